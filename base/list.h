@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Intrusive doubly linked list; a node that is on no list points to itself after list_del. */
+#ifndef RAMET_BASE_LIST_H
+#define RAMET_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct list {
+	struct list *next, *prev;
+};
+
+static inline void list_init(struct list *l)
+{
+	l->next = l->prev = l;
+}
+
+static inline bool list_empty(const struct list *l)
+{
+	return l->next == l;
+}
+
+static inline void list_add_tail(struct list *head, struct list *node)
+{
+	node->prev = head->prev;
+	node->next = head;
+	head->prev->next = node;
+	head->prev = node;
+}
+
+static inline void list_del(struct list *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+	list_init(node);
+}
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+#define list_each(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
+
+/* As list_each, but `pos` may be taken off the list in the body. */
+#define list_each_safe(pos, head)                                                                  \
+	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);              \
+	     pos = pos##_next, pos##_next = pos->next)
+
+#endif

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One line per call on standard error: time, level, role, text. Control bytes are escaped. */
+#ifndef RAMET_BASE_LOG_H
+#define RAMET_BASE_LOG_H
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+/* Names this process in its lines ("vm 12", "warden"); copied. Lines below `least` are dropped. */
+void log_init(const char *role, enum log_level least);
+
+/* Writes one line with one write(2), so that lines of several processes never mix. Keeps errno. */
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+
+#endif

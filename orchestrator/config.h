@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The service's settings. Each comes from, in rising priority: its default, the configuration file
+ * (`name = value` lines, # comments), the environment (RAMET_NAME), a flag (--name=value). Each
+ * value is checked where it is read; an error names its file and line, variable or flag, and the
+ * allowed range.
+ */
+#ifndef RAMET_ORCHESTRATOR_CONFIG_H
+#define RAMET_ORCHESTRATOR_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define CONFIG_PATH_MAX 256
+
+struct config {
+	char listen_host[64];					  /* 127.0.0.1 */
+	uint32_t listen_port;					  /* 7070 */
+	char tls_cert[CONFIG_PATH_MAX], tls_key[CONFIG_PATH_MAX]; /* empty: no TLS */
+	char region[32], endpoint[CONFIG_PATH_MAX];		  /* empty: not told */
+
+	char vmm[CONFIG_PATH_MAX];	 /* /usr/lib/ramet/ramet-vmm */
+	char kernel[CONFIG_PATH_MAX];	 /* /usr/share/ramet/vmlinux */
+	char initramfs[CONFIG_PATH_MAX]; /* /usr/share/ramet/initramfs.cpio */
+	char rootfs[CONFIG_PATH_MAX];	 /* /usr/share/ramet/rootfs.ext4 */
+	char state_dir[CONFIG_PATH_MAX]; /* /var/lib/ramet */
+	char run_dir[CONFIG_PATH_MAX];	 /* /run/ramet */
+	char user[32];			 /* ramet: the account rametd drops to */
+	uint32_t vm_uid_base;		 /* 300000 */
+	uint32_t max_vms;		 /* 256; at most WARDEN_SLOTS_MAX */
+
+	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
+	uint32_t pool_shells, pool_warm;    /* kept ready: 2, 2 */
+	uint32_t timeout_s, idle_timeout_s; /* of a sandbox when it asks for none: 86400, 3600 */
+	uint32_t boot_timeout_s;	    /* template boot: 300 */
+
+	uint32_t max_body_bytes; /* request body: 67108864 */
+	char log_level[8];	 /* debug, info, warn, error */
+};
+
+/* Fills *out. `argv` may hold --config=FILE and --NAME=VALUE for every setting; --help and
+ * --version are the caller's. */
+int config_load(struct config *out, int argc, char *const argv[], struct err *e);
+
+/* The commented configuration file that documents every setting with its default. */
+const char *config_example(void);
+
+#endif

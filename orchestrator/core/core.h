@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sandbox life as the API sees it. Knows nothing of HTTP or JSON; answers come by callback on the
+ * loop's thread, exactly once and never from inside the call, unless the caller abandons the call.
+ */
+#ifndef RAMET_ORCHESTRATOR_CORE_CORE_H
+#define RAMET_ORCHESTRATOR_CORE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "orchestrator/config.h"
+#include "orchestrator/io/loop.h"
+
+#define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
+#define SANDBOX_NAME_MAX     63 /* template name */
+#define SANDBOX_METADATA_MAX (16u << 10)
+
+struct core;
+
+/* Why a call failed, in the terms of docs/api.md. */
+struct failure {
+	int status;	      /* HTTP status that says it best */
+	const char *code;     /* short, stable, static */
+	unsigned retry_after; /* seconds; 0: none */
+	char text[ERR_TEXT_MAX];
+};
+
+/* Fails when the catalogue can't be opened or what an image needs is missing. Templates are then
+ * prepared in the background; `core_ready` tells when the first sandbox can be created at once. */
+int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
+	     struct err *e);
+bool core_ready(const struct core *c);
+/* Ends every VM and calls `done` when all are gone. New calls fail with 503 from here on. */
+void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
+void core_free(struct core *c);
+
+/* --- sandboxes ------------------------------------------------------------------------------ */
+
+struct sandbox_spec {
+	char template[SANDBOX_NAME_MAX + 1]; /* empty: the default */
+	uint32_t vcpus, ram_mib, rootfs_gb;  /* 0: the template's own */
+	uint32_t timeout_s, idle_timeout_s;  /* 0: the configured defaults */
+	bool persistent, egress;
+	const char *metadata;	/* JSON object text, or NULL; copied */
+	const char *const *env; /* NAME=VALUE, NULL-terminated, or NULL; copied; for every exec */
+};
+
+struct sandbox_view {
+	char id[SANDBOX_ID_LEN + 1];
+	const char *state; /* "ready", "running", "ended" */
+	const char *template;
+	uint32_t vcpus, ram_mib, rootfs_gb;
+	bool persistent, egress;
+	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* since the epoch; 0: never */
+	const char *parent;					  /* id, or NULL */
+	uint64_t memory_private_bytes, memory_shared_bytes;
+	const char *metadata; /* JSON object text */
+};
+
+/* A call under way. */
+struct core_call;
+
+typedef void core_create_fn(void *arg, const struct sandbox_view *view, const struct failure *f);
+typedef void core_done_fn(void *arg, const struct failure *f); /* f NULL: success */
+
+/* The client went away: the callback will not come; what the call made and nobody knows of is
+ * undone (a created sandbox is deleted). A running exec goes on. */
+void core_abandon(struct core_call *call);
+
+/* NULL only after `fn` was scheduled with a failure. */
+struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+			      core_create_fn *fn, void *arg);
+struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
+			      void *arg);
+struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
+				 core_done_fn *fn, void *arg);
+/* False with *f filled when there is no such sandbox for this tenant. The view's strings are good
+ * until the caller returns to the loop. */
+bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
+	       struct failure *f);
+/* Every sandbox of the tenant, oldest first. */
+void core_list(struct core *c, const char *tenant,
+	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
+
+/* --- exec ----------------------------------------------------------------------------------- */
+
+enum event_type { EVENT_STDOUT, EVENT_STDERR, EVENT_EXIT };
+
+struct event {
+	enum event_type type;
+	bool partial; /* lines mode: this line goes on in the next event (it is over the limit) */
+	int exit_code;
+	uint64_t seq;
+	int64_t ts_ms;	     /* since the epoch */
+	const uint8_t *data; /* output: bytes as produced (lines: without the newline) */
+	size_t len;
+};
+
+struct exec_spec {
+	bool bash;	  /* else Python */
+	bool chunks;	  /* else lines */
+	const char *code; /* copied */
+	size_t code_len;
+	uint32_t timeout_ms; /* 0: none */
+	const char *cwd;     /* NULL: unchanged */
+	const char *const *env;
+	const char *traceparent; /* NULL, or kept for replay */
+};
+
+/*
+ * Events of one call, in order; the last is EVENT_EXIT. `started` comes first, when the call was
+ * taken (then the answer is 200); or `failed` comes alone. The data of an event is good during
+ * the call only.
+ */
+struct exec_sink {
+	void (*started)(void *arg);
+	void (*event)(void *arg, const struct event *ev);
+	void (*failed)(void *arg, const struct failure *f); /* also mid-stream, if the VM dies */
+};
+
+struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
+			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
+/* Back-pressure: after pause, at most one more buffer's worth (64 KiB of guest output) of events
+ * comes until resume. An abandoned call is never paused: its events go to the replay ring only. */
+void core_exec_pause(struct core_call *call);
+void core_exec_resume(struct core_call *call);
+
+/* The last 1,000 events (bounded in bytes too), oldest first. False as core_view. */
+bool core_replay(struct core *c, const char *tenant, const char *id,
+		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
+		 void *arg, struct failure *f);
+
+/* --- figures -------------------------------------------------------------------------------- */
+
+struct core_figures {
+	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
+	uint64_t pool_hits, pool_misses;
+	uint64_t shells_ready, warm_ready;
+};
+void core_figures(const struct core *c, struct core_figures *out);
+
+#endif

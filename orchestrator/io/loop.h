@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The orchestrator's one loop: h2o's event loop with an io_uring ring in it. Nothing that runs on
+ * it blocks: descriptors go through the ring, time through timers, long computations through
+ * loop_work. Everything here is called on the loop's thread unless said otherwise.
+ */
+#ifndef RAMET_ORCHESTRATOR_IO_LOOP_H
+#define RAMET_ORCHESTRATOR_IO_LOOP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+
+struct loop;
+
+int loop_new(struct loop **out, struct err *e);
+void loop_free(struct loop *l);
+/* Runs until loop_stop; returns 0, or -errno when the loop itself failed. */
+int loop_run(struct loop *l);
+/* Async-signal-safe and thread-safe. */
+void loop_stop(struct loop *l);
+/* h2o_loop_t *, for orchestrator/api only. */
+void *loop_h2o(struct loop *l);
+
+/*
+ * One operation on the ring. The callback comes exactly once, never from inside the call that
+ * started it, with what the system call would have returned (-errno on failure; -ECANCELED after
+ * loop_cancel). Buffers and messages stay valid until then. NULL when the ring is out of memory.
+ */
+struct loop_op;
+typedef void loop_fn(void *arg, int result);
+
+struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *fn, void *arg);
+struct loop_op *loop_recv(struct loop *l, int fd, void *buf, size_t len, loop_fn *fn, void *arg);
+/* Sends all of it or fails. */
+struct loop_op *loop_send(struct loop *l, int fd, const void *buf, size_t len, loop_fn *fn,
+			  void *arg);
+struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg);
+struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
+			     void *arg);
+struct loop_op *loop_fsync(struct loop *l, int fd, loop_fn *fn, void *arg);
+void loop_cancel(struct loop *l, struct loop_op *op);
+
+/* One-shot timer, monotonic; embedded in its owner, zeroed before first use; set again to move it.
+ * Setting, moving and clearing cost O(log n). */
+struct loop_timer {
+	uint64_t due_ms;
+	size_t heap_index; /* 1-based; 0: not set */
+	void (*fn)(void *arg);
+	void *arg;
+};
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms);
+void loop_timer_clear(struct loop *l, struct loop_timer *t);
+uint64_t loop_now_ms(struct loop *l); /* monotonic */
+
+/* Runs `work` on a worker thread, then `done` on the loop. */
+int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Host <-> guest agent, over a stream (vsock port AGENT_PORT in a guest, a Unix socket in tests).
+ * Both ends send frames: an 8-byte header, then `len` bytes of payload. All numbers are
+ * little-endian. The host speaks first; a connection carries one operation at a time, and when the
+ * operation's last frame has come the connection may carry the next one. Several connections may
+ * be open at once. A frame that breaks these rules ends the connection.
+ */
+#ifndef RAMET_PROTO_AGENT_H
+#define RAMET_PROTO_AGENT_H
+
+#include <stdint.h>
+
+#define AGENT_PORT	  5555
+#define AGENT_VERSION	  1
+#define AGENT_HEADER_SIZE 8
+#define AGENT_PAYLOAD_MAX 65536u
+#define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
+#define AGENT_ENTROPY_LEN 64
+
+/* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
+
+enum agent_request {
+	/* Answered by AGENT_PONG once the Python process waits for code. Payload: none. */
+	AGENT_PING = 1,
+
+	/*
+	 * Runs code in the Python process (or bash from it). Payload, in order:
+	 *   u8 language (enum agent_language), u32 timeout_ms (0: none), u32 code_len,
+	 *   str cwd (empty: unchanged), u32 env_count, then env_count times str name, str value
+	 * (str is u32 length + bytes). Then AGENT_CODE frames whose payloads add up to code_len.
+	 * Answer: AGENT_STDOUT and AGENT_STDERR frames as output comes, then one AGENT_EXIT.
+	 * The calls of all connections run one after the other, in order of arrival.
+	 */
+	AGENT_EXEC = 2,
+	AGENT_CODE = 3,
+
+	/* KeyboardInterrupt / SIGINT for the running call, if there is one. Answer: AGENT_DONE. */
+	AGENT_INTERRUPT = 4,
+
+	/*
+	 * Makes the guest unique before it serves. Payload: AGENT_ENTROPY_LEN bytes of host
+	 * entropy, i64 realtime in ns, u8 user generators too (Python's random, numpy), str
+	 * hostname. Answer: AGENT_DONE when every step worked, else AGENT_ERROR.
+	 */
+	AGENT_RESEED = 5,
+
+	/* Syncs disks and powers the guest off. Answer: AGENT_DONE, then the connection ends. */
+	AGENT_SHUTDOWN = 6,
+};
+
+enum agent_answer {
+	AGENT_PONG = 64,   /* u32 AGENT_VERSION */
+	AGENT_STDOUT = 65, /* raw bytes */
+	AGENT_STDERR = 66, /* raw bytes */
+	AGENT_EXIT = 67,   /* i32 exit code, u8 1 when the Python state was lost */
+	AGENT_DONE = 68,   /* none */
+	AGENT_ERROR = 69,  /* u32 errno, str sentence */
+};
+
+enum agent_language {
+	AGENT_PYTHON = 0,
+	AGENT_BASH = 1,
+};
+
+#endif

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rametd <-> one VM process, over its SOCK_SEQPACKET control socket. The VM process listens; the
+ * newest connection replaces the one before it (rametd was restarted), and nothing about the VM
+ * changes when none is there. One struct ctl_msg per packet, host byte order (same machine, same
+ * build: both ends check `version`), with descriptors in SCM_RIGHTS. Every request is answered by
+ * one CTL_REPLY with its `seq`; events have seq 0. Both sides check each message as hostile.
+ */
+#ifndef RAMET_PROTO_CTL_H
+#define RAMET_PROTO_CTL_H
+
+#include <stdint.h>
+
+#define CTL_VERSION	1
+#define CTL_CMDLINE_MAX 1024
+#define CTL_TEXT_MAX	240
+#define CTL_FDS_MAX	100 /* descriptors in one message */
+#define CTL_LAYERS_MAX	90  /* sealed disk layers in one fill */
+
+enum ctl_type {
+	/*
+	 * Fills a shell. fds, in order: CTL_BOOT: kernel ELF, initramfs (if has_initrd);
+	 * CTL_RESTORE: state file, memory file; then for both: disk base, `layers` sealed disk
+	 * layers (oldest first), one empty file for the writable layer. The reply comes when the
+	 * vCPUs run. After a failed fill the shell is of no more use.
+	 */
+	CTL_FILL = 1,
+
+	/*
+	 * Opens a vsock connection from the host (CID 2) to the guest's `connect.port` and joins
+	 * it to the stream socket passed as the one fd. The reply comes when the guest accepted
+	 * (0), refused (-ECONNREFUSED) or did not answer in 5 s (-ETIMEDOUT). EOF, back-pressure
+	 * and reset pass through both ways.
+	 */
+	CTL_CONNECT = 2,
+
+	CTL_PAUSE = 3, /* vCPUs stop, devices drain their I/O; replies when all is still */
+	CTL_RUN = 4,   /* the paused VM goes on */
+
+	/*
+	 * Writes the paused VM to fds: state file, memory file (both empty, read-write), and
+	 * seals its writable disk layer (its file is from then on an immutable layer; the third
+	 * fd is the new writable one). Memory is written sparse: pages of zeros are holes.
+	 */
+	CTL_SAVE = 5,
+
+	CTL_STATS = 6, /* replies with `stats` */
+	CTL_QUIT = 7,  /* replies, then the process ends with status 0; nothing is flushed */
+
+	CTL_REPLY = 64,
+	CTL_HELLO = 65, /* event, first packet on every connection */
+	CTL_ENDED = 66, /* event: the guest is gone; the process waits for CTL_QUIT */
+};
+
+enum ctl_fill_kind { CTL_BOOT = 1, CTL_RESTORE = 2 };
+
+enum ctl_vm_state { CTL_SHELL = 1, CTL_RUNNING, CTL_PAUSED, CTL_GUEST_ENDED };
+
+enum ctl_end_reason {
+	CTL_END_RESET = 1, /* the guest asked for a reboot */
+	CTL_END_POWEROFF,
+	CTL_END_CRASH, /* triple fault or an exit the VMM can't serve */
+	CTL_END_HOST,  /* a host failure the VM can't go on from */
+};
+
+struct ctl_msg {
+	uint32_t version; /* CTL_VERSION */
+	uint32_t type;	  /* enum ctl_type */
+	uint32_t seq;	  /* set by the requester, not 0; 0 in events */
+	uint32_t nfds;	  /* descriptors that travel with this message */
+	union {
+		struct {
+			uint32_t kind; /* enum ctl_fill_kind */
+			uint32_t has_initrd;
+			uint32_t layers;
+			uint32_t zero;
+			uint64_t disk_bytes;	       /* size the guest sees; a multiple of 4096 */
+			char cmdline[CTL_CMDLINE_MAX]; /* CTL_BOOT; NUL-terminated */
+		} fill;
+		struct {
+			uint32_t port;
+		} connect;
+		struct {
+			int32_t error;		 /* 0 or -errno */
+			char text[CTL_TEXT_MAX]; /* sentence, NUL-terminated; empty when error is 0
+						  */
+			union {
+				struct {
+					uint64_t uptime_ns; /* since the fill */
+					uint64_t exits;	    /* KVM_RUN returns, all vCPUs */
+					uint64_t disk_read_bytes, disk_write_bytes;
+					uint64_t disk_layer_bytes; /* in the writable layer */
+					uint64_t vsock_connections;
+				} stats;
+				struct {
+					uint64_t pause_ns; /* vCPUs stood still for so long */
+				} save;
+			};
+		} reply;
+		struct {
+			uint32_t state; /* enum ctl_vm_state */
+			uint32_t vcpus;
+			uint32_t ram_mib;
+			uint32_t pid; /* as the process sees itself */
+		} hello;
+		struct {
+			uint32_t reason; /* enum ctl_end_reason */
+			char text[CTL_TEXT_MAX];
+		} ended;
+	};
+};
+
+#endif

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rametd <-> warden, over an inherited SOCK_SEQPACKET pair. One struct warden_msg per packet, host
+ * byte order. Every request is answered by one WARDEN_REPLY with its `seq`; WARDEN_EXITED comes
+ * unasked with seq 0. The warden checks each request as hostile: it knows nothing but slots.
+ *
+ * A slot is a small number that names one jail: VM `slot` has the uid and gid vm_uid_base + slot,
+ * the cgroup ramet/vm-SLOT and the directory RUN_DIR/vm/SLOT with `ctl.sock` (its listening
+ * control socket, group rametd) and `log` (its standard error).
+ */
+#ifndef RAMET_PROTO_WARDEN_H
+#define RAMET_PROTO_WARDEN_H
+
+#include <stdint.h>
+
+#define WARDEN_VERSION	 1
+#define WARDEN_TEXT_MAX	 240
+#define WARDEN_SLOTS_MAX 16384
+
+enum warden_type {
+	WARDEN_SPAWN = 1,   /* makes the jail and starts a shell in it; replies when it listens */
+	WARDEN_RELEASE = 2, /* kills what is in the slot and removes the jail; 0 if it was empty */
+	WARDEN_REPLY = 64,
+	WARDEN_EXITED = 65, /* a VM process died; the slot stays taken until WARDEN_RELEASE */
+};
+
+struct warden_msg {
+	uint32_t version; /* WARDEN_VERSION */
+	uint32_t type;	  /* enum warden_type */
+	uint32_t seq;
+	uint32_t slot;
+	union {
+		struct {
+			uint32_t vcpus;	      /* 1 to 32 */
+			uint32_t ram_mib;     /* 128 to 65536 */
+			uint64_t memory_max;  /* bytes, for the cgroup */
+			uint32_t cpu_max_pct; /* of one CPU: 200 is two; 0: no limit */
+			uint32_t pids_max;
+		} spawn;
+		struct {
+			int32_t error; /* 0 or -errno */
+			uint32_t pid;  /* of the VM process, as the host sees it */
+			char text[WARDEN_TEXT_MAX];
+		} reply;
+		struct {
+			int32_t status; /* as from waitpid(2) */
+		} exited;
+	};
+};
+
+#endif

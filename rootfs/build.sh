@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Build the guest's root file system. Needs root.
+#   rootfs/build.sh OUTDIR
+# OUTDIR receives rootfs.ext4, a sparse raw image. Nothing of Ramet is in it:
+# the guest's init and agent come from the initramfs.
+#   RAMET_ROOTFS_SUITE   another release than this machine's, such as noble
+#   RAMET_ROOTFS_MIRROR  its archive (a URL); needed with RAMET_ROOTFS_SUITE
+set -euo pipefail
+
+die() { printf 'rootfs: %s\n' "$*" >&2; exit 1; }
+
+[[ $# -eq 1 ]] || die "usage: rootfs/build.sh OUTDIR"
+[[ $(id -u) -eq 0 ]] || die "must be run as root"
+out=$(realpath -m "$1")
+here=$(dirname "$(realpath "$0")")
+size=4G # of the disk, most of it a hole: room for what users install
+suite=${RAMET_ROOTFS_SUITE:-}
+mirror=${RAMET_ROOTFS_MIRROR:-}
+
+mkdir -p "$out"
+tmp=$(mktemp -d "$out/tree.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+
+if [[ -n $suite ]]; then
+	[[ -n $mirror ]] || die "RAMET_ROOTFS_SUITE is set; RAMET_ROOTFS_MIRROR must name its archive"
+	sources=$(for s in "$suite" "$suite-updates" "$suite-security"; do
+		printf 'deb %s %s main universe\n' "$mirror" "$s"
+	done)
+	keyring=(--keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg)
+else
+	# shellcheck source=/dev/null
+	suite=$(. /etc/os-release && printf %s "$VERSION_CODENAME")
+	sources=$("$here/../rig/apt-mirror.sh" deb)
+	keyring=()
+fi
+
+packages=$(sed 's/#.*//' "$here/manifest.txt" | paste -sd' ' | tr -s ' ' ',' | sed 's/^,//; s/,$//')
+
+# Manuals and translations are half of the size and nobody reads them there.
+# A guest is made and thrown away: dpkg need not sync each file, and no service
+# is started by an installation.
+mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyring[@]}" \
+	--dpkgopt='path-exclude=/usr/share/man/*' \
+	--dpkgopt='path-exclude=/usr/share/locale/*' \
+	--dpkgopt='path-exclude=/usr/share/doc/*' \
+	--dpkgopt='path-include=/usr/share/doc/*/copyright' \
+	--dpkgopt=force-unsafe-io \
+	--aptopt='Acquire::Languages "none"' \
+	--aptopt='APT::Install-Recommends "false"' \
+	--customize-hook='chroot "$1" passwd -d root >/dev/null' \
+	--customize-hook="copy-in '$here/files/.' /" \
+	--customize-hook='rm -f "$1"/etc/machine-id && : >"$1"/etc/machine-id' \
+	--customize-hook=': >"$1"/etc/resolv.conf' \
+	"$suite" "$tmp/root" - <<<"$sources" || die "mmdebstrap failed"
+
+# Inode tables are cleared now: the guest would do it by itself after each
+# start, and write all of them into every sandbox's own layer.
+rm -f "$out/rootfs.tmp"
+mke2fs -q -t ext4 -L root -m 0 -J size=16 -d "$tmp/root" \
+	-E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 "$out/rootfs.tmp" "$size"
+mv "$out/rootfs.tmp" "$out/rootfs.ext4"

@@ -1,0 +1,3 @@
+#!/bin/sh
+# No service manager runs here.
+exit 101

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Guest address -> handler, for MMIO and for ports. Called on vCPU threads. */
+#ifndef RAMET_VMM_DEV_BUS_H
+#define RAMET_VMM_DEV_BUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct bus_ops {
+	/* `offset` into the range; len is 1, 2, 4 or 8. The handler takes its own lock. */
+	void (*read)(void *dev, uint64_t offset, uint8_t *data, uint32_t len);
+	void (*write)(void *dev, uint64_t offset, const uint8_t *data, uint32_t len);
+};
+
+enum bus_space { BUS_MMIO, BUS_PORT };
+
+struct bus;
+
+int bus_new(struct bus **out, struct err *e);
+void bus_free(struct bus *b);
+/* Ranges must not overlap; all are added before the first vCPU runs. `ops` and `dev` outlive it. */
+int bus_add(struct bus *b, enum bus_space space, uint64_t addr, uint64_t len,
+	    const struct bus_ops *ops, void *dev, struct err *e);
+/* Where no handler is: reads give all ones, writes vanish. */
+void bus_read(struct bus *b, enum bus_space space, uint64_t addr, uint8_t *data, uint32_t len);
+void bus_write(struct bus *b, enum bus_space space, uint64_t addr, const uint8_t *data,
+	       uint32_t len);
+
+#endif

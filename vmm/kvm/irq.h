@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Interrupt lines and doorbells of a KVM VM, as eventfds that the kernel serves. */
+#ifndef RAMET_VMM_KVM_IRQ_H
+#define RAMET_VMM_KVM_IRQ_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct kvm_vm;
+
+/*
+ * An interrupt line: an eventfd that raises GSI `gsi` (edge) in the VM. Devices only know the
+ * eventfd, so they are tested without KVM and keep it when the KVM VM under them is replaced.
+ */
+struct irq_line {
+	int fd; /* eventfd, owned */
+	uint32_t gsi;
+};
+
+int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e);
+void irq_line_fini(struct irq_line *line);
+/* One edge. Safe from any thread. */
+void irq_line_raise(const struct irq_line *line);
+
+/* KVM_IRQFD / KVM_IOEVENTFD on this KVM VM. `len` 4 with datamatch `value`. */
+int irq_line_attach(struct kvm_vm *vm, const struct irq_line *line, struct err *e);
+int doorbell_attach(struct kvm_vm *vm, uint64_t mmio_addr, uint32_t value, int eventfd,
+		    struct err *e);
+
+#endif

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A virtio device (virtio v1.2): the transport (mmio.c) owns registers, status, features and
+ * queues; a device is a const table of operations over its own state. Register accesses come on
+ * vCPU threads under the transport's lock; kicks, back-end events, save and restore come on the
+ * loop's thread, with the same lock held.
+ */
+#ifndef RAMET_VMM_VIRTIO_DEVICE_H
+#define RAMET_VMM_VIRTIO_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/wire.h"
+#include "vmm/dev/bus.h"
+#include "vmm/dev/loop.h"
+#include "vmm/kvm/irq.h"
+#include "vmm/kvm/memory.h"
+#include "vmm/virtio/queue.h"
+
+#define VIO_QUEUES_MAX 4
+
+struct vio_dev;
+
+struct vio_ops {
+	uint32_t id; /* virtio device id, v1.2 section 5 */
+	unsigned queues;
+	uint16_t queue_size;			       /* largest the driver may choose */
+	uint64_t (*features)(const struct vio_dev *d); /* device bits; VERSION_1 is added */
+	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
+	int (*activate)(struct vio_dev *d, struct err *e); /* DRIVER_OK was set */
+	void (*reset)(struct vio_dev *d);
+	void (*on_kick)(struct vio_dev *d, unsigned queue);
+	/* True when no I/O is in flight; else the device calls d->on_drained once it is. */
+	bool (*drain)(struct vio_dev *d);
+	void (*save)(const struct vio_dev *d, struct wire *w);
+	int (*restore)(struct vio_dev *d, struct wire *r, struct err *e);
+	/* Called once after restore when the VM is about to run (vsock: transport reset event). */
+	void (*resumed)(struct vio_dev *d);
+	void (*free)(struct vio_dev *d);
+};
+
+/* What every device is built on; embedded first in the device's own struct. */
+struct vio_dev {
+	const struct vio_ops *ops;
+	const struct gm *mem;
+	struct loop *loop;
+	struct vio_mmio *mmio; /* the transport it sits in */
+	struct vq *vq;	       /* ops->queues of them */
+	uint64_t driver_features;
+	bool active;
+	void (*on_drained)(void *arg);
+	void *on_drained_arg;
+};
+
+/* The driver broke the protocol: sets DEVICE_NEEDS_RESET, tells the driver, logs once. Returns
+ * -EPROTO so that a handler can `return vio_guest_fault(...)`. */
+int vio_guest_fault(struct vio_dev *d, const char *what);
+/* Used buffers were added to `queue`: raises the line unless the driver suppressed it. */
+void vio_notify(struct vio_dev *d, unsigned queue);
+void vio_config_changed(struct vio_dev *d);
+
+/*
+ * The transport: registers at `addr` (VIO_MMIO_SIZE bytes) on the bus, doorbell eventfds of the
+ * queues on the loop, interrupts on `line`. Takes ownership of `dev` on success.
+ */
+#define VIO_MMIO_SIZE 0x1000u
+int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, struct irq_line *line,
+		 struct bus *bus, struct loop *loop, struct err *e);
+void vio_mmio_free(struct vio_mmio *m);
+struct vio_dev *vio_mmio_device(struct vio_mmio *m);
+/* The doorbell eventfd of queue `q`, for KVM_IOEVENTFD at addr + 0x50 with datamatch q. */
+int vio_mmio_doorbell(struct vio_mmio *m, unsigned q);
+/* Transport and device together, as one section of the state file. VM paused, device drained. */
+bool vio_mmio_drain(struct vio_mmio *m);
+void vio_mmio_save(struct vio_mmio *m, struct wire *w);
+int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e);
+void vio_mmio_resumed(struct vio_mmio *m);
+
+/* Constructors. Each owns what it is given from the moment it succeeds. */
+struct layer_stack; /* backend/layer.h */
+int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+		struct layer_stack *disk, struct err *e);
+int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, struct err *e);
+/* Lines the guest writes go to `log_fd`, at most `bytes_per_s` on average; the rest is counted. */
+int vio_console_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int log_fd,
+		    uint64_t bytes_per_s, struct err *e);
+int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, uint64_t guest_cid,
+		  struct err *e);
+
+/*
+ * Opens a connection from the host to a guest port and joins it to `stream_fd` (non-blocking
+ * stream socket, owned by the device from here on). `done` is called once, on the loop's thread:
+ * 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET.
+ */
+typedef void vio_vsock_done(void *arg, int result);
+void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,
+		       void *arg);
+unsigned vio_vsock_connections(const struct vio_dev *d);
+
+/* Hands the disk of a blk device over, to seal its writable layer and to set the next one. */
+struct layer_stack *vio_blk_disk(struct vio_dev *d);
+
+#endif
