@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, as exceptions. `str(error)` is the server's sentence."""
+
+from __future__ import annotations
+
+
+class RametError(Exception):
+    """Base of every error the SDK raises.
+
+    Attributes:
+        status: HTTP status, or 0 when there was no answer.
+        code: The server's short, stable identifier of the failure ("" without an answer).
+        retry_after: Seconds after which a new try makes sense, when the server said so.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, code: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+
+
+class ConnectionFailed(RametError):
+    """The service could not be reached, or the connection broke before the answer was whole."""
+
+
+class BadRequest(RametError):
+    """The request is wrong (400, 413, ...); the sentence names the field and the limit."""
+
+
+class Unauthorized(RametError):
+    """The key is missing, wrong or revoked (401), or may not do this (403)."""
+
+
+class NotFound(RametError):
+    """No such sandbox, for this key (404)."""
+
+
+class Expired(NotFound):
+    """The sandbox existed and its time is over (404, code ``expired``)."""
+
+
+class VmDied(RametError):
+    """The sandbox's VM died; its state is lost (code ``vm_died``)."""
+
+
+class Conflict(RametError):
+    """The sandbox is not in a state that allows this (409)."""
+
+
+class CapReached(RametError):
+    """The key's limit of concurrent sandboxes is reached (429)."""
+
+
+class Unavailable(RametError):
+    """The host has no room or is not ready (503); `retry_after` says when to try again."""
+
+
+class ServerError(RametError):
+    """The service failed (500); the sentence has the id to look for in its log."""
+
+
+_BY_CODE: dict[str, type[RametError]] = {"expired": Expired, "vm_died": VmDied}
+_BY_STATUS: dict[int, type[RametError]] = {
+    401: Unauthorized,
+    403: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    429: CapReached,
+    503: Unavailable,
+}
+
+
+def error_for(
+    status: int, code: str, message: str, retry_after: float | None = None
+) -> RametError:
+    """The exception that fits an answer of the service best."""
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status)
+    if kind is None:
+        kind = ServerError if status >= 500 else BadRequest
+    return kind(message, status=status, code=code, retry_after=retry_after)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values the SDK hands out."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any, Literal, Mapping
+
+Language = Literal["python", "bash"]
+"""What `run_code` runs."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a running call.
+
+    Attributes:
+        type: "stdout", "stderr" or "exit". Newer servers may send types this SDK does not know.
+        data: Output: the text as produced, newlines included. Exit: the exit code.
+        seq: Grows by one per event of the sandbox, across calls.
+        ts: Milliseconds since the epoch, by the server's clock.
+        raw: Output: the bytes as produced.
+    """
+
+    type: str
+    data: str | int
+    seq: int
+    ts: int
+    raw: bytes = field(default=b"", repr=False)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of an exit event, else None."""
+        return self.data if self.type == "exit" and isinstance(self.data, int) else None
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "Event":
+        """Builds the event from one NDJSON line of the service."""
+        data = obj["data"]
+        raw = b""
+        if isinstance(data, str):
+            encoded = obj.get("data_b64")
+            raw = base64.b64decode(encoded) if encoded else data.encode()
+        return cls(
+            type=str(obj["type"]), data=data, seq=int(obj["seq"]), ts=int(obj["ts"]), raw=raw
+        )
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """All that one call produced.
+
+    Attributes:
+        stdout: Text written to standard output, exactly.
+        stderr: Text written to standard error, exactly.
+        exit_code: 0 for success; 1 for an exception; 130 when interrupted; 128 + signal when killed.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+    @property
+    def ok(self) -> bool:
+        """True when the exit code is 0."""
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """What the service says of a sandbox.
+
+    Attributes:
+        id: The sandbox's id.
+        state: "ready", "running" or "ended".
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    id: str
+    state: str
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "SandboxInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(id=str(obj["id"]), state=str(obj["state"]), raw=dict(obj))
