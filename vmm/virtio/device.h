@@ -99,6 +99,12 @@ void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsoc
 		       void *arg);
 unsigned vio_vsock_connections(const struct vio_dev *d);
 
+/*
+ * `disk` may be NULL in vio_blk_new: a shell has none until it is filled. Sets it once, before the
+ * driver or vio_mmio_restore touches the device; owned by the device from here on.
+ */
+void vio_blk_set_disk(struct vio_dev *d, struct layer_stack *disk);
+
 /* Hands the disk of a blk device over, to seal its writable layer and to set the next one. */
 struct layer_stack *vio_blk_disk(struct vio_dev *d);
 

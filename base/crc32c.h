@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+/* CRC-32C (Castagnoli), the checksum of everything Ramet writes to a file. */
+#ifndef RAMET_BASE_CRC32C_H
+#define RAMET_BASE_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Goes on from `crc`, the checksum of what came before; 0 to begin. */
+uint32_t crc32c(uint32_t crc, const void *data, size_t len);
+
+#endif

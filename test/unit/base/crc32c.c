@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../../../base/crc32c.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* The check value of CRC-32C, and RFC 3720 B.4: 32 bytes of zeros. */
+static void test_known_values(void **state)
+{
+	static const uint8_t zeros[32];
+
+	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283u);
+	assert_int_equal(crc32c(0, zeros, sizeof(zeros)), 0x8a9136aau);
+	assert_int_equal(crc32c(0, "", 0), 0);
+}
+
+static void test_parts_add_up(void **state)
+{
+	uint8_t data[61];
+	uint32_t whole;
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 37);
+	whole = crc32c(0, data, sizeof(data));
+	for (size_t cut = 0; cut <= sizeof(data); cut++)
+		assert_int_equal(crc32c(crc32c(0, data, cut), data + cut, sizeof(data) - cut),
+				 whole);
+}
+
+static void test_bitwise_agrees(void **state)
+{
+	const uint8_t data[] = "the quick brown fox jumps over the lazy dog";
+
+	for (size_t len = 0; len < sizeof(data); len++)
+		assert_int_equal(crc_bits(~0u, data, len), crc_any(~0u, data, len));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_known_values),
+		cmocka_unit_test(test_parts_add_up),
+		cmocka_unit_test(test_bitwise_agrees),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

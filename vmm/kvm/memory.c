@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/memory.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+
+#define GM_ALIGN (1ull << 30) /* so that huge pages fit however the RAM is backed */
+
+uint64_t gm_offset(const struct gm *m, uint64_t addr)
+{
+	uint64_t offset = addr;
+
+	if (addr >= GM_HOLE_START) {
+		if (addr < GM_HIGH_START)
+			return UINT64_MAX;
+		offset = addr - GM_HIGH_START + GM_HOLE_START;
+	}
+	return offset < m->bytes ? offset : UINT64_MAX;
+}
+
+/* Bytes of RAM that follow RAM offset `offset` without a hole in guest physical addresses. */
+static uint64_t bytes_to_edge(const struct gm *m, uint64_t offset)
+{
+	if (offset < GM_HOLE_START && m->bytes > GM_HOLE_START)
+		return GM_HOLE_START - offset;
+	return m->bytes - offset;
+}
+
+void *gm_ptr(const struct gm *m, uint64_t addr, uint64_t len)
+{
+	uint64_t offset = gm_offset(m, addr);
+
+	if (offset == UINT64_MAX || len > bytes_to_edge(m, offset))
+		return NULL;
+	return m->base + offset;
+}
+
+bool gm_read(const struct gm *m, uint64_t addr, void *out, uint64_t len)
+{
+	const void *p = gm_ptr(m, addr, len);
+
+	if (!p)
+		return false;
+	memcpy(out, p, len);
+	return true;
+}
+
+bool gm_write(const struct gm *m, uint64_t addr, const void *data, uint64_t len)
+{
+	void *p = gm_ptr(m, addr, len);
+
+	if (!p)
+		return false;
+	memcpy(p, data, len);
+	return true;
+}
+
+int gm_reserve(struct gm *out, uint64_t bytes, struct err *e)
+{
+	uint64_t span = bytes + GM_ALIGN;
+	uint8_t *p, *base;
+
+	if (!bytes || bytes % (2u << 20) || span < bytes)
+		return err_say(e, EINVAL, "%llu bytes of guest memory are not a multiple of 2 MiB",
+			       (unsigned long long)bytes);
+	p = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return err_set(e, errno, "reserve %llu MiB of address space",
+			       (unsigned long long)(span >> 20));
+	base = (uint8_t *)(((uintptr_t)p + GM_ALIGN - 1) & ~(GM_ALIGN - 1));
+	if (base > p)
+		munmap(p, base - p);
+	munmap(base + bytes, p + span - (base + bytes));
+	*out = (struct gm){.base = base, .bytes = bytes};
+	return 0;
+}
+
+int gm_back_with_memfd(struct gm *m, int *fd, struct err *e)
+{
+	scoped_fd int mem = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (mem < 0)
+		return err_set(e, errno, "make a memory file for the guest");
+	if (ftruncate(mem, (off_t)m->bytes) < 0)
+		return err_set(e, errno, "size the guest's memory file");
+	if (mmap(m->base, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+		 mem, 0) == MAP_FAILED)
+		return err_set(e, errno, "map the guest's memory file");
+	/* A wish: without huge pages in shmem the guest runs just the same. */
+	madvise(m->base, m->bytes, MADV_HUGEPAGE);
+	*fd = take_fd(&mem);
+	return 0;
+}
+
+int gm_back_with_image(struct gm *m, int fd, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "size of the memory file");
+	if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size != m->bytes)
+		return err_say(e, EINVAL,
+			       "the memory file has %lld bytes, but this VM has %llu bytes of RAM",
+			       (long long)st.st_size, (unsigned long long)m->bytes);
+	if (mmap(m->base, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+		 fd, 0) == MAP_FAILED)
+		return err_set(e, errno, "map the memory file");
+	return 0;
+}
+
+void gm_release(struct gm *m)
+{
+	if (m->base)
+		munmap(m->base, m->bytes);
+	*m = (struct gm){0};
+}
