@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes the figures of one benchmark in one run and shows them as a table, an SVG and JSON.
+
+Usage: run.py NAME [--quick] [--json FILE] [--svg FILE], called by `./dev bench`, which sets
+RAMET_DEV to the dev script; everything measured runs where the VMs run (`dev host`). Nothing but
+the standard library is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable
+from xml.sax.saxutils import escape
+
+Figure = dict[str, Any]
+Figures = dict[str, Figure]
+
+BENCH_DIR = "/usr/lib/ramet/bench"
+
+
+class BenchError(Exception):
+    """A measurement that could not be taken; the text says why."""
+
+
+def host(command: str, timeout_s: float = 600) -> str:
+    """Runs a shell command where the VMs run and returns its standard output."""
+    dev = os.environ.get("RAMET_DEV", "./dev")
+    done = subprocess.run(
+        [dev, "host", "sh", "-c", command], capture_output=True, text=True, timeout=timeout_s
+    )
+    if done.returncode != 0:
+        raise BenchError(f"`{command}` failed ({done.returncode}): {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def host_json(command: str) -> Figures:
+    """As `host`, for a program that prints one JSON object."""
+    text = host(command)
+    try:
+        figures: Figures = json.loads(text)
+    except ValueError as broken:
+        raise BenchError(f"`{command}` printed no JSON: {text[:200]!r}") from broken
+    return figures
+
+
+def kvm_floor(quick: bool) -> Figures:
+    """The bare cost of KVM, with no VMM around it."""
+    runs = 30 if quick else 200
+    return host_json(f"{BENCH_DIR}/kvm-floor --vcpus 2 --ram-mib 512 --runs {runs}")
+
+
+def service(quick: bool) -> Figures:
+    """HTTP echo, create from the pool and exec, against the running service."""
+    runs, creates = (40, 10) if quick else (400, 60)
+    return host_json(f"{BENCH_DIR}/http-latency --port 7070 --runs {runs} --creates {creates}")
+
+
+def vsock(quick: bool) -> Figures:
+    """A ping of the guest's agent over virtio-vsock, with no service in between."""
+    return host_json(f"{BENCH_DIR}/vsock-rtt --runs {40 if quick else 400}")
+
+
+def empty_pool(quick: bool) -> Figures:
+    """Create in a second service beside the running one, which keeps no pool."""
+    creates = 5 if quick else 30
+    return host_json(f"{BENCH_DIR}/empty-pool.sh {creates}")
+
+
+def memory(quick: bool) -> Figures:
+    """Private memory of idle sandboxes: user pages and kernel memory of their cgroups."""
+    return host_json(f"{BENCH_DIR}/idle-memory.sh {3 if quick else 8}")
+
+
+BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
+    "first-light": [kvm_floor, vsock, service, memory, empty_pool],
+}
+
+
+def machine() -> Figures:
+    """What the figures were taken on."""
+    cpu = host("grep -m1 'model name' /proc/cpuinfo || true").partition(":")[2].strip()
+    kernel, cpus = host("uname -r; nproc").split()
+    ramet = host("/usr/lib/ramet/rametd --version").strip()
+    return {"machine": {"cpu": cpu, "cpus": int(cpus), "kernel": kernel, "ramet": ramet}}
+
+
+def is_figure(value: Any) -> bool:
+    """True for an object of the form every figure has."""
+    return isinstance(value, dict) and "median" in value
+
+
+def table(figures: Figures) -> str:
+    """The figures as text, one row each."""
+    head = ("figure", "median", "p90", "p99", "min", "max", "n", "unit")
+    rows: list[tuple[str, ...]] = [head]
+    for name, f in figures.items():
+        if is_figure(f):
+            values = (f"{f[k]:.3f}" for k in ("median", "p90", "p99", "min", "max"))
+            rows.append((name, *values, str(f["n"]), str(f["unit"])))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def svg(figures: Figures, title: str) -> str:
+    """Medians as bars with a whisker to p99, on a logarithmic scale, of all figures in ms."""
+    rows = [(n, f) for n, f in figures.items() if is_figure(f) and f["unit"] == "ms"]
+    rows = [(n, f) for n, f in rows if f["median"] > 0]
+    low = math.floor(math.log10(min(f["median"] for _, f in rows)))
+    high = math.ceil(math.log10(max(f["p99"] for _, f in rows)))
+    left, width, step = 190, 560, 34
+
+    def x(value: float) -> float:
+        return left + width * (math.log10(max(value, 10.0**low)) - low) / max(high - low, 1)
+
+    height = 70 + step * len(rows)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 110}" height="{height}"'
+        ' font-family="sans-serif" font-size="13">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="16" y="24" font-size="15" font-weight="bold">{escape(title)}</text>',
+    ]
+    for power in range(low, high + 1):
+        at = x(10.0**power)
+        out.append(f'<line x1="{at}" y1="38" x2="{at}" y2="{height - 24}" stroke="#ddd"/>')
+        out.append(
+            f'<text x="{at}" y="{height - 8}" text-anchor="middle" fill="#666">'
+            f"{10.0**power:g} ms</text>"
+        )
+    for i, (name, f) in enumerate(rows):
+        y = 44 + step * i
+        end, tip = x(f["median"]), x(f["p99"])
+        colour = "#9aa5b1" if "floor" in name or "echo" in name or "rtt" in name else "#2f855a"
+        out.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        out.append(
+            f'<rect x="{left}" y="{y}" width="{max(end - left, 1):.1f}" height="20" fill="{colour}"/>'
+        )
+        out.append(
+            f'<line x1="{end:.1f}" y1="{y + 10}" x2="{tip:.1f}" y2="{y + 10}" stroke="#333"/>'
+        )
+        out.append(f'<text x="{tip + 6:.1f}" y="{y + 15}">{f["median"]:.3g}</text>')
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+def main() -> int:
+    """Runs one benchmark; 1 when a figure could not be taken."""
+    parser = argparse.ArgumentParser(prog="dev bench", description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", default="first-light", choices=sorted(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="fewer runs, within a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw them there")
+    args = parser.parse_args()
+    figures: Figures = {}
+    try:
+        for measure in BENCHMARKS[args.name]:
+            print(f"measuring: {(measure.__doc__ or '').splitlines()[0]}", file=sys.stderr)
+            figures.update(measure(args.quick))
+        figures.update(machine())
+    except (BenchError, subprocess.TimeoutExpired) as failed:
+        print(f"bench: {failed}", file=sys.stderr)
+        return 1
+    print(table(figures))
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    picture = args.svg or Path("build") / f"bench-{args.name}.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(svg(figures, f"Ramet, {args.name}: median, line to p99"))
+    print(f"picture: {picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Samples of one figure and the numbers they are told by. */
+#ifndef RAMET_BENCH_STATS_H
+#define RAMET_BENCH_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct samples {
+	double *v; /* owned */
+	size_t n, room;
+};
+
+/* Monotonic clock in ns. */
+uint64_t bench_now_ns(void);
+/* Ends the program when memory is gone. */
+void samples_add(struct samples *s, double v);
+void samples_free(struct samples *s);
+/* Writes "name": {"median", "p90", "p99", "min", "max", "n", "unit"}; sorts the samples. */
+void samples_print(struct samples *s, const char *name, const char *unit, FILE *out);
+
+#endif
