@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for tests that drive the running service with real guests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+import httpx
+import pytest
+
+from ramet import Client, Sandbox
+
+REPO = Path(__file__).resolve().parents[2]
+HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
+
+
+def on_host(command: str) -> str:
+    """Output of a shell command run where the VMs run."""
+    done = subprocess.run(
+        [str(REPO / "dev"), "host", "sh", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"`{command}` gave {done.returncode}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[Client]:
+    """The SDK's client, once the service is ready."""
+    with Client(HOST) as c:
+        assert c.healthz(), f"no ready service at {HOST}: start one with ./dev up"
+        yield c
+
+
+@pytest.fixture(scope="session")
+def http() -> Iterator[httpx.Client]:
+    """Plain HTTP, for what the SDK would not send."""
+    with httpx.Client(base_url=HOST, timeout=120, trust_env=False) as c:
+        yield c
+
+
+@pytest.fixture
+def sbx(client: Client) -> Iterator[Sandbox]:
+    """A sandbox of its own for one test."""
+    with Sandbox(client=client) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def shared(client: Client) -> Iterator[Sandbox]:
+    """One sandbox for the tests of a module that leave nothing behind."""
+    with Sandbox(client=client) as sandbox:
+        yield sandbox

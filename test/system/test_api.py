@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wire contract against the real service: life of a sandbox, and wrong input in every way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+import ramet
+from ramet import Client, Sandbox
+
+NOBODY = "sbx_" + "0" * 32
+
+
+def test_a_sandbox_lives_from_create_to_delete(http: httpx.Client) -> None:
+    created = http.post("/v1/sandboxes", json={"metadata": {"run": 7}})
+    assert created.status_code in (200, 201)
+    sandbox_id = created.json()["id"]
+    assert created.json()["state"] == "ready"
+    path = f"/v1/sandboxes/{sandbox_id}"
+
+    info = http.get(path).json()
+    assert info["id"] == sandbox_id
+    assert info["metadata"] == {"run": 7}
+    assert info["vcpus"] == 2 and info["ram_mib"] == 512
+    assert sandbox_id in [s["id"] for s in http.get("/v1/sandboxes").json()]
+
+    assert http.delete(path).status_code == 204
+    assert http.get(path).status_code == 404
+    assert http.delete(path).status_code == 404
+    assert sandbox_id not in [s["id"] for s in http.get("/v1/sandboxes").json()]
+
+
+def test_sizes_are_what_was_asked(client: Client) -> None:
+    with Sandbox(client=client, vcpus=1, ram_mib=256) as sbx:
+        seen = sbx.run_code("nproc; awk '/MemTotal/ {print $2}' /proc/meminfo", "bash").stdout
+        nproc, kib = map(int, seen.split())
+        assert nproc == 1
+        assert 160 << 10 < kib <= 256 << 10
+        assert sbx.info().raw["ram_mib"] == 256
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "names"),
+    [
+        (b"{", 400, "JSON"),
+        (b"[]", 400, "object"),
+        (b'{"ram_mib": "much"}', 400, "ram_mib"),
+        (b'{"ram_mib": -1}', 400, "ram_mib"),
+        (b'{"ram_mib": 1.5}', 400, "ram_mib"),
+        (b'{"vcpus": 0}', 400, "vcpus"),
+        (b'{"vcpus": 33}', 400, "vcpus"),
+        (b'{"timeout_seconds": 0}', 400, "timeout_seconds"),
+        (b'{"template": 5}', 400, "template"),
+        (b'{"template": "no-such-template"}', 400, "no-such-template"),
+        (b'{"template": "../../etc"}', 400, "template"),
+        (b'{"metadata": "text"}', 400, "metadata"),
+        (b'{"env": {"A": 1}}', 400, "env"),
+        (b'{"env": {"A=B": "c"}}', 400, "env"),
+        (b'\xff{"template": "x"}', 400, "JSON"),
+        (b"{}" + b"x", 400, "JSON"),
+    ],
+)
+def test_wrong_create_is_told_what_is_wrong(
+    http: httpx.Client, body: bytes, status: int, names: str
+) -> None:
+    answer = http.post("/v1/sandboxes", content=body)
+    assert answer.status_code == status, answer.text
+    assert names in answer.json()["error"]
+    assert answer.json()["code"]
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ({}, "code"),
+        ({"code": 1}, "code"),
+        ({"code": "1", "language": "perl"}, "language"),
+        ({"code": "1", "output": "words"}, "output"),
+        ({"code": "1", "timeout_seconds": -1}, "timeout_seconds"),
+        ({"code": "1", "cwd": 1}, "cwd"),
+        ({"code": "1", "env": []}, "env"),
+    ],
+)
+def test_wrong_exec_is_told_what_is_wrong(
+    shared: Sandbox, http: httpx.Client, body: dict[str, Any], names: str
+) -> None:
+    answer = http.post(f"/v1/sandboxes/{shared.id}/exec", json=body)
+    assert answer.status_code == 400, answer.text
+    assert names in answer.json()["error"]
+
+
+@pytest.mark.parametrize("sandbox_id", [NOBODY, "sbx_", "sbx_XYZ", "..", "sbx_" + "0" * 31 + "/"])
+def test_an_unknown_sandbox_is_404(http: httpx.Client, sandbox_id: str) -> None:
+    for method, tail in [("GET", ""), ("DELETE", ""), ("POST", "/exec"), ("GET", "/replay")]:
+        answer = http.request(method, f"/v1/sandboxes/{sandbox_id}{tail}", json={"code": "1"})
+        assert answer.status_code in (404, 405), f"{method} {tail}: {answer.text}"
+        assert answer.json()["error"]
+
+
+def test_a_wrong_method_names_the_right_ones(http: httpx.Client) -> None:
+    answer = http.put("/v1/sandboxes", content=b"{}")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].replace(" ", "").split(",")) >= {"GET", "POST"}
+
+
+def test_healthz_and_openapi(http: httpx.Client) -> None:
+    health = http.get("/v1/healthz")
+    assert (health.status_code, health.text) == (200, "ok")
+    assert health.headers["content-type"].startswith("text/plain")
+    paths = http.get("/v1/openapi.json").json()["paths"]
+    assert "/v1/sandboxes/{id}/exec" in paths
+
+
+def test_metrics_count_what_happened(http: httpx.Client, client: Client) -> None:
+    def creates() -> float:
+        lines = http.get("/metrics").text.splitlines()
+        return sum(float(x.split()[-1]) for x in lines if x.startswith("ramet_creates_total"))
+
+    before = creates()
+    Sandbox(client=client).close()
+    assert creates() == before + 1
+
+
+def test_http2_prior_knowledge() -> None:
+    from conftest import HOST
+
+    with httpx.Client(base_url=HOST, http1=False, http2=True, timeout=120, trust_env=False) as h2:
+        answer = h2.get("/v1/healthz")
+        assert answer.http_version == "HTTP/2"
+        sandbox_id = h2.post("/v1/sandboxes", json={}).json()["id"]
+        run = h2.post(f"/v1/sandboxes/{sandbox_id}/exec", json={"code": "print('over h2')"})
+        assert '"over h2"' in run.text
+        assert h2.delete(f"/v1/sandboxes/{sandbox_id}").status_code == 204
+
+
+def test_the_lifetime_ends_a_sandbox(client: Client) -> None:
+    sbx = Sandbox(client=client, timeout_seconds=1)
+    with pytest.raises(ramet.Expired):
+        while True:
+            sbx.info()
+    sbx.close()
+
+
+def test_an_idle_sandbox_ends_and_a_busy_one_does_not(client: Client) -> None:
+    sbx = Sandbox(client=client, idle_timeout_seconds=2)
+    busy = sbx.run_code("import time\ntime.sleep(3)\nprint('done')")
+    assert busy.stdout == "done\n"
+    with pytest.raises(ramet.Expired):
+        while True:
+            sbx.info()

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user relies on when running code, in real guests."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+import ramet
+from ramet import Client, Event, Sandbox
+
+
+def test_text_is_exact(shared: Sandbox) -> None:
+    assert shared.run_code("print('still alive')").stdout == "still alive\n"
+    assert shared.run_code("print('no newline', end='')").stdout == "no newline"
+    assert shared.run_code("print('a\\r\\n\\u2028b')").stdout == "a\r\n\u2028b\n"
+
+
+def test_state_is_kept_from_call_to_call(sbx: Sandbox) -> None:
+    sbx.run_code("import collections\nx = 41\nf = open('/tmp/kept', 'w+')\nf.write('open')")
+    result = sbx.run_code("x += 1\nf.seek(0)\nprint(x, f.read(), collections.Counter('aab')['a'])")
+    assert result == ramet.ExecResult("42 open 2\n", "", 0)
+
+
+def test_it_is_a_linux_machine_of_its_own(shared: Sandbox) -> None:
+    result = shared.run_code("uname -s; id -u; test -w /etc/hostname && echo writable", "bash")
+    assert result.stdout == "Linux\n0\nwritable\n"
+
+
+def test_an_exception_is_an_answer_and_shows_the_source(sbx: Sandbox) -> None:
+    result = sbx.run_code("kept = 1\ndef broken():\n    return 1 / 0\nbroken()")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Traceback (most recent call last):\n")
+    assert "return 1 / 0" in result.stderr
+    assert result.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert sbx.run_code("print(kept)").stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "stderr"),
+    [
+        ("raise SystemExit", 0, ""),
+        ("import sys; sys.exit(7)", 7, ""),
+        ("import sys; sys.exit('so long')", 1, "so long\n"),
+    ],
+)
+def test_system_exit_ends_the_call_only(
+    shared: Sandbox, code: str, exit_code: int, stderr: str
+) -> None:
+    assert shared.run_code(code) == ramet.ExecResult("", stderr, exit_code)
+
+
+def test_a_syntax_error_is_an_answer(shared: Sandbox) -> None:
+    result = shared.run_code("def (:")
+    assert result.exit_code == 1
+    assert "SyntaxError" in result.stderr
+
+
+def test_indented_code_runs_and_its_line_numbers_hold(shared: Sandbox) -> None:
+    result = shared.run_code("    a = 1\n    b = 0\n    a / b\n")
+    assert "line 3" in result.stderr
+    assert shared.run_code("    if True:\n        print('in')\n").stdout == "in\n"
+
+
+def test_bash_runs_where_python_is(sbx: Sandbox) -> None:
+    sbx.run_code("import os\nos.chdir('/usr')\nos.environ['COLOUR'] = 'green'")
+    assert sbx.run_code("pwd; echo $COLOUR; exit 3", "bash") == ramet.ExecResult(
+        "/usr\ngreen\n", "", 3
+    )
+    assert sbx.run_code("kill -9 $$", "bash").exit_code == 137
+
+
+def test_output_of_children_comes_in_order(sbx: Sandbox) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "for i in range(5):\n"
+        "    print('parent', i)\n"
+        "    subprocess.run(['sh', '-c', f'echo child {i}'])\n"
+    )
+    wanted = "".join(f"parent {i}\nchild {i}\n" for i in range(5))
+    assert sbx.run_code(code).stdout == wanted
+
+
+def test_stdin_is_empty(shared: Sandbox) -> None:
+    result = shared.run_code("input()")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("EOFError: EOF when reading a line\n")
+    assert shared.run_code("cat; echo end", "bash").stdout == "end\n"
+
+
+def test_bytes_that_are_not_text_arrive_as_they_are(shared: Sandbox) -> None:
+    raw = b"".join(
+        event.raw
+        for event in shared.run_code_stream(
+            "import sys\nsys.stdout.buffer.write(bytes(range(256)))"
+        )
+        if event.type == "stdout"
+    )
+    assert raw == bytes(range(256))
+
+
+def test_a_dead_interpreter_is_replaced(sbx: Sandbox) -> None:
+    sbx.run_code("lost = 1")
+    died = sbx.run_code("import os\nos._exit(9)")
+    assert died.exit_code == 9
+    assert "state" in died.stderr and "lost" in died.stderr
+    killed = sbx.run_code("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert killed.exit_code == 128 + 9
+    fresh = sbx.run_code("print('lost' in globals())")
+    assert fresh == ramet.ExecResult("False\n", "", 0)
+
+
+def test_interrupt_ends_the_call_and_keeps_the_state(sbx: Sandbox) -> None:
+    sbx.run_code("kept = 'yes'")
+    events: list[Event] = []
+    for event in sbx.run_code_stream("print('on')\nwhile True: pass"):
+        events.append(event)
+        if event.type == "stdout":
+            sbx.interrupt()
+    assert events[-1].code == 130
+    assert sbx.run_code("print(kept)").stdout == "yes\n"
+
+
+def test_interrupt_without_a_call_does_nothing(sbx: Sandbox) -> None:
+    sbx.interrupt()
+    assert sbx.run_code("print(1)").stdout == "1\n"
+
+
+def test_output_streams_while_the_call_runs(sbx: Sandbox) -> None:
+    """The call ends only after the client answered its first line."""
+    code = (
+        "import os, time\n"
+        "print('first')\n"
+        "while not os.path.exists('/tmp/go'): time.sleep(0.01)\n"
+        "print('second')"
+    )
+    stream = sbx.run_code_stream(code)
+    assert next(stream).data == "first\n"
+    # A bash call would queue behind this one, so the file is made by a child started beforehand.
+    # The running call is interrupted instead: it can only be ended from outside.
+    sbx.interrupt()
+    rest = list(stream)
+    assert rest[-1].code == 130
+    assert all(event.data != "second\n" for event in rest)
+
+
+def test_ten_megabytes_of_code(sbx: Sandbox) -> None:
+    filler = "#" + "x" * (10 << 20)
+    assert sbx.run_code(f"{filler}\nprint('ran')").stdout == "ran\n"
+    assert sbx.run_code(f"{filler}\necho ran", "bash").stdout == "ran\n"
+
+
+def test_a_lot_of_output_is_whole(sbx: Sandbox) -> None:
+    """20 MiB here; the 100 MB case runs natively in the guest's own tests."""
+    size = 20 << 20
+    code = (
+        "import hashlib, sys\n"
+        f"data = bytes(i * 7 % 251 for i in range(65536)) * {size // 65536}\n"
+        "sys.stdout.buffer.write(data)\n"
+        "print(hashlib.sha256(data).hexdigest(), file=sys.stderr)"
+    )
+    got, told = hashlib.sha256(), ""
+    count = 0
+    for event in sbx.run_code_stream(code):
+        if event.type == "stdout":
+            got.update(event.raw)
+            count += len(event.raw)
+        elif event.type == "stderr":
+            told += str(event.data)
+    assert count == size
+    assert got.hexdigest() == told.strip()
+
+
+def test_calls_queue_in_order_of_arrival(sbx: Sandbox) -> None:
+    sbx.run_code("order = []")
+    started = threading.Event()
+
+    def long_call() -> None:
+        for event in sbx.run_code_stream("print(1)\nimport time\ntime.sleep(1)\norder.append(1)"):
+            if event.type == "stdout":
+                started.set()
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(long_call)
+        assert started.wait(60)
+        second = pool.submit(sbx.run_code, "order.append(2)\nprint(order)")
+        assert second.result().stdout == "[1, 2]\n"
+        first.result()
+
+
+def test_a_client_that_goes_away_loses_nothing(sbx: Sandbox) -> None:
+    stream = sbx.run_code_stream("print('before')\nimport time\ntime.sleep(0.5)\nprint('after')")
+    assert next(stream).data == "before\n"
+    stream.close()  # type: ignore[attr-defined]
+    assert sbx.run_code("print('next')").stdout == "next\n"
+    texts = [e.data for e in sbx.replay() if e.type == "stdout"]
+    assert texts == ["before\n", "after\n", "next\n"]
+
+
+def test_seq_grows_by_one_across_calls(sbx: Sandbox) -> None:
+    events = [*sbx.run_code_stream("print(1)"), *sbx.run_code_stream("print(2)")]
+    first = events[0].seq
+    assert [e.seq for e in events] == list(range(first, first + len(events)))
+
+
+def test_time_limit_env_and_cwd_of_a_call(sbx: Sandbox) -> None:
+    late = sbx.run_code("while True: pass", timeout_seconds=1)
+    assert late.exit_code == 124
+    result = sbx.run_code(
+        "import os; print(os.environ['A'], os.getcwd())", env={"A": "b"}, cwd="/tmp"
+    )
+    assert result.stdout == "b /tmp\n"
+    after = sbx.run_code("import os; print('A' in os.environ, os.getcwd())")
+    assert after.stdout == "False /root\n"
+
+
+def test_lines_are_the_default_output(sbx: Sandbox, http: httpx.Client) -> None:
+    answer = http.post(
+        f"/v1/sandboxes/{sbx.id}/exec", json={"code": "print('a\\n\\nb', end='')"}
+    )
+    assert answer.status_code == 200
+    events = [Event.from_json(e) for e in map(__import__("json").loads, answer.text.split("\n")[:-1])]
+    assert [(e.type, e.data) for e in events] == [
+        ("stdout", "a"),
+        ("stdout", ""),
+        ("stdout", "b"),
+        ("exit", 0),
+    ]
+
+
+def test_many_sandboxes_at_once_keep_their_own_state(client: Client) -> None:
+    def one(i: int) -> str:
+        with Sandbox(client=client) as mine:
+            mine.run_code(f"x = {i}")
+            return mine.run_code("print(x)").stdout
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(6))) == [f"{i}\n" for i in range(6)]

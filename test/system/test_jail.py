@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts that docs/threats.md promises, read from the real processes in /proc."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import pytest
+
+from conftest import on_host
+from ramet import Client, Sandbox
+
+
+@pytest.fixture(scope="module")
+def vms(client: Client) -> Iterator[list[str]]:
+    """Process ids of the VM processes, at least two of them with a sandbox in it."""
+    with Sandbox(client=client), Sandbox(client=client):
+        yield on_host("pidof ramet-vmm").split()
+
+
+def status(pid: str) -> dict[str, str]:
+    text = on_host(f"cat /proc/{pid}/status")
+    return {k: v.strip() for k, v in (line.split(":", 1) for line in text.splitlines())}
+
+
+def role_pid(role: str) -> str:
+    """The service is the child of the warden; both are rametd."""
+    pids = on_host("pidof rametd").split()
+    by_uid = {status(p)["Uid"].split()[0] == "0": p for p in pids}
+    return by_uid[role == "warden"]
+
+
+def test_each_vm_has_its_own_uid_and_nothing_else(vms: list[str]) -> None:
+    uids = []
+    for pid in vms:
+        facts = status(pid)
+        real = facts["Uid"].split()
+        assert len(set(real)) == 1 and int(real[0]) >= 300000, f"uids of {pid}: {real}"
+        assert facts["Groups"] == "", f"groups of {pid}: {facts['Groups']}"
+        for cap in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(facts[cap], 16) == 0, f"{cap} of {pid}: {facts[cap]}"
+        assert facts["NoNewPrivs"] == "1"
+        assert facts["Seccomp"] == "2", f"seccomp mode of {pid}: {facts['Seccomp']}"
+        uids.append(real[0])
+    assert len(set(uids)) == len(uids), f"shared uids: {uids}"
+
+
+def test_every_thread_is_under_seccomp(vms: list[str]) -> None:
+    for pid in vms:
+        modes = on_host(f"grep -h ^Seccomp: /proc/{pid}/task/*/status").split()[1::2]
+        assert modes and set(modes) == {"2"}, f"threads of {pid}: {modes}"
+
+
+def test_each_vm_has_its_own_namespaces(vms: list[str]) -> None:
+    seen: dict[str, str] = {}
+    for pid in ["1", *vms]:
+        for kind in ("mnt", "pid", "net", "ipc", "uts"):
+            link = on_host(f"readlink /proc/{pid}/ns/{kind}").strip()
+            assert link not in seen, f"{pid} shares {link} with {seen[link]}"
+            seen[link] = pid
+
+
+def test_the_root_is_empty_and_read_only(vms: list[str]) -> None:
+    for pid in vms:
+        assert on_host(f"ls -A /proc/{pid}/root/").strip() == ""
+        mounts = on_host(f"cat /proc/{pid}/mountinfo").splitlines()
+        assert len(mounts) == 1, f"mounts of {pid}: {mounts}"
+        assert "ro" in mounts[0].split()[5].split(",")
+
+
+def test_the_cgroup_limits_are_set(vms: list[str]) -> None:
+    for pid in vms:
+        group = on_host(f"cut -d: -f3 /proc/{pid}/cgroup").strip()
+        limits = on_host(f"cd /sys/fs/cgroup{group} && cat memory.max pids.max cpu.max").split()
+        assert limits[0] != "max" and limits[1] != "max", f"limits of {pid}: {limits}"
+
+
+def test_vms_have_only_the_descriptors_they_need(vms: list[str]) -> None:
+    allowed = ("/dev/kvm", "anon_inode:", "socket:", "/memfd:", "/run/ramet/vm/", "/var/lib/ramet/",
+               "/usr/share/ramet/", "/dev/null", "pipe:", "/dev/vd", "/")
+    for pid in vms:
+        links = on_host(f"for f in /proc/{pid}/fd/*; do readlink $f; done").split("\n")
+        for link in filter(None, links):
+            assert link.startswith(allowed[:-1]) or "(deleted)" in link, f"{pid} has {link}"
+
+
+def test_the_service_is_unprivileged() -> None:
+    facts = status(role_pid("service"))
+    assert set(facts["Uid"].split()) != {"0"}
+    for cap in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(facts[cap], 16) == 0, f"{cap}: {facts[cap]}"
+    assert facts["NoNewPrivs"] == "1"
+    assert facts["Seccomp"] == "2"
+
+
+def test_the_warden_has_no_network_input() -> None:
+    pid = role_pid("warden")
+    links = on_host(f"for f in /proc/{pid}/fd/*; do readlink $f; done").split()
+    inodes = [link[8:-1] for link in links if link.startswith("socket:")]
+    tables = on_host(f"cat /proc/{pid}/net/tcp /proc/{pid}/net/tcp6 /proc/{pid}/net/udp")
+    in_tables = {line.split()[9] for line in tables.splitlines() if ":" in line.split()[0]}
+    assert not in_tables.intersection(inodes)

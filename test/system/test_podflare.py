@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published podflare client, unmodified, against this service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+from conftest import HOST
+
+
+@pytest.fixture
+def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    monkeypatch.setenv("PODFLARE_HOSTD_URL", HOST)
+    monkeypatch.setenv("PODFLARE_HOST", HOST)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    import podflare as module
+
+    yield module
+    module.close_default_client()
+
+
+@pytest.fixture
+def sbx(podflare: Any) -> Iterator[Any]:
+    with podflare.Sandbox(client=podflare.Client(timeout=60.0)) as sandbox:
+        yield sandbox
+
+
+def test_health(podflare: Any) -> None:
+    assert podflare.Client().healthz() is True
+
+
+def test_state_lines_and_exit_codes(sbx: Any) -> None:
+    sbx.run_code("x = 5")
+    result = sbx.run_code("print(x)\nprint('second')")
+    assert (result.stdout, result.stderr, result.exit_code) == ("5\nsecond", "", 0)
+    assert sbx.run_code("exit 4", language="bash").exit_code == 4
+    assert "ZeroDivisionError" in sbx.run_code("1/0").stderr
+
+
+def test_lines_with_unicode_separators_stay_whole(sbx: Any) -> None:
+    result = sbx.run_code("print('a\\u2028b\\u2029c\\x85d')")
+    assert result.stdout == "a\u2028b\u2029c\x85d"
+
+
+def test_every_create_option_is_taken(podflare: Any) -> None:
+    with podflare.Sandbox(
+        client=podflare.Client(timeout=120.0),
+        timeout_seconds=600,
+        idle_timeout_seconds=300,
+        persistent=False,
+        egress=True,
+    ) as sandbox:
+        assert sandbox.run_code("print('in')").stdout == "in"
+
+
+def test_upload_download_and_replay(sbx: Any) -> None:
+    data = bytes(range(256)) * 400
+    sbx.upload(data, "/root/deep/file.bin")
+    assert sbx.download("/root/deep/file.bin") == data
+    assert sbx.replay()[-1].type == "exit"
+
+
+def test_silence_longer_than_the_clients_read_timeout(podflare: Any) -> None:
+    """The service's empty lines keep a silent call alive: 12 s of silence, 11 s allowed."""
+    with podflare.Sandbox(client=podflare.Client(timeout=11.0)) as sandbox:
+        result = sandbox.run_code("import time\ntime.sleep(12)\nprint('awake')")
+        assert result.stdout == "awake"
