@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Download and unpack a source package of the distribution.
-#   rig/apt-source.sh PACKAGE=VERSION DESTDIR
-# DESTDIR receives the unpacked tree itself. The archive is taken from this
+#   rig/apt-source.sh PACKAGE=VERSION DESTDIR [SHA256SUMS]
+# DESTDIR receives the unpacked tree itself. SHA256SUMS is a file as sha256sum
+# writes it; the package's files must match it. The archive is taken from this
 # machine's own apt sources, whose signatures are checked; its configuration
 # and its lists are not touched.
 set -euo pipefail
 
 die() { printf 'apt-source: %s\n' "$*" >&2; exit 1; }
 
-[[ $# -eq 2 && $1 == ?*=?* ]] || die "usage: rig/apt-source.sh PACKAGE=VERSION DESTDIR"
+[[ $# -ge 2 && $# -le 3 && $1 == ?*=?* ]] ||
+	die "usage: rig/apt-source.sh PACKAGE=VERSION DESTDIR [SHA256SUMS]"
 package=$1
 dest=$(realpath -m "$2")
+sums=${3:+$(realpath "$3")}
 here=$(dirname "$(realpath "$0")")
 
 tmp=$(mktemp -d)
@@ -30,6 +33,9 @@ apt=(apt-get -qq -o "Dir::Etc::sourcelist=$tmp/sources.list" -o Dir::Etc::source
 "${apt[@]}" update >&2 || die "the source lists of the distribution could not be read"
 (cd "$tmp/src" && "${apt[@]}" source --download-only "$package" >&2) ||
 	die "source package $package could not be downloaded"
+
+[[ -z $sums ]] || (cd "$tmp/src" && sha256sum --check --strict --quiet "$sums" >&2) ||
+	die "the files of source package $package are not those in $sums"
 
 rm -rf "$dest"
 mkdir -p "$(dirname "$dest")"
