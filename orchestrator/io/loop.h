@@ -16,25 +16,29 @@
 struct loop;
 
 int loop_new(struct loop **out, struct err *e);
+/* Ends what is under way first: its callbacks come from here, with -ECANCELED. */
 void loop_free(struct loop *l);
 /* Runs until loop_stop; returns 0, or -errno when the loop itself failed. */
 int loop_run(struct loop *l);
 /* Async-signal-safe and thread-safe. */
 void loop_stop(struct loop *l);
+/* Called at the end of each turn, before the loop sleeps: for output that is gathered. One only. */
+void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg);
 /* h2o_loop_t *, for orchestrator/api only. */
 void *loop_h2o(struct loop *l);
 
 /*
  * One operation on the ring. The callback comes exactly once, never from inside the call that
- * started it, with what the system call would have returned (-errno on failure; -ECANCELED after
- * loop_cancel). Buffers and messages stay valid until then. NULL when the ring is out of memory.
+ * started it, with what the system call would have returned (-errno on failure; -ECANCELED after a
+ * loop_cancel that came in time). Buffers and messages stay valid until then; a descriptor may be
+ * closed only when nothing is under way on it. NULL when the ring is out of memory.
  */
 struct loop_op;
 typedef void loop_fn(void *arg, int result);
 
 struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *fn, void *arg);
 struct loop_op *loop_recv(struct loop *l, int fd, void *buf, size_t len, loop_fn *fn, void *arg);
-/* Sends all of it or fails. */
+/* Sends all of it or fails; at most INT_MAX bytes. */
 struct loop_op *loop_send(struct loop *l, int fd, const void *buf, size_t len, loop_fn *fn,
 			  void *arg);
 struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg);
@@ -55,7 +59,8 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms);
 void loop_timer_clear(struct loop *l, struct loop_timer *t);
 uint64_t loop_now_ms(struct loop *l); /* monotonic */
 
-/* Runs `work` on a worker thread, then `done` on the loop. */
+/* Runs `work` on one of two worker threads, then `done` on the loop. -errno when it can't be
+ * queued; then neither is called. */
 int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
 
 #endif

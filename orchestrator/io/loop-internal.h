@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by the files of this room. */
+#ifndef RAMET_ORCHESTRATOR_IO_LOOP_INTERNAL_H
+#define RAMET_ORCHESTRATOR_IO_LOOP_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "orchestrator/io/loop.h"
+
+struct uring;
+struct uring *loop_uring(struct loop *l);
+
+/* A binary min-heap of set timers; timers.c. */
+struct timers {
+	struct loop_timer **at; /* at[0] is first due */
+	size_t count, room;
+};
+void timers_fini(struct timers *t);
+void timers_insert(struct timers *t, struct loop_timer *timer);
+void timers_remove(struct timers *t, struct loop_timer *timer);
+/* Milliseconds until the first is due: 0 when one is, INT32_MAX when none is set. */
+int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms);
+void timers_run(struct timers *t, uint64_t now_ms);
+
+/* Worker threads; workers.c. `wake_fd` is an eventfd written when something is done. */
+struct workers;
+int workers_new(struct workers **out, int wake_fd);
+/* Lets the queued work end and calls what is done. */
+void workers_free(struct workers *w);
+int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *arg), void *arg);
+/* Calls `done` for what is done; on the loop's thread. */
+void workers_reap(struct workers *w);
+
+#endif

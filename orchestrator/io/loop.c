@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/io/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <h2o.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "orchestrator/io/loop-internal.h"
+#include "orchestrator/io/uring.h"
+
+struct loop {
+	h2o_loop_t *h2o;
+	struct uring uring;
+	struct timers timers;
+	struct workers *workers; /* NULL until the first loop_work */
+	h2o_socket_t *ring_sock; /* tells of completions */
+	h2o_socket_t *wake_sock; /* loop_stop, finished work */
+	int wake_fd;
+	atomic_bool stop;
+	void (*before_sleep)(void *arg);
+	void *before_sleep_arg;
+};
+
+struct uring *loop_uring(struct loop *l)
+{
+	return &l->uring;
+}
+
+void *loop_h2o(struct loop *l)
+{
+	return l->h2o;
+}
+
+/* The completions themselves are taken at the top of each turn. */
+static void on_ring(h2o_socket_t *sock, const char *err)
+{
+}
+
+static void on_wake(h2o_socket_t *sock, const char *err)
+{
+	struct loop *l = sock->data;
+	eventfd_t ignored;
+
+	eventfd_read(l->wake_fd, &ignored);
+	if (l->workers)
+		workers_reap(l->workers);
+}
+
+/* The socket owns `fd` from here on. */
+static h2o_socket_t *watch(struct loop *l, int fd, h2o_socket_cb cb)
+{
+	h2o_socket_t *sock = h2o_evloop_socket_create(l->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
+
+	sock->data = l;
+	h2o_socket_read_start(sock, cb);
+	return sock;
+}
+
+static int open_fds(struct loop *l, struct err *e)
+{
+	scoped_fd int ring_fd = fcntl(uring_fd(&l->uring), F_DUPFD_CLOEXEC, 3);
+
+	l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ring_fd < 0 || l->wake_fd < 0) {
+		close_fd(&l->wake_fd);
+		return err_set(e, errno, "open the loop's descriptors");
+	}
+	l->h2o = h2o_evloop_create();
+	l->ring_sock = watch(l, take_fd(&ring_fd), on_ring);
+	l->wake_sock = watch(l, l->wake_fd, on_wake);
+	return 0;
+}
+
+int loop_new(struct loop **out, struct err *e)
+{
+	struct loop *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return err_set(e, ENOMEM, "make the loop");
+	int ret = uring_init(&l->uring, e);
+	if (ret < 0)
+		goto no_ring;
+	ret = open_fds(l, e);
+	if (ret < 0)
+		goto no_fds;
+	*out = l;
+	return 0;
+no_fds:
+	uring_fini(&l->uring);
+no_ring:
+	free(l);
+	return ret;
+}
+
+void loop_free(struct loop *l)
+{
+	if (!l)
+		return;
+	workers_free(l->workers);
+	uring_fini(&l->uring);
+	h2o_socket_close(l->ring_sock);
+	h2o_socket_close(l->wake_sock);
+	h2o_evloop_destroy(l->h2o);
+	timers_fini(&l->timers);
+	free(l);
+}
+
+/*
+ * What completes at once is served before the loop sleeps, so that an answer from a local peer
+ * costs no turn of its own. Bounded, so that a peer that always has data can't starve the rest:
+ * what is left makes the ring's descriptor readable.
+ */
+static void turn_ring(struct loop *l)
+{
+	for (int round = 0; round < 8; round++) {
+		uring_submit(&l->uring);
+		if (!uring_reap(&l->uring))
+			return;
+	}
+	uring_submit(&l->uring);
+}
+
+int loop_run(struct loop *l)
+{
+	while (!atomic_load(&l->stop)) {
+		turn_ring(l);
+		if (l->before_sleep)
+			l->before_sleep(l->before_sleep_arg);
+		int32_t wait =
+			l->timers.count ? timers_wait_ms(&l->timers, loop_now_ms(l)) : INT32_MAX;
+		if (h2o_evloop_run(l->h2o, wait) != 0 && errno != EINTR)
+			return -errno;
+		if (l->timers.count)
+			timers_run(&l->timers, loop_now_ms(l));
+	}
+	atomic_store(&l->stop, false);
+	return 0;
+}
+
+void loop_stop(struct loop *l)
+{
+	int saved = errno;
+
+	atomic_store(&l->stop, true);
+	eventfd_write(l->wake_fd, 1);
+	errno = saved;
+}
+
+void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+	l->before_sleep = fn;
+	l->before_sleep_arg = arg;
+}
+
+uint64_t loop_now_ms(struct loop *l)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
+{
+	uint64_t now = loop_now_ms(l);
+
+	loop_timer_clear(l, t);
+	t->due_ms = after_ms < UINT64_MAX - now ? now + after_ms : UINT64_MAX;
+	timers_insert(&l->timers, t);
+}
+
+void loop_timer_clear(struct loop *l, struct loop_timer *t)
+{
+	if (t->heap_index)
+		timers_remove(&l->timers, t);
+}
+
+int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+{
+	if (!l->workers) {
+		int ret = workers_new(&l->workers, l->wake_fd);
+
+		if (ret < 0)
+			return ret;
+	}
+	return workers_add(l->workers, work, done, arg);
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "orchestrator/io/loop-internal.h"
+
+static void put(struct timers *t, size_t i, struct loop_timer *timer)
+{
+	t->at[i] = timer;
+	timer->heap_index = i + 1;
+}
+
+static void sift_up(struct timers *t, size_t i)
+{
+	struct loop_timer *timer = t->at[i];
+
+	while (i > 0) {
+		size_t parent = (i - 1) / 2;
+
+		if (t->at[parent]->due_ms <= timer->due_ms)
+			break;
+		put(t, i, t->at[parent]);
+		i = parent;
+	}
+	put(t, i, timer);
+}
+
+static void sift_down(struct timers *t, size_t i)
+{
+	struct loop_timer *timer = t->at[i];
+
+	for (;;) {
+		size_t child = 2 * i + 1;
+
+		if (child >= t->count)
+			break;
+		if (child + 1 < t->count && t->at[child + 1]->due_ms < t->at[child]->due_ms)
+			child++;
+		if (timer->due_ms <= t->at[child]->due_ms)
+			break;
+		put(t, i, t->at[child]);
+		i = child;
+	}
+	put(t, i, timer);
+}
+
+void timers_fini(struct timers *t)
+{
+	free(t->at);
+}
+
+void timers_insert(struct timers *t, struct loop_timer *timer)
+{
+	if (t->count == t->room) {
+		size_t room = t->room ? 2 * t->room : 64;
+		struct loop_timer **at = realloc(t->at, room * sizeof(*at));
+
+		/* A deadline that is silently lost is worse than a restart. */
+		if (!at)
+			abort();
+		t->at = at;
+		t->room = room;
+	}
+	t->at[t->count++] = timer;
+	sift_up(t, t->count - 1);
+}
+
+void timers_remove(struct timers *t, struct loop_timer *timer)
+{
+	size_t i = timer->heap_index - 1;
+	struct loop_timer *last = t->at[--t->count];
+
+	timer->heap_index = 0;
+	if (last == timer)
+		return;
+	put(t, i, last);
+	sift_up(t, i);
+	sift_down(t, last->heap_index - 1);
+}
+
+int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms)
+{
+	if (!t->count)
+		return INT32_MAX;
+	uint64_t due = t->at[0]->due_ms;
+	if (due <= now_ms)
+		return 0;
+	return due - now_ms < INT32_MAX ? (int32_t)(due - now_ms) : INT32_MAX;
+}
+
+void timers_run(struct timers *t, uint64_t now_ms)
+{
+	/* A timer that sets itself to "now" again waits for the next turn. */
+	for (size_t n = t->count; n && t->count && t->at[0]->due_ms <= now_ms; n--) {
+		struct loop_timer *timer = t->at[0];
+
+		timers_remove(t, timer);
+		timer->fn(timer->arg);
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Two threads for what computes long: hashing, compression. They share nothing with the loop but
+ * the two queues here. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "orchestrator/io/loop-internal.h"
+
+#define THREADS 2
+
+struct job {
+	struct list link;
+	void (*work)(void *arg);
+	void (*done)(void *arg);
+	void *arg;
+};
+
+struct workers {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct list todo, finished;
+	bool closing;
+	int wake_fd;
+	pthread_t threads[THREADS];
+	size_t n_threads;
+};
+
+static struct job *take(struct list *from)
+{
+	if (list_empty(from))
+		return NULL;
+	struct job *job = container_of(from->next, struct job, link);
+	list_del(&job->link);
+	return job;
+}
+
+/* NULL when the thread is to end. */
+static struct job *next_job(struct workers *w)
+{
+	struct job *job;
+
+	while (!(job = take(&w->todo)) && !w->closing)
+		pthread_cond_wait(&w->wake, &w->lock);
+	return job;
+}
+
+static void *worker_main(void *arg)
+{
+	struct workers *w = arg;
+	struct job *job;
+
+	pthread_mutex_lock(&w->lock);
+	while ((job = next_job(w))) {
+		pthread_mutex_unlock(&w->lock);
+		job->work(job->arg);
+		pthread_mutex_lock(&w->lock);
+		list_add_tail(&w->finished, &job->link);
+		eventfd_write(w->wake_fd, 1);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+static int start_threads(struct workers *w)
+{
+	sigset_t all, before;
+	int ret = 0;
+
+	/* Signals are the loop's thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (!ret && w->n_threads < THREADS) {
+		ret = pthread_create(&w->threads[w->n_threads], NULL, worker_main, w);
+		w->n_threads += ret == 0;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return w->n_threads ? 0 : -ret;
+}
+
+int workers_new(struct workers **out, int wake_fd)
+{
+	struct workers *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->wake_fd = wake_fd;
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->wake, NULL);
+	list_init(&w->todo);
+	list_init(&w->finished);
+	int ret = start_threads(w);
+	if (ret < 0) {
+		workers_free(w);
+		return ret;
+	}
+	*out = w;
+	return 0;
+}
+
+void workers_free(struct workers *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->closing = true;
+	pthread_cond_broadcast(&w->wake);
+	pthread_mutex_unlock(&w->lock);
+	for (size_t i = 0; i < w->n_threads; i++)
+		pthread_join(w->threads[i], NULL);
+	workers_reap(w);
+	pthread_cond_destroy(&w->wake);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+{
+	struct job *job = malloc(sizeof(*job));
+
+	if (!job)
+		return -ENOMEM;
+	*job = (struct job){.work = work, .done = done, .arg = arg};
+	pthread_mutex_lock(&w->lock);
+	list_add_tail(&w->todo, &job->link);
+	pthread_cond_signal(&w->wake);
+	pthread_mutex_unlock(&w->lock);
+	return 0;
+}
+
+void workers_reap(struct workers *w)
+{
+	for (;;) {
+		pthread_mutex_lock(&w->lock);
+		struct job *job = take(&w->finished);
+		pthread_mutex_unlock(&w->lock);
+		if (!job)
+			return;
+		job->done(job->arg);
+		free(job);
+	}
+}

@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "orchestrator/io/loop.h"
+
+struct fixture {
+	struct loop *loop;
+	int pair[2];
+	int calls, result;
+	int wanted; /* calls after which the loop stops */
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err e = {0};
+
+	if (loop_new(&f->loop, &e) < 0) {
+		fprintf(stderr, "%s\n", e.text);
+		return -1;
+	}
+	f->wanted = 1;
+	*state = f;
+	return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->pair);
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	loop_free(f->loop);
+	close_fd(&f->pair[0]);
+	close_fd(&f->pair[1]);
+	free(f);
+	return 0;
+}
+
+static void on_call(void *arg, int result)
+{
+	struct fixture *f = arg;
+
+	f->calls++;
+	f->result = result;
+	if (f->calls == f->wanted)
+		loop_stop(f->loop);
+}
+
+static void test_recv_waits_for_data(void **state)
+{
+	struct fixture *f = *state;
+	char buf[8] = "";
+
+	assert_non_null(loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
+	assert_int_equal(f->calls, 0);
+	assert_int_equal(write(f->pair[1], "hello", 5), 5);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->result, 5);
+	assert_string_equal(buf, "hello");
+}
+
+static void test_recv_on_a_nonblocking_socket_waits_too(void **state)
+{
+	struct fixture *f = *state;
+	char buf[8] = "";
+
+	fcntl(f->pair[0], F_SETFL, O_NONBLOCK);
+	f->wanted = 2;
+	assert_non_null(loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
+	/* Sent from the loop, thus after the receive found nothing. */
+	struct loop_op *op = loop_send(f->loop, f->pair[1], "hello", 5, on_call, f);
+	assert_non_null(op);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->result, 5);
+	assert_string_equal(buf, "hello");
+}
+
+static void *read_all(void *arg)
+{
+	int fd = *(int *)arg;
+	size_t total = 0;
+	char buf[4096];
+	ssize_t n;
+
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		total += (size_t)n;
+	return (void *)total;
+}
+
+static void send_much(struct fixture *f, size_t size)
+{
+	scoped_free char *big = calloc(1, size);
+	pthread_t reader;
+	void *total;
+
+	assert_non_null(loop_send(f->loop, f->pair[0], big, size, on_call, f));
+	pthread_create(&reader, NULL, read_all, &f->pair[1]);
+	assert_int_equal(loop_run(f->loop), 0);
+	close_fd(&f->pair[0]);
+	pthread_join(reader, &total);
+	assert_int_equal(f->result, size);
+	assert_int_equal((size_t)total, size);
+}
+
+static void test_send_sends_all(void **state)
+{
+	send_much(*state, 8 << 20);
+}
+
+static void test_send_on_a_nonblocking_socket_sends_all(void **state)
+{
+	struct fixture *f = *state;
+
+	fcntl(f->pair[0], F_SETFL, O_NONBLOCK);
+	send_much(f, 8 << 20);
+}
+
+static void test_send_to_a_closed_peer_says_epipe(void **state)
+{
+	struct fixture *f = *state;
+
+	close_fd(&f->pair[1]);
+	assert_non_null(loop_send(f->loop, f->pair[0], "x", 1, on_call, f));
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->result, -EPIPE);
+}
+
+static void test_cancel_ends_a_waiting_op(void **state)
+{
+	struct fixture *f = *state;
+	char buf[8];
+	struct loop_op *op = loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f);
+
+	assert_non_null(op);
+	loop_cancel(f->loop, op);
+	loop_cancel(f->loop, op);
+	assert_int_equal(f->calls, 0);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->result, -ECANCELED);
+}
+
+struct canceller {
+	struct fixture *f;
+	struct loop_op *op;
+};
+
+static void cancel_from_a_callback(void *arg, int result)
+{
+	struct canceller *c = arg;
+
+	loop_cancel(c->f->loop, c->op);
+}
+
+static void test_cancel_ends_an_op_that_waits_for_a_nonblocking_fd(void **state)
+{
+	struct fixture *f = *state;
+	char buf[8];
+
+	fcntl(f->pair[0], F_SETFL, O_NONBLOCK);
+	struct canceller c = {f, loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f)};
+	assert_non_null(loop_poll(f->loop, f->pair[1], POLLOUT, cancel_from_a_callback, &c));
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->result, -ECANCELED);
+}
+
+static void test_poll_sees_the_peer_leave(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_non_null(loop_poll(f->loop, f->pair[0], POLLRDHUP, on_call, f));
+	close_fd(&f->pair[1]);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_true(f->result & POLLRDHUP);
+}
+
+static void test_messages_carry_descriptors(void **state)
+{
+	struct fixture *f = *state;
+	char out = 'o', in = 0;
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} c1 = {0}, c2 = {0};
+	struct iovec iov1 = {&out, 1}, iov2 = {&in, 1};
+	struct msghdr m1 = {.msg_iov = &iov1,
+			    .msg_iovlen = 1,
+			    .msg_control = c1.buf,
+			    .msg_controllen = sizeof(c1.buf)};
+	struct msghdr m2 = {.msg_iov = &iov2,
+			    .msg_iovlen = 1,
+			    .msg_control = c2.buf,
+			    .msg_controllen = sizeof(c2.buf)};
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&m1);
+	int got;
+
+	*cmsg = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+	memcpy(CMSG_DATA(cmsg), &f->pair[0], sizeof(int));
+	f->wanted = 2;
+	assert_non_null(loop_recvmsg(f->loop, f->pair[1], &m2, on_call, f));
+	assert_non_null(loop_sendmsg(f->loop, f->pair[0], &m1, on_call, f));
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(in, 'o');
+	cmsg = CMSG_FIRSTHDR(&m2);
+	assert_non_null(cmsg);
+	memcpy(&got, CMSG_DATA(cmsg), sizeof(int));
+	assert_int_equal(fcntl(got, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+	close(got);
+}
+
+static void test_fsync(void **state)
+{
+	struct fixture *f = *state;
+	FILE *file = tmpfile();
+
+	assert_non_null(loop_fsync(f->loop, fileno(file), on_call, f));
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->result, 0);
+	fclose(file);
+}
+
+static void test_more_ops_than_the_queues_hold(void **state)
+{
+	struct fixture *f = *state;
+
+	/* All complete at once: the completion queue (twice the entries) overflows. */
+	f->wanted = 5000;
+	for (int i = 0; i < f->wanted; i++)
+		assert_non_null(loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f));
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->calls, f->wanted);
+}
+
+static void test_free_ends_what_is_under_way(void **state)
+{
+	struct fixture *f = *state;
+	char buf[8];
+
+	f->wanted = 0;
+	assert_non_null(loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
+	loop_free(f->loop);
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->result, -ECANCELED);
+	struct err e;
+	assert_int_equal(loop_new(&f->loop, &e), 0);
+}
+
+/* --- timers --- */
+
+struct fired {
+	struct loop *loop;
+	struct loop_timer timer;
+	int id, *order, *count, stop_at;
+};
+
+static void on_fire(void *arg)
+{
+	struct fired *t = arg;
+
+	t->order[(*t->count)++] = t->id;
+	if (*t->count == t->stop_at)
+		loop_stop(t->loop);
+}
+
+static void test_timers_fire_in_order_of_time(void **state)
+{
+	struct fixture *f = *state;
+	static const unsigned after[] = {30, 1, 20, 0, 10, 25, 5, 15};
+	static const int expected[] = {3, 1, 6, 4, 7, 2, 0};
+	struct fired t[8] = {0};
+	int order[8], count = 0;
+
+	for (int i = 0; i < 8; i++) {
+		t[i] = (struct fired){f->loop, {0}, i, order, &count, 7};
+		t[i].timer.fn = on_fire;
+		t[i].timer.arg = &t[i];
+		loop_timer_set(f->loop, &t[i].timer, 1000 + i);
+	}
+	for (int i = 0; i < 8; i++)
+		loop_timer_set(f->loop, &t[i].timer, after[i]); /* moved */
+	loop_timer_clear(f->loop, &t[5].timer);
+	loop_timer_clear(f->loop, &t[5].timer);
+	uint64_t start = loop_now_ms(f->loop);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_true(loop_now_ms(f->loop) - start >= 30);
+	assert_int_equal(count, 7);
+	assert_memory_equal(order, expected, sizeof(expected));
+}
+
+static void test_many_timers_keep_heap_order(void **state)
+{
+	enum { N = 2000 };
+	struct fixture *f = *state;
+	struct fired *t = calloc(N, sizeof(*t));
+	int *order = calloc(N, sizeof(*order)), count = 0, cleared = 0;
+
+	srand(7);
+	for (int i = 0; i < N; i++) {
+		t[i] = (struct fired){f->loop, {0}, i, order, &count, 0};
+		t[i].timer.fn = on_fire;
+		t[i].timer.arg = &t[i];
+		loop_timer_set(f->loop, &t[i].timer, (unsigned)rand() % 50);
+	}
+	for (int i = 0; i < N; i += 3, cleared++)
+		loop_timer_clear(f->loop, &t[i].timer);
+	for (int i = 0; i < N; i++)
+		t[i].stop_at = N - cleared;
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(count, N - cleared);
+	for (int i = 1; i < count; i++)
+		assert_true(t[order[i - 1]].timer.due_ms <= t[order[i]].timer.due_ms);
+	free(t);
+	free(order);
+}
+
+struct again {
+	struct loop *loop;
+	struct loop_timer timer;
+	int turns;
+};
+
+static void on_again(void *arg)
+{
+	struct again *a = arg;
+
+	if (a->turns++ < 100)
+		loop_timer_set(a->loop, &a->timer, 0);
+}
+
+static void test_a_timer_that_sets_itself_does_not_starve_the_rest(void **state)
+{
+	struct fixture *f = *state;
+	struct again a = {.loop = f->loop};
+
+	a.timer.fn = on_again;
+	a.timer.arg = &a;
+	loop_timer_set(f->loop, &a.timer, 0);
+	loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_int_equal(f->calls, 1);
+	loop_timer_clear(f->loop, &a.timer);
+}
+
+/* --- a peer that always has data --- */
+
+struct flood {
+	struct fixture *f;
+	char buf[64];
+	int chunks;
+};
+
+static void on_flood(void *arg, int result)
+{
+	struct flood *fl = arg;
+
+	if (result == -ECANCELED || !fl->f)
+		return;
+	fl->chunks++;
+	if (write(fl->f->pair[1], "x", 1) == 1)
+		loop_recv(fl->f->loop, fl->f->pair[0], fl->buf, sizeof(fl->buf), on_flood, fl);
+}
+
+static void stop_on_fire(void *arg)
+{
+	struct flood *fl = arg;
+
+	loop_stop(fl->f->loop);
+}
+
+static void test_a_flood_does_not_starve_timers(void **state)
+{
+	struct fixture *f = *state;
+	struct flood fl = {.f = f};
+	struct loop_timer t = {.fn = stop_on_fire, .arg = &fl};
+
+	assert_int_equal(write(f->pair[1], "x", 1), 1);
+	loop_recv(f->loop, f->pair[0], fl.buf, sizeof(fl.buf), on_flood, &fl);
+	loop_timer_set(f->loop, &t, 5);
+	assert_int_equal(loop_run(f->loop), 0); /* ends, or the test's own time limit does it */
+	assert_true(fl.chunks > 0);
+	fl.f = NULL;
+	loop_free(f->loop); /* the buffer goes with this frame */
+	struct err e;
+	assert_int_equal(loop_new(&f->loop, &e), 0);
+}
+
+/* --- workers and stopping --- */
+
+struct job {
+	struct fixture *f;
+	pthread_t worked_on, done_on;
+	int *left;
+};
+
+static void job_work(void *arg)
+{
+	((struct job *)arg)->worked_on = pthread_self();
+}
+
+static void job_done(void *arg)
+{
+	struct job *j = arg;
+
+	j->done_on = pthread_self();
+	if (--*j->left == 0)
+		loop_stop(j->f->loop);
+}
+
+static void test_work_runs_elsewhere_and_ends_here(void **state)
+{
+	struct fixture *f = *state;
+	struct job jobs[50];
+	int left = 50;
+
+	for (int i = 0; i < 50; i++) {
+		jobs[i] = (struct job){.f = f, .left = &left};
+		assert_int_equal(loop_work(f->loop, job_work, job_done, &jobs[i]), 0);
+	}
+	assert_int_equal(left, 50);
+	assert_int_equal(loop_run(f->loop), 0);
+	for (int i = 0; i < 50; i++) {
+		assert_true(pthread_equal(jobs[i].done_on, pthread_self()));
+		assert_false(pthread_equal(jobs[i].worked_on, pthread_self()));
+	}
+}
+
+static void test_free_ends_queued_work(void **state)
+{
+	struct fixture *f = *state;
+	struct job jobs[20];
+	int left = 21; /* never 0: nothing stops the loop */
+
+	for (int i = 0; i < 20; i++) {
+		jobs[i] = (struct job){.f = f, .left = &left};
+		assert_int_equal(loop_work(f->loop, job_work, job_done, &jobs[i]), 0);
+	}
+	loop_free(f->loop);
+	assert_int_equal(left, 1);
+	struct err e;
+	assert_int_equal(loop_new(&f->loop, &e), 0);
+}
+
+static struct loop *signalled_loop;
+
+static void on_signal(int sig)
+{
+	loop_stop(signalled_loop);
+}
+
+static void *raise_later(void *arg)
+{
+	kill(getpid(), SIGUSR1);
+	return NULL;
+}
+
+static void test_stop_from_a_signal_handler(void **state)
+{
+	struct fixture *f = *state;
+	struct sigaction sa = {.sa_handler = on_signal};
+	pthread_t t;
+
+	signalled_loop = f->loop;
+	sigaction(SIGUSR1, &sa, NULL);
+	pthread_create(&t, NULL, raise_later, NULL);
+	assert_int_equal(loop_run(f->loop), 0);
+	pthread_join(t, NULL);
+}
+
+static void test_stop_before_run_is_not_lost(void **state)
+{
+	struct fixture *f = *state;
+
+	loop_stop(f->loop);
+	assert_int_equal(loop_run(f->loop), 0);
+}
+
+static void count_turn(void *arg)
+{
+	++*(int *)arg;
+}
+
+static void test_before_sleep_is_called_each_turn(void **state)
+{
+	struct fixture *f = *state;
+	int turns = 0;
+
+	loop_before_sleep(f->loop, count_turn, &turns);
+	loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f);
+	assert_int_equal(loop_run(f->loop), 0);
+	assert_true(turns > 0);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_recv_waits_for_data),
+		T(test_recv_on_a_nonblocking_socket_waits_too),
+		T(test_send_sends_all),
+		T(test_send_on_a_nonblocking_socket_sends_all),
+		T(test_send_to_a_closed_peer_says_epipe),
+		T(test_cancel_ends_a_waiting_op),
+		T(test_cancel_ends_an_op_that_waits_for_a_nonblocking_fd),
+		T(test_poll_sees_the_peer_leave),
+		T(test_messages_carry_descriptors),
+		T(test_fsync),
+		T(test_more_ops_than_the_queues_hold),
+		T(test_free_ends_what_is_under_way),
+		T(test_timers_fire_in_order_of_time),
+		T(test_many_timers_keep_heap_order),
+		T(test_a_timer_that_sets_itself_does_not_starve_the_rest),
+		T(test_a_flood_does_not_starve_timers),
+		T(test_work_runs_elsewhere_and_ends_here),
+		T(test_free_ends_queued_work),
+		T(test_stop_from_a_signal_handler),
+		T(test_stop_before_run_is_not_lost),
+		T(test_before_sleep_is_called_each_turn),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
