@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The model-specific registers that are part of a vCPU's image. */
+#ifndef RAMET_VMM_KVM_MSRS_H
+#define RAMET_VMM_KVM_MSRS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct kvm_host;
+
+#define MSR_TSC		     0x00000010u
+#define MSR_TSC_ADJUST	     0x0000003bu
+#define MSR_SPEC_CTRL	     0x00000048u
+#define MSR_MISC_FEATURES    0x00000140u
+#define MSR_SYSENTER_CS	     0x00000174u
+#define MSR_SYSENTER_ESP     0x00000175u
+#define MSR_SYSENTER_EIP     0x00000176u
+#define MSR_MISC_ENABLE	     0x000001a0u
+#define MSR_XFD		     0x000001c4u
+#define MSR_XFD_ERR	     0x000001c5u
+#define MSR_PAT		     0x00000277u
+#define MSR_MTRR_DEF_TYPE    0x000002ffu
+#define MSR_TSC_DEADLINE     0x000006e0u
+#define MSR_XSS		     0x00000da0u
+#define MSR_STAR	     0xc0000081u
+#define MSR_LSTAR	     0xc0000082u
+#define MSR_CSTAR	     0xc0000083u
+#define MSR_SYSCALL_MASK     0xc0000084u
+#define MSR_KERNEL_GS_BASE   0xc0000102u
+#define MSR_TSC_AUX	     0xc0000103u
+#define MSR_VIRT_SPEC_CTRL   0xc001011fu
+#define MSR_KVM_WALL_CLOCK   0x4b564d00u
+#define MSR_KVM_SYSTEM_TIME  0x4b564d01u
+#define MSR_KVM_STEAL_TIME   0x4b564d03u
+#define MSR_KVM_PV_EOI	     0x4b564d04u
+#define MSR_KVM_POLL_CONTROL 0x4b564d05u
+
+/* Fills h->msrs with the registers of the list that this host's KVM knows. */
+int msrs_choose(struct kvm_host *h, struct err *e);
+
+#endif

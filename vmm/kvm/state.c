@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/state.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "vmm/kvm/msrs.h"
+
+/* KVM_GET_XSAVE2 writes as much as the CPU has; the older call always 4 KiB. */
+#define GET_XSAVE(host)                                                                            \
+	((host)->xsave_bytes > sizeof(struct kvm_xsave) ? KVM_GET_XSAVE2 : KVM_GET_XSAVE)
+
+static int get(int fd, unsigned long request, void *out, const char *what, struct err *e)
+{
+	if (ioctl(fd, request, out) < 0)
+		return err_set(e, errno, "read the %s", what);
+	return 0;
+}
+
+static int set(int fd, unsigned long request, const void *in, const char *what, struct err *e)
+{
+	if (ioctl(fd, request, in) < 0)
+		return err_set(e, errno, "set the %s", what);
+	return 0;
+}
+
+/* KVM stops at the first register it does not have; the rest is asked for after it. */
+static int get_msrs(const struct kvm_vm *vm, int fd, struct kvm_msr_values *out, struct err *e)
+{
+	struct kvm_msr_values ask;
+	unsigned next = 0;
+
+	*out = (struct kvm_msr_values){0};
+	while (next < vm->host->nmsrs) {
+		int got;
+
+		ask = (struct kvm_msr_values){.nmsrs = vm->host->nmsrs - next};
+		for (unsigned i = 0; i < ask.nmsrs; i++)
+			ask.entries[i].index = vm->host->msrs[next + i];
+		got = ioctl(fd, KVM_GET_MSRS, &ask);
+		if (got < 0 || (unsigned)got > ask.nmsrs)
+			return err_set(e, errno, "read the model-specific registers");
+		memcpy(&out->entries[out->nmsrs], ask.entries, got * sizeof(ask.entries[0]));
+		out->nmsrs += got;
+		next += got + 1;
+	}
+	return 0;
+}
+
+static uint32_t get_tsc_khz(int fd)
+{
+	int khz = ioctl(fd, KVM_GET_TSC_KHZ, 0);
+
+	return khz > 0 ? (uint32_t)khz : 0;
+}
+
+int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, struct err *e)
+{
+	int fd = vm->vcpu[i].fd;
+
+	/* As it was set: what KVM gives back follows CR4, and would never compare equal. */
+	out->cpuid = vm->vcpu[i].cpuid;
+	out->xsave_bytes = vm->host->xsave_bytes;
+	out->tsc_khz = get_tsc_khz(fd);
+	/* First: it delivers pending INIT and SIPI, which changes what comes after. */
+	if (get(fd, KVM_GET_MP_STATE, &out->mp_state, "run state", e) ||
+	    get(fd, KVM_GET_REGS, &out->regs, "registers", e) ||
+	    get(fd, KVM_GET_SREGS, &out->sregs, "special registers", e) ||
+	    get(fd, KVM_GET_XCRS, &out->xcrs, "extended control registers", e) ||
+	    get(fd, GET_XSAVE(vm->host), &out->xsave, "extended state", e) ||
+	    get(fd, KVM_GET_DEBUGREGS, &out->debugregs, "debug registers", e) ||
+	    get(fd, KVM_GET_LAPIC, &out->lapic, "local APIC", e) ||
+	    get_msrs(vm, fd, &out->msrs, e) ||
+	    get(fd, KVM_GET_VCPU_EVENTS, &out->events, "pending events", e))
+		return err_context(e, "vCPU %u", i);
+	return 0;
+}
+
+static bool same_cpuid(const struct cpuid_list *a, const struct cpuid_list *b)
+{
+	if (a->nent != b->nent)
+		return false;
+	for (uint32_t i = 0; i < a->nent; i++) {
+		const struct kvm_cpuid_entry2 *x = &a->entries[i], *y = &b->entries[i];
+
+		if (x->function != y->function || x->index != y->index || x->flags != y->flags ||
+		    x->eax != y->eax || x->ebx != y->ebx || x->ecx != y->ecx || x->edx != y->edx)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * KVM takes a write of the TSC that is within a second of what it expects for an attempt to keep
+ * vCPUs in step, and ignores the value. Right for vCPUs 1 and up; for vCPU 0, whose shell may by
+ * chance be as old as the image, a write of a value far off comes first.
+ */
+#define TSC_FAR (1ull << 40)
+
+static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, struct err *e)
+{
+	struct {
+		uint32_t nmsrs, pad;
+		struct kvm_msr_entry entries[KVM_MSRS_MAX + 1];
+	} m = {.nmsrs = 0};
+	int done;
+
+	for (unsigned i = 0; i < in->nmsrs; i++) {
+		if (in->entries[i].index == MSR_TSC && leads_tsc && m.nmsrs == i) {
+			m.entries[m.nmsrs].index = MSR_TSC;
+			m.entries[m.nmsrs++].data = in->entries[i].data + TSC_FAR;
+		}
+		m.entries[m.nmsrs].index = in->entries[i].index;
+		m.entries[m.nmsrs++].data = in->entries[i].data;
+	}
+	done = ioctl(fd, KVM_SET_MSRS, &m);
+	if (done < 0)
+		return err_set(e, errno, "set the model-specific registers");
+	if ((unsigned)done < m.nmsrs)
+		return err_say(e, EINVAL, "KVM refuses 0x%llx in model-specific register 0x%x",
+			       (unsigned long long)m.entries[done].data, m.entries[done].index);
+	return 0;
+}
+
+/* Only when the image comes from a host whose TSC runs at another rate. */
+static int set_tsc_khz(int fd, uint32_t khz, struct err *e)
+{
+	if (!khz || khz == get_tsc_khz(fd))
+		return 0;
+	if (ioctl(fd, KVM_SET_TSC_KHZ, (unsigned long)khz) < 0)
+		return err_set(e, errno, "run the guest's TSC at %u kHz", khz);
+	return 0;
+}
+
+/*
+ * The order matters: CPUID decides what the rest may hold; the APIC base is in the special
+ * registers and decides how the local APIC is read; the local APIC's timer mode decides what the
+ * TSC deadline register means; pending events come last, over a vCPU that is whole.
+ */
+int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e)
+{
+	int fd = vm->vcpu[i].fd;
+
+	if (s->xsave_bytes != vm->host->xsave_bytes)
+		return err_say(e, ENOTSUP,
+			       "vCPU %u: the image has %u bytes of extended state, this CPU %zu", i,
+			       s->xsave_bytes, vm->host->xsave_bytes);
+	if (!same_cpuid(&s->cpuid, &vm->vcpu[i].cpuid) &&
+	    kvm_vcpu_set_cpuid(&vm->vcpu[i], &s->cpuid, e))
+		return err_context(e, "vCPU %u", i);
+	if (set_tsc_khz(fd, s->tsc_khz, e) ||
+	    set(fd, KVM_SET_MP_STATE, &s->mp_state, "run state", e) ||
+	    set(fd, KVM_SET_SREGS, &s->sregs, "special registers", e) ||
+	    set(fd, KVM_SET_REGS, &s->regs, "registers", e) ||
+	    set(fd, KVM_SET_XCRS, &s->xcrs, "extended control registers", e) ||
+	    set(fd, KVM_SET_XSAVE, &s->xsave, "extended state", e) ||
+	    set(fd, KVM_SET_DEBUGREGS, &s->debugregs, "debug registers", e) ||
+	    set(fd, KVM_SET_LAPIC, &s->lapic, "local APIC", e) ||
+	    set_msrs(fd, &s->msrs, i == 0, e) ||
+	    set(fd, KVM_SET_VCPU_EVENTS, &s->events, "pending events", e))
+		return err_context(e, "vCPU %u", i);
+	return 0;
+}
+
+int vm_state_get(const struct kvm_vm *vm, struct vm_state *out, struct err *e)
+{
+	struct kvm_clock_data clock = {0};
+
+	for (uint32_t i = 0; i < ARRAY_LEN(out->chips); i++) {
+		out->chips[i] = (struct kvm_irqchip){.chip_id = i};
+		if (get(vm->fd, KVM_GET_IRQCHIP, &out->chips[i], "interrupt controllers", e))
+			return e->code;
+	}
+	if (get(vm->fd, KVM_GET_PIT2, &out->pit, "timer", e) ||
+	    get(vm->fd, KVM_GET_CLOCK, &clock, "clock", e))
+		return e->code;
+	out->clock_ns = clock.clock;
+	return 0;
+}
+
+int vm_state_set(const struct kvm_vm *vm, const struct vm_state *s, struct err *e)
+{
+	struct kvm_clock_data clock = {.clock = s->clock_ns};
+
+	for (size_t i = 0; i < ARRAY_LEN(s->chips); i++)
+		if (set(vm->fd, KVM_SET_IRQCHIP, &s->chips[i], "interrupt controllers", e))
+			return e->code;
+	if (set(vm->fd, KVM_SET_PIT2, &s->pit, "timer", e) ||
+	    set(vm->fd, KVM_SET_CLOCK, &clock, "clock", e))
+		return e->code;
+	return 0;
+}
+
+void vcpu_log_registers(const struct kvm_vm *vm, unsigned i)
+{
+	struct kvm_sregs s;
+	struct kvm_regs r;
+
+	if (ioctl(vm->vcpu[i].fd, KVM_GET_REGS, &r) < 0 ||
+	    ioctl(vm->vcpu[i].fd, KVM_GET_SREGS, &s) < 0) {
+		log_warn("vCPU %u: its registers can't be read", i);
+		return;
+	}
+	log_info("vCPU %u: rip %llx rsp %llx rflags %llx cr0 %llx cr2 %llx cr3 %llx cr4 %llx "
+		 "efer %llx cs %x:%llx rax %llx rbx %llx rcx %llx rdx %llx rsi %llx rdi %llx",
+		 i, r.rip, r.rsp, r.rflags, s.cr0, s.cr2, s.cr3, s.cr4, s.efer, s.cs.selector,
+		 s.cs.base, r.rax, r.rbx, r.rcx, r.rdx, r.rsi, r.rdi);
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/vcpus.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+/* Enough for the device models, which keep nothing big on the stack. */
+#define STACK_BYTES (64u << 10)
+#define KICK_SIGNAL SIGUSR1
+
+struct vcpu_thread {
+	struct vcpus *all;
+	pthread_t thread;
+	struct kvm_vcpu *cpu;
+	uint64_t exits; /* written by its thread, read by the loop's */
+	unsigned index;
+	bool started;
+};
+
+struct vcpus {
+	const struct vcpus_ops *ops;
+	void *arg;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned running;  /* threads that are not parked */
+	unsigned starting; /* threads that have not reported on_start's result */
+	bool run, quit;	   /* what the threads shall do */
+	struct err start_error;
+	unsigned count;
+	struct vcpu_thread threads[];
+};
+
+static void on_kick(int signal)
+{
+}
+
+static bool shall_run(struct vcpus *v)
+{
+	return __atomic_load_n(&v->run, __ATOMIC_ACQUIRE);
+}
+
+/* immediate_exit makes KVM finish a half-done exit and come back, so it is where a vCPU stops. */
+static void run_until_told(struct vcpu_thread *t)
+{
+	struct vcpus *v = t->all;
+
+	for (;;) {
+		int r = kvm_vcpu_run(t->cpu);
+
+		__atomic_store_n(&t->exits, t->exits + 1, __ATOMIC_RELAXED);
+		if (r == -EINTR && !shall_run(v))
+			return;
+		if (r != -EINTR && r != -EAGAIN)
+			v->ops->on_exit(v->arg, t->index, t->cpu->run, r);
+	}
+}
+
+static void report_start(struct vcpus *v, int r, const struct err *e)
+{
+	pthread_mutex_lock(&v->lock);
+	if (r && !v->start_error.code)
+		v->start_error = *e;
+	v->starting--;
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* False when the thread shall end. */
+static bool park(struct vcpus *v)
+{
+	bool quit;
+
+	pthread_mutex_lock(&v->lock);
+	while (!v->run && !v->quit)
+		pthread_cond_wait(&v->changed, &v->lock);
+	quit = v->quit;
+	pthread_mutex_unlock(&v->lock);
+	return !quit;
+}
+
+static void stands_still(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	v->running--;
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+}
+
+static void *thread_main(void *arg)
+{
+	struct vcpu_thread *t = arg;
+	struct vcpus *v = t->all;
+	struct err e = {0};
+
+	report_start(v, v->ops->on_start ? v->ops->on_start(v->arg, &e) : 0, &e);
+	while (park(v)) {
+		run_until_told(t);
+		stands_still(v);
+	}
+	return NULL;
+}
+
+static int start_threads(struct vcpus *v, struct err *e)
+{
+	pthread_attr_t attr;
+	int r = 0;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_mutex_lock(&v->lock);
+	for (unsigned i = 0; !r && i < v->count; i++) {
+		r = pthread_create(&v->threads[i].thread, &attr, thread_main, &v->threads[i]);
+		v->threads[i].started = !r;
+		v->starting += !r;
+	}
+	pthread_mutex_unlock(&v->lock);
+	pthread_attr_destroy(&attr);
+	return r ? err_set(e, r, "start a vCPU thread") : 0;
+}
+
+static int wait_started(struct vcpus *v, struct err *e)
+{
+	pthread_mutex_lock(&v->lock);
+	while (v->starting)
+		pthread_cond_wait(&v->changed, &v->lock);
+	pthread_mutex_unlock(&v->lock);
+	if (v->start_error.code)
+		*e = v->start_error;
+	return v->start_error.code;
+}
+
+int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
+	      struct err *e)
+{
+	struct sigaction kick = {.sa_handler = on_kick};
+	struct vcpus *v = calloc(1, sizeof(*v) + vm->nvcpus * sizeof(v->threads[0]));
+	int r;
+
+	if (!v)
+		return err_set(e, ENOMEM, "make the vCPU threads");
+	v->ops = ops;
+	v->arg = arg;
+	v->count = vm->nvcpus;
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->changed, NULL);
+	/* Without SA_RESTART: the signal's only use is to make KVM_RUN return. */
+	sigaction(KICK_SIGNAL, &kick, NULL);
+	for (unsigned i = 0; i < v->count; i++) {
+		v->threads[i].all = v;
+		v->threads[i].index = i;
+		v->threads[i].cpu = &vm->vcpu[i];
+	}
+	r = start_threads(v, e);
+	if (!r)
+		r = wait_started(v, e);
+	if (r) {
+		vcpus_free(v);
+		return r;
+	}
+	*out = v;
+	return 0;
+}
+
+/* With the lock held. immediate_exit covers a thread that is just about to enter the guest. */
+static void tell_to_stop(struct vcpus *v)
+{
+	__atomic_store_n(&v->run, false, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < v->count; i++) {
+		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 1, __ATOMIC_RELEASE);
+		if (v->running)
+			pthread_kill(v->threads[i].thread, KICK_SIGNAL);
+	}
+}
+
+void vcpus_free(struct vcpus *v)
+{
+	if (!v)
+		return;
+	vcpus_pause(v);
+	pthread_mutex_lock(&v->lock);
+	v->quit = true;
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+	for (unsigned i = 0; i < v->count; i++)
+		if (v->threads[i].started)
+			pthread_join(v->threads[i].thread, NULL);
+	pthread_cond_destroy(&v->changed);
+	pthread_mutex_destroy(&v->lock);
+	free(v);
+}
+
+void vcpus_run(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	for (unsigned i = 0; i < v->count; i++)
+		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 0, __ATOMIC_RELEASE);
+	v->running = v->count;
+	__atomic_store_n(&v->run, true, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+}
+
+void vcpus_pause(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	tell_to_stop(v);
+	while (v->running)
+		pthread_cond_wait(&v->changed, &v->lock);
+	pthread_mutex_unlock(&v->lock);
+}
+
+void vcpus_halt(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	tell_to_stop(v);
+	pthread_mutex_unlock(&v->lock);
+}
+
+uint64_t vcpus_exits(const struct vcpus *v)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < v->count; i++)
+		sum += __atomic_load_n(&v->threads[i].exits, __ATOMIC_RELAXED);
+	return sum;
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The vCPU threads: made and parked with the shell, they run between vcpus_run and vcpus_pause.
+ * All functions but vcpus_halt are for the loop's thread.
+ */
+#ifndef RAMET_VMM_KVM_VCPUS_H
+#define RAMET_VMM_KVM_VCPUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "vmm/kvm/vm.h"
+
+struct vcpus;
+
+struct vcpus_ops {
+	/* On each new thread, before it parks: to confine it. Failure fails vcpus_new. */
+	int (*on_start)(void *arg, struct err *e);
+	/* KVM_RUN returned with something to serve (error 0), or failed with -errno. */
+	void (*on_exit)(void *arg, unsigned vcpu, struct kvm_run *run, int error);
+};
+
+/* `vm`, `ops` and `arg` outlive it. */
+int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
+	      struct err *e);
+void vcpus_free(struct vcpus *v);
+
+void vcpus_run(struct vcpus *v);
+/* Returns when every vCPU stands still, with no half-done exit in it. */
+void vcpus_pause(struct vcpus *v);
+/* Makes all vCPUs park soon; from on_exit. */
+void vcpus_halt(struct vcpus *v);
+
+/* Returns of KVM_RUN, all vCPUs together. */
+uint64_t vcpus_exits(const struct vcpus *v);
+
+#endif
