@@ -41,6 +41,7 @@ packages=$(sed 's/#.*//' "$here/manifest.txt" | paste -sd' ' | tr -s ' ' ',' | s
 # Manuals and translations are half of the size and nobody reads them there.
 # A guest is made and thrown away: dpkg need not sync each file, and no service
 # is started by an installation.
+# shellcheck disable=SC2016 # $1 is for the shell that runs the hooks
 mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyring[@]}" \
 	--dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
@@ -59,5 +60,5 @@ mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyrin
 # start, and write all of them into every sandbox's own layer.
 rm -f "$out/rootfs.tmp"
 mke2fs -q -t ext4 -L root -m 0 -J size=16 -d "$tmp/root" \
-	-E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 "$out/rootfs.tmp" "$size"
+	-E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 "$out/rootfs.tmp" "$size" >/dev/null
 mv "$out/rootfs.tmp" "$out/rootfs.ext4"

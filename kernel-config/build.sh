@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Build the guest's kernel from the distribution's packaged source.
+#   kernel-config/build.sh OUTDIR
+# OUTDIR receives vmlinux (an uncompressed ELF file) and config.
+set -euo pipefail
+
+die() { printf 'kernel: %s\n' "$*" >&2; exit 1; }
+
+[[ $# -eq 1 ]] || die "usage: kernel-config/build.sh OUTDIR"
+out=$(realpath -m "$1")
+here=$(dirname "$(realpath "$0")")
+fragment=$here/x86_64.config
+source=/usr/src/linux-source-6.1.tar.xz
+
+[[ -r $source ]] || die "$source is missing: install the package linux-source-6.1"
+mkdir -p "$out"
+tmp=$(mktemp -d "$out/src.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+
+# Only what an x86 build reads; the rest is most of the tree.
+tar -C "$tmp" --strip-components=1 -xf "$source" --exclude='linux-source-6.1/Documentation/*/*' \
+	--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/tools/testing/*'
+cd "$tmp"
+
+# The build must not depend on who builds and when.
+export KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=ramet KBUILD_BUILD_HOST=ramet
+
+make -s KCONFIG_ALLCONFIG="$fragment" allnoconfig
+
+# kconfig drops silently what it cannot honour; what was asked for must be there.
+while IFS='=' read -r name value; do
+	case $value in
+	n) ! grep -q "^$name=" .config || die "$name is on although the fragment says n" ;;
+	*) grep -qxF "$name=$value" .config || die "$name=$value was not accepted" ;;
+	esac
+done < <(grep '^CONFIG_' "$fragment")
+
+make -s -j"$(nproc)" vmlinux
+objcopy --strip-all vmlinux "$out/vmlinux.tmp"
+cp .config "$out/config"
+mv "$out/vmlinux.tmp" "$out/vmlinux"

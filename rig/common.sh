@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What every command of dev uses: progress, packages, the cache.
+
+# shellcheck disable=SC2154 # top, the root of the tree, is dev's
+cache=${RAMET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ramet}
+log_dir=$top/build/log
+started=${EPOCHREALTIME/./}
+
+say() {
+	local us=$((${EPOCHREALTIME/./} - started))
+	printf '[%3d.%d s] %s\n' $((us / 1000000)) $((us / 100000 % 10)) "$*" >&2
+}
+
+die() {
+	printf 'dev: %s\n' "$*" >&2
+	exit 1
+}
+
+as_root() {
+	if [[ $(id -u) -eq 0 ]]; then
+		"$@"
+	else
+		command -v sudo >/dev/null || die "root is needed for '$1': run as root or install sudo"
+		sudo -E "$@"
+	fi
+}
+
+# step LABEL CMD…: run it with a line at both ends; its output is shown only if it fails
+step() {
+	local label=$1 log t0=$SECONDS
+	shift
+	mkdir -p "$log_dir"
+	log=$log_dir/${label//[^a-zA-Z0-9]/-}.log
+	say "$label …"
+	if ! "$@" >"$log" 2>&1; then
+		tail -n 40 "$log" >&2
+		die "$label failed; all of its output is in $log"
+	fi
+	say "$label: done in $((SECONDS - t0)) s"
+}
+
+# together CMD -- CMD …: run the functions side by side; fails if one does
+together() {
+	local pids=() failed=0 cmd=()
+	for word in "$@" --; do
+		if [[ $word == -- ]]; then
+			"${cmd[@]}" &
+			pids+=($!)
+			cmd=()
+		else
+			cmd+=("$word")
+		fi
+	done
+	for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+	return $failed
+}
+
+# need PACKAGE…: installs what is missing; apt's lists are fetched only if they must be
+need() {
+	local missing
+	missing=$(comm -23 <(printf '%s\n' "$@" | sort -u) \
+		<(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))
+	[[ -n $missing ]] || return 0
+	# shellcheck disable=SC2086 # one package a word
+	set -- $missing
+	step "installing $# packages" install_packages "$@"
+}
+
+install_packages() {
+	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120
+		-o Acquire::Retries=3 install -y --no-install-recommends)
+	apt-get -s install --no-install-recommends "$@" >/dev/null 2>&1 || as_root apt-get update
+	as_root "${apt[@]}" "$@" && return
+	# The lists may be older than the archive.
+	as_root apt-get update
+	as_root "${apt[@]}" "$@"
+}
+
+# cache_path THING PATH-OR-TEXT…: where THING made from these inputs is kept
+cache_path() {
+	local thing=$1 input
+	shift
+	printf '%s/%s-%s\n' "$cache" "$thing" "$(
+		for input in "$@"; do
+			if [[ -n $input && -e $top/$input ]]; then
+				(cd "$top" && find "$input" -type f -not -name '*.md' -print0 | sort -z |
+					xargs -0 sha256sum)
+			else
+				printf 'text %s\n' "$input"
+			fi
+		done | sha256sum | cut -c1-16
+	)"
+}
+
+# cached DIR LABEL BUILDER…: runs `BUILDER… DIR.tmp` unless DIR is there. What is
+# interrupted stays .tmp; two runs at once build it once.
+cached() {
+	local dir=$1 label=$2
+	shift 2
+	[[ ! -d $dir ]] || return 0
+	mkdir -p "$cache"
+	(
+		flock 9
+		[[ ! -d $dir ]] || exit 0
+		[[ ! -e $dir.tmp ]] || as_root rm -rf "$dir.tmp"
+		step "$label" "$@" "$dir.tmp"
+		as_root chown -R "$(id -u):$(id -g)" "$dir.tmp"
+		mv "$dir.tmp" "$dir"
+	) 9>"$dir.lock"
+}

@@ -1,0 +1,34 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The service on this machine itself. Sourced by dev. The unprivileged half of
+# the service cannot look into a home directory, so what it reads is put below
+# /var/lib/ramet.
+
+native_root=/var/lib/ramet/dev
+
+native_service() { as_root "$top/rig/service.sh" "$@"; }
+
+native_up() {
+	local kernel rootfs lib=$native_root/usr/lib/ramet
+	kernel=$(kernel_dir) rootfs=$(rootfs_dir)
+	if native_service status && healthy && as_root cmp -s "$top/build/product.tar" "$native_root/product.tar"; then
+		return
+	fi
+	native_service stop
+	getent passwd ramet >/dev/null || as_root useradd --system --no-create-home --shell /usr/sbin/nologin ramet
+	as_root mkdir -p "$native_root"
+	as_root tar -C "$native_root" -xf "$top/build/product.tar"
+	as_root cp "$top/build/product.tar" "$native_root/product.tar"
+	as_root cp -u "$kernel/vmlinux" "$native_root/vmlinux"
+	as_root cp -u --sparse=always "$rootfs/rootfs.ext4" "$native_root/rootfs.ext4"
+	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" --kernel="$native_root/vmlinux" \
+		--initramfs="$native_root/usr/share/ramet/initramfs.cpio" \
+		--rootfs="$native_root/rootfs.ext4" --listen_port="$(api_port)" "$@"
+}
+
+native_down() {
+	"$top/rig/service.sh" status || return 0
+	native_service stop
+	say "the service has stopped"
+}

@@ -1,0 +1,87 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The parts a start needs: packages, the guest's kernel and root file system,
+# the rig's host, the product itself. Sourced by dev.
+
+need_for_build() {
+	need gcc libc6-dev cmake ninja-build pkg-config make patch dpkg-dev ca-certificates curl \
+		libseccomp-dev libcap-dev liburing-dev libsqlite3-dev libssl-dev libjansson-dev \
+		zlib1g-dev libcmocka-dev linux-source-6.1 flex bison bc libelf-dev xz-utils \
+		mmdebstrap e2fsprogs "$@"
+	[[ -z ${RAMET_ROOTFS_SUITE:-} ]] || need ubuntu-keyring
+}
+need_for_rig() {
+	need qemu-system-x86 openssh-client cpio busybox-static kmod mmdebstrap e2fsprogs gcc libc6-dev
+	command -v qemu-system-x86_64 >/dev/null ||
+		die "no KVM that runs a Linux kernel and no qemu-system-x86_64 to emulate one"
+}
+need_for_native() { :; }
+
+build_probe() {
+	[[ $top/build/probe -nt $top/rig/probe.c ]] && return
+	command -v cc >/dev/null || need gcc libc6-dev
+	mkdir -p "$top/build"
+	cc -O2 -Wall -Wextra -o "$top/build/probe.$$" "$top/rig/probe.c"
+	mv "$top/build/probe.$$" "$top/build/probe"
+}
+
+kernel_dir() {
+	cache_path kernel kernel-config/x86_64.config kernel-config/build.sh \
+		"$(dpkg-query -W -f '${Version}' linux-source-6.1)"
+}
+rootfs_dir() {
+	cache_path rootfs rootfs rig/apt-mirror.sh "${RAMET_ROOTFS_SUITE:-}" "${RAMET_ROOTFS_MIRROR:-}"
+}
+host_image_dir() { cache_path host rig/host-image.sh rig/apt-mirror.sh; }
+assets_dir() { cache_path assets "$(kernel_dir)" "$(rootfs_dir)"; }
+h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
+h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
+
+build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
+build_rootfs() { cached "$(rootfs_dir)" "guest root file system" as_root "$top/rootfs/build.sh"; }
+build_host_image() { cached "$(host_image_dir)" "rig's host image" as_root "$top/rig/host-image.sh"; }
+build_h2o() { cached "$(h2o_dir)" "h2o" "$top/third_party/h2o/build.sh"; }
+build_h2o_unpatched() {
+	cached "$(h2o_unpatched_dir)" "h2o unpatched" "$top/third_party/h2o/build.sh" --unpatched
+}
+
+# The disk that carries kernel and root file system into the rig.
+make_assets() {
+	local out=$1
+	mkdir -p "$out/files"
+	cp --sparse=always "$(rootfs_dir)/rootfs.ext4" "$out/files/"
+	cp "$(kernel_dir)/vmlinux" "$out/files/"
+	mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$out/files" -E root_owner=0:0 "$out/assets.ext4" 6G
+	rm -rf "$out/files"
+}
+
+build_files() { build_rootfs && build_kernel; }
+build_parts_native() { build_files; }
+build_parts_rig() {
+	together build_files -- build_host_image
+	cached "$(assets_dir)" "assets disk" make_assets
+}
+
+# cmake_tree PRESET OPTION…: configure if needed and build
+cmake_tree() {
+	local preset=$1
+	shift
+	cmake -S "$top" --preset "$preset" "$@" && cmake --build "$top/build/$preset"
+}
+
+# The product as it is installed, in build/stage and as a disk for the rig.
+stage_product() {
+	local stage=$top/build/stage
+	rm -rf "$stage.tmp"
+	DESTDIR=$stage.tmp cmake --install "$top/build/release" --prefix /usr --strip
+	rm -rf "$stage"
+	mv "$stage.tmp" "$stage"
+	tar -C "$stage" --owner=0 --group=0 -cf "$top/build/product.tar" .
+}
+
+build_product() {
+	build_h2o
+	step "product" cmake_tree release "-DRAMET_H2O_DIR=$(h2o_dir)"
+	step "installed tree" stage_product
+}

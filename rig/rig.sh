@@ -1,0 +1,200 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The rig: a machine under emulation whose nested KVM runs real guests, for
+# machines whose own KVM cannot. Sourced by dev, whose say, die, note and cache
+# functions it uses. State is in build/rig.
+
+# shellcheck disable=SC2154 # top, the root of the tree, is dev's
+rig_dir=$top/build/rig
+# A socket's path must be short, whatever the path of the checkout.
+rig_sock=/tmp/ramet-rig-$(id -u)-$(printf %s "$top" | sha256sum | cut -c1-12)
+rig_mem=${RAMET_RIG_MEM_MIB:-8192}
+rig_cpus=${RAMET_RIG_CPUS:-$(nproc)}
+
+rig_pid() {
+	local pid
+	pid=$(cat "$rig_dir/qemu.pid" 2>/dev/null) || return 1
+	# The number may have been given to another process since.
+	grep -qsa "$rig_dir/" "/proc/$pid/cmdline" || return 1
+	printf '%s\n' "$pid"
+}
+
+rig_is_up() { rig_pid >/dev/null; }
+
+rig_ssh() {
+	ssh -F /dev/null -i "$rig_dir/key" -p "$(cat "$rig_dir/ssh.port")" -o LogLevel=ERROR \
+		-o "UserKnownHostsFile=$rig_dir/known_hosts" -o StrictHostKeyChecking=yes \
+		-o "ControlPath=$rig_sock/%p" -o ControlMaster=auto -o ControlPersist=yes \
+		-o KexAlgorithms=curve25519-sha256 -o HostKeyAlgorithms=ssh-ed25519 \
+		-o ServerAliveInterval=15 -o "ConnectTimeout=${rig_connect_timeout:-20}" \
+		"$@"
+}
+
+rig_keys() {
+	[[ -e $rig_dir/known_hosts ]] && return
+	rm -f "$rig_dir"/key* "$rig_dir"/hostkey*
+	ssh-keygen -q -t ed25519 -N '' -C ramet-rig -f "$rig_dir/key"
+	ssh-keygen -q -t ed25519 -N '' -C ramet-rig -f "$rig_dir/hostkey"
+	printf '* %s\n' "$(cut -d' ' -f1,2 "$rig_dir/hostkey.pub")" >"$rig_dir/known_hosts"
+}
+
+# The second half of the initramfs: what changes with the tree and not with the
+# distribution.
+rig_initramfs() {
+	local dir=$rig_dir/initramfs overlay=$rig_dir/initramfs/overlay
+	rm -rf "$dir"
+	mkdir -p "$overlay"/{usr/sbin,etc/ssh,root/.ssh}
+	install -m 755 "$top/rig/init" "$dir/init"
+	cc -O2 -Wall -Wextra -static -o "$overlay/usr/sbin/rig-holder" "$top/rig/holder.c"
+	install -m 755 "$top/rig/rig-start.sh" "$overlay/usr/sbin/rig-start"
+	install -m 755 "$top/rig/service.sh" "$overlay/usr/sbin/ramet-service"
+	install -m 644 "$top/rig/sshd_config" "$overlay/etc/ssh/sshd_config"
+	install -m 600 "$rig_dir/hostkey" "$overlay/etc/ssh/hostkey"
+	install -m 600 "$rig_dir/key.pub" "$overlay/root/.ssh/authorized_keys"
+	chmod 700 "$overlay/root" "$overlay/root/.ssh"
+	(cd "$dir" && find . | cpio --quiet -o -H newc -R 0:0) >"$rig_dir/overlay.cpio"
+	cat "$1/modules.cpio" "$rig_dir/overlay.cpio" >"$rig_dir/initramfs.cpio"
+}
+
+rig_data_disk() {
+	[[ -e $rig_dir/data.ext4 ]] && return
+	mke2fs -q -t ext4 -m 0 -L data -E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 \
+		"$rig_dir/data.tmp" "${RAMET_RIG_DISK:-32G}" >/dev/null
+	mv "$rig_dir/data.tmp" "$rig_dir/data.ext4"
+}
+
+# What the guest was told is on stable storage must be there after a power cut.
+rig_data_cache() {
+	if dd if="$rig_dir/data.ext4" of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null; then
+		echo none
+	else
+		echo writethrough
+	fi
+}
+
+free_port() {
+	local port
+	for _ in {1..50}; do
+		port=$((20000 + RANDOM % 12000))
+		(: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+	done
+	die "no free TCP port was found for ssh into the rig"
+}
+
+# rig_start HOST_IMAGE_DIR ASSETS_FILE PRODUCT_TAR API_PORT: returns once ssh answers
+rig_start() {
+	local image=$1 assets=$2 product=$3 port=$4 ssh_port data_cache
+	mkdir -p "$rig_dir" "$rig_sock"
+	chmod 700 "$rig_sock"
+	rm -f "$rig_sock"/*
+	rig_keys
+	rig_data_disk
+	rig_initramfs "$image"
+	data_cache=$(rig_data_cache)
+	ssh_port=$(free_port)
+	echo "$ssh_port" >"$rig_dir/ssh.port"
+	[[ ! -s $rig_dir/console.log ]] || mv "$rig_dir/console.log" "$rig_dir/console.old.log"
+
+	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t"
+	# shellcheck disable=SC2054 # the commas are QEMU's
+	local -a disks=(
+		-drive "if=none,id=root,format=raw,readonly=on,file=$image/root.ext4"
+		-device virtio-blk-device,drive=root,serial=root
+		-drive "if=none,id=assets,format=raw,readonly=on,file=$assets"
+		-device virtio-blk-device,drive=assets,serial=assets
+		-drive "if=none,id=product,format=raw,readonly=on,file=$product"
+		-device virtio-blk-device,drive=product,serial=product
+		-drive "if=none,id=data,format=raw,discard=unmap,cache=$data_cache,file=$rig_dir/data.ext4"
+		-device virtio-blk-device,drive=data,serial=data
+	)
+	# phys-bits=40: with more, an inner guest hangs at its first instruction.
+	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
+	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.
+	qemu-system-x86_64 -daemonize -pidfile "$rig_dir/qemu.pid" -accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off \
+		-smp "$rig_cpus" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
+		-M microvm,x-option-roms=off,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \
+		-kernel "$image/vmlinuz" -initrd "$rig_dir/initramfs.cpio" -append "$cmdline" \
+		"${disks[@]}" -serial "file:$rig_dir/console.log" \
+		-netdev "user,id=net,hostfwd=tcp:127.0.0.1:$port-:7070,hostfwd=tcp:127.0.0.1:$ssh_port-:22" \
+		-device virtio-net-device,netdev=net -device virtio-rng-device \
+		</dev/null 2>"$rig_dir/qemu.log" ||
+		die "QEMU could not start the rig: $(tail -n 1 "$rig_dir/qemu.log")"
+	rig_wait
+}
+
+rig_wait() {
+	local deadline=$((SECONDS + 90))
+	until grep -qs 'rig: up' "$rig_dir/console.log" && rig_connect_timeout=3 rig_ssh root@127.0.0.1 true 2>/dev/null; do
+		if ! rig_is_up; then
+			tail -n 5 "$rig_dir/qemu.log" "$rig_dir/console.log" >&2
+			die "the rig's QEMU ended before its host could be reached"
+		fi
+		((SECONDS < deadline)) || die "the rig's host did not answer ssh within 90 s; see $rig_dir/console.log"
+		sleep 0.1
+	done
+}
+
+# rig_host CMD...: one command in the rig's host; output, input and exit status are its own
+rig_host() {
+	local tty=()
+	[[ ! (-t 0 && -t 1) ]] || tty=(-t)
+	rig_ssh "${tty[@]}" root@127.0.0.1 "$(printf '%q ' "$@")"
+}
+
+rig_service() { rig_host ramet-service "$@"; }
+
+rig_boot() {
+	local product=$top/build/product.tar
+	[[ -e $product ]] || tar -cf "$product" --files-from /dev/null
+	say "starting the rig"
+	rig_start "$(host_image_dir)" "$(assets_dir)/assets.ext4" "$product" "$(api_port)"
+	cp "$product" "$rig_dir/product.tar"
+	say "the rig is up"
+}
+
+# rig_up FLAG…: the service runs in the rig, as the tree has it now
+rig_up() {
+	if ! rig_is_up; then
+		rig_boot
+	elif ! cmp -s "$top/build/product.tar" "$rig_dir/product.tar"; then
+		say "bringing the new build into the running rig"
+		rig_service stop
+		rig_host tar -x -C / <"$top/build/product.tar"
+		cp "$top/build/product.tar" "$rig_dir/product.tar"
+	elif rig_service status; then
+		return
+	fi
+	rig_service start /usr/lib/ramet/rametd "$@"
+}
+
+rig_down() {
+	rig_is_up || { rig_forget; return 0; }
+	rig_service stop || true
+	rig_service log >"$top/build/log/rametd.log" 2>/dev/null || true
+	rig_stop
+	say "the rig is off"
+}
+
+rig_stop() {
+	local pid
+	pid=$(rig_pid) || { rig_forget; return 0; }
+	# sysrq-b after a sync and a read-only remount: orderly for the disk and quick.
+	rig_connect_timeout=3 rig_ssh root@127.0.0.1 \
+		'sync; umount /var/lib/ramet || mount -o remount,ro /var/lib/ramet; echo b >/proc/sysrq-trigger' \
+		>/dev/null 2>&1 || true
+	local deadline=$((SECONDS + 10))
+	while [[ -e /proc/$pid ]] && ((SECONDS < deadline)); do sleep 0.05; done
+	[[ ! -e /proc/$pid ]] || kill -9 "$pid"
+	while [[ -e /proc/$pid ]]; do sleep 0.05; done
+	rig_forget
+}
+
+rig_forget() {
+	local sock
+	for sock in "$rig_sock"/*; do
+		[[ ! -S $sock ]] || ssh -F /dev/null -o "ControlPath=$sock" -O exit rig 2>/dev/null || true
+	done
+	rm -rf "$rig_sock"
+	rm -f "$rig_dir"/{qemu.pid,ssh.port}
+}
