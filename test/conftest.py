@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures for tests that drive the running service with real guests."""
+"""Fixtures of the tests that drive the running service with real guests (system, fault)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from ramet import Client, Sandbox
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
 
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes die by kill -9; what was promised holds."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+import ramet
+from conftest import on_host
+from ramet import Client, Sandbox
+
+# rametd is both roles: the service is the one that is not root's.
+SERVICE_PID = "for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || echo $p; done"
+
+
+def wait_until_ready(client: Client) -> None:
+    while not client.healthz():
+        pass
+
+
+def kill_service(client: Client) -> None:
+    before = on_host(SERVICE_PID).strip()
+    on_host(f"kill -9 {before}")
+    wait_until_ready(client)
+    assert on_host(SERVICE_PID).strip() != before
+
+
+def vm_pids() -> set[str]:
+    return set(on_host("pidof ramet-vmm || true").split())
+
+
+def test_a_killed_service_loses_no_sandbox(client: Client) -> None:
+    with Sandbox(client=client, metadata={"kept": True}) as sbx:
+        sbx.run_code("x = 'through it all'")
+        kill_service(client)
+        assert sbx.info().raw["metadata"] == {"kept": True}
+        assert sbx.run_code("print(x)").stdout == "through it all\n"
+
+
+def test_a_call_that_ran_when_the_service_died_does_not_block_the_next(client: Client) -> None:
+    with Sandbox(client=client) as sbx:
+        stream = sbx.run_code_stream("print('on')\nimport time\ntime.sleep(2)\ny = 5")
+        assert next(stream).data == "on\n"
+        kill_service(client)
+        with pytest.raises(ramet.ConnectionFailed):
+            list(stream)
+        assert sbx.run_code("print(y)").stdout == "5\n"
+
+
+def test_a_killed_vm_is_told_and_others_do_not_notice(client: Client) -> None:
+    with Sandbox(client=client) as other:
+        other.run_code("x = 1")
+        with Sandbox(client=client) as victim:
+            pid = victim.info().raw["vm_pid"]
+            stream = victim.run_code_stream("print('on')\nimport time\ntime.sleep(600)")
+            assert next(stream).data == "on\n"
+            on_host(f"kill -9 {pid}")
+            with pytest.raises(ramet.VmDied):
+                list(stream)
+            with pytest.raises(ramet.VmDied):
+                victim.run_code("print(1)")
+        assert other.run_code("print(x)").stdout == "1\n"
+
+
+def test_a_guest_that_reboots_itself_is_told(client: Client) -> None:
+    with Sandbox(client=client) as sbx:
+        with pytest.raises(ramet.VmDied):
+            sbx.run_code("echo b > /proc/sysrq-trigger; reboot -f; sleep 600", "bash")
+
+
+def test_closed_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
+    def level(name: str) -> int:
+        lines = http.get("/metrics").text.splitlines()
+        return sum(int(float(x.split()[1])) for x in lines if x.split()[:1] == [name])
+
+    def settled() -> set[str]:
+        """Processes of VMs once the pool is full again and nothing else runs."""
+        while True:
+            pids = vm_pids()
+            if len(pids) == level("ramet_pool_warm") + level("ramet_pool_shells"):
+                return pids
+
+    settled()
+    boxes = [Sandbox(client=client) for _ in range(5)]
+    for sbx in boxes:
+        sbx.close()
+    pids = settled()
+    groups = on_host("find /sys/fs/cgroup -type d -name 'vm-*' | wc -l").strip()
+    folders = on_host("ls /run/ramet/vm | wc -l").strip()
+    assert (int(groups), int(folders)) == (len(pids), len(pids))
