@@ -1,0 +1,558 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reproduce the defects that third_party/h2o/patches end.
+
+    defects.py PATCHED_SERVER UNPATCHED_SERVER CASE
+
+A case attacks a fresh server and says what it saw and whether that is the defect. The test passes
+when the server with the unpatched library shows the defect and the one with the patched does not.
+"""
+
+import array
+import contextlib
+import os
+import resource
+import select
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+    0, 1, 2, 3, 4, 6, 7, 8, 9)
+END_STREAM, END_HEADERS = 1, 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+ENHANCE_YOUR_CALM = 11
+TIMEOUT = 20  # no answer within this is none
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def integer(value, bits, first):
+    limit = (1 << bits) - 1
+    if value < limit:
+        return bytes([first | value])
+    out, value = bytes([first | limit]), value - limit
+    while value >= 128:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def field(name, value):
+    """A literal header field that enters the dynamic table (its first index is 62)."""
+    return b"\x40" + integer(len(name), 7, 0) + name + integer(len(value), 7, 0) + value
+
+
+def head(path, method=b"\x82"):
+    return method + b"\x86" + b"\x04" + integer(len(path), 7, 0) + path + b"\x01\x01a"
+
+
+def get(stream, path):
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, head(path))
+
+
+def window(stream, increment):
+    return frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", increment))
+
+
+def header_block(stream, block):
+    """A request whose header block may need CONTINUATION frames."""
+    parts = [block[i:i + 16384] for i in range(0, len(block), 16384)]
+    out = frame(HEADERS, END_STREAM | (END_HEADERS if len(parts) == 1 else 0), stream, parts[0])
+    for i, part in enumerate(parts[1:], 2):
+        out += frame(CONTINUATION, END_HEADERS if i == len(parts) else 0, stream, part)
+    return out
+
+
+class Server:
+    def __init__(self, program, *args):
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([program, *args], stdout=subprocess.PIPE, stderr=self.log)
+        self.http, self.raw = map(int, self.process.stdout.readline().split())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def rss_mib(self):
+        with open(f"/proc/{self.pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.pid}/stat") as f:
+            times = f.read().rsplit(")", 1)[1].split()[11:13]
+        return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+    def log_bytes(self):
+        return os.fstat(self.log.fileno()).st_size
+
+    def connect(self, rcvbuf=None, port=None):
+        s = socket.socket()
+        if rcvbuf:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        s.settimeout(TIMEOUT)
+        s.connect(("127.0.0.1", port or self.http))
+        return s
+
+    def ask(self, path="/counters", sock=None, timeout=TIMEOUT):
+        """One HTTP/1 request; its body as text."""
+        with contextlib.ExitStack() as stack:
+            s = sock or stack.enter_context(self.connect())
+            s.settimeout(timeout)
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            answer = b""
+            while b"\r\n\r\n" not in answer:
+                answer += receive(s)
+            headers, body = answer.split(b"\r\n\r\n", 1)
+            length = next(int(line.split(b":")[1]) for line in headers.split(b"\r\n")
+                          if line.lower().startswith(b"content-length"))
+            while len(body) < length:
+                body += receive(s)
+            return body.decode()
+
+    def count(self, name, sock=None):
+        return int(dict(line.split() for line in self.ask(sock=sock).splitlines())[name])
+
+    def fate(self):
+        """How it ended, or None while it answers."""
+        try:
+            self.ask()
+            return None
+        except (OSError, EOFError):
+            pass
+        try:
+            return f"the server ended with status {self.process.wait(TIMEOUT)}"
+        except subprocess.TimeoutExpired:
+            return "the server does not answer"
+
+
+def receive(s):
+    data = s.recv(65536)
+    if not data:
+        raise EOFError("connection closed")
+    return data
+
+
+class Http2:
+    """An HTTP/2 connection by prior knowledge; frames are read one by one."""
+
+    def __init__(self, server, rcvbuf=None, settings=b""):
+        self.s = server.connect(rcvbuf)
+        self.buffer = b""
+        self.s.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.s.close()
+
+    def send(self, data):
+        """Send; a server that closes meanwhile is no error."""
+        try:
+            self.s.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def read(self):
+        """(type, flags, stream, payload), or None at the end."""
+        try:
+            while len(self.buffer) < 9 or len(self.buffer) < 9 + self.length():
+                data = self.s.recv(65536)
+                if not data:
+                    return None
+                self.buffer += data
+        except ConnectionResetError:
+            return None
+        kind, flags, stream = struct.unpack(">BBI", self.buffer[3:9])
+        end = 9 + self.length()
+        payload, self.buffer = self.buffer[9:end], self.buffer[end:]
+        return kind, flags, stream, payload
+
+    def length(self):
+        return struct.unpack(">I", b"\0" + self.buffer[:3])[0]
+
+    def wait(self, *wanted):
+        """The first frame of a (type, stream) wanted, or of GOAWAY; None at the end."""
+        while (f := self.read()) is not None:
+            if (f[0], f[2]) in wanted or f[0] == GOAWAY:
+                return f
+        return None
+
+    def body(self, stream):
+        """The body of an answer, as text; or its outcome."""
+        first = self.outcome(stream)
+        text = b""
+        while first == "answered" and (f := self.wait((DATA, stream))) and f[0] == DATA:
+            text += f[3]
+            if f[1] & END_STREAM:
+                return text.decode()
+        return first
+
+    def outcome(self, stream):
+        """How a request ended: "answered", "reset N" or "connection ended (N)"."""
+        f = self.wait((HEADERS, stream), (RST_STREAM, stream))
+        if f is None:
+            return "connection ended"
+        if f[0] == HEADERS:
+            return "answered"
+        if f[0] == RST_STREAM:
+            return f"reset {struct.unpack('>I', f[3])[0]}"
+        return f"connection ended ({struct.unpack('>I', f[3][4:8])[0]})"
+
+
+CASES = {}
+
+
+def case(expected):
+    """A case returns (what was seen, whether that is the defect)."""
+    def register(function):
+        CASES[function.__name__] = (function, expected)
+        return function
+    return register
+
+
+@case("the server lives on")
+def window_update_abort(program):
+    body = 16384
+    with Server(program) as server:
+        initial = struct.pack(">HI", 4, body)
+        with Http2(server, rcvbuf=4096, settings=initial) as c:
+            streams = range(1, 41, 2)
+            c.send(window(0, 1 << 24) + b"".join(get(i, b"/16384") for i in streams))
+            server.ask()  # by now the requests are served and the socket is full
+            c.send(b"".join(window(i, 1) for i in streams))
+            fate = server.fate()
+    return fate or "the server answers", fate is not None
+
+
+def floods_of_resets(program, reset):
+    """Requests that go on when their streams are reset; how many were started?"""
+    requests = 3000
+    with Server(program) as server, Http2(server) as c:
+        for first in range(1, 2 * requests, 200):
+            c.send(b"".join(get(i, b"/hold") + reset(i)
+                            for i in range(first, min(first + 200, 2 * requests), 2)))
+        # Served only when a place is free again, so also a check that places become free.
+        c.send(get(2 * requests + 1, b"/16384"))
+        after = c.outcome(2 * requests + 1)
+        started = server.count("started")
+    seen = f"{started} of {requests} requests started, a later one: {after}"
+    return seen, started > requests / 2 or after != "answered"
+
+
+@case("few requests started, a later one answered")
+def rapid_reset(program):
+    return floods_of_resets(program, lambda i: frame(RST_STREAM, 0, i, struct.pack(">I", 8)))
+
+
+@case("few requests started, a later one answered")
+def reset_by_window_update(program):
+    return floods_of_resets(program, lambda i: window(i, 0))
+
+
+@case("few requests started, a later one answered")
+def reset_by_window_overflow(program):
+    return floods_of_resets(program, lambda i: window(i, (1 << 31) - 1))
+
+
+@case("few requests started, a later one answered")
+def reset_by_data(program):
+    return floods_of_resets(program, lambda i: frame(DATA, 0, i, b"x"))
+
+
+def flood(program, prologue, frames, epilogue):
+    with Server(program) as server, Http2(server) as c:
+        c.send(prologue + frames + epilogue)
+        after = c.outcome(1)
+    return f"after the flood the request is: {after}", after == "answered"
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def continuation_flood(program):
+    return flood(program, frame(HEADERS, END_STREAM, 1, head(b"/16384")),
+                 frame(CONTINUATION, 0, 1) * 50000, frame(CONTINUATION, END_HEADERS, 1))
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def priority_flood(program):
+    exclusive = b"".join(frame(PRIORITY, 0, i, struct.pack(">IB", 1 << 31, 1)) for i in (3, 5))
+    return flood(program, b"", exclusive * 25000, get(1, b"/16384"))
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def empty_data_flood(program):
+    return flood(program, frame(HEADERS, END_HEADERS, 1, head(b"/check", b"\x83")),
+                 frame(DATA, 0, 1) * 50000, frame(DATA, END_STREAM, 1))
+
+
+@case("nothing written to the log")
+def unknown_frames(program):
+    with Server(program) as server, Http2(server) as c:
+        c.send(frame(0x77, 0, 0, b"x") * 1000 + get(1, b"/16384"))
+        after = c.outcome(1)
+        written = server.log_bytes()
+    return f"{written} bytes of log, request {after}", written > 0 or after != "answered"
+
+
+@case("the request is answered")
+def continuation_after_goaway(program):
+    with Server(program) as server, Http2(server) as c:
+        # The request that is held keeps the connection open after GOAWAY.
+        c.send(get(1, b"/hold") + frame(HEADERS, END_STREAM, 3, head(b"/16384")))
+        server.ask("/shutdown")
+        while (f := c.wait()) and struct.unpack(">I", f[3][:4])[0] > 3:
+            pass
+        c.send(frame(CONTINUATION, END_HEADERS, 3))
+        # An endless loop is seen by the time it takes of the processor, on slow machines too.
+        start = server.cpu_seconds()
+        while not select.select([c.s], [], [], 0.05)[0] and server.cpu_seconds() < start + 0.5:
+            pass
+        hangs = server.cpu_seconds() >= start + 0.5
+        after = "never answered, the server loops" if hangs else c.outcome(3)
+    return f"the request is {after}", after != "answered"
+
+
+def growth(program, requests):
+    with Server(program) as server, Http2(server) as c:
+        server.ask()
+        before = server.rss_mib()
+        c.send(requests + frame(PING, 0, 0, b"12345678"))
+        f = c.wait((PING, 0))
+        grown = server.rss_mib() - before
+    end = "" if f and f[0] == PING else ", connection ended"
+    return f"memory grew by {grown:.0f} MiB after {len(requests) / 1e6:.1f} MB sent{end}", grown
+
+
+@case("less than 30 MiB")
+def header_bomb(program):
+    big = head(b"/hold") + field(b"x-bomb", b"v" * 3000)
+    table = header_block(1, big)
+    bombs = b"".join(header_block(i, head(b"/hold") + b"\xbe" * 400000) for i in (3, 5, 7))
+    seen, grown = growth(program, table + bombs)
+    return seen, grown > 30
+
+
+@case("less than 30 MiB")
+def cache_digest_bomb(program):
+    # 5 bits of 1: 2^31 keys at most; 5 bits of 0: no fixed bits; then each bit of 1 is a key.
+    digest = b"-D" + b"_" * 3000
+    table = header_block(1, head(b"/hold") + field(b"cache-digest", digest))
+    bombs = b"".join(header_block(i, head(b"/hold") + b"\xbe" * 90) for i in range(3, 13, 2))
+    seen, grown = growth(program, table + bombs)
+    return seen, grown > 30
+
+
+@case("no file")
+def body_in_file(program):
+    size = 20 << 20
+    with Server(program) as server, server.connect() as s:
+        s.sendall(f"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+                  + b"b" * size)
+        while server.count("started") == 0:
+            pass
+        fds = f"/proc/{server.pid}/fd"
+        files = [os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)]
+    files = [f for f in files if "h2o.b." in f]
+    return f"files of the server with the body: {files}", bool(files)
+
+
+def certificate(folder):
+    cert, key = f"{folder}/cert.pem", f"{folder}/key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=a", "-days", "2",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+def tls_close_notify_bytes(s):
+    """Handshake, begin HTTP/2, and return the bytes of a close_notify."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tls.set_alpn_protocols(["h2"])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    t = tls.wrap_bio(incoming, outgoing)
+    while True:
+        try:
+            t.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            s.sendall(outgoing.read())
+            incoming.write(receive(s))
+    t.write(PREFACE + frame(SETTINGS, 0, 0))
+    s.sendall(outgoing.read())
+    with contextlib.suppress(ssl.SSLWantReadError):
+        t.unwrap()
+    return outgoing.read()
+
+
+@case("the connection ends")
+def tls_after_close_notify(program):
+    junk = 32 << 20
+    with tempfile.TemporaryDirectory() as folder:
+        with Server(program, *certificate(folder)) as server, server.connect() as s:
+            close_notify = tls_close_notify_bytes(s)
+            sent = 0
+            try:
+                s.sendall(close_notify)
+                while sent < junk:
+                    s.sendall(b"\0" * 65536)
+                    sent += 65536
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+    return f"after close_notify {sent >> 20} MiB more were taken", sent == junk
+
+
+@case("at most 128 KiB")
+def read_at_once(program):
+    with Server(program) as server, server.connect(port=server.raw) as s:
+        s.setblocking(False)
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += s.send(b"r" * 65536)
+        server.ask("/raw")
+        while server.count("raw_total") < sent:
+            server.ask("/raw")
+        most = server.count("raw_max")
+    return f"{most >> 10} KiB of {sent >> 10} read at once", most > 128 << 10
+
+
+@case("the listener rests, and what waited is served later")
+def accept_without_descriptors(program):
+    with Server(program) as server, contextlib.ExitStack() as stack:
+        control = stack.enter_context(server.connect())
+        server.ask(sock=control)
+        open_now = len(os.listdir(f"/proc/{server.pid}/fd"))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now + 1, open_now + 1))
+        held = stack.enter_context(server.connect())
+        server.ask(sock=held)
+        waiting = stack.enter_context(server.connect())
+        before = server.count("accept_calls", control)
+        for _ in range(200):
+            server.ask(sock=control)
+        calls = server.count("accept_calls", control) - before
+        held.close()
+        served = bool(server.ask(sock=waiting))
+    seen = f"{calls} calls to accept in 200 requests, what waited was served: {served}"
+    return seen, calls > 100 or not served
+
+
+@case("the server lives on")
+def shutdown_during_upgrade(program):
+    upgrade = (b"GET /16384 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+               b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
+    with Server(program) as server:
+        with contextlib.ExitStack() as stack:
+            # The 101 response must meet a socket that is just full; when it is depends on the
+            # kernel, so try many sizes of the answer before it.
+            for size in range(40000, 60000, 100):
+                s = stack.enter_context(server.connect(rcvbuf=4096))
+                s.sendall(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % size + upgrade)
+            server.ask()
+            with contextlib.suppress(OSError, EOFError):
+                server.ask("/shutdown")
+            fate = server.fate()
+        fate = fate or server.fate()  # after the clients went away
+    return fate or "the server answers", fate is not None
+
+
+def hold_body(server, size, stack):
+    """POST a body to /hold; True if it was refused."""
+    s = stack.enter_context(server.connect())
+    s.sendall(f"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
+    for _ in range(size >> 20):
+        if select.select([s], [], [], 0)[0]:
+            break
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            s.sendall(b"b" * (1 << 20))
+    return s
+
+
+def numbers(size):
+    return array.array("Q", range(size // 8)).tobytes()
+
+
+def post(stream, path, body):
+    """A request with a body, without its last frame."""
+    return frame(HEADERS, END_HEADERS, stream, head(path, b"\x83")) + b"".join(
+        frame(DATA, 0, stream, body[i:i + 16384]) for i in range(0, len(body), 16384))
+
+
+@case("32 MiB are held and no more, until they are given back")
+def bodies_of_many(program):
+    size, n = 4 << 20, 12
+    with Server(program) as server, server.connect() as h1, Http2(server) as c:
+        refused = 0
+        for i in range(1, 2 * n, 2):
+            c.send(post(i, b"/check", numbers(size)) + frame(PING, 0, 0, b"12345678"))
+            first = c.wait((RST_STREAM, i), (PING, 0))
+            refused += first[0] == RST_STREAM
+            while first[0] == RST_STREAM:
+                first = c.wait((RST_STREAM, i), (PING, 0))
+        h1.sendall(f"POST /check HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\nb".encode())
+        server.ask()
+        on_h1 = h1.recv(12).decode() if select.select([h1], [], [], 0)[0] else "taken"
+        c.send(frame(RST_STREAM, 0, 1, struct.pack(">I", 8)))
+        c.send(post(2 * n + 1, b"/check", numbers(size)) + frame(DATA, END_STREAM, 2 * n + 1))
+        later = c.body(2 * n + 1)
+    seen = (f"{n - refused} of {n} bodies of 4 MiB taken, then on HTTP/1: {on_h1}; "
+            f"when one was given back: {later}")
+    return seen, refused != 4 or not on_h1.endswith("503") or later != f"{size} good"
+
+
+@case("what is sent arrives")
+def bodies_arrive(program):
+    """Of the patched library only: what the patches changed about bodies still works."""
+    size = 20 << 20
+    body = numbers(size)
+    with Server(program) as server, server.connect() as h1, Http2(server) as c:
+        h1.sendall(f"POST /check HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+                   + body)
+        answer = b""
+        while not answer.endswith((b"good", b"bad")):
+            answer += receive(h1)
+        on_h1 = answer.split(b"\r\n\r\n")[1].decode()
+        c.send(post(1, b"/check", body) + frame(DATA, END_STREAM, 1))
+        on_h2 = c.body(1)
+    return f"HTTP/1: {on_h1}, HTTP/2: {on_h2}", {on_h1, on_h2} != {f"{size} good"}
+
+
+NO_DEFECT = {"bodies_arrive"}  # these only ask whether the patched library works
+
+
+def run(programs, name):
+    function, expected = CASES[name]
+    print(f"expected of the patched library: {expected}")
+    good, good_is_defect = function(programs[0])
+    print(f"patched:   {good}")
+    bad, bad_is_defect = ("not asked", True) if name in NO_DEFECT else function(programs[1])
+    print(f"unpatched: {bad}")
+    if good_is_defect:
+        print("FAILED: the patched library has the defect")
+    if not bad_is_defect:
+        print("FAILED: the unpatched library does not show the defect, so the test shows nothing")
+    return 1 if good_is_defect or not bad_is_defect else 0
+
+
+def main():
+    if len(sys.argv) != 4 or sys.argv[3] not in CASES:
+        sys.exit(f"usage: defects.py PATCHED_SERVER UNPATCHED_SERVER CASE\ncases: {', '.join(CASES)}")
+    sys.exit(run(sys.argv[1:3], sys.argv[3]))
+
+
+if __name__ == "__main__":
+    main()
