@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A virtio device (virtio v1.2): the transport (mmio.c) owns registers, status, features and
- * queues; a device is a const table of operations over its own state. Register accesses come on
- * vCPU threads under the transport's lock; kicks, back-end events, save and restore come on the
- * loop's thread, with the same lock held.
+ * queues; a device is a const table of operations over its own state. Registers are served on vCPU
+ * threads under the transport's lock, and of a device's operations only features and config_read
+ * are called there. All others run on the loop's thread with the same lock held: a reset or
+ * DRIVER_OK is noted by the transport and reaches the device before anything else does.
  */
 #ifndef RAMET_VMM_VIRTIO_DEVICE_H
 #define RAMET_VMM_VIRTIO_DEVICE_H
@@ -29,15 +30,18 @@ struct vio_ops {
 	uint16_t queue_size;			       /* largest the driver may choose */
 	uint64_t (*features)(const struct vio_dev *d); /* device bits; VERSION_1 is added */
 	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
-	int (*activate)(struct vio_dev *d, struct err *e); /* DRIVER_OK was set */
+	int (*activate)(struct vio_dev *d, struct err *e); /* DRIVER_OK was set; may be NULL */
+	/* The driver's queues are gone: what is in flight must not be answered. */
 	void (*reset)(struct vio_dev *d);
 	void (*on_kick)(struct vio_dev *d, unsigned queue);
-	/* True when no I/O is in flight; else the device calls d->on_drained once it is. */
+	/* True when no I/O is in flight (or NULL); else the device calls vio_drained once so. */
 	bool (*drain)(struct vio_dev *d);
 	void (*save)(const struct vio_dev *d, struct wire *w);
 	int (*restore)(struct vio_dev *d, struct wire *r, struct err *e);
 	/* Called once after restore when the VM is about to run (vsock: transport reset event). */
 	void (*resumed)(struct vio_dev *d);
+	/* After each turn on the loop's thread, without the lock: the place to call others. */
+	void (*settled)(struct vio_dev *d);
 	void (*free)(struct vio_dev *d);
 };
 
@@ -49,10 +53,17 @@ struct vio_dev {
 	struct vio_mmio *mmio; /* the transport it sits in */
 	struct vq *vq;	       /* ops->queues of them */
 	uint64_t driver_features;
-	bool active;
+	bool active;  /* between activate and reset, and the driver made no fault */
+	bool still;   /* between drain and continue: takes no buffers, touches no guest memory
+		       * once drained */
+	bool drained; /* on_drained is due */
 	void (*on_drained)(void *arg);
 	void *on_drained_arg;
 };
+
+/* Every back-end event of a device (a watch, a timer) runs between these two. */
+void vio_enter(struct vio_dev *d);
+void vio_leave(struct vio_dev *d);
 
 /* The driver broke the protocol: sets DEVICE_NEEDS_RESET, tells the driver, logs once. Returns
  * -EPROTO so that a handler can `return vio_guest_fault(...)`. */
@@ -60,6 +71,12 @@ int vio_guest_fault(struct vio_dev *d, const char *what);
 /* Used buffers were added to `queue`: raises the line unless the driver suppressed it. */
 void vio_notify(struct vio_dev *d, unsigned queue);
 void vio_config_changed(struct vio_dev *d);
+/* vq_pop of an active device: a fault counts as an empty queue and has been dealt with. */
+bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
+/* Calls on_kick again in a later turn, so that others get theirs. */
+void vio_rekick(struct vio_dev *d, unsigned queue);
+/* The device that said false to drain has nothing in flight now. */
+void vio_drained(struct vio_dev *d);
 
 /*
  * The transport: registers at `addr` (VIO_MMIO_SIZE bytes) on the bus, doorbell eventfds of the
@@ -72,8 +89,16 @@ void vio_mmio_free(struct vio_mmio *m);
 struct vio_dev *vio_mmio_device(struct vio_mmio *m);
 /* The doorbell eventfd of queue `q`, for KVM_IOEVENTFD at addr + 0x50 with datamatch q. */
 int vio_mmio_doorbell(struct vio_mmio *m, unsigned q);
-/* Transport and device together, as one section of the state file. VM paused, device drained. */
+/*
+ * vCPUs stand still: the device takes no more buffers. True when it has nothing in flight either;
+ * else on_drained of the device (set it before) is called once, without locks. Then guest memory
+ * is not touched until vio_mmio_continue (the same VM goes on) or vio_mmio_resumed (a restored one
+ * runs for the first time).
+ */
 bool vio_mmio_drain(struct vio_mmio *m);
+void vio_mmio_continue(struct vio_mmio *m);
+/* Transport and device together, as one section of the state file. VM paused, device drained. A
+ * restored device is still until vio_mmio_resumed. */
 void vio_mmio_save(struct vio_mmio *m, struct wire *w);
 int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e);
 void vio_mmio_resumed(struct vio_mmio *m);
@@ -91,8 +116,9 @@ int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 
 /*
  * Opens a connection from the host to a guest port and joins it to `stream_fd` (non-blocking
- * stream socket, owned by the device from here on). `done` is called once, on the loop's thread:
- * 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET.
+ * stream socket, owned by the device from here on). `done` is called once, on the loop's thread
+ * and without locks, perhaps before this returns: 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET
+ * (the guest's driver went away), -EMFILE (too many connections).
  */
 typedef void vio_vsock_done(void *arg, int result);
 void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,
@@ -104,6 +130,11 @@ unsigned vio_vsock_connections(const struct vio_dev *d);
  * driver or vio_mmio_restore touches the device; owned by the device from here on.
  */
 void vio_blk_set_disk(struct vio_dev *d, struct layer_stack *disk);
+
+struct vio_blk_stats {
+	uint64_t read_bytes, write_bytes;
+};
+struct vio_blk_stats vio_blk_stats(const struct vio_dev *d);
 
 /* Hands the disk of a blk device over, to seal its writable layer and to set the next one. */
 struct layer_stack *vio_blk_disk(struct vio_dev *d);
