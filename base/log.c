@@ -8,8 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_MAX_BYTES 1024
-
 static char log_role[32] = "ramet";
 static enum log_level log_least = LOG_INFO;
 
@@ -27,35 +25,59 @@ static void escape_controls(char *text)
 			*text = '?';
 }
 
-static int prefix(char *line, size_t size, enum log_level level)
+/* The date and time up to the second change once a second: most lines find them made. */
+static const char *second(time_t now)
+{
+	static _Thread_local char text[24];
+	static _Thread_local time_t made;
+	struct tm tm;
+
+	if (now != made && gmtime_r(&now, &tm)) {
+		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+		made = now;
+	}
+	return text;
+}
+
+static size_t render(char *line, size_t size, enum log_level level, const char *format,
+		     va_list args)
 {
 	static const char *const names[] = {"debug", "info", "warn", "error"};
 	struct timespec now;
-	struct tm tm;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &tm);
-	return snprintf(line, size,
-			"%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %s %s: ", tm.tm_year + 1900,
-			tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-			now.tv_nsec / 1000000, names[level], log_role);
+	int used = snprintf(line, size, "%s.%03ldZ %s %s: ", second(now.tv_sec),
+			    now.tv_nsec / 1000000, names[level], log_role);
+	vsnprintf(line + used, size - (size_t)used - 1, format, args);
+	escape_controls(line + used);
+	size_t len = strlen(line);
+	line[len++] = '\n';
+	return len;
+}
+
+size_t log_render(char *line, size_t size, enum log_level level, const char *format, ...)
+{
+	va_list args;
+
+	if (level < log_least)
+		return 0;
+	va_start(args, format);
+	size_t len = render(line, size, level, format, args);
+	va_end(args);
+	return len;
 }
 
 void log_line(enum log_level level, const char *format, ...)
 {
-	char line[LINE_MAX_BYTES];
+	char line[LOG_LINE_MAX];
 	int saved = errno;
 	va_list args;
 
 	if (level < log_least)
 		return;
-	int used = prefix(line, sizeof(line), level);
 	va_start(args, format);
-	vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
+	size_t len = render(line, sizeof(line), level, format, args);
 	va_end(args);
-	escape_controls(line + used);
-	size_t len = strlen(line);
-	line[len++] = '\n';
 	ssize_t ignored = write(STDERR_FILENO, line, len);
 	(void)ignored; /* there is nowhere left to tell that the log is gone */
 	errno = saved;

@@ -3,6 +3,10 @@
 #ifndef RAMET_BASE_LOG_H
 #define RAMET_BASE_LOG_H
 
+#include <stddef.h>
+
+#define LOG_LINE_MAX 1024
+
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 /* Names this process in its lines ("vm 12", "warden"); copied. Lines below `least` are dropped. */
@@ -10,6 +14,11 @@ void log_init(const char *role, enum log_level least);
 
 /* Writes one line with one write(2), so that lines of several processes never mix. Keeps errno. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Makes the line (with its newline) that log_line would write, for a writer that gathers lines.
+ * Returns its length, 0 when the level is dropped. `size` is LOG_LINE_MAX at least. */
+size_t log_render(char *line, size_t size, enum log_level level, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)

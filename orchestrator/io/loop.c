@@ -111,6 +111,15 @@ void loop_free(struct loop *l)
 	free(l);
 }
 
+/* What was gathered goes out; h2o's callbacks that this makes due are run now, for the next
+ * h2o_evloop_run would sleep first. */
+static void flush(struct loop *l)
+{
+	if (l->before_sleep)
+		l->before_sleep(l->before_sleep_arg);
+	h2o_timeout__do_post_callback(l->h2o);
+}
+
 /*
  * What completes at once is served before the loop sleeps, so that an answer from a local peer
  * costs no turn of its own. Bounded, so that a peer that always has data can't starve the rest:
@@ -120,7 +129,9 @@ static void turn_ring(struct loop *l)
 {
 	for (int round = 0; round < 8; round++) {
 		uring_submit(&l->uring);
-		if (!uring_reap(&l->uring))
+		bool any = uring_reap(&l->uring);
+		flush(l);
+		if (!any && !uring_queued(&l->uring))
 			return;
 	}
 	uring_submit(&l->uring);
@@ -130,8 +141,6 @@ int loop_run(struct loop *l)
 {
 	while (!atomic_load(&l->stop)) {
 		turn_ring(l);
-		if (l->before_sleep)
-			l->before_sleep(l->before_sleep_arg);
 		int32_t wait =
 			l->timers.count ? timers_wait_ms(&l->timers, loop_now_ms(l)) : INT32_MAX;
 		if (h2o_evloop_run(l->h2o, wait) != 0 && errno != EINTR)

@@ -22,7 +22,8 @@ void loop_free(struct loop *l);
 int loop_run(struct loop *l);
 /* Async-signal-safe and thread-safe. */
 void loop_stop(struct loop *l);
-/* Called at the end of each turn, before the loop sleeps: for output that is gathered. One only. */
+/* Called once or a few times in each turn, before the loop sleeps: for output that is gathered. One
+ * only; NULL for none. */
 void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg);
 /* h2o_loop_t *, for orchestrator/api only. */
 void *loop_h2o(struct loop *l);

@@ -48,6 +48,11 @@ int uring_fd(const struct uring *u)
 	return u->ring.ring_fd;
 }
 
+bool uring_queued(const struct uring *u)
+{
+	return io_uring_sq_ready(&u->ring) || !list_empty(&u->cancels);
+}
+
 void uring_submit(struct uring *u)
 {
 	list_each_safe (pos, &u->cancels) {

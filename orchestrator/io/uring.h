@@ -26,6 +26,8 @@ void uring_fini(struct uring *u);
 int uring_fd(const struct uring *u);
 /* Hands queued operations to the kernel. */
 void uring_submit(struct uring *u);
+/* True when there is something for uring_submit. */
+bool uring_queued(const struct uring *u);
 /* Calls back for the completions there are, URING_ENTRIES at most; false when there was none. */
 bool uring_reap(struct uring *u);
 
