@@ -63,11 +63,13 @@ build_parts_rig() {
 	cached "$(assets_dir)" "assets disk" make_assets
 }
 
-# cmake_tree PRESET OPTION…: configure if needed and build
+# cmake_tree PRESET [TARGET…]: configure and build
 cmake_tree() {
 	local preset=$1
 	shift
-	cmake -S "$top" --preset "$preset" "$@" && cmake --build "$top/build/$preset"
+	cmake -S "$top" --preset "$preset" "-DRAMET_H2O_DIR=$(h2o_dir)" \
+		"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" &&
+		cmake --build "$top/build/$preset" ${1:+--target "$@"}
 }
 
 # The product as it is installed, in build/stage and as a disk for the rig.
@@ -82,6 +84,6 @@ stage_product() {
 
 build_product() {
 	build_h2o
-	step "product" cmake_tree release "-DRAMET_H2O_DIR=$(h2o_dir)"
+	step "product" cmake_tree release vmm/all orchestrator/all guest/all bench/all
 	step "installed tree" stage_product
 }

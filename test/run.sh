@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The tests, by group. `./dev test [GROUP…]` runs this; without a group, all.
+# Ends with one line: N passed, N failed, N skipped.
+set -euo pipefail
+
+top=$(dirname "$(dirname "$(realpath "$0")")")
+# shellcheck source=../rig/common.sh
+. "$top/rig/common.sh"
+# shellcheck source=../rig/parts.sh
+. "$top/rig/parts.sh"
+
+all_groups=(style unit h2o fuzz native system fault)
+fuzz_seconds=${RAMET_FUZZ_SECONDS:-15}
+results=$top/build/test
+passed=0 failed=0 skipped=0
+
+venv_dir() { cache_path venv test/requirements.txt "$(python3 --version)"; }
+make_venv() {
+	python3 -m venv "$1"
+	"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
+}
+python() {
+	local site=$top/sdk/python/src
+	PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"
+}
+pytest() { # GROUP PATH
+	python -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 \
+		--junit-xml="$results/$1.xml" "$2"
+}
+
+run_ctest() { # PRESET LABEL RESULT
+	ctest --test-dir "$top/build/$1" -L "^$2\$" --output-on-failure --no-tests=ignore \
+		--output-junit "$results/$3.xml"
+}
+
+# item GROUP NAME CMD…: one check that is no test program of its own
+item() {
+	local group=$1 name=$2 status=0
+	shift 2
+	"$@" || status=$?
+	printf '%s %s\n' "$status" "$name" >>"$results/$group.items"
+	[[ $status -eq 0 ]] || printf '%s: %s FAILED\n' "$group" "$name"
+}
+
+tracked() { git -C "$top" ls-files -- "$@"; }
+
+check_format() { tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror; }
+check_tidy() {
+	cmake_tree asan >/dev/null &&
+		tracked '*.c' | xargs -P "$(nproc)" -n 4 "$top/test/tidy.sh" "$top/build/asan"
+}
+check_shell() {
+	shellcheck --check-sourced "$top/dev" &&
+		git -C "$top" grep -lE '^#!.*\b(ba)?sh\b' -- . ':!dev' | xargs shellcheck
+}
+check_types() {
+	python -m mypy --strict --no-incremental sdk/python/src &&
+		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental examples/*.py bench/*.py
+}
+# Packages come from where the machine's own configuration says.
+check_hosts() {
+	! git -C "$top" grep -nIE '(deb|security|snapshot)[.]debian[.]org|(archive|security)[.]ubuntu[.]com|(files[.])?pypi(thonhosted)?[.]org|registry[.]npmjs|crates[.]io|proxy[.]golang'
+}
+
+group_style() {
+	need clang-format clang-tidy clang shellcheck git
+	cd "$top"
+	item style clang-format check_format
+	item style shellcheck check_shell
+	item style mypy check_types
+	item style "no registry is named" check_hosts
+	item style clang-tidy check_tidy
+}
+
+group_unit() {
+	cmake_tree release && cmake_tree asan || return
+	run_ctest release unit unit-gcc || true
+	run_ctest asan unit unit-asan || true
+	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests" || true
+}
+
+group_h2o() {
+	cmake_tree release || return
+	run_ctest release h2o h2o || true
+}
+
+fuzz_one() { # BINARY
+	local name corpus found
+	name=$(basename "$1")
+	corpus=$top/test/fuzz/corpus/${name#fuzz_}
+	found=$top/build/fuzz-found/$name
+	mkdir -p "$found"
+	local dirs=("$found")
+	[[ ! -d $corpus ]] || dirs+=("$corpus")
+	"$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
+		-artifact_prefix="$found/../$name-" "${dirs[@]}"
+}
+
+group_fuzz() {
+	local binary pids=()
+	cmake_tree fuzz || return
+	while read -r binary; do
+		item fuzz "$(basename "$binary")" fuzz_one "$binary" &
+		pids+=($!)
+		if [[ ${#pids[@]} -ge $(nproc) ]]; then
+			wait "${pids[0]}"
+			pids=("${pids[@]:1}")
+		fi
+	done < <(find "$top/build/fuzz" -type f -name 'fuzz_*' -executable | sort)
+	wait
+}
+
+group_native() {
+	cmake_tree release || return
+	if [[ -w /dev/kvm ]]; then
+		run_ctest release native native || true
+	else
+		echo "skipped: /dev/kvm is missing or not permitted here"
+		printf '77 native\n' >>"$results/native.items"
+	fi
+}
+
+with_service() { # GROUP
+	local url
+	if url=$("$top/dev" up); then
+		RAMET_HOST=$url pytest "$1" "$top/test/$1" || true
+	else
+		printf '1 the service starts\n' >>"$results/$1.items"
+	fi
+}
+group_system() { with_service system; }
+group_fault() { with_service fault; }
+
+# sum GROUP: adds what the group left in its result files to the totals
+sum() {
+	local counts p f s
+	counts=$(python3 - "$results" "$1" <<'EOF'
+import glob, sys, xml.etree.ElementTree as xml
+where, group = sys.argv[1:]
+passed = failed = skipped = 0
+for name in glob.glob(f"{where}/{group}.xml") + glob.glob(f"{where}/{group}-*.xml"):
+    root = xml.parse(name).getroot()
+    for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
+        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        out = int(suite.get("skipped", 0)) + int(suite.get("disabled", 0))
+        failed, skipped = failed + bad, skipped + out
+        passed += int(suite.get("tests", 0)) - bad - out
+for name in glob.glob(f"{where}/{group}.items"):
+    for status in (line.split()[0] for line in open(name)):
+        passed, failed, skipped = (
+            passed + (status == "0"), failed + (status not in ("0", "77")), skipped + (status == "77"))
+print(passed, failed, skipped)
+EOF
+	)
+	read -r p f s <<<"$counts"
+	# A group that broke, or that found nothing to run, has failed.
+	[[ $f -gt 0 || ($2 -eq 0 && $((p + s)) -gt 0) ]] || f=1
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	summary="$p passed, $f failed, $s skipped"
+	[[ $f -eq 0 ]]
+}
+
+run_group() {
+	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log
+	rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
+	say "$group …"
+	("group_$group") >"$log" 2>&1 || status=$?
+	if sum "$group" "$status"; then
+		say "$group: $summary ($((SECONDS - t0)) s)"
+	else
+		cat "$log"
+		say "$group: $summary ($((SECONDS - t0)) s); all of its output is above and in $log"
+	fi
+}
+
+main() {
+	local group was_up=no
+	[[ $# -gt 0 ]] || set -- "${all_groups[@]}"
+	for group in "$@"; do
+		[[ " ${all_groups[*]} " == *" $group "* ]] ||
+			die "unknown group '$group'; there are: ${all_groups[*]}"
+	done
+	mkdir -p "$results" "$log_dir"
+	need_for_build clang clang-tidy clang-format llvm shellcheck python3-venv git
+	cached "$(venv_dir)" "Python for the tests" make_venv
+	together build_h2o -- build_h2o_unpatched
+	"$top/dev" status >/dev/null 2>&1 && was_up=yes
+	for group in "$@"; do run_group "$group"; done
+	# Groups that use the service leave it up for the next one.
+	[[ $was_up == yes || " $* " != *" "@(system|fault)" "* ]] || "$top/dev" down
+	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+	[[ $failed -eq 0 ]]
+}
+
+main "$@"
