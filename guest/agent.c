@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/agent.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <linux/vm_sockets.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/wire.h"
+#include "guest/call.h"
+#include "guest/conn.h"
+#include "guest/driver.h"
+#include "guest/output.h"
+#include "guest/reseed.h"
+#include "guest/say.h"
+
+#define GRACE_MS 2000
+
+static struct {
+	struct watch listener;
+	const struct system_ops *sys;
+	bool announced;
+	bool reseed_driver; /* before it gets any more code */
+	bool reseeding;	    /* it was told */
+	struct conn *power_off_after;
+	bool power_off;
+} agent;
+
+/* Ends the operation of each connection that waits in `op`. */
+static void answer_all(enum conn_op op, uint8_t type, const void *payload, size_t len)
+{
+	list_each_safe (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+		if (c->op != op)
+			continue;
+		conn_send(c, type, payload, len);
+		conn_become(c, CONN_IDLE);
+	}
+}
+
+static void refuse_all(enum conn_op op, const struct err *e)
+{
+	list_each_safe (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+		if (c->op != op)
+			continue;
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+	}
+}
+
+static void answer_pings(void)
+{
+	uint8_t version[4];
+	struct wire w = wire_on(version, sizeof(version));
+
+	wire_put_u32(&w, AGENT_VERSION);
+	answer_all(CONN_PING, AGENT_PONG, version, sizeof(version));
+}
+
+/* The driver waits: reseed first, then pings, then the next call. */
+static void serve(void)
+{
+	struct err e;
+
+	if (driver_state() == DRIVER_DOWN && driver_start(&e) < 0) {
+		refuse_all(CONN_PING, &e);
+		refuse_all(CONN_RESEED, &e);
+		call_refuse_all(&e);
+	}
+	if (driver_state() != DRIVER_IDLE || call_is_active())
+		return;
+	if (agent.reseed_driver) {
+		agent.reseed_driver = false;
+		agent.reseeding = true;
+		driver_send(AGENT_RESEED, NULL, 0);
+		return;
+	}
+	answer_pings();
+	call_next();
+}
+
+static void on_idle(void)
+{
+	if (!agent.announced)
+		say("agent ready");
+	agent.announced = true;
+	serve();
+}
+
+static void on_reseeded(const struct err *e)
+{
+	if (!agent.reseeding)
+		return;
+	agent.reseeding = false;
+	if (e)
+		refuse_all(CONN_RESEED, e);
+	else
+		answer_all(CONN_RESEED, AGENT_DONE, NULL, 0);
+}
+
+static void on_driver_gone(enum driver_state was, int status, const struct err *how)
+{
+	struct err e = *how;
+
+	say("%s", how->text);
+	call_on_driver_gone(status, how);
+	if (agent.reseeding)
+		agent.reseed_driver = true;
+	agent.reseeding = false;
+	if (was != DRIVER_STARTING) {
+		serve();
+		return;
+	}
+	/* It would end like that again at once: the next request starts it anew. */
+	err_context(&e, "before it could take code");
+	refuse_all(CONN_PING, &e);
+	refuse_all(CONN_RESEED, &e);
+	call_refuse_all(&e);
+}
+
+static const struct driver_ops driver_calls = {
+	.on_idle = on_idle,
+	.on_sent = call_on_driver_sent,
+	.on_started = call_on_started,
+	.on_exit = call_on_exit,
+	.on_reseeded = on_reseeded,
+	.on_gone = on_driver_gone,
+};
+
+static void done(struct conn *c)
+{
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_IDLE);
+}
+
+static int ask_exec(struct conn *c, const struct frame *f, struct err *e)
+{
+	int bad = exec_parse(f, &c->exec, e);
+
+	if (bad)
+		return bad;
+	call_queue(c);
+	serve();
+	return 0;
+}
+
+static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct reseed_request r;
+	int bad = reseed_parse(f, &r, e);
+
+	if (bad)
+		return bad;
+	bad = reseed_apply(&r, agent.sys, e);
+	explicit_bzero(r.entropy, sizeof(r.entropy));
+	if (bad) {
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+		return 0;
+	}
+	agent.reseed_driver |= r.user_generators;
+	/* In the middle of a call the interpreter can't be told: it is before the next one. */
+	if (!r.user_generators || call_is_active()) {
+		done(c);
+		return 0;
+	}
+	conn_become(c, CONN_RESEED);
+	serve();
+	return 0;
+}
+
+static int ask_shutdown(struct conn *c)
+{
+	agent.sys->sync();
+	agent.power_off_after = c;
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_ENDING);
+	return 0;
+}
+
+/* 0, or -EPROTO: the connection is to be closed. */
+static int ask(struct conn *c, const struct frame *f, struct err *e)
+{
+	bool bare =
+		f->type == AGENT_PING || f->type == AGENT_INTERRUPT || f->type == AGENT_SHUTDOWN;
+
+	if (c->op == CONN_CODE)
+		return call_code(c, f, e);
+	if (bare && f->len)
+		return err_say(e, EPROTO, "a request of type %u has no payload", f->type);
+	switch (f->type) {
+	case AGENT_PING:
+		conn_become(c, CONN_PING);
+		serve();
+		return 0;
+	case AGENT_EXEC:
+		return ask_exec(c, f, e);
+	case AGENT_INTERRUPT:
+		call_interrupt();
+		done(c);
+		return 0;
+	case AGENT_RESEED:
+		return ask_reseed(c, f, e);
+	case AGENT_SHUTDOWN:
+		return ask_shutdown(c);
+	default:
+		return err_say(e, EPROTO, "no request has the number %u", f->type);
+	}
+}
+
+static void on_frame(struct conn *c, const struct frame *f)
+{
+	struct err e;
+
+	if (ask(c, f, &e) == 0)
+		return;
+	say("%s: connection closed", e.text);
+	conn_drop(c);
+}
+
+static void on_sent(struct conn *c)
+{
+	if (c->op == CONN_ENDING)
+		conn_drop(c);
+	else
+		call_on_sent(c);
+}
+
+static void on_conn_gone(struct conn *c, enum conn_op was)
+{
+	if (c == agent.power_off_after)
+		agent.power_off = true;
+	call_on_gone(c);
+}
+
+static const struct conn_ops conn_calls = {
+	.on_frame = on_frame,
+	.on_sent = on_sent,
+	.on_gone = on_conn_gone,
+};
+
+static void on_accept(struct watch *w, uint32_t events)
+{
+	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd >= 0)
+		conn_new(fd);
+}
+
+static int bind_unix(int fd, const char *path, struct err *e)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return err_say(e, ENAMETOOLONG, "--unix: %s: the limit is %zu bytes", path,
+			       sizeof(addr.sun_path) - 1);
+	memcpy(addr.sun_path, path, strlen(path) + 1);
+	unlink(path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return err_set(e, errno, "bind %s", path);
+	return 0;
+}
+
+static int bind_vsock(int fd, struct err *e)
+{
+	/* Any CID: a restored guest may find itself under another one. */
+	struct sockaddr_vm addr = {
+		.svm_family = AF_VSOCK,
+		.svm_cid = VMADDR_CID_ANY,
+		.svm_port = AGENT_PORT,
+	};
+
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return err_set(e, errno, "bind vsock port %u", AGENT_PORT);
+	return 0;
+}
+
+static int open_listener(const char *unix_path, struct err *e)
+{
+	int family = unix_path ? AF_UNIX : AF_VSOCK;
+	scoped_fd int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return err_set(e, errno, "%s socket", unix_path ? "Unix" : "vsock");
+	int bad = unix_path ? bind_unix(fd, unix_path, e) : bind_vsock(fd, e);
+	if (bad)
+		return bad;
+	agent.listener.on_event = on_accept;
+	if (listen(fd, CONN_COUNT_MAX) < 0 || watch_add(&agent.listener, fd, EPOLLIN) < 0)
+		return err_set(e, errno, "listen");
+	take_fd(&fd);
+	return 0;
+}
+
+static int start(const char *unix_path, const char *run_dir, struct err *e)
+{
+	int bad = loop_init();
+
+	if (bad)
+		return err_set(e, -bad, "epoll");
+	conn_init(&conn_calls);
+	bad = output_open(e);
+	if (!bad)
+		bad = driver_init(run_dir, &driver_calls, e);
+	if (!bad)
+		bad = open_listener(unix_path, e);
+	if (!bad)
+		serve();
+	return bad;
+}
+
+static void loop_for_ever(void)
+{
+	for (;;) {
+		loop_once(call_timeout_ms());
+		call_on_time();
+		conn_reap();
+		if (agent.power_off && agent.sys->power_off() < 0)
+			say("power off: %s", strerror(errno));
+		agent.power_off = false;
+	}
+}
+
+int agent_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"unix", required_argument, NULL, 'u'},
+		{"run-dir", required_argument, NULL, 'r'},
+		{"grace-ms", required_argument, NULL, 'g'},
+		{"dry-run-system", no_argument, NULL, 'd'},
+		{0},
+	};
+	const char *unix_path = NULL, *run_dir = "/run/ramet";
+	unsigned grace_ms = GRACE_MS;
+	struct err e;
+	int opt;
+
+	agent.sys = &system_real;
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == 'u')
+			unix_path = optarg;
+		else if (opt == 'r')
+			run_dir = optarg;
+		else if (opt == 'g')
+			grace_ms = (unsigned)strtoul(optarg, NULL, 10);
+		else if (opt == 'd')
+			agent.sys = &system_dry;
+		else
+			return 2;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	call_init(grace_ms, serve);
+	if (start(unix_path, run_dir, &e) < 0) {
+		say("agent: %s", e.text);
+		return 1;
+	}
+	loop_for_ever();
+	return 0;
+}

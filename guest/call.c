@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/call.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/wire.h"
+#include "guest/driver.h"
+#include "guest/output.h"
+
+#define EXIT_TIMED_OUT 124
+
+enum call_state {
+	CALL_NONE,
+	CALL_CODE,  /* code comes in and goes on to the driver at once: none is kept here */
+	CALL_RUNS,  /* until the driver says how it ended */
+	CALL_DRAINS /* ended; its last output is still to be sent */
+};
+
+/* What was done about a call that is over its time limit. */
+enum call_stop { STOP_NOTHING, STOP_SIGINT, STOP_KILL_CODE, STOP_KILL_DRIVER };
+
+static struct {
+	enum call_state state;
+	struct conn *client; /* NULL: it went away; the call goes on */
+	bool started;	     /* a signal now reaches the user's code */
+	pid_t bash_group;    /* 0: the code runs in the driver */
+	bool interrupt;	     /* asked for before the code had started */
+	uint32_t code_left;
+	uint32_t timeout_ms;
+	int64_t deadline; /* by loop_now_ms, 0: none */
+	enum call_stop stop;
+	int32_t exit_code;
+	bool state_lost;
+	bool cut_short;		       /* the interpreter died before it had all of the code */
+	char note[ERR_TEXT_MAX + 128]; /* the agent's own line on the call's stderr */
+} call;
+
+static struct list queue = {&queue, &queue};
+static unsigned grace;
+static void (*on_end)(void);
+static bool used;		/* the interpreter holds state of earlier calls */
+static struct err lost_between; /* how it was lost while no call ran; code 0: it was not */
+
+void call_init(unsigned grace_ms, void (*the_on_end)(void))
+{
+	grace = grace_ms;
+	on_end = the_on_end;
+}
+
+bool call_is_active(void)
+{
+	return call.state != CALL_NONE;
+}
+
+void call_queue(struct conn *c)
+{
+	list_add_tail(&queue, &c->turn);
+	conn_become(c, CONN_QUEUED);
+}
+
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+{
+	size_t len = strlen(call.note);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(call.note + len, sizeof(call.note) - len, format, args);
+	va_end(args);
+}
+
+static void start_running(void)
+{
+	call.state = CALL_RUNS;
+	used = true;
+	if (call.timeout_ms)
+		call.deadline = loop_now_ms() + call.timeout_ms;
+	if (!call.client)
+		return;
+	conn_become(call.client, CONN_CALL);
+	output_to(call.client);
+}
+
+/* Hands the frame in c->in to the driver and takes no other until it has this one. */
+static void pass_on(struct conn *c, uint8_t type, const uint8_t *payload, size_t len)
+{
+	driver_send(type, payload, len);
+	frame_reset(&c->in);
+	if (driver_taken())
+		call_on_driver_sent();
+	else
+		conn_hold(c, true);
+}
+
+void call_next(void)
+{
+	if (call_is_active() || list_empty(&queue))
+		return;
+	struct conn *c = container_of(queue.next, struct conn, turn);
+	list_del(&c->turn);
+	memset(&call, 0, sizeof(call));
+	call.state = CALL_CODE;
+	call.client = c;
+	call.code_left = c->exec.code_len;
+	call.timeout_ms = c->exec.timeout_ms;
+	if (lost_between.code) {
+		note("ramet: %s; its state is lost\n", lost_between.text);
+		call.state_lost = true;
+		lost_between.code = 0;
+	}
+	conn_become(c, CONN_CODE);
+	pass_on(c, AGENT_EXEC, c->in.bytes + AGENT_HEADER_SIZE, c->in.have - AGENT_HEADER_SIZE);
+}
+
+/* The driver took a frame: the next piece of code, or the run itself. */
+void call_on_driver_sent(void)
+{
+	if (call.state != CALL_CODE)
+		return;
+	if (call.code_left && call.client) {
+		conn_hold(call.client, false);
+		return;
+	}
+	if (call.code_left) {
+		/* Its client left in the middle: a frame of no code tells the driver. */
+		call.code_left = 0;
+		driver_send(AGENT_CODE, NULL, 0);
+	}
+	start_running();
+}
+
+int call_code(struct conn *c, const struct frame *f, struct err *e)
+{
+	if (f->type != AGENT_CODE || !f->len || f->len > call.code_left)
+		return err_say(e, EPROTO, "code: a frame of type %u, %u bytes where %u are missing",
+			       f->type, f->len, call.code_left);
+	call.code_left -= f->len;
+	pass_on(c, AGENT_CODE, f->payload, f->len);
+	return 0;
+}
+
+void call_on_gone(struct conn *c)
+{
+	if (call.client != c)
+		return;
+	call.client = NULL;
+	output_to(NULL);
+	if (call.state == CALL_CODE && driver_taken())
+		call_on_driver_sent();
+	else if (call.state == CALL_DRAINS)
+		call_on_sent(c);
+}
+
+static void signal_code(int sig)
+{
+	if (call.bash_group)
+		kill(-call.bash_group, sig);
+	else
+		driver_signal(sig);
+}
+
+void call_interrupt(void)
+{
+	if (call.state != CALL_CODE && call.state != CALL_RUNS)
+		return;
+	if (call.started)
+		signal_code(SIGINT);
+	else
+		call.interrupt = true;
+}
+
+void call_on_started(pid_t bash_group)
+{
+	if (call.state != CALL_RUNS || call.started)
+		return;
+	call.started = true;
+	call.bash_group = bash_group;
+	if (call.interrupt)
+		signal_code(SIGINT);
+}
+
+int call_timeout_ms(void)
+{
+	if (call.state != CALL_RUNS || !call.deadline)
+		return -1;
+	int64_t left = call.deadline - loop_now_ms();
+	return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left;
+}
+
+void call_on_time(void)
+{
+	if (call_timeout_ms() != 0)
+		return;
+	call.deadline += grace;
+	if (call.stop < STOP_KILL_DRIVER)
+		call.stop++;
+	if (call.stop == STOP_SIGINT)
+		call_interrupt();
+	else if (call.stop == STOP_KILL_CODE)
+		signal_code(SIGKILL);
+	else
+		driver_signal(SIGKILL);
+}
+
+static void note_limit(bool killed)
+{
+	note("ramet: stopped at the time limit of %u.%03u s", call.timeout_ms / 1000,
+	     call.timeout_ms % 1000);
+	note(killed ? ", and had to be killed: the Python state is lost\n" : "\n");
+}
+
+static void send_end(struct conn *c)
+{
+	uint8_t payload[8];
+	struct wire w = wire_on(payload, sizeof(payload));
+
+	if (call.note[0])
+		conn_send(c, AGENT_STDERR, call.note, strlen(call.note));
+	wire_put_u32(&w, (uint32_t)call.exit_code);
+	wire_put_u8(&w, call.state_lost);
+	conn_send(c, AGENT_EXIT, payload, w.pos);
+	conn_become(c, call.cut_short ? CONN_ENDING : CONN_IDLE);
+}
+
+/* Takes the call to its end as far as its client takes output. */
+void call_on_sent(struct conn *c)
+{
+	if (c != call.client && call.client)
+		return;
+	if (call.state == CALL_RUNS)
+		output_resume();
+	/* Its client may be lost while the rest is sent: then the call was ended in there. */
+	if (call.state != CALL_DRAINS || !output_drain() || call.state != CALL_DRAINS)
+		return;
+	struct conn *client = call.client;
+	call.state = CALL_NONE;
+	call.client = NULL;
+	output_to(NULL);
+	if (client)
+		send_end(client);
+	on_end();
+}
+
+static void end_call(int32_t code)
+{
+	call.exit_code = code;
+	call.state = CALL_DRAINS;
+	output_mark_end();
+	call_on_sent(call.client);
+}
+
+void call_on_exit(int32_t code)
+{
+	if (call.state != CALL_RUNS)
+		return;
+	if (call.stop)
+		note_limit(false);
+	end_call(call.stop ? EXIT_TIMED_OUT : code);
+}
+
+void call_on_driver_gone(int status, const struct err *e)
+{
+	int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+
+	if (call.state != CALL_CODE && call.state != CALL_RUNS) {
+		if (used)
+			lost_between = *e;
+		used = false;
+		return;
+	}
+	used = false;
+	call.state_lost = true;
+	if (call.stop)
+		note_limit(true);
+	else
+		note("ramet: %s; its state is lost\n", e->text);
+	/* The rest of its code may still be on the way and will not be read. */
+	call.cut_short = call.state == CALL_CODE;
+	end_call(call.stop ? EXIT_TIMED_OUT : code);
+}
+
+void call_refuse_all(const struct err *e)
+{
+	while (!list_empty(&queue)) {
+		struct conn *c = container_of(queue.next, struct conn, turn);
+		list_del(&c->turn);
+		conn_send_error(c, e);
+		/* Its code was not read, so nothing more can be said on it. */
+		conn_become(c, CONN_ENDING);
+	}
+}

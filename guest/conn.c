@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/wire.h"
+#include "guest/say.h"
+
+struct list conn_all = {&conn_all, &conn_all};
+static struct list conn_dead = {&conn_dead, &conn_dead};
+static unsigned conn_count;
+static const struct conn_ops *ops;
+
+void conn_init(const struct conn_ops *the_ops)
+{
+	ops = the_ops;
+}
+
+void conn_drop(struct conn *c)
+{
+	enum conn_op was = c->op;
+
+	if (was == CONN_GONE)
+		return;
+	c->op = CONN_GONE;
+	watch_del(&c->watch);
+	close(c->watch.fd);
+	list_del(&c->node);
+	list_del(&c->turn);
+	list_add_tail(&conn_dead, &c->node);
+	conn_count--;
+	ops->on_gone(c, was);
+}
+
+void conn_reap(void)
+{
+	list_each_safe (pos, &conn_dead) {
+		struct conn *c = container_of(pos, struct conn, node);
+		list_del(&c->node);
+		free(c);
+	}
+}
+
+static bool reads_frames(const struct conn *c)
+{
+	return c->op == CONN_IDLE || c->op == CONN_CODE;
+}
+
+/* Bytes in the middle of an operation break the protocol; end of file means the client left. */
+static void read_unexpected(struct conn *c)
+{
+	char byte;
+	ssize_t n = read(c->watch.fd, &byte, 1);
+
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n > 0)
+		say("a frame came before the last operation was over: connection closed");
+	conn_drop(c);
+}
+
+static void read_frame(struct conn *c)
+{
+	struct frame f;
+	struct err e;
+	ssize_t n = read(c->watch.fd, frame_end(&c->in), frame_room(&c->in));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		conn_drop(c);
+		return;
+	}
+	int got = frame_got(&c->in, (size_t)n, &f, &e);
+	if (got < 0) {
+		say("%s: connection closed", e.text);
+		conn_drop(c);
+	} else if (got) {
+		ops->on_frame(c, &f);
+	}
+}
+
+static void flush_out(struct conn *c)
+{
+	while (c->out_pos < c->out_len) {
+		ssize_t n = send(c->watch.fd, c->out + c->out_pos, c->out_len - c->out_pos,
+				 MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			break;
+		if (n < 0) {
+			conn_drop(c);
+			return;
+		}
+		c->out_pos += (size_t)n;
+	}
+	if (c->out_pos == c->out_len)
+		c->out_pos = c->out_len = 0;
+	watch_set(&c->watch, (c->watch.events & ~(uint32_t)EPOLLOUT) | (c->out_len ? EPOLLOUT : 0));
+}
+
+static void on_event(struct watch *w, uint32_t events)
+{
+	struct conn *c = container_of(w, struct conn, watch);
+
+	/* A hang-up while bytes can still be read is left to the read that finds the end. */
+	if ((events & EPOLLERR) || ((events & EPOLLHUP) && !(events & EPOLLIN))) {
+		conn_drop(c);
+		return;
+	}
+	if (events & EPOLLOUT) {
+		flush_out(c);
+		if (c->op != CONN_GONE && !c->out_len)
+			ops->on_sent(c);
+	}
+	if (c->op == CONN_GONE || !(events & EPOLLIN))
+		return;
+	if (reads_frames(c))
+		read_frame(c);
+	else
+		read_unexpected(c);
+}
+
+struct conn *conn_new(int fd)
+{
+	struct conn *c = conn_count < CONN_COUNT_MAX ? malloc(sizeof(*c)) : NULL;
+
+	if (!c) {
+		say("connection refused: %u are open", conn_count);
+		close(fd);
+		return NULL;
+	}
+	/* Not the buffers: their pages stay untouched until they are needed. */
+	memset(c, 0, offsetof(struct conn, in));
+	frame_reset(&c->in);
+	c->watch.on_event = on_event;
+	if (watch_add(&c->watch, fd, EPOLLIN) < 0) {
+		close(fd);
+		free(c);
+		return NULL;
+	}
+	list_init(&c->turn);
+	list_add_tail(&conn_all, &c->node);
+	conn_count++;
+	return c;
+}
+
+void conn_become(struct conn *c, enum conn_op op)
+{
+	conn_hold(c, false);
+	if (c->op == CONN_GONE)
+		return;
+	c->op = op;
+	if (op == CONN_IDLE)
+		frame_reset(&c->in);
+	/* A queued client's code waits in its socket: no memory is spent on it here. */
+	bool reads = op != CONN_QUEUED && op != CONN_ENDING;
+	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | (reads ? EPOLLIN : 0));
+	if (op == CONN_ENDING && !c->out_len)
+		conn_drop(c);
+}
+
+void conn_hold(struct conn *c, bool held)
+{
+	if (c->op == CONN_GONE || c->held == held)
+		return;
+	c->held = held;
+	/* Not watched at all: a hang-up would be told again and again, and code that was sent
+	 * whole before it is still to be read. */
+	if (held)
+		watch_del(&c->watch);
+	else if (watch_add(&c->watch, c->watch.fd, c->watch.events) < 0)
+		conn_drop(c);
+}
+
+uint8_t *conn_payload(struct conn *c)
+{
+	return c->out + c->out_len + AGENT_HEADER_SIZE;
+}
+
+void conn_send_payload(struct conn *c, uint8_t type, size_t len)
+{
+	if (c->op == CONN_GONE)
+		return;
+	frame_header(c->out + c->out_len, type, (uint32_t)len);
+	c->out_len += AGENT_HEADER_SIZE + len;
+	flush_out(c);
+}
+
+void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len)
+{
+	if (c->op == CONN_GONE)
+		return;
+	if (CONN_OUT_MAX - c->out_len < AGENT_HEADER_SIZE + len) {
+		conn_drop(c);
+		return;
+	}
+	if (len)
+		memcpy(conn_payload(c), payload, len);
+	conn_send_payload(c, type, len);
+}
+
+void conn_send_error(struct conn *c, const struct err *e)
+{
+	uint8_t payload[ERR_TEXT_MAX + 16];
+	struct wire w = wire_on(payload, sizeof(payload));
+
+	wire_put_u32(&w, (uint32_t)-e->code);
+	wire_put_str(&w, e->text, strlen(e->text));
+	conn_send(c, AGENT_ERROR, payload, w.pos);
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A connection from the host. It holds at most one frame in and one frame of output (and the few
+ * short frames that end a call) on its way out, so memory stays bounded whatever the peer does.
+ */
+#ifndef RAMET_GUEST_CONN_H
+#define RAMET_GUEST_CONN_H
+
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "guest/frame.h"
+#include "guest/loop.h"
+
+#define CONN_COUNT_MAX 64
+#define CONN_OUT_MAX   (FRAME_MAX + 2048)
+
+enum conn_op {
+	CONN_IDLE,   /* waits for a request */
+	CONN_PING,   /* waits for its pong */
+	CONN_QUEUED, /* its EXEC waits for its turn, in `in` */
+	CONN_CODE,   /* its EXEC takes code */
+	CONN_CALL,   /* its code runs */
+	CONN_RESEED, /* waits until the driver has reseeded */
+	CONN_ENDING, /* is closed as soon as all is sent */
+	CONN_GONE,   /* closed; freed before the next event */
+};
+
+struct conn {
+	struct watch watch;
+	struct list node; /* in all connections */
+	struct list turn; /* in the queue of calls */
+	enum conn_op op;
+	bool held; /* by conn_hold */
+	struct exec_request exec;
+	size_t out_pos, out_len; /* unsent: out[out_pos .. out_len) */
+	struct frame_in in;
+	uint8_t out[CONN_OUT_MAX];
+};
+
+/* What the rest of the agent does about connections. */
+struct conn_ops {
+	void (*on_frame)(struct conn *c, const struct frame *f); /* op is IDLE or CODE */
+	void (*on_sent)(struct conn *c);			 /* nothing is unsent any more */
+	void (*on_gone)(struct conn *c, enum conn_op was);	 /* already closed */
+};
+
+void conn_init(const struct conn_ops *ops);
+/* Takes the socket over. NULL (and the socket closed) when there are too many or memory is out. */
+struct conn *conn_new(int fd);
+/* Moves to `op` and watches for what it needs. Frames are read in IDLE and CODE only. */
+void conn_become(struct conn *c, enum conn_op op);
+/* Stops or goes on reading code from a connection in CONN_CODE. */
+void conn_hold(struct conn *c, bool held);
+
+/* The payload of `len` bytes was put at conn_payload(): sends it as one frame. */
+uint8_t *conn_payload(struct conn *c);
+void conn_send_payload(struct conn *c, uint8_t type, size_t len);
+/* Sends one frame; `len` is short (all short frames of one call fit beside one of output). */
+void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
+void conn_send_error(struct conn *c, const struct err *e);
+
+/* Closes now. */
+void conn_drop(struct conn *c);
+/* Frees what was closed; between events. */
+void conn_reap(void);
+
+extern struct list conn_all; /* of struct conn, by node */
+
+#endif

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/wire.h"
+#include "guest/loop.h"
+#include "guest/output.h"
+#include "guest/say.h"
+
+/* Descriptors of the Python process, out of the way of user code; driver.py knows them too. */
+#define DRIVER_CTL_FD	 1000
+#define DRIVER_STDOUT_FD 1001
+#define DRIVER_STDERR_FD 1002
+
+extern const unsigned char driver_py[]; /* generated from driver.py */
+extern const unsigned long driver_py_len;
+
+static struct {
+	enum driver_state state;
+	pid_t pid;
+	bool dead;	   /* nothing more can be sent to it */
+	struct watch ctl;  /* fd -1: none, or the driver closed its end */
+	struct watch life; /* its pidfd */
+	size_t out_pos, out_len;
+	struct frame_in in;
+	uint8_t out[FRAME_MAX];
+} driver = {.ctl.fd = -1, .life.fd = -1};
+
+static const struct driver_ops *ops;
+static char script[PATH_MAX];
+
+enum driver_state driver_state(void)
+{
+	return driver.state;
+}
+
+bool driver_taken(void)
+{
+	return driver.out_len == 0;
+}
+
+void driver_signal(int sig)
+{
+	if (driver.state != DRIVER_DOWN)
+		kill(-driver.pid, sig);
+}
+
+static void close_ctl(void)
+{
+	if (driver.ctl.fd < 0)
+		return;
+	watch_del(&driver.ctl);
+	close_fd(&driver.ctl.fd);
+}
+
+static void flush_out(void)
+{
+	while (driver.out_pos < driver.out_len && driver.ctl.fd >= 0) {
+		ssize_t n = send(driver.ctl.fd, driver.out + driver.out_pos,
+				 driver.out_len - driver.out_pos, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			watch_set(&driver.ctl, EPOLLIN | EPOLLOUT);
+			return;
+		}
+		if (n < 0)
+			break; /* its end is told by the pidfd */
+		driver.out_pos += (size_t)n;
+	}
+	driver.out_pos = driver.out_len = 0;
+	if (driver.ctl.fd >= 0)
+		watch_set(&driver.ctl, EPOLLIN);
+}
+
+void driver_send(uint8_t type, const void *payload, size_t len)
+{
+	driver.state = DRIVER_BUSY;
+	frame_header(driver.out, type, (uint32_t)len);
+	if (len)
+		memcpy(driver.out + AGENT_HEADER_SIZE, payload, len);
+	driver.out_pos = 0;
+	driver.out_len = AGENT_HEADER_SIZE + len;
+	flush_out();
+}
+
+static void become_idle(void)
+{
+	driver.state = DRIVER_IDLE;
+	if (!driver.dead)
+		ops->on_idle();
+}
+
+static int say_error(struct wire *w)
+{
+	struct err e;
+	size_t len;
+	int code = (int)(wire_get_u32(w) & 0xfff);
+	const uint8_t *text = wire_get_str(w, &len, AGENT_PAYLOAD_MAX);
+
+	if (w->bad)
+		return -EPROTO;
+	err_say(&e, code, "%.*s", (int)(len < ERR_TEXT_MAX ? len : ERR_TEXT_MAX), text);
+	ops->on_reseeded(&e);
+	return 0;
+}
+
+/* 0, or -EPROTO for what it may not say now. */
+static int handle(const struct frame *f)
+{
+	struct wire w = wire_from(f->payload, f->len);
+	bool busy = driver.state == DRIVER_BUSY;
+	uint32_t value;
+
+	switch (f->type) {
+	case AGENT_PONG:
+		if (driver.state != DRIVER_STARTING || f->len)
+			return -EPROTO;
+		break;
+	case DRIVER_STARTED:
+		value = wire_get_u32(&w);
+		if (!busy || w.bad || value == 1 || value > INT_MAX)
+			return -EPROTO;
+		ops->on_started((pid_t)value);
+		return 0;
+	case AGENT_EXIT:
+		value = wire_get_u32(&w);
+		if (!busy || w.bad)
+			return -EPROTO;
+		ops->on_exit((int32_t)value);
+		break;
+	case AGENT_DONE:
+		if (!busy)
+			return -EPROTO;
+		ops->on_reseeded(NULL);
+		break;
+	case AGENT_ERROR:
+		if (!busy || say_error(&w))
+			return -EPROTO;
+		break;
+	default:
+		return -EPROTO;
+	}
+	become_idle();
+	return 0;
+}
+
+/* True when there may be more to read. */
+static bool read_frame(void)
+{
+	struct frame f;
+	struct err e;
+	ssize_t n = read(driver.ctl.fd, frame_end(&driver.in), frame_room(&driver.in));
+
+	if (n < 0 && errno == EAGAIN)
+		return false;
+	if (n <= 0) { /* user code closed it or called exec(2); the process may live on */
+		close_ctl();
+		return false;
+	}
+	int got = frame_got(&driver.in, (size_t)n, &f, &e);
+	if (got > 0) {
+		/* Reset first: the handler may send, and that may bring the next frame. */
+		frame_reset(&driver.in);
+		got = handle(&f);
+	}
+	if (got < 0) {
+		say("the Python process broke the protocol and is ended");
+		driver_signal(SIGKILL);
+		close_ctl();
+	}
+	return driver.ctl.fd >= 0;
+}
+
+static void on_ctl(struct watch *w, uint32_t events)
+{
+	if (events & EPOLLOUT) {
+		flush_out();
+		if (driver_taken())
+			ops->on_sent();
+	}
+	if (driver.ctl.fd >= 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+		read_frame();
+}
+
+static void describe_end(struct err *e, int status)
+{
+	if (WIFSIGNALED(status))
+		err_say(e, ECHILD, "the Python process was killed by signal %d (%s)",
+			WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		err_say(e, ECHILD, "the Python process ended with exit code %d",
+			WEXITSTATUS(status));
+}
+
+static void on_life(struct watch *w, uint32_t events)
+{
+	struct err e;
+	int status;
+
+	if (waitpid(driver.pid, &status, WNOHANG) != driver.pid)
+		return;
+	/* It may have answered just before it died. */
+	driver.dead = true;
+	while (driver.ctl.fd >= 0 && read_frame())
+		;
+	close_ctl();
+	watch_del(&driver.life);
+	close_fd(&driver.life.fd);
+	driver.out_pos = driver.out_len = 0;
+	enum driver_state was = driver.state;
+	driver.state = DRIVER_DOWN;
+	describe_end(&e, status);
+	ops->on_gone(was, status, &e);
+}
+
+static int write_script(struct err *e)
+{
+	scoped_fd int fd = open(script, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	if (fd < 0)
+		return err_set(e, errno, "open %s", script);
+	size_t done = 0;
+	while (done < driver_py_len) {
+		ssize_t n = write(fd, driver_py + done, driver_py_len - done);
+		if (n < 0)
+			return err_set(e, errno, "write %s", script);
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+int driver_init(const char *dir, const struct driver_ops *the_ops, struct err *e)
+{
+	ops = the_ops;
+	driver.ctl.on_event = on_ctl;
+	driver.life.on_event = on_life;
+	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make folder %s", dir);
+	if ((size_t)snprintf(script, sizeof(script), "%s/driver.py", dir) >= sizeof(script))
+		return err_say(e, ENAMETOOLONG, "the folder's name is too long");
+	return write_script(e);
+}
+
+static void set_oom_score(const char *score)
+{
+	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	/* May be refused outside of a guest; then there is nothing to undo either. */
+	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
+		return;
+}
+
+static void move_fds(int ctl)
+{
+	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	const int from[] = {ctl, output_write_end(OUTPUT_STDOUT), output_write_end(OUTPUT_STDERR)};
+
+	for (int i = 0; i < (int)ARRAY_LEN(from); i++)
+		if (dup2(from[i], DRIVER_CTL_FD + i) < 0)
+			_exit(126);
+	/* The console is fd 2 until here: a failure above can still be seen there. */
+	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(DRIVER_STDOUT_FD, 1) < 0 ||
+	    dup2(DRIVER_STDERR_FD, 2) < 0)
+		_exit(126);
+}
+
+__attribute__((noreturn)) static void child(int ctl, pid_t parent)
+{
+	char *const argv[] = {"python3", "-u", script, NULL};
+	const char *home = getenv("HOME");
+	sigset_t none;
+
+	/* The driver must not outlive the agent: nobody would read what it writes. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(126);
+	setsid();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	set_oom_score("0");
+	move_fds(ctl);
+	if ((!home || chdir(home) < 0) && chdir("/") < 0)
+		_exit(126);
+	execvp(argv[0], argv);
+	_exit(127);
+}
+
+int driver_start(struct err *e)
+{
+	pid_t agent = getpid();
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		return err_set(e, errno, "start Python: socketpair");
+	scoped_fd int ours = ends[0];
+	scoped_fd int theirs = ends[1];
+	if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
+		return err_set(e, errno, "start Python: O_NONBLOCK");
+	pid_t pid = fork();
+	if (pid < 0)
+		return err_set(e, errno, "start Python: fork");
+	if (pid == 0)
+		child(theirs, agent);
+	scoped_fd int life = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (life < 0 || watch_add(&driver.life, life, EPOLLIN) < 0 ||
+	    watch_add(&driver.ctl, ours, EPOLLIN) < 0) {
+		int saved = errno;
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		driver.life.fd = driver.ctl.fd = -1;
+		return err_set(e, saved, "start Python: watch it");
+	}
+	take_fd(&life);
+	take_fd(&ours);
+	driver.pid = pid;
+	driver.dead = false;
+	driver.state = DRIVER_STARTING;
+	frame_reset(&driver.in);
+	return 0;
+}

@@ -1,0 +1,537 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the code of all calls in one long-lived process; started and spoken to by the agent.
+
+Frames of proto/agent.h come and go on descriptor CTL. The user's code shares this process and may
+change anything in it, so what the driver needs is bound by name before any of it runs, and what
+each call needs is put right before it starts.
+"""
+
+import builtins
+
+__builtins__ = dict(vars(builtins))  # ours stay as they are when user code replaces one
+
+import codecs
+import io
+import linecache
+import os
+import signal
+import struct
+import sys
+import traceback
+import types
+from fcntl import ioctl
+from os import fstat, getpid, posix_spawn, read, waitpid, write
+from select import POLLOUT, poll
+from signal import SIG_DFL, SIG_UNBLOCK, SIGCHLD, SIGINT, default_int_handler, pthread_sigmask
+from signal import signal as set_handler
+from time import sleep
+
+CTL, PIPE_OUT, PIPE_ERR = 1000, 1001, 1002  # as in driver.c
+EXEC, CODE, RESEED = 2, 3, 5
+PONG, EXIT, DONE, ERROR, STARTED = 64, 67, 68, 69, 128
+PYTHON = 0
+HEADER = struct.Struct("<IBBH")
+FIONREAD = 0x541B
+BASH = "/bin/bash"
+ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
+SCRIPT_FD = 250
+SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
+
+main = types.ModuleType("__main__")
+driver_pid = getpid()
+
+
+# ---- standard streams -------------------------------------------------------------------------
+
+
+def wait_until_empty(pipe):
+    """Wait until the agent has read `pipe`, so that what comes on the other one stays behind it."""
+    delay = 0.00005
+    try:
+        while ioctl(pipe, FIONREAD, b"\0\0\0\0") != b"\0\0\0\0":
+            sleep(delay)
+            delay = min(2 * delay, 0.005)
+    except OSError:
+        pass  # user code closed our copy of the pipe: order is all that is lost
+
+
+class PipeWriter(io.RawIOBase):
+    """Standard output or error: unbuffered, and in exact order with the other of the two."""
+
+    def __init__(self, fd, name, other_pipe):
+        self.fd = fd
+        self.name = name
+        self.mode = "wb"
+        self.other_pipe = other_pipe
+        self.other_text = None
+
+    def fileno(self):
+        return self.fd
+
+    def writable(self):
+        return True
+
+    def isatty(self):
+        return os.isatty(self.fd)
+
+    def write(self, data):
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        if self.other_text and not is_closed(self.other_text):
+            self.other_text.flush()
+        wait_until_empty(self.other_pipe)
+        view = memoryview(data).cast("B")
+        size = len(view)
+        while view:
+            try:
+                view = view[write(self.fd, view) :]
+            except BlockingIOError:  # some child made the pipe it shares with us non-blocking
+                ready = poll()
+                ready.register(self.fd, POLLOUT)
+                ready.poll()
+        return size
+
+
+def encode_odd(error):
+    """Escaped bytes become themselves again, other surrogates their three bytes: never an error."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    odd = error.object[error.start : error.end]
+    out = b"".join(
+        bytes([ord(c) - 0xDC00]) if "\udc80" <= c <= "\udcff" else c.encode("utf-8", "surrogatepass")
+        for c in odd
+    )
+    return out, error.end
+
+
+def text_stream(fd, name, other_pipe):
+    writer = PipeWriter(fd, name, other_pipe)
+    text = io.TextIOWrapper(writer, "utf-8", "ramet-odd", newline="\n", line_buffering=True)
+    text.mode = "w"
+    return text
+
+
+def is_closed(stream):
+    try:
+        return stream is None or stream.closed
+    except AttributeError:
+        return False  # a stand-in of the user's
+    except ValueError:
+        return True  # its buffer was detached
+
+
+class Streams:
+    """The driver's own three; user code may put others in their place, and they stay."""
+
+    def __init__(self):
+        codecs.register_error("ramet-odd", encode_odd)
+        # Where the agent reads whatever user code does to descriptors 1 and 2.
+        self.direct_err = PipeWriter(PIPE_ERR, "<stderr>", PIPE_OUT)
+        self.out = self.err = None
+
+    def mend(self):
+        """Before each call: what is closed is opened again."""
+        self.mend_descriptors()
+        if is_closed(self.out) or is_closed(self.err):
+            self.out = sys.__stdout__ = text_stream(1, "<stdout>", PIPE_ERR)
+            self.err = sys.__stderr__ = text_stream(2, "<stderr>", PIPE_OUT)
+            self.out.buffer.other_text = self.err
+            self.err.buffer.other_text = self.out
+            sys.stdout = sys.stderr = None
+        if is_closed(getattr(sys, "stdout", None)):
+            sys.stdout = self.out
+        if is_closed(getattr(sys, "stderr", None)):
+            sys.stderr = self.err
+        if is_closed(getattr(sys, "stdin", None)):  # exit() closes it
+            sys.stdin = sys.__stdin__ = io.open(0, "r", encoding="utf-8", closefd=False)
+
+    @staticmethod
+    def mend_descriptors():
+        for fd, source in ((0, None), (1, PIPE_OUT), (2, PIPE_ERR)):
+            try:
+                fstat(fd)
+            except OSError:
+                source = os.open("/dev/null", os.O_RDONLY) if source is None else source
+                os.dup2(source, fd)
+                if source not in (fd, PIPE_OUT, PIPE_ERR):
+                    os.close(source)
+        os.set_blocking(PIPE_OUT, True)
+        os.set_blocking(PIPE_ERR, True)
+
+    def flush(self):
+        for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None), self.out, self.err):
+            try:
+                stream.flush()
+            except BaseException:
+                pass  # a user's stream, or a full disk behind descriptor 1
+
+    def say(self, text):
+        """Put text on the call's stderr, after all that was printed before it."""
+        self.flush()
+        self.direct_err.write(text.encode("utf-8", "ramet-odd"))
+
+
+streams = Streams()
+
+
+# ---- frames -----------------------------------------------------------------------------------
+
+
+def read_exactly(size):
+    data = b""
+    while len(data) < size:
+        more = read(CTL, size - len(data))
+        if not more:
+            os._exit(0)  # the agent is gone
+        data += more
+    return data
+
+
+def read_frame():
+    size, kind, _, _ = HEADER.unpack(read_exactly(HEADER.size))
+    return kind, read_exactly(size)
+
+
+def send_frame(kind, payload=b""):
+    data = HEADER.pack(len(payload), kind, 0, 0) + payload
+    while data:
+        data = data[write(CTL, data) :]
+
+
+class Request:
+    """One AGENT_EXEC; the agent has checked its layout."""
+
+    def __init__(self, payload):
+        self.payload = payload
+        self.at = 9
+        self.language, _, self.code_size = struct.unpack_from("<BII", payload)
+        self.cwd = self.text()
+        (count,) = struct.unpack_from("<I", payload, self.at)
+        self.at += 4
+        self.env = [(self.text(), self.text()) for _ in range(count)]
+        self.payload = None
+
+    def text(self):
+        (size,) = struct.unpack_from("<I", self.payload, self.at)
+        self.at += 4 + size
+        return self.payload[self.at - size : self.at]
+
+    def read_code(self):
+        """Give the code, or None when its sender left before the end."""
+        parts = []
+        missing = self.code_size
+        while missing:
+            _, part = read_frame()
+            if not part:
+                return None
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+
+# ---- interrupts -------------------------------------------------------------------------------
+
+
+def ignore_interrupt(number, frame):
+    """SIGINT between calls: not SIG_IGN, which child processes would inherit."""
+
+
+def interrupts_on():
+    """Whatever earlier code did to SIGINT, this call can be interrupted."""
+    pthread_sigmask(SIG_UNBLOCK, [SIGINT])
+    set_handler(SIGINT, default_int_handler)
+
+
+def interrupts_off():
+    """From here on no KeyboardInterrupt comes. One that is on its way is raised by this."""
+    set_handler(SIGINT, ignore_interrupt)
+
+
+# ---- Python -----------------------------------------------------------------------------------
+
+
+class Sources:
+    """The source lines of calls, where the traceback, inspect and pdb modules look for them."""
+
+    def __init__(self):
+        self.calls = 0
+        self.kept = []
+        self.size = 0
+
+    def new_name(self):
+        self.calls += 1
+        return "<call %d>" % self.calls
+
+    def keep(self, name, text):
+        lines = io.StringIO(text, newline=None).readlines()
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        linecache.cache[name] = (len(text), None, lines, name)
+        self.kept.append((name, len(text)))
+        self.size += len(text)
+        while self.size > SOURCES_MAX and len(self.kept) > 1:
+            old, size = self.kept.pop(0)
+            self.size -= size
+            linecache.cache.pop(old, None)
+
+
+sources = Sources()
+
+
+def without_common_indentation(text):
+    """Take away what all lines begin with; blank lines and comments don't count."""
+    lines = text.splitlines(keepends=True)
+    margin = None
+    for line in lines:
+        bare = line.lstrip(" \t")
+        if not bare.strip() or bare.startswith("#"):
+            continue
+        indent = line[: len(line) - len(bare)]
+        margin = indent if margin is None else os.path.commonprefix([margin, indent])
+    if not margin:
+        return text
+    return "".join(line[len(margin) :] if line.startswith(margin) else line for line in lines)
+
+
+def compile_source(source, name):
+    try:
+        text = source.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return compile(source, name, "exec", dont_inherit=True)  # Python's own words for it
+    sources.keep(name, text)
+    try:
+        return compile(text, name, "exec", dont_inherit=True)
+    except SyntaxError:
+        bare = without_common_indentation(text)
+        if bare == text:
+            raise
+    sources.keep(name, bare)
+    return compile(bare, name, "exec", dont_inherit=True)
+
+
+def run_python(source):
+    """Give the exit code. Any exception is the user's, from compiling or from running."""
+    try:
+        interrupts_on()
+        send_frame(STARTED, struct.pack("<I", 0))
+        exec(compile_source(source, sources.new_name()), main.__dict__)
+        interrupts_off()
+        return 0
+    except BaseException as error:
+        while True:
+            try:
+                interrupts_off()
+                break
+            except KeyboardInterrupt:
+                pass
+        return exit_code_of(error)
+
+
+def exit_code_of(error):
+    if not isinstance(error, SystemExit):
+        print_exception(error)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code if -(2**31) <= code < 2**31 else 255
+    try:
+        streams.say("%s\n" % (code,))
+    except BaseException:
+        pass  # its __str__ is the user's
+    return 1
+
+
+def is_ours(code):
+    return code.co_filename == __file__
+
+
+def print_exception(error):
+    tb = error.__traceback__
+    while tb and is_ours(tb.tb_frame.f_code):
+        tb = tb.tb_next
+    try:
+        if sys.excepthook is not sys.__excepthook__:
+            sys.excepthook(type(error), error.with_traceback(tb), tb)
+            return
+    except BaseException:
+        pass  # their hook is broken: print it in our way
+    try:
+        shown = traceback.TracebackException(type(error), error, tb, compact=True)
+        hide_driver(shown, set())
+        text = "".join(shown.format())
+    except BaseException:  # memory, recursion, or a __str__ that raises
+        text = "%s (and printing its traceback failed)\n" % type(error).__name__
+    streams.say(text)
+
+
+def hide_driver(shown, seen):
+    """Take the driver's frames out of a traceback and of those it is chained to."""
+    if shown is None or id(shown) in seen:
+        return
+    seen.add(id(shown))
+    if shown.stack is not None:
+        shown.stack[:] = [frame for frame in shown.stack if frame.filename != __file__]
+        shown.stack = shown.stack or None
+    for linked in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
+        hide_driver(linked, seen)
+
+
+# ---- bash -------------------------------------------------------------------------------------
+
+
+def spawn_bash(code):
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, PIPE_OUT, 1),
+        (os.POSIX_SPAWN_DUP2, PIPE_ERR, 2),
+    ]
+    arguments = ["bash", "-c", code]
+    script = None
+    if len(code) > ARGUMENT_MAX:
+        script = script_file(code)
+        actions.append((os.POSIX_SPAWN_DUP2, script, SCRIPT_FD))
+        # Read before the descriptor is closed, and closed before any of it runs.
+        arguments[2] = 'eval "$(</proc/self/fd/%d)" %d<&-' % (SCRIPT_FD, SCRIPT_FD)
+    try:
+        return posix_spawn(
+            BASH,
+            arguments,
+            os.environ,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+    finally:
+        if script is not None:
+            os.close(script)
+
+
+def script_file(code):
+    script = os.memfd_create("bash")
+    view = memoryview(code)
+    while view:
+        view = view[write(script, view) :]
+    return script
+
+
+def run_bash(code):
+    """Run code in a fresh bash and give its exit code; its background children are left alone."""
+    if b"\0" in code:
+        streams.say("bash: the code has a zero byte in it\n")
+        return 2
+    # A handler of the user's, or SIG_IGN, would take bash's exit code away from us.
+    old = set_handler(SIGCHLD, SIG_DFL)
+    try:
+        streams.flush()
+        pid = spawn_bash(code)
+        send_frame(STARTED, struct.pack("<I", pid))
+        status = waitpid(pid, 0)[1]
+    except OSError as error:
+        streams.say("bash: %s\n" % error)
+        return 126
+    finally:
+        set_handler(SIGCHLD, SIG_DFL if old is None else old)
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+# ---- calls ------------------------------------------------------------------------------------
+
+
+class Surroundings:
+    """The folder and variables that were given for one call only."""
+
+    def __init__(self, request):
+        self.request = request
+        self.folder = None
+        self.env = []
+
+    def enter(self):
+        for name, value in self.request.env:
+            self.env.append((name, os.environb.get(name)))
+            os.environb[name] = value
+        if self.request.cwd:
+            self.folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.chdir(self.request.cwd)
+
+    def leave(self):
+        for name, value in reversed(self.env):
+            if value is not None:
+                os.environb[name] = value
+            else:
+                os.environb.pop(name, None)
+        if self.folder is not None:
+            os.fchdir(self.folder)
+            os.close(self.folder)
+
+
+def run_call(request, code):
+    run = run_python if request.language == PYTHON else run_bash
+    around = Surroundings(request)
+    try:
+        around.enter()
+        return run(code)
+    except (OSError, ValueError) as error:  # no such folder; a name with = in it
+        streams.say("ramet: %s\n" % error)
+        return 1
+    finally:
+        if getpid() == driver_pid:
+            around.leave()
+
+
+def serve_exec(payload):
+    request = Request(payload)
+    code = request.read_code()
+    if code is None:
+        send_frame(EXIT, struct.pack("<iB", 1, 0))
+        return
+    streams.mend()
+    exit_code = run_call(request, code)
+    sys.settrace(None)
+    sys.setprofile(None)
+    streams.flush()
+    if getpid() != driver_pid:
+        os._exit(exit_code & 0xFF)  # a child of os.fork() that came back from the user's code
+    send_frame(EXIT, struct.pack("<iB", exit_code, 0))
+
+
+def serve_reseed():
+    """Seed the generators that a restored image would share with its twins."""
+    try:
+        for name in ("random", "numpy.random"):
+            if name in sys.modules:
+                sys.modules[name].seed()
+    except Exception as error:
+        text = ("seed %s: %s" % (name, error)).encode("utf-8", "replace")[:200]
+        send_frame(ERROR, struct.pack("<II", 5, len(text)) + text)  # EIO
+    else:
+        send_frame(DONE)
+
+
+def start():
+    for fd in (CTL, PIPE_OUT, PIPE_ERR):
+        os.set_inheritable(fd, False)
+    interrupts_off()
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    sys.argv = [""]
+    sys.path[0] = ""  # the current folder, as at a prompt
+    streams.out = streams.err = None
+    sys.stdout = sys.stderr = None
+    streams.mend()
+
+
+def serve():
+    start()
+    send_frame(PONG)
+    while True:
+        kind, payload = read_frame()
+        if kind == EXEC:
+            serve_exec(payload)
+        elif kind == RESEED:
+            serve_reseed()
+
+
+serve()

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/frame.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/wire.h"
+
+/* Payload bytes of the frame whose header is there; 0 while it is not. */
+static size_t payload_len(const struct frame_in *in)
+{
+	struct wire w = wire_from(in->bytes, AGENT_HEADER_SIZE);
+
+	return in->have < AGENT_HEADER_SIZE ? 0 : wire_get_u32(&w);
+}
+
+uint8_t *frame_end(struct frame_in *in)
+{
+	return in->bytes + in->have;
+}
+
+size_t frame_room(const struct frame_in *in)
+{
+	return AGENT_HEADER_SIZE + payload_len(in) - in->have;
+}
+
+static int check_header(const uint8_t *header, struct err *e)
+{
+	struct wire w = wire_from(header, AGENT_HEADER_SIZE);
+	uint32_t len = wire_get_u32(&w);
+
+	wire_get_u8(&w);
+	if (len > AGENT_PAYLOAD_MAX)
+		return err_say(e, EPROTO, "frame of %u bytes; the limit is %u", len,
+			       AGENT_PAYLOAD_MAX);
+	if (wire_get_u8(&w) || wire_get_u16(&w))
+		return err_say(e, EPROTO, "a frame header's last three bytes must be zero");
+	return 0;
+}
+
+int frame_got(struct frame_in *in, size_t n, struct frame *f, struct err *e)
+{
+	in->have += n;
+	if (in->have < AGENT_HEADER_SIZE)
+		return 0;
+	int bad = check_header(in->bytes, e);
+	if (bad)
+		return bad;
+	if (frame_room(in))
+		return 0;
+	f->type = in->bytes[4];
+	f->len = (uint32_t)payload_len(in);
+	f->payload = in->bytes + AGENT_HEADER_SIZE;
+	return 1;
+}
+
+void frame_reset(struct frame_in *in)
+{
+	in->have = 0;
+}
+
+void frame_header(uint8_t *out, uint8_t type, uint32_t len)
+{
+	struct wire w = wire_on(out, AGENT_HEADER_SIZE);
+
+	wire_put_u32(&w, len);
+	wire_put_u8(&w, type);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+}
+
+static int check_end(const struct wire *w, const char *what, struct err *e)
+{
+	if (w->bad || wire_left(w))
+		return err_say(e, EPROTO, "%s: fields do not fill the payload exactly", what);
+	return 0;
+}
+
+/* The kernel takes names as C strings: a zero byte would cut them short. */
+static void get_text(struct wire *w, size_t max)
+{
+	size_t len;
+	const uint8_t *text = wire_get_str(w, &len, max);
+
+	if (text && memchr(text, 0, len))
+		w->bad = true;
+}
+
+int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+	uint8_t language = wire_get_u8(&w);
+
+	out->timeout_ms = wire_get_u32(&w);
+	out->code_len = wire_get_u32(&w);
+	if (language > AGENT_BASH)
+		return err_say(e, EPROTO, "exec: no language has the number %u", language);
+	if (out->code_len > AGENT_CODE_MAX)
+		return err_say(e, EPROTO, "exec: %u bytes of code; the limit is %u", out->code_len,
+			       AGENT_CODE_MAX);
+	out->language = language;
+	get_text(&w, EXEC_CWD_MAX);
+	uint32_t env = wire_get_u32(&w);
+	if (env > EXEC_ENV_MAX)
+		return err_say(e, EPROTO, "exec: %u variables; the limit is %u", env, EXEC_ENV_MAX);
+	for (uint32_t i = 0; i < env; i++) {
+		get_text(&w, AGENT_PAYLOAD_MAX);
+		get_text(&w, AGENT_PAYLOAD_MAX);
+	}
+	return check_end(&w, "exec", e);
+}
+
+static bool hostname_is_plain(const char *name)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789-.";
+
+	return name[strspn(name, allowed)] == '\0';
+}
+
+int reseed_parse(const struct frame *f, struct reseed_request *out, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+	size_t len;
+
+	wire_get_bytes(&w, out->entropy, sizeof(out->entropy));
+	out->realtime_ns = (int64_t)wire_get_u64(&w);
+	out->user_generators = wire_get_u8(&w);
+	const uint8_t *name = wire_get_str(&w, &len, HOST_NAME_LEN);
+	int bad = check_end(&w, "reseed", e);
+	if (bad)
+		return bad;
+	if (out->realtime_ns < 0)
+		return err_say(e, EPROTO, "reseed: the time is before 1970");
+	memcpy(out->hostname, name, len);
+	out->hostname[len] = '\0';
+	if (strlen(out->hostname) != len || !hostname_is_plain(out->hostname))
+		return err_say(e, EPROTO, "reseed: a host name has letters, digits, - and .");
+	return 0;
+}

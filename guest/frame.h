@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The frames of proto/agent.h, taken apart with nothing believed. The agent and the Python driver
+ * speak the same frames over their private socket, so both directions are read here.
+ */
+#ifndef RAMET_GUEST_FRAME_H
+#define RAMET_GUEST_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "proto/agent.h"
+
+#define FRAME_MAX (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
+
+/* One frame being received: read up to frame_room() bytes to frame_end(), then frame_got(). */
+struct frame_in {
+	size_t have;
+	uint8_t bytes[FRAME_MAX];
+};
+
+struct frame {
+	uint8_t type;
+	uint32_t len;
+	const uint8_t *payload; /* inside the frame_in, until it is reset */
+};
+
+/* Where the next bytes go, and how many of this frame are missing. Never 0 before frame_got. */
+uint8_t *frame_end(struct frame_in *in);
+size_t frame_room(const struct frame_in *in);
+/*
+ * Counts `n` bytes that were read. Returns 1 and fills `f` when the frame is whole, 0 when more
+ * is to come, -EPROTO with a sentence when it is no frame of ours.
+ */
+int frame_got(struct frame_in *in, size_t n, struct frame *f, struct err *e);
+/* Makes room for the next frame. */
+void frame_reset(struct frame_in *in);
+
+/* Writes the header of a frame with `len` payload bytes; `out` holds AGENT_HEADER_SIZE. */
+void frame_header(uint8_t *out, uint8_t type, uint32_t len);
+
+#define EXEC_CWD_MAX 4096u
+#define EXEC_ENV_MAX 1024u
+
+struct exec_request {
+	enum agent_language language;
+	uint32_t timeout_ms; /* 0: none */
+	uint32_t code_len;
+};
+
+/* Checks a whole AGENT_EXEC payload, env and cwd too. 0, or -EPROTO with a sentence. */
+int exec_parse(const struct frame *f, struct exec_request *out, struct err *e);
+
+#define HOST_NAME_LEN 64
+
+struct reseed_request {
+	uint8_t entropy[AGENT_ENTROPY_LEN];
+	int64_t realtime_ns;
+	uint8_t user_generators;
+	char hostname[HOST_NAME_LEN + 1]; /* empty: unchanged */
+};
+
+/* Checks an AGENT_RESEED payload. 0, or -EPROTO with a sentence. */
+int reseed_parse(const struct frame *f, struct reseed_request *out, struct err *e);
+
+/* What the driver says beside AGENT_PONG (it waits for code), AGENT_EXIT, AGENT_DONE, _ERROR. */
+enum driver_says {
+	DRIVER_STARTED =
+		128, /* u32 bash's process group, 0 for Python: SIGINT now finds the call */
+};
+
+#endif

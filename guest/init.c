@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/io.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/reboot.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "guest/loop.h"
+#include "guest/say.h"
+#include "proto/platform.h"
+
+#define DISK_WAIT_MS	10000
+#define AGENT_QUICK_MS	1000 /* an agent that lived shorter counts as failing */
+#define AGENT_FAILS_MAX 5
+
+#define QUIET (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+static const struct mount_point {
+	const char *type, *path, *options;
+	unsigned long flags;
+	bool needed;
+} mount_points[] = {
+	{"proc", "/proc", NULL, QUIET, true},
+	{"sysfs", "/sys", NULL, QUIET, true},
+	{"devtmpfs", "/dev", "mode=755", MS_NOSUID, true},
+	{"devpts", "/dev/pts", "gid=5,mode=620,ptmxmode=666", MS_NOSUID | MS_NOEXEC, false},
+	{"tmpfs", "/dev/shm", "mode=1777", MS_NOSUID | MS_NODEV, false},
+	{"tmpfs", "/run", "mode=755", MS_NOSUID | MS_NODEV, true},
+	{"cgroup2", "/sys/fs/cgroup", NULL, QUIET, false},
+};
+
+static const struct {
+	const char *target, *path;
+} links[] = {
+	{"/proc/self/fd", "/dev/fd"},
+	{"/proc/self/fd/0", "/dev/stdin"},
+	{"/proc/self/fd/1", "/dev/stdout"},
+	{"/proc/self/fd/2", "/dev/stderr"},
+};
+
+static const char *const environment[][2] = {
+	{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+	{"HOME", "/root"},
+	{"USER", "root"},
+	{"LOGNAME", "root"},
+	{"SHELL", "/bin/bash"},
+	{"LANG", "C.UTF-8"},
+};
+
+/* Ends the VM. The port is the VMM's; the reset is for other machines. */
+__attribute__((noreturn)) static void power_off(void)
+{
+	kill(-1, SIGKILL);
+	sync();
+	mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY, NULL);
+	if (ioperm(PLATFORM_POWER_PORT, 1, 1) == 0)
+		outb(PLATFORM_POWER_OFF, PLATFORM_POWER_PORT);
+	reboot(RB_AUTOBOOT);
+	for (;;)
+		pause();
+}
+
+static int mount_one(const struct mount_point *m, struct err *e)
+{
+	mkdir(m->path, 0755);
+	if (mount(m->type, m->path, m->type, m->flags, m->options) < 0)
+		return err_set(e, errno, "mount %s on %s", m->type, m->path);
+	return 0;
+}
+
+static int mount_all(struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(mount_points); i++) {
+		int bad = mount_one(&mount_points[i], e);
+		if (bad && mount_points[i].needed)
+			return bad;
+		if (bad)
+			say("%s", e->text);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(links); i++)
+		if (symlink(links[i].target, links[i].path) < 0 && errno != EEXIST)
+			say("link %s: %s", links[i].path, strerror(errno));
+	return 0;
+}
+
+/* The value of root= on the kernel's command line. */
+static void root_device(char *name, size_t size)
+{
+	char line[4096];
+	scoped_fd int fd = open("/proc/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
+
+	snprintf(name, size, "/dev/vda");
+	line[n < 0 ? 0 : n] = '\0';
+	for (char *word = strtok(line, " \n"); word; word = strtok(NULL, " \n"))
+		if (strncmp(word, "root=", 5) == 0)
+			snprintf(name, size, "%s", word + 5);
+}
+
+static int open_uevents(void)
+{
+	struct sockaddr_nl addr = {.nl_family = AF_NETLINK, .nl_groups = 1};
+	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			NETLINK_KOBJECT_UEVENT);
+
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		close_fd(&fd);
+	return fd;
+}
+
+/* Drivers are built in, so it is nearly always there; else its uevent is waited for. */
+static int wait_for_disk(const char *name, struct err *e)
+{
+	char event[4096];
+
+	if (access(name, F_OK) == 0)
+		return 0;
+	scoped_fd int fd = open_uevents();
+	int64_t end = loop_now_ms() + DISK_WAIT_MS;
+	while (access(name, F_OK) < 0) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		int64_t left = end - loop_now_ms();
+		if (left <= 0 || poll(&p, 1, (int)left) < 0)
+			return err_say(e, ENODEV, "no disk %s after %d s", name,
+				       DISK_WAIT_MS / 1000);
+		while (fd >= 0 && recv(fd, event, sizeof(event), 0) > 0)
+			;
+	}
+	return 0;
+}
+
+/* What pivot_root can't do from an initramfs: the new root is moved over the old one. */
+static int switch_root(struct err *e)
+{
+	char disk[256];
+
+	mkdir("/proc", 0755);
+	mkdir("/dev", 0755);
+	mkdir("/newroot", 0755);
+	if (mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID, NULL) < 0 && errno != EBUSY)
+		return err_set(e, errno, "mount /dev");
+	if (mount("proc", "/proc", "proc", QUIET, NULL) < 0)
+		return err_set(e, errno, "mount /proc");
+	root_device(disk, sizeof(disk));
+	int bad = wait_for_disk(disk, e);
+	if (bad)
+		return bad;
+	if (mount(disk, "/newroot", "ext4", MS_NOATIME, NULL) < 0)
+		return err_set(e, errno, "mount %s", disk);
+	umount2("/proc", MNT_DETACH);
+	umount2("/dev", MNT_DETACH);
+	if (chdir("/newroot") < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
+	    chdir("/") < 0)
+		return err_set(e, errno, "switch to %s", disk);
+	return 0;
+}
+
+static void loopback_up(void)
+{
+	struct ifreq r = {.ifr_name = "lo"};
+	scoped_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &r) < 0)
+		return; /* a kernel without a network */
+	r.ifr_flags |= IFF_UP;
+	if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
+		say("lo: %s", strerror(errno));
+}
+
+static void set_hostname(void)
+{
+	char name[65] = "";
+	scoped_fd int fd = open("/etc/hostname", O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && read(fd, name, sizeof(name) - 1) > 0)
+		name[strcspn(name, "\n")] = '\0';
+	if (!name[0])
+		snprintf(name, sizeof(name), "sandbox");
+	if (sethostname(name, strlen(name)) < 0)
+		say("host name: %s", strerror(errno));
+}
+
+static void set_limits(void)
+{
+	const struct rlimit files = {.rlim_cur = 65536, .rlim_max = 1048576};
+	const struct rlimit core = {.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+
+	if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &core) < 0)
+		say("limits: %s", strerror(errno));
+}
+
+static void set_environment(void)
+{
+	clearenv();
+	for (size_t i = 0; i < ARRAY_LEN(environment); i++)
+		setenv(environment[i][0], environment[i][1], 1);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		say("%s: %s", path, strerror(errno));
+}
+
+__attribute__((noreturn)) static void become_agent(void)
+{
+	char *const argv[] = {"ramet", "agent", NULL};
+	const struct sched_param first = {.sched_priority = 1};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	write_file("/proc/self/oom_score_adj", "-1000");
+	/* It reads each piece of output before its writer goes on, which keeps the order between
+	 * stdout and stderr of children; what it starts is scheduled normally. */
+	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) < 0)
+		say("agent priority: %s", strerror(errno));
+	/* The file is below the new root, out of reach of any path but this one. */
+	execv("/proc/self/exe", argv);
+	say("start the agent: %s", strerror(errno));
+	_exit(127);
+}
+
+static pid_t start_agent(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		become_agent();
+	if (pid < 0)
+		say("start the agent: %s", strerror(errno));
+	return pid;
+}
+
+/* Reaps all that ended. True when `agent` was among them. */
+static bool reap(pid_t agent)
+{
+	bool ended = false;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid != agent)
+			continue;
+		ended = true;
+		if (WIFSIGNALED(status))
+			say("the agent was killed by signal %d", WTERMSIG(status));
+		else
+			say("the agent ended with exit code %d", WEXITSTATUS(status));
+	}
+	return ended;
+}
+
+__attribute__((noreturn)) static void supervise(const sigset_t *signals)
+{
+	pid_t agent = start_agent();
+	int64_t started = loop_now_ms();
+	unsigned fails = 0;
+
+	for (;;) {
+		int sig = sigwaitinfo(signals, NULL);
+		if (sig == SIGTERM)
+			power_off();
+		if (sig != SIGCHLD || !reap(agent))
+			continue;
+		fails = loop_now_ms() - started < AGENT_QUICK_MS ? fails + 1 : 0;
+		if (fails == AGENT_FAILS_MAX) {
+			say("the agent fails again and again");
+			power_off();
+		}
+		agent = start_agent();
+		started = loop_now_ms();
+	}
+}
+
+int init_main(void)
+{
+	struct err e;
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGCHLD);
+	sigaddset(&signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	umask(022);
+	if (switch_root(&e) < 0 || mount_all(&e) < 0) {
+		say("init: %s", e.text);
+		power_off();
+	}
+	set_hostname();
+	loopback_up();
+	set_limits();
+	set_environment();
+	supervise(&signals);
+}

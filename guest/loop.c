@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/loop.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+static int loop_fd = -1;
+
+int loop_init(void)
+{
+	loop_fd = epoll_create1(EPOLL_CLOEXEC);
+	return loop_fd < 0 ? -errno : 0;
+}
+
+int watch_add(struct watch *w, int fd, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = w};
+
+	if (epoll_ctl(loop_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+		return -errno;
+	w->fd = fd;
+	w->events = events;
+	return 0;
+}
+
+void watch_set(struct watch *w, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = w};
+
+	if (w->events == events)
+		return;
+	w->events = events;
+	epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
+}
+
+void watch_del(struct watch *w)
+{
+	epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
+}
+
+void loop_once(int timeout_ms)
+{
+	struct epoll_event ev;
+
+	if (epoll_wait(loop_fd, &ev, 1, timeout_ms) == 1) {
+		struct watch *w = ev.data.ptr;
+		w->on_event(w, ev.events);
+	}
+}
+
+int64_t loop_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}

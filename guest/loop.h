@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The agent's one epoll loop. A watch is embedded in what it belongs to and owns no descriptor. */
+#ifndef RAMET_GUEST_LOOP_H
+#define RAMET_GUEST_LOOP_H
+
+#include <stdint.h>
+
+struct watch {
+	int fd;
+	uint32_t events; /* EPOLL*; errors and hang-ups are always told */
+	void (*on_event)(struct watch *w, uint32_t events);
+};
+
+/* Must be called first. 0 or -errno. */
+int loop_init(void);
+/* Starts watching `fd` with w->on_event. 0 or -errno. */
+int watch_add(struct watch *w, int fd, uint32_t events);
+/* Changes what is watched for; nothing happens when it is the same. */
+void watch_set(struct watch *w, uint32_t events);
+/* Stops watching; the descriptor stays open. */
+void watch_del(struct watch *w);
+
+/*
+ * Waits for one event at most `timeout_ms` (-1: for ever) and handles it. One at a time, so that
+ * no handler meets an event of something that another one just freed, and the kernel's ready list
+ * keeps its order: what came first is read first.
+ */
+void loop_once(int timeout_ms);
+
+/* Milliseconds of CLOCK_MONOTONIC. */
+int64_t loop_now_ms(void);
+
+#endif

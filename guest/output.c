@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+struct pipe_end {
+	struct watch watch; /* of the read end */
+	int write_fd;
+	uint8_t frame_type;
+	int left; /* bytes up to the mark */
+};
+
+static struct pipe_end pipes[OUTPUT_COUNT];
+static struct conn *sink;
+
+static void watch_pipes(bool on)
+{
+	for (size_t i = 0; i < OUTPUT_COUNT; i++)
+		watch_set(&pipes[i].watch, on ? EPOLLIN : 0);
+}
+
+/* Moves at most `max` bytes. Back-pressure: the next ones stay in the pipe until these are sent. */
+static ssize_t move(struct pipe_end *p, size_t max)
+{
+	static uint8_t dropped[AGENT_PAYLOAD_MAX];
+	uint8_t *to = sink ? conn_payload(sink) : dropped;
+	ssize_t n = read(p->watch.fd, to, max);
+
+	if (n > 0 && sink)
+		conn_send_payload(sink, p->frame_type, (size_t)n);
+	return n;
+}
+
+static bool is_blocked(void)
+{
+	return sink && sink->out_len;
+}
+
+static void on_readable(struct watch *w, uint32_t events)
+{
+	if (!is_blocked())
+		move(container_of(w, struct pipe_end, watch), AGENT_PAYLOAD_MAX);
+	if (is_blocked())
+		watch_pipes(false);
+}
+
+static int open_pipe(struct pipe_end *p, uint8_t frame_type)
+{
+	int fds[2];
+
+	/* Only the read end may be non-blocking: the write end is the programs' own. */
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	p->write_fd = fds[1];
+	p->frame_type = frame_type;
+	p->watch.on_event = on_readable;
+	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	return watch_add(&p->watch, fds[0], EPOLLIN);
+}
+
+int output_open(struct err *e)
+{
+	int bad = open_pipe(&pipes[OUTPUT_STDOUT], AGENT_STDOUT);
+
+	if (!bad)
+		bad = open_pipe(&pipes[OUTPUT_STDERR], AGENT_STDERR);
+	return bad ? err_set(e, -bad, "output pipes") : 0;
+}
+
+int output_write_end(enum output_stream stream)
+{
+	return pipes[stream].write_fd;
+}
+
+void output_to(struct conn *c)
+{
+	sink = c;
+	output_resume();
+}
+
+void output_resume(void)
+{
+	watch_pipes(!is_blocked());
+}
+
+void output_mark_end(void)
+{
+	for (size_t i = 0; i < OUTPUT_COUNT; i++)
+		if (ioctl(pipes[i].watch.fd, FIONREAD, &pipes[i].left) < 0)
+			pipes[i].left = 0;
+	/* What comes later than the mark is not this call's. */
+	watch_pipes(false);
+}
+
+static bool drain_pipe(struct pipe_end *p)
+{
+	while (p->left > 0) {
+		if (is_blocked())
+			return false;
+		size_t max =
+			(size_t)p->left < AGENT_PAYLOAD_MAX ? (size_t)p->left : AGENT_PAYLOAD_MAX;
+		ssize_t n = move(p, max);
+		if (n <= 0)
+			break;
+		p->left -= (int)n;
+	}
+	p->left = 0;
+	return true;
+}
+
+bool output_drain(void)
+{
+	return drain_pipe(&pipes[OUTPUT_STDOUT]) && drain_pipe(&pipes[OUTPUT_STDERR]) &&
+	       !is_blocked();
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/say.h"
+#include "proto/agent.h"
+
+static int add_entropy(const void *bytes, size_t len)
+{
+	struct {
+		struct rand_pool_info info;
+		uint8_t bytes[AGENT_ENTROPY_LEN];
+	} pool;
+	scoped_fd int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	if (len > sizeof(pool.bytes))
+		return -EINVAL;
+	pool.info.entropy_count = (int)len * 8;
+	pool.info.buf_size = (int)len;
+	memcpy(pool.bytes, bytes, len);
+	int bad = ioctl(fd, RNDADDENTROPY, &pool.info) < 0 ? -errno : 0;
+	explicit_bzero(&pool, sizeof(pool));
+	if (bad)
+		return bad;
+	/* Without it the CRNG goes on with its old key for up to a minute. */
+	return ioctl(fd, RNDRESEEDCRNG) < 0 ? -errno : 0;
+}
+
+static int64_t realtime_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int set_realtime(int64_t ns)
+{
+	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+
+	return clock_settime(CLOCK_REALTIME, &t) < 0 ? -errno : 0;
+}
+
+static int set_hostname(const char *name)
+{
+	return sethostname(name, strlen(name)) < 0 ? -errno : 0;
+}
+
+static int sync_disks(void)
+{
+	sync();
+	return 0;
+}
+
+static int power_off(void)
+{
+	return kill(1, SIGTERM) < 0 ? -errno : 0;
+}
+
+const struct system_ops system_real = {
+	.add_entropy = add_entropy,
+	.realtime_ns = realtime_ns,
+	.set_realtime = set_realtime,
+	.set_hostname = set_hostname,
+	.sync = sync_disks,
+	.power_off = power_off,
+};
+
+static int dry_entropy(const void *bytes, size_t len)
+{
+	say("dry: add %zu bytes of entropy", len);
+	return 0;
+}
+
+static int dry_set_realtime(int64_t ns)
+{
+	say("dry: set the clock to %lld ns", (long long)ns);
+	return 0;
+}
+
+static int dry_set_hostname(const char *name)
+{
+	say("dry: set the host name to %s", name);
+	return 0;
+}
+
+static int dry_sync(void)
+{
+	say("dry: sync");
+	return 0;
+}
+
+static int dry_power_off(void)
+{
+	say("dry: power off");
+	exit(0);
+}
+
+const struct system_ops system_dry = {
+	.add_entropy = dry_entropy,
+	.realtime_ns = realtime_ns,
+	.set_realtime = dry_set_realtime,
+	.set_hostname = dry_set_hostname,
+	.sync = dry_sync,
+	.power_off = dry_power_off,
+};

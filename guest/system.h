@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the agent does to the guest as a whole. A table, so that tests on a real machine change
+ * nothing there and can make each step fail.
+ */
+#ifndef RAMET_GUEST_SYSTEM_H
+#define RAMET_GUEST_SYSTEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Each returns 0 or -errno. */
+struct system_ops {
+	int (*add_entropy)(const void *bytes, size_t len); /* credited; then the CRNG reseeds */
+	int64_t (*realtime_ns)(void);
+	int (*set_realtime)(int64_t ns);
+	int (*set_hostname)(const char *name);
+	int (*sync)(void);
+	int (*power_off)(void); /* asks init */
+};
+
+extern const struct system_ops system_real;
+extern const struct system_ops system_dry; /* only says what it would do */
+
+#endif
