@@ -27,6 +27,15 @@ as_root() {
 	fi
 }
 
+# One dev at a time starts or stops things. Programs that outlive it must be
+# started with descriptor 8 closed, or they would keep the lock.
+lock() {
+	mkdir -p "$top/build"
+	exec 8>"$top/build/lock"
+	flock 8
+}
+unlock() { exec 8>&-; }
+
 # step LABEL CMD…: run it with a line at both ends; its output is shown only if it fails
 step() {
 	local label=$1 log t0=$SECONDS

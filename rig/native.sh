@@ -7,12 +7,12 @@
 
 native_root=/var/lib/ramet/dev
 
-native_service() { as_root "$top/rig/service.sh" "$@"; }
+native_service() { as_root "$top/rig/service.sh" "$@" 8>&-; }
 
 native_up() {
 	local kernel rootfs lib=$native_root/usr/lib/ramet
 	kernel=$(kernel_dir) rootfs=$(rootfs_dir)
-	if native_service status && healthy && as_root cmp -s "$top/build/product.tar" "$native_root/product.tar"; then
+	if [[ $# -eq 0 ]] && native_service status && healthy && as_root cmp -s "$top/build/product.tar" "$native_root/product.tar"; then
 		return
 	fi
 	native_service stop

@@ -67,7 +67,8 @@ build_parts_rig() {
 cmake_tree() {
 	local preset=$1
 	shift
-	cmake -S "$top" --preset "$preset" "-DRAMET_H2O_DIR=$(h2o_dir)" \
+	# -U: the path of the library found before is of another build of h2o
+	cmake -S "$top" --preset "$preset" -URAMET_H2O_LIB "-DRAMET_H2O_DIR=$(h2o_dir)" \
 		"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" &&
 		cmake --build "$top/build/$preset" ${1:+--target "$@"}
 }

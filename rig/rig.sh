@@ -9,7 +9,7 @@
 rig_dir=$top/build/rig
 # A socket's path must be short, whatever the path of the checkout.
 rig_sock=/tmp/ramet-rig-$(id -u)-$(printf %s "$top" | sha256sum | cut -c1-12)
-rig_mem=${RAMET_RIG_MEM_MIB:-8192}
+rig_mem=${RAMET_RIG_MEM_MIB:-$(awk '/^MemTotal:/ { m = int($2 / 1536); print m < 8192 ? m : 8192 }' /proc/meminfo)}
 rig_cpus=${RAMET_RIG_CPUS:-$(nproc)}
 
 rig_pid() {
@@ -28,7 +28,7 @@ rig_ssh() {
 		-o "ControlPath=$rig_sock/%p" -o ControlMaster=auto -o ControlPersist=yes \
 		-o KexAlgorithms=curve25519-sha256 -o HostKeyAlgorithms=ssh-ed25519 \
 		-o ServerAliveInterval=15 -o "ConnectTimeout=${rig_connect_timeout:-20}" \
-		"$@"
+		"$@" 8>&-
 }
 
 rig_keys() {
@@ -118,7 +118,7 @@ rig_start() {
 		"${disks[@]}" -serial "file:$rig_dir/console.log" \
 		-netdev "user,id=net,hostfwd=tcp:127.0.0.1:$port-:7070,hostfwd=tcp:127.0.0.1:$ssh_port-:22" \
 		-device virtio-net-device,netdev=net -device virtio-rng-device \
-		</dev/null 2>"$rig_dir/qemu.log" ||
+		</dev/null 2>"$rig_dir/qemu.log" 8>&- ||
 		die "QEMU could not start the rig: $(tail -n 1 "$rig_dir/qemu.log")"
 	rig_wait
 }
@@ -162,8 +162,10 @@ rig_up() {
 		rig_service stop
 		rig_host tar -x -C / <"$top/build/product.tar"
 		cp "$top/build/product.tar" "$rig_dir/product.tar"
-	elif rig_service status; then
+	elif [[ $# -eq 0 ]] && rig_service status; then
 		return
+	else
+		rig_service stop
 	fi
 	rig_service start /usr/lib/ramet/rametd "$@"
 }
