@@ -3,18 +3,21 @@
  * The service's settings. Each comes from, in rising priority: its default, the configuration file
  * (`name = value` lines, # comments), the environment (RAMET_NAME), a flag (--name=value). Each
  * value is checked where it is read; an error names its file and line, variable or flag, and the
- * allowed range.
+ * allowed range. A new setting is a field here and a row in config.c's table.
  */
 #ifndef RAMET_ORCHESTRATOR_CONFIG_H
 #define RAMET_ORCHESTRATOR_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
 #define CONFIG_PATH_MAX 256
+#define CONFIG_FILE	"/etc/ramet/ramet.conf" /* read when no --config is given and it exists */
 
+/* Plain data without pointers: the warden hands it to the service as bytes. */
 struct config {
 	char listen_host[64];					  /* 127.0.0.1 */
 	uint32_t listen_port;					  /* 7070 */
@@ -26,8 +29,9 @@ struct config {
 	char initramfs[CONFIG_PATH_MAX]; /* /usr/share/ramet/initramfs.cpio */
 	char rootfs[CONFIG_PATH_MAX];	 /* /usr/share/ramet/rootfs.ext4 */
 	char state_dir[CONFIG_PATH_MAX]; /* /var/lib/ramet */
-	char run_dir[CONFIG_PATH_MAX];	 /* /run/ramet */
-	char user[32];			 /* ramet: the account rametd drops to */
+	char run_dir[CONFIG_PATH_MAX];	 /* /run/ramet; short: control sockets are under it */
+	char user[32];			 /* ramet: the account rametd drops to, or a number */
+	char cgroup[CONFIG_PATH_MAX];	 /* cgroup v2 path to work under; empty: the own one */
 	uint32_t vm_uid_base;		 /* 300000 */
 	uint32_t max_vms;		 /* 256; at most WARDEN_SLOTS_MAX */
 
@@ -35,16 +39,27 @@ struct config {
 	uint32_t pool_shells, pool_warm;    /* kept ready: 2, 2 */
 	uint32_t timeout_s, idle_timeout_s; /* of a sandbox when it asks for none: 86400, 3600 */
 	uint32_t boot_timeout_s;	    /* template boot: 300 */
+	uint32_t stop_timeout_s;	    /* for running requests when rametd stops: 10 */
 
 	uint32_t max_body_bytes; /* request body: 67108864 */
 	char log_level[8];	 /* debug, info, warn, error */
 };
 
+/* Fills *out with the defaults. */
+void config_defaults(struct config *out);
+
 /* Fills *out. `argv` may hold --config=FILE and --NAME=VALUE for every setting; --help and
  * --version are the caller's. */
 int config_load(struct config *out, int argc, char *const argv[], struct err *e);
 
+/* Applies the text of one configuration file, called `name` in errors, to *out. The file's part of
+ * config_load: settings that depend on each other are not compared yet. */
+int config_parse(struct config *out, const char *name, const char *text, size_t len, struct err *e);
+
 /* The commented configuration file that documents every setting with its default. */
 const char *config_example(void);
+
+/* log_level as base/log.h counts it. */
+int config_log_level(const struct config *c);
 
 #endif

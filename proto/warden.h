@@ -17,11 +17,16 @@
 #define WARDEN_TEXT_MAX	 240
 #define WARDEN_SLOTS_MAX 16384
 
+/* The VM process was started by an earlier warden: nobody could ask how it ended. */
+#define WARDEN_STATUS_UNKNOWN (-1)
+
 enum warden_type {
 	WARDEN_SPAWN = 1,   /* makes the jail and starts a shell in it; replies when it listens */
 	WARDEN_RELEASE = 2, /* kills what is in the slot and removes the jail; 0 if it was empty */
 	WARDEN_REPLY = 64,
-	WARDEN_EXITED = 65, /* a VM process died; the slot stays taken until WARDEN_RELEASE */
+	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is
+	 * being released. A service that starts anew is told again of every dead slot. */
+	WARDEN_EXITED = 65,
 };
 
 struct warden_msg {
@@ -43,7 +48,7 @@ struct warden_msg {
 			char text[WARDEN_TEXT_MAX];
 		} reply;
 		struct {
-			int32_t status; /* as from waitpid(2) */
+			int32_t status; /* as from waitpid(2), or WARDEN_STATUS_UNKNOWN */
 		} exited;
 	};
 };

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/config.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "proto/warden.h"
+
+#define FILE_MAX_BYTES (64u << 10)
+#define NAME_MAX_BYTES 32
+
+enum kind {
+	NUMBER,	 /* uint32_t in [min, max] */
+	TEXT,	 /* printable; min 1: not empty */
+	PATH,	 /* absolute; min 1: not empty */
+	ADDRESS, /* IPv4 or IPv6, in numbers */
+	CHOICE,	 /* one word of `choices` */
+};
+
+struct setting {
+	const char *name;
+	enum kind kind;
+	size_t offset;
+	uint32_t min, max;   /* NUMBER: the range; else: least and most bytes, without the NUL */
+	const char *initial; /* the default, as one would write it */
+	const char *choices; /* CHOICE: words with a space after each */
+	const char *help;
+};
+
+#define AT(field)   offsetof(struct config, field)
+#define ROOM(field) (sizeof(((struct config *)0)->field) - 1)
+#define NUM(field, lo, hi, def, about)                                                             \
+	{                                                                                          \
+#field, NUMBER, AT(field), lo, hi, def, NULL, about                                \
+	}
+#define STR(field, kind, least, def, about)                                                        \
+	{                                                                                          \
+#field, kind, AT(field), least, ROOM(field), def, NULL, about                      \
+	}
+
+/* run_dir is shorter than the other paths: RUN_DIR/vm/16383/ctl.sock must fit in a sun_path. */
+#define RUN_DIR_MAX 80
+
+static const struct setting settings[] = {
+	STR(listen_host, ADDRESS, 1, "127.0.0.1",
+	    "Address the API listens on: IPv4 or IPv6, in numbers."),
+	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
+	STR(tls_cert, PATH, 0, "",
+	    "PEM files of the certificate chain and its key; both or none. Empty: no TLS. The\n"
+	    "account rametd drops to must be able to read them."),
+	STR(tls_key, PATH, 0, "", NULL),
+	STR(region, TEXT, 0, "",
+	    "What this host calls its region and its public endpoint in answers. Empty: nothing."),
+	STR(endpoint, TEXT, 0, "", NULL),
+	STR(vmm, PATH, 1, "/usr/lib/ramet/ramet-vmm", "The program of a VM process."),
+	STR(kernel, PATH, 1, "/usr/share/ramet/vmlinux",
+	    "Guest kernel (uncompressed ELF), initramfs and root file system of the default\n"
+	    "template."),
+	STR(initramfs, PATH, 1, "/usr/share/ramet/initramfs.cpio", NULL),
+	STR(rootfs, PATH, 1, "/usr/share/ramet/rootfs.ext4", NULL),
+	STR(state_dir, PATH, 2, "/var/lib/ramet",
+	    "What survives a restart: catalogue, images, disks. Made if it is missing."),
+	{"run_dir", PATH, AT(run_dir), 2, RUN_DIR_MAX, "/run/ramet", NULL,
+	 "What does not survive a reboot: control sockets, logs of VM processes."},
+	STR(user, TEXT, 1, "ramet",
+	    "Account rametd drops to, by name, or a number that is both its uid and gid."),
+	STR(cgroup, PATH, 0, "",
+	    "cgroup v2 path (/ is the top) under which rametd makes its own. Empty: the cgroup it\n"
+	    "was started in, which must hold no other process."),
+	NUM(vm_uid_base, 1000, 4000000000, "300000",
+	    "VM process in slot N runs as uid and gid vm_uid_base + N; no account may have these."),
+	NUM(max_vms, 1, WARDEN_SLOTS_MAX, "256", "Most VM processes at one time."),
+	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
+	NUM(ram_mib, 128, 65536, "512", NULL),
+	NUM(rootfs_gb, 1, 1024, "4", NULL),
+	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "2",
+	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
+	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
+	NUM(timeout_s, 1, 31536000, "86400",
+	    "Seconds a sandbox lives, and may be idle, when it asks for nothing else."),
+	NUM(idle_timeout_s, 1, 31536000, "3600", NULL),
+	NUM(boot_timeout_s, 1, 86400, "300", "Seconds a template may take to boot."),
+	NUM(stop_timeout_s, 0, 3600, "10",
+	    "Seconds that running requests get to end when rametd is told to stop."),
+	NUM(max_body_bytes, 4096, 1073741824, "67108864", "Largest request body."),
+	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
+	 "Least level that is logged: debug, info, warn or error."},
+};
+
+#define SETTINGS ARRAY_LEN(settings)
+
+/* --- one value ------------------------------------------------------------------------------- */
+
+/* A value as it stands in the input; not NUL-terminated. */
+struct value {
+	const char *p;
+	size_t len;
+};
+
+/* The longest value there is plus some: enough to show what was wrong with a longer one. */
+#define VALUE_MAX (CONFIG_PATH_MAX + 64)
+
+static int set_number(const struct setting *s, struct config *c, const char *text, struct err *e)
+{
+	uint64_t n = 0;
+
+	for (const char *p = text; *p; p++) {
+		if (*p < '0' || *p > '9' || n > UINT32_MAX) {
+			n = UINT64_MAX;
+			break;
+		}
+		n = n * 10 + (uint64_t)(*p - '0');
+	}
+	if (!*text || n < s->min || n > s->max)
+		return err_say(e, EINVAL, "%s must be a whole number from %u to %u, not \"%.60s\"",
+			       s->name, s->min, s->max, text);
+	uint32_t number = (uint32_t)n;
+	memcpy((char *)c + s->offset, &number, sizeof(number));
+	return 0;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+	size_t len = strlen(text);
+
+	for (const char *p = choices; *p; p = strchr(p, ' ') + 1)
+		if ((size_t)(strchr(p, ' ') - p) == len && strncmp(p, text, len) == 0)
+			return true;
+	return false;
+}
+
+static bool is_address(const char *text)
+{
+	unsigned char binary[sizeof(struct in6_addr)];
+
+	return inet_pton(AF_INET, text, binary) == 1 || inet_pton(AF_INET6, text, binary) == 1;
+}
+
+static int check_text(const struct setting *s, const char *text, struct err *e)
+{
+	size_t len = strlen(text);
+
+	if (len == 0)
+		return s->min == 0 ? 0 : err_say(e, EINVAL, "%s must not be empty", s->name);
+	if (len > s->max)
+		return err_say(e, EINVAL, "%s must be at most %u bytes long, not %zu", s->name,
+			       s->max, len);
+	if (s->kind == PATH && text[0] != '/')
+		return err_say(e, EINVAL, "%s must be an absolute path, not \"%.60s\"", s->name,
+			       text);
+	if (len < s->min)
+		return err_say(e, EINVAL, "%s must be at least %u bytes long, not \"%s\"", s->name,
+			       s->min, text);
+	if (s->kind == ADDRESS && !is_address(text))
+		return err_say(e, EINVAL,
+			       "%s must be an IPv4 or IPv6 address in numbers, not \"%.60s\"",
+			       s->name, text);
+	if (s->kind == CHOICE && !is_choice(s->choices, text))
+		return err_say(e, EINVAL, "%s must be one of the words %snot \"%.60s\"", s->name,
+			       s->choices, text);
+	return 0;
+}
+
+static int set_value(const struct setting *s, struct config *c, struct value v, struct err *e)
+{
+	char text[VALUE_MAX];
+
+	if (v.len >= sizeof(text))
+		return err_say(e, EINVAL, "%s is %zu bytes long; that is too long", s->name, v.len);
+	memcpy(text, v.p, v.len);
+	text[v.len] = '\0';
+	for (size_t i = 0; i < v.len; i++)
+		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+			return err_say(e, EINVAL, "%s holds a control character (0x%02x)", s->name,
+				       (unsigned char)text[i]);
+	if (s->kind == NUMBER)
+		return set_number(s, c, text, e);
+	int r = check_text(s, text, e);
+	if (r < 0)
+		return r;
+	char *field = (char *)c + s->offset;
+	memset(field, 0, s->max + 1);
+	memcpy(field, text, v.len);
+	return 0;
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Levenshtein distance; both are shorter than NAME_MAX_BYTES. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t row[NAME_MAX_BYTES + 1], lb = strlen(b);
+
+	for (size_t j = 0; j <= lb; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= lb; j++) {
+			size_t change = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			row[j] = least(change, 1 + least(row[j], row[j - 1]));
+		}
+	}
+	return row[lb];
+}
+
+static int unknown(const char *name, struct err *e)
+{
+	const struct setting *nearest = NULL;
+	size_t best = 4; /* farther than that is no slip of the finger */
+
+	for (size_t i = 0; i < SETTINGS; i++) {
+		size_t d = distance(name, settings[i].name);
+
+		if (d < best) {
+			best = d;
+			nearest = &settings[i];
+		}
+	}
+	if (nearest)
+		return err_say(e, EINVAL, "there is no setting \"%s\"; did you mean %s?", name,
+			       nearest->name);
+	return err_say(e, EINVAL, "there is no setting \"%s\"", name);
+}
+
+/* The setting of that name; -errno with a suggestion when there is none. */
+static int find(struct value name, size_t *out, struct err *e)
+{
+	char text[NAME_MAX_BYTES];
+
+	if (name.len == 0)
+		return err_say(e, EINVAL, "there is no name before the =");
+	if (name.len >= sizeof(text))
+		return err_say(e, EINVAL, "there is no setting \"%.*s...\"", NAME_MAX_BYTES - 1,
+			       name.p);
+	memcpy(text, name.p, name.len);
+	text[name.len] = '\0';
+	for (size_t i = 0; i < SETTINGS; i++)
+		if (strcmp(settings[i].name, text) == 0) {
+			*out = i;
+			return 0;
+		}
+	return unknown(text, e);
+}
+
+/* --- the file -------------------------------------------------------------------------------- */
+
+static bool is_blank(char ch)
+{
+	return ch == ' ' || ch == '\t' || ch == '\r';
+}
+
+static struct value trimmed(const char *p, const char *end)
+{
+	while (p < end && is_blank(*p))
+		p++;
+	while (end > p && is_blank(end[-1]))
+		end--;
+	return (struct value){p, (size_t)(end - p)};
+}
+
+/* Where the comment starts: a # that begins the line or follows a blank. */
+static const char *comment(const char *p, const char *end)
+{
+	for (const char *at = p; at < end; at++)
+		if (*at == '#' && (at == p || is_blank(at[-1])))
+			return at;
+	return end;
+}
+
+/* `seen` holds, for each setting, the line that set it. */
+static int parse_line(struct config *c, const char *p, const char *end, unsigned line,
+		      unsigned *seen, struct err *e)
+{
+	size_t i;
+
+	end = comment(p, end);
+	if (trimmed(p, end).len == 0)
+		return 0;
+	const char *equals = memchr(p, '=', (size_t)(end - p));
+	if (!equals)
+		return err_say(e, EINVAL,
+			       "expected `name = value` or a comment that begins with #");
+	int r = find(trimmed(p, equals), &i, e);
+	if (r < 0)
+		return r;
+	if (seen[i])
+		return err_say(e, EINVAL, "%s is set twice; line %u set it first", settings[i].name,
+			       seen[i]);
+	seen[i] = line;
+	return set_value(&settings[i], c, trimmed(equals + 1, end), e);
+}
+
+int config_parse(struct config *out, const char *name, const char *text, size_t len, struct err *e)
+{
+	unsigned seen[SETTINGS] = {0}, line = 1;
+	const char *end = text + len;
+
+	for (const char *p = text; p < end; line++) {
+		const char *eol = memchr(p, '\n', (size_t)(end - p));
+
+		if (!eol)
+			eol = end;
+		if (parse_line(out, p, eol, line, seen, e) < 0)
+			return err_context(e, "%s:%u", name, line);
+		p = eol + 1;
+	}
+	return 0;
+}
+
+static int load_file(struct config *c, const char *path, bool must_exist, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	scoped_free char *text = malloc(FILE_MAX_BYTES + 1);
+	size_t len = 0;
+
+	if (fd < 0 && errno == ENOENT && !must_exist)
+		return 0;
+	if (fd < 0)
+		return err_set(e, errno, "open the configuration file %s", path);
+	if (!text)
+		return err_set(e, ENOMEM, "read %s", path);
+	while (len <= FILE_MAX_BYTES) {
+		ssize_t n = read(fd, text + len, FILE_MAX_BYTES + 1 - len);
+
+		if (n < 0)
+			return err_set(e, errno, "read the configuration file %s", path);
+		if (n == 0)
+			return config_parse(c, path, text, len, e);
+		len += (size_t)n;
+	}
+	return err_say(e, EFBIG, "%s is no configuration file: it is larger than %u KiB", path,
+		       FILE_MAX_BYTES >> 10);
+}
+
+/* --- environment and flags ------------------------------------------------------------------- */
+
+static int load_environment(struct config *c, struct err *e)
+{
+	for (size_t i = 0; i < SETTINGS; i++) {
+		char name[sizeof("RAMET_") + NAME_MAX_BYTES] = "RAMET_";
+		size_t used = strlen(name);
+
+		for (const char *p = settings[i].name; *p; p++)
+			name[used++] = *p == '_' ? '_' : (char)(*p - 'a' + 'A');
+		name[used] = '\0';
+		const char *text = getenv(name);
+		if (text && set_value(&settings[i], c, (struct value){text, strlen(text)}, e) < 0)
+			return err_context(e, "environment variable %s", name);
+	}
+	return 0;
+}
+
+/* --listen-port is as good as --listen_port. */
+static struct value flag_name(const char *flag, char name[static NAME_MAX_BYTES + 1])
+{
+	size_t len = strcspn(flag, "=");
+	size_t kept = least(len, NAME_MAX_BYTES);
+
+	for (size_t i = 0; i < kept; i++)
+		name[i] = flag[i] == '-' ? '_' : flag[i];
+	name[kept] = '\0';
+	return (struct value){name, kept};
+}
+
+static int apply_flag(struct config *c, const char *flag, bool *seen, struct err *e)
+{
+	char name[NAME_MAX_BYTES + 1];
+	size_t i;
+
+	int r = find(flag_name(flag, name), &i, e);
+	if (r < 0)
+		return r;
+	const char *equals = strchr(flag, '=');
+	if (!equals)
+		return err_say(e, EINVAL, "a flag needs its value: --%s=VALUE", settings[i].name);
+	if (seen[i])
+		return err_say(e, EINVAL, "--%s is given twice", settings[i].name);
+	seen[i] = true;
+	return set_value(&settings[i], c, (struct value){equals + 1, strlen(equals + 1)}, e);
+}
+
+static int load_flags(struct config *c, int argc, char *const argv[], struct err *e)
+{
+	bool seen[SETTINGS] = {false};
+
+	for (int i = 1; i < argc; i++) {
+		if (strncmp(argv[i], "--config=", 9) == 0)
+			continue;
+		if (strncmp(argv[i], "--", 2) != 0 || !argv[i][2])
+			return err_say(e, EINVAL, "argument %.60s: expected --NAME=VALUE", argv[i]);
+		if (apply_flag(c, argv[i] + 2, seen, e) < 0)
+			return err_context(e, "flag %.60s", argv[i]);
+	}
+	return 0;
+}
+
+static int config_flag(int argc, char *const argv[], const char **path, struct err *e)
+{
+	*path = NULL;
+	for (int i = 1; i < argc; i++) {
+		if (strncmp(argv[i], "--config", 8) != 0 || (argv[i][8] && argv[i][8] != '='))
+			continue;
+		if (!argv[i][8] || !argv[i][9])
+			return err_say(e, EINVAL, "flag --config: write --config=FILE");
+		if (*path)
+			return err_say(e, EINVAL, "flag --config is given twice");
+		*path = argv[i] + 9;
+	}
+	return 0;
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+void config_defaults(struct config *out)
+{
+	memset(out, 0, sizeof(*out));
+	for (size_t i = 0; i < SETTINGS; i++) {
+		const char *text = settings[i].initial;
+		struct err e;
+
+		if (set_value(&settings[i], out, (struct value){text, strlen(text)}, &e) < 0)
+			abort(); /* the table contradicts itself */
+	}
+}
+
+static int check_together(const struct config *c, struct err *e)
+{
+	if (!c->tls_cert[0] != !c->tls_key[0])
+		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",
+			       c->tls_cert[0] ? "tls_cert" : "tls_key",
+			       c->tls_cert[0] ? "tls_key" : "tls_cert");
+	if (c->pool_shells + c->pool_warm > c->max_vms)
+		return err_say(e, EINVAL,
+			       "pool_shells + pool_warm is %u, more than max_vms allows (%u)",
+			       c->pool_shells + c->pool_warm, c->max_vms);
+	return 0;
+}
+
+int config_load(struct config *out, int argc, char *const argv[], struct err *e)
+{
+	struct config c;
+	const char *path;
+
+	config_defaults(&c);
+	int r = config_flag(argc, argv, &path, e);
+	if (r < 0)
+		return r;
+	r = load_file(&c, path ? path : CONFIG_FILE, path != NULL, e);
+	if (r < 0)
+		return r;
+	r = load_environment(&c, e);
+	if (r < 0)
+		return r;
+	r = load_flags(&c, argc, argv, e);
+	if (r < 0)
+		return r;
+	r = check_together(&c, e);
+	if (r < 0)
+		return r;
+	*out = c;
+	return 0;
+}
+
+/* --- the example file ------------------------------------------------------------------------ */
+
+static void print_help(FILE *f, const char *help)
+{
+	fputs("\n# ", f);
+	for (const char *p = help; *p; p++) {
+		fputc(*p, f);
+		if (*p == '\n')
+			fputs("# ", f);
+	}
+	fputc('\n', f);
+}
+
+static void print_range(FILE *f, const struct setting *s)
+{
+	if (s->kind == NUMBER)
+		fprintf(f, "# %s: %u to %u\n", s->name, s->min, s->max);
+}
+
+static char *print_example(void)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	fputs("# Settings of rametd. Each line that is commented out shows the default.\n"
+	      "# The environment (RAMET_NAME) and flags (--name=value) go before this file.\n"
+	      "# rametd --check tells what is wrong with it.\n",
+	      f);
+	for (size_t i = 0; i < SETTINGS; i++) {
+		if (settings[i].help)
+			print_help(f, settings[i].help);
+		print_range(f, &settings[i]);
+		fprintf(f, "#%s =%s%s\n", settings[i].name, settings[i].initial[0] ? " " : "",
+			settings[i].initial);
+	}
+	if (fclose(f) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+const char *config_example(void)
+{
+	static char *text;
+
+	if (!text)
+		text = print_example();
+	return text ? text : "";
+}
+
+int config_log_level(const struct config *c)
+{
+	switch (c->log_level[0]) {
+	case 'd':
+		return LOG_DEBUG;
+	case 'w':
+		return LOG_WARN;
+	case 'e':
+		return LOG_ERROR;
+	default:
+		return LOG_INFO;
+	}
+}

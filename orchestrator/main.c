@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/config.h"
+#include "orchestrator/roles.h"
+
+static const char usage[] =
+	"usage: rametd [--config=FILE] [--NAME=VALUE ...]\n"
+	"       rametd --check [--config=FILE] [--NAME=VALUE ...]\n"
+	"       rametd --example | --help | --version\n"
+	"\n"
+	"Serves sandboxes in microVMs. Started as root; it drops to an account of its own.\n"
+	"Each setting comes from its default, the file (" CONFIG_FILE " unless\n"
+	"--config names another), the environment (RAMET_NAME) or a flag, the last of\n"
+	"these that has it.\n"
+	"\n"
+	"  --check      read the settings, say what is wrong with them, and end\n"
+	"  --example    print a commented file with every setting\n"
+	"\n"
+	"SIGTERM or SIGINT: ends running requests in order, then every VM.\n";
+
+struct command {
+	bool check, example, help, version, service;
+};
+
+/* Takes the flags that are no settings out of argv. Returns how many arguments are left. */
+static int take_command(struct command *c, int argc, char *argv[])
+{
+	const struct {
+		const char *flag;
+		bool *found;
+	} flags[] = {
+		{"--check", &c->check},	    {"--example", &c->example},	     {"--help", &c->help},
+		{"--version", &c->version}, {"--role=service", &c->service}, {"-h", &c->help},
+	};
+	int kept = 0;
+
+	for (int i = 0; i < argc; i++) {
+		bool taken = false;
+
+		for (size_t f = 0; i > 0 && f < ARRAY_LEN(flags); f++)
+			if (strcmp(argv[i], flags[f].flag) == 0)
+				*flags[f].found = taken = true;
+		if (!taken)
+			argv[kept++] = argv[i];
+	}
+	return kept;
+}
+
+static int print(const char *text)
+{
+	return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? EXIT_FAILED : EXIT_FINE;
+}
+
+int main(int argc, char *argv[])
+{
+	struct command command = {0};
+	struct config config;
+	struct err e;
+
+	argc = take_command(&command, argc, argv);
+	if (command.service)
+		return role_service();
+	if (command.help)
+		return print(usage);
+	if (command.version)
+		return print("rametd " RAMET_VERSION "\n");
+	if (command.example)
+		return print(config_example());
+	if (config_load(&config, argc, argv, &e) < 0) {
+		fprintf(stderr, "rametd: %s\n", e.text);
+		return EXIT_USAGE;
+	}
+	if (command.check)
+		return print("The settings are right.\n");
+	return role_warden(&config);
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/roles.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/seccomp.h"
+#include "orchestrator/service.h"
+#include "orchestrator/warden/warden.h"
+
+int role_warden(const struct config *config)
+{
+	char *const argv[] = {"rametd", "--role=service", NULL};
+	struct err e;
+
+	log_init("warden", config_log_level(config));
+	if (geteuid() != 0) {
+		log_error("rametd must be started as root: it makes jails, and drops to account %s"
+			  " for the rest",
+			  config->user);
+		return EXIT_FAILED;
+	}
+	/* Open from now on: a restart after an upgrade runs the same program as this one. */
+	scoped_fd int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	if (self < 0) {
+		log_error("open /proc/self/exe: is /proc mounted?");
+		return EXIT_FAILED;
+	}
+	struct warden_options options = {.config = config, .service = self, .service_argv = argv};
+	if (warden_run(&options, &e) < 0) {
+		log_error("%s", e.text);
+		return EXIT_FAILED;
+	}
+	return EXIT_FINE;
+}
+
+/* What the warden passes down: a packet socket and the settings. */
+static int take_over(struct config *config, struct err *e)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+
+	if (getsockopt(WARDEN_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
+	    type != SOCK_SEQPACKET)
+		return err_say(e, EINVAL,
+			       "--role=service is for the warden, which rametd starts as");
+	if (pread(WARDEN_CONFIG_FD, config, sizeof(*config), 0) != (ssize_t)sizeof(*config))
+		return err_say(e, EINVAL, "the settings from the warden are not whole");
+	close(WARDEN_CONFIG_FD);
+	fcntl(WARDEN_SOCKET_FD, F_SETFD, FD_CLOEXEC);
+	return 0;
+}
+
+int role_service(void)
+{
+	struct config config;
+	struct err e;
+
+	log_init("service", LOG_INFO);
+	if (take_over(&config, &e) < 0) {
+		log_error("%s", e.text);
+		return WARDEN_SETUP_EXIT;
+	}
+	log_init("service", config_log_level(&config));
+	if (seccomp_confine(&e) < 0) {
+		log_error("%s", e.text);
+		return WARDEN_SETUP_EXIT;
+	}
+	return service_run(&config, WARDEN_SOCKET_FD);
+}

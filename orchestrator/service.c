@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/service.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/api/server.h"
+#include "orchestrator/core/core.h"
+#include "orchestrator/io/loop.h"
+#include "orchestrator/warden/warden.h"
+
+struct service {
+	const struct config *config;
+	struct loop *loop;
+	struct core *core;
+	struct api *api;
+	int signals;
+	int warden; /* the core's; polled here for its end */
+	struct loop_timer limit;
+	enum { SERVING, DRAINING, ENDING } phase;
+	int status; /* to exit with */
+};
+
+/* --- stopping: requests first, then sandboxes ------------------------------------------------ */
+
+static void on_core_gone(void *arg)
+{
+	struct service *s = arg;
+
+	loop_stop(s->loop);
+}
+
+static void end_sandboxes(struct service *s)
+{
+	if (s->phase == ENDING)
+		return;
+	s->phase = ENDING;
+	loop_timer_clear(s->loop, &s->limit);
+	core_shutdown(s->core, on_core_gone, s);
+}
+
+static void on_drained(void *arg)
+{
+	end_sandboxes(arg);
+}
+
+static void on_limit(void *arg)
+{
+	struct service *s = arg;
+
+	log_warn("requests still run after %u s; they are cut off", s->config->stop_timeout_s);
+	end_sandboxes(s);
+}
+
+static void stop(struct service *s)
+{
+	if (s->phase != SERVING) {
+		end_sandboxes(s);
+		return;
+	}
+	log_info("stopping");
+	s->phase = DRAINING;
+	s->limit.fn = on_limit;
+	s->limit.arg = s;
+	loop_timer_set(s->loop, &s->limit, s->config->stop_timeout_s * 1000ull);
+	api_drain(s->api, on_drained, s);
+}
+
+/* --- what comes from outside ----------------------------------------------------------------- */
+
+static void watch_signals(struct service *s);
+
+static void on_signals(void *arg, int result)
+{
+	struct service *s = arg;
+	struct signalfd_siginfo info;
+
+	if (result < 0)
+		return;
+	while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		stop(s);
+	watch_signals(s);
+}
+
+static void watch_signals(struct service *s)
+{
+	loop_poll(s->loop, s->signals, POLLIN, on_signals, s);
+}
+
+/* The VMs go on; the next start of rametd finds them. */
+static void on_warden_gone(void *arg, int result)
+{
+	struct service *s = arg;
+
+	if (result < 0)
+		return;
+	log_error("the warden is gone: the service ends, the VMs go on");
+	s->status = 1;
+	loop_stop(s->loop);
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+/* A Ctrl-C reaches the whole process group: the warden decides what it means. */
+static int open_signals(struct service *s, struct err *e)
+{
+	sigset_t set;
+
+	signal(SIGINT, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signals < 0 ? err_set(e, errno, "watch for signals") : 0;
+}
+
+static int start(struct service *s, struct err *e)
+{
+	int r = open_signals(s, e);
+
+	if (r == 0)
+		r = loop_new(&s->loop, e);
+	if (r == 0)
+		r = core_new(&s->core, s->loop, s->config, s->warden, e);
+	if (r == 0)
+		r = api_new(&s->api, s->loop, s->core, s->config, e);
+	if (r < 0)
+		return r;
+	watch_signals(s);
+	loop_poll(s->loop, s->warden, POLLRDHUP, on_warden_gone, s);
+	return 0;
+}
+
+int service_run(const struct config *config, int warden_fd)
+{
+	struct service s = {.config = config, .warden = warden_fd, .signals = -1};
+	struct err e;
+
+	if (start(&s, &e) < 0) {
+		log_error("%s", e.text);
+		return WARDEN_SETUP_EXIT;
+	}
+	int r = loop_run(s.loop);
+	if (r < 0) {
+		log_error("the event loop failed with error %d", -r);
+		return 1;
+	}
+	if (s.status == 0) {
+		api_free(s.api);
+		core_free(s.core);
+		close_fd(&s.signals);
+		loop_free(s.loop);
+		log_info("stopped");
+	}
+	return s.status;
+}

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "proto/warden.h"
+
+#define CPU_PERIOD_US 100000
+#define TEXT_MAX      512
+
+const char *const cgroup_controllers[] = {"memory", "cpu", "pids", NULL};
+
+/* --- small files ----------------------------------------------------------------------------- */
+
+static int write_file(int dir, const char *name, const char *text)
+{
+	scoped_fd int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		return -errno;
+	return 0;
+}
+
+static int read_fd(int fd, char *text, size_t size)
+{
+	ssize_t n = pread(fd, text, size - 1, 0);
+
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	return 0;
+}
+
+static int read_file(int dir, const char *name, char *text, size_t size)
+{
+	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : read_fd(fd, text, size);
+}
+
+static bool has_word(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *p = list; (p = strstr(p, word)); p += len)
+		if ((p == list || p[-1] == ' ') && strchr(" \n", p[len]))
+			return true;
+	return false;
+}
+
+static int open_dir(int dir, const char *name)
+{
+	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* --- where BASE is --------------------------------------------------------------------------- */
+
+bool cgroup_mount_line(const char *line, char root[static CGROUP_PATH_MAX],
+		       char point[static CGROUP_PATH_MAX])
+{
+	const char *type = strstr(line, " - ");
+
+	if (!type || strncmp(type, " - cgroup2 ", 11) != 0)
+		return false;
+	_Static_assert(CGROUP_PATH_MAX == 512, "the widths below");
+	return sscanf(line, "%*d %*d %*s %511s %511s", root, point) == 2;
+}
+
+bool cgroup_own_line(const char *line, char path[static CGROUP_PATH_MAX])
+{
+	size_t len = strcspn(line, "\n");
+
+	if (strncmp(line, "0::/", 4) != 0 || len - 3 >= CGROUP_PATH_MAX)
+		return false;
+	memcpy(path, line + 3, len - 3);
+	path[len - 3] = '\0';
+	return true;
+}
+
+static int find_mount(char root[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
+		      struct err *e)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	scoped_free char *line = NULL;
+	size_t size = 0;
+	bool found = false;
+
+	if (!f)
+		return err_set(e, errno, "open /proc/self/mountinfo");
+	while (!found && getline(&line, &size, f) > 0)
+		found = cgroup_mount_line(line, root, point);
+	fclose(f);
+	if (!found)
+		return err_say(e, ENOENT,
+			       "cgroup v2 is not mounted; rametd limits its VMs with it (boot with"
+			       " systemd.unified_cgroup_hierarchy=1, or `mount -t cgroup2 cgroup2"
+			       " /sys/fs/cgroup`)");
+	return 0;
+}
+
+static int find_own(char path[static CGROUP_PATH_MAX], struct err *e)
+{
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	scoped_free char *line = NULL;
+	size_t size = 0;
+	bool found = false;
+
+	if (!f)
+		return err_set(e, errno, "open /proc/self/cgroup");
+	while (!found && getline(&line, &size, f) > 0)
+		found = cgroup_own_line(line, path);
+	fclose(f);
+	if (!found || strncmp(path, "/..", 3) == 0)
+		return err_say(e, ENOENT, "/proc/self/cgroup names no cgroup v2 that can be seen");
+	return 0;
+}
+
+/* A mount may show only a part of the hierarchy: what is before that part is not in the path. */
+static const char *below(const char *path, const char *root)
+{
+	size_t len = strlen(root);
+
+	if (strcmp(root, "/") == 0 || strncmp(path, root, len) != 0)
+		return path;
+	return path[len] == '/' || path[len] == '\0' ? path + len : path;
+}
+
+static int find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
+		     const char *wanted, struct err *e)
+{
+	char root[CGROUP_PATH_MAX], own[CGROUP_PATH_MAX];
+
+	int r = find_mount(root, point, e);
+	if (r < 0)
+		return r;
+	if (!wanted[0]) {
+		r = find_own(own, e);
+		if (r < 0)
+			return r;
+		wanted = below(own, root);
+	}
+	int n = snprintf(path, CGROUP_PATH_MAX, "%s%s", point, wanted);
+	if (n < 0 || n >= CGROUP_PATH_MAX)
+		return err_say(e, ENAMETOOLONG, "the cgroup path %.80s... is too long", path);
+	return 0;
+}
+
+/* --- controllers ----------------------------------------------------------------------------- */
+
+/* Which of two things is wrong takes a look at the top of the hierarchy. */
+static int explain_missing(const struct cgroup_tree *t, const char *point, const char *controller,
+			   struct err *e)
+{
+	scoped_fd int top = open_dir(AT_FDCWD, point);
+	char text[TEXT_MAX];
+
+	if (top >= 0 && read_file(top, "cgroup.controllers", text, sizeof(text)) == 0 &&
+	    has_word(text, controller))
+		return err_say(e, ENOTSUP,
+			       "cgroup %s was not given the %s controller (under systemd the unit"
+			       " needs Delegate=yes)",
+			       t->path, controller);
+	return err_say(
+		e, ENOTSUP,
+		"cgroup v2 at %s has no %s controller: cgroup v1 holds it or the kernel lacks"
+		" it (boot with systemd.unified_cgroup_hierarchy=1)",
+		point, controller);
+}
+
+static int check_controllers(const struct cgroup_tree *t, const char *point, struct err *e)
+{
+	char text[TEXT_MAX];
+
+	int r = read_file(t->base, "cgroup.controllers", text, sizeof(text));
+	if (r < 0)
+		return err_set(e, -r, "read cgroup.controllers of %s", t->path);
+	for (size_t i = 0; t->enabled[i]; i++)
+		if (!has_word(text, t->enabled[i]))
+			return explain_missing(t, point, t->enabled[i], e);
+	return 0;
+}
+
+/* Turns the controllers on ('+') or off ('-') for the children of `dir`, where they are not. */
+static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
+{
+	char now[TEXT_MAX];
+
+	int r = read_file(dir, "cgroup.subtree_control", now, sizeof(now));
+	if (r < 0)
+		return r;
+	for (size_t i = 0; t->enabled[i]; i++) {
+		char text[TEXT_MAX];
+
+		if (has_word(now, t->enabled[i]) == (sign == '+'))
+			continue;
+		snprintf(text, sizeof(text), "%c%s", sign, t->enabled[i]);
+		r = write_file(dir, "cgroup.subtree_control", text);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int enable_controllers(const struct cgroup_tree *t, struct err *e)
+{
+	int r = switch_controllers(t, t->base, '+');
+
+	if (r == -EBUSY)
+		return err_say(
+			e, EBUSY,
+			"cgroup %s holds other processes and so can't be divided: start"
+			" rametd in a cgroup of its own (systemd-run -p Delegate=yes), or set"
+			" `cgroup`",
+			t->path);
+	if (r == 0)
+		r = switch_controllers(t, t->top, '+');
+	if (r < 0)
+		return err_set(e, -r, "enable controllers in cgroup %s", t->path);
+	return 0;
+}
+
+/* --- the tree -------------------------------------------------------------------------------- */
+
+/* The kernel moves the writer when it reads "0". */
+static int enter(int dir)
+{
+	return write_file(dir, "cgroup.procs", "0");
+}
+
+static int make_leaves(struct cgroup_tree *t, struct err *e)
+{
+	if (mkdirat(t->base, "ramet", 0755) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make cgroup %s/ramet", t->path);
+	t->top = open_dir(t->base, "ramet");
+	if (t->top < 0)
+		return err_set(e, errno, "open cgroup %s/ramet", t->path);
+	scoped_fd int service = cgroup_make(t, "service", NULL, e);
+	if (service < 0)
+		return service;
+	scoped_fd int warden = cgroup_make(t, "warden", NULL, e);
+	if (warden < 0)
+		return warden;
+	int r = enter(warden);
+	return r < 0 ? err_set(e, -r, "enter cgroup %s/ramet/warden", t->path) : 0;
+}
+
+static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
+{
+	char point[CGROUP_PATH_MAX];
+
+	int r = find_base(t->path, point, wanted, e);
+	if (r < 0)
+		return r;
+	t->base = open_dir(AT_FDCWD, t->path);
+	if (t->base < 0)
+		return err_set(e, errno, "open cgroup %s", t->path);
+	/* Only the top of the hierarchy has no cgroup.type. */
+	t->base_is_root = faccessat(t->base, "cgroup.type", F_OK, 0) < 0;
+	return check_controllers(t, point, e);
+}
+
+int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, const char *const *controllers,
+		     struct err *e)
+{
+	*t = (struct cgroup_tree){.base = -1, .top = -1, .enabled = controllers};
+	int r = open_base(t, wanted, e);
+
+	if (r == 0)
+		r = make_leaves(t, e);
+	if (r == 0)
+		r = enable_controllers(t, e);
+	if (r < 0)
+		cgroup_tree_close(t, true);
+	return r;
+}
+
+static void note_vm(void *arg, uint32_t slot)
+{
+	*(bool *)arg = true;
+}
+
+/*
+ * A cgroup that hands controllers on may hold no process, the top of the hierarchy apart: to get
+ * back into BASE, what was enabled there is disabled first. Not while a VM is there: its limits
+ * would go.
+ */
+static void leave(struct cgroup_tree *t)
+{
+	bool has_vm = false;
+
+	if (cgroup_each_vm(t, note_vm, &has_vm, NULL) < 0 || has_vm)
+		return;
+	switch_controllers(t, t->top, '-');
+	if (!t->base_is_root)
+		switch_controllers(t, t->base, '-');
+	if (enter(t->base) < 0)
+		return;
+	unlinkat(t->top, "warden", AT_REMOVEDIR);
+	unlinkat(t->top, "service", AT_REMOVEDIR);
+	unlinkat(t->base, "ramet", AT_REMOVEDIR);
+}
+
+void cgroup_tree_close(struct cgroup_tree *t, bool remove)
+{
+	if (remove && t->top >= 0)
+		leave(t);
+	close_fd(&t->top);
+	close_fd(&t->base);
+}
+
+/* --- one cgroup ------------------------------------------------------------------------------ */
+
+static bool uses(const struct cgroup_tree *t, const char *controller)
+{
+	for (size_t i = 0; t->enabled[i]; i++)
+		if (strcmp(t->enabled[i], controller) == 0)
+			return true;
+	return false;
+}
+
+static int set_limit(int dir, const char *file, const char *text, struct err *e)
+{
+	int r = write_file(dir, file, text);
+
+	return r < 0 ? err_set(e, -r, "write %s to %s", text, file) : 0;
+}
+
+static int set_memory(int dir, uint64_t bytes, struct err *e)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
+	int r = set_limit(dir, "memory.max", text, e);
+	if (r < 0)
+		return r;
+	/* The VM dies as a whole: half a VM is of no use to anyone. */
+	r = set_limit(dir, "memory.oom.group", "1", e);
+	if (r < 0)
+		return r;
+	/* A kernel without swap has no such file. */
+	r = write_file(dir, "memory.swap.max", "0");
+	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
+}
+
+static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_limits *l,
+		      struct err *e)
+{
+	char text[64];
+	int r = 0;
+
+	if (uses(t, "memory"))
+		r = set_memory(dir, l->memory_max, e);
+	if (r == 0 && uses(t, "cpu") && l->cpu_max_pct) {
+		snprintf(text, sizeof(text), "%llu %u",
+			 (unsigned long long)l->cpu_max_pct * CPU_PERIOD_US / 100, CPU_PERIOD_US);
+		r = set_limit(dir, "cpu.max", text, e);
+	}
+	if (r == 0 && uses(t, "pids")) {
+		snprintf(text, sizeof(text), "%u", l->pids_max);
+		r = set_limit(dir, "pids.max", text, e);
+	}
+	return r;
+}
+
+int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
+		struct err *e)
+{
+	if (mkdirat(t->top, name, 0755) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make cgroup %s/ramet/%s", t->path, name);
+	scoped_fd int dir = open_dir(t->top, name);
+	if (dir < 0)
+		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
+	if (limits && set_limits(t, dir, limits, e) < 0) {
+		unlinkat(t->top, name, AT_REMOVEDIR);
+		return err_context(e, "cgroup %s/ramet/%s", t->path, name);
+	}
+	return take_fd(&dir);
+}
+
+int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e)
+{
+	if (unlinkat(t->top, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return err_set(e, errno, "remove cgroup %s/ramet/%s", t->path, name);
+	return 0;
+}
+
+static void file_of(char path[static TEXT_MAX], const char *name, const char *file)
+{
+	snprintf(path, TEXT_MAX, "%s/%s", name, file);
+}
+
+int cgroup_kill(const struct cgroup_tree *t, const char *name, struct err *e)
+{
+	char path[TEXT_MAX];
+
+	file_of(path, name, "cgroup.kill");
+	int r = write_file(t->top, path, "1");
+	if (r < 0 && r != -ENOENT)
+		return err_set(e, -r, "kill cgroup %s/ramet/%s", t->path, name);
+	return 0;
+}
+
+int cgroup_watch(const struct cgroup_tree *t, const char *name, struct err *e)
+{
+	char path[TEXT_MAX];
+
+	file_of(path, name, "cgroup.events");
+	int fd = openat(t->top, path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s of cgroup %s/ramet", path, t->path) : fd;
+}
+
+int cgroup_populated(int events)
+{
+	char text[TEXT_MAX];
+
+	int r = read_fd(events, text, sizeof(text));
+	if (r < 0)
+		return r;
+	return strstr(text, "populated 1") != NULL;
+}
+
+int cgroup_empty(const struct cgroup_tree *t, const char *name, struct err *e)
+{
+	scoped_fd int events = cgroup_watch(t, name, e);
+
+	if (events < 0)
+		return events;
+	while (cgroup_populated(events) == 1) {
+		struct pollfd p = {.fd = events, .events = POLLPRI};
+
+		int r = cgroup_kill(t, name, e);
+		if (r < 0)
+			return r;
+		if (poll(&p, 1, 10000) == 0)
+			return err_say(e, ETIMEDOUT,
+				       "processes in cgroup %s/ramet/%s did not die within 10 s",
+				       t->path, name);
+	}
+	return 0;
+}
+
+/* --- what is there --------------------------------------------------------------------------- */
+
+bool cgroup_vm_name(const char *name, uint32_t *slot)
+{
+	char again[32];
+
+	if (strncmp(name, "vm-", 3) != 0 || strlen(name) > 8)
+		return false;
+	unsigned long n = strtoul(name + 3, NULL, 10);
+	snprintf(again, sizeof(again), "vm-%lu", n);
+	if (strcmp(again, name) != 0 || n >= WARDEN_SLOTS_MAX)
+		return false;
+	*slot = (uint32_t)n;
+	return true;
+}
+
+int cgroup_each_vm(const struct cgroup_tree *t, void (*each)(void *arg, uint32_t slot), void *arg,
+		   struct err *e)
+{
+	int fd = open_dir(t->top, ".");
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	uint32_t slot;
+
+	if (!dir) {
+		close_fd(&fd);
+		return err_set(e, errno, "list cgroup %s/ramet", t->path);
+	}
+	while ((entry = readdir(dir)))
+		if (cgroup_vm_name(entry->d_name, &slot))
+			each(arg, slot);
+	closedir(dir);
+	return 0;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The part of the cgroup v2 tree that is ours:
+ *
+ *   BASE/ramet/warden     this process
+ *   BASE/ramet/service    the service
+ *   BASE/ramet/vm-SLOT    one VM process each, with its limits
+ *
+ * BASE is the cgroup rametd was started in, so that it works under systemd with Delegate=yes as
+ * on a bare host. Processes are in leaves only, as the kernel asks (cgroup-v2.rst, "No Internal
+ * Process Constraint").
+ */
+#ifndef RAMET_ORCHESTRATOR_WARDEN_CGROUP_H
+#define RAMET_ORCHESTRATOR_WARDEN_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define CGROUP_PATH_MAX 512
+
+struct cgroup_tree {
+	int base;		    /* directory BASE */
+	int top;		    /* directory BASE/ramet */
+	const char *const *enabled; /* controllers in use; NULL-terminated */
+	bool base_is_root;	    /* the top of the hierarchy may hold processes */
+	char path[CGROUP_PATH_MAX]; /* of BASE, for messages */
+};
+
+struct cgroup_limits {
+	uint64_t memory_max;  /* bytes */
+	uint32_t cpu_max_pct; /* of one CPU; 0: no limit */
+	uint32_t pids_max;
+};
+
+/* memory, cpu and pids: what a jail can't be without. */
+extern const char *const cgroup_controllers[];
+
+/*
+ * Finds BASE (`wanted`: its path in the hierarchy, or empty for the own one), makes the tree with
+ * `controllers` enabled for the VMs and moves this process into `warden`. What an earlier warden
+ * left is kept. On failure nothing is open.
+ */
+int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, const char *const *controllers,
+		     struct err *e);
+/* Closes the tree; with `remove` also takes it away, as far as it is empty. */
+void cgroup_tree_close(struct cgroup_tree *t, bool remove);
+
+/* Makes `name` under BASE/ramet with those limits (NULL: none). Returns its directory, owned. */
+int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
+		struct err *e);
+/* 0 also when there is none of that name. */
+int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e);
+/* Kills everything in it, forks in flight included. 0 also when there is none of that name. */
+int cgroup_kill(const struct cgroup_tree *t, const char *name, struct err *e);
+/* Opens cgroup.events of `name`: EPOLLPRI when `populated` changed. */
+int cgroup_watch(const struct cgroup_tree *t, const char *name, struct err *e);
+/* 1 while the cgroup of that events file holds a live process, 0 when not; -errno. */
+int cgroup_populated(int events);
+/* Kills everything in it and waits until it is gone; for start-up only. */
+int cgroup_empty(const struct cgroup_tree *t, const char *name, struct err *e);
+
+/* Calls each(arg, slot) for every vm-SLOT there is. */
+int cgroup_each_vm(const struct cgroup_tree *t, void (*each)(void *arg, uint32_t slot), void *arg,
+		   struct err *e);
+
+/* --- parsing, apart for tests ------------------------------------------------------------- */
+
+/* One line of /proc/self/mountinfo: true when it is a cgroup v2 mount; then fills `root` (what
+ * of the hierarchy is mounted) and `point` (where). */
+bool cgroup_mount_line(const char *line, char root[static CGROUP_PATH_MAX],
+		       char point[static CGROUP_PATH_MAX]);
+/* One line of /proc/self/cgroup: true when it names the own cgroup v2 path; then fills it. */
+bool cgroup_own_line(const char *line, char path[static CGROUP_PATH_MAX]);
+/* The number N of "vm-N" in its only spelling; false for any other name. */
+bool cgroup_vm_name(const char *name, uint32_t *slot);
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+#define DIRECTORY_PATH_MAX 512
+
+static int make_parents(const char *path, struct err *e)
+{
+	char part[DIRECTORY_PATH_MAX];
+	size_t len = strlen(path);
+
+	if (len >= sizeof(part))
+		return err_set(e, ENAMETOOLONG, "make %s", path);
+	memcpy(part, path, len + 1);
+	for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		/* The umask is for what we keep to ourselves; parents are open to all. */
+		if (mkdir(part, 0755) == 0)
+			chmod(part, 0755);
+		else if (errno != EEXIST)
+			return err_set(e, errno, "make %s", part);
+		*slash = '/';
+	}
+	return 0;
+}
+
+/* Opens `path` and tells whether it was made just now. */
+static int open_or_make(const char *path, mode_t mode, bool *made, struct err *e)
+{
+	int r = make_parents(path, e);
+	if (r < 0)
+		return r;
+	*made = mkdir(path, mode) == 0;
+	if (!*made && errno != EEXIST)
+		return err_set(e, errno, "make %s", path);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+static int hand_over(int fd, const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *e)
+{
+	if (fchown(fd, uid, gid) < 0 || fchmod(fd, mode) < 0)
+		return err_set(e, errno, "give %s to uid %u", path, uid);
+	return 0;
+}
+
+int directory_for_root(const char *path, gid_t gid, struct err *e)
+{
+	struct stat st;
+	bool made;
+
+	scoped_fd int fd = open_or_make(path, 0750, &made, e);
+	if (fd < 0)
+		return fd;
+	if (made && hand_over(fd, path, 0, gid, 0750, e) < 0)
+		return e ? e->code : -EPERM;
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "look at %s", path);
+	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
+		return err_say(e, EPERM, "%s must belong to root and be writable by root alone",
+			       path);
+	if (!(st.st_mode & S_IXOTH) && (st.st_gid != gid || !(st.st_mode & S_IXGRP)))
+		return err_say(e, EPERM, "%s must be open to group %u (chgrp %u %s; chmod 0750 %s)",
+			       path, gid, gid, path, path);
+	return take_fd(&fd);
+}
+
+static bool is_empty(int fd)
+{
+	int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = again < 0 ? NULL : fdopendir(again);
+	struct dirent *entry;
+	bool empty = true;
+
+	if (!dir) {
+		close_fd(&again);
+		return false;
+	}
+	while (empty && (entry = readdir(dir)))
+		empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+			strcmp(entry->d_name, "lost+found") == 0;
+	closedir(dir);
+	return empty;
+}
+
+int directory_for_account(const char *path, struct account account, struct err *e)
+{
+	struct stat st;
+	bool made;
+
+	scoped_fd int fd = open_or_make(path, 0700, &made, e);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "look at %s", path);
+	if (made || (st.st_uid == 0 && is_empty(fd))) {
+		int r = hand_over(fd, path, account.uid, account.gid, 0700, e);
+
+		return r < 0 ? r : take_fd(&fd);
+	}
+	if (st.st_uid != account.uid)
+		return err_say(e, EPERM, "%s belongs to uid %u, not to %u (chown -R %u:%u %s)",
+			       path, st.st_uid, account.uid, account.uid, account.gid, path);
+	return take_fd(&fd);
+}

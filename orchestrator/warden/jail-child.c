@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/jail-internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "orchestrator/warden/account.h"
+
+#define PROGRAM_FD JAIL_FDS
+#define STATUS_FD  (JAIL_FDS + 1)
+
+static int set_session(struct err *e)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0)
+		return err_set(e, errno, "unblock signals");
+	if (setsid() < 0)
+		return err_set(e, errno, "begin a session");
+	/* Not part of the clone: its root would be the cgroup of the warden, not of the child. */
+	if (unshare(CLONE_NEWCGROUP) < 0)
+		return err_set(e, errno, "make a cgroup namespace");
+	if (sethostname("vm", 2) < 0)
+		return err_set(e, errno, "set the host name");
+	return 0;
+}
+
+static int set_limits(struct err *e)
+{
+	static const struct {
+		int what;
+		rlim_t most;
+		const char *name;
+	} limits[] = {
+		/* 32 vCPUs, 100 layers, queues and timers, and a socket for each connection. */
+		{RLIMIT_NOFILE, 2048, "descriptors"},	     {RLIMIT_CORE, 0, "core files"},
+		{RLIMIT_MEMLOCK, 8u << 20, "locked memory"}, {RLIMIT_MSGQUEUE, 0, "message queues"},
+		{RLIMIT_RTPRIO, 0, "real-time priority"},    {RLIMIT_NICE, 0, "priority"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		struct rlimit l = {limits[i].most, limits[i].most};
+
+		if (setrlimit(limits[i].what, &l) < 0)
+			return err_set(e, errno, "limit %s", limits[i].name);
+	}
+	return 0;
+}
+
+/* First out of the way of the numbers they will have, then into place. *status is at each moment
+ * where the warden can be told. */
+static int place_fds(const struct jail_child *c, int *status, struct err *e)
+{
+	const int from[] = {c->log, c->log, c->log, c->kvm, c->ctl, c->program, c->status};
+	int high[ARRAY_LEN(from)];
+
+	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+		high[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64);
+		if (high[i] < 0)
+			return err_set(e, errno, "move a descriptor");
+	}
+	*status = high[STATUS_FD];
+	for (size_t i = 0; i < ARRAY_LEN(from); i++)
+		if (dup3(high[i], (int)i, i < JAIL_FDS ? 0 : O_CLOEXEC) < 0)
+			return err_set(e, errno, "place descriptor %zu", i);
+	*status = STATUS_FD;
+	if (syscall(SYS_close_range, STATUS_FD + 1, ~0u, 0) < 0)
+		return err_set(e, errno, "close all other descriptors");
+	return 0;
+}
+
+/* An empty root of its own; the host's tree is gone from this namespace. */
+static int set_root(const char *root, struct err *e)
+{
+	const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+	if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return err_set(e, errno, "make the mounts private");
+	if (mount("ramet", root, "tmpfs", flags, "size=4k,nr_inodes=1,mode=555") < 0)
+		return err_set(e, errno, "mount an empty root over %s", root);
+	if (chdir(root) < 0)
+		return err_set(e, errno, "enter %s", root);
+	/* Stacks the old root on the new one (pivot_root(2), "pivot_root(".", ".")"). */
+	if (syscall(SYS_pivot_root, ".", ".") < 0)
+		return err_set(e, errno, "make %s the root", root);
+	if (umount2(".", MNT_DETACH) < 0)
+		return err_set(e, errno, "unmount the host's root");
+	if (chdir("/") < 0)
+		return err_set(e, errno, "enter the empty root");
+	return 0;
+}
+
+static int start_program(const struct jail_child *c, struct err *e)
+{
+	char kvm[JAIL_NUMBER_MAX], ctl[JAIL_NUMBER_MAX];
+	const char *const argv[] = {"ramet-vmm", "--vcpus",  c->vcpus, "--ram-mib",
+				    c->ram_mib,	 "--kvm-fd", kvm,      "--ctl-fd",
+				    ctl,	 "--slot",   c->slot,  NULL};
+	const char *const env[] = {NULL};
+
+	snprintf(kvm, sizeof(kvm), "%d", JAIL_KVM);
+	snprintf(ctl, sizeof(ctl), "%d", JAIL_CTL);
+	syscall(SYS_execveat, PROGRAM_FD, "", argv, env, AT_EMPTY_PATH);
+	if (errno == ENOENT) /* its loader is not in the empty root */
+		return err_say(e, ENOEXEC, "the VM program is not statically linked");
+	return err_set(e, errno, "execute the VM program");
+}
+
+static int become_vm(const struct jail_child *c, int *status, struct err *e)
+{
+	int r = place_fds(c, status, e);
+
+	if (r == 0)
+		r = set_session(e);
+	if (r == 0)
+		r = set_limits(e);
+	if (r == 0)
+		r = set_root(c->root, e);
+	if (r == 0)
+		r = account_become(c->uid, c->uid, e);
+	if (r == 0)
+		r = start_program(c, e);
+	return r;
+}
+
+_Noreturn void jail_child_run(const struct jail_child *c)
+{
+	struct err e = {0};
+	int status = c->status;
+
+	become_vm(c, &status, &e);
+	_exit(write(status, &e, sizeof(e)) == (ssize_t)sizeof(e) ? 127 : 126);
+}

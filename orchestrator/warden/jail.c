@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/jail.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kvm.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "orchestrator/warden/directory.h"
+#include "orchestrator/warden/jail-internal.h"
+
+#define SLOT_NAME_MAX 12
+#define SLOT_PATH_MAX (CONFIG_PATH_MAX + 32)
+
+void jail_name(char name[static JAIL_NAME_MAX], uint32_t slot)
+{
+	snprintf(name, JAIL_NAME_MAX, "vm-%u", slot);
+}
+
+static void directory_name(char name[static SLOT_NAME_MAX], uint32_t slot)
+{
+	snprintf(name, SLOT_NAME_MAX, "%u", slot);
+}
+
+static void slot_path(char path[static SLOT_PATH_MAX], const struct jails *j, uint32_t slot,
+		      const char *file)
+{
+	snprintf(path, SLOT_PATH_MAX, "%s/vm/%u%s", j->config->run_dir, slot, file);
+}
+
+/* --- all jails ------------------------------------------------------------------------------- */
+
+int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
+	       struct account account, struct err *e)
+{
+	*j = (struct jails){.config = config, .tree = tree, .account = account, .vm_dir = -1};
+	scoped_fd int run = directory_for_root(config->run_dir, account.gid, e);
+
+	if (run < 0)
+		return err_context(e, "run_dir");
+	if (mkdirat(run, "vm", 0750) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make %s/vm", config->run_dir);
+	scoped_fd int vm = openat(run, "vm", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (vm < 0 || fchown(vm, 0, account.gid) < 0 || fchmod(vm, 0750) < 0)
+		return err_set(e, errno, "prepare %s/vm", config->run_dir);
+	j->vm_dir = take_fd(&vm);
+	return 0;
+}
+
+void jails_close(struct jails *j, bool remove)
+{
+	if (remove && j->vm_dir >= 0)
+		unlinkat(j->vm_dir, "../vm", AT_REMOVEDIR);
+	close_fd(&j->vm_dir);
+}
+
+static int open_kvm(struct err *e)
+{
+	scoped_fd int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0 && errno == ENOENT)
+		return err_say(e, ENOENT,
+			       "there is no /dev/kvm: the CPU's virtualization is off, or the"
+			       " module kvm_intel or kvm_amd is not loaded");
+	if (fd < 0)
+		return err_set(e, errno, "KVM is not permitted here: open /dev/kvm");
+	int version = ioctl(fd, KVM_GET_API_VERSION, 0);
+	if (version != KVM_API_VERSION)
+		return err_say(e, ENOTSUP, "/dev/kvm speaks version %d, not %d", version,
+			       KVM_API_VERSION);
+	return take_fd(&fd);
+}
+
+static int open_program(const struct jails *j, struct err *e)
+{
+	scoped_fd int fd = open(j->config->vmm, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_set(e, errno, "open the VM program %s (setting vmm)", j->config->vmm);
+	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH))
+		return err_say(e, EACCES,
+			       "the VM program %s is no file that every user may execute",
+			       j->config->vmm);
+	return take_fd(&fd);
+}
+
+int jails_check(const struct jails *j, struct err *e)
+{
+	scoped_fd int program = open_program(j, e);
+
+	if (program < 0)
+		return program;
+	scoped_fd int kvm = open_kvm(e);
+	return kvm < 0 ? kvm : 0;
+}
+
+/* --- the directory --------------------------------------------------------------------------- */
+
+static int remove_directory(const struct jails *j, const char *name, struct err *e)
+{
+	scoped_fd int dir =
+		openat(j->vm_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (dir < 0 && errno == ENOENT)
+		return 0;
+	if (dir < 0)
+		return err_set(e, errno, "open %s/vm/%s", j->config->run_dir, name);
+	unlinkat(dir, "ctl.sock", 0);
+	unlinkat(dir, "log", 0);
+	if (unlinkat(j->vm_dir, name, AT_REMOVEDIR) < 0)
+		return err_set(e, errno, "remove %s/vm/%s", j->config->run_dir, name);
+	return 0;
+}
+
+static int open_log(const struct jails *j, int dir, struct err *e)
+{
+	scoped_fd int fd =
+		openat(dir, "log", O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+
+	if (fd < 0 || fchown(fd, 0, j->account.gid) < 0 || fchmod(fd, 0640) < 0)
+		return err_set(e, errno, "make the log");
+	return take_fd(&fd);
+}
+
+static int open_control(const struct jails *j, int dir, uint32_t slot, struct err *e)
+{
+	scoped_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	char path[SLOT_PATH_MAX];
+
+	slot_path(path, j, slot, "/ctl.sock");
+	if (fd < 0)
+		return err_set(e, errno, "make the control socket");
+	if (strlen(path) >= sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
+		return err_set(e, ENAMETOOLONG, "name the control socket %s", path);
+	memcpy(at.sun_path, path, strlen(path));
+	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0)
+		return err_set(e, errno, "bind %s", path);
+	/* Nobody but root can write the directory: these are the socket just made. */
+	if (fchownat(dir, "ctl.sock", 0, j->account.gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    fchmodat(dir, "ctl.sock", 0660, 0) < 0)
+		return err_set(e, errno, "let the service use %s", path);
+	if (listen(fd, 4) < 0)
+		return err_set(e, errno, "listen on %s", path);
+	return take_fd(&fd);
+}
+
+static int make_directory(const struct jails *j, uint32_t slot, struct err *e)
+{
+	char name[SLOT_NAME_MAX];
+
+	directory_name(name, slot);
+	/* A slot that is free has no directory; one may be left from a jail half made. */
+	int r = remove_directory(j, name, e);
+	if (r < 0)
+		return r;
+	if (mkdirat(j->vm_dir, name, 0750) < 0)
+		return err_set(e, errno, "make %s/vm/%s", j->config->run_dir, name);
+	scoped_fd int dir =
+		openat(j->vm_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0 || fchown(dir, 0, j->account.gid) < 0 || fchmod(dir, 0750) < 0)
+		return err_set(e, errno, "prepare %s/vm/%s", j->config->run_dir, name);
+	return take_fd(&dir);
+}
+
+/* --- the process ----------------------------------------------------------------------------- */
+
+static int clone_child(int cgroup, int *pidfd)
+{
+	struct clone_args args = {
+		.flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+			 CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.pidfd = (uintptr_t)pidfd,
+		.exit_signal = SIGCHLD,
+		.cgroup = (uint64_t)cgroup,
+	};
+
+	return (int)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+static int clone_into(const struct jail_child *c, int cgroup, struct jailed *out, struct err *e)
+{
+	int pidfd = -1;
+	int pid = clone_child(cgroup, &pidfd);
+
+	if (pid == 0)
+		jail_child_run(c);
+	if (pid < 0)
+		return err_set(e, errno, "clone a process into its namespaces and cgroup");
+	out->pid = pid;
+	out->pidfd = pidfd;
+	return 0;
+}
+
+static void fill_numbers(struct jail_child *c, const struct jails *j, const struct warden_msg *m)
+{
+	c->uid = j->config->vm_uid_base + m->slot;
+	snprintf(c->vcpus, sizeof(c->vcpus), "%u", m->spawn.vcpus);
+	snprintf(c->ram_mib, sizeof(c->ram_mib), "%u", m->spawn.ram_mib);
+	snprintf(c->slot, sizeof(c->slot), "%u", m->slot);
+}
+
+static int start_process(const struct jails *j, const struct warden_msg *m, int dir, int cgroup,
+			 struct jailed *out, struct err *e)
+{
+	char root[SLOT_PATH_MAX];
+	int ends[2];
+
+	scoped_fd int log = open_log(j, dir, e);
+	if (log < 0)
+		return log;
+	scoped_fd int ctl = open_control(j, dir, m->slot, e);
+	if (ctl < 0)
+		return ctl;
+	scoped_fd int program = open_program(j, e);
+	if (program < 0)
+		return program;
+	scoped_fd int kvm = open_kvm(e);
+	if (kvm < 0)
+		return kvm;
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return err_set(e, errno, "make a status pipe");
+	scoped_fd int from_child = ends[0];
+	scoped_fd int to_warden = ends[1];
+
+	slot_path(root, j, m->slot, "");
+	struct jail_child c = {.root = root, .log = log, .kvm = kvm, .ctl = ctl};
+	c.program = program;
+	c.status = to_warden;
+	fill_numbers(&c, j, m);
+	int r = clone_into(&c, cgroup, out, e);
+	if (r == 0)
+		out->status = take_fd(&from_child);
+	return r;
+}
+
+static int make_cgroup(const struct jails *j, const struct warden_msg *m, struct err *e)
+{
+	const struct cgroup_limits limits = {.memory_max = m->spawn.memory_max,
+					     .cpu_max_pct = m->spawn.cpu_max_pct,
+					     .pids_max = m->spawn.pids_max};
+	char name[JAIL_NAME_MAX];
+
+	jail_name(name, m->slot);
+	return cgroup_make(j->tree, name, &limits, e);
+}
+
+static int start(const struct jails *j, const struct warden_msg *m, struct jailed *out,
+		 struct err *e)
+{
+	char name[JAIL_NAME_MAX];
+
+	scoped_fd int cgroup = make_cgroup(j, m, e);
+	if (cgroup < 0)
+		return cgroup;
+	jail_name(name, m->slot);
+	scoped_fd int events = cgroup_watch(j->tree, name, e);
+	if (events < 0)
+		return events;
+	scoped_fd int dir = make_directory(j, m->slot, e);
+	if (dir < 0)
+		return dir;
+	int r = start_process(j, m, dir, cgroup, out, e);
+	if (r == 0)
+		out->events = take_fd(&events);
+	return r;
+}
+
+int jail_start(const struct jails *j, const struct warden_msg *request, struct jailed *out,
+	       struct err *e)
+{
+	*out = (struct jailed){.pidfd = -1, .status = -1, .events = -1};
+	int r = start(j, request, out, e);
+
+	if (r < 0)
+		jail_remove(j, request->slot, NULL);
+	return r;
+}
+
+int jail_kill(const struct jails *j, uint32_t slot, struct err *e)
+{
+	char name[JAIL_NAME_MAX];
+
+	jail_name(name, slot);
+	return cgroup_kill(j->tree, name, e);
+}
+
+int jail_remove(const struct jails *j, uint32_t slot, struct err *e)
+{
+	char group[JAIL_NAME_MAX], name[SLOT_NAME_MAX];
+
+	jail_name(group, slot);
+	directory_name(name, slot);
+	int r = cgroup_remove(j->tree, group, e);
+	return r < 0 ? r : remove_directory(j, name, e);
+}
+
+/* --- leftovers ------------------------------------------------------------------------------- */
+
+static bool slot_of(const char *name, uint32_t *slot)
+{
+	char group[64];
+
+	snprintf(group, sizeof(group), "vm-%.32s", name);
+	return cgroup_vm_name(group, slot);
+}
+
+int jails_sweep(const struct jails *j, bool (*keep)(void *arg, uint32_t slot), void *arg,
+		struct err *e)
+{
+	int fd = openat(j->vm_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	uint32_t slot;
+	int r = 0;
+
+	if (!dir) {
+		close_fd(&fd);
+		return err_set(e, errno, "list %s/vm", j->config->run_dir);
+	}
+	while (r == 0 && (entry = readdir(dir)))
+		if (slot_of(entry->d_name, &slot) && !keep(arg, slot))
+			r = remove_directory(j, entry->d_name, e);
+	closedir(dir);
+	return r;
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/request.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define VCPUS_MAX    32
+#define RAM_MIB_MIN  128
+#define RAM_MIB_MAX  65536
+#define MEMORY_LIMIT (1ull << 40) /* bytes */
+#define CPU_PCT_MAX  (100u * 1024)
+#define PIDS_LIMIT   4096
+
+static int check_range(const char *name, uint64_t value, uint64_t least, uint64_t most,
+		       struct err *e)
+{
+	if (value >= least && value <= most)
+		return 0;
+	return err_say(e, EINVAL, "%s is %llu; it must be from %llu to %llu", name,
+		       (unsigned long long)value, (unsigned long long)least,
+		       (unsigned long long)most);
+}
+
+static int check_spawn(const struct warden_msg *m, struct err *e)
+{
+	int r = check_range("vcpus", m->spawn.vcpus, 1, VCPUS_MAX, e);
+	if (r < 0)
+		return r;
+	r = check_range("ram_mib", m->spawn.ram_mib, RAM_MIB_MIN, RAM_MIB_MAX, e);
+	if (r < 0)
+		return r;
+	r = check_range("memory_max", m->spawn.memory_max, (uint64_t)m->spawn.ram_mib << 20,
+			MEMORY_LIMIT, e);
+	if (r < 0)
+		return r;
+	r = check_range("cpu_max_pct", m->spawn.cpu_max_pct, 0, CPU_PCT_MAX, e);
+	if (r < 0)
+		return r;
+	/* One thread for each vCPU and one for the devices. */
+	return check_range("pids_max", m->spawn.pids_max, m->spawn.vcpus + 1, PIDS_LIMIT, e);
+}
+
+int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, size_t len,
+		  uint32_t max_slots, struct err *e)
+{
+	*seq = 0;
+	if (len >= offsetof(struct warden_msg, slot))
+		memcpy(seq, (const char *)packet + offsetof(struct warden_msg, seq), sizeof(*seq));
+	if (len != sizeof(*out))
+		return err_say(e, EPROTO, "a request of %zu bytes; it must have %zu", len,
+			       sizeof(*out));
+	memcpy(out, packet, sizeof(*out));
+	if (out->version != WARDEN_VERSION)
+		return err_say(e, EPROTO, "protocol version %u; the warden speaks %u", out->version,
+			       WARDEN_VERSION);
+	if (out->seq == 0)
+		return err_say(e, EPROTO, "a request's seq must not be 0");
+	if (out->type != WARDEN_SPAWN && out->type != WARDEN_RELEASE)
+		return err_say(e, EPROTO, "there is no request of type %u", out->type);
+	if (out->slot >= max_slots)
+		return err_say(e, ERANGE, "slot %u does not exist; the last is %u", out->slot,
+			       max_slots - 1);
+	return out->type == WARDEN_SPAWN ? check_spawn(out, e) : 0;
+}

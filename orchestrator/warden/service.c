@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/warden-internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/warden/request.h"
+
+#define RESTART_FIRST_MS 100
+#define RESTART_MOST_MS	 10000
+#define LIVED_WELL_MS	 60000
+#define SERVICE_FILES	 1048576
+
+/* A packet that waits until the service reads. */
+struct packet {
+	struct list node;
+	struct warden_msg msg;
+};
+
+/* --- starting it ----------------------------------------------------------------------------- */
+
+/* As many descriptors as the kernel gives: one for each client and each VM connection. */
+static void raise_files(void)
+{
+	struct rlimit most = {SERVICE_FILES, SERVICE_FILES};
+
+	if (setrlimit(RLIMIT_NOFILE, &most) == 0)
+		return;
+	if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
+		most.rlim_cur = most.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &most);
+	}
+}
+
+static int place_fds(const struct warden *w, int socket, struct err *e)
+{
+	int high[3] = {fcntl(socket, F_DUPFD_CLOEXEC, 64), fcntl(w->config_fd, F_DUPFD_CLOEXEC, 64),
+		       fcntl(w->options->service, F_DUPFD_CLOEXEC, 64)};
+
+	if (dup3(high[0], WARDEN_SOCKET_FD, 0) < 0 || dup3(high[1], WARDEN_CONFIG_FD, 0) < 0 ||
+	    dup3(high[2], WARDEN_CONFIG_FD + 1, O_CLOEXEC) < 0)
+		return err_set(e, errno, "place the descriptors");
+	if (syscall(SYS_close_range, WARDEN_CONFIG_FD + 2, ~0u, 0) < 0)
+		return err_set(e, errno, "close all other descriptors");
+	return 0;
+}
+
+/* Runs in the clone. Nobody waits for its answer: it tells the log. */
+static _Noreturn void become_service(const struct warden *w, int socket)
+{
+	struct err e = {0};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	umask(077);
+	raise_files();
+	if (place_fds(w, socket, &e) == 0 &&
+	    account_become(w->account.uid, w->account.gid, &e) == 0) {
+		syscall(SYS_execveat, WARDEN_CONFIG_FD + 1, "", w->options->service_argv, environ,
+			AT_EMPTY_PATH);
+		err_set(&e, errno, "execute the service");
+	}
+	log_error("start the service: %s", e.text);
+	_exit(WARDEN_SETUP_EXIT);
+}
+
+static int clone_service(struct warden *w, int socket, struct err *e)
+{
+	scoped_fd int cgroup = cgroup_make(&w->tree, "service", NULL, e);
+	int pidfd = -1;
+
+	if (cgroup < 0)
+		return cgroup;
+	struct clone_args args = {
+		.flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.pidfd = (uintptr_t)&pidfd,
+		.exit_signal = SIGCHLD,
+		.cgroup = (uint64_t)cgroup,
+	};
+	long pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		become_service(w, socket);
+	if (pid < 0)
+		return err_set(e, errno, "clone the service");
+	w->service.pidfd = pidfd;
+	return 0;
+}
+
+int service_start(struct warden *w, struct err *e)
+{
+	struct service *s = &w->service;
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return err_set(e, errno, "make a socket pair");
+	scoped_fd int ours = ends[0];
+	scoped_fd int theirs = ends[1];
+	int r = clone_service(w, theirs, e);
+	if (r == 0)
+		r = warden_watch(w, s->pidfd, EPOLLIN, SOURCE_SERVICE_PID, 0, e);
+	if (r == 0)
+		r = warden_watch(w, ours, EPOLLIN, SOURCE_SERVICE_SOCKET, 0, e);
+	if (r < 0) {
+		service_signal(w, SIGKILL);
+		close_fd(&s->pidfd);
+		return r;
+	}
+	s->socket = take_fd(&ours);
+	s->state = SERVICE_RUNNING;
+	s->generation++;
+	s->started_ms = warden_now_ms();
+	slots_tell_dead(w);
+	return 0;
+}
+
+void service_signal(struct warden *w, int signal)
+{
+	if (w->service.pidfd >= 0)
+		syscall(SYS_pidfd_send_signal, w->service.pidfd, signal, NULL, 0);
+}
+
+/* --- packets to it --------------------------------------------------------------------------- */
+
+static void drop_queue(struct service *s)
+{
+	list_each_safe (node, &s->queue) {
+		list_del(node);
+		free(container_of(node, struct packet, node));
+	}
+}
+
+static void disconnect(struct warden *w)
+{
+	close_fd(&w->service.socket);
+	drop_queue(&w->service);
+}
+
+/* 0, or -EAGAIN when the socket is full; a socket that is broken counts as sent. */
+static int send_now(struct service *s, const struct warden_msg *m)
+{
+	if (send(s->socket, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+	    (errno == EAGAIN || errno == ENOBUFS))
+		return -EAGAIN;
+	return 0;
+}
+
+/* While packets wait, no request is read: the queue is as long as what is under way. */
+static void watch_socket(struct warden *w)
+{
+	struct service *s = &w->service;
+	struct epoll_event ev = {
+		.events = list_empty(&s->queue) ? EPOLLIN : EPOLLOUT,
+		.data.u64 = (uint64_t)SOURCE_SERVICE_SOCKET << 32,
+	};
+
+	epoll_ctl(w->epoll, EPOLL_CTL_MOD, s->socket, &ev);
+}
+
+static void send_packet(struct warden *w, const struct warden_msg *m)
+{
+	struct service *s = &w->service;
+
+	if (s->socket < 0)
+		return;
+	if (list_empty(&s->queue) && send_now(s, m) == 0)
+		return;
+	struct packet *p = malloc(sizeof(*p));
+	if (!p) { /* it would wait for the answer for ever: a new one asks again */
+		log_error("no memory for a packet to the service: it is restarted");
+		service_signal(w, SIGKILL);
+		return;
+	}
+	p->msg = *m;
+	list_add_tail(&s->queue, &p->node);
+	watch_socket(w);
+}
+
+static void flush_queue(struct warden *w)
+{
+	struct service *s = &w->service;
+
+	list_each_safe (node, &s->queue) {
+		struct packet *p = container_of(node, struct packet, node);
+
+		if (send_now(s, &p->msg) < 0)
+			return;
+		list_del(node);
+		free(p);
+	}
+	watch_socket(w);
+}
+
+void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, pid_t pid,
+		   const char *text)
+{
+	struct warden_msg m = {
+		.version = WARDEN_VERSION, .type = WARDEN_REPLY, .seq = seq, .slot = slot};
+
+	m.reply.error = error;
+	m.reply.pid = error ? 0 : (uint32_t)pid;
+	if (text)
+		snprintf(m.reply.text, sizeof(m.reply.text), "%.*s", WARDEN_TEXT_MAX - 1, text);
+	send_packet(w, &m);
+}
+
+void service_tell_exited(struct warden *w, uint32_t slot, int status)
+{
+	struct warden_msg m = {.version = WARDEN_VERSION, .type = WARDEN_EXITED, .slot = slot};
+
+	m.exited.status = status;
+	send_packet(w, &m);
+}
+
+/* --- requests from it ------------------------------------------------------------------------ */
+
+static void serve(struct warden *w, const void *packet, size_t len)
+{
+	struct warden_msg m;
+	struct err e;
+	uint32_t seq;
+
+	if (request_check(&m, &seq, packet, len, w->config->max_vms, &e) < 0) {
+		log_warn("a request of the service is refused: %s", e.text);
+		if (seq)
+			service_reply(w, seq, 0, e.code, 0, e.text);
+		return;
+	}
+	if (w->phase == PHASE_CLEANING)
+		service_reply(w, seq, m.slot, -ESHUTDOWN, 0, "rametd is stopping");
+	else if (m.type == WARDEN_SPAWN)
+		slots_spawn(w, &m);
+	else
+		slots_release(w, &m);
+}
+
+/* Descriptors that come along are not taken: the kernel closes them. */
+static void receive(struct warden *w)
+{
+	struct service *s = &w->service;
+	struct warden_msg m;
+
+	while (s->socket >= 0 && list_empty(&s->queue)) {
+		ssize_t n = recv(s->socket, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) { /* without its socket the service is of no use */
+			disconnect(w);
+			service_signal(w, SIGKILL);
+			return;
+		}
+		serve(w, &m, (size_t)n);
+	}
+}
+
+void service_on_socket(struct warden *w, uint32_t events)
+{
+	if (w->service.socket < 0)
+		return;
+	if (!list_empty(&w->service.queue) && !(events & (EPOLLHUP | EPOLLERR)))
+		flush_queue(w);
+	else if (events & (EPOLLHUP | EPOLLERR) && !list_empty(&w->service.queue))
+		disconnect(w);
+	else
+		receive(w);
+}
+
+/* --- its end --------------------------------------------------------------------------------- */
+
+static uint64_t pause_ms(struct service *s)
+{
+	if (warden_now_ms() - s->started_ms > LIVED_WELL_MS)
+		s->failures = 0;
+	unsigned doublings = s->failures < 10 ? s->failures : 10;
+	uint64_t ms = (uint64_t)RESTART_FIRST_MS << doublings;
+	s->failures++;
+	return ms < RESTART_MOST_MS ? ms : RESTART_MOST_MS;
+}
+
+static void tell_end(const siginfo_t *info)
+{
+	if (info->si_code == CLD_EXITED && info->si_status == 0)
+		log_info("the service has ended");
+	else if (info->si_code == CLD_EXITED)
+		log_error("the service has ended with status %d", info->si_status);
+	else
+		log_error("the service was ended by signal %d (%s)%s", info->si_status,
+			  strsignal(info->si_status),
+			  info->si_status == SIGSYS
+				  ? ": a system call that seccomp.c does not allow"
+				  : "");
+}
+
+/* It told why it can't start, and there is nothing to keep alive for it. */
+static bool is_hopeless(const struct warden *w, const siginfo_t *info)
+{
+	return info->si_code == CLD_EXITED && info->si_status == WARDEN_SETUP_EXIT &&
+	       w->service.generation == 1 && w->taken == 0;
+}
+
+void service_on_pid(struct warden *w)
+{
+	struct service *s = &w->service;
+	siginfo_t info = {0};
+
+	if (s->pidfd < 0 || waitid(P_PIDFD, (id_t)s->pidfd, &info, WEXITED | WNOHANG) < 0 ||
+	    info.si_pid == 0)
+		return;
+	close_fd(&s->pidfd);
+	disconnect(w);
+	tell_end(&info);
+	if (w->phase == PHASE_SERVING && is_hopeless(w, &info)) {
+		w->result = -ESRCH;
+		w->phase = PHASE_STOPPING;
+	}
+	if (w->phase == PHASE_SERVING) {
+		uint64_t ms = pause_ms(s);
+
+		s->state = SERVICE_WAITING;
+		log_info("the service is started again in %llu ms; the VMs go on",
+			 (unsigned long long)ms);
+		warden_timer(w, ms);
+		return;
+	}
+	s->state = SERVICE_ENDED;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+/* The settings travel as bytes: the service needs no right to read the file, and each restart
+ * finds the same ones. */
+static int seal_config(const struct config *config, struct err *e)
+{
+	scoped_fd int fd = memfd_create("config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || write(fd, config, sizeof(*config)) != (ssize_t)sizeof(*config))
+		return err_set(e, errno, "hand the settings over");
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return err_set(e, errno, "seal the settings");
+	return take_fd(&fd);
+}
+
+int service_init(struct warden *w, struct err *e)
+{
+	w->service = (struct service){.state = SERVICE_WAITING, .pidfd = -1, .socket = -1};
+	list_init(&w->service.queue);
+	w->config_fd = seal_config(w->config, e);
+	if (w->config_fd < 0)
+		return w->config_fd;
+	/* One that lost its warden may still be on its way out. */
+	return cgroup_empty(&w->tree, "service", e);
+}
+
+void service_fini(struct warden *w)
+{
+	if (w->service.queue.next)
+		disconnect(w);
+	close_fd(&w->service.pidfd);
+	close_fd(&w->config_fd);
+}

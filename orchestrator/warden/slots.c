@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/warden-internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+static void ask(struct warden *w, struct slot *s, uint32_t seq)
+{
+	s->seq = seq;
+	s->generation = w->service.generation;
+	s->error = 0;
+	free(s->text);
+	s->text = NULL;
+}
+
+static void answer_later(struct slot *s, const struct err *e)
+{
+	free(s->text);
+	s->error = e->code;
+	s->text = strndup(e->text, WARDEN_TEXT_MAX - 1);
+}
+
+static void answer(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+
+	if (s->seq && s->generation == w->service.generation)
+		service_reply(w, s->seq, number, s->error, s->pid, s->text);
+	free(s->text);
+	s->text = NULL;
+	s->seq = 0;
+}
+
+/* --- states ---------------------------------------------------------------------------------- */
+
+static void close_all(struct slot *s)
+{
+	close_fd(&s->pidfd);
+	close_fd(&s->status);
+	close_fd(&s->events);
+}
+
+static void set_empty(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+
+	close_all(s);
+	s->state = SLOT_EMPTY;
+	s->pid = 0;
+	w->taken--;
+}
+
+/* Nothing lives in it any more: takes the jail away and answers. */
+static void finish_release(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+	struct err e;
+
+	if (s->pidfd >= 0 || cgroup_populated(s->events) == 1)
+		return;
+	if (jail_remove(&w->jails, number, &e) < 0) {
+		/* The slot stays taken; a later release tries again. */
+		log_error("slot %u: %s", number, e.text);
+		answer_later(s, &e);
+		answer(w, number);
+		s->state = SLOT_DEAD;
+		return;
+	}
+	answer(w, number);
+	set_empty(w, number);
+}
+
+static void begin_release(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+	struct err e;
+
+	close_fd(&s->status);
+	s->state = SLOT_RELEASING;
+	if (jail_kill(&w->jails, number, &e) < 0) {
+		log_error("slot %u: %s", number, e.text);
+		answer_later(s, &e);
+		answer(w, number);
+		s->state = SLOT_RUNNING;
+		return;
+	}
+	finish_release(w, number);
+}
+
+/* --- spawn ----------------------------------------------------------------------------------- */
+
+static int watch_all(struct warden *w, uint32_t number, struct err *e)
+{
+	struct slot *s = &w->slots[number];
+
+	int r = warden_watch(w, s->pidfd, EPOLLIN, SOURCE_SLOT_PID, number, e);
+	if (r == 0)
+		r = warden_watch(w, s->events, EPOLLPRI, SOURCE_SLOT_EVENTS, number, e);
+	if (r == 0)
+		r = warden_watch(w, s->status, EPOLLIN, SOURCE_SLOT_STATUS, number, e);
+	return r;
+}
+
+void slots_spawn(struct warden *w, const struct warden_msg *m)
+{
+	struct slot *s = &w->slots[m->slot];
+	struct jailed j;
+	struct err e;
+
+	if (s->state != SLOT_EMPTY) {
+		err_say(&e, EBUSY, "slot %u is taken", m->slot);
+		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
+		return;
+	}
+	if (jail_start(&w->jails, m, &j, &e) < 0) {
+		err_context(&e, "slot %u", m->slot);
+		log_warn("%s", e.text);
+		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
+		return;
+	}
+	w->taken++;
+	s->state = SLOT_STARTING;
+	s->pid = j.pid;
+	s->pidfd = j.pidfd;
+	s->status = j.status;
+	s->events = j.events;
+	ask(w, s, m->seq);
+	if (watch_all(w, m->slot, &e) < 0) {
+		answer_later(s, &e);
+		begin_release(w, m->slot);
+	}
+}
+
+/* The child writes a struct err when it fails; the exec closes the pipe. */
+void slots_on_status(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+	struct err e = {0};
+
+	if (s->state != SLOT_STARTING)
+		return;
+	ssize_t n = read(s->status, &e, sizeof(e));
+	if (n < 0)
+		return;
+	close_fd(&s->status);
+	if (n == 0) {
+		s->state = SLOT_RUNNING;
+		answer(w, number);
+		return;
+	}
+	e.text[sizeof(e.text) - 1] = '\0';
+	if (e.code >= 0)
+		e.code = -EIO;
+	err_context(&e, "slot %u", number);
+	log_warn("%s", e.text);
+	answer_later(s, &e);
+	begin_release(w, number);
+}
+
+/* --- death ----------------------------------------------------------------------------------- */
+
+static void set_dead(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+
+	s->state = SLOT_DEAD;
+	if (WIFSIGNALED(s->exit_status))
+		log_warn("slot %u: the VM process was ended by signal %d (%s)", number,
+			 WTERMSIG(s->exit_status), strsignal(WTERMSIG(s->exit_status)));
+	service_tell_exited(w, number, s->exit_status);
+}
+
+static bool reap(struct slot *s)
+{
+	siginfo_t info = {0};
+
+	if (waitid(P_PIDFD, (id_t)s->pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+		return false;
+	s->exit_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+	close_fd(&s->pidfd);
+	return true;
+}
+
+void slots_on_pid(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+
+	if (s->pidfd < 0 || !reap(s))
+		return;
+	if (s->state == SLOT_STARTING) /* what it told comes first */
+		slots_on_status(w, number);
+	if (s->state == SLOT_RUNNING)
+		set_dead(w, number);
+	else if (s->state == SLOT_RELEASING)
+		finish_release(w, number);
+}
+
+void slots_on_events(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+
+	/* Read in every state: the event stays until it is. */
+	if (s->events < 0 || cgroup_populated(s->events) == 1)
+		return;
+	if (s->state == SLOT_RELEASING) {
+		finish_release(w, number);
+	} else if (s->state == SLOT_RUNNING && s->pidfd < 0) {
+		s->exit_status = WARDEN_STATUS_UNKNOWN;
+		set_dead(w, number);
+	}
+}
+
+/* --- release --------------------------------------------------------------------------------- */
+
+/* Whoever waits for an earlier answer gets it now, when it can be told already. False when it
+ * can't: one release is enough. */
+static bool settle(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+
+	if (!s->seq || s->generation != w->service.generation)
+		return true;
+	if (s->state == SLOT_STARTING) {
+		s->error = -ECANCELED;
+		s->text = strdup("released before it had started");
+	}
+	if (!s->error)
+		return false;
+	answer(w, number);
+	return true;
+}
+
+void slots_release(struct warden *w, const struct warden_msg *m)
+{
+	struct slot *s = &w->slots[m->slot];
+
+	if (s->state == SLOT_EMPTY) {
+		service_reply(w, m->seq, m->slot, 0, 0, NULL);
+		return;
+	}
+	if (!settle(w, m->slot)) {
+		service_reply(w, m->seq, m->slot, -EALREADY, 0, "it is being released");
+		return;
+	}
+	ask(w, s, m->seq);
+	if (s->state != SLOT_RELEASING)
+		begin_release(w, m->slot);
+}
+
+/* --- all slots ------------------------------------------------------------------------------- */
+
+static void adopt(struct warden *w, uint32_t number, int events)
+{
+	struct slot *s = &w->slots[number];
+
+	s->state = SLOT_RUNNING;
+	s->events = events;
+	w->taken++;
+	log_info("slot %u: a VM process from before this start goes on", number);
+}
+
+/* What an earlier warden left: VMs that live are kept, the rest goes. */
+static void find_one(void *arg, uint32_t number)
+{
+	struct warden *w = arg;
+	struct err e = {0};
+	char name[JAIL_NAME_MAX];
+
+	jail_name(name, number);
+	scoped_fd int events = cgroup_watch(&w->tree, name, &e);
+	if (events >= 0 && number < w->config->max_vms && cgroup_populated(events) == 1 &&
+	    warden_watch(w, events, EPOLLPRI, SOURCE_SLOT_EVENTS, number, &e) == 0) {
+		adopt(w, number, take_fd(&events));
+		return;
+	}
+	if (number >= w->config->max_vms)
+		log_warn("slot %u is over max_vms now: its VM is ended", number);
+	if (cgroup_empty(&w->tree, name, &e) < 0 || jail_remove(&w->jails, number, &e) < 0)
+		log_error("slot %u, from before this start: %s", number, e.text);
+}
+
+static bool is_taken(void *arg, uint32_t number)
+{
+	const struct warden *w = arg;
+
+	return number < w->config->max_vms && w->slots[number].state != SLOT_EMPTY;
+}
+
+int slots_init(struct warden *w, struct err *e)
+{
+	w->slots = calloc(w->config->max_vms, sizeof(*w->slots));
+	if (!w->slots)
+		return err_set(e, ENOMEM, "make %u slots", w->config->max_vms);
+	for (uint32_t i = 0; i < w->config->max_vms; i++)
+		w->slots[i].pidfd = w->slots[i].status = w->slots[i].events = -1;
+	int r = cgroup_each_vm(&w->tree, find_one, w, e);
+	return r < 0 ? r : jails_sweep(&w->jails, is_taken, w, e);
+}
+
+void slots_fini(struct warden *w)
+{
+	for (uint32_t i = 0; w->slots && i < w->config->max_vms; i++) {
+		close_all(&w->slots[i]);
+		free(w->slots[i].text);
+	}
+	free(w->slots);
+	w->slots = NULL;
+}
+
+void slots_tell_dead(struct warden *w)
+{
+	for (uint32_t i = 0; i < w->config->max_vms; i++)
+		if (w->slots[i].state == SLOT_DEAD)
+			service_tell_exited(w, i, w->slots[i].exit_status);
+}
+
+void slots_kill_all(struct warden *w)
+{
+	for (uint32_t i = 0; i < w->config->max_vms; i++)
+		if (w->slots[i].state != SLOT_EMPTY && w->slots[i].state != SLOT_RELEASING)
+			begin_release(w, i);
+}

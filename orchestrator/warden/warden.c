@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/warden-internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/warden/directory.h"
+
+#define EVENTS_MAX 64
+/* Beyond stop_timeout_s: the service ends its VMs, and the kernel takes the killed ones apart. */
+#define STOP_GRACE_MS  5000
+#define CLEAN_LIMIT_MS 30000
+
+/* --- the loop's tools ------------------------------------------------------------------------ */
+
+int warden_watch(struct warden *w, int fd, uint32_t events, enum source source, uint32_t slot,
+		 struct err *e)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = (uint64_t)source << 32 | slot};
+
+	if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
+		return err_set(e, errno, "watch a descriptor");
+	return 0;
+}
+
+void warden_timer(struct warden *w, uint64_t after_ms)
+{
+	struct itimerspec at = {.it_value = {.tv_sec = (time_t)(after_ms / 1000),
+					     .tv_nsec = (long)(after_ms % 1000) * 1000000}};
+
+	timerfd_settime(w->timer, 0, &at, NULL);
+}
+
+uint64_t warden_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* --- stopping -------------------------------------------------------------------------------- */
+
+/* Goes on with a stop that is under way, as far as it can now. */
+static void step(struct warden *w)
+{
+	if (w->phase == PHASE_STOPPING && w->service.state == SERVICE_ENDED) {
+		w->phase = PHASE_CLEANING;
+		warden_timer(w, CLEAN_LIMIT_MS);
+		slots_kill_all(w);
+	}
+	if (w->phase == PHASE_CLEANING && w->taken == 0)
+		w->phase = PHASE_OVER;
+}
+
+static void stop(struct warden *w)
+{
+	if (w->phase != PHASE_SERVING) {
+		log_warn("told to stop again: the service is killed");
+		service_signal(w, SIGKILL);
+		return;
+	}
+	log_info("stopping");
+	w->phase = PHASE_STOPPING;
+	if (w->service.state != SERVICE_RUNNING) {
+		w->service.state = SERVICE_ENDED;
+		return;
+	}
+	service_signal(w, SIGTERM);
+	warden_timer(w, w->config->stop_timeout_s * 1000ull + STOP_GRACE_MS);
+}
+
+static void on_signals(struct warden *w)
+{
+	struct signalfd_siginfo info;
+
+	while (read(w->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGHUP)
+			log_info("SIGHUP means nothing yet: settings are read at the start");
+		else
+			stop(w);
+	}
+}
+
+static void restart_service(struct warden *w)
+{
+	struct err e;
+
+	if (service_start(w, &e) == 0)
+		return;
+	log_error("restart the service: %s", e.text);
+	warden_timer(w, 1000);
+}
+
+static void on_timer(struct warden *w)
+{
+	uint64_t times;
+
+	if (read(w->timer, &times, sizeof(times)) < 0)
+		return;
+	if (w->phase == PHASE_SERVING && w->service.state == SERVICE_WAITING) {
+		restart_service(w);
+	} else if (w->phase == PHASE_STOPPING) {
+		log_warn("the service did not end in time: it is killed");
+		service_signal(w, SIGKILL);
+	} else if (w->phase == PHASE_CLEANING) {
+		log_error("%u VM processes did not die; they are left", w->taken);
+		w->result = -ETIMEDOUT;
+		w->phase = PHASE_OVER;
+	}
+}
+
+/* --- the loop -------------------------------------------------------------------------------- */
+
+static void dispatch(struct warden *w, const struct epoll_event *ev)
+{
+	uint32_t slot = (uint32_t)ev->data.u64;
+
+	switch ((enum source)(ev->data.u64 >> 32)) {
+	case SOURCE_SIGNALS:
+		on_signals(w);
+		break;
+	case SOURCE_TIMER:
+		on_timer(w);
+		break;
+	case SOURCE_SERVICE_SOCKET:
+		service_on_socket(w, ev->events);
+		break;
+	case SOURCE_SERVICE_PID:
+		service_on_pid(w);
+		break;
+	case SOURCE_SLOT_STATUS:
+		slots_on_status(w, slot);
+		break;
+	case SOURCE_SLOT_PID:
+		slots_on_pid(w, slot);
+		break;
+	case SOURCE_SLOT_EVENTS:
+		slots_on_events(w, slot);
+		break;
+	}
+}
+
+static int loop(struct warden *w, struct err *e)
+{
+	struct epoll_event events[EVENTS_MAX];
+
+	while (w->phase != PHASE_OVER) {
+		int n = epoll_wait(w->epoll, events, EVENTS_MAX, -1);
+
+		if (n < 0 && errno != EINTR)
+			return err_set(e, errno, "wait for events");
+		for (int i = 0; i < n; i++)
+			dispatch(w, &events[i]);
+		step(w);
+	}
+	return 0;
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+/* Two wardens would take each other's slots apart. */
+static int lock_run_dir(struct warden *w, struct err *e)
+{
+	char path[CONFIG_PATH_MAX + 8];
+	int dir = directory_for_root(w->config->run_dir, w->account.gid, e);
+
+	if (dir < 0)
+		return err_context(e, "run_dir");
+	close_fd(&dir);
+	snprintf(path, sizeof(path), "%s/lock", w->config->run_dir);
+	w->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (w->lock < 0)
+		return err_set(e, errno, "open %s", path);
+	if (flock(w->lock, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? err_say(e, EEXIST, "another rametd works in %s",
+						      w->config->run_dir)
+					    : err_set(e, errno, "lock %s", path);
+	return 0;
+}
+
+static int open_loop(struct warden *w, struct err *e)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+		return err_set(e, errno, "block signals");
+	w->epoll = epoll_create1(EPOLL_CLOEXEC);
+	w->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (w->epoll < 0 || w->signals < 0 || w->timer < 0)
+		return err_set(e, errno, "make the event loop");
+	int r = warden_watch(w, w->signals, EPOLLIN, SOURCE_SIGNALS, 0, e);
+	return r < 0 ? r : warden_watch(w, w->timer, EPOLLIN, SOURCE_TIMER, 0, e);
+}
+
+static int check_account(struct warden *w, struct err *e)
+{
+	const struct config *c = w->config;
+
+	int r = account_find(&w->account, c->user, e);
+	if (r < 0)
+		return r;
+	if (w->account.uid >= c->vm_uid_base && w->account.uid - c->vm_uid_base < WARDEN_SLOTS_MAX)
+		return err_say(e, EINVAL,
+			       "user %s has uid %u, which VM processes use (vm_uid_base)", c->user,
+			       w->account.uid);
+	return 0;
+}
+
+static int prepare_state(struct warden *w, struct err *e)
+{
+	int fd = directory_for_account(w->config->state_dir, w->account, e);
+
+	if (fd < 0)
+		return err_context(e, "state_dir");
+	close_fd(&fd);
+	return 0;
+}
+
+/* Two descriptors for each VM and some. */
+static void raise_files(const struct config *c)
+{
+	rlim_t wanted = 256 + 3ull * c->max_vms;
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_cur >= wanted)
+		return;
+	now.rlim_cur = wanted;
+	if (now.rlim_max < wanted)
+		now.rlim_max = wanted;
+	setrlimit(RLIMIT_NOFILE, &now);
+}
+
+static int start(struct warden *w, struct err *e)
+{
+	const char *const *controllers = w->options->controllers;
+
+	umask(077);
+	raise_files(w->config);
+	int r = check_account(w, e);
+	if (r == 0)
+		r = lock_run_dir(w, e);
+	if (r == 0)
+		r = open_loop(w, e);
+	if (r == 0)
+		r = cgroup_tree_open(&w->tree, w->config->cgroup,
+				     controllers ? controllers : cgroup_controllers, e);
+	if (r == 0)
+		r = jails_open(&w->jails, w->config, &w->tree, w->account, e);
+	if (r == 0)
+		r = jails_check(&w->jails, e);
+	if (r == 0)
+		r = prepare_state(w, e);
+	if (r == 0)
+		r = service_init(w, e);
+	if (r == 0)
+		r = slots_init(w, e);
+	return r < 0 ? r : service_start(w, e);
+}
+
+static void remove_run_dir(const struct config *c)
+{
+	char path[CONFIG_PATH_MAX + 8];
+
+	snprintf(path, sizeof(path), "%s/lock", c->run_dir);
+	unlink(path);
+	rmdir(c->run_dir);
+}
+
+/* Takes away what is empty: VMs that live, from an earlier warden or because they did not die, are
+ * left as they are. `over`: the lock was ours. */
+static void finish(struct warden *w, bool over)
+{
+	service_fini(w);
+	slots_fini(w);
+	jails_close(&w->jails, true);
+	cgroup_tree_close(&w->tree, true);
+	if (over)
+		remove_run_dir(w->config);
+	close_fd(&w->timer);
+	close_fd(&w->signals);
+	close_fd(&w->epoll);
+	close_fd(&w->lock);
+}
+
+int warden_run(const struct warden_options *options, struct err *e)
+{
+	struct warden w = {
+		.options = options,
+		.config = options->config,
+		.tree = {.base = -1, .top = -1},
+		.jails = {.vm_dir = -1},
+		.lock = -1,
+		.epoll = -1,
+		.signals = -1,
+		.timer = -1,
+		.config_fd = -1,
+		.service = {.pidfd = -1, .socket = -1},
+	};
+
+	int r = start(&w, e);
+	if (r == 0)
+		r = loop(&w, e);
+	bool over = r == 0;
+	if (over && w.result < 0)
+		r = err_say(e, -w.result, "%s",
+			    w.result == -ESRCH ? "the service could not start"
+					       : "stopped with VMs left");
+	finish(&w, over);
+	return r;
+}
