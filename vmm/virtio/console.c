@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Console device (virtio v1.2, 5.3) that only talks: what the guest writes goes to a log, line by
+ * line, escaped and rate-limited. Nothing is ever put in its receive queue.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "vmm/virtio/device.h"
+
+enum { QUEUE_RX, QUEUE_TX, QUEUES };
+
+#define QUEUE_SIZE  64
+#define LINE_BYTES  1000   /* an escaped line, below PIPE_BUF: one write never blocks half-way */
+#define CHAIN_BYTES 65536u /* looked at in one buffer chain; the rest counts as dropped */
+#define TURN_BYTES  (4 * CHAIN_BYTES)
+#define BURST_S	    4 /* seconds of output that may come at once */
+
+struct console {
+	struct vio_dev dev;
+	int log_fd;
+	uint64_t bytes_per_s;
+	uint64_t tokens; /* bytes that may be written now */
+	uint64_t filled_ns;
+	uint64_t dropped; /* bytes of the guest's since the last report */
+	size_t len;
+	char line[LINE_BYTES + 1]; /* room for the newline */
+};
+
+static struct console *self(struct vio_dev *d)
+{
+	return (struct console *)d;
+}
+
+static uint64_t console_features(const struct vio_dev *d)
+{
+	return 0;
+}
+
+static void refill(struct console *c)
+{
+	uint64_t most = c->bytes_per_s * BURST_S, elapsed, add;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	elapsed = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - c->filled_ns;
+	if (elapsed > BURST_S * 1000000000ull)
+		elapsed = BURST_S * 1000000000ull;
+	add = elapsed / 1000 * c->bytes_per_s / 1000000;
+	if (!add)
+		return; /* too short to be worth a byte: let it add up */
+	c->filled_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	c->tokens = c->tokens + add < most ? c->tokens + add : most;
+}
+
+/* True when the log takes a line without making us wait. */
+static bool log_is_ready(const struct console *c)
+{
+	struct pollfd p = {.fd = c->log_fd, .events = POLLOUT};
+
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
+}
+
+static bool emit(struct console *c, const char *text, size_t len)
+{
+	if (c->tokens < len || !log_is_ready(c))
+		return false;
+	c->tokens -= len;
+	return write(c->log_fd, text, len) == (ssize_t)len;
+}
+
+static bool report_dropped(struct console *c)
+{
+	char text[64];
+	int len;
+
+	if (!c->dropped)
+		return true;
+	len = snprintf(text, sizeof(text), "[%llu bytes dropped]\n",
+		       (unsigned long long)c->dropped);
+	if (!emit(c, text, (size_t)len))
+		return false;
+	c->dropped = 0;
+	return true;
+}
+
+static void end_line(struct console *c)
+{
+	refill(c);
+	c->line[c->len] = '\n';
+	if (!report_dropped(c) || !emit(c, c->line, c->len + 1))
+		c->dropped += c->len + 1;
+	c->len = 0;
+}
+
+/* Control bytes must not drive the terminal of whoever reads the log. */
+static void put(struct console *c, uint8_t byte)
+{
+	static const char hex[] = "0123456789abcdef";
+	bool plain = (byte >= 0x20 && byte != 0x7f) || byte == '\t';
+
+	if (byte == '\r')
+		return;
+	if (byte == '\n') {
+		end_line(c);
+		return;
+	}
+	if (c->len + 4 > LINE_BYTES)
+		end_line(c);
+	if (plain) {
+		c->line[c->len++] = (char)byte;
+		return;
+	}
+	memcpy(c->line + c->len, (char[]){'\\', 'x', hex[byte >> 4], hex[byte & 15]}, 4);
+	c->len += 4;
+}
+
+static size_t take_chain(struct console *c, const struct vq_chain *chain)
+{
+	size_t most = chain->out_bytes < CHAIN_BYTES ? chain->out_bytes : CHAIN_BYTES;
+	uint8_t piece[512];
+
+	for (size_t at = 0; at < most;) {
+		size_t want = most - at < sizeof(piece) ? most - at : sizeof(piece);
+		size_t got = iov_read(vq_out(chain), chain->nout, at, piece, want);
+
+		for (size_t i = 0; i < got; i++)
+			put(c, piece[i]);
+		at += got;
+	}
+	c->dropped += chain->out_bytes - most;
+	return most;
+}
+
+static void console_on_kick(struct vio_dev *d, unsigned queue)
+{
+	struct console *c = self(d);
+	struct vq_chain chain;
+	size_t taken = 0;
+	unsigned left = QUEUE_SIZE;
+
+	if (queue != QUEUE_TX)
+		return;
+	do {
+		for (; left && taken < TURN_BYTES && vio_pop(d, queue, &chain); left--) {
+			taken += take_chain(c, &chain);
+			vq_push(&d->vq[queue], chain.head, 0);
+		}
+	} while (left && taken < TURN_BYTES && d->active && vq_rearm(&d->vq[queue]));
+	vio_notify(d, queue);
+	if (!left || taken >= TURN_BYTES)
+		vio_rekick(d, queue);
+}
+
+static void console_reset(struct vio_dev *d)
+{
+	if (self(d)->len)
+		end_line(self(d));
+}
+
+static void console_free(struct vio_dev *d)
+{
+	struct console *c = self(d);
+
+	if (c->len)
+		end_line(c);
+	close_fd(&c->log_fd);
+	free(c);
+}
+
+static const struct vio_ops console_ops = {
+	.id = 3,
+	.queues = QUEUES,
+	.queue_size = QUEUE_SIZE,
+	.features = console_features,
+	.reset = console_reset,
+	.on_kick = console_on_kick,
+	.free = console_free,
+};
+
+int vio_console_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int log_fd,
+		    uint64_t bytes_per_s, struct err *e)
+{
+	struct console *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return err_set(e, ENOMEM, "make the console device");
+	c->dev = (struct vio_dev){.ops = &console_ops, .mem = mem, .loop = loop};
+	c->log_fd = log_fd;
+	c->bytes_per_s = bytes_per_s;
+	c->tokens = bytes_per_s * BURST_S;
+	*out = &c->dev;
+	return 0;
+}

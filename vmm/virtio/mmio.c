@@ -1,0 +1,698 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The transport of virtio v1.2, 4.2 (version 2 of the MMIO layout, no legacy interface). */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "vmm/virtio/device.h"
+
+enum reg {
+	REG_MAGIC = 0x000,
+	REG_VERSION = 0x004,
+	REG_DEVICE_ID = 0x008,
+	REG_VENDOR_ID = 0x00c,
+	REG_DEVICE_FEATURES = 0x010,
+	REG_DEVICE_FEATURES_SEL = 0x014,
+	REG_DRIVER_FEATURES = 0x020,
+	REG_DRIVER_FEATURES_SEL = 0x024,
+	REG_QUEUE_SEL = 0x030,
+	REG_QUEUE_NUM_MAX = 0x034,
+	REG_QUEUE_NUM = 0x038,
+	REG_QUEUE_READY = 0x044,
+	REG_QUEUE_NOTIFY = 0x050,
+	REG_INTERRUPT_STATUS = 0x060,
+	REG_INTERRUPT_ACK = 0x064,
+	REG_STATUS = 0x070,
+	REG_QUEUE_DESC_LOW = 0x080,
+	REG_QUEUE_DESC_HIGH = 0x084,
+	REG_QUEUE_DRIVER_LOW = 0x090,
+	REG_QUEUE_DRIVER_HIGH = 0x094,
+	REG_QUEUE_DEVICE_LOW = 0x0a0,
+	REG_QUEUE_DEVICE_HIGH = 0x0a4,
+	REG_SHM_LEN_LOW = 0x0b0,
+	REG_SHM_BASE_HIGH = 0x0bc,
+	REG_CONFIG_GENERATION = 0x0fc,
+	REG_CONFIG = 0x100,
+};
+
+#define MAGIC	  0x74726976u /* "virt" */
+#define VENDOR_ID 0x544d4152u /* "RAMT" */
+
+enum status {
+	S_ACKNOWLEDGE = 1,
+	S_DRIVER = 2,
+	S_DRIVER_OK = 4,
+	S_FEATURES_OK = 8,
+	S_NEEDS_RESET = 64,
+	S_FAILED = 128,
+};
+
+#define S_FOUND	     (S_ACKNOWLEDGE | S_DRIVER)
+#define S_NEGOTIATED (S_FOUND | S_FEATURES_OK)
+#define S_RUNNING    (S_NEGOTIATED | S_DRIVER_OK)
+
+#define INT_USED_BUFFER	  1u
+#define INT_CONFIG_CHANGE 2u
+
+#define F_INDIRECT_DESC (1ull << 28)
+#define F_EVENT_IDX	(1ull << 29)
+#define F_VERSION_1	(1ull << 32)
+
+#define SAVE_VERSION	 1
+#define DEVICE_STATE_MAX 4096 /* bytes of one device's own fields */
+
+struct doorbell {
+	struct vio_mmio *mmio;
+	unsigned queue;
+	int fd; /* eventfd */
+	struct loop_watch *watch;
+};
+
+struct vio_mmio {
+	pthread_mutex_t lock;
+	struct vio_dev *dev;
+	const struct irq_line *line;
+	uint32_t interrupt_status; /* atomic: served without the lock */
+	uint32_t status;
+	uint32_t device_features_sel, driver_features_sel;
+	uint32_t queue_sel;
+	uint32_t config_generation;
+	bool reset_due, activate_due; /* noted on a vCPU thread, done on the loop's */
+	bool fault_logged;
+	struct vq vq[VIO_QUEUES_MAX];
+	struct doorbell bell[VIO_QUEUES_MAX];
+};
+
+static void ring(const struct doorbell *b)
+{
+	uint64_t one = 1;
+
+	if (write(b->fd, &one, sizeof(one)) < 0)
+		return; /* the counter is full: it rings already */
+}
+
+static uint64_t offered_features(const struct vio_mmio *m)
+{
+	return m->dev->ops->features(m->dev) | F_INDIRECT_DESC | F_EVENT_IDX | F_VERSION_1;
+}
+
+/* --- towards the driver --- */
+
+static void interrupt(struct vio_mmio *m, uint32_t why)
+{
+	__atomic_fetch_or(&m->interrupt_status, why, __ATOMIC_SEQ_CST);
+	irq_line_raise(m->line);
+}
+
+void vio_notify(struct vio_dev *d, unsigned queue)
+{
+	if (vq_should_notify(&d->vq[queue]))
+		interrupt(d->mmio, INT_USED_BUFFER);
+}
+
+void vio_config_changed(struct vio_dev *d)
+{
+	d->mmio->config_generation++;
+	if (d->mmio->status & S_DRIVER_OK)
+		interrupt(d->mmio, INT_CONFIG_CHANGE);
+}
+
+int vio_guest_fault(struct vio_dev *d, const char *what)
+{
+	struct vio_mmio *m = d->mmio;
+
+	if (!m->fault_logged)
+		log_warn("virtio device %u: the driver broke the protocol: %s", d->ops->id, what);
+	m->fault_logged = true;
+	d->active = false;
+	if (!(m->status & S_NEEDS_RESET)) {
+		m->status |= S_NEEDS_RESET;
+		if (m->status & S_DRIVER_OK)
+			interrupt(m, INT_CONFIG_CHANGE);
+	}
+	return -EPROTO;
+}
+
+/* --- the loop's side --- */
+
+static void activate(struct vio_dev *d)
+{
+	struct err e = {0};
+
+	if (d->ops->activate && d->ops->activate(d, &e) < 0) {
+		vio_guest_fault(d, e.text);
+		return;
+	}
+	d->active = true;
+	/* What the driver offered before DRIVER_OK was kicked in vain. */
+	for (unsigned q = 0; q < d->ops->queues; q++)
+		ring(&d->mmio->bell[q]);
+}
+
+void vio_enter(struct vio_dev *d)
+{
+	struct vio_mmio *m = d->mmio;
+
+	pthread_mutex_lock(&m->lock);
+	if (m->reset_due) {
+		m->reset_due = false;
+		d->ops->reset(d);
+	}
+	if (m->activate_due) {
+		m->activate_due = false;
+		activate(d);
+	}
+}
+
+void vio_leave(struct vio_dev *d)
+{
+	bool drained = d->drained;
+
+	d->drained = false;
+	pthread_mutex_unlock(&d->mmio->lock);
+	if (drained && d->on_drained)
+		d->on_drained(d->on_drained_arg);
+	if (d->ops->settled)
+		d->ops->settled(d);
+}
+
+bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c)
+{
+	int rc;
+
+	if (!d->active || d->still)
+		return false;
+	rc = vq_pop(&d->vq[queue], c);
+	if (rc < 0)
+		vio_guest_fault(d, d->vq[queue].fault);
+	return rc > 0;
+}
+
+void vio_rekick(struct vio_dev *d, unsigned queue)
+{
+	ring(&d->mmio->bell[queue]);
+}
+
+void vio_drained(struct vio_dev *d)
+{
+	d->drained = true;
+}
+
+static void kick(struct vio_dev *d, unsigned queue)
+{
+	if (d->active && !d->still && d->vq[queue].ready)
+		d->ops->on_kick(d, queue);
+}
+
+static void on_doorbell(void *arg, uint32_t events)
+{
+	struct doorbell *b = arg;
+	struct vio_dev *d = b->mmio->dev;
+	uint64_t count;
+
+	if (read(b->fd, &count, sizeof(count)) < 0)
+		return;
+	vio_enter(d);
+	kick(d, b->queue);
+	vio_leave(d);
+}
+
+/* --- registers, on vCPU threads --- */
+
+static struct vq *selected(struct vio_mmio *m)
+{
+	return m->queue_sel < m->dev->ops->queues ? &m->vq[m->queue_sel] : NULL;
+}
+
+static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
+{
+	const struct vq *q = selected(m);
+
+	switch (reg) {
+	case REG_MAGIC:
+		return MAGIC;
+	case REG_VERSION:
+		return 2;
+	case REG_DEVICE_ID:
+		return m->dev->ops->id;
+	case REG_VENDOR_ID:
+		return VENDOR_ID;
+	case REG_DEVICE_FEATURES:
+		return m->device_features_sel > 1
+			       ? 0
+			       : (uint32_t)(offered_features(m) >> (32 * m->device_features_sel));
+	case REG_QUEUE_NUM_MAX:
+		return q ? q->size_max : 0;
+	case REG_QUEUE_READY:
+		return q ? q->ready : 0;
+	case REG_STATUS:
+		return m->status;
+	case REG_CONFIG_GENERATION:
+		return m->config_generation;
+	default:
+		/* No shared memory regions: their length and base read as all ones (4.2.2). */
+		return reg >= REG_SHM_LEN_LOW && reg <= REG_SHM_BASE_HIGH ? UINT32_MAX : 0;
+	}
+}
+
+static void reset(struct vio_mmio *m)
+{
+	struct vio_dev *d = m->dev;
+
+	for (unsigned q = 0; q < d->ops->queues; q++)
+		vq_reset(&m->vq[q]);
+	__atomic_store_n(&m->interrupt_status, 0, __ATOMIC_SEQ_CST);
+	m->status = 0;
+	m->device_features_sel = m->driver_features_sel = m->queue_sel = 0;
+	d->driver_features = 0;
+	d->active = false;
+	m->activate_due = false;
+	m->reset_due = true;
+	ring(&m->bell[0]);
+}
+
+/* The ways on from each status (3.1.1); others are not taken. */
+static const struct {
+	uint8_t from, to;
+} status_steps[] = {
+	{0, S_ACKNOWLEDGE},	   {0, S_FOUND}, {S_ACKNOWLEDGE, S_FOUND}, {S_FOUND, S_NEGOTIATED},
+	{S_NEGOTIATED, S_RUNNING},
+};
+
+static bool step_allowed(uint32_t from, uint32_t to)
+{
+	for (size_t i = 0; i < ARRAY_LEN(status_steps); i++)
+		if (status_steps[i].from == from && status_steps[i].to == to)
+			return true;
+	return false;
+}
+
+static bool features_acceptable(const struct vio_mmio *m, uint64_t features)
+{
+	return (features & F_VERSION_1) && !(features & ~offered_features(m));
+}
+
+static void write_status(struct vio_mmio *m, uint32_t value)
+{
+	uint32_t now = m->status & ~S_NEEDS_RESET, keep = m->status & S_NEEDS_RESET;
+	uint32_t to = value & ~S_NEEDS_RESET;
+
+	if (!value) {
+		reset(m);
+		return;
+	}
+	if (to & S_FAILED) {
+		m->status |= S_FAILED;
+		m->dev->active = false;
+		return;
+	}
+	if (!step_allowed(now, to))
+		return;
+	if (to == S_NEGOTIATED && !features_acceptable(m, m->dev->driver_features))
+		return; /* the driver reads back that FEATURES_OK is not set (3.1.1, 6.) */
+	m->status = to | keep;
+	if (to == S_RUNNING && !keep) {
+		m->activate_due = true;
+		ring(&m->bell[0]);
+	}
+}
+
+static void write_driver_features(struct vio_mmio *m, uint32_t value)
+{
+	unsigned shift = 32 * m->driver_features_sel;
+
+	if ((m->status & ~S_NEEDS_RESET) != S_FOUND || m->driver_features_sel > 1)
+		return;
+	m->dev->driver_features &= ~((uint64_t)UINT32_MAX << shift);
+	m->dev->driver_features |= (uint64_t)value << shift;
+}
+
+static void set_low(uint64_t *addr, uint32_t value)
+{
+	*addr = (*addr & ~(uint64_t)UINT32_MAX) | value;
+}
+
+static void set_high(uint64_t *addr, uint32_t value)
+{
+	*addr = (*addr & UINT32_MAX) | (uint64_t)value << 32;
+}
+
+static void negotiated(struct vio_mmio *m, struct vq *q)
+{
+	q->indirect = m->dev->driver_features & F_INDIRECT_DESC;
+	q->event_idx = m->dev->driver_features & F_EVENT_IDX;
+}
+
+static void write_queue_ready(struct vio_mmio *m, struct vq *q, uint32_t value)
+{
+	if (value != 1 || q->ready)
+		return;
+	negotiated(m, q);
+	if (vq_enable(q) < 0)
+		vio_guest_fault(m->dev, q->fault);
+}
+
+/* A queue is set up between FEATURES_OK and DRIVER_OK, and not while it is ready (3.1.1, 4.2.2). */
+static void write_queue_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
+{
+	struct vq *q = selected(m);
+
+	if (!q || q->ready || (m->status & ~S_NEEDS_RESET) != S_NEGOTIATED)
+		return;
+	switch (reg) {
+	case REG_QUEUE_NUM:
+		q->size = value <= q->size_max ? (uint16_t)value : 0;
+		break;
+	case REG_QUEUE_READY:
+		write_queue_ready(m, q, value);
+		break;
+	case REG_QUEUE_DESC_LOW:
+		set_low(&q->desc_addr, value);
+		break;
+	case REG_QUEUE_DESC_HIGH:
+		set_high(&q->desc_addr, value);
+		break;
+	case REG_QUEUE_DRIVER_LOW:
+		set_low(&q->avail_addr, value);
+		break;
+	case REG_QUEUE_DRIVER_HIGH:
+		set_high(&q->avail_addr, value);
+		break;
+	case REG_QUEUE_DEVICE_LOW:
+		set_low(&q->used_addr, value);
+		break;
+	case REG_QUEUE_DEVICE_HIGH:
+		set_high(&q->used_addr, value);
+		break;
+	}
+}
+
+static void write_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
+{
+	switch (reg) {
+	case REG_DEVICE_FEATURES_SEL:
+		m->device_features_sel = value;
+		break;
+	case REG_DRIVER_FEATURES:
+		write_driver_features(m, value);
+		break;
+	case REG_DRIVER_FEATURES_SEL:
+		m->driver_features_sel = value;
+		break;
+	case REG_QUEUE_SEL:
+		m->queue_sel = value;
+		break;
+	case REG_STATUS:
+		write_status(m, value);
+		break;
+	default:
+		write_queue_reg(m, reg, value);
+	}
+}
+
+static void mmio_read(void *arg, uint64_t offset, uint8_t *data, uint32_t len)
+{
+	struct vio_mmio *m = arg;
+	uint32_t value;
+
+	if (offset >= REG_CONFIG) {
+		memset(data, 0, len);
+		pthread_mutex_lock(&m->lock);
+		if (m->dev->ops->config_read)
+			m->dev->ops->config_read(m->dev, (uint32_t)offset - REG_CONFIG, data, len);
+		pthread_mutex_unlock(&m->lock);
+		return;
+	}
+	if (len != 4 || offset % 4)
+		return; /* 4.2.2.2: registers are read whole */
+	if (offset == REG_INTERRUPT_STATUS) {
+		value = __atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST);
+	} else {
+		pthread_mutex_lock(&m->lock);
+		value = read_reg(m, (uint32_t)offset);
+		pthread_mutex_unlock(&m->lock);
+	}
+	memcpy(data, &value, sizeof(value));
+}
+
+static void mmio_write(void *arg, uint64_t offset, const uint8_t *data, uint32_t len)
+{
+	struct vio_mmio *m = arg;
+	uint32_t value;
+
+	if (len != 4 || offset % 4)
+		return;
+	memcpy(&value, data, sizeof(value));
+	if (offset == REG_INTERRUPT_ACK) {
+		__atomic_fetch_and(&m->interrupt_status, ~value, __ATOMIC_SEQ_CST);
+	} else if (offset == REG_QUEUE_NOTIFY) {
+		if (value < m->dev->ops->queues)
+			ring(&m->bell[value]);
+	} else {
+		pthread_mutex_lock(&m->lock);
+		write_reg(m, (uint32_t)offset, value);
+		pthread_mutex_unlock(&m->lock);
+	}
+}
+
+static const struct bus_ops mmio_bus_ops = {mmio_read, mmio_write};
+
+/* --- life --- */
+
+static int add_doorbell(struct vio_mmio *m, unsigned queue, struct loop *loop, struct err *e)
+{
+	struct doorbell *b = &m->bell[queue];
+
+	b->mmio = m;
+	b->queue = queue;
+	b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (b->fd < 0)
+		return err_set(e, errno, "make the eventfd of a queue");
+	return loop_watch_add(loop, b->fd, EPOLLIN, on_doorbell, b, &b->watch, e);
+}
+
+static void free_transport(struct vio_mmio *m)
+{
+	for (unsigned q = 0; q < VIO_QUEUES_MAX; q++) {
+		loop_watch_del(m->bell[q].watch);
+		close_fd(&m->bell[q].fd);
+	}
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, struct irq_line *line,
+		 struct bus *bus, struct loop *loop, struct err *e)
+{
+	struct vio_mmio *m = calloc(1, sizeof(*m));
+	int rc = 0;
+
+	if (!m)
+		return err_set(e, ENOMEM, "make a virtio device");
+	pthread_mutex_init(&m->lock, NULL);
+	m->dev = dev;
+	m->line = line;
+	for (unsigned q = 0; q < VIO_QUEUES_MAX; q++) {
+		m->bell[q].fd = -1;
+		m->vq[q] = (struct vq){.mem = dev->mem, .size_max = dev->ops->queue_size};
+		vq_reset(&m->vq[q]);
+	}
+	for (unsigned q = 0; q < dev->ops->queues && rc == 0; q++)
+		rc = add_doorbell(m, q, loop, e);
+	if (rc == 0)
+		rc = bus_add(bus, BUS_MMIO, addr, VIO_MMIO_SIZE, &mmio_bus_ops, m, e);
+	if (rc < 0) {
+		free_transport(m);
+		return err_context(e, "virtio device %u", dev->ops->id);
+	}
+	dev->mmio = m;
+	dev->vq = m->vq;
+	*out = m;
+	return 0;
+}
+
+void vio_mmio_free(struct vio_mmio *m)
+{
+	if (!m)
+		return;
+	m->dev->ops->free(m->dev);
+	free_transport(m);
+}
+
+struct vio_dev *vio_mmio_device(struct vio_mmio *m)
+{
+	return m->dev;
+}
+
+int vio_mmio_doorbell(struct vio_mmio *m, unsigned q)
+{
+	return q < m->dev->ops->queues ? m->bell[q].fd : -1;
+}
+
+bool vio_mmio_drain(struct vio_mmio *m)
+{
+	struct vio_dev *d = m->dev;
+	bool drained;
+
+	vio_enter(d);
+	d->still = true;
+	drained = !d->ops->drain || d->ops->drain(d);
+	vio_leave(d);
+	return drained;
+}
+
+/* Kicks that came while the device was still are taken up. */
+static void go_on(struct vio_mmio *m)
+{
+	m->dev->still = false;
+	for (unsigned q = 0; q < m->dev->ops->queues; q++)
+		kick(m->dev, q);
+}
+
+void vio_mmio_continue(struct vio_mmio *m)
+{
+	vio_enter(m->dev);
+	go_on(m);
+	vio_leave(m->dev);
+}
+
+void vio_mmio_resumed(struct vio_mmio *m)
+{
+	vio_enter(m->dev);
+	if (m->dev->active && m->dev->ops->resumed)
+		m->dev->ops->resumed(m->dev);
+	go_on(m);
+	/* An interrupt that was on its way when the VM was saved must not be lost. */
+	if (__atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST))
+		irq_line_raise(m->line);
+	vio_leave(m->dev);
+}
+
+/* --- save and restore --- */
+
+void vio_mmio_save(struct vio_mmio *m, struct wire *w)
+{
+	struct vio_dev *d = m->dev;
+	uint8_t own[DEVICE_STATE_MAX];
+	struct wire device = wire_on(own, sizeof(own));
+
+	vio_enter(d);
+	wire_put_u32(w, SAVE_VERSION);
+	wire_put_u32(w, d->ops->id);
+	wire_put_u32(w, m->status);
+	wire_put_u32(w, __atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST));
+	wire_put_u64(w, d->driver_features);
+	wire_put_u32(w, m->device_features_sel);
+	wire_put_u32(w, m->driver_features_sel);
+	wire_put_u32(w, m->queue_sel);
+	wire_put_u32(w, m->config_generation);
+	wire_put_u32(w, d->ops->queues);
+	for (unsigned q = 0; q < d->ops->queues; q++)
+		vq_save(&m->vq[q], w);
+	if (d->ops->save)
+		d->ops->save(d, &device);
+	w->bad |= device.bad;
+	wire_put_str(w, own, device.pos);
+	vio_leave(d);
+}
+
+static bool status_exists(uint32_t status)
+{
+	status &= ~(uint32_t)(S_NEEDS_RESET | S_FAILED);
+	return status == 0 || status == S_ACKNOWLEDGE || status == S_FOUND ||
+	       status == S_NEGOTIATED || status == S_RUNNING;
+}
+
+static int restore_registers(struct vio_mmio *m, struct wire *r, struct err *e)
+{
+	struct vio_dev *d = m->dev;
+	uint32_t version = wire_get_u32(r), id = wire_get_u32(r);
+
+	if (version != SAVE_VERSION || id != d->ops->id)
+		return err_say(e, EINVAL,
+			       "device %u in version %u of the fields, expected %u in %u", id,
+			       version, d->ops->id, SAVE_VERSION);
+	m->status = wire_get_u32(r);
+	m->interrupt_status = wire_get_u32(r);
+	d->driver_features = wire_get_u64(r);
+	m->device_features_sel = wire_get_u32(r);
+	m->driver_features_sel = wire_get_u32(r);
+	m->queue_sel = wire_get_u32(r);
+	m->config_generation = wire_get_u32(r);
+	if (r->bad || !status_exists(m->status))
+		return err_say(e, EINVAL, "device status %#x does not exist", m->status);
+	if (m->interrupt_status & ~(INT_USED_BUFFER | INT_CONFIG_CHANGE))
+		return err_say(e, EINVAL, "interrupt status %#x does not exist",
+			       m->interrupt_status);
+	if ((m->status & S_FEATURES_OK) && !features_acceptable(m, d->driver_features))
+		return err_say(e, EINVAL, "driver features %#llx were never offered",
+			       (unsigned long long)d->driver_features);
+	return 0;
+}
+
+static int restore_queues(struct vio_mmio *m, struct wire *r, struct err *e)
+{
+	uint32_t n = wire_get_u32(r);
+
+	if (n != m->dev->ops->queues)
+		return err_say(e, EINVAL, "%u queues, expected %u", n, m->dev->ops->queues);
+	for (unsigned q = 0; q < n; q++) {
+		if (vq_restore(&m->vq[q], r, e) < 0)
+			return err_context(e, "queue %u", q);
+		negotiated(m, &m->vq[q]);
+		if (m->vq[q].ready && !(m->status & S_FEATURES_OK))
+			return err_say(e, EINVAL, "queue %u is ready before its time", q);
+	}
+	return 0;
+}
+
+static int restore_device(struct vio_dev *d, struct wire *r, struct err *e)
+{
+	size_t len;
+	const uint8_t *own = wire_get_str(r, &len, DEVICE_STATE_MAX);
+	struct wire device = wire_from(own, len);
+
+	if (r->bad)
+		return err_say(e, EINVAL, "the fields end early");
+	if (d->ops->restore) {
+		int rc = d->ops->restore(d, &device, e);
+
+		if (rc < 0)
+			return rc;
+	}
+	if (device.bad || wire_left(&device))
+		return err_say(e, EINVAL, "the device's own fields have a wrong length");
+	return 0;
+}
+
+static int restore_all(struct vio_mmio *m, struct wire *r, struct err *e)
+{
+	int rc = restore_registers(m, r, e);
+
+	if (rc == 0)
+		rc = restore_queues(m, r, e);
+	return rc == 0 ? restore_device(m->dev, r, e) : rc;
+}
+
+int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e)
+{
+	struct vio_dev *d = m->dev;
+	int rc;
+
+	pthread_mutex_lock(&m->lock);
+	rc = restore_all(m, r, e);
+	if (rc == 0) {
+		d->still = true;
+		d->active = (m->status & ~(uint32_t)S_RUNNING) == 0 && (m->status & S_DRIVER_OK);
+	} else {
+		reset(m);
+		err_context(e, "virtio device %u", d->ops->id);
+	}
+	pthread_mutex_unlock(&m->lock);
+	return rc;
+}

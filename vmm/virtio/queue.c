@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/virtio/queue.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* virtio v1.2, 2.7.5 to 2.7.8: the three parts as they lie in guest memory, little-endian. */
+struct vq_desc {
+	uint64_t addr;
+	uint32_t len;
+	uint16_t flags;
+	uint16_t next;
+};
+
+struct vq_avail {
+	uint16_t flags;
+	uint16_t idx;
+	uint16_t ring[]; /* size of them, then used_event */
+};
+
+struct vq_used_elem {
+	uint32_t id;
+	uint32_t len;
+};
+
+struct vq_used {
+	uint16_t flags;
+	uint16_t idx;
+	struct vq_used_elem ring[]; /* size of them, then u16 avail_event */
+};
+
+#define DESC_F_NEXT	     1
+#define DESC_F_WRITE	     2
+#define DESC_F_INDIRECT	     4
+#define AVAIL_F_NO_INTERRUPT 1
+
+/* The driver writes these at any moment: one load each, which the compiler may not repeat. */
+#define LOAD(p)	    __atomic_load_n((p), __ATOMIC_RELAXED)
+#define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+
+static int fault(struct vq *q, const char *what)
+{
+	q->fault = what;
+	return -EPROTO;
+}
+
+void vq_reset(struct vq *q)
+{
+	*q = (struct vq){.mem = q->mem, .size_max = q->size_max, .size = q->size_max};
+}
+
+/* Maps one part of the queue; NULL when it is not aligned or not all RAM. */
+static void *map_part(const struct vq *q, uint64_t addr, uint64_t len, uint64_t align)
+{
+	return addr % align ? NULL : gm_ptr(q->mem, addr, len);
+}
+
+int vq_enable(struct vq *q)
+{
+	uint64_t n = q->size;
+
+	if (!n || n > q->size_max || (n & (n - 1)))
+		return fault(q, "queue size is no power of two or too large");
+	q->desc = map_part(q, q->desc_addr, n * sizeof(struct vq_desc), 16);
+	q->avail = map_part(q, q->avail_addr, sizeof(struct vq_avail) + (n + 1) * 2, 2);
+	q->used = map_part(q, q->used_addr,
+			   sizeof(struct vq_used) + n * sizeof(struct vq_used_elem) + 2, 4);
+	if (!q->desc || !q->avail || !q->used)
+		return fault(q, "queue is misaligned or outside of memory");
+	q->ready = true;
+	return 0;
+}
+
+static struct vq_desc load_desc(const struct vq_desc *p)
+{
+	return (struct vq_desc){
+		.addr = LOAD(&p->addr),
+		.len = LOAD(&p->len),
+		.flags = LOAD(&p->flags),
+		.next = LOAD(&p->next),
+	};
+}
+
+static int add_buffer(struct vq *q, struct vq_chain *c, const struct vq_desc *d)
+{
+	bool in = d->flags & DESC_F_WRITE;
+	void *p;
+
+	if (!in && c->nin)
+		return fault(q, "readable buffer after a writable one");
+	if (!d->len)
+		return 0;
+	p = gm_ptr(q->mem, d->addr, d->len);
+	if (!p)
+		return fault(q, "buffer outside of memory");
+	c->iov[c->nout + c->nin] = (struct iovec){p, d->len};
+	if (in) {
+		c->nin++;
+		c->in_bytes += d->len;
+	} else {
+		c->nout++;
+		c->out_bytes += d->len;
+	}
+	return 0;
+}
+
+/* The descriptors a walk reads from: the queue's own, or an indirect table. */
+struct table {
+	const struct vq_desc *desc;
+	uint32_t n;
+	bool is_indirect;
+};
+
+static int enter_indirect(struct vq *q, struct table *t, const struct vq_desc *d)
+{
+	if (!q->indirect || t->is_indirect)
+		return fault(q, "indirect table that was not negotiated or is nested");
+	if (d->flags & DESC_F_NEXT)
+		return fault(q, "descriptor that is indirect and has a next one");
+	if (!d->len || d->len % sizeof(struct vq_desc) ||
+	    d->len > VQ_SIZE_MAX * sizeof(struct vq_desc))
+		return fault(q, "indirect table of a wrong length");
+	t->desc = map_part(q, d->addr, d->len, 8);
+	if (!t->desc)
+		return fault(q, "indirect table misaligned or outside of memory");
+	t->n = d->len / sizeof(struct vq_desc);
+	t->is_indirect = true;
+	return 0;
+}
+
+static int walk(struct vq *q, struct vq_chain *c)
+{
+	struct table t = {.desc = q->desc, .n = q->size};
+	uint32_t at = c->head;
+
+	/* A chain has at most as many descriptors as fit in a queue, so a loop ends. */
+	for (unsigned left = VQ_SIZE_MAX; left; left--) {
+		if (at >= t.n)
+			return fault(q, "descriptor index out of range");
+		struct vq_desc d = load_desc(&t.desc[at]);
+		int rc;
+
+		if (d.flags & DESC_F_INDIRECT) {
+			rc = enter_indirect(q, &t, &d);
+			if (rc < 0)
+				return rc;
+			at = 0;
+			continue;
+		}
+		rc = add_buffer(q, c, &d);
+		if (rc < 0)
+			return rc;
+		if (!(d.flags & DESC_F_NEXT))
+			return 0;
+		at = d.next;
+	}
+	return fault(q, "descriptor chain too long or looped");
+}
+
+uint16_t vq_offered(const struct vq *q)
+{
+	/* The driver writes idx last: read it before any slot. */
+	return __atomic_load_n(&q->avail->idx, __ATOMIC_ACQUIRE);
+}
+
+int vq_pop(struct vq *q, struct vq_chain *c)
+{
+	uint16_t pending;
+	int rc;
+
+	if (!q->ready)
+		return 0;
+	pending = (uint16_t)(vq_offered(q) - q->next_avail);
+	if (!pending)
+		return 0;
+	if (pending > q->size)
+		return fault(q, "available index ahead by more than the queue's size");
+	c->head = LOAD(&q->avail->ring[q->next_avail & (q->size - 1)]);
+	c->nout = c->nin = 0;
+	c->out_bytes = c->in_bytes = 0;
+	rc = walk(q, c);
+	if (rc < 0)
+		return rc;
+	q->next_avail++;
+	return 1;
+}
+
+void vq_unpop(struct vq *q)
+{
+	q->next_avail--;
+}
+
+void vq_push(struct vq *q, uint16_t head, uint32_t written)
+{
+	struct vq_used_elem *slot = &q->used->ring[q->next_used & (q->size - 1)];
+
+	STORE(&slot->id, head);
+	STORE(&slot->len, written);
+	q->next_used++;
+	/* The driver reads the slot after it saw the index. */
+	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
+}
+
+bool vq_rearm(struct vq *q)
+{
+	if (!q->ready)
+		return false;
+	if (q->event_idx) {
+		STORE((uint16_t *)&q->used->ring[q->size], q->next_avail);
+		/* Either the driver sees the new avail_event, or the load below what it added. */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	}
+	return vq_offered(q) != q->next_avail;
+}
+
+bool vq_should_notify(struct vq *q)
+{
+	uint16_t event, added = (uint16_t)(q->next_used - q->told_used);
+	bool told = q->told_valid;
+
+	if (!q->ready)
+		return false;
+	/* The used index must be out before the driver's wish is read (2.7.7.2, 2.7.10). */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!q->event_idx)
+		return !(LOAD(&q->avail->flags) & AVAIL_F_NO_INTERRUPT);
+	event = LOAD(&q->avail->ring[q->size]);
+	q->told_used = q->next_used;
+	q->told_valid = true;
+	return !told || (uint16_t)(q->next_used - event - 1) < added;
+}
+
+void vq_save(const struct vq *q, struct wire *w)
+{
+	wire_put_u16(w, q->size);
+	wire_put_u8(w, q->ready);
+	wire_put_u64(w, q->desc_addr);
+	wire_put_u64(w, q->avail_addr);
+	wire_put_u64(w, q->used_addr);
+	wire_put_u16(w, q->next_avail);
+	wire_put_u16(w, q->next_used);
+}
+
+int vq_restore(struct vq *q, struct wire *r, struct err *e)
+{
+	bool ready;
+
+	vq_reset(q);
+	q->size = wire_get_u16(r);
+	ready = wire_get_u8(r);
+	q->desc_addr = wire_get_u64(r);
+	q->avail_addr = wire_get_u64(r);
+	q->used_addr = wire_get_u64(r);
+	q->next_avail = wire_get_u16(r);
+	q->next_used = wire_get_u16(r);
+	if (r->bad)
+		return err_say(e, EINVAL, "the queue's fields end early");
+	if (ready && vq_enable(q) < 0)
+		return err_say(e, EINVAL, "%s", q->fault);
+	if ((uint16_t)(q->next_avail - q->next_used) > q->size_max)
+		return err_say(e, EINVAL, "more chains taken than the queue has");
+	return 0;
+}
+
+/* Steps over `offset` bytes: the first iovec with bytes left, *offset within it. */
+static unsigned skip(const struct iovec *iov, unsigned n, size_t *offset)
+{
+	unsigned i = 0;
+
+	while (i < n && *offset >= iov[i].iov_len)
+		*offset -= iov[i++].iov_len;
+	return i;
+}
+
+unsigned iov_slice(const struct iovec *iov, unsigned n, size_t offset, size_t len,
+		   struct iovec *out)
+{
+	unsigned used = 0;
+
+	for (unsigned i = skip(iov, n, &offset); i < n && len; i++, offset = 0) {
+		size_t take = iov[i].iov_len - offset;
+
+		if (take > len)
+			take = len;
+		out[used++] = (struct iovec){(uint8_t *)iov[i].iov_base + offset, take};
+		len -= take;
+	}
+	return used;
+}
+
+/* Walks [offset, offset + len); memory on the other side is `out` (copy from the iovecs), `data`
+ * (copy into them), or neither (zeros into them). */
+static size_t iov_walk(const struct iovec *iov, unsigned n, size_t offset, void *out,
+		       const void *data, size_t len)
+{
+	size_t done = 0;
+
+	for (unsigned i = skip(iov, n, &offset); i < n && done < len; i++, offset = 0) {
+		uint8_t *p = (uint8_t *)iov[i].iov_base + offset;
+		size_t take = iov[i].iov_len - offset;
+
+		if (take > len - done)
+			take = len - done;
+		if (out)
+			memcpy((uint8_t *)out + done, p, take);
+		else if (data)
+			memcpy(p, (const uint8_t *)data + done, take);
+		else
+			memset(p, 0, take);
+		done += take;
+	}
+	return done;
+}
+
+size_t iov_read(const struct iovec *iov, unsigned n, size_t offset, void *out, size_t len)
+{
+	return iov_walk(iov, n, offset, out, NULL, len);
+}
+
+size_t iov_write(const struct iovec *iov, unsigned n, size_t offset, const void *data, size_t len)
+{
+	return iov_walk(iov, n, offset, NULL, data, len);
+}
+
+void iov_zero(const struct iovec *iov, unsigned n, size_t offset, size_t len)
+{
+	iov_walk(iov, n, offset, NULL, NULL, len);
+}
