@@ -37,14 +37,19 @@ static void die(const char *what)
 	exit(1);
 }
 
-static int connect_to(uint16_t port)
+/* -1 when nobody listens. */
+static int try_connect(uint16_t port)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-		die("connect to the service");
+	if (fd < 0)
+		die("socket");
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+		close(fd);
+		return -1;
+	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return fd;
 }
@@ -67,7 +72,9 @@ static bool is_whole(struct answer *a)
 	return true;
 }
 
-static void call(int fd, const char *method, const char *path, const char *body, struct answer *a)
+/* Returns the status; ends the program when the connection breaks. */
+static int exchange(int fd, const char *method, const char *path, const char *body,
+		    struct answer *a)
 {
 	char request[2048];
 	int n = snprintf(request, sizeof(request),
@@ -85,10 +92,35 @@ static void call(int fd, const char *method, const char *path, const char *body,
 		a->len += (size_t)got;
 		a->text[a->len] = 0;
 	} while (!is_whole(a));
-	if (a->status >= 300) {
+	return a->status;
+}
+
+static void call(int fd, const char *method, const char *path, const char *body, struct answer *a)
+{
+	if (exchange(fd, method, path, body, a) >= 300) {
 		fprintf(stderr, "http-latency: %s %s: %s\n", method, path, a->text);
 		exit(1);
 	}
+}
+
+/* Connects once the service is there and ready; a service that starts is given `wait_s`. */
+static int connect_to(uint16_t port, unsigned wait_s)
+{
+	static struct answer a;
+	uint64_t until = bench_now_ns() + wait_s * 1000000000ull;
+
+	for (;;) {
+		int fd = try_connect(port);
+		if (fd >= 0 && exchange(fd, "GET", "/v1/healthz", "", &a) == 200)
+			return fd;
+		if (fd >= 0)
+			close(fd);
+		if (bench_now_ns() >= until)
+			break;
+		usleep(50000);
+	}
+	fprintf(stderr, "http-latency: no ready service on port %u\n", port);
+	exit(1);
 }
 
 static void sandbox_path(const struct answer *a, char *path, size_t size)
@@ -175,13 +207,11 @@ static void measure_all(int fd, unsigned runs, unsigned creates)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"port", required_argument, NULL, 'p'},
-		{"runs", required_argument, NULL, 'r'},
-		{"creates", required_argument, NULL, 'c'},
-		{"empty", no_argument, NULL, 'e'},
-		{0},
+		{"port", required_argument, NULL, 'p'},	   {"runs", required_argument, NULL, 'r'},
+		{"creates", required_argument, NULL, 'c'}, {"empty", no_argument, NULL, 'e'},
+		{"wait", required_argument, NULL, 'w'},	   {0},
 	};
-	unsigned port = 7070, runs = 200, creates = 30;
+	unsigned port = 7070, runs = 200, creates = 30, wait_s = 0;
 	bool empty = false;
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -198,11 +228,14 @@ int main(int argc, char **argv)
 		case 'e':
 			empty = true;
 			break;
+		case 'w':
+			wait_s = (unsigned)atoi(optarg);
+			break;
 		default:
 			return 2;
 		}
 	}
-	int fd = connect_to((uint16_t)port);
+	int fd = connect_to((uint16_t)port, wait_s);
 	if (empty) {
 		struct samples s = {0};
 		time_creates(fd, creates, false, &s);

@@ -14,6 +14,7 @@ import math
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
@@ -72,9 +73,63 @@ def empty_pool(quick: bool) -> Figures:
     return host_json(f"{BENCH_DIR}/empty-pool.sh {creates}")
 
 
+def api(method: str, path: str, body: dict[str, Any] | None = None) -> str:
+    """One call of the running service."""
+    url = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070") + path
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url, data=data, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            text: str = answer.read().decode()
+    except OSError as failed:
+        raise BenchError(f"{method} {url}: {failed}") from failed
+    return text
+
+
+def figure(samples: list[float], unit: str) -> Figure:
+    """The numbers a figure is told by; quantiles by nearest rank."""
+    ordered = sorted(samples)
+
+    def quantile(share: float) -> float:
+        return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+    return {
+        "median": quantile(0.5),
+        "p90": quantile(0.9),
+        "p99": quantile(0.99),
+        "min": ordered[0],
+        "max": ordered[-1],
+        "n": len(ordered),
+        "unit": unit,
+    }
+
+
+# Per VM process: private user pages, and what its cgroup holds in the kernel, both in KiB.
+PRIVATE_KIB = """
+for pid in $(pidof ramet-vmm); do
+  group=$(cut -d: -f3 /proc/$pid/cgroup)
+  user=$(awk '/^Private_/ {s += $2} END {print s}' /proc/$pid/smaps_rollup)
+  kernel=$(awk '$1 == "kernel" {print int($2 / 1024)}' /sys/fs/cgroup$group/memory.stat)
+  echo $user $kernel
+done
+"""
+
+
 def memory(quick: bool) -> Figures:
-    """Private memory of idle sandboxes: user pages and kernel memory of their cgroups."""
-    return host_json(f"{BENCH_DIR}/idle-memory.sh {3 if quick else 8}")
+    """Private memory of idle sandboxes: user pages and kernel memory of their processes."""
+    made = [json.loads(api("POST", "/v1/sandboxes", {}))["id"] for _ in range(3 if quick else 8)]
+    try:
+        metrics = dict(line.split()[:2] for line in api("GET", "/metrics").splitlines() if line)
+        rows = [tuple(map(int, line.split())) for line in host(PRIVATE_KIB).splitlines()]
+    finally:
+        for sandbox_id in made:
+            api("DELETE", f"/v1/sandboxes/{sandbox_id}")
+    # Shells hold no guest: they are the smallest and are no sandboxes.
+    sandboxes = sorted(rows)[int(float(metrics.get("ramet_pool_shells", "0"))) :]
+    return {
+        "private_kib_per_vm": figure([float(user + kernel) for user, kernel in sandboxes], "KiB"),
+        "private_user_kib_per_vm": figure([float(user) for user, _ in sandboxes], "KiB"),
+    }
 
 
 BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
