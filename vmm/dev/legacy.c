@@ -2,6 +2,7 @@
 #include "vmm/dev/legacy.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -37,10 +38,9 @@ static uint8_t bcd(int n)
 	return (uint8_t)(n / 10 % 10 << 4 | n % 10);
 }
 
-static uint8_t cmos_value(uint8_t index)
+static uint8_t cmos_value(uint8_t index, time_t now)
 {
-	time_t now = time(NULL);
-	struct tm t;
+	struct tm t = {0};
 
 	gmtime_r(&now, &t);
 	switch (index) {
@@ -77,7 +77,7 @@ static void cmos_read(void *dev, uint64_t offset, uint8_t *data, uint32_t len)
 
 	memset(data, 0xff, len);
 	if (offset == 1)
-		data[0] = cmos_value(__atomic_load_n(&l->cmos_index, __ATOMIC_RELAXED));
+		data[0] = cmos_value(__atomic_load_n(&l->cmos_index, __ATOMIC_RELAXED), time(NULL));
 }
 
 /* The time is the host's: writes to it vanish. */

@@ -2,7 +2,6 @@
 #include "vmm/kvm/msrs.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 
@@ -12,8 +11,7 @@
 /*
  * In the order they are restored: the TSC before the deadline that is compared with it. What is not
  * here is out of the guest's reach (its CPUID leaf is masked: performance counters, nested
- * virtualization, machine checks, paravirtual page faults) or does nothing under KVM (the
- * individual memory type ranges).
+ * virtualization, machine checks, memory type ranges, paravirtual page faults).
  */
 static const uint32_t wanted[] = {
 	MSR_TSC,
@@ -26,7 +24,7 @@ static const uint32_t wanted[] = {
 	MSR_SYSENTER_EIP,
 	MSR_MISC_ENABLE,
 	MSR_PAT,
-	MSR_MTRR_DEF_TYPE,
+	MSR_TSX_CTRL,
 	MSR_XSS,
 	MSR_XFD,
 	MSR_XFD_ERR,
@@ -44,11 +42,18 @@ static const uint32_t wanted[] = {
 	MSR_TSC_DEADLINE,
 };
 
+bool msr_is_ours(uint32_t msr)
+{
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		if (wanted[i] == msr)
+			return true;
+	return false;
+}
+
 /* These are always there although some kernels leave them out of the list. */
 static bool always_known(uint32_t msr)
 {
-	return msr == MSR_TSC || msr == MSR_PAT || msr == MSR_MTRR_DEF_TYPE ||
-	       msr == MSR_MISC_ENABLE;
+	return msr == MSR_TSC || msr == MSR_PAT || msr == MSR_MISC_ENABLE;
 }
 
 static bool is_known(const struct kvm_msr_list *list, uint32_t msr)

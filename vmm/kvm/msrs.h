@@ -3,6 +3,7 @@
 #ifndef RAMET_VMM_KVM_MSRS_H
 #define RAMET_VMM_KVM_MSRS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -12,6 +13,7 @@ struct kvm_host;
 #define MSR_TSC		     0x00000010u
 #define MSR_TSC_ADJUST	     0x0000003bu
 #define MSR_SPEC_CTRL	     0x00000048u
+#define MSR_TSX_CTRL	     0x00000122u
 #define MSR_MISC_FEATURES    0x00000140u
 #define MSR_SYSENTER_CS	     0x00000174u
 #define MSR_SYSENTER_ESP     0x00000175u
@@ -20,7 +22,6 @@ struct kvm_host;
 #define MSR_XFD		     0x000001c4u
 #define MSR_XFD_ERR	     0x000001c5u
 #define MSR_PAT		     0x00000277u
-#define MSR_MTRR_DEF_TYPE    0x000002ffu
 #define MSR_TSC_DEADLINE     0x000006e0u
 #define MSR_XSS		     0x00000da0u
 #define MSR_STAR	     0xc0000081u
@@ -35,6 +36,9 @@ struct kvm_host;
 #define MSR_KVM_STEAL_TIME   0x4b564d03u
 #define MSR_KVM_PV_EOI	     0x4b564d04u
 #define MSR_KVM_POLL_CONTROL 0x4b564d05u
+
+/* Whether an image may carry it: KVM would let this process write any register of the vCPU. */
+bool msr_is_ours(uint32_t msr);
 
 /* Fills h->msrs with the registers of the list that this host's KVM knows. */
 int msrs_choose(struct kvm_host *h, struct err *e);

@@ -109,6 +109,11 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 	int done;
 
 	for (unsigned i = 0; i < in->nmsrs; i++) {
+		if (!msr_is_ours(in->entries[i].index))
+			return err_say(e, EINVAL,
+				       "model-specific register 0x%x is not one that an image has",
+				       in->entries[i].index);
+		/* Once at most: with m.nmsrs > i the value far off is already in. */
 		if (in->entries[i].index == MSR_TSC && leads_tsc && m.nmsrs == i) {
 			m.entries[m.nmsrs].index = MSR_TSC;
 			m.entries[m.nmsrs++].data = in->entries[i].data + TSC_FAR;

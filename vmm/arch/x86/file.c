@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/arch/x86/file.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int file_size(int fd, uint64_t *bytes, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "size of the file");
+	if (!S_ISREG(st.st_mode))
+		return err_say(e, EINVAL, "not a regular file");
+	*bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e)
+{
+	uint8_t *p = out;
+
+	if (offset > INT64_MAX || len > INT64_MAX - offset)
+		return err_say(e, EINVAL, "offset 0x%llx is past any end of a file",
+			       (unsigned long long)offset);
+	while (len) {
+		ssize_t n = pread(fd, p, len, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_set(e, errno, "read");
+		if (n == 0)
+			return err_say(e, ENODATA, "the file is too short");
+		p += n;
+		offset += (uint64_t)n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}

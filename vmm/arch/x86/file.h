@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Whole reads of the files a kernel boots from. */
+#ifndef RAMET_VMM_ARCH_X86_FILE_H
+#define RAMET_VMM_ARCH_X86_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Size of a regular file; refuses anything else. */
+int file_size(int fd, uint64_t *bytes, struct err *e);
+/* Reads exactly `len` bytes from `offset`. */
+int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);
+
+#endif

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+
+struct number {
+	const char *name;
+	uint64_t min, max;
+	uint64_t value;
+	bool needed, given;
+};
+
+enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, SLOT, CID };
+
+/* CID 0 to 2 mean no one in particular, oneself and the host. */
+static const struct number numbers[] = {
+	[VCPUS] = {"--vcpus", 1, CONFIG_VCPUS_MAX, .needed = true},
+	[RAM_MIB] = {"--ram-mib", CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX, .needed = true},
+	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
+	[CTL_FD] = {"--ctl-fd", 3, 1023, .needed = true},
+	[SLOT] = {"--slot", 0, UINT32_MAX, .needed = true},
+	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
+};
+
+static int set_number(struct number *n, const char *text, struct err *e)
+{
+	char *end;
+
+	if (n->given)
+		return err_say(e, EINVAL, "%s is given twice", n->name);
+	if (!text)
+		return err_say(e, EINVAL, "%s needs a number after it", n->name);
+	errno = 0;
+	n->value = strtoull(text, &end, 10);
+	if (errno || *end || text[0] < '0' || text[0] > '9' || n->value < n->min ||
+	    n->value > n->max)
+		return err_say(e, EINVAL, "%s takes a number from %llu to %llu, not \"%s\"",
+			       n->name, (unsigned long long)n->min, (unsigned long long)n->max,
+			       text);
+	n->given = true;
+	return 0;
+}
+
+static struct number *find(struct number *all, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(all[i].name, name))
+			return &all[i];
+	return NULL;
+}
+
+static int check_kvm_fd(int fd, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode))
+		return err_say(e, EBADF, "--kvm-fd %d is not an open device", fd);
+	return 0;
+}
+
+static int check_ctl_fd(int fd, struct err *e)
+{
+	int type = 0, listening = 0;
+	socklen_t len = sizeof(int);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0)
+		return err_say(e, EBADF, "--ctl-fd %d is not a socket", fd);
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0 ||
+	    type != SOCK_SEQPACKET || !listening)
+		return err_say(e, EBADF, "--ctl-fd %d is not a listening SOCK_SEQPACKET socket",
+			       fd);
+	return 0;
+}
+
+static int read_arguments(struct number *n, bool *debug_serial, int argc, char *const *argv,
+			  struct err *e)
+{
+	for (int i = 1; i < argc; i++) {
+		struct number *given = find(n, ARRAY_LEN(numbers), argv[i]);
+		int r;
+
+		if (!strcmp(argv[i], "--debug-serial")) {
+			*debug_serial = true;
+			continue;
+		}
+		if (!given)
+			return err_say(e, EINVAL, "\"%s\" is no option of ramet-vmm", argv[i]);
+		r = set_number(given, i + 1 < argc ? argv[i + 1] : NULL, e);
+		if (r)
+			return r;
+		i++;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		if (n[i].needed && !n[i].given)
+			return err_say(e, EINVAL, "%s is missing", n[i].name);
+	return 0;
+}
+
+int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
+{
+	struct number n[ARRAY_LEN(numbers)];
+	bool debug_serial = false;
+	int r;
+
+	memcpy(n, numbers, sizeof(n));
+	r = read_arguments(n, &debug_serial, argc, argv, e);
+	if (!r)
+		r = check_kvm_fd((int)n[KVM_FD].value, e);
+	if (!r)
+		r = check_ctl_fd((int)n[CTL_FD].value, e);
+	if (!r && n[RAM_MIB].value % 2)
+		r = err_say(e, EINVAL, "--ram-mib takes an even number, not %llu",
+			    (unsigned long long)n[RAM_MIB].value);
+	if (r)
+		return r;
+	*out = (struct config){
+		.vcpus = (uint32_t)n[VCPUS].value,
+		.ram_mib = (uint32_t)n[RAM_MIB].value,
+		.slot = (uint32_t)n[SLOT].value,
+		.cid = n[CID].value,
+		.kvm_fd = (int)n[KVM_FD].value,
+		.ctl_fd = (int)n[CTL_FD].value,
+		.debug_serial = debug_serial,
+	};
+	return 0;
+}

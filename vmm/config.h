@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What ramet-vmm is told on its command line. */
+#ifndef RAMET_VMM_CONFIG_H
+#define RAMET_VMM_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define CONFIG_RAM_MIB_MIN 128
+#define CONFIG_RAM_MIB_MAX 65536
+#define CONFIG_VCPUS_MAX   32
+
+struct config {
+	uint32_t vcpus;
+	uint32_t ram_mib;
+	uint32_t slot; /* names this VM in the log */
+	uint64_t cid;  /* the guest's vsock address */
+	int kvm_fd;    /* /dev/kvm */
+	int ctl_fd;    /* listening SOCK_SEQPACKET socket */
+	bool debug_serial;
+};
+
+/* Every value is checked, and both descriptors are what they should be. */
+int config_parse(struct config *out, int argc, char *const *argv, struct err *e);
+
+#endif

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/kvm.h>
+#include <linux/seccomp.h>
+#include <seccomp.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+struct rule {
+	int syscall;
+	unsigned args; /* 1: argument `arg` must be `value` */
+	unsigned arg;
+	uint64_t value;
+};
+
+#define RULE(name)                                                                                 \
+	{                                                                                          \
+		.syscall = SCMP_SYS(name)                                                          \
+	}
+#define RULE_ARG(name, nr, is)                                                                     \
+	{                                                                                          \
+		.syscall = SCMP_SYS(name), .args = 1, .arg = nr, .value = is                       \
+	}
+#define RULE_IOCTL(request) RULE_ARG(ioctl, 1, request)
+
+/* Both kinds of thread. */
+static const struct rule both_rules[] = {
+	RULE(futex),	       /* mutexes and condition variables */
+	RULE(write),	       /* the log; eventfds of interrupts and of the loop */
+	RULE(clock_gettime),   /* when the vDSO can't serve it */
+	RULE(tgkill),	       /* kicks of vCPU threads; abort() */
+	RULE(rt_sigreturn),    /* the end of the handler of a kick */
+	RULE(restart_syscall), /* goes on with what a stop signal interrupted */
+	RULE(rt_sigprocmask),  /* abort(): a broken invariant must end the process, visibly */
+	RULE(gettid),	       /* abort() */
+	RULE(getpid),	       /* abort(); the loop: how it greets */
+	RULE(exit_group),      /* the end of the process */
+};
+
+static const struct rule vcpu_rules[] = {
+	RULE_IOCTL(KVM_RUN),		     /* the run loop */
+	RULE_ARG(madvise, 2, MADV_DONTNEED), /* the end of a thread: its stack */
+	RULE(exit),			     /* the end of a thread */
+};
+
+static const struct rule loop_rules[] = {
+	/* Memory: malloc, and what guest RAM is backed with. */
+	RULE(brk),
+	RULE(mmap),
+	RULE(munmap),
+	RULE(mremap),
+	RULE(memfd_create),		     /* the RAM of a guest that boots */
+	RULE_ARG(madvise, 2, MADV_HUGEPAGE), /* the same */
+	RULE_ARG(madvise, 2, MADV_DONTNEED), /* free(); pages that the guest gave back */
+	RULE_ARG(madvise, 2, MADV_DONTFORK), /* the rings of an io_uring */
+	/* The loop itself. */
+	RULE(epoll_wait),
+	RULE(epoll_pwait), /* what glibc makes of epoll_wait on some CPUs */
+	RULE(epoll_ctl),
+	RULE(eventfd2), /* tells the loop of an io_uring's completions */
+	RULE(close),
+	/* Sockets: the control connection, and streams joined to guest ports. */
+	RULE(accept4),
+	RULE(recvmsg),
+	RULE(sendmsg),
+	RULE(sendto),
+	RULE(recvfrom),
+	RULE(read),
+	RULE(readv),
+	RULE(writev),
+	RULE(shutdown),
+	RULE(getsockopt),	     /* is what was passed a stream socket? */
+	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
+	RULE_ARG(fcntl, 1, F_SETFL),
+	/* Files: kernel, initramfs, state, memory, disk layers. */
+	RULE(fstat),
+	RULE(newfstatat), /* what glibc makes of fstat */
+	RULE(lseek),	  /* what is a hole in guest memory */
+	RULE(pread64),
+	RULE(pwrite64),
+	RULE(preadv),
+	RULE(pwritev),
+	RULE(ftruncate),
+	RULE(fallocate), /* discarded blocks */
+	RULE(fdatasync), /* flushed blocks */
+	RULE(io_uring_setup),
+	RULE(io_uring_enter),
+	RULE(io_uring_register),
+	RULE(getrandom), /* the rng device */
+	/* vCPUs and chips are read and set; all else KVM was asked for with the shell. */
+	RULE_IOCTL(KVM_GET_MP_STATE),
+	RULE_IOCTL(KVM_SET_MP_STATE),
+	RULE_IOCTL(KVM_GET_REGS),
+	RULE_IOCTL(KVM_SET_REGS),
+	RULE_IOCTL(KVM_GET_SREGS),
+	RULE_IOCTL(KVM_SET_SREGS),
+	RULE_IOCTL(KVM_GET_XCRS),
+	RULE_IOCTL(KVM_SET_XCRS),
+	RULE_IOCTL(KVM_GET_XSAVE),
+	RULE_IOCTL(KVM_GET_XSAVE2),
+	RULE_IOCTL(KVM_SET_XSAVE),
+	RULE_IOCTL(KVM_GET_DEBUGREGS),
+	RULE_IOCTL(KVM_SET_DEBUGREGS),
+	RULE_IOCTL(KVM_GET_LAPIC),
+	RULE_IOCTL(KVM_SET_LAPIC),
+	RULE_IOCTL(KVM_GET_MSRS),
+	RULE_IOCTL(KVM_SET_MSRS),
+	RULE_IOCTL(KVM_GET_VCPU_EVENTS),
+	RULE_IOCTL(KVM_SET_VCPU_EVENTS),
+	RULE_IOCTL(KVM_GET_TSC_KHZ),
+	RULE_IOCTL(KVM_SET_TSC_KHZ),
+	RULE_IOCTL(KVM_SET_CPUID2),
+	RULE_IOCTL(KVM_GET_IRQCHIP),
+	RULE_IOCTL(KVM_SET_IRQCHIP),
+	RULE_IOCTL(KVM_GET_PIT2),
+	RULE_IOCTL(KVM_SET_PIT2),
+	RULE_IOCTL(KVM_GET_CLOCK),
+	RULE_IOCTL(KVM_SET_CLOCK),
+	RULE_IOCTL(KVM_KVMCLOCK_CTRL),
+};
+
+struct confine {
+	struct sock_fprog vcpu, loop;
+};
+
+static int add_rules(scmp_filter_ctx ctx, const struct rule *rules, size_t count, struct err *e)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct scmp_arg_cmp is = SCMP_CMP(rules[i].arg, SCMP_CMP_EQ, rules[i].value, 0);
+		int r = seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rules[i].syscall, rules[i].args,
+					       &is);
+
+		if (r)
+			return err_set(e, -r, "rule for system call %d", rules[i].syscall);
+	}
+	return 0;
+}
+
+/* The compiled program, by way of a memory file, since libseccomp writes it to a descriptor. */
+static int export(scmp_filter_ctx ctx, struct sock_fprog *out, struct err *e)
+{
+	scoped_fd int fd = memfd_create("filter", MFD_CLOEXEC);
+	struct stat st;
+	int r;
+
+	if (fd < 0)
+		return err_set(e, errno, "make a file for the system call filter");
+	r = seccomp_export_bpf(ctx, fd);
+	if (r)
+		return err_set(e, -r, "compile the system call filter");
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "size of the system call filter");
+	out->len = (unsigned short)(st.st_size / sizeof(*out->filter));
+	out->filter = malloc((size_t)st.st_size);
+	if (!out->filter)
+		return err_set(e, ENOMEM, "hold the system call filter");
+	if (pread(fd, out->filter, (size_t)st.st_size, 0) != st.st_size)
+		return err_set(e, EIO, "read the system call filter");
+	return 0;
+}
+
+static int compile(struct sock_fprog *out, const struct rule *rules, size_t count, struct err *e)
+{
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
+	int r;
+
+	if (!ctx)
+		return err_set(e, ENOMEM, "make a system call filter");
+	/* A binary tree instead of a chain: a vCPU thread's calls are all hot. */
+	r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	if (r)
+		err_set(e, -r, "order the system call filter");
+	if (!r)
+		r = add_rules(ctx, both_rules, ARRAY_LEN(both_rules), e);
+	if (!r)
+		r = add_rules(ctx, rules, count, e);
+	if (!r)
+		r = export(ctx, out, e);
+	seccomp_release(ctx);
+	return r;
+}
+
+static int drop(struct err *e)
+{
+	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+	if (syscall(SYS_capset, &h, none) < 0)
+		return err_set(e, errno, "give capabilities up");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_set(e, errno, "set no_new_privs");
+	return 0;
+}
+
+int confine_new(struct confine **out, struct err *e)
+{
+	struct confine *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return err_set(e, ENOMEM, "confine the process");
+	r = drop(e);
+	if (!r)
+		r = compile(&c->vcpu, vcpu_rules, ARRAY_LEN(vcpu_rules), e);
+	if (!r)
+		r = compile(&c->loop, loop_rules, ARRAY_LEN(loop_rules), e);
+	if (r) {
+		confine_free(c);
+		return r;
+	}
+	*out = c;
+	return 0;
+}
+
+void confine_free(struct confine *c)
+{
+	if (!c)
+		return;
+	free(c->vcpu.filter);
+	free(c->loop.filter);
+	free(c);
+}
+
+static int load(const struct sock_fprog *program, struct err *e)
+{
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, program) < 0)
+		return err_set(e, errno, "install the system call filter");
+	return 0;
+}
+
+int confine_vcpu(struct confine *c, struct err *e)
+{
+	return load(&c->vcpu, e);
+}
+
+int confine_loop(struct confine *c, struct err *e)
+{
+	return load(&c->loop, e);
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/ctl.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+#define DISK_BYTES_MAX (1ull << 40)
+
+static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
+{
+	/* kernel or state and memory; base and writable layer */
+	unsigned expected = m->fill.kind == CTL_RESTORE ? 4 : 3;
+
+	if (m->fill.kind != CTL_BOOT && m->fill.kind != CTL_RESTORE)
+		return err_say(e, EPROTO, "a fill of kind %u is neither boot nor restore",
+			       m->fill.kind);
+	if (m->fill.has_initrd > (m->fill.kind == CTL_BOOT))
+		return err_say(e, EPROTO, "has_initrd is %u", m->fill.has_initrd);
+	if (m->fill.layers > CTL_LAYERS_MAX)
+		return err_say(e, EPROTO, "%u disk layers; at most %d can be", m->fill.layers,
+			       CTL_LAYERS_MAX);
+	if (m->fill.zero)
+		return err_say(e, EPROTO, "a field that must be 0 is %u", m->fill.zero);
+	if (!m->fill.disk_bytes || m->fill.disk_bytes % 4096 || m->fill.disk_bytes > DISK_BYTES_MAX)
+		return err_say(e, EPROTO,
+			       "a disk of %llu bytes; it must be a multiple of 4096 up to 1 TiB",
+			       (unsigned long long)m->fill.disk_bytes);
+	if (!memchr(m->fill.cmdline, '\0', sizeof(m->fill.cmdline)))
+		return err_say(e, EPROTO, "the command line has no end within %d bytes",
+			       CTL_CMDLINE_MAX);
+	expected += m->fill.has_initrd + m->fill.layers;
+	if (nfds != expected)
+		return err_say(e, EPROTO, "this fill needs %u descriptors, %u came", expected,
+			       nfds);
+	return 0;
+}
+
+static int check_connect(const struct ctl_msg *m, unsigned nfds, struct err *e)
+{
+	if (nfds != 1)
+		return err_say(e, EPROTO, "a connect needs 1 descriptor, %u came", nfds);
+	return 0;
+}
+
+static int check_save(const struct ctl_msg *m, unsigned nfds, struct err *e)
+{
+	if (nfds != 3)
+		return err_say(e, EPROTO, "a save needs 3 descriptors, %u came", nfds);
+	return 0;
+}
+
+static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
+{
+	if (nfds)
+		return err_say(e, EPROTO, "request %u takes no descriptors, %u came", m->type,
+			       nfds);
+	return 0;
+}
+
+static int (*const checks[])(const struct ctl_msg *, unsigned, struct err *) = {
+	[CTL_FILL] = check_fill, [CTL_CONNECT] = check_connect, [CTL_PAUSE] = check_bare,
+	[CTL_RUN] = check_bare,	 [CTL_SAVE] = check_save,	[CTL_STATS] = check_bare,
+	[CTL_QUIT] = check_bare,
+};
+
+int ctl_check(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)
+{
+	if (bytes != sizeof(*m))
+		return err_say(e, EPROTO, "a message has %zu bytes, this one %zu", sizeof(*m),
+			       bytes);
+	if (m->version != CTL_VERSION)
+		return err_say(e, EPROTO, "the message has version %u, this process speaks %u",
+			       m->version, CTL_VERSION);
+	if (!m->seq)
+		return err_say(e, EPROTO, "a request needs a number that is not 0");
+	if (m->nfds != nfds)
+		return err_say(e, EPROTO, "%u descriptors are announced, %u came", m->nfds, nfds);
+	if (m->type >= ARRAY_LEN(checks) || !checks[m->type])
+		return err_say(e, EPROTO, "there is no request of type %u", m->type);
+	return checks[m->type](m, nfds, e);
+}

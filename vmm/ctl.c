@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+/* One more than may come, so that too many are told from just enough. */
+#define FDS_ROOM (CTL_FDS_MAX + 1)
+
+struct ctl {
+	const struct config *cfg;
+	struct loop *loop;
+	struct vm *vm;
+	struct loop_watch *listen_watch, *conn_watch;
+	int conn;	     /* -1: none */
+	uint32_t generation; /* of the connection: an answer to an older one is dropped */
+	bool ended;
+	enum ctl_end_reason end_reason;
+	char end_text[CTL_TEXT_MAX];
+};
+
+struct request {
+	struct ctl_msg msg;
+	size_t bytes;
+	unsigned nfds;
+	int fds[FDS_ROOM]; /* closed after the request, but for those taken */
+};
+
+/* Who waits for an answer that comes later. */
+struct waiter {
+	struct ctl *ctl;
+	uint32_t generation, seq;
+};
+
+/* --- Sending --- */
+
+static void hang_up(struct ctl *c)
+{
+	loop_watch_del(c->conn_watch);
+	c->conn_watch = NULL;
+	close_fd(&c->conn);
+}
+
+static void send_msg(struct ctl *c, struct ctl_msg *m)
+{
+	m->version = CTL_VERSION;
+	if (c->conn < 0 || send(c->conn, m, sizeof(*m), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+		return;
+	log_warn("the control connection takes no more: %s", strerror(errno));
+	hang_up(c);
+}
+
+static void set_text(char out[CTL_TEXT_MAX], const char *text)
+{
+	size_t len = strnlen(text, CTL_TEXT_MAX - 1);
+
+	memcpy(out, text, len);
+	out[len] = '\0';
+}
+
+/* `e` is NULL or unset when all went well. */
+static void reply(struct ctl *c, uint32_t seq, const struct err *e)
+{
+	struct ctl_msg m = {.type = CTL_REPLY, .seq = seq};
+
+	if (e && e->code) {
+		m.reply.error = e->code;
+		set_text(m.reply.text, e->text);
+	}
+	send_msg(c, &m);
+}
+
+static void send_hello(struct ctl *c)
+{
+	struct ctl_msg m = {.type = CTL_HELLO};
+
+	m.hello.state = vm_state(c->vm);
+	m.hello.vcpus = c->cfg->vcpus;
+	m.hello.ram_mib = c->cfg->ram_mib;
+	m.hello.pid = (uint32_t)getpid();
+	send_msg(c, &m);
+}
+
+static void send_ended(struct ctl *c)
+{
+	struct ctl_msg m = {.type = CTL_ENDED};
+
+	m.ended.reason = c->end_reason;
+	memcpy(m.ended.text, c->end_text, sizeof(m.ended.text));
+	send_msg(c, &m);
+}
+
+static void on_guest_ended(void *arg, enum ctl_end_reason reason, const char *text)
+{
+	struct ctl *c = arg;
+
+	c->ended = true;
+	c->end_reason = reason;
+	set_text(c->end_text, text);
+	send_ended(c);
+}
+
+/* --- Answers that come later --- */
+
+static struct waiter *waiter_new(struct ctl *c, uint32_t seq, struct err *e)
+{
+	struct waiter *w = malloc(sizeof(*w));
+
+	if (!w) {
+		err_set(e, ENOMEM, "wait for the answer");
+		return NULL;
+	}
+	*w = (struct waiter){.ctl = c, .generation = c->generation, .seq = seq};
+	return w;
+}
+
+static void answer(struct waiter *w, const struct err *e)
+{
+	if (w->generation == w->ctl->generation)
+		reply(w->ctl, w->seq, e);
+	free(w);
+}
+
+static void on_paused(void *arg, int result)
+{
+	struct err e = {0};
+
+	if (result)
+		err_set(&e, -result, "the guest ended before it was paused");
+	answer(arg, &e);
+}
+
+static void on_connected(void *arg, int result)
+{
+	struct err e = {0};
+
+	if (result)
+		err_set(&e, -result, "connect to the guest");
+	answer(arg, &e);
+}
+
+/* --- Requests: each returns 0 (answered by the caller), 1 (answered, or later), or -errno --- */
+
+static int do_fill(struct ctl *c, struct request *r, struct err *e)
+{
+	const struct ctl_msg *m = &r->msg;
+	bool boot = m->fill.kind == CTL_BOOT;
+	unsigned first = boot ? 1 + m->fill.has_initrd : 2;
+	struct vm_disk disk = {
+		.base = &r->fds[first],
+		.layers = &r->fds[first + 1],
+		.nlayers = m->fill.layers,
+		.writable = &r->fds[first + 1 + m->fill.layers],
+		.bytes = m->fill.disk_bytes,
+	};
+
+	if (!boot)
+		return vm_restore(c->vm, r->fds[0], r->fds[1], &disk, e);
+	return vm_boot(c->vm, r->fds[0], m->fill.has_initrd ? r->fds[1] : -1, m->fill.cmdline,
+		       &disk, e);
+}
+
+static int check_stream(int fd, struct err *e)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+	int flags = fcntl(fd, F_GETFL);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_STREAM)
+		return err_say(e, EPROTO, "a connect needs a stream socket");
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return err_set(e, errno, "make the stream socket non-blocking");
+	return 0;
+}
+
+static int do_connect(struct ctl *c, struct request *r, struct err *e)
+{
+	int res = check_stream(r->fds[0], e);
+	struct waiter *w = res ? NULL : waiter_new(c, r->msg.seq, e);
+
+	if (!w)
+		return e->code;
+	res = vm_connect(c->vm, r->msg.connect.port, &r->fds[0], on_connected, w, e);
+	if (res) {
+		free(w);
+		return res;
+	}
+	return 1;
+}
+
+static int do_pause(struct ctl *c, struct request *r, struct err *e)
+{
+	struct waiter *w = waiter_new(c, r->msg.seq, e);
+	int res;
+
+	if (!w)
+		return e->code;
+	res = vm_pause(c->vm, on_paused, w, e);
+	if (res) {
+		free(w);
+		return res;
+	}
+	return 1;
+}
+
+static int do_run(struct ctl *c, struct request *r, struct err *e)
+{
+	return vm_run(c->vm, e);
+}
+
+static int do_save(struct ctl *c, struct request *r, struct err *e)
+{
+	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
+	uint64_t pause_ns;
+	int res = vm_save(c->vm, r->fds[0], r->fds[1], &r->fds[2], &pause_ns, e);
+
+	if (res)
+		return res;
+	m.reply.save.pause_ns = pause_ns;
+	send_msg(c, &m);
+	return 1;
+}
+
+static int do_stats(struct ctl *c, struct request *r, struct err *e)
+{
+	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
+
+	vm_stats(c->vm, &m);
+	send_msg(c, &m);
+	return 1;
+}
+
+static int do_quit(struct ctl *c, struct request *r, struct err *e)
+{
+	loop_stop(c->loop);
+	return 0;
+}
+
+static int (*const handlers[])(struct ctl *, struct request *, struct err *) = {
+	[CTL_FILL] = do_fill, [CTL_CONNECT] = do_connect, [CTL_PAUSE] = do_pause,
+	[CTL_RUN] = do_run,   [CTL_SAVE] = do_save,	  [CTL_STATS] = do_stats,
+	[CTL_QUIT] = do_quit,
+};
+
+static void serve(struct ctl *c, struct request *r)
+{
+	uint32_t seq = r->bytes >= offsetof(struct ctl_msg, nfds) ? r->msg.seq : 0;
+	struct err e = {0};
+	int res = ctl_check(&r->msg, r->bytes, r->nfds, &e);
+
+	if (!res)
+		res = handlers[r->msg.type](c, r, &e);
+	if (res < 0)
+		log_warn("request %u: %s", r->bytes >= 8 ? r->msg.type : 0, e.text);
+	if (res <= 0)
+		reply(c, seq, &e);
+}
+
+/* --- Receiving --- */
+
+static void take_fds(struct request *r, struct msghdr *h)
+{
+	for (struct cmsghdr *cm = CMSG_FIRSTHDR(h); cm; cm = CMSG_NXTHDR(h, cm)) {
+		size_t n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+			continue;
+		memcpy(r->fds + r->nfds, CMSG_DATA(cm), n * sizeof(int));
+		r->nfds += (unsigned)n;
+	}
+}
+
+/* The kernel gives no more descriptors than there is room for, and closes the rest. */
+static ssize_t receive(int fd, struct request *r)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * FDS_ROOM)];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = &r->msg, .iov_len = sizeof(r->msg)};
+	struct msghdr h = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = CMSG_LEN(sizeof(int) * FDS_ROOM),
+	};
+	ssize_t n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+	if (n < 0)
+		return n;
+	take_fds(r, &h);
+	/* A length that no message has, so that the check refuses it. */
+	r->bytes = h.msg_flags & MSG_TRUNC ? sizeof(r->msg) + 1 : (size_t)n;
+	return n;
+}
+
+static void on_readable(void *arg, uint32_t events)
+{
+	struct ctl *c = arg;
+	struct request r = {.nfds = 0};
+	ssize_t n = receive(c->conn, &r);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0)
+		hang_up(c);
+	else
+		serve(c, &r);
+	for (unsigned i = 0; i < r.nfds; i++)
+		close_fd(&r.fds[i]);
+}
+
+static void on_connection(void *arg, uint32_t events)
+{
+	struct ctl *c = arg;
+	struct err e = {0};
+	int fd = accept4(c->cfg->ctl_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	hang_up(c);
+	c->conn = fd;
+	c->generation++;
+	if (loop_watch_add(c->loop, fd, EPOLLIN, on_readable, c, &c->conn_watch, &e)) {
+		log_error("%s", e.text);
+		hang_up(c);
+		return;
+	}
+	send_hello(c);
+	if (c->ended)
+		send_ended(c);
+}
+
+int ctl_new(struct ctl **out, const struct config *cfg, struct loop *loop, struct vm *vm,
+	    struct err *e)
+{
+	struct ctl *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return err_set(e, ENOMEM, "serve the control socket");
+	*c = (struct ctl){.cfg = cfg, .loop = loop, .vm = vm, .conn = -1};
+	r = loop_watch_add(loop, cfg->ctl_fd, EPOLLIN, on_connection, c, &c->listen_watch, e);
+	if (r) {
+		free(c);
+		return r;
+	}
+	vm_on_ended(vm, on_guest_ended, c);
+	*out = c;
+	return 0;
+}
+
+void ctl_free(struct ctl *c)
+{
+	if (!c)
+		return;
+	hang_up(c);
+	loop_watch_del(c->listen_watch);
+	free(c);
+}

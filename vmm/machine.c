@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/machine.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "vmm/arch/x86/layout.h"
+#include "vmm/kvm/irq.h"
+
+#define CONSOLE_BYTES_PER_S 16384
+#define VIRTIO_QUEUE_NOTIFY 0x50 /* virtio v1.2, 4.2.2 */
+
+/* Pins of the interrupt controller that no old device claims; 8 is the clock chip's. */
+static const uint32_t device_gsi[MACHINE_DEVICES] = {
+	[MACHINE_BLK] = 5,
+	[MACHINE_VSOCK] = 6,
+	[MACHINE_RNG] = 7,
+	[MACHINE_CONSOLE] = 9,
+};
+
+static uint64_t device_addr(unsigned i)
+{
+	return VIRTIO_ADDR + i * VIRTIO_STRIDE;
+}
+
+void machine_describe(struct boot_device out[MACHINE_DEVICES])
+{
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		out[i] = (struct boot_device){.addr = device_addr(i), .irq = device_gsi[i]};
+}
+
+static int new_device(struct vio_dev **out, unsigned which, const struct machine_config *cfg,
+		      struct err *e)
+{
+	switch (which) {
+	case MACHINE_BLK:
+		return vio_blk_new(out, cfg->mem, cfg->loop, NULL, e);
+	case MACHINE_VSOCK:
+		return vio_vsock_new(out, cfg->mem, cfg->loop, cfg->cid, e);
+	case MACHINE_RNG:
+		return vio_rng_new(out, cfg->mem, cfg->loop, e);
+	default:
+		return vio_console_new(out, cfg->mem, cfg->loop, STDERR_FILENO, CONSOLE_BYTES_PER_S,
+				       e);
+	}
+}
+
+static int add_device(struct machine *m, unsigned i, const struct machine_config *cfg,
+		      struct err *e)
+{
+	struct vio_dev *dev;
+	int r = irq_line_init(&m->lines[i], device_gsi[i], e);
+
+	if (!r)
+		r = new_device(&dev, i, cfg, e);
+	if (r)
+		return r;
+	r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], m->bus, cfg->loop, e);
+	if (r)
+		dev->ops->free(dev);
+	return r;
+}
+
+static int add_serial(struct machine *m, struct err *e)
+{
+	int r = irq_line_init(&m->serial_line, SERIAL_GSI, e);
+
+	return r ? r : serial_new(&m->serial, m->bus, &m->serial_line, e);
+}
+
+int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e)
+{
+	int r;
+
+	memset(m, 0, sizeof(*m));
+	m->serial_line.fd = -1;
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		m->lines[i].fd = -1;
+	r = bus_new(&m->bus, e);
+	if (!r)
+		r = legacy_new(&m->legacy, m->bus, cfg->on_request, cfg->arg, e);
+	if (!r && cfg->debug_serial)
+		r = add_serial(m, e);
+	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
+		r = add_device(m, i, cfg, e);
+	if (r)
+		machine_fini(m);
+	return r;
+}
+
+void machine_fini(struct machine *m)
+{
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++) {
+		if (m->devices[i])
+			vio_mmio_free(m->devices[i]);
+		irq_line_fini(&m->lines[i]);
+	}
+	serial_free(m->serial);
+	irq_line_fini(&m->serial_line);
+	legacy_free(m->legacy);
+	bus_free(m->bus);
+}
+
+static int attach_device(const struct machine *m, unsigned i, struct kvm_vm *kvm, struct err *e)
+{
+	unsigned queues = vio_mmio_device(m->devices[i])->ops->queues;
+	int r = irq_line_attach(kvm, &m->lines[i], e);
+
+	for (unsigned q = 0; !r && q < queues; q++)
+		r = doorbell_attach(kvm, device_addr(i) + VIRTIO_QUEUE_NOTIFY, q,
+				    vio_mmio_doorbell(m->devices[i], q), e);
+	return r;
+}
+
+int machine_attach(const struct machine *m, struct kvm_vm *kvm, struct err *e)
+{
+	int r = m->serial ? irq_line_attach(kvm, &m->serial_line, e) : 0;
+
+	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
+		r = attach_device(m, i, kvm, e);
+	return r;
+}

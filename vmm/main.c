@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ramet-vmm: one process that is one microVM. It opens nothing by name: see config.h. */
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "vmm/config.h"
+#include "vmm/ctl.h"
+#include "vmm/dev/loop.h"
+#include "vmm/vm.h"
+
+static int serve(const struct config *cfg, struct err *e)
+{
+	struct loop *loop = NULL;
+	struct vm *vm = NULL;
+	struct ctl *ctl = NULL;
+	int r = loop_new(&loop, e);
+
+	if (!r)
+		r = vm_new(&vm, cfg, loop, e);
+	if (!r)
+		r = ctl_new(&ctl, cfg, loop, vm, e);
+	if (!r)
+		r = vm_confine(vm, e);
+	if (!r)
+		loop_run(loop);
+	ctl_free(ctl);
+	/* vm and loop go with the process: to take them apart would only take time. */
+	return r;
+}
+
+static int fail(const struct err *e)
+{
+	log_error("%s", e->text);
+	return EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+	struct config cfg;
+	struct err e = {0};
+	char role[32];
+
+	/* One arena: a shell's memory is counted in KiB, and only the loop's thread allocates. */
+	mallopt(M_ARENA_MAX, 1);
+	signal(SIGPIPE, SIG_IGN);
+	/* Reads the time zone's file, if there is one, while files may still be opened. */
+	tzset();
+	log_init("vm", LOG_INFO);
+	if (config_parse(&cfg, argc, argv, &e))
+		return fail(&e);
+	snprintf(role, sizeof(role), "vm %u", cfg.slot);
+	log_init(role, LOG_INFO);
+	if (serve(&cfg, &e))
+		return fail(&e);
+	exit(EXIT_SUCCESS);
+}

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/vm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "vmm/arch/x86/boot.h"
+#include "vmm/arch/x86/layout.h"
+#include "vmm/backend/layer.h"
+#include "vmm/confine.h"
+#include "vmm/kvm/vcpus.h"
+#include "vmm/machine.h"
+#include "vmm/state/state.h"
+
+/* Why the guest is gone: the first reason that a vCPU thread came upon. */
+struct vm_end {
+	pthread_mutex_t lock;
+	int fd; /* eventfd: tells the loop */
+	struct loop_watch *watch;
+	bool set;
+	enum ctl_end_reason reason;
+	unsigned vcpu;
+	char text[CTL_TEXT_MAX];
+};
+
+struct vm {
+	struct config cfg;
+	struct loop *loop;
+	struct confine *confine;
+	struct kvm_host host;
+	struct kvm_vm *kvm;
+	struct gm mem;
+	int ram_fd; /* the memfd under RAM; -1 when it is a private map of an image */
+	struct machine machine;
+	struct vcpus *vcpus;
+
+	enum ctl_vm_state state;
+	bool spoiled; /* a fill failed half-way */
+	uint64_t filled_at, paused_at;
+
+	vm_paused_fn *on_paused; /* a pause is under way */
+	void *on_paused_arg;
+	unsigned draining; /* devices with I/O in flight */
+
+	vm_ended_fn *on_ended;
+	void *on_ended_arg;
+	struct vm_end end;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* --- The end of the guest: found on a vCPU thread, dealt with on the loop's --- */
+
+__attribute__((format(printf, 4, 5))) static void
+end_guest(struct vm *vm, unsigned vcpu, enum ctl_end_reason reason, const char *format, ...)
+{
+	uint64_t one = 1;
+	va_list ap;
+
+	pthread_mutex_lock(&vm->end.lock);
+	if (!vm->end.set) {
+		vm->end.set = true;
+		vm->end.reason = reason;
+		vm->end.vcpu = vcpu;
+		va_start(ap, format);
+		vsnprintf(vm->end.text, sizeof(vm->end.text), format, ap);
+		va_end(ap);
+	}
+	pthread_mutex_unlock(&vm->end.lock);
+	vcpus_halt(vm->vcpus);
+	if (write(vm->end.fd, &one, sizeof(one)) < 0)
+		log_error("the loop can't be told of the guest's end");
+}
+
+static void on_legacy_request(void *arg, enum legacy_request what)
+{
+	struct vm *vm = arg;
+
+	if (what == LEGACY_RESET)
+		end_guest(vm, 0, CTL_END_RESET, "the guest asked for a reboot");
+	else
+		end_guest(vm, 0, CTL_END_POWEROFF, "the guest powered itself off");
+}
+
+static void finish_pause(struct vm *vm, int result)
+{
+	vm_paused_fn *done = vm->on_paused;
+
+	vm->on_paused = NULL;
+	if (done)
+		done(vm->on_paused_arg, result);
+}
+
+static void on_end_event(void *arg, uint32_t events)
+{
+	struct vm *vm = arg;
+	uint64_t count;
+
+	if (read(vm->end.fd, &count, sizeof(count)) < 0 || vm->state == CTL_GUEST_ENDED)
+		return;
+	vcpus_pause(vm->vcpus);
+	vm->state = CTL_GUEST_ENDED;
+	log_info("%s", vm->end.text);
+	if (vm->end.reason == CTL_END_CRASH || vm->end.reason == CTL_END_HOST)
+		vcpu_log_registers(vm->kvm, vm->end.vcpu);
+	finish_pause(vm, -ECANCELED);
+	if (vm->on_ended)
+		vm->on_ended(vm->on_ended_arg, vm->end.reason, vm->end.text);
+}
+
+/* --- Exits, on vCPU threads --- */
+
+static void serve_port(struct vm *vm, struct kvm_run *run)
+{
+	uint8_t *data = (uint8_t *)run + run->io.data_offset;
+
+	for (uint32_t i = 0; i < run->io.count; i++, data += run->io.size) {
+		if (run->io.direction == KVM_EXIT_IO_IN)
+			bus_read(vm->machine.bus, BUS_PORT, run->io.port, data, run->io.size);
+		else
+			bus_write(vm->machine.bus, BUS_PORT, run->io.port, data, run->io.size);
+	}
+}
+
+static void serve_mmio(struct vm *vm, struct kvm_run *run)
+{
+	if (run->mmio.is_write)
+		bus_write(vm->machine.bus, BUS_MMIO, run->mmio.phys_addr, run->mmio.data,
+			  run->mmio.len);
+	else
+		bus_read(vm->machine.bus, BUS_MMIO, run->mmio.phys_addr, run->mmio.data,
+			 run->mmio.len);
+}
+
+static void serve_exit(void *arg, unsigned vcpu, struct kvm_run *run, int error)
+{
+	struct vm *vm = arg;
+
+	if (error) {
+		end_guest(vm, vcpu, CTL_END_HOST, "vCPU %u can't run on this host: %s", vcpu,
+			  strerror(-error));
+		return;
+	}
+	switch (run->exit_reason) {
+	case KVM_EXIT_IO:
+		serve_port(vm, run);
+		break;
+	case KVM_EXIT_MMIO:
+		serve_mmio(vm, run);
+		break;
+	case KVM_EXIT_SHUTDOWN:
+		end_guest(vm, vcpu, CTL_END_CRASH, "the guest crashed: triple fault on vCPU %u",
+			  vcpu);
+		break;
+	case KVM_EXIT_INTERNAL_ERROR:
+		end_guest(vm, vcpu, CTL_END_CRASH,
+			  "the guest crashed: KVM can't go on with vCPU %u (internal error %u%s)",
+			  vcpu, run->internal.suberror,
+			  run->internal.suberror == KVM_INTERNAL_ERROR_EMULATION
+				  ? ", an instruction it does not emulate"
+				  : "");
+		break;
+	case KVM_EXIT_FAIL_ENTRY:
+		end_guest(vm, vcpu, CTL_END_CRASH,
+			  "the guest crashed: the CPU refuses to enter vCPU %u (reason 0x%llx)",
+			  vcpu, run->fail_entry.hardware_entry_failure_reason);
+		break;
+	default:
+		end_guest(vm, vcpu, CTL_END_CRASH,
+			  "the guest crashed: exit %u of vCPU %u is none that is served",
+			  run->exit_reason, vcpu);
+	}
+}
+
+static int confine_thread(void *arg, struct err *e)
+{
+	struct vm *vm = arg;
+
+	return confine_vcpu(vm->confine, e);
+}
+
+static const struct vcpus_ops vcpu_ops = {.on_start = confine_thread, .on_exit = serve_exit};
+
+/* --- The shell --- */
+
+static int set_cpuid(struct vm *vm, struct err *e)
+{
+	scoped_free struct cpuid_list *list = calloc(1, sizeof(*list));
+
+	if (!list)
+		return err_set(e, ENOMEM, "list the CPUID leaves");
+	for (unsigned i = 0; i < vm->cfg.vcpus; i++) {
+		int r;
+
+		cpuid_for_vcpu(list, &vm->host.supported, i, vm->cfg.vcpus);
+		r = kvm_vcpu_set_cpuid(&vm->kvm->vcpu[i], list, e);
+		if (r)
+			return err_context(e, "vCPU %u", i);
+	}
+	return 0;
+}
+
+static int watch_end(struct vm *vm, struct err *e)
+{
+	vm->end.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (vm->end.fd < 0)
+		return err_set(e, errno, "make an eventfd");
+	return loop_watch_add(vm->loop, vm->end.fd, EPOLLIN, on_end_event, vm, &vm->end.watch, e);
+}
+
+static int make_shell(struct vm *vm, struct err *e)
+{
+	const struct machine_config mc = {
+		.mem = &vm->mem,
+		.loop = vm->loop,
+		.cid = vm->cfg.cid,
+		.debug_serial = vm->cfg.debug_serial,
+		.on_request = on_legacy_request,
+		.arg = vm,
+	};
+	int r = kvm_host_init(&vm->host, vm->cfg.kvm_fd, e);
+
+	if (!r)
+		r = gm_reserve(&vm->mem, (uint64_t)vm->cfg.ram_mib << 20, e);
+	if (!r)
+		r = kvm_vm_new(&vm->kvm, &vm->host, vm->cfg.vcpus, &vm->mem, e);
+	if (!r)
+		r = set_cpuid(vm, e);
+	if (!r)
+		r = machine_init(&vm->machine, &mc, e);
+	if (!r)
+		r = machine_attach(&vm->machine, vm->kvm, e);
+	if (!r)
+		r = watch_end(vm, e);
+	if (!r)
+		r = confine_new(&vm->confine, e);
+	if (!r)
+		r = vcpus_new(&vm->vcpus, vm->kvm, &vcpu_ops, vm, e);
+	return r;
+}
+
+int vm_new(struct vm **out, const struct config *cfg, struct loop *loop, struct err *e)
+{
+	struct vm *vm = calloc(1, sizeof(*vm));
+	int r;
+
+	if (!vm)
+		return err_set(e, ENOMEM, "make the VM");
+	vm->cfg = *cfg;
+	vm->loop = loop;
+	vm->ram_fd = -1;
+	vm->end.fd = -1;
+	vm->state = CTL_SHELL;
+	pthread_mutex_init(&vm->end.lock, NULL);
+	r = make_shell(vm, e);
+	if (r) {
+		vm_free(vm);
+		return r;
+	}
+	*out = vm;
+	return 0;
+}
+
+void vm_free(struct vm *vm)
+{
+	if (!vm)
+		return;
+	vcpus_free(vm->vcpus);
+	loop_watch_del(vm->end.watch);
+	close_fd(&vm->end.fd);
+	if (vm->machine.bus)
+		machine_fini(&vm->machine);
+	kvm_vm_free(vm->kvm);
+	gm_release(&vm->mem);
+	close_fd(&vm->ram_fd);
+	confine_free(vm->confine);
+	pthread_mutex_destroy(&vm->end.lock);
+	free(vm);
+}
+
+void vm_on_ended(struct vm *vm, vm_ended_fn *fn, void *arg)
+{
+	vm->on_ended = fn;
+	vm->on_ended_arg = arg;
+}
+
+int vm_confine(struct vm *vm, struct err *e)
+{
+	return confine_loop(vm->confine, e);
+}
+
+enum ctl_vm_state vm_state(const struct vm *vm)
+{
+	return vm->state;
+}
+
+/* --- Fill --- */
+
+static int set_disk(struct vm *vm, const struct vm_disk *d, struct err *e)
+{
+	struct layer_stack *s;
+
+	if (layer_stack_open(&s, *d->base, d->layers, d->nlayers, *d->writable, d->bytes, e))
+		return err_context(e, "the disk");
+	*d->base = *d->writable = -1;
+	for (unsigned i = 0; i < d->nlayers; i++)
+		d->layers[i] = -1;
+	vio_blk_set_disk(vio_mmio_device(vm->machine.devices[MACHINE_BLK]), s);
+	return 0;
+}
+
+static int begin_fill(struct vm *vm, struct err *e)
+{
+	if (vm->state != CTL_SHELL)
+		return err_say(e, EBUSY, "this VM is filled already");
+	if (vm->spoiled)
+		return err_say(e, EINVAL, "an earlier fill of this shell failed; it is of no use");
+	vm->spoiled = true;
+	return 0;
+}
+
+static void start(struct vm *vm)
+{
+	vm->spoiled = false;
+	vm->state = CTL_RUNNING;
+	vm->filled_at = now_ns();
+	vcpus_run(vm->vcpus);
+}
+
+static int set_boot_state(struct vm *vm, uint64_t entry, struct err *e)
+{
+	scoped_free struct vcpu_state *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_set(e, ENOMEM, "set the vCPUs up");
+	for (unsigned i = 0; i < vm->cfg.vcpus; i++) {
+		int r = vcpu_state_get(vm->kvm, i, s, e);
+
+		if (r)
+			return r;
+		boot_vcpu_state(s, i, entry);
+		r = vcpu_state_set(vm->kvm, i, s, e);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static int load_guest(struct vm *vm, int kernel_fd, int initrd_fd, const char *client_cmdline,
+		      struct err *e)
+{
+	struct boot_device devices[MACHINE_DEVICES];
+	char cmdline[CMDLINE_SIZE];
+	const struct boot_source src = {
+		.kernel_fd = kernel_fd,
+		.initrd_fd = initrd_fd,
+		.cmdline = cmdline,
+		.vcpus = vm->cfg.vcpus,
+	};
+	uint64_t entry;
+	int r;
+
+	machine_describe(devices);
+	r = boot_cmdline(cmdline, client_cmdline, devices, MACHINE_DEVICES, e);
+	if (!r)
+		r = gm_back_with_memfd(&vm->mem, &vm->ram_fd, e);
+	if (!r)
+		r = boot_load(&vm->mem, &src, &entry, e);
+	return r ? r : set_boot_state(vm, entry, e);
+}
+
+int vm_boot(struct vm *vm, int kernel_fd, int initrd_fd, const char *cmdline,
+	    const struct vm_disk *disk, struct err *e)
+{
+	int r = begin_fill(vm, e);
+
+	if (!r)
+		r = set_disk(vm, disk, e);
+	if (!r)
+		r = load_guest(vm, kernel_fd, initrd_fd, cmdline, e);
+	if (r)
+		return r;
+	start(vm);
+	return 0;
+}
+
+static struct state_parts parts(struct vm *vm)
+{
+	return (struct state_parts){
+		.kvm = vm->kvm,
+		.legacy = vm->machine.legacy,
+		.devices = vm->machine.devices,
+		.ndevices = MACHINE_DEVICES,
+		.ram_mib = vm->cfg.ram_mib,
+	};
+}
+
+static void tell_clock_stopped(struct vm *vm)
+{
+	for (unsigned i = 0; i < vm->cfg.vcpus; i++)
+		kvm_vcpu_clock_stopped(&vm->kvm->vcpu[i]);
+}
+
+int vm_restore(struct vm *vm, int state_fd, int memory_fd, const struct vm_disk *disk,
+	       struct err *e)
+{
+	const struct state_parts p = parts(vm);
+	int r = begin_fill(vm, e);
+
+	if (!r)
+		r = set_disk(vm, disk, e);
+	if (!r)
+		r = gm_back_with_image(&vm->mem, memory_fd, e);
+	if (!r)
+		r = state_restore(&p, state_fd, e);
+	if (r)
+		return r;
+	tell_clock_stopped(vm);
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		vio_mmio_resumed(vm->machine.devices[i]);
+	start(vm);
+	return 0;
+}
+
+/* --- Pause, run, save --- */
+
+static void all_still(struct vm *vm)
+{
+	vm->state = CTL_PAUSED;
+	finish_pause(vm, 0);
+}
+
+static void on_device_drained(void *arg)
+{
+	struct vm *vm = arg;
+
+	if (--vm->draining == 0 && vm->on_paused)
+		all_still(vm);
+}
+
+static void drain_devices(struct vm *vm)
+{
+	vm->draining = 1; /* this loop, so that no device ends it before the last was asked */
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++) {
+		struct vio_dev *d = vio_mmio_device(vm->machine.devices[i]);
+
+		d->on_drained = on_device_drained;
+		d->on_drained_arg = vm;
+		vm->draining++;
+		if (vio_mmio_drain(vm->machine.devices[i]))
+			vm->draining--;
+	}
+	on_device_drained(vm);
+}
+
+int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e)
+{
+	if (vm->state != CTL_RUNNING)
+		return err_say(e, EINVAL, "the VM does not run");
+	if (vm->on_paused)
+		return err_say(e, EBUSY, "the VM is being paused already");
+	vm->on_paused = done;
+	vm->on_paused_arg = arg;
+	vcpus_pause(vm->vcpus);
+	vm->paused_at = now_ns();
+	drain_devices(vm);
+	return 0;
+}
+
+int vm_run(struct vm *vm, struct err *e)
+{
+	if (vm->state != CTL_PAUSED)
+		return err_say(e, EINVAL, "the VM is not paused");
+	tell_clock_stopped(vm);
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		vio_mmio_continue(vm->machine.devices[i]);
+	vm->state = CTL_RUNNING;
+	vcpus_run(vm->vcpus);
+	return 0;
+}
+
+int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64_t *pause_ns,
+	    struct err *e)
+{
+	const struct state_parts p = parts(vm);
+	struct vio_dev *blk = vio_mmio_device(vm->machine.devices[MACHINE_BLK]);
+	int r;
+
+	if (vm->state != CTL_PAUSED)
+		return err_say(e, EINVAL, "the VM is not paused");
+	r = memory_save(&vm->mem, vm->ram_fd, memory_fd, e);
+	if (!r)
+		r = state_save(&p, state_fd, e);
+	/* Last, since it is the one step that changes the VM. */
+	if (!r)
+		r = layer_stack_seal(vio_blk_disk(blk), *writable_fd, e);
+	if (r)
+		return r;
+	*writable_fd = -1;
+	*pause_ns = now_ns() - vm->paused_at;
+	return 0;
+}
+
+/* --- Connections and figures --- */
+
+int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
+	       void *arg, struct err *e)
+{
+	if (vm->state != CTL_RUNNING && vm->state != CTL_PAUSED)
+		return err_say(e, ENOTCONN, "there is no guest to connect to");
+	vio_vsock_connect(vio_mmio_device(vm->machine.devices[MACHINE_VSOCK]), port,
+			  take_fd(stream_fd), done, arg);
+	return 0;
+}
+
+void vm_stats(const struct vm *vm, struct ctl_msg *reply)
+{
+	struct vio_dev *blk = vio_mmio_device(vm->machine.devices[MACHINE_BLK]);
+	struct vio_blk_stats io = vio_blk_stats(blk);
+
+	reply->reply.stats.uptime_ns = vm->filled_at ? now_ns() - vm->filled_at : 0;
+	reply->reply.stats.exits = vcpus_exits(vm->vcpus);
+	reply->reply.stats.disk_read_bytes = io.read_bytes;
+	reply->reply.stats.disk_write_bytes = io.write_bytes;
+	if (vio_blk_disk(blk))
+		reply->reply.stats.disk_layer_bytes = layer_writable_bytes(vio_blk_disk(blk));
+	reply->reply.stats.vsock_connections =
+		vio_vsock_connections(vio_mmio_device(vm->machine.devices[MACHINE_VSOCK]));
+}
