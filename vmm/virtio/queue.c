@@ -46,7 +46,8 @@ static int fault(struct vq *q, const char *what)
 
 void vq_reset(struct vq *q)
 {
-	*q = (struct vq){.mem = q->mem, .size_max = q->size_max, .size = q->size_max};
+	*q = (struct vq){
+		.mem = q->mem, .size_max = q->size_max, .size = q->size_max, .told_valid = true};
 }
 
 /* Maps one part of the queue; NULL when it is not aligned or not all RAM. */
@@ -218,15 +219,15 @@ bool vq_should_notify(struct vq *q)
 	uint16_t event, added = (uint16_t)(q->next_used - q->told_used);
 	bool told = q->told_valid;
 
-	if (!q->ready)
+	if (!q->ready || (told && !added))
 		return false;
+	q->told_used = q->next_used;
+	q->told_valid = true;
 	/* The used index must be out before the driver's wish is read (2.7.7.2, 2.7.10). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!q->event_idx)
 		return !(LOAD(&q->avail->flags) & AVAIL_F_NO_INTERRUPT);
 	event = LOAD(&q->avail->ring[q->size]);
-	q->told_used = q->next_used;
-	q->told_valid = true;
 	return !told || (uint16_t)(q->next_used - event - 1) < added;
 }
 
@@ -253,6 +254,7 @@ int vq_restore(struct vq *q, struct wire *r, struct err *e)
 	q->used_addr = wire_get_u64(r);
 	q->next_avail = wire_get_u16(r);
 	q->next_used = wire_get_u16(r);
+	q->told_valid = false;
 	if (r->bad)
 		return err_say(e, EINVAL, "the queue's fields end early");
 	if (ready && vq_enable(q) < 0)

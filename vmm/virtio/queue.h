@@ -39,7 +39,7 @@ struct vq {
 	uint16_t next_avail; /* chains taken so far, modulo 2^16 */
 	uint16_t next_used;  /* chains given back so far, modulo 2^16 */
 	uint16_t told_used;  /* next_used when the driver was last told */
-	bool told_valid;     /* false: the next answer is told in any case */
+	bool told_valid;     /* false after a restore: the next answer is told in any case */
 	const char *fault;   /* what the driver did wrong, when vq_pop says -EPROTO */
 };
 

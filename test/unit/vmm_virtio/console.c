@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+#define TX 1
+
+struct world {
+	struct drv v;
+	int read_fd;
+	uint64_t at;
+};
+
+/* 1 byte/s refills nothing while a test runs, so that only the first 4 bytes/s * rate count. */
+static void start(struct world *w, uint64_t bytes_per_s)
+{
+	struct vio_dev *dev;
+	int fds[2];
+
+	assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+	drv_init(&w->v, 1 << 20);
+	assert_int_equal(vio_console_new(&dev, &w->v.mem, w->v.loop, fds[1], bytes_per_s, NULL), 0);
+	drv_attach(&w->v, dev);
+	drv_start(&w->v, 0, 8);
+	w->read_fd = fds[0];
+	w->at = drv_alloc(&w->v, 1 << 18, 64);
+}
+
+static void stop(struct world *w)
+{
+	drv_fini(&w->v);
+	close(w->read_fd);
+}
+
+static void say_bytes(struct world *w, const void *text, uint32_t len)
+{
+	uint16_t head;
+	uint32_t got;
+
+	memcpy(drv_ptr(&w->v, w->at), text, len);
+	drv_add(&w->v, TX, &(struct drv_buf){w->at, len, false}, 1);
+	drv_kick(&w->v, TX);
+	drv_run(&w->v);
+	assert_true(drv_used(&w->v, TX, &head, &got));
+	assert_int_equal(got, 0);
+}
+
+static void say(struct world *w, const char *text)
+{
+	say_bytes(w, text, (uint32_t)strlen(text));
+}
+
+static const char *heard(struct world *w)
+{
+	static char buf[1 << 18];
+	ssize_t n = read(w->read_fd, buf, sizeof(buf) - 1);
+
+	buf[n > 0 ? n : 0] = 0;
+	return buf;
+}
+
+static void test_lines_come_whole(void **state)
+{
+	struct world w;
+
+	start(&w, 100000);
+	say(&w, "hel");
+	assert_string_equal(heard(&w), "");
+	say(&w, "lo\nnext");
+	assert_string_equal(heard(&w), "hello\n");
+	say(&w, " line\r\n");
+	assert_string_equal(heard(&w), "next line\n");
+	say(&w, "no end");
+	drv_write(&w.v, DRV_STATUS, 0);
+	drv_run(&w.v);
+	assert_string_equal(heard(&w), "no end\n");
+	stop(&w);
+}
+
+static void test_control_bytes_are_escaped(void **state)
+{
+	struct world w;
+
+	start(&w, 100000);
+	say_bytes(&w, "a\x1b[2J\0b\x7f\tc\xc3\xa4\n", 14);
+	assert_string_equal(heard(&w), "a\\x1b[2J\\x00b\\x7f\tc\xc3\xa4\n");
+	stop(&w);
+}
+
+static void test_a_line_without_end_is_cut(void **state)
+{
+	struct world w;
+	char text[2501];
+
+	memset(text, 'x', 2500);
+	text[2500] = 0;
+	start(&w, 100000);
+	say(&w, text);
+	say(&w, "\n");
+	const char *got = heard(&w);
+	size_t xs = 0;
+	for (const char *p = got; *p; p++)
+		xs += *p == 'x';
+	assert_int_equal(xs, 2500);
+	assert_true(strchr(got, '\n') - got <= 1000);
+	stop(&w);
+}
+
+static void test_a_flood_is_dropped_and_counted(void **state)
+{
+	struct world w;
+	size_t passed = 0;
+
+	start(&w, 1); /* 4 bytes at once, then a byte per second */
+	say(&w, "ab\n");
+	for (int i = 0; i < 5000; i++) {
+		say(&w, "flood flood flood\n");
+		passed += strlen(heard(&w));
+	}
+	assert_true(passed < 100);
+	stop(&w);
+
+	start(&w, 100); /* 400 at once */
+	for (int i = 0; i < 100; i++)
+		say(&w, "0123456789012345678901234567890123456789\n");
+	passed = strlen(heard(&w));
+	assert_true(passed >= 300 && passed <= 500);
+	stop(&w);
+}
+
+static void test_what_was_dropped_is_reported(void **state)
+{
+	static char flood[200000];
+	struct world w;
+
+	start(&w, 100000);
+	memset(flood, 'y', sizeof(flood));
+	say_bytes(&w, flood, sizeof(flood)); /* the device looks at the first 65536 bytes */
+	heard(&w);
+	say(&w, "\nz\n");
+	assert_non_null(strstr(heard(&w), " bytes dropped]\n"));
+	say(&w, "z\n");
+	assert_string_equal(heard(&w), "z\n"); /* once */
+	stop(&w);
+}
+
+static void test_a_reader_that_does_not_read_blocks_nothing(void **state)
+{
+	struct world w;
+	char line[901];
+
+	memset(line, 'x', 899);
+	strcpy(line + 899, "\n");
+	start(&w, 100u << 20);
+	for (int i = 0; i < 500; i++) /* far more than a pipe holds */
+		say(&w, line);
+	size_t first = strlen(heard(&w));
+	assert_true(first > 4096 && first < 500 * 900);
+	say(&w, "after\n");
+	assert_non_null(strstr(heard(&w), "bytes dropped]\nafter\n"));
+	stop(&w);
+}
+
+static void test_the_receive_queue_is_left_alone(void **state)
+{
+	struct world w;
+	uint16_t head;
+	uint32_t len;
+
+	start(&w, 100000);
+	drv_add(&w.v, 0, &(struct drv_buf){w.at, 64, true}, 1);
+	drv_kick(&w.v, 0);
+	drv_run(&w.v);
+	assert_false(drv_used(&w.v, 0, &head, &len));
+	say(&w, "still here\n");
+	assert_string_equal(heard(&w), "still here\n");
+	stop(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lines_come_whole),
+		cmocka_unit_test(test_control_bytes_are_escaped),
+		cmocka_unit_test(test_a_line_without_end_is_cut),
+		cmocka_unit_test(test_a_flood_is_dropped_and_counted),
+		cmocka_unit_test(test_what_was_dropped_is_reported),
+		cmocka_unit_test(test_a_reader_that_does_not_read_blocks_nothing),
+		cmocka_unit_test(test_the_receive_queue_is_left_alone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
