@@ -24,7 +24,7 @@ native_up() {
 	as_root cp -u --sparse=always "$rootfs/rootfs.ext4" "$native_root/rootfs.ext4"
 	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" --kernel="$native_root/vmlinux" \
 		--initramfs="$native_root/usr/share/ramet/initramfs.cpio" \
-		--rootfs="$native_root/rootfs.ext4" --listen_port="$(api_port)" "$@"
+		--rootfs="$native_root/rootfs.ext4" --listen_port="$(api_port)" --cgroup=/ "$@"
 }
 
 native_down() {
