@@ -51,6 +51,9 @@ static const struct setting settings[] = {
 	STR(listen_host, ADDRESS, 1, "127.0.0.1",
 	    "Address the API listens on: IPv4 or IPv6, in numbers."),
 	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
+	{"allow_open", CHOICE, AT(allow_open), 1, ROOM(allow_open), "no", "no yes ",
+	 "While there are no API keys, whoever reaches the API may do everything; so it listens on\n"
+	 "loopback addresses only. yes: on any, for networks that keep others out themselves."},
 	STR(tls_cert, PATH, 0, "",
 	    "PEM files of the certificate chain and its key; both or none. Empty: no TLS. The\n"
 	    "account rametd drops to must be able to read them."),

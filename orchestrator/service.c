@@ -21,7 +21,6 @@ struct service {
 	struct api *api;
 	int signals;
 	int warden; /* the core's; polled here for its end */
-	struct loop_timer limit;
 	enum { SERVING, DRAINING, ENDING } phase;
 	int status; /* to exit with */
 };
@@ -40,21 +39,12 @@ static void end_sandboxes(struct service *s)
 	if (s->phase == ENDING)
 		return;
 	s->phase = ENDING;
-	loop_timer_clear(s->loop, &s->limit);
 	core_shutdown(s->core, on_core_gone, s);
 }
 
 static void on_drained(void *arg)
 {
 	end_sandboxes(arg);
-}
-
-static void on_limit(void *arg)
-{
-	struct service *s = arg;
-
-	log_warn("requests still run after %u s; they are cut off", s->config->stop_timeout_s);
-	end_sandboxes(s);
 }
 
 static void stop(struct service *s)
@@ -65,9 +55,6 @@ static void stop(struct service *s)
 	}
 	log_info("stopping");
 	s->phase = DRAINING;
-	s->limit.fn = on_limit;
-	s->limit.arg = s;
-	loop_timer_set(s->loop, &s->limit, s->config->stop_timeout_s * 1000ull);
 	api_drain(s->api, on_drained, s);
 }
 

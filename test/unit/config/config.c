@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/config.h"
+
+#define TEXT(t) t, strlen(t)
+
+/* The defaults hold no file of this machine: an empty one stands for /etc/ramet/ramet.conf. */
+#define NO_FILE "--config=/dev/null"
+
+static int load(struct config *c, const char *flag, struct err *e)
+{
+	char *argv[] = {"rametd", NO_FILE, (char *)(uintptr_t)flag, NULL};
+
+	*e = (struct err){0};
+	return config_load(c, flag ? 3 : 2, argv, e);
+}
+
+static void assert_says(const struct err *e, const char *words)
+{
+	if (!strstr(e->text, words))
+		fail_msg("\"%s\" does not say \"%s\"", e->text, words);
+}
+
+/* --- the file -------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *text;
+	const char *error; /* NULL: it is right */
+} files[] = {
+	{"", NULL},
+	{"\n\n# only comments\n   # and blanks\n\t\n", NULL},
+	{"listen_port = 80", NULL},
+	{"listen_port=80\r\n", NULL},
+	{"\tlisten_port\t=\t80\t# the usual one\n", NULL},
+	{"listen_host = ::1\n", NULL},
+	{"listen_host = 0.0.0.0\n", NULL},
+	{"region = eu#1\n", NULL},
+	{"region =\n", NULL},
+	{"vmm = /opt/with blank/vmm\n", NULL},
+	{"log_level = warn\n", NULL},
+
+	{"listen_port\n", "f:1: expected `name = value`"},
+	{"= 80\n", "f:1: there is no name before the ="},
+	{"\n\nlisten_port = 0\n",
+	 "f:3: listen_port must be a whole number from 1 to 65535, not \"0\""},
+	{"listen_port = 65536\n", "f:1: listen_port must be a whole number from 1 to 65535"},
+	{"listen_port = 99999999999999999999\n", "from 1 to 65535"},
+	{"listen_port = 18446744073709551617\n", "from 1 to 65535"},
+	{"listen_port = -1\n", "from 1 to 65535, not \"-1\""},
+	{"listen_port = +1\n", "from 1 to 65535"},
+	{"listen_port = 0x50\n", "from 1 to 65535"},
+	{"listen_port = 80 81\n", "from 1 to 65535"},
+	{"listen_port = 80#\n", "from 1 to 65535"},
+	{"listen_port =\n", "from 1 to 65535, not \"\""},
+	{"listen_port = 80\n# x\nlisten_port = 80\n",
+	 "f:3: listen_port is set twice; line 1 set it first"},
+	{"listen_prot = 80\n",
+	 "f:1: there is no setting \"listen_prot\"; did you mean listen_port?"},
+	{"ram = 512\n", "there is no setting \"ram\""},
+	{"rammib = 512\n", "did you mean ram_mib?"},
+	{"colour_of_the_sky = blue\n", "there is no setting \"colour_of_the_sky\""},
+	{"a_name_that_is_longer_than_any_name_there_is = 1\n", "there is no setting"},
+	{"Listen_port = 80\n", "did you mean listen_port?"},
+	{"listen_host = localhost\n", "listen_host must be an IPv4 or IPv6 address in numbers"},
+	{"listen_host = 127.0.0.1.1\n", "IPv4 or IPv6"},
+	{"listen_host =\n", "listen_host must not be empty"},
+	{"vmm = ramet-vmm\n", "vmm must be an absolute path, not \"ramet-vmm\""},
+	{"vmm =\n", "vmm must not be empty"},
+	{"run_dir = /\n", "run_dir must be at least 2 bytes long"},
+	{"state_dir = /\n", "state_dir must be at least 2 bytes long"},
+	{"log_level = loud\n",
+	 "log_level must be one of the words debug info warn error not \"loud\""},
+	{"log_level = inf\n", "must be one of the words"},
+	{"log_level = debug info\n", "log_level must be at most 7 bytes long"},
+	{"log_level =\n", "log_level must not be empty"},
+	{"region = a\033[2Jb\n", "region holds a control character (0x1b)"},
+	{"max_vms = 16385\n", "max_vms must be a whole number from 1 to 16384"},
+	{"vcpus = 33\n", "vcpus must be a whole number from 1 to 32"},
+	{"ram_mib = 127\n", "ram_mib must be a whole number from 128 to 65536"},
+};
+
+static void each_file_is_taken_or_named(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		struct config c;
+		struct err e = {0};
+
+		config_defaults(&c);
+		int r = config_parse(&c, "f", TEXT(files[i].text), &e);
+		if (!files[i].error && r < 0)
+			fail_msg("\"%s\": %s", files[i].text, e.text);
+		if (files[i].error) {
+			if (r != -EINVAL)
+				fail_msg("\"%s\" is taken", files[i].text);
+			assert_says(&e, files[i].error);
+		}
+	}
+}
+
+static void values_arrive(void **state)
+{
+	static const char text[] = "listen_host = ::1\nlisten_port = 65535 # last\n"
+				   "region = eu#1\nvmm = /opt/with blank/vmm\nlog_level = error\n";
+	struct config c;
+	struct err e;
+
+	config_defaults(&c);
+	assert_int_equal(config_parse(&c, "f", TEXT(text), &e), 0);
+	assert_string_equal(c.listen_host, "::1");
+	assert_int_equal(c.listen_port, 65535);
+	assert_string_equal(c.region, "eu#1");
+	assert_string_equal(c.vmm, "/opt/with blank/vmm");
+	assert_string_equal(c.log_level, "error");
+	assert_string_equal(c.run_dir, "/run/ramet");
+}
+
+static void a_shorter_value_leaves_nothing_of_the_longer(void **state)
+{
+	struct config a, b;
+	struct err e;
+
+	config_defaults(&a);
+	config_defaults(&b);
+	assert_int_equal(config_parse(&a, "f", TEXT("kernel = /k\n"), &e), 0);
+	assert_int_equal(config_parse(&b, "f", TEXT("kernel = /a/longer/name/of/a/kernel\n"), &e),
+			 0);
+	assert_int_equal(config_parse(&b, "f", TEXT("kernel = /k\n"), &e), 0);
+	assert_memory_equal(&a, &b, sizeof(a));
+}
+
+static void a_nul_byte_is_refused(void **state)
+{
+	static const char text[] = "region = a\0b\n";
+	struct config c;
+	struct err e;
+
+	config_defaults(&c);
+	assert_int_equal(config_parse(&c, "f", text, sizeof(text) - 1, &e), -EINVAL);
+	assert_says(&e, "control character (0x00)");
+}
+
+/* The longest path fits; one byte more is named. run_dir is shorter, for the sockets under it. */
+static void lengths_end_where_they_should(void **state)
+{
+	static const struct {
+		const char *name;
+		size_t most;
+	} paths[] = {{"kernel", CONFIG_PATH_MAX - 1}, {"run_dir", 80}};
+
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+		for (size_t over = 0; over < 2; over++) {
+			char text[CONFIG_PATH_MAX + 64];
+			struct config c;
+			struct err e;
+			int n = snprintf(text, sizeof(text), "%s = /", paths[i].name);
+
+			memset(text + n, 'x', paths[i].most - 1 + over);
+			text[(size_t)n + paths[i].most - 1 + over] = '\0';
+			config_defaults(&c);
+			int r = config_parse(&c, "f", TEXT(text), &e);
+			assert_int_equal(r, over ? -EINVAL : 0);
+			if (over)
+				assert_says(&e, "bytes long, not");
+		}
+}
+
+static void a_huge_value_is_refused(void **state)
+{
+	static char text[4096] = "region = ";
+	struct config c;
+	struct err e;
+
+	memset(text + 9, 'x', sizeof(text) - 10);
+	config_defaults(&c);
+	assert_int_equal(config_parse(&c, "f", TEXT(text), &e), -EINVAL);
+	assert_says(&e, "region is 4086 bytes long; that is too long");
+}
+
+/* --- files on disk --------------------------------------------------------------------------- */
+
+static void file_with(char path[static 64], const char *text)
+{
+	strcpy(path, "/tmp/ramet-config-XXXXXX");
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+static int load_path(struct config *c, const char *path, const char *flag, struct err *e)
+{
+	char option[128];
+	char *argv[] = {"rametd", option, (char *)(uintptr_t)flag, NULL};
+
+	snprintf(option, sizeof(option), "--config=%s", path);
+	return config_load(c, flag ? 3 : 2, argv, e);
+}
+
+static void errors_name_file_and_line(void **state)
+{
+	struct config c;
+	struct err e;
+	char path[64], expected[128];
+
+	file_with(path, "# x\nlisten_port = many\n");
+	snprintf(expected, sizeof(expected), "%s:2: listen_port must be", path);
+	assert_int_equal(load_path(&c, path, NULL, &e), -EINVAL);
+	assert_says(&e, expected);
+	unlink(path);
+}
+
+static void a_named_file_must_exist(void **state)
+{
+	struct config c;
+	struct err e;
+
+	assert_int_equal(load_path(&c, "/nonexistent/ramet.conf", NULL, &e), -ENOENT);
+	assert_says(&e, "open the configuration file /nonexistent/ramet.conf: No such file");
+	assert_int_equal(load_path(&c, "/tmp", NULL, &e), -EISDIR);
+	assert_says(&e, "read the configuration file /tmp");
+}
+
+static void an_endless_file_is_refused(void **state)
+{
+	struct config c;
+	struct err e;
+
+	assert_int_equal(load_path(&c, "/dev/zero", NULL, &e), -EFBIG);
+	assert_says(&e, "/dev/zero is no configuration file: it is larger than 64 KiB");
+}
+
+static void a_failed_load_changes_nothing(void **state)
+{
+	struct config c, before;
+	struct err e;
+
+	memset(&c, 0x5a, sizeof(c));
+	before = c;
+	assert_int_equal(load(&c, "--listen_port=0", &e), -EINVAL);
+	assert_memory_equal(&c, &before, sizeof(c));
+}
+
+/* --- environment and flags ------------------------------------------------------------------- */
+
+static void each_source_goes_before_the_one_below(void **state)
+{
+	struct config c;
+	struct err e;
+	char path[64];
+
+	file_with(path, "listen_port = 1001\nvcpus = 3\nram_mib = 256\n");
+	setenv("RAMET_LISTEN_PORT", "1002", 1);
+	setenv("RAMET_VCPUS", "4", 1);
+	assert_int_equal(load_path(&c, path, "--listen-port=1003", &e), 0);
+	assert_int_equal(c.listen_port, 1003);
+	assert_int_equal(c.vcpus, 4);
+	assert_int_equal(c.ram_mib, 256);
+	assert_int_equal(c.rootfs_gb, 4);
+	unsetenv("RAMET_LISTEN_PORT");
+	unsetenv("RAMET_VCPUS");
+	unlink(path);
+}
+
+static void the_environment_is_named(void **state)
+{
+	struct config c;
+	struct err e;
+
+	setenv("RAMET_IDLE_TIMEOUT_S", "soon", 1);
+	assert_int_equal(load(&c, NULL, &e), -EINVAL);
+	assert_says(&e,
+		    "environment variable RAMET_IDLE_TIMEOUT_S: idle_timeout_s must be a whole");
+	unsetenv("RAMET_IDLE_TIMEOUT_S");
+}
+
+static void others_variables_are_left_alone(void **state)
+{
+	struct config c;
+	struct err e;
+
+	setenv("RAMET_HOST", "http://127.0.0.1:7070", 1); /* the SDK's */
+	assert_int_equal(load(&c, NULL, &e), 0);
+	unsetenv("RAMET_HOST");
+}
+
+static const struct {
+	const char *flag, *error;
+} flags[] = {
+	{"--listen_port=0", "flag --listen_port=0: listen_port must be a whole number"},
+	{"--listen_port", "flag --listen_port: a flag needs its value: --listen_port=VALUE"},
+	{"--listen_prot=1", "did you mean listen_port?"},
+	{"--run-dri=/x", "did you mean run_dir?"},
+	{"--a-name-that-is-longer-than-any-name-there-is=1", "there is no setting"},
+	{"listen_port=1", "argument listen_port=1: expected --NAME=VALUE"},
+	{"-p", "argument -p: expected --NAME=VALUE"},
+	{"--", "argument --: expected --NAME=VALUE"},
+	{"--=1", "there is no name before the ="},
+	{"--config", "write --config=FILE"},
+	{"--config=", "write --config=FILE"},
+	{"--config=/dev/null", "--config is given twice"},
+	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
+	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
+	{"--max_vms=3", "pool_shells + pool_warm is 4, more than max_vms allows (3)"},
+};
+
+static void each_wrong_flag_is_named(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+		struct config c;
+		struct err e;
+
+		if (load(&c, flags[i].flag, &e) != -EINVAL)
+			fail_msg("%s is taken", flags[i].flag);
+		assert_says(&e, flags[i].error);
+	}
+}
+
+static void a_flag_twice_is_refused(void **state)
+{
+	char *argv[] = {"rametd", NO_FILE, "--vcpus=1", "--vcpus=1", NULL};
+	struct config c;
+	struct err e;
+
+	assert_int_equal(config_load(&c, 4, argv, &e), -EINVAL);
+	assert_says(&e, "--vcpus is given twice");
+}
+
+/* --- the example ----------------------------------------------------------------------------- */
+
+static char *read_example_file(void)
+{
+	static char text[1 << 16];
+	scoped_fd int fd = open(EXAMPLE_FILE, O_RDONLY);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+
+	assert_true(n > 0);
+	text[n] = '\0';
+	return text;
+}
+
+/* `rametd --example > orchestrator/ramet.conf` brings them together again. */
+static void the_installed_file_is_the_example(void **state)
+{
+	assert_string_equal(read_example_file(), config_example());
+}
+
+static void the_example_says_the_defaults(void **state)
+{
+	struct config defaults, c;
+	struct err e = {0};
+	char *text = strdup(config_example());
+
+	config_defaults(&defaults);
+	config_defaults(&c);
+	assert_int_equal(config_parse(&c, "example", TEXT(text), &e), 0);
+	assert_memory_equal(&c, &defaults, sizeof(c));
+
+	/* "#name = value" is a setting that is commented out; text has a blank after its #. */
+	unsigned settings = 0;
+	for (char *p = text; (p = strchr(p, '#')); p++)
+		if (p[1] != ' ') {
+			*p = ' ';
+			settings++;
+		}
+	memset(&c, 0, sizeof(c));
+	if (config_parse(&c, "example", TEXT(text), &e) < 0)
+		fail_msg("%s", e.text);
+	assert_memory_equal(&c, &defaults, sizeof(c));
+	assert_true(settings > 20);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_file_is_taken_or_named),
+		cmocka_unit_test(values_arrive),
+		cmocka_unit_test(a_shorter_value_leaves_nothing_of_the_longer),
+		cmocka_unit_test(a_nul_byte_is_refused),
+		cmocka_unit_test(lengths_end_where_they_should),
+		cmocka_unit_test(a_huge_value_is_refused),
+		cmocka_unit_test(errors_name_file_and_line),
+		cmocka_unit_test(a_named_file_must_exist),
+		cmocka_unit_test(an_endless_file_is_refused),
+		cmocka_unit_test(a_failed_load_changes_nothing),
+		cmocka_unit_test(each_source_goes_before_the_one_below),
+		cmocka_unit_test(the_environment_is_named),
+		cmocka_unit_test(others_variables_are_left_alone),
+		cmocka_unit_test(each_wrong_flag_is_named),
+		cmocka_unit_test(a_flag_twice_is_refused),
+		cmocka_unit_test(the_installed_file_is_the_example),
+		cmocka_unit_test(the_example_says_the_defaults),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

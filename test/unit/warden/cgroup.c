@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/warden/cgroup.h"
+
+static const struct {
+	const char *line, *root, *point; /* root NULL: no cgroup v2 mount */
+} mounts[] = {
+	{"31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "/",
+	 "/sys/fs/cgroup"},
+	{"41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n", "/",
+	 "/sys/fs/cgroup/unified"},
+	{"41 31 0:38 /docker/ab /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "/docker/ab",
+	 "/sys/fs/cgroup"},
+	{"32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n", NULL, NULL},
+	{"22 23 0:20 / /proc rw - proc proc rw\n", NULL, NULL},
+	{" - cgroup2 ", NULL, NULL},
+	{" - cgroup2", NULL, NULL},
+	{"", NULL, NULL},
+	{"nonsense\n", NULL, NULL},
+};
+
+static void mounts_are_found(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(mounts); i++) {
+		char root[CGROUP_PATH_MAX], point[CGROUP_PATH_MAX];
+		bool found = cgroup_mount_line(mounts[i].line, root, point);
+
+		assert_int_equal(found, mounts[i].root != NULL);
+		if (!found)
+			continue;
+		assert_string_equal(root, mounts[i].root);
+		assert_string_equal(point, mounts[i].point);
+	}
+}
+
+static const struct {
+	const char *line, *path;
+} own[] = {
+	{"0::/\n", "/"},
+	{"0::/system.slice/ramet.service\n", "/system.slice/ramet.service"},
+	{"0::/no-newline", "/no-newline"},
+	{"4:memory:/process\n", NULL},
+	{"10::/x\n", NULL},
+	{"0::\n", NULL},
+	{"", NULL},
+};
+
+static void the_own_path_is_found(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+		char path[CGROUP_PATH_MAX];
+		bool found = cgroup_own_line(own[i].line, path);
+
+		assert_int_equal(found, own[i].path != NULL);
+		if (found)
+			assert_string_equal(path, own[i].path);
+	}
+}
+
+static void a_path_too_long_is_refused(void **state)
+{
+	char line[CGROUP_PATH_MAX + 8] = "0::/", path[CGROUP_PATH_MAX];
+
+	memset(line + 4, 'x', CGROUP_PATH_MAX - 2);
+	assert_true(cgroup_own_line(line, path) == true);
+	line[4 + CGROUP_PATH_MAX - 2] = 'x';
+	assert_false(cgroup_own_line(line, path));
+}
+
+static const struct {
+	const char *name;
+	int64_t slot; /* -1: none of ours */
+} names[] = {
+	{"vm-0", 0},	      {"vm-7", 7},   {"vm-16383", 16383},    {"vm-16384", -1},
+	{"vm-007", -1},	      {"vm-", -1},   {"vm--1", -1},	     {"vm-+1", -1},
+	{"vm- 1", -1},	      {"vm-1x", -1}, {"service", -1},	     {"warden", -1},
+	{"cgroup.procs", -1}, {"", -1},	     {"vm-99999999999", -1}, {"vm-00000", -1},
+	{"vm-16383 ", -1},
+};
+
+static void vm_names_have_one_spelling(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		uint32_t slot = 0;
+		bool ours = cgroup_vm_name(names[i].name, &slot);
+
+		if (ours != (names[i].slot >= 0))
+			fail_msg("%s", names[i].name);
+		if (ours)
+			assert_int_equal(slot, names[i].slot);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mounts_are_found),
+		cmocka_unit_test(the_own_path_is_found),
+		cmocka_unit_test(a_path_too_long_is_refused),
+		cmocka_unit_test(vm_names_have_one_spelling),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/warden/request.h"
+
+#define SLOTS 8
+
+static struct warden_msg good(void)
+{
+	struct warden_msg m = {
+		.version = WARDEN_VERSION, .type = WARDEN_SPAWN, .seq = 7, .slot = SLOTS - 1};
+
+	m.spawn.vcpus = 2;
+	m.spawn.ram_mib = 512;
+	m.spawn.memory_max = 1024ull << 20;
+	m.spawn.cpu_max_pct = 200;
+	m.spawn.pids_max = 64;
+	return m;
+}
+
+static void a_right_request_is_taken(void **state)
+{
+	struct warden_msg m = good(), out;
+	struct err e;
+	uint32_t seq;
+
+	assert_int_equal(request_check(&out, &seq, &m, sizeof(m), SLOTS, &e), 0);
+	assert_int_equal(seq, 7);
+	assert_memory_equal(&m, &out, sizeof(m));
+	m.type = WARDEN_RELEASE;
+	memset(&m.spawn, 0xff, sizeof(m.spawn)); /* means nothing there */
+	assert_int_equal(request_check(&out, &seq, &m, sizeof(m), SLOTS, &e), 0);
+}
+
+#define FIELD(f) offsetof(struct warden_msg, f), sizeof(((struct warden_msg *)0)->f)
+
+static const struct {
+	size_t offset, size;
+	uint64_t value;
+	int error; /* 0: it is taken */
+	const char *says;
+} cases[] = {
+	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 1"},
+	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 2"},
+	{FIELD(type), 0, EPROTO, "there is no request of type 0"},
+	{FIELD(type), WARDEN_REPLY, EPROTO, "type 64"},
+	{FIELD(type), WARDEN_EXITED, EPROTO, "type 65"},
+	{FIELD(type), UINT32_MAX, EPROTO, "type 4294967295"},
+	{FIELD(seq), 0, EPROTO, "seq must not be 0"},
+	{FIELD(slot), SLOTS, ERANGE, "slot 8 does not exist; the last is 7"},
+	{FIELD(slot), UINT32_MAX, ERANGE, "slot 4294967295 does not exist"},
+	{FIELD(slot), 0, 0, NULL},
+	{FIELD(spawn.vcpus), 0, EINVAL, "vcpus is 0; it must be from 1 to 32"},
+	{FIELD(spawn.vcpus), 32, 0, NULL},
+	{FIELD(spawn.vcpus), 33, EINVAL, "vcpus is 33"},
+	{FIELD(spawn.vcpus), UINT32_MAX, EINVAL, "vcpus"},
+	{FIELD(spawn.ram_mib), 0, EINVAL, "ram_mib is 0; it must be from 128 to 65536"},
+	{FIELD(spawn.ram_mib), 127, EINVAL, "ram_mib is 127"},
+	{FIELD(spawn.ram_mib), 128, 0, NULL},
+	{FIELD(spawn.ram_mib), 65537, EINVAL, "ram_mib is 65537"},
+	{FIELD(spawn.ram_mib), UINT32_MAX, EINVAL, "ram_mib"},
+	{FIELD(spawn.memory_max), 0, EINVAL, "memory_max is 0; it must be from 536870912"},
+	{FIELD(spawn.memory_max), 512ull << 20, 0, NULL},
+	{FIELD(spawn.memory_max), (512ull << 20) - 1, EINVAL, "memory_max"},
+	{FIELD(spawn.memory_max), 1ull << 40, 0, NULL},
+	{FIELD(spawn.memory_max), UINT64_MAX, EINVAL, "memory_max"},
+	{FIELD(spawn.cpu_max_pct), 0, 0, NULL},
+	{FIELD(spawn.cpu_max_pct), UINT32_MAX, EINVAL, "cpu_max_pct"},
+	{FIELD(spawn.pids_max), 0, EINVAL, "pids_max is 0; it must be from 3 to 4096"},
+	{FIELD(spawn.pids_max), 2, EINVAL, "pids_max is 2"},
+	{FIELD(spawn.pids_max), 3, 0, NULL},
+	{FIELD(spawn.pids_max), UINT32_MAX, EINVAL, "pids_max"},
+};
+
+static void each_field_has_its_limits(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct warden_msg m = good(), out;
+		struct err e = {0};
+		uint32_t seq;
+
+		memcpy((char *)&m + cases[i].offset, &cases[i].value, cases[i].size);
+		int r = request_check(&out, &seq, &m, sizeof(m), SLOTS, &e);
+		if (r != -cases[i].error)
+			fail_msg("case %zu: %d, %s", i, r, e.text);
+		if (cases[i].says && !strstr(e.text, cases[i].says))
+			fail_msg("case %zu: \"%s\" does not say \"%s\"", i, e.text, cases[i].says);
+		assert_int_equal(seq, m.seq);
+	}
+}
+
+/* A packet that was cut on arrival reports its real length. */
+static void every_other_length_is_refused(void **state)
+{
+	unsigned char packet[2 * sizeof(struct warden_msg)] = {0};
+	struct warden_msg m = good(), out;
+	struct err e;
+	uint32_t seq;
+
+	memcpy(packet, &m, sizeof(m));
+	for (size_t len = 0; len <= sizeof(packet); len++) {
+		if (len == sizeof(m))
+			continue;
+		assert_int_equal(request_check(&out, &seq, packet, len, SLOTS, &e), -EPROTO);
+		assert_int_equal(seq, len >= 12 ? 7 : 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_right_request_is_taken),
+		cmocka_unit_test(each_field_has_its_limits),
+		cmocka_unit_test(every_other_length_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/seccomp.h"
+
+/* Each runs confined, in a process of its own: returns when it was allowed. */
+
+static void *in_thread(void *arg)
+{
+	return arg;
+}
+
+static void make_thread(void)
+{
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, in_thread, NULL) != 0 || pthread_join(t, NULL) != 0)
+		_exit(1);
+}
+
+static void use_files(void)
+{
+	scoped_fd int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	char text[64];
+
+	if (fd < 0 || read(fd, text, sizeof(text)) <= 0)
+		_exit(1);
+}
+
+static void use_sockets(void)
+{
+	int ends[2], waiting;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0 || send(ends[0], "x", 1, 0) != 1 ||
+	    ioctl(ends[1], FIONREAD, &waiting) < 0 || waiting != 1)
+		_exit(1);
+}
+
+static void name_itself(void)
+{
+	if (prctl(PR_SET_NAME, "worker") < 0)
+		_exit(1);
+}
+
+static void fork_off(void)
+{
+	if (fork() == 0)
+		_exit(0);
+}
+
+static void vfork_off(void)
+{
+	syscall(SYS_vfork);
+}
+
+static void clone_process(void)
+{
+	if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0)
+		_exit(0);
+}
+
+static void execute(void)
+{
+	char *const argv[] = {"true", NULL};
+
+	execve("/bin/true", argv, argv + 1);
+}
+
+static void trace(void)
+{
+	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+}
+
+static void push_to_terminal(void)
+{
+	ioctl(0, 0x5412 /* TIOCSTI */, "x");
+}
+
+static void allow_dumps(void)
+{
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+static void leave_namespace(void)
+{
+	unshare(CLONE_NEWUSER);
+}
+
+static void mount_something(void)
+{
+	syscall(SYS_mount, "none", "/tmp", "tmpfs", 0, NULL);
+}
+
+static void load_program(void)
+{
+	syscall(SYS_bpf, 0, NULL, 0);
+}
+
+static void set_keyring(void)
+{
+	syscall(SYS_keyctl, 0, 0);
+}
+
+/* The 32-bit entry has other numbers: there 1 is exit and 11 is execve. */
+static void enter_as_32_bit(void)
+{
+	long r;
+
+	__asm__ volatile("int $0x80" : "=a"(r) : "a"(20L /* getpid */) : "memory");
+	(void)r;
+}
+
+static int run_confined(void (*what)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct rlimit none = {0, 0};
+		struct err e;
+
+		setrlimit(RLIMIT_CORE, &none);
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_confine(&e) < 0)
+			_exit(2);
+		what();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void what_it_needs_is_allowed(void **state)
+{
+	assert_int_equal(run_confined(make_thread), 0);
+	assert_int_equal(run_confined(use_files), 0);
+	assert_int_equal(run_confined(use_sockets), 0);
+	assert_int_equal(run_confined(name_itself), 0);
+}
+
+static void anything_else_kills(void **state)
+{
+	static const struct {
+		const char *name;
+		void (*what)(void);
+	} cases[] = {
+		{"fork", fork_off},
+		{"vfork", vfork_off},
+		{"clone", clone_process},
+		{"execve", execute},
+		{"ptrace", trace},
+		{"TIOCSTI", push_to_terminal},
+		{"PR_SET_DUMPABLE", allow_dumps},
+		{"unshare", leave_namespace},
+		{"mount", mount_something},
+		{"bpf", load_program},
+		{"keyctl", set_keyring},
+		{"int 0x80", enter_as_32_bit},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int status = run_confined(cases[i].what);
+
+		if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
+			fail_msg("%s: status %x", cases[i].name, status);
+	}
+}
+
+static void it_takes_no_new_privs(void **state)
+{
+	int status;
+
+	if (geteuid() == 0) /* root may without */
+		skip();
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct err e;
+
+		_exit(seccomp_confine(&e) == -EACCES ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_it_needs_is_allowed),
+		cmocka_unit_test(anything_else_kills),
+		cmocka_unit_test(it_takes_no_new_privs),
+	};
+
+#ifdef __SANITIZE_ADDRESS__
+	print_message("a sanitizer's runtime can't be confined\n");
+	return 77;
+#endif
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+	print_message("a sanitizer's runtime can't be confined\n");
+	return 77;
+#endif
+#endif
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

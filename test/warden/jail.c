@@ -1,0 +1,827 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The real warden, a probe in place of ramet-vmm, and a service that passes packets on to this
+ * test: what docs/threats.md says of a jail is read from /proc, from the cgroups, and from inside.
+ * Where cgroup v2 lacks a controller, the tests of its limit are skipped.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/warden/warden.h"
+#include "orchestrator/warden/cgroup.h"
+#include "proto/warden.h"
+
+#define WAIT_MS	 20000
+#define SLOTS	 16
+#define UID_BASE 310000
+#define ACCOUNT	 64999
+#define RAM_MIB	 128
+#define MEMORY	 (256ull << 20)
+
+static char top[64]; /* everything of this test is under it */
+static char group[CGROUP_PATH_MAX + 16];
+static const char *controllers[4]; /* those of cgroup_controllers that are there */
+static struct config config;
+static int listener = -1; /* the service's relay connects here */
+static int warden = -1;	  /* packets to and from the warden, by way of the relay */
+static pid_t warden_pid;
+static uint32_t last_seq;
+
+static const char *under(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static const char *under(const char *format, ...)
+{
+	static char path[512];
+	int used = snprintf(path, sizeof(path), "%s/", top);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(path + used, sizeof(path) - (size_t)used, format, args);
+	va_end(args);
+	return path;
+}
+
+/* --- the service: passes packets on both ways ------------------------------------------------- */
+
+static struct sockaddr_un address(const char *path)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+	snprintf(at.sun_path, sizeof(at.sun_path), "%.*s", (int)sizeof(at.sun_path) - 1, path);
+	return at;
+}
+
+static void pass_on(int from, int to)
+{
+	char packet[4096], space[CMSG_SPACE(sizeof(int) * 8)];
+	struct iovec iov = {packet, sizeof(packet)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = space,
+			     .msg_controllen = sizeof(space)};
+	ssize_t n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC);
+
+	if (n <= 0)
+		_exit(0);
+	iov.iov_len = (size_t)n;
+	if (sendmsg(to, &msg, MSG_NOSIGNAL) < 0)
+		_exit(0);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+			close(((int *)CMSG_DATA(c))[i]);
+}
+
+static int relay(void)
+{
+	struct config c;
+	char path[CONFIG_PATH_MAX + 16];
+
+	if (pread(WARDEN_CONFIG_FD, &c, sizeof(c), 0) != (ssize_t)sizeof(c))
+		return WARDEN_SETUP_EXIT;
+	snprintf(path, sizeof(path), "%s/../test.sock", c.state_dir);
+	struct sockaddr_un at = address(path);
+	int test = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (connect(test, (struct sockaddr *)&at, sizeof(at)) < 0)
+		return WARDEN_SETUP_EXIT;
+	for (;;) {
+		struct pollfd p[2] = {{.fd = test, .events = POLLIN},
+				      {.fd = WARDEN_SOCKET_FD, .events = POLLIN}};
+
+		if (poll(p, 2, -1) < 0)
+			return 1;
+		if (p[0].revents)
+			pass_on(test, WARDEN_SOCKET_FD);
+		if (p[1].revents)
+			pass_on(WARDEN_SOCKET_FD, test);
+	}
+}
+
+/* --- the warden ------------------------------------------------------------------------------ */
+
+static int run_warden(void)
+{
+	char *const argv[] = {"relay", "--role=service", NULL};
+	struct warden_options options = {
+		.config = &config, .service_argv = argv, .controllers = controllers};
+	struct err e;
+
+	log_init("warden", LOG_WARN);
+	options.service = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	if (warden_run(&options, &e) == 0)
+		return 0;
+	fprintf(stderr, "warden: %s\n", e.text);
+	return 1;
+}
+
+static bool wait_for(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, WAIT_MS) == 1;
+}
+
+static void accept_service(void)
+{
+	close_fd(&warden);
+	assert_true(wait_for(listener));
+	warden = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(warden >= 0);
+}
+
+static void start_warden(void)
+{
+	warden_pid = fork();
+	if (warden_pid == 0)
+		_exit(run_warden());
+	accept_service();
+}
+
+static int stop_warden(int signal)
+{
+	int status;
+
+	kill(warden_pid, signal);
+	assert_int_equal(waitpid(warden_pid, &status, 0), warden_pid);
+	return status;
+}
+
+/* --- packets --------------------------------------------------------------------------------- */
+
+static struct warden_msg spawn_of(uint32_t slot)
+{
+	struct warden_msg m = {
+		.version = WARDEN_VERSION, .type = WARDEN_SPAWN, .seq = ++last_seq, .slot = slot};
+
+	m.spawn.vcpus = 2;
+	m.spawn.ram_mib = RAM_MIB;
+	m.spawn.memory_max = MEMORY;
+	m.spawn.cpu_max_pct = 150;
+	m.spawn.pids_max = 24;
+	return m;
+}
+
+static struct warden_msg release_of(uint32_t slot)
+{
+	return (struct warden_msg){
+		.version = WARDEN_VERSION, .type = WARDEN_RELEASE, .seq = ++last_seq, .slot = slot};
+}
+
+static void put(const struct warden_msg *m)
+{
+	assert_int_equal(send(warden, m, sizeof(*m), MSG_NOSIGNAL), sizeof(*m));
+}
+
+static struct warden_msg get(void)
+{
+	struct warden_msg m;
+
+	assert_true(wait_for(warden));
+	assert_int_equal(recv(warden, &m, sizeof(m), 0), sizeof(m));
+	assert_int_equal(m.version, WARDEN_VERSION);
+	return m;
+}
+
+static struct warden_msg call(struct warden_msg m)
+{
+	put(&m);
+	struct warden_msg r = get();
+	assert_int_equal(r.type, WARDEN_REPLY);
+	assert_int_equal(r.seq, m.seq);
+	return r;
+}
+
+static pid_t spawn(uint32_t slot)
+{
+	struct warden_msg r = call(spawn_of(slot));
+
+	if (r.reply.error)
+		fail_msg("spawn: %s", r.reply.text);
+	assert_true(r.reply.pid > 1);
+	return (pid_t)r.reply.pid;
+}
+
+static void release(uint32_t slot)
+{
+	struct warden_msg r = call(release_of(slot));
+
+	if (r.reply.error)
+		fail_msg("release: %s", r.reply.text);
+}
+
+static void assert_refused(struct warden_msg m, int error, const char *words)
+{
+	struct warden_msg r = call(m);
+
+	assert_int_equal(r.reply.error, -error);
+	if (!strstr(r.reply.text, words))
+		fail_msg("\"%s\" does not say \"%s\"", r.reply.text, words);
+}
+
+static int32_t exit_of(uint32_t slot)
+{
+	struct warden_msg m = get();
+
+	assert_int_equal(m.type, WARDEN_EXITED);
+	assert_int_equal(m.seq, 0);
+	assert_int_equal(m.slot, slot);
+	return m.exited.status;
+}
+
+/* --- the probe ------------------------------------------------------------------------------- */
+
+static int control(uint32_t slot)
+{
+	struct sockaddr_un at = address(under("run/vm/%u/ctl.sock", slot));
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	return fd;
+}
+
+/* Empty when the probe ended instead of answering. */
+static const char *tell(uint32_t slot, const char *command)
+{
+	static char answer[256];
+	scoped_fd int fd = control(slot);
+
+	assert_true(send(fd, command, strlen(command), MSG_NOSIGNAL) > 0);
+	assert_true(wait_for(fd));
+	ssize_t n = recv(fd, answer, sizeof(answer) - 1, 0);
+	answer[n > 0 ? n : 0] = '\0';
+	return answer;
+}
+
+/* --- facts ----------------------------------------------------------------------------------- */
+
+static const char *file_text(const char *path)
+{
+	static char text[16384];
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t used = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return "(missing)";
+	while ((n = read(fd, text + used, sizeof(text) - 1 - used)) > 0)
+		used += (size_t)n;
+	for (size_t i = 0; i < used; i++)
+		if (!text[i])
+			text[i] = ' '; /* cmdline and environ */
+	text[used] = '\0';
+	return text;
+}
+
+static const char *proc(pid_t pid, const char *name)
+{
+	static char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	return path;
+}
+
+static void assert_status(pid_t pid, const char *line)
+{
+	char whole[128];
+
+	snprintf(whole, sizeof(whole), "\n%s\n", line);
+	if (!strstr(file_text(proc(pid, "status")), whole))
+		fail_msg("/proc/%d/status has no line %s", pid, line);
+}
+
+static const char *limit_of(const char *slot, const char *file)
+{
+	char path[sizeof(group) + 64];
+
+	snprintf(path, sizeof(path), "%s/%s/%s", group, slot, file);
+	return file_text(path);
+}
+
+static bool has_controller(const char *name)
+{
+	for (size_t i = 0; controllers[i]; i++)
+		if (strcmp(controllers[i], name) == 0)
+			return true;
+	return false;
+}
+
+static size_t count_entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	size_t n = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir)))
+		n += entry->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
+/* --- tests ----------------------------------------------------------------------------------- */
+
+static void it_is_someone_else_without_rights(void **state)
+{
+	pid_t pid = spawn(3);
+
+	assert_status(pid, "Uid:\t310003\t310003\t310003\t310003");
+	assert_status(pid, "Gid:\t310003\t310003\t310003\t310003");
+	assert_status(pid, "Groups:\t ");
+	assert_status(pid, "CapInh:\t0000000000000000");
+	assert_status(pid, "CapPrm:\t0000000000000000");
+	assert_status(pid, "CapEff:\t0000000000000000");
+	assert_status(pid, "CapBnd:\t0000000000000000");
+	assert_status(pid, "CapAmb:\t0000000000000000");
+	assert_status(pid, "NoNewPrivs:\t1");
+	assert_status(pid, "SigBlk:\t0000000000000000");
+	assert_status(pid, "SigIgn:\t0000000000000000");
+	release(3);
+}
+
+static void it_has_its_own_namespaces(void **state)
+{
+	static const char *const kinds[] = {"mnt", "pid", "net", "ipc", "uts", "cgroup"};
+	pid_t pids[] = {spawn(0), spawn(1), getpid()};
+
+	for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+		ino_t seen[ARRAY_LEN(pids)];
+
+		for (size_t p = 0; p < ARRAY_LEN(pids); p++) {
+			char name[32];
+			struct stat st;
+
+			snprintf(name, sizeof(name), "ns/%s", kinds[k]);
+			assert_int_equal(stat(proc(pids[p], name), &st), 0);
+			seen[p] = st.st_ino;
+			for (size_t before = 0; before < p; before++)
+				if (seen[before] == seen[p])
+					fail_msg("%s is shared", kinds[k]);
+		}
+	}
+	assert_non_null(strstr(file_text(proc(pids[0], "net/dev")), "lo:"));
+	release(0);
+	release(1);
+}
+
+static void its_root_is_empty_and_read_only(void **state)
+{
+	pid_t pid = spawn(0);
+	char first[1024];
+
+	assert_int_equal(count_entries(proc(pid, "root")), 0);
+	snprintf(first, sizeof(first), "%s", file_text(proc(pid, "mountinfo")));
+	char *end = strchr(first, '\n');
+	assert_non_null(end);
+	assert_int_equal(end[1], '\0'); /* one mount */
+	assert_non_null(strstr(first, " / / ro,nosuid,nodev,noexec"));
+	release(0);
+}
+
+static void it_has_five_descriptors(void **state)
+{
+	static const char *const links[] = {"/run/vm/0/log", "/run/vm/0/log", "/run/vm/0/log",
+					    "/dev/kvm", "socket:["};
+	pid_t pid = spawn(0);
+
+	assert_int_equal(count_entries(proc(pid, "fd")), ARRAY_LEN(links));
+	for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+		char name[16], link[256] = {0};
+
+		snprintf(name, sizeof(name), "fd/%zu", i);
+		assert_true(readlink(proc(pid, name), link, sizeof(link) - 1) > 0);
+		if (!strstr(link, links[i]))
+			fail_msg("descriptor %zu is %s", i, link);
+	}
+	release(0);
+}
+
+static void it_is_started_as_asked(void **state)
+{
+	pid_t pid = spawn(5);
+
+	assert_string_equal(file_text(proc(pid, "cmdline")),
+			    "ramet-vmm --vcpus 2 --ram-mib 128 --kvm-fd 3 --ctl-fd 4 --slot 5 ");
+	assert_string_equal(file_text(proc(pid, "environ")), "");
+	assert_string_equal(tell(5, "hello"), "what?");
+	assert_string_equal(file_text(under("run/vm/5/log")), "probe of slot 5\n");
+	assert_non_null(strstr(file_text(proc(pid, "limits")),
+			       "Max core file size        0                    0 "));
+	release(5);
+}
+
+/* The service's group may connect and read the log; nobody else may look in. */
+static void its_directory_is_for_the_service(void **state)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} files[] = {{"run/vm", S_IFDIR | 0750},
+		     {"run/vm/0", S_IFDIR | 0750},
+		     {"run/vm/0/ctl.sock", S_IFSOCK | 0660},
+		     {"run/vm/0/log", S_IFREG | 0640}};
+	struct stat st;
+
+	spawn(0);
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		assert_int_equal(lstat(under("%s", files[i].name), &st), 0);
+		assert_int_equal(st.st_uid, 0);
+		assert_int_equal(st.st_gid, ACCOUNT);
+		assert_int_equal(st.st_mode, files[i].mode);
+	}
+	assert_int_equal(stat(under("state"), &st), 0);
+	assert_int_equal(st.st_uid, ACCOUNT);
+	assert_int_equal(st.st_mode, S_IFDIR | 0700);
+	release(0);
+}
+
+static void nothing_works_from_inside(void **state)
+{
+	spawn(0);
+	assert_string_equal(tell(0, "try"), "nothing works");
+	release(0);
+}
+
+static void its_cgroup_has_its_limits(void **state)
+{
+	pid_t pid = spawn(0);
+
+	assert_non_null(strstr(file_text(proc(pid, "cgroup")), "/ramet/vm-0\n"));
+	if (has_controller("memory")) {
+		assert_string_equal(limit_of("vm-0", "memory.max"), "268435456\n");
+		assert_string_equal(limit_of("vm-0", "memory.oom.group"), "1\n");
+	}
+	if (has_controller("cpu"))
+		assert_string_equal(limit_of("vm-0", "cpu.max"), "150000 100000\n");
+	if (has_controller("pids"))
+		assert_string_equal(limit_of("vm-0", "pids.max"), "24\n");
+	release(0);
+	if (!controllers[2])
+		skip(); /* not all of it was looked at */
+}
+
+static void too_much_memory_ends_it(void **state)
+{
+	if (!has_controller("memory"))
+		skip();
+	spawn(0);
+	assert_string_equal(tell(0, "hog"), "");
+	assert_int_equal(exit_of(0), SIGKILL);
+	release(0);
+}
+
+static void threads_have_an_end(void **state)
+{
+	if (!has_controller("pids"))
+		skip();
+	spawn(0);
+	assert_string_equal(tell(0, "threads"), "24");
+	release(0);
+}
+
+static void a_death_is_told_and_keeps_the_slot(void **state)
+{
+	spawn(2);
+	assert_string_equal(tell(2, "exit"), "");
+	assert_int_equal(exit_of(2), 7 << 8);
+	assert_refused(spawn_of(2), EBUSY, "slot 2 is taken");
+	release(2);
+	kill(spawn(2), SIGKILL);
+	assert_int_equal(exit_of(2), SIGKILL);
+	release(2);
+}
+
+static void a_release_leaves_nothing(void **state)
+{
+	pid_t pid = spawn(4);
+	char path[sizeof(group) + 16];
+
+	snprintf(path, sizeof(path), "%s/vm-4", group);
+	assert_int_equal(access(path, F_OK), 0);
+	release(4);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(access(under("run/vm/4"), F_OK), -1);
+	assert_int_equal(kill(pid, 0), -1);
+	release(4); /* an empty slot is released already */
+}
+
+static void two_requests_for_a_slot_do_not_mix(void **state)
+{
+	struct warden_msg a = spawn_of(6), b = release_of(6), c = spawn_of(6);
+	unsigned answers = 0;
+
+	put(&a);
+	put(&b);
+	while (answers < 2) {
+		struct warden_msg r = get();
+
+		assert_int_equal(r.type, WARDEN_REPLY);
+		answers++;
+		if (r.seq == a.seq)
+			assert_true(r.reply.error == 0 || r.reply.error == -ECANCELED);
+		else
+			assert_true(r.seq == b.seq && r.reply.error == 0);
+	}
+	assert_int_equal(call(c).reply.error, 0);
+	release(6);
+}
+
+static void many_at_once_all_arrive(void **state)
+{
+	struct timespec from, to;
+	bool seen[SLOTS] = {false};
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		struct warden_msg m = spawn_of(i);
+
+		put(&m);
+	}
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		struct warden_msg r = get();
+
+		assert_int_equal(r.reply.error, 0);
+		assert_true(r.slot < SLOTS && !seen[r.slot]);
+		seen[r.slot] = true;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	print_message("%d jails in %.1f ms\n", SLOTS,
+		      (double)(to.tv_sec - from.tv_sec) * 1e3 +
+			      (double)(to.tv_nsec - from.tv_nsec) / 1e6);
+	for (uint32_t i = 0; i < SLOTS; i++)
+		release(i);
+}
+
+static void hostile_packets_are_refused(void **state)
+{
+	struct warden_msg m = spawn_of(SLOTS);
+	size_t fds = count_entries(proc(warden_pid, "fd"));
+
+	assert_refused(m, ERANGE, "slot 16 does not exist");
+	m = spawn_of(0);
+	m.spawn.vcpus = 1000;
+	assert_refused(m, EINVAL, "vcpus is 1000");
+	m = spawn_of(0);
+	m.type = WARDEN_EXITED;
+	assert_refused(m, EPROTO, "no request of type 65");
+
+	char longer[2 * sizeof(m)] = {0};
+	m = spawn_of(0);
+	memcpy(longer, &m, sizeof(m));
+	assert_int_equal(send(warden, longer, sizeof(longer), 0), sizeof(longer));
+	assert_int_equal(get().reply.error, -EPROTO);
+	assert_int_equal(send(warden, longer, 20, 0), 20);
+	assert_int_equal(get().reply.error, -EPROTO);
+	assert_int_equal(count_entries(proc(warden_pid, "fd")), fds);
+}
+
+static void descriptors_are_not_taken(void **state)
+{
+	size_t fds = count_entries(proc(warden_pid, "fd"));
+	char space[CMSG_SPACE(sizeof(int))] = {0};
+	struct warden_msg m = release_of(0);
+	struct iovec iov = {&m, sizeof(m)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = space,
+			     .msg_controllen = sizeof(space)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &listener, sizeof(int));
+	assert_true(sendmsg(warden, &msg, 0) > 0);
+	assert_int_equal(get().seq, m.seq);
+	assert_int_equal(count_entries(proc(warden_pid, "fd")), fds);
+}
+
+static void set_vmm(const char *target)
+{
+	unlink(under("vmm"));
+	assert_int_equal(symlink(target, under("vmm")), 0);
+}
+
+static void a_wrong_program_is_named(void **state)
+{
+	set_vmm("/bin/true");
+	assert_refused(spawn_of(0), ENOEXEC, "slot 0: the VM program is not statically linked");
+	set_vmm("/etc/passwd");
+	assert_refused(spawn_of(0), EACCES, "no file that every user may execute");
+	set_vmm("/nonexistent");
+	assert_refused(spawn_of(0), ENOENT, "open the VM program");
+	set_vmm(PROBE);
+	spawn(0); /* nothing of the failed ones is in the way */
+	release(0);
+}
+
+static void a_second_warden_is_refused(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(run_warden());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WEXITSTATUS(status), 1);
+	spawn(0);
+	release(0);
+}
+
+static pid_t service_pid(void)
+{
+	char path[sizeof(group) + 32];
+
+	snprintf(path, sizeof(path), "%s/service/cgroup.procs", group);
+	return atoi(file_text(path));
+}
+
+static void the_service_is_unprivileged(void **state)
+{
+	pid_t pid = service_pid();
+
+	assert_status(pid, "Uid:\t64999\t64999\t64999\t64999");
+	assert_status(pid, "Groups:\t ");
+	assert_status(pid, "CapEff:\t0000000000000000");
+	assert_status(pid, "CapPrm:\t0000000000000000");
+	assert_status(pid, "CapBnd:\t0000000000000000");
+	assert_status(pid, "NoNewPrivs:\t1");
+	assert_status(pid, "SigBlk:\t0000000000000000");
+}
+
+static void a_vm_outlives_the_service(void **state)
+{
+	pid_t pid = spawn(1);
+
+	spawn(2);
+	tell(2, "exit");
+	assert_int_equal(exit_of(2), 7 << 8);
+	kill(service_pid(), SIGKILL);
+	accept_service();
+	assert_int_equal(exit_of(2), 7 << 8); /* the new one is told */
+	assert_string_equal(tell(1, "hello"), "what?");
+	assert_refused(spawn_of(1), EBUSY, "slot 1 is taken");
+	kill(pid, SIGKILL);
+	assert_int_equal(exit_of(1), SIGKILL);
+	release(1);
+	release(2);
+}
+
+static void a_vm_outlives_the_warden(void **state)
+{
+	pid_t pid = spawn(1);
+
+	kill(spawn(2), SIGKILL);
+	assert_int_equal(exit_of(2), SIGKILL);
+	stop_warden(SIGKILL);
+	start_warden();
+	assert_int_equal(access(under("run/vm/2"), F_OK), -1); /* a dead slot is cleaned */
+	assert_string_equal(tell(1, "hello"), "what?");
+	assert_refused(spawn_of(1), EBUSY, "slot 1 is taken");
+	kill(pid, SIGKILL);
+	assert_int_equal(exit_of(1), WARDEN_STATUS_UNKNOWN);
+	release(1);
+	spawn(1);
+	stop_warden(SIGKILL);
+	start_warden();
+	release(1); /* while it lives */
+	assert_int_equal(access(under("run/vm/1"), F_OK), -1);
+}
+
+static void a_stop_leaves_nothing(void **state)
+{
+	pid_t pid = spawn(1);
+
+	spawn(7);
+	assert_int_equal(stop_warden(SIGTERM), 0);
+	warden_pid = 0;
+	assert_int_equal(kill(pid, 0), -1);
+	assert_int_equal(access(group, F_OK), -1);
+	assert_int_equal(access(under("run"), F_OK), -1);
+	assert_int_equal(access(under("state"), F_OK), 0);
+}
+
+/* --- around them ----------------------------------------------------------------------------- */
+
+/* Which controllers there are, and where the tree will be. */
+static const char *find_cgroup(void)
+{
+	static char wrong[ERR_TEXT_MAX];
+	struct cgroup_tree t;
+	struct err e;
+	size_t n = 0;
+
+	for (size_t i = 0; cgroup_controllers[i]; i++) {
+		const char *one[] = {cgroup_controllers[i], NULL};
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0) {
+			int r = cgroup_tree_open(&t, "", one, &e);
+
+			if (r == 0)
+				cgroup_tree_close(&t, true);
+			_exit(r == 0 ? 0 : 1);
+		}
+		if (waitpid(pid, &status, 0) == pid && status == 0)
+			controllers[n++] = cgroup_controllers[i];
+	}
+	if (cgroup_tree_open(&t, "", controllers, &e) < 0) {
+		snprintf(wrong, sizeof(wrong), "%s", e.text);
+		return wrong;
+	}
+	snprintf(group, sizeof(group), "%s/ramet", t.path);
+	cgroup_tree_close(&t, true);
+	return access(group, F_OK) == 0 ? "another rametd runs" : NULL;
+}
+
+static int set_up(void **state)
+{
+	strcpy(top, "/tmp/ramet-jail-XXXXXX");
+	if (!mkdtemp(top) || chmod(top, 0755) < 0)
+		return -1;
+	config_defaults(&config);
+	snprintf(config.run_dir, sizeof(config.run_dir), "%s/run", top);
+	snprintf(config.state_dir, sizeof(config.state_dir), "%s/state", top);
+	snprintf(config.vmm, sizeof(config.vmm), "%s/vmm", top);
+	snprintf(config.user, sizeof(config.user), "%d", ACCOUNT);
+	config.vm_uid_base = UID_BASE;
+	config.max_vms = SLOTS;
+	set_vmm(PROBE);
+	struct sockaddr_un at = address(under("test.sock"));
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 ||
+	    chmod(under("test.sock"), 0666) < 0 || listen(listener, 4) < 0)
+		return -1;
+	start_warden();
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	char command[128];
+
+	if (warden_pid > 0)
+		stop_warden(SIGTERM);
+	snprintf(command, sizeof(command), "rm -rf '%s'", top);
+	return system(command);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(it_is_someone_else_without_rights),
+		cmocka_unit_test(it_has_its_own_namespaces),
+		cmocka_unit_test(its_root_is_empty_and_read_only),
+		cmocka_unit_test(it_has_five_descriptors),
+		cmocka_unit_test(it_is_started_as_asked),
+		cmocka_unit_test(its_directory_is_for_the_service),
+		cmocka_unit_test(nothing_works_from_inside),
+		cmocka_unit_test(its_cgroup_has_its_limits),
+		cmocka_unit_test(too_much_memory_ends_it),
+		cmocka_unit_test(threads_have_an_end),
+		cmocka_unit_test(a_death_is_told_and_keeps_the_slot),
+		cmocka_unit_test(a_release_leaves_nothing),
+		cmocka_unit_test(two_requests_for_a_slot_do_not_mix),
+		cmocka_unit_test(many_at_once_all_arrive),
+		cmocka_unit_test(hostile_packets_are_refused),
+		cmocka_unit_test(descriptors_are_not_taken),
+		cmocka_unit_test(a_wrong_program_is_named),
+		cmocka_unit_test(a_second_warden_is_refused),
+		cmocka_unit_test(the_service_is_unprivileged),
+		cmocka_unit_test(a_vm_outlives_the_service),
+		cmocka_unit_test(a_vm_outlives_the_warden),
+		cmocka_unit_test(a_stop_leaves_nothing),
+	};
+
+	if (argc == 2 && strcmp(argv[1], "--role=service") == 0)
+		return relay();
+	if (geteuid() != 0 || access("/dev/kvm", R_OK | W_OK) < 0) {
+		print_message("needs root and /dev/kvm\n");
+		return 77;
+	}
+	const char *wrong = find_cgroup();
+	if (wrong) {
+		print_message("%s\n", wrong);
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
