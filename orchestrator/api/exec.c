@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+#include "proto/agent.h"
+
+#define CWD_MAX	       4096
+#define EXEC_LONGEST_S 1000000
+
+struct exec_body {
+	struct json_text code, language, output, cwd;
+	uint32_t timeout_ms;
+	char **env;
+};
+
+#define FIELD(json_name, json_kind, member, ...)                                                   \
+	{                                                                                          \
+		.name = json_name, .kind = json_kind,                                              \
+		.offset = offsetof(struct exec_body, member), ##__VA_ARGS__                        \
+	}
+
+static const struct json_field exec_fields[] = {
+	FIELD("code", JSON_TEXT, code, .max = AGENT_CODE_MAX, .required = true),
+	FIELD("language", JSON_TEXT, language, .max = 64),
+	FIELD("output", JSON_TEXT, output, .max = 64),
+	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
+	FIELD("timeout_seconds", JSON_MILLIS, timeout_ms, .min = .001, .max = EXEC_LONGEST_S),
+	FIELD("env", JSON_ENV, env),
+};
+
+/* --- what core tells ------------------------------------------------------------------------ */
+
+static void on_started(void *arg)
+{
+	struct request *r = arg;
+
+	r->streaming = true;
+}
+
+static void on_exit_event(struct request *r)
+{
+	access_count_exec(r->api, now_us() - r->began_us);
+	if (request_called(r))
+		stream_end(r, false);
+}
+
+static void on_event(void *arg, const struct event *ev)
+{
+	struct request *r = arg;
+
+	event_line(&r->out, ev, NULL);
+	if (ev->type == EVENT_EXIT) {
+		on_exit_event(r);
+		return;
+	}
+	stream_touch(r);
+	if (r->out.len >= STREAM_PAUSE_SIZE && !r->paused && r->call) {
+		r->paused = true;
+		core_exec_pause(r->call);
+	}
+}
+
+/* After the first line went out the status can't tell any more: a last line does, and the stream
+ * is cut off, for clients that don't know the line. */
+static void on_failed(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (!r->started && !r->out.len) {
+		answer_failure(r, f);
+		return;
+	}
+	text_puts(&r->out, "{\"type\":\"error\",\"data\":");
+	json_string(&r->out, f->text, strlen(f->text));
+	text_puts(&r->out, ",\"code\":");
+	json_string(&r->out, f->code, strlen(f->code));
+	text_puts(&r->out, "}\n");
+	stream_end(r, true);
+}
+
+static const struct exec_sink sink = {on_started, on_event, on_failed};
+
+/* --- the request ---------------------------------------------------------------------------- */
+
+/* False with an answer given when `text` is neither absent nor one of the two words. */
+static bool one_of(struct request *r, const char *field, const struct json_text *text,
+		   const char *first, const char *second, bool *is_second)
+{
+	*is_second = text->p && strcmp(text->p, second) == 0;
+	if (!text->p || *is_second || strcmp(text->p, first) == 0)
+		return true;
+	answer_error(r, 400, "bad_request", "%s must be \"%s\" or \"%s\", not \"%s\"", field, first,
+		     second, text->p);
+	return false;
+}
+
+static void start(struct request *r, const struct exec_body *b)
+{
+	struct exec_spec spec = {
+		.code = b->code.p,
+		.code_len = b->code.len,
+		.timeout_ms = b->timeout_ms,
+		.cwd = b->cwd.len ? b->cwd.p : NULL,
+		.env = (const char *const *)b->env,
+		.traceparent = r->traceparent[0] ? r->traceparent : NULL,
+	};
+
+	if (!one_of(r, "language", &b->language, "python", "bash", &spec.bash) ||
+	    !one_of(r, "output", &b->output, "lines", "chunks", &spec.chunks))
+		return;
+	request_ref(r);
+	r->call = core_exec(r->api->core, r->tenant, r->id, &spec, &sink, r);
+}
+
+void serve_exec(struct request *r)
+{
+	struct exec_body b = {0};
+	struct err e;
+
+	if (json_read(r->req->entity.base, r->req->entity.len, exec_fields, ARRAY_LEN(exec_fields),
+		      &b, &e) < 0) {
+		answer_error(r, 400, "bad_request", "%s", e.text);
+		return;
+	}
+	start(r, &b);
+	json_free(exec_fields, ARRAY_LEN(exec_fields), &b);
+}
+
+/* --- replay --------------------------------------------------------------------------------- */
+
+static void add_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct request *r = arg;
+
+	event_line(&r->out, ev, traceparent);
+}
+
+void serve_replay(struct request *r)
+{
+	struct failure f;
+
+	if (!core_replay(r->api->core, r->tenant, r->id, add_event, r, &f)) {
+		answer_failure(r, &f);
+		return;
+	}
+	answer(r, 200, "application/x-ndjson");
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Who may ask. While there are no keys, everybody who reaches the port is the tenant "local": the
+ * programs of this machine, as the address says. A page in a browser on this machine is none of
+ * them, and there are two ways in which one could ask: across origins, where the browser adds an
+ * Origin header to everything that does something; and by DNS rebinding, where the page's own host
+ * name resolves to this machine and stands in the Host header. Both are refused.
+ */
+#include <arpa/inet.h>
+#include <strings.h>
+
+#include "orchestrator/api/internal.h"
+
+#define HOST_MAX 255
+
+static bool is_address(const char *host)
+{
+	unsigned char binary[sizeof(struct in6_addr)];
+
+	return inet_pton(AF_INET, host, binary) == 1 || inet_pton(AF_INET6, host, binary) == 1;
+}
+
+/* The host of "host", "host:port", "[v6]" or "[v6]:port", without brackets; false: too long. */
+static bool host_of(const char *p, size_t len, char out[static HOST_MAX + 1])
+{
+	const char *end = p + len, *stop;
+
+	if (len && *p == '[') {
+		p++;
+		stop = memchr(p, ']', (size_t)(end - p));
+	} else {
+		stop = memchr(p, ':', len);
+	}
+	if (!stop)
+		stop = end;
+	if (stop - p > HOST_MAX)
+		return false;
+	memcpy(out, p, (size_t)(stop - p));
+	out[stop - p] = '\0';
+	return true;
+}
+
+bool guard_host_is_ours(const char *host, size_t len, const char *endpoint)
+{
+	char name[HOST_MAX + 1], own[HOST_MAX + 1];
+	const char *scheme = strstr(endpoint, "://");
+
+	if (!host_of(host, len, name))
+		return false;
+	if (is_address(name) || strcasecmp(name, "localhost") == 0)
+		return true;
+	if (scheme)
+		endpoint = scheme + 3;
+	return *endpoint && host_of(endpoint, strcspn(endpoint, "/"), own) &&
+	       strcasecmp(name, own) == 0;
+}
+
+bool guard_admits(struct request *r)
+{
+	h2o_iovec_t host = r->req->input.authority;
+
+	r->tenant = "local";
+	if (!r->api->open)
+		return true;
+	if (request_header(r, "origin")) {
+		answer_error(r, 403, "browser_refused",
+			     "requests of web pages (with an Origin header) are not served while "
+			     "the API is open to every program of this machine");
+		return false;
+	}
+	if (!guard_host_is_ours(host.base, host.len, r->api->config->endpoint)) {
+		answer_error(r, 403, "host_refused",
+			     "the Host header must be an IP address, localhost or the host of the "
+			     "configured endpoint, not %.*s",
+			     host.len < 100 ? (int)host.len : 100, host.base);
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by the files of this room. */
+#ifndef RAMET_ORCHESTRATOR_API_INTERNAL_H
+#define RAMET_ORCHESTRATOR_API_INTERNAL_H
+
+#include <h2o.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "orchestrator/api/route.h"
+#include "orchestrator/api/server.h"
+#include "orchestrator/api/text.h"
+
+#define CONNECTIONS_MAX	  4096
+#define READ_TIMEOUT_MS	  120000 /* a whole request; an idle connection */
+#define WRITE_TIMEOUT_MS  300000 /* a reader that takes nothing */
+#define SILENCE_MS	  10000	 /* of a stream, before an empty line is sent */
+#define TICK_MS		  1000
+#define STREAM_PAUSE_SIZE (64u << 10) /* gathered output at which a stream is paused */
+#define ACCESS_LOG_SIZE	  (32u << 10)
+
+#define EXEC_BUCKETS 16
+
+/* A reset in HTTP/2 costs a client nothing, while what it started here goes on. */
+#define RESETS_MAX	 200
+#define RESETS_WINDOW_MS 10000
+
+struct conn {
+	struct list link;
+	struct api *api;
+	h2o_socket_t *sock;
+	unsigned resets;
+	uint64_t resets_since_ms;
+};
+
+struct counters {
+	uint64_t (*requests)[6]; /* per route, and one more for none; by hundreds of status */
+	uint64_t connections, accept_failures, bytes_sent, resets_cut, stalled_cut;
+	uint64_t exec_bucket[EXEC_BUCKETS + 1], exec_count;
+	double exec_seconds;
+};
+
+struct api {
+	struct loop *loop;
+	struct core *core;
+	const struct config *config;
+	bool open; /* no keys: everybody who gets through is the tenant "local" */
+
+	h2o_globalconf_t h2o_config;
+	h2o_context_t h2o;
+	h2o_accept_ctx_t accept;
+	h2o_socket_t *listener; /* NULL once draining */
+	struct loop_timer accept_again;
+	bool accept_paused;
+	unsigned port;
+
+	struct list conns;
+	size_t n_conns;
+	struct list live;  /* requests not yet ended */
+	struct list dirty; /* streams with output to flush this turn */
+	struct loop_timer tick;
+
+	bool draining;
+	void (*drained)(void *arg);
+	void *drained_arg;
+	struct loop_timer drain_limit;
+
+	struct counters counters;
+	size_t log_len;
+	char log[ACCESS_LOG_SIZE];
+};
+
+/*
+ * One request, from its arrival until h2o is done with it and nobody will call back for it.
+ * Output is gathered in `out` and goes to h2o one piece at a time, from `sending`.
+ */
+struct request {
+	struct api *api;
+	h2o_req_t *req; /* NULL once h2o is done with it */
+	const struct route *route;
+	const char *tenant;
+	char id[SANDBOX_ID_LEN + 1];
+	unsigned refs; /* h2o's, a call's, the poll's */
+	struct list link, dirty_link;
+	uint64_t began_us;
+	char traceparent[56]; /* empty: none came */
+
+	h2o_generator_t generator; /* its callbacks find the request by it */
+	struct text out, sending;
+	size_t bytes;
+	int status;
+	bool started;	   /* h2o has the head of the answer */
+	bool in_flight;	   /* h2o has `sending` */
+	bool ended;	   /* nothing comes behind `out` */
+	bool broken;	   /* ... and the answer is cut off there */
+	bool finished;	   /* h2o has all of it */
+	uint64_t moved_ms; /* when output last went out or was taken */
+
+	struct loop_op *peer_poll; /* HTTP/1: tells that the client left */
+
+	struct core_call *call;
+	bool streaming; /* exec: the answer is a stream */
+	bool paused;	/* exec: core was told to hold back */
+};
+
+/* --- request.c: life and answers ------------------------------------------------------------ */
+
+struct request *request_new(struct api *a, h2o_req_t *req);
+void request_ref(struct request *r);
+void request_unref(struct request *r);
+/* Around a call to core: a reference is taken before it is started; the call's last callback begins
+ * with request_called, which is false when the request is gone and nothing is left to do. */
+bool request_called(struct request *r);
+const h2o_iovec_t *request_header(const struct request *r, const char *name);
+uint64_t now_us(void);
+
+void answer_status(struct request *r, int status);
+/* The text of `out` is the answer. */
+void answer(struct request *r, int status, const char *content_type);
+void answer_error(struct request *r, int status, const char *code, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+void answer_failure(struct request *r, const struct failure *f);
+/* 500 with an id that is in the log beside `what`. */
+void answer_fault(struct request *r, const char *what);
+/* Before one of the above. */
+void answer_header(struct request *r, const char *name, const char *value);
+void answer_retry_after(struct request *r, unsigned seconds);
+
+/* Sends what is gathered before the loop sleeps. The first time is the head: status 200, NDJSON. */
+void stream_touch(struct request *r);
+/* What is gathered is the end; `broken`: and the client must see that it is cut off. */
+void stream_end(struct request *r, bool broken);
+
+/* Once a second for each live request: silence, stalled readers, clients that left. */
+void request_tick(struct request *r, uint64_t now_ms);
+void api_flush(void *arg); /* the loop's before_sleep */
+
+/* --- server.c ------------------------------------------------------------------------------- */
+
+void api_request_began(struct api *a, struct request *r);
+void api_request_ended(struct api *a, struct request *r);
+/* The connection of a request that h2o still has. */
+struct conn *request_conn(const struct request *r);
+void conn_cut(struct conn *c);
+void conn_count_reset(struct conn *c);
+
+/* --- guard.c: who may ask ------------------------------------------------------------------- */
+
+/* False when the request was refused and answered; else the tenant is set. */
+bool guard_admits(struct request *r);
+/* Whether a Host header's value is an address, localhost, or the host of `endpoint`. */
+bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
+
+/* --- access.c: log and figures -------------------------------------------------------------- */
+
+void access_log_request(struct api *a, const struct request *r);
+/* An answer that h2o gave by itself. */
+void access_log_refused(struct api *a, h2o_req_t *req);
+void access_flush(struct api *a);
+void access_count_exec(struct api *a, uint64_t us);
+void access_metrics(struct api *a, struct text *out);
+
+/* --- events.c ------------------------------------------------------------------------------- */
+
+/* One line of NDJSON. `traceparent` may be NULL. */
+void event_line(struct text *t, const struct event *ev, const char *traceparent);
+
+/* --- handlers ------------------------------------------------------------------------------- */
+
+void serve_healthz(struct request *r);
+void serve_openapi(struct request *r);
+void serve_metrics(struct request *r);
+void serve_create(struct request *r);
+void serve_list(struct request *r);
+void serve_info(struct request *r);
+void serve_delete(struct request *r);
+void serve_exec(struct request *r);
+void serve_interrupt(struct request *r);
+void serve_replay(struct request *r);
+
+/* openapi.c */
+extern const char openapi_json[], openapi_json_end[];
+
+#endif

@@ -1,0 +1,649 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/utf8.h"
+
+/* --- the text: checked once, byte by byte --------------------------------------------------- */
+
+struct in {
+	const char *start, *p, *end;
+	struct err *e;
+};
+
+/* A value as it stands in the text. */
+struct span {
+	const char *p, *end;
+};
+
+static int bad(struct in *in, const char *what)
+{
+	if (in->p >= in->end)
+		return err_say(in->e, EINVAL, "the body is not JSON: it ends too early (%s)", what);
+	return err_say(in->e, EINVAL, "the body is not JSON: %s at byte %zu", what,
+		       (size_t)(in->p - in->start));
+}
+
+static void skip_blank(struct in *in)
+{
+	while (in->p < in->end &&
+	       (*in->p == ' ' || *in->p == '\n' || *in->p == '\r' || *in->p == '\t'))
+		in->p++;
+}
+
+static bool take(struct in *in, char c)
+{
+	if (in->p >= in->end || *in->p != c)
+		return false;
+	in->p++;
+	return true;
+}
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Four hex digits at p, or -1. */
+static int hex4(const char *p, const char *end)
+{
+	int n = 0;
+
+	for (int i = 0; i < 4; i++) {
+		int digit = p + i < end ? hex(p[i]) : -1;
+
+		if (digit < 0)
+			return -1;
+		n = n << 4 | digit;
+	}
+	return n;
+}
+
+/* Behind "\u"; leaves `in` behind the escape, both halves of a pair. */
+static int skip_unicode(struct in *in)
+{
+	int unit = hex4(in->p, in->end);
+
+	if (unit < 0)
+		return bad(in, "\\u without four hex digits");
+	if (unit == 0)
+		return bad(in, "\\u0000 (NUL is not allowed in strings)");
+	if (unit >= 0xdc00 && unit <= 0xdfff)
+		return bad(in, "the second half of a surrogate pair alone");
+	in->p += 4;
+	if (unit < 0xd800 || unit > 0xdbff)
+		return 0;
+	bool escape = in->end - in->p >= 2 && in->p[0] == '\\' && in->p[1] == 'u';
+	int second = escape ? hex4(in->p + 2, in->end) : -1;
+	if (second < 0xdc00 || second > 0xdfff)
+		return bad(in, "the first half of a surrogate pair alone");
+	in->p += 6;
+	return 0;
+}
+
+static int skip_escape(struct in *in)
+{
+	if (in->p >= in->end)
+		return bad(in, "in a string");
+	char c = *in->p++;
+	if (c == 'u')
+		return skip_unicode(in);
+	if (c && strchr("\"\\/bfnrt", c))
+		return 0;
+	in->p--;
+	return bad(in, "an unknown escape in a string");
+}
+
+/* One character that is neither plain ASCII nor the closing quote. */
+static int skip_special(struct in *in)
+{
+	unsigned char c = (unsigned char)*in->p;
+	size_t unused;
+
+	if (c == '\\') {
+		in->p++;
+		return skip_escape(in);
+	}
+	if (c < 0x20)
+		return bad(in, "a control character in a string");
+	size_t len =
+		utf8_len((const unsigned char *)in->p, (const unsigned char *)in->end, &unused);
+	if (!len)
+		return bad(in, "bytes that are not UTF-8");
+	in->p += len;
+	return 0;
+}
+
+/* Behind the opening quote; the span is what is between the quotes. */
+static int skip_string(struct in *in, struct span *out)
+{
+	out->p = in->p;
+	for (;;) {
+		while (in->p < in->end && (signed char)*in->p >= 0x20 && *in->p != '"' &&
+		       *in->p != '\\')
+			in->p++;
+		if (in->p >= in->end)
+			return bad(in, "in a string");
+		if (*in->p == '"')
+			break;
+		int ret = skip_special(in);
+		if (ret < 0)
+			return ret;
+	}
+	out->end = in->p++;
+	return 0;
+}
+
+static bool skip_digits(struct in *in)
+{
+	const char *before = in->p;
+
+	while (in->p < in->end && *in->p >= '0' && *in->p <= '9')
+		in->p++;
+	return in->p > before;
+}
+
+static int skip_number(struct in *in)
+{
+	take(in, '-');
+	if (!take(in, '0') && !skip_digits(in))
+		return bad(in, "a number without digits");
+	if (take(in, '.') && !skip_digits(in))
+		return bad(in, "a number without digits behind its point");
+	if (take(in, 'e') || take(in, 'E')) {
+		if (!take(in, '+'))
+			take(in, '-');
+		if (!skip_digits(in))
+			return bad(in, "a number without digits in its exponent");
+	}
+	return 0;
+}
+
+static int skip_word(struct in *in, const char *word)
+{
+	for (; *word; word++)
+		if (!take(in, *word))
+			return bad(in, "an unexpected character");
+	return 0;
+}
+
+static int skip_value(struct in *in, int depth, struct span *out);
+
+/* A member's name and colon; leaves `in` before the value. */
+static int skip_name(struct in *in, struct span *name)
+{
+	skip_blank(in);
+	if (!take(in, '"'))
+		return bad(in, "a member without a name in quotes");
+	int ret = skip_string(in, name);
+	if (ret < 0)
+		return ret;
+	skip_blank(in);
+	return take(in, ':') ? 0 : bad(in, "a name without a colon");
+}
+
+/* Behind the opening bracket of an object or array. */
+static int skip_container(struct in *in, char close, int depth)
+{
+	struct span ignored;
+
+	if (depth >= JSON_DEPTH_MAX)
+		return bad(in, "objects and arrays nested deeper than 64");
+	skip_blank(in);
+	if (take(in, close))
+		return 0;
+	for (;;) {
+		int ret = close == '}' ? skip_name(in, &ignored) : 0;
+
+		if (ret < 0)
+			return ret;
+		ret = skip_value(in, depth + 1, &ignored);
+		if (ret < 0)
+			return ret;
+		skip_blank(in);
+		if (take(in, close))
+			return 0;
+		if (!take(in, ','))
+			return bad(in, "neither a comma nor the closing bracket");
+	}
+}
+
+/* The span is the whole value, with its quotes or brackets. */
+static int skip_value(struct in *in, int depth, struct span *out)
+{
+	struct span ignored;
+	int ret;
+
+	skip_blank(in);
+	if (in->p >= in->end)
+		return bad(in, "a value is missing");
+	out->p = in->p;
+	switch (*in->p) {
+	case '{':
+	case '[':
+		in->p++;
+		ret = skip_container(in, *out->p == '{' ? '}' : ']', depth);
+		break;
+	case '"':
+		in->p++;
+		ret = skip_string(in, &ignored);
+		break;
+	case 't':
+		ret = skip_word(in, "true");
+		break;
+	case 'f':
+		ret = skip_word(in, "false");
+		break;
+	case 'n':
+		ret = skip_word(in, "null");
+		break;
+	default:
+		ret = skip_number(in);
+	}
+	out->end = in->p;
+	return ret;
+}
+
+/* --- values of text that was checked -------------------------------------------------------- */
+
+static char *put_utf8(char *out, unsigned c)
+{
+	if (c < 0x80) {
+		*out++ = (char)c;
+	} else if (c < 0x800) {
+		*out++ = (char)(0xc0 | c >> 6);
+		*out++ = (char)(0x80 | (c & 0x3f));
+	} else if (c < 0x10000) {
+		*out++ = (char)(0xe0 | c >> 12);
+		*out++ = (char)(0x80 | (c >> 6 & 0x3f));
+		*out++ = (char)(0x80 | (c & 0x3f));
+	} else {
+		*out++ = (char)(0xf0 | c >> 18);
+		*out++ = (char)(0x80 | (c >> 12 & 0x3f));
+		*out++ = (char)(0x80 | (c >> 6 & 0x3f));
+		*out++ = (char)(0x80 | (c & 0x3f));
+	}
+	return out;
+}
+
+/* Behind "\u"; moves *p behind the escape. */
+static char *put_unicode(char *out, const char **p, const char *end)
+{
+	unsigned unit = (unsigned)hex4(*p, end);
+
+	*p += 4;
+	if (unit >= 0xd800 && unit <= 0xdbff) {
+		unsigned second = (unsigned)hex4(*p + 2, end);
+
+		*p += 6;
+		unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
+	}
+	return put_utf8(out, unit);
+}
+
+/* What is between the quotes, unescaped, to `out`, which has room for it; returns its end. No
+ * escape is shorter than what it stands for. */
+static char *unescape(struct span s, char *out)
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+
+	while (s.p < s.end) {
+		const char *stop = memchr(s.p, '\\', (size_t)(s.end - s.p));
+		size_t run = (size_t)((stop ? stop : s.end) - s.p);
+
+		memcpy(out, s.p, run);
+		out += run;
+		s.p += run;
+		if (!stop)
+			break;
+		char c = s.p[1];
+		s.p += 2;
+		if (c == 'u')
+			out = put_unicode(out, &s.p, s.end);
+		else
+			*out++ = to[strchr(from, c) - from];
+	}
+	return out;
+}
+
+static size_t span_len(struct span s)
+{
+	return (size_t)(s.end - s.p);
+}
+
+/* A string value without its quotes. */
+static struct span inner(struct span s)
+{
+	return (struct span){s.p + 1, s.end - 1};
+}
+
+static const char *kind_of(struct span v)
+{
+	switch (*v.p) {
+	case '{':
+		return "an object";
+	case '[':
+		return "an array";
+	case '"':
+		return "a string";
+	case 't':
+	case 'f':
+		return "a boolean";
+	case 'n':
+		return "null";
+	default:
+		return "a number";
+	}
+}
+
+/* For sentences: the value itself when it is short, else what it is. */
+struct shown {
+	char text[48];
+};
+
+static struct shown show(struct span v)
+{
+	struct shown s;
+	size_t len = span_len(v);
+
+	if (len >= sizeof(s.text) || *v.p == '{' || *v.p == '[')
+		strcpy(s.text, kind_of(v));
+	else {
+		memcpy(s.text, v.p, len);
+		s.text[len] = '\0';
+	}
+	return s;
+}
+
+/* --- fields --------------------------------------------------------------------------------- */
+
+static int read_text(const struct json_field *f, struct span v, struct json_text *out,
+		     struct err *e)
+{
+	if (*v.p != '"')
+		return err_say(e, EINVAL, "%s must be a string, not %s", f->name, kind_of(v));
+	char *p = malloc(span_len(v));
+	if (!p)
+		return err_set(e, ENOMEM, "%s", f->name);
+	char *end = unescape(inner(v), p);
+	*end = '\0';
+	size_t len = (size_t)(end - p);
+	if (len > f->max) {
+		free(p);
+		return err_say(e, EINVAL, "%s must be at most %.0f bytes long, not %zu", f->name,
+			       f->max, len);
+	}
+	*out = (struct json_text){p, len};
+	return 0;
+}
+
+/* NaN when the value is no number. */
+static double number(struct span v)
+{
+	char digits[64];
+
+	if (span_len(v) >= sizeof(digits) || (*v.p != '-' && (*v.p < '0' || *v.p > '9')))
+		return NAN;
+	memcpy(digits, v.p, span_len(v));
+	digits[span_len(v)] = '\0';
+	return strtod(digits, NULL);
+}
+
+static int read_whole(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
+{
+	double n = number(v);
+
+	if (!(n >= f->min && n <= f->max) || n != floor(n))
+		return err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
+			       f->name, f->min, f->max, show(v).text);
+	*out = (uint32_t)n;
+	return 0;
+}
+
+static int read_millis(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
+{
+	double n = number(v);
+
+	if (!(n >= f->min && n <= f->max))
+		return err_say(e, EINVAL, "%s must be a number from %g to %.0f, not %s", f->name,
+			       f->min, f->max, show(v).text);
+	*out = (uint32_t)ceil(n * 1000);
+	return 0;
+}
+
+static int read_bool(const struct json_field *f, struct span v, bool *out, struct err *e)
+{
+	if (*v.p != 't' && *v.p != 'f')
+		return err_say(e, EINVAL, "%s must be true or false, not %s", f->name,
+			       show(v).text);
+	*out = *v.p == 't';
+	return 0;
+}
+
+static int read_object(const struct json_field *f, struct span v, struct json_text *out,
+		       struct err *e)
+{
+	if (*v.p != '{')
+		return err_say(e, EINVAL, "%s must be an object, not %s", f->name, kind_of(v));
+	if (span_len(v) > f->max)
+		return err_say(e, EINVAL, "%s must be at most %.0f bytes of JSON, not %zu", f->name,
+			       f->max, span_len(v));
+	char *p = strndup(v.p, span_len(v));
+	if (!p)
+		return err_set(e, ENOMEM, "%s", f->name);
+	*out = (struct json_text){p, span_len(v)};
+	return 0;
+}
+
+static void free_env(char **env)
+{
+	for (char **at = env; env && *at; at++)
+		free(*at);
+	free(env);
+}
+
+/* NAME=VALUE of one member. */
+static int read_variable(const struct json_field *f, struct span name, struct span value,
+			 char **out, struct err *e)
+{
+	char *p = malloc(span_len(name) + span_len(value) + 2);
+
+	if (!p)
+		return err_set(e, ENOMEM, "%s", f->name);
+	char *end = unescape(name, p);
+	*end = '\0';
+	int ret = 0;
+	if (end == p)
+		ret = err_say(e, EINVAL, "%s holds a variable without a name", f->name);
+	else if (strchr(p, '='))
+		ret = err_say(e, EINVAL, "%s: the name \"%.60s\" holds a =", f->name, p);
+	else if (*value.p != '"')
+		ret = err_say(e, EINVAL, "%s must be an object of strings; \"%.60s\" is %s",
+			      f->name, p, kind_of(value));
+	if (ret < 0) {
+		free(p);
+		return ret;
+	}
+	*end++ = '=';
+	*unescape(inner(value), end) = '\0';
+	*out = p;
+	return 0;
+}
+
+static int read_env(const struct json_field *f, struct span v, char ***out, struct err *e)
+{
+	struct in in = {v.p, v.p + 1, v.end, e};
+	struct span name, value;
+	size_t n = 0;
+
+	if (*v.p != '{')
+		return err_say(e, EINVAL, "%s must be an object of strings, not %s", f->name,
+			       kind_of(v));
+	if (span_len(v) > JSON_ENV_TEXT_MAX)
+		return err_say(e, EINVAL, "%s must be at most %u bytes of JSON, not %zu", f->name,
+			       JSON_ENV_TEXT_MAX, span_len(v));
+	char **env = calloc(JSON_ENV_MAX + 1, sizeof(*env));
+	if (!env)
+		return err_set(e, ENOMEM, "%s", f->name);
+	skip_blank(&in);
+	while (!take(&in, '}')) {
+		/* The text was checked before: these can't fail. */
+		skip_name(&in, &name);
+		skip_value(&in, 0, &value);
+		skip_blank(&in);
+		take(&in, ',');
+		int ret = n < JSON_ENV_MAX ? read_variable(f, name, value, &env[n++], e)
+					   : err_say(e, EINVAL, "%s holds more than %u variables",
+						     f->name, JSON_ENV_MAX);
+		if (ret < 0) {
+			free_env(env);
+			return ret;
+		}
+		skip_blank(&in);
+	}
+	*out = env;
+	return 0;
+}
+
+static int read_field(const struct json_field *f, struct span v, void *out, struct err *e)
+{
+	void *at = (char *)out + f->offset;
+
+	switch (f->kind) {
+	case JSON_TEXT:
+		return read_text(f, v, at, e);
+	case JSON_WHOLE:
+		return read_whole(f, v, at, e);
+	case JSON_MILLIS:
+		return read_millis(f, v, at, e);
+	case JSON_BOOL:
+		return read_bool(f, v, at, e);
+	case JSON_OBJECT:
+		return read_object(f, v, at, e);
+	case JSON_ENV:
+		return read_env(f, v, at, e);
+	}
+	return -EINVAL;
+}
+
+static const struct json_field *field_named(struct span name, const struct json_field *fields,
+					    size_t n_fields)
+{
+	char text[6 * 32];
+
+	if (span_len(name) > sizeof(text))
+		return NULL;
+	size_t len = (size_t)(unescape(name, text) - text);
+	for (size_t i = 0; i < n_fields; i++)
+		if (strlen(fields[i].name) == len && memcmp(fields[i].name, text, len) == 0)
+			return &fields[i];
+	return NULL;
+}
+
+/* One member of the body's object. */
+static int read_member(struct in *in, const struct json_field *fields, size_t n_fields,
+		       uint32_t *seen, void *out)
+{
+	struct span name, value;
+	int ret = skip_name(in, &name);
+
+	if (ret < 0)
+		return ret;
+	ret = skip_value(in, 1, &value);
+	if (ret < 0)
+		return ret;
+	const struct json_field *f = field_named(name, fields, n_fields);
+	if (!f)
+		return 0;
+	if (*seen & 1u << (f - fields))
+		return err_say(in->e, EINVAL, "%s is given twice", f->name);
+	if (*value.p == 'n')
+		return 0;
+	*seen |= 1u << (f - fields);
+	return read_field(f, value, out, in->e);
+}
+
+static int read_members(struct in *in, const struct json_field *fields, size_t n_fields,
+			uint32_t *seen, void *out)
+{
+	skip_blank(in);
+	if (take(in, '}'))
+		return 0;
+	for (;;) {
+		int ret = read_member(in, fields, n_fields, seen, out);
+
+		if (ret < 0)
+			return ret;
+		skip_blank(in);
+		if (take(in, '}'))
+			return 0;
+		if (!take(in, ','))
+			return bad(in, "neither a comma nor the closing bracket");
+	}
+}
+
+static int read_body(struct in *in, const struct json_field *fields, size_t n_fields, void *out)
+{
+	uint32_t seen = 0;
+
+	skip_blank(in);
+	if (in->p < in->end && *in->p != '{') {
+		struct span v;
+		int ret = skip_value(in, 0, &v);
+
+		return ret < 0 ? ret
+			       : err_say(in->e, EINVAL, "the body must be a JSON object, not %s",
+					 kind_of(v));
+	}
+	if (take(in, '{')) {
+		int ret = read_members(in, fields, n_fields, &seen, out);
+
+		if (ret < 0)
+			return ret;
+		skip_blank(in);
+		if (in->p < in->end)
+			return bad(in, "more behind the object's end");
+	}
+	for (size_t i = 0; i < n_fields; i++)
+		if (fields[i].required && !(seen & 1u << i))
+			return err_say(in->e, EINVAL, "%s is missing", fields[i].name);
+	return 0;
+}
+
+int json_read(const char *body, size_t len, const struct json_field *fields, size_t n_fields,
+	      void *out, struct err *e)
+{
+	struct in in = {body, body, body + len, e};
+	int ret = read_body(&in, fields, n_fields, out);
+
+	if (ret < 0)
+		json_free(fields, n_fields, out);
+	return ret;
+}
+
+void json_free(const struct json_field *fields, size_t n_fields, void *out)
+{
+	for (size_t i = 0; i < n_fields; i++) {
+		void *at = (char *)out + fields[i].offset;
+
+		if (fields[i].kind == JSON_TEXT || fields[i].kind == JSON_OBJECT) {
+			struct json_text *text = at;
+
+			free(text->p);
+			*text = (struct json_text){0};
+		} else if (fields[i].kind == JSON_ENV) {
+			char ***env = at;
+
+			free_env(*env);
+			*env = NULL;
+		}
+	}
+}

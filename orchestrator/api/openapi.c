@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The file as it is, in the program. OPENAPI_PATH comes from CMakeLists.txt. */
+#include "orchestrator/api/internal.h"
+
+__asm__(".section .rodata\n"
+	".global openapi_json, openapi_json_end\n"
+	"openapi_json:\n"
+	".incbin \"" OPENAPI_PATH "\"\n"
+	"openapi_json_end:\n"
+	".byte 0\n"
+	".previous\n");

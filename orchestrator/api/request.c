@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+
+uint64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+void request_ref(struct request *r)
+{
+	r->refs++;
+}
+
+void request_unref(struct request *r)
+{
+	if (--r->refs)
+		return;
+	text_free(&r->out);
+	text_free(&r->sending);
+	free(r);
+}
+
+static void poll_stop(struct request *r)
+{
+	if (r->peer_poll)
+		loop_cancel(r->api->loop, r->peer_poll);
+	r->peer_poll = NULL;
+}
+
+/* h2o frees the request's pool: the one hook that comes in every state. h2o_send is not allowed. */
+static void on_gone(void *at)
+{
+	struct request *r = *(struct request **)at;
+
+	if (!r->finished && r->req->version >= 0x200)
+		conn_count_reset(request_conn(r));
+	access_log_request(r->api, r);
+	poll_stop(r);
+	list_del(&r->dirty_link);
+	r->req = NULL;
+	if (r->call) {
+		core_abandon(r->call);
+		r->call = NULL;
+		request_unref(r);
+	}
+	api_request_ended(r->api, r);
+	request_unref(r);
+}
+
+static void on_proceed(h2o_generator_t *generator, h2o_req_t *req);
+
+static void read_traceparent(struct request *r)
+{
+	const h2o_iovec_t *value = request_header(r, "traceparent");
+
+	/* W3C Trace Context: 00-<32 hex>-<16 hex>-<2 hex> */
+	if (!value || value->len != sizeof(r->traceparent) - 1)
+		return;
+	for (size_t i = 0; i < value->len; i++) {
+		bool dash = i == 2 || i == 35 || i == 52;
+		char c = value->base[i];
+
+		if (dash ? c != '-' : !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+			return;
+	}
+	memcpy(r->traceparent, value->base, value->len);
+}
+
+struct request *request_new(struct api *a, h2o_req_t *req)
+{
+	struct request *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		abort();
+	r->api = a;
+	r->req = req;
+	r->refs = 1;
+	r->began_us = now_us();
+	r->moved_ms = r->began_us / 1000;
+	r->generator.proceed = on_proceed;
+	list_init(&r->link);
+	list_init(&r->dirty_link);
+	*(struct request **)h2o_mem_alloc_shared(&req->pool, sizeof(r), on_gone) = r;
+	read_traceparent(r);
+	api_request_began(a, r);
+	return r;
+}
+
+const h2o_iovec_t *request_header(const struct request *r, const char *name)
+{
+	ssize_t at = h2o_find_header_by_str(&r->req->headers, name, strlen(name), -1);
+
+	return at < 0 ? NULL : &r->req->headers.entries[at].value;
+}
+
+bool request_called(struct request *r)
+{
+	bool here = r->req != NULL;
+
+	r->call = NULL;
+	request_unref(r);
+	return here;
+}
+
+/* --- answers -------------------------------------------------------------------------------- */
+
+static const char *reason(int status)
+{
+	static const struct {
+		int status;
+		const char *phrase;
+	} known[] = {
+		{200, "OK"},
+		{201, "Created"},
+		{204, "No Content"},
+		{400, "Bad Request"},
+		{401, "Unauthorized"},
+		{403, "Forbidden"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{409, "Conflict"},
+		{413, "Content Too Large"},
+		{429, "Too Many Requests"},
+		{500, "Internal Server Error"},
+		{503, "Service Unavailable"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (known[i].status == status)
+			return known[i].phrase;
+	return "Refused";
+}
+
+static void head(struct request *r, int status, size_t length, const char *content_type)
+{
+	h2o_req_t *req = r->req;
+
+	r->status = status;
+	r->started = true;
+	req->res.status = status;
+	req->res.content_length = length;
+	req->res.reason = reason(status);
+	if (content_type)
+		h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
+			       content_type, strlen(content_type));
+	if (r->api->draining)
+		req->http1_is_persistent = 0;
+	h2o_start_response(req, &r->generator);
+}
+
+/* Hands `out` to h2o; `state` says what follows. r may be gone afterwards. */
+static void send_out(struct request *r, h2o_send_state_t state)
+{
+	struct text empty = r->sending;
+
+	empty.len = 0;
+	r->sending = r->out;
+	r->out = empty;
+	r->in_flight = true;
+	r->finished = !h2o_send_state_is_in_progress(state);
+	r->moved_ms = loop_now_ms(r->api->loop);
+	r->bytes += r->sending.len;
+	h2o_iovec_t buf = {r->sending.p, r->sending.len};
+	h2o_send(r->req, &buf, buf.len ? 1 : 0, state);
+}
+
+void answer_header(struct request *r, const char *name, const char *value)
+{
+	h2o_mem_pool_t *pool = &r->req->pool;
+	h2o_iovec_t n = h2o_strdup(pool, name, SIZE_MAX), v = h2o_strdup(pool, value, SIZE_MAX);
+
+	h2o_add_header_by_str(pool, &r->req->res.headers, n.base, n.len, 1, NULL, v.base, v.len);
+}
+
+void answer_retry_after(struct request *r, unsigned seconds)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", seconds);
+	answer_header(r, "retry-after", text);
+}
+
+void answer(struct request *r, int status, const char *content_type)
+{
+	h2o_iovec_t method = r->req->input.method;
+
+	head(r, status, r->out.len, content_type);
+	if (h2o_memis(method.base, method.len, H2O_STRLIT("HEAD")))
+		r->out.len = 0;
+	r->ended = true;
+	send_out(r, H2O_SEND_STATE_FINAL);
+}
+
+void answer_status(struct request *r, int status)
+{
+	head(r, status, SIZE_MAX, NULL);
+	r->ended = true;
+	send_out(r, H2O_SEND_STATE_FINAL);
+}
+
+void answer_error(struct request *r, int status, const char *code, const char *format, ...)
+{
+	char sentence[2 * ERR_TEXT_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(sentence, sizeof(sentence), format, args);
+	va_end(args);
+	r->out.len = 0;
+	json_error(&r->out, sentence, code);
+	answer(r, status, "application/json");
+}
+
+void answer_fault(struct request *r, const char *what)
+{
+	uint64_t id = 0;
+
+	if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
+		id = now_us();
+	log_error("fault %016llx: %.*s %.*s: %s", (unsigned long long)id,
+		  (int)r->req->input.method.len, r->req->input.method.base,
+		  (int)r->req->input.path.len, r->req->input.path.base, what);
+	answer_error(r, 500, "internal",
+		     "the service failed to do this; its log says why beside the id %016llx",
+		     (unsigned long long)id);
+}
+
+void answer_failure(struct request *r, const struct failure *f)
+{
+	if (f->status == 500) {
+		answer_fault(r, f->text);
+		return;
+	}
+	if (f->retry_after)
+		answer_retry_after(r, f->retry_after);
+	answer_error(r, f->status, f->code, "%s", f->text);
+}
+
+/* --- streams -------------------------------------------------------------------------------- */
+
+static void flush_stream(struct request *r)
+{
+	h2o_send_state_t state = H2O_SEND_STATE_IN_PROGRESS;
+
+	if (r->in_flight || r->finished || (!r->out.len && !r->ended))
+		return;
+	if (!r->started)
+		head(r, 200, SIZE_MAX, "application/x-ndjson");
+	/* What is cut off goes in two pieces: an HTTP/2 client may drop what comes with a reset. */
+	if (r->ended && !(r->broken && r->out.len)) {
+		state = r->broken ? H2O_SEND_STATE_ERROR : H2O_SEND_STATE_FINAL;
+		poll_stop(r); /* it would keep the socket open behind h2o's back */
+	}
+	send_out(r, state);
+}
+
+void stream_touch(struct request *r)
+{
+	if (r->req && !r->in_flight && r->dirty_link.next == &r->dirty_link)
+		list_add_tail(&r->api->dirty, &r->dirty_link);
+}
+
+void stream_end(struct request *r, bool broken)
+{
+	r->ended = true;
+	r->broken = broken;
+	stream_touch(r);
+}
+
+/* h2o has taken what it was given and wants more. */
+static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
+{
+	struct request *r = container_of(generator, struct request, generator);
+
+	r->in_flight = false;
+	r->moved_ms = loop_now_ms(r->api->loop);
+	if (r->sending.room > 4 * STREAM_PAUSE_SIZE)
+		text_free(&r->sending);
+	if (r->paused && r->call && r->out.len < STREAM_PAUSE_SIZE) {
+		r->paused = false;
+		core_exec_resume(r->call);
+	}
+	flush_stream(r);
+}
+
+void api_flush(void *arg)
+{
+	struct api *a = arg;
+
+	list_each_safe (pos, &a->dirty) {
+		list_del(pos);
+		flush_stream(container_of(pos, struct request, dirty_link));
+	}
+	access_flush(a);
+}
+
+/* --- the client's end ----------------------------------------------------------------------- */
+
+/* HTTP/1 only: h2o reads nothing while a request is served and would not see the client leave. */
+static void on_peer_gone(void *arg, int result)
+{
+	struct request *r = arg;
+
+	if (r->req && r->peer_poll && result > 0) {
+		r->peer_poll = NULL;
+		r->req->http1_is_persistent = 0;
+		if (r->in_flight)
+			conn_cut(request_conn(r));
+		else if (r->started)
+			stream_end(r, true);
+		else
+			answer_error(r, 499, "client_gone", "the client closed the connection");
+	}
+	request_unref(r);
+}
+
+static void watch_peer(struct request *r)
+{
+	r->peer_poll = loop_poll(r->api->loop, h2o_socket_get_fd(request_conn(r)->sock), POLLRDHUP,
+				 on_peer_gone, r);
+	if (r->peer_poll)
+		request_ref(r);
+}
+
+void request_tick(struct request *r, uint64_t now_ms)
+{
+	uint64_t quiet_ms = now_ms > r->moved_ms ? now_ms - r->moved_ms : 0;
+
+	if (r->in_flight) {
+		if (quiet_ms >= WRITE_TIMEOUT_MS) {
+			r->api->counters.stalled_cut++;
+			conn_cut(request_conn(r));
+		}
+		return;
+	}
+	if (r->finished)
+		return;
+	if (r->streaming && quiet_ms >= SILENCE_MS) {
+		text_putc(&r->out, '\n');
+		stream_touch(r);
+	}
+	if (!r->peer_poll && r->req->version < 0x200)
+		watch_peer(r);
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/route.h"
+
+#include <string.h>
+
+#include "base/fd.h"
+
+#define SEGMENTS_MAX 8
+#define SEGMENT_MAX  64
+
+/* The path's parts, decoded. */
+struct segments {
+	size_t n;
+	char at[SEGMENTS_MAX][SEGMENT_MAX];
+	bool slash; /* at the end */
+};
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte at *p, decoded; moves *p behind it. -1 for a % that is none, and for NUL. */
+static int next_byte(const char **p, const char *end)
+{
+	const char *at = (*p)++;
+
+	if (*at != '%')
+		return (unsigned char)*at ? (unsigned char)*at : -1;
+	if (end - at < 3 || hex(at[1]) < 0 || hex(at[2]) < 0)
+		return -1;
+	*p = at + 3;
+	int byte = hex(at[1]) << 4 | hex(at[2]);
+	return byte ? byte : -1;
+}
+
+/* Split first, then decoded, so that %2F separates nothing. ROUTE_NONE: no route is that long. */
+static enum route_result split(struct segments *s, const char *p, const char *end)
+{
+	s->n = 0;
+	s->slash = false;
+	while (p < end) {
+		char *out;
+		size_t len = 0;
+
+		p++; /* the slash */
+		if (p == end) {
+			s->slash = true;
+			break;
+		}
+		if (s->n == SEGMENTS_MAX)
+			return ROUTE_NONE;
+		out = s->at[s->n++];
+		while (p < end && *p != '/') {
+			int byte = next_byte(&p, end);
+
+			if (byte < 0)
+				return ROUTE_MALFORMED;
+			if (len + 1 < SEGMENT_MAX)
+				out[len] = (char)byte;
+			len++;
+		}
+		if (len + 1 > SEGMENT_MAX)
+			return ROUTE_NONE;
+		out[len] = '\0';
+	}
+	return ROUTE_FOUND;
+}
+
+bool sandbox_id_valid(const char *id, size_t len)
+{
+	if (len != SANDBOX_ID_LEN || memcmp(id, "sbx_", 4) != 0)
+		return false;
+	for (size_t i = 4; i < len; i++)
+		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
+			return false;
+	return true;
+}
+
+/* Whether the pattern has the shape of segments first..n; *id is what stands for {id}, or NULL. */
+static bool matches(const char *pattern, const struct segments *s, size_t first, const char **id)
+{
+	size_t i = first;
+
+	*id = NULL;
+	while (*pattern) {
+		size_t len = strcspn(++pattern, "/");
+
+		if (i == s->n)
+			return false;
+		if (*pattern == '{')
+			*id = s->at[i];
+		else if (strncmp(pattern, s->at[i], len) != 0 || s->at[i][len])
+			return false;
+		pattern += len;
+		i++;
+	}
+	return i == s->n;
+}
+
+static bool method_is(const char *name, const char *method, size_t len)
+{
+	return strlen(name) == len && memcmp(name, method, len) == 0;
+}
+
+static void allow_add(char *allow, size_t size, const char *method)
+{
+	size_t used = strlen(allow);
+
+	if (used + strlen(method) + 3 > size)
+		return;
+	if (used)
+		strcat(allow, ", ");
+	strcat(allow, method);
+	if (strcmp(method, "GET") == 0)
+		allow_add(allow, size, "HEAD");
+}
+
+/* /r/REGION/ before the path; *first is where the path proper begins. */
+static bool region_fits(const struct segments *s, const char *region, size_t *first)
+{
+	*first = 0;
+	if (s->n < 2 || strcmp(s->at[0], "r") != 0)
+		return true;
+	*first = 2;
+	return region[0] && strcmp(s->at[1], region) == 0;
+}
+
+static enum route_result find(struct route_match *m, const struct segments *s, size_t first,
+			      const char *method, size_t method_len)
+{
+	bool head = method_is("HEAD", method, method_len);
+	bool any = false;
+	const char *id = NULL, *found_id;
+
+	for (size_t i = 0; i < n_routes; i++) {
+		if (!matches(routes[i].pattern, s, first, &found_id))
+			continue;
+		any = true;
+		id = found_id;
+		allow_add(m->allow, sizeof(m->allow), routes[i].method);
+		if (method_is(routes[i].method, method, method_len) ||
+		    (head && strcmp(routes[i].method, "GET") == 0))
+			m->route = &routes[i];
+	}
+	if (!any)
+		return ROUTE_NONE;
+	if (s->slash)
+		return ROUTE_SLASH;
+	if (!m->route)
+		return ROUTE_METHOD;
+	if (id && !sandbox_id_valid(id, strlen(id)))
+		return ROUTE_ID;
+	if (id)
+		strcpy(m->id, id);
+	return ROUTE_FOUND;
+}
+
+/* RFC 9112 3.2.2: a server takes the absolute form as well. */
+static const char *behind_authority(const char *p, const char *end)
+{
+	static const char *const schemes[] = {"http://", "https://"};
+
+	for (size_t i = 0; i < ARRAY_LEN(schemes); i++) {
+		size_t len = strlen(schemes[i]);
+
+		if ((size_t)(end - p) <= len || memcmp(p, schemes[i], len) != 0)
+			continue;
+		const char *slash = memchr(p + len, '/', (size_t)(end - p) - len);
+		return slash ? slash : end;
+	}
+	return p;
+}
+
+enum route_result route_find(struct route_match *m, const char *method, size_t method_len,
+			     const char *path, size_t path_len, const char *region)
+{
+	const char *end = path + path_len;
+	const char *query = memchr(path, '?', path_len);
+	struct segments s;
+	size_t first;
+
+	memset(m, 0, sizeof(*m));
+	if (query)
+		end = query;
+	path = behind_authority(path, end);
+	if (path == end || *path != '/')
+		return ROUTE_MALFORMED;
+	enum route_result result = split(&s, path, end);
+	if (result != ROUTE_FOUND)
+		return result;
+	if (!region_fits(&s, region, &first))
+		return ROUTE_REGION;
+	return find(m, &s, first, method, method_len);
+}

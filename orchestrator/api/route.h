@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which handler serves a method and path. Knows nothing of h2o, so that it can be fuzzed. */
+#ifndef RAMET_ORCHESTRATOR_API_ROUTE_H
+#define RAMET_ORCHESTRATOR_API_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "orchestrator/core/core.h"
+
+struct request;
+
+struct route {
+	const char *method;
+	const char *pattern; /* "/v1/sandboxes/{id}"; {id} is a sandbox's id */
+	void (*serve)(struct request *r);
+	bool quiet;	 /* asked by machines all day: logged at debug level */
+	bool for_anyone; /* served to browsers too: see guard.h */
+};
+
+/* The table of all that is served (routes.c). */
+extern const struct route routes[];
+extern const size_t n_routes;
+
+enum route_result {
+	ROUTE_FOUND,
+	ROUTE_NONE,	/* 404: no such path */
+	ROUTE_SLASH,	/* 404: the path exists without the slash at its end */
+	ROUTE_REGION,	/* 404: /r/REGION/ of another region */
+	ROUTE_ID,	/* 404: the id can't be one */
+	ROUTE_METHOD,	/* 405: allow names the methods */
+	ROUTE_MALFORMED /* 400: the path is no path */
+};
+
+struct route_match {
+	const struct route *route;
+	char id[SANDBOX_ID_LEN + 1];
+	char allow[64]; /* "DELETE, GET, HEAD" */
+};
+
+/* HEAD is served where GET is. `path` is as sent: percent-encoded, with or without a query. */
+enum route_result route_find(struct route_match *m, const char *method, size_t method_len,
+			     const char *path, size_t path_len, const char *region);
+bool sandbox_id_valid(const char *id, size_t len);
+
+#endif

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+
+#define YEAR_S 31536000
+
+/* --- create --------------------------------------------------------------------------------- */
+
+struct create_body {
+	struct json_text template, metadata;
+	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
+	bool persistent, egress;
+	char **env;
+};
+
+#define FIELD(json_name, json_kind, member, ...)                                                   \
+	{                                                                                          \
+		.name = json_name, .kind = json_kind,                                              \
+		.offset = offsetof(struct create_body, member), ##__VA_ARGS__                      \
+	}
+
+static const struct json_field create_fields[] = {
+	FIELD("template", JSON_TEXT, template, .max = SANDBOX_NAME_MAX),
+	FIELD("metadata", JSON_OBJECT, metadata, .max = SANDBOX_METADATA_MAX),
+	FIELD("vcpus", JSON_WHOLE, vcpus, .min = 1, .max = 32),
+	FIELD("ram_mib", JSON_WHOLE, ram_mib, .min = 128, .max = 65536),
+	FIELD("rootfs_gb", JSON_WHOLE, rootfs_gb, .min = 1, .max = 1024),
+	FIELD("timeout_seconds", JSON_WHOLE, timeout_s, .min = 1, .max = YEAR_S),
+	FIELD("idle_timeout_seconds", JSON_WHOLE, idle_timeout_s, .min = 1, .max = YEAR_S),
+	FIELD("persistent", JSON_BOOL, persistent),
+	FIELD("egress", JSON_BOOL, egress),
+	FIELD("env", JSON_ENV, env),
+};
+
+static bool name_valid(const char *name)
+{
+	for (const char *p = name; *p; p++)
+		if (!((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9') || *p == '-' ||
+		      *p == '_' || (*p == '.' && p > name)))
+			return false;
+	return true;
+}
+
+/* Where the sandbox is served, when that is configured. */
+static void add_place(struct text *t, const struct config *config)
+{
+	if (config->region[0]) {
+		text_puts(t, ",\"region\":");
+		json_string(t, config->region, strlen(config->region));
+	}
+	if (config->endpoint[0]) {
+		text_puts(t, ",\"endpoint\":");
+		json_string(t, config->endpoint, strlen(config->endpoint));
+	}
+}
+
+static void on_created(void *arg, const struct sandbox_view *view, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f) {
+		answer_failure(r, f);
+		return;
+	}
+	text_printf(&r->out, "{\"id\":\"%s\",\"state\":\"%s\"", view->id, view->state);
+	add_place(&r->out, r->api->config);
+	text_puts(&r->out, "}\n");
+	answer(r, 201, "application/json");
+}
+
+static void create(struct request *r, const struct create_body *b)
+{
+	struct sandbox_spec spec = {
+		.vcpus = b->vcpus,
+		.ram_mib = b->ram_mib,
+		.rootfs_gb = b->rootfs_gb,
+		.timeout_s = b->timeout_s,
+		.idle_timeout_s = b->idle_timeout_s,
+		.persistent = b->persistent,
+		.egress = b->egress,
+		.metadata = b->metadata.p,
+		.env = (const char *const *)b->env,
+	};
+
+	if (b->template.p && !name_valid(b->template.p)) {
+		answer_error(r, 400, "bad_request",
+			     "template must be a name of a-z, 0-9, -, _ and ., not \"%s\"",
+			     b->template.p);
+		return;
+	}
+	if (b->template.p)
+		memcpy(spec.template, b->template.p, b->template.len);
+	request_ref(r);
+	r->call = core_create(r->api->core, r->tenant, &spec, on_created, r);
+}
+
+void serve_create(struct request *r)
+{
+	struct create_body b = {.egress = true};
+	struct err e;
+
+	if (json_read(r->req->entity.base, r->req->entity.len, create_fields,
+		      ARRAY_LEN(create_fields), &b, &e) < 0) {
+		answer_error(r, 400, "bad_request", "%s", e.text);
+		return;
+	}
+	create(r, &b);
+	json_free(create_fields, ARRAY_LEN(create_fields), &b);
+}
+
+/* --- info and list -------------------------------------------------------------------------- */
+
+static void add_number(struct text *t, const char *name, uint64_t n)
+{
+	text_printf(t, ",\"%s\":%llu", name, (unsigned long long)n);
+}
+
+static void add_time(struct text *t, const char *name, int64_t ms)
+{
+	text_printf(t, ",\"%s\":", name);
+	json_time(t, ms);
+}
+
+static void add_text(struct text *t, const char *name, const char *value)
+{
+	text_printf(t, ",\"%s\":", name);
+	if (value)
+		json_string(t, value, strlen(value));
+	else
+		text_puts(t, "null");
+}
+
+static void add_view(struct text *t, const struct sandbox_view *v, const struct config *config)
+{
+	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
+	add_place(t, config);
+	add_text(t, "template", v->template);
+	add_number(t, "vcpus", v->vcpus);
+	add_number(t, "ram_mib", v->ram_mib);
+	add_number(t, "rootfs_gb", v->rootfs_gb);
+	text_puts(t, v->persistent ? ",\"persistent\":true" : ",\"persistent\":false");
+	text_puts(t, v->egress ? ",\"egress\":true" : ",\"egress\":false");
+	add_time(t, "created_at", v->created_at_ms);
+	add_time(t, "expires_at", v->expires_at_ms);
+	add_time(t, "idle_expires_at", v->idle_expires_at_ms);
+	add_text(t, "parent", v->parent);
+	add_number(t, "memory_private_bytes", v->memory_private_bytes);
+	add_number(t, "memory_shared_bytes", v->memory_shared_bytes);
+	text_puts(t, ",\"metadata\":");
+	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
+	text_putc(t, '}');
+}
+
+void serve_info(struct request *r)
+{
+	struct sandbox_view view;
+	struct failure f;
+
+	if (!core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+		answer_failure(r, &f);
+		return;
+	}
+	add_view(&r->out, &view, r->api->config);
+	text_putc(&r->out, '\n');
+	answer(r, 200, "application/json");
+}
+
+static void add_to_list(void *arg, const struct sandbox_view *view)
+{
+	struct request *r = arg;
+
+	text_putc(&r->out, r->out.len ? ',' : '[');
+	add_view(&r->out, view, r->api->config);
+}
+
+void serve_list(struct request *r)
+{
+	core_list(r->api->core, r->tenant, add_to_list, r);
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
+/* --- delete and interrupt ------------------------------------------------------------------- */
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f)
+		answer_failure(r, f);
+	else
+		answer_status(r, 204);
+}
+
+void serve_delete(struct request *r)
+{
+	request_ref(r);
+	r->call = core_delete(r->api->core, r->tenant, r->id, on_done, r);
+}
+
+void serve_interrupt(struct request *r)
+{
+	request_ref(r);
+	r->call = core_interrupt(r->api->core, r->tenant, r->id, on_done, r);
+}

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+
+#define ACCEPT_AGAIN_MS	   200
+#define ACCEPTS_A_TURN	   16
+#define MEMORY_ONLY	   SIZE_MAX /* request bodies never go to a file */
+#define BODY_SLACK	   (1u << 20)
+#define DRAIN_GOAWAY_TURNS 20
+
+/* --- connections ---------------------------------------------------------------------------- */
+
+static void accept_resume(struct api *a);
+
+static void on_conn_close(void *data)
+{
+	struct conn *c = data;
+	struct api *a = c->api;
+
+	list_del(&c->link);
+	a->n_conns--;
+	free(c);
+	if (a->accept_paused && a->n_conns < CONNECTIONS_MAX)
+		accept_resume(a);
+}
+
+static void conn_new(struct api *a, h2o_socket_t *sock)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		abort();
+	c->api = a;
+	c->sock = sock;
+	list_add_tail(&a->conns, &c->link);
+	a->n_conns++;
+	a->counters.connections++;
+	sock->on_close.cb = on_conn_close;
+	sock->on_close.data = c;
+	h2o_accept(&a->accept, sock);
+}
+
+struct conn *request_conn(const struct request *r)
+{
+	h2o_conn_t *conn = r->req->conn;
+
+	return conn->callbacks->get_socket(conn)->on_close.data;
+}
+
+/* h2o sees an error at its next read or write and ends the connection. */
+void conn_cut(struct conn *c)
+{
+	shutdown(h2o_socket_get_fd(c->sock), SHUT_RDWR);
+}
+
+void conn_count_reset(struct conn *c)
+{
+	uint64_t now = loop_now_ms(c->api->loop);
+
+	if (now - c->resets_since_ms > RESETS_WINDOW_MS) {
+		c->resets_since_ms = now;
+		c->resets = 0;
+	}
+	if (++c->resets != RESETS_MAX)
+		return;
+	c->api->counters.resets_cut++;
+	log_warn("a client reset %u requests within %u s: its connection is cut", RESETS_MAX,
+		 RESETS_WINDOW_MS / 1000);
+	conn_cut(c);
+}
+
+/* --- the listener --------------------------------------------------------------------------- */
+
+static void on_connect(h2o_socket_t *listener, const char *err);
+
+static void accept_resume(struct api *a)
+{
+	a->accept_paused = false;
+	loop_timer_clear(a->loop, &a->accept_again);
+	if (a->listener)
+		h2o_socket_read_start(a->listener, on_connect);
+}
+
+static void on_accept_again(void *arg)
+{
+	accept_resume(arg);
+}
+
+/* The connections wait in the kernel's queue until there is room again. */
+static void accept_pause(struct api *a)
+{
+	a->accept_paused = true;
+	h2o_socket_read_stop(a->listener);
+}
+
+static void accept_failed(struct api *a, int errnum)
+{
+	if (errnum != EMFILE && errnum != ENFILE && errnum != ENOBUFS && errnum != ENOMEM)
+		return;
+	/* The listener stays readable: without a pause this would take the CPU. */
+	if (a->counters.accept_failures++ % 100 == 0)
+		log_error("accept a connection: %s; trying again every %u ms", strerror(errnum),
+			  ACCEPT_AGAIN_MS);
+	accept_pause(a);
+	loop_timer_set(a->loop, &a->accept_again, ACCEPT_AGAIN_MS);
+}
+
+static void on_connect(h2o_socket_t *listener, const char *err)
+{
+	struct api *a = listener->data;
+
+	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+		if (a->n_conns >= CONNECTIONS_MAX) {
+			log_warn("%u connections are open: more have to wait", CONNECTIONS_MAX);
+			accept_pause(a);
+			return;
+		}
+		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
+		if (!sock) {
+			accept_failed(a, errno);
+			return;
+		}
+		conn_new(a, sock);
+	}
+}
+
+static int option(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+/* Inherited by the connections: a client's machine that died is noticed within two minutes. */
+static int set_options(int fd)
+{
+	if (option(fd, SOL_SOCKET, SO_REUSEADDR, 1) || option(fd, SOL_SOCKET, SO_KEEPALIVE, 1) ||
+	    option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 60) ||
+	    option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 15) || option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4))
+		return -errno;
+	return 0;
+}
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)sa;
+
+		return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+	}
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/* While there are no keys, whoever reaches the port may do everything. */
+static int check_exposure(const struct config *config, const struct sockaddr *sa, struct err *e)
+{
+	if (is_loopback(sa) || strcmp(config->allow_open, "yes") == 0)
+		return 0;
+	return err_say(e, EPERM,
+		       "listen_host %s can be reached from other machines, and anybody who "
+		       "reaches it could run code here: set listen_host to 127.0.0.1, or "
+		       "allow_open = yes when the network itself keeps others out",
+		       config->listen_host);
+}
+
+static int bind_failed(const struct config *config, int errnum, struct err *e)
+{
+	if (errnum == EADDRINUSE)
+		return err_say(e, errnum,
+			       "port %u of %s is in use by another program: stop it, or choose "
+			       "another listen_port",
+			       config->listen_port, config->listen_host);
+	return err_set(e, errnum, "listen on %s, port %u", config->listen_host,
+		       config->listen_port);
+}
+
+static int open_listener(struct api *a, const struct addrinfo *ai, struct err *e)
+{
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+	int ret = check_exposure(a->config, ai->ai_addr, e);
+
+	if (ret < 0)
+		return ret;
+	scoped_fd int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || set_options(fd) < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
+	    listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
+		return bind_failed(a->config, errno, e);
+	a->port = h2o_socket_getport((struct sockaddr *)&bound);
+	a->listener = h2o_evloop_socket_create(loop_h2o(a->loop), take_fd(&fd),
+					       H2O_SOCKET_FLAG_DONT_READ);
+	a->listener->data = a;
+	h2o_socket_read_start(a->listener, on_connect);
+	return 0;
+}
+
+static int listen_at(struct api *a, struct err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+	struct addrinfo *ai;
+	char port[16];
+
+	snprintf(port, sizeof(port), "%u", a->config->listen_port);
+	int ret = getaddrinfo(a->config->listen_host, port, &hints, &ai);
+	if (ret)
+		return err_say(e, EINVAL, "listen_host %s: %s", a->config->listen_host,
+			       gai_strerror(ret));
+	ret = open_listener(a, ai, e);
+	freeaddrinfo(ai);
+	return ret;
+}
+
+static void close_listener(struct api *a)
+{
+	loop_timer_clear(a->loop, &a->accept_again);
+	if (a->listener)
+		h2o_socket_close(a->listener);
+	a->listener = NULL;
+}
+
+/* --- TLS ------------------------------------------------------------------------------------ */
+
+static int tls_failed(struct err *e, const char *what, const char *file)
+{
+	char text[128] = "unknown error";
+	unsigned long code = ERR_peek_last_error();
+
+	if (code)
+		ERR_error_string_n(code, text, sizeof(text));
+	ERR_clear_error();
+	return err_say(e, EINVAL, "%s %s: %s", what, file, text);
+}
+
+static int load_tls(struct api *a, struct err *e)
+{
+	const struct config *config = a->config;
+
+	if (!config->tls_cert[0])
+		return 0;
+	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+	if (!ctx)
+		return tls_failed(e, "set up", "TLS");
+	a->accept.ssl_ctx = ctx;
+	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+	SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+	if (SSL_CTX_use_certificate_chain_file(ctx, config->tls_cert) != 1)
+		return tls_failed(e, "read the certificates in tls_cert", config->tls_cert);
+	if (SSL_CTX_use_PrivateKey_file(ctx, config->tls_key, SSL_FILETYPE_PEM) != 1)
+		return tls_failed(e, "read the key in tls_key", config->tls_key);
+	if (SSL_CTX_check_private_key(ctx) != 1)
+		return tls_failed(e, "the key does not belong to the certificate: tls_key",
+				  config->tls_key);
+	h2o_ssl_register_alpn_protocols(ctx, h2o_alpn_protocols);
+	return 0;
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static void on_tick(void *arg)
+{
+	struct api *a = arg;
+	uint64_t now = loop_now_ms(a->loop);
+
+	list_each_safe (pos, &a->live)
+		request_tick(container_of(pos, struct request, link), now);
+	if (!list_empty(&a->live))
+		loop_timer_set(a->loop, &a->tick, TICK_MS);
+}
+
+void api_request_began(struct api *a, struct request *r)
+{
+	list_add_tail(&a->live, &r->link);
+	if (!a->tick.heap_index)
+		loop_timer_set(a->loop, &a->tick, TICK_MS);
+}
+
+static void on_drain_limit(void *arg)
+{
+	struct api *a = arg;
+	void (*done)(void *arg) = a->drained;
+
+	a->drained = NULL;
+	loop_timer_clear(a->loop, &a->drain_limit);
+	if (done)
+		done(a->drained_arg);
+}
+
+void api_request_ended(struct api *a, struct request *r)
+{
+	list_del(&r->link);
+	if (a->drained && list_empty(&a->live))
+		loop_timer_set(a->loop, &a->drain_limit, 0);
+}
+
+static void refuse(struct request *r, enum route_result why, const struct route_match *m)
+{
+	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
+	int len = path.len < 100 ? (int)path.len : 100;
+
+	switch (why) {
+	case ROUTE_SLASH:
+		answer_error(r, 404, "no_such_route",
+			     "there is no route %.*s; it exists without the slash at its end", len,
+			     path.base);
+		break;
+	case ROUTE_REGION:
+		answer_error(r, 404, "unknown_region",
+			     "%.*s is for a region that this host is not in", len, path.base);
+		break;
+	case ROUTE_ID:
+		answer_error(r, 404, "no_such_sandbox",
+			     "there is no such sandbox: an id is sbx_ and 32 hexadecimal digits");
+		break;
+	case ROUTE_METHOD:
+		answer_header(r, "allow", m->allow);
+		answer_error(r, 405, "method_not_allowed", "%.*s is not served there, only %s",
+			     method.len < 20 ? (int)method.len : 20, method.base, m->allow);
+		break;
+	case ROUTE_MALFORMED:
+		answer_error(r, 400, "bad_path",
+			     "the path must begin with a slash, and a %% in it be followed by two "
+			     "hexadecimal digits other than 00");
+		break;
+	default:
+		answer_error(r, 404, "no_such_route", "there is no route %.*s", len, path.base);
+	}
+}
+
+static void dispatch(struct request *r)
+{
+	struct api *a = r->api;
+	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
+	struct route_match m;
+	enum route_result found =
+		route_find(&m, method.base, method.len, path.base, path.len, a->config->region);
+
+	r->route = m.route;
+	memcpy(r->id, m.id, sizeof(r->id));
+	if (found != ROUTE_FOUND) {
+		refuse(r, found, &m);
+	} else if (a->draining) {
+		answer_retry_after(r, 5);
+		answer_error(r, 503, "stopping", "the service is stopping");
+	} else if (r->req->entity.len > a->config->max_body_bytes) {
+		answer_error(r, 413, "body_too_large",
+			     "the body has %zu bytes; at most %u are taken", r->req->entity.len,
+			     a->config->max_body_bytes);
+	} else if (m.route->for_anyone || guard_admits(r)) {
+		m.route->serve(r);
+	}
+}
+
+struct handler {
+	h2o_handler_t super;
+	struct api *api;
+};
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+	dispatch(request_new(((struct handler *)self)->api, req));
+	return 0;
+}
+
+/* --- answers that h2o gives by itself: JSON as all others ----------------------------------- */
+
+struct filter {
+	h2o_filter_t super;
+	struct api *api;
+};
+
+struct rewriter {
+	h2o_ostream_t super;
+	h2o_iovec_t body;
+};
+
+static void rewrite(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size_t n,
+		    h2o_send_state_t state)
+{
+	struct rewriter *w = (struct rewriter *)self;
+
+	h2o_ostream_send_next(self, req, &w->body, 1, state);
+}
+
+static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
+{
+	struct text t = {0};
+	char sentence[ERR_TEXT_MAX];
+
+	if (req->res.status == 413) {
+		snprintf(sentence, sizeof(sentence), "the body is too large: at most %u bytes",
+			 a->config->max_body_bytes);
+		json_error(&t, sentence, "body_too_large");
+	} else {
+		snprintf(sentence, sizeof(sentence), "the request is not valid HTTP: %s",
+			 req->res.reason);
+		json_error(&t, sentence, "bad_request");
+	}
+	h2o_iovec_t copy = h2o_strdup(&req->pool, t.p, t.len);
+	text_free(&t);
+	return copy;
+}
+
+static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
+{
+	struct api *a = ((struct filter *)self)->api;
+
+	/* Ours have a generator that proceeds; h2o's own answers are sent in one piece. */
+	if (req->res.status >= 400 && !req->_generator->proceed) {
+		struct rewriter *w = (void *)h2o_add_ostream(req, sizeof(*w), slot);
+
+		w->super.do_send = rewrite;
+		w->body = refusal(a, req);
+		slot = &w->super.next;
+		req->res.content_length = w->body.len;
+		h2o_set_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE,
+			       H2O_STRLIT("application/json"), 1);
+		access_log_refused(a, req);
+	}
+	h2o_setup_next_ostream(req, slot);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static void configure_h2o(struct api *a)
+{
+	h2o_globalconf_t *g = &a->h2o_config;
+
+	h2o_config_init(g);
+	g->server_name = (h2o_iovec_t){NULL, 0};
+	/* A body a little over the limit is read, so that HTTP/2 clients get an answer too: what is
+	 * over h2o's own limit is a refused stream there, which clients send again. */
+	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
+	g->http1.req_timeout = READ_TIMEOUT_MS;
+	g->http2.idle_timeout = READ_TIMEOUT_MS;
+	h2o_socket_buffer_mmap_settings.threshold = MEMORY_ONLY;
+
+	h2o_hostconf_t *host =
+		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);
+	struct filter *f = (void *)h2o_create_filter(&host->fallback_path, sizeof(*f));
+	f->super.on_setup_ostream = on_answer;
+	f->api = a;
+	struct handler *h = (void *)h2o_create_handler(&host->fallback_path, sizeof(*h));
+	h->super.on_req = on_request;
+	h->api = a;
+	h2o_context_init(&a->h2o, loop_h2o(a->loop), g);
+	a->accept.ctx = &a->h2o;
+	a->accept.hosts = g->hosts;
+}
+
+int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
+	    struct err *e)
+{
+	struct api *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return err_set(e, ENOMEM, "set up the API");
+	signal(SIGPIPE, SIG_IGN);
+	a->loop = loop;
+	a->core = core;
+	a->config = config;
+	a->open = true;
+	a->counters.requests = calloc(n_routes + 1, sizeof(*a->counters.requests));
+	if (!a->counters.requests)
+		abort();
+	list_init(&a->conns);
+	list_init(&a->live);
+	list_init(&a->dirty);
+	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
+	a->accept_again = (struct loop_timer){.fn = on_accept_again, .arg = a};
+	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
+	configure_h2o(a);
+	loop_before_sleep(loop, api_flush, a);
+	int ret = load_tls(a, e);
+	if (ret == 0)
+		ret = listen_at(a, e);
+	if (ret < 0) {
+		api_free(a);
+		return ret;
+	}
+	*out = a;
+	return 0;
+}
+
+unsigned api_port(const struct api *a)
+{
+	return a->port;
+}
+
+void api_drain(struct api *a, void (*done)(void *arg), void *arg)
+{
+	a->draining = true;
+	a->drained = done;
+	a->drained_arg = arg;
+	close_listener(a);
+	uint64_t limit = list_empty(&a->live) ? 0 : (uint64_t)a->config->stop_timeout_s * 1000;
+	loop_timer_set(a->loop, &a->drain_limit, limit);
+}
+
+/* Says goodbye on HTTP/2 connections, then cuts all and lets h2o notice. */
+static void close_conns(struct api *a)
+{
+	h2o_loop_t *loop = loop_h2o(a->loop);
+
+	h2o_context_request_shutdown(&a->h2o);
+	for (int i = 0; i < DRAIN_GOAWAY_TURNS && !list_empty(&a->conns); i++) {
+		h2o_evloop_run(loop, i ? 10 : 0);
+		list_each (pos, &a->conns)
+			conn_cut(container_of(pos, struct conn, link));
+	}
+}
+
+void api_free(struct api *a)
+{
+	if (!a)
+		return;
+	close_listener(a);
+	close_conns(a);
+	access_flush(a);
+	loop_before_sleep(a->loop, NULL, NULL);
+	loop_timer_clear(a->loop, &a->tick);
+	loop_timer_clear(a->loop, &a->drain_limit);
+	SSL_CTX_free(a->accept.ssl_ctx);
+	/* h2o can't be taken down around a connection that would not go; the process ends anyway.
+	 */
+	if (!list_empty(&a->conns))
+		return;
+	h2o_timeout_unlink(&a->h2o.http2._graceful_shutdown_timeout);
+	h2o_context_dispose(&a->h2o);
+	h2o_config_dispose(&a->h2o_config);
+	free(a->counters.requests);
+	free(a);
+}

@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/api/fake_core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+
+#define RING 1000
+
+struct kept {
+	struct event ev;
+	char traceparent[64];
+};
+
+struct sandbox {
+	struct list link;
+	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
+	struct sandbox_spec spec;
+	char *metadata;
+	uint64_t seq;
+	struct kept ring[RING];
+	size_t kept;
+};
+
+enum kind { CREATE, DONE, EXEC };
+
+struct core_call {
+	struct list link;
+	struct core *core;
+	struct sandbox *sandbox;
+	enum kind kind;
+	struct loop_timer step;
+	void *arg;
+	core_create_fn *created;
+	core_done_fn *done;
+	bool failing, held;
+	struct failure failure;
+	/* exec */
+	struct exec_sink sink;
+	char *code, *at, traceparent[64];
+	size_t code_len;
+	bool started, paused, abandoned, hanging;
+	unsigned flood;
+	size_t flood_size;
+};
+
+struct core {
+	struct loop *loop;
+	bool ready, stopping;
+	struct list sandboxes, calls;
+	uint64_t next_id;
+	struct core_figures figures;
+	void (*down)(void *arg);
+	void *down_arg;
+	struct loop_timer down_timer;
+};
+
+/* --- calls --- */
+
+static void step(void *arg);
+
+static struct core_call *call_new(struct core *c, enum kind kind, void *arg)
+{
+	struct core_call *call = calloc(1, sizeof(*call));
+
+	call->core = c;
+	call->kind = kind;
+	call->arg = arg;
+	call->step = (struct loop_timer){.fn = step, .arg = call};
+	list_add_tail(&c->calls, &call->link);
+	c->figures.shells_ready++;
+	loop_timer_set(c->loop, &call->step, 0);
+	return call;
+}
+
+static void call_free(struct core_call *call)
+{
+	loop_timer_clear(call->core->loop, &call->step);
+	list_del(&call->link);
+	call->core->figures.shells_ready--;
+	free(call->code);
+	free(call);
+}
+
+static void fail(struct core_call *call, int status, const char *code, const char *text)
+{
+	call->failing = true;
+	call->failure = (struct failure){.status = status, .code = code};
+	call->failure.retry_after = status == 503 ? 7 : 0;
+	snprintf(call->failure.text, sizeof(call->failure.text), "%s", text);
+}
+
+void core_abandon(struct core_call *call)
+{
+	call->core->figures.vm_deaths++;
+	if (call->kind == EXEC) {
+		call->abandoned = true;
+		core_exec_resume(call);
+	} else {
+		call_free(call);
+	}
+}
+
+/* --- sandboxes --- */
+
+static struct sandbox *find(struct core *c, const char *id)
+{
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (strcmp(s->id, id) == 0)
+			return s;
+	}
+	return NULL;
+}
+
+static void none_such(struct failure *f, const char *id)
+{
+	*f = (struct failure){.status = 404, .code = "no_such_sandbox"};
+	snprintf(f->text, sizeof(f->text), "there is no sandbox %s", id);
+}
+
+static void view_of(const struct sandbox *s, struct sandbox_view *v)
+{
+	*v = (struct sandbox_view){.state = "ready",
+				   .template = s->template,
+				   .vcpus = s->spec.vcpus ? s->spec.vcpus : 2,
+				   .ram_mib = s->spec.ram_mib ? s->spec.ram_mib : 512,
+				   .rootfs_gb = s->spec.rootfs_gb ? s->spec.rootfs_gb : 4,
+				   .persistent = s->spec.persistent,
+				   .egress = s->spec.egress,
+				   .created_at_ms = 1700000000123,
+				   .metadata = s->metadata};
+	memcpy(v->id, s->id, sizeof(v->id));
+}
+
+static void create_step(struct core_call *call)
+{
+	struct sandbox_view view;
+
+	if (call->held)
+		return;
+	view_of(call->sandbox, &view);
+	list_add_tail(&call->core->sandboxes, &call->sandbox->link);
+	call->core->figures.creates++;
+	call->core->figures.sandboxes++;
+	call->created(call->arg, &view, NULL);
+	call_free(call);
+}
+
+static void release_held(struct core *c)
+{
+	list_each (pos, &c->calls) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call->held) {
+			call->held = false;
+			loop_timer_set(c->loop, &call->step, 0);
+		}
+	}
+}
+
+struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+			      core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CREATE, arg);
+
+	call->created = fn;
+	if (strcmp(spec->template, "full") == 0)
+		fail(call, 503, "no_room", "the host is full");
+	else if (strcmp(spec->template, "broken") == 0)
+		fail(call, 500, "internal", "secret detail");
+	else if (strcmp(spec->template, "missing") == 0)
+		fail(call, 400, "no_such_template", "there is no template missing");
+	if (call->failing)
+		return call;
+	call->held = strcmp(spec->template, "held") == 0;
+	if (strcmp(spec->template, "release") == 0)
+		release_held(c);
+	struct sandbox *s = calloc(1, sizeof(*s));
+	snprintf(s->id, sizeof(s->id), "sbx_%032" PRIx64, ++c->next_id);
+	snprintf(s->template, sizeof(s->template), "%s",
+		 spec->template[0] ? spec->template : "default");
+	s->spec = *spec;
+	s->metadata = spec->metadata ? strdup(spec->metadata) : NULL;
+	call->sandbox = s;
+	return call;
+}
+
+static void sandbox_free(struct sandbox *s)
+{
+	for (size_t i = 0; i < s->kept && i < RING; i++)
+		free((void *)s->ring[i].ev.data);
+	list_del(&s->link);
+	free(s->metadata);
+	free(s);
+}
+
+struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
+			      void *arg)
+{
+	struct core_call *call = call_new(c, DONE, arg);
+	struct sandbox *s = find(c, id);
+
+	call->done = fn;
+	if (!s) {
+		fail(call, 404, "no_such_sandbox", "there is no such sandbox");
+		return call;
+	}
+	list_each (pos, &c->calls) {
+		struct core_call *other = container_of(pos, struct core_call, link);
+
+		if (other->sandbox == s) {
+			other->sandbox = NULL;
+			fail(other, 404, "no_such_sandbox", "the sandbox was deleted");
+			loop_timer_set(c->loop, &other->step, 0);
+		}
+	}
+	sandbox_free(s);
+	c->figures.sandboxes--;
+	return call;
+}
+
+struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
+				 core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, DONE, arg);
+	struct sandbox *s = find(c, id);
+
+	call->done = fn;
+	if (!s)
+		fail(call, 404, "no_such_sandbox", "there is no such sandbox");
+	list_each (pos, &c->calls) {
+		struct core_call *other = container_of(pos, struct core_call, link);
+
+		if (s && other->sandbox == s && other->hanging) {
+			other->hanging = false;
+			strcpy(other->at, "exit 130");
+			loop_timer_set(c->loop, &other->step, 0);
+		}
+	}
+	return call;
+}
+
+bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
+	       struct failure *f)
+{
+	struct sandbox *s = find(c, id);
+
+	if (!s) {
+		none_such(f, id);
+		return false;
+	}
+	view_of(s, view);
+	return true;
+}
+
+void core_list(struct core *c, const char *tenant,
+	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
+{
+	struct sandbox_view view;
+
+	list_each (pos, &c->sandboxes) {
+		view_of(container_of(pos, struct sandbox, link), &view);
+		each(arg, &view);
+	}
+}
+
+/* --- exec --- */
+
+static void keep(struct sandbox *s, const struct event *ev, const char *traceparent)
+{
+	struct kept *k = &s->ring[s->kept++ % RING];
+
+	if (s->kept > RING)
+		free((void *)k->ev.data);
+	k->ev = *ev;
+	k->ev.data = NULL;
+	if (ev->len) {
+		uint8_t *copy = malloc(ev->len);
+
+		memcpy(copy, ev->data, ev->len);
+		k->ev.data = copy;
+	}
+	strcpy(k->traceparent, traceparent);
+}
+
+static void emit(struct core_call *call, struct event ev)
+{
+	ev.seq = ++call->sandbox->seq;
+	ev.ts_ms = 1700000000000 + (int64_t)ev.seq;
+	keep(call->sandbox, &ev, call->traceparent);
+	if (!call->abandoned)
+		call->sink.event(call->arg, &ev);
+}
+
+static void emit_text(struct core_call *call, enum event_type type, const char *text, size_t len,
+		      bool partial)
+{
+	emit(call,
+	     (struct event){
+		     .type = type, .data = (const uint8_t *)text, .len = len, .partial = partial});
+}
+
+static void emit_hex(struct core_call *call, const char *hex)
+{
+	uint8_t bytes[256];
+	size_t n = 0;
+
+	for (unsigned byte; n < sizeof(bytes) && sscanf(hex, "%2x", &byte) == 1; hex += 2)
+		bytes[n++] = (uint8_t)byte;
+	emit_text(call, EVENT_STDOUT, (char *)bytes, n, false);
+}
+
+static void flood(struct core_call *call)
+{
+	char *text = malloc(call->flood_size);
+
+	memset(text, 'x', call->flood_size);
+	/* Up to 64 KiB come after a pause, as core may. */
+	for (size_t sent = 0; call->flood && (sent < 65536); sent += call->flood_size) {
+		call->flood--;
+		emit_text(call, EVENT_STDOUT, text, call->flood_size, false);
+	}
+	free(text);
+	if (!call->paused)
+		loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+static void end(struct core_call *call, int code)
+{
+	emit(call, (struct event){.type = EVENT_EXIT, .exit_code = code});
+	call_free(call);
+}
+
+static bool starts(const char *line, const char *word, const char **rest)
+{
+	size_t len = strlen(word);
+
+	if (strncmp(line, word, len) != 0 || (line[len] && line[len] != ' '))
+		return false;
+	*rest = line + len + (line[len] == ' ');
+	return true;
+}
+
+/* False when the call is over. */
+static bool exec_line(struct core_call *call, const char *line)
+{
+	const char *rest;
+	char number[32];
+
+	if (starts(line, "out", &rest)) {
+		emit_text(call, EVENT_STDOUT, rest, strlen(rest), false);
+	} else if (starts(line, "part", &rest)) {
+		emit_text(call, EVENT_STDOUT, rest, strlen(rest), true);
+	} else if (starts(line, "err", &rest)) {
+		emit_text(call, EVENT_STDERR, rest, strlen(rest), false);
+	} else if (starts(line, "raw", &rest)) {
+		emit_hex(call, rest);
+	} else if (starts(line, "len", &rest)) {
+		snprintf(number, sizeof(number), "%zu", call->code_len);
+		emit_text(call, EVENT_STDOUT, number, strlen(number), false);
+	} else if (starts(line, "flood", &rest)) {
+		sscanf(rest, "%u %zu", &call->flood, &call->flood_size);
+		if (call->flood_size == 0 || call->flood_size > 1 << 20)
+			call->flood_size = 1;
+	} else if (starts(line, "exit", &rest)) {
+		end(call, atoi(rest));
+		return false;
+	} else if (starts(line, "fail", &rest)) {
+		fail(call, atoi(rest) ? atoi(rest) : 500, "vm_died", "the VM died");
+	} else if (starts(line, "hang", &rest)) {
+		call->hanging = true;
+	}
+	return true;
+}
+
+static void exec_step(struct core_call *call)
+{
+	if (!call->started) {
+		call->started = true;
+		call->core->figures.execs++;
+		if (!call->abandoned && strncmp(call->at, "fail", 4) != 0)
+			call->sink.started(call->arg);
+	}
+	if (call->flood) {
+		flood(call);
+		return;
+	}
+	while (!call->hanging && !call->flood && !call->failing) {
+		char *line = call->at, *eol = strchr(line, '\n');
+
+		if (!*line) {
+			end(call, 0);
+			return;
+		}
+		if (eol)
+			*eol = '\0';
+		call->at = eol ? eol + 1 : line + strlen(line);
+		if (!exec_line(call, line))
+			return;
+	}
+	if (call->flood || call->failing)
+		loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
+			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
+{
+	struct core_call *call = call_new(c, EXEC, arg);
+
+	call->sink = *sink;
+	call->sandbox = find(c, id);
+	/* Room for the "exit 130" of an interrupt. */
+	call->code = calloc(1, spec->code_len + 16);
+	memcpy(call->code, spec->code, spec->code_len);
+	call->at = call->code;
+	call->code_len = spec->code_len;
+	c->figures.warm_ready = spec->code_len;
+	if (spec->traceparent)
+		snprintf(call->traceparent, sizeof(call->traceparent), "%s", spec->traceparent);
+	if (!call->sandbox)
+		fail(call, 404, "no_such_sandbox", "there is no such sandbox");
+	return call;
+}
+
+void core_exec_pause(struct core_call *call)
+{
+	call->paused = true;
+	call->core->figures.pool_hits++;
+	loop_timer_clear(call->core->loop, &call->step);
+}
+
+void core_exec_resume(struct core_call *call)
+{
+	if (call->paused)
+		call->core->figures.pool_misses++;
+	call->paused = false;
+	loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+bool core_replay(struct core *c, const char *tenant, const char *id,
+		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
+		 void *arg, struct failure *f)
+{
+	struct sandbox *s = find(c, id);
+
+	if (!s) {
+		none_such(f, id);
+		return false;
+	}
+	for (size_t i = s->kept > RING ? s->kept - RING : 0; i < s->kept; i++)
+		each(arg, &s->ring[i % RING].ev, s->ring[i % RING].traceparent);
+	return true;
+}
+
+/* --- all --- */
+
+static void step(void *arg)
+{
+	struct core_call *call = arg;
+
+	if (call->failing) {
+		struct failure f = call->failure;
+
+		if (call->kind == CREATE)
+			call->created(call->arg, NULL, &f);
+		else if (call->kind == DONE)
+			call->done(call->arg, &f);
+		else if (!call->abandoned)
+			call->sink.failed(call->arg, &f);
+		call_free(call);
+	} else if (call->kind == CREATE) {
+		create_step(call);
+	} else if (call->kind == DONE) {
+		call->done(call->arg, NULL);
+		call_free(call);
+	} else {
+		exec_step(call);
+	}
+}
+
+struct core *fake_core_new(struct loop *loop, bool ready)
+{
+	struct core *c = calloc(1, sizeof(*c));
+
+	c->loop = loop;
+	c->ready = ready;
+	list_init(&c->sandboxes);
+	list_init(&c->calls);
+	return c;
+}
+
+void fake_core_set_ready(struct core *c)
+{
+	c->ready = true;
+}
+
+bool core_ready(const struct core *c)
+{
+	return c->ready;
+}
+
+void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
+{
+	c->down_timer = (struct loop_timer){.fn = done, .arg = arg};
+	loop_timer_set(c->loop, &c->down_timer, 0);
+}
+
+void core_free(struct core *c)
+{
+	list_each_safe (pos, &c->calls) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call->kind == CREATE && call->sandbox) {
+			list_init(&call->sandbox->link);
+			sandbox_free(call->sandbox);
+		}
+		call_free(call);
+	}
+	list_each_safe (pos, &c->sandboxes)
+		sandbox_free(container_of(pos, struct sandbox, link));
+	free(c);
+}
+
+void core_figures(const struct core *c, struct core_figures *out)
+{
+	*out = c->figures;
+}

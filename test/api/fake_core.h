@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * core.h without VMs: what "runs" is a script of lines, so that tests drive the API into every
+ * state.
+ *   out TEXT | err TEXT   one event          raw HEX      stdout with these bytes
+ *   flood N SIZE          N events of SIZE bytes, held back while paused
+ *   part TEXT             stdout, partial    len          stdout: length of the whole code
+ *   exit N                the last event     fail STATUS  fails instead (after output: mid-stream)
+ *   hang                  until interrupted: exit 130
+ * A script without an end exits 0. Templates: "held" is made by the next create of "release";
+ * "full", "broken" and "missing" fail with 503, 500 and 400.
+ * core_figures tells what was asked of it: vm_deaths counts abandoned calls, pool_hits pauses,
+ * pool_misses resumes, shells_ready the calls that are open, warm_ready the length of the last
+ * code.
+ */
+#ifndef RAMET_TEST_FAKE_CORE_H
+#define RAMET_TEST_FAKE_CORE_H
+
+#include "orchestrator/core/core.h"
+
+struct core *fake_core_new(struct loop *loop, bool ready);
+void fake_core_set_ready(struct core *c);
+
+#endif
