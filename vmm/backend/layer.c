@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/backend/layer.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "base/wire.h"
+#include "proto/image.h"
+
+#define HEADER_BYTES  4096u
+#define HEADER_FIELDS 56u /* of them used; the rest is zero */
+#define CRC_AT	      52u
+#define PAGE	      4096u
+#define CLUSTER	      IMAGE_CLUSTER
+
+/* A sealed layer's bitmap is mapped from its file. The writable one's is anonymous memory, of
+ * which the touched pages are written when it is sealed: until then nobody can use the file, and
+ * a full host disk can't take the map away under us. */
+struct layer {
+	int fd;
+	uint64_t id, parent;
+	uint8_t *bits;
+	uint8_t *touched; /* writable: one byte per page of the bitmap; else NULL */
+};
+
+struct layer_stack {
+	int base_fd;
+	uint64_t base_bytes;
+	uint64_t disk_bytes, clusters;
+	uint64_t map_bytes;   /* of one bitmap, in whole pages */
+	uint64_t data_offset; /* of cluster 0 in each layer's file */
+	unsigned n;	      /* layers; the last one is writable */
+	struct layer layer[LAYER_SEALED_MAX + 1];
+};
+
+static struct layer *writable(const struct layer_stack *s)
+{
+	return (struct layer *)&s->layer[s->n - 1];
+}
+
+static uint64_t file_bytes(const struct layer_stack *s)
+{
+	return s->data_offset + s->disk_bytes;
+}
+
+/* --- bitmaps --- */
+
+static bool bit_get(const uint8_t *bits, uint64_t i)
+{
+	return bits[i / 8] >> (i % 8) & 1;
+}
+
+/* First index in [from, to) whose bit is not `value`; `to` when there is none. */
+static uint64_t bit_run(const uint8_t *bits, uint64_t from, uint64_t to, bool value)
+{
+	const uint8_t same = value ? 0xff : 0;
+
+	while (from < to) {
+		if (from % 8 == 0 && to - from >= 8 && bits[from / 8] == same)
+			from += 8;
+		else if (bit_get(bits, from) == value)
+			from++;
+		else
+			break;
+	}
+	return from;
+}
+
+static void bit_set_range(uint8_t *bits, uint64_t from, uint64_t to)
+{
+	while (from < to) {
+		if (from % 8 == 0 && to - from >= 8) {
+			bits[from / 8] = 0xff;
+			from += 8;
+		} else {
+			bits[from / 8] |= (uint8_t)(1u << from % 8);
+			from++;
+		}
+	}
+}
+
+/* --- headers --- */
+
+static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack *s,
+			  const struct layer *l, bool sealed, uint32_t crc)
+{
+	struct wire w = wire_on(block, HEADER_BYTES);
+
+	memset(block, 0, HEADER_BYTES);
+	wire_put_bytes(&w, IMAGE_LAYER_MAGIC, 8);
+	wire_put_u32(&w, IMAGE_LAYER_VERSION);
+	wire_put_u32(&w, CLUSTER);
+	wire_put_u64(&w, s->disk_bytes);
+	wire_put_u64(&w, s->data_offset);
+	wire_put_u64(&w, l->id);
+	wire_put_u64(&w, l->parent);
+	wire_put_u32(&w, sealed);
+	wire_put_u32(&w, crc);
+}
+
+static int write_all(int fd, const void *data, size_t len, uint64_t at, struct err *e)
+{
+	const uint8_t *p = data;
+
+	while (len) {
+		ssize_t n = pwrite(fd, p, len, (off_t)at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return err_set(e, n < 0 ? errno : EIO, "write a disk layer");
+		p += n;
+		at += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* --- sealed layers --- */
+
+static int check_geometry(const struct layer_stack *s, struct wire *w, struct layer *l,
+			  uint32_t *crc, struct err *e)
+{
+	char magic[8];
+	uint32_t version, cluster, sealed;
+	uint64_t disk, data;
+
+	wire_get_bytes(w, magic, 8);
+	if (memcmp(magic, IMAGE_LAYER_MAGIC, 8))
+		return err_say(e, EINVAL, "this file is not a disk layer");
+	version = wire_get_u32(w);
+	if (version != IMAGE_LAYER_VERSION)
+		return err_say(e, EINVAL, "version %u of disk layers is not known, only %d",
+			       version, IMAGE_LAYER_VERSION);
+	cluster = wire_get_u32(w);
+	disk = wire_get_u64(w);
+	data = wire_get_u64(w);
+	l->id = wire_get_u64(w);
+	l->parent = wire_get_u64(w);
+	sealed = wire_get_u32(w);
+	*crc = wire_get_u32(w);
+	if (cluster != CLUSTER || disk != s->disk_bytes || data != s->data_offset)
+		return err_say(
+			e, EINVAL,
+			"it is of a disk of %llu bytes in clusters of %u, expected %llu in %u",
+			(unsigned long long)disk, cluster, (unsigned long long)s->disk_bytes,
+			CLUSTER);
+	if (sealed != 1)
+		return err_say(e, EINVAL, "it was never sealed");
+	return 0;
+}
+
+static int check_size(const struct layer_stack *s, int fd, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "size of the file");
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != file_bytes(s))
+		return err_say(e, EINVAL, "it has %lld bytes, expected %llu", (long long)st.st_size,
+			       (unsigned long long)file_bytes(s));
+	return 0;
+}
+
+static int read_header(int fd, uint8_t block[HEADER_BYTES], struct err *e)
+{
+	ssize_t n = pread(fd, block, HEADER_BYTES, 0);
+
+	if (n < 0)
+		return err_set(e, errno, "read the header");
+	if (n != HEADER_BYTES)
+		return err_say(e, EINVAL, "this file is too short for a disk layer");
+	return 0;
+}
+
+static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, struct err *e)
+{
+	uint8_t block[HEADER_BYTES];
+	struct wire w = wire_from(block, HEADER_BYTES);
+	uint32_t want, crc;
+	int rc = read_header(fd, block, e);
+
+	if (rc == 0)
+		rc = check_geometry(s, &w, l, &want, e);
+	if (rc == 0)
+		rc = check_size(s, fd, e);
+	if (rc < 0)
+		return rc;
+	l->bits = mmap(NULL, s->map_bytes, PROT_READ, MAP_PRIVATE, fd, HEADER_BYTES);
+	if (l->bits == MAP_FAILED) {
+		l->bits = NULL;
+		return err_set(e, errno, "map the bitmap");
+	}
+	memset(block + CRC_AT, 0, 4);
+	crc = crc32c(crc32c(0, block, HEADER_BYTES), l->bits, s->map_bytes);
+	if (crc != want)
+		return err_say(e, EINVAL, "its checksum is wrong: it is torn or damaged");
+	l->fd = fd;
+	return 0;
+}
+
+static int open_chain(struct layer_stack *s, const int *fds, unsigned n, struct err *e)
+{
+	uint64_t below = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct layer *l = &s->layer[s->n++];
+
+		l->fd = -1;
+		if (open_sealed(s, fds[i], l, e) < 0)
+			return err_context(e, "disk layer %u", i);
+		if (l->parent != below)
+			return err_say(e, EINVAL,
+				       "disk layer %u lies over another than the one before it", i);
+		below = l->id;
+	}
+	return 0;
+}
+
+/* --- the writable layer --- */
+
+static int check_empty(int fd, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "size of the writable disk layer");
+	if (!S_ISREG(st.st_mode) || st.st_size != 0)
+		return err_say(e, EINVAL, "the file for the writable disk layer is not empty");
+	return 0;
+}
+
+static void drop_layer(const struct layer_stack *s, struct layer *l)
+{
+	if (l->bits)
+		munmap(l->bits, s->map_bytes);
+	free(l->touched);
+	*l = (struct layer){.fd = -1};
+}
+
+static int make_bitmap(const struct layer_stack *s, struct layer *l, struct err *e)
+{
+	void *p = mmap(NULL, s->map_bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return err_set(e, errno, "make a bitmap of %llu bytes",
+			       (unsigned long long)s->map_bytes);
+	l->bits = p;
+	l->touched = calloc(1, s->map_bytes / PAGE);
+	return l->touched ? 0 : err_set(e, ENOMEM, "make a bitmap");
+}
+
+static int make_identity(struct layer *l, uint64_t parent, struct err *e)
+{
+	l->parent = parent;
+	do {
+		if (getrandom(&l->id, sizeof(l->id), 0) != sizeof(l->id))
+			return err_set(e, errno, "name a disk layer");
+	} while (l->id == 0);
+	return 0;
+}
+
+/* Makes the empty file at fd the writable layer `l`. On failure l holds nothing. */
+static int format(const struct layer_stack *s, int fd, uint64_t parent, struct layer *l,
+		  struct err *e)
+{
+	uint8_t block[HEADER_BYTES];
+	int rc = check_empty(fd, e);
+
+	*l = (struct layer){.fd = -1};
+	if (rc == 0)
+		rc = make_identity(l, parent, e);
+	if (rc == 0)
+		rc = make_bitmap(s, l, e);
+	if (rc == 0) {
+		encode_header(block, s, l, false, 0);
+		rc = write_all(fd, block, HEADER_BYTES, 0, e);
+	}
+	/* All of the file exists, so that reading a cluster that is a hole is never short. */
+	if (rc == 0 && ftruncate(fd, (off_t)file_bytes(s)) < 0)
+		rc = err_set(e, errno, "size the writable disk layer");
+	if (rc < 0) {
+		drop_layer(s, l);
+		return rc;
+	}
+	l->fd = fd;
+	return 0;
+}
+
+/* --- the stack --- */
+
+static int measure_base(struct layer_stack *s, int fd, struct err *e)
+{
+	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+
+	if (end < 0)
+		return err_set(e, errno, "size of the disk's base");
+	s->base_fd = fd;
+	s->base_bytes = (uint64_t)end;
+	return 0;
+}
+
+static int check_disk(uint64_t disk_bytes, unsigned n, struct err *e)
+{
+	if (!disk_bytes || disk_bytes % CLUSTER || disk_bytes > LAYER_DISK_MAX)
+		return err_say(e, EINVAL,
+			       "a disk of %llu bytes: it must be a multiple of %u, at most %llu",
+			       (unsigned long long)disk_bytes, CLUSTER,
+			       (unsigned long long)LAYER_DISK_MAX);
+	if (n > LAYER_SEALED_MAX)
+		return err_say(e, EINVAL, "%u disk layers, at most %d are possible", n,
+			       LAYER_SEALED_MAX);
+	return 0;
+}
+
+static void free_maps(struct layer_stack *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		drop_layer(s, &s->layer[i]);
+	free(s);
+}
+
+static uint64_t top_id(const struct layer_stack *s)
+{
+	return s->n ? s->layer[s->n - 1].id : 0;
+}
+
+static int open_all(struct layer_stack *s, int base_fd, const int *sealed, unsigned n,
+		    int writable_fd, struct err *e)
+{
+	int rc = measure_base(s, base_fd, e);
+
+	if (rc == 0)
+		rc = open_chain(s, sealed, n, e);
+	if (rc == 0)
+		rc = format(s, writable_fd, top_id(s), &s->layer[s->n], e);
+	if (rc == 0)
+		s->n++;
+	return rc;
+}
+
+int layer_stack_open(struct layer_stack **out, int base_fd, const int *sealed, unsigned n,
+		     int writable_fd, uint64_t disk_bytes, struct err *e)
+{
+	struct layer_stack *s;
+	int rc = check_disk(disk_bytes, n, e);
+
+	if (rc < 0)
+		return rc;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ENOMEM, "open a disk");
+	s->disk_bytes = disk_bytes;
+	s->clusters = disk_bytes / CLUSTER;
+	s->map_bytes = (s->clusters + 8 * PAGE - 1) / (8 * PAGE) * PAGE;
+	s->data_offset = HEADER_BYTES + s->map_bytes;
+	rc = open_all(s, base_fd, sealed, n, writable_fd, e);
+	if (rc < 0)
+		free_maps(s);
+	else
+		*out = s;
+	return rc;
+}
+
+void layer_stack_free(struct layer_stack *s)
+{
+	if (!s)
+		return;
+	close_fd(&s->base_fd);
+	for (unsigned i = 0; i < s->n; i++)
+		close_fd(&s->layer[i].fd);
+	free_maps(s);
+}
+
+/* Checksum of a bitmap whose untouched pages need not be looked at. */
+static uint32_t crc_of_bitmap(const struct layer_stack *s, const struct layer *l, uint32_t crc)
+{
+	static const uint8_t zeros[PAGE];
+
+	for (uint64_t page = 0; page < s->map_bytes / PAGE; page++)
+		crc = crc32c(crc, l->touched[page] ? l->bits + page * PAGE : zeros, PAGE);
+	return crc;
+}
+
+static int write_bitmap(const struct layer_stack *s, const struct layer *l, struct err *e)
+{
+	for (uint64_t page = 0; page < s->map_bytes / PAGE; page++) {
+		int rc = 0;
+
+		if (l->touched[page])
+			rc = write_all(l->fd, l->bits + page * PAGE, PAGE,
+				       HEADER_BYTES + page * PAGE, e);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* The header goes last: a file whose sealing did not come to its end can't be opened. */
+static int seal(const struct layer_stack *s, const struct layer *l, struct err *e)
+{
+	uint8_t block[HEADER_BYTES];
+	int rc = write_bitmap(s, l, e);
+
+	if (rc < 0)
+		return rc;
+	encode_header(block, s, l, true, 0);
+	encode_header(block, s, l, true, crc_of_bitmap(s, l, crc32c(0, block, HEADER_BYTES)));
+	return write_all(l->fd, block, HEADER_BYTES, 0, e);
+}
+
+int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
+{
+	struct layer fresh, *old = writable(s);
+	int rc;
+
+	if (s->n > LAYER_SEALED_MAX)
+		return err_say(e, EINVAL, "the disk has %d layers and can't have more", s->n);
+	rc = format(s, writable_fd, old->id, &fresh, e);
+	if (rc < 0)
+		return rc;
+	rc = seal(s, old, e);
+	if (rc < 0) {
+		drop_layer(s, &fresh);
+		return err_context(e, "seal the writable disk layer");
+	}
+	free(old->touched);
+	old->touched = NULL;
+	s->layer[s->n++] = fresh;
+	return 0;
+}
+
+uint64_t layer_disk_bytes(const struct layer_stack *s)
+{
+	return s->disk_bytes;
+}
+
+uint64_t layer_writable_bytes(const struct layer_stack *s)
+{
+	struct stat st;
+
+	return fstat(writable(s)->fd, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+int layer_writable_fd(const struct layer_stack *s)
+{
+	return writable(s)->fd;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static struct layer_run run_in_base(const struct layer_stack *s, uint64_t at, uint64_t len)
+{
+	if (at >= s->base_bytes)
+		return (struct layer_run){-1, 0, len};
+	return (struct layer_run){s->base_fd, at, min_u64(len, s->base_bytes - at)};
+}
+
+struct layer_run layer_map(const struct layer_stack *s, uint64_t at, uint64_t len)
+{
+	uint64_t first = at / CLUSTER, end = (at + len + CLUSTER - 1) / CLUSTER;
+	const struct layer *owner = NULL;
+
+	/* From the top down: the first layer that has the cluster holds it, for as long as it
+	 * goes on having clusters and no layer above has one. */
+	for (unsigned i = s->n; i-- > 0 && !owner;) {
+		const struct layer *l = &s->layer[i];
+
+		if (bit_get(l->bits, first))
+			owner = l;
+		end = bit_run(l->bits, first, end, owner != NULL);
+	}
+	len = min_u64(len, end * CLUSTER - at);
+	if (!owner)
+		return run_in_base(s, at, len);
+	return (struct layer_run){owner->fd, s->data_offset + at, len};
+}
+
+enum layer_how layer_write_map(const struct layer_stack *s, uint64_t at, uint64_t len,
+			       struct layer_run *run)
+{
+	const struct layer *l = writable(s);
+	uint64_t into = at % CLUSTER;
+
+	run->fd = l->fd;
+	run->offset = s->data_offset + at;
+	if (into == 0 && len >= CLUSTER) {
+		run->len = len - len % CLUSTER;
+		return LAYER_WRITE;
+	}
+	if (bit_get(l->bits, at / CLUSTER)) {
+		run->len = min_u64(len, CLUSTER - into);
+		return LAYER_WRITE;
+	}
+	run->offset -= into;
+	run->len = CLUSTER;
+	return LAYER_COPY;
+}
+
+void layer_written(struct layer_stack *s, uint64_t at, uint64_t len)
+{
+	struct layer *l = writable(s);
+	uint64_t first = at / CLUSTER, end = (at + len + CLUSTER - 1) / CLUSTER;
+
+	bit_set_range(l->bits, first, end);
+	for (uint64_t page = first / 8 / PAGE; page <= (end - 1) / 8 / PAGE; page++)
+		l->touched[page] = 1;
+}
