@@ -36,7 +36,8 @@ lock() {
 }
 unlock() { exec 8>&-; }
 
-# step LABEL CMD…: run it with a line at both ends; its output is shown only if it fails
+# step LABEL CMD…: run it with a line at both ends; its output is shown only if it
+# fails. In a function given to it `set -e` has no effect: it joins by &&.
 step() {
 	local label=$1 log t0=$SECONDS
 	shift

@@ -49,11 +49,12 @@ build_h2o_unpatched() {
 # The disk that carries kernel and root file system into the rig.
 make_assets() {
 	local out=$1
-	mkdir -p "$out/files"
-	cp --sparse=always "$(rootfs_dir)/rootfs.ext4" "$out/files/"
-	cp "$(kernel_dir)/vmlinux" "$out/files/"
-	mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$out/files" -E root_owner=0:0 "$out/assets.ext4" 6G
-	rm -rf "$out/files"
+	mkdir -p "$out/files" &&
+		cp --sparse=always "$(rootfs_dir)/rootfs.ext4" "$out/files/" &&
+		cp "$(kernel_dir)/vmlinux" "$out/files/" &&
+		mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$out/files" -E root_owner=0:0 \
+			"$out/assets.ext4" 6G &&
+		rm -rf "$out/files"
 }
 
 build_files() { build_rootfs && build_kernel; }
@@ -76,11 +77,12 @@ cmake_tree() {
 # The product as it is installed, in build/stage and as a disk for the rig.
 stage_product() {
 	local stage=$top/build/stage
-	rm -rf "$stage.tmp"
-	DESTDIR=$stage.tmp cmake --install "$top/build/release" --prefix /usr --strip
-	rm -rf "$stage"
-	mv "$stage.tmp" "$stage"
-	tar -C "$stage" --owner=0 --group=0 -cf "$top/build/product.tar" .
+	rm -rf "$stage.tmp" &&
+		DESTDIR=$stage.tmp cmake --install "$top/build/release" --prefix /usr --strip &&
+		rm -rf "$stage" &&
+		mv "$stage.tmp" "$stage" &&
+		tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$top/build/product.tmp" . &&
+		mv "$top/build/product.tmp" "$top/build/product.tar"
 }
 
 build_product() {

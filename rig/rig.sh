@@ -73,11 +73,13 @@ rig_data_cache() {
 	fi
 }
 
+port_is_taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
 free_port() {
 	local port
 	for _ in {1..50}; do
 		port=$((20000 + RANDOM % 12000))
-		(: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+		port_is_taken "$port" || { echo "$port"; return; }
 	done
 	die "no free TCP port was found for ssh into the rig"
 }
@@ -85,6 +87,8 @@ free_port() {
 # rig_start HOST_IMAGE_DIR ASSETS_FILE PRODUCT_TAR API_PORT: returns once ssh answers
 rig_start() {
 	local image=$1 assets=$2 product=$3 port=$4 ssh_port data_cache
+	! port_is_taken "$port" ||
+		die "port $port of 127.0.0.1 is taken by another program; ./dev up --port N takes another"
 	mkdir -p "$rig_dir" "$rig_sock"
 	chmod 700 "$rig_sock"
 	rm -f "$rig_sock"/*

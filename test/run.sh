@@ -18,8 +18,8 @@ passed=0 failed=0 skipped=0
 
 venv_dir() { cache_path venv test/requirements.txt "$(python3 --version)"; }
 make_venv() {
-	python3 -m venv "$1"
-	"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
+	python3 -m venv "$1" &&
+		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
 }
 python() {
 	local site=$top/sdk/python/src
