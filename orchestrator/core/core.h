@@ -28,13 +28,19 @@ struct failure {
 	char text[ERR_TEXT_MAX];
 };
 
-/* Fails when the catalogue can't be opened or what an image needs is missing. Templates are then
- * prepared in the background; `core_ready` tells when the first sandbox can be created at once. */
+/*
+ * Fails when the catalogue can't be used. Takes `warden_fd` over. Templates are then prepared in
+ * the background; `core_ready` tells when the first sandbox can be created at once, `core_trouble`
+ * why not (empty when it can). What an image needs and is missing is told there and by every
+ * create.
+ */
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e);
 bool core_ready(const struct core *c);
+const char *core_trouble(const struct core *c);
 /* Ends every VM and calls `done` when all are gone. New calls fail with 503 from here on. */
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
+/* Before loop_free. Without core_shutdown before it, the VMs of sandboxes run on. */
 void core_free(struct core *c);
 
 /* --- sandboxes ------------------------------------------------------------------------------ */

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What an earlier life of the service left: sandboxes in the catalogue whose VMs run on, and VM
+ * processes that nobody knows of (shells, warm sandboxes, half-made ones), which are put away.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/internal.h"
+
+#define ENDED_KEPT_MS (3600 * 1000)
+
+static void on_row(void *arg, const struct store_sandbox *row)
+{
+	struct core *c = arg;
+	struct sandbox *s = sandbox_new(c, row->id, row->tenant);
+
+	s->size = (struct size){row->vcpus, row->ram_mib, row->rootfs_gb};
+	s->timeout_s = row->timeout_s;
+	s->idle_timeout_s = row->idle_timeout_s;
+	s->persistent = row->persistent;
+	s->egress = row->egress;
+	s->created_at_ms = row->created_at_ms;
+	s->expires_at_ms = row->expires_at_ms;
+	s->slot = row->slot;
+	s->pid = row->pid;
+	/* What was numbered after the last reservation is not known. */
+	s->seq = s->seq_reserved = row->seq_reserved;
+	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
+	char *metadata = strdup(row->metadata);
+	if (metadata) {
+		free(s->metadata);
+		s->metadata = metadata;
+	}
+	sandbox_index(s);
+	if (row->ended_at_ms) {
+		s->ended_at_ms = row->ended_at_ms;
+		s->ended_code = sandbox_end_code(row->ended_code);
+		snprintf(s->ended_text, sizeof(s->ended_text), "%s", row->ended_text);
+		sandbox_keep_ended(s);
+		return;
+	}
+	list_add_tail(&c->sandboxes, &s->link);
+	c->n_sandboxes++;
+}
+
+static void adopt(struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	s->state = SBX_ADOPTING;
+	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &sandbox_vm_owner, s);
+	if (!s->vm) {
+		sandbox_end(s, "vm_died", "its VM slot is no longer there", false);
+		return;
+	}
+	log_info("sandbox %s in slot %u is taken over", s->id, s->slot);
+	sandbox_start_timers(s);
+}
+
+static void on_emptied(void *arg, int error, uint32_t pid, const char *text)
+{
+	if (error)
+		log_error("a VM slot over max_vms can't be emptied: %s", text);
+}
+
+static void empty_slot(struct core *c, uint32_t slot)
+{
+	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = slot};
+
+	if (slot < c->vms.max_vms)
+		vm_sweep(&c->vms, slot); /* refused where a sandbox was found */
+	else if (slot < WARDEN_SLOTS_MAX)
+		warden_client_call(c->warden, &msg, on_emptied, NULL);
+}
+
+static void sweep_slots(struct core *c)
+{
+	char path[CONFIG_PATH_MAX + 8], extra;
+	struct dirent *entry;
+	uint32_t slot;
+
+	snprintf(path, sizeof(path), "%s/vm", c->config.run_dir);
+	DIR *d = opendir(path);
+	if (!d)
+		return; /* the warden has made none yet */
+	while ((entry = readdir(d)))
+		if (sscanf(entry->d_name, "%u%c", &slot, &extra) == 1)
+			empty_slot(c, slot);
+	closedir(d);
+}
+
+int adopt_all(struct core *c, struct err *e)
+{
+	int ret = store_forget_ended(c->store, realtime_ms() - ENDED_KEPT_MS, e);
+
+	if (ret == 0)
+		ret = store_sandboxes(c->store, on_row, c, e);
+	if (ret < 0)
+		return ret;
+	list_each_safe (pos, &c->sandboxes)
+		adopt(container_of(pos, struct sandbox, link));
+	sweep_slots(c);
+	return 0;
+}

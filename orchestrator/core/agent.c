@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/agent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "orchestrator/core/alloc.h"
+
+#define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
+
+struct chunk {
+	struct list link;
+	uint8_t *bytes;
+	size_t len;
+};
+
+struct agent {
+	struct loop *loop;
+	int fd;
+	const struct agent_events *events;
+	void *arg;
+	struct loop_op *recv_op, *send_op;
+	struct list unsent;	/* struct chunk; the first is under way when send_op is set */
+	struct loop_timer pull; /* hands out what was read before a resume; a failure to be told */
+	bool paused, ended, closing;
+	unsigned busy; /* in a callback: not to be freed */
+	int broken;    /* -errno to be told */
+	size_t start, end;
+	uint8_t buf[BUFFER_SIZE];
+};
+
+static void chunk_free(struct chunk *c)
+{
+	list_del(&c->link);
+	free(c->bytes);
+	free(c);
+}
+
+static void free_if_idle(struct agent *a)
+{
+	if (!a->closing || a->recv_op || a->send_op || a->busy)
+		return;
+	while (!list_empty(&a->unsent))
+		chunk_free(container_of(a->unsent.next, struct chunk, link));
+	close_fd(&a->fd);
+	free(a);
+}
+
+static void tell_end(struct agent *a, const char *why)
+{
+	if (a->ended || a->closing)
+		return;
+	a->ended = true;
+	loop_timer_clear(a->loop, &a->pull);
+	a->events->ended(a->arg, why);
+}
+
+static void receive(struct agent *a);
+
+/* Hands out whole frames until one is cut off, the reader pauses or frees the connection. */
+static void hand_out(struct agent *a)
+{
+	struct agent_frame frame;
+	struct err e;
+
+	while (!a->paused && !a->closing && !a->ended) {
+		ssize_t took = agent_frame_read(a->buf + a->start, a->end - a->start, &frame, &e);
+
+		if (took < 0)
+			tell_end(a, e.text);
+		if (took <= 0)
+			break;
+		a->start += (size_t)took;
+		a->events->frame(a->arg, &frame);
+	}
+	if (a->start == a->end)
+		a->start = a->end = 0;
+	if (!a->paused && !a->closing && !a->ended)
+		receive(a);
+}
+
+static void hand_out_safely(struct agent *a)
+{
+	a->busy++;
+	hand_out(a);
+	a->busy--;
+	free_if_idle(a);
+}
+
+static void on_received(void *arg, int result)
+{
+	struct agent *a = arg;
+
+	a->recv_op = NULL;
+	if (a->closing) {
+		free_if_idle(a);
+		return;
+	}
+	if (result <= 0) {
+		a->broken = result ? result : -EPIPE;
+		/* What came before the end is told before it, as soon as it may. */
+		if (a->paused)
+			return;
+		a->busy++;
+		tell_end(a, result ? strerror(-result) : "the guest's agent closed the connection");
+		a->busy--;
+		free_if_idle(a);
+		return;
+	}
+	a->end += (size_t)result;
+	hand_out_safely(a);
+}
+
+static void pull(void *arg)
+{
+	struct agent *a = arg;
+
+	if (!a->broken) {
+		hand_out_safely(a);
+		return;
+	}
+	a->busy++;
+	hand_out(a);
+	if (!a->paused)
+		tell_end(a, "the guest's agent closed the connection");
+	a->busy--;
+	free_if_idle(a);
+}
+
+static void receive(struct agent *a)
+{
+	if (a->recv_op || a->broken)
+		return;
+	if (a->start) {
+		memmove(a->buf, a->buf + a->start, a->end - a->start);
+		a->end -= a->start;
+		a->start = 0;
+	}
+	/* A frame always fits, so there is room. */
+	a->recv_op =
+		loop_recv(a->loop, a->fd, a->buf + a->end, BUFFER_SIZE - a->end, on_received, a);
+	if (!a->recv_op) {
+		a->broken = -ENOMEM;
+		loop_timer_set(a->loop, &a->pull, 0);
+	}
+}
+
+struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg)
+{
+	/* The buffer's pages are first touched when output comes. */
+	struct agent *a = malloc(sizeof(*a));
+
+	if (!a) {
+		close(fd);
+		return NULL;
+	}
+	memset(a, 0, offsetof(struct agent, buf));
+	a->loop = loop;
+	a->fd = fd;
+	a->events = events;
+	a->arg = arg;
+	a->pull = (struct loop_timer){.fn = pull, .arg = a};
+	list_init(&a->unsent);
+	receive(a);
+	return a;
+}
+
+void agent_set_events(struct agent *a, const struct agent_events *events, void *arg)
+{
+	a->events = events;
+	a->arg = arg;
+}
+
+static void on_sent(void *arg, int result);
+
+static void send_next(struct agent *a)
+{
+	if (a->send_op || a->broken || list_empty(&a->unsent))
+		return;
+	struct chunk *c = container_of(a->unsent.next, struct chunk, link);
+	a->send_op = loop_send(a->loop, a->fd, c->bytes, c->len, on_sent, a);
+	if (!a->send_op) {
+		a->broken = -ENOMEM;
+		loop_timer_set(a->loop, &a->pull, 0);
+	}
+}
+
+static void on_sent(void *arg, int result)
+{
+	struct agent *a = arg;
+
+	a->send_op = NULL;
+	chunk_free(container_of(a->unsent.next, struct chunk, link));
+	if (a->closing)
+		free_if_idle(a);
+	else if (result >= 0)
+		send_next(a);
+	/* A failed send is seen by the receiver as well, after what the guest still said. */
+}
+
+void agent_send(struct agent *a, uint8_t *bytes, size_t len)
+{
+	struct chunk *c = must_alloc(sizeof(*c));
+
+	c->bytes = bytes;
+	c->len = len;
+	list_add_tail(&a->unsent, &c->link);
+	send_next(a);
+}
+
+void agent_pause(struct agent *a)
+{
+	a->paused = true;
+}
+
+void agent_resume(struct agent *a)
+{
+	if (!a->paused)
+		return;
+	a->paused = false;
+	loop_timer_set(a->loop, &a->pull, 0);
+}
+
+void agent_free(struct agent *a)
+{
+	if (!a)
+		return;
+	a->closing = true;
+	loop_timer_clear(a->loop, &a->pull);
+	if (a->recv_op)
+		loop_cancel(a->loop, a->recv_op);
+	if (a->send_op)
+		loop_cancel(a->loop, a->send_op);
+	/* The guest sees the end even while an operation is under way. */
+	shutdown(a->fd, SHUT_RDWR);
+	free_if_idle(a);
+}

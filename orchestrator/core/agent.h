@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The host's end of proto/agent.h: frames on a stream socket whose other end is a guest. */
+#ifndef RAMET_ORCHESTRATOR_CORE_AGENT_H
+#define RAMET_ORCHESTRATOR_CORE_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "orchestrator/io/loop.h"
+#include "proto/agent.h"
+
+/* --- frames --------------------------------------------------------------------------------- */
+
+struct agent_frame {
+	enum agent_answer type;
+	const uint8_t *data; /* output; the sentence of an error */
+	size_t len;
+	uint32_t version; /* AGENT_PONG */
+	int32_t exit_code;
+	bool state_lost;
+	uint32_t errnum; /* AGENT_ERROR */
+};
+
+/* Reads one frame from the start of `buf`. Returns the bytes it took, 0 when more are needed, or
+ * -errno with *e filled when a guest that keeps the rules would not send this. */
+ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out, struct err *e);
+
+/* Requests, as bytes to send; the caller frees *out. -ENOMEM, or -E2BIG when over a limit. */
+struct agent_exec {
+	enum agent_language language;
+	uint32_t timeout_ms; /* 0: none */
+	const char *code;
+	size_t code_len;
+	const char *cwd;	   /* NULL: unchanged */
+	const char *const *env[2]; /* NAME=VALUE lists, NULL-terminated; each may be NULL */
+};
+int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
+int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);
+int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
+		       const char *hostname, uint8_t **out, size_t *len);
+
+/* --- a connection --------------------------------------------------------------------------- */
+
+struct agent;
+
+struct agent_events {
+	/* May pause, send on and free the connection. */
+	void (*frame)(void *arg, const struct agent_frame *frame);
+	/* It is of no more use; `why` says what happened. */
+	void (*ended)(void *arg, const char *why);
+};
+
+/* Takes `fd` over. */
+struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg);
+void agent_set_events(struct agent *a, const struct agent_events *events, void *arg);
+/* Takes `bytes` (from malloc) over. Failure is told by `ended`. */
+void agent_send(struct agent *a, uint8_t *bytes, size_t len);
+/* After pause no frame comes until resume, and nothing is read but what already was asked for. */
+void agent_pause(struct agent *a);
+void agent_resume(struct agent *a);
+void agent_free(struct agent *a);
+
+#endif

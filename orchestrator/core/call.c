@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What all calls have in common: their end comes once, and never from inside the call. */
+#include "orchestrator/core/internal.h"
+
+struct core_call *call_new(struct core *c, enum call_kind kind, void *arg)
+{
+	struct core_call *call = must_alloc(sizeof(*call));
+
+	call->kind = kind;
+	call->core = c;
+	call->arg = arg;
+	list_init(&call->link);
+	return call;
+}
+
+/* What the call had under way. */
+static void put_away(struct core_call *call)
+{
+	switch (call->kind) {
+	case CALL_CREATE:
+		create_free(call->create);
+		call->create = NULL;
+		break;
+	case CALL_EXEC:
+		exec_free(call->exec);
+		call->exec = NULL;
+		break;
+	case CALL_INTERRUPT:
+		interrupt_free(call->interrupt);
+		call->interrupt = NULL;
+		break;
+	case CALL_DELETE:
+		break;
+	}
+}
+
+void call_free(struct core_call *call)
+{
+	later_cancel(&call->later);
+	list_del(&call->link);
+	put_away(call);
+	free(call);
+}
+
+static void tell_done(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static void tell(void *arg)
+{
+	struct core_call *call = arg;
+
+	/* Taken off first: what the callback does must not find it. */
+	list_del(&call->link);
+	switch (call->kind) {
+	case CALL_CREATE:
+		create_tell(call);
+		break;
+	case CALL_EXEC:
+		exec_tell(call);
+		break;
+	default:
+		tell_done(call);
+	}
+	call_free(call);
+}
+
+void call_finish(struct core_call *call, const struct failure *f)
+{
+	struct core *c = call->core;
+
+	list_del(&call->link);
+	list_add_tail(&c->finished, &call->link);
+	call->failed = f != NULL;
+	if (f)
+		call->failure = *f;
+	/* Connections and VMs under way don't wait for the telling. */
+	if (call->kind == CALL_INTERRUPT || (call->kind == CALL_CREATE && f))
+		put_away(call);
+	if (call->kind == CALL_EXEC)
+		exec_stop(call);
+	if (call->kind == CALL_CREATE)
+		pool_check(c);
+	later_run(&c->later, &call->later, tell, call);
+}
+
+void core_abandon(struct core_call *call)
+{
+	if (call->kind == CALL_CREATE)
+		create_abandon(call);
+	else if (call->kind == CALL_EXEC)
+		exec_abandon(call);
+	else
+		call->abandoned = true;
+}

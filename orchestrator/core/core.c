@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The start and the end of it all, and what is done every now and then. */
+#include "orchestrator/core/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/internal.h"
+
+#define HOUSEKEEPING_MS	  10000
+#define ENDED_KEPT_MS	  (3600 * 1000)
+#define SHUTDOWN_LIMIT_MS 20000
+
+/* --- warden and slots ----------------------------------------------------------------------- */
+
+static void on_exited(void *arg, uint32_t slot, int status)
+{
+	struct core *c = arg;
+
+	vm_host_exited(&c->vms, slot, status);
+}
+
+static void on_warden_lost(void *arg, const char *why)
+{
+	struct core *c = arg;
+
+	if (!c->closing)
+		log_error("the warden is lost: %s", why);
+	vm_host_lost(&c->vms);
+}
+
+static const struct warden_events warden_events = {on_exited, on_warden_lost};
+
+static void on_want_slot(void *arg)
+{
+	pool_yield(arg);
+}
+
+static void on_slot_free(void *arg)
+{
+	struct core *c = arg;
+
+	pool_check(c);
+	core_check_closed(c);
+}
+
+/* --- every now and then --------------------------------------------------------------------- */
+
+struct checkpoint {
+	struct core *core; /* NULL: it is gone */
+	char path[CONFIG_PATH_MAX + 16];
+	int ret;
+	struct err err;
+};
+
+static void checkpoint_work(void *arg)
+{
+	struct checkpoint *job = arg;
+
+	job->ret = store_checkpoint(job->path, &job->err);
+}
+
+static void checkpoint_done(void *arg)
+{
+	struct checkpoint *job = arg;
+
+	if (job->ret < 0)
+		log_warn("the catalogue's log can't be written back: %s", job->err.text);
+	if (job->core)
+		job->core->checkpoint = NULL;
+	free(job);
+}
+
+static void start_checkpoint(struct core *c)
+{
+	if (c->checkpoint || !store_wants_checkpoint(c->store))
+		return;
+	c->checkpoint = must_alloc(sizeof(*c->checkpoint));
+	c->checkpoint->core = c;
+	snprintf(c->checkpoint->path, sizeof(c->checkpoint->path), "%s", c->store_path);
+	if (loop_work(c->loop, checkpoint_work, checkpoint_done, c->checkpoint) < 0) {
+		free(c->checkpoint);
+		c->checkpoint = NULL;
+	}
+}
+
+static void forget_ended(struct core *c)
+{
+	int64_t before = realtime_ms() - ENDED_KEPT_MS;
+	bool any = false;
+	struct err e;
+
+	list_each_safe (pos, &c->ended) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->ended_at_ms >= before)
+			break;
+		c->n_ended--;
+		sandbox_free(s);
+		any = true;
+	}
+	if (any && store_forget_ended(c->store, before, &e) < 0)
+		log_error("%s", e.text);
+}
+
+static void on_housekeeping(void *arg)
+{
+	struct core *c = arg;
+
+	forget_ended(c);
+	start_checkpoint(c);
+	pool_check(c);
+	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
+}
+
+/* The default template is kept ready; its own retries follow. */
+static void on_default_template(void *arg, const struct failure *f)
+{
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void init_lists(struct core *c)
+{
+	list_init(&c->templates);
+	list_init(&c->builds);
+	list_init(&c->sandboxes);
+	list_init(&c->ended);
+	list_init(&c->creates);
+	list_init(&c->finished);
+	for (size_t i = 0; i < BUCKETS; i++)
+		list_init(&c->buckets[i]);
+}
+
+static int open_parts(struct core *c, int warden_fd, struct err *e)
+{
+	c->vms.loop = c->loop;
+	c->vms.later = &c->later;
+	c->vms.run_dir = c->config.run_dir;
+	c->vms.want_slot = on_want_slot;
+	c->vms.slot_free = on_slot_free;
+	c->vms.arg = c;
+	if (vm_host_init(&c->vms, c->config.max_vms) < 0)
+		return err_set(e, ENOMEM, "keep %u VM slots", c->config.max_vms);
+	snprintf(c->store_path, sizeof(c->store_path), "%s/catalogue.db", c->config.state_dir);
+	int ret = store_open(&c->store, c->store_path, e);
+	if (ret == 0)
+		ret = warden_client_new(&c->warden, c->loop, warden_fd, &warden_events, c, e);
+	c->vms.warden = c->warden;
+	return ret;
+}
+
+int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
+	     struct err *e)
+{
+	struct core *c = must_alloc(sizeof(*c));
+	struct size def;
+
+	c->loop = loop;
+	c->config = *config;
+	later_queue_init(&c->later, loop);
+	init_lists(c);
+	pool_init(c);
+	int ret = open_parts(c, warden_fd, e);
+	if (ret == 0)
+		ret = adopt_all(c, e);
+	if (ret < 0) {
+		core_free(c);
+		return ret;
+	}
+	def = size_default(c);
+	c->def = template_get(c, &def);
+	template_wait(c->def, &c->def_wait, on_default_template, c);
+	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
+	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
+	pool_check(c);
+	*out = c;
+	return 0;
+}
+
+bool core_ready(const struct core *c)
+{
+	return core_trouble(c)[0] == 0;
+}
+
+const char *core_trouble(const struct core *c)
+{
+	if (c->closing)
+		return "the service is stopping";
+	if (c->vms.warden_lost)
+		return "the warden is gone";
+	if (!template_ready(c->def)) {
+		const char *trouble = template_trouble(c->def);
+
+		return trouble[0] ? trouble : "the template is being prepared";
+	}
+	if (c->config.pool_warm && !c->pool.was_filled)
+		return "the first sandbox is being made";
+	return "";
+}
+
+void core_figures(const struct core *c, struct core_figures *out)
+{
+	*out = c->figures;
+	out->sandboxes = c->n_sandboxes;
+	out->shells_ready = c->pool.n_shells;
+	out->warm_ready = c->pool.n_warms;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+static void tell_closed(void *arg)
+{
+	struct core *c = arg;
+	void (*done)(void *arg) = c->shutdown_done;
+
+	loop_timer_clear(c->loop, &c->closing_limit);
+	c->shutdown_done = NULL;
+	if (done)
+		done(c->shutdown_arg);
+}
+
+void core_check_closed(struct core *c)
+{
+	if (c->closing && c->shutdown_done && !c->vms.in_use && list_empty(&c->vms.waiting))
+		later_run(&c->later, &c->closed, tell_closed, c);
+}
+
+static void on_closing_limit(void *arg)
+{
+	struct core *c = arg;
+
+	log_error("%u VM slots were not given back in %d s", c->vms.in_use,
+		  SHUTDOWN_LIMIT_MS / 1000);
+	tell_closed(c);
+}
+
+void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
+{
+	struct failure f;
+
+	c->closing = true;
+	c->shutdown_done = done;
+	c->shutdown_arg = arg;
+	failure_set(&f, 503, "stopping", 5, "the service is stopping");
+	list_each_safe (pos, &c->creates)
+		call_finish(container_of(pos, struct core_call, link), &f);
+	loop_timer_clear(c->loop, &c->housekeeping);
+	templates_close(c);
+	pool_close(c);
+	list_each_safe (pos, &c->sandboxes)
+		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
+			    "the service was stopped", false);
+	c->closing_limit = (struct loop_timer){.fn = on_closing_limit, .arg = c};
+	loop_timer_set(c->loop, &c->closing_limit, SHUTDOWN_LIMIT_MS);
+	core_check_closed(c);
+}
+
+static void free_sandboxes(struct list *sandboxes)
+{
+	while (!list_empty(sandboxes)) {
+		struct sandbox *s = container_of(sandboxes->next, struct sandbox, link);
+
+		sandbox_free(s);
+	}
+}
+
+static void free_calls(struct list *calls)
+{
+	while (!list_empty(calls))
+		call_free(container_of(calls->next, struct core_call, link));
+}
+
+/* Without a shutdown before it, VMs run on, to be taken over by the next life. */
+void core_free(struct core *c)
+{
+	if (!c)
+		return;
+	c->closing = true;
+	loop_timer_clear(c->loop, &c->housekeeping);
+	loop_timer_clear(c->loop, &c->closing_limit);
+	template_unwait(&c->def_wait);
+	if (c->checkpoint)
+		c->checkpoint->core = NULL;
+	c->vms.detached = true;
+	free_calls(&c->creates);
+	free_calls(&c->finished);
+	pool_close(c);
+	templates_free(c);
+	free_sandboxes(&c->sandboxes);
+	free_sandboxes(&c->ended);
+	vm_host_fini(&c->vms);
+	warden_client_free(c->warden);
+	later_queue_fini(&c->later);
+	store_close(c->store);
+	free(c);
+}

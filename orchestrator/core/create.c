@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A create: a warm sandbox from the pool, or one made to order: template -> VM -> catalogue. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/internal.h"
+
+#define TRIES 3
+
+struct create {
+	struct core_call *call;
+	struct sandbox *sandbox; /* all but the VM */
+	struct template_wait wait;
+	struct template *template;
+	struct warm *warm; /* under way */
+	unsigned tries;
+	char id[SANDBOX_ID_LEN + 1]; /* of the complete one; empty before */
+	char *tenant;
+};
+
+void create_free(struct create *create)
+{
+	if (!create)
+		return;
+	template_unwait(&create->wait);
+	warm_free(create->warm);
+	if (create->sandbox)
+		sandbox_free(create->sandbox);
+	free(create->tenant);
+	free(create);
+}
+
+static void fail(struct create *create, const struct failure *f)
+{
+	create->call->core->figures.create_failures++;
+	call_finish(create->call, f);
+}
+
+static int record(struct sandbox *s, struct err *e)
+{
+	struct store_sandbox row = {
+		.id = s->id,
+		.tenant = s->tenant,
+		.template = TEMPLATE_DEFAULT,
+		.slot = s->slot,
+		.pid = s->pid,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.timeout_s = s->timeout_s,
+		.idle_timeout_s = s->idle_timeout_s,
+		.persistent = s->persistent,
+		.egress = s->egress,
+		.created_at_ms = s->created_at_ms,
+		.expires_at_ms = s->expires_at_ms,
+		.seq_reserved = s->seq_reserved,
+		.metadata = s->metadata,
+		.env = s->env,
+		.env_len = s->env_len,
+	};
+
+	return store_sandbox_add(s->core->store, &row, e);
+}
+
+/* The VM is there: the record, then the answer. */
+static void complete(struct create *create, struct warm *warm)
+{
+	struct core_call *call = create->call;
+	struct core *c = call->core;
+	struct sandbox *s = create->sandbox;
+	struct warm_parts parts = warm_take(warm);
+	struct failure f;
+	struct err e;
+
+	memcpy(s->id, parts.id, sizeof(s->id));
+	s->slot = vm_slot(parts.vm);
+	s->pid = vm_pid(parts.vm);
+	s->created_at_ms = realtime_ms();
+	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
+	if (record(s, &e) < 0) {
+		agent_free(parts.agent);
+		vm_drop(parts.vm, NULL, NULL);
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		fail(create, &f);
+		return;
+	}
+	s->vm = parts.vm;
+	s->agent = parts.agent;
+	vm_set_owner(s->vm, &sandbox_vm_owner, s);
+	agent_set_events(s->agent, &sandbox_agent_events, s);
+	s->state = SBX_READY;
+	sandbox_index(s);
+	list_add_tail(&c->sandboxes, &s->link);
+	c->n_sandboxes++;
+	c->figures.creates++;
+	sandbox_start_timers(s);
+	create->sandbox = NULL;
+	memcpy(create->id, s->id, sizeof(create->id));
+	call_finish(call, NULL);
+}
+
+static void start(struct create *create);
+
+static void on_warm(void *arg, struct warm *warm, const char *text)
+{
+	struct create *create = arg;
+	struct failure f;
+
+	create->warm = NULL;
+	if (warm) {
+		complete(create, warm);
+	} else if (++create->tries < TRIES) {
+		start(create);
+	} else {
+		failure_set(&f, 503, "vm_failed", 5, "no VM could be restored, the last of %d: %s",
+			    TRIES, text);
+		fail(create, &f);
+	}
+}
+
+/* Shells and warm sandboxes make room; sandboxes and creates under way do not. */
+static bool has_room(const struct create *create, struct failure *f)
+{
+	struct core *c = create->call->core;
+	size_t used = c->n_sandboxes + (c->building != NULL);
+
+	list_each (pos, &c->creates)
+		used++;
+	if (used > c->vms.max_vms) {
+		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",
+			    c->vms.max_vms);
+		return false;
+	}
+	if (host_memory_low()) {
+		failure_set(f, 503, "no_capacity", 10, "the host's memory is used up");
+		return false;
+	}
+	return true;
+}
+
+static void on_template(void *arg, const struct failure *f)
+{
+	struct create *create = arg;
+	struct core *c = create->call->core;
+	struct failure full;
+
+	if (f) {
+		fail(create, f);
+		return;
+	}
+	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
+	if (warm)
+		complete(create, warm);
+	else if (has_room(create, &full))
+		create->warm = warm_make(c, create->template, on_warm, create);
+	else
+		fail(create, &full);
+}
+
+static void start(struct create *create)
+{
+	template_wait(create->template, &create->wait, on_template, create);
+}
+
+static size_t env_size(const char *const *env)
+{
+	size_t size = 0;
+
+	for (; env && *env; env++)
+		size += strlen(*env) + 1;
+	return size;
+}
+
+static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
+{
+	size_t len = env_size(spec->env), at = 0;
+	char *env = malloc(len + 1), *metadata = strdup(spec->metadata ? spec->metadata : "{}");
+
+	if (!env || !metadata) {
+		free(env);
+		free(metadata);
+		return false;
+	}
+	for (const char *const *each = spec->env; each && *each; each++) {
+		memcpy(env + at, *each, strlen(*each) + 1);
+		at += strlen(*each) + 1;
+	}
+	sandbox_set_env(s, env, len);
+	free(env);
+	free(s->metadata);
+	s->metadata = metadata;
+	s->timeout_s = spec->timeout_s ? spec->timeout_s : s->core->config.timeout_s;
+	s->idle_timeout_s =
+		spec->idle_timeout_s ? spec->idle_timeout_s : s->core->config.idle_timeout_s;
+	s->seq_reserved = SEQ_BLOCK;
+	s->persistent = spec->persistent;
+	s->egress = spec->egress;
+	return true;
+}
+
+static bool check(struct core *c, const struct sandbox_spec *spec, struct size *size,
+		  struct failure *f)
+{
+	if (c->closing) {
+		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		return false;
+	}
+	if (spec->template[0] && strcmp(spec->template, TEMPLATE_DEFAULT) != 0) {
+		failure_set(f, 400, "unknown_template", 0,
+			    "template %s is not known; this host has: " TEMPLATE_DEFAULT,
+			    spec->template);
+		return false;
+	}
+	if (env_size(spec->env) > SANDBOX_ENV_MAX) {
+		failure_set(f, 400, "out_of_range", 0, "env has %zu bytes, the limit is %u",
+			    env_size(spec->env), SANDBOX_ENV_MAX);
+		return false;
+	}
+	return size_choose(c, spec, size, f);
+}
+
+struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+			      core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_CREATE, arg);
+	struct failure f;
+	struct size size;
+
+	call->create_fn = fn;
+	if (!check(c, spec, &size, &f)) {
+		c->figures.create_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct create *create = must_alloc(sizeof(*create));
+	call->create = create;
+	create->call = call;
+	create->sandbox = sandbox_new(c, "", tenant);
+	create->sandbox->size = size;
+	create->tenant = strdup(tenant);
+	create->template = template_get(c, &size);
+	list_add_tail(&c->creates, &call->link);
+	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		fail(create, &f);
+		return call;
+	}
+	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
+	if (warm) {
+		c->figures.pool_hits++;
+		complete(create, warm);
+	} else {
+		c->figures.pool_misses++;
+		start(create);
+	}
+	return call;
+}
+
+/* It may have ended since. */
+static struct sandbox *made(struct core_call *call, struct failure *f)
+{
+	struct create *create = call->create;
+
+	if (!create || !create->id[0])
+		return NULL;
+	return sandbox_find(call->core, create->tenant, create->id, f);
+}
+
+/* Nobody knows of the sandbox: it goes. */
+void create_abandon(struct core_call *call)
+{
+	struct failure f;
+	struct sandbox *s = made(call, &f);
+
+	if (s)
+		sandbox_end(s, "deleted", "its creator went away", true);
+	call_free(call);
+}
+
+void create_tell(struct core_call *call)
+{
+	struct failure f = call->failure;
+	struct sandbox_view view;
+	struct sandbox *s = call->failed ? NULL : made(call, &f);
+
+	if (s)
+		sandbox_view_fill(s, &view, false);
+	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+}

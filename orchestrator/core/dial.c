@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/dial.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/alloc.h"
+#include "proto/agent.h"
+
+#define FIRST_WAIT_MS 2
+#define MAX_WAIT_MS   500
+
+struct dial {
+	struct vm *vm;
+	struct loop *loop;
+	uint64_t give_up_ms; /* on the loop's clock */
+	uint32_t wait_ms;
+	struct loop_timer again;
+	struct vm_request *request;
+	int fd; /* our end while the request is under way */
+	dial_fn *fn;
+	void *arg;
+};
+
+static void finish(struct dial *d, const char *text)
+{
+	dial_fn *fn = d->fn;
+	void *arg = d->arg;
+	int fd = text ? -1 : take_fd(&d->fd);
+
+	close_fd(&d->fd);
+	free(d);
+	fn(arg, fd, text);
+}
+
+/* The guest's kernel or agent is not up yet, or it was reset by the restore. */
+static bool may_pass(int error)
+{
+	return error == -ECONNREFUSED || error == -ETIMEDOUT || error == -ECONNRESET ||
+	       error == -EAGAIN;
+}
+
+static void on_reply(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct dial *d = arg;
+
+	d->request = NULL;
+	if (!error) {
+		finish(d, NULL);
+		return;
+	}
+	close_fd(&d->fd);
+	if (!reply || !may_pass(error) || loop_now_ms(d->loop) + d->wait_ms > d->give_up_ms) {
+		finish(d, text);
+		return;
+	}
+	loop_timer_set(d->loop, &d->again, d->wait_ms);
+	d->wait_ms = d->wait_ms * 2 < MAX_WAIT_MS ? d->wait_ms * 2 : MAX_WAIT_MS;
+}
+
+static bool try(struct dial *d)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	d->fd = pair[0];
+	d->request = vm_connect(d->vm, AGENT_PORT, pair[1], on_reply, d);
+	return true;
+}
+
+static void try_again(void *arg)
+{
+	struct dial *d = arg;
+
+	if (!try(d))
+		finish(d, "no descriptors left for a connection to the guest");
+}
+
+struct dial *dial_start(struct vm *vm, uint32_t patience_ms, dial_fn *fn, void *arg)
+{
+	struct dial *d = must_alloc(sizeof(*d));
+	struct loop *loop = vm_loop(vm);
+
+	*d = (struct dial){.vm = vm,
+			   .loop = loop,
+			   .give_up_ms = loop_now_ms(loop) + patience_ms,
+			   .wait_ms = FIRST_WAIT_MS,
+			   .again = {.fn = try_again, .arg = d},
+			   .fd = -1,
+			   .fn = fn,
+			   .arg = arg};
+	if (!try(d))
+		loop_timer_set(loop, &d->again, FIRST_WAIT_MS);
+	return d;
+}
+
+void dial_cancel(struct dial *d)
+{
+	if (!d)
+		return;
+	loop_timer_clear(d->loop, &d->again);
+	if (d->request)
+		vm_request_cancel(d->request);
+	close_fd(&d->fd);
+	free(d);
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Gets a connection to the agent in a VM, trying again while the guest is not there yet. */
+#ifndef RAMET_ORCHESTRATOR_CORE_DIAL_H
+#define RAMET_ORCHESTRATOR_CORE_DIAL_H
+
+#include "orchestrator/core/vm.h"
+
+struct dial;
+
+/* `fd` is -1 on failure, with a sentence; else it is the callee's. */
+typedef void dial_fn(void *arg, int fd, const char *text);
+
+/* `fn` comes once, from the loop, unless cancelled; then the handle is gone. */
+struct dial *dial_start(struct vm *vm, uint32_t patience_ms, dial_fn *fn, void *arg);
+/* NULL is fine. To be called before the VM is dropped. */
+void dial_cancel(struct dial *d);
+
+#endif

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls in a sandbox: one after the other, in order of arrival, over its agent connection. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/internal.h"
+
+#define QUEUE_MAX 1000
+#define GRACE_MS  15000 /* for the guest to end a call whose time is over */
+
+struct exec {
+	struct core_call *call;
+	struct sandbox *sandbox; /* while the call is in its queue */
+	uint8_t *bytes;		 /* what to send, until it is sent */
+	size_t len;
+	bool started, paused;
+	struct splitter out, err;
+	enum event_type type; /* of what the splitter cuts just now */
+	uint32_t timeout_ms;
+	struct loop_timer limit;
+	char *traceparent;
+};
+
+void exec_free(struct exec *exec)
+{
+	if (!exec)
+		return;
+	loop_timer_clear(exec->call->core->loop, &exec->limit);
+	splitter_fini(&exec->out);
+	splitter_fini(&exec->err);
+	free(exec->bytes);
+	free(exec->traceparent);
+	free(exec);
+}
+
+void exec_stop(struct core_call *call)
+{
+	if (call->exec)
+		loop_timer_clear(call->core->loop, &call->exec->limit);
+}
+
+static struct core_call *first(struct sandbox *s)
+{
+	return list_empty(&s->calls) ? NULL : container_of(s->calls.next, struct core_call, link);
+}
+
+static struct core_call *running(struct sandbox *s)
+{
+	return s->state == SBX_RUNNING ? first(s) : NULL;
+}
+
+static void leave_queue(struct core_call *call)
+{
+	struct sandbox *s = call->exec->sandbox;
+
+	loop_timer_clear(call->core->loop, &call->exec->limit);
+	list_del(&call->link);
+	s->n_calls--;
+	sandbox_step(s, SBX_EXEC_OVER);
+	sandbox_touch(s);
+}
+
+/* --- events --------------------------------------------------------------------------------- */
+
+static void tell_started(void *arg)
+{
+	struct core_call *call = arg;
+
+	later_cancel(&call->later);
+	call->exec->started = true;
+	if (!call->abandoned)
+		call->sink.started(call->arg);
+}
+
+/* Numbers are reserved in the catalogue by blocks, so that none comes twice after a crash. */
+static uint64_t next_seq(struct sandbox *s)
+{
+	struct err e;
+
+	if (++s->seq >= s->seq_reserved) {
+		s->seq_reserved = s->seq + SEQ_BLOCK;
+		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0)
+			log_error("sandbox %s: %s", s->id, e.text);
+	}
+	return s->seq;
+}
+
+static void emit(struct core_call *call, struct event *ev)
+{
+	struct exec *exec = call->exec;
+
+	/* It was ended from within an event of its own. */
+	if (call->failed)
+		return;
+	ev->seq = next_seq(exec->sandbox);
+	ev->ts_ms = realtime_ms();
+	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
+	if (!exec->started)
+		tell_started(call);
+	if (!call->abandoned)
+		call->sink.event(call->arg, ev);
+}
+
+static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
+{
+	struct core_call *call = arg;
+	struct event ev = {.type = call->exec->type, .partial = partial, .data = data, .len = len};
+
+	emit(call, &ev);
+}
+
+static void on_output(struct core_call *call, const struct agent_frame *frame)
+{
+	struct exec *exec = call->exec;
+	bool is_err = frame->type == AGENT_STDERR;
+
+	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
+	if (splitter_feed(is_err ? &exec->err : &exec->out, frame->data, frame->len, on_piece,
+			  call) < 0)
+		log_error("sandbox %s: no memory for its output", exec->sandbox->id);
+}
+
+static void on_exit_code(struct core_call *call, int code)
+{
+	struct exec *exec = call->exec;
+	struct sandbox *s = exec->sandbox;
+	struct event ev = {.type = EVENT_EXIT, .exit_code = code};
+
+	exec->type = EVENT_STDOUT;
+	splitter_end(&exec->out, on_piece, call);
+	exec->type = EVENT_STDERR;
+	splitter_end(&exec->err, on_piece, call);
+	if (call->failed) /* the sandbox was ended from within; that is told instead */
+		return;
+	if (exec->paused)
+		agent_resume(s->agent);
+	/* Before the last event, since that may end the sandbox or add a call. */
+	leave_queue(call);
+	emit(call, &ev);
+	call_free(call);
+	exec_next(s);
+}
+
+static void fail(struct core_call *call, const char *code, const char *text)
+{
+	struct failure f;
+
+	failure_set(&f, 500, code, 0, "%s", text);
+	leave_queue(call);
+	call_finish(call, &f);
+}
+
+void exec_on_frame(struct sandbox *s, const struct agent_frame *frame)
+{
+	struct core_call *call = running(s);
+	char text[ERR_TEXT_MAX];
+
+	if (call && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
+		on_output(call, frame);
+	} else if (call && frame->type == AGENT_EXIT) {
+		on_exit_code(call, frame->exit_code);
+	} else if (call && frame->type == AGENT_ERROR) {
+		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
+			 (int)(frame->len < 160 ? frame->len : 160),
+			 frame->data ? (const char *)frame->data : "");
+		fail(call, "agent_error", text);
+		exec_next(s);
+	} else {
+		sandbox_lose_agent(s, "it sent a frame that has no place here");
+	}
+}
+
+void exec_on_new_agent(struct sandbox *s)
+{
+	struct core_call *call = running(s);
+
+	if (call)
+		fail(call, "agent_lost",
+		     "the connection to the guest's agent broke during the call");
+	exec_next(s);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_limit(void *arg)
+{
+	struct core_call *call = arg;
+	struct exec *exec = call->exec;
+
+	/* The end may be there, unread: it waits for the client. */
+	if (exec->paused && !call->abandoned)
+		loop_timer_set(call->core->loop, &exec->limit, GRACE_MS);
+	else
+		sandbox_lose_agent(exec->sandbox, "it did not end a call whose time was over");
+}
+
+void exec_next(struct sandbox *s)
+{
+	struct core_call *call = first(s);
+
+	if (!call || !s->agent || !sandbox_step(s, SBX_EXEC))
+		return;
+	struct exec *exec = call->exec;
+	s->core->figures.execs++;
+	agent_send(s->agent, exec->bytes, exec->len);
+	exec->bytes = NULL;
+	if (exec->paused)
+		agent_pause(s->agent);
+	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
+	if (exec->timeout_ms)
+		loop_timer_set(s->core->loop, &exec->limit, (uint64_t)exec->timeout_ms + GRACE_MS);
+}
+
+static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec *spec,
+		   struct failure *f)
+{
+	const struct agent_exec request = {
+		.language = spec->bash ? AGENT_BASH : AGENT_PYTHON,
+		.timeout_ms = spec->timeout_ms,
+		.code = spec->code,
+		.code_len = spec->code_len,
+		.cwd = spec->cwd,
+		.env = {s->env_list, spec->env},
+	};
+	int ret = agent_exec_bytes(&request, &exec->bytes, &exec->len);
+
+	if (ret == -ENOMEM)
+		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");
+	else if (ret < 0 && spec->code_len > AGENT_CODE_MAX)
+		failure_set(f, 413, "too_large", 0, "code has %zu bytes, the limit is %u",
+			    spec->code_len, AGENT_CODE_MAX);
+	else if (ret < 0)
+		failure_set(f, 400, "out_of_range", 0, "env and cwd are over the limit of %u bytes",
+			    AGENT_PAYLOAD_MAX);
+	return ret == 0;
+}
+
+struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
+			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_EXEC, arg);
+	struct exec *exec = must_alloc(sizeof(*exec));
+	struct failure f;
+
+	call->sink = *sink;
+	call->exec = exec;
+	exec->call = call;
+	exec->out.chunks = exec->err.chunks = spec->chunks;
+	exec->timeout_ms = spec->timeout_ms;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (s && s->n_calls >= QUEUE_MAX) {
+		failure_set(&f, 429, "queue_full", 1,
+			    "%d calls wait in this sandbox already, which is the limit", QUEUE_MAX);
+		s = NULL;
+	}
+	if (!s || !encode(exec, s, spec, &f)) {
+		call_finish(call, &f);
+		return call;
+	}
+	exec->sandbox = s;
+	if (spec->traceparent)
+		exec->traceparent = strdup(spec->traceparent);
+	list_add_tail(&s->calls, &call->link);
+	s->n_calls++;
+	sandbox_touch(s);
+	later_run(&c->later, &call->later, tell_started, call);
+	exec_next(s);
+	return call;
+}
+
+/* --- the client ----------------------------------------------------------------------------- */
+
+static void set_paused(struct core_call *call, bool paused)
+{
+	struct exec *exec = call->exec;
+
+	if (call->failed || exec->paused == paused)
+		return;
+	exec->paused = paused;
+	struct agent *agent = running(exec->sandbox) == call ? exec->sandbox->agent : NULL;
+	if (agent && paused)
+		agent_pause(agent);
+	else if (agent)
+		agent_resume(agent);
+}
+
+void core_exec_pause(struct core_call *call)
+{
+	if (!call->abandoned)
+		set_paused(call, true);
+}
+
+void core_exec_resume(struct core_call *call)
+{
+	set_paused(call, false);
+}
+
+/* Goes on without a reader; freed at its end, or when its failure would have been told. */
+void exec_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	set_paused(call, false);
+}
+
+void exec_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->sink.failed(call->arg, &call->failure);
+}

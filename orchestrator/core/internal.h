@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by the files of this room. */
+#ifndef RAMET_ORCHESTRATOR_CORE_INTERNAL_H
+#define RAMET_ORCHESTRATOR_CORE_INTERNAL_H
+
+#include "orchestrator/core/agent.h"
+#include "orchestrator/core/alloc.h"
+#include "orchestrator/core/core.h"
+#include "orchestrator/core/dial.h"
+#include "orchestrator/core/later.h"
+#include "orchestrator/core/replay.h"
+#include "orchestrator/core/splitter.h"
+#include "orchestrator/core/vm.h"
+#include "orchestrator/core/warden-client.h"
+#include "orchestrator/store/store.h"
+
+#define TEMPLATE_DEFAULT "default"
+#define SANDBOX_ENV_MAX	 (32u << 10) /* bytes: it goes with each exec, in one frame */
+#define SEQ_BLOCK	 (1u << 20)  /* event numbers reserved in the catalogue at once */
+
+/* --- sizes (spec.c) ------------------------------------------------------------------------- */
+
+struct size {
+	uint32_t vcpus, ram_mib, rootfs_gb;
+};
+bool size_equal(const struct size *a, const struct size *b);
+struct size size_default(const struct core *c);
+/* What the host can give for what was asked; false with *f filled when it is too little. */
+bool size_choose(const struct core *c, const struct sandbox_spec *spec, struct size *out,
+		 struct failure *f);
+/* For the cgroup of a VM; one that writes an image dirties more page cache. */
+struct vm_spec size_vm_spec(const struct size *size, bool builds);
+
+/* Another VM would push the host into swapping or worse. */
+bool host_memory_low(void);
+
+void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,
+		 const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* A sandbox that is not there for this tenant. */
+void failure_not_found(struct failure *f, const char *id);
+int64_t realtime_ms(void);
+void random_bytes(void *out, size_t len);
+
+/* --- templates (template.c, template-build.c, template-files.c) ------------------------------ */
+
+struct template;
+struct template_wait {
+	struct list link;
+	struct later later;
+	struct template *template;
+	void (*fn)(void *arg, const struct failure *f); /* f NULL: ready */
+	void *arg;
+	struct failure failure;
+	bool failed;
+};
+/* The template of this size, made known when it is new. Good until the core is freed. */
+struct template *template_get(struct core *c, const struct size *size);
+bool template_ready(const struct template *t);
+/* Why it is not ready; empty when it is on the way. */
+const char *template_trouble(const struct template *t);
+const struct size *template_size(const struct template *t);
+/* Prepares it if needed; `fn` comes from the loop. */
+void template_wait(struct template *t, struct template_wait *w,
+		   void (*fn)(void *arg, const struct failure *f), void *arg);
+void template_unwait(struct template_wait *w);
+/* What a restore needs, as CTL_FILL wants it: *nfds descriptors, the caller's. */
+#define TEMPLATE_FDS 5
+int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLATE_FDS],
+		       struct err *e);
+/* How restores of it go: an image that was found on disk and never works is made anew. */
+void template_restored(struct template *t, bool well);
+void templates_close(struct core *c); /* nothing is prepared from here on */
+void templates_free(struct core *c);
+
+/* --- warm sandboxes and the pool (warm.c, pool.c) --------------------------------------------- */
+
+struct warm;
+/* `w` is the callee's, NULL when it failed. */
+typedef void warm_fn(void *arg, struct warm *w, const char *text);
+/* Restores a VM of a ready template and makes it unique. `fn` comes from the loop. */
+struct warm *warm_make(struct core *c, struct template *t, warm_fn *fn, void *arg);
+/* At any time: drops the VM. NULL is fine. */
+void warm_free(struct warm *w);
+/* Frees it but keeps what is in it: the caller sets new owners. */
+struct warm_parts {
+	struct vm *vm;
+	struct agent *agent;
+	char id[SANDBOX_ID_LEN + 1];
+};
+struct warm_parts warm_take(struct warm *w);
+
+struct pool {
+	struct list shells, warms; /* struct pool_item */
+	uint32_t n_shells, n_warms;
+	struct pool_item *spawning; /* shell under way */
+	struct warm *making;	    /* warm sandbox under way */
+	struct pool_item *making_item;
+	struct loop_timer refill;
+	uint32_t backoff_ms; /* 0: all is well */
+	bool was_filled;
+};
+void pool_init(struct core *c);
+/* Looks soon whether something is missing. */
+void pool_check(struct core *c);
+/* NULL when there is none. */
+struct vm *pool_take_shell(struct core *c, const struct size *size);
+struct warm *pool_take_warm(struct core *c);
+/* Gives up a shell or warm sandbox for somebody who waits for a slot. */
+bool pool_yield(struct core *c);
+void pool_close(struct core *c);
+
+/* --- sandboxes (sandbox.c, create.c, exec.c, interrupt.c, adopt.c) ---------------------------- */
+
+enum sandbox_state {
+	SBX_ADOPTING, /* its VM was found, its agent not yet reached */
+	SBX_READY,
+	SBX_RUNNING, /* a call is at the agent */
+	SBX_ENDING,  /* its VM goes */
+	SBX_ENDED,   /* kept for a while, to say what became of it */
+	SBX_NSTATES,
+};
+
+enum sandbox_event {
+	SBX_REACHED, /* the agent of an adopted VM */
+	SBX_EXEC,
+	SBX_EXEC_OVER,
+	SBX_END,
+	SBX_VM_GONE,
+	SBX_NEVENTS,
+};
+
+struct sandbox {
+	struct core *core;
+	struct list link;   /* on core->sandboxes or core->ended, oldest first */
+	struct list bucket; /* by id */
+	enum sandbox_state state;
+	char id[SANDBOX_ID_LEN + 1];
+	char *tenant;
+	struct size size;
+	uint32_t timeout_s, idle_timeout_s;
+	bool persistent, egress;
+	char *metadata;
+	char *env; /* NAME=VALUE, each with its NUL */
+	size_t env_len;
+	const char **env_list; /* into env, NULL-terminated */
+	int64_t created_at_ms, expires_at_ms, idle_since_ms;
+	struct loop_timer lifetime, idle;
+
+	uint32_t slot, pid; /* as in the catalogue */
+	struct vm *vm;
+	struct agent *agent; /* idle, or at the running call */
+	struct dial *dial;   /* a new agent connection is on the way */
+
+	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
+	size_t n_calls;
+	struct list interrupts, deletes;
+	uint64_t seq, seq_reserved;
+	struct replay replay;
+
+	bool off_catalogue; /* its row is gone already */
+	bool forget;	    /* no trace is kept once the VM is gone */
+	int64_t ended_at_ms;
+	const char *ended_code; /* static */
+	char ended_text[ERR_TEXT_MAX];
+};
+
+/* False, and nothing changes, when the event has no place in the state. */
+bool sandbox_step(struct sandbox *s, enum sandbox_event event);
+struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);
+void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
+/* Frees it and all calls in it, without a word to anybody. */
+void sandbox_free(struct sandbox *s);
+/* Its VM is there: gives it the timers. */
+void sandbox_start_timers(struct sandbox *s);
+/* Something was done in it. */
+void sandbox_touch(struct sandbox *s);
+struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
+void sandbox_index(struct sandbox *s);
+void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory);
+extern const struct vm_owner sandbox_vm_owner;
+extern const struct agent_events sandbox_agent_events;
+void sandbox_dial(struct sandbox *s);
+void sandbox_lose_agent(struct sandbox *s, const char *why);
+/* Ends it: calls fail with `code`, the VM is dropped. `forget`: no trace is kept. */
+void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
+/* An ended one, from the catalogue. */
+void sandbox_keep_ended(struct sandbox *s);
+/* One of the codes, as a string that stays. */
+const char *sandbox_end_code(const char *code);
+int adopt_all(struct core *c, struct err *e);
+
+enum call_kind { CALL_CREATE, CALL_EXEC, CALL_INTERRUPT, CALL_DELETE };
+
+struct core_call {
+	enum call_kind kind;
+	struct core *core;
+	struct list
+		link; /* core->creates, sandbox->calls, ->interrupts, ->deletes; core->finished */
+	struct later later;
+	bool abandoned, failed;
+	struct failure failure;
+	void *arg;
+	union {
+		core_create_fn *create_fn;
+		core_done_fn *done_fn;
+		struct exec_sink sink;
+	};
+	union {
+		struct create *create;
+		struct exec *exec;
+		struct interrupt *interrupt;
+	};
+};
+
+struct core_call *call_new(struct core *c, enum call_kind kind, void *arg);
+/* Off its list, and freed with what hangs on it. */
+void call_free(struct core_call *call);
+/* The call ends with `f` (NULL: it went well) on the loop's next turn. */
+void call_finish(struct core_call *call, const struct failure *f);
+
+void create_free(struct create *create);
+void create_abandon(struct core_call *call);
+void create_tell(struct core_call *call);
+void exec_free(struct exec *exec);
+/* No timer of it runs any more. */
+void exec_stop(struct core_call *call);
+void exec_abandon(struct core_call *call);
+void exec_tell(struct core_call *call);
+/* Starts the next call when one waits and the sandbox can. */
+void exec_next(struct sandbox *s);
+/* Events from the sandbox's agent, which belong to the running call. */
+void exec_on_frame(struct sandbox *s, const struct agent_frame *frame);
+/* There is a new connection to the agent: a call that was at the old one has failed. */
+void exec_on_new_agent(struct sandbox *s);
+void interrupt_free(struct interrupt *interrupt);
+
+/* --- all of it ---------------------------------------------------------------------------------
+ */
+
+#define BUCKETS 1024
+
+struct core {
+	struct loop *loop;
+	struct config config;
+	struct later_queue later;
+	struct store *store;
+	char store_path[CONFIG_PATH_MAX + 16];
+	struct warden_client *warden;
+	struct vm_host vms;
+	struct list templates; /* struct template */
+	struct list builds;    /* templates that wait for their turn to boot */
+	struct template *building;
+	struct template *def; /* the default one */
+	struct template_wait def_wait;
+	struct pool pool;
+	struct list sandboxes, ended;
+	size_t n_sandboxes, n_ended;
+	struct list buckets[BUCKETS];
+	struct list creates;  /* calls that still work for their sandbox */
+	struct list finished; /* calls whose end is to be told */
+	struct core_figures figures;
+	struct loop_timer housekeeping;
+	struct checkpoint *checkpoint; /* under way */
+	bool closing;
+	struct loop_timer closing_limit;
+	struct later closed;
+	void (*shutdown_done)(void *arg);
+	void *shutdown_arg;
+};
+
+/* The shutdown may be complete. */
+void core_check_closed(struct core *c);
+
+#endif

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls that must not come from inside the call that asked for them: run on the loop's next turn,
+ * in order. */
+#ifndef RAMET_ORCHESTRATOR_CORE_LATER_H
+#define RAMET_ORCHESTRATOR_CORE_LATER_H
+
+#include "base/list.h"
+#include "orchestrator/io/loop.h"
+
+struct later_queue {
+	struct loop *loop;
+	struct list waiting;
+	struct loop_timer timer;
+};
+
+/* Embedded in its owner; zeroed before first use. */
+struct later {
+	struct list link;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+void later_queue_init(struct later_queue *q, struct loop *loop);
+void later_queue_fini(struct later_queue *q);
+/* Moves an entry that already waits to the end. */
+void later_run(struct later_queue *q, struct later *l, void (*fn)(void *arg), void *arg);
+void later_cancel(struct later *l);
+
+#endif

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Shells and warm sandboxes of the default size, made ahead of need: one of each at a time, never
+ * while a client waits for a VM, and more and more slowly while it fails.
+ */
+#include <string.h>
+
+#include "orchestrator/core/internal.h"
+
+#define REFILL_MS	 20 /* lets what took the last one run first */
+#define BACKOFF_FIRST_MS 500
+#define BACKOFF_MAX_MS	 60000
+
+struct pool_item {
+	struct core *core;
+	struct list link;
+	struct vm *vm;	   /* a shell */
+	struct warm *warm; /* or a warm sandbox; NULL in the one under way */
+};
+
+static struct pool_item *first(struct list *items)
+{
+	return list_empty(items) ? NULL : container_of(items->next, struct pool_item, link);
+}
+
+static void item_free(struct pool_item *item)
+{
+	list_del(&item->link);
+	free(item);
+}
+
+static void back_off(struct core *c)
+{
+	struct pool *p = &c->pool;
+
+	p->backoff_ms = p->backoff_ms ? 2 * p->backoff_ms : BACKOFF_FIRST_MS;
+	if (p->backoff_ms > BACKOFF_MAX_MS)
+		p->backoff_ms = BACKOFF_MAX_MS;
+	if (!c->closing)
+		loop_timer_set(c->loop, &p->refill, p->backoff_ms);
+}
+
+void pool_check(struct core *c)
+{
+	if (!c->closing && !c->pool.refill.heap_index)
+		loop_timer_set(c->loop, &c->pool.refill, REFILL_MS);
+}
+
+/* --- shells --------------------------------------------------------------------------------- */
+
+static void on_shell_ready(void *arg)
+{
+	struct pool_item *item = arg;
+	struct pool *p = &item->core->pool;
+
+	p->spawning = NULL;
+	p->backoff_ms = 0;
+	p->n_shells++;
+	list_add_tail(&p->shells, &item->link);
+	pool_check(item->core);
+}
+
+static void on_shell_died(void *arg, const char *why)
+{
+	struct pool_item *item = arg;
+	struct core *c = item->core;
+
+	log_warn("a shell in slot %u died: %s", vm_slot(item->vm), why);
+	vm_drop(item->vm, NULL, NULL);
+	if (c->pool.spawning == item)
+		c->pool.spawning = NULL;
+	else
+		c->pool.n_shells--;
+	item_free(item);
+	back_off(c);
+}
+
+static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
+
+static void make_shell(struct core *c)
+{
+	struct pool_item *item = must_alloc(sizeof(*item));
+	struct size size = size_default(c);
+	struct vm_spec spec = size_vm_spec(&size, false);
+
+	item->core = c;
+	list_init(&item->link);
+	c->pool.spawning = item;
+	item->vm = vm_spawn(&c->vms, &spec, &shell_owner, item);
+}
+
+struct vm *pool_take_shell(struct core *c, const struct size *size)
+{
+	struct pool_item *item = first(&c->pool.shells);
+	struct size def = size_default(c);
+
+	if (!item || size->vcpus != def.vcpus || size->ram_mib != def.ram_mib)
+		return NULL;
+	struct vm *vm = item->vm;
+	c->pool.n_shells--;
+	item_free(item);
+	pool_check(c);
+	return vm;
+}
+
+/* --- warm sandboxes ------------------------------------------------------------------------- */
+
+static void on_warm(void *arg, struct warm *w, const char *text)
+{
+	struct pool_item *item = arg;
+	struct core *c = item->core;
+	struct pool *p = &c->pool;
+	bool kept = item->warm != NULL;
+
+	if (!kept)
+		p->making = NULL;
+	if (w) {
+		item->warm = w;
+		list_add_tail(&p->warms, &item->link);
+		p->n_warms++;
+		p->backoff_ms = 0;
+		p->was_filled = true;
+		pool_check(c);
+		return;
+	}
+	if (kept)
+		p->n_warms--;
+	item_free(item);
+	back_off(c);
+}
+
+static void make_warm(struct core *c)
+{
+	struct pool_item *item = must_alloc(sizeof(*item));
+
+	item->core = c;
+	list_init(&item->link);
+	c->pool.making_item = item;
+	c->pool.making = warm_make(c, c->def, on_warm, item);
+}
+
+struct warm *pool_take_warm(struct core *c)
+{
+	struct pool_item *item = first(&c->pool.warms);
+
+	if (!item)
+		return NULL;
+	struct warm *w = item->warm;
+	c->pool.n_warms--;
+	item_free(item);
+	pool_check(c);
+	return w;
+}
+
+/* --- both ----------------------------------------------------------------------------------- */
+
+static bool room(const struct core *c)
+{
+	return c->vms.in_use < c->vms.max_vms && list_empty(&c->vms.waiting) &&
+	       list_empty(&c->creates) && !host_memory_low();
+}
+
+static void refill(void *arg)
+{
+	struct core *c = arg;
+	struct pool *p = &c->pool;
+	bool idle = list_empty(&c->creates);
+
+	if (c->closing)
+		return;
+	if (!p->making && p->n_warms < c->config.pool_warm && template_ready(c->def) && idle &&
+	    (p->n_shells || room(c)))
+		make_warm(c);
+	if (!p->spawning && p->n_shells < c->config.pool_shells && room(c))
+		make_shell(c);
+}
+
+bool pool_yield(struct core *c)
+{
+	struct pool_item *item = first(&c->pool.shells);
+
+	if (item) {
+		c->pool.n_shells--;
+		vm_drop(item->vm, NULL, NULL);
+		item_free(item);
+		return true;
+	}
+	item = first(&c->pool.warms);
+	if (!item)
+		return false;
+	c->pool.n_warms--;
+	warm_free(item->warm);
+	item_free(item);
+	return true;
+}
+
+void pool_init(struct core *c)
+{
+	c->pool = (struct pool){.refill = {.fn = refill, .arg = c}};
+	list_init(&c->pool.shells);
+	list_init(&c->pool.warms);
+}
+
+void pool_close(struct core *c)
+{
+	struct pool *p = &c->pool;
+
+	loop_timer_clear(c->loop, &p->refill);
+	while (pool_yield(c))
+		;
+	if (p->spawning) {
+		vm_drop(p->spawning->vm, NULL, NULL);
+		item_free(p->spawning);
+		p->spawning = NULL;
+	}
+	if (p->making) {
+		warm_free(p->making);
+		item_free(p->making_item);
+		p->making = NULL;
+	}
+}

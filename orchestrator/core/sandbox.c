@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a tenant holds: from the VM it gets to what is said of it when it is gone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/internal.h"
+
+#define DIAL_PATIENCE_MS 15000
+#define ENDED_MAX	 1000
+
+#define GO(state) ((uint8_t)(state) + 1)
+static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
+	[SBX_ADOPTING] = {[SBX_REACHED] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
+	[SBX_READY] = {[SBX_EXEC] = GO(SBX_RUNNING), [SBX_END] = GO(SBX_ENDING)},
+	[SBX_RUNNING] = {[SBX_EXEC_OVER] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
+	[SBX_ENDING] = {[SBX_VM_GONE] = GO(SBX_ENDED)},
+};
+
+bool sandbox_step(struct sandbox *s, enum sandbox_event event)
+{
+	uint8_t next = sbx_next[s->state][event];
+
+	if (!next)
+		return false;
+	s->state = (enum sandbox_state)(next - 1);
+	return true;
+}
+
+/* --- by id ---------------------------------------------------------------------------------- */
+
+static struct list *bucket_of(struct core *c, const char *id)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *id; id++)
+		hash = (hash ^ (uint8_t)*id) * 16777619u;
+	return &c->buckets[hash % BUCKETS];
+}
+
+void sandbox_index(struct sandbox *s)
+{
+	list_add_tail(bucket_of(s->core, s->id), &s->bucket);
+}
+
+static struct sandbox *lookup(struct core *c, const char *tenant, const char *id)
+{
+	struct list *bucket = bucket_of(c, id);
+
+	list_each (pos, bucket) {
+		struct sandbox *s = container_of(pos, struct sandbox, bucket);
+
+		if (!strcmp(s->id, id) && !strcmp(s->tenant, tenant))
+			return s;
+	}
+	return NULL;
+}
+
+struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct sandbox *s = lookup(c, tenant, id);
+
+	if (s && s->state < SBX_ENDING)
+		return s;
+	if (s && s->ended_code && !s->forget)
+		failure_set(f, 404, s->ended_code, 0, "sandbox %s is gone: %s", s->id,
+			    s->ended_text);
+	else
+		failure_not_found(f, id);
+	return NULL;
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
+{
+	struct sandbox *s = must_alloc(sizeof(*s));
+
+	s->core = c;
+	snprintf(s->id, sizeof(s->id), "%s", id);
+	s->tenant = strdup(tenant);
+	s->metadata = strdup("{}");
+	if (!s->tenant || !s->metadata)
+		abort();
+	list_init(&s->link);
+	list_init(&s->bucket);
+	list_init(&s->calls);
+	list_init(&s->interrupts);
+	list_init(&s->deletes);
+	sandbox_set_env(s, "", 0);
+	return s;
+}
+
+void sandbox_set_env(struct sandbox *s, const void *env, size_t len)
+{
+	size_t n = 0, i = 0;
+
+	free(s->env);
+	free(s->env_list);
+	s->env = must_alloc(len + 1);
+	memcpy(s->env, env, len);
+	s->env_len = len;
+	for (size_t at = 0; at < len; at++)
+		n += s->env[at] == 0;
+	s->env_list = must_alloc((n + 1) * sizeof(*s->env_list));
+	for (char *at = s->env; i < n; at += strlen(at) + 1)
+		s->env_list[i++] = at;
+}
+
+static void free_calls(struct list *calls)
+{
+	while (!list_empty(calls))
+		call_free(container_of(calls->next, struct core_call, link));
+}
+
+/* Gives up all but the record of what it was. */
+static void shed(struct sandbox *s)
+{
+	loop_timer_clear(s->core->loop, &s->lifetime);
+	loop_timer_clear(s->core->loop, &s->idle);
+	dial_cancel(s->dial);
+	s->dial = NULL;
+	agent_free(s->agent);
+	s->agent = NULL;
+	replay_fini(&s->replay);
+}
+
+void sandbox_free(struct sandbox *s)
+{
+	shed(s);
+	free_calls(&s->calls);
+	free_calls(&s->interrupts);
+	free_calls(&s->deletes);
+	list_del(&s->link);
+	list_del(&s->bucket);
+	free(s->tenant);
+	free(s->metadata);
+	free(s->env);
+	free(s->env_list);
+	free(s);
+}
+
+static void on_lifetime(void *arg)
+{
+	struct sandbox *s = arg;
+	char text[ERR_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->timeout_s);
+	sandbox_end(s, "expired", text, false);
+}
+
+static void on_idle(void *arg)
+{
+	struct sandbox *s = arg;
+	char text[ERR_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "nothing was done in it for %u s", s->idle_timeout_s);
+	sandbox_end(s, "expired", text, false);
+}
+
+void sandbox_start_timers(struct sandbox *s)
+{
+	int64_t left = s->expires_at_ms - realtime_ms();
+
+	s->lifetime = (struct loop_timer){.fn = on_lifetime, .arg = s};
+	s->idle = (struct loop_timer){.fn = on_idle, .arg = s};
+	if (s->expires_at_ms)
+		loop_timer_set(s->core->loop, &s->lifetime, left > 0 ? (uint64_t)left : 0);
+	sandbox_touch(s);
+}
+
+void sandbox_touch(struct sandbox *s)
+{
+	s->idle_since_ms = realtime_ms();
+	if (!list_empty(&s->calls) || !s->idle_timeout_s)
+		loop_timer_clear(s->core->loop, &s->idle);
+	else
+		loop_timer_set(s->core->loop, &s->idle, (uint64_t)s->idle_timeout_s * 1000);
+}
+
+/* --- VM and agent --------------------------------------------------------------------------- */
+
+static void on_vm_ready(void *arg) /* of an adopted VM */
+{
+	sandbox_dial(arg);
+}
+
+static void on_vm_died(void *arg, const char *why)
+{
+	struct sandbox *s = arg;
+
+	s->core->figures.vm_deaths++;
+	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, why);
+	sandbox_end(s, "vm_died", why, false);
+}
+
+const struct vm_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
+
+static void on_agent_frame(void *arg, const struct agent_frame *frame)
+{
+	exec_on_frame(arg, frame);
+}
+
+/* The next call is not to wait for a handshake. Whether it was the connection alone that broke or
+ * the VM is dead shows when the new one is there, or not. */
+void sandbox_lose_agent(struct sandbox *s, const char *why)
+{
+	log_warn("sandbox %s: connection to its agent lost: %s", s->id, why);
+	agent_free(s->agent);
+	s->agent = NULL;
+	sandbox_dial(s);
+}
+
+static void on_agent_ended(void *arg, const char *why)
+{
+	sandbox_lose_agent(arg, why);
+}
+
+const struct agent_events sandbox_agent_events = {on_agent_frame, on_agent_ended};
+
+static void on_dialed(void *arg, int fd, const char *text)
+{
+	struct sandbox *s = arg;
+
+	s->dial = NULL;
+	if (fd < 0 && !vm_is_running(s->vm))
+		return; /* the VM's death is told next */
+	if (fd >= 0)
+		s->agent = agent_new(s->core->loop, fd, &sandbox_agent_events, s);
+	if (!s->agent) {
+		char why[ERR_TEXT_MAX];
+
+		snprintf(why, sizeof(why), "its guest can't be reached: %.180s",
+			 fd >= 0 ? "no memory" : text);
+		on_vm_died(s, why);
+		return;
+	}
+	sandbox_step(s, SBX_REACHED);
+	exec_on_new_agent(s);
+}
+
+void sandbox_dial(struct sandbox *s)
+{
+	if (!s->dial && !s->agent)
+		s->dial = dial_start(s->vm, DIAL_PATIENCE_MS, on_dialed, s);
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+const char *sandbox_end_code(const char *code)
+{
+	static const char *const codes[] = {"expired", "deleted", "stopped"};
+
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+		if (!strcmp(code, codes[i]))
+			return codes[i];
+	return "vm_died";
+}
+
+static void fail_calls(struct list *calls, const struct failure *f)
+{
+	list_each_safe (pos, calls)
+		call_finish(container_of(pos, struct core_call, link), f);
+}
+
+void sandbox_keep_ended(struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	s->state = SBX_ENDED;
+	list_del(&s->link);
+	list_add_tail(&c->ended, &s->link);
+	if (++c->n_ended > ENDED_MAX) {
+		c->n_ended--;
+		sandbox_free(container_of(c->ended.next, struct sandbox, link));
+	}
+}
+
+static void on_vm_gone(void *arg)
+{
+	struct sandbox *s = arg;
+	struct core *c = s->core;
+
+	sandbox_step(s, SBX_VM_GONE);
+	while (!list_empty(&s->deletes))
+		call_finish(container_of(s->deletes.next, struct core_call, link), NULL);
+	if (s->forget)
+		sandbox_free(s);
+	else
+		sandbox_keep_ended(s);
+	core_check_closed(c);
+}
+
+static void record_end(struct sandbox *s)
+{
+	struct err e;
+	int ret = 0;
+
+	if (!s->forget)
+		ret = store_sandbox_end(s->core->store, s->id, s->ended_at_ms, s->ended_code,
+					s->ended_text, &e);
+	else if (!s->off_catalogue)
+		ret = store_sandbox_forget(s->core->store, s->id, &e);
+	/* After a restart its VM will not be found, which is the truth as well. */
+	if (ret < 0)
+		log_error("the end of sandbox %s is not in the catalogue: %s", s->id, e.text);
+}
+
+void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget)
+{
+	struct failure f;
+
+	if (!sandbox_step(s, SBX_END))
+		return;
+	s->core->n_sandboxes--;
+	s->forget = forget;
+	s->ended_at_ms = realtime_ms();
+	s->ended_code = sandbox_end_code(code);
+	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+	record_end(s);
+	log_info("sandbox %s ended (%s)", s->id, code);
+	failure_set(&f, !strcmp(code, "vm_died") ? 500 : 404, s->ended_code, 0,
+		    "sandbox %s is gone: %.180s", s->id, text);
+	fail_calls(&s->calls, &f);
+	fail_calls(&s->interrupts, &f);
+	shed(s);
+	struct vm *vm = s->vm;
+	s->vm = NULL;
+	if (vm)
+		vm_drop(vm, on_vm_gone, s);
+	else
+		on_vm_gone(s);
+}
+
+/* --- calls ---------------------------------------------------------------------------------- */
+
+struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
+			      void *arg)
+{
+	struct core_call *call = call_new(c, CALL_DELETE, arg);
+	struct failure f;
+	struct err e;
+
+	call->done_fn = fn;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (!s) {
+		call_finish(call, &f);
+		return call;
+	}
+	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		call_finish(call, &f);
+		return call;
+	}
+	s->off_catalogue = true;
+	list_add_tail(&s->deletes, &call->link);
+	sandbox_end(s, "deleted", "it was deleted", true);
+	return call;
+}
+
+/* --- views ---------------------------------------------------------------------------------- */
+
+/* From /proc/PID/statm, which any user may read: pages that are the process's own, and those that
+ * it shares with others through a file (the template's memory) or a memfd. */
+static void read_memory(uint32_t pid, struct sandbox_view *view)
+{
+	char path[64], text[128];
+	unsigned long total, resident, shared;
+
+	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (len <= 0)
+		return;
+	text[len] = 0;
+	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
+		return;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	view->memory_private_bytes = (resident - shared) * page;
+	view->memory_shared_bytes = shared * page;
+}
+
+void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory)
+{
+	int64_t idle_from = list_empty(&s->calls) ? s->idle_since_ms : realtime_ms();
+
+	*view = (struct sandbox_view){
+		.state = s->state == SBX_RUNNING ? "running"
+			 : s->state < SBX_ENDING ? "ready"
+						 : "ended",
+		.template = TEMPLATE_DEFAULT,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.persistent = s->persistent,
+		.egress = s->egress,
+		.created_at_ms = s->created_at_ms,
+		.expires_at_ms = s->expires_at_ms,
+		.idle_expires_at_ms =
+			s->idle_timeout_s ? idle_from + (int64_t)s->idle_timeout_s * 1000 : 0,
+		.metadata = s->metadata,
+	};
+	memcpy(view->id, s->id, sizeof(view->id));
+	if (with_memory && s->pid)
+		read_memory(s->pid, view);
+}
+
+bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
+	       struct failure *f)
+{
+	struct sandbox *s = sandbox_find(c, tenant, id, f);
+
+	if (!s)
+		return false;
+	sandbox_view_fill(s, view, true);
+	return true;
+}
+
+void core_list(struct core *c, const char *tenant,
+	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
+{
+	struct sandbox_view view;
+
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state >= SBX_ENDING || strcmp(s->tenant, tenant) != 0)
+			continue;
+		sandbox_view_fill(s, &view, true);
+		each(arg, &view);
+	}
+}
+
+bool core_replay(struct core *c, const char *tenant, const char *id,
+		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
+		 void *arg, struct failure *f)
+{
+	struct sandbox *s = sandbox_find(c, tenant, id, f);
+
+	if (!s)
+		return false;
+	replay_each(&s->replay, each, arg);
+	return true;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Cuts one stream of a guest's output into the pieces that become events. */
+#ifndef RAMET_ORCHESTRATOR_CORE_SPLITTER_H
+#define RAMET_ORCHESTRATOR_CORE_SPLITTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LINE_MAX_BYTES (4u << 20) /* a longer line comes in several events */
+
+struct splitter {
+	bool chunks;   /* as produced, else by lines */
+	uint8_t *held; /* what can't go out yet: a line without its end, half a character */
+	size_t len, room;
+};
+
+/* `partial`: the line goes on in the next piece. The data is good during the call only. */
+typedef void splitter_fn(void *arg, const uint8_t *data, size_t len, bool partial);
+
+/*
+ * Lines come without their "\n", all other bytes as they are. No piece ends within a UTF-8
+ * character that may still become whole. 0, or -ENOMEM; then what was held went out as a piece.
+ */
+int splitter_feed(struct splitter *s, const uint8_t *data, size_t len, splitter_fn *fn, void *arg);
+/* The stream has ended: hands out what is held, and frees it. */
+void splitter_end(struct splitter *s, splitter_fn *fn, void *arg);
+void splitter_fini(struct splitter *s);
+
+/* How many bytes at the end of `data` begin a UTF-8 character that is not whole: 0 to 3. */
+size_t utf8_cut(const uint8_t *data, size_t len);
+
+#endif

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Images of templates on disk: STATE_DIR/templates/NAME/{state,memory,layer-0,manifest}. NAME is
+ * default-KEY-SIZE; KEY stands for all that the image was made from, so an image whose inputs
+ * changed is never found. A directory is made as NAME.tmp and renamed when all of it is on disk.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/manifest.h"
+#include "orchestrator/core/template-internal.h"
+#include "proto/agent.h"
+#include "proto/ctl.h"
+#include "proto/image.h"
+
+#define WHOLE_MAX (8u << 20) /* files up to this size are hashed whole */
+#define PART	  (1u << 20) /* of larger ones, so much at each end */
+#define KEY_BYTES 8
+#define SIZES_MAX 8 /* images kept beside the default one */
+
+static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
+
+/* --- key ------------------------------------------------------------------------------------ */
+
+static int hash_part(EVP_MD_CTX *md, int fd, off_t from, size_t len)
+{
+	uint8_t *buf = must_alloc(PART);
+	int ret = 0;
+
+	while (len && ret == 0) {
+		ssize_t got = pread(fd, buf, len < PART ? len : PART, from);
+
+		if (got <= 0) {
+			ret = got ? -errno : -EIO;
+			break;
+		}
+		EVP_DigestUpdate(md, buf, (size_t)got);
+		from += got;
+		len -= (size_t)got;
+	}
+	free(buf);
+	return ret;
+}
+
+/* A large file is known by its size, its time and its ends: reading it all would cost seconds. */
+static int hash_file(EVP_MD_CTX *md, const char *what, const char *path, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_set(e, errno, "%s %s", what, path);
+	if (!S_ISREG(st.st_mode) || !st.st_size)
+		return err_say(e, EINVAL, "%s %s is not a file with something in it", what, path);
+	uint64_t about[2] = {(uint64_t)st.st_size, 0};
+	int ret;
+	if (st.st_size <= (off_t)WHOLE_MAX) {
+		ret = hash_part(md, fd, 0, (size_t)st.st_size);
+	} else {
+		about[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+		ret = hash_part(md, fd, 0, PART);
+		if (ret == 0)
+			ret = hash_part(md, fd, st.st_size - (off_t)PART, PART);
+	}
+	EVP_DigestUpdate(md, about, sizeof(about));
+	return ret < 0 ? err_set(e, -ret, "read %s %s", what, path) : 0;
+}
+
+static int hash_inputs(EVP_MD_CTX *md, const struct config *c, struct err *e)
+{
+	const uint32_t versions[] = {IMAGE_STATE_VERSION, IMAGE_LAYER_VERSION, CTL_VERSION,
+				     AGENT_VERSION, MANIFEST_VERSION};
+	int ret = hash_file(md, "kernel", c->kernel, e);
+
+	EVP_DigestUpdate(md, versions, sizeof(versions));
+	if (ret == 0 && c->initramfs[0])
+		ret = hash_file(md, "initramfs", c->initramfs, e);
+	if (ret == 0)
+		ret = hash_file(md, "rootfs", c->rootfs, e);
+	if (ret == 0)
+		ret = hash_file(md, "vmm", c->vmm, e);
+	return ret;
+}
+
+static int name_of(const struct template_job *job, char *out, size_t *key_len, struct err *e)
+{
+	EVP_MD_CTX *md = EVP_MD_CTX_new();
+	uint8_t digest[EVP_MAX_MD_SIZE];
+	char hex[2 * KEY_BYTES + 1];
+	int ret = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL)
+			  ? hash_inputs(md, &job->config, e)
+			  : err_say(e, ENOMEM, "no memory for a hash");
+
+	if (ret == 0)
+		EVP_DigestFinal_ex(md, digest, NULL);
+	EVP_MD_CTX_free(md);
+	if (ret < 0)
+		return ret;
+	for (int i = 0; i < KEY_BYTES; i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	*key_len = (size_t)snprintf(out, TEMPLATE_NAME_LEN, "%s-%s-", TEMPLATE_DEFAULT, hex);
+	snprintf(out + *key_len, TEMPLATE_NAME_LEN - *key_len, "%uc-%um-%ug", job->size.vcpus,
+		 job->size.ram_mib, job->size.rootfs_gb);
+	return 0;
+}
+
+/* --- check ---------------------------------------------------------------------------------- */
+
+static int size_is(int dir, const char *name, uint64_t size, struct err *e)
+{
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_set(e, errno, "%s", name);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != size)
+		return err_say(e, EINVAL, "%s has %lld bytes, not %llu", name,
+			       (long long)st.st_size, (unsigned long long)size);
+	return 0;
+}
+
+static int check_image(int dir, const struct size *size, struct err *e)
+{
+	char text[MANIFEST_MAX];
+	struct manifest m;
+	scoped_fd int fd = openat(dir, "manifest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd < 0)
+		return err_set(e, errno, "manifest");
+	ssize_t len = pread(fd, text, sizeof(text), 0);
+	if (len < 0)
+		return err_set(e, errno, "read its manifest");
+	int ret = manifest_parse(text, (size_t)len, &m, e);
+	if (ret < 0)
+		return ret;
+	if (m.vcpus != size->vcpus || m.ram_mib != size->ram_mib ||
+	    m.rootfs_gb != size->rootfs_gb || m.memory_bytes != (uint64_t)size->ram_mib << 20)
+		return err_say(e, EINVAL, "its manifest is that of another size");
+	ret = size_is(dir, "state", m.state_bytes, e);
+	if (ret == 0)
+		ret = size_is(dir, "memory", m.memory_bytes, e);
+	if (ret == 0)
+		ret = size_is(dir, "layer-0", m.layer_bytes, e);
+	return ret;
+}
+
+static void remove_image(int parent, const char *name)
+{
+	scoped_fd int dir = openat(parent, name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(files); i++)
+		unlinkat(dir, files[i], 0);
+	unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+struct sized {
+	char name[256];
+	struct timespec used;
+};
+
+/* Removes what was made from other inputs, and what an earlier life left half made. Images of the
+ * same inputs are counted into `kept`, the least recently used one is handed out. */
+static size_t sweep(int parent, const char *name, size_t key_len, struct sized *oldest)
+{
+	DIR *d = fdopendir(dup(parent));
+	struct dirent *entry;
+	size_t kept = 0;
+
+	if (!d)
+		return 0;
+	rewinddir(d);
+	while ((entry = readdir(d))) {
+		struct stat st;
+
+		if (entry->d_name[0] == '.' || !strcmp(entry->d_name, name))
+			continue;
+		if (strncmp(entry->d_name, name, key_len) != 0) {
+			remove_image(parent, entry->d_name);
+			continue;
+		}
+		if (strstr(entry->d_name, ".tmp") ||
+		    fstatat(parent, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (!kept++ || st.st_mtim.tv_sec < oldest->used.tv_sec) {
+			snprintf(oldest->name, sizeof(oldest->name), "%s", entry->d_name);
+			oldest->used = st.st_mtim;
+		}
+	}
+	closedir(d);
+	return kept;
+}
+
+static bool is_default_size(const struct template_job *job)
+{
+	return job->size.vcpus == job->config.vcpus && job->size.ram_mib == job->config.ram_mib &&
+	       job->size.rootfs_gb == job->config.rootfs_gb;
+}
+
+static int open_parent(const struct template_job *job, struct err *e)
+{
+	if (mkdir(job->dir, 0700) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make %s", job->dir);
+	int fd = open(job->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", job->dir) : fd;
+}
+
+void template_files_check(void *arg)
+{
+	struct template_job *job = arg;
+	struct sized oldest;
+	size_t key_len;
+	struct err why;
+	char tmp[TEMPLATE_NAME_LEN + 8];
+
+	job->ret = name_of(job, job->name, &key_len, &job->err);
+	if (job->ret < 0)
+		return;
+	scoped_fd int parent = open_parent(job, &job->err);
+	if (parent < 0) {
+		job->ret = job->err.code;
+		return;
+	}
+	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
+	remove_image(parent, tmp);
+	if (sweep(parent, job->name, key_len, &oldest) > SIZES_MAX && !is_default_size(job))
+		remove_image(parent, oldest.name);
+	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (dir < 0)
+		return;
+	if (!job->discard && check_image(dir, &job->size, &why) == 0) {
+		futimens(dir, NULL); /* used just now */
+		job->found = true;
+		return;
+	}
+	snprintf(job->remark, sizeof(job->remark), "%s",
+		 job->discard ? "restores of it failed" : why.text);
+	remove_image(parent, job->name);
+}
+
+/* --- make ----------------------------------------------------------------------------------- */
+
+static int write_manifest(int dir, const struct size *size, struct err *e)
+{
+	struct manifest m = {.version = MANIFEST_VERSION,
+			     .vcpus = size->vcpus,
+			     .ram_mib = size->ram_mib,
+			     .rootfs_gb = size->rootfs_gb};
+	uint64_t *const sizes[] = {&m.state_bytes, &m.memory_bytes, &m.layer_bytes};
+	char text[MANIFEST_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		struct stat st;
+		scoped_fd int fd = openat(dir, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+		if (fd < 0 || fstat(fd, &st) < 0 || fsync(fd) < 0)
+			return err_set(e, errno, "write %s to disk", files[i]);
+		*sizes[i] = (uint64_t)st.st_size;
+	}
+	if (m.memory_bytes != (uint64_t)size->ram_mib << 20 || !m.state_bytes)
+		return err_say(e, EIO, "the VM process wrote an image of a wrong size");
+	size_t len = manifest_write(&m, text, sizeof(text));
+	scoped_fd int fd = openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
+		return err_set(e, errno, "write its manifest");
+	return fsync(dir) < 0 ? err_set(e, errno, "write %s to disk", "it") : 0;
+}
+
+void template_files_publish(void *arg)
+{
+	struct template_job *job = arg;
+	char tmp[TEMPLATE_NAME_LEN + 8];
+
+	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
+	scoped_fd int parent = open_parent(job, &job->err);
+	scoped_fd int dir = openat(parent, tmp, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (parent < 0 || dir < 0) {
+		job->ret = err_set(&job->err, errno, "open %s/%s", job->dir, tmp);
+		return;
+	}
+	job->ret = write_manifest(dir, &job->size, &job->err);
+	if (job->ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
+		job->ret = err_set(&job->err, errno, "rename %s/%s", job->dir, tmp);
+	if (job->ret == 0)
+		fsync(parent);
+	else
+		remove_image(parent, tmp);
+}
+
+void template_files_clean(void *arg)
+{
+	struct template_job *job = arg;
+	char tmp[TEMPLATE_NAME_LEN + 8];
+	struct err e;
+	scoped_fd int parent = open_parent(job, &e);
+
+	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
+	if (parent >= 0)
+		remove_image(parent, tmp);
+}
+
+int template_files_begin(const struct config *config, const char *name, struct err *e)
+{
+	char path[2 * CONFIG_PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/templates/%s.tmp", config->state_dir, name);
+	if (mkdir(path, 0700) < 0)
+		return err_set(e, errno, "make %s", path);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+int template_files_open(const struct config *config, const char *name, struct err *e)
+{
+	char path[2 * CONFIG_PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/templates/%s", config->state_dir, name);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+/* Without a name: it is gone when the VM process that writes it is. */
+int template_layer_new(const struct config *config, struct err *e)
+{
+	int fd = open(config->state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	return fd < 0 ? err_set(e, errno, "make a disk layer in %s", config->state_dir) : fd;
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by template.c (life), template-build.c (boot and image) and template-files.c (disk). */
+#ifndef RAMET_ORCHESTRATOR_CORE_TEMPLATE_INTERNAL_H
+#define RAMET_ORCHESTRATOR_CORE_TEMPLATE_INTERNAL_H
+
+#include "orchestrator/core/internal.h"
+
+#define TEMPLATE_NAME_LEN 96
+
+enum template_state {
+	TPL_NEW,      /* nothing is known of it */
+	TPL_CHECKING, /* a worker looks for its image on disk */
+	TPL_QUEUED,   /* waits for its turn to boot */
+	TPL_BUILDING,
+	TPL_PUBLISHING, /* a worker puts its image in place */
+	TPL_READY,
+	TPL_FAILED,
+	TPL_NSTATES,
+};
+
+enum template_event {
+	TPL_WANTED,
+	TPL_FOUND,
+	TPL_MISSING,
+	TPL_TURN, /* it may boot */
+	TPL_SAVED,
+	TPL_PUBLISHED,
+	TPL_FAIL,
+	TPL_SPOILT, /* its image does not work or is gone */
+	TPL_NEVENTS,
+};
+
+/* What a worker does for a template; owned by the work, so that it outlives the core. */
+struct template_job {
+	struct template *t; /* NULL: nobody waits any more */
+	struct config config;
+	struct size size;
+	bool discard;			/* the image on disk is not to be used */
+	char dir[CONFIG_PATH_MAX + 16]; /* STATE_DIR/templates */
+	char name[TEMPLATE_NAME_LEN];	/* in it */
+	bool found;
+	char remark[ERR_TEXT_MAX]; /* for the log */
+	int ret;
+	struct err err;
+};
+
+struct template
+{
+	struct core *core;
+	struct list link;	/* on core->templates */
+	struct list queue_link; /* on core->builds */
+	struct size size;
+	enum template_state state;
+	struct list waits; /* struct template_wait */
+	char name[TEMPLATE_NAME_LEN];
+	int dir_fd; /* of the image; -1 when not ready */
+	struct template_job *job;
+	struct build *build;
+	struct failure trouble; /* in TPL_FAILED */
+	struct loop_timer retry;
+	uint32_t backoff_ms;
+	bool discard;	     /* the next check is not to use what is on disk */
+	bool built_here;     /* by this process: no use in doing it again at once */
+	unsigned bad_in_row; /* restores that failed, one after the other */
+};
+
+bool template_step(struct template *t, enum template_event event);
+void template_fail(struct template *t, const char *text);
+/* The image is in the directory t->name.tmp. */
+void template_built(struct template *t);
+void template_next_build(struct core *c);
+
+/* template-build.c */
+void build_start(struct template *t);
+void build_free(struct build *b);
+
+/* template-files.c; on a worker thread. */
+void template_files_check(void *job);
+void template_files_publish(void *job);
+void template_files_clean(void *job);
+/* On the loop: the directory an image is made in. -1 with *e filled on failure. */
+int template_files_begin(const struct config *config, const char *name, struct err *e);
+int template_files_open(const struct config *config, const char *name, struct err *e);
+int template_layer_new(const struct config *config, struct err *e);
+
+#endif

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One template per size of VM: found on disk, or booted once and imaged. Everybody who wants it
+ * meanwhile waits; one boots at a time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/template-internal.h"
+#include "proto/agent.h"
+
+#define BACKOFF_FIRST_MS 1000
+#define BACKOFF_MAX_MS	 60000
+#define BAD_IN_ROW_MAX	 3
+
+#define GO(state) ((uint8_t)(state) + 1)
+static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
+	[TPL_NEW] = {[TPL_WANTED] = GO(TPL_CHECKING)},
+	[TPL_CHECKING] = {[TPL_FOUND] = GO(TPL_READY),
+			  [TPL_MISSING] = GO(TPL_QUEUED),
+			  [TPL_FAIL] = GO(TPL_FAILED)},
+	[TPL_QUEUED] = {[TPL_TURN] = GO(TPL_BUILDING), [TPL_FAIL] = GO(TPL_FAILED)},
+	[TPL_BUILDING] = {[TPL_SAVED] = GO(TPL_PUBLISHING), [TPL_FAIL] = GO(TPL_FAILED)},
+	[TPL_PUBLISHING] = {[TPL_PUBLISHED] = GO(TPL_READY), [TPL_FAIL] = GO(TPL_FAILED)},
+	[TPL_READY] = {[TPL_SPOILT] = GO(TPL_NEW)},
+	[TPL_FAILED] = {[TPL_WANTED] = GO(TPL_CHECKING)},
+};
+
+bool template_step(struct template *t, enum template_event event)
+{
+	uint8_t next = tpl_next[t->state][event];
+
+	if (!next)
+		return false;
+	t->state = (enum template_state)(next - 1);
+	return true;
+}
+
+bool template_ready(const struct template *t)
+{
+	return t->state == TPL_READY;
+}
+
+const char *template_trouble(const struct template *t)
+{
+	return t->state == TPL_FAILED ? t->trouble.text : "";
+}
+
+const struct size *template_size(const struct template *t)
+{
+	return &t->size;
+}
+
+/* --- waiting -------------------------------------------------------------------------------- */
+
+static void tell_wait(void *arg)
+{
+	struct template_wait *w = arg;
+
+	w->fn(w->arg, w->failed ? &w->failure : NULL);
+}
+
+static void answer(struct template_wait *w, const struct failure *f)
+{
+	list_del(&w->link);
+	w->failed = f != NULL;
+	if (f)
+		w->failure = *f;
+	later_run(&w->template->core->later, &w->later, tell_wait, w);
+}
+
+static void answer_all(struct template *t, const struct failure *f)
+{
+	while (!list_empty(&t->waits))
+		answer(container_of(t->waits.next, struct template_wait, link), f);
+}
+
+void template_unwait(struct template_wait *w)
+{
+	if (w->link.next)
+		list_del(&w->link);
+	later_cancel(&w->later);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static void want(struct template *t);
+
+static void retry(void *arg)
+{
+	want(arg);
+}
+
+void template_fail(struct template *t, const char *text)
+{
+	struct core *c = t->core;
+
+	if (!template_step(t, TPL_FAIL))
+		return;
+	t->backoff_ms = t->backoff_ms ? 2 * t->backoff_ms : BACKOFF_FIRST_MS;
+	if (t->backoff_ms > BACKOFF_MAX_MS)
+		t->backoff_ms = BACKOFF_MAX_MS;
+	failure_set(&t->trouble, 503, "template_failed", t->backoff_ms / 1000,
+		    "the template can't be prepared: %s", text);
+	log_error("template of %u vCPUs, %u MiB, %u GiB: %s", t->size.vcpus, t->size.ram_mib,
+		  t->size.rootfs_gb, text);
+	list_del(&t->queue_link);
+	answer_all(t, &t->trouble);
+	if (!c->closing)
+		loop_timer_set(c->loop, &t->retry, t->backoff_ms);
+	if (c->building == t) {
+		c->building = NULL;
+		template_next_build(c);
+	}
+}
+
+static void become_ready(struct template *t, const char *how)
+{
+	struct err e;
+
+	t->dir_fd = template_files_open(&t->core->config, t->name, &e);
+	t->backoff_ms = 0;
+	t->discard = false;
+	t->bad_in_row = 0;
+	if (t->dir_fd < 0)
+		log_warn("%s", e.text); /* the first restore finds it spoilt */
+	log_info("template %s %s", t->name, how);
+	answer_all(t, NULL);
+	pool_check(t->core);
+}
+
+static struct template_job *job_new(struct template *t)
+{
+	struct template_job *job = must_alloc(sizeof(*job));
+
+	job->t = t;
+	job->config = t->core->config;
+	job->size = t->size;
+	job->discard = t->discard;
+	snprintf(job->dir, sizeof(job->dir), "%s/templates", job->config.state_dir);
+	snprintf(job->name, sizeof(job->name), "%s", t->name);
+	return job;
+}
+
+static void start_job(struct template *t, void (*work)(void *arg), void (*done)(void *arg))
+{
+	t->job = job_new(t);
+	if (loop_work(t->core->loop, work, done, t->job) < 0) {
+		free(t->job);
+		t->job = NULL;
+		template_fail(t, "no memory for a worker thread");
+	}
+}
+
+static void on_checked(void *arg)
+{
+	struct template_job *job = arg;
+	struct template *t = job->t;
+
+	if (t) {
+		struct core *c = t->core;
+
+		t->job = NULL;
+		memcpy(t->name, job->name, sizeof(t->name));
+		if (job->remark[0])
+			log_warn("template %s is made anew: %s", job->name, job->remark);
+		if (job->ret < 0) {
+			template_fail(t, job->err.text);
+		} else if (job->found) {
+			template_step(t, TPL_FOUND);
+			t->built_here = false;
+			become_ready(t, "found on disk");
+		} else {
+			template_step(t, TPL_MISSING);
+			list_add_tail(&c->builds, &t->queue_link);
+			template_next_build(c);
+		}
+	}
+	free(job);
+}
+
+static void want(struct template *t)
+{
+	if (t->core->closing || !template_step(t, TPL_WANTED))
+		return;
+	loop_timer_clear(t->core->loop, &t->retry);
+	start_job(t, template_files_check, on_checked);
+}
+
+void template_next_build(struct core *c)
+{
+	if (c->building || c->closing || list_empty(&c->builds))
+		return;
+	struct template *t = container_of(c->builds.next, struct template, queue_link);
+	list_del(&t->queue_link);
+	c->building = t;
+	template_step(t, TPL_TURN);
+	log_info("template %s: booting", t->name);
+	build_start(t);
+}
+
+static void on_published(void *arg)
+{
+	struct template_job *job = arg;
+	struct template *t = job->t;
+
+	if (t) {
+		struct core *c = t->core;
+
+		t->job = NULL;
+		if (job->ret < 0) {
+			template_fail(t, job->err.text);
+		} else {
+			template_step(t, TPL_PUBLISHED);
+			t->built_here = true;
+			c->building = NULL;
+			become_ready(t, "is ready");
+			template_next_build(c);
+		}
+	}
+	free(job);
+}
+
+void template_built(struct template *t)
+{
+	template_step(t, TPL_SAVED);
+	start_job(t, template_files_publish, on_published);
+}
+
+static void on_cleaned(void *arg)
+{
+	free(arg);
+}
+
+/* Nobody waits for it: the next check would do the same. */
+static void clean(struct template *t)
+{
+	struct template_job *job = job_new(t);
+
+	job->t = NULL;
+	if (loop_work(t->core->loop, template_files_clean, on_cleaned, job) < 0)
+		free(job);
+}
+
+struct template *template_get(struct core *c, const struct size *size)
+{
+	list_each (pos, &c->templates) {
+		struct template *t = container_of(pos, struct template, link);
+
+		if (size_equal(&t->size, size))
+			return t;
+	}
+	struct template *t = must_alloc(sizeof(*t));
+	t->core = c;
+	t->size = *size;
+	t->dir_fd = -1;
+	t->retry = (struct loop_timer){.fn = retry, .arg = t};
+	list_init(&t->waits);
+	list_init(&t->queue_link);
+	list_add_tail(&c->templates, &t->link);
+	return t;
+}
+
+void template_wait(struct template *t, struct template_wait *w,
+		   void (*fn)(void *arg, const struct failure *f), void *arg)
+{
+	w->template = t;
+	w->fn = fn;
+	w->arg = arg;
+	list_init(&w->link);
+	if (t->state == TPL_READY) {
+		answer(w, NULL);
+	} else if (t->state == TPL_FAILED && t->retry.heap_index) {
+		answer(w, &t->trouble);
+	} else {
+		list_add_tail(&t->waits, &w->link);
+		want(t);
+	}
+}
+
+/* --- restores ------------------------------------------------------------------------------- */
+
+static void spoil(struct template *t)
+{
+	if (!template_step(t, TPL_SPOILT))
+		return;
+	close_fd(&t->dir_fd);
+	t->bad_in_row = 0;
+	want(t);
+}
+
+void template_restored(struct template *t, bool well)
+{
+	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
+	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here)
+		return;
+	t->discard = true;
+	spoil(t);
+}
+
+static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
+{
+	static const char *const names[] = {"state", "memory", NULL, "layer-0"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *path = names[i] ? names[i] : t->core->config.rootfs;
+
+		fds[i] = openat(names[i] ? t->dir_fd : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+		if (fds[i] < 0)
+			return err_set(e, errno, "open %s", path);
+	}
+	fds[4] = template_layer_new(&t->core->config, e);
+	return fds[4] < 0 ? fds[4] : 0;
+}
+
+int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLATE_FDS],
+		       struct err *e)
+{
+	memset(fill, 0, sizeof(*fill));
+	fill->fill.kind = CTL_RESTORE;
+	fill->fill.layers = 1;
+	fill->fill.disk_bytes = (uint64_t)t->size.rootfs_gb << 30;
+	for (int i = 0; i < TEMPLATE_FDS; i++)
+		fds[i] = -1;
+	int ret = open_files(t, fds, e);
+	if (ret == 0)
+		return 0;
+	for (int i = 0; i < TEMPLATE_FDS; i++)
+		close_fd(&fds[i]);
+	if (ret == -ENOENT || ret == -EBADF) /* somebody removed it */
+		spoil(t);
+	return ret;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+void templates_close(struct core *c)
+{
+	struct failure f;
+
+	failure_set(&f, 503, "stopping", 0, "the service is stopping");
+	list_each (pos, &c->templates) {
+		struct template *t = container_of(pos, struct template, link);
+
+		loop_timer_clear(c->loop, &t->retry);
+		answer_all(t, &f);
+		if (t->build) {
+			build_free(t->build);
+			clean(t);
+		}
+	}
+}
+
+void templates_free(struct core *c)
+{
+	while (!list_empty(&c->templates)) {
+		struct template *t = container_of(c->templates.next, struct template, link);
+
+		list_del(&t->link);
+		list_del(&t->queue_link);
+		loop_timer_clear(c->loop, &t->retry);
+		if (t->job)
+			t->job->t = NULL;
+		if (t->build)
+			build_free(t->build);
+		close_fd(&t->dir_fd);
+		free(t);
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by vm.c (life), vm-slots.c and vm-request.c (the control socket). */
+#ifndef RAMET_ORCHESTRATOR_CORE_VM_INTERNAL_H
+#define RAMET_ORCHESTRATOR_CORE_VM_INTERNAL_H
+
+#include "orchestrator/core/vm.h"
+
+#define VM_NO_SLOT UINT32_MAX
+
+enum vm_state {
+	VM_WAITING,  /* for a slot */
+	VM_SPAWNING, /* the warden makes it */
+	VM_GREETING, /* connected, its hello is to come */
+	VM_SHELL,
+	VM_FILLING,
+	VM_RUNNING,
+	VM_PAUSING,
+	VM_PAUSED,
+	VM_SAVING,
+	VM_QUITTING,
+	VM_BROKEN,    /* dead, or a step failed: of no use but to be dropped */
+	VM_RELEASING, /* dropped; the warden empties its slot */
+	VM_NSTATES,
+};
+
+enum vm_event {
+	VM_GOT_SLOT,
+	VM_SPAWNED,
+	VM_HELLO_SHELL,
+	VM_HELLO_RUNNING,
+	VM_FILL,
+	VM_FILLED,
+	VM_CONNECT,
+	VM_PAUSE,
+	VM_PAUSE_DONE,
+	VM_SAVE,
+	VM_SAVED,
+	VM_QUIT,
+	VM_QUIT_DONE,
+	VM_FAIL,
+	VM_DROP,
+	VM_NEVENTS,
+};
+
+struct vm {
+	struct vm_host *host;
+	enum vm_state state;
+	struct vm_spec spec;
+	uint32_t slot, pid;
+	const struct vm_owner *owner; /* NULL: nobody listens */
+	void *owner_arg;
+	struct list wait_link; /* on host->waiting */
+	bool adopted;
+	bool spawn_pending;	 /* the warden's reply to the spawn is to come */
+	struct loop_timer timer; /* spawn, greeting, release retry */
+	struct later later;	 /* failure to be told; the end of a drop */
+	char why[ERR_TEXT_MAX];	 /* it broke */
+	void (*gone)(void *arg);
+	void *gone_arg;
+
+	int fd; /* control socket */
+	struct loop_op *recv_op;
+	uint8_t in[sizeof(struct ctl_msg) + 1];
+	uint32_t next_seq;
+	struct list requests; /* struct vm_request */
+	unsigned sends;	      /* send operations under way */
+	bool free_me;	      /* once no operation is under way */
+};
+
+/* Moves the state, or says in the log that the event has no place in it and returns false. */
+bool vm_step(struct vm *vm, enum vm_event event);
+/* The VM is of no more use; its owner is told on the next turn. */
+void vm_fail(struct vm *vm, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void vm_free_if_idle(struct vm *vm);
+
+/* vm-request.c */
+int vm_open_socket(struct vm *vm, struct err *e);
+void vm_receive(struct vm *vm);
+void vm_fail_requests(struct vm *vm);
+void vm_forget_requests(struct vm *vm);
+void vm_close_socket(struct vm *vm);
+/* Checked messages that are no replies. */
+void vm_on_hello(struct vm *vm, const struct ctl_msg *msg);
+
+/* vm-slots.c */
+void vm_take_slot(struct vm *vm);
+void vm_give_slot(struct vm *vm);
+void vm_start_spawn(struct vm *vm);
+
+#endif

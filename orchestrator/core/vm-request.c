@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/core/alloc.h"
+#include "orchestrator/core/vm-internal.h"
+
+struct vm_request {
+	struct vm *vm;
+	struct list link; /* on vm->requests */
+	enum vm_event done;
+	bool keeps_state; /* a failure leaves the VM as it was */
+	uint32_t timeout_ms;
+	vm_reply_fn *fn; /* NULL: cancelled */
+	void *arg;
+	struct loop_timer timer;
+	struct later later; /* a refusal to be told */
+	int refused;
+	bool over; /* answered or forgotten */
+	bool sending;
+	struct ctl_msg msg;
+	int fds[CTL_FDS_MAX];
+	struct iovec iov;
+	struct msghdr hdr;
+	char control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+};
+
+/* --- checks --------------------------------------------------------------------------------- */
+
+int ctl_check(const void *packet, size_t len, struct ctl_msg *out, struct err *e)
+{
+	if (len != sizeof(*out))
+		return err_say(e, EPROTO, "the VM process sent a message of %zu bytes, not %zu",
+			       len, sizeof(*out));
+	memcpy(out, packet, sizeof(*out));
+	if (out->version != CTL_VERSION)
+		return err_say(e, EPROTO, "the VM process speaks version %u, not %u", out->version,
+			       CTL_VERSION);
+	if (out->nfds)
+		return err_say(e, EPROTO, "the VM process sends descriptors");
+	switch (out->type) {
+	case CTL_REPLY:
+		out->reply.text[sizeof(out->reply.text) - 1] = 0;
+		if (out->reply.error > 0 || out->reply.error < -4095)
+			return err_say(e, EPROTO, "the VM process replies with error %d",
+				       out->reply.error);
+		return 0;
+	case CTL_HELLO:
+		return 0;
+	case CTL_ENDED:
+		out->ended.text[sizeof(out->ended.text) - 1] = 0;
+		return 0;
+	}
+	return err_say(e, EPROTO, "the VM process sent a message of type %u", out->type);
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static void close_fds(struct vm_request *r)
+{
+	for (unsigned i = 0; i < r->msg.nfds; i++)
+		close_fd(&r->fds[i]);
+}
+
+/* Off the list; freed once its send is over as well. */
+static void request_end(struct vm_request *r)
+{
+	list_del(&r->link);
+	later_cancel(&r->later);
+	loop_timer_clear(r->vm->host->loop, &r->timer);
+	r->over = true;
+	if (r->sending)
+		return;
+	close_fds(r);
+	free(r);
+}
+
+static void request_answer(struct vm_request *r, int error, const char *text,
+			   const struct ctl_msg *reply)
+{
+	vm_reply_fn *fn = r->fn;
+	void *arg = r->arg;
+
+	request_end(r);
+	if (fn)
+		fn(arg, error, text, reply);
+}
+
+void vm_request_cancel(struct vm_request *r)
+{
+	r->fn = NULL;
+}
+
+void vm_fail_requests(struct vm *vm)
+{
+	/* One at a time: a callback may drop the VM, which forgets the rest. */
+	while (!list_empty(&vm->requests))
+		request_answer(container_of(vm->requests.next, struct vm_request, link),
+			       -ECONNRESET, vm->why, NULL);
+}
+
+void vm_forget_requests(struct vm *vm)
+{
+	while (!list_empty(&vm->requests))
+		request_end(container_of(vm->requests.next, struct vm_request, link));
+}
+
+static void on_request_timeout(void *arg)
+{
+	struct vm_request *r = arg;
+
+	vm_fail(r->vm, "the VM process did not answer in %u s", r->timeout_ms / 1000);
+}
+
+static void on_request_sent(void *arg, int result)
+{
+	struct vm_request *r = arg;
+	struct vm *vm = r->vm;
+
+	r->sending = false;
+	vm->sends--;
+	close_fds(r);
+	if (r->over)
+		free(r);
+	else if (result < 0)
+		vm_fail(vm, "the VM process can't be talked to: %s", strerror(-result));
+	vm_free_if_idle(vm);
+}
+
+static void fill_header(struct vm_request *r)
+{
+	r->iov = (struct iovec){.iov_base = &r->msg, .iov_len = sizeof(r->msg)};
+	r->hdr = (struct msghdr){.msg_iov = &r->iov, .msg_iovlen = 1};
+	if (!r->msg.nfds)
+		return;
+	r->hdr.msg_control = r->control;
+	r->hdr.msg_controllen = CMSG_SPACE(sizeof(int) * r->msg.nfds);
+	struct cmsghdr *c = CMSG_FIRSTHDR(&r->hdr);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int) * r->msg.nfds);
+	memcpy(CMSG_DATA(c), r->fds, sizeof(int) * r->msg.nfds);
+}
+
+static void tell_refusal(void *arg)
+{
+	struct vm_request *r = arg;
+
+	request_answer(r, r->refused,
+		       r->vm->why[0] ? r->vm->why : "the VM is not in a state for this", NULL);
+}
+
+struct request_kind {
+	enum ctl_type type;
+	enum vm_event start, done;
+	bool keeps_state;
+	uint32_t timeout_ms;
+};
+
+static struct vm_request *request(struct vm *vm, const struct request_kind *kind,
+				  const struct ctl_msg *body, int *fds, unsigned nfds,
+				  vm_reply_fn *fn, void *arg)
+{
+	struct vm_request *r = must_alloc(sizeof(*r));
+
+	r->vm = vm;
+	r->done = kind->done;
+	r->keeps_state = kind->keeps_state;
+	r->timeout_ms = kind->timeout_ms;
+	r->fn = fn;
+	r->arg = arg;
+	if (body)
+		r->msg = *body;
+	r->msg.version = CTL_VERSION;
+	r->msg.type = kind->type;
+	r->msg.nfds = nfds;
+	for (unsigned i = 0; i < nfds; i++)
+		r->fds[i] = take_fd(&fds[i]);
+	list_add_tail(&vm->requests, &r->link);
+	if (!vm_step(vm, kind->start)) {
+		r->refused = -EBADFD;
+		later_run(vm->host->later, &r->later, tell_refusal, r);
+		return r;
+	}
+	r->msg.seq = vm->next_seq++;
+	if (!vm->next_seq)
+		vm->next_seq = 1;
+	fill_header(r);
+	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
+	loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
+	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
+	if (r->sending)
+		vm->sends++;
+	else
+		vm_fail(vm, "no memory to talk to the VM process");
+	return r;
+}
+
+/* The limits are for emulated machines, where all is 20 times as slow. */
+struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, unsigned nfds,
+			   vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
+
+	return request(vm, &kind, fill, fds, nfds, fn, arg);
+}
+
+struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_CONNECT, VM_CONNECT, VM_CONNECT, true, 20000};
+	struct ctl_msg msg = {.connect = {.port = port}};
+
+	return request(vm, &kind, &msg, &fd, 1, fn, arg);
+}
+
+struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_PAUSE, VM_PAUSE, VM_PAUSE_DONE, false, 30000};
+
+	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+}
+
+struct vm_request *vm_save(struct vm *vm, int fds[3], vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_SAVE, VM_SAVE, VM_SAVED, false, 300000};
+
+	return request(vm, &kind, NULL, fds, 3, fn, arg);
+}
+
+struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
+
+	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+}
+
+/* --- the socket ----------------------------------------------------------------------------- */
+
+int vm_open_socket(struct vm *vm, struct err *e)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int used = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/vm/%u/ctl.sock",
+			    vm->host->run_dir, vm->slot);
+
+	if (used >= (int)sizeof(addr.sun_path))
+		return err_say(e, ENAMETOOLONG, "run_dir %s is too long for a socket's path",
+			       vm->host->run_dir);
+	scoped_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_set(e, errno, "make a socket");
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return err_set(e, errno, "connect to the VM process at %s", addr.sun_path);
+	if (fcntl(fd, F_SETFL, 0) < 0) /* the ring waits better when the kernel may */
+		return err_set(e, errno, "set the socket's flags");
+	vm->fd = take_fd(&fd);
+	return 0;
+}
+
+void vm_close_socket(struct vm *vm)
+{
+	if (vm->recv_op)
+		loop_cancel(vm->host->loop, vm->recv_op);
+	else if (!vm->sends)
+		close_fd(&vm->fd);
+	if (vm->fd >= 0)
+		shutdown(vm->fd, SHUT_RDWR); /* ends a send that waits for room, too */
+}
+
+static void on_reply(struct vm *vm, const struct ctl_msg *msg)
+{
+	struct vm_request *r = NULL;
+
+	list_each (pos, &vm->requests) {
+		struct vm_request *each = container_of(pos, struct vm_request, link);
+
+		if (each->msg.seq == msg->seq && msg->seq)
+			r = each;
+	}
+	if (!r) {
+		vm_fail(vm, "the VM process replied to a request that was never made");
+		return;
+	}
+	int error = msg->reply.error;
+	const char *text = error && !msg->reply.text[0] ? strerror(-error) : msg->reply.text;
+	if (!error)
+		vm_step(vm, r->done);
+	else if (!r->keeps_state)
+		vm_fail(vm, "%s", text);
+	request_answer(r, error, text, msg);
+}
+
+static void on_packet(struct vm *vm, size_t len)
+{
+	struct ctl_msg msg;
+	struct err e;
+
+	if (ctl_check(vm->in, len, &msg, &e) < 0)
+		vm_fail(vm, "%s", e.text);
+	else if (msg.type == CTL_REPLY)
+		on_reply(vm, &msg);
+	else if (msg.type == CTL_HELLO)
+		vm_on_hello(vm, &msg);
+	else
+		vm_fail(vm, "the guest ended: %s",
+			msg.ended.text[0] ? msg.ended.text : "no reason given");
+}
+
+static void on_received(void *arg, int result)
+{
+	struct vm *vm = arg;
+
+	vm->recv_op = NULL;
+	if (vm->state == VM_RELEASING || vm->free_me) {
+		vm_free_if_idle(vm);
+		return;
+	}
+	if (result <= 0)
+		vm_fail(vm, "the VM process is gone%s%s", result ? ": " : "",
+			result ? strerror(-result) : "");
+	else
+		on_packet(vm, (size_t)result);
+	if (vm->state != VM_BROKEN && vm->state != VM_RELEASING)
+		vm_receive(vm);
+}
+
+void vm_receive(struct vm *vm)
+{
+	vm->recv_op = loop_recv(vm->host->loop, vm->fd, vm->in, sizeof(vm->in), on_received, vm);
+	if (!vm->recv_op)
+		vm_fail(vm, "no memory to talk to the VM process");
+}

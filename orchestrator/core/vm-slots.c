@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/alloc.h"
+#include "orchestrator/core/vm-internal.h"
+
+int vm_host_init(struct vm_host *h, uint32_t max_vms)
+{
+	h->max_vms = max_vms;
+	h->slots = calloc(max_vms, sizeof(struct vm *));
+	list_init(&h->waiting);
+	return h->slots ? 0 : -ENOMEM;
+}
+
+/* VMs that are still there go with the loop's last operations. */
+void vm_host_fini(struct vm_host *h)
+{
+	for (uint32_t i = 0; h->slots && i < h->max_vms; i++) {
+		struct vm *vm = h->slots[i];
+
+		if (!vm)
+			continue;
+		loop_timer_clear(h->loop, &vm->timer);
+		later_cancel(&vm->later);
+		vm_forget_requests(vm);
+		vm_close_socket(vm);
+		vm->free_me = true;
+		vm_free_if_idle(vm);
+	}
+	list_each_safe (pos, &h->waiting) {
+		struct vm *vm = container_of(pos, struct vm, wait_link);
+
+		loop_timer_clear(h->loop, &vm->timer);
+		later_cancel(&vm->later);
+		free(vm);
+	}
+	free(h->slots);
+	h->slots = NULL;
+}
+
+static uint32_t free_slot(const struct vm_host *h)
+{
+	for (uint32_t i = 0; i < h->max_vms; i++)
+		if (!h->slots[i])
+			return i;
+	return VM_NO_SLOT;
+}
+
+static bool claim(struct vm *vm)
+{
+	uint32_t slot = free_slot(vm->host);
+
+	if (slot == VM_NO_SLOT)
+		return false;
+	vm->slot = slot;
+	vm->host->slots[slot] = vm;
+	vm->host->in_use++;
+	vm_start_spawn(vm);
+	return true;
+}
+
+void vm_take_slot(struct vm *vm)
+{
+	struct vm_host *h = vm->host;
+
+	if (h->warden_lost)
+		vm_fail(vm, "the warden is gone");
+	else if (!list_empty(&h->waiting) || !claim(vm)) {
+		list_add_tail(&h->waiting, &vm->wait_link);
+		h->want_slot(h->arg);
+	}
+}
+
+void vm_give_slot(struct vm *vm)
+{
+	struct vm_host *h = vm->host;
+
+	if (vm->slot == VM_NO_SLOT)
+		return;
+	h->slots[vm->slot] = NULL;
+	h->in_use--;
+	vm->slot = VM_NO_SLOT;
+	if (!list_empty(&h->waiting)) {
+		struct vm *next = container_of(h->waiting.next, struct vm, wait_link);
+
+		list_del(&next->wait_link);
+		claim(next);
+	}
+	h->slot_free(h->arg);
+}
+
+/* The console of a guest goes to the log as well: the bytes are a tenant's. */
+static void make_printable(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || (unsigned char)*s >= 0x7f)
+			*s = '?';
+}
+
+static void copy_last_line(char *text, size_t len, char *out, size_t size)
+{
+	while (len && (text[len - 1] == '\n' || text[len - 1] == '\r' || text[len - 1] == ' '))
+		len--;
+	text[len] = 0;
+	char *start = strrchr(text, '\n');
+	start = start ? start + 1 : text;
+	snprintf(out, size, "%s", start);
+	make_printable(out);
+}
+
+void vm_last_words(const struct vm *vm, char *out, size_t size)
+{
+	char path[512], text[2049];
+
+	out[0] = 0;
+	if (vm->slot == VM_NO_SLOT)
+		return;
+	snprintf(path, sizeof(path), "%s/vm/%u/log", vm->host->run_dir, vm->slot);
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	if (fd < 0)
+		return;
+	off_t end = lseek(fd, 0, SEEK_END);
+	off_t from = end > (off_t)sizeof(text) - 1 ? end - (off_t)sizeof(text) + 1 : 0;
+	ssize_t got = pread(fd, text, sizeof(text) - 1, from);
+	if (got > 0)
+		copy_last_line(text, (size_t)got, out, size);
+}

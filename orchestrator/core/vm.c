@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/core/alloc.h"
+#include "orchestrator/core/vm-internal.h"
+
+#define SPAWN_TIMEOUT_MS 30000
+#define HELLO_TIMEOUT_MS 10000
+#define RELEASE_RETRY_MS 2000
+
+/* What may happen in which state, and what follows. A place that is not named is refused. */
+#define GO(state) ((uint8_t)(state) + 1)
+static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
+	[VM_WAITING] = {[VM_GOT_SLOT] = GO(VM_SPAWNING),
+			[VM_FAIL] = GO(VM_BROKEN),
+			[VM_DROP] = GO(VM_RELEASING)},
+	[VM_SPAWNING] = {[VM_SPAWNED] = GO(VM_GREETING),
+			 [VM_FAIL] = GO(VM_BROKEN),
+			 [VM_DROP] = GO(VM_RELEASING)},
+	[VM_GREETING] = {[VM_HELLO_SHELL] = GO(VM_SHELL),
+			 [VM_HELLO_RUNNING] = GO(VM_RUNNING),
+			 [VM_FAIL] = GO(VM_BROKEN),
+			 [VM_DROP] = GO(VM_RELEASING)},
+	[VM_SHELL] = {[VM_FILL] = GO(VM_FILLING),
+		      [VM_FAIL] = GO(VM_BROKEN),
+		      [VM_DROP] = GO(VM_RELEASING)},
+	[VM_FILLING] = {[VM_FILLED] = GO(VM_RUNNING),
+			[VM_FAIL] = GO(VM_BROKEN),
+			[VM_DROP] = GO(VM_RELEASING)},
+	[VM_RUNNING] = {[VM_CONNECT] = GO(VM_RUNNING),
+			[VM_PAUSE] = GO(VM_PAUSING),
+			[VM_QUIT] = GO(VM_QUITTING),
+			[VM_FAIL] = GO(VM_BROKEN),
+			[VM_DROP] = GO(VM_RELEASING)},
+	[VM_PAUSING] = {[VM_PAUSE_DONE] = GO(VM_PAUSED),
+			[VM_FAIL] = GO(VM_BROKEN),
+			[VM_DROP] = GO(VM_RELEASING)},
+	[VM_PAUSED] = {[VM_SAVE] = GO(VM_SAVING),
+		       [VM_QUIT] = GO(VM_QUITTING),
+		       [VM_FAIL] = GO(VM_BROKEN),
+		       [VM_DROP] = GO(VM_RELEASING)},
+	[VM_SAVING] = {[VM_SAVED] = GO(VM_PAUSED),
+		       [VM_FAIL] = GO(VM_BROKEN),
+		       [VM_DROP] = GO(VM_RELEASING)},
+	[VM_QUITTING] = {[VM_QUIT_DONE] = GO(VM_BROKEN),
+			 [VM_FAIL] = GO(VM_BROKEN),
+			 [VM_DROP] = GO(VM_RELEASING)},
+	[VM_BROKEN] = {[VM_DROP] = GO(VM_RELEASING)},
+};
+
+bool vm_step(struct vm *vm, enum vm_event event)
+{
+	uint8_t next = vm_next[vm->state][event];
+
+	if (!next)
+		return false;
+	vm->state = (enum vm_state)(next - 1);
+	return true;
+}
+
+static struct vm *vm_new(struct vm_host *h, const struct vm_owner *owner, void *arg)
+{
+	struct vm *vm = must_alloc(sizeof(*vm));
+
+	*vm = (struct vm){.host = h,
+			  .slot = VM_NO_SLOT,
+			  .owner = owner,
+			  .owner_arg = arg,
+			  .fd = -1,
+			  .next_seq = 1};
+	list_init(&vm->wait_link);
+	list_init(&vm->requests);
+	return vm;
+}
+
+void vm_free_if_idle(struct vm *vm)
+{
+	if (!vm->free_me || vm->recv_op || vm->sends)
+		return;
+	close_fd(&vm->fd);
+	free(vm);
+}
+
+static void tell_death(void *arg)
+{
+	struct vm *vm = arg;
+
+	vm_fail_requests(vm);
+	if (vm->owner)
+		vm->owner->died(vm->owner_arg, vm->why);
+}
+
+void vm_fail(struct vm *vm, const char *format, ...)
+{
+	char words[ERR_TEXT_MAX / 2];
+	va_list args;
+
+	if (!vm_step(vm, VM_FAIL))
+		return;
+	list_del(&vm->wait_link);
+	loop_timer_clear(vm->host->loop, &vm->timer);
+	va_start(args, format);
+	vsnprintf(vm->why, sizeof(vm->why), format, args);
+	va_end(args);
+	vm_last_words(vm, words, sizeof(words));
+	size_t used = strlen(vm->why);
+	if (words[0])
+		snprintf(vm->why + used, sizeof(vm->why) - used, " (last line of its log: %s)",
+			 words);
+	later_run(vm->host->later, &vm->later, tell_death, vm);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_hello_timeout(void *arg)
+{
+	vm_fail(arg, "the VM process did not say hello in %d s", HELLO_TIMEOUT_MS / 1000);
+}
+
+static void greet(struct vm *vm)
+{
+	struct err e;
+
+	if (vm_open_socket(vm, &e) < 0) {
+		vm_fail(vm, "%s", e.text);
+		return;
+	}
+	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
+	loop_timer_set(vm->host->loop, &vm->timer, HELLO_TIMEOUT_MS);
+	vm_receive(vm);
+}
+
+static void release(struct vm *vm);
+
+static void on_spawned(void *arg, int error, uint32_t pid, const char *text)
+{
+	struct vm *vm = arg;
+
+	vm->spawn_pending = false;
+	if (vm->state == VM_RELEASING) {
+		release(vm);
+		return;
+	}
+	if (vm->state != VM_SPAWNING) /* it took too long */
+		return;
+	loop_timer_clear(vm->host->loop, &vm->timer);
+	if (error) {
+		vm_fail(vm, "the VM process could not be started: %s",
+			text[0] ? text : strerror(-error));
+		return;
+	}
+	vm->pid = pid;
+	vm_step(vm, VM_SPAWNED);
+	greet(vm);
+}
+
+static void on_spawn_timeout(void *arg)
+{
+	struct vm *vm = arg;
+
+	vm_fail(vm,
+		vm->state == VM_WAITING ? "no VM slot became free in %d s"
+					: "the warden did not start a VM process in %d s",
+		SPAWN_TIMEOUT_MS / 1000);
+}
+
+void vm_start_spawn(struct vm *vm)
+{
+	struct warden_msg msg = {
+		.type = WARDEN_SPAWN,
+		.slot = vm->slot,
+		.spawn = {.vcpus = vm->spec.vcpus,
+			  .ram_mib = vm->spec.ram_mib,
+			  .memory_max = vm->spec.memory_max,
+			  .cpu_max_pct = 100 * vm->spec.vcpus,
+			  .pids_max = 64 + 2 * vm->spec.vcpus},
+	};
+
+	vm_step(vm, VM_GOT_SLOT);
+	if (warden_client_call(vm->host->warden, &msg, on_spawned, vm) < 0)
+		vm_fail(vm, "the warden is gone");
+	else
+		vm->spawn_pending = true;
+}
+
+struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct vm_owner *owner,
+		    void *arg)
+{
+	struct vm *vm = vm_new(h, owner, arg);
+
+	vm->spec = *spec;
+	vm->timer = (struct loop_timer){.fn = on_spawn_timeout, .arg = vm};
+	loop_timer_set(h->loop, &vm->timer, SPAWN_TIMEOUT_MS);
+	vm_take_slot(vm);
+	return vm;
+}
+
+struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_owner *owner,
+		    void *arg)
+{
+	if (slot >= h->max_vms || h->slots[slot])
+		return NULL;
+	struct vm *vm = vm_new(h, owner, arg);
+	vm->adopted = true;
+	vm->pid = pid;
+	vm->slot = slot;
+	h->slots[slot] = vm;
+	h->in_use++;
+	vm->state = VM_GREETING;
+	greet(vm);
+	return vm;
+}
+
+void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
+{
+	bool same = msg->hello.vcpus == vm->spec.vcpus && msg->hello.ram_mib == vm->spec.ram_mib;
+	bool shell = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
+
+	if (vm->state != VM_GREETING || (vm->adopted ? !running : !shell || !same)) {
+		vm_fail(vm,
+			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB)",
+			msg->hello.state, msg->hello.vcpus, msg->hello.ram_mib);
+		return;
+	}
+	loop_timer_clear(vm->host->loop, &vm->timer);
+	vm->spec.vcpus = msg->hello.vcpus;
+	vm->spec.ram_mib = msg->hello.ram_mib;
+	vm_step(vm, shell ? VM_HELLO_SHELL : VM_HELLO_RUNNING);
+	if (vm->owner)
+		vm->owner->ready(vm->owner_arg);
+}
+
+void vm_set_owner(struct vm *vm, const struct vm_owner *owner, void *arg)
+{
+	vm->owner = owner;
+	vm->owner_arg = arg;
+}
+
+struct loop *vm_loop(const struct vm *vm)
+{
+	return vm->host->loop;
+}
+
+uint32_t vm_slot(const struct vm *vm)
+{
+	return vm->slot;
+}
+
+uint32_t vm_pid(const struct vm *vm)
+{
+	return vm->pid;
+}
+
+const struct vm_spec *vm_spec(const struct vm *vm)
+{
+	return &vm->spec;
+}
+
+bool vm_is_shell(const struct vm *vm)
+{
+	return vm->state == VM_SHELL;
+}
+
+bool vm_is_running(const struct vm *vm)
+{
+	return vm->state == VM_RUNNING;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+static void finish_drop(void *arg)
+{
+	struct vm *vm = arg;
+	void (*gone)(void *arg) = vm->gone;
+	void *gone_arg = vm->gone_arg;
+
+	vm_give_slot(vm);
+	vm->free_me = true;
+	vm_free_if_idle(vm);
+	if (gone)
+		gone(gone_arg);
+}
+
+static void retry_release(void *arg)
+{
+	release(arg);
+}
+
+static void on_released(void *arg, int error, uint32_t pid, const char *text)
+{
+	struct vm *vm = arg;
+
+	if (!error) {
+		finish_drop(vm);
+		return;
+	}
+	log_error("slot %u can't be emptied: %s", vm->slot, text[0] ? text : strerror(-error));
+	vm->timer = (struct loop_timer){.fn = retry_release, .arg = vm};
+	loop_timer_set(vm->host->loop, &vm->timer, RELEASE_RETRY_MS);
+}
+
+static void release(struct vm *vm)
+{
+	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = vm->slot};
+
+	if (vm->slot == VM_NO_SLOT || vm->host->warden_lost ||
+	    warden_client_call(vm->host->warden, &msg, on_released, vm) < 0)
+		later_run(vm->host->later, &vm->later, finish_drop, vm);
+}
+
+void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg)
+{
+	vm_step(vm, VM_DROP);
+	vm->owner = NULL;
+	vm->gone = gone;
+	vm->gone_arg = arg;
+	list_del(&vm->wait_link);
+	loop_timer_clear(vm->host->loop, &vm->timer);
+	later_cancel(&vm->later);
+	vm_forget_requests(vm);
+	vm_close_socket(vm);
+	if (vm->slot == VM_NO_SLOT && !gone) {
+		vm->free_me = true;
+		vm_free_if_idle(vm);
+	} else if (!vm->host->detached && (!vm->spawn_pending || vm->host->warden_lost)) {
+		release(vm);
+	}
+}
+
+int vm_sweep(struct vm_host *h, uint32_t slot)
+{
+	if (slot >= h->max_vms || h->slots[slot])
+		return -EBUSY;
+	struct vm *vm = vm_new(h, NULL, NULL);
+	vm->slot = slot;
+	vm->state = VM_BROKEN;
+	h->slots[slot] = vm;
+	h->in_use++;
+	vm_drop(vm, NULL, NULL);
+	return 0;
+}
+
+void vm_host_exited(struct vm_host *h, uint32_t slot, int status)
+{
+	struct vm *vm = slot < h->max_vms ? h->slots[slot] : NULL;
+
+	if (!vm)
+		return;
+	if (WIFSIGNALED(status))
+		vm_fail(vm, "the VM process was killed by signal %d", WTERMSIG(status));
+	else
+		vm_fail(vm, "the VM process ended with status %d", WEXITSTATUS(status));
+}
+
+void vm_host_lost(struct vm_host *h)
+{
+	h->warden_lost = true;
+	for (uint32_t i = 0; i < h->max_vms; i++) {
+		struct vm *vm = h->slots[i];
+
+		if (!vm)
+			continue;
+		vm->spawn_pending = false;
+		if (vm->state == VM_RELEASING)
+			later_run(h->later, &vm->later, finish_drop, vm);
+		else
+			vm_fail(vm, "the warden is gone");
+	}
+}

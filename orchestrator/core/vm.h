@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One VM process, from the slot it gets to the slot it gives back: the service's end of
+ * proto/ctl.h. Nothing here is called back from inside the call that asked for it.
+ */
+#ifndef RAMET_ORCHESTRATOR_CORE_VM_H
+#define RAMET_ORCHESTRATOR_CORE_VM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "orchestrator/core/later.h"
+#include "orchestrator/core/warden-client.h"
+#include "orchestrator/io/loop.h"
+#include "proto/ctl.h"
+
+struct vm;
+struct vm_request;
+
+/* What VMs share: the slots, the warden, the loop. */
+struct vm_host {
+	struct loop *loop;
+	struct later_queue *later;
+	struct warden_client *warden;
+	const char *run_dir;
+	uint32_t max_vms;
+	struct vm **slots; /* [max_vms]; NULL: free */
+	uint32_t in_use;
+	struct list waiting; /* VMs that wait for a slot */
+	/* Called when a VM waits and every slot is taken: may drop one that is worth less. */
+	void (*want_slot)(void *arg);
+	/* Called when a slot was given back. */
+	void (*slot_free)(void *arg);
+	void *arg;
+	bool warden_lost;
+	bool detached; /* the service ends, VMs run on: nothing is released */
+};
+
+int vm_host_init(struct vm_host *h, uint32_t max_vms);
+void vm_host_fini(struct vm_host *h);
+/* WARDEN_EXITED came for this slot. */
+void vm_host_exited(struct vm_host *h, uint32_t slot, int status);
+/* The warden is gone: every VM counts as dead, and dropped ones as given back. */
+void vm_host_lost(struct vm_host *h);
+
+struct vm_spec {
+	uint32_t vcpus, ram_mib;
+	uint64_t memory_max; /* bytes, for its cgroup */
+};
+
+struct vm_owner {
+	void (*ready)(void *arg);		  /* it said hello */
+	void (*died)(void *arg, const char *why); /* once; then only vm_drop is of use */
+};
+
+/* Starts a VM process; it waits for a slot when none is free. NULL: no memory. */
+struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct vm_owner *owner,
+		    void *arg);
+/* Finds the VM process that another life of the service left in `slot`. NULL: no memory, or the
+ * slot is taken or out of range. */
+struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_owner *owner,
+		    void *arg);
+/* Takes a slot whose content nobody wants and has the warden empty it. */
+int vm_sweep(struct vm_host *h, uint32_t slot);
+
+void vm_set_owner(struct vm *vm, const struct vm_owner *owner, void *arg);
+struct loop *vm_loop(const struct vm *vm);
+uint32_t vm_slot(const struct vm *vm);
+/* As the host sees it; 0: not known. */
+uint32_t vm_pid(const struct vm *vm);
+const struct vm_spec *vm_spec(const struct vm *vm);
+/* The last line of the VM's log (the guest's console is in it), cut to `size`, printable; empty
+ * when there is none. */
+void vm_last_words(const struct vm *vm, char *out, size_t size);
+bool vm_is_shell(const struct vm *vm);
+bool vm_is_running(const struct vm *vm);
+
+/* Ends the VM whatever it does and gives the slot back; then `gone` (may be NULL) is called. The
+ * owner hears no more of it, and requests under way are forgotten. */
+void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg);
+
+/*
+ * Requests. Descriptors are taken over, also on failure. `error` is 0 or -errno, with a sentence;
+ * when the VM dies, requests under way fail before the owner's `died` is called. `reply` is NULL
+ * when there is none. The handle is good until `fn` is called or the VM dropped.
+ */
+typedef void vm_reply_fn(void *arg, int error, const char *text, const struct ctl_msg *reply);
+
+/* How the disk and memory of a fill are made up; the descriptors in the order of proto/ctl.h. */
+struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, unsigned nfds,
+			   vm_reply_fn *fn, void *arg);
+struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg);
+struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg);
+struct vm_request *vm_save(struct vm *vm, int fds[3], vm_reply_fn *fn, void *arg);
+struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg);
+/* `fn` will not be called. */
+void vm_request_cancel(struct vm_request *r);
+
+/* Checks what a VM process sent and copies it to *out; sentences are NUL-terminated in it. */
+int ctl_check(const void *packet, size_t len, struct ctl_msg *out, struct err *e);
+
+#endif

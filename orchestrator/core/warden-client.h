@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The service's end of proto/warden.h. */
+#ifndef RAMET_ORCHESTRATOR_CORE_WARDEN_CLIENT_H
+#define RAMET_ORCHESTRATOR_CORE_WARDEN_CLIENT_H
+
+#include "base/err.h"
+#include "orchestrator/io/loop.h"
+#include "proto/warden.h"
+
+struct warden_client;
+
+struct warden_events {
+	/* The VM process in `slot` died; `status` as from waitpid(2). */
+	void (*exited)(void *arg, uint32_t slot, int status);
+	/* The warden is gone or breaks the protocol. No reply comes any more. */
+	void (*lost)(void *arg, const char *why);
+};
+
+/* `error` is 0 or -errno; `pid` is that of the spawned VM process; `text` says what went wrong. */
+typedef void warden_reply_fn(void *arg, int error, uint32_t pid, const char *text);
+
+/* Takes `fd` over when it succeeds. */
+int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
+		      const struct warden_events *events, void *arg, struct err *e);
+/* Replies that are still to come are not told. */
+void warden_client_free(struct warden_client *w);
+
+/* Sends a WARDEN_SPAWN or WARDEN_RELEASE; version and seq are filled in here. `fn` comes once,
+ * from the loop, unless the warden is lost before. */
+int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
+		       void *arg);
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A warm sandbox: a VM restored from a template whose guest has confirmed that it is unique, with
+ * an open connection to its agent. It has its id already, so that the guest's name is right and
+ * nothing is left to do in it when a client takes it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/internal.h"
+
+#define DIAL_PATIENCE_MS   15000
+#define RESEED_PATIENCE_MS 15000
+
+enum warm_state { WARM_SHELL, WARM_FILLING, WARM_DIALING, WARM_RESEEDING, WARM_READY };
+
+struct warm {
+	struct core *core;
+	struct template *template;
+	enum warm_state state;
+	char id[SANDBOX_ID_LEN + 1];
+	struct vm *vm;
+	struct dial *dial;
+	struct agent *agent;
+	struct loop_timer patience;
+	struct later later;
+	warm_fn *fn;
+	void *arg;
+};
+
+void warm_free(struct warm *w)
+{
+	if (!w)
+		return;
+	loop_timer_clear(w->core->loop, &w->patience);
+	later_cancel(&w->later);
+	dial_cancel(w->dial);
+	agent_free(w->agent);
+	if (w->vm)
+		vm_drop(w->vm, NULL, NULL);
+	free(w);
+}
+
+struct warm_parts warm_take(struct warm *w)
+{
+	struct warm_parts parts = {.vm = w->vm, .agent = w->agent};
+
+	memcpy(parts.id, w->id, sizeof(parts.id));
+	w->vm = NULL;
+	w->agent = NULL;
+	warm_free(w);
+	return parts;
+}
+
+/* Before it is ready: the maker hears of it. After: whoever holds it does, to put it away. */
+static void fail(struct warm *w, const char *text)
+{
+	warm_fn *fn = w->fn;
+	void *arg = w->arg;
+	char copy[ERR_TEXT_MAX];
+
+	snprintf(copy, sizeof(copy), "%s", text);
+	log_warn("a restored VM in slot %u is put away: %s", w->vm ? vm_slot(w->vm) : 0, copy);
+	if (w->state > WARM_SHELL && w->state < WARM_READY)
+		template_restored(w->template, false);
+	warm_free(w);
+	fn(arg, NULL, copy);
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	struct warm *w = arg;
+	char text[ERR_TEXT_MAX];
+
+	if (w->state != WARM_RESEEDING) {
+		fail(w, "the guest's agent speaks unasked");
+	} else if (frame->type == AGENT_DONE) {
+		w->state = WARM_READY;
+		loop_timer_clear(w->core->loop, &w->patience);
+		template_restored(w->template, true);
+		w->fn(w->arg, w, NULL);
+	} else if (frame->type == AGENT_ERROR) {
+		snprintf(text, sizeof(text), "the guest could not be made unique: %.*s",
+			 (int)(frame->len < 128 ? frame->len : 128),
+			 frame->data ? (const char *)frame->data : "");
+		fail(w, text);
+	} else {
+		fail(w, "the guest's agent did not confirm the new seed");
+	}
+}
+
+static void on_agent_ended(void *arg, const char *why)
+{
+	fail(arg, why);
+}
+
+static const struct agent_events agent_events = {on_frame, on_agent_ended};
+
+static void on_patience(void *arg)
+{
+	fail(arg, "the guest did not confirm the new seed in time");
+}
+
+static void reseed(struct warm *w)
+{
+	uint8_t entropy[AGENT_ENTROPY_LEN], *bytes = NULL;
+	struct timespec now;
+	char host[16];
+	size_t len;
+
+	random_bytes(entropy, sizeof(entropy));
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(host, sizeof(host), "ramet-%.8s", w->id + 4);
+	int ret = agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, host,
+				     &bytes, &len);
+	explicit_bzero(entropy, sizeof(entropy));
+	if (ret < 0) {
+		fail(w, "no memory");
+		return;
+	}
+	w->state = WARM_RESEEDING;
+	w->patience = (struct loop_timer){.fn = on_patience, .arg = w};
+	loop_timer_set(w->core->loop, &w->patience, RESEED_PATIENCE_MS);
+	agent_send(w->agent, bytes, len);
+}
+
+static void on_dialed(void *arg, int fd, const char *text)
+{
+	struct warm *w = arg;
+
+	w->dial = NULL;
+	if (fd < 0) {
+		fail(w, text);
+		return;
+	}
+	w->agent = agent_new(w->core->loop, fd, &agent_events, w);
+	if (!w->agent)
+		fail(w, "no memory");
+	else
+		reseed(w);
+}
+
+static void on_filled(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct warm *w = arg;
+
+	if (error) {
+		fail(w, text);
+		return;
+	}
+	w->state = WARM_DIALING;
+	w->dial = dial_start(w->vm, DIAL_PATIENCE_MS, on_dialed, w);
+}
+
+static void on_shell(void *arg)
+{
+	struct warm *w = arg;
+	int fds[TEMPLATE_FDS];
+	struct ctl_msg fill;
+	struct err e;
+
+	if (template_open_fill(w->template, &fill, fds, &e) < 0) {
+		fail(w, e.text);
+		return;
+	}
+	w->state = WARM_FILLING;
+	vm_fill(w->vm, &fill, fds, TEMPLATE_FDS, on_filled, w);
+}
+
+static void on_died(void *arg, const char *why)
+{
+	fail(arg, why);
+}
+
+static const struct vm_owner vm_owner = {on_shell, on_died};
+
+static void make_id(char id[SANDBOX_ID_LEN + 1])
+{
+	uint8_t bytes[16];
+
+	random_bytes(bytes, sizeof(bytes));
+	memcpy(id, "sbx_", 4);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(id + 4 + 2 * i, 3, "%02x", bytes[i]);
+}
+
+struct warm *warm_make(struct core *c, struct template *t, warm_fn *fn, void *arg)
+{
+	struct warm *w = must_alloc(sizeof(*w));
+
+	*w = (struct warm){.core = c, .template = t, .fn = fn, .arg = arg};
+	make_id(w->id);
+	w->vm = pool_take_shell(c, template_size(t));
+	if (w->vm) {
+		vm_set_owner(w->vm, &vm_owner, w);
+		later_run(&c->later, &w->later, on_shell, w);
+	} else {
+		struct vm_spec spec = size_vm_spec(template_size(t), false);
+
+		w->vm = vm_spawn(&c->vms, &spec, &vm_owner, w);
+	}
+	return w;
+}

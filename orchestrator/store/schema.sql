@@ -1,0 +1,27 @@
+-- The catalogue's tables, as steps: step N brings a catalogue of version N-1 to version N. A step
+-- that was released is never changed; a change is a new step.
+
+-- step 1
+CREATE TABLE sandboxes (
+	id TEXT PRIMARY KEY,
+	tenant TEXT NOT NULL,
+	template TEXT NOT NULL,
+	slot INTEGER NOT NULL,
+	pid INTEGER NOT NULL,
+	vcpus INTEGER NOT NULL,
+	ram_mib INTEGER NOT NULL,
+	rootfs_gb INTEGER NOT NULL,
+	timeout_s INTEGER NOT NULL,
+	idle_timeout_s INTEGER NOT NULL,
+	persistent INTEGER NOT NULL,
+	egress INTEGER NOT NULL,
+	created_at_ms INTEGER NOT NULL,
+	expires_at_ms INTEGER NOT NULL,	-- 0: never
+	seq_reserved INTEGER NOT NULL,	-- no event has had this number or a later one
+	metadata TEXT NOT NULL,
+	env BLOB NOT NULL,		-- NAME=VALUE, each with a NUL
+	ended_at_ms INTEGER NOT NULL,	-- 0: it lives
+	ended_code TEXT NOT NULL,
+	ended_text TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sandboxes_ended ON sandboxes (ended_at_ms);

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The catalogue: what must be known after the service was killed. One SQLite file; a change is
+ * there for good when its call returns 0, as far as the process goes (a power cut takes the VMs as
+ * well, so no call waits for the disk).
+ */
+#ifndef RAMET_ORCHESTRATOR_STORE_STORE_H
+#define RAMET_ORCHESTRATOR_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct store;
+
+/* Makes the file when there is none. Errors say what it is when it is not ours or too new. */
+int store_open(struct store **out, const char *path, struct err *e);
+void store_close(struct store *s);
+
+struct store_sandbox {
+	const char *id, *tenant, *template;
+	uint32_t slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
+	bool persistent, egress;
+	int64_t created_at_ms, expires_at_ms;
+	uint64_t seq_reserved;
+	const char *metadata;
+	const void *env;
+	size_t env_len;
+	int64_t ended_at_ms; /* 0: it lives */
+	const char *ended_code, *ended_text;
+};
+
+int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
+/* Keeps the row for a while, so that the id is answered with what became of it. */
+int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
+		      const char *text, struct err *e);
+int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
+int store_sandbox_forget(struct store *s, const char *id, struct err *e);
+/* Removes rows that ended before `before_ms`. */
+int store_forget_ended(struct store *s, int64_t before_ms, struct err *e);
+/* Oldest first. What the row points to is good during the call only. */
+int store_sandboxes(struct store *s, void (*each)(void *arg, const struct store_sandbox *row),
+		    void *arg, struct err *e);
+
+/* Whether the log of changes is long enough to be written back. */
+bool store_wants_checkpoint(const struct store *s);
+/* Writes it back, over a connection of its own: to be called on a worker thread, while the loop's
+ * thread goes on with `s`. */
+int store_checkpoint(const char *path, struct err *e);
+
+#endif
