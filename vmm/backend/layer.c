@@ -184,7 +184,7 @@ static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, str
 {
 	uint8_t block[HEADER_BYTES];
 	struct wire w = wire_from(block, HEADER_BYTES);
-	uint32_t want, crc;
+	uint32_t want = 0, crc;
 	int rc = read_header(fd, block, e);
 
 	if (rc == 0)
