@@ -372,11 +372,28 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 	return r;
 }
 
+/*
+ * An empty one that is there already is made anew: a clone into a cgroup that was once killed is
+ * killed too (Linux 6.14 and later take the kill count of the parent's cgroup for that of the
+ * target). One with processes in it is left.
+ */
+static int make_fresh(const struct cgroup_tree *t, const char *name)
+{
+	if (mkdirat(t->top, name, 0755) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return -errno;
+	unlinkat(t->top, name, AT_REMOVEDIR);
+	return mkdirat(t->top, name, 0755) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
 int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		struct err *e)
 {
-	if (mkdirat(t->top, name, 0755) < 0 && errno != EEXIST)
-		return err_set(e, errno, "make cgroup %s/ramet/%s", t->path, name);
+	int r = make_fresh(t, name);
+
+	if (r < 0)
+		return err_set(e, -r, "make cgroup %s/ramet/%s", t->path, name);
 	scoped_fd int dir = open_dir(t->top, name);
 	if (dir < 0)
 		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);

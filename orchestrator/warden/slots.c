@@ -75,8 +75,8 @@ static void finish_release(struct warden *w, uint32_t number)
 		s->state = SLOT_DEAD;
 		return;
 	}
-	answer(w, number);
 	set_empty(w, number);
+	answer(w, number);
 }
 
 static void begin_release(struct warden *w, uint32_t number)

@@ -39,10 +39,12 @@
 #define RAM_MIB	 128
 #define MEMORY	 (256ull << 20)
 
-static char top[64]; /* everything of this test is under it */
-static char group[CGROUP_PATH_MAX + 16];
+static char top[64];				     /* everything of this test is under it */
+static char base[CGROUP_PATH_MAX + CONFIG_PATH_MAX]; /* the cgroup it works under */
+static char group[sizeof(base) + 16];
 static const char *controllers[4]; /* those of cgroup_controllers that are there */
 static struct config config;
+static char probe[512];	  /* the program in place of ramet-vmm; beside this one */
 static int listener = -1; /* the service's relay connects here */
 static int warden = -1;	  /* packets to and from the warden, by way of the relay */
 static pid_t warden_pid;
@@ -628,7 +630,7 @@ static void a_wrong_program_is_named(void **state)
 	assert_refused(spawn_of(0), EACCES, "no file that every user may execute");
 	set_vmm("/nonexistent");
 	assert_refused(spawn_of(0), ENOENT, "open the VM program");
-	set_vmm(PROBE);
+	set_vmm(probe);
 	spawn(0); /* nothing of the failed ones is in the way */
 	release(0);
 }
@@ -706,6 +708,51 @@ static void a_vm_outlives_the_warden(void **state)
 	assert_int_equal(access(under("run/vm/1"), F_OK), -1);
 }
 
+static int open_tree_in_child(const char *const *wanted, const char *words)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct cgroup_tree t;
+		struct err e = {0};
+
+		if (cgroup_tree_open(&t, config.cgroup, wanted, &e) == 0)
+			_exit(0);
+		_exit(strstr(e.text, words) ? 1 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WEXITSTATUS(status);
+}
+
+static void a_missing_controller_is_named(void **state)
+{
+	static const char *const wanted[] = {"gravity", NULL};
+
+	assert_int_equal(open_tree_in_child(wanted, "has no gravity controller"), 1);
+}
+
+/* After the stop: this test itself sits where rametd would divide. */
+static void a_cgroup_with_others_in_it_is_refused(void **state)
+{
+	char path[sizeof(base) + 32];
+
+	if (!controllers[0])
+		skip();
+	snprintf(path, sizeof(path), "%s/cgroup.procs", base);
+	pid_t pid = fork();
+	if (pid == 0) {
+		pause();
+		_exit(0);
+	}
+	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(dprintf(fd, "%d", pid) > 0);
+	assert_int_equal(open_tree_in_child(controllers, "holds other processes"), 1);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(access(group, F_OK), -1);
+}
+
 static void a_stop_leaves_nothing(void **state)
 {
 	pid_t pid = spawn(1);
@@ -721,36 +768,43 @@ static void a_stop_leaves_nothing(void **state)
 
 /* --- around them ----------------------------------------------------------------------------- */
 
-/* Which controllers there are, and where the tree will be. */
-static const char *find_cgroup(void)
+/* Where cgroup v2 is mounted; empty: nowhere. */
+static void find_mount(char point[static CGROUP_PATH_MAX])
 {
-	static char wrong[ERR_TEXT_MAX];
-	struct cgroup_tree t;
-	struct err e;
+	char line[4096], root[CGROUP_PATH_MAX];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = cgroup_mount_line(line, root, point);
+	if (f)
+		fclose(f);
+	if (!found)
+		point[0] = '\0';
+}
+
+/* Makes a cgroup for this test with the controllers there are. False: this machine has none. */
+static bool make_base(void)
+{
+	char point[CGROUP_PATH_MAX], path[CGROUP_PATH_MAX + 32];
 	size_t n = 0;
 
+	find_mount(point);
+	if (!point[0])
+		return false;
+	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", point);
 	for (size_t i = 0; cgroup_controllers[i]; i++) {
-		const char *one[] = {cgroup_controllers[i], NULL};
-		pid_t pid = fork();
-		int status;
+		char text[32];
+		scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+		int len = snprintf(text, sizeof(text), "+%s", cgroup_controllers[i]);
 
-		if (pid == 0) {
-			int r = cgroup_tree_open(&t, "", one, &e);
-
-			if (r == 0)
-				cgroup_tree_close(&t, true);
-			_exit(r == 0 ? 0 : 1);
-		}
-		if (waitpid(pid, &status, 0) == pid && status == 0)
+		if (fd >= 0 && write(fd, text, (size_t)len) == len)
 			controllers[n++] = cgroup_controllers[i];
 	}
-	if (cgroup_tree_open(&t, "", controllers, &e) < 0) {
-		snprintf(wrong, sizeof(wrong), "%s", e.text);
-		return wrong;
-	}
-	snprintf(group, sizeof(group), "%s/ramet", t.path);
-	cgroup_tree_close(&t, true);
-	return access(group, F_OK) == 0 ? "another rametd runs" : NULL;
+	snprintf(config.cgroup, sizeof(config.cgroup), "/ramet-test-%d", getpid());
+	snprintf(base, sizeof(base), "%s%s", point, config.cgroup);
+	snprintf(group, sizeof(group), "%s/ramet", base);
+	return mkdir(base, 0755) == 0;
 }
 
 static int set_up(void **state)
@@ -759,13 +813,15 @@ static int set_up(void **state)
 	if (!mkdtemp(top) || chmod(top, 0755) < 0)
 		return -1;
 	config_defaults(&config);
+	if (!make_base())
+		return -1;
 	snprintf(config.run_dir, sizeof(config.run_dir), "%s/run", top);
 	snprintf(config.state_dir, sizeof(config.state_dir), "%s/state", top);
 	snprintf(config.vmm, sizeof(config.vmm), "%s/vmm", top);
 	snprintf(config.user, sizeof(config.user), "%d", ACCOUNT);
 	config.vm_uid_base = UID_BASE;
 	config.max_vms = SLOTS;
-	set_vmm(PROBE);
+	set_vmm(probe);
 	struct sockaddr_un at = address(under("test.sock"));
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 ||
@@ -781,6 +837,7 @@ static int tear_down(void **state)
 
 	if (warden_pid > 0)
 		stop_warden(SIGTERM);
+	rmdir(base);
 	snprintf(command, sizeof(command), "rm -rf '%s'", top);
 	return system(command);
 }
@@ -809,8 +866,12 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(the_service_is_unprivileged),
 		cmocka_unit_test(a_vm_outlives_the_service),
 		cmocka_unit_test(a_vm_outlives_the_warden),
+		cmocka_unit_test(a_missing_controller_is_named),
 		cmocka_unit_test(a_stop_leaves_nothing),
+		cmocka_unit_test(a_cgroup_with_others_in_it_is_refused),
 	};
+
+	char *slash;
 
 	if (argc == 2 && strcmp(argv[1], "--role=service") == 0)
 		return relay();
@@ -818,10 +879,9 @@ int main(int argc, char *argv[])
 		print_message("needs root and /dev/kvm\n");
 		return 77;
 	}
-	const char *wrong = find_cgroup();
-	if (wrong) {
-		print_message("%s\n", wrong);
-		return 77;
-	}
+	ssize_t len = readlink("/proc/self/exe", probe, sizeof(probe) - 16);
+	if (len < 0 || !(slash = strrchr(probe, '/')))
+		return 1;
+	strcpy(slash, "/warden_probe");
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
