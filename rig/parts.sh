@@ -78,7 +78,7 @@ cmake_tree() {
 stage_product() {
 	local stage=$top/build/stage
 	rm -rf "$stage.tmp" &&
-		DESTDIR=$stage.tmp cmake --install "$top/build/release" --prefix /usr --strip &&
+		DESTDIR=$stage.tmp cmake --install "$top/build/release" --strip &&
 		rm -rf "$stage" &&
 		mv "$stage.tmp" "$stage" &&
 		tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$top/build/product.tmp" . &&
