@@ -51,21 +51,31 @@ step() {
 	say "$label: done in $((SECONDS - t0)) s"
 }
 
-# together CMD -- CMD …: run the functions side by side; fails if one does
+# together CMD -- CMD …: run the functions side by side; fails if one does. Each
+# is a process group of its own, so that stop_groups reaches all it started.
+groups=()
 together() {
-	local pids=() failed=0 cmd=()
+	local failed=0 cmd=() word pid
 	for word in "$@" --; do
-		if [[ $word == -- ]]; then
-			"${cmd[@]}" &
-			pids+=($!)
-			cmd=()
-		else
+		if [[ $word != -- ]]; then
 			cmd+=("$word")
+			continue
 		fi
+		set -m
+		"${cmd[@]}" &
+		set +m
+		groups+=($!)
+		cmd=()
 	done
-	for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+	for pid in "${groups[@]}"; do wait "$pid" || failed=1; done
+	groups=()
 	return $failed
 }
+stop_groups() {
+	local pid
+	for pid in "${groups[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
+}
+trap stop_groups EXIT
 
 # need PACKAGE…: installs what is missing; apt's lists are fetched only if they must be
 need() {

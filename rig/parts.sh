@@ -58,10 +58,15 @@ make_assets() {
 }
 
 build_files() { build_rootfs && build_kernel; }
-build_parts_native() { build_files; }
-build_parts_rig() {
-	together build_files -- build_host_image
-	cached "$(assets_dir)" "assets disk" make_assets
+build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
+
+# build_parts MODE [FUNCTION]: all that MODE's start needs, and FUNCTION beside it
+build_parts() {
+	if [[ $1 == rig ]]; then
+		together build_files -- build_host_image ${2:+-- "$2"} && build_assets
+	else
+		together build_files ${2:+-- "$2"}
+	fi
 }
 
 # cmake_tree PRESET [TARGET…]: configure and build
