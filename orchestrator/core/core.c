@@ -3,9 +3,11 @@
 #include "orchestrator/core/core.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
 #define HOUSEKEEPING_MS	  10000
@@ -151,6 +153,25 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	return ret;
 }
 
+/* A start that can't lead anywhere is refused at once, with the path that is wrong. */
+static int check_files(const struct config *config, struct err *e)
+{
+	const struct {
+		const char *what, *path;
+	} files[] = {{"kernel", config->kernel},
+		     {"initramfs", config->initramfs},
+		     {"rootfs", config->rootfs},
+		     {"vmm", config->vmm}};
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		scoped_fd int fd = open(files[i].path, O_RDONLY | O_CLOEXEC);
+
+		if (fd < 0)
+			return err_set(e, errno, "%s %s", files[i].what, files[i].path);
+	}
+	return 0;
+}
+
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e)
 {
@@ -162,7 +183,9 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	later_queue_init(&c->later, loop);
 	init_lists(c);
 	pool_init(c);
-	int ret = open_parts(c, warden_fd, e);
+	int ret = check_files(config, e);
+	if (ret == 0)
+		ret = open_parts(c, warden_fd, e);
 	if (ret == 0)
 		ret = adopt_all(c, e);
 	if (ret < 0) {

@@ -29,10 +29,9 @@ struct failure {
 };
 
 /*
- * Fails when the catalogue can't be used. Takes `warden_fd` over. Templates are then prepared in
- * the background; `core_ready` tells when the first sandbox can be created at once, `core_trouble`
- * why not (empty when it can). What an image needs and is missing is told there and by every
- * create.
+ * Fails when the catalogue can't be used or what an image is made of is missing. Takes `warden_fd`
+ * over. Templates are then prepared in the background; `core_ready` tells when the first sandbox
+ * can be created at once, `core_trouble` why not (empty when it can).
  */
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e);
@@ -63,6 +62,7 @@ struct sandbox_view {
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
 	uint64_t memory_private_bytes, memory_shared_bytes;
+	uint32_t vm_pid;      /* of its VM process, on the host; 0: not known */
 	const char *metadata; /* JSON object text */
 };
 

@@ -400,6 +400,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 		.expires_at_ms = s->expires_at_ms,
 		.idle_expires_at_ms =
 			s->idle_timeout_s ? idle_from + (int64_t)s->idle_timeout_s * 1000 : 0,
+		.vm_pid = s->pid,
 		.metadata = s->metadata,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));

@@ -31,6 +31,8 @@ void vm_host_fini(struct vm_host *h)
 		vm->free_me = true;
 		vm_free_if_idle(vm);
 	}
+	if (!h->slots)
+		return;
 	list_each_safe (pos, &h->waiting) {
 		struct vm *vm = container_of(pos, struct vm, wait_link);
 

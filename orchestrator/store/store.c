@@ -11,7 +11,8 @@
 #include "orchestrator/store/schema.h"
 
 #define APPLICATION_ID	 0x52414d54 /* "RAMT" */
-#define CHECKPOINT_PAGES 1000
+#define CHECKPOINT_PAGES 128
+#define RESERVE_BYTES	 (2u << 20)
 #define BUSY_MS		 2000
 
 enum statement { ADD, END, SEQ, FORGET, FORGET_ENDED, ALL, NSTATEMENTS };
@@ -158,15 +159,35 @@ static int open_db(sqlite3 **db, const char *path, struct err *e)
 	return 0;
 }
 
+/*
+ * Gives both files room ahead of need, so that rows can still be written when the disk is full:
+ * SQLite writes over a log that was written back, and takes the database's free pages first.
+ */
+static int reserve(sqlite3 *db, struct err *e)
+{
+	char sql[160];
+
+	snprintf(sql, sizeof(sql),
+		 "BEGIN; CREATE TABLE room (x); INSERT INTO room VALUES (zeroblob(%u)); "
+		 "DROP TABLE room; COMMIT; PRAGMA wal_checkpoint;",
+		 RESERVE_BYTES);
+	int ret = exec(db, sql, e);
+	if (ret < 0)
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return ret == -ENOSPC ? 0 : ret;
+}
+
 static int set_up(struct store *s, struct err *e)
 {
 	int ret = exec(s->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;", e);
 
 	if (ret == 0)
 		ret = prepare_schema(s->db, e);
+	sqlite3_wal_autocheckpoint(s->db, 0);
+	if (ret == 0)
+		ret = reserve(s->db, e);
 	if (ret < 0)
 		return ret;
-	sqlite3_wal_autocheckpoint(s->db, 0);
 	sqlite3_wal_hook(s->db, on_wal, s);
 	for (int i = 0; i < NSTATEMENTS; i++) {
 		int rc = sqlite3_prepare_v3(s->db, statements[i], -1, SQLITE_PREPARE_PERSISTENT,
