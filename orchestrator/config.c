@@ -52,7 +52,8 @@ static const struct setting settings[] = {
 	    "Address the API listens on: IPv4 or IPv6, in numbers."),
 	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
 	{"allow_open", CHOICE, AT(allow_open), 1, ROOM(allow_open), "no", "no yes ",
-	 "While there are no API keys, whoever reaches the API may do everything; so it listens on\n"
+	 "While there are no API keys, whoever reaches the API may do everything; so it listens "
+	 "on\n"
 	 "loopback addresses only. yes: on any, for networks that keep others out themselves."},
 	STR(tls_cert, PATH, 0, "",
 	    "PEM files of the certificate chain and its key; both or none. Empty: no TLS. The\n"
@@ -224,7 +225,8 @@ static size_t distance(const char *a, const char *b)
 static int unknown(const char *name, struct err *e)
 {
 	const struct setting *nearest = NULL;
-	size_t best = 4; /* farther than that is no slip of the finger */
+	size_t best =
+		least(4, strlen(name) / 3 + 1); /* from there on it is no slip of the finger */
 
 	for (size_t i = 0; i < SETTINGS; i++) {
 		size_t d = distance(name, settings[i].name);

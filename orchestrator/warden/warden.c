@@ -185,11 +185,13 @@ static int lock_run_dir(struct warden *w, struct err *e)
 	w->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (w->lock < 0)
 		return err_set(e, errno, "open %s", path);
-	if (flock(w->lock, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? err_say(e, EEXIST, "another rametd works in %s",
-						      w->config->run_dir)
-					    : err_set(e, errno, "lock %s", path);
-	return 0;
+	if (flock(w->lock, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	int error = errno;
+	close_fd(&w->lock); /* not ours to remove */
+	if (error == EWOULDBLOCK)
+		return err_say(e, EEXIST, "another rametd works in %s", w->config->run_dir);
+	return err_set(e, error, "lock %s", path);
 }
 
 static int open_loop(struct warden *w, struct err *e)
@@ -286,14 +288,14 @@ static void remove_run_dir(const struct config *c)
 }
 
 /* Takes away what is empty: VMs that live, from an earlier warden or because they did not die, are
- * left as they are. `over`: the lock was ours. */
-static void finish(struct warden *w, bool over)
+ * left as they are. */
+static void finish(struct warden *w)
 {
 	service_fini(w);
 	slots_fini(w);
 	jails_close(&w->jails, true);
 	cgroup_tree_close(&w->tree, true);
-	if (over)
+	if (w->lock >= 0)
 		remove_run_dir(w->config);
 	close_fd(&w->timer);
 	close_fd(&w->signals);
@@ -319,11 +321,10 @@ int warden_run(const struct warden_options *options, struct err *e)
 	int r = start(&w, e);
 	if (r == 0)
 		r = loop(&w, e);
-	bool over = r == 0;
-	if (over && w.result < 0)
+	if (r == 0 && w.result < 0)
 		r = err_say(e, -w.result, "%s",
 			    w.result == -ESRCH ? "the service could not start"
 					       : "stopped with VMs left");
-	finish(&w, over);
+	finish(&w);
 	return r;
 }

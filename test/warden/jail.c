@@ -644,6 +644,7 @@ static void a_second_warden_is_refused(void **state)
 		_exit(run_warden());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(WEXITSTATUS(status), 1);
+	assert_int_equal(access(under("run/lock"), F_OK), 0); /* it removed nothing of the first */
 	spawn(0);
 	release(0);
 }
