@@ -7,7 +7,7 @@
 need_for_build() {
 	need gcc libc6-dev cmake ninja-build pkg-config make patch dpkg-dev ca-certificates curl \
 		libseccomp-dev libcap-dev liburing-dev libsqlite3-dev libssl-dev libjansson-dev \
-		zlib1g-dev libcmocka-dev linux-source-6.1 flex bison bc libelf-dev xz-utils \
+		zlib1g-dev libcmocka-dev python3 linux-source-6.1 flex bison bc libelf-dev xz-utils \
 		mmdebstrap e2fsprogs "$@"
 	[[ -z ${RAMET_ROOTFS_SUITE:-} ]] || need ubuntu-keyring
 }
@@ -37,6 +37,7 @@ host_image_dir() { cache_path host rig/host-image.sh rig/apt-mirror.sh; }
 assets_dir() { cache_path assets "$(kernel_dir)" "$(rootfs_dir)"; }
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
+venv_dir() { cache_path venv test/requirements.txt "$(python3 --version)"; }
 
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
 build_rootfs() { cached "$(rootfs_dir)" "guest root file system" as_root "$top/rootfs/build.sh"; }
@@ -75,7 +76,8 @@ cmake_tree() {
 	shift
 	# -U: the path of the library found before is of another build of h2o
 	cmake -S "$top" --preset "$preset" -URAMET_H2O_LIB "-DRAMET_H2O_DIR=$(h2o_dir)" \
-		"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" &&
+		"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" \
+		"-DRAMET_PYTHON=$(venv_dir)/bin/python" &&
 		cmake --build "$top/build/$preset" ${1:+--target "$@"}
 }
 

@@ -16,7 +16,6 @@ fuzz_seconds=${RAMET_FUZZ_SECONDS:-15}
 results=$top/build/test
 passed=0 failed=0 skipped=0
 
-venv_dir() { cache_path venv test/requirements.txt "$(python3 --version)"; }
 make_venv() {
 	python3 -m venv "$1" &&
 		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
@@ -57,7 +56,8 @@ check_shell() {
 }
 check_types() {
 	python -m mypy --strict --no-incremental sdk/python/src &&
-		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental examples/*.py bench/*.py
+		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental examples/*.py bench/*.py &&
+		python -m mypy --config-file test/mypy.ini --no-incremental test/system test/fault
 }
 # Packages come from where the machine's own configuration says.
 check_hosts() {
@@ -112,8 +112,16 @@ group_fuzz() {
 	wait
 }
 
+# Jails need cgroup v2, which the rig's host has and this machine may not.
+jail_where_vms_run() {
+	"$top/dev" host sh -c 'mkdir -p /tmp/native && tar -x -C /tmp/native' \
+		< <(tar -C "$top/build/release/test/warden" -c native_jail warden_probe) &&
+		"$top/dev" host /tmp/native/native_jail
+}
+
 group_native() {
 	cmake_tree release || return
+	item native "jails where the VMs run" jail_where_vms_run
 	if [[ -w /dev/kvm ]]; then
 		run_ctest release native native || true
 	else
