@@ -14,16 +14,18 @@ import codecs
 import io
 import linecache
 import os
-import signal
 import struct
 import sys
 import traceback
 import types
+
+# The C module: its Python wrapper goes through enum, which runs whatever users made of builtins.
+from _signal import SIG_DFL, SIG_UNBLOCK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP
+from _signal import default_int_handler, pthread_sigmask, valid_signals
+from _signal import signal as set_handler
 from fcntl import ioctl
 from os import fstat, getpid, posix_spawn, read, waitpid, write
 from select import POLLOUT, poll
-from signal import SIG_DFL, SIG_UNBLOCK, SIGCHLD, SIGINT, default_int_handler, pthread_sigmask
-from signal import signal as set_handler
 from time import sleep
 
 CTL, PIPE_OUT, PIPE_ERR = 1000, 1001, 1002  # as in driver.c
@@ -63,7 +65,6 @@ class PipeWriter(io.RawIOBase):
         self.name = name
         self.mode = "wb"
         self.other_pipe = other_pipe
-        self.other_text = None
 
     def fileno(self):
         return self.fd
@@ -77,8 +78,6 @@ class PipeWriter(io.RawIOBase):
     def write(self, data):
         if self.closed:
             raise ValueError("I/O operation on closed file.")
-        if self.other_text and not is_closed(self.other_text):
-            self.other_text.flush()
         wait_until_empty(self.other_pipe)
         view = memoryview(data).cast("B")
         size = len(view)
@@ -104,11 +103,27 @@ def encode_odd(error):
     return out, error.end
 
 
-def text_stream(fd, name, other_pipe):
-    writer = PipeWriter(fd, name, other_pipe)
-    text = io.TextIOWrapper(writer, "utf-8", "ramet-odd", newline="\n", line_buffering=True)
-    text.mode = "w"
-    return text
+class Text(io.TextIOWrapper):
+    """sys.stdout or sys.stderr: buffered by line, in order with the other even within lines."""
+
+    def __init__(self, fd, name, other_pipe):
+        writer = PipeWriter(fd, name, other_pipe)
+        super().__init__(writer, "utf-8", "ramet-odd", newline="\n", line_buffering=True)
+        self.mode = "w"
+        self.other = None
+        self.holds_text = False
+
+    def write(self, text):
+        other = self.other
+        if other.holds_text and not is_closed(other):
+            other.flush()
+        size = super().write(text)
+        self.holds_text = "\n" not in text and "\r" not in text
+        return size
+
+    def flush(self):
+        self.holds_text = False
+        super().flush()
 
 
 def is_closed(stream):
@@ -133,10 +148,9 @@ class Streams:
         """Before each call: what is closed is opened again."""
         self.mend_descriptors()
         if is_closed(self.out) or is_closed(self.err):
-            self.out = sys.__stdout__ = text_stream(1, "<stdout>", PIPE_ERR)
-            self.err = sys.__stderr__ = text_stream(2, "<stderr>", PIPE_OUT)
-            self.out.buffer.other_text = self.err
-            self.err.buffer.other_text = self.out
+            self.out = sys.__stdout__ = Text(1, "<stdout>", PIPE_ERR)
+            self.err = sys.__stderr__ = Text(2, "<stderr>", PIPE_OUT)
+            self.out.other, self.err.other = self.err, self.out
             sys.stdout = sys.stderr = None
         if is_closed(getattr(sys, "stdout", None)):
             sys.stdout = self.out
@@ -159,7 +173,8 @@ class Streams:
         os.set_blocking(PIPE_ERR, True)
 
     def flush(self):
-        for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None), self.out, self.err):
+        users = getattr(sys, "stdout", None), getattr(sys, "stderr", None)
+        for stream in (*users, self.out, self.err):
             try:
                 stream.flush()
             except BaseException:
@@ -297,6 +312,8 @@ def compile_source(source, name):
     try:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError:
+        text = None
+    if text is None:
         return compile(source, name, "exec", dont_inherit=True)  # Python's own words for it
     sources.keep(name, text)
     try:
@@ -402,7 +419,7 @@ def spawn_bash(code):
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            setsigdef=valid_signals() - {SIGKILL, SIGSTOP},
         )
     finally:
         if script is not None:

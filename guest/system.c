@@ -17,8 +17,10 @@
 
 static int add_entropy(const void *bytes, size_t len)
 {
+	/* struct rand_pool_info with its buffer in it */
 	struct {
-		struct rand_pool_info info;
+		int entropy_count; /* bits */
+		int buf_size;	   /* bytes */
 		uint8_t bytes[AGENT_ENTROPY_LEN];
 	} pool;
 	scoped_fd int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -27,10 +29,10 @@ static int add_entropy(const void *bytes, size_t len)
 		return -errno;
 	if (len > sizeof(pool.bytes))
 		return -EINVAL;
-	pool.info.entropy_count = (int)len * 8;
-	pool.info.buf_size = (int)len;
+	pool.entropy_count = (int)len * 8;
+	pool.buf_size = (int)len;
 	memcpy(pool.bytes, bytes, len);
-	int bad = ioctl(fd, RNDADDENTROPY, &pool.info) < 0 ? -errno : 0;
+	int bad = ioctl(fd, RNDADDENTROPY, &pool) < 0 ? -errno : 0;
 	explicit_bzero(&pool, sizeof(pool));
 	if (bad)
 		return bad;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A stream of bytes from the host or from the user's Python process, as the agent takes it apart.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest/frame.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(int holds)
+{
+	if (!holds)
+		abort();
+}
+
+/* A copy of its own size, so that a read past the payload's end is seen. */
+static void parse(const struct frame *f)
+{
+	struct exec_request exec;
+	struct reseed_request reseed;
+	struct err e;
+	uint8_t *copy = malloc(f->len ? f->len : 1);
+	const struct frame exact = {.type = f->type, .len = f->len, .payload = copy};
+
+	must(copy != NULL);
+	memcpy(copy, f->payload, f->len);
+	if (exec_parse(&exact, &exec, &e) == 0)
+		must(exec.code_len <= AGENT_CODE_MAX && exec.language <= AGENT_BASH);
+	if (reseed_parse(&exact, &reseed, &e) == 0)
+		must(strlen(reseed.hostname) <= HOST_NAME_LEN && reseed.realtime_ns >= 0);
+	free(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct frame_in in;
+	struct frame f;
+	struct err e;
+	int got = 0;
+
+	frame_reset(&in);
+	while (size && got >= 0) {
+		size_t n = frame_room(&in) < size ? frame_room(&in) : size;
+		must(n && in.have + n <= FRAME_MAX);
+		memcpy(frame_end(&in), data, n);
+		data += n;
+		size -= n;
+		got = frame_got(&in, n, &f, &e);
+		if (got > 0) {
+			parse(&f);
+			frame_reset(&in);
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,547 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent: bash, interrupts, time limits, dead interpreters, big output, connections, reseeding."""
+
+import hashlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import textwrap
+import unittest
+
+import harness
+from harness import BASH, CODE, DONE, ERROR, EXEC, EXIT, INTERRUPT, PING, PONG, PYTHON, RESEED
+from harness import SHUTDOWN, STDERR, STDOUT, Agent, AgentTest, exec_payload, frame, text
+
+BIG = 100_000_000
+
+
+def reseed_payload(user=1, hostname="sandbox-1", realtime_ns=1_000_000_000):
+    return bytes(range(64)) + struct.pack("<qB", realtime_ns, user) + text(hostname)
+
+
+class Bash(AgentTest):
+    CASES = (
+        ("echo out; echo err >&2; exit 3", 3, "out\n", "err\n"),
+        ("true", 0, "", ""),
+        ("false", 1, "", ""),
+        ("kill -9 $$", 137, "", ""),
+        ("kill -TERM $$", 143, "", ""),
+        ("echo $0", 0, "bash\n", ""),
+        ("cat", 0, "", ""),
+        ("printf 'no newline'", 0, "no newline", ""),
+        ("trap 'echo bye' EXIT; exit 5", 5, "bye\n", ""),
+        ("echo a | tr a b; echo ${PIPESTATUS[@]}", 0, "b\n0 0\n", ""),
+        ("ps -o sid= -p $$ | tr -d ' ' | grep -qx $$ && echo own session", 0, "own session\n", ""),
+        ("yes | head -n 1; echo ${PIPESTATUS[0]}", 0, "y\n141\n", ""),  # SIGPIPE kills as it should
+        ("ls /proc/self/fd | wc -w", 0, "4\n", ""),
+        ("", 0, "", ""),
+    )
+
+    def test_exit_codes_and_output(self):
+        for code, exit_code, out, err in self.CASES:
+            with self.subTest(code=code):
+                self.assert_ends(self.run_bash(code), exit_code, out, err)
+
+    def test_streams_in_order_of_arrival(self):
+        self.assertEqual(self.run_bash("echo a; echo b >&2").order, "1:a\n2:b\n")
+        self.assertEqual(self.run_bash("echo b >&2; echo a").order, "2:b\n1:a\n")
+
+    def test_a_syntax_error_is_bashs_own(self):
+        result = self.run_bash("if")
+        self.assertEqual((result.code, result.lost), (2, 0))
+        self.assertIn("syntax error", result.err)
+
+    def test_it_shares_folder_and_environment_with_python(self):
+        self.run_python("import os\nos.environ['A'] = 'x y'; os.makedirs('d', exist_ok=True); os.chdir('d')")
+        self.assert_ends(self.run_bash('echo "$A"; basename "$PWD"'), out="x y\nd\n")
+        self.run_bash("A=changed; cd /")
+        self.assert_ends(self.run_bash('echo "$A"; basename "$PWD"'), out="x y\nd\n")
+        self.run_python("os.chdir('..')")
+
+    def test_background_children_do_not_hold_the_call_up(self):
+        result = self.run_bash("sleep 1000 & echo $!")
+        self.assertEqual(result.code, 0)
+        os.kill(int(result.out), signal.SIGKILL)
+
+    def test_code_around_the_limit_of_an_argument(self):
+        for size in (131_000, 131_071, 131_072, 10_000_000):
+            head, tail = ": '", "'\necho done\nexit 7"
+            code = head + "x" * (size - len(head) - len(tail)) + tail
+            self.assertEqual(len(code), size)
+            self.assert_ends(self.run_bash(code), 7, out="done\n")
+
+    def test_long_code_is_like_short_code(self):
+        filler = "\n" + "# " + "x" * 200_000
+        self.assert_ends(self.run_bash("echo $0; cat; ls /proc/self/fd | wc -w; false" + filler),
+                         1, out="bash\n4\n")
+        self.assertIn("bash: ", self.run_bash("nosuchcommand" + filler).err)
+
+    def test_a_zero_byte(self):
+        self.assert_ends(self.run_bash("echo a\0b"), 2, err="bash: the code has a zero byte in it\n")
+
+    def test_handlers_of_python_do_not_take_the_exit_code(self):
+        for handler in ("signal.SIG_IGN", "lambda *a: os.waitpid(-1, os.WNOHANG)"):
+            self.run_python(f"import os, signal\nsignal.signal(signal.SIGCHLD, {handler})")
+            self.assert_ends(self.run_bash("exit 4"), 4)
+        self.run_python("signal.signal(signal.SIGCHLD, signal.SIG_DFL)")
+
+    def test_closed_descriptors_of_python_are_not_bashs(self):
+        self.run_python("import os; os.close(1); os.dup2(0, 2)")
+        self.assert_ends(self.run_bash("echo a; echo b >&2"), out="a\n", err="b\n")
+        self.run_python("os.dup2(1002, 2)")
+
+
+class Interrupts(AgentTest):
+    def interrupt(self, code, language=PYTHON, **options):
+        """Start code that prints a line when it is ready, interrupt it, and give its result."""
+        self.client.start(code, language, **options)
+        result = self.client.wait_for_output("ready\n")
+        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        return self.client.finish(result)
+
+    ENDLESS = (
+        "while True: pass",
+        "import time; time.sleep(1000)",
+        "import threading; threading.Event().wait()",
+        "import subprocess; subprocess.run(['sleep', '1000'])",
+        "import os; os.read(os.pipe()[0], 1)",
+        "import asyncio; asyncio.run(asyncio.sleep(1000))",
+        "import sys\nwhile True:\n  n = sys.stdout.write('')",
+    )
+
+    def test_python(self):
+        for code in self.ENDLESS:
+            with self.subTest(code=code):
+                result = self.interrupt("kept = 1\nprint('ready')\n" + code)
+                self.assertEqual((result.code, result.lost), (130, 0))
+                self.assertTrue(result.err.endswith("KeyboardInterrupt\n"), result.err)
+                self.assertNotIn("driver", result.err)
+                self.assert_ends(self.run_python("print(kept); del kept"), out="1\n")
+
+    def test_a_child_of_os_system(self):
+        self.assert_ends(self.interrupt("import os\nprint(os.system('echo ready; sleep 1000'))"),
+                         out="ready\n2\n")
+
+    def test_bash(self):
+        for code in ("sleep 1000", "sleep 1000; echo not here", "while :; do :; done"):
+            with self.subTest(code=code):
+                self.assert_ends(self.interrupt("echo ready\n" + code, BASH), 130, out="ready\n")
+        self.assert_ends(self.interrupt("trap 'echo trapped; exit 9' INT\necho ready\nwhile :; do :; done", BASH),
+                         9, out="ready\ntrapped\n")
+
+    def test_a_caught_interrupt_is_no_end(self):
+        code = textwrap.dedent("""
+            import time
+            try:
+                print('ready')
+                time.sleep(1000)
+            except KeyboardInterrupt:
+                print('caught')
+        """)
+        self.assert_ends(self.interrupt(code), out="ready\ncaught\n")
+
+    def test_what_earlier_calls_did_to_the_signal_does_not_count(self):
+        for code in ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+                     "import signal; signal.signal(signal.SIGINT, lambda *a: None)",
+                     "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])"):
+            with self.subTest(code=code):
+                self.assert_ends(self.run_python(code))
+                self.assertEqual(self.interrupt("print('ready')\nwhile True: pass").code, 130)
+
+    def test_one_that_comes_with_the_code_is_not_lost(self):
+        other = self.connect()
+        for language, code in ((PYTHON, "while True: pass"), (BASH, "sleep 1000")) * 5:
+            self.client.start(code, language)
+            while True:  # until the EXEC is seen, there is no call to interrupt
+                other.ask(INTERRUPT)
+                self.client.sock.settimeout(0.01)
+                try:
+                    ready = self.client.sock.recv(1, socket.MSG_PEEK)
+                except TimeoutError:
+                    continue
+                self.assertTrue(ready)
+                break
+            self.client.sock.settimeout(harness.PATIENCE)
+            self.assertEqual(self.client.finish().code, 130)
+
+    def test_between_calls_it_changes_nothing(self):
+        self.run_python("kept = 2")
+        for _ in range(20):
+            self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
+            os.kill(self.agent.driver_pid(), signal.SIGINT)
+            self.assert_ends(self.run_python("print(kept)"), out="2\n")
+
+    def test_many_at_any_moment_never_kill_the_driver(self):
+        other = self.connect()
+        self.run_python("kept = 3")
+        for i in range(100):
+            self.client.start("for i in range(2000): pass\nprint(1)")
+            for _ in range(i % 7):
+                other.send(INTERRUPT)
+            result = self.client.finish()
+            self.assertIn((result.code, result.lost), ((0, 0), (130, 0)))
+            for _ in range(i % 7):
+                self.assertEqual(other.recv(), (DONE, b""))
+        self.assert_ends(self.run_python("print(kept)"), out="3\n")
+
+
+class Limits(AgentTest):
+    options = ("--grace-ms", "100")
+    LINE = "ramet: stopped at the time limit of 0.050 s\n"
+    LOST = "ramet: stopped at the time limit of 0.050 s, and had to be killed: the Python state is lost\n"
+
+    def test_python_is_interrupted_and_keeps_its_state(self):
+        result = self.run_python("kept = 1\nwhile True: pass", timeout_ms=50)
+        self.assertEqual((result.code, result.lost), (124, 0))
+        self.assertTrue(result.err.endswith("KeyboardInterrupt\n" + self.LINE))
+        self.assert_ends(self.run_python("print(kept)", timeout_ms=10_000), out="1\n")
+
+    def test_python_that_goes_on_is_killed(self):
+        code = "import time\nwhile True:\n  try: time.sleep(9)\n  except KeyboardInterrupt: print('no')"
+        result = self.run_python(code, timeout_ms=50)
+        self.assertEqual((result.code, result.lost, result.out), (124, 1, "no\n"))
+        self.assertEqual(result.err, self.LOST)
+        self.assert_ends(self.run_python("print('fresh')"), out="fresh\n")
+
+    def test_bash_is_interrupted(self):
+        self.assert_ends(self.run_bash("sleep 1000", timeout_ms=50), 124, err=self.LINE)
+
+    def test_bash_that_goes_on_is_killed_and_python_lives(self):
+        self.run_python("kept = 2")
+        result = self.run_bash("trap 'echo no' INT; while :; do :; done", timeout_ms=50)
+        self.assert_ends(result, 124, out="no\n", err=self.LINE)
+        self.assert_ends(self.run_python("print(kept)"), out="2\n")
+
+    def test_a_stopped_interpreter_is_killed(self):
+        result = self.run_python("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_ms=50)
+        self.assertEqual((result.code, result.lost), (124, 1))
+
+    def test_a_call_within_its_limit(self):
+        self.assert_ends(self.run_bash("echo 1", timeout_ms=60_000), out="1\n")
+
+
+class Deaths(AgentTest):
+    ENDS = (
+        ("os._exit(0)", 0, "ended with exit code 0"),
+        ("os._exit(3)", 3, "ended with exit code 3"),
+        ("os.kill(os.getpid(), 9)", 137, "killed by signal 9 (Killed)"),
+        ("os.kill(os.getpid(), 15)", 143, "killed by signal 15 (Terminated)"),
+        ("import ctypes; ctypes.string_at(0)", 139, "killed by signal 11 (Segmentation fault)"),
+        ("os.abort()", 134, "killed by signal 6 (Aborted)"),
+        ("os.execvp('true', ['true'])", 0, "ended with exit code 0"),
+        ("os.closerange(1000, 1003)", 1, "ended with exit code 1"),
+        ("import threading; threading.Thread(target=os._exit, args=(5,)).start()\nwhile 1: pass", 5, "code 5"),
+    )
+
+    def test_the_call_tells_and_the_next_one_has_a_fresh_interpreter(self):
+        for code, exit_code, words in self.ENDS:
+            with self.subTest(code=code):
+                self.run_python("kept = 1")
+                result = self.run_python("import os\nprint('last')\n" + code)
+                self.assertEqual((result.out, result.code, result.lost), ("last\n", exit_code, 1))
+                self.assertRegex(result.err, r"ramet: the Python process .*; its state is lost\n\Z")
+                self.assertIn(words, result.err)
+                self.assert_ends(self.run_python("print('kept' in globals())"), out="False\n")
+
+    def test_all_output_before_the_end_is_there(self):
+        result = self.run_python("import os\nprint('x' * 1_000_000)\nos.kill(os.getpid(), 9)")
+        self.assertEqual((len(result.out), result.code), (1_000_001, 137))
+
+    def test_a_death_between_calls_is_told_by_the_next(self):
+        self.run_python("kept = 1")
+        os.kill(self.agent.driver_pid(), signal.SIGKILL)
+        self.agent.wait_until_said("killed by signal 9")
+        result = self.run_python("print('fresh')")
+        self.assertEqual((result.out, result.code, result.lost), ("fresh\n", 0, 1))
+        self.assertEqual(result.err, "ramet: the Python process was killed by signal 9 (Killed); its state is lost\n")
+        self.assert_ends(self.run_python("print('on')"), out="on\n")
+
+    def test_calls_that_wait_go_on_in_the_fresh_one(self):
+        others = [self.connect() for _ in range(3)]
+        self.client.start("print('ready')\nwhile True: pass")
+        self.client.wait_for_output("ready\n")
+        for i, other in enumerate(others):
+            other.start(f"print({i})")
+        os.kill(self.agent.driver_pid(), signal.SIGKILL)
+        self.assertEqual(self.client.finish().code, 137)
+        for i, other in enumerate(others):
+            self.assert_ends(other.finish(), out=f"{i}\n")
+
+    def test_a_driver_that_talks_nonsense_is_replaced(self):
+        for nonsense in (b"\xff" * 8, frame(PONG), frame(DONE, b"x" * 9) + frame(200), frame(EXEC)):
+            result = self.run_python(f"import os\nos.write(1000, {nonsense!r})\nwhile True: pass")
+            self.assertIn(result.code, (0, 137))
+            self.client.run("1")  # takes the note that the state is lost, if there is one
+            self.assert_ends(self.run_python("print('on')"), out="on\n")
+
+
+class Volume(AgentTest):
+    def digest(self, result, kind):
+        return hashlib.sha256(result.joined(kind)).hexdigest()
+
+    def test_100_mb_from_python(self):
+        code = f"import os, sys, hashlib\nd = os.urandom(1000) * {BIG // 1000}\n" \
+               "sys.stdout.buffer.write(d)\nprint(hashlib.sha256(d).hexdigest(), file=sys.stderr)"
+        result = self.run_python(code)
+        self.assertEqual((len(result.joined(STDOUT)), result.code), (BIG, 0))
+        self.assertEqual(self.digest(result, STDOUT), result.err.strip())
+        self.run_python("del d")
+
+    def test_100_mb_on_both_streams_of_bash(self):
+        code = f"head -c {BIG} /dev/zero | tr '\\0' 'o' & head -c {BIG} /dev/zero | tr '\\0' 'e' >&2; wait"
+        result = self.run_bash(code)
+        self.assertEqual(result.code, 0)
+        for kind, byte in ((STDOUT, b"o"), (STDERR, b"e")):
+            self.assertEqual(self.digest(result, kind), hashlib.sha256(byte * BIG).hexdigest())
+
+    def test_a_reader_that_stops_stops_the_writer_and_costs_no_memory(self):
+        before = self.resident_kib()
+        self.client.start("echo $$ >&2; exec cat /dev/zero", BASH)
+        result = self.client.wait_for_output("\n")
+        self.wait_until_it_writes_no_more(int(result.err))
+        # All other connections are served.
+        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.assertEqual(self.client.finish(result).code, 130)
+        self.assertLess(len(result.joined(STDOUT)), 1 << 20)
+        self.assertLess(self.resident_kib() - before, 4096)
+
+    def wait_until_it_writes_no_more(self, pid):
+        same, last = 0, None
+        while same < 2000:
+            with open(f"/proc/{pid}/io") as io:
+                written = io.read()
+            same = same + 1 if written == last else 0
+            last = written
+
+    def resident_kib(self):
+        with open(f"/proc/{self.agent.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+    def test_ten_megabytes_of_code_cost_the_agent_no_memory(self):
+        before = self.resident_kib()
+        self.assert_ends(self.run_python("#" + "x" * 10_000_000 + "\nprint(1)"), out="1\n")
+        self.assertLess(self.resident_kib() - before, 4096)
+
+
+class Connections(AgentTest):
+    def test_ping(self):
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x01\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x01\0\0\0"))
+
+    def test_ping_waits_for_the_running_call(self):
+        self.client.start("print('ready')\nwhile True: pass")
+        self.client.wait_for_output("ready\n")
+        other = self.connect()
+        other.send(PING)
+        self.connect().ask(INTERRUPT)
+        self.assertEqual(self.client.finish().code, 130)
+        self.assertEqual(other.recv()[0], PONG)
+
+    def test_calls_run_in_order_of_arrival(self):
+        self.run_python("seen = []")
+        self.client.start("print('ready')\nimport time\nwhile True: pass")
+        self.client.wait_for_output("ready\n")
+        others = [self.connect() for _ in range(20)]
+        for i, other in enumerate(others):
+            other.start(f"seen.append({i})")
+            self.connect().ask(INTERRUPT) if i == 19 else None
+        self.client.finish()
+        for other in others:
+            self.assert_ends(other.finish())
+        self.assert_ends(self.run_python("print(seen == list(range(20)))"), out="True\n")
+
+    def test_a_call_goes_on_when_its_client_leaves(self):
+        client = self.agent.client()
+        client.start("import time\nprint('ready')\nfor i in range(100): print('x' * 10_000)\nkept = 'done'")
+        client.wait_for_output("ready\n")
+        client.close()
+        # The next call waits for its end.
+        self.assert_ends(self.run_python("print(kept)"), out="done\n")
+
+    def test_a_client_that_leaves_with_its_output_unread(self):
+        client = self.agent.client()
+        client.start("for i in range(1000): print('x' * 10_000)\nkept = 'all'")
+        client.sock.recv(1)
+        client.close()
+        self.assert_ends(self.run_python("print(kept)"), out="all\n")
+
+    def test_a_client_that_leaves_at_the_end_of_its_code(self):
+        client = self.agent.client()
+        client.start("left = 'ran'")
+        client.close()
+        result = self.run_python("print(globals().get('left'))")
+        self.assertIn(result.out, ("ran\n", "None\n"))  # before its turn it may be forgotten
+
+    def test_a_client_that_leaves_in_the_middle_of_its_code(self):
+        client = self.agent.client()
+        client.send(EXEC, exec_payload(100))
+        client.send(CODE, b"print('half')")
+        client.close()
+        self.assert_ends(self.run_python("print('on')"), out="on\n")
+
+    def test_a_queued_call_whose_client_leaves_is_forgotten(self):
+        self.client.start("print('ready')\nwhile True: pass")
+        self.client.wait_for_output("ready\n")
+        for _ in range(10):
+            client = self.agent.client()
+            client.start("forgotten = 1")
+            client.close()
+        other = self.connect()
+        other.ask(INTERRUPT)
+        self.client.finish()
+        self.assert_ends(self.run_python("print('forgotten' in globals())"), out="False\n")
+
+    def test_interrupt_without_a_call(self):
+        self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
+
+    def test_more_connections_than_there_may_be(self):
+        clients = [self.connect() for _ in range(80)]
+        answers = 0
+        for client in clients:
+            try:
+                answers += client.ask(PING)[0] == PONG
+            except (EOFError, ConnectionError):
+                pass
+        self.assertEqual(answers, 63)  # 64 with the one of setUp
+        for client in clients:
+            client.close()
+        self.agent.wait_until_said("connection refused: 64 are open")
+
+    def test_a_frame_in_small_pieces(self):
+        data = frame(EXEC, exec_payload(8)) + frame(CODE, b"prin") + frame(CODE, b"t(1)")
+        for at in range(len(data)):
+            self.client.sock.sendall(data[at : at + 1])
+        self.assert_ends(self.client.finish(), out="1\n")
+
+    good = exec_payload(3)
+    MALFORMED = (
+        ("length over the limit", struct.pack("<IBBH", 65537, EXEC, 0, 0)),
+        ("length of all ones", b"\xff" * 8),
+        ("second byte not zero", struct.pack("<IBBH", 0, PING, 1, 0)),
+        ("third field not zero", struct.pack("<IBBH", 0, PING, 0, 1)),
+        ("no such request", frame(99)),
+        ("type zero", frame(0)),
+        ("an answer as a request", frame(EXIT, b"\0" * 5)),
+        ("ping with a payload", frame(PING, b"x")),
+        ("interrupt with a payload", frame(INTERRUPT, b"x")),
+        ("shutdown with a payload", frame(SHUTDOWN, b"x")),
+        ("code without exec", frame(CODE, b"x")),
+        ("empty exec", frame(EXEC)),
+        ("cut exec", frame(EXEC, good[:-1])),
+        ("exec with more than its fields", frame(EXEC, good + b"\0")),
+        ("unknown language", frame(EXEC, exec_payload(3, 2))),
+        ("too much code", frame(EXEC, exec_payload((64 << 20) + 1))),
+        ("cwd longer than the frame", frame(EXEC, struct.pack("<BIII", 0, 0, 0, 1 << 31))),
+        ("cwd over its limit", frame(EXEC, exec_payload(3, cwd="x" * 4097))),
+        ("zero byte in cwd", frame(EXEC, exec_payload(3, cwd="a\0b"))),
+        ("zero byte in a variable", frame(EXEC, exec_payload(3, env=[("A", "a\0b")]))),
+        ("more variables than there are", frame(EXEC, good[:-4] + struct.pack("<I", 1 << 31))),
+        ("code of no bytes", frame(EXEC, good) + frame(CODE)),
+        ("more code than was said", frame(EXEC, good) + frame(CODE, b"1234")),
+        ("another request instead of code", frame(EXEC, good) + frame(PING)),
+        ("a request while the call runs",
+         frame(EXEC, exec_payload(9, BASH)) + frame(CODE, b"sleep 0.1") + frame(PING)),
+        ("empty reseed", frame(RESEED)),
+        ("cut reseed", frame(RESEED, reseed_payload()[:-1])),
+        ("host name over its limit", frame(RESEED, reseed_payload(hostname="x" * 65))),
+        ("host name with a blank", frame(RESEED, reseed_payload(hostname="a b"))),
+        ("host name with a zero byte", frame(RESEED, reseed_payload(hostname="a\0"))),
+        ("time before 1970", frame(RESEED, reseed_payload(realtime_ns=-1))),
+    )
+
+    def test_malformed_frames_end_their_connection_only(self):
+        for name, data in self.MALFORMED:
+            with self.subTest(name):
+                client = self.connect()
+                client.sock.sendall(data)
+                with self.assertRaises((EOFError, ConnectionError)):
+                    while True:
+                        client.recv()
+        self.assert_ends(self.run_python("print('on')"), out="on\n")
+        self.assertFalse([line for line in self.agent.said if "dry" in line])
+
+
+class Reseed(AgentTest):
+    def test_every_step_is_done(self):
+        self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
+        for line in ("add 64 bytes of entropy", "set the clock to 1000000000 ns",
+                     "set the host name to sandbox-1"):
+            self.agent.wait_until_said("dry: " + line)
+
+    def test_python_random_is_seeded_anew_when_asked(self):
+        draw = "import random\nrandom.seed(1)\nprint(random.random())"
+        again = "print(random.random())"
+        expected = self.run_python(draw + "\n" + again).out.splitlines()
+        for user, same in ((0, True), (1, False)):
+            self.run_python(draw)
+            self.assertEqual(self.client.ask(RESEED, reseed_payload(user)), (DONE, b""))
+            self.assertEqual(self.run_python(again).out.strip() == expected[1], same)
+
+    def test_a_generator_that_fails_is_named(self):
+        self.run_python("import random\nkept = random.seed\ndef bad(): raise OSError('broken')\nrandom.seed = bad")
+        kind, payload = self.client.ask(RESEED, reseed_payload())
+        self.assertEqual((kind, payload[8:]), (ERROR, b"seed random: broken"))
+        self.run_python("random.seed = kept")
+
+    def test_during_a_call_it_is_done_before_the_next(self):
+        self.run_python("import random\nrandom.seed(1); random.random()\nexpected = random.random()")
+        self.client.start("random.seed(1); random.random()\nprint('ready')\nwhile True: pass")
+        self.client.wait_for_output("ready\n")
+        other = self.connect()
+        self.assertEqual(other.ask(RESEED, reseed_payload()), (DONE, b""))
+        other.ask(INTERRUPT)
+        self.client.finish()
+        self.assert_ends(self.run_python("print(random.random() == expected)"), out="False\n")
+
+
+class Lives(unittest.TestCase):
+    """Agents of their own: how one starts and stops."""
+
+    def agent(self, *options, **more):
+        agent = Agent(*options, **more)
+        self.addCleanup(agent.stop)
+        return agent
+
+    def test_shutdown_answers_then_powers_off(self):
+        agent = self.agent()
+        client = agent.client()
+        self.addCleanup(client.close)
+        self.assertEqual(client.ask(SHUTDOWN), (DONE, b""))
+        with self.assertRaises(EOFError):
+            client.recv()
+        self.assertEqual(agent.process.wait(harness.PATIENCE), 0)
+        agent.wait_until_said("dry: power off")
+        self.assertIn("ramet: dry: sync", agent.said)
+
+    def test_the_driver_dies_with_the_agent(self):
+        agent = self.agent()
+        life = os.pidfd_open(agent.driver_pid())
+        self.addCleanup(os.close, life)
+        agent.process.kill()
+        agent.process.wait()
+        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+
+    def test_no_python_is_told_and_tried_again(self):
+        agent = self.agent(env={"PATH": "/nonexistent"})
+        agent.wait_until_said("ended with exit code 127")
+        for _ in range(2):
+            client = agent.client()
+            self.addCleanup(client.close)
+            kind, payload = client.ask(PING)
+            self.assertEqual(kind, ERROR)
+            self.assertIn(b"before it could take code: the Python process ended with exit code 127", payload)
+            with self.assertRaisesRegex(RuntimeError, "ended with exit code 127"):
+                client.run("1")
+
+    def test_bad_options_are_refused(self):
+        for options in (["agent", "--nonsense"], [], ["agent", "--unix", "x" * 200]):
+            done = subprocess.run([harness.BINARY, *options], stderr=subprocess.PIPE, timeout=harness.PATIENCE)
+            self.assertIn(done.returncode, (1, 2))
+            self.assertTrue(done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

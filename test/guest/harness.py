@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real agent and its real driver on this machine, spoken to over a Unix socket."""
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import unittest
+
+BINARY = os.environ["RAMET_INIT"]
+
+PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN = range(1, 7)
+PONG, STDOUT, STDERR, EXIT, DONE, ERROR = range(64, 70)
+PYTHON, BASH = 0, 1
+PATIENCE = 20  # seconds until a test that hangs fails
+
+
+def text(value):
+    data = value if isinstance(value, bytes) else value.encode()
+    return struct.pack("<I", len(data)) + data
+
+
+def frame(kind, payload=b""):
+    return struct.pack("<IBBH", len(payload), kind, 0, 0) + payload
+
+
+def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=()):
+    head = struct.pack("<BII", language, timeout_ms, size) + text(cwd)
+    variables = b"".join(text(name) + text(value) for name, value in env)
+    return head + struct.pack("<I", len(env)) + variables
+
+
+class Result:
+    """Output frames of one call in the order they came, and how it ended."""
+
+    def __init__(self):
+        self.parts = []
+        self.code = None
+        self.lost = None
+
+    def joined(self, kind):
+        return b"".join(data for k, data in self.parts if k == kind)
+
+    @property
+    def out(self):
+        return self.joined(STDOUT).decode("utf-8", "surrogateescape")
+
+    @property
+    def err(self):
+        return self.joined(STDERR).decode("utf-8", "surrogateescape")
+
+    @property
+    def order(self):
+        """All output in one string, "1:" or "2:" where the stream changes."""
+        shown, last = [], None
+        for kind, data in self.parts:
+            if kind != last:
+                shown.append("1:" if kind == STDOUT else "2:")
+            last = kind
+            shown.append(data.decode())
+        return "".join(shown)
+
+
+class Client:
+    def __init__(self, path):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(path)  # blocking: a full backlog is waited for
+        self.sock.settimeout(PATIENCE)
+
+    def close(self):
+        self.sock.close()
+
+    def send(self, kind, payload=b""):
+        self.sock.sendall(frame(kind, payload))
+
+    def read(self, size):
+        data = bytearray()
+        while len(data) < size:
+            more = self.sock.recv(size - len(data))
+            if not more:
+                raise EOFError("the agent closed the connection")
+            data += more
+        return bytes(data)
+
+    def recv(self):
+        size, kind, zero, zeros = struct.unpack("<IBBH", self.read(8))
+        assert (zero, zeros) == (0, 0)
+        return kind, self.read(size)
+
+    def ask(self, kind, payload=b""):
+        self.send(kind, payload)
+        return self.recv()
+
+    def start(self, code, language=PYTHON, **options):
+        data = code if isinstance(code, bytes) else code.encode()
+        self.send(EXEC, exec_payload(len(data), language, **options))
+        for at in range(0, len(data), 65536):
+            self.send(CODE, data[at : at + 65536])
+
+    def wait_for_output(self, what, result=None):
+        """Read frames until `what` is in the output."""
+        result = result or Result()
+        while what not in result.out + result.err:
+            kind, payload = self.recv()
+            assert kind in (STDOUT, STDERR), (kind, payload[:100])
+            result.parts.append((kind, payload))
+        return result
+
+    def finish(self, result=None):
+        result = result or Result()
+        while True:
+            kind, payload = self.recv()
+            if kind == EXIT:
+                result.code, result.lost = struct.unpack("<iB", payload)
+                return result
+            if kind == ERROR:
+                raise RuntimeError(payload[8:].decode())
+            result.parts.append((kind, payload))
+
+    def run(self, code, language=PYTHON, **options):
+        self.start(code, language, **options)
+        return self.finish()
+
+    def bash(self, code, **options):
+        return self.run(code, BASH, **options)
+
+
+class Agent:
+    """A running agent in a folder of its own; what it says is in `said`."""
+
+    def __init__(self, *options, env=None):
+        self.home = tempfile.mkdtemp(prefix="ramet-agent-")
+        self.path = os.path.join(self.home, "sock")
+        self.said = []
+        self.heard = threading.Condition()
+        self.process = subprocess.Popen(
+            [BINARY, "agent", "--unix", self.path, "--run-dir", os.path.join(self.home, "run"),
+             "--dry-run-system", *options],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**os.environ, "HOME": self.home, "LANG": "C.UTF-8", **(env or {})},
+        )
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+        self.wait_until_said("agent ready" if env is None else "")
+
+    def listen(self):
+        for line in self.process.stderr:
+            with self.heard:
+                self.said.append(line.decode().rstrip())
+                self.heard.notify_all()
+        with self.heard:
+            self.said.append("")  # the end
+            self.heard.notify_all()
+
+    def wait_until_said(self, what):
+        with self.heard:
+            found = self.heard.wait_for(lambda: any(what in line for line in self.said), PATIENCE)
+        assert found, (what, self.said)
+
+    def client(self):
+        return Client(self.path)
+
+    def driver_pid(self):
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
+            return int(children.read().split()[0])
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.listener.join()
+        self.process.stderr.close()
+        shutil.rmtree(self.home)
+
+
+class AgentTest(unittest.TestCase):
+    """One agent for all tests of the class, one connection for each."""
+
+    maxDiff = 4000
+    options = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.agent = Agent(*cls.options)
+        cls.addClassCleanup(cls.agent.stop)
+
+    def setUp(self):
+        self.client = self.connect()
+
+    def connect(self):
+        client = self.agent.client()
+        self.addCleanup(client.close)
+        return client
+
+    def run_python(self, code, **options):
+        return self.client.run(code, PYTHON, **options)
+
+    def run_bash(self, code, **options):
+        return self.client.run(code, BASH, **options)
+
+    def assert_ends(self, result, code=0, out="", err=""):
+        self.assertEqual((result.out, result.err, result.code, result.lost), (out, err, code, 0))

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python calls: what code sees, what its output is, how it ends."""
+
+import textwrap
+import unittest
+
+from harness import STDERR, STDOUT, AgentTest
+
+
+def block(code):
+    return textwrap.dedent(code).lstrip("\n")
+
+
+class Namespace(AgentTest):
+    def test_state_is_kept_from_call_to_call(self):
+        self.run_python("import math\nx = math.factorial(5)\ndef f(): return x")
+        self.assert_ends(self.run_python("print(f())"), out="120\n")
+
+    def test_code_runs_as_main(self):
+        code = "import __main__\nkept = 1\nprint(__name__, __main__.kept, __main__.__dict__ is globals())"
+        self.assert_ends(self.run_python(code), out="__main__ 1 True\n")
+
+    def test_nothing_of_the_driver_is_in_sight(self):
+        code = "import sys\nprint(sys.argv, repr(sys.path[0]), [n for n in globals() if n[0] != '_'])"
+        self.assertIn("[''] '' ", self.run_python(code).out)
+        self.assert_ends(self.run_python("print('CTL' in globals(), 'serve' in globals())"),
+                         out="False False\n")
+
+    def test_the_last_expression_is_not_echoed(self):
+        self.assert_ends(self.run_python("1 + 1"))
+
+    def test_no_code_at_all(self):
+        self.assert_ends(self.run_python(""))
+
+    def test_future_imports_do_not_leak_between_driver_and_calls(self):
+        self.run_python("from __future__ import annotations")
+        self.assert_ends(self.run_python("def f(x: 1): pass\nprint(f.__annotations__)"),
+                         out="{'x': 1}\n")
+
+    def test_classes_of_main_can_be_pickled(self):
+        self.run_python("import pickle\nclass C: pass")
+        self.assert_ends(self.run_python("print(type(pickle.loads(pickle.dumps(C()))) is C)"),
+                         out="True\n")
+
+    def test_source_of_an_earlier_call_is_found(self):
+        self.run_python("def g():\n    return 'here'")
+        self.assert_ends(self.run_python("import inspect\nprint(inspect.getsource(g), end='')"),
+                         out="def g():\n    return 'here'\n")
+
+    def test_replaced_builtins_do_not_reach_the_driver(self):
+        code = "import builtins\nfor n in ('len', 'isinstance', 'memoryview'): setattr(builtins, n, None)"
+        client = self.agent.client()
+        self.addCleanup(client.close)
+        self.assert_ends(client.run(code))
+        self.assert_ends(client.run("print('on')"), out="on\n")
+        client.run("import os\nos._exit(0)")  # a fresh one for the other tests
+
+
+class Sources(AgentTest):
+    """Source is taken verbatim; only what does not compile loses its common indentation."""
+
+    GOOD = (
+        ("    print(1)\n    print(2)\n", "1\n2\n"),
+        ("\tprint(1)\n\tprint(2)", "1\n2\n"),
+        ("\n\n    if 1:\n        print(1)\n\n    print(2)\n", "1\n2\n"),
+        ("# at the margin\n    print(1)\n", "1\n"),
+        ("print('''\n    kept\n''')", "\n    kept\n\n"),
+        ("    print('''\n    moved\n    ''')", "\nmoved\n\n"),
+        ("if 1:\n    print(1)\n    # end", "1\n"),
+        ("print(1)\r\nprint(2)\r\n", "1\n2\n"),
+        ("\ufeffprint('bom')", "bom\n"),
+        ("# -*- coding: latin-1 -*-\nprint('\u00e9')", "\u00e9\n"),
+        ("print('\\x0c')\nprint('''\x0c''')", "\x0c\n\x0c\n"),
+    )
+
+    def test_what_compiles(self):
+        for code, out in self.GOOD:
+            with self.subTest(code=code):
+                self.assert_ends(self.run_python(code), out=out)
+
+    FAULTS = (
+        ("1/0", 1, "1/0"),
+        ("x = 1\n\n1/0", 3, "1/0"),
+        ("    x = 1\n    1/0\n", 2, "1/0"),
+        ("\n\n    if 1:\n        1/0\n", 4, "1/0"),
+        ("s = '''\n\n'''\n1/0", 4, "1/0"),
+        ("s = 'a\x0cb'\n\n1/0", 3, "1/0"),
+        ("x = 1\r\n1/0\r\n", 2, "1/0"),
+        ("x = 1\r1/0", 2, "1/0"),
+    )
+
+    def test_tracebacks_show_the_line_as_it_was_sent(self):
+        for code, line, shown in self.FAULTS:
+            with self.subTest(code=code):
+                result = self.run_python(code)
+                self.assertEqual(result.code, 1)
+                self.assertRegex(result.err, r'\ATraceback \(most recent call last\):\n'
+                                             rf'  File "<call \d+>", line {line}, in <module>\n'
+                                             rf'    {shown}\n[ ~^]*\n?ZeroDivisionError: ')
+
+    SYNTAX = (
+        ("x =", 1, "SyntaxError"),
+        ("x = 1\n  y = 2", 2, "IndentationError"),
+        ("    x = 1\n    y =\n", 2, "SyntaxError"),
+        ("print('open", 1, "SyntaxError"),
+        ("if 1:\nx", 2, "IndentationError"),
+        (b"x = '\xff'", 1, "SyntaxError"),
+    )
+
+    def test_syntax_errors_have_the_line_and_no_traceback(self):
+        for code, line, name in self.SYNTAX:
+            with self.subTest(code=code):
+                result = self.run_python(code)
+                self.assertEqual((result.code, result.out, result.lost), (1, "", 0))
+                self.assertIn(name, result.err)
+                self.assertNotIn("Traceback", result.err)
+                if isinstance(code, str):
+                    self.assertIn(f", line {line}\n", result.err)
+
+    def test_a_zero_byte_in_the_source(self):
+        result = self.run_python("x = 1\0")
+        self.assertEqual((result.code, result.lost), (1, 0))
+        self.assertIn("null bytes", result.err)
+
+    def test_ten_megabytes_of_code(self):
+        code = "x = '" + "a" * 10_000_000 + "'\nprint(len(x))\n1/0"
+        result = self.run_python(code)
+        self.assertEqual((result.out, result.code), ("10000000\n", 1))
+        self.assertIn("line 3", result.err)
+
+    def test_code_nested_too_deep_is_an_error_of_the_call(self):
+        result = self.run_python("(" * 5000 + ")" * 5000)
+        self.assertEqual((result.code, result.lost), (1, 0))
+
+
+class Ends(AgentTest):
+    EXITS = (
+        ("raise SystemExit", 0, ""),
+        ("import sys; sys.exit(None)", 0, ""),
+        ("exit(0)", 0, ""),
+        ("quit(7)", 7, ""),
+        ("raise SystemExit(-1)", -1, ""),
+        ("raise SystemExit(256)", 256, ""),
+        ("raise SystemExit(True)", 1, ""),
+        ("raise SystemExit(2**40)", 255, ""),
+        ("raise SystemExit('enough')", 1, "enough\n"),
+        ("raise SystemExit(('a', 1))", 1, "('a', 1)\n"),
+        ("raise SystemExit(3.5)", 1, "3.5\n"),
+        ("raise SystemExit(1, 2)", 1, "(1, 2)\n"),
+    )
+
+    def test_system_exit(self):
+        for code, exit_code, err in self.EXITS:
+            with self.subTest(code=code):
+                self.assert_ends(self.run_python(code), exit_code, err=err)
+
+    def test_a_system_exit_that_can_not_be_printed(self):
+        code = block("""
+            class Bad:
+                def __str__(self): raise ValueError
+            raise SystemExit(Bad())
+        """)
+        self.assert_ends(self.run_python(code), 1)
+
+    def test_an_exception_through_functions_of_two_calls(self):
+        self.run_python("def outer():\n    inner()")
+        result = self.run_python("def inner():\n    return {}['no']\n\nouter()")
+        frames = [line.strip() for line in result.err.splitlines() if "^" not in line]
+        self.assertEqual([line for line in frames if not line.startswith("File")],
+                         ["Traceback (most recent call last):", "outer()", "inner()",
+                          "return {}['no']", "KeyError: 'no'"])
+
+    def test_chained_exceptions_and_groups_have_no_frame_of_the_driver(self):
+        code = block("""
+            try:
+                try:
+                    1/0
+                except ZeroDivisionError as e:
+                    raise ValueError("second") from e
+            except ValueError as e:
+                kept = e
+            raise ExceptionGroup("group", [kept, OSError(5, "io")])
+        """)
+        result = self.run_python(code)
+        self.assertEqual(result.code, 1)
+        for part in ("ZeroDivisionError", "second", "direct cause", "[Errno 5] io"):
+            self.assertIn(part, result.err)
+        self.assertNotIn("driver", result.err)
+
+    def test_recursion_ends_with_a_short_traceback_and_all_goes_on(self):
+        result = self.run_python("def f(): f()\nf()")
+        self.assertEqual((result.code, result.lost), (1, 0))
+        self.assertIn("RecursionError", result.err)
+        self.assertIn("more times", result.err)
+        self.assert_ends(self.run_python("print('on')"), out="on\n")
+
+    def test_memory_error(self):
+        result = self.run_python("x = bytearray(1 << 60)")
+        self.assertEqual((result.code, result.lost), (1, 0))
+        self.assertIn("MemoryError", result.err)
+
+    def test_a_limit_of_memory_is_survived(self):
+        code = block("""
+            import resource
+            used = int(open('/proc/self/statm').read().split()[0]) * 4096
+            resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+            hoard = []
+            while True:
+                hoard.append(bytearray(1 << 20))
+        """)
+        result = self.run_python(code)
+        self.assertEqual((result.code, result.lost), (1, 0))
+        self.assertIn("MemoryError", result.err)
+        free = "hoard = 0\nresource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)"
+        self.assert_ends(self.run_python(free))
+
+    def test_an_exception_that_can_not_be_printed(self):
+        code = block("""
+            class Bad(Exception):
+                def __str__(self): raise SystemExit(3)
+            raise Bad
+        """)
+        result = self.run_python(code)
+        self.assertEqual((result.code, result.lost), (1, 0))
+        self.assertIn("Bad", result.err)
+
+    def test_bare_base_exceptions(self):
+        for code in ("raise GeneratorExit", "class B(BaseException): pass\nraise B"):
+            result = self.run_python(code)
+            self.assertEqual((result.code, result.lost), (1, 0))
+
+    def test_huge_integers(self):
+        result = self.run_python("x = 7 ** 400000\nprint(x)")
+        self.assertEqual((result.code, result.lost), (1, 0))  # over the limit of digits
+        self.assert_ends(self.run_python("print(x.bit_length())"), out="1122942\n")
+
+    def test_a_hook_of_the_users_prints_the_exception(self):
+        hook = "import sys\nsys.excepthook = lambda t, v, tb: print('hook', t.__name__, tb.tb_lineno)"
+        self.run_python(hook)
+        self.assert_ends(self.run_python("\n1/0"), 1, out="hook ZeroDivisionError 2\n")
+        self.run_python("sys.excepthook = None")
+        self.assertIn("ZeroDivisionError", self.run_python("1/0").err)
+        self.run_python("sys.excepthook = sys.__excepthook__")
+
+    def test_trace_functions_end_with_their_call(self):
+        self.run_python("import sys\ndef t(*a): raise ValueError\nsys.settrace(t)")
+        self.assert_ends(self.run_python("print(sys.gettrace())"), out="None\n")
+
+
+class Streams(AgentTest):
+    def test_input_sees_the_end_of_file(self):
+        for _ in range(2):  # exit() closes sys.stdin: it is there again
+            result = self.run_python("input('name? ')")
+            self.assertEqual((result.out, result.code), ("name? ", 1))
+            self.assertIn("EOFError", result.err)
+            self.run_python("exit()")
+        self.assert_ends(self.run_python("import sys\nprint(repr(sys.stdin.read()))"), out="''\n")
+
+    def test_text_that_is_not_proper_unicode_never_raises(self):
+        result = self.run_python("print('a\\udcff\\ud800\\udc41b')")
+        self.assertEqual(result.joined(STDOUT), b"a\xff\xed\xa0\x80\xed\xb1\x81b\n")
+        self.assertEqual(result.code, 0)
+
+    def test_bytes_come_through_as_they_are(self):
+        code = "import sys\nsys.stdout.buffer.write(bytes(range(256)))\nsys.stderr.buffer.write(b'\\xff')"
+        result = self.run_python(code)
+        self.assertEqual(result.joined(STDOUT), bytes(range(256)))
+        self.assertEqual(result.joined(STDERR), b"\xff")
+
+    def test_the_two_streams_keep_their_order(self):
+        code = "import sys\nfor i in range(200):\n  print(i)\n  print(-i, file=sys.stderr)"
+        self.assertEqual(self.run_python(code).order,
+                         "".join(f"1:{i}\n2:{-i}\n" for i in range(200)))
+
+    def test_order_within_a_line(self):
+        code = "import sys\nsys.stdout.write('a'); sys.stderr.write('b'); print('c', end=''); 1/0"
+        self.assertTrue(self.run_python(code).order.startswith("1:a2:b1:c2:Traceback"))
+
+    def test_order_is_kept_when_nobody_reads_for_a_while(self):
+        code = "import sys\nfor i in range(300):\n  print('o' * 3000)\n  print('e' * 3000, file=sys.stderr)"
+        self.client.start(code)
+        other = self.connect()
+        other.start("print('next')")  # waits its turn while the first one is not read
+        result = self.client.finish()
+        self.assertEqual(result.order, ("1:" + "o" * 3000 + "\n2:" + "e" * 3000 + "\n") * 300)
+        self.assert_ends(other.finish(), out="next\n")
+
+    def test_order_between_python_and_its_children(self):
+        code = "import os, sys\n" + "\n".join(
+            f"print('p{i}'); os.system('echo c{i} >&2'); print('q{i}', file=sys.stderr)" for i in range(5))
+        self.assertEqual(self.run_python(code).order,
+                         "".join(f"1:p{i}\n2:c{i}\nq{i}\n" for i in range(5)))
+
+    def test_order_of_binary_and_text_output(self):
+        code = "import os, sys\nprint('a'); sys.stdout.buffer.write(b'b\\n'); os.write(1, b'c\\n'); print('d')"
+        self.assert_ends(self.run_python(code), out="a\nb\nc\nd\n")
+
+    def test_output_that_was_not_flushed_belongs_to_its_call(self):
+        self.assert_ends(self.run_python("print('no newline', end='')"), out="no newline")
+
+    def test_c_output_is_not_held_back(self):
+        code = "import ctypes\nctypes.CDLL(None).puts(b'from C')\nprint('from Python')"
+        self.assert_ends(self.run_python(code), out="from C\nfrom Python\n")
+
+    def test_streams_look_like_streams(self):
+        code = block("""
+            import sys
+            for s in sys.stdin, sys.stdout, sys.stderr:
+                print(s.fileno(), s.encoding, s.isatty(), s.name, s.mode, s.closed)
+            print(sys.stdout is sys.__stdout__, sys.stdout.writable(), sys.stdout.line_buffering)
+            sys.stdout.reconfigure(line_buffering=True)
+        """)
+        self.assert_ends(self.run_python(code), out="0 utf-8 False 0 r False\n"
+                         "1 utf-8 False <stdout> w False\n2 utf-8 False <stderr> w False\n"
+                         "True True True\n")
+
+    def test_closed_streams_are_opened_for_the_next_call(self):
+        for code in ("import sys; sys.stdout.close(); sys.stderr.close()", "import os; os.close(1)",
+                     "import os; os.close(0); os.close(1); os.close(2)", "import sys; sys.stdout = None",
+                     "import sys; sys.stdout.detach()", "import sys; del sys.stdout, sys.stderr",
+                     "import os; os.closerange(0, 900)"):
+            with self.subTest(code=code):
+                self.assertEqual(self.run_python(code).lost, 0)
+                result = self.run_python("import sys, os\nprint('back')\nos.system('echo child')\n1/0")
+                self.assertEqual((result.out, result.code), ("back\nchild\n", 1))
+                self.assertIn("ZeroDivisionError", result.err)
+
+    def test_a_failing_print_is_an_error_of_the_call(self):
+        result = self.run_python("import os\nos.close(1)\nprint('x')")
+        self.assertEqual((result.code, result.lost), (1, 0))
+        self.assertIn("Bad file descriptor", result.err)
+
+    def test_replaced_streams_stay_as_at_a_prompt(self):
+        self.run_python("import io, sys\nsys.stdout = box = io.StringIO()\nprint('boxed')")
+        self.assert_ends(self.run_python("print('too')\nsys.stderr.write(box.getvalue())"),
+                         err="boxed\ntoo\n")
+        self.run_python("sys.stdout = sys.__stdout__")
+        self.assert_ends(self.run_python("print('free')"), out="free\n")
+
+    def test_a_stream_of_the_users_that_fails_does_no_harm(self):
+        self.run_python("import sys\nclass S:\n  def flush(self): raise SystemExit(9)\nsys.stdout = S()")
+        self.assert_ends(self.run_python("sys.stdout = sys.__stdout__\nprint('on')"), out="on\n")
+
+    def test_descriptor_one_may_lead_elsewhere(self):
+        code = "import os\nsaved = os.dup(1)\nf = open('file', 'w+')\nos.dup2(f.fileno(), 1)\nprint('in file')\n1/0"
+        result = self.run_python(code)
+        self.assertEqual((result.out, result.code), ("", 1))
+        self.assertIn("ZeroDivisionError", result.err)
+        self.assert_ends(self.run_python("os.dup2(saved, 1)\nprint(open('file').read())"),
+                         out="in file\n\n")
+
+    def test_a_child_that_makes_the_pipe_non_blocking(self):
+        code = "import os\nos.set_blocking(1, False)\nprint('x' * 1_000_000)"
+        result = self.run_python(code)
+        self.assertEqual((len(result.out), result.code), (1_000_001, 0))
+
+
+class Processes(AgentTest):
+    def test_output_of_children_is_captured(self):
+        code = "import subprocess\nsubprocess.run(['sh', '-c', 'echo out; echo err >&2; cat'], check=True)"
+        self.assert_ends(self.run_python(code), out="out\n", err="err\n")
+
+    def test_a_forked_child_that_returns_never_serves(self):
+        code = block("""
+            import os
+            pid = os.fork()
+            if pid == 0:
+                print('child')
+                raise SystemExit(3)
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """)
+        self.assert_ends(self.run_python(code), out="child\n3\n")
+        code = code.replace("raise SystemExit(3)", "1/0")
+        result = self.run_python(code)
+        self.assertEqual((result.out, result.code), ("child\n1\n", 0))
+        self.assertEqual(result.err.count("ZeroDivisionError"), 1)
+        self.assert_ends(self.run_python("print('one')"), out="one\n")
+
+    def test_a_child_that_returns_with_its_own_folder_leaves_the_parents_alone(self):
+        code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)"
+        self.assert_ends(self.run_python(code, cwd="/", env=[("FORKED", "1")]))
+        self.assert_ends(self.run_python("print('FORKED' in os.environ)"), out="False\n")
+
+    def test_multiprocessing(self):
+        code = block("""
+            import multiprocessing
+            def square(x): return x * x
+            with multiprocessing.get_context('fork').Pool(2) as pool:
+                print(pool.map(square, range(5)))
+        """)
+        self.assert_ends(self.run_python(code), out="[0, 1, 4, 9, 16]\n")
+
+    def test_asyncio(self):
+        code = block("""
+            import asyncio
+            async def main():
+                p = await asyncio.create_subprocess_exec('echo', 'child')
+                return await p.wait()
+            print(asyncio.run(main()))
+        """)
+        self.assert_ends(self.run_python(code), out="child\n0\n")
+        self.assert_ends(self.run_python(code), out="child\n0\n")
+
+    def test_threads_live_on_and_never_block(self):
+        code = block("""
+            import threading
+            go = threading.Event()
+            def late():
+                go.wait()
+                for _ in range(100): print('x' * 9999)
+            t = threading.Thread(target=late); t.start()
+            print('started')
+        """)
+        self.assert_ends(self.run_python(code), out="started\n")
+        # Its output is this call's as far as it comes before the end.
+        result = self.run_python("go.set()\nt.join()\nprint('joined')")
+        self.assertTrue(result.out.endswith("joined\n"))
+        self.assertEqual(len(result.out), 1_000_000 + 7)
+
+    def test_output_between_calls_is_dropped_and_blocks_nobody(self):
+        code = block("""
+            import os, subprocess
+            gate, opened = os.pipe()
+            done, say = os.pipe()
+            p = subprocess.Popen(['bash', '-c', f'read x <&{gate}; head -c 1000000 /dev/zero; echo >&{say}'],
+                                 pass_fds=(gate, say))
+            print(os.getpid(), opened, done)
+        """)
+        pid, opened, done = self.run_python(code).out.split()
+        with open(f"/proc/{pid}/fd/{opened}", "w") as gate:
+            gate.write("\n")
+        with open(f"/proc/{pid}/fd/{done}") as waited:
+            self.assertEqual(waited.readline(), "\n")
+        self.assert_ends(self.run_python("p.wait()\nprint('quiet')"), out="quiet\n")
+
+    def test_descriptors_of_the_driver_are_not_inherited(self):
+        code = "import subprocess\nsubprocess.run(['ls', '/proc/self/fd'], close_fds=False)"
+        self.assertEqual(self.run_python(code).out.split()[:3], ["0", "1", "2"])
+        self.assertNotIn("100", self.run_python(code).out)
+
+
+class Surroundings(AgentTest):
+    def test_calls_start_at_home_and_keep_their_folder(self):
+        self.assert_ends(self.run_python("import os\nprint(os.getcwd())"), out=self.agent.home + "\n")
+        self.run_python("os.mkdir('sub'); os.chdir('sub')")
+        self.assert_ends(self.run_python("print(os.path.basename(os.getcwd()))"), out="sub\n")
+        self.run_python("os.chdir('..')")
+
+    def test_folder_and_variables_of_one_call(self):
+        self.run_python("import os\nos.environ['KEPT'] = 'mine'")
+        show = "import os\nprint(os.getcwd(), os.environ.get('KEPT'), os.environ.get('NEW'))"
+        env = [("KEPT", "theirs"), ("NEW", "1"), ("NEW", "2")]
+        self.assert_ends(self.run_python(show, cwd="/usr", env=env), out="/usr theirs 2\n")
+        self.assert_ends(self.run_python(show), out=f"{self.agent.home} mine None\n")
+        self.assert_ends(self.run_bash("echo $PWD $KEPT $NEW", cwd="/usr", env=env), out="/usr theirs 2\n")
+        self.assert_ends(self.run_bash("echo $PWD $KEPT $NEW"), out=f"{self.agent.home} mine\n")
+
+    def test_they_are_restored_after_every_end(self):
+        show = "import os\nprint(os.getcwd(), os.environ.get('NEW'))"
+        for code in ("1/0", "exit(1)", "import os; os.chdir('/'); del os.environ['NEW']"):
+            self.run_python(code, cwd="/usr", env=[("NEW", "1")])
+            self.assert_ends(self.run_python(show), out=f"{self.agent.home} None\n")
+
+    def test_a_removed_folder_can_be_left_and_come_back_to(self):
+        self.run_python("import os\nos.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')")
+        self.assert_ends(self.run_python("print(os.getcwd())", cwd="/usr"), out="/usr\n")
+        result = self.run_python("os.getcwd()")
+        self.assertIn("FileNotFoundError", result.err)
+        self.run_python(f"os.chdir({self.agent.home!r})")
+
+    def test_bad_surroundings_are_named(self):
+        result = self.run_python("print(1)", cwd="/no/such", env=[("NEW", "1")])
+        self.assert_ends(result, 1, err="ramet: [Errno 2] No such file or directory: b'/no/such'\n")
+        self.assertEqual(self.run_python("1", env=[("A=B", "1")]).code, 1)
+        self.assert_ends(self.run_python("import os\nprint(os.environ.get('NEW'))"), out="None\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

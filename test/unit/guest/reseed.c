@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "guest/reseed.h"
+
+static struct {
+	int entropy, clock, hostname; /* what each step is to answer */
+	char done[8];		      /* the steps that were taken, a letter each */
+	int64_t now, set_to;
+} fake;
+
+static void took(char step)
+{
+	fake.done[strlen(fake.done)] = step;
+}
+
+static int add_entropy(const void *bytes, size_t len)
+{
+	assert_int_equal(len, AGENT_ENTROPY_LEN);
+	took('e');
+	return fake.entropy;
+}
+
+static int64_t realtime_ns(void)
+{
+	return fake.now;
+}
+
+static int set_realtime(int64_t ns)
+{
+	took('c');
+	fake.set_to = ns;
+	return fake.clock;
+}
+
+static int set_hostname(const char *name)
+{
+	took('h');
+	return fake.hostname;
+}
+
+static const struct system_ops ops = {
+	.add_entropy = add_entropy,
+	.realtime_ns = realtime_ns,
+	.set_realtime = set_realtime,
+	.set_hostname = set_hostname,
+};
+
+static const struct reseed_request request = {.realtime_ns = 5000000000, .hostname = "one"};
+
+static int setup(void **state)
+{
+	memset(&fake, 0, sizeof(fake));
+	return 0;
+}
+
+static void test_all_steps_are_taken(void **state)
+{
+	struct err e;
+
+	assert_int_equal(reseed_apply(&request, &ops, &e), 0);
+	assert_string_equal(fake.done, "ech");
+	assert_int_equal(fake.set_to, request.realtime_ns);
+}
+
+static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
+{
+	const struct {
+		int64_t off;
+		const char *done;
+	} cases[] = {
+		{0, "eh"},	  {1000000, "eh"},   {-1000000, "eh"},
+		{1000001, "ech"}, {-1000001, "ech"}, {-4999999999, "ech"},
+	};
+	struct err e;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		setup(NULL);
+		fake.now = request.realtime_ns + cases[i].off;
+		assert_int_equal(reseed_apply(&request, &ops, &e), 0);
+		assert_string_equal(fake.done, cases[i].done);
+	}
+}
+
+static void test_no_name_leaves_the_host_name(void **state)
+{
+	const struct reseed_request unnamed = {.realtime_ns = 5000000000};
+	struct err e;
+
+	assert_int_equal(reseed_apply(&unnamed, &ops, &e), 0);
+	assert_string_equal(fake.done, "ec");
+}
+
+static void test_the_step_that_fails_is_named(void **state)
+{
+	struct err e;
+
+	fake.hostname = -EPERM;
+	assert_int_equal(reseed_apply(&request, &ops, &e), -EPERM);
+	assert_string_equal(e.text, "set the host name: Operation not permitted");
+	fake.clock = -EINVAL;
+	assert_int_equal(reseed_apply(&request, &ops, &e), -EINVAL);
+	assert_string_equal(e.text, "set the clock: Invalid argument");
+	fake.entropy = -ENOENT;
+	assert_int_equal(reseed_apply(&request, &ops, &e), -ENOENT);
+	assert_string_equal(e.text,
+			    "reseed the kernel's random generator: No such file or directory");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_all_steps_are_taken, setup),
+		cmocka_unit_test_setup(test_the_clock_is_stepped_only_when_it_is_off, setup),
+		cmocka_unit_test_setup(test_no_name_leaves_the_host_name, setup),
+		cmocka_unit_test_setup(test_the_step_that_fails_is_named, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
