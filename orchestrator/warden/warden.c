@@ -21,7 +21,7 @@
 
 #define EVENTS_MAX 64
 /* Beyond stop_timeout_s: the service ends its VMs, and the kernel takes the killed ones apart. */
-#define STOP_GRACE_MS  5000
+#define STOP_GRACE_MS  10000
 #define CLEAN_LIMIT_MS 30000
 
 /* --- the loop's tools ------------------------------------------------------------------------ */

@@ -193,7 +193,7 @@ static void a_huge_value_is_refused(void **state)
 
 static void file_with(char path[static 64], const char *text)
 {
-	strcpy(path, "/tmp/ramet-config-XXXXXX");
+	snprintf(path, 64, "/tmp/ramet-config-XXXXXX");
 	int fd = mkstemp(path);
 
 	assert_true(fd >= 0);

@@ -20,7 +20,7 @@ static char top[64];
 
 static int set_up(void **state)
 {
-	strcpy(top, "/tmp/ramet-directory-XXXXXX");
+	snprintf(top, sizeof(top), "/tmp/ramet-directory-XXXXXX");
 	if (geteuid() != 0)
 		skip();
 	return mkdtemp(top) ? 0 : -1;
