@@ -118,7 +118,7 @@ int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
  * Opens a connection from the host to a guest port and joins it to `stream_fd` (non-blocking
  * stream socket, owned by the device from here on). `done` is called once, on the loop's thread
  * and without locks, perhaps before this returns: 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET
- * (the guest's driver went away), -EMFILE (too many connections).
+ * (the guest's driver went away, or the device is freed), -EMFILE (too many connections).
  */
 typedef void vio_vsock_done(void *arg, int result);
 void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,

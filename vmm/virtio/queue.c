@@ -202,16 +202,21 @@ void vq_push(struct vq *q, uint16_t head, uint32_t written)
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
 }
 
-bool vq_rearm(struct vq *q)
+bool vq_rearm_at(struct vq *q, uint16_t index)
 {
 	if (!q->ready)
 		return false;
 	if (q->event_idx) {
-		STORE((uint16_t *)&q->used->ring[q->size], q->next_avail);
+		STORE((uint16_t *)&q->used->ring[q->size], index);
 		/* Either the driver sees the new avail_event, or the load below what it added. */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	}
-	return vq_offered(q) != q->next_avail;
+	return vq_offered(q) != index;
+}
+
+bool vq_rearm(struct vq *q)
+{
+	return vq_rearm_at(q, q->next_avail);
 }
 
 bool vq_should_notify(struct vq *q)

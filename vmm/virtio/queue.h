@@ -78,6 +78,8 @@ void vq_unpop(struct vq *q);
 void vq_push(struct vq *q, uint16_t head, uint32_t written);
 /* Asks to be kicked for what comes next; true when something is there already. */
 bool vq_rearm(struct vq *q);
+/* The same for what comes after `index` chains were offered, taken or not. */
+bool vq_rearm_at(struct vq *q, uint16_t index);
 /* True when what was pushed since the last call must be told to the driver. */
 bool vq_should_notify(struct vq *q);
 /* The driver's index of chains offered so far; moves when it offers more. */

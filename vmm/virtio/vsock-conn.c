@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/virtio/vsock-conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "vmm/virtio/queue.h"
+
+#define PACKET_BYTES 65536u	/* payload in one packet to the guest */
+#define WATCH_MUTED  UINT32_MAX /* not watched at all */
+
+struct conn *conn_new(uint32_t host_port, uint32_t guest_port, int fd)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		close_fd(&fd);
+		return NULL;
+	}
+	list_init(&c->node);
+	c->host_port = host_port;
+	c->guest_port = guest_port;
+	c->fd = fd;
+	c->state = CONN_REQUESTED;
+	return c;
+}
+
+void conn_free(struct conn *c)
+{
+	close_fd(&c->fd);
+	free(c->buf);
+	free(c);
+}
+
+/* --- what both directions need --- */
+
+static void note_forwarded(struct conn *c, uint32_t bytes)
+{
+	c->forwarded += bytes;
+	/* The guest must hear of it before it runs out of what it believes to be our room. */
+	if (c->forwarded != c->told && c->received - c->told > CONN_BUF_BYTES / 2)
+		c->credit_due = true;
+}
+
+static void drop_buffer(struct conn *c)
+{
+	free(c->buf);
+	c->buf = NULL;
+	c->buf_start = c->buf_len = 0;
+}
+
+/* The host reads no more: what the guest sends is taken and thrown away. */
+static void host_went_deaf(struct conn *c)
+{
+	uint32_t lost = c->buf_len;
+
+	c->host_deaf = true;
+	drop_buffer(c);
+	note_forwarded(c, lost);
+}
+
+/* --- host to guest --- */
+
+/* Bytes the guest has room for. A guest that lies about it only gets fewer or none. */
+static uint32_t credit(const struct conn *c)
+{
+	uint32_t under_way = c->sent - c->peer_fwd;
+
+	return under_way < c->peer_alloc ? c->peer_alloc - under_way : 0;
+}
+
+static bool wants_data(const struct conn *c)
+{
+	return c->state == CONN_UP && c->readable && !c->host_eof && !c->guest_deaf;
+}
+
+static uint8_t shutdown_flags(const struct conn *c)
+{
+	return (uint8_t)((c->host_eof ? SHUTDOWN_SEND : 0) | (c->host_deaf ? SHUTDOWN_RCV : 0));
+}
+
+static bool wants_credit_request(const struct conn *c)
+{
+	return wants_data(c) && !credit(c) && !c->credit_asked;
+}
+
+bool conn_wants_to_send(const struct conn *c)
+{
+	if (c->state == CONN_REQUESTED)
+		return !c->request_sent;
+	if (c->state != CONN_UP)
+		return false;
+	return c->credit_due || shutdown_flags(c) != c->shutdown_sent ||
+	       (wants_data(c) && credit(c)) || wants_credit_request(c);
+}
+
+/* Every packet carries where we are with what the guest sent. */
+static void fill_header(struct conn *c, struct vsock_hdr *h, enum vsock_op op, uint32_t flags,
+			uint32_t len)
+{
+	*h = (struct vsock_hdr){
+		.src_cid = VSOCK_HOST_CID,
+		.src_port = c->host_port,
+		.dst_port = c->guest_port,
+		.len = len,
+		.type = VSOCK_STREAM,
+		.op = (uint16_t)op,
+		.flags = flags,
+		.buf_alloc = CONN_BUF_BYTES,
+		.fwd_cnt = c->forwarded,
+	};
+	c->told = c->forwarded;
+	c->credit_due = false;
+}
+
+static ssize_t receive(struct conn *c, const struct iovec *in, unsigned n, size_t room)
+{
+	struct iovec part[VQ_SIZE_MAX];
+	struct msghdr m = {.msg_iov = part};
+
+	m.msg_iovlen = iov_slice(in, n, VSOCK_HDR_BYTES, room, part);
+	return recvmsg(c->fd, &m, MSG_DONTWAIT);
+}
+
+static int produce_data(struct conn *c, struct vsock_hdr *h, const struct iovec *in, unsigned n,
+			size_t room)
+{
+	ssize_t got;
+
+	if (room > PACKET_BYTES)
+		room = PACKET_BYTES;
+	if (room > credit(c))
+		room = credit(c);
+	got = receive(c, in, n, room);
+	if (got > 0) {
+		c->sent += (uint32_t)got;
+		/* Less than asked for: the socket is empty, and says so when it is not. */
+		c->readable = (size_t)got == room;
+		fill_header(c, h, OP_RW, 0, (uint32_t)got);
+		return 1;
+	}
+	c->readable = false;
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	c->host_eof = true;
+	if (c->hung_up)
+		host_went_deaf(c);
+	return 0;
+}
+
+int conn_produce(struct conn *c, struct vsock_hdr *h, const struct iovec *in, unsigned n,
+		 size_t room)
+{
+	if (c->state == CONN_REQUESTED) {
+		c->request_sent = true;
+		fill_header(c, h, OP_REQUEST, 0, 0);
+		return 1;
+	}
+	if (wants_data(c) && credit(c)) {
+		int rc = produce_data(c, h, in, n, room);
+
+		if (rc)
+			return rc;
+	}
+	if (shutdown_flags(c) != c->shutdown_sent) {
+		c->shutdown_sent = shutdown_flags(c);
+		fill_header(c, h, OP_SHUTDOWN, c->shutdown_sent, 0);
+	} else if (c->credit_due) {
+		fill_header(c, h, OP_CREDIT_UPDATE, 0, 0);
+	} else if (wants_credit_request(c)) {
+		c->credit_asked = true;
+		fill_header(c, h, OP_CREDIT_REQUEST, 0, 0);
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
+/* --- guest to host --- */
+
+/* Bytes that the socket took: 0 when it is full or its reader is gone (host_deaf). */
+static uint32_t send_some(struct conn *c, struct iovec *iov, unsigned n)
+{
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+	ssize_t sent = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (sent >= 0)
+		return (uint32_t)sent;
+	if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+		host_went_deaf(c);
+	return 0;
+}
+
+static void end_output_if_done(struct conn *c)
+{
+	if (c->guest_eof && !c->buf_len && !c->host_deaf)
+		shutdown(c->fd, SHUT_WR);
+}
+
+static void flush_buffer(struct conn *c)
+{
+	while (c->buf_len && !c->host_deaf) {
+		uint32_t to_edge = CONN_BUF_BYTES - c->buf_start;
+		uint32_t first = c->buf_len < to_edge ? c->buf_len : to_edge;
+		struct iovec iov[2] = {{c->buf + c->buf_start, first},
+				       {c->buf, c->buf_len - first}};
+		uint32_t sent = send_some(c, iov, 2);
+
+		if (!sent || c->host_deaf)
+			break;
+		c->buf_start = (c->buf_start + sent) % CONN_BUF_BYTES;
+		c->buf_len -= sent;
+		note_forwarded(c, sent);
+	}
+	if (!c->buf_len) {
+		drop_buffer(c);
+		end_output_if_done(c);
+	}
+}
+
+static bool keep_in_buffer(struct conn *c, const struct iovec *out, unsigned n, size_t offset,
+			   uint32_t len)
+{
+	uint32_t at = (c->buf_start + c->buf_len) % CONN_BUF_BYTES;
+	uint32_t first = len < CONN_BUF_BYTES - at ? len : CONN_BUF_BYTES - at;
+
+	if (!c->buf)
+		c->buf = malloc(CONN_BUF_BYTES);
+	if (!c->buf)
+		return false;
+	iov_read(out, n, offset, c->buf + at, first);
+	iov_read(out, n, offset + first, c->buf, len - first);
+	c->buf_len += len;
+	return true;
+}
+
+static enum conn_verdict on_data(struct conn *c, const struct vsock_hdr *h, const struct iovec *out,
+				 unsigned n, size_t offset)
+{
+	struct iovec part[VQ_SIZE_MAX];
+	uint32_t sent = 0, len = h->len;
+
+	if (c->guest_eof || len > CONN_BUF_BYTES - (c->received - c->forwarded))
+		return CONN_ABORT; /* data after the end, or more than it had credit for */
+	c->received += len;
+	if (!c->buf_len && !c->host_deaf && len) {
+		sent = send_some(c, part, iov_slice(out, n, offset, len, part));
+		note_forwarded(c, sent);
+	}
+	if (c->host_deaf)
+		note_forwarded(c, len - sent);
+	else if (sent < len && !keep_in_buffer(c, out, n, offset + sent, len - sent))
+		return CONN_ABORT;
+	return CONN_KEEP;
+}
+
+static enum conn_verdict on_shutdown(struct conn *c, uint32_t flags)
+{
+	if (flags & SHUTDOWN_SEND) {
+		c->guest_eof = true;
+		end_output_if_done(c);
+	}
+	if ((flags & SHUTDOWN_RCV) && !c->guest_deaf) {
+		c->guest_deaf = true;
+		shutdown(c->fd, SHUT_RD);
+	}
+	return c->guest_eof && c->guest_deaf ? CONN_END : CONN_KEEP;
+}
+
+static void take_credit(struct conn *c, const struct vsock_hdr *h)
+{
+	c->peer_alloc = h->buf_alloc;
+	c->peer_fwd = h->fwd_cnt;
+	c->credit_asked = false;
+}
+
+static enum conn_verdict on_answer(struct conn *c, const struct vsock_hdr *h)
+{
+	if (h->op == OP_RST)
+		return CONN_LOST;
+	if (h->op != OP_RESPONSE || !c->request_sent)
+		return CONN_ABORT;
+	c->state = CONN_UP;
+	c->readable = true; /* look once; the watch tells the rest */
+	return CONN_KEEP;
+}
+
+enum conn_verdict conn_on_packet(struct conn *c, const struct vsock_hdr *h, const struct iovec *out,
+				 unsigned n, size_t offset)
+{
+	take_credit(c, h);
+	if (c->state == CONN_REQUESTED)
+		return on_answer(c, h);
+	switch (h->op) {
+	case OP_RW:
+		return on_data(c, h, out, n, offset);
+	case OP_SHUTDOWN:
+		return on_shutdown(c, h->flags);
+	case OP_CREDIT_UPDATE:
+		return CONN_KEEP;
+	case OP_CREDIT_REQUEST:
+		c->credit_due = true;
+		return CONN_KEEP;
+	case OP_RST:
+		return CONN_LOST;
+	default:
+		return CONN_ABORT;
+	}
+}
+
+/* --- the socket --- */
+
+static enum conn_verdict on_hang_up(struct conn *c)
+{
+	c->hung_up = true;
+	if (c->state == CONN_REQUESTED)
+		return CONN_ABORT;
+	if (c->state == CONN_FLUSHING || c->host_eof || c->guest_deaf) {
+		c->host_eof = true;
+		host_went_deaf(c);
+	}
+	return CONN_KEEP;
+}
+
+enum conn_verdict conn_on_socket(struct conn *c, uint32_t events)
+{
+	enum conn_verdict verdict = CONN_KEEP;
+
+	if (events & EPOLLOUT)
+		flush_buffer(c);
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		c->readable = true;
+	if (events & (EPOLLHUP | EPOLLERR))
+		verdict = on_hang_up(c);
+	return verdict;
+}
+
+bool conn_is_flushed(const struct conn *c)
+{
+	return !c->buf_len || c->host_deaf;
+}
+
+static uint32_t events_wanted(const struct conn *c)
+{
+	uint32_t events = 0;
+
+	if (c->buf_len && !c->host_deaf)
+		events |= EPOLLOUT;
+	if (c->state == CONN_UP && !c->readable && !c->host_eof && !c->guest_deaf)
+		events |= EPOLLIN;
+	/* A hang-up that is known would be told again and again. */
+	if (c->hung_up && !events)
+		return WATCH_MUTED;
+	return events;
+}
+
+void conn_update_watch(struct conn *c)
+{
+	uint32_t events = events_wanted(c);
+
+	if (events == c->watched)
+		return;
+	c->watched = events;
+	if (events == WATCH_MUTED)
+		loop_watch_mute(c->watch);
+	else
+		loop_watch_set(c->watch, events);
+}

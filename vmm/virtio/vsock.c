@@ -1,0 +1,611 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Socket device (virtio v1.2, 5.10): stream connections from the host to ports of the guest, each
+ * joined to a stream socket. The guest opens none. Everything a guest can make us keep is bounded:
+ * connections, bytes per connection, answers to packets that belong to no connection.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "vmm/virtio/device.h"
+#include "vmm/virtio/vsock-conn.h"
+
+enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
+
+#define QUEUE_SIZE  256
+#define CONNS_MAX   256u
+#define RESETS_MAX  64u /* answers that wait; more are lost, as the spec allows a device */
+#define ANSWER_NS   5000000000ull /* for the guest to answer a request */
+#define CLOSE_NS    8000000000ull /* for the guest to end what the host closed */
+#define EVENT_RESET 0u		  /* VIRTIO_VSOCK_EVENT_TRANSPORT_RESET */
+
+/* A host port is the connection's slot and, above it, a serial number that is part of an image:
+ * a restored guest does not meet the ports of its earlier life again. */
+#define SLOT_BITS  8   /* CONNS_MAX of them */
+#define SERIAL_MIN 16u /* ports below 4096 are never used */
+#define SERIAL_END 0xffffffu
+
+/* An outcome to be told once the device's lock is not held. */
+struct conn_ticket {
+	struct list node;
+	vio_vsock_done *done;
+	void *arg;
+	int result;
+};
+
+struct reset {
+	uint32_t host_port, guest_port;
+	uint16_t type;
+};
+
+/* What watches and timers point to: it outlives the connection in it. */
+struct slot {
+	struct vsock *vsock;
+	struct conn *conn; /* NULL: free */
+};
+
+struct vsock {
+	struct vio_dev dev;
+	uint64_t guest_cid;
+	uint32_t serial;
+	unsigned nconns;
+	struct slot slot[CONNS_MAX];
+	struct list ready;    /* connections that want to send, served in turn */
+	struct list outcomes; /* tickets */
+	struct reset resets[RESETS_MAX];
+	unsigned reset_first, nresets;
+	/* After a restore the guest must drop its old connections before it sees new ones. */
+	bool event_due;		/* the event was not put in the queue yet */
+	bool event_under_way;	/* the guest has not taken it yet */
+	uint16_t event_offered; /* index of its event queue before it took it */
+	struct vq_chain chain;
+};
+
+static struct vsock *self(const struct vio_dev *d)
+{
+	return (struct vsock *)(uintptr_t)d;
+}
+
+/* --- connections --- */
+
+static void settle_ticket(struct conn *c, int result)
+{
+	struct conn_ticket *t = c->ticket;
+
+	if (!t)
+		return;
+	c->ticket = NULL;
+	t->result = result;
+	list_add_tail(&c->vsock->outcomes, &t->node);
+}
+
+static void drop(struct conn *c)
+{
+	struct vsock *v = c->vsock;
+
+	v->slot[c->host_port % CONNS_MAX].conn = NULL;
+	v->nconns--;
+	list_del(&c->node);
+	loop_timer_clear(v->dev.loop, &c->timer);
+	loop_watch_del(c->watch);
+	conn_free(c);
+}
+
+static void queue_reset(struct vsock *v, uint32_t host_port, uint32_t guest_port, uint16_t type)
+{
+	if (v->nresets == RESETS_MAX)
+		return;
+	v->resets[(v->reset_first + v->nresets++) % RESETS_MAX] =
+		(struct reset){host_port, guest_port, type};
+}
+
+static void reset_guest_side(struct conn *c)
+{
+	if (c->request_sent)
+		queue_reset(c->vsock, c->host_port, c->guest_port, VSOCK_STREAM);
+}
+
+/* Over for the guest: what it sent still goes to the host. */
+static void flush_and_drop(struct conn *c)
+{
+	loop_timer_clear(c->vsock->dev.loop, &c->timer);
+	list_del(&c->node);
+	c->state = CONN_FLUSHING;
+	if (conn_is_flushed(c))
+		drop(c);
+	else
+		conn_update_watch(c);
+}
+
+/* Puts it in the line of those that want to send; others are watched for what they wait for. (For
+ * one in the line pump does it, if its turn does not come: a turn changes what it waits for.) */
+static void keep(struct conn *c)
+{
+	struct vsock *v = c->vsock;
+
+	if (c->state == CONN_FLUSHING) {
+		flush_and_drop(c);
+		return;
+	}
+	if (c->shutdown_sent == SHUTDOWN_BOTH && !c->timer.due_ns)
+		loop_timer_set(v->dev.loop, &c->timer, CLOSE_NS);
+	if (!conn_wants_to_send(c)) {
+		list_del(&c->node);
+		conn_update_watch(c);
+	} else if (list_empty(&c->node)) {
+		list_add_tail(&v->ready, &c->node);
+	}
+}
+
+static void judge(struct conn *c, enum conn_verdict verdict)
+{
+	if (c->ticket && c->state == CONN_UP) {
+		loop_timer_clear(c->vsock->dev.loop, &c->timer);
+		settle_ticket(c, 0);
+	}
+	switch (verdict) {
+	case CONN_KEEP:
+		keep(c);
+		break;
+	case CONN_ABORT:
+		settle_ticket(c, -ECONNRESET);
+		reset_guest_side(c);
+		drop(c);
+		break;
+	case CONN_END:
+		reset_guest_side(c);
+		flush_and_drop(c);
+		break;
+	case CONN_LOST:
+		settle_ticket(c, -ECONNREFUSED);
+		flush_and_drop(c);
+		break;
+	}
+}
+
+/* The connection a packet of the guest's belongs to; one that is over for the guest is none. */
+static struct conn *find(const struct vsock *v, const struct vsock_hdr *h)
+{
+	struct conn *c = v->slot[h->dst_port % CONNS_MAX].conn;
+
+	if (!c || c->host_port != h->dst_port || c->guest_port != h->src_port ||
+	    c->state == CONN_FLUSHING)
+		return NULL;
+	return c;
+}
+
+/* --- packets to the guest --- */
+
+static void put_header(const struct vsock *v, const struct vq_chain *chain,
+		       const struct vsock_hdr *h)
+{
+	uint8_t raw[VSOCK_HDR_BYTES];
+	struct wire w = wire_on(raw, sizeof(raw));
+
+	wire_put_u64(&w, VSOCK_HOST_CID);
+	wire_put_u64(&w, v->guest_cid);
+	wire_put_u32(&w, h->src_port);
+	wire_put_u32(&w, h->dst_port);
+	wire_put_u32(&w, h->len);
+	wire_put_u16(&w, h->type);
+	wire_put_u16(&w, h->op);
+	wire_put_u32(&w, h->flags);
+	wire_put_u32(&w, h->buf_alloc);
+	wire_put_u32(&w, h->fwd_cnt);
+	iov_write(vq_in(chain), chain->nin, 0, raw, sizeof(raw));
+}
+
+static void take_reset(struct vsock *v, struct vsock_hdr *h)
+{
+	const struct reset *r = &v->resets[v->reset_first];
+
+	*h = (struct vsock_hdr){
+		.src_port = r->host_port, .dst_port = r->guest_port, .type = r->type, .op = OP_RST};
+	v->reset_first = (v->reset_first + 1) % RESETS_MAX;
+	v->nresets--;
+}
+
+/* Fills the buffer in v->chain with the next packet of whose turn it is; false when that one had
+ * nothing to send after all. */
+static bool produce(struct vsock *v, struct vsock_hdr *h)
+{
+	size_t room = v->chain.in_bytes - VSOCK_HDR_BYTES;
+	struct conn *c;
+	int rc;
+
+	if (v->nresets) {
+		take_reset(v, h);
+		return true;
+	}
+	c = container_of(v->ready.next, struct conn, node);
+	list_del(&c->node); /* to the end of the line, if it has more */
+	rc = conn_produce(c, h, vq_in(&v->chain), v->chain.nin, room);
+	judge(c, rc < 0 ? CONN_ABORT : CONN_KEEP);
+	return rc > 0;
+}
+
+static bool wants_to_send(const struct vsock *v)
+{
+	return v->nresets || !list_empty(&v->ready);
+}
+
+static bool pop_rx(struct vsock *v)
+{
+	struct vio_dev *d = &v->dev;
+
+	if (!vio_pop(d, QUEUE_RX, &v->chain) &&
+	    !(d->active && vq_rearm(&d->vq[QUEUE_RX]) && vio_pop(d, QUEUE_RX, &v->chain)))
+		return false;
+	if (v->chain.in_bytes <= VSOCK_HDR_BYTES || v->chain.nout) {
+		vio_guest_fault(d, "receive buffer without room for a packet");
+		return false;
+	}
+	return true;
+}
+
+static bool may_send(const struct vsock *v)
+{
+	return v->dev.active && !v->dev.still && !v->event_due && !v->event_under_way;
+}
+
+static void send_packets(struct vsock *v)
+{
+	struct vio_dev *d = &v->dev;
+	struct vsock_hdr h;
+	unsigned left = QUEUE_SIZE;
+
+	for (; left && wants_to_send(v) && pop_rx(v); left--) {
+		if (produce(v, &h)) {
+			put_header(v, &v->chain, &h);
+			vq_push(&d->vq[QUEUE_RX], v->chain.head, VSOCK_HDR_BYTES + h.len);
+		} else {
+			vq_unpop(&d->vq[QUEUE_RX]);
+		}
+	}
+	if (d->active)
+		vio_notify(d, QUEUE_RX);
+	if (!left)
+		vio_rekick(d, QUEUE_RX);
+}
+
+/* Sends what there is room for. */
+static void pump(struct vsock *v)
+{
+	if (may_send(v))
+		send_packets(v);
+	list_each (n, &v->ready) {
+		conn_update_watch(container_of(n, struct conn, node));
+	}
+}
+
+/* --- packets from the guest --- */
+
+static void get_header(const struct vq_chain *chain, struct vsock_hdr *h)
+{
+	uint8_t raw[VSOCK_HDR_BYTES];
+	struct wire r = wire_from(raw, sizeof(raw));
+
+	iov_read(vq_out(chain), chain->nout, 0, raw, sizeof(raw));
+	h->src_cid = wire_get_u64(&r);
+	h->dst_cid = wire_get_u64(&r);
+	h->src_port = wire_get_u32(&r);
+	h->dst_port = wire_get_u32(&r);
+	h->len = wire_get_u32(&r);
+	h->type = wire_get_u16(&r);
+	h->op = wire_get_u16(&r);
+	h->flags = wire_get_u32(&r);
+	h->buf_alloc = wire_get_u32(&r);
+	h->fwd_cnt = wire_get_u32(&r);
+}
+
+static void on_packet(struct vsock *v, const struct vsock_hdr *h)
+{
+	struct conn *c;
+
+	/* A packet from or to someone else has nowhere to go (5.10.6.2). */
+	if (h->src_cid != v->guest_cid || h->dst_cid != VSOCK_HOST_CID)
+		return;
+	c = h->type == VSOCK_STREAM ? find(v, h) : NULL;
+	if (c)
+		judge(c, conn_on_packet(c, h, vq_out(&v->chain), v->chain.nout, VSOCK_HDR_BYTES));
+	else if (h->op != OP_RST)
+		queue_reset(v, h->dst_port, h->src_port, h->type);
+}
+
+static void take_packets(struct vsock *v)
+{
+	struct vio_dev *d = &v->dev;
+	struct vsock_hdr h;
+	unsigned left = QUEUE_SIZE;
+
+	do {
+		for (; left && vio_pop(d, QUEUE_TX, &v->chain); left--) {
+			if (v->chain.out_bytes >= VSOCK_HDR_BYTES)
+				get_header(&v->chain, &h);
+			if (v->chain.out_bytes < VSOCK_HDR_BYTES ||
+			    h.len > v->chain.out_bytes - VSOCK_HDR_BYTES) {
+				vio_guest_fault(d, "socket packet shorter than it says");
+				return;
+			}
+			on_packet(v, &h);
+			vq_push(&d->vq[QUEUE_TX], v->chain.head, 0);
+		}
+	} while (left && d->active && !d->still && vq_rearm(&d->vq[QUEUE_TX]));
+	vio_notify(d, QUEUE_TX);
+	if (!left)
+		vio_rekick(d, QUEUE_TX);
+}
+
+/* --- the event queue --- */
+
+static void put_event(struct vsock *v)
+{
+	struct vio_dev *d = &v->dev;
+	static const uint8_t id[4] = {EVENT_RESET};
+
+	if (!vio_pop(d, QUEUE_EVENT, &v->chain))
+		return;
+	if (iov_write(vq_in(&v->chain), v->chain.nin, 0, id, sizeof(id)) != sizeof(id)) {
+		vio_guest_fault(d, "event buffer too small");
+		return;
+	}
+	v->event_offered = vq_offered(&d->vq[QUEUE_EVENT]);
+	v->event_due = false;
+	v->event_under_way = true;
+	vq_push(&d->vq[QUEUE_EVENT], v->chain.head, sizeof(id));
+	vio_notify(d, QUEUE_EVENT);
+}
+
+/*
+ * A driver offers an event buffer again after it has dealt with the event in it. Only then does
+ * it get packets of new connections, which it would otherwise reset together with the old ones.
+ */
+static void serve_events(struct vsock *v)
+{
+	struct vq *q = &v->dev.vq[QUEUE_EVENT];
+
+	if (v->event_due)
+		put_event(v);
+	if (v->event_due)
+		vq_rearm(q);
+	else if (v->event_under_way && vq_rearm_at(q, v->event_offered))
+		v->event_under_way = false;
+}
+
+/* The guest's driver is gone, or of no more use. What it never heard of may wait for the next. */
+static void drop_all(struct vsock *v)
+{
+	for (unsigned i = 0; i < CONNS_MAX; i++) {
+		struct conn *c = v->slot[i].conn;
+
+		if (!c || (c->state == CONN_REQUESTED && !c->request_sent))
+			continue;
+		settle_ticket(c, -ECONNRESET);
+		drop(c);
+	}
+	v->nresets = 0;
+}
+
+static void vsock_on_kick(struct vio_dev *d, unsigned queue)
+{
+	struct vsock *v = self(d);
+
+	if (queue == QUEUE_TX)
+		take_packets(v);
+	if (queue == QUEUE_EVENT)
+		serve_events(v);
+	pump(v);
+	if (!d->active)
+		drop_all(v);
+}
+
+/* --- the host's side --- */
+
+static void on_socket(void *arg, uint32_t events)
+{
+	struct slot *s = arg;
+	struct vio_dev *d = &s->vsock->dev;
+
+	vio_enter(d);
+	if (s->conn) /* a reset of the device may have dropped it just now */
+		judge(s->conn, conn_on_socket(s->conn, events));
+	pump(s->vsock);
+	vio_leave(d);
+}
+
+static void on_timer(void *arg)
+{
+	struct slot *s = arg;
+	struct vio_dev *d = &s->vsock->dev;
+
+	vio_enter(d);
+	if (s->conn) {
+		settle_ticket(s->conn, -ETIMEDOUT);
+		judge(s->conn, CONN_ABORT);
+	}
+	pump(s->vsock);
+	vio_leave(d);
+}
+
+static struct slot *free_slot(struct vsock *v)
+{
+	for (unsigned i = 0; i < CONNS_MAX; i++)
+		if (!v->slot[i].conn)
+			return &v->slot[i];
+	return NULL;
+}
+
+static uint32_t next_port(struct vsock *v, const struct slot *s)
+{
+	uint32_t port = v->serial << SLOT_BITS | (uint32_t)(s - v->slot);
+
+	v->serial = v->serial + 1 == SERIAL_END ? SERIAL_MIN : v->serial + 1;
+	return port;
+}
+
+/* 0 or -errno; owns `fd` in any case. */
+static int open_conn(struct vsock *v, uint32_t guest_port, int fd)
+{
+	struct slot *s = free_slot(v);
+	struct conn *c;
+	int rc;
+
+	if (!s) {
+		close_fd(&fd);
+		return -EMFILE;
+	}
+	c = conn_new(next_port(v, s), guest_port, fd);
+	if (!c)
+		return -ENOMEM;
+	c->vsock = v;
+	c->timer = (struct loop_timer){.fn = on_timer, .arg = s};
+	rc = loop_watch_add(v->dev.loop, fd, 0, on_socket, s, &c->watch, NULL);
+	if (rc < 0) {
+		conn_free(c);
+		return rc;
+	}
+	loop_timer_set(v->dev.loop, &c->timer, ANSWER_NS);
+	s->conn = c;
+	v->nconns++;
+	list_add_tail(&v->ready, &c->node);
+	return (int)(s - v->slot);
+}
+
+void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,
+		       void *arg)
+{
+	struct vsock *v = self(d);
+	struct conn_ticket *t = malloc(sizeof(*t));
+	int slot;
+
+	if (!t) {
+		close_fd(&stream_fd);
+		done(arg, -ENOMEM);
+		return;
+	}
+	*t = (struct conn_ticket){.done = done, .arg = arg};
+	vio_enter(d);
+	slot = open_conn(v, port, stream_fd);
+	if (slot < 0) {
+		t->result = slot;
+		list_add_tail(&v->outcomes, &t->node);
+	} else {
+		v->slot[slot].conn->ticket = t;
+		pump(v);
+	}
+	vio_leave(d);
+}
+
+unsigned vio_vsock_connections(const struct vio_dev *d)
+{
+	return self(d)->nconns;
+}
+
+/* --- the device --- */
+
+static uint64_t vsock_features(const struct vio_dev *d)
+{
+	return 0;
+}
+
+static void vsock_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
+{
+	uint8_t config[8];
+	struct wire w = wire_on(config, sizeof(config));
+
+	wire_put_u64(&w, self(d)->guest_cid);
+	for (uint32_t i = 0; i < len && offset + i < sizeof(config); i++)
+		data[i] = config[offset + i];
+}
+
+static void vsock_reset(struct vio_dev *d)
+{
+	struct vsock *v = self(d);
+
+	drop_all(v);
+	v->event_due = v->event_under_way = false;
+}
+
+static void vsock_save(const struct vio_dev *d, struct wire *w)
+{
+	wire_put_u32(w, self(d)->serial);
+}
+
+static int vsock_restore(struct vio_dev *d, struct wire *r, struct err *e)
+{
+	uint32_t serial = wire_get_u32(r);
+
+	if (!r->bad && (serial < SERIAL_MIN || serial >= SERIAL_END))
+		return err_say(e, EINVAL, "connection number %u is out of range", serial);
+	self(d)->serial = serial;
+	return 0;
+}
+
+static void vsock_resumed(struct vio_dev *d)
+{
+	self(d)->event_due = true; /* goes out with the first kick of the event queue */
+}
+
+static void vsock_settled(struct vio_dev *d)
+{
+	struct vsock *v = self(d);
+
+	while (!list_empty(&v->outcomes)) {
+		struct conn_ticket *t = container_of(v->outcomes.next, struct conn_ticket, node);
+
+		list_del(&t->node);
+		t->done(t->arg, t->result);
+		free(t);
+	}
+}
+
+static void vsock_free(struct vio_dev *d)
+{
+	struct vsock *v = self(d);
+
+	for (unsigned i = 0; i < CONNS_MAX; i++) {
+		struct conn *c = v->slot[i].conn;
+
+		if (!c)
+			continue;
+		settle_ticket(c, -ECONNRESET);
+		drop(c);
+	}
+	vsock_settled(d);
+	free(v);
+}
+
+static const struct vio_ops vsock_ops = {
+	.id = 19,
+	.queues = QUEUES,
+	.queue_size = QUEUE_SIZE,
+	.features = vsock_features,
+	.config_read = vsock_config_read,
+	.reset = vsock_reset,
+	.on_kick = vsock_on_kick,
+	.save = vsock_save,
+	.restore = vsock_restore,
+	.resumed = vsock_resumed,
+	.settled = vsock_settled,
+	.free = vsock_free,
+};
+
+int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, uint64_t guest_cid,
+		  struct err *e)
+{
+	struct vsock *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return err_set(e, ENOMEM, "make the socket device");
+	v->dev = (struct vio_dev){.ops = &vsock_ops, .mem = mem, .loop = loop};
+	v->guest_cid = guest_cid;
+	v->serial = SERIAL_MIN;
+	list_init(&v->ready);
+	list_init(&v->outcomes);
+	for (unsigned i = 0; i < CONNS_MAX; i++)
+		v->slot[i].vsock = v;
+	*out = &v->dev;
+	return 0;
+}
