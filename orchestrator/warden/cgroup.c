@@ -242,7 +242,7 @@ static int make_leaves(struct cgroup_tree *t, struct err *e)
 	if (mkdirat(t->base, "ramet", 0755) < 0 && errno != EEXIST)
 		return err_set(e, errno, "make cgroup %s/ramet", t->path);
 	t->top = open_dir(t->base, "ramet");
-	if (t->top < 0)
+	if (t->top < 0 || fchmod(t->top, 0755) < 0)
 		return err_set(e, errno, "open cgroup %s/ramet", t->path);
 	scoped_fd int service = cgroup_make(t, "service", NULL, e);
 	if (service < 0)
@@ -395,7 +395,7 @@ int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgro
 	if (r < 0)
 		return err_set(e, -r, "make cgroup %s/ramet/%s", t->path, name);
 	scoped_fd int dir = open_dir(t->top, name);
-	if (dir < 0)
+	if (dir < 0 || fchmod(dir, 0755) < 0) /* the service reads the figures in it */
 		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
 	if (limits && set_limits(t, dir, limits, e) < 0) {
 		unlinkat(t->top, name, AT_REMOVEDIR);

@@ -261,9 +261,8 @@ static void receive(struct warden *w)
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (n <= 0) { /* without its socket the service is of no use */
+		if (n <= 0) { /* it is on its way out: its end comes as an event of its own */
 			disconnect(w);
-			service_signal(w, SIGKILL);
 			return;
 		}
 		serve(w, &m, (size_t)n);

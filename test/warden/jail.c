@@ -466,6 +466,10 @@ static void nothing_works_from_inside(void **state)
 static void its_cgroup_has_its_limits(void **state)
 {
 	pid_t pid = spawn(0);
+	struct stat st;
+
+	assert_int_equal(stat(group, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0755); /* the service reads its figures */
 
 	assert_non_null(strstr(file_text(proc(pid, "cgroup")), "/ramet/vm-0\n"));
 	if (has_controller("memory")) {
