@@ -48,7 +48,7 @@ tracked() { git -C "$top" ls-files -- "$@"; }
 check_format() { tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror; }
 check_tidy() {
 	cmake_tree asan &&
-		tracked '*.c' ':!test' | xargs -P "$(nproc)" -n 4 "$top/test/tidy.sh" "$top/build/asan"
+		tracked '*.c' ':!test' | xargs -P "$(nproc)" -n 1 "$top/test/tidy.sh" "$top/build/asan"
 }
 check_shell() {
 	shellcheck --check-sourced "$top/dev" &&
