@@ -69,8 +69,9 @@ static size_t env_size(const char *const *env, uint32_t *count)
 {
 	size_t size = 0;
 
+	/* The "=" is not sent. */
 	for (; env && *env; env++, (*count)++)
-		size += 2 * sizeof(uint32_t) + strlen(*env);
+		size += 2 * sizeof(uint32_t) + strlen(*env) - (strchr(*env, '=') != NULL);
 	return size;
 }
 

@@ -1,0 +1,793 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/core/fakes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/wire.h"
+#include "proto/agent.h"
+#include "proto/ctl.h"
+#include "proto/warden.h"
+
+#define SLOTS  64
+#define AGENTS 64
+
+struct fake_vm;
+
+struct fake_agent {
+	struct fake_vm *vm;
+	pthread_t thread;
+	int fd; /* -1: the place is free; closed when the thread is joined */
+	bool over;
+};
+
+struct fake_vm {
+	struct fakes *f;
+	uint32_t slot, vcpus, ram_mib;
+	bool taken, alive, running, threaded;
+	uint32_t state;
+	int listener, ctl, stop;
+	pthread_t thread;
+	struct fake_agent agents[AGENTS];
+};
+
+struct fakes {
+	char run_dir[64];
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t warden;
+	int service, next_service, wake; /* the warden's ends */
+	bool closing;
+	struct fake_vm vms[SLOTS];
+	int faults[FAKES_NFAULTS];
+	unsigned boots, restores, reseeds, waiting, agents;
+	unsigned long go;
+};
+
+static void lock(struct fakes *f)
+{
+	pthread_mutex_lock(&f->lock);
+}
+
+static void unlock(struct fakes *f)
+{
+	pthread_mutex_unlock(&f->lock);
+}
+
+static bool goes_wrong(struct fakes *f, enum fakes_fault fault)
+{
+	lock(f);
+	bool wrong = f->faults[fault] > 0;
+	if (wrong)
+		f->faults[fault]--;
+	unlock(f);
+	return wrong;
+}
+
+/* --- death ---------------------------------------------------------------------------------- */
+
+/* With the lock held: whatever blocks on a socket of the VM returns. */
+static void vm_die(struct fake_vm *vm)
+{
+	if (!vm->alive)
+		return;
+	vm->alive = false;
+	eventfd_write(vm->stop, 1);
+	if (vm->ctl >= 0)
+		shutdown(vm->ctl, SHUT_RDWR);
+	for (int i = 0; i < AGENTS; i++)
+		if (vm->agents[i].fd >= 0)
+			shutdown(vm->agents[i].fd, SHUT_RDWR);
+	pthread_cond_broadcast(&vm->f->changed);
+	struct warden_msg msg = {.version = WARDEN_VERSION,
+				 .type = WARDEN_EXITED,
+				 .slot = vm->slot,
+				 .exited = {.status = 9}};
+	if (vm->f->service >= 0)
+		send(vm->f->service, &msg, sizeof(msg), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* One step of a VM's life; true when it was its last. */
+static bool step(struct fake_vm *vm)
+{
+	struct fakes *f = vm->f;
+
+	lock(f);
+	bool dies = f->faults[FAKES_DIE_STEP] > 0 && --f->faults[FAKES_DIE_STEP] == 0;
+	if (dies)
+		vm_die(vm);
+	bool dead = !vm->alive;
+	unlock(f);
+	return dead;
+}
+
+/* --- agent ---------------------------------------------------------------------------------- */
+
+static bool send_all(int fd, const void *data, size_t len)
+{
+	const char *p = data;
+
+	while (len) {
+		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			return false;
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static bool recv_all(int fd, void *data, size_t len)
+{
+	return len == 0 || recv(fd, data, len, MSG_WAITALL) == (ssize_t)len;
+}
+
+static bool send_frame(int fd, uint8_t type, const void *payload, size_t len)
+{
+	uint8_t head[AGENT_HEADER_SIZE];
+	struct wire w = wire_on(head, sizeof(head));
+
+	wire_put_u32(&w, (uint32_t)len);
+	wire_put_u8(&w, type);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+	return send_all(fd, head, sizeof(head)) && send_all(fd, payload, len);
+}
+
+static bool send_error(int fd, const char *text)
+{
+	uint8_t body[128];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_u32(&w, EIO);
+	wire_put_str(&w, text, strlen(text));
+	return send_frame(fd, AGENT_ERROR, body, w.pos);
+}
+
+static bool send_big(int fd, size_t len)
+{
+	char block[5000];
+
+	memset(block, 'x', sizeof(block));
+	while (len) {
+		size_t part = len < sizeof(block) ? len : sizeof(block);
+
+		if (!send_frame(fd, AGENT_STDOUT, block, part))
+			return false;
+		len -= part;
+	}
+	return true;
+}
+
+static bool send_line(int fd, uint8_t type, const char *text)
+{
+	char line[512];
+	int len = snprintf(line, sizeof(line), "%s\n", text);
+
+	return send_frame(fd, type, line, (size_t)len);
+}
+
+/* Until the test says go; false when the VM died. */
+static bool wait_for_go(struct fake_vm *vm)
+{
+	struct fakes *f = vm->f;
+
+	lock(f);
+	unsigned long before = f->go;
+	f->waiting++;
+	while (f->go == before && vm->alive && !f->closing)
+		pthread_cond_wait(&f->changed, &f->lock);
+	f->waiting--;
+	bool went = f->go != before;
+	unlock(f);
+	return went;
+}
+
+static bool run_line(struct fake_agent *a, char *line, const char *env, int *code)
+{
+	int fd = a->fd;
+
+	if (!strncmp(line, "out ", 4))
+		return send_line(fd, AGENT_STDOUT, line + 4);
+	if (!strncmp(line, "err ", 4))
+		return send_line(fd, AGENT_STDERR, line + 4);
+	if (!strncmp(line, "raw ", 4))
+		return send_frame(fd, AGENT_STDOUT, line + 4, strlen(line + 4));
+	if (!strncmp(line, "big ", 4))
+		return send_big(fd, strtoul(line + 4, NULL, 10));
+	if (!strncmp(line, "exit ", 5))
+		*code = atoi(line + 5);
+	if (!strcmp(line, "env"))
+		return send_line(fd, AGENT_STDOUT, env);
+	if (!strcmp(line, "wait"))
+		return wait_for_go(a->vm);
+	if (!strcmp(line, "garbage"))
+		return send_all(fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+	if (!strcmp(line, "die")) {
+		lock(a->vm->f);
+		vm_die(a->vm);
+		unlock(a->vm->f);
+	}
+	return strcmp(line, "die") != 0 && strcmp(line, "hang-up") != 0;
+}
+
+static bool run_script(struct fake_agent *a, char *code, const char *env)
+{
+	uint8_t body[5];
+	struct wire w = wire_on(body, sizeof(body));
+	int exit_code = 0;
+
+	for (char *save, *line = strtok_r(code, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save))
+		if (!run_line(a, line, env, &exit_code))
+			return false;
+	wire_put_u32(&w, (uint32_t)exit_code);
+	wire_put_u8(&w, 0);
+	return send_frame(a->fd, AGENT_EXIT, body, w.pos);
+}
+
+static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	char env[1024] = "";
+	size_t text, used = 0;
+
+	wire_get_u8(&w);
+	wire_get_u32(&w);
+	uint32_t code_len = wire_get_u32(&w), got = 0;
+	wire_get_str(&w, &text, 4096);
+	uint32_t n = wire_get_u32(&w);
+	for (uint32_t i = 0; i < n && !w.bad; i++) {
+		size_t name_len, value_len;
+		const uint8_t *name = wire_get_str(&w, &name_len, 4096);
+		const uint8_t *value = wire_get_str(&w, &value_len, 4096);
+
+		used += (size_t)snprintf(env + used, sizeof(env) - used, "%.*s=%.*s ",
+					 (int)name_len, name, (int)value_len, value);
+	}
+	if (w.bad || wire_left(&w))
+		return false;
+	char *code = calloc(1, code_len + 1);
+	while (got < code_len) {
+		uint8_t head[AGENT_HEADER_SIZE];
+
+		if (!recv_all(a->fd, head, sizeof(head)) || head[4] != AGENT_CODE)
+			break;
+		struct wire h = wire_from(head, sizeof(head));
+		uint32_t part = wire_get_u32(&h);
+		if (part > code_len - got || !recv_all(a->fd, code + got, part))
+			break;
+		got += part;
+	}
+	bool went = got == code_len && run_script(a, code, env);
+	free(code);
+	return went;
+}
+
+static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	size_t host_len;
+
+	w.pos = AGENT_ENTROPY_LEN;
+	wire_get_u64(&w);
+	wire_get_u8(&w);
+	const uint8_t *host = wire_get_str(&w, &host_len, 64);
+	if (w.bad || wire_left(&w) || host_len != 14 || memcmp(host, "ramet-", 6) != 0)
+		return send_error(a->fd, "bad reseed");
+	if (goes_wrong(a->vm->f, FAKES_RESEED))
+		return send_error(a->fd, "no entropy today");
+	lock(a->vm->f);
+	a->vm->f->reseeds++;
+	unlock(a->vm->f);
+	return send_frame(a->fd, AGENT_DONE, NULL, 0);
+}
+
+static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
+{
+	static const uint8_t pong[4] = {AGENT_VERSION};
+
+	if (step(a->vm))
+		return false;
+	switch (type) {
+	case AGENT_PING:
+		return !goes_wrong(a->vm->f, FAKES_PONG) &&
+		       send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
+	case AGENT_EXEC:
+		return serve_exec(a, body, len);
+	case AGENT_INTERRUPT:
+		fakes_go(a->vm->f);
+		return send_frame(a->fd, AGENT_DONE, NULL, 0);
+	case AGENT_RESEED:
+		return serve_reseed(a, body, len);
+	}
+	return false;
+}
+
+static void *agent_main(void *arg)
+{
+	struct fake_agent *a = arg;
+	struct fakes *f = a->vm->f;
+	uint8_t head[AGENT_HEADER_SIZE], *body = malloc(AGENT_PAYLOAD_MAX);
+
+	while (recv_all(a->fd, head, sizeof(head))) {
+		struct wire w = wire_from(head, sizeof(head));
+		uint32_t len = wire_get_u32(&w);
+
+		if (len > AGENT_PAYLOAD_MAX || !recv_all(a->fd, body, len) ||
+		    !serve_frame(a, head[4], body, len))
+			break;
+	}
+	free(body);
+	shutdown(a->fd, SHUT_RDWR);
+	lock(f);
+	a->over = true;
+	f->agents--;
+	unlock(f);
+	return NULL;
+}
+
+static void agent_join(struct fake_agent *a)
+{
+	pthread_join(a->thread, NULL);
+	close(a->fd);
+	a->fd = -1;
+}
+
+static bool agent_start(struct fake_vm *vm, int fd)
+{
+	for (int i = 0; i < AGENTS; i++) {
+		struct fake_agent *a = &vm->agents[i];
+
+		lock(vm->f);
+		bool over = a->fd >= 0 && a->over;
+		unlock(vm->f);
+		if (over)
+			agent_join(a);
+		if (a->fd >= 0)
+			continue;
+		lock(vm->f);
+		*a = (struct fake_agent){.vm = vm, .fd = fd};
+		vm->f->agents++;
+		pthread_create(&a->thread, NULL, agent_main, a);
+		unlock(vm->f);
+		return true;
+	}
+	return false;
+}
+
+/* --- VM process ----------------------------------------------------------------------------- */
+
+static void vm_send(struct fake_vm *vm, struct ctl_msg *msg)
+{
+	msg->version = CTL_VERSION;
+	send(vm->ctl, msg, sizeof(*msg), MSG_NOSIGNAL);
+}
+
+static void vm_reply(struct fake_vm *vm, uint32_t seq, int error, const char *text)
+{
+	struct ctl_msg msg = {.type = CTL_REPLY, .seq = seq};
+
+	if (goes_wrong(vm->f, FAKES_LIE))
+		msg.seq += 1000;
+	msg.reply.error = error;
+	snprintf(msg.reply.text, sizeof(msg.reply.text), "%s", text);
+	vm_send(vm, &msg);
+}
+
+static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
+{
+	bool boot = msg->fill.kind == CTL_BOOT;
+	int expected = boot ? 4 : 5;
+
+	if (nfds != expected || goes_wrong(vm->f, FAKES_FILL) ||
+	    (boot && goes_wrong(vm->f, FAKES_BOOT))) {
+		vm_reply(vm, msg->seq, -EINVAL, "the state file is torn");
+		return;
+	}
+	lock(vm->f);
+	vm->state = CTL_RUNNING;
+	if (boot)
+		vm->f->boots++;
+	else
+		vm->f->restores++;
+	unlock(vm->f);
+	vm_reply(vm, msg->seq, 0, "");
+}
+
+static void vm_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
+{
+	if (nfds != 1 || msg->connect.port != AGENT_PORT || goes_wrong(vm->f, FAKES_CONNECT))
+		vm_reply(vm, msg->seq, -ECONNREFUSED, "connect to the guest: refused");
+	else if (agent_start(vm, take_fd(&fds[0])))
+		vm_reply(vm, msg->seq, 0, "");
+	else
+		vm_reply(vm, msg->seq, -EMFILE, "too many connections");
+}
+
+static void vm_save(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
+{
+	bool bad = goes_wrong(vm->f, FAKES_SAVE) || nfds != 3 ||
+		   pwrite(fds[0], "a state", 7, 0) != 7 ||
+		   ftruncate(fds[1], (off_t)vm->ram_mib << 20) < 0;
+
+	vm_reply(vm, msg->seq, bad ? -EIO : 0, bad ? "the image can't be written" : "");
+}
+
+/* False when the process ends. */
+static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
+{
+	if (step(vm))
+		return false;
+	switch (msg->type) {
+	case CTL_FILL:
+		vm_fill(vm, msg, nfds);
+		return true;
+	case CTL_CONNECT:
+		vm_connect(vm, msg, fds, nfds);
+		return true;
+	case CTL_PAUSE:
+		vm->state = CTL_PAUSED;
+		vm_reply(vm, msg->seq, 0, "");
+		return true;
+	case CTL_SAVE:
+		vm_save(vm, msg, fds, nfds);
+		return true;
+	}
+	vm_reply(vm, msg->seq, 0, "");
+	return msg->type != CTL_QUIT;
+}
+
+static bool vm_receive(struct fake_vm *vm)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+		struct cmsghdr align;
+	} control;
+	struct ctl_msg msg;
+	struct iovec iov = {&msg, sizeof(msg)};
+	struct msghdr hdr = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	int fds[CTL_FDS_MAX], nfds = 0;
+	ssize_t n = recvmsg(vm->ctl, &hdr, MSG_CMSG_CLOEXEC);
+
+	if (n <= 0) { /* the service is gone; the VM is not */
+		lock(vm->f);
+		close_fd(&vm->ctl);
+		unlock(vm->f);
+		return true;
+	}
+	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
+	if (c) {
+		nfds = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), (size_t)nfds * sizeof(int));
+	}
+	bool goes_on = n == sizeof(msg) && vm_serve(vm, &msg, fds, nfds);
+	for (int i = 0; i < nfds; i++)
+		close_fd(&fds[i]);
+	return goes_on;
+}
+
+static void vm_accept(struct fake_vm *vm)
+{
+	struct ctl_msg hello = {.type = CTL_HELLO};
+	int fd = accept4(vm->listener, NULL, NULL, SOCK_CLOEXEC);
+
+	lock(vm->f);
+	close_fd(&vm->ctl);
+	vm->ctl = fd;
+	hello.hello.state = vm->state;
+	unlock(vm->f);
+	hello.hello.vcpus = vm->vcpus;
+	hello.hello.ram_mib = vm->ram_mib;
+	if (!step(vm))
+		vm_send(vm, &hello);
+}
+
+static void *vm_main(void *arg)
+{
+	struct fake_vm *vm = arg;
+	bool goes_on = true;
+
+	while (goes_on) {
+		struct pollfd p[] = {
+			{vm->stop, POLLIN, 0}, {vm->listener, POLLIN, 0}, {vm->ctl, POLLIN, 0}};
+
+		poll(p, 3, -1);
+		if (p[0].revents)
+			break;
+		if (p[1].revents)
+			vm_accept(vm);
+		else if (p[2].revents)
+			goes_on = vm_receive(vm);
+	}
+	lock(vm->f);
+	vm_die(vm);
+	close_fd(&vm->ctl);
+	close_fd(&vm->listener);
+	unlock(vm->f);
+	for (int i = 0; i < AGENTS; i++)
+		if (vm->agents[i].fd >= 0)
+			agent_join(&vm->agents[i]);
+	return NULL;
+}
+
+static void vm_path(struct fake_vm *vm, const char *name, char *out, size_t size)
+{
+	snprintf(out, size, "%s/vm/%u%s", vm->f->run_dir, vm->slot, name);
+}
+
+static int vm_listen(struct fake_vm *vm)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	char log[256];
+
+	vm_path(vm, "", addr.sun_path, sizeof(addr.sun_path));
+	mkdir(addr.sun_path, 0700);
+	vm_path(vm, "/log", log, sizeof(log));
+	scoped_fd int log_fd = open(log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	dprintf(log_fd, "first words\nlast words\n");
+	vm_path(vm, "/ctl.sock", addr.sun_path, sizeof(addr.sun_path));
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)
+		abort();
+	return fd;
+}
+
+static int vm_start(struct fakes *f, const struct warden_msg *msg)
+{
+	struct fake_vm *vm = &f->vms[msg->slot];
+
+	if (msg->slot >= SLOTS || vm->taken)
+		return -EBUSY;
+	*vm = (struct fake_vm){.f = f,
+			       .slot = msg->slot,
+			       .vcpus = msg->spawn.vcpus,
+			       .ram_mib = msg->spawn.ram_mib,
+			       .taken = true,
+			       .alive = true,
+			       .state = CTL_SHELL,
+			       .ctl = -1,
+			       .stop = eventfd(0, EFD_CLOEXEC)};
+	for (int i = 0; i < AGENTS; i++)
+		vm->agents[i].fd = -1;
+	vm->listener = vm_listen(vm);
+	pthread_create(&vm->thread, NULL, vm_main, vm);
+	return 0;
+}
+
+static void vm_clear(struct fake_vm *vm)
+{
+	char path[256];
+
+	if (!vm->taken)
+		return;
+	lock(vm->f);
+	bool was_alive = vm->alive;
+	vm->alive = false; /* a killed one is not reported */
+	if (was_alive) {
+		vm->alive = true;
+		int service = vm->f->service;
+		vm->f->service = -1;
+		vm_die(vm);
+		vm->f->service = service;
+	}
+	unlock(vm->f);
+	pthread_join(vm->thread, NULL);
+	close(vm->stop);
+	static const char *const names[] = {"/ctl.sock", "/log", ""};
+	for (int i = 0; i < 3; i++) {
+		vm_path(vm, names[i], path, sizeof(path));
+		remove(path);
+	}
+	lock(vm->f);
+	vm->taken = false;
+	unlock(vm->f);
+}
+
+/* --- warden --------------------------------------------------------------------------------- */
+
+static void warden_serve(struct fakes *f, const struct warden_msg *msg)
+{
+	struct warden_msg reply = {.version = WARDEN_VERSION,
+				   .type = WARDEN_REPLY,
+				   .seq = msg->seq,
+				   .slot = msg->slot};
+
+	if (msg->type == WARDEN_SPAWN && goes_wrong(f, FAKES_SPAWN)) {
+		reply.reply.error = -EPERM;
+		snprintf(reply.reply.text, sizeof(reply.reply.text), "/dev/kvm: not permitted");
+	} else if (msg->type == WARDEN_SPAWN) {
+		lock(f);
+		reply.reply.error = vm_start(f, msg);
+		unlock(f);
+		reply.reply.pid = (uint32_t)getpid();
+	} else if (msg->slot < SLOTS) {
+		vm_clear(&f->vms[msg->slot]);
+	}
+	send(f->service, &reply, sizeof(reply), MSG_NOSIGNAL);
+}
+
+static void *warden_main(void *arg)
+{
+	struct fakes *f = arg;
+	struct warden_msg msg;
+	eventfd_t ignored;
+
+	for (;;) {
+		lock(f);
+		int service = f->service;
+		bool closing = f->closing;
+		unlock(f);
+		if (closing)
+			return NULL;
+		struct pollfd p[] = {{f->wake, POLLIN, 0}, {service, POLLIN, 0}};
+		poll(p, 2, -1);
+		if (p[0].revents) {
+			eventfd_read(f->wake, &ignored);
+			lock(f);
+			if (f->next_service >= 0) {
+				close_fd(&f->service);
+				f->service = take_fd(&f->next_service);
+			}
+			pthread_cond_broadcast(&f->changed);
+			unlock(f);
+		} else if (recv(service, &msg, sizeof(msg), 0) == sizeof(msg)) {
+			warden_serve(f, &msg);
+		} else {
+			lock(f);
+			close_fd(&f->service);
+			unlock(f);
+		}
+	}
+}
+
+struct fakes *fakes_new(const char *run_dir)
+{
+	struct fakes *f = calloc(1, sizeof(*f));
+	char path[256];
+
+	snprintf(f->run_dir, sizeof(f->run_dir), "%s", run_dir);
+	snprintf(path, sizeof(path), "%s/vm", run_dir);
+	mkdir(path, 0700);
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->changed, NULL);
+	f->service = f->next_service = -1;
+	f->wake = eventfd(0, EFD_CLOEXEC);
+	pthread_create(&f->warden, NULL, warden_main, f);
+	return f;
+}
+
+int fakes_attach(struct fakes *f)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		abort();
+	lock(f);
+	f->next_service = pair[0];
+	eventfd_write(f->wake, 1);
+	while (f->next_service >= 0)
+		pthread_cond_wait(&f->changed, &f->lock);
+	unlock(f);
+	return pair[1];
+}
+
+void fakes_free(struct fakes *f)
+{
+	lock(f);
+	f->closing = true;
+	eventfd_write(f->wake, 1);
+	pthread_cond_broadcast(&f->changed);
+	unlock(f);
+	pthread_join(f->warden, NULL);
+	for (int i = 0; i < SLOTS; i++)
+		vm_clear(&f->vms[i]);
+	close_fd(&f->service);
+	close_fd(&f->wake);
+	pthread_mutex_destroy(&f->lock);
+	pthread_cond_destroy(&f->changed);
+	free(f);
+}
+
+/* --- what tests ask ------------------------------------------------------------------------- */
+
+static unsigned count(struct fakes *f, bool (*is)(const struct fake_vm *vm))
+{
+	unsigned n = 0;
+
+	lock(f);
+	for (int i = 0; i < SLOTS; i++)
+		n += is(&f->vms[i]);
+	unlock(f);
+	return n;
+}
+
+static bool is_alive(const struct fake_vm *vm)
+{
+	return vm->taken && vm->alive;
+}
+
+static bool is_taken(const struct fake_vm *vm)
+{
+	return vm->taken;
+}
+
+unsigned fakes_live(struct fakes *f)
+{
+	return count(f, is_alive);
+}
+
+unsigned fakes_slots(struct fakes *f)
+{
+	return count(f, is_taken);
+}
+
+static unsigned read_number(struct fakes *f, const unsigned *number)
+{
+	lock(f);
+	unsigned n = *number;
+	unlock(f);
+	return n;
+}
+
+unsigned fakes_boots(struct fakes *f)
+{
+	return read_number(f, &f->boots);
+}
+
+unsigned fakes_restores(struct fakes *f)
+{
+	return read_number(f, &f->restores);
+}
+
+unsigned fakes_reseeds(struct fakes *f)
+{
+	return read_number(f, &f->reseeds);
+}
+
+unsigned fakes_agents(struct fakes *f)
+{
+	return read_number(f, &f->agents);
+}
+
+unsigned fakes_waiting(struct fakes *f)
+{
+	return read_number(f, &f->waiting);
+}
+
+void fakes_kill(struct fakes *f, uint32_t slot)
+{
+	lock(f);
+	vm_die(&f->vms[slot]);
+	unlock(f);
+}
+
+void fakes_fault(struct fakes *f, enum fakes_fault fault, int n)
+{
+	lock(f);
+	f->faults[fault] = n;
+	unlock(f);
+}
+
+void fakes_go(struct fakes *f)
+{
+	lock(f);
+	f->go++;
+	pthread_cond_broadcast(&f->changed);
+	unlock(f);
+}

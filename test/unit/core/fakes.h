@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What stands around the service, in threads of the test: a warden, VM processes behind control
+ * sockets, and agents that "run" little scripts. They outlive a core, as the real ones do.
+ */
+#ifndef RAMET_TEST_UNIT_CORE_FAKES_H
+#define RAMET_TEST_UNIT_CORE_FAKES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fakes;
+
+/* VM directories are made under `run_dir`. */
+struct fakes *fakes_new(const char *run_dir);
+/* A new socket for a core; the warden hangs up on the one before. */
+int fakes_attach(struct fakes *f);
+/* Ends all threads. */
+void fakes_free(struct fakes *f);
+
+/* Live VM processes, and slots with something in them. */
+unsigned fakes_live(struct fakes *f);
+unsigned fakes_slots(struct fakes *f);
+unsigned fakes_boots(struct fakes *f);
+unsigned fakes_restores(struct fakes *f);
+unsigned fakes_reseeds(struct fakes *f);
+/* Open connections to agents. */
+unsigned fakes_agents(struct fakes *f);
+void fakes_kill(struct fakes *f, uint32_t slot);
+
+enum fakes_fault {
+	FAKES_SPAWN,	/* the warden refuses a spawn */
+	FAKES_FILL,	/* a fill is refused */
+	FAKES_BOOT,	/* a boot is refused */
+	FAKES_CONNECT,	/* the guest refuses a connection */
+	FAKES_RESEED,	/* the guest can't be made unique */
+	FAKES_PONG,	/* the agent hangs up instead of saying that Python waits */
+	FAKES_SAVE,	/* the image can't be written */
+	FAKES_LIE,	/* the VM process replies to what was not asked */
+	FAKES_DIE_STEP, /* counts down with every step a VM takes; it dies at 0 */
+	FAKES_NFAULTS,
+};
+/* The next `count` of these go wrong; for FAKES_DIE_STEP: the VM that takes that many steps. */
+void fakes_fault(struct fakes *f, enum fakes_fault fault, int count);
+
+/*
+ * Scripts, one command per line: `out TEXT` and `err TEXT` (with a newline), `raw TEXT` (without),
+ * `big N` (N bytes of 'x' on stdout), `env` (the call's environment), `wait` (until fakes_go or an
+ * interrupt), `exit N`, `die` (the VM), `hang-up` (this connection), `garbage` (a bad frame).
+ */
+void fakes_go(struct fakes *f);
+/* Calls that wait. */
+unsigned fakes_waiting(struct fakes *f);
+
+#endif

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Create, exec, interrupt, delete and abandon, in many orders, against fakes. */
+#include <stdlib.h>
+
+#include "test/unit/core/world.h"
+
+static void test_a_pool_hit_has_a_vm_of_its_own(void **state)
+{
+	struct world *w = *state;
+	struct core_figures figures;
+	struct made m;
+
+	world_wait_ready(w);
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	assert_int_equal(strlen(m.view.id), SANDBOX_ID_LEN);
+	assert_memory_equal(m.view.id, "sbx_", 4);
+	assert_string_equal(m.view.state, "ready");
+	core_figures(w->core, &figures);
+	assert_int_equal(figures.pool_hits, 1);
+	assert_int_equal(figures.sandboxes, 1);
+	world_wait_ready(w); /* the pool is filled again */
+	assert_int_equal(fakes_live(w->fakes), 3);
+	assert_int_equal(fakes_boots(w->fakes), 1);
+	assert_int_equal(fakes_reseeds(w->fakes), 2);
+}
+
+static void test_a_create_before_the_template_is_there_waits(void **state)
+{
+	struct world *w = *state;
+	struct made a, b;
+
+	assert_false(core_ready(w->core));
+	world_create_start(w, &a, NULL);
+	world_create_start(w, &b, NULL);
+	world_until_true(w, &a.done);
+	world_until_true(w, &b.done);
+	assert_true(a.ok && b.ok);
+	assert_string_not_equal(a.view.id, b.view.id);
+	assert_int_equal(fakes_boots(w->fakes), 1);
+}
+
+static void test_each_size_is_a_template_of_its_own(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_spec spec = {.ram_mib = 200};
+	struct made a, b;
+
+	world_wait_ready(w);
+	world_create_start(w, &a, &spec);
+	world_create_start(w, &b, &spec);
+	world_until_true(w, &a.done);
+	world_until_true(w, &b.done);
+	assert_true(a.ok && b.ok);
+	assert_int_equal(a.view.ram_mib, 256); /* rounded up */
+	assert_int_equal(fakes_boots(w->fakes), 2);
+}
+
+static void test_what_is_out_of_range_is_named(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_spec ram = {.ram_mib = 64}, unknown = {.template = "nonesuch"};
+	struct made m;
+
+	world_create(w, &m, &ram);
+	assert_false(m.ok);
+	assert_int_equal(m.failure.status, 400);
+	assert_non_null(strstr(m.failure.text, "ram_mib"));
+	assert_non_null(strstr(m.failure.text, "128"));
+	world_create(w, &m, &unknown);
+	assert_int_equal(m.failure.status, 400);
+	assert_non_null(strstr(m.failure.text, "nonesuch"));
+}
+
+static void test_too_much_is_clamped(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_spec spec = {.vcpus = 1000};
+	struct made m;
+
+	world_create(w, &m, &spec);
+	assert_true(m.ok);
+	assert_in_range(m.view.vcpus, 1, 32);
+}
+
+static void test_exec_gives_lines_and_an_exit(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "out one\nraw t\nraw wo\nout !\nerr bad\nraw last\nexit 3");
+	assert_false(r.failed);
+	assert_int_equal(r.exit_code, 3);
+	assert_string_equal(r.out, "one|two!|last");
+	assert_string_equal(r.err, "bad");
+	assert_int_equal(r.first_seq, 1);
+	struct run again;
+	world_exec(w, &again, m.view.id, "out more");
+	assert_int_equal(again.first_seq, r.last_seq + 1);
+}
+
+static void test_calls_run_in_order_of_arrival(void **state)
+{
+	struct world *w = *state;
+	struct run r[20] = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	for (int i = 0; i < 20; i++) {
+		char script[32];
+
+		snprintf(script, sizeof(script), "out %d", i);
+		world_exec_start(w, &r[i], m.view.id, script, false);
+	}
+	world_until_true(w, &r[19].over);
+	for (int i = 0; i < 20; i++) {
+		assert_true(r[i].over);
+		assert_int_equal(atoi(r[i].out), i);
+		if (i)
+			assert_int_equal(r[i].first_seq, r[i - 1].last_seq + 1);
+	}
+	assert_int_equal(fakes_agents(w->fakes) >= 1, 1);
+}
+
+static void test_the_queue_is_bounded(void **state)
+{
+	struct world *w = *state;
+	static struct run r[1001];
+	struct made m;
+
+	memset(r, 0, sizeof(r));
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r[0], m.view.id, "wait", false);
+	for (int i = 1; i < 1001; i++)
+		world_exec_start(w, &r[i], m.view.id, "out x", false);
+	world_until_true(w, &r[1000].over);
+	assert_int_equal(r[1000].failure.status, 429);
+	assert_int_not_equal(r[1000].failure.retry_after, 0);
+	fakes_go(w->fakes);
+	while (!r[999].over) {
+		fakes_go(w->fakes);
+		world_until_true(w, &r[0].over);
+		world_until_true(w, &r[999].over);
+	}
+}
+
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static void test_interrupt_reaches_the_running_call(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "wait\nexit 130", false);
+	world_until(w, one_waits, w->fakes);
+	world_interrupt(w, &d, m.view.id);
+	assert_false(d.failed);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.exit_code, 130);
+}
+
+static void test_delete_during_a_call_fails_it(void **state)
+{
+	struct world *w = *state;
+	struct run running = {0}, queued = {0}, late;
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &running, m.view.id, "out on\nwait", false);
+	world_exec_start(w, &queued, m.view.id, "out never", false);
+	world_until(w, one_waits, w->fakes);
+	world_delete(w, &d, m.view.id);
+	assert_false(d.failed);
+	assert_true(running.failed && queued.failed);
+	assert_string_equal(running.failure.code, "deleted");
+	world_exec(w, &late, m.view.id, "out never");
+	assert_int_equal(late.failure.status, 404);
+	assert_string_equal(late.failure.code, "not_found");
+	world_delete(w, &d, m.view.id);
+	assert_int_equal(d.failure.status, 404);
+}
+
+static void delete_me(struct run *r, const struct event *ev)
+{
+	static struct done d;
+
+	if (r->events == 1)
+		world_delete_start(((void **)r->arg)[0], &d, ((void **)r->arg)[1]);
+}
+
+static void test_delete_from_within_an_event(void **state)
+{
+	struct world *w = *state;
+	struct run r = {.on_event = delete_me};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	void *args[] = {w, m.view.id};
+	r.arg = args;
+	world_exec_start(w, &r, m.view.id, "out one\nout two\nout three", false);
+	world_until_true(w, &r.over);
+	assert_true(r.failed);
+	assert_int_equal(r.events, 1);
+}
+
+static void count_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	(*(unsigned *)arg)++;
+}
+
+static bool has_four(void *arg)
+{
+	void **args = arg;
+	struct failure f;
+	unsigned n = 0;
+
+	assert_true(core_replay(args[0], TENANT, args[1], count_event, &n, &f));
+	return n == 4;
+}
+
+static void test_an_abandoned_call_goes_on_into_the_replay(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, next;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "out a\nwait\nout b\nout c\nexit 0", false);
+	world_until(w, one_waits, w->fakes);
+	core_abandon(r.call);
+	unsigned events = r.events;
+	fakes_go(w->fakes);
+	void *args[] = {w->core, m.view.id};
+	world_until(w, has_four, args);
+	assert_int_equal(r.events, events);
+	world_exec(w, &next, m.view.id, "out d");
+	assert_int_equal(next.first_seq, 5);
+}
+
+static void test_a_paused_reader_gets_little_more(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 3000000\nout \nexit 0", true);
+	core_exec_pause(r.call);
+	/* Other work goes on meanwhile, and shows that time passes. */
+	world_interrupt(w, &d, m.view.id);
+	world_interrupt(w, &d, m.view.id);
+	assert_true(r.bytes <= 65536);
+	core_exec_resume(r.call);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.bytes, 3000001);
+}
+
+static void pause_each(struct run *r, const struct event *ev)
+{
+	if (ev->type == EVENT_EXIT)
+		return;
+	core_exec_pause(r->call);
+	core_exec_resume(r->call);
+}
+
+static void test_pause_and_resume_from_within_events_loses_nothing(void **state)
+{
+	struct world *w = *state;
+	struct run r = {.on_event = pause_each};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 500000\nexit 7", true);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.bytes, 500000);
+	assert_int_equal(r.exit_code, 7);
+}
+
+static bool gone(void *arg)
+{
+	struct core_figures figures;
+
+	core_figures(arg, &figures);
+	return figures.sandboxes == 0;
+}
+
+static void test_an_abandoned_create_leaves_no_sandbox(void **state)
+{
+	struct world *w = *state;
+	struct made early, hit;
+
+	world_create_start(w, &early, NULL); /* waits for the template */
+	core_abandon(early.call);
+	world_wait_ready(w);
+	world_create_start(w, &hit, NULL); /* has its VM, is not yet told */
+	core_abandon(hit.call);
+	world_until(w, gone, w->core);
+	world_wait_ready(w);
+	assert_false(early.done || hit.done);
+	assert_int_equal(fakes_live(w->fakes), 2);
+}
+
+static void test_env_of_sandbox_and_call_is_sent(void **state)
+{
+	const char *const env[] = {"A=1", "B=x=y", NULL};
+	struct sandbox_spec spec = {.env = env, .metadata = "{\"k\":1}"};
+	struct world *w = *state;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, &spec);
+	world_exec(w, &r, m.view.id, "env");
+	assert_string_equal(r.out, "A=1 B=x=y ");
+	struct sandbox_view view;
+	struct failure f;
+	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_string_equal(view.metadata, "{\"k\":1}");
+	assert_int_not_equal(view.memory_private_bytes, 0);
+}
+
+static void count_view(void *arg, const struct sandbox_view *view)
+{
+	(*(unsigned *)arg)++;
+}
+
+static void test_a_tenant_sees_its_own_only(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_view view;
+	struct failure f;
+	struct made m;
+	unsigned n = 0;
+
+	world_create(w, &m, NULL);
+	assert_false(core_view(w->core, "somebody-else", m.view.id, &view, &f));
+	assert_int_equal(f.status, 404);
+	assert_string_equal(f.code, "not_found");
+	core_list(w->core, "somebody-else", count_view, &n);
+	assert_int_equal(n, 0);
+	core_list(w->core, TENANT, count_view, &n);
+	assert_int_equal(n, 1);
+}
+
+static bool has_expired(void *arg)
+{
+	void **args = arg;
+	struct sandbox_view view;
+	struct failure f;
+
+	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, "expired") &&
+	       f.status == 404;
+}
+
+static void test_lifetime_and_idle_time_end_a_sandbox(void **state)
+{
+	struct sandbox_spec old = {.timeout_s = 1}, idle = {.idle_timeout_s = 1};
+	struct world *w = *state;
+	struct run r = {0};
+	struct made a, b;
+
+	world_create(w, &a, &old);
+	world_create(w, &b, &idle);
+	/* A call keeps it from being idle, but no longer alive. */
+	world_exec_start(w, &r, a.view.id, "wait", false);
+	void *args_a[] = {w->core, a.view.id}, *args_b[] = {w->core, b.view.id};
+	world_until(w, has_expired, args_a);
+	world_until(w, has_expired, args_b);
+	world_until_true(w, &r.over);
+	assert_string_equal(r.failure.code, "expired");
+}
+
+static void test_when_all_vms_are_in_use_it_is_told(void **state)
+{
+	struct world *w = *state;
+	struct made m[9];
+	struct done d;
+
+	world_wait_ready(w);
+	for (int i = 0; i < 8; i++) {
+		world_create(w, &m[i], NULL);
+		assert_true(m[i].ok);
+	}
+	world_create(w, &m[8], NULL);
+	assert_false(m[8].ok);
+	assert_int_equal(m[8].failure.status, 503);
+	assert_string_equal(m[8].failure.code, "no_capacity");
+	assert_int_not_equal(m[8].failure.retry_after, 0);
+	world_delete(w, &d, m[0].view.id);
+	world_create(w, &m[8], NULL);
+	assert_true(m[8].ok);
+}
+
+static void test_calls_after_shutdown_are_refused(void **state)
+{
+	struct world *w = *state;
+	struct made waiting, late;
+	bool closed = false;
+
+	world_create_start(w, &waiting, NULL);
+	core_shutdown(w->core, NULL, &closed);
+	world_create(w, &late, NULL);
+	world_until_true(w, &waiting.done);
+	assert_int_equal(late.failure.status, 503);
+	assert_int_equal(waiting.failure.status, 503);
+	assert_false(core_ready(w->core));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_pool_hit_has_a_vm_of_its_own),
+		TEST(test_a_create_before_the_template_is_there_waits),
+		TEST(test_each_size_is_a_template_of_its_own),
+		TEST(test_what_is_out_of_range_is_named),
+		TEST(test_too_much_is_clamped),
+		TEST(test_exec_gives_lines_and_an_exit),
+		TEST(test_calls_run_in_order_of_arrival),
+		TEST(test_the_queue_is_bounded),
+		TEST(test_interrupt_reaches_the_running_call),
+		TEST(test_delete_during_a_call_fails_it),
+		TEST(test_delete_from_within_an_event),
+		TEST(test_an_abandoned_call_goes_on_into_the_replay),
+		TEST(test_a_paused_reader_gets_little_more),
+		TEST(test_pause_and_resume_from_within_events_loses_nothing),
+		TEST(test_an_abandoned_create_leaves_no_sandbox),
+		TEST(test_env_of_sandbox_and_call_is_sent),
+		TEST(test_a_tenant_sees_its_own_only),
+		TEST(test_lifetime_and_idle_time_end_a_sandbox),
+		TEST(test_when_all_vms_are_in_use_it_is_told),
+		TEST(test_calls_after_shutdown_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/core/world.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+/* Without the epoll descriptors of h2o's loops, which it never closes. */
+static unsigned count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *entry;
+	unsigned n = 0;
+
+	while ((entry = readdir(d))) {
+		char target[64] = "";
+
+		if (readlinkat(dirfd(d), entry->d_name, target, sizeof(target) - 1) > 0)
+			n += strcmp(target, "anon_inode:[eventpoll]") != 0;
+	}
+	closedir(d);
+	return n;
+}
+
+static void write_file(struct world *w, const char *name, char out[CONFIG_PATH_MAX])
+{
+	snprintf(out, CONFIG_PATH_MAX, "%s/%s", w->dir, name);
+	int fd = open(out, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, name, strlen(name)), strlen(name));
+	close(fd);
+}
+
+static void write_config(struct world *w)
+{
+	struct config *c = &w->config;
+
+	write_file(w, "kernel", c->kernel);
+	write_file(w, "initramfs", c->initramfs);
+	write_file(w, "rootfs", c->rootfs);
+	write_file(w, "vmm", c->vmm);
+	snprintf(c->state_dir, sizeof(c->state_dir), "%s/state", w->dir);
+	snprintf(c->run_dir, sizeof(c->run_dir), "%s/run", w->dir);
+	mkdir(c->state_dir, 0700);
+	mkdir(c->run_dir, 0700);
+	c->max_vms = 8;
+	c->vcpus = 1;
+	c->ram_mib = 128;
+	c->rootfs_gb = 1;
+	c->pool_shells = 1;
+	c->pool_warm = 1;
+	c->timeout_s = 1000;
+	c->idle_timeout_s = 1000;
+	c->boot_timeout_s = 20;
+}
+
+void world_start_core(struct world *w)
+{
+	struct err e = {0};
+
+	if (loop_new(&w->loop, &e) < 0)
+		fail_msg("%s", e.text);
+	if (core_new(&w->core, w->loop, &w->config, fakes_attach(w->fakes), &e) < 0)
+		fail_msg("%s", e.text);
+	w->closed = false;
+}
+
+int world_setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	log_init("test", getenv("RAMET_TEST_LOG") ? LOG_DEBUG : LOG_ERROR + 1);
+	w->fds_before = count_fds();
+	snprintf(w->dir, sizeof(w->dir), "/tmp/ramet-core-XXXXXX");
+	if (!mkdtemp(w->dir))
+		return -1;
+	write_config(w);
+	w->fakes = fakes_new(w->config.run_dir);
+	world_start_core(w);
+	*state = w;
+	return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+void world_kill_core(struct world *w)
+{
+	core_free(w->core);
+	loop_free(w->loop);
+	w->core = NULL;
+	w->loop = NULL;
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+int world_teardown(void **state)
+{
+	struct world *w = *state;
+
+	core_shutdown(w->core, on_closed, &w->closed);
+	world_until_true(w, &w->closed);
+	assert_int_equal(fakes_slots(w->fakes), 0);
+	world_kill_core(w);
+	fakes_free(w->fakes);
+	nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	assert_int_equal(count_fds(), w->fds_before);
+	free(w);
+	return 0;
+}
+
+/* --- waiting -------------------------------------------------------------------------------- */
+
+struct wait {
+	struct world *w;
+	bool (*holds)(void *arg);
+	void *arg;
+	bool met;
+	struct loop_timer again;
+	uint64_t give_up_ms;
+};
+
+static void look(void *arg)
+{
+	struct wait *wait = arg;
+
+	wait->met = wait->met || wait->holds(wait->arg);
+	if (wait->met || loop_now_ms(wait->w->loop) > wait->give_up_ms)
+		loop_stop(wait->w->loop);
+}
+
+/* Also for what the loop does not see: the fakes' threads. */
+static void look_again(void *arg)
+{
+	struct wait *wait = arg;
+
+	look(wait);
+	loop_timer_set(wait->w->loop, &wait->again, 2);
+}
+
+void world_until(struct world *w, bool (*holds)(void *arg), void *arg)
+{
+	struct wait wait = {.w = w, .holds = holds, .arg = arg, .again = {.fn = look_again}};
+
+	wait.again.arg = &wait;
+	wait.give_up_ms = loop_now_ms(w->loop) + 20000;
+	loop_timer_set(w->loop, &wait.again, 2);
+	loop_before_sleep(w->loop, look, &wait);
+	assert_int_equal(loop_run(w->loop), 0);
+	loop_before_sleep(w->loop, NULL, NULL);
+	loop_timer_clear(w->loop, &wait.again);
+	if (!wait.met)
+		fail_msg("what was waited for did not come");
+}
+
+static bool is_true(void *arg)
+{
+	return *(const bool *)arg;
+}
+
+void world_until_true(struct world *w, const bool *flag)
+{
+	world_until(w, is_true, (void *)(uintptr_t)flag);
+}
+
+static bool is_ready(void *arg)
+{
+	struct core *c = arg;
+	struct core_figures figures;
+
+	core_figures(c, &figures);
+	return core_ready(c) && figures.warm_ready == 1 && figures.shells_ready == 1;
+}
+
+void world_wait_ready(struct world *w)
+{
+	world_until(w, is_ready, w->core);
+}
+
+/* --- calls ---------------------------------------------------------------------------------- */
+
+static void on_created(void *arg, const struct sandbox_view *view, const struct failure *f)
+{
+	struct made *m = arg;
+
+	assert_false(m->done);
+	assert_true((view == NULL) != (f == NULL));
+	m->done = true;
+	m->ok = view != NULL;
+	if (view)
+		m->view = *view;
+	else
+		m->failure = *f;
+}
+
+void world_create_start(struct world *w, struct made *m, const struct sandbox_spec *spec)
+{
+	static const struct sandbox_spec plain;
+
+	*m = (struct made){0};
+	m->call = core_create(w->core, TENANT, spec ? spec : &plain, on_created, m);
+	assert_false(m->done); /* never from inside the call */
+}
+
+void world_create(struct world *w, struct made *m, const struct sandbox_spec *spec)
+{
+	world_create_start(w, m, spec);
+	world_until_true(w, &m->done);
+}
+
+static void on_started(void *arg)
+{
+	struct run *r = arg;
+
+	assert_false(r->started || r->over);
+	r->started = true;
+}
+
+static void join(char *to, size_t size, const struct event *ev)
+{
+	size_t used = strlen(to);
+
+	snprintf(to + used, size - used, "%s%.*s", used ? "|" : "", (int)ev->len,
+		 ev->data ? (const char *)ev->data : "");
+}
+
+static void on_event(void *arg, const struct event *ev)
+{
+	struct run *r = arg;
+
+	assert_true(r->started && !r->over);
+	if (!r->events++)
+		r->first_seq = ev->seq;
+	else
+		assert_int_equal(ev->seq, r->last_seq + 1);
+	r->last_seq = ev->seq;
+	r->bytes += ev->len;
+	if (ev->type == EVENT_STDOUT)
+		join(r->out, sizeof(r->out), ev);
+	if (ev->type == EVENT_STDERR)
+		join(r->err, sizeof(r->err), ev);
+	if (ev->type == EVENT_EXIT) {
+		r->exit_code = ev->exit_code;
+		r->over = true;
+	}
+	if (r->on_event)
+		r->on_event(r, ev);
+}
+
+static void on_failed(void *arg, const struct failure *f)
+{
+	struct run *r = arg;
+
+	assert_false(r->over);
+	r->over = r->failed = true;
+	r->failure = *f;
+}
+
+void world_exec_start(struct world *w, struct run *r, const char *id, const char *script,
+		      bool chunks)
+{
+	static const struct exec_sink sink = {on_started, on_event, on_failed};
+	const struct exec_spec spec = {
+		.code = script, .code_len = strlen(script), .chunks = chunks};
+
+	r->call = core_exec(w->core, TENANT, id, &spec, &sink, r);
+	assert_false(r->started || r->over);
+}
+
+void world_exec(struct world *w, struct run *r, const char *id, const char *script)
+{
+	*r = (struct run){0};
+	world_exec_start(w, r, id, script, false);
+	world_until_true(w, &r->over);
+}
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct done *d = arg;
+
+	assert_false(d->done);
+	d->done = true;
+	d->failed = f != NULL;
+	if (f)
+		d->failure = *f;
+}
+
+void world_delete_start(struct world *w, struct done *d, const char *id)
+{
+	*d = (struct done){0};
+	core_delete(w->core, TENANT, id, on_done, d);
+	assert_false(d->done);
+}
+
+void world_delete(struct world *w, struct done *d, const char *id)
+{
+	world_delete_start(w, d, id);
+	world_until_true(w, &d->done);
+}
+
+void world_interrupt(struct world *w, struct done *d, const char *id)
+{
+	*d = (struct done){0};
+	core_interrupt(w->core, TENANT, id, on_done, d);
+	assert_false(d->done);
+	world_until_true(w, &d->done);
+}

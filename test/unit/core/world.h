@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A real core on a real loop, with fakes around it, and calls whose answers are written down. */
+#ifndef RAMET_TEST_UNIT_CORE_WORLD_H
+#define RAMET_TEST_UNIT_CORE_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/core.h"
+#include "test/unit/core/fakes.h"
+
+struct world {
+	char dir[64];
+	struct config config;
+	struct loop *loop;
+	struct core *core;
+	struct fakes *fakes;
+	unsigned fds_before;
+	bool closed;
+};
+
+/* A setup and a teardown for cmocka. The teardown shuts the core down and checks that no VM, slot
+ * or descriptor is left. */
+int world_setup(void **state);
+int world_teardown(void **state);
+/* Like a kill of the service: the VMs go on. */
+void world_kill_core(struct world *w);
+void world_start_core(struct world *w);
+void world_wait_ready(struct world *w);
+
+/* Runs the loop until it holds; fails the test when it does not within 20 s. */
+void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
+void world_until_true(struct world *w, const bool *flag);
+
+struct made {
+	bool done, ok;
+	struct sandbox_view view;
+	struct failure failure;
+	struct core_call *call;
+};
+void world_create_start(struct world *w, struct made *m, const struct sandbox_spec *spec);
+void world_create(struct world *w, struct made *m, const struct sandbox_spec *spec);
+
+struct run {
+	bool started, over, failed;
+	int exit_code;
+	struct failure failure;
+	char out[4096], err[1024]; /* events joined by | */
+	size_t bytes;		   /* of output */
+	uint64_t first_seq, last_seq;
+	unsigned events;
+	bool ordered; /* started first, numbers without gaps */
+	struct core_call *call;
+	void (*on_event)(struct run *r, const struct event *ev);
+	void *arg;
+};
+void world_exec_start(struct world *w, struct run *r, const char *id, const char *script,
+		      bool chunks);
+void world_exec(struct world *w, struct run *r, const char *id, const char *script);
+
+struct done {
+	bool done, failed;
+	struct failure failure;
+};
+void world_delete_start(struct world *w, struct done *d, const char *id);
+void world_delete(struct world *w, struct done *d, const char *id);
+void world_interrupt(struct world *w, struct done *d, const char *id);
+
+#define TENANT "local"
+
+#endif
