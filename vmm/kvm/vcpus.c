@@ -79,6 +79,7 @@ static bool park(struct vcpus *v)
 	while (!v->run && !v->quit)
 		pthread_cond_wait(&v->changed, &v->lock);
 	quit = v->quit;
+	v->running += !quit;
 	pthread_mutex_unlock(&v->lock);
 	return !quit;
 }
@@ -199,7 +200,6 @@ void vcpus_run(struct vcpus *v)
 	pthread_mutex_lock(&v->lock);
 	for (unsigned i = 0; i < v->count; i++)
 		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 0, __ATOMIC_RELEASE);
-	v->running = v->count;
 	__atomic_store_n(&v->run, true, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&v->changed);
 	pthread_mutex_unlock(&v->lock);

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/native/guests.h"
+
+#include <elf.h>
+#include <string.h>
+
+#include "test/native/vmm-client.h"
+
+/* clang-format off */
+asm(
+".pushsection .rodata\n"
+".code64\n"
+
+/* say TEXT: to the serial port, byte by byte; spoils al, dx, rsi */
+".macro say text\n"
+"	lea 8f(%rip), %rsi\n"
+"	jmp 9f\n"
+"8:	.asciz \"\\text\\n\"\n"
+"9:	mov $0x3f8, %dx\n"
+"7:	mov (%rsi), %al\n"
+"	cmp $0, %al\n"
+"	je 6f\n"
+"	out %al, %dx\n"
+"	inc %rsi\n"
+"	jmp 7b\n"
+"6:\n"
+".endm\n"
+".macro power_off\n"
+"	mov $0x604, %dx\n"
+"	mov $0x34, %al\n"
+"	out %al, %dx\n"
+"5:	jmp 5b\n"
+".endm\n"
+".macro wait_for_flag\n"
+"5:	mov 0x200000, %al\n"
+"	cmp $0, %al\n"
+"	je 5b\n"
+".endm\n"
+
+"guest_hello:\n"
+"	say hi\n"
+"	mov $0xd0000000, %edi\n"
+"	mov (%rdi), %eax\n"
+"	cmp $0x74726976, %eax\n" /* "virt" */
+"	jne 1f\n"
+"	say magic\n"
+"1:	power_off\n"
+"guest_hello_end:\n"
+
+"guest_patience:\n"
+"	movabs $0x1122334455667788, %rbx\n"
+"	movabs $0xfedcba9876543210, %rcx\n"
+"	mov %rbx, 0x300000\n"
+"	mov %rcx, 0x3ffff8\n"
+"	mov $0x0bad, %rbp\n"
+"	mov $0xcafe, %rdi\n"
+"	mov $0x8888, %r8\n"
+"	mov $0x9999, %r9\n"
+"	mov $0xaaaa, %r10\n"
+"	mov $0xbbbb, %r11\n"
+"	mov $0xcccc, %r12\n"
+"	mov $0xdddd, %r13\n"
+"	mov $0xeeee, %r14\n"
+"	mov $0xffff, %r15\n"
+"	say ready\n"
+"	wait_for_flag\n"
+"	cmp 0x300000, %rbx\n"
+"	jne 2f\n"
+"	cmp 0x3ffff8, %rcx\n"
+"	jne 2f\n"
+"	movabs $0x1122334455667788, %rax\n"
+"	cmp %rax, %rbx\n"
+"	jne 2f\n"
+"	movabs $0xfedcba9876543210, %rax\n"
+"	cmp %rax, %rcx\n"
+"	jne 2f\n"
+"	cmp $0x0bad, %rbp\n"
+"	jne 2f\n"
+"	cmp $0xcafe, %rdi\n"
+"	jne 2f\n"
+"	cmp $0x8ff0, %rsp\n"
+"	jne 2f\n"
+"	cmp $0x8888, %r8\n"
+"	jne 2f\n"
+"	cmp $0x9999, %r9\n"
+"	jne 2f\n"
+"	cmp $0xaaaa, %r10\n"
+"	jne 2f\n"
+"	cmp $0xbbbb, %r11\n"
+"	jne 2f\n"
+"	cmp $0xcccc, %r12\n"
+"	jne 2f\n"
+"	cmp $0xdddd, %r13\n"
+"	jne 2f\n"
+"	cmp $0xeeee, %r14\n"
+"	jne 2f\n"
+"	cmp $0xffff, %r15\n"
+"	jne 2f\n"
+"	say same\n"
+"	power_off\n"
+"2:	say differs\n"
+"	power_off\n"
+"guest_patience_end:\n"
+
+".macro say_number\n"
+"	mov $0x3f8, %dx\n"
+"	mov $'n', %al\n"
+"	out %al, %dx\n"
+"	mov $'=', %al\n"
+"	out %al, %dx\n"
+"	mov 0x201000, %al\n"
+"	add $'0', %al\n"
+"	out %al, %dx\n"
+"	mov $10, %al\n"
+"	out %al, %dx\n"
+".endm\n"
+
+"guest_twin:\n"
+"	say ready\n"
+"	wait_for_flag\n"
+"	say_number\n"
+"	mov 0x201000, %al\n"
+"	add $1, %al\n"
+"	mov %al, 0x201000\n"
+"	say_number\n"
+"1:	jmp 1b\n"
+"guest_twin_end:\n"
+
+/* The other processors start in real mode, at a page below 1 MiB that the first copies there. */
+"guest_crowd:\n"
+"	lea others(%rip), %rsi\n"
+"	mov $0x5000, %edi\n"
+"	mov $(others_end - others), %ecx\n"
+"1:	mov (%rsi), %al\n"
+"	mov %al, (%rdi)\n"
+"	inc %rsi\n"
+"	inc %rdi\n"
+"	dec %ecx\n"
+"	jne 1b\n"
+"	mov 0x210000, %ebx\n"	/* how many others there are: from the test */
+"	cmp $0, %ebx\n"
+"	jne 2f\n"
+"	say alone\n"
+"	jmp 4f\n"
+"2:	mov $0xfee00300, %edi\n"
+"	movl $0x000c4500, (%rdi)\n" /* INIT to all but itself */
+"	movl $0x000c4605, (%rdi)\n" /* start-up at page 5 */
+"3:	mov 0x6000, %eax\n"
+"	cmp %ebx, %eax\n"
+"	jb 3b\n"
+"	say \"all up\"\n"
+"4:	wait_for_flag\n"
+"	mov 0x210000, %ebx\n"
+"	cmp $0, %ebx\n"
+"	je 6f\n"
+"	mov 0x6010, %ecx\n"
+"5:	mov 0x6010, %eax\n"
+"	cmp %ecx, %eax\n"
+"	je 5b\n"
+"6:	say \"still counting\"\n"
+"	power_off\n"
+".code16\n"
+"others:\n"
+"	xor %ax, %ax\n"
+"	mov %ax, %ds\n"
+"	lock incl 0x6000\n"
+"1:	incl 0x6010\n"
+"	jmp 1b\n"
+"others_end:\n"
+".code64\n"
+"guest_crowd_end:\n"
+
+"guest_fault:\n"
+"	ud2\n"
+"guest_fault_end:\n"
+
+"guest_reset:\n"
+"	mov $0x64, %dx\n"
+"	mov $0xfe, %al\n"
+"	out %al, %dx\n"
+"1:	jmp 1b\n"
+"guest_reset_end:\n"
+".popsection\n"
+);
+/* clang-format on */
+
+#define GUEST_CODE(name) extern const uint8_t guest_##name[], guest_##name##_end[]
+
+GUEST_CODE(hello);
+GUEST_CODE(patience);
+GUEST_CODE(twin);
+GUEST_CODE(crowd);
+GUEST_CODE(fault);
+GUEST_CODE(reset);
+
+static const struct {
+	const uint8_t *start, *end;
+} guests[] = {
+	[GUEST_HELLO] = {guest_hello, guest_hello_end},
+	[GUEST_PATIENCE] = {guest_patience, guest_patience_end},
+	[GUEST_TWIN] = {guest_twin, guest_twin_end},
+	[GUEST_CROWD] = {guest_crowd, guest_crowd_end},
+	[GUEST_FAULT] = {guest_fault, guest_fault_end},
+	[GUEST_RESET] = {guest_reset, guest_reset_end},
+};
+
+int guest_elf_with(enum guest g, uint64_t addr, uint32_t value)
+{
+	size_t len = (size_t)(guests[g].end - guests[g].start);
+	uint8_t file[8192] = {0};
+	Elf64_Ehdr h = {
+		.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB,
+			    EV_CURRENT},
+		.e_type = ET_EXEC,
+		.e_machine = EM_X86_64,
+		.e_version = EV_CURRENT,
+		.e_entry = GUEST_ADDR,
+		.e_phoff = sizeof(h),
+		.e_ehsize = sizeof(h),
+		.e_phentsize = sizeof(Elf64_Phdr),
+		.e_phnum = 2,
+	};
+	Elf64_Phdr p[2] = {
+		{.p_type = PT_LOAD, .p_offset = 4096, .p_paddr = GUEST_ADDR},
+		{.p_type = PT_LOAD, .p_offset = 2048, .p_paddr = addr},
+	};
+
+	p[0].p_filesz = p[0].p_memsz = len;
+	p[1].p_filesz = p[1].p_memsz = sizeof(value);
+	memcpy(file, &h, sizeof(h));
+	memcpy(file + sizeof(h), p, sizeof(p));
+	memcpy(file + 2048, &value, sizeof(value));
+	memcpy(file + 4096, guests[g].start, len);
+	return vmm_file(file, sizeof(file), sizeof(file));
+}
+
+int guest_elf(enum guest g)
+{
+	return guest_elf_with(g, GUEST_FLAG, 0);
+}

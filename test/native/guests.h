@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tiny guests: flat 64-bit code that runs at GUEST_ADDR in the state the boot protocol gives. They
+ * keep to plain instructions, since some machines' KVM emulates all of a guest's kernel mode.
+ * Words of memory that tests write into an image or read out of it have fixed addresses.
+ */
+#ifndef RAMET_TEST_NATIVE_GUESTS_H
+#define RAMET_TEST_NATIVE_GUESTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GUEST_ADDR   0x100000
+#define GUEST_FLAG   0x200000 /* a guest that waits goes on when this byte is not 0 */
+#define GUEST_NUMBER 0x201000 /* byte that guest_twin reads, says, and counts up */
+
+#define GUEST_OTHERS 0x210000 /* u32: how many other processors guest_crowd wakes */
+
+enum guest {
+	/* Says "hi", reads the first device's magic number and says "magic" if it is right, powers
+	 * off. */
+	GUEST_HELLO,
+	/* Fills registers and memory with a pattern, says "ready", waits for the flag, then says
+	 * "same" or "differs", and powers off. */
+	GUEST_PATIENCE,
+	/* Says "ready", waits for the flag, says "n=" and its number, counts it up, says it again,
+	 * and spins. */
+	GUEST_TWIN,
+	/* Wakes all other processors, which count for ever; says "alone" without them, else "all
+	 * up". Waits for the flag, then says "still counting" when they count on. */
+	GUEST_CROWD,
+	/* Runs an undefined instruction without a handler: a triple fault. */
+	GUEST_FAULT,
+	/* Asks the keyboard controller for a reset. */
+	GUEST_RESET,
+};
+
+/* An ELF file with the guest as its one segment, as a memory file. */
+int guest_elf(enum guest g);
+/* As guest_elf, with a word of its memory set beforehand. */
+int guest_elf_with(enum guest g, uint64_t addr, uint32_t value);
+
+#endif

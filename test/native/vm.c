@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The real ramet-vmm over the real KVM, with tiny guests. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/kvm.h>
+
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "test/native/guests.h"
+#include "test/native/vmm-client.h"
+
+#define RAM_MIB	   128
+#define DISK_BYTES (1u << 20)
+
+static struct vmm new_shell(unsigned vcpus)
+{
+	const struct vmm_options o = {
+		.exe = RAMET_VMM, .vcpus = vcpus, .ram_mib = RAM_MIB, .debug_serial = true};
+	struct vmm v;
+
+	assert_true(vmm_start(&v, &o));
+	return v;
+}
+
+static struct vmm_image new_disk(void)
+{
+	return (struct vmm_image){.base = vmm_file("disk", 4, DISK_BYTES),
+				  .disk_bytes = DISK_BYTES};
+}
+
+static struct vmm boot(unsigned vcpus, int kernel, struct vmm_image *img)
+{
+	struct vmm v = new_shell(vcpus);
+
+	*img = new_disk();
+	assert_int_equal(vmm_boot(&v, kernel, -1, "", img), 0);
+	close(kernel);
+	return v;
+}
+
+static void close_image(struct vmm_image *img)
+{
+	close_fd(&img->state);
+	close_fd(&img->memory);
+	close_fd(&img->base);
+	close_fd(&img->writable);
+	for (unsigned i = 0; i < img->nlayers; i++)
+		close_fd(&img->layers[i]);
+}
+
+/* Sets the word that a saved guest waits for, in its memory file. */
+static void set_flag(const struct vmm_image *img)
+{
+	assert_int_equal(pwrite(img->memory, "\1", 1, GUEST_FLAG), 1);
+}
+
+static void test_greets_and_quits(void **state)
+{
+	struct vmm v = new_shell(2);
+	int status;
+
+	assert_int_equal(v.hello.hello.state, CTL_SHELL);
+	assert_int_equal(v.hello.hello.vcpus, 2);
+	assert_int_equal(v.hello.hello.ram_mib, RAM_MIB);
+	assert_int_equal(v.hello.hello.pid, (uint32_t)v.pid);
+	assert_int_equal(vmm_ask(&v, CTL_QUIT), 0);
+	assert_int_equal(waitpid(v.pid, &status, 0), v.pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	v.pid = -1;
+	vmm_stop(&v);
+}
+
+/* Port writes reach the serial port, an MMIO read a device, and the power port ends the guest. */
+static void test_exits_reach_the_bus(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_HELLO), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: hi"));
+	assert_true(vmm_expect_log(&v, "serial: magic"));
+	assert_true(vmm_wait_ended(&v));
+	assert_int_equal(v.ended.ended.reason, CTL_END_POWEROFF);
+	vmm_stop(&v);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
+static void test_goes_on_where_it_was(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img), copy = new_shell(1);
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	set_flag(&img);
+	assert_int_equal(vmm_restore(&copy, &img), 0);
+	assert_true(vmm_expect_log(&copy, "serial: same"));
+	assert_true(vmm_wait_ended(&copy));
+	assert_int_equal(copy.ended.ended.reason, CTL_END_POWEROFF);
+	vmm_stop(&copy);
+
+	/* The one that was saved goes on too, in its own memory. */
+	assert_int_equal(vmm_ask(&v, CTL_RUN), 0);
+	assert_int_equal(vmm_ask(&v, CTL_STATS), 0);
+	assert_false(v.has_ended);
+	vmm_stop(&v);
+	close_image(&img);
+}
+
+static uint32_t file_checksum(int fd)
+{
+	static uint8_t buf[1 << 20];
+	uint32_t crc = 0;
+	ssize_t n;
+
+	for (off_t at = 0; (n = pread(fd, buf, sizeof(buf), at)) > 0; at += n)
+		crc = crc32c(crc, buf, (size_t)n);
+	return crc;
+}
+
+static void test_twins_do_not_see_each_other(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img), twins[3];
+	uint32_t before;
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	set_flag(&img);
+	before = file_checksum(img.memory);
+	for (size_t i = 0; i < ARRAY_LEN(twins); i++) {
+		twins[i] = new_shell(1);
+		assert_int_equal(vmm_restore(&twins[i], &img), 0);
+		assert_true(vmm_expect_log(&twins[i], "serial: n=0"));
+		assert_true(vmm_expect_log(&twins[i], "serial: n=1"));
+	}
+	assert_int_equal(file_checksum(img.memory), before);
+	for (size_t i = 0; i < ARRAY_LEN(twins); i++)
+		vmm_stop(&twins[i]);
+	close_image(&img);
+}
+
+/* What a restored VM wrote is in its own image: a second generation. */
+static void test_image_of_a_restored_vm(void **state)
+{
+	struct vmm_image first, second;
+	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &first), child = new_shell(1);
+	uint8_t number = 0xff;
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &first), 0);
+	vmm_stop(&v);
+	set_flag(&first);
+	assert_int_equal(vmm_restore(&child, &first), 0);
+	assert_true(vmm_expect_log(&child, "serial: n=1"));
+	second = first;
+	second.writable = vmm_file(NULL, 0, 0);
+	assert_int_equal(vmm_save(&child, &second), 0);
+	assert_int_equal(pread(second.memory, &number, 1, GUEST_NUMBER), 1);
+	assert_int_equal(number, 1);
+	assert_int_equal(pread(first.memory, &number, 1, GUEST_NUMBER), 1);
+	assert_int_equal(number, 0);
+	vmm_stop(&child);
+	close_image(&first);
+	close_fd(&second.memory);
+	close_fd(&second.state);
+}
+
+/* Pages of zeros are holes of the memory file. */
+static void test_memory_file_is_sparse(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
+	struct stat st;
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	assert_int_equal(fstat(img.memory, &st), 0);
+	assert_int_equal(st.st_size, (off_t)RAM_MIB << 20);
+	assert_true(st.st_blocks * 512 < 1 << 20);
+	close_image(&img);
+}
+
+static void crowd(unsigned vcpus)
+{
+	struct vmm_image img;
+	struct vmm v = boot(vcpus, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, vcpus - 1), &img);
+	struct vmm copy = new_shell(vcpus);
+
+	assert_true(vmm_expect_log(&v, vcpus > 1 ? "serial: all up" : "serial: alone"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	set_flag(&img);
+	assert_int_equal(vmm_restore(&copy, &img), 0);
+	assert_true(vmm_expect_log(&copy, "serial: still counting"));
+	assert_true(vmm_wait_ended(&copy));
+	vmm_stop(&copy);
+	close_image(&img);
+}
+
+static void test_one_vcpu(void **state)
+{
+	crowd(1);
+}
+
+static void test_two_vcpus(void **state)
+{
+	crowd(2);
+}
+
+static void test_four_vcpus(void **state)
+{
+	crowd(4);
+}
+
+static void test_pause_and_run(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: all up"));
+	for (int i = 0; i < 50; i++) {
+		assert_int_equal(vmm_ask(&v, CTL_PAUSE), 0);
+		assert_int_equal(vmm_ask(&v, CTL_PAUSE), -EINVAL);
+		assert_int_equal(vmm_ask(&v, CTL_RUN), 0);
+		assert_int_equal(vmm_ask(&v, CTL_RUN), -EINVAL);
+	}
+	assert_false(v.has_ended);
+	vmm_stop(&v);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
+static void test_triple_fault_is_reported(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_FAULT), &img);
+
+	assert_true(vmm_wait_ended(&v));
+	assert_int_equal(v.ended.ended.reason, CTL_END_CRASH);
+	assert_non_null(strstr(v.ended.ended.text, "crashed"));
+	assert_true(vmm_expect_log(&v, "rip 100000"));
+	/* The process lives on, says so to whoever comes next, and takes no orders but to go. */
+	assert_int_equal(vmm_ask(&v, CTL_RUN), -EINVAL);
+	v.has_ended = false;
+	assert_true(vmm_connect(&v));
+	assert_int_equal(v.hello.hello.state, CTL_GUEST_ENDED);
+	assert_true(vmm_wait_ended(&v));
+	assert_int_equal(vmm_ask(&v, CTL_QUIT), 0);
+	vmm_stop(&v);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
+static void test_reset_is_reported(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_RESET), &img);
+
+	assert_true(vmm_wait_ended(&v));
+	assert_int_equal(v.ended.ended.reason, CTL_END_RESET);
+	vmm_stop(&v);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
+/* A kernel that is none fails with a sentence, and the shell says that it is of no more use. */
+static void test_bad_kernel(void **state)
+{
+	struct vmm v = new_shell(1);
+	struct vmm_image img = new_disk();
+	struct ctl_msg m = {.type = CTL_FILL};
+	int kernel = vmm_file("#!/bin/sh\n", 10, 4096);
+
+	m.fill.kind = CTL_BOOT;
+	m.fill.disk_bytes = DISK_BYTES;
+	img.writable = vmm_file(NULL, 0, 0);
+	assert_int_equal(vmm_call(&v, &m, (int[]){kernel, img.base, img.writable}, 3), -ENOEXEC);
+	assert_non_null(strstr(m.reply.text, "not an ELF file"));
+	assert_int_equal(vmm_boot(&v, kernel, -1, "", &img), -EINVAL);
+	vmm_stop(&v);
+	close(kernel);
+}
+
+/* An image of another shape, a state file cut short and a memory file cut short are refused. */
+static void test_bad_images(void **state)
+{
+	struct vmm_image img, broken;
+	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img);
+	struct stat st;
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+
+	v = new_shell(2);
+	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
+	vmm_stop(&v);
+
+	broken = img;
+	broken.memory = vmm_file(NULL, 0, 4096);
+	v = new_shell(1);
+	assert_int_equal(vmm_restore(&v, &broken), -EINVAL);
+	vmm_stop(&v);
+	close(broken.memory);
+
+	assert_int_equal(fstat(img.state, &st), 0);
+	assert_int_equal(ftruncate(img.state, st.st_size - 1), 0);
+	v = new_shell(1);
+	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
+	vmm_stop(&v);
+	close_image(&img);
+}
+
+struct hostile {
+	const char *what;
+	size_t len;
+	uint32_t version, type, seq, announced;
+	unsigned nfds;
+	uint32_t words[8]; /* from the union's start */
+	bool endless_cmdline;
+};
+
+#define FULL sizeof(struct ctl_msg)
+
+static const struct hostile hostile_messages[] = {
+	{"one byte", 1, 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"header alone", 16, 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"one byte short", FULL - 1, 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"one byte over", FULL + 1, 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"version 0", FULL, 0, CTL_STATS, 1, 0, 0, {0}, false},
+	{"version 2", FULL, 2, CTL_STATS, 1, 0, 0, {0}, false},
+	{"type 0", FULL, 1, 0, 1, 0, 0, {0}, false},
+	{"type 8", FULL, 1, 8, 1, 0, 0, {0}, false},
+	{"an answer", FULL, 1, CTL_REPLY, 1, 0, 0, {0}, false},
+	{"the last type", FULL, 1, UINT32_MAX, 1, 0, 0, {0}, false},
+	{"sequence 0", FULL, 1, CTL_STATS, 0, 0, 0, {0}, false},
+	{"descriptors that do not come", FULL, 1, CTL_STATS, 1, 3, 0, {0}, false},
+	{"descriptors that are not announced", FULL, 1, CTL_STATS, 1, 0, 3, {0}, false},
+	{"too many descriptors", FULL, 1, CTL_STATS, 1, 200, 200, {0}, false},
+	{"descriptors for stats", FULL, 1, CTL_STATS, 1, 1, 1, {0}, false},
+	{"connect without a socket", FULL, 1, CTL_CONNECT, 1, 0, 0, {0}, false},
+	{"connect with a file", FULL, 1, CTL_CONNECT, 1, 1, 1, {0}, false},
+	{"save without files", FULL, 1, CTL_SAVE, 1, 0, 0, {0}, false},
+	{"fill of kind 0", FULL, 1, CTL_FILL, 1, 3, 3, {0, 0, 0, 0, 4096}, false},
+	{"fill of kind 3", FULL, 1, CTL_FILL, 1, 3, 3, {3, 0, 0, 0, 4096}, false},
+	{"fill with too few", FULL, 1, CTL_FILL, 1, 2, 2, {1, 0, 0, 0, 4096}, false},
+	{"fill with two initrds", FULL, 1, CTL_FILL, 1, 5, 5, {1, 2, 0, 0, 4096}, false},
+	{"restore with an initrd", FULL, 1, CTL_FILL, 1, 5, 5, {2, 1, 0, 0, 4096}, false},
+	{"fill with 91 layers", FULL, 1, CTL_FILL, 1, 94, 94, {1, 0, 91, 0, 4096}, false},
+	{"fill with layers that wrap",
+	 FULL,
+	 1,
+	 CTL_FILL,
+	 1,
+	 2,
+	 2,
+	 {1, 0, UINT32_MAX, 0, 4096},
+	 false},
+	{"fill with the reserved field", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 1, 4096}, false},
+	{"fill without a disk", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 0}, false},
+	{"fill with half a block", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4097}, false},
+	{"fill with the largest disk",
+	 FULL,
+	 1,
+	 CTL_FILL,
+	 1,
+	 3,
+	 3,
+	 {1, 0, 0, 0, 0xfffff000, UINT32_MAX},
+	 false},
+	{"endless command line", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4096}, true},
+};
+
+static void send_hostile(struct vmm *v, const struct hostile *h, const int *fds)
+{
+	union {
+		struct ctl_msg m;
+		uint8_t bytes[FULL + 1];
+	} u = {0};
+
+	u.m = (struct ctl_msg){
+		.version = h->version, .type = h->type, .seq = h->seq, .nfds = h->announced};
+	memcpy(&u.m.fill, h->words, sizeof(h->words));
+	if (h->endless_cmdline)
+		memset(u.m.fill.cmdline, 'x', sizeof(u.m.fill.cmdline));
+	assert_true(vmm_send_raw(v, u.bytes, h->len, fds, h->nfds));
+}
+
+static void test_hostile_messages(void **state)
+{
+	struct vmm v = new_shell(1);
+	struct vmm_image img = new_disk();
+	int kernel = guest_elf(GUEST_HELLO), fds[253];
+	struct ctl_msg m;
+
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fds[i] = img.base;
+	for (size_t i = 0; i < ARRAY_LEN(hostile_messages); i++) {
+		const struct hostile *h = &hostile_messages[i];
+
+		send_hostile(&v, h, fds);
+		assert_true(vmm_receive(&v, &m));
+		if (m.type != CTL_REPLY || m.reply.error != -EPROTO || !m.reply.text[0])
+			fail_msg("%s: type %u, error %d, \"%s\"", h->what, m.type, m.reply.error,
+				 m.reply.text);
+	}
+	/* Nothing of it did harm: the shell still boots a guest. */
+	assert_int_equal(vmm_boot(&v, kernel, -1, "", &img), 0);
+	assert_true(vmm_expect_log(&v, "serial: magic"));
+	vmm_stop(&v);
+	close(kernel);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
+static void test_newest_connection_wins(void **state)
+{
+	struct vmm v = new_shell(1);
+	int first = v.ctl;
+	char byte;
+
+	v.ctl = -1;
+	assert_true(vmm_connect(&v));
+	assert_int_equal(recv(first, &byte, 1, 0), 0);
+	assert_int_equal(vmm_ask(&v, CTL_STATS), 0);
+	close(first);
+	vmm_stop(&v);
+}
+
+/* Nobody there: the VM runs on, and the next one finds it. */
+static void test_lives_without_a_connection(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	close_fd(&v.ctl);
+	assert_true(vmm_connect(&v));
+	assert_int_equal(v.hello.hello.state, CTL_RUNNING);
+	vmm_stop(&v);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
+static int kvm_usable(void)
+{
+	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+	scoped_fd int vm = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
+
+	return vm >= 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_greets_and_quits),
+		cmocka_unit_test(test_exits_reach_the_bus),
+		cmocka_unit_test(test_goes_on_where_it_was),
+		cmocka_unit_test(test_twins_do_not_see_each_other),
+		cmocka_unit_test(test_image_of_a_restored_vm),
+		cmocka_unit_test(test_memory_file_is_sparse),
+		cmocka_unit_test(test_one_vcpu),
+		cmocka_unit_test(test_two_vcpus),
+		cmocka_unit_test(test_four_vcpus),
+		cmocka_unit_test(test_pause_and_run),
+		cmocka_unit_test(test_triple_fault_is_reported),
+		cmocka_unit_test(test_reset_is_reported),
+		cmocka_unit_test(test_bad_kernel),
+		cmocka_unit_test(test_bad_images),
+		cmocka_unit_test(test_hostile_messages),
+		cmocka_unit_test(test_newest_connection_wins),
+		cmocka_unit_test(test_lives_without_a_connection),
+	};
+
+	if (!kvm_usable()) {
+		fprintf(stderr, "skipped: /dev/kvm can't be used here: %s\n", strerror(errno));
+		return 77;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/native/vmm-client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+#define PATIENCE_MS 60000 /* after this the VM process hangs, and the test has failed */
+
+/* The descriptors a VM process is started with. */
+enum { KVM_FD = 3, CTL_FD = 4 };
+
+static bool complain(const char *what)
+{
+	fprintf(stderr, "vmm-client: %s: %s\n", what, strerror(errno));
+	return false;
+}
+
+static bool wait_for(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int r;
+
+	do {
+		r = poll(&p, 1, PATIENCE_MS);
+	} while (r < 0 && errno == EINTR);
+	return r == 1;
+}
+
+/* In the child: only calls that are safe after fork. */
+static void run_child(const struct vmm_options *o, int kvm, int listener, int log)
+{
+	char vcpus[16], ram[16];
+	char *argv[16] = {(char *)o->exe, "--vcpus", vcpus,    "--ram-mib", ram, "--kvm-fd", "3",
+			  "--ctl-fd",	  "4",	     "--slot", "0"};
+
+	snprintf(vcpus, sizeof(vcpus), "%u", o->vcpus);
+	snprintf(ram, sizeof(ram), "%u", o->ram_mib);
+	if (o->debug_serial)
+		argv[11] = "--debug-serial";
+	if (log >= 0)
+		dup2(log, STDERR_FILENO);
+	/* Both go up before they come down, so that neither lands on the other. */
+	kvm = fcntl(kvm, F_DUPFD, 100);
+	listener = fcntl(listener, F_DUPFD, 100);
+	dup2(kvm, KVM_FD);
+	dup2(listener, CTL_FD);
+	close(kvm);
+	close(listener);
+	close_range(CTL_FD + 1, ~0u, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	execv(o->exe, argv);
+	_exit(127);
+}
+
+/* An address that the kernel chooses: nothing is left in a file system. */
+static int listen_somewhere(struct vmm *v)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a.sun_family)) < 0 ||
+	    listen(fd, 8) < 0 || getsockname(fd, (struct sockaddr *)&a, &len) < 0)
+		return -1;
+	memcpy(v->address, &a, len);
+	v->address_len = len;
+	return fd;
+}
+
+bool vmm_start(struct vmm *v, const struct vmm_options *o)
+{
+	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+	scoped_fd int listener = -1, log_end = -1;
+	int log[2] = {-1, -1};
+
+	*v = (struct vmm){.pid = -1, .ctl = -1, .log = -1};
+	listener = listen_somewhere(v);
+	if (kvm < 0 || listener < 0)
+		return complain("/dev/kvm or a socket");
+	if (!o->log_here && pipe2(log, O_CLOEXEC) < 0)
+		return complain("pipe");
+	v->log = log[0];
+	log_end = log[1];
+	v->pid = fork();
+	if (v->pid < 0)
+		return complain("fork");
+	if (v->pid == 0)
+		run_child(o, kvm, listener, log_end);
+	return vmm_connect(v);
+}
+
+bool vmm_connect(struct vmm *v)
+{
+	struct ctl_msg m;
+
+	close_fd(&v->ctl);
+	v->has_hello = false;
+	v->ctl = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (v->ctl < 0 || connect(v->ctl, (struct sockaddr *)v->address, v->address_len) < 0)
+		return complain("connect to the control socket");
+	return vmm_receive(v, &m) && v->has_hello;
+}
+
+int vmm_stop(struct vmm *v)
+{
+	int status = -1;
+
+	close_fd(&v->ctl);
+	if (v->pid > 0) {
+		kill(v->pid, SIGKILL);
+		waitpid(v->pid, &status, 0);
+	}
+	close_fd(&v->log);
+	v->pid = -1;
+	return status;
+}
+
+bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, unsigned nfds)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * 253)];
+		struct cmsghdr align;
+	} control = {{0}};
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (nfds) {
+		struct cmsghdr *cm;
+
+		h.msg_control = &control;
+		h.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
+		cm = CMSG_FIRSTHDR(&h);
+		cm->cmsg_level = SOL_SOCKET;
+		cm->cmsg_type = SCM_RIGHTS;
+		cm->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
+		memcpy(CMSG_DATA(cm), fds, sizeof(int) * nfds);
+	}
+	return sendmsg(v->ctl, &h, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+bool vmm_receive(struct vmm *v, struct ctl_msg *m)
+{
+	if (!wait_for(v->ctl) || recv(v->ctl, m, sizeof(*m), 0) != sizeof(*m))
+		return false;
+	if (m->type == CTL_HELLO) {
+		v->hello = *m;
+		v->has_hello = true;
+	}
+	if (m->type == CTL_ENDED) {
+		v->ended = *m;
+		v->has_ended = true;
+	}
+	return true;
+}
+
+int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds)
+{
+	m->version = CTL_VERSION;
+	m->seq = ++v->seq;
+	m->nfds = nfds;
+	if (!vmm_send_raw(v, m, sizeof(*m), fds, nfds))
+		return -EPIPE;
+	do {
+		if (!vmm_receive(v, m))
+			return -EPIPE;
+	} while (m->type != CTL_REPLY || m->seq != v->seq);
+	return m->reply.error;
+}
+
+int vmm_ask(struct vmm *v, enum ctl_type type)
+{
+	struct ctl_msg m = {.type = type};
+
+	return vmm_call(v, &m, NULL, 0);
+}
+
+bool vmm_wait_ended(struct vmm *v)
+{
+	struct ctl_msg m;
+
+	while (!v->has_ended)
+		if (!vmm_receive(v, &m))
+			return false;
+	return true;
+}
+
+bool vmm_expect_log(struct vmm *v, const char *text)
+{
+	for (;;) {
+		char *found;
+		ssize_t n;
+
+		v->text[v->text_len] = '\0';
+		found = strstr(v->text, text);
+		if (found) {
+			char *rest = found + strlen(text);
+
+			v->text_len = strlen(rest);
+			memmove(v->text, rest, v->text_len);
+			return true;
+		}
+		if (v->text_len == sizeof(v->text) - 1 || !wait_for(v->log))
+			break;
+		n = read(v->log, v->text + v->text_len, sizeof(v->text) - 1 - v->text_len);
+		if (n <= 0)
+			break;
+		v->text_len += (size_t)n;
+	}
+	fprintf(stderr, "vmm-client: \"%s\" is not in the log:\n%s\n", text, v->text);
+	return false;
+}
+
+int vmm_file(const void *data, size_t len, uint64_t bytes)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC);
+
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
+	    (len && pwrite(fd, data, len, 0) != (ssize_t)len)) {
+		complain("memory file");
+		exit(1);
+	}
+	return fd;
+}
+
+int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk)
+{
+	struct ctl_msg m = {.type = CTL_FILL};
+	int fds[4] = {kernel};
+	unsigned n = 1;
+
+	m.fill.kind = CTL_BOOT;
+	m.fill.has_initrd = initrd >= 0;
+	m.fill.disk_bytes = disk->disk_bytes;
+	snprintf(m.fill.cmdline, sizeof(m.fill.cmdline), "%s", cmdline);
+	if (initrd >= 0)
+		fds[n++] = initrd;
+	disk->writable = vmm_file(NULL, 0, 0);
+	fds[n++] = disk->base;
+	fds[n++] = disk->writable;
+	return vmm_call(v, &m, fds, n);
+}
+
+int vmm_save(struct vmm *v, struct vmm_image *img)
+{
+	struct ctl_msg m = {.type = CTL_SAVE};
+	int fresh = vmm_file(NULL, 0, 0);
+	int r = vmm_ask(v, CTL_PAUSE);
+
+	img->state = vmm_file(NULL, 0, 0);
+	img->memory = vmm_file(NULL, 0, 0);
+	if (!r)
+		r = vmm_call(v, &m, (int[]){img->state, img->memory, fresh}, 3);
+	if (r)
+		return r;
+	img->layers[img->nlayers++] = img->writable;
+	img->writable = fresh;
+	return 0;
+}
+
+int vmm_restore(struct vmm *v, const struct vmm_image *img)
+{
+	struct ctl_msg m = {.type = CTL_FILL};
+	scoped_fd int writable = vmm_file(NULL, 0, 0);
+	int fds[CTL_FDS_MAX];
+	unsigned n = 0;
+
+	m.fill.kind = CTL_RESTORE;
+	m.fill.layers = img->nlayers;
+	m.fill.disk_bytes = img->disk_bytes;
+	fds[n++] = img->state;
+	fds[n++] = img->memory;
+	fds[n++] = img->base;
+	for (unsigned i = 0; i < img->nlayers; i++)
+		fds[n++] = img->layers[i];
+	fds[n++] = writable;
+	return vmm_call(v, &m, fds, n);
+}

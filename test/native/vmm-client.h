@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Runs a ramet-vmm and talks to it over its control socket: for tests, benchmarks and by hand. */
+#ifndef RAMET_TEST_NATIVE_VMM_CLIENT_H
+#define RAMET_TEST_NATIVE_VMM_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/ctl.h"
+
+struct vmm {
+	pid_t pid;
+	int ctl;      /* connection to its control socket */
+	int log;      /* what it logs; -1 when its standard error is ours */
+	uint32_t seq; /* of the last request */
+	bool has_hello;
+	struct ctl_msg hello;
+	bool has_ended;
+	struct ctl_msg ended; /* the CTL_ENDED that came, if one did */
+	char text[16384];     /* log read so far */
+	size_t text_len;
+	uint8_t address[128]; /* of the control socket */
+	uint32_t address_len;
+};
+
+struct vmm_options {
+	const char *exe;
+	unsigned vcpus, ram_mib;
+	bool debug_serial;
+	bool log_here; /* its standard error is ours */
+};
+
+/* Starts it and waits for its greeting. False (and a sentence on standard error) when it fails. */
+bool vmm_start(struct vmm *v, const struct vmm_options *o);
+/* A new connection, which replaces the one there was; waits for the greeting. */
+bool vmm_connect(struct vmm *v);
+/* Kills it if it still runs; returns its wait status. */
+int vmm_stop(struct vmm *v);
+
+/* Sends a request (version, seq and nfds are filled in) and waits for its reply's error code. */
+int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds);
+/* The same for requests without anything in them. */
+int vmm_ask(struct vmm *v, enum ctl_type type);
+/* Sends raw bytes. */
+bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, unsigned nfds);
+/* Waits for one packet; false on end of file. */
+bool vmm_receive(struct vmm *v, struct ctl_msg *m);
+/* Waits until the guest is gone. */
+bool vmm_wait_ended(struct vmm *v);
+/* Reads the log until it has `text`; the log before it is forgotten. False when it ended first. */
+bool vmm_expect_log(struct vmm *v, const char *text);
+
+/* Sealed inputs of a fill: fd of a memory file of `bytes` bytes. */
+int vmm_file(const void *data, size_t len, uint64_t bytes);
+
+/* An image: what CTL_SAVE writes and CTL_RESTORE reads. */
+struct vmm_image {
+	int state, memory, base;
+	int layers[CTL_LAYERS_MAX];
+	unsigned nlayers;
+	uint64_t disk_bytes;
+	int writable; /* of the VM that was saved last */
+};
+
+int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk);
+/* Pauses the VM and saves it; the image owns its files. */
+int vmm_save(struct vmm *v, struct vmm_image *img);
+int vmm_restore(struct vmm *v, const struct vmm_image *img);
+
+#endif
