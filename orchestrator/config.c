@@ -75,8 +75,9 @@ static const struct setting settings[] = {
 	STR(user, TEXT, 1, "ramet",
 	    "Account rametd drops to, by name, or a number that is both its uid and gid."),
 	STR(cgroup, PATH, 0, "",
-	    "cgroup v2 path (/ is the top) under which rametd makes its own. Empty: the cgroup it\n"
-	    "was started in, which must hold no other process."),
+	    "cgroup v2 path (/ is the top) under which rametd makes its own; made if it is "
+	    "missing.\n"
+	    "Empty: the cgroup it was started in, which must hold no other process."),
 	NUM(vm_uid_base, 1000, 4000000000, "300000",
 	    "VM process in slot N runs as uid and gid vm_uid_base + N; no account may have these."),
 	NUM(max_vms, 1, WARDEN_SLOTS_MAX, "256", "Most VM processes at one time."),

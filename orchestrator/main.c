@@ -72,7 +72,7 @@ int main(int argc, char *argv[])
 		return print(config_example());
 	if (config_load(&config, argc, argv, &e) < 0) {
 		fprintf(stderr, "rametd: %s\n", e.text);
-		return EXIT_USAGE;
+		return EXIT_FAILED;
 	}
 	if (command.check)
 		return print("The settings are right.\n");

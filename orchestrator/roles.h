@@ -6,7 +6,7 @@
 #include "orchestrator/config.h"
 
 /* Exit statuses of rametd. */
-enum { EXIT_FINE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_FINE = 0, EXIT_FAILED = 1 };
 
 /* Runs the warden until it is told to stop. Returns the exit status. */
 int role_warden(const struct config *config);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -244,6 +245,11 @@ static int make_leaves(struct cgroup_tree *t, struct err *e)
 	t->top = open_dir(t->base, "ramet");
 	if (t->top < 0 || fchmod(t->top, 0755) < 0)
 		return err_set(e, errno, "open cgroup %s/ramet", t->path);
+	/* Held until the process ends. */
+	if (flock(t->top, LOCK_EX | LOCK_NB) < 0) {
+		close_fd(&t->top); /* not ours to remove */
+		return err_say(e, EEXIST, "another rametd works in cgroup %s", t->path);
+	}
 	scoped_fd int service = cgroup_make(t, "service", NULL, e);
 	if (service < 0)
 		return service;
@@ -261,9 +267,15 @@ static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
 	int r = find_base(t->path, point, wanted, e);
 	if (r < 0)
 		return r;
+	t->base_is_made = mkdir(t->path, 0755) == 0;
 	t->base = open_dir(AT_FDCWD, t->path);
 	if (t->base < 0)
 		return err_set(e, errno, "open cgroup %s", t->path);
+	if (t->base_is_made) {
+		scoped_fd int parent = open_dir(t->base, "..");
+
+		switch_controllers(t, parent, '+'); /* checked below */
+	}
 	/* Only the top of the hierarchy has no cgroup.type. */
 	t->base_is_root = faccessat(t->base, "cgroup.type", F_OK, 0) < 0;
 	return check_controllers(t, point, e);
@@ -310,10 +322,22 @@ static void leave(struct cgroup_tree *t)
 	unlinkat(t->base, "ramet", AT_REMOVEDIR);
 }
 
+/* Where a made BASE is taken away, the process goes one up. */
+static void remove_base(struct cgroup_tree *t)
+{
+	if (rmdir(t->path) == 0)
+		return;
+	scoped_fd int parent = open_dir(t->base, "..");
+	if (parent >= 0 && enter(parent) == 0)
+		rmdir(t->path);
+}
+
 void cgroup_tree_close(struct cgroup_tree *t, bool remove)
 {
 	if (remove && t->top >= 0)
 		leave(t);
+	if (remove && t->base_is_made)
+		remove_base(t);
 	close_fd(&t->top);
 	close_fd(&t->base);
 }

@@ -25,6 +25,7 @@ struct cgroup_tree {
 	int top;		    /* directory BASE/ramet */
 	const char *const *enabled; /* controllers in use; NULL-terminated */
 	bool base_is_root;	    /* the top of the hierarchy may hold processes */
+	bool base_is_made;	    /* by us */
 	char path[CGROUP_PATH_MAX]; /* of BASE, for messages */
 };
 
@@ -38,9 +39,10 @@ struct cgroup_limits {
 extern const char *const cgroup_controllers[];
 
 /*
- * Finds BASE (`wanted`: its path in the hierarchy, or empty for the own one), makes the tree with
- * `controllers` enabled for the VMs and moves this process into `warden`. What an earlier warden
- * left is kept. On failure nothing is open.
+ * Finds BASE (`wanted`: its path in the hierarchy, made if it is missing; or empty for the own
+ * one), makes the tree with `controllers` enabled for the VMs and moves this process into `warden`.
+ * What an earlier warden left is kept; -EEXIST when one is at work there. On failure nothing is
+ * open.
  */
 int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, const char *const *controllers,
 		     struct err *e);

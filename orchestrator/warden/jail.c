@@ -77,6 +77,8 @@ static int open_kvm(struct err *e)
 	if (fd < 0)
 		return err_set(e, errno, "KVM is not permitted here: open /dev/kvm");
 	int version = ioctl(fd, KVM_GET_API_VERSION, 0);
+	if (version < 0)
+		return err_set(e, errno, "/dev/kvm is not KVM: ask for its version");
 	if (version != KVM_API_VERSION)
 		return err_say(e, ENOTSUP, "/dev/kvm speaks version %d, not %d", version,
 			       KVM_API_VERSION);

@@ -263,12 +263,12 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = open_loop(w, e);
 	if (r == 0)
-		r = cgroup_tree_open(&w->tree, w->config->cgroup,
-				     controllers ? controllers : cgroup_controllers, e);
-	if (r == 0)
 		r = jails_open(&w->jails, w->config, &w->tree, w->account, e);
 	if (r == 0)
 		r = jails_check(&w->jails, e);
+	if (r == 0)
+		r = cgroup_tree_open(&w->tree, w->config->cgroup,
+				     controllers ? controllers : cgroup_controllers, e);
 	if (r == 0)
 		r = prepare_state(w, e);
 	if (r == 0)

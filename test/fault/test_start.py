@@ -9,7 +9,7 @@ from conftest import on_host
 
 RAMETD = (
     "/usr/lib/ramet/rametd --config=/dev/null --listen_port=7999 --run_dir=/tmp/fault-run"
-    " --state_dir=/tmp/fault-state --vm_uid_base=700000"
+    " --state_dir=/tmp/fault-state --vm_uid_base=700000 --cgroup=/fault"
 )
 
 

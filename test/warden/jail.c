@@ -640,7 +640,15 @@ static void a_wrong_program_is_named(void **state)
 	release(0);
 }
 
-static void a_second_warden_is_refused(void **state)
+static pid_t service_pid(void)
+{
+	char path[sizeof(group) + 32];
+
+	snprintf(path, sizeof(path), "%s/service/cgroup.procs", group);
+	return atoi(file_text(path));
+}
+
+static int try_warden(void)
 {
 	int status;
 	pid_t pid = fork();
@@ -648,18 +656,22 @@ static void a_second_warden_is_refused(void **state)
 	if (pid == 0)
 		_exit(run_warden());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(WEXITSTATUS(status), 1);
-	assert_int_equal(access(under("run/lock"), F_OK), 0); /* it removed nothing of the first */
-	spawn(0);
-	release(0);
+	return WEXITSTATUS(status);
 }
 
-static pid_t service_pid(void)
+static void a_second_warden_is_refused(void **state)
 {
-	char path[sizeof(group) + 32];
+	pid_t mine = service_pid();
 
-	snprintf(path, sizeof(path), "%s/service/cgroup.procs", group);
-	return atoi(file_text(path));
+	assert_int_equal(try_warden(), 1); /* the same run_dir */
+	assert_int_equal(access(under("run/lock"), F_OK), 0);
+	snprintf(config.run_dir, sizeof(config.run_dir), "%s/run2", top);
+	assert_int_equal(try_warden(), 1); /* the same cgroup */
+	assert_int_equal(access(config.run_dir, F_OK), -1);
+	snprintf(config.run_dir, sizeof(config.run_dir), "%s/run", top);
+	assert_int_equal(service_pid(), mine);
+	spawn(0);
+	release(0);
 }
 
 static void the_service_is_unprivileged(void **state)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jail's own tests, run where cgroup v2 has all its controllers: where the VMs run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from conftest import REPO, on_host
+
+BUILD = REPO / "build" / "release"
+CMOCKA = Path("/usr/lib/x86_64-linux-gnu/libcmocka.so.0")
+
+
+def put_on_host(source: Path, target: str) -> None:
+    with source.open("rb") as data:
+        command = f"cat >{target} && chmod 755 {target}"
+        subprocess.run([str(REPO / "dev"), "host", "sh", "-c", command], stdin=data, check=True)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[str]:
+    """The test program, its probe and its library, on the host."""
+    assert shutil.which("cmake"), "cmake is needed to build the test program"
+    subprocess.run(["cmake", "--build", str(BUILD), "--target", "native_jail"], check=True)
+    where = on_host("mktemp -d").strip()
+    on_host(f"chmod 755 {where}")
+    for source in (BUILD / "test/warden/native_jail", BUILD / "test/warden/warden_probe", CMOCKA):
+        put_on_host(source, f"{where}/{source.name}")
+    yield where
+    on_host(f"rm -rf {where}")
+
+
+def test_the_jail_holds(folder: str) -> None:
+    out = on_host(f"cd {folder} && LD_LIBRARY_PATH=. ./native_jail 2>&1 || true")
+    assert "[  FAILED  ]" not in out and "[  PASSED  ]" in out, out
+    assert "SKIPPED" not in out, f"the host lacks something that the jail needs:\n{out}"
