@@ -350,6 +350,30 @@ static void test_a_full_host_disk_is_an_io_error(void **state)
 	check_disk(w);
 }
 
+static void test_a_write_cut_short_leaves_old_or_new(void **state)
+{
+	struct world *w = *state;
+	struct rlimit was, some;
+	uint8_t fresh[8192];
+
+	/* Two clusters at 4096 of the disk, so at 12288 of the file: 5096 bytes of them fit. */
+	memset(fresh, 0x77, sizeof(fresh));
+	memcpy(drv_ptr(&w->v, w->data), fresh, sizeof(fresh));
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	some = was;
+	some.rlim_cur = 12288 + 5096;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &some), 0);
+	assert_int_equal(request(w, OUT, 8, w->data, 8192), 1);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(request(w, IN, 8, w->data, 8192), 0);
+	for (unsigned at = 0; at < 8192; at += 512) {
+		const uint8_t *got = drv_ptr(&w->v, w->data + at);
+
+		assert_true(!memcmp(got, w->model + 4096 + at, 512) || !memcmp(got, fresh, 512));
+	}
+}
+
 static uint32_t random_below(unsigned *seed, uint32_t n)
 {
 	return (uint32_t)rand_r(seed) % n;
@@ -619,6 +643,7 @@ int main(void)
 		T(test_id_and_flush),
 		T(test_a_driver_without_flush_writes_through),
 		T(test_a_full_host_disk_is_an_io_error),
+		T(test_a_write_cut_short_leaves_old_or_new),
 		T(test_random_requests_match_the_model),
 		T(test_an_overlap_of_partial_writes_loses_nothing),
 		T(test_drain_waits_for_what_is_in_flight),

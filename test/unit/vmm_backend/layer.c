@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "vmm/backend/layer.h"
+
+#define DISK	    (16u * 4096)
+#define BITMAP	    4096u /* first byte of the bitmap in a layer's file */
+#define DATA	    8192u /* of cluster 0 */
+#define SEALED_AT   48u	  /* fields of the header */
+#define CRC_AT	    52u
+#define CLUSTER_OFF 12u
+
+static int new_file(void)
+{
+	int fd = memfd_create("layer", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static struct layer_stack *open_stack(int base, const int *sealed, unsigned n)
+{
+	int mine[8], writable = new_file();
+	struct layer_stack *s;
+	struct err e = {0};
+
+	for (unsigned i = 0; i < n; i++)
+		mine[i] = dup(sealed[i]);
+	if (layer_stack_open(&s, base < 0 ? -1 : dup(base), mine, n, writable, DISK, &e) < 0)
+		fail_msg("%s", e.text);
+	return s;
+}
+
+/* Writes through the stack the way its user does. */
+static void write_cluster(struct layer_stack *s, unsigned i, uint8_t byte)
+{
+	uint8_t data[4096];
+	struct layer_run run;
+
+	memset(data, byte, sizeof(data));
+	assert_int_equal(layer_write_map(s, i * 4096ull, 4096, &run), LAYER_WRITE);
+	assert_int_equal(run.len, 4096);
+	assert_int_equal(pwrite(run.fd, data, 4096, (off_t)run.offset), 4096);
+	layer_written(s, i * 4096ull, 4096);
+}
+
+/* First byte of a cluster as the stack shows it; -1 for "zeros, nowhere stored". */
+static int first_byte(const struct layer_stack *s, unsigned i)
+{
+	struct layer_run run = layer_map(s, i * 4096ull, 4096);
+	uint8_t byte;
+
+	if (run.fd < 0)
+		return -1;
+	assert_int_equal(pread(run.fd, &byte, 1, (off_t)run.offset), 1);
+	return byte;
+}
+
+/* A sealed layer with clusters 2 and 5, over `sealed`. */
+static int make_sealed(const int *sealed, unsigned n, uint8_t byte)
+{
+	struct layer_stack *s = open_stack(-1, sealed, n);
+	int fd = dup(layer_writable_fd(s));
+
+	write_cluster(s, 2, byte);
+	write_cluster(s, 5, byte);
+	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	layer_stack_free(s);
+	return fd;
+}
+
+static struct err expect_refused(int sealed_fd)
+{
+	struct layer_stack *s;
+	struct err e = {0};
+	int writable = new_file();
+
+	assert_true(layer_stack_open(&s, -1, &sealed_fd, 1, writable, DISK, &e) < 0);
+	assert_true(strlen(e.text) > 10);
+	close(writable);
+	assert_true(fcntl(sealed_fd, F_GETFD) >= 0); /* stays the caller's */
+	return e;
+}
+
+static void test_the_base_shows_through_and_ends_in_zeros(void **state)
+{
+	int base = new_file();
+	struct layer_run run;
+
+	assert_int_equal(pwrite(base, "base", 4, 0), 4);
+	assert_int_equal(ftruncate(base, 5000), 0);
+	struct layer_stack *s = open_stack(base, NULL, 0);
+	assert_int_equal(first_byte(s, 0), 'b');
+	run = layer_map(s, 0, DISK);
+	assert_int_equal(run.offset, 0);
+	assert_int_equal(run.len, 5000);
+	run = layer_map(s, 5000, 100);
+	assert_int_equal(run.fd, -1);
+	run = layer_map(s, 4999, 100);
+	assert_int_equal(run.len, 1);
+	run = layer_map(s, 8192, DISK - 8192);
+	assert_int_equal(run.fd, -1);
+	assert_int_equal(run.len, DISK - 8192);
+	layer_stack_free(s);
+	close(base);
+}
+
+static void test_runs_follow_the_topmost_layer(void **state)
+{
+	int bottom = make_sealed(NULL, 0, 'a');
+	int top = make_sealed(&bottom, 1, 'b');
+	struct layer_stack *s = open_stack(-1, (int[]){bottom, top}, 2);
+	struct layer_run run;
+
+	assert_int_equal(first_byte(s, 2), 'b');
+	write_cluster(s, 3, 'c');
+	write_cluster(s, 4, 'c');
+	write_cluster(s, 5, 'c');
+	assert_int_equal(first_byte(s, 2), 'b');
+	assert_int_equal(first_byte(s, 5), 'c');
+	run = layer_map(s, 0, DISK);
+	assert_int_equal(run.fd, -1);
+	assert_int_equal(run.len, 2 * 4096);
+	run = layer_map(s, 2 * 4096, DISK - 2 * 4096);
+	assert_int_equal(run.len, 4096);
+	run = layer_map(s, 3 * 4096 + 100, DISK - 3 * 4096 - 100);
+	assert_int_equal(run.fd, layer_writable_fd(s));
+	assert_int_equal(run.offset, DATA + 3 * 4096 + 100);
+	assert_int_equal(run.len, 3 * 4096 - 100);
+	layer_stack_free(s);
+	close(bottom);
+	close(top);
+}
+
+static void test_a_partial_write_of_a_foreign_cluster_is_a_copy(void **state)
+{
+	struct layer_stack *s = open_stack(-1, NULL, 0);
+	struct layer_run run;
+
+	assert_int_equal(layer_write_map(s, 4096 + 512, 512, &run), LAYER_COPY);
+	assert_int_equal(run.offset, DATA + 4096);
+	assert_int_equal(run.len, 4096);
+	layer_written(s, 4096, 4096);
+	assert_int_equal(layer_write_map(s, 4096 + 512, DISK - 4608, &run), LAYER_WRITE);
+	assert_int_equal(run.offset, DATA + 4096 + 512);
+	assert_int_equal(run.len, 4096 - 512);
+	assert_int_equal(layer_write_map(s, 8192, 4096 * 3 + 512, &run), LAYER_WRITE);
+	assert_int_equal(run.len, 4096 * 3);
+	layer_stack_free(s);
+}
+
+static void test_a_sealed_layer_is_kept_and_the_next_is_fresh(void **state)
+{
+	struct layer_stack *s = open_stack(-1, NULL, 0);
+	int first = layer_writable_fd(s);
+
+	write_cluster(s, 15, 'x');
+	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	assert_int_not_equal(layer_writable_fd(s), first);
+	assert_int_equal(first_byte(s, 15), 'x');
+	write_cluster(s, 15, 'y');
+	assert_int_equal(first_byte(s, 15), 'y');
+	int reopened = dup(first);
+	layer_stack_free(s);
+	s = open_stack(-1, &reopened, 1);
+	assert_int_equal(first_byte(s, 15), 'x');
+	assert_true(layer_writable_bytes(s) < 65536);
+	layer_stack_free(s);
+	close(reopened);
+}
+
+static void test_a_seal_that_fails_changes_nothing(void **state)
+{
+	struct layer_stack *s = open_stack(-1, NULL, 0);
+	int not_empty = new_file(), fd = layer_writable_fd(s);
+	struct err e = {0};
+
+	assert_int_equal(write(not_empty, "x", 1), 1);
+	write_cluster(s, 1, 'x');
+	assert_true(layer_stack_seal(s, not_empty, &e) < 0);
+	assert_non_null(strstr(e.text, "not empty"));
+	assert_int_equal(layer_writable_fd(s), fd);
+	write_cluster(s, 1, 'y');
+	assert_int_equal(first_byte(s, 1), 'y');
+	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	layer_stack_free(s);
+	close(not_empty);
+}
+
+static void test_an_unsealed_layer_is_refused(void **state)
+{
+	struct layer_stack *s = open_stack(-1, NULL, 0);
+
+	write_cluster(s, 2, 'a');
+	assert_non_null(strstr(expect_refused(layer_writable_fd(s)).text, "never sealed"));
+	layer_stack_free(s);
+}
+
+static void test_one_bent_byte_anywhere_is_refused(void **state)
+{
+	int fd = make_sealed(NULL, 0, 'a');
+
+	for (off_t at = 0; at < (off_t)DATA; at++) {
+		uint8_t byte, bent;
+
+		assert_int_equal(pread(fd, &byte, 1, at), 1);
+		bent = byte ^ 0x10;
+		assert_int_equal(pwrite(fd, &bent, 1, at), 1);
+		expect_refused(fd);
+		assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	}
+	layer_stack_free(open_stack(-1, &fd, 1));
+	close(fd);
+}
+
+static void test_a_file_cut_anywhere_is_refused(void **state)
+{
+	int fd = make_sealed(NULL, 0, 'a');
+
+	for (off_t len = DATA + DISK - 1; len >= 0; len -= len > 9000 ? 3001 : 1) {
+		assert_int_equal(ftruncate(fd, len), 0);
+		expect_refused(fd);
+	}
+	close(fd);
+}
+
+/* Changes a field and makes the checksum right again: the field itself must be refused. */
+static void set_field(int fd, off_t at, uint32_t value)
+{
+	uint8_t head[DATA];
+	uint32_t crc;
+
+	assert_int_equal(pread(fd, head, sizeof(head), 0), sizeof(head));
+	memcpy(head + at, &value, 4);
+	memset(head + CRC_AT, 0, 4);
+	crc = crc32c(0, head, sizeof(head));
+	memcpy(head + CRC_AT, &crc, 4);
+	assert_int_equal(pwrite(fd, head, sizeof(head), 0), sizeof(head));
+}
+
+static void test_foreign_fields_are_named(void **state)
+{
+	static const struct {
+		off_t at;
+		uint32_t value;
+		const char *says;
+	} cases[] = {
+		{0, 0x41414141, "not a disk layer"},
+		{8, 2, "version 2"},
+		{CLUSTER_OFF, 65536, "clusters of 65536"},
+		{16, DISK * 2, "expected 65536"},
+		{24, 4096, "expected"},
+		{40, 7, "lies over another"},
+		{SEALED_AT, 0, "never sealed"},
+		{SEALED_AT, 2, "never sealed"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int fd = make_sealed(NULL, 0, 'a');
+
+		set_field(fd, cases[i].at, cases[i].value);
+		struct err e = expect_refused(fd);
+		if (!strstr(e.text, cases[i].says))
+			fail_msg("\"%s\" lacks \"%s\"", e.text, cases[i].says);
+		close(fd);
+	}
+}
+
+static void test_layers_in_the_wrong_order_are_refused(void **state)
+{
+	int bottom = make_sealed(NULL, 0, 'a');
+	int top = make_sealed(&bottom, 1, 'b');
+	struct layer_stack *s;
+	struct err e = {0};
+	int writable = new_file();
+
+	assert_true(layer_stack_open(&s, -1, (int[]){top, bottom}, 2, writable, DISK, &e) < 0);
+	assert_non_null(strstr(e.text, "disk layer 0"));
+	assert_true(layer_stack_open(&s, -1, &top, 1, writable, DISK, &e) < 0);
+	assert_true(layer_stack_open(&s, -1, (int[]){bottom, bottom}, 2, writable, DISK, &e) < 0);
+	assert_int_equal(layer_stack_open(&s, -1, (int[]){bottom, top}, 2, writable, DISK, &e), 0);
+	layer_stack_free(s);
+}
+
+static void test_bad_sizes_and_files_are_refused(void **state)
+{
+	static const uint64_t sizes[] = {0, 100, 4097, LAYER_DISK_MAX + 4096, UINT64_MAX - 4095};
+	struct layer_stack *s;
+	struct err e = {0};
+	int fd = new_file(), ends[2];
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		assert_true(layer_stack_open(&s, -1, NULL, 0, fd, sizes[i], &e) < 0);
+	assert_int_equal(pipe(ends), 0);
+	assert_true(layer_stack_open(&s, -1, NULL, 0, ends[1], DISK, &e) < 0);
+	assert_true(layer_stack_open(&s, ends[0], NULL, 0, fd, DISK, &e) < 0);
+	expect_refused(ends[0]);
+	assert_int_equal(layer_stack_open(&s, -1, NULL, 0, fd, LAYER_DISK_MAX, &e), 0);
+	layer_written(s, LAYER_DISK_MAX - 4096, 4096);
+	assert_int_equal(layer_map(s, LAYER_DISK_MAX - 4096, 4096).len, 4096);
+	layer_stack_free(s);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_base_shows_through_and_ends_in_zeros),
+		cmocka_unit_test(test_runs_follow_the_topmost_layer),
+		cmocka_unit_test(test_a_partial_write_of_a_foreign_cluster_is_a_copy),
+		cmocka_unit_test(test_a_sealed_layer_is_kept_and_the_next_is_fresh),
+		cmocka_unit_test(test_a_seal_that_fails_changes_nothing),
+		cmocka_unit_test(test_an_unsealed_layer_is_refused),
+		cmocka_unit_test(test_one_bent_byte_anywhere_is_refused),
+		cmocka_unit_test(test_a_file_cut_anywhere_is_refused),
+		cmocka_unit_test(test_foreign_fields_are_named),
+		cmocka_unit_test(test_layers_in_the_wrong_order_are_refused),
+		cmocka_unit_test(test_bad_sizes_and_files_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
