@@ -370,6 +370,9 @@ int store_checkpoint(const char *path, struct err *e)
 	sqlite3 *db = NULL;
 	int ret = open_db(&db, path, e);
 
+	/* A connection finds the log when it first reads. */
+	if (ret == 0)
+		ret = exec(db, "SELECT count(*) FROM sqlite_master", e);
 	if (ret == 0) {
 		int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 

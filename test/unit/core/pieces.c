@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What cuts, keeps and reads bytes: properties that hold for any input. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/wire.h"
+#include "orchestrator/core/agent.h"
+#include "orchestrator/core/manifest.h"
+#include "orchestrator/core/replay.h"
+#include "orchestrator/core/splitter.h"
+#include "orchestrator/core/vm.h"
+
+static unsigned seed;
+
+static unsigned below(unsigned n)
+{
+	return (unsigned)rand_r(&seed) % n;
+}
+
+static int print_seed(void **state)
+{
+	const char *given = getenv("RAMET_TEST_SEED");
+
+	seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)getpid();
+	print_message("RAMET_TEST_SEED=%u\n", seed);
+	return 0;
+}
+
+/* --- splitter ------------------------------------------------------------------------------- */
+
+struct pieces {
+	char text[1 << 16];
+	size_t len;
+	unsigned count, partial;
+	bool whole_characters;
+	bool add_newlines;
+};
+
+static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
+{
+	struct pieces *p = arg;
+
+	assert_true(p->len + len + 1 < sizeof(p->text));
+	memcpy(p->text + p->len, data, len);
+	p->len += len;
+	if (p->add_newlines)
+		p->text[p->len++] = '\n';
+	p->count++;
+	p->partial += partial;
+	if (utf8_cut(data, len))
+		p->whole_characters = false;
+}
+
+static void feed_in_parts(struct splitter *s, const char *text, size_t len, struct pieces *p)
+{
+	while (len) {
+		size_t part = 1 + below(7);
+
+		part = part < len ? part : len;
+		assert_int_equal(splitter_feed(s, (const uint8_t *)text, part, on_piece, p), 0);
+		text += part;
+		len -= part;
+	}
+	splitter_end(s, on_piece, p);
+}
+
+static size_t random_text(char *text, size_t size)
+{
+	static const char *const bits[] = {
+		"a", "\n", "\r\n", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8d\x8b", "line", "\n\n"};
+	size_t len = 0;
+
+	for (unsigned n = below(200); n; n--)
+		len += (size_t)snprintf(text + len, size - len, "%s", bits[below(8)]);
+	return len;
+}
+
+static void test_lines_join_to_what_came(void **state)
+{
+	for (int round = 0; round < 2000; round++) {
+		struct pieces p = {.whole_characters = true, .add_newlines = true};
+		struct splitter s = {0};
+		char text[2048];
+		size_t len = random_text(text, sizeof(text));
+
+		feed_in_parts(&s, text, len, &p);
+		if (len && text[len - 1] != '\n')
+			p.len--; /* the last line had no end */
+		assert_int_equal(p.len, len);
+		assert_memory_equal(p.text, text, len);
+		assert_true(p.whole_characters);
+		assert_null(s.held);
+	}
+}
+
+static void test_chunks_join_to_what_came_and_cut_no_character(void **state)
+{
+	for (int round = 0; round < 2000; round++) {
+		struct pieces p = {.whole_characters = true};
+		struct splitter s = {.chunks = true};
+		char text[2048];
+		size_t len = random_text(text, sizeof(text));
+
+		feed_in_parts(&s, text, len, &p);
+		assert_int_equal(p.len, len);
+		assert_memory_equal(p.text, text, len);
+		assert_true(p.whole_characters);
+	}
+}
+
+static void test_random_bytes_pass_unharmed(void **state)
+{
+	for (int round = 0; round < 2000; round++) {
+		struct pieces p = {0};
+		struct splitter s = {.chunks = true};
+		char text[256];
+		size_t len = below(sizeof(text));
+
+		for (size_t i = 0; i < len; i++)
+			text[i] = (char)below(256);
+		feed_in_parts(&s, text, len, &p);
+		assert_int_equal(p.len, len);
+		assert_memory_equal(p.text, text, len);
+	}
+}
+
+static void test_a_chunk_is_not_held_back_without_need(void **state)
+{
+	struct splitter s = {.chunks = true};
+	struct pieces p = {0};
+
+	splitter_feed(&s, (const uint8_t *)"abc", 3, on_piece, &p);
+	assert_int_equal(p.len, 3);
+	splitter_feed(&s, (const uint8_t *)"d\xe2\x82", 3, on_piece, &p);
+	assert_int_equal(p.len, 4); /* half a character waits */
+	splitter_feed(&s, (const uint8_t *)"\xac", 1, on_piece, &p);
+	assert_int_equal(p.len, 7);
+	splitter_feed(&s, (const uint8_t *)"\xff", 1, on_piece, &p);
+	assert_int_equal(p.len, 8); /* can't become one */
+	splitter_fini(&s);
+}
+
+struct sizes {
+	size_t lens[8];
+	bool partial[8];
+	unsigned n;
+};
+
+static void note_size(void *arg, const uint8_t *data, size_t len, bool partial)
+{
+	struct sizes *sizes = arg;
+
+	sizes->lens[sizes->n] = len;
+	sizes->partial[sizes->n++] = partial;
+}
+
+static void test_a_line_over_the_limit_comes_in_parts(void **state)
+{
+	size_t len = LINE_MAX_BYTES + 10;
+	uint8_t *line = malloc(len + 1);
+	struct splitter s = {0};
+	struct sizes sizes = {0};
+
+	memset(line, 'x', len);
+	line[len] = '\n';
+	for (size_t at = 0; at <= len; at += 65536)
+		splitter_feed(&s, line + at, len + 1 - at < 65536 ? len + 1 - at : 65536, note_size,
+			      &sizes);
+	assert_int_equal(sizes.n, 2);
+	assert_int_equal(sizes.lens[0], LINE_MAX_BYTES);
+	assert_true(sizes.partial[0]);
+	assert_int_equal(sizes.lens[1], 10);
+	assert_false(sizes.partial[1]);
+	splitter_fini(&s);
+	free(line);
+}
+
+static void test_a_line_of_exactly_the_limit_is_whole(void **state)
+{
+	uint8_t *line = malloc(LINE_MAX_BYTES + 1);
+	struct splitter s = {0};
+	struct sizes sizes = {0};
+
+	memset(line, 'x', LINE_MAX_BYTES);
+	line[LINE_MAX_BYTES] = '\n';
+	splitter_feed(&s, line, 100, note_size, &sizes);
+	splitter_feed(&s, line + 100, LINE_MAX_BYTES + 1 - 100, note_size, &sizes);
+	assert_int_equal(sizes.n, 1);
+	assert_int_equal(sizes.lens[0], LINE_MAX_BYTES);
+	assert_false(sizes.partial[0]);
+	splitter_fini(&s);
+	free(line);
+}
+
+static void test_an_over_long_line_is_not_cut_within_a_character(void **state)
+{
+	uint8_t *line = malloc(LINE_MAX_BYTES + 2);
+	struct splitter s = {0};
+	struct sizes sizes = {0};
+
+	memset(line, 'x', LINE_MAX_BYTES - 1);
+	memcpy(line + LINE_MAX_BYTES - 1, "\xc3\xa9\n", 3);
+	splitter_feed(&s, line, LINE_MAX_BYTES + 2, note_size, &sizes);
+	assert_int_equal(sizes.n, 2);
+	assert_int_equal(sizes.lens[0], LINE_MAX_BYTES - 1);
+	assert_int_equal(sizes.lens[1], 2);
+	splitter_fini(&s);
+	free(line);
+}
+
+/* --- replay --------------------------------------------------------------------------------- */
+
+struct seen {
+	uint64_t first, last;
+	unsigned n;
+	size_t bytes;
+};
+
+static void note_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct seen *seen = arg;
+
+	if (seen->n++)
+		assert_int_equal(ev->seq, seen->last + 1);
+	else
+		seen->first = ev->seq;
+	seen->last = ev->seq;
+	seen->bytes += ev->len;
+	assert_true((ev->seq % 3 == 0) == (traceparent != NULL));
+	for (size_t i = 0; i < ev->len; i++)
+		assert_int_equal(ev->data[i], (uint8_t)ev->seq);
+}
+
+static void add(struct replay *r, uint64_t seq, size_t len)
+{
+	uint8_t *data = malloc(len + 1);
+	struct event ev = {.type = EVENT_STDOUT, .seq = seq, .data = data, .len = len};
+
+	memset(data, (uint8_t)seq, len);
+	replay_add(r, &ev, seq % 3 == 0 ? "00-trace" : NULL);
+	free(data);
+}
+
+static void test_the_replay_keeps_the_last_events(void **state)
+{
+	struct replay r = {0};
+
+	for (uint64_t seq = 1; seq <= 5000; seq++) {
+		struct seen seen = {0};
+
+		add(&r, seq, below(50));
+		if (seq % 100)
+			continue;
+		replay_each(&r, note_event, &seen);
+		assert_int_equal(seen.last, seq);
+		assert_int_equal(seen.n, seq < REPLAY_EVENTS_MAX ? seq : REPLAY_EVENTS_MAX);
+	}
+	replay_fini(&r);
+}
+
+static void test_the_replay_is_bounded_in_bytes(void **state)
+{
+	struct replay r = {0};
+
+	for (uint64_t seq = 1; seq <= 300; seq++) {
+		struct seen seen = {0};
+
+		add(&r, seq, below(REPLAY_BYTES_MAX / 4));
+		replay_each(&r, note_event, &seen);
+		assert_int_equal(seen.last, seq);
+		assert_true(seen.bytes <= REPLAY_BYTES_MAX);
+	}
+	replay_fini(&r);
+}
+
+static void test_the_longest_line_is_kept_with_its_exit(void **state)
+{
+	struct replay r = {0};
+	struct seen seen = {0};
+
+	add(&r, 1, LINE_MAX_BYTES);
+	add(&r, 2, 0);
+	replay_each(&r, note_event, &seen);
+	assert_int_equal(seen.n, 2);
+	replay_fini(&r);
+}
+
+/* --- frames --------------------------------------------------------------------------------- */
+
+static size_t frame(uint8_t *out, uint8_t type, const void *payload, uint32_t len)
+{
+	struct wire w = wire_on(out, 256);
+
+	wire_put_u32(&w, len);
+	wire_put_u8(&w, type);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+	wire_put_bytes(&w, payload, len);
+	return w.pos;
+}
+
+static void test_answers_are_read(void **state)
+{
+	struct agent_frame f;
+	uint8_t buf[256];
+	struct err e;
+
+	size_t len = frame(buf, AGENT_EXIT, "\xfe\xff\xff\xff\x01", 5);
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), len);
+	assert_int_equal(f.exit_code, -2);
+	assert_true(f.state_lost);
+	len = frame(buf, AGENT_ERROR, "\x05\0\0\0\x02\0\0\0no", 10);
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), len);
+	assert_int_equal(f.errnum, 5);
+	assert_memory_equal(f.data, "no", 2);
+	len = frame(buf, AGENT_STDOUT, "", 0);
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), len);
+	assert_int_equal(f.len, 0);
+}
+
+static void test_a_cut_frame_waits_for_its_rest(void **state)
+{
+	struct agent_frame f;
+	uint8_t buf[256];
+	struct err e;
+	size_t len = frame(buf, AGENT_PONG, "\x01\0\0\0", 4);
+
+	for (size_t n = 0; n < len; n++)
+		assert_int_equal(agent_frame_read(buf, n, &f, &e), 0);
+}
+
+static void test_bad_frames_are_refused(void **state)
+{
+	struct agent_frame f;
+	uint8_t buf[256];
+	struct err e;
+
+	size_t len = frame(buf, AGENT_EXIT, "\0\0\0\0", 4); /* too short */
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
+	len = frame(buf, AGENT_DONE, "x", 1); /* too long */
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
+	len = frame(buf, AGENT_ERROR, "\x05\0\0\0\xff\0\0\0no", 10); /* the sentence runs over */
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
+	len = frame(buf, AGENT_EXEC, "", 0); /* not an answer */
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
+	frame(buf, AGENT_STDOUT, "", 0);
+	memcpy(buf, "\x01\0\x01\0", 4); /* over the largest payload */
+	assert_int_equal(agent_frame_read(buf, 8, &f, &e), -EPROTO);
+	frame(buf, AGENT_DONE, "", 0);
+	buf[6] = 1; /* must be 0 */
+	assert_int_equal(agent_frame_read(buf, 8, &f, &e), -EPROTO);
+}
+
+static void test_a_request_has_the_length_it_says(void **state)
+{
+	const char *const one[] = {"A=1", "EMPTY=", NULL}, *const two[] = {"B", NULL};
+	char code[3 * AGENT_PAYLOAD_MAX / 2];
+	struct agent_exec exec = {.code = code,
+				  .code_len = sizeof(code),
+				  .cwd = "/tmp",
+				  .timeout_ms = 9,
+				  .env = {one, two}};
+	uint8_t *bytes;
+	size_t len, at = 0, code_seen = 0;
+	unsigned frames = 0;
+
+	memset(code, 'c', sizeof(code));
+	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
+	while (at < len) {
+		struct wire w = wire_from(bytes + at, AGENT_HEADER_SIZE);
+		uint32_t payload = wire_get_u32(&w);
+
+		assert_int_equal(wire_get_u8(&w), frames++ ? AGENT_CODE : AGENT_EXEC);
+		assert_true(payload <= AGENT_PAYLOAD_MAX);
+		code_seen += frames > 1 ? payload : 0;
+		at += AGENT_HEADER_SIZE + payload;
+	}
+	assert_int_equal(at, len);
+	assert_int_equal(frames, 3);
+	assert_int_equal(code_seen, sizeof(code));
+	free(bytes);
+	exec.code_len = AGENT_CODE_MAX + 1;
+	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), -E2BIG);
+}
+
+/* --- manifest ------------------------------------------------------------------------------- */
+
+static const struct manifest sample = {MANIFEST_VERSION, 2, 512, 4, 7, 512u << 20, 8192};
+
+static void test_a_manifest_comes_back_as_written(void **state)
+{
+	char text[MANIFEST_MAX];
+	struct manifest m;
+	struct err e;
+	size_t len = manifest_write(&sample, text, sizeof(text));
+
+	assert_int_equal(manifest_parse(text, len, &m, &e), 0);
+	assert_memory_equal(&m, &sample, sizeof(m));
+}
+
+static void test_a_manifest_that_was_cut_or_changed_is_refused(void **state)
+{
+	char text[MANIFEST_MAX];
+	struct manifest m;
+	struct err e;
+	size_t len = manifest_write(&sample, text, sizeof(text));
+
+	for (size_t n = 0; n < len; n++)
+		assert_true(manifest_parse(text, n, &m, &e) < 0);
+	text[len] = '\n';
+	assert_true(manifest_parse(text, len + 1, &m, &e) < 0);
+	char *digits = strstr(text, "512");
+	*digits = '-';
+	assert_true(manifest_parse(text, len, &m, &e) < 0);
+	assert_non_null(strstr(e.text, "ram_mib"));
+	const char *huge = "ramet-image 99999999999999999999999\n";
+	assert_true(manifest_parse(huge, strlen(huge), &m, &e) < 0);
+	const char *newer = "ramet-image 2\nvcpus 1\n";
+	assert_true(manifest_parse(newer, strlen(newer), &m, &e) < 0);
+	assert_non_null(strstr(e.text, "version 2"));
+}
+
+/* --- control messages ----------------------------------------------------------------------- */
+
+static void test_what_a_vm_process_sends_is_checked(void **state)
+{
+	struct ctl_msg msg = {.version = CTL_VERSION, .type = CTL_REPLY, .seq = 1}, out;
+	struct err e;
+
+	memset(msg.reply.text, 'x', sizeof(msg.reply.text));
+	msg.reply.error = -EIO;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), 0);
+	assert_int_equal(strlen(out.reply.text), CTL_TEXT_MAX - 1);
+	assert_int_equal(ctl_check(&msg, sizeof(msg) - 1, &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg) + 1, &out, &e), -EPROTO);
+	msg.reply.error = 1;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	msg.reply.error = INT32_MIN;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	msg.reply.error = 0;
+	msg.version++;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	msg.version--;
+	msg.type = CTL_FILL;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lines_join_to_what_came),
+		cmocka_unit_test(test_chunks_join_to_what_came_and_cut_no_character),
+		cmocka_unit_test(test_random_bytes_pass_unharmed),
+		cmocka_unit_test(test_a_chunk_is_not_held_back_without_need),
+		cmocka_unit_test(test_a_line_over_the_limit_comes_in_parts),
+		cmocka_unit_test(test_a_line_of_exactly_the_limit_is_whole),
+		cmocka_unit_test(test_an_over_long_line_is_not_cut_within_a_character),
+		cmocka_unit_test(test_the_replay_keeps_the_last_events),
+		cmocka_unit_test(test_the_replay_is_bounded_in_bytes),
+		cmocka_unit_test(test_the_longest_line_is_kept_with_its_exit),
+		cmocka_unit_test(test_answers_are_read),
+		cmocka_unit_test(test_a_cut_frame_waits_for_its_rest),
+		cmocka_unit_test(test_bad_frames_are_refused),
+		cmocka_unit_test(test_a_request_has_the_length_it_says),
+		cmocka_unit_test(test_a_manifest_comes_back_as_written),
+		cmocka_unit_test(test_a_manifest_that_was_cut_or_changed_is_refused),
+		cmocka_unit_test(test_what_a_vm_process_sends_is_checked),
+	};
+
+	return cmocka_run_group_tests(tests, print_seed, NULL);
+}

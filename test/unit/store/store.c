@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "orchestrator/store/store.h"
+
+struct place {
+	char dir[64], path[96];
+};
+
+static int setup(void **state)
+{
+	struct place *p = calloc(1, sizeof(*p));
+
+	snprintf(p->dir, sizeof(p->dir), "/tmp/ramet-store-XXXXXX");
+	if (!mkdtemp(p->dir))
+		return -1;
+	snprintf(p->path, sizeof(p->path), "%s/catalogue.db", p->dir);
+	*state = p;
+	return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static int teardown(void **state)
+{
+	struct place *p = *state;
+
+	nftw(p->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	free(p);
+	return 0;
+}
+
+static struct store *open_store(const struct place *p)
+{
+	struct store *s;
+	struct err e;
+
+	if (store_open(&s, p->path, &e) < 0)
+		fail_msg("%s", e.text);
+	return s;
+}
+
+static struct store_sandbox row_of(const char *id)
+{
+	return (struct store_sandbox){.id = id,
+				      .tenant = "local",
+				      .template = "default",
+				      .slot = 3,
+				      .pid = 77,
+				      .vcpus = 2,
+				      .ram_mib = 512,
+				      .rootfs_gb = 4,
+				      .timeout_s = 60,
+				      .idle_timeout_s = 30,
+				      .egress = true,
+				      .created_at_ms = 1000,
+				      .expires_at_ms = 61000,
+				      .seq_reserved = 1u << 20,
+				      .metadata = "{\"a\":1}",
+				      .env = "A=1\0B=2",
+				      .env_len = 8};
+}
+
+struct rows {
+	unsigned n, ended;
+	char ids[8][40];
+	struct store_sandbox last;
+	char env[16];
+};
+
+static void note(void *arg, const struct store_sandbox *row)
+{
+	struct rows *rows = arg;
+
+	snprintf(rows->ids[rows->n % 8], sizeof(rows->ids[0]), "%s", row->id);
+	rows->n++;
+	rows->ended += row->ended_at_ms != 0;
+	rows->last = *row;
+	assert_true(row->env_len <= sizeof(rows->env));
+	memcpy(rows->env, row->env, row->env_len);
+	if (row->ended_at_ms) {
+		assert_string_equal(row->ended_code, "expired");
+		assert_string_equal(row->ended_text, "its time was over");
+	}
+}
+
+static struct rows read_rows(struct store *s)
+{
+	struct rows rows = {0};
+	struct err e;
+
+	assert_int_equal(store_sandboxes(s, note, &rows, &e), 0);
+	return rows;
+}
+
+static void test_a_row_comes_back_after_opening_again(void **state)
+{
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	assert_int_equal(store_sandbox_seq(s, "sbx_1", 1u << 21, &e), 0);
+	store_close(s);
+	s = open_store(*state);
+	struct rows rows = read_rows(s);
+	assert_int_equal(rows.n, 1);
+	assert_int_equal(rows.last.slot, 3);
+	assert_int_equal(rows.last.pid, 77);
+	assert_int_equal(rows.last.seq_reserved, 1u << 21);
+	assert_int_equal(rows.last.env_len, 8);
+	assert_memory_equal(rows.env, "A=1\0B=2", 8);
+	assert_true(rows.last.egress);
+	assert_false(rows.last.persistent);
+	store_close(s);
+}
+
+static void test_the_same_id_twice_is_refused(void **state)
+{
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	assert_true(store_sandbox_add(s, &row, &e) < 0);
+	assert_int_equal(read_rows(s).n, 1);
+	store_close(s);
+}
+
+static void test_ended_rows_are_kept_for_a_while(void **state)
+{
+	struct store_sandbox a = row_of("a"), b = row_of("b"), c = row_of("c");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	b.created_at_ms = 500; /* the oldest comes first */
+	assert_int_equal(store_sandbox_add(s, &a, &e), 0);
+	assert_int_equal(store_sandbox_add(s, &b, &e), 0);
+	assert_int_equal(store_sandbox_add(s, &c, &e), 0);
+	assert_int_equal(store_sandbox_end(s, "a", 2000, "expired", "its time was over", &e), 0);
+	assert_int_equal(store_sandbox_end(s, "c", 3000, "expired", "its time was over", &e), 0);
+	struct rows rows = read_rows(s);
+	assert_int_equal(rows.n, 3);
+	assert_int_equal(rows.ended, 2);
+	assert_string_equal(rows.ids[0], "b");
+	assert_int_equal(store_forget_ended(s, 2500, &e), 0);
+	assert_int_equal(read_rows(s).n, 2);
+	assert_int_equal(store_sandbox_forget(s, "b", &e), 0);
+	assert_int_equal(read_rows(s).n, 1);
+	store_close(s);
+}
+
+/* The child is killed at a random moment; what it had been told is there must be there. */
+static void test_what_was_answered_survives_a_kill(void **state)
+{
+	for (int round = 0; round < 10; round++) {
+		int pipe_fds[2];
+		uint32_t told = 0, number;
+
+		assert_int_equal(pipe(pipe_fds), 0);
+		pid_t child = fork();
+		if (child == 0) {
+			struct store *s = open_store(*state);
+			struct err e;
+
+			close(pipe_fds[0]);
+			for (number = 1;; number++) {
+				char id[32];
+
+				snprintf(id, sizeof(id), "r%d-%u", round, number);
+				struct store_sandbox row = row_of(id);
+				if (store_sandbox_add(s, &row, &e) < 0 ||
+				    write(pipe_fds[1], &number, sizeof(number)) < 0)
+					_exit(1);
+			}
+		}
+		close(pipe_fds[1]);
+		for (int i = 0; i < 5 + round; i++)
+			assert_int_equal(read(pipe_fds[0], &told, sizeof(told)), sizeof(told));
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		while (read(pipe_fds[0], &number, sizeof(number)) == sizeof(number))
+			told = number;
+		close(pipe_fds[0]);
+		struct store *s = open_store(*state);
+		struct err e;
+		unsigned before = read_rows(s).n;
+		assert_true(before >= told);
+		for (number = 1; number <= told; number++) {
+			char id[32];
+
+			snprintf(id, sizeof(id), "r%d-%u", round, number);
+			assert_int_equal(store_sandbox_forget(s, id, &e), 0);
+		}
+		assert_int_equal(read_rows(s).n, before - told);
+		store_close(s);
+	}
+}
+
+static void refused(const struct place *p, const char *says)
+{
+	struct store *s = NULL;
+	struct err e = {0};
+
+	assert_true(store_open(&s, p->path, &e) < 0);
+	assert_non_null(strstr(e.text, p->path));
+	if (!strstr(e.text, says))
+		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
+}
+
+static void run_sql(const struct place *p, const char *sql)
+{
+	sqlite3 *db;
+
+	assert_int_equal(sqlite3_open(p->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+}
+
+static void test_a_foreign_database_is_named(void **state)
+{
+	run_sql(*state, "CREATE TABLE theirs (x)");
+	refused(*state, "another program");
+}
+
+static void test_a_newer_one_is_named(void **state)
+{
+	store_close(open_store(*state));
+	run_sql(*state, "PRAGMA user_version = 1000");
+	refused(*state, "newer version");
+}
+
+static void test_what_is_no_database_is_named(void **state)
+{
+	struct place *p = *state;
+	int fd = open(p->path, O_WRONLY | O_CREAT, 0600);
+	char junk[4096];
+
+	memset(junk, 'j', sizeof(junk));
+	assert_int_equal(write(fd, junk, sizeof(junk)), sizeof(junk));
+	close(fd);
+	refused(p, "not a database");
+}
+
+static void test_a_folder_that_is_not_there_is_named(void **state)
+{
+	struct place missing = {.path = "/nowhere/at/all/catalogue.db"};
+
+	refused(&missing, "open");
+}
+
+static void test_a_checkpoint_runs_beside_the_writer(void **state)
+{
+	struct place *p = *state;
+	struct store *s = open_store(p);
+	struct err e;
+
+	for (int i = 0; !store_wants_checkpoint(s); i++) {
+		char id[32];
+
+		snprintf(id, sizeof(id), "sbx_%d", i);
+		struct store_sandbox row = row_of(id);
+		assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	}
+	assert_int_equal(store_checkpoint(p->path, &e), 0);
+	/* The next write starts the log anew. */
+	assert_int_equal(store_sandbox_forget(s, "sbx_0", &e), 0);
+	assert_false(store_wants_checkpoint(s));
+	store_close(s);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_row_comes_back_after_opening_again),
+		TEST(test_the_same_id_twice_is_refused),
+		TEST(test_ended_rows_are_kept_for_a_while),
+		TEST(test_what_was_answered_survives_a_kill),
+		TEST(test_a_foreign_database_is_named),
+		TEST(test_a_newer_one_is_named),
+		TEST(test_what_is_no_database_is_named),
+		TEST(test_a_folder_that_is_not_there_is_named),
+		TEST(test_a_checkpoint_runs_beside_the_writer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
