@@ -69,6 +69,7 @@ static const struct rule loop_rules[] = {
 	RULE(epoll_wait),
 	RULE(epoll_pwait), /* what glibc makes of epoll_wait on some CPUs */
 	RULE(epoll_ctl),
+	RULE(poll),	/* does the log take more of what the guest's console says? */
 	RULE(eventfd2), /* tells the loop of an io_uring's completions */
 	RULE(close),
 	/* Sockets: the control connection, and streams joined to guest ports. */

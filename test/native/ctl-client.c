@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -148,6 +149,7 @@ int main(int argc, char **argv)
 	struct vmm_image img = {.base = -1, .disk_bytes = 1 << 20};
 	struct vmm v;
 	struct stat st;
+	int status;
 
 	parse(&j, argc, argv);
 	if (!vmm_start(&v, &j.vmm))
@@ -164,5 +166,8 @@ int main(int argc, char **argv)
 	if (v.has_ended)
 		fprintf(stderr, "ctl-client: the guest ended (%u): %s\n", v.ended.ended.reason,
 			v.ended.ended.text);
-	return vmm_stop(&v) == -1;
+	else if (waitpid(v.pid, &status, 0) == v.pid)
+		fprintf(stderr, "ctl-client: ramet-vmm ended with wait status 0x%x\n", status);
+	vmm_stop(&v);
+	return 0;
 }
