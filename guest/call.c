@@ -195,9 +195,10 @@ void call_on_time(void)
 {
 	if (call_timeout_ms() != 0)
 		return;
-	call.deadline += grace;
 	if (call.stop < STOP_KILL_DRIVER)
 		call.stop++;
+	/* Bash is dead after its SIGKILL and costs the Python state only if the driver hangs. */
+	call.deadline += call.stop == STOP_KILL_CODE ? 10 * (int64_t)grace : grace;
 	if (call.stop == STOP_SIGINT)
 		call_interrupt();
 	else if (call.stop == STOP_KILL_CODE)

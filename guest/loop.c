@@ -24,14 +24,19 @@ int watch_add(struct watch *w, int fd, uint32_t events)
 	return 0;
 }
 
+void watch_again(struct watch *w)
+{
+	struct epoll_event ev = {.events = w->events, .data.ptr = w};
+
+	epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
+}
+
 void watch_set(struct watch *w, uint32_t events)
 {
-	struct epoll_event ev = {.events = events, .data.ptr = w};
-
 	if (w->events == events)
 		return;
 	w->events = events;
-	epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
+	watch_again(w);
 }
 
 void watch_del(struct watch *w)

@@ -17,6 +17,8 @@ int loop_init(void);
 int watch_add(struct watch *w, int fd, uint32_t events);
 /* Changes what is watched for; nothing happens when it is the same. */
 void watch_set(struct watch *w, uint32_t events);
+/* Tells an edge-triggered watch again of what is there now, after all that others were told. */
+void watch_again(struct watch *w);
 /* Stops watching; the descriptor stays open. */
 void watch_del(struct watch *w);
 

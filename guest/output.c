@@ -7,6 +7,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/*
+ * Edge-triggered: the kernel then lists the two pipes in the order in which they got their data.
+ * (A level-triggered one that was just read stands in the list again, before the other.)
+ */
+#define PIPE_EVENTS (EPOLLIN | EPOLLET)
+
 struct pipe_end {
 	struct watch watch; /* of the read end */
 	int write_fd;
@@ -20,7 +26,7 @@ static struct conn *sink;
 static void watch_pipes(bool on)
 {
 	for (size_t i = 0; i < OUTPUT_COUNT; i++)
-		watch_set(&pipes[i].watch, on ? EPOLLIN : 0);
+		watch_set(&pipes[i].watch, on ? PIPE_EVENTS : 0);
 }
 
 /* Moves at most `max` bytes. Back-pressure: the next ones stay in the pipe until these are sent. */
@@ -42,10 +48,14 @@ static bool is_blocked(void)
 
 static void on_readable(struct watch *w, uint32_t events)
 {
+	ssize_t n = 0;
+
 	if (!is_blocked())
-		move(container_of(w, struct pipe_end, watch), AGENT_PAYLOAD_MAX);
+		n = move(container_of(w, struct pipe_end, watch), AGENT_PAYLOAD_MAX);
 	if (is_blocked())
 		watch_pipes(false);
+	else if (n == AGENT_PAYLOAD_MAX)
+		watch_again(w); /* there may be more; less means that the pipe was emptied */
 }
 
 static int open_pipe(struct pipe_end *p, uint8_t frame_type)
@@ -60,7 +70,7 @@ static int open_pipe(struct pipe_end *p, uint8_t frame_type)
 	p->watch.on_event = on_readable;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	return watch_add(&p->watch, fds[0], EPOLLIN);
+	return watch_add(&p->watch, fds[0], PIPE_EVENTS);
 }
 
 int output_open(struct err *e)
