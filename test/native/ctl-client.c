@@ -2,9 +2,10 @@
 /*
  * By hand: starts a ramet-vmm, boots a kernel in it and prints what it logs.
  *   ctl-client [--vcpus N] [--ram-mib M] [--serial] [--initrd FILE] [--disk FILE]
- *              [--cmdline TEXT] [--save-after TEXT] RAMET-VMM KERNEL
+ *              [--cmdline TEXT] [--save-after TEXT] [--exec CODE] RAMET-VMM KERNEL
  * With --save-after, once a line of the log has TEXT the VM is saved, a second VM is restored from
- * that, and goes on in its place. Ends when the guest does.
+ * that, and goes on in its place. With --exec the guest's agent then runs CODE in Python, twice,
+ * and the client ends; else it ends when the guest does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,16 +14,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/wire.h"
+#include "proto/agent.h"
 #include "test/native/vmm-client.h"
 
 struct job {
 	struct vmm_options vmm;
-	const char *kernel, *initrd, *disk, *cmdline, *save_after;
+	const char *kernel, *initrd, *disk, *cmdline, *save_after, *exec;
 };
 
 static void die(const char *what)
@@ -54,6 +58,8 @@ static void use(struct job *j, const char *name, const char *value)
 		j->cmdline = value;
 	else if (!strcmp(name, "--save-after"))
 		j->save_after = value;
+	else if (!strcmp(name, "--exec"))
+		j->exec = value;
 	else
 		die(name);
 }
@@ -143,6 +149,77 @@ static void save_and_restore(struct vmm *v, const struct job *j, struct vmm_imag
 	*v = copy;
 }
 
+static void write_frame(int fd, uint8_t type, struct wire *payload)
+{
+	uint8_t raw[AGENT_HEADER_SIZE];
+	struct wire h = wire_on(raw, sizeof(raw));
+
+	wire_put_u32(&h, (uint32_t)payload->pos);
+	wire_put_u32(&h, type);
+	if (write(fd, raw, sizeof(raw)) != sizeof(raw) ||
+	    write(fd, payload->p, payload->pos) != (ssize_t)payload->pos)
+		die("write to the agent");
+}
+
+static void read_all(int fd, void *out, size_t len)
+{
+	for (size_t got = 0; got < len;) {
+		ssize_t n = read(fd, (uint8_t *)out + got, len - got);
+
+		if (n <= 0)
+			die("read from the agent");
+		got += (size_t)n;
+	}
+}
+
+/* Frames until the one that ends the operation; output goes to ours. */
+static void copy_frames(int fd)
+{
+	uint8_t raw[AGENT_HEADER_SIZE], payload[AGENT_PAYLOAD_MAX];
+
+	for (;;) {
+		struct wire h = wire_from(raw, sizeof(raw));
+		uint32_t len, type;
+
+		read_all(fd, raw, sizeof(raw));
+		len = wire_get_u32(&h);
+		type = wire_get_u8(&h);
+		if (len > sizeof(payload))
+			die("a frame of the agent");
+		read_all(fd, payload, len);
+		if (type != AGENT_STDOUT && type != AGENT_STDERR)
+			return;
+		fwrite(payload, 1, len, stdout);
+		fflush(stdout);
+	}
+}
+
+static void exec_code(struct vmm *v, const char *code)
+{
+	struct ctl_msg m = {.type = CTL_CONNECT, .connect.port = AGENT_PORT};
+	uint8_t raw[64];
+	struct wire w = wire_on(raw, sizeof(raw));
+	struct wire text = wire_from(code, strlen(code));
+	int pair[2];
+	double start = now_ms();
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+		die("socketpair");
+	need(vmm_call(v, &m, &pair[1], 1), &m, "connect to the agent");
+	close(pair[1]);
+	wire_put_u8(&w, AGENT_PYTHON);
+	wire_put_u32(&w, 0);
+	wire_put_u32(&w, (uint32_t)strlen(code));
+	wire_put_str(&w, "", 0);
+	wire_put_u32(&w, 0);
+	write_frame(pair[0], AGENT_EXEC, &w);
+	text.pos = text.size;
+	write_frame(pair[0], AGENT_CODE, &text);
+	copy_frames(pair[0]);
+	close(pair[0]);
+	fprintf(stderr, "ctl-client: ran in %.1f ms\n", now_ms() - start);
+}
+
 int main(int argc, char **argv)
 {
 	struct job j = {.vmm = {.vcpus = 1, .ram_mib = 256}, .cmdline = "console=hvc0"};
@@ -162,6 +239,12 @@ int main(int argc, char **argv)
 	     NULL, "boot");
 	if (j.save_after && copy_log(&v, j.save_after))
 		save_and_restore(&v, &j, &img);
+	if (j.exec) {
+		exec_code(&v, j.exec);
+		exec_code(&v, j.exec);
+		vmm_stop(&v);
+		return 0;
+	}
 	copy_log(&v, NULL);
 	if (v.has_ended)
 		fprintf(stderr, "ctl-client: the guest ended (%u): %s\n", v.ended.ended.reason,
