@@ -1,0 +1,976 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The socket device between a guest's driver in a buffer and real stream sockets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+#define CID	    77
+#define GUEST_ALLOC (1u << 18)
+#define RX_BUFS	    64
+#define RX_BYTES    (44u + 4096)
+#define MAX_CONNS   256
+
+enum { RX, TX, EVENT };
+enum { REQUEST = 1, RESPONSE, RST, SHUTDOWN, RW, CREDIT_UPDATE, CREDIT_REQUEST };
+
+/* Time stands still but for what a test adds. */
+static uint64_t skipped_ns;
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+	uint64_t ns = 1000000000ull * 1000 + skipped_ns;
+
+	t->tv_sec = (time_t)(ns / 1000000000);
+	t->tv_nsec = (long)(ns % 1000000000);
+	return 0;
+}
+
+struct packet {
+	uint64_t src_cid, dst_cid;
+	uint32_t src_port, dst_port, len;
+	uint16_t type, op;
+	uint32_t flags, buf_alloc, fwd_cnt;
+	uint8_t data[4096];
+};
+
+struct world {
+	struct drv v;
+	uint64_t tx; /* a buffer for one packet */
+	struct packet p;
+	int result, results; /* of vio_vsock_connect */
+};
+
+static void post_rx(struct world *w)
+{
+	struct drv_buf buf = {drv_alloc(&w->v, RX_BYTES, 64), RX_BYTES, true};
+
+	drv_add(&w->v, RX, &buf, 1);
+}
+
+static void post_buffers(struct world *w)
+{
+	for (int i = 0; i < RX_BUFS; i++)
+		post_rx(w);
+	for (int i = 0; i < 4; i++)
+		drv_add(&w->v, EVENT, &(struct drv_buf){drv_alloc(&w->v, 4, 4), 4, true}, 1);
+	drv_kick(&w->v, RX);
+	drv_kick(&w->v, EVENT);
+	drv_run(&w->v);
+}
+
+static void make_device(struct world *w)
+{
+	struct vio_dev *dev;
+
+	drv_init(&w->v, 2 << 20);
+	assert_int_equal(vio_vsock_new(&dev, &w->v.mem, w->v.loop, CID, NULL), 0);
+	drv_attach(&w->v, dev);
+}
+
+static void start_driver(struct world *w)
+{
+	drv_start(&w->v, DRV_F_EVENT_IDX, 256);
+	w->tx = drv_alloc(&w->v, 44 + 65536, 64);
+	post_buffers(w);
+}
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	make_device(w);
+	start_driver(w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	drv_fini(&w->v);
+	free(w);
+	return 0;
+}
+
+/* --- the guest --- */
+
+/* Takes the next packet for the guest into w->p; its buffer is offered again. */
+static bool hear(struct world *w)
+{
+	uint16_t head;
+	uint32_t len;
+	uint64_t addr;
+	struct packet *p = &w->p;
+
+	drv_run(&w->v);
+	if (!drv_used(&w->v, RX, &head, &len))
+		return false;
+	memcpy(&addr, drv_ptr(&w->v, w->v.q[RX].desc + 16ull * head), 8);
+	struct wire r = wire_from(drv_ptr(&w->v, addr), len);
+	p->src_cid = wire_get_u64(&r);
+	p->dst_cid = wire_get_u64(&r);
+	p->src_port = wire_get_u32(&r);
+	p->dst_port = wire_get_u32(&r);
+	p->len = wire_get_u32(&r);
+	p->type = wire_get_u16(&r);
+	p->op = wire_get_u16(&r);
+	p->flags = wire_get_u32(&r);
+	p->buf_alloc = wire_get_u32(&r);
+	p->fwd_cnt = wire_get_u32(&r);
+	assert_int_equal(len, 44 + p->len);
+	assert_int_equal(p->src_cid, 2);
+	assert_int_equal(p->dst_cid, CID);
+	wire_get_bytes(&r, p->data, p->len);
+	assert_false(r.bad);
+	drv_offer(&w->v, RX, head);
+	drv_kick(&w->v, RX);
+	return true;
+}
+
+static void expect(struct world *w, uint16_t op)
+{
+	assert_true(hear(w));
+	assert_int_equal(w->p.op, op);
+}
+
+static void expect_silence(struct world *w)
+{
+	if (hear(w))
+		fail_msg("packet with op %u", w->p.op);
+}
+
+static void send_raw(struct world *w, const struct packet *p, const void *data, uint32_t data_len)
+{
+	struct wire o = wire_on(drv_ptr(&w->v, w->tx), 44 + 65536);
+	uint16_t head;
+	uint32_t len;
+
+	wire_put_u64(&o, p->src_cid);
+	wire_put_u64(&o, p->dst_cid);
+	wire_put_u32(&o, p->src_port);
+	wire_put_u32(&o, p->dst_port);
+	wire_put_u32(&o, p->len);
+	wire_put_u16(&o, p->type);
+	wire_put_u16(&o, p->op);
+	wire_put_u32(&o, p->flags);
+	wire_put_u32(&o, p->buf_alloc);
+	wire_put_u32(&o, p->fwd_cnt);
+	wire_put_bytes(&o, data, data_len);
+	struct drv_buf bufs[2] = {{w->tx, 44, false}, {w->tx + 44, data_len, false}};
+	drv_add(&w->v, TX, bufs, data_len ? 2 : 1);
+	drv_kick(&w->v, TX);
+	drv_run(&w->v);
+	drv_used(&w->v, TX, &head, &len);
+}
+
+/* A connection as the guest knows it. */
+struct peer {
+	int host; /* the test's end of the stream */
+	uint32_t host_port, guest_port;
+	uint32_t alloc, fwd; /* what the guest tells of its buffer */
+};
+
+static void say(struct world *w, const struct peer *c, uint16_t op, uint32_t flags,
+		const void *data, uint32_t len)
+{
+	struct packet p = {.src_cid = CID,
+			   .dst_cid = 2,
+			   .src_port = c->guest_port,
+			   .dst_port = c->host_port,
+			   .len = len,
+			   .type = 1,
+			   .op = op,
+			   .flags = flags,
+			   .buf_alloc = c->alloc,
+			   .fwd_cnt = c->fwd};
+
+	send_raw(w, &p, data, len);
+}
+
+/* --- the host --- */
+
+static void on_done(void *arg, int result)
+{
+	struct world *w = arg;
+
+	w->result = result;
+	w->results++;
+}
+
+static struct peer dial(struct world *w, uint32_t guest_port)
+{
+	struct peer c = {.guest_port = guest_port, .alloc = GUEST_ALLOC};
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
+			 0);
+	c.host = fds[0];
+	w->results = 0;
+	vio_vsock_connect(w->v.dev, guest_port, fds[1], on_done, w);
+	return c;
+}
+
+static struct peer connected(struct world *w, uint32_t guest_port)
+{
+	struct peer c = dial(w, guest_port);
+
+	expect(w, REQUEST);
+	assert_int_equal(w->p.dst_port, guest_port);
+	assert_int_equal(w->p.type, 1);
+	c.host_port = w->p.src_port;
+	assert_int_equal(w->results, 0);
+	say(w, &c, RESPONSE, 0, NULL, 0);
+	assert_int_equal(w->results, 1);
+	assert_int_equal(w->result, 0);
+	return c;
+}
+
+static void expect_host_eof(const struct peer *c)
+{
+	char byte;
+
+	assert_int_equal(recv(c->host, &byte, 1, 0), 0);
+}
+
+static void expect_host_hears(const struct peer *c, const char *text)
+{
+	char buf[256] = "";
+
+	assert_int_equal(recv(c->host, buf, sizeof(buf) - 1, 0), strlen(text));
+	assert_string_equal(buf, text);
+}
+
+static void host_says(const struct peer *c, const char *text)
+{
+	assert_int_equal(send(c->host, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+static size_t fill_from_host(const struct peer *c)
+{
+	static char chunk[65536];
+	size_t total = 0;
+	ssize_t n;
+
+	while ((n = send(c->host, chunk, sizeof(chunk), MSG_NOSIGNAL)) > 0)
+		total += (size_t)n;
+	return total;
+}
+
+/* --- tests --- */
+
+static void test_bytes_pass_both_ways(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5555);
+
+	assert_int_equal(drv_read(&w->v, DRV_CONFIG), CID);
+	assert_int_equal(drv_read(&w->v, DRV_CONFIG + 4), 0);
+	host_says(&c, "ping");
+	expect(w, RW);
+	assert_int_equal(w->p.len, 4);
+	assert_memory_equal(w->p.data, "ping", 4);
+	say(w, &c, RW, 0, "pong", 4);
+	expect_host_hears(&c, "pong");
+	expect_silence(w);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 1);
+	close(c.host);
+}
+
+static void test_a_refusal_is_told(void **state)
+{
+	struct world *w = *state;
+	struct peer c = dial(w, 1);
+
+	expect(w, REQUEST);
+	c.host_port = w->p.src_port;
+	say(w, &c, RST, 0, NULL, 0);
+	assert_int_equal(w->results, 1);
+	assert_int_equal(w->result, -ECONNREFUSED);
+	expect_host_eof(&c);
+	expect_silence(w);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	close(c.host);
+}
+
+static void test_no_answer_times_out(void **state)
+{
+	struct world *w = *state;
+	struct peer c = dial(w, 1);
+
+	expect(w, REQUEST);
+	skipped_ns += 4900000000ull;
+	expect_silence(w);
+	assert_int_equal(w->results, 0);
+	skipped_ns += 200000000ull;
+	expect(w, RST);
+	assert_int_equal(w->results, 1);
+	assert_int_equal(w->result, -ETIMEDOUT);
+	expect_host_eof(&c);
+	close(c.host);
+}
+
+static void test_a_caller_that_hangs_up_gives_up(void **state)
+{
+	struct world *w = *state;
+	struct peer c = dial(w, 1);
+
+	expect(w, REQUEST);
+	close(c.host);
+	expect(w, RST);
+	assert_int_equal(w->result, -ECONNRESET);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+}
+
+static void test_a_request_waits_for_the_driver(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	make_device(w);
+	struct peer c = dial(w, 5);
+	drv_run(&w->v);
+	start_driver(w);
+	expect(w, REQUEST);
+	c.host_port = w->p.src_port;
+	say(w, &c, RESPONSE, 0, NULL, 0);
+	assert_int_equal(w->result, 0);
+	assert_int_equal(w->results, 1);
+	close(c.host);
+	*state = w;
+	teardown(state);
+}
+
+static void test_what_belongs_to_no_connection_is_reset(void **state)
+{
+	struct world *w = *state;
+	struct peer none = {.host_port = 1234, .guest_port = 99, .alloc = 1000};
+
+	say(w, &none, REQUEST, 0, NULL, 0); /* the guest opens nothing */
+	expect(w, RST);
+	assert_int_equal(w->p.src_port, 1234);
+	assert_int_equal(w->p.dst_port, 99);
+	say(w, &none, RW, 0, "x", 1);
+	expect(w, RST);
+	say(w, &none, 99, 0, NULL, 0);
+	expect(w, RST);
+	say(w, &none, RST, 0, NULL, 0);
+	expect_silence(w);
+
+	struct packet p = {.src_cid = CID, .dst_cid = 2, .type = 2, .op = REQUEST};
+	send_raw(w, &p, NULL, 0);
+	expect(w, RST);
+	assert_int_equal(w->p.type, 2);
+	p = (struct packet){.src_cid = CID + 1, .dst_cid = 2, .type = 1, .op = RW};
+	send_raw(w, &p, NULL, 0);
+	p = (struct packet){.src_cid = CID, .dst_cid = 3, .type = 1, .op = RW};
+	send_raw(w, &p, NULL, 0);
+	expect_silence(w);
+}
+
+static void test_nonsense_on_a_connection_resets_it(void **state)
+{
+	static const uint16_t ops[] = {0, REQUEST, RESPONSE, 8, 0xffff};
+	struct world *w = *state;
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		struct peer c = connected(w, 5555);
+
+		say(w, &c, ops[i], 0, NULL, 0);
+		expect(w, RST);
+		expect_host_eof(&c);
+		close(c.host);
+	}
+	struct peer c = dial(w, 1);
+	expect(w, REQUEST);
+	c.host_port = w->p.src_port;
+	say(w, &c, RW, 0, "early", 5);
+	expect(w, RST);
+	assert_int_equal(w->result, -ECONNRESET);
+	close(c.host);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	assert_int_equal(drv_read(&w->v, DRV_STATUS), 15);
+}
+
+static void test_packets_that_lie_about_their_length_are_faults(void **state)
+{
+	static const uint32_t lies[] = {2, 65536, UINT32_MAX};
+	struct world *w = *state;
+
+	for (size_t i = 0; i < 3; i++) {
+		struct peer c = connected(w, 5555);
+		struct packet p = {.src_cid = CID,
+				   .dst_cid = 2,
+				   .src_port = 5555,
+				   .dst_port = c.host_port,
+				   .len = lies[i],
+				   .type = 1,
+				   .op = RW};
+
+		send_raw(w, &p, "x", 1);
+		assert_int_equal(drv_read(&w->v, DRV_STATUS), 15 | DRV_NEEDS_RESET);
+		expect_host_eof(&c); /* nothing more can come */
+		close(c.host);
+		w->v.next_free = 4096 + 65536;
+		start_driver(w);
+	}
+	drv_add(&w->v, TX, &(struct drv_buf){w->tx, 43, false}, 1);
+	drv_kick(&w->v, TX);
+	drv_run(&w->v);
+	assert_int_equal(drv_read(&w->v, DRV_STATUS), 15 | DRV_NEEDS_RESET);
+}
+
+static void test_a_receive_buffer_without_room_is_a_fault(void **state)
+{
+	struct world *w = *state;
+
+	drv_start(&w->v, 0, 256);
+	drv_add(&w->v, RX, &(struct drv_buf){w->tx, 44, true}, 1);
+	struct peer c = dial(w, 1);
+	drv_run(&w->v);
+	assert_int_equal(drv_read(&w->v, DRV_STATUS), 15 | DRV_NEEDS_RESET);
+	close(c.host);
+}
+
+static void test_the_guest_gets_no_more_than_it_has_room_for(void **state)
+{
+	struct world *w = *state;
+	struct peer c = dial(w, 5);
+	uint32_t got = 0;
+
+	c.alloc = 10000;
+	expect(w, REQUEST);
+	c.host_port = w->p.src_port;
+	say(w, &c, RESPONSE, 0, NULL, 0);
+	fill_from_host(&c);
+	while (hear(w) && w->p.op == RW)
+		got += w->p.len;
+	assert_int_equal(got, 10000);
+	assert_int_equal(w->p.op, CREDIT_REQUEST);
+	expect_silence(w); /* asked once */
+	c.fwd = 6000;
+	say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
+	for (got = 0; hear(w) && w->p.op == RW;)
+		got += w->p.len;
+	assert_int_equal(got, 6000);
+	/* Lies: more read than was sent, a shrunken buffer. No more comes than that allows. */
+	c.fwd = 17000;
+	say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
+	assert_int_equal(w->p.op, CREDIT_REQUEST);
+	for (got = 0; hear(w) && w->p.op == RW;)
+		got += w->p.len;
+	assert_int_equal(got, 0);
+	c.alloc = 0;
+	c.fwd = UINT32_MAX;
+	say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
+	expect(w, CREDIT_REQUEST);
+	expect_silence(w);
+	close(c.host);
+	drv_run(&w->v); /* a hang-up that can't be passed on yet keeps nobody busy */
+}
+
+/* Sends as long as the credit the device gave allows; returns how much that was. */
+static uint32_t send_all_credit(struct world *w, struct peer *c)
+{
+	static uint8_t zeros[4096];
+	uint32_t room = 131072, sent = 0;
+
+	while (sent < room) {
+		uint32_t n = room - sent < 4096 ? room - sent : 4096;
+
+		say(w, c, RW, 0, zeros, n);
+		sent += n;
+		while (hear(w)) {
+			assert_int_equal(w->p.op, CREDIT_UPDATE);
+			room = w->p.fwd_cnt + w->p.buf_alloc;
+		}
+	}
+	return sent;
+}
+
+static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
+{
+	struct world *w = *state;
+	struct peer slow = connected(w, 5), quick = connected(w, 6);
+	static char sink[1 << 20];
+	uint32_t sent = send_all_credit(w, &slow);
+	size_t got = 0;
+	ssize_t n;
+
+	assert_true(sent >= 131072 && sent < 4 << 20); /* a socket's buffer and ours */
+	say(w, &quick, RW, 0, "me too", 6);
+	expect_host_hears(&quick, "me too");
+	expect_silence(w);
+
+	while ((n = recv(slow.host, sink, sizeof(sink), 0)) > 0) {
+		got += (size_t)n;
+		drv_run(&w->v);
+	}
+	assert_int_equal(got, sent);
+	expect(w, CREDIT_UPDATE);
+	assert_true(w->p.fwd_cnt > 0);
+	say(w, &slow, RW, 0, "more", 4);
+	expect_host_hears(&slow, "more");
+	close(slow.host);
+	close(quick.host);
+}
+
+static void test_more_than_the_credit_resets(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+	static uint8_t zeros[65536];
+
+	send_all_credit(w, &c);
+	/* Some of what we know of may be in the socket by now, but never a whole buffer more. */
+	for (int i = 0; i < 33 && !hear(w); i++)
+		say(w, &c, RW, 0, zeros, 4096);
+	assert_int_equal(w->p.op, RST);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	close(c.host);
+}
+
+static void test_a_credit_request_is_answered(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	say(w, &c, RW, 0, "abc", 3);
+	say(w, &c, CREDIT_REQUEST, 0, NULL, 0);
+	expect(w, CREDIT_UPDATE);
+	assert_int_equal(w->p.fwd_cnt, 3);
+	assert_int_equal(w->p.buf_alloc, 131072);
+	close(c.host);
+}
+
+static void test_the_host_closes_one_way(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	host_says(&c, "last");
+	shutdown(c.host, SHUT_WR);
+	expect(w, RW);
+	expect(w, SHUTDOWN);
+	assert_int_equal(w->p.flags, 2); /* the host sends no more */
+	say(w, &c, RW, 0, "answer", 6);
+	expect_host_hears(&c, "answer");
+	say(w, &c, SHUTDOWN, 3, NULL, 0);
+	expect(w, RST);
+	expect_host_eof(&c);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	close(c.host);
+}
+
+static void test_the_guest_closes_one_way(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	say(w, &c, RW, 0, "last", 4);
+	say(w, &c, SHUTDOWN, 2, NULL, 0);
+	expect_host_hears(&c, "last");
+	expect_host_eof(&c);
+	host_says(&c, "answer");
+	expect(w, RW);
+	assert_memory_equal(w->p.data, "answer", 6);
+	say(w, &c, RW, 0, "x", 1); /* after its own end */
+	expect(w, RST);
+	close(c.host);
+}
+
+static void test_a_guest_that_reads_no_more(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	say(w, &c, SHUTDOWN, 1, NULL, 0);
+	assert_int_equal(send(c.host, "x", 1, MSG_NOSIGNAL), -1);
+	assert_int_equal(errno, EPIPE);
+	say(w, &c, RW, 0, "still", 5);
+	expect_host_hears(&c, "still");
+	expect_silence(w);
+	close(c.host);
+	expect(w, SHUTDOWN);
+	assert_int_equal(w->p.flags, 3);
+}
+
+static void test_the_end_comes_after_all_data(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+	static char sink[1 << 20];
+	uint32_t sent = send_all_credit(w, &c);
+	size_t got = 0;
+
+	say(w, &c, SHUTDOWN, 3, NULL, 0);
+	expect(w, RST);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 1); /* still flushing */
+	while (true) {
+		ssize_t n = recv(c.host, sink, sizeof(sink), 0);
+
+		if (n == 0)
+			break;
+		if (n > 0)
+			got += (size_t)n;
+		drv_run(&w->v);
+	}
+	assert_int_equal(got, sent);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	close(c.host);
+}
+
+static void test_a_host_that_leaves_ends_the_guests_side(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5), d = connected(w, 6);
+
+	host_says(&c, "bye");
+	close(c.host);
+	expect(w, RW);
+	expect(w, SHUTDOWN);
+	assert_int_equal(w->p.flags, 3);
+	say(w, &c, RW, 0, "into the void", 13);
+	say(w, &c, RST, 0, NULL, 0);
+	expect_silence(w);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 1);
+
+	close(d.host);
+	expect(w, SHUTDOWN);
+	skipped_ns += 8100000000ull; /* the guest does not answer */
+	expect(w, RST);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+}
+
+static void test_a_host_that_leaves_data_unread_resets(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	say(w, &c, RW, 0, "unread", 6);
+	close(c.host);
+	expect(w, RST);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+}
+
+static void test_a_guest_that_resets_ends_the_hosts_side(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	say(w, &c, RW, 0, "last", 4);
+	say(w, &c, RST, 0, NULL, 0);
+	expect_host_hears(&c, "last");
+	expect_host_eof(&c);
+	expect_silence(w);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	close(c.host);
+}
+
+static void test_many_connections_and_not_one_more(void **state)
+{
+	struct world *w = *state;
+	static struct peer c[MAX_CONNS];
+
+	for (int i = 0; i < MAX_CONNS; i++) {
+		c[i] = connected(w, 1000 + (uint32_t)i);
+		for (int k = 0; k < i; k++)
+			assert_int_not_equal(c[i].host_port, c[k].host_port);
+	}
+	struct peer over = dial(w, 1);
+	assert_int_equal(w->results, 1);
+	assert_int_equal(w->result, -EMFILE);
+	expect_host_eof(&over);
+	close(over.host);
+
+	for (int i = 0; i < MAX_CONNS; i++)
+		host_says(&c[i], "hello");
+	for (int i = 0; i < MAX_CONNS; i++) {
+		expect(w, RW);
+		assert_int_equal(w->p.len, 5);
+	}
+	close(c[7].host);
+	expect(w, SHUTDOWN);
+	say(w, &c[7], RST, 0, NULL, 0);
+	uint32_t old = c[7].host_port;
+	c[7] = connected(w, 1);
+	assert_int_not_equal(c[7].host_port, old);
+	for (int i = 0; i < MAX_CONNS; i++)
+		close(c[i].host);
+}
+
+static void test_connections_take_turns(void **state)
+{
+	struct world *w = *state;
+	struct peer c[4];
+	int count[4] = {0};
+
+	for (int i = 0; i < 4; i++) {
+		c[i] = connected(w, 10 + (uint32_t)i);
+		c[i].alloc = 1u << 30;
+		say(w, &c[i], CREDIT_UPDATE, 0, NULL, 0);
+	}
+	/* Whose data is seen first fills the buffers that lie there; from then on they alternate.
+	 */
+	for (int i = 0; i < RX_BUFS + 40; i++) {
+		for (int k = 0; k < 4; k++)
+			fill_from_host(&c[k]);
+		expect(w, RW);
+		if (i >= RX_BUFS)
+			count[w->p.dst_port - 10]++;
+	}
+	for (int i = 0; i < 4; i++) {
+		assert_true(count[i] >= 8 && count[i] <= 12);
+		close(c[i].host);
+	}
+}
+
+static void test_a_flood_is_bounded(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+	unsigned resets = 0;
+
+	/* Without receive buffers no answer goes out; the guest can't make us keep them all. */
+	drv_start(&w->v, DRV_F_EVENT_IDX, 256);
+	expect_host_eof(&c);
+	close(c.host);
+	for (uint32_t i = 0; i < 5000; i++) {
+		struct peer none = {.host_port = i, .guest_port = 3};
+
+		say(w, &none, REQUEST, 0, NULL, 0);
+	}
+	post_buffers(w);
+	while (hear(w)) {
+		assert_int_equal(w->p.op, RST);
+		resets++;
+	}
+	assert_int_equal(resets, 64);
+	c = connected(w, 5);
+	close(c.host);
+}
+
+/* 100 MB each way, the guest reading as it comes. */
+static void test_much_data_arrives_intact(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+	const uint64_t total = 100u << 20;
+	uint64_t to_guest = 0, from_guest = 0, sent = 0, said = 0, room = 131072;
+	static uint8_t chunk[4096], got[65536];
+
+	while (to_guest < total || from_guest < total) {
+		while (sent < total) {
+			size_t n = sizeof(chunk);
+
+			for (size_t i = 0; i < n; i += 8)
+				memcpy(chunk + i, &(uint64_t){sent + i}, 8);
+			if (sent % 4096) /* the rest of a piece that did not fit */
+				n = 4096 - sent % 4096;
+			ssize_t did = send(c.host, chunk, n & ~7ull, MSG_NOSIGNAL);
+			if (did <= 0)
+				break;
+			assert_int_equal(did % 8, 0);
+			sent += (uint64_t)did;
+		}
+		while (said < total && said + 4096 <= room) {
+			for (size_t i = 0; i < 4096; i += 8)
+				memcpy(chunk + i, &(uint64_t){said + i}, 8);
+			say(w, &c, RW, 0, chunk, 4096);
+			said += 4096;
+		}
+		while (hear(w)) {
+			assert_true(w->p.op == RW || w->p.op == CREDIT_UPDATE);
+			room = said - (uint32_t)((uint32_t)said - w->p.fwd_cnt) + w->p.buf_alloc;
+			for (size_t i = 0; i + 8 <= w->p.len; i += 8)
+				if (memcmp(w->p.data + i, &(uint64_t){to_guest + i}, 8))
+					fail_msg("byte %llu", (unsigned long long)(to_guest + i));
+			to_guest += w->p.len;
+			if (to_guest - c.fwd >= 65536 || to_guest == total) {
+				c.fwd = (uint32_t)to_guest;
+				say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
+			}
+		}
+		ssize_t n;
+		while ((n = recv(c.host, got, sizeof(got), 0)) > 0) {
+			for (ssize_t i = 0; i < n; i++) {
+				uint64_t at = from_guest + (uint64_t)i;
+
+				if (got[i] != (uint8_t)((at & ~7ull) >> (8 * (at % 8))))
+					fail_msg("byte %llu", (unsigned long long)at);
+			}
+			from_guest += (uint64_t)n;
+			drv_run(&w->v);
+		}
+	}
+	close(c.host);
+}
+
+static void test_a_still_device_touches_nothing_and_goes_on(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	assert_true(vio_mmio_drain(w->v.mmio));
+	host_says(&c, "while still");
+	expect_silence(w);
+	vio_mmio_continue(w->v.mmio);
+	expect(w, RW);
+	assert_int_equal(w->p.len, 11);
+	close(c.host);
+}
+
+static void test_a_reset_drops_connections(void **state)
+{
+	struct world *w = *state;
+	struct peer up = connected(w, 5), asked = dial(w, 6);
+
+	expect(w, REQUEST);
+	drv_write(&w->v, DRV_STATUS, 0);
+	drv_run(&w->v);
+	assert_int_equal(w->result, -ECONNRESET);
+	assert_int_equal(w->results, 1);
+	expect_host_eof(&up);
+	expect_host_eof(&asked);
+	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
+	close(up.host);
+	close(asked.host);
+}
+
+static void test_freeing_tells_who_waits(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	make_device(w);
+	start_driver(w);
+	struct peer c = dial(w, 5);
+	*state = w;
+	drv_fini(&w->v);
+	assert_int_equal(w->results, 1);
+	assert_int_equal(w->result, -ECONNRESET);
+	close(c.host);
+	free(w);
+}
+
+/* A second VM from what was saved of the first. */
+static struct world *restored(struct world *from)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	uint8_t buf[1024];
+	struct wire out = wire_on(buf, sizeof(buf));
+
+	assert_true(vio_mmio_drain(from->v.mmio));
+	vio_mmio_save(from->v.mmio, &out);
+	assert_false(out.bad);
+	make_device(w);
+	memcpy(w->v.mem.base, from->v.mem.base, w->v.mem.bytes);
+	memcpy(w->v.q, from->v.q, sizeof(w->v.q));
+	w->v.next_free = from->v.next_free;
+	w->tx = from->tx;
+	struct wire in = wire_from(buf, out.pos);
+	assert_int_equal(vio_mmio_restore(w->v.mmio, &in, NULL), 0);
+	return w;
+}
+
+static void test_a_restored_guest_drops_the_old_before_it_sees_the_new(void **state)
+{
+	struct world *parent = *state;
+	struct peer old = connected(parent, 5);
+	struct world *w = restored(parent);
+	uint16_t head;
+	uint32_t len;
+	uint64_t addr;
+
+	vio_mmio_resumed(w->v.mmio);
+	struct peer c = dial(w, 5);
+	expect_silence(w); /* not before the event was dealt with */
+	assert_true(drv_interrupts(&w->v) > 0);
+	assert_true(drv_used(&w->v, EVENT, &head, &len));
+	assert_int_equal(len, 4);
+	memcpy(&addr, drv_ptr(&w->v, w->v.q[EVENT].desc + 16ull * head), 8);
+	assert_memory_equal(drv_ptr(&w->v, addr), "\0\0\0\0", 4);
+	drv_offer(&w->v, EVENT, head);
+	drv_kick(&w->v, EVENT);
+	expect(w, REQUEST);
+	assert_int_not_equal(w->p.src_port, old.host_port);
+	c.host_port = w->p.src_port;
+	say(w, &c, RESPONSE, 0, NULL, 0);
+	assert_int_equal(w->result, 0);
+	say(w, &old, RW, 0, "old", 3); /* had the guest not dropped it, it hears now */
+	expect(w, RST);
+
+	vio_mmio_continue(parent->v.mmio); /* the parent goes on as if nothing had been */
+	say(parent, &old, RW, 0, "here", 4);
+	expect_host_hears(&old, "here");
+	close(old.host);
+	close(c.host);
+	drv_fini(&w->v);
+	free(w);
+}
+
+static void test_restore_checks_the_fields(void **state)
+{
+	struct world *w = *state, *other = calloc(1, sizeof(*other));
+	uint8_t buf[1024];
+	struct wire out = wire_on(buf, sizeof(buf));
+	struct err e = {0};
+
+	assert_true(vio_mmio_drain(w->v.mmio));
+	vio_mmio_save(w->v.mmio, &out);
+	make_device(other);
+	memset(buf + out.pos - 4, 0xff, 4); /* the serial number */
+	struct wire in = wire_from(buf, out.pos);
+	assert_true(vio_mmio_restore(other->v.mmio, &in, &e) < 0);
+	assert_non_null(strstr(e.text, "out of range"));
+	drv_fini(&other->v);
+	free(other);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_bytes_pass_both_ways),
+		T(test_a_refusal_is_told),
+		T(test_no_answer_times_out),
+		T(test_a_caller_that_hangs_up_gives_up),
+		cmocka_unit_test(test_a_request_waits_for_the_driver),
+		T(test_what_belongs_to_no_connection_is_reset),
+		T(test_nonsense_on_a_connection_resets_it),
+		T(test_packets_that_lie_about_their_length_are_faults),
+		T(test_a_receive_buffer_without_room_is_a_fault),
+		T(test_the_guest_gets_no_more_than_it_has_room_for),
+		T(test_a_host_that_does_not_read_holds_the_guest_back),
+		T(test_more_than_the_credit_resets),
+		T(test_a_credit_request_is_answered),
+		T(test_the_host_closes_one_way),
+		T(test_the_guest_closes_one_way),
+		T(test_a_guest_that_reads_no_more),
+		T(test_the_end_comes_after_all_data),
+		T(test_a_host_that_leaves_ends_the_guests_side),
+		T(test_a_host_that_leaves_data_unread_resets),
+		T(test_a_guest_that_resets_ends_the_hosts_side),
+		T(test_many_connections_and_not_one_more),
+		T(test_connections_take_turns),
+		T(test_a_flood_is_bounded),
+		T(test_much_data_arrives_intact),
+		T(test_a_still_device_touches_nothing_and_goes_on),
+		T(test_a_reset_drops_connections),
+		cmocka_unit_test(test_freeing_tells_who_waits),
+		T(test_a_restored_guest_drops_the_old_before_it_sees_the_new),
+		T(test_restore_checks_the_fields),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
