@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a guest that was taken over may send as its agent, and its output on its way to events. The
+ * first byte chooses lines or chunks and how the stream is cut into reads.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "orchestrator/core/agent.h"
+#include "orchestrator/core/splitter.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct flow {
+	size_t in, out;
+	bool lines;
+};
+
+static void expect(bool right)
+{
+	if (!right)
+		abort();
+}
+
+static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
+{
+	struct flow *flow = arg;
+
+	flow->out += len;
+	expect(!flow->lines || len == 0 || !memchr(data, '\n', len));
+	expect(flow->lines || len > 0);
+}
+
+static void on_frame(const struct agent_frame *f, struct splitter *s, struct flow *flow)
+{
+	if (f->type == AGENT_ERROR)
+		expect(f->len <= AGENT_PAYLOAD_MAX && (f->len == 0 || f->data));
+	if (f->type != AGENT_STDOUT && f->type != AGENT_STDERR)
+		return;
+	expect(f->len <= AGENT_PAYLOAD_MAX);
+	flow->in += f->len;
+	for (size_t i = 0; flow->lines && i < f->len; i++)
+		flow->in -= f->data[i] == '\n';
+	expect(splitter_feed(s, f->data, f->len, on_piece, flow) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size == 0)
+		return 0;
+	struct flow flow = {.lines = data[0] & 1};
+	struct splitter s = {.chunks = !flow.lines};
+	size_t step = 1 + (data[0] >> 1), seen = 0, at = 0;
+	struct agent_frame f;
+	struct err e = {0};
+	ssize_t took = 0;
+
+	data++;
+	size--;
+	while (took >= 0 && seen < size) {
+		seen = size - seen < step ? size : seen + step;
+		while ((took = agent_frame_read(data + at, seen - at, &f, &e)) > 0) {
+			expect((size_t)took <= seen - at);
+			at += (size_t)took;
+			on_frame(&f, &s, &flow);
+		}
+	}
+	expect(took >= 0 || e.text[0]);
+	splitter_end(&s, on_piece, &flow);
+	expect(flow.in == flow.out);
+	return 0;
+}

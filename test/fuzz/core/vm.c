@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The service's view of one VM process that was taken over: the input says which packets come, what
+ * the owner asks for meanwhile, when timers run out and when the warden speaks. The loop and the
+ * warden are here. Nothing may be called back twice, after a drop, or be left behind.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/core/vm.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool right)
+{
+	if (!right)
+		abort();
+}
+
+/* --- the loop ------------------------------------------------------------------------------- */
+
+#define OPS    64
+#define TIMERS 64
+
+struct loop_op {
+	bool used, cancelled, receives;
+	void *buf;
+	size_t len;
+	loop_fn *fn;
+	void *arg;
+};
+
+static struct loop_op ops[OPS];
+static struct loop_timer *timers[TIMERS + 1];
+
+static struct loop_op *op_new(struct loop_op init)
+{
+	for (int i = 0; i < OPS; i++)
+		if (!ops[i].used) {
+			ops[i] = init;
+			ops[i].used = true;
+			return &ops[i];
+		}
+	return NULL;
+}
+
+static void op_finish(struct loop_op *op, int result)
+{
+	op->used = false;
+	op->fn(op->arg, op->cancelled ? -ECANCELED : result);
+}
+
+struct loop_op *loop_recv(struct loop *l, int fd, void *buf, size_t len, loop_fn *fn, void *arg)
+{
+	return op_new(
+		(struct loop_op){.receives = true, .buf = buf, .len = len, .fn = fn, .arg = arg});
+}
+
+struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
+			     void *arg)
+{
+	return op_new((struct loop_op){.len = msg->msg_iov[0].iov_len, .fn = fn, .arg = arg});
+}
+
+void loop_cancel(struct loop *l, struct loop_op *op)
+{
+	expect(op->used);
+	op->cancelled = true;
+}
+
+void loop_timer_clear(struct loop *l, struct loop_timer *t)
+{
+	if (t->heap_index)
+		timers[t->heap_index] = NULL;
+	t->heap_index = 0;
+}
+
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
+{
+	loop_timer_clear(l, t);
+	for (size_t i = 1; i <= TIMERS; i++)
+		if (!timers[i]) {
+			timers[i] = t;
+			t->heap_index = i;
+			return;
+		}
+	abort();
+}
+
+static void fire_timer(uint8_t which)
+{
+	for (size_t i = 0; i < TIMERS; i++) {
+		struct loop_timer *t = timers[1 + (which + i) % TIMERS];
+
+		if (!t)
+			continue;
+		loop_timer_clear(NULL, t);
+		t->fn(t->arg);
+		return;
+	}
+}
+
+/* --- the warden ----------------------------------------------------------------------------- */
+
+static struct {
+	bool waits;
+	struct warden_msg msg;
+	warden_reply_fn *fn;
+	void *arg;
+} warden;
+
+int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
+		       void *arg)
+{
+	expect(!warden.waits);
+	warden.waits = true;
+	warden.msg = *msg;
+	warden.fn = fn;
+	warden.arg = arg;
+	return 0;
+}
+
+static void warden_reply(int error)
+{
+	if (!warden.waits)
+		return;
+	warden.waits = false;
+	warden.fn(warden.arg, error, 1234, error ? "no" : "");
+}
+
+/* --- the owner ------------------------------------------------------------------------------ */
+
+static struct vm_host host;
+static struct later_queue later;
+static struct vm *vm;
+static bool is_ready, is_dead, is_dropped, is_gone;
+static unsigned requests, replies;
+
+static void on_ready(void *arg)
+{
+	expect(!is_ready && !is_dead && !is_dropped);
+	is_ready = true;
+}
+
+static void on_died(void *arg, const char *why)
+{
+	expect(!is_dead && !is_dropped && why[0]);
+	is_dead = true;
+}
+
+static const struct vm_owner owner = {on_ready, on_died};
+
+static void on_reply(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	bool *seen = arg;
+
+	expect(!*seen && !is_dropped);
+	expect(!error || text[0]);
+	*seen = true;
+	replies++;
+}
+
+static bool answered[256];
+
+static void ask(uint8_t what)
+{
+	struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE, .disk_bytes = 4096}};
+	int fds[3] = {dup(2), dup(2), dup(2)};
+	bool *seen = &answered[requests];
+
+	if (is_dropped || requests == 40) {
+		for (int i = 0; i < 3; i++)
+			close_fd(&fds[i]);
+		return;
+	}
+	requests++;
+	switch (what % 5) {
+	case 0:
+		vm_fill(vm, &fill, fds, 3, on_reply, seen);
+		break;
+	case 1:
+		vm_connect(vm, 5555, take_fd(&fds[0]), on_reply, seen);
+		break;
+	case 2:
+		vm_pause(vm, on_reply, seen);
+		break;
+	case 3:
+		vm_save(vm, fds, on_reply, seen);
+		break;
+	case 4:
+		vm_quit(vm, on_reply, seen);
+		break;
+	}
+	for (int i = 0; i < 3; i++)
+		close_fd(&fds[i]);
+}
+
+static void on_gone(void *arg)
+{
+	expect(is_dropped && !is_gone);
+	is_gone = true;
+}
+
+static void drop(void)
+{
+	if (is_dropped)
+		return;
+	is_dropped = true;
+	vm_drop(vm, on_gone, NULL);
+}
+
+/* --- the input ------------------------------------------------------------------------------ */
+
+struct input {
+	const uint8_t *data;
+	size_t size;
+};
+
+static uint8_t byte(struct input *in)
+{
+	if (!in->size)
+		return 0;
+	in->size--;
+	return *in->data++;
+}
+
+/* Mostly right packets: random ones would never come past the first check. */
+static void packet(struct input *in)
+{
+	struct ctl_msg msg = {.version = CTL_VERSION};
+	uint8_t shape = byte(in);
+	size_t len = sizeof(msg) + 1;
+
+	msg.type = CTL_REPLY + shape % 4;
+	msg.seq = byte(in) % 8;
+	if (msg.type == CTL_HELLO) {
+		msg.hello.state = byte(in) % 5;
+		msg.hello.vcpus = 1 + (shape >> 7);
+		msg.hello.ram_mib = 128;
+	} else {
+		msg.reply.error = -(int)(byte(in) % 4) * 11;
+		memset(msg.reply.text, byte(in), sizeof(msg.reply.text));
+	}
+	if (shape & 0x10)
+		msg.nfds = byte(in);
+	if (shape & 0x20)
+		((uint8_t *)&msg)[byte(in)] = byte(in);
+	len = shape & 0x40 ? byte(in) : sizeof(msg);
+	for (int i = 0; i < OPS; i++)
+		if (ops[i].used && ops[i].receives) {
+			memcpy(ops[i].buf, &msg, len < ops[i].len ? len : ops[i].len);
+			op_finish(&ops[i], (int)len);
+			return;
+		}
+}
+
+static void finish_sends(int result)
+{
+	for (int i = 0; i < OPS; i++)
+		if (ops[i].used && !ops[i].receives)
+			op_finish(&ops[i], result < 0 ? result : (int)ops[i].len);
+}
+
+static void one_thing(struct input *in)
+{
+	switch (byte(in) % 12) {
+	case 0:
+	case 1:
+	case 2:
+	case 3:
+		packet(in);
+		break;
+	case 4:
+	case 5:
+		ask(byte(in));
+		break;
+	case 6:
+		fire_timer(byte(in));
+		break;
+	case 7:
+		finish_sends(byte(in) ? 1 : -EPIPE);
+		break;
+	case 8:
+		warden_reply(byte(in) % 4 ? 0 : -EPERM);
+		break;
+	case 9:
+		vm_host_exited(&host, byte(in) % 2, byte(in));
+		break;
+	case 10:
+		drop();
+		break;
+	case 11:
+		if (later.timer.heap_index) {
+			loop_timer_clear(NULL, &later.timer);
+			later.timer.fn(later.timer.arg);
+		}
+		break;
+	}
+}
+
+/* --- start and end -------------------------------------------------------------------------- */
+
+static char run_dir[64];
+static int listener = -1;
+
+static void ignore(void *arg)
+{
+}
+
+static void set_up(void)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	char path[96];
+
+	log_init("fuzz", LOG_ERROR + 1);
+	snprintf(run_dir, sizeof(run_dir), "/tmp/ramet-fuzz-XXXXXX");
+	expect(mkdtemp(run_dir) != NULL);
+	snprintf(path, sizeof(path), "%s/vm", run_dir);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/vm/0", run_dir);
+	mkdir(path, 0700);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/ctl.sock", path);
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	expect(bind(listener, (struct sockaddr *)&addr, sizeof(addr)) == 0);
+	expect(listen(listener, 16) == 0);
+}
+
+static void start(uint8_t how)
+{
+	const struct vm_spec spec = {.vcpus = 1, .ram_mib = 128};
+
+	later_queue_init(&later, NULL);
+	host = (struct vm_host){
+		.later = &later, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
+	expect(vm_host_init(&host, 1) == 0);
+	is_ready = is_dead = is_dropped = is_gone = false;
+	requests = replies = 0;
+	memset(answered, 0, sizeof(answered));
+	if (how & 1) {
+		vm = vm_adopt(&host, 0, 0, &owner, NULL);
+	} else {
+		vm = vm_spawn(&host, &spec, &owner, NULL);
+		if (how & 2)
+			warden_reply(0);
+	}
+}
+
+static void end(void)
+{
+	int fd;
+
+	drop();
+	for (int i = 0; !is_gone && i < 1000; i++) {
+		warden_reply(0);
+		fire_timer((uint8_t)i);
+	}
+	expect(is_gone);
+	for (int i = 0; i < OPS; i++)
+		if (ops[i].used)
+			op_finish(&ops[i], 0);
+	expect(host.in_use == 0);
+	vm_host_fini(&host);
+	later_queue_fini(&later);
+	for (size_t i = 1; i <= TIMERS; i++)
+		expect(!timers[i]);
+	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0)
+		close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, size};
+
+	if (listener < 0)
+		set_up();
+	start(byte(&in));
+	while (in.size)
+		one_thing(&in);
+	end();
+	return 0;
+}
