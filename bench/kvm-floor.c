@@ -22,6 +22,9 @@
 
 #define VCPUS_MAX  32
 #define CODE_ADDR  0x1000
+#define PML4_ADDR  0x2000
+#define PDPT_ADDR  0x3000
+#define PD_ADDR	   0x4000
 #define XSAVE_ROOM 16384
 #define WARM_EXITS 200 /* per run */
 
@@ -200,6 +203,27 @@ static void reserve(struct vm *vm)
 		      "reserve address space");
 }
 
+/* 64-bit code over page tables, as a kernel's: its first instruction costs a walk of them. */
+static void enter_long_mode(struct vm *vm, struct kvm_sregs *s, struct kvm_regs *r)
+{
+	const struct kvm_segment code = {
+		.limit = ~0u, .selector = 0x10, .type = 0xb, .present = 1, .s = 1, .l = 1, .g = 1};
+	const struct kvm_segment data = {
+		.limit = ~0u, .selector = 0x18, .type = 0x3, .present = 1, .s = 1, .db = 1, .g = 1};
+
+	*(uint64_t *)(vm->mem + PML4_ADDR) = PDPT_ADDR | 0x3; /* present, writable */
+	*(uint64_t *)(vm->mem + PDPT_ADDR) = PD_ADDR | 0x3;
+	*(uint64_t *)(vm->mem + PD_ADDR) = 0x83; /* and large */
+	memcpy(vm->mem + CODE_ADDR, guest_code, sizeof(guest_code));
+	s->cs = code;
+	s->ds = s->es = s->fs = s->gs = s->ss = data;
+	s->cr3 = PML4_ADDR;
+	s->cr4 = 0x20;	     /* PAE */
+	s->cr0 = 0x80000031; /* PG, NE, ET, PE */
+	s->efer = 0x500;     /* LMA, LME */
+	*r = (struct kvm_regs){.rip = CODE_ADDR, .rflags = 0x2};
+}
+
 /* Runs a guest to its first exit and keeps its memory and state as the image. */
 static int make_image(struct vm *vm, struct vm_state *s)
 {
@@ -209,12 +233,9 @@ static int make_image(struct vm *vm, struct vm_state *s)
 		fail("image file");
 	reserve(vm);
 	map(vm->mem, ram_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, image, "image");
-	memcpy(vm->mem + CODE_ADDR, guest_code, sizeof(guest_code));
 	vm_create(vm);
 	get_vcpu(vm->vcpu[0], &s->vcpu[0]);
-	s->vcpu[0].sregs.cs.base = 0;
-	s->vcpu[0].sregs.cs.selector = 0;
-	s->vcpu[0].regs.rip = CODE_ADDR;
+	enter_long_mode(vm, &s->vcpu[0].sregs, &s->vcpu[0].regs);
 	call(vm->vcpu[0], KVM_SET_SREGS, &s->vcpu[0].sregs, "KVM_SET_SREGS");
 	call(vm->vcpu[0], KVM_SET_REGS, &s->vcpu[0].regs, "KVM_SET_REGS");
 	run_to_exit(vm);

@@ -170,6 +170,17 @@ asm(
 ".code64\n"
 "guest_crowd_end:\n"
 
+"guest_brief:\n"
+"	say ready\n"
+"	mov $0x604, %dx\n"
+"1:	mov 0x100800, %al\n"
+"	cmp $0, %al\n"
+"	je 1b\n"
+"	mov $0x34, %al\n"
+"	out %al, %dx\n"
+"2:	jmp 2b\n"
+"guest_brief_end:\n"
+
 "guest_fault:\n"
 "	ud2\n"
 "guest_fault_end:\n"
@@ -190,6 +201,7 @@ GUEST_CODE(hello);
 GUEST_CODE(patience);
 GUEST_CODE(twin);
 GUEST_CODE(crowd);
+GUEST_CODE(brief);
 GUEST_CODE(fault);
 GUEST_CODE(reset);
 
@@ -200,6 +212,7 @@ static const struct {
 	[GUEST_PATIENCE] = {guest_patience, guest_patience_end},
 	[GUEST_TWIN] = {guest_twin, guest_twin_end},
 	[GUEST_CROWD] = {guest_crowd, guest_crowd_end},
+	[GUEST_BRIEF] = {guest_brief, guest_brief_end},
 	[GUEST_FAULT] = {guest_fault, guest_fault_end},
 	[GUEST_RESET] = {guest_reset, guest_reset_end},
 };

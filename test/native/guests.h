@@ -12,6 +12,7 @@
 
 #define GUEST_ADDR   0x100000
 #define GUEST_FLAG   0x200000 /* a guest that waits goes on when this byte is not 0 */
+#define GUEST_NEAR   0x100800 /* the same for guest_brief, in its one page */
 #define GUEST_NUMBER 0x201000 /* byte that guest_twin reads, says, and counts up */
 
 #define GUEST_OTHERS 0x210000 /* u32: how many other processors guest_crowd wakes */
@@ -29,6 +30,8 @@ enum guest {
 	/* Wakes all other processors, which count for ever; says "alone" without them, else "all
 	 * up". Waits for the flag, then says "still counting" when they count on. */
 	GUEST_CROWD,
+	/* Says "ready", waits for its near flag, and powers off at once. */
+	GUEST_BRIEF,
 	/* Runs an undefined instruction without a handler: a triple fault. */
 	GUEST_FAULT,
 	/* Asks the keyboard controller for a reset. */

@@ -50,13 +50,6 @@ static int get_msrs(const struct kvm_vm *vm, int fd, struct kvm_msr_values *out,
 	return 0;
 }
 
-static uint32_t get_tsc_khz(int fd)
-{
-	int khz = ioctl(fd, KVM_GET_TSC_KHZ, 0);
-
-	return khz > 0 ? (uint32_t)khz : 0;
-}
-
 int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, struct err *e)
 {
 	int fd = vm->vcpu[i].fd;
@@ -64,7 +57,7 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 	/* As it was set: what KVM gives back follows CR4, and would never compare equal. */
 	out->cpuid = vm->vcpu[i].cpuid;
 	out->xsave_bytes = vm->host->xsave_bytes;
-	out->tsc_khz = get_tsc_khz(fd);
+	out->tsc_khz = vm->vcpu[i].tsc_khz;
 	/* First: it delivers pending INIT and SIPI, which changes what comes after. */
 	if (get(fd, KVM_GET_MP_STATE, &out->mp_state, "run state", e) ||
 	    get(fd, KVM_GET_REGS, &out->regs, "registers", e) ||
@@ -131,12 +124,13 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 }
 
 /* Only when the image comes from a host whose TSC runs at another rate. */
-static int set_tsc_khz(int fd, uint32_t khz, struct err *e)
+static int set_tsc_khz(struct kvm_vcpu *c, uint32_t khz, struct err *e)
 {
-	if (!khz || khz == get_tsc_khz(fd))
+	if (!khz || khz == c->tsc_khz)
 		return 0;
-	if (ioctl(fd, KVM_SET_TSC_KHZ, (unsigned long)khz) < 0)
+	if (ioctl(c->fd, KVM_SET_TSC_KHZ, (unsigned long)khz) < 0)
 		return err_set(e, errno, "run the guest's TSC at %u kHz", khz);
+	c->tsc_khz = khz;
 	return 0;
 }
 
@@ -156,7 +150,7 @@ int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, st
 	if (!same_cpuid(&s->cpuid, &vm->vcpu[i].cpuid) &&
 	    kvm_vcpu_set_cpuid(&vm->vcpu[i], &s->cpuid, e))
 		return err_context(e, "vCPU %u", i);
-	if (set_tsc_khz(fd, s->tsc_khz, e) ||
+	if (set_tsc_khz(&vm->vcpu[i], s->tsc_khz, e) ||
 	    set(fd, KVM_SET_MP_STATE, &s->mp_state, "run state", e) ||
 	    set(fd, KVM_SET_SREGS, &s->sregs, "special registers", e) ||
 	    set(fd, KVM_SET_REGS, &s->regs, "registers", e) ||

@@ -152,6 +152,7 @@ static int add_memory(int fd, const struct gm *m, struct err *e)
 static int create_vcpu(struct kvm_vm *vm, unsigned i, struct err *e)
 {
 	struct kvm_vcpu *c = &vm->vcpu[i];
+	int khz;
 
 	c->fd = ioctl(vm->fd, KVM_CREATE_VCPU, (unsigned long)i);
 	if (c->fd < 0)
@@ -161,6 +162,8 @@ static int create_vcpu(struct kvm_vm *vm, unsigned i, struct err *e)
 		c->run = NULL;
 		return err_set(e, errno, "map what vCPU %u shares with the kernel", i);
 	}
+	khz = ioctl(c->fd, KVM_GET_TSC_KHZ, 0);
+	c->tsc_khz = khz > 0 ? (uint32_t)khz : 0;
 	return 0;
 }
 

@@ -40,6 +40,7 @@ struct kvm_host {
 
 struct kvm_vcpu {
 	int fd;
+	uint32_t tsc_khz;	 /* rate of its TSC; 0: KVM does not say */
 	struct kvm_run *run;	 /* shared with the kernel */
 	struct cpuid_list cpuid; /* as set; most of it is never touched */
 };
