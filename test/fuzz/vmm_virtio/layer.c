@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A file that claims to be a sealed disk layer. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/wire.h"
+#include "vmm/backend/layer.h"
+
+#define DISK   (64u * 4096)
+#define HEAD   8192u /* header and bitmap */
+#define CRC_AT 52u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int new_file(void)
+{
+	int fd = memfd_create("layer", MFD_CLOEXEC);
+
+	if (fd < 0)
+		abort();
+	return fd;
+}
+
+/* The input is the first fields, then the bitmap. Flags: 1 makes the checksum right, 2 the size. */
+static int make_file(struct wire *in, uint8_t flags)
+{
+	static uint8_t head[HEAD];
+	int fd = new_file();
+	uint32_t crc;
+	size_t left;
+
+	memset(head, 0, sizeof(head));
+	wire_get_bytes(in, head, 56);
+	left = wire_left(in) < 64 ? wire_left(in) : 64;
+	wire_get_bytes(in, head + 4096, left);
+	if (flags & 1) {
+		memset(head + CRC_AT, 0, 4);
+		crc = crc32c(0, head, sizeof(head));
+		memcpy(head + CRC_AT, &crc, 4);
+	}
+	if (pwrite(fd, head, flags & 4 ? 40 : HEAD, 0) < 0 ||
+	    (flags & 2 && ftruncate(fd, HEAD + DISK) < 0))
+		abort();
+	return fd;
+}
+
+static void walk(struct layer_stack *s)
+{
+	uint64_t at = 0, step = 512;
+
+	while (at < DISK) {
+		struct layer_run run = layer_map(s, at, DISK - at);
+
+		if (!run.len || run.len > DISK - at ||
+		    (run.fd >= 0 && run.offset + run.len > HEAD + DISK))
+			__builtin_trap();
+		if (layer_write_map(s, at, DISK - at, &run) == LAYER_COPY && run.len != 4096)
+			__builtin_trap();
+		if (run.offset + run.len > HEAD + DISK)
+			__builtin_trap();
+		at += step;
+		step = step * 2 > 9000 ? 512 : step * 2;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct wire in = wire_from(data, size);
+	int fd = make_file(&in, wire_get_u8(&in)), writable = new_file();
+	struct layer_stack *s;
+
+	if (layer_stack_open(&s, -1, &fd, 1, writable, DISK, NULL) < 0) {
+		close(fd);
+		close(writable);
+		return 0;
+	}
+	walk(s);
+	layer_written(s, 4096, 8192);
+	if (layer_stack_seal(s, new_file(), NULL) < 0)
+		__builtin_trap();
+	walk(s);
+	layer_stack_free(s);
+	return 0;
+}
