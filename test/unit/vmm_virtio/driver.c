@@ -191,7 +191,7 @@ bool drv_used(struct drv *v, unsigned q, uint16_t *head, uint32_t *len)
 	dq->last_used++;
 	/* used_event: tell me about the next one. */
 	uint16_t *used_event = drv_ptr(v, dq->avail + 4 + 2ull * dq->size);
-	*used_event = dq->last_used;
+	__atomic_store_n(used_event, dq->last_used, __ATOMIC_RELAXED);
 	return true;
 }
 
