@@ -26,7 +26,7 @@
 /* Descriptors of the Python process, out of the way of user code; driver.py knows them too. */
 #define DRIVER_CTL_FD	 1000
 #define DRIVER_STDOUT_FD 1001
-#define DRIVER_STDERR_FD 1002
+#define DRIVER_STDERR_FD 1002 /* 1003: output_progress_fd */
 
 extern const unsigned char driver_py[]; /* generated from driver.py */
 extern const unsigned long driver_py_len;
@@ -57,8 +57,11 @@ bool driver_taken(void)
 
 void driver_signal(int sig)
 {
-	if (driver.state != DRIVER_DOWN)
-		kill(-driver.pid, sig);
+	if (driver.state == DRIVER_DOWN)
+		return;
+	/* User code may have moved it to another process group. */
+	if (kill(-driver.pid, sig) < 0 || sig == SIGKILL)
+		kill(driver.pid, sig);
 }
 
 static void close_ctl(void)
@@ -270,7 +273,8 @@ static void set_oom_score(const char *score)
 static void move_fds(int ctl)
 {
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	const int from[] = {ctl, output_write_end(OUTPUT_STDOUT), output_write_end(OUTPUT_STDERR)};
+	const int from[] = {ctl, output_write_end(OUTPUT_STDOUT), output_write_end(OUTPUT_STDERR),
+			    output_progress_fd()};
 
 	for (int i = 0; i < (int)ARRAY_LEN(from); i++)
 		if (dup2(from[i], DRIVER_CTL_FD + i) < 0)

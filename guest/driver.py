@@ -20,15 +20,16 @@ import traceback
 import types
 
 # The C module: its Python wrapper goes through enum, which runs whatever users made of builtins.
-from _signal import SIG_DFL, SIG_UNBLOCK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP
-from _signal import default_int_handler, pthread_sigmask, valid_signals
+from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP
+from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signals
 from _signal import signal as set_handler
 from fcntl import ioctl
-from os import fstat, getpid, posix_spawn, read, waitpid, write
+from mmap import PROT_READ, mmap
+from os import environb, fstat, getpid, posix_spawn, read, waitpid, write
 from select import POLLOUT, poll
 from time import sleep
 
-CTL, PIPE_OUT, PIPE_ERR = 1000, 1001, 1002  # as in driver.c
+CTL, PIPE_OUT, PIPE_ERR, PROGRESS = 1000, 1001, 1002, 1003  # as in driver.c
 EXEC, CODE, RESEED = 2, 3, 5
 PONG, EXIT, DONE, ERROR, STARTED = 64, 67, 68, 69, 128
 PYTHON = 0
@@ -37,24 +38,39 @@ FIONREAD = 0x541B
 BASH = "/bin/bash"
 ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
 SCRIPT_FD = 250
+ALL_SIGNALS = valid_signals() - {SIGKILL, SIGSTOP}
 SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
 
 main = types.ModuleType("__main__")
 driver_pid = getpid()
+progress = memoryview(mmap(PROGRESS, 16, prot=PROT_READ)).cast("Q")  # see output.h
 
 
 # ---- standard streams -------------------------------------------------------------------------
 
 
-def wait_until_empty(pipe):
-    """Wait until the agent has read `pipe`, so that what comes on the other one stays behind it."""
+def wait_until_read(pipe):
+    """Wait until the agent has read what is in `pipe` now, so that output to the other one stays
+    behind it; what others write into it meanwhile is not waited for.
+    """
     delay = 0.00005
     try:
-        while ioctl(pipe, FIONREAD, b"\0\0\0\0") != b"\0\0\0\0":
+        left = bytes_in(pipe)
+        end = bytes_read(pipe) + left
+        while left and bytes_read(pipe) < end:
             sleep(delay)
             delay = min(2 * delay, 0.005)
+            left = bytes_in(pipe)
     except OSError:
         pass  # user code closed our copy of the pipe: order is all that is lost
+
+
+def bytes_in(pipe):
+    return int.from_bytes(ioctl(pipe, FIONREAD, b"\0\0\0\0"), "little")
+
+
+def bytes_read(pipe):
+    return progress[pipe - PIPE_OUT]
 
 
 class PipeWriter(io.RawIOBase):
@@ -78,7 +94,7 @@ class PipeWriter(io.RawIOBase):
     def write(self, data):
         if self.closed:
             raise ValueError("I/O operation on closed file.")
-        wait_until_empty(self.other_pipe)
+        wait_until_read(self.other_pipe)
         view = memoryview(data).cast("B")
         size = len(view)
         while view:
@@ -251,9 +267,33 @@ def ignore_interrupt(number, frame):
     """SIGINT between calls: not SIG_IGN, which child processes would inherit."""
 
 
+class Signals:
+    """Handlers of the user's run in their calls only: in the driver's own code what one raises
+    would end the process. Signals that came meanwhile are handled before the next call's code.
+    """
+
+    def __init__(self):
+        self.mask = set()
+
+    def hold(self):
+        handled = {number for number in ALL_SIGNALS if callable(getsignal(number))}
+        self.mask = pthread_sigmask(SIG_BLOCK, handled - {SIGINT})
+
+    def release(self):
+        while True:
+            try:
+                pthread_sigmask(SIG_SETMASK, self.mask - {SIGINT})
+                return
+            except BaseException:
+                pass  # what such a handler raised is of no call; there may be another
+
+
+signals = Signals()
+
+
 def interrupts_on():
     """Whatever earlier code did to SIGINT, this call can be interrupted."""
-    pthread_sigmask(SIG_UNBLOCK, [SIGINT])
+    signals.release()
     set_handler(SIGINT, default_int_handler)
 
 
@@ -332,15 +372,17 @@ def run_python(source):
         interrupts_on()
         send_frame(STARTED, struct.pack("<I", 0))
         exec(compile_source(source, sources.new_name()), main.__dict__)
+        signals.hold()
         interrupts_off()
         return 0
     except BaseException as error:
         while True:
             try:
+                signals.hold()
                 interrupts_off()
                 break
-            except KeyboardInterrupt:
-                pass
+            except BaseException:
+                pass  # one that was on its way
         return exit_code_of(error)
 
 
@@ -419,7 +461,7 @@ def spawn_bash(code):
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            setsigdef=valid_signals() - {SIGKILL, SIGSTOP},
+            setsigdef=ALL_SIGNALS,
         )
     finally:
         if script is not None:
@@ -467,8 +509,8 @@ class Surroundings:
 
     def enter(self):
         for name, value in self.request.env:
-            self.env.append((name, os.environb.get(name)))
-            os.environb[name] = value
+            self.env.append((name, environb.get(name)))
+            environb[name] = value
         if self.request.cwd:
             self.folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             os.chdir(self.request.cwd)
@@ -476,26 +518,26 @@ class Surroundings:
     def leave(self):
         for name, value in reversed(self.env):
             if value is not None:
-                os.environb[name] = value
+                environb[name] = value
             else:
-                os.environb.pop(name, None)
+                environb.pop(name, None)
         if self.folder is not None:
             os.fchdir(self.folder)
             os.close(self.folder)
 
 
 def run_call(request, code):
-    run = run_python if request.language == PYTHON else run_bash
     around = Surroundings(request)
     try:
         around.enter()
-        return run(code)
     except (OSError, ValueError) as error:  # no such folder; a name with = in it
         streams.say("ramet: %s\n" % error)
-        return 1
-    finally:
-        if getpid() == driver_pid:
-            around.leave()
+        exit_code = 1
+    else:
+        exit_code = run_python(code) if request.language == PYTHON else run_bash(code)
+    if getpid() == driver_pid:
+        around.leave()
+    return exit_code
 
 
 def serve_exec(payload):
@@ -530,6 +572,7 @@ def serve_reseed():
 def start():
     for fd in (CTL, PIPE_OUT, PIPE_ERR):
         os.set_inheritable(fd, False)
+    os.close(PROGRESS)
     interrupts_off()
     main.__builtins__ = builtins
     sys.modules["__main__"] = main

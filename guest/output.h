@@ -18,6 +18,12 @@ enum output_stream { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_COUNT };
 /* Must be called once. The write ends stay open here too, so the pipes never hang up. 0, -errno. */
 int output_open(struct err *e);
 int output_write_end(enum output_stream stream);
+/*
+ * A sealed page that holds one u64 for each stream: the bytes read from its pipe so far. With it
+ * the driver knows when the agent has passed a point in one stream and it may write to the other,
+ * also while some child keeps that pipe full.
+ */
+int output_progress_fd(void);
 
 /* From now on output goes to `c`, or nowhere when it is NULL. */
 void output_to(struct conn *c);

@@ -493,6 +493,14 @@ class Reseed(AgentTest):
             self.assertEqual(self.client.ask(RESEED, reseed_payload(user)), (DONE, b""))
             self.assertEqual(self.run_python(again).out.strip() == expected[1], same)
 
+    def test_numpy_is_seeded_when_it_is_there(self):
+        code = "import sys, types\nsys.modules['numpy.random'] = types.SimpleNamespace(seed=None)"
+        self.run_python(code)
+        self.client.ask(RESEED, reseed_payload(0))
+        self.run_python("calls = []\nsys.modules['numpy.random'].seed = lambda: calls.append(1)")
+        self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
+        self.assert_ends(self.run_python("print(calls)\ndel sys.modules['numpy.random']"), out="[1]\n")
+
     def test_a_generator_that_fails_is_named(self):
         self.run_python("import random\nkept = random.seed\ndef bad(): raise OSError('broken')\nrandom.seed = bad")
         kind, payload = self.client.ask(RESEED, reseed_payload())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python calls: what code sees, what its output is, how it ends."""
 
+import os
+import signal
 import textwrap
 import unittest
 
@@ -291,6 +293,16 @@ class Streams(AgentTest):
         self.assertEqual(self.run_python(code).order,
                          "".join(f"1:p{i}\n2:c{i}\nq{i}\n" for i in range(5)))
 
+    def test_a_child_that_never_stops_writing_does_not_stop_python(self):
+        code = block("""
+            import subprocess, sys
+            p = subprocess.Popen(['yes'], stderr=sys.stdout, stdout=2)
+            for i in range(200): print(i)
+            p.kill(); p.wait()
+        """)
+        result = self.run_python(code)
+        self.assertEqual((result.out.split(), result.code), ([str(i) for i in range(200)], 0))
+
     def test_order_of_binary_and_text_output(self):
         code = "import os, sys\nprint('a'); sys.stdout.buffer.write(b'b\\n'); os.write(1, b'c\\n'); print('d')"
         self.assert_ends(self.run_python(code), out="a\nb\nc\nd\n")
@@ -437,6 +449,32 @@ class Processes(AgentTest):
         code = "import subprocess\nsubprocess.run(['ls', '/proc/self/fd'], close_fds=False)"
         self.assertEqual(self.run_python(code).out.split()[:3], ["0", "1", "2"])
         self.assertNotIn("100", self.run_python(code).out)
+
+
+class Signals(AgentTest):
+    def test_a_handler_that_raises_between_calls_does_no_harm(self):
+        code = block("""
+            import os, signal
+            def handler(*a): raise TimeoutError
+            for name in ('SIGALRM', 'SIGUSR1', 'SIGTERM'):
+                signal.signal(getattr(signal, name), handler)
+            print(os.getpid())
+        """)
+        pid = int(self.run_python(code).out)
+        for number in (signal.SIGALRM, signal.SIGUSR1, signal.SIGTERM):
+            os.kill(pid, number)
+            self.assert_ends(self.run_python("print('on')"), out="on\n")
+            os.kill(pid, number)
+            self.assert_ends(self.run_bash(f"kill -{number} {pid}; echo on"), out="on\n")
+
+    def test_handlers_run_in_later_calls(self):
+        self.run_python("import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: print('caught'))")
+        self.assert_ends(self.run_python("os.kill(os.getpid(), signal.SIGUSR1)"), out="caught\n")
+
+    def test_the_users_mask_is_kept(self):
+        self.run_python("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])")
+        self.assert_ends(self.run_python("print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"),
+                         out="{<Signals.SIGUSR2: 12>}\n")
 
 
 class Surroundings(AgentTest):
