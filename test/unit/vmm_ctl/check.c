@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The rules of single messages; whole conversations are in test/native. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "vmm/ctl.h"
+
+static struct ctl_msg message(enum ctl_type type, unsigned nfds)
+{
+	struct ctl_msg m = {.version = CTL_VERSION, .type = type, .seq = 1, .nfds = nfds};
+
+	if (type == CTL_FILL) {
+		m.fill.kind = CTL_BOOT;
+		m.fill.disk_bytes = 1 << 20;
+	}
+	return m;
+}
+
+static void test_good_requests(void **state)
+{
+	static const struct {
+		enum ctl_type type;
+		unsigned nfds;
+	} good[] = {{CTL_FILL, 3}, {CTL_CONNECT, 1}, {CTL_PAUSE, 0}, {CTL_RUN, 0},
+		    {CTL_SAVE, 3}, {CTL_STATS, 0},   {CTL_QUIT, 0}};
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		struct ctl_msg m = message(good[i].type, good[i].nfds);
+		struct err e = {0};
+
+		assert_int_equal(ctl_check(&m, sizeof(m), good[i].nfds, &e), 0);
+		assert_int_equal(ctl_check(&m, sizeof(m), good[i].nfds + 1, &e), -EPROTO);
+		m.nfds++;
+		assert_int_equal(ctl_check(&m, sizeof(m), good[i].nfds + 1, &e), -EPROTO);
+	}
+}
+
+static void test_fills_count_their_descriptors(void **state)
+{
+	for (unsigned layers = 0; layers <= CTL_LAYERS_MAX; layers++) {
+		struct ctl_msg boot = message(CTL_FILL, 4 + layers);
+		struct ctl_msg restore = message(CTL_FILL, 4 + layers);
+		struct err e = {0};
+
+		boot.fill.has_initrd = 1;
+		boot.fill.layers = restore.fill.layers = layers;
+		restore.fill.kind = CTL_RESTORE;
+		assert_int_equal(ctl_check(&boot, sizeof(boot), 4 + layers, &e), 0);
+		assert_int_equal(ctl_check(&restore, sizeof(restore), 4 + layers, &e), 0);
+		boot.nfds--;
+		assert_int_equal(ctl_check(&boot, sizeof(boot), 3 + layers, &e), -EPROTO);
+	}
+}
+
+static void test_any_length_but_the_right_one(void **state)
+{
+	struct ctl_msg m = message(CTL_STATS, 0);
+
+	for (size_t len = 0; len <= sizeof(m) + 8; len++) {
+		struct err e = {0};
+
+		assert_int_equal(ctl_check(&m, len, 0, &e), len == sizeof(m) ? 0 : -EPROTO);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good_requests),
+		cmocka_unit_test(test_fills_count_their_descriptors),
+		cmocka_unit_test(test_any_length_but_the_right_one),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "vmm/config.h"
+
+static char device[16], listener[16], file[16];
+
+static int set_up(void **state)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int s = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof(a.sun_family)) < 0 || listen(s, 1) < 0)
+		return -1;
+	snprintf(listener, sizeof(listener), "%d", s);
+	snprintf(device, sizeof(device), "%d", open("/dev/null", O_RDWR));
+	snprintf(file, sizeof(file), "%d", open("/proc/self/exe", O_RDONLY));
+	return 0;
+}
+
+static int parse(struct config *out, struct err *e, char *const *extra)
+{
+	char *argv[32] = {"ramet-vmm", "--kvm-fd", device, "--ctl-fd", listener};
+	int argc = 5;
+
+	while (*extra)
+		argv[argc++] = *extra++;
+	return config_parse(out, argc, argv, e);
+}
+
+#define PARSE(c, e, ...) parse(c, e, (char *[]){__VA_ARGS__, NULL})
+
+static void test_all_given(void **state)
+{
+	struct config c;
+	struct err e = {0};
+
+	assert_int_equal(PARSE(&c, &e, "--vcpus", "4", "--ram-mib", "512", "--slot", "7", "--cid",
+			       "9", "--debug-serial"),
+			 0);
+	assert_int_equal(c.vcpus, 4);
+	assert_int_equal(c.ram_mib, 512);
+	assert_int_equal(c.slot, 7);
+	assert_int_equal(c.cid, 9);
+	assert_true(c.debug_serial);
+}
+
+static void test_defaults(void **state)
+{
+	struct config c;
+	struct err e = {0};
+
+	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0"), 0);
+	assert_int_equal(c.cid, 3);
+	assert_false(c.debug_serial);
+}
+
+static const struct {
+	char *args[8];
+	const char *says;
+} refused[] = {
+	{{"--vcpus", "0", "--ram-mib", "128", "--slot", "0"},
+	 "--vcpus takes a number from 1 to 32"},
+	{{"--vcpus", "33", "--ram-mib", "128", "--slot", "0"}, "not \"33\""},
+	{{"--vcpus", "-1", "--ram-mib", "128", "--slot", "0"}, "not \"-1\""},
+	{{"--vcpus", "", "--ram-mib", "128", "--slot", "0"}, "not \"\""},
+	{{"--vcpus", "2x", "--ram-mib", "128", "--slot", "0"}, "not \"2x\""},
+	{{"--vcpus", " 2", "--ram-mib", "128", "--slot", "0"}, "not \" 2\""},
+	{{"--vcpus", "2", "--ram-mib", "127", "--slot", "0"}, "128 to 65536"},
+	{{"--vcpus", "2", "--ram-mib", "65537", "--slot", "0"}, "128 to 65536"},
+	{{"--vcpus", "2", "--ram-mib", "129", "--slot", "0"}, "even number"},
+	{{"--vcpus", "2", "--ram-mib", "128", "--slot", "99999999999999999999"}, "--slot takes"},
+	{{"--vcpus", "2", "--ram-mib", "128", "--slot", "0", "--cid", "2"}, "--cid takes"},
+	{{"--vcpus", "2", "--ram-mib", "128", "--slot"}, "--slot needs a number"},
+	{{"--vcpus", "2", "--ram-mib", "128"}, "--slot is missing"},
+	{{"--vcpus", "2", "--slot", "0"}, "--ram-mib is missing"},
+	{{"--vcpus", "2", "--vcpus", "2"}, "--vcpus is given twice"},
+	{{"--help"}, "\"--help\" is no option"},
+};
+
+static void test_refused(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+		struct config c;
+		struct err e = {0};
+
+		assert_int_equal(parse(&c, &e, refused[i].args), -EINVAL);
+		if (!strstr(e.text, refused[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", e.text, refused[i].says);
+	}
+}
+
+static void test_descriptors(void **state)
+{
+	char *swapped[] = {"x", "--kvm-fd",  listener, "--ctl-fd", device, "--vcpus",
+			   "1", "--ram-mib", "128",    "--slot",   "0"};
+	char *plain[] = {"x", "--kvm-fd",  device, "--ctl-fd", file, "--vcpus",
+			 "1", "--ram-mib", "128",  "--slot",   "0"};
+	char *closed[] = {"x", "--kvm-fd",  "999", "--ctl-fd", listener, "--vcpus",
+			  "1", "--ram-mib", "128", "--slot",   "0"};
+	struct config c;
+	struct err e = {0};
+
+	assert_int_equal(config_parse(&c, 11, swapped, &e), -EBADF);
+	assert_int_equal(config_parse(&c, 11, plain, &e), -EBADF);
+	assert_non_null(strstr(e.text, "not a socket"));
+	assert_int_equal(config_parse(&c, 11, closed, &e), -EBADF);
+	assert_non_null(strstr(e.text, "not an open device"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_given),
+		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_descriptors),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}

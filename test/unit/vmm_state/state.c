@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "vmm/state/state.h"
+
+#define VCPUS	2
+#define DEVICES 3
+#define ROOM	(1u << 20)
+
+static uint8_t file[ROOM];
+static size_t file_len;
+
+static void put_section(struct wire *w, uint32_t id, const char *body)
+{
+	size_t mark = state_section_begin(w, id, 1);
+
+	wire_put_bytes(w, body, strlen(body));
+	state_section_end(w, mark);
+}
+
+static void write_file(void)
+{
+	struct err e = {0};
+	struct wire w;
+
+	state_begin(&w, file, sizeof(file), VCPUS, 256);
+	put_section(&w, STATE_VM, "vm");
+	put_section(&w, STATE_LEGACY, "");
+	for (unsigned i = 0; i < VCPUS; i++)
+		put_section(&w, STATE_VCPU + i, "a vcpu");
+	for (unsigned i = 0; i < DEVICES; i++)
+		put_section(&w, STATE_DEVICE + i, "dev");
+	file_len = (size_t)state_finish(&w, &e);
+	assert_true(file_len > 0 && file_len < ROOM);
+}
+
+static void fix_checksum(uint8_t *f, size_t len)
+{
+	struct wire h = wire_on(f + 12, 8);
+
+	wire_put_u32(&h, (uint32_t)(len - 24));
+	wire_put_u32(&h, crc32c(0, f + 24, len - 24));
+}
+
+static void test_good_file(void **state)
+{
+	struct state_image img;
+	struct err e = {0};
+	char body[6];
+
+	write_file();
+	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), 0);
+	assert_int_equal(img.vcpus, VCPUS);
+	assert_int_equal(img.ram_mib, 256);
+	wire_get_bytes(&state_find(&img, STATE_VCPU + 1)->body, body, 6);
+	assert_memory_equal(body, "a vcpu", 6);
+}
+
+static void test_any_byte_damaged(void **state)
+{
+	struct state_image img;
+
+	write_file();
+	for (size_t i = 0; i < file_len; i++) {
+		for (int bit = 0; bit < 8; bit++) {
+			struct err e = {0};
+
+			file[i] ^= 1 << bit;
+			assert_true(state_parse(&img, file, file_len, DEVICES, &e) < 0);
+			assert_true(e.text[0]);
+			file[i] ^= 1 << bit;
+		}
+	}
+}
+
+static void test_cut_short_anywhere(void **state)
+{
+	struct state_image img;
+
+	write_file();
+	for (size_t len = 0; len < file_len; len++) {
+		scoped_free uint8_t *cut = malloc(len + 1);
+		struct err e = {0};
+
+		memcpy(cut, file, len);
+		assert_true(state_parse(&img, cut, len, DEVICES, &e) < 0);
+		/* With the length and checksum of what is left it is still not whole. */
+		if (len >= 24) {
+			fix_checksum(cut, len);
+			assert_true(state_parse(&img, cut, len, DEVICES, &e) < 0);
+		}
+	}
+}
+
+/* Every byte of the body set to the worst, under a checksum that is right. */
+static void test_hostile_body(void **state)
+{
+	static uint8_t copy[ROOM];
+	struct state_image img;
+
+	write_file();
+	for (size_t i = 24; i < file_len; i++) {
+		struct err e = {0};
+
+		memcpy(copy, file, file_len);
+		copy[i] = 0xff;
+		fix_checksum(copy, file_len);
+		if (state_parse(&img, copy, file_len, DEVICES, &e) < 0)
+			assert_true(e.text[0]);
+		else
+			assert_int_equal(img.nsections, 2 + VCPUS + DEVICES);
+	}
+}
+
+static void test_other_devices(void **state)
+{
+	struct state_image img;
+	struct err e = {0};
+
+	write_file();
+	assert_int_equal(state_parse(&img, file, file_len, DEVICES + 1, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "0x203"));
+	assert_int_equal(state_parse(&img, file, file_len, DEVICES - 1, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "7 sections, not 6"));
+}
+
+static void test_other_version(void **state)
+{
+	struct state_image img;
+	struct err e = {0};
+
+	write_file();
+	file[8]++;
+	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -ENOTSUP);
+	assert_non_null(strstr(e.text, "version 2"));
+}
+
+static void test_too_big_to_write(void **state)
+{
+	uint8_t small[40];
+	struct err e = {0};
+	struct wire w;
+
+	state_begin(&w, small, sizeof(small), 1, 128);
+	put_section(&w, STATE_VM, "more than fits into it");
+	assert_int_equal(state_finish(&w, &e), -E2BIG);
+}
+
+/* Every byte another value, so that a field left out or swapped shows. */
+static void fill_pattern(void *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		((uint8_t *)p)[i] = (uint8_t)(i * 131 + 7);
+}
+
+static struct vcpu_state *full_vcpu(void)
+{
+	struct vcpu_state *s = calloc(1, sizeof(*s));
+
+	assert_non_null(s);
+	fill_pattern(s, sizeof(*s));
+	s->cpuid.nent = KVM_CPUID_MAX;
+	s->xcrs.nr_xcrs = KVM_MAX_XCRS;
+	s->msrs.nmsrs = KVM_MSRS_MAX;
+	s->xsave_bytes = KVM_XSAVE_MAX;
+	return s;
+}
+
+/* Written, read and written again, a vCPU is the same, and its known fields came back. */
+static void test_vcpu_round_trip(void **state)
+{
+	static uint8_t first[ROOM], second[ROOM];
+	scoped_free struct vcpu_state *in = full_vcpu(), *out = calloc(1, sizeof(*out));
+	struct wire w = wire_on(first, sizeof(first)), r, again;
+	struct err e = {0};
+
+	vcpu_state_write(&w, in);
+	assert_false(w.bad);
+	r = wire_from(first, w.pos);
+	assert_int_equal(vcpu_state_read(&r, out, &e), 0);
+	again = wire_on(second, sizeof(second));
+	vcpu_state_write(&again, out);
+	assert_int_equal(w.pos, again.pos);
+	assert_memory_equal(first, second, w.pos);
+	assert_memory_equal(&in->regs, &out->regs, sizeof(in->regs));
+	assert_memory_equal(in->sregs.interrupt_bitmap, out->sregs.interrupt_bitmap, 32);
+	assert_memory_equal(&in->lapic, &out->lapic, sizeof(in->lapic));
+	assert_memory_equal(&in->xsave, &out->xsave, sizeof(in->xsave));
+	assert_int_equal(in->events.exception_payload, out->events.exception_payload);
+	assert_int_equal(in->debugregs.dr7, out->debugregs.dr7);
+	assert_int_equal(in->msrs.entries[KVM_MSRS_MAX - 1].data,
+			 out->msrs.entries[KVM_MSRS_MAX - 1].data);
+}
+
+static void test_vcpu_cut_short_anywhere(void **state)
+{
+	static uint8_t buf[ROOM];
+	scoped_free struct vcpu_state *in = full_vcpu(), *out = calloc(1, sizeof(*out));
+	struct wire w = wire_on(buf, sizeof(buf));
+
+	vcpu_state_write(&w, in);
+	for (size_t len = 0; len < w.pos; len += len < 64 ? 1 : 61) {
+		struct wire r = wire_from(buf, len);
+		struct err e = {0};
+
+		assert_int_equal(vcpu_state_read(&r, out, &e), -EINVAL);
+	}
+}
+
+/* Counts that would write past their arrays. */
+static void test_vcpu_counts(void **state)
+{
+	static uint8_t buf[ROOM];
+	scoped_free struct vcpu_state *in = full_vcpu(), *out = calloc(1, sizeof(*out));
+	struct wire w = wire_on(buf, sizeof(buf));
+
+	vcpu_state_write(&w, in);
+	for (size_t at = 0; at + 4 < w.pos; at++) {
+		uint8_t saved[4];
+		struct wire r = wire_from(buf, w.pos);
+		struct err e = {0};
+
+		memcpy(saved, buf + at, 4);
+		memset(buf + at, 0xff, 4);
+		/* ASan and the counts below tell when one of them was believed. */
+		if (!vcpu_state_read(&r, out, &e)) {
+			assert_true(out->cpuid.nent <= KVM_CPUID_MAX);
+			assert_true(out->msrs.nmsrs <= KVM_MSRS_MAX);
+			assert_true(out->xcrs.nr_xcrs <= KVM_MAX_XCRS);
+			assert_true(out->xsave_bytes <= KVM_XSAVE_MAX);
+		}
+		memcpy(buf + at, saved, 4);
+	}
+}
+
+static void test_vm_round_trip(void **state)
+{
+	static uint8_t first[4096], second[4096];
+	struct vm_state in, out;
+	struct wire w = wire_on(first, sizeof(first)), r, again;
+	struct err e = {0};
+
+	fill_pattern(&in, sizeof(in));
+	vm_state_write(&w, &in);
+	assert_false(w.bad);
+	r = wire_from(first, w.pos);
+	assert_int_equal(vm_state_read(&r, &out, &e), 0);
+	again = wire_on(second, sizeof(second));
+	vm_state_write(&again, &out);
+	assert_int_equal(w.pos, again.pos);
+	assert_memory_equal(first, second, w.pos);
+	assert_int_equal(out.clock_ns, in.clock_ns);
+	assert_int_equal(out.chips[2].chip_id, 2);
+	assert_int_equal(out.chips[2].chip.ioapic.redirtbl[23].bits,
+			 in.chips[2].chip.ioapic.redirtbl[23].bits);
+	r = wire_from(first, w.pos - 1);
+	assert_int_equal(vm_state_read(&r, &out, &e), -EINVAL);
+}
+
+/* Memory comes back byte by byte, and what is zero takes no room, whatever the backing. */
+static void check_memory(bool with_backing)
+{
+	struct gm m;
+	struct err e = {0};
+	struct stat st;
+	int backing, out = memfd_create("out", MFD_CLOEXEC);
+	uint8_t *copy;
+
+	assert_int_equal(gm_reserve(&m, 8u << 20, &e), 0);
+	assert_int_equal(gm_back_with_memfd(&m, &backing, &e), 0);
+	fill_pattern(m.base, 10000);
+	m.base[(4u << 20) + 4095] = 1;
+	m.base[(8u << 20) - 1] = 2;
+	memset(m.base + (6u << 20), 0, 4096); /* there, but all zeros */
+	assert_int_equal(memory_save(&m, with_backing ? backing : -1, out, &e), 0);
+	assert_int_equal(fstat(out, &st), 0);
+	assert_int_equal(st.st_size, 8 << 20);
+	assert_int_equal(st.st_blocks * 512, 5 * 4096);
+	copy = mmap(NULL, 8u << 20, PROT_READ, MAP_PRIVATE, out, 0);
+	assert_true(copy != MAP_FAILED);
+	assert_memory_equal(copy, m.base, 8u << 20);
+	munmap(copy, 8u << 20);
+	close(out);
+	close(backing);
+	gm_release(&m);
+}
+
+static void test_memory_of_a_memfd(void **state)
+{
+	check_memory(true);
+}
+
+static void test_memory_of_an_image(void **state)
+{
+	check_memory(false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good_file),
+		cmocka_unit_test(test_any_byte_damaged),
+		cmocka_unit_test(test_cut_short_anywhere),
+		cmocka_unit_test(test_hostile_body),
+		cmocka_unit_test(test_other_devices),
+		cmocka_unit_test(test_other_version),
+		cmocka_unit_test(test_too_big_to_write),
+		cmocka_unit_test(test_vcpu_round_trip),
+		cmocka_unit_test(test_vcpu_cut_short_anywhere),
+		cmocka_unit_test(test_vcpu_counts),
+		cmocka_unit_test(test_vm_round_trip),
+		cmocka_unit_test(test_memory_of_a_memfd),
+		cmocka_unit_test(test_memory_of_an_image),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
