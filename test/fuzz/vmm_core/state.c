@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A state file from anywhere. The first byte says how many devices the reader has; the rest is the
+ * file, whose length and checksum are put right so that what is behind them is reached.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "proto/image.h"
+#include "vmm/state/state.h"
+
+#define HEADER_BYTES 24
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void put_header_right(uint8_t *file, size_t size)
+{
+	struct wire h = wire_on(file, HEADER_BYTES);
+
+	wire_put_bytes(&h, IMAGE_STATE_MAGIC, 8);
+	wire_put_u32(&h, IMAGE_STATE_VERSION);
+	wire_put_u32(&h, (uint32_t)(size - HEADER_BYTES));
+	wire_put_u32(&h, crc32c(0, file + HEADER_BYTES, size - HEADER_BYTES));
+	wire_put_u32(&h, 0);
+}
+
+static void read_fields(struct state_image *img)
+{
+	static struct vcpu_state vcpu;
+	struct vm_state vm;
+	struct err e = {0};
+
+	vm_state_read(&state_find(img, STATE_VM)->body, &vm, &e);
+	for (unsigned i = 0; i < img->vcpus; i++)
+		vcpu_state_read(&state_find(img, STATE_VCPU + i)->body, &vcpu, &e);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct state_image img;
+	struct err e = {0};
+	uint8_t *file;
+
+	if (size < 1)
+		return 0;
+	file = malloc(size);
+	if (!file)
+		abort();
+	memcpy(file, data + 1, size - 1);
+	if (size - 1 >= HEADER_BYTES && !(data[0] & 0x80))
+		put_header_right(file, size - 1);
+	if (!state_parse(&img, file, size - 1, data[0] % STATE_DEVICES_MAX, &e))
+		read_fields(&img);
+	else if (!e.text[0])
+		abort();
+	free(file);
+	return 0;
+}
