@@ -11,6 +11,7 @@ import builtins
 __builtins__ = dict(vars(builtins))  # ours stay as they are when user code replaces one
 
 import codecs
+import gc
 import io
 import linecache
 import os
@@ -111,11 +112,10 @@ def encode_odd(error):
     """Escaped bytes become themselves again, other surrogates their three bytes: never an error."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    odd = error.object[error.start : error.end]
-    out = b"".join(
-        bytes([ord(c) - 0xDC00]) if "\udc80" <= c <= "\udcff" else c.encode("utf-8", "surrogatepass")
-        for c in odd
-    )
+    out = b""
+    for odd in error.object[error.start : error.end]:
+        escaped = "\udc80" <= odd <= "\udcff"
+        out += odd.encode("utf-8", "surrogateescape" if escaped else "surrogatepass")
     return out, error.end
 
 
@@ -585,6 +585,9 @@ def start():
 
 def serve():
     start()
+    # A template's memory is shared until it is written: keep the collector off what is there now.
+    gc.collect()
+    gc.freeze()
     send_frame(PONG)
     while True:
         kind, payload = read_frame()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent: bash, interrupts, time limits, dead interpreters, big output, connections, reseeding."""
+"""The agent: bash, interrupts, limits, dead interpreters, big output, connections, reseeding."""
 
 import hashlib
 import os
@@ -55,7 +55,8 @@ class Bash(AgentTest):
         self.assertIn("syntax error", result.err)
 
     def test_it_shares_folder_and_environment_with_python(self):
-        self.run_python("import os\nos.environ['A'] = 'x y'; os.makedirs('d', exist_ok=True); os.chdir('d')")
+        self.run_python("import os\n"
+                        "os.environ['A'] = 'x y'; os.makedirs('d', exist_ok=True); os.chdir('d')")
         self.assert_ends(self.run_bash('echo "$A"; basename "$PWD"'), out="x y\nd\n")
         self.run_bash("A=changed; cd /")
         self.assert_ends(self.run_bash('echo "$A"; basename "$PWD"'), out="x y\nd\n")
@@ -80,7 +81,8 @@ class Bash(AgentTest):
         self.assertIn("bash: ", self.run_bash("nosuchcommand" + filler).err)
 
     def test_a_zero_byte(self):
-        self.assert_ends(self.run_bash("echo a\0b"), 2, err="bash: the code has a zero byte in it\n")
+        result = self.run_bash("echo a\0b")
+        self.assert_ends(result, 2, err="bash: the code has a zero byte in it\n")
 
     def test_handlers_of_python_do_not_take_the_exit_code(self):
         for handler in ("signal.SIG_IGN", "lambda *a: os.waitpid(-1, os.WNOHANG)"):
@@ -195,6 +197,7 @@ class Interrupts(AgentTest):
 
 
 LIMIT_LINE = "ramet: stopped at the time limit of 0.050 s"
+LIMIT_KILLED = ", and had to be killed: the Python state is lost\n"
 
 
 class LimitsKept(AgentTest):
@@ -209,7 +212,8 @@ class LimitsKept(AgentTest):
         self.assert_ends(self.run_python("print(kept)", timeout_ms=60_000), out="1\n")
 
     def test_bash(self):
-        self.assert_ends(self.run_bash("exec sleep 1000", timeout_ms=50), 124, err=LIMIT_LINE + "\n")
+        result = self.run_bash("exec sleep 1000", timeout_ms=50)
+        self.assert_ends(result, 124, err=LIMIT_LINE + "\n")
 
     def test_a_call_within_its_limit(self):
         self.assert_ends(self.run_bash("echo 1", timeout_ms=60_000), out="1\n")
@@ -222,7 +226,7 @@ class LimitsKilled(AgentTest):
         code = "import time\nwhile True:\n  try: time.sleep(9)\n  except KeyboardInterrupt: pass"
         result = self.run_python(code, timeout_ms=50)
         self.assertEqual((result.code, result.lost), (124, 1))
-        self.assertEqual(result.err, LIMIT_LINE + ", and had to be killed: the Python state is lost\n")
+        self.assertEqual(result.err, LIMIT_LINE + LIMIT_KILLED)
         self.assert_ends(self.run_python("print('fresh')"), out="fresh\n")
 
     def test_bash_that_goes_on_is_killed_and_python_lives(self):
@@ -232,7 +236,8 @@ class LimitsKilled(AgentTest):
         self.assert_ends(self.run_python("print(kept)"), out="2\n")
 
     def test_a_stopped_interpreter(self):
-        result = self.run_python("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_ms=50)
+        result = self.run_python("import os, signal\n"
+                                 "os.kill(os.getpid(), signal.SIGSTOP)", timeout_ms=50)
         self.assertEqual((result.code, result.lost), (124, 1))
 
 
@@ -246,7 +251,8 @@ class Deaths(AgentTest):
         ("os.abort()", 134, "killed by signal 6 (Aborted)"),
         ("os.execvp('true', ['true'])", 0, "ended with exit code 0"),
         ("os.closerange(1000, 1003)", 1, "ended with exit code 1"),
-        ("import threading; threading.Thread(target=os._exit, args=(5,)).start()\nwhile 1: pass", 5, "code 5"),
+        ("import threading; threading.Thread(target=os._exit, args=(5,)).start()\n"
+         "while 1: pass", 5, "code 5"),
     )
 
     def test_the_call_tells_and_the_next_one_has_a_fresh_interpreter(self):
@@ -269,7 +275,8 @@ class Deaths(AgentTest):
         self.agent.wait_until_said("killed by signal 9")
         result = self.run_python("print('fresh')")
         self.assertEqual((result.out, result.code, result.lost), ("fresh\n", 0, 1))
-        self.assertEqual(result.err, "ramet: the Python process was killed by signal 9 (Killed); its state is lost\n")
+        self.assertEqual(result.err, "ramet: the Python process was killed by signal 9 (Killed); "
+                                     "its state is lost\n")
         self.assert_ends(self.run_python("print('on')"), out="on\n")
 
     def test_calls_that_wait_go_on_in_the_fresh_one(self):
@@ -304,7 +311,8 @@ class Volume(AgentTest):
         self.run_python("del d")
 
     def test_100_mb_on_both_streams_of_bash(self):
-        code = f"head -c {BIG} /dev/zero | tr '\\0' 'o' & head -c {BIG} /dev/zero | tr '\\0' 'e' >&2; wait"
+        zeros = f"head -c {BIG} /dev/zero"
+        code = f"{zeros} | tr '\\0' 'o' & {zeros} | tr '\\0' 'e' >&2; wait"
         result = self.run_bash(code)
         self.assertEqual(result.code, 0)
         for kind, byte in ((STDOUT, b"o"), (STDERR, b"e")):
@@ -368,7 +376,8 @@ class Connections(AgentTest):
 
     def test_a_call_goes_on_when_its_client_leaves(self):
         client = self.agent.client()
-        client.start("import time\nprint('ready')\nfor i in range(100): print('x' * 10_000)\nkept = 'done'")
+        client.start("import time\nprint('ready')\n"
+                     "for i in range(100): print('x' * 10_000)\nkept = 'done'")
         client.wait_for_output("ready\n")
         client.close()
         # The next call waits for its end.
@@ -499,16 +508,19 @@ class Reseed(AgentTest):
         self.client.ask(RESEED, reseed_payload(0))
         self.run_python("calls = []\nsys.modules['numpy.random'].seed = lambda: calls.append(1)")
         self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
-        self.assert_ends(self.run_python("print(calls)\ndel sys.modules['numpy.random']"), out="[1]\n")
+        self.assert_ends(self.run_python("print(calls)\n"
+                                         "del sys.modules['numpy.random']"), out="[1]\n")
 
     def test_a_generator_that_fails_is_named(self):
-        self.run_python("import random\nkept = random.seed\ndef bad(): raise OSError('broken')\nrandom.seed = bad")
+        self.run_python("import random\nkept = random.seed\n"
+                        "def bad(): raise OSError('broken')\nrandom.seed = bad")
         kind, payload = self.client.ask(RESEED, reseed_payload())
         self.assertEqual((kind, payload[8:]), (ERROR, b"seed random: broken"))
         self.run_python("random.seed = kept")
 
     def test_during_a_call_it_is_done_before_the_next(self):
-        self.run_python("import random\nrandom.seed(1); random.random()\nexpected = random.random()")
+        self.run_python("import random\nrandom.seed(1); random.random()\n"
+                        "expected = random.random()")
         self.client.start("random.seed(1); random.random()\nprint('ready')\nwhile True: pass")
         self.client.wait_for_output("ready\n")
         other = self.connect()
@@ -553,13 +565,15 @@ class Lives(unittest.TestCase):
             self.addCleanup(client.close)
             kind, payload = client.ask(PING)
             self.assertEqual(kind, ERROR)
-            self.assertIn(b"before it could take code: the Python process ended with exit code 127", payload)
+            self.assertIn(b"before it could take code: the Python process ended with exit code 127",
+                          payload)
             with self.assertRaisesRegex(RuntimeError, "ended with exit code 127"):
                 client.run("1")
 
     def test_bad_options_are_refused(self):
         for options in (["agent", "--nonsense"], [], ["agent", "--unix", "x" * 200]):
-            done = subprocess.run([harness.BINARY, *options], stderr=subprocess.PIPE, timeout=harness.PATIENCE)
+            done = subprocess.run([harness.BINARY, *options], stderr=subprocess.PIPE,
+                                  timeout=harness.PATIENCE)
             self.assertIn(done.returncode, (1, 2))
             self.assertTrue(done.stderr)
 

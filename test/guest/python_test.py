@@ -19,11 +19,17 @@ class Namespace(AgentTest):
         self.assert_ends(self.run_python("print(f())"), out="120\n")
 
     def test_code_runs_as_main(self):
-        code = "import __main__\nkept = 1\nprint(__name__, __main__.kept, __main__.__dict__ is globals())"
+        code = (
+            "import __main__\nkept = 1\n"
+            "print(__name__, __main__.kept, __main__.__dict__ is globals())"
+        )
         self.assert_ends(self.run_python(code), out="__main__ 1 True\n")
 
     def test_nothing_of_the_driver_is_in_sight(self):
-        code = "import sys\nprint(sys.argv, repr(sys.path[0]), [n for n in globals() if n[0] != '_'])"
+        code = (
+            "import sys\n"
+            "print(sys.argv, repr(sys.path[0]), [n for n in globals() if n[0] != '_'])"
+        )
         self.assertIn("[''] '' ", self.run_python(code).out)
         self.assert_ends(self.run_python("print('CTL' in globals(), 'serve' in globals())"),
                          out="False False\n")
@@ -50,7 +56,10 @@ class Namespace(AgentTest):
                          out="def g():\n    return 'here'\n")
 
     def test_replaced_builtins_do_not_reach_the_driver(self):
-        code = "import builtins\nfor n in ('len', 'isinstance', 'memoryview'): setattr(builtins, n, None)"
+        code = (
+            "import builtins\n"
+            "for n in ('len', 'isinstance', 'memoryview'): setattr(builtins, n, None)"
+        )
         client = self.agent.client()
         self.addCleanup(client.close)
         self.assert_ends(client.run(code))
@@ -237,7 +246,10 @@ class Ends(AgentTest):
         self.assert_ends(self.run_python("print(x.bit_length())"), out="1122942\n")
 
     def test_a_hook_of_the_users_prints_the_exception(self):
-        hook = "import sys\nsys.excepthook = lambda t, v, tb: print('hook', t.__name__, tb.tb_lineno)"
+        hook = (
+            "import sys\n"
+            "sys.excepthook = lambda t, v, tb: print('hook', t.__name__, tb.tb_lineno)"
+        )
         self.run_python(hook)
         self.assert_ends(self.run_python("\n1/0"), 1, out="hook ZeroDivisionError 2\n")
         self.run_python("sys.excepthook = None")
@@ -264,7 +276,10 @@ class Streams(AgentTest):
         self.assertEqual(result.code, 0)
 
     def test_bytes_come_through_as_they_are(self):
-        code = "import sys\nsys.stdout.buffer.write(bytes(range(256)))\nsys.stderr.buffer.write(b'\\xff')"
+        code = (
+            "import sys\nsys.stdout.buffer.write(bytes(range(256)))\n"
+            "sys.stderr.buffer.write(b'\\xff')"
+        )
         result = self.run_python(code)
         self.assertEqual(result.joined(STDOUT), bytes(range(256)))
         self.assertEqual(result.joined(STDERR), b"\xff")
@@ -279,7 +294,10 @@ class Streams(AgentTest):
         self.assertTrue(self.run_python(code).order.startswith("1:a2:b1:c2:Traceback"))
 
     def test_order_is_kept_when_nobody_reads_for_a_while(self):
-        code = "import sys\nfor i in range(300):\n  print('o' * 3000)\n  print('e' * 3000, file=sys.stderr)"
+        code = (
+            "import sys\nfor i in range(300):\n  print('o' * 3000)\n"
+            "  print('e' * 3000, file=sys.stderr)"
+        )
         self.client.start(code)
         other = self.connect()
         other.start("print('next')")  # waits its turn while the first one is not read
@@ -289,7 +307,8 @@ class Streams(AgentTest):
 
     def test_order_between_python_and_its_children(self):
         code = "import os, sys\n" + "\n".join(
-            f"print('p{i}'); os.system('echo c{i} >&2'); print('q{i}', file=sys.stderr)" for i in range(5))
+            f"print('p{i}'); os.system('echo c{i} >&2'); print('q{i}', file=sys.stderr)"
+            for i in range(5))
         self.assertEqual(self.run_python(code).order,
                          "".join(f"1:p{i}\n2:c{i}\nq{i}\n" for i in range(5)))
 
@@ -304,7 +323,10 @@ class Streams(AgentTest):
         self.assertEqual((result.out.split(), result.code), ([str(i) for i in range(200)], 0))
 
     def test_order_of_binary_and_text_output(self):
-        code = "import os, sys\nprint('a'); sys.stdout.buffer.write(b'b\\n'); os.write(1, b'c\\n'); print('d')"
+        code = (
+            "import os, sys\nprint('a'); sys.stdout.buffer.write(b'b\\n"
+            "'); os.write(1, b'c\\n'); print('d')"
+        )
         self.assert_ends(self.run_python(code), out="a\nb\nc\nd\n")
 
     def test_output_that_was_not_flushed_belongs_to_its_call(self):
@@ -328,12 +350,14 @@ class Streams(AgentTest):
 
     def test_closed_streams_are_opened_for_the_next_call(self):
         for code in ("import sys; sys.stdout.close(); sys.stderr.close()", "import os; os.close(1)",
-                     "import os; os.close(0); os.close(1); os.close(2)", "import sys; sys.stdout = None",
+                     "import os; os.close(0); os.close(1); os.close(2)",
+                     "import sys; sys.stdout = None",
                      "import sys; sys.stdout.detach()", "import sys; del sys.stdout, sys.stderr",
                      "import os; os.closerange(0, 900)"):
             with self.subTest(code=code):
                 self.assertEqual(self.run_python(code).lost, 0)
-                result = self.run_python("import sys, os\nprint('back')\nos.system('echo child')\n1/0")
+                result = self.run_python("import sys, os\nprint('back')\n"
+                                         "os.system('echo child')\n1/0")
                 self.assertEqual((result.out, result.code), ("back\nchild\n", 1))
                 self.assertIn("ZeroDivisionError", result.err)
 
@@ -350,11 +374,15 @@ class Streams(AgentTest):
         self.assert_ends(self.run_python("print('free')"), out="free\n")
 
     def test_a_stream_of_the_users_that_fails_does_no_harm(self):
-        self.run_python("import sys\nclass S:\n  def flush(self): raise SystemExit(9)\nsys.stdout = S()")
+        self.run_python("import sys\nclass S:\n  def flush(self): raise SystemExit(9)\n"
+                        "sys.stdout = S()")
         self.assert_ends(self.run_python("sys.stdout = sys.__stdout__\nprint('on')"), out="on\n")
 
     def test_descriptor_one_may_lead_elsewhere(self):
-        code = "import os\nsaved = os.dup(1)\nf = open('file', 'w+')\nos.dup2(f.fileno(), 1)\nprint('in file')\n1/0"
+        code = (
+            "import os\nsaved = os.dup(1)\nf = open('file', 'w+')\n"
+            "os.dup2(f.fileno(), 1)\nprint('in file')\n1/0"
+        )
         result = self.run_python(code)
         self.assertEqual((result.out, result.code), ("", 1))
         self.assertIn("ZeroDivisionError", result.err)
@@ -369,7 +397,10 @@ class Streams(AgentTest):
 
 class Processes(AgentTest):
     def test_output_of_children_is_captured(self):
-        code = "import subprocess\nsubprocess.run(['sh', '-c', 'echo out; echo err >&2; cat'], check=True)"
+        code = (
+            "import subprocess\n"
+            "subprocess.run(['sh', '-c', 'echo out; echo err >&2; cat'], check=True)"
+        )
         self.assert_ends(self.run_python(code), out="out\n", err="err\n")
 
     def test_a_forked_child_that_returns_never_serves(self):
@@ -434,8 +465,8 @@ class Processes(AgentTest):
             import os, subprocess
             gate, opened = os.pipe()
             done, say = os.pipe()
-            p = subprocess.Popen(['bash', '-c', f'read x <&{gate}; head -c 1000000 /dev/zero; echo >&{say}'],
-                                 pass_fds=(gate, say))
+            code = f'read x <&{gate}; head -c 1000000 /dev/zero; echo >&{say}'
+            p = subprocess.Popen(['bash', '-c', code], pass_fds=(gate, say))
             print(os.getpid(), opened, done)
         """)
         pid, opened, done = self.run_python(code).out.split()
@@ -468,7 +499,8 @@ class Signals(AgentTest):
             self.assert_ends(self.run_bash(f"kill -{number} {pid}; echo on"), out="on\n")
 
     def test_handlers_run_in_later_calls(self):
-        self.run_python("import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: print('caught'))")
+        self.run_python("import os, signal\n"
+                        "signal.signal(signal.SIGUSR1, lambda *a: print('caught'))")
         self.assert_ends(self.run_python("os.kill(os.getpid(), signal.SIGUSR1)"), out="caught\n")
 
     def test_the_users_mask_is_kept(self):
@@ -479,7 +511,8 @@ class Signals(AgentTest):
 
 class Surroundings(AgentTest):
     def test_calls_start_at_home_and_keep_their_folder(self):
-        self.assert_ends(self.run_python("import os\nprint(os.getcwd())"), out=self.agent.home + "\n")
+        self.assert_ends(self.run_python("import os\n"
+                                         "print(os.getcwd())"), out=self.agent.home + "\n")
         self.run_python("os.mkdir('sub'); os.chdir('sub')")
         self.assert_ends(self.run_python("print(os.path.basename(os.getcwd()))"), out="sub\n")
         self.run_python("os.chdir('..')")
@@ -490,8 +523,9 @@ class Surroundings(AgentTest):
         env = [("KEPT", "theirs"), ("NEW", "1"), ("NEW", "2")]
         self.assert_ends(self.run_python(show, cwd="/usr", env=env), out="/usr theirs 2\n")
         self.assert_ends(self.run_python(show), out=f"{self.agent.home} mine None\n")
-        self.assert_ends(self.run_bash("echo $PWD $KEPT $NEW", cwd="/usr", env=env), out="/usr theirs 2\n")
-        self.assert_ends(self.run_bash("echo $PWD $KEPT $NEW"), out=f"{self.agent.home} mine\n")
+        show = "echo $PWD $KEPT $NEW"
+        self.assert_ends(self.run_bash(show, cwd="/usr", env=env), out="/usr theirs 2\n")
+        self.assert_ends(self.run_bash(show), out=f"{self.agent.home} mine\n")
 
     def test_they_are_restored_after_every_end(self):
         show = "import os\nprint(os.getcwd(), os.environ.get('NEW'))"
