@@ -48,6 +48,7 @@ struct world {
 	struct drv v;
 	uint64_t tx; /* a buffer for one packet */
 	struct packet p;
+	int small_socket;    /* bytes to send that new sockets hold; 0: as usual */
 	int result, results; /* of vio_vsock_connect */
 };
 
@@ -217,6 +218,10 @@ static struct peer dial(struct world *w, uint32_t guest_port)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
 			 0);
 	c.host = fds[0];
+	if (w->small_socket)
+		assert_int_equal(setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &w->small_socket,
+					    sizeof(w->small_socket)),
+				 0);
 	w->results = 0;
 	vio_vsock_connect(w->v.dev, guest_port, fds[1], on_done, w);
 	return c;
@@ -523,6 +528,36 @@ static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
 	expect_host_hears(&slow, "more");
 	close(slow.host);
 	close(quick.host);
+}
+
+/* A socket that holds little and a host that reads in odd pieces: all passes through our buffer,
+ * many times around. */
+static void test_a_slow_host_gets_every_byte_in_order(void **state)
+{
+	struct world *w = *state;
+	w->small_socket = 8192;
+	struct peer c = connected(w, 5);
+	const uint32_t total = 3u << 20;
+	uint32_t said = 0, room = 131072, got = 0;
+	uint8_t chunk[3001], piece[1999];
+
+	while (got < total) {
+		while (said < total && said + sizeof(chunk) <= room) {
+			for (size_t i = 0; i < sizeof(chunk); i++)
+				chunk[i] = (uint8_t)((said + i) * 2654435761u >> 24);
+			say(w, &c, RW, 0, chunk, sizeof(chunk));
+			said += sizeof(chunk);
+		}
+		ssize_t n = recv(c.host, piece, sizeof(piece), 0);
+		for (ssize_t i = 0; i < n; i++, got++)
+			if (piece[i] != (uint8_t)(got * 2654435761u >> 24))
+				fail_msg("byte %u", got);
+		while (hear(w)) {
+			assert_int_equal(w->p.op, CREDIT_UPDATE);
+			room = w->p.fwd_cnt + w->p.buf_alloc;
+		}
+	}
+	close(c.host);
 }
 
 static void test_more_than_the_credit_resets(void **state)
@@ -952,6 +987,7 @@ int main(void)
 		T(test_a_receive_buffer_without_room_is_a_fault),
 		T(test_the_guest_gets_no_more_than_it_has_room_for),
 		T(test_a_host_that_does_not_read_holds_the_guest_back),
+		T(test_a_slow_host_gets_every_byte_in_order),
 		T(test_more_than_the_credit_resets),
 		T(test_a_credit_request_is_answered),
 		T(test_the_host_closes_one_way),
