@@ -31,7 +31,7 @@
 #define SECTOR		512u
 #define CLUSTER		IMAGE_CLUSTER
 #define DISCARD_SECTORS (1u << 21)  /* in one request: 1 GiB */
-#define TURN_BYTES	(16u << 20) /* zeroed by the CPU before others get their turn */
+#define TURN_BYTES	(16u << 20) /* of requests taken before others get their turn */
 
 #define RETRY_NS 1000000u
 
@@ -93,7 +93,7 @@ struct blk {
 	unsigned used; /* requests that were ever taken: the others are memory never touched */
 	struct loop_timer retry;
 	struct vio_blk_stats stats;
-	uint64_t zeroed; /* bytes in this turn */
+	uint64_t taken; /* bytes of requests in this turn */
 	bool error_logged;
 	struct vq_chain chain;
 	struct request request[QUEUE_SIZE];
@@ -155,7 +155,6 @@ static int read_step(struct blk *b, struct request *r)
 		if (run.fd >= 0)
 			return submit_data(b, r, &run, false);
 		iov_zero(r->iov, r->niov, r->at - r->from, run.len);
-		b->zeroed += run.len;
 		r->at += run.len;
 	}
 	return 0;
@@ -573,6 +572,7 @@ static void start(struct blk *b, const struct vq_chain *c, const struct wanted *
 {
 	struct request *r = get_request(b);
 
+	b->taken += w->data_bytes;
 	r->kind = &kinds[w->type];
 	r->head = c->head;
 	r->orphan = r->failed_punch = r->synced = false;
@@ -651,14 +651,14 @@ static void take_all(struct blk *b)
 	unsigned left = QUEUE_SIZE;
 	struct vio_dev *d = &b->dev;
 
-	b->zeroed = 0;
+	b->taken = 0;
 	do {
-		while (left && b->zeroed < TURN_BYTES && has_request(b) &&
+		while (left && b->taken < TURN_BYTES && has_request(b) &&
 		       vio_pop(d, 0, &b->chain)) {
 			take(b, &b->chain);
 			left--;
 		}
-		if (!left || b->zeroed >= TURN_BYTES) {
+		if (!left || b->taken >= TURN_BYTES) {
 			vio_rekick(d, 0);
 			break;
 		}

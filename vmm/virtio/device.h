@@ -70,7 +70,6 @@ void vio_leave(struct vio_dev *d);
 int vio_guest_fault(struct vio_dev *d, const char *what);
 /* Used buffers were added to `queue`: raises the line unless the driver suppressed it. */
 void vio_notify(struct vio_dev *d, unsigned queue);
-void vio_config_changed(struct vio_dev *d);
 /* vq_pop of an active device: a fault counts as an empty queue and has been dealt with. */
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
 /* Calls on_kick again in a later turn, so that others get theirs. */

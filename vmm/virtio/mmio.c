@@ -115,13 +115,6 @@ void vio_notify(struct vio_dev *d, unsigned queue)
 		interrupt(d->mmio, INT_USED_BUFFER);
 }
 
-void vio_config_changed(struct vio_dev *d)
-{
-	d->mmio->config_generation++;
-	if (d->mmio->status & S_DRIVER_OK)
-		interrupt(d->mmio, INT_CONFIG_CHANGE);
-}
-
 int vio_guest_fault(struct vio_dev *d, const char *what)
 {
 	struct vio_mmio *m = d->mmio;
