@@ -275,6 +275,9 @@ void call_on_driver_gone(int status, const struct err *e)
 	}
 	used = false;
 	call.state_lost = true;
+	/* Nobody would tell how its bash ends, and the call is over. */
+	if (call.bash_group)
+		kill(-call.bash_group, SIGKILL);
 	if (call.stop)
 		note_limit(true);
 	else

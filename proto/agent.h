@@ -30,7 +30,9 @@ enum agent_request {
 	 *   str cwd (empty: unchanged), u32 env_count, then env_count times str name, str value
 	 * (str is u32 length + bytes). Then AGENT_CODE frames whose payloads add up to code_len.
 	 * Answer: AGENT_STDOUT and AGENT_STDERR frames as output comes, then one AGENT_EXIT.
-	 * The calls of all connections run one after the other, in order of arrival.
+	 * The calls of all connections run one after the other, in order of arrival; the code of
+	 * a waiting one is left in its socket. At the time limit the code gets SIGINT, then
+	 * SIGKILL; the exit code is 124.
 	 */
 	AGENT_EXEC = 2,
 	AGENT_CODE = 3,
@@ -41,7 +43,8 @@ enum agent_request {
 	/*
 	 * Makes the guest unique before it serves. Payload: AGENT_ENTROPY_LEN bytes of host
 	 * entropy, i64 realtime in ns, u8 user generators too (Python's random, numpy), str
-	 * hostname. Answer: AGENT_DONE when every step worked, else AGENT_ERROR.
+	 * hostname. Answer: AGENT_DONE when every step worked, else AGENT_ERROR. While a call runs,
+	 * the user generators can't be reached: they are seeded before the next call's code.
 	 */
 	AGENT_RESEED = 5,
 

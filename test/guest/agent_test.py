@@ -279,6 +279,16 @@ class Deaths(AgentTest):
                                      "its state is lost\n")
         self.assert_ends(self.run_python("print('on')"), out="on\n")
 
+    def test_bash_does_not_outlive_the_driver_that_waits_for_it(self):
+        self.client.start("echo $$; echo ready >&2; exec sleep 1000", BASH)
+        result = self.client.wait_for_output("ready\n")
+        life = os.pidfd_open(int(result.out))
+        self.addCleanup(os.close, life)
+        os.kill(self.agent.driver_pid(), signal.SIGKILL)
+        result = self.client.finish(result)
+        self.assertEqual((result.code, result.lost), (137, 1))
+        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+
     def test_calls_that_wait_go_on_in_the_fresh_one(self):
         others = [self.connect() for _ in range(3)]
         self.client.start("print('ready')\nwhile True: pass")
