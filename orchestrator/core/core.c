@@ -192,6 +192,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		core_free(c);
 		return ret;
 	}
+	templates_sweep(config);
 	def = size_default(c);
 	c->def = template_get(c, &def);
 	template_wait(c->def, &c->def_wait, on_default_template, c);

@@ -69,6 +69,8 @@ int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLAT
 		       struct err *e);
 /* How restores of it go: an image that was found on disk and never works is made anew. */
 void template_restored(struct template *t, bool well);
+/* Removes what an earlier life left half made. */
+void templates_sweep(const struct config *config);
 void templates_close(struct core *c); /* nothing is prepared from here on */
 void templates_free(struct core *c);
 
@@ -89,6 +91,12 @@ struct warm_parts {
 };
 struct warm_parts warm_take(struct warm *w);
 
+/* More and more slowly while it fails. */
+struct pool_pace {
+	uint32_t backoff_ms; /* 0: all is well */
+	uint64_t not_before_ms;
+};
+
 struct pool {
 	struct list shells, warms; /* struct pool_item */
 	uint32_t n_shells, n_warms;
@@ -96,7 +104,7 @@ struct pool {
 	struct warm *making;	    /* warm sandbox under way */
 	struct pool_item *making_item;
 	struct loop_timer refill;
-	uint32_t backoff_ms; /* 0: all is well */
+	struct pool_pace shell_pace, warm_pace;
 	bool was_filled;
 };
 void pool_init(struct core *c);

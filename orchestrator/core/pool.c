@@ -9,7 +9,7 @@
 
 #define REFILL_MS	 20 /* lets what took the last one run first */
 #define BACKOFF_FIRST_MS 500
-#define BACKOFF_MAX_MS	 60000
+#define BACKOFF_MAX_MS	 10000
 
 struct pool_item {
 	struct core *core;
@@ -29,21 +29,34 @@ static void item_free(struct pool_item *item)
 	free(item);
 }
 
-static void back_off(struct core *c)
+static void back_off(struct core *c, struct pool_pace *pace)
 {
-	struct pool *p = &c->pool;
-
-	p->backoff_ms = p->backoff_ms ? 2 * p->backoff_ms : BACKOFF_FIRST_MS;
-	if (p->backoff_ms > BACKOFF_MAX_MS)
-		p->backoff_ms = BACKOFF_MAX_MS;
-	if (!c->closing)
-		loop_timer_set(c->loop, &p->refill, p->backoff_ms);
+	pace->backoff_ms = pace->backoff_ms ? 2 * pace->backoff_ms : BACKOFF_FIRST_MS;
+	if (pace->backoff_ms > BACKOFF_MAX_MS)
+		pace->backoff_ms = BACKOFF_MAX_MS;
+	pace->not_before_ms = loop_now_ms(c->loop) + pace->backoff_ms;
+	pool_check(c);
 }
 
 void pool_check(struct core *c)
 {
-	if (!c->closing && !c->pool.refill.heap_index)
-		loop_timer_set(c->loop, &c->pool.refill, REFILL_MS);
+	struct loop_timer *t = &c->pool.refill;
+
+	if (!c->closing && (!t->heap_index || t->due_ms > loop_now_ms(c->loop) + REFILL_MS))
+		loop_timer_set(c->loop, t, REFILL_MS);
+}
+
+/* Whether it may be tried now; else the refill comes back when it may. */
+static bool may_try(struct core *c, const struct pool_pace *pace)
+{
+	uint64_t now = loop_now_ms(c->loop);
+	struct loop_timer *t = &c->pool.refill;
+
+	if (now >= pace->not_before_ms)
+		return true;
+	if (!t->heap_index || t->due_ms > pace->not_before_ms)
+		loop_timer_set(c->loop, t, pace->not_before_ms - now);
+	return false;
 }
 
 /* --- shells --------------------------------------------------------------------------------- */
@@ -54,7 +67,7 @@ static void on_shell_ready(void *arg)
 	struct pool *p = &item->core->pool;
 
 	p->spawning = NULL;
-	p->backoff_ms = 0;
+	p->shell_pace.backoff_ms = 0;
 	p->n_shells++;
 	list_add_tail(&p->shells, &item->link);
 	pool_check(item->core);
@@ -72,7 +85,7 @@ static void on_shell_died(void *arg, const char *why)
 	else
 		c->pool.n_shells--;
 	item_free(item);
-	back_off(c);
+	back_off(c, &c->pool.shell_pace);
 }
 
 static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
@@ -118,7 +131,7 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 		item->warm = w;
 		list_add_tail(&p->warms, &item->link);
 		p->n_warms++;
-		p->backoff_ms = 0;
+		p->warm_pace.backoff_ms = 0;
 		p->was_filled = true;
 		pool_check(c);
 		return;
@@ -126,7 +139,7 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 	if (kept)
 		p->n_warms--;
 	item_free(item);
-	back_off(c);
+	back_off(c, &p->warm_pace);
 }
 
 static void make_warm(struct core *c)
@@ -160,18 +173,31 @@ static bool room(const struct core *c)
 	       list_empty(&c->creates) && !host_memory_low();
 }
 
+static bool wants_warm(struct core *c)
+{
+	struct pool *p = &c->pool;
+
+	return !p->making && p->n_warms < c->config.pool_warm && template_ready(c->def) &&
+	       list_empty(&c->creates) && (p->n_shells || room(c)) && may_try(c, &p->warm_pace);
+}
+
+static bool wants_shell(struct core *c)
+{
+	struct pool *p = &c->pool;
+
+	return !p->spawning && p->n_shells < c->config.pool_shells && room(c) &&
+	       may_try(c, &p->shell_pace);
+}
+
 static void refill(void *arg)
 {
 	struct core *c = arg;
-	struct pool *p = &c->pool;
-	bool idle = list_empty(&c->creates);
 
 	if (c->closing)
 		return;
-	if (!p->making && p->n_warms < c->config.pool_warm && template_ready(c->def) && idle &&
-	    (p->n_shells || room(c)))
+	if (wants_warm(c))
 		make_warm(c);
-	if (!p->spawning && p->n_shells < c->config.pool_shells && room(c))
+	if (wants_shell(c))
 		make_shell(c);
 }
 

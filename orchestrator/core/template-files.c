@@ -158,13 +158,27 @@ static void remove_image(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
+void templates_sweep(const struct config *config)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+
+	snprintf(path, sizeof(path), "%s/templates", config->state_dir);
+	DIR *d = opendir(path);
+	while (d && (entry = readdir(d)))
+		if (strstr(entry->d_name, ".tmp"))
+			remove_image(dirfd(d), entry->d_name);
+	if (d)
+		closedir(d);
+}
+
 struct sized {
 	char name[256];
 	struct timespec used;
 };
 
-/* Removes what was made from other inputs, and what an earlier life left half made. Images of the
- * same inputs are counted into `kept`, the least recently used one is handed out. */
+/* Removes what was made from other inputs. Returns how many other images of the same inputs there
+ * are; the least recently used one is handed out. */
 static size_t sweep(int parent, const char *name, size_t key_len, struct sized *oldest)
 {
 	DIR *d = fdopendir(dup(parent));

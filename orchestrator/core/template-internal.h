@@ -53,7 +53,6 @@ struct template
 	enum template_state state;
 	struct list waits; /* struct template_wait */
 	char name[TEMPLATE_NAME_LEN];
-	int dir_fd; /* of the image; -1 when not ready */
 	struct template_job *job;
 	struct build *build;
 	struct failure trouble; /* in TPL_FAILED */

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "orchestrator/core/template-internal.h"
@@ -89,9 +90,13 @@ void template_unwait(struct template_wait *w)
 
 static void want(struct template *t);
 
+/* Other sizes wait until somebody asks again. */
 static void retry(void *arg)
 {
-	want(arg);
+	struct template *t = arg;
+
+	if (t == t->core->def)
+		want(t);
 }
 
 void template_fail(struct template *t, const char *text)
@@ -119,14 +124,9 @@ void template_fail(struct template *t, const char *text)
 
 static void become_ready(struct template *t, const char *how)
 {
-	struct err e;
-
-	t->dir_fd = template_files_open(&t->core->config, t->name, &e);
 	t->backoff_ms = 0;
 	t->discard = false;
 	t->bad_in_row = 0;
-	if (t->dir_fd < 0)
-		log_warn("%s", e.text); /* the first restore finds it spoilt */
 	log_info("template %s %s", t->name, how);
 	answer_all(t, NULL);
 	pool_check(t->core);
@@ -256,7 +256,6 @@ struct template *template_get(struct core *c, const struct size *size)
 	struct template *t = must_alloc(sizeof(*t));
 	t->core = c;
 	t->size = *size;
-	t->dir_fd = -1;
 	t->retry = (struct loop_timer){.fn = retry, .arg = t};
 	list_init(&t->waits);
 	list_init(&t->queue_link);
@@ -287,7 +286,6 @@ static void spoil(struct template *t)
 {
 	if (!template_step(t, TPL_SPOILT))
 		return;
-	close_fd(&t->dir_fd);
 	t->bad_in_row = 0;
 	want(t);
 }
@@ -304,11 +302,16 @@ void template_restored(struct template *t, bool well)
 static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
 {
 	static const char *const names[] = {"state", "memory", NULL, "layer-0"};
+	scoped_fd int dir = template_files_open(&t->core->config, t->name, e);
 
+	if (dir < 0)
+		return dir;
+	if (t != t->core->def)
+		futimens(dir, NULL); /* the least recently used size goes first */
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *path = names[i] ? names[i] : t->core->config.rootfs;
 
-		fds[i] = openat(names[i] ? t->dir_fd : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+		fds[i] = openat(names[i] ? dir : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 		if (fds[i] < 0)
 			return err_set(e, errno, "open %s", path);
 	}
@@ -330,7 +333,7 @@ int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLAT
 		return 0;
 	for (int i = 0; i < TEMPLATE_FDS; i++)
 		close_fd(&fds[i]);
-	if (ret == -ENOENT || ret == -EBADF) /* somebody removed it */
+	if (ret == -ENOENT) /* somebody removed it */
 		spoil(t);
 	return ret;
 }
@@ -366,7 +369,6 @@ void templates_free(struct core *c)
 			t->job->t = NULL;
 		if (t->build)
 			build_free(t->build);
-		close_fd(&t->dir_fd);
 		free(t);
 	}
 }
