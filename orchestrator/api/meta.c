@@ -6,7 +6,7 @@ void serve_healthz(struct request *r)
 {
 	if (!core_ready(r->api->core)) {
 		answer_retry_after(r, 1);
-		answer_error(r, 503, "not_ready", "the first template is being prepared");
+		answer_error(r, 503, "not_ready", "%s", core_trouble(r->api->core));
 		return;
 	}
 	text_puts(&r->out, "ok");

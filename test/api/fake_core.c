@@ -85,6 +85,24 @@ static void call_free(struct core_call *call)
 	free(call);
 }
 
+static void sandbox_free(struct sandbox *s)
+{
+	for (size_t i = 0; i < s->kept && i < RING; i++)
+		free((void *)s->ring[i].ev.data);
+	list_del(&s->link);
+	free(s->metadata);
+	free(s);
+}
+
+/* Of a create that is not to end: the sandbox was never on the list. */
+static void create_undo(struct core_call *call)
+{
+	if (call->kind != CREATE || !call->sandbox)
+		return;
+	list_init(&call->sandbox->link);
+	sandbox_free(call->sandbox);
+}
+
 static void fail(struct core_call *call, int status, const char *code, const char *text)
 {
 	call->failing = true;
@@ -100,6 +118,7 @@ void core_abandon(struct core_call *call)
 		call->abandoned = true;
 		core_exec_resume(call);
 	} else {
+		create_undo(call);
 		call_free(call);
 	}
 }
@@ -188,15 +207,6 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	s->metadata = spec->metadata ? strdup(spec->metadata) : NULL;
 	call->sandbox = s;
 	return call;
-}
-
-static void sandbox_free(struct sandbox *s)
-{
-	for (size_t i = 0; i < s->kept && i < RING; i++)
-		free((void *)s->ring[i].ev.data);
-	list_del(&s->link);
-	free(s->metadata);
-	free(s);
 }
 
 struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
@@ -504,6 +514,11 @@ bool core_ready(const struct core *c)
 	return c->ready;
 }
 
+const char *core_trouble(const struct core *c)
+{
+	return c->ready ? "" : "the template is being prepared";
+}
+
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 {
 	c->down_timer = (struct loop_timer){.fn = done, .arg = arg};
@@ -515,10 +530,7 @@ void core_free(struct core *c)
 	list_each_safe (pos, &c->calls) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
-		if (call->kind == CREATE && call->sandbox) {
-			list_init(&call->sandbox->link);
-			sandbox_free(call->sandbox);
-		}
+		create_undo(call);
 		call_free(call);
 	}
 	list_each_safe (pos, &c->sandboxes)
