@@ -280,8 +280,11 @@ class Deaths(AgentTest):
         self.assert_ends(self.run_python("print('on')"), out="on\n")
 
     def test_bash_does_not_outlive_the_driver_that_waits_for_it(self):
-        self.client.start("echo $$; echo ready >&2; exec sleep 1000", BASH)
-        result = self.client.wait_for_output("ready\n")
+        self.client.start("trap 'echo ready >&2' INT; echo $$; while :; do :; done", BASH)
+        result = self.client.wait_for_output("\n")
+        # It can be interrupted, so the agent knows it.
+        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.client.wait_for_output("ready\n", result)
         life = os.pidfd_open(int(result.out))
         self.addCleanup(os.close, life)
         os.kill(self.agent.driver_pid(), signal.SIGKILL)
