@@ -12,9 +12,9 @@ need_for_build() {
 	[[ -z ${RAMET_ROOTFS_SUITE:-} ]] || need ubuntu-keyring
 }
 need_for_rig() {
-	need qemu-system-x86 openssh-client cpio busybox-static kmod mmdebstrap e2fsprogs gcc libc6-dev
-	command -v qemu-system-x86_64 >/dev/null ||
-		die "no KVM that runs a Linux kernel and no qemu-system-x86_64 to emulate one"
+	[[ $(uname -m) == x86_64 ]] ||
+		die "this machine ($(uname -m)) has no KVM that runs an x86-64 kernel and cannot emulate one"
+	need openssh-client cpio busybox-static kmod mmdebstrap e2fsprogs gcc libc6-dev
 }
 need_for_native() { :; }
 
@@ -34,6 +34,7 @@ rootfs_dir() {
 	cache_path rootfs rootfs rig/apt-mirror.sh "${RAMET_ROOTFS_SUITE:-}" "${RAMET_ROOTFS_MIRROR:-}"
 }
 host_image_dir() { cache_path host rig/host-image.sh rig/apt-mirror.sh; }
+qemu_dir() { cache_path qemu rig/qemu.sh rig/apt-mirror.sh; }
 assets_dir() { cache_path assets "$(kernel_dir)" "$(rootfs_dir)"; }
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
@@ -42,6 +43,7 @@ venv_dir() { cache_path venv test/requirements.txt "$(python3 --version)"; }
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
 build_rootfs() { cached "$(rootfs_dir)" "guest root file system" as_root "$top/rootfs/build.sh"; }
 build_host_image() { cached "$(host_image_dir)" "rig's host image" as_root "$top/rig/host-image.sh"; }
+build_qemu() { cached "$(qemu_dir)" "QEMU" as_root "$top/rig/qemu.sh"; }
 build_h2o() { cached "$(h2o_dir)" "h2o" "$top/third_party/h2o/build.sh"; }
 build_h2o_unpatched() {
 	cached "$(h2o_unpatched_dir)" "h2o unpatched" "$top/third_party/h2o/build.sh" --unpatched
@@ -59,12 +61,13 @@ make_assets() {
 }
 
 build_files() { build_rootfs && build_kernel; }
+build_rig() { build_host_image && build_qemu; }
 build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
 
 # build_parts MODE [FUNCTION]: all that MODE's start needs, and FUNCTION beside it
 build_parts() {
 	if [[ $1 == rig ]]; then
-		together build_files -- build_host_image ${2:+-- "$2"} && build_assets
+		together build_files -- build_rig ${2:+-- "$2"} && build_assets
 	else
 		together build_files ${2:+-- "$2"}
 	fi

@@ -57,6 +57,11 @@ rig_initramfs() {
 	cat "$1/modules.cpio" "$rig_dir/overlay.cpio" >"$rig_dir/initramfs.cpio"
 }
 
+rig_tsc_khz() {
+	[[ $rig_dir/tsc -nt $top/rig/tsc.c ]] || cc -O2 -Wall -Wextra -o "$rig_dir/tsc" "$top/rig/tsc.c"
+	"$rig_dir/tsc"
+}
+
 rig_data_disk() {
 	[[ -e $rig_dir/data.ext4 ]] && return
 	mke2fs -q -t ext4 -m 0 -L data -E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 \
@@ -84,9 +89,9 @@ free_port() {
 	die "no free TCP port was found for ssh into the rig"
 }
 
-# rig_start HOST_IMAGE_DIR ASSETS_FILE PRODUCT_TAR API_PORT: returns once ssh answers
+# rig_start QEMU HOST_IMAGE_DIR ASSETS_FILE PRODUCT_TAR API_PORT: returns once ssh answers
 rig_start() {
-	local image=$1 assets=$2 product=$3 port=$4 ssh_port data_cache
+	local qemu=$1 image=$2 assets=$3 product=$4 port=$5 ssh_port data_cache
 	! port_is_taken "$port" ||
 		die "port $port of 127.0.0.1 is taken by another program; ./dev up --port N takes another"
 	mkdir -p "$rig_dir" "$rig_sock"
@@ -101,6 +106,7 @@ rig_start() {
 	[[ ! -s $rig_dir/console.log ]] || mv "$rig_dir/console.log" "$rig_dir/console.old.log"
 
 	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t"
+	cmdline+=" tsc_early_khz=$(rig_tsc_khz)"
 	# shellcheck disable=SC2054 # the commas are QEMU's
 	local -a disks=(
 		-drive "if=none,id=root,format=raw,readonly=on,file=$image/root.ext4"
@@ -115,9 +121,10 @@ rig_start() {
 	# phys-bits=40: with more, an inner guest hangs at its first instruction.
 	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
 	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.
-	qemu-system-x86_64 -daemonize -pidfile "$rig_dir/qemu.pid" -accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off \
+	"$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
+		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off \
 		-smp "$rig_cpus" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
-		-M microvm,x-option-roms=off,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \
+		-M microvm,x-option-roms=on,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \
 		-kernel "$image/vmlinuz" -initrd "$rig_dir/initramfs.cpio" -append "$cmdline" \
 		"${disks[@]}" -serial "file:$rig_dir/console.log" \
 		-netdev "user,id=net,hostfwd=tcp:127.0.0.1:$port-:7070,hostfwd=tcp:127.0.0.1:$ssh_port-:22" \
@@ -152,7 +159,7 @@ rig_boot() {
 	local product=$top/build/product.tar
 	[[ -e $product ]] || tar -cf "$product" --files-from /dev/null
 	say "starting the rig"
-	rig_start "$(host_image_dir)" "$(assets_dir)/assets.ext4" "$product" "$(api_port)"
+	rig_start "$(qemu_dir)/run" "$(host_image_dir)" "$(assets_dir)/assets.ext4" "$product" "$(api_port)"
 	cp "$product" "$rig_dir/product.tar"
 	say "the rig is up"
 }
