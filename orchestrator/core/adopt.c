@@ -51,6 +51,7 @@ static void adopt(struct sandbox *s)
 	struct core *c = s->core;
 
 	s->state = SBX_ADOPTING;
+	s->guest_busy = true;
 	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		sandbox_end(s, "vm_died", "its VM slot is no longer there", false);

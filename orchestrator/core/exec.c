@@ -136,6 +136,7 @@ static void on_exit_code(struct core_call *call, int code)
 	if (exec->paused)
 		agent_resume(s->agent);
 	/* Before the last event, since that may end the sandbox or add a call. */
+	s->guest_busy = false;
 	leave_queue(call);
 	emit(call, &ev);
 	call_free(call);
@@ -208,7 +209,7 @@ void exec_next(struct sandbox *s)
 	if (exec->paused)
 		agent_pause(s->agent);
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
-	if (exec->timeout_ms)
+	if (exec->timeout_ms && !s->guest_busy)
 		loop_timer_set(s->core->loop, &exec->limit, (uint64_t)exec->timeout_ms + GRACE_MS);
 }
 

@@ -158,6 +158,7 @@ struct sandbox {
 	struct vm *vm;
 	struct agent *agent; /* idle, or at the running call */
 	struct dial *dial;   /* a new agent connection is on the way */
+	bool guest_busy; /* maybe with a call nobody waits for: the next one's time is unknown */
 
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
 	size_t n_calls;

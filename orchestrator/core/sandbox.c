@@ -210,6 +210,7 @@ void sandbox_lose_agent(struct sandbox *s, const char *why)
 	log_warn("sandbox %s: connection to its agent lost: %s", s->id, why);
 	agent_free(s->agent);
 	s->agent = NULL;
+	s->guest_busy = true;
 	sandbox_dial(s);
 }
 
