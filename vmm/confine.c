@@ -47,6 +47,23 @@ static const struct rule both_rules[] = {
 	RULE(gettid),	       /* abort() */
 	RULE(getpid),	       /* abort(); the loop: how it greets */
 	RULE(exit_group),      /* the end of the process */
+	/* A vCPU's state: of a guest that boots on the loop's thread, of an image on its own. */
+	RULE_IOCTL(KVM_SET_CPUID2),
+	RULE_IOCTL(KVM_SET_TSC_KHZ),
+	RULE_IOCTL(KVM_SET_MP_STATE),
+	RULE_IOCTL(KVM_SET_SREGS),
+	RULE_IOCTL(KVM_SET_REGS),
+	RULE_IOCTL(KVM_SET_XCRS),
+	RULE_IOCTL(KVM_SET_XSAVE),
+	RULE_IOCTL(KVM_SET_DEBUGREGS),
+	RULE_IOCTL(KVM_SET_LAPIC),
+	RULE_IOCTL(KVM_SET_MSRS),
+	RULE_IOCTL(KVM_SET_VCPU_EVENTS),
+	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* the guest's clock stood still */
+	/* The chips of an image: on the thread of the vCPU that is set last. */
+	RULE_IOCTL(KVM_SET_IRQCHIP),
+	RULE_IOCTL(KVM_SET_PIT2),
+	RULE_IOCTL(KVM_SET_CLOCK),
 };
 
 static const struct rule vcpu_rules[] = {
@@ -64,13 +81,11 @@ static const struct rule loop_rules[] = {
 	RULE(memfd_create),		     /* the RAM of a guest that boots */
 	RULE_ARG(madvise, 2, MADV_HUGEPAGE), /* the same */
 	RULE_ARG(madvise, 2, MADV_DONTNEED), /* free(); pages that the guest gave back */
-	RULE_ARG(madvise, 2, MADV_DONTFORK), /* the rings of an io_uring */
 	/* The loop itself. */
 	RULE(epoll_wait),
 	RULE(epoll_pwait), /* what glibc makes of epoll_wait on some CPUs */
 	RULE(epoll_ctl),
-	RULE(poll),	/* does the log take more of what the guest's console says? */
-	RULE(eventfd2), /* tells the loop of an io_uring's completions */
+	RULE(poll), /* does the log take more of what the guest's console says? */
 	RULE(close),
 	/* Sockets: the control connection, and streams joined to guest ports. */
 	RULE(accept4),
@@ -79,7 +94,6 @@ static const struct rule loop_rules[] = {
 	RULE(sendto),
 	RULE(recvfrom),
 	RULE(read),
-	RULE(readv),
 	RULE(writev),
 	RULE(shutdown),
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
@@ -91,44 +105,25 @@ static const struct rule loop_rules[] = {
 	RULE(lseek),	  /* what is a hole in guest memory */
 	RULE(pread64),
 	RULE(pwrite64),
-	RULE(preadv),
-	RULE(pwritev),
 	RULE(ftruncate),
-	RULE(fallocate), /* discarded blocks */
-	RULE(fdatasync), /* flushed blocks */
-	RULE(io_uring_setup),
+	/* The disk's ring, made before: it reads, writes, syncs and punches holes, and can't be
+	 * made to do more. */
 	RULE(io_uring_enter),
-	RULE(io_uring_register),
 	RULE(getrandom), /* the rng device */
-	/* vCPUs and chips are read and set; all else KVM was asked for with the shell. */
+	/* vCPUs and chips are read for an image; all else KVM was asked for with the shell. */
 	RULE_IOCTL(KVM_GET_MP_STATE),
-	RULE_IOCTL(KVM_SET_MP_STATE),
 	RULE_IOCTL(KVM_GET_REGS),
-	RULE_IOCTL(KVM_SET_REGS),
 	RULE_IOCTL(KVM_GET_SREGS),
-	RULE_IOCTL(KVM_SET_SREGS),
 	RULE_IOCTL(KVM_GET_XCRS),
-	RULE_IOCTL(KVM_SET_XCRS),
 	RULE_IOCTL(KVM_GET_XSAVE),
 	RULE_IOCTL(KVM_GET_XSAVE2),
-	RULE_IOCTL(KVM_SET_XSAVE),
 	RULE_IOCTL(KVM_GET_DEBUGREGS),
-	RULE_IOCTL(KVM_SET_DEBUGREGS),
 	RULE_IOCTL(KVM_GET_LAPIC),
-	RULE_IOCTL(KVM_SET_LAPIC),
 	RULE_IOCTL(KVM_GET_MSRS),
-	RULE_IOCTL(KVM_SET_MSRS),
 	RULE_IOCTL(KVM_GET_VCPU_EVENTS),
-	RULE_IOCTL(KVM_SET_VCPU_EVENTS),
-	RULE_IOCTL(KVM_SET_TSC_KHZ),
-	RULE_IOCTL(KVM_SET_CPUID2),
 	RULE_IOCTL(KVM_GET_IRQCHIP),
-	RULE_IOCTL(KVM_SET_IRQCHIP),
 	RULE_IOCTL(KVM_GET_PIT2),
-	RULE_IOCTL(KVM_SET_PIT2),
 	RULE_IOCTL(KVM_GET_CLOCK),
-	RULE_IOCTL(KVM_SET_CLOCK),
-	RULE_IOCTL(KVM_KVMCLOCK_CTRL),
 };
 
 struct confine {
