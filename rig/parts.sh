@@ -97,6 +97,7 @@ stage_product() {
 
 build_product() {
 	build_h2o
-	step "product" cmake_tree release vmm/all orchestrator/all guest/all bench/all
+	step "product" cmake_tree release vmm/all orchestrator/all guest/all bench/all \
+		test/native/all # which installs what bench needs
 	step "installed tree" stage_product
 }
