@@ -356,6 +356,8 @@ static int set_boot_state(struct vm *vm, uint64_t entry, struct err *e)
 			return r;
 		boot_vcpu_state(s, i, entry);
 		r = vcpu_state_set(vm->kvm, i, s, e);
+		if (!r)
+			r = vcpu_state_finish(vm->kvm, i, s, e);
 		if (r)
 			return r;
 	}
@@ -404,6 +406,7 @@ static struct state_parts parts(struct vm *vm)
 {
 	return (struct state_parts){
 		.kvm = vm->kvm,
+		.vcpus = vm->vcpus,
 		.legacy = vm->machine.legacy,
 		.devices = vm->machine.devices,
 		.ndevices = MACHINE_DEVICES,
@@ -417,25 +420,49 @@ static void tell_clock_stopped(struct vm *vm)
 		kvm_vcpu_clock_stopped(&vm->kvm->vcpu[i]);
 }
 
+/*
+ * While the vCPUs' threads set their vCPUs, and then run them, this one sees to the devices. They
+ * are still until all of it went well: what the guest asks of them in between waits.
+ */
+static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm_disk *disk,
+			 struct err *e)
+{
+	struct err vcpus_err = {0};
+	int r, vcpus_r;
+
+	state_start_vcpus(s);
+	r = set_disk(vm, disk, e);
+	if (!r)
+		r = state_set_devices(s, e);
+	if (!r)
+		start(vm);
+	vcpus_r = vcpus_prepared(vm->vcpus, &vcpus_err);
+	if (r || !vcpus_r)
+		return r;
+	vcpus_pause(vm->vcpus);
+	vm->state = CTL_SHELL;
+	vm->spoiled = true;
+	*e = vcpus_err;
+	return vcpus_r;
+}
+
 int vm_restore(struct vm *vm, int state_fd, int memory_fd, const struct vm_disk *disk,
 	       struct err *e)
 {
 	const struct state_parts p = parts(vm);
+	struct state_restore *s = NULL;
 	int r = begin_fill(vm, e);
 
 	if (!r)
-		r = set_disk(vm, disk, e);
+		r = state_open(&s, &p, state_fd, e);
 	if (!r)
 		r = gm_back_with_image(&vm->mem, memory_fd, e);
 	if (!r)
-		r = state_restore(&p, state_fd, e);
-	if (r)
-		return r;
-	tell_clock_stopped(vm);
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		r = restore_parts(vm, s, disk, e);
+	state_close(s);
+	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
 		vio_mmio_resumed(vm->machine.devices[i]);
-	start(vm);
-	return 0;
+	return r;
 }
 
 /* --- Pause, run, save --- */

@@ -30,7 +30,7 @@ enum guest {
 	/* Wakes all other processors, which count for ever; says "alone" without them, else "all
 	 * up". Waits for the flag, then says "still counting" when they count on. */
 	GUEST_CROWD,
-	/* Says "ready", waits for its near flag, and powers off at once. */
+	/* Says "ready", waits for its near flag, says what character that is, and spins. */
 	GUEST_BRIEF,
 	/* Runs an undefined instruction without a handler: a triple fault. */
 	GUEST_FAULT,

@@ -157,8 +157,16 @@ int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, st
 	    set(fd, KVM_SET_XCRS, &s->xcrs, "extended control registers", e) ||
 	    set(fd, KVM_SET_XSAVE, &s->xsave, "extended state", e) ||
 	    set(fd, KVM_SET_DEBUGREGS, &s->debugregs, "debug registers", e) ||
-	    set(fd, KVM_SET_LAPIC, &s->lapic, "local APIC", e) ||
-	    set_msrs(fd, &s->msrs, i == 0, e) ||
+	    set(fd, KVM_SET_LAPIC, &s->lapic, "local APIC", e))
+		return err_context(e, "vCPU %u", i);
+	return 0;
+}
+
+int vcpu_state_finish(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e)
+{
+	int fd = vm->vcpu[i].fd;
+
+	if (set_msrs(fd, &s->msrs, i == 0, e) ||
 	    set(fd, KVM_SET_VCPU_EVENTS, &s->events, "pending events", e))
 		return err_context(e, "vCPU %u", i);
 	return 0;

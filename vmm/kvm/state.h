@@ -41,13 +41,15 @@ struct vm_state {
 
 int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, struct err *e);
 /*
- * Call for vCPU 0 first, since its TSC is the one that the others are matched to. CPUID leaves that
- * the vCPU already has are not set again.
+ * In two steps: the second sets the model-specific registers and what is pending, and must be done
+ * for vCPU 0 before any other, since its TSC is the one that the others are matched to. Guest
+ * memory is there. CPUID leaves that the vCPU already has are not set again.
  */
 int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e);
+int vcpu_state_finish(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e);
 
 int vm_state_get(const struct kvm_vm *vm, struct vm_state *out, struct err *e);
-/* After all vCPUs: the clock is computed from their TSCs. It goes on from where it was read. */
+/* After all vCPUs: chips may hand interrupts to them. The clock goes on from where it was read. */
 int vm_state_set(const struct kvm_vm *vm, const struct vm_state *s, struct err *e);
 
 /* The registers that say where a vCPU was, on one line of the log. */

@@ -20,6 +20,7 @@ struct vcpu_thread {
 	uint64_t exits; /* written by its thread, read by the loop's */
 	unsigned index;
 	bool started;
+	bool job_due; /* it has the job still before it */
 };
 
 struct vcpus {
@@ -28,9 +29,11 @@ struct vcpus {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	unsigned running;  /* threads that are not parked */
-	unsigned starting; /* threads that have not reported on_start's result */
+	unsigned busy;	   /* threads that start, or have a job before them */
 	bool run, quit;	   /* what the threads shall do */
-	struct err start_error;
+	struct err failed; /* the first failure of a start or a job */
+	const struct vcpus_job *job;
+	void *job_arg;
 	unsigned count;
 	struct vcpu_thread threads[];
 };
@@ -60,24 +63,54 @@ static void run_until_told(struct vcpu_thread *t)
 	}
 }
 
+/* With the lock held. */
+static void note_failure(struct vcpus *v, int r, const struct err *e)
+{
+	if (r && !v->failed.code)
+		v->failed = *e;
+}
+
 static void report_start(struct vcpus *v, int r, const struct err *e)
 {
 	pthread_mutex_lock(&v->lock);
-	if (r && !v->start_error.code)
-		v->start_error = *e;
-	v->starting--;
+	note_failure(v, r, e);
+	v->busy--;
 	pthread_cond_broadcast(&v->changed);
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* False when the thread shall end. */
-static bool park(struct vcpus *v)
+/* With the lock held, which is let go meanwhile. */
+static void do_job(struct vcpu_thread *t)
 {
+	struct vcpus *v = t->all;
+	struct err e = {0};
+	int r;
+
+	t->job_due = false;
+	pthread_mutex_unlock(&v->lock);
+	r = v->job->each(v->job_arg, t->index, &e);
+	pthread_mutex_lock(&v->lock);
+	note_failure(v, r, &e);
+	/* With all others done, the last step has nobody beside it. */
+	if (v->busy == 1 && !v->failed.code)
+		note_failure(v, v->job->last(v->job_arg, &e), &e);
+	v->busy--;
+	pthread_cond_broadcast(&v->changed);
+}
+
+/* False when the thread shall end. */
+static bool park(struct vcpu_thread *t)
+{
+	struct vcpus *v = t->all;
 	bool quit;
 
 	pthread_mutex_lock(&v->lock);
-	while (!v->run && !v->quit)
-		pthread_cond_wait(&v->changed, &v->lock);
+	while (!v->quit && (t->job_due || !v->run || v->busy || v->failed.code)) {
+		if (t->job_due)
+			do_job(t);
+		else
+			pthread_cond_wait(&v->changed, &v->lock);
+	}
 	quit = v->quit;
 	v->running += !quit;
 	pthread_mutex_unlock(&v->lock);
@@ -99,7 +132,7 @@ static void *thread_main(void *arg)
 	struct err e = {0};
 
 	report_start(v, v->ops->on_start ? v->ops->on_start(v->arg, &e) : 0, &e);
-	while (park(v)) {
+	while (park(t)) {
 		run_until_told(t);
 		stands_still(v);
 	}
@@ -117,22 +150,25 @@ static int start_threads(struct vcpus *v, struct err *e)
 	for (unsigned i = 0; !r && i < v->count; i++) {
 		r = pthread_create(&v->threads[i].thread, &attr, thread_main, &v->threads[i]);
 		v->threads[i].started = !r;
-		v->starting += !r;
+		v->busy += !r;
 	}
 	pthread_mutex_unlock(&v->lock);
 	pthread_attr_destroy(&attr);
 	return r ? err_set(e, r, "start a vCPU thread") : 0;
 }
 
-static int wait_started(struct vcpus *v, struct err *e)
+static int wait_all_done(struct vcpus *v, struct err *e)
 {
+	int r;
+
 	pthread_mutex_lock(&v->lock);
-	while (v->starting)
+	while (v->busy)
 		pthread_cond_wait(&v->changed, &v->lock);
+	r = v->failed.code;
+	if (r && e)
+		*e = v->failed;
 	pthread_mutex_unlock(&v->lock);
-	if (v->start_error.code)
-		*e = v->start_error;
-	return v->start_error.code;
+	return r;
 }
 
 int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
@@ -158,7 +194,7 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	}
 	r = start_threads(v, e);
 	if (!r)
-		r = wait_started(v, e);
+		r = wait_all_done(v, e);
 	if (r) {
 		vcpus_free(v);
 		return r;
@@ -193,6 +229,23 @@ void vcpus_free(struct vcpus *v)
 	pthread_cond_destroy(&v->changed);
 	pthread_mutex_destroy(&v->lock);
 	free(v);
+}
+
+void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg)
+{
+	pthread_mutex_lock(&v->lock);
+	v->job = job;
+	v->job_arg = arg;
+	v->busy = v->count;
+	for (unsigned i = 0; i < v->count; i++)
+		v->threads[i].job_due = true;
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+}
+
+int vcpus_prepared(struct vcpus *v, struct err *e)
+{
+	return wait_all_done(v, e);
 }
 
 void vcpus_run(struct vcpus *v)

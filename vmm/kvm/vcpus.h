@@ -26,6 +26,19 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	      struct err *e);
 void vcpus_free(struct vcpus *v);
 
+/*
+ * Prepares the vCPUs on their own threads, all at once, while they stand still: `each` for every
+ * vCPU, then `last` once, on the thread that was done last. vcpus_run may be called meanwhile: the
+ * vCPUs run as soon as all are prepared, and not at all if one could not be.
+ */
+struct vcpus_job {
+	int (*each)(void *arg, unsigned vcpu, struct err *e);
+	int (*last)(void *arg, struct err *e);
+};
+void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg);
+/* Waits until they are; fails as the first that failed. */
+int vcpus_prepared(struct vcpus *v, struct err *e);
+
 void vcpus_run(struct vcpus *v);
 /* Returns when every vCPU stands still, with no half-done exit in it. */
 void vcpus_pause(struct vcpus *v);

@@ -2,6 +2,8 @@
 #include "vmm/state/state.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 #include "base/fd.h"
 #include "proto/image.h"
 #include "vmm/dev/legacy.h"
+#include "vmm/kvm/vcpus.h"
 #include "vmm/virtio/device.h"
 
 /* One read: this is on the way of every new sandbox. */
@@ -35,78 +38,144 @@ static int read_file(int fd, uint8_t **out, size_t *bytes, struct err *e)
 	return 0;
 }
 
-static int set_vcpus(const struct state_parts *p, struct state_image *img, struct err *e)
+struct state_restore {
+	struct state_parts parts;
+	uint8_t *file; /* which img points into */
+	struct state_image img;
+	struct vm_state vm;
+	pthread_mutex_t lock;
+	pthread_cond_t led;
+	bool tsc_leads; /* vCPU 0 is set, or failed: the others may follow */
+	struct vcpu_state vcpus[];
+};
+
+static int check_shape(const struct state_parts *p, const struct state_image *img, struct err *e)
 {
-	scoped_free struct vcpu_state *s = calloc(1, sizeof(*s));
+	if (img->vcpus == p->kvm->nvcpus && img->ram_mib == p->ram_mib)
+		return 0;
+	return err_say(e, EINVAL,
+		       "the image is of a VM with %u vCPUs and %u MiB, this shell has %u and %u",
+		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
+}
+
+static int read_states(struct state_restore *s, struct err *e)
+{
+	int r = vm_state_read(&state_find(&s->img, STATE_VM)->body, &s->vm, e);
+
+	for (unsigned i = 0; !r && i < s->img.vcpus; i++)
+		r = vcpu_state_read(&state_find(&s->img, STATE_VCPU + i)->body, &s->vcpus[i], e);
+	return r;
+}
+
+int state_open(struct state_restore **out, const struct state_parts *p, int fd, struct err *e)
+{
+	struct state_restore *s = calloc(1, sizeof(*s) + p->kvm->nvcpus * sizeof(s->vcpus[0]));
+	size_t bytes = 0;
+	int r;
 
 	if (!s)
-		return err_set(e, ENOMEM, "restore the vCPUs");
-	for (unsigned i = 0; i < img->vcpus; i++) {
-		int r = vcpu_state_read(&state_find(img, STATE_VCPU + i)->body, s, e);
-
-		if (!r)
-			r = vcpu_state_set(p->kvm, i, s, e);
-		if (r)
-			return r;
+		return err_set(e, ENOMEM, "restore the VM's state");
+	s->parts = *p;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->led, NULL);
+	r = read_file(fd, &s->file, &bytes, e);
+	if (!r)
+		r = state_parse(&s->img, s->file, bytes, p->ndevices, e);
+	if (!r)
+		r = check_shape(p, &s->img, e);
+	if (!r)
+		r = read_states(s, e);
+	if (r) {
+		state_close(s);
+		return r;
 	}
+	*out = s;
 	return 0;
 }
 
-static int set_vm(const struct state_parts *p, struct state_image *img, struct err *e)
+void state_close(struct state_restore *s)
 {
-	struct vm_state s;
-	int r = vm_state_read(&state_find(img, STATE_VM)->body, &s, e);
-
-	return r ? r : vm_state_set(p->kvm, &s, e);
+	if (!s)
+		return;
+	pthread_cond_destroy(&s->led);
+	pthread_mutex_destroy(&s->lock);
+	free(s->file);
+	free(s);
 }
 
-static int set_legacy(const struct state_parts *p, struct state_image *img, struct err *e)
+static void lead(struct state_restore *s)
 {
-	struct wire *r = &state_find(img, STATE_LEGACY)->body;
+	pthread_mutex_lock(&s->lock);
+	s->tsc_leads = true;
+	pthread_cond_broadcast(&s->led);
+	pthread_mutex_unlock(&s->lock);
+}
 
-	legacy_restore(p->legacy, r);
+static void follow(struct state_restore *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (!s->tsc_leads)
+		pthread_cond_wait(&s->led, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* On each vCPU's thread. */
+static int set_vcpu(void *arg, unsigned i, struct err *e)
+{
+	struct state_restore *s = arg;
+	struct kvm_vm *kvm = s->parts.kvm;
+	int r = vcpu_state_set(kvm, i, &s->vcpus[i], e);
+
+	if (i)
+		follow(s);
+	if (!r)
+		r = vcpu_state_finish(kvm, i, &s->vcpus[i], e);
+	if (!i)
+		lead(s);
+	if (!r)
+		kvm_vcpu_clock_stopped(&kvm->vcpu[i]);
+	return r;
+}
+
+static int set_chips(void *arg, struct err *e)
+{
+	struct state_restore *s = arg;
+
+	return vm_state_set(s->parts.kvm, &s->vm, e);
+}
+
+void state_start_vcpus(struct state_restore *s)
+{
+	static const struct vcpus_job job = {.each = set_vcpu, .last = set_chips};
+
+	vcpus_prepare(s->parts.vcpus, &job, s);
+}
+
+static int set_legacy(struct state_restore *s, struct err *e)
+{
+	struct wire *r = &state_find(&s->img, STATE_LEGACY)->body;
+
+	legacy_restore(s->parts.legacy, r);
 	if (r->bad || wire_left(r))
 		return err_say(e, EINVAL, "the state of the legacy ports is malformed");
 	return 0;
 }
 
-static int set_devices(const struct state_parts *p, struct state_image *img, struct err *e)
+static int set_device(struct state_restore *s, unsigned i, struct err *e)
 {
-	for (unsigned i = 0; i < p->ndevices; i++) {
-		struct wire *r = &state_find(img, STATE_DEVICE + i)->body;
-		int res = vio_mmio_restore(p->devices[i], r, e);
+	struct wire *r = &state_find(&s->img, STATE_DEVICE + i)->body;
+	int res = vio_mmio_restore(s->parts.devices[i], r, e);
 
-		if (!res && (r->bad || wire_left(r)))
-			res = err_say(e, EINVAL, "its state is malformed");
-		if (res)
-			return err_context(e, "device %u", i);
-	}
-	return 0;
+	if (!res && (r->bad || wire_left(r)))
+		res = err_say(e, EINVAL, "its state is malformed");
+	return res ? err_context(e, "device %u", i) : 0;
 }
 
-int state_restore(const struct state_parts *p, int fd, struct err *e)
+int state_set_devices(struct state_restore *s, struct err *e)
 {
-	scoped_free uint8_t *file = NULL;
-	struct state_image img;
-	size_t bytes = 0;
-	int r = read_file(fd, &file, &bytes, e);
+	int r = set_legacy(s, e);
 
-	if (!r)
-		r = state_parse(&img, file, bytes, p->ndevices, e);
-	if (r)
-		return r;
-	if (img.vcpus != p->kvm->nvcpus || img.ram_mib != p->ram_mib)
-		return err_say(e, EINVAL,
-			       "the image is of a VM with %u vCPUs and %u MiB, this shell has %u "
-			       "and %u",
-			       img.vcpus, img.ram_mib, p->kvm->nvcpus, p->ram_mib);
-	/* The VM's clock is computed from the vCPUs' TSCs; a device may raise its interrupt. */
-	r = set_vcpus(p, &img, e);
-	if (!r)
-		r = set_vm(p, &img, e);
-	if (!r)
-		r = set_legacy(p, &img, e);
-	if (!r)
-		r = set_devices(p, &img, e);
+	for (unsigned i = 0; !r && i < s->parts.ndevices; i++)
+		r = set_device(s, i, e);
 	return r;
 }

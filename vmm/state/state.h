@@ -28,8 +28,10 @@ enum state_section_id {
 /* The parts of a VM; none is owned. */
 struct vio_mmio;
 struct legacy;
+struct vcpus;
 struct state_parts {
 	struct kvm_vm *kvm;
+	struct vcpus *vcpus;
 	struct legacy *legacy;
 	struct vio_mmio **devices;
 	unsigned ndevices;
@@ -39,8 +41,16 @@ struct state_parts {
 /* Writes the state file. */
 int state_save(const struct state_parts *p, int fd, struct err *e);
 
-/* Reads the state file and sets everything but memory; memory is there already. */
-int state_restore(const struct state_parts *p, int fd, struct err *e);
+/*
+ * Restore, in steps that overlap: open reads the state file; start_vcpus sets the vCPUs and chips
+ * on the vCPUs' threads (vcpus_prepared waits for them), when memory is there; set_devices sets
+ * the rest meanwhile. Close after vcpus_prepared, or when start_vcpus was not called.
+ */
+struct state_restore;
+int state_open(struct state_restore **out, const struct state_parts *p, int fd, struct err *e);
+void state_start_vcpus(struct state_restore *s);
+int state_set_devices(struct state_restore *s, struct err *e);
+void state_close(struct state_restore *s);
 
 /*
  * Writes RAM to `fd`, an empty file, as a sparse file: pages of zeros are holes. `backing` is the
