@@ -151,8 +151,6 @@ void access_metrics(struct api *a, struct text *t)
 	metric(t, "ramet_http_connections", "gauge", "Open connections.", a->n_conns);
 	metric(t, "ramet_http_connections_total", "counter", "Connections accepted.",
 	       c->connections);
-	metric(t, "ramet_http_accept_failures_total", "counter",
-	       "Times that no connection could be accepted.", c->accept_failures);
 	metric(t, "ramet_http_sent_bytes_total", "counter", "Bytes of answers, without heads.",
 	       c->bytes_sent);
 	metric(t, "ramet_http_resets_cut_total", "counter",

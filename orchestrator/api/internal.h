@@ -37,7 +37,7 @@ struct conn {
 
 struct counters {
 	uint64_t (*requests)[6]; /* per route, and one more for none; by hundreds of status */
-	uint64_t connections, accept_failures, bytes_sent, resets_cut, stalled_cut;
+	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
 	uint64_t exec_bucket[EXEC_BUCKETS + 1], exec_count;
 	double exec_seconds;
 };
@@ -52,7 +52,6 @@ struct api {
 	h2o_context_t h2o;
 	h2o_accept_ctx_t accept;
 	h2o_socket_t *listener; /* NULL once draining */
-	struct loop_timer accept_again;
 	bool accept_paused;
 	unsigned port;
 
@@ -121,9 +120,8 @@ void answer_status(struct request *r, int status);
 void answer(struct request *r, int status, const char *content_type);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* A failure of core. 500: with an id that is in the log as well. */
 void answer_failure(struct request *r, const struct failure *f);
-/* 500 with an id that is in the log beside `what`. */
-void answer_fault(struct request *r, const char *what);
 /* Before one of the above. */
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);

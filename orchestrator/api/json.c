@@ -621,6 +621,8 @@ static int read_body(struct in *in, const struct json_field *fields, size_t n_fi
 int json_read(const char *body, size_t len, const struct json_field *fields, size_t n_fields,
 	      void *out, struct err *e)
 {
+	if (!body) /* none was sent; len is 0 */
+		body = "";
 	struct in in = {body, body, body + len, e};
 	int ret = read_body(&in, fields, n_fields, out);
 

@@ -224,8 +224,11 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	answer(r, status, "application/json");
 }
 
-void answer_fault(struct request *r, const char *what)
+/* The log's line and the client's sentence of a failure that is ours share an id. What core says of
+ * a VM ("vm_died") is for the client; what else went wrong in the service is for the log only. */
+static void answer_fault(struct request *r, const char *code, const char *what)
 {
+	bool told = strcmp(code, "internal") != 0;
 	uint64_t id = 0;
 
 	if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
@@ -233,15 +236,14 @@ void answer_fault(struct request *r, const char *what)
 	log_error("fault %016llx: %.*s %.*s: %s", (unsigned long long)id,
 		  (int)r->req->input.method.len, r->req->input.method.base,
 		  (int)r->req->input.path.len, r->req->input.path.base, what);
-	answer_error(r, 500, "internal",
-		     "the service failed to do this; its log says why beside the id %016llx",
-		     (unsigned long long)id);
+	answer_error(r, 500, code, "%s (in the log: fault %016llx)",
+		     told ? what : "the service failed to do this", (unsigned long long)id);
 }
 
 void answer_failure(struct request *r, const struct failure *f)
 {
 	if (f->status == 500) {
-		answer_fault(r, f->text);
+		answer_fault(r, f->code, f->text);
 		return;
 	}
 	if (f->retry_after)

@@ -16,9 +16,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
-#define ACCEPT_AGAIN_MS	   200
 #define ACCEPTS_A_TURN	   16
-#define MEMORY_ONLY	   SIZE_MAX /* request bodies never go to a file */
 #define BODY_SLACK	   (1u << 20)
 #define DRAIN_GOAWAY_TURNS 20
 
@@ -90,14 +88,8 @@ static void on_connect(h2o_socket_t *listener, const char *err);
 static void accept_resume(struct api *a)
 {
 	a->accept_paused = false;
-	loop_timer_clear(a->loop, &a->accept_again);
 	if (a->listener)
 		h2o_socket_read_start(a->listener, on_connect);
-}
-
-static void on_accept_again(void *arg)
-{
-	accept_resume(arg);
 }
 
 /* The connections wait in the kernel's queue until there is room again. */
@@ -105,18 +97,6 @@ static void accept_pause(struct api *a)
 {
 	a->accept_paused = true;
 	h2o_socket_read_stop(a->listener);
-}
-
-static void accept_failed(struct api *a, int errnum)
-{
-	if (errnum != EMFILE && errnum != ENFILE && errnum != ENOBUFS && errnum != ENOMEM)
-		return;
-	/* The listener stays readable: without a pause this would take the CPU. */
-	if (a->counters.accept_failures++ % 100 == 0)
-		log_error("accept a connection: %s; trying again every %u ms", strerror(errnum),
-			  ACCEPT_AGAIN_MS);
-	accept_pause(a);
-	loop_timer_set(a->loop, &a->accept_again, ACCEPT_AGAIN_MS);
 }
 
 static void on_connect(h2o_socket_t *listener, const char *err)
@@ -130,10 +110,9 @@ static void on_connect(h2o_socket_t *listener, const char *err)
 			return;
 		}
 		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
-		if (!sock) {
-			accept_failed(a, errno);
-			return;
-		}
+		if (!sock)
+			return; /* none waits; or no descriptor is left: then h2o looks again later
+				 */
 		conn_new(a, sock);
 	}
 }
@@ -226,7 +205,6 @@ static int listen_at(struct api *a, struct err *e)
 
 static void close_listener(struct api *a)
 {
-	loop_timer_clear(a->loop, &a->accept_again);
 	if (a->listener)
 		h2o_socket_close(a->listener);
 	a->listener = NULL;
@@ -322,7 +300,7 @@ static void refuse(struct request *r, enum route_result why, const struct route_
 			     "%.*s is for a region that this host is not in", len, path.base);
 		break;
 	case ROUTE_ID:
-		answer_error(r, 404, "no_such_sandbox",
+		answer_error(r, 404, "not_found",
 			     "there is no such sandbox: an id is sbx_ and 32 hexadecimal digits");
 		break;
 	case ROUTE_METHOD:
@@ -395,16 +373,22 @@ static void rewrite(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size
 	h2o_ostream_send_next(self, req, &w->body, 1, state);
 }
 
+/* The body of such an answer, in the request's pool. */
 static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
 {
 	struct text t = {0};
 	char sentence[ERR_TEXT_MAX];
 
-	if (req->res.status == 413) {
+	switch (req->res.status) {
+	case 413:
 		snprintf(sentence, sizeof(sentence), "the body is too large: at most %u bytes",
 			 a->config->max_body_bytes);
 		json_error(&t, sentence, "body_too_large");
-	} else {
+		break;
+	case 503:
+		json_error(&t, "too many large bodies are on their way: try again", "busy");
+		break;
+	default:
 		snprintf(sentence, sizeof(sentence), "the request is not valid HTTP: %s",
 			 req->res.reason);
 		json_error(&t, sentence, "bad_request");
@@ -428,6 +412,9 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 		req->res.content_length = w->body.len;
 		h2o_set_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE,
 			       H2O_STRLIT("application/json"), 1);
+		if (req->res.status == 503)
+			h2o_add_header_by_str(&req->pool, &req->res.headers,
+					      H2O_STRLIT("retry-after"), 1, NULL, H2O_STRLIT("1"));
 		access_log_refused(a, req);
 	}
 	h2o_setup_next_ostream(req, slot);
@@ -446,7 +433,6 @@ static void configure_h2o(struct api *a)
 	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
 	g->http1.req_timeout = READ_TIMEOUT_MS;
 	g->http2.idle_timeout = READ_TIMEOUT_MS;
-	h2o_socket_buffer_mmap_settings.threshold = MEMORY_ONLY;
 
 	h2o_hostconf_t *host =
 		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);
@@ -480,7 +466,6 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	list_init(&a->live);
 	list_init(&a->dirty);
 	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
-	a->accept_again = (struct loop_timer){.fn = on_accept_again, .arg = a};
 	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
 	configure_h2o(a);
 	loop_before_sleep(loop, api_flush, a);
@@ -539,7 +524,9 @@ void api_free(struct api *a)
 	if (!list_empty(&a->conns))
 		return;
 	h2o_timeout_unlink(&a->h2o.http2._graceful_shutdown_timeout);
+	h2o_multithread_queue_t *queue = a->h2o.queue;
 	h2o_context_dispose(&a->h2o);
+	free(queue); /* h2o forgets it */
 	h2o_config_dispose(&a->h2o_config);
 	free(a->counters.requests);
 	free(a);

@@ -126,7 +126,7 @@ static size_t add_wide(struct text *t, const unsigned char *p, const unsigned ch
 
 bool json_string(struct text *t, const void *start, size_t len)
 {
-	const unsigned char *p = start, *end = p + len;
+	const unsigned char *p = start ? start : (const void *)"", *end = p + len;
 	bool good = true;
 
 	text_putc(t, '"');

@@ -138,7 +138,7 @@ static struct sandbox *find(struct core *c, const char *id)
 
 static void none_such(struct failure *f, const char *id)
 {
-	*f = (struct failure){.status = 404, .code = "no_such_sandbox"};
+	*f = (struct failure){.status = 404, .code = "not_found"};
 	snprintf(f->text, sizeof(f->text), "there is no sandbox %s", id);
 }
 
@@ -192,6 +192,8 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(call, 503, "no_room", "the host is full");
 	else if (strcmp(spec->template, "broken") == 0)
 		fail(call, 500, "internal", "secret detail");
+	else if (strcmp(spec->template, "died") == 0)
+		fail(call, 500, "vm_died", "the VM died");
 	else if (strcmp(spec->template, "missing") == 0)
 		fail(call, 400, "no_such_template", "there is no template missing");
 	if (call->failing)
@@ -217,7 +219,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 	call->done = fn;
 	if (!s) {
-		fail(call, 404, "no_such_sandbox", "there is no such sandbox");
+		fail(call, 404, "not_found", "there is no such sandbox");
 		return call;
 	}
 	list_each (pos, &c->calls) {
@@ -225,7 +227,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 		if (other->sandbox == s) {
 			other->sandbox = NULL;
-			fail(other, 404, "no_such_sandbox", "the sandbox was deleted");
+			fail(other, 404, "not_found", "the sandbox was deleted");
 			loop_timer_set(c->loop, &other->step, 0);
 		}
 	}
@@ -242,7 +244,7 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 
 	call->done = fn;
 	if (!s)
-		fail(call, 404, "no_such_sandbox", "there is no such sandbox");
+		fail(call, 404, "not_found", "there is no such sandbox");
 	list_each (pos, &c->calls) {
 		struct core_call *other = container_of(pos, struct core_call, link);
 
@@ -433,7 +435,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	if (spec->traceparent)
 		snprintf(call->traceparent, sizeof(call->traceparent), "%s", spec->traceparent);
 	if (!call->sandbox)
-		fail(call, 404, "no_such_sandbox", "there is no such sandbox");
+		fail(call, 404, "not_found", "there is no such sandbox");
 	return call;
 }
 

@@ -8,7 +8,7 @@
  *   exit N                the last event     fail STATUS  fails instead (after output: mid-stream)
  *   hang                  until interrupted: exit 130
  * A script without an end exits 0. Templates: "held" is made by the next create of "release";
- * "full", "broken" and "missing" fail with 503, 500 and 400.
+ * "full", "broken", "died" and "missing" fail with 503, 500, 500 and 400.
  * core_figures tells what was asked of it: vm_deaths counts abandoned calls, pool_hits pauses,
  * pool_misses resumes, shells_ready the calls that are open, warm_ready the length of the last
  * code.

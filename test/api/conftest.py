@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of its own for each test, over a fake core (fake_core.h says what its scripts mean)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+SERVER = os.environ.get("API_FAKE_SERVER", "build/test/api/api_fake_server")
+
+
+class Server:
+    """A running server; `log` is all it wrote to standard error, once it was stopped."""
+
+    def __init__(self, *settings: str) -> None:
+        self.process = subprocess.Popen(
+            [SERVER, "listen_port=0", *settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self.process.stdout
+        self.log = ""
+        self.port = int(self.process.stdout.readline() or 0)
+        assert self.port, f"no server: {self.stop()}"
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.pid = self.process.pid
+
+    def stop(self) -> str:
+        """Ends it as an operator would, and checks that it ended well."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.log = self.process.communicate(timeout=60)[1].decode(errors="replace")
+        return self.log
+
+    def client(self, http2: bool = False, **more: Any) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.base, http1=not http2, http2=http2, timeout=30, trust_env=False, **more
+        )
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def raw(self, request: bytes) -> bytes:
+        """Sends bytes and returns all that comes until the server closes."""
+        with self.connect() as s:
+            s.sendall(request)
+            return until_closed(s)
+
+    def figures(self) -> dict[str, float]:
+        """/metrics by name."""
+        text = httpx.get(self.base + "/metrics", trust_env=False).text
+        pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        return {name: float(value) for name, value in pairs}
+
+    def wait(self, condition: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        """Asks for the figures until they are as they should be; the test's time limit ends it."""
+        while True:
+            figures = self.figures()
+            if condition(figures):
+                return figures
+
+    def rss(self) -> int:
+        """Resident bytes."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until_closed(s: socket.socket) -> bytes:
+    data = b""
+    while True:
+        try:
+            piece = s.recv(65536)
+        except ConnectionResetError:
+            return data
+        if not piece:
+            return data
+        data += piece
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Server]]:
+    """Starts servers with settings; all are stopped, and must end cleanly, after the test."""
+    servers: list[Server] = []
+
+    def starter(*settings: str) -> Server:
+        servers.append(Server(*settings))
+        return servers[-1]
+
+    yield starter
+    for server in servers:
+        server.stop()
+        assert server.process.returncode == 0, server.log
+
+
+@pytest.fixture
+def server(start: Callable[..., Server]) -> Server:
+    return start()
+
+
+@pytest.fixture(params=["h1", "h2"])
+def http(server: Server, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    with server.client(http2=request.param == "h2") as client:
+        yield client
+
+
+@pytest.fixture
+def sandbox(http: httpx.Client) -> str:
+    """Path of a sandbox."""
+    return "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]

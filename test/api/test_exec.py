@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: events, back-pressure, clients that leave, big requests, orderly stop."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import Server, until_closed
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def run(http: httpx.Client, sandbox: str, code: str) -> list[dict[str, Any]]:
+    answer = http.post(sandbox + "/exec", json={"code": code})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    return events(answer.text)
+
+
+def request_bytes(path: str, body: bytes = b"", method: bytes = b"POST") -> bytes:
+    head = b"%s %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    return head % (method, path.encode(), len(body)) + body
+
+
+def exec_bytes(sandbox: str, code: str) -> bytes:
+    return request_bytes(sandbox + "/exec", json.dumps({"code": code}).encode())
+
+
+def test_events_in_order(http: httpx.Client, sandbox: str) -> None:
+    got = run(http, sandbox, "out one\nerr two\nraw ff0a\npart three\nexit 7")
+    assert got == [
+        {"type": "stdout", "data": "one", "seq": 1, "ts": 1700000000001},
+        {"type": "stderr", "data": "two", "seq": 2, "ts": 1700000000002},
+        {"type": "stdout", "data": "\ufffd\n", "data_b64": "/wo=", "seq": 3, "ts": 1700000000003},
+        {"type": "stdout", "data": "three", "partial": True, "seq": 4, "ts": 1700000000004},
+        {"type": "exit", "data": 7, "seq": 5, "ts": 1700000000005},
+    ]
+    assert run(http, sandbox, "")[0]["seq"] == 6
+    assert [e["seq"] for e in events(http.get(sandbox + "/replay").text)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_lines_hold_nothing_that_splits_them(http: httpx.Client, sandbox: str) -> None:
+    answer = http.post(sandbox + "/exec", json={"code": "out a\u0085b\u2028c\u2029d\x0be\rf"})
+    assert len(answer.text.splitlines()) == 2
+    assert events(answer.text)[0]["data"] == "a\u0085b\u2028c\u2029d\x0be\rf"
+
+
+def test_output_comes_while_the_call_runs(http: httpx.Client, sandbox: str) -> None:
+    with http.stream("POST", sandbox + "/exec", json={"code": "out first\nhang"}) as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["data"] == "first"
+        assert http.post(sandbox + "/interrupt").status_code == 204
+        assert json.loads(next(lines))["data"] == 130
+
+
+def test_a_failure_before_output_is_a_status(http: httpx.Client, sandbox: str) -> None:
+    answer = http.post(sandbox + "/exec", json={"code": "fail 409"})
+    assert answer.status_code == 409
+    assert answer.json() == {"error": "the VM died", "code": "vm_died"}
+
+
+def test_a_failure_after_output_is_a_line_and_a_cut(http: httpx.Client, sandbox: str) -> None:
+    lines = []
+    with http.stream("POST", sandbox + "/exec", json={"code": "out x\nfail 500"}) as answer:
+        with pytest.raises(httpx.RemoteProtocolError):
+            for line in answer.iter_lines():
+                lines.append(json.loads(line))
+    assert [line["type"] for line in lines] == ["stdout", "error"]
+    assert lines[1] == {"type": "error", "data": "the VM died", "code": "vm_died"}
+
+
+def test_silence_is_broken_by_empty_lines(http: httpx.Client, sandbox: str) -> None:
+    with http.stream("POST", sandbox + "/exec", json={"code": "hang"}) as answer:
+        assert next(answer.iter_raw()) == b"\n"
+
+
+def test_code_of_ten_megabytes(http: httpx.Client, sandbox: str) -> None:
+    code = "len\n" + "é" * 5_000_000
+    assert run(http, sandbox, code)[0]["data"] == str(len(code.encode()))
+
+
+def test_much_output_comes_whole(http: httpx.Client, server: Server, sandbox: str) -> None:
+    got = run(http, sandbox, "flood 3000 1000")
+    assert len(got) == 3001
+    assert sum(len(e["data"]) for e in got[:-1]) == 3_000_000
+    assert [e["seq"] for e in got] == list(range(1, 3002))
+
+
+def stalled_h1(server: Server, sandbox: str) -> Callable[[], int]:
+    s = server.connect()
+    s.sendall(exec_bytes(sandbox, "flood 60000 1000"))
+    s.recv(1)
+
+    def drain() -> int:
+        total = 1
+        while b"0\r\n\r\n" not in (data := s.recv(1 << 20)):
+            total += len(data)
+        s.close()
+        return total
+
+    return drain
+
+
+def stalled_h2(server: Server, sandbox: str) -> Callable[[], int]:
+    http = server.client(http2=True)
+    stream = http.stream("POST", sandbox + "/exec", json={"code": "flood 60000 1000"})
+    answer = stream.__enter__()
+
+    def drain() -> int:
+        total = sum(len(piece) for piece in answer.iter_raw())
+        stream.__exit__(None, None, None)
+        http.close()
+        return total
+
+    return drain
+
+
+@pytest.mark.parametrize("stall", [stalled_h1, stalled_h2])
+def test_a_reader_that_stalls_costs_little_memory(
+    server: Server, stall: Callable[[Server, str], Callable[[], int]]
+) -> None:
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+    before = server.rss()
+    drain = stall(server, path)
+    # Paused once more than resumed: it waits for the reader, not for the next event.
+    paused = server.wait(lambda f: f["ramet_pool_hits_total"] > f["ramet_pool_misses_total"])
+    assert paused["ramet_http_requests_live"] >= 1
+    assert server.rss() - before < 16 << 20
+    assert drain() > 60_000_000
+
+
+@pytest.mark.parametrize("when", ["create", "hang", "output", "flood"])
+@pytest.mark.parametrize("version", ["h1", "h2"])
+def test_a_client_that_leaves_is_noticed(server: Server, when: str, version: str) -> None:
+    code = {"hang": "hang", "output": "out x\nhang", "flood": "flood 60000 1000"}.get(when, "")
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+    target, body = path + "/exec", {"code": code}
+    if when == "create":
+        target, body = "/v1/sandboxes", {"template": "held"}
+    if version == "h1":
+        s = server.connect()
+        s.sendall(request_bytes(target, json.dumps(body).encode()))
+        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        s.close()
+    else:
+        client = server.client(http2=True)
+        leaver = threading.Thread(target=expect_break, args=(client, target, body))
+        leaver.start()
+        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        h2_socket(client).shutdown(socket.SHUT_RDWR)
+        leaver.join()
+    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1)
+    # Only the one that asks for the figures is left.
+    server.wait(lambda f: f["ramet_http_requests_live"] == 1)
+
+
+def h2_socket(client: httpx.Client) -> socket.socket:
+    connection = client._transport._pool.connections[0]  # type: ignore[attr-defined]
+    sock = connection._connection._network_stream.get_extra_info("socket")
+    assert isinstance(sock, socket.socket)
+    return sock
+
+
+def expect_break(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    with pytest.raises(httpx.TransportError):
+        client.post(path, json=body)
+
+
+def test_a_call_goes_on_when_its_client_leaves(server: Server) -> None:
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        s = server.connect()
+        s.sendall(exec_bytes(path, "out before\nhang\nout after"))
+        assert b"before" in s.recv(4096)
+        s.close()
+        server.wait(lambda f: f["ramet_vm_deaths_total"] == 1)
+        http.post(path + "/interrupt")
+        kept = events(http.get(path + "/replay").text)
+        assert [e["data"] for e in kept] == ["before", 130]
+
+
+def test_deleting_ends_a_running_call(http: httpx.Client, sandbox: str) -> None:
+    with http.stream("POST", sandbox + "/exec", json={"code": "out x\nhang"}) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        assert http.delete(sandbox).status_code == 204
+        assert json.loads(next(lines))["code"] == "not_found"
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(lines)
+
+
+def test_many_streams_at_once(http: httpx.Client, sandbox: str) -> None:
+    results: list[int] = []
+
+    def one() -> None:
+        results.append(len(run(http, sandbox, "flood 50 2000")))
+
+    threads = [threading.Thread(target=one) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [51] * 30
+
+
+# --- limits ---
+
+
+def test_a_body_over_the_limit(start: Callable[..., Server]) -> None:
+    server = start("max_body_bytes=100000")
+    for http2 in (False, True):
+        with server.client(http2=http2) as http:
+            for size in (100_001, 500_000):
+                answer = http.post("/v1/sandboxes", content=b" " * size)
+                assert answer.status_code == 413
+                assert answer.json()["code"] == "body_too_large"
+                assert "100000" in answer.json()["error"]
+            assert http.post("/v1/sandboxes", content=b" " * 100_000).status_code == 201
+    # Far over it: refused before it is read.
+    answer_bytes = server.raw(
+        b"POST /v1/sandboxes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000000\r\n\r\n"
+    )
+    assert answer_bytes.startswith(b"HTTP/1.1 413 ")
+    assert json.loads(answer_bytes.split(b"\r\n\r\n", 1)[1])["code"] == "body_too_large"
+    with server.client(http2=True) as http:
+        with pytest.raises(httpx.RemoteProtocolError):
+            http.post("/v1/sandboxes", content=b" " * 4_000_000)
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /v1/healthz HTTP/1.1\r\nbad header\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\n\r\n",
+        b"POST /v1/sandboxes HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"POST /v1/sandboxes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n",
+        b"POST /v1/sandboxes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: v\r\n" % i for i in range(101)) + b"\r\n",
+        b"GET /" + b"x" * 500_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused_and_the_service_goes_on(
+    server: Server, request_text: bytes
+) -> None:
+    assert server.raw(request_text).startswith(b"HTTP/1.1 400 ")
+    with server.client() as http:
+        assert http.get("/v1/healthz").text == "ok"
+
+
+def test_expectations(server: Server) -> None:
+    with server.connect() as s:
+        s.sendall(
+            b"POST /v1/sandboxes HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+            b"connection: close\r\ncontent-length: 2\r\n\r\n"
+        )
+        assert s.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        s.sendall(b"{}")
+        assert until_closed(s).startswith(b"HTTP/1.1 201 ")
+    other = b"POST / HTTP/1.1\r\nhost: x\r\nexpect: coffee\r\ncontent-length: 2\r\n\r\n{}"
+    assert b'"code":"bad_request"' in server.raw(other)
+
+
+def test_requests_in_one_packet_are_answered_in_order(server: Server) -> None:
+    one = b"GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    last = b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    answer = server.raw(one * 20 + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 20
+    assert answer.rfind(b"HTTP/1.1 404") > answer.rfind(b"HTTP/1.1 200 OK")
+
+
+def test_http10_gets_an_answer_and_a_close(server: Server) -> None:
+    assert server.raw(b"GET /v1/healthz HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\nok")
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+    body = json.dumps({"code": "out x\nexit 0"}).encode()
+    answer = server.raw(
+        b"POST %s/exec HTTP/1.0\r\ncontent-length: %d\r\n\r\n%s" % (path.encode(), len(body), body)
+    )
+    assert [e["type"] for e in events(answer.split(b"\r\n\r\n", 1)[1].decode())] == [
+        "stdout",
+        "exit",
+    ]
+
+
+def test_a_client_that_resets_many_streams_is_cut(server: Server) -> None:
+    import h2.config
+    import h2.connection
+    import h2.exceptions
+
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    with server.connect() as s:
+        connection.initiate_connection()
+        s.sendall(connection.data_to_send())
+        headers = [(":method", "POST"), (":path", "/v1/sandboxes"), (":scheme", "http")]
+        headers.append((":authority", "localhost"))
+        cut = False
+        try:
+            for _ in range(100_000):
+                stream = connection.get_next_available_stream_id()
+                connection.send_headers(stream, headers, end_stream=True)
+                connection.reset_stream(stream)
+                s.sendall(connection.data_to_send())
+        except (BrokenPipeError, ConnectionResetError):
+            cut = True
+        assert cut
+    assert server.figures()["ramet_creates_total"] < 1000
+
+
+def test_out_of_descriptors(start: Callable[..., Server]) -> None:
+    server = start("nofile=30")
+    open_ones = [server.connect() for _ in range(40)]
+    for s in open_ones:
+        s.sendall(b"GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert open_ones[0].recv(4096).startswith(b"HTTP/1.1 200")
+    for s in open_ones[:30]:
+        s.close()
+    # Those that had to wait are served.
+    assert open_ones[-1].recv(4096).startswith(b"HTTP/1.1 200")
+    for s in open_ones[30:]:
+        s.close()
+
+
+# --- start and stop ---
+
+
+def test_a_taken_port_is_named(server: Server) -> None:
+    with pytest.raises(AssertionError, match=rf"port {server.port} of 127.0.0.1 is in use"):
+        Server(f"listen_port={server.port}")
+
+
+def test_an_address_others_reach_needs_consent(start: Callable[..., Server]) -> None:
+    with pytest.raises(AssertionError, match="allow_open"):
+        Server("listen_host=0.0.0.0")
+    with start("listen_host=0.0.0.0", "allow_open=yes").client() as http:
+        assert http.get("/v1/healthz").text == "ok"
+
+
+def test_a_wrong_certificate_is_named(start: Callable[..., Server]) -> None:
+    with pytest.raises(AssertionError, match="tls_cert /nonexistent"):
+        Server("tls_cert=/nonexistent", "tls_key=/nonexistent")
+
+
+def test_stop_waits_for_running_calls(start: Callable[..., Server]) -> None:
+    server = start("stop_timeout_s=60")
+    with server.client() as http, server.client() as other:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        other.get("/v1/healthz")
+        with http.stream("POST", path + "/exec", json={"code": "out x\nhang"}) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            stopper = threading.Thread(target=server.stop)
+            stopper.start()
+            # The listener goes away; connections that are there get a sentence.
+            while other.get("/v1/sandboxes").status_code != 503:
+                pass
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(server.base, trust_env=False)
+            s = server.process
+            assert s.returncode is None
+            http_done = json.loads
+            with pytest.raises(httpx.HTTPError):
+                other.post(path + "/interrupt").raise_for_status()
+            stopper.join(timeout=0)
+            assert stopper.is_alive()
+            answer.close()
+        stopper.join()
+
+
+def test_stop_does_not_wait_for_ever(start: Callable[..., Server]) -> None:
+    server = start("stop_timeout_s=1")
+    for http2 in (False, True):
+        http = server.client(http2=http2)
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        stream = http.stream("POST", path + "/exec", json={"code": "out x\nhang"})
+        next(stream.__enter__().iter_lines())
+    server.stop()
+    assert server.process.returncode == 0

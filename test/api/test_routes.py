@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each route answers, and how wrong requests are refused, over HTTP/1.1 and HTTP/2."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import Server
+
+REPO = Path(__file__).resolve().parents[2]
+NOBODY = "/v1/sandboxes/sbx_" + "f" * 32
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> str:
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error", "code"}
+    assert body["code"] == code
+    assert answer.headers["content-type"] == "application/json"
+    return str(body["error"])
+
+
+def test_healthz_is_exactly_ok(http: httpx.Client) -> None:
+    answer = http.get("/v1/healthz")
+    assert (answer.status_code, answer.content) == (200, b"ok")
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_healthz_says_when_it_is_not_ready(start: Callable[..., Server]) -> None:
+    server = start("ready=no")
+    with server.client() as http:
+        answer = http.get("/v1/healthz")
+        assert "template" in refused(answer, 503, "not_ready")
+        assert answer.headers["retry-after"] == "1"
+        server.process.send_signal(signal.SIGUSR1)
+        while http.get("/v1/healthz").status_code != 200:
+            pass
+
+
+def test_create_info_list_delete(http: httpx.Client) -> None:
+    asked = {
+        "template": "small",
+        "vcpus": 1,
+        "ram_mib": 256,
+        "rootfs_gb": 8,
+        "timeout_seconds": 60,
+        "idle_timeout_seconds": 30.0,
+        "persistent": True,
+        "egress": False,
+        "env": {"A": "b"},
+        "metadata": {"who": "tëst", "n": [1, None]},
+        "unknown": {"is": "ignored"},
+    }
+    created = http.post("/v1/sandboxes", json=asked)
+    assert created.status_code == 201
+    assert set(created.json()) == {"id", "state"}
+    path = "/v1/sandboxes/" + created.json()["id"]
+    info = http.get(path).json()
+    for name in ("template", "vcpus", "ram_mib", "rootfs_gb", "persistent", "egress", "metadata"):
+        assert info[name] == asked[name]
+    assert info["created_at"] == "2023-11-14T22:13:20.123Z"
+    assert info["expires_at"] is None
+    assert http.get("/v1/sandboxes").json() == [info]
+    gone = http.delete(path)
+    assert (gone.status_code, gone.content) == (204, b"")
+    refused(http.get(path), 404, "not_found")
+    refused(http.delete(path), 404, "not_found")
+    assert http.get("/v1/sandboxes").json() == []
+
+
+def test_create_takes_no_body(http: httpx.Client) -> None:
+    assert http.post("/v1/sandboxes").status_code == 201
+
+
+def test_place_is_told_when_configured(start: Callable[..., Server]) -> None:
+    server = start("region=eu-1", "endpoint=https://ramet.example")
+    with server.client() as http:
+        created = http.post("/r/eu-1/v1/sandboxes", json={}).json()
+        assert created["region"] == "eu-1" and created["endpoint"] == "https://ramet.example"
+        assert http.get("/r/eu-1/v1/sandboxes/" + created["id"]).json()["region"] == "eu-1"
+        refused(http.get("/r/us-1/v1/sandboxes"), 404, "unknown_region")
+
+
+def test_failures_of_core(http: httpx.Client, server: Server) -> None:
+    full = http.post("/v1/sandboxes", json={"template": "full"})
+    assert refused(full, 503, "no_room") == "the host is full"
+    assert full.headers["retry-after"] == "7"
+    refused(http.post("/v1/sandboxes", json={"template": "missing"}), 400, "no_such_template")
+    sentence = refused(http.post("/v1/sandboxes", json={"template": "broken"}), 500, "internal")
+    assert "secret" not in sentence
+    fault = re.search(r"[0-9a-f]{16}", sentence)
+    assert fault
+    died = http.post("/v1/sandboxes", json={"template": "died"})
+    assert "the VM died" in refused(died, 500, "vm_died")
+    http.close()
+    log = server.stop()
+    assert f"fault {fault[0]}: POST /v1/sandboxes: secret detail" in log
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b"{", "JSON"),
+        (b"[]", "object"),
+        (b'{"ram_mib": 127}', "ram_mib must be a whole number from 128 to 65536, not 127"),
+        (b'{"vcpus": 33}', "vcpus"),
+        (b'{"rootfs_gb": 0}', "rootfs_gb"),
+        (b'{"timeout_seconds": 31536001}', "timeout_seconds"),
+        (b'{"idle_timeout_seconds": "1"}', "idle_timeout_seconds"),
+        (b'{"persistent": 1}', "persistent"),
+        (b'{"egress": "no"}', "egress"),
+        (b'{"template": "../x"}', "template"),
+        (b'{"template": ".x"}', "template"),
+        (b'{"template": "' + b"x" * 64 + b'"}', "template must be at most 63 bytes long, not 64"),
+        (b'{"metadata": {"x": "' + b"x" * 16384 + b'"}}', "metadata must be at most 16384"),
+        (b'{"env": {"A=B": "c"}}', "env"),
+        (b'{"metadata": ' + b"[" * 100_000, "deeper"),
+        (b'{"a": "\xff"}', "UTF-8"),
+        (b'{"a": "\\u0000"}', "NUL"),
+        (b"{}{}", "JSON"),
+    ],
+)
+def test_wrong_create(http: httpx.Client, body: bytes, names: str) -> None:
+    assert names in refused(http.post("/v1/sandboxes", content=body), 400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ({}, "code is missing"),
+        ({"code": None}, "code is missing"),
+        ({"code": 1}, "code must be a string, not a number"),
+        ({"code": "", "language": "perl"}, 'language must be "python" or "bash", not "perl"'),
+        ({"code": "", "output": "words"}, 'output must be "lines" or "chunks", not "words"'),
+        ({"code": "", "timeout_seconds": 0}, "timeout_seconds"),
+        ({"code": "", "timeout_seconds": 1e9}, "timeout_seconds"),
+        ({"code": "", "cwd": ["/"]}, "cwd"),
+        ({"code": "", "cwd": "/" * 4097}, "cwd must be at most 4096 bytes long, not 4097"),
+        ({"code": "", "env": {"A": None}}, 'env must be an object of strings; "A" is null'),
+    ],
+)
+def test_wrong_exec(http: httpx.Client, sandbox: str, body: dict[str, Any], names: str) -> None:
+    assert names in refused(http.post(sandbox + "/exec", json=body), 400, "bad_request")
+
+
+def test_routes_that_are_not_there(http: httpx.Client) -> None:
+    for path in ("/", "/v2/healthz", "/v1/spaces", NOBODY + "/fork", NOBODY + "/files"):
+        refused(http.get(path), 404, "no_such_route")
+    assert "without the slash" in refused(http.get("/v1/sandboxes/"), 404, "no_such_route")
+    for path in ("/v1/sandboxes/sbx_", "/v1/sandboxes/x%2Fy"):
+        refused(http.get(path), 404, "not_found")
+    refused(http.get("/v1/%zz"), 400, "bad_path")
+    for tail in ("", "/replay"):
+        refused(http.get(NOBODY + tail), 404, "not_found")
+    refused(http.post(NOBODY + "/exec", json={"code": ""}), 404, "not_found")
+    refused(http.post(NOBODY + "/interrupt"), 404, "not_found")
+
+
+def test_wrong_methods_are_told_the_right_ones(http: httpx.Client, sandbox: str) -> None:
+    for path, allow in (
+        ("/v1/sandboxes", {"GET", "HEAD", "POST"}),
+        (sandbox, {"GET", "HEAD", "DELETE"}),
+        (sandbox + "/exec", {"POST"}),
+    ):
+        for method in ("PATCH", "OPTIONS"):
+            answer = http.request(method, path)
+            refused(answer, 405, "method_not_allowed")
+            assert set(answer.headers["allow"].split(", ")) == allow
+
+
+def test_head(http: httpx.Client, sandbox: str) -> None:
+    length = len(http.get(sandbox).content)
+    answer = http.head(sandbox)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert int(answer.headers["content-length"]) == length
+    assert http.head(sandbox + "/replay").status_code == 200
+
+
+def test_openapi_lists_exactly_what_is_served(http: httpx.Client) -> None:
+    spec = http.get("/v1/openapi.json").json()
+    listed = {
+        (method.upper(), path)
+        for path, item in spec["paths"].items()
+        for method in item
+        if method != "parameters"
+    }
+    table = (REPO / "orchestrator/api/routes.c").read_text()
+    served = set(re.findall(r'\{"([A-Z]+)", "([^"]+)"', table))
+    assert listed == served
+
+    def refs(node: Any) -> list[str]:
+        if isinstance(node, dict):
+            own = [node["$ref"]] if "$ref" in node else []
+            return own + [r for value in node.values() for r in refs(value)]
+        return [r for item in node for r in refs(item)] if isinstance(node, list) else []
+
+    for ref in refs(spec):
+        node = spec
+        for part in ref.removeprefix("#/").split("/"):
+            node = node[part]
+
+
+def test_the_document_names_every_route() -> None:
+    document = (REPO / "docs/api.md").read_text()
+    table = (REPO / "orchestrator/api/routes.c").read_text()
+    for method, path in re.findall(r'\{"([A-Z]+)", "([^"]+)"', table):
+        assert f"\n### `{method} {path}`\n" in document
+
+
+def test_metrics(http: httpx.Client, server: Server, sandbox: str) -> None:
+    http.post(sandbox + "/exec", json={"code": "out x"})
+    http.get("/nothing")
+    figures = server.figures()
+    assert figures["ramet_creates_total"] == 1
+    assert figures["ramet_sandboxes"] == 1
+    assert figures['ramet_http_requests_total{method="",route="",status="4xx"}'] == 1
+    route = 'method="POST",route="/v1/sandboxes/{id}/exec",status="2xx"'
+    assert figures[f"ramet_http_requests_total{{{route}}}"] == 1
+    assert figures["ramet_exec_seconds_count"] == 1
+    assert figures['ramet_exec_seconds_bucket{le="+Inf"}'] == 1
+
+
+def test_the_access_log(http: httpx.Client, server: Server, sandbox: str) -> None:
+    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    http.post(sandbox + "/exec?x=secret", json={"code": "out x"}, headers={"traceparent": trace})
+    http.get("/v1/healthz")
+    http.get("/nowhere\x7f%0a".replace("\x7f", "%7f"))
+    http.close()
+    lines = server.stop().splitlines()
+    exec_line = next(line for line in lines if "/exec" in line)
+    assert re.search(rf"POST {sandbox}/exec 200 \d+ bytes \d+\.\d{{3}} ms trace {trace}$", exec_line)
+    assert not any("healthz" in line or "secret" in line for line in lines)
+    assert any("GET /nowhere%7f%0a 404" in line for line in lines)
+
+
+def test_traceparent_is_in_replay(http: httpx.Client, sandbox: str) -> None:
+    trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-00"
+    for value in (trace, "garbage", trace.upper().replace("1", "G")):
+        http.post(sandbox + "/exec", json={"code": ""}, headers={"traceparent": value})
+    events = [json.loads(x) for x in http.get(sandbox + "/replay").text.splitlines()]
+    assert [e.get("traceparent") for e in events] == [trace, None, None]
+    assert [e["seq"] for e in events] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("method,path", [("POST", "/v1/sandboxes"), ("GET", "/v1/sandboxes")])
+def test_web_pages_are_refused(http: httpx.Client, method: str, path: str) -> None:
+    page = http.request(method, path, headers={"origin": "https://evil.example"})
+    refused(page, 403, "browser_refused")
+    rebound = http.request(method, path, headers={"host": "evil.example"})
+    assert "evil.example" in refused(rebound, 403, "host_refused")
+    assert http.request(method, path, headers={"host": "localhost:7070"}).is_success
+    assert http.get("/v1/healthz", headers={"host": "evil.example"}).text == "ok"

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A client's bytes through the library, the real handlers and a fake core. The first byte says in
+ * how many pieces they come. A sandbox is there from the start, with the id of SANDBOX.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/api/server.h"
+#include "test/api/fake_core.h"
+
+#define TURNS 12
+
+static struct loop *loop;
+static struct api *api;
+static struct core *core;
+
+static void stop(void *arg)
+{
+	loop_stop(loop);
+}
+
+static void on_created(void *arg, const struct sandbox_view *view, const struct failure *f)
+{
+	loop_stop(loop);
+}
+
+/* Lets the loop turn a few times. */
+static void turn(void)
+{
+	for (int i = 0; i < TURNS; i++) {
+		struct loop_timer t = {.fn = stop};
+
+		loop_timer_set(loop, &t, 0);
+		loop_run(loop);
+	}
+}
+
+static void set_up(void)
+{
+	static struct config config = {.max_body_bytes = 1 << 20,
+				       .stop_timeout_s = 0,
+				       .listen_host = "127.0.0.1",
+				       .allow_open = "no",
+				       .region = "eu-1"};
+	struct sandbox_spec spec = {0};
+	struct err e;
+
+	log_init("fuzz", LOG_ERROR);
+	if (loop_new(&loop, &e) < 0)
+		abort();
+	core = fake_core_new(loop, true);
+	core_create(core, "local", &spec, on_created, NULL);
+	loop_run(loop);
+	if (api_new(&api, loop, core, &config, &e) < 0) {
+		fprintf(stderr, "%s\n", e.text);
+		abort();
+	}
+}
+
+static int dial(void)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)api_port(api)),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct linger none = {.l_onoff = 1}; /* no TIME_WAIT: ports would run out */
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0)
+		abort();
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	return fd;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char drain[65536];
+
+	if (!api)
+		set_up();
+	if (size < 2)
+		return 0;
+	size_t pieces = 1 + data[0] % 4, step = (size - 1 + pieces - 1) / pieces;
+	data++;
+	size--;
+	scoped_fd int fd = dial();
+	for (size_t at = 0; at < size; at += step) {
+		size_t len = size - at < step ? size - at : step;
+
+		if (send(fd, data + at, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+			break;
+		turn();
+		while (recv(fd, drain, sizeof(drain), MSG_DONTWAIT) > 0)
+			;
+	}
+	close_fd(&fd);
+	turn();
+	return 0;
+}

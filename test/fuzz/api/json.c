@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/* JSON bodies: the reader must take or refuse them, and what it took must be what was there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/json.h"
+#include "orchestrator/api/text.h"
+
+struct body {
+	struct json_text text, object;
+	uint32_t whole, millis;
+	bool flag;
+	char **env;
+};
+
+static const struct json_field fields[] = {
+	{"t", JSON_TEXT, offsetof(struct body, text), 0, 64, false},
+	{"o", JSON_OBJECT, offsetof(struct body, object), 0, 64, false},
+	{"w", JSON_WHOLE, offsetof(struct body, whole), 1, 1000, false},
+	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false},
+	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false},
+	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false},
+};
+
+static void check(const struct body *b)
+{
+	if (b->text.p && (strlen(b->text.p) != b->text.len || b->text.len > 64))
+		abort();
+	if (b->object.p && (b->object.p[0] != '{' || b->object.p[b->object.len - 1] != '}'))
+		abort();
+	if (b->whole > 1000 || b->millis > 1000000)
+		abort();
+	for (char **v = b->env; v && *v; v++)
+		if (!strchr(*v, '=') || **v == '=')
+			abort();
+}
+
+/* What is written is read back as it was. */
+static void round_trip(const struct json_text *text)
+{
+	struct text out = {0};
+	struct body again = {0};
+	struct err e;
+
+	text_puts(&out, "{\"t\":");
+	if (!json_string(&out, text->p, text->len))
+		abort();
+	text_puts(&out, "}");
+	if (json_read(out.p, out.len, fields, ARRAY_LEN(fields), &again, &e) < 0 ||
+	    again.text.len != text->len || memcmp(again.text.p, text->p, text->len) != 0)
+		abort();
+	json_free(fields, ARRAY_LEN(fields), &again);
+	text_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct body b = {0};
+	struct text out = {0};
+	struct err e = {0};
+
+	if (json_read((const char *)data, size, fields, ARRAY_LEN(fields), &b, &e) == 0) {
+		check(&b);
+		if (b.text.p)
+			round_trip(&b.text);
+		json_free(fields, ARRAY_LEN(fields), &b);
+	} else if (!e.text[0] || b.text.p || b.object.p || b.env) {
+		abort();
+	}
+	json_string(&out, data, size);
+	json_base64(&out, data, size);
+	text_free(&out);
+	return 0;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Method, a space, path: what is found must be a route and its id one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "orchestrator/api/internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const char *text = (const char *)data, *space = memchr(text, ' ', size);
+	size_t method_len = space ? (size_t)(space - text) : 0;
+	const char *path = text + method_len + (space != NULL);
+	size_t path_len = size - (size_t)(path - text);
+	struct route_match m;
+
+	enum route_result found = route_find(&m, text, method_len, path, path_len, "eu-1");
+	if (found == ROUTE_FOUND) {
+		if (!m.route || (strchr(m.route->pattern, '{') != NULL) != (m.id[0] != 0))
+			abort();
+		if (m.id[0] && !sandbox_id_valid(m.id, strlen(m.id)))
+			abort();
+	}
+	if (found == ROUTE_METHOD && !m.allow[0])
+		abort();
+	guard_host_is_ours(path, path_len, "http://ramet.example:80/");
+	return 0;
+}

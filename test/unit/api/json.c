@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/json.h"
+
+struct body {
+	struct json_text name, meta;
+	uint32_t size, wait_ms;
+	bool on;
+	char **env;
+};
+
+static const struct json_field fields[] = {
+	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, false},
+	{"meta", JSON_OBJECT, offsetof(struct body, meta), 0, 40, false},
+	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false},
+	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false},
+	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false},
+	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false},
+};
+
+static const struct json_field needed[] = {
+	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, true},
+};
+
+/* From memory of exactly this size, so that a sanitizer sees a byte read behind it. */
+static int read_bytes(const void *text, size_t len, struct body *b, struct err *e)
+{
+	scoped_free char *copy = malloc(len ? len : 1);
+
+	memcpy(copy, text, len);
+	memset(b, 0, sizeof(*b));
+	return json_read(copy, len, fields, ARRAY_LEN(fields), b, e);
+}
+
+static int read_text(const char *text, struct body *b, struct err *e)
+{
+	return read_bytes(text, strlen(text), b, e);
+}
+
+static void refused(const char *text, const char *sentence)
+{
+	struct body b;
+	struct err e = {0};
+
+	if (read_text(text, &b, &e) == 0)
+		fail_msg("%s was taken", text);
+	assert_string_equal(e.text, sentence);
+	assert_null(b.name.p);
+	assert_null(b.env);
+}
+
+static void done(struct body *b)
+{
+	json_free(fields, ARRAY_LEN(fields), b);
+}
+
+static void test_all_kinds(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(
+		read_text(" {\"name\" : \"x\", \"size\":32, \"wait\": 0.0015,\n\"on\":true,"
+			  "\"meta\":{\"a\":[1,{}]}, \"env\":{\"A\":\"1\",\"B\":\"\"} } ",
+			  &b, &e),
+		0);
+	assert_string_equal(b.name.p, "x");
+	assert_int_equal(b.size, 32);
+	assert_int_equal(b.wait_ms, 2);
+	assert_true(b.on);
+	assert_string_equal(b.meta.p, "{\"a\":[1,{}]}");
+	assert_string_equal(b.env[0], "A=1");
+	assert_string_equal(b.env[1], "B=");
+	assert_null(b.env[2]);
+	done(&b);
+}
+
+static void test_absent_null_and_unknown(void **state)
+{
+	static const char *const bodies[] = {"", "  ", "{}", "{\"size\":null,\"name\":null}",
+					     "{\"other\":[[{\"size\":9}]],\"names\":\"x\"}"};
+
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		struct body b;
+		struct err e;
+
+		assert_int_equal(read_text(bodies[i], &b, &e), 0);
+		assert_null(b.name.p);
+		assert_int_equal(b.size, 0);
+		done(&b);
+	}
+}
+
+static void test_strings_are_unescaped(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(
+		read_text("{\"n\\u0061me\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"}", &b, &e), 0);
+	assert_string_equal(b.name.p, "\"\\/\b\f\n\r\t\xc3\xa9");
+	done(&b);
+	assert_int_equal(read_text("{\"name\":\"\\ud83d\\ude00\xe2\x82\xac\"}", &b, &e), 0);
+	assert_string_equal(b.name.p, "\xf0\x9f\x98\x80\xe2\x82\xac");
+	assert_int_equal(b.name.len, 7);
+	done(&b);
+}
+
+static void test_what_is_not_json(void **state)
+{
+	refused("{", "the body is not JSON: it ends too early (a member without a name in quotes)");
+	refused("{}x", "the body is not JSON: more behind the object's end at byte 2");
+	refused("{\"a\" 1}", "the body is not JSON: a name without a colon at byte 5");
+	refused("{\"a\":1,}", "the body is not JSON: a member without a name in quotes at byte 7");
+	refused("{\"a\":1 \"b\":2}",
+		"the body is not JSON: neither a comma nor the closing bracket at byte 7");
+	refused("{\"a\":tru}", "the body is not JSON: an unexpected character at byte 8");
+	refused("{\"a\":01}",
+		"the body is not JSON: neither a comma nor the closing bracket at byte 6");
+	refused("{\"a\":-}", "the body is not JSON: a number without digits at byte 6");
+	refused("{\"a\":1.}",
+		"the body is not JSON: a number without digits behind its point at byte 7");
+	refused("{\"a\":1e}",
+		"the body is not JSON: a number without digits in its exponent at byte 7");
+	refused("{\"a\":'b'}", "the body is not JSON: a number without digits at byte 5");
+	refused("{\"a\":\"", "the body is not JSON: it ends too early (in a string)");
+	refused("{\"a\":\"\\x\"}", "the body is not JSON: an unknown escape in a string at byte 7");
+	refused("{\"a\":\"\\u12g4\"}",
+		"the body is not JSON: \\u without four hex digits at byte 8");
+	refused("{\"a\":\"\\u0000\"}",
+		"the body is not JSON: \\u0000 (NUL is not allowed in strings) at byte 8");
+	refused("{\"a\":\"\\ud800\"}",
+		"the body is not JSON: the first half of a surrogate pair alone at byte 12");
+	refused("{\"a\":\"\\udc00\"}",
+		"the body is not JSON: the second half of a surrogate pair alone at byte 8");
+	refused("{\"a\":\"\n\"}",
+		"the body is not JSON: a control character in a string at byte 6");
+	refused("{\"a\":\"\xff\"}", "the body is not JSON: bytes that are not UTF-8 at byte 6");
+	refused("{\"a\":\"\xed\xa0\x80\"}",
+		"the body is not JSON: bytes that are not UTF-8 at byte 6");
+	refused("{\"a\":\"\xc0\x80\"}", "the body is not JSON: bytes that are not UTF-8 at byte 6");
+	refused("{\"a\":\"\xe2\x82", "the body is not JSON: bytes that are not UTF-8 at byte 6");
+	refused("\xff{}", "the body is not JSON: a number without digits at byte 0");
+	refused("[]", "the body must be a JSON object, not an array");
+	refused("\"x\"", "the body must be a JSON object, not a string");
+	refused("17", "the body must be a JSON object, not a number");
+}
+
+static void test_nul_bytes_are_seen(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_true(read_bytes("{\"name\":\"a\0b\"}", 14, &b, &e) < 0);
+	assert_string_equal(e.text,
+			    "the body is not JSON: a control character in a string at byte 10");
+	assert_true(read_bytes("{}\0", 3, &b, &e) < 0);
+}
+
+static void test_depth_is_limited(void **state)
+{
+	char deep[2 * JSON_DEPTH_MAX + 32] = "{\"a\":";
+	struct body b;
+	struct err e;
+
+	/* The body's object is the first level. */
+	memset(deep + 5, '[', JSON_DEPTH_MAX - 1);
+	memset(deep + 5 + JSON_DEPTH_MAX - 1, ']', JSON_DEPTH_MAX - 1);
+	strcat(deep, "}");
+	assert_int_equal(read_text(deep, &b, &e), 0);
+	memset(deep + 5, '[', JSON_DEPTH_MAX);
+	deep[5 + JSON_DEPTH_MAX] = '\0';
+	assert_true(read_text(deep, &b, &e) < 0);
+	assert_non_null(strstr(e.text, "nested deeper than 64"));
+}
+
+static void test_wrong_types_and_ranges(void **state)
+{
+	refused("{\"name\":5}", "name must be a string, not a number");
+	refused("{\"name\":{}}", "name must be a string, not an object");
+	refused("{\"name\":\"12345678901234567\"}", "name must be at most 16 bytes long, not 17");
+	refused("{\"size\":\"much\"}", "size must be a whole number from 1 to 32, not \"much\"");
+	refused("{\"size\":0}", "size must be a whole number from 1 to 32, not 0");
+	refused("{\"size\":33}", "size must be a whole number from 1 to 32, not 33");
+	refused("{\"size\":-1}", "size must be a whole number from 1 to 32, not -1");
+	refused("{\"size\":1.5}", "size must be a whole number from 1 to 32, not 1.5");
+	refused("{\"size\":1e999}", "size must be a whole number from 1 to 32, not 1e999");
+	refused("{\"size\":true}", "size must be a whole number from 1 to 32, not true");
+	refused("{\"size\":[1]}", "size must be a whole number from 1 to 32, not an array");
+	refused("{\"size\":"
+		"11111111111111111111111111111111111111111111111111111111111111111111111111}",
+		"size must be a whole number from 1 to 32, not a number");
+	refused("{\"wait\":-1}", "wait must be a number from 0.001 to 1000, not -1");
+	refused("{\"wait\":\"1\"}", "wait must be a number from 0.001 to 1000, not \"1\"");
+	refused("{\"on\":1}", "on must be true or false, not 1");
+	refused("{\"meta\":\"text\"}", "meta must be an object, not a string");
+	refused("{\"meta\":{\"a\":\"0123456789012345678901234567890123\"}}",
+		"meta must be at most 40 bytes of JSON, not 42");
+	refused("{\"size\":1,\"size\":2}", "size is given twice");
+	refused("{\"size\":1,\"name\":\"x\",\"on\":0}", "on must be true or false, not 0");
+}
+
+static void test_whole_numbers_may_have_a_point(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(read_text("{\"size\":30.0,\"wait\":3e2}", &b, &e), 0);
+	assert_int_equal(b.size, 30);
+	assert_int_equal(b.wait_ms, 300000);
+}
+
+static void test_wrong_env(void **state)
+{
+	refused("{\"env\":[]}", "env must be an object of strings, not an array");
+	refused("{\"env\":{\"A\":1}}", "env must be an object of strings; \"A\" is a number");
+	refused("{\"env\":{\"A\":\"1\",\"B=C\":\"2\"}}", "env: the name \"B=C\" holds a =");
+	refused("{\"env\":{\"\":\"1\"}}", "env holds a variable without a name");
+}
+
+static void test_env_is_limited(void **state)
+{
+	scoped_free char *text = malloc(JSON_ENV_TEXT_MAX + 100);
+	struct body b;
+	struct err e;
+	char *p = text;
+
+	p += sprintf(p, "{\"env\":{");
+	for (int i = 0; i <= JSON_ENV_MAX; i++)
+		p += sprintf(p, "%s\"V%d\":\"x\"", i ? "," : "", i);
+	strcpy(p, "}}");
+	assert_true(read_text(text, &b, &e) < 0);
+	assert_string_equal(e.text, "env holds more than 1024 variables");
+
+	p = text + sprintf(text, "{\"env\":{\"A\":\"");
+	memset(p, 'x', JSON_ENV_TEXT_MAX);
+	strcpy(p + JSON_ENV_TEXT_MAX, "\"}}");
+	assert_true(read_text(text, &b, &e) < 0);
+	assert_string_equal(e.text, "env must be at most 262144 bytes of JSON, not 262152");
+}
+
+static void test_required(void **state)
+{
+	struct body b = {0};
+	struct err e;
+
+	assert_true(json_read("{}", 2, needed, 1, &b, &e) < 0);
+	assert_string_equal(e.text, "name is missing");
+	assert_true(json_read("{\"name\":null}", 13, needed, 1, &b, &e) < 0);
+	assert_string_equal(e.text, "name is missing");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_kinds),
+		cmocka_unit_test(test_absent_null_and_unknown),
+		cmocka_unit_test(test_strings_are_unescaped),
+		cmocka_unit_test(test_what_is_not_json),
+		cmocka_unit_test(test_nul_bytes_are_seen),
+		cmocka_unit_test(test_depth_is_limited),
+		cmocka_unit_test(test_wrong_types_and_ranges),
+		cmocka_unit_test(test_whole_numbers_may_have_a_point),
+		cmocka_unit_test(test_wrong_env),
+		cmocka_unit_test(test_env_is_limited),
+		cmocka_unit_test(test_required),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/route.h"
+
+#define ID "sbx_0123456789abcdef0123456789abcdef"
+
+static struct route_match m;
+
+static enum route_result find(const char *method, const char *path)
+{
+	scoped_free char *copy = malloc(strlen(path) + 1);
+
+	/* Without its NUL: nothing may look behind the end. */
+	memcpy(copy, path, strlen(path));
+	return route_find(&m, method, strlen(method), copy, strlen(path), "eu-1");
+}
+
+static void goes_to(const char *method, const char *path, const char *pattern)
+{
+	assert_int_equal(find(method, path), ROUTE_FOUND);
+	assert_string_equal(m.route->pattern, pattern);
+}
+
+static void test_each_route_is_found(void **state)
+{
+	for (size_t i = 0; i < n_routes; i++) {
+		char path[128];
+		const char *brace = strchr(routes[i].pattern, '{');
+
+		if (brace)
+			snprintf(path, sizeof(path), "%.*s%s%s", (int)(brace - routes[i].pattern),
+				 routes[i].pattern, ID, strchr(brace, '}') + 1);
+		else
+			strcpy(path, routes[i].pattern);
+		assert_int_equal(find(routes[i].method, path), ROUTE_FOUND);
+		assert_ptr_equal(m.route, &routes[i]);
+		assert_string_equal(m.id, brace ? ID : "");
+	}
+}
+
+static void test_forms_of_a_path(void **state)
+{
+	goes_to("GET", "/v1/healthz?x=/y", "/v1/healthz");
+	goes_to("HEAD", "/v1/healthz", "/v1/healthz");
+	goes_to("GET", "/%76%31/healthz", "/v1/healthz");
+	goes_to("GET", "http://any:80/v1/healthz", "/v1/healthz");
+	goes_to("GET", "/r/eu-1/v1/healthz", "/v1/healthz");
+	goes_to("POST", "/r/eu%2D1/v1/sandboxes/" ID "/exec", "/v1/sandboxes/{id}/exec");
+	assert_string_equal(m.id, ID);
+}
+
+static void test_what_is_not_there(void **state)
+{
+	static const char *const paths[] = {"/",
+					    "/v1",
+					    "/v1/health",
+					    "/v1/healthzz",
+					    "//v1/healthz",
+					    "/v1//healthz",
+					    "/v1/healthz/x",
+					    "/v1%2Fhealthz",
+					    "/v1/./healthz",
+					    "/v1/x/../healthz",
+					    "/V1/healthz",
+					    "/a/b/c/d/e/f/g/h/i/j/k",
+					    "/v1/sandboxes/" ID "/fork",
+					    "/v1/sandboxes//exec/x"};
+
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+		assert_int_equal(find("GET", paths[i]), ROUTE_NONE);
+	assert_int_equal(find("GET", "/v1/healthz/"), ROUTE_SLASH);
+	assert_int_equal(find("GET", "/v1/sandboxes/"), ROUTE_SLASH);
+	assert_int_equal(find("GET", "/r/us-1/v1/healthz"), ROUTE_REGION);
+	assert_int_equal(find("GET", "/r//v1/healthz"), ROUTE_REGION);
+	assert_int_equal(route_find(&m, "GET", 3, "/r//v1/healthz", 14, ""), ROUTE_REGION);
+	assert_int_equal(find("GET", "/r/eu-1/v1/nothing"), ROUTE_NONE);
+}
+
+static void test_ids_are_checked(void **state)
+{
+	static const char *const ids[] = {
+		"sbx_",
+		"x",
+		"..",
+		"sbx_0123456789abcdef0123456789abcde",
+		"sbx_0123456789abcdef0123456789abcdeff",
+		"sbx_0123456789ABCDEF0123456789abcdef",
+		"spc_0123456789abcdef0123456789abcdef",
+		"sbx_0123456789abcdef0123456789abcde%2F",
+		"sbx_0123456789abcdef0123456789abcde'",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		char path[128];
+
+		snprintf(path, sizeof(path), "/v1/sandboxes/%s", ids[i]);
+		assert_int_equal(find("GET", path), ROUTE_ID);
+		assert_string_equal(m.id, "");
+	}
+}
+
+static void test_methods(void **state)
+{
+	assert_int_equal(find("PUT", "/v1/sandboxes"), ROUTE_METHOD);
+	assert_string_equal(m.allow, "POST, GET, HEAD");
+	assert_int_equal(find("GET", "/v1/sandboxes/" ID "/exec"), ROUTE_METHOD);
+	assert_string_equal(m.allow, "POST");
+	assert_int_equal(find("HEAD", "/v1/sandboxes/" ID "/exec"), ROUTE_METHOD);
+	assert_int_equal(find("get", "/v1/healthz"), ROUTE_METHOD);
+	assert_int_equal(find("GETX", "/v1/healthz"), ROUTE_METHOD);
+	assert_int_equal(find("", "/v1/healthz"), ROUTE_METHOD);
+}
+
+static void test_malformed(void **state)
+{
+	static const char *const paths[] = {"",
+					    "*",
+					    "v1/healthz",
+					    "?",
+					    "/v1/%",
+					    "/v1/%4",
+					    "/v1/%zz",
+					    "/v1/%00",
+					    "/v1/healthz%",
+					    "http://x?/v1",
+					    "http://host",
+					    "https://h"};
+
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+		assert_int_equal(find("GET", paths[i]), ROUTE_MALFORMED);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each_route_is_found),
+		cmocka_unit_test(test_forms_of_a_path),
+		cmocka_unit_test(test_what_is_not_there),
+		cmocka_unit_test(test_ids_are_checked),
+		cmocka_unit_test(test_methods),
+		cmocka_unit_test(test_malformed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
