@@ -38,7 +38,7 @@ qemu_dir() { cache_path qemu rig/qemu.sh rig/apt-mirror.sh; }
 assets_dir() { cache_path assets "$(kernel_dir)" "$(rootfs_dir)"; }
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
-venv_dir() { cache_path venv test/requirements.txt "$(python3 --version)"; }
+venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
 
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
 build_rootfs() { cached "$(rootfs_dir)" "guest root file system" as_root "$top/rootfs/build.sh"; }

@@ -17,7 +17,7 @@ results=$top/build/test
 passed=0 failed=0 skipped=0
 
 make_venv() {
-	python3 -m venv "$1" &&
+	/usr/bin/python3 -m venv "$1" &&
 		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
 }
 python() {
