@@ -105,7 +105,9 @@ rig_start() {
 	echo "$ssh_port" >"$rig_dir/ssh.port"
 	[[ ! -s $rig_dir/console.log ]] || mv "$rig_dir/console.log" "$rig_dir/console.old.log"
 
-	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t"
+	# Emulated CPUs share one clock. Under load the watchdog would find it wanting and fall
+	# back to counting timer ticks, in which nothing shorter than 4 ms can be measured.
+	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t tsc=reliable"
 	cmdline+=" tsc_early_khz=$(rig_tsc_khz)"
 	# shellcheck disable=SC2054 # the commas are QEMU's
 	local -a disks=(
