@@ -153,7 +153,7 @@ static void on_template(void *arg, const struct failure *f)
 	if (warm)
 		complete(create, warm);
 	else if (has_room(create, &full))
-		create->warm = warm_make(c, create->template, on_warm, create);
+		create->warm = warm_make(c, create->template, false, on_warm, create);
 	else
 		fail(create, &full);
 }

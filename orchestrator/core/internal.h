@@ -79,8 +79,13 @@ void templates_free(struct core *c);
 struct warm;
 /* `w` is the callee's, NULL when it failed. */
 typedef void warm_fn(void *arg, struct warm *w, const char *text);
-/* Restores a VM of a ready template and makes it unique. `fn` comes from the loop. */
-struct warm *warm_make(struct core *c, struct template *t, warm_fn *fn, void *arg);
+/* Restores a VM of a ready template and makes it unique; with a rehearsal, what a first call
+ * touches is touched ahead of it. `fn` comes from the loop. */
+struct warm *warm_make(struct core *c, struct template *t, bool with_rehearsal, warm_fn *fn,
+		       void *arg);
+/* Calls that leave no trace but what a first call loads and touches. */
+#define REHEARSAL_CALLS 2
+extern const struct agent_exec rehearsal[REHEARSAL_CALLS];
 /* At any time: drops the VM. NULL is fine. */
 void warm_free(struct warm *w);
 /* Frees it but keeps what is in it: the caller sets new owners. */

@@ -149,7 +149,7 @@ static void make_warm(struct core *c)
 	item->core = c;
 	list_init(&item->link);
 	c->pool.making_item = item;
-	c->pool.making = warm_make(c, c->def, on_warm, item);
+	c->pool.making = warm_make(c, c->def, true, on_warm, item);
 }
 
 struct warm *pool_take_warm(struct core *c)

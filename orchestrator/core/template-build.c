@@ -117,18 +117,12 @@ static void on_paused(void *arg, int error, const char *text, const struct ctl_m
 	vm_save(b->vm, fds, on_saved, b);
 }
 
-/* Calls that leave no trace but what a first call loads: no sandbox has to load it again. */
-static const struct agent_exec rehearsal[] = {
-	{.language = AGENT_PYTHON, .code = "print(end='')", .code_len = 13},
-	{.language = AGENT_BASH, .code = "true", .code_len = 4},
-};
-
 static void rehearse(struct build *b)
 {
 	uint8_t *bytes;
 	size_t len;
 
-	if (b->rehearsed < ARRAY_LEN(rehearsal)) {
+	if (b->rehearsed < REHEARSAL_CALLS) {
 		if (agent_exec_bytes(&rehearsal[b->rehearsed++], &bytes, &len) < 0)
 			fail(b, "no memory");
 		else

@@ -13,9 +13,21 @@
 #include "orchestrator/core/internal.h"
 
 #define DIAL_PATIENCE_MS   15000
-#define RESEED_PATIENCE_MS 15000
+#define RESEED_PATIENCE_MS 20000
 
-enum warm_state { WARM_SHELL, WARM_FILLING, WARM_DIALING, WARM_RESEEDING, WARM_READY };
+enum warm_state {
+	WARM_SHELL,
+	WARM_FILLING,
+	WARM_DIALING,
+	WARM_RESEEDING,
+	WARM_REHEARSING,
+	WARM_READY,
+};
+
+const struct agent_exec rehearsal[REHEARSAL_CALLS] = {
+	{.language = AGENT_PYTHON, .code = "print(end='')", .code_len = 13},
+	{.language = AGENT_BASH, .code = "true", .code_len = 4},
+};
 
 struct warm {
 	struct core *core;
@@ -25,7 +37,8 @@ struct warm {
 	struct vm *vm;
 	struct dial *dial;
 	struct agent *agent;
-	struct loop_timer patience;
+	struct loop_timer patience; /* for the seed and the rehearsal */
+	unsigned to_rehearse;	    /* calls */
 	struct later later;
 	warm_fn *fn;
 	void *arg;
@@ -70,18 +83,38 @@ static void fail(struct warm *w, const char *text)
 	fn(arg, NULL, copy);
 }
 
+static void rehearse(struct warm *w)
+{
+	uint8_t *bytes;
+	size_t len;
+
+	if (!w->to_rehearse) {
+		w->state = WARM_READY;
+		loop_timer_clear(w->core->loop, &w->patience);
+		template_restored(w->template, true);
+		w->fn(w->arg, w, NULL);
+		return;
+	}
+	w->state = WARM_REHEARSING;
+	if (agent_exec_bytes(&rehearsal[REHEARSAL_CALLS - w->to_rehearse--], &bytes, &len) < 0)
+		fail(w, "no memory");
+	else
+		agent_send(w->agent, bytes, len);
+}
+
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct warm *w = arg;
 	char text[ERR_TEXT_MAX];
 
-	if (w->state != WARM_RESEEDING) {
+	if (w->state == WARM_REHEARSING && frame->type == AGENT_EXIT && !frame->exit_code) {
+		rehearse(w);
+	} else if (w->state == WARM_REHEARSING) {
+		fail(w, "a call that does nothing did not end well");
+	} else if (w->state != WARM_RESEEDING) {
 		fail(w, "the guest's agent speaks unasked");
 	} else if (frame->type == AGENT_DONE) {
-		w->state = WARM_READY;
-		loop_timer_clear(w->core->loop, &w->patience);
-		template_restored(w->template, true);
-		w->fn(w->arg, w, NULL);
+		rehearse(w);
 	} else if (frame->type == AGENT_ERROR) {
 		snprintf(text, sizeof(text), "the guest could not be made unique: %.*s",
 			 (int)(frame->len < 128 ? frame->len : 128),
@@ -101,7 +134,10 @@ static const struct agent_events agent_events = {on_frame, on_agent_ended};
 
 static void on_patience(void *arg)
 {
-	fail(arg, "the guest did not confirm the new seed in time");
+	struct warm *w = arg;
+
+	fail(w, w->state == WARM_RESEEDING ? "the guest did not confirm the new seed in time"
+					   : "a call that does nothing did not end in time");
 }
 
 static void reseed(struct warm *w)
@@ -187,11 +223,13 @@ static void make_id(char id[SANDBOX_ID_LEN + 1])
 		snprintf(id + 4 + 2 * i, 3, "%02x", bytes[i]);
 }
 
-struct warm *warm_make(struct core *c, struct template *t, warm_fn *fn, void *arg)
+struct warm *warm_make(struct core *c, struct template *t, bool with_rehearsal, warm_fn *fn,
+		       void *arg)
 {
 	struct warm *w = must_alloc(sizeof(*w));
 
 	*w = (struct warm){.core = c, .template = t, .fn = fn, .arg = arg};
+	w->to_rehearse = with_rehearsal ? REHEARSAL_CALLS : 0;
 	make_id(w->id);
 	w->vm = pool_take_shell(c, template_size(t));
 	if (w->vm) {
