@@ -139,6 +139,13 @@ void api_flush(void *arg); /* the loop's before_sleep */
 
 void api_request_began(struct api *a, struct request *r);
 void api_request_ended(struct api *a, struct request *r);
+
+/* --- listen.c ------------------------------------------------------------------------------- */
+
+/* Both fail with a sentence for the operator. */
+int listen_load_tls(struct api *a, struct err *e);
+int listen_start(struct api *a, struct err *e);
+void listen_stop(struct api *a);
 /* The connection of a request that h2o still has. */
 struct conn *request_conn(const struct request *r);
 void conn_cut(struct conn *c);

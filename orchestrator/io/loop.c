@@ -111,13 +111,15 @@ void loop_free(struct loop *l)
 	free(l);
 }
 
-/* What was gathered goes out; h2o's callbacks that this makes due are run now, for the next
- * h2o_evloop_run would sleep first. */
+/* What was gathered goes out. h2o's callbacks that this makes due are run now, for the next
+ * h2o_evloop_run would sleep first; and what they gather (a request's line in the log) as well. */
 static void flush(struct loop *l)
 {
-	if (l->before_sleep)
-		l->before_sleep(l->before_sleep_arg);
-	h2o_timeout__do_post_callback(l->h2o);
+	for (int i = 0; i < 2; i++) {
+		if (l->before_sleep)
+			l->before_sleep(l->before_sleep_arg);
+		h2o_timeout__do_post_callback(l->h2o);
+	}
 }
 
 /*

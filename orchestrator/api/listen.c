@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The listener, its connections, and the certificate they are offered. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+
+#define ACCEPTS_A_TURN 16
+
+/* --- connections ---------------------------------------------------------------------------- */
+
+static void accept_resume(struct api *a);
+
+static void on_conn_close(void *data)
+{
+	struct conn *c = data;
+	struct api *a = c->api;
+
+	list_del(&c->link);
+	a->n_conns--;
+	free(c);
+	if (a->accept_paused && a->n_conns < CONNECTIONS_MAX)
+		accept_resume(a);
+}
+
+static void conn_new(struct api *a, h2o_socket_t *sock)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		abort();
+	c->api = a;
+	c->sock = sock;
+	list_add_tail(&a->conns, &c->link);
+	a->n_conns++;
+	a->counters.connections++;
+	sock->on_close.cb = on_conn_close;
+	sock->on_close.data = c;
+	h2o_accept(&a->accept, sock);
+}
+
+struct conn *request_conn(const struct request *r)
+{
+	h2o_conn_t *conn = r->req->conn;
+
+	return conn->callbacks->get_socket(conn)->on_close.data;
+}
+
+/* h2o sees an error at its next read or write and ends the connection. */
+void conn_cut(struct conn *c)
+{
+	shutdown(h2o_socket_get_fd(c->sock), SHUT_RDWR);
+}
+
+void conn_count_reset(struct conn *c)
+{
+	uint64_t now = loop_now_ms(c->api->loop);
+
+	if (now - c->resets_since_ms > RESETS_WINDOW_MS) {
+		c->resets_since_ms = now;
+		c->resets = 0;
+	}
+	if (++c->resets != RESETS_MAX)
+		return;
+	c->api->counters.resets_cut++;
+	log_warn("a client reset %u requests within %u s: its connection is cut", RESETS_MAX,
+		 RESETS_WINDOW_MS / 1000);
+	conn_cut(c);
+}
+
+/* --- the listener --------------------------------------------------------------------------- */
+
+static void on_connect(h2o_socket_t *listener, const char *err);
+
+static void accept_resume(struct api *a)
+{
+	a->accept_paused = false;
+	if (a->listener)
+		h2o_socket_read_start(a->listener, on_connect);
+}
+
+/* The connections wait in the kernel's queue until there is room again. */
+static void accept_pause(struct api *a)
+{
+	a->accept_paused = true;
+	h2o_socket_read_stop(a->listener);
+}
+
+static void on_connect(h2o_socket_t *listener, const char *err)
+{
+	struct api *a = listener->data;
+
+	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+		if (a->n_conns >= CONNECTIONS_MAX) {
+			log_warn("%u connections are open: more have to wait", CONNECTIONS_MAX);
+			accept_pause(a);
+			return;
+		}
+		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
+		if (!sock)
+			return; /* none waits; or no descriptor is left: then h2o looks again later
+				 */
+		conn_new(a, sock);
+	}
+}
+
+static int option(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+/* Inherited by the connections: a client's machine that died is noticed within two minutes. */
+static int set_options(int fd)
+{
+	if (option(fd, SOL_SOCKET, SO_REUSEADDR, 1) || option(fd, SOL_SOCKET, SO_KEEPALIVE, 1) ||
+	    option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 60) ||
+	    option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 15) || option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4))
+		return -errno;
+	return 0;
+}
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)sa;
+
+		return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+	}
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/* While there are no keys, whoever reaches the port may do everything. */
+static int check_exposure(const struct config *config, const struct sockaddr *sa, struct err *e)
+{
+	if (is_loopback(sa) || strcmp(config->allow_open, "yes") == 0)
+		return 0;
+	return err_say(e, EPERM,
+		       "listen_host %s can be reached from other machines, and anybody who "
+		       "reaches it could run code here: set listen_host to 127.0.0.1, or "
+		       "allow_open = yes when the network itself keeps others out",
+		       config->listen_host);
+}
+
+static int bind_failed(const struct config *config, int errnum, struct err *e)
+{
+	if (errnum == EADDRINUSE)
+		return err_say(e, errnum,
+			       "port %u of %s is in use by another program: stop it, or choose "
+			       "another listen_port",
+			       config->listen_port, config->listen_host);
+	return err_set(e, errnum, "listen on %s, port %u", config->listen_host,
+		       config->listen_port);
+}
+
+static int open_listener(struct api *a, const struct addrinfo *ai, struct err *e)
+{
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+	int ret = check_exposure(a->config, ai->ai_addr, e);
+
+	if (ret < 0)
+		return ret;
+	scoped_fd int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || set_options(fd) < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
+	    listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
+		return bind_failed(a->config, errno, e);
+	a->port = h2o_socket_getport((struct sockaddr *)&bound);
+	a->listener = h2o_evloop_socket_create(loop_h2o(a->loop), take_fd(&fd),
+					       H2O_SOCKET_FLAG_DONT_READ);
+	a->listener->data = a;
+	h2o_socket_read_start(a->listener, on_connect);
+	return 0;
+}
+
+int listen_start(struct api *a, struct err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+	struct addrinfo *ai;
+	char port[16];
+
+	snprintf(port, sizeof(port), "%u", a->config->listen_port);
+	int ret = getaddrinfo(a->config->listen_host, port, &hints, &ai);
+	if (ret)
+		return err_say(e, EINVAL, "listen_host %s: %s", a->config->listen_host,
+			       gai_strerror(ret));
+	ret = open_listener(a, ai, e);
+	freeaddrinfo(ai);
+	return ret;
+}
+
+void listen_stop(struct api *a)
+{
+	if (a->listener)
+		h2o_socket_close(a->listener);
+	a->listener = NULL;
+}
+
+/* --- TLS ------------------------------------------------------------------------------------ */
+
+static int tls_failed(struct err *e, const char *what, const char *file)
+{
+	char text[128] = "unknown error";
+	unsigned long code = ERR_peek_last_error();
+
+	if (code)
+		ERR_error_string_n(code, text, sizeof(text));
+	ERR_clear_error();
+	return err_say(e, EINVAL, "%s %s: %s", what, file, text);
+}
+
+int listen_load_tls(struct api *a, struct err *e)
+{
+	const struct config *config = a->config;
+
+	if (!config->tls_cert[0])
+		return 0;
+	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+	if (!ctx)
+		return tls_failed(e, "set up", "TLS");
+	a->accept.ssl_ctx = ctx;
+	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+	SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+	if (SSL_CTX_use_certificate_chain_file(ctx, config->tls_cert) != 1)
+		return tls_failed(e, "read the certificates in tls_cert", config->tls_cert);
+	if (SSL_CTX_use_PrivateKey_file(ctx, config->tls_key, SSL_FILETYPE_PEM) != 1)
+		return tls_failed(e, "read the key in tls_key", config->tls_key);
+	if (SSL_CTX_check_private_key(ctx) != 1)
+		return tls_failed(e, "the key does not belong to the certificate: tls_key",
+				  config->tls_key);
+	h2o_ssl_register_alpn_protocols(ctx, h2o_alpn_protocols);
+	return 0;
+}
