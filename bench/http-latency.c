@@ -141,8 +141,8 @@ static void wait_for_pool(int fd, struct answer *a)
 
 	do {
 		call(fd, "GET", "/metrics", "", a);
-		level = strstr(a->body, "\nramet_pool_warm ");
-	} while (level && atoi(level + strlen("\nramet_pool_warm ")) == 0);
+		level = strstr(a->body, "\nramet_warm_ready ");
+	} while (level && atoi(level + strlen("\nramet_warm_ready ")) == 0);
 }
 
 static void time_creates(int fd, unsigned runs, bool from_pool, struct samples *out)

@@ -3,6 +3,8 @@
  * The real ramet-vmm beside its floor: from the CTL_FILL sent to a ready shell until
  *   restore_reply_ms  it answers that the vCPUs run
  *   restore_exit_ms   what the guest says with its first exits is here
+ *   restore_net_ms    the same, less what it takes to talk to the process at all:
+ *   ctl_echo_ms       a CTL_STATS and its answer
  * usage: restore-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM [KVM-FLOOR]
  * JSON on standard output, with the figures of kvm-floor (same shape, same run) when its path is
  * given.
@@ -44,21 +46,32 @@ static double ms_since(uint64_t start)
 	return (double)(bench_now_ns() - start) / 1e6;
 }
 
-static void measure(const struct vmm_options *o, const struct vmm_image *img,
-		    struct samples *reply_ms, struct samples *exit_ms)
+struct figures {
+	struct samples reply_ms, exit_ms, net_ms, echo_ms;
+};
+
+static void measure(const struct vmm_options *o, const struct vmm_image *img, struct figures *f)
 {
 	struct vmm v;
 	uint64_t start;
+	double echo, ms;
 
 	if (!vmm_start(&v, o))
 		die("ramet-vmm does not start");
 	start = bench_now_ns();
+	if (vmm_ask(&v, CTL_STATS))
+		die("ramet-vmm does not answer");
+	echo = ms_since(start);
+	samples_add(&f->echo_ms, echo);
+	start = bench_now_ns();
 	if (vmm_restore(&v, img))
 		die("the image is not restored");
-	samples_add(reply_ms, ms_since(start));
+	samples_add(&f->reply_ms, ms_since(start));
 	if (!vmm_expect_log(&v, "serial: !"))
 		die("the guest does not run");
-	samples_add(exit_ms, ms_since(start));
+	ms = ms_since(start);
+	samples_add(&f->exit_ms, ms);
+	samples_add(&f->net_ms, ms - echo);
 	vmm_stop(&v);
 }
 
@@ -93,7 +106,7 @@ static unsigned number(const char *name, const char *text, unsigned long max)
 int main(int argc, char **argv)
 {
 	struct vmm_options o = {.vcpus = 1, .ram_mib = 256, .debug_serial = true};
-	struct samples reply_ms = {0}, exit_ms = {0};
+	struct figures f = {0};
 	struct vmm_image img;
 	unsigned runs = 100;
 	int i = 1;
@@ -116,12 +129,18 @@ int main(int argc, char **argv)
 	if (i + 1 < argc)
 		print_floor(argv[i + 1], &o, runs);
 	for (unsigned n = 0; n < runs; n++)
-		measure(&o, &img, &reply_ms, &exit_ms);
-	samples_print(&reply_ms, "restore_reply_ms", "ms", stdout);
+		measure(&o, &img, &f);
+	samples_print(&f.reply_ms, "restore_reply_ms", "ms", stdout);
 	printf(", ");
-	samples_print(&exit_ms, "restore_exit_ms", "ms", stdout);
+	samples_print(&f.exit_ms, "restore_exit_ms", "ms", stdout);
+	printf(", ");
+	samples_print(&f.net_ms, "restore_net_ms", "ms", stdout);
+	printf(", ");
+	samples_print(&f.echo_ms, "ctl_echo_ms", "ms", stdout);
 	printf("}\n");
-	samples_free(&reply_ms);
-	samples_free(&exit_ms);
+	samples_free(&f.reply_ms);
+	samples_free(&f.exit_ms);
+	samples_free(&f.net_ms);
+	samples_free(&f.echo_ms);
 	return EXIT_SUCCESS;
 }

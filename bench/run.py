@@ -125,7 +125,7 @@ def memory(quick: bool) -> Figures:
         for sandbox_id in made:
             api("DELETE", f"/v1/sandboxes/{sandbox_id}")
     # Shells hold no guest: they are the smallest and are no sandboxes.
-    sandboxes = sorted(rows)[int(float(metrics.get("ramet_pool_shells", "0"))) :]
+    sandboxes = sorted(rows)[int(float(metrics.get("ramet_shells_ready", "0"))) :]
     return {
         "private_kib_per_vm": figure([float(user + kernel) for user, kernel in sandboxes], "KiB"),
         "private_user_kib_per_vm": figure([float(user) for user, _ in sandboxes], "KiB"),

@@ -78,7 +78,7 @@ def test_closed_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> N
         """Processes of VMs once the pool is full again and nothing else runs."""
         while True:
             pids = vm_pids()
-            if len(pids) == level("ramet_pool_warm") + level("ramet_pool_shells"):
+            if len(pids) == level("ramet_warm_ready") + level("ramet_shells_ready"):
                 return pids
 
     settled()
