@@ -114,4 +114,4 @@ def http(server: Server, request: pytest.FixtureRequest) -> Iterator[httpx.Clien
 @pytest.fixture
 def sandbox(http: httpx.Client) -> str:
     """Path of a sandbox."""
-    return "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+    return "/v1/sandboxes/" + str(http.post("/v1/sandboxes", json={}).json()["id"])

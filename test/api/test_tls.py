@@ -21,7 +21,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        + ["-nodes", "-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-days", "2"]
+        + ["-nodes", "-keyout", str(key), "-out", str(cert), "-subj", "/CN=localhost", "-days", "2"]
         + ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
         check=True,
         capture_output=True,
