@@ -141,6 +141,8 @@ void serve_replay(struct request *r)
 {
 	struct failure f;
 
+	if (!answer_may_be_long(r))
+		return;
 	if (!core_replay(r->api->core, r->tenant, r->id, add_event, r, &f)) {
 		answer_failure(r, &f);
 		return;

@@ -14,10 +14,6 @@
 #include "orchestrator/api/text.h"
 
 #define CONNECTIONS_MAX	  4096
-#define READ_TIMEOUT_MS	  120000 /* a whole request; an idle connection */
-#define WRITE_TIMEOUT_MS  300000 /* a reader that takes nothing */
-#define SILENCE_MS	  10000	 /* of a stream, before an empty line is sent */
-#define TICK_MS		  1000
 #define STREAM_PAUSE_SIZE (64u << 10) /* gathered output at which a stream is paused */
 #define ACCESS_LOG_SIZE	  (32u << 10)
 
@@ -26,6 +22,15 @@
 /* A reset in HTTP/2 costs a client nothing, while what it started here goes on. */
 #define RESETS_MAX	 200
 #define RESETS_WINDOW_MS 10000
+
+/* Variable for the tests only. */
+extern struct api_limits {
+	uint32_t read_ms;    /* for a whole request; for an idle connection */
+	uint32_t write_ms;   /* a reader that takes nothing */
+	uint32_t silence_ms; /* of a stream, before an empty line is sent */
+	uint32_t tick_ms;
+	size_t answers_bytes; /* that wait for their readers, above which no long ones are begun */
+} api_limits;
 
 struct conn {
 	struct list link;
@@ -122,6 +127,8 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	__attribute__((format(printf, 4, 5)));
 /* A failure of core. 500: with an id that is in the log as well. */
 void answer_failure(struct request *r, const struct failure *f);
+/* False, with 503 answered, when too much already waits for slow readers. */
+bool answer_may_be_long(struct request *r);
 /* Before one of the above. */
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);

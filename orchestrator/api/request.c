@@ -204,6 +204,23 @@ void answer(struct request *r, int status, const char *content_type)
 	send_out(r, H2O_SEND_STATE_FINAL);
 }
 
+bool answer_may_be_long(struct request *r)
+{
+	size_t waiting = 0;
+
+	list_each (pos, &r->api->live) {
+		const struct request *other = container_of(pos, struct request, link);
+
+		waiting += other->out.len + other->sending.len;
+	}
+	if (waiting < api_limits.answers_bytes)
+		return true;
+	answer_retry_after(r, 1);
+	answer_error(r, 503, "busy", "%zu MiB of answers wait for readers that are slow",
+		     waiting >> 20);
+	return false;
+}
+
 void answer_status(struct request *r, int status)
 {
 	head(r, status, SIZE_MAX, NULL);
@@ -342,7 +359,7 @@ void request_tick(struct request *r, uint64_t now_ms)
 	uint64_t quiet_ms = now_ms > r->moved_ms ? now_ms - r->moved_ms : 0;
 
 	if (r->in_flight) {
-		if (quiet_ms >= WRITE_TIMEOUT_MS) {
+		if (quiet_ms >= api_limits.write_ms) {
 			r->api->counters.stalled_cut++;
 			conn_cut(request_conn(r));
 		}
@@ -350,7 +367,7 @@ void request_tick(struct request *r, uint64_t now_ms)
 	}
 	if (r->finished)
 		return;
-	if (r->streaming && quiet_ms >= SILENCE_MS) {
+	if (r->streaming && quiet_ms >= api_limits.silence_ms) {
 		text_putc(&r->out, '\n');
 		stream_touch(r);
 	}

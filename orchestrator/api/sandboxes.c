@@ -181,6 +181,8 @@ static void add_to_list(void *arg, const struct sandbox_view *view)
 
 void serve_list(struct request *r)
 {
+	if (!answer_may_be_long(r))
+		return;
 	core_list(r->api->core, r->tenant, add_to_list, r);
 	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
 	answer(r, 200, "application/json");

@@ -14,6 +14,14 @@
 #define BODY_SLACK	   (1u << 20)
 #define DRAIN_GOAWAY_TURNS 20
 
+struct api_limits api_limits = {
+	.read_ms = 120000,
+	.write_ms = 300000,
+	.silence_ms = 10000,
+	.tick_ms = 1000,
+	.answers_bytes = 256u << 20,
+};
+
 /* --- requests ------------------------------------------------------------------------------- */
 
 static void on_tick(void *arg)
@@ -24,14 +32,14 @@ static void on_tick(void *arg)
 	list_each_safe (pos, &a->live)
 		request_tick(container_of(pos, struct request, link), now);
 	if (!list_empty(&a->live))
-		loop_timer_set(a->loop, &a->tick, TICK_MS);
+		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
 }
 
 void api_request_began(struct api *a, struct request *r)
 {
 	list_add_tail(&a->live, &r->link);
 	if (!a->tick.heap_index)
-		loop_timer_set(a->loop, &a->tick, TICK_MS);
+		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
 }
 
 static void on_drain_limit(void *arg)
@@ -199,8 +207,8 @@ static void configure_h2o(struct api *a)
 	/* A body a little over the limit is read, so that HTTP/2 clients get an answer too: what is
 	 * over h2o's own limit is a refused stream there, which clients send again. */
 	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
-	g->http1.req_timeout = READ_TIMEOUT_MS;
-	g->http2.idle_timeout = READ_TIMEOUT_MS;
+	g->http1.req_timeout = api_limits.read_ms;
+	g->http2.idle_timeout = api_limits.read_ms;
 
 	h2o_hostconf_t *host =
 		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);

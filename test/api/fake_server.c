@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The API over a fake core: fake_server [NAME=VALUE]... prints the port it listens on. Names are
- * those of the configuration that the API reads, and: ready=no (until SIGUSR1), nofile=N (limit of
- * descriptors). SIGTERM drains and ends it.
+ * those of the configuration that the API reads, times (read_ms, write_ms, silence_ms), and:
+ * ready=no (until SIGUSR1), nofile=N (limit of descriptors). SIGTERM drains and ends it.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
-#include "orchestrator/api/server.h"
+#include "orchestrator/api/internal.h"
 #include "test/api/fake_core.h"
 
 static struct loop *loop;
@@ -59,6 +59,14 @@ static void set(struct config *c, const char *name, const char *value)
 		c->max_body_bytes = (uint32_t)atoi(value);
 	else if (strcmp(name, "stop_timeout_s") == 0)
 		c->stop_timeout_s = (uint32_t)atoi(value);
+	else if (strcmp(name, "read_ms") == 0)
+		api_limits.read_ms = (uint32_t)atoi(value);
+	else if (strcmp(name, "write_ms") == 0)
+		api_limits.write_ms = (uint32_t)atoi(value);
+	else if (strcmp(name, "silence_ms") == 0)
+		api_limits.silence_ms = (uint32_t)atoi(value);
+	else if (strcmp(name, "answers_bytes") == 0)
+		api_limits.answers_bytes = (size_t)atoi(value);
 	else if (strcmp(name, "ready") == 0)
 		ready = strcmp(value, "no") != 0;
 	else if (strcmp(name, "nofile") == 0)
@@ -70,6 +78,7 @@ static void set(struct config *c, const char *name, const char *value)
 
 int main(int argc, char **argv)
 {
+	api_limits.tick_ms = 100;
 	struct config config = {.max_body_bytes = 64u << 20, .stop_timeout_s = 10};
 	struct api *api;
 	struct err e = {0};
