@@ -99,6 +99,9 @@ bool vmm_start(struct vmm *v, const struct vmm_options *o)
 		return complain("fork");
 	if (v->pid == 0)
 		run_child(o, kvm, listener, log_end);
+	/* With ours closed, a child that dies before it listens is an error and not a wait. */
+	close_fd(&listener);
+	close_fd(&log_end);
 	return vmm_connect(v);
 }
 
