@@ -29,7 +29,7 @@ def test_a_guest_gets_an_io_error_and_the_service_goes_on(client: Client, full_d
     with Sandbox(client=client) as sbx:
         sbx.run_code("kept = 1")
         wrote = sbx.run_code(
-            "dd if=/dev/urandom of=/root/big bs=1M count=64 conv=fsync 2>&1", "bash"
+            "dd if=/dev/urandom of=/root/big bs=1M count=4 conv=fsync 2>&1", "bash"
         )
         assert wrote.exit_code != 0
         assert sbx.run_code("print(kept)").stdout == "1\n"
