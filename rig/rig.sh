@@ -108,7 +108,9 @@ rig_start() {
 	# Emulated CPUs share one clock. Under load the watchdog would find it wanting and fall
 	# back to counting timer ticks, in which nothing shorter than 4 ms can be measured.
 	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t tsc=reliable"
-	cmdline+=" tsc_early_khz=$(rig_tsc_khz)"
+	# The clock watchdog measures how late an emulated tick comes and would give up
+	# the TSC for jiffies of 4 ms.
+	cmdline+=" tsc=reliable tsc_early_khz=$(rig_tsc_khz)"
 	# shellcheck disable=SC2054 # the commas are QEMU's
 	local -a disks=(
 		-drive "if=none,id=root,format=raw,readonly=on,file=$image/root.ext4"
