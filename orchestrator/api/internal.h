@@ -138,6 +138,8 @@ void stream_touch(struct request *r);
 /* What is gathered is the end; `broken`: and the client must see that it is cut off. */
 void stream_end(struct request *r, bool broken);
 
+/* Ends it and its HTTP/1 connection; with this answer when there was none yet. */
+void request_cut(struct request *r, int status, const char *code, const char *why);
 /* Once a second for each live request: silence, stalled readers, clients that left. */
 void request_tick(struct request *r, uint64_t now_ms);
 void api_flush(void *arg); /* the loop's before_sleep */

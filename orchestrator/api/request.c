@@ -328,6 +328,17 @@ void api_flush(void *arg)
 
 /* --- the client's end ----------------------------------------------------------------------- */
 
+void request_cut(struct request *r, int status, const char *code, const char *why)
+{
+	r->req->http1_is_persistent = 0;
+	if (r->in_flight)
+		conn_cut(request_conn(r)); /* seen at the write that is waited for */
+	else if (r->started)
+		stream_end(r, true);
+	else
+		answer_error(r, status, code, "%s", why);
+}
+
 /* HTTP/1 only: h2o reads nothing while a request is served and would not see the client leave. */
 static void on_peer_gone(void *arg, int result)
 {
@@ -335,13 +346,7 @@ static void on_peer_gone(void *arg, int result)
 
 	if (r->req && r->peer_poll && result > 0) {
 		r->peer_poll = NULL;
-		r->req->http1_is_persistent = 0;
-		if (r->in_flight)
-			conn_cut(request_conn(r));
-		else if (r->started)
-			stream_end(r, true);
-		else
-			answer_error(r, 499, "client_gone", "the client closed the connection");
+		request_cut(r, 499, "client_gone", "the client closed the connection");
 	}
 	request_unref(r);
 }

@@ -11,8 +11,8 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
-#define BODY_SLACK	   (1u << 20)
-#define DRAIN_GOAWAY_TURNS 20
+#define BODY_SLACK  (1u << 20)
+#define CLOSE_TURNS 100
 
 struct api_limits api_limits = {
 	.read_ms = 120000,
@@ -271,13 +271,17 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 	loop_timer_set(a->loop, &a->drain_limit, limit);
 }
 
-/* Says goodbye on HTTP/2 connections, then cuts all and lets h2o notice. */
+/* Ends what is under way, says goodbye on HTTP/2 connections, then cuts all and lets h2o notice. */
 static void close_conns(struct api *a)
 {
 	h2o_loop_t *loop = loop_h2o(a->loop);
 
+	list_each_safe (pos, &a->live)
+		request_cut(container_of(pos, struct request, link), 503, "stopping",
+			    "the service is stopping");
+	api_flush(a);
 	h2o_context_request_shutdown(&a->h2o);
-	for (int i = 0; i < DRAIN_GOAWAY_TURNS && !list_empty(&a->conns); i++) {
+	for (int i = 0; i < CLOSE_TURNS && !list_empty(&a->conns); i++) {
 		h2o_evloop_run(loop, i ? 10 : 0);
 		list_each (pos, &a->conns)
 			conn_cut(container_of(pos, struct conn, link));

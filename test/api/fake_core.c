@@ -8,7 +8,8 @@
 
 #include "base/list.h"
 
-#define RING 1000
+#define RING	  1000
+#define FLOOD_MAX 100000
 
 struct kept {
 	struct event ev;
@@ -377,6 +378,7 @@ static bool exec_line(struct core_call *call, const char *line)
 		emit_text(call, EVENT_STDOUT, number, strlen(number), false);
 	} else if (starts(line, "flood", &rest)) {
 		sscanf(rest, "%u %zu", &call->flood, &call->flood_size);
+		call->flood = call->flood < FLOOD_MAX ? call->flood : FLOOD_MAX;
 		if (call->flood_size == 0 || call->flood_size > 1 << 20)
 			call->flood_size = 1;
 	} else if (starts(line, "exit", &rest)) {

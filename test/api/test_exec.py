@@ -426,10 +426,16 @@ def test_stop_waits_for_running_calls(start: Callable[..., Server]) -> None:
 
 def test_stop_does_not_wait_for_ever(start: Callable[..., Server]) -> None:
     server = start("stop_timeout_s=1")
-    for http2 in (False, True):
-        http = server.client(http2=http2)
+    with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
-        stream = http.stream("POST", path + "/exec", json={"code": "out x\nhang"})
-        next(stream.__enter__().iter_lines())
+    stalled = [stalled_h1(server, path), stalled_h2(server, path)]
+    silent = [server.connect() for _ in range(3)]
+    for s, code in zip(silent, ("out x\nhang", "hang", "")):
+        s.sendall(exec_bytes(path, code) if code else b"GET /v1/healthz HTTP/1.1\r\n")
+    assert b'"x"' in silent[0].recv(4096)
+    server.wait(lambda f: f["ramet_shells_ready"] == 4)
     server.stop()
     assert server.process.returncode == 0
+    assert b"0\r\n\r\n" not in until_closed(silent[0])
+    assert b'"code":"stopping"' in until_closed(silent[1])
+    assert len(stalled) == 2

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A client's bytes through the library, the real handlers and a fake core. The first byte says in
- * how many pieces they come. A sandbox is there from the start, with the id of SANDBOX.
+ * how many pieces they come. One sandbox is there from the start; its id ends in 1.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -16,7 +16,8 @@
 #include "orchestrator/api/server.h"
 #include "test/api/fake_core.h"
 
-#define TURNS 12
+#define TURNS  12
+#define INPUTS 200 /* after which all is taken down and set up again: calls that hang pile up */
 
 static struct loop *loop;
 static struct api *api;
@@ -65,6 +66,14 @@ static void set_up(void)
 	}
 }
 
+static void take_down(void)
+{
+	api_free(api);
+	core_free(core);
+	loop_free(loop);
+	api = NULL;
+}
+
 static int dial(void)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET,
@@ -83,8 +92,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static unsigned inputs;
 	char drain[65536];
 
+	if (api && ++inputs % INPUTS == 0)
+		take_down();
 	if (!api)
 		set_up();
 	if (size < 2)
