@@ -58,7 +58,7 @@ static void fail_boot(struct build *b, const char *text)
 {
 	char words[80], all[ERR_TEXT_MAX];
 
-	vm_last_words(b->vm, words, sizeof(words));
+	vm_last_words(b->vm, VM_GUEST, words, sizeof(words));
 	snprintf(all, sizeof(all), "the guest did not come up: %.100s%s%s%s", text,
 		 words[0] ? " (last line of its console: " : "", words, words[0] ? ")" : "");
 	fail(b, all);

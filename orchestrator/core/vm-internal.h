@@ -54,6 +54,7 @@ struct vm {
 	bool spawn_pending;	 /* the warden's reply to the spawn is to come */
 	struct loop_timer timer; /* spawn, greeting, release retry */
 	struct later later;	 /* failure to be told; the end of a drop */
+	enum vm_voice voice;	 /* whose last words say most about its end */
 	char why[ERR_TEXT_MAX];	 /* it broke */
 	void (*gone)(void *arg);
 	void *gone_arg;

@@ -294,6 +294,12 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg)
 	request_answer(r, error, text, msg);
 }
 
+static void on_ended(struct vm *vm, const char *text)
+{
+	vm->voice = VM_GUEST;
+	vm_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
+}
+
 static void on_packet(struct vm *vm, size_t len)
 {
 	struct ctl_msg msg;
@@ -306,8 +312,7 @@ static void on_packet(struct vm *vm, size_t len)
 	else if (msg.type == CTL_HELLO)
 		vm_on_hello(vm, &msg);
 	else
-		vm_fail(vm, "the guest ended: %s",
-			msg.ended.text[0] ? msg.ended.text : "no reason given");
+		on_ended(vm, msg.ended.text);
 }
 
 static void on_received(void *arg, int result)

@@ -103,18 +103,31 @@ static void make_printable(char *s)
 			*s = '?';
 }
 
-static void copy_last_line(char *text, size_t len, char *out, size_t size)
+/* base/log.h's lines begin with the date. */
+static bool is_own_line(const char *line)
 {
-	while (len && (text[len - 1] == '\n' || text[len - 1] == '\r' || text[len - 1] == ' '))
-		len--;
-	text[len] = 0;
-	char *start = strrchr(text, '\n');
-	start = start ? start + 1 : text;
-	snprintf(out, size, "%s", start);
-	make_printable(out);
+	return strspn(line, "0123456789") == 4 && line[4] == '-' && strstr(line, "Z ");
 }
 
-void vm_last_words(const struct vm *vm, char *out, size_t size)
+static void copy_last_line(char *text, enum vm_voice voice, char *out, size_t size)
+{
+	size_t len = strlen(text);
+
+	for (;;) {
+		while (len && strchr("\r\n ", text[len - 1]))
+			text[--len] = 0;
+		char *start = strrchr(text, '\n');
+		start = start ? start + 1 : text;
+		snprintf(out, size, "%s", start);
+		make_printable(out);
+		if (!len || voice == VM_PROCESS || !is_own_line(start))
+			return;
+		len = (size_t)(start - text);
+		text[len] = 0;
+	}
+}
+
+void vm_last_words(const struct vm *vm, enum vm_voice voice, char *out, size_t size)
 {
 	char path[512], text[2049];
 
@@ -128,6 +141,8 @@ void vm_last_words(const struct vm *vm, char *out, size_t size)
 	off_t end = lseek(fd, 0, SEEK_END);
 	off_t from = end > (off_t)sizeof(text) - 1 ? end - (off_t)sizeof(text) + 1 : 0;
 	ssize_t got = pread(fd, text, sizeof(text) - 1, from);
-	if (got > 0)
-		copy_last_line(text, (size_t)got, out, size);
+	if (got <= 0)
+		return;
+	text[got] = 0;
+	copy_last_line(text, voice, out, size);
 }

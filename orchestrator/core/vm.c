@@ -109,11 +109,11 @@ void vm_fail(struct vm *vm, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(vm->why, sizeof(vm->why), format, args);
 	va_end(args);
-	vm_last_words(vm, words, sizeof(words));
+	vm_last_words(vm, vm->voice, words, sizeof(words));
 	size_t used = strlen(vm->why);
 	if (words[0])
-		snprintf(vm->why + used, sizeof(vm->why) - used, " (last line of its log: %s)",
-			 words);
+		snprintf(vm->why + used, sizeof(vm->why) - used, " (last line of its %s: %s)",
+			 vm->voice == VM_GUEST ? "console" : "log", words);
 	later_run(vm->host->later, &vm->later, tell_death, vm);
 }
 

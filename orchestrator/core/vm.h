@@ -72,9 +72,10 @@ uint32_t vm_slot(const struct vm *vm);
 /* As the host sees it; 0: not known. */
 uint32_t vm_pid(const struct vm *vm);
 const struct vm_spec *vm_spec(const struct vm *vm);
-/* The last line of the VM's log (the guest's console is in it), cut to `size`, printable; empty
- * when there is none. */
-void vm_last_words(const struct vm *vm, char *out, size_t size);
+/* The last line of the VM's log, or of what the guest's console wrote to it; cut to `size`,
+ * printable, empty when there is none. */
+enum vm_voice { VM_PROCESS, VM_GUEST };
+void vm_last_words(const struct vm *vm, enum vm_voice voice, char *out, size_t size);
 bool vm_is_shell(const struct vm *vm);
 bool vm_is_running(const struct vm *vm);
 

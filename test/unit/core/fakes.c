@@ -540,7 +540,8 @@ static int vm_listen(struct fake_vm *vm)
 	mkdir(addr.sun_path, 0700);
 	vm_path(vm, "/log", log, sizeof(log));
 	scoped_fd int log_fd = open(log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	dprintf(log_fd, "first words\nlast words\n");
+	dprintf(log_fd, "first words\nlast words\r\n"
+			"2026-01-01T00:00:00.000Z info vm 1: last words of the process\n");
 	vm_path(vm, "/ctl.sock", addr.sun_path, sizeof(addr.sun_path));
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)

@@ -161,7 +161,7 @@ static void test_what_goes_wrong_with_the_template_is_told_and_tried_again(void 
 		const char *says;
 	} cases[] = {{FAKES_SPAWN, "/dev/kvm: not permitted"},
 		     {FAKES_BOOT, "torn"},
-		     {FAKES_PONG, "last words"},
+		     {FAKES_PONG, "(last line of its console: last words)"},
 		     {FAKES_SAVE, "can't be written"}};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
