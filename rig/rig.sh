@@ -105,9 +105,7 @@ rig_start() {
 	echo "$ssh_port" >"$rig_dir/ssh.port"
 	[[ ! -s $rig_dir/console.log ]] || mv "$rig_dir/console.log" "$rig_dir/console.old.log"
 
-	# Emulated CPUs share one clock. Under load the watchdog would find it wanting and fall
-	# back to counting timer ticks, in which nothing shorter than 4 ms can be measured.
-	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t tsc=reliable"
+	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t"
 	# The clock watchdog measures how late an emulated tick comes and would give up
 	# the TSC for jiffies of 4 ms.
 	cmdline+=" tsc=reliable tsc_early_khz=$(rig_tsc_khz)"
