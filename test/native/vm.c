@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The real ramet-vmm over the real KVM, with tiny guests. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -83,6 +84,57 @@ static void test_greets_and_quits(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	v.pid = -1;
 	vmm_stop(&v);
+}
+
+static bool status_has(pid_t pid, const char *thread, const char *line)
+{
+	char path[64], text[4096];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, thread);
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	return strstr(text, line);
+}
+
+/* Every thread of a shell has a system call filter and no way to new privileges. */
+static void test_is_confined(void **state)
+{
+	struct vmm v = new_shell(2);
+	unsigned threads = 0;
+	char path[64];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", v.pid);
+	dir = opendir(path);
+	assert_non_null(dir);
+	for (struct dirent *d; (d = readdir(dir));) {
+		if (d->d_name[0] == '.')
+			continue;
+		assert_true(status_has(v.pid, d->d_name, "Seccomp:\t2"));
+		assert_true(status_has(v.pid, d->d_name, "NoNewPrivs:\t1"));
+		assert_true(status_has(v.pid, d->d_name, "CapEff:\t0000000000000000"));
+		assert_true(status_has(v.pid, d->d_name, "CapPrm:\t0000000000000000"));
+		threads++;
+	}
+	closedir(dir);
+	assert_int_equal(threads, 3);
+	vmm_stop(&v);
+}
+
+static void test_bad_arguments(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		execl(RAMET_VMM, RAMET_VMM, "--vcpus", "99", NULL);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
 /* Port writes reach the serial port, an MMIO read a device, and the power port ends the guest. */
@@ -472,6 +524,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_greets_and_quits),
+		cmocka_unit_test(test_is_confined),
+		cmocka_unit_test(test_bad_arguments),
 		cmocka_unit_test(test_exits_reach_the_bus),
 		cmocka_unit_test(test_goes_on_where_it_was),
 		cmocka_unit_test(test_twins_do_not_see_each_other),
