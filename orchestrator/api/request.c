@@ -40,6 +40,16 @@ static void poll_stop(struct request *r)
 	r->peer_poll = NULL;
 }
 
+/* The call's answer is of no more use. */
+static void leave_call(struct request *r)
+{
+	if (!r->call)
+		return;
+	core_abandon(r->call);
+	r->call = NULL;
+	request_unref(r);
+}
+
 /* h2o frees the request's pool: the one hook that comes in every state. h2o_send is not allowed. */
 static void on_gone(void *at)
 {
@@ -51,11 +61,7 @@ static void on_gone(void *at)
 	poll_stop(r);
 	list_del(&r->dirty_link);
 	r->req = NULL;
-	if (r->call) {
-		core_abandon(r->call);
-		r->call = NULL;
-		request_unref(r);
-	}
+	leave_call(r);
 	api_request_ended(r->api, r);
 	request_unref(r);
 }
@@ -331,6 +337,7 @@ void api_flush(void *arg)
 void request_cut(struct request *r, int status, const char *code, const char *why)
 {
 	r->req->http1_is_persistent = 0;
+	leave_call(r); /* its callback would answer a second time */
 	if (r->in_flight)
 		conn_cut(request_conn(r)); /* seen at the write that is waited for */
 	else if (r->started)
@@ -343,11 +350,11 @@ void request_cut(struct request *r, int status, const char *code, const char *wh
 static void on_peer_gone(void *arg, int result)
 {
 	struct request *r = arg;
+	bool gone = r->req && r->peer_poll && result > 0;
 
-	if (r->req && r->peer_poll && result > 0) {
-		r->peer_poll = NULL;
+	r->peer_poll = NULL;
+	if (gone)
 		request_cut(r, 499, "client_gone", "the client closed the connection");
-	}
 	request_unref(r);
 }
 
