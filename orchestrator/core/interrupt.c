@@ -5,6 +5,7 @@
 
 #include "orchestrator/core/internal.h"
 
+#define WAITING_MAX	   16
 #define DIAL_PATIENCE_MS   5000
 #define ANSWER_PATIENCE_MS 10000
 
@@ -74,6 +75,16 @@ static void on_dialed(void *arg, int fd, const char *text)
 	loop_timer_set(loop, &i->patience, ANSWER_PATIENCE_MS);
 }
 
+/* Each holds a connection to the guest. */
+static bool too_many(const struct sandbox *s)
+{
+	unsigned n = 0;
+
+	list_each (pos, &s->interrupts)
+		n++;
+	return n >= WAITING_MAX;
+}
+
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
 				 core_done_fn *fn, void *arg)
 {
@@ -84,6 +95,10 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (s && s->state == SBX_ADOPTING) {
 		failure_set(&f, 503, "not_ready", 1, "the sandbox is being found again");
+		s = NULL;
+	} else if (s && too_many(s)) {
+		failure_set(&f, 429, "queue_full", 1,
+			    "%d interrupts are on their way to this sandbox already", WAITING_MAX);
 		s = NULL;
 	}
 	if (!s) {
