@@ -62,7 +62,12 @@ class ServerError(RametError):
     """The service failed (500); the sentence has the id to look for in its log."""
 
 
-_BY_CODE: dict[str, type[RametError]] = {"expired": Expired, "vm_died": VmDied}
+_BY_CODE: dict[str, type[RametError]] = {
+    "expired": Expired,
+    "vm_died": VmDied,
+    "deleted": NotFound,  # an error event in a stream has a code, but no status of its own
+    "stopped": NotFound,
+}
 _BY_STATUS: dict[int, type[RametError]] = {
     401: Unauthorized,
     403: Unauthorized,
