@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/api/internal.h"
 
+static void add_error(struct text *t, const struct event *ev)
+{
+	text_puts(t, "{\"type\":\"error\",\"data\":");
+	json_string(t, ev->data, ev->len);
+	text_puts(t, ",\"code\":");
+	json_string(t, ev->code, strlen(ev->code));
+}
+
 static void add_output(struct text *t, const struct event *ev)
 {
 	text_puts(t, ev->type == EVENT_STDOUT ? "{\"type\":\"stdout\",\"data\":"
@@ -18,6 +26,8 @@ void event_line(struct text *t, const struct event *ev, const char *traceparent)
 	if (ev->type == EVENT_EXIT) {
 		text_puts(t, "{\"type\":\"exit\",\"data\":");
 		text_number(t, ev->exit_code);
+	} else if (ev->type == EVENT_ERROR) {
+		add_error(t, ev);
 	} else {
 		add_output(t, ev);
 	}

@@ -62,7 +62,7 @@ static void on_event(void *arg, const struct event *ev)
 
 /* After the first line went out the status can't tell any more: a last line does, and the stream
  * is cut off, for clients that don't know the line. */
-static void on_failed(void *arg, const struct failure *f)
+static void on_failed(void *arg, const struct failure *f, const struct event *ev)
 {
 	struct request *r = arg;
 
@@ -72,11 +72,7 @@ static void on_failed(void *arg, const struct failure *f)
 		answer_failure(r, f);
 		return;
 	}
-	text_puts(&r->out, "{\"type\":\"error\",\"data\":");
-	json_string(&r->out, f->text, strlen(f->text));
-	text_puts(&r->out, ",\"code\":");
-	json_string(&r->out, f->code, strlen(f->code));
-	text_puts(&r->out, "}\n");
+	event_line(&r->out, ev, NULL);
 	stream_end(r, true);
 }
 

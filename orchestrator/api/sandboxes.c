@@ -151,7 +151,6 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_text(t, "parent", v->parent);
 	add_number(t, "memory_private_bytes", v->memory_private_bytes);
 	add_number(t, "memory_shared_bytes", v->memory_shared_bytes);
-	add_number(t, "vm_pid", v->vm_pid);
 	text_puts(t, ",\"metadata\":");
 	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
 	text_putc(t, '}');

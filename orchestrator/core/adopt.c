@@ -57,7 +57,7 @@ static void adopt(struct sandbox *s)
 		sandbox_end(s, "vm_died", "its VM slot is no longer there", false);
 		return;
 	}
-	log_info("sandbox %s in slot %u is taken over", s->id, s->slot);
+	log_info("sandbox %s: VM in slot %u, process %u, is taken over", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);
 }
 

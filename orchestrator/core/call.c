@@ -80,7 +80,7 @@ void call_finish(struct core_call *call, const struct failure *f)
 	if (call->kind == CALL_INTERRUPT || (call->kind == CALL_CREATE && f))
 		put_away(call);
 	if (call->kind == CALL_EXEC)
-		exec_stop(call);
+		exec_failed(call);
 	if (call->kind == CALL_CREATE)
 		pool_check(c);
 	later_run(&c->later, &call->later, tell, call);

@@ -62,7 +62,6 @@ struct sandbox_view {
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
 	uint64_t memory_private_bytes, memory_shared_bytes;
-	uint32_t vm_pid;      /* of its VM process, on the host; 0: not known */
 	const char *metadata; /* JSON object text */
 };
 
@@ -93,16 +92,18 @@ void core_list(struct core *c, const char *tenant,
 
 /* --- exec ----------------------------------------------------------------------------------- */
 
-enum event_type { EVENT_STDOUT, EVENT_STDERR, EVENT_EXIT };
+enum event_type { EVENT_STDOUT, EVENT_STDERR, EVENT_EXIT, EVENT_ERROR };
 
 struct event {
 	enum event_type type;
 	bool partial; /* lines mode: this line goes on in the next event (it is over the limit) */
 	int exit_code;
 	uint64_t seq;
-	int64_t ts_ms;	     /* since the epoch */
-	const uint8_t *data; /* output: bytes as produced (lines: without the newline) */
+	int64_t ts_ms; /* since the epoch */
+	const uint8_t
+		*data; /* output: bytes as produced (lines: without the newline); error: text */
 	size_t len;
+	const char *code; /* error: as in a failure; static */
 };
 
 struct exec_spec {
@@ -118,13 +119,13 @@ struct exec_spec {
 
 /*
  * Events of one call, in order; the last is EVENT_EXIT. `started` comes first, when the call was
- * taken (then the answer is 200); or `failed` comes alone. The data of an event is good during
- * the call only.
+ * taken (then the answer is 200). `failed` comes alone, or instead of EVENT_EXIT, with the failure
+ * as an event too, for a stream that has begun. The data of an event is good during the call only.
  */
 struct exec_sink {
 	void (*started)(void *arg);
 	void (*event)(void *arg, const struct event *ev);
-	void (*failed)(void *arg, const struct failure *f); /* also mid-stream, if the VM dies */
+	void (*failed)(void *arg, const struct failure *f, const struct event *ev);
 };
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,

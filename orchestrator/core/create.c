@@ -95,6 +95,7 @@ static void complete(struct create *create, struct warm *warm)
 	c->n_sandboxes++;
 	c->figures.creates++;
 	sandbox_start_timers(s);
+	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 	create->sandbox = NULL;
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);

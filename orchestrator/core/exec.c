@@ -20,6 +20,7 @@ struct exec {
 	uint32_t timeout_ms;
 	struct loop_timer limit;
 	char *traceparent;
+	struct event error; /* the failure, when the call was in a queue */
 };
 
 void exec_free(struct exec *exec)
@@ -32,12 +33,6 @@ void exec_free(struct exec *exec)
 	free(exec->bytes);
 	free(exec->traceparent);
 	free(exec);
-}
-
-void exec_stop(struct core_call *call)
-{
-	if (call->exec)
-		loop_timer_clear(call->core->loop, &call->exec->limit);
 }
 
 static struct core_call *first(struct sandbox *s)
@@ -86,6 +81,26 @@ static uint64_t next_seq(struct sandbox *s)
 	return s->seq;
 }
 
+static void record(struct exec *exec, struct event *ev)
+{
+	ev->seq = next_seq(exec->sandbox);
+	ev->ts_ms = realtime_ms();
+	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
+}
+
+void exec_failed(struct core_call *call)
+{
+	struct exec *exec = call->exec;
+
+	loop_timer_clear(call->core->loop, &exec->limit);
+	exec->error = (struct event){.type = EVENT_ERROR,
+				     .code = call->failure.code,
+				     .data = (const uint8_t *)call->failure.text,
+				     .len = strlen(call->failure.text)};
+	if (exec->sandbox)
+		record(exec, &exec->error);
+}
+
 static void emit(struct core_call *call, struct event *ev)
 {
 	struct exec *exec = call->exec;
@@ -93,9 +108,7 @@ static void emit(struct core_call *call, struct event *ev)
 	/* It was ended from within an event of its own. */
 	if (call->failed)
 		return;
-	ev->seq = next_seq(exec->sandbox);
-	ev->ts_ms = realtime_ms();
-	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
+	record(exec, ev);
 	if (!exec->started)
 		tell_started(call);
 	if (!call->abandoned)
@@ -307,5 +320,5 @@ void exec_abandon(struct core_call *call)
 void exec_tell(struct core_call *call)
 {
 	if (!call->abandoned)
-		call->sink.failed(call->arg, &call->failure);
+		call->sink.failed(call->arg, &call->failure, &call->exec->error);
 }

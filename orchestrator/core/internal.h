@@ -236,8 +236,8 @@ void create_free(struct create *create);
 void create_abandon(struct core_call *call);
 void create_tell(struct core_call *call);
 void exec_free(struct exec *exec);
-/* No timer of it runs any more. */
-void exec_stop(struct core_call *call);
+/* The call has failed: its failure is its last event. */
+void exec_failed(struct core_call *call);
 void exec_abandon(struct core_call *call);
 void exec_tell(struct core_call *call);
 /* Starts the next call when one waits and the sandbox can. */

@@ -322,8 +322,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
 	record_end(s);
 	log_info("sandbox %s ended (%s)", s->id, code);
-	failure_set(&f, !strcmp(code, "vm_died") ? 500 : 404, s->ended_code, 0,
-		    "sandbox %s is gone: %.180s", s->id, text);
+	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
 	fail_calls(&s->calls, &f);
 	fail_calls(&s->interrupts, &f);
 	shed(s);
@@ -401,7 +400,6 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 		.expires_at_ms = s->expires_at_ms,
 		.idle_expires_at_ms =
 			s->idle_timeout_s ? idle_from + (int64_t)s->idle_timeout_s * 1000 : 0,
-		.vm_pid = s->pid,
 		.metadata = s->metadata,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));

@@ -473,6 +473,19 @@ bool core_replay(struct core *c, const char *tenant, const char *id,
 
 /* --- all --- */
 
+static void tell_failed(struct core_call *call, const struct failure *f)
+{
+	struct event ev = {.type = EVENT_ERROR,
+			   .code = f->code,
+			   .data = (const uint8_t *)f->text,
+			   .len = strlen(f->text)};
+
+	if (call->sandbox)
+		ev.seq = ++call->sandbox->seq;
+	ev.ts_ms = 1700000000000 + (int64_t)ev.seq;
+	call->sink.failed(call->arg, f, &ev);
+}
+
 static void step(void *arg)
 {
 	struct core_call *call = arg;
@@ -485,7 +498,7 @@ static void step(void *arg)
 		else if (call->kind == DONE)
 			call->done(call->arg, &f);
 		else if (!call->abandoned)
-			call->sink.failed(call->arg, &f);
+			tell_failed(call, &f);
 		call_free(call);
 	} else if (call->kind == CREATE) {
 		create_step(call);

@@ -74,7 +74,13 @@ def test_a_failure_after_output_is_a_line_and_a_cut(http: httpx.Client, sandbox:
             for line in answer.iter_lines():
                 lines.append(json.loads(line))
     assert [line["type"] for line in lines] == ["stdout", "error"]
-    assert lines[1] == {"type": "error", "data": "the VM died", "code": "vm_died"}
+    assert lines[1] == {
+        "type": "error",
+        "data": "the VM died",
+        "code": "vm_died",
+        "seq": lines[0]["seq"] + 1,
+        "ts": lines[0]["ts"] + 1,
+    }
 
 
 @pytest.mark.parametrize("http2", [False, True])

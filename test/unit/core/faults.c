@@ -60,6 +60,7 @@ static void test_death_during_a_call_is_told_in_its_stream(void **state)
 	world_until_true(w, &queued.over);
 	assert_true(r.failed && queued.failed);
 	assert_string_equal(r.failure.code, "vm_died");
+	assert_int_equal(r.failure.status, 404);
 	assert_string_equal(queued.failure.code, "vm_died");
 	world_exec(w, &late, m.view.id, "out never");
 	assert_int_equal(late.failure.status, 404);

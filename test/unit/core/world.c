@@ -257,11 +257,14 @@ static void on_event(void *arg, const struct event *ev)
 		r->on_event(r, ev);
 }
 
-static void on_failed(void *arg, const struct failure *f)
+static void on_failed(void *arg, const struct failure *f, const struct event *ev)
 {
 	struct run *r = arg;
 
 	assert_false(r->over);
+	if (r->events)
+		assert_int_equal(ev->seq, r->last_seq + 1);
+	assert_string_equal(ev->code, f->code);
 	r->over = r->failed = true;
 	r->failure = *f;
 }
