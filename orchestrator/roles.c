@@ -8,7 +8,6 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/seccomp.h"
 #include "orchestrator/service.h"
 #include "orchestrator/warden/warden.h"
 
@@ -66,9 +65,5 @@ int role_service(void)
 		return WARDEN_SETUP_EXIT;
 	}
 	log_init("service", config_log_level(&config));
-	if (seccomp_confine(&e) < 0) {
-		log_error("%s", e.text);
-		return WARDEN_SETUP_EXIT;
-	}
 	return service_run(&config, WARDEN_SOCKET_FD);
 }

@@ -36,8 +36,8 @@
 
 /* clang-format off */
 static const uint16_t allowed[] = {
-	/* the ring: most of what the service does */
-	SYS_io_uring_enter, SYS_io_uring_setup, SYS_io_uring_register,
+	/* the ring: most of what the service does; it is made, and restricted, before this */
+	SYS_io_uring_enter,
 	/* h2o's loop, signals and wake-ups */
 	SYS_epoll_create, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_poll, SYS_ppoll,
 	SYS_eventfd2, SYS_signalfd4, SYS_pipe2, SYS_timerfd_create, SYS_timerfd_settime,

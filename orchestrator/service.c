@@ -12,6 +12,7 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/seccomp.h"
 #include "orchestrator/warden/warden.h"
 
 struct service {
@@ -114,6 +115,8 @@ static int start(struct service *s, struct err *e)
 
 	if (r == 0)
 		r = loop_new(&s->loop, e);
+	if (r == 0)
+		r = seccomp_confine(e);
 	if (r == 0)
 		r = core_new(&s->core, s->loop, s->config, s->warden, e);
 	if (r == 0)

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "orchestrator/io/loop.h"
+#include "orchestrator/io/loop-internal.h"
+#include "orchestrator/io/uring.h"
 
 struct fixture {
 	struct loop *loop;
@@ -57,6 +58,22 @@ static void on_call(void *arg, int result)
 	f->result = result;
 	if (f->calls == f->wanted)
 		loop_stop(f->loop);
+}
+
+/* A ring that opened files would do so past the seccomp filter. */
+static void test_the_ring_does_what_the_loop_needs_only(void **state)
+{
+	struct fixture *f = *state;
+	struct io_uring *ring = &loop_uring(f->loop)->ring;
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct io_uring_cqe *cqe;
+
+	io_uring_prep_openat(sqe, AT_FDCWD, "/dev/null", O_RDONLY, 0);
+	io_uring_sqe_set_data(sqe, NULL);
+	assert_int_equal(io_uring_submit_and_wait(ring, 1), 1);
+	assert_int_equal(io_uring_peek_cqe(ring, &cqe), 0);
+	assert_int_equal(cqe->res, -EACCES);
+	io_uring_cqe_seen(ring, cqe);
 }
 
 static void test_recv_waits_for_data(void **state)
@@ -530,6 +547,7 @@ int main(void)
 		T(test_stop_from_a_signal_handler),
 		T(test_stop_before_run_is_not_lost),
 		T(test_before_sleep_is_called_each_turn),
+		T(test_the_ring_does_what_the_loop_needs_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,6 +117,11 @@ static void load_program(void)
 	syscall(SYS_bpf, 0, NULL, 0);
 }
 
+static void make_ring(void)
+{
+	syscall(SYS_io_uring_setup, 1, NULL);
+}
+
 static void set_keyring(void)
 {
 	syscall(SYS_keyctl, 0, 0);
@@ -175,6 +180,7 @@ static void anything_else_kills(void **state)
 		{"mount", mount_something},
 		{"bpf", load_program},
 		{"keyctl", set_keyring},
+		{"io_uring_setup", make_ring},
 		{"int 0x80", enter_as_32_bit},
 	};
 
