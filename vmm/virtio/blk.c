@@ -33,7 +33,8 @@
 #define DISCARD_SECTORS (1u << 21)  /* in one request: 1 GiB */
 #define TURN_BYTES	(16u << 20) /* of requests taken before others get their turn */
 
-#define RETRY_NS 1000000u
+#define RETRY_NS   1000000u   /* until the kernel is asked again that was short of memory */
+#define STARVED_NS 100000000u /* until a write is tried again that found the host's disk full */
 
 #define F_SIZE_MAX     (1ull << 1)
 #define F_SEG_MAX      (1ull << 2)
@@ -72,6 +73,7 @@ struct request {
 	bool orphan;	   /* the driver it came from is gone */
 	bool failed_punch; /* the file can't punch holes: zeros are written */
 	bool synced;
+	bool starved; /* the host's disk was full: the same step is tried again */
 	enum phase phase;
 	uint8_t *status;    /* in guest memory */
 	uint64_t from, end; /* range of the disk in bytes */
@@ -91,10 +93,10 @@ struct blk {
 	struct loop_watch *watch;
 	struct list free, running, waiting;
 	unsigned used; /* requests that were ever taken: the others are memory never touched */
-	struct loop_timer retry;
+	struct loop_timer retry, starved;
 	struct vio_blk_stats stats;
 	uint64_t taken; /* bytes of requests in this turn */
-	bool error_logged;
+	bool error_logged, starved_logged;
 	struct vq_chain chain;
 	struct request request[QUEUE_SIZE];
 };
@@ -437,6 +439,43 @@ static void advance(struct blk *b, struct request *r)
 		finish(b, r, rc);
 }
 
+/*
+ * A full disk of the host is no fault of the guest's disk: an I/O error would make the guest's file
+ * system give up for good. The write waits until there is room, as a slow disk's would.
+ */
+static bool is_starved(const struct blk *b, const struct request *r, int res)
+{
+	return (res == -ENOSPC || res == -EDQUOT) && !r->orphan && !b->dev.still;
+}
+
+static void starve(struct blk *b, struct request *r)
+{
+	if (!b->starved_logged)
+		log_warn("disk: the host has no room; the guest's writes wait for it (told once)");
+	b->starved_logged = true;
+	r->starved = true;
+	if (!b->starved.due_ns)
+		loop_timer_set(b->dev.loop, &b->starved, STARVED_NS);
+}
+
+/* A starved request has no operation in the ring: it is among those that run, and moved by us. */
+static void each_starved(struct blk *b, void (*move)(struct blk *b, struct request *r))
+{
+	list_each_safe (n, &b->running) {
+		struct request *r = container_of(n, struct request, node);
+
+		if (r->starved) {
+			r->starved = false;
+			move(b, r);
+		}
+	}
+}
+
+static void give_up(struct blk *b, struct request *r)
+{
+	finish(b, r, r->orphan ? 0 : -ENOSPC);
+}
+
 static bool conflicts(const struct request *x, const struct request *y)
 {
 	if (!x->kind->writes && !y->kind->writes)
@@ -575,7 +614,7 @@ static void start(struct blk *b, const struct vq_chain *c, const struct wanted *
 	b->taken += w->data_bytes;
 	r->kind = &kinds[w->type];
 	r->head = c->head;
-	r->orphan = r->failed_punch = r->synced = false;
+	r->orphan = r->failed_punch = r->synced = r->starved = false;
 	r->phase = PHASE_DATA;
 	r->status = status;
 	r->from = r->at = w->sector * SECTOR;
@@ -601,7 +640,7 @@ static uint64_t give_id(const struct vq_chain *c)
 
 static void take(struct blk *b, const struct vq_chain *c)
 {
-	const struct iovec *last = &vq_in(c)[c->nin - 1];
+	const struct iovec *last;
 	uint8_t raw[HEADER_BYTES], *status, refused;
 	struct wire h = wire_from(raw, sizeof(raw));
 	struct wanted w = {0};
@@ -610,6 +649,7 @@ static void take(struct blk *b, const struct vq_chain *c)
 		vio_guest_fault(&b->dev, "disk request without a header or a status byte");
 		return;
 	}
+	last = &vq_in(c)[c->nin - 1];
 	status = (uint8_t *)last->iov_base + last->iov_len - 1;
 	iov_read(vq_out(c), c->nout, 0, raw, sizeof(raw));
 	w.type = wire_get_u32(&h);
@@ -693,7 +733,9 @@ static void complete(struct blk *b, struct request *r, int res)
 		rc = 0; /* the same step again, in its other way if it was refused */
 	else if (res >= 0)
 		rc = r->kind->done(b, r, (uint64_t)res);
-	if (rc < 0)
+	if (is_starved(b, r, rc))
+		starve(b, r);
+	else if (rc < 0)
 		finish(b, r, rc);
 	else
 		advance(b, r);
@@ -720,6 +762,16 @@ static void on_ring(void *arg, uint32_t events)
 	vio_enter(&b->dev);
 	reap(b);
 	take_all(b);
+	vio_leave(&b->dev);
+}
+
+static void on_starved(void *arg)
+{
+	struct blk *b = arg;
+
+	vio_enter(&b->dev);
+	each_starved(b, advance);
+	submit(b);
 	vio_leave(&b->dev);
 }
 
@@ -768,13 +820,21 @@ static void blk_reset(struct vio_dev *d)
 	list_each (n, &b->running) {
 		container_of(n, struct request, node)->orphan = true;
 	}
+	each_starved(b, give_up);
 	while (!list_empty(&b->waiting))
 		release(b, container_of(b->waiting.next, struct request, node));
 }
 
+/* What waits for room can't be part of an image: it fails now. */
 static bool blk_drain(struct vio_dev *d)
 {
-	return is_idle(self(d));
+	struct blk *b = self(d);
+
+	each_starved(b, give_up);
+	run_waiting(b);
+	submit(b);
+	d->drained = false; /* told by what is returned */
+	return is_idle(b);
 }
 
 static void blk_save(const struct vio_dev *d, struct wire *w)
@@ -813,6 +873,7 @@ static void blk_free(struct vio_dev *d)
 
 	await_running(b);
 	loop_timer_clear(d->loop, &b->retry);
+	loop_timer_clear(d->loop, &b->starved);
 	loop_watch_del(b->watch);
 	io_uring_queue_exit(&b->ring);
 	layer_stack_free(b->disk);
@@ -846,6 +907,7 @@ int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 	list_init(&b->running);
 	list_init(&b->waiting);
 	b->retry = (struct loop_timer){.fn = on_retry, .arg = b};
+	b->starved = (struct loop_timer){.fn = on_starved, .arg = b};
 	rc = blk_ring_init(&b->ring, QUEUE_SIZE, e);
 	if (rc < 0) {
 		free(b);
