@@ -56,10 +56,11 @@ static void run_until_told(struct vcpu_thread *t)
 		int r = kvm_vcpu_run(t->cpu);
 
 		__atomic_store_n(&t->exits, t->exits + 1, __ATOMIC_RELAXED);
-		if (r == -EINTR && !shall_run(v))
-			return;
 		if (r != -EINTR && r != -EAGAIN)
 			v->ops->on_exit(v->arg, t->index, t->cpu->run, r);
+		/* Any failure, for a VM that the kernel gave up never says EINTR again. */
+		if (r && !shall_run(v))
+			return;
 	}
 }
 
