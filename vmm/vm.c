@@ -506,7 +506,9 @@ int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e)
 	vm->on_paused_arg = arg;
 	vcpus_pause(vm->vcpus);
 	vm->paused_at = now_ns();
-	drain_devices(vm);
+	/* A guest that just ended is no paused one: on_end_event is due and says so. */
+	if (!vm->end.set)
+		drain_devices(vm);
 	return 0;
 }
 
