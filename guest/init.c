@@ -248,8 +248,11 @@ static pid_t start_agent(void)
 
 	if (pid == 0)
 		become_agent();
-	if (pid < 0)
+	if (pid < 0) {
+		/* Nothing would try again, and a guest without an agent only looks alive. */
 		say("start the agent: %s", strerror(errno));
+		power_off();
+	}
 	return pid;
 }
 
