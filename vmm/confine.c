@@ -46,6 +46,7 @@ static const struct rule both_rules[] = {
 	RULE(rt_sigprocmask),  /* abort(): a broken invariant must end the process, visibly */
 	RULE(gettid),	       /* abort() */
 	RULE(getpid),	       /* abort(); the loop: how it greets */
+	RULE(writev),	       /* what libc says of a broken heap or stack before abort() */
 	RULE(exit_group),      /* the end of the process */
 	/* A vCPU's state: of a guest that boots on the loop's thread, of an image on its own. */
 	RULE_IOCTL(KVM_SET_CPUID2),
@@ -75,7 +76,8 @@ static const struct rule vcpu_rules[] = {
 static const struct rule loop_rules[] = {
 	/* Memory: malloc, and what guest RAM is backed with. */
 	RULE(brk),
-	RULE(mmap),
+	RULE_ARG(mmap, 2, PROT_READ), /* and nothing that could be executed */
+	RULE_ARG(mmap, 2, PROT_READ | PROT_WRITE),
 	RULE(munmap),
 	RULE(mremap),
 	RULE(memfd_create),		     /* the RAM of a guest that boots */
@@ -92,9 +94,7 @@ static const struct rule loop_rules[] = {
 	RULE(recvmsg),
 	RULE(sendmsg),
 	RULE(sendto),
-	RULE(recvfrom),
 	RULE(read),
-	RULE(writev),
 	RULE(shutdown),
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
 	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
