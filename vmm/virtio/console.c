@@ -19,7 +19,7 @@ enum { QUEUE_RX, QUEUE_TX, QUEUES };
 #define LINE_BYTES  1000   /* an escaped line, below PIPE_BUF: one write never blocks half-way */
 #define CHAIN_BYTES 65536u /* looked at in one buffer chain; the rest counts as dropped */
 #define TURN_BYTES  (4 * CHAIN_BYTES)
-#define BURST_S	    4 /* seconds of output that may come at once */
+#define BURST_S	    64 /* seconds of output that may come at once */
 
 struct console {
 	struct vio_dev dev;
