@@ -11,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/wire.h"
 #include "proto/image.h"
 
@@ -103,24 +104,6 @@ static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack 
 	wire_put_u64(&w, l->parent);
 	wire_put_u32(&w, sealed);
 	wire_put_u32(&w, crc);
-}
-
-static int write_all(int fd, const void *data, size_t len, uint64_t at, struct err *e)
-{
-	const uint8_t *p = data;
-
-	while (len) {
-		ssize_t n = pwrite(fd, p, len, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return err_set(e, n < 0 ? errno : EIO, "write a disk layer");
-		p += n;
-		at += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
 }
 
 /* --- sealed layers --- */
@@ -282,7 +265,7 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 		rc = make_bitmap(s, l, e);
 	if (rc == 0) {
 		encode_header(block, s, l, false, 0);
-		rc = write_all(fd, block, HEADER_BYTES, 0, e);
+		rc = file_write(fd, 0, block, HEADER_BYTES, e);
 	}
 	/* All of the file exists, so that reading a cluster that is a hole is never short. */
 	if (rc == 0 && ftruncate(fd, (off_t)file_bytes(s)) < 0)
@@ -396,8 +379,8 @@ static int write_bitmap(const struct layer_stack *s, const struct layer *l, stru
 		int rc = 0;
 
 		if (l->touched[page])
-			rc = write_all(l->fd, l->bits + page * PAGE, PAGE,
-				       HEADER_BYTES + page * PAGE, e);
+			rc = file_write(l->fd, HEADER_BYTES + page * PAGE, l->bits + page * PAGE,
+					PAGE, e);
 		if (rc < 0)
 			return rc;
 	}
@@ -414,7 +397,7 @@ static int seal(const struct layer_stack *s, const struct layer *l, struct err *
 		return rc;
 	encode_header(block, s, l, true, 0);
 	encode_header(block, s, l, true, crc_of_bitmap(s, l, crc32c(0, block, HEADER_BYTES)));
-	return write_all(l->fd, block, HEADER_BYTES, 0, e);
+	return file_write(l->fd, 0, block, HEADER_BYTES, e);
 }
 
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)

@@ -5,26 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define PAGE 4096u
 
 static bool page_is_zero(const uint8_t *p)
 {
 	return p[0] == 0 && !memcmp(p, p + 1, PAGE - 1);
-}
-
-static int write_run(int fd, const struct gm *m, uint64_t start, uint64_t end, struct err *e)
-{
-	while (start < end) {
-		ssize_t n = pwrite(fd, m->base + start, end - start, (off_t)start);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return err_set(e, n ? errno : EIO, "write the memory file at %llu MiB",
-				       (unsigned long long)(start >> 20));
-		start += (uint64_t)n;
-	}
-	return 0;
 }
 
 /* Writes what is not zero in [at, end) as runs of pages that are as long as they can be. */
@@ -39,9 +26,10 @@ static int write_range(int fd, const struct gm *m, uint64_t at, uint64_t end, st
 		start = at;
 		while (at < end && !page_is_zero(m->base + at))
 			at += PAGE;
-		r = write_run(fd, m, start, at, e);
+		r = file_write(fd, start, m->base + start, at - start, e);
 		if (r)
-			return r;
+			return err_context(e, "the memory file at %llu MiB",
+					   (unsigned long long)(start >> 20));
 	}
 	return 0;
 }

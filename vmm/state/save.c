@@ -3,28 +3,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "proto/image.h"
 #include "vmm/dev/legacy.h"
 #include "vmm/virtio/device.h"
-
-static int write_all(int fd, const uint8_t *p, size_t len, off_t at, struct err *e)
-{
-	while (len) {
-		ssize_t n = pwrite(fd, p, len, at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return err_set(e, n ? errno : EIO, "write");
-		p += n;
-		at += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
 
 static int put_vcpus(const struct state_parts *p, struct wire *w, struct err *e)
 {
@@ -91,7 +75,7 @@ int state_save(const struct state_parts *p, int fd, struct err *e)
 	bytes = state_finish(&w, e);
 	if (bytes < 0)
 		return (int)bytes;
-	if (write_all(fd, buf, (size_t)bytes, 0, e))
+	if (file_write(fd, 0, buf, (uint64_t)bytes, e))
 		return err_context(e, "the state file");
 	return 0;
 }

@@ -8,7 +8,7 @@
 
 #include <asm/bootparam.h>
 
-#include "vmm/arch/x86/file.h"
+#include "base/file.h"
 #include "vmm/arch/x86/layout.h"
 
 #define PAGE	      4096ull

@@ -4,10 +4,8 @@
 #include <elf.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "vmm/arch/x86/file.h"
+#include "base/file.h"
 #include "vmm/arch/x86/layout.h"
 
 #define SEGMENTS_MAX 64 /* a kernel has five or so */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vmm/arch/x86/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -33,6 +33,24 @@ int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e)
 			return err_set(e, errno, "read");
 		if (n == 0)
 			return err_say(e, ENODATA, "the file is too short");
+		p += n;
+		offset += (uint64_t)n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
+int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct err *e)
+{
+	const uint8_t *p = data;
+
+	while (len) {
+		ssize_t n = pwrite(fd, p, len, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return err_set(e, n < 0 ? errno : EIO, "write");
 		p += n;
 		offset += (uint64_t)n;
 		len -= (uint64_t)n;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whole reads of the files a kernel boots from. */
-#ifndef RAMET_VMM_ARCH_X86_FILE_H
-#define RAMET_VMM_ARCH_X86_FILE_H
+/* Regular files, by descriptor and position. */
+#ifndef RAMET_BASE_FILE_H
+#define RAMET_BASE_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,5 +12,7 @@
 int file_size(int fd, uint64_t *bytes, struct err *e);
 /* Reads exactly `len` bytes from `offset`. */
 int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);
+/* Writes exactly `len` bytes at `offset`. */
+int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct err *e);
 
 #endif

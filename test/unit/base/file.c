@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+
+static void test_what_is_written_is_read(void **state)
+{
+	scoped_fd int fd = memfd_create("file", MFD_CLOEXEC);
+	uint64_t bytes;
+	char got[5] = "";
+
+	assert_int_equal(file_write(fd, 4096, "hello", 5, NULL), 0);
+	assert_int_equal(file_size(fd, &bytes, NULL), 0);
+	assert_int_equal(bytes, 4101);
+	assert_int_equal(file_read(fd, 4096, got, 5, NULL), 0);
+	assert_memory_equal(got, "hello", 5);
+}
+
+static void test_a_short_file_is_an_error(void **state)
+{
+	scoped_fd int fd = memfd_create("file", MFD_CLOEXEC);
+	struct err e = {0};
+	char got[5];
+
+	assert_int_equal(file_write(fd, 0, "hell", 4, &e), 0);
+	assert_int_equal(file_read(fd, 0, got, 5, &e), -ENODATA);
+	assert_string_equal(e.text, "the file is too short");
+	assert_int_equal(file_read(fd, UINT64_MAX, got, 1, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "0xffffffffffffffff"));
+}
+
+static void test_a_write_that_fails_says_why(void **state)
+{
+	scoped_fd int fd = memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct err e = {0};
+
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+	assert_int_equal(file_write(fd, 0, "x", 1, &e), -EPERM);
+	assert_string_equal(e.text, "write: Operation not permitted");
+}
+
+static void test_only_regular_files_have_a_size(void **state)
+{
+	scoped_fd int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct err e = {0};
+	uint64_t bytes;
+
+	assert_int_equal(file_size(fd, &bytes, &e), -EINVAL);
+	assert_int_equal(file_size(-1, &bytes, &e), -EBADF);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_is_written_is_read),
+		cmocka_unit_test(test_a_short_file_is_an_error),
+		cmocka_unit_test(test_a_write_that_fails_says_why),
+		cmocka_unit_test(test_only_regular_files_have_a_size),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
