@@ -771,7 +771,8 @@ static void on_starved(void *arg)
 
 	vio_enter(&b->dev);
 	each_starved(b, advance);
-	submit(b);
+	run_waiting(b);
+	take_all(b);
 	vio_leave(&b->dev);
 }
 
