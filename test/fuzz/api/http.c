@@ -4,6 +4,7 @@
  * how many pieces they come. One sandbox is there from the start; its id ends in 1.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,16 +75,29 @@ static void take_down(void)
 	api = NULL;
 }
 
-static int dial(void)
+/* A socket that is connected, or -1 when the fuzzer's clock interrupted it. */
+static int try_dial(void)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET,
 				 .sin_port = htons((uint16_t)api_port(api)),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct linger none = {.l_onoff = 1}; /* no TIME_WAIT: ports would run out */
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	scoped_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0)
-		abort();
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0)
+		return take_fd(&fd);
+	if (errno == EINTR)
+		return -1;
+	perror("connect to the server");
+	abort();
+}
+
+static int dial(void)
+{
+	struct linger none = {.l_onoff = 1}; /* no TIME_WAIT: ports would run out */
+	int fd;
+
+	while ((fd = try_dial()) < 0)
+		;
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	return fd;
 }
