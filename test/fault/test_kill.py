@@ -35,7 +35,8 @@ def vm_pids() -> set[str]:
 def process_of(sbx: Sandbox) -> str:
     """The VM's process on the host, which only the service's log tells."""
     line = on_host(f"grep 'sandbox {sbx.id}: VM in slot' /var/log/ramet.log")
-    return re.findall(r"process (\d+)", line)[-1]
+    pids: list[str] = re.findall(r"process (\d+)", line)
+    return pids[-1]
 
 
 def test_a_killed_service_loses_no_sandbox(client: Client) -> None:

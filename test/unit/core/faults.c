@@ -97,12 +97,21 @@ static void test_death_at_rest_is_noticed(void **state)
 		assert_string_equal(r.out, "fine");
 }
 
+static void count_lost(void *arg, const struct event *ev, const char *traceparent)
+{
+	int *lost = arg;
+
+	*lost += ev->type == EVENT_ERROR && !strcmp(ev->code, "agent_lost");
+}
+
 static void test_a_broken_agent_connection_costs_one_call(void **state)
 {
 	const char *const scripts[] = {"out on\nhang-up", "garbage"};
 	struct world *w = *state;
+	struct failure f;
 	struct made m;
 	struct run r;
+	int lost = 0;
 
 	world_create(w, &m, NULL);
 	for (int i = 0; i < 2; i++) {
@@ -112,6 +121,8 @@ static void test_a_broken_agent_connection_costs_one_call(void **state)
 		world_exec(w, &r, m.view.id, "out again");
 		assert_string_equal(r.out, "again");
 	}
+	assert_true(core_replay(w->core, TENANT, m.view.id, count_lost, &lost, &f));
+	assert_int_equal(lost, 2);
 }
 
 static void test_a_guest_that_can_not_be_made_unique_serves_nothing(void **state)
