@@ -11,9 +11,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/ctl.h"
 
-#define LAYER_DISK_MAX	 (1ull << 40) /* bytes of disk */
-#define LAYER_SEALED_MAX 512	      /* sealed layers in a stack */
+#define LAYER_DISK_MAX	 (1ull << 40)	/* bytes of disk */
+#define LAYER_SEALED_MAX CTL_LAYERS_MAX /* more could be sealed, but not opened again */
 
 struct layer_stack;
 

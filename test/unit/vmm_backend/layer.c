@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +198,21 @@ static void test_a_seal_that_fails_changes_nothing(void **state)
 	close(not_empty);
 }
 
+static void test_no_more_is_sealed_than_can_be_opened(void **state)
+{
+	struct layer_stack *s = open_stack(-1, NULL, 0);
+	struct err e = {0};
+	int one_more;
+
+	for (unsigned i = 0; i < CTL_LAYERS_MAX; i++)
+		assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	one_more = new_file();
+	assert_int_equal(layer_stack_seal(s, one_more, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "can't have more"));
+	close(one_more);
+	layer_stack_free(s);
+}
+
 static void test_an_unsealed_layer_is_refused(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
@@ -321,6 +337,7 @@ int main(void)
 		cmocka_unit_test(test_a_partial_write_of_a_foreign_cluster_is_a_copy),
 		cmocka_unit_test(test_a_sealed_layer_is_kept_and_the_next_is_fresh),
 		cmocka_unit_test(test_a_seal_that_fails_changes_nothing),
+		cmocka_unit_test(test_no_more_is_sealed_than_can_be_opened),
 		cmocka_unit_test(test_an_unsealed_layer_is_refused),
 		cmocka_unit_test(test_one_bent_byte_anywhere_is_refused),
 		cmocka_unit_test(test_a_file_cut_anywhere_is_refused),
