@@ -248,7 +248,8 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 }
 
 /* The log's line and the client's sentence of a failure that is ours share an id. What core says of
- * a guest ("agent_lost") is for the client; what else went wrong in the service is for the log only. */
+ * a guest ("agent_lost") is for the client; what else went wrong in the service is for the log
+ * only. */
 static void answer_fault(struct request *r, const char *code, const char *what)
 {
 	bool told = strcmp(code, "internal") != 0;

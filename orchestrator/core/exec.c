@@ -6,8 +6,9 @@
 
 #include "orchestrator/core/internal.h"
 
-#define QUEUE_MAX 1000
-#define GRACE_MS  15000 /* for the guest to end a call whose time is over */
+#define QUEUE_MAX	  1000
+#define WAITING_BYTES_MAX (256u << 20) /* of all queues: calls stay when their clients leave */
+#define GRACE_MS	  15000	       /* for the guest to end a call whose time is over */
 
 struct exec {
 	struct core_call *call;
@@ -30,6 +31,8 @@ void exec_free(struct exec *exec)
 	loop_timer_clear(exec->call->core->loop, &exec->limit);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
+	if (exec->bytes)
+		exec->call->core->waiting_bytes -= exec->len;
 	free(exec->bytes);
 	free(exec->traceparent);
 	free(exec);
@@ -219,6 +222,7 @@ void exec_next(struct sandbox *s)
 	s->core->figures.execs++;
 	agent_send(s->agent, exec->bytes, exec->len);
 	exec->bytes = NULL;
+	s->core->waiting_bytes -= exec->len;
 	if (exec->paused)
 		agent_pause(s->agent);
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
@@ -250,6 +254,22 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 	return ret == 0;
 }
 
+static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, struct failure *f)
+{
+	if (s->n_calls >= QUEUE_MAX) {
+		failure_set(f, 429, "queue_full", 1,
+			    "%d calls wait in this sandbox already, which is the limit", QUEUE_MAX);
+		return false;
+	}
+	if (s->core->waiting_bytes + spec->code_len > WAITING_BYTES_MAX) {
+		failure_set(f, 429, "queue_full", 1,
+			    "calls that wait hold %zu MiB of code already, the limit is %u",
+			    s->core->waiting_bytes >> 20, WAITING_BYTES_MAX >> 20);
+		return false;
+	}
+	return true;
+}
+
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
 {
@@ -263,15 +283,11 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	exec->out.chunks = exec->err.chunks = spec->chunks;
 	exec->timeout_ms = spec->timeout_ms;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
-	if (s && s->n_calls >= QUEUE_MAX) {
-		failure_set(&f, 429, "queue_full", 1,
-			    "%d calls wait in this sandbox already, which is the limit", QUEUE_MAX);
-		s = NULL;
-	}
-	if (!s || !encode(exec, s, spec, &f)) {
+	if (!s || !may_wait(s, spec, &f) || !encode(exec, s, spec, &f)) {
 		call_finish(call, &f);
 		return call;
 	}
+	c->waiting_bytes += exec->len;
 	exec->sandbox = s;
 	if (spec->traceparent)
 		exec->traceparent = strdup(spec->traceparent);

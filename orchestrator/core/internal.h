@@ -273,6 +273,7 @@ struct core {
 	struct list creates;  /* calls that still work for their sandbox */
 	struct list finished; /* calls whose end is to be told */
 	struct core_figures figures;
+	size_t waiting_bytes; /* of calls that are not sent yet */
 	struct loop_timer housekeeping;
 	struct checkpoint *checkpoint; /* under way */
 	bool closing;

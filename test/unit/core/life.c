@@ -148,6 +148,35 @@ static void test_the_queue_is_bounded(void **state)
 	world_until_true(w, &r[999].over);
 }
 
+/* Code stays when its client leaves: it would add up without an end. */
+static void test_the_code_that_waits_is_bounded(void **state)
+{
+	enum { LARGE = 60 << 20 };
+	struct world *w = *state;
+	char *script = malloc(LARGE + 1);
+	struct run first = {0}, r[5] = {0};
+	struct made m;
+	struct done d;
+
+	assert_non_null(script);
+	memset(script, 'x', LARGE);
+	script[LARGE] = 0;
+	for (int round = 0; round < 2; round++) {
+		memset(&first, 0, sizeof(first));
+		memset(r, 0, sizeof(r));
+		world_create(w, &m, NULL);
+		world_exec_start(w, &first, m.view.id, "wait", false);
+		for (int i = 0; i < 5; i++)
+			world_exec_start(w, &r[i], m.view.id, script, false);
+		world_until_true(w, &r[4].over);
+		assert_string_equal(r[4].failure.code, "queue_full");
+		assert_false(r[0].over || r[3].over);
+		core_abandon(r[0].call);
+		world_delete(w, &d, m.view.id);
+	}
+	free(script);
+}
+
 static void test_interrupt_reaches_the_running_call(void **state)
 {
 	struct world *w = *state;
@@ -425,6 +454,7 @@ int main(void)
 		TEST(test_exec_gives_lines_and_an_exit),
 		TEST(test_calls_run_in_order_of_arrival),
 		TEST(test_the_queue_is_bounded),
+		TEST(test_the_code_that_waits_is_bounded),
 		TEST(test_interrupt_reaches_the_running_call),
 		TEST(test_delete_during_a_call_fails_it),
 		TEST(test_delete_from_within_an_event),
