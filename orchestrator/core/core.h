@@ -55,7 +55,7 @@ struct sandbox_spec {
 
 struct sandbox_view {
 	char id[SANDBOX_ID_LEN + 1];
-	const char *state; /* "ready", "running", "ended" */
+	const char *state; /* "ready", "running" */
 	const char *template;
 	uint32_t vcpus, ram_mib, rootfs_gb;
 	bool persistent, egress;

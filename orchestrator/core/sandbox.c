@@ -387,9 +387,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 	int64_t idle_from = list_empty(&s->calls) ? s->idle_since_ms : realtime_ms();
 
 	*view = (struct sandbox_view){
-		.state = s->state == SBX_RUNNING ? "running"
-			 : s->state < SBX_ENDING ? "ready"
-						 : "ended",
+		.state = s->state == SBX_RUNNING ? "running" : "ready",
 		.template = TEMPLATE_DEFAULT,
 		.vcpus = s->size.vcpus,
 		.ram_mib = s->size.ram_mib,

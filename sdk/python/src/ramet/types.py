@@ -73,7 +73,7 @@ class SandboxInfo:
 
     Attributes:
         id: The sandbox's id.
-        state: "ready", "running" or "ended".
+        state: "ready" or "running".
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
