@@ -60,16 +60,16 @@ make_assets() {
 		rm -rf "$out/files"
 }
 
-build_files() { build_rootfs && build_kernel; }
-build_rig() { build_host_image && build_qemu; }
+build_images() { build_rootfs && build_host_image && build_qemu; }
 build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
 
-# build_parts MODE [FUNCTION]: all that MODE's start needs, and FUNCTION beside it
+# build_parts MODE [FUNCTION]: all that MODE's start needs, and FUNCTION beside it.
+# The kernel takes longest and waits for nothing, so it has a lane of its own.
 build_parts() {
 	if [[ $1 == rig ]]; then
-		together build_files -- build_rig ${2:+-- "$2"} && build_assets
+		together build_kernel -- build_images ${2:+-- "$2"} && build_assets
 	else
-		together build_files ${2:+-- "$2"}
+		together build_kernel -- build_rootfs ${2:+-- "$2"}
 	fi
 }
 
