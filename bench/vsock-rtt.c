@@ -3,7 +3,7 @@
  * One round trip over virtio-vsock with no service in between: restores the template in a VM of its
  * own and pings the guest's agent. Prints one JSON object.
  *
- *   vsock-rtt --runs 400 [--template DIR] [--rootfs FILE] [--vmm FILE]
+ *   vsock-rtt --runs 400
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +22,8 @@
 #include "test/native/vmm-client.h"
 
 #define TEMPLATES "/var/lib/ramet/templates"
+#define ROOTFS	  "/usr/share/ramet/rootfs.ext4"
+#define VMM	  "/usr/lib/ramet/ramet-vmm"
 #define MS(ns)	  ((double)(ns) / 1e6)
 
 static void die(const char *what)
@@ -118,50 +120,28 @@ static void measure(struct vmm *v, unsigned runs)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"runs", required_argument, NULL, 'r'},
-		{"template", required_argument, NULL, 't'},
-		{"rootfs", required_argument, NULL, 'f'},
-		{"vmm", required_argument, NULL, 'v'},
-		{0},
-	};
-	const char *template = NULL, *rootfs = "/usr/share/ramet/rootfs.ext4";
-	struct vmm_options o = {
-		.exe = "/usr/lib/ramet/ramet-vmm", .vcpus = 2, .ram_mib = 512, .log_here = true};
+	static const struct option options[] = {{"runs", required_argument, NULL, 'r'}, {0}};
+	struct vmm_options o = {.exe = VMM, .vcpus = 2, .ram_mib = 512, .log_here = true};
 	unsigned runs = 400;
 	struct vmm v = {0};
 
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-		switch (c) {
-		case 'r':
-			runs = (unsigned)atoi(optarg);
-			break;
-		case 't':
-			template = optarg;
-			break;
-		case 'f':
-			rootfs = optarg;
-			break;
-		case 'v':
-			o.exe = optarg;
-			break;
-		default:
+		if (c != 'r')
 			return 2;
-		}
+		runs = (unsigned)atoi(optarg);
 	}
-	if (!template)
-		template = find_template();
+	const char *template = find_template();
 	struct vmm_image image = {
 		.state = open_in(template, "state"),
 		.memory = open_in(template, "memory"),
-		.base = open(rootfs, O_RDONLY | O_CLOEXEC),
+		.base = open(ROOTFS, O_RDONLY | O_CLOEXEC),
 		.layers = {open_in(template, "layer-0")},
 		.nlayers = 1,
 		.writable = vmm_file(NULL, 0, 0),
 		.disk_bytes = 4ull << 30,
 	};
 	if (image.base < 0)
-		die(rootfs);
+		die(ROOTFS);
 	if (!vmm_start(&v, &o) || vmm_restore(&v, &image) < 0)
 		return 1;
 	measure(&v, runs);
