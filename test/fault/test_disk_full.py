@@ -19,19 +19,21 @@ WRITE = (
 
 
 @pytest.fixture
-def full_disk() -> Iterator[None]:
+def filler() -> Iterator[None]:
+    yield
+    on_host(f"rm -f {FILLER}")
+
+
+def fill_disk() -> None:
     on_host(
         "free=$(df --output=avail -B1 /var/lib/ramet | tail -1);"
         f" fallocate -l $free {FILLER}; cat /dev/zero >> {FILLER} 2>/dev/null; true"
     )
-    try:
-        yield
-    finally:
-        on_host(f"rm -f {FILLER}")
 
 
-def test_a_write_waits_for_room_and_nothing_is_lost(client: Client, full_disk: None) -> None:
+def test_a_write_waits_for_room_and_nothing_is_lost(client: Client, filler: None) -> None:
     with Sandbox(client=client) as writer, Sandbox(client=client) as other:
+        fill_disk()
         results: list[ExecResult] = []
         write = threading.Thread(target=lambda: results.append(writer.run_code(WRITE, "bash")))
         write.start()
