@@ -95,8 +95,9 @@ fuzz_one() { # BINARY
 	mkdir -p "$found"
 	local dirs=("$found")
 	[[ ! -d $corpus ]] || dirs+=("$corpus")
+	# libFuzzer's own status for a finding is 77, which elsewhere means skipped.
 	"$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
-		-artifact_prefix="$found/../$name-" "${dirs[@]}"
+		-error_exitcode=1 -artifact_prefix="$found/../$name-" "${dirs[@]}"
 }
 
 group_fuzz() {

@@ -406,7 +406,7 @@ int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
 	int rc;
 
 	if (s->n > LAYER_SEALED_MAX)
-		return err_say(e, EINVAL, "the disk has %d layers and can't have more", s->n);
+		return err_say(e, E2BIG, "the disk has %d layers and can't have more", s->n);
 	rc = format(s, writable_fd, old->id, &fresh, e);
 	if (rc < 0)
 		return rc;

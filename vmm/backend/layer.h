@@ -34,8 +34,8 @@ void layer_stack_free(struct layer_stack *s);
 
 /*
  * Seals the writable layer and puts a fresh one, formatted into the empty file `writable_fd`, over
- * it. Nothing is flushed. No I/O on the stack may be in flight. On failure the stack is as before
- * and the descriptor the caller's.
+ * it. Nothing is flushed. No I/O on the stack may be in flight. -E2BIG when there are
+ * LAYER_SEALED_MAX sealed ones. On failure the stack is as before and the descriptor the caller's.
  */
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e);
 

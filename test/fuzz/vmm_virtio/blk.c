@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,9 +23,15 @@ static int new_file(void)
 
 static void seal(struct guest *g)
 {
+	struct err e;
+	int fd = new_file();
+
 	for (int i = 0; i < 1000 && !vio_mmio_drain(g->v.mmio); i++)
 		loop_turn(g->v.loop, 10);
-	if (layer_stack_seal(vio_blk_disk(g->v.dev), new_file(), NULL) < 0)
+	int rc = layer_stack_seal(vio_blk_disk(g->v.dev), fd, &e);
+	if (rc == -E2BIG) /* an input with more seals than a disk has layers */
+		close(fd);
+	else if (rc < 0)
 		abort();
 	vio_mmio_continue(g->v.mmio);
 }
