@@ -41,9 +41,14 @@ class Server:
         return self.log
 
     def client(self, http2: bool = False, **more: Any) -> httpx.Client:
-        return httpx.Client(
-            base_url=self.base, http1=not http2, http2=http2, timeout=30, trust_env=False, **more
-        )
+        return httpx.Client(**self._how(http2), **more)
+
+    def async_client(self, http2: bool = False) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**self._how(http2))
+
+    def _how(self, http2: bool) -> dict[str, Any]:
+        versions = {"http1": not http2, "http2": http2}
+        return {"base_url": self.base, "timeout": 30, "trust_env": False, **versions}
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)

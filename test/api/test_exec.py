@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -253,18 +254,21 @@ def test_deleting_ends_a_running_call(http: httpx.Client, sandbox: str) -> None:
             next(lines)
 
 
-def test_many_streams_at_once(http: httpx.Client, sandbox: str) -> None:
-    results: list[int] = []
+@pytest.mark.parametrize("http2", [False, True])
+def test_many_streams_at_once(server: Server, http2: bool) -> None:
+    # Of httpx's clients only the asynchronous one may share an HTTP/2 connection between calls.
+    async def all_of_them() -> list[int]:
+        async with server.async_client(http2=http2) as http:
+            answer = await http.post("/v1/sandboxes", json={})
+            path = f"/v1/sandboxes/{answer.json()['id']}/exec"
 
-    def one() -> None:
-        results.append(len(run(http, sandbox, "flood 50 2000")))
+            async def one() -> int:
+                answer = await http.post(path, json={"code": "flood 50 2000"})
+                return len(events(answer.text))
 
-    threads = [threading.Thread(target=one) for _ in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [51] * 30
+            return list(await asyncio.gather(*(one() for _ in range(30))))
+
+    assert asyncio.run(all_of_them()) == [51] * 30
 
 
 # --- limits ---

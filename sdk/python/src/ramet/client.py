@@ -28,7 +28,6 @@ class Client:
         host: Base URL. Default: the environment's `RAMET_HOST`, then `http://127.0.0.1:7070`.
         api_key: Bearer key. Default: the environment's `RAMET_API_KEY`, then none.
         timeout: Seconds that one answer may take (a stream: may be silent).
-        http2: Speak HTTP/2 where the service offers it; needs the `http2` extra.
         transport: An httpx transport to use instead of the network (tests).
     """
 
@@ -38,7 +37,6 @@ class Client:
         api_key: str | None = None,
         *,
         timeout: float = 60.0,
-        http2: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
@@ -48,7 +46,6 @@ class Client:
             headers={"authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(timeout, connect=5.0),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-            http2=http2,
             transport=transport,
             trust_env=False,  # a proxy of the environment is no way to a service on this host
         )
