@@ -87,6 +87,7 @@ static const struct setting settings[] = {
 	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "2",
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
+	NUM(fork_max, 1, 1000, "32", "Most children of one fork."),
 	NUM(timeout_s, 1, 31536000, "86400",
 	    "Seconds a sandbox lives, and may be idle, when it asks for nothing else."),
 	NUM(idle_timeout_s, 1, 31536000, "3600", NULL),

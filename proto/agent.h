@@ -12,11 +12,15 @@
 #include <stdint.h>
 
 #define AGENT_PORT	  5555
-#define AGENT_VERSION	  1
+#define AGENT_VERSION	  2
 #define AGENT_HEADER_SIZE 8
 #define AGENT_PAYLOAD_MAX 65536u
 #define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
 #define AGENT_ENTROPY_LEN 64
+#define AGENT_KEPT_MAX	  (1u << 20) /* bytes of a call's last output that are kept for an attach */
+#define AGENT_PATHS_MAX	  64	     /* in one AGENT_TREE */
+#define AGENT_PATH_MAX	  4096	     /* bytes of one path */
+#define AGENT_HASH_LEN	  32	     /* SHA-256 */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
 
@@ -48,6 +52,25 @@ enum agent_request {
 	 */
 	AGENT_RESEED = 5,
 
+	/*
+	 * Goes on with a call whose connection broke (a forked guest; a host that was restarted):
+	 * such a call runs on, its output waits. Payload: u64 bytes of its output (stdout and
+	 * stderr together, as sent in order) that the host has already. Answer: as AGENT_EXEC's,
+	 * from there on. The last call stays attachable after its end until the next one starts.
+	 * AGENT_ERROR: ENOENT, there is no such call; EBUSY, its connection is there; ERANGE, the
+	 * bytes are not kept any more (at most AGENT_KEPT_MAX are) or were never sent.
+	 */
+	AGENT_ATTACH = 7,
+
+	/*
+	 * Lists what is under some paths. Payload: u32 count, count times str path (absolute; one
+	 * that is not there is no error). Answer: AGENT_ENTRY frames, a folder before what is in
+	 * it, the names in a folder in the order of their bytes, then AGENT_DONE; or AGENT_ERROR.
+	 * Symbolic links are not followed; what is mounted below a path is not entered, a path
+	 * itself may lie on any file system.
+	 */
+	AGENT_TREE = 8,
+
 	/* Syncs disks and powers the guest off. Answer: AGENT_DONE, then the connection ends. */
 	AGENT_SHUTDOWN = 6,
 };
@@ -59,6 +82,10 @@ enum agent_answer {
 	AGENT_EXIT = 67,   /* i32 exit code, u8 1 when the Python state was lost */
 	AGENT_DONE = 68,   /* none */
 	AGENT_ERROR = 69,  /* u32 errno, str sentence */
+	/* str path, u32 mode (type and permissions, as in stat), u32 uid, u32 gid, u64 size of a
+	 * file or device number of a device, else 0; str content: the SHA-256 of a file, the target
+	 * of a symbolic link, else empty */
+	AGENT_ENTRY = 70,
 };
 
 enum agent_language {

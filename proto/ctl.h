@@ -11,18 +11,20 @@
 
 #include <stdint.h>
 
-#define CTL_VERSION	1
+#define CTL_VERSION	2
 #define CTL_CMDLINE_MAX 1024
 #define CTL_TEXT_MAX	240
-#define CTL_FDS_MAX	100 /* descriptors in one message */
+#define CTL_FDS_MAX	128 /* descriptors in one message */
 #define CTL_LAYERS_MAX	90  /* sealed disk layers in one fill */
+#define CTL_MEMORY_MAX	24  /* memory layers over the memory file in one fill */
 
 enum ctl_type {
 	/*
 	 * Fills a shell. fds, in order: CTL_BOOT: kernel ELF, initramfs (if has_initrd);
-	 * CTL_RESTORE: state file, memory file; then for both: disk base, `layers` sealed disk
-	 * layers (oldest first), one empty file for the writable layer. The reply comes when the
-	 * vCPUs run. After a failed fill the shell is of no more use.
+	 * CTL_RESTORE: state file, memory file, `memory_layers` memory layers (oldest first); then
+	 * for both: disk base, `layers` sealed disk layers (oldest first), one empty file for the
+	 * writable layer. The reply comes when the vCPUs run. After a failed fill the shell is of
+	 * no more use.
 	 */
 	CTL_FILL = 1,
 
@@ -46,6 +48,16 @@ enum ctl_type {
 
 	CTL_STATS = 6, /* replies with `stats` */
 	CTL_QUIT = 7,  /* replies, then the process ends with status 0; nothing is flushed */
+
+	/*
+	 * Takes an image of the running VM and lets it go on: its clients notice nothing. fds: one
+	 * empty file, the writable disk layer it goes on with (unused, and closed, when the disk
+	 * was not written since the last image). The reply carries, as fds, the image in the order
+	 * of a CTL_RESTORE without its writable layer: state file, memory file, memory layers, disk
+	 * base, disk layers; `fork` says how many. VM and image are independent from then on; an
+	 * image serves any number of fills. On failure the VM runs on as if nothing was asked.
+	 */
+	CTL_FORK = 8,
 
 	CTL_REPLY = 64,
 	CTL_HELLO = 65, /* event, first packet on every connection */
@@ -73,7 +85,7 @@ struct ctl_msg {
 			uint32_t kind; /* enum ctl_fill_kind */
 			uint32_t has_initrd;
 			uint32_t layers;
-			uint32_t zero;
+			uint32_t memory_layers;	       /* CTL_RESTORE, else 0 */
 			uint64_t disk_bytes;	       /* size the guest sees; a multiple of 4096 */
 			char cmdline[CTL_CMDLINE_MAX]; /* CTL_BOOT; NUL-terminated */
 		} fill;
@@ -95,6 +107,13 @@ struct ctl_msg {
 				struct {
 					uint64_t pause_ns; /* vCPUs stood still for so long */
 				} save;
+				struct {
+					uint64_t pause_ns;     /* as in `save` */
+					uint64_t copied_bytes; /* of RAM, into the new memory layer
+								*/
+					uint64_t disk_bytes;   /* size the guest sees */
+					uint32_t memory_layers, layers;
+				} fork;
 			};
 		} reply;
 		struct {

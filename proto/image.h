@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The files an image of a VM is made of: state (below), memory (guest RAM at its RAM offsets, as a
- * sparse file of exactly the RAM's size) and disk layers (below). All little-endian.
+ * sparse file of exactly the RAM's size), memory layers over it and disk layers (both below). All
+ * little-endian.
  */
 #ifndef RAMET_PROTO_IMAGE_H
 #define RAMET_PROTO_IMAGE_H
@@ -17,6 +18,16 @@
 #define IMAGE_STATE_MAGIC   "RAMETSTA"
 #define IMAGE_STATE_VERSION 1
 #define IMAGE_STATE_MAX	    (4u << 20) /* bytes, header included */
+
+/*
+ * Memory layer: the pages that differ from what is below it, at their RAM offsets, sparse; from
+ * byte ram_bytes on the table of its runs: char magic[8], u32 version, u32 runs, u64 ram_bytes,
+ * u32 CRC-32C of the table (this field zero), u32 zero, then for each run u64 offset, u64 bytes:
+ * multiples of 4096, ascending, disjoint, inside the RAM.
+ */
+#define IMAGE_MEMORY_MAGIC    "RAMETMEM"
+#define IMAGE_MEMORY_VERSION  1
+#define IMAGE_MEMORY_RUNS_MAX 16384u
 
 /*
  * Disk layer: the header in the first 4 KiB, a bitmap of clusters from byte 4096 (bit i: cluster i

@@ -21,8 +21,9 @@ static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 	if (m->fill.layers > CTL_LAYERS_MAX)
 		return err_say(e, EPROTO, "%u disk layers; at most %d can be", m->fill.layers,
 			       CTL_LAYERS_MAX);
-	if (m->fill.zero)
-		return err_say(e, EPROTO, "a field that must be 0 is %u", m->fill.zero);
+	if (m->fill.memory_layers > (m->fill.kind == CTL_RESTORE ? CTL_MEMORY_MAX : 0))
+		return err_say(e, EPROTO, "%u memory layers; a restore takes up to %d, a boot none",
+			       m->fill.memory_layers, CTL_MEMORY_MAX);
 	if (!m->fill.disk_bytes || m->fill.disk_bytes % 4096 || m->fill.disk_bytes > DISK_BYTES_MAX)
 		return err_say(e, EPROTO,
 			       "a disk of %llu bytes; it must be a multiple of 4096 up to 1 TiB",
@@ -30,7 +31,7 @@ static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 	if (!memchr(m->fill.cmdline, '\0', sizeof(m->fill.cmdline)))
 		return err_say(e, EPROTO, "the command line has no end within %d bytes",
 			       CTL_CMDLINE_MAX);
-	expected += m->fill.has_initrd + m->fill.layers;
+	expected += m->fill.has_initrd + m->fill.memory_layers + m->fill.layers;
 	if (nfds != expected)
 		return err_say(e, EPROTO, "this fill needs %u descriptors, %u came", expected,
 			       nfds);

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "orchestrator/config.h"
 #include "orchestrator/io/loop.h"
+#include "proto/agent.h"
 
 #define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
 #define SANDBOX_NAME_MAX     63 /* template name */
@@ -61,6 +62,7 @@ struct sandbox_view {
 	bool persistent, egress;
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
+	const char *const *children; /* ids of the living ones, NULL-terminated; NULL in lists */
 	uint64_t memory_private_bytes, memory_shared_bytes;
 	const char *metadata; /* JSON object text */
 };
@@ -89,6 +91,42 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 /* Every sandbox of the tenant, oldest first. */
 void core_list(struct core *c, const char *tenant,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
+
+/* --- fork, merge, diff ------------------------------------------------------------------------ */
+
+#define FORK_MAX       1000 /* children of one fork; config.fork_max may be lower */
+#define DIFF_PATHS_MAX AGENT_PATHS_MAX
+
+/* `ids` of the `n` children are good during the call only. */
+typedef void core_fork_fn(void *arg, const char *const *ids, unsigned n, const struct failure *f);
+
+/*
+ * `n` children of a sandbox, all or none: each is usable, and its guest has confirmed that it is
+ * unique, when `fn` is called. `reseed`: user-space generators (Python's random, numpy's) part as
+ * well. An abandoned fork leaves no child.
+ */
+struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
+			    bool reseed, core_fork_fn *fn, void *arg);
+
+/*
+ * The id `parent` drives the VM of `winner` from here on, which must descend from it; the VM it had
+ * ends. Calls that run in it fail with code "merged", calls that wait go on in the new one, after
+ * those of the winner. The winner's id is gone: deleting it is no error, all else is not found.
+ */
+struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
+			     const char *winner, core_done_fn *fn, void *arg);
+
+/* Sorted by their bytes; good during the call only. */
+struct core_diff {
+	const char *const *added, *const *removed, *const *modified;
+	size_t n_added, n_removed, n_modified;
+};
+typedef void core_diff_fn(void *arg, const struct core_diff *diff, const struct failure *f);
+
+/* What differs under `paths` (absolute, NULL-terminated) between two sandboxes; added is what only
+ * `other` has. Both are compared as they are while they are read: neither stands still. */
+struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
+			    const char *const *paths, core_diff_fn *fn, void *arg);
 
 /* --- exec ----------------------------------------------------------------------------------- */
 
