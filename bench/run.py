@@ -40,9 +40,9 @@ def host(command: str, timeout_s: float = 600) -> str:
     return done.stdout
 
 
-def host_json(command: str) -> Figures:
+def host_json(command: str, timeout_s: float = 600) -> Figures:
     """As `host`, for a program that prints one JSON object."""
-    text = host(command)
+    text = host(command, timeout_s)
     try:
         figures: Figures = json.loads(text)
     except ValueError as broken:
@@ -70,7 +70,18 @@ def vsock(quick: bool) -> Figures:
 def empty_pool(quick: bool) -> Figures:
     """Create in a second service beside the running one, which keeps no pool."""
     creates = 5 if quick else 30
-    return host_json(f"{BENCH_DIR}/empty-pool.sh {creates}")
+    settings = "--pool_warm=0 --pool_shells=0"
+    return host_json(f"{BENCH_DIR}/beside.sh '{settings}' http-latency --empty --creates {creates}")
+
+
+def fork(quick: bool) -> Figures:
+    """Forks in a second service, whose pool holds a shell for each child."""
+    most, what = 5, "--runs 5 --children 1,5 --pauses 10 --dirty 7 --depth 8"
+    if not quick:
+        most = 100
+        what = "--runs 20 --children 1,2,5,10,32,100 --pauses 300 --dirty 1,7,64,256 --depth 1,8,64"
+    settings = f"--pool_warm=1 --pool_shells={most} --fork_max={most}"
+    return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
 
 def api(method: str, path: str, body: dict[str, Any] | None = None) -> str:
@@ -134,6 +145,7 @@ def memory(quick: bool) -> Figures:
 
 BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "first-light": [kvm_floor, vsock, service, memory, empty_pool],
+    "fork": [kvm_floor, fork],
 }
 
 

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a fork costs, as a client on the same host sees it. For each number of children: the answer,
+ * the first instruction of the last child (as the service tells it), the first call answered by the
+ * last child. Then the parent's pause, idle and while it writes memory, forks of a sandbox with a
+ * given number of dirty megabytes, and forks at a given depth. Prints one JSON object.
+ *
+ *   fork-latency --port 7070 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8
+ */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/http.h"
+#include "bench/stats.h"
+
+#define LIST_MAX 16
+
+static struct answer answer;
+static int fd;
+static unsigned runs = 10;
+static bool printed;
+
+struct list_of {
+	unsigned n, value[LIST_MAX];
+};
+
+static void call(const char *method, const char *path, const char *body)
+{
+	http_call(fd, method, path, body, &answer);
+}
+
+static void print_figure(struct samples *s, const char *unit, const char *format, unsigned number)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), format, number);
+	fputs(printed ? ", " : "{", stdout);
+	printed = true;
+	samples_print(s, name, unit, stdout);
+	samples_free(s);
+}
+
+static void exec(const char *sandbox, const char *code)
+{
+	char path[SANDBOX_PATH + 8], body[1024];
+
+	snprintf(path, sizeof(path), "%s/exec", sandbox);
+	snprintf(body, sizeof(body), "{\"code\":\"%s\",\"output\":\"chunks\"}", code);
+	call("POST", path, body);
+	if (!strstr(answer.body, "\"type\":\"exit\",\"data\":0")) {
+		fprintf(stderr, "bench: a call did not end well: %s\n", answer.body);
+		exit(1);
+	}
+}
+
+static void create(char sandbox[SANDBOX_PATH], const char *code)
+{
+	call("POST", "/v1/sandboxes", "{}");
+	http_sandbox_path(&answer, 0, sandbox);
+	exec(sandbox, code);
+}
+
+/* What is timed starts from a pool that holds what the fork takes, as far as it ever does. */
+static void wait_for_shells(unsigned n)
+{
+	double ready, before = -1;
+
+	for (;;) {
+		call("GET", "/metrics", "");
+		ready = http_number(&answer, "\nramet_shells_ready ");
+		if (ready >= n)
+			return;
+		/* The pool is full, or the machine is: it does not grow in half a second. */
+		usleep(500000);
+		if (ready == before)
+			return;
+		before = ready;
+	}
+}
+
+struct forked {
+	double answer_ms, ready_ms, pause_ms, copied_kib;
+	unsigned n;
+	char (*children)[SANDBOX_PATH];
+};
+
+static void fork_of(const char *parent, unsigned n, struct forked *f)
+{
+	char path[SANDBOX_PATH + 8], body[32];
+	uint64_t began;
+
+	snprintf(path, sizeof(path), "%s/fork", parent);
+	snprintf(body, sizeof(body), "{\"n\":%u}", n);
+	wait_for_shells(n);
+	began = bench_now_ns();
+	call("POST", path, body);
+	f->answer_ms = MS(bench_now_ns() - began);
+	f->ready_ms = http_number(&answer, "\"ready_us\"") / 1e3;
+	f->pause_ms = http_number(&answer, "\"pause_us\"") / 1e3;
+	f->copied_kib = http_number(&answer, "\"copied_bytes\"") / 1024;
+	f->n = n;
+	f->children = calloc(n, sizeof(*f->children));
+	if (!f->children)
+		abort();
+	for (unsigned i = 0; i < n; i++)
+		http_sandbox_path(&answer, i, f->children[i]);
+}
+
+static void drop(struct forked *f)
+{
+	for (unsigned i = 0; i < f->n; i++)
+		call("DELETE", f->children[i], "");
+	free(f->children);
+}
+
+static double private_kib(const char *sandbox)
+{
+	call("GET", sandbox, "");
+	return http_number(&answer, "\"memory_private_bytes\"") / 1024;
+}
+
+/* First forks: the parent is new each time. */
+static void measure_children(unsigned n)
+{
+	struct samples total = {0}, ready = {0}, usable = {0}, private = {0}, copied = {0};
+	char parent[SANDBOX_PATH];
+
+	for (unsigned i = 0; i < runs; i++) {
+		struct forked f;
+		uint64_t began;
+
+		create(parent, "x=1");
+		fork_of(parent, n, &f);
+		samples_add(&private, private_kib(f.children[0]));
+		began = bench_now_ns();
+		exec(f.children[n - 1], "print(x)");
+		samples_add(&usable, f.answer_ms + MS(bench_now_ns() - began));
+		samples_add(&total, f.answer_ms);
+		samples_add(&ready, f.ready_ms);
+		samples_add(&copied, f.copied_kib);
+		drop(&f);
+		call("DELETE", parent, "");
+	}
+	print_figure(&ready, "ms", "child_ready_n%u_ms", n);
+	print_figure(&total, "ms", "fork_answer_n%u_ms", n);
+	print_figure(&usable, "ms", "child_usable_n%u_ms", n);
+	print_figure(&private, "KiB", "private_kib_per_child_n%u", n);
+	print_figure(&copied, "KiB", "copied_kib_n%u", n);
+}
+
+/* Later forks of one parent: `name` says what it does meanwhile. */
+static void measure_pause(const char *name, const char *code, unsigned forks)
+{
+	struct samples pause = {0};
+	char parent[SANDBOX_PATH];
+
+	create(parent, code);
+	for (unsigned i = 0; i < forks; i++) {
+		struct forked f;
+
+		fork_of(parent, 1, &f);
+		samples_add(&pause, f.pause_ms);
+		drop(&f);
+	}
+	call("DELETE", parent, "");
+	print_figure(&pause, "ms", name, 0);
+}
+
+static void measure_dirty(unsigned mb)
+{
+	struct samples pause = {0}, ready = {0};
+	char parent[SANDBOX_PATH], code[256];
+
+	snprintf(code, sizeof(code), "b=bytearray(%u<<20)", mb);
+	create(parent, code);
+	for (unsigned i = 0; i < runs; i++) {
+		struct forked f;
+
+		exec(parent, "b[::4096]=bytes([b[0]^1])*(len(b)//4096)");
+		fork_of(parent, 1, &f);
+		samples_add(&pause, f.pause_ms);
+		samples_add(&ready, f.ready_ms);
+		drop(&f);
+	}
+	call("DELETE", parent, "");
+	print_figure(&pause, "ms", "parent_pause_dirty_%umb_ms", mb);
+	print_figure(&ready, "ms", "child_ready_dirty_%umb_ms", mb);
+}
+
+/* A chain of forks, each a fork of the one before; what is timed is its last link. */
+static void measure_depth(unsigned depth)
+{
+	struct samples ready = {0}, pause = {0};
+	char at[SANDBOX_PATH];
+
+	create(at, "x=1");
+	for (unsigned i = 0; i < depth + runs; i++) {
+		struct forked f;
+
+		fork_of(at, 1, &f);
+		if (i >= depth) {
+			samples_add(&ready, f.ready_ms);
+			samples_add(&pause, f.pause_ms);
+		}
+		call("DELETE", at, "");
+		memcpy(at, f.children[0], sizeof(at));
+		exec(at, "x+=1");
+		free(f.children);
+	}
+	call("DELETE", at, "");
+	print_figure(&ready, "ms", "child_ready_depth_%u_ms", depth);
+	print_figure(&pause, "ms", "parent_pause_depth_%u_ms", depth);
+}
+
+static struct list_of numbers(const char *text)
+{
+	struct list_of l = {0};
+
+	for (char *at = strdup(text), *part; (part = strsep(&at, ","));)
+		if (*part && l.n < LIST_MAX)
+			l.value[l.n++] = (unsigned)strtoul(part, NULL, 10);
+	return l;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"port", required_argument, NULL, 'p'},
+		{"runs", required_argument, NULL, 'r'},
+		{"children", required_argument, NULL, 'c'},
+		{"dirty", required_argument, NULL, 'd'},
+		{"depth", required_argument, NULL, 'D'},
+		{"pauses", required_argument, NULL, 'P'},
+		{"wait", required_argument, NULL, 'w'},
+		{0},
+	};
+	struct list_of children = {0}, dirty = {0}, depth = {0};
+	unsigned port = 7070, wait_s = 0, pauses = 0;
+
+	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+		switch (o) {
+		case 'p':
+			port = (unsigned)atoi(optarg);
+			break;
+		case 'r':
+			runs = (unsigned)atoi(optarg);
+			break;
+		case 'c':
+			children = numbers(optarg);
+			break;
+		case 'd':
+			dirty = numbers(optarg);
+			break;
+		case 'D':
+			depth = numbers(optarg);
+			break;
+		case 'P':
+			pauses = (unsigned)atoi(optarg);
+			break;
+		case 'w':
+			wait_s = (unsigned)atoi(optarg);
+			break;
+		default:
+			return 2;
+		}
+	}
+	fd = http_connect((uint16_t)port, wait_s);
+	for (unsigned i = 0; i < children.n; i++)
+		measure_children(children.value[i]);
+	if (pauses) {
+		measure_pause("parent_pause_idle_ms", "x=1", pauses);
+		measure_pause("parent_pause_writing_ms",
+			      "import threading\\n"
+			      "def f():\\n"
+			      "  b=bytearray(16<<20)\\n"
+			      "  while True:\\n"
+			      "    b[::4096]=bytes([b[0]^1])*(len(b)//4096)\\n"
+			      "threading.Thread(target=f,daemon=True).start()",
+			      pauses);
+	}
+	for (unsigned i = 0; i < dirty.n; i++)
+		measure_dirty(dirty.value[i]);
+	for (unsigned i = 0; i < depth.n; i++)
+		measure_depth(depth.value[i]);
+	puts(printed ? "}" : "{}");
+	return 0;
+}
