@@ -2,11 +2,37 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/wire.h"
 #include "orchestrator/core/agent.h"
 
 /* --- from the guest ------------------------------------------------------------------------- */
+
+/* True when the fields fit together as those of a real file do. */
+static bool entry_is_sound(const struct agent_entry *n)
+{
+	if (!n->path_len || n->path[0] != '/' || memchr(n->path, 0, n->path_len))
+		return false;
+	if (S_ISREG(n->mode))
+		return n->content_len == 0 || n->content_len == AGENT_HASH_LEN;
+	if (S_ISLNK(n->mode))
+		return n->size == 0 && !memchr(n->content, 0, n->content_len);
+	bool device = S_ISCHR(n->mode) || S_ISBLK(n->mode);
+	return n->content_len == 0 && (n->size == 0 || device);
+}
+
+static void read_entry(struct wire *w, struct agent_entry *n)
+{
+	n->path = wire_get_str(w, &n->path_len, AGENT_PAYLOAD_MAX);
+	n->mode = wire_get_u32(w);
+	n->uid = wire_get_u32(w);
+	n->gid = wire_get_u32(w);
+	n->size = wire_get_u64(w);
+	n->content = wire_get_str(w, &n->content_len, AGENT_PATH_MAX);
+	if (!w->bad && !entry_is_sound(n))
+		w->bad = true;
+}
 
 static bool read_payload(struct wire *w, struct agent_frame *f)
 {
@@ -28,6 +54,9 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 	case AGENT_ERROR:
 		f->errnum = wire_get_u32(w);
 		f->data = wire_get_str(w, &f->len, AGENT_PAYLOAD_MAX);
+		break;
+	case AGENT_ENTRY:
+		read_entry(w, &f->entry);
 		break;
 	default:
 		return false;
@@ -127,31 +156,92 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	return 0;
 }
 
+/* A request of one frame with `body` bytes of payload, which the caller is to put; w->p is NULL
+ * when there is no memory. */
+static struct wire request_new(enum agent_request type, size_t body)
+{
+	size_t size = AGENT_HEADER_SIZE + body;
+	struct wire w = wire_on(malloc(size), size);
+
+	if (w.p)
+		put_header(&w, body, type);
+	return w;
+}
+
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len)
 {
-	*out = malloc(AGENT_HEADER_SIZE);
-	*len = AGENT_HEADER_SIZE;
-	if (!*out)
-		return -ENOMEM;
-	struct wire w = wire_on(*out, *len);
-	put_header(&w, 0, type);
-	return 0;
+	struct wire w = request_new(type, 0);
+
+	*out = w.p;
+	*len = w.size;
+	return w.p ? 0 : -ENOMEM;
 }
 
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
-		       const char *hostname, uint8_t **out, size_t *len)
+		       bool user_generators, const char *hostname, uint8_t **out, size_t *len)
 {
-	size_t body = AGENT_ENTROPY_LEN + 8 + 1 + 4 + strlen(hostname);
+	struct wire w = request_new(AGENT_RESEED, AGENT_ENTROPY_LEN + 8 + 1 + 4 + strlen(hostname));
 
-	*len = AGENT_HEADER_SIZE + body;
-	*out = malloc(*len);
-	if (!*out)
+	if (!w.p)
 		return -ENOMEM;
-	struct wire w = wire_on(*out, *len);
-	put_header(&w, body, AGENT_RESEED);
 	wire_put_bytes(&w, entropy, AGENT_ENTROPY_LEN);
 	wire_put_u64(&w, (uint64_t)realtime_ns);
-	wire_put_u8(&w, 1);
+	wire_put_u8(&w, user_generators);
 	wire_put_str(&w, hostname, strlen(hostname));
+	*out = w.p;
+	*len = w.size;
 	return 0;
+}
+
+int agent_attach_bytes(uint64_t have, uint8_t **out, size_t *len)
+{
+	struct wire w = request_new(AGENT_ATTACH, 8);
+
+	if (!w.p)
+		return -ENOMEM;
+	wire_put_u64(&w, have);
+	*out = w.p;
+	*len = w.size;
+	return 0;
+}
+
+int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len)
+{
+	size_t body = 4;
+	uint32_t count = 0;
+
+	for (; paths[count]; count++) {
+		body += 4 + strlen(paths[count]);
+		if (count == AGENT_PATHS_MAX || strlen(paths[count]) > AGENT_PATH_MAX ||
+		    body > AGENT_PAYLOAD_MAX)
+			return -E2BIG;
+	}
+	struct wire w = request_new(AGENT_TREE, body);
+	if (!w.p)
+		return -ENOMEM;
+	wire_put_u32(&w, count);
+	for (uint32_t i = 0; i < count; i++)
+		wire_put_str(&w, paths[i], strlen(paths[i]));
+	*out = w.p;
+	*len = w.size;
+	return 0;
+}
+
+/* --- trees ---------------------------------------------------------------------------------- */
+
+/* A path's end comes first, then a slash, then all other bytes. */
+static int rank(const uint8_t *path, size_t len, size_t at)
+{
+	if (at == len)
+		return -1;
+	return path[at] == '/' ? 0 : path[at] + 1;
+}
+
+int agent_path_order(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
+{
+	size_t both = a_len < b_len ? a_len : b_len, at = 0;
+
+	while (at < both && a[at] == b[at])
+		at++;
+	return rank(a, a_len, at) - rank(b, b_len, at);
 }

@@ -14,6 +14,16 @@
 
 /* --- frames --------------------------------------------------------------------------------- */
 
+/* What AGENT_ENTRY says of one name in a tree; the bytes are the frame's. */
+struct agent_entry {
+	const uint8_t *path; /* absolute, no zero byte in it, not terminated */
+	size_t path_len;
+	uint32_t mode, uid, gid;
+	uint64_t size;		/* of a file; the number of a device; else 0 */
+	const uint8_t *content; /* hash of a file, target of a symbolic link */
+	size_t content_len;	/* a file's: AGENT_HASH_LEN, or 0 when it could not be read */
+};
+
 struct agent_frame {
 	enum agent_answer type;
 	const uint8_t *data; /* output; the sentence of an error */
@@ -21,7 +31,8 @@ struct agent_frame {
 	uint32_t version; /* AGENT_PONG */
 	int32_t exit_code;
 	bool state_lost;
-	uint32_t errnum; /* AGENT_ERROR */
+	uint32_t errnum;	  /* AGENT_ERROR */
+	struct agent_entry entry; /* AGENT_ENTRY */
 };
 
 /* Reads one frame from the start of `buf`. Returns the bytes it took, 0 when more are needed, or
@@ -39,8 +50,17 @@ struct agent_exec {
 };
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);
+/* `user_generators`: Python's random and numpy's are seeded too. */
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
-		       const char *hostname, uint8_t **out, size_t *len);
+		       bool user_generators, const char *hostname, uint8_t **out, size_t *len);
+/* `have`: bytes of the call's output, stdout and stderr together, that came already. */
+int agent_attach_bytes(uint64_t have, uint8_t **out, size_t *len);
+/* `paths`: NULL-terminated. -E2BIG too when they are over AGENT_PATHS_MAX or too long together. */
+int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
+
+/* The order of the entries of AGENT_TREE, as memcmp tells it: a folder, what is in it, then the
+ * names that begin with its name. */
+int agent_path_order(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len);
 
 /* --- a connection --------------------------------------------------------------------------- */
 

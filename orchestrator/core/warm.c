@@ -150,8 +150,8 @@ static void reseed(struct warm *w)
 	random_bytes(entropy, sizeof(entropy));
 	clock_gettime(CLOCK_REALTIME, &now);
 	snprintf(host, sizeof(host), "ramet-%.8s", w->id + 4);
-	int ret = agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, host,
-				     &bytes, &len);
+	int ret = agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, true,
+				     host, &bytes, &len);
 	explicit_bzero(entropy, sizeof(entropy));
 	if (ret < 0) {
 		fail(w, "no memory");

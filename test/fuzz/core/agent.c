@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "orchestrator/core/agent.h"
 #include "orchestrator/core/splitter.h"
@@ -31,10 +32,29 @@ static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
 	expect(flow->lines || len > 0);
 }
 
+static uint8_t last[AGENT_PAYLOAD_MAX]; /* the path of the last entry */
+static size_t last_len;
+
+/* Compared with the entry before it, as a diff of two trees does. */
+static void use_entry(const struct agent_entry *n)
+{
+	int order = agent_path_order(last, last_len, n->path, n->path_len);
+
+	expect(n->path_len && n->path[0] == '/' && n->content_len <= AGENT_PATH_MAX);
+	expect(n->content_len == 0 || (S_ISREG(n->mode) && n->content_len == AGENT_HASH_LEN) ||
+	       S_ISLNK(n->mode));
+	expect((order < 0) == (agent_path_order(n->path, n->path_len, last, last_len) > 0));
+	expect((order == 0) == (last_len == n->path_len && !memcmp(last, n->path, last_len)));
+	memcpy(last, n->path, n->path_len);
+	last_len = n->path_len;
+}
+
 static void on_frame(const struct agent_frame *f, struct splitter *s, struct flow *flow)
 {
 	if (f->type == AGENT_ERROR)
 		expect(f->len <= AGENT_PAYLOAD_MAX && (f->len == 0 || f->data));
+	if (f->type == AGENT_ENTRY)
+		use_entry(&f->entry);
 	if (f->type != AGENT_STDOUT && f->type != AGENT_STDERR)
 		return;
 	expect(f->len <= AGENT_PAYLOAD_MAX);
@@ -55,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct err e = {0};
 	ssize_t took = 0;
 
+	last_len = 0;
 	data++;
 	size--;
 	while (took >= 0 && seen < size) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/wire.h"
@@ -390,6 +391,133 @@ static void test_a_request_has_the_length_it_says(void **state)
 	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), -E2BIG);
 }
 
+static size_t entry(uint8_t *out, uint32_t mode, const char *path, uint64_t size,
+		    const char *content, size_t content_len)
+{
+	uint8_t payload[200];
+	struct wire w = wire_on(payload, sizeof(payload));
+
+	wire_put_str(&w, path, strlen(path));
+	wire_put_u32(&w, mode);
+	wire_put_u32(&w, 1000);
+	wire_put_u32(&w, 1001);
+	wire_put_u64(&w, size);
+	wire_put_str(&w, content, content_len);
+	return frame(out, AGENT_ENTRY, payload, (uint32_t)w.pos);
+}
+
+static void test_entries_of_a_tree_are_read(void **state)
+{
+	char hash[AGENT_HASH_LEN] = {1};
+	struct agent_frame f;
+	uint8_t buf[256];
+	struct err e;
+
+	size_t len = entry(buf, S_IFREG | 0644, "/a b\n", 1ull << 40, hash, sizeof(hash));
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), len);
+	assert_int_equal(f.entry.path_len, 5);
+	assert_memory_equal(f.entry.path, "/a b\n", 5);
+	assert_int_equal(f.entry.mode, S_IFREG | 0644);
+	assert_int_equal(f.entry.uid, 1000);
+	assert_int_equal(f.entry.gid, 1001);
+	assert_int_equal(f.entry.size, 1ull << 40);
+	assert_int_equal(f.entry.content_len, AGENT_HASH_LEN);
+	assert_memory_equal(f.entry.content, hash, sizeof(hash));
+	len = entry(buf, S_IFLNK | 0777, "/l", 0, "../x", 4);
+	assert_int_equal(agent_frame_read(buf, len, &f, &e), len);
+	assert_memory_equal(f.entry.content, "../x", 4);
+}
+
+static void test_entries_that_no_tree_has_are_refused(void **state)
+{
+	char hash[AGENT_HASH_LEN] = {1};
+	const struct {
+		uint32_t mode;
+		const char *path;
+		uint64_t size;
+		const char *content;
+		size_t content_len;
+		bool taken;
+	} cases[] = {
+		{S_IFREG, "/a", 5, "", 0, true}, /* could not be read */
+		{S_IFREG, "/a", 5, hash, AGENT_HASH_LEN - 1, false},
+		{S_IFREG, "a", 5, hash, AGENT_HASH_LEN, false},
+		{S_IFREG, "", 5, hash, AGENT_HASH_LEN, false},
+		{S_IFDIR, "/a", 0, "", 0, true},
+		{S_IFDIR, "/a", 1, "", 0, false},
+		{S_IFDIR, "/a", 0, "x", 1, false},
+		{S_IFCHR, "/a", 259, "", 0, true},
+		{S_IFLNK, "/a", 0, "a\0b", 3, false},
+		{S_IFLNK, "/a", 1, "ab", 2, false},
+	};
+	struct agent_frame f;
+	uint8_t buf[256];
+	struct err e;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		size_t len = entry(buf, cases[i].mode, cases[i].path, cases[i].size,
+				   cases[i].content, cases[i].content_len);
+		ssize_t want = cases[i].taken ? (ssize_t)len : -EPROTO;
+
+		assert_int_equal(agent_frame_read(buf, len, &f, &e), want);
+	}
+}
+
+static void test_attach_and_tree_are_written(void **state)
+{
+	const char *const paths[] = {"/a", "/b", NULL};
+	uint8_t *bytes;
+	size_t len;
+
+	assert_int_equal(agent_attach_bytes(0x0102, &bytes, &len), 0);
+	assert_int_equal(len, 16);
+	assert_memory_equal(bytes, "\x08\0\0\0\x07\0\0\0\x02\x01\0\0\0\0\0\0", 16);
+	free(bytes);
+	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), 0);
+	assert_int_equal(len, 24);
+	assert_memory_equal(bytes, "\x10\0\0\0\x08\0\0\0\x02\0\0\0\x02\0\0\0/a\x02\0\0\0/b", 24);
+	free(bytes);
+}
+
+static void test_paths_over_a_limit_are_refused(void **state)
+{
+	const char *paths[AGENT_PATHS_MAX + 2] = {NULL};
+	char path[AGENT_PATH_MAX + 2];
+	uint8_t *bytes;
+	size_t len;
+
+	for (size_t i = 0; i <= AGENT_PATHS_MAX; i++)
+		paths[i] = "/";
+	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), -E2BIG);
+	paths[AGENT_PATHS_MAX] = NULL;
+	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), 0);
+	free(bytes);
+	memset(path, '/', sizeof(path));
+	path[AGENT_PATH_MAX + 1] = '\0';
+	assert_int_equal(agent_tree_bytes((const char *[]){path, NULL}, &bytes, &len), -E2BIG);
+	path[AGENT_PATH_MAX] = '\0';
+	assert_int_equal(agent_tree_bytes((const char *[]){path, NULL}, &bytes, &len), 0);
+	free(bytes);
+	for (size_t i = 0; i < 16; i++) /* each is short enough, all are not */
+		paths[i] = path;
+	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), -E2BIG);
+}
+
+static void test_paths_have_the_order_of_a_tree(void **state)
+{
+	static const char *const sorted[] = {"/",      "/a",   "/a/b", "/a/b/c", "/a/c",
+					     "/a\n/b", "/a b", "/a.b", "/ab",	 "/\xff"};
+	const size_t n = sizeof(sorted) / sizeof(sorted[0]);
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < n; k++) {
+			int order = agent_path_order((const uint8_t *)sorted[i], strlen(sorted[i]),
+						     (const uint8_t *)sorted[k], strlen(sorted[k]));
+
+			assert_int_equal((order > 0) - (order < 0), (i > k) - (i < k));
+		}
+}
+
 /* --- manifest ------------------------------------------------------------------------------- */
 
 static const struct manifest sample = {MANIFEST_VERSION, 2, 512, 4, 7, 512u << 20, 8192};
@@ -469,6 +597,11 @@ int main(void)
 		cmocka_unit_test(test_a_cut_frame_waits_for_its_rest),
 		cmocka_unit_test(test_bad_frames_are_refused),
 		cmocka_unit_test(test_a_request_has_the_length_it_says),
+		cmocka_unit_test(test_entries_of_a_tree_are_read),
+		cmocka_unit_test(test_entries_that_no_tree_has_are_refused),
+		cmocka_unit_test(test_attach_and_tree_are_written),
+		cmocka_unit_test(test_paths_over_a_limit_are_refused),
+		cmocka_unit_test(test_paths_have_the_order_of_a_tree),
 		cmocka_unit_test(test_a_manifest_comes_back_as_written),
 		cmocka_unit_test(test_a_manifest_that_was_cut_or_changed_is_refused),
 		cmocka_unit_test(test_what_a_vm_process_sends_is_checked),
