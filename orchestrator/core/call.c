@@ -29,6 +29,10 @@ static void put_away(struct core_call *call)
 		interrupt_free(call->interrupt);
 		call->interrupt = NULL;
 		break;
+	case CALL_DIFF:
+		diff_free(call->diff);
+		call->diff = NULL;
+		break;
 	case CALL_DELETE:
 		break;
 	}
@@ -61,6 +65,9 @@ static void tell(void *arg)
 	case CALL_EXEC:
 		exec_tell(call);
 		break;
+	case CALL_DIFF:
+		diff_tell(call);
+		break;
 	default:
 		tell_done(call);
 	}
@@ -77,7 +84,8 @@ void call_finish(struct core_call *call, const struct failure *f)
 	if (f)
 		call->failure = *f;
 	/* Connections and VMs under way don't wait for the telling. */
-	if (call->kind == CALL_INTERRUPT || (call->kind == CALL_CREATE && f))
+	if (call->kind == CALL_INTERRUPT ||
+	    ((call->kind == CALL_CREATE || call->kind == CALL_DIFF) && f))
 		put_away(call);
 	if (call->kind == CALL_EXEC)
 		exec_failed(call);
@@ -92,6 +100,8 @@ void core_abandon(struct core_call *call)
 		create_abandon(call);
 	else if (call->kind == CALL_EXEC)
 		exec_abandon(call);
+	else if (call->kind == CALL_DIFF)
+		call_free(call);
 	else
 		call->abandoned = true;
 }

@@ -130,6 +130,7 @@ static void init_lists(struct core *c)
 	list_init(&c->sandboxes);
 	list_init(&c->ended);
 	list_init(&c->creates);
+	list_init(&c->diffs);
 	list_init(&c->finished);
 	for (size_t i = 0; i < BUCKETS; i++)
 		list_init(&c->buckets[i]);
@@ -309,6 +310,7 @@ void core_free(struct core *c)
 		c->checkpoint->core = NULL;
 	c->vms.detached = true;
 	free_calls(&c->creates);
+	free_calls(&c->diffs);
 	free_calls(&c->finished);
 	pool_close(c);
 	templates_free(c);

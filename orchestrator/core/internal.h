@@ -203,13 +203,13 @@ void sandbox_keep_ended(struct sandbox *s);
 const char *sandbox_end_code(const char *code);
 int adopt_all(struct core *c, struct err *e);
 
-enum call_kind { CALL_CREATE, CALL_EXEC, CALL_INTERRUPT, CALL_DELETE };
+enum call_kind { CALL_CREATE, CALL_EXEC, CALL_INTERRUPT, CALL_DELETE, CALL_DIFF };
 
 struct core_call {
 	enum call_kind kind;
 	struct core *core;
 	struct list
-		link; /* core->creates, sandbox->calls, ->interrupts, ->deletes; core->finished */
+		link; /* core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes; core->finished */
 	struct later later;
 	bool abandoned, failed;
 	struct failure failure;
@@ -218,11 +218,13 @@ struct core_call {
 		core_create_fn *create_fn;
 		core_done_fn *done_fn;
 		struct exec_sink sink;
+		core_diff_fn *diff_fn;
 	};
 	union {
 		struct create *create;
 		struct exec *exec;
 		struct interrupt *interrupt;
+		struct diff *diff;
 	};
 };
 
@@ -247,6 +249,10 @@ void exec_on_frame(struct sandbox *s, const struct agent_frame *frame);
 /* There is a new connection to the agent: a call that was at the old one has failed. */
 void exec_on_new_agent(struct sandbox *s);
 void interrupt_free(struct interrupt *interrupt);
+void diff_free(struct diff *diff);
+void diff_tell(struct core_call *call);
+/* It ends, or its VM is to be another one: diffs that read it fail. Before the VM is dropped. */
+void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
 
 /* --- all of it ---------------------------------------------------------------------------------
  */
@@ -271,6 +277,7 @@ struct core {
 	size_t n_sandboxes, n_ended;
 	struct list buckets[BUCKETS];
 	struct list creates;  /* calls that still work for their sandbox */
+	struct list diffs;    /* calls under way */
 	struct list finished; /* calls whose end is to be told */
 	struct core_figures figures;
 	size_t waiting_bytes; /* of calls that are not sent yet */

@@ -325,6 +325,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
 	fail_calls(&s->calls, &f);
 	fail_calls(&s->interrupts, &f);
+	diff_sandbox_gone(s, &f);
 	shed(s);
 	struct vm *vm = s->vm;
 	s->vm = NULL;

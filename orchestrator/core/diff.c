@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Both guests list their trees over connections of their own, one path of the request after the
+ * other, while what came is compared. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/diff.h"
+#include "orchestrator/core/internal.h"
+
+#define DIFFS_MAX	 8 /* at once: each holds what it found */
+#define DIAL_PATIENCE_MS 5000
+#define SILENCE_MS	 300000 /* of both guests: they may be hashing one big file */
+#define ROUNDS_MAX	 12	/* of that, for all of it */
+
+struct listing {
+	struct diff *diff;
+	struct sandbox *sandbox;
+	struct dial *dial;
+	struct agent *agent;
+	bool paused;
+};
+
+struct diff {
+	struct core_call *call;
+	struct listing side[2];
+	struct diff_merge merge;
+	char *paths[DIFF_PATHS_MAX];
+	unsigned n_paths, at; /* the one that is listed */
+	struct loop_timer silence;
+	bool heard; /* since the timer was set */
+	unsigned rounds;
+};
+
+static void hang_up(struct diff *d)
+{
+	loop_timer_clear(d->call->core->loop, &d->silence);
+	for (int i = 0; i < 2; i++) {
+		dial_cancel(d->side[i].dial);
+		agent_free(d->side[i].agent);
+		d->side[i].dial = NULL;
+		d->side[i].agent = NULL;
+		d->side[i].sandbox = NULL;
+	}
+}
+
+void diff_free(struct diff *d)
+{
+	if (!d)
+		return;
+	hang_up(d);
+	diff_merge_fini(&d->merge);
+	for (unsigned i = 0; i < d->n_paths; i++)
+		free(d->paths[i]);
+	free(d);
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+static void fail(struct listing *l, int status, const char *code, const char *why)
+{
+	struct failure f;
+
+	failure_set(&f, status, code, 0, "sandbox %s: %.180s", l->sandbox->id, why);
+	call_finish(l->diff->call, &f);
+}
+
+/* Of the merge. */
+static void fail_with(struct listing *l, int error, const struct err *e)
+{
+	if (error == -EFBIG)
+		fail(l, 413, "too_large", e->text);
+	else if (error == -ENOMEM)
+		fail(l, 503, "no_memory", e->text);
+	else
+		fail(l, 500, "agent_error", e->text);
+}
+
+static void on_silence(void *arg)
+{
+	struct diff *d = arg;
+	char why[ERR_TEXT_MAX];
+
+	if (d->heard && ++d->rounds < ROUNDS_MAX) {
+		d->heard = false;
+		loop_timer_set(d->call->core->loop, &d->silence, SILENCE_MS);
+		return;
+	}
+	if (d->heard)
+		snprintf(why, sizeof(why), "its guest still lists %.100s after %d s",
+			 d->paths[d->at], SILENCE_MS / 1000 * ROUNDS_MAX);
+	else
+		snprintf(why, sizeof(why),
+			 "nothing came from its guest for %d s while listing %.60s",
+			 SILENCE_MS / 1000, d->paths[d->at]);
+	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", why);
+}
+
+void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	list_each_safe (pos, &s->core->diffs) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call->diff->side[0].sandbox == s || call->diff->side[1].sandbox == s)
+			call_finish(call, f);
+	}
+}
+
+static void succeed(struct diff *d)
+{
+	sandbox_touch(d->side[0].sandbox);
+	sandbox_touch(d->side[1].sandbox);
+	hang_up(d);
+	call_finish(d->call, NULL);
+}
+
+void diff_tell(struct core_call *call)
+{
+	struct core_diff result;
+
+	if (call->failed) {
+		call->diff_fn(call->arg, NULL, &call->failure);
+		return;
+	}
+	diff_merge_result(&call->diff->merge, &result);
+	call->diff_fn(call->arg, &result, NULL);
+}
+
+/* --- listing -------------------------------------------------------------------------------- */
+
+/* False when the call failed. */
+static bool ask(struct listing *l)
+{
+	struct diff *d = l->diff;
+	const char *const paths[] = {d->paths[d->at], NULL};
+	uint8_t *bytes;
+	size_t len;
+
+	if (agent_tree_bytes(paths, &bytes, &len) < 0) {
+		fail(l, 503, "no_memory", "no memory to ask its guest");
+		return false;
+	}
+	agent_send(l->agent, bytes, len);
+	return true;
+}
+
+static void next_path(struct diff *d)
+{
+	if (++d->at == d->n_paths) {
+		succeed(d);
+		return;
+	}
+	diff_merge_begin(&d->merge, d->paths[d->at]);
+	if (ask(&d->side[0]))
+		ask(&d->side[1]);
+}
+
+/* The side that is ahead waits for the other; they are never both ahead. */
+static void hold_back(struct diff *d)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct listing *l = &d->side[i];
+		bool ahead = diff_merge_is_ahead(&d->merge, i);
+
+		if (ahead == l->paused || !l->agent)
+			continue;
+		l->paused = ahead;
+		if (ahead)
+			agent_pause(l->agent);
+		else
+			agent_resume(l->agent);
+	}
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	struct listing *l = arg;
+	struct diff *d = l->diff;
+	unsigned side = l == &d->side[1];
+	char why[ERR_TEXT_MAX];
+	struct err e;
+	int ret;
+
+	d->heard = true;
+	if (frame->type == AGENT_ENTRY) {
+		ret = diff_merge_entry(&d->merge, side, &frame->entry, &e);
+	} else if (frame->type == AGENT_DONE) {
+		ret = diff_merge_end(&d->merge, side, &e);
+	} else {
+		snprintf(why, sizeof(why), "its guest's agent can't list %.60s: %.*s",
+			 d->paths[d->at], (int)(frame->len < 100 ? frame->len : 100),
+			 frame->type == AGENT_ERROR && frame->len ? (const char *)frame->data : "");
+		fail(l, 500, "agent_error", why);
+		return;
+	}
+	if (ret < 0) {
+		fail_with(l, ret, &e);
+		return;
+	}
+	hold_back(d);
+	if (diff_merge_complete(&d->merge))
+		next_path(d);
+}
+
+static void on_ended(void *arg, const char *why)
+{
+	fail(arg, 500, "agent_lost", why);
+}
+
+static const struct agent_events events = {on_frame, on_ended};
+
+static void on_dialed(void *arg, int fd, const char *text)
+{
+	struct listing *l = arg;
+
+	l->dial = NULL;
+	if (fd < 0) {
+		fail(l, 500, "agent_lost", text);
+		return;
+	}
+	l->agent = agent_new(l->diff->call->core->loop, fd, &events, l);
+	if (!l->agent)
+		fail(l, 503, "no_memory", "no memory for a connection to its guest");
+	else
+		ask(l);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+/* One slash where there are several, and none at the end. */
+static char *clean(const char *path)
+{
+	char *out = must_alloc(strlen(path) + 2), *end = out;
+
+	for (; *path; path++)
+		if (*path != '/' || end == out || end[-1] != '/')
+			*end++ = *path;
+	if (end > out + 1 && end[-1] == '/')
+		end[-1] = 0;
+	return out;
+}
+
+static struct sandbox *find_listed(struct core *c, const char *tenant, const char *id,
+				   struct failure *f)
+{
+	struct sandbox *s = sandbox_find(c, tenant, id, f);
+
+	if (s && s->state == SBX_ADOPTING) {
+		failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", id);
+		return NULL;
+	}
+	return s;
+}
+
+static bool too_many(const struct core *c)
+{
+	unsigned n = 0;
+
+	list_each (pos, &c->diffs)
+		n++;
+	return n >= DIFFS_MAX;
+}
+
+static void start(struct core_call *call, struct sandbox *sandboxes[2], const char *const *paths)
+{
+	struct core *c = call->core;
+	struct diff *d = must_alloc(sizeof(*d));
+
+	call->diff = d;
+	list_add_tail(&c->diffs, &call->link);
+	d->call = call;
+	while (d->n_paths < DIFF_PATHS_MAX && paths[d->n_paths]) {
+		d->paths[d->n_paths] = clean(paths[d->n_paths]);
+		d->n_paths++;
+	}
+	diff_merge_init(&d->merge);
+	diff_merge_begin(&d->merge, d->paths[0]);
+	d->silence = (struct loop_timer){.fn = on_silence, .arg = d};
+	loop_timer_set(c->loop, &d->silence, SILENCE_MS);
+	for (int i = 0; i < 2; i++) {
+		struct listing *l = &d->side[i];
+
+		l->diff = d;
+		l->sandbox = sandboxes[i];
+		sandbox_touch(l->sandbox);
+		l->dial = dial_start(l->sandbox->vm, DIAL_PATIENCE_MS, on_dialed, l);
+	}
+}
+
+struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
+			    const char *const *paths, core_diff_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_DIFF, arg);
+	struct sandbox *s[2] = {0};
+	struct failure f;
+
+	call->diff_fn = fn;
+	s[0] = find_listed(c, tenant, id, &f);
+	if (s[0])
+		s[1] = find_listed(c, tenant, other, &f);
+	if (s[1] && too_many(c)) {
+		failure_set(&f, 503, "busy", 2, "%d diffs are under way, which is the limit",
+			    DIFFS_MAX);
+		s[1] = NULL;
+	}
+	if (s[1])
+		start(call, s, paths);
+	else
+		call_finish(call, &f);
+	return call;
+}
