@@ -208,8 +208,8 @@ enum call_kind { CALL_CREATE, CALL_EXEC, CALL_INTERRUPT, CALL_DELETE, CALL_DIFF 
 struct core_call {
 	enum call_kind kind;
 	struct core *core;
-	struct list
-		link; /* core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes; core->finished */
+	/* On core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes; core->finished. */
+	struct list link;
 	struct later later;
 	bool abandoned, failed;
 	struct failure failure;
