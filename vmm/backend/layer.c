@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/num.h"
 #include "base/wire.h"
 #include "proto/image.h"
 
@@ -38,6 +39,9 @@ struct layer_stack {
 	uint64_t map_bytes;   /* of one bitmap, in whole pages */
 	uint64_t data_offset; /* of cluster 0 in each layer's file */
 	unsigned n;	      /* layers; the last one is writable */
+	bool written;	      /* something is in the writable layer */
+	bool prepared;	      /* `next` is to be the writable layer */
+	struct layer next;
 	struct layer layer[LAYER_SEALED_MAX + 1];
 };
 
@@ -357,6 +361,7 @@ void layer_stack_free(struct layer_stack *s)
 {
 	if (!s)
 		return;
+	layer_stack_abandon(s);
 	close_fd(&s->base_fd);
 	for (unsigned i = 0; i < s->n; i++)
 		close_fd(&s->layer[i].fd);
@@ -400,25 +405,77 @@ static int seal(const struct layer_stack *s, const struct layer *l, struct err *
 	return file_write(l->fd, 0, block, HEADER_BYTES, e);
 }
 
-int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
+int layer_stack_prepare(struct layer_stack *s, int writable_fd, struct err *e)
 {
-	struct layer fresh, *old = writable(s);
 	int rc;
 
 	if (s->n > LAYER_SEALED_MAX)
 		return err_say(e, E2BIG, "the disk has %d layers and can't have more", s->n);
-	rc = format(s, writable_fd, old->id, &fresh, e);
+	rc = format(s, writable_fd, writable(s)->id, &s->next, e);
 	if (rc < 0)
 		return rc;
-	rc = seal(s, old, e);
+	s->prepared = true;
+	rc = seal(s, writable(s), e);
 	if (rc < 0) {
-		drop_layer(s, &fresh);
+		layer_stack_abandon(s);
 		return err_context(e, "seal the writable disk layer");
 	}
+	return 0;
+}
+
+void layer_stack_abandon(struct layer_stack *s)
+{
+	struct layer *l = writable(s);
+	uint8_t block[HEADER_BYTES];
+
+	if (!s->prepared)
+		return;
+	s->prepared = false;
+	drop_layer(s, &s->next);
+	/* Nobody has the file to open it as sealed, and a later seal writes this anew: a failure
+	 * does no harm. */
+	encode_header(block, s, l, false, 0);
+	file_write(l->fd, 0, block, HEADER_BYTES, NULL);
+}
+
+void layer_stack_commit(struct layer_stack *s)
+{
+	struct layer *old = writable(s);
+
+	if (!s->prepared)
+		return;
 	free(old->touched);
 	old->touched = NULL;
-	s->layer[s->n++] = fresh;
-	return 0;
+	s->layer[s->n++] = s->next;
+	s->prepared = s->written = false;
+}
+
+int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
+{
+	int rc = layer_stack_prepare(s, writable_fd, e);
+
+	if (rc == 0)
+		layer_stack_commit(s);
+	return rc;
+}
+
+bool layer_stack_written(const struct layer_stack *s)
+{
+	return s->written;
+}
+
+int layer_base_fd(const struct layer_stack *s)
+{
+	return s->base_fd;
+}
+
+unsigned layer_sealed_fds(const struct layer_stack *s, int fds[LAYER_SEALED_MAX])
+{
+	unsigned n = s->n - 1;
+
+	for (unsigned i = 0; i < n; i++)
+		fds[i] = s->layer[i].fd;
+	return n;
 }
 
 uint64_t layer_disk_bytes(const struct layer_stack *s)
@@ -436,11 +493,6 @@ uint64_t layer_writable_bytes(const struct layer_stack *s)
 int layer_writable_fd(const struct layer_stack *s)
 {
 	return writable(s)->fd;
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 static struct layer_run run_in_base(const struct layer_stack *s, uint64_t at, uint64_t len)
@@ -496,6 +548,7 @@ void layer_written(struct layer_stack *s, uint64_t at, uint64_t len)
 	struct layer *l = writable(s);
 	uint64_t first = at / CLUSTER, end = (at + len + CLUSTER - 1) / CLUSTER;
 
+	s->written = true;
 	bit_set_range(l->bits, first, end);
 	for (uint64_t page = first / 8 / PAGE; page <= (end - 1) / 8 / PAGE; page++)
 		l->touched[page] = 1;

@@ -39,6 +39,22 @@ void layer_stack_free(struct layer_stack *s);
  */
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e);
 
+/*
+ * The same in two steps, of which the second can't fail. After prepare the stack goes on as it was,
+ * without writes, until either commit or abandon is said. The descriptor is the stack's from the
+ * commit on; abandon leaves it the caller's.
+ */
+int layer_stack_prepare(struct layer_stack *s, int writable_fd, struct err *e);
+void layer_stack_commit(struct layer_stack *s);
+void layer_stack_abandon(struct layer_stack *s);
+
+/* Something was written (or discarded) since the last seal: only then is a seal of any use. */
+bool layer_stack_written(const struct layer_stack *s);
+/* What the disk is made of below the writable layer; they stay the stack's. The sealed ones oldest
+ * first; returns how many. */
+int layer_base_fd(const struct layer_stack *s);
+unsigned layer_sealed_fds(const struct layer_stack *s, int fds[LAYER_SEALED_MAX]);
+
 uint64_t layer_disk_bytes(const struct layer_stack *s);
 /* Bytes of storage that the writable layer's file takes. */
 uint64_t layer_writable_bytes(const struct layer_stack *s);

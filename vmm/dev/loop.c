@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 #define EVENTS_MAX 32
@@ -30,14 +30,6 @@ struct loop {
 	struct loop_timer *timers; /* soonest first */
 	struct loop_watch *dead;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 int loop_new(struct loop **out, struct err *e)
 {

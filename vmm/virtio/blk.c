@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "proto/image.h"
 #include "vmm/backend/layer.h"
 #include "vmm/virtio/blk-ring.h"
@@ -92,7 +93,9 @@ struct blk {
 	struct io_uring ring;
 	struct loop_watch *watch;
 	struct list free, running, waiting;
-	unsigned used; /* requests that were ever taken: the others are memory never touched */
+	unsigned used;	   /* requests that were ever taken: the others are memory never touched */
+	unsigned in_ring;  /* operations that the kernel has, or will be given */
+	unsigned nstarved; /* requests that wait for room on the host's disk */
 	struct loop_timer retry, starved;
 	struct vio_blk_stats stats;
 	uint64_t taken; /* bytes of requests in this turn */
@@ -106,11 +109,6 @@ static struct blk *self(const struct vio_dev *d)
 	return (struct blk *)(uintptr_t)d;
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* --- operations --- */
 
 static struct io_uring_sqe *sqe_for(struct blk *b, struct request *r, uint64_t bytes)
@@ -119,6 +117,7 @@ static struct io_uring_sqe *sqe_for(struct blk *b, struct request *r, uint64_t b
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring);
 
 	r->op_bytes = bytes;
+	b->in_ring++;
 	return sqe;
 }
 
@@ -398,11 +397,6 @@ static void log_error_once(struct blk *b, int error)
 	b->error_logged = true;
 }
 
-static bool is_idle(const struct blk *b)
-{
-	return list_empty(&b->running) && list_empty(&b->waiting);
-}
-
 static void release(struct blk *b, struct request *r)
 {
 	list_del(&r->node);
@@ -410,8 +404,6 @@ static void release(struct blk *b, struct request *r)
 	r->bounce = NULL;
 	/* The one used last is taken first: what an idle guest never needs is never touched. */
 	list_add_tail(b->free.next, &r->node);
-	if (b->dev.still && is_idle(b))
-		vio_drained(&b->dev);
 }
 
 static void answer(struct blk *b, uint16_t head, uint8_t *status, uint8_t value, uint64_t written)
@@ -441,11 +433,12 @@ static void advance(struct blk *b, struct request *r)
 
 /*
  * A full disk of the host is no fault of the guest's disk: an I/O error would make the guest's file
- * system give up for good. The write waits until there is room, as a slow disk's would.
+ * system give up for good. The write waits until there is room, as a slow disk's would; also while
+ * the device is still, since then no operation is in the ring.
  */
 static bool is_starved(const struct blk *b, const struct request *r, int res)
 {
-	return (res == -ENOSPC || res == -EDQUOT) && !r->orphan && !b->dev.still;
+	return (res == -ENOSPC || res == -EDQUOT) && !r->orphan;
 }
 
 static void starve(struct blk *b, struct request *r)
@@ -454,6 +447,7 @@ static void starve(struct blk *b, struct request *r)
 		log_warn("disk: the host has no room; the guest's writes wait for it (told once)");
 	b->starved_logged = true;
 	r->starved = true;
+	b->nstarved++;
 	if (!b->starved.due_ns)
 		loop_timer_set(b->dev.loop, &b->starved, STARVED_NS);
 }
@@ -466,6 +460,7 @@ static void each_starved(struct blk *b, void (*move)(struct blk *b, struct reque
 
 		if (r->starved) {
 			r->starved = false;
+			b->nstarved--;
 			move(b, r);
 		}
 	}
@@ -744,15 +739,19 @@ static void complete(struct blk *b, struct request *r, int res)
 static void reap(struct blk *b)
 {
 	struct io_uring_cqe *cqe;
+	bool was_quiet = !b->in_ring;
 
 	while (io_uring_peek_cqe(&b->ring, &cqe) == 0) {
 		struct request *r = io_uring_cqe_get_data(cqe);
 		int res = cqe->res;
 
 		io_uring_cqe_seen(&b->ring, cqe);
+		b->in_ring--;
 		complete(b, r, res);
 	}
 	run_waiting(b);
+	if (b->dev.still && !b->in_ring && !was_quiet)
+		vio_drained(&b->dev);
 }
 
 static void on_ring(void *arg, uint32_t events)
@@ -769,6 +768,10 @@ static void on_starved(void *arg)
 {
 	struct blk *b = arg;
 
+	if (b->dev.still) {
+		loop_timer_set(b->dev.loop, &b->starved, STARVED_NS);
+		return;
+	}
 	vio_enter(&b->dev);
 	each_starved(b, advance);
 	run_waiting(b);
@@ -826,16 +829,9 @@ static void blk_reset(struct vio_dev *d)
 		release(b, container_of(b->waiting.next, struct request, node));
 }
 
-/* What waits for room can't be part of an image: it fails now. */
 static bool blk_drain(struct vio_dev *d)
 {
-	struct blk *b = self(d);
-
-	each_starved(b, give_up);
-	run_waiting(b);
-	submit(b);
-	d->drained = false; /* told by what is returned */
-	return is_idle(b);
+	return !self(d)->in_ring;
 }
 
 static void blk_save(const struct vio_dev *d, struct wire *w)
@@ -933,6 +929,11 @@ void vio_blk_set_disk(struct vio_dev *d, struct layer_stack *disk)
 struct layer_stack *vio_blk_disk(struct vio_dev *d)
 {
 	return self(d)->disk;
+}
+
+bool vio_blk_starved(const struct vio_dev *d)
+{
+	return self(d)->nstarved;
 }
 
 struct vio_blk_stats vio_blk_stats(const struct vio_dev *d)

@@ -89,10 +89,10 @@ struct vio_dev *vio_mmio_device(struct vio_mmio *m);
 /* The doorbell eventfd of queue `q`, for KVM_IOEVENTFD at addr + 0x50 with datamatch q. */
 int vio_mmio_doorbell(struct vio_mmio *m, unsigned q);
 /*
- * vCPUs stand still: the device takes no more buffers. True when it has nothing in flight either;
- * else on_drained of the device (set it before) is called once, without locks. Then guest memory
- * is not touched until vio_mmio_continue (the same VM goes on) or vio_mmio_resumed (a restored one
- * runs for the first time).
+ * The device takes no more buffers; kicks are remembered. True when it has nothing in flight
+ * either; else on_drained of the device (set it before) is called once, without locks. Then guest
+ * memory is not touched until vio_mmio_continue (the same VM goes on) or vio_mmio_resumed (a
+ * restored one runs for the first time).
  */
 bool vio_mmio_drain(struct vio_mmio *m);
 void vio_mmio_continue(struct vio_mmio *m);
@@ -134,6 +134,10 @@ struct vio_blk_stats {
 	uint64_t read_bytes, write_bytes;
 };
 struct vio_blk_stats vio_blk_stats(const struct vio_dev *d);
+
+/* Writes of the guest wait for room on the host's disk: they are neither done nor refused, and so
+ * can't be part of an image. A drain does not wait for them; they go on with the device. */
+bool vio_blk_starved(const struct vio_dev *d);
 
 /* Hands the disk of a blk device over, to seal its writable layer and to set the next one. */
 struct layer_stack *vio_blk_disk(struct vio_dev *d);

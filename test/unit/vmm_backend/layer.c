@@ -198,6 +198,42 @@ static void test_a_seal_that_fails_changes_nothing(void **state)
 	close(not_empty);
 }
 
+/* Between the two steps the disk is as before; abandoned, it is so for good. */
+static void test_a_seal_can_be_abandoned(void **state)
+{
+	struct layer_stack *s = open_stack(-1, NULL, 0);
+	int fresh = new_file(), fd = layer_writable_fd(s), reopened = dup(fd);
+	int fds[LAYER_SEALED_MAX];
+
+	assert_false(layer_stack_written(s));
+	write_cluster(s, 1, 'x');
+	assert_true(layer_stack_written(s));
+	assert_int_equal(layer_stack_prepare(s, fresh, NULL), 0);
+	assert_int_equal(layer_writable_fd(s), fd);
+	layer_stack_abandon(s);
+	expect_refused(reopened);
+	assert_int_equal(layer_writable_fd(s), fd);
+	assert_int_equal(layer_sealed_fds(s, fds), 0);
+	assert_true(layer_stack_written(s));
+	write_cluster(s, 1, 'y');
+	assert_int_equal(first_byte(s, 1), 'y');
+
+	assert_int_equal(ftruncate(fresh, 0), 0);
+	assert_int_equal(layer_stack_prepare(s, fresh, NULL), 0);
+	layer_stack_commit(s);
+	layer_stack_abandon(s); /* too late: nothing happens */
+	assert_int_equal(layer_writable_fd(s), fresh);
+	assert_int_equal(layer_sealed_fds(s, fds), 1);
+	assert_int_equal(fds[0], fd);
+	assert_false(layer_stack_written(s));
+	assert_int_equal(first_byte(s, 1), 'y');
+	layer_stack_free(s);
+	s = open_stack(-1, &reopened, 1);
+	assert_int_equal(first_byte(s, 1), 'y');
+	layer_stack_free(s);
+	close(reopened);
+}
+
 static void test_no_more_is_sealed_than_can_be_opened(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
@@ -337,6 +373,7 @@ int main(void)
 		cmocka_unit_test(test_a_partial_write_of_a_foreign_cluster_is_a_copy),
 		cmocka_unit_test(test_a_sealed_layer_is_kept_and_the_next_is_fresh),
 		cmocka_unit_test(test_a_seal_that_fails_changes_nothing),
+		cmocka_unit_test(test_a_seal_can_be_abandoned),
 		cmocka_unit_test(test_no_more_is_sealed_than_can_be_opened),
 		cmocka_unit_test(test_an_unsealed_layer_is_refused),
 		cmocka_unit_test(test_one_bent_byte_anywhere_is_refused),

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The clock by which everything here is timed: monotonic, in ns. */
+#ifndef RAMET_BASE_CLOCK_H
+#define RAMET_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#endif
