@@ -234,8 +234,8 @@ class Request:
 
     def __init__(self, payload):
         self.payload = payload
-        self.at = 9
-        self.language, _, self.code_size = struct.unpack_from("<BII", payload)
+        self.at = 17
+        self.language, _, self.code_size, _ = struct.unpack_from("<BIIQ", payload)
         self.cwd = self.text()
         (count,) = struct.unpack_from("<I", payload, self.at)
         self.at += 4

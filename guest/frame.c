@@ -93,6 +93,7 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 
 	out->timeout_ms = wire_get_u32(&w);
 	out->code_len = wire_get_u32(&w);
+	out->call = wire_get_u64(&w);
 	if (language > AGENT_BASH)
 		return err_say(e, EPROTO, "exec: no language has the number %u", language);
 	if (out->code_len > AGENT_CODE_MAX)

@@ -48,6 +48,7 @@ struct exec_request {
 	enum agent_language language;
 	uint32_t timeout_ms; /* 0: none */
 	uint32_t code_len;
+	uint64_t call; /* the host's number of it */
 };
 
 /* Checks a whole AGENT_EXEC payload, env and cwd too. 0, or -EPROTO with a sentence. */

@@ -17,10 +17,11 @@
 #define AGENT_PAYLOAD_MAX 65536u
 #define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
 #define AGENT_ENTROPY_LEN 64
-#define AGENT_KEPT_MAX	  (1u << 20) /* bytes of a call's last output that are kept for an attach */
-#define AGENT_PATHS_MAX	  64	     /* in one AGENT_TREE */
-#define AGENT_PATH_MAX	  4096	     /* bytes of one path */
-#define AGENT_HASH_LEN	  32	     /* SHA-256 */
+#define AGENT_KEPT_MAX	  (1u << 20)   /* bytes last sent of a call's output, kept for an attach */
+#define AGENT_AHEAD_MAX	  (256u << 10) /* bytes of its output that wait for an attach */
+#define AGENT_PATHS_MAX	  64	       /* in one AGENT_TREE */
+#define AGENT_PATH_MAX	  4096	       /* bytes of one path */
+#define AGENT_HASH_LEN	  32	       /* SHA-256 */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
 
@@ -30,8 +31,9 @@ enum agent_request {
 
 	/*
 	 * Runs code in the Python process (or bash from it). Payload, in order:
-	 *   u8 language (enum agent_language), u32 timeout_ms (0: none), u32 code_len,
-	 *   str cwd (empty: unchanged), u32 env_count, then env_count times str name, str value
+	 *   u8 language (enum agent_language), u32 timeout_ms (0: none), u32 code_len, u64 call
+	 *   (a number of the host's for AGENT_ATTACH), str cwd (empty: unchanged), u32 env_count,
+	 *   then env_count times str name, str value
 	 * (str is u32 length + bytes). Then AGENT_CODE frames whose payloads add up to code_len.
 	 * Answer: AGENT_STDOUT and AGENT_STDERR frames as output comes, then one AGENT_EXIT.
 	 * The calls of all connections run one after the other, in order of arrival; the code of
@@ -54,11 +56,17 @@ enum agent_request {
 
 	/*
 	 * Goes on with a call whose connection broke (a forked guest; a host that was restarted):
-	 * such a call runs on, its output waits. Payload: u64 bytes of its output (stdout and
-	 * stderr together, as sent in order) that the host has already. Answer: as AGENT_EXEC's,
-	 * from there on. The last call stays attachable after its end until the next one starts.
-	 * AGENT_ERROR: ENOENT, there is no such call; EBUSY, its connection is there; ERANGE, the
-	 * bytes are not kept any more (at most AGENT_KEPT_MAX are) or were never sent.
+	 * such a call runs on, its output waits. Payload: u64 call, as in its AGENT_EXEC, u64 bytes
+	 * of its output (stdout and stderr together, as sent in order) that the host has already.
+	 * Answer: as AGENT_EXEC's, from there on. The last call stays attachable after its end
+	 * until the next one starts; one that did not have all of its code yet is forgotten.
+	 * AGENT_ERROR: ENOENT, that call is not the last that was started; EBUSY, its connection
+	 * is there; ERANGE, the bytes are not kept any more or were never sent.
+	 *
+	 * Kept are the last AGENT_KEPT_MAX bytes that were sent, and AGENT_AHEAD_MAX more that
+	 * nobody was there to take; then the code is held up when it writes. It is let go, and
+	 * its oldest output is given up, when an AGENT_EXEC waits for its turn, when its time limit
+	 * is over and when it is interrupted: a host that does not come back stops nobody for good.
 	 */
 	AGENT_ATTACH = 7,
 

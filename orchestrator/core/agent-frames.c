@@ -131,7 +131,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 {
 	const char *cwd = exec->cwd ? exec->cwd : "";
 	uint32_t env_count = 0;
-	size_t head = 1 + 4 + 4 + 4 + strlen(cwd) + 4;
+	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4;
 
 	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count);
 	if (head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX)
@@ -146,6 +146,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	wire_put_u8(&w, (uint8_t)exec->language);
 	wire_put_u32(&w, exec->timeout_ms);
 	wire_put_u32(&w, (uint32_t)exec->code_len);
+	wire_put_u64(&w, exec->call);
 	wire_put_str(&w, cwd, strlen(cwd));
 	wire_put_u32(&w, env_count);
 	put_env(&w, exec->env[0]);
@@ -193,12 +194,13 @@ int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtim
 	return 0;
 }
 
-int agent_attach_bytes(uint64_t have, uint8_t **out, size_t *len)
+int agent_attach_bytes(uint64_t call, uint64_t have, uint8_t **out, size_t *len)
 {
-	struct wire w = request_new(AGENT_ATTACH, 8);
+	struct wire w = request_new(AGENT_ATTACH, 16);
 
 	if (!w.p)
 		return -ENOMEM;
+	wire_put_u64(&w, call);
 	wire_put_u64(&w, have);
 	*out = w.p;
 	*len = w.size;

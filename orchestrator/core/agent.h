@@ -43,6 +43,7 @@ ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out
 struct agent_exec {
 	enum agent_language language;
 	uint32_t timeout_ms; /* 0: none */
+	uint64_t call;	     /* for agent_attach_bytes; no two of a guest's calls have the same */
 	const char *code;
 	size_t code_len;
 	const char *cwd;	   /* NULL: unchanged */
@@ -54,7 +55,7 @@ int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
 		       bool user_generators, const char *hostname, uint8_t **out, size_t *len);
 /* `have`: bytes of the call's output, stdout and stderr together, that came already. */
-int agent_attach_bytes(uint64_t have, uint8_t **out, size_t *len);
+int agent_attach_bytes(uint64_t call, uint64_t have, uint8_t **out, size_t *len);
 /* `paths`: NULL-terminated. -E2BIG too when they are over AGENT_PATHS_MAX or too long together. */
 int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
 

@@ -362,8 +362,8 @@ class Volume(AgentTest):
 
 class Connections(AgentTest):
     def test_ping(self):
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x01\0\0\0"))
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x01\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x02\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x02\0\0\0"))
 
     def test_ping_waits_for_the_running_call(self):
         self.client.start("print('ready')\nwhile True: pass")
@@ -469,7 +469,7 @@ class Connections(AgentTest):
         ("exec with more than its fields", frame(EXEC, good + b"\0")),
         ("unknown language", frame(EXEC, exec_payload(3, 2))),
         ("too much code", frame(EXEC, exec_payload((64 << 20) + 1))),
-        ("cwd longer than the frame", frame(EXEC, struct.pack("<BIII", 0, 0, 0, 1 << 31))),
+        ("cwd longer than the frame", frame(EXEC, struct.pack("<BIIQI", 0, 0, 0, 0, 1 << 31))),
         ("cwd over its limit", frame(EXEC, exec_payload(3, cwd="x" * 4097))),
         ("zero byte in cwd", frame(EXEC, exec_payload(3, cwd="a\0b"))),
         ("zero byte in a variable", frame(EXEC, exec_payload(3, env=[("A", "a\0b")]))),

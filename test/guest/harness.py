@@ -27,8 +27,8 @@ def frame(kind, payload=b""):
     return struct.pack("<IBBH", len(payload), kind, 0, 0) + payload
 
 
-def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=()):
-    head = struct.pack("<BII", language, timeout_ms, size) + text(cwd)
+def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=(), call=0):
+    head = struct.pack("<BIIQ", language, timeout_ms, size, call) + text(cwd)
     variables = b"".join(text(name) + text(value) for name, value in env)
     return head + struct.pack("<I", len(env)) + variables
 

@@ -210,6 +210,7 @@ static void exec_code(struct vmm *v, const char *code)
 	wire_put_u8(&w, AGENT_PYTHON);
 	wire_put_u32(&w, 0);
 	wire_put_u32(&w, (uint32_t)strlen(code));
+	wire_put_u64(&w, 0);
 	wire_put_str(&w, "", 0);
 	wire_put_u32(&w, 0);
 	write_frame(pair[0], AGENT_EXEC, &w);

@@ -247,6 +247,7 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 	wire_get_u8(&w);
 	wire_get_u32(&w);
 	uint32_t code_len = wire_get_u32(&w), got = 0;
+	wire_get_u64(&w);
 	wire_get_str(&w, &text, 4096);
 	uint32_t n = wire_get_u32(&w);
 	for (uint32_t i = 0; i < n && !w.bad; i++) {

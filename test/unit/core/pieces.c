@@ -469,9 +469,10 @@ static void test_attach_and_tree_are_written(void **state)
 	uint8_t *bytes;
 	size_t len;
 
-	assert_int_equal(agent_attach_bytes(0x0102, &bytes, &len), 0);
-	assert_int_equal(len, 16);
-	assert_memory_equal(bytes, "\x08\0\0\0\x07\0\0\0\x02\x01\0\0\0\0\0\0", 16);
+	assert_int_equal(agent_attach_bytes(3, 0x0102, &bytes, &len), 0);
+	assert_int_equal(len, 24);
+	assert_memory_equal(bytes, "\x10\0\0\0\x07\0\0\0\x03\0\0\0\0\0\0\0", 16);
+	assert_memory_equal(bytes + 16, "\x02\x01\0\0\0\0\0\0", 8);
 	free(bytes);
 	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), 0);
 	assert_int_equal(len, 24);

@@ -101,6 +101,7 @@ static size_t put_exec(uint8_t *buf, size_t size, const struct exec_fields *x)
 	wire_put_u8(&w, x->language);
 	wire_put_u32(&w, 1500);
 	wire_put_u32(&w, x->code_len);
+	wire_put_u64(&w, 99);
 	wire_put_str(&w, x->cwd, x->cwd_len);
 	wire_put_u32(&w, x->env_count);
 	if (x->name) {
@@ -131,6 +132,7 @@ static void test_an_exec_is_read(void **state)
 	assert_int_equal(out.language, AGENT_BASH);
 	assert_int_equal(out.timeout_ms, 1500);
 	assert_int_equal(out.code_len, 77);
+	assert_int_equal(out.call, 99);
 }
 
 static void test_an_exec_of_any_other_length_is_refused(void **state)
@@ -138,7 +140,7 @@ static void test_an_exec_of_any_other_length_is_refused(void **state)
 	const struct exec_fields x = {AGENT_PYTHON, 1, "/tmp", 4, 1, "A", "b"};
 	struct exec_request out;
 
-	for (ptrdiff_t cut = -1; cut <= 31; cut++)
+	for (ptrdiff_t cut = -1; cut <= 39; cut++)
 		assert_int_equal(parse(&x, cut, &out), cut == 0 ? 0 : -EPROTO);
 }
 
