@@ -3,6 +3,8 @@
 #ifndef RAMET_ORCHESTRATOR_CORE_VM_INTERNAL_H
 #define RAMET_ORCHESTRATOR_CORE_VM_INTERNAL_H
 
+#include <sys/socket.h>
+
 #include "orchestrator/core/vm.h"
 
 #define VM_NO_SLOT UINT32_MAX
@@ -35,6 +37,7 @@ enum vm_event {
 	VM_PAUSE_DONE,
 	VM_SAVE,
 	VM_SAVED,
+	VM_FORK,
 	VM_QUIT,
 	VM_QUIT_DONE,
 	VM_FAIL,
@@ -62,6 +65,9 @@ struct vm {
 	int fd; /* control socket */
 	struct loop_op *recv_op;
 	uint8_t in[sizeof(struct ctl_msg) + 1];
+	struct iovec in_iov;
+	struct msghdr in_hdr;
+	_Alignas(struct cmsghdr) char in_control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
 	uint32_t next_seq;
 	struct list requests; /* struct vm_request */
 	unsigned sends;	      /* send operations under way */

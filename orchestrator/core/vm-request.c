@@ -16,7 +16,9 @@ struct vm_request {
 	enum vm_event done;
 	bool keeps_state; /* a failure leaves the VM as it was */
 	uint32_t timeout_ms;
-	vm_reply_fn *fn; /* NULL: cancelled */
+	bool cancelled;
+	vm_reply_fn *fn;
+	vm_fork_fn *fork_fn; /* instead, of a CTL_FORK */
 	void *arg;
 	struct loop_timer timer;
 	struct later later; /* a refusal to be told */
@@ -24,6 +26,7 @@ struct vm_request {
 	bool over; /* answered or forgotten */
 	bool sending;
 	struct ctl_msg msg;
+	struct vm_image *image; /* whose descriptors are the first in `fds` */
 	int fds[CTL_FDS_MAX];
 	struct iovec iov;
 	struct msghdr hdr;
@@ -32,7 +35,7 @@ struct vm_request {
 
 /* --- checks --------------------------------------------------------------------------------- */
 
-int ctl_check(const void *packet, size_t len, struct ctl_msg *out, struct err *e)
+int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out, struct err *e)
 {
 	if (len != sizeof(*out))
 		return err_say(e, EPROTO, "the VM process sent a message of %zu bytes, not %zu",
@@ -41,8 +44,11 @@ int ctl_check(const void *packet, size_t len, struct ctl_msg *out, struct err *e
 	if (out->version != CTL_VERSION)
 		return err_say(e, EPROTO, "the VM process speaks version %u, not %u", out->version,
 			       CTL_VERSION);
-	if (out->nfds)
-		return err_say(e, EPROTO, "the VM process sends descriptors");
+	if (out->nfds != nfds)
+		return err_say(e, EPROTO, "the VM process sent %u descriptors, not %u", nfds,
+			       out->nfds);
+	if (nfds && out->type != CTL_REPLY)
+		return err_say(e, EPROTO, "the VM process sends descriptors unasked");
 	switch (out->type) {
 	case CTL_REPLY:
 		out->reply.text[sizeof(out->reply.text) - 1] = 0;
@@ -63,8 +69,11 @@ int ctl_check(const void *packet, size_t len, struct ctl_msg *out, struct err *e
 
 static void close_fds(struct vm_request *r)
 {
-	for (unsigned i = 0; i < r->msg.nfds; i++)
+	for (unsigned i = r->image ? r->image->nfds : 0; i < r->msg.nfds; i++)
 		close_fd(&r->fds[i]);
+	vm_image_put(r->image);
+	r->image = NULL;
+	r->msg.nfds = 0;
 }
 
 /* Off the list; freed once its send is over as well. */
@@ -81,19 +90,25 @@ static void request_end(struct vm_request *r)
 }
 
 static void request_answer(struct vm_request *r, int error, const char *text,
-			   const struct ctl_msg *reply)
+			   const struct ctl_msg *reply, struct vm_image *image)
 {
 	vm_reply_fn *fn = r->fn;
+	vm_fork_fn *fork_fn = r->fork_fn;
 	void *arg = r->arg;
+	bool cancelled = r->cancelled;
 
 	request_end(r);
-	if (fn)
+	if (cancelled)
+		vm_image_put(image);
+	else if (fork_fn)
+		fork_fn(arg, error, text, image);
+	else
 		fn(arg, error, text, reply);
 }
 
 void vm_request_cancel(struct vm_request *r)
 {
-	r->fn = NULL;
+	r->cancelled = true;
 }
 
 void vm_fail_requests(struct vm *vm)
@@ -101,7 +116,7 @@ void vm_fail_requests(struct vm *vm)
 	/* One at a time: a callback may drop the VM, which forgets the rest. */
 	while (!list_empty(&vm->requests))
 		request_answer(container_of(vm->requests.next, struct vm_request, link),
-			       -ECONNRESET, vm->why, NULL);
+			       -ECONNRESET, vm->why, NULL, NULL);
 }
 
 void vm_forget_requests(struct vm *vm)
@@ -152,7 +167,8 @@ static void tell_refusal(void *arg)
 	struct vm_request *r = arg;
 
 	request_answer(r, r->refused,
-		       r->vm->why[0] ? r->vm->why : "the VM is not in a state for this", NULL);
+		       r->vm->why[0] ? r->vm->why : "the VM is not in a state for this", NULL,
+		       NULL);
 }
 
 struct request_kind {
@@ -162,30 +178,14 @@ struct request_kind {
 	uint32_t timeout_ms;
 };
 
-static struct vm_request *request(struct vm *vm, const struct request_kind *kind,
-				  const struct ctl_msg *body, int *fds, unsigned nfds,
-				  vm_reply_fn *fn, void *arg)
+static void start(struct vm_request *r, enum vm_event event)
 {
-	struct vm_request *r = must_alloc(sizeof(*r));
+	struct vm *vm = r->vm;
 
-	r->vm = vm;
-	r->done = kind->done;
-	r->keeps_state = kind->keeps_state;
-	r->timeout_ms = kind->timeout_ms;
-	r->fn = fn;
-	r->arg = arg;
-	if (body)
-		r->msg = *body;
-	r->msg.version = CTL_VERSION;
-	r->msg.type = kind->type;
-	r->msg.nfds = nfds;
-	for (unsigned i = 0; i < nfds; i++)
-		r->fds[i] = take_fd(&fds[i]);
-	list_add_tail(&vm->requests, &r->link);
-	if (!vm_step(vm, kind->start)) {
+	if (!vm_step(vm, event)) {
 		r->refused = -EBADFD;
 		later_run(vm->host->later, &r->later, tell_refusal, r);
-		return r;
+		return;
 	}
 	r->msg.seq = vm->next_seq++;
 	if (!vm->next_seq)
@@ -198,6 +198,44 @@ static struct vm_request *request(struct vm *vm, const struct request_kind *kind
 		vm->sends++;
 	else
 		vm_fail(vm, "no memory to talk to the VM process");
+}
+
+/* Takes the descriptors over, but those of `image`, which come first. */
+static struct vm_request *request_new(struct vm *vm, const struct request_kind *kind,
+				      const struct ctl_msg *body, struct vm_image *image, int *fds,
+				      unsigned nfds, void *arg)
+{
+	struct vm_request *r = must_alloc(sizeof(*r));
+	unsigned borrowed = image ? image->nfds : 0;
+
+	r->vm = vm;
+	r->done = kind->done;
+	r->keeps_state = kind->keeps_state;
+	r->timeout_ms = kind->timeout_ms;
+	r->arg = arg;
+	if (body)
+		r->msg = *body;
+	r->msg.version = CTL_VERSION;
+	r->msg.type = kind->type;
+	r->msg.nfds = borrowed + nfds;
+	if (image)
+		r->image = vm_image_get(image);
+	for (unsigned i = 0; i < borrowed; i++)
+		r->fds[i] = image->fds[i];
+	for (unsigned i = 0; i < nfds; i++)
+		r->fds[borrowed + i] = take_fd(&fds[i]);
+	list_add_tail(&vm->requests, &r->link);
+	return r;
+}
+
+static struct vm_request *request(struct vm *vm, const struct request_kind *kind,
+				  const struct ctl_msg *body, int *fds, unsigned nfds,
+				  vm_reply_fn *fn, void *arg)
+{
+	struct vm_request *r = request_new(vm, kind, body, NULL, fds, nfds, arg);
+
+	r->fn = fn;
+	start(r, kind->start);
 	return r;
 }
 
@@ -239,6 +277,31 @@ struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
+struct vm_request *vm_fork(struct vm *vm, int writable, vm_fork_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_FORK, VM_FORK, VM_FORK, true, 60000};
+	struct vm_request *r = request_new(vm, &kind, NULL, NULL, &writable, 1, arg);
+
+	r->fork_fn = fn;
+	start(r, kind.start);
+	return r;
+}
+
+struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writable,
+				 vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
+	const struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE,
+					      .layers = image->layers,
+					      .memory_layers = image->memory_layers,
+					      .disk_bytes = image->disk_bytes}};
+	struct vm_request *r = request_new(vm, &kind, &fill, image, &writable, 1, arg);
+
+	r->fn = fn;
+	start(r, kind.start);
+	return r;
+}
+
 /* --- the socket ----------------------------------------------------------------------------- */
 
 int vm_open_socket(struct vm *vm, struct err *e)
@@ -271,18 +334,41 @@ void vm_close_socket(struct vm *vm)
 		shutdown(vm->fd, SHUT_RDWR); /* ends a send that waits for room, too */
 }
 
-static void on_reply(struct vm *vm, const struct ctl_msg *msg)
+/* Descriptors that came with a packet: whoever wants one takes it. */
+struct received {
+	unsigned n;
+	bool cut; /* there were more */
+	int fds[CTL_FDS_MAX];
+};
+
+static struct vm_request *find_request(struct vm *vm, uint32_t seq)
 {
-	struct vm_request *r = NULL;
-
 	list_each (pos, &vm->requests) {
-		struct vm_request *each = container_of(pos, struct vm_request, link);
+		struct vm_request *r = container_of(pos, struct vm_request, link);
 
-		if (each->msg.seq == msg->seq && msg->seq)
-			r = each;
+		if (r->msg.seq == seq && seq)
+			return r;
 	}
+	return NULL;
+}
+
+static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *got)
+{
+	struct vm_request *r = find_request(vm, msg->seq);
+	bool forked = r && r->fork_fn && !msg->reply.error;
+	struct vm_image *image = NULL;
+	struct err e;
+
 	if (!r) {
 		vm_fail(vm, "the VM process replied to a request that was never made");
+		return;
+	}
+	if (forked)
+		image = vm_image_new(msg, got->fds, got->n, vm->spec.ram_mib, &e);
+	else if (got->n)
+		err_say(&e, EPROTO, "the VM process sends descriptors unasked");
+	if (forked ? !image : got->n) {
+		vm_fail(vm, "%s", e.text);
 		return;
 	}
 	int error = msg->reply.error;
@@ -291,7 +377,7 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg)
 		vm_step(vm, r->done);
 	else if (!r->keeps_state)
 		vm_fail(vm, "%s", text);
-	request_answer(r, error, text, msg);
+	request_answer(r, error, text, msg, image);
 }
 
 static void on_ended(struct vm *vm, const char *text)
@@ -300,42 +386,70 @@ static void on_ended(struct vm *vm, const char *text)
 	vm_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
 }
 
-static void on_packet(struct vm *vm, size_t len)
+static void on_packet(struct vm *vm, size_t len, struct received *got)
 {
 	struct ctl_msg msg;
 	struct err e;
 
-	if (ctl_check(vm->in, len, &msg, &e) < 0)
+	if (got->cut)
+		vm_fail(vm, "the VM process sent more than %u descriptors", CTL_FDS_MAX);
+	else if (ctl_check(vm->in, len, got->n, &msg, &e) < 0)
 		vm_fail(vm, "%s", e.text);
 	else if (msg.type == CTL_REPLY)
-		on_reply(vm, &msg);
+		on_reply(vm, &msg, got);
 	else if (msg.type == CTL_HELLO)
 		vm_on_hello(vm, &msg);
 	else
 		on_ended(vm, msg.ended.text);
 }
 
+/* A packet's descriptors are ours as soon as it is read, whatever it is. */
+static void take_received(struct vm *vm, struct received *got)
+{
+	struct msghdr *hdr = &vm->in_hdr;
+
+	got->n = 0;
+	got->cut = hdr->msg_flags & MSG_CTRUNC;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(hdr); c; c = CMSG_NXTHDR(hdr, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		unsigned n = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(got->fds + got->n, CMSG_DATA(c), n * sizeof(int));
+		got->n += n;
+	}
+}
+
 static void on_received(void *arg, int result)
 {
 	struct vm *vm = arg;
+	struct received got = {0};
 
 	vm->recv_op = NULL;
-	if (vm->state == VM_RELEASING || vm->free_me) {
-		vm_free_if_idle(vm);
-		return;
-	}
-	if (result <= 0)
+	if (result >= 0)
+		take_received(vm, &got);
+	bool unwanted = vm->state == VM_RELEASING || vm->free_me;
+	if (result <= 0 && !unwanted)
 		vm_fail(vm, "the VM process is gone%s%s", result ? ": " : "",
 			result ? strerror(-result) : "");
-	else
-		on_packet(vm, (size_t)result);
-	if (vm->state != VM_BROKEN && vm->state != VM_RELEASING)
+	else if (!unwanted)
+		on_packet(vm, (size_t)result, &got);
+	for (unsigned i = 0; i < got.n; i++)
+		close_fd(&got.fds[i]);
+	if (unwanted)
+		vm_free_if_idle(vm);
+	else if (vm->state != VM_BROKEN && vm->state != VM_RELEASING)
 		vm_receive(vm);
 }
 
 void vm_receive(struct vm *vm)
 {
-	vm->recv_op = loop_recv(vm->host->loop, vm->fd, vm->in, sizeof(vm->in), on_received, vm);
+	memset(vm->in_control, 0, sizeof(vm->in_control));
+	vm->in_iov = (struct iovec){.iov_base = vm->in, .iov_len = sizeof(vm->in)};
+	vm->in_hdr = (struct msghdr){.msg_iov = &vm->in_iov,
+				     .msg_iovlen = 1,
+				     .msg_control = vm->in_control,
+				     .msg_controllen = sizeof(vm->in_control)};
+	vm->recv_op = loop_recvmsg(vm->host->loop, vm->fd, &vm->in_hdr, on_received, vm);
 	if (!vm->recv_op)
 		vm_fail(vm, "no memory to talk to the VM process");
 }

@@ -35,6 +35,7 @@ static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 			[VM_FAIL] = GO(VM_BROKEN),
 			[VM_DROP] = GO(VM_RELEASING)},
 	[VM_RUNNING] = {[VM_CONNECT] = GO(VM_RUNNING),
+			[VM_FORK] = GO(VM_RUNNING),
 			[VM_PAUSE] = GO(VM_PAUSING),
 			[VM_QUIT] = GO(VM_QUITTING),
 			[VM_FAIL] = GO(VM_BROKEN),

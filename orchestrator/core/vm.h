@@ -97,10 +97,40 @@ struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn 
 struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg);
 struct vm_request *vm_save(struct vm *vm, int fds[3], vm_reply_fn *fn, void *arg);
 struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg);
+
+/*
+ * An image of a running VM: what any number of shells of its size are filled from. Counted; the
+ * descriptors (state, memory, memory layers, disk base, disk layers) go with the last user.
+ */
+struct vm_image {
+	unsigned users;
+	uint32_t memory_layers, layers;
+	uint64_t disk_bytes;
+	uint64_t pause_ns, copied_bytes; /* what it cost the VM */
+	unsigned nfds;
+	int fds[CTL_FDS_MAX];
+};
+/* From the reply to a CTL_FORK of a VM with `ram_mib`, which is checked: a VM process may be in the
+ * hands of its guest. Takes the descriptors over when it succeeds; NULL with *e filled if not. */
+struct vm_image *vm_image_new(const struct ctl_msg *reply, int *fds, unsigned nfds,
+			      uint32_t ram_mib, struct err *e);
+struct vm_image *vm_image_get(struct vm_image *image);
+void vm_image_put(struct vm_image *image); /* NULL is fine */
+
+/* `image` is the callee's, NULL when it failed. */
+typedef void vm_fork_fn(void *arg, int error, const char *text, struct vm_image *image);
+/* Takes an image of the running VM, which goes on with `writable` (an empty file, taken over) as
+ * its disk layer. A failure leaves it running as before. */
+struct vm_request *vm_fork(struct vm *vm, int writable, vm_fork_fn *fn, void *arg);
+/* A fill with an image, which is the caller's still, and an empty file of its own, taken over. */
+struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writable,
+				 vm_reply_fn *fn, void *arg);
+
 /* `fn` will not be called. */
 void vm_request_cancel(struct vm_request *r);
 
-/* Checks what a VM process sent and copies it to *out; sentences are NUL-terminated in it. */
-int ctl_check(const void *packet, size_t len, struct ctl_msg *out, struct err *e);
+/* Checks what a VM process sent, with `nfds` descriptors, and copies it to *out; sentences are
+ * NUL-terminated in it. */
+int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out, struct err *e);
 
 #endif

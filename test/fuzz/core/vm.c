@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -32,7 +33,7 @@ static void expect(bool right)
 
 struct loop_op {
 	bool used, cancelled, receives;
-	void *buf;
+	struct msghdr *msg;
 	size_t len;
 	loop_fn *fn;
 	void *arg;
@@ -58,10 +59,9 @@ static void op_finish(struct loop_op *op, int result)
 	op->fn(op->arg, op->cancelled ? -ECANCELED : result);
 }
 
-struct loop_op *loop_recv(struct loop *l, int fd, void *buf, size_t len, loop_fn *fn, void *arg)
+struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg)
 {
-	return op_new(
-		(struct loop_op){.receives = true, .buf = buf, .len = len, .fn = fn, .arg = arg});
+	return op_new((struct loop_op){.receives = true, .msg = msg, .fn = fn, .arg = arg});
 }
 
 struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
@@ -138,6 +138,7 @@ static void warden_reply(int error)
 
 /* --- the owner ------------------------------------------------------------------------------ */
 
+static int memory_fd = -1, empty_fd = -1;
 static struct vm_host host;
 static struct later_queue later;
 static struct vm *vm;
@@ -168,6 +169,17 @@ static void on_reply(void *arg, int error, const char *text, const struct ctl_ms
 	replies++;
 }
 
+static void on_forked(void *arg, int error, const char *text, struct vm_image *image)
+{
+	expect((error == 0) == (image != NULL));
+	if (image)
+		expect(image->nfds == 3 + image->memory_layers + image->layers);
+	for (unsigned i = 0; image && i < image->nfds; i++)
+		expect(image->fds[i] > 2);
+	vm_image_put(image);
+	on_reply(arg, error, text, NULL);
+}
+
 static bool answered[256];
 
 static void ask(uint8_t what)
@@ -182,7 +194,7 @@ static void ask(uint8_t what)
 		return;
 	}
 	requests++;
-	switch (what % 5) {
+	switch (what % 6) {
 	case 0:
 		vm_fill(vm, &fill, fds, 3, on_reply, seen);
 		break;
@@ -198,6 +210,16 @@ static void ask(uint8_t what)
 	case 4:
 		vm_quit(vm, on_reply, seen);
 		break;
+	case 5: {
+		struct vm_request *r = vm_fork(vm, take_fd(&fds[0]), on_forked, seen);
+
+		if (what >= 240) {
+			vm_request_cancel(r);
+			*seen = true;
+			replies++;
+		}
+		break;
+	}
 	}
 	for (int i = 0; i < 3; i++)
 		close_fd(&fds[i]);
@@ -232,9 +254,40 @@ static uint8_t byte(struct input *in)
 	return *in->data++;
 }
 
+/* A memory of the right size first, so that an image may be whole. */
+static void attach(struct msghdr *hdr, unsigned n, bool sound)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(hdr);
+	int fds[CTL_FDS_MAX];
+
+	for (unsigned i = 0; i < n; i++)
+		fds[i] = dup(sound ? (i == 1 ? memory_fd : empty_fd) : 0);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int) * n);
+	memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
+	hdr->msg_controllen = CMSG_SPACE(sizeof(int) * n);
+}
+
+static void deliver(struct loop_op *op, const struct ctl_msg *msg, size_t len, unsigned nfds,
+		    bool sound)
+{
+	struct iovec *iov = op->msg->msg_iov;
+
+	memcpy(iov->iov_base, msg, len < iov->iov_len ? len : iov->iov_len);
+	if (op->cancelled) /* then the kernel would have read nothing */
+		nfds = 0;
+	if (nfds)
+		attach(op->msg, nfds, sound);
+	else
+		op->msg->msg_controllen = 0;
+	op_finish(op, (int)len);
+}
+
 /* Mostly right packets: random ones would never come past the first check. */
 static void packet(struct input *in)
 {
+	unsigned nfds = 0;
 	struct ctl_msg msg = {.version = CTL_VERSION};
 	uint8_t shape = byte(in);
 	size_t len = sizeof(msg) + 1;
@@ -249,6 +302,13 @@ static void packet(struct input *in)
 		msg.reply.error = -(int)(byte(in) % 4) * 11;
 		memset(msg.reply.text, byte(in), sizeof(msg.reply.text));
 	}
+	if (msg.type == CTL_REPLY && shape & 8) {
+		msg.reply.fork.memory_layers = byte(in) % (CTL_MEMORY_MAX + 2);
+		msg.reply.fork.layers = byte(in) % (CTL_LAYERS_MAX + 2);
+		msg.reply.fork.disk_bytes = 4096 * byte(in);
+		nfds = 3 + msg.reply.fork.memory_layers + msg.reply.fork.layers;
+		msg.nfds = nfds;
+	}
 	if (shape & 0x10)
 		msg.nfds = byte(in);
 	if (shape & 0x20)
@@ -256,8 +316,7 @@ static void packet(struct input *in)
 	len = shape & 0x40 ? byte(in) : sizeof(msg);
 	for (int i = 0; i < OPS; i++)
 		if (ops[i].used && ops[i].receives) {
-			memcpy(ops[i].buf, &msg, len < ops[i].len ? len : ops[i].len);
-			op_finish(&ops[i], (int)len);
+			deliver(&ops[i], &msg, len, nfds, !(shape & 0x80));
 			return;
 		}
 }
@@ -309,7 +368,7 @@ static void one_thing(struct input *in)
 /* --- start and end -------------------------------------------------------------------------- */
 
 static char run_dir[64];
-static int listener = -1;
+static int listener = -1, first_free_fd;
 
 static void ignore(void *arg)
 {
@@ -321,6 +380,9 @@ static void set_up(void)
 	char path[96];
 
 	log_init("fuzz", LOG_ERROR + 1);
+	memory_fd = memfd_create("memory", MFD_CLOEXEC);
+	empty_fd = memfd_create("empty", MFD_CLOEXEC);
+	expect(ftruncate(memory_fd, 128 << 20) == 0 && empty_fd >= 0);
 	snprintf(run_dir, sizeof(run_dir), "/tmp/ramet-fuzz-XXXXXX");
 	expect(mkdtemp(run_dir) != NULL);
 	snprintf(path, sizeof(path), "%s/vm", run_dir);
@@ -331,6 +393,8 @@ static void set_up(void)
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	expect(bind(listener, (struct sockaddr *)&addr, sizeof(addr)) == 0);
 	expect(listen(listener, 16) == 0);
+	first_free_fd = dup(empty_fd);
+	close(first_free_fd);
 }
 
 static void start(uint8_t how)
@@ -373,6 +437,9 @@ static void end(void)
 		expect(!timers[i]);
 	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0)
 		close(fd);
+	fd = dup(empty_fd);
+	expect(fd == first_free_fd); /* none is left behind */
+	close(fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,12 +5,16 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/wire.h"
 #include "orchestrator/core/agent.h"
 #include "orchestrator/core/manifest.h"
@@ -565,20 +569,83 @@ static void test_what_a_vm_process_sends_is_checked(void **state)
 
 	memset(msg.reply.text, 'x', sizeof(msg.reply.text));
 	msg.reply.error = -EIO;
-	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), 0);
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), 0);
 	assert_int_equal(strlen(out.reply.text), CTL_TEXT_MAX - 1);
-	assert_int_equal(ctl_check(&msg, sizeof(msg) - 1, &out, &e), -EPROTO);
-	assert_int_equal(ctl_check(&msg, sizeof(msg) + 1, &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg) - 1, 0, &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg) + 1, 0, &out, &e), -EPROTO);
 	msg.reply.error = 1;
-	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);
 	msg.reply.error = INT32_MIN;
-	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);
 	msg.reply.error = 0;
 	msg.version++;
-	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);
 	msg.version--;
 	msg.type = CTL_FILL;
-	assert_int_equal(ctl_check(&msg, sizeof(msg), &out, &e), -EPROTO);
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);
+	msg.type = CTL_REPLY;
+	msg.nfds = 2;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 2, &out, &e), 0);
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 1, &out, &e), -EPROTO);
+	msg.type = CTL_HELLO;
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 2, &out, &e), -EPROTO);
+}
+
+static struct vm_image *image_of(struct ctl_msg *reply, int *fds, unsigned n, struct err *e)
+{
+	for (unsigned i = 0; i < n; i++) {
+		fds[i] = memfd_create("image", MFD_CLOEXEC);
+		assert_true(fds[i] >= 0);
+	}
+	assert_int_equal(ftruncate(fds[1], 128 << 20), 0);
+	return vm_image_new(reply, fds, n, 128, e);
+}
+
+static void close_all(int *fds, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		close_fd(&fds[i]);
+}
+
+static void test_an_image_is_checked_before_it_is_taken(void **state)
+{
+	const struct ctl_msg good = {.reply.fork = {.disk_bytes = 4096, .memory_layers = 1}};
+	struct ctl_msg bad[] = {good, good, good, good, good, good};
+	int fds[CTL_FDS_MAX], pair[2];
+	struct err e;
+
+	bad[0].reply.fork.memory_layers = 0;
+	bad[1].reply.fork.layers = UINT32_MAX;
+	bad[2].reply.fork.memory_layers = CTL_MEMORY_MAX + 1;
+	bad[3].reply.fork.layers = CTL_LAYERS_MAX + 1;
+	bad[4].reply.fork.disk_bytes = 0;
+	bad[5].reply.fork.disk_bytes = 4097;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		assert_null(image_of(&bad[i], fds, 4, &e));
+		assert_true(fds[3] >= 0); /* the caller's still */
+		close_all(fds, 4);
+	}
+	bad[0] = good;
+	struct vm_image *image = image_of(&bad[0], fds, 4, &e);
+	assert_non_null(image);
+	assert_int_equal(fds[3], -1);
+	int last = image->fds[3];
+	vm_image_put(vm_image_get(image));
+	assert_int_not_equal(fcntl(last, F_GETFD), -1);
+	/* A socket is no file, and a memory of another size is not this VM's. */
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	for (unsigned i = 0; i < 4; i++)
+		fds[i] = dup(image->fds[i]);
+	assert_int_equal(dup2(pair[0], fds[2]), fds[2]);
+	assert_null(vm_image_new(&good, fds, 4, 128, &e));
+	assert_non_null(strstr(e.text, "no file"));
+	assert_int_equal(dup2(image->fds[2], fds[2]), fds[2]);
+	assert_null(vm_image_new(&good, fds, 4, 192, &e));
+	assert_non_null(strstr(e.text, "192 MiB"));
+	close_all(fds, 4);
+	close_all(pair, 2);
+	vm_image_put(image);
+	assert_int_equal(fcntl(last, F_GETFD), -1);
 }
 
 int main(void)
@@ -606,6 +673,7 @@ int main(void)
 		cmocka_unit_test(test_a_manifest_comes_back_as_written),
 		cmocka_unit_test(test_a_manifest_that_was_cut_or_changed_is_refused),
 		cmocka_unit_test(test_what_a_vm_process_sends_is_checked),
+		cmocka_unit_test(test_an_image_is_checked_before_it_is_taken),
 	};
 
 	return cmocka_run_group_tests(tests, print_seed, NULL);

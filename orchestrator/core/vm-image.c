@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Images of running VMs, as a VM process hands them over. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/alloc.h"
+#include "orchestrator/core/vm.h"
+#include "proto/image.h"
+
+#define PLAIN_FDS 3 /* state, memory, disk base */
+
+static int check_counts(const struct ctl_msg *reply, unsigned nfds, struct err *e)
+{
+	uint32_t memory_layers = reply->reply.fork.memory_layers, layers = reply->reply.fork.layers;
+	uint64_t disk_bytes = reply->reply.fork.disk_bytes;
+
+	if (memory_layers > CTL_MEMORY_MAX || layers > CTL_LAYERS_MAX)
+		return err_say(e, EPROTO,
+			       "the VM process made an image of %u memory and %u disk layers, the "
+			       "limits are %u and %u",
+			       memory_layers, layers, CTL_MEMORY_MAX, CTL_LAYERS_MAX);
+	if (nfds != PLAIN_FDS + memory_layers + layers)
+		return err_say(e, EPROTO, "the VM process sent an image of %u files, not %u", nfds,
+			       PLAIN_FDS + memory_layers + layers);
+	if (!disk_bytes || disk_bytes % IMAGE_CLUSTER)
+		return err_say(e, EPROTO, "the VM process made an image with a disk of %llu bytes",
+			       (unsigned long long)disk_bytes);
+	return 0;
+}
+
+/* What is in them is checked by who is filled from them. A socket or a device goes no further. */
+static int check_files(const int *fds, unsigned nfds, uint32_t ram_mib, struct err *e)
+{
+	for (unsigned i = 0; i < nfds; i++) {
+		struct stat st;
+
+		if (fstat(fds[i], &st) < 0)
+			return err_set(e, errno, "look at the image of a VM");
+		if (!S_ISREG(st.st_mode))
+			return err_say(e, EPROTO,
+				       "the VM process sent something that is no file in an image");
+		if (i == 0 && st.st_size > IMAGE_STATE_MAX)
+			return err_say(e, EPROTO,
+				       "the VM process sent a state of %lld bytes, the limit is %u",
+				       (long long)st.st_size, IMAGE_STATE_MAX);
+		if (i == 1 && st.st_size != (off_t)ram_mib << 20)
+			return err_say(e, EPROTO,
+				       "the VM process sent a memory of %lld bytes, not %u MiB",
+				       (long long)st.st_size, ram_mib);
+	}
+	return 0;
+}
+
+struct vm_image *vm_image_new(const struct ctl_msg *reply, int *fds, unsigned nfds,
+			      uint32_t ram_mib, struct err *e)
+{
+	if (check_counts(reply, nfds, e) < 0 || check_files(fds, nfds, ram_mib, e) < 0)
+		return NULL;
+	struct vm_image *image = must_alloc(sizeof(*image));
+	*image = (struct vm_image){.users = 1,
+				   .memory_layers = reply->reply.fork.memory_layers,
+				   .layers = reply->reply.fork.layers,
+				   .disk_bytes = reply->reply.fork.disk_bytes,
+				   .pause_ns = reply->reply.fork.pause_ns,
+				   .copied_bytes = reply->reply.fork.copied_bytes,
+				   .nfds = nfds};
+	for (unsigned i = 0; i < nfds; i++)
+		image->fds[i] = take_fd(&fds[i]);
+	return image;
+}
+
+struct vm_image *vm_image_get(struct vm_image *image)
+{
+	image->users++;
+	return image;
+}
+
+void vm_image_put(struct vm_image *image)
+{
+	if (!image || --image->users)
+		return;
+	for (unsigned i = 0; i < image->nfds; i++)
+		close_fd(&image->fds[i]);
+	free(image);
+}
