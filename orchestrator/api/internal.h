@@ -85,8 +85,8 @@ struct request {
 	h2o_req_t *req; /* NULL once h2o is done with it */
 	const struct route *route;
 	const char *tenant;
-	char id[SANDBOX_ID_LEN + 1];
-	unsigned refs; /* h2o's, a call's, the poll's */
+	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1]; /* from the path */
+	unsigned refs;						/* h2o's, a call's, the poll's */
 	struct list link, dirty_link;
 	uint64_t began_us;
 	char traceparent[56]; /* empty: none came */
@@ -193,6 +193,7 @@ void serve_delete(struct request *r);
 void serve_exec(struct request *r);
 void serve_interrupt(struct request *r);
 void serve_replay(struct request *r);
+void serve_diff(struct request *r);
 
 /* openapi.c */
 extern const char openapi_json[], openapi_json_end[];

@@ -443,11 +443,11 @@ static int read_object(const struct json_field *f, struct span v, struct json_te
 	return 0;
 }
 
-static void free_env(char **env)
+static void free_list(char **list)
 {
-	for (char **at = env; env && *at; at++)
+	for (char **at = list; list && *at; at++)
 		free(*at);
-	free(env);
+	free(list);
 }
 
 /* NAME=VALUE of one member. */
@@ -504,12 +504,56 @@ static int read_env(const struct json_field *f, struct span v, char ***out, stru
 					   : err_say(e, EINVAL, "%s holds more than %u variables",
 						     f->name, JSON_ENV_MAX);
 		if (ret < 0) {
-			free_env(env);
+			free_list(env);
 			return ret;
 		}
 		skip_blank(&in);
 	}
 	*out = env;
+	return 0;
+}
+
+static int read_item(const struct json_field *f, struct span v, char **out, struct err *e)
+{
+	if (*v.p != '"')
+		return err_say(e, EINVAL, "%s must be an array of strings; one of it is %s",
+			       f->name, kind_of(v));
+	char *p = malloc(span_len(v));
+	if (!p)
+		return err_set(e, ENOMEM, "%s", f->name);
+	*unescape(inner(v), p) = '\0';
+	*out = p;
+	return 0;
+}
+
+static int read_list(const struct json_field *f, struct span v, char ***out, struct err *e)
+{
+	struct in in = {v.p, v.p + 1, v.end, e};
+	struct span item;
+	size_t n = 0;
+
+	if (*v.p != '[')
+		return err_say(e, EINVAL, "%s must be an array of strings, not %s", f->name,
+			       kind_of(v));
+	char **list = calloc((size_t)f->max + 1, sizeof(*list));
+	if (!list)
+		return err_set(e, ENOMEM, "%s", f->name);
+	skip_blank(&in);
+	while (!take(&in, ']')) {
+		/* The text was checked before: this can't fail. */
+		skip_value(&in, 0, &item);
+		skip_blank(&in);
+		take(&in, ',');
+		int ret = n < f->max ? read_item(f, item, &list[n++], e)
+				     : err_say(e, EINVAL, "%s must be at most %.0f strings",
+					       f->name, f->max);
+		if (ret < 0) {
+			free_list(list);
+			return ret;
+		}
+		skip_blank(&in);
+	}
+	*out = list;
 	return 0;
 }
 
@@ -530,6 +574,8 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 		return read_object(f, v, at, e);
 	case JSON_ENV:
 		return read_env(f, v, at, e);
+	case JSON_LIST:
+		return read_list(f, v, at, e);
 	}
 	return -EINVAL;
 }
@@ -641,11 +687,11 @@ void json_free(const struct json_field *fields, size_t n_fields, void *out)
 
 			free(text->p);
 			*text = (struct json_text){0};
-		} else if (fields[i].kind == JSON_ENV) {
-			char ***env = at;
+		} else if (fields[i].kind == JSON_ENV || fields[i].kind == JSON_LIST) {
+			char ***list = at;
 
-			free_env(*env);
-			*env = NULL;
+			free_list(*list);
+			*list = NULL;
 		}
 	}
 }

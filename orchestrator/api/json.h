@@ -25,6 +25,7 @@ enum json_kind {
 	JSON_BOOL,   /* bool */
 	JSON_OBJECT, /* struct json_text: the object as it stands; `max` bytes at most */
 	JSON_ENV,    /* char **: an object of strings -> NAME=VALUE, NULL-terminated */
+	JSON_LIST,   /* char **: an array of `max` strings at most, NULL-terminated */
 };
 
 /* Owned; NUL-terminated, and without NUL in it. p is NULL when the field was absent. */

@@ -80,19 +80,20 @@ bool sandbox_id_valid(const char *id, size_t len)
 	return true;
 }
 
-/* Whether the pattern has the shape of segments first..n; *id is what stands for {id}, or NULL. */
-static bool matches(const char *pattern, const struct segments *s, size_t first, const char **id)
+/* Whether the pattern has the shape of segments first..n; `ids` are what stands for ids, or NULL.
+ */
+static bool matches(const char *pattern, const struct segments *s, size_t first, const char *ids[2])
 {
-	size_t i = first;
+	size_t i = first, n_ids = 0;
 
-	*id = NULL;
+	ids[0] = ids[1] = NULL;
 	while (*pattern) {
 		size_t len = strcspn(++pattern, "/");
 
 		if (i == s->n)
 			return false;
 		if (*pattern == '{')
-			*id = s->at[i];
+			ids[n_ids++] = s->at[i];
 		else if (strncmp(pattern, s->at[i], len) != 0 || s->at[i][len])
 			return false;
 		pattern += len;
@@ -134,13 +135,13 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 {
 	bool head = method_is("HEAD", method, method_len);
 	bool any = false;
-	const char *id = NULL, *found_id;
+	const char *ids[2] = {0}, *found_ids[2];
 
 	for (size_t i = 0; i < n_routes; i++) {
-		if (!matches(routes[i].pattern, s, first, &found_id))
+		if (!matches(routes[i].pattern, s, first, found_ids))
 			continue;
 		any = true;
-		id = found_id;
+		memcpy(ids, found_ids, sizeof(ids));
 		allow_add(m->allow, sizeof(m->allow), routes[i].method);
 		if (method_is(routes[i].method, method, method_len) ||
 		    (head && strcmp(routes[i].method, "GET") == 0))
@@ -152,10 +153,11 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 		return ROUTE_SLASH;
 	if (!m->route)
 		return ROUTE_METHOD;
-	if (id && !sandbox_id_valid(id, strlen(id)))
-		return ROUTE_ID;
-	if (id)
-		strcpy(m->id, id);
+	for (int i = 0; i < 2 && ids[i]; i++) {
+		if (!sandbox_id_valid(ids[i], strlen(ids[i])))
+			return ROUTE_ID;
+		strcpy(m->id[i], ids[i]);
+	}
 	return ROUTE_FOUND;
 }
 

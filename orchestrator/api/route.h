@@ -12,7 +12,7 @@ struct request;
 
 struct route {
 	const char *method;
-	const char *pattern; /* "/v1/sandboxes/{id}"; {id} is a sandbox's id */
+	const char *pattern; /* "/v1/sandboxes/{id}"; what is in braces is a sandbox's id */
 	void (*serve)(struct request *r);
 	bool quiet;	 /* asked by machines all day: logged at debug level */
 	bool for_anyone; /* served to browsers too: see guard.h */
@@ -34,8 +34,8 @@ enum route_result {
 
 struct route_match {
 	const struct route *route;
-	char id[SANDBOX_ID_LEN + 1];
-	char allow[64]; /* "DELETE, GET, HEAD" */
+	char id[2][SANDBOX_ID_LEN + 1]; /* in the order of the pattern; empty: it has none */
+	char allow[64];			/* "DELETE, GET, HEAD" */
 };
 
 /* HEAD is served where GET is. `path` is as sent: percent-encoded, with or without a query. */

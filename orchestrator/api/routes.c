@@ -14,6 +14,7 @@ const struct route routes[] = {
 	{"POST", "/v1/sandboxes/{id}/exec", .serve = serve_exec},
 	{"POST", "/v1/sandboxes/{id}/interrupt", .serve = serve_interrupt},
 	{"GET", "/v1/sandboxes/{id}/replay", .serve = serve_replay},
+	{"POST", "/v1/sandboxes/{id}/diff/{other}", .serve = serve_diff},
 };
 
 const size_t n_routes = ARRAY_LEN(routes);

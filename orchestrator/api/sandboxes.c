@@ -135,6 +135,14 @@ static void add_text(struct text *t, const char *name, const char *value)
 		text_puts(t, "null");
 }
 
+static void add_children(struct text *t, const char *const *children)
+{
+	text_puts(t, ",\"children\":[");
+	for (const char *const *id = children; *id; id++)
+		text_printf(t, "%s\"%s\"", id == children ? "" : ",", *id);
+	text_putc(t, ']');
+}
+
 static void add_view(struct text *t, const struct sandbox_view *v, const struct config *config)
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
@@ -149,6 +157,8 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_time(t, "expires_at", v->expires_at_ms);
 	add_time(t, "idle_expires_at", v->idle_expires_at_ms);
 	add_text(t, "parent", v->parent);
+	if (v->children)
+		add_children(t, v->children);
 	add_number(t, "memory_private_bytes", v->memory_private_bytes);
 	add_number(t, "memory_shared_bytes", v->memory_shared_bytes);
 	text_puts(t, ",\"metadata\":");

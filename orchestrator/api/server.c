@@ -103,7 +103,8 @@ static void dispatch(struct request *r)
 		route_find(&m, method.base, method.len, path.base, path.len, a->config->region);
 
 	r->route = m.route;
-	memcpy(r->id, m.id, sizeof(r->id));
+	memcpy(r->id, m.id[0], sizeof(r->id));
+	memcpy(r->other, m.id[1], sizeof(r->other));
 	if (found != ROUTE_FOUND) {
 		refuse(r, found, &m);
 	} else if (a->draining) {

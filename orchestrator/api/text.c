@@ -147,6 +147,21 @@ bool json_string(struct text *t, const void *start, size_t len)
 	return good;
 }
 
+bool utf8_valid(const void *start, size_t len)
+{
+	const unsigned char *p = start, *end = p + len;
+	size_t bad;
+
+	while (p < end) {
+		size_t one = utf8_len(p, end, &bad);
+
+		if (!one)
+			return false;
+		p += one;
+	}
+	return true;
+}
+
 void json_base64(struct text *t, const uint8_t *p, size_t len)
 {
 	static const char digit[] =

@@ -23,6 +23,8 @@ void text_number(struct text *t, int64_t n);
 /* The bytes as a JSON string with its quotes. What is not UTF-8 becomes U+FFFD and makes the result
  * false. U+0085, U+2028 and U+2029 are escaped: line iterators of clients split at them. */
 bool json_string(struct text *t, const void *p, size_t len);
+/* Whether json_string would change nothing but by escapes. */
+bool utf8_valid(const void *p, size_t len);
 /* The bytes in base64, with quotes. */
 void json_base64(struct text *t, const uint8_t *p, size_t len);
 /* {"error":SENTENCE,"code":CODE} */

@@ -19,6 +19,7 @@ struct kept {
 struct sandbox {
 	struct list link;
 	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
+	char parent[SANDBOX_ID_LEN + 1]; /* empty: none */
 	struct sandbox_spec spec;
 	char *metadata;
 	uint64_t seq;
@@ -26,7 +27,7 @@ struct sandbox {
 	size_t kept;
 };
 
-enum kind { CREATE, DONE, EXEC };
+enum kind { CREATE, DONE, EXEC, FORK, DIFF };
 
 struct core_call {
 	struct list link;
@@ -37,6 +38,10 @@ struct core_call {
 	void *arg;
 	core_create_fn *created;
 	core_done_fn *done;
+	core_fork_fn *forked;
+	core_diff_fn *compared;
+	unsigned n;
+	char *paths[DIFF_PATHS_MAX + 1];
 	bool failing, held;
 	struct failure failure;
 	/* exec */
@@ -82,6 +87,8 @@ static void call_free(struct core_call *call)
 	loop_timer_clear(call->core->loop, &call->step);
 	list_del(&call->link);
 	call->core->figures.shells_ready--;
+	for (char **path = call->paths; *path; path++)
+		free(*path);
 	free(call->code);
 	free(call);
 }
@@ -153,16 +160,39 @@ static void view_of(const struct sandbox *s, struct sandbox_view *v)
 				   .persistent = s->spec.persistent,
 				   .egress = s->spec.egress,
 				   .created_at_ms = 1700000000123,
+				   .parent = s->parent[0] ? s->parent : NULL,
 				   .metadata = s->metadata};
 	memcpy(v->id, s->id, sizeof(v->id));
+}
+
+/* Good until the next call. */
+static const char *const *children_of(struct core *c, const char *id)
+{
+	static const char *ids[FORK_MAX + 1];
+	size_t n = 0;
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (strcmp(s->parent, id) == 0 && n < FORK_MAX)
+			ids[n++] = s->id;
+	}
+	ids[n] = NULL;
+	return ids;
+}
+
+static struct sandbox *sandbox_new(struct core *c)
+{
+	struct sandbox *s = calloc(1, sizeof(*s));
+
+	snprintf(s->id, sizeof(s->id), "sbx_%032" PRIx64, ++c->next_id);
+	return s;
 }
 
 static void create_step(struct core_call *call)
 {
 	struct sandbox_view view;
 
-	if (call->held)
-		return;
 	view_of(call->sandbox, &view);
 	list_add_tail(&call->core->sandboxes, &call->sandbox->link);
 	call->core->figures.creates++;
@@ -202,8 +232,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	call->held = strcmp(spec->template, "held") == 0;
 	if (strcmp(spec->template, "release") == 0)
 		release_held(c);
-	struct sandbox *s = calloc(1, sizeof(*s));
-	snprintf(s->id, sizeof(s->id), "sbx_%032" PRIx64, ++c->next_id);
+	struct sandbox *s = sandbox_new(c);
 	snprintf(s->template, sizeof(s->template), "%s",
 		 spec->template[0] ? spec->template : "default");
 	s->spec = *spec;
@@ -268,6 +297,7 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 		return false;
 	}
 	view_of(s, view);
+	view->children = children_of(c, s->id);
 	return true;
 }
 
@@ -280,6 +310,94 @@ void core_list(struct core *c, const char *tenant,
 		view_of(container_of(pos, struct sandbox, link), &view);
 		each(arg, &view);
 	}
+}
+
+/* --- fork, merge, diff --- */
+
+static struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *arg)
+{
+	struct core_call *call = call_new(c, kind, arg);
+
+	call->sandbox = find(c, id);
+	if (!call->sandbox)
+		fail(call, 404, "not_found", "there is no such sandbox");
+	else if (strcmp(call->sandbox->template, "crowded") == 0)
+		fail(call, 503, "no_capacity", "the host is full");
+	call->held = !call->failing && strcmp(call->sandbox->template, "slow") == 0;
+	return call;
+}
+
+struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
+			    bool reseed, core_fork_fn *fn, void *arg)
+{
+	struct core_call *call = call_on(c, FORK, id, arg);
+
+	call->forked = fn;
+	call->n = n;
+	c->figures.warm_ready = reseed;
+	return call;
+}
+
+static void fork_step(struct core_call *call)
+{
+	const char *ids[FORK_MAX];
+
+	for (unsigned i = 0; i < call->n; i++) {
+		struct sandbox *s = sandbox_new(call->core);
+
+		memcpy(s->template, call->sandbox->template, sizeof(s->template));
+		memcpy(s->parent, call->sandbox->id, sizeof(s->parent));
+		list_add_tail(&call->core->sandboxes, &s->link);
+		call->core->figures.sandboxes++;
+		ids[i] = s->id;
+	}
+	call->forked(call->arg, ids, call->n, NULL);
+	call_free(call);
+}
+
+struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
+			     const char *winner, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_on(c, DONE, parent, arg);
+	struct sandbox *w = find(c, winner);
+
+	call->done = fn;
+	if (call->failing)
+		return call;
+	if (!w) {
+		fail(call, 404, "not_found", "there is no such sandbox");
+	} else if (strcmp(w->parent, parent) != 0) {
+		fail(call, 409, "not_descendant", "the winner does not descend from it");
+	} else {
+		sandbox_free(w);
+		c->figures.sandboxes--;
+	}
+	return call;
+}
+
+struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
+			    const char *const *paths, core_diff_fn *fn, void *arg)
+{
+	struct core_call *call = call_on(c, DIFF, id, arg);
+
+	call->compared = fn;
+	if (!find(c, other))
+		fail(call, 404, "not_found", "there is no such sandbox");
+	for (unsigned i = 0; i < DIFF_PATHS_MAX && paths[i]; i++)
+		call->paths[i] = strdup(paths[i]);
+	return call;
+}
+
+static void diff_step(struct core_call *call)
+{
+	static const char *const modified[] = {"/a\xff", "/b\n\xef\xbf\xbd"};
+	struct core_diff result = {
+		.added = (const char *const *)call->paths, .modified = modified, .n_modified = 2};
+
+	while (call->paths[result.n_added])
+		result.n_added++;
+	call->compared(call->arg, &result, NULL);
+	call_free(call);
 }
 
 /* --- exec --- */
@@ -490,6 +608,8 @@ static void step(void *arg)
 {
 	struct core_call *call = arg;
 
+	if (call->held)
+		return;
 	if (call->failing) {
 		struct failure f = call->failure;
 
@@ -497,11 +617,19 @@ static void step(void *arg)
 			call->created(call->arg, NULL, &f);
 		else if (call->kind == DONE)
 			call->done(call->arg, &f);
+		else if (call->kind == FORK)
+			call->forked(call->arg, NULL, 0, &f);
+		else if (call->kind == DIFF)
+			call->compared(call->arg, NULL, &f);
 		else if (!call->abandoned)
 			tell_failed(call, &f);
 		call_free(call);
 	} else if (call->kind == CREATE) {
 		create_step(call);
+	} else if (call->kind == FORK) {
+		fork_step(call);
+	} else if (call->kind == DIFF) {
+		diff_step(call);
 	} else if (call->kind == DONE) {
 		call->done(call->arg, NULL);
 		call_free(call);

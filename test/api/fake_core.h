@@ -8,10 +8,12 @@
  *   exit N                the last event     fail STATUS  fails instead (after output: mid-stream)
  *   hang                  until interrupted: exit 130
  * A script without an end exits 0. Templates: "held" is made by the next create of "release";
- * "full", "broken", "died" and "missing" fail with 503, 500, 500 and 400.
+ * "full", "broken", "died" and "missing" fail with 503, 500, 500 and 400. Forks, merges and diffs
+ * of a "slow" one wait for that release too, those of a "crowded" one fail with 503. A diff adds
+ * the paths it was asked for, and finds two modified whose bytes are no good UTF-8, or just so.
  * core_figures tells what was asked of it: vm_deaths counts abandoned calls, pool_hits pauses,
  * pool_misses resumes, shells_ready the calls that are open, warm_ready the length of the last
- * code.
+ * code, or whether the last fork was to reseed.
  */
 #ifndef RAMET_TEST_FAKE_CORE_H
 #define RAMET_TEST_FAKE_CORE_H

@@ -59,6 +59,8 @@ static void set(struct config *c, const char *name, const char *value)
 		c->max_body_bytes = (uint32_t)atoi(value);
 	else if (strcmp(name, "stop_timeout_s") == 0)
 		c->stop_timeout_s = (uint32_t)atoi(value);
+	else if (strcmp(name, "fork_max") == 0)
+		c->fork_max = (uint32_t)atoi(value);
 	else if (strcmp(name, "read_ms") == 0)
 		api_limits.read_ms = (uint32_t)atoi(value);
 	else if (strcmp(name, "write_ms") == 0)
@@ -79,7 +81,7 @@ static void set(struct config *c, const char *name, const char *value)
 int main(int argc, char **argv)
 {
 	api_limits.tick_ms = 100;
-	struct config config = {.max_body_bytes = 64u << 20, .stop_timeout_s = 10};
+	struct config config = {.max_body_bytes = 64u << 20, .stop_timeout_s = 10, .fork_max = 32};
 	struct api *api;
 	struct err e = {0};
 

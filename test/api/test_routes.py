@@ -27,6 +27,12 @@ def refused(answer: httpx.Response, status: int, code: str) -> str:
     return str(body["error"])
 
 
+def made(http: httpx.Client, template: str = "default") -> str:
+    """Path of a new sandbox."""
+    answer = http.post("/v1/sandboxes", json={"template": template})
+    return "/v1/sandboxes/" + str(answer.json()["id"])
+
+
 def test_healthz_is_exactly_ok(http: httpx.Client) -> None:
     answer = http.get("/v1/healthz")
     assert (answer.status_code, answer.content) == (200, b"ok")
@@ -67,6 +73,7 @@ def test_create_info_list_delete(http: httpx.Client) -> None:
         assert info[name] == asked[name]
     assert info["created_at"] == "2023-11-14T22:13:20.123Z"
     assert info["expires_at"] is None
+    assert info.pop("children") == []
     assert http.get("/v1/sandboxes").json() == [info]
     gone = http.delete(path)
     assert (gone.status_code, gone.content) == (204, b"")
@@ -151,7 +158,7 @@ def test_wrong_exec(http: httpx.Client, sandbox: str, body: dict[str, Any], name
 
 
 def test_routes_that_are_not_there(http: httpx.Client) -> None:
-    for path in ("/", "/v2/healthz", "/v1/spaces", NOBODY + "/fork", NOBODY + "/files"):
+    for path in ("/", "/v2/healthz", "/v1/spaces", NOBODY + "/forks", NOBODY + "/files"):
         refused(http.get(path), 404, "no_such_route")
     assert "without the slash" in refused(http.get("/v1/sandboxes/"), 404, "no_such_route")
     for path in ("/v1/sandboxes/sbx_", "/v1/sandboxes/x%2Fy"):
@@ -168,6 +175,7 @@ def test_wrong_methods_are_told_the_right_ones(http: httpx.Client, sandbox: str)
         ("/v1/sandboxes", {"GET", "HEAD", "POST"}),
         (sandbox, {"GET", "HEAD", "DELETE"}),
         (sandbox + "/exec", {"POST"}),
+        (sandbox + "/diff/" + NOBODY[-36:], {"POST"}),
     ):
         for method in ("PATCH", "OPTIONS"):
             answer = http.request(method, path)

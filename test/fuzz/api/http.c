@@ -51,6 +51,7 @@ static void set_up(void)
 				       .stop_timeout_s = 0,
 				       .listen_host = "127.0.0.1",
 				       .allow_open = "no",
+				       .fork_max = 32,
 				       .region = "eu-1"};
 	struct sandbox_spec spec = {0};
 	struct err e;

@@ -11,7 +11,7 @@ struct body {
 	struct json_text text, object;
 	uint32_t whole, millis;
 	bool flag;
-	char **env;
+	char **env, **list;
 };
 
 static const struct json_field fields[] = {
@@ -21,6 +21,7 @@ static const struct json_field fields[] = {
 	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false},
 	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false},
 	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false},
+	{"l", JSON_LIST, offsetof(struct body, list), 0, 3, false},
 };
 
 static void check(const struct body *b)
@@ -31,6 +32,9 @@ static void check(const struct body *b)
 		abort();
 	if (b->whole > 1000 || b->millis > 1000000)
 		abort();
+	for (char **v = b->list; v && *v; v++)
+		if (v == b->list + 3)
+			abort();
 	for (char **v = b->env; v && *v; v++)
 		if (!strchr(*v, '=') || **v == '=')
 			abort();

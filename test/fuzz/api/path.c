@@ -17,10 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	enum route_result found = route_find(&m, text, method_len, path, path_len, "eu-1");
 	if (found == ROUTE_FOUND) {
-		if (!m.route || (strchr(m.route->pattern, '{') != NULL) != (m.id[0] != 0))
+		const char *brace = m.route ? strchr(m.route->pattern, '{') : NULL;
+
+		if (!m.route || (brace != NULL) != (m.id[0][0] != 0) ||
+		    (brace && strchr(brace + 1, '{')) != (m.id[1][0] != 0))
 			abort();
-		if (m.id[0] && !sandbox_id_valid(m.id, strlen(m.id)))
-			abort();
+		for (int i = 0; i < 2; i++)
+			if (m.id[i][0] && !sandbox_id_valid(m.id[i], strlen(m.id[i])))
+				abort();
 	}
 	if (found == ROUTE_METHOD && !m.allow[0])
 		abort();

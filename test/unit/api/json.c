@@ -14,7 +14,7 @@ struct body {
 	struct json_text name, meta;
 	uint32_t size, wait_ms;
 	bool on;
-	char **env;
+	char **env, **list;
 };
 
 static const struct json_field fields[] = {
@@ -24,6 +24,7 @@ static const struct json_field fields[] = {
 	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false},
 	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false},
 	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false},
+	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false},
 };
 
 static const struct json_field needed[] = {
@@ -55,6 +56,7 @@ static void refused(const char *text, const char *sentence)
 	assert_string_equal(e.text, sentence);
 	assert_null(b.name.p);
 	assert_null(b.env);
+	assert_null(b.list);
 }
 
 static void done(struct body *b)
@@ -247,6 +249,29 @@ static void test_env_is_limited(void **state)
 	assert_string_equal(e.text, "env must be at most 262144 bytes of JSON, not 262152");
 }
 
+static void test_lists(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(read_text("{\"list\": [ ]}", &b, &e), 0);
+	assert_non_null(b.list);
+	assert_null(b.list[0]);
+	done(&b);
+	assert_int_equal(read_text("{\"list\":[ \"/a\" ,\"\\u00e9\",\"\"]}", &b, &e), 0);
+	assert_string_equal(b.list[0], "/a");
+	assert_string_equal(b.list[1], "\xc3\xa9");
+	assert_string_equal(b.list[2], "");
+	assert_null(b.list[3]);
+	done(&b);
+	refused("{\"list\":[\"a\",\"b\",\"c\",\"d\"]}", "list must be at most 3 strings");
+	refused("{\"list\":\"/a\"}", "list must be an array of strings, not a string");
+	refused("{\"list\":[\"a\",[\"b\"]]}",
+		"list must be an array of strings; one of it is an array");
+	refused("{\"list\":[\"a\",null]}", "list must be an array of strings; one of it is null");
+	refused("{\"list\":[\"a\"],\"size\":0}", "size must be a whole number from 1 to 32, not 0");
+}
+
 static void test_required(void **state)
 {
 	struct body b = {0};
@@ -271,6 +296,7 @@ int main(void)
 		cmocka_unit_test(test_whole_numbers_may_have_a_point),
 		cmocka_unit_test(test_wrong_env),
 		cmocka_unit_test(test_env_is_limited),
+		cmocka_unit_test(test_lists),
 		cmocka_unit_test(test_required),
 	};
 

@@ -10,7 +10,8 @@
 #include "base/fd.h"
 #include "orchestrator/api/route.h"
 
-#define ID "sbx_0123456789abcdef0123456789abcdef"
+#define ID  "sbx_0123456789abcdef0123456789abcdef"
+#define ID2 "sbx_fedcba9876543210fedcba9876543210"
 
 static struct route_match m;
 
@@ -32,17 +33,22 @@ static void goes_to(const char *method, const char *path, const char *pattern)
 static void test_each_route_is_found(void **state)
 {
 	for (size_t i = 0; i < n_routes; i++) {
-		char path[128];
-		const char *brace = strchr(routes[i].pattern, '{');
+		static const char *const ids[] = {ID, ID2};
+		const char *at = routes[i].pattern;
+		char path[160];
+		size_t len = 0, n = 0;
 
-		if (brace)
-			snprintf(path, sizeof(path), "%.*s%s%s", (int)(brace - routes[i].pattern),
-				 routes[i].pattern, ID, strchr(brace, '}') + 1);
-		else
-			strcpy(path, routes[i].pattern);
+		while (*at) {
+			bool is_id = *at == '{';
+
+			len += (size_t)snprintf(path + len, sizeof(path) - len, "%.*s",
+						is_id ? 36 : 1, is_id ? ids[n++] : at);
+			at = is_id ? strchr(at, '}') + 1 : at + 1;
+		}
 		assert_int_equal(find(routes[i].method, path), ROUTE_FOUND);
 		assert_ptr_equal(m.route, &routes[i]);
-		assert_string_equal(m.id, brace ? ID : "");
+		assert_string_equal(m.id[0], n > 0 ? ID : "");
+		assert_string_equal(m.id[1], n > 1 ? ID2 : "");
 	}
 }
 
@@ -54,7 +60,9 @@ static void test_forms_of_a_path(void **state)
 	goes_to("GET", "http://any:80/v1/healthz", "/v1/healthz");
 	goes_to("GET", "/r/eu-1/v1/healthz", "/v1/healthz");
 	goes_to("POST", "/r/eu%2D1/v1/sandboxes/" ID "/exec", "/v1/sandboxes/{id}/exec");
-	assert_string_equal(m.id, ID);
+	assert_string_equal(m.id[0], ID);
+	goes_to("POST", "/r/eu-1/v1/sandboxes/" ID "/diff/" ID2, "/v1/sandboxes/{id}/diff/{other}");
+	assert_string_equal(m.id[1], ID2);
 }
 
 static void test_what_is_not_there(void **state)
@@ -71,7 +79,8 @@ static void test_what_is_not_there(void **state)
 					    "/v1/x/../healthz",
 					    "/V1/healthz",
 					    "/a/b/c/d/e/f/g/h/i/j/k",
-					    "/v1/sandboxes/" ID "/fork",
+					    "/v1/sandboxes/" ID "/merge_into",
+					    "/v1/sandboxes/" ID "/fork/" ID2,
 					    "/v1/sandboxes//exec/x"};
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
@@ -103,7 +112,9 @@ static void test_ids_are_checked(void **state)
 
 		snprintf(path, sizeof(path), "/v1/sandboxes/%s", ids[i]);
 		assert_int_equal(find("GET", path), ROUTE_ID);
-		assert_string_equal(m.id, "");
+		assert_string_equal(m.id[0], "");
+		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/diff/%s", ids[i]);
+		assert_int_equal(find("POST", path), ROUTE_ID);
 	}
 }
 

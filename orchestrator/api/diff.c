@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+
+struct diff_body {
+	char **paths;
+};
+
+static const struct json_field diff_fields[] = {
+	{"paths", JSON_LIST, offsetof(struct diff_body, paths), 0, DIFF_PATHS_MAX, false},
+};
+
+/* What the published client compares. */
+static const char *const default_paths[] = {"/root", "/tmp", NULL};
+
+/* A name need not be UTF-8: when one is not, the exact bytes of such paths stand in a second list,
+ * at the same places. */
+static void add_paths(struct text *t, const char *name, const char *const *paths, size_t n)
+{
+	bool exact = true;
+
+	text_printf(t, "\"%s\":[", name);
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			text_putc(t, ',');
+		exact &= json_string(t, paths[i], strlen(paths[i]));
+	}
+	text_putc(t, ']');
+	if (exact)
+		return;
+	text_printf(t, ",\"%s_b64\":[", name);
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			text_putc(t, ',');
+		if (utf8_valid(paths[i], strlen(paths[i])))
+			text_puts(t, "null");
+		else
+			json_base64(t, (const uint8_t *)paths[i], strlen(paths[i]));
+	}
+	text_putc(t, ']');
+}
+
+static void on_diff(void *arg, const struct core_diff *diff, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f) {
+		answer_failure(r, f);
+		return;
+	}
+	text_putc(&r->out, '{');
+	add_paths(&r->out, "added", diff->added, diff->n_added);
+	text_putc(&r->out, ',');
+	add_paths(&r->out, "removed", diff->removed, diff->n_removed);
+	text_putc(&r->out, ',');
+	add_paths(&r->out, "modified", diff->modified, diff->n_modified);
+	text_puts(&r->out, "}\n");
+	answer(r, 200, "application/json");
+}
+
+/* False with an answer given when they are none that can be listed. */
+static bool paths_are_good(struct request *r, char **paths)
+{
+	if (paths && !*paths) {
+		answer_error(r, 400, "bad_request", "paths must be 1 to %u strings, not 0",
+			     DIFF_PATHS_MAX);
+		return false;
+	}
+	for (char **path = paths; path && *path; path++) {
+		if (**path != '/') {
+			answer_error(r, 400, "bad_request",
+				     "paths must be absolute, \"%.100s\" is not", *path);
+			return false;
+		}
+		if (strlen(*path) > AGENT_PATH_MAX) {
+			answer_error(r, 400, "bad_request",
+				     "paths must be at most %u bytes long each, not %zu",
+				     AGENT_PATH_MAX, strlen(*path));
+			return false;
+		}
+	}
+	return true;
+}
+
+void serve_diff(struct request *r)
+{
+	struct diff_body b = {0};
+	struct err e;
+
+	if (!answer_may_be_long(r))
+		return;
+	if (json_read(r->req->entity.base, r->req->entity.len, diff_fields, ARRAY_LEN(diff_fields),
+		      &b, &e) < 0) {
+		answer_error(r, 400, "bad_request", "%s", e.text);
+		return;
+	}
+	if (paths_are_good(r, b.paths)) {
+		request_ref(r);
+		r->call = core_diff(r->api->core, r->tenant, r->id, r->other,
+				    b.paths ? (const char *const *)b.paths : default_paths, on_diff,
+				    r);
+	}
+	json_free(diff_fields, ARRAY_LEN(diff_fields), &b);
+}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Diff: what is asked of the core and how names are told that are no text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from test_routes import made, refused
+
+
+def test_diff_tells_exact_names(http: httpx.Client, sandbox: str) -> None:
+    other = made(http)[-36:]
+    answer = http.post(f"{sandbox}/diff/{other}", json={"paths": ["/srv", "/tmp/é"]})
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "added": ["/srv", "/tmp/é"],
+        "removed": [],
+        "modified": ["/a\ufffd", "/b\n\ufffd"],
+        "modified_b64": [base64.b64encode(b"/a\xff").decode(), None],
+    }
+    for body in ({}, {"paths": None}, None):
+        defaults = http.post(f"{sandbox}/diff/{other}", json=body).json()
+        assert defaults["added"] == ["/root", "/tmp"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        ([], "paths must be 1 to 64 strings, not 0"),
+        (["/x"] * 65, "paths must be at most 64 strings"),
+        (["/x", "tmp"], 'paths must be absolute, "tmp" is not'),
+        ([""], 'paths must be absolute, "" is not'),
+        (["/" * 4097], "paths must be at most 4096 bytes long each, not 4097"),
+        ("/tmp", "paths must be an array of strings, not a string"),
+        (["/tmp", 1], "paths must be an array of strings; one of it is a number"),
+    ],
+)
+def test_wrong_paths(http: httpx.Client, sandbox: str, paths: Any, names: str) -> None:
+    answer = http.post(f"{sandbox}/diff/{sandbox[-36:]}", json={"paths": paths})
+    assert names in refused(answer, 400, "bad_request")
+
+
+def test_no_nul_in_paths(http: httpx.Client, sandbox: str) -> None:
+    body = json.dumps({"paths": ["/a\0b"]})
+    answer = http.post(f"{sandbox}/diff/{sandbox[-36:]}", content=body)
+    assert "NUL" in refused(answer, 400, "bad_request")
