@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Guests without a KVM: patterns are written into RAM beside a copy of what should be there, and
+ * images are mapped elsewhere and compared byte by byte.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "proto/image.h"
+#include "vmm/kvm/pagemap.h"
+#include "vmm/kvm/ram-internal.h"
+#include "vmm/kvm/ram-table.h"
+
+#define MIB   (1ull << 20)
+#define PAGES (4 * MIB / RAM_PAGE)
+
+struct guest {
+	struct gm gm;
+	struct ram *ram;
+	uint8_t *expected;
+};
+
+static uint64_t seed;
+
+static uint64_t random_below(uint64_t n)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return (seed >> 11) % n;
+}
+
+#define ok(call)                                                                                   \
+	do {                                                                                       \
+		struct err e = {0};                                                                \
+		if ((call) != 0)                                                                   \
+			fail_msg("%s: %s", #call, e.text);                                         \
+	} while (0)
+
+static unsigned count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void make_guest(struct guest *g, uint64_t bytes)
+{
+	int pagemap = pagemap_open(-1, NULL);
+
+	assert_true(pagemap >= 0);
+	ok(gm_reserve(&g->gm, bytes, &e));
+	ok(ram_new(&g->ram, &g->gm, pagemap, &e));
+	g->expected = calloc(1, bytes);
+	assert_non_null(g->expected);
+}
+
+static void end_guest(struct guest *g)
+{
+	ram_free(g->ram);
+	gm_release(&g->gm);
+	free(g->expected);
+	*g = (struct guest){0};
+}
+
+static void boot(struct guest *g, uint64_t bytes)
+{
+	make_guest(g, bytes);
+	ok(ram_back_with_memfd(g->ram, &e));
+}
+
+static uint64_t freeze(struct guest *g)
+{
+	uint64_t copied;
+
+	ok(ram_freeze(g->ram, &copied, &e));
+	return copied;
+}
+
+/* A guest of the last image of `g`. */
+static void fork_guest(const struct guest *g, struct guest *child)
+{
+	int fds[RAM_IMAGE_FDS];
+	unsigned n = ram_image(g->ram, fds);
+
+	make_guest(child, g->gm.bytes);
+	ok(ram_back_with_image(child->ram, fds[0], fds + 1, n - 1, &e));
+	memcpy(child->expected, g->expected, g->gm.bytes);
+}
+
+static void check(const struct guest *g)
+{
+	for (uint64_t at = 0; at < g->gm.bytes; at += RAM_PAGE)
+		if (memcmp(g->gm.base + at, g->expected + at, RAM_PAGE) != 0)
+			fail_msg("page %llu differs", (unsigned long long)(at / RAM_PAGE));
+}
+
+static void put(struct guest *g, uint64_t at, uint64_t len, uint8_t value)
+{
+	memset(g->gm.base + at, value, len);
+	memset(g->expected + at, value, len);
+}
+
+static void put_pages(struct guest *g, uint64_t first, uint64_t n, uint8_t value)
+{
+	put(g, first * RAM_PAGE, n * RAM_PAGE, value);
+}
+
+/* --- One thing at a time --- */
+
+static void test_first_freeze_copies_nothing(void **state)
+{
+	struct guest g, child;
+	int fds[RAM_IMAGE_FDS];
+	struct stat before, after;
+
+	boot(&g, 4 * MIB);
+	assert_true(ram_memfd(g.ram) >= 0);
+	put_pages(&g, 3, 70, 'a');
+	assert_int_equal(fstat(ram_memfd(g.ram), &before), 0);
+	assert_int_equal(freeze(&g), 0);
+	assert_int_equal(ram_memfd(g.ram), -1);
+	assert_int_equal(ram_image(g.ram, fds), 1);
+	put_pages(&g, 3, 5, 'b');
+	assert_int_equal(fstat(fds[0], &after), 0);
+	assert_int_equal(after.st_blocks, before.st_blocks);
+	assert_int_equal(pwrite(fds[0], "x", 1, 0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_ptr_equal(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, fds[0], 0), MAP_FAILED);
+	assert_int_equal(ftruncate(fds[0], 4096), -1);
+	check(&g);
+	memset(g.expected + 3 * RAM_PAGE, 'a', 5 * RAM_PAGE);
+	fork_guest(&g, &child);
+	check(&child);
+	end_guest(&child);
+	end_guest(&g);
+}
+
+static void test_nothing_written_adds_no_layer(void **state)
+{
+	struct guest g, child;
+	int fds[RAM_IMAGE_FDS];
+
+	boot(&g, 4 * MIB);
+	put_pages(&g, 1, 1, 'a');
+	freeze(&g);
+	check(&g); /* reading dirties nothing */
+	assert_int_equal(freeze(&g), 0);
+	assert_int_equal(ram_image(g.ram, fds), 1);
+	put_pages(&g, 1, 1, 'b');
+	assert_int_equal(freeze(&g), RAM_PAGE);
+	assert_int_equal(ram_image(g.ram, fds), 2);
+	fork_guest(&g, &child);
+	check(&child);
+	assert_int_equal(freeze(&child), 0);
+	assert_int_equal(ram_image(child.ram, fds), 2);
+	end_guest(&child);
+	end_guest(&g);
+}
+
+static uint64_t blocks_of(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+/* Pages between dirty ones are stored along with them, unless nothing is there. */
+static void test_gaps(void **state)
+{
+	struct guest g, child;
+	int fds[RAM_IMAGE_FDS];
+	uint64_t before;
+
+	boot(&g, 4 * MIB);
+	put_pages(&g, 0, 100, 'a');
+	freeze(&g);
+	put_pages(&g, 10, 1, 'b');
+	put_pages(&g, 13, 1, 'c'); /* a gap of 2 pages that are there */
+	put_pages(&g, 98, 1, 'd'); /* one of 1 that is there and 3 that are holes */
+	put_pages(&g, 103, 1, 'e');
+	put_pages(&g, 500, 1, 'f'); /* one of 4 holes */
+	put_pages(&g, 505, 1, 'g');
+	before = blocks_of(ram_memfd(g.ram) >= 0 ? -1 : (ram_image(g.ram, fds), fds[0]));
+	assert_int_equal(freeze(&g), (4 + 6 + 6) * RAM_PAGE);
+	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(blocks_of(fds[0]), before); /* no hole was filled */
+	assert_int_equal(blocks_of(fds[1]), (4 + 3 + 2 + 1) * RAM_PAGE);
+	fork_guest(&g, &child);
+	check(&g);
+	check(&child);
+	end_guest(&child);
+	end_guest(&g);
+}
+
+/* What was long enough to be shared again with its new layer is not copied again. */
+static void test_long_runs_are_copied_once(void **state)
+{
+	struct guest g;
+
+	boot(&g, 4 * MIB);
+	freeze(&g);
+	put_pages(&g, 100, 256, 'a');
+	put_pages(&g, 800, 1, 'b');
+	assert_int_equal(freeze(&g), 257 * RAM_PAGE);
+	check(&g);
+	assert_true(freeze(&g) <= RAM_PAGE);
+	put_pages(&g, 200, 1, 'c');
+	assert_true(freeze(&g) <= 2 * RAM_PAGE);
+	check(&g);
+	end_guest(&g);
+}
+
+/* Layers that newer ones hide are let go of, and so is what this process maps of them. */
+static void test_hidden_layers_go(void **state)
+{
+	struct guest g;
+	int fds[RAM_IMAGE_FDS];
+
+	boot(&g, 4 * MIB);
+	freeze(&g);
+	for (unsigned i = 0; i < 100; i++) {
+		put_pages(&g, 0, PAGES, (uint8_t)('a' + i % 20));
+		assert_int_equal(freeze(&g), 4 * MIB);
+		assert_int_equal(ram_image(g.ram, fds), 2);
+		assert_int_equal(g.ram->mapped.n, 1);
+	}
+	check(&g);
+	end_guest(&g);
+}
+
+/* More scattered than an image may be: pages between are copied until it fits. */
+static void test_too_many_pieces(void **state)
+{
+	const uint64_t pages = 160 * MIB / RAM_PAGE;
+	struct guest g, child;
+	int fds[RAM_IMAGE_FDS];
+
+	boot(&g, pages * RAM_PAGE);
+	for (uint64_t i = 0; i < pages; i += 3)
+		put_pages(&g, i, 1, 'a');
+	freeze(&g);
+	for (unsigned round = 0; round < 3; round++) {
+		for (uint64_t i = round * 5; i < pages; i += 17 - 7 * (round == 2))
+			put_pages(&g, i, 1, (uint8_t)('b' + round));
+		freeze(&g);
+		assert_true(g.ram->image.n <= IMAGE_MEMORY_RUNS_MAX);
+		assert_true(ram_image(g.ram, fds) >= 2);
+		fork_guest(&g, &child);
+		check(&child);
+		end_guest(&child);
+	}
+	check(&g);
+	end_guest(&g);
+}
+
+static void test_both_ways_of_asking_agree(void **state)
+{
+	struct runs scanned = {0}, read = {0};
+	struct err e = {0};
+	struct guest g;
+	int fd = pagemap_open(-1, &e);
+
+	boot(&g, 16 * MIB);
+	put_pages(&g, 0, 3000, 'a');
+	freeze(&g);
+	for (unsigned i = 0; i < 1500; i++)
+		put_pages(&g, random_below(4096), 1, 'b');
+	check(&g);
+	assert_int_equal(pagemap_read(fd, &g.gm, &read, &e), 0);
+	if (pagemap_scan(fd, &g.gm, &scanned, &e) == 0) {
+		assert_int_equal(scanned.n, read.n);
+		assert_memory_equal(scanned.run, read.run, read.n * sizeof(*read.run));
+	}
+	assert_true(read.n > 512);
+	runs_free(&scanned);
+	runs_free(&read);
+	close(fd);
+	end_guest(&g);
+}
+
+/* --- Anything after anything --- */
+
+#define GUESTS 5
+#define KEPT   6
+
+struct kept { /* an image that someone keeps, and what was in it */
+	int fds[RAM_IMAGE_FDS];
+	unsigned n;
+	uint8_t *expected;
+};
+
+static void keep_image(struct kept *k, const struct guest *g)
+{
+	for (unsigned i = 0; i < k->n; i++)
+		close(k->fds[i]);
+	k->n = ram_image(g->ram, k->fds);
+	for (unsigned i = 0; i < k->n; i++)
+		k->fds[i] = fcntl(k->fds[i], F_DUPFD_CLOEXEC, 3);
+	if (!k->expected)
+		k->expected = malloc(g->gm.bytes);
+	memcpy(k->expected, g->expected, g->gm.bytes);
+}
+
+static void check_kept(struct kept *k, uint64_t bytes)
+{
+	struct guest g;
+
+	if (!k->n)
+		return;
+	make_guest(&g, bytes);
+	ok(ram_back_with_image(g.ram, k->fds[0], k->fds + 1, k->n - 1, &e));
+	memcpy(g.expected, k->expected, bytes);
+	check(&g);
+	end_guest(&g);
+}
+
+static void drop_kept(struct kept *k)
+{
+	for (unsigned i = 0; i < k->n; i++)
+		close(k->fds[i]);
+	free(k->expected);
+	*k = (struct kept){0};
+}
+
+static void write_somewhere(struct guest *g)
+{
+	uint64_t n = 1 + random_below(random_below(4) ? 4 : 200);
+	uint64_t first = random_below(PAGES);
+
+	if (first + n > PAGES)
+		n = PAGES - first;
+	if (random_below(3)) /* less than pages */
+		put(g, first * RAM_PAGE + random_below(4000), 1 + random_below(90),
+		    (uint8_t)random_below(256));
+	else
+		put_pages(g, first, n, (uint8_t)random_below(256));
+}
+
+static void flatten_some(struct guest *g)
+{
+	uint64_t steps = random_below(40);
+
+	while (steps-- && ram_flatten_step(g->ram))
+		;
+}
+
+static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
+{
+	struct guest *g = &guests[random_below(GUESTS)], *other = &guests[random_below(GUESTS)];
+
+	for (uint64_t n = random_below(30); n; n--)
+		write_somewhere(g);
+	if (random_below(3) == 0)
+		flatten_some(g);
+	if (random_below(5) == 0)
+		check(g);
+	freeze(g);
+	if (random_below(3) == 0)
+		keep_image(&kept[random_below(KEPT)], g);
+	if (other != g && random_below(2)) {
+		end_guest(other);
+		fork_guest(g, other);
+	}
+	if (random_below(8) == 0)
+		check_kept(&kept[random_below(KEPT)], g->gm.bytes);
+}
+
+static void run_sequence(unsigned steps)
+{
+	struct guest guests[GUESTS];
+	struct kept kept[KEPT] = {0};
+
+	boot(&guests[0], PAGES * RAM_PAGE);
+	write_somewhere(&guests[0]);
+	freeze(&guests[0]);
+	for (unsigned i = 1; i < GUESTS; i++)
+		fork_guest(&guests[0], &guests[i]);
+	while (steps--)
+		step(guests, kept);
+	for (unsigned i = 0; i < GUESTS; i++) {
+		check(&guests[i]);
+		end_guest(&guests[i]);
+	}
+	for (unsigned i = 0; i < KEPT; i++) {
+		check_kept(&kept[i], PAGES * RAM_PAGE);
+		drop_kept(&kept[i]);
+	}
+}
+
+static void test_random_sequences(void **state)
+{
+	unsigned before = count_fds();
+
+	for (unsigned i = 0; i < 12; i++)
+		run_sequence(120);
+	assert_int_equal(count_fds(), before);
+}
+
+/* A child of a child, 80 deep; some flatten on the way, some have no time to. */
+static void test_deep_chain(void **state)
+{
+	unsigned before = count_fds();
+	struct guest g, child;
+	int fds[RAM_IMAGE_FDS];
+
+	boot(&g, PAGES * RAM_PAGE);
+	for (unsigned depth = 0; depth < 80; depth++) {
+		for (uint64_t n = random_below(20); n; n--)
+			write_somewhere(&g);
+		put_pages(&g, depth, 1, (uint8_t)depth);
+		freeze(&g);
+		assert_true(ram_image(g.ram, fds) <= RAM_IMAGE_FDS);
+		fork_guest(&g, &child);
+		if (depth >= 40)
+			flatten_some(&child);
+		if (depth % 8 == 0)
+			check(&child);
+		end_guest(&g);
+		g = child;
+	}
+	check(&g);
+	end_guest(&g);
+	assert_int_equal(count_fds(), before);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_first_freeze_copies_nothing),
+		cmocka_unit_test(test_nothing_written_adds_no_layer),
+		cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_long_runs_are_copied_once),
+		cmocka_unit_test(test_hidden_layers_go),
+		cmocka_unit_test(test_too_many_pieces),
+		cmocka_unit_test(test_both_ways_of_asking_agree),
+		cmocka_unit_test(test_random_sequences),
+		cmocka_unit_test(test_deep_chain),
+	};
+
+	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
+	print_message("seed %llu\n", (unsigned long long)seed);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

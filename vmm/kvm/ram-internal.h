@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Between ram.c (backing and freezing), ram-layer.c (writes layers), ram-map.c (what this process
+ * sees) and ram-flatten.c (makes one layer of many).
+ */
+#ifndef RAMET_VMM_KVM_RAM_INTERNAL_H
+#define RAMET_VMM_KVM_RAM_INTERNAL_H
+
+#include "vmm/kvm/overlay.h"
+#include "vmm/kvm/ram.h"
+
+/* Runs of a layer that are less than this apart are stored as one: each run costs every child some
+ * 3 us of mapping, a page that is copied needlessly costs the pause 1 us. */
+#define RAM_JOIN_GAP (5u * RAM_PAGE)
+
+#define RAM_MEMORY_FILE 0 /* number of the memory file; layers are numbered from 1 on */
+
+struct ram_layer {
+	uint32_t file; /* its number; never given twice */
+	int fd;
+	uint64_t bytes; /* in its runs */
+};
+
+/* Several layers becoming one. */
+struct flatten {
+	bool active, done;
+	bool failed;	       /* not tried again before the next freeze */
+	unsigned first, count; /* these of the chain */
+	struct overlay source; /* the image that they are the top of */
+	struct runs runs;      /* of the new layer */
+	int fd;
+	uint32_t run; /* the work goes on in this one, */
+	uint64_t at;  /* so many bytes into it */
+};
+
+struct ram {
+	struct gm *gm;
+	int pagemap_fd;
+	int memory_fd; /* -1: not backed */
+	bool shared;   /* the memory file is a memfd that the guest writes to */
+	struct ram_layer layers[CTL_MEMORY_MAX]; /* oldest first */
+	unsigned nlayers;
+	uint32_t last_file;
+	struct overlay image;  /* which layer holds what, as of the last freeze */
+	struct overlay mapped; /* which layer this process sees where it has not written since;
+				* some may be gone from the image */
+	struct flatten flat;
+};
+
+/* --- ram.c --- */
+
+/* Place in the chain of the layer with that number, or -1. */
+int ram_position(const struct ram *r, uint32_t file);
+/* Descriptor of the file with that number, which is part of the image. */
+int ram_file(const struct ram *r, uint32_t file);
+
+/* --- ram-layer.c --- */
+
+/* An empty file for a layer. A descriptor, or -errno. */
+int layer_create(const struct ram *r, struct err *e);
+/* Copies [start, end) of image `source` into layer `fd`; holes stay holes. */
+int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t start,
+		     uint64_t end, struct err *e);
+/* Copies `runs` of RAM, of which `dirty` is in this process's own pages, and the image has the
+ * rest. */
+int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const struct runs *dirty,
+		   struct err *e);
+/* Writes the table and makes the file immutable. */
+int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct err *e);
+
+/* --- ram-map.c --- */
+
+/*
+ * Maps `where` of RAM as the image has it, once RAM and image agree. Pages of our own there are
+ * given back. On failure, RAM still holds the same, with less of it shared.
+ */
+int ram_show(struct ram *r, const struct runs *where, struct err *e);
+/* After a freeze: shows runs of the new layer that are worth it. */
+void ram_show_long(struct ram *r, const struct runs *runs);
+/* After a freeze: lets go of some of what is mapped from layers that are gone from the image. */
+void ram_show_retired(struct ram *r);
+
+/* --- ram-flatten.c --- */
+
+/* Makes place in the chain and in the image's overlay now, if there is none. */
+int flatten_chain(struct ram *r, struct err *e);
+int flatten_overlay(struct ram *r, struct err *e);
+/* Puts a new layer that is complete into the image. */
+void flatten_adopt(struct ram *r);
+/* Takes layers out of the chain of which nothing is seen any more. */
+void flatten_drop_hidden(struct ram *r);
+void flatten_stop(struct ram *r);
+
+#endif

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/ram-internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "vmm/kvm/ram-table.h"
+
+#define BOUNCE (64u << 10)
+
+int layer_create(const struct ram *r, struct err *e)
+{
+	scoped_fd int fd = memfd_create("layer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return err_set(e, errno, "make a memory layer");
+	if (ftruncate(fd, (off_t)r->gm->bytes) < 0)
+		return err_set(e, errno, "size a memory layer");
+	return take_fd(&fd);
+}
+
+int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct err *e)
+{
+	int result = ram_table_write(fd, runs, r->gm->bytes, e);
+
+	if (result)
+		return err_context(e, "a memory layer");
+	/* Nobody has mapped it: what FUTURE_WRITE leaves is nothing. */
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+		return err_set(e, errno, "seal a memory layer");
+	return 0;
+}
+
+/* --- From the files of an image --- */
+
+static int copy_data(int from, int to, uint64_t start, uint64_t end, struct err *e)
+{
+	uint8_t bounce[BOUNCE];
+	int r = 0;
+
+	for (uint64_t at = start; at < end && !r;) {
+		uint64_t n = end - at < sizeof(bounce) ? end - at : sizeof(bounce);
+
+		r = file_read(from, at, bounce, n, e);
+		if (!r)
+			r = file_write(to, at, bounce, n, e);
+		at += n;
+	}
+	return r;
+}
+
+/* A hole is not read: that could fill it. What SEEK_DATA and SEEK_HOLE can't tell is no hole. */
+static int copy_file(int from, int to, uint64_t start, uint64_t end, struct err *e)
+{
+	while (start < end) {
+		off_t data = lseek(from, (off_t)start, SEEK_DATA), hole;
+		uint64_t stop = end;
+		int r;
+
+		if (data < 0 && errno == ENXIO) /* only a hole is left */
+			return 0;
+		if (data > (off_t)start)
+			start = (uint64_t)data & ~(uint64_t)(RAM_PAGE - 1);
+		if (start >= end)
+			return 0;
+		hole = data < 0 ? -1 : lseek(from, (off_t)start, SEEK_HOLE);
+		if (hole > (off_t)start && (uint64_t)hole < end)
+			stop = ((uint64_t)hole + RAM_PAGE - 1) & ~(uint64_t)(RAM_PAGE - 1);
+		r = copy_data(from, to, start, stop, e);
+		if (r)
+			return r;
+		start = stop;
+	}
+	return 0;
+}
+
+/* The file that [start, *end) is in; *end is brought down to where that ends. */
+static int file_at(const struct ram *r, const struct overlay *source, uint64_t start, uint64_t *end)
+{
+	uint32_t i = overlay_find(source, start);
+	const struct piece *p = &source->piece[i];
+	uint64_t edge;
+
+	if (i == source->n || p->offset >= *end)
+		return r->memory_fd;
+	edge = p->offset > start ? p->offset : p->offset + p->bytes;
+	if (edge < *end)
+		*end = edge;
+	return ram_file(r, p->offset > start ? RAM_MEMORY_FILE : p->file);
+}
+
+int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t start,
+		     uint64_t end, struct err *e)
+{
+	while (start < end) {
+		uint64_t stop = end;
+		int from = file_at(r, source, start, &stop);
+		int result = copy_file(from, fd, start, stop, e);
+
+		if (result)
+			return err_context(e, "copy a memory layer");
+		start = stop;
+	}
+	return 0;
+}
+
+/* --- From RAM --- */
+
+static int copy_pages(const struct ram *r, int fd, uint64_t start, uint64_t end, struct err *e)
+{
+	int result = file_write(fd, start, r->gm->base + start, end - start, e);
+
+	return result ? err_context(e, "copy the pages that the guest wrote") : 0;
+}
+
+/*
+ * May [start, end), between dirty pages, be read through RAM along with them? A hole may not: it
+ * would be filled, in the image, for good. Nor what is long and would be mapped for nothing.
+ */
+static bool can_be_read_through(const struct ram *r, uint64_t start, uint64_t end)
+{
+	uint64_t stop = end;
+	int fd = file_at(r, &r->image, start, &stop);
+
+	return end - start < RAM_JOIN_GAP && stop == end &&
+	       lseek(fd, (off_t)start, SEEK_HOLE) >= (off_t)end;
+}
+
+/* One run; *next is the first of `dirty` in it, and then the first behind it. */
+static int copy_run(const struct ram *r, int fd, const struct run *run, const struct runs *dirty,
+		    uint32_t *next, struct err *e)
+{
+	uint64_t start = run->offset, at = start, end = start + run->bytes;
+	int result = 0;
+
+	for (; *next < dirty->n && dirty->run[*next].offset < end && !result; ++*next) {
+		const struct run *d = &dirty->run[*next];
+
+		if (d->offset > at && !can_be_read_through(r, at, d->offset)) {
+			result = copy_pages(r, fd, start, at, e);
+			if (!result)
+				result = layer_copy_image(r, &r->image, fd, at, d->offset, e);
+			start = d->offset;
+		}
+		at = d->offset + d->bytes;
+	}
+	return result ? result : copy_pages(r, fd, start, at, e);
+}
+
+int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const struct runs *dirty,
+		   struct err *e)
+{
+	uint32_t next = 0;
+	int result = 0;
+
+	for (uint32_t i = 0; i < runs->n && !result; i++)
+		result = copy_run(r, fd, &runs->run[i], dirty, &next, e);
+	return result;
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/ram-internal.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+/* A piece is up to two maps, itself and what follows it; a process may have 65,530. */
+#define PIECES_MAX 24000u
+
+/* Shorter runs are left as they are and copied again in the next freeze. */
+#define LONG_RUN (32u * RAM_PAGE)
+
+/* Pieces of layers that are gone from the image, remapped in one freeze at least. */
+#define RETIRED_MIN 32u
+
+static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t end, struct err *e)
+{
+	if (mmap(r->gm->base + start, end - start, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, ram_file(r, file),
+		 (off_t)start) == MAP_FAILED)
+		return err_set(e, errno, "map a memory layer");
+	return 0;
+}
+
+static int map_run(const struct ram *r, const struct run *run, struct err *e)
+{
+	uint64_t at = run->offset, end = at + run->bytes;
+	int result = 0;
+
+	for (uint32_t i = overlay_find(&r->image, at); at < end && !result; i++) {
+		const struct piece *p = &r->image.piece[i];
+		uint64_t start = i < r->image.n && p->offset < end ? p->offset : end;
+		uint64_t stop = start < end ? p->offset + p->bytes : end;
+
+		if (stop > end)
+			stop = end;
+		if (start < at)
+			start = at;
+		if (at < start)
+			result = map_file(r, RAM_MEMORY_FILE, at, start, e);
+		if (!result && start < stop)
+			result = map_file(r, p->file, start, stop, e);
+		at = stop;
+	}
+	return result;
+}
+
+int ram_show(struct ram *r, const struct runs *where, struct err *e)
+{
+	struct overlay mapped = {0};
+	int result = 0;
+
+	if (overlay_replace(&mapped, &r->mapped, where, &r->image))
+		result = err_set(e, ENOMEM, "list what is mapped");
+	else if (mapped.n > PIECES_MAX)
+		result = err_say(e, E2BIG, "RAM would be mapped in %u pieces; the limit is %u",
+				 mapped.n, PIECES_MAX);
+	for (uint32_t i = 0; i < where->n && !result; i++)
+		result = map_run(r, &where->run[i], e);
+	if (!result)
+		overlay_take(&r->mapped, &mapped);
+	overlay_free(&mapped);
+	return result;
+}
+
+void ram_show_long(struct ram *r, const struct runs *runs)
+{
+	struct runs worth = {0};
+	int result = 0;
+
+	for (uint32_t i = 0; i < runs->n && !result; i++)
+		if (runs->run[i].bytes >= LONG_RUN)
+			result = runs_add(&worth, runs->run[i].offset, runs->run[i].bytes);
+	/* When it can't be done the pages stay our own and are copied again. */
+	if (!result)
+		ram_show(r, &worth, NULL);
+	runs_free(&worth);
+}
+
+void ram_show_retired(struct ram *r)
+{
+	uint32_t budget = RETIRED_MIN + r->mapped.n / 8;
+	struct runs retired = {0};
+	int result = 0;
+
+	for (uint32_t i = 0; i < r->mapped.n && budget && !result; i++) {
+		const struct piece *p = &r->mapped.piece[i];
+
+		if (ram_position(r, p->file) >= 0)
+			continue;
+		result = runs_add(&retired, p->offset, p->bytes);
+		budget--;
+	}
+	if (!result && retired.n)
+		ram_show(r, &retired, NULL);
+	runs_free(&retired);
+}

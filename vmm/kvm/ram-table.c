@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/ram-table.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/wire.h"
+#include "proto/image.h"
+
+#define HEADER_BYTES 32u
+#define CRC_AT	     24u
+#define RUN_BYTES    16u
+#define TABLE_MAX    (HEADER_BYTES + IMAGE_MEMORY_RUNS_MAX * RUN_BYTES)
+
+/* The table's checksum, for which its own field counts as zero. */
+static uint32_t checksum(const uint8_t *table, size_t size)
+{
+	static const uint8_t zero[4];
+	uint32_t crc = crc32c(0, table, CRC_AT);
+
+	crc = crc32c(crc, zero, sizeof(zero));
+	return crc32c(crc, table + CRC_AT + 4, size - CRC_AT - 4);
+}
+
+static int check_header(struct wire *w, uint64_t ram_bytes, uint32_t *count, struct err *e)
+{
+	uint8_t magic[8];
+	uint32_t version, crc;
+	uint64_t bytes;
+
+	wire_get_bytes(w, magic, sizeof(magic));
+	version = wire_get_u32(w);
+	*count = wire_get_u32(w);
+	bytes = wire_get_u64(w);
+	crc = wire_get_u32(w);
+	wire_get_u32(w);
+	if (w->bad || memcmp(magic, IMAGE_MEMORY_MAGIC, sizeof(magic)) != 0)
+		return err_say(e, EINVAL, "not a memory layer");
+	if (version != IMAGE_MEMORY_VERSION)
+		return err_say(e, EINVAL, "version %u, but this program reads version %u", version,
+			       IMAGE_MEMORY_VERSION);
+	if (bytes != ram_bytes)
+		return err_say(e, EINVAL, "made for %llu bytes of RAM, but this VM has %llu",
+			       (unsigned long long)bytes, (unsigned long long)ram_bytes);
+	if (*count > IMAGE_MEMORY_RUNS_MAX || wire_left(w) != *count * (size_t)RUN_BYTES)
+		return err_say(e, EINVAL, "a table of %u runs in %zu bytes (at most %u runs)",
+			       *count, w->size, IMAGE_MEMORY_RUNS_MAX);
+	if (crc != checksum(w->p, w->size))
+		return err_say(e, EINVAL, "damaged: its checksum is wrong");
+	return 0;
+}
+
+int ram_table_parse(struct runs *out, const uint8_t *table, size_t size, uint64_t ram_bytes,
+		    struct err *e)
+{
+	struct wire w = wire_from(table, size);
+	uint64_t end = 0;
+	uint32_t count;
+	int r = check_header(&w, ram_bytes, &count, e);
+
+	for (uint32_t i = 0; i < count && !r; i++) {
+		uint64_t offset = wire_get_u64(&w), bytes = wire_get_u64(&w);
+
+		if (offset % RAM_PAGE || bytes % RAM_PAGE || !bytes || offset < end ||
+		    offset > ram_bytes || bytes > ram_bytes - offset)
+			return err_say(e, EINVAL, "run %u is 0x%llx bytes at 0x%llx", i,
+				       (unsigned long long)bytes, (unsigned long long)offset);
+		end = offset + bytes;
+		if (runs_add(out, offset, bytes))
+			r = err_set(e, ENOMEM, "hold its table");
+	}
+	return r;
+}
+
+int ram_table_read(struct runs *out, int fd, uint64_t ram_bytes, struct err *e)
+{
+	scoped_free uint8_t *table = NULL;
+	uint64_t size;
+	int r = file_size(fd, &size, e);
+
+	if (r)
+		return r;
+	if (size < ram_bytes + HEADER_BYTES || size > ram_bytes + TABLE_MAX)
+		return err_say(e, EINVAL, "%llu bytes are no layer over %llu bytes of RAM",
+			       (unsigned long long)size, (unsigned long long)ram_bytes);
+	size -= ram_bytes;
+	table = malloc(size);
+	if (!table)
+		return err_set(e, ENOMEM, "read its table");
+	r = file_read(fd, ram_bytes, table, size, e);
+	return r ? r : ram_table_parse(out, table, size, ram_bytes, e);
+}
+
+int ram_table_write(int fd, const struct runs *runs, uint64_t ram_bytes, struct err *e)
+{
+	size_t size = HEADER_BYTES + runs->n * (size_t)RUN_BYTES;
+	scoped_free uint8_t *table = malloc(size);
+	struct wire w = wire_on(table, size), crc;
+
+	if (!table)
+		return err_set(e, ENOMEM, "make the table of a memory layer");
+	wire_put_bytes(&w, IMAGE_MEMORY_MAGIC, 8);
+	wire_put_u32(&w, IMAGE_MEMORY_VERSION);
+	wire_put_u32(&w, runs->n);
+	wire_put_u64(&w, ram_bytes);
+	wire_put_u64(&w, 0); /* the checksum, and zero */
+	for (uint32_t i = 0; i < runs->n; i++) {
+		wire_put_u64(&w, runs->run[i].offset);
+		wire_put_u64(&w, runs->run[i].bytes);
+	}
+	crc = wire_on(table + CRC_AT, 4);
+	wire_put_u32(&crc, checksum(table, size));
+	return file_write(fd, ram_bytes, table, size, e);
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm/kvm/ram-internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/fd.h"
+#include "proto/image.h"
+#include "vmm/kvm/pagemap.h"
+#include "vmm/kvm/ram-table.h"
+
+/* --- The chain --- */
+
+int ram_position(const struct ram *r, uint32_t file)
+{
+	for (unsigned i = 0; i < r->nlayers; i++)
+		if (r->layers[i].file == file)
+			return (int)i;
+	return -1;
+}
+
+int ram_file(const struct ram *r, uint32_t file)
+{
+	return file == RAM_MEMORY_FILE ? r->memory_fd : r->layers[ram_position(r, file)].fd;
+}
+
+static void drop_layers(struct ram *r)
+{
+	for (unsigned i = 0; i < r->nlayers; i++)
+		close_fd(&r->layers[i].fd);
+	r->nlayers = 0;
+}
+
+int ram_new(struct ram **out, struct gm *gm, int pagemap_fd, struct err *e)
+{
+	struct ram *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return err_set(e, ENOMEM, "make the guest's RAM");
+	r->gm = gm;
+	r->pagemap_fd = pagemap_fd;
+	r->memory_fd = -1;
+	r->flat.fd = -1;
+	*out = r;
+	return 0;
+}
+
+void ram_free(struct ram *r)
+{
+	if (!r)
+		return;
+	flatten_stop(r);
+	drop_layers(r);
+	overlay_free(&r->image);
+	overlay_free(&r->mapped);
+	close_fd(&r->memory_fd);
+	close_fd(&r->pagemap_fd);
+	free(r);
+}
+
+int ram_memfd(const struct ram *r)
+{
+	return r->shared ? r->memory_fd : -1;
+}
+
+unsigned ram_image(const struct ram *r, int fds[RAM_IMAGE_FDS])
+{
+	fds[0] = r->memory_fd;
+	for (unsigned i = 0; i < r->nlayers; i++)
+		fds[1 + i] = r->layers[i].fd;
+	return 1 + r->nlayers;
+}
+
+/* --- Backing --- */
+
+int ram_back_with_memfd(struct ram *r, struct err *e)
+{
+	int result;
+
+	if (r->memory_fd >= 0)
+		return err_say(e, EBUSY, "this VM has its RAM already");
+	result = gm_back_with_memfd(r->gm, &r->memory_fd, e);
+	r->shared = !result;
+	return result;
+}
+
+/* A memfd that someone could still write to is no image. Files on disk have no seals. */
+static int check_sealed(int fd, struct err *e)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || seals & F_SEAL_SEAL)
+		return 0;
+	if (!(seals & F_SEAL_SHRINK) || !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
+		return err_say(e, EINVAL, "the memory file is not sealed");
+	return 0;
+}
+
+static int keep(int *kept, int fd, struct err *e)
+{
+	int r = check_sealed(fd, e);
+
+	if (r)
+		return r;
+	*kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return *kept < 0 ? err_set(e, errno, "keep a descriptor of it") : 0;
+}
+
+static int open_layer(struct ram *r, int fd, struct err *e)
+{
+	struct ram_layer *l = &r->layers[r->nlayers];
+	struct overlay image = {0};
+	struct runs runs = {0};
+	int result = ram_table_read(&runs, fd, r->gm->bytes, e);
+
+	if (!result && overlay_cover(&image, &r->image, &runs, r->last_file + 1))
+		result = err_set(e, ENOMEM, "lay it over the others");
+	if (!result && image.n > IMAGE_MEMORY_RUNS_MAX)
+		result = err_say(e, E2BIG, "with it RAM is in %u pieces; the limit is %u", image.n,
+				 IMAGE_MEMORY_RUNS_MAX);
+	if (!result)
+		result = keep(&l->fd, fd, e);
+	if (!result) {
+		l->file = ++r->last_file;
+		l->bytes = runs_bytes(&runs);
+		r->nlayers++;
+		overlay_take(&r->image, &image);
+	}
+	runs_free(&runs);
+	overlay_free(&image);
+	return result;
+}
+
+static int show_all(struct ram *r, struct err *e)
+{
+	struct runs all = {0};
+	int result = overlay_runs(&all, &r->image);
+
+	if (result)
+		err_set(e, ENOMEM, "list what the memory layers hold");
+	else
+		result = ram_show(r, &all, e);
+	runs_free(&all);
+	return result;
+}
+
+int ram_back_with_image(struct ram *r, int memory_fd, const int *layers, unsigned n, struct err *e)
+{
+	int result = 0;
+
+	if (r->memory_fd >= 0)
+		return err_say(e, EBUSY, "this VM has its RAM already");
+	if (n > CTL_MEMORY_MAX)
+		return err_say(e, E2BIG, "%u memory layers; the limit is %u", n, CTL_MEMORY_MAX);
+	for (unsigned i = 0; i < n && !result; i++) {
+		result = open_layer(r, layers[i], e);
+		if (result)
+			err_context(e, "memory layer %u", i + 1);
+	}
+	if (!result)
+		result = keep(&r->memory_fd, memory_fd, e);
+	if (!result)
+		result = gm_back_with_image(r->gm, memory_fd, e);
+	if (!result)
+		result = show_all(r, e);
+	if (result) {
+		drop_layers(r);
+		overlay_free(&r->image);
+		close_fd(&r->memory_fd);
+	}
+	return result;
+}
+
+/* --- Freeze --- */
+
+static int map_memfd(const struct ram *r, int how, struct err *e)
+{
+	if (mmap(r->gm->base, r->gm->bytes, PROT_READ | PROT_WRITE, how | MAP_FIXED | MAP_NORESERVE,
+		 r->memory_fd, 0) == MAP_FAILED)
+		return err_set(e, errno, "map the guest's memory file");
+	return 0;
+}
+
+/* The seals come after the new map: until then the old one can be had back. No map that can write
+ * is left then, so that F_SEAL_FUTURE_WRITE stops all, in no time; F_SEAL_WRITE looks at each page.
+ */
+static int freeze_memfd(struct ram *r, struct err *e)
+{
+	int result = map_memfd(r, MAP_PRIVATE, e);
+
+	if (result)
+		return result;
+	if (fcntl(r->memory_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) <
+	    0) {
+		result = err_set(e, errno, "seal the guest's memory file");
+		map_memfd(r, MAP_SHARED, NULL);
+		return result;
+	}
+	r->shared = false;
+	return 0;
+}
+
+/* Which runs the new layer has, and what the image is with it. */
+static int plan(struct ram *r, const struct runs *dirty, uint32_t most, struct runs *runs,
+		struct overlay *image, struct err *e)
+{
+	overlay_free(image);
+	runs_free(runs);
+	if (runs_join(runs, dirty, RAM_JOIN_GAP, most) ||
+	    overlay_cover(image, &r->image, runs, r->last_file + 1))
+		return err_set(e, ENOMEM, "list the pages that the guest wrote");
+	return 0;
+}
+
+/* An image in too many pieces would cost a child more maps than the kernel allows. Half of what is
+ * allowed for the old layers, and at most two pieces for each new run, leave room. */
+static int plan_within_limits(struct ram *r, const struct runs *dirty, struct runs *runs,
+			      struct overlay *image, struct err *e)
+{
+	int result = plan(r, dirty, IMAGE_MEMORY_RUNS_MAX, runs, image, e);
+
+	if (result || image->n <= IMAGE_MEMORY_RUNS_MAX)
+		return result;
+	result = flatten_overlay(r, e);
+	return result ? result : plan(r, dirty, IMAGE_MEMORY_RUNS_MAX / 4, runs, image, e);
+}
+
+static int write_layer(const struct ram *r, const struct runs *runs, const struct runs *dirty,
+		       struct err *e)
+{
+	scoped_fd int fd = layer_create(r, e);
+	int result;
+
+	if (fd < 0)
+		return fd;
+	result = layer_copy_ram(r, fd, runs, dirty, e);
+	if (!result)
+		result = layer_finish(r, fd, runs, e);
+	return result ? result : take_fd(&fd);
+}
+
+static int add_layer(struct ram *r, const struct runs *dirty, uint64_t *copied, struct err *e)
+{
+	struct overlay image = {0};
+	struct runs runs = {0};
+	int result = flatten_chain(r, e), fd = -1;
+
+	if (!result)
+		result = plan_within_limits(r, dirty, &runs, &image, e);
+	if (!result)
+		result = fd = write_layer(r, &runs, dirty, e);
+	if (fd >= 0) {
+		*copied = runs_bytes(&runs);
+		r->layers[r->nlayers++] =
+			(struct ram_layer){.file = ++r->last_file, .fd = fd, .bytes = *copied};
+		overlay_take(&r->image, &image);
+		flatten_drop_hidden(r);
+		ram_show_long(r, &runs);
+		result = 0;
+	}
+	runs_free(&runs);
+	overlay_free(&image);
+	return result;
+}
+
+int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
+{
+	struct runs dirty = {0};
+	int result;
+
+	*copied = 0;
+	if (r->memory_fd < 0)
+		return err_say(e, EINVAL, "this VM has no RAM yet");
+	if (r->shared)
+		return freeze_memfd(r, e);
+	if (r->pagemap_fd < 0)
+		return err_say(e, ENOTSUP,
+			       "which pages the guest wrote is not known: there is no /proc");
+	flatten_adopt(r);
+	r->flat.failed = false;
+	result = pagemap_dirty(r->pagemap_fd, r->gm, &dirty, e);
+	if (!result && dirty.n)
+		result = add_layer(r, &dirty, copied, e);
+	if (!result)
+		ram_show_retired(r);
+	runs_free(&dirty);
+	return result;
+}
