@@ -8,9 +8,11 @@
 
 #include "base/fd.h"
 #include "base/list.h"
+#include "base/wire.h"
 #include "orchestrator/core/alloc.h"
 
 #define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
+#define TURN_EVENTS 512 /* frames, and lines of output in them, handed out in one turn */
 
 struct chunk {
 	struct list link;
@@ -24,8 +26,9 @@ struct agent {
 	const struct agent_events *events;
 	void *arg;
 	struct loop_op *recv_op, *send_op;
-	struct list unsent;	/* struct chunk; the first is under way when send_op is set */
-	struct loop_timer pull; /* hands out what was read before a resume; a failure to be told */
+	struct list unsent; /* struct chunk; the first is under way when send_op is set */
+	/* Hands out what was read before a resume or is left of a turn; a failure to be told. */
+	struct loop_timer pull;
 	bool paused, ended, closing;
 	unsigned busy; /* in a callback: not to be freed */
 	int broken;    /* -errno to be told */
@@ -61,26 +64,85 @@ static void tell_end(struct agent *a, const char *why)
 
 static void receive(struct agent *a);
 
-/* Hands out whole frames until one is cut off, the reader pauses or frees the connection. */
-static void hand_out(struct agent *a)
+static bool may_hand_out(const struct agent *a)
+{
+	return !a->paused && !a->closing && !a->ended;
+}
+
+/* Bytes of output up to the end of as many lines as are left of the turn. */
+static size_t lines_in_turn(const struct agent_frame *frame, unsigned *left)
+{
+	const uint8_t *at = frame->data, *end = at + frame->len;
+
+	while (at < end && *left) {
+		const uint8_t *line_end = memchr(at, '\n', (size_t)(end - at));
+
+		if (!line_end)
+			return frame->len;
+		at = line_end + 1;
+		--*left;
+	}
+	return (size_t)(at - frame->data);
+}
+
+/* The rest of an output frame becomes a frame of its own, its header over what was handed out. */
+static void put_back(struct agent *a, const struct agent_frame *frame, size_t rest)
+{
+	struct wire w;
+
+	a->start -= AGENT_HEADER_SIZE + rest;
+	w = wire_on(a->buf + a->start, AGENT_HEADER_SIZE);
+	wire_put_u32(&w, (uint32_t)rest);
+	wire_put_u8(&w, (uint8_t)frame->type);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+}
+
+/* The next frame, or so much of it as the turn has room for. False: none is complete. */
+static bool hand_out_one(struct agent *a, unsigned *left)
 {
 	struct agent_frame frame;
 	struct err e;
+	ssize_t took = agent_frame_read(a->buf + a->start, a->end - a->start, &frame, &e);
+	size_t rest = 0;
 
-	while (!a->paused && !a->closing && !a->ended) {
-		ssize_t took = agent_frame_read(a->buf + a->start, a->end - a->start, &frame, &e);
+	if (took < 0)
+		tell_end(a, e.text);
+	if (took <= 0)
+		return false;
+	a->start += (size_t)took;
+	--*left;
+	if (frame.type == AGENT_STDOUT || frame.type == AGENT_STDERR) {
+		size_t now = lines_in_turn(&frame, left);
 
-		if (took < 0)
-			tell_end(a, e.text);
-		if (took <= 0)
-			break;
-		a->start += (size_t)took;
-		a->events->frame(a->arg, &frame);
+		rest = frame.len - now;
+		frame.len = now;
 	}
+	if (frame.len || !rest)
+		a->events->frame(a->arg, &frame);
+	if (rest)
+		put_back(a, &frame, rest);
+	return true;
+}
+
+/*
+ * Hands out whole frames until one is cut off, the reader pauses or frees the connection. A guest
+ * that sends many small ones, or empty lines, leaves others their turns in between.
+ */
+static void hand_out(struct agent *a)
+{
+	unsigned left = TURN_EVENTS;
+
+	while (may_hand_out(a) && left && hand_out_one(a, &left))
+		;
 	if (a->start == a->end)
 		a->start = a->end = 0;
-	if (!a->paused && !a->closing && !a->ended)
+	if (!may_hand_out(a))
+		return;
+	if (left)
 		receive(a);
+	else
+		loop_timer_set(a->loop, &a->pull, 0);
 }
 
 static void hand_out_safely(struct agent *a)
@@ -103,7 +165,7 @@ static void on_received(void *arg, int result)
 	if (result <= 0) {
 		a->broken = result ? result : -EPIPE;
 		/* What came before the end is told before it, as soon as it may. */
-		if (a->paused)
+		if (a->paused || a->pull.heap_index)
 			return;
 		a->busy++;
 		tell_end(a, result ? strerror(-result) : "the guest's agent closed the connection");
@@ -125,7 +187,7 @@ static void pull(void *arg)
 	}
 	a->busy++;
 	hand_out(a);
-	if (!a->paused)
+	if (!a->paused && !a->pull.heap_index)
 		tell_end(a, "the guest's agent closed the connection");
 	a->busy--;
 	free_if_idle(a);
