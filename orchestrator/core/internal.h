@@ -163,6 +163,9 @@ struct sandbox {
 	struct vm *vm;
 	struct agent *agent; /* idle, or at the running call */
 	struct dial *dial;   /* a new agent connection is on the way */
+	struct loop_timer redial;
+	uint64_t lost_ms;   /* when the agent's connection broke last; 0: never */
+	uint32_t redial_ms; /* until a new one is tried, should it break again */
 	bool guest_busy; /* maybe with a call nobody waits for: the next one's time is unknown */
 
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */

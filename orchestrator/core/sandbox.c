@@ -10,6 +10,9 @@
 
 #define DIAL_PATIENCE_MS 15000
 #define ENDED_MAX	 1000
+#define REDIAL_FIRST_MS	 50
+#define REDIAL_MAX_MS	 10000
+#define REDIAL_CALM_MS	 60000 /* a connection that held so long was a good one */
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
@@ -120,6 +123,7 @@ static void shed(struct sandbox *s)
 {
 	loop_timer_clear(s->core->loop, &s->lifetime);
 	loop_timer_clear(s->core->loop, &s->idle);
+	loop_timer_clear(s->core->loop, &s->redial);
 	dial_cancel(s->dial);
 	s->dial = NULL;
 	agent_free(s->agent);
@@ -203,6 +207,26 @@ static void on_agent_frame(void *arg, const struct agent_frame *frame)
 	exec_on_frame(arg, frame);
 }
 
+static void redial(void *arg)
+{
+	sandbox_dial(arg);
+}
+
+/* A guest can break each connection as soon as it is made: only the first new one comes at once. */
+static void redial_soon(struct sandbox *s)
+{
+	uint64_t now = loop_now_ms(s->core->loop);
+
+	if (!s->lost_ms || now - s->lost_ms > REDIAL_CALM_MS)
+		s->redial_ms = 0;
+	s->lost_ms = now;
+	s->redial = (struct loop_timer){.fn = redial, .arg = s};
+	loop_timer_set(s->core->loop, &s->redial, s->redial_ms);
+	s->redial_ms = s->redial_ms ? 2 * s->redial_ms : REDIAL_FIRST_MS;
+	if (s->redial_ms > REDIAL_MAX_MS)
+		s->redial_ms = REDIAL_MAX_MS;
+}
+
 /* The next call is not to wait for a handshake. Whether it was the connection alone that broke or
  * the VM is dead shows when the new one is there, or not. */
 void sandbox_lose_agent(struct sandbox *s, const char *why)
@@ -211,7 +235,7 @@ void sandbox_lose_agent(struct sandbox *s, const char *why)
 	agent_free(s->agent);
 	s->agent = NULL;
 	s->guest_busy = true;
-	sandbox_dial(s);
+	redial_soon(s);
 }
 
 static void on_agent_ended(void *arg, const char *why)

@@ -323,6 +323,8 @@ static void *agent_main(void *arg)
 	struct fakes *f = a->vm->f;
 	uint8_t head[AGENT_HEADER_SIZE], *body = malloc(AGENT_PAYLOAD_MAX);
 
+	if (goes_wrong(f, FAKES_GARBAGE))
+		send_all(a->fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
 	while (recv_all(a->fd, head, sizeof(head))) {
 		struct wire w = wire_from(head, sizeof(head));
 		uint32_t len = wire_get_u32(&w);
@@ -784,6 +786,14 @@ void fakes_fault(struct fakes *f, enum fakes_fault fault, int n)
 	lock(f);
 	f->faults[fault] = n;
 	unlock(f);
+}
+
+int fakes_faults_left(struct fakes *f, enum fakes_fault fault)
+{
+	lock(f);
+	int n = f->faults[fault];
+	unlock(f);
+	return n;
 }
 
 void fakes_go(struct fakes *f)

@@ -35,6 +35,7 @@ enum fakes_fault {
 	FAKES_CONNECT,	/* the guest refuses a connection */
 	FAKES_RESEED,	/* the guest can't be made unique */
 	FAKES_PONG,	/* the agent hangs up instead of saying that Python waits */
+	FAKES_GARBAGE,	/* the agent breaks the rules as soon as it is reached */
 	FAKES_SAVE,	/* the image can't be written */
 	FAKES_LIE,	/* the VM process replies to what was not asked */
 	FAKES_DIE_STEP, /* counts down with every step a VM takes; it dies at 0 */
@@ -42,6 +43,7 @@ enum fakes_fault {
 };
 /* The next `count` of these go wrong; for FAKES_DIE_STEP: the VM that takes that many steps. */
 void fakes_fault(struct fakes *f, enum fakes_fault fault, int count);
+int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
 
 /*
  * Scripts, one command per line: `out TEXT` and `err TEXT` (with a newline), `raw TEXT` (without),

@@ -307,12 +307,43 @@ static void test_an_image_from_disk_that_never_works_is_made_anew(void **state)
 	world_wait_ready(w);
 }
 
+#define RECKLESS 1000000
+
+static bool broke_four(void *arg)
+{
+	return fakes_faults_left(arg, FAKES_GARBAGE) <= RECKLESS - 4;
+}
+
+/* Each such connection is a line in the log and some work: not as fast as the guest can. */
+static void test_a_guest_that_breaks_each_connection_is_called_less_and_less(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+	struct done d;
+
+	world_wait_ready(w);
+	world_create(w, &m, NULL);
+	world_wait_ready(w);
+	fakes_fault(w->fakes, FAKES_GARBAGE, RECKLESS);
+	uint64_t began = loop_now_ms(w->loop);
+	world_exec_start(w, &r, m.view.id, "garbage", false);
+	world_until(w, broke_four, w->fakes);
+	/* The first comes at once, then after 50, 100 and 200 ms. */
+	assert_true(loop_now_ms(w->loop) - began >= 350);
+	fakes_fault(w->fakes, FAKES_GARBAGE, 0);
+	world_exec(w, &r, m.view.id, "out well again");
+	assert_string_equal(r.out, "well again");
+	world_delete(w, &d, m.view.id);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_vm_may_die_at_each_step),
+		TEST(test_a_guest_that_breaks_each_connection_is_called_less_and_less),
 		TEST(test_death_during_a_call_is_told_in_its_stream),
 		TEST(test_death_at_rest_is_noticed),
 		TEST(test_a_broken_agent_connection_costs_one_call),
