@@ -2,10 +2,12 @@
 #include "vmm/config.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 
 #include "base/fd.h"
 
@@ -16,7 +18,7 @@ struct number {
 	bool needed, given;
 };
 
-enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, SLOT, CID };
+enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, SLOT, CID };
 
 /* CID 0 to 2 mean no one in particular, oneself and the host. */
 static const struct number numbers[] = {
@@ -24,6 +26,7 @@ static const struct number numbers[] = {
 	[RAM_MIB] = {"--ram-mib", CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX, .needed = true},
 	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
 	[CTL_FD] = {"--ctl-fd", 3, 1023, .needed = true},
+	[PROC_FD] = {"--proc-fd", 3, 1023},
 	[SLOT] = {"--slot", 0, UINT32_MAX, .needed = true},
 	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
 };
@@ -78,6 +81,17 @@ static int check_ctl_fd(int fd, struct err *e)
 	return 0;
 }
 
+/* *fd becomes -1 when none is given. */
+static int check_proc_fd(const struct number *n, int *fd, struct err *e)
+{
+	struct statfs fs;
+
+	*fd = n->given ? (int)n->value : -1;
+	if (n->given && (fstatfs(*fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC))
+		return err_say(e, EBADF, "--proc-fd %d is not of a procfs", *fd);
+	return 0;
+}
+
 static int read_arguments(struct number *n, bool *debug_serial, int argc, char *const *argv,
 			  struct err *e)
 {
@@ -106,7 +120,7 @@ int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 {
 	struct number n[ARRAY_LEN(numbers)];
 	bool debug_serial = false;
-	int r;
+	int proc_fd, r;
 
 	memcpy(n, numbers, sizeof(n));
 	r = read_arguments(n, &debug_serial, argc, argv, e);
@@ -114,6 +128,8 @@ int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 		r = check_kvm_fd((int)n[KVM_FD].value, e);
 	if (!r)
 		r = check_ctl_fd((int)n[CTL_FD].value, e);
+	if (!r)
+		r = check_proc_fd(&n[PROC_FD], &proc_fd, e);
 	if (!r && n[RAM_MIB].value % 2)
 		r = err_say(e, EINVAL, "--ram-mib takes an even number, not %llu",
 			    (unsigned long long)n[RAM_MIB].value);
@@ -126,6 +142,7 @@ int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 		.cid = n[CID].value,
 		.kvm_fd = (int)n[KVM_FD].value,
 		.ctl_fd = (int)n[CTL_FD].value,
+		.proc_fd = proc_fd,
 		.debug_serial = debug_serial,
 	};
 	return 0;

@@ -19,6 +19,7 @@ struct config {
 	uint64_t cid;  /* the guest's vsock address */
 	int kvm_fd;    /* /dev/kvm */
 	int ctl_fd;    /* listening SOCK_SEQPACKET socket */
+	int proc_fd;   /* root of a procfs mount, for vm_new to close; -1: none was passed */
 	bool debug_serial;
 };
 

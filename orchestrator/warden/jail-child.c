@@ -59,11 +59,31 @@ static int set_limits(struct err *e)
 	return 0;
 }
 
+/*
+ * A procfs that is mounted nowhere: its root, with the processes of this namespace and nothing
+ * else in it, is for the VM program to open its own page map by, and to close. A descriptor, or
+ * -errno.
+ */
+static int make_proc(struct err *e)
+{
+	scoped_fd int fs = fsopen("proc", FSOPEN_CLOEXEC);
+
+	if (fs < 0)
+		return err_set(e, errno, "open a procfs");
+	if (fsconfig(fs, FSCONFIG_SET_STRING, "subset", "pid", 0) < 0 ||
+	    fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return err_set(e, errno, "make a procfs");
+	int root = fsmount(fs, FSMOUNT_CLOEXEC,
+			   MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+				   MOUNT_ATTR_NOEXEC);
+	return root < 0 ? err_set(e, errno, "mount a procfs") : root;
+}
+
 /* First out of the way of the numbers they will have, then into place. *status is at each moment
  * where the warden can be told. */
-static int place_fds(const struct jail_child *c, int *status, struct err *e)
+static int place_fds(const struct jail_child *c, int proc, int *status, struct err *e)
 {
-	const int from[] = {c->log, c->log, c->log, c->kvm, c->ctl, c->program, c->status};
+	const int from[] = {c->log, c->log, c->log, c->kvm, c->ctl, proc, c->program, c->status};
 	int high[ARRAY_LEN(from)];
 
 	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
@@ -104,14 +124,15 @@ static int set_root(const char *root, struct err *e)
 
 static int start_program(const struct jail_child *c, struct err *e)
 {
-	char kvm[JAIL_NUMBER_MAX], ctl[JAIL_NUMBER_MAX];
-	const char *const argv[] = {"ramet-vmm", "--vcpus",  c->vcpus, "--ram-mib",
-				    c->ram_mib,	 "--kvm-fd", kvm,      "--ctl-fd",
-				    ctl,	 "--slot",   c->slot,  NULL};
+	char kvm[JAIL_NUMBER_MAX], ctl[JAIL_NUMBER_MAX], proc[JAIL_NUMBER_MAX];
+	const char *const argv[] = {"ramet-vmm", "--vcpus", c->vcpus,	"--ram-mib", c->ram_mib,
+				    "--kvm-fd",	 kvm,	    "--ctl-fd", ctl,	     "--proc-fd",
+				    proc,	 "--slot",  c->slot,	NULL};
 	const char *const env[] = {NULL};
 
 	snprintf(kvm, sizeof(kvm), "%d", JAIL_KVM);
 	snprintf(ctl, sizeof(ctl), "%d", JAIL_CTL);
+	snprintf(proc, sizeof(proc), "%d", JAIL_PROC);
 	syscall(SYS_execveat, PROGRAM_FD, "", argv, env, AT_EMPTY_PATH);
 	if (errno == ENOENT) /* its loader is not in the empty root */
 		return err_say(e, ENOEXEC, "the VM program is not statically linked");
@@ -120,7 +141,8 @@ static int start_program(const struct jail_child *c, struct err *e)
 
 static int become_vm(const struct jail_child *c, int *status, struct err *e)
 {
-	int r = place_fds(c, status, e);
+	int proc = make_proc(e);
+	int r = proc < 0 ? proc : place_fds(c, proc, status, e);
 
 	if (r == 0)
 		r = set_session(e);

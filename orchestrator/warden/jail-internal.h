@@ -8,7 +8,7 @@
 #define JAIL_NUMBER_MAX 12
 
 /* The descriptors as the VM program finds them. */
-enum jail_fd { JAIL_KVM = 3, JAIL_CTL = 4, JAIL_FDS = 5 };
+enum jail_fd { JAIL_KVM = 3, JAIL_CTL = 4, JAIL_PROC = 5, JAIL_FDS = 6 };
 
 struct jail_child {
 	const char *root; /* directory the empty root is mounted over */

@@ -92,9 +92,10 @@ static int open_program(const struct jails *j, struct err *e)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "open the VM program %s (setting vmm)", j->config->vmm);
-	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH))
+	/* Of a program that it may not read, the kernel hides the page map from its own process. */
+	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH) || !(st.st_mode & S_IROTH))
 		return err_say(e, EACCES,
-			       "the VM program %s is no file that every user may execute",
+			       "the VM program %s is no file that every user may read and execute",
 			       j->config->vmm);
 	return take_fd(&fd);
 }

@@ -78,6 +78,7 @@ def test_the_cgroup_limits_are_set(vms: list[str]) -> None:
 def test_vms_have_only_the_descriptors_they_need(vms: list[str]) -> None:
     rootfs = on_host("readlink -f /usr/share/ramet/rootfs.ext4").strip()
     allowed = (
+        "/1/pagemap",
         "/dev/kvm",
         "/dev/null",
         "/memfd:",

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,8 @@
 
 #define HOG_STEP    (1u << 20)
 #define THREADS_MAX 8192
+
+static int page_map;
 
 /* --- what a jail must refuse: each returns true when it worked ------------------------------- */
 
@@ -88,15 +91,33 @@ static bool raise_files(void)
 	return true;
 }
 
+/* The mount it was opened by is closed: a file leads nowhere. */
+static bool leave_page_map(void)
+{
+	return openat(page_map, "..", O_PATH) >= 0 || openat(page_map, "../status", O_RDONLY) >= 0;
+}
+
+static bool write_page_map(void)
+{
+	return write(page_map, "x", 1) == 1;
+}
+
 static const struct {
 	const char *name;
 	bool (*works)(void);
 } attempts[] = {
-	{"write to the root", write_root},    {"see /proc or /dev", find_proc},
-	{"climb out of the root", climb_out}, {"mount", mount_proc},
-	{"become root", become_root},	      {"become the next VM", become_neighbour},
-	{"regain privileges", regain_privs},  {"see its parent", see_parent},
-	{"reach the network", reach_network}, {"open descriptors without end", raise_files},
+	{"write to the root", write_root},
+	{"see /proc or /dev", find_proc},
+	{"climb out of the root", climb_out},
+	{"mount", mount_proc},
+	{"become root", become_root},
+	{"become the next VM", become_neighbour},
+	{"regain privileges", regain_privs},
+	{"see its parent", see_parent},
+	{"reach the network", reach_network},
+	{"leave its page map", leave_page_map},
+	{"write to its page map", write_page_map},
+	{"open descriptors without end", raise_files},
 };
 
 static void try_all(char *answer, size_t size)
@@ -153,6 +174,25 @@ static int option(int argc, char *argv[], const char *name)
 	_exit(64);
 }
 
+/* As ramet-vmm does: the mount is closed, the page map stays. */
+static int open_page_map(int proc)
+{
+	int fd = openat(proc, "self/pagemap", O_RDONLY | O_CLOEXEC);
+
+	close(proc);
+	return fd;
+}
+
+static void tell_page(char *answer, size_t size)
+{
+	uint64_t entry = 0, page = (uintptr_t)answer / 4096;
+
+	if (pread(page_map, &entry, sizeof(entry), (off_t)(page * sizeof(entry))) < 0)
+		snprintf(answer, size, "no page map: %s", strerror(errno));
+	else
+		snprintf(answer, size, entry >> 63 ? "present" : "absent");
+}
+
 static void serve(int fd)
 {
 	char command[64], answer[256];
@@ -163,6 +203,8 @@ static void serve(int fd)
 		snprintf(answer, sizeof(answer), "what?");
 		if (strcmp(command, "try") == 0)
 			try_all(answer, sizeof(answer));
+		else if (strcmp(command, "page") == 0)
+			tell_page(answer, sizeof(answer));
 		else if (strcmp(command, "threads") == 0)
 			make_threads(answer, sizeof(answer));
 		else if (strcmp(command, "hog") == 0)
@@ -178,6 +220,7 @@ int main(int argc, char *argv[])
 {
 	int listener = option(argc, argv, "--ctl-fd");
 
+	page_map = open_page_map(option(argc, argv, "--proc-fd"));
 	fprintf(stderr, "probe of slot %d\n", option(argc, argv, "--slot"));
 	for (;;) {
 		int fd = accept(listener, NULL, NULL);

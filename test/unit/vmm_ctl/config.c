@@ -64,6 +64,7 @@ static void test_defaults(void **state)
 
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0"), 0);
 	assert_int_equal(c.cid, 3);
+	assert_int_equal(c.proc_fd, -1);
 	assert_false(c.debug_serial);
 }
 
@@ -120,13 +121,30 @@ static void test_descriptors(void **state)
 	assert_non_null(strstr(e.text, "not an open device"));
 }
 
+static void test_proc(void **state)
+{
+	scoped_fd int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct config c;
+	struct err e = {0};
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", proc);
+	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0",
+			       "--proc-fd", number),
+			 0);
+	assert_int_equal(c.proc_fd, proc);
+	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0",
+			       "--proc-fd", listener),
+			 -EBADF);
+	assert_non_null(strstr(e.text, "not of a procfs"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_given),
-		cmocka_unit_test(test_defaults),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_all_given), cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_refused),	  cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_proc),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
