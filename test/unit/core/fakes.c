@@ -39,6 +39,7 @@ struct fake_vm {
 	uint32_t state;
 	int listener, ctl, stop;
 	pthread_t thread;
+	char tree[4096]; /* what a script said is in it, line by line */
 	struct fake_agent agents[AGENTS];
 };
 
@@ -213,6 +214,11 @@ static bool run_line(struct fake_agent *a, char *line, const char *env, int *cod
 		return send_line(fd, AGENT_STDOUT, env);
 	if (!strcmp(line, "wait"))
 		return wait_for_go(a->vm);
+	if (!strncmp(line, "tree ", 5)) {
+		size_t used = strlen(a->vm->tree);
+
+		snprintf(a->vm->tree + used, sizeof(a->vm->tree) - used, "%s\n", line + 5);
+	}
 	if (!strcmp(line, "garbage"))
 		return send_all(fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
 	if (!strcmp(line, "die")) {
@@ -296,6 +302,78 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 	return send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
+/* --- its files --- */
+
+static bool send_entry(int fd, const char *path, uint32_t mode, const char *content)
+{
+	uint8_t body[1024], hash[AGENT_HASH_LEN] = {0};
+	struct wire w = wire_on(body, sizeof(body));
+	bool is_file = S_ISREG(mode);
+
+	memcpy(hash, content, strlen(content) < sizeof(hash) ? strlen(content) : sizeof(hash));
+	wire_put_str(&w, path, strlen(path));
+	wire_put_u32(&w, mode);
+	wire_put_u32(&w, 0);
+	wire_put_u32(&w, 0);
+	wire_put_u64(&w, is_file ? strlen(content) : 0);
+	wire_put_str(&w, is_file ? (char *)hash : content,
+		     is_file ? sizeof(hash) : strlen(content));
+	return send_frame(fd, AGENT_ENTRY, body, w.pos);
+}
+
+static bool send_many(int fd, const char *root, unsigned n)
+{
+	char path[256];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), "%s/%08u", root, i);
+		if (!send_entry(fd, path, S_IFREG | 0644, "x"))
+			return false;
+	}
+	return true;
+}
+
+static bool list_line(struct fake_agent *a, const char *line, const char *root)
+{
+	char path[128] = "", content[128] = "";
+	unsigned mode = 0;
+
+	if (!strncmp(line, "many ", 5))
+		return send_many(a->fd, root, (unsigned)atoi(line + 5));
+	if (!strcmp(line, "wait"))
+		return wait_for_go(a->vm);
+	if (!strcmp(line, "error"))
+		return send_error(a->fd, "the disk is worn out") && false;
+	if (!strcmp(line, "pong"))
+		return send_frame(a->fd, AGENT_PONG, "\0\0\0", 4);
+	if (sscanf(line, "%127s %o %127s", path, &mode, content) < 2)
+		return false; /* hangs up */
+	size_t len = strlen(root);
+	bool under = !strncmp(path, root, len) && (!path[len] || path[len] == '/' || len == 1);
+	return !under || send_entry(a->fd, path, mode, content);
+}
+
+static bool serve_tree(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	char tree[sizeof(a->vm->tree)], root[128];
+
+	for (uint32_t n = wire_get_u32(&w); n; n--) {
+		size_t root_len;
+		const uint8_t *path = wire_get_str(&w, &root_len, sizeof(root) - 1);
+
+		if (w.bad)
+			return false;
+		snprintf(root, sizeof(root), "%.*s", (int)root_len, path);
+		strcpy(tree, a->vm->tree);
+		for (char *save, *line = strtok_r(tree, "\n", &save); line;
+		     line = strtok_r(NULL, "\n", &save))
+			if (!list_line(a, line, root))
+				return false;
+	}
+	return send_frame(a->fd, AGENT_DONE, NULL, 0);
+}
+
 static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
 {
 	static const uint8_t pong[4] = {AGENT_VERSION};
@@ -313,6 +391,8 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 		return send_frame(a->fd, AGENT_DONE, NULL, 0);
 	case AGENT_RESEED:
 		return serve_reseed(a, body, len);
+	case AGENT_TREE:
+		return serve_tree(a, body, len);
 	}
 	return false;
 }

@@ -48,7 +48,10 @@ int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
 /*
  * Scripts, one command per line: `out TEXT` and `err TEXT` (with a newline), `raw TEXT` (without),
  * `big N` (N bytes of 'x' on stdout), `env` (the call's environment), `wait` (until fakes_go or an
- * interrupt), `exit N`, `die` (the VM), `hang-up` (this connection), `garbage` (a bad frame).
+ * interrupt), `tree PATH MODE [CONTENT]` (what is in it, in the order of a listing, MODE in octal;
+ * instead of a path: `many N` files, `wait` as above, `error`, `pong` (a frame that has no place
+ * there), `hang-up`), `exit N`, `die` (the VM), `hang-up` (this connection), `garbage` (a bad
+ * frame).
  */
 void fakes_go(struct fakes *f);
 /* Calls that wait. */

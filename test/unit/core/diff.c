@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Diffs between sandboxes, against fakes: what is told, and what may happen meanwhile. */
+#include <stdlib.h>
+
+#include "orchestrator/core/diff.h"
+#include "test/unit/core/world.h"
+
+struct told {
+	bool done, failed;
+	struct failure failure;
+	char added[1024], removed[1024], modified[1024]; /* joined by | */
+	size_t n;
+	struct core_call *call;
+};
+
+static void join(char out[1024], const char *const *paths, size_t n)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < n && used < 1000; i++)
+		used += (size_t)snprintf(out + used, 1024 - used, "%s%s", i ? "|" : "", paths[i]);
+}
+
+static void on_told(void *arg, const struct core_diff *diff, const struct failure *f)
+{
+	struct told *t = arg;
+
+	assert_false(t->done);
+	assert_true((diff == NULL) != (f == NULL));
+	t->done = true;
+	t->failed = f != NULL;
+	if (f) {
+		t->failure = *f;
+		return;
+	}
+	join(t->added, diff->added, diff->n_added);
+	join(t->removed, diff->removed, diff->n_removed);
+	join(t->modified, diff->modified, diff->n_modified);
+	t->n = diff->n_added + diff->n_removed + diff->n_modified;
+}
+
+static void start(struct world *w, struct told *t, const char *id, const char *other,
+		  const char *path)
+{
+	const char *const paths[] = {path, NULL};
+
+	*t = (struct told){0};
+	t->call = core_diff(w->core, TENANT, id, other, paths, on_told, t);
+	assert_false(t->done);
+}
+
+static void diff(struct world *w, struct told *t, const struct made pair[2], const char *path)
+{
+	start(w, t, pair[0].view.id, pair[1].view.id, path);
+	world_until_true(w, &t->done);
+}
+
+static void make(struct world *w, struct made *m, const char *tree)
+{
+	struct run r;
+
+	world_create(w, m, NULL);
+	assert_true(m->ok);
+	world_exec(w, &r, m->view.id, tree);
+	assert_false(r.failed);
+}
+
+static void make_pair(struct world *w, struct made pair[2], const char *a, const char *b)
+{
+	make(w, &pair[0], a);
+	make(w, &pair[1], b);
+}
+
+static void fails_with(const struct told *t, int status, const char *code, const char *text)
+{
+	assert_true(t->failed);
+	assert_int_equal(t->failure.status, status);
+	assert_string_equal(t->failure.code, code);
+	if (!strstr(t->failure.text, text))
+		fail_msg("\"%s\" is not in \"%s\"", text, t->failure.text);
+}
+
+static bool no_diff_agents(void *arg)
+{
+	struct world *w = arg;
+
+	/* An agent that waits does not see that its reader is gone. */
+	fakes_go(w->fakes);
+	/* One connection for each of the two sandboxes and the warm one. */
+	return fakes_agents(w->fakes) <= 3;
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+static void test_what_differs_is_told(void **state)
+{
+	struct world *w = *state;
+	struct made m[2];
+	struct told t;
+
+	make_pair(w, m,
+		  "tree /d 40755\ntree /d/a 40755\ntree /d/a/b 100644 same\n"
+		  "tree /d/a/gone 100644 x\ntree /d/a.b 100644 one\ntree /d/ab 100644 1\n"
+		  "tree /d/link 120777 here\ntree /d/mode 100644 x\ntree /d/size 100644 x\n"
+		  "tree /d/type 100644 x",
+		  "tree /d 40755\ntree /d/a 40755\ntree /d/a/b 100644 same\n"
+		  "tree /d/a.b 100644 two\ntree /d/ab 40755\ntree /d/ab/new 100644\n"
+		  "tree /d/link 120777 there\ntree /d/mode 100600 x\ntree /d/size 100644 xy\n"
+		  "tree /d/type 120777 x");
+	diff(w, &t, m, "//d/");
+	assert_false(t.failed);
+	assert_string_equal(t.added, "/d/ab/new");
+	assert_string_equal(t.removed, "/d/a/gone");
+	assert_string_equal(t.modified, "/d/a.b|/d/ab|/d/link|/d/mode|/d/size|/d/type");
+	diff(w, &t, m, "/");
+	assert_string_equal(t.removed, "/d/a/gone");
+	world_until(w, no_diff_agents, w);
+	diff(w, &t, m, "/nothing");
+	assert_int_equal(t.n, 0);
+}
+
+static void test_a_sandbox_equals_itself(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct told t;
+
+	make(w, &m, "tree /d 40755\ntree /d/a 100644 x");
+	start(w, &t, m.view.id, m.view.id, "/");
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	assert_int_equal(t.n, 0);
+}
+
+static void test_paths_in_each_other_are_told_once(void **state)
+{
+	const char *const paths[] = {"/d/sub", "/d", "/d/sub/", "/e", NULL};
+	struct world *w = *state;
+	struct told t = {0};
+	struct made m[2];
+
+	make_pair(w, m, "tree /d 40755\ntree /d/sub 40755\ntree /e 100644 x",
+		  "tree /d 40755\ntree /d/sub 40700\ntree /d/sub/new 100644");
+	core_diff(w->core, TENANT, m[0].view.id, m[1].view.id, paths, on_told, &t);
+	world_until_true(w, &t.done);
+	assert_string_equal(t.added, "/d/sub/new");
+	assert_string_equal(t.removed, "/e");
+	assert_string_equal(t.modified, "/d/sub");
+}
+
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static void test_the_side_that_is_ahead_waits(void **state)
+{
+	struct world *w = *state;
+	struct made m[2];
+	struct told t;
+
+	make_pair(w, m, "tree many 100000", "tree wait\ntree many 100000");
+	start(w, &t, m[0].view.id, m[1].view.id, "/d");
+	world_until(w, one_waits, w->fakes);
+	fakes_go(w->fakes);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	assert_int_equal(t.n, 0);
+}
+
+static void test_too_much_is_refused(void **state)
+{
+	struct world *w = *state;
+	struct made m[2];
+	struct told t;
+
+	make_pair(w, m, "tree /d 40755", "tree /d 40755\ntree many 200001");
+	diff(w, &t, m, "/d");
+	fails_with(&t, 413, "too_large", "more than 200000 paths differ");
+	world_until(w, no_diff_agents, w);
+}
+
+static void test_guests_that_break_the_rules(void **state)
+{
+	static const struct {
+		const char *tree, *code, *text;
+	} wrong[] = {
+		{"tree /d/b 100644\ntree /d/a 100644", "agent_error", "out of order"},
+		{"tree /d/a 100644\ntree /d/a 100644", "agent_error", "out of order"},
+		{"tree error", "agent_error", "the disk is worn out"},
+		{"tree pong", "agent_error", "can't list /d"},
+		{"tree hang-up", "agent_lost", "closed"},
+	};
+	struct world *w = *state;
+	struct made good;
+	struct told t;
+
+	make(w, &good, "tree /d 40755");
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		struct made bad;
+		struct done d;
+
+		make(w, &bad, wrong[i].tree);
+		start(w, &t, good.view.id, bad.view.id, "/d");
+		world_until_true(w, &t.done);
+		fails_with(&t, 500, wrong[i].code, wrong[i].text);
+		assert_non_null(strstr(t.failure.text, bad.view.id));
+		world_delete(w, &d, bad.view.id);
+	}
+}
+
+static void test_what_is_not_there(void **state)
+{
+	struct world *w = *state;
+	char nobody[SANDBOX_ID_LEN + 1];
+	struct made m;
+	struct told t;
+
+	make(w, &m, "out x");
+	snprintf(nobody, sizeof(nobody), "sbx_%032d", 0);
+	start(w, &t, m.view.id, nobody, "/d");
+	world_until_true(w, &t.done);
+	fails_with(&t, 404, "not_found", nobody);
+	start(w, &t, nobody, m.view.id, "/d");
+	world_until_true(w, &t.done);
+	fails_with(&t, 404, "not_found", nobody);
+}
+
+/* --- meanwhile ------------------------------------------------------------------------------ */
+
+static void start_waiting(struct world *w, struct told *t, struct made m[2])
+{
+	make_pair(w, m, "tree /d 40755\ntree many 20000", "tree /d 40755\ntree wait");
+	start(w, t, m[0].view.id, m[1].view.id, "/d");
+	world_until(w, one_waits, w->fakes);
+}
+
+static void test_either_sandbox_is_deleted_meanwhile(void **state)
+{
+	struct world *w = *state;
+
+	for (int i = 0; i < 2; i++) {
+		struct made m[2];
+		struct done d;
+		struct told t;
+
+		start_waiting(w, &t, m);
+		world_delete_start(w, &d, m[i].view.id);
+		world_until_true(w, &t.done);
+		fails_with(&t, 404, "deleted", m[i].view.id);
+		world_until_true(w, &d.done);
+		assert_false(d.failed);
+		world_delete(w, &d, m[!i].view.id);
+	}
+}
+
+static void test_either_guest_dies_meanwhile(void **state)
+{
+	struct world *w = *state;
+
+	for (int i = 0; i < 2; i++) {
+		struct made m[2];
+		struct done d;
+		struct run r;
+		struct told t;
+
+		start_waiting(w, &t, m);
+		world_exec(w, &r, m[i].view.id, "die");
+		world_until_true(w, &t.done);
+		assert_true(t.failed);
+		assert_true(!strcmp(t.failure.code, "vm_died") ||
+			    !strcmp(t.failure.code, "agent_lost"));
+		world_delete(w, &d, m[!i].view.id);
+		assert_false(d.failed);
+	}
+}
+
+static void test_the_client_leaves(void **state)
+{
+	struct world *w = *state;
+	struct made m[2];
+	struct told t;
+
+	start_waiting(w, &t, m);
+	core_abandon(t.call);
+	world_until(w, no_diff_agents, w);
+	/* At once, and when the answer is there but not told. */
+	start(w, &t, m[0].view.id, m[1].view.id, "/d");
+	core_abandon(t.call);
+	start(w, &t, m[0].view.id, "sbx_ffffffffffffffffffffffffffffffff", "/d");
+	core_abandon(t.call);
+	world_until(w, no_diff_agents, w);
+	assert_false(t.done);
+}
+
+static void test_there_is_a_limit_of_diffs(void **state)
+{
+	struct world *w = *state;
+	struct told t[9];
+	struct made m[2];
+
+	start_waiting(w, &t[0], m);
+	for (int i = 1; i < 9; i++)
+		start(w, &t[i], m[0].view.id, m[1].view.id, "/d");
+	world_until_true(w, &t[8].done);
+	fails_with(&t[8], 503, "busy", "8");
+	assert_int_not_equal(t[8].failure.retry_after, 0);
+	for (int i = 0; i < 8; i++)
+		core_abandon(t[i].call);
+}
+
+static void test_the_service_is_killed_meanwhile(void **state)
+{
+	struct world *w = *state;
+	struct made m[2];
+	struct told t;
+
+	start_waiting(w, &t, m);
+	world_kill_core(w);
+	assert_false(t.done);
+	world_start_core(w);
+	start(w, &t, m[0].view.id, m[1].view.id, "/d");
+	world_until_true(w, &t.done);
+	fails_with(&t, 503, "not_ready", m[0].view.id);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_what_differs_is_told),
+		TEST(test_a_sandbox_equals_itself),
+		TEST(test_paths_in_each_other_are_told_once),
+		TEST(test_the_side_that_is_ahead_waits),
+		TEST(test_too_much_is_refused),
+		TEST(test_guests_that_break_the_rules),
+		TEST(test_what_is_not_there),
+		TEST(test_either_sandbox_is_deleted_meanwhile),
+		TEST(test_either_guest_dies_meanwhile),
+		TEST(test_the_client_leaves),
+		TEST(test_there_is_a_limit_of_diffs),
+		TEST(test_the_service_is_killed_meanwhile),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
