@@ -84,7 +84,7 @@ static const struct setting settings[] = {
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
-	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "2",
+	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
 	NUM(fork_max, 1, 1000, "32", "Most children of one fork."),

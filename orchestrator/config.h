@@ -37,7 +37,7 @@ struct config {
 	uint32_t max_vms;		 /* 256; at most WARDEN_SLOTS_MAX */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
-	uint32_t pool_shells, pool_warm;    /* kept ready: 2, 2 */
+	uint32_t pool_shells, pool_warm;    /* kept ready: 6, 2 */
 	uint32_t fork_max;		    /* children of one fork: 32; at most 1000 */
 	uint32_t timeout_s, idle_timeout_s; /* of a sandbox when it asks for none: 86400, 3600 */
 	uint32_t boot_timeout_s;	    /* template boot: 300 */

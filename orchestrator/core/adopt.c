@@ -34,6 +34,11 @@ static void on_row(void *arg, const struct store_sandbox *row)
 		free(s->metadata);
 		s->metadata = metadata;
 	}
+	char *ancestors = strdup(row->ancestors);
+	if (ancestors) {
+		free(s->ancestors);
+		s->ancestors = ancestors;
+	}
 	sandbox_index(s);
 	if (row->ended_at_ms) {
 		s->ended_at_ms = row->ended_at_ms;

@@ -274,6 +274,11 @@ void agent_send(struct agent *a, uint8_t *bytes, size_t len)
 	send_next(a);
 }
 
+bool agent_is_sending(const struct agent *a)
+{
+	return !list_empty(&a->unsent);
+}
+
 void agent_pause(struct agent *a)
 {
 	a->paused = true;

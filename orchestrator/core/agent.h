@@ -79,6 +79,8 @@ struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *ev
 void agent_set_events(struct agent *a, const struct agent_events *events, void *arg);
 /* Takes `bytes` (from malloc) over. Failure is told by `ended`. */
 void agent_send(struct agent *a, uint8_t *bytes, size_t len);
+/* What was asked for has not all left for the guest yet. */
+bool agent_is_sending(const struct agent *a);
 /* After pause no frame comes until resume, and nothing is read but what already was asked for. */
 void agent_pause(struct agent *a);
 void agent_resume(struct agent *a);

@@ -33,7 +33,12 @@ static void put_away(struct core_call *call)
 		diff_free(call->diff);
 		call->diff = NULL;
 		break;
+	case CALL_FORK:
+		fork_free(call->fork);
+		call->fork = NULL;
+		break;
 	case CALL_DELETE:
+	case CALL_MERGE:
 		break;
 	}
 }
@@ -68,6 +73,9 @@ static void tell(void *arg)
 	case CALL_DIFF:
 		diff_tell(call);
 		break;
+	case CALL_FORK:
+		fork_tell(call);
+		break;
 	default:
 		tell_done(call);
 	}
@@ -84,12 +92,11 @@ void call_finish(struct core_call *call, const struct failure *f)
 	if (f)
 		call->failure = *f;
 	/* Connections and VMs under way don't wait for the telling. */
-	if (call->kind == CALL_INTERRUPT ||
-	    ((call->kind == CALL_CREATE || call->kind == CALL_DIFF) && f))
+	if (call->kind == CALL_INTERRUPT || (f && call->kind != CALL_EXEC))
 		put_away(call);
 	if (call->kind == CALL_EXEC)
 		exec_failed(call);
-	if (call->kind == CALL_CREATE)
+	if (call->kind == CALL_CREATE || call->kind == CALL_FORK)
 		pool_check(c);
 	later_run(&c->later, &call->later, tell, call);
 }
@@ -100,6 +107,8 @@ void core_abandon(struct core_call *call)
 		create_abandon(call);
 	else if (call->kind == CALL_EXEC)
 		exec_abandon(call);
+	else if (call->kind == CALL_FORK)
+		fork_abandon(call);
 	else if (call->kind == CALL_DIFF)
 		call_free(call);
 	else

@@ -271,6 +271,8 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	failure_set(&f, 503, "stopping", 5, "the service is stopping");
 	list_each_safe (pos, &c->creates)
 		call_finish(container_of(pos, struct core_call, link), &f);
+	list_each (pos, &c->sandboxes)
+		fork_sandbox_gone(container_of(pos, struct sandbox, link), &f);
 	loop_timer_clear(c->loop, &c->housekeeping);
 	templates_close(c);
 	pool_close(c);
@@ -320,5 +322,6 @@ void core_free(struct core *c)
 	warden_client_free(c->warden);
 	later_queue_fini(&c->later);
 	store_close(c->store);
+	free(c->children);
 	free(c);
 }

@@ -183,6 +183,7 @@ bool core_replay(struct core *c, const char *tenant, const char *id,
 struct core_figures {
 	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
 	uint64_t pool_hits, pool_misses;
+	uint64_t forks, fork_failures, merges;
 	uint64_t shells_ready, warm_ready;
 };
 void core_figures(const struct core *c, struct core_figures *out);

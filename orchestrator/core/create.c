@@ -37,32 +37,6 @@ static void fail(struct create *create, const struct failure *f)
 	call_finish(create->call, f);
 }
 
-static int record(struct sandbox *s, struct err *e)
-{
-	struct store_sandbox row = {
-		.id = s->id,
-		.tenant = s->tenant,
-		.template = TEMPLATE_DEFAULT,
-		.slot = s->slot,
-		.pid = s->pid,
-		.vcpus = s->size.vcpus,
-		.ram_mib = s->size.ram_mib,
-		.rootfs_gb = s->size.rootfs_gb,
-		.timeout_s = s->timeout_s,
-		.idle_timeout_s = s->idle_timeout_s,
-		.persistent = s->persistent,
-		.egress = s->egress,
-		.created_at_ms = s->created_at_ms,
-		.expires_at_ms = s->expires_at_ms,
-		.seq_reserved = s->seq_reserved,
-		.metadata = s->metadata,
-		.env = s->env,
-		.env_len = s->env_len,
-	};
-
-	return store_sandbox_add(s->core->store, &row, e);
-}
-
 /* The VM is there: the record, then the answer. */
 static void complete(struct create *create, struct warm *warm)
 {
@@ -70,33 +44,19 @@ static void complete(struct create *create, struct warm *warm)
 	struct core *c = call->core;
 	struct sandbox *s = create->sandbox;
 	struct warm_parts parts = warm_take(warm);
+	struct store_sandbox row = sandbox_row(s, &parts);
 	struct failure f;
 	struct err e;
 
-	memcpy(s->id, parts.id, sizeof(s->id));
-	s->slot = vm_slot(parts.vm);
-	s->pid = vm_pid(parts.vm);
-	s->created_at_ms = realtime_ms();
-	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
-	if (record(s, &e) < 0) {
-		agent_free(parts.agent);
-		vm_drop(parts.vm, NULL, NULL);
+	if (store_sandbox_add(c->store, &row, &e) < 0) {
+		warm_parts_drop(&parts);
 		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
 		fail(create, &f);
 		return;
 	}
-	s->vm = parts.vm;
-	s->agent = parts.agent;
-	vm_set_owner(s->vm, &sandbox_vm_owner, s);
-	agent_set_events(s->agent, &sandbox_agent_events, s);
-	s->state = SBX_READY;
-	sandbox_index(s);
-	list_add_tail(&c->sandboxes, &s->link);
-	c->n_sandboxes++;
 	c->figures.creates++;
-	sandbox_start_timers(s);
-	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 	create->sandbox = NULL;
+	sandbox_begin(s, &parts);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }
@@ -120,15 +80,13 @@ static void on_warm(void *arg, struct warm *warm, const char *text)
 	}
 }
 
-/* Shells and warm sandboxes make room; sandboxes and creates under way do not. */
-static bool has_room(const struct create *create, struct failure *f)
+bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
-	struct core *c = create->call->core;
-	size_t used = c->n_sandboxes + (c->building != NULL);
+	size_t used = c->n_sandboxes + c->n_forking + (c->building != NULL);
 
 	list_each (pos, &c->creates)
 		used++;
-	if (used > c->vms.max_vms) {
+	if (used + n > c->vms.max_vms) {
 		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",
 			    c->vms.max_vms);
 		return false;
@@ -151,10 +109,11 @@ static void on_template(void *arg, const struct failure *f)
 		return;
 	}
 	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
+	const struct warm_source from = {.template = create->template};
 	if (warm)
 		complete(create, warm);
-	else if (has_room(create, &full))
-		create->warm = warm_make(c, create->template, false, on_warm, create);
+	else if (host_has_room(c, 0, &full))
+		create->warm = warm_make(c, &from, on_warm, create);
 	else
 		fail(create, &full);
 }
@@ -194,7 +153,6 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	s->timeout_s = spec->timeout_s ? spec->timeout_s : s->core->config.timeout_s;
 	s->idle_timeout_s =
 		spec->idle_timeout_s ? spec->idle_timeout_s : s->core->config.idle_timeout_s;
-	s->seq_reserved = SEQ_BLOCK;
 	s->persistent = spec->persistent;
 	s->egress = spec->egress;
 	return true;

@@ -9,6 +9,8 @@
 #define QUEUE_MAX	  1000
 #define WAITING_BYTES_MAX (256u << 20) /* of all queues: calls stay when their clients leave */
 #define GRACE_MS	  15000	       /* for the guest to end a call whose time is over */
+#define NOT_FORKED                                                                                 \
+	"the call had not reached the guest when it was forked: it runs in the parent alone"
 
 struct exec {
 	struct core_call *call;
@@ -22,6 +24,9 @@ struct exec {
 	struct loop_timer limit;
 	char *traceparent;
 	struct event error; /* the failure, when the call was in a queue */
+	uint64_t number;    /* what the guest knows it by */
+	uint64_t have;	    /* bytes of output that came */
+	bool attached;	    /* it began in the guest that this one is a copy of */
 };
 
 void exec_free(struct exec *exec)
@@ -131,6 +136,7 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 	struct exec *exec = call->exec;
 	bool is_err = frame->type == AGENT_STDERR;
 
+	exec->have += frame->len;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	if (splitter_feed(is_err ? &exec->err : &exec->out, frame->data, frame->len, on_piece,
 			  call) < 0)
@@ -140,7 +146,6 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 static void on_exit_code(struct core_call *call, int code)
 {
 	struct exec *exec = call->exec;
-	struct sandbox *s = exec->sandbox;
 	struct event ev = {.type = EVENT_EXIT, .exit_code = code};
 
 	exec->type = EVENT_STDOUT;
@@ -149,14 +154,27 @@ static void on_exit_code(struct core_call *call, int code)
 	splitter_end(&exec->err, on_piece, call);
 	if (call->failed) /* the sandbox was ended from within; that is told instead */
 		return;
-	if (exec->paused)
-		agent_resume(s->agent);
+	struct sandbox *s = exec->sandbox; /* by now: a merge may have moved the call */
 	/* Before the last event, since that may end the sandbox or add a call. */
 	s->guest_busy = false;
 	leave_queue(call);
+	exec_hold(s, s->held);
 	emit(call, &ev);
 	call_free(call);
 	exec_next(s);
+}
+
+void exec_hold(struct sandbox *s, bool held)
+{
+	struct core_call *call = running(s);
+
+	s->held = held;
+	if (!s->agent)
+		return;
+	if (held || (call && call->exec->paused))
+		agent_pause(s->agent);
+	else
+		agent_resume(s->agent);
 }
 
 static void fail(struct core_call *call, const char *code, const char *text)
@@ -168,21 +186,33 @@ static void fail(struct core_call *call, const char *code, const char *text)
 	call_finish(call, &f);
 }
 
+static void on_error(struct core_call *call, const struct agent_frame *frame)
+{
+	struct sandbox *s = call->exec->sandbox;
+	char text[ERR_TEXT_MAX];
+
+	if (call->exec->attached && frame->errnum == ENOENT) {
+		fail(call, "not_forked", NOT_FORKED);
+	} else {
+		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
+			 (int)(frame->len < 160 ? frame->len : 160),
+			 frame->data ? (const char *)frame->data : "");
+		s->guest_busy = s->guest_busy || call->exec->attached; /* it may well run on */
+		fail(call, "agent_error", text);
+	}
+	exec_next(s);
+}
+
 void exec_on_frame(struct sandbox *s, const struct agent_frame *frame)
 {
 	struct core_call *call = running(s);
-	char text[ERR_TEXT_MAX];
 
 	if (call && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
 		on_output(call, frame);
 	} else if (call && frame->type == AGENT_EXIT) {
 		on_exit_code(call, frame->exit_code);
 	} else if (call && frame->type == AGENT_ERROR) {
-		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
-			 (int)(frame->len < 160 ? frame->len : 160),
-			 frame->data ? (const char *)frame->data : "");
-		fail(call, "agent_error", text);
-		exec_next(s);
+		on_error(call, frame);
 	} else {
 		sandbox_lose_agent(s, "it sent a frame that has no place here");
 	}
@@ -192,6 +222,7 @@ void exec_on_new_agent(struct sandbox *s)
 {
 	struct core_call *call = running(s);
 
+	exec_hold(s, s->held);
 	if (call)
 		fail(call, "agent_lost",
 		     "the connection to the guest's agent broke during the call");
@@ -219,12 +250,11 @@ void exec_next(struct sandbox *s)
 	if (!call || !s->agent || !sandbox_step(s, SBX_EXEC))
 		return;
 	struct exec *exec = call->exec;
-	s->core->figures.execs++;
+	s->core->figures.execs += !exec->attached;
 	agent_send(s->agent, exec->bytes, exec->len);
 	exec->bytes = NULL;
 	s->core->waiting_bytes -= exec->len;
-	if (exec->paused)
-		agent_pause(s->agent);
+	exec_hold(s, s->held);
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
 	if (exec->timeout_ms && !s->guest_busy)
 		loop_timer_set(s->core->loop, &exec->limit, (uint64_t)exec->timeout_ms + GRACE_MS);
@@ -236,6 +266,7 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 	const struct agent_exec request = {
 		.language = spec->bash ? AGENT_BASH : AGENT_PYTHON,
 		.timeout_ms = spec->timeout_ms,
+		.call = exec->number,
 		.code = spec->code,
 		.code_len = spec->code_len,
 		.cwd = spec->cwd,
@@ -282,6 +313,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	exec->call = call;
 	exec->out.chunks = exec->err.chunks = spec->chunks;
 	exec->timeout_ms = spec->timeout_ms;
+	random_bytes(&exec->number, sizeof(exec->number));
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (!s || !may_wait(s, spec, &f) || !encode(exec, s, spec, &f)) {
 		call_finish(call, &f);
@@ -308,11 +340,7 @@ static void set_paused(struct core_call *call, bool paused)
 	if (call->failed || exec->paused == paused)
 		return;
 	exec->paused = paused;
-	struct agent *agent = running(exec->sandbox) == call ? exec->sandbox->agent : NULL;
-	if (agent && paused)
-		agent_pause(agent);
-	else if (agent)
-		agent_resume(agent);
+	exec_hold(exec->sandbox, exec->sandbox->held);
 }
 
 void core_exec_pause(struct core_call *call)
@@ -337,4 +365,99 @@ void exec_tell(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->sink.failed(call->arg, &call->failure, &call->exec->error);
+}
+
+/* --- copies --------------------------------------------------------------------------------- */
+
+int exec_note(struct sandbox *s, struct exec_point *out)
+{
+	struct core_call *call = running(s);
+
+	*out = (struct exec_point){.running = call != NULL};
+	if (!call)
+		return 0;
+	struct exec *exec = call->exec;
+	out->at_guest = !s->agent || !agent_is_sending(s->agent);
+	out->number = exec->number;
+	out->have = exec->have;
+	out->timeout_ms = exec->timeout_ms;
+	if (exec->traceparent)
+		out->traceparent = strdup(exec->traceparent);
+	int ret = splitter_copy(&out->out, &exec->out);
+	return ret < 0 ? ret : splitter_copy(&out->err, &exec->err);
+}
+
+void exec_point_fini(struct exec_point *p)
+{
+	splitter_fini(&p->out);
+	splitter_fini(&p->err);
+	free(p->traceparent);
+	p->traceparent = NULL;
+}
+
+int exec_copy(struct sandbox *s, const struct exec_point *p)
+{
+	if (!p->running)
+		return 0;
+	struct core_call *call = call_new(s->core, CALL_EXEC, NULL);
+	struct exec *exec = must_alloc(sizeof(*exec));
+
+	call->abandoned = true;
+	call->exec = exec;
+	exec->call = call;
+	exec->sandbox = s;
+	exec->started = exec->attached = true;
+	exec->number = p->number;
+	exec->have = p->have;
+	exec->timeout_ms = p->timeout_ms;
+	if (p->traceparent)
+		exec->traceparent = strdup(p->traceparent);
+	list_add_tail(&s->calls, &call->link);
+	s->n_calls++;
+	int ret = splitter_copy(&exec->out, &p->out);
+	if (ret == 0)
+		ret = splitter_copy(&exec->err, &p->err);
+	if (ret == 0 && p->at_guest)
+		ret = agent_attach_bytes(p->number, p->have, &exec->bytes, &exec->len);
+	if (exec->bytes)
+		s->core->waiting_bytes += exec->len;
+	return ret;
+}
+
+void exec_go_on(struct sandbox *s)
+{
+	struct core_call *call = first(s);
+
+	if (call && !call->exec->bytes)
+		fail(call, "not_forked", NOT_FORKED);
+	exec_next(s);
+}
+
+static void append(struct list *to, struct list *calls)
+{
+	while (!list_empty(calls)) {
+		struct list *link = calls->next;
+
+		list_del(link);
+		list_add_tail(to, link);
+	}
+}
+
+void exec_move(struct sandbox *from, struct sandbox *to)
+{
+	struct core_call *call = running(to);
+	struct list all;
+
+	if (call)
+		fail(call, "merged", "another sandbox was merged into this one during the call");
+	list_each (pos, &from->calls)
+		container_of(pos, struct core_call, link)->exec->sandbox = to;
+	list_init(&all);
+	append(&all, &from->calls);
+	append(&all, &to->calls);
+	append(&to->calls, &all);
+	to->n_calls += from->n_calls;
+	from->n_calls = 0;
+	if (from->state == SBX_RUNNING)
+		sandbox_step(to, SBX_EXEC);
 }

@@ -31,6 +31,8 @@ bool size_choose(const struct core *c, const struct sandbox_spec *spec, struct s
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
 struct vm_spec size_vm_spec(const struct size *size, bool builds);
 
+/* There are VMs for `n` more sandboxes; else *f is filled. What is in the pool makes room. */
+bool host_has_room(struct core *c, size_t n, struct failure *f);
 /* Another VM would push the host into swapping or worse. */
 bool host_memory_low(void);
 
@@ -69,6 +71,8 @@ int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLAT
 		       struct err *e);
 /* How restores of it go: an image that was found on disk and never works is made anew. */
 void template_restored(struct template *t, bool well);
+/* An empty file for a writable disk layer, without a name; -errno with *e filled. */
+int disk_layer_new(const struct config *config, struct err *e);
 /* Removes what an earlier life left half made. */
 void templates_sweep(const struct config *config);
 void templates_close(struct core *c); /* nothing is prepared from here on */
@@ -79,10 +83,16 @@ void templates_free(struct core *c);
 struct warm;
 /* `w` is the callee's, NULL when it failed. */
 typedef void warm_fn(void *arg, struct warm *w, const char *text);
-/* Restores a VM of a ready template and makes it unique; with a rehearsal, what a first call
- * touches is touched ahead of it. `fn` comes from the loop. */
-struct warm *warm_make(struct core *c, struct template *t, bool with_rehearsal, warm_fn *fn,
-		       void *arg);
+/* What a VM is filled from: a ready template, or an image with the shell for it, taken over. */
+struct warm_source {
+	struct template *template;
+	struct vm_image *image;
+	struct vm *shell;
+	bool user_generators; /* of a sandbox are made unique too; those of a template always are */
+	bool rehearse;	      /* what a first call touches is touched ahead of it */
+};
+/* Fills a VM and makes it unique. `fn` comes from the loop. */
+struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg);
 /* Calls that leave no trace but what a first call loads and touches. */
 #define REHEARSAL_CALLS 2
 extern const struct agent_exec rehearsal[REHEARSAL_CALLS];
@@ -95,6 +105,7 @@ struct warm_parts {
 	char id[SANDBOX_ID_LEN + 1];
 };
 struct warm_parts warm_take(struct warm *w);
+void warm_parts_drop(struct warm_parts *parts);
 
 /* More and more slowly while it fails. */
 struct pool_pace {
@@ -170,7 +181,10 @@ struct sandbox {
 
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
 	size_t n_calls;
-	struct list interrupts, deletes;
+	struct list interrupts, deletes, forks;
+	struct core_call *copying; /* the fork whose image is being taken */
+	bool held;		   /* nothing is read from the agent meanwhile */
+	char *ancestors;	   /* as in the catalogue */
 	uint64_t seq, seq_reserved;
 	struct replay replay;
 
@@ -193,25 +207,56 @@ void sandbox_start_timers(struct sandbox *s);
 void sandbox_touch(struct sandbox *s);
 struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
 void sandbox_index(struct sandbox *s);
+/* NULL: there is none that lives. */
+struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory);
+/* Its time begins: the row it gets in the catalogue, with the VM it will have. */
+struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts);
+/* It is in the catalogue: it gets the VM, and calls may find it. */
+void sandbox_begin(struct sandbox *s, struct warm_parts *parts);
 extern const struct vm_owner sandbox_vm_owner;
 extern const struct agent_events sandbox_agent_events;
 void sandbox_dial(struct sandbox *s);
 void sandbox_lose_agent(struct sandbox *s, const char *why);
 /* Ends it: calls fail with `code`, the VM is dropped. `forget`: no trace is kept. */
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
+/* Its VM is another's, as the catalogue says already. */
+void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
 /* An ended one, from the catalogue. */
 void sandbox_keep_ended(struct sandbox *s);
 /* One of the codes, as a string that stays. */
 const char *sandbox_end_code(const char *code);
 int adopt_all(struct core *c, struct err *e);
 
-enum call_kind { CALL_CREATE, CALL_EXEC, CALL_INTERRUPT, CALL_DELETE, CALL_DIFF };
+/* What all but execs had under way in its VM fails. */
+void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f);
+
+/* Which sandbox was forked from which (lineage.c). */
+bool lineage_has(const char *ancestors, const char *id);
+/* The last of its ancestors that lives, or NULL. */
+struct sandbox *lineage_parent(const struct sandbox *s);
+/* For a child of `parent`; the caller frees it. */
+char *lineage_of_child(const struct sandbox *parent);
+/* `ancestors` when the place of `winner` among them is taken by `parent`; the caller frees it. */
+char *lineage_merged(const char *ancestors, const char *winner, const char *parent);
+/* Ids of the living children, NULL-terminated, good until the next call. */
+const char *const *lineage_children(const struct sandbox *s);
+
+enum call_kind {
+	CALL_CREATE,
+	CALL_EXEC,
+	CALL_INTERRUPT,
+	CALL_DELETE,
+	CALL_DIFF,
+	CALL_FORK,
+	CALL_MERGE,
+};
 
 struct core_call {
 	enum call_kind kind;
 	struct core *core;
-	/* On core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes; core->finished. */
+	/* On core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes, ->forks;
+	 * core->finished. */
 	struct list link;
 	struct later later;
 	bool abandoned, failed;
@@ -222,12 +267,14 @@ struct core_call {
 		core_done_fn *done_fn;
 		struct exec_sink sink;
 		core_diff_fn *diff_fn;
+		core_fork_fn *fork_fn;
 	};
 	union {
 		struct create *create;
 		struct exec *exec;
 		struct interrupt *interrupt;
 		struct diff *diff;
+		struct fork *fork;
 	};
 };
 
@@ -251,6 +298,32 @@ void exec_next(struct sandbox *s);
 void exec_on_frame(struct sandbox *s, const struct agent_frame *frame);
 /* There is a new connection to the agent: a call that was at the old one has failed. */
 void exec_on_new_agent(struct sandbox *s);
+/* While `held`, nothing more is read from the agent. */
+void exec_hold(struct sandbox *s, bool held);
+/* The running call as it is at one moment: what a copy of its guest goes on with. */
+struct exec_point {
+	bool running;  /* else there is none */
+	bool at_guest; /* all of it has left for the guest */
+	uint64_t number, have;
+	uint32_t timeout_ms;
+	struct splitter out, err;
+	char *traceparent;
+};
+/* -ENOMEM. To be freed in any case. */
+int exec_note(struct sandbox *s, struct exec_point *out);
+void exec_point_fini(struct exec_point *p);
+/* Gives the call to a child that has no calls yet; -ENOMEM. It goes on with exec_go_on. */
+int exec_copy(struct sandbox *s, const struct exec_point *p);
+void exec_go_on(struct sandbox *s);
+/* The calls of `from` go on in `to`, before those that wait there; one that runs there fails. */
+void exec_move(struct sandbox *from, struct sandbox *to);
+void fork_free(struct fork *fork);
+void fork_tell(struct core_call *call);
+void fork_abandon(struct core_call *call);
+/* The sandbox can be copied now, if somebody waits for it. */
+void fork_next(struct sandbox *s);
+/* It ends, or its VM is to be another one: its forks fail. */
+void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
 void interrupt_free(struct interrupt *interrupt);
 void diff_free(struct diff *diff);
 void diff_tell(struct core_call *call);
@@ -279,9 +352,11 @@ struct core {
 	struct list sandboxes, ended;
 	size_t n_sandboxes, n_ended;
 	struct list buckets[BUCKETS];
-	struct list creates;  /* calls that still work for their sandbox */
-	struct list diffs;    /* calls under way */
-	struct list finished; /* calls whose end is to be told */
+	size_t n_forking;      /* children on the way */
+	const char **children; /* the last answer of lineage_children */
+	struct list creates;   /* calls that still work for their sandbox */
+	struct list diffs;     /* calls under way */
+	struct list finished;  /* calls whose end is to be told */
 	struct core_figures figures;
 	size_t waiting_bytes; /* of calls that are not sent yet */
 	struct loop_timer housekeeping;

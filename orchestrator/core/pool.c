@@ -59,6 +59,13 @@ static bool may_try(struct core *c, const struct pool_pace *pace)
 	return false;
 }
 
+/* It was on the way when the last slot was asked for. */
+static void yield_if_wanted(struct core *c)
+{
+	if (!list_empty(&c->vms.waiting))
+		pool_yield(c);
+}
+
 /* --- shells --------------------------------------------------------------------------------- */
 
 static void on_shell_ready(void *arg)
@@ -70,6 +77,7 @@ static void on_shell_ready(void *arg)
 	p->shell_pace.backoff_ms = 0;
 	p->n_shells++;
 	list_add_tail(&p->shells, &item->link);
+	yield_if_wanted(item->core);
 	pool_check(item->core);
 }
 
@@ -133,6 +141,7 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 		p->n_warms++;
 		p->warm_pace.backoff_ms = 0;
 		p->was_filled = true;
+		yield_if_wanted(c);
 		pool_check(c);
 		return;
 	}
@@ -144,12 +153,13 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 
 static void make_warm(struct core *c)
 {
+	const struct warm_source from = {.template = c->def, .rehearse = true};
 	struct pool_item *item = must_alloc(sizeof(*item));
 
 	item->core = c;
 	list_init(&item->link);
 	c->pool.making_item = item;
-	c->pool.making = warm_make(c, c->def, true, on_warm, item);
+	c->pool.making = warm_make(c, &from, on_warm, item);
 }
 
 struct warm *pool_take_warm(struct core *c)
@@ -167,10 +177,15 @@ struct warm *pool_take_warm(struct core *c)
 
 /* --- both ----------------------------------------------------------------------------------- */
 
+/* Somebody waits for a VM. */
+static bool is_wanted(const struct core *c)
+{
+	return !list_empty(&c->vms.waiting) || !list_empty(&c->creates) || c->n_forking;
+}
+
 static bool room(const struct core *c)
 {
-	return c->vms.in_use < c->vms.max_vms && list_empty(&c->vms.waiting) &&
-	       list_empty(&c->creates) && !host_memory_low();
+	return c->vms.in_use < c->vms.max_vms && !is_wanted(c) && !host_memory_low();
 }
 
 static bool wants_warm(struct core *c)
@@ -178,7 +193,7 @@ static bool wants_warm(struct core *c)
 	struct pool *p = &c->pool;
 
 	return !p->making && p->n_warms < c->config.pool_warm && template_ready(c->def) &&
-	       list_empty(&c->creates) && (p->n_shells || room(c)) && may_try(c, &p->warm_pace);
+	       !is_wanted(c) && (p->n_shells || room(c)) && may_try(c, &p->warm_pace);
 }
 
 static bool wants_shell(struct core *c)

@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/core/replay.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Shared by the rings of a parent and its children. */
+struct replay_bytes {
+	unsigned users;
+	char bytes[]; /* the data, then the traceparent with its NUL when there is one */
+};
 
 struct replay_entry {
 	struct event ev;
 	size_t size;
-	char *copy; /* the data, then the traceparent with its NUL when there is one */
+	struct replay_bytes *copy;
 	bool traced;
 };
+
+static void put_bytes(struct replay_bytes *copy)
+{
+	if (--copy->users == 0)
+		free(copy);
+}
 
 static void drop_first(struct replay *r)
 {
 	struct replay_entry *entry = &r->entries[r->first];
 
 	r->bytes -= entry->size;
-	free(entry->copy);
+	put_bytes(entry->copy);
 	r->first = (r->first + 1) % REPLAY_EVENTS_MAX;
 	r->count--;
 }
@@ -27,21 +40,39 @@ void replay_add(struct replay *r, const struct event *ev, const char *traceparen
 
 	if (!r->entries)
 		r->entries = calloc(REPLAY_EVENTS_MAX, sizeof(*r->entries));
-	char *copy = malloc(size ? size : 1);
+	struct replay_bytes *copy = malloc(sizeof(*copy) + size);
 	if (!r->entries || !copy || size > REPLAY_BYTES_MAX) {
 		free(copy);
 		return;
 	}
 	while (r->count == REPLAY_EVENTS_MAX || r->bytes + size > REPLAY_BYTES_MAX)
 		drop_first(r);
+	copy->users = 1;
 	if (ev->len)
-		memcpy(copy, ev->data, ev->len);
+		memcpy(copy->bytes, ev->data, ev->len);
 	if (trace)
-		memcpy(copy + ev->len, traceparent, trace);
+		memcpy(copy->bytes + ev->len, traceparent, trace);
 	struct replay_entry *entry = &r->entries[(r->first + r->count++) % REPLAY_EVENTS_MAX];
 	*entry = (struct replay_entry){.ev = *ev, .size = size, .copy = copy, .traced = trace != 0};
-	entry->ev.data = (uint8_t *)copy;
+	entry->ev.data = (uint8_t *)copy->bytes;
 	r->bytes += size;
+}
+
+int replay_copy(struct replay *to, const struct replay *from)
+{
+	*to = (struct replay){.count = from->count, .bytes = from->bytes};
+	if (!from->count)
+		return 0;
+	to->entries = calloc(REPLAY_EVENTS_MAX, sizeof(*to->entries));
+	if (!to->entries) {
+		to->count = to->bytes = 0;
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < from->count; i++) {
+		to->entries[i] = from->entries[(from->first + i) % REPLAY_EVENTS_MAX];
+		to->entries[i].copy->users++;
+	}
+	return 0;
 }
 
 void replay_each(const struct replay *r,
@@ -51,7 +82,7 @@ void replay_each(const struct replay *r,
 	for (size_t i = 0; i < r->count; i++) {
 		const struct replay_entry *entry = &r->entries[(r->first + i) % REPLAY_EVENTS_MAX];
 
-		each(arg, &entry->ev, entry->traced ? entry->copy + entry->ev.len : NULL);
+		each(arg, &entry->ev, entry->traced ? entry->copy->bytes + entry->ev.len : NULL);
 	}
 }
 

@@ -18,6 +18,8 @@ struct replay {
 
 /* Copies the event; one that there is no memory for is left out. `traceparent` may be NULL. */
 void replay_add(struct replay *r, const struct event *ev, const char *traceparent);
+/* To an empty one. -ENOMEM, and it stays empty. */
+int replay_copy(struct replay *to, const struct replay *from);
 void replay_each(const struct replay *r,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg);

@@ -61,6 +61,13 @@ static struct sandbox *lookup(struct core *c, const char *tenant, const char *id
 	return NULL;
 }
 
+struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id)
+{
+	struct sandbox *s = lookup(c, tenant, id);
+
+	return s && s->state < SBX_ENDING ? s : NULL;
+}
+
 struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f)
 {
 	struct sandbox *s = lookup(c, tenant, id);
@@ -85,13 +92,15 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	snprintf(s->id, sizeof(s->id), "%s", id);
 	s->tenant = strdup(tenant);
 	s->metadata = strdup("{}");
-	if (!s->tenant || !s->metadata)
+	s->ancestors = strdup("");
+	if (!s->tenant || !s->metadata || !s->ancestors)
 		abort();
 	list_init(&s->link);
 	list_init(&s->bucket);
 	list_init(&s->calls);
 	list_init(&s->interrupts);
 	list_init(&s->deletes);
+	list_init(&s->forks);
 	sandbox_set_env(s, "", 0);
 	return s;
 }
@@ -137,13 +146,61 @@ void sandbox_free(struct sandbox *s)
 	free_calls(&s->calls);
 	free_calls(&s->interrupts);
 	free_calls(&s->deletes);
+	free_calls(&s->forks);
 	list_del(&s->link);
 	list_del(&s->bucket);
 	free(s->tenant);
 	free(s->metadata);
+	free(s->ancestors);
 	free(s->env);
 	free(s->env_list);
 	free(s);
+}
+
+struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts)
+{
+	memcpy(s->id, parts->id, sizeof(s->id));
+	s->slot = vm_slot(parts->vm);
+	s->pid = vm_pid(parts->vm);
+	s->created_at_ms = realtime_ms();
+	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
+	s->seq_reserved = s->seq + SEQ_BLOCK;
+	return (struct store_sandbox){
+		.id = s->id,
+		.tenant = s->tenant,
+		.template = TEMPLATE_DEFAULT,
+		.slot = s->slot,
+		.pid = s->pid,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.timeout_s = s->timeout_s,
+		.idle_timeout_s = s->idle_timeout_s,
+		.persistent = s->persistent,
+		.egress = s->egress,
+		.created_at_ms = s->created_at_ms,
+		.expires_at_ms = s->expires_at_ms,
+		.seq_reserved = s->seq_reserved,
+		.metadata = s->metadata,
+		.env = s->env,
+		.env_len = s->env_len,
+		.ancestors = s->ancestors,
+	};
+}
+
+void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
+{
+	s->vm = parts->vm;
+	s->agent = parts->agent;
+	*parts = (struct warm_parts){0};
+	vm_set_owner(s->vm, &sandbox_vm_owner, s);
+	agent_set_events(s->agent, &sandbox_agent_events, s);
+	s->state = SBX_READY;
+	sandbox_index(s);
+	list_add_tail(&s->core->sandboxes, &s->link);
+	s->core->n_sandboxes++;
+	sandbox_start_timers(s);
+	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 }
 
 static void on_lifetime(void *arg)
@@ -264,6 +321,7 @@ static void on_dialed(void *arg, int fd, const char *text)
 	}
 	sandbox_step(s, SBX_REACHED);
 	exec_on_new_agent(s);
+	fork_next(s);
 }
 
 void sandbox_dial(struct sandbox *s)
@@ -276,7 +334,7 @@ void sandbox_dial(struct sandbox *s)
 
 const char *sandbox_end_code(const char *code)
 {
-	static const char *const codes[] = {"expired", "deleted", "stopped"};
+	static const char *const codes[] = {"expired", "deleted", "stopped", "merged"};
 
 	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
 		if (!strcmp(code, codes[i]))
@@ -333,6 +391,24 @@ static void record_end(struct sandbox *s)
 		log_error("the end of sandbox %s is not in the catalogue: %s", s->id, e.text);
 }
 
+void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	fail_calls(&s->interrupts, f);
+	fork_sandbox_gone(s, f);
+	diff_sandbox_gone(s, f);
+}
+
+void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
+{
+	sandbox_step(s, SBX_END);
+	s->core->n_sandboxes--;
+	s->ended_at_ms = at_ms;
+	s->ended_code = sandbox_end_code("merged");
+	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+	shed(s);
+	on_vm_gone(s);
+}
+
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget)
 {
 	struct failure f;
@@ -348,8 +424,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	log_info("sandbox %s ended (%s)", s->id, code);
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
 	fail_calls(&s->calls, &f);
-	fail_calls(&s->interrupts, &f);
-	diff_sandbox_gone(s, &f);
+	sandbox_fail_side_calls(s, &f);
 	shed(s);
 	struct vm *vm = s->vm;
 	s->vm = NULL;
@@ -371,7 +446,8 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 	call->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (!s) {
-		call_finish(call, &f);
+		/* One that was merged lives on under another id: its owner may let go of it. */
+		call_finish(call, strcmp(f.code, "merged") ? &f : NULL);
 		return call;
 	}
 	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
@@ -426,6 +502,8 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 		.metadata = s->metadata,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
+	struct sandbox *parent = lineage_parent(s);
+	view->parent = parent ? parent->id : NULL;
 	if (with_memory && s->pid)
 		read_memory(s->pid, view);
 }
@@ -438,6 +516,7 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 	if (!s)
 		return false;
 	sandbox_view_fill(s, view, true);
+	view->children = lineage_children(s);
 	return true;
 }
 

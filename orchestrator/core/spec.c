@@ -106,7 +106,8 @@ struct vm_spec size_vm_spec(const struct size *size, bool builds)
 
 	return (struct vm_spec){.vcpus = size->vcpus,
 				.ram_mib = size->ram_mib,
-				.memory_max = builds ? 2 * ram + 2 * own : ram + own};
+				/* A VM that was forked is charged with its image, too. */
+				.memory_max = 2 * ram + (builds ? 2 * own : own)};
 }
 
 static bool read_meminfo(const char *text, const char *name, uint64_t *kib)

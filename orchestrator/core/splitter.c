@@ -153,3 +153,9 @@ void splitter_fini(struct splitter *s)
 	s->held = NULL;
 	s->len = s->room = 0;
 }
+
+int splitter_copy(struct splitter *to, const struct splitter *from)
+{
+	*to = (struct splitter){.chunks = from->chunks};
+	return hold(to, from->held, from->len);
+}

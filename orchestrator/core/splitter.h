@@ -26,6 +26,8 @@ int splitter_feed(struct splitter *s, const uint8_t *data, size_t len, splitter_
 /* The stream has ended: hands out what is held, and frees it. */
 void splitter_end(struct splitter *s, splitter_fn *fn, void *arg);
 void splitter_fini(struct splitter *s);
+/* What one holds, for another stream that goes on from here. -ENOMEM, and `to` is empty. */
+int splitter_copy(struct splitter *to, const struct splitter *from);
 
 /* How many bytes at the end of `data` begin a UTF-8 character that is not whole: 0 to 3. */
 size_t utf8_cut(const uint8_t *data, size_t len);

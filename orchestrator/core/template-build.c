@@ -94,7 +94,7 @@ static int open_image(struct build *b, int fds[3], struct err *e)
 		if (fds[i] < 0)
 			return err_set(e, errno, "make %s of the image", names[i]);
 	}
-	fds[2] = template_layer_new(&b->t->core->config, e);
+	fds[2] = disk_layer_new(&b->t->core->config, e);
 	return fds[2] < 0 ? fds[2] : 0;
 }
 

@@ -338,7 +338,7 @@ int template_files_open(const struct config *config, const char *name, struct er
 }
 
 /* Without a name: it is gone when the VM process that writes it is. */
-int template_layer_new(const struct config *config, struct err *e)
+int disk_layer_new(const struct config *config, struct err *e)
 {
 	int fd = open(config->state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 

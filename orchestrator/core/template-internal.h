@@ -80,6 +80,5 @@ void template_files_clean(void *job);
 /* On the loop: the directory an image is made in. -1 with *e filled on failure. */
 int template_files_begin(const struct config *config, const char *name, struct err *e);
 int template_files_open(const struct config *config, const char *name, struct err *e);
-int template_layer_new(const struct config *config, struct err *e);
 
 #endif

@@ -315,7 +315,7 @@ static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
 		if (fds[i] < 0)
 			return err_set(e, errno, "open %s", path);
 	}
-	fds[4] = template_layer_new(&t->core->config, e);
+	fds[4] = disk_layer_new(&t->core->config, e);
 	return fds[4] < 0 ? fds[4] : 0;
 }
 

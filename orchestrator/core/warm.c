@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A warm sandbox: a VM restored from a template whose guest has confirmed that it is unique, with
- * an open connection to its agent. It has its id already, so that the guest's name is right and
- * nothing is left to do in it when a client takes it.
+ * A warm sandbox: a VM filled from a template or from the image of another VM, whose guest has
+ * confirmed that it is unique, with an open connection to its agent. It has its id already, so that
+ * the guest's name is right and nothing is left to do in it when a client takes it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ const struct agent_exec rehearsal[REHEARSAL_CALLS] = {
 
 struct warm {
 	struct core *core;
-	struct template *template;
+	struct warm_source from; /* the image is held */
 	enum warm_state state;
 	char id[SANDBOX_ID_LEN + 1];
 	struct vm *vm;
@@ -54,7 +54,16 @@ void warm_free(struct warm *w)
 	agent_free(w->agent);
 	if (w->vm)
 		vm_drop(w->vm, NULL, NULL);
+	vm_image_put(w->from.image);
 	free(w);
+}
+
+void warm_parts_drop(struct warm_parts *parts)
+{
+	agent_free(parts->agent);
+	if (parts->vm)
+		vm_drop(parts->vm, NULL, NULL);
+	*parts = (struct warm_parts){0};
 }
 
 struct warm_parts warm_take(struct warm *w)
@@ -77,8 +86,8 @@ static void fail(struct warm *w, const char *text)
 
 	snprintf(copy, sizeof(copy), "%s", text);
 	log_warn("a restored VM in slot %u is put away: %s", w->vm ? vm_slot(w->vm) : 0, copy);
-	if (w->state > WARM_SHELL && w->state < WARM_READY)
-		template_restored(w->template, false);
+	if (w->from.template && w->state > WARM_SHELL && w->state < WARM_READY)
+		template_restored(w->from.template, false);
 	warm_free(w);
 	fn(arg, NULL, copy);
 }
@@ -91,7 +100,8 @@ static void rehearse(struct warm *w)
 	if (!w->to_rehearse) {
 		w->state = WARM_READY;
 		loop_timer_clear(w->core->loop, &w->patience);
-		template_restored(w->template, true);
+		if (w->from.template)
+			template_restored(w->from.template, true);
 		w->fn(w->arg, w, NULL);
 		return;
 	}
@@ -150,8 +160,9 @@ static void reseed(struct warm *w)
 	random_bytes(entropy, sizeof(entropy));
 	clock_gettime(CLOCK_REALTIME, &now);
 	snprintf(host, sizeof(host), "ramet-%.8s", w->id + 4);
-	int ret = agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, true,
-				     host, &bytes, &len);
+	int ret =
+		agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
+				   w->from.template || w->from.user_generators, host, &bytes, &len);
 	explicit_bzero(entropy, sizeof(entropy));
 	if (ret < 0) {
 		fail(w, "no memory");
@@ -191,19 +202,38 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	w->dial = dial_start(w->vm, DIAL_PATIENCE_MS, on_dialed, w);
 }
 
+static int fill_from_template(struct warm *w, struct err *e)
+{
+	int fds[TEMPLATE_FDS];
+	struct ctl_msg fill;
+	int ret = template_open_fill(w->from.template, &fill, fds, e);
+
+	if (ret == 0)
+		vm_fill(w->vm, &fill, fds, TEMPLATE_FDS, on_filled, w);
+	return ret;
+}
+
+static int fill_from_image(struct warm *w, struct err *e)
+{
+	int writable = disk_layer_new(&w->core->config, e);
+
+	if (writable < 0)
+		return writable;
+	vm_fill_image(w->vm, w->from.image, writable, on_filled, w);
+	vm_image_put(w->from.image); /* the request holds it */
+	w->from.image = NULL;
+	return 0;
+}
+
 static void on_shell(void *arg)
 {
 	struct warm *w = arg;
-	int fds[TEMPLATE_FDS];
-	struct ctl_msg fill;
 	struct err e;
 
-	if (template_open_fill(w->template, &fill, fds, &e) < 0) {
+	if ((w->from.image ? fill_from_image(w, &e) : fill_from_template(w, &e)) < 0)
 		fail(w, e.text);
-		return;
-	}
-	w->state = WARM_FILLING;
-	vm_fill(w->vm, &fill, fds, TEMPLATE_FDS, on_filled, w);
+	else
+		w->state = WARM_FILLING;
 }
 
 static void on_died(void *arg, const char *why)
@@ -223,20 +253,21 @@ static void make_id(char id[SANDBOX_ID_LEN + 1])
 		snprintf(id + 4 + 2 * i, 3, "%02x", bytes[i]);
 }
 
-struct warm *warm_make(struct core *c, struct template *t, bool with_rehearsal, warm_fn *fn,
-		       void *arg)
+struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg)
 {
 	struct warm *w = must_alloc(sizeof(*w));
 
-	*w = (struct warm){.core = c, .template = t, .fn = fn, .arg = arg};
-	w->to_rehearse = with_rehearsal ? REHEARSAL_CALLS : 0;
+	*w = (struct warm){.core = c, .from = *from, .fn = fn, .arg = arg};
+	w->to_rehearse = from->rehearse ? REHEARSAL_CALLS : 0;
 	make_id(w->id);
-	w->vm = pool_take_shell(c, template_size(t));
+	if (from->image)
+		vm_image_get(from->image);
+	w->vm = from->image ? from->shell : pool_take_shell(c, template_size(from->template));
 	if (w->vm) {
 		vm_set_owner(w->vm, &vm_owner, w);
 		later_run(&c->later, &w->later, on_shell, w);
 	} else {
-		struct vm_spec spec = size_vm_spec(template_size(t), false);
+		struct vm_spec spec = size_vm_spec(template_size(from->template), false);
 
 		w->vm = vm_spawn(&c->vms, &spec, &vm_owner, w);
 	}

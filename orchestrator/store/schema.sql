@@ -25,3 +25,6 @@ CREATE TABLE sandboxes (
 	ended_text TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sandboxes_ended ON sandboxes (ended_at_ms);
+
+-- step 2
+ALTER TABLE sandboxes ADD COLUMN ancestors TEXT NOT NULL DEFAULT ''; -- ids, oldest first, by spaces

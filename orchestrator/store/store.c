@@ -15,19 +15,21 @@
 #define RESERVE_BYTES	 (2u << 20)
 #define BUSY_MS		 2000
 
-enum statement { ADD, END, SEQ, FORGET, FORGET_ENDED, ALL, NSTATEMENTS };
+enum statement { ADD, END, SEQ, MOVE, ANCESTORS, FORGET, FORGET_ENDED, ALL, NSTATEMENTS };
 
 #define COLUMNS                                                                                    \
 	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
-	"ended_at_ms, ended_code, ended_text"
+	"ended_at_ms, ended_code, ended_text, ancestors"
 
 static const char *const statements[NSTATEMENTS] = {
 	[ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
-		"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+		"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4 "
 		"WHERE id = ?1",
 	[SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
+	[MOVE] = "UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4 WHERE id = ?1",
+	[ANCESTORS] = "UPDATE sandboxes SET ancestors = ?2 WHERE id = ?1",
 	[FORGET] = "DELETE FROM sandboxes WHERE id = ?",
 	[FORGET_ENDED] = "DELETE FROM sandboxes WHERE ended_at_ms > 0 AND ended_at_ms < ?",
 	[ALL] = "SELECT " COLUMNS " FROM sandboxes ORDER BY created_at_ms, id",
@@ -268,7 +270,58 @@ int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct e
 	sqlite3_bind_int64(st, at++, row->ended_at_ms);
 	bind_text(st, at++, row->ended_code);
 	bind_text(st, at++, row->ended_text);
+	bind_text(st, at++, row->ancestors);
 	return run(s, ADD, e);
+}
+
+/* All of it or nothing. */
+static int finish(struct store *s, int ret, struct err *e)
+{
+	if (ret == 0)
+		ret = exec(s->db, "COMMIT", e);
+	if (ret < 0)
+		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+	return ret;
+}
+
+int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_t n, struct err *e)
+{
+	int ret = exec(s->db, "BEGIN IMMEDIATE", e);
+
+	if (ret < 0)
+		return ret;
+	for (size_t i = 0; i < n && ret == 0; i++)
+		ret = store_sandbox_add(s, &rows[i], e);
+	return finish(s, ret, e);
+}
+
+static int move(struct store *s, const struct store_merge *m, struct err *e)
+{
+	bind_text(s->st[MOVE], 1, m->parent);
+	sqlite3_bind_int64(s->st[MOVE], 2, m->slot);
+	sqlite3_bind_int64(s->st[MOVE], 3, m->pid);
+	sqlite3_bind_int64(s->st[MOVE], 4, (int64_t)m->seq_reserved);
+	int ret = run(s, MOVE, e);
+	if (ret == 0 && sqlite3_changes(s->db) != 1)
+		return err_say(e, ENOENT, "the catalogue does not know %s", m->parent);
+	return ret;
+}
+
+int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e)
+{
+	int ret = exec(s->db, "BEGIN IMMEDIATE", e);
+
+	if (ret < 0)
+		return ret;
+	ret = move(s, m, e);
+	if (ret == 0)
+		ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
+	for (size_t i = 0; i < m->n_lines && ret == 0; i++) {
+		bind_text(s->st[ANCESTORS], 1, m->lines[i].id);
+		bind_text(s->st[ANCESTORS], 2, m->lines[i].ancestors);
+		ret = run(s, ANCESTORS, e);
+	}
+	return finish(s, ret, e);
 }
 
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
@@ -336,6 +389,7 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 		.ended_at_ms = sqlite3_column_int64(st, 17),
 		.ended_code = text_at(st, 18),
 		.ended_text = text_at(st, 19),
+		.ancestors = text_at(st, 20),
 	};
 }
 

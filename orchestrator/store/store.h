@@ -30,9 +30,28 @@ struct store_sandbox {
 	size_t env_len;
 	int64_t ended_at_ms; /* 0: it lives */
 	const char *ended_code, *ended_text;
+	const char *ancestors; /* ids with a space between them, oldest first */
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
+/* All or none. */
+int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_t n, struct err *e);
+
+/* The VM of `winner` is the one of `parent` from here on; the winner ends with `code` and `text`.
+ * `lines`: sandboxes whose ancestors are other ones now. */
+struct store_merge {
+	const char *parent, *winner;
+	uint32_t slot, pid;
+	uint64_t seq_reserved;
+	int64_t at_ms;
+	const char *code, *text;
+	const struct store_line {
+		const char *id, *ancestors;
+	} * lines;
+	size_t n_lines;
+};
+int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e);
+
 /* Keeps the row for a while, so that the id is answered with what became of it. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);

@@ -314,7 +314,7 @@ static const struct {
 	{"--config=/dev/null", "--config is given twice"},
 	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
 	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
-	{"--max_vms=3", "pool_shells + pool_warm is 4, more than max_vms allows (3)"},
+	{"--max_vms=7", "pool_shells + pool_warm is 8, more than max_vms allows (7)"},
 };
 
 static void each_wrong_flag_is_named(void **state)

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A fork: n children of a sandbox, all or none. Shells of the parent's size first, since the parent
+ * stands still from the moment it is asked; then the image of its VM; then all children at the same
+ * time, each until its guest has confirmed that it is unique; then one change of the catalogue.
+ * Whatever fails before that undoes all of it, and the parent goes on as if nothing was asked.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/internal.h"
+
+enum fork_state {
+	FORK_SHELLS,   /* not all shells are there */
+	FORK_WAITING,  /* for the parent: one image at a time, and none before its guest is reached
+			*/
+	FORK_COPYING,  /* the parent's VM process makes the image */
+	FORK_CHILDREN, /* not all children are usable */
+	FORK_MADE,
+};
+
+struct child {
+	struct fork *fork;
+	struct vm *shell;	 /* until the image is there */
+	struct warm *warm;	 /* from then on */
+	struct warm_parts parts; /* when all are usable */
+	struct sandbox *sandbox; /* until it stands in the catalogue */
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+struct fork {
+	struct core_call *call;
+	struct sandbox *parent; /* good until FORK_MADE: when it ends, so do its forks */
+	enum fork_state state;
+	bool reseed;
+	unsigned n, missing; /* children; those the state waits for */
+	struct child *children;
+	struct later later;
+	struct vm_request *request;
+	struct vm_image *image;
+	/* The parent's side of it at the moment of the image. */
+	struct exec_point point;
+	struct replay replay;
+	uint64_t seq;
+	bool guest_busy;
+	char *tenant;
+};
+
+static void child_fini(struct child *child)
+{
+	if (child->shell)
+		vm_drop(child->shell, NULL, NULL);
+	warm_free(child->warm);
+	warm_parts_drop(&child->parts);
+	if (child->sandbox)
+		sandbox_free(child->sandbox);
+}
+
+/* The parent's next image may be taken, and its output is read again. */
+static void let_go(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+
+	s->copying = NULL;
+	exec_hold(s, false);
+}
+
+void fork_free(struct fork *fork)
+{
+	if (!fork)
+		return;
+	struct core *c = fork->call->core;
+	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
+
+	later_cancel(&fork->later);
+	if (fork->request)
+		vm_request_cancel(fork->request);
+	if (parent)
+		let_go(fork);
+	if (fork->state < FORK_MADE)
+		c->n_forking -= fork->n;
+	for (unsigned i = 0; i < fork->n; i++)
+		child_fini(&fork->children[i]);
+	vm_image_put(fork->image);
+	exec_point_fini(&fork->point);
+	replay_fini(&fork->replay);
+	free(fork->children);
+	free(fork->tenant);
+	free(fork);
+	if (parent)
+		fork_next(parent);
+}
+
+static void fail(struct fork *fork, const struct failure *f)
+{
+	fork->call->core->figures.fork_failures++;
+	call_finish(fork->call, f);
+}
+
+/* --- children ------------------------------------------------------------------------------- */
+
+/* All but the VM; NULL when there is no memory. */
+static struct sandbox *sandbox_of(struct fork *fork)
+{
+	struct sandbox *p = fork->parent, *s = sandbox_new(p->core, "", p->tenant);
+	char *metadata = strdup(p->metadata);
+
+	if (metadata) {
+		free(s->metadata);
+		s->metadata = metadata;
+	}
+	free(s->ancestors);
+	s->ancestors = lineage_of_child(p);
+	s->size = p->size;
+	s->timeout_s = p->timeout_s;
+	s->idle_timeout_s = p->idle_timeout_s;
+	s->persistent = p->persistent;
+	s->egress = p->egress;
+	s->seq = fork->seq;
+	s->guest_busy = fork->guest_busy;
+	sandbox_set_env(s, p->env, p->env_len);
+	if (metadata && replay_copy(&s->replay, &fork->replay) == 0 &&
+	    exec_copy(s, &fork->point) == 0)
+		return s;
+	sandbox_free(s);
+	return NULL;
+}
+
+static bool make_rows(struct fork *fork, struct store_sandbox *rows)
+{
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+
+		child->sandbox = sandbox_of(fork);
+		if (!child->sandbox)
+			return false;
+		child->parts = warm_take(child->warm);
+		child->warm = NULL;
+		memcpy(child->id, child->parts.id, sizeof(child->id));
+		rows[i] = sandbox_row(child->sandbox, &child->parts);
+	}
+	return true;
+}
+
+static void begin(struct fork *fork)
+{
+	struct core *c = fork->call->core;
+
+	fork->state = FORK_MADE;
+	c->n_forking -= fork->n;
+	c->figures.forks++;
+	log_info("sandbox %s: forked into %u, its VM stood still for %llu us, %llu KiB copied",
+		 fork->parent->id, fork->n, (unsigned long long)fork->image->pause_ns / 1000,
+		 (unsigned long long)fork->image->copied_bytes >> 10);
+	sandbox_touch(fork->parent);
+	vm_image_put(fork->image);
+	fork->image = NULL;
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+		struct sandbox *s = child->sandbox;
+
+		child->sandbox = NULL;
+		sandbox_begin(s, &child->parts);
+		exec_go_on(s);
+	}
+	call_finish(fork->call, NULL);
+}
+
+static void complete(struct fork *fork)
+{
+	scoped_free struct store_sandbox *rows = must_alloc(fork->n * sizeof(*rows));
+	struct failure f;
+	struct err e;
+
+	if (!make_rows(fork, rows)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		fail(fork, &f);
+	} else if (store_sandboxes_add(fork->call->core->store, rows, fork->n, &e) < 0) {
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		fail(fork, &f);
+	} else {
+		begin(fork);
+	}
+}
+
+static void on_warm(void *arg, struct warm *w, const char *text)
+{
+	struct child *child = arg;
+	struct fork *fork = child->fork;
+	struct failure f;
+
+	if (w) {
+		if (--fork->missing == 0)
+			complete(fork);
+		return;
+	}
+	child->warm = NULL;
+	failure_set(&f, 503, "vm_failed", 5, "a child of %u could not be started: %.180s", fork->n,
+		    text);
+	fail(fork, &f);
+}
+
+/* --- the image ------------------------------------------------------------------------------ */
+
+static void on_copied(void *arg, int error, const char *text, struct vm_image *image)
+{
+	struct fork *fork = arg;
+	struct sandbox *parent = fork->parent;
+	struct core *c = parent->core;
+	struct failure f;
+
+	fork->request = NULL;
+	if (error) {
+		failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: %.180s", text);
+		fail(fork, &f);
+		return;
+	}
+	fork->state = FORK_CHILDREN;
+	fork->image = image;
+	fork->missing = fork->n;
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+		const struct warm_source from = {
+			.image = image, .shell = child->shell, .user_generators = fork->reseed};
+
+		child->shell = NULL;
+		child->warm = warm_make(c, &from, on_warm, child);
+	}
+	let_go(fork);
+	fork_next(parent);
+}
+
+/*
+ * What has come of the running call's output and what is kept of it must be of one moment, and not
+ * be ahead of the image: nothing is read from the guest until the image is there. What is on its
+ * way by then, the guest still has for an attach.
+ */
+static int note_parent(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+
+	exec_hold(s, true);
+	fork->seq = s->seq;
+	fork->guest_busy = s->guest_busy;
+	int ret = exec_note(s, &fork->point);
+	return ret < 0 ? ret : replay_copy(&fork->replay, &s->replay);
+}
+
+static void copy(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+	struct failure f;
+	struct err e;
+
+	fork->state = FORK_COPYING;
+	s->copying = fork->call;
+	int writable = disk_layer_new(&s->core->config, &e);
+	if (writable >= 0 && note_parent(fork) < 0) {
+		close_fd(&writable);
+		err_say(&e, ENOMEM, "no memory");
+	}
+	if (writable >= 0) {
+		fork->request = vm_fork(s->vm, writable, on_copied, fork);
+		return;
+	}
+	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: %.180s", e.text);
+	fail(fork, &f);
+}
+
+void fork_next(struct sandbox *s)
+{
+	if (s->copying || s->core->closing || (s->state != SBX_READY && s->state != SBX_RUNNING))
+		return;
+	list_each (pos, &s->forks) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call->fork->state != FORK_WAITING)
+			continue;
+		copy(call->fork);
+		return;
+	}
+}
+
+void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	struct core_call *copying = s->copying;
+
+	/* That one last: with it, the next in line would begin. */
+	list_each_safe (pos, &s->forks) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call != copying)
+			fail(call->fork, f);
+	}
+	if (copying)
+		fail(copying->fork, f);
+}
+
+/* --- shells --------------------------------------------------------------------------------- */
+
+static void look_again(void *arg)
+{
+	struct fork *fork = arg;
+
+	fork_next(fork->parent);
+}
+
+static void have_shell(struct fork *fork)
+{
+	if (--fork->missing)
+		return;
+	fork->state = FORK_WAITING;
+	/* Not from inside an event of the parent's running call. */
+	later_run(&fork->call->core->later, &fork->later, look_again, fork);
+}
+
+static void on_shell_ready(void *arg)
+{
+	struct child *child = arg;
+
+	have_shell(child->fork);
+}
+
+static void on_shell_died(void *arg, const char *why)
+{
+	struct child *child = arg;
+	struct failure f;
+
+	failure_set(&f, 503, "vm_failed", 5, "a VM for the child could not be started: %.180s",
+		    why);
+	fail(child->fork, &f);
+}
+
+static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
+
+static void take_shells(struct fork *fork)
+{
+	struct core *c = fork->call->core;
+	const struct size *size = &fork->parent->size;
+	struct vm_spec spec = size_vm_spec(size, false);
+	unsigned ready = 0;
+
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+
+		child->fork = fork;
+		child->shell = pool_take_shell(c, size);
+		if (!child->shell)
+			break;
+		vm_set_owner(child->shell, &shell_owner, child);
+		ready++;
+	}
+	c->figures.pool_hits += ready;
+	c->figures.pool_misses += fork->n - ready;
+	for (unsigned i = ready; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+
+		child->fork = fork;
+		child->shell = vm_spawn(&c->vms, &spec, &shell_owner, child);
+	}
+	for (; ready; ready--)
+		have_shell(fork);
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+static bool check(struct core *c, unsigned n, struct failure *f)
+{
+	if (c->closing) {
+		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		return false;
+	}
+	if (n < 1 || n > c->config.fork_max) {
+		failure_set(f, 400, "out_of_range", 0, "n is %u, it must be from 1 to %u", n,
+			    c->config.fork_max);
+		return false;
+	}
+	return true;
+}
+
+struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
+			    bool reseed, core_fork_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_FORK, arg);
+	struct failure f;
+
+	call->fork_fn = fn;
+	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
+	if (!s || !host_has_room(c, n, &f)) {
+		c->figures.fork_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct fork *fork = must_alloc(sizeof(*fork));
+	*fork = (struct fork){.call = call, .parent = s, .reseed = reseed, .n = n, .missing = n};
+	fork->children = must_alloc(n * sizeof(*fork->children));
+	fork->tenant = strdup(tenant);
+	call->fork = fork;
+	c->n_forking += n;
+	list_add_tail(&s->forks, &call->link);
+	sandbox_touch(s);
+	take_shells(fork);
+	return call;
+}
+
+void fork_tell(struct core_call *call)
+{
+	struct fork *fork = call->fork;
+
+	if (call->failed) {
+		call->fork_fn(call->arg, NULL, 0, &call->failure);
+		return;
+	}
+	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
+	for (unsigned i = 0; i < fork->n; i++)
+		ids[i] = fork->children[i].id;
+	call->fork_fn(call->arg, ids, fork->n, NULL);
+}
+
+/* Nobody knows of the children: they go. */
+void fork_abandon(struct core_call *call)
+{
+	struct fork *fork = call->fork;
+
+	for (unsigned i = 0; fork && fork->state == FORK_MADE && i < fork->n; i++) {
+		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
+
+		if (s)
+			sandbox_end(s, "deleted", "whoever forked it went away", true);
+	}
+	call_free(call);
+}

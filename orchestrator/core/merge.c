@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A merge: the id of a sandbox moves to the VM of one of its descendants. First in the catalogue,
+ * by one transaction, then here, at once: no other call sees anything between.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/internal.h"
+
+/* Who descends from the winner descends from the parent instead. */
+static size_t rewrite_lines(struct core *c, const struct sandbox *winner, const char *parent,
+			    struct store_line *lines)
+{
+	size_t n = 0;
+
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state < SBX_ENDING && lineage_has(s->ancestors, winner->id))
+			lines[n++] = (struct store_line){
+				s->id, lineage_merged(s->ancestors, winner->id, parent)};
+	}
+	return n;
+}
+
+/* Keeps the new lists, or throws them away. */
+static void apply_lines(struct sandbox *s, const struct store_line *lines, size_t n, bool keep)
+{
+	for (size_t i = 0; i < n; i++) {
+		char *ancestors = (char *)(uintptr_t)lines[i].ancestors;
+		struct sandbox *each =
+			keep ? sandbox_living(s->core, s->tenant, lines[i].id) : NULL;
+
+		if (each) {
+			free(each->ancestors);
+			each->ancestors = ancestors;
+		} else {
+			free(ancestors);
+		}
+	}
+}
+
+/* All that hangs on the parent's VM goes; the winner's comes in its place. */
+static void move_vm(struct sandbox *parent, struct sandbox *winner)
+{
+	struct vm *old = parent->vm;
+
+	dial_cancel(parent->dial);
+	dial_cancel(winner->dial);
+	parent->dial = winner->dial = NULL;
+	agent_free(parent->agent);
+	parent->vm = winner->vm;
+	parent->agent = winner->agent;
+	winner->vm = NULL;
+	winner->agent = NULL;
+	parent->slot = winner->slot;
+	parent->pid = winner->pid;
+	parent->guest_busy = winner->guest_busy;
+	vm_set_owner(parent->vm, &sandbox_vm_owner, parent);
+	if (parent->agent)
+		agent_set_events(parent->agent, &sandbox_agent_events, parent);
+	vm_drop(old, NULL, NULL);
+}
+
+static void move_interrupts(struct sandbox *from, struct sandbox *to)
+{
+	while (!list_empty(&from->interrupts)) {
+		struct list *link = from->interrupts.next;
+
+		list_del(link);
+		list_add_tail(&to->interrupts, link);
+	}
+}
+
+/* No number is given twice under the parent's id. */
+static uint64_t later_seq(const struct sandbox *parent, const struct sandbox *winner)
+{
+	return parent->seq > winner->seq ? parent->seq : winner->seq;
+}
+
+static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
+{
+	uint64_t seq = later_seq(parent, winner);
+	struct failure f;
+
+	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s meanwhile", winner->id,
+		    parent->id);
+	sandbox_fail_side_calls(parent, &f);
+	move_interrupts(winner, parent);
+	sandbox_fail_side_calls(winner, &f);
+	exec_move(winner, parent);
+	move_vm(parent, winner);
+	replay_fini(&parent->replay);
+	parent->replay = winner->replay;
+	memset(&winner->replay, 0, sizeof(winner->replay));
+	parent->seq = seq;
+	parent->seq_reserved = m->seq_reserved;
+	sandbox_end_merged(winner, m->at_ms, m->text);
+	sandbox_touch(parent);
+	if (!parent->agent)
+		sandbox_dial(parent);
+	exec_hold(parent, false);
+	exec_next(parent);
+}
+
+static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure *f)
+{
+	struct core *c = parent->core;
+	scoped_free struct store_line *lines = must_alloc((c->n_sandboxes + 1) * sizeof(*lines));
+	char text[ERR_TEXT_MAX];
+	struct err e;
+
+	snprintf(text, sizeof(text), "it was merged into %s", parent->id);
+	const struct store_merge m = {
+		.parent = parent->id,
+		.winner = winner->id,
+		.slot = winner->slot,
+		.pid = winner->pid,
+		.seq_reserved = later_seq(parent, winner) + SEQ_BLOCK,
+		.at_ms = realtime_ms(),
+		.code = "merged",
+		.text = text,
+		.lines = lines,
+		.n_lines = rewrite_lines(c, winner, parent->id, lines),
+	};
+	int ret = store_sandbox_merge(c->store, &m, &e);
+	apply_lines(parent, lines, m.n_lines, ret == 0);
+	if (ret < 0) {
+		failure_set(f, 503, "catalogue", 5, "%s", e.text);
+		return false;
+	}
+	c->figures.merges++;
+	log_info("sandbox %s: goes on with the VM of %s, slot %u", parent->id, winner->id,
+		 winner->slot);
+	move(parent, winner, &m);
+	return true;
+}
+
+static bool is_there(const struct sandbox *s, struct failure *f)
+{
+	if (s->state == SBX_READY || s->state == SBX_RUNNING)
+		return true;
+	failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", s->id);
+	return false;
+}
+
+static bool try(struct core *c, const char *tenant, const char *parent_id, const char *winner_id,
+		struct failure *f)
+{
+	struct sandbox *parent = sandbox_find(c, tenant, parent_id, f);
+	struct sandbox *winner = parent ? sandbox_find(c, tenant, winner_id, f) : NULL;
+
+	if (!winner)
+		return false;
+	if (parent == winner) {
+		failure_set(f, 400, "out_of_range", 0, "a sandbox can't be merged into itself");
+		return false;
+	}
+	if (!lineage_has(winner->ancestors, parent->id)) {
+		failure_set(f, 409, "not_a_descendant", 0, "sandbox %s does not descend from %s",
+			    winner->id, parent->id);
+		return false;
+	}
+	return is_there(parent, f) && is_there(winner, f) && merge(parent, winner, f);
+}
+
+struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
+			     const char *winner, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_MERGE, arg);
+	struct failure f;
+
+	call->done_fn = fn;
+	call_finish(call, try(c, tenant, parent, winner, &f) ? NULL : &f);
+	return call;
+}
