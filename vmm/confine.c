@@ -18,7 +18,6 @@
 
 #include "base/fd.h"
 #include "vmm/kvm/pagemap-ioctl.h"
-#include "vmm/kvm/pagemap-ioctl.h"
 
 struct rule {
 	int syscall;

@@ -49,13 +49,35 @@ static void hang_up(struct ctl *c)
 	close_fd(&c->conn);
 }
 
-static void send_msg(struct ctl *c, struct ctl_msg *m)
+/* The descriptors stay the caller's. */
+static void send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned nfds)
 {
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+		struct cmsghdr align;
+	} control = {{0}};
+	struct iovec iov = {.iov_base = m, .iov_len = sizeof(*m)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+
 	m->version = CTL_VERSION;
-	if (c->conn < 0 || send(c->conn, m, sizeof(*m), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+	m->nfds = nfds;
+	if (nfds) {
+		h.msg_control = &control;
+		h.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
+		control.align = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+						 .cmsg_type = SCM_RIGHTS,
+						 .cmsg_len = CMSG_LEN(sizeof(int) * nfds)};
+		memcpy(CMSG_DATA(&control.align), fds, sizeof(int) * nfds);
+	}
+	if (c->conn < 0 || sendmsg(c->conn, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
 		return;
 	log_warn("the control connection takes no more: %s", strerror(errno));
 	hang_up(c);
+}
+
+static void send_msg(struct ctl *c, struct ctl_msg *m)
+{
+	send_with(c, m, NULL, 0);
 }
 
 static void set_text(char out[CTL_TEXT_MAX], const char *text)
@@ -147,13 +169,34 @@ static void on_connected(void *arg, int result)
 	answer(arg, &e);
 }
 
+static void on_forked(void *arg, const struct vm_image *img, const struct err *e)
+{
+	struct waiter *w = arg;
+	struct ctl_msg m = {.type = CTL_REPLY, .seq = w->seq};
+
+	if (!img) {
+		log_warn("fork: %s", e->text);
+		answer(w, e);
+		return;
+	}
+	m.reply.fork.pause_ns = img->pause_ns;
+	m.reply.fork.copied_bytes = img->copied_bytes;
+	m.reply.fork.disk_bytes = img->disk_bytes;
+	m.reply.fork.memory_layers = img->memory_layers;
+	m.reply.fork.layers = img->layers;
+	if (w->generation == w->ctl->generation)
+		send_with(w->ctl, &m, img->fds, img->nfds);
+	free(w);
+}
+
 /* --- Requests: each returns 0 (answered by the caller), 1 (answered, or later), or -errno --- */
 
 static int do_fill(struct ctl *c, struct request *r, struct err *e)
 {
 	const struct ctl_msg *m = &r->msg;
 	bool boot = m->fill.kind == CTL_BOOT;
-	unsigned first = boot ? 1 + m->fill.has_initrd : 2;
+	unsigned first = boot ? 1 + m->fill.has_initrd : 2 + m->fill.memory_layers;
+	const struct vm_memory memory = {.fds = &r->fds[1], .nlayers = m->fill.memory_layers};
 	struct vm_disk disk = {
 		.base = &r->fds[first],
 		.layers = &r->fds[first + 1],
@@ -163,7 +206,7 @@ static int do_fill(struct ctl *c, struct request *r, struct err *e)
 	};
 
 	if (!boot)
-		return vm_restore(c->vm, r->fds[0], r->fds[1], &disk, e);
+		return vm_restore(c->vm, r->fds[0], &memory, &disk, e);
 	return vm_boot(c->vm, r->fds[0], m->fill.has_initrd ? r->fds[1] : -1, m->fill.cmdline,
 		       &disk, e);
 }
@@ -229,6 +272,21 @@ static int do_save(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
+static int do_fork(struct ctl *c, struct request *r, struct err *e)
+{
+	struct waiter *w = waiter_new(c, r->msg.seq, e);
+	int res;
+
+	if (!w)
+		return e->code;
+	res = vm_fork(c->vm, &r->fds[0], on_forked, w, e);
+	if (res) {
+		free(w);
+		return res;
+	}
+	return 1;
+}
+
 static int do_stats(struct ctl *c, struct request *r, struct err *e)
 {
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
@@ -247,7 +305,7 @@ static int do_quit(struct ctl *c, struct request *r, struct err *e)
 static int (*const handlers[])(struct ctl *, struct request *, struct err *) = {
 	[CTL_FILL] = do_fill, [CTL_CONNECT] = do_connect, [CTL_PAUSE] = do_pause,
 	[CTL_RUN] = do_run,   [CTL_SAVE] = do_save,	  [CTL_STATS] = do_stats,
-	[CTL_QUIT] = do_quit,
+	[CTL_QUIT] = do_quit, [CTL_FORK] = do_fork,
 };
 
 static void serve(struct ctl *c, struct request *r)

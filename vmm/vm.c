@@ -1,69 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vmm/vm.h"
+#include "vmm/vm-internal.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "vmm/arch/x86/boot.h"
 #include "vmm/arch/x86/layout.h"
 #include "vmm/backend/layer.h"
-#include "vmm/confine.h"
-#include "vmm/kvm/vcpus.h"
-#include "vmm/machine.h"
-#include "vmm/state/state.h"
-
-/* Why the guest is gone: the first reason that a vCPU thread came upon. */
-struct vm_end {
-	pthread_mutex_t lock;
-	int fd; /* eventfd: tells the loop */
-	struct loop_watch *watch;
-	bool set;
-	enum ctl_end_reason reason;
-	unsigned vcpu;
-	char text[CTL_TEXT_MAX];
-};
-
-struct vm {
-	struct config cfg;
-	struct loop *loop;
-	struct confine *confine;
-	struct kvm_host host;
-	struct kvm_vm *kvm;
-	struct gm mem;
-	int ram_fd; /* the memfd under RAM; -1 when it is a private map of an image */
-	struct machine machine;
-	struct vcpus *vcpus;
-
-	enum ctl_vm_state state;
-	bool spoiled; /* a fill failed half-way */
-	uint64_t filled_at, paused_at;
-
-	vm_paused_fn *on_paused; /* a pause is under way */
-	void *on_paused_arg;
-	unsigned draining; /* devices with I/O in flight */
-
-	vm_ended_fn *on_ended;
-	void *on_ended_arg;
-	struct vm_end end;
-};
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+#include "vmm/kvm/pagemap.h"
 
 /* --- The end of the guest: found on a vCPU thread, dealt with on the loop's --- */
 
@@ -98,15 +51,6 @@ static void on_legacy_request(void *arg, enum legacy_request what)
 		end_guest(vm, 0, CTL_END_POWEROFF, "the guest powered itself off");
 }
 
-static void finish_pause(struct vm *vm, int result)
-{
-	vm_paused_fn *done = vm->on_paused;
-
-	vm->on_paused = NULL;
-	if (done)
-		done(vm->on_paused_arg, result);
-}
-
 static void on_end_event(void *arg, uint32_t events)
 {
 	struct vm *vm = arg;
@@ -119,7 +63,8 @@ static void on_end_event(void *arg, uint32_t events)
 	log_info("%s", vm->end.text);
 	if (vm->end.reason == CTL_END_CRASH || vm->end.reason == CTL_END_HOST)
 		vcpu_log_registers(vm->kvm, vm->end.vcpu);
-	finish_pause(vm, -ECANCELED);
+	vm_end_pause(vm);
+	vm_end_fork(vm);
 	if (vm->on_ended)
 		vm->on_ended(vm->on_ended_arg, vm->end.reason, vm->end.text);
 }
@@ -224,6 +169,18 @@ static int watch_end(struct vm *vm, struct err *e)
 	return loop_watch_add(vm->loop, vm->end.fd, EPOLLIN, on_end_event, vm, &vm->end.watch, e);
 }
 
+/* Taken now, while this process may still open files. */
+static int make_ram(struct vm *vm, struct err *e)
+{
+	struct err none = {0};
+	int pagemap = pagemap_open(vm->cfg.proc_fd, &none);
+
+	close_fd(&vm->cfg.proc_fd);
+	if (pagemap < 0) /* not fatal: only a fork of it will be refused */
+		log_warn("%s", none.text);
+	return ram_new(&vm->ram, &vm->mem, pagemap < 0 ? -1 : pagemap, e);
+}
+
 static int make_shell(struct vm *vm, struct err *e)
 {
 	const struct machine_config mc = {
@@ -238,6 +195,8 @@ static int make_shell(struct vm *vm, struct err *e)
 
 	if (!r)
 		r = gm_reserve(&vm->mem, (uint64_t)vm->cfg.ram_mib << 20, e);
+	if (!r)
+		r = make_ram(vm, e);
 	if (!r)
 		r = kvm_vm_new(&vm->kvm, &vm->host, vm->cfg.vcpus, &vm->mem, e);
 	if (!r)
@@ -264,7 +223,7 @@ int vm_new(struct vm **out, const struct config *cfg, struct loop *loop, struct 
 		return err_set(e, ENOMEM, "make the VM");
 	vm->cfg = *cfg;
 	vm->loop = loop;
-	vm->ram_fd = -1;
+	vm->fork_writable = -1;
 	vm->end.fd = -1;
 	vm->state = CTL_SHELL;
 	pthread_mutex_init(&vm->end.lock, NULL);
@@ -282,13 +241,15 @@ void vm_free(struct vm *vm)
 	if (!vm)
 		return;
 	vcpus_free(vm->vcpus);
+	loop_timer_clear(vm->loop, &vm->flatten);
 	loop_watch_del(vm->end.watch);
 	close_fd(&vm->end.fd);
 	if (vm->machine.bus)
 		machine_fini(&vm->machine);
 	kvm_vm_free(vm->kvm);
+	ram_free(vm->ram);
 	gm_release(&vm->mem);
-	close_fd(&vm->ram_fd);
+	close_fd(&vm->fork_writable);
 	confine_free(vm->confine);
 	pthread_mutex_destroy(&vm->end.lock);
 	free(vm);
@@ -321,7 +282,7 @@ static int set_disk(struct vm *vm, const struct vm_disk *d, struct err *e)
 	*d->base = *d->writable = -1;
 	for (unsigned i = 0; i < d->nlayers; i++)
 		d->layers[i] = -1;
-	vio_blk_set_disk(vio_mmio_device(vm->machine.devices[MACHINE_BLK]), s);
+	vio_blk_set_disk(vm_blk(vm), s);
 	return 0;
 }
 
@@ -381,7 +342,7 @@ static int load_guest(struct vm *vm, int kernel_fd, int initrd_fd, const char *c
 	machine_describe(devices);
 	r = boot_cmdline(cmdline, client_cmdline, devices, MACHINE_DEVICES, e);
 	if (!r)
-		r = gm_back_with_memfd(&vm->mem, &vm->ram_fd, e);
+		r = ram_back_with_memfd(vm->ram, e);
 	if (!r)
 		r = boot_load(&vm->mem, &src, &entry, e);
 	return r ? r : set_boot_state(vm, entry, e);
@@ -402,7 +363,12 @@ int vm_boot(struct vm *vm, int kernel_fd, int initrd_fd, const char *cmdline,
 	return 0;
 }
 
-static struct state_parts parts(struct vm *vm)
+struct vio_dev *vm_blk(const struct vm *vm)
+{
+	return vio_mmio_device(vm->machine.devices[MACHINE_BLK]);
+}
+
+struct state_parts vm_parts(struct vm *vm)
 {
 	return (struct state_parts){
 		.kvm = vm->kvm,
@@ -412,12 +378,6 @@ static struct state_parts parts(struct vm *vm)
 		.ndevices = MACHINE_DEVICES,
 		.ram_mib = vm->cfg.ram_mib,
 	};
-}
-
-static void tell_clock_stopped(struct vm *vm)
-{
-	for (unsigned i = 0; i < vm->cfg.vcpus; i++)
-		kvm_vcpu_clock_stopped(&vm->kvm->vcpu[i]);
 }
 
 /*
@@ -446,104 +406,26 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	return vcpus_r;
 }
 
-int vm_restore(struct vm *vm, int state_fd, int memory_fd, const struct vm_disk *disk,
-	       struct err *e)
+int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
+	       const struct vm_disk *disk, struct err *e)
 {
-	const struct state_parts p = parts(vm);
+	const struct state_parts p = vm_parts(vm);
 	struct state_restore *s = NULL;
 	int r = begin_fill(vm, e);
 
 	if (!r)
 		r = state_open(&s, &p, state_fd, e);
 	if (!r)
-		r = gm_back_with_image(&vm->mem, memory_fd, e);
+		r = ram_back_with_image(vm->ram, memory->fds[0], memory->fds + 1, memory->nlayers,
+					e);
 	if (!r)
 		r = restore_parts(vm, s, disk, e);
 	state_close(s);
 	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
 		vio_mmio_resumed(vm->machine.devices[i]);
+	if (!r)
+		vm_flatten(vm);
 	return r;
-}
-
-/* --- Pause, run, save --- */
-
-static void all_still(struct vm *vm)
-{
-	vm->state = CTL_PAUSED;
-	finish_pause(vm, 0);
-}
-
-static void on_device_drained(void *arg)
-{
-	struct vm *vm = arg;
-
-	if (--vm->draining == 0 && vm->on_paused)
-		all_still(vm);
-}
-
-static void drain_devices(struct vm *vm)
-{
-	vm->draining = 1; /* this loop, so that no device ends it before the last was asked */
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++) {
-		struct vio_dev *d = vio_mmio_device(vm->machine.devices[i]);
-
-		d->on_drained = on_device_drained;
-		d->on_drained_arg = vm;
-		vm->draining++;
-		if (vio_mmio_drain(vm->machine.devices[i]))
-			vm->draining--;
-	}
-	on_device_drained(vm);
-}
-
-int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e)
-{
-	if (vm->state != CTL_RUNNING)
-		return err_say(e, EINVAL, "the VM does not run");
-	if (vm->on_paused)
-		return err_say(e, EBUSY, "the VM is being paused already");
-	vm->on_paused = done;
-	vm->on_paused_arg = arg;
-	vcpus_pause(vm->vcpus);
-	vm->paused_at = now_ns();
-	/* A guest that just ended is no paused one: on_end_event is due and says so. */
-	if (!vm->end.set)
-		drain_devices(vm);
-	return 0;
-}
-
-int vm_run(struct vm *vm, struct err *e)
-{
-	if (vm->state != CTL_PAUSED)
-		return err_say(e, EINVAL, "the VM is not paused");
-	tell_clock_stopped(vm);
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
-		vio_mmio_continue(vm->machine.devices[i]);
-	vm->state = CTL_RUNNING;
-	vcpus_run(vm->vcpus);
-	return 0;
-}
-
-int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64_t *pause_ns,
-	    struct err *e)
-{
-	const struct state_parts p = parts(vm);
-	struct vio_dev *blk = vio_mmio_device(vm->machine.devices[MACHINE_BLK]);
-	int r;
-
-	if (vm->state != CTL_PAUSED)
-		return err_say(e, EINVAL, "the VM is not paused");
-	r = memory_save(&vm->mem, vm->ram_fd, memory_fd, e);
-	if (!r)
-		r = state_save(&p, state_fd, e);
-	/* Last, since it is the one step that changes the VM. */
-	if (!r)
-		r = layer_stack_seal(vio_blk_disk(blk), *writable_fd, e);
-	if (r)
-		return r;
-	*writable_fd = -1;
-	*pause_ns = now_ns() - vm->paused_at;
-	return 0;
 }
 
 /* --- Connections and figures --- */
@@ -560,7 +442,7 @@ int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *
 
 void vm_stats(const struct vm *vm, struct ctl_msg *reply)
 {
-	struct vio_dev *blk = vio_mmio_device(vm->machine.devices[MACHINE_BLK]);
+	struct vio_dev *blk = vm_blk(vm);
 	struct vio_blk_stats io = vio_blk_stats(blk);
 
 	reply->reply.stats.uptime_ns = vm->filled_at ? now_ns() - vm->filled_at : 0;

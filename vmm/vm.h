@@ -35,11 +35,17 @@ struct vm_disk {
 	uint64_t bytes;
 };
 
+/* The RAM of an image: the memory file, then the layers over it, oldest first. */
+struct vm_memory {
+	const int *fds;
+	unsigned nlayers;
+};
+
 /* Fills the shell and runs it. The descriptors of the disk are taken over, others stay. */
 int vm_boot(struct vm *vm, int kernel_fd, int initrd_fd, const char *cmdline,
 	    const struct vm_disk *disk, struct err *e);
-int vm_restore(struct vm *vm, int state_fd, int memory_fd, const struct vm_disk *disk,
-	       struct err *e);
+int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
+	       const struct vm_disk *disk, struct err *e);
 
 /* Pauses the running VM; `done` is called once all is still, or (-ECANCELED) the guest ended. */
 typedef void vm_paused_fn(void *arg, int result);
@@ -52,6 +58,22 @@ int vm_run(struct vm *vm, struct err *e);
  */
 int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64_t *pause_ns,
 	    struct err *e);
+
+/* An image of the VM, as the fork that made it hands it out. */
+struct vm_image {
+	int fds[CTL_FDS_MAX]; /* in the order of CTL_FORK; valid during the call */
+	unsigned nfds, memory_layers, layers;
+	uint64_t pause_ns; /* the vCPUs stood still for so long */
+	uint64_t copied_bytes, disk_bytes;
+};
+
+/*
+ * Takes an image of the running VM, which goes on. *writable_fd (taken over, then -1) is for its
+ * next disk layer, and closed where none is needed. `done` is called once, perhaps before this
+ * returns: with the image, or with NULL and what went wrong; then the VM runs on as before.
+ */
+typedef void vm_forked_fn(void *arg, const struct vm_image *image, const struct err *e);
+int vm_fork(struct vm *vm, int *writable_fd, vm_forked_fn *done, void *arg, struct err *e);
 
 /* Joins a guest port to *stream_fd (taken over, then -1); `done` as in vio_vsock_connect. */
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),

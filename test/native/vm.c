@@ -54,16 +54,6 @@ static struct vmm boot(unsigned vcpus, int kernel, struct vmm_image *img)
 	return v;
 }
 
-static void close_image(struct vmm_image *img)
-{
-	close_fd(&img->state);
-	close_fd(&img->memory);
-	close_fd(&img->base);
-	close_fd(&img->writable);
-	for (unsigned i = 0; i < img->nlayers; i++)
-		close_fd(&img->layers[i]);
-}
-
 /* Sets the word that a saved guest waits for, in its memory file. */
 static void set_flag(const struct vmm_image *img)
 {
@@ -171,7 +161,7 @@ static void test_goes_on_where_it_was(void **state)
 	assert_int_equal(vmm_ask(&v, CTL_STATS), 0);
 	assert_false(v.has_ended);
 	vmm_stop(&v);
-	close_image(&img);
+	vmm_image_close(&img);
 }
 
 static uint32_t file_checksum(int fd)
@@ -205,7 +195,7 @@ static void test_twins_do_not_see_each_other(void **state)
 	assert_int_equal(file_checksum(img.memory), before);
 	for (size_t i = 0; i < ARRAY_LEN(twins); i++)
 		vmm_stop(&twins[i]);
-	close_image(&img);
+	vmm_image_close(&img);
 }
 
 /* What a restored VM wrote is in its own image: a second generation. */
@@ -229,7 +219,7 @@ static void test_image_of_a_restored_vm(void **state)
 	assert_int_equal(pread(first.memory, &number, 1, GUEST_NUMBER), 1);
 	assert_int_equal(number, 0);
 	vmm_stop(&child);
-	close_image(&first);
+	vmm_image_close(&first);
 	close_fd(&second.memory);
 	close_fd(&second.state);
 }
@@ -247,7 +237,7 @@ static void test_memory_file_is_sparse(void **state)
 	assert_int_equal(fstat(img.memory, &st), 0);
 	assert_int_equal(st.st_size, (off_t)RAM_MIB << 20);
 	assert_true(st.st_blocks * 512 < 1 << 20);
-	close_image(&img);
+	vmm_image_close(&img);
 }
 
 static void crowd(unsigned vcpus)
@@ -264,7 +254,7 @@ static void crowd(unsigned vcpus)
 	assert_true(vmm_expect_log(&copy, "serial: still counting"));
 	assert_true(vmm_wait_ended(&copy));
 	vmm_stop(&copy);
-	close_image(&img);
+	vmm_image_close(&img);
 }
 
 static void test_one_vcpu(void **state)
@@ -378,7 +368,7 @@ static void test_bad_images(void **state)
 	v = new_shell(1);
 	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
 	vmm_stop(&v);
-	close_image(&img);
+	vmm_image_close(&img);
 }
 
 struct hostile {
@@ -391,54 +381,76 @@ struct hostile {
 };
 
 #define FULL sizeof(struct ctl_msg)
+#define NOW  CTL_VERSION
 
 static const struct hostile hostile_messages[] = {
-	{"one byte", 1, 1, CTL_STATS, 1, 0, 0, {0}, false},
-	{"header alone", 16, 1, CTL_STATS, 1, 0, 0, {0}, false},
-	{"one byte short", FULL - 1, 1, CTL_STATS, 1, 0, 0, {0}, false},
-	{"one byte over", FULL + 1, 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"one byte", 1, NOW, CTL_STATS, 1, 0, 0, {0}, false},
+	{"header alone", 16, NOW, CTL_STATS, 1, 0, 0, {0}, false},
+	{"one byte short", FULL - 1, NOW, CTL_STATS, 1, 0, 0, {0}, false},
+	{"one byte over", FULL + 1, NOW, CTL_STATS, 1, 0, 0, {0}, false},
 	{"version 0", FULL, 0, CTL_STATS, 1, 0, 0, {0}, false},
-	{"version 2", FULL, 2, CTL_STATS, 1, 0, 0, {0}, false},
-	{"type 0", FULL, 1, 0, 1, 0, 0, {0}, false},
-	{"type 8", FULL, 1, 8, 1, 0, 0, {0}, false},
-	{"an answer", FULL, 1, CTL_REPLY, 1, 0, 0, {0}, false},
-	{"the last type", FULL, 1, UINT32_MAX, 1, 0, 0, {0}, false},
-	{"sequence 0", FULL, 1, CTL_STATS, 0, 0, 0, {0}, false},
-	{"descriptors that do not come", FULL, 1, CTL_STATS, 1, 3, 0, {0}, false},
-	{"descriptors that are not announced", FULL, 1, CTL_STATS, 1, 0, 3, {0}, false},
-	{"too many descriptors", FULL, 1, CTL_STATS, 1, 200, 200, {0}, false},
-	{"descriptors for stats", FULL, 1, CTL_STATS, 1, 1, 1, {0}, false},
-	{"connect without a socket", FULL, 1, CTL_CONNECT, 1, 0, 0, {0}, false},
-	{"connect with a file", FULL, 1, CTL_CONNECT, 1, 1, 1, {0}, false},
-	{"save without files", FULL, 1, CTL_SAVE, 1, 0, 0, {0}, false},
-	{"fill of kind 0", FULL, 1, CTL_FILL, 1, 3, 3, {0, 0, 0, 0, 4096}, false},
-	{"fill of kind 3", FULL, 1, CTL_FILL, 1, 3, 3, {3, 0, 0, 0, 4096}, false},
-	{"fill with too few", FULL, 1, CTL_FILL, 1, 2, 2, {1, 0, 0, 0, 4096}, false},
-	{"fill with two initrds", FULL, 1, CTL_FILL, 1, 5, 5, {1, 2, 0, 0, 4096}, false},
-	{"restore with an initrd", FULL, 1, CTL_FILL, 1, 5, 5, {2, 1, 0, 0, 4096}, false},
-	{"fill with 91 layers", FULL, 1, CTL_FILL, 1, 94, 94, {1, 0, 91, 0, 4096}, false},
+	{"the version before", FULL, NOW - 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"the next version", FULL, NOW + 1, CTL_STATS, 1, 0, 0, {0}, false},
+	{"type 0", FULL, NOW, 0, 1, 0, 0, {0}, false},
+	{"type 9", FULL, NOW, 9, 1, 0, 0, {0}, false},
+	{"an answer", FULL, NOW, CTL_REPLY, 1, 0, 0, {0}, false},
+	{"the last type", FULL, NOW, UINT32_MAX, 1, 0, 0, {0}, false},
+	{"sequence 0", FULL, NOW, CTL_STATS, 0, 0, 0, {0}, false},
+	{"descriptors that do not come", FULL, NOW, CTL_STATS, 1, 3, 0, {0}, false},
+	{"descriptors that are not announced", FULL, NOW, CTL_STATS, 1, 0, 3, {0}, false},
+	{"too many descriptors", FULL, NOW, CTL_STATS, 1, 200, 200, {0}, false},
+	{"descriptors for stats", FULL, NOW, CTL_STATS, 1, 1, 1, {0}, false},
+	{"connect without a socket", FULL, NOW, CTL_CONNECT, 1, 0, 0, {0}, false},
+	{"connect with a file", FULL, NOW, CTL_CONNECT, 1, 1, 1, {0}, false},
+	{"save without files", FULL, NOW, CTL_SAVE, 1, 0, 0, {0}, false},
+	{"fork without a file", FULL, NOW, CTL_FORK, 1, 0, 0, {0}, false},
+	{"fork with two files", FULL, NOW, CTL_FORK, 1, 2, 2, {0}, false},
+	{"fill of kind 0", FULL, NOW, CTL_FILL, 1, 3, 3, {0, 0, 0, 0, 4096}, false},
+	{"fill of kind 3", FULL, NOW, CTL_FILL, 1, 3, 3, {3, 0, 0, 0, 4096}, false},
+	{"fill with too few", FULL, NOW, CTL_FILL, 1, 2, 2, {1, 0, 0, 0, 4096}, false},
+	{"fill with two initrds", FULL, NOW, CTL_FILL, 1, 5, 5, {1, 2, 0, 0, 4096}, false},
+	{"restore with an initrd", FULL, NOW, CTL_FILL, 1, 5, 5, {2, 1, 0, 0, 4096}, false},
+	{"fill with 91 layers", FULL, NOW, CTL_FILL, 1, 94, 94, {1, 0, 91, 0, 4096}, false},
 	{"fill with layers that wrap",
 	 FULL,
-	 1,
+	 NOW,
 	 CTL_FILL,
 	 1,
 	 2,
 	 2,
 	 {1, 0, UINT32_MAX, 0, 4096},
 	 false},
-	{"fill with the reserved field", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 1, 4096}, false},
-	{"fill without a disk", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 0}, false},
-	{"fill with half a block", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4097}, false},
+	{"boot with a memory layer", FULL, NOW, CTL_FILL, 1, 4, 4, {1, 0, 0, 1, 4096}, false},
+	{"restore with 25 memory layers",
+	 FULL,
+	 NOW,
+	 CTL_FILL,
+	 1,
+	 29,
+	 29,
+	 {2, 0, 0, 25, 4096},
+	 false},
+	{"restore with too few for its memory layers",
+	 FULL,
+	 NOW,
+	 CTL_FILL,
+	 1,
+	 5,
+	 5,
+	 {2, 0, 0, 2, 4096},
+	 false},
+	{"fill without a disk", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 0}, false},
+	{"fill with half a block", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4097}, false},
 	{"fill with the largest disk",
 	 FULL,
-	 1,
+	 NOW,
 	 CTL_FILL,
 	 1,
 	 3,
 	 3,
 	 {1, 0, 0, 0, 0xfffff000, UINT32_MAX},
 	 false},
-	{"endless command line", FULL, 1, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4096}, true},
+	{"endless command line", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4096}, true},
 };
 
 static void send_hostile(struct vmm *v, const struct hostile *h, const int *fds)

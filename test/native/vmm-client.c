@@ -156,8 +156,35 @@ bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, u
 
 bool vmm_receive(struct vmm *v, struct ctl_msg *m)
 {
-	if (!wait_for(v->ctl) || recv(v->ctl, m, sizeof(*m), 0) != sizeof(*m))
+	int fds[CTL_FDS_MAX];
+	unsigned nfds;
+
+	if (!vmm_receive_fds(v, m, fds, &nfds))
 		return false;
+	while (nfds)
+		close(fds[--nfds]);
+	return true;
+}
+
+bool vmm_receive_fds(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = m, .iov_len = sizeof(*m)};
+	struct msghdr h = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = &control,
+			   .msg_controllen = sizeof(control)};
+
+	*nfds = 0;
+	if (!wait_for(v->ctl) || recvmsg(v->ctl, &h, MSG_CMSG_CLOEXEC) != sizeof(*m))
+		return false;
+	for (struct cmsghdr *cm = CMSG_FIRSTHDR(&h); cm; cm = CMSG_NXTHDR(&h, cm)) {
+		*nfds = (unsigned)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(cm), *nfds * sizeof(int));
+	}
 	if (m->type == CTL_HELLO) {
 		v->hello = *m;
 		v->has_hello = true;
@@ -200,30 +227,52 @@ bool vmm_wait_ended(struct vmm *v)
 	return true;
 }
 
+static bool read_log(struct vmm *v)
+{
+	ssize_t n;
+
+	if (v->text_len == sizeof(v->text) - 1 || !wait_for(v->log))
+		return false;
+	n = read(v->log, v->text + v->text_len, sizeof(v->text) - 1 - v->text_len);
+	if (n <= 0)
+		return false;
+	v->text_len += (size_t)n;
+	v->text[v->text_len] = '\0';
+	return true;
+}
+
+/* What is before `rest` was dealt with. */
+static void forget_log(struct vmm *v, const char *rest)
+{
+	v->text_len = strlen(rest);
+	memmove(v->text, rest, v->text_len + 1);
+}
+
 bool vmm_expect_log(struct vmm *v, const char *text)
 {
-	for (;;) {
-		char *found;
-		ssize_t n;
+	char *found;
 
-		v->text[v->text_len] = '\0';
-		found = strstr(v->text, text);
-		if (found) {
-			char *rest = found + strlen(text);
-
-			v->text_len = strlen(rest);
-			memmove(v->text, rest, v->text_len);
-			return true;
-		}
-		if (v->text_len == sizeof(v->text) - 1 || !wait_for(v->log))
-			break;
-		n = read(v->log, v->text + v->text_len, sizeof(v->text) - 1 - v->text_len);
-		if (n <= 0)
-			break;
-		v->text_len += (size_t)n;
+	while (!(found = strstr(v->text, text))) {
+		if (read_log(v))
+			continue;
+		fprintf(stderr, "vmm-client: \"%s\" is not in the log:\n%s\n", text, v->text);
+		return false;
 	}
-	fprintf(stderr, "vmm-client: \"%s\" is not in the log:\n%s\n", text, v->text);
-	return false;
+	forget_log(v, found + strlen(text));
+	return true;
+}
+
+bool vmm_log_rest(struct vmm *v, char *out, size_t size)
+{
+	char *end;
+
+	while (!(end = strchr(v->text, '\n')))
+		if (!read_log(v))
+			return false;
+	*end = '\0';
+	snprintf(out, size, "%s", v->text);
+	forget_log(v, end + 1);
+	return true;
 }
 
 int vmm_file(const void *data, size_t len, uint64_t bytes)
@@ -282,12 +331,72 @@ int vmm_restore(struct vmm *v, const struct vmm_image *img)
 
 	m.fill.kind = CTL_RESTORE;
 	m.fill.layers = img->nlayers;
+	m.fill.memory_layers = img->nmemory_layers;
 	m.fill.disk_bytes = img->disk_bytes;
 	fds[n++] = img->state;
 	fds[n++] = img->memory;
+	for (unsigned i = 0; i < img->nmemory_layers; i++)
+		fds[n++] = img->memory_layers[i];
 	fds[n++] = img->base;
 	for (unsigned i = 0; i < img->nlayers; i++)
 		fds[n++] = img->layers[i];
 	fds[n++] = writable;
 	return vmm_call(v, &m, fds, n);
+}
+
+/* The reply and its files, whatever events come before it. */
+static int receive_reply(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds)
+{
+	do {
+		if (!vmm_receive_fds(v, m, fds, nfds))
+			return -EPIPE;
+	} while (m->type != CTL_REPLY || m->seq != v->seq);
+	return m->reply.error;
+}
+
+static bool take_image(struct vmm_image *img, const struct ctl_msg *m, const int *fds,
+		       unsigned nfds)
+{
+	unsigned n = 0;
+
+	if (m->nfds != nfds || m->reply.fork.memory_layers > CTL_MEMORY_MAX ||
+	    m->reply.fork.layers > CTL_LAYERS_MAX ||
+	    nfds != 3 + m->reply.fork.memory_layers + m->reply.fork.layers)
+		return false;
+	*img = (struct vmm_image){.writable = -1, .disk_bytes = m->reply.fork.disk_bytes};
+	img->state = fds[n++];
+	img->memory = fds[n++];
+	while (img->nmemory_layers < m->reply.fork.memory_layers)
+		img->memory_layers[img->nmemory_layers++] = fds[n++];
+	img->base = fds[n++];
+	while (img->nlayers < m->reply.fork.layers)
+		img->layers[img->nlayers++] = fds[n++];
+	return true;
+}
+
+int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
+{
+	struct ctl_msg m = {.version = CTL_VERSION, .type = CTL_FORK, .seq = ++v->seq, .nfds = 1};
+	scoped_fd int writable = vmm_file(NULL, 0, 0);
+	int fds[CTL_FDS_MAX], r;
+	unsigned nfds;
+
+	if (!vmm_send_raw(v, &m, sizeof(m), &writable, 1))
+		return -EPIPE;
+	r = receive_reply(v, reply, fds, &nfds);
+	if (r)
+		return r;
+	return take_image(img, reply, fds, nfds) ? 0 : -EPROTO;
+}
+
+void vmm_image_close(struct vmm_image *img)
+{
+	close_fd(&img->state);
+	close_fd(&img->memory);
+	close_fd(&img->base);
+	close_fd(&img->writable);
+	for (unsigned i = 0; i < img->nmemory_layers; i++)
+		close_fd(&img->memory_layers[i]);
+	for (unsigned i = 0; i < img->nlayers; i++)
+		close_fd(&img->layers[i]);
 }

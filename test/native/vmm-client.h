@@ -46,17 +46,23 @@ int vmm_ask(struct vmm *v, enum ctl_type type);
 bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, unsigned nfds);
 /* Waits for one packet; false on end of file. */
 bool vmm_receive(struct vmm *v, struct ctl_msg *m);
+/* The same with the descriptors that come with it; *nfds says how many. */
+bool vmm_receive_fds(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds);
 /* Waits until the guest is gone. */
 bool vmm_wait_ended(struct vmm *v);
 /* Reads the log until it has `text`; the log before it is forgotten. False when it ended first. */
 bool vmm_expect_log(struct vmm *v, const char *text);
+/* After it: what is left of that line. */
+bool vmm_log_rest(struct vmm *v, char *out, size_t size);
 
 /* Sealed inputs of a fill: fd of a memory file of `bytes` bytes. */
 int vmm_file(const void *data, size_t len, uint64_t bytes);
 
-/* An image: what CTL_SAVE writes and CTL_RESTORE reads. */
+/* An image: what CTL_SAVE writes, CTL_FORK hands out and CTL_RESTORE reads. */
 struct vmm_image {
 	int state, memory, base;
+	int memory_layers[CTL_MEMORY_MAX];
+	unsigned nmemory_layers;
 	int layers[CTL_LAYERS_MAX];
 	unsigned nlayers;
 	uint64_t disk_bytes;
@@ -67,5 +73,9 @@ int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct 
 /* Pauses the VM and saves it; the image owns its files. */
 int vmm_save(struct vmm *v, struct vmm_image *img);
 int vmm_restore(struct vmm *v, const struct vmm_image *img);
+/* Forks the running VM: on success `img` owns the files that came, but for `writable` (-1), and
+ * *reply is what came with them. */
+int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply);
+void vmm_image_close(struct vmm_image *img);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fd.h"
 #include "base/file.h"
@@ -10,40 +11,43 @@
 #include "vmm/dev/legacy.h"
 #include "vmm/virtio/device.h"
 
-static int put_vcpus(const struct state_parts *p, struct wire *w, struct err *e)
+/* Of the legacy ports and all devices: each has its limit, and they are a few hundred bytes. */
+#define PARTS_BYTES (64u << 10)
+
+/* What was read, and not written yet: vCPUs and chips as KVM gives them, the rest as sections. */
+struct state_still {
+	struct state_parts parts;
+	struct vm_state vm;
+	struct wire sections;
+	uint8_t bytes[PARTS_BYTES];
+	struct vcpu_state vcpus[];
+};
+
+int state_still_new(struct state_still **out, const struct state_parts *p, struct err *e)
 {
-	scoped_free struct vcpu_state *s = calloc(1, sizeof(*s));
+	size_t vcpus = p->kvm->nvcpus * sizeof(struct vcpu_state);
+	struct state_still *s = malloc(sizeof(*s) + vcpus);
 
 	if (!s)
-		return err_set(e, ENOMEM, "save the vCPUs");
-	for (unsigned i = 0; i < p->kvm->nvcpus; i++) {
-		int r = vcpu_state_get(p->kvm, i, s, e);
-		size_t mark;
-
-		if (r)
-			return r;
-		mark = state_section_begin(w, STATE_VCPU + i, STATE_VCPU_VERSION);
-		vcpu_state_write(w, s);
-		state_section_end(w, mark);
-	}
+		return err_set(e, ENOMEM, "save the VM's state");
+	/* Not only for what is never set: the pages are here before anybody waits for them. */
+	memset(s, 0, sizeof(*s) + vcpus);
+	s->parts = *p;
+	*out = s;
 	return 0;
 }
 
-static int put_vm(const struct state_parts *p, struct wire *w, struct err *e)
+void state_still_free(struct state_still *s)
 {
-	struct vm_state s;
-	size_t mark;
-	int r = vm_state_get(p->kvm, &s, e);
+	free(s);
+}
 
-	if (r)
-		return r;
-	mark = state_section_begin(w, STATE_VM, STATE_VM_VERSION);
-	vm_state_write(w, &s);
-	state_section_end(w, mark);
-	mark = state_section_begin(w, STATE_LEGACY, STATE_LEGACY_VERSION);
+static void put_legacy(const struct state_parts *p, struct wire *w)
+{
+	size_t mark = state_section_begin(w, STATE_LEGACY, STATE_LEGACY_VERSION);
+
 	legacy_save(p->legacy, w);
 	state_section_end(w, mark);
-	return 0;
 }
 
 static void put_devices(const struct state_parts *p, struct wire *w)
@@ -56,26 +60,61 @@ static void put_devices(const struct state_parts *p, struct wire *w)
 	}
 }
 
-int state_save(const struct state_parts *p, int fd, struct err *e)
+int state_still_take(struct state_still *s, struct err *e)
+{
+	const struct state_parts *p = &s->parts;
+	int r = vm_state_get(p->kvm, &s->vm, e);
+
+	for (unsigned i = 0; !r && i < p->kvm->nvcpus; i++)
+		r = vcpu_state_get(p->kvm, i, &s->vcpus[i], e);
+	s->sections = wire_on(s->bytes, sizeof(s->bytes));
+	put_legacy(p, &s->sections);
+	put_devices(p, &s->sections);
+	return r;
+}
+
+static void put_kvm(const struct state_still *s, struct wire *w)
+{
+	size_t mark = state_section_begin(w, STATE_VM, STATE_VM_VERSION);
+
+	vm_state_write(w, &s->vm);
+	state_section_end(w, mark);
+	for (unsigned i = 0; i < s->parts.kvm->nvcpus; i++) {
+		mark = state_section_begin(w, STATE_VCPU + i, STATE_VCPU_VERSION);
+		vcpu_state_write(w, &s->vcpus[i]);
+		state_section_end(w, mark);
+	}
+}
+
+int state_still_write(struct state_still *s, int fd, struct err *e)
 {
 	scoped_free uint8_t *buf = malloc(IMAGE_STATE_MAX);
 	struct wire w;
 	int64_t bytes;
-	int r;
 
 	if (!buf)
 		return err_set(e, ENOMEM, "save the VM's state");
-	state_begin(&w, buf, IMAGE_STATE_MAX, p->kvm->nvcpus, p->ram_mib);
-	r = put_vm(p, &w, e);
-	if (!r)
-		r = put_vcpus(p, &w, e);
-	if (r)
-		return r;
-	put_devices(p, &w);
+	state_begin(&w, buf, IMAGE_STATE_MAX, s->parts.kvm->nvcpus, s->parts.ram_mib);
+	put_kvm(s, &w);
+	wire_put_bytes(&w, s->bytes, s->sections.pos);
+	w.bad |= s->sections.bad;
 	bytes = state_finish(&w, e);
 	if (bytes < 0)
 		return (int)bytes;
 	if (file_write(fd, 0, buf, (uint64_t)bytes, e))
 		return err_context(e, "the state file");
 	return 0;
+}
+
+int state_save(const struct state_parts *p, int fd, struct err *e)
+{
+	struct state_still *s = NULL;
+	int r = state_still_new(&s, p, e);
+
+	if (!r)
+		r = state_still_take(s, e);
+	if (!r)
+		r = state_still_write(s, fd, e);
+	state_still_free(s);
+	return r;
 }

@@ -42,6 +42,16 @@ struct state_parts {
 int state_save(const struct state_parts *p, int fd, struct err *e);
 
 /*
+ * The same in steps, so that a VM that is to go on need not wait for the slow ones: new finds the
+ * room, take reads the VM, which stands still; write may come when it runs again.
+ */
+struct state_still;
+int state_still_new(struct state_still **out, const struct state_parts *p, struct err *e);
+int state_still_take(struct state_still *s, struct err *e);
+int state_still_write(struct state_still *s, int fd, struct err *e);
+void state_still_free(struct state_still *s);
+
+/*
  * Restore, in steps that overlap: open reads the state file; start_vcpus sets the vCPUs and chips
  * on the vCPUs' threads (vcpus_prepared waits for them), when memory is there; set_devices sets
  * the rest meanwhile. Close after vcpus_prepared, or when start_vcpus was not called.

@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_fill(const struct ctl_msg *m, unsigned nfds)
 {
-	unsigned first = m->fill.kind == CTL_BOOT ? 1 + m->fill.has_initrd : 2;
+	unsigned first =
+		m->fill.kind == CTL_BOOT ? 1 + m->fill.has_initrd : 2 + m->fill.memory_layers;
 
 	if (first + 1 + m->fill.layers + 1 != nfds || nfds > CTL_FDS_MAX ||
 	    strnlen(m->fill.cmdline, CTL_CMDLINE_MAX) == CTL_CMDLINE_MAX)

@@ -27,7 +27,7 @@ static void test_good_requests(void **state)
 		enum ctl_type type;
 		unsigned nfds;
 	} good[] = {{CTL_FILL, 3}, {CTL_CONNECT, 1}, {CTL_PAUSE, 0}, {CTL_RUN, 0},
-		    {CTL_SAVE, 3}, {CTL_STATS, 0},   {CTL_QUIT, 0}};
+		    {CTL_SAVE, 3}, {CTL_STATS, 0},   {CTL_QUIT, 0},  {CTL_FORK, 1}};
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		struct ctl_msg m = message(good[i].type, good[i].nfds);
@@ -57,6 +57,22 @@ static void test_fills_count_their_descriptors(void **state)
 	}
 }
 
+static void test_restores_count_memory_layers(void **state)
+{
+	for (unsigned n = 0; n <= CTL_MEMORY_MAX + 1; n++) {
+		struct ctl_msg m = message(CTL_FILL, 4 + n + 3);
+		struct err e = {0};
+
+		m.fill.kind = CTL_RESTORE;
+		m.fill.memory_layers = n;
+		m.fill.layers = 3;
+		assert_int_equal(ctl_check(&m, sizeof(m), 4 + n + 3, &e),
+				 n <= CTL_MEMORY_MAX ? 0 : -EPROTO);
+		m.nfds--;
+		assert_int_equal(ctl_check(&m, sizeof(m), 4 + n + 2, &e), -EPROTO);
+	}
+}
+
 static void test_any_length_but_the_right_one(void **state)
 {
 	struct ctl_msg m = message(CTL_STATS, 0);
@@ -73,6 +89,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good_requests),
 		cmocka_unit_test(test_fills_count_their_descriptors),
+		cmocka_unit_test(test_restores_count_memory_layers),
 		cmocka_unit_test(test_any_length_but_the_right_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

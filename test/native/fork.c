@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Forks of running VMs by the real ramet-vmm over the real KVM. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <linux/kvm.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "test/native/guests.h"
+#include "test/native/worker-client.h"
+
+#define RAM_MIB	 128
+#define PAGE	 4096u
+#define MIB	 (1u << 20)
+#define CHILDREN 32
+#define DEPTH	 20
+
+static const struct vmm_options options = {
+	.exe = RAMET_VMM, .vcpus = 1, .ram_mib = RAM_MIB, .debug_serial = true};
+
+static struct worker boot(void)
+{
+	struct worker w;
+
+	worker_boot(&w, &options, WORKER);
+	return w;
+}
+
+static struct worker child_of(const struct worker *parent, const struct vmm_image *img)
+{
+	struct worker child;
+
+	worker_shell(&child, &options);
+	worker_fill(&child, parent, img);
+	return child;
+}
+
+static struct vmm_image image_of(struct worker *w)
+{
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	worker_image(w, &img, &m);
+	return img;
+}
+
+/* What WORKER_SUM says of memory that was filled from `c` on. */
+static uint64_t sum_of(uint64_t bytes, uint64_t c)
+{
+	uint64_t n = bytes / PAGE;
+
+	return n * c + n * (n - 1) / 2;
+}
+
+static void fill(struct worker *w, uint64_t at, uint64_t bytes, uint64_t c)
+{
+	worker_do(w, WORKER_FILL, at, bytes, c);
+}
+
+static void expect_ram(struct worker *w, uint64_t at, uint64_t bytes, uint64_t c)
+{
+	assert_int_equal(worker_do(w, WORKER_SUM, at, bytes, 0), sum_of(bytes, c));
+}
+
+static void write_disk(struct worker *w, uint64_t sector, uint64_t c)
+{
+	worker_do(w, WORKER_WRITE, sector, 0, c);
+}
+
+static void expect_sector(struct worker *w, uint64_t sector, uint64_t c)
+{
+	assert_int_equal(worker_do(w, WORKER_READ, sector, 0, 0), c);
+}
+
+#define HERE  WORKER_MEMORY
+#define THERE (WORKER_MEMORY + 16 * MIB)
+
+/* What each writes after the fork is its own, in memory and on disk. */
+static void test_parent_and_children_are_apart(void **state)
+{
+	struct worker parent = boot(), child[2];
+	struct vmm_image img;
+
+	fill(&parent, HERE, 4 * MIB, 1000);
+	write_disk(&parent, 8, 0x1111);
+	img = image_of(&parent);
+	fill(&parent, HERE, 2 * MIB, 2000);
+	write_disk(&parent, 8, 0x2222);
+	for (unsigned i = 0; i < 2; i++)
+		child[i] = child_of(&parent, &img);
+	for (unsigned i = 0; i < 2; i++) {
+		expect_ram(&child[i], HERE, 4 * MIB, 1000);
+		expect_sector(&child[i], 8, 0x1111);
+		fill(&child[i], HERE + MIB, MIB, 3000 + i);
+		fill(&child[i], THERE, MIB, 4000 + i);
+		write_disk(&child[i], 8, 0x3333 + i);
+		write_disk(&child[i], 16, 0x4444 + i);
+	}
+	expect_ram(&parent, HERE, 2 * MIB, 2000);
+	assert_int_equal(worker_do(&parent, WORKER_SUM, THERE, MIB, 0), 0);
+	expect_sector(&parent, 8, 0x2222);
+	expect_sector(&parent, 16, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		expect_ram(&child[i], HERE, MIB, 1000);
+		expect_ram(&child[i], HERE + MIB, MIB, 3000 + i);
+		expect_ram(&child[i], THERE, MIB, 4000 + i);
+		expect_sector(&child[i], 8, 0x3333 + i);
+		expect_sector(&child[i], 16, 0x4444 + i);
+		worker_stop(&child[i]);
+	}
+	worker_stop(&parent);
+	vmm_image_close(&img);
+}
+
+/* Each fork sees what was written up to it, whatever came in the layers before. */
+static void test_one_parent_forks_again_and_again(void **state)
+{
+	struct worker parent = boot(), child;
+	struct vmm_image img;
+
+	fill(&parent, HERE, 4 * MIB, 7);
+	for (unsigned i = 0; i < 2 * CTL_MEMORY_MAX; i++) {
+		fill(&parent, HERE + i * 16 * PAGE, 8 * PAGE, 100 + i);
+		if (i % 3)
+			write_disk(&parent, 8 + 8 * (i % 5), i + 1);
+		img = image_of(&parent);
+		child = child_of(&parent, &img);
+		expect_ram(&child, HERE + i * 16 * PAGE, 8 * PAGE, 100 + i);
+		expect_ram(&child, HERE, 8 * PAGE, 100);
+		if (i % 3)
+			expect_sector(&child, 8 + 8 * (i % 5), i + 1);
+		worker_stop(&child);
+		vmm_image_close(&img);
+	}
+	worker_stop(&parent);
+}
+
+static void test_a_fork_of_a_fork(void **state)
+{
+	struct worker w = boot();
+
+	for (unsigned i = 0; i < DEPTH; i++) {
+		struct vmm_image img;
+		struct worker child;
+
+		fill(&w, HERE + i * MIB, MIB, i);
+		write_disk(&w, 8 * (i + 1), 0xd00 + i);
+		img = image_of(&w);
+		child = child_of(&w, &img);
+		vmm_image_close(&img);
+		worker_stop(&w);
+		w = child;
+		for (unsigned j = 0; j <= i; j += 5) {
+			expect_ram(&w, HERE + j * MIB, MIB, j);
+			expect_sector(&w, 8 * (j + 1), 0xd00 + j);
+		}
+	}
+	worker_stop(&w);
+}
+
+static void test_many_children_of_one_image(void **state)
+{
+	struct worker parent = boot(), child[CHILDREN];
+	struct vmm_image img;
+
+	fill(&parent, HERE, MIB, 5);
+	img = image_of(&parent);
+	for (unsigned i = 0; i < CHILDREN; i++)
+		child[i] = child_of(&parent, &img);
+	for (unsigned i = 0; i < CHILDREN; i++)
+		fill(&child[i], HERE, MIB / 2, 50 + i);
+	for (unsigned i = 0; i < CHILDREN; i++) {
+		expect_ram(&child[i], HERE, MIB / 2, 50 + i);
+		worker_stop(&child[i]);
+	}
+	expect_ram(&parent, HERE, MIB, 5);
+	worker_stop(&parent);
+	vmm_image_close(&img);
+}
+
+/*
+ * The guest writes to all of a stretch of memory over and over, a greater number in each pass: an
+ * image of one moment has some pages of one pass and the rest, which follow them, of the one
+ * before. What the child then says of it must not change behind its back.
+ */
+static void test_forks_while_memory_is_written(void **state)
+{
+	struct worker parent = boot(), child;
+	const uint64_t pages = 2 * MIB / PAGE, bytes = pages * PAGE;
+
+	worker_do(&parent, WORKER_HAMMER, HERE, bytes, 0);
+	for (unsigned i = 0; i < 30; i++) {
+		struct vmm_image img = image_of(&parent);
+		uint64_t sum;
+
+		child = child_of(&parent, &img);
+		worker_do(&child, WORKER_HAMMER, 0, 0, 0);
+		sum = worker_do(&child, WORKER_SUM, HERE, bytes, 0);
+		/* It ended the pass that it was in: whole passes only. */
+		assert_int_equal((sum - sum_of(bytes, 0)) % pages, 0);
+		assert_int_equal(worker_do(&child, WORKER_SUM, HERE, bytes, 0), sum);
+		worker_stop(&child);
+		vmm_image_close(&img);
+	}
+	worker_stop(&parent);
+}
+
+/* A disk that was not written to adds no layer. */
+static void test_an_idle_disk_adds_no_layer(void **state)
+{
+	struct worker parent = boot(), child;
+	struct vmm_image first, second, third;
+
+	first = image_of(&parent);
+	assert_int_equal(first.nlayers, 0);
+	write_disk(&parent, 8, 1);
+	second = image_of(&parent);
+	assert_int_equal(second.nlayers, 1);
+	third = image_of(&parent);
+	assert_int_equal(third.nlayers, 1);
+	child = child_of(&parent, &third);
+	expect_sector(&child, 8, 1);
+	worker_stop(&child);
+	worker_stop(&parent);
+	vmm_image_close(&first);
+	vmm_image_close(&second);
+	vmm_image_close(&third);
+}
+
+/* At the limit of the disk's layers a fork is refused, and the VM goes on. */
+static void test_a_full_chain_is_refused(void **state)
+{
+	struct worker parent = boot();
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	for (unsigned i = 0; i < CTL_LAYERS_MAX; i++) {
+		write_disk(&parent, 8, i);
+		img = image_of(&parent);
+		assert_int_equal(img.nlayers, i + 1);
+		vmm_image_close(&img);
+	}
+	/* With nothing new on it, a full disk is no hindrance. */
+	img = image_of(&parent);
+	vmm_image_close(&img);
+	write_disk(&parent, 8, 1000);
+	assert_int_equal(vmm_fork(&parent.vmm, &img, &m), -E2BIG);
+	assert_non_null(strstr(m.reply.text, "layers"));
+	expect_sector(&parent, 8, 1000);
+	worker_stop(&parent);
+}
+
+static void test_what_is_not_running_is_refused(void **state)
+{
+	struct worker shell, parent = boot();
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	worker_shell(&shell, &options);
+	assert_int_equal(vmm_fork(&shell.vmm, &img, &m), -EINVAL);
+	assert_non_null(strstr(m.reply.text, "does not run"));
+	worker_stop(&shell);
+	assert_int_equal(vmm_ask(&parent.vmm, CTL_PAUSE), 0);
+	assert_int_equal(vmm_fork(&parent.vmm, &img, &m), -EINVAL);
+	assert_int_equal(vmm_ask(&parent.vmm, CTL_RUN), 0);
+	worker_do(&parent, WORKER_COUNT, 0, 0, 0);
+	worker_stop(&parent);
+}
+
+/* A writable layer that is none: the fork fails and the VM goes on, with its disk as it was. */
+static void test_a_bad_file_is_refused(void **state)
+{
+	struct worker parent = boot();
+	scoped_fd int bad = vmm_file("x", 1, 1);
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	for (unsigned i = 0; i < 50; i++) {
+		write_disk(&parent, 8, i);
+		m = (struct ctl_msg){.type = CTL_FORK};
+		assert_int_equal(vmm_call(&parent.vmm, &m, &bad, 1), -EINVAL);
+		assert_non_null(strstr(m.reply.text, "not empty"));
+		expect_sector(&parent, 8, i);
+	}
+	img = image_of(&parent);
+	assert_int_equal(img.nlayers, 1);
+	worker_stop(&parent);
+	vmm_image_close(&img);
+}
+
+/* A memory file of the test's own with what is in the image's, which is sealed. */
+static void own_memory(struct vmm_image *img)
+{
+	int copy = vmm_file(NULL, 0, (uint64_t)RAM_MIB << 20);
+	static uint8_t buf[1 << 20];
+	off_t at = 0;
+
+	while ((at = lseek(img->memory, at, SEEK_DATA)) >= 0) {
+		ssize_t n = pread(img->memory, buf, sizeof(buf), at);
+
+		assert_true(n > 0 && pwrite(copy, buf, (size_t)n, at) == n);
+		at += n;
+	}
+	close(img->memory);
+	img->memory = copy;
+}
+
+/* vCPUs that spin, in a guest of any number of them: they are all in the image, and go on. */
+static void crowd(unsigned vcpus)
+{
+	struct vmm_options o = options;
+	struct vmm_image img, disk = {.base = vmm_file("disk", 4, MIB), .disk_bytes = MIB};
+	int kernel = guest_elf_with(GUEST_CROWD, GUEST_OTHERS, vcpus - 1);
+	struct ctl_msg m;
+	struct vmm v, copy;
+
+	o.vcpus = vcpus;
+	assert_true(vmm_start(&v, &o));
+	assert_true(vmm_start(&copy, &o));
+	assert_int_equal(vmm_boot(&v, kernel, -1, "", &disk), 0);
+	assert_true(vmm_expect_log(&v, vcpus > 1 ? "serial: all up" : "serial: alone"));
+	assert_int_equal(vmm_fork(&v, &img, &m), 0);
+	own_memory(&img);
+	assert_int_equal(pwrite(img.memory, "\1", 1, GUEST_FLAG), 1);
+	assert_int_equal(vmm_restore(&copy, &img), 0);
+	assert_true(vmm_expect_log(&copy, "serial: still counting"));
+	assert_true(vmm_wait_ended(&copy));
+	vmm_image_close(&img);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(vmm_fork(&v, &img, &m), 0);
+		vmm_image_close(&img);
+	}
+	assert_false(v.has_ended);
+	vmm_stop(&v);
+	vmm_stop(&copy);
+	close(kernel);
+	close_fd(&disk.base);
+	close_fd(&disk.writable);
+}
+
+static void test_one_vcpu(void **state)
+{
+	crowd(1);
+}
+
+static void test_two_vcpus(void **state)
+{
+	crowd(2);
+}
+
+static void test_thirty_two_vcpus(void **state)
+{
+	crowd(32);
+}
+
+/* The guest may end at any point of a fork: the answer is an image or a sentence, never silence. */
+static void test_a_guest_that_ends_meanwhile(void **state)
+{
+	for (unsigned i = 0; i < 40; i++) {
+		struct vmm_image img, disk = {.base = vmm_file("disk", 4, MIB), .disk_bytes = MIB};
+		int kernel = guest_elf(GUEST_HELLO), r;
+		struct ctl_msg m;
+		struct vmm v;
+
+		assert_true(vmm_start(&v, &options));
+		assert_int_equal(vmm_boot(&v, kernel, -1, "", &disk), 0);
+		do {
+			r = vmm_fork(&v, &img, &m);
+			if (!r)
+				vmm_image_close(&img);
+		} while (!r);
+		assert_true(r == -ECANCELED || r == -EINVAL);
+		assert_true(m.reply.text[0]);
+		assert_true(vmm_wait_ended(&v));
+		assert_int_equal(v.ended.ended.reason, CTL_END_POWEROFF);
+		vmm_stop(&v);
+		close(kernel);
+		close_fd(&disk.base);
+		close_fd(&disk.writable);
+	}
+}
+
+static int kvm_usable(void)
+{
+	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+	scoped_fd int vm = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
+
+	return vm >= 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parent_and_children_are_apart),
+		cmocka_unit_test(test_one_parent_forks_again_and_again),
+		cmocka_unit_test(test_a_fork_of_a_fork),
+		cmocka_unit_test(test_many_children_of_one_image),
+		cmocka_unit_test(test_forks_while_memory_is_written),
+		cmocka_unit_test(test_an_idle_disk_adds_no_layer),
+		cmocka_unit_test(test_a_full_chain_is_refused),
+		cmocka_unit_test(test_what_is_not_running_is_refused),
+		cmocka_unit_test(test_a_bad_file_is_refused),
+		cmocka_unit_test(test_one_vcpu),
+		cmocka_unit_test(test_two_vcpus),
+		cmocka_unit_test(test_thirty_two_vcpus),
+		cmocka_unit_test(test_a_guest_that_ends_meanwhile),
+	};
+
+	if (!kvm_usable()) {
+		fprintf(stderr, "skipped: /dev/kvm can't be used here: %s\n", strerror(errno));
+		return 77;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

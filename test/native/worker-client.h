@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Talks to a worker guest (worker.h): each has a disk base of its own, with its mail in it. */
+#ifndef RAMET_TEST_NATIVE_WORKER_CLIENT_H
+#define RAMET_TEST_NATIVE_WORKER_CLIENT_H
+
+#include "test/native/vmm-client.h"
+#include "test/native/worker.h"
+
+#define WORKER_DISK_BYTES (8u << 20)
+
+struct worker {
+	struct vmm vmm;
+	int base; /* of its disk */
+	uint32_t seq;
+};
+
+/* All of these end the program with a sentence when they fail. */
+void worker_boot(struct worker *w, const struct vmm_options *o, const char *worker_elf);
+/* Forks it; the image is the caller's. */
+void worker_image(struct worker *w, struct vmm_image *img, struct ctl_msg *reply);
+/* A child: a ready shell (worker_shell) is filled with an image of `parent`. */
+void worker_shell(struct worker *child, const struct vmm_options *o);
+void worker_fill(struct worker *child, const struct worker *parent, const struct vmm_image *img);
+void worker_stop(struct worker *w);
+
+/* Posts an order; waits until it is done, for its value. */
+void worker_post(struct worker *w, enum worker_order order, uint64_t a, uint64_t b, uint64_t c);
+uint64_t worker_wait(struct worker *w);
+uint64_t worker_do(struct worker *w, enum worker_order order, uint64_t a, uint64_t b, uint64_t c);
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A tiny guest that takes orders while it runs: it reads the first sector of its disk over and over
+ * and does what stands there, so that whoever has the disk's base file can talk to it. It runs its
+ * program in ring 3, which is native also where KVM emulates a guest's kernel mode. To each order
+ * it says "done SEQ VALUE" on the serial port, in hexadecimal.
+ */
+#ifndef RAMET_TEST_NATIVE_WORKER_H
+#define RAMET_TEST_NATIVE_WORKER_H
+
+#include <stdint.h>
+
+enum worker_order {
+	WORKER_COUNT = 1, /* VALUE: how often it looked for orders so far */
+	WORKER_FILL,	  /* u64 c + i at the start of page i of memory [a, a + b) */
+	WORKER_SUM,	  /* VALUE: the sum of what WORKER_FILL wrote there */
+	WORKER_WRITE,	  /* fills 512-byte sector a of the disk with c */
+	WORKER_READ,	  /* VALUE: the u64 at the start of sector a */
+	WORKER_HAMMER,	  /* from now on writes to every page of [a, a + b) between two looks */
+	WORKER_FLUSH,	  /* flushes the disk */
+};
+
+struct worker_mail {
+	uint32_t seq; /* a new number is a new order */
+	uint32_t order;
+	uint64_t a, b, c;
+};
+
+/* Memory from here on is the orders' to use. */
+#define WORKER_MEMORY 0x1000000u
+
+#endif
