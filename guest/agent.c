@@ -152,6 +152,20 @@ static int ask_exec(struct conn *c, const struct frame *f, struct err *e)
 	return 0;
 }
 
+static int ask_attach(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct attach_request r;
+	int bad = attach_parse(f, &r, e);
+
+	if (bad)
+		return bad;
+	if (call_attach(c, &r, e) < 0) {
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+	}
+	return 0;
+}
+
 static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
 {
 	struct reseed_request r;
@@ -199,10 +213,13 @@ static int ask(struct conn *c, const struct frame *f, struct err *e)
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);
+		call_hurry();
 		serve();
 		return 0;
 	case AGENT_EXEC:
 		return ask_exec(c, f, e);
+	case AGENT_ATTACH:
+		return ask_attach(c, f, e);
 	case AGENT_INTERRUPT:
 		call_interrupt();
 		done(c);
@@ -234,11 +251,21 @@ static void on_sent(struct conn *c)
 		call_on_sent(c);
 }
 
+static bool a_ping_waits(void)
+{
+	list_each (pos, &conn_all)
+		if (container_of(pos, struct conn, node)->op == CONN_PING)
+			return true;
+	return false;
+}
+
 static void on_conn_gone(struct conn *c, enum conn_op was)
 {
 	if (c == agent.power_off_after)
 		agent.power_off = true;
 	call_on_gone(c);
+	if (a_ping_waits())
+		call_hurry();
 }
 
 static const struct conn_ops conn_calls = {

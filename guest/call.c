@@ -18,7 +18,7 @@ enum call_state {
 	CALL_NONE,
 	CALL_CODE,  /* code comes in and goes on to the driver at once: none is kept here */
 	CALL_RUNS,  /* until the driver says how it ended */
-	CALL_DRAINS /* ended; its last output is still to be sent */
+	CALL_DRAINS /* ended; its last output is still to be sent, or its host attached again */
 };
 
 /* What was done about a call that is over its time limit. */
@@ -26,7 +26,9 @@ enum call_stop { STOP_NOTHING, STOP_SIGINT, STOP_KILL_CODE, STOP_KILL_DRIVER };
 
 static struct {
 	enum call_state state;
-	struct conn *client; /* NULL: it went away; the call goes on */
+	struct conn *client; /* NULL: it went away; the call goes on, see AGENT_ATTACH */
+	uint64_t number;     /* the host's */
+	bool attachable;     /* it is the last one that was started, and has all of its code */
 	bool started;	     /* a signal now reaches the user's code */
 	pid_t bash_group;    /* 0: the code runs in the driver */
 	bool interrupt;	     /* asked for before the code had started */
@@ -36,6 +38,7 @@ static struct {
 	enum call_stop stop;
 	int32_t exit_code;
 	bool state_lost;
+	bool noted;		       /* nothing is to be added to its output any more */
 	bool cut_short;		       /* the interpreter died before it had all of the code */
 	char note[ERR_TEXT_MAX + 128]; /* the agent's own line on the call's stderr */
 } call;
@@ -57,10 +60,25 @@ bool call_is_active(void)
 	return call.state != CALL_NONE;
 }
 
+void call_hurry(void)
+{
+	if (!call_is_active() || call.client)
+		return;
+	output_let_go();
+	call_on_sent(NULL);
+}
+
+static void hurry_if_needed(void)
+{
+	if (!list_empty(&queue) || call.stop)
+		call_hurry();
+}
+
 void call_queue(struct conn *c)
 {
 	list_add_tail(&queue, &c->turn);
 	conn_become(c, CONN_QUEUED);
+	call_hurry();
 }
 
 __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
@@ -79,10 +97,13 @@ static void start_running(void)
 	used = true;
 	if (call.timeout_ms)
 		call.deadline = loop_now_ms() + call.timeout_ms;
-	if (!call.client)
+	output_begin();
+	if (!call.client) {
+		hurry_if_needed();
 		return;
+	}
 	conn_become(call.client, CONN_CALL);
-	output_to(call.client);
+	output_to(call.client, 0);
 }
 
 /* Hands the frame in c->in to the driver and takes no other until it has this one. */
@@ -105,6 +126,8 @@ void call_next(void)
 	memset(&call, 0, sizeof(call));
 	call.state = CALL_CODE;
 	call.client = c;
+	call.number = c->exec.call;
+	call.attachable = true;
 	call.code_left = c->exec.code_len;
 	call.timeout_ms = c->exec.timeout_ms;
 	if (lost_between.code) {
@@ -128,6 +151,7 @@ void call_on_driver_sent(void)
 	if (call.code_left) {
 		/* Its client left in the middle: a frame of no code tells the driver. */
 		call.code_left = 0;
+		call.attachable = false;
 		driver_send(AGENT_CODE, NULL, 0);
 	}
 	start_running();
@@ -148,11 +172,37 @@ void call_on_gone(struct conn *c)
 	if (call.client != c)
 		return;
 	call.client = NULL;
-	output_to(NULL);
+	output_to(NULL, 0);
 	if (call.state == CALL_CODE && driver_taken())
 		call_on_driver_sent();
 	else if (call.state == CALL_DRAINS)
-		call_on_sent(c);
+		call_on_sent(NULL);
+	hurry_if_needed();
+}
+
+int call_attach(struct conn *c, const struct attach_request *r, struct err *e)
+{
+	/* Who attaches has given the old connection up: its end may be unread. */
+	if (call.client && conn_is_broken(call.client))
+		conn_drop(call.client);
+	if (!call.attachable || call.number != r->call || call.code_left)
+		return err_say(e, ENOENT, "the call is not the last one that was started here");
+	if (call.client)
+		return err_say(e, EBUSY, "the call's connection is there");
+	/* While its code is on the way to the driver, what is kept is still another's. */
+	bool kept = call.state == CALL_CODE ? !r->have : output_keeps(r->have);
+	if (!kept)
+		return err_say(e, ERANGE, "the call's output from byte %llu on is not kept",
+			       (unsigned long long)r->have);
+	if (call.state == CALL_NONE)
+		call.state = CALL_DRAINS;
+	call.client = c;
+	call.cut_short = false;
+	conn_become(c, CONN_CALL);
+	if (call.state != CALL_CODE)
+		output_to(c, r->have);
+	call_on_sent(c);
+	return 0;
 }
 
 static void signal_code(int sig)
@@ -171,6 +221,7 @@ void call_interrupt(void)
 		signal_code(SIGINT);
 	else
 		call.interrupt = true;
+	call_hurry();
 }
 
 void call_on_started(pid_t bash_group)
@@ -205,6 +256,7 @@ void call_on_time(void)
 		signal_code(SIGKILL);
 	else
 		driver_signal(SIGKILL);
+	hurry_if_needed();
 }
 
 static void note_limit(bool killed)
@@ -214,35 +266,47 @@ static void note_limit(bool killed)
 	note(killed ? ", and had to be killed: the Python state is lost\n" : "\n");
 }
 
-static void send_end(struct conn *c)
+static void send_exit(struct conn *c)
 {
 	uint8_t payload[8];
 	struct wire w = wire_on(payload, sizeof(payload));
 
-	if (call.note[0])
-		conn_send(c, AGENT_STDERR, call.note, strlen(call.note));
 	wire_put_u32(&w, (uint32_t)call.exit_code);
 	wire_put_u8(&w, call.state_lost);
 	conn_send(c, AGENT_EXIT, payload, w.pos);
 	conn_become(c, call.cut_short ? CONN_ENDING : CONN_IDLE);
 }
 
-/* Takes the call to its end as far as its client takes output. */
+/* All of its output is out of the pipes: what the agent has to say is its last. */
+static void add_note(void)
+{
+	if (!call.noted)
+		output_note(call.note);
+	call.noted = true;
+}
+
+/* Takes the call to its end as far as its client takes output; without one, as far as is kept. */
 void call_on_sent(struct conn *c)
 {
-	if (c != call.client && call.client)
+	if (c != call.client)
 		return;
 	if (call.state == CALL_RUNS)
 		output_resume();
+	if (call.state != CALL_DRAINS)
+		return;
+	output_resume();
 	/* Its client may be lost while the rest is sent: then the call was ended in there. */
-	if (call.state != CALL_DRAINS || !output_drain() || call.state != CALL_DRAINS)
+	if (!output_drain() || call.state != CALL_DRAINS)
+		return;
+	add_note();
+	if (call.state != CALL_DRAINS || !output_is_sent())
 		return;
 	struct conn *client = call.client;
 	call.state = CALL_NONE;
 	call.client = NULL;
-	output_to(NULL);
+	output_end();
 	if (client)
-		send_end(client);
+		send_exit(client);
 	on_end();
 }
 

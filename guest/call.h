@@ -17,6 +17,13 @@ void call_init(unsigned grace_ms, void (*on_end)(void));
 void call_queue(struct conn *c);
 /* Takes a frame of a connection in CONN_CODE. 0, or -EPROTO with a sentence. */
 int call_code(struct conn *c, const struct frame *f, struct err *e);
+/*
+ * The rest of the last call's output from byte `from` on, and its end, go to `c`. 0, or the answer
+ * of AGENT_ATTACH when that can't be.
+ */
+int call_attach(struct conn *c, const struct attach_request *r, struct err *e);
+/* Somebody waits for the running call: if its host is gone, it is not waited for any more. */
+void call_hurry(void);
 /* SIGINT for the call that runs or is about to; nothing without one. */
 void call_interrupt(void);
 

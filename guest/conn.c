@@ -2,6 +2,7 @@
 #include "guest/conn.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -177,6 +178,13 @@ void conn_hold(struct conn *c, bool held)
 		watch_del(&c->watch);
 	else if (watch_add(&c->watch, c->watch.fd, c->watch.events) < 0)
 		conn_drop(c);
+}
+
+bool conn_is_broken(const struct conn *c)
+{
+	struct pollfd p = {.fd = c->watch.fd};
+
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP));
 }
 
 uint8_t *conn_payload(struct conn *c)

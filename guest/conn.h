@@ -60,6 +60,8 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len);
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
 
+/* True when the peer is gone, though no event may have told it yet. */
+bool conn_is_broken(const struct conn *c);
 /* Closes now. */
 void conn_drop(struct conn *c);
 /* Frees what was closed; between events. */

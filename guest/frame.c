@@ -111,6 +111,15 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 	return check_end(&w, "exec", e);
 }
 
+int attach_parse(const struct frame *f, struct attach_request *out, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+
+	out->call = wire_get_u64(&w);
+	out->have = wire_get_u64(&w);
+	return check_end(&w, "attach", e);
+}
+
 static bool hostname_is_plain(const char *name)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -54,6 +54,14 @@ struct exec_request {
 /* Checks a whole AGENT_EXEC payload, env and cwd too. 0, or -EPROTO with a sentence. */
 int exec_parse(const struct frame *f, struct exec_request *out, struct err *e);
 
+struct attach_request {
+	uint64_t call;
+	uint64_t have;
+};
+
+/* Checks an AGENT_ATTACH payload. 0, or -EPROTO with a sentence. */
+int attach_parse(const struct frame *f, struct attach_request *out, struct err *e);
+
 #define HOST_NAME_LEN 64
 
 struct reseed_request {

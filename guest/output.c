@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "guest/kept.h"
 
 /*
  * Edge-triggered: the kernel then lists the two pipes in the order in which they got their data.
@@ -17,7 +20,7 @@
 struct pipe_end {
 	struct watch watch; /* of the read end */
 	int write_fd;
-	uint8_t frame_type;
+	bool is_stderr;
 	int left;	    /* bytes up to the mark */
 	uint64_t *progress; /* in the page that the driver sees; never read here */
 	uint64_t moved;
@@ -25,6 +28,11 @@ struct pipe_end {
 
 static struct pipe_end pipes[OUTPUT_COUNT];
 static struct conn *sink;
+static struct kept kept;
+static uint64_t sent;  /* bytes of the call that were given to a connection */
+static bool of_call;   /* what comes is a call's output */
+static bool is_let_go; /* and is not held up for want of a connection */
+static bool ends;      /* up to the marks */
 static int progress_fd = -1;
 
 static void watch_pipes(bool on)
@@ -33,40 +41,76 @@ static void watch_pipes(bool on)
 		watch_set(&pipes[i].watch, on ? PIPE_EVENTS : 0);
 }
 
-/* Moves at most `max` bytes. Back-pressure: the next ones stay in the pipe until these are sent. */
-static ssize_t move(struct pipe_end *p, size_t max)
+/* Gives the connection what it has not got, a frame at a time: back-pressure. */
+static void push(void)
+{
+	while (sink && !sink->out_len && sent < kept.total) {
+		size_t len;
+		bool is_stderr;
+		const uint8_t *piece = kept_piece(&kept, sent, AGENT_PAYLOAD_MAX, &len, &is_stderr);
+
+		memcpy(conn_payload(sink), piece, len);
+		sent += len;
+		conn_send_payload(sink, is_stderr ? AGENT_STDERR : AGENT_STDOUT, len);
+	}
+}
+
+/* How many bytes may be taken out of the pipes now. */
+static size_t allowance(void)
+{
+	if (!of_call || is_let_go)
+		return AGENT_PAYLOAD_MAX;
+	if (sink)
+		return sink->out_len ? 0 : AGENT_PAYLOAD_MAX;
+	uint64_t waiting = kept.total - sent;
+	uint64_t room = waiting < AGENT_AHEAD_MAX ? AGENT_AHEAD_MAX - waiting : 0;
+	return room < AGENT_PAYLOAD_MAX ? (size_t)room : AGENT_PAYLOAD_MAX;
+}
+
+static ssize_t take(struct pipe_end *p, size_t max)
 {
 	static uint8_t dropped[AGENT_PAYLOAD_MAX];
-	uint8_t *to = sink ? conn_payload(sink) : dropped;
-	ssize_t n = read(p->watch.fd, to, max);
+	size_t room = sizeof(dropped);
 
-	if (n <= 0)
-		return n;
-	if (sink)
-		conn_send_payload(sink, p->frame_type, (size_t)n);
-	p->moved += (uint64_t)n;
-	__atomic_store_n(p->progress, p->moved, __ATOMIC_RELEASE);
+	if (!of_call)
+		return read(p->watch.fd, dropped, max < room ? max : room);
+	uint8_t *to = kept_end(&kept, &room);
+	ssize_t n = read(p->watch.fd, to, max < room ? max : room);
+	if (n > 0)
+		kept_grow(&kept, (size_t)n, p->is_stderr);
+	/* At the edge of the ring what is left of it comes now: the other pipe's is younger. */
+	if (n == (ssize_t)room && room < max) {
+		ssize_t rest = take(p, max - room);
+		n += rest > 0 ? rest : 0;
+	}
 	return n;
 }
 
-static bool is_blocked(void)
+/* Moves at most `max` bytes; fewer when the pipe holds no more. */
+static size_t move(struct pipe_end *p, size_t max)
 {
-	return sink && sink->out_len;
+	ssize_t n = take(p, max);
+
+	if (n <= 0)
+		return 0;
+	p->moved += (uint64_t)n;
+	__atomic_store_n(p->progress, p->moved, __ATOMIC_RELEASE);
+	push();
+	return (size_t)n;
 }
 
 static void on_readable(struct watch *w, uint32_t events)
 {
-	ssize_t n = 0;
+	size_t max = allowance();
+	size_t n = max ? move(container_of(w, struct pipe_end, watch), max) : 0;
 
-	if (!is_blocked())
-		n = move(container_of(w, struct pipe_end, watch), AGENT_PAYLOAD_MAX);
-	if (is_blocked())
+	if (!allowance())
 		watch_pipes(false);
-	else if (n == AGENT_PAYLOAD_MAX)
+	else if (n == max)
 		watch_again(w); /* there may be more; less means that the pipe was emptied */
 }
 
-static int open_pipe(struct pipe_end *p, uint8_t frame_type)
+static int open_pipe(struct pipe_end *p, bool is_stderr)
 {
 	int fds[2];
 
@@ -74,7 +118,7 @@ static int open_pipe(struct pipe_end *p, uint8_t frame_type)
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return -errno;
 	p->write_fd = fds[1];
-	p->frame_type = frame_type;
+	p->is_stderr = is_stderr;
 	p->watch.on_event = on_readable;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
@@ -103,9 +147,9 @@ int output_open(struct err *e)
 	int bad = open_progress();
 
 	if (!bad)
-		bad = open_pipe(&pipes[OUTPUT_STDOUT], AGENT_STDOUT);
+		bad = open_pipe(&pipes[OUTPUT_STDOUT], false);
 	if (!bad)
-		bad = open_pipe(&pipes[OUTPUT_STDERR], AGENT_STDERR);
+		bad = open_pipe(&pipes[OUTPUT_STDERR], true);
 	return bad ? err_set(e, -bad, "output pipes") : 0;
 }
 
@@ -119,15 +163,40 @@ int output_write_end(enum output_stream stream)
 	return pipes[stream].write_fd;
 }
 
-void output_to(struct conn *c)
+void output_begin(void)
+{
+	kept_clear(&kept);
+	sent = 0;
+	of_call = true;
+	is_let_go = false;
+	output_resume();
+}
+
+bool output_keeps(uint64_t from)
+{
+	return from >= kept_first(&kept) && from <= kept.total;
+}
+
+void output_to(struct conn *c, uint64_t from)
 {
 	sink = c;
+	is_let_go = false;
+	if (c)
+		sent = from;
+	output_resume();
+}
+
+void output_let_go(void)
+{
+	is_let_go = true;
 	output_resume();
 }
 
 void output_resume(void)
 {
-	watch_pipes(!is_blocked());
+	push();
+	if (!ends)
+		watch_pipes(allowance() != 0);
 }
 
 void output_mark_end(void)
@@ -136,18 +205,18 @@ void output_mark_end(void)
 		if (ioctl(pipes[i].watch.fd, FIONREAD, &pipes[i].left) < 0)
 			pipes[i].left = 0;
 	/* What comes later than the mark is not this call's. */
+	ends = true;
 	watch_pipes(false);
 }
 
 static bool drain_pipe(struct pipe_end *p)
 {
 	while (p->left > 0) {
-		if (is_blocked())
+		size_t max = allowance();
+		if (!max)
 			return false;
-		size_t max =
-			(size_t)p->left < AGENT_PAYLOAD_MAX ? (size_t)p->left : AGENT_PAYLOAD_MAX;
-		ssize_t n = move(p, max);
-		if (n <= 0)
+		size_t n = move(p, (size_t)p->left < max ? (size_t)p->left : max);
+		if (!n)
 			break;
 		p->left -= (int)n;
 	}
@@ -157,6 +226,23 @@ static bool drain_pipe(struct pipe_end *p)
 
 bool output_drain(void)
 {
-	return drain_pipe(&pipes[OUTPUT_STDOUT]) && drain_pipe(&pipes[OUTPUT_STDERR]) &&
-	       !is_blocked();
+	return drain_pipe(&pipes[OUTPUT_STDOUT]) && drain_pipe(&pipes[OUTPUT_STDERR]);
+}
+
+void output_note(const char *text)
+{
+	kept_add(&kept, text, strlen(text), true);
+	push();
+}
+
+bool output_is_sent(void)
+{
+	return !sink || (sent == kept.total && !sink->out_len);
+}
+
+void output_end(void)
+{
+	sink = NULL;
+	of_call = ends = false;
+	output_resume();
 }

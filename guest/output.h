@@ -2,8 +2,9 @@
 /*
  * The two pipes that are fd 1 and 2 of everything the driver runs. They live as long as the agent:
  * what an old interpreter left running writes on into the same pipes. What is written while no
- * call runs, or while its client is gone, is read and dropped, so that no writer ever blocks for
- * good; what is written during a call belongs to it, whoever wrote it.
+ * call runs is read and dropped, so that no writer ever blocks for good; what is written during a
+ * call belongs to it, whoever wrote it. It goes to the call's connection; the last of it is kept
+ * beyond that, for a host that attaches when the connection broke.
  */
 #ifndef RAMET_GUEST_OUTPUT_H
 #define RAMET_GUEST_OUTPUT_H
@@ -25,14 +26,27 @@ int output_write_end(enum output_stream stream);
  */
 int output_progress_fd(void);
 
-/* From now on output goes to `c`, or nowhere when it is NULL. */
-void output_to(struct conn *c);
+/* A call starts: what comes from now on is its output, and what was kept of another is gone. */
+void output_begin(void);
+/* True when byte `from` of it and all after it are there, or will be. */
+bool output_keeps(uint64_t from);
+/* From now on its output goes to `c`, from byte `from` on; it waits while that is NULL. */
+void output_to(struct conn *c, uint64_t from);
+/* Nobody is waited for until the next output_to: what is too much to keep is given up. */
+void output_let_go(void);
 /* The connection of output_to has sent all it had. */
 void output_resume(void);
 
 /* Marks what the pipes hold now as the last of this call. */
 void output_mark_end(void);
-/* Moves output up to that mark. True when all of it was; else again after output_resume. */
+/* Takes output up to that mark out of the pipes. True when all of it was; else again after
+ * output_resume. */
 bool output_drain(void);
+/* Puts a line of the agent's own behind it. */
+void output_note(const char *text);
+/* True when the connection was given everything and has sent it, or there is none. */
+bool output_is_sent(void);
+/* What comes from now on is of no call. What is kept stays until output_begin. */
+void output_end(void);
 
 #endif

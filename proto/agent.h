@@ -65,8 +65,10 @@ enum agent_request {
 	 *
 	 * Kept are the last AGENT_KEPT_MAX bytes that were sent, and AGENT_AHEAD_MAX more that
 	 * nobody was there to take; then the code is held up when it writes. It is let go, and
-	 * its oldest output is given up, when an AGENT_EXEC waits for its turn, when its time limit
-	 * is over and when it is interrupted: a host that does not come back stops nobody for good.
+	 * its oldest output is given up, when an AGENT_EXEC or AGENT_PING waits for it, when its
+	 * time limit is over and when it is interrupted: a host that does not come back stops
+	 * nobody for good. So the one that wants the output attaches before it asks for anything
+	 * else but AGENT_RESEED.
 	 */
 	AGENT_ATTACH = 7,
 

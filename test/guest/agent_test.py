@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent: bash, interrupts, limits, dead interpreters, big output, connections, reseeding."""
 
+import errno
 import hashlib
 import os
 import select
@@ -12,7 +13,7 @@ import textwrap
 import unittest
 
 import harness
-from harness import BASH, CODE, DONE, ERROR, EXEC, EXIT, INTERRUPT, PING, PONG, PYTHON, RESEED
+from harness import ATTACH, BASH, CODE, DONE, ERROR, EXEC, EXIT, INTERRUPT, PING, PONG, PYTHON, RESEED
 from harness import SHUTDOWN, STDERR, STDOUT, Agent, AgentTest, exec_payload, frame, text
 
 BIG = 100_000_000
@@ -484,6 +485,10 @@ class Connections(AgentTest):
         ("host name over its limit", frame(RESEED, reseed_payload(hostname="x" * 65))),
         ("host name with a blank", frame(RESEED, reseed_payload(hostname="a b"))),
         ("host name with a zero byte", frame(RESEED, reseed_payload(hostname="a\0"))),
+        ("cut attach", frame(ATTACH, b"\0" * 15)),
+        ("long attach", frame(ATTACH, b"\0" * 17)),
+        ("attach while the call runs",
+         frame(EXEC, exec_payload(9, BASH)) + frame(CODE, b"sleep 0.1") + frame(ATTACH, b"\0" * 16)),
         ("time before 1970", frame(RESEED, reseed_payload(realtime_ns=-1))),
     )
 
@@ -497,6 +502,218 @@ class Connections(AgentTest):
                         client.recv()
         self.assert_ends(self.run_python("print('on')"), out="on\n")
         self.assertFalse([line for line in self.agent.said if "dry" in line])
+
+
+KEPT = 1 << 20  # AGENT_KEPT_MAX
+
+
+class Attach(AgentTest):
+    """Calls whose connection breaks, and hosts that come for the rest of their output."""
+
+    # Both streams, in an order that is known: the driver keeps it.
+    MIXED = "import sys\nfor i in range({n}):\n" \
+            "  print('out', i)\n  print('err', i, file=sys.stderr)"
+
+    @staticmethod
+    def mixed(n):
+        return "".join(f"1:out {i}\n2:err {i}\n" for i in range(n))
+
+    def lose(self, client, result=None):
+        """Break the connection; give the bytes of output that were read from it."""
+        client.close()
+        return sum(len(data) for _, data in result.parts) if result else 0
+
+    def attached(self, call, have):
+        client = self.connect()
+        client.attach(call, have)
+        return client
+
+    def assert_refused(self, call, have, errno_name):
+        kind, payload = self.attached(call, have).recv()
+        self.assertEqual(kind, ERROR)
+        self.assertEqual(struct.unpack_from("<I", payload)[0], getattr(errno, errno_name), payload)
+
+    def wait_until_held_up(self, pid):
+        """Until a process sleeps in a write to its full pipe."""
+        while True:
+            with open(f"/proc/{pid}/syscall") as syscall:
+                if syscall.read().split()[:2] == ["1", "0x1"]:
+                    return
+
+    def test_output_goes_on_where_it_stopped(self):
+        self.client.start("print('ready')\n" + self.MIXED.format(n=3000), call=7)
+        seen = self.client.wait_for_output("out 100\n")
+        have = self.lose(self.client, seen)
+        seen = self.attached(7, have).finish(seen)
+        self.assertEqual(seen.order, "1:ready\nout 0\n" + self.mixed(3000)[len("1:out 0\n"):])
+        self.assertEqual((seen.code, seen.lost), (0, 0))
+
+    def test_from_any_byte_and_any_number_of_times(self):
+        self.client.start("print('ready')\n" + self.MIXED.format(n=200) + "\nraise SystemExit(3)",
+                          call=8)
+        whole = self.client.finish()
+        data = b"".join(part for _, part in whole.parts)
+        streams = b"".join(bytes([kind]) * len(part) for kind, part in whole.parts)
+        for have in (0, 1, 5, 6, 7, 100, len(data) - 1, len(data)):
+            rest = self.attached(8, have).finish()
+            self.assertEqual(b"".join(part for _, part in rest.parts), data[have:])
+            self.assertEqual(b"".join(bytes([kind]) * len(part) for kind, part in rest.parts),
+                             streams[have:])
+            self.assertEqual((rest.code, rest.lost), (3, 0))
+
+    def test_a_connection_that_breaks_again_and_again(self):
+        self.client.start(self.MIXED.format(n=5000), call=9)
+        client, seen, have = self.client, harness.Result(), 0
+        for i in range(40):
+            kind, payload = client.recv()
+            if kind == EXIT:
+                break
+            seen.parts.append((kind, payload))
+            have += len(payload)
+            client.close()
+            client = self.attached(9, have)
+        seen = client.finish(seen)
+        self.assertEqual(seen.order, self.mixed(5000))
+
+    def test_what_was_sent_and_not_read_is_kept(self):
+        self.client.start(self.MIXED.format(n=3000), call=10)
+        self.client.recv()  # the rest stands in the socket
+        self.lose(self.client)
+        seen = self.attached(10, 0).finish()
+        self.assertEqual(seen.order, self.mixed(3000))
+
+    def test_a_call_that_ended_meanwhile(self):
+        self.client.start("import os\nprint('ready')\nprint('tail')\nos._exit(4)", call=11)
+        seen = self.client.wait_for_output("ready\n")
+        have = self.lose(self.client, seen)
+        self.agent.wait_until_said("ended with exit code 4")
+        seen = self.attached(11, have).finish(seen)
+        self.assertEqual((seen.out, seen.code, seen.lost), ("ready\ntail\n", 4, 1))
+        self.assertIn("its state is lost", seen.err)
+        # The line of the agent's own counts as output too.
+        again = self.attached(11, 0).finish()
+        self.assertEqual((again.out, again.err), (seen.out, seen.err))
+
+    def test_back_pressure_while_nobody_is_there(self):
+        code = "echo $$; exec head -c 10000000 /dev/zero"
+        self.client.start(code, BASH, call=12)
+        seen = self.client.wait_for_output("\n")
+        pid = int(seen.out.split()[0])
+        have = self.lose(self.client, seen)
+        self.wait_until_held_up(pid)
+        seen = self.attached(12, have).finish(seen)
+        self.assertEqual((len(seen.joined(STDOUT)), seen.code), (10_000_000 + len(f"{pid}\n"), 0))
+
+    def held_up(self, call, **options):
+        """A call without a host that writes for ever and was held up."""
+        self.client.start("echo $$; exec yes", BASH, call=call, **options)
+        seen = self.client.wait_for_output("\n")
+        self.lose(self.client)
+        pid = int(seen.out.split()[0])
+        self.wait_until_held_up(pid)
+        return os.pidfd_open(pid), pid
+
+    def test_a_waiting_exec_lets_it_go_on(self):
+        self.client.start("print('ready')\nfor i in range(20_000): print('x' * 99)\n"
+                          "kept = 'all'", call=13)
+        self.client.wait_for_output("ready\n")
+        self.lose(self.client)
+        self.assert_ends(self.connect().run("print(kept)", call=14), out="all\n")
+        self.assert_refused(13, 0, "ENOENT")
+
+    def test_a_waiting_ping_lets_it_go_on(self):
+        self.client.start("for i in range(20_000): print('%099d' % i)", call=15)
+        self.client.recv()
+        self.lose(self.client)
+        self.assertEqual(self.connect().ask(PING)[0], PONG)
+        self.assert_refused(15, 0, "ERANGE")
+        rest = self.attached(15, 2_000_000 - KEPT).finish()
+        whole = "".join(f"{i:099d}\n" for i in range(20_000))
+        self.assertEqual((rest.out == whole[-KEPT:], rest.code), (True, 0))
+
+    def test_an_interrupt_lets_it_go_on(self):
+        life, _ = self.held_up(16)
+        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        os.close(life)
+        self.assertEqual(self.connect().run("print(1)").out, "1\n")
+
+    def test_its_time_limit_ends_it(self):
+        life, _ = self.held_up(17, timeout_ms=2000)
+        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        os.close(life)
+        self.assertEqual(self.connect().run("print(1)").out, "1\n")
+
+    def test_without_anybody_it_waits(self):
+        life, pid = self.held_up(18)
+        # A reseed asks nothing of it.
+        self.assertEqual(self.connect().ask(RESEED, reseed_payload()), (DONE, b""))
+        self.wait_until_held_up(pid)
+        rest = self.attached(18, 0).wait_for_output("y\n" * 400_000)
+        self.assertTrue((f"{pid}\n" + "y\n" * 2_000_000).startswith(rest.out))
+        signal.pidfd_send_signal(life, signal.SIGKILL)
+        os.close(life)
+
+    def test_it_is_refused(self):
+        for call, have, name in ((99, 0, "ENOENT"), (20, 7, "ERANGE"), (20, 1 << 63, "ERANGE")):
+            self.client.run("print('12345')", call=20)
+            self.assert_refused(call, have, name)
+
+    def test_no_call_was_ever_started(self):
+        agent = Agent()
+        self.addCleanup(agent.stop)
+        client = agent.client()
+        self.addCleanup(client.close)
+        client.attach(0, 0)
+        self.assertEqual(client.recv()[0], ERROR)
+        client.attach(0, 0)  # the connection goes on
+        self.assertEqual(client.recv()[0], ERROR)
+
+    def test_a_call_that_has_its_connection(self):
+        self.client.start("print('ready')\nwhile True: pass", call=21)
+        self.client.wait_for_output("ready\n")
+        self.assert_refused(21, 0, "EBUSY")
+        self.connect().ask(INTERRUPT)
+        self.assertEqual(self.client.finish().code, 130)
+
+    def test_a_call_that_never_had_all_of_its_code(self):
+        self.client.send(EXEC, exec_payload(100, call=22))
+        self.client.send(CODE, b"print('half')")
+        self.lose(self.client)
+        client = self.connect()
+        while True:  # its end in the agent is the driver's to tell
+            client.attach(22, 0)
+            kind, payload = client.recv()
+            self.assertEqual((kind, struct.unpack_from("<I", payload)[0]), (ERROR, errno.ENOENT))
+            if client.ask(PING)[0] == PONG:
+                break
+        self.assert_refused(22, 0, "ENOENT")
+
+    def test_a_call_that_waits_is_not_the_running_one(self):
+        self.client.start("print('ready')\nwhile True: pass", call=23)
+        self.client.wait_for_output("ready\n")
+        other = self.connect()
+        other.start("print('other')", call=24)
+        self.assert_refused(24, 0, "ENOENT")
+        self.connect().ask(INTERRUPT)
+        self.client.finish()
+        self.assert_ends(other.finish(), out="other\n")
+        self.assert_ends(self.attached(24, 0).finish(), out="other\n")
+
+    def test_the_connection_is_of_use_afterwards(self):
+        self.client.run("print('x')", call=25)
+        client = self.attached(25, 0)
+        self.assert_ends(client.finish(), out="x\n")
+        self.assert_ends(client.run("print('y')", call=26), out="y\n")
+        client.attach(26, 1)
+        self.assert_ends(client.finish(), out="\n")
+
+    def test_output_of_others_after_its_end_is_not_its(self):
+        self.client.start("yes late & echo $! >&2", BASH, call=27)
+        seen = self.client.finish()
+        for _ in range(20):
+            self.assertEqual(self.attached(27, 0).finish().out, seen.out)
+        os.kill(int(seen.err), signal.SIGKILL)
 
 
 class Reseed(AgentTest):

@@ -12,8 +12,8 @@ import unittest
 
 BINARY = os.environ["RAMET_INIT"]
 
-PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN = range(1, 7)
-PONG, STDOUT, STDERR, EXIT, DONE, ERROR = range(64, 70)
+PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
+PONG, STDOUT, STDERR, EXIT, DONE, ERROR, ENTRY = range(64, 71)
 PYTHON, BASH = 0, 1
 PATIENCE = 20  # seconds until a test that hangs fails
 
@@ -119,6 +119,9 @@ class Client:
             if kind == ERROR:
                 raise RuntimeError(payload[8:].decode())
             result.parts.append((kind, payload))
+
+    def attach(self, call, have):
+        self.send(ATTACH, struct.pack("<QQ", call, have))
 
     def run(self, code, language=PYTHON, **options):
         self.start(code, language, **options)

@@ -19,6 +19,7 @@ static void parse(const struct frame *f)
 {
 	struct exec_request exec;
 	struct reseed_request reseed;
+	struct attach_request attach;
 	struct err e;
 	uint8_t *copy = malloc(f->len ? f->len : 1);
 	const struct frame exact = {.type = f->type, .len = f->len, .payload = copy};
@@ -29,6 +30,7 @@ static void parse(const struct frame *f)
 		must(exec.code_len <= AGENT_CODE_MAX && exec.language <= AGENT_BASH);
 	if (reseed_parse(&exact, &reseed, &e) == 0)
 		must(strlen(reseed.hostname) <= HOST_NAME_LEN && reseed.realtime_ns >= 0);
+	must((attach_parse(&exact, &attach, &e) == 0) == (f->len == 16));
 	free(copy);
 }
 

@@ -168,6 +168,24 @@ static void test_an_exec_with_a_bad_field_is_refused(void **state)
 		assert_int_equal(parse(&cases[i].x, 0, &out), cases[i].result);
 }
 
+static void test_an_attach_is_read(void **state)
+{
+	uint8_t buf[17];
+	struct wire w = wire_on(buf, sizeof(buf));
+	struct frame f = {.type = AGENT_ATTACH, .payload = buf};
+	struct attach_request out;
+	struct err e;
+
+	wire_put_u64(&w, 1ull << 63);
+	wire_put_u64(&w, 12345);
+	for (f.len = 0; f.len <= sizeof(buf); f.len++)
+		assert_int_equal(attach_parse(&f, &out, &e), f.len == 16 ? 0 : -EPROTO);
+	f.len = 16;
+	attach_parse(&f, &out, &e);
+	assert_int_equal(out.call, 1ull << 63);
+	assert_int_equal(out.have, 12345);
+}
+
 static int parse_reseed(int64_t ns, const char *name, size_t len, struct reseed_request *out)
 {
 	uint8_t buf[512], entropy[AGENT_ENTROPY_LEN] = {7};
@@ -218,6 +236,7 @@ int main(void)
 		cmocka_unit_test(test_an_exec_is_read),
 		cmocka_unit_test(test_an_exec_of_any_other_length_is_refused),
 		cmocka_unit_test(test_an_exec_with_a_bad_field_is_refused),
+		cmocka_unit_test(test_an_attach_is_read),
 		cmocka_unit_test(test_a_reseed_is_read),
 		cmocka_unit_test(test_a_reseed_with_a_bad_field_is_refused),
 	};
