@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The table of a memory layer from anywhere; its checksum is put right unless the first byte's top
+ * bit is set. What is accepted holds what it promises. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "vmm/kvm/ram-table.h"
+
+#define CRC_AT 24
+#define RAM    (64ull << 20)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void put_checksum_right(uint8_t *table, size_t size)
+{
+	uint32_t crc;
+
+	memset(table + CRC_AT, 0, 4);
+	crc = crc32c(0, table, size);
+	for (unsigned i = 0; i < 4; i++)
+		table[CRC_AT + i] = (uint8_t)(crc >> (8 * i));
+}
+
+static void check(const struct runs *r)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (r->run[i].offset < end || !r->run[i].bytes || r->run[i].offset % RAM_PAGE)
+			abort();
+		end = r->run[i].offset + r->run[i].bytes;
+		if (end % RAM_PAGE || end > RAM)
+			abort();
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct runs runs = {0};
+	struct err e = {0};
+	uint8_t *table;
+
+	if (size < 1)
+		return 0;
+	table = malloc(size);
+	if (!table)
+		abort();
+	memcpy(table, data + 1, size - 1);
+	if (size - 1 >= CRC_AT + 4 && !(data[0] & 0x80))
+		put_checksum_right(table, size - 1);
+	if (!ram_table_parse(&runs, table, size - 1, RAM, &e))
+		check(&runs);
+	else if (!e.text[0])
+		abort();
+	runs_free(&runs);
+	free(table);
+	return 0;
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Memory layers from anywhere: what is wrong with one is said, and RAM is not backed by it. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "base/wire.h"
+#include "proto/ctl.h"
+#include "proto/image.h"
+#include "vmm/kvm/ram-table.h"
+#include "vmm/kvm/ram.h"
+
+#define RAM    (4ull << 20)
+#define HEADER 32
+#define ENTRY  16
+#define MOST   IMAGE_MEMORY_RUNS_MAX
+#define ROOM   (HEADER + ENTRY * 8)
+
+static struct runs example(void)
+{
+	struct runs r = {0};
+
+	assert_int_equal(runs_add(&r, 0, RAM_PAGE), 0);
+	assert_int_equal(runs_add(&r, 3 * RAM_PAGE, 5 * RAM_PAGE), 0);
+	assert_int_equal(runs_add(&r, RAM - RAM_PAGE, RAM_PAGE), 0);
+	return r;
+}
+
+static int layer_of(const struct runs *runs)
+{
+	int fd = memfd_create("layer", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ram_table_write(fd, runs, RAM, NULL), 0);
+	return fd;
+}
+
+static void test_round_trip(void **state)
+{
+	struct runs in = example(), out = {0};
+	scoped_fd int fd = layer_of(&in);
+	struct err e = {0};
+
+	assert_int_equal(ram_table_read(&out, fd, RAM, &e), 0);
+	assert_int_equal(out.n, in.n);
+	assert_memory_equal(out.run, in.run, in.n * sizeof(*in.run));
+	runs_free(&in);
+	runs_free(&out);
+}
+
+static size_t table_bytes(uint8_t table[ROOM])
+{
+	struct runs in = example();
+	scoped_fd int fd = layer_of(&in);
+	ssize_t n = pread(fd, table, ROOM, RAM);
+
+	runs_free(&in);
+	assert_true(n > HEADER);
+	return (size_t)n;
+}
+
+static void assert_refused(const uint8_t *table, size_t size, const char *says)
+{
+	struct runs out = {0};
+	struct err e = {0};
+
+	assert_int_equal(ram_table_parse(&out, table, size, RAM, &e), -EINVAL);
+	if (!strstr(e.text, says))
+		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
+	runs_free(&out);
+}
+
+static void test_any_bit_damaged(void **state)
+{
+	uint8_t table[ROOM];
+	size_t n = table_bytes(table);
+
+	for (size_t i = 0; i < n * 8; i++) {
+		table[i / 8] ^= (uint8_t)(1 << i % 8);
+		assert_refused(table, n, "");
+		table[i / 8] ^= (uint8_t)(1 << i % 8);
+	}
+}
+
+static void test_cut_short_anywhere(void **state)
+{
+	uint8_t table[ROOM];
+	size_t n = table_bytes(table);
+
+	for (size_t i = 0; i < n; i++)
+		assert_refused(table, i, i < HEADER ? "not a memory layer" : "a table of 3 runs");
+}
+
+/* One run that is wrong, under a checksum that is right. */
+static void assert_run_refused(uint64_t offset, uint64_t bytes)
+{
+	uint8_t table[ROOM] = {0};
+	struct wire w = wire_on(table, sizeof(table));
+	size_t size = HEADER + 2 * ENTRY;
+
+	wire_put_bytes(&w, IMAGE_MEMORY_MAGIC, 8);
+	wire_put_u32(&w, IMAGE_MEMORY_VERSION);
+	wire_put_u32(&w, 2);
+	wire_put_u64(&w, RAM);
+	wire_put_u64(&w, 0);
+	wire_put_u64(&w, RAM_PAGE);
+	wire_put_u64(&w, 2 * RAM_PAGE);
+	wire_put_u64(&w, offset);
+	wire_put_u64(&w, bytes);
+	w.pos = 24;
+	wire_put_u32(&w, crc32c(0, table, size));
+	assert_refused(table, size, "run 1 is");
+}
+
+static void test_hostile_runs(void **state)
+{
+	assert_run_refused(5 * RAM_PAGE, 0);
+	assert_run_refused(5 * RAM_PAGE, 100);
+	assert_run_refused(5 * RAM_PAGE + 1, RAM_PAGE);
+	assert_run_refused(2 * RAM_PAGE, RAM_PAGE); /* in the one before */
+	assert_run_refused(0, RAM_PAGE);	    /* before it */
+	assert_run_refused(RAM, RAM_PAGE);
+	assert_run_refused(RAM - RAM_PAGE, 2 * RAM_PAGE);
+	assert_run_refused(5 * RAM_PAGE, 0ull - RAM_PAGE);
+	assert_run_refused(0ull - RAM_PAGE, RAM_PAGE);
+	assert_run_refused(0ull - RAM_PAGE, 2 * RAM_PAGE);
+}
+
+/* --- As the RAM of a VM --- */
+
+static unsigned count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void assert_no_image(int memory, const int *layers, unsigned n, const char *says)
+{
+	unsigned before = count_fds();
+	struct err e = {0};
+	struct ram *ram;
+	struct gm gm;
+
+	assert_int_equal(gm_reserve(&gm, RAM, &e), 0);
+	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
+	assert_true(ram_back_with_image(ram, memory, layers, n, &e) < 0);
+	if (!strstr(e.text, says))
+		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
+	ram_free(ram);
+	gm_release(&gm);
+	assert_int_equal(count_fds(), before);
+}
+
+static int sized(uint64_t bytes, unsigned flags)
+{
+	int fd = memfd_create("file", MFD_CLOEXEC | flags);
+
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	return fd;
+}
+
+static void test_images_that_are_none(void **state)
+{
+	struct runs runs = example();
+	scoped_fd int layer = layer_of(&runs);
+	scoped_fd int memory = sized(RAM, 0);
+	scoped_fd int small = sized(RAM / 2, 0);
+	scoped_fd int open_to_all = sized(RAM, MFD_ALLOW_SEALING);
+	scoped_fd int pipe_like = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int many[CTL_MEMORY_MAX + 1];
+
+	for (unsigned i = 0; i < CTL_MEMORY_MAX + 1; i++)
+		many[i] = layer;
+	assert_no_image(small, NULL, 0, "2097152 bytes");
+	assert_no_image(pipe_like, NULL, 0, "bytes");
+	assert_no_image(open_to_all, NULL, 0, "not sealed");
+	assert_no_image(memory, many, CTL_MEMORY_MAX + 1, "the limit is 24");
+	assert_no_image(memory, (int[]){layer, memory}, 2, "memory layer 2: ");
+	assert_no_image(memory, (int[]){pipe_like}, 1, "not a regular file");
+	assert_no_image(memory, (int[]){-1}, 1, "memory layer 1: ");
+	assert_int_equal(ftruncate(layer, RAM + HEADER + 5), 0);
+	assert_no_image(memory, (int[]){layer}, 1, "a table of 3 runs");
+	runs_free(&runs);
+}
+
+/* Each layer is in order; together they are more pieces than a process can map. */
+static void test_too_many_pieces(void **state)
+{
+	struct runs even = {0}, odd = {0};
+	scoped_fd int memory = -1, a = -1, b = -1;
+	const uint64_t bytes = 256ull << 20;
+	struct err e = {0};
+	struct ram *ram;
+	struct gm gm;
+
+	for (uint64_t i = 0; i < MOST; i++) {
+		assert_int_equal(runs_add(&even, i * 4 * RAM_PAGE, RAM_PAGE), 0);
+		assert_int_equal(runs_add(&odd, (i * 4 + 2) * RAM_PAGE, RAM_PAGE), 0);
+	}
+	memory = sized(bytes, 0);
+	a = sized(bytes, 0);
+	b = sized(bytes, 0);
+	assert_int_equal(ram_table_write(a, &even, bytes, &e), 0);
+	assert_int_equal(ram_table_write(b, &odd, bytes, &e), 0);
+	assert_int_equal(gm_reserve(&gm, bytes, &e), 0);
+	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
+	assert_int_equal(ram_back_with_image(ram, memory, (int[]){a, b}, 2, &e), -E2BIG);
+	assert_non_null(strstr(e.text, "32768 pieces; the limit is 16384"));
+	assert_int_equal(ram_back_with_image(ram, memory, (int[]){b}, 1, &e), 0);
+	ram_free(ram);
+	gm_release(&gm);
+	runs_free(&even);
+	runs_free(&odd);
+}
+
+static void test_only_once_and_not_before(void **state)
+{
+	scoped_fd int memory = sized(RAM, 0);
+	uint64_t copied;
+	struct err e = {0};
+	struct ram *ram;
+	struct gm gm;
+
+	assert_int_equal(gm_reserve(&gm, RAM, &e), 0);
+	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
+	assert_int_equal(ram_freeze(ram, &copied, &e), -EINVAL);
+	assert_int_equal(ram_back_with_image(ram, memory, NULL, 0, &e), 0);
+	assert_int_equal(ram_back_with_memfd(ram, &e), -EBUSY);
+	assert_int_equal(ram_back_with_image(ram, memory, NULL, 0, &e), -EBUSY);
+	assert_int_equal(ram_freeze(ram, &copied, &e), -ENOTSUP); /* no page map */
+	ram_free(ram);
+	gm_release(&gm);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_any_bit_damaged),
+		cmocka_unit_test(test_cut_short_anywhere),
+		cmocka_unit_test(test_hostile_runs),
+		cmocka_unit_test(test_images_that_are_none),
+		cmocka_unit_test(test_too_many_pieces),
+		cmocka_unit_test(test_only_once_and_not_before),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
