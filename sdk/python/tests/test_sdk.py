@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -184,3 +185,129 @@ def test_an_id_cannot_change_the_path() -> None:
 
     client_for(handle).get_sandbox("../../metrics?x")
     assert paths == [b"/v1/sandboxes/..%2F..%2Fmetrics%3Fx"]
+
+
+# --- fork, merge, diff ---
+
+
+class Family:
+    """Enough of a service for sandboxes that fork, merge and close; `log` is what it was asked."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.made = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path, body = request.url.path, request.content.decode()
+        self.log.append(f"{request.method} {path} {body}".replace("/v1/sandboxes", "").strip())
+        if path.endswith("/fork"):
+            n = json.loads(body)["n"]
+            return httpx.Response(200, json={"children": [self._id() for _ in range(n)]})
+        if "/merge_into/" in path or request.method == "DELETE":
+            return httpx.Response(204)
+        return httpx.Response(201, json={"id": self._id(), "state": "ready"})
+
+    def _id(self) -> str:
+        self.made += 1
+        return str(self.made)
+
+
+def test_fork_makes_sandboxes_of_the_same_client() -> None:
+    family = Family()
+    client = client_for(family)
+    with Sandbox(client=client) as parent:
+        a, b = parent.fork(2)
+        (c,) = parent.fork(reseed=True)
+        assert [a.id, b.id, c.id] == ["2", "3", "4"]
+        b.close()
+        b.close()
+    asked = ['POST /1/fork {"n":2}', 'POST /1/fork {"n":1,"reseed":true}']
+    assert family.log[1:] == [*asked, "DELETE /3", "DELETE /1"]
+
+
+def test_after_a_merge_the_winner_closes_without_a_word() -> None:
+    family = Family()
+    with Sandbox(client=client_for(family)) as parent:
+        with parent.fork()[0] as winner:
+            parent.merge_into(winner)
+    assert family.log[2:] == ["POST /1/merge_into/2", "DELETE /1"]
+
+
+def test_a_merge_that_fails_leaves_the_winner_to_be_closed() -> None:
+    family = Family()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "/merge_into/" in request.url.path:
+            return httpx.Response(409, json={"error": "no kin", "code": "not_descendant"})
+        return family(request)
+
+    with Sandbox(client=client_for(handle)) as parent:
+        with parent.fork()[0] as winner, pytest.raises(ramet.Conflict, match="no kin"):
+            parent.merge_into(winner)
+    assert family.log[-2:] == ["DELETE /2", "DELETE /1"]
+
+
+def test_a_client_of_its_own_lives_as_long_as_its_last_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[bool] = []
+
+    def own_client() -> Client:
+        client = client_for(Family())
+        monkeypatch.setattr(client, "close", lambda: closed.append(True))
+        return client
+
+    monkeypatch.setattr("ramet.sandbox.Client", own_client)
+    parent = Sandbox()
+    a, b, winner = parent.fork(3)
+    parent.merge_into(winner)
+    for sandbox in (parent, winner, a, a):
+        sandbox.close()
+        assert not closed
+    b.close()
+    assert closed == [True]
+
+
+def test_a_call_in_the_vm_that_was_replaced_fails_as_a_conflict() -> None:
+    answer = ndjson({"type": "error", "data": "it was merged", "code": "merged", "seq": 1, "ts": 0})
+    with pytest.raises(ramet.Conflict, match="it was merged"):
+        Sandbox(client=client_for(service(answer))).run_code("x")
+
+
+def test_diff_sends_its_paths_and_keeps_names_exact() -> None:
+    sent: list[Any] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "/diff/" not in request.url.path:
+            return httpx.Response(201, json={"id": "1", "state": "ready"})
+        sent.append((request.url.path, json.loads(request.content)))
+        exact = [None, base64.b64encode(b"/tmp/\xff").decode()]
+        return httpx.Response(
+            200,
+            json={
+                "added": ["/tmp/\ufffd", "/tmp/\ufffd"],
+                "added_b64": exact,
+                "removed": [],
+                "modified": ["/tmp"],
+            },
+        )
+
+    sbx = Sandbox(client=client_for(handle))
+    diff = sbx.diff(sbx)
+    assert diff == ramet.Diff(["/tmp/\ufffd", "/tmp/\udcff"], [], ["/tmp"])
+    assert diff and not ramet.Diff([], [], [])
+    assert os.fsencode(diff.added[1]) == b"/tmp/\xff"
+    sbx.diff(sbx, ["/srv"])
+    url = "/v1/sandboxes/1/diff/1"
+    assert sent == [(url, {}), (url, {"paths": ["/srv"]})]
+    with pytest.raises(TypeError, match="list"):
+        sbx.diff(sbx, "/srv")
+
+
+def test_info_tells_the_family() -> None:
+    info = ramet.SandboxInfo.from_json(
+        {"id": "2", "state": "ready", "parent": "1", "children": ["3"]}
+    )
+    assert (info.parent, info.children) == ("1", ["3"])
+    listed = ramet.SandboxInfo.from_json({"id": "1", "state": "ready", "parent": None})
+    assert (listed.parent, listed.children) == (None, [])

@@ -16,7 +16,7 @@ from ramet.errors import (
     VmDied,
 )
 from ramet.sandbox import Sandbox
-from ramet.types import Event, ExecResult, Language, SandboxInfo
+from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
 
 __all__ = [
     "BadRequest",
@@ -24,6 +24,7 @@ __all__ = [
     "Client",
     "Conflict",
     "ConnectionFailed",
+    "Diff",
     "Event",
     "ExecResult",
     "Expired",

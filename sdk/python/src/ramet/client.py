@@ -7,13 +7,13 @@ import json
 import os
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import httpx
 
 from ramet.errors import ConnectionFailed, RametError, ServerError, error_for
-from ramet.types import Event, Language, SandboxInfo
+from ramet.types import Diff, Event, Language, SandboxInfo
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
 
@@ -185,6 +185,56 @@ class Client:
             NotFound: There is no such sandbox.
         """
         self._request("POST", _sandbox(sandbox_id) + "/interrupt")
+
+    def fork_sandbox(self, sandbox_id: str, n: int = 1, *, reseed: bool = False) -> list[str]:
+        """Clones a running sandbox, in the middle of whatever it does; returns the children's ids.
+
+        Args:
+            sandbox_id: The parent. It goes on and notices nothing.
+            n: Number of children, all or none: 1 to the service's limit (32 unless configured).
+            reseed: Python's `random` and numpy's generator draw differently in each child. By
+                default they are part of the state that is cloned.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: There is no such sandbox.
+            Unavailable: The host has no room for so many.
+        """
+        body: dict[str, Any] = {"n": n}
+        if reseed:
+            body["reseed"] = True
+        answer = self._json("POST", _sandbox(sandbox_id) + "/fork", body)
+        return [str(child) for child in answer["children"]]
+
+    def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
+        """Lets the parent's id drive the winner's VM. The parent's old VM and the winner's id go.
+
+        Raises:
+            BadRequest: Parent and winner are the same.
+            Conflict: The winner does not descend from the parent.
+            NotFound: One of them is not there.
+        """
+        self._request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
+
+    def diff_sandboxes(
+        self, sandbox_id: str, other_id: str, paths: Sequence[str] | None = None
+    ) -> Diff:
+        """Compares the files of two sandboxes.
+
+        Args:
+            sandbox_id: One sandbox.
+            other_id: The other; `added` is what only this one has.
+            paths: Absolute paths to compare, with all that is under them. Default: /root and /tmp.
+
+        Raises:
+            BadRequest: A path is wrong, or more differs than can be told (code ``too_large``).
+            NotFound: One of them is not there.
+        """
+        if isinstance(paths, str):
+            raise TypeError("paths must be a list of strings, not one string")
+        body: dict[str, Any] = {} if paths is None else {"paths": list(paths)}
+        path = f"{_sandbox(sandbox_id)}/diff/{quote(other_id, safe='')}"
+        return Diff.from_json(self._json("POST", path, body))
 
     def replay(self, sandbox_id: str) -> list[Event]:
         """The sandbox's last events (up to 1,000), oldest first.

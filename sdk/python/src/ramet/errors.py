@@ -47,7 +47,8 @@ class VmDied(RametError):
 
 
 class Conflict(RametError):
-    """The sandbox is not in a state that allows this (409)."""
+    """The sandbox is not in a state that allows this (409), or left it: a call was running in the
+    VM that a merge replaced (code ``merged``)."""
 
 
 class CapReached(RametError):
@@ -65,6 +66,7 @@ class ServerError(RametError):
 _BY_CODE: dict[str, type[RametError]] = {
     "expired": Expired,
     "vm_died": VmDied,
+    "merged": Conflict,
     "deleted": NotFound,  # an error event in a stream has a code, but no status of its own
     "stopped": NotFound,
 }

@@ -3,12 +3,33 @@
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 from ramet.client import Client
 from ramet.errors import NotFound, VmDied
-from ramet.types import Event, ExecResult, Language, SandboxInfo
+from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
+
+
+class _OwnClient:
+    """A client that nobody was given from outside: closed when its last sandbox is."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self._users = 1
+        self._lock = threading.Lock()
+
+    def share(self, users: int) -> None:
+        with self._lock:
+            self._users += users
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self.client.close()
 
 
 class Sandbox:
@@ -34,6 +55,9 @@ class Sandbox:
     """
 
     id: str
+    _client: Client
+    _own: _OwnClient | None  # None: the client is the caller's
+    _closed: bool
 
     def __init__(
         self,
@@ -48,9 +72,7 @@ class Sandbox:
         metadata: Mapping[str, Any] | None = None,
         client: Client | None = None,
     ) -> None:
-        self._owns_client = client is None
-        self._client = client or Client()
-        self._closed = False
+        self._take_client(client)
         try:
             self.id = self._client.create_sandbox(
                 template=template,
@@ -74,9 +96,7 @@ class Sandbox:
             NotFound: There is none with this id.
         """
         sandbox = cls.__new__(cls)
-        sandbox._owns_client = client is None
-        sandbox._client = client or Client()
-        sandbox._closed = False
+        sandbox._take_client(client)
         try:
             sandbox.id = sandbox._client.get_sandbox(sandbox_id).id
         except BaseException:
@@ -142,6 +162,57 @@ class Sandbox:
         """Interrupts the running call, as Ctrl-C would: it ends with exit code 130."""
         self._client.interrupt(self.id)
 
+    def fork(self, n: int = 1, *, reseed: bool = False) -> list["Sandbox"]:
+        """Clones this sandbox in the middle of whatever it does: variables, threads, processes,
+        open files. It goes on and notices nothing; from then on all are apart.
+
+        Args:
+            n: Number of children, all or none: 1 to the service's limit (32 unless configured).
+            reseed: Python's `random` and numpy's generator draw differently in each child. By
+                default they are part of the state that is cloned.
+
+        Returns:
+            The children, each usable at once and to be closed by the caller.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: This sandbox is gone.
+            Unavailable: The host has no room for so many.
+        """
+        ids = self._client.fork_sandbox(self.id, n, reseed=reseed)
+        if self._own:
+            self._own.share(len(ids))
+        return [self._child(child_id) for child_id in ids]
+
+    def merge_into(self, winner: "Sandbox") -> None:
+        """Takes over the state of `winner`, which must descend from this sandbox by forks.
+
+        This sandbox's id drives the winner's VM from here on; the VM it had is gone, and so is
+        the winner's id: closing the winner does nothing, all else in it is NotFound.
+
+        Raises:
+            BadRequest: The winner is this sandbox.
+            Conflict: The winner does not descend from this sandbox.
+            NotFound: One of them is gone.
+        """
+        self._client.merge_sandbox(self.id, winner.id)
+        if not winner._closed:
+            winner._closed = True
+            winner._release_client()
+
+    def diff(self, other: "Sandbox", paths: Sequence[str] | None = None) -> Diff:
+        """Compares the files of this sandbox with those of another.
+
+        Args:
+            other: Any sandbox; `added` is what only this one has.
+            paths: Absolute paths to compare, with all that is under them. Default: /root and /tmp.
+
+        Raises:
+            BadRequest: A path is wrong, or more differs than can be told (code ``too_large``).
+            NotFound: One of them is gone.
+        """
+        return self._client.diff_sandboxes(self.id, other.id, paths)
+
     def info(self) -> SandboxInfo:
         """What the service says of this sandbox now."""
         return self._client.get_sandbox(self.id)
@@ -162,9 +233,23 @@ class Sandbox:
         finally:
             self._release_client()
 
+    def _take_client(self, client: Client | None) -> None:
+        self._own = None
+        if client is None:
+            self._own = _OwnClient()
+            client = self._own.client
+        self._client = client
+        self._closed = False
+
+    def _child(self, child_id: str) -> "Sandbox":
+        child = Sandbox.__new__(Sandbox)
+        child._own, child._client, child._closed = self._own, self._client, False
+        child.id = child_id
+        return child
+
     def _release_client(self) -> None:
-        if self._owns_client:
-            self._client.close()
+        if self._own:
+            self._own.release()
 
     def __enter__(self) -> "Sandbox":
         return self

@@ -68,18 +68,64 @@ class ExecResult:
 
 
 @dataclass(frozen=True)
+class Diff:
+    """What differs between the files of two sandboxes, as sorted paths.
+
+    Bytes of a name that are not UTF-8 are in the text as `os.fsdecode` puts them there, so that
+    `os.fsencode` gives the exact name back.
+
+    Attributes:
+        added: Only the other sandbox has it.
+        removed: Only this sandbox has it.
+        modified: Both have it; type, mode, owner, size or content differ.
+    """
+
+    added: list[str]
+    removed: list[str]
+    modified: list[str]
+
+    def __bool__(self) -> bool:
+        """True when something differs."""
+        return bool(self.added or self.removed or self.modified)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "Diff":
+        """Builds the diff from the service's JSON object."""
+        return cls(*(_paths(obj, name) for name in ("added", "removed", "modified")))
+
+
+def _paths(obj: Mapping[str, Any], name: str) -> list[str]:
+    paths = [str(path) for path in obj[name]]
+    exact = obj.get(name + "_b64") or [None] * len(paths)
+    return [
+        base64.b64decode(raw).decode("utf-8", "surrogateescape") if raw else path
+        for path, raw in zip(paths, exact, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
 class SandboxInfo:
     """What the service says of a sandbox.
 
     Attributes:
         id: The sandbox's id.
         state: "ready" or "running".
+        parent: The id it was forked from, or None.
+        children: Ids of its living forks; empty in lists.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
     id: str
     state: str
     raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def parent(self) -> str | None:
+        return self.raw.get("parent")
+
+    @property
+    def children(self) -> list[str]:
+        return list(self.raw.get("children") or [])
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> "SandboxInfo":
