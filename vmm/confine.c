@@ -100,9 +100,7 @@ static const struct rule loop_rules[] = {
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
 	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
 	RULE_ARG(fcntl, 1, F_SETFL),
-	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* is the memory of an image one that stays? */
-	RULE_ARG(fcntl, 1, F_DUPFD_CLOEXEC), /* the files of an image that RAM is a map of */
-	RULE_ARG(fcntl, 1, F_ADD_SEALS),     /* files of an image: read by many, written by none */
+	RULE_ARG(fcntl, 1, F_ADD_SEALS), /* files of an image: read by many, written by none */
 	/* Files: kernel, initramfs, state, memory, disk layers. */
 	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* is an image's memory what it seems to be? */
 	RULE_ARG(fcntl, 1, F_DUPFD_CLOEXEC), /* what RAM keeps of an image */
@@ -116,8 +114,7 @@ static const struct rule loop_rules[] = {
 	/* The disk's ring, made before: it reads, writes, syncs and punches holes, and can't be
 	 * made to do more. */
 	RULE(io_uring_enter),
-	RULE_IOCTL(PAGEMAP_SCAN), /* which pages did the guest write? */
-	RULE(getrandom),	  /* the rng device */
+	RULE(getrandom), /* the rng device */
 	/* vCPUs and chips are read for an image; all else KVM was asked for with the shell. */
 	RULE_IOCTL(KVM_GET_MP_STATE),
 	RULE_IOCTL(KVM_GET_REGS),

@@ -51,12 +51,22 @@ void worker_shell(struct worker *child, const struct vmm_options *o)
 		die("no shell");
 }
 
+void worker_prepare(struct worker *child, const struct worker *parent, enum worker_order order)
+{
+	child->base = new_base(parent->seq);
+	child->seq = parent->seq;
+	worker_post(child, order, 0, 0, 0);
+}
+
 void worker_fill(struct worker *child, const struct worker *parent, const struct vmm_image *img)
 {
 	struct vmm_image own = *img;
 
-	own.base = child->base = new_base(parent->seq);
-	child->seq = parent->seq;
+	if (child->base < 0) {
+		child->base = new_base(parent->seq);
+		child->seq = parent->seq;
+	}
+	own.base = child->base;
 	if (vmm_restore(&child->vmm, &own))
 		die("a child can't be filled");
 }

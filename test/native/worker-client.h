@@ -20,6 +20,8 @@ void worker_boot(struct worker *w, const struct vmm_options *o, const char *work
 void worker_image(struct worker *w, struct vmm_image *img, struct ctl_msg *reply);
 /* A child: a ready shell (worker_shell) is filled with an image of `parent`. */
 void worker_shell(struct worker *child, const struct vmm_options *o);
+/* Before the fill: its first order is in its mail already. */
+void worker_prepare(struct worker *child, const struct worker *parent, enum worker_order order);
 void worker_fill(struct worker *child, const struct worker *parent, const struct vmm_image *img);
 void worker_stop(struct worker *w);
 

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Forks of a tiny guest with half of its RAM resident, by the real ramet-vmm:
+ *   pause_first_ms    the first fork of a VM: how long its vCPUs stand still
+ *   pause_idle_ms     later ones, of a guest that does nothing but look for orders
+ *   pause_writing_ms  of one that writes to 64 MiB over and over
+ *   pause_dirty_D_ms  of one that wrote D MiB since the fork before
+ *   fork_ms           from the CTL_FORK sent to its image, guest idle
+ *   child_run_ms      from the CTL_FILL sent to a ready shell until its vCPUs run
+ *   child_ready_ms    fork_ms and child_run_ms of the same fork together
+ *   child_answer_ms   from the CTL_FILL until the child did its first order, disk and all
+ * usage: fork-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM WORKER [KVM-FLOOR]
+ * JSON on standard output, with the figures of kvm-floor (same shape, same run) when its path is
+ * given.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/stats.h"
+#include "test/native/worker-client.h"
+
+#define MIB	    (1ull << 20)
+#define FIRST_RUNS  8 /* VMs whose first fork is measured */
+#define CHILDREN    40
+#define WRITING_MIB 64
+
+static const unsigned dirty_mib[] = {1, 7, 64};
+#define DIRTIES (sizeof(dirty_mib) / sizeof(dirty_mib[0]))
+
+static const char *worker_elf;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "fork-native: %s\n", what);
+	exit(EXIT_FAILURE);
+}
+
+static double ms_since(uint64_t start)
+{
+	return (double)(bench_now_ns() - start) / 1e6;
+}
+
+/* What is written to, above the worker's own. */
+static uint64_t room(const struct vmm_options *o)
+{
+	uint64_t half = o->ram_mib * MIB / 2, all = o->ram_mib * MIB - WORKER_MEMORY;
+
+	return half < all ? half : all;
+}
+
+static struct worker boot(const struct vmm_options *o)
+{
+	struct worker w;
+
+	worker_boot(&w, o, worker_elf);
+	worker_do(&w, WORKER_FILL, WORKER_MEMORY, room(o), 1);
+	return w;
+}
+
+/* Forks, throws the image away and says how long the vCPUs stood still. */
+static double pause_of(struct worker *w)
+{
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	worker_image(w, &img, &m);
+	vmm_image_close(&img);
+	return (double)m.reply.fork.pause_ns / 1e6;
+}
+
+static void print(struct samples *s, const char *name)
+{
+	samples_print(s, name, "ms", stdout);
+	printf(", ");
+	fflush(stdout);
+	samples_free(s);
+}
+
+static void first_forks(const struct vmm_options *o)
+{
+	struct samples pause = {0};
+
+	for (unsigned i = 0; i < FIRST_RUNS; i++) {
+		struct worker w = boot(o);
+
+		samples_add(&pause, pause_of(&w));
+		worker_stop(&w);
+	}
+	print(&pause, "pause_first_ms");
+}
+
+static void later_forks(struct worker *w, const char *name, uint64_t dirty, unsigned runs)
+{
+	struct samples pause = {0};
+
+	for (unsigned i = 0; i < runs; i++) {
+		if (dirty)
+			worker_do(w, WORKER_FILL, WORKER_MEMORY, dirty, i);
+		samples_add(&pause, pause_of(w));
+	}
+	print(&pause, name);
+}
+
+static void dirty_forks(struct worker *w, const struct vmm_options *o, unsigned runs)
+{
+	for (unsigned i = 0; i < DIRTIES; i++) {
+		char name[32];
+
+		if (dirty_mib[i] * MIB > room(o))
+			continue;
+		snprintf(name, sizeof(name), "pause_dirty_%u_ms", dirty_mib[i]);
+		later_forks(w, name, dirty_mib[i] * MIB, runs < 40 ? runs : 40);
+	}
+}
+
+static void children(struct worker *w, const struct vmm_options *o)
+{
+	struct samples fork_ms = {0}, run = {0}, ready = {0}, answer = {0};
+
+	for (unsigned i = 0; i < CHILDREN; i++) {
+		struct worker child;
+		struct vmm_image img;
+		struct ctl_msg m;
+		uint64_t start;
+		double forked;
+
+		worker_shell(&child, o);
+		start = bench_now_ns();
+		worker_image(w, &img, &m);
+		forked = ms_since(start);
+		samples_add(&fork_ms, forked);
+		/* The child's disk is the bench's own affair. */
+		worker_prepare(&child, w, WORKER_COUNT);
+		start = bench_now_ns();
+		worker_fill(&child, w, &img);
+		samples_add(&run, ms_since(start));
+		samples_add(&ready, forked + ms_since(start));
+		worker_wait(&child);
+		samples_add(&answer, ms_since(start));
+		worker_stop(&child);
+		vmm_image_close(&img);
+	}
+	print(&fork_ms, "fork_ms");
+	print(&run, "child_run_ms");
+	print(&ready, "child_ready_ms");
+	print(&answer, "child_answer_ms");
+}
+
+/* kvm-floor prints one object; its figures become ours. */
+static void print_floor(const char *exe, const struct vmm_options *o)
+{
+	char command[512], text[4096];
+	size_t len;
+	FILE *p;
+
+	/* It puts all RAM in one slot, which ends at 3 GiB. */
+	snprintf(command, sizeof(command), "%s --vcpus %u --ram-mib %u --runs %u", exe, o->vcpus,
+		 o->ram_mib < 3072 ? o->ram_mib : 3072, CHILDREN);
+	p = popen(command, "r");
+	len = p ? fread(text, 1, sizeof(text) - 1, p) : 0;
+	if (!p || pclose(p) || len < 3 || text[0] != '{')
+		die("kvm-floor failed");
+	text[len] = '\0';
+	*strrchr(text, '}') = '\0';
+	printf("%s, ", text + 1);
+}
+
+static unsigned number(const char *name, const char *text, unsigned long max)
+{
+	char *end;
+	unsigned long v = text ? strtoul(text, &end, 10) : 0;
+
+	if (!text || *end || !v || v > max)
+		die(name);
+	return (unsigned)v;
+}
+
+static void measure(const struct vmm_options *o, unsigned runs)
+{
+	struct worker w = boot(o);
+
+	pause_of(&w);
+	later_forks(&w, "pause_idle_ms", 0, runs);
+	children(&w, o);
+	dirty_forks(&w, o, runs);
+	worker_do(&w, WORKER_HAMMER, WORKER_MEMORY, WRITING_MIB * MIB, 0);
+	later_forks(&w, "pause_writing_ms", 0, runs);
+	worker_stop(&w);
+	first_forks(o);
+}
+
+int main(int argc, char **argv)
+{
+	struct vmm_options o = {.vcpus = 1, .ram_mib = 256, .debug_serial = true};
+	unsigned runs = 300;
+	int i = 1;
+
+	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
+		if (!strcmp(argv[i], "--ram-mib"))
+			o.ram_mib = number("--ram-mib", argv[i + 1], 65536);
+		else if (!strcmp(argv[i], "--vcpus"))
+			o.vcpus = number("--vcpus", argv[i + 1], 32);
+		else if (!strcmp(argv[i], "--runs"))
+			runs = number("--runs", argv[i + 1], 100000);
+		else
+			die("an option it does not know");
+	}
+	if (i + 1 >= argc)
+		die("the paths of ramet-vmm and of the worker are missing");
+	o.exe = argv[i];
+	worker_elf = argv[i + 1];
+	printf("{");
+	if (i + 2 < argc)
+		print_floor(argv[i + 2], &o);
+	measure(&o, runs);
+	printf("\"ram_mib\": %u}\n", o.ram_mib);
+	return EXIT_SUCCESS;
+}
