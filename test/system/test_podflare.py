@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterator
 
+import httpx
 import pytest
 
 from conftest import HOST
@@ -70,3 +71,36 @@ def test_silence_longer_than_the_clients_read_timeout(podflare: Any) -> None:
     with podflare.Sandbox(client=podflare.Client(timeout=11.0)) as sandbox:
         result = sandbox.run_code("import time\ntime.sleep(12)\nprint('awake')")
         assert result.stdout == "awake"
+
+
+def test_fork_merge_and_diff(sbx: Any) -> None:
+    sbx.run_code("x = 1\nopen('/root/kept', 'w').write('same')")
+    children = sbx.fork(n=3)
+    try:
+        for i, child in enumerate(children):
+            child.run_code(f"x += {i}\nopen('/root/{i}', 'w').write('{i}')")
+        assert [child.run_code("print(x)").stdout for child in children] == ["1", "2", "3"]
+        assert sbx.run_code("print(x)").stdout == "1"
+        assert sbx.diff(children[1], paths=["/root"]) == {
+            "added": ["/root/1"],
+            "removed": [],
+            "modified": [],
+        }
+        sbx.merge_into(children[2])
+        assert sbx.run_code("print(x)").stdout == "3"
+        children[2].close()
+        assert sbx.run_code("print(open('/root/2').read())").stdout == "2"
+    finally:
+        for child in children:
+            child.close()
+
+
+def test_wrong_forks_are_refused(sbx: Any) -> None:
+    with pytest.raises(httpx.HTTPStatusError, match="400"):
+        sbx.fork(n=1001)
+    with pytest.raises(httpx.HTTPStatusError, match="409"):
+        (child,) = sbx.fork()
+        try:
+            child.merge_into(sbx)
+        finally:
+            child.close()

@@ -1,0 +1,515 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fork, merge and diff of real guests: what is cloned, what is apart, what nobody notices."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Callable, Iterator
+
+import httpx
+import pytest
+
+import ramet
+from conftest import on_host
+from ramet import Client, Sandbox
+
+NOBODY = "sbx_" + "0" * 32
+
+
+@contextmanager
+def forked(parent: Sandbox, n: int = 1, *, reseed: bool = False) -> Iterator[list[Sandbox]]:
+    """Children that are closed when the block is left."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(child) for child in parent.fork(n, reseed=reseed)]
+
+
+def ask(sbx: Sandbox, expression: str) -> str:
+    """What Python in the sandbox makes of it, as text; its exceptions fail the test."""
+    result = sbx.run_code(f"print({expression}, end='')")
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def do(sbx: Sandbox, code: str, language: ramet.Language = "python") -> str:
+    result = sbx.run_code(code, language)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    """Looks again and again; what does not come in time fails the test."""
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "what was waited for did not come"
+        time.sleep(0.1)
+
+
+# --- what is cloned ---
+
+STATE = """
+import hashlib, os, subprocess, threading, time
+numbers = list(range(1000))
+ticks = 0
+def tick():
+    global ticks
+    while True:
+        ticks += 1
+        time.sleep(0.01)
+threading.Thread(target=tick, daemon=True).start()
+background = subprocess.Popen(['sh', '-c', 'while :; do sleep 1; done'])
+half_read = open('/root/half', 'w+')
+half_read.write('first second')
+half_read.seek(6)
+nameless = open('/root/nameless', 'w+')
+os.unlink('/root/nameless')
+nameless.write('still here')
+nameless.flush()
+os.makedirs('/run/ram', exist_ok=True)
+subprocess.run(['mount', '-t', 'tmpfs', 'none', '/run/ram'], check=True)
+open('/run/ram/file', 'w').write('in memory only')
+noise = os.urandom(4 << 20)
+with open('/root/dirty', 'wb') as f:  # in the page cache only
+    f.write(noise)
+digest = hashlib.sha256(noise).hexdigest()
+"""
+
+LOOK = """
+before = ticks
+time.sleep(0.5)
+nameless.seek(0)
+print(sum(numbers))
+print('ticking' if ticks > before else 'stopped')
+print('running' if background.poll() is None else 'gone')
+print(half_read.read())
+print(nameless.read())
+print(open('/run/ram/file').read())
+print(hashlib.sha256(open('/root/dirty', 'rb').read()).hexdigest() == digest)
+"""
+
+
+def test_everything_is_cloned(sbx: Sandbox) -> None:
+    do(sbx, STATE)
+    wanted = "499500\nticking\nrunning\nsecond\nstill here\nin memory only\nTrue\n"
+    with forked(sbx, 2) as children:
+        for one in (*children, sbx):
+            assert do(one, LOOK) == wanted
+
+
+def test_parent_and_children_are_apart_in_memory_and_on_disk(sbx: Sandbox) -> None:
+    do(sbx, "whose = 'parent'\nopen('/root/whose', 'w').write('parent')")
+    with forked(sbx, 2) as (a, b):
+        for name, one in (("a", a), ("b", b)):
+            do(one, f"whose += ' {name}'\nopen('/root/whose', 'a').write(' {name}')")
+            do(one, f"sync; echo {name} > /root/{name}; sync", "bash")
+        do(sbx, "whose += ' went on'\nopen('/root/whose', 'a').write(' went on')")
+        for one, wanted in ((a, "parent a"), (b, "parent b"), (sbx, "parent went on")):
+            assert ask(one, "whose + '|' + open('/root/whose').read()") == f"{wanted}|{wanted}"
+        listed = [do(one, "cd /root; ls a b 2>&1 | sort", "bash") for one in (a, b, sbx)]
+        assert ["No such file" in text for text in listed] == [True, True, True]
+        assert listed[0].splitlines()[0] == "a" and "'b'" in listed[0]
+        assert listed[1].splitlines()[0] == "b" and "'a'" in listed[1]
+
+
+def test_five_children_serve_at_once_and_know_their_parent(sbx: Sandbox) -> None:
+    do(sbx, "base = 100")
+    with forked(sbx, 5) as children:
+        assert len({child.id for child in children} | {sbx.id}) == 6
+        with ThreadPoolExecutor(5) as pool:
+            answers = list(pool.map(lambda i: ask(children[i], f"base + {i}"), range(5)))
+        assert answers == ["100", "101", "102", "103", "104"]
+        assert sorted(sbx.info().children) == sorted(child.id for child in children)
+        assert {child.info().parent for child in children} == {sbx.id}
+        children[0].close()
+        assert children[0].id not in sbx.info().children
+    assert sbx.info().children == []
+
+
+def test_a_fork_of_a_fork_of_a_fork(client: Client) -> None:
+    """Each generation writes memory and disk, and its parent ends before the next one."""
+    generation = Sandbox(client=client)
+    with ExitStack() as stack:
+        stack.callback(lambda: generation.close())
+        do(generation, "line = []")
+        for depth in range(8):
+            do(
+                generation,
+                f"line.append({depth})\nblock{depth} = bytes([{depth}]) * 300_000\n"
+                f"open('/root/{depth}', 'w').write('{depth}' * 5000)",
+            )
+            (child,) = generation.fork()
+            generation.close()
+            generation = child
+        assert ask(generation, "line") == str(list(range(8)))
+        check = (
+            "all(globals()[f'block{d}'] == bytes([d]) * 300_000"
+            " and open(f'/root/{d}').read() == str(d) * 5000 for d in line)"
+        )
+        assert ask(generation, check) == "True"
+
+
+def test_a_sandbox_of_another_size_is_forked_as_it_is(client: Client) -> None:
+    with Sandbox(client=client, vcpus=1, ram_mib=256) as small:
+        do(small, "x = 7")
+        with forked(small) as (child,):
+            assert ask(child, "x, __import__('os').cpu_count()") == "7 1"
+            assert child.info().raw["ram_mib"] == 256
+
+
+# --- a call that runs at the fork ---
+
+COUNT = """
+import time
+for i in range(60):
+    print(i, 'x' * 200, flush=True)
+    time.sleep(0.05)
+done = True
+"""
+
+
+def test_a_running_call_goes_on_in_all_of_them(sbx: Sandbox) -> None:
+    """The parent's stream has every byte once; a child's replay has what came before the fork,
+    and the rest."""
+    stream = sbx.run_code_stream(COUNT)
+    text = ""
+    children: list[Sandbox] = []
+    for event in stream:
+        if event.type == "exit":
+            assert event.code == 0
+            continue
+        assert event.type == "stdout"
+        text += str(event.data)
+        if not children and text.count("\n") > 10:
+            children = sbx.fork(2)
+    wanted = "".join(f"{i} {'x' * 200}\n" for i in range(60))
+    assert text == wanted
+    with ExitStack() as stack:
+        for child in children:
+            stack.enter_context(child)
+        for child in children:
+            until(lambda: child.replay()[-1].type == "exit")
+            events = child.replay()
+            assert "".join(str(e.data) for e in events if e.type == "stdout") == wanted
+            assert [e.seq for e in events] == list(range(1, len(events) + 1))
+            assert [e.code for e in events if e.type == "exit"] == [0]
+            assert ask(child, "i, done") == "59 True"
+
+
+def test_output_and_connections_of_the_parent_survive_many_forks(sbx: Sandbox) -> None:
+    """A TCP stream inside the guest, and 2 MB to its client, across five forks."""
+    code = (
+        "import hashlib, os, socket, sys, threading\n"
+        "a, b = socket.socketpair()\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "a = socket.create_connection(server.getsockname())\n"
+        "b, _ = server.accept()\n"
+        "h, n = hashlib.sha256(), 0\n"
+        "for i in range(32):\n"
+        "    block = os.urandom(32768).hex()\n"
+        "    threading.Thread(target=a.sendall, args=(block.encode(),)).start()\n"
+        "    got = b''\n"
+        "    while len(got) < len(block):\n"
+        "        got += b.recv(65536)\n"
+        "    h.update(got)\n"
+        "    sys.stdout.write(got.decode())\n"
+        "sys.stdout.write('\\n' + h.hexdigest())\n"
+    )
+    forks = 0
+    received = bytearray()
+    for event in sbx.run_code_stream(code):
+        received += event.raw
+        if event.type == "stdout" and forks < 5 and len(received) > (forks + 1) << 18:
+            forks += 1
+            for child in sbx.fork():
+                child.close()
+        assert event.type != "exit" or event.code == 0
+    assert forks == 5
+    text, digest = bytes(received).split(b"\n")
+    assert len(text) == 2 << 20
+    assert hashlib.sha256(text).hexdigest() == digest.decode()
+
+
+# --- what must not be equal ---
+
+KERNEL_DRAW = (
+    "import os, socket, uuid\n"
+    "print(os.urandom(16).hex(), uuid.uuid4(), socket.gethostname(),"
+    " open('/proc/sys/kernel/random/boot_id').read().strip(),"
+    " open('/proc/sys/kernel/random/uuid').read().strip())"
+)
+
+
+def test_what_must_be_unique_is(sbx: Sandbox) -> None:
+    with forked(sbx, 3) as children:
+        draws = [do(one, KERNEL_DRAW).split() for one in (sbx, *children)]
+        for column in zip(*draws, strict=True):
+            assert len(set(column)) == 4, f"shared: {column}"
+        assert [draw[2] for draw in draws[1:]] == [f"ramet-{c.id[4:12]}" for c in children]
+
+
+def test_the_clock_goes_on(sbx: Sandbox) -> None:
+    do(sbx, "import time\nat = time.monotonic()")
+    with forked(sbx) as (child,):
+        before = float(on_host("date +%s.%N"))
+        guest, later = json.loads(ask(child, "[time.time(), int(time.monotonic() > at)]"))
+        assert before - 0.1 <= guest <= float(on_host("date +%s.%N")) + 0.1
+        assert later
+
+
+def draws_of(sandboxes: list[Sandbox], expression: str) -> list[str]:
+    return [ask(one, expression) for one in sandboxes]
+
+
+def test_pythons_random_is_state_unless_it_is_to_be_reseeded(sbx: Sandbox) -> None:
+    do(sbx, "import random\nrandom.random()")
+    with forked(sbx, 2) as children:
+        assert len(set(draws_of([sbx, *children], "random.random()"))) == 1
+    with forked(sbx, 2, reseed=True) as children:
+        assert len(set(draws_of([sbx, *children], "random.random()"))) == 3
+
+
+def test_numpys_generator_is_reseeded_where_it_was_imported(sbx: Sandbox) -> None:
+    if sbx.run_code("import numpy").exit_code:
+        pytest.skip("the image has no numpy")
+    do(sbx, "numpy.random.seed(1)")
+    with forked(sbx, 2, reseed=True) as children:
+        drawn = draws_of([sbx, *children], "numpy.random.random()")
+        assert len(set(drawn)) == 3
+        assert drawn[0].startswith("0.417022")  # the parent's went on from its seed
+
+
+def test_a_call_that_runs_is_reseeded_when_it_ends(sbx: Sandbox) -> None:
+    do(sbx, "import random, time")
+    stream = sbx.run_code_stream("print('on', flush=True)\ntime.sleep(2)")
+    children: list[Sandbox] = []
+    for event in stream:
+        if event.type == "stdout" and not children:
+            children = sbx.fork(2, reseed=True)
+    with ExitStack() as stack:
+        for child in children:
+            stack.enter_context(child)
+        assert len(set(draws_of([sbx, *children], "random.random()"))) == 3
+
+
+# --- merge ---
+
+
+def test_the_parent_becomes_the_winner(sbx: Sandbox, client: Client, http: httpx.Client) -> None:
+    do(sbx, "x = 1\nopen('/root/f', 'w').write('old')")
+    with forked(sbx, 2) as (winner, loser):
+        do(winner, "x = 2\nopen('/root/f', 'w').write('new')")
+        sbx.merge_into(winner)
+        assert ask(sbx, "x, open('/root/f').read()") == "2 new"
+        with pytest.raises(ramet.NotFound):
+            client.get_sandbox(winner.id)
+        with pytest.raises(ramet.NotFound):
+            winner.run_code("1")
+        winner.close()
+        assert http.delete(f"/v1/sandboxes/{winner.id}").status_code == 204
+        assert ask(sbx, "x") == "2"
+        assert ask(loser, "x, open('/root/f').read()") == "1 old"
+        assert sbx.info().children == [loser.id]
+        (child,) = sbx.fork()  # what was merged can be forked and merged again
+        with child:
+            do(child, "x = 3")
+            sbx.merge_into(child)
+    assert ask(sbx, "x") == "3"
+
+
+def test_a_grandchild_may_win(sbx: Sandbox) -> None:
+    do(sbx, "x = 1")
+    with forked(sbx) as (child,), forked(child) as (grandchild,):
+        do(grandchild, "x = 3")
+        sbx.merge_into(grandchild)
+        assert ask(sbx, "x") == "3"
+        assert ask(child, "x") == "1"
+
+
+def test_calls_of_the_old_vm_fail_and_those_that_wait_go_on(
+    sbx: Sandbox, http: httpx.Client
+) -> None:
+    do(sbx, "import time\nx = 'old'")
+    taken = threading.Event()
+
+    def waiting() -> list[str]:
+        path, body = f"/v1/sandboxes/{sbx.id}/exec", {"code": "print(x)"}
+        with http.stream("POST", path, json=body) as answer:
+            lines = answer.iter_lines()
+            assert next(lines) == ""  # after 10 s of silence: it is in the queue
+            taken.set()
+            return [line for line in lines if line]
+
+    with forked(sbx) as (winner,), ThreadPoolExecutor(2) as pool:
+        do(winner, "x = 'new'")
+        running = pool.submit(sbx.run_code, "time.sleep(3600)")
+        until(lambda: sbx.info().state == "running")
+        waits = pool.submit(waiting)
+        assert taken.wait(60)
+        sbx.merge_into(winner)
+        with pytest.raises(ramet.Conflict):
+            running.result(60)
+        events = [json.loads(line) for line in waits.result(60)]
+        assert [event["data"] for event in events] == ["new", 0]
+
+
+def test_wrong_merges_are_refused(sbx: Sandbox, client: Client) -> None:
+    with forked(sbx) as (child,), Sandbox(client=client) as stranger:
+        for parent, winner in ((sbx, stranger), (child, sbx)):
+            with pytest.raises(ramet.Conflict, match="descend"):
+                parent.merge_into(winner)
+        with pytest.raises(ramet.BadRequest, match="itself"):
+            sbx.merge_into(sbx)
+        with pytest.raises(ramet.NotFound):
+            client.merge_sandbox(sbx.id, NOBODY)
+        with pytest.raises(ramet.NotFound):
+            client.merge_sandbox(NOBODY, child.id)
+        assert ask(child, "1") == "1"
+
+
+# --- diff ---
+
+PLANT = r"""
+import os
+root = b'/root/tree'
+os.makedirs(root + b'/deep/er/still')
+def put(name, data=b'same'):
+    with open(root + b'/' + name, 'wb') as f:
+        f.write(data)
+for name in (b'plain', b'with space', b'new\nline', 'ünïcode'.encode(), b'not \xff utf-8', b'a.b',
+             b'gone', b'hidden', b'chmod', b'chown', b'grown', b'empty', b'now a folder',
+             b'deep/er/file', b'deep/er/still/there'):
+    put(name)
+os.mkdir(root + b'/a')
+put(b'a/b')
+os.symlink(b'nowhere', root + b'/link')
+os.mkfifo(root + b'/pipe')
+os.link(root + b'/plain', root + b'/hard')
+put(b'big', os.urandom(1 << 20))
+"""
+
+CHANGE = r"""
+os.unlink(root + b'/gone')
+os.chmod(root + b'/chmod', 0o600)
+os.chown(root + b'/chown', 1, 1)
+put(b'grown', b'same and more')
+at = os.stat(root + b'/hidden')
+put(b'hidden', b'SAME')  # same size, and as if nothing was
+os.utime(root + b'/hidden', ns=(at.st_atime_ns, at.st_mtime_ns))
+os.unlink(root + b'/now a folder')
+os.mkdir(root + b'/now a folder')
+put(b'now a folder/file')
+os.unlink(root + b'/link')
+os.symlink(b'elsewhere', root + b'/link')
+put(b'added \xfe\n')
+os.chmod(root + b'/deep/er', 0o700)
+with open(root + b'/big', 'r+b') as f:
+    f.seek(777_777)
+    byte = f.read(1)
+    f.seek(777_777)
+    f.write(bytes([byte[0] ^ 1]))
+os.utime(root + b'/plain')  # not compared
+"""
+
+WALK = r"""
+import hashlib, os, stat
+def look(path):
+    s = os.lstat(path)
+    kind = stat.S_IFMT(s.st_mode)
+    content = b''
+    if kind == stat.S_IFREG:
+        content = hashlib.sha256(open(path, 'rb').read()).digest()
+    elif kind == stat.S_IFLNK:
+        content = os.readlink(path)
+    size = s.st_size if kind == stat.S_IFREG else s.st_rdev
+    seen[path.hex()] = repr((s.st_mode, s.st_uid, s.st_gid, size, content))
+    if kind == stat.S_IFDIR:
+        for name in os.listdir(path):
+            look(path + b'/' + name)
+seen = {}
+look(b'/root/tree')
+import json
+print(json.dumps(seen))
+"""
+
+
+def walked(one: Sandbox, other: Sandbox) -> ramet.Diff:
+    """What a walk through both says."""
+    mine, its = (json.loads(do(s, WALK)) for s in (one, other))
+
+    def names(keys: set[str]) -> list[str]:
+        paths = sorted(bytes.fromhex(key) for key in keys)
+        return [path.decode("utf-8", "surrogateescape") for path in paths]
+
+    both = mine.keys() & its.keys()
+    return ramet.Diff(
+        added=names(its.keys() - mine.keys()),
+        removed=names(mine.keys() - its.keys()),
+        modified=names({key for key in both if mine[key] != its[key]}),
+    )
+
+
+def test_diff_is_what_a_walk_through_both_says(sbx: Sandbox) -> None:
+    do(sbx, PLANT)
+    with forked(sbx) as (child,):
+        assert not sbx.diff(child, ["/root/tree"])
+        do(child, CHANGE)
+        wanted = walked(sbx, child)
+        assert len(wanted.added) == 2 and len(wanted.removed) == 1
+        assert len(wanted.modified) == 8
+        assert sbx.diff(child, ["/root/tree"]) == wanted
+        assert child.diff(sbx, ["/root/tree/"]) == ramet.Diff(
+            added=wanted.removed, removed=wanted.added, modified=wanted.modified
+        )
+        default = sbx.diff(child)
+        assert set(default.added) >= set(wanted.added)
+        assert not sbx.diff(sbx, ["/root/tree"])
+        narrow = sbx.diff(child, ["/root/tree/deep", "/root/tree/gone", "/root/nothing"])
+        assert narrow == ramet.Diff([], ["/root/tree/gone"], ["/root/tree/deep/er"])
+
+
+def test_diff_of_a_large_tree(sbx: Sandbox) -> None:
+    do(
+        sbx,
+        "import os\n"
+        "for i in range(40):\n"
+        "    os.makedirs(f'/root/many/{i}')\n"
+        "    for j in range(100):\n"
+        "        open(f'/root/many/{i}/{j}', 'w').write(f'{i} {j}')\n",
+    )
+    with forked(sbx) as (child,):
+        do(child, "open('/root/many/20/50', 'w').write('20 51')")
+        assert sbx.diff(child, ["/root/many"]) == ramet.Diff([], [], ["/root/many/20/50"])
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize("n", [0, -1, 1001, 1.5, "2", True, None])
+def test_wrong_n_is_refused(shared: Sandbox, http: httpx.Client, n: object) -> None:
+    answer = http.post(f"/v1/sandboxes/{shared.id}/fork", json={"n": n})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("n ")
+    assert shared.info().children == []
+
+
+def test_what_is_not_there_can_not_be_forked(client: Client) -> None:
+    with pytest.raises(ramet.NotFound):
+        client.fork_sandbox(NOBODY)
+    gone = Sandbox(client=client)
+    gone.close()
+    with pytest.raises(ramet.NotFound):
+        gone.fork()
+    with pytest.raises(ramet.NotFound):
+        gone.diff(gone)
+
+
+def test_a_fork_whose_client_leaves_has_no_children(sbx: Sandbox, http: httpx.Client) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(f"/v1/sandboxes/{sbx.id}/fork", json={"n": 8}, timeout=0.05)
+    with forked(sbx) as (child,):
+        until(lambda: sbx.info().children == [child.id])
+        assert ask(child, "1 + 1") == ask(sbx, "1 + 1") == "2"
