@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,6 +20,7 @@
 #include "proto/agent.h"
 #include "proto/ctl.h"
 #include "proto/warden.h"
+#include "test/unit/core/fake-call.h"
 
 #define SLOTS  64
 #define AGENTS 64
@@ -39,8 +41,19 @@ struct fake_vm {
 	uint32_t state;
 	int listener, ctl, stop;
 	pthread_t thread;
-	char tree[4096]; /* what a script said is in it, line by line */
+	char tree[4096];	  /* what a script said is in it, line by line */
+	struct fake_call **calls; /* the last one may run */
+	size_t n_calls;
+	pthread_mutex_t turn; /* of the next call */
+	unsigned memory_layers, layers;
 	struct fake_agent agents[AGENTS];
+};
+
+/* What a fork hands over, beside files that only look like it. */
+struct fake_image {
+	char tree[4096];
+	struct fake_call *call;
+	unsigned memory_layers, layers;
 };
 
 struct fakes {
@@ -52,7 +65,9 @@ struct fakes {
 	bool closing;
 	struct fake_vm vms[SLOTS];
 	int faults[FAKES_NFAULTS];
-	unsigned boots, restores, reseeds, waiting, agents;
+	unsigned boots, restores, reseeds, user_reseeds, attaches, forks, waiting, agents;
+	struct fake_image *images;
+	unsigned n_images;
 	unsigned long go;
 };
 
@@ -90,6 +105,8 @@ static void vm_die(struct fake_vm *vm)
 	for (int i = 0; i < AGENTS; i++)
 		if (vm->agents[i].fd >= 0)
 			shutdown(vm->agents[i].fd, SHUT_RDWR);
+	for (size_t i = 0; i < vm->n_calls; i++)
+		fake_call_kill(vm->calls[i]);
 	pthread_cond_broadcast(&vm->f->changed);
 	struct warden_msg msg = {.version = WARDEN_VERSION,
 				 .type = WARDEN_EXITED,
@@ -115,69 +132,24 @@ static bool step(struct fake_vm *vm)
 
 /* --- agent ---------------------------------------------------------------------------------- */
 
-static bool send_all(int fd, const void *data, size_t len)
-{
-	const char *p = data;
-
-	while (len) {
-		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
-
-		if (n <= 0)
-			return false;
-		p += n;
-		len -= (size_t)n;
-	}
-	return true;
-}
-
 static bool recv_all(int fd, void *data, size_t len)
 {
 	return len == 0 || recv(fd, data, len, MSG_WAITALL) == (ssize_t)len;
 }
 
-static bool send_frame(int fd, uint8_t type, const void *payload, size_t len)
-{
-	uint8_t head[AGENT_HEADER_SIZE];
-	struct wire w = wire_on(head, sizeof(head));
-
-	wire_put_u32(&w, (uint32_t)len);
-	wire_put_u8(&w, type);
-	wire_put_u8(&w, 0);
-	wire_put_u16(&w, 0);
-	return send_all(fd, head, sizeof(head)) && send_all(fd, payload, len);
-}
-
-static bool send_error(int fd, const char *text)
+static bool send_errno(int fd, uint32_t errnum, const char *text)
 {
 	uint8_t body[128];
 	struct wire w = wire_on(body, sizeof(body));
 
-	wire_put_u32(&w, EIO);
+	wire_put_u32(&w, errnum);
 	wire_put_str(&w, text, strlen(text));
-	return send_frame(fd, AGENT_ERROR, body, w.pos);
+	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
 }
 
-static bool send_big(int fd, size_t len)
+static bool send_error(int fd, const char *text)
 {
-	char block[5000];
-
-	memset(block, 'x', sizeof(block));
-	while (len) {
-		size_t part = len < sizeof(block) ? len : sizeof(block);
-
-		if (!send_frame(fd, AGENT_STDOUT, block, part))
-			return false;
-		len -= part;
-	}
-	return true;
-}
-
-static bool send_line(int fd, uint8_t type, const char *text)
-{
-	char line[512];
-	int len = snprintf(line, sizeof(line), "%s\n", text);
-
-	return send_frame(fd, type, line, (size_t)len);
+	return send_errno(fd, EIO, text);
 }
 
 /* Until the test says go; false when the VM died. */
@@ -196,52 +168,85 @@ static bool wait_for_go(struct fake_vm *vm)
 	return went;
 }
 
-static bool run_line(struct fake_agent *a, char *line, const char *env, int *code)
+static bool op_wait(void *arg)
 {
-	int fd = a->fd;
-
-	if (!strncmp(line, "out ", 4))
-		return send_line(fd, AGENT_STDOUT, line + 4);
-	if (!strncmp(line, "err ", 4))
-		return send_line(fd, AGENT_STDERR, line + 4);
-	if (!strncmp(line, "raw ", 4))
-		return send_frame(fd, AGENT_STDOUT, line + 4, strlen(line + 4));
-	if (!strncmp(line, "big ", 4))
-		return send_big(fd, strtoul(line + 4, NULL, 10));
-	if (!strncmp(line, "exit ", 5))
-		*code = atoi(line + 5);
-	if (!strcmp(line, "env"))
-		return send_line(fd, AGENT_STDOUT, env);
-	if (!strcmp(line, "wait"))
-		return wait_for_go(a->vm);
-	if (!strncmp(line, "tree ", 5)) {
-		size_t used = strlen(a->vm->tree);
-
-		snprintf(a->vm->tree + used, sizeof(a->vm->tree) - used, "%s\n", line + 5);
-	}
-	if (!strcmp(line, "garbage"))
-		return send_all(fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
-	if (!strcmp(line, "die")) {
-		lock(a->vm->f);
-		vm_die(a->vm);
-		unlock(a->vm->f);
-	}
-	return strcmp(line, "die") != 0 && strcmp(line, "hang-up") != 0;
+	return wait_for_go(arg);
 }
 
-static bool run_script(struct fake_agent *a, char *code, const char *env)
+static void op_die(void *arg)
 {
-	uint8_t body[5];
-	struct wire w = wire_on(body, sizeof(body));
-	int exit_code = 0;
+	struct fake_vm *vm = arg;
 
-	for (char *save, *line = strtok_r(code, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save))
-		if (!run_line(a, line, env, &exit_code))
-			return false;
-	wire_put_u32(&w, (uint32_t)exit_code);
-	wire_put_u8(&w, 0);
-	return send_frame(a->fd, AGENT_EXIT, body, w.pos);
+	lock(vm->f);
+	vm_die(vm);
+	unlock(vm->f);
+}
+
+static void op_tree(void *arg, const char *line)
+{
+	struct fake_vm *vm = arg;
+	size_t used = strlen(vm->tree);
+
+	snprintf(vm->tree + used, sizeof(vm->tree) - used, "%s\n", line);
+}
+
+static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree};
+
+/* With the lock held. */
+static void add_call(struct fake_vm *vm, struct fake_call *call, bool runs)
+{
+	vm->calls = realloc(vm->calls, (vm->n_calls + 1) * sizeof(*vm->calls));
+	vm->calls[vm->n_calls++] = call;
+	if (runs)
+		fake_call_start(call, &call_ops, vm);
+	if (!vm->alive)
+		fake_call_kill(call);
+}
+
+static struct fake_call *last_call(struct fake_vm *vm)
+{
+	lock(vm->f);
+	struct fake_call *call = vm->n_calls ? vm->calls[vm->n_calls - 1] : NULL;
+	unlock(vm->f);
+	return call;
+}
+
+/* One after the other. */
+static bool run_script(struct fake_agent *a, uint64_t number, const char *code, const char *env)
+{
+	struct fake_call *call = fake_call_new(number, code, env);
+	struct fake_vm *vm = a->vm;
+	int refused;
+
+	pthread_mutex_lock(&vm->turn);
+	struct fake_call *before = last_call(vm);
+	if (before)
+		fake_call_wait(before);
+	lock(vm->f);
+	add_call(vm, call, true);
+	unlock(vm->f);
+	pthread_mutex_unlock(&vm->turn);
+	return fake_call_pump(call, a->fd, 0, &refused);
+}
+
+static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct fake_call *call = last_call(a->vm);
+	struct wire w = wire_from(body, len);
+	uint64_t number = wire_get_u64(&w), have = wire_get_u64(&w);
+	int refused = -ENOENT;
+	bool well = false;
+
+	if (w.bad || wire_left(&w))
+		return false;
+	lock(a->vm->f);
+	a->vm->f->attaches++;
+	unlock(a->vm->f);
+	if (goes_wrong(a->vm->f, FAKES_ATTACH))
+		return send_errno(a->fd, ERANGE, "its output is not kept any more");
+	if (call && fake_call_number(call) == number)
+		well = fake_call_pump(call, a->fd, have, &refused);
+	return refused ? send_errno(a->fd, (uint32_t)-refused, "no such call") : well;
 }
 
 static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
@@ -253,7 +258,7 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 	wire_get_u8(&w);
 	wire_get_u32(&w);
 	uint32_t code_len = wire_get_u32(&w), got = 0;
-	wire_get_u64(&w);
+	uint64_t number = wire_get_u64(&w);
 	wire_get_str(&w, &text, 4096);
 	uint32_t n = wire_get_u32(&w);
 	for (uint32_t i = 0; i < n && !w.bad; i++) {
@@ -266,6 +271,8 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 	}
 	if (w.bad || wire_left(&w))
 		return false;
+	if (goes_wrong(a->vm->f, FAKES_CODE))
+		wait_for_go(a->vm);
 	char *code = calloc(1, code_len + 1);
 	while (got < code_len) {
 		uint8_t head[AGENT_HEADER_SIZE];
@@ -278,7 +285,7 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 			break;
 		got += part;
 	}
-	bool went = got == code_len && run_script(a, code, env);
+	bool went = got == code_len && run_script(a, number, code, env);
 	free(code);
 	return went;
 }
@@ -290,7 +297,7 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 
 	w.pos = AGENT_ENTROPY_LEN;
 	wire_get_u64(&w);
-	wire_get_u8(&w);
+	bool user = wire_get_u8(&w);
 	const uint8_t *host = wire_get_str(&w, &host_len, 64);
 	if (w.bad || wire_left(&w) || host_len != 14 || memcmp(host, "ramet-", 6) != 0)
 		return send_error(a->fd, "bad reseed");
@@ -298,8 +305,9 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 		return send_error(a->fd, "no entropy today");
 	lock(a->vm->f);
 	a->vm->f->reseeds++;
+	a->vm->f->user_reseeds += user;
 	unlock(a->vm->f);
-	return send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
 /* --- its files --- */
@@ -318,7 +326,7 @@ static bool send_entry(int fd, const char *path, uint32_t mode, const char *cont
 	wire_put_u64(&w, is_file ? strlen(content) : 0);
 	wire_put_str(&w, is_file ? (char *)hash : content,
 		     is_file ? sizeof(hash) : strlen(content));
-	return send_frame(fd, AGENT_ENTRY, body, w.pos);
+	return fake_send_frame(fd, AGENT_ENTRY, body, w.pos);
 }
 
 static bool send_many(int fd, const char *root, unsigned n)
@@ -345,7 +353,7 @@ static bool list_line(struct fake_agent *a, const char *line, const char *root)
 	if (!strcmp(line, "error"))
 		return send_error(a->fd, "the disk is worn out") && false;
 	if (!strcmp(line, "pong"))
-		return send_frame(a->fd, AGENT_PONG, "\0\0\0", 4);
+		return fake_send_frame(a->fd, AGENT_PONG, "\0\0\0", 4);
 	if (sscanf(line, "%127s %o %127s", path, &mode, content) < 2)
 		return false; /* hangs up */
 	size_t len = strlen(root);
@@ -371,7 +379,7 @@ static bool serve_tree(struct fake_agent *a, const uint8_t *body, size_t len)
 			if (!list_line(a, line, root))
 				return false;
 	}
-	return send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
 static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
@@ -383,16 +391,18 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	switch (type) {
 	case AGENT_PING:
 		return !goes_wrong(a->vm->f, FAKES_PONG) &&
-		       send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
+		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
 	case AGENT_EXEC:
 		return serve_exec(a, body, len);
 	case AGENT_INTERRUPT:
 		fakes_go(a->vm->f);
-		return send_frame(a->fd, AGENT_DONE, NULL, 0);
+		return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 	case AGENT_RESEED:
 		return serve_reseed(a, body, len);
 	case AGENT_TREE:
 		return serve_tree(a, body, len);
+	case AGENT_ATTACH:
+		return serve_attach(a, body, len);
 	}
 	return false;
 }
@@ -404,7 +414,7 @@ static void *agent_main(void *arg)
 	uint8_t head[AGENT_HEADER_SIZE], *body = malloc(AGENT_PAYLOAD_MAX);
 
 	if (goes_wrong(f, FAKES_GARBAGE))
-		send_all(a->fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+		fake_send_all(a->fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
 	while (recv_all(a->fd, head, sizeof(head))) {
 		struct wire w = wire_from(head, sizeof(head));
 		uint32_t len = wire_get_u32(&w);
@@ -470,10 +480,34 @@ static void vm_reply(struct fake_vm *vm, uint32_t seq, int error, const char *te
 	vm_send(vm, &msg);
 }
 
-static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
+/* The guest that was copied goes on. With the lock held. */
+static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned image)
+{
+	struct fake_image *from = image < vm->f->n_images ? &vm->f->images[image] : NULL;
+
+	vm->layers = msg->fill.layers;
+	vm->memory_layers = msg->fill.memory_layers;
+	if (!from)
+		return;
+	memcpy(vm->tree, from->tree, sizeof(vm->tree));
+	if (from->call)
+		add_call(vm, fake_call_copy(from->call), !fake_call_is_over(from->call));
+}
+
+static unsigned read_image(int fd)
+{
+	unsigned image = UINT32_MAX;
+	char text[32] = "";
+
+	if (pread(fd, text, sizeof(text) - 1, 0) > 0 && sscanf(text, "fork %u", &image) != 1)
+		image = UINT32_MAX;
+	return image;
+}
+
+static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds, int nfds)
 {
 	bool boot = msg->fill.kind == CTL_BOOT;
-	int expected = boot ? 4 : 5;
+	int expected = boot ? 4 : 4 + (int)(msg->fill.memory_layers + msg->fill.layers);
 
 	if (nfds != expected || goes_wrong(vm->f, FAKES_FILL) ||
 	    (boot && goes_wrong(vm->f, FAKES_BOOT))) {
@@ -486,8 +520,80 @@ static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 		vm->f->boots++;
 	else
 		vm->f->restores++;
+	if (!boot)
+		restore(vm, msg, read_image(fds[0]));
 	unlock(vm->f);
 	vm_reply(vm, msg->seq, 0, "");
+}
+
+static unsigned save_image(struct fake_vm *vm)
+{
+	struct fakes *f = vm->f;
+	struct fake_call *call = last_call(vm);
+
+	lock(f);
+	f->images = realloc(f->images, (f->n_images + 1) * sizeof(*f->images));
+	struct fake_image *image = &f->images[f->n_images];
+	*image = (struct fake_image){.call = call ? fake_call_copy(call) : NULL};
+	memcpy(image->tree, vm->tree, sizeof(image->tree));
+	f->forks++;
+	unsigned number = f->n_images++;
+	unlock(f);
+	return number;
+}
+
+static int image_file(uint64_t size)
+{
+	int fd = memfd_create("image", MFD_CLOEXEC);
+
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+		abort();
+	return fd;
+}
+
+/* State, memory, memory layers, disk base, disk layers. */
+static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
+{
+	struct ctl_msg msg = {.version = CTL_VERSION, .type = CTL_REPLY, .seq = seq};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)] = {0};
+	unsigned nfds = 3 + vm->memory_layers + vm->layers;
+	struct iovec iov = {&msg, sizeof(msg)};
+	struct msghdr hdr = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = CMSG_SPACE(sizeof(int) * nfds)};
+	int fds[CTL_FDS_MAX];
+
+	for (unsigned i = 0; i < nfds; i++)
+		fds[i] = image_file(i == 1 ? (uint64_t)vm->ram_mib << 20 : 0);
+	dprintf(fds[0], "fork %u", number);
+	msg.nfds = nfds;
+	msg.reply.fork.disk_bytes = 1 << 30;
+	msg.reply.fork.memory_layers = vm->memory_layers;
+	msg.reply.fork.layers = vm->layers - goes_wrong(vm->f, FAKES_FORK_LIE);
+	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
+	memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
+	sendmsg(vm->ctl, &hdr, MSG_NOSIGNAL);
+	for (unsigned i = 0; i < nfds; i++)
+		close_fd(&fds[i]);
+}
+
+/* Each has one more layer, until they are made one. */
+static void vm_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
+{
+	if (nfds != 1 || goes_wrong(vm->f, FAKES_FORK)) {
+		vm_reply(vm, msg->seq, -ENOSPC, "no space for the image");
+		return;
+	}
+	unsigned number = save_image(vm);
+	vm->memory_layers = (vm->memory_layers + 1) % CTL_MEMORY_MAX;
+	vm->layers = vm->layers % CTL_LAYERS_MAX + 1;
+	if (goes_wrong(vm->f, FAKES_FORK_WAIT))
+		wait_for_go(vm);
+	send_image(vm, msg->seq, number);
 }
 
 static void vm_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
@@ -516,7 +622,7 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		return false;
 	switch (msg->type) {
 	case CTL_FILL:
-		vm_fill(vm, msg, nfds);
+		vm_fill(vm, msg, fds, nfds);
 		return true;
 	case CTL_CONNECT:
 		vm_connect(vm, msg, fds, nfds);
@@ -527,6 +633,9 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		return true;
 	case CTL_SAVE:
 		vm_save(vm, msg, fds, nfds);
+		return true;
+	case CTL_FORK:
+		vm_fork(vm, msg, nfds);
 		return true;
 	}
 	vm_reply(vm, msg->seq, 0, "");
@@ -606,6 +715,10 @@ static void *vm_main(void *arg)
 	for (int i = 0; i < AGENTS; i++)
 		if (vm->agents[i].fd >= 0)
 			agent_join(&vm->agents[i]);
+	for (size_t i = 0; i < vm->n_calls; i++)
+		fake_call_free(vm->calls[i]);
+	free(vm->calls);
+	pthread_mutex_destroy(&vm->turn);
 	return NULL;
 }
 
@@ -649,6 +762,7 @@ static int vm_start(struct fakes *f, const struct warden_msg *msg)
 			       .stop = eventfd(0, EFD_CLOEXEC)};
 	for (int i = 0; i < AGENTS; i++)
 		vm->agents[i].fd = -1;
+	pthread_mutex_init(&vm->turn, NULL);
 	vm->listener = vm_listen(vm);
 	pthread_create(&vm->thread, NULL, vm_main, vm);
 	return 0;
@@ -781,6 +895,9 @@ void fakes_free(struct fakes *f)
 	pthread_join(f->warden, NULL);
 	for (int i = 0; i < SLOTS; i++)
 		vm_clear(&f->vms[i]);
+	for (unsigned i = 0; i < f->n_images; i++)
+		fake_call_free(f->images[i].call);
+	free(f->images);
 	close_fd(&f->service);
 	close_fd(&f->wake);
 	pthread_mutex_destroy(&f->lock);
@@ -842,6 +959,21 @@ unsigned fakes_restores(struct fakes *f)
 unsigned fakes_reseeds(struct fakes *f)
 {
 	return read_number(f, &f->reseeds);
+}
+
+unsigned fakes_user_reseeds(struct fakes *f)
+{
+	return read_number(f, &f->user_reseeds);
+}
+
+unsigned fakes_attaches(struct fakes *f)
+{
+	return read_number(f, &f->attaches);
+}
+
+unsigned fakes_forks(struct fakes *f)
+{
+	return read_number(f, &f->forks);
 }
 
 unsigned fakes_agents(struct fakes *f)

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/core/fake-call.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/wire.h"
+#include "proto/agent.h"
+
+#define AHEAD_MAX (256u << 10)
+#define PIECE	  5000
+
+enum { GARBAGE = 0, HANG_UP = 1 }; /* beside the types of the protocol */
+
+struct part {
+	uint8_t type;
+	size_t len;
+	uint8_t *data;
+};
+
+struct fake_call {
+	uint64_t number;
+	char *script, *env;
+	const struct fake_call_ops *ops;
+	void *guest;
+	pthread_t thread;
+	bool started;
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	size_t at;   /* of the line that runs, in the script */
+	size_t done; /* bytes that it has put out */
+	int exit_code;
+	bool over, dead, attached, let_go;
+	struct part *parts;
+	size_t n, room;
+	uint64_t total, sent; /* bytes of output */
+};
+
+/* --- frames --------------------------------------------------------------------------------- */
+
+bool fake_send_all(int fd, const void *data, size_t len)
+{
+	const char *p = data;
+
+	while (len) {
+		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			return false;
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+bool fake_send_frame(int fd, uint8_t type, const void *payload, size_t len)
+{
+	uint8_t head[AGENT_HEADER_SIZE];
+	struct wire w = wire_on(head, sizeof(head));
+
+	wire_put_u32(&w, (uint32_t)len);
+	wire_put_u8(&w, type);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+	return fake_send_all(fd, head, sizeof(head)) && fake_send_all(fd, payload, len);
+}
+
+/* --- the script ----------------------------------------------------------------------------- */
+
+static bool is_output(uint8_t type)
+{
+	return type == AGENT_STDOUT || type == AGENT_STDERR;
+}
+
+static void add_part(struct fake_call *c, uint8_t type, const void *data, size_t len)
+{
+	if (c->n == c->room) {
+		c->room = c->room ? 2 * c->room : 16;
+		c->parts = realloc(c->parts, c->room * sizeof(*c->parts));
+	}
+	struct part *p = &c->parts[c->n++];
+	*p = (struct part){.type = type, .len = len, .data = malloc(len + 1)};
+	memcpy(p->data, data, len);
+	c->total += is_output(type) ? len : 0;
+}
+
+/* Output and the place in the script change at the same moment, as in a guest that is copied. */
+static bool put(struct fake_call *c, uint8_t type, const void *data, size_t len, size_t at,
+		size_t done)
+{
+	pthread_mutex_lock(&c->lock);
+	while (c->total - c->sent > AHEAD_MAX && !c->dead && !c->let_go)
+		pthread_cond_wait(&c->changed, &c->lock);
+	bool goes_on = !c->dead;
+	if (goes_on) {
+		add_part(c, type, data, len);
+		c->at = at;
+		c->done = done;
+	}
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+	return goes_on;
+}
+
+static bool put_line(struct fake_call *c, uint8_t type, const char *text, size_t next)
+{
+	char line[2048];
+	int len = snprintf(line, sizeof(line), "%s\n", text);
+
+	return put(c, type, line, (size_t)len, next, 0);
+}
+
+static bool put_big(struct fake_call *c, size_t len, size_t next)
+{
+	char block[PIECE];
+
+	memset(block, 'x', sizeof(block));
+	for (size_t done = c->done; done < len;) {
+		size_t part = len - done < sizeof(block) ? len - done : sizeof(block);
+
+		done += part;
+		if (!put(c, AGENT_STDOUT, block, part, done < len ? c->at : next,
+			 done < len ? done : 0))
+			return false;
+	}
+	return true;
+}
+
+static bool step(struct fake_call *c, size_t next)
+{
+	pthread_mutex_lock(&c->lock);
+	c->at = next;
+	c->done = 0;
+	bool goes_on = !c->dead;
+	pthread_mutex_unlock(&c->lock);
+	return goes_on;
+}
+
+static bool run_line(struct fake_call *c, const char *line, size_t next)
+{
+	if (!strncmp(line, "out ", 4))
+		return put_line(c, AGENT_STDOUT, line + 4, next);
+	if (!strncmp(line, "err ", 4))
+		return put_line(c, AGENT_STDERR, line + 4, next);
+	if (!strncmp(line, "raw ", 4))
+		return put(c, AGENT_STDOUT, line + 4, strlen(line + 4), next, 0);
+	if (!strncmp(line, "big ", 4))
+		return put_big(c, strtoul(line + 4, NULL, 10), next);
+	if (!strcmp(line, "env"))
+		return put_line(c, AGENT_STDOUT, c->env, next);
+	if (!strcmp(line, "garbage"))
+		return put(c, GARBAGE, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, next, 0);
+	if (!strcmp(line, "hang-up"))
+		return put(c, HANG_UP, "", 0, next, 0) && false;
+	if (!strncmp(line, "exit ", 5))
+		c->exit_code = atoi(line + 5);
+	if (!strncmp(line, "tree ", 5))
+		c->ops->tree(c->guest, line + 5);
+	if (!strcmp(line, "die"))
+		c->ops->die(c->guest);
+	if (!strcmp(line, "wait") && !c->ops->wait(c->guest))
+		return false;
+	return strcmp(line, "die") != 0 && step(c, next);
+}
+
+static void *run(void *arg)
+{
+	struct fake_call *c = arg;
+	bool goes_on = true;
+	uint8_t body[5];
+
+	while (goes_on && c->script[c->at]) {
+		const char *start = c->script + c->at;
+		size_t len = strcspn(start, "\n");
+		char line[1024];
+
+		snprintf(line, sizeof(line), "%.*s", (int)(len < 1000 ? len : 1000), start);
+		goes_on = run_line(c, line, c->at + len + (start[len] == '\n'));
+	}
+	struct wire w = wire_on(body, sizeof(body));
+	wire_put_u32(&w, (uint32_t)c->exit_code);
+	wire_put_u8(&w, 0);
+	pthread_mutex_lock(&c->lock);
+	if (goes_on)
+		add_part(c, AGENT_EXIT, body, sizeof(body));
+	c->over = true;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+struct fake_call *fake_call_new(uint64_t number, const char *script, const char *env)
+{
+	struct fake_call *c = calloc(1, sizeof(*c));
+
+	c->number = number;
+	c->script = strdup(script);
+	c->env = strdup(env);
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->changed, NULL);
+	return c;
+}
+
+struct fake_call *fake_call_copy(struct fake_call *from)
+{
+	struct fake_call *c = fake_call_new(from->number, from->script, from->env);
+
+	pthread_mutex_lock(&from->lock);
+	c->at = from->at;
+	c->done = from->done;
+	c->exit_code = from->exit_code;
+	c->over = from->over;
+	for (size_t i = 0; i < from->n; i++)
+		add_part(c, from->parts[i].type, from->parts[i].data, from->parts[i].len);
+	c->sent = from->sent;
+	pthread_mutex_unlock(&from->lock);
+	return c;
+}
+
+void fake_call_start(struct fake_call *c, const struct fake_call_ops *ops, void *guest)
+{
+	c->ops = ops;
+	c->guest = guest;
+	c->started = true;
+	pthread_create(&c->thread, NULL, run, c);
+}
+
+void fake_call_kill(struct fake_call *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->dead = true;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void fake_call_free(struct fake_call *c)
+{
+	if (!c)
+		return;
+	if (c->started)
+		pthread_join(c->thread, NULL);
+	for (size_t i = 0; i < c->n; i++)
+		free(c->parts[i].data);
+	free(c->parts);
+	free(c->script);
+	free(c->env);
+	pthread_mutex_destroy(&c->lock);
+	pthread_cond_destroy(&c->changed);
+	free(c);
+}
+
+bool fake_call_is_over(struct fake_call *c)
+{
+	pthread_mutex_lock(&c->lock);
+	bool over = c->over;
+	pthread_mutex_unlock(&c->lock);
+	return over;
+}
+
+uint64_t fake_call_number(const struct fake_call *c)
+{
+	return c->number;
+}
+
+void fake_call_wait(struct fake_call *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->let_go = true;
+	pthread_cond_broadcast(&c->changed);
+	while (!c->over && !c->dead)
+		pthread_cond_wait(&c->changed, &c->lock);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* --- whoever is attached -------------------------------------------------------------------- */
+
+/* With the lock held, but not while it sends. */
+static bool send_part(struct fake_call *c, int fd, size_t i, size_t skip)
+{
+	uint8_t type = c->parts[i].type, *data = c->parts[i].data;
+	size_t len = c->parts[i].len;
+	bool sent = false;
+
+	pthread_mutex_unlock(&c->lock);
+	if (type == GARBAGE)
+		sent = fake_send_all(fd, data, len);
+	else if (type != HANG_UP)
+		sent = fake_send_frame(fd, type, data + skip, len - skip);
+	pthread_mutex_lock(&c->lock);
+	c->sent += is_output(type) ? len - skip : 0;
+	pthread_cond_broadcast(&c->changed);
+	return sent;
+}
+
+static bool pump(struct fake_call *c, int fd, uint64_t from)
+{
+	size_t i = 0;
+
+	for (;; i++) {
+		while (i == c->n && !c->over && !c->dead)
+			pthread_cond_wait(&c->changed, &c->lock);
+		if (i == c->n || c->dead)
+			return false;
+		uint8_t type = c->parts[i].type;
+		size_t len = is_output(type) ? c->parts[i].len : 0;
+		if (from && from >= len) {
+			from -= len;
+			continue;
+		}
+		if (!send_part(c, fd, i, (size_t)from))
+			return false;
+		from = 0;
+		if (type == AGENT_EXIT)
+			return true;
+	}
+}
+
+bool fake_call_pump(struct fake_call *c, int fd, uint64_t from, int *refused)
+{
+	pthread_mutex_lock(&c->lock);
+	*refused = c->attached ? -EBUSY : from > c->sent ? -ERANGE : 0;
+	bool well = false;
+	if (!*refused) {
+		c->attached = true;
+		c->sent = from;
+		well = pump(c, fd, from);
+		c->attached = false;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return well;
+}
