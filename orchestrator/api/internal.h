@@ -193,6 +193,8 @@ void serve_delete(struct request *r);
 void serve_exec(struct request *r);
 void serve_interrupt(struct request *r);
 void serve_replay(struct request *r);
+void serve_fork(struct request *r);
+void serve_merge(struct request *r);
 void serve_diff(struct request *r);
 
 /* openapi.c */

@@ -14,6 +14,8 @@ const struct route routes[] = {
 	{"POST", "/v1/sandboxes/{id}/exec", .serve = serve_exec},
 	{"POST", "/v1/sandboxes/{id}/interrupt", .serve = serve_interrupt},
 	{"GET", "/v1/sandboxes/{id}/replay", .serve = serve_replay},
+	{"POST", "/v1/sandboxes/{id}/fork", .serve = serve_fork},
+	{"POST", "/v1/sandboxes/{id}/merge_into/{winner}", .serve = serve_merge},
 	{"POST", "/v1/sandboxes/{id}/diff/{other}", .serve = serve_diff},
 };
 

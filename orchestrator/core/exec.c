@@ -177,11 +177,11 @@ void exec_hold(struct sandbox *s, bool held)
 		agent_resume(s->agent);
 }
 
-static void fail(struct core_call *call, const char *code, const char *text)
+static void fail(struct core_call *call, int status, const char *code, const char *text)
 {
 	struct failure f;
 
-	failure_set(&f, 500, code, 0, "%s", text);
+	failure_set(&f, status, code, 0, "%s", text);
 	leave_queue(call);
 	call_finish(call, &f);
 }
@@ -192,13 +192,13 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 	char text[ERR_TEXT_MAX];
 
 	if (call->exec->attached && frame->errnum == ENOENT) {
-		fail(call, "not_forked", NOT_FORKED);
+		fail(call, 500, "not_forked", NOT_FORKED);
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
 			 (int)(frame->len < 160 ? frame->len : 160),
 			 frame->data ? (const char *)frame->data : "");
 		s->guest_busy = s->guest_busy || call->exec->attached; /* it may well run on */
-		fail(call, "agent_error", text);
+		fail(call, 500, "agent_error", text);
 	}
 	exec_next(s);
 }
@@ -224,7 +224,7 @@ void exec_on_new_agent(struct sandbox *s)
 
 	exec_hold(s, s->held);
 	if (call)
-		fail(call, "agent_lost",
+		fail(call, 500, "agent_lost",
 		     "the connection to the guest's agent broke during the call");
 	exec_next(s);
 }
@@ -429,7 +429,7 @@ void exec_go_on(struct sandbox *s)
 	struct core_call *call = first(s);
 
 	if (call && !call->exec->bytes)
-		fail(call, "not_forked", NOT_FORKED);
+		fail(call, 500, "not_forked", NOT_FORKED);
 	exec_next(s);
 }
 
@@ -449,7 +449,8 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 	struct list all;
 
 	if (call)
-		fail(call, "merged", "another sandbox was merged into this one during the call");
+		fail(call, 409, "merged",
+		     "another sandbox was merged into this one during the call");
 	list_each (pos, &from->calls)
 		container_of(pos, struct core_call, link)->exec->sandbox = to;
 	list_init(&all);

@@ -367,7 +367,7 @@ struct core_call *core_merge(struct core *c, const char *tenant, const char *par
 	if (!w) {
 		fail(call, 404, "not_found", "there is no such sandbox");
 	} else if (strcmp(w->parent, parent) != 0) {
-		fail(call, 409, "not_descendant", "the winner does not descend from it");
+		fail(call, 409, "not_a_descendant", "the winner does not descend from it");
 	} else {
 		sandbox_free(w);
 		c->figures.sandboxes--;

@@ -175,6 +175,8 @@ def test_wrong_methods_are_told_the_right_ones(http: httpx.Client, sandbox: str)
         ("/v1/sandboxes", {"GET", "HEAD", "POST"}),
         (sandbox, {"GET", "HEAD", "DELETE"}),
         (sandbox + "/exec", {"POST"}),
+        (sandbox + "/fork", {"POST"}),
+        (sandbox + "/merge_into/" + NOBODY[-36:], {"POST"}),
         (sandbox + "/diff/" + NOBODY[-36:], {"POST"}),
     ):
         for method in ("PATCH", "OPTIONS"):

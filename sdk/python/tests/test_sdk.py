@@ -116,6 +116,7 @@ def test_what_create_sends() -> None:
         (404, "not_found", ramet.NotFound),
         (404, "expired", ramet.Expired),
         (409, "wrong_state", ramet.Conflict),
+        (404, "merged", ramet.NotFound),
         (410, "vm_died", ramet.VmDied),
         (413, "too_large", ramet.BadRequest),
         (429, "cap_reached", ramet.CapReached),
@@ -238,7 +239,7 @@ def test_a_merge_that_fails_leaves_the_winner_to_be_closed() -> None:
 
     def handle(request: httpx.Request) -> httpx.Response:
         if "/merge_into/" in request.url.path:
-            return httpx.Response(409, json={"error": "no kin", "code": "not_descendant"})
+            return httpx.Response(409, json={"error": "no kin", "code": "not_a_descendant"})
         return family(request)
 
     with Sandbox(client=client_for(handle)) as parent:

@@ -61,7 +61,8 @@ static void test_forms_of_a_path(void **state)
 	goes_to("GET", "/r/eu-1/v1/healthz", "/v1/healthz");
 	goes_to("POST", "/r/eu%2D1/v1/sandboxes/" ID "/exec", "/v1/sandboxes/{id}/exec");
 	assert_string_equal(m.id[0], ID);
-	goes_to("POST", "/r/eu-1/v1/sandboxes/" ID "/diff/" ID2, "/v1/sandboxes/{id}/diff/{other}");
+	goes_to("POST", "/r/eu-1/v1/sandboxes/" ID "/merge_into/" ID2,
+		"/v1/sandboxes/{id}/merge_into/{winner}");
 	assert_string_equal(m.id[1], ID2);
 }
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ramet.errors import ConnectionFailed, RametError, ServerError, error_for
+from ramet.errors import ConnectionFailed, RametError, ServerError, error_for, stream_error
 from ramet.types import Diff, Event, Language, SandboxInfo
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
@@ -171,7 +171,7 @@ class Client:
         for line in self._stream("POST", _sandbox(sandbox_id) + "/exec", body):
             obj = json.loads(line)
             if obj.get("type") == "error":
-                raise error_for(500, str(obj.get("code", "")), str(obj.get("data", "")))
+                raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
             event = Event.from_json(obj)
             ended = event.type == "exit"
             yield event

@@ -63,13 +63,7 @@ class ServerError(RametError):
     """The service failed (500); the sentence has the id to look for in its log."""
 
 
-_BY_CODE: dict[str, type[RametError]] = {
-    "expired": Expired,
-    "vm_died": VmDied,
-    "merged": Conflict,
-    "deleted": NotFound,  # an error event in a stream has a code, but no status of its own
-    "stopped": NotFound,
-}
+_BY_CODE: dict[str, type[RametError]] = {"expired": Expired, "vm_died": VmDied}
 _BY_STATUS: dict[int, type[RametError]] = {
     401: Unauthorized,
     403: Unauthorized,
@@ -78,6 +72,15 @@ _BY_STATUS: dict[int, type[RametError]] = {
     429: CapReached,
     503: Unavailable,
 }
+
+
+# An error event in a stream has a code, but no status of its own.
+_STATUS_OF_CODE = {"expired": 404, "deleted": 404, "stopped": 404, "merged": 409}
+
+
+def stream_error(code: str, message: str) -> RametError:
+    """The exception for an error event in the middle of a stream."""
+    return error_for(_STATUS_OF_CODE.get(code, 500), code, message)
 
 
 def error_for(

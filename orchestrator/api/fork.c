@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+
+struct fork_body {
+	uint32_t n;
+	bool reseed;
+};
+
+static void on_forked(void *arg, const char *const *ids, unsigned n, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f) {
+		answer_failure(r, f);
+		return;
+	}
+	text_puts(&r->out, "{\"children\":[");
+	for (unsigned i = 0; i < n; i++)
+		text_printf(&r->out, "%s\"%s\"", i ? "," : "", ids[i]);
+	text_puts(&r->out, "]}\n");
+	answer(r, 200, "application/json");
+}
+
+void serve_fork(struct request *r)
+{
+	const struct json_field fields[] = {
+		{"n", JSON_WHOLE, offsetof(struct fork_body, n), 1, r->api->config->fork_max, true},
+		{"reseed", JSON_BOOL, offsetof(struct fork_body, reseed), 0, 0, false},
+	};
+	struct fork_body b = {0};
+	struct err e;
+
+	if (json_read(r->req->entity.base, r->req->entity.len, fields, ARRAY_LEN(fields), &b, &e) <
+	    0) {
+		answer_error(r, 400, "bad_request", "%s", e.text);
+		return;
+	}
+	request_ref(r);
+	r->call = core_fork(r->api->core, r->tenant, r->id, b.n, b.reseed, on_forked, r);
+}
+
+static void on_merged(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f)
+		answer_failure(r, f);
+	else
+		answer_status(r, 204);
+}
+
+void serve_merge(struct request *r)
+{
+	if (strcmp(r->id, r->other) == 0) {
+		answer_error(r, 400, "bad_request", "a sandbox can't be merged into itself");
+		return;
+	}
+	request_ref(r);
+	r->call = core_merge(r->api->core, r->tenant, r->id, r->other, on_merged, r);
+}
