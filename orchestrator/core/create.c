@@ -27,6 +27,8 @@ void create_free(struct create *create)
 	warm_free(create->warm);
 	if (create->sandbox)
 		sandbox_free(create->sandbox);
+	if (create->template)
+		template_put(create->template);
 	free(create->tenant);
 	free(create);
 }
@@ -200,6 +202,12 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->tenant = strdup(tenant);
 	create->template = template_get(c, &size);
 	list_add_tail(&c->creates, &call->link);
+	if (!create->template) {
+		failure_set(&f, 503, "busy", 5,
+			    "too many sizes of sandboxes are being prepared: try again");
+		fail(create, &f);
+		return call;
+	}
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
 		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
 		fail(create, &f);

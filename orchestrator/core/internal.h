@@ -55,8 +55,10 @@ struct template_wait {
 	struct failure failure;
 	bool failed;
 };
-/* The template of this size, made known when it is new. Good until the core is freed. */
+/* The template of this size, made known when it is new, until it is put back; one that nobody has
+ * may be forgotten. NULL: as many sizes as may be are in use. */
 struct template *template_get(struct core *c, const struct size *size);
+void template_put(struct template *t);
 bool template_ready(const struct template *t);
 /* Why it is not ready; empty when it is on the way. */
 const char *template_trouble(const struct template *t);
@@ -177,7 +179,7 @@ struct sandbox {
 	struct loop_timer redial;
 	uint64_t lost_ms;   /* when the agent's connection broke last; 0: never */
 	uint32_t redial_ms; /* until a new one is tried, should it break again */
-	bool guest_busy; /* maybe with a call nobody waits for: the next one's time is unknown */
+	bool guest_busy;    /* maybe with a call nobody waits for: the next one's time is unknown */
 
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
 	size_t n_calls;

@@ -22,7 +22,8 @@ enum template_event {
 	TPL_WANTED,
 	TPL_FOUND,
 	TPL_MISSING,
-	TPL_TURN, /* it may boot */
+	TPL_TURN,     /* it may boot */
+	TPL_UNWANTED, /* its turn came, and nobody waits any more */
 	TPL_SAVED,
 	TPL_PUBLISHED,
 	TPL_FAIL,
@@ -47,10 +48,11 @@ struct template_job {
 struct template
 {
 	struct core *core;
-	struct list link;	/* on core->templates */
+	struct list link;	/* on core->templates, least recently asked for first */
 	struct list queue_link; /* on core->builds */
 	struct size size;
 	enum template_state state;
+	unsigned uses;	   /* who has it from template_get */
 	struct list waits; /* struct template_wait */
 	char name[TEMPLATE_NAME_LEN];
 	struct template_job *job;

@@ -16,6 +16,7 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS	 60000
 #define BAD_IN_ROW_MAX	 3
+#define TEMPLATES_MAX	 32 /* sizes that creates may wait for at the same time */
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
@@ -23,7 +24,9 @@ static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
 	[TPL_CHECKING] = {[TPL_FOUND] = GO(TPL_READY),
 			  [TPL_MISSING] = GO(TPL_QUEUED),
 			  [TPL_FAIL] = GO(TPL_FAILED)},
-	[TPL_QUEUED] = {[TPL_TURN] = GO(TPL_BUILDING), [TPL_FAIL] = GO(TPL_FAILED)},
+	[TPL_QUEUED] = {[TPL_TURN] = GO(TPL_BUILDING),
+			[TPL_UNWANTED] = GO(TPL_NEW),
+			[TPL_FAIL] = GO(TPL_FAILED)},
 	[TPL_BUILDING] = {[TPL_SAVED] = GO(TPL_PUBLISHING), [TPL_FAIL] = GO(TPL_FAILED)},
 	[TPL_PUBLISHING] = {[TPL_PUBLISHED] = GO(TPL_READY), [TPL_FAIL] = GO(TPL_FAILED)},
 	[TPL_READY] = {[TPL_SPOILT] = GO(TPL_NEW)},
@@ -190,12 +193,26 @@ static void want(struct template *t)
 	start_job(t, template_files_check, on_checked);
 }
 
+/* The first in the queue that somebody still waits for; NULL when there is none. */
+static struct template *take_wanted(struct core *c)
+{
+	while (!list_empty(&c->builds)) {
+		struct template *t = container_of(c->builds.next, struct template, queue_link);
+
+		list_del(&t->queue_link);
+		if (t->uses)
+			return t;
+		template_step(t, TPL_UNWANTED);
+	}
+	return NULL;
+}
+
 void template_next_build(struct core *c)
 {
-	if (c->building || c->closing || list_empty(&c->builds))
+	struct template *t = c->building || c->closing ? NULL : take_wanted(c);
+
+	if (!t)
 		return;
-	struct template *t = container_of(c->builds.next, struct template, queue_link);
-	list_del(&t->queue_link);
 	c->building = t;
 	template_step(t, TPL_TURN);
 	log_info("template %s: booting", t->name);
@@ -245,7 +262,35 @@ static void clean(struct template *t)
 		free(job);
 }
 
-struct template *template_get(struct core *c, const struct size *size)
+static void template_free(struct template *t)
+{
+	list_del(&t->link);
+	list_del(&t->queue_link);
+	loop_timer_clear(t->core->loop, &t->retry);
+	free(t);
+}
+
+/* False when all that are known are in use. What is forgotten is found on disk again. */
+static bool make_room(struct core *c)
+{
+	size_t known = 0;
+
+	list_each (pos, &c->templates)
+		known++;
+	if (known < TEMPLATES_MAX)
+		return true;
+	list_each (pos, &c->templates) {
+		struct template *t = container_of(pos, struct template, link);
+
+		if (!t->uses && !t->job && !t->build) {
+			template_free(t);
+			return true;
+		}
+	}
+	return false;
+}
+
+static struct template *find(struct core *c, const struct size *size)
 {
 	list_each (pos, &c->templates) {
 		struct template *t = container_of(pos, struct template, link);
@@ -253,14 +298,39 @@ struct template *template_get(struct core *c, const struct size *size)
 		if (size_equal(&t->size, size))
 			return t;
 	}
+	return NULL;
+}
+
+static struct template *template_new(struct core *c, const struct size *size)
+{
 	struct template *t = must_alloc(sizeof(*t));
+
 	t->core = c;
 	t->size = *size;
 	t->retry = (struct loop_timer){.fn = retry, .arg = t};
 	list_init(&t->waits);
+	list_init(&t->link);
 	list_init(&t->queue_link);
-	list_add_tail(&c->templates, &t->link);
 	return t;
+}
+
+struct template *template_get(struct core *c, const struct size *size)
+{
+	struct template *t = find(c, size);
+
+	if (!t && make_room(c))
+		t = template_new(c, size);
+	if (!t)
+		return NULL;
+	list_del(&t->link);
+	list_add_tail(&c->templates, &t->link);
+	t->uses++;
+	return t;
+}
+
+void template_put(struct template *t)
+{
+	t->uses--;
 }
 
 void template_wait(struct template *t, struct template_wait *w,
@@ -362,13 +432,10 @@ void templates_free(struct core *c)
 	while (!list_empty(&c->templates)) {
 		struct template *t = container_of(c->templates.next, struct template, link);
 
-		list_del(&t->link);
-		list_del(&t->queue_link);
-		loop_timer_clear(c->loop, &t->retry);
 		if (t->job)
 			t->job->t = NULL;
 		if (t->build)
 			build_free(t->build);
-		free(t);
+		template_free(t);
 	}
 }
