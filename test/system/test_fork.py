@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +18,7 @@ import httpx
 import pytest
 
 import ramet
-from conftest import on_host
+from conftest import HOST, REPO, on_host
 from ramet import Client, Sandbox
 
 NOBODY = "sbx_" + "0" * 32
@@ -513,3 +516,15 @@ def test_a_fork_whose_client_leaves_has_no_children(sbx: Sandbox, http: httpx.Cl
     with forked(sbx) as (child,):
         until(lambda: sbx.info().children == [child.id])
         assert ask(child, "1 + 1") == ask(sbx, "1 + 1") == "2"
+
+
+def test_the_example_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(REPO / "examples/tree_search.py")],
+        env={**os.environ, "RAMET_HOST": HOST, "PYTHONPATH": str(REPO / "sdk/python/src")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the mean of each hour of the week, and a trend: 72.0 at noon tomorrow" in done.stdout
