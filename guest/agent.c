@@ -17,6 +17,7 @@
 #include "guest/call.h"
 #include "guest/conn.h"
 #include "guest/driver.h"
+#include "guest/lister.h"
 #include "guest/output.h"
 #include "guest/reseed.h"
 #include "guest/say.h"
@@ -166,6 +167,20 @@ static int ask_attach(struct conn *c, const struct frame *f, struct err *e)
 	return 0;
 }
 
+static int ask_tree(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct tree_request r;
+	int bad = tree_parse(f, &r, e);
+
+	if (bad)
+		return bad;
+	if (lister_start(c, &r, e) < 0) {
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+	}
+	return 0;
+}
+
 static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
 {
 	struct reseed_request r;
@@ -220,6 +235,8 @@ static int ask(struct conn *c, const struct frame *f, struct err *e)
 		return ask_exec(c, f, e);
 	case AGENT_ATTACH:
 		return ask_attach(c, f, e);
+	case AGENT_TREE:
+		return ask_tree(c, f, e);
 	case AGENT_INTERRUPT:
 		call_interrupt();
 		done(c);
@@ -263,6 +280,8 @@ static void on_conn_gone(struct conn *c, enum conn_op was)
 {
 	if (c == agent.power_off_after)
 		agent.power_off = true;
+	if (was == CONN_TREE)
+		lister_on_gone(c);
 	call_on_gone(c);
 	if (a_ping_waits())
 		call_hurry();

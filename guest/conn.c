@@ -160,8 +160,9 @@ void conn_become(struct conn *c, enum conn_op op)
 	c->op = op;
 	if (op == CONN_IDLE)
 		frame_reset(&c->in);
-	/* A queued client's code waits in its socket: no memory is spent on it here. */
-	bool reads = op != CONN_QUEUED && op != CONN_ENDING;
+	/* A queued client's code waits in its socket: no memory is spent on it here. After a tree
+	 * the next request may be there before its process has ended. */
+	bool reads = op != CONN_QUEUED && op != CONN_TREE && op != CONN_ENDING;
 	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | (reads ? EPOLLIN : 0));
 	if (op == CONN_ENDING && !c->out_len)
 		conn_drop(c);
@@ -178,6 +179,12 @@ void conn_hold(struct conn *c, bool held)
 		watch_del(&c->watch);
 	else if (watch_add(&c->watch, c->watch.fd, c->watch.events) < 0)
 		conn_drop(c);
+}
+
+void conn_hand_over(struct conn *c)
+{
+	c->out_pos = c->out_len = 0;
+	watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLOUT);
 }
 
 bool conn_is_broken(const struct conn *c)

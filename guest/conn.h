@@ -21,6 +21,7 @@ enum conn_op {
 	CONN_QUEUED, /* its EXEC waits for its turn, in `in` */
 	CONN_CODE,   /* its EXEC takes code */
 	CONN_CALL,   /* its code runs */
+	CONN_TREE,   /* another process answers on it */
 	CONN_RESEED, /* waits until the driver has reseeded */
 	CONN_ENDING, /* is closed as soon as all is sent */
 	CONN_GONE,   /* closed; freed before the next event */
@@ -60,6 +61,8 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len);
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
 
+/* What is unsent was given to a process that goes on with this connection. */
+void conn_hand_over(struct conn *c);
 /* True when the peer is gone, though no event may have told it yet. */
 bool conn_is_broken(const struct conn *c);
 /* Closes now. */

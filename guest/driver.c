@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +18,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/wire.h"
+#include "guest/child.h"
 #include "guest/loop.h"
 #include "guest/output.h"
 #include "guest/say.h"
@@ -217,6 +217,8 @@ static void on_life(struct watch *w, uint32_t events)
 	struct err e;
 	int status;
 
+	/* A dead process that is traced is its tracer's first: the edge comes again when it is
+	 * ours, and until then there is no spinning. */
 	if (waitpid(driver.pid, &status, WNOHANG) != driver.pid)
 		return;
 	/* It may have answered just before it died. */
@@ -261,15 +263,6 @@ int driver_init(const char *dir, const struct driver_ops *the_ops, struct err *e
 	return write_script(e);
 }
 
-static void set_oom_score(const char *score)
-{
-	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-
-	/* May be refused outside of a guest; then there is nothing to undo either. */
-	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
-		return;
-}
-
 static void move_fds(int ctl)
 {
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -289,18 +282,11 @@ __attribute__((noreturn)) static void child(int ctl, pid_t parent)
 {
 	char *const argv[] = {"python3", "-u", script, NULL};
 	const char *home = getenv("HOME");
-	sigset_t none;
 
-	/* The driver must not outlive the agent: nobody would read what it writes. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(126);
+	child_begin(parent, "0");
 	setsid();
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
-	set_oom_score("0");
 	move_fds(ctl);
 	if ((!home || chdir(home) < 0) && chdir("/") < 0)
 		_exit(126);
@@ -325,7 +311,7 @@ int driver_start(struct err *e)
 	if (pid == 0)
 		child(theirs, agent);
 	scoped_fd int life = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (life < 0 || watch_add(&driver.life, life, EPOLLIN) < 0 ||
+	if (life < 0 || watch_add(&driver.life, life, EPOLLIN | EPOLLET) < 0 ||
 	    watch_add(&driver.ctl, ours, EPOLLIN) < 0) {
 		int saved = errno;
 		kill(pid, SIGKILL);

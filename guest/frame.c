@@ -77,19 +77,20 @@ static int check_end(const struct wire *w, const char *what, struct err *e)
 }
 
 /* The kernel takes names as C strings: a zero byte would cut them short. */
-static void get_text(struct wire *w, size_t max)
+static const uint8_t *get_text(struct wire *w, size_t *len, size_t max)
 {
-	size_t len;
-	const uint8_t *text = wire_get_str(w, &len, max);
+	const uint8_t *text = wire_get_str(w, len, max);
 
-	if (text && memchr(text, 0, len))
+	if (text && memchr(text, 0, *len))
 		w->bad = true;
+	return text;
 }
 
 int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 {
 	struct wire w = wire_from(f->payload, f->len);
 	uint8_t language = wire_get_u8(&w);
+	size_t len;
 
 	out->timeout_ms = wire_get_u32(&w);
 	out->code_len = wire_get_u32(&w);
@@ -100,13 +101,13 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 		return err_say(e, EPROTO, "exec: %u bytes of code; the limit is %u", out->code_len,
 			       AGENT_CODE_MAX);
 	out->language = language;
-	get_text(&w, EXEC_CWD_MAX);
+	get_text(&w, &len, EXEC_CWD_MAX);
 	uint32_t env = wire_get_u32(&w);
 	if (env > EXEC_ENV_MAX)
 		return err_say(e, EPROTO, "exec: %u variables; the limit is %u", env, EXEC_ENV_MAX);
 	for (uint32_t i = 0; i < env; i++) {
-		get_text(&w, AGENT_PAYLOAD_MAX);
-		get_text(&w, AGENT_PAYLOAD_MAX);
+		get_text(&w, &len, AGENT_PAYLOAD_MAX);
+		get_text(&w, &len, AGENT_PAYLOAD_MAX);
 	}
 	return check_end(&w, "exec", e);
 }
@@ -118,6 +119,22 @@ int attach_parse(const struct frame *f, struct attach_request *out, struct err *
 	out->call = wire_get_u64(&w);
 	out->have = wire_get_u64(&w);
 	return check_end(&w, "attach", e);
+}
+
+int tree_parse(const struct frame *f, struct tree_request *out, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+
+	out->count = wire_get_u32(&w);
+	if (out->count > AGENT_PATHS_MAX)
+		return err_say(e, EPROTO, "tree: %u paths; the limit is %u", out->count,
+			       AGENT_PATHS_MAX);
+	for (uint32_t i = 0; i < out->count; i++) {
+		out->paths[i].text = get_text(&w, &out->paths[i].len, AGENT_PATH_MAX);
+		if (!w.bad && (!out->paths[i].len || out->paths[i].text[0] != '/'))
+			return err_say(e, EPROTO, "tree: a path must start with /");
+	}
+	return check_end(&w, "tree", e);
 }
 
 static bool hostname_is_plain(const char *name)

@@ -62,6 +62,17 @@ struct attach_request {
 /* Checks an AGENT_ATTACH payload. 0, or -EPROTO with a sentence. */
 int attach_parse(const struct frame *f, struct attach_request *out, struct err *e);
 
+struct tree_request {
+	uint32_t count;
+	struct {
+		const uint8_t *text; /* inside the payload; absolute, without a zero byte */
+		size_t len;
+	} paths[AGENT_PATHS_MAX];
+};
+
+/* Checks an AGENT_TREE payload. 0, or -EPROTO with a sentence. */
+int tree_parse(const struct frame *f, struct tree_request *out, struct err *e);
+
 #define HOST_NAME_LEN 64
 
 struct reseed_request {

@@ -75,9 +75,12 @@ enum agent_request {
 	/*
 	 * Lists what is under some paths. Payload: u32 count, count times str path (absolute; one
 	 * that is not there is no error). Answer: AGENT_ENTRY frames, a folder before what is in
-	 * it, the names in a folder in the order of their bytes, then AGENT_DONE; or AGENT_ERROR.
-	 * Symbolic links are not followed; what is mounted below a path is not entered, a path
-	 * itself may lie on any file system.
+	 * it, the names in a folder in the order of their bytes, then AGENT_DONE; at any point
+	 * AGENT_ERROR instead. It is one list in one order, whatever the order of the paths, and
+	 * a path below another one is no second time in it.
+	 * Symbolic links are not followed, but for those on the way to a path. What is mounted
+	 * below a path is entered only when another path is there or in it. What comes or goes
+	 * while it is listed may be there or not; of a file that grows it is the first part.
 	 */
 	AGENT_TREE = 8,
 
@@ -93,8 +96,10 @@ enum agent_answer {
 	AGENT_DONE = 68,   /* none */
 	AGENT_ERROR = 69,  /* u32 errno, str sentence */
 	/* str path, u32 mode (type and permissions, as in stat), u32 uid, u32 gid, u64 size of a
-	 * file or device number of a device, else 0; str content: the SHA-256 of a file, the target
-	 * of a symbolic link, else empty */
+	 * file or device number of a device, else 0; str content: the SHA-256 of a file's `size`
+	 * bytes, the target of a symbolic link, else empty. Also empty for a file that can't be
+	 * read, and for those of proc and sysfs with a size: they equal no other. Times, links
+	 * between names and extended attributes are not told. */
 	AGENT_ENTRY = 70,
 };
 

@@ -304,6 +304,36 @@ class Deaths(AgentTest):
         for i, other in enumerate(others):
             self.assert_ends(other.finish(), out=f"{i}\n")
 
+    def test_a_dead_interpreter_whose_tracer_keeps_it_is_waited_for_asleep(self):
+        # The tracer is told of the death first, and the agent when it lets go.
+        tracer = textwrap.dedent("""
+            import ctypes, os, sys, time
+            SEIZE = 0x4206
+            libc = ctypes.CDLL(None)
+            assert libc.ptrace(SEIZE, int(sys.argv[1]), None, None) == 0
+            print("traces", flush=True)
+            sys.stdin.read()
+        """)
+        tracer = subprocess.Popen(["python3", "-c", tracer, str(self.agent.driver_pid())],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(tracer.stdout.readline(), b"traces\n")
+        self.client.start("import os; os._exit(3)")
+        agent = f"/proc/{self.agent.process.pid}"
+        driver = f"/proc/{self.agent.driver_pid()}"
+        self.wait_for_state(driver, "Z")
+        self.wait_for_state(agent, "S", times=100)  # one that spins is seen asleep now and then
+        tracer.communicate()
+        result = self.client.finish()
+        self.assertEqual((result.code, result.lost), (3, 1))
+
+    def wait_for_state(self, process, state, times=1):
+        """Until it was seen so many times in a row."""
+        seen = 0
+        while seen < times:
+            with open(f"{process}/stat") as stat:
+                is_so = stat.read().rpartition(")")[2].split()[0] == state
+            seen = seen + 1 if is_so else 0
+
     def test_a_driver_that_talks_nonsense_is_replaced(self):
         for nonsense in (b"\xff" * 8, frame(PONG), frame(DONE, b"x" * 9) + frame(200), frame(EXEC)):
             result = self.run_python(f"import os\nos.write(1000, {nonsense!r})\nwhile True: pass")

@@ -134,13 +134,13 @@ class Client:
 class Agent:
     """A running agent in a folder of its own; what it says is in `said`."""
 
-    def __init__(self, *options, env=None):
+    def __init__(self, *options, env=None, prefix=()):
         self.home = tempfile.mkdtemp(prefix="ramet-agent-")
         self.path = os.path.join(self.home, "sock")
         self.said = []
         self.heard = threading.Condition()
         self.process = subprocess.Popen(
-            [BINARY, "agent", "--unix", self.path, "--run-dir", os.path.join(self.home, "run"),
+            [*prefix, BINARY, "agent", "--unix", self.path, "--run-dir", os.path.join(self.home, "run"),
              "--dry-run-system", *options],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env={**os.environ, "HOME": self.home, "LANG": "C.UTF-8", **(env or {})},
@@ -183,10 +183,11 @@ class AgentTest(unittest.TestCase):
 
     maxDiff = 4000
     options = ()
+    prefix = ()
 
     @classmethod
     def setUpClass(cls):
-        cls.agent = Agent(*cls.options)
+        cls.agent = Agent(*cls.options, prefix=cls.prefix)
         cls.addClassCleanup(cls.agent.stop)
 
     def setUp(self):

@@ -20,6 +20,7 @@ static void parse(const struct frame *f)
 	struct exec_request exec;
 	struct reseed_request reseed;
 	struct attach_request attach;
+	struct tree_request tree;
 	struct err e;
 	uint8_t *copy = malloc(f->len ? f->len : 1);
 	const struct frame exact = {.type = f->type, .len = f->len, .payload = copy};
@@ -31,6 +32,10 @@ static void parse(const struct frame *f)
 	if (reseed_parse(&exact, &reseed, &e) == 0)
 		must(strlen(reseed.hostname) <= HOST_NAME_LEN && reseed.realtime_ns >= 0);
 	must((attach_parse(&exact, &attach, &e) == 0) == (f->len == 16));
+	if (tree_parse(&exact, &tree, &e) == 0)
+		for (uint32_t i = 0; i < tree.count; i++)
+			must(tree.paths[i].len <= AGENT_PATH_MAX && tree.paths[i].text[0] == '/' &&
+			     !memchr(tree.paths[i].text, 0, tree.paths[i].len));
 	free(copy);
 }
 

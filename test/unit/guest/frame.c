@@ -186,6 +186,39 @@ static void test_an_attach_is_read(void **state)
 	assert_int_equal(out.have, 12345);
 }
 
+static int parse_tree(uint32_t count, const char *path, size_t len, struct tree_request *out)
+{
+	static uint8_t buf[AGENT_PAYLOAD_MAX];
+	struct wire w = wire_on(buf, sizeof(buf));
+	struct err e;
+
+	wire_put_u32(&w, count);
+	wire_put_str(&w, "/first", 6);
+	wire_put_str(&w, path, len);
+	struct frame f = {.type = AGENT_TREE, .len = (uint32_t)w.pos, .payload = buf};
+	return tree_parse(&f, out, &e);
+}
+
+static void test_paths_of_a_tree_are_read(void **state)
+{
+	static char path[AGENT_PATH_MAX + 2];
+	struct tree_request out;
+
+	memset(path, '/', sizeof(path));
+	assert_int_equal(parse_tree(2, "/a\xff", 3, &out), 0);
+	assert_int_equal(out.count, 2);
+	assert_memory_equal(out.paths[0].text, "/first", out.paths[0].len);
+	assert_int_equal(out.paths[1].len, 3);
+	assert_int_equal(parse_tree(2, path, AGENT_PATH_MAX, &out), 0);
+	assert_int_equal(parse_tree(2, path, AGENT_PATH_MAX + 1, &out), -EPROTO);
+	assert_int_equal(parse_tree(2, "", 0, &out), -EPROTO);
+	assert_int_equal(parse_tree(2, "a", 1, &out), -EPROTO);
+	assert_int_equal(parse_tree(2, "/\0", 2, &out), -EPROTO);
+	assert_int_equal(parse_tree(1, "/", 1, &out), -EPROTO);
+	assert_int_equal(parse_tree(3, "/", 1, &out), -EPROTO);
+	assert_int_equal(parse_tree(AGENT_PATHS_MAX + 1, "/", 1, &out), -EPROTO);
+}
+
 static int parse_reseed(int64_t ns, const char *name, size_t len, struct reseed_request *out)
 {
 	uint8_t buf[512], entropy[AGENT_ENTROPY_LEN] = {7};
@@ -237,6 +270,7 @@ int main(void)
 		cmocka_unit_test(test_an_exec_of_any_other_length_is_refused),
 		cmocka_unit_test(test_an_exec_with_a_bad_field_is_refused),
 		cmocka_unit_test(test_an_attach_is_read),
+		cmocka_unit_test(test_paths_of_a_tree_are_read),
 		cmocka_unit_test(test_a_reseed_is_read),
 		cmocka_unit_test(test_a_reseed_with_a_bad_field_is_refused),
 	};

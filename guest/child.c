@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+static void set_oom_score(const char *score)
+{
+	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	/* May be refused outside of a guest; then there is nothing to undo either. */
+	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
+		return;
+}
+
+void child_begin(pid_t parent, const char *oom_score)
+{
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(126);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	set_oom_score(oom_score);
+}

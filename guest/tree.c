@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/wire.h"
+#include "guest/sha256.h"
+
+#define PATH_ROOM  (AGENT_PAYLOAD_MAX - AGENT_PATH_MAX - 64) /* an entry fits in one frame */
+#define READ_BYTES (256u << 10)
+#define LONG_READ  (8u << 20) /* what is listed so far does not wait for it */
+
+/* A folder that is being listed. */
+struct level {
+	int fd;
+	size_t path_len;     /* of its path, in tree.path */
+	size_t names, order; /* where its own begin in tree.names and tree.order */
+	size_t next;	     /* in tree.order */
+};
+
+static struct {
+	int fd;
+	size_t out_len;
+	uint8_t out[2 * FRAME_MAX];
+	size_t path_len;
+	char path[PATH_ROOM + 1]; /* of what is looked at */
+	char *names;		  /* of all levels, zero-terminated, one after the other */
+	size_t names_len, names_room;
+	uint32_t *order; /* places in names, sorted within each level */
+	size_t order_len, order_room;
+	struct level *levels;
+	size_t depth, levels_room;
+	char *roots[AGENT_PATHS_MAX];
+	size_t root_count;
+} tree;
+
+/* --- answers -------------------------------------------------------------------------------- */
+
+static void flush(void)
+{
+	size_t done = 0;
+
+	while (done < tree.out_len) {
+		ssize_t n = send(tree.fd, tree.out + done, tree.out_len - done, MSG_NOSIGNAL);
+		struct pollfd p = {.fd = tree.fd, .events = POLLOUT};
+
+		if (n >= 0)
+			done += (size_t)n;
+		else if (errno == EAGAIN)
+			poll(&p, 1, -1);
+		else if (errno != EINTR)
+			_exit(1); /* the host went away */
+	}
+	tree.out_len = 0;
+}
+
+/* A writer for one frame; `len` is at most AGENT_PAYLOAD_MAX. */
+static struct wire frame_begin(uint8_t type, size_t len)
+{
+	if (sizeof(tree.out) - tree.out_len < AGENT_HEADER_SIZE + len)
+		flush();
+	uint8_t *at = tree.out + tree.out_len;
+	frame_header(at, type, (uint32_t)len);
+	tree.out_len += AGENT_HEADER_SIZE + len;
+	return wire_on(at + AGENT_HEADER_SIZE, len);
+}
+
+__attribute__((noreturn, format(printf, 2, 3))) static void fail(int errnum, const char *format,
+								 ...)
+{
+	char text[ERR_TEXT_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	struct wire w = frame_begin(AGENT_ERROR, 4 + 4 + strlen(text));
+	wire_put_u32(&w, (uint32_t)errnum);
+	wire_put_str(&w, text, strlen(text));
+	flush();
+	_exit(0);
+}
+
+/* Of the path that is looked at. */
+__attribute__((noreturn)) static void fail_here(const char *what)
+{
+	fail(errno, "%s %.100s: %s", what, tree.path, strerror(errno));
+}
+
+static void emit(const struct statx *st, uint64_t size, const void *content, size_t content_len)
+{
+	struct wire w = frame_begin(AGENT_ENTRY, 4 + tree.path_len + 12 + 8 + 4 + content_len);
+
+	wire_put_str(&w, tree.path, tree.path_len);
+	wire_put_u32(&w, st->stx_mode);
+	wire_put_u32(&w, st->stx_uid);
+	wire_put_u32(&w, st->stx_gid);
+	wire_put_u64(&w, size);
+	wire_put_str(&w, content, content_len);
+}
+
+/* --- files ---------------------------------------------------------------------------------- */
+
+/*
+ * As pread. What the page cache does not hold is read around it as far as can be: a listing should
+ * not fill the guest's memory, nor push out what its programs use.
+ */
+static ssize_t read_at(int fd, void *buf, size_t len, off_t at)
+{
+	struct iovec piece = {.iov_base = buf, .iov_len = len};
+	ssize_t n = preadv2(fd, &piece, 1, at, RWF_NOWAIT);
+
+	if (n >= 0 || (errno != EAGAIN && errno != EOPNOTSUPP))
+		return n;
+	n = pread(fd, buf, len, at);
+	if (n > 0)
+		posix_fadvise(fd, at, n, POSIX_FADV_DONTNEED);
+	return n;
+}
+
+/* The kernel makes these as they are read: their sizes mean nothing, and some never end. */
+static bool is_of_kernel(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) < 0 || fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC;
+}
+
+/* Hashes what the file holds, up to the size it had when it was opened, and tells how much that
+ * was. False when it can't be read. */
+static bool hash_open_file(int fd, uint64_t *size, uint8_t hash[AGENT_HASH_LEN])
+{
+	static uint8_t buf[READ_BYTES];
+	struct sha256 sum;
+	struct stat st;
+	off_t at = 0;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_size && is_of_kernel(fd)))
+		return false;
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* nothing is read ahead */
+	sha256_init(&sum);
+	while (at < st.st_size) {
+		size_t want = st.st_size - at < READ_BYTES ? (size_t)(st.st_size - at) : READ_BYTES;
+		ssize_t n = read_at(fd, buf, want, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return false;
+		if (n == 0)
+			break;
+		sha256_add(&sum, buf, (size_t)n);
+		at += n;
+	}
+	sha256_end(&sum, hash);
+	*size = (uint64_t)at;
+	return true;
+}
+
+static void list_empty_file(const struct statx *st)
+{
+	uint8_t hash[AGENT_HASH_LEN];
+	struct sha256 sum;
+
+	sha256_init(&sum);
+	sha256_end(&sum, hash);
+	emit(st, 0, hash, sizeof(hash));
+}
+
+static void list_file(int folder, const char *name, const struct statx *st)
+{
+	/* Something else may be there by now: no FIFO is waited for, no link followed. */
+	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	uint8_t hash[AGENT_HASH_LEN];
+	uint64_t size = st->stx_size;
+
+	if (size > LONG_READ)
+		flush();
+	scoped_fd int fd = openat(folder, name, flags);
+	if (fd < 0 && errno == ENOENT)
+		return;
+	bool read = fd >= 0 && hash_open_file(fd, &size, hash);
+	emit(st, size, hash, read ? sizeof(hash) : 0);
+}
+
+static void list_link(int folder, const char *name, const struct statx *st)
+{
+	char target[AGENT_PATH_MAX];
+	ssize_t n = readlinkat(folder, name, target, sizeof(target));
+
+	if (n < 0 && (errno == ENOENT || errno == EINVAL))
+		return; /* gone, or no link any more */
+	if (n < 0)
+		fail_here("read the link");
+	emit(st, 0, target, (size_t)n);
+}
+
+/* --- folders -------------------------------------------------------------------------------- */
+
+/* Grows *array to hold `want` elements. */
+static void make_room(void *array, size_t *room, size_t want, size_t size)
+{
+	void **p = array;
+
+	if (want <= *room)
+		return;
+	while (*room < want)
+		*room = *room ? 2 * *room : 256;
+	*p = realloc(*p, *room * size);
+	if (!*p)
+		fail(ENOMEM, "no memory to list %.100s", tree.path);
+}
+
+static void add_name(const char *name)
+{
+	size_t len = strlen(name) + 1;
+
+	if (tree.names_len + len > TREE_NAMES_MAX)
+		fail(E2BIG, "list %.100s: there are more than %u MiB of names on the way",
+		     tree.path, TREE_NAMES_MAX >> 20);
+	make_room(&tree.names, &tree.names_room, tree.names_len + len, 1);
+	make_room(&tree.order, &tree.order_room, tree.order_len + 1, sizeof(*tree.order));
+	memcpy(tree.names + tree.names_len, name, len);
+	tree.order[tree.order_len++] = (uint32_t)tree.names_len;
+	tree.names_len += len;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+	return strcmp(tree.names + *(const uint32_t *)a, tree.names + *(const uint32_t *)b);
+}
+
+static void read_names(int fd)
+{
+	static char buf[32768] __attribute__((aligned(8)));
+	size_t first = tree.order_len;
+	ssize_t n;
+
+	while ((n = getdents64(fd, buf, sizeof(buf))) > 0) {
+		for (char *at = buf; at < buf + n;) {
+			const struct dirent64 *d = (const struct dirent64 *)at;
+
+			if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+				add_name(d->d_name);
+			at += d->d_reclen;
+		}
+	}
+	if (n < 0 && errno != ENOENT) /* ENOENT: it was removed meanwhile */
+		fail_here("list the folder");
+	if (tree.order_len > first)
+		qsort(tree.order + first, tree.order_len - first, sizeof(*tree.order), by_bytes);
+}
+
+/* Makes the folder that is looked at the one that is listed. */
+static void enter(int folder, const char *name)
+{
+	int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+		return; /* gone, or no folder any more */
+	if (fd < 0)
+		fail_here("open the folder");
+	make_room(&tree.levels, &tree.levels_room, tree.depth + 1, sizeof(*tree.levels));
+	tree.levels[tree.depth++] = (struct level){.fd = fd,
+						   .path_len = tree.path_len,
+						   .names = tree.names_len,
+						   .order = tree.order_len,
+						   .next = tree.order_len};
+	read_names(fd);
+}
+
+static void leave(struct level *l)
+{
+	close(l->fd);
+	tree.names_len = l->names;
+	tree.order_len = l->order;
+	tree.depth--;
+}
+
+static bool is_at_or_below(const char *path, const char *folder)
+{
+	size_t len = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
+
+	return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+/* What is mounted here is entered only when it was asked for, or something in it. */
+static bool may_enter(const struct statx *st)
+{
+	if (!(st->stx_attributes & STATX_ATTR_MOUNT_ROOT))
+		return true;
+	for (size_t i = 0; i < tree.root_count; i++)
+		if (is_at_or_below(tree.roots[i], tree.path))
+			return true;
+	return false;
+}
+
+/* Lists what tree.path names. True when it is a folder. */
+static bool list_name(int folder, const char *name, bool is_root)
+{
+	struct statx st;
+
+	if (statx(folder, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &st) <
+	    0) {
+		if (errno == ENOENT || (is_root && errno == ENOTDIR))
+			return false;
+		fail_here("look at");
+	}
+	if (S_ISREG(st.stx_mode) && !st.stx_size) {
+		list_empty_file(&st); /* not opened: in /proc that alone may do something */
+	} else if (S_ISREG(st.stx_mode)) {
+		list_file(folder, name, &st);
+	} else if (S_ISLNK(st.stx_mode)) {
+		list_link(folder, name, &st);
+	} else {
+		bool device = S_ISCHR(st.stx_mode) || S_ISBLK(st.stx_mode);
+		emit(&st, device ? makedev(st.stx_rdev_major, st.stx_rdev_minor) : 0, "", 0);
+	}
+	if (!S_ISDIR(st.stx_mode))
+		return false;
+	if (is_root || may_enter(&st))
+		enter(folder, name);
+	return true;
+}
+
+static void set_path(size_t parent_len, const char *name)
+{
+	size_t len = strlen(name), slash = tree.path[parent_len - 1] != '/';
+
+	if (parent_len + slash + len > PATH_ROOM)
+		fail(ENAMETOOLONG, "a path below %.100s has more than %u bytes", tree.path,
+		     PATH_ROOM);
+	tree.path[parent_len] = '/';
+	memcpy(tree.path + parent_len + slash, name, len + 1);
+	tree.path_len = parent_len + slash + len;
+}
+
+static void walk(void)
+{
+	while (tree.depth) {
+		struct level *l = &tree.levels[tree.depth - 1];
+
+		if (l->next == tree.order_len) {
+			leave(l);
+			continue;
+		}
+		const char *name = tree.names + tree.order[l->next++];
+		/* A folder that changes while it is read may show a name twice. */
+		if (l->next < tree.order_len && strcmp(name, tree.names + tree.order[l->next]) == 0)
+			continue;
+		set_path(l->path_len, name);
+		list_name(l->fd, name, false);
+	}
+}
+
+/* --- what was asked for --------------------------------------------------------------------- */
+
+/* Takes out what has no meaning: double slashes, one at the end, and ".". */
+static char *plain_path(const uint8_t *path, size_t len)
+{
+	char *given = strndup((const char *)path, len), *plain = calloc(1, len + 2), *rest = NULL;
+
+	if (!given || !plain)
+		fail(ENOMEM, "no memory for the paths");
+	for (char *part = strtok_r(given, "/", &rest); part; part = strtok_r(NULL, "/", &rest)) {
+		if (strcmp(part, "..") == 0)
+			fail(EINVAL, "a path may not have .. in it: %.*s",
+			     (int)(len < 100 ? len : 100), path);
+		if (strcmp(part, ".") == 0)
+			continue;
+		strcat(strcat(plain, "/"), part);
+	}
+	free(given);
+	return plain[0] ? plain : strcpy(plain, "/");
+}
+
+/* A slash comes before all other bytes: a folder is followed by what is in it. */
+static int by_tree_order(const void *a, const void *b)
+{
+	const uint8_t *x = *(const uint8_t *const *)a, *y = *(const uint8_t *const *)b;
+
+	while (*x && *x == *y)
+		x++, y++;
+	return (*x == '/' ? 1 : *x ? *x + 1 : 0) - (*y == '/' ? 1 : *y ? *y + 1 : 0);
+}
+
+static void list_roots(void)
+{
+	const char *listed = NULL; /* the last root that is a folder */
+
+	for (size_t i = 0; i < tree.root_count; i++) {
+		const char *root = tree.roots[i];
+
+		if (listed && is_at_or_below(root, listed))
+			continue;
+		if (i && strcmp(root, tree.roots[i - 1]) == 0)
+			continue;
+		tree.path_len = strlen(root);
+		memcpy(tree.path, root, tree.path_len + 1);
+		if (list_name(AT_FDCWD, root, true))
+			listed = root;
+		walk();
+	}
+}
+
+void tree_serve(const struct tree_request *r, int fd, const void *unsent, size_t unsent_len)
+{
+	tree.fd = fd;
+	memcpy(tree.out, unsent, unsent_len);
+	tree.out_len = unsent_len;
+	for (uint32_t i = 0; i < r->count; i++)
+		tree.roots[tree.root_count++] = plain_path(r->paths[i].text, r->paths[i].len);
+	qsort(tree.roots, tree.root_count, sizeof(*tree.roots), by_tree_order);
+	list_roots();
+	frame_begin(AGENT_DONE, 0);
+	flush();
+	_exit(0);
+}
