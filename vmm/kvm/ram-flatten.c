@@ -14,7 +14,7 @@
 
 #define CHAIN_LONG 8u		/* layers: from here on it is worth the work */
 #define WASTE_MIN  (16u << 20)	/* bytes in layers that newer ones hide */
-#define SLICE	   (256u << 10) /* bytes copied in a step */
+#define SLICE	   (128u << 10) /* bytes copied in a step */
 
 /* --- One layer of some --- */
 
@@ -187,6 +187,12 @@ static unsigned first_worth(const struct ram *r)
 	return first;
 }
 
+/* A child maps each piece: before there are too many, pages between them are copied as well. */
+static bool is_in_bits(const struct ram *r)
+{
+	return r->image.n > IMAGE_MEMORY_RUNS_MAX / 2;
+}
+
 static bool is_worth_it(const struct ram *r)
 {
 	uint64_t seen[CTL_MEMORY_MAX], shown = 0, held = 0;
@@ -201,15 +207,21 @@ static bool is_worth_it(const struct ram *r)
 	return r->nlayers >= CHAIN_LONG || held > 2 * shown + WASTE_MIN;
 }
 
+static int begin_what_is_worth_it(struct ram *r)
+{
+	if (is_in_bits(r))
+		return begin(r, 0, IMAGE_MEMORY_RUNS_MAX / 4, NULL);
+	return begin(r, first_worth(r), IMAGE_MEMORY_RUNS_MAX / 2, NULL);
+}
+
 bool ram_flatten_step(struct ram *r)
 {
 	struct flatten *f = &r->flat;
 	int result;
 
-	if (f->done || f->failed || (!f->active && !is_worth_it(r)))
+	if (f->done || f->failed || (!f->active && !is_in_bits(r) && !is_worth_it(r)))
 		return false;
-	result = f->active ? copy_slice(r, NULL)
-			   : begin(r, first_worth(r), IMAGE_MEMORY_RUNS_MAX / 2, NULL);
+	result = f->active ? copy_slice(r, NULL) : begin_what_is_worth_it(r);
 	if (result) {
 		flatten_stop(r);
 		f->failed = true;

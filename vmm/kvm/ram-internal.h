@@ -58,7 +58,7 @@ int ram_file(const struct ram *r, uint32_t file);
 
 /* An empty file for a layer. A descriptor, or -errno. */
 int layer_create(const struct ram *r, struct err *e);
-/* Copies [start, end) of image `source` into layer `fd`; holes stay holes. */
+/* Copies [start, end) of image `source` into layer `fd`; pages of zeros become holes. */
 int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t start,
 		     uint64_t end, struct err *e);
 /* Copies `runs` of RAM, of which `dirty` is in this process's own pages, and the image has the

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/fd.h"
@@ -36,7 +37,32 @@ int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct er
 
 /* --- From the files of an image --- */
 
-static int copy_data(int from, int to, uint64_t start, uint64_t end, struct err *e)
+static bool page_is_zero(const uint8_t *p)
+{
+	return p[0] == 0 && !memcmp(p, p + 1, RAM_PAGE - 1);
+}
+
+/* Writes what is not zero of `n` bytes for `offset`, in as few pieces as it can be. */
+static int write_nonzero(int to, uint64_t offset, const uint8_t *data, uint64_t n, struct err *e)
+{
+	int r = 0;
+
+	for (uint64_t at = 0, start; at < n && !r;) {
+		while (at < n && page_is_zero(data + at))
+			at += RAM_PAGE;
+		start = at;
+		while (at < n && !page_is_zero(data + at))
+			at += RAM_PAGE;
+		r = file_write(to, offset + start, data + start, at - start, e);
+	}
+	return r;
+}
+
+/*
+ * read(2) of a hole in a memfd fills it with nothing, as a look through a map would. Asking where
+ * the holes are costs more than reading: SEEK_HOLE looks at every page up to the next one.
+ */
+static int copy_file(int from, int to, uint64_t start, uint64_t end, struct err *e)
 {
 	uint8_t bounce[BOUNCE];
 	int r = 0;
@@ -46,45 +72,20 @@ static int copy_data(int from, int to, uint64_t start, uint64_t end, struct err 
 
 		r = file_read(from, at, bounce, n, e);
 		if (!r)
-			r = file_write(to, at, bounce, n, e);
+			r = write_nonzero(to, at, bounce, n, e);
 		at += n;
 	}
 	return r;
-}
-
-/* A hole is not read: that could fill it. What SEEK_DATA and SEEK_HOLE can't tell is no hole. */
-static int copy_file(int from, int to, uint64_t start, uint64_t end, struct err *e)
-{
-	while (start < end) {
-		off_t data = lseek(from, (off_t)start, SEEK_DATA), hole;
-		uint64_t stop = end;
-		int r;
-
-		if (data < 0 && errno == ENXIO) /* only a hole is left */
-			return 0;
-		if (data > (off_t)start)
-			start = (uint64_t)data & ~(uint64_t)(RAM_PAGE - 1);
-		if (start >= end)
-			return 0;
-		hole = data < 0 ? -1 : lseek(from, (off_t)start, SEEK_HOLE);
-		if (hole > (off_t)start && (uint64_t)hole < end)
-			stop = ((uint64_t)hole + RAM_PAGE - 1) & ~(uint64_t)(RAM_PAGE - 1);
-		r = copy_data(from, to, start, stop, e);
-		if (r)
-			return r;
-		start = stop;
-	}
-	return 0;
 }
 
 /* The file that [start, *end) is in; *end is brought down to where that ends. */
 static int file_at(const struct ram *r, const struct overlay *source, uint64_t start, uint64_t *end)
 {
 	uint32_t i = overlay_find(source, start);
-	const struct piece *p = &source->piece[i];
+	const struct piece *p = i < source->n ? &source->piece[i] : NULL;
 	uint64_t edge;
 
-	if (i == source->n || p->offset >= *end)
+	if (!p || p->offset >= *end)
 		return r->memory_fd;
 	edge = p->offset > start ? p->offset : p->offset + p->bytes;
 	if (edge < *end)
@@ -116,38 +117,23 @@ static int copy_pages(const struct ram *r, int fd, uint64_t start, uint64_t end,
 	return result ? err_context(e, "copy the pages that the guest wrote") : 0;
 }
 
-/*
- * May [start, end), between dirty pages, be read through RAM along with them? A hole may not: it
- * would be filled, in the image, for good. Nor what is long and would be mapped for nothing.
- */
-static bool can_be_read_through(const struct ram *r, uint64_t start, uint64_t end)
-{
-	uint64_t stop = end;
-	int fd = file_at(r, &r->image, start, &stop);
-
-	return end - start < RAM_JOIN_GAP && stop == end &&
-	       lseek(fd, (off_t)start, SEEK_HOLE) >= (off_t)end;
-}
-
-/* One run; *next is the first of `dirty` in it, and then the first behind it. */
+/* One run; *next is the first of `dirty` in it, and then the first behind it. What is between two
+ * is read from the files, since a look through RAM could fill a hole of the image for good. */
 static int copy_run(const struct ram *r, int fd, const struct run *run, const struct runs *dirty,
 		    uint32_t *next, struct err *e)
 {
-	uint64_t start = run->offset, at = start, end = start + run->bytes;
+	uint64_t at = run->offset, end = at + run->bytes;
 	int result = 0;
 
 	for (; *next < dirty->n && dirty->run[*next].offset < end && !result; ++*next) {
 		const struct run *d = &dirty->run[*next];
 
-		if (d->offset > at && !can_be_read_through(r, at, d->offset)) {
-			result = copy_pages(r, fd, start, at, e);
-			if (!result)
-				result = layer_copy_image(r, &r->image, fd, at, d->offset, e);
-			start = d->offset;
-		}
+		result = layer_copy_image(r, &r->image, fd, at, d->offset, e);
 		at = d->offset + d->bytes;
+		if (!result)
+			result = copy_pages(r, fd, d->offset, at, e);
 	}
-	return result ? result : copy_pages(r, fd, start, at, e);
+	return result;
 }
 
 int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const struct runs *dirty,

@@ -253,6 +253,65 @@ static void test_hidden_layers_go(void **state)
 	end_guest(&g);
 }
 
+static unsigned count_retired(const struct ram *r)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->mapped.n; i++)
+		n += ram_position(r, r->mapped.piece[i].file) < 0;
+	return n;
+}
+
+/* Layers that were flattened are not held for ever by what is mapped of them. */
+static void test_retired_layers_go(void **state)
+{
+	struct guest g;
+	bool seen = false;
+
+	boot(&g, 32 * MIB);
+	freeze(&g);
+	for (unsigned i = 0; i < 60; i++) {
+		for (unsigned n = 0; n < 20; n++)
+			put_pages(&g, random_below(32 * MIB / RAM_PAGE - 16), 16, (uint8_t)i);
+		freeze(&g);
+		while (ram_flatten_step(g.ram))
+			;
+		seen = seen || count_retired(g.ram);
+	}
+	assert_true(seen);
+	for (unsigned i = 0; i < 40 && count_retired(g.ram); i++)
+		freeze(&g);
+	assert_int_equal(count_retired(g.ram), 0);
+	check(&g);
+	end_guest(&g);
+}
+
+/* In the background, pages between are copied before there are too many pieces. */
+static void test_pieces_are_joined(void **state)
+{
+	const uint64_t pages = 288 * MIB / RAM_PAGE;
+	struct guest g, child;
+	uint64_t steps = 0;
+
+	boot(&g, pages * RAM_PAGE);
+	freeze(&g);
+	for (uint64_t i = 0; i < pages; i += 8)
+		put_pages(&g, i, 1, 'a');
+	freeze(&g);
+	assert_true(g.ram->image.n > IMAGE_MEMORY_RUNS_MAX / 2);
+	while (ram_flatten_step(g.ram))
+		steps++;
+	assert_true(steps > 0);
+	freeze(&g);
+	assert_in_range(g.ram->image.n, 1, IMAGE_MEMORY_RUNS_MAX / 4);
+	assert_false(ram_flatten_step(g.ram));
+	fork_guest(&g, &child);
+	check(&child);
+	check(&g);
+	end_guest(&child);
+	end_guest(&g);
+}
+
 /* More scattered than an image may be: pages between are copied until it fits. */
 static void test_too_many_pieces(void **state)
 {
@@ -416,8 +475,8 @@ static void test_random_sequences(void **state)
 {
 	unsigned before = count_fds();
 
-	for (unsigned i = 0; i < 12; i++)
-		run_sequence(120);
+	for (unsigned i = 0; i < 8; i++)
+		run_sequence(100);
 	assert_int_equal(count_fds(), before);
 }
 
@@ -456,6 +515,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gaps),
 		cmocka_unit_test(test_long_runs_are_copied_once),
 		cmocka_unit_test(test_hidden_layers_go),
+		cmocka_unit_test(test_retired_layers_go),
+		cmocka_unit_test(test_pieces_are_joined),
 		cmocka_unit_test(test_too_many_pieces),
 		cmocka_unit_test(test_both_ways_of_asking_agree),
 		cmocka_unit_test(test_random_sequences),
