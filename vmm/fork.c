@@ -148,6 +148,7 @@ static void fork_drained(struct vm *vm)
 	if (!r && layer_stack_written(f.disk)) {
 		layer_stack_commit(f.disk);
 		vm->fork_writable = -1;
+		vio_blk_sealed(vm_blk(vm));
 	}
 	if (r)
 		layer_stack_abandon(f.disk);

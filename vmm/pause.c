@@ -122,6 +122,7 @@ int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64
 	if (r)
 		return r;
 	*writable_fd = -1;
+	vio_blk_sealed(vm_blk(vm));
 	*pause_ns = now_ns() - vm->paused_at;
 	return 0;
 }

@@ -30,6 +30,7 @@ struct layer {
 	uint64_t id, parent;
 	uint8_t *bits;
 	uint8_t *touched; /* writable: one byte per page of the bitmap; else NULL */
+	uint64_t held;	  /* clusters in it; UINT64_MAX: not counted yet, or it is writable */
 };
 
 struct layer_stack {
@@ -39,8 +40,11 @@ struct layer_stack {
 	uint64_t map_bytes;   /* of one bitmap, in whole pages */
 	uint64_t data_offset; /* of cluster 0 in each layer's file */
 	unsigned n;	      /* layers; the last one is writable */
-	bool written;	      /* something is in the writable layer */
-	bool prepared;	      /* `next` is to be the writable layer */
+	bool lifting;	      /* layers from lift_from on, the writable one apart, are lifted */
+	unsigned lift_from;
+	uint64_t lift_at; /* clusters below are in the writable layer, or in no lifted one */
+	bool written;	  /* something is in the writable layer */
+	bool prepared;	  /* `next` is to be the writable layer */
 	struct layer next;
 	struct layer layer[LAYER_SEALED_MAX + 1];
 };
@@ -190,6 +194,7 @@ static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, str
 	if (crc != want)
 		return err_say(e, EINVAL, "its checksum is wrong: it is torn or damaged");
 	l->fd = fd;
+	l->held = UINT64_MAX;
 	return 0;
 }
 
@@ -279,6 +284,7 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 		return rc;
 	}
 	l->fd = fd;
+	l->held = UINT64_MAX;
 	return 0;
 }
 
@@ -447,7 +453,7 @@ void layer_stack_commit(struct layer_stack *s)
 	free(old->touched);
 	old->touched = NULL;
 	s->layer[s->n++] = s->next;
-	s->prepared = s->written = false;
+	s->prepared = s->written = s->lifting = false;
 }
 
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
@@ -552,4 +558,124 @@ void layer_written(struct layer_stack *s, uint64_t at, uint64_t len)
 	bit_set_range(l->bits, first, end);
 	for (uint64_t page = first / 8 / PAGE; page <= (end - 1) / 8 / PAGE; page++)
 		l->touched[page] = 1;
+}
+
+/* --- lifting --- */
+
+/* So many at least at a time: each lift copies what it copies anew into one more file. */
+#define LIFT_LEAST 16
+
+static uint64_t held(const struct layer_stack *s, struct layer *l)
+{
+	const uint64_t *words = (const uint64_t *)l->bits;
+
+	if (l->held != UINT64_MAX)
+		return l->held;
+	l->held = 0;
+	for (uint64_t i = 0; i < s->map_bytes / 8; i++)
+		l->held += (unsigned)__builtin_popcountll(words[i]);
+	return l->held;
+}
+
+/* From the top down, as long as a layer is no greater than what is lifted with it anyway. */
+static unsigned choose_lowest(struct layer_stack *s)
+{
+	unsigned low = s->n - 1;
+	uint64_t sum = 0;
+
+	while (low > 0) {
+		uint64_t next = held(s, &s->layer[low - 1]);
+
+		if (s->n - 1 - low >= LIFT_LEAST && next > sum)
+			break;
+		sum += next;
+		low--;
+	}
+	return low;
+}
+
+void layer_lift_plan(struct layer_stack *s, unsigned most)
+{
+	if (s->lifting || s->prepared || s->n - 1 <= most)
+		return;
+	s->lift_from = choose_lowest(s);
+	s->lift_at = 0;
+	s->lifting = true;
+}
+
+bool layer_lifting(const struct layer_stack *s)
+{
+	return s->lifting;
+}
+
+void layer_lift_stop(struct layer_stack *s)
+{
+	s->lifting = false;
+}
+
+/* Clusters 64 * i and on that are to be lifted, as bits. */
+static uint64_t wanted_word(const struct layer_stack *s, uint64_t i)
+{
+	uint64_t word = 0;
+
+	for (unsigned k = s->lift_from; k < s->n - 1; k++)
+		word |= ((const uint64_t *)s->layer[k].bits)[i];
+	return word & ~((const uint64_t *)writable(s)->bits)[i];
+}
+
+bool layer_lift_wanted(const struct layer_stack *s, uint64_t at)
+{
+	uint64_t cluster = at / CLUSTER;
+
+	return s->lifting && wanted_word(s, cluster / 64) >> cluster % 64 & 1;
+}
+
+/* The first cluster from lift_at on that is to be lifted; s->clusters when none is. */
+static uint64_t first_wanted(const struct layer_stack *s)
+{
+	uint64_t at = s->lift_at;
+
+	while (at < s->clusters) {
+		uint64_t word = wanted_word(s, at / 64) >> at % 64;
+
+		if (word)
+			return min_u64(at + (unsigned)__builtin_ctzll(word), s->clusters);
+		at += 64 - at % 64;
+	}
+	return s->clusters;
+}
+
+/* The lifted layers leave the chain: the writable one lies over what was below them. */
+static void drop_lifted(struct layer_stack *s)
+{
+	struct layer top = *writable(s);
+
+	for (unsigned k = s->lift_from; k < s->n - 1; k++) {
+		close_fd(&s->layer[k].fd);
+		drop_layer(s, &s->layer[k]);
+	}
+	top.parent = s->lift_from ? s->layer[s->lift_from - 1].id : 0;
+	s->layer[s->lift_from] = top;
+	s->n = s->lift_from + 1;
+	s->lifting = false;
+}
+
+bool layer_lift_next(struct layer_stack *s, uint64_t bytes, uint64_t *from, uint64_t *end)
+{
+	uint64_t first, last;
+
+	if (!s->lifting)
+		return false;
+	first = s->lift_at = first_wanted(s);
+	if (first == s->clusters) {
+		drop_lifted(s);
+		return false;
+	}
+	last = first;
+	while (last < s->clusters && last - first < bytes / CLUSTER &&
+	       layer_lift_wanted(s, last * CLUSTER))
+		last++;
+	*from = first * CLUSTER;
+	*end = last * CLUSTER;
+	return true;
 }

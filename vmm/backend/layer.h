@@ -55,6 +55,22 @@ bool layer_stack_written(const struct layer_stack *s);
 int layer_base_fd(const struct layer_stack *s);
 unsigned layer_sealed_fds(const struct layer_stack *s, int fds[LAYER_SEALED_MAX]);
 
+/*
+ * A chain is made shorter by lifting: clusters that are in its topmost sealed layers and not in the
+ * writable one are copied there by the stack's user, as a write of what layer_map says they hold.
+ * With the last of them the sealed layers leave the chain, and their files are closed.
+ *
+ * plan: if more than `most` are sealed and nothing is planned, chooses which to lift: those that
+ * are small beside the ones above them, so that not much is copied more than a few times.
+ * next: the next range to lift, of at most `bytes`; false, and the layers are gone, when there is
+ * none left. wanted: whether the cluster at `at` still is to be lifted. A seal ends the plan.
+ */
+void layer_lift_plan(struct layer_stack *s, unsigned most);
+bool layer_lifting(const struct layer_stack *s);
+bool layer_lift_next(struct layer_stack *s, uint64_t bytes, uint64_t *from, uint64_t *end);
+bool layer_lift_wanted(const struct layer_stack *s, uint64_t at);
+void layer_lift_stop(struct layer_stack *s);
+
 uint64_t layer_disk_bytes(const struct layer_stack *s);
 /* Bytes of storage that the writable layer's file takes. */
 uint64_t layer_writable_bytes(const struct layer_stack *s);

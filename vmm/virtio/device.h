@@ -139,6 +139,9 @@ struct vio_blk_stats vio_blk_stats(const struct vio_dev *d);
  * can't be part of an image. A drain does not wait for them; they go on with the device. */
 bool vio_blk_starved(const struct vio_dev *d);
 
+/* The disk was sealed: a chain of layers that became long is made shorter from now on. */
+void vio_blk_sealed(struct vio_dev *d);
+
 /* Hands the disk of a blk device over, to seal its writable layer and to set the next one. */
 struct layer_stack *vio_blk_disk(struct vio_dev *d);
 

@@ -60,10 +60,14 @@ static void request(struct guest *g)
 
 static void special(struct guest *g, uint8_t what)
 {
-	if (what % 8 == 7)
+	if (what % 8 == 7) {
 		seal(g);
-	else
+	} else if (what % 8 == 6) {
+		layer_lift_plan(vio_blk_disk(g->v.dev), 1);
+		vio_blk_sealed(g->v.dev);
+	} else {
 		request(g);
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

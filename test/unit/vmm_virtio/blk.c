@@ -39,7 +39,8 @@ struct pending {
 struct world {
 	struct drv v;
 	int base;
-	int layer[64]; /* own duplicates of all layer files, the last one is writable */
+	int layer[LAYER_SEALED_MAX +
+		  2]; /* own duplicates of all layer files, the last one is writable */
 	unsigned nlayers;
 	uint8_t model[DISK];
 	uint64_t headers, data; /* guest memory: one header and one status per descriptor slot */
@@ -65,7 +66,7 @@ static int new_file(void)
 
 static void open_disk(struct world *w, struct layer_stack **out)
 {
-	int sealed[64];
+	int sealed[LAYER_SEALED_MAX + 2];
 	struct err e = {0};
 
 	for (unsigned i = 0; i < w->nlayers; i++)
@@ -438,9 +439,11 @@ static void test_a_drain_does_not_wait_for_room(void **state)
 	uint16_t head = offer_write(w, 8, 0x5a), got;
 	uint32_t len;
 
-	assert_true(vio_blk_starved(w->v.dev));
+	while (!vio_blk_starved(w->v.dev)) /* it may be tried again just now */
+		loop_turn(w->v.loop, 1000);
 	while (!vio_mmio_drain(w->v.mmio))
 		loop_turn(w->v.loop, 1000);
+	assert_true(vio_blk_starved(w->v.dev));
 	assert_int_equal(ftruncate(filler, 0), 0);
 	for (int i = 0; i < 5; i++)
 		loop_turn(w->v.loop, 50);
@@ -692,6 +695,72 @@ static void test_reset_in_mid_flight(void **state)
 	check_disk(w);
 }
 
+/* The test's own descriptors of layers that left the chain. */
+static void forget_layers(struct world *w)
+{
+	int fds[LAYER_SEALED_MAX];
+	unsigned n = layer_sealed_fds(vio_blk_disk(w->v.dev), fds);
+
+	for (unsigned i = 0; i < w->nlayers; i++)
+		close(w->layer[i]);
+	w->nlayers = 0;
+	for (unsigned i = 0; i < n; i++)
+		w->layer[w->nlayers++] = dup(fds[i]);
+	w->layer[w->nlayers++] = dup(layer_writable_fd(vio_blk_disk(w->v.dev)));
+}
+
+static void seal_and_shorten(struct world *w)
+{
+	seal(w);
+	vio_blk_sealed(w->v.dev);
+}
+
+/* In the background, while the guest reads and writes: what it sees is what it wrote. */
+static void test_a_long_chain_becomes_short(void **state)
+{
+	struct world *w = *state;
+	struct layer_stack *disk = vio_blk_disk(w->v.dev);
+	int fds[LAYER_SEALED_MAX];
+	unsigned seed = 9, most = 0;
+
+	for (unsigned i = 0; i < 300; i++) {
+		for (int j = 0; j < 3; j++)
+			offer_random(w, &seed);
+		drv_kick(&w->v, 0);
+		settle(w);
+		seal_and_shorten(w);
+		forget_layers(w);
+		while (layer_lifting(disk) && i % 7)
+			loop_turn(w->v.loop, 1000);
+		most = layer_sealed_fds(disk, fds) > most ? layer_sealed_fds(disk, fds) : most;
+	}
+	assert_true(most > 20 && most < LAYER_SEALED_MAX - 5);
+	check_disk(w);
+	forget_layers(w);
+	reopen(w);
+	check_disk(w);
+}
+
+/* Seals faster than the background gets to it: the drain before a seal waits until there is room.
+ */
+static void test_a_chain_never_becomes_too_long(void **state)
+{
+	struct world *w = *state;
+
+	for (unsigned i = 0; i < 3 * LAYER_SEALED_MAX; i++) {
+		write_some(w, 8 * (i % 40), 8, (int)i);
+		if (i % 3 == 0) {
+			assert_int_equal(range_request(w, DISCARD, 8 * ((i + 7) % 40), 8, 0), 0);
+			zero_model(w, 8 * ((i + 7) % 40), 8);
+		}
+		seal(w);
+		forget_layers(w);
+	}
+	check_disk(w);
+	reopen(w);
+	check_disk(w);
+}
+
 static void test_stats_count_bytes(void **state)
 {
 	struct world *w = *state;
@@ -772,6 +841,10 @@ int main(void)
 		ON_DISK(test_drained_is_told_once),
 		T(test_reset_in_mid_flight),
 		ON_DISK(test_reset_in_mid_flight),
+		T(test_a_long_chain_becomes_short),
+		ON_DISK(test_a_long_chain_becomes_short),
+		T(test_a_chain_never_becomes_too_long),
+		ON_DISK(test_a_chain_never_becomes_too_long),
 		T(test_stats_count_bytes),
 		ON_SMALL(test_writes_wait_while_the_host_disk_is_full),
 		ON_SMALL(test_a_drain_does_not_wait_for_room),

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The life of a request: it waits for those in its way, runs, and is answered. */
+#include "vmm/virtio/blk-internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define RETRY_NS 1000000u /* until the kernel is asked again that was short of memory */
+
+/* --- from start to answer --- */
+
+bool blk_has_request(const struct blk *b)
+{
+	return b->used < QUEUE_SIZE || !list_empty(&b->free);
+}
+
+struct request *blk_get_request(struct blk *b)
+{
+	struct request *r;
+
+	if (list_empty(&b->free)) {
+		r = &b->request[b->used++];
+		list_init(&r->node);
+		return r;
+	}
+	r = container_of(b->free.next, struct request, node);
+	list_del(&r->node);
+	return r;
+}
+
+static void log_error_once(struct blk *b, int error)
+{
+	if (!b->error_logged)
+		log_error("disk: %s; the guest sees an I/O error (told once)", strerror(error));
+	b->error_logged = true;
+}
+
+static void release(struct blk *b, struct request *r)
+{
+	list_del(&r->node);
+	free(r->bounce);
+	r->bounce = NULL;
+	/* The one used last is taken first: what an idle guest never needs is never touched. */
+	list_add_tail(b->free.next, &r->node);
+}
+
+void blk_answer(struct blk *b, uint16_t head, uint8_t *status, uint8_t value, uint64_t written)
+{
+	__atomic_store_n(status, value, __ATOMIC_RELAXED);
+	vq_push(&b->dev.vq[0], head, (uint32_t)written + 1);
+}
+
+static void finish(struct blk *b, struct request *r, int error)
+{
+	if (r->kind == &blk_lift_kind) {
+		release(b, r);
+		blk_on_lifted(b, error);
+		return;
+	}
+	if (error)
+		log_error_once(b, -error);
+	if (!r->orphan)
+		blk_answer(b, r->head, r->status, error ? S_IOERR : S_OK,
+			   r->kind == &blk_kinds[T_IN] && !error ? r->end - r->from : 0);
+	release(b, r);
+}
+
+/* Goes on with a running request after each completion, and first of all. */
+static void advance(struct blk *b, struct request *r)
+{
+	int rc = r->orphan ? 0 : r->kind->step(b, r);
+
+	if (rc <= 0)
+		finish(b, r, rc);
+}
+
+/*
+ * A full disk of the host is no fault of the guest's disk: an I/O error would make the guest's file
+ * system give up for good. The write waits until there is room, as a slow disk's would; also while
+ * the device is still, since then no operation is in the ring.
+ */
+static bool is_starved(const struct request *r, int res)
+{
+	return (res == -ENOSPC || res == -EDQUOT) && !r->orphan && r->kind != &blk_lift_kind;
+}
+
+static void starve(struct blk *b, struct request *r)
+{
+	if (!b->starved_logged)
+		log_warn("disk: the host has no room; the guest's writes wait for it (told once)");
+	b->starved_logged = true;
+	r->starved = true;
+	b->nstarved++;
+	if (!b->starved.due_ns)
+		loop_timer_set(b->dev.loop, &b->starved, BLK_STARVED_NS);
+}
+
+/* A starved request has no operation in the ring: it is among those that run, and moved by us. */
+static void each_starved(struct blk *b, void (*move)(struct blk *b, struct request *r))
+{
+	list_each_safe (n, &b->running) {
+		struct request *r = container_of(n, struct request, node);
+
+		if (r->starved) {
+			r->starved = false;
+			b->nstarved--;
+			move(b, r);
+		}
+	}
+}
+
+static void give_up(struct blk *b, struct request *r)
+{
+	finish(b, r, r->orphan ? 0 : -ENOSPC);
+}
+
+static bool conflicts(const struct request *x, const struct request *y)
+{
+	if (!x->kind->writes && !y->kind->writes)
+		return false;
+	return x->from / CLUSTER * CLUSTER < y->end && y->from / CLUSTER * CLUSTER < x->end;
+}
+
+/* True when no request that runs, or waits and came before `r`, is in its way. */
+static bool may_run(const struct blk *b, const struct request *r)
+{
+	list_each (n, &b->running) {
+		if (conflicts(container_of(n, struct request, node), r))
+			return false;
+	}
+	list_each (n, &b->waiting) {
+		const struct request *w = container_of(n, struct request, node);
+
+		if (w == r)
+			return true;
+		if (conflicts(w, r))
+			return false;
+	}
+	return true;
+}
+
+static void run(struct blk *b, struct request *r)
+{
+	list_del(&r->node);
+	list_add_tail(&b->running, &r->node);
+	advance(b, r);
+}
+
+static void run_waiting(struct blk *b)
+{
+	list_each_safe (n, &b->waiting) {
+		struct request *r = container_of(n, struct request, node);
+
+		if (may_run(b, r))
+			run(b, r);
+	}
+}
+
+void blk_retry_starved(struct blk *b)
+{
+	each_starved(b, advance);
+	run_waiting(b);
+}
+
+void blk_start(struct blk *b, struct request *r)
+{
+	if (may_run(b, r))
+		run(b, r);
+	else
+		list_add_tail(&b->waiting, &r->node);
+}
+
+/* --- the ring --- */
+
+void blk_submit(struct blk *b)
+{
+	while (io_uring_sq_ready(&b->ring)) {
+		if (io_uring_submit(&b->ring) < 0) {
+			/* The kernel is short of memory; what it did not take stays queued. */
+			loop_timer_set(b->dev.loop, &b->retry, RETRY_NS);
+			return;
+		}
+	}
+}
+
+static void on_retry(void *arg)
+{
+	struct blk *b = arg;
+
+	vio_enter(&b->dev);
+	blk_submit(b);
+	vio_leave(&b->dev);
+}
+
+static void complete(struct blk *b, struct request *r, int res)
+{
+	int rc = res;
+
+	if (res == -EINTR || res == -EAGAIN || blk_punch_refused(r, res))
+		rc = 0; /* the same step again, in its other way if it was refused */
+	else if (res >= 0)
+		rc = r->kind->done(b, r, (uint64_t)res);
+	if (is_starved(r, rc))
+		starve(b, r);
+	else if (rc < 0)
+		finish(b, r, rc);
+	else
+		advance(b, r);
+}
+
+void blk_reap(struct blk *b)
+{
+	struct io_uring_cqe *cqe;
+	bool was_quiet = !b->in_ring;
+
+	while (io_uring_peek_cqe(&b->ring, &cqe) == 0) {
+		struct request *r = io_uring_cqe_get_data(cqe);
+		int res = cqe->res;
+
+		io_uring_cqe_seen(&b->ring, cqe);
+		b->in_ring--;
+		complete(b, r, res);
+	}
+	run_waiting(b);
+	blk_lift_more(b);
+	if (b->dev.still && !b->in_ring && !was_quiet)
+		vio_drained(&b->dev);
+}
+
+void blk_forget_requests(struct blk *b)
+{
+	/* The kernel may still be writing to the buffers of what runs; a driver that resets in
+	 * mid-flight and reuses them at once harms only itself. */
+	list_each (n, &b->running) {
+		struct request *r = container_of(n, struct request, node);
+
+		r->orphan = r->kind != &blk_lift_kind;
+	}
+	each_starved(b, give_up);
+	list_each_safe (n, &b->waiting) {
+		struct request *r = container_of(n, struct request, node);
+
+		if (r->kind != &blk_lift_kind)
+			release(b, r);
+	}
+	run_waiting(b);
+}
+
+void blk_await_requests(struct blk *b)
+{
+	struct io_uring_cqe *cqe;
+
+	io_uring_submit(&b->ring);
+	while (!list_empty(&b->running) && io_uring_wait_cqe(&b->ring, &cqe) >= -EINTR)
+		blk_reap(b);
+}
+
+void blk_init_requests(struct blk *b)
+{
+	list_init(&b->free);
+	list_init(&b->running);
+	list_init(&b->waiting);
+	b->retry = (struct loop_timer){.fn = on_retry, .arg = b};
+}
