@@ -24,6 +24,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "guest/boot-id.h"
 #include "guest/loop.h"
 #include "guest/say.h"
 #include "proto/platform.h"
@@ -311,6 +312,8 @@ int init_main(void)
 		say("init: %s", e.text);
 		power_off();
 	}
+	if (boot_id_mount(BOOT_ID_FILE, &e) < 0)
+		say("%s", e.text); /* the first reseed tries again */
 	set_hostname();
 	loopback_up();
 	set_limits();

@@ -19,6 +19,9 @@ int reseed_apply(const struct reseed_request *r, const struct system_ops *sys, s
 
 	if (bad)
 		return err_set(e, -bad, "reseed the kernel's random generator");
+	bad = sys->renew_boot_id();
+	if (bad)
+		return err_set(e, -bad, "renew the boot id");
 	bad = step_clock(r->realtime_ns, sys);
 	if (bad)
 		return err_set(e, -bad, "set the clock");

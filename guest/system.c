@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "guest/boot-id.h"
 #include "guest/say.h"
 #include "proto/agent.h"
 
@@ -60,6 +61,18 @@ static int set_hostname(const char *name)
 	return sethostname(name, strlen(name)) < 0 ? -errno : 0;
 }
 
+static int renew_boot_id(void)
+{
+	struct err e;
+	int bad = boot_id_renew();
+
+	if (bad != -EACCES)
+		return bad;
+	/* Somebody took our mount away, or put another /proc over it. */
+	bad = boot_id_mount(BOOT_ID_FILE, &e);
+	return bad ? bad : boot_id_renew();
+}
+
 static int sync_disks(void)
 {
 	sync();
@@ -76,6 +89,7 @@ const struct system_ops system_real = {
 	.realtime_ns = realtime_ns,
 	.set_realtime = set_realtime,
 	.set_hostname = set_hostname,
+	.renew_boot_id = renew_boot_id,
 	.sync = sync_disks,
 	.power_off = power_off,
 };
@@ -98,6 +112,12 @@ static int dry_set_hostname(const char *name)
 	return 0;
 }
 
+static int dry_renew_boot_id(void)
+{
+	say("dry: renew the boot id");
+	return 0;
+}
+
 static int dry_sync(void)
 {
 	say("dry: sync");
@@ -115,6 +135,7 @@ const struct system_ops system_dry = {
 	.realtime_ns = realtime_ns,
 	.set_realtime = dry_set_realtime,
 	.set_hostname = dry_set_hostname,
+	.renew_boot_id = dry_renew_boot_id,
 	.sync = dry_sync,
 	.power_off = dry_power_off,
 };

@@ -15,6 +15,7 @@ struct system_ops {
 	int64_t (*realtime_ns)(void);
 	int (*set_realtime)(int64_t ns);
 	int (*set_hostname)(const char *name);
+	int (*renew_boot_id)(void);
 	int (*sync)(void);
 	int (*power_off)(void); /* asks init */
 };

@@ -749,7 +749,7 @@ class Attach(AgentTest):
 class Reseed(AgentTest):
     def test_every_step_is_done(self):
         self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
-        for line in ("add 64 bytes of entropy", "set the clock to 1000000000 ns",
+        for line in ("add 64 bytes of entropy", "renew the boot id", "set the clock to 1000000000 ns",
                      "set the host name to sandbox-1"):
             self.agent.wait_until_said("dry: " + line)
 

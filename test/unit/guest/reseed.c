@@ -9,8 +9,8 @@
 #include "guest/reseed.h"
 
 static struct {
-	int entropy, clock, hostname; /* what each step is to answer */
-	char done[8];		      /* the steps that were taken, a letter each */
+	int entropy, boot_id, clock, hostname; /* what each step is to answer */
+	char done[24];			       /* the steps that were taken, a letter each */
 	int64_t now, set_to;
 } fake;
 
@@ -44,11 +44,18 @@ static int set_hostname(const char *name)
 	return fake.hostname;
 }
 
+static int renew_boot_id(void)
+{
+	took('b');
+	return fake.boot_id;
+}
+
 static const struct system_ops ops = {
 	.add_entropy = add_entropy,
 	.realtime_ns = realtime_ns,
 	.set_realtime = set_realtime,
 	.set_hostname = set_hostname,
+	.renew_boot_id = renew_boot_id,
 };
 
 static const struct reseed_request request = {.realtime_ns = 5000000000, .hostname = "one"};
@@ -64,7 +71,7 @@ static void test_all_steps_are_taken(void **state)
 	struct err e;
 
 	assert_int_equal(reseed_apply(&request, &ops, &e), 0);
-	assert_string_equal(fake.done, "ech");
+	assert_string_equal(fake.done, "ebch");
 	assert_int_equal(fake.set_to, request.realtime_ns);
 }
 
@@ -74,8 +81,8 @@ static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
 		int64_t off;
 		const char *done;
 	} cases[] = {
-		{0, "eh"},	  {1000000, "eh"},   {-1000000, "eh"},
-		{1000001, "ech"}, {-1000001, "ech"}, {-4999999999, "ech"},
+		{0, "ebh"},	   {1000000, "ebh"},   {-1000000, "ebh"},
+		{1000001, "ebch"}, {-1000001, "ebch"}, {-4999999999, "ebch"},
 	};
 	struct err e;
 
@@ -93,7 +100,7 @@ static void test_no_name_leaves_the_host_name(void **state)
 	struct err e;
 
 	assert_int_equal(reseed_apply(&unnamed, &ops, &e), 0);
-	assert_string_equal(fake.done, "ec");
+	assert_string_equal(fake.done, "ebc");
 }
 
 static void test_the_step_that_fails_is_named(void **state)
@@ -106,6 +113,9 @@ static void test_the_step_that_fails_is_named(void **state)
 	fake.clock = -EINVAL;
 	assert_int_equal(reseed_apply(&request, &ops, &e), -EINVAL);
 	assert_string_equal(e.text, "set the clock: Invalid argument");
+	fake.boot_id = -EACCES;
+	assert_int_equal(reseed_apply(&request, &ops, &e), -EACCES);
+	assert_string_equal(e.text, "renew the boot id: Permission denied");
 	fake.entropy = -ENOENT;
 	assert_int_equal(reseed_apply(&request, &ops, &e), -ENOENT);
 	assert_string_equal(e.text,
