@@ -28,8 +28,9 @@ static struct {
 	struct watch listener;
 	const struct system_ops *sys;
 	bool announced;
-	bool reseed_driver; /* before it gets any more code */
-	bool reseeding;	    /* it was told */
+	bool reseed_driver;   /* before it gets any more code */
+	uint8_t reseed_users; /* then the user's generators too */
+	bool reseeding;	      /* it was told */
 	struct conn *power_off_after;
 	bool power_off;
 } agent;
@@ -81,7 +82,8 @@ static void serve(void)
 	if (agent.reseed_driver) {
 		agent.reseed_driver = false;
 		agent.reseeding = true;
-		driver_send(AGENT_RESEED, NULL, 0);
+		driver_send(AGENT_RESEED, &agent.reseed_users, 1);
+		agent.reseed_users = 0;
 		return;
 	}
 	answer_pings();
@@ -101,10 +103,12 @@ static void on_reseeded(const struct err *e)
 	if (!agent.reseeding)
 		return;
 	agent.reseeding = false;
-	if (e)
-		refuse_all(CONN_RESEED, e);
-	else
+	if (!e) {
 		answer_all(CONN_RESEED, AGENT_DONE, NULL, 0);
+		return;
+	}
+	say("%s", e->text);
+	refuse_all(CONN_RESEED, e);
 }
 
 static void on_driver_gone(enum driver_state was, int status, const struct err *how)
@@ -195,13 +199,14 @@ static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
 		conn_become(c, CONN_IDLE);
 		return 0;
 	}
-	agent.reseed_driver |= r.user_generators;
-	/* In the middle of a call the interpreter can't be told: it is before the next one. */
-	if (!r.user_generators || call_is_active()) {
+	agent.reseed_driver = true;
+	agent.reseed_users |= r.user_generators;
+	/* In the middle of a call the interpreter can't be told: it is before the next one. For
+	 * OpenSSL's generator alone nobody is made to wait either. */
+	if (!r.user_generators || call_is_active())
 		done(c);
-		return 0;
-	}
-	conn_become(c, CONN_RESEED);
+	else
+		conn_become(c, CONN_RESEED);
 	serve();
 	return 0;
 }

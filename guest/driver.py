@@ -26,7 +26,7 @@ from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signa
 from _signal import signal as set_handler
 from fcntl import ioctl
 from mmap import PROT_READ, mmap
-from os import environb, fstat, getpid, posix_spawn, read, waitpid, write
+from os import environb, fstat, getpid, posix_spawn, read, urandom, waitpid, write
 from select import POLLOUT, poll
 from time import sleep
 
@@ -556,12 +556,21 @@ def serve_exec(payload):
     send_frame(EXIT, struct.pack("<iB", exit_code, 0))
 
 
-def serve_reseed():
-    """Seed the generators that a restored image would share with its twins."""
+def serve_reseed(users_too):
+    """Seed the generators that a restored image would share with its twins.
+
+    OpenSSL's makes keys: no two may ever have the same. The user's own are part of the state that
+    was asked for twice, so they are seeded only when that was asked for too.
+    """
+    name = "OpenSSL"
     try:
-        for name in ("random", "numpy.random"):
-            if name in sys.modules:
-                sys.modules[name].seed()
+        openssl = getattr(sys.modules.get("_ssl"), "RAND_add", None)
+        if openssl is not None:
+            openssl(urandom(32), 32.0)
+        for name in ("random", "numpy.random") if users_too else ():
+            seed = getattr(sys.modules.get(name), "seed", None)
+            if seed is not None:  # a module of the user's with such a name may have none
+                seed()
     except Exception as error:
         text = ("seed %s: %s" % (name, error)).encode("utf-8", "replace")[:200]
         send_frame(ERROR, struct.pack("<II", 5, len(text)) + text)  # EIO
@@ -594,7 +603,7 @@ def serve():
         if kind == EXEC:
             serve_exec(payload)
         elif kind == RESEED:
-            serve_reseed()
+            serve_reseed(payload[0])
 
 
 serve()

@@ -47,10 +47,12 @@ enum agent_request {
 	AGENT_INTERRUPT = 4,
 
 	/*
-	 * Makes the guest unique before it serves. Payload: AGENT_ENTROPY_LEN bytes of host
-	 * entropy, i64 realtime in ns, u8 user generators too (Python's random, numpy), str
+	 * Makes the guest unique before it serves: the kernel's random generator, boot id, clock,
+	 * host name, OpenSSL's generator in the Python process. Payload: AGENT_ENTROPY_LEN bytes of
+	 * host entropy, i64 realtime in ns, u8 user generators too (Python's random, numpy), str
 	 * hostname. Answer: AGENT_DONE when every step worked, else AGENT_ERROR. While a call runs,
-	 * the user generators can't be reached: they are seeded before the next call's code.
+	 * what is in the Python process can't be reached: it is seeded before the next call's code.
+	 * OpenSSL alone is not waited for either, but is before any code that comes later.
 	 */
 	AGENT_RESEED = 5,
 

@@ -771,6 +771,25 @@ class Reseed(AgentTest):
         self.assert_ends(self.run_python("print(calls)\n"
                                          "del sys.modules['numpy.random']"), out="[1]\n")
 
+    def test_openssl_is_seeded_in_any_case(self):
+        self.run_python("import ssl, sys, types\nadded, real = [], sys.modules['_ssl']\n"
+                        "def add(data, entropy):\n"
+                        "  added.append((len(data), len(set(data)) > 8, entropy))\n"
+                        "  real.RAND_add(data, entropy)\n"
+                        "sys.modules['_ssl'] = types.SimpleNamespace(RAND_add=add)")
+        for user in (0, 1):
+            self.assertEqual(self.client.ask(RESEED, reseed_payload(user)), (DONE, b""))
+            self.assert_ends(self.run_python("print(added); added.clear()"),
+                             out="[(32, True, 32.0)]\n")
+        self.run_python("sys.modules['_ssl'] = real")
+        self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
+
+    def test_a_users_module_of_the_same_name_is_no_generator(self):
+        self.run_python("import random, sys, types\nkept = random\n"
+                        "sys.modules['random'] = types.ModuleType('random')")
+        self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
+        self.run_python("sys.modules['random'] = kept")
+
     def test_a_generator_that_fails_is_named(self):
         self.run_python("import random\nkept = random.seed\n"
                         "def bad(): raise OSError('broken')\nrandom.seed = bad")
