@@ -26,7 +26,7 @@ static const struct number numbers[] = {
 	[RAM_MIB] = {"--ram-mib", CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX, .needed = true},
 	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
 	[CTL_FD] = {"--ctl-fd", 3, 1023, .needed = true},
-	[PROC_FD] = {"--proc-fd", 3, 1023},
+	[PROC_FD] = {"--proc-fd", 3, 1023, .needed = false},
 	[SLOT] = {"--slot", 0, UINT32_MAX, .needed = true},
 	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
 };
