@@ -71,14 +71,15 @@ static void yield_if_wanted(struct core *c)
 static void on_shell_ready(void *arg)
 {
 	struct pool_item *item = arg;
-	struct pool *p = &item->core->pool;
+	struct core *c = item->core;
+	struct pool *p = &c->pool;
 
 	p->spawning = NULL;
 	p->shell_pace.backoff_ms = 0;
 	p->n_shells++;
 	list_add_tail(&p->shells, &item->link);
-	yield_if_wanted(item->core);
-	pool_check(item->core);
+	yield_if_wanted(c);
+	pool_check(c);
 }
 
 static void on_shell_died(void *arg, const char *why)

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,6 +50,7 @@ static void write_config(struct world *w)
 	mkdir(c->state_dir, 0700);
 	mkdir(c->run_dir, 0700);
 	c->max_vms = 8;
+	c->fork_max = 32;
 	c->vcpus = 1;
 	c->ram_mib = 128;
 	c->rootfs_gb = 1;
@@ -117,6 +119,20 @@ int world_teardown(void **state)
 	assert_int_equal(count_fds(), w->fds_before);
 	free(w);
 	return 0;
+}
+
+void world_lock_catalogue(struct world *w, bool locked)
+{
+	char path[CONFIG_PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/catalogue.db", w->config.state_dir);
+	if (locked) {
+		assert_int_equal(sqlite3_open(path, &w->catalogue), SQLITE_OK);
+		assert_int_equal(sqlite3_exec(w->catalogue, "BEGIN IMMEDIATE", NULL, NULL, NULL),
+				 SQLITE_OK);
+	} else {
+		assert_int_equal(sqlite3_close(w->catalogue), SQLITE_OK);
+	}
 }
 
 /* --- waiting -------------------------------------------------------------------------------- */
@@ -317,4 +333,72 @@ void world_interrupt(struct world *w, struct done *d, const char *id)
 	core_interrupt(w->core, TENANT, id, on_done, d);
 	assert_false(d->done);
 	world_until_true(w, &d->done);
+}
+
+static void on_forked(void *arg, const char *const *ids, unsigned n, const struct failure *f)
+{
+	struct forked *k = arg;
+
+	assert_false(k->done);
+	assert_true((ids == NULL) == (f != NULL));
+	k->done = true;
+	k->ok = ids != NULL;
+	k->n = n;
+	for (unsigned i = 0; i < n; i++)
+		snprintf(k->ids[i], sizeof(k->ids[i]), "%s", ids[i]);
+	if (f)
+		k->failure = *f;
+}
+
+void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed)
+{
+	*k = (struct forked){0};
+	k->call = core_fork(w->core, TENANT, id, n, reseed, on_forked, k);
+	assert_false(k->done);
+}
+
+void world_fork(struct world *w, struct forked *k, const char *id, unsigned n)
+{
+	world_fork_start(w, k, id, n, false);
+	world_until_true(w, &k->done);
+}
+
+void world_merge(struct world *w, struct done *d, const char *parent, const char *winner)
+{
+	*d = (struct done){0};
+	core_merge(w->core, TENANT, parent, winner, on_done, d);
+	assert_false(d->done);
+	world_until_true(w, &d->done);
+}
+
+static void on_past(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct history *h = arg;
+	struct event text = *ev;
+	char number[32];
+
+	if (h->events++)
+		assert_true(ev->seq > h->last_seq);
+	h->last_seq = ev->seq;
+	if (ev->type == EVENT_ERROR) {
+		text.data = (const uint8_t *)ev->code;
+		text.len = strlen(ev->code);
+	} else if (ev->type == EVENT_EXIT) {
+		snprintf(number, sizeof(number), "=%d", ev->exit_code);
+		text.data = (const uint8_t *)number;
+		text.len = strlen(number);
+	} else {
+		h->bytes += ev->len;
+	}
+	if (text.len < 200)
+		join(h->text, sizeof(h->text), &text);
+}
+
+void world_history(struct world *w, struct history *h, const char *id)
+{
+	struct failure f;
+
+	*h = (struct history){0};
+	if (!core_replay(w->core, TENANT, id, on_past, h, &f))
+		snprintf(h->text, sizeof(h->text), "%s", f.code);
 }

@@ -20,6 +20,7 @@ struct world {
 	struct core *core;
 	struct fakes *fakes;
 	unsigned fds_before;
+	struct sqlite3 *catalogue; /* locked */
 	bool closed;
 };
 
@@ -31,6 +32,9 @@ int world_teardown(void **state);
 void world_kill_core(struct world *w);
 void world_start_core(struct world *w);
 void world_wait_ready(struct world *w);
+
+/* Somebody else holds the catalogue: the core can't write to it. */
+void world_lock_catalogue(struct world *w, bool locked);
 
 /* Runs the loop until it holds; fails the test when it does not within 20 s. */
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
@@ -68,6 +72,25 @@ struct done {
 };
 void world_delete_start(struct world *w, struct done *d, const char *id);
 void world_delete(struct world *w, struct done *d, const char *id);
+/* Like `done`, with the children of a fork. */
+struct forked {
+	bool done, ok;
+	unsigned n;
+	char ids[64][SANDBOX_ID_LEN + 1];
+	struct failure failure;
+	struct core_call *call;
+};
+void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed);
+void world_fork(struct world *w, struct forked *k, const char *id, unsigned n);
+void world_merge(struct world *w, struct done *d, const char *parent, const char *winner);
+/* The replay as text: output and exits joined by |, of errors the code; numbers must grow. */
+struct history {
+	char text[4096];
+	size_t bytes; /* of output */
+	unsigned events;
+	uint64_t last_seq;
+};
+void world_history(struct world *w, struct history *h, const char *id);
 void world_interrupt(struct world *w, struct done *d, const char *id);
 
 #define TENANT "local"

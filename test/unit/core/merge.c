@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Merges: what the parent's id leads to afterwards, and what becomes of all that was under way. */
+#include <stdlib.h>
+
+#include "test/unit/core/world.h"
+
+static const char *code_of(struct world *w, const char *id)
+{
+	static struct failure f;
+	struct sandbox_view view;
+
+	return core_view(w->core, TENANT, id, &view, &f) ? "" : f.code;
+}
+
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static bool two_wait(void *arg)
+{
+	return fakes_waiting(arg) == 2;
+}
+
+struct calm {
+	struct world *w;
+	unsigned slots;
+};
+
+static bool has_slots(void *arg)
+{
+	struct calm *calm = arg;
+
+	return fakes_slots(calm->w->fakes) == calm->slots && core_ready(calm->w->core);
+}
+
+static void until_slots(struct world *w, unsigned sandboxes)
+{
+	struct calm calm = {w, sandboxes + w->config.pool_shells + w->config.pool_warm};
+
+	world_until(w, has_slots, &calm);
+}
+
+static void fork_one(struct world *w, char id[SANDBOX_ID_LEN + 1], const char *parent)
+{
+	struct forked k;
+
+	world_fork(w, &k, parent, 1);
+	if (!k.ok)
+		fail_msg("%s", k.failure.text);
+	snprintf(id, SANDBOX_ID_LEN + 1, "%s", k.ids[0]);
+}
+
+static void merge_well(struct world *w, const char *parent, const char *winner)
+{
+	struct done d;
+
+	world_merge(w, &d, parent, winner);
+	if (d.failed)
+		fail_msg("%s", d.failure.text);
+}
+
+static void test_the_parent_goes_on_as_the_winner(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct core_figures figures;
+	struct history h;
+	struct made m;
+	struct done d;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "out common");
+	fork_one(w, winner, m.view.id);
+	world_exec(w, &r, winner, "tree /winner 100644\nout winner");
+	world_exec(w, &r, m.view.id, "out parent");
+	world_exec(w, &r, m.view.id, "out parent");
+	merge_well(w, m.view.id, winner);
+	world_history(w, &h, m.view.id);
+	assert_string_equal(h.text, "common|=0|winner|=0");
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+	assert_int_equal(r.first_seq, 7); /* after all that was numbered under this id */
+	assert_string_equal(code_of(w, winner), "merged");
+	world_exec(w, &r, winner, "out never");
+	assert_int_equal(r.failure.status, 404);
+	world_delete(w, &d, winner);
+	assert_false(d.failed);
+	assert_string_equal(code_of(w, m.view.id), "");
+	core_figures(w->core, &figures);
+	assert_int_equal(figures.merges, 1);
+	assert_int_equal(figures.sandboxes, 1);
+	until_slots(w, 1);
+	/* All of it still holds in the next life. */
+	world_kill_core(w);
+	world_start_core(w);
+	world_exec(w, &r, m.view.id, "out again");
+	assert_string_equal(r.out, "again");
+	assert_string_equal(code_of(w, winner), "merged");
+	world_delete(w, &d, winner);
+	assert_false(d.failed);
+	until_slots(w, 1);
+}
+
+static void test_what_can_not_be_merged_is_refused(void **state)
+{
+	char child[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
+	static const char *const nobody = "sbx_00000000000000000000000000000000";
+	struct world *w = *state;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fork_one(w, child, m.view.id);
+	fork_one(w, other, m.view.id);
+	const struct {
+		const char *parent, *winner;
+		int status;
+		const char *code;
+	} cases[] = {{m.view.id, m.view.id, 400, "out_of_range"},
+		     {child, m.view.id, 409, "not_a_descendant"},
+		     {child, other, 409, "not_a_descendant"},
+		     {nobody, child, 404, "not_found"},
+		     {m.view.id, nobody, 404, "not_found"}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct done d;
+
+		world_merge(w, &d, cases[i].parent, cases[i].winner);
+		assert_true(d.failed);
+		assert_int_equal(d.failure.status, cases[i].status);
+		assert_string_equal(d.failure.code, cases[i].code);
+	}
+	merge_well(w, m.view.id, child);
+	struct done d;
+	world_merge(w, &d, m.view.id, child);
+	assert_int_equal(d.failure.status, 404);
+}
+
+static void test_calls_on_both_sides(void **state)
+{
+	struct run p_runs = {0}, p_waits = {0}, w_runs = {0}, w_waits = {0};
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct history h;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	world_exec_start(w, &p_runs, m.view.id, "out old\nwait\nout never", false);
+	world_exec_start(w, &p_waits, m.view.id, "out last", false);
+	world_exec_start(w, &w_runs, winner, "out new\nwait\nout still new\nexit 4", false);
+	world_exec_start(w, &w_waits, winner, "out then", false);
+	world_until(w, two_wait, w->fakes);
+	merge_well(w, m.view.id, winner);
+	assert_true(p_runs.failed);
+	assert_string_equal(p_runs.failure.code, "merged");
+	assert_false(w_runs.over || w_waits.over || p_waits.over);
+	fakes_go(w->fakes);
+	world_until_true(w, &p_waits.over);
+	assert_string_equal(w_runs.out, "new|still new");
+	assert_int_equal(w_runs.exit_code, 4);
+	assert_string_equal(w_waits.out, "then");
+	assert_string_equal(p_waits.out, "last");
+	world_history(w, &h, m.view.id);
+	assert_string_equal(h.text, "new|still new|=4|then|=0|last|=0");
+}
+
+/* A client that does not read holds the winner's output back before and after. */
+static void test_a_paused_stream_of_the_winner_goes_on(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	world_exec_start(w, &r, winner, "out on\nwait\nbig 2000000\nexit 1", true);
+	world_until(w, one_waits, w->fakes);
+	core_exec_pause(r.call);
+	merge_well(w, m.view.id, winner);
+	fakes_go(w->fakes);
+	core_exec_resume(r.call);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.bytes, 2000003);
+	assert_int_equal(r.exit_code, 1);
+}
+
+static void test_interrupt_reaches_the_winners_call(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	world_exec_start(w, &r, winner, "wait\nexit 130", false);
+	world_until(w, one_waits, w->fakes);
+	merge_well(w, m.view.id, winner);
+	world_interrupt(w, &d, m.view.id);
+	assert_false(d.failed);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.exit_code, 130);
+}
+
+static void test_forks_of_both_sides_fail(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct forked k[4];
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
+	for (int i = 0; i < 4; i++)
+		world_fork_start(w, &k[i], i % 2 ? winner : m.view.id, 1, false);
+	world_until(w, two_wait, w->fakes);
+	merge_well(w, m.view.id, winner);
+	for (int i = 0; i < 4; i++) {
+		world_until_true(w, &k[i].done);
+		assert_int_equal(k[i].failure.status, 409);
+		assert_string_equal(k[i].failure.code, "merged");
+	}
+	fakes_go(w->fakes);
+	until_slots(w, 1);
+	world_exec(w, &r, m.view.id, "out well");
+	assert_string_equal(r.out, "well");
+	assert_int_equal(fakes_forks(w->fakes), 3); /* none for those that waited */
+}
+
+/* a - b - c - d, and e beside c; d into b, then e into a. */
+static void test_lines_stay_right(void **state)
+{
+	char b[SANDBOX_ID_LEN + 1], c[SANDBOX_ID_LEN + 1], d[SANDBOX_ID_LEN + 1],
+		e[SANDBOX_ID_LEN + 1], of_d[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct sandbox_view view;
+	struct failure f;
+	struct made m;
+	struct done done;
+
+	world_create(w, &m, NULL);
+	fork_one(w, b, m.view.id);
+	fork_one(w, c, b);
+	fork_one(w, e, b);
+	fork_one(w, d, c);
+	fork_one(w, of_d, d);
+	merge_well(w, b, d);
+	for (int life = 0; life < 2; life++) {
+		assert_true(core_view(w->core, TENANT, of_d, &view, &f));
+		assert_string_equal(view.parent, b); /* which has d's VM */
+		assert_true(core_view(w->core, TENANT, c, &view, &f));
+		assert_string_equal(view.parent, b);
+		assert_null(view.children[0]);
+		assert_true(core_view(w->core, TENANT, b, &view, &f));
+		assert_string_equal(view.parent, m.view.id);
+		assert_string_equal(view.children[0], c);
+		assert_string_equal(view.children[1], e);
+		assert_string_equal(view.children[2], of_d);
+		assert_null(view.children[3]);
+		world_kill_core(w);
+		world_start_core(w);
+		struct run r; /* until all are found again */
+		const char *const all[] = {m.view.id, b, c, e, of_d};
+		for (int i = 0; i < 5; i++)
+			world_exec(w, &r, all[i], "out on");
+	}
+	merge_well(w, c, of_d); /* of_d still descends from c */
+	world_merge(w, &done, c, e);
+	assert_string_equal(done.failure.code, "not_a_descendant");
+	merge_well(w, m.view.id, e);
+	merge_well(w, m.view.id, c);
+	merge_well(w, m.view.id, b);
+	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_null(view.children[0]);
+	until_slots(w, 1);
+}
+
+static void test_a_catalogue_that_can_not_be_written_changes_nothing(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct run p = {0}, q;
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	world_exec_start(w, &p, m.view.id, "wait\nout parent", false);
+	world_until(w, one_waits, w->fakes);
+	world_lock_catalogue(w, true);
+	world_merge(w, &d, m.view.id, winner);
+	world_lock_catalogue(w, false);
+	assert_string_equal(d.failure.code, "catalogue");
+	assert_false(p.over);
+	fakes_go(w->fakes);
+	world_until_true(w, &p.over);
+	assert_string_equal(p.out, "parent");
+	world_exec(w, &q, winner, "out winner");
+	assert_string_equal(q.out, "winner");
+	merge_well(w, m.view.id, winner);
+}
+
+static void test_the_service_may_be_killed_right_after(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	for (int i = 0; i < 3; i++) {
+		struct done d = {0};
+
+		/* Killed while the call of the winner runs on, and before the old VM is gone. */
+		r = (struct run){0};
+		world_exec_start(w, &r, winner, "wait", false);
+		world_until(w, one_waits, w->fakes);
+		world_merge(w, &d, m.view.id, winner);
+		assert_false(d.failed);
+		world_kill_core(w);
+		world_start_core(w);
+		fakes_go(w->fakes);
+		world_exec(w, &r, m.view.id, "out on");
+		assert_string_equal(r.out, "on");
+		assert_string_equal(code_of(w, winner), "merged");
+		until_slots(w, 1);
+		fork_one(w, winner, m.view.id);
+	}
+}
+
+static void test_death_of_the_winners_vm_is_the_parents(void **state)
+{
+	char winner[SANDBOX_ID_LEN + 1];
+	struct world *w = *state;
+	struct run r;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fork_one(w, winner, m.view.id);
+	merge_well(w, m.view.id, winner);
+	world_exec(w, &r, m.view.id, "out on\ndie");
+	assert_string_equal(r.failure.code, "vm_died");
+	assert_string_equal(code_of(w, m.view.id), "vm_died");
+	until_slots(w, 0);
+}
+
+static struct {
+	struct world *w;
+	const char *parent, *winner;
+	struct done done;
+} inside;
+
+static void on_done(void *arg, const struct failure *f)
+{
+	inside.done.done = true;
+	inside.done.failed = f != NULL;
+}
+
+static void merge_inside(struct run *r, const struct event *ev)
+{
+	if (r->events == 1)
+		core_merge(inside.w->core, TENANT, inside.parent, inside.winner, on_done, NULL);
+}
+
+static void test_from_within_an_event_of_either(void **state)
+{
+	struct world *w = *state;
+
+	for (int of_winner = 0; of_winner < 2; of_winner++) {
+		struct run r = {.on_event = merge_inside}, after;
+		char winner[SANDBOX_ID_LEN + 1];
+		struct made m;
+
+		world_create(w, &m, NULL);
+		fork_one(w, winner, m.view.id);
+		inside.w = w;
+		inside.parent = m.view.id;
+		inside.winner = winner;
+		inside.done = (struct done){0};
+		world_exec_start(w, &r, of_winner ? winner : m.view.id, "out one\nout two", false);
+		world_until_true(w, &r.over);
+		world_until_true(w, &inside.done.done);
+		assert_false(inside.done.failed);
+		assert_int_equal(r.failed, !of_winner);
+		if (of_winner)
+			assert_string_equal(r.out, "one|two");
+		world_exec(w, &after, m.view.id, "out after");
+		assert_string_equal(after.out, "after");
+		struct done d;
+		world_delete(w, &d, m.view.id);
+	}
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_the_parent_goes_on_as_the_winner),
+		TEST(test_what_can_not_be_merged_is_refused),
+		TEST(test_calls_on_both_sides),
+		TEST(test_a_paused_stream_of_the_winner_goes_on),
+		TEST(test_interrupt_reaches_the_winners_call),
+		TEST(test_forks_of_both_sides_fail),
+		TEST(test_lines_stay_right),
+		TEST(test_a_catalogue_that_can_not_be_written_changes_nothing),
+		TEST(test_the_service_may_be_killed_right_after),
+		TEST(test_death_of_the_winners_vm_is_the_parents),
+		TEST(test_from_within_an_event_of_either),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
