@@ -39,6 +39,7 @@ void serve_fork(struct request *r)
 		answer_error(r, 400, "bad_request", "%s", e.text);
 		return;
 	}
+	request_watch(r);
 	request_ref(r);
 	r->call = core_fork(r->api->core, r->tenant, r->id, b.n, b.reseed, on_forked, r);
 }

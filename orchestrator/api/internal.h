@@ -140,6 +140,9 @@ void stream_end(struct request *r, bool broken);
 
 /* Ends it and its HTTP/1 connection; with this answer when there was none yet. */
 void request_cut(struct request *r, int status, const char *code, const char *why);
+/* From now on, not from the next tick, it is seen when the client leaves: for what makes much that
+ * only this client would know of. */
+void request_watch(struct request *r);
 /* Once a second for each live request: silence, stalled readers, clients that left. */
 void request_tick(struct request *r, uint64_t now_ms);
 void api_flush(void *arg); /* the loop's before_sleep */

@@ -359,8 +359,10 @@ static void on_peer_gone(void *arg, int result)
 	request_unref(r);
 }
 
-static void watch_peer(struct request *r)
+void request_watch(struct request *r)
 {
+	if (r->peer_poll || r->req->version >= 0x200)
+		return;
 	r->peer_poll = loop_poll(r->api->loop, h2o_socket_get_fd(request_conn(r)->sock), POLLRDHUP,
 				 on_peer_gone, r);
 	if (r->peer_poll)
@@ -384,6 +386,5 @@ void request_tick(struct request *r, uint64_t now_ms)
 		text_putc(&r->out, '\n');
 		stream_touch(r);
 	}
-	if (!r->peer_poll && r->req->version < 0x200)
-		watch_peer(r);
+	request_watch(r);
 }
