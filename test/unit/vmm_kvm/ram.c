@@ -6,7 +6,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,19 +18,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/crc32c.h"
 #include "base/fd.h"
-#include "base/file.h"
 #include "proto/image.h"
+#include "vmm/kvm/pagemap-ioctl.h"
 #include "vmm/kvm/pagemap.h"
 #include "vmm/kvm/ram-internal.h"
-#include "vmm/kvm/ram-table.h"
 
 #define MIB   (1ull << 20)
 #define PAGES (4 * MIB / RAM_PAGE)
@@ -205,7 +209,8 @@ static void test_gaps(void **state)
 	put_pages(&g, 103, 1, 'e');
 	put_pages(&g, 500, 1, 'f'); /* one of 4 holes */
 	put_pages(&g, 505, 1, 'g');
-	before = blocks_of(ram_memfd(g.ram) >= 0 ? -1 : (ram_image(g.ram, fds), fds[0]));
+	ram_image(g.ram, fds);
+	before = blocks_of(fds[0]);
 	assert_int_equal(freeze(&g), (4 + 6 + 6) * RAM_PAGE);
 	assert_int_equal(ram_image(g.ram, fds), 2);
 	assert_int_equal(blocks_of(fds[0]), before); /* no hole was filled */
@@ -250,6 +255,75 @@ static void test_hidden_layers_go(void **state)
 		assert_int_equal(g.ram->mapped.n, 1);
 	}
 	check(&g);
+	end_guest(&g);
+}
+
+static void limit(int what, rlim_t most)
+{
+	struct rlimit l;
+
+	assert_int_equal(getrlimit(what, &l), 0);
+	l.rlim_cur = most < l.rlim_max ? most : l.rlim_max;
+	assert_int_equal(setrlimit(what, &l), 0);
+}
+
+static void assert_freeze_fails(struct guest *g, int error)
+{
+	int before[RAM_IMAGE_FDS], after[RAM_IMAGE_FDS];
+	unsigned n = ram_image(g->ram, before), fds = count_fds();
+	struct err e = {0};
+	uint64_t copied;
+
+	limit(error == -EMFILE ? RLIMIT_NOFILE : RLIMIT_FSIZE, error == -EMFILE ? 3 : g->gm.bytes);
+	assert_int_equal(ram_freeze(g->ram, &copied, &e), error);
+	limit(error == -EMFILE ? RLIMIT_NOFILE : RLIMIT_FSIZE, RLIM_INFINITY);
+	assert_true(e.text[0]);
+	assert_int_equal(ram_image(g->ram, after), n);
+	assert_memory_equal(before, after, n * sizeof(*before));
+	assert_int_equal(count_fds(), fds);
+	check(g);
+}
+
+/* No descriptor for the layer; and no room for its table, when all is copied. */
+static void test_failed_freeze_changes_nothing(void **state)
+{
+	struct guest g, child;
+
+	signal(SIGXFSZ, SIG_IGN);
+	boot(&g, 4 * MIB);
+	put_pages(&g, 0, 100, 'a');
+	freeze(&g);
+	for (unsigned i = 0; i < 3; i++) {
+		put_pages(&g, 10, 200, (uint8_t)('b' + i));
+		assert_freeze_fails(&g, -EMFILE);
+		assert_freeze_fails(&g, -EFBIG);
+		put_pages(&g, 50 * i, 1, 'x');
+		freeze(&g);
+		fork_guest(&g, &child);
+		check(&child);
+		end_guest(&child);
+	}
+	end_guest(&g);
+}
+
+/* The first freeze can't seal: RAM stays shared with its file. */
+static void test_failed_first_freeze_changes_nothing(void **state)
+{
+	struct guest g;
+	uint64_t copied;
+	char byte;
+	int fd;
+
+	boot(&g, 4 * MIB);
+	put_pages(&g, 0, 3, 'a');
+	fd = ram_memfd(g.ram);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+	assert_int_equal(ram_freeze(g.ram, &copied, NULL), -EPERM);
+	assert_int_equal(ram_memfd(g.ram), fd);
+	put_pages(&g, 1, 1, 'b');
+	check(&g);
+	assert_int_equal(pread(fd, &byte, 1, RAM_PAGE), 1);
+	assert_int_equal(byte, 'b');
 	end_guest(&g);
 }
 
@@ -507,6 +581,25 @@ static void test_deep_chain(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
+/* From now on the kernel does as one before 6.7 would: PAGEMAP_SCAN is no request of a page map. */
+static int take_scan_away(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)PAGEMAP_SCAN, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {ARRAY_LEN(code), code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -1;
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
+
+/* unit_vmm_ram [--without-scan] [SEED] */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -515,6 +608,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gaps),
 		cmocka_unit_test(test_long_runs_are_copied_once),
 		cmocka_unit_test(test_hidden_layers_go),
+		cmocka_unit_test(test_failed_freeze_changes_nothing),
+		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
 		cmocka_unit_test(test_retired_layers_go),
 		cmocka_unit_test(test_pieces_are_joined),
 		cmocka_unit_test(test_too_many_pieces),
@@ -523,6 +618,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_deep_chain),
 	};
 
+	if (argc > 1 && !strcmp(argv[1], "--without-scan")) {
+		if (take_scan_away())
+			return 1;
+		argc--;
+		argv++;
+	}
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
 	print_message("seed %llu\n", (unsigned long long)seed);
 	return cmocka_run_group_tests(tests, NULL, NULL);
