@@ -275,6 +275,32 @@ static void test_either_guest_dies_meanwhile(void **state)
 	}
 }
 
+/* Of the parent, which gets another VM, and of the winner, whose id goes. */
+static void test_one_is_merged_meanwhile(void **state)
+{
+	struct world *w = *state;
+
+	for (int i = 0; i < 2; i++) {
+		struct made m[2];
+		struct forked k;
+		struct done d;
+		struct told t;
+
+		start_waiting(w, &t, m);
+		core_abandon(t.call);
+		world_until(w, no_diff_agents, w);
+		world_fork(w, &k, m[1].view.id, 1);
+		assert_true(k.ok);
+		start(w, &t, m[0].view.id, i ? k.ids[0] : m[1].view.id, "/d");
+		world_merge(w, &d, m[1].view.id, k.ids[0]);
+		assert_false(d.failed);
+		world_until_true(w, &t.done);
+		fails_with(&t, 409, "merged", "merged");
+		world_delete(w, &d, m[0].view.id);
+		world_delete(w, &d, m[1].view.id);
+	}
+}
+
 static void test_the_client_leaves(void **state)
 {
 	struct world *w = *state;
@@ -338,6 +364,7 @@ int main(void)
 		TEST(test_what_is_not_there),
 		TEST(test_either_sandbox_is_deleted_meanwhile),
 		TEST(test_either_guest_dies_meanwhile),
+		TEST(test_one_is_merged_meanwhile),
 		TEST(test_the_client_leaves),
 		TEST(test_there_is_a_limit_of_diffs),
 		TEST(test_the_service_is_killed_meanwhile),

@@ -363,11 +363,16 @@ void world_fork(struct world *w, struct forked *k, const char *id, unsigned n)
 	world_until_true(w, &k->done);
 }
 
-void world_merge(struct world *w, struct done *d, const char *parent, const char *winner)
+void world_merge_start(struct world *w, struct done *d, const char *parent, const char *winner)
 {
 	*d = (struct done){0};
 	core_merge(w->core, TENANT, parent, winner, on_done, d);
 	assert_false(d->done);
+}
+
+void world_merge(struct world *w, struct done *d, const char *parent, const char *winner)
+{
+	world_merge_start(w, d, parent, winner);
 	world_until_true(w, &d->done);
 }
 

@@ -82,6 +82,7 @@ struct forked {
 };
 void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed);
 void world_fork(struct world *w, struct forked *k, const char *id, unsigned n);
+void world_merge_start(struct world *w, struct done *d, const char *parent, const char *winner);
 void world_merge(struct world *w, struct done *d, const char *parent, const char *winner);
 /* The replay as text: output and exits joined by |, of errors the code; numbers must grow. */
 struct history {

@@ -214,6 +214,134 @@ static void test_what_was_answered_survives_a_kill(void **state)
 	}
 }
 
+struct lines {
+	unsigned n, moved, ended;
+	char of_d[16];
+};
+
+static void note_line(void *arg, const struct store_sandbox *row)
+{
+	struct lines *l = arg;
+
+	l->n++;
+	if (!strcmp(row->id, "p") && row->slot == 9 && row->pid == 99 && row->seq_reserved == 555)
+		l->moved++;
+	if (!strcmp(row->id, "w") && row->ended_at_ms == 7 && !strcmp(row->ended_code, "merged"))
+		l->ended++;
+	if (!strcmp(row->id, "d"))
+		snprintf(l->of_d, sizeof(l->of_d), "%s", row->ancestors);
+}
+
+static struct lines read_lines(struct store *s)
+{
+	struct lines l = {0};
+	struct err e;
+
+	assert_int_equal(store_sandboxes(s, note_line, &l, &e), 0);
+	if (l.n == 3)
+		assert_string_equal(l.of_d, l.moved ? "p" : "p w");
+	return l;
+}
+
+static void test_many_rows_are_all_there_or_none(void **state)
+{
+	struct store_sandbox rows[] = {row_of("a"), row_of("b"), row_of("a")};
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_true(store_sandboxes_add(s, rows, 3, &e) < 0); /* an id twice */
+	assert_int_equal(read_rows(s).n, 0);
+	assert_int_equal(store_sandboxes_add(s, rows, 2, &e), 0);
+	assert_int_equal(read_rows(s).n, 2);
+	store_close(s);
+}
+
+static const struct store_line merged_line = {"d", "p"};
+static const struct store_merge merged = {.parent = "p",
+					  .winner = "w",
+					  .slot = 9,
+					  .pid = 99,
+					  .seq_reserved = 555,
+					  .at_ms = 7,
+					  .code = "merged",
+					  .text = "into p",
+					  .lines = &merged_line,
+					  .n_lines = 1};
+
+static void add_family(struct store *s)
+{
+	struct store_sandbox rows[] = {row_of("p"), row_of("w"), row_of("d")};
+	struct err e;
+
+	rows[1].ancestors = "p";
+	rows[2].ancestors = "p w";
+	assert_int_equal(store_sandboxes_add(s, rows, 3, &e), 0);
+}
+
+static void test_a_merge_is_one_change(void **state)
+{
+	struct store_merge nobody = merged;
+	struct store *s = open_store(*state);
+	struct err e;
+
+	add_family(s);
+	nobody.parent = "nobody";
+	assert_true(store_sandbox_merge(s, &nobody, &e) < 0);
+	assert_non_null(strstr(e.text, "nobody"));
+	assert_int_equal(read_lines(s).ended, 0);
+	assert_int_equal(store_sandbox_merge(s, &merged, &e), 0);
+	store_close(s);
+	s = open_store(*state);
+	struct lines l = read_lines(s);
+	assert_int_equal(l.moved, 1);
+	assert_int_equal(l.ended, 1);
+	store_close(s);
+}
+
+/* Killed at a random moment: it stands as before or as after. */
+static void test_a_merge_survives_a_kill_whole(void **state)
+{
+	unsigned after = 0;
+
+	for (int round = 0; round < 40; round++) {
+		struct store *s = open_store(*state);
+		struct err e;
+		int pipe_fds[2];
+		char byte;
+
+		add_family(s);
+		store_close(s);
+		assert_int_equal(pipe(pipe_fds), 0);
+		pid_t child = fork();
+		if (child == 0) {
+			s = open_store(*state);
+			if (write(pipe_fds[1], "x", 1) != 1)
+				_exit(1);
+			store_sandbox_merge(s, &merged, &e);
+			if (write(pipe_fds[1], "y", 1) != 1)
+				_exit(1);
+			pause();
+		}
+		assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+		for (volatile int spin = round * 5000; spin > 0; spin--)
+			;
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		close(pipe_fds[0]);
+		close(pipe_fds[1]);
+		s = open_store(*state);
+		struct lines l = read_lines(s);
+		assert_int_equal(l.n, 3);
+		assert_int_equal(l.moved, l.ended);
+		after += l.moved;
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(
+				store_sandbox_forget(s, (const char *[]){"p", "w", "d"}[i], &e), 0);
+		store_close(s);
+	}
+	print_message("%u of 40 merges were whole when the writer was killed\n", after);
+}
+
 static void refused(const struct place *p, const char *says)
 {
 	struct store *s = NULL;
@@ -238,6 +366,26 @@ static void test_a_foreign_database_is_named(void **state)
 {
 	run_sql(*state, "CREATE TABLE theirs (x)");
 	refused(*state, "another program");
+}
+
+static void test_one_of_the_first_version_is_brought_up(void **state)
+{
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	store_close(s);
+	run_sql(*state, "ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
+	s = open_store(*state);
+	struct rows rows = read_rows(s);
+	assert_int_equal(rows.n, 1);
+	assert_string_equal(rows.ids[0], "sbx_1");
+	row.id = "sbx_2";
+	row.ancestors = "sbx_1";
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	assert_int_equal(read_rows(s).n, 2);
+	store_close(s);
 }
 
 static void test_a_newer_one_is_named(void **state)
@@ -297,6 +445,10 @@ int main(void)
 		TEST(test_what_was_answered_survives_a_kill),
 		TEST(test_a_foreign_database_is_named),
 		TEST(test_a_newer_one_is_named),
+		TEST(test_one_of_the_first_version_is_brought_up),
+		TEST(test_many_rows_are_all_there_or_none),
+		TEST(test_a_merge_is_one_change),
+		TEST(test_a_merge_survives_a_kill_whole),
 		TEST(test_what_is_no_database_is_named),
 		TEST(test_a_folder_that_is_not_there_is_named),
 		TEST(test_a_checkpoint_runs_beside_the_writer),
