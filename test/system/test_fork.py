@@ -254,6 +254,15 @@ def test_what_must_be_unique_is(sbx: Sandbox) -> None:
         assert [draw[2] for draw in draws[1:]] == [f"ramet-{c.id[4:12]}" for c in children]
 
 
+def test_openssl_in_python_draws_differently(sbx: Sandbox) -> None:
+    """Its generator lives in the process, has drawn before, and makes keys."""
+    if sbx.run_code("import ssl\nssl.RAND_bytes(16)").exit_code:
+        pytest.skip("Python in the image has no OpenSSL")
+    with forked(sbx, 3) as children:
+        draws = draws_of([sbx, *children], "ssl.RAND_bytes(16).hex()")
+        assert len(set(draws)) == 4, f"shared: {draws}"
+
+
 def test_the_clock_goes_on(sbx: Sandbox) -> None:
     do(sbx, "import time\nat = time.monotonic()")
     with forked(sbx) as (child,):
