@@ -8,7 +8,7 @@
 
 #include "guest/conn.h"
 
-#define LISTER_COUNT_MAX 4
+#define LISTER_COUNT_MAX 16
 
 /* Starts a listing; the connection is CONN_TREE until its end. 0 or -errno. */
 int lister_start(struct conn *c, const struct tree_request *r, struct err *e);
