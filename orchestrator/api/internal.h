@@ -13,7 +13,6 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/text.h"
 
-#define CONNECTIONS_MAX	  4096
 #define STREAM_PAUSE_SIZE (64u << 10) /* gathered output at which a stream is paused */
 #define ACCESS_LOG_SIZE	  (32u << 10)
 
@@ -29,6 +28,7 @@ extern struct api_limits {
 	uint32_t write_ms;   /* a reader that takes nothing */
 	uint32_t silence_ms; /* of a stream, before an empty line is sent */
 	uint32_t tick_ms;
+	size_t connections;   /* open at a time */
 	size_t answers_bytes; /* that wait for their readers, above which no long ones are begun */
 } api_limits;
 
@@ -36,6 +36,8 @@ struct conn {
 	struct list link;
 	struct api *api;
 	h2o_socket_t *sock;
+	unsigned requests; /* under way in it */
+	bool cut;
 	unsigned resets;
 	uint64_t resets_since_ms;
 };
@@ -60,10 +62,11 @@ struct api {
 	bool accept_paused;
 	unsigned port;
 
-	struct list conns;
+	struct list conns; /* those that did nothing for the longest time first */
 	size_t n_conns;
-	struct list live;  /* requests not yet ended */
-	struct list dirty; /* streams with output to flush this turn */
+	uint64_t full_told_ms; /* when the log was told that there are too many; 0: never */
+	struct list live;      /* requests not yet ended */
+	struct list dirty;     /* streams with output to flush this turn */
 	struct loop_timer tick;
 
 	bool draining;
@@ -82,7 +85,8 @@ struct api {
  */
 struct request {
 	struct api *api;
-	h2o_req_t *req; /* NULL once h2o is done with it */
+	h2o_req_t *req;	   /* NULL once h2o is done with it */
+	struct conn *conn; /* good as long */
 	const struct route *route;
 	const char *tenant;
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1]; /* from the path */
@@ -158,8 +162,9 @@ void api_request_ended(struct api *a, struct request *r);
 int listen_load_tls(struct api *a, struct err *e);
 int listen_start(struct api *a, struct err *e);
 void listen_stop(struct api *a);
-/* The connection of a request that h2o still has. */
-struct conn *request_conn(const struct request *r);
+/* The connection of a request that begins; told of its end as well. */
+struct conn *conn_began(h2o_req_t *req);
+void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
 void conn_count_reset(struct conn *c);
 

@@ -15,6 +15,7 @@
 #include "orchestrator/api/internal.h"
 
 #define ACCEPTS_A_TURN 16
+#define FULL_TOLD_MS   60000
 
 /* --- connections ---------------------------------------------------------------------------- */
 
@@ -28,7 +29,7 @@ static void on_conn_close(void *data)
 	list_del(&c->link);
 	a->n_conns--;
 	free(c);
-	if (a->accept_paused && a->n_conns < CONNECTIONS_MAX)
+	if (a->accept_paused && a->n_conns < api_limits.connections)
 		accept_resume(a);
 }
 
@@ -48,16 +49,28 @@ static void conn_new(struct api *a, h2o_socket_t *sock)
 	h2o_accept(&a->accept, sock);
 }
 
-struct conn *request_conn(const struct request *r)
+struct conn *conn_began(h2o_req_t *req)
 {
-	h2o_conn_t *conn = r->req->conn;
+	struct conn *c = req->conn->callbacks->get_socket(req->conn)->on_close.data;
 
-	return conn->callbacks->get_socket(conn)->on_close.data;
+	c->requests++;
+	return c;
+}
+
+void conn_ended(struct conn *c)
+{
+	struct api *a = c->api;
+
+	list_del(&c->link);
+	list_add_tail(&a->conns, &c->link);
+	if (!--c->requests && a->accept_paused)
+		conn_cut(c);
 }
 
 /* h2o sees an error at its next read or write and ends the connection. */
 void conn_cut(struct conn *c)
 {
+	c->cut = true;
 	shutdown(h2o_socket_get_fd(c->sock), SHUT_RDWR);
 }
 
@@ -95,14 +108,44 @@ static void accept_pause(struct api *a)
 	h2o_socket_read_stop(a->listener);
 }
 
+/* Who holds connections and asks for nothing makes room; their ends let accept_resume go on. Few
+ * at a time: who came last is about to ask. */
+static void cut_idle(struct api *a)
+{
+	size_t left = 1 + api_limits.connections / 512;
+
+	list_each (pos, &a->conns) {
+		struct conn *c = container_of(pos, struct conn, link);
+
+		if (c->requests || c->cut)
+			continue;
+		conn_cut(c);
+		if (!--left)
+			return;
+	}
+}
+
+static void on_full(struct api *a)
+{
+	uint64_t now = loop_now_ms(a->loop);
+
+	if (!a->full_told_ms || now - a->full_told_ms > FULL_TOLD_MS) {
+		a->full_told_ms = now;
+		log_warn("%zu connections are open: idle ones are cut, more have to wait",
+			 a->n_conns);
+	}
+	accept_pause(a);
+	cut_idle(a);
+}
+
 static void on_connect(h2o_socket_t *listener, const char *err)
 {
 	struct api *a = listener->data;
 
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		if (a->n_conns >= CONNECTIONS_MAX) {
-			log_warn("%u connections are open: more have to wait", CONNECTIONS_MAX);
-			accept_pause(a);
+		if (a->n_conns >= api_limits.connections) {
+			if (i == 0) /* one waits for sure */
+				on_full(a);
 			return;
 		}
 		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);

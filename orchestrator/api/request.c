@@ -56,12 +56,13 @@ static void on_gone(void *at)
 	struct request *r = *(struct request **)at;
 
 	if (!r->finished && r->req->version >= 0x200)
-		conn_count_reset(request_conn(r));
+		conn_count_reset(r->conn);
 	access_log_request(r->api, r);
 	poll_stop(r);
 	list_del(&r->dirty_link);
 	r->req = NULL;
 	leave_call(r);
+	conn_ended(r->conn);
 	api_request_ended(r->api, r);
 	request_unref(r);
 }
@@ -93,6 +94,7 @@ struct request *request_new(struct api *a, h2o_req_t *req)
 		abort();
 	r->api = a;
 	r->req = req;
+	r->conn = conn_began(req);
 	r->refs = 1;
 	r->began_us = now_us();
 	r->moved_ms = r->began_us / 1000;
@@ -340,7 +342,7 @@ void request_cut(struct request *r, int status, const char *code, const char *wh
 	r->req->http1_is_persistent = 0;
 	leave_call(r); /* its callback would answer a second time */
 	if (r->in_flight)
-		conn_cut(request_conn(r)); /* seen at the write that is waited for */
+		conn_cut(r->conn); /* seen at the write that is waited for */
 	else if (r->started)
 		stream_end(r, true);
 	else
@@ -363,7 +365,7 @@ void request_watch(struct request *r)
 {
 	if (r->peer_poll || r->req->version >= 0x200)
 		return;
-	r->peer_poll = loop_poll(r->api->loop, h2o_socket_get_fd(request_conn(r)->sock), POLLRDHUP,
+	r->peer_poll = loop_poll(r->api->loop, h2o_socket_get_fd(r->conn->sock), POLLRDHUP,
 				 on_peer_gone, r);
 	if (r->peer_poll)
 		request_ref(r);
@@ -376,7 +378,7 @@ void request_tick(struct request *r, uint64_t now_ms)
 	if (r->in_flight) {
 		if (quiet_ms >= api_limits.write_ms) {
 			r->api->counters.stalled_cut++;
-			conn_cut(request_conn(r));
+			conn_cut(r->conn);
 		}
 		return;
 	}

@@ -19,6 +19,7 @@ struct api_limits api_limits = {
 	.write_ms = 300000,
 	.silence_ms = 10000,
 	.tick_ms = 1000,
+	.connections = 4096,
 	.answers_bytes = 256u << 20,
 };
 

@@ -434,6 +434,37 @@ def test_stop_waits_for_running_calls(start: Callable[..., Server]) -> None:
         stopper.join()
 
 
+def test_idle_connections_make_room_for_those_that_ask(start: Callable[..., Server]) -> None:
+    server = start("connections=8")
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+    busy = server.connect()
+    busy.sendall(exec_bytes(path, "out x\nhang"))
+    assert b'"x"' in busy.recv(65536)
+    idle = [server.connect() for _ in range(40)]
+    for s in idle[::2]:
+        s.sendall(b"GET /v1/healthz HTTP/1.1\r\n")
+    # Before it was the read time limit, two minutes, that let the next one in.
+    asks = server.connect()
+    asks.settimeout(10)
+    asks.sendall(b"GET /v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert asks.recv(65536).startswith(b"HTTP/1.1 200")
+    assert until_closed(idle[0]) == b""
+    # The call goes on, and when all are busy, the next waits until one is done.
+    more = [server.connect() for _ in range(7)]
+    for s in more:
+        s.sendall(exec_bytes(path, "out x\nhang"))
+    for s in more:
+        assert b'"x"' in s.recv(65536)
+    waits = server.connect()
+    waits.sendall(b"GET /v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    more[0].close()
+    assert waits.recv(65536).startswith(b"HTTP/1.1 200")
+    busy.close()
+    for s in more:
+        s.close()
+
+
 def test_stop_does_not_wait_for_ever(start: Callable[..., Server]) -> None:
     server = start("stop_timeout_s=1")
     with server.client() as http:
