@@ -16,6 +16,9 @@
 #define WASTE_MIN  (16u << 20)	/* bytes in layers that newer ones hide */
 #define SLICE	   (128u << 10) /* bytes copied in a step */
 
+/* As RAM_JOIN_GAP, but here nobody waits for what is copied: fewer pieces are worth more of it. */
+#define FLATTEN_GAP (16u * RAM_PAGE)
+
 /* --- One layer of some --- */
 
 void flatten_stop(struct ram *r)
@@ -62,7 +65,7 @@ static int begin(struct ram *r, unsigned first, uint32_t most, struct err *e)
 	if (!result)
 		result = overlay_runs(&runs, &pieces);
 	if (!result)
-		result = runs_join(&f->runs, &runs, RAM_JOIN_GAP, most);
+		result = runs_join(&f->runs, &runs, FLATTEN_GAP, most);
 	if (!result)
 		result = overlay_cut(&f->source, &r->image, &next, 0, UINT64_MAX);
 	runs_free(&runs);

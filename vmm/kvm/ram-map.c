@@ -14,7 +14,7 @@
  * are left, up to so many bytes of them, the longer ones going first.
  */
 #define LONG_RUN (16u * RAM_PAGE)
-#define LEFT_MAX (512u * RAM_PAGE)
+#define LEFT_MAX (256u * RAM_PAGE)
 
 /* Pieces of layers that are gone from the image, remapped in one freeze at least. */
 #define RETIRED_MIN 32u
