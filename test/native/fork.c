@@ -2,6 +2,7 @@
 /* Forks of running VMs by the real ramet-vmm over the real KVM. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <linux/kvm.h>
@@ -176,11 +178,14 @@ static void test_many_children_of_one_image(void **state)
 
 	fill(&parent, HERE, MIB, 5);
 	img = image_of(&parent);
-	for (unsigned i = 0; i < CHILDREN; i++)
-		child[i] = child_of(&parent, &img);
-	for (unsigned i = 0; i < CHILDREN; i++)
-		fill(&child[i], HERE, MIB / 2, 50 + i);
+	/* They live at the same time, but to run at the same time would only take longer. */
 	for (unsigned i = 0; i < CHILDREN; i++) {
+		child[i] = child_of(&parent, &img);
+		fill(&child[i], HERE, MIB / 2, 50 + i);
+		assert_int_equal(vmm_ask(&child[i].vmm, CTL_PAUSE), 0);
+	}
+	for (unsigned i = 0; i < CHILDREN; i++) {
+		assert_int_equal(vmm_ask(&child[i].vmm, CTL_RUN), 0);
 		expect_ram(&child[i], HERE, MIB / 2, 50 + i);
 		worker_stop(&child[i]);
 	}
@@ -298,6 +303,51 @@ static void test_a_bad_file_is_refused(void **state)
 	vmm_image_close(&img);
 }
 
+/* A file system of a few pages, seen by this process and its children only. */
+static bool mount_small(void)
+{
+	return unshare(CLONE_NEWNS) == 0 &&
+	       mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	       mount("small", "/mnt", "tmpfs", 0, "size=256k") == 0;
+}
+
+/* The guest's writes wait for room on the host's disk: a fork is refused, and fails none of them.
+ */
+static void test_a_full_host_disk_is_told(void **state)
+{
+	static const uint8_t page[PAGE];
+	struct worker parent;
+	struct vmm_image img;
+	struct ctl_msg m;
+	int r;
+
+	if (!mount_small()) {
+		print_message("no private file system can be mounted here\n");
+		skip();
+	}
+	vmm_layers_in = "/mnt";
+	parent = boot();
+	scoped_fd int filler = open("/mnt", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	while (write(filler, page, sizeof(page)) > 0)
+		;
+	vmm_layers_in = NULL;
+	worker_post(&parent, WORKER_WRITE, 8, 0, 0x77);
+	do {
+		r = vmm_fork(&parent.vmm, &img, &m);
+		if (!r)
+			vmm_image_close(&img);
+	} while (!r);
+	assert_int_equal(r, -ENOSPC);
+	assert_non_null(strstr(m.reply.text, "wait for room"));
+	assert_int_equal(ftruncate(filler, 0), 0);
+	worker_wait(&parent);
+	expect_sector(&parent, 8, 0x77);
+	img = image_of(&parent);
+	vmm_image_close(&img);
+	worker_stop(&parent);
+	umount("/mnt");
+}
+
 /* A memory file of the test's own with what is in the image's, which is sealed. */
 static void own_memory(struct vmm_image *img)
 {
@@ -336,7 +386,7 @@ static void crowd(unsigned vcpus)
 	assert_true(vmm_expect_log(&copy, "serial: still counting"));
 	assert_true(vmm_wait_ended(&copy));
 	vmm_image_close(&img);
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 5; i++) {
 		assert_int_equal(vmm_fork(&v, &img, &m), 0);
 		vmm_image_close(&img);
 	}
@@ -410,6 +460,7 @@ int main(void)
 		cmocka_unit_test(test_a_disk_can_be_forked_for_ever),
 		cmocka_unit_test(test_what_is_not_running_is_refused),
 		cmocka_unit_test(test_a_bad_file_is_refused),
+		cmocka_unit_test(test_a_full_host_disk_is_told),
 		cmocka_unit_test(test_one_vcpu),
 		cmocka_unit_test(test_two_vcpus),
 		cmocka_unit_test(test_thirty_two_vcpus),

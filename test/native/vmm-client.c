@@ -287,6 +287,22 @@ int vmm_file(const void *data, size_t len, uint64_t bytes)
 	return fd;
 }
 
+const char *vmm_layers_in;
+
+static int new_layer(void)
+{
+	int fd;
+
+	if (!vmm_layers_in)
+		return vmm_file(NULL, 0, 0);
+	fd = open(vmm_layers_in, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		complain("a file for a disk layer");
+		exit(1);
+	}
+	return fd;
+}
+
 int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk)
 {
 	struct ctl_msg m = {.type = CTL_FILL};
@@ -299,7 +315,7 @@ int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct 
 	snprintf(m.fill.cmdline, sizeof(m.fill.cmdline), "%s", cmdline);
 	if (initrd >= 0)
 		fds[n++] = initrd;
-	disk->writable = vmm_file(NULL, 0, 0);
+	disk->writable = new_layer();
 	fds[n++] = disk->base;
 	fds[n++] = disk->writable;
 	return vmm_call(v, &m, fds, n);
@@ -308,7 +324,7 @@ int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct 
 int vmm_save(struct vmm *v, struct vmm_image *img)
 {
 	struct ctl_msg m = {.type = CTL_SAVE};
-	int fresh = vmm_file(NULL, 0, 0);
+	int fresh = new_layer();
 	int r = vmm_ask(v, CTL_PAUSE);
 
 	img->state = vmm_file(NULL, 0, 0);
@@ -325,7 +341,7 @@ int vmm_save(struct vmm *v, struct vmm_image *img)
 int vmm_restore(struct vmm *v, const struct vmm_image *img)
 {
 	struct ctl_msg m = {.type = CTL_FILL};
-	scoped_fd int writable = vmm_file(NULL, 0, 0);
+	scoped_fd int writable = new_layer();
 	int fds[CTL_FDS_MAX];
 	unsigned n = 0;
 
@@ -377,7 +393,7 @@ static bool take_image(struct vmm_image *img, const struct ctl_msg *m, const int
 int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
 {
 	struct ctl_msg m = {.version = CTL_VERSION, .type = CTL_FORK, .seq = ++v->seq, .nfds = 1};
-	scoped_fd int writable = vmm_file(NULL, 0, 0);
+	scoped_fd int writable = new_layer();
 	int fds[CTL_FDS_MAX], r;
 	unsigned nfds;
 

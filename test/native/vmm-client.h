@@ -69,6 +69,9 @@ struct vmm_image {
 	int writable; /* of the VM that was saved last */
 };
 
+/* Where the files of writable disk layers are made; NULL: in memory. */
+extern const char *vmm_layers_in;
+
 int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk);
 /* Pauses the VM and saves it; the image owns its files. */
 int vmm_save(struct vmm *v, struct vmm_image *img);
