@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The transport of virtio v1.2, 4.2 (version 2 of the MMIO layout, no legacy interface). */
+#include "vmm/virtio/mmio-internal.h"
+
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -9,7 +10,6 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "vmm/virtio/device.h"
 
 enum reg {
 	REG_MAGIC = 0x000,
@@ -40,53 +40,12 @@ enum reg {
 	REG_CONFIG = 0x100,
 };
 
-#define MAGIC	  0x74726976u /* "virt" */
-#define VENDOR_ID 0x544d4152u /* "RAMT" */
-
-enum status {
-	S_ACKNOWLEDGE = 1,
-	S_DRIVER = 2,
-	S_DRIVER_OK = 4,
-	S_FEATURES_OK = 8,
-	S_NEEDS_RESET = 64,
-	S_FAILED = 128,
-};
-
-#define S_FOUND	     (S_ACKNOWLEDGE | S_DRIVER)
-#define S_NEGOTIATED (S_FOUND | S_FEATURES_OK)
-#define S_RUNNING    (S_NEGOTIATED | S_DRIVER_OK)
-
-#define INT_USED_BUFFER	  1u
-#define INT_CONFIG_CHANGE 2u
-
 #define F_INDIRECT_DESC (1ull << 28)
 #define F_EVENT_IDX	(1ull << 29)
 #define F_VERSION_1	(1ull << 32)
 
-#define SAVE_VERSION	 1
-#define DEVICE_STATE_MAX 4096 /* bytes of one device's own fields */
-
-struct doorbell {
-	struct vio_mmio *mmio;
-	unsigned queue;
-	int fd; /* eventfd */
-	struct loop_watch *watch;
-};
-
-struct vio_mmio {
-	pthread_mutex_t lock;
-	struct vio_dev *dev;
-	const struct irq_line *line;
-	uint32_t interrupt_status; /* atomic: served without the lock */
-	uint32_t status;
-	uint32_t device_features_sel, driver_features_sel;
-	uint32_t queue_sel;
-	uint32_t config_generation;
-	bool reset_due, activate_due; /* noted on a vCPU thread, done on the loop's */
-	bool fault_logged;
-	struct vq vq[VIO_QUEUES_MAX];
-	struct doorbell bell[VIO_QUEUES_MAX];
-};
+#define MAGIC	  0x74726976u /* "virt" */
+#define VENDOR_ID 0x544d4152u /* "RAMT" */
 
 static void ring(const struct doorbell *b)
 {
@@ -253,7 +212,7 @@ static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
 	}
 }
 
-static void reset(struct vio_mmio *m)
+void mmio_reset(struct vio_mmio *m)
 {
 	struct vio_dev *d = m->dev;
 
@@ -285,7 +244,7 @@ static bool step_allowed(uint32_t from, uint32_t to)
 	return false;
 }
 
-static bool features_acceptable(const struct vio_mmio *m, uint64_t features)
+bool mmio_features_acceptable(const struct vio_mmio *m, uint64_t features)
 {
 	return (features & F_VERSION_1) && !(features & ~offered_features(m));
 }
@@ -296,7 +255,7 @@ static void write_status(struct vio_mmio *m, uint32_t value)
 	uint32_t to = value & ~S_NEEDS_RESET;
 
 	if (!value) {
-		reset(m);
+		mmio_reset(m);
 		return;
 	}
 	if (to & S_FAILED) {
@@ -306,7 +265,7 @@ static void write_status(struct vio_mmio *m, uint32_t value)
 	}
 	if (!step_allowed(now, to))
 		return;
-	if (to == S_NEGOTIATED && !features_acceptable(m, m->dev->driver_features))
+	if (to == S_NEGOTIATED && !mmio_features_acceptable(m, m->dev->driver_features))
 		return; /* the driver reads back that FEATURES_OK is not set (3.1.1, 6.) */
 	m->status = to | keep;
 	if (to == S_RUNNING && !keep) {
@@ -335,7 +294,7 @@ static void set_high(uint64_t *addr, uint32_t value)
 	*addr = (*addr & UINT32_MAX) | (uint64_t)value << 32;
 }
 
-static void negotiated(struct vio_mmio *m, struct vq *q)
+void mmio_negotiated(const struct vio_mmio *m, struct vq *q)
 {
 	q->indirect = m->dev->driver_features & F_INDIRECT_DESC;
 	q->event_idx = m->dev->driver_features & F_EVENT_IDX;
@@ -345,7 +304,7 @@ static void write_queue_ready(struct vio_mmio *m, struct vq *q, uint32_t value)
 {
 	if (value != 1 || q->ready)
 		return;
-	negotiated(m, q);
+	mmio_negotiated(m, q);
 	if (vq_enable(q) < 0)
 		vio_guest_fault(m->dev, q->fault);
 }
@@ -564,128 +523,4 @@ void vio_mmio_resumed(struct vio_mmio *m)
 	if (__atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST))
 		irq_line_raise(m->line);
 	vio_leave(m->dev);
-}
-
-/* --- save and restore --- */
-
-void vio_mmio_save(struct vio_mmio *m, struct wire *w)
-{
-	struct vio_dev *d = m->dev;
-	uint8_t own[DEVICE_STATE_MAX];
-	struct wire device = wire_on(own, sizeof(own));
-
-	vio_enter(d);
-	wire_put_u32(w, SAVE_VERSION);
-	wire_put_u32(w, d->ops->id);
-	wire_put_u32(w, m->status);
-	wire_put_u32(w, __atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST));
-	wire_put_u64(w, d->driver_features);
-	wire_put_u32(w, m->device_features_sel);
-	wire_put_u32(w, m->driver_features_sel);
-	wire_put_u32(w, m->queue_sel);
-	wire_put_u32(w, m->config_generation);
-	wire_put_u32(w, d->ops->queues);
-	for (unsigned q = 0; q < d->ops->queues; q++)
-		vq_save(&m->vq[q], w);
-	if (d->ops->save)
-		d->ops->save(d, &device);
-	w->bad |= device.bad;
-	wire_put_str(w, own, device.pos);
-	vio_leave(d);
-}
-
-static bool status_exists(uint32_t status)
-{
-	status &= ~(uint32_t)(S_NEEDS_RESET | S_FAILED);
-	return status == 0 || status == S_ACKNOWLEDGE || status == S_FOUND ||
-	       status == S_NEGOTIATED || status == S_RUNNING;
-}
-
-static int restore_registers(struct vio_mmio *m, struct wire *r, struct err *e)
-{
-	struct vio_dev *d = m->dev;
-	uint32_t version = wire_get_u32(r), id = wire_get_u32(r);
-
-	if (version != SAVE_VERSION || id != d->ops->id)
-		return err_say(e, EINVAL,
-			       "device %u in version %u of the fields, expected %u in %u", id,
-			       version, d->ops->id, SAVE_VERSION);
-	m->status = wire_get_u32(r);
-	m->interrupt_status = wire_get_u32(r);
-	d->driver_features = wire_get_u64(r);
-	m->device_features_sel = wire_get_u32(r);
-	m->driver_features_sel = wire_get_u32(r);
-	m->queue_sel = wire_get_u32(r);
-	m->config_generation = wire_get_u32(r);
-	if (r->bad || !status_exists(m->status))
-		return err_say(e, EINVAL, "device status %#x does not exist", m->status);
-	if (m->interrupt_status & ~(INT_USED_BUFFER | INT_CONFIG_CHANGE))
-		return err_say(e, EINVAL, "interrupt status %#x does not exist",
-			       m->interrupt_status);
-	if ((m->status & S_FEATURES_OK) && !features_acceptable(m, d->driver_features))
-		return err_say(e, EINVAL, "driver features %#llx were never offered",
-			       (unsigned long long)d->driver_features);
-	return 0;
-}
-
-static int restore_queues(struct vio_mmio *m, struct wire *r, struct err *e)
-{
-	uint32_t n = wire_get_u32(r);
-
-	if (n != m->dev->ops->queues)
-		return err_say(e, EINVAL, "%u queues, expected %u", n, m->dev->ops->queues);
-	for (unsigned q = 0; q < n; q++) {
-		if (vq_restore(&m->vq[q], r, e) < 0)
-			return err_context(e, "queue %u", q);
-		negotiated(m, &m->vq[q]);
-		if (m->vq[q].ready && !(m->status & S_FEATURES_OK))
-			return err_say(e, EINVAL, "queue %u is ready before its time", q);
-	}
-	return 0;
-}
-
-static int restore_device(struct vio_dev *d, struct wire *r, struct err *e)
-{
-	size_t len;
-	const uint8_t *own = wire_get_str(r, &len, DEVICE_STATE_MAX);
-	struct wire device = wire_from(own, len);
-
-	if (r->bad)
-		return err_say(e, EINVAL, "the fields end early");
-	if (d->ops->restore) {
-		int rc = d->ops->restore(d, &device, e);
-
-		if (rc < 0)
-			return rc;
-	}
-	if (device.bad || wire_left(&device))
-		return err_say(e, EINVAL, "the device's own fields have a wrong length");
-	return 0;
-}
-
-static int restore_all(struct vio_mmio *m, struct wire *r, struct err *e)
-{
-	int rc = restore_registers(m, r, e);
-
-	if (rc == 0)
-		rc = restore_queues(m, r, e);
-	return rc == 0 ? restore_device(m->dev, r, e) : rc;
-}
-
-int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e)
-{
-	struct vio_dev *d = m->dev;
-	int rc;
-
-	pthread_mutex_lock(&m->lock);
-	rc = restore_all(m, r, e);
-	if (rc == 0) {
-		d->still = true;
-		d->active = (m->status & ~(uint32_t)S_RUNNING) == 0 && (m->status & S_DRIVER_OK);
-	} else {
-		reset(m);
-		err_context(e, "virtio device %u", d->ops->id);
-	}
-	pthread_mutex_unlock(&m->lock);
-	return rc;
 }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The transport's own fields, for mmio.c and mmio-save.c. */
+#ifndef RAMET_VMM_VIRTIO_MMIO_INTERNAL_H
+#define RAMET_VMM_VIRTIO_MMIO_INTERNAL_H
+
+#include <pthread.h>
+
+#include "vmm/virtio/device.h"
+
+enum status {
+	S_ACKNOWLEDGE = 1,
+	S_DRIVER = 2,
+	S_DRIVER_OK = 4,
+	S_FEATURES_OK = 8,
+	S_NEEDS_RESET = 64,
+	S_FAILED = 128,
+};
+
+#define S_FOUND	     (S_ACKNOWLEDGE | S_DRIVER)
+#define S_NEGOTIATED (S_FOUND | S_FEATURES_OK)
+#define S_RUNNING    (S_NEGOTIATED | S_DRIVER_OK)
+
+#define INT_USED_BUFFER	  1u
+#define INT_CONFIG_CHANGE 2u
+
+struct doorbell {
+	struct vio_mmio *mmio;
+	unsigned queue;
+	int fd; /* eventfd */
+	struct loop_watch *watch;
+};
+
+struct vio_mmio {
+	pthread_mutex_t lock;
+	struct vio_dev *dev;
+	const struct irq_line *line;
+	uint32_t interrupt_status; /* atomic: served without the lock */
+	uint32_t status;
+	uint32_t device_features_sel, driver_features_sel;
+	uint32_t queue_sel;
+	uint32_t config_generation;
+	bool reset_due, activate_due; /* noted on a vCPU thread, done on the loop's */
+	bool fault_logged;
+	struct vq vq[VIO_QUEUES_MAX];
+	struct doorbell bell[VIO_QUEUES_MAX];
+};
+
+/* With the lock held. */
+bool mmio_features_acceptable(const struct vio_mmio *m, uint64_t features);
+/* What was negotiated, to a queue that is set up. */
+void mmio_negotiated(const struct vio_mmio *m, struct vq *q);
+/* As a driver that writes 0 to the status. */
+void mmio_reset(struct vio_mmio *m);
+
+#endif
