@@ -739,11 +739,18 @@ class Attach(AgentTest):
         self.assert_ends(client.finish(), out="\n")
 
     def test_output_of_others_after_its_end_is_not_its(self):
-        self.client.start("yes late & echo $! >&2", BASH, call=27)
-        seen = self.client.finish()
+        agent = Agent()  # what they write falls into every call
+        self.addCleanup(agent.stop)
+        client = agent.client()
+        self.addCleanup(client.close)
+        client.start("(until [ -e go ]; do :; done; exec yes late) & echo $!", BASH, call=27)
+        seen = client.finish()
+        self.addCleanup(os.kill, int(seen.out), signal.SIGKILL)
+        with open(os.path.join(agent.home, "go"), "wb"):
+            pass
         for _ in range(20):
-            self.assertEqual(self.attached(27, 0).finish().out, seen.out)
-        os.kill(int(seen.err), signal.SIGKILL)
+            client.attach(27, 0)
+            self.assertEqual(client.finish().order, seen.order)
 
 
 class Reseed(AgentTest):
