@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forks in waves, while VM processes are killed and clients leave: survivors keep what is theirs,
+and nothing is left over."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import httpx
+import pytest
+
+import ramet
+from conftest import HOST, on_host
+from ramet import Client, Sandbox
+from test_kill import process_of, vm_pids
+
+WAVES = int(os.environ.get("RAMET_FORK_WAVES", "2"))
+CHILDREN = int(os.environ.get("RAMET_FORK_CHILDREN", "6"))
+
+# What a fork could leave on the host: jails, memory of layers, descriptors of the service.
+LEFT = r"""
+echo groups $(find /sys/fs/cgroup -type d -name 'vm-*' | wc -l)
+echo folders $(ls /run/ramet/vm | wc -l)
+echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
+for p in $(pidof rametd); do
+  grep -q '^Uid:.0' /proc/$p/status && continue
+  links=$(for f in /proc/$p/fd/*; do readlink $f; done)
+  echo files $(echo "$links" | grep -vc '^socket:')
+  ours=0 # sockets to VMs and guests; those of clients come and go
+  for inode in $(echo "$links" | sed -n 's/^socket:.\([0-9]*\).$/\1/p'); do
+    grep -q " $inode\( \|$\)" /proc/net/unix && ours=$((ours + 1))
+  done
+  echo sockets $ours
+done
+"""
+
+
+def left_over(http: httpx.Client) -> dict[str, int]:
+    """Counted once the pool is full again and no sandbox is left."""
+
+    def level(name: str) -> int:
+        lines = http.get("/metrics").text.splitlines()
+        return sum(int(float(x.split()[1])) for x in lines if x.split()[:1] == [name])
+
+    while True:
+        ready = level("ramet_warm_ready") + level("ramet_shells_ready")
+        if level("ramet_sandboxes") == 0 and len(vm_pids()) == ready:
+            break
+    counts = {name: int(n) for name, n in (x.split() for x in on_host(LEFT).splitlines())}
+    counts["pool"] = ready
+    return counts
+
+
+def leave_in_a_call(child: Sandbox) -> None:
+    """A client that goes away while its call runs; the call goes on without it."""
+    with httpx.Client(base_url=HOST, timeout=30, trust_env=False) as http:
+        body = {"code": "import time\nprint('on')\ntime.sleep(0.2)\nstate.append('alone')"}
+        with http.stream("POST", f"/v1/sandboxes/{child.id}/exec", json=body) as answer:
+            next(answer.iter_raw())
+
+
+def leave_in_a_fork(child: Sandbox) -> None:
+    """A client that goes away before its fork is answered: no child of it may stay."""
+    with httpx.Client(base_url=HOST, timeout=0.05, trust_env=False) as http:
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(f"/v1/sandboxes/{child.id}/fork", json={"n": 2})
+
+
+def one_life(child: Sandbox, rng: random.Random) -> None:
+    """What befalls one child; checks that it is itself for as long as it lives."""
+    mine = ["parent", child.id]
+    child.run_code(f"state.append({child.id!r})")
+    fate = rng.choice(["live", "fork", "killed", "left", "left in a fork"])
+    if fate == "fork":
+        with child.fork(1)[0] as grandchild:
+            grandchild.run_code("state.append('grandchild')")
+            said = grandchild.run_code("print(state)").stdout
+            assert said == f"{mine + ['grandchild']}\n"
+    elif fate == "killed":
+        on_host(f"kill -9 {process_of(child)}")
+        with pytest.raises(ramet.VmDied):
+            child.run_code("print(state)")
+        return
+    elif fate == "left":
+        leave_in_a_call(child)
+        mine.append("alone")
+    elif fate == "left in a fork":
+        leave_in_a_fork(child)
+    assert child.run_code("print(state)").stdout == f"{mine}\n", fate
+
+
+def wave(client: Client, rng: random.Random) -> None:
+    with Sandbox(client=client) as parent:
+        parent.run_code("state = ['parent']")
+        children = parent.fork(CHILDREN)
+        failed: list[BaseException] = []
+
+        def live(child: Sandbox, seed: int) -> None:
+            try:
+                with child:
+                    one_life(child, random.Random(seed))
+            except BaseException as bad:  # told by the test's own thread
+                failed.append(bad)
+
+        threads = [
+            threading.Thread(target=live, args=(child, rng.randrange(2**32))) for child in children
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+        assert parent.run_code("print(state)").stdout == "['parent']\n"
+
+
+def test_waves_of_forks_leave_nothing(client: Client, http: httpx.Client) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}, {WAVES} waves of {CHILDREN}")
+    rng = random.Random(seed)
+    wave(client, rng)  # what is made with the first fork stays
+    before = left_over(http)
+    for _ in range(WAVES):
+        wave(client, rng)
+    after = left_over(http)
+    shared = after.pop("shared_kib") - before.pop("shared_kib")
+    assert after == before
+    # Less than what one forgotten layer of a child would hold.
+    assert shared < 2048, f"{shared} KiB of shared memory more than before"
