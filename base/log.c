@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -17,12 +18,19 @@ void log_init(const char *role, enum log_level least)
 	log_least = least;
 }
 
-/* What a guest or client chose must not forge a second line or drive the reader's terminal. */
+/* What a guest or client chose must not forge a second line or drive the reader's terminal. To one
+ * that reads UTF-8, U+0080 to U+009F are controls as well: U+009B stands for ESC [. */
 static void escape_controls(char *text)
 {
-	for (; *text; text++)
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+	unsigned char before = 0;
+
+	for (; *text; before = (unsigned char)*text++) {
+		unsigned char c = (unsigned char)*text;
+		bool high = c >= 0x80 && c < 0xa0 && (before < 0x80 || before == 0xc2);
+
+		if (c < 0x20 || c == 0x7f || high)
 			*text = '?';
+	}
 }
 
 /* The date and time up to the second change once a second: most lines find them made. */

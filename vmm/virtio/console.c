@@ -98,11 +98,21 @@ static void end_line(struct console *c)
 	c->len = 0;
 }
 
+/* Bytes that are to stand in the log. In UTF-8, U+0080 to U+009F are control characters as well:
+ * their second byte is escaped. */
+static bool is_plain(const struct console *c, uint8_t byte)
+{
+	uint8_t before = c->len ? (uint8_t)c->line[c->len - 1] : 0;
+
+	if (byte >= 0x80 && byte < 0xa0)
+		return before >= 0x80 && before != 0xc2;
+	return (byte >= 0x20 && byte != 0x7f) || byte == '\t';
+}
+
 /* Control bytes must not drive the terminal of whoever reads the log. */
 static void put(struct console *c, uint8_t byte)
 {
 	static const char hex[] = "0123456789abcdef";
-	bool plain = (byte >= 0x20 && byte != 0x7f) || byte == '\t';
 
 	if (byte == '\r')
 		return;
@@ -112,7 +122,7 @@ static void put(struct console *c, uint8_t byte)
 	}
 	if (c->len + 4 > LINE_BYTES)
 		end_line(c);
-	if (plain) {
+	if (is_plain(c, byte)) {
 		c->line[c->len++] = (char)byte;
 		return;
 	}

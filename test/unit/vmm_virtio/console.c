@@ -100,8 +100,15 @@ static void test_control_bytes_are_escaped(void **state)
 	struct world w;
 
 	start(&w, 100000);
-	say_bytes(&w, "a\x1b[2J\0b\x7f\tc\xc3\xa4\n", 14);
+	say_bytes(&w, "a\x1b[2J\0b\x7f\tc\xc3\xa4\n", 13);
 	assert_string_equal(heard(&w), "a\\x1b[2J\\x00b\\x7f\tc\xc3\xa4\n");
+	/* U+009B, which stands for ESC [, and its last byte alone; U+00DB and U+201B are letters.
+	 */
+	say_bytes(&w,
+		  "\xc2\x9b"
+		  "2J\x9b\xc3\x9b\xe2\x80\x9b\n",
+		  11);
+	assert_string_equal(heard(&w), "\xc2\\x9b2J\\x9b\xc3\x9b\xe2\x80\x9b\n");
 	stop(&w);
 }
 

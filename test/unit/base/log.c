@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+/* The line's text, without date, level and role. */
+static const char *rendered(const char *text)
+{
+	static char line[LOG_LINE_MAX + 1];
+	size_t len = log_render(line, LOG_LINE_MAX, LOG_INFO, "%s", text);
+
+	line[len] = 0;
+	return strstr(line, "ramet: ") + 7;
+}
+
+static void test_controls_do_not_reach_the_terminal(void **state)
+{
+	assert_string_equal(rendered("a\nb\x1b[2J\x7f"), "a?b?[2J?\n");
+	/* U+009B, which stands for ESC [, and its last byte alone. */
+	assert_string_equal(rendered("a\xc2\x9b"
+				     "2J \x9b"),
+			    "a\xc2?2J ?\n");
+}
+
+static void test_letters_stay_as_they_are(void **state)
+{
+	/* U+00E4, U+00DB, U+201B, U+1F41B */
+	static const char text[] = "\xc3\xa4 \xc3\x9b \xe2\x80\x9b \xf0\x9f\x90\x9b\n";
+	char plain[sizeof(text)];
+
+	memcpy(plain, text, sizeof(text));
+	plain[sizeof(text) - 2] = 0;
+	assert_string_equal(rendered(plain), text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_controls_do_not_reach_the_terminal),
+		cmocka_unit_test(test_letters_stay_as_they_are),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
