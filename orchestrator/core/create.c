@@ -160,11 +160,26 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	return true;
 }
 
+/* Whatever comes of them, no more than that can have room; each holds what was asked for. */
+static bool too_many(const struct core *c)
+{
+	size_t under_way = 0;
+
+	list_each (pos, &c->creates)
+		under_way++;
+	return under_way >= c->vms.max_vms;
+}
+
 static bool check(struct core *c, const struct sandbox_spec *spec, struct size *size,
 		  struct failure *f)
 {
 	if (c->closing) {
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		return false;
+	}
+	if (too_many(c)) {
+		failure_set(f, 503, "no_capacity", 5, "%u creates are under way already",
+			    c->vms.max_vms);
 		return false;
 	}
 	if (spec->template[0] && strcmp(spec->template, TEMPLATE_DEFAULT) != 0) {
