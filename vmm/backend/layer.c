@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/fd.h"
@@ -21,6 +22,8 @@
 #define CRC_AT	      52u
 #define PAGE	      4096u
 #define CLUSTER	      IMAGE_CLUSTER
+
+static const uint8_t zeros[PAGE];
 
 /* A sealed layer's bitmap is mapped from its file. The writable one's is anonymous memory, of
  * which the touched pages are written when it is sealed: until then nobody can use the file, and
@@ -171,6 +174,36 @@ static int read_header(int fd, uint8_t block[HEADER_BYTES], struct err *e)
 	return 0;
 }
 
+/* [*data, *hole) of the file: the next stretch from `at` on that is no hole; all of it where the
+ * file system can't tell. */
+static void next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_t *hole)
+{
+	off_t found = lseek(fd, (off_t)at, SEEK_DATA);
+
+	*data = found < 0 ? (errno == ENXIO ? end : at) : (uint64_t)found / PAGE * PAGE;
+	found = *data < end ? lseek(fd, (off_t)*data, SEEK_HOLE) : -1;
+	/* Not past it: the file was changed under us, and the checksum will tell. */
+	*hole = found <= (off_t)*data ? end : ((uint64_t)found + PAGE - 1) / PAGE * PAGE;
+	*data = min_u64(*data, end);
+	*hole = min_u64(*hole, end);
+}
+
+/* A bitmap is mostly hole, which is not even looked at: that would put pages of zeros into memory.
+ */
+static uint32_t crc_of_mapped(const struct layer_stack *s, int fd, const uint8_t *bits,
+			      uint32_t crc)
+{
+	uint64_t at = HEADER_BYTES, data, hole;
+
+	for (; at < s->data_offset; at = hole) {
+		next_data(fd, at, s->data_offset, &data, &hole);
+		for (; at < data; at += PAGE)
+			crc = crc32c(crc, zeros, PAGE);
+		crc = crc32c(crc, bits + data - HEADER_BYTES, hole - data);
+	}
+	return crc;
+}
+
 static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, struct err *e)
 {
 	uint8_t block[HEADER_BYTES];
@@ -190,7 +223,7 @@ static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, str
 		return err_set(e, errno, "map the bitmap");
 	}
 	memset(block + CRC_AT, 0, 4);
-	crc = crc32c(crc32c(0, block, HEADER_BYTES), l->bits, s->map_bytes);
+	crc = crc_of_mapped(s, fd, l->bits, crc32c(0, block, HEADER_BYTES));
 	if (crc != want)
 		return err_say(e, EINVAL, "its checksum is wrong: it is torn or damaged");
 	l->fd = fd;
@@ -377,8 +410,6 @@ void layer_stack_free(struct layer_stack *s)
 /* Checksum of a bitmap whose untouched pages need not be looked at. */
 static uint32_t crc_of_bitmap(const struct layer_stack *s, const struct layer *l, uint32_t crc)
 {
-	static const uint8_t zeros[PAGE];
-
 	for (uint64_t page = 0; page < s->map_bytes / PAGE; page++)
 		crc = crc32c(crc, l->touched[page] ? l->bits + page * PAGE : zeros, PAGE);
 	return crc;
