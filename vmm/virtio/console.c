@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "vmm/virtio/device.h"
 
 enum { QUEUE_RX, QUEUE_TX, QUEUES };
@@ -19,7 +21,8 @@ enum { QUEUE_RX, QUEUE_TX, QUEUES };
 #define LINE_BYTES  1000   /* an escaped line, below PIPE_BUF: one write never blocks half-way */
 #define CHAIN_BYTES 65536u /* looked at in one buffer chain; the rest counts as dropped */
 #define TURN_BYTES  (4 * CHAIN_BYTES)
-#define BURST_S	    64 /* seconds of output that may come at once */
+#define BURST_S	    64	       /* seconds of output that may come at once */
+#define LOG_BYTES   (1u << 20) /* of the guest's in the log; with more it begins anew */
 
 struct console {
 	struct vio_dev dev;
@@ -28,6 +31,7 @@ struct console {
 	uint64_t tokens; /* bytes that may be written now */
 	uint64_t filled_ns;
 	uint64_t dropped; /* bytes of the guest's since the last report */
+	size_t written;	  /* since the log began */
 	size_t len;
 	char line[LINE_BYTES + 1]; /* room for the newline */
 };
@@ -66,11 +70,23 @@ static bool log_is_ready(const struct console *c)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
 }
 
+/* A guest that talks for days must not fill the file system that all logs share: what it said last
+ * counts. A log that is a pipe stays what it is. */
+static void begin_anew(struct console *c)
+{
+	if (ftruncate(c->log_fd, 0) == 0)
+		log_info("the guest's console: what came before was too much, and is gone");
+	c->written = 0;
+}
+
 static bool emit(struct console *c, const char *text, size_t len)
 {
 	if (c->tokens < len || !log_is_ready(c))
 		return false;
 	c->tokens -= len;
+	if (c->written + len > LOG_BYTES)
+		begin_anew(c);
+	c->written += len;
 	return write(c->log_fd, text, len) == (ssize_t)len;
 }
 

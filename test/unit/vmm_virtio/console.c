@@ -30,18 +30,24 @@ struct world {
 	uint64_t at;
 };
 
-static void start(struct world *w, uint64_t bytes_per_s)
+static void start_on(struct world *w, uint64_t bytes_per_s, int read_fd, int log_fd)
 {
 	struct vio_dev *dev;
+
+	drv_init(&w->v, 1 << 20);
+	assert_int_equal(vio_console_new(&dev, &w->v.mem, w->v.loop, log_fd, bytes_per_s, NULL), 0);
+	drv_attach(&w->v, dev);
+	drv_start(&w->v, 0, 8);
+	w->read_fd = read_fd;
+	w->at = drv_alloc(&w->v, 1 << 18, 64);
+}
+
+static void start(struct world *w, uint64_t bytes_per_s)
+{
 	int fds[2];
 
 	assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
-	drv_init(&w->v, 1 << 20);
-	assert_int_equal(vio_console_new(&dev, &w->v.mem, w->v.loop, fds[1], bytes_per_s, NULL), 0);
-	drv_attach(&w->v, dev);
-	drv_start(&w->v, 0, 8);
-	w->read_fd = fds[0];
-	w->at = drv_alloc(&w->v, 1 << 18, 64);
+	start_on(w, bytes_per_s, fds[0], fds[1]);
 }
 
 static void stop(struct world *w)
@@ -159,6 +165,28 @@ static void test_a_flood_is_limited(void **state)
 	stop(&w);
 }
 
+/* The rate bounds an hour, not a month. */
+static void test_a_log_does_not_grow_for_ever(void **state)
+{
+	char path[] = "/tmp/ramet-console-XXXXXX", line[1000];
+	int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
+	struct world w;
+
+	assert_true(fd >= 0);
+	start_on(&w, 1 << 20, open(path, O_RDONLY | O_CLOEXEC), fd);
+	unlink(path);
+	memset(line, 'x', sizeof(line));
+	line[sizeof(line) - 1] = 0;
+	for (int i = 0; i < 3000; i++)
+		say(&w, line);
+	say(&w, "\nlast words\n");
+	off_t size = lseek(w.read_fd, 0, SEEK_END);
+	assert_in_range(size, 11, 1 << 20);
+	assert_int_equal(pread(w.read_fd, line, 11, size - 11), 11);
+	assert_memory_equal(line, "last words\n", 11);
+	stop(&w);
+}
+
 static void test_what_was_dropped_is_reported(void **state)
 {
 	static char flood[200000];
@@ -215,6 +243,7 @@ int main(void)
 		cmocka_unit_test(test_control_bytes_are_escaped),
 		cmocka_unit_test(test_a_line_without_end_is_cut),
 		cmocka_unit_test(test_a_flood_is_limited),
+		cmocka_unit_test(test_a_log_does_not_grow_for_ever),
 		cmocka_unit_test(test_what_was_dropped_is_reported),
 		cmocka_unit_test(test_a_reader_that_does_not_read_blocks_nothing),
 		cmocka_unit_test(test_the_receive_queue_is_left_alone),
