@@ -24,6 +24,7 @@ enum fork_state {
 struct child {
 	struct fork *fork;
 	struct vm *shell;	 /* until the image is there */
+	int writable;		 /* its disk layer; the same */
 	struct warm *warm;	 /* from then on */
 	struct warm_parts parts; /* when all are usable */
 	struct sandbox *sandbox; /* until it stands in the catalogue */
@@ -52,6 +53,7 @@ static void child_fini(struct child *child)
 {
 	if (child->shell)
 		vm_drop(child->shell, NULL, NULL);
+	close_fd(&child->writable);
 	warm_free(child->warm);
 	warm_parts_drop(&child->parts);
 	if (child->sandbox)
@@ -202,13 +204,49 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 	fail(fork, &f);
 }
 
+static void start_children(struct fork *fork)
+{
+	fork->missing = fork->n;
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+		const struct warm_source from = {.image = fork->image,
+						 .shell = child->shell,
+						 .writable = take_fd(&child->writable),
+						 .user_generators = fork->reseed};
+
+		child->shell = NULL;
+		child->warm = warm_make(fork->call->core, &from, on_warm, child);
+	}
+}
+
 /* --- the image ------------------------------------------------------------------------------ */
+
+/* While the VM process is at work: what the children need then is there. */
+static void open_layers(void *arg)
+{
+	struct fork *fork = arg;
+
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+		struct failure f;
+		struct err e;
+
+		if (child->writable < 0)
+			child->writable = disk_layer_new(&fork->call->core->config, &e);
+		if (child->writable < 0) {
+			failure_set(&f, 503, "fork_failed", 5, "%s", e.text);
+			fail(fork, &f);
+			return;
+		}
+	}
+	if (fork->state == FORK_CHILDREN)
+		start_children(fork);
+}
 
 static void on_copied(void *arg, int error, const char *text, struct vm_image *image)
 {
 	struct fork *fork = arg;
 	struct sandbox *parent = fork->parent;
-	struct core *c = parent->core;
 	struct failure f;
 
 	fork->request = NULL;
@@ -219,16 +257,9 @@ static void on_copied(void *arg, int error, const char *text, struct vm_image *i
 	}
 	fork->state = FORK_CHILDREN;
 	fork->image = image;
-	fork->missing = fork->n;
-	for (unsigned i = 0; i < fork->n; i++) {
-		struct child *child = &fork->children[i];
-		const struct warm_source from = {
-			.image = image, .shell = child->shell, .user_generators = fork->reseed};
-
-		child->shell = NULL;
-		child->warm = warm_make(c, &from, on_warm, child);
-	}
 	let_go(fork);
+	later_cancel(&fork->later);
+	open_layers(fork);
 	fork_next(parent);
 }
 
@@ -263,6 +294,7 @@ static void copy(struct fork *fork)
 	}
 	if (writable >= 0) {
 		fork->request = vm_fork(s->vm, writable, on_copied, fork);
+		later_run(&s->core->later, &fork->later, open_layers, fork);
 		return;
 	}
 	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: %.180s", e.text);
@@ -345,19 +377,15 @@ static void take_shells(struct fork *fork)
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
 
-		child->fork = fork;
 		child->shell = pool_take_shell(c, size);
 		if (!child->shell)
 			break;
 		vm_set_owner(child->shell, &shell_owner, child);
 		ready++;
 	}
-	c->figures.pool_hits += ready;
-	c->figures.pool_misses += fork->n - ready;
 	for (unsigned i = ready; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
 
-		child->fork = fork;
 		child->shell = vm_spawn(&c->vms, &spec, &shell_owner, child);
 	}
 	for (; ready; ready--)
@@ -396,6 +424,8 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	struct fork *fork = must_alloc(sizeof(*fork));
 	*fork = (struct fork){.call = call, .parent = s, .reseed = reseed, .n = n, .missing = n};
 	fork->children = must_alloc(n * sizeof(*fork->children));
+	for (unsigned i = 0; i < n; i++)
+		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 	fork->tenant = strdup(tenant);
 	call->fork = fork;
 	c->n_forking += n;

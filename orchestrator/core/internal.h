@@ -85,11 +85,13 @@ void templates_free(struct core *c);
 struct warm;
 /* `w` is the callee's, NULL when it failed. */
 typedef void warm_fn(void *arg, struct warm *w, const char *text);
-/* What a VM is filled from: a ready template, or an image with the shell for it, taken over. */
+/* What a VM is filled from: a ready template, or an image with the shell and the empty disk layer
+ * for it, taken over. */
 struct warm_source {
 	struct template *template;
 	struct vm_image *image;
 	struct vm *shell;
+	int writable;
 	bool user_generators; /* of a sandbox are made unique too; those of a template always are */
 	bool rehearse;	      /* what a first call touches is touched ahead of it */
 };

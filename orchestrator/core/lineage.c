@@ -90,7 +90,7 @@ const char *const *lineage_children(const struct sandbox *s)
 		struct sandbox *each = container_of(pos, struct sandbox, link);
 
 		if (each->state < SBX_ENDING && !strcmp(each->tenant, s->tenant) &&
-		    lineage_parent(each) == s)
+		    strstr(each->ancestors, s->id) && lineage_parent(each) == s)
 			c->children[n++] = each->id;
 	}
 	return c->children;

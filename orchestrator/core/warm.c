@@ -54,7 +54,10 @@ void warm_free(struct warm *w)
 	agent_free(w->agent);
 	if (w->vm)
 		vm_drop(w->vm, NULL, NULL);
-	vm_image_put(w->from.image);
+	if (w->from.image) {
+		vm_image_put(w->from.image);
+		close_fd(&w->from.writable);
+	}
 	free(w);
 }
 
@@ -213,16 +216,11 @@ static int fill_from_template(struct warm *w, struct err *e)
 	return ret;
 }
 
-static int fill_from_image(struct warm *w, struct err *e)
+static void fill_from_image(struct warm *w)
 {
-	int writable = disk_layer_new(&w->core->config, e);
-
-	if (writable < 0)
-		return writable;
-	vm_fill_image(w->vm, w->from.image, writable, on_filled, w);
+	vm_fill_image(w->vm, w->from.image, take_fd(&w->from.writable), on_filled, w);
 	vm_image_put(w->from.image); /* the request holds it */
 	w->from.image = NULL;
-	return 0;
 }
 
 static void on_shell(void *arg)
@@ -230,10 +228,13 @@ static void on_shell(void *arg)
 	struct warm *w = arg;
 	struct err e;
 
-	if ((w->from.image ? fill_from_image(w, &e) : fill_from_template(w, &e)) < 0)
+	if (w->from.image) {
+		fill_from_image(w);
+	} else if (fill_from_template(w, &e) < 0) {
 		fail(w, e.text);
-	else
-		w->state = WARM_FILLING;
+		return;
+	}
+	w->state = WARM_FILLING;
 }
 
 static void on_died(void *arg, const char *why)

@@ -288,14 +288,14 @@ static bool send_part(struct fake_call *c, int fd, size_t i, size_t skip)
 	size_t len = c->parts[i].len;
 	bool sent = false;
 
+	c->sent += is_output(type) ? len - skip : 0; /* before the host can have it */
+	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
 	if (type == GARBAGE)
 		sent = fake_send_all(fd, data, len);
 	else if (type != HANG_UP)
 		sent = fake_send_frame(fd, type, data + skip, len - skip);
 	pthread_mutex_lock(&c->lock);
-	c->sent += is_output(type) ? len - skip : 0;
-	pthread_cond_broadcast(&c->changed);
 	return sent;
 }
 
