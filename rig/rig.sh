@@ -106,6 +106,8 @@ rig_start() {
 	[[ ! -s $rig_dir/console.log ]] || mv "$rig_dir/console.log" "$rig_dir/console.old.log"
 
 	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t"
+	# No guest may run on QEMU's first CPU (README.md): there is one more, and no program gets there.
+	cmdline+=" isolcpus=0"
 	# The clock watchdog measures how late an emulated tick comes and would give up
 	# the TSC for jiffies of 4 ms.
 	cmdline+=" tsc=reliable tsc_early_khz=$(rig_tsc_khz)"
@@ -125,7 +127,7 @@ rig_start() {
 	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.
 	"$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
 		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off \
-		-smp "$rig_cpus" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
+		-smp "$((rig_cpus + 1))" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
 		-M microvm,x-option-roms=on,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \
 		-kernel "$image/vmlinuz" -initrd "$rig_dir/initramfs.cpio" -append "$cmdline" \
 		"${disks[@]}" -serial "file:$rig_dir/console.log" \
