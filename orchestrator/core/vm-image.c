@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Images of running VMs, as a VM process hands them over. */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -53,11 +55,31 @@ static int check_files(const int *fds, unsigned nfds, uint32_t ram_mib, struct e
 	return 0;
 }
 
+/* Parent and children have the same files: a VM process must not be able to write another's. Seals
+ * see to that in memory files only, and disk layers come with the parent's right to write. */
+static int make_read_only(int *fd, struct err *e)
+{
+	char path[32];
+
+	if ((fcntl(*fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", *fd);
+	int read_only = open(path, O_RDONLY | O_CLOEXEC);
+	if (read_only < 0)
+		return err_set(e, errno, "open the image of a VM for reading");
+	close_fd(fd);
+	*fd = read_only;
+	return 0;
+}
+
 struct vm_image *vm_image_new(const struct ctl_msg *reply, int *fds, unsigned nfds,
 			      uint32_t ram_mib, struct err *e)
 {
 	if (check_counts(reply, nfds, e) < 0 || check_files(fds, nfds, ram_mib, e) < 0)
 		return NULL;
+	for (unsigned i = 0; i < nfds; i++)
+		if (make_read_only(&fds[i], e) < 0)
+			return NULL;
 	struct vm_image *image = must_alloc(sizeof(*image));
 	*image = (struct vm_image){.users = 1,
 				   .memory_layers = reply->reply.fork.memory_layers,

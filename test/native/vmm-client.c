@@ -390,6 +390,18 @@ static bool take_image(struct vmm_image *img, const struct ctl_msg *m, const int
 	return true;
 }
 
+/* As the service does: a child can't write what its parent has. */
+static bool make_read_only(int *fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", *fd);
+	int read_only = open(path, O_RDONLY | O_CLOEXEC);
+	close_fd(fd);
+	*fd = read_only;
+	return read_only >= 0;
+}
+
 int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
 {
 	struct ctl_msg m = {.version = CTL_VERSION, .type = CTL_FORK, .seq = ++v->seq, .nfds = 1};
@@ -402,6 +414,9 @@ int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
 	r = receive_reply(v, reply, fds, &nfds);
 	if (r)
 		return r;
+	for (unsigned i = 0; i < nfds; i++)
+		if (!make_read_only(&fds[i]))
+			return -EPROTO;
 	return take_image(img, reply, fds, nfds) ? 0 : -EPROTO;
 }
 

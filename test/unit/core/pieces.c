@@ -629,6 +629,10 @@ static void test_an_image_is_checked_before_it_is_taken(void **state)
 	struct vm_image *image = image_of(&bad[0], fds, 4, &e);
 	assert_non_null(image);
 	assert_int_equal(fds[3], -1);
+	/* What one VM process gave, another must not write. */
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(fcntl(image->fds[i], F_GETFL) & O_ACCMODE, O_RDONLY);
+	assert_int_equal(pwrite(image->fds[3], "x", 1, 0), -1);
 	int last = image->fds[3];
 	vm_image_put(vm_image_get(image));
 	assert_int_not_equal(fcntl(last, F_GETFD), -1);
