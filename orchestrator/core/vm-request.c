@@ -17,6 +17,7 @@ struct vm_request {
 	bool keeps_state; /* a failure leaves the VM as it was */
 	uint32_t timeout_ms;
 	bool cancelled;
+	bool waits; /* for the answer to another CTL_FORK: the VM process takes one at a time */
 	vm_reply_fn *fn;
 	vm_fork_fn *fork_fn; /* instead, of a CTL_FORK */
 	void *arg;
@@ -283,8 +284,32 @@ struct vm_request *vm_fork(struct vm *vm, int writable, vm_fork_fn *fn, void *ar
 	struct vm_request *r = request_new(vm, &kind, NULL, NULL, &writable, 1, arg);
 
 	r->fork_fn = fn;
-	start(r, kind.start);
+	list_each (pos, &vm->requests) {
+		struct vm_request *each = container_of(pos, struct vm_request, link);
+
+		r->waits = r->waits || (each != r && each->fork_fn && !each->refused);
+	}
+	if (!r->waits)
+		start(r, kind.start);
 	return r;
+}
+
+/* The VM process is free for the next image. */
+static void start_next_fork(struct vm *vm)
+{
+	list_each_safe (pos, &vm->requests) {
+		struct vm_request *r = container_of(pos, struct vm_request, link);
+
+		if (!r->waits)
+			continue;
+		if (r->cancelled) {
+			request_end(r);
+			continue;
+		}
+		r->waits = false;
+		start(r, VM_FORK);
+		return;
+	}
 }
 
 struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writable,
@@ -377,6 +402,8 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *
 		vm_step(vm, r->done);
 	else if (!r->keeps_state)
 		vm_fail(vm, "%s", text);
+	if (r->fork_fn)
+		start_next_fork(vm);
 	request_answer(r, error, text, msg, image);
 }
 

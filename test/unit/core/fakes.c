@@ -65,7 +65,7 @@ struct fakes {
 	bool closing;
 	struct fake_vm vms[SLOTS];
 	int faults[FAKES_NFAULTS];
-	unsigned boots, restores, reseeds, user_reseeds, attaches, forks, waiting, agents;
+	unsigned boots, restores, reseeds, user_reseeds, attaches, forks, overlaps, waiting, agents;
 	struct fake_image *images;
 	unsigned n_images;
 	unsigned long go;
@@ -593,6 +593,13 @@ static void vm_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 	vm->layers = vm->layers % CTL_LAYERS_MAX + 1;
 	if (goes_wrong(vm->f, FAKES_FORK_WAIT))
 		wait_for_go(vm);
+	struct ctl_msg next;
+	if (recv(vm->ctl, &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT) == sizeof(next) &&
+	    next.type == CTL_FORK) {
+		lock(vm->f);
+		vm->f->overlaps++; /* a real one would refuse it */
+		unlock(vm->f);
+	}
 	send_image(vm, msg->seq, number);
 }
 
@@ -969,6 +976,11 @@ unsigned fakes_user_reseeds(struct fakes *f)
 unsigned fakes_attaches(struct fakes *f)
 {
 	return read_number(f, &f->attaches);
+}
+
+unsigned fakes_overlaps(struct fakes *f)
+{
+	return read_number(f, &f->overlaps);
 }
 
 unsigned fakes_forks(struct fakes *f)

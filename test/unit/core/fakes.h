@@ -27,6 +27,8 @@ unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */
 unsigned fakes_attaches(struct fakes *f);
 unsigned fakes_forks(struct fakes *f); /* images of running VMs */
+/* Such that were asked for before the one before was there. */
+unsigned fakes_overlaps(struct fakes *f);
 /* Open connections to agents. */
 unsigned fakes_agents(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);

@@ -280,6 +280,7 @@ static void test_forks_of_one_sandbox_wait_for_each_other(void **state)
 		assert_true(k[i].ok);
 	}
 	assert_int_equal(fakes_forks(w->fakes), 3);
+	assert_int_equal(fakes_overlaps(w->fakes), 0);
 }
 
 static void test_a_fork_of_a_fork_of_a_fork(void **state)
@@ -438,6 +439,30 @@ static void test_a_client_may_leave_at_any_time(void **state)
 	}
 }
 
+/* The VM process is still at the image that nobody wants. */
+static void test_an_image_at_a_time_also_after_a_client_left(void **state)
+{
+	struct world *w = *state;
+	struct forked k, next;
+	int turns = 50;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	until_calm(w, 1);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_fork_start(w, &k, m.view.id, 1, false);
+	world_until(w, one_waits, w->fakes);
+	core_abandon(k.call);
+	until_calm(w, 1);
+	world_fork_start(w, &next, m.view.id, 1, false);
+	world_until(w, turn_over, &turns);
+	assert_false(next.done);
+	fakes_go(w->fakes);
+	world_until_true(w, &next.done);
+	assert_true(next.ok);
+	assert_int_equal(fakes_overlaps(w->fakes), 0);
+}
+
 static void test_the_parent_may_end_at_any_time(void **state)
 {
 	unsigned made = 0;
@@ -572,6 +597,7 @@ int main(void)
 		TEST(test_an_image_that_is_none_ends_the_parent),
 		cmocka_unit_test(test_a_vm_may_die_at_each_step),
 		TEST(test_a_client_may_leave_at_any_time),
+		TEST(test_an_image_at_a_time_also_after_a_client_left),
 		cmocka_unit_test(test_the_parent_may_end_at_any_time),
 		cmocka_unit_test(test_the_service_may_stop_during_a_fork),
 		TEST(test_the_service_may_be_killed_during_a_fork),
