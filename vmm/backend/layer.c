@@ -501,6 +501,11 @@ bool layer_stack_written(const struct layer_stack *s)
 	return s->written;
 }
 
+unsigned layer_sealed(const struct layer_stack *s)
+{
+	return s->n - 1;
+}
+
 int layer_base_fd(const struct layer_stack *s)
 {
 	return s->base_fd;

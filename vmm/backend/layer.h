@@ -50,6 +50,7 @@ void layer_stack_abandon(struct layer_stack *s);
 
 /* Something was written (or discarded) since the last seal: only then is a seal of any use. */
 bool layer_stack_written(const struct layer_stack *s);
+unsigned layer_sealed(const struct layer_stack *s); /* how many layers are */
 /* What the disk is made of below the writable layer; they stay the stack's. The sealed ones oldest
  * first; returns how many. */
 int layer_base_fd(const struct layer_stack *s);

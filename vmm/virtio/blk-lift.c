@@ -10,9 +10,9 @@
 
 #include "base/log.h"
 
-#define LIFT_EVERY_NS 1000000u /* a pause after each piece, so that the guest's requests go first  \
-				*/
-#define LIFT_BYTES (64u << 10)
+/* Between two pieces, so that the guest's requests go first. */
+#define LIFT_EVERY_NS 1000000u
+#define LIFT_BYTES    (64u << 10)
 
 /* In the background when there are more than so many, and before the device stands still (a fork
  * would add one) when there are nearly as many as there can be. */
@@ -21,7 +21,7 @@
 
 static bool is_urgent(const struct blk *b)
 {
-	return b->dev.still && layer_lifting(b->disk);
+	return b->dev.still && layer_lifting(b->disk) && layer_sealed(b->disk) > SEALED_URGENT;
 }
 
 static void start_piece(struct blk *b)
