@@ -73,8 +73,12 @@ static void on_lift(void *arg)
 {
 	struct blk *b = arg;
 
+	if (b->dev.still) {
+		loop_timer_set(b->dev.loop, &b->lift, LIFT_EVERY_NS);
+		return;
+	}
 	vio_enter(&b->dev);
-	if (!b->lifting && !b->dev.still && layer_lifting(b->disk)) {
+	if (!b->lifting && layer_lifting(b->disk)) {
 		start_piece(b);
 		blk_submit(b);
 	}
