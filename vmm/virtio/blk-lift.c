@@ -12,6 +12,7 @@
 
 /* Between two pieces, so that the guest's requests go first. */
 #define LIFT_EVERY_NS 1000000u
+#define STILL_NS      100000000u /* until it is tried again, in a pause that may be long */
 #define LIFT_BYTES    (64u << 10)
 
 /* In the background when there are more than so many, and before the device stands still (a fork
@@ -74,7 +75,7 @@ static void on_lift(void *arg)
 	struct blk *b = arg;
 
 	if (b->dev.still) {
-		loop_timer_set(b->dev.loop, &b->lift, LIFT_EVERY_NS);
+		loop_timer_set(b->dev.loop, &b->lift, STILL_NS);
 		return;
 	}
 	vio_enter(&b->dev);
