@@ -8,7 +8,7 @@ struct fork_body {
 	bool reseed;
 };
 
-static void on_forked(void *arg, const char *const *ids, unsigned n, const struct failure *f)
+static void on_forked(void *arg, const struct core_forked *forked, const struct failure *f)
 {
 	struct request *r = arg;
 
@@ -19,9 +19,11 @@ static void on_forked(void *arg, const char *const *ids, unsigned n, const struc
 		return;
 	}
 	text_puts(&r->out, "{\"children\":[");
-	for (unsigned i = 0; i < n; i++)
-		text_printf(&r->out, "%s\"%s\"", i ? "," : "", ids[i]);
-	text_puts(&r->out, "]}\n");
+	for (unsigned i = 0; i < forked->n; i++)
+		text_printf(&r->out, "%s\"%s\"", i ? "," : "", forked->ids[i]);
+	text_printf(&r->out, "],\"pause_us\":%llu,\"ready_us\":%llu,\"copied_bytes\":%llu}\n",
+		    (unsigned long long)forked->pause_us, (unsigned long long)forked->ready_us,
+		    (unsigned long long)forked->copied_bytes);
 	answer(r, 200, "application/json");
 }
 

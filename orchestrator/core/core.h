@@ -97,8 +97,15 @@ void core_list(struct core *c, const char *tenant,
 #define FORK_MAX       1000 /* children of one fork; config.fork_max may be lower */
 #define DIFF_PATHS_MAX AGENT_PATHS_MAX
 
-/* `ids` of the `n` children are good during the call only. */
-typedef void core_fork_fn(void *arg, const char *const *ids, unsigned n, const struct failure *f);
+/* Good during the call only. */
+struct core_forked {
+	const char *const *ids; /* of the `n` children */
+	unsigned n;
+	uint64_t pause_us;     /* the parent's vCPUs stood still for so long */
+	uint64_t ready_us;     /* from the call until the vCPUs of every child ran */
+	uint64_t copied_bytes; /* of the parent's RAM */
+};
+typedef void core_fork_fn(void *arg, const struct core_forked *forked, const struct failure *f);
 
 /*
  * `n` children of a sandbox, all or none: each is usable, and its guest has confirmed that it is

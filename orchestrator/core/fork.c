@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
@@ -47,6 +48,8 @@ struct fork {
 	uint64_t seq;
 	bool guest_busy;
 	char *tenant;
+	uint64_t began_ns;
+	struct core_forked made; /* its figures */
 };
 
 static void child_fini(struct child *child)
@@ -146,6 +149,23 @@ static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 	return true;
 }
 
+static void note_figures(struct fork *fork)
+{
+	struct core_forked *made = &fork->made;
+
+	for (unsigned i = 0; i < fork->n; i++) {
+		uint64_t ready_us = (fork->children[i].parts.filled_ns - fork->began_ns) / 1000;
+
+		if (ready_us > made->ready_us)
+			made->ready_us = ready_us;
+	}
+	made->pause_us = fork->image->pause_ns / 1000;
+	made->copied_bytes = fork->image->copied_bytes;
+	log_info("sandbox %s: forked into %u, its VM stood still for %llu us, %llu KiB copied",
+		 fork->parent->id, fork->n, (unsigned long long)made->pause_us,
+		 (unsigned long long)made->copied_bytes >> 10);
+}
+
 static void begin(struct fork *fork)
 {
 	struct core *c = fork->call->core;
@@ -153,9 +173,7 @@ static void begin(struct fork *fork)
 	fork->state = FORK_MADE;
 	c->n_forking -= fork->n;
 	c->figures.forks++;
-	log_info("sandbox %s: forked into %u, its VM stood still for %llu us, %llu KiB copied",
-		 fork->parent->id, fork->n, (unsigned long long)fork->image->pause_ns / 1000,
-		 (unsigned long long)fork->image->copied_bytes >> 10);
+	note_figures(fork);
 	sandbox_touch(fork->parent);
 	vm_image_put(fork->image);
 	fork->image = NULL;
@@ -427,6 +445,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	for (unsigned i = 0; i < n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 	fork->tenant = strdup(tenant);
+	fork->began_ns = now_ns();
 	call->fork = fork;
 	c->n_forking += n;
 	list_add_tail(&s->forks, &call->link);
@@ -440,13 +459,15 @@ void fork_tell(struct core_call *call)
 	struct fork *fork = call->fork;
 
 	if (call->failed) {
-		call->fork_fn(call->arg, NULL, 0, &call->failure);
+		call->fork_fn(call->arg, NULL, &call->failure);
 		return;
 	}
 	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
 	for (unsigned i = 0; i < fork->n; i++)
 		ids[i] = fork->children[i].id;
-	call->fork_fn(call->arg, ids, fork->n, NULL);
+	fork->made.ids = ids;
+	fork->made.n = fork->n;
+	call->fork_fn(call->arg, &fork->made, NULL);
 }
 
 /* Nobody knows of the children: they go. */

@@ -107,6 +107,7 @@ struct warm_parts {
 	struct vm *vm;
 	struct agent *agent;
 	char id[SANDBOX_ID_LEN + 1];
+	uint64_t filled_ns; /* when its vCPUs ran, on the monotonic clock */
 };
 struct warm_parts warm_take(struct warm *w);
 void warm_parts_drop(struct warm_parts *parts);

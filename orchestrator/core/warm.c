@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
@@ -39,6 +40,7 @@ struct warm {
 	struct agent *agent;
 	struct loop_timer patience; /* for the seed and the rehearsal */
 	unsigned to_rehearse;	    /* calls */
+	uint64_t filled_ns;
 	struct later later;
 	warm_fn *fn;
 	void *arg;
@@ -71,7 +73,7 @@ void warm_parts_drop(struct warm_parts *parts)
 
 struct warm_parts warm_take(struct warm *w)
 {
-	struct warm_parts parts = {.vm = w->vm, .agent = w->agent};
+	struct warm_parts parts = {.vm = w->vm, .agent = w->agent, .filled_ns = w->filled_ns};
 
 	memcpy(parts.id, w->id, sizeof(parts.id));
 	w->vm = NULL;
@@ -201,6 +203,7 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 		fail(w, text);
 		return;
 	}
+	w->filled_ns = now_ns();
 	w->state = WARM_DIALING;
 	w->dial = dial_start(w->vm, DIAL_PATIENCE_MS, on_dialed, w);
 }

@@ -351,7 +351,13 @@ static void fork_step(struct core_call *call)
 		call->core->figures.sandboxes++;
 		ids[i] = s->id;
 	}
-	call->forked(call->arg, ids, call->n, NULL);
+	const struct core_forked forked = {.ids = ids,
+					   .n = call->n,
+					   .pause_us = 800,
+					   .ready_us = 2500,
+					   .copied_bytes = 1 << 20};
+
+	call->forked(call->arg, &forked, NULL);
 	call_free(call);
 }
 
@@ -618,7 +624,7 @@ static void step(void *arg)
 		else if (call->kind == DONE)
 			call->done(call->arg, &f);
 		else if (call->kind == FORK)
-			call->forked(call->arg, NULL, 0, &f);
+			call->forked(call->arg, NULL, &f);
 		else if (call->kind == DIFF)
 			call->compared(call->arg, NULL, &f);
 		else if (!call->abandoned)

@@ -335,19 +335,21 @@ void world_interrupt(struct world *w, struct done *d, const char *id)
 	world_until_true(w, &d->done);
 }
 
-static void on_forked(void *arg, const char *const *ids, unsigned n, const struct failure *f)
+static void on_forked(void *arg, const struct core_forked *forked, const struct failure *f)
 {
 	struct forked *k = arg;
 
 	assert_false(k->done);
-	assert_true((ids == NULL) == (f != NULL));
+	assert_true((forked == NULL) == (f != NULL));
 	k->done = true;
-	k->ok = ids != NULL;
-	k->n = n;
-	for (unsigned i = 0; i < n; i++)
-		snprintf(k->ids[i], sizeof(k->ids[i]), "%s", ids[i]);
-	if (f)
+	k->ok = forked != NULL;
+	if (f) {
 		k->failure = *f;
+		return;
+	}
+	k->n = forked->n;
+	for (unsigned i = 0; i < k->n; i++)
+		snprintf(k->ids[i], sizeof(k->ids[i]), "%s", forked->ids[i]);
 }
 
 void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed)
