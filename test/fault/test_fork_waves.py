@@ -27,7 +27,8 @@ echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
 for p in $(pidof rametd); do
   grep -q '^Uid:.0' /proc/$p/status && continue
   links=$(for f in /proc/$p/fd/*; do readlink $f; done)
-  echo files $(echo "$links" | grep -vc '^socket:')
+  # SQLite keeps a descriptor of its file until all locks of the process on it are gone.
+  echo files $(echo "$links" | grep -vc '^socket:\|catalogue')
   ours=0 # sockets to VMs and guests; those of clients come and go
   for inode in $(echo "$links" | sed -n 's/^socket:.\([0-9]*\).$/\1/p'); do
     grep -q " $inode\( \|$\)" /proc/net/unix && ours=$((ours + 1))
