@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,6 +18,8 @@
 #include "vmm/arch/x86/layout.h"
 #include "vmm/backend/layer.h"
 #include "vmm/kvm/pagemap.h"
+
+#define VCPU_NICE 5
 
 /* --- The end of the guest: found on a vCPU thread, dealt with on the loop's --- */
 
@@ -137,6 +140,9 @@ static int confine_thread(void *arg, struct err *e)
 {
 	struct vm *vm = arg;
 
+	/* The loop's thread, which serves what guest and service wait for, goes first. */
+	if (setpriority(PRIO_PROCESS, (id_t)gettid(), VCPU_NICE) < 0)
+		return err_set(e, errno, "lower the priority of a vCPU's thread");
 	return confine_vcpu(vm->confine, e);
 }
 

@@ -382,14 +382,18 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 	char text[64];
 	int r = 0;
 
-	if (uses(t, "memory"))
+	if (uses(t, "memory") && l->memory_max)
 		r = set_memory(dir, l->memory_max, e);
 	if (r == 0 && uses(t, "cpu") && l->cpu_max_pct) {
 		snprintf(text, sizeof(text), "%llu %u",
 			 (unsigned long long)l->cpu_max_pct * CPU_PERIOD_US / 100, CPU_PERIOD_US);
 		r = set_limit(dir, "cpu.max", text, e);
 	}
-	if (r == 0 && uses(t, "pids")) {
+	if (r == 0 && uses(t, "cpu") && l->cpu_weight) {
+		snprintf(text, sizeof(text), "%u", l->cpu_weight);
+		r = set_limit(dir, "cpu.weight", text, e);
+	}
+	if (r == 0 && uses(t, "pids") && l->pids_max) {
 		snprintf(text, sizeof(text), "%u", l->pids_max);
 		r = set_limit(dir, "pids.max", text, e);
 	}

@@ -30,8 +30,10 @@ struct cgroup_tree {
 };
 
 struct cgroup_limits {
+	/* 0: none, or what the kernel gives */
 	uint64_t memory_max;  /* bytes */
-	uint32_t cpu_max_pct; /* of one CPU; 0: no limit */
+	uint32_t cpu_max_pct; /* of one CPU */
+	uint32_t cpu_weight;  /* share where CPUs are short; the kernel gives 100 */
 	uint32_t pids_max;
 };
 

@@ -22,10 +22,11 @@
 #include "base/log.h"
 #include "orchestrator/warden/request.h"
 
-#define RESTART_FIRST_MS 100
-#define RESTART_MOST_MS	 10000
-#define LIVED_WELL_MS	 60000
-#define SERVICE_FILES	 1048576
+#define RESTART_FIRST_MS   100
+#define RESTART_MOST_MS	   10000
+#define LIVED_WELL_MS	   60000
+#define SERVICE_FILES	   1048576
+#define SERVICE_CPU_WEIGHT 1000
 
 /* A packet that waits until the service reads. */
 struct packet {
@@ -83,7 +84,9 @@ static _Noreturn void become_service(const struct warden *w, int socket)
 
 static int clone_service(struct warden *w, int socket, struct err *e)
 {
-	scoped_fd int cgroup = cgroup_make(&w->tree, "service", NULL, e);
+	/* Every sandbox waits for it: it does not queue behind what guests compute. */
+	const struct cgroup_limits limits = {.cpu_weight = SERVICE_CPU_WEIGHT};
+	scoped_fd int cgroup = cgroup_make(&w->tree, "service", &limits, e);
 	int pidfd = -1;
 
 	if (cgroup < 0)
