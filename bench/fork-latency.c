@@ -64,21 +64,24 @@ static void create(char sandbox[SANDBOX_PATH], const char *code)
 	exec(sandbox, code);
 }
 
-/* What is timed starts from a pool that holds what the fork takes, as far as it ever does. */
-static void wait_for_shells(unsigned n)
+static double level(const char *name)
 {
-	double ready, before = -1;
+	call("GET", "/metrics", "");
+	return http_number(&answer, name);
+}
+
+/* What is timed starts from a pool that is full, and so from a machine that makes nothing. */
+static void wait_for_pool(void)
+{
+	double shells, warm, before = -1;
 
 	for (;;) {
-		call("GET", "/metrics", "");
-		ready = http_number(&answer, "\nramet_shells_ready ");
-		if (ready >= n)
+		shells = level("\nramet_shells_ready ");
+		warm = level("\nramet_warm_ready ");
+		if (shells + warm == before)
 			return;
-		/* The pool is full, or the machine is: it does not grow in half a second. */
-		usleep(500000);
-		if (ready == before)
-			return;
-		before = ready;
+		before = shells + warm;
+		usleep(600000);
 	}
 }
 
@@ -95,7 +98,7 @@ static void fork_of(const char *parent, unsigned n, struct forked *f)
 
 	snprintf(path, sizeof(path), "%s/fork", parent);
 	snprintf(body, sizeof(body), "{\"n\":%u}", n);
-	wait_for_shells(n);
+	wait_for_pool();
 	began = bench_now_ns();
 	call("POST", path, body);
 	f->answer_ms = MS(bench_now_ns() - began);
