@@ -2,6 +2,7 @@
 /* How large a sandbox gets, and sentences about what it can't get. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,11 +44,14 @@ static uint32_t host_ram_mib(void)
 	return at_most((uint64_t)info.totalram * info.mem_unit / 4 * 3 >> 20, RAM_MAX_MIB);
 }
 
+/* Those that this process, and so its VMs, may run on: others may be kept for something else. */
 static uint32_t host_cpus(void)
 {
-	int cpus = get_nprocs();
+	cpu_set_t own;
 
-	return at_most(cpus > 0 ? (uint64_t)cpus : 1, VCPUS_MAX);
+	if (sched_getaffinity(0, sizeof(own), &own) < 0) /* more CPUs than the set holds */
+		return VCPUS_MAX;
+	return at_most((uint64_t)CPU_COUNT(&own), VCPUS_MAX);
 }
 
 static uint32_t larger(uint32_t a, uint32_t b)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Create, exec, interrupt, delete and abandon, in many orders, against fakes. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "test/unit/core/world.h"
@@ -81,6 +82,26 @@ static void test_too_much_is_clamped(void **state)
 	world_create(w, &m, &spec);
 	assert_true(m.ok);
 	assert_in_range(m.view.vcpus, 1, 32);
+}
+
+/* Needs two CPUs to mean something. */
+static void test_cpus_that_are_kept_from_the_service_do_not_count(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_spec spec = {.vcpus = 1000};
+	cpu_set_t all, one;
+	struct made m;
+	int cpu = 0;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	world_create(w, &m, &spec);
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	assert_int_equal(m.view.vcpus, 1);
 }
 
 static void test_exec_gives_lines_and_an_exit(void **state)
@@ -451,6 +472,7 @@ int main(void)
 		TEST(test_each_size_is_a_template_of_its_own),
 		TEST(test_what_is_out_of_range_is_named),
 		TEST(test_too_much_is_clamped),
+		TEST(test_cpus_that_are_kept_from_the_service_do_not_count),
 		TEST(test_exec_gives_lines_and_an_exit),
 		TEST(test_calls_run_in_order_of_arrival),
 		TEST(test_the_queue_is_bounded),
