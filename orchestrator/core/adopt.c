@@ -54,10 +54,11 @@ static void on_row(void *arg, const struct store_sandbox *row)
 static void adopt(struct sandbox *s)
 {
 	struct core *c = s->core;
+	const struct vm_spec spec = size_vm_spec(&s->size, false);
 
 	s->state = SBX_ADOPTING;
 	s->guest_busy = true;
-	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &sandbox_vm_owner, s);
+	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		sandbox_end(s, "vm_died", "its VM slot is no longer there", false);
 		return;

@@ -203,13 +203,14 @@ struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct 
 	return vm;
 }
 
-struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_owner *owner,
-		    void *arg)
+struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_spec *spec,
+		    const struct vm_owner *owner, void *arg)
 {
 	if (slot >= h->max_vms || h->slots[slot])
 		return NULL;
 	struct vm *vm = vm_new(h, owner, arg);
 	vm->adopted = true;
+	vm->spec = *spec;
 	vm->pid = pid;
 	vm->slot = slot;
 	h->slots[slot] = vm;
@@ -224,15 +225,15 @@ void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
 	bool same = msg->hello.vcpus == vm->spec.vcpus && msg->hello.ram_mib == vm->spec.ram_mib;
 	bool shell = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
 
-	if (vm->state != VM_GREETING || (vm->adopted ? !running : !shell || !same)) {
+	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running : !shell)) {
 		vm_fail(vm,
-			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB)",
-			msg->hello.state, msg->hello.vcpus, msg->hello.ram_mib);
+			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB;"
+			" it was made with %u vCPUs, %u MiB)",
+			msg->hello.state, msg->hello.vcpus, msg->hello.ram_mib, vm->spec.vcpus,
+			vm->spec.ram_mib);
 		return;
 	}
 	loop_timer_clear(vm->host->loop, &vm->timer);
-	vm->spec.vcpus = msg->hello.vcpus;
-	vm->spec.ram_mib = msg->hello.ram_mib;
 	vm_step(vm, shell ? VM_HELLO_SHELL : VM_HELLO_RUNNING);
 	if (vm->owner)
 		vm->owner->ready(vm->owner_arg);

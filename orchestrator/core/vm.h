@@ -59,10 +59,10 @@ struct vm_owner {
 /* Starts a VM process; it waits for a slot when none is free. NULL: no memory. */
 struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct vm_owner *owner,
 		    void *arg);
-/* Finds the VM process that another life of the service left in `slot`. NULL: no memory, or the
- * slot is taken or out of range. */
-struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_owner *owner,
-		    void *arg);
+/* Finds the VM process that another life of the service left in `slot`; one that is not as `spec`
+ * says fails. NULL: no memory, or the slot is taken or out of range. */
+struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_spec *spec,
+		    const struct vm_owner *owner, void *arg);
 /* Takes a slot whose content nobody wants and has the warden empty it. */
 int vm_sweep(struct vm_host *h, uint32_t slot);
 

@@ -409,7 +409,7 @@ static void start(uint8_t how)
 	requests = replies = 0;
 	memset(answered, 0, sizeof(answered));
 	if (how & 1) {
-		vm = vm_adopt(&host, 0, 0, &owner, NULL);
+		vm = vm_adopt(&host, 0, 0, &spec, &owner, NULL);
 	} else {
 		vm = vm_spawn(&host, &spec, &owner, NULL);
 		if (how & 2)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The service dies and comes back; the VMs have gone on. */
+#include <sqlite3.h>
+
 #include "test/unit/core/world.h"
 
 static void test_a_sandbox_is_there_again(void **state)
@@ -82,6 +84,40 @@ static void test_a_vm_that_died_meanwhile_is_told(void **state)
 	assert_true(is_gone(args));
 }
 
+static void catalogue_run(const struct world *w, const char *sql)
+{
+	char path[512];
+	struct sqlite3 *db;
+
+	snprintf(path, sizeof(path), "%s/catalogue.db", w->config.state_dir);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over(void **state)
+{
+	struct world *w = *state;
+	const struct sandbox_spec spec = {.ram_mib = 192};
+	const char *const changes[] = {"UPDATE sandboxes SET vcpus = 3",
+				       "UPDATE sandboxes SET ram_mib = 256"};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct run r = {0};
+		struct made m;
+
+		world_create(w, &m, &spec);
+		world_kill_core(w);
+		catalogue_run(w, changes[i]);
+		world_start_core(w);
+		world_exec_start(w, &r, m.view.id, "out never", false);
+		world_until_true(w, &r.over);
+		assert_true(r.failed);
+		assert_string_equal(r.failure.code, "vm_died");
+		assert_non_null(strstr(r.failure.text, "1 vCPUs, 192 MiB; it was made with"));
+	}
+}
+
 static void test_lifetime_goes_on_while_the_service_is_away(void **state)
 {
 	struct sandbox_spec spec = {.timeout_s = 1};
@@ -136,6 +172,7 @@ int main(void)
 		TEST(test_a_sandbox_is_there_again),
 		TEST(test_a_call_that_ran_does_not_block_the_next),
 		TEST(test_a_vm_that_died_meanwhile_is_told),
+		TEST(test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over),
 		TEST(test_lifetime_goes_on_while_the_service_is_away),
 		TEST(test_a_deleted_one_does_not_come_back),
 		TEST(test_many_lives_leave_nothing),
