@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/config.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "proto/warden.h"
@@ -139,13 +139,6 @@ static bool is_choice(const char *choices, const char *text)
 		if ((size_t)(strchr(p, ' ') - p) == len && strncmp(p, text, len) == 0)
 			return true;
 	return false;
-}
-
-static bool is_address(const char *text)
-{
-	unsigned char binary[sizeof(struct in6_addr)];
-
-	return inet_pton(AF_INET, text, binary) == 1 || inet_pton(AF_INET6, text, binary) == 1;
 }
 
 static int check_text(const struct setting *s, const char *text, struct err *e)

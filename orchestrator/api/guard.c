@@ -6,19 +6,12 @@
  * Origin header to everything that does something; and by DNS rebinding, where the page's own host
  * name resolves to this machine and stands in the Host header. Both are refused.
  */
-#include <arpa/inet.h>
 #include <strings.h>
 
+#include "base/address.h"
 #include "orchestrator/api/internal.h"
 
 #define HOST_MAX 255
-
-static bool is_address(const char *host)
-{
-	unsigned char binary[sizeof(struct in6_addr)];
-
-	return inet_pton(AF_INET, host, binary) == 1 || inet_pton(AF_INET6, host, binary) == 1;
-}
 
 /* The host of "host", "host:port", "[v6]" or "[v6]:port", without brackets; false: too long. */
 static bool host_of(const char *p, size_t len, char out[static HOST_MAX + 1])

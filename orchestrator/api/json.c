@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/api/utf8.h"
 
 /* --- the text: checked once, byte by byte --------------------------------------------------- */
@@ -44,21 +45,13 @@ static bool take(struct in *in, char c)
 	return true;
 }
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Four hex digits at p, or -1. */
 static int hex4(const char *p, const char *end)
 {
 	int n = 0;
 
 	for (int i = 0; i < 4; i++) {
-		int digit = p + i < end ? hex(p[i]) : -1;
+		int digit = p + i < end ? hex_digit(p[i]) : -1;
 
 		if (digit < 0)
 			return -1;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 
 #define SEGMENTS_MAX 8
 #define SEGMENT_MAX  64
@@ -15,14 +16,6 @@ struct segments {
 	bool slash; /* at the end */
 };
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The byte at *p, decoded; moves *p behind it. -1 for a % that is none, and for NUL. */
 static int next_byte(const char **p, const char *end)
 {
@@ -30,10 +23,10 @@ static int next_byte(const char **p, const char *end)
 
 	if (*at != '%')
 		return (unsigned char)*at ? (unsigned char)*at : -1;
-	if (end - at < 3 || hex(at[1]) < 0 || hex(at[2]) < 0)
+	if (end - at < 3 || hex_digit(at[1]) < 0 || hex_digit(at[2]) < 0)
 		return -1;
 	*p = at + 3;
-	int byte = hex(at[1]) << 4 | hex(at[2]);
+	int byte = hex_digit(at[1]) << 4 | hex_digit(at[2]);
 	return byte ? byte : -1;
 }
 
