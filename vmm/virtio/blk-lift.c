@@ -38,10 +38,6 @@ static void start_piece(struct blk *b)
 		return;
 	r = blk_get_request(b);
 	r->kind = &blk_lift_kind;
-	r->orphan = r->failed_punch = r->synced = r->starved = false;
-	r->phase = PHASE_DATA;
-	r->status = NULL;
-	r->niov = 0;
 	r->from = r->at = from;
 	r->end = end;
 	b->lifting = true;

@@ -17,7 +17,7 @@ bool blk_has_request(const struct blk *b)
 	return b->used < QUEUE_SIZE || !list_empty(&b->free);
 }
 
-struct request *blk_get_request(struct blk *b)
+static struct request *take_free(struct blk *b)
 {
 	struct request *r;
 
@@ -28,6 +28,17 @@ struct request *blk_get_request(struct blk *b)
 	}
 	r = container_of(b->free.next, struct request, node);
 	list_del(&r->node);
+	return r;
+}
+
+struct request *blk_get_request(struct blk *b)
+{
+	struct request *r = take_free(b);
+
+	r->orphan = r->failed_punch = r->synced = r->starved = false;
+	r->phase = PHASE_DATA;
+	r->status = NULL;
+	r->niov = 0;
 	return r;
 }
 

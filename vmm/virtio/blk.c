@@ -106,12 +106,9 @@ static void start(struct blk *b, const struct vq_chain *c, const struct wanted *
 	b->taken += w->data_bytes;
 	r->kind = &blk_kinds[w->type];
 	r->head = c->head;
-	r->orphan = r->failed_punch = r->synced = r->starved = false;
-	r->phase = PHASE_DATA;
 	r->status = status;
 	r->from = r->at = w->sector * SECTOR;
 	r->end = r->from + w->sectors * SECTOR;
-	r->niov = 0;
 	if (w->type == T_IN)
 		r->niov = iov_slice(vq_in(c), c->nin, 0, w->data_bytes, r->iov);
 	else if (w->type == T_OUT)
