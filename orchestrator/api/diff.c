@@ -61,6 +61,16 @@ static void on_diff(void *arg, const struct core_diff *diff, const struct failur
 	answer(r, 200, "application/json");
 }
 
+static bool has_dot_dot(const char *path)
+{
+	for (; *path; path += strcspn(path, "/")) {
+		path += strspn(path, "/");
+		if (strcspn(path, "/") == 2 && path[0] == '.' && path[1] == '.')
+			return true;
+	}
+	return false;
+}
+
 /* False with an answer given when they are none that can be listed. */
 static bool paths_are_good(struct request *r, char **paths)
 {
@@ -73,6 +83,11 @@ static bool paths_are_good(struct request *r, char **paths)
 		if (**path != '/') {
 			answer_error(r, 400, "bad_request",
 				     "paths must be absolute, \"%.100s\" is not", *path);
+			return false;
+		}
+		if (has_dot_dot(*path)) {
+			answer_error(r, 400, "bad_request",
+				     "paths must not have .. in them, as \"%.100s\" has", *path);
 			return false;
 		}
 		if (strlen(*path) > AGENT_PATH_MAX) {

@@ -227,16 +227,22 @@ static void on_dialed(void *arg, int fd, const char *text)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* One slash where there are several, and none at the end. */
+/* As the guest will spell it: one slash where there are several, none at the end, and no ".". */
 static char *clean(const char *path)
 {
 	char *out = must_alloc(strlen(path) + 2), *end = out;
 
-	for (; *path; path++)
-		if (*path != '/' || end == out || end[-1] != '/')
-			*end++ = *path;
-	if (end > out + 1 && end[-1] == '/')
-		end[-1] = 0;
+	for (size_t len; *path; path += len) {
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		if (!len || (len == 1 && *path == '.'))
+			continue;
+		*end++ = '/';
+		memcpy(end, path, len);
+		end += len;
+	}
+	if (end == out)
+		*end = '/';
 	return out;
 }
 

@@ -15,10 +15,10 @@ from test_routes import made, refused
 
 def test_diff_tells_exact_names(http: httpx.Client, sandbox: str) -> None:
     other = made(http)[-36:]
-    answer = http.post(f"{sandbox}/diff/{other}", json={"paths": ["/srv", "/tmp/é"]})
+    answer = http.post(f"{sandbox}/diff/{other}", json={"paths": ["/srv", "/tmp/é", "/a..b/.../..c"]})
     assert answer.status_code == 200
     assert answer.json() == {
-        "added": ["/srv", "/tmp/é"],
+        "added": ["/srv", "/tmp/é", "/a..b/.../..c"],
         "removed": [],
         "modified": ["/a\ufffd", "/b\n\ufffd"],
         "modified_b64": [base64.b64encode(b"/a\xff").decode(), None],
@@ -35,6 +35,8 @@ def test_diff_tells_exact_names(http: httpx.Client, sandbox: str) -> None:
         (["/x"] * 65, "paths must be at most 64 strings"),
         (["/x", "tmp"], 'paths must be absolute, "tmp" is not'),
         ([""], 'paths must be absolute, "" is not'),
+        (["/x", "/a/../b"], 'paths must not have .. in them, as "/a/../b" has'),
+        (["/.."], 'paths must not have .. in them, as "/.." has'),
         (["/" * 4097], "paths must be at most 4096 bytes long each, not 4097"),
         ("/tmp", "paths must be an array of strings, not a string"),
         (["/tmp", 1], "paths must be an array of strings; one of it is a number"),
