@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -445,6 +446,8 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	for (unsigned i = 0; i < n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 	fork->tenant = strdup(tenant);
+	if (!fork->tenant)
+		abort();
 	fork->began_ns = now_ns();
 	call->fork = fork;
 	c->n_forking += n;
