@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 
 import httpx
 import pytest
@@ -45,7 +46,9 @@ def left_over(http: httpx.Client) -> dict[str, int]:
         lines = http.get("/metrics").text.splitlines()
         return sum(int(float(x.split()[1])) for x in lines if x.split()[:1] == [name])
 
+    give_up = time.monotonic() + 300
     while True:
+        assert time.monotonic() < give_up, "sandboxes, or VMs of none, are left"
         ready = level("ramet_warm_ready") + level("ramet_shells_ready")
         if level("ramet_sandboxes") == 0 and len(vm_pids()) == ready:
             break
