@@ -13,20 +13,30 @@
 
 #define HOST_MAX 255
 
-/* The host of "host", "host:port", "[v6]" or "[v6]:port", without brackets; false: too long. */
+/* Nothing, or a colon and a number. */
+static bool is_port(const char *p, const char *end)
+{
+	if (p == end)
+		return true;
+	if (*p++ != ':')
+		return false;
+	while (p < end && *p >= '0' && *p <= '9')
+		p++;
+	return p == end;
+}
+
+/* The host of "host", "host:port", "[v6]" or "[v6]:port", without brackets; false: it is none of
+ * these, or too long. */
 static bool host_of(const char *p, size_t len, char out[static HOST_MAX + 1])
 {
-	const char *end = p + len, *stop;
+	bool bracket = len && *p == '[';
+	const char *end = p + len;
 
-	if (len && *p == '[') {
-		p++;
-		stop = memchr(p, ']', (size_t)(end - p));
-	} else {
-		stop = memchr(p, ':', len);
-	}
-	if (!stop)
+	p += bracket;
+	const char *stop = memchr(p, bracket ? ']' : ':', (size_t)(end - p));
+	if (!stop && !bracket)
 		stop = end;
-	if (stop - p > HOST_MAX)
+	if (!stop || stop - p > HOST_MAX || !is_port(stop + bracket, end))
 		return false;
 	memcpy(out, p, (size_t)(stop - p));
 	out[stop - p] = '\0';
@@ -48,9 +58,22 @@ bool guard_host_is_ours(const char *host, size_t len, const char *endpoint)
 	       strcasecmp(name, own) == 0;
 }
 
+static bool host_admitted(struct request *r, const char *what, const char *host, size_t len)
+{
+	if (guard_host_is_ours(host, len, r->api->config->endpoint))
+		return true;
+	answer_error(r, 403, "host_refused",
+		     "the %s must be an IP address, localhost or the host of the configured "
+		     "endpoint, not %.*s",
+		     what, len < 100 ? (int)len : 100, host);
+	return false;
+}
+
 bool guard_admits(struct request *r)
 {
-	h2o_iovec_t host = r->req->input.authority;
+	h2o_iovec_t host = r->req->input.authority, path = r->req->input.path;
+	const char *target;
+	size_t len;
 
 	r->tenant = "local";
 	if (!r->api->open)
@@ -61,12 +84,8 @@ bool guard_admits(struct request *r)
 			     "the API is open to every program of this machine");
 		return false;
 	}
-	if (!guard_host_is_ours(host.base, host.len, r->api->config->endpoint)) {
-		answer_error(r, 403, "host_refused",
-			     "the Host header must be an IP address, localhost or the host of the "
-			     "configured endpoint, not %.*s",
-			     host.len < 100 ? (int)host.len : 100, host.base);
+	if (!host_admitted(r, "Host header", host.base, host.len))
 		return false;
-	}
-	return true;
+	target = route_authority(path.base, path.len, &len);
+	return !target || host_admitted(r, "target's host", target, len);
 }

@@ -154,34 +154,38 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 	return ROUTE_FOUND;
 }
 
-/* RFC 9112 3.2.2: a server takes the absolute form as well. */
-static const char *behind_authority(const char *p, const char *end)
+const char *route_authority(const char *path, size_t path_len, size_t *len)
 {
 	static const char *const schemes[] = {"http://", "https://"};
 
 	for (size_t i = 0; i < ARRAY_LEN(schemes); i++) {
-		size_t len = strlen(schemes[i]);
+		size_t skip = strlen(schemes[i]);
 
-		if ((size_t)(end - p) <= len || memcmp(p, schemes[i], len) != 0)
+		if (path_len <= skip || memcmp(path, schemes[i], skip) != 0)
 			continue;
-		const char *slash = memchr(p + len, '/', (size_t)(end - p) - len);
-		return slash ? slash : end;
+		const char *at = path + skip, *stop = at, *end = path + path_len;
+		while (stop < end && *stop != '/' && *stop != '?')
+			stop++;
+		*len = (size_t)(stop - at);
+		return at;
 	}
-	return p;
+	return NULL;
 }
 
 enum route_result route_find(struct route_match *m, const char *method, size_t method_len,
 			     const char *path, size_t path_len, const char *region)
 {
 	const char *end = path + path_len;
-	const char *query = memchr(path, '?', path_len);
+	const char *query = memchr(path, '?', path_len), *authority;
 	struct segments s;
-	size_t first;
+	size_t first, len;
 
 	memset(m, 0, sizeof(*m));
 	if (query)
 		end = query;
-	path = behind_authority(path, end);
+	authority = route_authority(path, (size_t)(end - path), &len);
+	if (authority)
+		path = authority + len;
 	if (path == end || *path != '/')
 		return ROUTE_MALFORMED;
 	enum route_result result = split(&s, path, end);

@@ -41,6 +41,9 @@ struct route_match {
 /* HEAD is served where GET is. `path` is as sent: percent-encoded, with or without a query. */
 enum route_result route_find(struct route_match *m, const char *method, size_t method_len,
 			     const char *path, size_t path_len, const char *region);
+/* Host and port of a path in absolute form ("http://host/path"), which a server takes as well (RFC
+ * 9112 3.2.2); NULL: it has none. */
+const char *route_authority(const char *path, size_t path_len, size_t *len);
 bool sandbox_id_valid(const char *id, size_t len);
 
 #endif

@@ -267,3 +267,12 @@ def test_web_pages_are_refused(http: httpx.Client, method: str, path: str) -> No
     assert "evil.example" in refused(rebound, 403, "host_refused")
     assert http.request(method, path, headers={"host": "localhost:7070"}).is_success
     assert http.get("/v1/healthz", headers={"host": "evil.example"}).text == "ok"
+
+
+def test_the_host_of_an_absolute_target_counts(server: Server) -> None:
+    for host, status in (("evil.example", b"403"), ("localhost", b"200"), ("[::1]evil", b"403")):
+        answer = server.raw(
+            f"GET http://{host}/v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+        assert answer[9:12] == status, answer

@@ -58,6 +58,7 @@ static void test_forms_of_a_path(void **state)
 	goes_to("HEAD", "/v1/healthz", "/v1/healthz");
 	goes_to("GET", "/%76%31/healthz", "/v1/healthz");
 	goes_to("GET", "http://any:80/v1/healthz", "/v1/healthz");
+	goes_to("GET", "https://any/v1/healthz?http://x/", "/v1/healthz");
 	goes_to("GET", "/r/eu-1/v1/healthz", "/v1/healthz");
 	goes_to("POST", "/r/eu%2D1/v1/sandboxes/" ID "/exec", "/v1/sandboxes/{id}/exec");
 	assert_string_equal(m.id[0], ID);

@@ -140,9 +140,16 @@ static void test_hosts(void **state)
 	static const char *const ours[] = {"127.0.0.1",	 "127.0.0.1:7070", "localhost:7070",
 					   "LocalHost",	 "[::1]:80",	   "[::1]",
 					   "10.1.2.3:1", "ramet.example"};
-	static const char *const others[] = {"evil.example",	       "localhost.evil.example",
-					     "127.0.0.1.evil.example", "",
-					     "ramet.example.evil",     "[evil.example]"};
+	static const char *const others[] = {"evil.example",
+					     "localhost.evil.example",
+					     "127.0.0.1.evil.example",
+					     "",
+					     "ramet.example.evil",
+					     "[evil.example]",
+					     "[::1]evil",
+					     "[::1",
+					     "[::1]:80evil",
+					     "localhost:80@evil"};
 
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
 		assert_true(guard_host_is_ours(ours[i], strlen(ours[i]),
