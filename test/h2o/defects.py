@@ -546,6 +546,36 @@ def bodies_arrive(program):
     return f"HTTP/1: {on_h1}, HTTP/2: {on_h2}", {on_h1, on_h2} != {f"{size} good"}
 
 
+def ambiguous(fields):
+    """A request on HTTP/1 with one more behind what one reading of its headers makes the body."""
+    return (b"POST /check HTTP/1.1\r\n" + b"".join(f + b"\r\n" for f in fields) + b"\r\n"
+            + b"0\r\n\r\nGET /counters HTTP/1.1\r\nHost: a\r\n\r\n")
+
+
+def status_of(program, request):
+    with Server(program) as server, server.connect() as s:
+        s.sendall(request)
+        answer = b""
+        while len(answer) < 12:
+            answer += receive(s)
+    return answer[9:12].decode()
+
+
+@case("each is answered with 400 on HTTP/1, with none on HTTP/2")
+def ambiguous_headers(program):
+    host, length, longer, chunked = (b"Host: a", b"Content-Length: 5", b"Content-Length: 7",
+                                     b"Transfer-Encoding: chunked")
+    seen = [status_of(program, ambiguous(fields)) for fields in (
+        [host, length, longer], [host, length, chunked], [host, chunked, length],
+        [host, chunked, chunked], [host, b"Host: b", length])]
+    with Server(program) as server, Http2(server) as c:
+        block = head(b"/check", b"\x83") + field(b"content-length", b"2") + field(
+            b"content-length", b"0")
+        c.send(frame(HEADERS, END_STREAM | END_HEADERS, 1, block))
+        on_h2 = c.outcome(1)
+    return f"{' '.join(seen)}, on HTTP/2: {on_h2}", seen != ["400"] * 5 or on_h2 == "answered"
+
+
 NO_DEFECT = {"bodies_arrive"}  # these only ask whether the patched library works
 
 
