@@ -149,6 +149,48 @@ def test_no_service_names_the_address() -> None:
     assert client.healthz() is False
 
 
+@pytest.mark.parametrize("host", ["localhost:7070", "7070", "http:", "http://[::1]:x", "ftp://a"])
+def test_an_address_that_is_no_url_is_named(host: str) -> None:
+    with pytest.raises(ramet.ConnectionFailed, match="must be a URL") as caught:
+        Client(host)
+    assert repr(host) in str(caught.value)
+
+
+def test_what_is_slow_by_nature_gets_longer() -> None:
+    limits: dict[str, float] = {}
+    nothing: dict[str, Any] = {"added": [], "removed": [], "modified": []}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        limits[request.method + request.url.path] = request.extensions["timeout"]["read"]
+        return httpx.Response(201, json={"id": "1", "state": "ready"} | nothing)
+
+    client = Client(transport=httpx.MockTransport(handle), timeout=7)
+    client.create_sandbox()
+    client.get_sandbox("1")
+    client.diff_sandboxes("1", "2")
+    assert limits["GET/v1/sandboxes/1"] == 7
+    assert limits["POST/v1/sandboxes"] > 300 and limits["POST/v1/sandboxes/1/diff/2"] > 3600
+
+
+def test_a_service_that_says_nothing_is_told_so() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    client = Client(transport=httpx.MockTransport(handle), timeout=7)
+    with pytest.raises(ramet.ConnectionFailed, match="nothing came for 7 s"):
+        client.get_sandbox(SBX)
+
+
+def test_what_was_closed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramet.sandbox.Client", lambda: client_for(service(ndjson())))
+    with Sandbox() as sbx:
+        pass
+    with pytest.raises(ramet.NotFound, match=f"{SBX} is gone: it was closed"):
+        sbx.fork(2)
+    with pytest.raises(ramet.ConnectionFailed, match="client was closed"):
+        sbx._client.list_sandboxes()
+
+
 def test_host_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAMET_HOST", "http://10.1.2.3:81/")
     monkeypatch.setenv("RAMET_API_KEY", "secret")

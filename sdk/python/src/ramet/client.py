@@ -20,6 +20,10 @@ DEFAULT_HOST = "http://127.0.0.1:7070"
 # The service sends an empty line every 10 s of silence, so a longer one means that it is gone.
 _STREAM_SILENCE_S = 30.0
 
+# Creating boots a guest first when the size is new to the host; a diff reads every file.
+_CREATE_S = 360.0
+_DIFF_S = 3660.0
+
 
 class Client:
     """A connection pool to one Ramet service. Safe to share between threads.
@@ -27,8 +31,12 @@ class Client:
     Args:
         host: Base URL. Default: the environment's `RAMET_HOST`, then `http://127.0.0.1:7070`.
         api_key: Bearer key. Default: the environment's `RAMET_API_KEY`, then none.
-        timeout: Seconds that one answer may take (a stream: may be silent).
+        timeout: Seconds that one answer may take. Creating and comparing sandboxes have longer
+            limits of their own at least, and a stream of events has none while the service lives.
         transport: An httpx transport to use instead of the network (tests).
+
+    Raises:
+        ConnectionFailed: `host` is no URL.
     """
 
     def __init__(
@@ -41,10 +49,10 @@ class Client:
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
         key = api_key or os.environ.get("RAMET_API_KEY")
+        self._timeout = timeout
         self._http = httpx.Client(
-            base_url=self.host,
+            base_url=_checked_url(self.host),
             headers={"authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(timeout, connect=5.0),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             transport=transport,
             trust_env=False,  # a proxy of the environment is no way to a service on this host
@@ -53,6 +61,11 @@ class Client:
     def close(self) -> None:
         """Closes the connections; sandboxes stay."""
         self._http.close()
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`: nothing can be asked any more."""
+        return self._http.is_closed
 
     def __enter__(self) -> "Client":
         return self
@@ -68,7 +81,7 @@ class Client:
     def healthz(self) -> bool:
         """True when the service answers and can serve sandboxes."""
         try:
-            response = self._http.get("/v1/healthz")
+            response = self._http.get("/v1/healthz", timeout=self._limit(0))
         except httpx.TransportError:
             return False
         return response.status_code == 200 and response.text.strip() == "ok"
@@ -112,7 +125,7 @@ class Client:
             "metadata": dict(metadata) if metadata is not None else None,
         }
         body = {name: value for name, value in asked.items() if value is not None}
-        return SandboxInfo.from_json(self._json("POST", "/v1/sandboxes", body))
+        return SandboxInfo.from_json(self._json("POST", "/v1/sandboxes", body, _CREATE_S))
 
     def list_sandboxes(self) -> list[SandboxInfo]:
         """Every sandbox of this key, oldest first."""
@@ -223,7 +236,7 @@ class Client:
 
         Args:
             sandbox_id: One sandbox.
-            other_id: The other; `added` is what only this one has.
+            other_id: The other. `added` is what only the other has.
             paths: Absolute paths to compare, with all that is under them. Default: /root and /tmp.
 
         Raises:
@@ -234,7 +247,7 @@ class Client:
             raise TypeError("paths must be a list of strings, not one string")
         body: dict[str, Any] = {} if paths is None else {"paths": list(paths)}
         path = f"{_sandbox(sandbox_id)}/diff/{quote(other_id, safe='')}"
-        return Diff.from_json(self._json("POST", path, body))
+        return Diff.from_json(self._json("POST", path, body, _DIFF_S))
 
     def replay(self, sandbox_id: str) -> list[Event]:
         """The sandbox's last events (up to 1,000), oldest first.
@@ -245,8 +258,8 @@ class Client:
         lines = self._stream("GET", _sandbox(sandbox_id) + "/replay", None)
         return [Event.from_json(json.loads(line)) for line in lines]
 
-    def _json(self, method: str, path: str, body: Any = None) -> Any:
-        response = self._request(method, path, body)
+    def _json(self, method: str, path: str, body: Any = None, at_least_s: float = 0) -> Any:
+        response = self._request(method, path, body, at_least_s)
         try:
             return response.json()
         except ValueError as broken:
@@ -254,17 +267,23 @@ class Client:
                 f"{method} {path}: the answer is not JSON", status=response.status_code
             ) from broken
 
-    def _request(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        with self._transport_errors(method, path):
-            response = self._http.request(method, path, json=body)
+    def _request(
+        self, method: str, path: str, body: Any = None, at_least_s: float = 0
+    ) -> httpx.Response:
+        timeout = self._limit(at_least_s)
+        with self._transport_errors(method, path, timeout):
+            response = self._http.request(method, path, json=body, timeout=timeout)
         if response.status_code >= 400:
             raise _answer_error(response)
         return response
 
+    def _limit(self, at_least_s: float) -> httpx.Timeout:
+        return httpx.Timeout(max(self._timeout, at_least_s), connect=5.0)
+
     def _stream(self, method: str, path: str, body: Any) -> Iterator[str]:
         """Lines of an NDJSON answer, without the empty ones that keep the connection alive."""
         timeout = httpx.Timeout(_STREAM_SILENCE_S, connect=5.0)
-        with self._transport_errors(method, path):
+        with self._transport_errors(method, path, timeout):
             with self._http.stream(method, path, json=body, timeout=timeout) as response:
                 if response.status_code >= 400:
                     response.read()
@@ -272,13 +291,34 @@ class Client:
                 yield from _lines(response)
 
     @contextmanager
-    def _transport_errors(self, method: str, path: str) -> Iterator[None]:
+    def _transport_errors(self, method: str, path: str, timeout: httpx.Timeout) -> Iterator[None]:
+        if self.closed:
+            raise ConnectionFailed(f"{method} {path}: this client was closed")
         try:
             yield
-        except httpx.ConnectError as down:
-            raise ConnectionFailed(f"no Ramet service answers at {self.host}: {down}") from down
+        except (httpx.ConnectError, httpx.ConnectTimeout) as down:
+            why = str(down) or "no answer"
+            # The cause is in the sentence; its own traceback would hide it.
+            raise ConnectionFailed(f"no Ramet service answers at {self.host}: {why}") from None
+        except httpx.ReadTimeout as slow:
+            raise ConnectionFailed(
+                f"{method} {self.host}{path}: nothing came for {timeout.read:g} s"
+            ) from slow
         except httpx.TransportError as broken:
             raise ConnectionFailed(f"{method} {self.host}{path}: {broken!r}") from broken
+
+
+def _checked_url(host: str) -> str:
+    try:
+        url = httpx.URL(host)
+        if url.scheme in ("http", "https") and url.host:
+            return host
+    except httpx.InvalidURL:
+        pass
+    raise ConnectionFailed(
+        f"the service's address is {host!r}, but must be a URL as {DEFAULT_HOST} is "
+        "(it comes from `host`, else from RAMET_HOST)"
+    )
 
 
 def _lines(response: httpx.Response) -> Iterator[str]:

@@ -154,13 +154,13 @@ class Sandbox:
         cwd: str | None = None,
     ) -> Iterator[Event]:
         """As `run_code`, but yields output as soon as it is there; the last event is the exit."""
-        return self._client.exec_stream(
+        return self._live().exec_stream(
             self.id, code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd
         )
 
     def interrupt(self) -> None:
         """Interrupts the running call, as Ctrl-C would: it ends with exit code 130."""
-        self._client.interrupt(self.id)
+        self._live().interrupt(self.id)
 
     def fork(self, n: int = 1, *, reseed: bool = False) -> list["Sandbox"]:
         """Clones this sandbox in the middle of whatever it does: variables, threads, processes,
@@ -179,7 +179,7 @@ class Sandbox:
             NotFound: This sandbox is gone.
             Unavailable: The host has no room for so many.
         """
-        ids = self._client.fork_sandbox(self.id, n, reseed=reseed)
+        ids = self._live().fork_sandbox(self.id, n, reseed=reseed)
         if self._own:
             self._own.share(len(ids))
         return [self._child(child_id) for child_id in ids]
@@ -195,7 +195,7 @@ class Sandbox:
             Conflict: The winner does not descend from this sandbox.
             NotFound: One of them is gone.
         """
-        self._client.merge_sandbox(self.id, winner.id)
+        self._live().merge_sandbox(self.id, winner.id)
         if not winner._closed:
             winner._closed = True
             winner._release_client()
@@ -204,22 +204,22 @@ class Sandbox:
         """Compares the files of this sandbox with those of another.
 
         Args:
-            other: Any sandbox; `added` is what only this one has.
+            other: Any sandbox. `added` is what only the other has.
             paths: Absolute paths to compare, with all that is under them. Default: /root and /tmp.
 
         Raises:
             BadRequest: A path is wrong, or more differs than can be told (code ``too_large``).
             NotFound: One of them is gone.
         """
-        return self._client.diff_sandboxes(self.id, other.id, paths)
+        return self._live().diff_sandboxes(self.id, other.id, paths)
 
     def info(self) -> SandboxInfo:
         """What the service says of this sandbox now."""
-        return self._client.get_sandbox(self.id)
+        return self._live().get_sandbox(self.id)
 
     def replay(self) -> list[Event]:
         """The sandbox's last events (up to 1,000), oldest first."""
-        return self._client.replay(self.id)
+        return self._live().replay(self.id)
 
     def close(self) -> None:
         """Ends the sandbox. Closing twice, or one that is gone already, is fine."""
@@ -232,6 +232,11 @@ class Sandbox:
             pass
         finally:
             self._release_client()
+
+    def _live(self) -> Client:
+        if self._closed and self._client.closed:
+            raise NotFound(f"sandbox {self.id} is gone: it was closed", status=404, code="deleted")
+        return self._client
 
     def _take_client(self, client: Client | None) -> None:
         self._own = None

@@ -54,7 +54,8 @@ class ExecResult:
     Attributes:
         stdout: Text written to standard output, exactly.
         stderr: Text written to standard error, exactly.
-        exit_code: 0 for success; 1 for an exception; 130 when interrupted; 128 + signal when killed.
+        exit_code: 0 for success; 1 for an exception; 124 at the call's time limit; 130 when
+            interrupted; 128 + signal when killed.
     """
 
     stdout: str
