@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from ramet import ExecResult, Sandbox
+from ramet import ExecResult, RametError, Sandbox
 
 
 def step(title: str, work: Callable[[], Any]) -> Any:
@@ -43,4 +43,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RametError as error:
+        raise SystemExit(f"quickstart: {error}") from None

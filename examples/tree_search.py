@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Callable, TypeVar
 
-from ramet import Sandbox
+from ramet import RametError, Sandbox
 
 T = TypeVar("T")
 
@@ -97,10 +98,12 @@ def attempt(child: Sandbox, plan: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parent = timed("create a sandbox", Sandbox)
-    with parent:
+    with ExitStack() as sandboxes:  # whatever happens, none is left
+        parent = sandboxes.enter_context(timed("create a sandbox", Sandbox))
         print(" " * 13 + "| " + timed("load the data, once", lambda: run(parent, LOAD)))
         children = timed(f"fork it into {len(PLANS)}", lambda: parent.fork(len(PLANS)))
+        for child in children:
+            sandboxes.enter_context(child)
         with ThreadPoolExecutor(len(PLANS)) as threads:
             scores = timed(
                 "run all plans, each in a child of its own",
@@ -113,11 +116,14 @@ def main() -> None:
         print(f"             | added {diff.added}, modified {diff.modified}")
         timed("merge the best into the parent", lambda: parent.merge_into(best))
         for child in children:
-            child.close()  # of the best one: nothing is left to close
+            child.close()  # of the best one, nothing is left to close
         tomorrow = "print(f'{plan}: {predict(len(demand) + 12):.1f} at noon tomorrow')"
         print(" " * 13 + "| " + timed("ask the parent", lambda: run(parent, tomorrow)))
-    print("done: the sandbox is closed")
+    print("done: all sandboxes are closed")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RametError as error:
+        raise SystemExit(f"tree_search: {error}") from None
