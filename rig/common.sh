@@ -32,6 +32,8 @@ as_root() {
 lock() {
 	mkdir -p "$top/build"
 	exec 8>"$top/build/lock"
+	flock -n 8 && return
+	say "waiting for another ./dev that starts or stops something …"
 	flock 8
 }
 unlock() { exec 8>&-; }
@@ -122,7 +124,7 @@ cached() {
 	[[ ! -d $dir ]] || return 0
 	mkdir -p "$cache"
 	(
-		flock 9
+		flock -n 9 || { say "$label: another ./dev makes it; waiting …" && flock 9; }
 		[[ ! -d $dir ]] || exit 0
 		[[ ! -e $dir.tmp ]] || as_root rm -rf "$dir.tmp"
 		step "$label" "$@" "$dir.tmp"
