@@ -15,8 +15,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "bench/native.h"
 #include "bench/stats.h"
 #include "test/native/worker-client.h"
 
@@ -29,17 +29,6 @@ static const unsigned dirty_mib[] = {1, 7, 64};
 #define DIRTIES (sizeof(dirty_mib) / sizeof(dirty_mib[0]))
 
 static const char *worker_elf;
-
-static void die(const char *what)
-{
-	fprintf(stderr, "fork-native: %s\n", what);
-	exit(EXIT_FAILURE);
-}
-
-static double ms_since(uint64_t start)
-{
-	return (double)(bench_now_ns() - start) / 1e6;
-}
 
 /* What is written to, above the worker's own. */
 static uint64_t room(const struct vmm_options *o)
@@ -128,16 +117,16 @@ static void children(struct worker *w, const struct vmm_options *o)
 		worker_shell(&child, o);
 		start = bench_now_ns();
 		worker_image(w, &img, &m);
-		forked = ms_since(start);
+		forked = native_ms_since(start);
 		samples_add(&fork_ms, forked);
 		/* The child's disk is the bench's own affair. */
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
 		worker_fill(&child, w, &img);
-		samples_add(&run, ms_since(start));
-		samples_add(&ready, forked + ms_since(start));
+		samples_add(&run, native_ms_since(start));
+		samples_add(&ready, forked + native_ms_since(start));
 		worker_wait(&child);
-		samples_add(&answer, ms_since(start));
+		samples_add(&answer, native_ms_since(start));
 		worker_stop(&child);
 		vmm_image_close(&img);
 	}
@@ -145,35 +134,6 @@ static void children(struct worker *w, const struct vmm_options *o)
 	print(&run, "child_run_ms");
 	print(&ready, "child_ready_ms");
 	print(&answer, "child_answer_ms");
-}
-
-/* kvm-floor prints one object; its figures become ours. */
-static void print_floor(const char *exe, const struct vmm_options *o)
-{
-	char command[512], text[4096];
-	size_t len;
-	FILE *p;
-
-	/* It puts all RAM in one slot, which ends at 3 GiB. */
-	snprintf(command, sizeof(command), "%s --vcpus %u --ram-mib %u --runs %u", exe, o->vcpus,
-		 o->ram_mib < 3072 ? o->ram_mib : 3072, CHILDREN);
-	p = popen(command, "r");
-	len = p ? fread(text, 1, sizeof(text) - 1, p) : 0;
-	if (!p || pclose(p) || len < 3 || text[0] != '{')
-		die("kvm-floor failed");
-	text[len] = '\0';
-	*strrchr(text, '}') = '\0';
-	printf("%s, ", text + 1);
-}
-
-static unsigned number(const char *name, const char *text, unsigned long max)
-{
-	char *end;
-	unsigned long v = text ? strtoul(text, &end, 10) : 0;
-
-	if (!text || *end || !v || v > max)
-		die(name);
-	return (unsigned)v;
 }
 
 static void measure(const struct vmm_options *o, unsigned runs)
@@ -194,25 +154,15 @@ int main(int argc, char **argv)
 {
 	struct vmm_options o = {.vcpus = 1, .ram_mib = 256, .debug_serial = true};
 	unsigned runs = 300;
-	int i = 1;
+	int i = native_options(argc, argv, &o, &runs);
 
-	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
-		if (!strcmp(argv[i], "--ram-mib"))
-			o.ram_mib = number("--ram-mib", argv[i + 1], 65536);
-		else if (!strcmp(argv[i], "--vcpus"))
-			o.vcpus = number("--vcpus", argv[i + 1], 32);
-		else if (!strcmp(argv[i], "--runs"))
-			runs = number("--runs", argv[i + 1], 100000);
-		else
-			die("an option it does not know");
-	}
 	if (i + 1 >= argc)
-		die("the paths of ramet-vmm and of the worker are missing");
+		native_die("the paths of ramet-vmm and of the worker are missing");
 	o.exe = argv[i];
 	worker_elf = argv[i + 1];
 	printf("{");
 	if (i + 2 < argc)
-		print_floor(argv[i + 2], &o);
+		native_print_floor(argv[i + 2], &o, CHILDREN);
 	measure(&o, runs);
 	printf("\"ram_mib\": %u}\n", o.ram_mib);
 	return EXIT_SUCCESS;

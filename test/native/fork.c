@@ -10,11 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <unistd.h>
-
-#include <linux/kvm.h>
 
 #include <cmocka.h>
 
@@ -440,14 +437,6 @@ static void test_a_guest_that_ends_meanwhile(void **state)
 	}
 }
 
-static int kvm_usable(void)
-{
-	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-	scoped_fd int vm = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
-
-	return vm >= 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -467,7 +456,7 @@ int main(void)
 		cmocka_unit_test(test_a_guest_that_ends_meanwhile),
 	};
 
-	if (!kvm_usable()) {
+	if (!vmm_kvm_usable()) {
 		fprintf(stderr, "skipped: /dev/kvm can't be used here: %s\n", strerror(errno));
 		return 77;
 	}

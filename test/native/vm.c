@@ -10,13 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <linux/kvm.h>
 
 #include <cmocka.h>
 
@@ -524,14 +521,6 @@ static void test_lives_without_a_connection(void **state)
 	close_fd(&img.writable);
 }
 
-static int kvm_usable(void)
-{
-	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-	scoped_fd int vm = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
-
-	return vm >= 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -556,7 +545,7 @@ int main(void)
 		cmocka_unit_test(test_lives_without_a_connection),
 	};
 
-	if (!kvm_usable()) {
+	if (!vmm_kvm_usable()) {
 		fprintf(stderr, "skipped: /dev/kvm can't be used here: %s\n", strerror(errno));
 		return 77;
 	}

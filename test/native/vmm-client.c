@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kvm.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -78,6 +80,14 @@ static int listen_somewhere(struct vmm *v)
 	memcpy(v->address, &a, len);
 	v->address_len = len;
 	return fd;
+}
+
+bool vmm_kvm_usable(void)
+{
+	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+	scoped_fd int vm = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
+
+	return vm >= 0;
 }
 
 bool vmm_start(struct vmm *v, const struct vmm_options *o)

@@ -31,6 +31,9 @@ struct vmm_options {
 	bool log_here; /* its standard error is ours */
 };
 
+/* False, with errno, where this machine has no KVM to use. */
+bool vmm_kvm_usable(void);
+
 /* Starts it and waits for its greeting. False (and a sentence on standard error) when it fails. */
 bool vmm_start(struct vmm *v, const struct vmm_options *o);
 /* A new connection, which replaces the one there was; waits for the greeting. */
