@@ -100,23 +100,21 @@ static bool paths_are_good(struct request *r, char **paths)
 	return true;
 }
 
+static void start(struct request *r, const void *values)
+{
+	const struct diff_body *b = values;
+
+	if (!paths_are_good(r, b->paths))
+		return;
+	request_ref(r);
+	r->call = core_diff(r->api->core, r->tenant, r->id, r->other,
+			    b->paths ? (const char *const *)b->paths : default_paths, on_diff, r);
+}
+
 void serve_diff(struct request *r)
 {
-	struct diff_body b = {0};
-	struct err e;
+	const struct diff_body b = {0};
 
-	if (!answer_may_be_long(r))
-		return;
-	if (json_read(r->req->entity.base, r->req->entity.len, diff_fields, ARRAY_LEN(diff_fields),
-		      &b, &e) < 0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
-		return;
-	}
-	if (paths_are_good(r, b.paths)) {
-		request_ref(r);
-		r->call = core_diff(r->api->core, r->tenant, r->id, r->other,
-				    b.paths ? (const char *const *)b.paths : default_paths, on_diff,
-				    r);
-	}
-	json_free(diff_fields, ARRAY_LEN(diff_fields), &b);
+	if (answer_may_be_long(r))
+		body_read(r, diff_fields, ARRAY_LEN(diff_fields), &b, sizeof(b), start);
 }

@@ -92,8 +92,9 @@ static bool one_of(struct request *r, const char *field, const struct json_text 
 	return false;
 }
 
-static void start(struct request *r, const struct exec_body *b)
+static void start(struct request *r, const void *values)
 {
+	const struct exec_body *b = values;
 	struct exec_spec spec = {
 		.code = b->code.p,
 		.code_len = b->code.len,
@@ -112,16 +113,9 @@ static void start(struct request *r, const struct exec_body *b)
 
 void serve_exec(struct request *r)
 {
-	struct exec_body b = {0};
-	struct err e;
+	const struct exec_body b = {0};
 
-	if (json_read(r->req->entity.base, r->req->entity.len, exec_fields, ARRAY_LEN(exec_fields),
-		      &b, &e) < 0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
-		return;
-	}
-	start(r, &b);
-	json_free(exec_fields, ARRAY_LEN(exec_fields), &b);
+	body_read(r, exec_fields, ARRAY_LEN(exec_fields), &b, sizeof(b), start);
 }
 
 /* --- replay --------------------------------------------------------------------------------- */

@@ -27,23 +27,24 @@ static void on_forked(void *arg, const struct core_forked *forked, const struct 
 	answer(r, 200, "application/json");
 }
 
+static void start(struct request *r, const void *values)
+{
+	const struct fork_body *b = values;
+
+	request_watch(r);
+	request_ref(r);
+	r->call = core_fork(r->api->core, r->tenant, r->id, b->n, b->reseed, on_forked, r);
+}
+
 void serve_fork(struct request *r)
 {
 	const struct json_field fields[] = {
 		{"n", JSON_WHOLE, offsetof(struct fork_body, n), 1, r->api->config->fork_max, true},
 		{"reseed", JSON_BOOL, offsetof(struct fork_body, reseed), 0, 0, false},
 	};
-	struct fork_body b = {0};
-	struct err e;
+	const struct fork_body b = {0};
 
-	if (json_read(r->req->entity.base, r->req->entity.len, fields, ARRAY_LEN(fields), &b, &e) <
-	    0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
-		return;
-	}
-	request_watch(r);
-	request_ref(r);
-	r->call = core_fork(r->api->core, r->tenant, r->id, b.n, b.reseed, on_forked, r);
+	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), start);
 }
 
 static void on_merged(void *arg, const struct failure *f)

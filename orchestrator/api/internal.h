@@ -4,6 +4,7 @@
 #define RAMET_ORCHESTRATOR_API_INTERNAL_H
 
 #include <h2o.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,6 +31,8 @@ extern struct api_limits {
 	uint32_t tick_ms;
 	size_t connections;   /* open at a time */
 	size_t answers_bytes; /* that wait for their readers, above which no long ones are begun */
+	size_t read_here_bytes; /* of a body, above which a worker reads it */
+	size_t reading_bytes;	/* of bodies that workers have to read */
 } api_limits;
 
 struct conn {
@@ -74,6 +77,7 @@ struct api {
 	void *drained_arg;
 	struct loop_timer drain_limit;
 
+	size_t reading_bytes; /* of bodies that workers have to read */
 	struct counters counters;
 	size_t log_len;
 	char log[ACCESS_LOG_SIZE];
@@ -105,6 +109,8 @@ struct request {
 	bool broken;	   /* ... and the answer is cut off there */
 	bool finished;	   /* h2o has all of it */
 	uint64_t moved_ms; /* when output last went out or was taken */
+
+	atomic_bool unwanted; /* h2o is done with it: for workers */
 
 	struct loop_op *peer_poll; /* HTTP/1: tells that the client left */
 
@@ -150,6 +156,18 @@ void request_watch(struct request *r);
 /* Once a second for each live request: silence, stalled readers, clients that left. */
 void request_tick(struct request *r, uint64_t now_ms);
 void api_flush(void *arg); /* the loop's before_sleep */
+
+/* --- body.c --------------------------------------------------------------------------------- */
+
+struct json_field;
+typedef void body_fn(struct request *r, const void *values);
+/*
+ * Reads the body's fields into a structure of `size` bytes, which begins as `initial`, and calls
+ * `serve` with it: now, or later when the body is large. Not when the body is bad, which is
+ * answered, or when the request is over by then.
+ */
+void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
+	       const void *initial, size_t size, body_fn *serve);
 
 /* --- server.c ------------------------------------------------------------------------------- */
 

@@ -61,6 +61,7 @@ static void on_gone(void *at)
 	poll_stop(r);
 	list_del(&r->dirty_link);
 	r->req = NULL;
+	atomic_store(&r->unwanted, true);
 	leave_call(r);
 	conn_ended(r->conn);
 	api_request_ended(r->api, r);

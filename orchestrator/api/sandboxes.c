@@ -73,8 +73,9 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 	answer(r, 201, "application/json");
 }
 
-static void create(struct request *r, const struct create_body *b)
+static void create(struct request *r, const void *values)
 {
+	const struct create_body *b = values;
 	struct sandbox_spec spec = {
 		.vcpus = b->vcpus,
 		.ram_mib = b->ram_mib,
@@ -101,16 +102,9 @@ static void create(struct request *r, const struct create_body *b)
 
 void serve_create(struct request *r)
 {
-	struct create_body b = {.egress = true};
-	struct err e;
+	const struct create_body b = {.egress = true};
 
-	if (json_read(r->req->entity.base, r->req->entity.len, create_fields,
-		      ARRAY_LEN(create_fields), &b, &e) < 0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
-		return;
-	}
-	create(r, &b);
-	json_free(create_fields, ARRAY_LEN(create_fields), &b);
+	body_read(r, create_fields, ARRAY_LEN(create_fields), &b, sizeof(b), create);
 }
 
 /* --- info and list -------------------------------------------------------------------------- */

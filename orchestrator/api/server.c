@@ -21,6 +21,8 @@ struct api_limits api_limits = {
 	.tick_ms = 1000,
 	.connections = 4096,
 	.answers_bytes = 256u << 20,
+	.read_here_bytes = 1u << 20,
+	.reading_bytes = 256u << 20,
 };
 
 /* --- requests ------------------------------------------------------------------------------- */
@@ -273,7 +275,8 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 	loop_timer_set(a->loop, &a->drain_limit, limit);
 }
 
-/* Ends what is under way, says goodbye on HTTP/2 connections, then cuts all and lets h2o notice. */
+/* Ends what is under way, says goodbye on HTTP/2 connections, then cuts all and lets h2o notice.
+ * What workers have in hand they always bring back, and soon. */
 static void close_conns(struct api *a)
 {
 	h2o_loop_t *loop = loop_h2o(a->loop);
@@ -288,6 +291,8 @@ static void close_conns(struct api *a)
 		list_each (pos, &a->conns)
 			conn_cut(container_of(pos, struct conn, link));
 	}
+	while (a->reading_bytes)
+		h2o_evloop_run(loop, 10);
 }
 
 void api_free(struct api *a)

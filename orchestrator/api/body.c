@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A request's JSON body. A large one is read on a worker, from a copy: the bytes go with the
+ * request, which may end at any time, and the loop stands still for the copying only.
+ */
+#include <errno.h>
+#include <stdalign.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+
+#define FIELDS_MAX 16
+
+struct body {
+	struct request *r; /* a reference */
+	body_fn *serve;
+	struct json_field fields[FIELDS_MAX];
+	size_t n_fields;
+	char *copy; /* for the worker */
+	size_t len;
+	int ret;
+	struct err e;
+	alignas(max_align_t) unsigned char values[];
+};
+
+static struct body *body_new(struct request *r, const struct json_field *fields, size_t n_fields,
+			     const void *initial, size_t size, body_fn *serve)
+{
+	struct body *b = calloc(1, sizeof(*b) + size);
+
+	if (!b || n_fields > FIELDS_MAX)
+		abort();
+	b->r = r;
+	request_ref(r);
+	b->serve = serve;
+	memcpy(b->fields, fields, n_fields * sizeof(*fields));
+	b->n_fields = n_fields;
+	b->len = r->req->entity.len;
+	memcpy(b->values, initial, size);
+	return b;
+}
+
+static void body_free(struct body *b)
+{
+	request_unref(b->r);
+	free(b->copy);
+	free(b);
+}
+
+static void read_text(struct body *b, const char *text)
+{
+	b->ret = json_read(text, b->len, b->fields, b->n_fields, b->values, &b->e);
+}
+
+/* The request may be gone, or have been answered when its client left. */
+static void finish(struct body *b)
+{
+	struct request *r = b->r;
+
+	if (r->req && !r->started && b->ret < 0)
+		answer_error(r, 400, "bad_request", "%s", b->e.text);
+	else if (r->req && !r->started)
+		b->serve(r, b->values);
+	if (b->ret == 0)
+		json_free(b->fields, b->n_fields, b->values);
+	body_free(b);
+}
+
+/* On a worker. */
+static void work_on(void *arg)
+{
+	struct body *b = arg;
+
+	if (atomic_load(&b->r->unwanted))
+		b->ret = err_say(&b->e, ECANCELED, "the request is gone");
+	else
+		read_text(b, b->copy);
+}
+
+static void on_worked(void *arg)
+{
+	struct body *b = arg;
+
+	b->r->api->reading_bytes -= b->len;
+	finish(b);
+}
+
+/* False, with 503 answered, when there is no room for it. */
+static bool hand_to_worker(struct body *b)
+{
+	struct api *a = b->r->api;
+	size_t sum = a->reading_bytes + b->len;
+
+	if (!a->reading_bytes || sum <= api_limits.reading_bytes)
+		b->copy = malloc(b->len);
+	if (b->copy) {
+		memcpy(b->copy, b->r->req->entity.base, b->len);
+		if (loop_work(a->loop, work_on, on_worked, b) == 0) {
+			a->reading_bytes = sum;
+			request_watch(b->r);
+			return true;
+		}
+	}
+	answer_retry_after(b->r, 1);
+	answer_error(b->r, 503, "busy", "%zu MiB of large bodies are being read: try again",
+		     a->reading_bytes >> 20);
+	return false;
+}
+
+void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
+	       const void *initial, size_t size, body_fn *serve)
+{
+	struct body *b = body_new(r, fields, n_fields, initial, size, serve);
+
+	if (b->len <= api_limits.read_here_bytes) {
+		read_text(b, r->req->entity.base);
+		finish(b);
+	} else if (!hand_to_worker(b)) {
+		body_free(b);
+	}
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies that are too large to be read on the loop."""
+
+from __future__ import annotations
+
+import json
+from typing import Callable
+
+import httpx
+
+from conftest import Server
+
+LARGE = 8 << 20
+
+
+def test_large_bodies_are_served(http: httpx.Client, sandbox: str) -> None:
+    code = "len\n" + "#" * LARGE
+    events = http.post(sandbox + "/exec", json={"code": code}).text.splitlines()
+    assert json.loads(events[0])["data"] == str(len(code))
+    bad = http.post(sandbox + "/exec", content=json.dumps({"code": code}).encode()[:-1])
+    assert bad.status_code == 400 and "ends too early" in bad.json()["error"]
+    padded = http.post("/v1/sandboxes", content=b'{"vcpus": 1}' + b" " * LARGE)
+    assert padded.status_code == 201
+
+
+def test_clients_that_leave_while_their_body_is_read(start: Callable[..., Server]) -> None:
+    server = start("read_here_bytes=0")
+    body = b'{"template": "died"}' + b" " * LARGE
+    head = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    for _ in range(20):
+        with server.connect() as s:
+            s.sendall(head % len(body) + body)
+    with server.client() as http:
+        assert http.post("/v1/sandboxes", json={"vcpus": 1}).status_code == 201
+
+
+def test_the_service_stops_while_a_body_is_read(start: Callable[..., Server]) -> None:
+    server = start("stop_timeout_s=0")
+    with server.connect() as s:
+        body = b"{}" + b" " * LARGE
+        head = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        s.sendall(head % len(body) + body)
+        server.stop()
+    assert server.process.returncode == 0, server.log

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Bodies that a worker reads: whatever happens to the request meanwhile. The file under test stands
+ * alone; the worker is this test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "orchestrator/api/body.c" /* NOLINT(bugprone-suspicious-include) */
+
+struct api_limits api_limits = {.read_here_bytes = 8, .reading_bytes = 64};
+
+static struct api api;
+static h2o_req_t req;
+static struct request r;
+static int status;
+static uint32_t served; /* the field's value */
+static unsigned n_served, n_jobs, n_watched;
+static bool no_worker;
+static struct job {
+	void (*work)(void *arg);
+	void (*done)(void *arg);
+	void *arg;
+} jobs[4];
+
+void request_ref(struct request *request)
+{
+	request->refs++;
+}
+
+void request_unref(struct request *request)
+{
+	request->refs--;
+}
+
+void request_watch(struct request *request)
+{
+	n_watched++;
+}
+
+void answer_retry_after(struct request *request, unsigned seconds)
+{
+}
+
+void answer_error(struct request *request, int told, const char *code, const char *format, ...)
+{
+	status = told;
+	request->started = true;
+}
+
+int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+{
+	if (no_worker)
+		return -ENOMEM;
+	jobs[n_jobs++] = (struct job){work, done, arg};
+	return 0;
+}
+
+struct values {
+	uint32_t n;
+	struct json_text text;
+};
+
+static const struct json_field fields[] = {
+	{"n", JSON_WHOLE, offsetof(struct values, n), 0, 1000, false},
+	{"text", JSON_TEXT, offsetof(struct values, text), 0, 1000, false},
+};
+
+static void serve(struct request *request, const void *values)
+{
+	served = ((const struct values *)values)->n;
+	n_served++;
+}
+
+/* The bytes are gone when this returns, as they are when a request ends. */
+static void read_body(const char *body)
+{
+	const struct values initial = {.n = 7};
+	size_t len = strlen(body);
+	char *bytes = malloc(len ? len : 1);
+
+	memcpy(bytes, body, len);
+	r.req = &req;
+	r.started = false;
+	r.unwanted = false;
+	req.entity = h2o_iovec_init(bytes, len);
+	body_read(&r, fields, 2, &initial, sizeof(initial), serve);
+	free(bytes);
+}
+
+static void end_request(void)
+{
+	r.req = NULL;
+	r.unwanted = true;
+}
+
+static int set_up(void **state)
+{
+	api = (struct api){0};
+	req = (h2o_req_t){0};
+	memset(&r, 0, sizeof(r));
+	r.api = &api;
+	status = 0;
+	n_served = n_jobs = n_watched = 0;
+	no_worker = false;
+	return 0;
+}
+
+static void all_is_given_back(void)
+{
+	assert_int_equal(r.refs, 0);
+	assert_int_equal(api.reading_bytes, 0);
+}
+
+static void test_a_small_one_is_read_at_once(void **state)
+{
+	read_body("{\"n\":3}");
+	assert_int_equal(n_served, 1);
+	assert_int_equal(served, 3);
+	read_body("{");
+	assert_int_equal(status, 400);
+	read_body("");
+	assert_int_equal(served, 7);
+	assert_int_equal(n_jobs, 0);
+	all_is_given_back();
+}
+
+static void test_a_large_one_is_read_by_a_worker_from_a_copy(void **state)
+{
+	read_body("{\"n\": 3, \"text\": \"long\"}");
+	assert_int_equal(n_jobs, 1);
+	assert_int_equal(n_watched, 1);
+	jobs[0].work(jobs[0].arg);
+	assert_int_equal(n_served, 0);
+	jobs[0].done(jobs[0].arg);
+	assert_int_equal(n_served, 1);
+	assert_int_equal(served, 3);
+	all_is_given_back();
+}
+
+static void test_a_large_bad_one_is_refused(void **state)
+{
+	read_body("{\"n\": 3, \"text\": 4}");
+	jobs[0].work(jobs[0].arg);
+	jobs[0].done(jobs[0].arg);
+	assert_int_equal(status, 400);
+	assert_int_equal(n_served, 0);
+	all_is_given_back();
+}
+
+static void test_the_request_ends_before_its_turn(void **state)
+{
+	read_body("{\"n\": 3, \"text\": \"long\"}");
+	end_request();
+	jobs[0].work(jobs[0].arg);
+	assert_int_equal(((struct body *)jobs[0].arg)->ret, -ECANCELED);
+	jobs[0].done(jobs[0].arg);
+	assert_int_equal(n_served, 0);
+	assert_int_equal(status, 0);
+	all_is_given_back();
+}
+
+static void test_the_request_ends_behind_the_worker(void **state)
+{
+	read_body("{\"n\": 3, \"text\": \"long\"}");
+	jobs[0].work(jobs[0].arg);
+	end_request();
+	jobs[0].done(jobs[0].arg);
+	assert_int_equal(n_served, 0);
+	all_is_given_back();
+}
+
+static void test_what_was_answered_is_not_served(void **state)
+{
+	read_body("{\"n\": 3, \"text\": \"long\"}");
+	jobs[0].work(jobs[0].arg);
+	answer_error(&r, 499, "client_gone", "gone");
+	jobs[0].done(jobs[0].arg);
+	assert_int_equal(n_served, 0);
+	assert_int_equal(status, 499);
+	all_is_given_back();
+}
+
+static void test_too_many_are_refused(void **state)
+{
+	char large[101] = "";
+
+	memset(large, ' ', sizeof(large) - 1);
+	read_body(large); /* more than is allowed, but alone */
+	assert_int_equal(n_jobs, 1);
+	read_body("{\"n\": 3}  ");
+	assert_int_equal(n_jobs, 1);
+	assert_int_equal(status, 503);
+	jobs[0].done(jobs[0].arg);
+	read_body("{\"n\": 3}  ");
+	assert_int_equal(n_jobs, 2);
+	jobs[1].work(jobs[1].arg);
+	jobs[1].done(jobs[1].arg);
+	assert_int_equal(served, 3);
+	all_is_given_back();
+}
+
+static void test_without_a_worker_it_is_refused(void **state)
+{
+	no_worker = true;
+	read_body("{\"n\": 3}  ");
+	assert_int_equal(status, 503);
+	assert_int_equal(n_served, 0);
+	all_is_given_back();
+}
+
+#define TEST(f) cmocka_unit_test_setup(f, set_up)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_small_one_is_read_at_once),
+		TEST(test_a_large_one_is_read_by_a_worker_from_a_copy),
+		TEST(test_a_large_bad_one_is_refused),
+		TEST(test_the_request_ends_before_its_turn),
+		TEST(test_the_request_ends_behind_the_worker),
+		TEST(test_what_was_answered_is_not_served),
+		TEST(test_too_many_are_refused),
+		TEST(test_without_a_worker_it_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
