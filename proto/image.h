@@ -20,13 +20,14 @@
 #define IMAGE_STATE_MAX	    (4u << 20) /* bytes, header included */
 
 /*
- * Memory layer: the pages that differ from what is below it, at their RAM offsets, sparse; from
- * byte ram_bytes on the table of its runs: char magic[8], u32 version, u32 runs, u64 ram_bytes,
- * u32 CRC-32C of the table (this field zero), u32 zero, then for each run u64 offset, u64 bytes:
- * multiples of 4096, ascending, disjoint, inside the RAM.
+ * Memory layer: the runs of pages that differ from what is below it. First the table: char
+ * magic[8], u32 version, u32 runs, u64 ram_bytes, u32 CRC-32C of the table (this field zero), u32
+ * zero, then for each run u64 offset in RAM, u64 bytes: multiples of 4096, ascending, with a gap
+ * between any two, inside the RAM. From the next multiple of 4096 on the pages of all runs, one
+ * after the other to the end of the file; those of zeros may be holes.
  */
 #define IMAGE_MEMORY_MAGIC    "RAMETMEM"
-#define IMAGE_MEMORY_VERSION  1
+#define IMAGE_MEMORY_VERSION  2
 #define IMAGE_MEMORY_RUNS_MAX 16384u
 
 /*

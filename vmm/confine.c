@@ -110,6 +110,7 @@ static const struct rule loop_rules[] = {
 	RULE(lseek),	  /* what is a hole in guest memory */
 	RULE(pread64),
 	RULE(pwrite64),
+	RULE(pwritev),
 	RULE(ftruncate),
 	/* The disk's ring, made before: it reads, writes, syncs and punches holes, and can't be
 	 * made to do more. */

@@ -98,7 +98,8 @@ int overlay_add(struct overlay *out, const struct piece *p)
 	void *array = out->piece;
 	int r;
 
-	if (last && last->file == p->file && last->offset + last->bytes == p->offset) {
+	if (last && last->file == p->file && last->offset + last->bytes == p->offset &&
+	    last->at + last->bytes == p->at) {
 		last->bytes += p->bytes;
 		return 0;
 	}
@@ -123,6 +124,7 @@ int overlay_cut(struct overlay *out, const struct overlay *from, uint32_t *next,
 		if (p->offset >= end)
 			break;
 		cut.bytes = (p_end < end ? p_end : end) - cut.offset;
+		cut.at = p->at + (cut.offset - p->offset);
 		if (p_end > start)
 			r = overlay_add(out, &cut);
 		if (p_end > end)
@@ -132,21 +134,25 @@ int overlay_cut(struct overlay *out, const struct overlay *from, uint32_t *next,
 }
 
 int overlay_cover(struct overlay *out, const struct overlay *below, const struct runs *runs,
-		  uint32_t file)
+		  uint32_t file, uint64_t at)
 {
+	uint64_t covered = 0;
 	uint32_t next = 0;
-	uint64_t at = 0;
 	int r = 0;
 
 	for (uint32_t i = 0; i < runs->n && !r; i++) {
-		struct piece p = {runs->run[i].offset, runs->run[i].bytes, file};
+		struct piece p = {.offset = runs->run[i].offset,
+				  .bytes = runs->run[i].bytes,
+				  .at = at,
+				  .file = file};
 
-		r = overlay_cut(out, below, &next, at, p.offset);
+		r = overlay_cut(out, below, &next, covered, p.offset);
 		if (!r)
 			r = overlay_add(out, &p);
-		at = p.offset + p.bytes;
+		covered = p.offset + p.bytes;
+		at += p.bytes;
 	}
-	return r ? r : overlay_cut(out, below, &next, at, UINT64_MAX);
+	return r ? r : overlay_cut(out, below, &next, covered, UINT64_MAX);
 }
 
 int overlay_replace(struct overlay *out, const struct overlay *below, const struct runs *runs,

@@ -29,9 +29,11 @@ uint64_t runs_bytes(const struct runs *r);
  */
 int runs_join(struct runs *out, const struct runs *in, uint64_t gap, uint32_t most);
 
-/* What lies over the memory file: each piece is of the file with that number. */
+/* What lies over the memory file: each piece is of the file with that number, from byte `at` of it
+ * on. */
 struct piece {
 	uint64_t offset, bytes;
+	uint64_t at;
 	uint32_t file;
 };
 
@@ -46,9 +48,10 @@ int overlay_add(struct overlay *out, const struct piece *p);
 /* What of `from` is in [start, end); *next, 0 at first, remembers where it was: the calls go up. */
 int overlay_cut(struct overlay *out, const struct overlay *from, uint32_t *next, uint64_t start,
 		uint64_t end);
-/* `below` with `runs`, all of `file`, laid over it. */
+/* `below` with `runs`, all of `file`, where they are one after the other from byte `at` on, laid
+ * over it. */
 int overlay_cover(struct overlay *out, const struct overlay *below, const struct runs *runs,
-		  uint32_t file);
+		  uint32_t file, uint64_t at);
 /* `below`, but as `from` inside of `runs`. */
 int overlay_replace(struct overlay *out, const struct overlay *below, const struct runs *runs,
 		    const struct overlay *from);

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "proto/image.h"
+#include "vmm/kvm/ram-table.h"
 
 #define CHAIN_LONG 8u		/* layers: from here on it is worth the work */
 #define WASTE_MIN  (16u << 20)	/* bytes in layers that newer ones hide */
@@ -72,7 +73,8 @@ static int begin(struct ram *r, unsigned first, uint32_t most, struct err *e)
 	overlay_free(&pieces);
 	if (result)
 		return err_set(e, ENOMEM, "list what the memory layers hold");
-	f->fd = layer_create(r, e);
+	f->to = ram_table_bytes(f->runs.n);
+	f->fd = layer_create(e);
 	return f->fd < 0 ? f->fd : 0;
 }
 
@@ -87,7 +89,8 @@ static int copy_slice(struct ram *r, struct err *e)
 		uint64_t n = run->bytes - f->at < left ? run->bytes - f->at : left;
 		uint64_t start = run->offset + f->at;
 
-		result = layer_copy_image(r, &f->source, f->fd, start, start + n, e);
+		result = layer_copy_image(r, &f->source, f->fd, f->to, start, start + n, e);
+		f->to += n;
 		left -= n;
 		f->at += n;
 		if (f->at == run->bytes) {
@@ -117,7 +120,8 @@ static int merge_overlays(struct overlay *out, const struct ram *r, uint32_t fil
 	if (!result)
 		result = overlay_runs(&above, &newer);
 	if (!result)
-		result = overlay_cover(&covered, &older, &f->runs, file);
+		result =
+			overlay_cover(&covered, &older, &f->runs, file, ram_table_bytes(f->runs.n));
 	if (!result)
 		result = overlay_replace(out, &covered, &above, &newer);
 	overlay_free(&older);

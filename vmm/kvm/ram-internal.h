@@ -30,7 +30,8 @@ struct flatten {
 	struct runs runs;      /* of the new layer */
 	int fd;
 	uint32_t run; /* the work goes on in this one, */
-	uint64_t at;  /* so many bytes into it */
+	uint64_t at;  /* so many bytes into it, */
+	uint64_t to;  /* which is this byte of the new layer */
 };
 
 struct ram {
@@ -57,15 +58,16 @@ int ram_file(const struct ram *r, uint32_t file);
 /* --- ram-layer.c --- */
 
 /* An empty file for a layer. A descriptor, or -errno. */
-int layer_create(const struct ram *r, struct err *e);
-/* Copies [start, end) of image `source` into layer `fd`; pages of zeros become holes. */
-int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t start,
-		     uint64_t end, struct err *e);
+int layer_create(struct err *e);
+/* Copies [start, end) of image `source` into layer `fd`, from byte `at` of it on; pages of zeros
+ * become holes. */
+int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t at,
+		     uint64_t start, uint64_t end, struct err *e);
 /* Copies `runs` of RAM, of which `dirty` is in this process's own pages, and the image has the
- * rest. */
+ * rest, into layer `fd`. */
 int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const struct runs *dirty,
 		   struct err *e);
-/* Writes the table and makes the file immutable. */
+/* Writes the table, and makes the file as long as it shall be and immutable. */
 int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct err *e);
 
 /* --- ram-map.c --- */

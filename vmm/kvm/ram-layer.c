@@ -3,24 +3,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/file.h"
 #include "vmm/kvm/ram-table.h"
 
-#define BOUNCE (64u << 10)
+#define BOUNCE	   (64u << 10)
+#define GATHER_MAX 1024 /* what the kernel takes in one call */
 
-int layer_create(const struct ram *r, struct err *e)
+int layer_create(struct err *e)
 {
-	scoped_fd int fd = memfd_create("layer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfd_create("layer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-	if (fd < 0)
-		return err_set(e, errno, "make a memory layer");
-	if (ftruncate(fd, (off_t)r->gm->bytes) < 0)
-		return err_set(e, errno, "size a memory layer");
-	return take_fd(&fd);
+	return fd < 0 ? err_set(e, errno, "make a memory layer") : fd;
 }
 
 int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct err *e)
@@ -29,6 +30,9 @@ int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct er
 
 	if (result)
 		return err_context(e, "a memory layer");
+	/* Its last pages may be holes. */
+	if (ftruncate(fd, (off_t)(ram_table_bytes(runs->n) + runs_bytes(runs))) < 0)
+		return err_set(e, errno, "size a memory layer");
 	/* Nobody has mapped it: what FUTURE_WRITE leaves is nothing. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return err_set(e, errno, "seal a memory layer");
@@ -62,47 +66,51 @@ static int write_nonzero(int to, uint64_t offset, const uint8_t *data, uint64_t 
  * read(2) of a hole in a memfd fills it with nothing, as a look through a map would. Asking where
  * the holes are costs more than reading: SEEK_HOLE looks at every page up to the next one.
  */
-static int copy_file(int from, int to, uint64_t start, uint64_t end, struct err *e)
+static int copy_file(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t bytes,
+		     struct err *e)
 {
 	uint8_t bounce[BOUNCE];
 	int r = 0;
 
-	for (uint64_t at = start; at < end && !r;) {
-		uint64_t n = end - at < sizeof(bounce) ? end - at : sizeof(bounce);
+	for (uint64_t done = 0; done < bytes && !r;) {
+		uint64_t n = bytes - done < sizeof(bounce) ? bytes - done : sizeof(bounce);
 
-		r = file_read(from, at, bounce, n, e);
+		r = file_read(from, from_at + done, bounce, n, e);
 		if (!r)
-			r = write_nonzero(to, at, bounce, n, e);
-		at += n;
+			r = write_nonzero(to, to_at + done, bounce, n, e);
+		done += n;
 	}
 	return r;
 }
 
-/* The file that [start, *end) is in; *end is brought down to where that ends. */
-static int file_at(const struct ram *r, const struct overlay *source, uint64_t start, uint64_t *end)
+/* The file that [start, *end) is in, and where in it; *end is brought down to where that ends. */
+static int file_at(const struct ram *r, const struct overlay *source, uint64_t start, uint64_t *end,
+		   uint64_t *at)
 {
 	uint32_t i = overlay_find(source, start);
 	const struct piece *p = i < source->n ? &source->piece[i] : NULL;
-	uint64_t edge;
+	bool in_piece = p && p->offset <= start;
+	uint64_t edge = *end;
 
-	if (!p || p->offset >= *end)
-		return r->memory_fd;
-	edge = p->offset > start ? p->offset : p->offset + p->bytes;
+	if (p)
+		edge = in_piece ? p->offset + p->bytes : p->offset;
 	if (edge < *end)
 		*end = edge;
-	return ram_file(r, p->offset > start ? RAM_MEMORY_FILE : p->file);
+	*at = in_piece ? p->at + (start - p->offset) : start;
+	return ram_file(r, in_piece ? p->file : RAM_MEMORY_FILE);
 }
 
-int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t start,
-		     uint64_t end, struct err *e)
+int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t at,
+		     uint64_t start, uint64_t end, struct err *e)
 {
 	while (start < end) {
-		uint64_t stop = end;
-		int from = file_at(r, source, start, &stop);
-		int result = copy_file(from, fd, start, stop, e);
+		uint64_t stop = end, from_at;
+		int from = file_at(r, source, start, &stop, &from_at);
+		int result = copy_file(from, from_at, fd, at, stop - start, e);
 
 		if (result)
 			return err_context(e, "copy a memory layer");
+		at += stop - start;
 		start = stop;
 	}
 	return 0;
@@ -110,17 +118,97 @@ int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, 
 
 /* --- From RAM --- */
 
-static int copy_pages(const struct ram *r, int fd, uint64_t start, uint64_t end, struct err *e)
-{
-	int result = file_write(fd, start, r->gm->base + start, end - start, e);
+/* What goes into a layer next, one behind the other: the guest stands still for each call. */
+struct gather {
+	const struct ram *r;
+	int fd;
+	unsigned n;
+	uint64_t at; /* where in the layer the first of them goes */
+	size_t used; /* of the bounce buffer */
+	struct iovec iov[GATHER_MAX];
+	uint8_t bounce[BOUNCE];
+};
 
-	return result ? err_context(e, "copy the pages that the guest wrote") : 0;
+static int flush(struct gather *g, struct err *e)
+{
+	struct iovec *v = g->iov;
+
+	while (g->n) {
+		ssize_t done = pwritev(g->fd, v, (int)g->n, (off_t)g->at);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return err_set(e, done < 0 ? errno : EIO,
+				       "copy the pages that the guest wrote");
+		g->at += (uint64_t)done;
+		for (; g->n && (size_t)done >= v->iov_len; v++, g->n--)
+			done -= (ssize_t)v->iov_len;
+		if (g->n) {
+			v->iov_base = (uint8_t *)v->iov_base + done;
+			v->iov_len -= (size_t)done;
+		}
+	}
+	return 0;
 }
 
-/* One run; *next is the first of `dirty` in it, and then the first behind it. What is between two
- * is read from the files, since a look through RAM could fill a hole of the image for good. */
-static int copy_run(const struct ram *r, int fd, const struct run *run, const struct runs *dirty,
-		    uint32_t *next, struct err *e)
+static int add(struct gather *g, uint8_t *data, size_t len, struct err *e)
+{
+	int result = g->n == GATHER_MAX ? flush(g, e) : 0;
+
+	if (!result)
+		g->iov[g->n++] = (struct iovec){.iov_base = data, .iov_len = len};
+	return result;
+}
+
+/* What was read into the bounce buffer; pages of zeros become holes. */
+static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *e)
+{
+	int result = 0;
+
+	for (size_t at = 0; at < len && !result; at += RAM_PAGE) {
+		if (!page_is_zero(data + at)) {
+			result = add(g, data + at, RAM_PAGE, e);
+			continue;
+		}
+		result = flush(g, e);
+		g->at += RAM_PAGE;
+	}
+	return result;
+}
+
+/* [start, end) as the image has it: through RAM, a look could fill a hole of a file for good. */
+static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err *e)
+{
+	int result = 0;
+
+	while (start < end && !result) {
+		uint64_t stop = end, at;
+		uint8_t *data;
+		int from;
+
+		if (g->used == BOUNCE)
+			result = flush(g, e);
+		if (result)
+			break;
+		if (!g->n) /* none is of the bounce buffer any more */
+			g->used = 0;
+		data = g->bounce + g->used;
+		if (stop - start > BOUNCE - g->used)
+			stop = start + (BOUNCE - g->used);
+		from = file_at(g->r, &g->r->image, start, &stop, &at);
+		g->used += stop - start;
+		result = file_read(from, at, data, stop - start, e);
+		if (!result)
+			result = add_nonzero(g, data, stop - start, e);
+		start = stop;
+	}
+	return result;
+}
+
+/* One run; *next is the first of `dirty` in it, and then the first behind it. */
+static int add_run(struct gather *g, const struct run *run, const struct runs *dirty,
+		   uint32_t *next, struct err *e)
 {
 	uint64_t at = run->offset, end = at + run->bytes;
 	int result = 0;
@@ -128,10 +216,10 @@ static int copy_run(const struct ram *r, int fd, const struct run *run, const st
 	for (; *next < dirty->n && dirty->run[*next].offset < end && !result; ++*next) {
 		const struct run *d = &dirty->run[*next];
 
-		result = layer_copy_image(r, &r->image, fd, at, d->offset, e);
+		result = add_image(g, at, d->offset, e);
 		at = d->offset + d->bytes;
 		if (!result)
-			result = copy_pages(r, fd, d->offset, at, e);
+			result = add(g, g->r->gm->base + d->offset, d->bytes, e);
 	}
 	return result;
 }
@@ -139,10 +227,18 @@ static int copy_run(const struct ram *r, int fd, const struct run *run, const st
 int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const struct runs *dirty,
 		   struct err *e)
 {
+	scoped_free struct gather *g = malloc(sizeof(*g));
 	uint32_t next = 0;
 	int result = 0;
 
+	if (!g)
+		return err_set(e, ENOMEM, "copy the pages that the guest wrote");
+	g->r = r;
+	g->fd = fd;
+	g->n = 0;
+	g->used = 0;
+	g->at = ram_table_bytes(runs->n);
 	for (uint32_t i = 0; i < runs->n && !result; i++)
-		result = copy_run(r, fd, &runs->run[i], dirty, &next, e);
-	return result;
+		result = add_run(g, &runs->run[i], dirty, &next, e);
+	return result ? result : flush(g, e);
 }

@@ -19,11 +19,12 @@
 /* Pieces of layers that are gone from the image, remapped in one freeze at least. */
 #define RETIRED_MIN 32u
 
-static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t end, struct err *e)
+static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t end, uint64_t at,
+		    struct err *e)
 {
 	if (mmap(r->gm->base + start, end - start, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, ram_file(r, file),
-		 (off_t)start) == MAP_FAILED)
+		 (off_t)at) == MAP_FAILED)
 		return err_set(e, errno, "map a memory layer");
 	return 0;
 }
@@ -43,9 +44,9 @@ static int map_run(const struct ram *r, const struct run *run, struct err *e)
 		if (start < at)
 			start = at;
 		if (at < start)
-			result = map_file(r, RAM_MEMORY_FILE, at, start, e);
+			result = map_file(r, RAM_MEMORY_FILE, at, start, at, e);
 		if (!result && start < stop)
-			result = map_file(r, p->file, start, stop, e);
+			result = map_file(r, p->file, start, stop, p->at + (start - p->offset), e);
 		at = stop;
 	}
 	return result;

@@ -14,7 +14,7 @@
 #define HEADER_BYTES 32u
 #define CRC_AT	     24u
 #define RUN_BYTES    16u
-#define TABLE_MAX    (HEADER_BYTES + IMAGE_MEMORY_RUNS_MAX * RUN_BYTES)
+#define COUNT_AT     12u
 
 /* The table's checksum, for which its own field counts as zero. */
 static uint32_t checksum(const uint8_t *table, size_t size)
@@ -65,8 +65,9 @@ int ram_table_parse(struct runs *out, const uint8_t *table, size_t size, uint64_
 	for (uint32_t i = 0; i < count && !r; i++) {
 		uint64_t offset = wire_get_u64(&w), bytes = wire_get_u64(&w);
 
-		if (offset % RAM_PAGE || bytes % RAM_PAGE || !bytes || offset < end ||
-		    offset > ram_bytes || bytes > ram_bytes - offset)
+		if (offset % RAM_PAGE || bytes % RAM_PAGE || !bytes ||
+		    (i ? offset <= end : offset < end) || offset > ram_bytes ||
+		    bytes > ram_bytes - offset)
 			return err_say(e, EINVAL, "run %u is 0x%llx bytes at 0x%llx", i,
 				       (unsigned long long)bytes, (unsigned long long)offset);
 		end = offset + bytes;
@@ -76,28 +77,70 @@ int ram_table_parse(struct runs *out, const uint8_t *table, size_t size, uint64_
 	return r;
 }
 
+static size_t exact_bytes(uint32_t runs)
+{
+	return HEADER_BYTES + runs * (size_t)RUN_BYTES;
+}
+
+uint64_t ram_table_bytes(uint32_t runs)
+{
+	return (exact_bytes(runs) + RAM_PAGE - 1) / RAM_PAGE * RAM_PAGE;
+}
+
+/* What the table says of its length, or the most that it may be; parsing it will tell. */
+static uint32_t count_in(const uint8_t *table)
+{
+	struct wire w = wire_from(table + COUNT_AT, 4);
+	uint32_t runs = wire_get_u32(&w);
+
+	return runs < IMAGE_MEMORY_RUNS_MAX ? runs : IMAGE_MEMORY_RUNS_MAX;
+}
+
+/* The file was `size` bytes long. Most tables are within the first page. */
+static int read_table(struct runs *out, int fd, uint64_t size, uint64_t ram_bytes, struct err *e)
+{
+	uint8_t first[RAM_PAGE];
+	scoped_free uint8_t *all = NULL;
+	size_t bytes;
+	int r = file_read(fd, 0, first, sizeof(first), e);
+
+	if (r)
+		return r;
+	bytes = exact_bytes(count_in(first));
+	if (bytes <= sizeof(first))
+		return ram_table_parse(out, first, bytes, ram_bytes, e);
+	if (bytes > size)
+		bytes = size;
+	all = malloc(bytes);
+	if (!all)
+		return err_set(e, ENOMEM, "read its table");
+	r = file_read(fd, 0, all, bytes, e);
+	return r ? r : ram_table_parse(out, all, bytes, ram_bytes, e);
+}
+
 int ram_table_read(struct runs *out, int fd, uint64_t ram_bytes, struct err *e)
 {
-	scoped_free uint8_t *table = NULL;
-	uint64_t size;
+	uint64_t size, expected;
 	int r = file_size(fd, &size, e);
 
 	if (r)
 		return r;
-	if (size < ram_bytes + HEADER_BYTES || size > ram_bytes + TABLE_MAX)
-		return err_say(e, EINVAL, "%llu bytes are no layer over %llu bytes of RAM",
-			       (unsigned long long)size, (unsigned long long)ram_bytes);
-	size -= ram_bytes;
-	table = malloc(size);
-	if (!table)
-		return err_set(e, ENOMEM, "read its table");
-	r = file_read(fd, ram_bytes, table, size, e);
-	return r ? r : ram_table_parse(out, table, size, ram_bytes, e);
+	if (size < RAM_PAGE)
+		return err_say(e, EINVAL, "%llu bytes are no memory layer",
+			       (unsigned long long)size);
+	r = read_table(out, fd, size, ram_bytes, e);
+	if (r)
+		return r;
+	expected = ram_table_bytes(out->n) + runs_bytes(out);
+	if (size != expected)
+		return err_say(e, EINVAL, "%llu bytes, but its %u runs and their table take %llu",
+			       (unsigned long long)size, out->n, (unsigned long long)expected);
+	return 0;
 }
 
 int ram_table_write(int fd, const struct runs *runs, uint64_t ram_bytes, struct err *e)
 {
-	size_t size = HEADER_BYTES + runs->n * (size_t)RUN_BYTES;
+	size_t size = exact_bytes(runs->n);
 	scoped_free uint8_t *table = malloc(size);
 	struct wire w = wire_on(table, size), crc;
 
@@ -114,5 +157,5 @@ int ram_table_write(int fd, const struct runs *runs, uint64_t ram_bytes, struct 
 	}
 	crc = wire_on(table + CRC_AT, 4);
 	wire_put_u32(&crc, checksum(table, size));
-	return file_write(fd, ram_bytes, table, size, e);
+	return file_write(fd, 0, table, size, e);
 }

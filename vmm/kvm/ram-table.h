@@ -16,9 +16,12 @@
 int ram_table_parse(struct runs *out, const uint8_t *table, size_t size, uint64_t ram_bytes,
 		    struct err *e);
 
-/* The same from the end of a layer's file; checks its size. */
+/* How much of a layer's file the table of so many runs takes: their pages begin there. */
+uint64_t ram_table_bytes(uint32_t runs);
+
+/* The same as parse from a layer's file; checks its size. */
 int ram_table_read(struct runs *out, int fd, uint64_t ram_bytes, struct err *e);
-/* Writes it there; `runs` has at most IMAGE_MEMORY_RUNS_MAX. */
+/* Writes it to one; `runs` has at most IMAGE_MEMORY_RUNS_MAX. */
 int ram_table_write(int fd, const struct runs *runs, uint64_t ram_bytes, struct err *e);
 
 #endif

@@ -115,7 +115,8 @@ static int open_layer(struct ram *r, int fd, struct err *e)
 	struct runs runs = {0};
 	int result = ram_table_read(&runs, fd, r->gm->bytes, e);
 
-	if (!result && overlay_cover(&image, &r->image, &runs, r->last_file + 1))
+	if (!result &&
+	    overlay_cover(&image, &r->image, &runs, r->last_file + 1, ram_table_bytes(runs.n)))
 		result = err_set(e, ENOMEM, "lay it over the others");
 	if (!result && image.n > IMAGE_MEMORY_RUNS_MAX)
 		result = err_say(e, E2BIG, "with it RAM is in %u pieces; the limit is %u", image.n,
@@ -209,7 +210,7 @@ static int plan(struct ram *r, const struct runs *dirty, uint32_t most, struct r
 	overlay_free(image);
 	runs_free(runs);
 	if (runs_join(runs, dirty, RAM_JOIN_GAP, most) ||
-	    overlay_cover(image, &r->image, runs, r->last_file + 1))
+	    overlay_cover(image, &r->image, runs, r->last_file + 1, ram_table_bytes(runs->n)))
 		return err_set(e, ENOMEM, "list the pages that the guest wrote");
 	return 0;
 }
@@ -230,7 +231,7 @@ static int plan_within_limits(struct ram *r, const struct runs *dirty, struct ru
 static int write_layer(const struct ram *r, const struct runs *runs, const struct runs *dirty,
 		       struct err *e)
 {
-	scoped_fd int fd = layer_create(r, e);
+	scoped_fd int fd = layer_create(e);
 	int result;
 
 	if (fd < 0)

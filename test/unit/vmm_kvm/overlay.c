@@ -20,6 +20,12 @@ static unsigned draw(unsigned n)
 	return (unsigned)random() % n;
 }
 
+/* What a page is of: nothing (file 0), or that byte of that file. */
+struct page {
+	uint64_t at;
+	uint32_t file;
+};
+
 /* Random runs, and the same as one flag a page. */
 static void make_runs(struct runs *r, bool in[PAGES])
 {
@@ -41,42 +47,50 @@ static void assert_sorted(const struct overlay *o)
 		const struct piece *a = &o->piece[i - 1], *b = &o->piece[i];
 
 		assert_true(a->offset + a->bytes <= b->offset);
-		assert_false(a->offset + a->bytes == b->offset && a->file == b->file);
+		assert_false(a->offset + a->bytes == b->offset && a->file == b->file &&
+			     a->at + a->bytes == b->at);
 	}
 }
 
-static void assert_overlay(const struct overlay *o, const uint32_t file[PAGES])
+static void assert_overlay(const struct overlay *o, const struct page file[PAGES])
 {
 	assert_sorted(o);
 	for (unsigned page = 0; page < PAGES; page++) {
 		uint64_t at = page * (uint64_t)RAM_PAGE;
-		uint32_t i = overlay_find(o, at), found = 0;
+		uint32_t i = overlay_find(o, at);
+		struct page found = {0};
 
 		assert_true(i == 0 || o->piece[i - 1].offset + o->piece[i - 1].bytes <= at);
 		if (i < o->n && o->piece[i].offset <= at)
-			found = o->piece[i].file;
-		assert_int_equal(found, file[page]);
+			found = (struct page){.file = o->piece[i].file,
+					      .at = o->piece[i].at + (at - o->piece[i].offset)};
+		assert_int_equal(found.file, file[page].file);
+		assert_int_equal(found.at, file[page].at);
 	}
 }
 
-static void cover(struct overlay *o, uint32_t file[PAGES], uint32_t with)
+static void cover(struct overlay *o, struct page file[PAGES], uint32_t with)
 {
+	uint64_t at = draw(5) * RAM_PAGE;
 	struct overlay out = {0};
 	struct runs runs = {0};
 	bool in[PAGES];
 
 	make_runs(&runs, in);
-	assert_int_equal(overlay_cover(&out, o, &runs, with), 0);
+	assert_int_equal(overlay_cover(&out, o, &runs, with, at), 0);
 	overlay_take(o, &out);
-	for (unsigned i = 0; i < PAGES; i++)
-		if (in[i])
-			file[i] = with;
+	for (unsigned i = 0; i < PAGES; i++) {
+		if (!in[i])
+			continue;
+		file[i] = (struct page){.file = with, .at = at};
+		at += RAM_PAGE;
+	}
 	assert_overlay(o, file);
 	runs_free(&runs);
 }
 
-static void replace(struct overlay *o, uint32_t file[PAGES], const struct overlay *from,
-		    const uint32_t from_file[PAGES])
+static void replace(struct overlay *o, struct page file[PAGES], const struct overlay *from,
+		    const struct page from_file[PAGES])
 {
 	struct overlay out = {0};
 	struct runs runs = {0};
@@ -95,7 +109,7 @@ static void replace(struct overlay *o, uint32_t file[PAGES], const struct overla
 static void test_overlays(void **state)
 {
 	for (unsigned round = 0; round < 200; round++) {
-		uint32_t file[2][PAGES] = {{0}};
+		struct page file[2][PAGES] = {0};
 		struct overlay o[2] = {{0}};
 
 		for (unsigned i = 1; i < 12; i++) {
@@ -113,7 +127,7 @@ static void test_overlays(void **state)
 
 static void test_a_cut(void **state)
 {
-	uint32_t file[PAGES] = {0}, expected[PAGES];
+	struct page file[PAGES] = {0}, expected[PAGES];
 	struct overlay o = {0};
 
 	for (unsigned round = 0; round < 300; round++) {

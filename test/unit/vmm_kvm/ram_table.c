@@ -37,12 +37,26 @@ static struct runs example(void)
 	return r;
 }
 
+static void put_table(int fd, const struct runs *runs, uint64_t ram_bytes)
+{
+	assert_int_equal(ram_table_write(fd, runs, ram_bytes, NULL), 0);
+}
+
+/* As long as its runs need. */
+static void size_layer(int fd, const struct runs *runs)
+{
+	uint64_t bytes = ram_table_bytes(runs->n) + runs_bytes(runs);
+
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+}
+
 static int layer_of(const struct runs *runs)
 {
 	int fd = memfd_create("layer", MFD_CLOEXEC);
 
 	assert_true(fd >= 0);
-	assert_int_equal(ram_table_write(fd, runs, RAM, NULL), 0);
+	put_table(fd, runs, RAM);
+	size_layer(fd, runs);
 	return fd;
 }
 
@@ -62,11 +76,13 @@ static void test_round_trip(void **state)
 static size_t table_bytes(uint8_t table[ROOM])
 {
 	struct runs in = example();
-	scoped_fd int fd = layer_of(&in);
-	ssize_t n = pread(fd, table, ROOM, RAM);
+	scoped_fd int fd = memfd_create("table", MFD_CLOEXEC);
+	ssize_t n;
 
+	put_table(fd, &in, RAM);
+	n = pread(fd, table, ROOM, 0);
 	runs_free(&in);
-	assert_true(n > HEADER);
+	assert_int_equal(n, HEADER + 3 * ENTRY);
 	return (size_t)n;
 }
 
@@ -102,6 +118,28 @@ static void test_cut_short_anywhere(void **state)
 		assert_refused(table, i, i < HEADER ? "not a memory layer" : "a table of 3 runs");
 }
 
+/* A table of many pages, of which the file has fewer. */
+static void test_long_table_cut_short(void **state)
+{
+	scoped_fd int fd = memfd_create("layer", MFD_CLOEXEC);
+	struct runs in = {0}, out = {0};
+	struct err e = {0};
+
+	for (uint64_t i = 0; i < 500; i++)
+		assert_int_equal(runs_add(&in, 2 * i * RAM_PAGE, RAM_PAGE), 0);
+	put_table(fd, &in, RAM);
+	size_layer(fd, &in);
+	assert_int_equal(ram_table_read(&out, fd, RAM, &e), 0);
+	assert_int_equal(out.n, in.n);
+	assert_memory_equal(out.run, in.run, in.n * sizeof(*in.run));
+	runs_free(&out);
+	assert_int_equal(ftruncate(fd, RAM_PAGE + 100), 0);
+	assert_int_equal(ram_table_read(&out, fd, RAM, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "a table of 500 runs in 4196 bytes"));
+	runs_free(&out);
+	runs_free(&in);
+}
+
 /* One run that is wrong, under a checksum that is right. */
 static void assert_run_refused(uint64_t offset, uint64_t bytes)
 {
@@ -129,6 +167,7 @@ static void test_hostile_runs(void **state)
 	assert_run_refused(5 * RAM_PAGE, 100);
 	assert_run_refused(5 * RAM_PAGE + 1, RAM_PAGE);
 	assert_run_refused(2 * RAM_PAGE, RAM_PAGE); /* in the one before */
+	assert_run_refused(3 * RAM_PAGE, RAM_PAGE); /* touches it */
 	assert_run_refused(0, RAM_PAGE);	    /* before it */
 	assert_run_refused(RAM, RAM_PAGE);
 	assert_run_refused(RAM - RAM_PAGE, 2 * RAM_PAGE);
@@ -182,6 +221,7 @@ static void test_images_that_are_none(void **state)
 	scoped_fd int layer = layer_of(&runs);
 	scoped_fd int memory = sized(RAM, 0);
 	scoped_fd int small = sized(RAM / 2, 0);
+	scoped_fd int empty = sized(0, 0);
 	scoped_fd int open_to_all = sized(RAM, MFD_ALLOW_SEALING);
 	scoped_fd int pipe_like = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int many[CTL_MEMORY_MAX + 1];
@@ -195,8 +235,11 @@ static void test_images_that_are_none(void **state)
 	assert_no_image(memory, (int[]){layer, memory}, 2, "memory layer 2: ");
 	assert_no_image(memory, (int[]){pipe_like}, 1, "not a regular file");
 	assert_no_image(memory, (int[]){-1}, 1, "memory layer 1: ");
-	assert_int_equal(ftruncate(layer, RAM + HEADER + 5), 0);
-	assert_no_image(memory, (int[]){layer}, 1, "a table of 3 runs");
+	assert_no_image(memory, (int[]){empty}, 1, "0 bytes are no memory layer");
+	for (off_t more = -1; more <= 1; more += 2) {
+		assert_int_equal(ftruncate(layer, 8 * RAM_PAGE + more * RAM_PAGE), 0);
+		assert_no_image(memory, (int[]){layer}, 1, "their table take 32768");
+	}
 	runs_free(&runs);
 }
 
@@ -215,10 +258,12 @@ static void test_too_many_pieces(void **state)
 		assert_int_equal(runs_add(&odd, (i * 4 + 2) * RAM_PAGE, RAM_PAGE), 0);
 	}
 	memory = sized(bytes, 0);
-	a = sized(bytes, 0);
-	b = sized(bytes, 0);
-	assert_int_equal(ram_table_write(a, &even, bytes, &e), 0);
-	assert_int_equal(ram_table_write(b, &odd, bytes, &e), 0);
+	a = sized(0, 0);
+	b = sized(0, 0);
+	put_table(a, &even, bytes);
+	put_table(b, &odd, bytes);
+	size_layer(a, &even);
+	size_layer(b, &odd);
 	assert_int_equal(gm_reserve(&gm, bytes, &e), 0);
 	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
 	assert_int_equal(ram_back_with_image(ram, memory, (int[]){a, b}, 2, &e), -E2BIG);
@@ -255,6 +300,7 @@ int main(void)
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_any_bit_damaged),
 		cmocka_unit_test(test_cut_short_anywhere),
+		cmocka_unit_test(test_long_table_cut_short),
 		cmocka_unit_test(test_hostile_runs),
 		cmocka_unit_test(test_images_that_are_none),
 		cmocka_unit_test(test_too_many_pieces),
