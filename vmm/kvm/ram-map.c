@@ -9,12 +9,15 @@
 #define PIECES_MAX 24000u
 
 /*
- * To map a run from its new layer costs some 5 us and 0.2 us a page, and a fault for each page that
- * is written to again; to leave it as it is costs 1.7 us a page in the next freeze. So short runs
- * are left, up to so many bytes of them, the longer ones going first.
+ * To map a run from its new layer costs as much as to copy some 20 pages, and then a fault for each
+ * page that the guest uses again: many of those that it wrote to since the last freeze it will
+ * write to before the next one. So short runs are left as they are, our own, and the next freeze
+ * copies them again, written to or not. The price of that is paid by who forks often: up to so many
+ * bytes that are copied each time, and are there twice, here and in the newest layer. Beyond, the
+ * longer ones go first.
  */
 #define LONG_RUN (16u * RAM_PAGE)
-#define LEFT_MAX (256u * RAM_PAGE)
+#define LEFT_MAX (32u << 20)
 
 /* Pieces of layers that are gone from the image, remapped in one freeze at least. */
 #define RETIRED_MIN 32u
