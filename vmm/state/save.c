@@ -14,6 +14,10 @@
 /* Of the legacy ports and all devices: each has its limit, and they are a few hundred bytes. */
 #define PARTS_BYTES (64u << 10)
 
+/* A state file is no longer than this and the structures that it is made of: its header, and what
+ * sections begin with. */
+#define FRAME_BYTES 4096
+
 /* What was read, and not written yet: vCPUs and chips as KVM gives them, the rest as sections. */
 struct state_still {
 	struct state_parts parts;
@@ -88,13 +92,15 @@ static void put_kvm(const struct state_still *s, struct wire *w)
 
 int state_still_write(struct state_still *s, int fd, struct err *e)
 {
-	scoped_free uint8_t *buf = malloc(IMAGE_STATE_MAX);
+	unsigned vcpus = s->parts.kvm->nvcpus;
+	size_t room = sizeof(s->vm) + vcpus * sizeof(s->vcpus[0]) + s->sections.pos + FRAME_BYTES;
+	scoped_free uint8_t *buf = malloc(room);
 	struct wire w;
 	int64_t bytes;
 
 	if (!buf)
 		return err_set(e, ENOMEM, "save the VM's state");
-	state_begin(&w, buf, IMAGE_STATE_MAX, s->parts.kvm->nvcpus, s->parts.ram_mib);
+	state_begin(&w, buf, room, vcpus, s->parts.ram_mib);
 	put_kvm(s, &w);
 	wire_put_bytes(&w, s->bytes, s->sections.pos);
 	w.bad |= s->sections.bad;
