@@ -32,7 +32,8 @@ as_root() {
 lock() {
 	mkdir -p "$top/build"
 	exec 8>"$top/build/lock"
-	flock -n 8 && return
+	# In a trap, a return without a number has the status from before the trap.
+	flock -n 8 && return 0
 	say "waiting for another ./dev that starts or stops something …"
 	flock 8
 }
