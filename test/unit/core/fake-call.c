@@ -34,6 +34,8 @@ struct fake_call {
 	pthread_cond_t changed;
 	size_t at;   /* of the line that runs, in the script */
 	size_t done; /* bytes that it has put out */
+	/* What the line waits for; a copy that comes to it late does not wait for another one. */
+	unsigned long turn;
 	int exit_code;
 	bool over, dead, attached, let_go;
 	struct part *parts;
@@ -136,6 +138,7 @@ static bool step(struct fake_call *c, size_t next)
 	pthread_mutex_lock(&c->lock);
 	c->at = next;
 	c->done = 0;
+	c->turn = 0;
 	bool goes_on = !c->dead;
 	pthread_mutex_unlock(&c->lock);
 	return goes_on;
@@ -163,7 +166,7 @@ static bool run_line(struct fake_call *c, const char *line, size_t next)
 		c->ops->tree(c->guest, line + 5);
 	if (!strcmp(line, "die"))
 		c->ops->die(c->guest);
-	if (!strcmp(line, "wait") && !c->ops->wait(c->guest))
+	if (!strcmp(line, "wait") && !c->ops->wait(c->guest, &c->turn))
 		return false;
 	return strcmp(line, "die") != 0 && step(c, next);
 }
@@ -215,6 +218,7 @@ struct fake_call *fake_call_copy(struct fake_call *from)
 	pthread_mutex_lock(&from->lock);
 	c->at = from->at;
 	c->done = from->done;
+	c->turn = from->turn;
 	c->exit_code = from->exit_code;
 	c->over = from->over;
 	for (size_t i = 0; i < from->n; i++)

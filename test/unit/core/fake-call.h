@@ -14,7 +14,8 @@ struct fake_call;
 
 /* What a script may do to its guest. */
 struct fake_call_ops {
-	bool (*wait)(void *guest); /* false: the guest is dead */
+	/* For the turn, which is set when it is 0; false: the guest is dead. */
+	bool (*wait)(void *guest, unsigned long *turn);
 	void (*die)(void *guest);
 	void (*tree)(void *guest, const char *line);
 };

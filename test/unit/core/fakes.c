@@ -152,25 +152,34 @@ static bool send_error(int fd, const char *text)
 	return send_errno(fd, EIO, text);
 }
 
-/* Until the test says go; false when the VM died. */
-static bool wait_for_go(struct fake_vm *vm)
+/* Until the test says go for the `turn`th time, or (0: set here) the next time; false when the VM
+ * died. */
+static bool wait_for_turn(struct fake_vm *vm, unsigned long *turn)
 {
 	struct fakes *f = vm->f;
 
 	lock(f);
-	unsigned long before = f->go;
+	if (!*turn)
+		*turn = f->go + 1;
 	f->waiting++;
-	while (f->go == before && vm->alive && !f->closing)
+	while (f->go < *turn && vm->alive && !f->closing)
 		pthread_cond_wait(&f->changed, &f->lock);
 	f->waiting--;
-	bool went = f->go != before;
+	bool went = f->go >= *turn;
 	unlock(f);
 	return went;
 }
 
-static bool op_wait(void *arg)
+static bool wait_for_go(struct fake_vm *vm)
 {
-	return wait_for_go(arg);
+	unsigned long turn = 0;
+
+	return wait_for_turn(vm, &turn);
+}
+
+static bool op_wait(void *arg, unsigned long *turn)
+{
+	return wait_for_turn(arg, turn);
 }
 
 static void op_die(void *arg)
