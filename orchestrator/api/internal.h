@@ -30,6 +30,7 @@ extern struct api_limits {
 	uint32_t silence_ms; /* of a stream, before an empty line is sent */
 	uint32_t tick_ms;
 	size_t connections;   /* open at a time */
+	size_t requests;      /* under way in all of them: each holds some 10 KiB */
 	size_t answers_bytes; /* that wait for their readers, above which no long ones are begun */
 	size_t read_here_bytes; /* of a body, above which a worker reads it */
 	size_t reading_bytes;	/* of bodies that workers have to read */
@@ -69,7 +70,8 @@ struct api {
 	size_t n_conns;
 	uint64_t full_told_ms; /* when the log was told that there are too many; 0: never */
 	struct list live;      /* requests not yet ended */
-	struct list dirty;     /* streams with output to flush this turn */
+	size_t n_live;
+	struct list dirty; /* streams with output to flush this turn */
 	struct loop_timer tick;
 
 	bool draining;

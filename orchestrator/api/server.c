@@ -13,6 +13,7 @@
 
 #define BODY_SLACK  (1u << 20)
 #define CLOSE_TURNS 100
+#define FEW_OF_ONE  8
 
 struct api_limits api_limits = {
 	.read_ms = 120000,
@@ -20,6 +21,7 @@ struct api_limits api_limits = {
 	.silence_ms = 10000,
 	.tick_ms = 1000,
 	.connections = 4096,
+	.requests = 16384,
 	.answers_bytes = 256u << 20,
 	.read_here_bytes = 1u << 20,
 	.reading_bytes = 256u << 20,
@@ -41,6 +43,7 @@ static void on_tick(void *arg)
 void api_request_began(struct api *a, struct request *r)
 {
 	list_add_tail(&a->live, &r->link);
+	a->n_live++;
 	if (!a->tick.heap_index)
 		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
 }
@@ -59,6 +62,7 @@ static void on_drain_limit(void *arg)
 void api_request_ended(struct api *a, struct request *r)
 {
 	list_del(&r->link);
+	a->n_live--;
 	if (a->drained && list_empty(&a->live))
 		loop_timer_set(a->loop, &a->drain_limit, 0);
 }
@@ -97,6 +101,23 @@ static void refuse(struct request *r, enum route_result why, const struct route_
 	}
 }
 
+/* False when too many are under way and this one was answered. Answers that nobody reads are under
+ * way as well: then a connection is cut that has more than a few. */
+static bool has_room(struct request *r)
+{
+	struct api *a = r->api;
+
+	if (a->n_live <= api_limits.requests)
+		return true;
+	if (r->conn->requests > FEW_OF_ONE)
+		conn_cut(r->conn);
+	else if (r->route->quiet)
+		return true;
+	answer_retry_after(r, 1);
+	answer_error(r, 503, "busy", "%zu requests are under way: try again", a->n_live - 1);
+	return false;
+}
+
 static void dispatch(struct request *r)
 {
 	struct api *a = r->api;
@@ -117,7 +138,7 @@ static void dispatch(struct request *r)
 		answer_error(r, 413, "body_too_large",
 			     "the body has %zu bytes; at most %u are taken", r->req->entity.len,
 			     a->config->max_body_bytes);
-	} else if (m.route->for_anyone || guard_admits(r)) {
+	} else if (has_room(r) && (m.route->for_anyone || guard_admits(r))) {
 		m.route->serve(r);
 	}
 }

@@ -2,7 +2,7 @@
 /*
  * The API over a fake core: fake_server [NAME=VALUE]... prints the port it listens on. Names are
  * those of the configuration that the API reads, limits (read_ms, write_ms, silence_ms,
- * connections, answers_bytes, read_here_bytes, reading_bytes), and:
+ * connections, requests, answers_bytes, read_here_bytes, reading_bytes), and:
  * ready=no (until SIGUSR1), nofile=N (limit of descriptors). SIGTERM drains and ends it.
  */
 #include <signal.h>
@@ -70,6 +70,8 @@ static void set(struct config *c, const char *name, const char *value)
 		api_limits.silence_ms = (uint32_t)atoi(value);
 	else if (strcmp(name, "connections") == 0)
 		api_limits.connections = (size_t)atoi(value);
+	else if (strcmp(name, "requests") == 0)
+		api_limits.requests = (size_t)atoi(value);
 	else if (strcmp(name, "answers_bytes") == 0)
 		api_limits.answers_bytes = (size_t)atoi(value);
 	else if (strcmp(name, "read_here_bytes") == 0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -125,6 +126,36 @@ def test_long_answers_wait_for_their_readers(start: Callable[..., Server]) -> No
             assert http.get(path).status_code == 200
         server.wait(lambda f: f["ramet_http_requests_live"] == 1)
         assert len(events(http.get(path + "/replay").text)) == 1000
+
+
+def test_requests_over_the_limit_are_refused(start: Callable[..., Server]) -> None:
+    server = start("requests=8")
+    with server.client() as http, contextlib.ExitStack() as stack:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        hanging = [stack.enter_context(server.connect()) for _ in range(8)]
+        for s in hanging:
+            s.sendall(exec_bytes(path, "out x\nhang"))
+        server.wait(lambda f: f["ramet_shells_ready"] == 8)
+        busy = http.get(path)
+        assert (busy.status_code, busy.json()["code"]) == (503, "busy")
+        assert busy.headers["retry-after"] == "1"
+        assert http.get("/v1/healthz").status_code == 200
+        hanging[0].close()
+        server.wait(lambda f: f["ramet_http_requests_live"] == 8)
+        assert http.get(path).status_code == 200
+
+
+def test_over_the_limit_a_connection_with_many_is_cut(start: Callable[..., Server]) -> None:
+    server = start("requests=8")
+    path = "/v1/sandboxes/" + httpx.post(server.base + "/v1/sandboxes").json()["id"]
+
+    async def many() -> list[Any]:
+        async with server.async_client(http2=True) as http:
+            calls = (http.post(path + "/exec", json={"code": "hang"}) for _ in range(12))
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    assert all(isinstance(result, httpx.HTTPError) for result in asyncio.run(many()))
+    server.wait(lambda f: f["ramet_http_requests_live"] == 1)
 
 
 def test_a_request_that_never_ends_is_cut(start: Callable[..., Server]) -> None:
