@@ -71,7 +71,7 @@ static void finish(struct blk *b, struct request *r, int error)
 		blk_on_lifted(b, error);
 		return;
 	}
-	if (error)
+	if (error && !r->orphan)
 		log_error_once(b, -error);
 	if (!r->orphan)
 		blk_answer(b, r->head, r->status, error ? S_IOERR : S_OK,
