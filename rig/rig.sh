@@ -21,6 +21,7 @@ rig_pid() {
 }
 
 rig_is_up() { rig_pid >/dev/null; }
+rig_has_booted() { grep -qs 'rig: up' "$rig_dir/console.log"; }
 
 rig_ssh() {
 	ssh -F /dev/null -i "$rig_dir/key" -p "$(cat "$rig_dir/ssh.port")" -o LogLevel=ERROR \
@@ -140,7 +141,7 @@ rig_start() {
 
 rig_wait() {
 	local deadline=$((SECONDS + 90))
-	until grep -qs 'rig: up' "$rig_dir/console.log" && rig_connect_timeout=3 rig_ssh root@127.0.0.1 true 2>/dev/null; do
+	until rig_has_booted && rig_connect_timeout=3 rig_ssh root@127.0.0.1 true 2>/dev/null; do
 		if ! rig_is_up; then
 			tail -n 5 "$rig_dir/qemu.log" "$rig_dir/console.log" >&2
 			die "the rig's QEMU ended before its host could be reached"
@@ -187,8 +188,11 @@ rig_up() {
 
 rig_down() {
 	rig_is_up || { rig_forget; return 0; }
-	rig_service stop || true
-	rig_service log >"$top/build/log/rametd.log" 2>/dev/null || true
+	if rig_has_booted; then
+		rig_service stop || true
+		mkdir -p "$log_dir"
+		rig_service log >"$log_dir/rametd.log" 2>/dev/null || true
+	fi
 	rig_stop
 	say "the rig is off"
 }
@@ -196,12 +200,14 @@ rig_down() {
 rig_stop() {
 	local pid
 	pid=$(rig_pid) || { rig_forget; return 0; }
-	# sysrq-b after a sync and a read-only remount: orderly for the disk and quick.
-	rig_connect_timeout=3 rig_ssh root@127.0.0.1 \
-		'sync; umount /var/lib/ramet || mount -o remount,ro /var/lib/ramet; echo b >/proc/sysrq-trigger' \
-		>/dev/null 2>&1 || true
-	local deadline=$((SECONDS + 10))
-	while [[ -e /proc/$pid ]] && ((SECONDS < deadline)); do sleep 0.05; done
+	if rig_has_booted; then
+		# sysrq-b after a sync and a read-only remount: orderly for the disk and quick.
+		rig_connect_timeout=3 rig_ssh root@127.0.0.1 \
+			'sync; umount /var/lib/ramet || mount -o remount,ro /var/lib/ramet; echo b >/proc/sysrq-trigger' \
+			>/dev/null 2>&1 || true
+		local deadline=$((SECONDS + 10))
+		while [[ -e /proc/$pid ]] && ((SECONDS < deadline)); do sleep 0.05; done
+	fi
 	[[ ! -e /proc/$pid ]] || kill -9 "$pid"
 	while [[ -e /proc/$pid ]]; do sleep 0.05; done
 	rig_forget
