@@ -57,9 +57,29 @@ def left_over(http: httpx.Client) -> dict[str, int]:
     return counts
 
 
+# The forwarder in front of an emulated host lets few connections wait to be accepted, and resets
+# the rest of a crowd: they are opened one after the other.
+_opening = threading.Lock()
+
+
+def opened(timeout: float) -> httpx.Client:
+    with _opening:
+        http = httpx.Client(base_url=HOST, timeout=timeout, trust_env=False)
+        http.get("/v1/healthz", timeout=60)
+    return http
+
+
+def on_its_own(child: Sandbox) -> Sandbox:
+    """The same sandbox by a client, and a connection, that nobody shares."""
+    with _opening:
+        own = Client(HOST)
+        assert own.healthz()
+    return Sandbox.connect(child.id, client=own)
+
+
 def leave_in_a_call(child: Sandbox) -> None:
     """A client that goes away while its call runs; the call goes on without it."""
-    with httpx.Client(base_url=HOST, timeout=30, trust_env=False) as http:
+    with opened(timeout=30) as http:
         body = {"code": "import time\nprint('on')\ntime.sleep(0.2)\nstate.append('alone')"}
         with http.stream("POST", f"/v1/sandboxes/{child.id}/exec", json=body) as answer:
             next(answer.iter_raw())
@@ -67,7 +87,7 @@ def leave_in_a_call(child: Sandbox) -> None:
 
 def leave_in_a_fork(child: Sandbox) -> None:
     """A client that goes away before its fork is answered: no child of it may stay."""
-    with httpx.Client(base_url=HOST, timeout=0.05, trust_env=False) as http:
+    with opened(timeout=0.05) as http:
         with pytest.raises(httpx.ReadTimeout):
             http.post(f"/v1/sandboxes/{child.id}/fork", json={"n": 2})
 
@@ -98,7 +118,7 @@ def one_life(child: Sandbox, rng: random.Random) -> None:
 def wave(client: Client, rng: random.Random) -> None:
     with Sandbox(client=client) as parent:
         parent.run_code("state = ['parent']")
-        children = parent.fork(CHILDREN)
+        children = [on_its_own(child) for child in parent.fork(CHILDREN)]
         failed: list[BaseException] = []
 
         def live(child: Sandbox, seed: int) -> None:
