@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+from contextlib import closing
 
 import httpx
 import pytest
@@ -79,7 +80,7 @@ def on_its_own(child: Sandbox) -> Sandbox:
 
 def leave_in_a_call(child: Sandbox) -> None:
     """A client that goes away while its call runs; the call goes on without it."""
-    with opened(timeout=30) as http:
+    with closing(opened(timeout=30)) as http:
         body = {"code": "import time\nprint('on')\ntime.sleep(0.2)\nstate.append('alone')"}
         with http.stream("POST", f"/v1/sandboxes/{child.id}/exec", json=body) as answer:
             next(answer.iter_raw())
@@ -87,7 +88,7 @@ def leave_in_a_call(child: Sandbox) -> None:
 
 def leave_in_a_fork(child: Sandbox) -> None:
     """A client that goes away before its fork is answered: no child of it may stay."""
-    with opened(timeout=0.05) as http:
+    with closing(opened(timeout=0.05)) as http:
         with pytest.raises(httpx.ReadTimeout):
             http.post(f"/v1/sandboxes/{child.id}/fork", json={"n": 2})
 

@@ -264,9 +264,13 @@ void blk_await_requests(struct blk *b)
 {
 	struct io_uring_cqe *cqe;
 
-	io_uring_submit(&b->ring);
-	while (!list_empty(&b->running) && io_uring_wait_cqe(&b->ring, &cqe) >= -EINTR)
+	while (!list_empty(&b->running)) {
+		/* What the kernel was too short of memory for, and what a completion made due. */
+		io_uring_submit(&b->ring);
+		if (io_uring_wait_cqe(&b->ring, &cqe) < -EINTR)
+			return;
 		blk_reap(b);
+	}
 }
 
 void blk_init_requests(struct blk *b)

@@ -20,10 +20,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void expect(bool right)
+#define expect(right) expect_at(right, #right, __LINE__)
+
+static void expect_at(bool right, const char *what, int line)
 {
-	if (!right)
-		abort();
+	if (right)
+		return;
+	fprintf(stderr, "line %d: expected %s\n", line, what);
+	abort();
 }
 
 /* --- the loop ------------------------------------------------------------------------------- */
@@ -393,8 +397,6 @@ static void set_up(void)
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	expect(bind(listener, (struct sockaddr *)&addr, sizeof(addr)) == 0);
 	expect(listen(listener, 16) == 0);
-	first_free_fd = dup(empty_fd);
-	close(first_free_fd);
 }
 
 static void start(uint8_t how)
@@ -404,6 +406,9 @@ static void start(uint8_t how)
 	later_queue_init(&later, NULL);
 	host = (struct vm_host){
 		.later = &later, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
+	/* Between inputs the fuzzer may open some of its own, such as those to a symbolizer. */
+	first_free_fd = dup(empty_fd);
+	close(first_free_fd);
 	expect(vm_host_init(&host, 1) == 0);
 	is_ready = is_dead = is_dropped = is_gone = false;
 	requests = replies = 0;
