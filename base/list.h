@@ -35,6 +35,17 @@ static inline void list_del(struct list *node)
 	list_init(node);
 }
 
+/* Moves all of `from` behind what `to` has. */
+static inline void list_move_all(struct list *to, struct list *from)
+{
+	while (!list_empty(from)) {
+		struct list *node = from->next;
+
+		list_del(node);
+		list_add_tail(to, node);
+	}
+}
+
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 #define list_each(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)

@@ -45,12 +45,8 @@ static void on_diff(void *arg, const struct core_diff *diff, const struct failur
 {
 	struct request *r = arg;
 
-	if (!request_called(r))
+	if (!request_called_well(r, f))
 		return;
-	if (f) {
-		answer_failure(r, f);
-		return;
-	}
 	text_putc(&r->out, '{');
 	add_paths(&r->out, "added", diff->added, diff->n_added);
 	text_putc(&r->out, ',');

@@ -12,12 +12,8 @@ static void on_forked(void *arg, const struct core_forked *forked, const struct 
 {
 	struct request *r = arg;
 
-	if (!request_called(r))
+	if (!request_called_well(r, f))
 		return;
-	if (f) {
-		answer_failure(r, f);
-		return;
-	}
 	text_puts(&r->out, "{\"children\":[");
 	for (unsigned i = 0; i < forked->n; i++)
 		text_printf(&r->out, "%s\"%s\"", i ? "," : "", forked->ids[i]);
@@ -47,18 +43,6 @@ void serve_fork(struct request *r)
 	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), start);
 }
 
-static void on_merged(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (!request_called(r))
-		return;
-	if (f)
-		answer_failure(r, f);
-	else
-		answer_status(r, 204);
-}
-
 void serve_merge(struct request *r)
 {
 	if (strcmp(r->id, r->other) == 0) {
@@ -66,5 +50,5 @@ void serve_merge(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_merge(r->api->core, r->tenant, r->id, r->other, on_merged, r);
+	r->call = core_merge(r->api->core, r->tenant, r->id, r->other, request_done, r);
 }

@@ -129,6 +129,10 @@ void request_unref(struct request *r);
 /* Around a call to core: a reference is taken before it is started; the call's last callback begins
  * with request_called, which is false when the request is gone and nothing is left to do. */
 bool request_called(struct request *r);
+/* The same of a call that may have failed, which is answered: true when its result is to be. */
+bool request_called_well(struct request *r, const struct failure *f);
+/* core_done_fn of a request whose success is a 204. */
+void request_done(void *arg, const struct failure *f);
 const h2o_iovec_t *request_header(const struct request *r, const char *name);
 uint64_t now_us(void);
 

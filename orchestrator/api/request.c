@@ -4,17 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
 uint64_t now_us(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	return now_ns() / 1000;
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
@@ -122,6 +119,21 @@ bool request_called(struct request *r)
 	r->call = NULL;
 	request_unref(r);
 	return here;
+}
+
+bool request_called_well(struct request *r, const struct failure *f)
+{
+	bool here = request_called(r);
+
+	if (here && f)
+		answer_failure(r, f);
+	return here && !f;
+}
+
+void request_done(void *arg, const struct failure *f)
+{
+	if (request_called_well(arg, f))
+		answer_status(arg, 204);
 }
 
 /* --- answers -------------------------------------------------------------------------------- */

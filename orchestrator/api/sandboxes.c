@@ -61,12 +61,8 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 {
 	struct request *r = arg;
 
-	if (!request_called(r))
+	if (!request_called_well(r, f))
 		return;
-	if (f) {
-		answer_failure(r, f);
-		return;
-	}
 	text_printf(&r->out, "{\"id\":\"%s\",\"state\":\"%s\"", view->id, view->state);
 	add_place(&r->out, r->api->config);
 	text_puts(&r->out, "}\n");
@@ -193,26 +189,14 @@ void serve_list(struct request *r)
 
 /* --- delete and interrupt ------------------------------------------------------------------- */
 
-static void on_done(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (!request_called(r))
-		return;
-	if (f)
-		answer_failure(r, f);
-	else
-		answer_status(r, 204);
-}
-
 void serve_delete(struct request *r)
 {
 	request_ref(r);
-	r->call = core_delete(r->api->core, r->tenant, r->id, on_done, r);
+	r->call = core_delete(r->api->core, r->tenant, r->id, request_done, r);
 }
 
 void serve_interrupt(struct request *r)
 {
 	request_ref(r);
-	r->call = core_interrupt(r->api->core, r->tenant, r->id, on_done, r);
+	r->call = core_interrupt(r->api->core, r->tenant, r->id, request_done, r);
 }

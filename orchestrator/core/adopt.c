@@ -29,16 +29,8 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	/* What was numbered after the last reservation is not known. */
 	s->seq = s->seq_reserved = row->seq_reserved;
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
-	char *metadata = strdup(row->metadata);
-	if (metadata) {
-		free(s->metadata);
-		s->metadata = metadata;
-	}
-	char *ancestors = strdup(row->ancestors);
-	if (ancestors) {
-		free(s->ancestors);
-		s->ancestors = ancestors;
-	}
+	sandbox_set_metadata(s, row->metadata);
+	sandbox_set_ancestors(s, row->ancestors);
 	sandbox_index(s);
 	if (row->ended_at_ms) {
 		s->ended_at_ms = row->ended_at_ms;

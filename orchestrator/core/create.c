@@ -137,11 +137,10 @@ static size_t env_size(const char *const *env)
 static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 {
 	size_t len = env_size(spec->env), at = 0;
-	char *env = malloc(len + 1), *metadata = strdup(spec->metadata ? spec->metadata : "{}");
+	char *env = malloc(len + 1);
 
-	if (!env || !metadata) {
+	if (!env || !sandbox_set_metadata(s, spec->metadata ? spec->metadata : "{}")) {
 		free(env);
-		free(metadata);
 		return false;
 	}
 	for (const char *const *each = spec->env; each && *each; each++) {
@@ -150,8 +149,6 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	}
 	sandbox_set_env(s, env, len);
 	free(env);
-	free(s->metadata);
-	s->metadata = metadata;
 	s->timeout_s = spec->timeout_s ? spec->timeout_s : s->core->config.timeout_s;
 	s->idle_timeout_s =
 		spec->idle_timeout_s ? spec->idle_timeout_s : s->core->config.idle_timeout_s;

@@ -251,11 +251,7 @@ static struct sandbox *find_listed(struct core *c, const char *tenant, const cha
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
 
-	if (s && s->state == SBX_ADOPTING) {
-		failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", id);
-		return NULL;
-	}
-	return s;
+	return s && sandbox_is_reached(s, f) ? s : NULL;
 }
 
 static bool too_many(const struct core *c)

@@ -433,16 +433,6 @@ void exec_go_on(struct sandbox *s)
 	exec_next(s);
 }
 
-static void append(struct list *to, struct list *calls)
-{
-	while (!list_empty(calls)) {
-		struct list *link = calls->next;
-
-		list_del(link);
-		list_add_tail(to, link);
-	}
-}
-
 void exec_move(struct sandbox *from, struct sandbox *to)
 {
 	struct core_call *call = running(to);
@@ -454,9 +444,9 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 	list_each (pos, &from->calls)
 		container_of(pos, struct core_call, link)->exec->sandbox = to;
 	list_init(&all);
-	append(&all, &from->calls);
-	append(&all, &to->calls);
-	append(&to->calls, &all);
+	list_move_all(&all, &from->calls);
+	list_move_all(&all, &to->calls);
+	list_move_all(&to->calls, &all);
 	to->n_calls += from->n_calls;
 	from->n_calls = 0;
 	if (from->state == SBX_RUNNING)

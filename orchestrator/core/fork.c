@@ -111,12 +111,7 @@ static void fail(struct fork *fork, const struct failure *f)
 static struct sandbox *sandbox_of(struct fork *fork)
 {
 	struct sandbox *p = fork->parent, *s = sandbox_new(p->core, "", p->tenant);
-	char *metadata = strdup(p->metadata);
 
-	if (metadata) {
-		free(s->metadata);
-		s->metadata = metadata;
-	}
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
 	s->size = p->size;
@@ -127,7 +122,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	s->seq = fork->seq;
 	s->guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
-	if (metadata && replay_copy(&s->replay, &fork->replay) == 0 &&
+	if (sandbox_set_metadata(s, p->metadata) && replay_copy(&s->replay, &fork->replay) == 0 &&
 	    exec_copy(s, &fork->point) == 0)
 		return s;
 	sandbox_free(s);

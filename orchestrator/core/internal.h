@@ -204,6 +204,9 @@ struct sandbox {
 bool sandbox_step(struct sandbox *s, enum sandbox_event event);
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);
 void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
+/* Copied; false, and nothing changes, when there is no memory. */
+bool sandbox_set_metadata(struct sandbox *s, const char *metadata);
+bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
 /* Frees it and all calls in it, without a word to anybody. */
 void sandbox_free(struct sandbox *s);
 /* Its VM is there: gives it the timers. */
@@ -212,6 +215,8 @@ void sandbox_start_timers(struct sandbox *s);
 void sandbox_touch(struct sandbox *s);
 struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
 void sandbox_index(struct sandbox *s);
+/* False with *f filled while the agent of an adopted one is not. Of one that sandbox_find found. */
+bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
 /* NULL: there is none that lives. */
 struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory);

@@ -64,16 +64,6 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	vm_drop(old, NULL, NULL);
 }
 
-static void move_interrupts(struct sandbox *from, struct sandbox *to)
-{
-	while (!list_empty(&from->interrupts)) {
-		struct list *link = from->interrupts.next;
-
-		list_del(link);
-		list_add_tail(&to->interrupts, link);
-	}
-}
-
 /* No number is given twice under the parent's id. */
 static uint64_t later_seq(const struct sandbox *parent, const struct sandbox *winner)
 {
@@ -88,7 +78,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s meanwhile", winner->id,
 		    parent->id);
 	sandbox_fail_side_calls(parent, &f);
-	move_interrupts(winner, parent);
+	list_move_all(&parent->interrupts, &winner->interrupts);
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner);
@@ -138,14 +128,6 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	return true;
 }
 
-static bool is_there(const struct sandbox *s, struct failure *f)
-{
-	if (s->state == SBX_READY || s->state == SBX_RUNNING)
-		return true;
-	failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", s->id);
-	return false;
-}
-
 static bool try(struct core *c, const char *tenant, const char *parent_id, const char *winner_id,
 		struct failure *f)
 {
@@ -163,7 +145,8 @@ static bool try(struct core *c, const char *tenant, const char *parent_id, const
 			    winner->id, parent->id);
 		return false;
 	}
-	return is_there(parent, f) && is_there(winner, f) && merge(parent, winner, f);
+	return sandbox_is_reached(parent, f) && sandbox_is_reached(winner, f) &&
+	       merge(parent, winner, f);
 }
 
 struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,

@@ -82,6 +82,14 @@ struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id,
 	return NULL;
 }
 
+bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
+{
+	if (s->state != SBX_ADOPTING)
+		return true;
+	failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", s->id);
+	return false;
+}
+
 /* --- life ----------------------------------------------------------------------------------- */
 
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
@@ -119,6 +127,28 @@ void sandbox_set_env(struct sandbox *s, const void *env, size_t len)
 	s->env_list = must_alloc((n + 1) * sizeof(*s->env_list));
 	for (char *at = s->env; i < n; at += strlen(at) + 1)
 		s->env_list[i++] = at;
+}
+
+/* False, and `*field` is as it was, when there is no memory. */
+static bool replace_text(char **field, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return false;
+	free(*field);
+	*field = copy;
+	return true;
+}
+
+bool sandbox_set_metadata(struct sandbox *s, const char *metadata)
+{
+	return replace_text(&s->metadata, metadata);
+}
+
+bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
+{
+	return replace_text(&s->ancestors, ancestors);
 }
 
 static void free_calls(struct list *calls)

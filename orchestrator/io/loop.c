@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/io/loop-internal.h"
 #include "orchestrator/io/uring.h"
@@ -171,10 +171,7 @@ void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg)
 
 uint64_t loop_now_ms(struct loop *l)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return now_ns() / 1000000;
 }
 
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)

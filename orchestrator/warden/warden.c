@@ -12,9 +12,9 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/warden/directory.h"
@@ -46,10 +46,7 @@ void warden_timer(struct warden *w, uint64_t after_ms)
 
 uint64_t warden_now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return now_ns() / 1000000;
 }
 
 /* --- stopping -------------------------------------------------------------------------------- */

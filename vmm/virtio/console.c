@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "vmm/virtio/device.h"
@@ -48,17 +48,15 @@ static uint64_t console_features(const struct vio_dev *d)
 
 static void refill(struct console *c)
 {
-	uint64_t most = c->bytes_per_s * BURST_S, elapsed, add;
-	struct timespec t;
+	uint64_t most = c->bytes_per_s * BURST_S, now = now_ns(), elapsed, add;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	elapsed = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - c->filled_ns;
+	elapsed = now - c->filled_ns;
 	if (elapsed > BURST_S * 1000000000ull)
 		elapsed = BURST_S * 1000000000ull;
 	add = elapsed / 1000 * c->bytes_per_s / 1000000;
 	if (!add)
 		return; /* too short to be worth a byte: let it add up */
-	c->filled_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	c->filled_ns = now;
 	c->tokens = c->tokens + add < most ? c->tokens + add : most;
 }
 
