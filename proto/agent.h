@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define AGENT_PORT	  5555
-#define AGENT_VERSION	  2
+#define AGENT_VERSION	  3
 #define AGENT_HEADER_SIZE 8
 #define AGENT_PAYLOAD_MAX 65536u
 #define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
@@ -22,6 +22,10 @@
 #define AGENT_PATHS_MAX	  64	       /* in one AGENT_TREE */
 #define AGENT_PATH_MAX	  4096	       /* bytes of one path */
 #define AGENT_HASH_LEN	  32	       /* SHA-256 */
+#define AGENT_ID_LEN	  36	       /* a terminal's or an upload's: the host draws it */
+#define AGENT_PTY_RING	  (1u << 20)   /* bytes last written to a terminal, kept for attaches */
+#define AGENT_PTY_MAX	  64	       /* terminals of a guest, ended ones included */
+#define AGENT_UPLOAD_MAX  64	       /* uploads that are open in a guest */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
 
@@ -53,6 +57,8 @@ enum agent_request {
 	 * hostname. Answer: AGENT_DONE when every step worked, else AGENT_ERROR. While a call runs,
 	 * what is in the Python process can't be reached: it is seeded before the next call's code.
 	 * OpenSSL alone is not waited for either, but is before any code that comes later.
+	 * What belongs to the guest that this one is a copy of ends: TCP connections to the outside
+	 * are reset (those within the guest go on), uploads are dropped.
 	 */
 	AGENT_RESEED = 5,
 
@@ -88,6 +94,93 @@ enum agent_request {
 
 	/* Syncs disks and powers the guest off. Answer: AGENT_DONE, then the connection ends. */
 	AGENT_SHUTDOWN = 6,
+
+	/*
+	 * Files. Paths are absolute and may hold any byte but zero; symbolic links are followed as
+	 * open(2) does, but for the last name in AGENT_REMOVE and where said. AGENT_ERROR carries
+	 * the errno of what failed (ENOENT, EISDIR, ENOTDIR, ENOSPC, EACCES, …). Each is served by
+	 * a process of its own: a slow disk holds up nobody else.
+	 */
+
+	/*
+	 * A whole file, in place of what is there: written beside it under another name, renamed
+	 * over it when all has come, missing folders made (0755). Payload: u64 size, u32 mode (0:
+	 * that of the file it replaces, else 0644), str path; then AGENT_DATA frames whose payloads
+	 * add up to `size`. Answer: AGENT_DONE. Nothing is left of one that fails or whose
+	 * connection breaks.
+	 */
+	AGENT_PUT = 9,
+	AGENT_DATA = 10,
+
+	/*
+	 * Bytes of a regular file. Payload: u64 offset, u64 most (0 is none), str path. Answer:
+	 * AGENT_FILE, then AGENT_BYTES frames with what is there from `offset` on, up to `most`
+	 * bytes, then AGENT_DONE.
+	 */
+	AGENT_GET = 11,
+
+	/* Payload: u8 1: of a symbolic link itself, str path. Answer: AGENT_FILE, AGENT_DONE. */
+	AGENT_STAT = 12,
+
+	/* Payload: str path of a folder. Answer: an AGENT_FILE for each name in it (not . and ..)
+	 * in the order of their bytes, symbolic links not followed, then AGENT_DONE. */
+	AGENT_LIST = 13,
+
+	/* Payload: u8 1: a folder with all that is in it, str path. Without it, a folder must be
+	 * empty. Answer: AGENT_DONE. */
+	AGENT_REMOVE = 14,
+
+	/* Payload: u32 mode (0: 0755), u8 1: parents too, and no error when it is there, str path.
+	 * Answer: AGENT_DONE. */
+	AGENT_MKDIR = 15,
+
+	/*
+	 * A file in parts. AGENT_UPLOAD opens it: str id (AGENT_ID_LEN), u32 mode, str path, as in
+	 * AGENT_PUT. AGENT_PART: str id, u64 offset, u64 size; then AGENT_DATA frames; parts may
+	 * come in any order, on several connections at once, and again. AGENT_COMMIT: str id, u64
+	 * size of the file, str SHA-256 of it (or empty): checks both and renames it into place;
+	 * EBADMSG when one is wrong, and the upload stays open. AGENT_ABORT: str id; also one that
+	 * is not there is dropped. Answer of each: AGENT_DONE. One that was not touched for an hour
+	 * is dropped.
+	 */
+	AGENT_UPLOAD = 16,
+	AGENT_PART = 17,
+	AGENT_COMMIT = 18,
+	AGENT_ABORT = 19,
+
+	/*
+	 * Terminals. A session belongs to the guest and not to a connection: it outlives all of
+	 * them, is in a fork's children and in a Space, and what it wrote last is kept for whoever
+	 * attaches later, also after its end; then the oldest ended ones go when there are too
+	 * many. ENOENT: no such session.
+	 */
+
+	/* Payload: str id (AGENT_ID_LEN), u16 cols, u16 rows (1 to 65535), str cwd (empty: that of
+	 * the Python process), str label, u32 count and as many str argv, u32 env_count, then
+	 * env_count times str name, str value. Answer: AGENT_DONE once the program runs. */
+	AGENT_PTY_START = 20,
+
+	/* Payload: str id, u64 place: how many bytes of its output the host has. Answer:
+	 * AGENT_PTY_BYTES from there on (what is not kept any more is left out, which their place
+	 * tells) as they come; after the end of the program and its output, AGENT_EXIT. A reader
+	 * that is slow loses the oldest; the program never waits for one. */
+	AGENT_PTY_ATTACH = 21,
+
+	/* Payload: str id, then bytes as typed. Answer: AGENT_DONE when the terminal took them;
+	 * EPIPE after the end of the program. */
+	AGENT_PTY_INPUT = 22,
+
+	/* Payload: str id, u16 cols, u16 rows. The program gets SIGWINCH. Answer: AGENT_DONE. */
+	AGENT_PTY_RESIZE = 23,
+
+	/* Payload: str id. SIGKILL to all of the session's processes. Answer: AGENT_DONE. */
+	AGENT_PTY_KILL = 24,
+
+	/* Answer: an AGENT_PTY for each session, oldest first, then AGENT_DONE. */
+	AGENT_PTY_LIST = 25,
+
+	/* The root file system grows to the size of its disk. Answer: AGENT_DONE. */
+	AGENT_GROW = 26,
 };
 
 enum agent_answer {
@@ -103,6 +196,15 @@ enum agent_answer {
 	 * read, and for those of proc and sysfs with a size: they equal no other. Times, links
 	 * between names and extended attributes are not told. */
 	AGENT_ENTRY = 70,
+	/* str name (of AGENT_LIST: in the folder; else the path), u32 mode (type and permissions),
+	 * u32 uid, u32 gid, u64 size (of a file, else 0), i64 modified in ns, str target of a
+	 * symbolic link, else empty */
+	AGENT_FILE = 71,
+	AGENT_BYTES = 72,     /* raw bytes of a file */
+	AGENT_PTY_BYTES = 73, /* u64 place of the first of them in the session's output, bytes */
+	/* str id, str label, i64 started in ms since the epoch, u8 1 when it has ended, i32 exit
+	 * code */
+	AGENT_PTY = 74,
 };
 
 enum agent_language {

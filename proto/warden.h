@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_VERSION	 1
+#define WARDEN_VERSION	 2
 #define WARDEN_TEXT_MAX	 240
 #define WARDEN_SLOTS_MAX 16384
 
@@ -23,6 +23,9 @@
 enum warden_type {
 	WARDEN_SPAWN = 1,   /* makes the jail and starts a shell in it; replies when it listens */
 	WARDEN_RELEASE = 2, /* kills what is in the slot and removes the jail; 0 if it was empty */
+	/* Whether packets of the VM may leave the host (proto/net.h). A new VM's may. Replies when
+	 * it holds. */
+	WARDEN_EGRESS = 3,
 	WARDEN_REPLY = 64,
 	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is
 	 * being released. A service that starts anew is told again of every dead slot. */
@@ -42,6 +45,9 @@ struct warden_msg {
 			uint32_t cpu_max_pct; /* of one CPU: 200 is two; 0: no limit */
 			uint32_t pids_max;
 		} spawn;
+		struct {
+			uint32_t allowed; /* 0 or 1 */
+		} egress;
 		struct {
 			int32_t error; /* 0 or -errno */
 			uint32_t pid;  /* of the VM process, as the host sees it */

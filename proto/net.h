@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The network a guest sees: the same in every sandbox, so that a copy of a guest needs no new
+ * address. The tap is in the VM's own network namespace, which has the gateway's addresses, passes
+ * on only what comes from the guest's, and hides it behind an address of the slot's.
+ */
+#ifndef RAMET_PROTO_NET_H
+#define RAMET_PROTO_NET_H
+
+/* Locally administered (IEEE 802, the second lowest bit of the first byte). */
+#define NET_GUEST_MAC                                                                              \
+	{                                                                                          \
+		0x02, 0x52, 0x41, 0x4d, 0x45, 0x54                                                 \
+	}
+#define NET_GATEWAY_MAC                                                                            \
+	{                                                                                          \
+		0x02, 0x52, 0x41, 0x4d, 0x45, 0x01                                                 \
+	}
+
+#define NET_MTU 1500
+
+#define NET_GUEST_IPV4	 "192.168.252.2"
+#define NET_GATEWAY_IPV4 "192.168.252.1" /* also the name server: handed on to the host's own */
+#define NET_PREFIX_IPV4	 30
+
+#define NET_GUEST_IPV6	 "fd52:616d:6574::2"
+#define NET_GATEWAY_IPV6 "fd52:616d:6574::1"
+#define NET_PREFIX_IPV6	 64
+
+#define NET_TAP "tap0" /* in the VM's namespace */
+
+#endif
