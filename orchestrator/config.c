@@ -68,6 +68,12 @@ static const struct setting settings[] = {
 	    "template."),
 	STR(initramfs, PATH, 1, "/usr/share/ramet/initramfs.cpio", NULL),
 	STR(rootfs, PATH, 1, "/usr/share/ramet/rootfs.ext4", NULL),
+	STR(warmup, PATH, 0, "",
+	    "Python code that is run in the default template before its image is taken: what it\n"
+	    "imports is there already in each sandbox. Empty: none."),
+	STR(templates_dir, PATH, 0, "/usr/share/ramet/templates",
+	    "Further templates: each folder in it is one, with rootfs.ext4 and, as it likes,\n"
+	    "warmup.py and template.conf. Empty: none."),
 	STR(state_dir, PATH, 2, "/var/lib/ramet",
 	    "What survives a restart: catalogue, images, disks. Made if it is missing."),
 	{"run_dir", PATH, AT(run_dir), 2, RUN_DIR_MAX, "/run/ramet", NULL,
@@ -84,9 +90,15 @@ static const struct setting settings[] = {
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
+	STR(sizes, TEXT, 0, "1024x2,2048x2,4096x2",
+	    "Sizes of the default template, RAM in MiB x vCPUs, whose images are made ahead when\n"
+	    "nothing else is to do. A request is rounded up to the RAM of one that is near. Those\n"
+	    "that this host can't give are left out. Empty: none."),
 	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
+	NUM(pool_others, 0, 16, "1",
+	    "Sandboxes kept ready of each other size and template that was asked for lately."),
 	NUM(fork_max, 1, 1000, "32", "Most children of one fork."),
 	NUM(timeout_s, 1, 31536000, "86400",
 	    "Seconds a sandbox lives, and may be idle, when it asks for nothing else."),
@@ -438,8 +450,47 @@ void config_defaults(struct config *out)
 	}
 }
 
+/* Moves *p past a number in [min, max]. */
+static bool take_number(const char **p, uint32_t min, uint32_t max, uint32_t *out)
+{
+	uint64_t n = 0;
+	const char *start = *p;
+
+	for (; **p >= '0' && **p <= '9' && n <= max; (*p)++)
+		n = n * 10 + (uint64_t)(**p - '0');
+	*out = (uint32_t)n;
+	return *p > start && n >= min && n <= max;
+}
+
+int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e)
+{
+	const char *p = c->sizes;
+	int n = 0;
+
+	while (*p) {
+		struct config_size size;
+
+		if (!take_number(&p, 128, 65536, &size.ram_mib) || *p++ != 'x' ||
+		    !take_number(&p, 1, 32, &size.vcpus) || (*p && *p != ',') || size.ram_mib % 64)
+			return err_say(e, EINVAL,
+				       "sizes must be like 1024x2,4096x4: MiB of RAM (a multiple of"
+				       " 64 from 128 to 65536) x vCPUs (1 to 32), not \"%.60s\"",
+				       c->sizes);
+		if (n == CONFIG_SIZES_MAX)
+			return err_say(e, EINVAL, "sizes names more than %d sizes",
+				       CONFIG_SIZES_MAX);
+		out[n++] = size;
+		p += *p == ',';
+	}
+	return n;
+}
+
 static int check_together(const struct config *c, struct err *e)
 {
+	struct config_size sizes[CONFIG_SIZES_MAX];
+
+	if (config_sizes(c, sizes, e) < 0)
+		return e->code;
 	if (!c->tls_cert[0] != !c->tls_key[0])
 		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",
 			       c->tls_cert[0] ? "tls_cert" : "tls_key",

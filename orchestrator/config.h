@@ -29,15 +29,19 @@ struct config {
 	char kernel[CONFIG_PATH_MAX];	 /* /usr/share/ramet/vmlinux */
 	char initramfs[CONFIG_PATH_MAX]; /* /usr/share/ramet/initramfs.cpio */
 	char rootfs[CONFIG_PATH_MAX];	 /* /usr/share/ramet/rootfs.ext4 */
-	char state_dir[CONFIG_PATH_MAX]; /* /var/lib/ramet */
-	char run_dir[CONFIG_PATH_MAX];	 /* /run/ramet; short: control sockets are under it */
-	char user[32];			 /* ramet: the account rametd drops to, or a number */
-	char cgroup[CONFIG_PATH_MAX];	 /* cgroup v2 path to work under; empty: the own one */
-	uint32_t vm_uid_base;		 /* 300000 */
-	uint32_t max_vms;		 /* 256; at most WARDEN_SLOTS_MAX */
+	char warmup[CONFIG_PATH_MAX];	 /* Python run before the default image; empty: nothing */
+	char templates_dir[CONFIG_PATH_MAX]; /* /usr/share/ramet/templates; empty: none */
+	char state_dir[CONFIG_PATH_MAX];     /* /var/lib/ramet */
+	char run_dir[CONFIG_PATH_MAX];	     /* /run/ramet; short: control sockets are under it */
+	char user[32];			     /* ramet: the account rametd drops to, or a number */
+	char cgroup[CONFIG_PATH_MAX];	     /* cgroup v2 path to work under; empty: the own one */
+	uint32_t vm_uid_base;		     /* 300000 */
+	uint32_t max_vms;		     /* 256; at most WARDEN_SLOTS_MAX */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
+	char sizes[CONFIG_PATH_MAX];	    /* RAMxVCPUS,…: prepared ahead; see config_sizes */
 	uint32_t pool_shells, pool_warm;    /* kept ready: 6, 2 */
+	uint32_t pool_others;		    /* warm, of what else was asked for lately: 1 of each */
 	uint32_t fork_max;		    /* children of one fork: 32; at most 1000 */
 	uint32_t timeout_s, idle_timeout_s; /* of a sandbox when it asks for none: 86400, 3600 */
 	uint32_t boot_timeout_s;	    /* template boot: 300 */
@@ -57,6 +61,13 @@ int config_load(struct config *out, int argc, char *const argv[], struct err *e)
 /* Applies the text of one configuration file, called `name` in errors, to *out. The file's part of
  * config_load: settings that depend on each other are not compared yet. */
 int config_parse(struct config *out, const char *name, const char *text, size_t len, struct err *e);
+
+/* The setting `sizes`. Returns how many there are; -errno with *e filled when it is malformed. */
+#define CONFIG_SIZES_MAX 16
+struct config_size {
+	uint32_t ram_mib, vcpus;
+};
+int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e);
 
 /* The commented configuration file that documents every setting with its default. */
 const char *config_example(void);

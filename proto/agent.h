@@ -179,7 +179,9 @@ enum agent_request {
 	/* Answer: an AGENT_PTY for each session, oldest first, then AGENT_DONE. */
 	AGENT_PTY_LIST = 25,
 
-	/* The root file system grows to the size of its disk. Answer: AGENT_DONE. */
+	/* The root file system grows to the size of its disk. Payload: u64 bytes of the disk, for
+	 * the guest's kernel may hear of it later than the agent of this: it is waited for, up to
+	 * 5 s (ETIMEDOUT). A file system that is no smaller stays as it is. Answer: AGENT_DONE. */
 	AGENT_GROW = 26,
 };
 

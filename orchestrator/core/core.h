@@ -77,6 +77,12 @@ typedef void core_done_fn(void *arg, const struct failure *f); /* f NULL: succes
  * undone (a created sandbox is deleted). A running exec goes on. */
 void core_abandon(struct core_call *call);
 
+/* Back-pressure on a call with a sink: after pause, at most one more buffer's worth (64 KiB of what
+ * the guest sends) comes until resume, and its end only then. An abandoned exec is never paused:
+ * its events go to the replay ring only. */
+void core_pause(struct core_call *call);
+void core_resume(struct core_call *call);
+
 /* NULL only after `fn` was scheduled with a failure. */
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 			      core_create_fn *fn, void *arg);
@@ -91,6 +97,27 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 /* Every sandbox of the tenant, oldest first. */
 void core_list(struct core *c, const char *tenant,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
+
+/* --- templates -------------------------------------------------------------------------------- */
+
+struct template_size {
+	uint32_t vcpus, ram_mib;
+};
+
+/* Good during the call only. */
+struct template_view {
+	const char *name, *description; /* no description: "" */
+	/* "ready"; "building"; "waiting": its image is made when nothing else is to do, or when it
+	 * is asked for; "failed" */
+	const char *state;
+	const char *why;		    /* failed: a sentence, or a traceback; else "" */
+	uint32_t vcpus, ram_mib, rootfs_gb; /* of a sandbox that asks for nothing else */
+	const struct template_size *sizes;  /* that have an image already */
+	size_t n_sizes;
+};
+/* Every template there is, the default one first, the others by name. */
+void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
+		    void *arg);
 
 /* --- fork, merge, diff ------------------------------------------------------------------------ */
 
@@ -175,23 +202,187 @@ struct exec_sink {
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
-/* Back-pressure: after pause, at most one more buffer's worth (64 KiB of guest output) of events
- * comes until resume. An abandoned call is never paused: its events go to the replay ring only. */
-void core_exec_pause(struct core_call *call);
-void core_exec_resume(struct core_call *call);
-
 /* The last 1,000 events (bounded in bytes too), oldest first. False as core_view. */
 bool core_replay(struct core *c, const char *tenant, const char *id,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg, struct failure *f);
 
+/* --- files ---------------------------------------------------------------------------------- */
+
+/*
+ * Paths are absolute, up to AGENT_PATH_MAX bytes, any but zero, and the guest's own: symbolic links
+ * in them are followed but where said. Data that is handed in is the caller's and stays where it is
+ * until the callback, or until the call is abandoned. An abandoned one is given up at once: what it
+ * was to write leaves nothing behind.
+ */
+
+#define CORE_ID_LEN	AGENT_ID_LEN /* of an upload: "upl_" + 32 hex; of a terminal: "pty_" + 32 */
+#define UPLOAD_PART_MAX (8u << 20)
+
+/* Good during the call only; names and targets hold any byte but zero and are not terminated. */
+struct file_view {
+	const char *name; /* of a list: in the folder; else the path */
+	size_t name_len;
+	uint32_t mode, uid, gid; /* type and permissions, as in stat */
+	uint64_t size;		 /* of a file, else 0 */
+	int64_t mtime_ns;	 /* since the epoch */
+	const char *target;	 /* of a symbolic link */
+	size_t target_len;
+};
+
+/* What comes of a stat (`file` once), a list (`file` for each name, in the order of their bytes)
+ * and a get (`file`, then `bytes`). `ended` comes last, in any case. */
+struct file_sink {
+	void (*file)(void *arg, const struct file_view *file);
+	void (*bytes)(void *arg, const void *data, size_t len);
+	void (*ended)(void *arg, const struct failure *f);
+};
+
+struct file_put {
+	const char *path;
+	uint32_t mode; /* 0: that of the file it replaces, else 0644 */
+	const void *data;
+	size_t len;
+};
+
+/* All of the file or nothing, in place of what is there; missing folders are made. */
+struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
+				const struct file_put *put, core_done_fn *fn, void *arg);
+
+struct file_range {
+	uint64_t offset, length; /* length UINT64_MAX: to the end */
+	bool from_end;		 /* offset counts back from the end; over the size: all of it */
+};
+/*
+ * Bytes of a regular file. Of one with a size, exactly what the range has of it comes, or the end
+ * is a failure; of one that says 0 (in /proc), what can be read. A range that begins behind the end
+ * has no bytes.
+ */
+struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
+				const char *path, const struct file_range *range,
+				const struct file_sink *sink, void *arg);
+/* `link`: of a symbolic link itself. */
+struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
+				 const char *path, bool link, const struct file_sink *sink,
+				 void *arg);
+/* Symbolic links in the folder are told as such. */
+struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg);
+/* A symbolic link itself; `recursive`: a folder with all that is in it. */
+struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
+				   const char *path, bool recursive, core_done_fn *fn, void *arg);
+/* `mode` 0: 0755. `parents`: missing ones are made, and a folder that is there is no error. */
+struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
+				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
+				  void *arg);
+
+/* `new_id` is NULL on failure. */
+typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
+
+/* A file in parts. The upload belongs to the guest: a restart of the service leaves it alone, a
+ * fork leaves it with the parent. */
+struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
+				    const char *path, uint32_t mode, core_id_fn *fn, void *arg);
+struct upload_part {
+	uint64_t offset;
+	const void *data;
+	size_t len; /* up to UPLOAD_PART_MAX */
+};
+struct core_call *core_upload_part(struct core *c, const char *tenant, const char *id,
+				   const char *upload, const struct upload_part *part,
+				   core_done_fn *fn, void *arg);
+/* `hash`: AGENT_HASH_LEN bytes, or NULL not to check it. */
+struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
+				     const char *upload, uint64_t size, const uint8_t *hash,
+				     core_done_fn *fn, void *arg);
+struct core_call *core_upload_abort(struct core *c, const char *tenant, const char *id,
+				    const char *upload, core_done_fn *fn, void *arg);
+
+/* --- terminals ------------------------------------------------------------------------------ */
+
+#define PTY_INPUT_MAX (1u << 20) /* bytes of one core_pty_input */
+#define PTY_READ_MAX  AGENT_PTY_RING
+
+/* A terminal belongs to the guest too: it is in a fork's children and outlives the service. */
+struct pty_spec {
+	const char *const *argv; /* NULL-terminated */
+	const char *label;	 /* for lists */
+	uint32_t cols, rows;	 /* 1 to 65535 */
+	const char *cwd;	 /* NULL: that of the Python process */
+	const char *const *env;	 /* NAME=VALUE, over the sandbox's own */
+};
+/* The program runs when `fn` is called. An abandoned start is killed again. */
+struct core_call *core_pty_start(struct core *c, const char *tenant, const char *id,
+				 const struct pty_spec *spec, core_id_fn *fn, void *arg);
+
+struct pty_sink {
+	/* `place`: of the first byte in all that the terminal ever put out; what is not kept any
+	 * more is left out. */
+	void (*bytes)(void *arg, uint64_t place, const void *data, size_t len);
+	void (*exited)(void *arg, int code); /* the last, instead of `failed` */
+	void (*failed)(void *arg, const struct failure *f);
+};
+/* Output from byte `place` on, what is kept of it, then as it comes; then the exit code. A slow
+ * reader loses the oldest. Abandoned: that listener goes. */
+struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
+				  const char *pty, uint64_t place, const struct pty_sink *sink,
+				  void *arg);
+
+struct pty_read {
+	uint64_t place;	  /* of the first byte wanted */
+	size_t max_bytes; /* 1 to PTY_READ_MAX */
+	uint32_t timeout_ms;
+};
+/* Good during the call only. */
+struct pty_output {
+	const uint8_t *data;
+	size_t len;
+	uint64_t next; /* where the next read begins */
+	bool exited;   /* and all of the output was told */
+	int exit_code;
+};
+typedef void core_pty_read_fn(void *arg, const struct pty_output *out, const struct failure *f);
+/* As soon as there is output or the program has ended; nothing when the time is over. */
+struct core_call *core_pty_read(struct core *c, const char *tenant, const char *id, const char *pty,
+				const struct pty_read *read, core_pty_read_fn *fn, void *arg);
+
+/* Success: the terminal took all of it. */
+struct core_call *core_pty_input(struct core *c, const char *tenant, const char *id,
+				 const char *pty, const void *data, size_t len, core_done_fn *fn,
+				 void *arg);
+struct core_call *core_pty_resize(struct core *c, const char *tenant, const char *id,
+				  const char *pty, uint32_t cols, uint32_t rows, core_done_fn *fn,
+				  void *arg);
+/* SIGKILL to all of its processes. */
+struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *id, const char *pty,
+				core_done_fn *fn, void *arg);
+
+struct pty_view {
+	char id[CORE_ID_LEN + 1];
+	const char *label; /* not terminated; may be no UTF-8 */
+	size_t label_len;
+	int64_t started_at_ms; /* since the epoch */
+	bool ended;
+	int exit_code;
+};
+struct pty_list_sink {
+	void (*pty)(void *arg, const struct pty_view *pty); /* oldest first */
+	void (*ended)(void *arg, const struct failure *f);
+};
+struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,
+				const struct pty_list_sink *sink, void *arg);
+
 /* --- figures -------------------------------------------------------------------------------- */
 
 struct core_figures {
 	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
-	uint64_t pool_hits, pool_misses;
+	uint64_t pool_hits, pool_misses; /* creates that found a warm sandbox, or did not */
+	uint64_t template_boots;	 /* images made */
 	uint64_t forks, fork_failures, merges;
 	uint64_t shells_ready, warm_ready;
+	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
+	uint64_t ptys, pty_bytes_in, pty_bytes_out;
+	uint64_t operations, listeners; /* under way now */
 };
 void core_figures(const struct core *c, struct core_figures *out);
 

@@ -314,6 +314,14 @@ static const struct {
 	{"--config=/dev/null", "--config is given twice"},
 	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
 	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
+	{"--sizes=1024", "sizes must be like 1024x2,4096x4"},
+	{"--sizes=1024x2x", "sizes must be like"},
+	{"--sizes=1024x33", "sizes must be like"},
+	{"--sizes=1000x2", "a multiple of 64"},
+	{"--sizes=4294968320x2", "sizes must be like"},
+	{"--sizes=128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,"
+	 "128x1,128x1,128x1,128x1",
+	 "sizes names more than 16 sizes"},
 	{"--max_vms=7", "pool_shells + pool_warm is 8, more than max_vms allows (7)"},
 };
 
@@ -327,6 +335,21 @@ static void each_wrong_flag_is_named(void **state)
 			fail_msg("%s is taken", flags[i].flag);
 		assert_says(&e, flags[i].error);
 	}
+}
+
+static void sizes_are_listed_in_their_order(void **state)
+{
+	struct config_size sizes[CONFIG_SIZES_MAX];
+	struct config c = {.sizes = "4096x4,128x1,65536x32"};
+	struct err e;
+
+	assert_int_equal(config_sizes(&c, sizes, &e), 3);
+	assert_int_equal(sizes[0].ram_mib, 4096);
+	assert_int_equal(sizes[0].vcpus, 4);
+	assert_int_equal(sizes[1].vcpus, 1);
+	assert_int_equal(sizes[2].ram_mib, 65536);
+	c.sizes[0] = 0;
+	assert_int_equal(config_sizes(&c, sizes, &e), 0);
 }
 
 static void a_flag_twice_is_refused(void **state)
@@ -401,6 +424,7 @@ int main(void)
 		cmocka_unit_test(the_environment_is_named),
 		cmocka_unit_test(others_variables_are_left_alone),
 		cmocka_unit_test(each_wrong_flag_is_named),
+		cmocka_unit_test(sizes_are_listed_in_their_order),
 		cmocka_unit_test(a_flag_twice_is_refused),
 		cmocka_unit_test(the_installed_file_is_the_example),
 		cmocka_unit_test(the_example_says_the_defaults),
