@@ -56,7 +56,7 @@ static void on_event(void *arg, const struct event *ev)
 	stream_touch(r);
 	if (r->out.len >= STREAM_PAUSE_SIZE && !r->paused && r->call) {
 		r->paused = true;
-		core_exec_pause(r->call);
+		core_pause(r->call);
 	}
 }
 

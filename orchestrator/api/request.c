@@ -332,7 +332,7 @@ static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 		text_free(&r->sending);
 	if (r->paused && r->call && r->out.len < STREAM_PAUSE_SIZE) {
 		r->paused = false;
-		core_exec_resume(r->call);
+		core_resume(r->call);
 	}
 	flush_stream(r);
 }

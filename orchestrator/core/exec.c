@@ -343,13 +343,13 @@ static void set_paused(struct core_call *call, bool paused)
 	exec_hold(exec->sandbox, exec->sandbox->held);
 }
 
-void core_exec_pause(struct core_call *call)
+void core_pause(struct core_call *call)
 {
 	if (!call->abandoned)
 		set_paused(call, true);
 }
 
-void core_exec_resume(struct core_call *call)
+void core_resume(struct core_call *call)
 {
 	set_paused(call, false);
 }

@@ -124,7 +124,7 @@ void core_abandon(struct core_call *call)
 	call->core->figures.vm_deaths++;
 	if (call->kind == EXEC) {
 		call->abandoned = true;
-		core_exec_resume(call);
+		core_resume(call);
 	} else {
 		create_undo(call);
 		call_free(call);
@@ -565,14 +565,14 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	return call;
 }
 
-void core_exec_pause(struct core_call *call)
+void core_pause(struct core_call *call)
 {
 	call->paused = true;
 	call->core->figures.pool_hits++;
 	loop_timer_clear(call->core->loop, &call->step);
 }
 
-void core_exec_resume(struct core_call *call)
+void core_resume(struct core_call *call)
 {
 	if (call->paused)
 		call->core->figures.pool_misses++;

@@ -169,13 +169,13 @@ static void test_no_byte_is_lost_or_doubled(void **state)
 	for (int i = 0; i < 3; i++) {
 		if (i == 2) {
 			world_until(w, three_wait, w->fakes);
-			core_exec_pause(r.call);
+			core_pause(r.call);
 			fakes_go(w->fakes);
 		}
 		world_fork(w, &k[i], m.view.id, 1);
 		assert_true(k[i].ok);
 	}
-	core_exec_resume(r.call);
+	core_resume(r.call);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.bytes, SIZE);
 	assert_int_equal(r.exit_code, 5);

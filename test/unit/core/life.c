@@ -302,12 +302,12 @@ static void test_a_paused_reader_gets_little_more(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 3000000\nout \nexit 0", true);
-	core_exec_pause(r.call);
+	core_pause(r.call);
 	/* Other work goes on meanwhile, and shows that time passes. */
 	world_interrupt(w, &d, m.view.id);
 	world_interrupt(w, &d, m.view.id);
 	assert_true(r.bytes <= 65536);
-	core_exec_resume(r.call);
+	core_resume(r.call);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.bytes, 3000001);
 }
@@ -316,8 +316,8 @@ static void pause_each(struct run *r, const struct event *ev)
 {
 	if (ev->type == EVENT_EXIT)
 		return;
-	core_exec_pause(r->call);
-	core_exec_resume(r->call);
+	core_pause(r->call);
+	core_resume(r->call);
 }
 
 static void test_pause_and_resume_from_within_events_loses_nothing(void **state)

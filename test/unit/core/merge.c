@@ -177,10 +177,10 @@ static void test_a_paused_stream_of_the_winner_goes_on(void **state)
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &r, winner, "out on\nwait\nbig 2000000\nexit 1", true);
 	world_until(w, one_waits, w->fakes);
-	core_exec_pause(r.call);
+	core_pause(r.call);
 	merge_well(w, m.view.id, winner);
 	fakes_go(w->fakes);
-	core_exec_resume(r.call);
+	core_resume(r.call);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.bytes, 2000003);
 	assert_int_equal(r.exit_code, 1);

@@ -124,16 +124,16 @@ static void press(struct storm *s)
 
 	if (!s->n_runs || s->runs[j].over || s->abandoned_run[j])
 		return;
-	core_exec_pause(s->runs[j].call);
+	core_pause(s->runs[j].call);
 	if (below(4))
-		core_exec_resume(s->runs[j].call);
+		core_resume(s->runs[j].call);
 }
 
 static void resume_all(struct storm *s)
 {
 	for (unsigned i = 0; i < s->n_runs; i++)
 		if (!s->runs[i].over && !s->abandoned_run[i])
-			core_exec_resume(s->runs[i].call);
+			core_resume(s->runs[i].call);
 }
 
 static void trouble(struct storm *s)
