@@ -25,6 +25,7 @@
 #define AGENT_ID_LEN	  36	       /* a terminal's or an upload's: the host draws it */
 #define AGENT_PTY_RING	  (1u << 20)   /* bytes last written to a terminal, kept for attaches */
 #define AGENT_PTY_MAX	  64	       /* terminals of a guest, ended ones included */
+#define AGENT_LABEL_MAX	  512	       /* bytes of a terminal's label */
 #define AGENT_UPLOAD_MAX  64	       /* uploads that are open in a guest */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
@@ -98,16 +99,20 @@ enum agent_request {
 	/*
 	 * Files. Paths are absolute and may hold any byte but zero; symbolic links are followed as
 	 * open(2) does, but for the last name in AGENT_REMOVE and where said. AGENT_ERROR carries
-	 * the errno of what failed (ENOENT, EISDIR, ENOTDIR, ENOSPC, EACCES, …). Each is served by
-	 * a process of its own: a slow disk holds up nobody else.
+	 * the errno of what failed (ENOENT, EISDIR, ENOTDIR, ENOSPC, EACCES, …; EINVAL for what is
+	 * no regular file where one is needed). Each is served by a process of its own: a slow disk
+	 * holds up nobody else; when there are too many, the next ones wait for their turn.
+	 * Where AGENT_DATA follows, AGENT_ERROR may come before all of it was sent: the rest is
+	 * read and dropped, so the host sends it all the same, or closes the connection.
 	 */
 
 	/*
 	 * A whole file, in place of what is there: written beside it under another name, renamed
 	 * over it when all has come, missing folders made (0755). Payload: u64 size, u32 mode (0:
-	 * that of the file it replaces, else 0644), str path; then AGENT_DATA frames whose payloads
-	 * add up to `size`. Answer: AGENT_DONE. Nothing is left of one that fails or whose
-	 * connection breaks.
+	 * that of the file it replaces, else 0644), str path; then AGENT_DATA frames, none of them
+	 * empty, whose payloads add up to `size`. Answer: AGENT_DONE. The new file belongs to the
+	 * owner of the one it replaces. Nothing is left of one that fails or whose connection
+	 * breaks.
 	 */
 	AGENT_PUT = 9,
 	AGENT_DATA = 10,
@@ -115,7 +120,8 @@ enum agent_request {
 	/*
 	 * Bytes of a regular file. Payload: u64 offset, u64 most (0 is none), str path. Answer:
 	 * AGENT_FILE, then AGENT_BYTES frames with what is there from `offset` on, up to `most`
-	 * bytes, then AGENT_DONE.
+	 * bytes, then AGENT_DONE. Of a file with a size never more than that, less when it is cut
+	 * short meanwhile; one of size 0 may have bytes all the same (those of proc).
 	 */
 	AGENT_GET = 11,
 
@@ -127,7 +133,7 @@ enum agent_request {
 	AGENT_LIST = 13,
 
 	/* Payload: u8 1: a folder with all that is in it, str path. Without it, a folder must be
-	 * empty. Answer: AGENT_DONE. */
+	 * empty. What is mounted somewhere stays: EBUSY. Answer: AGENT_DONE. */
 	AGENT_REMOVE = 14,
 
 	/* Payload: u32 mode (0: 0755), u8 1: parents too, and no error when it is there, str path.
@@ -138,9 +144,11 @@ enum agent_request {
 	 * A file in parts. AGENT_UPLOAD opens it: str id (AGENT_ID_LEN), u32 mode, str path, as in
 	 * AGENT_PUT. AGENT_PART: str id, u64 offset, u64 size; then AGENT_DATA frames; parts may
 	 * come in any order, on several connections at once, and again. AGENT_COMMIT: str id, u64
-	 * size of the file, str SHA-256 of it (or empty): checks both and renames it into place;
-	 * EBADMSG when one is wrong, and the upload stays open. AGENT_ABORT: str id; also one that
-	 * is not there is dropped. Answer of each: AGENT_DONE. One that was not touched for an hour
+	 * size of the file, str SHA-256 of it (or empty): waits for parts under way, checks both
+	 * and renames it into place; EBADMSG when one is wrong or a part was never sent, and the
+	 * upload stays open, as after any other error. AGENT_ABORT: str id; also one that is not
+	 * there is dropped. Answer of each: AGENT_DONE. ENOENT: no such upload; EEXIST: there is
+	 * one with that id; EAGAIN: AGENT_UPLOAD_MAX are open. One that was not touched for an hour
 	 * is dropped.
 	 */
 	AGENT_UPLOAD = 16,
@@ -156,14 +164,17 @@ enum agent_request {
 	 */
 
 	/* Payload: str id (AGENT_ID_LEN), u16 cols, u16 rows (1 to 65535), str cwd (empty: that of
-	 * the Python process), str label, u32 count and as many str argv, u32 env_count, then
-	 * env_count times str name, str value. Answer: AGENT_DONE once the program runs. */
+	 * the Python process), str label (up to AGENT_LABEL_MAX), u32 count (1 or more) and as many
+	 * str argv, u32 env_count, then env_count times str name, str value. TERM is
+	 * xterm-256color unless given. Answer: AGENT_DONE once the program runs. EAGAIN:
+	 * AGENT_PTY_MAX run already. */
 	AGENT_PTY_START = 20,
 
 	/* Payload: str id, u64 place: how many bytes of its output the host has. Answer:
 	 * AGENT_PTY_BYTES from there on (what is not kept any more is left out, which their place
 	 * tells) as they come; after the end of the program and its output, AGENT_EXIT. A reader
-	 * that is slow loses the oldest; the program never waits for one. */
+	 * that is slow loses the oldest; the program never waits for one. ERANGE: it wrote less
+	 * than `place`. */
 	AGENT_PTY_ATTACH = 21,
 
 	/* Payload: str id, then bytes as typed. Answer: AGENT_DONE when the terminal took them;
@@ -173,7 +184,8 @@ enum agent_request {
 	/* Payload: str id, u16 cols, u16 rows. The program gets SIGWINCH. Answer: AGENT_DONE. */
 	AGENT_PTY_RESIZE = 23,
 
-	/* Payload: str id. SIGKILL to all of the session's processes. Answer: AGENT_DONE. */
+	/* Payload: str id. SIGKILL to all of the session's processes; nothing when its program has
+	 * ended. Answer: AGENT_DONE. */
 	AGENT_PTY_KILL = 24,
 
 	/* Answer: an AGENT_PTY for each session, oldest first, then AGENT_DONE. */
