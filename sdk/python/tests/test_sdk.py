@@ -104,8 +104,21 @@ def test_what_create_sends() -> None:
         sent.append(json.loads(request.content))
         return httpx.Response(200, json={"id": SBX, "state": "ready"})
 
-    Sandbox(client=client_for(handle), ram_mib=1024, env={"A": "b"})
-    assert sent == [{"ram_mib": 1024, "env": {"A": "b"}}]
+    client = client_for(handle)
+    Sandbox(client=client, ram_mib=1024, env={"A": "b"})
+    Sandbox(client=client, template="t", vcpus=4, rootfs_gb=16, egress=False, metadata={})
+    assert sent == [
+        {"ram_mib": 1024, "env": {"A": "b"}},
+        {"template": "t", "vcpus": 4, "rootfs_gb": 16, "egress": False, "metadata": {}},
+    ]
+
+
+def test_templates() -> None:
+    listed = [{"name": "default"}, {"name": "python-datasci", "sizes": []}]
+    client = client_for(lambda request: httpx.Response(200, json=listed))
+    found = client.templates()
+    assert [t.name for t in found] == ["default", "python-datasci"]
+    assert found[1].raw == listed[1]
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,27 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import httpx
 
-from ramet.errors import ConnectionFailed, RametError, ServerError, error_for, stream_error
-from ramet.types import Diff, Event, Language, SandboxInfo
+from ramet._transport import DEFAULT_HOST, Transport, query, to_json
+from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
+from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, TemplateInfo
 
-DEFAULT_HOST = "http://127.0.0.1:7070"
-
-# The service sends an empty line every 10 s of silence, so a longer one means that it is gone.
-_STREAM_SILENCE_S = 30.0
-
-# Creating boots a guest first when the size is new to the host; a diff reads every file.
+# Creating boots a guest first when the size is new to the host; a diff reads every file, and so
+# does the commit of an upload.
 _CREATE_S = 360.0
 _DIFF_S = 3660.0
+_COMMIT_S = 3660.0
+_REMOVE_S = 660.0
+_PTY_WAIT_S = 30.0  # the longest that the service waits for output
 
 
 class Client:
@@ -49,14 +50,7 @@ class Client:
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
         key = api_key or os.environ.get("RAMET_API_KEY")
-        self._timeout = timeout
-        self._http = httpx.Client(
-            base_url=_checked_url(self.host),
-            headers={"authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-            transport=transport,
-            trust_env=False,  # a proxy of the environment is no way to a service on this host
-        )
+        self._http = Transport(self.host, key, timeout, transport)
 
     def close(self) -> None:
         """Closes the connections; sandboxes stay."""
@@ -65,7 +59,7 @@ class Client:
     @property
     def closed(self) -> bool:
         """True after `close`: nothing can be asked any more."""
-        return self._http.is_closed
+        return self._http.closed
 
     def __enter__(self) -> "Client":
         return self
@@ -81,10 +75,13 @@ class Client:
     def healthz(self) -> bool:
         """True when the service answers and can serve sandboxes."""
         try:
-            response = self._http.get("/v1/healthz", timeout=self._limit(0))
-        except httpx.TransportError:
+            return self._http.request("GET", "/v1/healthz").text.strip() == "ok"
+        except RametError:
             return False
-        return response.status_code == 200 and response.text.strip() == "ok"
+
+    def templates(self) -> list[TemplateInfo]:
+        """What sandboxes can be made from."""
+        return [TemplateInfo.from_json(one) for one in self._http.json("GET", "/v1/templates")]
 
     def create_sandbox(
         self,
@@ -95,6 +92,7 @@ class Client:
         rootfs_gb: int | None = None,
         timeout_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
+        egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> SandboxInfo:
@@ -107,6 +105,7 @@ class Client:
             rootfs_gb: Root disk in GiB.
             timeout_seconds: Lifetime in seconds.
             idle_timeout_seconds: Seconds without activity after which the sandbox ends.
+            egress: False: nothing that it sends gets out, for good, also of its forks.
             env: Environment variables of every call.
             metadata: JSON object kept with the sandbox.
 
@@ -114,22 +113,24 @@ class Client:
             BadRequest: A value is wrong; the message names it.
             Unavailable: The host has no room.
         """
-        asked: dict[str, Any] = {
-            "template": template,
-            "vcpus": vcpus,
-            "ram_mib": ram_mib,
-            "rootfs_gb": rootfs_gb,
-            "timeout_seconds": timeout_seconds,
-            "idle_timeout_seconds": idle_timeout_seconds,
-            "env": dict(env) if env is not None else None,
-            "metadata": dict(metadata) if metadata is not None else None,
-        }
-        body = {name: value for name, value in asked.items() if value is not None}
-        return SandboxInfo.from_json(self._json("POST", "/v1/sandboxes", body, _CREATE_S))
+        body = to_json(
+            {
+                "template": template,
+                "vcpus": vcpus,
+                "ram_mib": ram_mib,
+                "rootfs_gb": rootfs_gb,
+                "timeout_seconds": timeout_seconds,
+                "idle_timeout_seconds": idle_timeout_seconds,
+                "egress": egress,
+                "env": dict(env) if env is not None else None,
+                "metadata": dict(metadata) if metadata is not None else None,
+            }
+        )
+        return SandboxInfo.from_json(self._http.json("POST", "/v1/sandboxes", body, _CREATE_S))
 
     def list_sandboxes(self) -> list[SandboxInfo]:
         """Every sandbox of this key, oldest first."""
-        answer = self._json("GET", "/v1/sandboxes")
+        answer = self._http.json("GET", "/v1/sandboxes")
         return [SandboxInfo.from_json(one) for one in answer]
 
     def get_sandbox(self, sandbox_id: str) -> SandboxInfo:
@@ -138,7 +139,7 @@ class Client:
         Raises:
             NotFound: There is none with this id.
         """
-        return SandboxInfo.from_json(self._json("GET", _sandbox(sandbox_id)))
+        return SandboxInfo.from_json(self._http.json("GET", _sandbox(sandbox_id)))
 
     def delete_sandbox(self, sandbox_id: str) -> None:
         """Ends a sandbox; its memory and disk are gone.
@@ -146,7 +147,7 @@ class Client:
         Raises:
             NotFound: There is none with this id.
         """
-        self._request("DELETE", _sandbox(sandbox_id))
+        self._http.request("DELETE", _sandbox(sandbox_id))
 
     def exec_stream(
         self,
@@ -173,15 +174,18 @@ class Client:
             VmDied: The sandbox's VM died during the call.
             ConnectionFailed: The stream broke off; the call itself goes on in the sandbox.
         """
-        body: dict[str, Any] = {"code": code, "language": language, "output": "chunks"}
-        if timeout_seconds is not None:
-            body["timeout_seconds"] = timeout_seconds
-        if env is not None:
-            body["env"] = dict(env)
-        if cwd is not None:
-            body["cwd"] = cwd
+        body = to_json(
+            {
+                "code": code,
+                "language": language,
+                "output": "chunks",
+                "timeout_seconds": timeout_seconds,
+                "env": dict(env) if env is not None else None,
+                "cwd": cwd,
+            }
+        )
         ended = False
-        for line in self._stream("POST", _sandbox(sandbox_id) + "/exec", body):
+        for line in self._http.lines("POST", _sandbox(sandbox_id) + "/exec", body):
             obj = json.loads(line)
             if obj.get("type") == "error":
                 raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
@@ -197,7 +201,7 @@ class Client:
         Raises:
             NotFound: There is no such sandbox.
         """
-        self._request("POST", _sandbox(sandbox_id) + "/interrupt")
+        self._http.request("POST", _sandbox(sandbox_id) + "/interrupt")
 
     def fork_sandbox(self, sandbox_id: str, n: int = 1, *, reseed: bool = False) -> list[str]:
         """Clones a running sandbox, in the middle of whatever it does; returns the children's ids.
@@ -216,7 +220,7 @@ class Client:
         body: dict[str, Any] = {"n": n}
         if reseed:
             body["reseed"] = True
-        answer = self._json("POST", _sandbox(sandbox_id) + "/fork", body)
+        answer = self._http.json("POST", _sandbox(sandbox_id) + "/fork", body)
         return [str(child) for child in answer["children"]]
 
     def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
@@ -227,7 +231,7 @@ class Client:
             Conflict: The winner does not descend from the parent.
             NotFound: One of them is not there.
         """
-        self._request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
+        self._http.request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
 
     def diff_sandboxes(
         self, sandbox_id: str, other_id: str, paths: Sequence[str] | None = None
@@ -247,7 +251,7 @@ class Client:
             raise TypeError("paths must be a list of strings, not one string")
         body: dict[str, Any] = {} if paths is None else {"paths": list(paths)}
         path = f"{_sandbox(sandbox_id)}/diff/{quote(other_id, safe='')}"
-        return Diff.from_json(self._json("POST", path, body, _DIFF_S))
+        return Diff.from_json(self._http.json("POST", path, body, _DIFF_S))
 
     def replay(self, sandbox_id: str) -> list[Event]:
         """The sandbox's last events (up to 1,000), oldest first.
@@ -255,99 +259,237 @@ class Client:
         Raises:
             NotFound: There is no such sandbox.
         """
-        lines = self._stream("GET", _sandbox(sandbox_id) + "/replay", None)
+        lines = self._http.lines("GET", _sandbox(sandbox_id) + "/replay", None)
         return [Event.from_json(json.loads(line)) for line in lines]
 
-    def _json(self, method: str, path: str, body: Any = None, at_least_s: float = 0) -> Any:
-        response = self._request(method, path, body, at_least_s)
-        try:
-            return response.json()
-        except ValueError as broken:
-            raise ServerError(
-                f"{method} {path}: the answer is not JSON", status=response.status_code
-            ) from broken
+    # Files. `path` is absolute; bytes that are not UTF-8 are in it as `os.fsdecode` puts them.
 
-    def _request(
-        self, method: str, path: str, body: Any = None, at_least_s: float = 0
-    ) -> httpx.Response:
-        timeout = self._limit(at_least_s)
-        with self._transport_errors(method, path, timeout):
-            response = self._http.request(method, path, json=body, timeout=timeout)
-        if response.status_code >= 400:
-            raise _answer_error(response)
-        return response
+    def write_file(
+        self, sandbox_id: str, path: str, data: bytes, *, mode: int | None = None
+    ) -> None:
+        """Writes a file whole, in one request: to 64 MiB. See `Files.upload` for any size.
 
-    def _limit(self, at_least_s: float) -> httpx.Timeout:
-        return httpx.Timeout(max(self._timeout, at_least_s), connect=5.0)
+        Raises:
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: As they say.
+            NotFound: There is no such sandbox.
+        """
+        where = _sandbox(sandbox_id) + "/files" + query(path=path, mode=_octal(mode))
+        self._http.send_bytes("PUT", where, data)
 
-    def _stream(self, method: str, path: str, body: Any) -> Iterator[str]:
-        """Lines of an NDJSON answer, without the empty ones that keep the connection alive."""
-        timeout = httpx.Timeout(_STREAM_SILENCE_S, connect=5.0)
-        with self._transport_errors(method, path, timeout):
-            with self._http.stream(method, path, json=body, timeout=timeout) as response:
-                if response.status_code >= 400:
-                    response.read()
-                    raise _answer_error(response)
-                yield from _lines(response)
+    def read_file(
+        self, sandbox_id: str, path: str
+    ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
+        """For a `with`: the size of a file in bytes, and its content piece by piece.
 
-    @contextmanager
-    def _transport_errors(self, method: str, path: str, timeout: httpx.Timeout) -> Iterator[None]:
-        if self.closed:
-            raise ConnectionFailed(f"{method} {path}: this client was closed")
-        try:
-            yield
-        except (httpx.ConnectError, httpx.ConnectTimeout) as down:
-            why = str(down) or "no answer"
-            # The cause is in the sentence; its own traceback would hide it.
-            raise ConnectionFailed(f"no Ramet service answers at {self.host}: {why}") from None
-        except httpx.ReadTimeout as slow:
-            raise ConnectionFailed(
-                f"{method} {self.host}{path}: nothing came for {timeout.read:g} s"
-            ) from slow
-        except httpx.TransportError as broken:
-            raise ConnectionFailed(f"{method} {self.host}{path}: {broken!r}") from broken
+        Raises:
+            NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: As they say.
+            NotFound: There is no such sandbox.
+            ConnectionFailed: The answer broke off.
+        """
+        return self._http.download(_sandbox(sandbox_id) + "/files" + query(path=path))
 
+    def list_files(self, sandbox_id: str, path: str) -> list[FileInfo]:
+        """What is in a folder.
 
-def _checked_url(host: str) -> str:
-    try:
-        url = httpx.URL(host)
-        if url.scheme in ("http", "https") and url.host:
-            return host
-    except httpx.InvalidURL:
-        pass
-    raise ConnectionFailed(
-        f"the service's address is {host!r}, but must be a URL as {DEFAULT_HOST} is "
-        "(it comes from `host`, else from RAMET_HOST)"
-    )
+        Raises:
+            NoSuchFile, NotADirectory, PermissionDenied: As they say.
+            NotFound: There is no such sandbox.
+        """
+        answer = self._http.json("GET", _sandbox(sandbox_id) + "/files/list" + query(path=path))
+        return [FileInfo.from_json(one) for one in answer["entries"]]
 
+    def stat_file(self, sandbox_id: str, path: str, *, follow: bool = True) -> FileInfo:
+        """What is known of one file.
 
-def _lines(response: httpx.Response) -> Iterator[str]:
-    """Splits at newlines only; httpx's own iterator also splits at U+2028 and the like."""
-    rest = b""
-    for chunk in response.iter_bytes():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield line.decode()
-    if rest.strip():
-        yield rest.decode()
+        Raises:
+            NoSuchFile, NotADirectory, PermissionDenied: As they say.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, follow=None if follow else False)
+        return FileInfo.from_json(
+            self._http.json("GET", _sandbox(sandbox_id) + "/files/stat" + asked)
+        )
+
+    def remove_file(self, sandbox_id: str, path: str, *, recursive: bool = False) -> None:
+        """Removes a file, a link or a folder.
+
+        Raises:
+            NoSuchFile, NotADirectory, DirectoryNotEmpty, PermissionDenied: As they say.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, recursive=recursive or None)
+        self._http.request(
+            "DELETE", _sandbox(sandbox_id) + "/files" + asked, at_least_s=_REMOVE_S
+        )
+
+    def make_folder(
+        self, sandbox_id: str, path: str, *, mode: int | None = None, parents: bool = False
+    ) -> None:
+        """Makes a folder.
+
+        Raises:
+            FileExists, NoSuchFile, NotADirectory, PermissionDenied, DiskFull: As they say.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, mode=_octal(mode), parents=parents or None)
+        self._http.request("POST", _sandbox(sandbox_id) + "/files/mkdir" + asked)
+
+    # A file in parts, see `Files.upload`.
+
+    def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:
+        """Begins an upload and returns its id; an hour untouched, it is forgotten.
+
+        Raises:
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: As they say.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, mode=_octal(mode))
+        answer = self._http.json("POST", _sandbox(sandbox_id) + "/uploads" + asked)
+        return str(answer["id"])
+
+    def write_part(self, sandbox_id: str, upload_id: str, offset: int, data: bytes) -> None:
+        """Sends up to 8 MiB of the file; in any order, several at once, again if need be.
+
+        Raises:
+            DiskFull: It does not fit.
+            BadRequest: It is more than 8 MiB.
+            NotFound: There is no such sandbox or upload.
+        """
+        self._http.send_bytes("PUT", _upload(sandbox_id, upload_id) + query(offset=offset), data)
+
+    def commit_upload(self, sandbox_id: str, upload_id: str, size: int, sha256: str) -> None:
+        """Puts the file into its place.
+
+        Args:
+            sandbox_id: Where it is.
+            upload_id: Of `open_upload`.
+            size: Bytes of the whole file.
+            sha256: Of the whole file, as 64 hex digits.
+
+        Raises:
+            Conflict: Size or checksum are not those of what came; the upload stays open.
+            NotFound: There is no such sandbox or upload.
+        """
+        body = {"size": size, "sha256": sha256}
+        self._http.request("POST", _upload(sandbox_id, upload_id) + "/commit", body, _COMMIT_S)
+
+    def abort_upload(self, sandbox_id: str, upload_id: str) -> None:
+        """Drops an upload and what came of it.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        self._http.request("DELETE", _upload(sandbox_id, upload_id))
+
+    # Terminals, see `Pty`.
+
+    def pty_create(
+        self,
+        sandbox_id: str,
+        cmd: str | list[str],
+        cols: int,
+        rows: int,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> str:
+        """Starts a program on a terminal and returns its id; see `Ptys.create`.
+
+        Raises:
+            BadRequest: A value is wrong, or the program can't be started.
+            NotFound: There is no such sandbox.
+        """
+        body = to_json(
+            {
+                "shellCmd" if isinstance(cmd, str) else "argv": cmd,
+                "cols": cols,
+                "rows": rows,
+                "env": [list(pair) for pair in env.items()] if env is not None else None,
+                "cwd": cwd,
+            }
+        )
+        path = _sandbox(sandbox_id) + "/pty"
+        for line in self._http.lines("POST", path, body):  # left at once: output is read apart
+            event = json.loads(line)
+            if event["type"] == "pty_ready":
+                return str(event["session_id"])
+            if event["type"] == "pty_error":
+                raise BadRequest(str(event["message"]), code=str(event.get("code", "")))
+        raise ConnectionFailed(f"POST {path}: the stream ended before the terminal was ready")
+
+    def pty_read(
+        self, sandbox_id: str, pty_id: str, place: int, *, max_bytes: int, timeout_ms: int
+    ) -> tuple[bytes, int, int | None]:
+        """Output from `place` on: its bytes, the place after them, the exit code once there is one.
+
+        Args:
+            sandbox_id: Where it is.
+            pty_id: Of `pty_create`.
+            place: Bytes of the output that came before. What is not kept any more is left out.
+            max_bytes: The most to return.
+            timeout_ms: How long to wait for output, to 30,000.
+
+        Raises:
+            NotFound: There is no such sandbox or terminal.
+        """
+        body = {"since_seq": place, "max_bytes": max_bytes, "timeout_ms": timeout_ms}
+        answer = self._http.json(
+            "POST", _pty(sandbox_id, pty_id) + "/read", body, _PTY_WAIT_S + timeout_ms / 1000
+        )
+        code = answer.get("exit_code")
+        data = base64.b64decode(answer["data_b64"])
+        return data, int(answer["next_seq"]), None if code is None else int(code)
+
+    def pty_input(self, sandbox_id: str, pty_id: str, data: bytes) -> None:
+        """Types into a terminal.
+
+        Raises:
+            Conflict: Its program has ended.
+            NotFound: There is no such sandbox or terminal.
+        """
+        body = {"data_b64": base64.b64encode(data).decode()}
+        self._http.request("POST", _pty(sandbox_id, pty_id) + "/input", body)
+
+    def pty_resize(self, sandbox_id: str, pty_id: str, cols: int, rows: int) -> None:
+        """Gives a terminal another size, in characters.
+
+        Raises:
+            BadRequest: A size is not 1 to 65535.
+            NotFound: There is no such sandbox or terminal.
+        """
+        self._http.request(
+            "POST", _pty(sandbox_id, pty_id) + "/resize", {"cols": cols, "rows": rows}
+        )
+
+    def pty_kill(self, sandbox_id: str, pty_id: str) -> None:
+        """SIGKILL to all processes of a terminal.
+
+        Raises:
+            NotFound: There is no such sandbox or terminal.
+        """
+        self._http.request("POST", _pty(sandbox_id, pty_id) + "/kill")
+
+    def pty_list(self, sandbox_id: str) -> list[PtyInfo]:
+        """All terminals of a sandbox, ended ones included, oldest first.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = self._http.json("GET", _sandbox(sandbox_id) + "/pty")
+        return [PtyInfo.from_json(one) for one in answer]
 
 
 def _sandbox(sandbox_id: str) -> str:
     return "/v1/sandboxes/" + quote(sandbox_id, safe="")
 
 
-def _answer_error(response: httpx.Response) -> RametError:
-    try:
-        body = response.json()
-        message, code = str(body["error"]), str(body.get("code", ""))
-    except (ValueError, KeyError, TypeError):
-        message, code = f"HTTP {response.status_code}: {response.text[:200]}", ""
-    return error_for(response.status_code, code, message, _retry_after(response))
+def _upload(sandbox_id: str, upload_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/uploads/{quote(upload_id, safe='')}"
 
 
-def _retry_after(response: httpx.Response) -> float | None:
-    try:
-        return float(response.headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
+def _pty(sandbox_id: str, pty_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/pty/{quote(pty_id, safe='')}"
+
+
+def _octal(mode: int | None) -> str | None:
+    return None if mode is None else f"{mode:04o}"

@@ -35,7 +35,7 @@ class Unauthorized(RametError):
 
 
 class NotFound(RametError):
-    """No such sandbox, for this key (404)."""
+    """No such sandbox, for this key, or nothing of that name in it (404)."""
 
 
 class Expired(NotFound):
@@ -47,12 +47,40 @@ class VmDied(RametError):
 
 
 class Conflict(RametError):
-    """The sandbox is not in a state that allows this (409), or left it: a call was running in the
-    VM that a merge replaced (code ``merged``)."""
+    """The sandbox, file or terminal is not in a state that allows this (409), or left it: a call
+    was running in the VM that a merge replaced (code ``merged``)."""
+
+
+class NoSuchFile(NotFound):
+    """No file of that name, or a folder on the way to it is missing (code ``no_such_file``)."""
+
+
+class FileExists(Conflict):
+    """Something has that name already (code ``file_exists``)."""
+
+
+class IsADirectory(Conflict):
+    """It is a folder, and a file was asked for (code ``is_a_directory``)."""
+
+
+class NotADirectory(Conflict):
+    """It, or something on the way to it, is no folder (code ``not_a_directory``)."""
+
+
+class DirectoryNotEmpty(Conflict):
+    """A folder with something in it is removed only when asked for (code ``not_empty``)."""
+
+
+class PermissionDenied(RametError):
+    """The sandbox's system does not allow it (code ``not_permitted``)."""
+
+
+class DiskFull(RametError):
+    """It does not fit on the sandbox's disk; nothing was written (code ``disk_full``)."""
 
 
 class CapReached(RametError):
-    """The key's limit of concurrent sandboxes is reached (429)."""
+    """As many sandboxes, calls, uploads or terminals are there as may be at once (429)."""
 
 
 class Unavailable(RametError):
@@ -63,7 +91,17 @@ class ServerError(RametError):
     """The service failed (500); the sentence has the id to look for in its log."""
 
 
-_BY_CODE: dict[str, type[RametError]] = {"expired": Expired, "vm_died": VmDied}
+_BY_CODE: dict[str, type[RametError]] = {
+    "expired": Expired,
+    "vm_died": VmDied,
+    "no_such_file": NoSuchFile,
+    "file_exists": FileExists,
+    "is_a_directory": IsADirectory,
+    "not_a_directory": NotADirectory,
+    "not_empty": DirectoryNotEmpty,
+    "not_permitted": PermissionDenied,
+    "disk_full": DiskFull,
+}
 _BY_STATUS: dict[int, type[RametError]] = {
     401: Unauthorized,
     403: Unauthorized,

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from types import TracebackType
 from typing import Any, Iterator, Mapping, Sequence
 
 from ramet.client import Client
 from ramet.errors import NotFound, VmDied
+from ramet.files import Files, Progress, RemotePath, Source
+from ramet.pty import Ptys
 from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
 
 
@@ -44,6 +47,7 @@ class Sandbox:
         rootfs_gb: Root disk in GiB. None: the template's.
         timeout_seconds: Lifetime in seconds. None: the service's default.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
+        egress: False: nothing that it sends gets out, for good, also of its forks. None: it does.
         env: Environment variables of every call.
         metadata: JSON object kept with the sandbox.
         client: The service to use. None: a client of its own from the environment.
@@ -68,6 +72,7 @@ class Sandbox:
         rootfs_gb: int | None = None,
         timeout_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
+        egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         client: Client | None = None,
@@ -81,6 +86,7 @@ class Sandbox:
                 rootfs_gb=rootfs_gb,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
+                egress=egress,
                 env=env,
                 metadata=metadata,
             ).id
@@ -212,6 +218,41 @@ class Sandbox:
             NotFound: One of them is gone.
         """
         return self._live().diff_sandboxes(self.id, other.id, paths)
+
+    @property
+    def files(self) -> Files:
+        """The files of the sandbox."""
+        return Files(self.id, self._live)
+
+    @property
+    def pty(self) -> Ptys:
+        """The terminals of the sandbox."""
+        return Ptys(self.id, self._live)
+
+    def upload(
+        self,
+        source: Source,
+        remote: RemotePath,
+        *,
+        mode: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Writes a file in the sandbox; see `Files.upload`."""
+        self.files.upload(source, remote, mode=mode, progress=progress)
+
+    def download(self, remote: RemotePath) -> bytes:
+        """The content of a file in the sandbox; see `Files.download`."""
+        return self.files.download(remote)
+
+    def download_to(
+        self,
+        remote: RemotePath,
+        local: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Writes a file of the sandbox to a local one; see `Files.download_to`."""
+        self.files.download_to(remote, local, progress=progress)
 
     def info(self) -> SandboxInfo:
         """What the service says of this sandbox now."""

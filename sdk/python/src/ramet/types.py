@@ -98,10 +98,108 @@ class Diff:
 def _paths(obj: Mapping[str, Any], name: str) -> list[str]:
     paths = [str(path) for path in obj[name]]
     exact = obj.get(name + "_b64") or [None] * len(paths)
-    return [
-        base64.b64decode(raw).decode("utf-8", "surrogateescape") if raw else path
-        for path, raw in zip(paths, exact, strict=True)
-    ]
+    return [_exact(path, raw) for path, raw in zip(paths, exact, strict=True)]
+
+
+def _exact(text: str, raw: str | None) -> str:
+    """A name whose bytes that are not UTF-8 are as `os.fsdecode` puts them."""
+    return base64.b64decode(raw).decode("utf-8", "surrogateescape") if raw else text
+
+
+FileType = Literal["file", "directory", "symlink", "block", "char", "fifo", "socket"]
+"""What a file can be."""
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What is known of a file in a sandbox.
+
+    Attributes:
+        name: Of an entry of a list: its name in the folder; of `stat`: the path that was asked for.
+            Bytes that are not UTF-8 are in it as `os.fsdecode` puts them.
+        type: "file", "directory", "symlink", ...
+        mode: Permission bits, such as 0o644.
+        uid: Id of its owner.
+        gid: Id of its group.
+        size: Bytes of a file, else 0.
+        mtime: When its content was last changed: seconds since the epoch, by the sandbox's clock.
+        target: Of a symbolic link, what it points to; else None.
+    """
+
+    name: str
+    type: FileType
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime: float
+    target: str | None
+
+    @property
+    def is_dir(self) -> bool:
+        """True for a folder."""
+        return self.type == "directory"
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "FileInfo":
+        """Builds the info from the service's JSON object."""
+        target = obj.get("target")
+        return cls(
+            name=_exact(str(obj["name"]), obj.get("name_b64")),
+            type=obj["type"],
+            mode=int(obj["mode"], 8),
+            uid=int(obj["uid"]),
+            gid=int(obj["gid"]),
+            size=int(obj["size"]),
+            mtime=float(obj["mtime"]),
+            target=None if target is None else _exact(str(target), obj.get("target_b64")),
+        )
+
+
+@dataclass(frozen=True)
+class PtyInfo:
+    """What is known of a terminal.
+
+    Attributes:
+        id: For `Ptys.attach`.
+        label: The command it was started with.
+        created_at: Seconds since the epoch, by the sandbox's clock.
+        exit_code: Of its program, once that has ended.
+    """
+
+    id: str
+    label: str
+    created_at: float
+    exit_code: int | None
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "PtyInfo":
+        """Builds the info from the service's JSON object."""
+        code = obj.get("exit_code")
+        return cls(
+            id=str(obj["pty_id"]),
+            label=str(obj["cmd_label"]),
+            created_at=int(obj["created_at_ms"]) / 1000,
+            exit_code=None if code is None else int(code),
+        )
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """What sandboxes can be made from.
+
+    Attributes:
+        name: For `Sandbox(template=...)`.
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    name: str
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "TemplateInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(name=str(obj["name"]), raw=dict(obj))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Terminals: programs that talk to a person, held by a program."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Iterator, List, Mapping, Sequence
+
+from ramet.client import Client
+from ramet.types import PtyInfo
+
+_POLL_MS = 20_000  # of the 30 s that the service waits at most
+_READ_MAX = 1 << 20
+
+
+class Pty:
+    """A program on a terminal in a sandbox.
+
+    It belongs to the sandbox and not to this object: it goes on when this program ends, and in
+    the children of a fork, each with its own. What it wrote last, up to 1 MiB, is kept for whoever
+    reads later. Nobody who reads slowly holds it up.
+
+    Iterate over it for its output as it comes, to its end. Each object reads at a place of its
+    own; several, here or elsewhere, may read the same terminal. Any method may be called while
+    another thread iterates.
+
+    Attributes:
+        id: For `Ptys.attach`.
+        place: Bytes of its output that came before what is read next.
+        lost: Bytes that were not kept long enough for this object to read them.
+        exit_code: Of the program, once its end was seen; until then None. 128 + signal when it
+            was killed.
+    """
+
+    def __init__(
+        self, sandbox_id: str, pty_id: str, client: Callable[[], Client], place: int = 0
+    ) -> None:
+        self.id = pty_id
+        self.place = place
+        self.lost = 0
+        self.exit_code: int | None = None
+        self._sandbox = sandbox_id
+        self._client = client
+
+    def read(self, timeout_seconds: float | None = None) -> bytes:
+        """The output that came since the last read, as soon as there is any.
+
+        Args:
+            timeout_seconds: How long to wait for some; None: until there is.
+
+        Returns:
+            Up to 1 MiB; nothing after the end of the program and its output, or in time.
+
+        Raises:
+            NotFound: The terminal or its sandbox is gone.
+            ConnectionFailed: The service did not answer. A new read goes on where this one began.
+        """
+        data, self.place, skipped = self._next(self.place, timeout_seconds)
+        self.lost += skipped
+        return data
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Output as it comes, until the program has ended and all of it was read."""
+        while data := self.read():
+            yield data
+
+    def wait(self, timeout_seconds: float | None = None) -> int:
+        """Waits for the end of the program and returns its exit code. Reads nothing: what it
+        wrote last can be read before and after.
+
+        Raises:
+            TimeoutError: It runs still after `timeout_seconds`.
+            NotFound: The terminal or its sandbox is gone.
+        """
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        place = self.place
+        while self.exit_code is None:
+            left = None if until is None else max(until - time.monotonic(), 0)
+            _, place, _ = self._next(place, left)
+            if left == 0 and self.exit_code is None:
+                raise TimeoutError(f"{self.id} runs still after {timeout_seconds:g} s")
+        return self.exit_code
+
+    def send_input(self, data: bytes | str) -> None:
+        """Types: `"ls\\r"`, `"\\x03"` for Ctrl-C. Returns when the terminal took it.
+
+        Raises:
+            Conflict: The program has ended.
+        """
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        self._client().pty_input(self._sandbox, self.id, raw)
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Gives the terminal another size in characters; the program gets SIGWINCH.
+
+        Raises:
+            BadRequest: A size is not 1 to 65535.
+        """
+        self._client().pty_resize(self._sandbox, self.id, cols, rows)
+
+    def kill(self) -> None:
+        """SIGKILL to all processes of the terminal. Its output can still be read."""
+        self._client().pty_kill(self._sandbox, self.id)
+
+    def _next(self, place: int, timeout_seconds: float | None) -> tuple[bytes, int, int]:
+        """Output from `place` on, the place after it, and the bytes that were left out."""
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            wait_ms = _POLL_MS
+            if until is not None:
+                wait_ms = min(wait_ms, max(round((until - time.monotonic()) * 1000), 0))
+            data, after, exit_code = self._client().pty_read(
+                self._sandbox, self.id, place, max_bytes=_READ_MAX, timeout_ms=wait_ms
+            )
+            if exit_code is not None and not data:
+                self.exit_code = exit_code
+            if data or exit_code is not None or (until is not None and time.monotonic() >= until):
+                return data, after, after - place - len(data)
+
+    def __repr__(self) -> str:
+        return f"<Pty {self.id} of {self._sandbox}>"
+
+
+class Ptys:
+    """The terminals of one sandbox; `Sandbox.pty` is one."""
+
+    def __init__(self, sandbox_id: str, client: Callable[[], Client]) -> None:
+        self._id = sandbox_id
+        self._client = client
+
+    def create(
+        self,
+        cmd: str | Sequence[str] = "bash",
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Pty:
+        """Starts a program on a new terminal.
+
+        Args:
+            cmd: Text is run by `bash -lc`; a list is the program and its arguments.
+            cols: Width in characters, 1 to 65535.
+            rows: Height in lines, 1 to 65535.
+            env: Environment variables beside the usual ones.
+            cwd: Working directory. None: that of the sandbox's Python process.
+
+        Raises:
+            BadRequest: A value is wrong, or the program can't be started; the message says why.
+            NotFound: The sandbox is gone.
+        """
+        pty_id = self._client().pty_create(
+            self._id, cmd if isinstance(cmd, str) else list(cmd), cols, rows, env=env, cwd=cwd
+        )
+        return Pty(self._id, pty_id, self._client)
+
+    def attach(self, pty_id: str, *, place: int = 0) -> Pty:
+        """Takes hold of a terminal that is there, or was: an ended one can be read for a while.
+
+        Args:
+            pty_id: `Pty.id`.
+            place: Where to go on: `Pty.place` of the one who read before. 0: the oldest output
+                that is kept.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        self._client().pty_read(self._id, pty_id, place, max_bytes=1, timeout_ms=0)
+        return Pty(self._id, pty_id, self._client, place)
+
+    def list(self) -> List[PtyInfo]:
+        """All terminals, ended ones included, oldest first."""
+        return self._client().pty_list(self._id)

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files by the SDK against a service made by hand, which keeps them in a dict."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any, BinaryIO, Iterator, cast
+from urllib.parse import parse_qsl
+
+import httpx
+import pytest
+
+import ramet
+from ramet import Client, Sandbox
+from ramet.files import PART
+
+SBX = "sbx_" + "0" * 32
+
+
+def error(status: int, code: str) -> httpx.Response:
+    return httpx.Response(status, json={"error": f"a sentence of {code}", "code": code})
+
+
+class Box:
+    """The routes of files and uploads; `log` is what it was asked, bodies left out."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.modes: dict[str, str | None] = {}
+        self.parts: dict[int, bytes] = {}
+        self.upload_to = ("", "")
+        self.log: list[str] = []
+        self.part_fails: httpx.Response | None = None
+        self.lock = threading.Lock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = request.read()
+        path = request.url.path.removeprefix(f"/v1/sandboxes/{SBX}")
+        raw = request.url.query.decode()
+        fields = dict(parse_qsl(raw, encoding="utf-8", errors="surrogateescape"))
+        with self.lock:
+            self.log.append(f"{request.method} {path}{'?' + raw if raw else ''}")
+            if request.method == "POST" and path == "/v1/sandboxes":
+                return httpx.Response(201, json={"id": SBX, "state": "ready"})
+            if path.startswith("/uploads"):
+                return self.upload(request.method, path, fields, body)
+            return self.file(request.method, path, fields, body)
+
+    def file(
+        self, method: str, path: str, fields: dict[str, str], body: bytes
+    ) -> httpx.Response:
+        name = fields.get("path", "")
+        if method == "PUT":
+            self.files[name], self.modes[name] = body, fields.get("mode")
+        elif method == "GET" and path == "/files":
+            if name not in self.files:
+                return error(404, "no_such_file")
+            return httpx.Response(200, content=self.files[name])
+        return httpx.Response(204)
+
+    def upload(
+        self, method: str, path: str, fields: dict[str, str], body: bytes
+    ) -> httpx.Response:
+        if method == "PUT":
+            if self.part_fails:
+                return self.part_fails
+            self.parts[int(fields["offset"])] = body
+        elif path.endswith("/commit"):
+            whole = b"".join(self.parts[at] for at in sorted(self.parts))
+            if json.loads(body) != {
+                "size": len(whole),
+                "sha256": hashlib.sha256(whole).hexdigest(),
+            }:
+                return error(409, "checksum_mismatch")
+            self.files[self.upload_to[0]] = whole
+            self.modes[self.upload_to[0]] = self.upload_to[1]
+        elif method == "POST":
+            self.upload_to = (fields["path"], fields.get("mode", ""))
+            return httpx.Response(201, json={"id": "upl_1"})
+        return httpx.Response(204)
+
+
+@pytest.fixture
+def box() -> Box:
+    return Box()
+
+
+@pytest.fixture
+def sbx(box: Box) -> Iterator[Sandbox]:
+    with Sandbox(client=Client(transport=httpx.MockTransport(box))) as sandbox:
+        box.log.clear()
+        yield sandbox
+
+
+class Pipe(io.RawIOBase):
+    """Gives a few bytes at a time and can't tell how many there are."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        self._data, self._step = io.BytesIO(data), step
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data.read(min(len(buffer), self._step))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def test_what_is_small_goes_in_one_request(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"of a file")
+    sbx.upload(b"bytes", "/a", mode=0o755)
+    sbx.upload(bytearray(b"array"), Path("/b"))
+    sbx.upload(memoryview(b"view"), "/c")
+    sbx.upload(local, "/d")
+    sbx.upload(str(local), "/e")
+    sbx.upload(io.BytesIO(b"object"), "/f")
+    sbx.upload(b"", "/empty")
+    assert box.files == {
+        "/a": b"bytes",
+        "/b": b"array",
+        "/c": b"view",
+        "/d": b"of a file",
+        "/e": b"of a file",
+        "/f": b"object",
+        "/empty": b"",
+    }
+    assert box.log[:2] == ["PUT /files?path=/a&mode=0755", "PUT /files?path=/b"]
+    assert len(box.log) == 7
+
+
+@pytest.mark.parametrize("more", [0, 1, PART, 3 * PART + 5])
+def test_what_is_big_goes_in_parts(sbx: Sandbox, box: Box, more: int) -> None:
+    data = os.urandom(PART) + bytes(more)
+    told: list[tuple[int, int | None]] = []
+    sbx.upload(data, "/big", mode=0o600, progress=lambda *now: told.append(now))
+    assert box.files == {"/big": data}
+    assert box.modes == {"/big": "0600"}
+    assert set(box.parts) == set(range(0, len(data), PART))
+    assert box.log[0] == "POST /uploads?path=/big&mode=0600"
+    assert box.log[-1] == "POST /uploads/upl_1/commit"
+    assert told[-1] == (len(data), len(data))
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+
+
+def test_a_pipe_is_read_to_its_end(sbx: Sandbox, box: Box) -> None:
+    data = os.urandom(PART + 12345)
+    told: list[tuple[int, int | None]] = []
+    pipe = cast(BinaryIO, Pipe(data, 70_001))
+    sbx.upload(pipe, "/piped", progress=lambda *now: told.append(now))
+    assert box.files["/piped"] == data
+    assert told == [(PART, None), (len(data), None)]
+
+
+def test_a_file_object_goes_from_where_it_stands(sbx: Sandbox, box: Box) -> None:
+    file = io.BytesIO(b"skipped, sent")
+    file.seek(9)
+    told: list[tuple[int, int | None]] = []
+    sbx.upload(file, "/rest", progress=lambda *now: told.append(now))
+    assert (box.files["/rest"], told) == (b"sent", [(4, 4)])
+
+
+def test_a_part_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+    box.part_fails = error(507, "disk_full")
+    with pytest.raises(ramet.DiskFull, match="disk_full"):
+        sbx.upload(bytes(9 * PART), "/big")
+    assert box.log[-1] == "DELETE /uploads/upl_1"
+    assert len(box.log) < 2 + 9
+    assert box.files == {}
+
+
+def test_a_source_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() >= PART:
+                raise OSError("the disk is on fire")
+            return super().read(size)
+
+    with pytest.raises(OSError, match="on fire"):
+        sbx.upload(Broken(bytes(2 * PART)), "/big")
+    assert box.log[-1] == "DELETE /uploads/upl_1"
+
+
+def test_a_commit_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+    box.parts[5 * PART] = b"of somebody else"
+    with pytest.raises(ramet.Conflict, match="checksum_mismatch"):
+        sbx.upload(bytes(PART), "/big")
+    assert box.log[-1] == "DELETE /uploads/upl_1"
+
+
+def test_text_files_and_missing_ones_are_refused_before_anything_is_sent(
+    sbx: Sandbox, box: Box, tmp_path: Path
+) -> None:
+    with pytest.raises(TypeError, match="must give bytes, not str"):
+        sbx.upload(cast(BinaryIO, io.StringIO("text")), "/x")
+    with pytest.raises(FileNotFoundError):
+        sbx.upload(tmp_path / "none", "/x")
+    assert box.log == []
+
+
+def test_download(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    box.files["/big"] = os.urandom(3_000_000)
+    assert sbx.download("/big") == box.files["/big"]
+    told: list[tuple[int, int | None]] = []
+    local = tmp_path / "local"
+    local.write_bytes(b"old")
+    sbx.download_to("/big", local, progress=lambda *now: told.append(now))
+    assert local.read_bytes() == box.files["/big"]
+    assert told[-1] == (3_000_000, 3_000_000)
+    assert os.listdir(tmp_path) == ["local"]
+
+
+def test_a_download_that_breaks_off_leaves_the_old_file(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise httpx.RemoteProtocolError("peer closed connection")
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, content=broken(), headers={"content-length": "8"})
+        return httpx.Response(201, json={"id": SBX, "state": "ready"})
+
+    sbx = Sandbox(client=Client(transport=httpx.MockTransport(handle)))
+    local = tmp_path / "local"
+    local.write_bytes(b"old")
+    with pytest.raises(ramet.ConnectionFailed, match="closed"):
+        sbx.download_to("/x", local)
+    assert local.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["local"]
+
+
+@pytest.mark.parametrize("name", ["/a b", "/a\nb", "/a&path=/c", "/100%41", "/é", "/\udcff+", "/?#"])
+def test_names_arrive_byte_by_byte(sbx: Sandbox, box: Box, name: str) -> None:
+    sbx.upload(b"x", name)
+    assert list(box.files) == [name]
+    assert sbx.download(name) == b"x"
+
+
+def test_what_the_other_calls_send_and_make_of_the_answer() -> None:
+    entry: dict[str, Any] = {
+        "name": "a",
+        "type": "file",
+        "mode": "0644",
+        "uid": 0,
+        "gid": 5,
+        "size": 7,
+        "mtime": 1.5,
+    }
+    odd = entry | {"name": "\ufffd", "name_b64": "/w==", "type": "symlink", "target": "a"}
+    sent: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        sent.append(f"{request.method} {request.url.raw_path.decode()}")
+        if request.url.path.endswith("/list"):
+            return httpx.Response(200, json={"entries": [entry, odd]})
+        if request.url.path.endswith("/stat"):
+            return httpx.Response(200, json=odd)
+        return httpx.Response(201, json={"id": "1", "state": "ready"})
+
+    files = Sandbox(client=Client(transport=httpx.MockTransport(handle))).files
+    del sent[:]
+    info = ramet.FileInfo("a", "file", 0o644, 0, 5, 7, 1.5, None)
+    link = ramet.FileInfo("\udcff", "symlink", 0o644, 0, 5, 7, 1.5, "a")
+    assert files.list("/d") == [info, link]
+    assert files.stat("/d/l", follow=False) == link
+    files.stat("/d/l")
+    files.remove("/d")
+    files.remove("/d", recursive=True)
+    files.mkdir("/d")
+    files.mkdir("/d", mode=0o700, parents=True)
+    assert [line.replace("/v1/sandboxes/1/", "") for line in sent] == [
+        "GET files/list?path=/d",
+        "GET files/stat?path=/d/l&follow=false",
+        "GET files/stat?path=/d/l",
+        "DELETE files?path=/d",
+        "DELETE files?path=/d&recursive=true",
+        "POST files/mkdir?path=/d",
+        "POST files/mkdir?path=/d&mode=0700&parents=true",
+    ]
+    assert files.list("/d")[0].is_dir is False
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "no_such_file", ramet.NoSuchFile),
+        (404, "not_found", ramet.NotFound),
+        (409, "file_exists", ramet.FileExists),
+        (409, "is_a_directory", ramet.IsADirectory),
+        (409, "not_a_directory", ramet.NotADirectory),
+        (409, "not_empty", ramet.DirectoryNotEmpty),
+        (403, "not_permitted", ramet.PermissionDenied),
+        (507, "disk_full", ramet.DiskFull),
+        (409, "anything", ramet.Conflict),
+    ],
+)
+def test_errors_are_typed(status: int, code: str, kind: type[ramet.RametError]) -> None:
+    client = Client(transport=httpx.MockTransport(lambda request: error(status, code)))
+    with pytest.raises(ramet.RametError, match="a sentence") as caught:
+        with client.read_file("1", "/x"):
+            pass
+    assert type(caught.value) is kind
