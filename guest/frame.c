@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/wire.h"
-
 /* Payload bytes of the frame whose header is there; 0 while it is not. */
 static size_t payload_len(const struct frame_in *in)
 {
@@ -54,6 +52,13 @@ int frame_got(struct frame_in *in, size_t n, struct frame *f, struct err *e)
 	return 1;
 }
 
+struct frame frame_again(const struct frame_in *in)
+{
+	return (struct frame){.type = in->bytes[4],
+			      .len = (uint32_t)payload_len(in),
+			      .payload = in->bytes + AGENT_HEADER_SIZE};
+}
+
 void frame_reset(struct frame_in *in)
 {
 	in->have = 0;
@@ -69,15 +74,14 @@ void frame_header(uint8_t *out, uint8_t type, uint32_t len)
 	wire_put_u16(&w, 0);
 }
 
-static int check_end(const struct wire *w, const char *what, struct err *e)
+int payload_end(const struct wire *w, const char *what, struct err *e)
 {
 	if (w->bad || wire_left(w))
 		return err_say(e, EPROTO, "%s: fields do not fill the payload exactly", what);
 	return 0;
 }
 
-/* The kernel takes names as C strings: a zero byte would cut them short. */
-static const uint8_t *get_text(struct wire *w, size_t *len, size_t max)
+const uint8_t *payload_text(struct wire *w, size_t *len, size_t max)
 {
 	const uint8_t *text = wire_get_str(w, len, max);
 
@@ -86,10 +90,26 @@ static const uint8_t *get_text(struct wire *w, size_t *len, size_t max)
 	return text;
 }
 
+int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e)
+{
+	size_t len;
+
+	*count = wire_get_u32(w);
+	if (*count > EXEC_ENV_MAX)
+		return err_say(e, EPROTO, "%s: %u variables; the limit is %u", what, *count,
+			       EXEC_ENV_MAX);
+	for (uint32_t i = 0; i < *count; i++) {
+		payload_text(w, &len, AGENT_PAYLOAD_MAX);
+		payload_text(w, &len, AGENT_PAYLOAD_MAX);
+	}
+	return 0;
+}
+
 int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 {
 	struct wire w = wire_from(f->payload, f->len);
 	uint8_t language = wire_get_u8(&w);
+	uint32_t env;
 	size_t len;
 
 	out->timeout_ms = wire_get_u32(&w);
@@ -101,15 +121,11 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 		return err_say(e, EPROTO, "exec: %u bytes of code; the limit is %u", out->code_len,
 			       AGENT_CODE_MAX);
 	out->language = language;
-	get_text(&w, &len, EXEC_CWD_MAX);
-	uint32_t env = wire_get_u32(&w);
-	if (env > EXEC_ENV_MAX)
-		return err_say(e, EPROTO, "exec: %u variables; the limit is %u", env, EXEC_ENV_MAX);
-	for (uint32_t i = 0; i < env; i++) {
-		get_text(&w, &len, AGENT_PAYLOAD_MAX);
-		get_text(&w, &len, AGENT_PAYLOAD_MAX);
-	}
-	return check_end(&w, "exec", e);
+	payload_text(&w, &len, EXEC_CWD_MAX);
+	int bad = payload_env(&w, "exec", &env, e);
+	if (bad)
+		return bad;
+	return payload_end(&w, "exec", e);
 }
 
 int attach_parse(const struct frame *f, struct attach_request *out, struct err *e)
@@ -118,7 +134,7 @@ int attach_parse(const struct frame *f, struct attach_request *out, struct err *
 
 	out->call = wire_get_u64(&w);
 	out->have = wire_get_u64(&w);
-	return check_end(&w, "attach", e);
+	return payload_end(&w, "attach", e);
 }
 
 int tree_parse(const struct frame *f, struct tree_request *out, struct err *e)
@@ -130,11 +146,11 @@ int tree_parse(const struct frame *f, struct tree_request *out, struct err *e)
 		return err_say(e, EPROTO, "tree: %u paths; the limit is %u", out->count,
 			       AGENT_PATHS_MAX);
 	for (uint32_t i = 0; i < out->count; i++) {
-		out->paths[i].text = get_text(&w, &out->paths[i].len, AGENT_PATH_MAX);
+		out->paths[i].text = payload_text(&w, &out->paths[i].len, AGENT_PATH_MAX);
 		if (!w.bad && (!out->paths[i].len || out->paths[i].text[0] != '/'))
 			return err_say(e, EPROTO, "tree: a path must start with /");
 	}
-	return check_end(&w, "tree", e);
+	return payload_end(&w, "tree", e);
 }
 
 static bool hostname_is_plain(const char *name)
@@ -154,7 +170,7 @@ int reseed_parse(const struct frame *f, struct reseed_request *out, struct err *
 	out->realtime_ns = (int64_t)wire_get_u64(&w);
 	out->user_generators = wire_get_u8(&w);
 	const uint8_t *name = wire_get_str(&w, &len, HOST_NAME_LEN);
-	int bad = check_end(&w, "reseed", e);
+	int bad = payload_end(&w, "reseed", e);
 	if (bad)
 		return bad;
 	if (out->realtime_ns < 0)

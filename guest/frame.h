@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/wire.h"
 #include "proto/agent.h"
 
 #define FRAME_MAX (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
@@ -35,11 +36,20 @@ size_t frame_room(const struct frame_in *in);
  * is to come, -EPROTO with a sentence when it is no frame of ours.
  */
 int frame_got(struct frame_in *in, size_t n, struct frame *f, struct err *e);
+/* The whole frame that is there, once more. */
+struct frame frame_again(const struct frame_in *in);
 /* Makes room for the next frame. */
 void frame_reset(struct frame_in *in);
 
 /* Writes the header of a frame with `len` payload bytes; `out` holds AGENT_HEADER_SIZE. */
 void frame_header(uint8_t *out, uint8_t type, uint32_t len);
+
+/* A str without a zero byte, which the kernel would take for its end; as wire_get_str. */
+const uint8_t *payload_text(struct wire *w, size_t *len, size_t max);
+/* Checks and skips u32 count, then as many times str name, str value. 0, or -EPROTO. */
+int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e);
+/* 0, or -EPROTO with a sentence about `what` when the fields did not fill the payload exactly. */
+int payload_end(const struct wire *w, const char *what, struct err *e);
 
 #define EXEC_CWD_MAX 4096u
 #define EXEC_ENV_MAX 1024u
