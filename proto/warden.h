@@ -26,6 +26,8 @@ enum warden_type {
 	/* Whether packets of the VM may leave the host (proto/net.h). A new VM's may. Replies when
 	 * it holds. */
 	WARDEN_EGRESS = 3,
+	/* The cgroup's limit of memory, for a shell that is to become a VM of another size. */
+	WARDEN_MEMORY = 4,
 	WARDEN_REPLY = 64,
 	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is
 	 * being released. A service that starts anew is told again of every dead slot. */
@@ -40,14 +42,17 @@ struct warden_msg {
 	union {
 		struct {
 			uint32_t vcpus;	      /* 1 to 32 */
-			uint32_t ram_mib;     /* 128 to 65536 */
-			uint64_t memory_max;  /* bytes, for the cgroup */
+			uint32_t ram_mib;     /* the most it can be filled with: 128 to 65536 */
+			uint64_t memory_max;  /* bytes, for the cgroup: 128 MiB to 1 TiB */
 			uint32_t cpu_max_pct; /* of one CPU: 200 is two; 0: no limit */
 			uint32_t pids_max;
 		} spawn;
 		struct {
 			uint32_t allowed; /* 0 or 1 */
 		} egress;
+		struct {
+			uint64_t max; /* bytes, as spawn.memory_max */
+		} memory;
 		struct {
 			int32_t error; /* 0 or -errno */
 			uint32_t pid;  /* of the VM process, as the host sees it */
