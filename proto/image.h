@@ -16,7 +16,7 @@
  * change.
  */
 #define IMAGE_STATE_MAGIC   "RAMETSTA"
-#define IMAGE_STATE_VERSION 1
+#define IMAGE_STATE_VERSION 2	       /* 2: network and balloon devices */
 #define IMAGE_STATE_MAX	    (4u << 20) /* bytes, header included */
 
 /*

@@ -2,6 +2,7 @@
 #include "vmm/config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ struct number {
 	bool needed, given;
 };
 
-enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, SLOT, CID };
+enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, TAP_FD, SLOT, CID };
 
 /* CID 0 to 2 mean no one in particular, oneself and the host. */
 static const struct number numbers[] = {
@@ -27,6 +28,7 @@ static const struct number numbers[] = {
 	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
 	[CTL_FD] = {"--ctl-fd", 3, 1023, .needed = true},
 	[PROC_FD] = {"--proc-fd", 3, 1023, .needed = false},
+	[TAP_FD] = {"--tap-fd", 3, 1023, .needed = false},
 	[SLOT] = {"--slot", 0, UINT32_MAX, .needed = true},
 	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
 };
@@ -48,6 +50,20 @@ static int set_number(struct number *n, const char *text, struct err *e)
 			       text);
 	n->given = true;
 	return 0;
+}
+
+static const char *const flags[] = {"--debug-serial", "--ipv6"};
+enum { DEBUG_SERIAL, IPV6, FLAGS };
+
+static bool set_flag(bool given[FLAGS], const char *name)
+{
+	for (size_t i = 0; i < FLAGS; i++) {
+		if (strcmp(flags[i], name))
+			continue;
+		given[i] = true;
+		return true;
+	}
+	return false;
 }
 
 static struct number *find(struct number *all, size_t count, const char *name)
@@ -92,17 +108,32 @@ static int check_proc_fd(const struct number *n, int *fd, struct err *e)
 	return 0;
 }
 
-static int read_arguments(struct number *n, bool *debug_serial, int argc, char *const *argv,
+/* A tap is a character device; a socket with message boundaries does for tests. */
+static int check_tap_fd(const struct number *n, int *fd, struct err *e)
+{
+	struct stat st;
+	int status;
+
+	*fd = n->given ? (int)n->value : -1;
+	if (!n->given)
+		return 0;
+	if (fstat(*fd, &st) < 0 || !(S_ISCHR(st.st_mode) || S_ISSOCK(st.st_mode)))
+		return err_say(e, EBADF, "--tap-fd %d is not a tap", *fd);
+	status = fcntl(*fd, F_GETFL);
+	if (status < 0 || (status & O_ACCMODE) != O_RDWR || !(status & O_NONBLOCK))
+		return err_say(e, EBADF, "--tap-fd %d is not open for both, without blocking", *fd);
+	return 0;
+}
+
+static int read_arguments(struct number *n, bool given_flags[FLAGS], int argc, char *const *argv,
 			  struct err *e)
 {
 	for (int i = 1; i < argc; i++) {
 		struct number *given = find(n, ARRAY_LEN(numbers), argv[i]);
 		int r;
 
-		if (!strcmp(argv[i], "--debug-serial")) {
-			*debug_serial = true;
+		if (set_flag(given_flags, argv[i]))
 			continue;
-		}
 		if (!given)
 			return err_say(e, EINVAL, "\"%s\" is no option of ramet-vmm", argv[i]);
 		r = set_number(given, i + 1 < argc ? argv[i + 1] : NULL, e);
@@ -119,17 +150,19 @@ static int read_arguments(struct number *n, bool *debug_serial, int argc, char *
 int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 {
 	struct number n[ARRAY_LEN(numbers)];
-	bool debug_serial = false;
-	int proc_fd, r;
+	bool given_flags[FLAGS] = {false};
+	int proc_fd, tap_fd, r;
 
 	memcpy(n, numbers, sizeof(n));
-	r = read_arguments(n, &debug_serial, argc, argv, e);
+	r = read_arguments(n, given_flags, argc, argv, e);
 	if (!r)
 		r = check_kvm_fd((int)n[KVM_FD].value, e);
 	if (!r)
 		r = check_ctl_fd((int)n[CTL_FD].value, e);
 	if (!r)
 		r = check_proc_fd(&n[PROC_FD], &proc_fd, e);
+	if (!r)
+		r = check_tap_fd(&n[TAP_FD], &tap_fd, e);
 	if (!r && n[RAM_MIB].value % 2)
 		r = err_say(e, EINVAL, "--ram-mib takes an even number, not %llu",
 			    (unsigned long long)n[RAM_MIB].value);
@@ -143,7 +176,9 @@ int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 		.kvm_fd = (int)n[KVM_FD].value,
 		.ctl_fd = (int)n[CTL_FD].value,
 		.proc_fd = proc_fd,
-		.debug_serial = debug_serial,
+		.tap_fd = tap_fd,
+		.ipv6 = given_flags[IPV6],
+		.debug_serial = given_flags[DEBUG_SERIAL],
 	};
 	return 0;
 }

@@ -96,6 +96,7 @@ static const struct rule loop_rules[] = {
 	RULE(sendmsg),
 	RULE(sendto),
 	RULE(read),
+	RULE(readv), /* frames of the tap */
 	RULE(shutdown),
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
 	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */

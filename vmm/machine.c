@@ -13,10 +13,8 @@
 
 /* Pins of the interrupt controller that no old device claims; 8 is the clock chip's. */
 static const uint32_t device_gsi[MACHINE_DEVICES] = {
-	[MACHINE_BLK] = 5,
-	[MACHINE_VSOCK] = 6,
-	[MACHINE_RNG] = 7,
-	[MACHINE_CONSOLE] = 9,
+	[MACHINE_BLK] = 5,     [MACHINE_VSOCK] = 6, [MACHINE_RNG] = 7,
+	[MACHINE_CONSOLE] = 9, [MACHINE_NET] = 10,
 };
 
 static uint64_t device_addr(unsigned i)
@@ -40,9 +38,11 @@ static int new_device(struct vio_dev **out, unsigned which, const struct machine
 		return vio_vsock_new(out, cfg->mem, cfg->loop, cfg->cid, e);
 	case MACHINE_RNG:
 		return vio_rng_new(out, cfg->mem, cfg->loop, e);
-	default:
+	case MACHINE_CONSOLE:
 		return vio_console_new(out, cfg->mem, cfg->loop, STDERR_FILENO, CONSOLE_BYTES_PER_S,
 				       e);
+	default:
+		return vio_net_new(out, cfg->mem, cfg->loop, cfg->tap_fd, cfg->ipv6, e);
 	}
 }
 

@@ -17,12 +17,21 @@
 #include "vmm/virtio/device.h"
 
 /* Their order is the order of their addresses and of their sections in a state file. */
-enum machine_device { MACHINE_BLK, MACHINE_VSOCK, MACHINE_RNG, MACHINE_CONSOLE, MACHINE_DEVICES };
+enum machine_device {
+	MACHINE_BLK,
+	MACHINE_VSOCK,
+	MACHINE_RNG,
+	MACHINE_CONSOLE,
+	MACHINE_NET,
+	MACHINE_DEVICES
+};
 
 struct machine_config {
 	const struct gm *mem;
 	struct loop *loop;
 	uint64_t cid;
+	int tap_fd; /* owned by the machine from its success on; -1: no link */
+	bool ipv6;
 	bool debug_serial;
 	legacy_fn *on_request; /* reset, power off; on a vCPU thread */
 	void *arg;

@@ -79,6 +79,7 @@ struct blk {
 	struct vio_blk_stats stats;
 	uint64_t taken; /* bytes of requests in this turn */
 	bool error_logged, starved_logged;
+	bool grown;   /* the restored driver knows a smaller disk */
 	bool lifting; /* a request of blk-lift.c is under way */
 	struct vq_chain chain;
 	struct request request[QUEUE_SIZE];

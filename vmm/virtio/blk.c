@@ -264,10 +264,18 @@ static int blk_restore(struct vio_dev *d, struct wire *r, struct err *e)
 	struct blk *b = blk_self(d);
 	uint64_t had = wire_get_u64(r), has = b->disk ? layer_disk_bytes(b->disk) : 0;
 
-	if (!r->bad && had != has)
+	if (!r->bad && had > has)
 		return err_say(e, EINVAL, "saved with a disk of %llu bytes, restored with %llu",
 			       (unsigned long long)had, (unsigned long long)has);
+	b->grown = !r->bad && had < has;
 	return 0;
+}
+
+static void blk_resumed(struct vio_dev *d)
+{
+	if (blk_self(d)->grown)
+		vio_config_changed(d);
+	blk_self(d)->grown = false;
 }
 
 static void blk_free(struct vio_dev *d)
@@ -300,6 +308,7 @@ static const struct vio_ops blk_ops = {
 	.drain = blk_drain,
 	.save = blk_save,
 	.restore = blk_restore,
+	.resumed = blk_resumed,
 	.free = blk_free,
 };
 

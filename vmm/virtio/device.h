@@ -68,6 +68,8 @@ void vio_leave(struct vio_dev *d);
 /* The driver broke the protocol: sets DEVICE_NEEDS_RESET, tells the driver, logs once. Returns
  * -EPROTO so that a handler can `return vio_guest_fault(...)`. */
 int vio_guest_fault(struct vio_dev *d, const char *what);
+/* What config_read says is another than before. */
+void vio_config_changed(struct vio_dev *d);
 /* Used buffers were added to `queue`: raises the line unless the driver suppressed it. */
 void vio_notify(struct vio_dev *d, unsigned queue);
 /* vq_pop of an active device: a fault counts as an empty queue and has been dealt with. */
@@ -112,6 +114,21 @@ int vio_console_new(struct vio_dev **out, const struct gm *mem, struct loop *loo
 		    uint64_t bytes_per_s, struct err *e);
 int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, uint64_t guest_cid,
 		  struct err *e);
+
+/*
+ * `tap_fd` is a tap that does not block and puts the header of virtio v1.2 (12 bytes) before each
+ * frame, with its offloads set; -1: there is no link, and what the guest sends is dropped. With
+ * `ipv6` the guest is told of a router for it. Addresses: proto/net.h.
+ */
+int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int tap_fd,
+		bool ipv6, struct err *e);
+
+struct vio_net_stats {
+	uint64_t rx_frames, rx_bytes; /* given to the guest */
+	uint64_t tx_frames, tx_bytes; /* taken by the tap */
+	uint64_t rx_dropped, tx_dropped;
+};
+struct vio_net_stats vio_net_stats(const struct vio_dev *d);
 
 /*
  * Opens a connection from the host to a guest port and joins it to `stream_fd` (non-blocking

@@ -74,6 +74,15 @@ void vio_notify(struct vio_dev *d, unsigned queue)
 		interrupt(d->mmio, INT_USED_BUFFER);
 }
 
+void vio_config_changed(struct vio_dev *d)
+{
+	struct vio_mmio *m = d->mmio;
+
+	m->config_generation++;
+	if (m->status & S_DRIVER_OK)
+		interrupt(m, INT_CONFIG_CHANGE);
+}
+
 int vio_guest_fault(struct vio_dev *d, const char *what)
 {
 	struct vio_mmio *m = d->mmio;

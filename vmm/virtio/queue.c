@@ -191,15 +191,25 @@ void vq_unpop(struct vq *q)
 	q->next_avail--;
 }
 
-void vq_push(struct vq *q, uint16_t head, uint32_t written)
+void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written)
 {
-	struct vq_used_elem *slot = &q->used->ring[q->next_used & (q->size - 1)];
+	struct vq_used_elem *slot = &q->used->ring[(uint16_t)(q->next_used + i) & (q->size - 1)];
 
 	STORE(&slot->id, head);
 	STORE(&slot->len, written);
-	q->next_used++;
+}
+
+void vq_publish(struct vq *q, uint16_t n)
+{
+	q->next_used += n;
 	/* The driver reads the slot after it saw the index. */
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
+}
+
+void vq_push(struct vq *q, uint16_t head, uint32_t written)
+{
+	vq_put(q, 0, head, written);
+	vq_publish(q, 1);
 }
 
 bool vq_rearm_at(struct vq *q, uint16_t index)

@@ -72,10 +72,13 @@ int vq_enable(struct vq *q);
  * (q->fault says how; nothing was taken).
  */
 int vq_pop(struct vq *q, struct vq_chain *c);
-/* Puts the chain taken last back; no other may have been taken or pushed since. */
+/* Puts the chain taken last back, which was not pushed; again, the one before it, and so on. */
 void vq_unpop(struct vq *q);
 /* Gives chain `head` back with `written` bytes in its writable part. */
 void vq_push(struct vq *q, uint16_t head, uint32_t written);
+/* The same for several that the driver must see at once: the i-th from 0 on, then `n` of them. */
+void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written);
+void vq_publish(struct vq *q, uint16_t n);
 /* Asks to be kicked for what comes next; true when something is there already. */
 bool vq_rearm(struct vq *q);
 /* The same for what comes after `index` chains were offered, taken or not. */

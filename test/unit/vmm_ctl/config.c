@@ -15,7 +15,7 @@
 #include "base/fd.h"
 #include "vmm/config.h"
 
-static char device[16], listener[16], file[16];
+static char device[16], listener[16], file[16], tap[16];
 
 static int set_up(void **state)
 {
@@ -26,6 +26,7 @@ static int set_up(void **state)
 		return -1;
 	snprintf(listener, sizeof(listener), "%d", s);
 	snprintf(device, sizeof(device), "%d", open("/dev/null", O_RDWR));
+	snprintf(tap, sizeof(tap), "%d", open("/dev/null", O_RDWR | O_NONBLOCK));
 	snprintf(file, sizeof(file), "%d", open("/proc/self/exe", O_RDONLY));
 	return 0;
 }
@@ -48,13 +49,15 @@ static void test_all_given(void **state)
 	struct err e = {0};
 
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "4", "--ram-mib", "512", "--slot", "7", "--cid",
-			       "9", "--debug-serial"),
+			       "9", "--debug-serial", "--tap-fd", tap, "--ipv6"),
 			 0);
 	assert_int_equal(c.vcpus, 4);
 	assert_int_equal(c.ram_mib, 512);
 	assert_int_equal(c.slot, 7);
 	assert_int_equal(c.cid, 9);
 	assert_true(c.debug_serial);
+	assert_true(c.tap_fd > 2);
+	assert_true(c.ipv6);
 }
 
 static void test_defaults(void **state)
@@ -66,6 +69,8 @@ static void test_defaults(void **state)
 	assert_int_equal(c.cid, 3);
 	assert_int_equal(c.proc_fd, -1);
 	assert_false(c.debug_serial);
+	assert_int_equal(c.tap_fd, -1);
+	assert_false(c.ipv6);
 }
 
 static const struct {
@@ -101,6 +106,22 @@ static void test_refused(void **state)
 		if (!strstr(e.text, refused[i].says))
 			fail_msg("\"%s\" does not say \"%s\"", e.text, refused[i].says);
 	}
+}
+
+static void test_taps(void **state)
+{
+	struct config c;
+	struct err e = {0};
+
+	assert_int_equal(
+		PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0", "--tap-fd", file),
+		-EBADF);
+	assert_non_null(strstr(e.text, "is not a tap"));
+	/* One that blocks would stop the loop. */
+	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0",
+			       "--tap-fd", device),
+			 -EBADF);
+	assert_non_null(strstr(e.text, "without blocking"));
 }
 
 static void test_descriptors(void **state)
@@ -144,7 +165,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_given), cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_refused),	  cmocka_unit_test(test_descriptors),
-		cmocka_unit_test(test_proc),
+		cmocka_unit_test(test_proc),	  cmocka_unit_test(test_taps),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -144,7 +144,7 @@ static void test_other_version(void **state)
 	write_file();
 	file[8]++;
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -ENOTSUP);
-	assert_non_null(strstr(e.text, "version 2"));
+	assert_non_null(strstr(e.text, "version 3"));
 }
 
 static void test_too_big_to_write(void **state)

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Frames from the guest. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/log.h"
+#include "vmm/virtio/net-internal.h"
+
+/* All of a usual frame, and of a larger one the part that anyone looks at: what is behind it goes
+ * from guest memory straight to the tap. */
+#define HEAD_BYTES (NET_HDR_BYTES + NET_FRAME_BYTES)
+
+#define TURN_BYTES (1u << 20)
+
+/* Linux makes no segments of less (TCP_MIN_SND_MSS): smaller ones would only be work for the host.
+ */
+#define SEGMENT_MIN 48
+
+struct frame {
+	size_t bytes;	   /* of the whole, header included */
+	size_t head_bytes; /* of them in head */
+	uint8_t head[HEAD_BYTES];
+};
+
+static uint16_t hdr_get(const uint8_t *hdr, unsigned at)
+{
+	return (uint16_t)(hdr[at] | hdr[at + 1] << 8);
+}
+
+static void hdr_put(uint8_t *hdr, unsigned at, size_t v)
+{
+	hdr[at] = (uint8_t)v;
+	hdr[at + 1] = (uint8_t)(v >> 8);
+}
+
+/* What the driver may ask for by what it negotiated (5.1.6.2). */
+static bool gso_allowed(const struct net *n, const uint8_t *hdr)
+{
+	if (hdr[1] == GSO_NONE)
+		return true;
+	if (hdr[1] & GSO_ECN && !net_has(n, NET_F_HOST_ECN))
+		return false;
+	if (!(hdr[0] & HDR_NEEDS_CSUM) || hdr_get(hdr, 4) < SEGMENT_MIN)
+		return false;
+	switch (hdr[1] & ~GSO_ECN) {
+	case GSO_TCPV4:
+		return net_has(n, NET_F_HOST_TSO4);
+	case GSO_TCPV6:
+		return net_has(n, NET_F_HOST_TSO6);
+	default:
+		return false;
+	}
+}
+
+static bool csum_allowed(const struct net *n, const uint8_t *hdr, size_t len)
+{
+	size_t start = hdr_get(hdr, 6), offset = hdr_get(hdr, 8);
+
+	if (!(hdr[0] & HDR_NEEDS_CSUM))
+		return true;
+	return net_has(n, NET_F_CSUM) && start >= NET_ETH_BYTES && start + offset + 2 <= len;
+}
+
+/* Whether the frame may go on; its header then says nothing that was not checked. */
+static bool check_header(const struct net *n, struct frame *f)
+{
+	size_t len = f->bytes - NET_HDR_BYTES, linear;
+	uint8_t *hdr = f->head;
+
+	if (hdr[0] & ~HDR_NEEDS_CSUM || !gso_allowed(n, hdr) || !csum_allowed(n, hdr, len))
+		return false;
+	if (len < NET_ETH_BYTES || len > (hdr[1] ? NET_LARGE_BYTES : NET_FRAME_BYTES))
+		return false;
+	linear = hdr_get(hdr, 2);
+	hdr_put(hdr, 2, linear < len ? linear : len); /* only a hint */
+	if (!(hdr[0] & HDR_NEEDS_CSUM))
+		hdr_put(hdr, 6, 0), hdr_put(hdr, 8, 0);
+	hdr_put(hdr, 10, 0);
+	return true;
+}
+
+static bool check_source(struct net *n, const uint8_t *eth)
+{
+	static const uint8_t mac[NET_MAC_BYTES] = NET_GUEST_MAC;
+
+	if (!memcmp(eth + NET_MAC_BYTES, mac, NET_MAC_BYTES))
+		return true;
+	if (!n->spoof_logged)
+		log_warn("the guest sends frames from an address that is not its own");
+	n->spoof_logged = true;
+	return false;
+}
+
+/* Frames that are for the device itself. */
+static bool answered(struct net *n, const struct frame *f)
+{
+	const uint8_t *eth = f->head + NET_HDR_BYTES;
+	size_t len = f->head_bytes - NET_HDR_BYTES, answer;
+
+	if (net_is_dhcp(eth, len)) {
+		answer = net_dhcp_answer(eth, len, n->answer);
+		if (answer)
+			n->answer_len = answer;
+		return true;
+	}
+	if (net_is_solicitation(eth, len)) {
+		if (n->ipv6)
+			net_queue_advertisement(n);
+		return true;
+	}
+	return false;
+}
+
+/* False when the tap has no room now. */
+static bool write_tap(struct net *n, const struct frame *f)
+{
+	struct iovec iov[VQ_SIZE_MAX + 1] = {{(void *)f->head, f->head_bytes}};
+	unsigned count = 1 + iov_slice(vq_out(&n->chain), n->chain.nout, f->head_bytes,
+				       f->bytes - f->head_bytes, iov + 1);
+
+	if (writev(n->tap_fd, iov, (int)count) >= 0) {
+		n->stats.tx_frames++;
+		n->stats.tx_bytes += f->bytes - NET_HDR_BYTES;
+		return true;
+	}
+	if (errno == EAGAIN)
+		return false;
+	n->stats.tx_dropped++; /* a frame that the host's kernel does not like, or a tap that is
+				* down */
+	return true;
+}
+
+/* The frame that is in n->chain; false when it has to wait. */
+static bool send_frame(struct net *n)
+{
+	struct frame f;
+
+	f.bytes = n->chain.out_bytes;
+	f.head_bytes = iov_read(vq_out(&n->chain), n->chain.nout, 0, f.head, sizeof(f.head));
+	if (!check_header(n, &f) || !check_source(n, f.head + NET_HDR_BYTES)) {
+		n->stats.tx_dropped++;
+		return true;
+	}
+	if (answered(n, &f))
+		return true;
+	if (!net_link(n)) {
+		n->stats.tx_dropped++;
+		return true;
+	}
+	return write_tap(n, &f);
+}
+
+/* False when the driver has no more, or the tap no room. */
+static bool take_frame(struct net *n)
+{
+	struct vio_dev *d = &n->dev;
+	struct vq *q = &d->vq[NET_QUEUE_TX];
+
+	if (!vio_pop(d, NET_QUEUE_TX, &n->chain))
+		return false;
+	if (n->chain.nin || n->chain.out_bytes < NET_HDR_BYTES) {
+		vio_guest_fault(d, "frame to send without a header, or in buffers to be written");
+		return false;
+	}
+	if (!send_frame(n)) {
+		vq_unpop(q);
+		n->tx_full = true;
+		return false;
+	}
+	vq_push(q, n->chain.head, 0);
+	return true;
+}
+
+void net_tx_pump(struct net *n)
+{
+	struct vio_dev *d = &n->dev;
+	uint64_t end = n->stats.tx_bytes + TURN_BYTES;
+	uint16_t before = d->vq[NET_QUEUE_TX].next_used;
+	unsigned left = NET_TURN;
+
+	n->tx_full = false;
+	do {
+		while (left && n->stats.tx_bytes < end && take_frame(n))
+			left--;
+	} while (left && n->stats.tx_bytes < end && d->active && !n->tx_full &&
+		 vq_rearm(&d->vq[NET_QUEUE_TX]));
+	if (d->vq[NET_QUEUE_TX].next_used != before)
+		vio_notify(d, NET_QUEUE_TX);
+	if (d->active && !n->tx_full && (!left || n->stats.tx_bytes >= end))
+		vio_rekick(d, NET_QUEUE_TX);
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Network device (virtio v1.2, 5.1) on a tap. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "vmm/virtio/net-internal.h"
+
+#define CONFIG_BYTES 12
+#define STATUS_LINK  1
+
+/* A guest forgets a router of which it hears nothing for this long (RFC 8319: 65535 at most). */
+#define ROUTER_LIFETIME_S 65535
+#define ADVERTISE_NS	  (6ull * 3600 * 1000000000)
+
+static struct net *self(struct vio_dev *d)
+{
+	return (struct net *)d;
+}
+
+/* --- The tap --- */
+
+static void update_watch(struct net *n)
+{
+	uint32_t events = 0;
+
+	if (!n->watch || n->gone)
+		return;
+	if (n->dev.active && !n->dev.still && n->dev.vq[NET_QUEUE_RX].ready && !n->rx_starved)
+		events |= EPOLLIN;
+	if (n->dev.active && !n->dev.still && n->tx_full)
+		events |= EPOLLOUT;
+	if (events != n->watched)
+		loop_watch_set(n->watch, events);
+	n->watched = events;
+}
+
+/* Tells the driver, if the link's state is another than it knows. */
+static void tell_link(struct net *n)
+{
+	if (n->told_link == net_link(n))
+		return;
+	n->told_link = net_link(n);
+	vio_config_changed(&n->dev);
+}
+
+void net_lose_link(struct net *n)
+{
+	if (n->gone)
+		return;
+	log_warn("the network is lost: the tap is of no more use");
+	n->gone = true;
+	loop_watch_mute(n->watch);
+	tell_link(n);
+}
+
+static void on_tap(void *arg, uint32_t events)
+{
+	struct net *n = arg;
+
+	vio_enter(&n->dev);
+	if (events & (EPOLLERR | EPOLLHUP))
+		net_lose_link(n);
+	if (n->dev.active && !n->dev.still) {
+		if (n->tx_full)
+			net_tx_pump(n);
+		net_rx_pump(n);
+	}
+	update_watch(n);
+	vio_leave(&n->dev);
+}
+
+/* --- The router that is not there --- */
+
+static void on_advertise(void *arg)
+{
+	struct net *n = arg;
+
+	vio_enter(&n->dev);
+	if (n->advertised)
+		net_queue_advertisement(n);
+	if (n->dev.active && !n->dev.still)
+		net_rx_pump(n);
+	update_watch(n);
+	vio_leave(&n->dev);
+}
+
+void net_queue_advertisement(struct net *n)
+{
+	n->answer_len = net_advertisement(n->ipv6 ? ROUTER_LIFETIME_S : 0, n->answer);
+	n->advertised = n->ipv6;
+	loop_timer_clear(n->dev.loop, &n->advertise);
+	if (n->advertised)
+		loop_timer_set(n->dev.loop, &n->advertise, ADVERTISE_NS);
+}
+
+/* --- The device --- */
+
+static void net_on_kick(struct vio_dev *d, unsigned queue)
+{
+	struct net *n = self(d);
+
+	if (queue == NET_QUEUE_TX)
+		net_tx_pump(n);
+	if (queue == NET_QUEUE_RX || n->answer_len)
+		net_rx_pump(n);
+	update_watch(n);
+}
+
+static uint64_t net_features(const struct vio_dev *d)
+{
+	return NET_F_CSUM | NET_F_GUEST_CSUM | NET_F_MTU | NET_F_MAC | NET_F_GUEST_TSO4 |
+	       NET_F_GUEST_TSO6 | NET_F_GUEST_ECN | NET_F_HOST_TSO4 | NET_F_HOST_TSO6 |
+	       NET_F_HOST_ECN | NET_F_MRG_RXBUF | NET_F_STATUS;
+}
+
+static void net_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
+{
+	static const uint8_t mac[NET_MAC_BYTES] = NET_GUEST_MAC;
+	uint8_t config[CONFIG_BYTES];
+	struct wire w = wire_on(config, sizeof(config));
+
+	wire_put_bytes(&w, mac, sizeof(mac));
+	wire_put_u16(&w, self(d)->told_link ? STATUS_LINK : 0);
+	wire_put_u16(&w, 1); /* pairs of queues */
+	wire_put_u16(&w, NET_MTU);
+	for (uint32_t i = 0; i < len && offset + i < sizeof(config); i++)
+		data[i] = config[offset + i];
+}
+
+static void net_reset(struct vio_dev *d)
+{
+	struct net *n = self(d);
+
+	net_rx_forget(n);
+	n->answer_len = 0;
+	n->rx_starved = n->tx_full = n->advertised = false;
+	loop_timer_clear(d->loop, &n->advertise);
+	n->told_link = net_link(n);
+	update_watch(n);
+}
+
+/* Frames that the tap holds stay there: they are no part of an image. */
+static bool net_drain(struct vio_dev *d)
+{
+	struct net *n = self(d);
+
+	net_rx_return(n);
+	update_watch(n);
+	return true;
+}
+
+static void net_save(const struct vio_dev *d, struct wire *w)
+{
+	const struct net *n = (const struct net *)d;
+
+	wire_put_u8(w, n->told_link);
+	wire_put_u8(w, n->advertised);
+}
+
+static int net_restore(struct vio_dev *d, struct wire *r, struct err *e)
+{
+	struct net *n = self(d);
+
+	n->told_link = wire_get_u8(r);
+	n->advertised = wire_get_u8(r);
+	return 0;
+}
+
+/* The host of the image may have had another network. */
+static void net_resumed(struct vio_dev *d)
+{
+	struct net *n = self(d);
+
+	tell_link(n);
+	if (n->advertised != n->ipv6)
+		net_queue_advertisement(n);
+	else if (n->advertised)
+		loop_timer_set(d->loop, &n->advertise, ADVERTISE_NS);
+}
+
+static void net_free(struct vio_dev *d)
+{
+	struct net *n = self(d);
+
+	loop_timer_clear(d->loop, &n->advertise);
+	loop_watch_del(n->watch);
+	close_fd(&n->tap_fd);
+	free(n);
+}
+
+static const struct vio_ops net_ops = {
+	.id = 1,
+	.queues = NET_QUEUES,
+	.queue_size = NET_QUEUE_SIZE,
+	.features = net_features,
+	.config_read = net_config_read,
+	.reset = net_reset,
+	.on_kick = net_on_kick,
+	.drain = net_drain,
+	.save = net_save,
+	.restore = net_restore,
+	.resumed = net_resumed,
+	.free = net_free,
+};
+
+int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int tap_fd,
+		bool ipv6, struct err *e)
+{
+	struct net *n = calloc(1, sizeof(*n));
+	int rc = 0;
+
+	if (!n)
+		return err_set(e, ENOMEM, "make the network device");
+	n->dev = (struct vio_dev){.ops = &net_ops, .mem = mem, .loop = loop};
+	n->tap_fd = tap_fd;
+	n->ipv6 = ipv6;
+	n->told_link = tap_fd >= 0;
+	n->advertise = (struct loop_timer){.fn = on_advertise, .arg = n};
+	if (tap_fd >= 0)
+		rc = loop_watch_add(loop, tap_fd, 0, on_tap, n, &n->watch, e);
+	if (rc < 0) {
+		free(n);
+		return err_context(e, "the tap");
+	}
+	*out = &n->dev;
+	return 0;
+}
+
+struct vio_net_stats vio_net_stats(const struct vio_dev *d)
+{
+	return ((const struct net *)d)->stats;
+}
