@@ -34,6 +34,53 @@ static void read_entry(struct wire *w, struct agent_entry *n)
 		w->bad = true;
 }
 
+static void read_file(struct wire *w, struct agent_file *f)
+{
+	f->name = wire_get_str(w, &f->name_len, AGENT_PATH_MAX);
+	f->mode = wire_get_u32(w);
+	f->uid = wire_get_u32(w);
+	f->gid = wire_get_u32(w);
+	f->size = wire_get_u64(w);
+	f->mtime_ns = (int64_t)wire_get_u64(w);
+	f->target = wire_get_str(w, &f->target_len, AGENT_PATH_MAX);
+	if (w->bad)
+		return;
+	w->bad = !f->name_len || memchr(f->name, 0, f->name_len) ||
+		 (f->size && !S_ISREG(f->mode)) || f->size > INT64_MAX ||
+		 (f->target_len && (!S_ISLNK(f->mode) || memchr(f->target, 0, f->target_len)));
+}
+
+static bool is_pty_id(const uint8_t *id, size_t len)
+{
+	if (len != AGENT_ID_LEN || memcmp(id, "pty_", 4) != 0)
+		return false;
+	for (size_t i = 4; i < len; i++)
+		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
+			return false;
+	return true;
+}
+
+static void read_pty(struct wire *w, struct agent_pty *p)
+{
+	size_t id_len;
+
+	p->id = wire_get_str(w, &id_len, AGENT_ID_LEN);
+	p->label = wire_get_str(w, &p->label_len, AGENT_PAYLOAD_MAX);
+	p->started_ms = (int64_t)wire_get_u64(w);
+	p->ended = wire_get_u8(w) != 0;
+	p->exit_code = (int32_t)wire_get_u32(w);
+	if (!w->bad && !is_pty_id(p->id, id_len))
+		w->bad = true;
+}
+
+/* What is left of the payload. */
+static void read_rest(struct wire *w, struct agent_frame *f)
+{
+	f->data = w->p + w->pos;
+	f->len = wire_left(w);
+	w->pos = w->size;
+}
+
 static bool read_payload(struct wire *w, struct agent_frame *f)
 {
 	switch (f->type) {
@@ -42,9 +89,9 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		break;
 	case AGENT_STDOUT:
 	case AGENT_STDERR:
-		f->data = w->p;
-		f->len = w->size;
-		return true;
+	case AGENT_BYTES:
+		read_rest(w, f);
+		break;
 	case AGENT_EXIT:
 		f->exit_code = (int32_t)wire_get_u32(w);
 		f->state_lost = wire_get_u8(w) != 0;
@@ -57,6 +104,18 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		break;
 	case AGENT_ENTRY:
 		read_entry(w, &f->entry);
+		break;
+	case AGENT_FILE:
+		read_file(w, &f->file);
+		break;
+	case AGENT_PTY_BYTES:
+		f->place = wire_get_u64(w);
+		read_rest(w, f);
+		if (f->place > UINT64_MAX - f->len)
+			w->bad = true;
+		break;
+	case AGENT_PTY:
+		read_pty(w, &f->pty);
 		break;
 	default:
 		return false;
@@ -115,14 +174,22 @@ static void put_env(struct wire *w, const char *const *env)
 	}
 }
 
-static void put_code(struct wire *w, const char *code, size_t len)
+static size_t parts_size(size_t len)
 {
+	return (len + AGENT_PAYLOAD_MAX - 1) / AGENT_PAYLOAD_MAX * AGENT_HEADER_SIZE + len;
+}
+
+/* As many frames of a type as the bytes need. */
+static void put_parts(struct wire *w, enum agent_request type, const void *data, size_t len)
+{
+	const uint8_t *at = data;
+
 	while (len) {
 		size_t part = len < AGENT_PAYLOAD_MAX ? len : AGENT_PAYLOAD_MAX;
 
-		put_header(w, part, AGENT_CODE);
-		wire_put_bytes(w, code, part);
-		code += part;
+		put_header(w, part, type);
+		wire_put_bytes(w, at, part);
+		at += part;
 		len -= part;
 	}
 }
@@ -136,8 +203,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count);
 	if (head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX)
 		return -E2BIG;
-	size_t frames = 1 + (exec->code_len + AGENT_PAYLOAD_MAX - 1) / AGENT_PAYLOAD_MAX;
-	size_t room = frames * AGENT_HEADER_SIZE + head + exec->code_len;
+	size_t room = AGENT_HEADER_SIZE + head + parts_size(exec->code_len);
 	uint8_t *bytes = malloc(room);
 	if (!bytes)
 		return -ENOMEM;
@@ -151,7 +217,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	wire_put_u32(&w, env_count);
 	put_env(&w, exec->env[0]);
 	put_env(&w, exec->env[1]);
-	put_code(&w, exec->code, exec->code_len);
+	put_parts(&w, AGENT_CODE, exec->code, exec->code_len);
 	*out = bytes;
 	*len = w.pos;
 	return 0;
@@ -224,6 +290,166 @@ int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len)
 	wire_put_u32(&w, count);
 	for (uint32_t i = 0; i < count; i++)
 		wire_put_str(&w, paths[i], strlen(paths[i]));
+	*out = w.p;
+	*len = w.size;
+	return 0;
+}
+
+/* --- files and terminals -------------------------------------------------------------------- */
+
+static void put_text(struct wire *w, const char *text)
+{
+	wire_put_str(w, text, text ? strlen(text) : 0);
+}
+
+static void put_file(struct wire *w, const struct agent_file_request *r)
+{
+	switch (r->type) {
+	case AGENT_PUT:
+		wire_put_u64(w, r->size);
+		wire_put_u32(w, r->mode);
+		break;
+	case AGENT_GET:
+		wire_put_u64(w, r->offset);
+		wire_put_u64(w, r->size);
+		break;
+	case AGENT_MKDIR:
+		wire_put_u32(w, r->mode);
+		wire_put_u8(w, r->flag);
+		break;
+	case AGENT_STAT:
+	case AGENT_REMOVE:
+		wire_put_u8(w, r->flag);
+		break;
+	default:
+		break;
+	}
+	put_text(w, r->path);
+}
+
+static void put_upload(struct wire *w, const struct agent_file_request *r)
+{
+	put_text(w, r->id);
+	switch (r->type) {
+	case AGENT_UPLOAD:
+		wire_put_u32(w, r->mode);
+		put_text(w, r->path);
+		break;
+	case AGENT_PART:
+		wire_put_u64(w, r->offset);
+		wire_put_u64(w, r->size);
+		break;
+	case AGENT_COMMIT:
+		wire_put_u64(w, r->size);
+		wire_put_str(w, r->hash, r->hash ? AGENT_HASH_LEN : 0);
+		break;
+	default:
+		break;
+	}
+}
+
+/* All that stands beside the texts in a request. */
+#define FIELDS_MAX 64
+
+/* A request of one frame, whose payload `put` writes into `room` bytes at most. */
+static int one_frame(enum agent_request type, size_t room,
+		     void (*put)(struct wire *w, const void *request), const void *request,
+		     uint8_t **out, size_t *len)
+{
+	uint8_t *bytes = malloc(AGENT_HEADER_SIZE + room);
+
+	if (!bytes)
+		return -ENOMEM;
+	struct wire body = wire_on(bytes + AGENT_HEADER_SIZE, room);
+	put(&body, request);
+	if (body.bad || body.pos > AGENT_PAYLOAD_MAX) {
+		free(bytes);
+		return -E2BIG;
+	}
+	struct wire head = wire_on(bytes, AGENT_HEADER_SIZE);
+	put_header(&head, body.pos, type);
+	*out = bytes;
+	*len = AGENT_HEADER_SIZE + body.pos;
+	return 0;
+}
+
+static void put_file_request(struct wire *w, const void *request)
+{
+	const struct agent_file_request *r = request;
+
+	if (r->id)
+		put_upload(w, r);
+	else
+		put_file(w, r);
+}
+
+int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
+{
+	size_t path = r->path ? strlen(r->path) : 0;
+
+	if (path > AGENT_PATH_MAX)
+		return -E2BIG;
+	return one_frame(r->type, FIELDS_MAX + AGENT_ID_LEN + path, put_file_request, r, out, len);
+}
+
+static void put_start(struct wire *w, const struct agent_pty_request *r)
+{
+	uint32_t argc = 0, env_count = 0;
+
+	put_text(w, r->cwd);
+	put_text(w, r->label);
+	while (r->argv[argc])
+		argc++;
+	wire_put_u32(w, argc);
+	for (uint32_t i = 0; i < argc; i++)
+		put_text(w, r->argv[i]);
+	env_size(r->env[0], &env_count);
+	env_size(r->env[1], &env_count);
+	wire_put_u32(w, env_count);
+	put_env(w, r->env[0]);
+	put_env(w, r->env[1]);
+}
+
+static void put_pty_request(struct wire *w, const void *request)
+{
+	const struct agent_pty_request *r = request;
+
+	put_text(w, r->id);
+	switch (r->type) {
+	case AGENT_PTY_START:
+	case AGENT_PTY_RESIZE:
+		wire_put_u16(w, r->cols);
+		wire_put_u16(w, r->rows);
+		if (r->type == AGENT_PTY_START)
+			put_start(w, r);
+		break;
+	case AGENT_PTY_ATTACH:
+		wire_put_u64(w, r->place);
+		break;
+	case AGENT_PTY_INPUT:
+		wire_put_bytes(w, r->input, r->input_len);
+		break;
+	default:
+		break;
+	}
+}
+
+int agent_pty_bytes(const struct agent_pty_request *r, uint8_t **out, size_t *len)
+{
+	bool small = r->type != AGENT_PTY_START && r->type != AGENT_PTY_INPUT;
+
+	return one_frame(r->type, small ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_pty_request, r, out,
+			 len);
+}
+
+int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len)
+{
+	size_t size = parts_size(data_len);
+	struct wire w = wire_on(malloc(size), size);
+
+	if (!w.p)
+		return -ENOMEM;
+	put_parts(&w, AGENT_DATA, data, data_len);
 	*out = w.p;
 	*len = w.size;
 	return 0;

@@ -251,16 +251,28 @@ static void send_next(struct agent *a)
 	}
 }
 
+static void tell_sent(struct agent *a)
+{
+	if (!list_empty(&a->unsent) || a->ended || !a->events->sent)
+		return;
+	a->busy++;
+	a->events->sent(a->arg);
+	a->busy--;
+	free_if_idle(a);
+}
+
 static void on_sent(void *arg, int result)
 {
 	struct agent *a = arg;
 
 	a->send_op = NULL;
 	chunk_free(container_of(a->unsent.next, struct chunk, link));
-	if (a->closing)
+	if (a->closing) {
 		free_if_idle(a);
-	else if (result >= 0)
+	} else if (result >= 0) {
 		send_next(a);
+		tell_sent(a);
+	}
 	/* A failed send is seen by the receiver as well, after what the guest still said. */
 }
 

@@ -24,15 +24,39 @@ struct agent_entry {
 	size_t content_len;	/* a file's: AGENT_HASH_LEN, or 0 when it could not be read */
 };
 
+/* AGENT_FILE; no zero byte in name and target, which are not terminated. */
+struct agent_file {
+	const uint8_t *name; /* never empty */
+	size_t name_len;
+	uint32_t mode, uid, gid;
+	uint64_t size; /* of a file, else 0 */
+	int64_t mtime_ns;
+	const uint8_t *target; /* of a symbolic link */
+	size_t target_len;
+};
+
+/* AGENT_PTY */
+struct agent_pty {
+	const uint8_t *id; /* AGENT_ID_LEN bytes: "pty_" and 32 hexadecimal digits */
+	const uint8_t *label;
+	size_t label_len;
+	int64_t started_ms;
+	bool ended;
+	int32_t exit_code;
+};
+
 struct agent_frame {
 	enum agent_answer type;
-	const uint8_t *data; /* output; the sentence of an error */
+	const uint8_t *data; /* output, bytes of a file; the sentence of an error */
 	size_t len;
+	uint64_t place;	  /* AGENT_PTY_BYTES: of data[0]; place + len fits */
 	uint32_t version; /* AGENT_PONG */
 	int32_t exit_code;
 	bool state_lost;
 	uint32_t errnum;	  /* AGENT_ERROR */
 	struct agent_entry entry; /* AGENT_ENTRY */
+	struct agent_file file;
+	struct agent_pty pty;
 };
 
 /* Reads one frame from the start of `buf`. Returns the bytes it took, 0 when more are needed, or
@@ -59,6 +83,37 @@ int agent_attach_bytes(uint64_t call, uint64_t have, uint8_t **out, size_t *len)
 /* `paths`: NULL-terminated. -E2BIG too when they are over AGENT_PATHS_MAX or too long together. */
 int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
 
+/* A request about files: its type says which of these go with it. */
+struct agent_file_request {
+	enum agent_request type;
+	const char *path, *id;
+	uint32_t mode;
+	uint64_t offset, size;
+	bool flag;
+	const uint8_t *hash; /* AGENT_HASH_LEN bytes, or NULL */
+};
+int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len);
+
+/* A request about terminals. */
+struct agent_pty_request {
+	enum agent_request type;
+	const char *id;
+	uint16_t cols, rows;
+	uint64_t place;
+	const uint8_t *input;
+	size_t input_len;
+	const char *cwd; /* NULL: that of the Python process */
+	const char *label;
+	const char *const *argv;
+	const char *const *env[2];
+};
+/* Bytes that one AGENT_PTY_INPUT takes. */
+#define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
+int agent_pty_bytes(const struct agent_pty_request *r, uint8_t **out, size_t *len);
+
+/* AGENT_DATA frames of up to AGENT_PAYLOAD_MAX bytes each. */
+int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len);
+
 /* The order of the entries of AGENT_TREE, as memcmp tells it: a folder, what is in it, then the
  * names that begin with its name. */
 int agent_path_order(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len);
@@ -72,6 +127,8 @@ struct agent_events {
 	void (*frame)(void *arg, const struct agent_frame *frame);
 	/* It is of no more use; `why` says what happened. */
 	void (*ended)(void *arg, const char *why);
+	/* All that was to be sent has left. May be NULL. */
+	void (*sent)(void *arg);
 };
 
 /* Takes `fd` over. */

@@ -37,6 +37,10 @@ static void put_away(struct core_call *call)
 		fork_free(call->fork);
 		call->fork = NULL;
 		break;
+	case CALL_OP:
+		op_free(call->op);
+		call->op = NULL;
+		break;
 	case CALL_DELETE:
 	case CALL_MERGE:
 		break;
@@ -76,6 +80,9 @@ static void tell(void *arg)
 	case CALL_FORK:
 		fork_tell(call);
 		break;
+	case CALL_OP:
+		op_tell(call);
+		break;
 	default:
 		tell_done(call);
 	}
@@ -92,10 +99,12 @@ void call_finish(struct core_call *call, const struct failure *f)
 	if (f)
 		call->failure = *f;
 	/* Connections and VMs under way don't wait for the telling. */
-	if (call->kind == CALL_INTERRUPT || (f && call->kind != CALL_EXEC))
-		put_away(call);
 	if (call->kind == CALL_EXEC)
 		exec_failed(call);
+	else if (call->kind == CALL_OP)
+		op_over(call, !f);
+	else if (f || call->kind == CALL_INTERRUPT)
+		put_away(call);
 	if (call->kind == CALL_CREATE || call->kind == CALL_FORK)
 		pool_check(c);
 	later_run(&c->later, &call->later, tell, call);
@@ -109,8 +118,28 @@ void core_abandon(struct core_call *call)
 		exec_abandon(call);
 	else if (call->kind == CALL_FORK)
 		fork_abandon(call);
+	else if (call->kind == CALL_OP)
+		op_abandon(call);
 	else if (call->kind == CALL_DIFF)
 		call_free(call);
 	else
 		call->abandoned = true;
+}
+
+static void set_paused(struct core_call *call, bool paused)
+{
+	if (call->kind == CALL_EXEC)
+		exec_set_paused(call, paused);
+	else if (call->kind == CALL_OP)
+		op_set_paused(call->op, paused);
+}
+
+void core_pause(struct core_call *call)
+{
+	set_paused(call, true);
+}
+
+void core_resume(struct core_call *call)
+{
+	set_paused(call, false);
 }

@@ -78,7 +78,7 @@ typedef void core_done_fn(void *arg, const struct failure *f); /* f NULL: succes
 void core_abandon(struct core_call *call);
 
 /* Back-pressure on a call with a sink: after pause, at most one more buffer's worth (64 KiB of what
- * the guest sends) comes until resume, and its end only then. An abandoned exec is never paused:
+ * the guest sends) comes until resume. An abandoned exec is never paused:
  * its events go to the replay ring only. */
 void core_pause(struct core_call *call);
 void core_resume(struct core_call *call);
@@ -228,6 +228,7 @@ struct file_view {
 	int64_t mtime_ns;	 /* since the epoch */
 	const char *target;	 /* of a symbolic link */
 	size_t target_len;
+	uint64_t offset, length; /* of a get: what of it comes; length UINT64_MAX: not known */
 };
 
 /* What comes of a stat (`file` once), a list (`file` for each name, in the order of their bytes)

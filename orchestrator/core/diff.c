@@ -207,7 +207,7 @@ static void on_ended(void *arg, const char *why)
 	fail(arg, 500, "agent_lost", why);
 }
 
-static const struct agent_events events = {on_frame, on_ended};
+static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
 
 static void on_dialed(void *arg, int fd, const char *text)
 {

@@ -333,32 +333,21 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 
 /* --- the client ----------------------------------------------------------------------------- */
 
-static void set_paused(struct core_call *call, bool paused)
+void exec_set_paused(struct core_call *call, bool paused)
 {
 	struct exec *exec = call->exec;
 
-	if (call->failed || exec->paused == paused)
+	if (call->failed || exec->paused == paused || (paused && call->abandoned))
 		return;
 	exec->paused = paused;
 	exec_hold(exec->sandbox, exec->sandbox->held);
-}
-
-void core_pause(struct core_call *call)
-{
-	if (!call->abandoned)
-		set_paused(call, true);
-}
-
-void core_resume(struct core_call *call)
-{
-	set_paused(call, false);
 }
 
 /* Goes on without a reader; freed at its end, or when its failure would have been told. */
 void exec_abandon(struct core_call *call)
 {
 	call->abandoned = true;
-	set_paused(call, false);
+	exec_set_paused(call, false);
 }
 
 void exec_tell(struct core_call *call)

@@ -16,7 +16,8 @@
 
 #define TEMPLATE_DEFAULT "default"
 #define SANDBOX_ENV_MAX	 (32u << 10) /* bytes: it goes with each exec, in one frame */
-#define SEQ_BLOCK	 (1u << 20)  /* event numbers reserved in the catalogue at once */
+#define SPARES_MAX	 4
+#define SEQ_BLOCK	 (1u << 20) /* event numbers reserved in the catalogue at once */
 
 /* --- sizes (spec.c) ------------------------------------------------------------------------- */
 
@@ -187,6 +188,10 @@ struct sandbox {
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
 	size_t n_calls;
 	struct list interrupts, deletes, forks;
+	struct list ops; /* on files and terminals */
+	unsigned n_ops, n_listeners;
+	struct agent *spares[SPARES_MAX]; /* connections that wait for such */
+	struct loop_timer spare_timer;
 	struct core_call *copying; /* the fork whose image is being taken */
 	bool held;		   /* nothing is read from the agent meanwhile */
 	char *ancestors;	   /* as in the catalogue */
@@ -211,6 +216,8 @@ bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
 void sandbox_free(struct sandbox *s);
 /* Its VM is there: gives it the timers. */
 void sandbox_start_timers(struct sandbox *s);
+/* Something is under way in it that counts as activity all along. */
+bool sandbox_is_busy(const struct sandbox *s);
 /* Something was done in it. */
 void sandbox_touch(struct sandbox *s);
 struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
@@ -260,13 +267,14 @@ enum call_kind {
 	CALL_DIFF,
 	CALL_FORK,
 	CALL_MERGE,
+	CALL_OP,
 };
 
 struct core_call {
 	enum call_kind kind;
 	struct core *core;
-	/* On core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes, ->forks;
-	 * core->finished. */
+	/* On core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes, ->forks,
+	 * ->ops; core->finished. */
 	struct list link;
 	struct later later;
 	bool abandoned, failed;
@@ -278,6 +286,7 @@ struct core_call {
 		struct exec_sink sink;
 		core_diff_fn *diff_fn;
 		core_fork_fn *fork_fn;
+		core_id_fn *id_fn;
 	};
 	union {
 		struct create *create;
@@ -285,6 +294,7 @@ struct core_call {
 		struct interrupt *interrupt;
 		struct diff *diff;
 		struct fork *fork;
+		struct op *op;
 	};
 };
 
@@ -334,11 +344,20 @@ void fork_abandon(struct core_call *call);
 void fork_next(struct sandbox *s);
 /* It ends, or its VM is to be another one: its forks fail. */
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
+void exec_set_paused(struct core_call *call, bool paused);
 void interrupt_free(struct interrupt *interrupt);
 void diff_free(struct diff *diff);
 void diff_tell(struct core_call *call);
 /* It ends, or its VM is to be another one: diffs that read it fail. Before the VM is dropped. */
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
+void op_free(struct op *op);
+void op_over(struct core_call *call, bool well);
+void op_tell(struct core_call *call);
+void op_abandon(struct core_call *call);
+void op_set_paused(struct op *op, bool paused);
+/* It ends, or its VM is to be another one. */
+void op_sandbox_gone(struct sandbox *s, const struct failure *f);
+void spares_drop(struct sandbox *s);
 
 /* --- all of it ---------------------------------------------------------------------------------
  */

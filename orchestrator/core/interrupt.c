@@ -46,7 +46,7 @@ static void on_ended(void *arg, const char *why)
 	finish(arg, why);
 }
 
-static const struct agent_events events = {on_frame, on_ended};
+static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
 
 static void on_patience(void *arg)
 {

@@ -109,6 +109,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->interrupts);
 	list_init(&s->deletes);
 	list_init(&s->forks);
+	list_init(&s->ops);
 	sandbox_set_env(s, "", 0);
 	return s;
 }
@@ -167,6 +168,7 @@ static void shed(struct sandbox *s)
 	s->dial = NULL;
 	agent_free(s->agent);
 	s->agent = NULL;
+	spares_drop(s);
 	replay_fini(&s->replay);
 }
 
@@ -177,6 +179,7 @@ void sandbox_free(struct sandbox *s)
 	free_calls(&s->interrupts);
 	free_calls(&s->deletes);
 	free_calls(&s->forks);
+	free_calls(&s->ops);
 	list_del(&s->link);
 	list_del(&s->bucket);
 	free(s->tenant);
@@ -262,10 +265,15 @@ void sandbox_start_timers(struct sandbox *s)
 	sandbox_touch(s);
 }
 
+bool sandbox_is_busy(const struct sandbox *s)
+{
+	return !list_empty(&s->calls) || s->n_ops;
+}
+
 void sandbox_touch(struct sandbox *s)
 {
 	s->idle_since_ms = realtime_ms();
-	if (!list_empty(&s->calls) || !s->idle_timeout_s)
+	if (sandbox_is_busy(s) || !s->idle_timeout_s)
 		loop_timer_clear(s->core->loop, &s->idle);
 	else
 		loop_timer_set(s->core->loop, &s->idle, (uint64_t)s->idle_timeout_s * 1000);
@@ -330,7 +338,7 @@ static void on_agent_ended(void *arg, const char *why)
 	sandbox_lose_agent(arg, why);
 }
 
-const struct agent_events sandbox_agent_events = {on_agent_frame, on_agent_ended};
+const struct agent_events sandbox_agent_events = {.frame = on_agent_frame, .ended = on_agent_ended};
 
 static void on_dialed(void *arg, int fd, const char *text)
 {
@@ -426,6 +434,7 @@ void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 	fail_calls(&s->interrupts, f);
 	fork_sandbox_gone(s, f);
 	diff_sandbox_gone(s, f);
+	op_sandbox_gone(s, f);
 }
 
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
@@ -515,7 +524,7 @@ static void read_memory(uint32_t pid, struct sandbox_view *view)
 
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory)
 {
-	int64_t idle_from = list_empty(&s->calls) ? s->idle_since_ms : realtime_ms();
+	int64_t idle_from = sandbox_is_busy(s) ? realtime_ms() : s->idle_since_ms;
 
 	*view = (struct sandbox_view){
 		.state = s->state == SBX_RUNNING ? "running" : "ready",

@@ -157,7 +157,7 @@ static void on_agent_ended(void *arg, const char *why)
 	fail_boot(arg, why);
 }
 
-static const struct agent_events agent_events = {on_frame, on_agent_ended};
+static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
 
 static void on_patience(void *arg)
 {

@@ -145,7 +145,7 @@ static void on_agent_ended(void *arg, const char *why)
 	fail(arg, why);
 }
 
-static const struct agent_events agent_events = {on_frame, on_agent_ended};
+static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
 
 static void on_patience(void *arg)
 {

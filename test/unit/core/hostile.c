@@ -58,7 +58,7 @@ static void on_ended(void *arg, const char *why)
 	loop_stop(r->loop);
 }
 
-static const struct agent_events events = {on_frame, on_ended};
+static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
 
 static size_t put_frame(uint8_t *to, const uint8_t *payload, uint32_t len)
 {

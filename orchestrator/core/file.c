@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files of a guest, by its agent. */
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/num.h"
+#include "orchestrator/core/op.h"
+
+#define PATIENCE_MS	 60000
+#define LONG_PATIENCE_MS 600000 /* a folder with much in it goes without a word */
+
+/* --- what has no answer but its end --------------------------------------------------------- */
+
+static const struct op_kind plain_kind = {
+	.patience_ms = PATIENCE_MS, .missing_code = "no_such_file", .file = true};
+static const struct op_kind remove_kind = {
+	.patience_ms = LONG_PATIENCE_MS, .missing_code = "no_such_file", .file = true};
+
+struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
+				const struct file_put *put, core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->len};
+
+	op->data = put->data;
+	op->data_left = put->len;
+	op->count = &c->figures.file_bytes_in;
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
+				   const char *path, bool recursive, core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new_plain(c, &remove_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_REMOVE, .path = path, .flag = recursive};
+
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
+				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
+				  void *arg)
+{
+	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_MKDIR, .path = path, .mode = mode, .flag = parents};
+
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- what has a sink ------------------------------------------------------------------------ */
+
+struct file_op {
+	struct op op;
+	struct file_sink sink;
+	bool told; /* a file was */
+	/* Of a get. */
+	char *path;
+	struct file_range range;
+	bool asks_size; /* first, for a range that counts from the end */
+	bool sized;	/* `left` is known */
+	uint64_t left;
+};
+
+static struct file_op *of(struct op *op)
+{
+	return container_of(op, struct file_op, op);
+}
+
+static void fini(struct op *op)
+{
+	free(of(op)->path);
+}
+
+static void tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		of(call->op)->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+/* May be the operation's end: the reader may abandon it. */
+static void tell_file(struct file_op *o, const struct agent_file *f)
+{
+	const struct file_view view = {
+		.name = (const char *)f->name,
+		.name_len = f->name_len,
+		.mode = f->mode,
+		.uid = f->uid,
+		.gid = f->gid,
+		.size = f->size,
+		.mtime_ns = f->mtime_ns,
+		.target = (const char *)f->target,
+		.target_len = f->target_len,
+		.offset = o->range.offset,
+		.length = o->sized ? o->left : UINT64_MAX,
+	};
+
+	o->told = true;
+	o->sink.file(o->op.call->arg, &view);
+}
+
+static void on_stat_frame(struct op *op, const struct agent_frame *frame)
+{
+	if (frame->type == AGENT_FILE && !of(op)->told)
+		tell_file(of(op), &frame->file);
+	else
+		op_fail_rules(op);
+}
+
+static void on_stat_done(struct op *op)
+{
+	if (of(op)->told)
+		op_succeed(op);
+	else
+		op_fail_rules(op);
+}
+
+static const struct op_kind stat_kind = {
+	.patience_ms = PATIENCE_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.frame = on_stat_frame,
+	.done = on_stat_done,
+	.tell = tell,
+	.fini = fini,
+};
+
+static bool is_entry_name(const struct agent_file *f)
+{
+	bool dots =
+		f->name[0] == '.' && (f->name_len == 1 || (f->name_len == 2 && f->name[1] == '.'));
+
+	return !dots && !memchr(f->name, '/', f->name_len);
+}
+
+static void on_list_frame(struct op *op, const struct agent_frame *frame)
+{
+	if (frame->type == AGENT_FILE && is_entry_name(&frame->file))
+		tell_file(of(op), &frame->file);
+	else
+		op_fail_rules(op);
+}
+
+static const struct op_kind list_kind = {
+	.patience_ms = PATIENCE_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.frame = on_list_frame,
+	.tell = tell,
+	.fini = fini,
+};
+
+static struct file_op *file_op_new(struct core *c, const struct op_kind *kind,
+				   const struct file_sink *sink, void *arg)
+{
+	struct op *op = op_new(c, kind, sizeof(struct file_op), arg);
+
+	of(op)->sink = *sink;
+	return of(op);
+}
+
+struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
+				 const char *path, bool link, const struct file_sink *sink,
+				 void *arg)
+{
+	struct op *op = &file_op_new(c, &stat_kind, sink, arg)->op;
+	const struct agent_file_request request = {.type = AGENT_STAT, .path = path, .flag = link};
+
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg)
+{
+	struct op *op = &file_op_new(c, &list_kind, sink, arg)->op;
+	const struct agent_file_request request = {.type = AGENT_LIST, .path = path};
+
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- get ------------------------------------------------------------------------------------ */
+
+/* The size, or the bytes. */
+static int encode_get(struct file_op *o)
+{
+	const struct agent_file_request request = {
+		.type = o->asks_size ? AGENT_STAT : AGENT_GET,
+		.path = o->path,
+		.offset = o->range.offset,
+		.size = min_u64(o->range.length, INT64_MAX - min_u64(o->range.offset, INT64_MAX)),
+	};
+
+	return agent_file_bytes(&request, &o->op.bytes, &o->op.len);
+}
+
+static void note_size(struct file_op *o, uint64_t size)
+{
+	uint64_t back = min_u64(o->range.offset, size);
+
+	o->range.from_end = false;
+	o->range.offset = size - back;
+}
+
+static void begin_bytes(struct file_op *o, const struct agent_file *f)
+{
+	o->sized = f->size > 0;
+	o->left = f->size > o->range.offset ? f->size - o->range.offset : 0;
+	o->left = min_u64(o->left, o->range.length);
+	tell_file(o, f);
+}
+
+static void on_bytes(struct file_op *o, const struct agent_frame *frame)
+{
+	size_t len = frame->len;
+	bool enough = o->sized && len > o->left;
+
+	if (enough)
+		len = o->left;
+	o->left -= o->sized ? len : 0;
+	o->op.call->core->figures.file_bytes_out += len;
+	/* Before the bytes: their reader may abandon the call. */
+	if (enough)
+		op_enough(&o->op);
+	if (len)
+		o->sink.bytes(o->op.call->arg, frame->data, len);
+}
+
+static void on_get_frame(struct op *op, const struct agent_frame *frame)
+{
+	struct file_op *o = of(op);
+
+	if (frame->type == AGENT_FILE && o->range.from_end)
+		note_size(o, frame->file.size);
+	else if (frame->type == AGENT_FILE && !o->asks_size && !o->told)
+		begin_bytes(o, &frame->file);
+	else if (frame->type == AGENT_BYTES && o->told)
+		on_bytes(o, frame);
+	else
+		op_fail_rules(op);
+}
+
+static void on_get_done(struct op *op)
+{
+	struct file_op *o = of(op);
+
+	if (o->asks_size && !o->range.from_end) {
+		o->asks_size = false;
+		op_next(op, encode_get(o));
+	} else if (o->told && o->left) {
+		op_fail(op, 409, "file_changed",
+			"the file became shorter while it was read: %llu bytes are missing",
+			(unsigned long long)o->left);
+	} else {
+		on_stat_done(op);
+	}
+}
+
+static const struct op_kind get_kind = {
+	.patience_ms = PATIENCE_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.frame = on_get_frame,
+	.done = on_get_done,
+	.tell = tell,
+	.fini = fini,
+};
+
+struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
+				const char *path, const struct file_range *range,
+				const struct file_sink *sink, void *arg)
+{
+	struct file_op *o = file_op_new(c, &get_kind, sink, arg);
+
+	o->path = strdup(path);
+	if (!o->path)
+		abort();
+	o->range = *range;
+	o->asks_size = range->from_end;
+	return op_start(&o->op, tenant, id, encode_get(o));
+}

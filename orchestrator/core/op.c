@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/op.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+
+#define DIAL_PATIENCE_MS 5000
+#define LOST_MS		 500 /* the death of the VM, if it was that, is told by then */
+#define TOUCH_MS	 1000
+#define PIECE		 (4 * AGENT_PAYLOAD_MAX) /* of data handed to the connection at a time */
+
+/* --- connections that wait for an operation ------------------------------------------------- */
+
+static void spare_drop(struct agent **spare)
+{
+	agent_free(*spare);
+	*spare = NULL;
+}
+
+static void on_spare_frame(void *arg, const struct agent_frame *frame)
+{
+	spare_drop(arg);
+}
+
+static void on_spare_ended(void *arg, const char *why)
+{
+	spare_drop(arg);
+}
+
+static const struct agent_events spare_events = {on_spare_frame, on_spare_ended, NULL};
+
+void spares_drop(struct sandbox *s)
+{
+	loop_timer_clear(s->core->loop, &s->spare_timer);
+	for (size_t i = 0; i < SPARES_MAX; i++)
+		spare_drop(&s->spares[i]);
+}
+
+static void on_spares_old(void *arg)
+{
+	spares_drop(arg);
+}
+
+static void spare_keep(struct sandbox *s, struct agent *agent)
+{
+	size_t i = 0;
+
+	while (i < SPARES_MAX && s->spares[i])
+		i++;
+	if (i == SPARES_MAX || agent_is_sending(agent)) {
+		agent_free(agent);
+		return;
+	}
+	s->spares[i] = agent;
+	agent_set_events(agent, &spare_events, &s->spares[i]);
+	agent_resume(agent);
+	s->spare_timer.fn = on_spares_old;
+	s->spare_timer.arg = s;
+	loop_timer_set(s->core->loop, &s->spare_timer, OP_SPARE_MS);
+}
+
+static struct agent *spare_take(struct sandbox *s)
+{
+	for (size_t i = 0; i < SPARES_MAX; i++) {
+		struct agent *agent = s->spares[i];
+
+		s->spares[i] = NULL;
+		if (agent)
+			return agent;
+	}
+	return NULL;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+/* Of the sandbox it knows no more from here on. */
+static void leave(struct op *op)
+{
+	struct sandbox *s = op->sandbox;
+
+	if (!s)
+		return;
+	loop_timer_clear(s->core->loop, &op->patience);
+	dial_cancel(op->dial);
+	agent_free(op->agent);
+	op->dial = NULL;
+	op->agent = NULL;
+	op->sandbox = NULL;
+	op->data_left = 0;
+	if (op->kind->listens) {
+		s->n_listeners--;
+		s->core->figures.listeners--;
+	} else {
+		s->n_ops--;
+		s->core->figures.operations--;
+	}
+}
+
+void op_free(struct op *op)
+{
+	if (!op)
+		return;
+	leave(op);
+	if (op->kind->fini)
+		op->kind->fini(op);
+	free(op->bytes);
+	free(op);
+}
+
+void op_over(struct core_call *call, bool well)
+{
+	struct op *op = call->op;
+	struct sandbox *s = op->sandbox;
+
+	leave(op);
+	if (s)
+		sandbox_touch(s);
+	call->core->figures.file_failures += op->kind->file && !well;
+}
+
+void op_tell(struct core_call *call)
+{
+	if (call->op->kind->tell)
+		call->op->kind->tell(call);
+	else if (!call->abandoned)
+		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
+}
+
+void op_abandon(struct core_call *call)
+{
+	struct op *op = call->op;
+	struct sandbox *s = op->sandbox;
+
+	call->abandoned = true;
+	if (op->kind->undoes)
+		return;
+	leave(op);
+	if (s)
+		sandbox_touch(s);
+	call_free(call);
+}
+
+void op_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	list_each_safe (pos, &s->ops)
+		call_finish(container_of(pos, struct core_call, link), f);
+	spares_drop(s);
+}
+
+void op_succeed(struct op *op)
+{
+	struct agent *agent = op->agent;
+
+	op->agent = NULL;
+	if (op->sandbox)
+		spare_keep(op->sandbox, agent);
+	call_finish(op->call, NULL);
+}
+
+void op_enough(struct op *op)
+{
+	call_finish(op->call, NULL);
+}
+
+void op_fail(struct op *op, int status, const char *code, const char *format, ...)
+{
+	char text[ERR_TEXT_MAX];
+	struct failure f;
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	failure_set(&f, status, code, status == 503 || status == 429 ? 1 : 0, "%s", text);
+	call_finish(op->call, &f);
+}
+
+void op_fail_rules(struct op *op)
+{
+	op_fail(op, 500, "agent_error",
+		"sandbox %s: its guest's agent sent a frame that has no "
+		"place there",
+		op->sandbox->id);
+}
+
+static const struct {
+	uint32_t errnum;
+	int status;
+	const char *code; /* NULL: what the operation says */
+} refusals[] = {
+	{ENOENT, 404, NULL},
+	{EISDIR, 409, "is_a_directory"},
+	{ENOTDIR, 409, "not_a_directory"},
+	{EEXIST, 409, "file_exists"},
+	{ENOTEMPTY, 409, "not_empty"},
+	{EBADMSG, 409, "checksum_mismatch"},
+	{EBUSY, 409, "file_busy"},
+	{ETXTBSY, 409, "file_busy"},
+	{EINVAL, 409, "not_a_file"},
+	{ENXIO, 409, "not_a_file"},
+	{EPIPE, 409, "pty_ended"},
+	{ELOOP, 400, "bad_path"},
+	{ENAMETOOLONG, 400, "bad_path"},
+	{EACCES, 403, "not_permitted"},
+	{EPERM, 403, "not_permitted"},
+	{EROFS, 403, "not_permitted"},
+	{EFBIG, 413, "too_large"},
+	{EMFILE, 429, "too_many"},
+	{ENFILE, 429, "too_many"},
+	{EAGAIN, 429, "too_many"},
+	{EUSERS, 429, "too_many"},
+	{ENOSPC, 507, "disk_full"},
+	{EDQUOT, 507, "disk_full"},
+};
+
+static void refused(struct op *op, const struct agent_frame *frame)
+{
+	char text[200];
+
+	if (frame->len)
+		snprintf(text, sizeof(text), "%.*s", (int)min_u64(frame->len, sizeof(text) - 1),
+			 (const char *)frame->data);
+	else
+		snprintf(text, sizeof(text), "the guest: %s", strerror((int)frame->errnum));
+	if (op->kind->refused) {
+		op->kind->refused(op, frame->errnum, text);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+		if (refusals[i].errnum != frame->errnum)
+			continue;
+		const char *code = refusals[i].code;
+		op_fail(op, refusals[i].status, code ? code : op->kind->missing_code, "%s", text);
+		return;
+	}
+	op_fail(op, 500, "agent_error", "sandbox %s: %s", op->sandbox->id, text);
+}
+
+/* --- on its way ----------------------------------------------------------------------------- */
+
+static void on_patience(void *arg)
+{
+	struct op *op = arg;
+	uint32_t patience_ms = op->kind->patience_ms;
+
+	if (op->lost[0]) {
+		op_fail(op, 500, "agent_lost", "sandbox %s: %.150s", op->sandbox->id, op->lost);
+	} else if (op->heard || op->paused) {
+		op->heard = false;
+		loop_timer_set(op->call->core->loop, &op->patience, patience_ms);
+	} else if (op->kind->impatient_code) {
+		op_fail(op, 409, op->kind->impatient_code, "nothing was taken for %u s",
+			patience_ms / 1000);
+	} else {
+		op_fail(op, 500, "agent_error", "sandbox %s: nothing came from its guest for %u s",
+			op->sandbox->id, patience_ms / 1000);
+	}
+}
+
+/* Something came or was taken. */
+static void moved(struct op *op)
+{
+	uint64_t now = loop_now_ms(op->call->core->loop);
+
+	op->heard = true;
+	if (now - op->touched_ms < TOUCH_MS)
+		return;
+	op->touched_ms = now;
+	sandbox_touch(op->sandbox);
+}
+
+static void send_data(struct op *op)
+{
+	size_t part = min_u64(op->data_left, PIECE), len;
+	uint8_t *bytes;
+
+	if (!part)
+		return;
+	if (agent_data_bytes(op->data, part, &bytes, &len) < 0) {
+		op_fail(op, 503, "no_memory", "the service has no memory for the request");
+		return;
+	}
+	op->data += part;
+	op->data_left -= part;
+	if (op->count)
+		*op->count += part;
+	agent_send(op->agent, bytes, len);
+}
+
+static void on_sent(void *arg)
+{
+	moved(arg);
+	send_data(arg);
+}
+
+static void on_done(struct op *op)
+{
+	if (op->data_left)
+		op_fail_rules(op);
+	else if (op->kind->done)
+		op->kind->done(op);
+	else
+		op_succeed(op);
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	struct op *op = arg;
+
+	moved(op);
+	if (frame->type == AGENT_ERROR)
+		refused(op, frame);
+	else if (frame->type == AGENT_DONE)
+		on_done(op);
+	else if (op->kind->frame)
+		op->kind->frame(op, frame);
+	else
+		op_fail_rules(op);
+}
+
+static void on_ended(void *arg, const char *why)
+{
+	struct op *op = arg;
+
+	agent_free(op->agent);
+	op->agent = NULL;
+	op->data_left = 0;
+	snprintf(op->lost, sizeof(op->lost), "%s", why);
+	loop_timer_set(op->call->core->loop, &op->patience, LOST_MS);
+}
+
+static const struct agent_events op_events = {on_frame, on_ended, on_sent};
+
+static void send_request(struct op *op)
+{
+	uint8_t *bytes = op->bytes;
+
+	op->bytes = NULL;
+	agent_send(op->agent, bytes, op->len);
+	send_data(op);
+}
+
+void op_next(struct op *op, int encoded)
+{
+	if (encoded < 0)
+		op_fail(op, 503, "no_memory", "the service has no memory for the request");
+	else
+		send_request(op);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_dialed(void *arg, int fd, const char *text)
+{
+	struct op *op = arg;
+
+	op->dial = NULL;
+	if (fd < 0) {
+		snprintf(op->lost, sizeof(op->lost), "%s", text);
+		loop_timer_set(op->call->core->loop, &op->patience, LOST_MS);
+		return;
+	}
+	op->agent = agent_new(op->call->core->loop, fd, &op_events, op);
+	if (!op->agent) {
+		op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
+		return;
+	}
+	if (op->paused)
+		agent_pause(op->agent);
+	send_request(op);
+}
+
+static bool has_room(const struct op *op, const struct sandbox *s, struct failure *f)
+{
+	const struct core_figures *all = &s->core->figures;
+	bool listens = op->kind->listens;
+	const char *what = listens ? "listeners" : "operations";
+
+	if (listens ? s->n_listeners >= LISTENERS_MAX : s->n_ops >= OPS_MAX)
+		failure_set(f, 429, "too_many", 1, "%d %s are under way in sandbox %s already",
+			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
+	else if (listens ? all->listeners >= ALL_LISTENERS_MAX : all->operations >= ALL_OPS_MAX)
+		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
+			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
+	else
+		return true;
+	return false;
+}
+
+static bool is_encoded(int encoded, struct failure *f)
+{
+	if (encoded == -E2BIG)
+		failure_set(f, 400, "out_of_range", 0,
+			    "the request is too long for the guest's agent: a path is up to %u "
+			    "bytes, all of a request up to %u",
+			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
+	else if (encoded < 0)
+		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");
+	return encoded >= 0;
+}
+
+static void begin(struct op *op, struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	op->sandbox = s;
+	list_add_tail(&s->ops, &op->call->link);
+	if (op->kind->listens) {
+		s->n_listeners++;
+		c->figures.listeners++;
+	} else {
+		s->n_ops++;
+		c->figures.operations++;
+	}
+	c->figures.file_calls += op->kind->file;
+	op->touched_ms = loop_now_ms(c->loop);
+	sandbox_touch(s);
+	op->patience = (struct loop_timer){.fn = on_patience, .arg = op};
+	if (!op->kind->listens)
+		loop_timer_set(c->loop, &op->patience, op->kind->patience_ms);
+	op->agent = spare_take(s);
+	if (op->agent) {
+		agent_set_events(op->agent, &op_events, op);
+		send_request(op);
+	} else {
+		op->dial = dial_start(s->vm, DIAL_PATIENCE_MS, on_dialed, op);
+	}
+}
+
+struct op *op_new(struct core *c, const struct op_kind *kind, size_t size, void *arg)
+{
+	struct op *op = must_alloc(size);
+
+	op->call = call_new(c, CALL_OP, arg);
+	op->call->op = op;
+	op->kind = kind;
+	return op;
+}
+
+struct op *op_new_plain(struct core *c, const struct op_kind *kind, core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new(c, kind, sizeof(*op), arg);
+
+	op->call->done_fn = fn;
+	return op;
+}
+
+struct core_call *op_start(struct op *op, const char *tenant, const char *id, int encoded)
+{
+	struct core_call *call = op->call;
+	struct failure f;
+	struct sandbox *s = sandbox_find(call->core, tenant, id, &f);
+
+	if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) && has_room(op, s, &f))
+		begin(op, s);
+	else
+		call_finish(call, &f);
+	return call;
+}
+
+/* --- the client ----------------------------------------------------------------------------- */
+
+void op_set_paused(struct op *op, bool paused)
+{
+	if (op->paused == paused)
+		return;
+	op->paused = paused;
+	op->heard = true;
+	if (op->agent && paused)
+		agent_pause(op->agent);
+	else if (op->agent)
+		agent_resume(op->agent);
+}
+
+/* --- new ids -------------------------------------------------------------------------------- */
+
+void id_op_draw(struct id_op *o, const char prefix[static 4])
+{
+	uint8_t bytes[(CORE_ID_LEN - 4) / 2];
+
+	random_bytes(bytes, sizeof(bytes));
+	memcpy(o->id, prefix, 4);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(o->id + 4 + 2 * i, 3, "%02x", bytes[i]);
+}
+
+void id_op_done(struct op *op)
+{
+	struct id_op *o = container_of(op, struct id_op, op);
+
+	if (!op->call->abandoned || o->undoing) {
+		op_succeed(op);
+		return;
+	}
+	o->undoing = true;
+	op_next(op, o->undo(o));
+}
+
+void id_op_tell(struct core_call *call)
+{
+	struct id_op *o = container_of(call->op, struct id_op, op);
+
+	if (!call->abandoned)
+		call->id_fn(call->arg, call->failed ? NULL : o->id,
+			    call->failed ? &call->failure : NULL);
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Terminals of a guest, by its agent, which keeps them and what they put out. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "orchestrator/core/op.h"
+
+#define PATIENCE_MS	  30000
+#define START_PATIENCE_MS 9000 /* the published client waits 10 s for its terminal */
+#define GATHER_MS	  5    /* what comes so soon behind the first piece goes with it */
+#define LIST_MAX	  256  /* AGENT_PTY_MAX, and more than any honest guest has */
+
+static const struct op_kind plain_kind = {.patience_ms = PATIENCE_MS,
+					  .missing_code = "no_such_pty"};
+
+struct core_call *core_pty_resize(struct core *c, const char *tenant, const char *id,
+				  const char *pty, uint32_t cols, uint32_t rows, core_done_fn *fn,
+				  void *arg)
+{
+	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_pty_request request = {.type = AGENT_PTY_RESIZE,
+						  .id = pty,
+						  .cols = (uint16_t)cols,
+						  .rows = (uint16_t)rows};
+
+	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *id, const char *pty,
+				core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_pty_request request = {.type = AGENT_PTY_KILL, .id = pty};
+
+	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static int encode_kill(struct id_op *o)
+{
+	const struct agent_pty_request request = {.type = AGENT_PTY_KILL, .id = o->id};
+
+	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
+}
+
+static void on_start_refused(struct op *op, uint32_t errnum, const char *text)
+{
+	bool full = errnum == EMFILE || errnum == ENFILE || errnum == EUSERS;
+
+	op_fail(op, full ? 429 : 400, full ? "too_many" : "pty_failed", "%s", text);
+}
+
+static void on_start_done(struct op *op)
+{
+	op->call->core->figures.ptys += !op->call->abandoned;
+	id_op_done(op);
+}
+
+static const struct op_kind start_kind = {
+	.patience_ms = START_PATIENCE_MS,
+	.undoes = true,
+	.done = on_start_done,
+	.refused = on_start_refused,
+	.tell = id_op_tell,
+};
+
+struct core_call *core_pty_start(struct core *c, const char *tenant, const char *id,
+				 const struct pty_spec *spec, core_id_fn *fn, void *arg)
+{
+	struct op *op = op_new(c, &start_kind, sizeof(struct id_op), arg);
+	struct id_op *o = container_of(op, struct id_op, op);
+	struct failure ignored;
+	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);
+	const struct agent_pty_request request = {
+		.type = AGENT_PTY_START,
+		.id = o->id,
+		.cols = (uint16_t)spec->cols,
+		.rows = (uint16_t)spec->rows,
+		.cwd = spec->cwd,
+		.label = spec->label,
+		.argv = spec->argv,
+		.env = {s ? s->env_list : NULL, spec->env},
+	};
+
+	op->call->id_fn = fn;
+	o->undo = encode_kill;
+	id_op_draw(o, "pty_");
+	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- input: as many requests, one after the other, as its bytes need ------------------------- */
+
+struct input_op {
+	struct op op;
+	char id[CORE_ID_LEN + 1];
+	const uint8_t *input; /* the caller's */
+	size_t left;
+};
+
+static int encode_input(struct input_op *o)
+{
+	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
+	const struct agent_pty_request request = {
+		.type = AGENT_PTY_INPUT, .id = o->id, .input = o->input, .input_len = part};
+
+	o->input += part;
+	o->left -= part;
+	o->op.call->core->figures.pty_bytes_in += part;
+	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
+}
+
+static void on_input_done(struct op *op)
+{
+	struct input_op *o = container_of(op, struct input_op, op);
+
+	if (o->left)
+		op_next(op, encode_input(o));
+	else
+		op_succeed(op);
+}
+
+static const struct op_kind input_kind = {
+	.patience_ms = PATIENCE_MS,
+	.impatient_code = "pty_full",
+	.missing_code = "no_such_pty",
+	.done = on_input_done,
+};
+
+struct core_call *core_pty_input(struct core *c, const char *tenant, const char *id,
+				 const char *pty, const void *data, size_t len, core_done_fn *fn,
+				 void *arg)
+{
+	struct op *op = op_new(c, &input_kind, sizeof(struct input_op), arg);
+	struct input_op *o = container_of(op, struct input_op, op);
+
+	op->call->done_fn = fn;
+	snprintf(o->id, sizeof(o->id), "%s", pty);
+	o->input = data;
+	o->left = len;
+	return op_start(op, tenant, id, encode_input(o));
+}
+
+/* --- attach --------------------------------------------------------------------------------- */
+
+struct attach_op {
+	struct op op;
+	struct pty_sink sink;
+	uint64_t place; /* behind what came last */
+	bool exited;
+	int exit_code;
+};
+
+/* False when the guest broke the rules. */
+static bool note_bytes(struct op *op, const struct agent_frame *frame, uint64_t *place)
+{
+	if (frame->place < *place) {
+		op_fail_rules(op);
+		return false;
+	}
+	*place = frame->place + frame->len;
+	op->call->core->figures.pty_bytes_out += frame->len;
+	return true;
+}
+
+static void on_attach_frame(struct op *op, const struct agent_frame *frame)
+{
+	struct attach_op *o = container_of(op, struct attach_op, op);
+
+	if (frame->type == AGENT_PTY_BYTES) {
+		if (note_bytes(op, frame, &o->place) && frame->len)
+			o->sink.bytes(op->call->arg, frame->place, frame->data, frame->len);
+	} else if (frame->type == AGENT_EXIT) {
+		o->exited = true;
+		o->exit_code = frame->exit_code;
+		op_succeed(op);
+	} else {
+		op_fail_rules(op);
+	}
+}
+
+static void attach_tell(struct core_call *call)
+{
+	struct attach_op *o = container_of(call->op, struct attach_op, op);
+
+	if (call->abandoned)
+		return;
+	if (call->failed)
+		o->sink.failed(call->arg, &call->failure);
+	else
+		o->sink.exited(call->arg, o->exit_code);
+}
+
+static const struct op_kind attach_kind = {
+	.listens = true,
+	.missing_code = "no_such_pty",
+	.frame = on_attach_frame,
+	.done = op_fail_rules,
+	.tell = attach_tell,
+};
+
+static int encode_attach(struct op *op, const char *pty, uint64_t place)
+{
+	const struct agent_pty_request request = {
+		.type = AGENT_PTY_ATTACH, .id = pty, .place = place};
+
+	return agent_pty_bytes(&request, &op->bytes, &op->len);
+}
+
+struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
+				  const char *pty, uint64_t place, const struct pty_sink *sink,
+				  void *arg)
+{
+	struct op *op = op_new(c, &attach_kind, sizeof(struct attach_op), arg);
+	struct attach_op *o = container_of(op, struct attach_op, op);
+
+	o->sink = *sink;
+	return op_start(op, tenant, id, encode_attach(op, pty, place));
+}
+
+/* --- read: an attach for a while ------------------------------------------------------------- */
+
+struct read_op {
+	struct op op;
+	core_pty_read_fn *fn;
+	struct loop_timer limit; /* of the read, then of what is gathered behind the first piece */
+	uint8_t *data;
+	size_t len, max;
+	uint64_t next;
+	bool exited;
+	int exit_code;
+};
+
+static struct read_op *read_of(struct op *op)
+{
+	return container_of(op, struct read_op, op);
+}
+
+static void on_limit(void *arg)
+{
+	struct read_op *o = arg;
+
+	if (o->op.sandbox)
+		op_enough(&o->op);
+}
+
+/* The pieces of an answer follow each other: behind a gap the next one begins. */
+static void on_read_bytes(struct read_op *o, const struct agent_frame *frame)
+{
+	uint64_t next = o->len ? o->next : 0;
+	size_t len = min_u64(frame->len, o->max - o->len);
+
+	if (!note_bytes(&o->op, frame, &next))
+		return;
+	if (o->len && frame->place != o->next) {
+		op_enough(&o->op);
+		return;
+	}
+	if (!o->len && len)
+		loop_timer_set(o->op.call->core->loop, &o->limit, GATHER_MS);
+	memcpy(o->data + o->len, frame->data, len);
+	o->len += len;
+	o->next = frame->place + len;
+	if (o->len == o->max && len < frame->len)
+		op_enough(&o->op);
+}
+
+static void on_read_frame(struct op *op, const struct agent_frame *frame)
+{
+	struct read_op *o = read_of(op);
+
+	if (frame->type == AGENT_PTY_BYTES) {
+		on_read_bytes(o, frame);
+	} else if (frame->type == AGENT_EXIT) {
+		o->exited = true;
+		o->exit_code = frame->exit_code;
+		op_succeed(op);
+	} else {
+		op_fail_rules(op);
+	}
+}
+
+static void read_tell(struct core_call *call)
+{
+	struct read_op *o = read_of(call->op);
+	const struct pty_output out = {.data = o->data,
+				       .len = o->len,
+				       .next = o->next,
+				       .exited = o->exited,
+				       .exit_code = o->exit_code};
+
+	if (!call->abandoned)
+		o->fn(call->arg, call->failed ? NULL : &out, call->failed ? &call->failure : NULL);
+}
+
+static void read_fini(struct op *op)
+{
+	loop_timer_clear(op->call->core->loop, &read_of(op)->limit);
+	free(read_of(op)->data);
+}
+
+static const struct op_kind read_kind = {
+	.listens = true,
+	.missing_code = "no_such_pty",
+	.frame = on_read_frame,
+	.done = op_fail_rules,
+	.tell = read_tell,
+	.fini = read_fini,
+};
+
+struct core_call *core_pty_read(struct core *c, const char *tenant, const char *id, const char *pty,
+				const struct pty_read *read, core_pty_read_fn *fn, void *arg)
+{
+	struct op *op = op_new(c, &read_kind, sizeof(struct read_op), arg);
+	struct read_op *o = read_of(op);
+	int ret = encode_attach(op, pty, read->place);
+
+	o->fn = fn;
+	o->max = read->max_bytes;
+	o->next = read->place;
+	o->data = malloc(o->max); /* its pages are there when output is */
+	if (!o->data)
+		ret = -ENOMEM;
+	struct core_call *call = op_start(op, tenant, id, ret);
+	o->limit = (struct loop_timer){.fn = on_limit, .arg = o};
+	if (op->sandbox)
+		loop_timer_set(c->loop, &o->limit, read->timeout_ms);
+	return call;
+}
+
+/* --- list ----------------------------------------------------------------------------------- */
+
+struct list_op {
+	struct op op;
+	struct pty_list_sink sink;
+	unsigned n;
+};
+
+static void on_list_frame(struct op *op, const struct agent_frame *frame)
+{
+	struct list_op *o = container_of(op, struct list_op, op);
+	const struct agent_pty *p = &frame->pty;
+	struct pty_view view;
+
+	if (frame->type != AGENT_PTY || ++o->n > LIST_MAX) {
+		op_fail_rules(op);
+		return;
+	}
+	view = (struct pty_view){.label = (const char *)p->label,
+				 .label_len = p->label_len,
+				 .started_at_ms = p->started_ms,
+				 .ended = p->ended,
+				 .exit_code = p->exit_code};
+	memcpy(view.id, p->id, CORE_ID_LEN);
+	o->sink.pty(op->call->arg, &view);
+}
+
+static void list_tell(struct core_call *call)
+{
+	struct list_op *o = container_of(call->op, struct list_op, op);
+
+	if (!call->abandoned)
+		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static const struct op_kind list_kind = {
+	.patience_ms = PATIENCE_MS,
+	.missing_code = "no_such_pty",
+	.frame = on_list_frame,
+	.tell = list_tell,
+};
+
+struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,
+				const struct pty_list_sink *sink, void *arg)
+{
+	struct op *op = op_new(c, &list_kind, sizeof(struct list_op), arg);
+
+	container_of(op, struct list_op, op)->sink = *sink;
+	return op_start(op, tenant, id, agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files in parts. What came of one is kept by the guest, which is asked for everything. */
+#include <string.h>
+
+#include "orchestrator/core/op.h"
+
+#define PATIENCE_MS	   60000
+#define COMMIT_PATIENCE_MS 600000 /* all of the file is read for its checksum */
+
+static const struct op_kind plain_kind = {
+	.patience_ms = PATIENCE_MS, .missing_code = "no_such_upload", .file = true};
+static const struct op_kind commit_kind = {
+	.patience_ms = COMMIT_PATIENCE_MS, .missing_code = "no_such_upload", .file = true};
+static const struct op_kind begin_kind = {
+	.patience_ms = PATIENCE_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.undoes = true,
+	.done = id_op_done,
+	.tell = id_op_tell,
+};
+
+static int encode_abort(struct id_op *o)
+{
+	const struct agent_file_request request = {.type = AGENT_ABORT, .id = o->id};
+
+	return agent_file_bytes(&request, &o->op.bytes, &o->op.len);
+}
+
+struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
+				    const char *path, uint32_t mode, core_id_fn *fn, void *arg)
+{
+	struct op *op = op_new(c, &begin_kind, sizeof(struct id_op), arg);
+	struct id_op *o = container_of(op, struct id_op, op);
+	const struct agent_file_request request = {
+		.type = AGENT_UPLOAD, .id = o->id, .mode = mode, .path = path};
+
+	op->call->id_fn = fn;
+	o->undo = encode_abort;
+	id_op_draw(o, "upl_");
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_upload_part(struct core *c, const char *tenant, const char *id,
+				   const char *upload, const struct upload_part *part,
+				   core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_PART, .id = upload, .offset = part->offset, .size = part->len};
+
+	op->data = part->data;
+	op->data_left = part->len;
+	op->count = &c->figures.file_bytes_in;
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
+				     const char *upload, uint64_t size, const uint8_t *hash,
+				     core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new_plain(c, &commit_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_COMMIT, .id = upload, .size = size, .hash = hash};
+
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_upload_abort(struct core *c, const char *tenant, const char *id,
+				    const char *upload, core_done_fn *fn, void *arg)
+{
+	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {.type = AGENT_ABORT, .id = upload};
+
+	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
