@@ -11,43 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
 
-Figure = dict[str, Any]
-Figures = dict[str, Figure]
+from files import files
+from hostile import hostile
+from measure import BenchError, Figures, api, figure, host, host_json
 
 BENCH_DIR = "/usr/lib/ramet/bench"
-
-
-class BenchError(Exception):
-    """A measurement that could not be taken; the text says why."""
-
-
-def host(command: str, timeout_s: float = 600) -> str:
-    """Runs a shell command where the VMs run and returns its standard output."""
-    dev = os.environ.get("RAMET_DEV", "./dev")
-    done = subprocess.run(
-        [dev, "host", "sh", "-c", command], capture_output=True, text=True, timeout=timeout_s
-    )
-    if done.returncode != 0:
-        raise BenchError(f"`{command}` failed ({done.returncode}): {done.stderr.strip()[-500:]}")
-    return done.stdout
-
-
-def host_json(command: str, timeout_s: float = 600) -> Figures:
-    """As `host`, for a program that prints one JSON object."""
-    text = host(command, timeout_s)
-    try:
-        figures: Figures = json.loads(text)
-    except ValueError as broken:
-        raise BenchError(f"`{command}` printed no JSON: {text[:200]!r}") from broken
-    return figures
 
 
 def kvm_floor(quick: bool) -> Figures:
@@ -84,37 +58,6 @@ def fork(quick: bool) -> Figures:
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
 
-def api(method: str, path: str, body: dict[str, Any] | None = None) -> str:
-    """One call of the running service."""
-    url = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070") + path
-    data = json.dumps(body).encode() if body is not None else None
-    request = urllib.request.Request(url, data=data, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            text: str = answer.read().decode()
-    except OSError as failed:
-        raise BenchError(f"{method} {url}: {failed}") from failed
-    return text
-
-
-def figure(samples: list[float], unit: str) -> Figure:
-    """The numbers a figure is told by; quantiles by nearest rank."""
-    ordered = sorted(samples)
-
-    def quantile(share: float) -> float:
-        return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
-
-    return {
-        "median": quantile(0.5),
-        "p90": quantile(0.9),
-        "p99": quantile(0.99),
-        "min": ordered[0],
-        "max": ordered[-1],
-        "n": len(ordered),
-        "unit": unit,
-    }
-
-
 # Per VM process: private user pages, and what its cgroup holds in the kernel, both in KiB.
 PRIVATE_KIB = """
 for pid in $(pidof ramet-vmm); do
@@ -146,6 +89,8 @@ def memory(quick: bool) -> Figures:
 BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "first-light": [kvm_floor, vsock, service, memory, empty_pool],
     "fork": [kvm_floor, fork],
+    "files": [files],
+    "hostile": [hostile],
 }
 
 
@@ -180,9 +125,12 @@ def table(figures: Figures) -> str:
 
 
 def svg(figures: Figures, title: str) -> str:
-    """Medians as bars with a whisker to p99, on a logarithmic scale, of all figures in ms."""
-    rows = [(n, f) for n, f in figures.items() if is_figure(f) and f["unit"] == "ms"]
-    rows = [(n, f) for n, f in rows if f["median"] > 0]
+    """Medians as bars with a whisker to p99, on a logarithmic scale, of all figures in one unit:
+    ms, where there are any."""
+    rows = [(n, f) for n, f in figures.items() if is_figure(f) and f["median"] > 0]
+    units = [f["unit"] for _, f in rows]
+    unit = "ms" if "ms" in units else units[0]
+    rows = [(n, f) for n, f in rows if f["unit"] == unit]
     low = math.floor(math.log10(min(f["median"] for _, f in rows)))
     high = math.ceil(math.log10(max(f["p99"] for _, f in rows)))
     left, width, step = 190, 560, 34
@@ -202,7 +150,7 @@ def svg(figures: Figures, title: str) -> str:
         out.append(f'<line x1="{at}" y1="38" x2="{at}" y2="{height - 24}" stroke="#ddd"/>')
         out.append(
             f'<text x="{at}" y="{height - 8}" text-anchor="middle" fill="#666">'
-            f"{10.0**power:g} ms</text>"
+            f"{10.0**power:g} {unit}</text>"
         )
     for i, (name, f) in enumerate(rows):
         y = 44 + step * i

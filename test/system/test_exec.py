@@ -209,6 +209,73 @@ def test_time_limit_env_and_cwd_of_a_call(sbx: Sandbox) -> None:
     assert after.stdout == "False /root\n"
 
 
+# Runs in C for ages; like numpy's loops, it never looks whether a signal came.
+DEAF = "print('on')\nsum(range(10**15))"
+
+
+def test_interrupt_in_a_c_loop_that_looks_for_signals(sbx: Sandbox) -> None:
+    sbx.run_code("kept = 'yes'")
+    stream = sbx.run_code_stream("print('on')\nimport re\nre.match('(a+)+$', 'a' * 64 + 'b')")
+    assert next(stream).data == "on\n"
+    sbx.interrupt()
+    assert list(stream)[-1].code == 130
+    assert sbx.run_code("print(kept)").stdout == "yes\n"
+
+
+def test_the_time_limit_ends_a_c_loop_that_is_deaf_to_signals(sbx: Sandbox) -> None:
+    sbx.run_code("kept = 'yes'")
+    late = sbx.run_code(DEAF, timeout_seconds=1)
+    assert (late.stdout, late.exit_code) == ("on\n", 124)
+    assert "time limit of 1.000 s" in late.stderr and "state is lost" in late.stderr
+    assert sbx.run_code("print('kept' in globals())").stdout == "False\n"
+
+
+def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox) -> None:
+    sbx.run_code("kept = 'yes'")
+    for code in ("import time\ntime.sleep(1000)", "while True: pass"):
+        late = sbx.run_code(code, timeout_seconds=0.5)
+        assert late.exit_code == 124 and "time limit of 0.500 s" in late.stderr
+    assert sbx.run_code("print(kept)").stdout == "yes\n"
+
+
+def test_the_time_limit_of_bash_ends_all_of_it(sbx: Sandbox) -> None:
+    sbx.run_code("kept = 'yes'")
+    late = sbx.run_code("trap '' INT; sleep 4242 | cat; echo never", "bash", timeout_seconds=1)
+    assert (late.stdout, late.exit_code) == ("", 124)
+    assert sbx.run_code("pgrep -x sleep", "bash").stdout == ""
+    assert sbx.run_code("print(kept)").stdout == "yes\n"
+
+
+def test_interrupt_of_bash(sbx: Sandbox) -> None:
+    stream = sbx.run_code_stream("echo on; sleep 1000; echo never", "bash")
+    assert next(stream).data == "on\n"
+    sbx.interrupt()
+    events = list(stream)
+    assert [event.code for event in events] == [130]
+
+
+def test_environment_and_folder_of_a_bash_call(sbx: Sandbox) -> None:
+    result = sbx.run_code('echo "$A-$B"; pwd', "bash", env={"A": "a  b", "B": "ü\n"}, cwd="/usr")
+    assert result.stdout == "a  b-ü\n\n/usr\n"
+    assert sbx.run_code("echo $A$B; pwd", "bash").stdout == "\n/root\n"
+
+
+def test_a_folder_that_is_not_there_is_named(sbx: Sandbox) -> None:
+    for language in ("python", "bash"):
+        result = sbx.run_code("pwd", language, cwd="/no/such/folder")
+        assert result.exit_code == 1
+        assert "/no/such/folder" in result.stderr
+    assert sbx.run_code("print(1)").stdout == "1\n"
+
+
+def test_the_sandboxs_environment_and_that_of_a_call(client: Client) -> None:
+    with Sandbox(client=client, env={"A": "sandbox", "B": "sandbox"}) as sbx:
+        show = "import os\nprint(os.environ['A'], os.environ['B'])"
+        assert sbx.run_code(show, env={"B": "call"}).stdout == "sandbox call\n"
+        assert sbx.run_code(show).stdout == "sandbox sandbox\n"
+        assert sbx.run_code("echo $A", "bash").stdout == "sandbox\n"
+
+
 def test_lines_are_the_default_output(sbx: Sandbox, http: httpx.Client) -> None:
     answer = http.post(
         f"/v1/sandboxes/{sbx.id}/exec", json={"code": "print('a\\n\\nb', end='')"}

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import httpx
 import pytest
@@ -29,6 +31,13 @@ def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 def sbx(podflare: Any) -> Iterator[Any]:
     with podflare.Sandbox(client=podflare.Client(timeout=60.0)) as sandbox:
         yield sandbox
+
+
+def until(holds: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < give_up, "what was waited for did not come"
+        time.sleep(0.05)
 
 
 def test_health(podflare: Any) -> None:
@@ -64,6 +73,43 @@ def test_upload_download_and_replay(sbx: Any) -> None:
     sbx.upload(data, "/root/deep/file.bin")
     assert sbx.download("/root/deep/file.bin") == data
     assert sbx.replay()[-1].type == "exit"
+
+
+def test_a_terminal(sbx: Any) -> None:
+    shown = bytearray()
+    codes: list[int] = []
+    pty = sbx.pty.create(
+        cmd=["bash", "--norc", "-i"],
+        cols=100,
+        rows=30,
+        on_data=shown.extend,
+        on_exit=codes.append,
+        env={"PS1": "$ "},
+        cwd="/tmp",
+    )
+    pty.send_input("stty size; pwd\r")
+    until(lambda: b"30 100\r\n/tmp\r\n" in shown)
+    pty.resize(90, 20)
+    pty.send_input(b"stty size\r")
+    until(lambda: b"20 90" in shown)
+    again = bytearray()
+    other = sbx.pty.attach(pty.id, on_data=again.extend)
+    until(lambda: again[:] == shown[:])
+    (listed,) = sbx.pty.list()
+    assert (listed.pty_id, listed.exit_code) == (pty.id, None)
+    got = sbx._client.pty_read(sbx.id, pty.id, since_seq=0)
+    assert base64.b64decode(got["data_b64"]) == shown[: got["next_seq"]]
+    pty.send_input("exit 3\r")
+    assert pty.wait(60) == other.wait(60) == 3
+    assert codes == [3] and again == shown
+
+
+def test_a_terminal_is_killed(sbx: Any) -> None:
+    pty = sbx.pty.create(cmd="sleep 1000")
+    with pytest.raises(TimeoutError):
+        pty.wait(0.1)
+    pty.kill()
+    assert pty.wait(60) == 137
 
 
 def test_silence_longer_than_the_clients_read_timeout(podflare: Any) -> None:

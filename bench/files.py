@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in and out of a sandbox, beside the same bytes in base64 through exec."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from urllib.parse import urlsplit
+
+from measure import BenchError, Figures, api, figure
+
+PART = 8 << 20
+AT_ONCE = 3  # parts under way, as in the SDK
+
+
+def call(method: str, path: str, body: bytes = b"") -> bytes:
+    """One call of the service with raw bytes in and out."""
+    url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
+    with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
+        line.request(method, path, body)
+        answer = line.getresponse()
+        got = answer.read()
+    if answer.status >= 400:
+        raise BenchError(f"{method} {path}: {answer.status} {got[:200]!r}")
+    return got
+
+
+def upload(box: str, data: bytes) -> None:
+    """As the SDK does it: in one request, or in parts."""
+    if len(data) < PART:
+        call("PUT", f"{box}/files?path=/root/bench", data)
+        return
+    opened = json.loads(call("POST", f"{box}/uploads?path=/root/bench"))
+    where = f"{box}/uploads/{opened['id']}"
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(
+            threads.map(
+                lambda at: call("PUT", f"{where}?offset={at}", data[at : at + PART]),
+                range(0, len(data), PART),
+            )
+        )
+    call("POST", f"{where}/commit", json.dumps({"size": len(data)}).encode())
+
+
+def download(box: str, data: bytes) -> None:
+    if call("GET", f"{box}/files?path=/root/bench") != data:
+        raise BenchError("what was downloaded is not what was uploaded")
+
+
+def run(box: str, code: str) -> str:
+    """Standard output of Python code in the sandbox."""
+    text, end = "", -1
+    body = json.dumps({"code": code, "output": "chunks"}).encode()
+    for line in call("POST", f"{box}/exec", body).split(b"\n"):
+        event = json.loads(line or b"{}")
+        if event.get("type") == "stdout":
+            text += event["data"]
+        elif event.get("type") == "exit":
+            end = event["data"]
+    if end != 0:
+        raise BenchError(f"code in the sandbox ended with {end}")
+    return text
+
+
+def upload_by_exec(box: str, data: bytes) -> None:
+    """The way without routes for files: bytes in base64 in a program."""
+    text = base64.b64encode(data).decode()
+    run(box, f"import base64\nopen('/root/bench', 'wb').write(base64.b64decode({text!r}))")
+
+
+def download_by_exec(box: str, data: bytes) -> None:
+    code = "import base64\nprint(base64.b64encode(open('/root/bench', 'rb').read()).decode())"
+    if base64.b64decode(run(box, code)) != data:
+        raise BenchError("what came in base64 is not what was uploaded")
+
+
+def speeds(work: Callable[[str, bytes], None], box: str, data: bytes, runs: int) -> list[float]:
+    """MB/s (10^6 bytes) of each run, after one that is not counted."""
+    got = []
+    for _ in range(runs + 1):
+        began = time.perf_counter()
+        work(box, data)
+        got.append(len(data) / 1e6 / (time.perf_counter() - began))
+    return got[1:]
+
+
+def files(quick: bool) -> Figures:
+    """Upload and download, by the routes for files and in base64 through exec."""
+    runs, size = (3, 8 << 20) if quick else (7, 64 << 20)
+    box = "/v1/sandboxes/" + json.loads(api("POST", "/v1/sandboxes", {}))["id"]
+    large, small = os.urandom(size), os.urandom(4 << 20)
+    figures: Figures = {}
+    try:
+        for name, work, data in (
+            ("upload", upload, large),
+            ("download", download, large),
+            ("upload_4mib", upload, small),
+            ("download_4mib", download, small),
+            ("exec_base64_in_4mib", upload_by_exec, small),
+            ("exec_base64_out_4mib", download_by_exec, small),
+        ):
+            figures[name] = figure(speeds(work, box, data, runs), "MB/s")
+    finally:
+        call("DELETE", box)
+    for name, peer in (("upload", "exec_base64_in"), ("download", "exec_base64_out")):
+        ratio = figures[f"{name}_4mib"]["median"] / figures[f"{peer}_4mib"]["median"]
+        figures[f"{name}_over_exec"] = figure([ratio], "times")
+    return figures

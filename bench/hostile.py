@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others notice of a sandbox that takes all it can get: exec in a neighbour, before and
+while."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from contextlib import closing
+from urllib.parse import urlsplit
+
+from measure import BenchError, Figures, api, figure
+
+# Each goes on by itself until the sandbox is deleted.
+HOSTILE = {
+    "vcpus_busy": "for i in $(seq 16); do (while :; do :; done) & done",
+    "memory_taken": (
+        "while :; do python3 -c 'hog = []\nwhile True: hog.append(b\"x\" * (8 << 20))'; done"
+        " >/dev/null 2>&1 &"
+    ),
+    "disk_filled": (
+        "while :; do fallocate -l $(df --output=avail -B1 / | tail -1) /root/most;"
+        " head -c 200M /dev/zero >/root/rest; sync; rm -f /root/most /root/rest; done"
+        " >/dev/null 2>&1 &"
+    ),
+    "fork_bomb": "setsid bash -c 'bomb() { bomb | bomb & }; bomb' >/dev/null 2>&1 &",
+}
+
+
+def latencies(sandbox_id: str, runs: int) -> list[float]:
+    """Milliseconds of so many calls of `print(1)`, on one connection."""
+    url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
+    body = json.dumps({"code": "print(1)"})
+    got = []
+    with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
+        for _ in range(runs):
+            began = time.perf_counter()
+            line.request("POST", f"/v1/sandboxes/{sandbox_id}/exec", body)
+            text = line.getresponse().read()
+            got.append((time.perf_counter() - began) * 1000)
+            if b'"data":"1"' not in text:
+                raise BenchError(f"the neighbour answered {text[:200]!r}")
+    return got
+
+
+def create() -> str:
+    """The id of a new sandbox."""
+    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
+    return sandbox_id
+
+
+def while_hostile(neighbour: str, code: str, runs: int) -> list[float]:
+    """The neighbour's latencies while a sandbox runs the code."""
+    bad = create()
+    try:
+        api("POST", f"/v1/sandboxes/{bad}/exec", {"code": code, "language": "bash"})
+        return latencies(neighbour, runs)
+    finally:
+        api("DELETE", f"/v1/sandboxes/{bad}")
+
+
+def hostile(quick: bool) -> Figures:
+    """Exec in a sandbox, alone and beside one that is hostile in several ways."""
+    runs = 30 if quick else 200
+    neighbour = create()
+    try:
+        latencies(neighbour, 5)
+        figures = {"exec_alone": figure(latencies(neighbour, runs), "ms")}
+        for name, code in HOSTILE.items():
+            slowed = figure(while_hostile(neighbour, code, runs), "ms")
+            figures[f"exec_beside_{name}"] = slowed
+            ratio = slowed["median"] / figures["exec_alone"]["median"]
+            figures[f"{name}_slows"] = figure([ratio], "times")
+    finally:
+        api("DELETE", f"/v1/sandboxes/{neighbour}")
+    return figures

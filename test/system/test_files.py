@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in and out of real guests: exact bytes, all or nothing, clear errors."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import resource
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, cast
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+import ramet
+from conftest import HOST, on_host
+from ramet import Client, Sandbox
+
+MIB = 1 << 20
+PART = 8 * MIB
+
+
+def do(sbx: Sandbox, code: str, language: ramet.Language = "bash") -> str:
+    result = sbx.run_code(code, language)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def sha256_there(sbx: Sandbox, path: str) -> str:
+    return do(sbx, f"sha256sum <'{path}'").split()[0]
+
+
+def names(sbx: Sandbox, folder: str) -> list[str]:
+    return [file.name for file in sbx.files.list(folder)]
+
+
+# --- exact bytes ---
+
+
+@pytest.mark.parametrize("size", [0, 1, 5 * MIB, PART, PART + 1, 70 * MIB + 3])
+def test_what_goes_in_comes_out(shared: Sandbox, size: int) -> None:
+    data = os.urandom(size)
+    told: list[tuple[int, int | None]] = []
+    shared.upload(data, "/root/sized", progress=lambda *now: told.append(now))
+    assert told[-1] == (size, size)
+    assert shared.files.stat("/root/sized").size == size
+    assert sha256_there(shared, "/root/sized") == hashlib.sha256(data).hexdigest()
+    assert shared.download("/root/sized") == data
+    shared.files.remove("/root/sized")
+
+
+def test_from_a_local_file_and_to_one(shared: Sandbox, tmp_path: Path) -> None:
+    local, back = tmp_path / "local", tmp_path / "back"
+    data = os.urandom(9 * MIB)
+    local.write_bytes(data)
+    shared.upload(local, "/tmp/by-path")
+    with local.open("rb") as file:
+        shared.upload(file, "/tmp/by-object")
+    for name in ("/tmp/by-path", "/tmp/by-object"):
+        told: list[tuple[int, int | None]] = []
+        shared.download_to(name, back, progress=lambda *now: told.append(now))
+        assert back.read_bytes() == data
+        assert told[-1] == (len(data), len(data))
+
+
+def test_files_are_served_while_a_call_runs(sbx: Sandbox) -> None:
+    stream = sbx.run_code_stream("print('on')\nimport threading\nthreading.Event().wait()")
+    assert next(stream).data == "on\n"
+    sbx.upload(b"in the middle", "/root/x")
+    assert sbx.download("/root/x") == b"in the middle"
+    sbx.interrupt()
+    assert list(stream)[-1].code == 130
+
+
+def test_what_the_kernel_makes_up_can_be_read(shared: Sandbox) -> None:
+    assert shared.download("/proc/version").startswith(b"Linux version ")
+    assert shared.download("/proc/version").decode() == do(shared, "cat /proc/version")
+
+
+def test_ranges(shared: Sandbox, http: httpx.Client) -> None:
+    data = bytes(range(256)) * 1000
+    shared.upload(data, "/root/ranged")
+    url = f"/v1/sandboxes/{shared.id}/files?path=/root/ranged"
+
+    def get(wanted: str) -> httpx.Response:
+        return http.get(url, headers={"range": wanted})
+
+    for wanted, begin, end in [
+        ("bytes=0-9", 0, 10),
+        ("bytes=255999-", 255_999, 256_000),
+        ("bytes=200000-999999999", 200_000, 256_000),
+        ("bytes=-7", 255_993, 256_000),
+        ("bytes=-999999", 0, 256_000),
+    ]:
+        answer = get(wanted)
+        assert answer.status_code == 206, wanted
+        assert answer.content == data[begin:end]
+        assert answer.headers["content-range"] == f"bytes {begin}-{end - 1}/256000"
+    behind = get("bytes=256000-")
+    assert behind.status_code == 416
+    assert behind.headers["content-range"] == "bytes */256000"
+    whole = get("bytes=0-1,5-6")
+    assert (whole.status_code, whole.content) == (200, data)
+    head = http.head(url)
+    assert (head.headers["content-length"], head.content) == ("256000", b"")
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "with space",
+        "new\nline",
+        "ünï",
+        "not \udcff utf\udc80",
+        "'\"$(id)`;&|*?",
+        "a%41+b&path=/c#d",
+        "-rf",
+        "x" * 255,
+        "\x01\x7f",
+    ],
+)
+def test_names_are_any_bytes(shared: Sandbox, name: str) -> None:
+    path = f"/root/names/{name}"
+    shared.upload(b"here", path)
+    assert names(shared, "/root/names") == [name]
+    assert shared.download(path) == b"here"
+    raw = os.fsencode(path).hex()
+    seen = f"import os\nprint(open(bytes.fromhex({raw!r})).read(), len(os.listdir('/root/names')))"
+    assert do(shared, seen, "python") == "here 1\n"
+    assert shared.files.stat(path).name == path
+    shared.files.remove(path)
+    assert names(shared, "/root/names") == []
+
+
+def test_a_list_tells_what_is_what(sbx: Sandbox) -> None:
+    do(
+        sbx,
+        "mkdir -p /root/zoo/dir && cd /root/zoo && printf 1234567 >file && chmod 4751 file"
+        " && chown 12:34 file && touch -d @1500000000.25 file && ln -s 'no where' link"
+        " && mkfifo fifo && mknod char c 1 3 && mknod block b 7 0"
+        " && python3 -c 'import socket; socket.socket(1).bind(\"socket\")'",
+    )
+    found = {file.name: file for file in sbx.files.list("/root/zoo")}
+    assert list(found) == sorted(found)
+    assert {name: file.type for name, file in found.items()} == {
+        "block": "block",
+        "char": "char",
+        "dir": "directory",
+        "fifo": "fifo",
+        "file": "file",
+        "link": "symlink",
+        "socket": "socket",
+    }
+    assert found["file"] == ramet.FileInfo(
+        "file", "file", 0o4751, 12, 34, 7, 1_500_000_000.25, None
+    )
+    assert found["link"].target == "no where"
+    assert found["dir"].is_dir and found["dir"].mode == 0o755
+    with pytest.raises(ramet.NoSuchFile):
+        sbx.files.stat("/root/zoo/link")
+    assert sbx.files.stat("/root/zoo/link", follow=False).target == "no where"
+
+
+def test_a_large_folder_is_listed_whole(sbx: Sandbox) -> None:
+    do(sbx, "mkdir /root/many && cd /root/many && seq -w 5000 | xargs touch")
+    assert names(sbx, "/root/many") == [f"{i:04}" for i in range(1, 5001)]
+
+
+# --- modes, folders, removal ---
+
+
+def test_modes(sbx: Sandbox) -> None:
+    def mode() -> str:
+        return do(sbx, "stat -c %a /root/mode").strip()
+
+    sbx.upload(b"1", "/root/mode")
+    assert mode() == "644"
+    sbx.upload(b"2", "/root/mode", mode=0o4750)
+    assert mode() == "4750"
+    sbx.upload(b"3", "/root/mode")
+    assert mode() == "4750"
+    sbx.upload(bytes(PART), "/root/mode")
+    assert mode() == "4750"
+    sbx.upload(bytes(PART), "/root/mode", mode=0o600)
+    assert mode() == "600"
+    sbx.upload(b"#!/bin/sh\necho runs\n", "/usr/local/bin/mine", mode=0o755)
+    assert do(sbx, "mine") == "runs\n"
+
+
+def test_missing_folders_are_made(sbx: Sandbox) -> None:
+    sbx.upload(b"deep", "/srv/a/b/c/file")
+    assert do(sbx, "cat /srv/a/b/c/file; stat -c %a /srv/a/b") == "deep755\n"
+    sbx.files.mkdir("/srv/d/e/f", parents=True)
+    sbx.files.mkdir("/srv/d/e/f", parents=True)
+    sbx.files.mkdir("/srv/g", mode=0o1777)
+    assert do(sbx, "stat -c %a /srv/d /srv/d/e/f /srv/g") == "755\n755\n1777\n"
+
+
+def test_removal(sbx: Sandbox) -> None:
+    do(sbx, "mkdir -p /root/a/b/c /root/kept && touch /root/a/b/file /root/kept/file")
+    do(sbx, "ln -s /root/kept /root/a/link && ln -s /root/kept /root/link")
+    with pytest.raises(ramet.DirectoryNotEmpty):
+        sbx.files.remove("/root/a")
+    sbx.files.remove("/root/a/b/c")
+    sbx.files.remove("/root/link")
+    sbx.files.remove("/root/a", recursive=True)
+    assert [name for name in names(sbx, "/root") if not name.startswith(".")] == ["kept"]
+    assert names(sbx, "/root/kept") == ["file"]
+
+
+def test_a_link_is_written_through(sbx: Sandbox) -> None:
+    do(sbx, "mkdir /root/far && ln -s /root/far /root/near")
+    sbx.upload(b"x", "/root/near/file")
+    assert do(sbx, "cat /root/far/file") == "x"
+
+
+# --- all or nothing ---
+
+
+def test_who_reads_the_old_file_reads_it_to_its_end(sbx: Sandbox) -> None:
+    old, new = b"o" * MIB, b"n" * (9 * MIB)
+    sbx.upload(old, "/root/swap")
+    do(sbx, "f = open('/root/swap', 'rb')\nhalf = f.read(1 << 19)", "python")
+    sbx.upload(new, "/root/swap")
+    seen = do(sbx, "rest = half + f.read()\nprint(len(rest), set(rest) == {ord('o')})", "python")
+    assert seen == f"{MIB} True\n"
+    assert sbx.download("/root/swap") == new
+
+
+READER = """
+import os
+mixed, seen = 0, set()
+print('reads', flush=True)
+while not os.path.exists('/root/stop'):
+    data = open('/root/swap', 'rb').read()
+    mixed += len(data) != 1 << 18 or len(set(data)) != 1
+    seen.update(data[:1])
+print(mixed, len(seen))
+"""
+
+
+def test_no_reader_sees_a_part_of_a_file(sbx: Sandbox) -> None:
+    sbx.upload(b"a" * (1 << 18), "/root/swap")
+    stream = sbx.run_code_stream(READER)
+    assert next(stream).data == "reads\n"
+    for i in range(40):
+        sbx.upload((b"b", b"a")[i % 2] * (1 << 18), "/root/swap")
+    sbx.upload(b"", "/root/stop")
+    text = "".join(str(event.data) for event in stream if event.type == "stdout")
+    assert text.split() == ["0", "2"]
+
+
+def small_disk(sbx: Sandbox) -> bytes:
+    """A disk of 4 MiB at /root/small, with a file on it."""
+    do(sbx, "mkdir -p /root/small && mount -t tmpfs -o size=4M none /root/small")
+    sbx.upload(b"old", "/root/small/file")
+    return b"old"
+
+
+@pytest.mark.parametrize("size", [5 * MIB, 20 * MIB])
+def test_a_full_disk_leaves_the_old_file(sbx: Sandbox, size: int) -> None:
+    old = small_disk(sbx)
+    with pytest.raises(ramet.DiskFull, match="(?i)space|full|fit"):
+        sbx.upload(bytes(size), "/root/small/file")
+    with pytest.raises(ramet.DiskFull):
+        sbx.upload(bytes(size), "/root/small/new/file")
+    assert sbx.download("/root/small/file") == old
+    assert do(sbx, "find /root/small -type f") == "/root/small/file\n"
+    sbx.upload(bytes(3 * MIB), "/root/small/fits")
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_nothing(sbx: Sandbox) -> None:
+    sbx.upload(b"old", "/root/left/file")
+    url = urlsplit(HOST)
+    for cut_at in (0, 1000, 3 * MIB):
+        with socket.create_connection((url.hostname, url.port or 80)) as line:
+            line.sendall(
+                f"PUT /v1/sandboxes/{sbx.id}/files?path=/root/left/file HTTP/1.1\r\n"
+                f"host: {url.netloc}\r\ncontent-length: {4 * MIB}\r\n\r\n".encode()
+                + bytes(cut_at)
+            )
+    assert names(sbx, "/root/left") == ["file"]
+    assert sbx.download("/root/left/file") == b"old"
+
+
+# --- clear errors ---
+
+
+def setup_for_errors(sbx: Sandbox) -> None:
+    do(
+        sbx,
+        "mkdir -p /root/e/full /root/e/locked && cd /root/e && touch file full/file"
+        " && ln -sfn loop loop && { [ -p fifo ] || mkfifo fifo; } && chattr +i locked",
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda s: s.download("/root/e/none"), ramet.NoSuchFile),
+        (lambda s: s.download("/root/e/none/none"), ramet.NoSuchFile),
+        (lambda s: s.files.stat("/root/e/none"), ramet.NoSuchFile),
+        (lambda s: s.files.list("/root/e/none"), ramet.NoSuchFile),
+        (lambda s: s.files.remove("/root/e/none"), ramet.NoSuchFile),
+        (lambda s: s.files.mkdir("/root/e/none/new"), ramet.NoSuchFile),
+        (lambda s: s.download("/root/e/full"), ramet.IsADirectory),
+        (lambda s: s.upload(b"x", "/root/e/full"), ramet.IsADirectory),
+        (lambda s: s.upload(bytes(PART), "/root/e/full"), ramet.IsADirectory),
+        (lambda s: s.upload(b"x", "/root/e/file/x"), ramet.NotADirectory),
+        (lambda s: s.upload(bytes(PART), "/root/e/file/x"), ramet.NotADirectory),
+        (lambda s: s.download("/root/e/file/x"), ramet.NotADirectory),
+        (lambda s: s.files.list("/root/e/file"), ramet.NotADirectory),
+        (lambda s: s.files.mkdir("/root/e/file/x"), ramet.NotADirectory),
+        (lambda s: s.files.mkdir("/root/e/full"), ramet.FileExists),
+        (lambda s: s.files.mkdir("/root/e/file", parents=True), ramet.FileExists),
+        (lambda s: s.files.remove("/root/e/full"), ramet.DirectoryNotEmpty),
+        (lambda s: s.download("/root/e/fifo"), ramet.Conflict),
+        (lambda s: s.download("/root/e/loop"), ramet.BadRequest),
+        (lambda s: s.upload(b"x", "/root/e/locked/x"), ramet.PermissionDenied),
+        (lambda s: s.files.mkdir("/root/e/locked/x"), ramet.PermissionDenied),
+        (lambda s: s.download("relative"), ramet.BadRequest),
+        (lambda s: s.download(""), ramet.BadRequest),
+        (lambda s: s.upload(b"x", "/root/e/" + "x" * 4096), ramet.BadRequest),
+        (lambda s: s.upload(b"x", "/root/e/\0x"), ramet.BadRequest),
+    ],
+)
+def test_errors_are_clear(
+    shared: Sandbox, call: Callable[[Sandbox], Any], kind: type[ramet.RametError]
+) -> None:
+    setup_for_errors(shared)
+    before = do(shared, "find /root/e")
+    with pytest.raises(ramet.RametError) as caught:
+        call(shared)
+    assert type(caught.value) is kind, repr(caught.value)
+    assert len(str(caught.value)) > 10
+    assert do(shared, "find /root/e") == before
+
+
+@pytest.mark.parametrize(
+    ("method", "tail", "names"),
+    [
+        ("GET", "files", "path"),
+        ("GET", "files?path=", "path"),
+        ("GET", "files?path=/a&path=/b", "path"),
+        ("PUT", "files?path=/root/x&mode=rwx", "mode"),
+        ("PUT", "files?path=/root/x&mode=10000", "mode"),
+        ("DELETE", "files?path=/root/x&recursive=maybe", "recursive"),
+        ("POST", "uploads", "path"),
+        ("PUT", "uploads/upl_00000000000000000000000000000000", "offset"),
+        ("PUT", "uploads/upl_00000000000000000000000000000000?offset=-1", "offset"),
+    ],
+)
+def test_wrong_requests_are_told_what_is_wrong(
+    shared: Sandbox, http: httpx.Client, method: str, tail: str, names: str
+) -> None:
+    answer = http.request(method, f"/v1/sandboxes/{shared.id}/{tail}", content=b"x")
+    assert answer.status_code == 400, answer.text
+    assert names in answer.json()["error"]
+
+
+def test_nothing_is_there_of_a_sandbox_that_is_gone(client: Client) -> None:
+    gone = Sandbox(client=client)
+    gone.close()
+    calls: list[Callable[[], Any]] = [
+        lambda: gone.upload(b"x", "/x"),
+        lambda: gone.upload(bytes(PART), "/x"),
+        lambda: gone.download("/x"),
+        lambda: gone.files.list("/"),
+    ]
+    for call in calls:
+        with pytest.raises(ramet.NotFound) as caught:
+            call()
+        assert not isinstance(caught.value, ramet.NoSuchFile)
+
+
+# --- uploads in parts ---
+
+
+def test_parts_come_in_any_order_at_once_and_again(sbx: Sandbox, client: Client) -> None:
+    data = os.urandom(5 * MIB + 7)
+    upload = client.open_upload(sbx.id, "/root/parts", mode=0o640)
+    step = 300_001
+    offsets = [*range(0, len(data), step)][::-1] * 2
+    with ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(
+                lambda at: client.write_part(sbx.id, upload, at, data[at : at + step]), offsets
+            )
+        )
+    assert names(sbx, "/root").count("parts") == 0
+    client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
+    assert sbx.download("/root/parts") == data
+    assert sbx.files.stat("/root/parts").mode == 0o640
+    with pytest.raises(ramet.NotFound):
+        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
+
+
+def test_a_wrong_commit_is_refused_and_a_right_one_follows(sbx: Sandbox, client: Client) -> None:
+    data = b"x" * 1000
+    right = hashlib.sha256(data).hexdigest()
+    sbx.upload(b"old", "/root/file")
+    upload = client.open_upload(sbx.id, "/root/file")
+    client.write_part(sbx.id, upload, 0, data)
+    for size, digest in [(1000, "0" * 64), (999, right), (1001, right)]:
+        with pytest.raises(ramet.Conflict) as caught:
+            client.commit_upload(sbx.id, upload, size, digest)
+        assert caught.value.code == "checksum_mismatch"
+    assert sbx.download("/root/file") == b"old"
+    with pytest.raises(ramet.BadRequest, match="sha256"):
+        client.commit_upload(sbx.id, upload, 1000, "not hex")
+    client.commit_upload(sbx.id, upload, 1000, right)
+    assert sbx.download("/root/file") == data
+
+
+def test_an_aborted_upload_leaves_nothing(sbx: Sandbox, client: Client) -> None:
+    upload = client.open_upload(sbx.id, "/root/up/file")
+    client.write_part(sbx.id, upload, 0, bytes(MIB))
+    client.abort_upload(sbx.id, upload)
+    client.abort_upload(sbx.id, upload)
+    with pytest.raises(ramet.NotFound):
+        client.write_part(sbx.id, upload, 0, b"x")
+    assert do(sbx, "find / -xdev -newer /proc/1 -size +500k -path '/root/*'") == ""
+
+
+def test_a_part_over_its_limit_is_refused(sbx: Sandbox, client: Client) -> None:
+    upload = client.open_upload(sbx.id, "/root/file")
+    with pytest.raises(ramet.BadRequest, match="8388608|8 MiB"):
+        client.write_part(sbx.id, upload, 0, bytes(PART + 1))
+
+
+def test_a_fork_in_the_middle_of_an_upload(sbx: Sandbox, client: Client) -> None:
+    """The parent's goes on; in the child there is nothing of it."""
+    data = os.urandom(2 * MIB)
+    upload = client.open_upload(sbx.id, "/root/up/file")
+    client.write_part(sbx.id, upload, 0, data[:MIB])
+    with sbx.fork()[0] as child:
+        client.write_part(sbx.id, upload, MIB, data[MIB:])
+        with pytest.raises(ramet.NotFound):
+            client.write_part(child.id, upload, MIB, data[MIB:])
+        assert do(child, "find /root/up -type f") == ""
+        child.upload(b"the child's", "/root/up/file")
+        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
+        assert sbx.download("/root/up/file") == data
+        assert child.download("/root/up/file") == b"the child's"
+
+
+def test_uploads_and_downloads_at_once(client: Client) -> None:
+    """Several clients, several sandboxes, forks in between: nothing is mixed up."""
+
+    def one(sbx: Sandbox, i: int) -> None:
+        data = os.urandom(2 * MIB + i)
+        sbx.upload(data, f"/root/{i}")
+        assert sbx.download(f"/root/{i}") == data
+
+    with Sandbox(client=client) as a, Sandbox(client=client) as b, ThreadPoolExecutor(4) as threads:
+        work = [threads.submit(one, (a, b)[i % 2], i) for i in range(8)]
+        children = a.fork(2)
+        for done in work:
+            done.result()
+        for child in children:
+            with child:
+                one(child, 99)
+
+
+# --- any size at constant memory ---
+
+
+class Noise(io.RawIOBase):
+    """So many bytes that look random and are cheap to make; hashes them as they are read."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self.digest = hashlib.sha256()
+        self._block = os.urandom(MIB)
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        n = min(len(buffer), self.left, MIB)
+        self._count += 1
+        piece = (self._count.to_bytes(8, "little") + self._block)[:n]
+        self.digest.update(piece)
+        buffer[:n] = piece
+        self.left -= n
+        return n
+
+
+def service_kib() -> int:
+    """Memory of the service and its warden that is no file's."""
+    told = on_host("for pid in $(pidof rametd); do grep ^RssAnon: /proc/$pid/status; done")
+    return sum(int(line.split()[1]) for line in told.splitlines())
+
+
+@pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="2 GB both ways: set RAMET_SLOW")
+def test_two_gigabytes_both_ways_at_constant_memory(sbx: Sandbox, client: Client) -> None:
+    """The guest, with 512 MiB of RAM, could not hold it; neither may the service nor the SDK."""
+    size = 2_000_000_000
+    most = before = service_kib()
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    stop = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not stop.wait(1):
+            most = max(most, service_kib())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        noise = Noise(size)
+        sbx.upload(cast(BinaryIO, io.BufferedReader(noise)), "/root/large")
+        got = hashlib.sha256()
+        with client.read_file(sbx.id, "/root/large") as (told, pieces):
+            for piece in pieces:
+                got.update(piece)
+    finally:
+        stop.set()
+        watcher.join()
+    assert told == size
+    assert got.hexdigest() == noise.digest.hexdigest() == sha256_there(sbx, "/root/large")
+    assert most - before < 128 << 10, f"the service took {(most - before) >> 10} MiB more"
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - mine
+    assert grown < 128 << 10, f"the SDK took {grown >> 10} MiB more"
