@@ -21,6 +21,7 @@ enum kind {
 	PATH,	 /* absolute; min 1: not empty */
 	ADDRESS, /* IPv4 or IPv6, in numbers */
 	CHOICE,	 /* one word of `choices` */
+	RANGES,	 /* comma-separated: 10.0.0.0/8, an address, the same of IPv6 */
 };
 
 struct setting {
@@ -106,6 +107,24 @@ static const struct setting settings[] = {
 	NUM(boot_timeout_s, 1, 86400, "300", "Seconds a template may take to boot."),
 	NUM(stop_timeout_s, 0, 3600, "10",
 	    "Seconds that running requests get to end when rametd is told to stop."),
+	STR(network, RANGES, 0, "",
+	    "IPv4 range that nothing else uses: each VM's link to the host gets two addresses of "
+	    "it.\n"
+	    "Empty: VMs have no network."),
+	STR(dns, ADDRESS, 0, "",
+	    "Name server of the VMs (IPv4). Empty: the first one this host uses itself."),
+	{"ipv6", CHOICE, AT(ipv6), 1, ROOM(ipv6), "auto", "auto yes no ",
+	 "Whether VMs reach out by IPv6 as well. auto: when this host has an IPv6 default route."},
+	STR(allow, RANGES, 0, "",
+	    "Private ranges that VMs may reach all the same, like 10.1.0.0/16,192.168.7.5. With "
+	    "an\n"
+	    "address of this host, every service there can be reached."),
+	NUM(net_bytes_s, 0, 4294967295, "125000000",
+	    "Limits of each VM's network; 0: none. Bytes and packets each second (each way), new\n"
+	    "connections each second, and connections at one time."),
+	NUM(net_packets_s, 0, 100000000, "100000", NULL),
+	NUM(net_connections_s, 0, 1000000, "500", NULL),
+	NUM(net_connections, 0, 1000000, "4096", NULL),
 	NUM(max_body_bytes, 4096, 1073741824, "67108864", "Largest request body."),
 	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
 	 "Least level that is logged: debug, info, warn or error."},
@@ -153,6 +172,21 @@ static bool is_choice(const char *choices, const char *text)
 	return false;
 }
 
+static int check_ranges(const struct setting *s, const char *text, struct err *e)
+{
+	char part[RANGE_TEXT_MAX];
+	struct range range;
+
+	while (range_next(&text, part))
+		if (!range_parse(&range, part))
+			return err_say(
+				e, EINVAL,
+				"%s must be ranges like 10.0.0.0/8 or fd00::/8, with no bits "
+				"set behind the prefix, not \"%.60s\"",
+				s->name, part);
+	return 0;
+}
+
 static int check_text(const struct setting *s, const char *text, struct err *e)
 {
 	size_t len = strlen(text);
@@ -175,7 +209,7 @@ static int check_text(const struct setting *s, const char *text, struct err *e)
 	if (s->kind == CHOICE && !is_choice(s->choices, text))
 		return err_say(e, EINVAL, "%s must be one of the words %snot \"%.60s\"", s->name,
 			       s->choices, text);
-	return 0;
+	return s->kind == RANGES ? check_ranges(s, text, e) : 0;
 }
 
 static int set_value(const struct setting *s, struct config *c, struct value v, struct err *e)
@@ -485,8 +519,44 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 	return n;
 }
 
+/* Two addresses for each slot. */
+static int check_network(const struct config *c, struct err *e)
+{
+	struct range r;
+
+	if (!c->network[0])
+		return 0;
+	if (!range_parse(&r, c->network) || r.family != AF_INET || r.prefix < 8)
+		return err_say(e, EINVAL,
+			       "network must be one IPv4 range of at most /8, like 10.251.0.0/17, "
+			       "not \"%s\"",
+			       c->network);
+	if (c->max_vms > (1ull << (32 - r.prefix)) / 2)
+		return err_say(e, EINVAL, "network %s has addresses for %llu VMs, max_vms is %u",
+			       c->network, (1ull << (32 - r.prefix)) / 2, c->max_vms);
+	return 0;
+}
+
+static int check_dns(const struct config *c, struct err *e)
+{
+	struct range r;
+
+	if (!c->dns[0] || (range_parse(&r, c->dns) && r.family == AF_INET && r.first[0] != 127))
+		return 0;
+	return err_say(
+		e, EINVAL,
+		"dns must be an IPv4 address that VMs can reach (not 127.0.0.0/8), not \"%s\"",
+		c->dns);
+}
+
 static int check_together(const struct config *c, struct err *e)
 {
+	int r = check_network(c, e);
+
+	if (r == 0)
+		r = check_dns(c, e);
+	if (r < 0)
+		return r;
 	struct config_size sizes[CONFIG_SIZES_MAX];
 
 	if (config_sizes(c, sizes, e) < 0)

@@ -47,6 +47,13 @@ struct config {
 	uint32_t boot_timeout_s;	    /* template boot: 300 */
 	uint32_t stop_timeout_s;	    /* for running requests when rametd stops: 10 */
 
+	char network[32];		     /* IPv4 range of the links to VMs; empty: no network */
+	char dns[64];			     /* empty: this host's own */
+	char ipv6[8];			     /* "auto", "yes", "no" */
+	char allow[CONFIG_PATH_MAX];	     /* private ranges that VMs may reach */
+	uint32_t net_bytes_s, net_packets_s; /* each way; 0: no limit */
+	uint32_t net_connections_s, net_connections;
+
 	uint32_t max_body_bytes; /* request body: 67108864 */
 	char log_level[8];	 /* debug, info, warn, error */
 };

@@ -46,7 +46,7 @@ depmod -b "$tmp/kernel" "$version"
 suite=$(. /etc/os-release && printf %s "$VERSION_CODENAME")
 packages=openssh-server,iproute2,nftables,procps,python3,util-linux,kmod,e2fsprogs
 packages+=,xfsprogs,btrfs-progs,strace,curl,less,libssl3,libsqlite3-0,liburing2,libjansson4
-packages+=,libseccomp2,libcap2,libcmocka0 # the last for the tests of jails
+packages+=,libseccomp2,libcap2,libmnl0,libnftables1,libcmocka0 # the last for the tests of jails
 
 # shellcheck disable=SC2016 # $1 is for the shell that runs the hooks
 mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" \

@@ -432,6 +432,17 @@ int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgro
 	return take_fd(&dir);
 }
 
+int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
+		 struct err *e)
+{
+	scoped_fd int dir = open_dir(t->top, name);
+
+	if (dir < 0)
+		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
+	int r = set_limits(t, dir, limits, e);
+	return r < 0 ? err_context(e, "cgroup %s/ramet/%s", t->path, name) : 0;
+}
+
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e)
 {
 	if (unlinkat(t->top, name, AT_REMOVEDIR) < 0 && errno != ENOENT)

@@ -54,6 +54,9 @@ void cgroup_tree_close(struct cgroup_tree *t, bool remove);
 /* Makes `name` under BASE/ramet with those limits (NULL: none). Returns its directory, owned. */
 int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		struct err *e);
+/* Sets those limits of it that are not 0. */
+int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
+		 struct err *e);
 /* 0 also when there is none of that name. */
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e);
 /* Kills everything in it, forks in flight included. 0 also when there is none of that name. */

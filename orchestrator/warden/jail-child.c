@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "orchestrator/warden/account.h"
+#include "orchestrator/warden/net.h"
 
 #define PROGRAM_FD JAIL_FDS
 #define STATUS_FD  (JAIL_FDS + 1)
@@ -80,20 +81,23 @@ static int make_proc(struct err *e)
 }
 
 /* First out of the way of the numbers they will have, then into place. *status is at each moment
- * where the warden can be told. */
-static int place_fds(const struct jail_child *c, int proc, int *status, struct err *e)
+ * where the warden can be told. A tap of -1 is none. */
+static int place_fds(const struct jail_child *c, int proc, int tap, int *status, struct err *e)
 {
-	const int from[] = {c->log, c->log, c->log, c->kvm, c->ctl, proc, c->program, c->status};
+	const int from[] = {c->log, c->log, c->log,	c->kvm,	  c->ctl,
+			    proc,   tap,    c->program, c->status};
 	int high[ARRAY_LEN(from)];
 
 	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
-		high[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64);
+		high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD_CLOEXEC, 64);
+		if (from[i] < 0)
+			continue;
 		if (high[i] < 0)
 			return err_set(e, errno, "move a descriptor");
 	}
 	*status = high[STATUS_FD];
 	for (size_t i = 0; i < ARRAY_LEN(from); i++)
-		if (dup3(high[i], (int)i, i < JAIL_FDS ? 0 : O_CLOEXEC) < 0)
+		if (high[i] >= 0 && dup3(high[i], (int)i, i < JAIL_FDS ? 0 : O_CLOEXEC) < 0)
 			return err_set(e, errno, "place descriptor %zu", i);
 	*status = STATUS_FD;
 	if (syscall(SYS_close_range, STATUS_FD + 1, ~0u, 0) < 0)
@@ -122,18 +126,40 @@ static int set_root(const char *root, struct err *e)
 	return 0;
 }
 
+#define ARGUMENTS_MAX 24
+#define NUMBER_MAX    12
+
+struct arguments {
+	const char *all[ARGUMENTS_MAX]; /* NULL-terminated */
+	char numbers[ARGUMENTS_MAX][NUMBER_MAX];
+	size_t n;
+};
+
+static void add_number(struct arguments *a, const char *name, unsigned value)
+{
+	char *text = a->numbers[a->n];
+
+	snprintf(text, NUMBER_MAX, "%u", value);
+	a->all[a->n++] = name;
+	a->all[a->n++] = text;
+}
+
 static int start_program(const struct jail_child *c, struct err *e)
 {
-	char kvm[JAIL_NUMBER_MAX], ctl[JAIL_NUMBER_MAX], proc[JAIL_NUMBER_MAX];
-	const char *const argv[] = {"ramet-vmm", "--vcpus", c->vcpus,	"--ram-mib", c->ram_mib,
-				    "--kvm-fd",	 kvm,	    "--ctl-fd", ctl,	     "--proc-fd",
-				    proc,	 "--slot",  c->slot,	NULL};
+	struct arguments a = {.all = {"ramet-vmm"}, .n = 1};
 	const char *const env[] = {NULL};
 
-	snprintf(kvm, sizeof(kvm), "%d", JAIL_KVM);
-	snprintf(ctl, sizeof(ctl), "%d", JAIL_CTL);
-	snprintf(proc, sizeof(proc), "%d", JAIL_PROC);
-	syscall(SYS_execveat, PROGRAM_FD, "", argv, env, AT_EMPTY_PATH);
+	add_number(&a, "--vcpus", c->vcpus);
+	add_number(&a, "--ram-mib", c->ram_mib);
+	add_number(&a, "--kvm-fd", JAIL_KVM);
+	add_number(&a, "--ctl-fd", JAIL_CTL);
+	add_number(&a, "--proc-fd", JAIL_PROC);
+	add_number(&a, "--slot", c->slot);
+	if (c->net->on)
+		add_number(&a, "--tap-fd", JAIL_TAP);
+	if (c->net->ipv6)
+		a.all[a.n++] = "--ipv6";
+	syscall(SYS_execveat, PROGRAM_FD, "", a.all, env, AT_EMPTY_PATH);
 	if (errno == ENOENT) /* its loader is not in the empty root */
 		return err_say(e, ENOEXEC, "the VM program is not statically linked");
 	return err_set(e, errno, "execute the VM program");
@@ -141,9 +167,14 @@ static int start_program(const struct jail_child *c, struct err *e)
 
 static int become_vm(const struct jail_child *c, int *status, struct err *e)
 {
+	int tap = -1;
 	int proc = make_proc(e);
-	int r = proc < 0 ? proc : place_fds(c, proc, status, e);
+	int r = proc;
 
+	if (r >= 0 && c->net->on)
+		r = tap = net_jail(c->net, c->slot, c->uid, e);
+	if (r >= 0)
+		r = place_fds(c, proc, tap, status, e);
 	if (r == 0)
 		r = set_session(e);
 	if (r == 0)

@@ -3,20 +3,22 @@
 #ifndef RAMET_ORCHESTRATOR_WARDEN_JAIL_INTERNAL_H
 #define RAMET_ORCHESTRATOR_WARDEN_JAIL_INTERNAL_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
-#define JAIL_NUMBER_MAX 12
+struct net;
 
 /* The descriptors as the VM program finds them. */
-enum jail_fd { JAIL_KVM = 3, JAIL_CTL = 4, JAIL_PROC = 5, JAIL_FDS = 6 };
+enum jail_fd { JAIL_KVM = 3, JAIL_CTL = 4, JAIL_PROC = 5, JAIL_TAP = 6, JAIL_FDS = 7 };
 
 struct jail_child {
 	const char *root; /* directory the empty root is mounted over */
 	int log, kvm, ctl;
 	int program; /* executable */
 	int status;  /* write end: a struct err goes here; closed by the exec */
-	uid_t uid;   /* and gid */
-	char vcpus[JAIL_NUMBER_MAX], ram_mib[JAIL_NUMBER_MAX], slot[JAIL_NUMBER_MAX];
+	const struct net *net;
+	uint32_t slot, vcpus, ram_mib;
+	uid_t uid; /* and gid */
 };
 
 /* Runs in the cloned process; ends in the VM program or after telling `status` why not. */

@@ -43,9 +43,10 @@ static void slot_path(char path[static SLOT_PATH_MAX], const struct jails *j, ui
 /* --- all jails ------------------------------------------------------------------------------- */
 
 int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
-	       struct account account, struct err *e)
+	       const struct net *net, struct account account, struct err *e)
 {
-	*j = (struct jails){.config = config, .tree = tree, .account = account, .vm_dir = -1};
+	*j = (struct jails){
+		.config = config, .tree = tree, .account = account, .net = net, .vm_dir = -1};
 	scoped_fd int run = directory_for_root(config->run_dir, account.gid, e);
 
 	if (run < 0)
@@ -210,10 +211,10 @@ static int clone_into(const struct jail_child *c, int cgroup, struct jailed *out
 
 static void fill_numbers(struct jail_child *c, const struct jails *j, const struct warden_msg *m)
 {
+	c->slot = m->slot;
 	c->uid = j->config->vm_uid_base + m->slot;
-	snprintf(c->vcpus, sizeof(c->vcpus), "%u", m->spawn.vcpus);
-	snprintf(c->ram_mib, sizeof(c->ram_mib), "%u", m->spawn.ram_mib);
-	snprintf(c->slot, sizeof(c->slot), "%u", m->slot);
+	c->vcpus = m->spawn.vcpus;
+	c->ram_mib = m->spawn.ram_mib;
 }
 
 static int start_process(const struct jails *j, const struct warden_msg *m, int dir, int cgroup,
@@ -243,6 +244,7 @@ static int start_process(const struct jails *j, const struct warden_msg *m, int 
 	struct jail_child c = {.root = root, .log = log, .kvm = kvm, .ctl = ctl};
 	c.program = program;
 	c.status = to_warden;
+	c.net = j->net;
 	fill_numbers(&c, j, m);
 	int r = clone_into(&c, cgroup, out, e);
 	if (r == 0)

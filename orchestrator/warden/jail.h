@@ -2,8 +2,8 @@
 /*
  * One VM's jail: the directory RUN_DIR/vm/SLOT with its control socket and log, and the process:
  * own uid, own cgroup, own mount, pid, network, ipc, uts and cgroup namespaces, an empty read-only
- * root, no capabilities, and five descriptors: 0 to 2 are the log, then /dev/kvm and the listening
- * control socket.
+ * root, no capabilities, and six descriptors: 0 to 2 are the log, then /dev/kvm, the listening
+ * control socket and the tap (net.h).
  */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_JAIL_H
 #define RAMET_ORCHESTRATOR_WARDEN_JAIL_H
@@ -15,12 +15,14 @@
 #include "orchestrator/config.h"
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/cgroup.h"
+#include "orchestrator/warden/net.h"
 #include "proto/warden.h"
 
 struct jails {
 	const struct config *config;
 	const struct cgroup_tree *tree;
 	struct account account; /* the service's: its group may use what is in RUN_DIR/vm */
+	const struct net *net;	/* in use for each jail */
 	int vm_dir;		/* RUN_DIR/vm */
 };
 
@@ -34,7 +36,7 @@ struct jailed {
 
 /* Makes RUN_DIR and RUN_DIR/vm as far as they are missing. On failure nothing is open. */
 int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
-	       struct account account, struct err *e);
+	       const struct net *net, struct account account, struct err *e);
 /* Closes them; with `remove` also takes RUN_DIR/vm away, if it is empty. */
 void jails_close(struct jails *j, bool remove);
 

@@ -7,7 +7,8 @@
 #define VCPUS_MAX    32
 #define RAM_MIB_MIN  128
 #define RAM_MIB_MAX  65536
-#define MEMORY_LIMIT (1ull << 40) /* bytes */
+#define MEMORY_LEAST ((uint64_t)RAM_MIB_MIN << 20) /* bytes */
+#define MEMORY_LIMIT (1ull << 40)
 #define CPU_PCT_MAX  (100u * 1024)
 #define PIDS_LIMIT   4096
 
@@ -29,8 +30,7 @@ static int check_spawn(const struct warden_msg *m, struct err *e)
 	r = check_range("ram_mib", m->spawn.ram_mib, RAM_MIB_MIN, RAM_MIB_MAX, e);
 	if (r < 0)
 		return r;
-	r = check_range("memory_max", m->spawn.memory_max, (uint64_t)m->spawn.ram_mib << 20,
-			MEMORY_LIMIT, e);
+	r = check_range("memory_max", m->spawn.memory_max, MEMORY_LEAST, MEMORY_LIMIT, e);
 	if (r < 0)
 		return r;
 	r = check_range("cpu_max_pct", m->spawn.cpu_max_pct, 0, CPU_PCT_MAX, e);
@@ -55,10 +55,14 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 			       WARDEN_VERSION);
 	if (out->seq == 0)
 		return err_say(e, EPROTO, "a request's seq must not be 0");
-	if (out->type != WARDEN_SPAWN && out->type != WARDEN_RELEASE)
+	if (out->type < WARDEN_SPAWN || out->type > WARDEN_MEMORY)
 		return err_say(e, EPROTO, "there is no request of type %u", out->type);
 	if (out->slot >= max_slots)
 		return err_say(e, ERANGE, "slot %u does not exist; the last is %u", out->slot,
 			       max_slots - 1);
+	if (out->type == WARDEN_EGRESS)
+		return check_range("allowed", out->egress.allowed, 0, 1, e);
+	if (out->type == WARDEN_MEMORY)
+		return check_range("max", out->memory.max, MEMORY_LEAST, MEMORY_LIMIT, e);
 	return out->type == WARDEN_SPAWN ? check_spawn(out, e) : 0;
 }

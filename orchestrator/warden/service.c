@@ -249,8 +249,12 @@ static void serve(struct warden *w, const void *packet, size_t len)
 		service_reply(w, seq, m.slot, -ESHUTDOWN, 0, "rametd is stopping");
 	else if (m.type == WARDEN_SPAWN)
 		slots_spawn(w, &m);
-	else
+	else if (m.type == WARDEN_RELEASE)
 		slots_release(w, &m);
+	else if (m.type == WARDEN_MEMORY)
+		slots_memory(w, &m);
+	else
+		slots_egress(w, &m);
 }
 
 /* Descriptors that come along are not taken: the kernel closes them. */

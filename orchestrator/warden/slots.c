@@ -59,6 +59,18 @@ static void set_empty(struct warden *w, uint32_t number)
 	w->taken--;
 }
 
+/* A new VM's packets may leave the host, whatever the one before it was told. */
+static int open_egress(struct warden *w, uint32_t number, struct err *e)
+{
+	struct slot *s = &w->slots[number];
+
+	if (!s->closed)
+		return 0;
+	int r = net_egress(&w->net, number, true, e);
+	s->closed = r < 0;
+	return r;
+}
+
 /* Nothing lives in it any more: takes the jail away and answers. */
 static void finish_release(struct warden *w, uint32_t number)
 {
@@ -67,7 +79,7 @@ static void finish_release(struct warden *w, uint32_t number)
 
 	if (s->pidfd >= 0 || cgroup_populated(s->events) == 1)
 		return;
-	if (jail_remove(&w->jails, number, &e) < 0) {
+	if (jail_remove(&w->jails, number, &e) < 0 || open_egress(w, number, &e) < 0) {
 		/* The slot stays taken; a later release tries again. */
 		log_error("slot %u: %s", number, e.text);
 		answer_later(s, &e);
@@ -121,7 +133,7 @@ void slots_spawn(struct warden *w, const struct warden_msg *m)
 		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
 		return;
 	}
-	if (jail_start(&w->jails, m, &j, &e) < 0) {
+	if (open_egress(w, m->slot, &e) < 0 || jail_start(&w->jails, m, &j, &e) < 0) {
 		err_context(&e, "slot %u", m->slot);
 		log_warn("%s", e.text);
 		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
@@ -256,6 +268,43 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 		begin_release(w, m->slot);
 }
 
+/* --- memory ---------------------------------------------------------------------------------- */
+
+void slots_memory(struct warden *w, const struct warden_msg *m)
+{
+	const struct cgroup_limits limits = {.memory_max = m->memory.max};
+	char name[JAIL_NAME_MAX];
+	struct err e = {0};
+
+	jail_name(name, m->slot);
+	if (w->slots[m->slot].state != SLOT_RUNNING)
+		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
+	else if (cgroup_limit(&w->tree, name, &limits, &e) < 0)
+		log_error("slot %u: %s", m->slot, e.text);
+	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
+}
+
+/* --- egress ---------------------------------------------------------------------------------- */
+
+void slots_egress(struct warden *w, const struct warden_msg *m)
+{
+	struct slot *s = &w->slots[m->slot];
+	struct err e = {0};
+
+	if (s->state != SLOT_RUNNING) {
+		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
+	} else {
+		s->closed = true; /* also when it is not known how it went */
+		if (m->egress.allowed)
+			open_egress(w, m->slot, &e);
+		else
+			net_egress(&w->net, m->slot, false, &e);
+		if (e.code)
+			log_error("slot %u: %s", m->slot, e.text);
+	}
+	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
+}
+
 /* --- all slots ------------------------------------------------------------------------------- */
 
 static void adopt(struct warden *w, uint32_t number, int events)
@@ -300,8 +349,10 @@ int slots_init(struct warden *w, struct err *e)
 	w->slots = calloc(w->config->max_vms, sizeof(*w->slots));
 	if (!w->slots)
 		return err_set(e, ENOMEM, "make %u slots", w->config->max_vms);
-	for (uint32_t i = 0; i < w->config->max_vms; i++)
+	for (uint32_t i = 0; i < w->config->max_vms; i++) {
 		w->slots[i].pidfd = w->slots[i].status = w->slots[i].events = -1;
+		w->slots[i].closed = true; /* by an earlier warden */
+	}
 	int r = cgroup_each_vm(&w->tree, find_one, w, e);
 	return r < 0 ? r : jails_sweep(&w->jails, is_taken, w, e);
 }

@@ -28,6 +28,7 @@ struct slot {
 	int events; /* -1 when empty */
 	pid_t pid;
 	int exit_status; /* as from waitpid(2) */
+	bool closed;	 /* its packets may be kept from leaving the host */
 
 	/* The request that waits for an answer: a spawn while SLOT_STARTING, what led to it
 	 * while SLOT_RELEASING. */
@@ -64,6 +65,7 @@ struct warden {
 	const struct warden_options *options;
 	const struct config *config;
 	struct cgroup_tree tree;
+	struct net net;
 	struct jails jails;
 	struct account account;
 	int lock, epoll, signals, timer;
@@ -99,6 +101,8 @@ int slots_init(struct warden *w, struct err *e);
 void slots_fini(struct warden *w);
 void slots_spawn(struct warden *w, const struct warden_msg *m);
 void slots_release(struct warden *w, const struct warden_msg *m);
+void slots_memory(struct warden *w, const struct warden_msg *m);
+void slots_egress(struct warden *w, const struct warden_msg *m);
 void slots_on_status(struct warden *w, uint32_t slot);
 void slots_on_pid(struct warden *w, uint32_t slot);
 void slots_on_events(struct warden *w, uint32_t slot);

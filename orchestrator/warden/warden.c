@@ -260,12 +260,14 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = open_loop(w, e);
 	if (r == 0)
-		r = jails_open(&w->jails, w->config, &w->tree, w->account, e);
+		r = jails_open(&w->jails, w->config, &w->tree, &w->net, w->account, e);
 	if (r == 0)
 		r = jails_check(&w->jails, e);
 	if (r == 0)
 		r = cgroup_tree_open(&w->tree, w->config->cgroup,
 				     controllers ? controllers : cgroup_controllers, e);
+	if (r == 0)
+		r = net_open(&w->net, w->config, e);
 	if (r == 0)
 		r = prepare_state(w, e);
 	if (r == 0)
@@ -290,6 +292,7 @@ static void finish(struct warden *w)
 {
 	service_fini(w);
 	slots_fini(w);
+	net_close(&w->net, w->taken == 0);
 	jails_close(&w->jails, true);
 	cgroup_tree_close(&w->tree, true);
 	if (w->lock >= 0)
@@ -307,6 +310,7 @@ int warden_run(const struct warden_options *options, struct err *e)
 		.config = options->config,
 		.tree = {.base = -1, .top = -1},
 		.jails = {.vm_dir = -1},
+		.net = {.ns = -1},
 		.lock = -1,
 		.epoll = -1,
 		.signals = -1,

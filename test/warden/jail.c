@@ -7,7 +7,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -420,12 +422,12 @@ static void it_has_only_the_descriptors_it_needs(void **state)
 		const char *name, *link;
 	} fds[] = {{"fd/0", "/run/vm/0/log"}, {"fd/1", "/run/vm/0/log"}, {"fd/2", "/run/vm/0/log"},
 		   {"fd/3", "/dev/kvm"},      {"fd/4", "socket:["},	 {"fd/5", "socket:["},
-		   {"fd/6", "/1/pagemap"}};
+		   {"fd/6", "/dev/net/tun"},  {"fd/7", "/1/pagemap"}};
 	pid_t pid = spawn(0);
 	scoped_fd int connection = control(0); /* its fd/5 */
 
 	assert_string_equal(tell_on(connection, "page"), "present");
-	assert_non_null(strstr(file_text(proc(pid, "fdinfo/6")), "flags:\t02100000\n"));
+	assert_non_null(strstr(file_text(proc(pid, "fdinfo/7")), "flags:\t02100000\n"));
 	assert_int_equal(count_entries(proc(pid, "fd")), ARRAY_LEN(fds));
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
 		char link[256] = {0};
@@ -443,7 +445,7 @@ static void it_is_started_as_asked(void **state)
 
 	assert_string_equal(file_text(proc(pid, "cmdline")),
 			    "ramet-vmm --vcpus 2 --ram-mib 128 --kvm-fd 3 --ctl-fd 4 --proc-fd 5 "
-			    "--slot 5 ");
+			    "--slot 5 --tap-fd 6 ");
 	assert_string_equal(file_text(proc(pid, "environ")), "");
 	assert_string_equal(tell(5, "hello"), "what?");
 	assert_string_equal(file_text(under("run/vm/5/log")), "probe of slot 5\n");
@@ -596,6 +598,51 @@ static void many_at_once_all_arrive(void **state)
 			      (double)(to.tv_nsec - from.tv_nsec) / 1e6);
 	for (uint32_t i = 0; i < SLOTS; i++)
 		release(i);
+}
+
+static struct warden_msg egress_of(uint32_t slot, uint32_t allowed)
+{
+	struct warden_msg m = {
+		.version = WARDEN_VERSION, .type = WARDEN_EGRESS, .seq = ++last_seq, .slot = slot};
+
+	m.egress.allowed = allowed;
+	return m;
+}
+
+static bool is_closed(uint32_t slot)
+{
+	char line[64], name[32];
+	bool found = false;
+	FILE *f = popen("nft list set inet ramet no_egress", "re");
+
+	assert_non_null(f);
+	snprintf(name, sizeof(name), "\"rt%u\"", slot);
+	while (fgets(line, sizeof(line), f))
+		found = found || strstr(line, name);
+	assert_int_equal(pclose(f), 0);
+	return found;
+}
+
+static void a_slot_is_closed_until_its_release(void **state)
+{
+	pid_t pid = spawn(2);
+
+	assert_true(if_nametoindex("rt2") > 0);
+	assert_false(is_closed(2));
+	assert_int_equal(call(egress_of(2, 0)).reply.error, 0);
+	assert_true(is_closed(2));
+	assert_int_equal(call(egress_of(2, 1)).reply.error, 0);
+	assert_false(is_closed(2));
+	assert_int_equal(call(egress_of(2, 0)).reply.error, 0);
+	stop_warden(SIGKILL);
+	start_warden();
+	assert_true(is_closed(2));
+	kill(pid, SIGKILL);
+	assert_int_equal(exit_of(2), WARDEN_STATUS_UNKNOWN);
+	release(2);
+	assert_false(is_closed(2));
+	assert_refused(egress_of(2, 0), ESRCH, "no VM runs in slot 2");
+	assert_refused(egress_of(2, 7), EINVAL, "allowed is 7");
 }
 
 static void hostile_packets_are_refused(void **state)
@@ -829,6 +876,7 @@ static void a_stop_leaves_nothing(void **state)
 	assert_int_equal(access(group, F_OK), -1);
 	assert_int_equal(access(under("run"), F_OK), -1);
 	assert_int_equal(access(under("state"), F_OK), 0);
+	assert_int_not_equal(system("nft list table inet ramet >/dev/null 2>&1"), 0);
 }
 
 /* --- around them ----------------------------------------------------------------------------- */
@@ -880,10 +928,14 @@ static int set_up(void **state)
 	config_defaults(&config);
 	if (!make_base())
 		return -1;
+	/* A host's network of its own: the machine's may be in use by a service. */
+	if (unshare(CLONE_NEWNET) < 0)
+		return -1;
 	snprintf(config.run_dir, sizeof(config.run_dir), "%s/run", top);
 	snprintf(config.state_dir, sizeof(config.state_dir), "%s/state", top);
 	snprintf(config.vmm, sizeof(config.vmm), "%s/vmm", top);
 	snprintf(config.user, sizeof(config.user), "%d", ACCOUNT);
+	snprintf(config.network, sizeof(config.network), "10.251.0.0/17");
 	config.vm_uid_base = UID_BASE;
 	config.max_vms = SLOTS;
 	set_vmm(probe);
@@ -924,6 +976,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(a_release_leaves_nothing),
 		cmocka_unit_test(two_requests_for_a_slot_do_not_mix),
 		cmocka_unit_test(many_at_once_all_arrive),
+		cmocka_unit_test(a_slot_is_closed_until_its_release),
 		cmocka_unit_test(hostile_packets_are_refused),
 		cmocka_unit_test(a_flood_is_answered_in_order),
 		cmocka_unit_test(descriptors_are_not_taken),

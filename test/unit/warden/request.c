@@ -47,8 +47,8 @@ static const struct {
 	int error; /* 0: it is taken */
 	const char *says;
 } cases[] = {
-	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 1"},
-	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 2"},
+	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 2"},
+	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 3"},
 	{FIELD(type), 0, EPROTO, "there is no request of type 0"},
 	{FIELD(type), WARDEN_REPLY, EPROTO, "type 64"},
 	{FIELD(type), WARDEN_EXITED, EPROTO, "type 65"},
@@ -66,9 +66,9 @@ static const struct {
 	{FIELD(spawn.ram_mib), 128, 0, NULL},
 	{FIELD(spawn.ram_mib), 65537, EINVAL, "ram_mib is 65537"},
 	{FIELD(spawn.ram_mib), UINT32_MAX, EINVAL, "ram_mib"},
-	{FIELD(spawn.memory_max), 0, EINVAL, "memory_max is 0; it must be from 536870912"},
-	{FIELD(spawn.memory_max), 512ull << 20, 0, NULL},
-	{FIELD(spawn.memory_max), (512ull << 20) - 1, EINVAL, "memory_max"},
+	{FIELD(spawn.memory_max), 0, EINVAL, "memory_max is 0; it must be from 134217728"},
+	{FIELD(spawn.memory_max), 128ull << 20, 0, NULL},
+	{FIELD(spawn.memory_max), (128ull << 20) - 1, EINVAL, "memory_max"},
 	{FIELD(spawn.memory_max), 1ull << 40, 0, NULL},
 	{FIELD(spawn.memory_max), UINT64_MAX, EINVAL, "memory_max"},
 	{FIELD(spawn.cpu_max_pct), 0, 0, NULL},

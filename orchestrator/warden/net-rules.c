@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/net-rules.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/net.h"
+
+/*
+ * What no VM reaches unless `allow` says so: the special-purpose registries (RFC 6890) without the
+ * ranges for documentation, which lead nowhere. Of IPv6 only global unicast addresses are open
+ * (RFC 4291), and of these none that carry or stand for others.
+ */
+#define PRIVATE4                                                                                   \
+	"0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, "       \
+	"192.0.0.0/24, 192.88.99.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3"
+#define PUBLIC6	 "2000::/3"
+#define PRIVATE6 "2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20"
+
+/* Frames that leave the guest's hands are its own: nothing else gets past the tap. */
+static const char from_guest[] =
+	"table netdev ramet {\n"
+	"	chain tap {\n"
+	"		type filter hook ingress device \"" NET_TAP "\" priority 0; policy drop;\n"
+	"		ether saddr != %s counter drop\n"
+	"		ether type arp arp saddr ether %s arp saddr ip " NET_GUEST_IPV4 " accept\n"
+	"		ether type ip ip saddr " NET_GUEST_IPV4 " accept\n";
+static const char from_guest_ipv6[] =
+	"		ether type ip6 ip6 saddr " NET_GATEWAY_IPV6 " drop\n"
+	"		ether type ip6 ip6 saddr " NET_GATEWAY_IPV6 "/%d accept\n"
+	"		ether type ip6 ip6 saddr { ::, fe80::/10 } icmpv6 type "
+	"{ nd-neighbor-solicit, nd-neighbor-advert } accept\n";
+
+static const char jail_filter[] =
+	"	chain hide {\n"
+	"		type nat hook postrouting priority srcnat;\n"
+	"		oifname \"" NET_UPLINK "\" masquerade\n"
+	"	}\n"
+	"	chain input {\n"
+	"		type filter hook input priority filter; policy drop;\n"
+	"		icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n"
+	"		iifname \"" NET_TAP "\" icmp type echo-request accept\n"
+	"		iifname \"" NET_TAP "\" icmpv6 type echo-request accept\n"
+	"		iifname \"" NET_TAP "\" meta l4proto tcp reject with tcp reset\n"
+	"		iifname \"" NET_TAP "\" meta l4proto udp reject\n"
+	"	}\n"
+	"	chain output {\n" /* a VM process that is in a guest's hands has its tap, no sockets
+				   */
+	"		type filter hook output priority filter; policy accept;\n"
+	"		meta skuid != 0 drop\n"
+	"	}\n"
+	"	chain forward {\n"
+	"		type filter hook forward priority filter; policy drop;\n"
+	"		iifname \"" NET_TAP "\" oifname \"" NET_UPLINK "\" jump out\n"
+	"		iifname \"" NET_UPLINK "\" oifname \"" NET_TAP "\" jump in\n"
+	"	}\n";
+
+/* A connection that began elsewhere, as in the parent of a fork, is ended at once. */
+static const char known_only[] =
+	"		ct state invalid meta l4proto tcp reject with tcp reset\n"
+	"		ct state invalid drop\n"
+	"		ct state established,related accept\n"
+	"		tcp flags & (fin | syn | rst | ack) != syn reject with tcp reset\n";
+
+/* --- addresses ------------------------------------------------------------------------------- */
+
+static void set_ipv6(struct range *out, uint32_t low)
+{
+	uint32_t net = htonl(low);
+
+	*out = (struct range){.family = AF_INET6, .prefix = 127};
+	inet_pton(AF_INET6, NET_LINK_IPV6, out->first);
+	memcpy(out->first + 12, &net, sizeof(net));
+}
+
+static void set_ipv4(struct range *out, const struct range *block, uint32_t low)
+{
+	uint32_t net;
+
+	*out = (struct range){.family = AF_INET, .prefix = 31};
+	memcpy(&net, block->first, sizeof(net));
+	net = htonl(ntohl(net) + low);
+	memcpy(out->first, &net, sizeof(net));
+}
+
+void net_link_of(struct net_link *out, const struct range *block, uint32_t slot)
+{
+	set_ipv4(&out->host, block, 2 * slot);
+	set_ipv4(&out->jail, block, 2 * slot + 1);
+	set_ipv6(&out->host6, 2 * slot);
+	set_ipv6(&out->jail6, 2 * slot + 1);
+}
+
+/* --- a jail's -------------------------------------------------------------------------------- */
+
+static void print_mac(char out[static 18], const unsigned char *m)
+{
+	snprintf(out, 18, "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
+}
+
+/* A quarter of a second's worth may come at once. */
+static void print_limits(FILE *f, const struct config *c)
+{
+	if (c->net_packets_s)
+		fprintf(f, "\t\tlimit rate over %u/second burst %u packets drop\n",
+			c->net_packets_s, c->net_packets_s / 4 + 1);
+	if (c->net_bytes_s)
+		fprintf(f, "\t\tlimit rate over %u bytes/second burst %u bytes drop\n",
+			c->net_bytes_s, c->net_bytes_s / 4 + 1);
+}
+
+static void print_new(FILE *f, const struct config *c)
+{
+	if (c->net_connections_s)
+		fprintf(f, "\t\tlimit rate over %u/second burst %u packets drop\n",
+			c->net_connections_s, c->net_connections_s);
+	if (c->net_connections)
+		fprintf(f, "\t\tct count over %u reject with icmpx admin-prohibited\n",
+			c->net_connections);
+}
+
+static void print_jail(FILE *f, const struct net_plan *plan)
+{
+	static const unsigned char guest[] = NET_GUEST_MAC;
+	char mac[18];
+
+	print_mac(mac, guest);
+	fprintf(f, from_guest, mac, mac);
+	if (plan->ipv6)
+		fprintf(f, from_guest_ipv6, NET_PREFIX_IPV6);
+	fputs("\t\tcounter drop\n\t}\n}\ntable inet ramet {\n", f);
+	if (plan->dns[0])
+		fprintf(f,
+			"	chain dns {\n"
+			"		type nat hook prerouting priority dstnat;\n"
+			"		iifname \"" NET_TAP "\" ip daddr " NET_GATEWAY_IPV4
+			" meta l4proto { tcp, udp } th dport 53 dnat ip to %s\n"
+			"	}\n",
+			plan->dns);
+	fputs("	chain out {\n", f);
+	print_limits(f, plan->config);
+	fputs(known_only, f);
+	print_new(f, plan->config);
+	fputs("\t\taccept\n\t}\n\tchain in {\n", f);
+	print_limits(f, plan->config);
+	fputs("\t\tct state established,related accept\n\t}\n", f);
+	fputs(jail_filter, f);
+	fputs("}\n", f);
+}
+
+/* --- the host's ------------------------------------------------------------------------------ */
+
+/* All that `allow` opens, in the way of `keyword` (ip or ip6). */
+static void print_allowed(FILE *f, const struct config *c, const char *keyword, int family)
+{
+	const char *list = c->allow;
+	char part[RANGE_TEXT_MAX];
+	struct range r;
+
+	while (range_next(&list, part))
+		if (range_parse(&r, part) && r.family == family)
+			fprintf(f, "\t\t%s daddr %s accept\n", keyword, part);
+}
+
+/* What is open before anything is refused: on the host itself, and behind it. */
+static void print_open(FILE *f, const struct net_plan *plan)
+{
+	if (plan->dns[0])
+		fprintf(f, "\t\tip daddr %s meta l4proto { tcp, udp } th dport 53 accept\n",
+			plan->dns);
+	print_allowed(f, plan->config, "ip", AF_INET);
+	print_allowed(f, plan->config, "ip6", AF_INET6);
+}
+
+/*
+ * What is there is kept and only its rules go, so that the set of closed slots lives through a
+ * restart; all of the text takes effect at once.
+ */
+static const char host_begin[] =
+	"table inet ramet {\n"
+	"	set no_egress {\n"
+	"		type ifname\n"
+	"	}\n"
+	"}\n"
+	"flush table inet ramet\n"
+	"table inet ramet {\n"
+	"	chain refuse {\n"
+	"		limit rate 100/second reject with icmpx admin-prohibited\n"
+	"		drop\n"
+	"	}\n"
+	"	chain first {\n"
+	"		type filter hook prerouting priority raw; policy accept;\n"
+	"		iifname @no_egress counter drop\n"
+	"		iifname \"" NET_HOST "*\" ip saddr != %s drop\n"
+	"		iifname \"" NET_HOST "*\" ip6 saddr != { " NET_LINK_IPV6
+	"/112, fe80::/10 } drop\n"
+	"	}\n"
+	"	chain to_host {\n"
+	"		icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n";
+static const char host_forward[] =
+	"		jump refuse\n"
+	"	}\n"
+	"	chain input {\n"
+	"		type filter hook input priority filter; policy accept;\n"
+	"		iifname \"" NET_HOST "*\" jump to_host\n"
+	"	}\n"
+	"	chain from_vm {\n"
+	"		oifname \"" NET_HOST "*\" jump refuse\n"
+	"		tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu\n";
+static const char host_end[] =
+	"		ip daddr { " PRIVATE4 " } jump refuse\n"
+	"		ip6 daddr != " PUBLIC6 " jump refuse\n"
+	"		ip6 daddr { " PRIVATE6 " } jump refuse\n"
+	"	}\n"
+	"	chain forward {\n"
+	"		type filter hook forward priority filter; policy accept;\n"
+	"		iifname \"" NET_HOST "*\" goto from_vm\n"
+	"		oifname \"" NET_HOST "*\" ct state established,related accept\n"
+	"		oifname \"" NET_HOST "*\" drop\n"
+	"%s"
+	"	}\n"
+	"	chain hide {\n"
+	"		type nat hook postrouting priority srcnat; policy accept;\n"
+	"		oifname != \"" NET_HOST "*\" ip saddr %s masquerade\n"
+	"		oifname != \"" NET_HOST "*\" ip6 saddr " NET_LINK_IPV6 "/112 masquerade\n"
+	"	}\n"
+	"}\n";
+
+static void print_host(FILE *f, const struct net_plan *plan)
+{
+	const char *block = plan->config->network;
+
+	fprintf(f, host_begin, block);
+	print_open(f, plan);
+	fputs(host_forward, f);
+	print_open(f, plan);
+	fprintf(f, host_end, plan->closed6 ? "\t\tmeta nfproto ipv6 drop\n" : "", block);
+}
+
+static char *print(void (*how)(FILE *f, const struct net_plan *plan), const struct net_plan *plan)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	how(f, plan);
+	if (fclose(f) == 0)
+		return text;
+	free(text);
+	return NULL;
+}
+
+char *net_rules_jail(const struct net_plan *plan)
+{
+	return print(print_jail, plan);
+}
+
+char *net_rules_host(const struct net_plan *plan)
+{
+	return print(print_host, plan);
+}
+
+/* --- the name server ------------------------------------------------------------------------- */
+
+bool net_find_dns(const char *text, char out[static INET_ADDRSTRLEN], bool *loopback)
+{
+	*loopback = false;
+	for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		char name[64];
+		struct range r;
+
+		if (sscanf(line, "nameserver%*1[ \t]%63s", name) != 1)
+			continue;
+		if (strcmp(name, "::1") == 0)
+			*loopback = true;
+		if (!range_parse(&r, name) || r.family != AF_INET || strchr(name, '/'))
+			continue;
+		if (r.first[0] != 127) {
+			inet_ntop(AF_INET, r.first, out, INET_ADDRSTRLEN);
+			return true;
+		}
+		*loopback = true;
+	}
+	return false;
+}

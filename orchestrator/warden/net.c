@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/net.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libmnl/libmnl.h>
+#include <net/if.h>
+#include <nftables/libnftables.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/warden/net-links.h"
+#include "orchestrator/warden/net-rules.h"
+
+#define FILE_MAX 8192
+
+/* --- small tools ----------------------------------------------------------------------------- */
+
+static int run_nft(struct net *n, const char *commands, struct err *e)
+{
+	errno = 0;
+	if (nft_run_cmd_from_buffer(n->nft, commands) == 0)
+		return 0;
+	return err_say(e, errno ? errno : EINVAL, "set the host's rules for VMs: %.160s",
+		       nft_ctx_get_error_buffer(n->nft));
+}
+
+/* The length of the text, or -errno. */
+static ssize_t read_text(const char *path, char *out, size_t size)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, out, size - 1);
+
+	if (len < 0)
+		return -errno;
+	out[len] = '\0';
+	return len;
+}
+
+static bool sysctl_is(const char *path, char value)
+{
+	char text[16];
+
+	return read_text(path, text, sizeof(text)) > 0 && text[0] == value;
+}
+
+static int sysctl_set(const char *path, const char *value, struct err *e)
+{
+	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, value, strlen(value)) < 0)
+		return err_set(e, errno, "write %s to %s", value, path);
+	return 0;
+}
+
+/* --- what this host has ---------------------------------------------------------------------- */
+
+static void find_dns(char out[static INET_ADDRSTRLEN], const struct config *c)
+{
+	/* The second is what systemd-resolved asks itself, where the first names but its stub. */
+	static const char *const files[] = {"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"};
+	char text[FILE_MAX];
+	bool any = false, loopback = false;
+
+	snprintf(out, INET_ADDRSTRLEN, "%.*s", INET_ADDRSTRLEN - 1, c->dns);
+	if (out[0])
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		if (read_text(files[i], text, sizeof(text)) > 0 &&
+		    net_find_dns(text, out, &loopback))
+			return;
+		any |= loopback;
+	}
+	out[0] = '\0';
+	log_warn(any ? "the name server of this host is on its loopback, where VMs can't reach it: "
+		       "they have none (setting dns)"
+		     : "this host has no IPv4 name server: VMs have none (setting dns)");
+}
+
+static int default_route6(struct mnl_socket *nl, struct err *e)
+{
+	struct range somewhere;
+
+	if (!range_parse(&somewhere, "2000::"))
+		return -EINVAL;
+	return route_link(nl, &somewhere, e);
+}
+
+static int choose_ipv6(struct net *n, const struct config *c, struct mnl_socket *nl, struct err *e)
+{
+	struct err why = {0};
+
+	if (c->ipv6[0] == 'n')
+		return 0;
+	n->ipv6 = default_route6(nl, &why) > 0;
+	if (!n->ipv6 && c->ipv6[0] == 'y')
+		return err_say(e, ENETUNREACH,
+			       "ipv6 is yes, but this host has no IPv6 default route");
+	return 0;
+}
+
+/* --- forwarding ------------------------------------------------------------------------------ */
+
+/* Answers come in by the link that the questions left by. */
+static int forward_on(struct net *n, struct mnl_socket *nl, const struct range *to, struct err *e)
+{
+	struct err none;
+	char path[80], name[IF_NAMESIZE];
+	int index = route_link(nl, to, &none);
+
+	if (index < 0 || !if_indextoname((unsigned)index, name) || strcmp(name, "lo") == 0)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/sys/net/ipv4/conf/%s/forwarding", name);
+	if (sysctl_is(path, '1') || n->n_uplinks == NET_UPLINKS_MAX)
+		return 0;
+	int r = link_forwarding(nl, name, true, e);
+	if (r == 0)
+		memcpy(n->uplinks[n->n_uplinks++], name, sizeof(name));
+	return r;
+}
+
+static int forward_all(struct net *n, const struct net_plan *plan, struct mnl_socket *nl,
+		       struct err *e)
+{
+	const char *list = plan->config->allow;
+	char part[RANGE_TEXT_MAX];
+	struct range to;
+	int r = 0;
+
+	if (range_parse(&to, "1.1.1.1")) /* any that only the default route leads to */
+		r = forward_on(n, nl, &to, e);
+	if (r == 0 && range_parse(&to, plan->dns) && to.family == AF_INET)
+		r = forward_on(n, nl, &to, e);
+	while (r == 0 && range_next(&list, part))
+		if (range_parse(&to, part) && to.family == AF_INET)
+			r = forward_on(n, nl, &to, e);
+	return r;
+}
+
+#define FORWARD_IPV6 "/proc/sys/net/ipv6/conf/all/forwarding"
+
+/* IPv6 knows no forwarding of single links, and a link that forwards takes no more routes from
+ * routers unless accept_ra is 2 (the kernel's ip-sysctl.rst). */
+static int forward_ipv6(struct net *n, struct mnl_socket *nl, struct err *e)
+{
+	char path[80], name[IF_NAMESIZE];
+	int index = default_route6(nl, e);
+
+	if (sysctl_is(FORWARD_IPV6, '1'))
+		return 0;
+	if (index < 0)
+		return index;
+	if (!if_indextoname((unsigned)index, name))
+		return err_set(e, errno, "name the link of the IPv6 default route");
+	snprintf(path, sizeof(path), "/proc/sys/net/ipv6/conf/%s/accept_ra", name);
+	int r = sysctl_is(path, '1') ? sysctl_set(path, "2", e) : 0;
+	if (r == 0)
+		r = sysctl_set(FORWARD_IPV6, "1", e);
+	n->opened_ipv6 = r == 0;
+	return r;
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+static int lock_namespace(struct net *n, struct err *e)
+{
+	n->ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (n->ns < 0)
+		return err_set(e, errno, "open this network namespace");
+	if (flock(n->ns, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno == EWOULDBLOCK)
+		return err_say(e, EEXIST, "another rametd makes networks for VMs on this host");
+	return err_set(e, errno, "lock this network namespace");
+}
+
+static int open_nft(struct net *n, struct err *e)
+{
+	n->nft = nft_ctx_new(NFT_CTX_DEFAULT);
+	if (!n->nft || nft_ctx_buffer_error(n->nft) < 0)
+		return err_set(e, ENOMEM, "prepare the host's rules for VMs");
+	return 0;
+}
+
+static int set_table(struct net *n, const struct net_plan *plan, struct err *e)
+{
+	scoped_free char *rules = net_rules_host(plan);
+
+	n->rules = net_rules_jail(plan);
+	if (!rules || !n->rules)
+		return err_set(e, ENOMEM, "make the rules for VMs");
+	return run_nft(n, rules, e);
+}
+
+static int set_up(struct net *n, const struct config *c, struct mnl_socket *nl, struct err *e)
+{
+	char dns[INET_ADDRSTRLEN];
+
+	find_dns(dns, c);
+	int r = choose_ipv6(n, c, nl, e);
+	if (r == 0)
+		r = open_nft(n, e);
+	struct net_plan plan = {.config = c, .dns = dns, .ipv6 = n->ipv6};
+	plan.closed6 = n->ipv6 && !sysctl_is(FORWARD_IPV6, '1');
+	/* The rules first: what is let in is for VMs from the first moment. */
+	if (r == 0)
+		r = set_table(n, &plan, e);
+	if (r == 0)
+		r = forward_all(n, &plan, nl, e);
+	if (r == 0 && n->ipv6)
+		r = forward_ipv6(n, nl, e);
+	return r;
+}
+
+int net_open(struct net *n, const struct config *config, struct err *e)
+{
+	*n = (struct net){.on = config->network[0] != '\0', .ns = -1};
+	if (!n->on)
+		return 0;
+	if (!range_parse(&n->block, config->network))
+		return err_say(e, EINVAL, "network \"%s\" is no range", config->network);
+	int r = lock_namespace(n, e);
+	struct mnl_socket *nl = r < 0 ? NULL : links_open(e);
+	if (r == 0)
+		r = nl ? set_up(n, config, nl, e) : e->code;
+	if (nl)
+		mnl_socket_close(nl);
+	if (r < 0)
+		net_close(n, false);
+	return r;
+}
+
+static void take_away(struct net *n)
+{
+	struct err e;
+	struct mnl_socket *nl = links_open(&e);
+
+	for (unsigned i = 0; nl && i < n->n_uplinks; i++)
+		if (link_forwarding(nl, n->uplinks[i], false, &e) < 0)
+			log_warn("%s", e.text);
+	if (nl)
+		mnl_socket_close(nl);
+	if (n->opened_ipv6 && sysctl_set(FORWARD_IPV6, "0", &e) < 0)
+		log_warn("%s", e.text);
+	if (run_nft(n, "delete table inet ramet", &e) < 0)
+		log_warn("%s", e.text);
+}
+
+void net_close(struct net *n, bool remove)
+{
+	if (remove && n->on && n->nft)
+		take_away(n);
+	if (n->nft)
+		nft_ctx_free(n->nft);
+	free(n->rules);
+	close_fd(&n->ns);
+	*n = (struct net){.ns = -1};
+}
+
+int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e)
+{
+	char commands[160];
+
+	if (!n->on)
+		return 0;
+	/* Both ways it does not matter what was there before. */
+	snprintf(commands, sizeof(commands),
+		 "add element inet ramet no_egress { \"" NET_HOST "%u\" }\n%s", slot,
+		 allowed ? "delete element inet ramet no_egress { \"" : "");
+	if (allowed) {
+		size_t used = strlen(commands);
+
+		snprintf(commands + used, sizeof(commands) - used, NET_HOST "%u\" }\n", slot);
+	}
+	return run_nft(n, commands, e);
+}

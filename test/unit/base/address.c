@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/address.h"
+#include "base/fd.h"
+
+static void ranges_are_read_and_printed(void **state)
+{
+	static const struct {
+		const char *text, *printed;
+	} good[] = {
+		{"10.0.0.0/8", "10.0.0.0/8"},	    {"192.0.2.7", "192.0.2.7/32"},
+		{"0.0.0.0/0", "0.0.0.0/0"},	    {"2001:db8::/32", "2001:db8::/32"},
+		{"fd00::1", "fd00::1/128"},	    {"::/0", "::/0"},
+		{"10.251.0.0/17", "10.251.0.0/17"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		char printed[RANGE_TEXT_MAX];
+		struct range r;
+
+		assert_true(range_parse(&r, good[i].text));
+		range_print(printed, &r);
+		assert_string_equal(printed, good[i].printed);
+	}
+}
+
+static void what_is_no_range_is_refused(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"/",
+		"10.0.0.0/",
+		"10.0.0.0/33",
+		"10.0.0.1/8",
+		"10.0.0.0/8/8",
+		"10.0.0/8",
+		"10.0.0.0/-1",
+		"10.0.0.0/+8",
+		"10.0.0.0/0008",
+		"fd00::/129",
+		"fd00::1/8",
+		"fd00::/8 ",
+		" 10.0.0.0/8",
+		"example.org",
+		"fd00::/9999999999999",
+		"1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111/64"};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct range r;
+
+		if (range_parse(&r, bad[i]))
+			fail_msg("\"%s\" was taken", bad[i]);
+	}
+}
+
+static void a_list_is_taken_apart(void **state)
+{
+	const char *list = " 10.0.0.0/8 ,, fd00::/8,192.0.2.1 ";
+	char part[RANGE_TEXT_MAX];
+
+	assert_true(range_next(&list, part));
+	assert_string_equal(part, "10.0.0.0/8");
+	assert_true(range_next(&list, part));
+	assert_string_equal(part, "fd00::/8");
+	assert_true(range_next(&list, part));
+	assert_string_equal(part, "192.0.2.1");
+	assert_false(range_next(&list, part));
+}
+
+static void a_long_part_does_not_become_a_range(void **state)
+{
+	char text[200], part[RANGE_TEXT_MAX];
+	const char *list = text;
+	struct range r;
+
+	memset(text, '1', sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	assert_true(range_next(&list, part));
+	assert_false(range_parse(&r, part));
+	assert_false(range_next(&list, part));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ranges_are_read_and_printed),
+		cmocka_unit_test(what_is_no_range_is_refused),
+		cmocka_unit_test(a_list_is_taken_apart),
+		cmocka_unit_test(a_long_part_does_not_become_a_range),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The network of jails, with real packets and without VMs: the test's own namespace is the host,
+ * another one is the world outside, and a guest is a namespace with a tap whose frames are carried
+ * to the jail's tap and back. Needs root, nothing else.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <netinet/ip.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/warden/net.h"
+#include "proto/net.h"
+
+#define WAIT_MS	 20000
+#define OUTSIDE	 "203.0.113.1"	 /* the world's address */
+#define HOST	 "203.0.113.254" /* the host's, seen from there */
+#define PORT	 "80"
+#define JAIL_UID 310000
+#define MOST	 100 /* connections at one time */
+
+static int host_ns = -1, outside_ns = -1;
+static struct config config;
+static struct net net = {.ns = -1};
+static pid_t servers[2];
+static int arrived[2]; /* a pipe in packet mode: the datagrams that reached the world */
+
+struct guest {
+	int ns, jail_ns;
+	pid_t carrier;
+};
+
+static struct guest guests[2];
+
+/* --- tools ----------------------------------------------------------------------------------- */
+
+static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void shell(const char *format, ...)
+{
+	char command[512];
+	va_list args;
+
+	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, a line above */
+	vsnprintf(command, sizeof(command), format, args);
+	va_end(args);
+	if (system(command) != 0)
+		fail_msg("`%s` failed", command);
+}
+
+static int new_ns(void)
+{
+	assert_int_equal(unshare(CLONE_NEWNET), 0);
+	int fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void enter(int ns)
+{
+	assert_int_equal(setns(ns, CLONE_NEWNET), 0);
+}
+
+/* Output of a command in a namespace. */
+static const char *output_in(int ns, const char *command)
+{
+	static char text[32768];
+	size_t used = 0, n;
+
+	enter(ns);
+	FILE *f = popen(command, "re");
+	assert_non_null(f);
+	while ((n = fread(text + used, 1, sizeof(text) - 1 - used, f)) > 0)
+		used += n;
+	text[used] = '\0';
+	pclose(f);
+	enter(host_ns);
+	return text;
+}
+
+static struct sockaddr_in to(const char *address, unsigned short port)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+	assert_int_equal(inet_pton(AF_INET, address, &at.sin_addr), 1);
+	return at;
+}
+
+static int socket_in(int ns, int type, int protocol)
+{
+	enter(ns);
+	int fd = socket(AF_INET, type | SOCK_CLOEXEC, protocol);
+	enter(host_ns);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static bool readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, WAIT_MS) == 1;
+}
+
+/* A connection from a namespace; -errno. */
+static int dial(int ns, const char *address, unsigned short port)
+{
+	struct sockaddr_in at = to(address, port);
+	scoped_fd int fd = socket_in(ns, SOCK_STREAM, 0);
+	struct timeval limit = {.tv_sec = WAIT_MS / 1000};
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	return connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ? -errno : take_fd(&fd);
+}
+
+/* What the server says first: the address that it sees. */
+static const char *greeting(int fd)
+{
+	static char text[64];
+
+	assert_true(readable(fd));
+	ssize_t n = recv(fd, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	return text;
+}
+
+static void assert_reaches(int ns, const char *address, const char *seen)
+{
+	scoped_fd int fd = dial(ns, address, 80);
+
+	if (fd < 0)
+		fail_msg("%s is not reached: %s", address, strerror(-fd));
+	assert_string_equal(greeting(fd), seen);
+}
+
+/* Told so, not only silent. */
+static void assert_refused(int ns, const char *address)
+{
+	scoped_fd int fd = dial(ns, address, 80);
+
+	if (fd >= 0)
+		fail_msg("%s is reached", address);
+	if (fd != -EHOSTUNREACH && fd != -ECONNREFUSED && fd != -EACCES && fd != -ENETUNREACH)
+		fail_msg("%s: %s", address, strerror(-fd));
+}
+
+/* --- the world and the host's services ------------------------------------------------------- */
+
+static int listen_on(int type, unsigned short port)
+{
+	struct sockaddr_in at = to("0.0.0.0", port);
+	int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0), on = 1;
+
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0)
+		abort();
+	if (type == SOCK_STREAM && listen(fd, 64) < 0)
+		abort();
+	return fd;
+}
+
+static void greet(int fd)
+{
+	struct sockaddr_in from;
+	socklen_t len = sizeof(from);
+	char text[INET_ADDRSTRLEN];
+	int c = accept4(fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC);
+
+	inet_ntop(AF_INET, &from.sin_addr, text, sizeof(text));
+	if (c >= 0) /* it stays open until the end of the test */
+		send(c, text, strlen(text), MSG_NOSIGNAL);
+}
+
+static void echo(int fd)
+{
+	struct sockaddr_in from;
+	socklen_t len = sizeof(from);
+	char text[256];
+	ssize_t n = recvfrom(fd, text, sizeof(text), 0, (struct sockaddr *)&from, &len);
+
+	if (n > 0 && write(arrived[1], text, (size_t)n) == n)
+		sendto(fd, text, (size_t)n, 0, (struct sockaddr *)&from, len);
+}
+
+static pid_t serve(int ns)
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setns(ns, CLONE_NEWNET);
+	struct pollfd p[] = {{.fd = listen_on(SOCK_STREAM, 80), .events = POLLIN},
+			     {.fd = listen_on(SOCK_DGRAM, 53), .events = POLLIN},
+			     {.fd = listen_on(SOCK_DGRAM, 9), .events = POLLIN}};
+	for (;;) {
+		if (poll(p, 3, -1) < 0)
+			_exit(1);
+		if (p[0].revents)
+			greet(p[0].fd);
+		for (int i = 1; i < 3; i++)
+			if (p[i].revents)
+				echo(p[i].fd);
+	}
+}
+
+/* The next datagram that reached the world is this one. */
+static void assert_next(const char *wanted)
+{
+	char text[256];
+
+	assert_true(readable(arrived[0]));
+	ssize_t n = read(arrived[0], text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	assert_string_equal(text, wanted);
+}
+
+static void say(int ns, const char *source, const char *text)
+{
+	struct sockaddr_in from = to(source, 0), at = to(OUTSIDE, 9);
+	scoped_fd int fd = socket_in(ns, SOCK_DGRAM, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	assert_true(sendto(fd, text, strlen(text), 0, (struct sockaddr *)&at, sizeof(at)) > 0);
+}
+
+/* --- guests ---------------------------------------------------------------------------------- */
+
+static int guest_tap(void)
+{
+	struct ifreq ifr = {.ifr_name = "eth0", .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC), len = 12;
+
+	assert_int_equal(ioctl(fd, TUNSETIFF, &ifr), 0);
+	assert_int_equal(ioctl(fd, TUNSETVNETHDRSZ, &len), 0);
+	return fd;
+}
+
+static void carry(int from, int into)
+{
+	static char frame[70000];
+	ssize_t n = read(from, frame, sizeof(frame));
+
+	if (n > 0 && write(into, frame, (size_t)n) < 0 && errno == EBADFD)
+		_exit(1);
+}
+
+static pid_t start_carrier(int a, int b)
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close_fd(&net.ns); /* or it would hold the lock as well */
+	for (;;) {
+		struct pollfd p[] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
+
+		if (poll(p, 2, -1) < 0)
+			_exit(1);
+		if (p[0].revents)
+			carry(a, b);
+		if (p[1].revents)
+			carry(b, a);
+	}
+}
+
+static void set_guest_mac(const char *mac)
+{
+	shell("ip link set eth0 down && ip link set eth0 address %s && ip link set eth0 up && "
+	      "ip route replace default via " NET_GATEWAY_IPV4,
+	      mac);
+}
+
+static void start_guest(struct guest *g, uint32_t slot)
+{
+	static const unsigned char m[] = NET_GUEST_MAC;
+	struct err e = {0};
+	char mac[18];
+
+	g->jail_ns = new_ns();
+	scoped_fd int tap = net_jail(&net, slot, JAIL_UID, &e);
+	if (tap < 0)
+		fail_msg("%s", e.text);
+	g->ns = new_ns();
+	scoped_fd int own = guest_tap();
+	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
+		 m[5]);
+	shell("ip link set lo up && ip addr add %s/%d dev eth0", NET_GUEST_IPV4, NET_PREFIX_IPV4);
+	set_guest_mac(mac);
+	enter(host_ns);
+	g->carrier = start_carrier(tap, own);
+}
+
+static void end_guest(struct guest *g)
+{
+	kill(g->carrier, SIGKILL);
+	assert_int_equal(waitpid(g->carrier, NULL, 0), g->carrier);
+	close_fd(&g->ns);
+	close_fd(&g->jail_ns);
+}
+
+static void set_egress(uint32_t slot, bool allowed)
+{
+	struct err e = {0};
+
+	if (net_egress(&net, slot, allowed, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+/* --- tests ----------------------------------------------------------------------------------- */
+
+static void it_reaches_the_world_as_the_host(void **state)
+{
+	assert_reaches(guests[0].ns, OUTSIDE, HOST);
+	assert_reaches(guests[1].ns, OUTSIDE, HOST);
+}
+
+static void names_are_asked_of_the_gateway(void **state)
+{
+	struct sockaddr_in at = to(NET_GATEWAY_IPV4, 53);
+	scoped_fd int fd = socket_in(guests[0].ns, SOCK_DGRAM, 0);
+	char answer[16] = "";
+
+	assert_true(sendto(fd, "name?", 5, 0, (struct sockaddr *)&at, sizeof(at)) > 0);
+	assert_next("name?");
+	assert_true(readable(fd));
+	assert_int_equal(recv(fd, answer, sizeof(answer), 0), 5);
+}
+
+static void private_ranges_are_refused(void **state)
+{
+	assert_reaches(host_ns, "10.9.9.9", HOST); /* they are there */
+	assert_reaches(host_ns, "169.254.169.254", HOST);
+	assert_refused(guests[0].ns, "10.9.9.9");
+	assert_refused(guests[0].ns, "169.254.169.254");
+	assert_refused(guests[0].ns, "172.16.0.1");
+	assert_refused(guests[0].ns, "192.168.1.1");
+	assert_refused(guests[0].ns, "100.64.0.1");
+	assert_refused(guests[0].ns, "240.0.0.1");
+}
+
+static void an_allowed_range_is_reached(void **state)
+{
+	assert_reaches(guests[0].ns, "10.8.0.1", HOST);
+}
+
+static void the_host_is_not_reached(void **state)
+{
+	assert_reaches(outside_ns, HOST, OUTSIDE); /* others do */
+	assert_refused(guests[0].ns, HOST);
+	assert_refused(guests[0].ns, "10.251.0.0"); /* its end of this link */
+	assert_refused(guests[0].ns, "10.251.0.2"); /* and of the other */
+	assert_refused(guests[0].ns, NET_GATEWAY_IPV4);
+}
+
+static void guests_do_not_meet(void **state)
+{
+	assert_refused(guests[0].ns, "10.251.0.3");
+	assert_refused(guests[1].ns, "10.251.0.1");
+}
+
+/* Nothing is let in that a guest did not ask for, also from one who has the route. */
+static void nobody_comes_in(void **state)
+{
+	struct sockaddr_in at = to("10.251.0.1", 9);
+	scoped_fd int fd = socket_in(outside_ns, SOCK_DGRAM, 0);
+
+	enter(outside_ns);
+	shell("ip route replace 10.251.0.0/17 via " HOST);
+	enter(host_ns);
+	assert_true(sendto(fd, "hello?", 6, 0, (struct sockaddr *)&at, sizeof(at)) > 0);
+	say(guests[0].ns, NET_GUEST_IPV4, "behind it");
+	assert_next("behind it");
+	const char *dropped =
+		output_in(guests[0].jail_ns,
+			  "cat /proc/net/dev | sed -n 's/^ *up0: *[0-9]* *\\([0-9]*\\).*/\\1/p'");
+	unsigned long before = strtoul(dropped, NULL, 10);
+	assert_true(sendto(fd, "hello?", 6, 0, (struct sockaddr *)&at, sizeof(at)) > 0);
+	assert_reaches(outside_ns, HOST, OUTSIDE); /* what was sent before has been dealt with */
+	dropped = output_in(guests[0].jail_ns,
+			    "cat /proc/net/dev | sed -n 's/^ *up0: *[0-9]* *\\([0-9]*\\).*/\\1/p'");
+	assert_int_equal(strtoul(dropped, NULL, 10), before);
+}
+
+static unsigned long dropped_closed(void)
+{
+	const char *rules = output_in(host_ns, "nft list chain inet ramet first");
+	const char *at = strstr(rules, "@no_egress counter packets ");
+
+	assert_non_null(at);
+	return strtoul(at + strlen("@no_egress counter packets "), NULL, 10);
+}
+
+static void wait_for_drop(unsigned long before)
+{
+	struct timespec pause = {.tv_nsec = 5000000};
+
+	for (int i = 0; i < WAIT_MS / 5 && dropped_closed() == before; i++)
+		nanosleep(&pause, NULL);
+	assert_true(dropped_closed() > before);
+}
+
+static void say_in_vain(int ns)
+{
+	unsigned long before = dropped_closed();
+
+	say(ns, NET_GUEST_IPV4, "from the closed one");
+	wait_for_drop(before);
+}
+
+static void a_closed_one_sends_nothing(void **state)
+{
+	set_egress(0, false);
+	set_egress(0, false); /* once more changes nothing */
+	say_in_vain(guests[0].ns);
+	say(guests[1].ns, NET_GUEST_IPV4, "from the other");
+	assert_next("from the other");
+	set_egress(0, true);
+	set_egress(0, true);
+	say(guests[0].ns, NET_GUEST_IPV4, "opened");
+	assert_next("opened");
+}
+
+static void a_false_address_gets_nowhere(void **state)
+{
+	enter(guests[0].ns);
+	shell("ip addr add 192.168.252.66/32 dev eth0 && ip addr add 203.0.113.9/32 dev eth0");
+	enter(host_ns);
+	say(guests[0].ns, "192.168.252.66", "forged");
+	say(guests[0].ns, "203.0.113.9", "forged, too");
+	say(guests[0].ns, NET_GUEST_IPV4, "honest");
+	assert_next("honest");
+	enter(guests[0].ns);
+	shell("ip addr del 192.168.252.66/32 dev eth0 && ip addr del 203.0.113.9/32 dev eth0");
+	enter(host_ns);
+}
+
+/* With ARP entries of its own, so that the datagram itself goes out with the wrong MAC. */
+static void a_false_mac_gets_nowhere(void **state)
+{
+	enter(guests[0].ns);
+	set_guest_mac("02:00:00:00:00:66");
+	shell("ip neigh replace " NET_GATEWAY_IPV4 " lladdr 02:52:41:4d:45:01 dev eth0");
+	enter(host_ns);
+	say(guests[0].ns, NET_GUEST_IPV4, "forged");
+	enter(guests[0].ns);
+	set_guest_mac("02:52:41:4d:45:54");
+	enter(host_ns);
+	say(guests[0].ns, NET_GUEST_IPV4, "honest");
+	assert_next("honest");
+}
+
+static uint16_t checksum(const void *data, size_t len, uint32_t sum)
+{
+	const uint8_t *p = data;
+
+	for (size_t i = 0; i < len; i++)
+		sum += i % 2 ? p[i] : (uint32_t)p[i] << 8;
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return htons((uint16_t)~sum);
+}
+
+/* A segment of a connection that this jail has never seen, as a fork's child would send. */
+static void send_stray(int raw)
+{
+	struct sockaddr_in at = to(OUTSIDE, 80), from = to(NET_GUEST_IPV4, 0);
+	struct tcphdr t = {.source = htons(40000), .dest = htons(80), .doff = 5, .ack = 1};
+	uint32_t sum = IPPROTO_TCP + sizeof(t);
+	const uint8_t *a = (const uint8_t *)&at.sin_addr, *b = (const uint8_t *)&from.sin_addr;
+
+	t.seq = htonl(1000);
+	t.ack_seq = htonl(2000);
+	t.window = htons(1000);
+	for (int i = 0; i < 4; i += 2)
+		sum += (uint32_t)(a[i] << 8 | a[i + 1]) + (uint32_t)(b[i] << 8 | b[i + 1]);
+	t.check = checksum(&t, sizeof(t), sum);
+	assert_int_equal(sendto(raw, &t, sizeof(t), 0, (struct sockaddr *)&at, sizeof(at)),
+			 sizeof(t));
+}
+
+static void an_unknown_connection_is_reset(void **state)
+{
+	scoped_fd int raw = socket_in(guests[0].ns, SOCK_RAW, IPPROTO_TCP);
+	struct tcphdr t = {0};
+	char packet[256];
+
+	send_stray(raw);
+	do {
+		assert_true(readable(raw));
+		ssize_t n = recv(raw, packet, sizeof(packet), 0);
+		assert_true(n >= (ssize_t)(sizeof(struct iphdr) + sizeof(t)));
+		memcpy(&t, packet + sizeof(struct iphdr), sizeof(t));
+	} while (t.dest != htons(40000));
+	assert_true(t.rst);
+}
+
+static void connections_at_once_have_an_end(void **state)
+{
+	int held[MOST + 1], n = 0;
+
+	while (n <= MOST && (held[n] = dial(guests[1].ns, OUTSIDE, 80)) >= 0)
+		n++;
+	assert_in_range(n, 1, MOST);
+	assert_int_equal(held[n], -EHOSTUNREACH);
+	assert_reaches(guests[0].ns, OUTSIDE, HOST); /* it is nobody else's */
+	while (n > 0)
+		close_fd(&held[--n]);
+}
+
+static const char *host_rules(void)
+{
+	return output_in(host_ns, "nft list table inet ramet 2>&1");
+}
+
+static void a_restart_keeps_what_was_closed(void **state)
+{
+	struct err e = {0};
+	scoped_fd int connection = dial(guests[0].ns, OUTSIDE, 80);
+
+	assert_true(connection >= 0);
+	set_egress(1, false);
+	net_close(&net, false);
+	assert_non_null(strstr(host_rules(), "\"rt1\""));
+	assert_int_equal(net_open(&net, &config, &e), 0);
+	assert_non_null(strstr(host_rules(), "\"rt1\""));
+	assert_string_equal(greeting(connection), HOST);
+	say_in_vain(guests[1].ns);
+	say(guests[0].ns, NET_GUEST_IPV4, "from the open one");
+	assert_next("from the open one");
+	set_egress(1, true);
+	assert_null(strstr(host_rules(), "\"rt1\""));
+}
+
+static void a_second_one_is_refused(void **state)
+{
+	struct net second = {.ns = -1};
+	struct err e = {0};
+
+	assert_int_equal(net_open(&second, &config, &e), -EEXIST);
+	assert_non_null(strstr(e.text, "another rametd"));
+	assert_reaches(guests[0].ns, OUTSIDE, HOST);
+}
+
+static bool link_is_there(const char *name)
+{
+	return if_nametoindex(name) != 0;
+}
+
+static void the_links_go_with_the_jail(void **state)
+{
+	struct timespec pause = {.tv_nsec = 5000000};
+
+	assert_true(link_is_there("rt0"));
+	end_guest(&guests[0]);
+	start_guest(&guests[0], 0); /* at once: the old link may be there still */
+	assert_reaches(guests[0].ns, OUTSIDE, HOST);
+	end_guest(&guests[0]);
+	for (int i = 0; i < WAIT_MS / 5 && link_is_there("rt0"); i++)
+		nanosleep(&pause, NULL);
+	assert_false(link_is_there("rt0"));
+	start_guest(&guests[0], 0);
+}
+
+static void its_namespace_has_the_tap_and_the_rules(void **state)
+{
+	const char *links = output_in(guests[0].jail_ns, "ip -d addr");
+
+	assert_non_null(strstr(links, "link/ether 02:52:41:4d:45:01"));
+	assert_non_null(strstr(links, "inet 192.168.252.1/30"));
+	assert_non_null(strstr(links, "inet 10.251.0.1/31"));
+	assert_non_null(strstr(links, "user 310000"));
+	const char *rules = output_in(guests[0].jail_ns, "nft list ruleset 2>&1");
+	assert_non_null(strstr(rules, "table netdev ramet"));
+	assert_non_null(strstr(rules, "masquerade"));
+}
+
+static void only_its_links_forward(void **state)
+{
+	static const char show[] = "cat /proc/sys/net/ipv4/ip_forward "
+				   "/proc/sys/net/ipv4/conf/out0/forwarding "
+				   "/proc/sys/net/ipv4/conf/rt0/forwarding "
+				   "/proc/sys/net/ipv4/conf/other0/forwarding | tr -d '\\n'";
+
+	assert_string_equal(output_in(host_ns, show), "0110");
+}
+
+static void a_close_leaves_nothing(void **state)
+{
+	struct err e = {0};
+
+	end_guest(&guests[0]);
+	end_guest(&guests[1]);
+	net_close(&net, true);
+	assert_non_null(strstr(host_rules(), "No such file or directory"));
+	assert_string_equal(output_in(host_ns, "cat /proc/sys/net/ipv4/conf/out0/forwarding"),
+			    "0\n");
+	assert_int_equal(net_open(&net, &config, &e), 0);
+	start_guest(&guests[0], 0);
+	start_guest(&guests[1], 1);
+}
+
+static void jails_cost_little(void **state)
+{
+	enum { TIMES = 10 };
+	struct timespec from, until;
+	double ms = 0;
+
+	for (uint32_t i = 0; i < TIMES; i++) {
+		struct err e = {0};
+		scoped_fd int ns = new_ns();
+
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		scoped_fd int tap = net_jail(&net, 8 + i, JAIL_UID, &e);
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		enter(host_ns);
+		if (tap < 0)
+			fail_msg("%s", e.text);
+		ms += (double)(until.tv_sec - from.tv_sec) * 1e3 +
+		      (double)(until.tv_nsec - from.tv_nsec) / 1e6;
+	}
+	print_message("a jail's network takes %.1f ms\n", ms / TIMES);
+}
+
+/* --- around them ----------------------------------------------------------------------------- */
+
+static void make_world(void)
+{
+	outside_ns = new_ns();
+	shell("ip link set lo up");
+	host_ns = new_ns();
+	shell("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward");
+	shell("ip link add out0 type veth peer name out1 netns /proc/%d/fd/%d", getpid(),
+	      outside_ns);
+	shell("ip link add other0 type veth peer name other1");
+	shell("ip addr add " HOST "/24 dev out0 && ip link set out0 up && "
+	      "ip route add default via " OUTSIDE);
+	enter(outside_ns);
+	shell("ip addr add " OUTSIDE "/24 dev out1 && ip addr add 10.9.9.9/32 dev out1 && "
+	      "ip addr add 10.8.0.1/32 dev out1 && ip addr add 169.254.169.254/32 dev out1 && "
+	      "ip link set out1 up");
+	enter(host_ns);
+}
+
+static int set_up(void **state)
+{
+	struct err e = {0};
+
+	log_init("net", LOG_WARN);
+	make_world();
+	config_defaults(&config);
+	snprintf(config.network, sizeof(config.network), "10.251.0.0/17");
+	snprintf(config.allow, sizeof(config.allow), "10.8.0.0/16, fd00:8::/32");
+	snprintf(config.dns, sizeof(config.dns), OUTSIDE);
+	config.net_connections = MOST;
+	if (pipe2(arrived, O_CLOEXEC | O_DIRECT) < 0)
+		return -1;
+	servers[0] = serve(outside_ns);
+	servers[1] = serve(host_ns);
+	if (net_open(&net, &config, &e) < 0)
+		fail_msg("%s", e.text);
+	start_guest(&guests[0], 0);
+	start_guest(&guests[1], 1);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(guests); i++)
+		end_guest(&guests[i]);
+	for (size_t i = 0; i < ARRAY_LEN(servers); i++) {
+		kill(servers[i], SIGKILL);
+		waitpid(servers[i], NULL, 0);
+	}
+	net_close(&net, true);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(its_namespace_has_the_tap_and_the_rules),
+		cmocka_unit_test(it_reaches_the_world_as_the_host),
+		cmocka_unit_test(only_its_links_forward),
+		cmocka_unit_test(names_are_asked_of_the_gateway),
+		cmocka_unit_test(private_ranges_are_refused),
+		cmocka_unit_test(an_allowed_range_is_reached),
+		cmocka_unit_test(the_host_is_not_reached),
+		cmocka_unit_test(guests_do_not_meet),
+		cmocka_unit_test(nobody_comes_in),
+		cmocka_unit_test(a_closed_one_sends_nothing),
+		cmocka_unit_test(a_false_address_gets_nowhere),
+		cmocka_unit_test(a_false_mac_gets_nowhere),
+		cmocka_unit_test(an_unknown_connection_is_reset),
+		cmocka_unit_test(connections_at_once_have_an_end),
+		cmocka_unit_test(a_close_leaves_nothing),
+		cmocka_unit_test(a_restart_keeps_what_was_closed),
+		cmocka_unit_test(a_second_one_is_refused),
+		cmocka_unit_test(the_links_go_with_the_jail),
+		cmocka_unit_test(jails_cost_little),
+	};
+
+	if (geteuid() != 0 || access("/dev/net/tun", R_OK | W_OK) < 0) {
+		print_message("needs root and /dev/net/tun\n");
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
