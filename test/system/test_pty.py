@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import time
 from typing import Any, Callable, Iterator
 
@@ -13,6 +16,7 @@ import pyte
 import pytest
 
 import ramet
+from conftest import HOST, REPO
 from ramet import Client, Pty, Sandbox
 
 BASH = ["bash", "--norc", "-i"]
@@ -363,3 +367,17 @@ def test_a_reader_goes_on_in_the_child_at_its_place(sbx: Sandbox) -> None:
         assert b"".join(pty) == b"parent\n" + rest
         assert theirs.exit_code == pty.exit_code == 0
     assert got == "".join(f"{i}\n" for i in range(1, 101)).encode()
+
+
+def test_the_example_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(REPO / "examples/files_and_terminal.py")],
+        env={**os.environ, "RAMET_HOST": HOST, "PYTHONPATH": str(REPO / "sdk/python/src")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the same: True" in done.stdout
+    assert "this terminal is 100 columns wide" in done.stdout
+    assert "found after 7 guesses; exit code 0" in done.stdout
