@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 
 import httpx
@@ -55,6 +57,23 @@ def test_a_call_that_ran_when_the_service_died_does_not_block_the_next(client: C
         with pytest.raises(ramet.ConnectionFailed):
             list(stream)
         assert sbx.run_code("print(y)").stdout == "5\n"
+
+
+def test_terminals_and_uploads_go_on_when_the_service_died(client: Client) -> None:
+    data = os.urandom(2 << 20)
+    with Sandbox(client=client) as sbx:
+        pty = sbx.pty.create("stty -echo -opost; seq 1 1000; read go; seq 1001 2000")
+        got = b""
+        while not got.endswith(b"\n1000\n"):
+            got += pty.read()
+        upload = client.open_upload(sbx.id, "/root/file")
+        client.write_part(sbx.id, upload, 0, data[: 1 << 20])
+        kill_service(client)
+        pty.send_input("go\r")
+        assert got + b"".join(pty) == "".join(f"{i}\n" for i in range(1, 2001)).encode()
+        client.write_part(sbx.id, upload, 1 << 20, data[1 << 20 :])
+        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
+        assert sbx.download("/root/file") == data
 
 
 def test_a_killed_vm_is_told_and_others_do_not_notice(client: Client) -> None:
