@@ -84,6 +84,7 @@ static const struct rule loop_rules[] = {
 	RULE(memfd_create),		     /* the RAM of a guest that boots */
 	RULE_ARG(madvise, 2, MADV_HUGEPAGE), /* the same */
 	RULE_ARG(madvise, 2, MADV_DONTNEED), /* free(); pages that the guest gave back */
+	RULE_ARG(fallocate, 1, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE), /* the same */
 	/* The loop itself. */
 	RULE(epoll_wait),
 	RULE(epoll_pwait), /* what glibc makes of epoll_wait on some CPUs */

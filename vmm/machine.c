@@ -14,7 +14,7 @@
 /* Pins of the interrupt controller that no old device claims; 8 is the clock chip's. */
 static const uint32_t device_gsi[MACHINE_DEVICES] = {
 	[MACHINE_BLK] = 5,     [MACHINE_VSOCK] = 6, [MACHINE_RNG] = 7,
-	[MACHINE_CONSOLE] = 9, [MACHINE_NET] = 10,
+	[MACHINE_CONSOLE] = 9, [MACHINE_NET] = 10,  [MACHINE_BALLOON] = 11,
 };
 
 static uint64_t device_addr(unsigned i)
@@ -26,6 +26,11 @@ void machine_describe(struct boot_device out[MACHINE_DEVICES])
 {
 	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
 		out[i] = (struct boot_device){.addr = device_addr(i), .irq = device_gsi[i]};
+}
+
+static int discard(void *ram, uint64_t offset, uint64_t bytes)
+{
+	return ram_discard(ram, offset, bytes);
 }
 
 static int new_device(struct vio_dev **out, unsigned which, const struct machine_config *cfg,
@@ -41,8 +46,10 @@ static int new_device(struct vio_dev **out, unsigned which, const struct machine
 	case MACHINE_CONSOLE:
 		return vio_console_new(out, cfg->mem, cfg->loop, STDERR_FILENO, CONSOLE_BYTES_PER_S,
 				       e);
-	default:
+	case MACHINE_NET:
 		return vio_net_new(out, cfg->mem, cfg->loop, cfg->tap_fd, cfg->ipv6, e);
+	default:
+		return vio_balloon_new(out, cfg->mem, cfg->loop, discard, cfg->ram, e);
 	}
 }
 

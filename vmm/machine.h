@@ -14,6 +14,7 @@
 #include "vmm/dev/bus.h"
 #include "vmm/dev/legacy.h"
 #include "vmm/dev/serial.h"
+#include "vmm/kvm/ram.h"
 #include "vmm/virtio/device.h"
 
 /* Their order is the order of their addresses and of their sections in a state file. */
@@ -23,11 +24,13 @@ enum machine_device {
 	MACHINE_RNG,
 	MACHINE_CONSOLE,
 	MACHINE_NET,
+	MACHINE_BALLOON,
 	MACHINE_DEVICES
 };
 
 struct machine_config {
 	const struct gm *mem;
+	struct ram *ram; /* to which freed pages go back */
 	struct loop *loop;
 	uint64_t cid;
 	int tap_fd; /* owned by the machine from its success on; -1: no link */

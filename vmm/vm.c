@@ -191,6 +191,7 @@ static int make_shell(struct vm *vm, struct err *e)
 {
 	const struct machine_config mc = {
 		.mem = &vm->mem,
+		.ram = vm->ram,
 		.loop = vm->loop,
 		.cid = vm->cfg.cid,
 		.tap_fd = vm->cfg.tap_fd,

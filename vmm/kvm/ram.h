@@ -48,6 +48,12 @@ int ram_freeze(struct ram *r, uint64_t *copied, struct err *e);
 unsigned ram_image(const struct ram *r, int fds[RAM_IMAGE_FDS]);
 
 /*
+ * The guest has no use for these bytes of RAM, whatever they hold: what whole pages of them take is
+ * given back to the host, as far as it is no image's. 0 or -errno.
+ */
+int ram_discard(struct ram *r, uint64_t offset, uint64_t bytes);
+
+/*
  * A piece of the work that keeps the chain of layers short, some 100 us of it; true while there is
  * more to do. Between freezes, while the guest runs. ram_freeze takes over what is complete.
  */

@@ -115,6 +115,11 @@ int vio_console_new(struct vio_dev **out, const struct gm *mem, struct loop *loo
 int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, uint64_t guest_cid,
 		  struct err *e);
 
+/* The guest has no use for `bytes` of RAM from `offset` on, whatever they hold. 0 or -errno. */
+typedef int vio_discard(void *arg, uint64_t offset, uint64_t bytes);
+int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+		    vio_discard *discard, void *arg, struct err *e);
+
 /*
  * `tap_fd` is a tap that does not block and puts the header of virtio v1.2 (12 bytes) before each
  * frame, with its offloads set; -1: there is no link, and what the guest sends is dropped. With

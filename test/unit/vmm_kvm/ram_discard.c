@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Pages that a guest has no use for: what they take is given back, and nothing else changes. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "vmm/kvm/pagemap.h"
+#include "vmm/kvm/ram-internal.h"
+
+#define MIB (1ull << 20)
+#define RAM (4 * MIB)
+
+struct guest {
+	struct gm gm;
+	struct ram *ram;
+};
+
+static void make(struct guest *g)
+{
+	int pagemap = pagemap_open(-1, NULL);
+
+	assert_true(pagemap >= 0);
+	*g = (struct guest){0};
+	assert_int_equal(gm_reserve(&g->gm, RAM, NULL), 0);
+	assert_int_equal(ram_new(&g->ram, &g->gm, pagemap, NULL), 0);
+}
+
+static void boot(struct guest *g)
+{
+	make(g);
+	assert_int_equal(ram_back_with_memfd(g->ram, NULL), 0);
+	memset(g->gm.base, 'a', RAM);
+}
+
+static void end(struct guest *g)
+{
+	ram_free(g->ram);
+	gm_release(&g->gm);
+}
+
+static uint64_t freeze(struct guest *g)
+{
+	uint64_t copied;
+
+	assert_int_equal(ram_freeze(g->ram, &copied, NULL), 0);
+	return copied;
+}
+
+static void fork_guest(const struct guest *g, struct guest *child)
+{
+	int fds[RAM_IMAGE_FDS];
+	unsigned n = ram_image(g->ram, fds);
+
+	make(child);
+	assert_int_equal(ram_back_with_image(child->ram, fds[0], fds + 1, n - 1, NULL), 0);
+}
+
+static void check(const struct guest *g, uint64_t from, uint64_t to, uint8_t value)
+{
+	for (uint64_t at = from; at < to; at++)
+		if (g->gm.base[at] != value)
+			fail_msg("byte %llu is %u", (unsigned long long)at, g->gm.base[at]);
+}
+
+static uint64_t bytes_of(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+static void test_of_a_booted_guest(void **state)
+{
+	struct guest g, child;
+
+	boot(&g);
+	assert_int_equal(bytes_of(ram_memfd(g.ram)), RAM);
+	assert_int_equal(ram_discard(g.ram, MIB, MIB), 0);
+	assert_int_equal(bytes_of(ram_memfd(g.ram)), RAM - MIB);
+	check(&g, 0, MIB, 'a');
+	check(&g, 2 * MIB, RAM, 'a');
+	memset(g.gm.base + MIB, 'b', RAM_PAGE);
+	assert_int_equal(bytes_of(ram_memfd(g.ram)), RAM - MIB + RAM_PAGE);
+	freeze(&g);
+	fork_guest(&g, &child);
+	check(&child, 0, MIB, 'a');
+	check(&child, MIB, MIB + RAM_PAGE, 'b');
+	check(&child, 2 * MIB, RAM, 'a');
+	end(&child);
+	end(&g);
+}
+
+/* Pages of its own go; those of the image stay where they are, for others see them. */
+static void test_of_a_restored_guest(void **state)
+{
+	struct guest g, child;
+	struct runs dirty = {0};
+
+	boot(&g);
+	freeze(&g);
+	fork_guest(&g, &child);
+	memset(child.gm.base, 'c', 2 * MIB);
+	assert_int_equal(ram_discard(child.ram, MIB, 2 * MIB), 0);
+	assert_int_equal(pagemap_dirty(child.ram->pagemap_fd, &child.gm, &dirty, NULL), 0);
+	assert_int_equal(runs_bytes(&dirty), MIB);
+	check(&child, 0, MIB, 'c');
+	check(&child, 3 * MIB, RAM, 'a');
+	check(&g, 0, RAM, 'a');
+	assert_int_equal(freeze(&child), MIB);
+	runs_free(&dirty);
+	end(&child);
+	end(&g);
+}
+
+/* The guest's own writes after it are in the next image, whatever was dropped before. */
+static void test_between_freezes(void **state)
+{
+	struct guest g, child;
+
+	boot(&g);
+	freeze(&g);
+	for (unsigned round = 0; round < 20; round++) {
+		uint64_t at = round % 7 * 3 * RAM_PAGE;
+
+		memset(g.gm.base + at, (int)round + 1, 5 * RAM_PAGE);
+		freeze(&g);
+		assert_int_equal(ram_discard(g.ram, at, 4 * RAM_PAGE), 0);
+		memset(g.gm.base + at, (int)round + 100, 3 * RAM_PAGE);
+		freeze(&g);
+		fork_guest(&g, &child);
+		check(&child, at, at + 3 * RAM_PAGE, (uint8_t)(round + 100));
+		check(&child, at + 4 * RAM_PAGE, at + 5 * RAM_PAGE, (uint8_t)(round + 1));
+		end(&child);
+	}
+	end(&g);
+}
+
+static void test_only_whole_pages(void **state)
+{
+	struct guest g;
+
+	boot(&g);
+	assert_int_equal(ram_discard(g.ram, RAM_PAGE - 1, RAM_PAGE + 2), 0);
+	check(&g, 0, RAM_PAGE, 'a');
+	check(&g, RAM_PAGE, 2 * RAM_PAGE, 0);
+	check(&g, 2 * RAM_PAGE, RAM, 'a');
+	assert_int_equal(ram_discard(g.ram, 3 * RAM_PAGE + 1, RAM_PAGE), 0);
+	assert_int_equal(ram_discard(g.ram, 3 * RAM_PAGE + 1, 0), 0);
+	assert_int_equal(ram_discard(g.ram, RAM, 0), 0);
+	check(&g, 2 * RAM_PAGE, RAM, 'a');
+	end(&g);
+}
+
+static void test_outside_of_ram(void **state)
+{
+	struct guest g, shell;
+
+	boot(&g);
+	assert_int_equal(ram_discard(g.ram, RAM, 1), -EINVAL);
+	assert_int_equal(ram_discard(g.ram, RAM - RAM_PAGE, 2 * RAM_PAGE), -EINVAL);
+	assert_int_equal(ram_discard(g.ram, UINT64_MAX - 4095, 8192), -EINVAL);
+	check(&g, 0, RAM, 'a');
+	end(&g);
+	make(&shell);
+	assert_int_equal(ram_discard(shell.ram, 0, RAM_PAGE), -EINVAL);
+	end(&shell);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_of_a_booted_guest),
+		cmocka_unit_test(test_of_a_restored_guest),
+		cmocka_unit_test(test_between_freezes),
+		cmocka_unit_test(test_only_whole_pages),
+		cmocka_unit_test(test_outside_of_ram),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory balloon (virtio v1.2, 5.5) for its free page reporting: the driver names pages that the
+ * guest does not use, and the host has them back until the guest touches them again. It is never
+ * asked to inflate; a driver that does so all the same keeps its pages.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "vmm/virtio/device.h"
+
+/* A queue whose feature was not offered has no number, as drivers count them; 5.5.2 counts all. */
+enum { QUEUE_INFLATE, QUEUE_DEFLATE, QUEUE_REPORTING, QUEUES };
+
+#define QUEUE_SIZE  128
+#define F_REPORTING (1ull << 5)
+
+/* In one turn of the loop: some 100 us of the kernel's work per 1 MiB where pages are small. */
+#define TURN_BYTES (8ull << 20)
+
+struct balloon {
+	struct vio_dev dev;
+	vio_discard *discard;
+	void *arg;
+	bool failed;   /* to discard, and this was logged */
+	bool reported; /* chain is being worked on: */
+	unsigned at;   /* this buffer of it, */
+	uint64_t done; /* and so many bytes of that are done */
+	struct vq_chain chain;
+};
+
+static struct balloon *self(struct vio_dev *d)
+{
+	return (struct balloon *)d;
+}
+
+static uint64_t balloon_features(const struct vio_dev *d)
+{
+	return F_REPORTING;
+}
+
+static void give_back(struct balloon *b, const uint8_t *p, uint64_t bytes)
+{
+	int r = b->discard(b->arg, (uint64_t)(p - b->dev.mem->base), bytes);
+
+	if (r && !b->failed) {
+		b->failed = true;
+		log_warn("pages that the guest freed can't be given back: error %d", -r);
+	}
+}
+
+/* Works on the chain for up to `most` bytes; returns how many. */
+static uint64_t work(struct balloon *b, uint64_t most)
+{
+	uint64_t worked = 0;
+
+	while (b->at < b->chain.nin && worked < most) {
+		const struct iovec *range = vq_in(&b->chain) + b->at;
+		uint64_t bytes = range->iov_len - b->done;
+
+		if (bytes > most - worked)
+			bytes = most - worked;
+		give_back(b, (const uint8_t *)range->iov_base + b->done, bytes);
+		worked += bytes;
+		b->done += bytes;
+		if (b->done == range->iov_len) {
+			b->done = 0;
+			b->at++;
+		}
+	}
+	return worked;
+}
+
+static bool next_report(struct balloon *b)
+{
+	struct vio_dev *d = &b->dev;
+
+	if (b->reported)
+		return true;
+	if (!vio_pop(d, QUEUE_REPORTING, &b->chain) &&
+	    !(d->active && vq_rearm(&d->vq[QUEUE_REPORTING]) &&
+	      vio_pop(d, QUEUE_REPORTING, &b->chain)))
+		return false;
+	if (b->chain.nout) {
+		vio_guest_fault(d, "readable buffer in a report of free pages");
+		return false;
+	}
+	b->reported = true;
+	b->at = 0;
+	b->done = 0;
+	return true;
+}
+
+/* The guest waits for each chain: it does not use the pages meanwhile. */
+static void take_reports(struct balloon *b)
+{
+	struct vio_dev *d = &b->dev;
+	uint64_t left = TURN_BYTES;
+	unsigned chains = QUEUE_SIZE;
+
+	while (left && chains && next_report(b)) {
+		left -= work(b, left);
+		if (b->at < b->chain.nin)
+			break;
+		vq_push(&d->vq[QUEUE_REPORTING], b->chain.head, 0);
+		b->reported = false;
+		chains--;
+	}
+	if (chains < QUEUE_SIZE)
+		vio_notify(d, QUEUE_REPORTING);
+	if (d->active && (!left || !chains))
+		vio_rekick(d, QUEUE_REPORTING);
+}
+
+static void acknowledge(struct vio_dev *d, unsigned queue)
+{
+	unsigned left = QUEUE_SIZE;
+	struct vq_chain c;
+
+	do {
+		for (; left && vio_pop(d, queue, &c); left--)
+			vq_push(&d->vq[queue], c.head, 0);
+	} while (left && d->active && vq_rearm(&d->vq[queue]));
+	vio_notify(d, queue);
+	if (!left)
+		vio_rekick(d, queue);
+}
+
+static void balloon_on_kick(struct vio_dev *d, unsigned queue)
+{
+	if (queue == QUEUE_REPORTING)
+		take_reports(self(d));
+	else
+		acknowledge(d, queue);
+}
+
+static void balloon_reset(struct vio_dev *d)
+{
+	self(d)->reported = false;
+}
+
+/* What is half done is begun anew: nobody has used the pages, for the chain was not answered. */
+static bool balloon_drain(struct vio_dev *d)
+{
+	struct balloon *b = self(d);
+
+	if (b->reported)
+		vq_unpop(&d->vq[QUEUE_REPORTING]);
+	b->reported = false;
+	return true;
+}
+
+static void balloon_free(struct vio_dev *d)
+{
+	free(d);
+}
+
+static const struct vio_ops balloon_ops = {
+	.id = 5,
+	.queues = QUEUES,
+	.queue_size = QUEUE_SIZE,
+	.features = balloon_features,
+	.reset = balloon_reset,
+	.on_kick = balloon_on_kick,
+	.drain = balloon_drain,
+	.free = balloon_free,
+};
+
+int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+		    vio_discard *discard, void *arg, struct err *e)
+{
+	struct balloon *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return err_set(e, ENOMEM, "make the balloon device");
+	b->dev = (struct vio_dev){.ops = &balloon_ops, .mem = mem, .loop = loop};
+	b->discard = discard;
+	b->arg = arg;
+	*out = &b->dev;
+	return 0;
+}
