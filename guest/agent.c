@@ -17,10 +17,11 @@
 #include "guest/call.h"
 #include "guest/conn.h"
 #include "guest/driver.h"
-#include "guest/lister.h"
+#include "guest/files.h"
 #include "guest/output.h"
 #include "guest/reseed.h"
 #include "guest/say.h"
+#include "guest/worker.h"
 
 #define GRACE_MS 2000
 
@@ -34,6 +35,8 @@ static struct {
 	struct conn *power_off_after;
 	bool power_off;
 } agent;
+
+static struct list waiting = {&waiting, &waiting}; /* for a worker */
 
 /* Ends the operation of each connection that waits in `op`. */
 static void answer_all(enum conn_op op, uint8_t type, const void *payload, size_t len)
@@ -171,20 +174,6 @@ static int ask_attach(struct conn *c, const struct frame *f, struct err *e)
 	return 0;
 }
 
-static int ask_tree(struct conn *c, const struct frame *f, struct err *e)
-{
-	struct tree_request r;
-	int bad = tree_parse(f, &r, e);
-
-	if (bad)
-		return bad;
-	if (lister_start(c, &r, e) < 0) {
-		conn_send_error(c, e);
-		conn_become(c, CONN_IDLE);
-	}
-	return 0;
-}
-
 static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
 {
 	struct reseed_request r;
@@ -199,6 +188,7 @@ static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
 		conn_become(c, CONN_IDLE);
 		return 0;
 	}
+	draft_drop_all();
 	agent.reseed_driver = true;
 	agent.reseed_users |= r.user_generators;
 	/* In the middle of a call the interpreter can't be told: it is before the next one. For
@@ -209,6 +199,15 @@ static int ask_reseed(struct conn *c, const struct frame *f, struct err *e)
 		conn_become(c, CONN_RESEED);
 	serve();
 	return 0;
+}
+
+static int ask_files(struct conn *c, const struct frame *f, struct err *e)
+{
+	int bad = files_ask(c, f, e);
+
+	if (c->op == CONN_WAITING)
+		list_add_tail(&waiting, &c->turn);
+	return bad;
 }
 
 static int ask_shutdown(struct conn *c)
@@ -230,6 +229,8 @@ static int ask(struct conn *c, const struct frame *f, struct err *e)
 		return call_code(c, f, e);
 	if (bare && f->len)
 		return err_say(e, EPROTO, "a request of type %u has no payload", f->type);
+	if (files_takes(f->type))
+		return ask_files(c, f, e);
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);
@@ -240,8 +241,6 @@ static int ask(struct conn *c, const struct frame *f, struct err *e)
 		return ask_exec(c, f, e);
 	case AGENT_ATTACH:
 		return ask_attach(c, f, e);
-	case AGENT_TREE:
-		return ask_tree(c, f, e);
 	case AGENT_INTERRUPT:
 		call_interrupt();
 		done(c);
@@ -265,6 +264,21 @@ static void on_frame(struct conn *c, const struct frame *f)
 	conn_drop(c);
 }
 
+/* A worker has ended: those that wait ask again, in their order. */
+static void ask_again(void)
+{
+	struct list then = {&then, &then};
+
+	list_move_all(&then, &waiting);
+	while (!list_empty(&then)) {
+		struct conn *c = container_of(then.next, struct conn, turn);
+		struct frame f = frame_again(&c->in);
+
+		list_del(&c->turn);
+		on_frame(c, &f);
+	}
+}
+
 static void on_sent(struct conn *c)
 {
 	if (c->op == CONN_ENDING)
@@ -285,8 +299,8 @@ static void on_conn_gone(struct conn *c, enum conn_op was)
 {
 	if (c == agent.power_off_after)
 		agent.power_off = true;
-	if (was == CONN_TREE)
-		lister_on_gone(c);
+	if (was == CONN_WORKER)
+		worker_on_gone(c);
 	call_on_gone(c);
 	if (a_ping_waits())
 		call_hurry();
@@ -358,6 +372,7 @@ static int start(const char *unix_path, const char *run_dir, struct err *e)
 	if (bad)
 		return err_set(e, -bad, "epoll");
 	conn_init(&conn_calls);
+	worker_init(ask_again);
 	bad = output_open(e);
 	if (!bad)
 		bad = driver_init(run_dir, &driver_calls, e);
@@ -368,10 +383,16 @@ static int start(const char *unix_path, const char *run_dir, struct err *e)
 	return bad;
 }
 
+/* The first of the two, -1 being never. */
+static int sooner(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 static void loop_for_ever(void)
 {
 	for (;;) {
-		loop_once(call_timeout_ms());
+		loop_once(sooner(call_timeout_ms(), draft_expire()));
 		call_on_time();
 		conn_reap();
 		if (agent.power_off && agent.sys->power_off() < 0)

@@ -160,9 +160,10 @@ void conn_become(struct conn *c, enum conn_op op)
 	c->op = op;
 	if (op == CONN_IDLE)
 		frame_reset(&c->in);
-	/* A queued client's code waits in its socket: no memory is spent on it here. After a tree
-	 * the next request may be there before its process has ended. */
-	bool reads = op != CONN_QUEUED && op != CONN_TREE && op != CONN_ENDING;
+	/* A queued client's code waits in its socket: no memory is spent on it here, nor on data of
+	 * a file. The next request may be there before a worker has ended. */
+	bool reads =
+		op != CONN_QUEUED && op != CONN_WAITING && op != CONN_WORKER && op != CONN_ENDING;
 	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | (reads ? EPOLLIN : 0));
 	if (op == CONN_ENDING && !c->out_len)
 		conn_drop(c);

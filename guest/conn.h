@@ -12,25 +12,26 @@
 #include "guest/frame.h"
 #include "guest/loop.h"
 
-#define CONN_COUNT_MAX 64
+#define CONN_COUNT_MAX 256
 #define CONN_OUT_MAX   (FRAME_MAX + 2048)
 
 enum conn_op {
-	CONN_IDLE,   /* waits for a request */
-	CONN_PING,   /* waits for its pong */
-	CONN_QUEUED, /* its EXEC waits for its turn, in `in` */
-	CONN_CODE,   /* its EXEC takes code */
-	CONN_CALL,   /* its code runs */
-	CONN_TREE,   /* another process answers on it */
-	CONN_RESEED, /* waits until the driver has reseeded */
-	CONN_ENDING, /* is closed as soon as all is sent */
-	CONN_GONE,   /* closed; freed before the next event */
+	CONN_IDLE,    /* waits for a request */
+	CONN_PING,    /* waits for its pong */
+	CONN_QUEUED,  /* its EXEC waits for its turn, in `in` */
+	CONN_CODE,    /* its EXEC takes code */
+	CONN_CALL,    /* its code runs */
+	CONN_WORKER,  /* another process answers on it */
+	CONN_WAITING, /* for its turn, with its request in `in` */
+	CONN_RESEED,  /* waits until the driver has reseeded */
+	CONN_ENDING,  /* is closed as soon as all is sent */
+	CONN_GONE,    /* closed; freed before the next event */
 };
 
 struct conn {
 	struct watch watch;
 	struct list node; /* in all connections */
-	struct list turn; /* in the queue of calls */
+	struct list turn; /* in a queue: of calls, of what waits for a worker */
 	enum conn_op op;
 	bool held; /* by conn_hold */
 	struct exec_request exec;

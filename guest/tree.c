@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <poll.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -19,6 +14,8 @@
 
 #include "base/fd.h"
 #include "base/wire.h"
+#include "guest/names.h"
+#include "guest/peer.h"
 #include "guest/sha256.h"
 
 #define PATH_ROOM  (AGENT_PAYLOAD_MAX - AGENT_PATH_MAX - 64) /* an entry fits in one frame */
@@ -28,21 +25,15 @@
 /* A folder that is being listed. */
 struct level {
 	int fd;
-	size_t path_len;     /* of its path, in tree.path */
-	size_t names, order; /* where its own begin in tree.names and tree.order */
-	size_t next;	     /* in tree.order */
+	size_t path_len;    /* of its path, in tree.path */
+	size_t names_len;   /* of tree.names before its own */
+	size_t first, next; /* of its own in tree.names, and of those the one that comes next */
 };
 
 static struct {
-	int fd;
-	size_t out_len;
-	uint8_t out[2 * FRAME_MAX];
 	size_t path_len;
 	char path[PATH_ROOM + 1]; /* of what is looked at */
-	char *names;		  /* of all levels, zero-terminated, one after the other */
-	size_t names_len, names_room;
-	uint32_t *order; /* places in names, sorted within each level */
-	size_t order_len, order_room;
+	struct names names;	  /* of all levels, sorted within each */
 	struct level *levels;
 	size_t depth, levels_room;
 	char *roots[AGENT_PATHS_MAX];
@@ -51,60 +42,15 @@ static struct {
 
 /* --- answers -------------------------------------------------------------------------------- */
 
-static void flush(void)
-{
-	size_t done = 0;
-
-	while (done < tree.out_len) {
-		ssize_t n = send(tree.fd, tree.out + done, tree.out_len - done, MSG_NOSIGNAL);
-		struct pollfd p = {.fd = tree.fd, .events = POLLOUT};
-
-		if (n >= 0)
-			done += (size_t)n;
-		else if (errno == EAGAIN)
-			poll(&p, 1, -1);
-		else if (errno != EINTR)
-			_exit(1); /* the host went away */
-	}
-	tree.out_len = 0;
-}
-
-/* A writer for one frame; `len` is at most AGENT_PAYLOAD_MAX. */
-static struct wire frame_begin(uint8_t type, size_t len)
-{
-	if (sizeof(tree.out) - tree.out_len < AGENT_HEADER_SIZE + len)
-		flush();
-	uint8_t *at = tree.out + tree.out_len;
-	frame_header(at, type, (uint32_t)len);
-	tree.out_len += AGENT_HEADER_SIZE + len;
-	return wire_on(at + AGENT_HEADER_SIZE, len);
-}
-
-__attribute__((noreturn, format(printf, 2, 3))) static void fail(int errnum, const char *format,
-								 ...)
-{
-	char text[ERR_TEXT_MAX];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	struct wire w = frame_begin(AGENT_ERROR, 4 + 4 + strlen(text));
-	wire_put_u32(&w, (uint32_t)errnum);
-	wire_put_str(&w, text, strlen(text));
-	flush();
-	_exit(0);
-}
-
 /* Of the path that is looked at. */
 __attribute__((noreturn)) static void fail_here(const char *what)
 {
-	fail(errno, "%s %.100s: %s", what, tree.path, strerror(errno));
+	peer_fail(errno, "%s %.100s: %s", what, tree.path, strerror(errno));
 }
 
 static void emit(const struct statx *st, uint64_t size, const void *content, size_t content_len)
 {
-	struct wire w = frame_begin(AGENT_ENTRY, 4 + tree.path_len + 12 + 8 + 4 + content_len);
+	struct wire w = peer_frame(AGENT_ENTRY, 4 + tree.path_len + 12 + 8 + 4 + content_len);
 
 	wire_put_str(&w, tree.path, tree.path_len);
 	wire_put_u32(&w, st->stx_mode);
@@ -190,7 +136,7 @@ static void list_file(int folder, const char *name, const struct statx *st)
 	uint64_t size = st->stx_size;
 
 	if (size > LONG_READ)
-		flush();
+		peer_flush();
 	scoped_fd int fd = openat(folder, name, flags);
 	if (fd < 0 && errno == ENOENT)
 		return;
@@ -212,58 +158,27 @@ static void list_link(int folder, const char *name, const struct statx *st)
 
 /* --- folders -------------------------------------------------------------------------------- */
 
-/* Grows *array to hold `want` elements. */
-static void make_room(void *array, size_t *room, size_t want, size_t size)
-{
-	void **p = array;
-
-	if (want <= *room)
-		return;
-	while (*room < want)
-		*room = *room ? 2 * *room : 256;
-	*p = realloc(*p, *room * size);
-	if (!*p)
-		fail(ENOMEM, "no memory to list %.100s", tree.path);
-}
-
-static void add_name(const char *name)
-{
-	size_t len = strlen(name) + 1;
-
-	if (tree.names_len + len > TREE_NAMES_MAX)
-		fail(E2BIG, "list %.100s: there are more than %u MiB of names on the way",
-		     tree.path, TREE_NAMES_MAX >> 20);
-	make_room(&tree.names, &tree.names_room, tree.names_len + len, 1);
-	make_room(&tree.order, &tree.order_room, tree.order_len + 1, sizeof(*tree.order));
-	memcpy(tree.names + tree.names_len, name, len);
-	tree.order[tree.order_len++] = (uint32_t)tree.names_len;
-	tree.names_len += len;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-	return strcmp(tree.names + *(const uint32_t *)a, tree.names + *(const uint32_t *)b);
-}
-
 static void read_names(int fd)
 {
-	static char buf[32768] __attribute__((aligned(8)));
-	size_t first = tree.order_len;
-	ssize_t n;
+	int bad = names_add_folder(&tree.names, fd);
 
-	while ((n = getdents64(fd, buf, sizeof(buf))) > 0) {
-		for (char *at = buf; at < buf + n;) {
-			const struct dirent64 *d = (const struct dirent64 *)at;
-
-			if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-				add_name(d->d_name);
-			at += d->d_reclen;
-		}
-	}
-	if (n < 0 && errno != ENOENT) /* ENOENT: it was removed meanwhile */
+	if (bad == -E2BIG)
+		peer_fail(E2BIG, "list %.100s: there are more than %u MiB of names on the way",
+			  tree.path, NAMES_MAX >> 20);
+	errno = -bad;
+	if (bad)
 		fail_here("list the folder");
-	if (tree.order_len > first)
-		qsort(tree.order + first, tree.order_len - first, sizeof(*tree.order), by_bytes);
+}
+
+static void add_level(const struct level *l)
+{
+	if (tree.depth == tree.levels_room) {
+		tree.levels_room = tree.levels_room ? 2 * tree.levels_room : 64;
+		tree.levels = realloc(tree.levels, tree.levels_room * sizeof(*tree.levels));
+		if (!tree.levels)
+			peer_fail(ENOMEM, "no memory to list %.100s", tree.path);
+	}
+	tree.levels[tree.depth++] = *l;
 }
 
 /* Makes the folder that is looked at the one that is listed. */
@@ -275,20 +190,18 @@ static void enter(int folder, const char *name)
 		return; /* gone, or no folder any more */
 	if (fd < 0)
 		fail_here("open the folder");
-	make_room(&tree.levels, &tree.levels_room, tree.depth + 1, sizeof(*tree.levels));
-	tree.levels[tree.depth++] = (struct level){.fd = fd,
-						   .path_len = tree.path_len,
-						   .names = tree.names_len,
-						   .order = tree.order_len,
-						   .next = tree.order_len};
+	add_level(&(struct level){.fd = fd,
+				  .path_len = tree.path_len,
+				  .names_len = tree.names.text_len,
+				  .first = tree.names.count,
+				  .next = tree.names.count});
 	read_names(fd);
 }
 
 static void leave(struct level *l)
 {
 	close(l->fd);
-	tree.names_len = l->names;
-	tree.order_len = l->order;
+	names_cut(&tree.names, l->first, l->names_len);
 	tree.depth--;
 }
 
@@ -343,8 +256,8 @@ static void set_path(size_t parent_len, const char *name)
 	size_t len = strlen(name), slash = tree.path[parent_len - 1] != '/';
 
 	if (parent_len + slash + len > PATH_ROOM)
-		fail(ENAMETOOLONG, "a path below %.100s has more than %u bytes", tree.path,
-		     PATH_ROOM);
+		peer_fail(ENAMETOOLONG, "a path below %.100s has more than %u bytes", tree.path,
+			  PATH_ROOM);
 	tree.path[parent_len] = '/';
 	memcpy(tree.path + parent_len + slash, name, len + 1);
 	tree.path_len = parent_len + slash + len;
@@ -355,14 +268,11 @@ static void walk(void)
 	while (tree.depth) {
 		struct level *l = &tree.levels[tree.depth - 1];
 
-		if (l->next == tree.order_len) {
+		if (l->next == tree.names.count) {
 			leave(l);
 			continue;
 		}
-		const char *name = tree.names + tree.order[l->next++];
-		/* A folder that changes while it is read may show a name twice. */
-		if (l->next < tree.order_len && strcmp(name, tree.names + tree.order[l->next]) == 0)
-			continue;
+		const char *name = names_at(&tree.names, l->next++);
 		set_path(l->path_len, name);
 		list_name(l->fd, name, false);
 	}
@@ -376,11 +286,11 @@ static char *plain_path(const uint8_t *path, size_t len)
 	char *given = strndup((const char *)path, len), *plain = calloc(1, len + 2), *rest = NULL;
 
 	if (!given || !plain)
-		fail(ENOMEM, "no memory for the paths");
+		peer_fail(ENOMEM, "no memory for the paths");
 	for (char *part = strtok_r(given, "/", &rest); part; part = strtok_r(NULL, "/", &rest)) {
 		if (strcmp(part, "..") == 0)
-			fail(EINVAL, "a path may not have .. in it: %.*s",
-			     (int)(len < 100 ? len : 100), path);
+			peer_fail(EINVAL, "a path may not have .. in it: %.*s",
+				  (int)(len < 100 ? len : 100), path);
 		if (strcmp(part, ".") == 0)
 			continue;
 		strcat(strcat(plain, "/"), part);
@@ -418,16 +328,13 @@ static void list_roots(void)
 	}
 }
 
-void tree_serve(const struct tree_request *r, int fd, const void *unsent, size_t unsent_len)
+void tree_serve(const void *request)
 {
-	tree.fd = fd;
-	memcpy(tree.out, unsent, unsent_len);
-	tree.out_len = unsent_len;
+	const struct tree_request *r = request;
+
 	for (uint32_t i = 0; i < r->count; i++)
 		tree.roots[tree.root_count++] = plain_path(r->paths[i].text, r->paths[i].len);
 	qsort(tree.roots, tree.root_count, sizeof(*tree.roots), by_tree_order);
 	list_roots();
-	frame_begin(AGENT_DONE, 0);
-	flush();
-	_exit(0);
+	peer_done();
 }

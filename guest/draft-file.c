@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A draft's life on the disk, in workers. Nothing is synced: a sandbox whose VM dies loses its disk
+ * with it, and one that is frozen or forked keeps what its kernel has in memory.
+ */
+#include "guest/draft.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/folder.h"
+
+#define LINKS_MAX 40 /* as the kernel's */
+
+/* Replaces the name at the end of `path` with what the symbolic link there says. */
+static int follow(char path[PATH_MAX], const char *target)
+{
+	size_t folder = target[0] == '/' ? 0 : (size_t)(strrchr(path, '/') + 1 - path);
+
+	if (folder + strlen(target) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	memcpy(path + folder, target, strlen(target) + 1);
+	return 0;
+}
+
+/* Where open(2) with O_CREAT would make the file: the rename must replace no symbolic link. */
+static int find_place(char path[PATH_MAX], struct err *e)
+{
+	char target[PATH_MAX];
+
+	for (int i = 0; i < LINKS_MAX; i++) {
+		ssize_t n = readlink(path, target, sizeof(target) - 1);
+
+		if (n < 0 && (errno == EINVAL || errno == ENOENT))
+			return 0;
+		if (n < 0)
+			return err_set(e, errno, "%.100s", path);
+		target[n] = '\0';
+		int bad = follow(path, target);
+		if (bad)
+			return err_set(e, -bad, "follow %.100s", path);
+	}
+	return err_set(e, ELOOP, "%.100s", path);
+}
+
+/* What is there now: its mode and owner go over to the new file. */
+static int look_at_old(const char *path, bool *there, struct stat *st, struct err *e)
+{
+	*there = stat(path, st) == 0;
+	if (!*there && errno != ENOENT)
+		return err_set(e, errno, "%.100s", path);
+	if (!*there)
+		return 0;
+	if (S_ISDIR(st->st_mode))
+		return err_set(e, EISDIR, "%.100s", path);
+	if (!S_ISREG(st->st_mode))
+		return err_say(e, EINVAL, "%.100s is no regular file", path);
+	return 0;
+}
+
+static int name_temporary(struct draft_file *f, struct err *e)
+{
+	size_t folder = (size_t)(strrchr(f->place, '/') + 1 - f->place);
+	uint64_t r[2];
+
+	if (getrandom(r, sizeof(r), 0) != sizeof(r))
+		return err_set(e, errno, "getrandom");
+	int n = snprintf(f->temporary, sizeof(f->temporary), "%.*s.ramet-%016llx%016llx",
+			 (int)folder, f->place, (unsigned long long)r[0], (unsigned long long)r[1]);
+	if ((size_t)n >= sizeof(f->temporary))
+		return err_set(e, ENAMETOOLONG, "%.100s", f->place);
+	return 0;
+}
+
+static int set_owner_and_mode(int fd, uint32_t mode, const struct stat *old, struct err *e)
+{
+	if (old && fchown(fd, old->st_uid, old->st_gid) < 0)
+		return err_set(e, errno, "set its owner");
+	if (!mode)
+		mode = old ? old->st_mode & 07777 : 0644;
+	/* After the owner, whose change takes the set-id bits away. */
+	if (fchmod(fd, mode) < 0)
+		return err_set(e, errno, "set its mode");
+	return 0;
+}
+
+static int create(struct draft_file *f, uint32_t mode, struct err *e)
+{
+	struct stat st;
+	bool there;
+
+	int bad = find_place(f->place, e);
+	if (bad)
+		return bad;
+	if (f->place[strlen(f->place) - 1] == '/')
+		return err_set(e, EISDIR, "%.100s", f->place);
+	bad = folder_make_parents(f->place, e);
+	if (!bad)
+		bad = look_at_old(f->place, &there, &st, e);
+	if (!bad)
+		bad = name_temporary(f, e);
+	if (bad)
+		return bad;
+	/* Told before it is there: who is killed in between leaves nothing. */
+	f->state = DRAFT_OPEN;
+	scoped_fd int fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_set(e, errno, "make a file in the folder of %.100s", f->place);
+	bad = set_owner_and_mode(fd, mode, there ? &st : NULL, e);
+	return bad ? bad : take_fd(&fd);
+}
+
+int draft_create(struct draft_file *f, const char *path, uint32_t mode, struct err *e)
+{
+	if (strlen(path) >= sizeof(f->place))
+		return err_set(e, ENAMETOOLONG, "%.100s", path);
+	memcpy(f->place, path, strlen(path) + 1);
+	int fd = create(f, mode, e);
+	if (fd < 0)
+		draft_remove(f);
+	return fd;
+}
+
+int draft_open(const struct draft_file *f, struct err *e)
+{
+	int fd = open(f->temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? err_set(e, errno, "open the upload of %.100s", f->place) : fd;
+}
+
+int draft_place(struct draft_file *f, struct err *e)
+{
+	if (rename(f->temporary, f->place) < 0)
+		return err_set(e, errno, "put it at %.100s", f->place);
+	f->state = DRAFT_OVER;
+	return 0;
+}
+
+void draft_remove(struct draft_file *f)
+{
+	if (f->state == DRAFT_OPEN)
+		unlink(f->temporary);
+	f->state = DRAFT_OVER;
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/file-work.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "guest/names.h"
+#include "guest/peer.h"
+
+__attribute__((noreturn)) static void fail(const char *what, const char *path)
+{
+	peer_fail(errno, "%s %.100s: %s", what, path, strerror(errno));
+}
+
+static void tell(const char *name, const struct stat *st, const char *target, size_t target_len)
+{
+	size_t len = strlen(name);
+	struct wire w = peer_frame(AGENT_FILE, 4 + len + 12 + 8 + 8 + 4 + target_len);
+
+	wire_put_str(&w, name, len);
+	wire_put_u32(&w, st->st_mode);
+	wire_put_u32(&w, st->st_uid);
+	wire_put_u32(&w, st->st_gid);
+	wire_put_u64(&w, S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0);
+	wire_put_u64(&w, (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec);
+	wire_put_str(&w, target, target_len);
+}
+
+/* --- get ------------------------------------------------------------------------------------ */
+
+/* Refuses what open(2) would wait for, or what it alone would do something to. */
+static int open_file(const char *path, struct stat *st)
+{
+	const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	int fd = -1;
+
+	if (stat(path, st) < 0)
+		fail("read", path);
+	if (S_ISREG(st->st_mode)) {
+		fd = open(path, flags);
+		/* Something else may be there by now. */
+		if (fd < 0 || fstat(fd, st) < 0)
+			fail("read", path);
+	}
+	if (S_ISDIR(st->st_mode))
+		peer_fail(EISDIR, "read %.100s: %s", path, strerror(EISDIR));
+	if (!S_ISREG(st->st_mode))
+		peer_fail(EINVAL, "read %.100s: it is no regular file", path);
+	return fd;
+}
+
+static void send_bytes(int fd, const char *path, off_t at, uint64_t left)
+{
+	while (left) {
+		uint8_t *room = peer_room();
+		ssize_t n = pread(fd, room, min_u64(left, AGENT_PAYLOAD_MAX), at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			fail("read", path);
+		if (n == 0)
+			return;
+		peer_send(AGENT_BYTES, (size_t)n);
+		at += n;
+		left -= (uint64_t)n;
+	}
+}
+
+void file_get(const struct file_work *w)
+{
+	const struct file_request *r = w->r;
+	struct stat st;
+	int fd = open_file(r->path, &st);
+	uint64_t size = (uint64_t)st.st_size, left = r->size;
+
+	tell(r->path, &st, "", 0);
+	/* Files of proc say 0 and hold more; what grows is not followed. */
+	if (size)
+		left = r->offset < size ? min_u64(left, size - r->offset) : 0;
+	if (r->offset <= INT64_MAX) {
+		posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+		send_bytes(fd, r->path, (off_t)r->offset, left);
+	}
+	peer_done();
+}
+
+/* --- stat and list -------------------------------------------------------------------------- */
+
+/* Tells what `name` in the folder is, under the name `shown`; `link`: a symbolic link itself. -1
+ * and errno when it can't be looked at. */
+static int tell_one(int folder, const char *name, const char *shown, bool link)
+{
+	char target[PATH_MAX];
+	struct stat st;
+	ssize_t len = 0;
+
+	if (fstatat(folder, name, &st, AT_NO_AUTOMOUNT | (link ? AT_SYMLINK_NOFOLLOW : 0)) < 0)
+		return -1;
+	if (S_ISLNK(st.st_mode))
+		len = readlinkat(folder, name, target, sizeof(target));
+	if (len < 0)
+		return -1;
+	tell(shown, &st, target, (size_t)len);
+	return 0;
+}
+
+void file_stat(const struct file_work *w)
+{
+	if (tell_one(AT_FDCWD, w->r->path, w->r->path, w->r->flag) < 0)
+		fail("look at", w->r->path);
+	peer_done();
+}
+
+void file_list(const struct file_work *w)
+{
+	struct names names = {0};
+	int fd = open(w->r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		fail("list", w->r->path);
+	errno = -names_add_folder(&names, fd);
+	if (errno)
+		fail("list", w->r->path);
+	for (size_t i = 0; i < names.count; i++) {
+		const char *name = names_at(&names, i);
+		/* EINVAL: a link that is none any more. */
+		if (tell_one(fd, name, name, true) < 0 && errno != ENOENT && errno != EINVAL)
+			fail("look at", name);
+	}
+	peer_done();
+}

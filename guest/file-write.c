@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/file-work.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/folder.h"
+#include "guest/peer.h"
+#include "guest/sha256.h"
+
+#define READ_BYTES (256u << 10)
+
+__attribute__((noreturn)) static void fail(const struct err *e)
+{
+	peer_fail(-e->code, "%s", e->text);
+}
+
+/* --- data ----------------------------------------------------------------------------------- */
+
+static int check_room(int fd, uint64_t size, struct err *e)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0 || !fs.f_blocks || size / (uint64_t)fs.f_bsize <= fs.f_bfree)
+		return 0;
+	return err_say(e, ENOSPC, "%llu bytes are more than the disk has left (%llu)",
+		       (unsigned long long)size,
+		       (unsigned long long)(fs.f_bfree * (uint64_t)fs.f_bsize));
+}
+
+static int write_all(int fd, const uint8_t *data, size_t len, off_t at, struct err *e)
+{
+	while (len) {
+		ssize_t n = pwrite(fd, data, len, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_set(e, errno, "write");
+		data += n;
+		len -= (size_t)n;
+		at += n;
+	}
+	return 0;
+}
+
+/* Writes the host's data to `fd` from `at` on. */
+static int take_data(int fd, uint64_t at, struct err *e)
+{
+	const uint8_t *data;
+	size_t n;
+
+	while ((n = peer_data(&data)) > 0) {
+		int bad = write_all(fd, data, n, (off_t)at, e);
+		if (bad)
+			return bad;
+		at += n;
+	}
+	return 0;
+}
+
+/* --- whole files ---------------------------------------------------------------------------- */
+
+static int put(const struct file_work *w, struct err *e)
+{
+	scoped_fd int fd = draft_create(w->draft, w->r->path, w->r->mode, e);
+
+	if (fd < 0)
+		return fd;
+	/* A full disk is told now, and not when most of it has come. */
+	int bad = check_room(fd, w->r->size, e);
+	if (!bad)
+		bad = take_data(fd, 0, e);
+	if (bad)
+		return err_context(e, "%.100s", w->r->path);
+	return draft_place(w->draft, e);
+}
+
+void file_put(const struct file_work *w)
+{
+	struct err e;
+
+	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
+	peer_expect(w->r->size);
+	if (put(w, &e) == 0)
+		peer_done();
+	draft_remove(w->draft);
+	err_context(&e, "put");
+	fail(&e);
+}
+
+void file_mkdir(const struct file_work *w)
+{
+	const struct file_request *r = w->r;
+	uint32_t mode = r->mode ? r->mode : 0755;
+	struct stat st;
+	struct err e;
+
+	if (r->flag && folder_make_parents(r->path, &e) < 0)
+		fail(&e);
+	if (mkdir(r->path, mode) < 0) {
+		int saved = errno;
+		bool there = stat(r->path, &st) == 0 && S_ISDIR(st.st_mode);
+		if (!r->flag || saved != EEXIST || !there)
+			peer_fail(saved, "make the folder %.100s: %s", r->path, strerror(saved));
+	} else if (chmod(r->path, mode) < 0) { /* mkdir(2) takes no set-id bits */
+		peer_fail(errno, "set the mode of %.100s: %s", r->path, strerror(errno));
+	}
+	peer_done();
+}
+
+void file_remove(const struct file_work *w)
+{
+	const char *path = w->r->path;
+	struct err e;
+
+	if (w->r->flag && folder_remove(path, &e) < 0)
+		fail(&e);
+	/* A folder: EISDIR is Linux' own. */
+	if (!w->r->flag && unlink(path) < 0 && (errno != EISDIR || rmdir(path) < 0))
+		peer_fail(errno, "remove %.100s: %s", path, strerror(errno));
+	peer_done();
+}
+
+/* --- in parts ------------------------------------------------------------------------------- */
+
+void file_refuse(const struct file_work *w)
+{
+	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART)
+		peer_expect(w->r->size);
+	fail(w->refused);
+}
+
+void file_upload(const struct file_work *w)
+{
+	struct err e;
+
+	if (draft_create(w->draft, w->r->path, w->r->mode, &e) < 0)
+		fail(&e);
+	peer_done();
+}
+
+static int part(const struct file_work *w, struct err *e)
+{
+	const struct file_request *r = w->r;
+
+	if (r->offset > INT64_MAX || r->size > INT64_MAX - r->offset)
+		return err_set(e, EFBIG, "%llu bytes at %llu", (unsigned long long)r->size,
+			       (unsigned long long)r->offset);
+	scoped_fd int fd = draft_open(w->draft, e);
+	if (fd < 0)
+		return fd;
+	int bad = check_room(fd, r->size, e);
+	return bad ? bad : take_data(fd, r->offset, e);
+}
+
+void file_part(const struct file_work *w)
+{
+	struct err e;
+
+	signal(SIGXFSZ, SIG_IGN);
+	peer_expect(w->r->size);
+	if (part(w, &e) == 0)
+		peer_done();
+	err_context(&e, "write a part");
+	fail(&e);
+}
+
+static int check_size(int fd, uint64_t size, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "stat");
+	if ((uint64_t)st.st_size != size)
+		return err_say(e, EBADMSG, "the parts make %llu bytes, not %llu",
+			       (unsigned long long)st.st_size, (unsigned long long)size);
+	/* What was written is no hole, also where it is all zeros. */
+	off_t hole = size ? lseek(fd, 0, SEEK_HOLE) : 0;
+	if (hole >= 0 && (uint64_t)hole != size)
+		return err_say(e, EBADMSG, "the bytes at %llu were never sent",
+			       (unsigned long long)hole);
+	return 0;
+}
+
+static int check_hash(int fd, const uint8_t *want, struct err *e)
+{
+	static uint8_t buf[READ_BYTES];
+	uint8_t hash[SHA256_LEN];
+	struct sha256 sum;
+	off_t at = 0;
+	ssize_t n;
+
+	sha256_init(&sum);
+	while ((n = pread(fd, buf, sizeof(buf), at)) > 0) {
+		sha256_add(&sum, buf, (size_t)n);
+		at += n;
+	}
+	if (n < 0)
+		return err_set(e, errno, "read");
+	sha256_end(&sum, hash);
+	if (memcmp(hash, want, sizeof(hash)) != 0)
+		return err_say(e, EBADMSG, "its SHA-256 is another");
+	return 0;
+}
+
+static int commit(const struct file_work *w, struct err *e)
+{
+	scoped_fd int fd = draft_open(w->draft, e);
+
+	if (fd < 0)
+		return fd;
+	int bad = check_size(fd, w->r->size, e);
+	if (!bad && w->r->has_hash)
+		bad = check_hash(fd, w->r->hash, e);
+	return bad ? bad : draft_place(w->draft, e);
+}
+
+void file_commit(const struct file_work *w)
+{
+	struct err e;
+
+	if (commit(w, &e) == 0)
+		peer_done();
+	err_context(&e, "commit the upload");
+	fail(&e);
+}
+
+void file_abort(const struct file_work *w)
+{
+	draft_remove(w->draft);
+	peer_done();
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/files.h"
+
+#include <errno.h>
+
+#include "guest/file-work.h"
+#include "guest/tree.h"
+#include "guest/worker.h"
+
+typedef void file_fn(const struct file_work *w);
+
+static file_fn *const functions[] = {
+	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,	    [AGENT_STAT] = file_stat,
+	[AGENT_LIST] = file_list,     [AGENT_REMOVE] = file_remove, [AGENT_MKDIR] = file_mkdir,
+	[AGENT_UPLOAD] = file_upload, [AGENT_PART] = file_part,	    [AGENT_COMMIT] = file_commit,
+	[AGENT_ABORT] = file_abort,
+};
+
+bool files_takes(uint8_t type)
+{
+	return type == AGENT_TREE || file_request_is(type);
+}
+
+static void run(const void *request)
+{
+	const struct file_work *w = request;
+
+	if (w->refused)
+		file_refuse(w);
+	functions[w->r->type](w);
+}
+
+static void start(struct conn *c, const struct worker_job *job)
+{
+	struct err e;
+
+	if (worker_start(c, job, &e) == 0)
+		return;
+	conn_send_error(c, &e);
+	/* Data that follows the request was not read, so nothing more can be said. */
+	conn_become(c, CONN_ENDING);
+}
+
+static void start_work(struct conn *c, const struct file_work *w, struct draft *d)
+{
+	start(c, &(struct worker_job){.run = run, .request = w, .draft = d});
+}
+
+static void refuse(struct conn *c, const struct file_request *r, const struct err *e)
+{
+	start_work(c, &(struct file_work){.r = r, .refused = e}, NULL);
+}
+
+/* A draft that this request makes. */
+static void start_new(struct conn *c, const struct file_request *r)
+{
+	struct err e;
+	struct draft *d = draft_new(r->type == AGENT_UPLOAD ? r->id : NULL, &e);
+
+	if (!d) {
+		refuse(c, r, &e);
+		return;
+	}
+	start_work(c, &(struct file_work){.r = r, .draft = d->file}, d);
+	if (!d->workers)
+		draft_drop(d);
+}
+
+static void start_on(struct conn *c, const struct file_request *r, struct draft *d)
+{
+	/* A part that comes after the check would not be checked. */
+	if (d->commits || (r->type == AGENT_COMMIT && d->workers)) {
+		conn_become(c, CONN_WAITING);
+		return;
+	}
+	start_work(c, &(struct file_work){.r = r, .draft = d->file}, d);
+	d->commits = r->type == AGENT_COMMIT && d->workers;
+}
+
+static void start_abort(struct conn *c, const struct file_request *r, struct draft *d)
+{
+	if (!d) {
+		conn_send(c, AGENT_DONE, NULL, 0);
+		conn_become(c, CONN_IDLE);
+		return;
+	}
+	start_work(c, &(struct file_work){.r = r, .draft = d->file}, d);
+	draft_drop(d);
+}
+
+static void start_upload_step(struct conn *c, const struct file_request *r)
+{
+	struct draft *d = draft_find(r->id);
+	struct err e;
+
+	if (r->type == AGENT_ABORT) {
+		start_abort(c, r, d);
+	} else if (!d || d->file->state != DRAFT_OPEN) {
+		err_say(&e, ENOENT, "no such upload is open");
+		refuse(c, r, &e);
+	} else {
+		start_on(c, r, d);
+	}
+}
+
+static int ask_tree(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct tree_request r;
+	int bad = tree_parse(f, &r, e);
+
+	if (!bad)
+		start(c, &(struct worker_job){.run = tree_serve, .request = &r});
+	return bad;
+}
+
+int files_ask(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct file_request r;
+
+	if (!worker_is_free()) {
+		conn_become(c, CONN_WAITING);
+		return 0;
+	}
+	if (f->type == AGENT_TREE)
+		return ask_tree(c, f, e);
+	int bad = file_request_parse(f, &r, e);
+	if (bad)
+		return bad;
+	if (f->type == AGENT_PUT || f->type == AGENT_UPLOAD)
+		start_new(c, &r);
+	else if (r.id[0])
+		start_upload_step(c, &r);
+	else
+		start_work(c, &(struct file_work){.r = &r}, NULL);
+	return 0;
+}
