@@ -43,6 +43,12 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	c->n_sandboxes++;
 }
 
+static void on_closed(void *arg, int error, const char *text)
+{
+	if (error)
+		sandbox_end(arg, "vm_died", "its way to the network could not be closed", false);
+}
+
 static void adopt(struct sandbox *s)
 {
 	struct core *c = s->core;
@@ -55,6 +61,9 @@ static void adopt(struct sandbox *s)
 		sandbox_end(s, "vm_died", "its VM slot is no longer there", false);
 		return;
 	}
+	/* It is closed, unless somebody took the host's rules away in between. */
+	if (!s->egress)
+		vm_close_egress(s->vm, on_closed, s);
 	log_info("sandbox %s: VM in slot %u, process %u, is taken over", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);
 }

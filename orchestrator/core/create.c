@@ -82,6 +82,17 @@ static void on_warm(void *arg, struct warm *warm, const char *text)
 	}
 }
 
+/* One of the pool may send packets; nobody gets it before it is as it was asked for. */
+static void take(struct create *create, struct warm *warm)
+{
+	if (create->sandbox->egress) {
+		complete(create, warm);
+		return;
+	}
+	create->warm = warm;
+	warm_close_egress(warm, on_warm, create);
+}
+
 bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
 	size_t used = c->n_sandboxes + c->n_forking + (c->building != NULL);
@@ -111,9 +122,10 @@ static void on_template(void *arg, const struct failure *f)
 		return;
 	}
 	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
-	const struct warm_source from = {.template = create->template};
+	const struct warm_source from = {.template = create->template,
+					 .closed = !create->sandbox->egress};
 	if (warm)
-		complete(create, warm);
+		take(create, warm);
 	else if (host_has_room(c, 0, &full))
 		create->warm = warm_make(c, &from, on_warm, create);
 	else
@@ -228,7 +240,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
 	if (warm) {
 		c->figures.pool_hits++;
-		complete(create, warm);
+		take(create, warm);
 	} else {
 		c->figures.pool_misses++;
 		start(create);

@@ -226,6 +226,7 @@ static void start_children(struct fork *fork)
 		const struct warm_source from = {.image = fork->image,
 						 .shell = child->shell,
 						 .writable = take_fd(&child->writable),
+						 .closed = !fork->parent->egress,
 						 .user_generators = fork->reseed};
 
 		child->shell = NULL;

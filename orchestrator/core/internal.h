@@ -93,6 +93,7 @@ struct warm_source {
 	struct vm_image *image;
 	struct vm *shell;
 	int writable;
+	bool closed;	      /* its packets don't leave the host, from before it has a guest */
 	bool user_generators; /* of a sandbox are made unique too; those of a template always are */
 	bool rehearse;	      /* what a first call touches is touched ahead of it */
 };
@@ -111,6 +112,8 @@ struct warm_parts {
 	uint64_t filled_ns; /* when its vCPUs ran, on the monotonic clock */
 };
 struct warm_parts warm_take(struct warm *w);
+/* Closes the way to the network of one that is ready, for good; then `fn` comes again. */
+void warm_close_egress(struct warm *w, warm_fn *fn, void *arg);
 void warm_parts_drop(struct warm_parts *parts);
 
 /* More and more slowly while it fails. */

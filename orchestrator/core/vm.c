@@ -245,6 +245,27 @@ void vm_set_owner(struct vm *vm, const struct vm_owner *owner, void *arg)
 	vm->owner_arg = arg;
 }
 
+/* The warden answers in order: the VM is there until it is emptied, which comes after. */
+static void on_closed(void *arg, int error, uint32_t pid, const char *text)
+{
+	struct vm *vm = arg;
+	vm_closed_fn *fn = vm->closed;
+
+	vm->closed = NULL;
+	if (fn)
+		fn(vm->closed_arg, error, error && !text[0] ? strerror(-error) : text);
+}
+
+void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg)
+{
+	struct warden_msg msg = {.type = WARDEN_EGRESS, .slot = vm->slot};
+
+	vm->closed = fn;
+	vm->closed_arg = arg;
+	if (warden_client_call(vm->host->warden, &msg, on_closed, vm) < 0)
+		vm_fail(vm, "the warden is gone");
+}
+
 struct loop *vm_loop(const struct vm *vm)
 {
 	return vm->host->loop;
@@ -321,6 +342,7 @@ void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg)
 {
 	vm_step(vm, VM_DROP);
 	vm->owner = NULL;
+	vm->closed = NULL;
 	vm->gone = gone;
 	vm->gone_arg = arg;
 	list_del(&vm->wait_link);

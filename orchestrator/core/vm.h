@@ -76,6 +76,10 @@ const struct vm_spec *vm_spec(const struct vm *vm);
  * printable, empty when there is none. */
 enum vm_voice { VM_PROCESS, VM_GUEST };
 void vm_last_words(const struct vm *vm, enum vm_voice voice, char *out, size_t size);
+/* Keeps every packet of the VM from leaving the host, as long as it lives. `fn` comes once, from the
+ * loop, when that holds or could not be done; not when the VM dies or is dropped before. */
+typedef void vm_closed_fn(void *arg, int error, const char *text);
+void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg);
 bool vm_is_shell(const struct vm *vm);
 bool vm_is_running(const struct vm *vm);
 

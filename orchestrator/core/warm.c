@@ -18,6 +18,7 @@
 
 enum warm_state {
 	WARM_SHELL,
+	WARM_CLOSING, /* its way to the network, before there is a guest */
 	WARM_FILLING,
 	WARM_DIALING,
 	WARM_RESEEDING,
@@ -91,7 +92,7 @@ static void fail(struct warm *w, const char *text)
 
 	snprintf(copy, sizeof(copy), "%s", text);
 	log_warn("a restored VM in slot %u is put away: %s", w->vm ? vm_slot(w->vm) : 0, copy);
-	if (w->from.template && w->state > WARM_SHELL && w->state < WARM_READY)
+	if (w->from.template && w->state >= WARM_FILLING && w->state < WARM_READY)
 		template_restored(w->from.template, false);
 	warm_free(w);
 	fn(arg, NULL, copy);
@@ -226,9 +227,8 @@ static void fill_from_image(struct warm *w)
 	w->from.image = NULL;
 }
 
-static void on_shell(void *arg)
+static void fill(struct warm *w)
 {
-	struct warm *w = arg;
 	struct err e;
 
 	if (w->from.image) {
@@ -238,6 +238,53 @@ static void on_shell(void *arg)
 		return;
 	}
 	w->state = WARM_FILLING;
+}
+
+static void fail_open(struct warm *w, const char *text)
+{
+	char copy[ERR_TEXT_MAX];
+
+	snprintf(copy, sizeof(copy), "its way to the network can't be closed: %s", text);
+	fail(w, copy);
+}
+
+static void on_shell_closed(void *arg, int error, const char *text)
+{
+	struct warm *w = arg;
+
+	if (error)
+		fail_open(w, text);
+	else
+		fill(w);
+}
+
+static void on_shell(void *arg)
+{
+	struct warm *w = arg;
+
+	if (!w->from.closed) {
+		fill(w);
+		return;
+	}
+	w->state = WARM_CLOSING;
+	vm_close_egress(w->vm, on_shell_closed, w);
+}
+
+static void on_ready_closed(void *arg, int error, const char *text)
+{
+	struct warm *w = arg;
+
+	if (error)
+		fail_open(w, text);
+	else
+		w->fn(w->arg, w, NULL);
+}
+
+void warm_close_egress(struct warm *w, warm_fn *fn, void *arg)
+{
+	w->fn = fn;
+	w->arg = arg;
+	vm_close_egress(w->vm, on_ready_closed, w);
 }
 
 static void on_died(void *arg, const char *why)

@@ -38,6 +38,8 @@ struct fake_vm {
 	struct fakes *f;
 	uint32_t slot, vcpus, ram_mib;
 	bool taken, alive, running, threaded;
+	bool closed;	   /* its packets don't leave the host */
+	bool closed_first; /* and did not before it had a guest */
 	uint32_t state;
 	int listener, ctl, stop;
 	pthread_t thread;
@@ -815,6 +817,19 @@ static void vm_clear(struct fake_vm *vm)
 
 /* --- warden --------------------------------------------------------------------------------- */
 
+static int vm_close(struct fakes *f, const struct warden_msg *msg)
+{
+	if (msg->slot >= SLOTS || msg->egress.allowed || goes_wrong(f, FAKES_EGRESS))
+		return -EPERM;
+	lock(f);
+	struct fake_vm *vm = &f->vms[msg->slot];
+	bool taken = vm->taken;
+	vm->closed_first = vm->closed_first || (taken && vm->state == CTL_SHELL);
+	vm->closed = taken;
+	unlock(f);
+	return taken ? 0 : -ESRCH;
+}
+
 static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 {
 	struct warden_msg reply = {.version = WARDEN_VERSION,
@@ -830,6 +845,8 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 		reply.reply.error = vm_start(f, msg);
 		unlock(f);
 		reply.reply.pid = (uint32_t)getpid();
+	} else if (msg->type == WARDEN_EGRESS) {
+		reply.reply.error = vm_close(f, msg);
 	} else if (msg->slot < SLOTS) {
 		vm_clear(&f->vms[msg->slot]);
 	}
@@ -942,6 +959,26 @@ static bool is_alive(const struct fake_vm *vm)
 static bool is_taken(const struct fake_vm *vm)
 {
 	return vm->taken;
+}
+
+static bool is_closed(const struct fake_vm *vm)
+{
+	return vm->taken && vm->closed;
+}
+
+static bool is_closed_first(const struct fake_vm *vm)
+{
+	return vm->taken && vm->closed_first;
+}
+
+unsigned fakes_closed(struct fakes *f)
+{
+	return count(f, is_closed);
+}
+
+unsigned fakes_closed_first(struct fakes *f)
+{
+	return count(f, is_closed_first);
 }
 
 unsigned fakes_live(struct fakes *f)

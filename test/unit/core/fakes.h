@@ -22,6 +22,9 @@ void fakes_free(struct fakes *f);
 unsigned fakes_live(struct fakes *f);
 unsigned fakes_slots(struct fakes *f);
 unsigned fakes_boots(struct fakes *f);
+/* VMs whose packets don't leave the host; those of which that was so before they had a guest. */
+unsigned fakes_closed(struct fakes *f);
+unsigned fakes_closed_first(struct fakes *f);
 unsigned fakes_restores(struct fakes *f);
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */
@@ -35,6 +38,7 @@ void fakes_kill(struct fakes *f, uint32_t slot);
 
 enum fakes_fault {
 	FAKES_SPAWN,	 /* the warden refuses a spawn */
+	FAKES_EGRESS,	 /* the warden can't close a VM's way to the network */
 	FAKES_FILL,	 /* a fill is refused */
 	FAKES_BOOT,	 /* a boot is refused */
 	FAKES_CONNECT,	 /* the guest refuses a connection */

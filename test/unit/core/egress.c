@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A sandbox without egress: nobody gets it before the warden has said that its packets stay. */
+#include <stdlib.h>
+
+#include "test/unit/core/world.h"
+
+static const struct sandbox_spec closed; /* egress is false */
+
+static void test_the_others_stay_open(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_true(m.ok && m.view.egress);
+	world_fork(w, &k, m.view.id, 2);
+	assert_true(k.ok);
+	assert_int_equal(fakes_closed(w->fakes), 0);
+}
+
+static void test_one_of_the_pool_is_closed(void **state)
+{
+	struct world *w = *state;
+	struct core_figures figures;
+	struct made m;
+	struct run r;
+
+	world_wait_ready(w);
+	world_create_start(w, &m, &closed);
+	world_until_true(w, &m.done);
+	assert_true(m.ok);
+	assert_false(m.view.egress);
+	assert_int_equal(fakes_closed(w->fakes), 1);
+	core_figures(w->core, &figures);
+	assert_int_equal(figures.pool_hits, 1);
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+}
+
+static void test_one_made_to_order_is_closed_before_it_has_a_guest(void **state)
+{
+	struct sandbox_spec spec = {.ram_mib = 256};
+	struct world *w = *state;
+	struct made m;
+
+	world_create(w, &m, &spec);
+	assert_true(m.ok);
+	assert_int_equal(fakes_closed(w->fakes), 1);
+	assert_int_equal(fakes_closed_first(w->fakes), 1);
+}
+
+static void test_children_are_closed_before_they_have_a_guest(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_view view;
+	struct failure f;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, &closed);
+	unsigned before = fakes_closed_first(w->fakes);
+	world_fork(w, &k, m.view.id, 3);
+	assert_true(k.ok);
+	assert_int_equal(fakes_closed(w->fakes), 4);
+	assert_int_equal(fakes_closed_first(w->fakes), before + 3);
+	for (int i = 0; i < 3; i++) {
+		assert_true(core_view(w->core, TENANT, k.ids[i], &view, &f));
+		assert_false(view.egress);
+	}
+}
+
+static void test_what_can_not_be_closed_is_not_handed_out(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+
+	world_wait_ready(w);
+	fakes_fault(w->fakes, FAKES_EGRESS, 1);
+	world_create(w, &m, &closed); /* another one is taken */
+	assert_true(m.ok);
+	assert_int_equal(fakes_closed(w->fakes), 1);
+	fakes_fault(w->fakes, FAKES_EGRESS, 100);
+	world_fork(w, &k, m.view.id, 2);
+	assert_false(k.ok);
+	assert_int_equal(k.failure.status, 503);
+	world_create(w, &m, &closed);
+	assert_false(m.ok);
+	assert_int_equal(m.failure.status, 503);
+	assert_non_null(strstr(m.failure.text, "its way to the network can't be closed"));
+	fakes_fault(w->fakes, FAKES_EGRESS, 0);
+	world_wait_ready(w);
+}
+
+/* At each step from there on it may die. */
+static void test_a_death_on_the_way_leaves_nothing(void **state)
+{
+	for (int n = 1; n <= 12; n++) {
+		struct world *w;
+		struct forked k;
+		struct made m;
+
+		world_setup((void **)&w);
+		world_create(w, &m, &closed);
+		assert_true(m.ok);
+		fakes_fault(w->fakes, FAKES_DIE_STEP, n);
+		world_fork(w, &k, m.view.id, 2);
+		assert_true(k.ok || k.failure.status == 503 || k.failure.status == 404);
+		fakes_fault(w->fakes, FAKES_DIE_STEP, 0);
+		world_teardown((void **)&w);
+	}
+}
+
+static bool is_gone(void *arg)
+{
+	void **args = arg;
+	struct sandbox_view view;
+	struct failure f;
+
+	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, "vm_died");
+}
+
+static void test_the_next_life_closes_it_again(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, &closed);
+	world_kill_core(w);
+	world_start_core(w);
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+	assert_int_equal(fakes_closed(w->fakes), 1);
+	world_kill_core(w);
+	fakes_fault(w->fakes, FAKES_EGRESS, 1);
+	world_start_core(w);
+	void *args[] = {w->core, m.view.id};
+	world_until(w, is_gone, args);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_the_others_stay_open),
+		TEST(test_one_of_the_pool_is_closed),
+		TEST(test_one_made_to_order_is_closed_before_it_has_a_guest),
+		TEST(test_children_are_closed_before_they_have_a_guest),
+		TEST(test_what_can_not_be_closed_is_not_handed_out),
+		cmocka_unit_test(test_a_death_on_the_way_leaves_nothing),
+		TEST(test_the_next_life_closes_it_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
