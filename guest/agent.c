@@ -19,6 +19,7 @@
 #include "guest/driver.h"
 #include "guest/files.h"
 #include "guest/output.h"
+#include "guest/pty.h"
 #include "guest/reseed.h"
 #include "guest/say.h"
 #include "guest/worker.h"
@@ -231,6 +232,8 @@ static int ask(struct conn *c, const struct frame *f, struct err *e)
 		return err_say(e, EPROTO, "a request of type %u has no payload", f->type);
 	if (files_takes(f->type))
 		return ask_files(c, f, e);
+	if (pty_takes(f->type))
+		return pty_ask(c, f, e);
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);
@@ -283,6 +286,8 @@ static void on_sent(struct conn *c)
 {
 	if (c->op == CONN_ENDING)
 		conn_drop(c);
+	else if (c->op == CONN_PTY_LISTENS)
+		pty_on_sent(c);
 	else
 		call_on_sent(c);
 }
@@ -301,6 +306,7 @@ static void on_conn_gone(struct conn *c, enum conn_op was)
 		agent.power_off = true;
 	if (was == CONN_WORKER)
 		worker_on_gone(c);
+	pty_on_gone(c);
 	call_on_gone(c);
 	if (a_ping_waits())
 		call_hurry();

@@ -16,16 +16,18 @@
 #define CONN_OUT_MAX   (FRAME_MAX + 2048)
 
 enum conn_op {
-	CONN_IDLE,    /* waits for a request */
-	CONN_PING,    /* waits for its pong */
-	CONN_QUEUED,  /* its EXEC waits for its turn, in `in` */
-	CONN_CODE,    /* its EXEC takes code */
-	CONN_CALL,    /* its code runs */
-	CONN_WORKER,  /* another process answers on it */
-	CONN_WAITING, /* for its turn, with its request in `in` */
-	CONN_RESEED,  /* waits until the driver has reseeded */
-	CONN_ENDING,  /* is closed as soon as all is sent */
-	CONN_GONE,    /* closed; freed before the next event */
+	CONN_IDLE,	  /* waits for a request */
+	CONN_PING,	  /* waits for its pong */
+	CONN_QUEUED,	  /* its EXEC waits for its turn, in `in` */
+	CONN_CODE,	  /* its EXEC takes code */
+	CONN_CALL,	  /* its code runs */
+	CONN_WORKER,	  /* another process answers on it */
+	CONN_WAITING,	  /* for its turn, with its request in `in` */
+	CONN_PTY_LISTENS, /* gets a terminal's output */
+	CONN_PTY_WAITS,	  /* for a terminal's start, or until it took the input in `in` */
+	CONN_RESEED,	  /* waits until the driver has reseeded */
+	CONN_ENDING,	  /* is closed as soon as all is sent */
+	CONN_GONE,	  /* closed; freed before the next event */
 };
 
 struct conn {
@@ -35,6 +37,9 @@ struct conn {
 	enum conn_op op;
 	bool held; /* by conn_hold */
 	struct exec_request exec;
+	struct pty *pty;	 /* that it listens to, types into or waits for */
+	uint64_t place;		 /* in its output: of what is to be sent next */
+	size_t typed;		 /* bytes of the payload that are done with */
 	size_t out_pos, out_len; /* unsent: out[out_pos .. out_len) */
 	struct frame_in in;
 	uint8_t out[CONN_OUT_MAX];

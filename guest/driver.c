@@ -50,6 +50,11 @@ enum driver_state driver_state(void)
 	return driver.state;
 }
 
+pid_t driver_pid(void)
+{
+	return driver.state == DRIVER_DOWN ? 0 : driver.pid;
+}
+
 bool driver_taken(void)
 {
 	return driver.out_len == 0;

@@ -34,6 +34,8 @@ int driver_init(const char *dir, const struct driver_ops *ops, struct err *e);
 /* Starts the Python process. 0 or -errno; what happens later is told by the ops. */
 int driver_start(struct err *e);
 enum driver_state driver_state(void);
+/* Of the process; 0 while there is none. */
+pid_t driver_pid(void);
 
 /* Sends one frame; the state becomes BUSY. Only when the one before was taken (driver_taken). */
 void driver_send(uint8_t type, const void *payload, size_t len);

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/pty.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "guest/driver.h"
+#include "guest/pty-start.h"
+#include "guest/say.h"
+
+#define READ_BYTES  65536u
+#define PIECE_MAX   (AGENT_PAYLOAD_MAX - 8) /* beside its place */
+#define DRAIN_BYTES AGENT_PTY_RING
+
+enum pty_state {
+	PTY_STARTS, /* its program does not run yet */
+	PTY_RUNS,
+	PTY_ENDED, /* and all of its output is in the ring */
+};
+
+struct pty {
+	struct list node;
+	char id[AGENT_ID_LEN + 1];
+	char label[AGENT_LABEL_MAX + 1];
+	int64_t started_ms; /* since the epoch */
+	enum pty_state state;
+	int32_t exit_code;
+	pid_t pid; /* of the program, and the session's id */
+	bool reaped;
+	struct watch master;		/* fd -1: closed */
+	struct watch life;		/* a pidfd */
+	struct watch report;		/* of the start; -1: over */
+	struct conn *starter;		/* NULL: gone */
+	struct list listeners, typists; /* connections, by turn: the latter in order of arrival */
+	uint64_t total;			/* bytes that were ever written to it */
+	uint8_t *ring;			/* the last AGENT_PTY_RING of them */
+};
+
+static struct list ptys = {&ptys, &ptys}; /* oldest first */
+static unsigned pty_count;
+
+static struct pty *find(const char *id)
+{
+	list_each (pos, &ptys) {
+		struct pty *p = container_of(pos, struct pty, node);
+		if (p->state != PTY_STARTS && strcmp(p->id, id) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+static void done(struct conn *c)
+{
+	c->pty = NULL;
+	list_del(&c->turn);
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_IDLE);
+}
+
+static void refuse(struct conn *c, const struct err *e)
+{
+	c->pty = NULL;
+	list_del(&c->turn);
+	conn_send_error(c, e);
+	conn_become(c, CONN_IDLE);
+}
+
+/* --- listeners ------------------------------------------------------------------------------ */
+
+static void tell_exit(struct pty *p, struct conn *c)
+{
+	uint8_t payload[8];
+	struct wire w = wire_on(payload, sizeof(payload));
+
+	wire_put_u32(&w, (uint32_t)p->exit_code);
+	wire_put_u8(&w, 0);
+	c->pty = NULL;
+	list_del(&c->turn);
+	conn_send(c, AGENT_EXIT, payload, w.pos);
+	conn_become(c, CONN_IDLE);
+}
+
+/* One frame from c->place on. What the ring does not hold any more is left out. */
+static void send_piece(struct pty *p, struct conn *c)
+{
+	uint64_t first = p->total < AGENT_PTY_RING ? 0 : p->total - AGENT_PTY_RING;
+	uint8_t *payload = conn_payload(c);
+	struct wire w = wire_on(payload, AGENT_PAYLOAD_MAX);
+
+	if (c->place < first)
+		c->place = first;
+	size_t len = min_u64(p->total - c->place, PIECE_MAX);
+	size_t at = c->place % AGENT_PTY_RING, part = min_u64(len, AGENT_PTY_RING - at);
+	wire_put_u64(&w, c->place);
+	wire_put_bytes(&w, p->ring + at, part);
+	wire_put_bytes(&w, p->ring, len - part);
+	c->place += len;
+	conn_send_payload(c, AGENT_PTY_BYTES, w.pos);
+}
+
+/* Sends what the connection takes. */
+static void feed(struct pty *p, struct conn *c)
+{
+	while (c->op == CONN_PTY_LISTENS && !c->out_len && c->place < p->total)
+		send_piece(p, c);
+	if (c->op == CONN_PTY_LISTENS && p->state == PTY_ENDED && c->place == p->total)
+		tell_exit(p, c);
+}
+
+/* A connection that is lost meanwhile leaves the list. */
+static void feed_all(struct pty *p)
+{
+	list_each_safe (pos, &p->listeners)
+		feed(p, container_of(pos, struct conn, turn));
+}
+
+/* --- typing --------------------------------------------------------------------------------- */
+
+static void end_typing(struct conn *c)
+{
+	struct err e;
+
+	err_say(&e, EPIPE, "the terminal's program has ended or closed it");
+	refuse(c, &e);
+}
+
+/* Types what the first in the line has left. 0, or -EAGAIN when the terminal takes no more now. */
+static int type_some(struct pty *p, struct conn *c)
+{
+	struct frame f = frame_again(&c->in);
+
+	while (c->typed < f.len) {
+		ssize_t n = write(p->master.fd, f.payload + c->typed, f.len - c->typed);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EAGAIN;
+		c->typed += (size_t)n;
+	}
+	return 0;
+}
+
+static void type_all(struct pty *p)
+{
+	while (!list_empty(&p->typists)) {
+		struct conn *c = container_of(p->typists.next, struct conn, turn);
+		int bad = type_some(p, c);
+
+		if (bad == -EAGAIN) {
+			watch_set(&p->master, EPOLLIN | EPOLLOUT);
+			return;
+		}
+		if (bad)
+			end_typing(c);
+		else
+			done(c);
+	}
+	if (p->master.fd >= 0 && p->master.events & EPOLLOUT)
+		watch_set(&p->master, EPOLLIN);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+/* Reads once into the ring. 0 or less: there is nothing to be read now, or nothing any more. */
+static ssize_t read_some(struct pty *p)
+{
+	size_t at = p->total % AGENT_PTY_RING;
+	ssize_t n = read(p->master.fd, p->ring + at, min_u64(READ_BYTES, AGENT_PTY_RING - at));
+
+	if (n > 0)
+		p->total += (uint64_t)n;
+	return n;
+}
+
+static void close_watch(struct watch *w)
+{
+	if (w->fd < 0)
+		return;
+	watch_del(w);
+	close_fd(&w->fd);
+}
+
+static void on_master(struct watch *w, uint32_t events)
+{
+	struct pty *p = container_of(w, struct pty, master);
+	ssize_t n = 0;
+
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		n = read_some(p);
+	/* Nobody has it open. The program closed it, and may open it again; or it has ended, which
+	 * its pidfd tells. */
+	if (n < 0 && errno == EIO)
+		watch_set(w, EPOLLIN | EPOLLET);
+	else if (n > 0 && w->events & EPOLLET)
+		watch_set(w, EPOLLIN);
+	feed_all(p);
+	if (events & EPOLLOUT)
+		type_all(p);
+}
+
+/* What the program wrote before it ended is there; what others that hold the terminal open go on
+ * to write is not waited for. */
+static void drain(struct pty *p)
+{
+	uint64_t end = p->total + DRAIN_BYTES;
+
+	while (p->total < end && read_some(p) > 0)
+		;
+}
+
+static void end(struct pty *p)
+{
+	drain(p);
+	close_watch(&p->master);
+	p->state = PTY_ENDED;
+	while (!list_empty(&p->typists))
+		end_typing(container_of(p->typists.next, struct conn, turn));
+	feed_all(p);
+}
+
+static void on_life(struct watch *w, uint32_t events)
+{
+	struct pty *p = container_of(w, struct pty, life);
+	int status;
+
+	if (waitpid(p->pid, &status, WNOHANG) != p->pid)
+		return;
+	close_watch(&p->life);
+	p->reaped = true;
+	p->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	/* Else what it reported is still to be read. */
+	if (p->state == PTY_RUNS)
+		end(p);
+}
+
+static void pty_free(struct pty *p)
+{
+	list_del(&p->node);
+	pty_count--;
+	/* Ended ones only: who listens has been told all, or is too slow for it. */
+	while (!list_empty(&p->listeners))
+		tell_exit(p, container_of(p->listeners.next, struct conn, turn));
+	close_watch(&p->report);
+	close_watch(&p->life);
+	close_watch(&p->master);
+	munmap(p->ring, AGENT_PTY_RING);
+	free(p);
+}
+
+/* --- the start ------------------------------------------------------------------------------ */
+
+static void start_failed(struct pty *p, const struct err *e)
+{
+	if (!p->reaped) {
+		kill(p->pid, SIGKILL);
+		waitpid(p->pid, NULL, 0);
+	}
+	if (p->starter)
+		refuse(p->starter, e);
+	pty_free(p);
+}
+
+static void on_report(struct watch *w, uint32_t events)
+{
+	struct pty *p = container_of(w, struct pty, report);
+	struct err e;
+	int result = pty_start_result(w->fd, &e);
+
+	if (!result)
+		return;
+	close_watch(w);
+	if (result < 0) {
+		start_failed(p, &e);
+		return;
+	}
+	p->state = PTY_RUNS;
+	if (p->starter)
+		done(p->starter);
+	p->starter = NULL;
+	if (p->reaped)
+		end(p);
+}
+
+/* Room for one more: the oldest ended one goes. */
+static int make_room(struct err *e)
+{
+	if (pty_count < AGENT_PTY_MAX)
+		return 0;
+	list_each (pos, &ptys) {
+		struct pty *p = container_of(pos, struct pty, node);
+		if (p->state == PTY_ENDED) {
+			pty_free(p);
+			return 0;
+		}
+	}
+	return err_say(e, EAGAIN, "%d terminals run, which is the limit", AGENT_PTY_MAX);
+}
+
+static struct pty *pty_new(const struct pty_request *r, struct err *e)
+{
+	struct timespec now;
+	struct pty *p = calloc(1, sizeof(*p));
+	/* Its pages are not touched before output fills them. */
+	void *ring = mmap(NULL, AGENT_PTY_RING, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (!p || ring == MAP_FAILED) {
+		free(p);
+		if (ring != MAP_FAILED)
+			munmap(ring, AGENT_PTY_RING);
+		err_say(e, ENOMEM, "no memory for a terminal");
+		return NULL;
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	p->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	memcpy(p->id, r->id, sizeof(p->id));
+	memcpy(p->label, r->label, sizeof(p->label));
+	p->ring = ring;
+	p->master = (struct watch){.fd = -1, .on_event = on_master};
+	p->life = (struct watch){.fd = -1, .on_event = on_life};
+	p->report = (struct watch){.fd = -1, .on_event = on_report};
+	list_init(&p->listeners);
+	list_init(&p->typists);
+	list_add_tail(&ptys, &p->node);
+	pty_count++;
+	return p;
+}
+
+static int watch_new(struct pty *p, const struct pty_started *s, struct err *e)
+{
+	scoped_fd int master = s->master;
+	scoped_fd int report = s->report;
+	scoped_fd int life = (int)syscall(SYS_pidfd_open, s->pid, 0);
+
+	p->pid = s->pid;
+	if (life < 0 || watch_add(&p->life, life, EPOLLIN | EPOLLET) < 0)
+		return err_set(e, errno, "watch a terminal's program");
+	take_fd(&life);
+	if (watch_add(&p->master, master, EPOLLIN) < 0)
+		return err_set(e, errno, "watch a terminal");
+	take_fd(&master);
+	if (watch_add(&p->report, report, EPOLLIN) < 0)
+		return err_set(e, errno, "watch a terminal's start");
+	take_fd(&report);
+	return 0;
+}
+
+static int try_start(struct conn *c, const struct pty_request *r, const struct frame *f,
+		     struct err *e)
+{
+	struct pty_started s;
+
+	list_each (pos, &ptys)
+		if (strcmp(container_of(pos, struct pty, node)->id, r->id) == 0)
+			return err_say(e, EEXIST, "there is a terminal with this id already");
+	int bad = make_room(e);
+	if (bad)
+		return bad;
+	struct pty *p = pty_new(r, e);
+	if (!p)
+		return e->code;
+	bad = pty_start(r, f, driver_pid(), &s, e);
+	if (bad) {
+		pty_free(p);
+		return bad;
+	}
+	bad = watch_new(p, &s, e);
+	if (bad) {
+		start_failed(p, e);
+		return bad;
+	}
+	p->starter = c;
+	c->pty = p;
+	conn_become(c, CONN_PTY_WAITS);
+	return 0;
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static void list_all(struct conn *c)
+{
+	list_each (pos, &ptys) {
+		const struct pty *p = container_of(pos, struct pty, node);
+		uint8_t payload[AGENT_ID_LEN + AGENT_LABEL_MAX + 32];
+		struct wire w = wire_on(payload, sizeof(payload));
+
+		if (p->state == PTY_STARTS)
+			continue;
+		wire_put_str(&w, p->id, strlen(p->id));
+		wire_put_str(&w, p->label, strlen(p->label));
+		wire_put_u64(&w, (uint64_t)p->started_ms);
+		wire_put_u8(&w, p->state == PTY_ENDED);
+		wire_put_u32(&w, (uint32_t)p->exit_code);
+		conn_send(c, AGENT_PTY, payload, w.pos);
+	}
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_IDLE);
+}
+
+static int listen_to(struct pty *p, struct conn *c, uint64_t place, struct err *e)
+{
+	if (place > p->total)
+		return err_say(e, ERANGE, "the terminal wrote %llu bytes, not %llu",
+			       (unsigned long long)p->total, (unsigned long long)place);
+	c->pty = p;
+	c->place = place;
+	list_add_tail(&p->listeners, &c->turn);
+	conn_become(c, CONN_PTY_LISTENS);
+	feed(p, c);
+	return 0;
+}
+
+static int type_into(struct pty *p, struct conn *c, size_t from, struct err *e)
+{
+	if (p->state == PTY_ENDED)
+		return err_say(e, EPIPE, "the terminal's program has ended or closed it");
+	c->pty = p;
+	c->typed = from;
+	list_add_tail(&p->typists, &c->turn);
+	conn_become(c, CONN_PTY_WAITS);
+	type_all(p);
+	return 0;
+}
+
+static int resize(const struct pty *p, const struct pty_request *r, struct err *e)
+{
+	const struct winsize size = {.ws_row = r->rows, .ws_col = r->cols};
+
+	if (p->state != PTY_ENDED && ioctl(p->master.fd, TIOCSWINSZ, &size) < 0)
+		return err_set(e, errno, "resize the terminal");
+	return 0;
+}
+
+static int ask_of(struct pty *p, struct conn *c, const struct pty_request *r, struct err *e)
+{
+	int bad = 0;
+
+	if (r->type == AGENT_PTY_ATTACH)
+		return listen_to(p, c, r->place, e);
+	if (r->type == AGENT_PTY_INPUT)
+		return type_into(p, c, r->rest, e);
+	if (r->type == AGENT_PTY_RESIZE)
+		bad = resize(p, r, e);
+	else if (p->state != PTY_ENDED)
+		pty_kill_session(p->pid);
+	if (!bad)
+		done(c);
+	return bad;
+}
+
+bool pty_takes(uint8_t type)
+{
+	return pty_request_is(type) || type == AGENT_PTY_LIST;
+}
+
+int pty_ask(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct pty_request r;
+
+	if (f->type == AGENT_PTY_LIST && f->len)
+		return err_say(e, EPROTO, "a list of terminals has no payload");
+	if (f->type == AGENT_PTY_LIST) {
+		list_all(c);
+		return 0;
+	}
+	int bad = pty_request_parse(f, &r, e);
+	if (bad)
+		return bad;
+	struct pty *p = r.type == AGENT_PTY_START ? NULL : find(r.id);
+	if (r.type == AGENT_PTY_START)
+		bad = try_start(c, &r, f, e);
+	else if (p)
+		bad = ask_of(p, c, &r, e);
+	else
+		bad = err_say(e, ENOENT, "no such terminal");
+	if (bad)
+		refuse(c, e);
+	return 0;
+}
+
+void pty_on_sent(struct conn *c)
+{
+	if (c->op == CONN_PTY_LISTENS)
+		feed(c->pty, c);
+}
+
+void pty_on_gone(struct conn *c)
+{
+	struct pty *p = c->pty;
+
+	if (!p)
+		return;
+	c->pty = NULL;
+	if (p->starter == c)
+		p->starter = NULL;
+	/* The next in the line may type. */
+	else if (p->state == PTY_RUNS)
+		type_all(p);
+}
