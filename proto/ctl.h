@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define CTL_VERSION	2
+#define CTL_VERSION	3
 #define CTL_CMDLINE_MAX 1024
 #define CTL_TEXT_MAX	240
 #define CTL_FDS_MAX	128 /* descriptors in one message */
@@ -23,8 +23,9 @@ enum ctl_type {
 	 * Fills a shell. fds, in order: CTL_BOOT: kernel ELF, initramfs (if has_initrd);
 	 * CTL_RESTORE: state file, memory file, `memory_layers` memory layers (oldest first); then
 	 * for both: disk base, `layers` sealed disk layers (oldest first), one empty file for the
-	 * writable layer. The reply comes when the vCPUs run. After a failed fill the shell is of
-	 * no more use.
+	 * writable layer. A disk that is larger than that of the image has grown: the guest is
+	 * told. The reply comes when the vCPUs run. After a failed fill the shell is of no more
+	 * use.
 	 */
 	CTL_FILL = 1,
 
@@ -84,6 +85,8 @@ struct ctl_msg {
 		struct {
 			uint32_t kind; /* enum ctl_fill_kind */
 			uint32_t has_initrd;
+			uint32_t ram_mib; /* even; at least 128, at most what the shell has room for
+					   */
 			uint32_t layers;
 			uint32_t memory_layers;	       /* CTL_RESTORE, else 0 */
 			uint64_t disk_bytes;	       /* size the guest sees; a multiple of 4096 */
@@ -119,8 +122,8 @@ struct ctl_msg {
 		struct {
 			uint32_t state; /* enum ctl_vm_state */
 			uint32_t vcpus;
-			uint32_t ram_mib;
-			uint32_t pid; /* as the process sees itself */
+			uint32_t ram_mib; /* of a shell: the most it can be filled with */
+			uint32_t pid;	  /* as the process sees itself */
 		} hello;
 		struct {
 			uint32_t reason; /* enum ctl_end_reason */

@@ -18,6 +18,10 @@ static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 			       m->fill.kind);
 	if (m->fill.has_initrd > (m->fill.kind == CTL_BOOT))
 		return err_say(e, EPROTO, "has_initrd is %u", m->fill.has_initrd);
+	if (m->fill.ram_mib < CONFIG_RAM_MIB_MIN || m->fill.ram_mib > CONFIG_RAM_MIB_MAX ||
+	    m->fill.ram_mib % 2)
+		return err_say(e, EPROTO, "%u MiB of RAM; it must be an even number from %d to %d",
+			       m->fill.ram_mib, CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX);
 	if (m->fill.layers > CTL_LAYERS_MAX)
 		return err_say(e, EPROTO, "%u disk layers; at most %d can be", m->fill.layers,
 			       CTL_LAYERS_MAX);

@@ -106,7 +106,7 @@ static void send_hello(struct ctl *c)
 
 	m.hello.state = vm_state(c->vm);
 	m.hello.vcpus = c->cfg->vcpus;
-	m.hello.ram_mib = c->cfg->ram_mib;
+	m.hello.ram_mib = vm_ram_mib(c->vm);
 	m.hello.pid = (uint32_t)getpid();
 	send_msg(c, &m);
 }
@@ -196,7 +196,8 @@ static int do_fill(struct ctl *c, struct request *r, struct err *e)
 	const struct ctl_msg *m = &r->msg;
 	bool boot = m->fill.kind == CTL_BOOT;
 	unsigned first = boot ? 1 + m->fill.has_initrd : 2 + m->fill.memory_layers;
-	const struct vm_memory memory = {.fds = &r->fds[1], .nlayers = m->fill.memory_layers};
+	const struct vm_memory memory = {
+		.ram_mib = m->fill.ram_mib, .fds = &r->fds[1], .nlayers = m->fill.memory_layers};
 	struct vm_disk disk = {
 		.base = &r->fds[first],
 		.layers = &r->fds[first + 1],
@@ -207,8 +208,8 @@ static int do_fill(struct ctl *c, struct request *r, struct err *e)
 
 	if (!boot)
 		return vm_restore(c->vm, r->fds[0], &memory, &disk, e);
-	return vm_boot(c->vm, r->fds[0], m->fill.has_initrd ? r->fds[1] : -1, m->fill.cmdline,
-		       &disk, e);
+	return vm_boot(c->vm, m->fill.ram_mib, r->fds[0], m->fill.has_initrd ? r->fds[1] : -1,
+		       m->fill.cmdline, &disk, e);
 }
 
 static int check_stream(int fd, struct err *e)

@@ -101,8 +101,11 @@ static void serve_exit(void *arg, unsigned vcpu, struct kvm_run *run, int error)
 	struct vm *vm = arg;
 
 	if (error) {
-		end_guest(vm, vcpu, CTL_END_HOST, "vCPU %u can't run on this host: %s", vcpu,
-			  strerror(-error));
+		/* EFAULT: the slots of memory are larger than RAM (gm_resize). */
+		end_guest(vm, vcpu, error == -EFAULT ? CTL_END_CRASH : CTL_END_HOST,
+			  error == -EFAULT ? "vCPU %u reached for memory that is not there: %s"
+					   : "vCPU %u can't run on this host: %s",
+			  vcpu, strerror(-error));
 		return;
 	}
 	switch (run->exit_reason) {
@@ -275,6 +278,11 @@ int vm_confine(struct vm *vm, struct err *e)
 	return confine_loop(vm->confine, e);
 }
 
+uint32_t vm_ram_mib(const struct vm *vm)
+{
+	return (uint32_t)(vm->mem.bytes >> 20);
+}
+
 enum ctl_vm_state vm_state(const struct vm *vm)
 {
 	return vm->state;
@@ -295,14 +303,14 @@ static int set_disk(struct vm *vm, const struct vm_disk *d, struct err *e)
 	return 0;
 }
 
-static int begin_fill(struct vm *vm, struct err *e)
+static int begin_fill(struct vm *vm, uint32_t ram_mib, struct err *e)
 {
 	if (vm->state != CTL_SHELL)
 		return err_say(e, EBUSY, "this VM is filled already");
 	if (vm->spoiled)
 		return err_say(e, EINVAL, "an earlier fill of this shell failed; it is of no use");
 	vm->spoiled = true;
-	return 0;
+	return gm_resize(&vm->mem, (uint64_t)ram_mib << 20, e);
 }
 
 static void start(struct vm *vm)
@@ -357,10 +365,10 @@ static int load_guest(struct vm *vm, int kernel_fd, int initrd_fd, const char *c
 	return r ? r : set_boot_state(vm, entry, e);
 }
 
-int vm_boot(struct vm *vm, int kernel_fd, int initrd_fd, const char *cmdline,
+int vm_boot(struct vm *vm, uint32_t ram_mib, int kernel_fd, int initrd_fd, const char *cmdline,
 	    const struct vm_disk *disk, struct err *e)
 {
-	int r = begin_fill(vm, e);
+	int r = begin_fill(vm, ram_mib, e);
 
 	if (!r)
 		r = set_disk(vm, disk, e);
@@ -385,7 +393,7 @@ struct state_parts vm_parts(struct vm *vm)
 		.legacy = vm->machine.legacy,
 		.devices = vm->machine.devices,
 		.ndevices = MACHINE_DEVICES,
-		.ram_mib = vm->cfg.ram_mib,
+		.ram_mib = vm_ram_mib(vm),
 	};
 }
 
@@ -418,10 +426,11 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	       const struct vm_disk *disk, struct err *e)
 {
-	const struct state_parts p = vm_parts(vm);
 	struct state_restore *s = NULL;
-	int r = begin_fill(vm, e);
+	struct state_parts p;
+	int r = begin_fill(vm, memory->ram_mib, e);
 
+	p = vm_parts(vm);
 	if (!r)
 		r = state_open(&s, &p, state_fd, e);
 	if (!r)

@@ -26,6 +26,8 @@ void vm_on_ended(struct vm *vm, vm_ended_fn *fn, void *arg);
 /* Confines the calling thread, the loop's. */
 int vm_confine(struct vm *vm, struct err *e);
 
+/* Of a shell: the most there can be. */
+uint32_t vm_ram_mib(const struct vm *vm);
 enum ctl_vm_state vm_state(const struct vm *vm);
 
 /* The disk of a VM: a base, sealed layers over it (oldest first), an empty writable file. */
@@ -35,14 +37,16 @@ struct vm_disk {
 	uint64_t bytes;
 };
 
-/* The RAM of an image: the memory file, then the layers over it, oldest first. */
+/* The RAM of an image of `ram_mib`: the memory file, then the layers over it, oldest first. */
 struct vm_memory {
+	uint32_t ram_mib;
 	const int *fds;
 	unsigned nlayers;
 };
 
-/* Fills the shell and runs it. The descriptors of the disk are taken over, others stay. */
-int vm_boot(struct vm *vm, int kernel_fd, int initrd_fd, const char *cmdline,
+/* Fills the shell and runs it; RAM is even, and no more than config's. The descriptors of the disk
+ * are taken over, others stay. */
+int vm_boot(struct vm *vm, uint32_t ram_mib, int kernel_fd, int initrd_fd, const char *cmdline,
 	    const struct vm_disk *disk, struct err *e);
 int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	       const struct vm_disk *disk, struct err *e);

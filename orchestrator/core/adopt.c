@@ -28,6 +28,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	s->pid = row->pid;
 	/* What was numbered after the last reservation is not known. */
 	s->seq = s->seq_reserved = row->seq_reserved;
+	snprintf(s->template, sizeof(s->template), "%s", row->template);
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
 	sandbox_set_metadata(s, row->metadata);
 	sandbox_set_ancestors(s, row->ancestors);

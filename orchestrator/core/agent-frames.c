@@ -244,6 +244,18 @@ int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len)
 	return w.p ? 0 : -ENOMEM;
 }
 
+int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len)
+{
+	struct wire w = request_new(AGENT_GROW, 8);
+
+	if (!w.p)
+		return -ENOMEM;
+	wire_put_u64(&w, disk_bytes);
+	*out = w.p;
+	*len = w.size;
+	return 0;
+}
+
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
 		       bool user_generators, const char *hostname, uint8_t **out, size_t *len)
 {

@@ -75,6 +75,7 @@ struct agent_exec {
 };
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);
+int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len);
 /* `user_generators`: Python's random and numpy's are seeded too. */
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
 		       bool user_generators, const char *hostname, uint8_t **out, size_t *len);

@@ -177,7 +177,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	     struct err *e)
 {
 	struct core *c = must_alloc(sizeof(*c));
-	struct size def;
+	struct source def;
 
 	c->loop = loop;
 	c->config = *config;
@@ -194,12 +194,13 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		return ret;
 	}
 	templates_sweep(config);
-	def = size_default(c);
-	c->def = template_get(c, &def);
+	c->busy_ms = loop_now_ms(loop);
+	source_find(config, TEMPLATE_DEFAULT, &def, e);
+	c->def = template_get(c, &def, def.vcpus, def.ram_mib);
 	template_wait(c->def, &c->def_wait, on_default_template, c);
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
-	pool_check(c);
+	pool_start(c);
 	*out = c;
 	return 0;
 }
@@ -220,7 +221,7 @@ const char *core_trouble(const struct core *c)
 
 		return trouble[0] ? trouble : "the template is being prepared";
 	}
-	if (c->config.pool_warm && !c->pool.was_filled)
+	if (c->config.pool_warm && !c->pool.main.was_filled)
 		return "the first sandbox is being made";
 	return "";
 }
@@ -230,7 +231,7 @@ void core_figures(const struct core *c, struct core_figures *out)
 	*out = c->figures;
 	out->sandboxes = c->n_sandboxes;
 	out->shells_ready = c->pool.n_shells;
-	out->warm_ready = c->pool.n_warms;
+	out->warm_ready = pool_warms(c);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
@@ -308,6 +309,8 @@ void core_free(struct core *c)
 	loop_timer_clear(c->loop, &c->housekeeping);
 	loop_timer_clear(c->loop, &c->closing_limit);
 	template_unwait(&c->def_wait);
+	if (c->ahead)
+		template_unwait(&c->ahead_wait);
 	if (c->checkpoint)
 		c->checkpoint->core = NULL;
 	c->vms.detached = true;

@@ -115,15 +115,16 @@ static void on_template(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
 	struct core *c = create->call->core;
+	const struct size *size = &create->sandbox->size;
 	struct failure full;
 
 	if (f) {
 		fail(create, f);
 		return;
 	}
-	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
-	const struct warm_source from = {.template = create->template,
-					 .closed = !create->sandbox->egress};
+	struct warm *warm = pool_take_warm(c, create->template, size->rootfs_gb);
+	const struct warm_source from = {
+		.size = *size, .template = create->template, .closed = !create->sandbox->egress};
 	if (warm)
 		take(create, warm);
 	else if (host_has_room(c, 0, &full))
@@ -179,8 +180,35 @@ static bool too_many(const struct core *c)
 	return under_way >= c->vms.max_vms;
 }
 
-static bool check(struct core *c, const struct sandbox_spec *spec, struct size *size,
-		  struct failure *f)
+static void unknown_template(struct core *c, const char *name, struct failure *f)
+{
+	char **names = source_names(&c->config);
+	size_t used;
+
+	failure_set(f, 400, "unknown_template", 0,
+		    "template %s is not known; this host has: " TEMPLATE_DEFAULT, name);
+	for (char **each = names; each && *each; each++) {
+		used = strlen(f->text);
+		snprintf(f->text + used, sizeof(f->text) - used, ", %s", *each);
+	}
+	source_names_free(names);
+}
+
+static bool find_source(struct core *c, const char *name, struct source *from, struct failure *f)
+{
+	struct err e;
+	int ret = source_find(&c->config, name, from, &e);
+
+	if (ret == -ENOENT)
+		unknown_template(c, name, f);
+	else if (ret < 0)
+		failure_set(f, 503, "template_failed", 0, "template %s can't be used: %.180s", name,
+			    e.text);
+	return ret == 0;
+}
+
+static bool check(struct core *c, const struct sandbox_spec *spec, struct source *from,
+		  struct size *size, struct failure *f)
 {
 	if (c->closing) {
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
@@ -191,29 +219,25 @@ static bool check(struct core *c, const struct sandbox_spec *spec, struct size *
 			    c->vms.max_vms);
 		return false;
 	}
-	if (spec->template[0] && strcmp(spec->template, TEMPLATE_DEFAULT) != 0) {
-		failure_set(f, 400, "unknown_template", 0,
-			    "template %s is not known; this host has: " TEMPLATE_DEFAULT,
-			    spec->template);
-		return false;
-	}
 	if (env_size(spec->env) > SANDBOX_ENV_MAX) {
 		failure_set(f, 400, "out_of_range", 0, "env has %zu bytes, the limit is %u",
 			    env_size(spec->env), SANDBOX_ENV_MAX);
 		return false;
 	}
-	return size_choose(c, spec, size, f);
+	return find_source(c, spec->template, from, f) && size_choose(c, from, spec, size, f);
 }
 
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 			      core_create_fn *fn, void *arg)
 {
 	struct core_call *call = call_new(c, CALL_CREATE, arg);
+	struct source from;
 	struct failure f;
 	struct size size;
 
 	call->create_fn = fn;
-	if (!check(c, spec, &size, &f)) {
+	c->busy_ms = loop_now_ms(c->loop);
+	if (!check(c, spec, &from, &size, &f)) {
 		c->figures.create_failures++;
 		call_finish(call, &f);
 		return call;
@@ -223,12 +247,13 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->call = call;
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->sandbox->size = size;
+	memcpy(create->sandbox->template, from.name, sizeof(from.name));
 	create->tenant = strdup(tenant);
-	create->template = template_get(c, &size);
+	create->template = template_get(c, &from, size.vcpus, size.ram_mib);
 	list_add_tail(&c->creates, &call->link);
 	if (!create->template) {
 		failure_set(&f, 503, "busy", 5,
-			    "too many sizes of sandboxes are being prepared: try again");
+			    "too many templates and sizes are being prepared: try again");
 		fail(create, &f);
 		return call;
 	}
@@ -237,7 +262,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
-	struct warm *warm = create->template == c->def ? pool_take_warm(c) : NULL;
+	struct warm *warm = pool_take_warm(c, create->template, size.rootfs_gb);
 	if (warm) {
 		c->figures.pool_hits++;
 		take(create, warm);

@@ -115,6 +115,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
 	s->size = p->size;
+	memcpy(s->template, p->template, sizeof(s->template));
 	s->timeout_s = p->timeout_s;
 	s->idle_timeout_s = p->idle_timeout_s;
 	s->persistent = p->persistent;
@@ -223,7 +224,8 @@ static void start_children(struct fork *fork)
 	fork->missing = fork->n;
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
-		const struct warm_source from = {.image = fork->image,
+		const struct warm_source from = {.size = fork->parent->size,
+						 .image = fork->image,
 						 .shell = child->shell,
 						 .writable = take_fd(&child->writable),
 						 .closed = !fork->parent->egress,

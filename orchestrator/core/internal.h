@@ -10,14 +10,14 @@
 #include "orchestrator/core/later.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
+#include "orchestrator/core/template-source.h"
 #include "orchestrator/core/vm.h"
 #include "orchestrator/core/warden-client.h"
 #include "orchestrator/store/store.h"
 
-#define TEMPLATE_DEFAULT "default"
-#define SANDBOX_ENV_MAX	 (32u << 10) /* bytes: it goes with each exec, in one frame */
-#define SPARES_MAX	 4
-#define SEQ_BLOCK	 (1u << 20) /* event numbers reserved in the catalogue at once */
+#define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */
+#define SPARES_MAX	4
+#define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
 
 /* --- sizes (spec.c) ------------------------------------------------------------------------- */
 
@@ -25,12 +25,16 @@ struct size {
 	uint32_t vcpus, ram_mib, rootfs_gb;
 };
 bool size_equal(const struct size *a, const struct size *b);
-struct size size_default(const struct core *c);
-/* What the host can give for what was asked; false with *f filled when it is too little. */
-bool size_choose(const struct core *c, const struct sandbox_spec *spec, struct size *out,
-		 struct failure *f);
+/* What the host can give for what was asked, of a template; false with *f filled when it is too
+ * little. */
+bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
+		 struct size *out, struct failure *f);
+/* The most RAM that a sandbox can have here. */
+uint32_t size_ram_most(void);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
 struct vm_spec size_vm_spec(const struct size *size, bool builds);
+/* A shell that serves each size with the default's vCPUs. */
+struct vm_spec size_shell_spec(const struct core *c);
 
 /* There are VMs for `n` more sandboxes; else *f is filled. What is in the pool makes room. */
 bool host_has_room(struct core *c, size_t n, struct failure *f);
@@ -44,7 +48,7 @@ void failure_not_found(struct failure *f, const char *id);
 int64_t realtime_ms(void);
 void random_bytes(void *out, size_t len);
 
-/* --- templates (template.c, template-build.c, template-files.c) ------------------------------ */
+/* --- templates (template.c, template-{ahead,build,files,source}.c) ---------------------------- */
 
 struct template;
 struct template_wait {
@@ -56,28 +60,36 @@ struct template_wait {
 	struct failure failure;
 	bool failed;
 };
-/* The template of this size, made known when it is new, until it is put back; one that nobody has
- * may be forgotten. NULL: as many sizes as may be are in use. */
-struct template *template_get(struct core *c, const struct size *size);
+/* The template made from `from` with these vCPUs and this RAM, made known when it is new, until it
+ * is put back; one that nobody has may be forgotten. Its disk has the size that `from` says: a
+ * larger one is given when a VM is filled. NULL: as many as may be are in use. */
+struct template *template_get(struct core *c, const struct source *from, uint32_t vcpus,
+			      uint32_t ram_mib);
+struct template *template_hold(struct template *t);
 void template_put(struct template *t);
 bool template_ready(const struct template *t);
 /* Why it is not ready; empty when it is on the way. */
 const char *template_trouble(const struct template *t);
+const char *template_name(const struct template *t);
 const struct size *template_size(const struct template *t);
 /* Prepares it if needed; `fn` comes from the loop. */
 void template_wait(struct template *t, struct template_wait *w,
 		   void (*fn)(void *arg, const struct failure *f), void *arg);
 void template_unwait(struct template_wait *w);
-/* What a restore needs, as CTL_FILL wants it: *nfds descriptors, the caller's. */
+/* What a restore with a disk of `rootfs_gb` needs, as CTL_FILL wants it; the descriptors are the
+ * caller's. */
 #define TEMPLATE_FDS 5
-int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLATE_FDS],
-		       struct err *e);
+int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *fill,
+		       int fds[TEMPLATE_FDS], struct err *e);
 /* How restores of it go: an image that was found on disk and never works is made anew. */
 void template_restored(struct template *t, bool well);
 /* An empty file for a writable disk layer, without a name; -errno with *e filled. */
 int disk_layer_new(const struct config *config, struct err *e);
 /* Removes what an earlier life left half made. */
 void templates_sweep(const struct config *config);
+/* Prepares, one after the other while nothing else is to do, the templates that can be expected to
+ * be asked for: each one's own size, and `sizes` of the default one. */
+void templates_ahead(struct core *c);
 void templates_close(struct core *c); /* nothing is prepared from here on */
 void templates_free(struct core *c);
 
@@ -89,6 +101,7 @@ typedef void warm_fn(void *arg, struct warm *w, const char *text);
 /* What a VM is filled from: a ready template, or an image with the shell and the empty disk layer
  * for it, taken over. */
 struct warm_source {
+	struct size size;
 	struct template *template;
 	struct vm_image *image;
 	struct vm *shell;
@@ -122,22 +135,40 @@ struct pool_pace {
 	uint64_t not_before_ms;
 };
 
-struct pool {
-	struct list shells, warms; /* struct pool_item */
-	uint32_t n_shells, n_warms;
-	struct pool_item *spawning; /* shell under way */
-	struct warm *making;	    /* warm sandbox under way */
-	struct pool_item *making_item;
-	struct loop_timer refill;
-	struct pool_pace shell_pace, warm_pace;
+/* Warm sandboxes of one template and disk size. */
+struct shelf {
+	struct list link; /* on pool->others, least recently asked for first */
+	struct template *template;
+	uint32_t rootfs_gb;
+	uint64_t asked_ms;
+	struct list warms; /* struct pool_item */
+	uint32_t n, wanted;
+	struct pool_pace pace;
 	bool was_filled;
 };
+
+struct pool {
+	struct list shells; /* struct pool_item */
+	uint32_t n_shells;
+	struct shelf main; /* of the default template */
+	struct list others;
+	struct pool_item *spawning; /* shell under way */
+	struct pool_item *making;   /* warm sandbox under way */
+	struct loop_timer refill;
+	struct pool_pace shell_pace;
+};
 void pool_init(struct core *c);
+/* The default template is known. */
+void pool_start(struct core *c);
 /* Looks soon whether something is missing. */
 void pool_check(struct core *c);
-/* NULL when there is none. */
+/* NULL when there is none. The shell is of that size. */
 struct vm *pool_take_shell(struct core *c, const struct size *size);
-struct warm *pool_take_warm(struct core *c);
+/* Also remembers for a while that it was asked for. */
+struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb);
+uint32_t pool_warms(const struct core *c);
+/* What shells and warm sandboxes are to be kept, is kept. */
+bool pool_is_full(const struct core *c);
 /* Gives up a shell or warm sandbox for somebody who waits for a slot. */
 bool pool_yield(struct core *c);
 void pool_close(struct core *c);
@@ -169,6 +200,7 @@ struct sandbox {
 	enum sandbox_state state;
 	char id[SANDBOX_ID_LEN + 1];
 	char *tenant;
+	char template[SANDBOX_NAME_MAX + 1];
 	struct size size;
 	uint32_t timeout_s, idle_timeout_s;
 	bool persistent, egress;
@@ -380,6 +412,9 @@ struct core {
 	struct template *building;
 	struct template *def; /* the default one */
 	struct template_wait def_wait;
+	struct template *ahead; /* being prepared ahead */
+	struct template_wait ahead_wait;
+	uint64_t busy_ms; /* when somebody wanted something last */
 	struct pool pool;
 	struct list sandboxes, ended;
 	size_t n_sandboxes, n_ended;

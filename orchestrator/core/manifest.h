@@ -8,11 +8,15 @@
 
 #include "base/err.h"
 
-#define MANIFEST_VERSION 1
-#define MANIFEST_MAX	 4096 /* bytes */
+#define MANIFEST_VERSION  2
+#define MANIFEST_MAX	  4096 /* bytes */
+#define MANIFEST_NAME_MAX 63   /* of a template */
+#define MANIFEST_KEY_LEN  16   /* hexadecimal digits */
 
 struct manifest {
 	uint64_t version;
+	char template[MANIFEST_NAME_MAX + 1];
+	char key[MANIFEST_KEY_LEN + 1]; /* a hash of all that the image was made from */
 	uint64_t vcpus, ram_mib, rootfs_gb;
 	uint64_t state_bytes, memory_bytes, layer_bytes; /* sizes of the files */
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shells and warm sandboxes of the default size, made ahead of need: one of each at a time, never
- * while a client waits for a VM, and more and more slowly while it fails.
+ * Shells and warm sandboxes, made ahead of need: one of each at a time, never while a client waits
+ * for a VM, and more and more slowly while it fails. A shell fits each RAM size. Warm sandboxes are
+ * kept of the default template, and for a while of what else was asked for.
  */
 #include <string.h>
 
@@ -10,12 +11,16 @@
 #define REFILL_MS	 20 /* lets what took the last one run first */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
+#define OTHERS_MAX	 4	  /* shelves beside the main one */
+#define OTHERS_KEPT_MS	 (600000) /* since they were asked for */
 
 struct pool_item {
 	struct core *core;
 	struct list link;
-	struct vm *vm;	   /* a shell */
-	struct warm *warm; /* or a warm sandbox; NULL in the one under way */
+	struct vm *vm;	     /* a shell */
+	struct shelf *shelf; /* of a warm sandbox; NULL: it went while this one is made */
+	struct warm *warm;
+	bool kept; /* it is on its shelf */
 };
 
 static struct pool_item *first(struct list *items)
@@ -29,6 +34,15 @@ static void item_free(struct pool_item *item)
 	free(item);
 }
 
+static struct pool_item *item_new(struct core *c)
+{
+	struct pool_item *item = must_alloc(sizeof(*item));
+
+	item->core = c;
+	list_init(&item->link);
+	return item;
+}
+
 static void back_off(struct core *c, struct pool_pace *pace)
 {
 	pace->backoff_ms = pace->backoff_ms ? 2 * pace->backoff_ms : BACKOFF_FIRST_MS;
@@ -38,24 +52,27 @@ static void back_off(struct core *c, struct pool_pace *pace)
 	pool_check(c);
 }
 
-void pool_check(struct core *c)
+static void check_within(struct core *c, uint64_t ms)
 {
 	struct loop_timer *t = &c->pool.refill;
 
-	if (!c->closing && (!t->heap_index || t->due_ms > loop_now_ms(c->loop) + REFILL_MS))
-		loop_timer_set(c->loop, t, REFILL_MS);
+	if (!c->closing && (!t->heap_index || t->due_ms > loop_now_ms(c->loop) + ms))
+		loop_timer_set(c->loop, t, ms);
+}
+
+void pool_check(struct core *c)
+{
+	check_within(c, REFILL_MS);
 }
 
 /* Whether it may be tried now; else the refill comes back when it may. */
 static bool may_try(struct core *c, const struct pool_pace *pace)
 {
 	uint64_t now = loop_now_ms(c->loop);
-	struct loop_timer *t = &c->pool.refill;
 
 	if (now >= pace->not_before_ms)
 		return true;
-	if (!t->heap_index || t->due_ms > pace->not_before_ms)
-		loop_timer_set(c->loop, t, pace->not_before_ms - now);
+	check_within(c, pace->not_before_ms - now);
 	return false;
 }
 
@@ -101,12 +118,9 @@ static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
 
 static void make_shell(struct core *c)
 {
-	struct pool_item *item = must_alloc(sizeof(*item));
-	struct size size = size_default(c);
-	struct vm_spec spec = size_vm_spec(&size, false);
+	struct pool_item *item = item_new(c);
+	struct vm_spec spec = size_shell_spec(c);
 
-	item->core = c;
-	list_init(&item->link);
 	c->pool.spawning = item;
 	item->vm = vm_spawn(&c->vms, &spec, &shell_owner, item);
 }
@@ -114,9 +128,9 @@ static void make_shell(struct core *c)
 struct vm *pool_take_shell(struct core *c, const struct size *size)
 {
 	struct pool_item *item = first(&c->pool.shells);
-	struct size def = size_default(c);
+	struct vm_spec spec = size_vm_spec(size, false);
 
-	if (!item || size->vcpus != def.vcpus || size->ram_mib != def.ram_mib)
+	if (!item || !vm_fit(item->vm, &spec))
 		return NULL;
 	struct vm *vm = item->vm;
 	c->pool.n_shells--;
@@ -127,53 +141,156 @@ struct vm *pool_take_shell(struct core *c, const struct size *size)
 
 /* --- warm sandboxes ------------------------------------------------------------------------- */
 
+static void shelf_init(struct shelf *s, struct template *t, uint32_t rootfs_gb, uint32_t wanted)
+{
+	*s = (struct shelf){.template = t, .rootfs_gb = rootfs_gb, .wanted = wanted};
+	list_init(&s->link);
+	list_init(&s->warms);
+}
+
+static void drop_warm(struct pool_item *item)
+{
+	item->shelf->n--;
+	warm_free(item->warm);
+	item_free(item);
+}
+
+static void shelf_empty(struct shelf *s)
+{
+	while (!list_empty(&s->warms))
+		drop_warm(first(&s->warms));
+}
+
+static void shelf_free(struct core *c, struct shelf *s)
+{
+	shelf_empty(s);
+	if (c->pool.making && c->pool.making->shelf == s)
+		c->pool.making->shelf = NULL;
+	list_del(&s->link);
+	template_put(s->template);
+	free(s);
+}
+
+static void on_made(struct pool_item *item, struct warm *w)
+{
+	struct core *c = item->core;
+	struct shelf *s = item->shelf;
+
+	c->pool.making = NULL;
+	if (!s) {
+		warm_free(w);
+		item_free(item);
+		return;
+	}
+	item->warm = w;
+	item->kept = true;
+	list_add_tail(&s->warms, &item->link);
+	s->n++;
+	s->pace.backoff_ms = 0;
+	s->was_filled = true;
+	yield_if_wanted(c);
+	pool_check(c);
+}
+
 static void on_warm(void *arg, struct warm *w, const char *text)
 {
 	struct pool_item *item = arg;
 	struct core *c = item->core;
-	struct pool *p = &c->pool;
-	bool kept = item->warm != NULL;
+	struct shelf *s = item->shelf;
 
-	if (!kept)
-		p->making = NULL;
 	if (w) {
-		item->warm = w;
-		list_add_tail(&p->warms, &item->link);
-		p->n_warms++;
-		p->warm_pace.backoff_ms = 0;
-		p->was_filled = true;
-		yield_if_wanted(c);
-		pool_check(c);
+		on_made(item, w);
 		return;
 	}
-	if (kept)
-		p->n_warms--;
+	if (item->kept)
+		s->n--;
+	else
+		c->pool.making = NULL;
 	item_free(item);
-	back_off(c, &p->warm_pace);
+	if (s)
+		back_off(c, &s->pace);
 }
 
-static void make_warm(struct core *c)
+static void make_warm(struct core *c, struct shelf *s)
 {
-	const struct warm_source from = {.template = c->def, .rehearse = true};
-	struct pool_item *item = must_alloc(sizeof(*item));
+	struct warm_source from = {
+		.size = *template_size(s->template), .template = s->template, .rehearse = true};
+	struct pool_item *item = item_new(c);
 
-	item->core = c;
-	list_init(&item->link);
-	c->pool.making_item = item;
-	c->pool.making = warm_make(c, &from, on_warm, item);
+	from.size.rootfs_gb = s->rootfs_gb;
+	item->shelf = s;
+	c->pool.making = item;
+	item->warm = warm_make(c, &from, on_warm, item);
 }
 
-struct warm *pool_take_warm(struct core *c)
+static bool is_of(const struct shelf *s, const struct template *t, uint32_t rootfs_gb)
 {
-	struct pool_item *item = first(&c->pool.warms);
+	return s->template == t && s->rootfs_gb == rootfs_gb;
+}
 
+static struct shelf *find_other(struct core *c, const struct template *t, uint32_t rootfs_gb)
+{
+	list_each (pos, &c->pool.others) {
+		struct shelf *s = container_of(pos, struct shelf, link);
+
+		if (is_of(s, t, rootfs_gb))
+			return s;
+	}
+	return NULL;
+}
+
+/* A new one takes the place of that which was not asked for the longest. */
+static struct shelf *other_new(struct core *c, struct template *t, uint32_t rootfs_gb)
+{
+	struct shelf *s = must_alloc(sizeof(*s));
+	size_t n = 0;
+
+	list_each (pos, &c->pool.others)
+		n++;
+	if (n >= OTHERS_MAX)
+		shelf_free(c, container_of(c->pool.others.next, struct shelf, link));
+	shelf_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
+	return s;
+}
+
+static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+{
+	struct pool *p = &c->pool;
+
+	if (is_of(&p->main, t, rootfs_gb))
+		return &p->main;
+	if (!c->config.pool_others || c->closing)
+		return NULL;
+	struct shelf *s = find_other(c, t, rootfs_gb);
+	if (!s)
+		s = other_new(c, t, rootfs_gb);
+	list_del(&s->link);
+	list_add_tail(&p->others, &s->link);
+	s->asked_ms = loop_now_ms(c->loop);
+	return s;
+}
+
+struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb)
+{
+	struct shelf *s = shelf_of(c, t, rootfs_gb);
+	struct pool_item *item = s && template_ready(t) ? first(&s->warms) : NULL;
+
+	pool_check(c);
 	if (!item)
 		return NULL;
 	struct warm *w = item->warm;
-	c->pool.n_warms--;
+	s->n--;
 	item_free(item);
-	pool_check(c);
 	return w;
+}
+
+uint32_t pool_warms(const struct core *c)
+{
+	uint32_t n = c->pool.main.n;
+
+	list_each (pos, &c->pool.others)
+		n += container_of(pos, struct shelf, link)->n;
+	return n;
 }
 
 /* --- both ----------------------------------------------------------------------------------- */
@@ -189,12 +306,12 @@ static bool room(const struct core *c)
 	return c->vms.in_use < c->vms.max_vms && !is_wanted(c) && !host_memory_low();
 }
 
-static bool wants_warm(struct core *c)
+static bool wants_warm(struct core *c, struct shelf *s)
 {
 	struct pool *p = &c->pool;
 
-	return !p->making && p->n_warms < c->config.pool_warm && template_ready(c->def) &&
-	       !is_wanted(c) && (p->n_shells || room(c)) && may_try(c, &p->warm_pace);
+	return !p->making && s->n < s->wanted && template_ready(s->template) && !is_wanted(c) &&
+	       (p->n_shells || room(c)) && may_try(c, &s->pace);
 }
 
 static bool wants_shell(struct core *c)
@@ -205,33 +322,83 @@ static bool wants_shell(struct core *c)
 	       may_try(c, &p->shell_pace);
 }
 
+/* What was not asked for any more, and what a template that is made anew left. */
+static void clear_others(struct core *c)
+{
+	uint64_t now = loop_now_ms(c->loop);
+
+	list_each_safe (pos, &c->pool.others) {
+		struct shelf *s = container_of(pos, struct shelf, link);
+
+		if (now >= s->asked_ms + OTHERS_KEPT_MS)
+			shelf_free(c, s);
+		else if (!template_ready(s->template))
+			shelf_empty(s);
+	}
+	if (!template_ready(c->def))
+		shelf_empty(&c->pool.main);
+}
+
 static void refill(void *arg)
 {
 	struct core *c = arg;
+	struct pool *p = &c->pool;
 
 	if (c->closing)
 		return;
-	if (wants_warm(c))
-		make_warm(c);
+	clear_others(c);
+	if (wants_warm(c, &p->main))
+		make_warm(c, &p->main);
 	if (wants_shell(c))
 		make_shell(c);
+	list_each (pos, &p->others) {
+		struct shelf *s = container_of(pos, struct shelf, link);
+
+		if (wants_warm(c, s))
+			make_warm(c, s);
+	}
+	templates_ahead(c);
+}
+
+bool pool_is_full(const struct core *c)
+{
+	const struct pool *p = &c->pool;
+
+	if (p->making || p->spawning || p->n_shells < c->config.pool_shells)
+		return false;
+	list_each (pos, &p->others) {
+		const struct shelf *s = container_of(pos, struct shelf, link);
+
+		if (s->n < s->wanted && template_ready(s->template))
+			return false;
+	}
+	return p->main.n >= p->main.wanted;
+}
+
+static struct pool_item *least_worth(struct core *c)
+{
+	list_each (pos, &c->pool.others) {
+		struct shelf *s = container_of(pos, struct shelf, link);
+
+		if (!list_empty(&s->warms))
+			return first(&s->warms);
+	}
+	struct pool_item *shell = first(&c->pool.shells);
+	return shell ? shell : first(&c->pool.main.warms);
 }
 
 bool pool_yield(struct core *c)
 {
-	struct pool_item *item = first(&c->pool.shells);
+	struct pool_item *item = least_worth(c);
 
-	if (item) {
-		c->pool.n_shells--;
-		vm_drop(item->vm, NULL, NULL);
-		item_free(item);
-		return true;
-	}
-	item = first(&c->pool.warms);
 	if (!item)
 		return false;
-	c->pool.n_warms--;
-	warm_free(item->warm);
+	if (item->shelf) {
+		drop_warm(item);
+		return true;
+	}
+	c->pool.n_shells--;
+	vm_drop(item->vm, NULL, NULL);
 	item_free(item);
 	return true;
 }
@@ -240,7 +407,14 @@ void pool_init(struct core *c)
 {
 	c->pool = (struct pool){.refill = {.fn = refill, .arg = c}};
 	list_init(&c->pool.shells);
-	list_init(&c->pool.warms);
+	list_init(&c->pool.others);
+	shelf_init(&c->pool.main, NULL, 0, 0);
+}
+
+void pool_start(struct core *c)
+{
+	shelf_init(&c->pool.main, c->def, template_size(c->def)->rootfs_gb, c->config.pool_warm);
+	pool_check(c);
 }
 
 void pool_close(struct core *c)
@@ -250,14 +424,16 @@ void pool_close(struct core *c)
 	loop_timer_clear(c->loop, &p->refill);
 	while (pool_yield(c))
 		;
+	while (!list_empty(&p->others))
+		shelf_free(c, container_of(p->others.next, struct shelf, link));
 	if (p->spawning) {
 		vm_drop(p->spawning->vm, NULL, NULL);
 		item_free(p->spawning);
 		p->spawning = NULL;
 	}
 	if (p->making) {
-		warm_free(p->making);
-		item_free(p->making_item);
+		warm_free(p->making->warm);
+		item_free(p->making);
 		p->making = NULL;
 	}
 }

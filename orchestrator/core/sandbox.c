@@ -201,7 +201,7 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 	return (struct store_sandbox){
 		.id = s->id,
 		.tenant = s->tenant,
-		.template = TEMPLATE_DEFAULT,
+		.template = s->template,
 		.slot = s->slot,
 		.pid = s->pid,
 		.vcpus = s->size.vcpus,
@@ -272,6 +272,7 @@ bool sandbox_is_busy(const struct sandbox *s)
 
 void sandbox_touch(struct sandbox *s)
 {
+	s->core->busy_ms = loop_now_ms(s->core->loop);
 	s->idle_since_ms = realtime_ms();
 	if (sandbox_is_busy(s) || !s->idle_timeout_s)
 		loop_timer_clear(s->core->loop, &s->idle);
@@ -528,7 +529,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 
 	*view = (struct sandbox_view){
 		.state = s->state == SBX_RUNNING ? "running" : "ready",
-		.template = TEMPLATE_DEFAULT,
+		.template = s->template,
 		.vcpus = s->size.vcpus,
 		.ram_mib = s->size.ram_mib,
 		.rootfs_gb = s->size.rootfs_gb,

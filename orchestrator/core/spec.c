@@ -14,20 +14,15 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
-#define RAM_MIN_MIB   128
-#define RAM_MAX_MIB   65536
-#define RAM_STEP_MIB  64 /* sizes are rounded up to it: each size is a template of its own */
-#define VCPUS_MAX     32
-#define ROOTFS_MAX_GB 1024
+#define RAM_MIN_MIB  128
+#define RAM_MAX_MIB  65536
+#define RAM_STEP_MIB 64 /* sizes are rounded up to it: each size is a template of its own */
+#define VCPUS_MAX    32
+#define NEAR	     2 /* a size that is this much larger is as good */
 
 bool size_equal(const struct size *a, const struct size *b)
 {
 	return a->vcpus == b->vcpus && a->ram_mib == b->ram_mib && a->rootfs_gb == b->rootfs_gb;
-}
-
-struct size size_default(const struct core *c)
-{
-	return (struct size){c->config.vcpus, c->config.ram_mib, c->config.rootfs_gb};
 }
 
 static uint32_t at_most(uint64_t value, uint64_t limit)
@@ -35,13 +30,14 @@ static uint32_t at_most(uint64_t value, uint64_t limit)
 	return (uint32_t)(value < limit ? value : limit);
 }
 
-static uint32_t host_ram_mib(void)
+uint32_t size_ram_most(void)
 {
 	struct sysinfo info;
 
 	if (sysinfo(&info) < 0)
 		return RAM_MIN_MIB;
-	return at_most((uint64_t)info.totalram * info.mem_unit / 4 * 3 >> 20, RAM_MAX_MIB);
+	uint64_t most = (uint64_t)info.totalram * info.mem_unit / 4 * 3 >> 20;
+	return at_most(most, RAM_MAX_MIB) / RAM_STEP_MIB * RAM_STEP_MIB;
 }
 
 /* Those that this process, and so its VMs, may run on: others may be kept for something else. */
@@ -59,49 +55,62 @@ static uint32_t larger(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-static uint32_t rootfs_min_gb(const struct core *c)
+/* The least of the sizes that are near: what is prepared serves many requests. */
+static void take_near(uint32_t asked, uint32_t candidate, uint32_t *best)
 {
-	struct stat st;
-
-	if (stat(c->config.rootfs, &st) < 0)
-		return 1;
-	return at_most(((uint64_t)st.st_size + (1u << 30) - 1) >> 30, ROOTFS_MAX_GB);
+	if (candidate >= asked && candidate <= NEAR * asked && (!*best || candidate < *best))
+		*best = candidate;
 }
 
-bool size_choose(const struct core *c, const struct sandbox_spec *spec, struct size *out,
-		 struct failure *f)
+static uint32_t choose_ram(const struct core *c, const struct source *from, uint32_t vcpus,
+			   uint32_t asked)
 {
-	struct size def = size_default(c);
+	uint32_t most = larger(size_ram_most(), from->ram_mib), best = 0;
+	struct config_size sizes[CONFIG_SIZES_MAX];
+	struct err e;
+	int n = config_sizes(&c->config, sizes, &e);
 
-	*out = def;
+	asked = at_most(asked, most);
+	if (vcpus == from->vcpus)
+		take_near(asked, from->ram_mib, &best);
+	for (int i = 0; i < n; i++)
+		if (sizes[i].vcpus == vcpus && sizes[i].ram_mib <= most)
+			take_near(asked, sizes[i].ram_mib, &best);
+	if (best)
+		return best;
+	return at_most((uint64_t)(asked + RAM_STEP_MIB - 1) / RAM_STEP_MIB * RAM_STEP_MIB, most);
+}
+
+/* No less than the template has: its file system is there already. */
+static bool choose_rootfs(const struct source *from, uint32_t asked, uint32_t *out,
+			  struct failure *f)
+{
+	uint32_t least = asked < from->rootfs_gb ? source_least_gb(from) : 0;
+
+	if (asked < least) {
+		failure_set(f, 400, "out_of_range", 0,
+			    "rootfs_gb is %u, the least that holds the template is %u", asked,
+			    least);
+		return false;
+	}
+	*out = larger(at_most(asked, SOURCE_ROOTFS_MAX_GB), from->rootfs_gb);
+	return true;
+}
+
+bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
+		 struct size *out, struct failure *f)
+{
+	*out = (struct size){from->vcpus, from->ram_mib, from->rootfs_gb};
 	if (spec->vcpus)
-		out->vcpus = at_most(spec->vcpus, larger(host_cpus(), def.vcpus));
+		out->vcpus = at_most(spec->vcpus, larger(host_cpus(), from->vcpus));
 	if (spec->ram_mib && spec->ram_mib < RAM_MIN_MIB) {
 		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the least is %d",
 			    spec->ram_mib, RAM_MIN_MIB);
 		return false;
 	}
-	if (spec->ram_mib) {
-		uint64_t ram =
-			((uint64_t)spec->ram_mib + RAM_STEP_MIB - 1) / RAM_STEP_MIB * RAM_STEP_MIB;
-
-		if (spec->ram_mib != def.ram_mib)
-			out->ram_mib =
-				at_most(ram, larger(host_ram_mib() / RAM_STEP_MIB * RAM_STEP_MIB,
-						    def.ram_mib));
-	}
-	if (spec->rootfs_gb && spec->rootfs_gb != def.rootfs_gb) {
-		uint32_t least = rootfs_min_gb(c);
-
-		if (spec->rootfs_gb < least) {
-			failure_set(f, 400, "out_of_range", 0,
-				    "rootfs_gb is %u, the least that holds the template is %u",
-				    spec->rootfs_gb, least);
-			return false;
-		}
-		out->rootfs_gb = at_most(spec->rootfs_gb, ROOTFS_MAX_GB);
-	}
-	return true;
+	if (spec->ram_mib && spec->ram_mib != from->ram_mib)
+		out->ram_mib = choose_ram(c, from, out->vcpus, spec->ram_mib);
+	return !spec->rootfs_gb || choose_rootfs(from, spec->rootfs_gb, &out->rootfs_gb, f);
 }
 
 struct vm_spec size_vm_spec(const struct size *size, bool builds)
@@ -112,6 +121,15 @@ struct vm_spec size_vm_spec(const struct size *size, bool builds)
 				.ram_mib = size->ram_mib,
 				/* A VM that was forked is charged with its image, too. */
 				.memory_max = 2 * ram + (builds ? 2 * own : own)};
+}
+
+struct vm_spec size_shell_spec(const struct core *c)
+{
+	const struct size size = {.vcpus = c->config.vcpus, .ram_mib = c->config.ram_mib};
+	struct vm_spec spec = size_vm_spec(&size, false);
+
+	spec.ram_mib = larger(size_ram_most(), spec.ram_mib);
+	return spec;
 }
 
 static bool read_meminfo(const char *text, const char *name, uint64_t *kib)

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Boots a template's guest, waits until its Python waits for code, rehearses a call of each kind,
- * and has the VM process write the image: shell -> fill -> agent reached -> pong -> rehearsed ->
+ * Boots a template's guest, waits until its Python waits for code, has its root file system grow to
+ * the disk, runs the template's warm-up, rehearses a call of each kind, and has the VM process
+ * write the image: shell -> fill -> agent reached -> pong -> grown -> warmed up -> rehearsed ->
  * paused -> saved -> quit. A step that fails ends the VM and the build.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "orchestrator/core/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1"
+
+enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_REHEARSAL };
 
 struct build {
 	struct template *t;
@@ -21,9 +27,11 @@ struct build {
 	struct agent *agent;
 	int dir_fd;
 	uint64_t started_ms;
-	struct loop_timer patience; /* for the pong and the rehearsal */
-	bool pong;
-	unsigned rehearsed; /* calls of the rehearsal that were made */
+	struct loop_timer patience;  /* for all that the agent does */
+	enum build_step step;	     /* the agent is at it */
+	unsigned rehearsed;	     /* calls of the rehearsal that were made */
+	char said[TEMPLATE_WHY_MAX]; /* the end of what the warm-up wrote to stderr */
+	size_t said_len;
 	struct later later;
 	struct err err;
 };
@@ -117,16 +125,24 @@ static void on_paused(void *arg, int error, const char *text, const struct ctl_m
 	vm_save(b->vm, fds, on_saved, b);
 }
 
+static void send_request(struct build *b, int made, uint8_t *bytes, size_t len)
+{
+	if (made < 0)
+		fail(b, "no memory");
+	else
+		agent_send(b->agent, bytes, len);
+}
+
 static void rehearse(struct build *b)
 {
-	uint8_t *bytes;
-	size_t len;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
 
+	b->step = BUILD_REHEARSAL;
 	if (b->rehearsed < REHEARSAL_CALLS) {
-		if (agent_exec_bytes(&rehearsal[b->rehearsed++], &bytes, &len) < 0)
-			fail(b, "no memory");
-		else
-			agent_send(b->agent, bytes, len);
+		int made = agent_exec_bytes(&rehearsal[b->rehearsed++], &bytes, &len);
+
+		send_request(b, made, bytes, len);
 		return;
 	}
 	log_info("template %s: Python waits after %llu ms", b->t->name,
@@ -138,17 +154,159 @@ static void rehearse(struct build *b)
 	vm_pause(b->vm, on_paused, b);
 }
 
+/* --- warm-up -------------------------------------------------------------------------------- */
+
+static char *read_warmup(const char *path, size_t *len, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	char *code = malloc(SOURCE_WARMUP_MAX + 1);
+	ssize_t got = 0;
+
+	if (fd < 0 || !code) {
+		err_set(e, fd < 0 ? errno : ENOMEM, "read %s", path);
+		free(code);
+		return NULL;
+	}
+	for (*len = 0; *len <= SOURCE_WARMUP_MAX; *len += (size_t)got) {
+		got = read(fd, code + *len, SOURCE_WARMUP_MAX + 1 - *len);
+		if (got <= 0)
+			break;
+	}
+	if (got == 0)
+		return code;
+	err_say(e, got < 0 ? errno : EFBIG, "%s can't be read, or has more than %u bytes", path,
+		SOURCE_WARMUP_MAX);
+	free(code);
+	return NULL;
+}
+
+static void warm_up(struct build *b)
+{
+	const char *path = b->t->source.warmup;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	struct err e;
+
+	b->step = BUILD_WARMUP;
+	if (!path[0]) {
+		rehearse(b);
+		return;
+	}
+	struct agent_exec exec = {.language = AGENT_PYTHON};
+	char *code = read_warmup(path, &exec.code_len, &e);
+	if (!code) {
+		fail(b, e.text);
+		return;
+	}
+	exec.code = code;
+	int made = agent_exec_bytes(&exec, &bytes, &len);
+	free(code);
+	send_request(b, made, bytes, len);
+}
+
+/* Of a traceback the end says most: the last TEMPLATE_WHY_MAX - 1 bytes are kept. */
+static void note_words(struct build *b, const uint8_t *data, size_t len)
+{
+	size_t room = sizeof(b->said) - 1;
+
+	if (len > room) {
+		data += len - room;
+		len = room;
+	}
+	if (b->said_len + len > room) {
+		size_t drop = b->said_len + len - room;
+
+		memmove(b->said, b->said + drop, b->said_len - drop);
+		b->said_len -= drop;
+	}
+	memcpy(b->said + b->said_len, data, len);
+	b->said_len += len;
+	b->said[b->said_len] = 0;
+}
+
+static void fail_warmup(struct build *b, const struct agent_frame *frame)
+{
+	struct template *t = b->t;
+	char text[ERR_TEXT_MAX];
+	const char *last;
+
+	while (b->said_len && strchr("\r\n ", b->said[b->said_len - 1]))
+		b->said[--b->said_len] = 0;
+	last = strrchr(b->said, '\n');
+	snprintf(text, sizeof(text), "its warm-up ended with exit code %d: %.180s",
+		 frame->exit_code, last ? last + 1 : b->said);
+	free(t->why);
+	t->why = strdup(b->said_len ? b->said : text);
+	fail(b, text);
+}
+
+static void on_warmup_frame(struct build *b, const struct agent_frame *frame)
+{
+	if (frame->type == AGENT_STDERR)
+		note_words(b, frame->data, frame->len);
+	else if (frame->type == AGENT_EXIT && frame->exit_code)
+		fail_warmup(b, frame);
+	else if (frame->type == AGENT_EXIT)
+		rehearse(b);
+	else if (frame->type != AGENT_STDOUT)
+		fail_boot(b, "the agent answers to what was not asked");
+}
+
+/* --- what the agent says --------------------------------------------------------------------- */
+
+static void grow(struct build *b)
+{
+	uint64_t disk = (uint64_t)b->t->size.rootfs_gb << 30;
+	uint8_t *bytes = NULL;
+	struct stat st;
+	size_t len = 0;
+
+	b->step = BUILD_GROW;
+	if (stat(b->t->source.rootfs, &st) == 0 && (uint64_t)st.st_size >= disk) {
+		warm_up(b);
+		return;
+	}
+	int made = agent_grow_bytes(disk, &bytes, &len);
+	send_request(b, made, bytes, len);
+}
+
+static void on_grow_frame(struct build *b, const struct agent_frame *frame)
+{
+	char text[ERR_TEXT_MAX];
+
+	if (frame->type == AGENT_DONE) {
+		warm_up(b);
+		return;
+	}
+	snprintf(text, sizeof(text), "its root file system can't grow to %u GiB: %.*s",
+		 b->t->size.rootfs_gb, (int)(frame->len < 128 ? frame->len : 128),
+		 frame->type == AGENT_ERROR && frame->data ? (const char *)frame->data : "");
+	fail_boot(b, text);
+}
+
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct build *b = arg;
 
-	if (!b->pong && (frame->type != AGENT_PONG || frame->version != AGENT_VERSION)) {
-		fail(b, "the guest's agent speaks another version of the protocol");
-	} else if (b->pong && (frame->type != AGENT_EXIT || frame->exit_code)) {
-		fail_boot(b, "a call that does nothing did not end well");
-	} else {
-		b->pong = true;
-		rehearse(b);
+	switch (b->step) {
+	case BUILD_PONG:
+		if (frame->type != AGENT_PONG || frame->version != AGENT_VERSION)
+			fail(b, "the guest's agent speaks another version of the protocol");
+		else
+			grow(b);
+		break;
+	case BUILD_GROW:
+		on_grow_frame(b, frame);
+		break;
+	case BUILD_WARMUP:
+		on_warmup_frame(b, frame);
+		break;
+	case BUILD_REHEARSAL:
+		if (frame->type != AGENT_EXIT || frame->exit_code)
+			fail_boot(b, "a call that does nothing did not end well");
+		else
+			rehearse(b);
+		break;
 	}
 }
 
@@ -161,7 +319,12 @@ static const struct agent_events agent_events = {.frame = on_frame, .ended = on_
 
 static void on_patience(void *arg)
 {
-	fail_boot(arg, "Python was not ready in time (boot_timeout_s)");
+	struct build *b = arg;
+
+	if (b->step == BUILD_WARMUP)
+		fail(b, "its warm-up was not over in time (boot_timeout_s)");
+	else
+		fail_boot(b, "Python was not ready in time (boot_timeout_s)");
 }
 
 static void on_dialed(void *arg, int fd, const char *text)
@@ -201,7 +364,7 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 static int open_boot(struct build *b, struct ctl_msg *fill, int fds[4], struct err *e)
 {
 	const struct config *config = &b->t->core->config;
-	const char *paths[] = {config->kernel, config->initramfs, config->rootfs};
+	const char *paths[] = {config->kernel, config->initramfs, b->t->source.rootfs};
 	int n = 0;
 
 	*fill = (struct ctl_msg){.fill = {.kind = CTL_BOOT,

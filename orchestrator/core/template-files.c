@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Images of templates on disk: STATE_DIR/templates/NAME/{state,memory,layer-0,manifest}. NAME is
- * default-KEY-SIZE; KEY stands for all that the image was made from, so an image whose inputs
- * changed is never found. A directory is made as NAME.tmp and renamed when all of it is on disk.
+ * Images of templates on disk: STATE_DIR/templates/IMAGE/{state,memory,layer-0,manifest}. IMAGE is
+ * NAME-KEY-SIZE; KEY stands for all that the image was made from, so an image whose inputs changed
+ * is never found. A directory is made as IMAGE.tmp and renamed when all of it is on disk.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -21,8 +21,7 @@
 
 #define WHOLE_MAX (8u << 20) /* files up to this size are hashed whole */
 #define PART	  (1u << 20) /* of larger ones, so much at each end */
-#define KEY_BYTES 8
-#define SIZES_MAX 8 /* images kept beside the default one */
+#define SIZES_MAX 8	     /* images of a template that are kept beside that of its own size */
 
 static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
 
@@ -72,7 +71,8 @@ static int hash_file(EVP_MD_CTX *md, const char *what, const char *path, struct 
 	return ret < 0 ? err_set(e, -ret, "read %s %s", what, path) : 0;
 }
 
-static int hash_inputs(EVP_MD_CTX *md, const struct config *c, struct err *e)
+static int hash_inputs(EVP_MD_CTX *md, const struct config *c, const struct source *s,
+		       struct err *e)
 {
 	const uint32_t versions[] = {IMAGE_STATE_VERSION, IMAGE_LAYER_VERSION, CTL_VERSION,
 				     AGENT_VERSION, MANIFEST_VERSION};
@@ -82,32 +82,58 @@ static int hash_inputs(EVP_MD_CTX *md, const struct config *c, struct err *e)
 	if (ret == 0 && c->initramfs[0])
 		ret = hash_file(md, "initramfs", c->initramfs, e);
 	if (ret == 0)
-		ret = hash_file(md, "rootfs", c->rootfs, e);
+		ret = hash_file(md, "rootfs", s->rootfs, e);
+	if (ret == 0 && s->warmup[0])
+		ret = hash_file(md, "warmup", s->warmup, e);
 	if (ret == 0)
 		ret = hash_file(md, "vmm", c->vmm, e);
+	EVP_DigestUpdate(md, &s->rootfs_gb, sizeof(s->rootfs_gb));
 	return ret;
 }
 
-static int name_of(const struct template_job *job, char *out, size_t *key_len, struct err *e)
+static int key_of(const struct template_job *job, char key[MANIFEST_KEY_LEN + 1], struct err *e)
 {
 	EVP_MD_CTX *md = EVP_MD_CTX_new();
 	uint8_t digest[EVP_MAX_MD_SIZE];
-	char hex[2 * KEY_BYTES + 1];
 	int ret = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL)
-			  ? hash_inputs(md, &job->config, e)
+			  ? hash_inputs(md, &job->config, &job->source, e)
 			  : err_say(e, ENOMEM, "no memory for a hash");
 
 	if (ret == 0)
 		EVP_DigestFinal_ex(md, digest, NULL);
 	EVP_MD_CTX_free(md);
-	if (ret < 0)
-		return ret;
-	for (int i = 0; i < KEY_BYTES; i++)
-		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-	*key_len = (size_t)snprintf(out, TEMPLATE_NAME_LEN, "%s-%s-", TEMPLATE_DEFAULT, hex);
-	snprintf(out + *key_len, TEMPLATE_NAME_LEN - *key_len, "%uc-%um-%ug", job->size.vcpus,
-		 job->size.ram_mib, job->size.rootfs_gb);
-	return 0;
+	for (int i = 0; ret == 0 && i < MANIFEST_KEY_LEN / 2; i++)
+		snprintf(key + 2 * i, 3, "%02x", digest[i]);
+	return ret;
+}
+
+static int name_of(struct template_job *job)
+{
+	int ret = key_of(job, job->key, &job->err);
+
+	if (ret == 0)
+		snprintf(job->name, sizeof(job->name), "%s-%s-%uc-%um", job->source.name, job->key,
+			 job->size.vcpus, job->size.ram_mib);
+	return ret;
+}
+
+/* The template whose image a directory is; false when it is none. */
+static bool owner_of(const char *entry, char name[SOURCE_NAME_MAX + 1],
+		     char key[MANIFEST_KEY_LEN + 1])
+{
+	size_t len = strlen(entry);
+
+	/* From the end: two parts of the size, then the key. */
+	for (int dashes = 0; len && dashes < 2;)
+		dashes += entry[--len] == '-';
+	if (len < MANIFEST_KEY_LEN + 2 || entry[len - MANIFEST_KEY_LEN - 1] != '-')
+		return false;
+	size_t name_len = len - MANIFEST_KEY_LEN - 1;
+	if (name_len > SOURCE_NAME_MAX)
+		return false;
+	snprintf(name, SOURCE_NAME_MAX + 1, "%.*s", (int)name_len, entry);
+	snprintf(key, MANIFEST_KEY_LEN + 1, "%s", entry + name_len + 1);
+	return true;
 }
 
 /* --- check ---------------------------------------------------------------------------------- */
@@ -124,8 +150,9 @@ static int size_is(int dir, const char *name, uint64_t size, struct err *e)
 	return 0;
 }
 
-static int check_image(int dir, const struct size *size, struct err *e)
+static int check_image(int dir, const struct template_job *job, struct err *e)
 {
+	const struct size *size = &job->size;
 	char text[MANIFEST_MAX];
 	struct manifest m;
 	scoped_fd int fd = openat(dir, "manifest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -138,6 +165,8 @@ static int check_image(int dir, const struct size *size, struct err *e)
 	int ret = manifest_parse(text, (size_t)len, &m, e);
 	if (ret < 0)
 		return ret;
+	if (strcmp(m.template, job->source.name) != 0 || strcmp(m.key, job->key) != 0)
+		return err_say(e, EINVAL, "its manifest is that of another template");
 	if (m.vcpus != size->vcpus || m.ram_mib != size->ram_mib ||
 	    m.rootfs_gb != size->rootfs_gb || m.memory_bytes != (uint64_t)size->ram_mib << 20)
 		return err_say(e, EINVAL, "its manifest is that of another size");
@@ -158,6 +187,19 @@ static void remove_image(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
+/* It was left half made, or its template is gone. */
+static bool is_litter(const struct config *config, const char *entry)
+{
+	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
+	struct source source;
+	struct err e;
+
+	if (entry[0] == '.')
+		return false;
+	return strstr(entry, ".tmp") || !owner_of(entry, name, key) ||
+	       source_find(config, name, &source, &e) == -ENOENT;
+}
+
 void templates_sweep(const struct config *config)
 {
 	char path[CONFIG_PATH_MAX + 16];
@@ -166,7 +208,7 @@ void templates_sweep(const struct config *config)
 	snprintf(path, sizeof(path), "%s/templates", config->state_dir);
 	DIR *d = opendir(path);
 	while (d && (entry = readdir(d)))
-		if (strstr(entry->d_name, ".tmp"))
+		if (is_litter(config, entry->d_name))
 			remove_image(dirfd(d), entry->d_name);
 	if (d)
 		closedir(d);
@@ -177,10 +219,21 @@ struct sized {
 	struct timespec used;
 };
 
-/* Removes what was made from other inputs. Returns how many other images of the same inputs there
- * are; the least recently used one is handed out. */
-static size_t sweep(int parent, const char *name, size_t key_len, struct sized *oldest)
+static bool is_own_size(const struct template_job *job, const char *entry)
 {
+	char size[32];
+	size_t len = strlen(entry);
+
+	size_t used = (size_t)snprintf(size, sizeof(size), "-%uc-%um", job->source.vcpus,
+				       job->source.ram_mib);
+	return len > used && !strcmp(entry + len - used, size);
+}
+
+/* Removes what was made from other inputs of the template. Returns how many other images of the
+ * same inputs there are beside that of its own size; the least recently used one is handed out. */
+static size_t sweep(int parent, const struct template_job *job, struct sized *oldest)
+{
+	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
 	DIR *d = fdopendir(dup(parent));
 	struct dirent *entry;
 	size_t kept = 0;
@@ -191,13 +244,14 @@ static size_t sweep(int parent, const char *name, size_t key_len, struct sized *
 	while ((entry = readdir(d))) {
 		struct stat st;
 
-		if (entry->d_name[0] == '.' || !strcmp(entry->d_name, name))
+		if (entry->d_name[0] == '.' || !strcmp(entry->d_name, job->name) ||
+		    !owner_of(entry->d_name, name, key) || strcmp(name, job->source.name) != 0)
 			continue;
-		if (strncmp(entry->d_name, name, key_len) != 0) {
+		if (strcmp(key, job->key) != 0) {
 			remove_image(parent, entry->d_name);
 			continue;
 		}
-		if (strstr(entry->d_name, ".tmp") ||
+		if (strstr(entry->d_name, ".tmp") || is_own_size(job, entry->d_name) ||
 		    fstatat(parent, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (!kept++ || st.st_mtim.tv_sec < oldest->used.tv_sec) {
@@ -207,12 +261,6 @@ static size_t sweep(int parent, const char *name, size_t key_len, struct sized *
 	}
 	closedir(d);
 	return kept;
-}
-
-static bool is_default_size(const struct template_job *job)
-{
-	return job->size.vcpus == job->config.vcpus && job->size.ram_mib == job->config.ram_mib &&
-	       job->size.rootfs_gb == job->config.rootfs_gb;
 }
 
 static int open_parent(const struct template_job *job, struct err *e)
@@ -227,11 +275,10 @@ void template_files_check(void *arg)
 {
 	struct template_job *job = arg;
 	struct sized oldest;
-	size_t key_len;
 	struct err why;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
-	job->ret = name_of(job, job->name, &key_len, &job->err);
+	job->ret = name_of(job);
 	if (job->ret < 0)
 		return;
 	scoped_fd int parent = open_parent(job, &job->err);
@@ -241,12 +288,12 @@ void template_files_check(void *arg)
 	}
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	remove_image(parent, tmp);
-	if (sweep(parent, job->name, key_len, &oldest) > SIZES_MAX && !is_default_size(job))
+	if (sweep(parent, job, &oldest) >= SIZES_MAX && !is_own_size(job, job->name))
 		remove_image(parent, oldest.name);
 	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return;
-	if (!job->discard && check_image(dir, &job->size, &why) == 0) {
+	if (!job->discard && check_image(dir, job, &why) == 0) {
 		futimens(dir, NULL); /* used just now */
 		job->found = true;
 		return;
@@ -258,8 +305,9 @@ void template_files_check(void *arg)
 
 /* --- make ----------------------------------------------------------------------------------- */
 
-static int write_manifest(int dir, const struct size *size, struct err *e)
+static int write_manifest(int dir, const struct template_job *job, struct err *e)
 {
+	const struct size *size = &job->size;
 	struct manifest m = {.version = MANIFEST_VERSION,
 			     .vcpus = size->vcpus,
 			     .ram_mib = size->ram_mib,
@@ -267,6 +315,8 @@ static int write_manifest(int dir, const struct size *size, struct err *e)
 	uint64_t *const sizes[] = {&m.state_bytes, &m.memory_bytes, &m.layer_bytes};
 	char text[MANIFEST_MAX];
 
+	memcpy(m.template, job->source.name, sizeof(m.template));
+	memcpy(m.key, job->key, sizeof(m.key));
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		struct stat st;
 		scoped_fd int fd = openat(dir, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -296,7 +346,7 @@ void template_files_publish(void *arg)
 		job->ret = err_set(&job->err, errno, "open %s/%s", job->dir, tmp);
 		return;
 	}
-	job->ret = write_manifest(dir, &job->size, &job->err);
+	job->ret = write_manifest(dir, job, &job->err);
 	if (job->ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
 		job->ret = err_set(&job->err, errno, "rename %s/%s", job->dir, tmp);
 	if (job->ret == 0)

@@ -4,8 +4,10 @@
 #define RAMET_ORCHESTRATOR_CORE_TEMPLATE_INTERNAL_H
 
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/manifest.h"
 
-#define TEMPLATE_NAME_LEN 96
+#define TEMPLATE_NAME_LEN 128
+#define TEMPLATE_WHY_MAX  2048 /* of a traceback: its end */
 
 enum template_state {
 	TPL_NEW,      /* nothing is known of it */
@@ -35,10 +37,12 @@ enum template_event {
 struct template_job {
 	struct template *t; /* NULL: nobody waits any more */
 	struct config config;
+	struct source source;
 	struct size size;
 	bool discard;			/* the image on disk is not to be used */
 	char dir[CONFIG_PATH_MAX + 16]; /* STATE_DIR/templates */
 	char name[TEMPLATE_NAME_LEN];	/* in it */
+	char key[MANIFEST_KEY_LEN + 1];
 	bool found;
 	char remark[ERR_TEXT_MAX]; /* for the log */
 	int ret;
@@ -50,14 +54,18 @@ struct template
 	struct core *core;
 	struct list link;	/* on core->templates, least recently asked for first */
 	struct list queue_link; /* on core->builds */
+	struct source source;
+	struct source_stamp stamp; /* of the files its image was made from */
 	struct size size;
 	enum template_state state;
-	unsigned uses;	   /* who has it from template_get */
-	struct list waits; /* struct template_wait */
-	char name[TEMPLATE_NAME_LEN];
+	unsigned uses;		      /* who has it from template_get */
+	struct list waits;	      /* struct template_wait */
+	char name[TEMPLATE_NAME_LEN]; /* of its image */
+	char key[MANIFEST_KEY_LEN + 1];
 	struct template_job *job;
 	struct build *build;
 	struct failure trouble; /* in TPL_FAILED */
+	char *why;		/* more of it than fits there; may be NULL */
 	struct loop_timer retry;
 	uint32_t backoff_ms;
 	bool discard;	     /* the next check is not to use what is on disk */
@@ -67,6 +75,8 @@ struct template
 
 bool template_step(struct template *t, enum template_event event);
 void template_fail(struct template *t, const char *text);
+/* NULL when it is not known. */
+struct template *template_find(struct core *c, const char *name, uint32_t vcpus, uint32_t ram_mib);
 /* The image is in the directory t->name.tmp. */
 void template_built(struct template *t);
 void template_next_build(struct core *c);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One template per size of VM: found on disk, or booted once and imaged. Everybody who wants it
- * meanwhile waits; one boots at a time.
+ * One template per source, vCPUs and RAM: found on disk, or booted once and imaged. Everybody who
+ * wants it meanwhile waits; one boots at a time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS	 60000
 #define BAD_IN_ROW_MAX	 3
-#define TEMPLATES_MAX	 32 /* sizes that creates may wait for at the same time */
+#define TEMPLATES_MAX	 32 /* that creates may wait for at the same time */
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
@@ -51,6 +51,11 @@ bool template_ready(const struct template *t)
 const char *template_trouble(const struct template *t)
 {
 	return t->state == TPL_FAILED ? t->trouble.text : "";
+}
+
+const char *template_name(const struct template *t)
+{
+	return t->source.name;
 }
 
 const struct size *template_size(const struct template *t)
@@ -113,8 +118,8 @@ void template_fail(struct template *t, const char *text)
 		t->backoff_ms = BACKOFF_MAX_MS;
 	failure_set(&t->trouble, 503, "template_failed", t->backoff_ms / 1000,
 		    "the template can't be prepared: %s", text);
-	log_error("template of %u vCPUs, %u MiB, %u GiB: %s", t->size.vcpus, t->size.ram_mib,
-		  t->size.rootfs_gb, text);
+	log_error("template %s with %u vCPUs, %u MiB: %s", t->source.name, t->size.vcpus,
+		  t->size.ram_mib, text);
 	list_del(&t->queue_link);
 	answer_all(t, &t->trouble);
 	if (!c->closing)
@@ -141,10 +146,12 @@ static struct template_job *job_new(struct template *t)
 
 	job->t = t;
 	job->config = t->core->config;
+	job->source = t->source;
 	job->size = t->size;
 	job->discard = t->discard;
 	snprintf(job->dir, sizeof(job->dir), "%s/templates", job->config.state_dir);
-	snprintf(job->name, sizeof(job->name), "%s", t->name);
+	memcpy(job->name, t->name, sizeof(job->name));
+	memcpy(job->key, t->key, sizeof(job->key));
 	return job;
 }
 
@@ -168,6 +175,7 @@ static void on_checked(void *arg)
 
 		t->job = NULL;
 		memcpy(t->name, job->name, sizeof(t->name));
+		memcpy(t->key, job->key, sizeof(t->key));
 		if (job->remark[0])
 			log_warn("template %s is made anew: %s", job->name, job->remark);
 		if (job->ret < 0) {
@@ -190,6 +198,9 @@ static void want(struct template *t)
 	if (t->core->closing || !template_step(t, TPL_WANTED))
 		return;
 	loop_timer_clear(t->core->loop, &t->retry);
+	free(t->why);
+	t->why = NULL;
+	source_stamp(&t->source, &t->stamp);
 	start_job(t, template_files_check, on_checked);
 }
 
@@ -234,6 +245,7 @@ static void on_published(void *arg)
 			template_step(t, TPL_PUBLISHED);
 			t->built_here = true;
 			c->building = NULL;
+			c->figures.template_boots++;
 			become_ready(t, "is ready");
 			template_next_build(c);
 		}
@@ -267,6 +279,7 @@ static void template_free(struct template *t)
 	list_del(&t->link);
 	list_del(&t->queue_link);
 	loop_timer_clear(t->core->loop, &t->retry);
+	free(t->why);
 	free(t);
 }
 
@@ -290,23 +303,26 @@ static bool make_room(struct core *c)
 	return false;
 }
 
-static struct template *find(struct core *c, const struct size *size)
+struct template *template_find(struct core *c, const char *name, uint32_t vcpus, uint32_t ram_mib)
 {
 	list_each (pos, &c->templates) {
 		struct template *t = container_of(pos, struct template, link);
 
-		if (size_equal(&t->size, size))
+		if (!strcmp(t->source.name, name) && t->size.vcpus == vcpus &&
+		    t->size.ram_mib == ram_mib)
 			return t;
 	}
 	return NULL;
 }
 
-static struct template *template_new(struct core *c, const struct size *size)
+static struct template *template_new(struct core *c, const struct source *from, uint32_t vcpus,
+				     uint32_t ram_mib)
 {
 	struct template *t = must_alloc(sizeof(*t));
 
 	t->core = c;
-	t->size = *size;
+	t->source = *from;
+	t->size = (struct size){vcpus, ram_mib, from->rootfs_gb};
 	t->retry = (struct loop_timer){.fn = retry, .arg = t};
 	list_init(&t->waits);
 	list_init(&t->link);
@@ -314,16 +330,38 @@ static struct template *template_new(struct core *c, const struct size *size)
 	return t;
 }
 
-struct template *template_get(struct core *c, const struct size *size)
+static void spoil(struct template *t);
+
+/* Whether the files it was made from are still those that are there. */
+static bool is_current(const struct template *t)
 {
-	struct template *t = find(c, size);
+	struct source_stamp now;
+
+	source_stamp(&t->source, &now);
+	return source_stamp_equal(&now, &t->stamp);
+}
+
+struct template *template_get(struct core *c, const struct source *from, uint32_t vcpus,
+			      uint32_t ram_mib)
+{
+	struct template *t = template_find(c, from->name, vcpus, ram_mib);
 
 	if (!t && make_room(c))
-		t = template_new(c, size);
+		t = template_new(c, from, vcpus, ram_mib);
 	if (!t)
 		return NULL;
 	list_del(&t->link);
 	list_add_tail(&c->templates, &t->link);
+	if (t->state == TPL_READY && !is_current(t)) {
+		t->source = *from;
+		t->size.rootfs_gb = from->rootfs_gb;
+		spoil(t);
+	}
+	return template_hold(t);
+}
+
+struct template *template_hold(struct template *t)
+{
 	t->uses++;
 	return t;
 }
@@ -377,25 +415,29 @@ static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
 	if (dir < 0)
 		return dir;
 	if (t != t->core->def)
-		futimens(dir, NULL); /* the least recently used size goes first */
+		futimens(dir, NULL); /* the least recently used one goes first */
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		const char *path = names[i] ? names[i] : t->core->config.rootfs;
+		const char *path = names[i] ? names[i] : t->source.rootfs;
 
 		fds[i] = openat(names[i] ? dir : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 		if (fds[i] < 0)
 			return err_set(e, errno, "open %s", path);
 	}
+	/* After the open: the image holds what differs from just that file. */
+	if (!is_current(t))
+		return err_say(e, ENOENT, "what template %s is made from was replaced",
+			       t->source.name);
 	fds[4] = disk_layer_new(&t->core->config, e);
 	return fds[4] < 0 ? fds[4] : 0;
 }
 
-int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLATE_FDS],
-		       struct err *e)
+int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *fill,
+		       int fds[TEMPLATE_FDS], struct err *e)
 {
 	memset(fill, 0, sizeof(*fill));
 	fill->fill.kind = CTL_RESTORE;
 	fill->fill.layers = 1;
-	fill->fill.disk_bytes = (uint64_t)t->size.rootfs_gb << 30;
+	fill->fill.disk_bytes = (uint64_t)rootfs_gb << 30;
 	for (int i = 0; i < TEMPLATE_FDS; i++)
 		fds[i] = -1;
 	int ret = open_files(t, fds, e);
@@ -403,7 +445,7 @@ int template_open_fill(struct template *t, struct ctl_msg *fill, int fds[TEMPLAT
 		return 0;
 	for (int i = 0; i < TEMPLATE_FDS; i++)
 		close_fd(&fds[i]);
-	if (ret == -ENOENT) /* somebody removed it */
+	if (ret == -ENOENT) /* somebody removed it, or made it anew */
 		spoil(t);
 	return ret;
 }
@@ -415,6 +457,8 @@ void templates_close(struct core *c)
 	struct failure f;
 
 	failure_set(&f, 503, "stopping", 0, "the service is stopping");
+	if (c->ahead)
+		template_unwait(&c->ahead_wait);
 	list_each (pos, &c->templates) {
 		struct template *t = container_of(pos, struct template, link);
 

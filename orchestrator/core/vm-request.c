@@ -245,8 +245,10 @@ struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, 
 			   vm_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
+	struct ctl_msg msg = *fill;
 
-	return request(vm, &kind, fill, fds, nfds, fn, arg);
+	msg.fill.ram_mib = vm->spec.ram_mib;
+	return request(vm, &kind, &msg, fds, nfds, fn, arg);
 }
 
 struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg)
@@ -317,6 +319,7 @@ struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writ
 {
 	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
 	const struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE,
+					      .ram_mib = vm->spec.ram_mib,
 					      .layers = image->layers,
 					      .memory_layers = image->memory_layers,
 					      .disk_bytes = image->disk_bytes}};

@@ -245,6 +245,30 @@ void vm_set_owner(struct vm *vm, const struct vm_owner *owner, void *arg)
 	vm->owner_arg = arg;
 }
 
+static void on_limited(void *arg, int error, uint32_t pid, const char *text)
+{
+	/* It lives on with the limit it had: should it need more, it dies, and that is told. */
+	if (error)
+		log_error("a VM's limit of memory can't be changed: %s",
+			  text[0] ? text : strerror(-error));
+}
+
+/* The fill need not wait for the limit: a guest takes longer to touch that much memory. */
+bool vm_fit(struct vm *vm, const struct vm_spec *spec)
+{
+	struct warden_msg msg = {.type = WARDEN_MEMORY, .slot = vm->slot};
+
+	if (vm->state != VM_SHELL || spec->vcpus != vm->spec.vcpus ||
+	    spec->ram_mib > vm->spec.ram_mib)
+		return false;
+	msg.memory.max = spec->memory_max;
+	if (spec->memory_max != vm->spec.memory_max &&
+	    warden_client_call(vm->host->warden, &msg, on_limited, NULL) < 0)
+		return false;
+	vm->spec = *spec;
+	return true;
+}
+
 /* The warden answers in order: the VM is there until it is emptied, which comes after. */
 static void on_closed(void *arg, int error, uint32_t pid, const char *text)
 {

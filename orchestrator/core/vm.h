@@ -47,8 +47,8 @@ void vm_host_exited(struct vm_host *h, uint32_t slot, int status);
 void vm_host_lost(struct vm_host *h);
 
 struct vm_spec {
-	uint32_t vcpus, ram_mib;
-	uint64_t memory_max; /* bytes, for its cgroup */
+	uint32_t vcpus, ram_mib; /* of a shell: the most it can be filled with */
+	uint64_t memory_max;	 /* bytes, for its cgroup */
 };
 
 struct vm_owner {
@@ -76,8 +76,10 @@ const struct vm_spec *vm_spec(const struct vm *vm);
  * printable, empty when there is none. */
 enum vm_voice { VM_PROCESS, VM_GUEST };
 void vm_last_words(const struct vm *vm, enum vm_voice voice, char *out, size_t size);
-/* Keeps every packet of the VM from leaving the host, as long as it lives. `fn` comes once, from the
- * loop, when that holds or could not be done; not when the VM dies or is dropped before. */
+/* Makes a shell that has room for it one of this size; false when it has not. */
+bool vm_fit(struct vm *vm, const struct vm_spec *spec);
+/* Keeps every packet of the VM from leaving the host, as long as it lives. `fn` comes once, from
+ * the loop, when that holds or could not be done; not when the VM dies or is dropped before. */
 typedef void vm_closed_fn(void *arg, int error, const char *text);
 void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg);
 bool vm_is_shell(const struct vm *vm);

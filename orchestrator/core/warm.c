@@ -22,6 +22,7 @@ enum warm_state {
 	WARM_FILLING,
 	WARM_DIALING,
 	WARM_RESEEDING,
+	WARM_GROWING, /* its root file system, to a disk that is larger than the template's */
 	WARM_REHEARSING,
 	WARM_READY,
 };
@@ -118,6 +119,29 @@ static void rehearse(struct warm *w)
 		agent_send(w->agent, bytes, len);
 }
 
+/* A fork's disk is that of its image; a template's may be smaller than what was asked for. */
+static bool wants_to_grow(const struct warm *w)
+{
+	return w->state == WARM_RESEEDING && w->from.template &&
+	       w->from.size.rootfs_gb > template_size(w->from.template)->rootfs_gb;
+}
+
+static void grow(struct warm *w)
+{
+	uint8_t *bytes;
+	size_t len;
+
+	if (!wants_to_grow(w)) {
+		rehearse(w);
+		return;
+	}
+	w->state = WARM_GROWING;
+	if (agent_grow_bytes((uint64_t)w->from.size.rootfs_gb << 30, &bytes, &len) < 0)
+		fail(w, "no memory");
+	else
+		agent_send(w->agent, bytes, len);
+}
+
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct warm *w = arg;
@@ -127,17 +151,18 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		rehearse(w);
 	} else if (w->state == WARM_REHEARSING) {
 		fail(w, "a call that does nothing did not end well");
-	} else if (w->state != WARM_RESEEDING) {
+	} else if (w->state != WARM_RESEEDING && w->state != WARM_GROWING) {
 		fail(w, "the guest's agent speaks unasked");
 	} else if (frame->type == AGENT_DONE) {
-		rehearse(w);
+		grow(w);
 	} else if (frame->type == AGENT_ERROR) {
-		snprintf(text, sizeof(text), "the guest could not be made unique: %.*s",
+		snprintf(text, sizeof(text), "the guest could not be made %s: %.*s",
+			 w->state == WARM_GROWING ? "as large as its disk" : "unique",
 			 (int)(frame->len < 128 ? frame->len : 128),
 			 frame->data ? (const char *)frame->data : "");
 		fail(w, text);
 	} else {
-		fail(w, "the guest's agent did not confirm the new seed");
+		fail(w, "the guest's agent did not confirm what it was asked");
 	}
 }
 
@@ -153,6 +178,7 @@ static void on_patience(void *arg)
 	struct warm *w = arg;
 
 	fail(w, w->state == WARM_RESEEDING ? "the guest did not confirm the new seed in time"
+		: w->state == WARM_GROWING ? "the root file system did not grow in time"
 					   : "a call that does nothing did not end in time");
 }
 
@@ -213,7 +239,7 @@ static int fill_from_template(struct warm *w, struct err *e)
 {
 	int fds[TEMPLATE_FDS];
 	struct ctl_msg fill;
-	int ret = template_open_fill(w->from.template, &fill, fds, e);
+	int ret = template_open_fill(w->from.template, w->from.size.rootfs_gb, &fill, fds, e);
 
 	if (ret == 0)
 		vm_fill(w->vm, &fill, fds, TEMPLATE_FDS, on_filled, w);
@@ -313,12 +339,12 @@ struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *
 	make_id(w->id);
 	if (from->image)
 		vm_image_get(from->image);
-	w->vm = from->image ? from->shell : pool_take_shell(c, template_size(from->template));
+	w->vm = from->image ? from->shell : pool_take_shell(c, &from->size);
 	if (w->vm) {
 		vm_set_owner(w->vm, &vm_owner, w);
 		later_run(&c->later, &w->later, on_shell, w);
 	} else {
-		struct vm_spec spec = size_vm_spec(template_size(from->template), false);
+		struct vm_spec spec = size_vm_spec(&from->size, false);
 
 		w->vm = vm_spawn(&c->vms, &spec, &vm_owner, w);
 	}

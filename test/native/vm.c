@@ -329,6 +329,7 @@ static void test_bad_kernel(void **state)
 	int kernel = vmm_file("#!/bin/sh\n", 10, 4096);
 
 	m.fill.kind = CTL_BOOT;
+	m.fill.ram_mib = RAM_MIB;
 	m.fill.disk_bytes = DISK_BYTES;
 	img.writable = vmm_file(NULL, 0, 0);
 	assert_int_equal(vmm_call(&v, &m, (int[]){kernel, img.base, img.writable}, 3), -ENOEXEC);
@@ -368,6 +369,76 @@ static void test_bad_images(void **state)
 	vmm_image_close(&img);
 }
 
+static struct vmm roomy_shell(void)
+{
+	const struct vmm_options o = {
+		.exe = RAMET_VMM, .vcpus = 1, .ram_mib = 4096, .debug_serial = true};
+	struct vmm v;
+
+	assert_true(vmm_start(&v, &o));
+	return v;
+}
+
+/* A shell with room for 4 GiB, on both sides of the hole below that address, is any smaller VM. */
+static void test_a_shell_fits_any_ram(void **state)
+{
+	struct vmm v = roomy_shell();
+	struct vmm_image img = new_disk();
+	int kernel = guest_elf(GUEST_PATIENCE);
+
+	assert_int_equal(v.hello.hello.ram_mib, 4096);
+	img.ram_mib = RAM_MIB;
+	assert_int_equal(vmm_boot(&v, kernel, -1, "", &img), 0);
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_true(vmm_connect(&v));
+	assert_int_equal(v.hello.hello.ram_mib, RAM_MIB);
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	set_flag(&img);
+
+	v = roomy_shell();
+	assert_int_equal(vmm_restore(&v, &img), 0);
+	assert_true(vmm_expect_log(&v, "serial: same"));
+	vmm_stop(&v);
+
+	v = new_shell(1);
+	img.ram_mib = 2 * RAM_MIB;
+	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
+	vmm_stop(&v);
+	vmm_image_close(&img);
+	close(kernel);
+}
+
+#define GROWN (3ull << 30)
+
+/* The disk of an image may be larger when it is restored, but never smaller. */
+static void test_a_disk_may_have_grown(void **state)
+{
+	const uint64_t first = 1ull << 30;
+	struct vmm_image img = {.base = vmm_file("disk", 4, DISK_BYTES), .disk_bytes = first};
+	int kernel = guest_elf(GUEST_PATIENCE);
+	struct vmm v = new_shell(1);
+
+	assert_int_equal(vmm_boot(&v, kernel, -1, "", &img), 0);
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	set_flag(&img);
+
+	img.disk_bytes = GROWN;
+	v = new_shell(1);
+	assert_int_equal(vmm_restore(&v, &img), 0);
+	assert_true(vmm_expect_log(&v, "serial: same"));
+	vmm_stop(&v);
+
+	img.disk_bytes = first / 2;
+	v = new_shell(1);
+	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
+	vmm_stop(&v);
+	vmm_image_close(&img);
+	close(kernel);
+}
+
 struct hostile {
 	const char *what;
 	size_t len;
@@ -402,12 +473,14 @@ static const struct hostile hostile_messages[] = {
 	{"save without files", FULL, NOW, CTL_SAVE, 1, 0, 0, {0}, false},
 	{"fork without a file", FULL, NOW, CTL_FORK, 1, 0, 0, {0}, false},
 	{"fork with two files", FULL, NOW, CTL_FORK, 1, 2, 2, {0}, false},
-	{"fill of kind 0", FULL, NOW, CTL_FILL, 1, 3, 3, {0, 0, 0, 0, 4096}, false},
-	{"fill of kind 3", FULL, NOW, CTL_FILL, 1, 3, 3, {3, 0, 0, 0, 4096}, false},
-	{"fill with too few", FULL, NOW, CTL_FILL, 1, 2, 2, {1, 0, 0, 0, 4096}, false},
-	{"fill with two initrds", FULL, NOW, CTL_FILL, 1, 5, 5, {1, 2, 0, 0, 4096}, false},
-	{"restore with an initrd", FULL, NOW, CTL_FILL, 1, 5, 5, {2, 1, 0, 0, 4096}, false},
-	{"fill with 91 layers", FULL, NOW, CTL_FILL, 1, 94, 94, {1, 0, 91, 0, 4096}, false},
+	{"fill without RAM", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 0, 0, 4096}, false},
+	{"fill with odd RAM", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 129, 0, 0, 0, 4096}, false},
+	{"fill of kind 0", FULL, NOW, CTL_FILL, 1, 3, 3, {0, 0, 128, 0, 0, 0, 4096}, false},
+	{"fill of kind 3", FULL, NOW, CTL_FILL, 1, 3, 3, {3, 0, 128, 0, 0, 0, 4096}, false},
+	{"fill with too few", FULL, NOW, CTL_FILL, 1, 2, 2, {1, 0, 128, 0, 0, 0, 4096}, false},
+	{"fill with two initrds", FULL, NOW, CTL_FILL, 1, 5, 5, {1, 2, 128, 0, 0, 0, 4096}, false},
+	{"restore with an initrd", FULL, NOW, CTL_FILL, 1, 5, 5, {2, 1, 128, 0, 0, 0, 4096}, false},
+	{"fill with 91 layers", FULL, NOW, CTL_FILL, 1, 94, 94, {1, 0, 128, 91, 0, 0, 4096}, false},
 	{"fill with layers that wrap",
 	 FULL,
 	 NOW,
@@ -415,9 +488,17 @@ static const struct hostile hostile_messages[] = {
 	 1,
 	 2,
 	 2,
-	 {1, 0, UINT32_MAX, 0, 4096},
+	 {1, 0, 128, UINT32_MAX, 0, 0, 4096},
 	 false},
-	{"boot with a memory layer", FULL, NOW, CTL_FILL, 1, 4, 4, {1, 0, 0, 1, 4096}, false},
+	{"boot with a memory layer",
+	 FULL,
+	 NOW,
+	 CTL_FILL,
+	 1,
+	 4,
+	 4,
+	 {1, 0, 128, 0, 1, 0, 4096},
+	 false},
 	{"restore with 25 memory layers",
 	 FULL,
 	 NOW,
@@ -425,7 +506,7 @@ static const struct hostile hostile_messages[] = {
 	 1,
 	 29,
 	 29,
-	 {2, 0, 0, 25, 4096},
+	 {2, 0, 128, 0, 25, 0, 4096},
 	 false},
 	{"restore with too few for its memory layers",
 	 FULL,
@@ -434,10 +515,10 @@ static const struct hostile hostile_messages[] = {
 	 1,
 	 5,
 	 5,
-	 {2, 0, 0, 2, 4096},
+	 {2, 0, 128, 0, 2, 0, 4096},
 	 false},
-	{"fill without a disk", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 0}, false},
-	{"fill with half a block", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4097}, false},
+	{"fill without a disk", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 128, 0, 0, 0, 0}, false},
+	{"fill with half a block", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 128, 0, 0, 0, 4097}, false},
 	{"fill with the largest disk",
 	 FULL,
 	 NOW,
@@ -445,9 +526,9 @@ static const struct hostile hostile_messages[] = {
 	 1,
 	 3,
 	 3,
-	 {1, 0, 0, 0, 0xfffff000, UINT32_MAX},
+	 {1, 0, 128, 0, 0, 0, 0xfffff000, UINT32_MAX},
 	 false},
-	{"endless command line", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 0, 0, 4096}, true},
+	{"endless command line", FULL, NOW, CTL_FILL, 1, 3, 3, {1, 0, 128, 0, 0, 0, 4096}, true},
 };
 
 static void send_hostile(struct vmm *v, const struct hostile *h, const int *fds)
@@ -540,6 +621,8 @@ int main(void)
 		cmocka_unit_test(test_reset_is_reported),
 		cmocka_unit_test(test_bad_kernel),
 		cmocka_unit_test(test_bad_images),
+		cmocka_unit_test(test_a_shell_fits_any_ram),
+		cmocka_unit_test(test_a_disk_may_have_grown),
 		cmocka_unit_test(test_hostile_messages),
 		cmocka_unit_test(test_newest_connection_wins),
 		cmocka_unit_test(test_lives_without_a_connection),

@@ -313,6 +313,11 @@ static int new_layer(void)
 	return fd;
 }
 
+static uint32_t ram_of(const struct vmm *v, const struct vmm_image *img)
+{
+	return img->ram_mib ? img->ram_mib : v->hello.hello.ram_mib;
+}
+
 int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk)
 {
 	struct ctl_msg m = {.type = CTL_FILL};
@@ -321,6 +326,7 @@ int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct 
 
 	m.fill.kind = CTL_BOOT;
 	m.fill.has_initrd = initrd >= 0;
+	m.fill.ram_mib = ram_of(v, disk);
 	m.fill.disk_bytes = disk->disk_bytes;
 	snprintf(m.fill.cmdline, sizeof(m.fill.cmdline), "%s", cmdline);
 	if (initrd >= 0)
@@ -356,6 +362,7 @@ int vmm_restore(struct vmm *v, const struct vmm_image *img)
 	unsigned n = 0;
 
 	m.fill.kind = CTL_RESTORE;
+	m.fill.ram_mib = ram_of(v, img);
 	m.fill.layers = img->nlayers;
 	m.fill.memory_layers = img->nmemory_layers;
 	m.fill.disk_bytes = img->disk_bytes;

@@ -69,7 +69,8 @@ struct vmm_image {
 	int layers[CTL_LAYERS_MAX];
 	unsigned nlayers;
 	uint64_t disk_bytes;
-	int writable; /* of the VM that was saved last */
+	uint32_t ram_mib; /* 0: as much as the shell has room for */
+	int writable;	  /* of the VM that was saved last */
 };
 
 /* Where the files of writable disk layers are made; NULL: in memory. */

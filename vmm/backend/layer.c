@@ -31,19 +31,19 @@ static const uint8_t zeros[PAGE];
 struct layer {
 	int fd;
 	uint64_t id, parent;
-	uint8_t *bits;
-	uint8_t *touched; /* writable: one byte per page of the bitmap; else NULL */
-	uint64_t held;	  /* clusters in it; UINT64_MAX: not counted yet, or it is writable */
+	uint64_t data_offset; /* of cluster 0 in its file; the disk may have been smaller then */
+	uint8_t *bits;	      /* of all of the disk's clusters */
+	uint8_t *touched;     /* writable: one byte per page of the bitmap; else NULL */
+	uint64_t held;	      /* clusters in it; UINT64_MAX: not counted yet, or it is writable */
 };
 
 struct layer_stack {
 	int base_fd;
 	uint64_t base_bytes;
 	uint64_t disk_bytes, clusters;
-	uint64_t map_bytes;   /* of one bitmap, in whole pages */
-	uint64_t data_offset; /* of cluster 0 in each layer's file */
-	unsigned n;	      /* layers; the last one is writable */
-	bool lifting;	      /* layers from lift_from on, the writable one apart, are lifted */
+	uint64_t map_bytes; /* of one bitmap, in whole pages */
+	unsigned n;	    /* layers; the last one is writable */
+	bool lifting;	    /* layers from lift_from on, the writable one apart, are lifted */
 	unsigned lift_from;
 	uint64_t lift_at; /* clusters below are in the writable layer, or in no lifted one */
 	bool written;	  /* something is in the writable layer */
@@ -57,9 +57,10 @@ static struct layer *writable(const struct layer_stack *s)
 	return (struct layer *)&s->layer[s->n - 1];
 }
 
-static uint64_t file_bytes(const struct layer_stack *s)
+/* Of the bitmap of a disk. */
+static uint64_t bitmap_bytes(uint64_t disk_bytes)
 {
-	return s->data_offset + s->disk_bytes;
+	return (disk_bytes / CLUSTER + 8 * PAGE - 1) / (8 * PAGE) * PAGE;
 }
 
 /* --- bitmaps --- */
@@ -110,7 +111,7 @@ static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack 
 	wire_put_u32(&w, IMAGE_LAYER_VERSION);
 	wire_put_u32(&w, CLUSTER);
 	wire_put_u64(&w, s->disk_bytes);
-	wire_put_u64(&w, s->data_offset);
+	wire_put_u64(&w, l->data_offset);
 	wire_put_u64(&w, l->id);
 	wire_put_u64(&w, l->parent);
 	wire_put_u32(&w, sealed);
@@ -119,12 +120,20 @@ static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack 
 
 /* --- sealed layers --- */
 
+/* A disk may have grown since: by whole pages of the bitmap, so that no bit of what was no disk
+ * then is looked at. */
+static bool is_part(const struct layer_stack *s, uint64_t disk_bytes)
+{
+	return disk_bytes == s->disk_bytes ||
+	       (disk_bytes && disk_bytes < s->disk_bytes && disk_bytes % (8 * PAGE * CLUSTER) == 0);
+}
+
 static int check_geometry(const struct layer_stack *s, struct wire *w, struct layer *l,
-			  uint32_t *crc, struct err *e)
+			  uint64_t *disk_bytes, uint32_t *crc, struct err *e)
 {
 	char magic[8];
 	uint32_t version, cluster, sealed;
-	uint64_t disk, data;
+	uint64_t disk;
 
 	wire_get_bytes(w, magic, 8);
 	if (memcmp(magic, IMAGE_LAYER_MAGIC, 8))
@@ -135,12 +144,14 @@ static int check_geometry(const struct layer_stack *s, struct wire *w, struct la
 			       version, IMAGE_LAYER_VERSION);
 	cluster = wire_get_u32(w);
 	disk = wire_get_u64(w);
-	data = wire_get_u64(w);
+	l->data_offset = wire_get_u64(w);
 	l->id = wire_get_u64(w);
 	l->parent = wire_get_u64(w);
 	sealed = wire_get_u32(w);
 	*crc = wire_get_u32(w);
-	if (cluster != CLUSTER || disk != s->disk_bytes || data != s->data_offset)
+	*disk_bytes = disk;
+	if (cluster != CLUSTER || !is_part(s, disk) ||
+	    l->data_offset != HEADER_BYTES + bitmap_bytes(disk))
 		return err_say(
 			e, EINVAL,
 			"it is of a disk of %llu bytes in clusters of %u, expected %llu in %u",
@@ -151,15 +162,15 @@ static int check_geometry(const struct layer_stack *s, struct wire *w, struct la
 	return 0;
 }
 
-static int check_size(const struct layer_stack *s, int fd, struct err *e)
+static int check_size(int fd, uint64_t bytes, struct err *e)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
 		return err_set(e, errno, "size of the file");
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != file_bytes(s))
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != bytes)
 		return err_say(e, EINVAL, "it has %lld bytes, expected %llu", (long long)st.st_size,
-			       (unsigned long long)file_bytes(s));
+			       (unsigned long long)bytes);
 	return 0;
 }
 
@@ -190,40 +201,54 @@ static void next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_
 
 /* A bitmap is mostly hole, which is not even looked at: that would put pages of zeros into memory.
  */
-static uint32_t crc_of_mapped(const struct layer_stack *s, int fd, const uint8_t *bits,
-			      uint32_t crc)
+static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 {
 	uint64_t at = HEADER_BYTES, data, hole;
 
-	for (; at < s->data_offset; at = hole) {
-		next_data(fd, at, s->data_offset, &data, &hole);
+	for (; at < l->data_offset; at = hole) {
+		next_data(fd, at, l->data_offset, &data, &hole);
 		for (; at < data; at += PAGE)
 			crc = crc32c(crc, zeros, PAGE);
-		crc = crc32c(crc, bits + data - HEADER_BYTES, hole - data);
+		crc = crc32c(crc, l->bits + data - HEADER_BYTES, hole - data);
 	}
 	return crc;
+}
+
+/* Its bitmap, and zeros for what the disk has grown by since. */
+static int map_bits(const struct layer_stack *s, int fd, struct layer *l, struct err *e)
+{
+	uint64_t own = l->data_offset - HEADER_BYTES;
+	bool grown = own < s->map_bytes;
+	void *p = mmap(NULL, s->map_bytes, PROT_READ, MAP_PRIVATE | (grown ? MAP_ANONYMOUS : 0),
+		       grown ? -1 : fd, grown ? 0 : HEADER_BYTES);
+
+	if (p == MAP_FAILED)
+		return err_set(e, errno, "map the bitmap");
+	l->bits = p;
+	if (grown &&
+	    mmap(p, own, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, HEADER_BYTES) == MAP_FAILED)
+		return err_set(e, errno, "map the bitmap");
+	return 0;
 }
 
 static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, struct err *e)
 {
 	uint8_t block[HEADER_BYTES];
 	struct wire w = wire_from(block, HEADER_BYTES);
+	uint64_t disk_bytes = 0;
 	uint32_t want = 0, crc;
 	int rc = read_header(fd, block, e);
 
 	if (rc == 0)
-		rc = check_geometry(s, &w, l, &want, e);
+		rc = check_geometry(s, &w, l, &disk_bytes, &want, e);
 	if (rc == 0)
-		rc = check_size(s, fd, e);
+		rc = check_size(fd, l->data_offset + disk_bytes, e);
+	if (rc == 0)
+		rc = map_bits(s, fd, l, e);
 	if (rc < 0)
 		return rc;
-	l->bits = mmap(NULL, s->map_bytes, PROT_READ, MAP_PRIVATE, fd, HEADER_BYTES);
-	if (l->bits == MAP_FAILED) {
-		l->bits = NULL;
-		return err_set(e, errno, "map the bitmap");
-	}
 	memset(block + CRC_AT, 0, 4);
-	crc = crc_of_mapped(s, fd, l->bits, crc32c(0, block, HEADER_BYTES));
+	crc = crc_of_mapped(l, fd, crc32c(0, block, HEADER_BYTES));
 	if (crc != want)
 		return err_say(e, EINVAL, "its checksum is wrong: it is torn or damaged");
 	l->fd = fd;
@@ -300,7 +325,7 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 	uint8_t block[HEADER_BYTES];
 	int rc = check_empty(fd, e);
 
-	*l = (struct layer){.fd = -1};
+	*l = (struct layer){.fd = -1, .data_offset = HEADER_BYTES + s->map_bytes};
 	if (rc == 0)
 		rc = make_identity(l, parent, e);
 	if (rc == 0)
@@ -310,7 +335,7 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 		rc = file_write(fd, 0, block, HEADER_BYTES, e);
 	}
 	/* All of the file exists, so that reading a cluster that is a hole is never short. */
-	if (rc == 0 && ftruncate(fd, (off_t)file_bytes(s)) < 0)
+	if (rc == 0 && ftruncate(fd, (off_t)(l->data_offset + s->disk_bytes)) < 0)
 		rc = err_set(e, errno, "size the writable disk layer");
 	if (rc < 0) {
 		drop_layer(s, l);
@@ -386,8 +411,7 @@ int layer_stack_open(struct layer_stack **out, int base_fd, const int *sealed, u
 		return err_set(e, ENOMEM, "open a disk");
 	s->disk_bytes = disk_bytes;
 	s->clusters = disk_bytes / CLUSTER;
-	s->map_bytes = (s->clusters + 8 * PAGE - 1) / (8 * PAGE) * PAGE;
-	s->data_offset = HEADER_BYTES + s->map_bytes;
+	s->map_bytes = bitmap_bytes(disk_bytes);
 	rc = open_all(s, base_fd, sealed, n, writable_fd, e);
 	if (rc < 0)
 		free_maps(s);
@@ -561,7 +585,7 @@ struct layer_run layer_map(const struct layer_stack *s, uint64_t at, uint64_t le
 	len = min_u64(len, end * CLUSTER - at);
 	if (!owner)
 		return run_in_base(s, at, len);
-	return (struct layer_run){owner->fd, s->data_offset + at, len};
+	return (struct layer_run){owner->fd, owner->data_offset + at, len};
 }
 
 enum layer_how layer_write_map(const struct layer_stack *s, uint64_t at, uint64_t len,
@@ -571,7 +595,7 @@ enum layer_how layer_write_map(const struct layer_stack *s, uint64_t at, uint64_
 	uint64_t into = at % CLUSTER;
 
 	run->fd = l->fd;
-	run->offset = s->data_offset + at;
+	run->offset = l->data_offset + at;
 	if (into == 0 && len >= CLUSTER) {
 		run->len = len - len % CLUSTER;
 		return LAYER_WRITE;

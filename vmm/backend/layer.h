@@ -19,11 +19,13 @@
 struct layer_stack;
 
 /*
- * Opens a disk of `disk_bytes` (a multiple of 4096). `base_fd` is a raw file or block device,
- * shorter or longer than the disk: what it lacks reads as zeros, what it has more is not seen; -1
- * for an all-zero base. `sealed` are `n` sealed layers, oldest first, each the parent of the next;
- * every one is verified. `writable_fd` is an empty file open for reading and writing. All
- * descriptors are the stack's once this succeeded, and stay the caller's when it failed.
+ * Opens a disk of `disk_bytes` (a multiple of 4096). Sealed layers may be of the disk when it was
+ * smaller, of a multiple of 128 MiB: what is behind their end is not in them. `base_fd` is a raw
+ * file or block device, shorter or longer than the disk: what it lacks reads as zeros, what it has
+ * more is not seen; -1 for an all-zero base. `sealed` are `n` sealed layers, oldest first, each the
+ * parent of the next; every one is verified. `writable_fd` is an empty file open for reading and
+ * writing. All descriptors are the stack's once this succeeded, and stay the caller's when it
+ * failed.
  *
  * The bitmaps of sealed layers are mapped from their files, which nobody may change: to shorten
  * one under a running VM ends this process.

@@ -75,7 +75,19 @@ int gm_reserve(struct gm *out, uint64_t bytes, struct err *e)
 	if (base > p)
 		munmap(p, base - p);
 	munmap(base + bytes, p + span - (base + bytes));
-	*out = (struct gm){.base = base, .bytes = bytes};
+	*out = (struct gm){.base = base, .bytes = bytes, .reserved = bytes};
+	return 0;
+}
+
+int gm_resize(struct gm *m, uint64_t bytes, struct err *e)
+{
+	if (!bytes || bytes % (2u << 20) || bytes > m->reserved)
+		return err_say(e, EINVAL,
+			       "%llu MiB of guest memory; it must be an even number of them, at "
+			       "most %llu",
+			       (unsigned long long)(bytes >> 20),
+			       (unsigned long long)(m->reserved >> 20));
+	m->bytes = bytes;
 	return 0;
 }
 
@@ -115,6 +127,6 @@ int gm_back_with_image(struct gm *m, int fd, struct err *e)
 void gm_release(struct gm *m)
 {
 	if (m->base)
-		munmap(m->base, m->bytes);
+		munmap(m->base, m->reserved);
 	*m = (struct gm){0};
 }

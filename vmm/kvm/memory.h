@@ -19,6 +19,8 @@
 struct gm {
 	uint8_t *base;	/* host address of RAM offset 0 */
 	uint64_t bytes; /* all of RAM */
+	uint64_t
+		reserved; /* address space for it; memory slots that were made of it are as large */
 };
 
 /*
@@ -37,6 +39,8 @@ uint64_t gm_offset(const struct gm *m, uint64_t addr);
 
 /* Reserves address space for `bytes` (a multiple of 2 MiB), PROT_NONE, aligned to 1 GiB. */
 int gm_reserve(struct gm *out, uint64_t bytes, struct err *e);
+/* RAM shall be less than what is reserved: a multiple of 2 MiB. Before anything backs it. */
+int gm_resize(struct gm *m, uint64_t bytes, struct err *e);
 /* Backs all of RAM with a new shared memfd (fd returned in *fd, owned by the caller). */
 int gm_back_with_memfd(struct gm *m, int *fd, struct err *e);
 /* Backs all of RAM with a private, copy-on-write map of a memory file of exactly m->bytes. */

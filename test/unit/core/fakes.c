@@ -36,7 +36,8 @@ struct fake_agent {
 
 struct fake_vm {
 	struct fakes *f;
-	uint32_t slot, vcpus, ram_mib;
+	uint32_t slot, vcpus, ram_mib; /* RAM: of a shell, the most */
+	uint64_t disk_bytes;
 	bool taken, alive, running, threaded;
 	bool closed;	   /* its packets don't leave the host */
 	bool closed_first; /* and did not before it had a guest */
@@ -67,7 +68,9 @@ struct fakes {
 	bool closing;
 	struct fake_vm vms[SLOTS];
 	int faults[FAKES_NFAULTS];
-	unsigned boots, restores, reseeds, user_reseeds, attaches, forks, overlaps, waiting, agents;
+	unsigned limits; /* WARDEN_MEMORY */
+	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, waiting,
+		agents;
 	struct fake_image *images;
 	unsigned n_images;
 	unsigned long go;
@@ -321,6 +324,22 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
+/* To a disk that has whole GiB, and more than the template's one. */
+static bool serve_grow(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	uint64_t bytes = wire_get_u64(&w);
+
+	if (w.bad || wire_left(&w) || bytes != a->vm->disk_bytes)
+		return send_error(a->fd, "that is not the disk");
+	if (goes_wrong(a->vm->f, FAKES_GROW))
+		return send_error(a->fd, "no room for a journal");
+	lock(a->vm->f);
+	a->vm->f->grown++;
+	unlock(a->vm->f);
+	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+}
+
 /* --- its files --- */
 
 static bool send_entry(int fd, const char *path, uint32_t mode, const char *content)
@@ -410,6 +429,8 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 		return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 	case AGENT_RESEED:
 		return serve_reseed(a, body, len);
+	case AGENT_GROW:
+		return serve_grow(a, body, len);
 	case AGENT_TREE:
 		return serve_tree(a, body, len);
 	case AGENT_ATTACH:
@@ -520,13 +541,15 @@ static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fd
 	bool boot = msg->fill.kind == CTL_BOOT;
 	int expected = boot ? 4 : 4 + (int)(msg->fill.memory_layers + msg->fill.layers);
 
-	if (nfds != expected || goes_wrong(vm->f, FAKES_FILL) ||
+	if (nfds != expected || msg->fill.ram_mib > vm->ram_mib || goes_wrong(vm->f, FAKES_FILL) ||
 	    (boot && goes_wrong(vm->f, FAKES_BOOT))) {
 		vm_reply(vm, msg->seq, -EINVAL, "the state file is torn");
 		return;
 	}
 	lock(vm->f);
 	vm->state = CTL_RUNNING;
+	vm->ram_mib = msg->fill.ram_mib;
+	vm->disk_bytes = msg->fill.disk_bytes;
 	if (boot)
 		vm->f->boots++;
 	else
@@ -579,7 +602,7 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 		fds[i] = image_file(i == 1 ? (uint64_t)vm->ram_mib << 20 : 0);
 	dprintf(fds[0], "fork %u", number);
 	msg.nfds = nfds;
-	msg.reply.fork.disk_bytes = 1 << 30;
+	msg.reply.fork.disk_bytes = vm->disk_bytes;
 	msg.reply.fork.memory_layers = vm->memory_layers;
 	msg.reply.fork.layers = vm->layers - goes_wrong(vm->f, FAKES_FORK_LIE);
 	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
@@ -845,6 +868,10 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 		reply.reply.error = vm_start(f, msg);
 		unlock(f);
 		reply.reply.pid = (uint32_t)getpid();
+	} else if (msg->type == WARDEN_MEMORY) {
+		lock(f);
+		f->limits++;
+		unlock(f);
 	} else if (msg->type == WARDEN_EGRESS) {
 		reply.reply.error = vm_close(f, msg);
 	} else if (msg->slot < SLOTS) {
@@ -1002,6 +1029,16 @@ static unsigned read_number(struct fakes *f, const unsigned *number)
 unsigned fakes_boots(struct fakes *f)
 {
 	return read_number(f, &f->boots);
+}
+
+unsigned fakes_limits(struct fakes *f)
+{
+	return read_number(f, &f->limits);
+}
+
+unsigned fakes_grown(struct fakes *f)
+{
+	return read_number(f, &f->grown);
 }
 
 unsigned fakes_restores(struct fakes *f)

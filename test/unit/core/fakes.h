@@ -26,6 +26,8 @@ unsigned fakes_boots(struct fakes *f);
 unsigned fakes_closed(struct fakes *f);
 unsigned fakes_closed_first(struct fakes *f);
 unsigned fakes_restores(struct fakes *f);
+unsigned fakes_limits(struct fakes *f); /* memory limits that were changed */
+unsigned fakes_grown(struct fakes *f);	/* file systems that grew */
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */
 unsigned fakes_attaches(struct fakes *f);
@@ -42,6 +44,7 @@ enum fakes_fault {
 	FAKES_FILL,	 /* a fill is refused */
 	FAKES_BOOT,	 /* a boot is refused */
 	FAKES_CONNECT,	 /* the guest refuses a connection */
+	FAKES_GROW,	 /* its file system can't grow */
 	FAKES_RESEED,	 /* the guest can't be made unique */
 	FAKES_PONG,	 /* the agent hangs up instead of saying that Python waits */
 	FAKES_GARBAGE,	 /* the agent breaks the rules as soon as it is reached */

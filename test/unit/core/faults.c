@@ -174,6 +174,7 @@ static void test_what_goes_wrong_with_the_template_is_told_and_tried_again(void 
 		const char *says;
 	} cases[] = {{FAKES_SPAWN, "/dev/kvm: not permitted"},
 		     {FAKES_BOOT, "torn"},
+		     {FAKES_GROW, "can't grow to 1 GiB: no room for a journal"},
 		     {FAKES_PONG, "(last line of its console: last words)"},
 		     {FAKES_SAVE, "can't be written"}};
 
@@ -365,13 +366,13 @@ static void test_no_more_creates_wait_than_can_have_room(void **state)
 static void test_sizes_that_nobody_waits_for_are_not_prepared(void **state)
 {
 	struct world *w = *state;
-	struct sandbox_spec spec = {.ram_mib = 256};
+	struct sandbox_spec spec = {0};
 	struct made asked, m;
 
 	world_wait_ready(w);
 	unsigned boots = fakes_boots(w->fakes);
 	for (unsigned i = 0; i < SIZES; i++) {
-		spec.rootfs_gb = 2 + i;
+		spec.ram_mib = 192 + 64 * i;
 		world_create_start(w, &asked, &spec);
 		if (i < SIZES - 1)
 			core_abandon(asked.call);

@@ -525,7 +525,15 @@ static void test_paths_have_the_order_of_a_tree(void **state)
 
 /* --- manifest ------------------------------------------------------------------------------- */
 
-static const struct manifest sample = {MANIFEST_VERSION, 2, 512, 4, 7, 512u << 20, 8192};
+static const struct manifest sample = {.version = MANIFEST_VERSION,
+				       .template = "python-3.12_x",
+				       .key = "0123456789abcdef",
+				       .vcpus = 2,
+				       .ram_mib = 512,
+				       .rootfs_gb = 4,
+				       .state_bytes = 7,
+				       .memory_bytes = 512u << 20,
+				       .layer_bytes = 8192};
 
 static void test_a_manifest_comes_back_as_written(void **state)
 {
@@ -549,15 +557,21 @@ static void test_a_manifest_that_was_cut_or_changed_is_refused(void **state)
 		assert_true(manifest_parse(text, n, &m, &e) < 0);
 	text[len] = '\n';
 	assert_true(manifest_parse(text, len + 1, &m, &e) < 0);
-	char *digits = strstr(text, "512");
+	char *digits = strstr(text, "512\n");
 	*digits = '-';
 	assert_true(manifest_parse(text, len, &m, &e) < 0);
 	assert_non_null(strstr(e.text, "ram_mib"));
 	const char *huge = "ramet-image 99999999999999999999999\n";
 	assert_true(manifest_parse(huge, strlen(huge), &m, &e) < 0);
-	const char *newer = "ramet-image 2\nvcpus 1\n";
+	const char *newer = "ramet-image 3\nvcpus 1\n";
 	assert_true(manifest_parse(newer, strlen(newer), &m, &e) < 0);
-	assert_non_null(strstr(e.text, "version 2"));
+	assert_non_null(strstr(e.text, "version 3"));
+	const char *path = "ramet-image 2\ntemplate ../x\n";
+	assert_true(manifest_parse(path, strlen(path), &m, &e) < 0);
+	assert_non_null(strstr(e.text, "template"));
+	const char *longer = "ramet-image 2\ntemplate x\nkey 0123456789abcdef0\n";
+	assert_true(manifest_parse(longer, strlen(longer), &m, &e) < 0);
+	assert_non_null(strstr(e.text, "key"));
 }
 
 /* --- control messages ----------------------------------------------------------------------- */

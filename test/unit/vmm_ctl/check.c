@@ -16,6 +16,7 @@ static struct ctl_msg message(enum ctl_type type, unsigned nfds)
 
 	if (type == CTL_FILL) {
 		m.fill.kind = CTL_BOOT;
+		m.fill.ram_mib = 128;
 		m.fill.disk_bytes = 1 << 20;
 	}
 	return m;
@@ -73,6 +74,23 @@ static void test_restores_count_memory_layers(void **state)
 	}
 }
 
+static void test_ram_is_even_and_within_its_limits(void **state)
+{
+	static const struct {
+		uint32_t ram_mib;
+		int result;
+	} cases[] = {{0, -EPROTO},     {126, -EPROTO},	     {128, 0}, {129, -EPROTO}, {65536, 0},
+		     {65538, -EPROTO}, {UINT32_MAX, -EPROTO}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct ctl_msg m = message(CTL_FILL, 3);
+		struct err e = {0};
+
+		m.fill.ram_mib = cases[i].ram_mib;
+		assert_int_equal(ctl_check(&m, sizeof(m), 3, &e), cases[i].result);
+	}
+}
+
 static void test_any_length_but_the_right_one(void **state)
 {
 	struct ctl_msg m = message(CTL_STATS, 0);
@@ -90,6 +108,7 @@ int main(void)
 		cmocka_unit_test(test_good_requests),
 		cmocka_unit_test(test_fills_count_their_descriptors),
 		cmocka_unit_test(test_restores_count_memory_layers),
+		cmocka_unit_test(test_ram_is_even_and_within_its_limits),
 		cmocka_unit_test(test_any_length_but_the_right_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

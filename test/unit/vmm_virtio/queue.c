@@ -34,7 +34,7 @@ static int setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
-	w->mem = (struct gm){aligned_alloc(4096, MEM_BYTES), MEM_BYTES};
+	w->mem = (struct gm){.base = aligned_alloc(4096, MEM_BYTES), .bytes = MEM_BYTES};
 	memset(w->mem.base, 0, MEM_BYTES);
 	w->q = (struct vq){.mem = &w->mem,
 			   .size_max = SIZE,

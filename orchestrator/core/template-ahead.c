@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What is prepared before anybody asks for it, and what there is to tell of all templates. Ahead
+ * means: one at a time, and only while nobody has wanted anything for a while.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/core/template-internal.h"
+
+#define QUIET_MS   3000 /* nobody wanted anything for so long */
+#define SIZES_SEEN 64
+
+/* --- ahead ---------------------------------------------------------------------------------- */
+
+static bool is_quiet(const struct core *c)
+{
+	if (c->closing || c->building || c->n_forking || !list_empty(&c->creates) ||
+	    !list_empty(&c->vms.waiting) || c->vms.in_use >= c->vms.max_vms)
+		return false;
+	return pool_is_full(c) && !host_memory_low() &&
+	       loop_now_ms(c->loop) >= c->busy_ms + QUIET_MS;
+}
+
+static void on_prepared(void *arg, const struct failure *f)
+{
+	struct core *c = arg;
+	struct template *t = c->ahead;
+
+	c->ahead = NULL;
+	template_put(t);
+	pool_check(c); /* the next one, when it is quiet */
+}
+
+/* One that failed waits until it is asked for. */
+static bool start(struct core *c, const struct source *from, uint32_t vcpus, uint32_t ram_mib)
+{
+	struct template *t = template_find(c, from->name, vcpus, ram_mib);
+
+	if (ram_mib > size_ram_most() || (t && t->state != TPL_NEW))
+		return false;
+	c->ahead = template_get(c, from, vcpus, ram_mib);
+	if (!c->ahead)
+		return false;
+	template_wait(c->ahead, &c->ahead_wait, on_prepared, c);
+	return true;
+}
+
+static bool start_named(struct core *c)
+{
+	char **names = source_names(&c->config);
+	struct source from;
+	struct err e;
+	bool started = false;
+
+	for (char **name = names; name && *name && !started; name++)
+		if (source_find(&c->config, *name, &from, &e) == 0)
+			started = start(c, &from, from.vcpus, from.ram_mib);
+	source_names_free(names);
+	return started;
+}
+
+static bool start_sized(struct core *c)
+{
+	struct config_size sizes[CONFIG_SIZES_MAX];
+	struct source from;
+	struct err e;
+	int n = config_sizes(&c->config, sizes, &e);
+
+	source_find(&c->config, TEMPLATE_DEFAULT, &from, &e);
+	for (int i = 0; i < n; i++)
+		if (start(c, &from, sizes[i].vcpus, sizes[i].ram_mib))
+			return true;
+	return false;
+}
+
+void templates_ahead(struct core *c)
+{
+	if (!c->ahead && is_quiet(c) && !start_named(c))
+		start_sized(c);
+}
+
+/* --- what there is -------------------------------------------------------------------------- */
+
+static const char *state_name(const struct template *t)
+{
+	if (!t || t->state == TPL_NEW)
+		return "waiting";
+	if (t->state == TPL_READY)
+		return "ready";
+	return t->state == TPL_FAILED ? "failed" : "building";
+}
+
+static size_t list_sizes(struct core *c, const char *name, struct template_size out[SIZES_SEEN])
+{
+	size_t n = 0;
+
+	list_each (pos, &c->templates) {
+		const struct template *t = container_of(pos, struct template, link);
+
+		if (n < SIZES_SEEN && t->state == TPL_READY && !strcmp(t->source.name, name))
+			out[n++] = (struct template_size){t->size.vcpus, t->size.ram_mib};
+	}
+	return n;
+}
+
+static void tell(struct core *c, const char *name,
+		 void (*each)(void *arg, const struct template_view *view), void *arg)
+{
+	struct template_size sizes[SIZES_SEEN];
+	struct template_view view;
+	struct source from;
+	struct err e;
+	int ret = source_find(&c->config, name, &from, &e);
+
+	if (ret == -ENOENT)
+		return; /* removed just now */
+	const struct template *t = template_find(c, name, from.vcpus, from.ram_mib);
+	const char *trouble = t && t->why ? t->why : t ? template_trouble(t) : "";
+	view = (struct template_view){.name = name,
+				      .description = from.description,
+				      .state = ret < 0 ? "failed" : state_name(t),
+				      .why = ret < 0 ? e.text : trouble,
+				      .vcpus = from.vcpus,
+				      .ram_mib = from.ram_mib,
+				      .rootfs_gb = from.rootfs_gb,
+				      .sizes = sizes,
+				      .n_sizes = list_sizes(c, name, sizes)};
+	each(arg, &view);
+}
+
+void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
+		    void *arg)
+{
+	char **names = source_names(&c->config);
+
+	tell(c, TEMPLATE_DEFAULT, each, arg);
+	for (char **name = names; name && *name; name++)
+		tell(c, *name, each, arg);
+	source_names_free(names);
+}
