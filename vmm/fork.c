@@ -85,6 +85,8 @@ static int prepare(struct vm *vm, struct fork *f, struct err *e)
 	if (f->state_fd < 0)
 		return err_set(e, errno, "make a file for the state");
 	r = state_still_new(&f->still, &p, e);
+	if (!r)
+		r = ram_prepare(vm->ram, e);
 	/* An empty layer would only make the chain longer. */
 	if (!r && layer_stack_written(f->disk))
 		r = layer_stack_prepare(f->disk, vm->fork_writable, e);

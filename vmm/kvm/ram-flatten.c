@@ -144,11 +144,14 @@ void flatten_adopt(struct ram *r)
 		return; /* the next freeze tries again */
 	}
 	for (unsigned i = 0; i < f->count; i++)
-		close_fd(&first[i].fd);
+		layer_close(&first[i]);
 	memmove(first + 1, first + f->count, (r->nlayers - f->first - f->count) * sizeof(*first));
 	r->nlayers -= f->count - 1;
-	*first = (struct ram_layer){
-		.file = ++r->last_file, .fd = take_fd(&f->fd), .bytes = runs_bytes(&f->runs)};
+	*first = (struct ram_layer){.file = ++r->last_file,
+				    .fd = take_fd(&f->fd),
+				    .bytes = runs_bytes(&f->runs),
+				    .size = ram_table_bytes(f->runs.n) + runs_bytes(&f->runs),
+				    .own = true};
 	overlay_take(&r->image, &image);
 	flatten_stop(r);
 }
@@ -174,7 +177,7 @@ void flatten_drop_hidden(struct ram *r)
 		if (seen[i])
 			r->layers[kept++] = r->layers[i];
 		else
-			close_fd(&r->layers[i].fd);
+			layer_close(&r->layers[i]);
 	}
 	r->nlayers = kept;
 }
@@ -253,11 +256,11 @@ static int finish_now(struct ram *r, struct err *e)
 	return result;
 }
 
-int flatten_chain(struct ram *r, struct err *e)
+int flatten_chain(struct ram *r, unsigned places, struct err *e)
 {
 	int result = 0;
 
-	if (r->nlayers < CTL_MEMORY_MAX)
+	if (r->nlayers + places <= CTL_MEMORY_MAX)
 		return 0;
 	if (!r->flat.active)
 		result = begin(r, first_worth(r), IMAGE_MEMORY_RUNS_MAX / 2, e);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Between ram.c (backing and freezing), ram-layer.c (writes layers), ram-map.c (what this process
- * sees) and ram-flatten.c (makes one layer of many).
+ * Between ram.c (backing and freezing), ram-changed.c (what the image lacks), ram-layer.c (writes
+ * layers), ram-map.c (what this process sees) and ram-flatten.c (makes one layer of many).
  */
 #ifndef RAMET_VMM_KVM_RAM_INTERNAL_H
 #define RAMET_VMM_KVM_RAM_INTERNAL_H
@@ -19,6 +19,9 @@ struct ram_layer {
 	uint32_t file; /* its number; never given twice */
 	int fd;
 	uint64_t bytes; /* in its runs */
+	uint64_t size;	/* of the file */
+	bool own;	/* written by this process: what was left as it was may be in it */
+	void *view;	/* the file, for ram-changed.c; NULL until it is wanted */
 };
 
 /* Several layers becoming one. */
@@ -46,6 +49,9 @@ struct ram {
 	struct overlay mapped; /* which layer this process sees where it has not written since;
 				* some may be gone from the image */
 	struct flatten flat;
+	uint64_t ahead;	    /* bytes that were copied for the freeze to come */
+	uint64_t ahead_min; /* with no more than so many to copy nothing is copied ahead */
+	uint64_t left_max;  /* bytes of our own that a freeze leaves as they are; both by ram_new */
 };
 
 /* --- ram.c --- */
@@ -54,6 +60,14 @@ struct ram {
 int ram_position(const struct ram *r, uint32_t file);
 /* Descriptor of the file with that number, which is part of the image. */
 int ram_file(const struct ram *r, uint32_t file);
+
+/* --- ram-changed.c --- */
+
+/* Those pages of `own`, which are this process's own, that are not the same in the image. Exact
+ * while vCPUs stand still. `out` is empty before. */
+int ram_changed(struct ram *r, const struct runs *own, struct runs *out, struct err *e);
+/* Ends what there is of it in this process. */
+void layer_close(struct ram_layer *l);
 
 /* --- ram-layer.c --- */
 
@@ -77,15 +91,16 @@ int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct er
  * given back. On failure, RAM still holds the same, with less of it shared.
  */
 int ram_show(struct ram *r, const struct runs *where, struct err *e);
-/* After a freeze: shows runs of the new layer that are worth it. */
+/* After a freeze: shows of `runs`, which are this process's own, those that are worth it. */
 void ram_show_long(struct ram *r, const struct runs *runs);
 /* After a freeze: lets go of some of what is mapped from layers that are gone from the image. */
 void ram_show_retired(struct ram *r);
 
 /* --- ram-flatten.c --- */
 
-/* Makes place in the chain and in the image's overlay now, if there is none. */
-int flatten_chain(struct ram *r, struct err *e);
+/* Makes place for so many layers in the chain, and place in the image's overlay, now, if there is
+ * not as much. */
+int flatten_chain(struct ram *r, unsigned places, struct err *e);
 int flatten_overlay(struct ram *r, struct err *e);
 /* Puts a new layer that is complete into the image. */
 void flatten_adopt(struct ram *r);

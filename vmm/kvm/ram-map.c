@@ -8,16 +8,8 @@
 /* A piece is up to two maps, itself and what follows it; a process may have 65,530. */
 #define PIECES_MAX 24000u
 
-/*
- * To map a run from its new layer costs as much as to copy some 20 pages, and then a fault for each
- * page that the guest uses again: many of those that it wrote to since the last freeze it will
- * write to before the next one. So short runs are left as they are, our own, and the next freeze
- * copies them again, written to or not. The price of that is paid by who forks often: up to so many
- * bytes that are copied each time, and are there twice, here and in the newest layer. Beyond, the
- * longer ones go first.
- */
+/* Shown first when more is our own than shall be left so. */
 #define LONG_RUN (16u * RAM_PAGE)
-#define LEFT_MAX (32u << 20)
 
 /* Pieces of layers that are gone from the image, remapped in one freeze at least. */
 #define RETIRED_MIN 32u
@@ -73,34 +65,48 @@ int ram_show(struct ram *r, const struct runs *where, struct err *e)
 	return result;
 }
 
-/* Runs of at least how many bytes are to be mapped. */
-static uint64_t worth_showing(const struct runs *runs)
+/* Pieces of at least how many bytes are to be mapped. */
+static uint64_t worth_showing(const struct ram *r, const struct overlay *pieces)
 {
-	uint64_t least = LONG_RUN, left;
+	uint64_t least = UINT64_MAX, left;
 
-	for (;; least /= 2) {
+	for (;; least = least == UINT64_MAX ? LONG_RUN : least / 2) {
 		left = 0;
-		for (uint32_t i = 0; i < runs->n; i++)
-			if (runs->run[i].bytes < least)
-				left += runs->run[i].bytes;
-		if (left <= LEFT_MAX)
+		for (uint32_t i = 0; i < pieces->n; i++)
+			if (pieces->piece[i].bytes < least)
+				left += pieces->piece[i].bytes;
+		if (left <= r->left_max)
 			return least;
 	}
 }
 
-void ram_show_long(struct ram *r, const struct runs *runs)
+/* As the image has them: a run may be in several layers by now. */
+static int pieces_in(const struct ram *r, const struct runs *runs, struct overlay *out)
 {
-	uint64_t least = worth_showing(runs);
-	struct runs worth = {0};
+	uint32_t next = 0;
 	int result = 0;
 
 	for (uint32_t i = 0; i < runs->n && !result; i++)
-		if (runs->run[i].bytes >= least)
-			result = runs_add(&worth, runs->run[i].offset, runs->run[i].bytes);
-	/* When it can't be done the pages stay our own and are copied again. */
-	if (!result)
+		result = overlay_cut(out, &r->image, &next, runs->run[i].offset,
+				     runs->run[i].offset + runs->run[i].bytes);
+	return result;
+}
+
+void ram_show_long(struct ram *r, const struct runs *runs)
+{
+	struct overlay pieces = {0};
+	struct runs worth = {0};
+	int result = pieces_in(r, runs, &pieces);
+	uint64_t least = result ? 0 : worth_showing(r, &pieces);
+
+	for (uint32_t i = 0; i < pieces.n && !result; i++)
+		if (pieces.piece[i].bytes >= least)
+			result = runs_add(&worth, pieces.piece[i].offset, pieces.piece[i].bytes);
+	/* When it can't be done the pages stay our own. */
+	if (!result && worth.n)
 		ram_show(r, &worth, NULL);
 	runs_free(&worth);
+	overlay_free(&pieces);
 }
 
 void ram_show_retired(struct ram *r)

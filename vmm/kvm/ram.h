@@ -33,10 +33,17 @@ int ram_back_with_image(struct ram *r, int memory_fd, const int *layers, unsigne
 int ram_memfd(const struct ram *r);
 
 /*
+ * Copies ahead, while the guest runs, what the freeze to come would have to copy, when that is
+ * much: what is not written to again until then is only compared. On failure RAM is as before.
+ */
+int ram_prepare(struct ram *r, struct err *e);
+
+/*
  * Makes what RAM holds now part of an image that no later write of the guest changes. vCPUs stand
  * still and no I/O into RAM is under way. A memfd becomes the image's memory file and nothing is
- * copied; later, the dirty pages are copied into a new memory layer, and *copied says how many
- * bytes. With nothing dirty no layer is added. On failure RAM is as before.
+ * copied; later, the pages that differ from the image are copied into a new memory layer, and
+ * *copied says how many bytes, with those of ram_prepare. With none no layer is added. On failure
+ * RAM is as before.
  */
 int ram_freeze(struct ram *r, uint64_t *copied, struct err *e);
 

@@ -246,15 +246,80 @@ static void test_hidden_layers_go(void **state)
 	struct guest g;
 	int fds[RAM_IMAGE_FDS];
 
-	boot(&g, 4 * MIB);
+	boot(&g, 16 * MIB);
 	freeze(&g);
-	for (unsigned i = 0; i < 100; i++) {
-		put_pages(&g, 0, PAGES, (uint8_t)('a' + i % 20));
-		assert_int_equal(freeze(&g), 4 * MIB);
+	for (unsigned i = 0; i < 30; i++) {
+		put(&g, 0, 16 * MIB, (uint8_t)('a' + i % 20));
+		assert_int_equal(freeze(&g), 16 * MIB);
 		assert_int_equal(ram_image(g.ram, fds), 2);
 		assert_int_equal(g.ram->mapped.n, 1);
 	}
 	check(&g);
+	end_guest(&g);
+}
+
+static uint64_t own_bytes(const struct guest *g)
+{
+	struct runs own = {0};
+	uint64_t bytes;
+
+	ok(pagemap_dirty(g->ram->pagemap_fd, &g->gm, &own, &e));
+	bytes = runs_bytes(&own);
+	runs_free(&own);
+	return bytes;
+}
+
+/* What is left as it is, and still is, is in the image: written to anew, with what was there. */
+static void test_what_is_the_same_is_not_copied(void **state)
+{
+	struct guest g, child;
+
+	boot(&g, 4 * MIB);
+	put_pages(&g, 0, PAGES, 'a');
+	freeze(&g);
+	for (unsigned i = 0; i < 200; i++)
+		put_pages(&g, 5 * i, 1, 'b');
+	freeze(&g);
+	assert_int_equal(own_bytes(&g), 200 * RAM_PAGE);
+	for (unsigned i = 0; i < 200; i++)
+		put_pages(&g, 5 * i, 1, 'b');
+	assert_int_equal(freeze(&g), 0);
+	put(&g, 35 * RAM_PAGE + 4095, 1, 'c');
+	assert_int_equal(freeze(&g), RAM_PAGE);
+	while (ram_flatten_step(g.ram))
+		;
+	assert_int_equal(freeze(&g), 0);
+	fork_guest(&g, &child);
+	check(&child);
+	check(&g);
+	end_guest(&child);
+	end_guest(&g);
+}
+
+/* What is copied ahead and not written to since is not copied again. */
+static void test_much_is_copied_ahead(void **state)
+{
+	struct guest g, child;
+	uint64_t copied;
+	int fds[RAM_IMAGE_FDS];
+
+	boot(&g, 64 * MIB);
+	freeze(&g);
+	put(&g, MIB, 32 * MIB, 'a');
+	ok(ram_prepare(g.ram, &e));
+	assert_int_equal(ram_image(g.ram, fds), 2);
+	put_pages(&g, 300, 2, 'b');
+	put_pages(&g, 10000, 3, 'c');
+	copied = freeze(&g);
+	assert_in_range(copied, 32 * MIB + 5 * RAM_PAGE, 32 * MIB + 16 * RAM_PAGE);
+	assert_int_equal(ram_image(g.ram, fds), 3);
+	assert_true(own_bytes(&g) <= 8 * MIB);
+	fork_guest(&g, &child);
+	check(&child);
+	check(&g);
+	ok(ram_prepare(g.ram, &e));
+	assert_int_equal(freeze(&g), 0);
+	end_guest(&child);
 	end_guest(&g);
 }
 
@@ -513,6 +578,12 @@ static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
 		flatten_some(g);
 	if (random_below(5) == 0)
 		check(g);
+	g->ram->left_max = random_below(3) * 50 * RAM_PAGE;
+	if (random_below(3) == 0) {
+		g->ram->ahead_min = random_below(2) * 20 * RAM_PAGE;
+		ok(ram_prepare(g->ram, &e));
+		write_somewhere(g);
+	}
 	freeze(g);
 	if (random_below(3) == 0)
 		keep_image(&kept[random_below(KEPT)], g);
@@ -609,6 +680,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gaps),
 		cmocka_unit_test(test_long_runs_are_copied_once),
 		cmocka_unit_test(test_hidden_layers_go),
+		cmocka_unit_test(test_what_is_the_same_is_not_copied),
+		cmocka_unit_test(test_much_is_copied_ahead),
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
 		cmocka_unit_test(test_retired_layers_go),
