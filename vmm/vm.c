@@ -190,7 +190,7 @@ static int make_ram(struct vm *vm, struct err *e)
 	return ram_new(&vm->ram, &vm->mem, pagemap < 0 ? -1 : pagemap, e);
 }
 
-static int make_shell(struct vm *vm, struct err *e)
+static int make_machine(struct vm *vm, struct err *e)
 {
 	const struct machine_config mc = {
 		.mem = &vm->mem,
@@ -203,6 +203,13 @@ static int make_shell(struct vm *vm, struct err *e)
 		.on_request = on_legacy_request,
 		.arg = vm,
 	};
+	int r = machine_init(&vm->machine, &mc, e);
+
+	return r ? r : machine_attach(&vm->machine, vm->kvm, e);
+}
+
+static int make_shell(struct vm *vm, struct err *e)
+{
 	int r = kvm_host_init(&vm->host, vm->cfg.kvm_fd, e);
 
 	if (!r)
@@ -214,9 +221,7 @@ static int make_shell(struct vm *vm, struct err *e)
 	if (!r)
 		r = set_cpuid(vm, e);
 	if (!r)
-		r = machine_init(&vm->machine, &mc, e);
-	if (!r)
-		r = machine_attach(&vm->machine, vm->kvm, e);
+		r = make_machine(vm, e);
 	if (!r)
 		r = watch_end(vm, e);
 	if (!r)

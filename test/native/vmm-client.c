@@ -22,7 +22,7 @@
 #define PATIENCE_MS 60000 /* after this the VM process hangs, and the test has failed */
 
 /* The descriptors a VM process is started with. */
-enum { KVM_FD = 3, CTL_FD = 4 };
+enum { KVM_FD = 3, CTL_FD = 4, TAP_FD = 5 };
 
 static bool complain(const char *what)
 {
@@ -44,6 +44,7 @@ static bool wait_for(int fd)
 /* In the child: only calls that are safe after fork. */
 static void run_child(const struct vmm_options *o, int kvm, int listener, int log)
 {
+	int tap = o->tap, last = CTL_FD, argc = 11;
 	char vcpus[16], ram[16];
 	char *argv[16] = {(char *)o->exe, "--vcpus", vcpus,    "--ram-mib", ram, "--kvm-fd", "3",
 			  "--ctl-fd",	  "4",	     "--slot", "0"};
@@ -51,17 +52,21 @@ static void run_child(const struct vmm_options *o, int kvm, int listener, int lo
 	snprintf(vcpus, sizeof(vcpus), "%u", o->vcpus);
 	snprintf(ram, sizeof(ram), "%u", o->ram_mib);
 	if (o->debug_serial)
-		argv[11] = "--debug-serial";
+		argv[argc++] = "--debug-serial";
 	if (log >= 0)
 		dup2(log, STDERR_FILENO);
-	/* Both go up before they come down, so that neither lands on the other. */
+	/* All go up before they come down, so that none lands on another. */
 	kvm = fcntl(kvm, F_DUPFD, 100);
 	listener = fcntl(listener, F_DUPFD, 100);
+	tap = tap ? fcntl(tap, F_DUPFD, 100) : 0;
 	dup2(kvm, KVM_FD);
 	dup2(listener, CTL_FD);
-	close(kvm);
-	close(listener);
-	close_range(CTL_FD + 1, ~0u, 0);
+	if (tap) {
+		argv[argc++] = "--tap-fd";
+		argv[argc++] = "5";
+		last = dup2(tap, TAP_FD);
+	}
+	close_range((unsigned)last + 1, ~0u, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execv(o->exe, argv);
 	_exit(127);

@@ -29,6 +29,7 @@ struct vmm_options {
 	unsigned vcpus, ram_mib;
 	bool debug_serial;
 	bool log_here; /* its standard error is ours */
+	int tap;       /* its end of the network, which stays ours; 0: none */
 };
 
 /* False, with errno, where this machine has no KVM to use. */

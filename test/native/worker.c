@@ -2,9 +2,13 @@
 /* The guest of worker.h: freestanding, linked to where the boot protocol's kernel lies. */
 #include "test/native/worker.h"
 
-#define PAGE	  4096u
-#define DISK_REGS 0xd0000000u
-#define QUEUE	  8u
+#include "proto/net.h"
+
+#define PAGE	     4096u
+#define DISK_REGS    0xd0000000u
+#define NET_REGS     0xd0004000u
+#define BALLOON_REGS 0xd0005000u
+#define QUEUE	     8u
 
 enum { PRESENT = 1, WRITABLE = 2, USER = 4, LARGE = 0x80 };
 enum { NEXT = 1, WRITE = 2 };
@@ -16,7 +20,7 @@ struct desc {
 	uint16_t flags, next;
 };
 
-static struct {
+struct queue {
 	struct desc desc[QUEUE];
 	struct {
 		uint16_t flags, idx, ring[QUEUE];
@@ -27,7 +31,10 @@ static struct {
 			uint32_t id, len;
 		} ring[QUEUE];
 	} used __attribute__((aligned(4)));
-} queue __attribute__((aligned(4096)));
+	uint32_t regs, number; /* of the device, and in it */
+} __attribute__((aligned(16)));
+
+static struct queue disk_queue, rx, tx, reports;
 
 static struct {
 	uint32_t type, reserved;
@@ -104,62 +111,168 @@ static void say_hex(uint64_t v)
 		put("0123456789abcdef"[v >> shift & 15]);
 }
 
+/* --- Devices: no interrupts, we look --- */
+
+static volatile uint32_t *reg(uint32_t device, uint32_t offset)
+{
+	return (volatile uint32_t *)(uint64_t)(device + offset);
+}
+
+static void set_address(const struct queue *q, uint32_t offset, const void *p)
+{
+	*reg(q->regs, offset) = (uint32_t)(uint64_t)p;
+	*reg(q->regs, offset + 4) = 0;
+}
+
+static void start_device(uint32_t device, uint32_t features)
+{
+	*reg(device, 0x70) = 0;
+	*reg(device, 0x70) = 1;
+	*reg(device, 0x70) = 3;
+	*reg(device, 0x24) = 0;
+	*reg(device, 0x20) = features;
+	*reg(device, 0x24) = 1;
+	*reg(device, 0x20) = 1; /* VERSION_1 */
+	*reg(device, 0x70) = 11;
+}
+
+static void start_queue(struct queue *q, uint32_t device, uint32_t number)
+{
+	q->regs = device;
+	q->number = number;
+	q->avail.flags = 1;
+	*reg(device, 0x30) = number;
+	*reg(device, 0x38) = QUEUE;
+	set_address(q, 0x80, q->desc);
+	set_address(q, 0x90, &q->avail);
+	set_address(q, 0xa0, &q->used);
+	*reg(device, 0x44) = 1;
+}
+
+static void device_runs(uint32_t device)
+{
+	*reg(device, 0x70) = 15;
+}
+
+static void offer(struct queue *q, uint16_t head)
+{
+	q->avail.ring[q->avail.idx % QUEUE] = head;
+	__atomic_store_n(&q->avail.idx, q->avail.idx + 1, __ATOMIC_SEQ_CST);
+	*reg(q->regs, 0x50) = q->number;
+}
+
+static void wait_for_used(struct queue *q, uint16_t before)
+{
+	while (__atomic_load_n(&q->used.idx, __ATOMIC_SEQ_CST) == before)
+		;
+}
+
+/* One chain that begins at descriptor 0, there and back. */
+static void ask(struct queue *q)
+{
+	uint16_t before = q->used.idx;
+
+	offer(q, 0);
+	wait_for_used(q, before);
+}
+
 /* --- The disk --- */
-
-static volatile uint32_t *reg(uint32_t offset)
-{
-	return (volatile uint32_t *)(uint64_t)(DISK_REGS + offset);
-}
-
-static void set_address(uint32_t offset, const void *p)
-{
-	*reg(offset) = (uint32_t)(uint64_t)p;
-	*reg(offset + 4) = 0;
-}
 
 static void start_disk(void)
 {
-	*reg(0x70) = 0;
-	*reg(0x70) = 1;
-	*reg(0x70) = 3;
-	*reg(0x24) = 0;
-	*reg(0x20) = 1u << 9; /* FLUSH */
-	*reg(0x24) = 1;
-	*reg(0x20) = 1; /* VERSION_1 */
-	*reg(0x70) = 11;
-	*reg(0x30) = 0;
-	*reg(0x38) = QUEUE;
-	set_address(0x80, queue.desc);
-	set_address(0x90, &queue.avail);
-	set_address(0xa0, &queue.used);
-	*reg(0x44) = 1;
-	queue.avail.flags = 1; /* no interrupts: we look */
-	*reg(0x70) = 15;
+	start_device(DISK_REGS, 1u << 9); /* FLUSH */
+	start_queue(&disk_queue, DISK_REGS, 0);
+	device_runs(DISK_REGS);
 }
 
 static void disk(uint32_t type, uint64_t sector)
 {
-	uint16_t before = queue.used.idx;
+	struct desc *d = disk_queue.desc;
 	unsigned n = 0;
 
 	request.type = type;
 	request.sector = sector;
 	request.status = 0xff;
-	queue.desc[n++] = (struct desc){(uint64_t)&request, 16, NEXT, 1};
+	d[n++] = (struct desc){(uint64_t)&request, 16, NEXT, 1};
 	if (type != DISK_FLUSH) {
-		queue.desc[n] =
-			(struct desc){(uint64_t)buffer, sizeof(buffer),
-				      type == DISK_IN ? NEXT | WRITE : NEXT, (uint16_t)(n + 1)};
+		d[n] = (struct desc){(uint64_t)buffer, sizeof(buffer),
+				     type == DISK_IN ? NEXT | WRITE : NEXT, (uint16_t)(n + 1)};
 		n++;
 	}
-	queue.desc[n] = (struct desc){(uint64_t)&request.status, 1, WRITE, 0};
-	queue.avail.ring[queue.avail.idx % QUEUE] = 0;
-	__atomic_store_n(&queue.avail.idx, queue.avail.idx + 1, __ATOMIC_SEQ_CST);
-	*reg(0x50) = 0;
-	while (__atomic_load_n(&queue.used.idx, __ATOMIC_SEQ_CST) == before)
-		;
+	d[n] = (struct desc){(uint64_t)&request.status, 1, WRITE, 0};
+	ask(&disk_queue);
 	if (request.status)
 		say("bad disk\n");
+}
+
+/* --- The network --- */
+
+#define RX_BYTES 2048u
+
+struct packet {
+	uint8_t header[12];
+	struct worker_frame frame;
+} __attribute__((packed));
+
+static struct packet out;
+static uint8_t in[QUEUE][RX_BYTES];
+
+static uint16_t heard;
+
+static void start_net(void)
+{
+	if (tx.regs)
+		return;
+	start_device(NET_REGS, 0);
+	start_queue(&rx, NET_REGS, 0);
+	start_queue(&tx, NET_REGS, 1);
+	device_runs(NET_REGS);
+	for (uint16_t i = 0; i < QUEUE; i++) {
+		rx.desc[i] = (struct desc){(uint64_t)in[i], sizeof(in[i]), WRITE, 0};
+		offer(&rx, i);
+	}
+}
+
+static void send(uint64_t value)
+{
+	static const uint8_t from[] = NET_GUEST_MAC;
+
+	start_net();
+	for (unsigned i = 0; i < sizeof(from); i++) {
+		out.frame.to[i] = 0xff;
+		out.frame.from[i] = from[i];
+	}
+	out.frame.type = WORKER_ETHERTYPE;
+	out.frame.value = value;
+	tx.desc[0] = (struct desc){(uint64_t)&out, sizeof(out), 0, 0};
+	ask(&tx);
+}
+
+static uint64_t hear(void)
+{
+	start_net();
+	for (;;) {
+		wait_for_used(&rx, heard);
+		uint16_t head = (uint16_t)rx.used.ring[heard++ % QUEUE].id;
+		struct worker_frame f = ((const struct packet *)in[head])->frame;
+
+		offer(&rx, head);
+		if (f.type == WORKER_ETHERTYPE)
+			return f.value;
+	}
+}
+
+/* --- Free memory --- */
+
+static void report_free(uint64_t from, uint32_t bytes)
+{
+	if (!reports.regs) {
+		start_device(BALLOON_REGS, 1u << 5); /* REPORTING */
+		start_queue(&reports, BALLOON_REGS, 2);
+		device_runs(BALLOON_REGS);
+	}
+	reports.desc[0] = (struct desc){from, bytes, WRITE, 0};
+	ask(&reports);
 }
 
 /* --- Orders --- */
@@ -204,6 +317,14 @@ static uint64_t obey(const struct worker_mail *m)
 	case WORKER_FLUSH:
 		disk(DISK_FLUSH, 0);
 		return 0;
+	case WORKER_SEND:
+		send(m->c);
+		return 0;
+	case WORKER_HEAR:
+		return hear();
+	case WORKER_FREE:
+		report_free(m->a, (uint32_t)m->b);
+		return 0;
 	default:
 		return looks;
 	}
@@ -236,8 +357,9 @@ void worker_run(void)
 	}
 }
 
-asm(".section .text.start, \"ax\"\n"
+asm(".pushsection .text.start, \"ax\"\n"
     ".globl _start\n"
     "_start:\n"
     "	and $-16, %rsp\n"
-    "	call worker_start\n");
+    "	call worker_start\n"
+    ".popsection\n");

@@ -18,6 +18,9 @@ enum worker_order {
 	WORKER_READ,	  /* VALUE: the u64 at the start of sector a */
 	WORKER_HAMMER,	  /* from now on writes to every page of [a, a + b) between two looks */
 	WORKER_FLUSH,	  /* flushes the disk */
+	WORKER_SEND,	  /* sends a frame (struct worker_frame) with c in it */
+	WORKER_HEAR,	  /* waits for such a frame; VALUE: what is in it */
+	WORKER_FREE,	  /* tells the balloon device that nothing is in memory [a, a + b) */
 };
 
 struct worker_mail {
@@ -25,6 +28,15 @@ struct worker_mail {
 	uint32_t order;
 	uint64_t a, b, c;
 };
+
+#define WORKER_ETHERTYPE 0xb588 /* 0x88b5, as it is in memory: for experiments (IEEE 802) */
+
+struct worker_frame {
+	uint8_t to[6], from[6];
+	uint16_t type;
+	uint64_t value;
+	uint8_t rest[38]; /* to the least an Ethernet frame has */
+} __attribute__((packed));
 
 /* Memory from here on is the orders' to use. */
 #define WORKER_MEMORY 0x1000000u
