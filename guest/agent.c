@@ -379,6 +379,7 @@ static int start(const char *unix_path, const char *run_dir, struct err *e)
 		return err_set(e, -bad, "epoll");
 	conn_init(&conn_calls);
 	worker_init(ask_again);
+	files_init(agent.sys);
 	bad = output_open(e);
 	if (!bad)
 		bad = driver_init(run_dir, &driver_calls, e);

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/wire.h"
+#include "guest/cgroup.h"
 #include "guest/child.h"
 #include "guest/loop.h"
 #include "guest/output.h"
@@ -289,6 +290,7 @@ __attribute__((noreturn)) static void child(int ctl, pid_t parent)
 	const char *home = getenv("HOME");
 
 	child_begin(parent, "0");
+	cgroup_enter_user();
 	setsid();
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGINT, SIG_DFL);

@@ -499,6 +499,10 @@ def run_bash(code):
 # ---- calls ------------------------------------------------------------------------------------
 
 
+def reason(error):
+    return getattr(error, "strerror", None) or error
+
+
 class Surroundings:
     """The folder and variables that were given for one call only."""
 
@@ -508,12 +512,20 @@ class Surroundings:
         self.env = []
 
     def enter(self):
+        """Give what is wrong with them, or None."""
         for name, value in self.request.env:
             self.env.append((name, environb.get(name)))
-            environb[name] = value
-        if self.request.cwd:
-            self.folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            os.chdir(self.request.cwd)
+            try:
+                environb[name] = value
+            except (OSError, ValueError) as error:  # a name with = in it
+                return "set the variable %s: %s" % (os.fsdecode(name), reason(error))
+        try:
+            if self.request.cwd:
+                self.folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                os.chdir(self.request.cwd)
+        except OSError as error:
+            return "enter the folder %s: %s" % (os.fsdecode(self.request.cwd), reason(error))
+        return None
 
     def leave(self):
         for name, value in reversed(self.env):
@@ -528,13 +540,14 @@ class Surroundings:
 
 def run_call(request, code):
     around = Surroundings(request)
-    try:
-        around.enter()
-    except (OSError, ValueError) as error:  # no such folder; a name with = in it
-        streams.say("ramet: %s\n" % error)
+    wrong = around.enter()
+    if wrong:
+        streams.say("ramet: %s\n" % wrong)
         exit_code = 1
+    elif request.language == PYTHON:
+        exit_code = run_python(code)
     else:
-        exit_code = run_python(code) if request.language == PYTHON else run_bash(code)
+        exit_code = run_bash(code)
     if getpid() == driver_pid:
         around.leave()
     return exit_code

@@ -23,6 +23,7 @@ static const struct layout {
 	[AGENT_PART] = {"part", {ID, OFFSET, SIZE}},
 	[AGENT_COMMIT] = {"commit", {ID, SIZE, HASH}},
 	[AGENT_ABORT] = {"abort", {ID}},
+	[AGENT_GROW] = {"grow", {SIZE}},
 };
 
 bool file_request_is(uint8_t type)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The requests about files, AGENT_PUT to AGENT_ABORT, taken apart with nothing believed. */
+/* The requests about files, AGENT_PUT to AGENT_ABORT and AGENT_GROW, taken apart with nothing
+ * believed. */
 #ifndef RAMET_GUEST_FILE_REQUEST_H
 #define RAMET_GUEST_FILE_REQUEST_H
 
@@ -14,7 +15,7 @@ struct file_request {
 	bool has_hash; /* COMMIT */
 	uint32_t mode; /* permissions only, 0: the default */
 	uint64_t offset;
-	uint64_t size; /* PUT, PART: bytes that follow; COMMIT: of the file; GET: at most */
+	uint64_t size; /* PUT, PART: bytes that follow; COMMIT, GROW: of the whole; GET: at most */
 	char id[AGENT_ID_LEN + 1];
 	uint8_t hash[AGENT_HASH_LEN];
 	char path[AGENT_PATH_MAX + 1]; /* absolute */

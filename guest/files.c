@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "guest/file-work.h"
+#include "guest/peer.h"
 #include "guest/tree.h"
 #include "guest/worker.h"
 
@@ -15,6 +16,13 @@ static file_fn *const functions[] = {
 	[AGENT_UPLOAD] = file_upload, [AGENT_PART] = file_part,	    [AGENT_COMMIT] = file_commit,
 	[AGENT_ABORT] = file_abort,
 };
+
+static const struct system_ops *sys;
+
+void files_init(const struct system_ops *the_sys)
+{
+	sys = the_sys;
+}
 
 bool files_takes(uint8_t type)
 {
@@ -28,6 +36,16 @@ static void run(const void *request)
 	if (w->refused)
 		file_refuse(w);
 	functions[w->r->type](w);
+}
+
+static void run_grow(const void *request)
+{
+	const struct file_request *r = request;
+	struct err e;
+
+	if (sys->grow_root(r->size, &e) < 0)
+		peer_fail(-e.code, "%s", e.text);
+	peer_done();
 }
 
 static void start(struct conn *c, const struct worker_job *job)
@@ -128,6 +146,8 @@ int files_ask(struct conn *c, const struct frame *f, struct err *e)
 		return bad;
 	if (f->type == AGENT_PUT || f->type == AGENT_UPLOAD)
 		start_new(c, &r);
+	else if (f->type == AGENT_GROW)
+		start(c, &(struct worker_job){.run = run_grow, .request = &r});
 	else if (r.id[0])
 		start_upload_step(c, &r);
 	else

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The operations on files, AGENT_PUT to AGENT_ABORT and AGENT_TREE, from the agent's side. */
+/* The operations on files, AGENT_PUT to AGENT_ABORT, AGENT_TREE and AGENT_GROW, from the agent's
+ * side. */
 #ifndef RAMET_GUEST_FILES_H
 #define RAMET_GUEST_FILES_H
 
 #include "guest/conn.h"
+#include "guest/system.h"
 
+void files_init(const struct system_ops *sys);
 /* True for the requests that files_ask takes. */
 bool files_takes(uint8_t type);
 /*

@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/netlink.h>
 #include <net/if.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -25,8 +23,10 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "guest/boot-id.h"
+#include "guest/cgroup.h"
 #include "guest/loop.h"
 #include "guest/say.h"
+#include "guest/uevent.h"
 #include "proto/platform.h"
 
 #define DISK_WAIT_MS	10000
@@ -46,7 +46,9 @@ static const struct mount_point {
 	{"devpts", "/dev/pts", "gid=5,mode=620,ptmxmode=666", MS_NOSUID | MS_NOEXEC, false},
 	{"tmpfs", "/dev/shm", "mode=1777", MS_NOSUID | MS_NODEV, false},
 	{"tmpfs", "/run", "mode=755", MS_NOSUID | MS_NODEV, true},
+	{"mqueue", "/dev/mqueue", NULL, QUIET, false},
 	{"cgroup2", "/sys/fs/cgroup", NULL, QUIET, false},
+	{"bpf", "/sys/fs/bpf", "mode=700", QUIET, false},
 };
 
 static const struct {
@@ -57,6 +59,9 @@ static const struct {
 	{"/proc/self/fd/1", "/dev/stdout"},
 	{"/proc/self/fd/2", "/dev/stderr"},
 };
+
+/* What a device manager would let everybody use. */
+static const char *const open_devices[] = {"/dev/fuse", "/dev/net/tun"};
 
 static const char *const environment[][2] = {
 	{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -100,6 +105,12 @@ static int mount_all(struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(links); i++)
 		if (symlink(links[i].target, links[i].path) < 0 && errno != EEXIST)
 			say("link %s: %s", links[i].path, strerror(errno));
+	for (size_t i = 0; i < ARRAY_LEN(open_devices); i++)
+		if (chmod(open_devices[i], 0666) < 0 && errno != ENOENT)
+			say("%s: %s", open_devices[i], strerror(errno));
+	/* As distributions have it: container engines hand mounts on. */
+	if (mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) < 0)
+		say("share mounts: %s", strerror(errno));
 	return 0;
 }
 
@@ -117,36 +128,17 @@ static void root_device(char *name, size_t size)
 			snprintf(name, size, "%s", word + 5);
 }
 
-static int open_uevents(void)
+static bool is_there(const void *name)
 {
-	struct sockaddr_nl addr = {.nl_family = AF_NETLINK, .nl_groups = 1};
-	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			NETLINK_KOBJECT_UEVENT);
-
-	if (fd >= 0 && bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
-		close_fd(&fd);
-	return fd;
+	return access(name, F_OK) == 0;
 }
 
 /* Drivers are built in, so it is nearly always there; else its uevent is waited for. */
 static int wait_for_disk(const char *name, struct err *e)
 {
-	char event[4096];
-
-	if (access(name, F_OK) == 0)
+	if (uevent_wait(is_there, name, DISK_WAIT_MS))
 		return 0;
-	scoped_fd int fd = open_uevents();
-	int64_t end = loop_now_ms() + DISK_WAIT_MS;
-	while (access(name, F_OK) < 0) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		int64_t left = end - loop_now_ms();
-		if (left <= 0 || poll(&p, 1, (int)left) < 0)
-			return err_say(e, ENODEV, "no disk %s after %d s", name,
-				       DISK_WAIT_MS / 1000);
-		while (fd >= 0 && recv(fd, event, sizeof(event), 0) > 0)
-			;
-	}
-	return 0;
+	return err_say(e, ENODEV, "no disk %s after %d s", name, DISK_WAIT_MS / 1000);
 }
 
 /* What pivot_root can't do from an initramfs: the new root is moved over the old one. */
@@ -314,6 +306,7 @@ int init_main(void)
 	}
 	if (boot_id_mount(BOOT_ID_FILE, &e) < 0)
 		say("%s", e.text); /* the first reseed tries again */
+	cgroup_set_up();
 	set_hostname();
 	loopback_up();
 	set_limits();

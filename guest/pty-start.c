@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "guest/cgroup.h"
 #include "guest/child.h"
 
 #define REPORT_FD 3
@@ -144,6 +145,7 @@ int pty_start(const struct pty_request *r, const struct frame *f, pid_t beside,
 		return err_set(e, errno, "start a terminal: fork");
 	if (pid == 0) {
 		child_begin(agent, "0");
+		cgroup_enter_user();
 		/* The master must not be there: the copy is below what stays closed on exec. */
 		int copy = fcntl(master, F_DUPFD_CLOEXEC, 64);
 		if (copy < 0 || (theirs != REPORT_FD && dup3(theirs, REPORT_FD, O_CLOEXEC) < 0))

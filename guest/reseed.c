@@ -28,5 +28,6 @@ int reseed_apply(const struct reseed_request *r, const struct system_ops *sys, s
 	bad = r->hostname[0] ? sys->set_hostname(r->hostname) : 0;
 	if (bad)
 		return err_set(e, -bad, "set the host name");
-	return 0;
+	bad = sys->reset_tcp();
+	return bad ? err_set(e, -bad, "reset connections") : 0;
 }

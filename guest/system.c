@@ -13,8 +13,12 @@
 
 #include "base/fd.h"
 #include "guest/boot-id.h"
+#include "guest/grow.h"
 #include "guest/say.h"
+#include "guest/tcp-reset.h"
 #include "proto/agent.h"
+
+#define LINK_OUTSIDE "eth0"
 
 static int add_entropy(const void *bytes, size_t len)
 {
@@ -73,6 +77,17 @@ static int renew_boot_id(void)
 	return bad ? bad : boot_id_renew();
 }
 
+/* A connection that stays is of no use to anybody but harms nobody: the host lets none of its
+ * packets through. So a guest whose kernel can't end them serves all the same. */
+static int reset_tcp(void)
+{
+	int ended = tcp_reset(LINK_OUTSIDE);
+
+	if (ended < 0)
+		say("reset connections: %s", strerror(-ended));
+	return 0;
+}
+
 static int sync_disks(void)
 {
 	sync();
@@ -90,6 +105,8 @@ const struct system_ops system_real = {
 	.set_realtime = set_realtime,
 	.set_hostname = set_hostname,
 	.renew_boot_id = renew_boot_id,
+	.reset_tcp = reset_tcp,
+	.grow_root = grow_root,
 	.sync = sync_disks,
 	.power_off = power_off,
 };
@@ -118,6 +135,18 @@ static int dry_renew_boot_id(void)
 	return 0;
 }
 
+static int dry_reset_tcp(void)
+{
+	say("dry: reset TCP connections to the outside");
+	return 0;
+}
+
+static int dry_grow_root(uint64_t bytes, struct err *e)
+{
+	say("dry: grow the root file system to %llu bytes", (unsigned long long)bytes);
+	return 0;
+}
+
 static int dry_sync(void)
 {
 	say("dry: sync");
@@ -136,6 +165,8 @@ const struct system_ops system_dry = {
 	.set_realtime = dry_set_realtime,
 	.set_hostname = dry_set_hostname,
 	.renew_boot_id = dry_renew_boot_id,
+	.reset_tcp = dry_reset_tcp,
+	.grow_root = dry_grow_root,
 	.sync = dry_sync,
 	.power_off = dry_power_off,
 };

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 /* Each returns 0 or -errno. */
 struct system_ops {
 	int (*add_entropy)(const void *bytes, size_t len); /* credited; then the CRNG reseeds */
@@ -16,6 +18,8 @@ struct system_ops {
 	int (*set_realtime)(int64_t ns);
 	int (*set_hostname)(const char *name);
 	int (*renew_boot_id)(void);
+	int (*reset_tcp)(void); /* connections to the outside; says itself what fails */
+	int (*grow_root)(uint64_t bytes, struct err *e);
 	int (*sync)(void);
 	int (*power_off)(void); /* asks init */
 };

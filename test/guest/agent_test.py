@@ -230,6 +230,13 @@ class LimitsKilled(AgentTest):
         self.assertEqual(result.err, LIMIT_LINE + LIMIT_KILLED)
         self.assert_ends(self.run_python("print('fresh')"), out="fresh\n")
 
+    def test_a_loop_in_c_that_sees_no_signal(self):
+        result = self.run_python("kept = 3\nsum(range(10**15))", timeout_ms=50, env=[("A", "b")])
+        self.assertEqual((result.code, result.lost), (124, 1))
+        self.assertEqual(result.err, LIMIT_LINE + LIMIT_KILLED)
+        self.assert_ends(self.run_python("import os; print('kept' in globals(), 'A' in os.environ)"),
+                         out="False False\n")
+
     def test_bash_that_goes_on_is_killed_and_python_lives(self):
         self.run_python("kept = 2")
         result = self.run_bash("trap : INT; while :; do :; done", timeout_ms=50)

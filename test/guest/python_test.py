@@ -541,9 +541,16 @@ class Surroundings(AgentTest):
         self.run_python(f"os.chdir({self.agent.home!r})")
 
     def test_bad_surroundings_are_named(self):
-        result = self.run_python("print(1)", cwd="/no/such", env=[("NEW", "1")])
-        self.assert_ends(result, 1, err="ramet: [Errno 2] No such file or directory: b'/no/such'\n")
-        self.assertEqual(self.run_python("1", env=[("A=B", "1")]).code, 1)
+        for cwd, why in (("/no/such", "No such file or directory"), ("/bin/sh", "Not a directory"),
+                         (b"/\xff", "No such file or directory")):
+            result = self.run_python("print(1)", cwd=cwd, env=[("NEW", "1")])
+            shown = os.fsdecode(cwd)
+            self.assert_ends(result, 1, err=f"ramet: enter the folder {shown}: {why}\n")
+        for name in ("A=B", "", "=A"):
+            for run in (self.run_python, self.run_bash):
+                result = run("1", env=[("NEW", "1"), (name, "1")])
+                self.assertEqual((result.out, result.code, result.lost), ("", 1, 0))
+                self.assertRegex(result.err, f"^ramet: set the variable {name}: [A-Za-z ]+\n$")
         self.assert_ends(self.run_python("import os\nprint(os.environ.get('NEW'))"), out="None\n")
 
 

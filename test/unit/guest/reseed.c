@@ -9,8 +9,8 @@
 #include "guest/reseed.h"
 
 static struct {
-	int entropy, boot_id, clock, hostname; /* what each step is to answer */
-	char done[24];			       /* the steps that were taken, a letter each */
+	int entropy, boot_id, clock, hostname, tcp; /* what each step is to answer */
+	char done[32];				    /* the steps that were taken, a letter each */
 	int64_t now, set_to;
 } fake;
 
@@ -50,12 +50,19 @@ static int renew_boot_id(void)
 	return fake.boot_id;
 }
 
+static int reset_tcp(void)
+{
+	took('t');
+	return fake.tcp;
+}
+
 static const struct system_ops ops = {
 	.add_entropy = add_entropy,
 	.realtime_ns = realtime_ns,
 	.set_realtime = set_realtime,
 	.set_hostname = set_hostname,
 	.renew_boot_id = renew_boot_id,
+	.reset_tcp = reset_tcp,
 };
 
 static const struct reseed_request request = {.realtime_ns = 5000000000, .hostname = "one"};
@@ -71,7 +78,7 @@ static void test_all_steps_are_taken(void **state)
 	struct err e;
 
 	assert_int_equal(reseed_apply(&request, &ops, &e), 0);
-	assert_string_equal(fake.done, "ebch");
+	assert_string_equal(fake.done, "ebcht");
 	assert_int_equal(fake.set_to, request.realtime_ns);
 }
 
@@ -81,8 +88,8 @@ static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
 		int64_t off;
 		const char *done;
 	} cases[] = {
-		{0, "ebh"},	   {1000000, "ebh"},   {-1000000, "ebh"},
-		{1000001, "ebch"}, {-1000001, "ebch"}, {-4999999999, "ebch"},
+		{0, "ebht"},	    {1000000, "ebht"},	 {-1000000, "ebht"},
+		{1000001, "ebcht"}, {-1000001, "ebcht"}, {-4999999999, "ebcht"},
 	};
 	struct err e;
 
@@ -100,13 +107,16 @@ static void test_no_name_leaves_the_host_name(void **state)
 	struct err e;
 
 	assert_int_equal(reseed_apply(&unnamed, &ops, &e), 0);
-	assert_string_equal(fake.done, "ebc");
+	assert_string_equal(fake.done, "ebct");
 }
 
 static void test_the_step_that_fails_is_named(void **state)
 {
 	struct err e;
 
+	fake.tcp = -ENOMEM;
+	assert_int_equal(reseed_apply(&request, &ops, &e), -ENOMEM);
+	assert_string_equal(e.text, "reset connections: Cannot allocate memory");
 	fake.hostname = -EPERM;
 	assert_int_equal(reseed_apply(&request, &ops, &e), -EPERM);
 	assert_string_equal(e.text, "set the host name: Operation not permitted");

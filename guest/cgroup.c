@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/cgroup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/say.h"
+
+#define ROOT "/sys/fs/cgroup"
+#define OURS ROOT "/ramet"
+#define USER ROOT "/sandbox"
+
+static int write_text(const char *path, const char *text)
+{
+	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+static void must_write(const char *path, const char *text)
+{
+	int bad = write_text(path, text);
+
+	if (bad)
+		say("write \"%s\" to %s: %s", text, path, strerror(-bad));
+}
+
+static ssize_t read_text(const char *path, char *text, size_t size)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	text[n < 0 ? 0 : n] = '\0';
+	return n;
+}
+
+/* One by one: a controller that can't be handed down keeps no other back. */
+static void hand_down_controllers(void)
+{
+	char names[512], order[64];
+
+	read_text(ROOT "/cgroup.controllers", names, sizeof(names));
+	for (char *name = strtok(names, " \n"); name; name = strtok(NULL, " \n")) {
+		snprintf(order, sizeof(order), "+%s", name);
+		must_write(ROOT "/cgroup.subtree_control", order);
+	}
+}
+
+static unsigned long read_number(const char *path)
+{
+	char text[32];
+
+	return read_text(path, text, sizeof(text)) > 0 ? strtoul(text, NULL, 10) : 0;
+}
+
+static void limit_user(void)
+{
+	unsigned long threads = read_number("/proc/sys/kernel/threads-max");
+	unsigned long pids = read_number("/proc/sys/kernel/pid_max");
+	char text[32];
+
+	if (pids && pids < threads)
+		threads = pids;
+	snprintf(text, sizeof(text), "%lu", threads / 10 * 9);
+	must_write(USER "/pids.max", text);
+}
+
+void cgroup_set_up(void)
+{
+	if (mkdir(OURS, 0755) < 0 || mkdir(USER, 0755) < 0) {
+		say("make control groups: %s", strerror(errno));
+		return;
+	}
+	must_write(OURS "/cgroup.procs", "0");
+	hand_down_controllers();
+	limit_user();
+}
+
+void cgroup_enter_user(void)
+{
+	write_text(USER "/cgroup.procs", "0");
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/grow.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/uevent.h"
+
+/* Documentation/filesystems/ext4: the new number of blocks. No header of the kernel's has it. */
+#define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
+#define SECTOR		   512
+#define WAIT_MS		   5000
+
+struct disk {
+	char size_file[64];
+	uint64_t want; /* bytes */
+};
+
+/* 0 when it can't be told. */
+static uint64_t disk_bytes(const struct disk *d)
+{
+	char text[32];
+	scoped_fd int fd = open(d->size_file, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	text[n < 0 ? 0 : n] = '\0';
+	return strtoull(text, NULL, 10) * SECTOR;
+}
+
+static bool has_grown(const void *arg)
+{
+	const struct disk *d = arg;
+
+	return disk_bytes(d) >= d->want;
+}
+
+int grow_root(uint64_t bytes, struct err *e)
+{
+	struct disk d = {.want = bytes};
+	struct statfs fs;
+	struct stat st;
+	scoped_fd int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
+		return err_set(e, errno, "look at the root file system");
+	if (fs.f_type != EXT4_SUPER_MAGIC)
+		return err_say(e, EOPNOTSUPP, "the root file system is no ext4");
+	snprintf(d.size_file, sizeof(d.size_file), "/sys/dev/block/%u:%u/size", major(st.st_dev),
+		 minor(st.st_dev));
+	if (!uevent_wait(has_grown, &d, WAIT_MS))
+		return err_say(e, ETIMEDOUT, "the disk has %" PRIu64 " bytes, not %" PRIu64,
+			       disk_bytes(&d), bytes);
+	uint64_t blocks = disk_bytes(&d) / (uint64_t)fs.f_bsize;
+	if (ioctl(fd, EXT4_IOC_RESIZE_FS, &blocks) < 0)
+		return err_set(e, errno, "grow the root file system to %" PRIu64 " blocks", blocks);
+	return 0;
+}
