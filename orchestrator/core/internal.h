@@ -88,8 +88,9 @@ int disk_layer_new(const struct config *config, struct err *e);
 /* Removes what an earlier life left half made. */
 void templates_sweep(const struct config *config);
 /* Prepares, one after the other while nothing else is to do, the templates that can be expected to
- * be asked for: each one's own size, and `sizes` of the default one. */
-void templates_ahead(struct core *c);
+ * be asked for: each one's own size, and `sizes` of the default one. Returns after how many ms it
+ * is to be called again; 0: when something has changed. */
+uint64_t templates_ahead(struct core *c);
 void templates_close(struct core *c); /* nothing is prepared from here on */
 void templates_free(struct core *c);
 

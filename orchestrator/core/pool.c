@@ -357,7 +357,9 @@ static void refill(void *arg)
 		if (wants_warm(c, s))
 			make_warm(c, s);
 	}
-	templates_ahead(c);
+	uint64_t again_ms = templates_ahead(c);
+	if (again_ms)
+		check_within(c, again_ms);
 }
 
 bool pool_is_full(const struct core *c)

@@ -19,8 +19,7 @@ static bool is_quiet(const struct core *c)
 	if (c->closing || c->building || c->n_forking || !list_empty(&c->creates) ||
 	    !list_empty(&c->vms.waiting) || c->vms.in_use >= c->vms.max_vms)
 		return false;
-	return pool_is_full(c) && !host_memory_low() &&
-	       loop_now_ms(c->loop) >= c->busy_ms + QUIET_MS;
+	return pool_is_full(c) && !host_memory_low();
 }
 
 static void on_prepared(void *arg, const struct failure *f)
@@ -75,10 +74,17 @@ static bool start_sized(struct core *c)
 	return false;
 }
 
-void templates_ahead(struct core *c)
+uint64_t templates_ahead(struct core *c)
 {
-	if (!c->ahead && is_quiet(c) && !start_named(c))
+	uint64_t now = loop_now_ms(c->loop);
+
+	if (c->ahead || !is_quiet(c))
+		return 0;
+	if (now < c->busy_ms + QUIET_MS)
+		return c->busy_ms + QUIET_MS - now;
+	if (!start_named(c))
 		start_sized(c);
+	return 0;
 }
 
 /* --- what there is -------------------------------------------------------------------------- */

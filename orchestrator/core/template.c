@@ -333,11 +333,11 @@ static struct template *template_new(struct core *c, const struct source *from, 
 static void spoil(struct template *t);
 
 /* Whether the files it was made from are still those that are there. */
-static bool is_current(const struct template *t)
+static bool is_current(const struct template *t, const struct source *from)
 {
 	struct source_stamp now;
 
-	source_stamp(&t->source, &now);
+	source_stamp(from, &now);
 	return source_stamp_equal(&now, &t->stamp);
 }
 
@@ -352,7 +352,7 @@ struct template *template_get(struct core *c, const struct source *from, uint32_
 		return NULL;
 	list_del(&t->link);
 	list_add_tail(&c->templates, &t->link);
-	if (t->state == TPL_READY && !is_current(t)) {
+	if (t->state == TPL_READY && !is_current(t, from)) {
 		t->source = *from;
 		t->size.rootfs_gb = from->rootfs_gb;
 		spoil(t);
@@ -424,7 +424,7 @@ static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
 			return err_set(e, errno, "open %s", path);
 	}
 	/* After the open: the image holds what differs from just that file. */
-	if (!is_current(t))
+	if (!is_current(t, &t->source))
 		return err_say(e, ENOENT, "what template %s is made from was replaced",
 			       t->source.name);
 	fds[4] = disk_layer_new(&t->core->config, e);

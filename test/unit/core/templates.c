@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Templates beside the default one: where they are found, their warm-up, their images. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "orchestrator/core/template-source.h"
+#include "test/unit/core/world.h"
+
+static void put_file(struct world *w, const char *template, const char *name, const char *text)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", w->config.templates_dir, template);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/%s/%s", w->config.templates_dir, template, name);
+	unlink(path); /* as whoever builds one does: a new file under the old name */
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+static int setup(void **state)
+{
+	struct world *w;
+
+	if (world_setup(state) < 0)
+		return -1;
+	w = *state;
+	world_wait_ready(w);
+	world_kill_core(w);
+	snprintf(w->config.templates_dir, sizeof(w->config.templates_dir), "%s/templates", w->dir);
+	mkdir(w->config.templates_dir, 0700);
+	world_start_core(w);
+	world_wait_ready(w);
+	return 0;
+}
+
+static void restart(struct world *w)
+{
+	world_kill_core(w);
+	world_start_core(w);
+	world_wait_ready(w);
+}
+
+static void create(struct world *w, struct made *m, const char *template)
+{
+	struct sandbox_spec spec = {0};
+
+	snprintf(spec.template, sizeof(spec.template), "%s", template);
+	world_create(w, m, &spec);
+}
+
+/* --- sources -------------------------------------------------------------------------------- */
+
+static void test_names_are_those_of_folders_with_a_root_file_system(void **state)
+{
+	struct world *w = *state;
+
+	put_file(w, "zoo", "rootfs.ext4", "z");
+	put_file(w, "ants", "rootfs.ext4", "a");
+	put_file(w, "no-rootfs", "warmup.py", "");
+	put_file(w, "Upper", "rootfs.ext4", "U");
+	put_file(w, "default", "rootfs.ext4", "d");
+	char **names = source_names(&w->config);
+	assert_string_equal(names[0], "ants");
+	assert_string_equal(names[1], "zoo");
+	assert_null(names[2]);
+	source_names_free(names);
+}
+
+static void test_names_that_are_paths_are_no_names(void **state)
+{
+	static const char *const bad[] = {"",	".",  "..", "../x", "a/b",
+					  "-a", "_a", "A",  "a b",  "a\n"};
+	char longer[SOURCE_NAME_MAX + 2];
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(source_name_ok(bad[i]));
+	memset(longer, 'a', sizeof(longer));
+	longer[SOURCE_NAME_MAX + 1] = 0;
+	assert_false(source_name_ok(longer));
+	longer[SOURCE_NAME_MAX] = 0;
+	assert_true(source_name_ok(longer));
+	assert_true(source_name_ok("python-3.12_x"));
+}
+
+static void test_a_conf_is_read(void **state)
+{
+	struct source s = {0};
+	struct err e;
+	const char *text = "# a comment\n\n description = Python, with numbers \r\n"
+			   "ram_mib=1024\nvcpus = 4\nrootfs_gb = 8";
+
+	assert_int_equal(source_conf(&s, text, strlen(text), &e), 0);
+	assert_string_equal(s.description, "Python, with numbers");
+	assert_int_equal(s.ram_mib, 1024);
+	assert_int_equal(s.vcpus, 4);
+	assert_int_equal(s.rootfs_gb, 8);
+}
+
+static void test_what_is_wrong_in_a_conf_is_named(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} cases[] = {
+		{"ram_mib = 1000", "template.conf:1: ram_mib must be"},
+		{"ram_mib = 99999999999999999999", "ram_mib must be"},
+		{"\nvcpus = 0", "template.conf:2: vcpus must be a whole number from 1 to 32"},
+		{"vcpus =", "vcpus must be"},
+		{"vcpus = -1", "vcpus must be"},
+		{"rootfs_gb = 1025", "rootfs_gb must be"},
+		{"colour = red", "no setting \"colour\""},
+		{"just words", "expected `name = value`"},
+		{"description = \x01", "control character"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct source s = {0};
+		struct err e;
+
+		assert_true(source_conf(&s, cases[i].text, strlen(cases[i].text), &e) < 0);
+		if (!strstr(e.text, cases[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", e.text, cases[i].says);
+	}
+}
+
+static void test_a_conf_of_any_length_is_safe(void **state)
+{
+	char *text = malloc(SOURCE_CONF_MAX + 2);
+	struct source s = {0};
+	struct err e;
+
+	memset(text, '#', SOURCE_CONF_MAX + 2);
+	assert_int_equal(source_conf(&s, text, SOURCE_CONF_MAX, &e), 0);
+	assert_true(source_conf(&s, text, SOURCE_CONF_MAX + 1, &e) < 0);
+	text[3] = 0;
+	assert_true(source_conf(&s, text, SOURCE_CONF_MAX, &e) < 0);
+	memcpy(text, "description = ", 14);
+	assert_true(source_conf(&s, text, 14 + sizeof(s.description), &e) < 0);
+	free(text);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static void test_a_sandbox_of_a_template(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+	struct sandbox_view view;
+	struct failure f;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	put_file(w, "datasci", "template.conf", "ram_mib = 256\nrootfs_gb = 2\n");
+	unsigned boots = fakes_boots(w->fakes);
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_string_equal(m.view.template, "datasci");
+	assert_int_equal(m.view.ram_mib, 256);
+	assert_int_equal(m.view.rootfs_gb, 2);
+	assert_int_equal(fakes_boots(w->fakes), boots + 1);
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_int_equal(fakes_boots(w->fakes), boots + 1);
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(core_view(w->core, TENANT, k.ids[0], &view, &f));
+	assert_string_equal(view.template, "datasci");
+	char id[SANDBOX_ID_LEN + 1];
+	memcpy(id, m.view.id, sizeof(id));
+	restart(w);
+	assert_true(core_view(w->core, TENANT, id, &view, &f));
+	assert_string_equal(view.template, "datasci");
+	create(w, &m, "datasci"); /* its image is on disk */
+	assert_int_equal(fakes_boots(w->fakes), boots + 1);
+}
+
+static void test_an_unknown_name_is_answered_with_what_there_is(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	create(w, &m, "datasic");
+	assert_false(m.ok);
+	assert_int_equal(m.failure.status, 400);
+	assert_string_equal(m.failure.code, "unknown_template");
+	assert_non_null(strstr(m.failure.text, "datasic is not known; this host has: default, "
+					       "datasci"));
+	create(w, &m, "../templates/datasci");
+	assert_int_equal(m.failure.status, 400);
+	create(w, &m, "default");
+	assert_true(m.ok);
+}
+
+static void test_a_template_that_can_not_be_used_says_why(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "broken", "rootfs.ext4", "x");
+	put_file(w, "broken", "template.conf", "vcpus = many\n");
+	create(w, &m, "broken");
+	assert_int_equal(m.failure.status, 503);
+	assert_string_equal(m.failure.code, "template_failed");
+	assert_non_null(strstr(m.failure.text, "template.conf:1: vcpus must be"));
+}
+
+struct seen {
+	const char *name;
+	struct template_view view;
+	char name_seen[64], why[2048], description[256];
+	unsigned n;
+};
+
+static void on_template(void *arg, const struct template_view *view)
+{
+	struct seen *s = arg;
+
+	s->n++;
+	if (strcmp(view->name, s->name) != 0)
+		return;
+	s->view = *view;
+	snprintf(s->why, sizeof(s->why), "%s", view->why);
+	snprintf(s->description, sizeof(s->description), "%s", view->description);
+}
+
+static struct seen see(struct world *w, const char *name)
+{
+	struct seen s = {.name = name};
+
+	core_templates(w->core, on_template, &s);
+	assert_non_null(s.view.name);
+	return s;
+}
+
+static void test_a_warm_up_that_fails_is_the_reason(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	put_file(w, "datasci", "warmup.py",
+		 "out importing\nerr Traceback (most recent call last):\nerr   line 1\n"
+		 "err ModuleNotFoundError: No module named 'numpyy'\nexit 1");
+	create(w, &m, "datasci");
+	assert_int_equal(m.failure.status, 503);
+	assert_string_equal(m.failure.code, "template_failed");
+	assert_non_null(strstr(m.failure.text, "warm-up ended with exit code 1: ModuleNotFound"));
+	struct seen s = see(w, "datasci");
+	assert_string_equal(s.view.state, "failed");
+	assert_non_null(strstr(s.why, "Traceback (most recent call last):\n  line 1\nModule"));
+	assert_int_equal(s.view.n_sizes, 0);
+	/* Mended. */
+	put_file(w, "datasci", "warmup.py", "out importing");
+	do
+		create(w, &m, "datasci");
+	while (!m.ok && m.failure.retry_after <= 2 && !strcmp(m.failure.code, "template_failed"));
+	assert_true(m.ok);
+	assert_string_equal(see(w, "datasci").view.state, "ready");
+}
+
+static void test_a_warm_up_that_says_much_is_told_by_its_end(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	char script[8192] = "";
+
+	for (int i = 0; i < 200; i++)
+		strcat(script, "err a line of a long traceback\n");
+	strcat(script, "err the end of it\nexit 3");
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	put_file(w, "datasci", "warmup.py", script);
+	create(w, &m, "datasci");
+	assert_non_null(strstr(m.failure.text, "exit code 3: the end of it"));
+	struct seen s = see(w, "datasci");
+	assert_in_range(strlen(s.why), 1000, 2047);
+	assert_string_equal(s.why + strlen(s.why) - 13, "the end of it");
+}
+
+static void test_all_templates_are_listed(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	put_file(w, "datasci", "template.conf", "description = Numbers\nvcpus = 1\n");
+	put_file(w, "broken", "rootfs.ext4", "x");
+	put_file(w, "broken", "template.conf", "vcpus = many\n");
+	struct seen s = see(w, "datasci");
+	assert_int_equal(s.n, 3);
+	assert_string_equal(s.view.state, "waiting");
+	assert_string_equal(s.description, "Numbers");
+	s = see(w, "broken");
+	assert_string_equal(s.view.state, "failed");
+	assert_non_null(strstr(s.why, "template.conf:1"));
+	s = see(w, "default");
+	assert_string_equal(s.view.state, "ready");
+	assert_int_equal(s.view.n_sizes, 1);
+	assert_int_equal(s.view.ram_mib, w->config.ram_mib);
+	create(w, &m, "datasci");
+	assert_string_equal(see(w, "datasci").view.state, "ready");
+}
+
+static bool is_prepared(void *arg)
+{
+	return !strcmp(see(arg, "datasci").view.state, "ready");
+}
+
+static void test_templates_are_prepared_ahead(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	restart(w);
+	world_until(w, is_prepared, w);
+	unsigned boots = fakes_boots(w->fakes);
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_int_equal(fakes_boots(w->fakes), boots);
+}
+
+/* What was built anew is served from then on, without a restart. */
+static void test_a_template_that_is_replaced_is_made_anew(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	create(w, &m, "datasci");
+	unsigned boots = fakes_boots(w->fakes);
+	put_file(w, "datasci", "rootfs.ext4", "more numbers");
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_int_equal(fakes_boots(w->fakes), boots + 1);
+	put_file(w, "datasci", "warmup.py", "out 1");
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_int_equal(fakes_boots(w->fakes), boots + 2);
+}
+
+static unsigned count_images(struct world *w, const char *name)
+{
+	char command[512];
+	unsigned n = 0;
+
+	snprintf(command, sizeof(command), "ls %s/templates", w->config.state_dir);
+	FILE *f = popen(command, "r");
+	char line[256];
+	while (fgets(line, sizeof(line), f))
+		n += !strncmp(line, name, strlen(name));
+	pclose(f);
+	return n;
+}
+
+static void test_images_of_templates_that_are_gone_go(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	char path[512];
+
+	put_file(w, "py", "rootfs.ext4", "a");
+	put_file(w, "py-data", "rootfs.ext4", "b");
+	create(w, &m, "py");
+	create(w, &m, "py-data");
+	/* None of these is taken for an older one of another. */
+	assert_int_equal(count_images(w, "py-"), 2);
+	assert_int_equal(count_images(w, "default-"), 1);
+	snprintf(path, sizeof(path), "%s/py-data/rootfs.ext4", w->config.templates_dir);
+	assert_int_equal(unlink(path), 0);
+	restart(w);
+	assert_int_equal(count_images(w, "py-"), 1);
+	assert_int_equal(count_images(w, "default-"), 1);
+}
+
+/* Python's random and numpy's, in what came of a template and in nothing else. */
+static void test_each_restore_makes_the_users_generators_unique(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	unsigned before = fakes_user_reseeds(w->fakes), restores = fakes_restores(w->fakes);
+	create(w, &m, "datasci");
+	create(w, &m, "datasci");
+	world_wait_ready(w);
+	assert_true(fakes_restores(w->fakes) >= restores + 2);
+	assert_int_equal(fakes_user_reseeds(w->fakes) - before,
+			 fakes_restores(w->fakes) - restores);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_names_are_those_of_folders_with_a_root_file_system),
+		cmocka_unit_test(test_names_that_are_paths_are_no_names),
+		cmocka_unit_test(test_a_conf_is_read),
+		cmocka_unit_test(test_what_is_wrong_in_a_conf_is_named),
+		cmocka_unit_test(test_a_conf_of_any_length_is_safe),
+		TEST(test_a_sandbox_of_a_template),
+		TEST(test_an_unknown_name_is_answered_with_what_there_is),
+		TEST(test_a_template_that_can_not_be_used_says_why),
+		TEST(test_a_warm_up_that_fails_is_the_reason),
+		TEST(test_a_warm_up_that_says_much_is_told_by_its_end),
+		TEST(test_all_templates_are_listed),
+		TEST(test_templates_are_prepared_ahead),
+		TEST(test_a_template_that_is_replaced_is_made_anew),
+		TEST(test_images_of_templates_that_are_gone_go),
+		TEST(test_each_restore_makes_the_users_generators_unique),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
