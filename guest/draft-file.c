@@ -35,6 +35,8 @@ static int find_place(char path[PATH_MAX], struct err *e)
 	char target[PATH_MAX];
 
 	for (int i = 0; i < LINKS_MAX; i++) {
+		if (path[strlen(path) - 1] == '/')
+			return err_set(e, EISDIR, "%.100s", path);
 		ssize_t n = readlink(path, target, sizeof(target) - 1);
 
 		if (n < 0 && (errno == EINVAL || errno == ENOENT))
@@ -98,8 +100,6 @@ static int create(struct draft_file *f, uint32_t mode, struct err *e)
 	int bad = find_place(f->place, e);
 	if (bad)
 		return bad;
-	if (f->place[strlen(f->place) - 1] == '/')
-		return err_set(e, EISDIR, "%.100s", f->place);
 	bad = folder_make_parents(f->place, e);
 	if (!bad)
 		bad = look_at_old(f->place, &there, &st, e);

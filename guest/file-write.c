@@ -95,23 +95,34 @@ void file_put(const struct file_work *w)
 	fail(&e);
 }
 
+static int make_folder(const char *path, uint32_t mode, bool parents, struct err *e)
+{
+	struct stat st;
+	int bad = parents ? folder_make_parents(path, e) : 0;
+
+	if (bad)
+		return bad;
+	if (mkdir(path, mode) < 0) {
+		int saved = errno;
+		bool there = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+		bool fine = parents && saved == EEXIST && there;
+		return fine ? 0 : err_set(e, saved, "make the folder %.100s", path);
+	}
+	/* mkdir(2) takes no set-id bits. */
+	return chmod(path, mode) < 0 ? err_set(e, errno, "set the mode of %.100s", path) : 0;
+}
+
 void file_mkdir(const struct file_work *w)
 {
 	const struct file_request *r = w->r;
-	uint32_t mode = r->mode ? r->mode : 0755;
-	struct stat st;
+	char path[AGENT_PATH_MAX + 1];
 	struct err e;
 
-	if (r->flag && folder_make_parents(r->path, &e) < 0)
+	size_t len = strlen(strcpy(path, r->path));
+	while (len > 1 && path[len - 1] == '/')
+		path[--len] = '\0';
+	if (make_folder(path, r->mode ? r->mode : 0755, r->flag, &e) < 0)
 		fail(&e);
-	if (mkdir(r->path, mode) < 0) {
-		int saved = errno;
-		bool there = stat(r->path, &st) == 0 && S_ISDIR(st.st_mode);
-		if (!r->flag || saved != EEXIST || !there)
-			peer_fail(saved, "make the folder %.100s: %s", r->path, strerror(saved));
-	} else if (chmod(r->path, mode) < 0) { /* mkdir(2) takes no set-id bits */
-		peer_fail(errno, "set the mode of %.100s: %s", r->path, strerror(errno));
-	}
 	peer_done();
 }
 

@@ -1,0 +1,760 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AGENT_PUT to AGENT_ABORT and AGENT_GROW: what is written and read, and what fails or breaks off."""
+
+import errno
+import hashlib
+import os
+import select
+import shutil
+import stat
+import struct
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import harness
+from harness import (ABORT, BYTES, COMMIT, DATA, DONE, ERROR, FILE, GET, GROW, LIST, MKDIR, PART,
+                     PING, PONG, PUT, REMOVE, RESEED, STAT, UPLOAD, AgentTest, frame, text)
+
+ALL = (1 << 64) - 1
+
+
+def upload_id(number):
+    return "upl_%032x" % number
+
+
+class Info:
+    """An AGENT_FILE."""
+
+    def __init__(self, payload):
+        (size,) = struct.unpack_from("<I", payload)
+        self.name = payload[4 : 4 + size]
+        fields = struct.unpack_from("<IIIQqI", payload, 4 + size)
+        self.mode, self.uid, self.gid, self.size, self.mtime_ns, length = fields
+        self.target = payload[4 + size + 32 :]
+        assert len(self.target) == length
+
+
+class Failed(Exception):
+    def __init__(self, payload):
+        self.errno, size = struct.unpack_from("<II", payload)
+        self.text = payload[8:].decode("utf-8", "replace")
+        assert len(payload) == 8 + size
+        super().__init__(self.text)
+
+
+class FileClient:
+    """The operations on one connection."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def answer(self):
+        kind, payload = self.client.recv()
+        if kind == ERROR:
+            raise Failed(payload)
+        assert kind == DONE, (kind, payload[:100])
+
+    def answers(self):
+        """Give the FILEs and the bytes before DONE."""
+        infos, data = [], bytearray()
+        while True:
+            kind, payload = self.client.recv()
+            if kind == FILE:
+                infos.append(Info(payload))
+            elif kind == BYTES:
+                data += payload
+            elif kind == DONE:
+                return infos, bytes(data)
+            else:
+                assert kind == ERROR, kind
+                raise Failed(payload)
+
+    def send_data(self, data, step=65536):
+        for at in range(0, len(data), step):
+            self.client.send(DATA, data[at : at + step])
+
+    def begin_put(self, path, size, mode=0):
+        self.client.send(PUT, struct.pack("<QI", size, mode) + text(path))
+
+    def put(self, path, data, mode=0, step=65536):
+        self.begin_put(path, len(data), mode)
+        self.send_data(data, step)
+        self.answer()
+
+    def get(self, path, offset=0, most=ALL):
+        self.client.send(GET, struct.pack("<QQ", offset, most) + text(path))
+        (info,), data = self.answers()
+        self.info = info
+        return data
+
+    def stat(self, path, link=False):
+        self.client.send(STAT, struct.pack("<B", link) + text(path))
+        (info,), _ = self.answers()
+        return info
+
+    def list(self, path):
+        self.client.send(LIST, text(path))
+        return self.answers()[0]
+
+    def remove(self, path, recursive=False):
+        self.client.send(REMOVE, struct.pack("<B", recursive) + text(path))
+        self.answer()
+
+    def mkdir(self, path, mode=0, parents=False):
+        self.client.send(MKDIR, struct.pack("<IB", mode, parents) + text(path))
+        self.answer()
+
+    def upload(self, name, path, mode=0):
+        self.client.send(UPLOAD, text(name) + struct.pack("<I", mode) + text(path))
+        self.answer()
+
+    def begin_part(self, name, offset, size):
+        self.client.send(PART, text(name) + struct.pack("<QQ", offset, size))
+
+    def part(self, name, offset, data):
+        self.begin_part(name, offset, len(data))
+        self.send_data(data)
+        self.answer()
+
+    def commit(self, name, size, sha=b""):
+        self.client.send(COMMIT, text(name) + struct.pack("<Q", size) + text(sha))
+        self.answer()
+
+    def abort(self, name):
+        self.client.send(ABORT, text(name))
+        self.answer()
+
+
+class FileTest(AgentTest):
+    def setUp(self):
+        super().setUp()
+        self.files = FileClient(self.client)
+        self.top = tempfile.mkdtemp(prefix="ramet-file-")
+        self.addCleanup(subprocess.run, ["rm", "-rf", self.top])
+
+    def more(self):
+        return FileClient(self.connect())
+
+    def path(self, name):
+        return os.path.join(self.top, name)
+
+    def write(self, name, data=b""):
+        with open(self.path(name), "wb") as file:
+            file.write(data)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def fails(self, number, function, *args, says="", **options):
+        with self.assertRaises(Failed) as caught:
+            function(*args, **options)
+        self.assertEqual(caught.exception.errno, number, caught.exception.text)
+        self.assertIn(says, caught.exception.text)
+
+    def workers(self):
+        """The processes that work on files now; the agent's first child is the driver."""
+        with open(f"/proc/{self.agent.process.pid}/task/{self.agent.process.pid}/children") as f:
+            return [int(pid) for pid in f.read().split()[1:]]
+
+    def worker(self):
+        """The only one, once those of earlier operations have ended."""
+        while len(self.workers()) != 1:
+            self.assertEqual(self.more().client.ask(PING)[0], PONG)
+        return self.workers()[0]
+
+    def wait_for_names(self, *names, top=None):
+        """Until the folder holds just these; who removes something there is not waited for."""
+        while sorted(os.listdir(top or self.top)) != sorted(names):
+            self.assertEqual(self.client.ask(PING)[0], PONG)
+
+
+class Whole(FileTest):
+    def test_what_is_put_is_got(self):
+        for size in (0, 1, 65535, 65536, 65537, 1_000_003):
+            data = os.urandom(size)
+            self.files.put(self.path("file"), data)
+            self.assertEqual(self.read("file"), data)
+            self.assertEqual(self.files.get(self.path("file")), data)
+            self.assertEqual(self.files.info.size, size)
+        self.assertEqual(os.listdir(self.top), ["file"])
+
+    def test_data_in_frames_of_any_size(self):
+        data = os.urandom(3000)
+        for step in (1, 7, 1000):
+            self.files.put(self.path("file"), data, step=step)
+            self.assertEqual(self.read("file"), data)
+
+    def test_modes(self):
+        self.files.put(self.path("new"), b"")
+        self.assertEqual(os.stat(self.path("new")).st_mode, stat.S_IFREG | 0o644)
+        self.files.put(self.path("new"), b"1", 0o4751)
+        self.assertEqual(os.stat(self.path("new")).st_mode, stat.S_IFREG | 0o4751)
+        os.chown(self.path("new"), 1234, 5678)
+        os.chmod(self.path("new"), 0o2701)
+        self.files.put(self.path("new"), b"2")
+        info = self.files.stat(self.path("new"))
+        self.assertEqual((info.mode, info.uid, info.gid), (stat.S_IFREG | 0o2701, 1234, 5678))
+
+    def test_missing_folders_are_made(self):
+        self.files.put(self.path("a/b//c/file"), b"1")
+        self.assertEqual(self.read("a/b/c/file"), b"1")
+        self.assertEqual(os.stat(self.path("a/b")).st_mode, stat.S_IFDIR | 0o755)
+
+    def test_odd_names(self):
+        for name in (b"a b", b"\xff\n", b".hidden", b"x" * 255, "ä€".encode()):
+            path = os.path.join(self.top.encode(), name)
+            self.files.put(path, name)
+            self.assertEqual(self.files.get(path), name)
+            self.assertEqual(self.files.info.name, path)
+
+    def test_what_is_replaced_is_whole_at_any_time(self):
+        old, new = b"old" * 100_000, b"new" * 200_000
+        path = self.write("file", old)
+        self.files.begin_put(path, len(new))
+        self.files.send_data(new[:-1])
+        other = self.more()
+        for _ in range(3):
+            self.assertEqual(other.get(path), old)
+        self.client.send(DATA, new[-1:])
+        self.files.answer()
+        self.assertEqual(other.get(path), new)
+
+    def test_a_reader_of_the_old_file_keeps_it(self):
+        path = self.write("file", b"old")
+        with open(path, "rb") as file:
+            self.files.put(path, b"new")
+            self.assertEqual(file.read(), b"old")
+
+    def test_symbolic_links_are_followed_and_stay(self):
+        self.write("real", b"old")
+        os.mkdir(self.path("dir"))
+        os.symlink("real", self.path("one"))
+        os.symlink(self.path("one"), self.path("dir/two"))
+        os.symlink("new/file", self.path("dangling"))
+        os.symlink("loop", self.path("loop"))
+        self.files.put(self.path("dir/two"), b"new")
+        self.assertEqual(self.read("real"), b"new")
+        self.assertEqual(os.readlink(self.path("dir/two")), self.path("one"))
+        self.assertEqual(self.files.get(self.path("dir/two")), b"new")
+        self.files.put(self.path("dangling"), b"1")
+        self.assertEqual(self.read("new/file"), b"1")
+        self.fails(errno.ELOOP, self.files.put, self.path("loop"), b"1")
+
+    def test_errors_of_put(self):
+        self.write("file")
+        os.mkdir(self.path("dir"))
+        os.mkfifo(self.path("fifo"))
+        for name, number in (("dir", errno.EISDIR), ("new/", errno.EISDIR), ("file/", errno.EISDIR),
+                             ("file/x", errno.ENOTDIR), ("file/x/y", errno.ENOTDIR),
+                             ("fifo", errno.EINVAL), ("x" * 256, errno.ENAMETOOLONG),
+                             ("/x" * 2048, errno.ENAMETOOLONG), ("/dev/null", errno.EINVAL)):
+            with self.subTest(name=name[:10]):
+                self.fails(number, self.files.put, self.path(name), b"data" * 50_000)
+        self.assertEqual(sorted(os.listdir(self.top)), ["dir", "fifo", "file"])
+        self.assertEqual(self.client.ask(PING)[0], PONG)
+
+    def test_an_error_is_told_before_the_data_has_come(self):
+        self.files.begin_put(self.top, 10_000_000)
+        self.fails(errno.EISDIR, self.files.answer)
+        self.files.send_data(b"x" * 10_000_000)
+        self.assertEqual(self.client.ask(PING)[0], PONG)
+
+    def test_a_size_that_no_disk_has(self):
+        self.files.begin_put(self.path("file"), 1 << 63)
+        self.fails(errno.ENOSPC, self.files.answer, says="9223372036854775808 bytes")
+        self.assertEqual(os.listdir(self.top), [])
+
+    def test_connections_that_break_leave_nothing(self):
+        path = self.write("file", b"old")
+        for sent in (0, 1, 100_000):
+            client = self.more()
+            client.begin_put(path, 1_000_000)
+            client.send_data(b"x" * sent)
+            while sent and len(os.listdir(self.top)) == 1:
+                self.assertEqual(self.client.ask(PING)[0], PONG)
+            client.client.close()
+            self.wait_for_names("file")
+        self.assertEqual(self.read("file"), b"old")
+
+    def test_a_worker_that_is_killed_leaves_nothing(self):
+        client = self.more()
+        client.begin_put(self.path("file"), 2)
+        client.send_data(b"x")
+        while not os.listdir(self.top):
+            self.assertEqual(self.client.ask(PING)[0], PONG)
+        os.kill(self.worker(), 9)
+        with self.assertRaises((EOFError, ConnectionError)):
+            client.answer()
+        self.wait_for_names()
+
+    def test_frames_that_are_no_data_end_the_connection(self):
+        path = self.path("file")
+        for bad in (frame(PING), frame(DATA), frame(DATA, b"xxx"), frame(DATA, b"x") + frame(PING),
+                    struct.pack("<IBBH", 1 << 31, DATA, 0, 0), struct.pack("<IBBH", 2, DATA, 1, 0)):
+            client = self.more()
+            client.begin_put(path, 2)
+            client.client.sock.sendall(bad)
+            with self.assertRaises((EOFError, ConnectionError)):
+                client.answer()
+        self.wait_for_names()
+
+    def test_two_puts_to_one_path(self):
+        clients = [self.more() for _ in range(8)]
+        contents = [bytes([i]) * 300_000 for i in range(8)]
+        for client, data in zip(clients, contents):
+            client.begin_put(self.path("file"), len(data))
+            client.send_data(data[:200_000])
+        for client, data in zip(clients, contents):
+            client.send_data(data[200_000:])
+            client.answer()
+            self.assertEqual(self.read("file"), data)
+        self.assertEqual(os.listdir(self.top), ["file"])
+
+    def test_requests_one_after_the_other_without_a_wait(self):
+        for i in range(20):
+            data = b"%d" % i
+            put = struct.pack("<QI", len(data), 0) + text(self.path("file"))
+            self.client.sock.sendall(frame(PUT, put) + frame(DATA, data) + frame(PING))
+            self.files.answer()
+            self.assertEqual(self.client.recv()[0], PONG)
+        self.assertEqual(self.read("file"), b"19")
+
+    def test_more_at_once_than_there_are_workers_wait(self):
+        clients = [self.more() for _ in range(40)]
+        for i, client in enumerate(clients):
+            client.begin_put(self.path(f"f{i}"), 2)
+            client.send_data(b"x")
+        self.assertEqual(self.client.ask(PING)[0], PONG)
+        self.assertLessEqual(len(self.workers()), 32)
+        for client in clients:
+            client.send_data(b"y")
+        for client in clients:
+            client.answer()
+        self.assertEqual(len(os.listdir(self.top)), 40)
+
+    def test_a_big_file_at_constant_memory(self):
+        piece, count = os.urandom(1 << 20), 256
+        client = self.more()
+        client.begin_put(self.path("big"), count << 20)
+        for _ in range(count - 1):
+            client.send_data(piece)
+        with open(f"/proc/{self.worker()}/status") as status:
+            anon = next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+        self.assertLess(anon, 8 << 10)  # KiB; with the sanitizers' own
+        client.send_data(piece)
+        client.answer()
+        want = hashlib.sha256(piece * count).digest()
+        self.client.send(GET, struct.pack("<QQ", 0, ALL) + text(self.path("big")))
+        self.assertEqual(self.client.recv()[0], FILE)
+        sha = hashlib.sha256()
+        while (answer := self.client.recv())[0] == BYTES:
+            sha.update(answer[1])
+        self.assertEqual(sha.digest(), want)
+
+
+class Reading(FileTest):
+    def test_ranges(self):
+        data = os.urandom(200_000)
+        path = self.write("file", data)
+        for offset, most in ((0, 0), (0, 1), (199_999, 5), (200_000, 1), (300_000, 1), (5, 100_000),
+                             (65_536, 65_537), (1 << 63, 5), (ALL, ALL), (0, 1 << 63)):
+            self.assertEqual(self.files.get(path, offset, most), data[offset : offset + most])
+            self.assertEqual(self.files.info.size, len(data))
+
+    def test_files_of_proc_say_zero_and_have_content(self):
+        data = self.files.get("/proc/self/status")
+        self.assertTrue(data.startswith(b"Name:"), data[:20])
+        self.assertEqual(self.files.info.size, 0)
+        self.assertEqual(self.files.get("/proc/self/status", 2, 3), b"me:")
+        self.assertEqual(self.files.get("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")[-1:],
+                         b"\n")
+
+    def test_what_is_no_file_is_not_waited_for(self):
+        os.mkfifo(self.path("fifo"))
+        for path, number in ((self.path("fifo"), errno.EINVAL), ("/dev/zero", errno.EINVAL),
+                             ("/dev/tty", errno.EINVAL), (self.top, errno.EISDIR),
+                             (self.path("none"), errno.ENOENT), ("/proc/version/x", errno.ENOTDIR)):
+            self.fails(number, self.files.get, path, says=path)
+
+    def test_a_sparse_file(self):
+        path = self.write("sparse")
+        os.truncate(path, 1 << 30)
+        self.assertEqual(self.files.get(path, (1 << 30) - 3, 10), b"\0\0\0")
+
+    def test_a_file_that_is_cut_short_or_grows(self):
+        path = self.write("file", b"x" * 5_000_000)
+        slow = self.connect()
+        slow.send(GET, struct.pack("<QQ", 0, ALL) + text(path))
+        self.assertEqual(slow.recv()[0], FILE)
+        os.truncate(path, 0)
+        self.assertLess(len(FileClient(slow).answers()[1]), 5_000_000)
+        self.write("file", b"y" * 4_000_000)
+        slow.send(GET, struct.pack("<QQ", 0, ALL) + text(path))
+        self.assertEqual(slow.recv()[0], FILE)
+        with open(path, "ab") as file:
+            file.write(b"z" * 1_000_000)
+        self.assertEqual(FileClient(slow).answers()[1], b"y" * 4_000_000)
+
+    def test_a_host_that_does_not_read_holds_nobody_up(self):
+        path = self.write("file", b"x" * 5_000_000)
+        slow = self.connect()
+        slow.send(GET, struct.pack("<QQ", 0, ALL) + text(path))
+        self.assertEqual(slow.recv()[0], FILE)
+        self.assertEqual(len(self.files.get(path)), 5_000_000)
+        life = os.pidfd_open(self.worker())
+        self.addCleanup(os.close, life)
+        slow.close()
+        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+
+    def test_stat(self):
+        path = self.write("file", b"12345")
+        os.symlink("file", self.path("link"))
+        os.utime(path, ns=(0, 1_234_567_890_123_456_789))
+        for name, link in (("file", False), ("file", True), ("link", False)):
+            info = self.files.stat(self.path(name), link)
+            self.assertEqual((info.name, info.size), (self.path(name).encode(), 5))
+            self.assertEqual(info.mode, os.stat(path).st_mode)
+            self.assertEqual(info.mtime_ns, 1_234_567_890_123_456_789)
+            self.assertEqual(info.target, b"")
+        info = self.files.stat(self.path("link"), True)
+        self.assertEqual((info.size, info.target), (0, b"file"))
+        self.assertTrue(stat.S_ISLNK(info.mode))
+        self.assertEqual(self.files.stat(self.top).size, 0)
+        os.utime(path, ns=(0, -5))
+        self.assertEqual(self.files.stat(path).mtime_ns, -5)
+        self.fails(errno.ENOENT, self.files.stat, self.path("none"))
+        self.fails(errno.ENOENT, self.files.stat, self.path("none"), True)
+
+    def test_list(self):
+        for name in (b"b", b"a", b"\xff", b"a-", b".hidden"):
+            with open(os.path.join(self.top.encode(), name), "wb") as file:
+                file.write(name)
+        os.symlink("nowhere", self.path("link"))
+        os.mkdir(self.path("dir"))
+        infos = self.files.list(self.top)
+        names = sorted(os.listdir(self.top.encode()))
+        self.assertEqual([info.name for info in infos], names)
+        for info in infos:
+            st = os.lstat(os.path.join(self.top.encode(), info.name))
+            self.assertEqual((info.mode, info.mtime_ns), (st.st_mode, st.st_mtime_ns))
+            self.assertEqual(info.target, b"nowhere" if info.name == b"link" else b"")
+        self.assertEqual(self.files.list(self.path("dir")), [])
+        self.fails(errno.ENOTDIR, self.files.list, self.path("a"))
+        self.fails(errno.ENOENT, self.files.list, self.path("none"))
+
+    def test_a_folder_with_many_names(self):
+        os.mkdir(self.path("many"))
+        for i in range(5000):
+            os.mknod(self.path(f"many/{i}"))
+        self.assertEqual(len(self.files.list(self.path("many"))), 5000)
+        self.files.remove(self.path("many"), True)
+        self.assertEqual(os.listdir(self.top), [])
+
+
+class Folders(FileTest):
+    def test_mkdir(self):
+        self.files.mkdir(self.path("a"))
+        self.assertEqual(os.stat(self.path("a")).st_mode, stat.S_IFDIR | 0o755)
+        self.files.mkdir(self.path("b"), 0o1777)
+        self.assertEqual(os.stat(self.path("b")).st_mode, stat.S_IFDIR | 0o1777)
+        self.files.mkdir(self.path("x/y/z/"), 0o700, True)
+        self.assertEqual(os.stat(self.path("x/y")).st_mode, stat.S_IFDIR | 0o755)
+        self.assertEqual(os.stat(self.path("x/y/z")).st_mode, stat.S_IFDIR | 0o700)
+        self.files.mkdir(self.path("x/y/z"), 0, True)
+        self.assertEqual(os.stat(self.path("x/y/z")).st_mode, stat.S_IFDIR | 0o700)
+        self.write("file")
+        self.fails(errno.EEXIST, self.files.mkdir, self.path("a"))
+        self.fails(errno.EEXIST, self.files.mkdir, self.path("file"), 0, True)
+        self.fails(errno.ENOENT, self.files.mkdir, self.path("p/q"))
+        self.fails(errno.ENOTDIR, self.files.mkdir, self.path("file/q"), 0, True)
+
+    def test_remove(self):
+        self.write("file")
+        os.mkdir(self.path("empty"))
+        os.makedirs(self.path("full/in"))
+        os.symlink("full", self.path("link"))
+        for name in ("file", "empty"):
+            self.files.remove(self.path(name))
+        self.fails(errno.ENOTEMPTY, self.files.remove, self.path("full"))
+        self.files.remove(self.path("link"), True)
+        self.assertEqual(os.listdir(self.top), ["full"])
+        self.files.remove(self.path("full/"), True)
+        self.assertEqual(os.listdir(self.top), [])
+        self.fails(errno.ENOENT, self.files.remove, self.path("none"))
+        self.fails(errno.ENOENT, self.files.remove, self.path("none"), True)
+        self.fails(errno.ENOENT, self.files.remove, self.path("none/x"), True)
+
+    def test_a_tree_is_removed_and_links_in_it_are_not_followed(self):
+        self.write("outside", b"stays")
+        os.makedirs(self.path("tree/a/b/c"))
+        os.makedirs(self.path("tree/d"))
+        os.mkdir(self.path("kept"))
+        self.write("kept/file", b"stays")
+        for folder in ("tree", "tree/a", "tree/a/b/c", "tree/d"):
+            for i in range(300):
+                self.write(f"{folder}/file{i}")
+            os.symlink(self.path("kept"), self.path(f"{folder}/link"))
+        os.mkfifo(self.path("tree/fifo"))
+        self.files.remove(self.path("tree"), True)
+        self.assertEqual(sorted(os.listdir(self.top)), ["kept", "outside"])
+        self.assertEqual(self.read("kept/file"), b"stays")
+
+    def test_a_deep_tree(self):
+        folder = os.open(self.top, os.O_PATH)
+        for _ in range(3000):
+            os.mkdir("deep", dir_fd=folder)
+            below = os.open("deep", os.O_PATH, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        os.close(folder)
+        self.files.remove(self.path("deep"), True)
+        self.assertEqual(os.listdir(self.top), [])
+
+    def test_what_is_never_removed(self):
+        for path, number in (("/", errno.EBUSY), ("//", errno.EBUSY),
+                             (self.path("."), errno.EINVAL), (self.path("../"), errno.EINVAL)):
+            self.fails(number, self.files.remove, path, True)
+        self.assertTrue(os.path.isdir(self.top))
+
+
+class Uploads(FileTest):
+    def setUp(self):
+        super().setUp()
+        self.count = getattr(Uploads, "count", 0) + 1
+        Uploads.count = self.count
+        self.id = upload_id(self.count)
+        self.addCleanup(lambda: self.more().abort(self.id))
+
+    def test_parts_in_any_order_and_again(self):
+        data = os.urandom(3_000_000)
+        self.files.upload(self.id, self.path("dir/file"), 0o600)
+        for at in (2_000_000, 0, 1_000_000, 0):
+            self.files.part(self.id, at, data[at : at + 1_000_000])
+        self.assertFalse(os.path.exists(self.path("dir/file")))
+        self.files.commit(self.id, len(data), hashlib.sha256(data).digest())
+        self.assertEqual(self.read("dir/file"), data)
+        self.assertEqual(os.stat(self.path("dir/file")).st_mode, stat.S_IFREG | 0o600)
+        self.assertEqual(os.listdir(self.path("dir")), ["file"])
+        self.fails(errno.ENOENT, self.files.commit, self.id, len(data))
+
+    def test_parts_in_parallel(self):
+        data = os.urandom(8 << 20)
+        self.files.upload(self.id, self.path("file"))
+
+        def send(at):
+            self.more().part(self.id, at, data[at : at + (1 << 20)])
+
+        threads = [threading.Thread(target=send, args=(at,)) for at in range(0, 8 << 20, 1 << 20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.files.commit(self.id, len(data), hashlib.sha256(data).digest())
+        self.assertEqual(self.read("file"), data)
+
+    def test_an_empty_file(self):
+        self.files.upload(self.id, self.path("file"))
+        self.files.part(self.id, 0, b"")
+        self.files.commit(self.id, 0, hashlib.sha256().digest())
+        self.assertEqual(self.read("file"), b"")
+
+    def test_what_is_wrong_keeps_the_upload_open(self):
+        self.write("file", b"old")
+        self.files.upload(self.id, self.path("file"))
+        self.files.part(self.id, 0, b"x" * 8192)
+        self.fails(errno.EBADMSG, self.files.commit, self.id, 8191, says="8192 bytes, not 8191")
+        self.fails(errno.EBADMSG, self.files.commit, self.id, 8192, b"\0" * 32, says="SHA-256")
+        self.files.part(self.id, 65536, b"y")
+        self.fails(errno.EBADMSG, self.files.commit, self.id, 65537, says="never sent")
+        self.assertEqual(self.read("file"), b"old")
+        self.files.part(self.id, 8192, b"\0" * (65536 - 8192))
+        self.files.commit(self.id, 65537)
+        self.assertEqual(self.read("file"), b"x" * 8192 + b"\0" * (65536 - 8192) + b"y")
+
+    def test_abort(self):
+        self.files.upload(self.id, self.path("file"))
+        self.files.part(self.id, 0, b"x")
+        self.assertEqual(len(os.listdir(self.top)), 1)
+        self.files.abort(self.id)
+        self.assertEqual(os.listdir(self.top), [])
+        self.files.abort(self.id)
+        self.fails(errno.ENOENT, self.files.part, self.id, 0, b"x" * 100_000)
+        self.fails(errno.ENOENT, self.files.commit, self.id, 1)
+
+    def test_errors(self):
+        self.fails(errno.EISDIR, self.files.upload, self.id, self.top)
+        self.files.upload(self.id, self.path("file"))
+        self.fails(errno.EEXIST, self.files.upload, self.id, self.path("other"))
+        self.files.begin_part(self.id, (1 << 63) - 1, 1)
+        self.fails(errno.EFBIG, self.files.answer)
+        self.client.send(DATA, b"x")
+        self.files.begin_part(self.id, 0, 1 << 60)
+        self.fails(errno.ENOSPC, self.files.answer)
+
+    def test_there_may_be_64(self):
+        names = [upload_id(1000 + i) for i in range(65)]
+        for name in names[:64]:
+            self.files.upload(name, self.path(name))
+        self.fails(errno.EAGAIN, self.files.upload, names[64], self.path("x"), says="64 uploads")
+        self.files.abort(names[0])
+        self.files.upload(names[64], self.path("x"))
+        for name in names[1:]:
+            self.files.abort(name)
+        self.assertEqual(os.listdir(self.top), [])
+
+    def test_a_part_that_breaks_off_can_be_sent_again(self):
+        self.files.upload(self.id, self.path("file"))
+        broken = self.more()
+        broken.begin_part(self.id, 0, 100)
+        broken.send_data(b"x")
+        broken.client.close()
+        self.files.part(self.id, 0, b"y" * 100)
+        self.files.commit(self.id, 100, hashlib.sha256(b"y" * 100).digest())
+        self.assertEqual(self.read("file"), b"y" * 100)
+
+    def test_a_commit_waits_for_parts_and_holds_later_ones_off(self):
+        self.files.upload(self.id, self.path("file"))
+        slow, late = self.more(), self.more()
+        slow.begin_part(self.id, 0, 2)
+        slow.send_data(b"x")
+        self.worker()
+        self.client.send(COMMIT, text(self.id) + struct.pack("<Q", 2) + text(b""))
+        self.assertEqual(late.client.ask(PING)[0], PONG)
+        self.assertEqual(select.select([self.client.sock], [], [], 0)[0], [])
+        slow.send_data(b"y")
+        slow.answer()
+        self.files.answer()
+        self.assertEqual(self.read("file"), b"xy")
+        self.fails(errno.ENOENT, late.part, self.id, 0, b"z")
+
+    def test_a_killed_part_leaves_the_upload(self):
+        self.files.upload(self.id, self.path("file"))
+        slow = self.more()
+        slow.begin_part(self.id, 0, 2)
+        slow.send_data(b"x")
+        os.kill(self.worker(), 9)
+        with self.assertRaises((EOFError, ConnectionError)):
+            slow.answer()
+        self.files.part(self.id, 0, b"ok")
+        self.files.commit(self.id, 2)
+        self.assertEqual(self.read("file"), b"ok")
+
+    def test_a_reseed_drops_them(self):
+        self.files.upload(self.id, self.path("file"))
+        self.files.part(self.id, 0, b"x")
+        payload = bytes(64) + struct.pack("<qB", 1_000_000_000, 0) + text("name")
+        self.assertEqual(self.client.ask(RESEED, payload)[0], DONE)
+        self.fails(errno.ENOENT, self.files.part, self.id, 0, b"x")
+        self.wait_for_names()
+
+
+class Requests(FileTest):
+    PATH = text("/tmp/x")
+    ID = text(upload_id(1))
+    MALFORMED = (
+        (PUT, b""), (PUT, struct.pack("<QI", 1, 0)), (PUT, struct.pack("<QI", 1, 0o10000) + PATH),
+        (PUT, struct.pack("<QI", 1, 0) + PATH + b"x"), (PUT, struct.pack("<QI", 1, 0) + text("x")),
+        (PUT, struct.pack("<QI", 1, 0) + text("")), (PUT, struct.pack("<QI", 1, 0) + text("/\0")),
+        (PUT, struct.pack("<QI", 1, 0) + text("/" * 4097)), (GET, struct.pack("<Q", 0) + PATH),
+        (STAT, b"\2" + PATH), (STAT, PATH), (LIST, b""), (LIST, PATH + b"x"), (REMOVE, b"\2" + PATH),
+        (MKDIR, struct.pack("<IB", 0o10000, 0) + PATH), (MKDIR, struct.pack("<IB", 0, 2) + PATH),
+        (UPLOAD, text("short") + struct.pack("<I", 0) + PATH), (UPLOAD, ID + PATH),
+        (UPLOAD, text(b"x" * 35 + b"\0") + struct.pack("<I", 0) + PATH), (PART, ID),
+        (COMMIT, ID + struct.pack("<Q", 1) + text(b"x" * 31)), (COMMIT, ID + struct.pack("<Q", 1)),
+        (ABORT, b""), (ABORT, ID + b"x"), (DATA, b"x"), (GROW, b""), (GROW, b"x" * 9),
+    )
+
+    def test_malformed_ones_end_the_connection(self):
+        for kind, payload in self.MALFORMED:
+            with self.subTest(kind=kind, payload=payload[:40]):
+                client = self.connect()
+                client.send(kind, payload)
+                with self.assertRaises((EOFError, ConnectionError)):
+                    client.recv()
+
+    def test_grow(self):
+        self.assertEqual(self.client.ask(GROW, struct.pack("<Q", 5 << 30)), (DONE, b""))
+        self.agent.wait_until_said("dry: grow the root file system to 5368709120 bytes")
+
+
+UNSHARE = ("unshare", "--mount", "--propagation", "private")
+CAN_MOUNT = subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "x", "/mnt"],
+                           stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+@unittest.skipUnless(CAN_MOUNT, "mounts are not permitted here")
+class Disks(FileTest):
+    """An agent with a small disk of its own on /mnt, which it is asked about."""
+
+    prefix = (*UNSHARE, "sh", "-c", """
+        set -e
+        mount -t tmpfs -o size=1m,nr_inodes=20 x /mnt
+        mkdir -p /mnt/d/in /mnt/ro
+        mount -t tmpfs x /mnt/d/in
+        echo kept >/mnt/d/in/file
+        mount -t tmpfs -o ro x /mnt/ro
+        exec "$@"
+    """, "sh")
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        for name in ("old", "file"):
+            try:
+                self.more().remove(f"/mnt/{name}")
+            except Failed:
+                pass
+
+    def names(self):
+        return [info.name for info in self.files.list("/mnt")]
+
+    def test_a_full_disk_leaves_the_old_file_whole(self):
+        self.files.put("/mnt/old", b"old" * 1000)
+        self.fails(errno.ENOSPC, self.files.put, "/mnt/old", b"x" * 2_000_000, says="2000000 bytes")
+        # Two that fit one by one only: what was free at the start is gone meanwhile.
+        first, second = self.more(), self.more()
+        for client in (first, second):
+            client.begin_put("/mnt/old", 700_000)
+            client.send_data(b"1")
+        while len(self.names()) < 5:
+            pass
+        first.send_data(b"2" * 699_999)
+        second.send_data(b"3" * 699_999)
+        codes = []
+        for client in (first, second):
+            try:
+                client.answer()
+                codes.append(0)
+            except Failed as failed:
+                codes.append(failed.errno)
+        self.assertIn(sorted(codes), ([0, errno.ENOSPC], [errno.ENOSPC, errno.ENOSPC]))
+        self.assertEqual(self.names(), [b"d", b"old", b"ro"])
+        self.assertIn(self.files.get("/mnt/old")[:3], (b"old", b"122", b"133"))
+        for client in (first, second):
+            self.assertEqual(client.client.ask(PING)[0], PONG)
+
+    def test_a_full_disk_in_a_part(self):
+        self.files.upload(upload_id(1), "/mnt/file")
+        self.files.part(upload_id(1), 0, b"x" * 900_000)
+        self.fails(errno.ENOSPC, self.files.part, upload_id(1), 900_000, b"x" * 900_000)
+        self.files.commit(upload_id(1), 900_000)
+        self.assertEqual(len(self.files.get("/mnt/file")), 900_000)
+
+    def test_a_read_only_disk(self):
+        self.fails(errno.EROFS, self.files.put, "/mnt/ro/file", b"x")
+        self.fails(errno.EROFS, self.files.mkdir, "/mnt/ro/x")
+
+    def test_what_is_mounted_stays(self):
+        self.fails(errno.EBUSY, self.files.remove, "/mnt/d", True)
+        self.fails(errno.EBUSY, self.files.remove, "/mnt/d/in", True)
+        self.assertEqual(self.files.get("/mnt/d/in/file"), b"kept\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
