@@ -106,6 +106,8 @@ struct ctl_msg {
 					uint64_t disk_read_bytes, disk_write_bytes;
 					uint64_t disk_layer_bytes; /* in the writable layer */
 					uint64_t vsock_connections;
+					/* Frames, both ways; dropped: of either side, a count. */
+					uint64_t net_rx_bytes, net_tx_bytes, net_dropped;
 				} stats;
 				struct {
 					uint64_t pause_ns; /* vCPUs stood still for so long */

@@ -463,6 +463,15 @@ int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *
 	return 0;
 }
 
+static void net_stats(const struct vm *vm, struct ctl_msg *reply)
+{
+	struct vio_net_stats net = vio_net_stats(vio_mmio_device(vm->machine.devices[MACHINE_NET]));
+
+	reply->reply.stats.net_rx_bytes = net.rx_bytes;
+	reply->reply.stats.net_tx_bytes = net.tx_bytes;
+	reply->reply.stats.net_dropped = net.rx_dropped + net.tx_dropped;
+}
+
 void vm_stats(const struct vm *vm, struct ctl_msg *reply)
 {
 	struct vio_dev *blk = vm_blk(vm);
@@ -476,4 +485,5 @@ void vm_stats(const struct vm *vm, struct ctl_msg *reply)
 		reply->reply.stats.disk_layer_bytes = layer_writable_bytes(vio_blk_disk(blk));
 	reply->reply.stats.vsock_connections =
 		vio_vsock_connections(vio_mmio_device(vm->machine.devices[MACHINE_VSOCK]));
+	net_stats(vm, reply);
 }

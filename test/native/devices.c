@@ -119,6 +119,16 @@ static void guest_hears(struct box *b, uint64_t value)
 	assert_int_equal(worker_do(&b->w, WORKER_HEAR, 0, 0, 0), value);
 }
 
+static void check_stats(struct box *b, uint64_t bytes)
+{
+	struct ctl_msg m = {.type = CTL_STATS};
+
+	assert_int_equal(vmm_call(&b->w.vmm, &m, NULL, 0), 0);
+	assert_int_equal(m.reply.stats.net_rx_bytes, bytes);
+	assert_int_equal(m.reply.stats.net_tx_bytes, bytes);
+	assert_int_equal(m.reply.stats.net_dropped, 0);
+}
+
 static void test_frames_pass_both_ways(void **state)
 {
 	struct box b = boot();
@@ -127,6 +137,7 @@ static void test_frames_pass_both_ways(void **state)
 		guest_says(&b, i * 1000);
 		guest_hears(&b, i * 1000 + 1);
 	}
+	check_stats(&b, 19 * sizeof(struct worker_frame));
 	stop(&b);
 }
 
