@@ -110,6 +110,10 @@ struct ctl_msg {
 					uint64_t net_rx_bytes, net_tx_bytes, net_dropped;
 				} stats;
 				struct {
+					uint64_t running_ns; /* since then vCPUs run, on
+								CLOCK_MONOTONIC */
+				} fill;
+				struct {
 					uint64_t pause_ns; /* vCPUs stood still for so long */
 				} save;
 				struct {

@@ -206,10 +206,20 @@ static int do_fill(struct ctl *c, struct request *r, struct err *e)
 		.bytes = m->fill.disk_bytes,
 	};
 
-	if (!boot)
-		return vm_restore(c->vm, r->fds[0], &memory, &disk, e);
-	return vm_boot(c->vm, m->fill.ram_mib, r->fds[0], m->fill.has_initrd ? r->fds[1] : -1,
-		       m->fill.cmdline, &disk, e);
+	struct ctl_msg answer = {.type = CTL_REPLY, .seq = m->seq};
+	int res;
+
+	if (boot)
+		res = vm_boot(c->vm, m->fill.ram_mib, r->fds[0],
+			      m->fill.has_initrd ? r->fds[1] : -1, m->fill.cmdline, &disk, e);
+	else
+		res = vm_restore(c->vm, r->fds[0], &memory, &disk, e);
+	if (res)
+		return res;
+	answer.reply.fill.running_ns = vm_running_since(c->vm);
+	send_msg(c, &answer);
+	vm_filled(c->vm);
+	return 1;
 }
 
 static int check_stream(int fd, struct err *e)

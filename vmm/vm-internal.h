@@ -36,7 +36,8 @@ struct vm {
 	struct vcpus *vcpus;
 
 	enum ctl_vm_state state;
-	bool spoiled; /* a fill failed half-way */
+	bool spoiled;  /* a fill failed half-way */
+	bool restored; /* filled from an image */
 	uint64_t filled_at, paused_at;
 
 	void (*on_drained)(struct vm *vm); /* a drain is under way; what comes after it */

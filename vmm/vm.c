@@ -322,8 +322,8 @@ static void start(struct vm *vm)
 {
 	vm->spoiled = false;
 	vm->state = CTL_RUNNING;
-	vm->filled_at = now_ns();
 	vcpus_run(vm->vcpus);
+	vm->filled_at = now_ns();
 }
 
 static int set_boot_state(struct vm *vm, uint64_t entry, struct err *e)
@@ -419,6 +419,7 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	if (!r)
 		start(vm);
 	vcpus_r = vcpus_prepared(vm->vcpus, &vcpus_err);
+	vm->filled_at = now_ns();
 	if (r || !vcpus_r)
 		return r;
 	vcpus_pause(vm->vcpus);
@@ -443,12 +444,23 @@ int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 					e);
 	if (!r)
 		r = restore_parts(vm, s, disk, e);
+	vm->restored = !r;
 	state_close(s);
-	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
-		vio_mmio_resumed(vm->machine.devices[i]);
-	if (!r)
-		vm_flatten(vm);
 	return r;
+}
+
+void vm_filled(struct vm *vm)
+{
+	if (!vm->restored)
+		return;
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		vio_mmio_resumed(vm->machine.devices[i]);
+	vm_flatten(vm);
+}
+
+uint64_t vm_running_since(const struct vm *vm)
+{
+	return vm->filled_at;
 }
 
 /* --- Connections and figures --- */

@@ -50,6 +50,11 @@ int vm_boot(struct vm *vm, uint32_t ram_mib, int kernel_fd, int initrd_fd, const
 	    const struct vm_disk *disk, struct err *e);
 int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	       const struct vm_disk *disk, struct err *e);
+/* The vCPUs of a filled VM run since then, by now_ns(). */
+uint64_t vm_running_since(const struct vm *vm);
+/* After a fill, when whoever waits for it was answered: the guest is told what happened
+ * to it, and gets what was on its way. */
+void vm_filled(struct vm *vm);
 
 /* Pauses the running VM; `done` is called once all is still, or (-ECANCELED) the guest ended. */
 typedef void vm_paused_fn(void *arg, int result);

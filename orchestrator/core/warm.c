@@ -40,9 +40,9 @@ struct warm {
 	struct vm *vm;
 	struct dial *dial;
 	struct agent *agent;
-	struct loop_timer patience; /* for the seed and the rehearsal */
-	unsigned to_rehearse;	    /* calls */
-	uint64_t filled_ns;
+	struct loop_timer patience;  /* for the seed and the rehearsal */
+	unsigned to_rehearse;	     /* calls */
+	uint64_t fill_ns, filled_ns; /* asked for, and done */
 	struct later later;
 	warm_fn *fn;
 	void *arg;
@@ -222,6 +222,14 @@ static void on_dialed(void *arg, int fd, const char *text)
 		reseed(w);
 }
 
+/* As the VM process says, when that can be: its answer may have waited for its turn. */
+static uint64_t ran_since(const struct warm *w, const struct ctl_msg *reply)
+{
+	uint64_t since = reply->reply.fill.running_ns, now = now_ns();
+
+	return since >= w->fill_ns && since <= now ? since : now;
+}
+
 static void on_filled(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct warm *w = arg;
@@ -230,7 +238,7 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 		fail(w, text);
 		return;
 	}
-	w->filled_ns = now_ns();
+	w->filled_ns = ran_since(w, reply);
 	w->state = WARM_DIALING;
 	w->dial = dial_start(w->vm, DIAL_PATIENCE_MS, on_dialed, w);
 }
@@ -257,6 +265,7 @@ static void fill(struct warm *w)
 {
 	struct err e;
 
+	w->fill_ns = now_ns();
 	if (w->from.image) {
 		fill_from_image(w);
 	} else if (fill_from_template(w, &e) < 0) {

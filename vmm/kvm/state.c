@@ -87,6 +87,15 @@ static bool same_cpuid(const struct cpuid_list *a, const struct cpuid_list *b)
 }
 
 /*
+ * A write of this one makes KVM write the time of boot into the guest's memory, where a guest looks
+ * only after it asked for it by a write of its own.
+ */
+static bool is_request(uint32_t msr)
+{
+	return msr == MSR_KVM_WALL_CLOCK;
+}
+
+/*
  * KVM takes a write of the TSC that is within a second of what it expects for an attempt to keep
  * vCPUs in step, and ignores the value. Right for vCPUs 1 and up; for vCPU 0, whose shell may by
  * chance be as old as the image, a write of a value far off comes first.
@@ -106,8 +115,11 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 			return err_say(e, EINVAL,
 				       "model-specific register 0x%x is not one that an image has",
 				       in->entries[i].index);
-		/* Once at most: with m.nmsrs > i the value far off is already in. */
-		if (in->entries[i].index == MSR_TSC && leads_tsc && m.nmsrs == i) {
+		if (is_request(in->entries[i].index))
+			continue;
+		/* Once at most, or there would be no room. */
+		if (in->entries[i].index == MSR_TSC && leads_tsc) {
+			leads_tsc = false;
 			m.entries[m.nmsrs].index = MSR_TSC;
 			m.entries[m.nmsrs++].data = in->entries[i].data + TSC_FAR;
 		}

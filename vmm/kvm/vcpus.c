@@ -28,10 +28,11 @@ struct vcpus {
 	void *arg;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	unsigned running;  /* threads that are not parked */
-	unsigned busy;	   /* threads that start, or have a job before them */
-	bool run, quit;	   /* what the threads shall do */
-	struct err failed; /* the first failure of a start or a job */
+	pthread_cond_t still; /* the last thread that ran is parked */
+	unsigned running;     /* threads that are not parked */
+	unsigned busy;	      /* threads that start, or have a job before them */
+	bool run, quit;	      /* what the threads shall do */
+	struct err failed;    /* the first failure of a start or a job */
 	const struct vcpus_job *job;
 	void *job_arg;
 	unsigned count;
@@ -75,8 +76,8 @@ static void report_start(struct vcpus *v, int r, const struct err *e)
 {
 	pthread_mutex_lock(&v->lock);
 	note_failure(v, r, e);
-	v->busy--;
-	pthread_cond_broadcast(&v->changed);
+	if (!--v->busy)
+		pthread_cond_broadcast(&v->changed);
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -95,8 +96,8 @@ static void do_job(struct vcpu_thread *t)
 	/* With all others done, the last step has nobody beside it. */
 	if (v->busy == 1 && !v->failed.code)
 		note_failure(v, v->job->last(v->job_arg, &e), &e);
-	v->busy--;
-	pthread_cond_broadcast(&v->changed);
+	if (!--v->busy)
+		pthread_cond_broadcast(&v->changed);
 }
 
 /* False when the thread shall end. */
@@ -120,10 +121,14 @@ static bool park(struct vcpu_thread *t)
 
 static void stands_still(struct vcpus *v)
 {
+	bool last;
+
 	pthread_mutex_lock(&v->lock);
-	v->running--;
-	pthread_cond_broadcast(&v->changed);
+	last = !--v->running;
 	pthread_mutex_unlock(&v->lock);
+	/* With the lock held, who wakes would wait for it at once. */
+	if (last)
+		pthread_cond_signal(&v->still);
 }
 
 static void *thread_main(void *arg)
@@ -186,6 +191,7 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	v->count = vm->nvcpus;
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->changed, NULL);
+	pthread_cond_init(&v->still, NULL);
 	/* Without SA_RESTART: the signal's only use is to make KVM_RUN return. */
 	sigaction(KICK_SIGNAL, &kick, NULL);
 	for (unsigned i = 0; i < v->count; i++) {
@@ -228,6 +234,7 @@ void vcpus_free(struct vcpus *v)
 		if (v->threads[i].started)
 			pthread_join(v->threads[i].thread, NULL);
 	pthread_cond_destroy(&v->changed);
+	pthread_cond_destroy(&v->still);
 	pthread_mutex_destroy(&v->lock);
 	free(v);
 }
@@ -255,8 +262,8 @@ void vcpus_run(struct vcpus *v)
 	for (unsigned i = 0; i < v->count; i++)
 		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&v->run, true, __ATOMIC_RELEASE);
-	pthread_cond_broadcast(&v->changed);
 	pthread_mutex_unlock(&v->lock);
+	pthread_cond_broadcast(&v->changed);
 }
 
 void vcpus_pause(struct vcpus *v)
@@ -264,7 +271,7 @@ void vcpus_pause(struct vcpus *v)
 	pthread_mutex_lock(&v->lock);
 	tell_to_stop(v);
 	while (v->running)
-		pthread_cond_wait(&v->changed, &v->lock);
+		pthread_cond_wait(&v->still, &v->lock);
 	pthread_mutex_unlock(&v->lock);
 }
 
