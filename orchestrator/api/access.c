@@ -129,6 +129,22 @@ static void core_metrics(const struct core_figures *f, struct text *t)
 	       f->create_failures);
 	metric(t, "ramet_execs_total", "counter", "Calls of exec started.", f->execs);
 	metric(t, "ramet_vm_deaths_total", "counter", "VMs that died by themselves.", f->vm_deaths);
+	metric(t, "ramet_file_calls_total", "counter", "Operations on files started.",
+	       f->file_calls);
+	metric(t, "ramet_file_failures_total", "counter", "Operations on files that failed.",
+	       f->file_failures);
+	metric(t, "ramet_file_bytes_in_total", "counter", "Bytes of files written into guests.",
+	       f->file_bytes_in);
+	metric(t, "ramet_file_bytes_out_total", "counter", "Bytes of files read from guests.",
+	       f->file_bytes_out);
+	metric(t, "ramet_ptys_total", "counter", "Terminals started.", f->ptys);
+	metric(t, "ramet_pty_bytes_in_total", "counter", "Bytes typed into terminals.",
+	       f->pty_bytes_in);
+	metric(t, "ramet_pty_bytes_out_total", "counter",
+	       "Bytes of terminals' output, for each listener.", f->pty_bytes_out);
+	metric(t, "ramet_operations", "gauge", "Operations on files and terminals under way.",
+	       f->operations);
+	metric(t, "ramet_listeners", "gauge", "Listeners to terminals.", f->listeners);
 	metric(t, "ramet_pool_hits_total", "counter", "Creates served by a warm sandbox.",
 	       f->pool_hits);
 	metric(t, "ramet_pool_misses_total", "counter", "Creates that found no warm sandbox.",

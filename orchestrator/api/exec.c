@@ -54,10 +54,7 @@ static void on_event(void *arg, const struct event *ev)
 		return;
 	}
 	stream_touch(r);
-	if (r->out.len >= STREAM_PAUSE_SIZE && !r->paused && r->call) {
-		r->paused = true;
-		core_pause(r->call);
-	}
+	stream_hold(r);
 }
 
 /* After the first line went out the status can't tell any more: a last line does, and the stream

@@ -95,8 +95,9 @@ struct request {
 	struct conn *conn; /* good as long */
 	const struct route *route;
 	const char *tenant;
-	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1]; /* from the path */
-	unsigned refs;						/* h2o's, a call's, the poll's */
+	/* From the path; the other is a sandbox's, an upload's or a terminal's. */
+	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
+	unsigned refs; /* h2o's, a call's, the poll's */
 	struct list link, dirty_link;
 	uint64_t began_us;
 	char traceparent[56]; /* empty: none came */
@@ -117,8 +118,9 @@ struct request {
 	struct loop_op *peer_poll; /* HTTP/1: tells that the client left */
 
 	struct core_call *call;
-	bool streaming; /* exec: the answer is a stream */
-	bool paused;	/* exec: core was told to hold back */
+	bool streaming; /* the answer is NDJSON, as it comes */
+	bool paused;	/* core was told to hold back */
+	bool ranged;	/* get: the answer is a part of the file */
 };
 
 /* --- request.c: life and answers ------------------------------------------------------------ */
@@ -131,12 +133,17 @@ void request_unref(struct request *r);
 bool request_called(struct request *r);
 /* The same of a call that may have failed, which is answered: true when its result is to be. */
 bool request_called_well(struct request *r, const struct failure *f);
+/* The call's answer is of no more use. */
+void request_leave_call(struct request *r);
 /* core_done_fn of a request whose success is a 204. */
 void request_done(void *arg, const struct failure *f);
+bool request_is_head(const struct request *r);
 const h2o_iovec_t *request_header(const struct request *r, const char *name);
 uint64_t now_us(void);
 
 void answer_status(struct request *r, int status);
+/* Of a HEAD: what a GET would have; `length` SIZE_MAX: it is not known. */
+void answer_head(struct request *r, int status, const char *content_type, size_t length);
 /* The text of `out` is the answer. */
 void answer(struct request *r, int status, const char *content_type);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
@@ -149,8 +156,12 @@ bool answer_may_be_long(struct request *r);
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);
 
+/* The head of a stream that is no NDJSON, before anything of it; `length` as above. */
+void stream_begin(struct request *r, int status, const char *content_type, size_t length);
 /* Sends what is gathered before the loop sleeps. The first time is the head: status 200, NDJSON. */
 void stream_touch(struct request *r);
+/* Holds its call back when more is gathered than is good. */
+void stream_hold(struct request *r);
 /* What is gathered is the end; `broken`: and the client must see that it is cut off. */
 void stream_end(struct request *r, bool broken);
 
@@ -213,11 +224,20 @@ void access_metrics(struct api *a, struct text *out);
 /* One line of NDJSON. `traceparent` may be NULL. */
 void event_line(struct text *t, const struct event *ev, const char *traceparent);
 
+/* --- files.c: parameters of the query; false when one is wrong, which is answered ------------- */
+
+bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);
+bool ask_mode(struct request *r, uint32_t *mode);
+bool ask_flag(struct request *r, const char *name, bool *flag);
+/* *n stays as it is when it is absent. */
+bool ask_number(struct request *r, const char *name, uint64_t *n);
+
 /* --- handlers ------------------------------------------------------------------------------- */
 
 void serve_healthz(struct request *r);
 void serve_openapi(struct request *r);
 void serve_metrics(struct request *r);
+void serve_templates(struct request *r);
 void serve_create(struct request *r);
 void serve_list(struct request *r);
 void serve_info(struct request *r);
@@ -228,6 +248,23 @@ void serve_replay(struct request *r);
 void serve_fork(struct request *r);
 void serve_merge(struct request *r);
 void serve_diff(struct request *r);
+void serve_put(struct request *r);
+void serve_get(struct request *r);
+void serve_remove(struct request *r);
+void serve_files(struct request *r);
+void serve_stat(struct request *r);
+void serve_mkdir(struct request *r);
+void serve_upload(struct request *r);
+void serve_upload_part(struct request *r);
+void serve_upload_commit(struct request *r);
+void serve_upload_abort(struct request *r);
+void serve_pty_start(struct request *r);
+void serve_ptys(struct request *r);
+void serve_pty_attach(struct request *r);
+void serve_pty_read(struct request *r);
+void serve_pty_input(struct request *r);
+void serve_pty_resize(struct request *r);
+void serve_pty_kill(struct request *r);
 
 /* openapi.c */
 extern const char openapi_json[], openapi_json_end[];

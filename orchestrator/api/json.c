@@ -401,6 +401,79 @@ static int read_whole(const struct json_field *f, struct span v, uint32_t *out, 
 	return 0;
 }
 
+static int read_big(const struct json_field *f, struct span v, uint64_t *out, struct err *e)
+{
+	double n = number(v);
+
+	if (!(n >= f->min && n <= f->max) || n != floor(n))
+		return err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
+			       f->name, f->min, f->max, show(v).text);
+	*out = (uint64_t)n;
+	return 0;
+}
+
+static int base64_digit(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Over the text itself, which is longer. False: it is no base64 (RFC 4648, with its padding). */
+static bool decode_base64(struct json_text *t)
+{
+	const char *in = t->p, *end = t->p + t->len;
+	uint8_t *out = (uint8_t *)t->p;
+	size_t pad = 0;
+
+	if (t->len % 4)
+		return false;
+	while (pad < 2 && end > in && end[-1] == '=') {
+		end--;
+		pad++;
+	}
+	for (uint32_t bits = 0, n = 0; in < end; in++) {
+		int digit = base64_digit(*in);
+
+		if (digit < 0)
+			return false;
+		bits = bits << 6 | (uint32_t)digit;
+		n += 6;
+		if (n < 8)
+			continue;
+		n -= 8;
+		*out++ = (uint8_t)(bits >> n);
+	}
+	t->len = (size_t)(out - (uint8_t *)t->p);
+	return true;
+}
+
+static int read_bytes(const struct json_field *f, struct span v, struct json_text *out,
+		      struct err *e)
+{
+	struct json_field text = *f;
+
+	text.max = ceil(f->max / 3) * 4;
+	int ret = read_text(&text, v, out, e);
+	if (ret < 0)
+		return ret;
+	bool well = decode_base64(out);
+	if (well && out->len <= f->max)
+		return 0;
+	free(out->p);
+	if (!well)
+		ret = err_say(e, EINVAL, "%s must be base64 with its padding", f->name);
+	else
+		ret = err_say(e, EINVAL, "%s must be base64 of at most %.0f bytes, not %zu",
+			      f->name, f->max, out->len);
+	*out = (struct json_text){0};
+	return ret;
+}
+
 static int read_millis(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
 {
 	double n = number(v);
@@ -506,6 +579,60 @@ static int read_env(const struct json_field *f, struct span v, char ***out, stru
 	return 0;
 }
 
+/* An array of two strings at `in`; text that was checked before. */
+static int read_pair(const struct json_field *f, struct span v, char **out, struct err *e)
+{
+	struct in in = {v.p, v.p + 1, v.end, e};
+	struct span part[2];
+	int n = 0;
+	bool two = *v.p == '[';
+
+	skip_blank(&in);
+	while (two && !take(&in, ']')) {
+		two = n < 2;
+		if (!two)
+			break;
+		skip_value(&in, 0, &part[n]);
+		two = *part[n++].p == '"';
+		skip_blank(&in);
+		take(&in, ',');
+		skip_blank(&in);
+	}
+	if (!two || n != 2)
+		return err_say(e, EINVAL, "%s must be an array of [name, value], each two strings",
+			       f->name);
+	return read_variable(f, inner(part[0]), part[1], out, e);
+}
+
+static int read_pairs(const struct json_field *f, struct span v, char ***out, struct err *e)
+{
+	struct in in = {v.p, v.p + 1, v.end, e};
+	struct span item;
+	size_t n = 0;
+
+	if (*v.p != '[')
+		return read_env(f, v, out, e);
+	char **env = calloc(JSON_ENV_MAX + 1, sizeof(*env));
+	if (!env)
+		return err_set(e, ENOMEM, "%s", f->name);
+	skip_blank(&in);
+	while (!take(&in, ']')) {
+		skip_value(&in, 0, &item);
+		skip_blank(&in);
+		take(&in, ',');
+		int ret = n < JSON_ENV_MAX ? read_pair(f, item, &env[n++], e)
+					   : err_say(e, EINVAL, "%s holds more than %u variables",
+						     f->name, JSON_ENV_MAX);
+		if (ret < 0) {
+			free_list(env);
+			return ret;
+		}
+		skip_blank(&in);
+	}
+	*out = env;
+	return 0;
+}
+
 static int read_item(const struct json_field *f, struct span v, char **out, struct err *e)
 {
 	if (*v.p != '"')
@@ -563,6 +690,12 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 		return read_millis(f, v, at, e);
 	case JSON_BOOL:
 		return read_bool(f, v, at, e);
+	case JSON_BIG:
+		return read_big(f, v, at, e);
+	case JSON_BYTES:
+		return read_bytes(f, v, at, e);
+	case JSON_PAIRS:
+		return read_pairs(f, v, at, e);
 	case JSON_OBJECT:
 		return read_object(f, v, at, e);
 	case JSON_ENV:
@@ -675,12 +808,14 @@ void json_free(const struct json_field *fields, size_t n_fields, void *out)
 	for (size_t i = 0; i < n_fields; i++) {
 		void *at = (char *)out + fields[i].offset;
 
-		if (fields[i].kind == JSON_TEXT || fields[i].kind == JSON_OBJECT) {
+		enum json_kind kind = fields[i].kind;
+
+		if (kind == JSON_TEXT || kind == JSON_OBJECT || kind == JSON_BYTES) {
 			struct json_text *text = at;
 
 			free(text->p);
 			*text = (struct json_text){0};
-		} else if (fields[i].kind == JSON_ENV || fields[i].kind == JSON_LIST) {
+		} else if (kind == JSON_ENV || kind == JSON_PAIRS || kind == JSON_LIST) {
 			char ***list = at;
 
 			free_list(*list);

@@ -23,8 +23,11 @@ enum json_kind {
 	JSON_WHOLE,  /* uint32_t in [min, max] */
 	JSON_MILLIS, /* a number of seconds in [min, max] -> uint32_t milliseconds, at least 1 */
 	JSON_BOOL,   /* bool */
+	JSON_BIG,    /* a whole number in [min, max], up to 2^53 -> uint64_t */
+	JSON_BYTES,  /* struct json_text: base64 of `max` bytes at most; may hold any byte */
 	JSON_OBJECT, /* struct json_text: the object as it stands; `max` bytes at most */
 	JSON_ENV,    /* char **: an object of strings -> NAME=VALUE, NULL-terminated */
+	JSON_PAIRS,  /* the same from an array of [name, value], or from such an object */
 	JSON_LIST,   /* char **: an array of `max` strings at most, NULL-terminated */
 };
 

@@ -13,6 +13,35 @@ void serve_healthz(struct request *r)
 	answer(r, 200, "text/plain; charset=utf-8");
 }
 
+static void add_template(void *arg, const struct template_view *v)
+{
+	struct request *r = arg;
+	struct text *t = &r->out;
+
+	text_puts(t, t->len ? ",{\"name\":" : "[{\"name\":");
+	json_string(t, v->name, strlen(v->name));
+	text_puts(t, ",\"description\":");
+	json_string(t, v->description, strlen(v->description));
+	text_printf(t, ",\"state\":\"%s\"", v->state);
+	if (v->why[0]) {
+		text_puts(t, ",\"why\":");
+		json_string(t, v->why, strlen(v->why));
+	}
+	text_printf(t, ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"sizes\":[", v->vcpus,
+		    v->ram_mib, v->rootfs_gb);
+	for (size_t i = 0; i < v->n_sizes; i++)
+		text_printf(t, "%s{\"vcpus\":%u,\"ram_mib\":%u}", i ? "," : "", v->sizes[i].vcpus,
+			    v->sizes[i].ram_mib);
+	text_puts(t, "]}");
+}
+
+void serve_templates(struct request *r)
+{
+	core_templates(r->api->core, add_template, r);
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
 void serve_openapi(struct request *r)
 {
 	text_add(&r->out, openapi_json, (size_t)(openapi_json_end - openapi_json));

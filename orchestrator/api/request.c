@@ -37,8 +37,7 @@ static void poll_stop(struct request *r)
 	r->peer_poll = NULL;
 }
 
-/* The call's answer is of no more use. */
-static void leave_call(struct request *r)
+void request_leave_call(struct request *r)
 {
 	if (!r->call)
 		return;
@@ -59,7 +58,7 @@ static void on_gone(void *at)
 	list_del(&r->dirty_link);
 	r->req = NULL;
 	atomic_store(&r->unwanted, true);
-	leave_call(r);
+	request_leave_call(r);
 	conn_ended(r->conn);
 	api_request_ended(r->api, r);
 	request_unref(r);
@@ -147,6 +146,7 @@ static const char *reason(int status)
 		{200, "OK"},
 		{201, "Created"},
 		{204, "No Content"},
+		{206, "Partial Content"},
 		{400, "Bad Request"},
 		{401, "Unauthorized"},
 		{403, "Forbidden"},
@@ -154,9 +154,11 @@ static const char *reason(int status)
 		{405, "Method Not Allowed"},
 		{409, "Conflict"},
 		{413, "Content Too Large"},
+		{416, "Range Not Satisfiable"},
 		{429, "Too Many Requests"},
 		{500, "Internal Server Error"},
 		{503, "Service Unavailable"},
+		{507, "Insufficient Storage"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
@@ -214,12 +216,17 @@ void answer_retry_after(struct request *r, unsigned seconds)
 	answer_header(r, "retry-after", text);
 }
 
-void answer(struct request *r, int status, const char *content_type)
+bool request_is_head(const struct request *r)
 {
 	h2o_iovec_t method = r->req->input.method;
 
+	return h2o_memis(method.base, method.len, H2O_STRLIT("HEAD"));
+}
+
+void answer(struct request *r, int status, const char *content_type)
+{
 	head(r, status, r->out.len, content_type);
-	if (h2o_memis(method.base, method.len, H2O_STRLIT("HEAD")))
+	if (request_is_head(r))
 		r->out.len = 0;
 	r->ended = true;
 	send_out(r, H2O_SEND_STATE_FINAL);
@@ -242,11 +249,16 @@ bool answer_may_be_long(struct request *r)
 	return false;
 }
 
-void answer_status(struct request *r, int status)
+void answer_head(struct request *r, int status, const char *content_type, size_t length)
 {
-	head(r, status, SIZE_MAX, NULL);
+	head(r, status, length, content_type);
 	r->ended = true;
 	send_out(r, H2O_SEND_STATE_FINAL);
+}
+
+void answer_status(struct request *r, int status)
+{
+	answer_head(r, status, NULL, SIZE_MAX);
 }
 
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
@@ -291,6 +303,19 @@ void answer_failure(struct request *r, const struct failure *f)
 }
 
 /* --- streams -------------------------------------------------------------------------------- */
+
+void stream_begin(struct request *r, int status, const char *content_type, size_t length)
+{
+	head(r, status, length, content_type);
+}
+
+void stream_hold(struct request *r)
+{
+	if (r->out.len < STREAM_PAUSE_SIZE || r->paused || !r->call)
+		return;
+	r->paused = true;
+	core_pause(r->call);
+}
 
 static void flush_stream(struct request *r)
 {
@@ -353,7 +378,7 @@ void api_flush(void *arg)
 void request_cut(struct request *r, int status, const char *code, const char *why)
 {
 	r->req->http1_is_persistent = 0;
-	leave_call(r); /* its callback would answer a second time */
+	request_leave_call(r); /* its callback would answer a second time */
 	if (r->in_flight)
 		conn_cut(r->conn); /* seen at the write that is waited for */
 	else if (r->started)

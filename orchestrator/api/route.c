@@ -63,9 +63,9 @@ static enum route_result split(struct segments *s, const char *p, const char *en
 	return ROUTE_FOUND;
 }
 
-bool sandbox_id_valid(const char *id, size_t len)
+bool id_valid(const char *prefix, const char *id, size_t len)
 {
-	if (len != SANDBOX_ID_LEN || memcmp(id, "sbx_", 4) != 0)
+	if (len != SANDBOX_ID_LEN || memcmp(id, prefix, 4) != 0)
 		return false;
 	for (size_t i = 4; i < len; i++)
 		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
@@ -93,6 +93,21 @@ static bool matches(const char *pattern, const struct segments *s, size_t first,
 		i++;
 	}
 	return i == s->n;
+}
+
+static enum route_result check_ids(struct route_match *m, const char *const ids[2])
+{
+	bool upload = strstr(m->route->pattern, "{upload}"),
+	     pty = strstr(m->route->pattern, "{pty}");
+	const char *second = upload ? "upl_" : pty ? "pty_" : "sbx_";
+
+	if (ids[0] && !id_valid("sbx_", ids[0], strlen(ids[0])))
+		return ROUTE_ID;
+	if (ids[1] && !id_valid(second, ids[1], strlen(ids[1])))
+		return upload ? ROUTE_UPLOAD : pty ? ROUTE_PTY : ROUTE_ID;
+	for (int i = 0; i < 2 && ids[i]; i++)
+		strcpy(m->id[i], ids[i]);
+	return ROUTE_FOUND;
 }
 
 static bool method_is(const char *name, const char *method, size_t len)
@@ -146,12 +161,7 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 		return ROUTE_SLASH;
 	if (!m->route)
 		return ROUTE_METHOD;
-	for (int i = 0; i < 2 && ids[i]; i++) {
-		if (!sandbox_id_valid(ids[i], strlen(ids[i])))
-			return ROUTE_ID;
-		strcpy(m->id[i], ids[i]);
-	}
-	return ROUTE_FOUND;
+	return check_ids(m, ids);
 }
 
 const char *route_authority(const char *path, size_t path_len, size_t *len)

@@ -12,7 +12,9 @@ struct request;
 
 struct route {
 	const char *method;
-	const char *pattern; /* "/v1/sandboxes/{id}"; what is in braces is a sandbox's id */
+	/* "/v1/sandboxes/{id}"; what is in braces is an id: of an upload in {upload}, of a
+	 * terminal in {pty}, else of a sandbox. */
+	const char *pattern;
 	void (*serve)(struct request *r);
 	bool quiet;	 /* asked by machines all day: logged at debug level */
 	bool for_anyone; /* served to browsers too: see guard.h */
@@ -27,7 +29,9 @@ enum route_result {
 	ROUTE_NONE,	/* 404: no such path */
 	ROUTE_SLASH,	/* 404: the path exists without the slash at its end */
 	ROUTE_REGION,	/* 404: /r/REGION/ of another region */
-	ROUTE_ID,	/* 404: the id can't be one */
+	ROUTE_ID,	/* 404: the id of a sandbox can't be one */
+	ROUTE_UPLOAD,	/* 404: the same, of an upload */
+	ROUTE_PTY,	/* 404: the same, of a terminal */
 	ROUTE_METHOD,	/* 405: allow names the methods */
 	ROUTE_MALFORMED /* 400: the path is no path */
 };
@@ -44,6 +48,7 @@ enum route_result route_find(struct route_match *m, const char *method, size_t m
 /* Host and port of a path in absolute form ("http://host/path"), which a server takes as well (RFC
  * 9112 3.2.2); NULL: it has none. */
 const char *route_authority(const char *path, size_t path_len, size_t *len);
-bool sandbox_id_valid(const char *id, size_t len);
+/* A prefix of four characters and 32 hexadecimal digits. */
+bool id_valid(const char *prefix, const char *id, size_t len);
 
 #endif

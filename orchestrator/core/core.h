@@ -317,6 +317,8 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 				 const struct pty_spec *spec, core_id_fn *fn, void *arg);
 
 struct pty_sink {
+	/* Comes first when it is not NULL: there is such a terminal. */
+	void (*found)(void *arg);
 	/* `place`: of the first byte in all that the terminal ever put out; what is not kept any
 	 * more is left out. */
 	void (*bytes)(void *arg, uint64_t place, const void *data, size_t len);

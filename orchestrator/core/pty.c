@@ -149,7 +149,11 @@ struct core_call *core_pty_input(struct core *c, const char *tenant, const char 
 struct attach_op {
 	struct op op;
 	struct pty_sink sink;
-	uint64_t place; /* behind what came last */
+	char id[CORE_ID_LEN + 1];
+	/* First it is looked for, since the attach to a silent one has no answer. */
+	bool looking, found;
+	unsigned n;	/* terminals that came meanwhile */
+	uint64_t place; /* asked for; then behind what came last */
 	bool exited;
 	int exit_code;
 };
@@ -166,11 +170,47 @@ static bool note_bytes(struct op *op, const struct agent_frame *frame, uint64_t 
 	return true;
 }
 
+static int encode_attach(struct op *op, const char *pty, uint64_t place)
+{
+	const struct agent_pty_request request = {
+		.type = AGENT_PTY_ATTACH, .id = pty, .place = place};
+
+	return agent_pty_bytes(&request, &op->bytes, &op->len);
+}
+
+static void on_listed(struct attach_op *o, const struct agent_frame *frame)
+{
+	if (frame->type != AGENT_PTY || ++o->n > LIST_MAX)
+		op_fail_rules(&o->op);
+	else if (!memcmp(frame->pty.id, o->id, CORE_ID_LEN))
+		o->found = true;
+}
+
+static void on_attach_done(struct op *op)
+{
+	struct attach_op *o = container_of(op, struct attach_op, op);
+	uint64_t place = o->place;
+
+	if (!o->looking) {
+		op_fail_rules(op);
+	} else if (!o->found) {
+		op_fail(op, 404, "no_such_pty", "there is no terminal %s in this sandbox", o->id);
+	} else {
+		o->looking = false;
+		o->place = 0;
+		op_next(op, encode_attach(op, o->id, place));
+		if (!op->call->failed)
+			o->sink.found(op->call->arg);
+	}
+}
+
 static void on_attach_frame(struct op *op, const struct agent_frame *frame)
 {
 	struct attach_op *o = container_of(op, struct attach_op, op);
 
-	if (frame->type == AGENT_PTY_BYTES) {
+	if (o->looking) {
+		on_listed(o, frame);
+	} else if (frame->type == AGENT_PTY_BYTES) {
 		if (note_bytes(op, frame, &o->place) && frame->len)
 			o->sink.bytes(op->call->arg, frame->place, frame->data, frame->len);
 	} else if (frame->type == AGENT_EXIT) {
@@ -198,17 +238,9 @@ static const struct op_kind attach_kind = {
 	.listens = true,
 	.missing_code = "no_such_pty",
 	.frame = on_attach_frame,
-	.done = op_fail_rules,
+	.done = on_attach_done,
 	.tell = attach_tell,
 };
-
-static int encode_attach(struct op *op, const char *pty, uint64_t place)
-{
-	const struct agent_pty_request request = {
-		.type = AGENT_PTY_ATTACH, .id = pty, .place = place};
-
-	return agent_pty_bytes(&request, &op->bytes, &op->len);
-}
 
 struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
 				  const char *pty, uint64_t place, const struct pty_sink *sink,
@@ -218,7 +250,12 @@ struct core_call *core_pty_attach(struct core *c, const char *tenant, const char
 	struct attach_op *o = container_of(op, struct attach_op, op);
 
 	o->sink = *sink;
-	return op_start(op, tenant, id, encode_attach(op, pty, place));
+	snprintf(o->id, sizeof(o->id), "%s", pty);
+	o->looking = sink->found != NULL;
+	if (!o->looking)
+		return op_start(op, tenant, id, encode_attach(op, pty, place));
+	o->place = place;
+	return op_start(op, tenant, id, agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
 }
 
 /* --- read: an attach for a while ------------------------------------------------------------- */

@@ -2,73 +2,14 @@
 #include "test/api/fake_core.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/list.h"
-
-#define RING	  1000
-#define FLOOD_MAX 100000
-
-struct kept {
-	struct event ev;
-	char traceparent[64];
-};
-
-struct sandbox {
-	struct list link;
-	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
-	char parent[SANDBOX_ID_LEN + 1]; /* empty: none */
-	struct sandbox_spec spec;
-	char *metadata;
-	uint64_t seq;
-	struct kept ring[RING];
-	size_t kept;
-};
-
-enum kind { CREATE, DONE, EXEC, FORK, DIFF };
-
-struct core_call {
-	struct list link;
-	struct core *core;
-	struct sandbox *sandbox;
-	enum kind kind;
-	struct loop_timer step;
-	void *arg;
-	core_create_fn *created;
-	core_done_fn *done;
-	core_fork_fn *forked;
-	core_diff_fn *compared;
-	unsigned n;
-	char *paths[DIFF_PATHS_MAX + 1];
-	bool failing, held;
-	struct failure failure;
-	/* exec */
-	struct exec_sink sink;
-	char *code, *at, traceparent[64];
-	size_t code_len;
-	bool started, paused, abandoned, hanging;
-	unsigned flood;
-	size_t flood_size;
-};
-
-struct core {
-	struct loop *loop;
-	bool ready, stopping;
-	struct list sandboxes, calls;
-	uint64_t next_id;
-	struct core_figures figures;
-	void (*down)(void *arg);
-	void *down_arg;
-	struct loop_timer down_timer;
-};
+#include "test/api/fake_call.h"
 
 /* --- calls --- */
 
 static void step(void *arg);
 
-static struct core_call *call_new(struct core *c, enum kind kind, void *arg)
+struct core_call *call_new(struct core *c, enum kind kind, void *arg)
 {
 	struct core_call *call = calloc(1, sizeof(*call));
 
@@ -82,7 +23,7 @@ static struct core_call *call_new(struct core *c, enum kind kind, void *arg)
 	return call;
 }
 
-static void call_free(struct core_call *call)
+void call_free(struct core_call *call)
 {
 	loop_timer_clear(call->core->loop, &call->step);
 	list_del(&call->link);
@@ -111,7 +52,7 @@ static void create_undo(struct core_call *call)
 	sandbox_free(call->sandbox);
 }
 
-static void fail(struct core_call *call, int status, const char *code, const char *text)
+void fail(struct core_call *call, int status, const char *code, const char *text)
 {
 	call->failing = true;
 	call->failure = (struct failure){.status = status, .code = code};
@@ -312,9 +253,23 @@ void core_list(struct core *c, const char *tenant,
 	}
 }
 
+void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
+		    void *arg)
+{
+	static const struct template_size sizes[] = {{2, 512}, {2, 1024}};
+	const struct template_view views[] = {
+		{"default", "", "ready", "", 2, 512, 4, sizes, 2},
+		{"data", "numpy \"and\" more", "failed", "pip: no such package", 2, 2048, 8, NULL,
+		 0},
+	};
+
+	for (size_t i = 0; i < 2; i++)
+		each(arg, &views[i]);
+}
+
 /* --- fork, merge, diff --- */
 
-static struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *arg)
+struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *arg)
 {
 	struct core_call *call = call_new(c, kind, arg);
 
@@ -627,6 +582,8 @@ static void step(void *arg)
 			call->forked(call->arg, NULL, &f);
 		else if (call->kind == DIFF)
 			call->compared(call->arg, NULL, &f);
+		else if (call->kind == OP)
+			call->told_failed(call);
 		else if (!call->abandoned)
 			tell_failed(call, &f);
 		call_free(call);
@@ -639,6 +596,8 @@ static void step(void *arg)
 	} else if (call->kind == DONE) {
 		call->done(call->arg, NULL);
 		call_free(call);
+	} else if (call->kind == OP) {
+		call->run(call);
 	} else {
 		exec_step(call);
 	}
@@ -652,6 +611,9 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 	c->ready = ready;
 	list_init(&c->sandboxes);
 	list_init(&c->calls);
+	list_init(&c->files);
+	list_init(&c->uploads);
+	list_init(&c->ptys);
 	return c;
 }
 
@@ -686,6 +648,8 @@ void core_free(struct core *c)
 	}
 	list_each_safe (pos, &c->sandboxes)
 		sandbox_free(container_of(pos, struct sandbox, link));
+	fake_files_free(c);
+	fake_ptys_free(c);
 	free(c);
 }
 

@@ -11,9 +11,14 @@
  * "full", "broken", "died" and "missing" fail with 503, 500, 500 and 400. Forks, merges and diffs
  * of a "slow" one wait for that release too, those of a "crowded" one fail with 503. A diff adds
  * the paths it was asked for, and finds two modified whose bytes are no good UTF-8, or just so.
- * core_figures tells what was asked of it: vm_deaths counts abandoned calls, pool_hits pauses,
- * pool_misses resumes, shells_ready the calls that are open, warm_ready the length of the last
- * code, or whether the last fork was to reseed.
+ * Files are what was put, of all sandboxes together, and a few paths of their own: /dir is a
+ * folder, /full takes nothing, /proc/hello says it is empty, /big/N has N bytes (that of place i is
+ * i / 256 % 251), /short/N is cut off in the middle; a list of /names has all kinds, of /many/N N
+ * names, of /worn N that end in a failure; everything on /locked is not permitted. Programs of
+ * terminals say what they were started with, echo what is typed, and do as it says: "exit N",
+ * "flood N" (N bytes). "missing" can't be started. core_figures tells what was asked of it:
+ * vm_deaths counts abandoned calls, pool_hits pauses, pool_misses resumes, shells_ready the calls
+ * that are open, warm_ready the length of the last code, or whether the last fork was to reseed.
  */
 #ifndef RAMET_TEST_FAKE_CORE_H
 #define RAMET_TEST_FAKE_CORE_H

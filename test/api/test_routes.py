@@ -158,7 +158,7 @@ def test_wrong_exec(http: httpx.Client, sandbox: str, body: dict[str, Any], name
 
 
 def test_routes_that_are_not_there(http: httpx.Client) -> None:
-    for path in ("/", "/v2/healthz", "/v1/spaces", NOBODY + "/forks", NOBODY + "/files"):
+    for path in ("/", "/v2/healthz", "/v1/spaces", NOBODY + "/forks", NOBODY + "/file"):
         refused(http.get(path), 404, "no_such_route")
     assert "without the slash" in refused(http.get("/v1/sandboxes/"), 404, "no_such_route")
     for path in ("/v1/sandboxes/sbx_", "/v1/sandboxes/x%2Fy"):
@@ -215,6 +215,16 @@ def test_openapi_lists_exactly_what_is_served(http: httpx.Client) -> None:
         node = spec
         for part in ref.removeprefix("#/").split("/"):
             node = node[part]
+
+
+def test_templates(http: httpx.Client) -> None:
+    default, data = http.get("/v1/templates").json()
+    sizes = [{"vcpus": 2, "ram_mib": 512}, {"vcpus": 2, "ram_mib": 1024}]
+    size = {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
+    ready = {"name": "default", "description": "", "state": "ready"}
+    assert default == {**ready, **size, "sizes": sizes}
+    assert (data["state"], data["why"]) == ("failed", "pip: no such package")
+    assert (data["description"], data["sizes"]) == ('numpy "and" more', [])
 
 
 def test_the_document_names_every_route() -> None:

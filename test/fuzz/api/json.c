@@ -11,7 +11,9 @@ struct body {
 	struct json_text text, object;
 	uint32_t whole, millis;
 	bool flag;
-	char **env, **list;
+	char **env, **list, **pairs;
+	uint64_t big;
+	struct json_text bytes;
 };
 
 static const struct json_field fields[] = {
@@ -21,6 +23,9 @@ static const struct json_field fields[] = {
 	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false},
 	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false},
 	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false},
+	{"p", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false},
+	{"g", JSON_BIG, offsetof(struct body, big), 0, 1000, false},
+	{"y", JSON_BYTES, offsetof(struct body, bytes), 0, 8, false},
 	{"l", JSON_LIST, offsetof(struct body, list), 0, 3, false},
 };
 
@@ -32,6 +37,11 @@ static void check(const struct body *b)
 		abort();
 	if (b->whole > 1000 || b->millis > 1000000)
 		abort();
+	if (b->big > 1000 || b->bytes.len > 8)
+		abort();
+	for (char **v = b->pairs; v && *v; v++)
+		if (!strchr(*v, '=') || **v == '=')
+			abort();
 	for (char **v = b->list; v && *v; v++)
 		if (v == b->list + 3)
 			abort();
@@ -71,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (b.text.p)
 			round_trip(&b.text);
 		json_free(fields, ARRAY_LEN(fields), &b);
-	} else if (!e.text[0] || b.text.p || b.object.p || b.env) {
+	} else if (!e.text[0] || b.text.p || b.object.p || b.env || b.pairs || b.bytes.p) {
 		abort();
 	}
 	json_string(&out, data, size);

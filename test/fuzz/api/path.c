@@ -7,6 +7,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static bool is_some_id(const char *id)
+{
+	size_t len = strlen(id);
+
+	return id_valid("sbx_", id, len) || id_valid("upl_", id, len) || id_valid("pty_", id, len);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *)data, *space = memchr(text, ' ', size);
@@ -23,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		    (brace && strchr(brace + 1, '{')) != (m.id[1][0] != 0))
 			abort();
 		for (int i = 0; i < 2; i++)
-			if (m.id[i][0] && !sandbox_id_valid(m.id[i], strlen(m.id[i])))
+			if (m.id[i][0] && !is_some_id(m.id[i]))
 				abort();
 	}
 	if (found == ROUTE_METHOD && !m.allow[0])

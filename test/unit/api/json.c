@@ -14,7 +14,9 @@ struct body {
 	struct json_text name, meta;
 	uint32_t size, wait_ms;
 	bool on;
-	char **env, **list;
+	char **env, **list, **pairs;
+	uint64_t big;
+	struct json_text bytes;
 };
 
 static const struct json_field fields[] = {
@@ -24,6 +26,9 @@ static const struct json_field fields[] = {
 	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false},
 	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false},
 	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false},
+	{"pairs", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false},
+	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false},
+	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false},
 	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false},
 };
 
@@ -57,6 +62,8 @@ static void refused(const char *text, const char *sentence)
 	assert_null(b.name.p);
 	assert_null(b.env);
 	assert_null(b.list);
+	assert_null(b.pairs);
+	assert_null(b.bytes.p);
 }
 
 static void done(struct body *b)
@@ -83,6 +90,88 @@ static void test_all_kinds(void **state)
 	assert_string_equal(b.env[1], "B=");
 	assert_null(b.env[2]);
 	done(&b);
+}
+
+static void bytes_are(const char *text, const void *expected, size_t len)
+{
+	char body[64];
+	struct body b;
+	struct err e;
+
+	snprintf(body, sizeof(body), "{\"bytes\":\"%s\"}", text);
+	assert_int_equal(read_text(body, &b, &e), 0);
+	assert_int_equal(b.bytes.len, len);
+	assert_memory_equal(b.bytes.p, expected, len);
+	done(&b);
+}
+
+static void test_base64(void **state)
+{
+	/* RFC 4648 10 */
+	bytes_are("", "", 0);
+	bytes_are("Zg==", "f", 1);
+	bytes_are("Zm8=", "fo", 2);
+	bytes_are("Zm9v", "foo", 3);
+	bytes_are("Zm9vYg==", "foob", 4);
+	bytes_are("Zm9vYmE=", "fooba", 5);
+	bytes_are("+\\/8A", "\xfb\xff\0", 3);
+	refused("{\"bytes\":\"Zm9vYmFy\"}", "bytes must be base64 of at most 5 bytes, not 6");
+	refused("{\"bytes\":\"Zm9vYmFyZm9v\"}", "bytes must be at most 8 bytes long, not 12");
+	static const char *const bad[] = {"Z",	  "Zg",	  "Zg=",  "Zg=a", "=",
+					  "====", "Z===", "Zm9_", "Zm 8="};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char body[64];
+
+		snprintf(body, sizeof(body), "{\"bytes\":\"%s\"}", bad[i]);
+		refused(body, "bytes must be base64 with its padding");
+	}
+	refused("{\"bytes\":5}", "bytes must be a string, not a number");
+}
+
+static void test_big_numbers(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(read_text("{\"big\":9007199254740992}", &b, &e), 0);
+	assert_true(b.big == 1ull << 53);
+	refused("{\"big\":9007199254740994}",
+		"big must be a whole number from 0 to 9007199254740992, not 9007199254740994");
+	refused("{\"big\":-1}", "big must be a whole number from 0 to 9007199254740992, not -1");
+	refused("{\"big\":0.5}", "big must be a whole number from 0 to 9007199254740992, not 0.5");
+	refused("{\"big\":\"1\"}",
+		"big must be a whole number from 0 to 9007199254740992, not \"1\"");
+}
+
+static void test_pairs(void **state)
+{
+	static const char *const good[] = {
+		"{\"pairs\": [ [ \"A\" , \"1\" ] ,[\"B\",\"x=\\u0079\"]]}",
+		"{\"pairs\":{\"A\":\"1\",\"B\":\"x=y\"}}"};
+	struct body b;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		assert_int_equal(read_text(good[i], &b, &e), 0);
+		assert_string_equal(b.pairs[0], "A=1");
+		assert_string_equal(b.pairs[1], "B=x=y");
+		assert_null(b.pairs[2]);
+		done(&b);
+	}
+	assert_int_equal(read_text("{\"pairs\":[]}", &b, &e), 0);
+	assert_null(b.pairs[0]);
+	done(&b);
+	static const char *const bad[] = {"[]",	       "[\"A\"]",    "[\"A\",\"1\",\"2\"]",
+					  "[1,\"1\"]", "[\"A\",[]]", "\"A\"",
+					  "{}",	       "null"};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char body[64];
+
+		snprintf(body, sizeof(body), "{\"pairs\":[[\"A\",\"1\"],%s]}", bad[i]);
+		refused(body, "pairs must be an array of [name, value], each two strings");
+	}
+	refused("{\"pairs\":[[\"\",\"\"]]}", "pairs holds a variable without a name");
+	refused("{\"pairs\":1}", "pairs must be an object of strings, not a number");
 }
 
 static void test_absent_null_and_unknown(void **state)
@@ -287,6 +376,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_kinds),
+		cmocka_unit_test(test_base64),
+		cmocka_unit_test(test_big_numbers),
+		cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_absent_null_and_unknown),
 		cmocka_unit_test(test_strings_are_unescaped),
 		cmocka_unit_test(test_what_is_not_json),

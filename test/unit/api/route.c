@@ -10,8 +10,10 @@
 #include "base/fd.h"
 #include "orchestrator/api/route.h"
 
-#define ID  "sbx_0123456789abcdef0123456789abcdef"
-#define ID2 "sbx_fedcba9876543210fedcba9876543210"
+#define ID     "sbx_0123456789abcdef0123456789abcdef"
+#define ID2    "sbx_fedcba9876543210fedcba9876543210"
+#define UPLOAD "upl_0123456789abcdef0123456789abcdef"
+#define PTY    "pty_0123456789abcdef0123456789abcdef"
 
 static struct route_match m;
 
@@ -30,25 +32,37 @@ static void goes_to(const char *method, const char *path, const char *pattern)
 	assert_string_equal(m.route->pattern, pattern);
 }
 
+static const char *id_for(const char *placeholder)
+{
+	if (!strncmp(placeholder, "{upload}", 8))
+		return UPLOAD;
+	if (!strncmp(placeholder, "{pty}", 5))
+		return PTY;
+	return strncmp(placeholder, "{id}", 4) ? ID2 : ID;
+}
+
 static void test_each_route_is_found(void **state)
 {
 	for (size_t i = 0; i < n_routes; i++) {
-		static const char *const ids[] = {ID, ID2};
-		const char *at = routes[i].pattern;
+		const char *at = routes[i].pattern, *ids[3];
 		char path[160];
 		size_t len = 0, n = 0;
 
 		while (*at) {
 			bool is_id = *at == '{';
 
+			const char *piece = is_id ? id_for(at) : at;
+
+			ids[n] = piece;
+			n += is_id;
 			len += (size_t)snprintf(path + len, sizeof(path) - len, "%.*s",
-						is_id ? 36 : 1, is_id ? ids[n++] : at);
+						is_id ? 36 : 1, piece);
 			at = is_id ? strchr(at, '}') + 1 : at + 1;
 		}
 		assert_int_equal(find(routes[i].method, path), ROUTE_FOUND);
 		assert_ptr_equal(m.route, &routes[i]);
-		assert_string_equal(m.id[0], n > 0 ? ID : "");
-		assert_string_equal(m.id[1], n > 1 ? ID2 : "");
+		assert_string_equal(m.id[0], n > 0 ? ids[0] : "");
+		assert_string_equal(m.id[1], n > 1 ? ids[1] : "");
 	}
 }
 
@@ -117,7 +131,16 @@ static void test_ids_are_checked(void **state)
 		assert_string_equal(m.id[0], "");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/diff/%s", ids[i]);
 		assert_int_equal(find("POST", path), ROUTE_ID);
+		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/pty/%s/kill", ids[i]);
+		assert_int_equal(find("POST", path), ROUTE_PTY);
+		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/uploads/%s", ids[i]);
+		assert_int_equal(find("DELETE", path), ROUTE_UPLOAD);
 	}
+	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" UPLOAD "/kill"), ROUTE_PTY);
+	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill"), ROUTE_PTY);
+	assert_int_equal(find("PUT", "/v1/sandboxes/" ID "/uploads/" PTY), ROUTE_UPLOAD);
+	assert_int_equal(find("POST", "/v1/sandboxes/" PTY "/exec"), ROUTE_ID);
+	assert_int_equal(find("POST", "/v1/sandboxes/x/pty/" PTY "/kill"), ROUTE_ID);
 }
 
 static void test_methods(void **state)
@@ -127,6 +150,8 @@ static void test_methods(void **state)
 	assert_int_equal(find("GET", "/v1/sandboxes/" ID "/exec"), ROUTE_METHOD);
 	assert_string_equal(m.allow, "POST");
 	assert_int_equal(find("HEAD", "/v1/sandboxes/" ID "/exec"), ROUTE_METHOD);
+	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/files"), ROUTE_METHOD);
+	assert_string_equal(m.allow, "PUT, GET, HEAD, DELETE");
 	assert_int_equal(find("get", "/v1/healthz"), ROUTE_METHOD);
 	assert_int_equal(find("GETX", "/v1/healthz"), ROUTE_METHOD);
 	assert_int_equal(find("", "/v1/healthz"), ROUTE_METHOD);

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The files of a sandbox: bodies go in as they are, bytes come out as the guest gives them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/query.h"
+
+#define BYTES_TYPE "application/octet-stream"
+
+/* --- the request's query -------------------------------------------------------------------- */
+
+static bool good(struct request *r, int ret, const struct err *e, const char *code)
+{
+	if (ret < 0)
+		answer_error(r, 400, code, "%s", e->text);
+	return ret >= 0;
+}
+
+bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1])
+{
+	h2o_iovec_t url = r->req->input.path;
+	struct err e;
+
+	return good(r, query_path(url.base, url.len, path, AGENT_PATH_MAX + 1, &e), &e, "bad_path");
+}
+
+bool ask_mode(struct request *r, uint32_t *mode)
+{
+	h2o_iovec_t url = r->req->input.path;
+	struct err e;
+
+	return good(r, query_mode(url.base, url.len, mode, &e), &e, "bad_request");
+}
+
+bool ask_flag(struct request *r, const char *name, bool *flag)
+{
+	h2o_iovec_t url = r->req->input.path;
+	struct err e;
+
+	return good(r, query_flag(url.base, url.len, name, flag, &e), &e, "bad_request");
+}
+
+bool ask_number(struct request *r, const char *name, uint64_t *n)
+{
+	h2o_iovec_t url = r->req->input.path;
+	struct err e;
+
+	return good(r, query_number(url.base, url.len, name, n, &e), &e, "bad_request");
+}
+
+/* --- what is done --------------------------------------------------------------------------- */
+
+void serve_put(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	struct file_put put = {
+		.path = path, .data = r->req->entity.base, .len = r->req->entity.len};
+
+	if (!ask_path(r, path) || !ask_mode(r, &put.mode))
+		return;
+	request_ref(r);
+	r->call = core_file_put(r->api->core, r->tenant, r->id, &put, request_done, r);
+}
+
+void serve_remove(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	bool recursive = false;
+
+	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive))
+		return;
+	request_ref(r);
+	r->call =
+		core_file_remove(r->api->core, r->tenant, r->id, path, recursive, request_done, r);
+}
+
+void serve_mkdir(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	bool parents = false;
+	uint32_t mode = 0;
+
+	if (!ask_path(r, path) || !ask_mode(r, &mode) || !ask_flag(r, "parents", &parents))
+		return;
+	request_ref(r);
+	r->call = core_file_mkdir(r->api->core, r->tenant, r->id, path, mode, parents, request_done,
+				  r);
+}
+
+/* --- what is told of a file ----------------------------------------------------------------- */
+
+static const char *type_of(uint32_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+		return "file";
+	case S_IFDIR:
+		return "directory";
+	case S_IFLNK:
+		return "symlink";
+	case S_IFIFO:
+		return "fifo";
+	case S_IFSOCK:
+		return "socket";
+	case S_IFBLK:
+		return "block";
+	case S_IFCHR:
+		return "char";
+	default:
+		return "unknown";
+	}
+}
+
+/* "name":"…", and its exact bytes where it is not UTF-8. */
+static void add_name(struct text *t, const char *key, const char *name, size_t len)
+{
+	text_printf(t, "\"%s\":", key);
+	if (json_string(t, name, len))
+		return;
+	text_printf(t, ",\"%s_b64\":", key);
+	json_base64(t, (const uint8_t *)name, len);
+}
+
+static void add_seconds(struct text *t, int64_t ns)
+{
+	uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+
+	text_printf(t, "%s%" PRIu64 ".%09" PRIu64, ns < 0 ? "-" : "", size / 1000000000,
+		    size % 1000000000);
+}
+
+static void add_file(struct text *t, const struct file_view *f)
+{
+	text_putc(t, '{');
+	add_name(t, "name", f->name, f->name_len);
+	text_printf(t,
+		    ",\"type\":\"%s\",\"size\":%" PRIu64 ",\"mode\":\"%04o\",\"uid\":%u,"
+		    "\"gid\":%u,\"mtime\":",
+		    type_of(f->mode), f->size, f->mode & 07777, f->uid, f->gid);
+	add_seconds(t, f->mtime_ns);
+	if (S_ISLNK(f->mode)) {
+		text_putc(t, ',');
+		add_name(t, "target", f->target, f->target_len);
+	}
+	text_putc(t, '}');
+}
+
+static void add_headers(struct request *r, const struct file_view *f)
+{
+	time_t seconds = (time_t)(f->mtime_ns / 1000000000);
+	char text[64];
+	struct tm tm;
+
+	snprintf(text, sizeof(text), "%04o", f->mode & 07777);
+	answer_header(r, "ramet-mode", text);
+	answer_header(r, "accept-ranges", "bytes");
+	if (f->mtime_ns >= 0 && gmtime_r(&seconds, &tm) &&
+	    strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm))
+		answer_header(r, "last-modified", text);
+}
+
+/* --- stat ----------------------------------------------------------------------------------- */
+
+static void on_stat(void *arg, const struct file_view *f)
+{
+	struct request *r = arg;
+
+	add_file(&r->out, f);
+	text_putc(&r->out, '\n');
+}
+
+static void on_stat_end(void *arg, const struct failure *f)
+{
+	if (request_called_well(arg, f))
+		answer(arg, 200, "application/json");
+}
+
+static const struct file_sink stat_sink = {.file = on_stat, .ended = on_stat_end};
+
+void serve_stat(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	bool follow = true;
+
+	if (!ask_path(r, path) || !ask_flag(r, "follow", &follow))
+		return;
+	request_ref(r);
+	r->call = core_file_stat(r->api->core, r->tenant, r->id, path, !follow, &stat_sink, r);
+}
+
+/* --- list: a long one is sent as it comes ---------------------------------------------------- */
+
+static void on_entry(void *arg, const struct file_view *f)
+{
+	struct request *r = arg;
+	bool first = !r->started && !r->out.len;
+
+	if (request_is_head(r))
+		return;
+	text_puts(&r->out, first ? "{\"entries\":[" : ",");
+	add_file(&r->out, f);
+	if (!r->started && r->out.len < STREAM_PAUSE_SIZE)
+		return;
+	if (!r->started)
+		stream_begin(r, 200, "application/json", SIZE_MAX);
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void end_list(struct request *r)
+{
+	if (!r->started && !r->out.len)
+		text_puts(&r->out, "{\"entries\":[");
+	text_puts(&r->out, "]}\n");
+	if (r->started)
+		stream_end(r, false);
+	else
+		answer(r, 200, "application/json");
+}
+
+static void on_list_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f && r->started)
+		stream_end(r, true);
+	else if (f)
+		answer_failure(r, f);
+	else if (request_is_head(r))
+		answer_head(r, 200, "application/json", SIZE_MAX);
+	else
+		end_list(r);
+}
+
+static const struct file_sink list_sink = {.file = on_entry, .ended = on_list_end};
+
+void serve_files(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+
+	if (!ask_path(r, path) || !answer_may_be_long(r))
+		return;
+	request_ref(r);
+	r->call = core_file_list(r->api->core, r->tenant, r->id, path, &list_sink, r);
+}
+
+/* --- get ------------------------------------------------------------------------------------ */
+
+static void refuse_range(struct request *r, const struct file_view *f)
+{
+	char text[48];
+
+	request_leave_call(r);
+	snprintf(text, sizeof(text), "bytes */%" PRIu64, f->size);
+	answer_header(r, "content-range", text);
+	answer_error(r, 416, "bad_range",
+		     "the range begins behind the end of the file, which has %" PRIu64 " bytes",
+		     f->size);
+}
+
+static void on_file(void *arg, const struct file_view *f)
+{
+	struct request *r = arg;
+	char text[80];
+
+	if (r->ranged && f->offset >= f->size) {
+		refuse_range(r, f);
+		return;
+	}
+	add_headers(r, f);
+	if (r->ranged) {
+		snprintf(text, sizeof(text), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, f->offset,
+			 f->offset + f->length - 1, f->size);
+		answer_header(r, "content-range", text);
+	}
+	/* A file that says it is empty may have something in it, as those in /proc do. */
+	if (f->length != UINT64_MAX)
+		stream_begin(r, r->ranged ? 206 : 200, BYTES_TYPE, f->length);
+}
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+	struct request *r = arg;
+
+	if (!r->started)
+		stream_begin(r, 200, BYTES_TYPE, SIZE_MAX);
+	text_add(&r->out, data, len);
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void on_get_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (r->started)
+		stream_end(r, f != NULL);
+	else if (f)
+		answer_failure(r, f);
+	else
+		answer(r, 200, BYTES_TYPE);
+}
+
+static const struct file_sink get_sink = {.file = on_file, .bytes = on_bytes, .ended = on_get_end};
+
+static struct file_range asked_range(struct request *r)
+{
+	const h2o_iovec_t *range = request_header(r, "range");
+	struct byte_range b;
+
+	/* There is no validator for an If-Range: the whole file is right then (RFC 9110 13.1.5). */
+	r->ranged =
+		range && !request_header(r, "if-range") && range_read(range->base, range->len, &b);
+	if (!r->ranged)
+		return (struct file_range){.length = UINT64_MAX};
+	return (struct file_range){.offset = b.offset, .length = b.length, .from_end = b.from_end};
+}
+
+/* --- HEAD ----------------------------------------------------------------------------------- */
+
+static void on_head(void *arg, const struct file_view *f)
+{
+	struct request *r = arg;
+
+	if (S_ISREG(f->mode)) {
+		add_headers(r, f);
+		answer_head(r, 200, BYTES_TYPE, f->size);
+	} else {
+		answer_error(r, 409, S_ISDIR(f->mode) ? "is_a_directory" : "not_a_file",
+			     "it is a %s", type_of(f->mode));
+	}
+}
+
+static void on_head_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (request_called(r) && f && !r->started)
+		answer_failure(r, f);
+}
+
+static const struct file_sink head_sink = {.file = on_head, .ended = on_head_end};
+
+void serve_get(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+
+	if (!ask_path(r, path))
+		return;
+	struct file_range range = asked_range(r);
+	request_ref(r);
+	if (request_is_head(r))
+		r->call =
+			core_file_stat(r->api->core, r->tenant, r->id, path, false, &head_sink, r);
+	else
+		r->call = core_file_get(r->api->core, r->tenant, r->id, path, &range, &get_sink, r);
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Terminals of a sandbox. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+#include "orchestrator/api/query.h"
+
+#define ARGV_MAX    1024
+#define COMMAND_MAX 65536
+#define CWD_MAX	    4096
+#define LABEL_MAX   256
+#define CELLS_MAX   65535
+#define READ_MS_MAX 30000
+#define READ_BYTES  65536
+#define PLACE_MAX   (1ull << 53)
+
+#define FIELD(json_name, json_kind, type, member, ...)                                             \
+	{                                                                                          \
+		.name = json_name, .kind = json_kind, .offset = offsetof(type, member),            \
+		##__VA_ARGS__                                                                      \
+	}
+
+/* --- the stream ----------------------------------------------------------------------------- */
+
+static void add_trouble(struct text *t, const struct failure *f)
+{
+	text_puts(t, "{\"type\":\"pty_error\",\"message\":");
+	json_string(t, f->text, strlen(f->text));
+	text_puts(t, ",\"code\":");
+	json_string(t, f->code, strlen(f->code));
+	text_puts(t, "}\n");
+}
+
+/* The head of the answer goes out at once. */
+static void on_found(void *arg)
+{
+	struct request *r = arg;
+
+	r->streaming = true;
+	text_putc(&r->out, '\n');
+	stream_touch(r);
+}
+
+static void on_output(void *arg, uint64_t place, const void *data, size_t len)
+{
+	struct request *r = arg;
+
+	text_puts(&r->out, "{\"type\":\"pty_data\",\"data_b64\":");
+	json_base64(&r->out, data, len);
+	text_printf(&r->out, ",\"seq\":%llu}\n", (unsigned long long)place);
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void on_exited(void *arg, int code)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	text_printf(&r->out, "{\"type\":\"pty_exit\",\"data\":%d}\n", code);
+	stream_end(r, false);
+}
+
+static void on_failed(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (!r->started && !r->out.len) {
+		answer_failure(r, f);
+		return;
+	}
+	add_trouble(&r->out, f);
+	stream_end(r, true);
+}
+
+static const struct pty_sink attach_sink = {
+	.found = on_found, .bytes = on_output, .exited = on_exited, .failed = on_failed};
+/* Of one that was just started: that it is there was told. */
+static const struct pty_sink start_sink = {
+	.bytes = on_output, .exited = on_exited, .failed = on_failed};
+
+static void attach(struct request *r, const struct pty_sink *sink, uint64_t place)
+{
+	request_ref(r);
+	r->call = core_pty_attach(r->api->core, r->tenant, r->id, r->other, place, sink, r);
+}
+
+void serve_pty_attach(struct request *r)
+{
+	struct sandbox_view view;
+	struct failure f;
+	uint64_t place = 0;
+
+	if (!ask_number(r, "since_seq", &place))
+		return;
+	if (!request_is_head(r))
+		attach(r, &attach_sink, place);
+	else if (core_view(r->api->core, r->tenant, r->id, &view, &f))
+		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
+	else
+		answer_failure(r, &f);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+struct start_body {
+	struct json_text command, cwd;
+	char **argv, **env;
+	uint32_t cols, rows;
+};
+
+static const struct json_field start_fields[] = {
+	FIELD("shellCmd", JSON_TEXT, struct start_body, command, .max = COMMAND_MAX),
+	FIELD("argv", JSON_LIST, struct start_body, argv, .max = ARGV_MAX),
+	FIELD("cols", JSON_WHOLE, struct start_body, cols, .min = 1, .max = CELLS_MAX),
+	FIELD("rows", JSON_WHOLE, struct start_body, rows, .min = 1, .max = CELLS_MAX),
+	FIELD("env", JSON_PAIRS, struct start_body, env),
+	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
+};
+
+/* What was started, as a line for people: no more of it than is read, and no half characters. */
+static void make_label(char out[static LABEL_MAX + 1], const struct start_body *b)
+{
+	const char *shell[] = {b->command.p, NULL};
+	const char *const *part = b->command.p ? shell : (const char *const *)b->argv;
+	size_t len = 0;
+
+	for (const char *gap = ""; *part && len < LABEL_MAX; part++, gap = " ")
+		len += (size_t)snprintf(out + len, LABEL_MAX + 1 - len, "%s%s", gap, *part);
+	if (len <= LABEL_MAX)
+		return;
+	len = LABEL_MAX;
+	while (len && !utf8_valid(out, len))
+		len--;
+	out[len] = '\0';
+}
+
+static bool command_is_good(struct request *r, const struct start_body *b)
+{
+	if (!b->command.p == !b->argv)
+		answer_error(r, 400, "bad_request", "one of shellCmd and argv must be given%s",
+			     b->argv ? ", not both" : "");
+	else if (b->argv && (!b->argv[0] || !b->argv[0][0]))
+		answer_error(r, 400, "bad_request", "argv must begin with the name of a program");
+	else
+		return true;
+	return false;
+}
+
+static void on_started(void *arg, const char *id, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f && strcmp(f->code, "pty_failed") != 0) {
+		answer_failure(r, f);
+		return;
+	}
+	if (f) {
+		add_trouble(&r->out, f);
+		stream_end(r, false);
+		return;
+	}
+	memcpy(r->other, id, sizeof(r->other));
+	text_printf(&r->out, "{\"type\":\"pty_ready\",\"session_id\":\"%s\"}\n", id);
+	r->streaming = true;
+	stream_touch(r);
+	attach(r, &start_sink, 0);
+}
+
+static void start(struct request *r, const void *values)
+{
+	const struct start_body *b = values;
+	const char *const shell[] = {"bash", "-lc", b->command.p, NULL};
+	char label[LABEL_MAX + 1] = "";
+	const struct pty_spec spec = {
+		.argv = b->command.p ? shell : (const char *const *)b->argv,
+		.label = label,
+		.cols = b->cols,
+		.rows = b->rows,
+		.cwd = b->cwd.len ? b->cwd.p : NULL,
+		.env = (const char *const *)b->env,
+	};
+
+	if (!command_is_good(r, b))
+		return;
+	make_label(label, b);
+	request_ref(r);
+	r->call = core_pty_start(r->api->core, r->tenant, r->id, &spec, on_started, r);
+}
+
+void serve_pty_start(struct request *r)
+{
+	const struct start_body b = {.cols = 80, .rows = 24};
+
+	body_read(r, start_fields, ARRAY_LEN(start_fields), &b, sizeof(b), start);
+}
+
+/* --- read ----------------------------------------------------------------------------------- */
+
+struct read_body {
+	uint64_t place;
+	uint32_t max_bytes, timeout_ms;
+};
+
+static const struct json_field read_fields[] = {
+	FIELD("since_seq", JSON_BIG, struct read_body, place, .max = PLACE_MAX),
+	FIELD("max_bytes", JSON_WHOLE, struct read_body, max_bytes, .min = 1, .max = UINT32_MAX),
+	FIELD("timeout_ms", JSON_WHOLE, struct read_body, timeout_ms, .max = UINT32_MAX),
+};
+
+static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_puts(&r->out, "{\"data_b64\":");
+	json_base64(&r->out, out->data, out->len);
+	text_printf(&r->out, ",\"next_seq\":%llu", (unsigned long long)out->next);
+	if (out->exited)
+		text_printf(&r->out, ",\"exit_code\":%d", out->exit_code);
+	text_puts(&r->out, "}\n");
+	answer(r, 200, "application/json");
+}
+
+static void read_output(struct request *r, const void *values)
+{
+	const struct read_body *b = values;
+	const struct pty_read read = {
+		.place = b->place,
+		.max_bytes = b->max_bytes < PTY_READ_MAX ? b->max_bytes : PTY_READ_MAX,
+		.timeout_ms = b->timeout_ms < READ_MS_MAX ? b->timeout_ms : READ_MS_MAX,
+	};
+
+	request_ref(r);
+	r->call = core_pty_read(r->api->core, r->tenant, r->id, r->other, &read, on_read, r);
+}
+
+void serve_pty_read(struct request *r)
+{
+	const struct read_body b = {.max_bytes = READ_BYTES, .timeout_ms = 10000};
+
+	if (answer_may_be_long(r))
+		body_read(r, read_fields, ARRAY_LEN(read_fields), &b, sizeof(b), read_output);
+}
+
+/* --- input, resize, kill --------------------------------------------------------------------- */
+
+struct input_body {
+	struct json_text data;
+};
+
+static const struct json_field input_fields[] = {
+	FIELD("data_b64", JSON_BYTES, struct input_body, data, .max = PTY_INPUT_MAX,
+	      .required = true),
+};
+
+/* Until the terminal has taken it, which is after the body's reader let go of it. */
+static void input(struct request *r, const void *values)
+{
+	const struct input_body *b = values;
+	h2o_iovec_t copy = h2o_strdup(&r->req->pool, b->data.p, b->data.len);
+
+	request_ref(r);
+	r->call = core_pty_input(r->api->core, r->tenant, r->id, r->other, copy.base, copy.len,
+				 request_done, r);
+}
+
+void serve_pty_input(struct request *r)
+{
+	const struct input_body b = {0};
+
+	body_read(r, input_fields, ARRAY_LEN(input_fields), &b, sizeof(b), input);
+}
+
+struct resize_body {
+	uint32_t cols, rows;
+};
+
+static const struct json_field resize_fields[] = {
+	FIELD("cols", JSON_WHOLE, struct resize_body, cols, .min = 1, .max = CELLS_MAX,
+	      .required = true),
+	FIELD("rows", JSON_WHOLE, struct resize_body, rows, .min = 1, .max = CELLS_MAX,
+	      .required = true),
+};
+
+static void resize(struct request *r, const void *values)
+{
+	const struct resize_body *b = values;
+
+	request_ref(r);
+	r->call = core_pty_resize(r->api->core, r->tenant, r->id, r->other, b->cols, b->rows,
+				  request_done, r);
+}
+
+void serve_pty_resize(struct request *r)
+{
+	const struct resize_body b = {0};
+
+	body_read(r, resize_fields, ARRAY_LEN(resize_fields), &b, sizeof(b), resize);
+}
+
+void serve_pty_kill(struct request *r)
+{
+	request_ref(r);
+	r->call = core_pty_kill(r->api->core, r->tenant, r->id, r->other, request_done, r);
+}
+
+/* --- list ----------------------------------------------------------------------------------- */
+
+static void on_pty(void *arg, const struct pty_view *p)
+{
+	struct request *r = arg;
+	struct text *t = &r->out;
+
+	text_printf(t, "%s{\"pty_id\":\"%s\",\"cmd_label\":", t->len ? "," : "[", p->id);
+	json_string(t, p->label, p->label_len);
+	text_printf(t, ",\"created_at_ms\":%lld,\"exit_code\":", (long long)p->started_at_ms);
+	if (p->ended)
+		text_number(t, p->exit_code);
+	else
+		text_puts(t, "null");
+	text_putc(t, '}');
+}
+
+static void on_ptys_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
+static const struct pty_list_sink list_sink = {.pty = on_pty, .ended = on_ptys_end};
+
+void serve_ptys(struct request *r)
+{
+	if (!answer_may_be_long(r))
+		return;
+	request_ref(r);
+	r->call = core_pty_list(r->api->core, r->tenant, r->id, &list_sink, r);
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/query.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/num.h"
+
+#define NUMBER_MAX (1ull << 53)
+
+struct span {
+	const char *p, *end;
+};
+
+static bool span_is(struct span s, const char *text)
+{
+	size_t len = strlen(text);
+
+	return (size_t)(s.end - s.p) == len && memcmp(s.p, text, len) == 0;
+}
+
+/* Cuts off what is before the next `c`, or all of it. */
+static struct span cut(struct span *s, char c)
+{
+	const char *at = memchr(s->p, c, (size_t)(s->end - s->p));
+	struct span first = {s->p, at ? at : s->end};
+
+	s->p = at ? at + 1 : s->end;
+	return first;
+}
+
+/* The byte at *p, decoded; moves *p behind it. -1 when it is none. */
+static int next_byte(const char **p, const char *end)
+{
+	const char *at = (*p)++;
+
+	if (*at == '+')
+		return ' ';
+	if (*at != '%')
+		return *at ? (unsigned char)*at : -1;
+	if (end - at < 3 || hex_digit(at[1]) < 0 || hex_digit(at[2]) < 0)
+		return -1;
+	*p = at + 3;
+	int byte = hex_digit(at[1]) << 4 | hex_digit(at[2]);
+	return byte ? byte : -1;
+}
+
+static int decode(struct span s, const char *name, char *out, size_t room, struct err *e)
+{
+	size_t len = 0;
+
+	while (s.p < s.end) {
+		int byte = next_byte(&s.p, s.end);
+
+		if (byte < 0)
+			return err_say(e, EINVAL,
+				       "%s in the query holds a %% without two hexadecimal digits "
+				       "behind it, or NUL",
+				       name);
+		if (len + 1 == room)
+			return err_say(e, EINVAL, "%s in the query is over %zu bytes long", name,
+				       room - 1);
+		out[len++] = (char)byte;
+	}
+	out[len] = '\0';
+	return (int)len;
+}
+
+int query_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
+	       struct err *e)
+{
+	struct span rest = {url, url + url_len}, value = {0};
+
+	cut(&rest, '?');
+	while (rest.p < rest.end) {
+		struct span field = cut(&rest, '&');
+
+		if (!span_is(cut(&field, '='), name))
+			continue;
+		if (value.p)
+			return err_say(e, EINVAL, "%s is in the query twice", name);
+		value = field;
+	}
+	return value.p ? decode(value, name, out, room, e) : -ENOENT;
+}
+
+int query_path(const char *url, size_t url_len, char *out, size_t room, struct err *e)
+{
+	int len = query_text(url, url_len, "path", out, room, e);
+
+	if (len == -ENOENT)
+		return err_say(e, EINVAL, "the query has no path: ?path=/absolute/path");
+	if (len >= 0 && out[0] != '/')
+		return err_say(e, EINVAL, "path must be absolute, \"%.100s\" is not", out);
+	return len;
+}
+
+int query_mode(const char *url, size_t url_len, uint32_t *out, struct err *e)
+{
+	char text[8];
+	struct err ignored;
+	int len = query_text(url, url_len, "mode", text, sizeof(text), &ignored);
+	uint32_t mode = 0;
+
+	if (len == -ENOENT)
+		return 0;
+	for (int i = 0; i < len; i++) {
+		if (text[i] < '0' || text[i] > '7')
+			len = -EINVAL;
+		mode = mode << 3 | (uint32_t)(text[i] - '0');
+	}
+	if (len <= 0 || mode < 1 || mode > 07777)
+		return err_say(e, EINVAL, "mode must be octal digits from 1 to 7777");
+	*out = mode;
+	return 0;
+}
+
+int query_flag(const char *url, size_t url_len, const char *name, bool *out, struct err *e)
+{
+	char text[8];
+	struct err ignored;
+	int len = query_text(url, url_len, name, text, sizeof(text), &ignored);
+
+	if (len == -ENOENT)
+		return 0;
+	bool yes = len > 0 && (!strcmp(text, "1") || !strcmp(text, "true"));
+	if (!yes && (len <= 0 || (strcmp(text, "0") != 0 && strcmp(text, "false") != 0)))
+		return err_say(e, EINVAL, "%s must be 1, true, 0 or false", name);
+	*out = yes;
+	return 0;
+}
+
+/* Digits only; false when there are none, or the number is over the limit. */
+static bool number(struct span s, uint64_t *out)
+{
+	uint64_t n = 0;
+
+	if (s.p == s.end)
+		return false;
+	for (; s.p < s.end; s.p++) {
+		if (*s.p < '0' || *s.p > '9')
+			return false;
+		n = n * 10 + (uint64_t)(*s.p - '0');
+		if (n > NUMBER_MAX)
+			return false;
+	}
+	*out = n;
+	return true;
+}
+
+int query_number(const char *url, size_t url_len, const char *name, uint64_t *out, struct err *e)
+{
+	char text[24];
+	struct err ignored;
+	int len = query_text(url, url_len, name, text, sizeof(text), &ignored);
+
+	if (len == -ENOENT)
+		return 0;
+	if (len < 0 || !number((struct span){text, text + len}, out))
+		return err_say(e, EINVAL, "%s must be a whole number from 0 to 2^53", name);
+	return 0;
+}
+
+bool range_read(const char *value, size_t len, struct byte_range *out)
+{
+	struct span s = {value, value + len}, unit = cut(&s, '=');
+	struct span first = cut(&s, '-');
+	uint64_t from, to;
+
+	if (!span_is(unit, "bytes") || first.end == value + len)
+		return false;
+	if (first.p == first.end) {
+		*out = (struct byte_range){.length = UINT64_MAX, .from_end = true};
+		return number(s, &out->offset) && out->offset > 0;
+	}
+	if (!number(first, &from))
+		return false;
+	*out = (struct byte_range){.offset = from, .length = UINT64_MAX};
+	if (s.p == s.end)
+		return true;
+	if (!number(s, &to) || to < from)
+		return false;
+	out->length = to - from + 1;
+	return true;
+}

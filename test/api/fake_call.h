@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by the files of the fake core. */
+#ifndef RAMET_TEST_FAKE_CALL_H
+#define RAMET_TEST_FAKE_CALL_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "test/api/fake_core.h"
+
+#define RING	  1000
+#define FLOOD_MAX 100000
+
+struct kept {
+	struct event ev;
+	char traceparent[64];
+};
+
+struct sandbox {
+	struct list link;
+	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
+	char parent[SANDBOX_ID_LEN + 1]; /* empty: none */
+	struct sandbox_spec spec;
+	char *metadata;
+	uint64_t seq;
+	struct kept ring[RING];
+	size_t kept;
+};
+
+enum kind { CREATE, DONE, EXEC, FORK, DIFF, OP };
+
+struct core_call {
+	struct list link;
+	struct core *core;
+	struct sandbox *sandbox;
+	enum kind kind;
+	struct loop_timer step;
+	void *arg;
+	core_create_fn *created;
+	core_done_fn *done;
+	core_fork_fn *forked;
+	core_diff_fn *compared;
+	unsigned n;
+	char *paths[DIFF_PATHS_MAX + 1];
+	bool failing, held;
+	struct failure failure;
+	/* exec */
+	struct exec_sink sink;
+	char *code, *at, traceparent[64];
+	size_t code_len;
+	bool started, paused, abandoned, hanging;
+	unsigned flood;
+	size_t flood_size;
+	/* of fake_files.c and fake_pty.c */
+	void (*run)(struct core_call *call); /* a step; ends with call_free, or waits */
+	void (*told_failed)(struct core_call *call);
+	struct file_sink files;
+	struct pty_sink listener;
+	struct pty_list_sink ptys;
+	core_id_fn *id_fn;
+	core_pty_read_fn *read_fn;
+	struct fake_pty *pty;
+	const uint8_t *data; /* the caller's */
+	size_t len, max;
+	uint64_t size, sent;
+	char path[AGENT_PATH_MAX + 1];
+};
+
+struct core {
+	struct loop *loop;
+	bool ready, stopping;
+	struct list sandboxes, calls;
+	uint64_t next_id;
+	struct core_figures figures;
+	void (*down)(void *arg);
+	void *down_arg;
+	struct loop_timer down_timer;
+	struct list files, uploads, ptys;
+};
+
+struct core_call *call_new(struct core *c, enum kind kind, void *arg);
+/* On a sandbox; fails when there is none. */
+struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *arg);
+void call_free(struct core_call *call);
+void fail(struct core_call *call, int status, const char *code, const char *text);
+
+void fake_files_free(struct core *c);
+void fake_ptys_free(struct core *c);
+
+#endif

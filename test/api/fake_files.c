@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "test/api/fake_call.h"
+
+#define STEP 65536
+
+struct fake_file {
+	struct list link;
+	char path[AGENT_PATH_MAX + 1]; /* of an upload: its id */
+	char target[AGENT_PATH_MAX + 1];
+	uint32_t mode;
+	uint8_t *data;
+	size_t len;
+};
+
+static struct fake_file *find(struct list *files, const char *path)
+{
+	list_each (pos, files) {
+		struct fake_file *f = container_of(pos, struct fake_file, link);
+
+		if (strcmp(f->path, path) == 0)
+			return f;
+	}
+	return NULL;
+}
+
+static struct fake_file *make(struct list *files, const char *path)
+{
+	struct fake_file *f = find(files, path);
+
+	if (f)
+		return f;
+	f = calloc(1, sizeof(*f));
+	snprintf(f->path, sizeof(f->path), "%s", path);
+	f->mode = 0644;
+	list_add_tail(files, &f->link);
+	return f;
+}
+
+static void drop(struct fake_file *f)
+{
+	list_del(&f->link);
+	free(f->data);
+	free(f);
+}
+
+static void write_at(struct fake_file *f, uint64_t offset, const void *data, size_t len)
+{
+	if (offset + len > f->len) {
+		f->data = realloc(f->data, offset + len + 1);
+		memset(f->data + f->len, 0, offset + len - f->len);
+		f->len = offset + len;
+	}
+	if (len)
+		memcpy(f->data + offset, data, len);
+}
+
+void fake_files_free(struct core *c)
+{
+	while (!list_empty(&c->files))
+		drop(container_of(c->files.next, struct fake_file, link));
+	while (!list_empty(&c->uploads))
+		drop(container_of(c->uploads.next, struct fake_file, link));
+}
+
+static bool under(const char *path, const char *folder)
+{
+	size_t len = strlen(folder);
+
+	return strncmp(path, folder, len) == 0 && (!path[len] || path[len] == '/');
+}
+
+/* --- calls with a done_fn --- */
+
+static void done_failed(struct core_call *call)
+{
+	call->done(call->arg, &call->failure);
+}
+
+static void done_run(struct core_call *call)
+{
+	call->done(call->arg, NULL);
+	call_free(call);
+}
+
+static struct core_call *done_call(struct core *c, const char *id, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_on(c, OP, id, arg);
+
+	call->done = fn;
+	call->run = done_run;
+	call->told_failed = done_failed;
+	return call;
+}
+
+static bool is_bad_path(struct core_call *call, const char *path)
+{
+	if (under(path, "/locked"))
+		fail(call, 403, "not_permitted", "/locked: Permission denied");
+	else if (strcmp(path, "/dir") == 0)
+		fail(call, 409, "is_a_directory", "/dir: Is a directory");
+	return call->failing;
+}
+
+struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
+				const struct file_put *put, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+
+	call->held = !call->failing && strcmp(call->sandbox->template, "slow") == 0;
+	if (call->failing || is_bad_path(call, put->path))
+		return call;
+	if (under(put->path, "/full")) {
+		fail(call, 507, "disk_full", "/full: No space left on device");
+		return call;
+	}
+	struct fake_file *f = make(&c->files, put->path);
+	f->len = 0;
+	write_at(f, 0, put->data, put->len);
+	f->mode = put->mode ? put->mode : f->mode;
+	c->figures.file_bytes_in += put->len;
+	return call;
+}
+
+struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
+				   const char *path, bool recursive, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+	struct fake_file *f = find(&c->files, path);
+
+	if (call->failing)
+		return call;
+	if (strcmp(path, "/dir") == 0 && !recursive)
+		fail(call, 409, "not_empty", "/dir: Directory not empty");
+	else if (f)
+		drop(f);
+	else if (strcmp(path, "/dir") != 0)
+		fail(call, 404, "no_such_file", "no such file");
+	return call;
+}
+
+struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
+				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
+				  void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+
+	if (call->failing)
+		return call;
+	if (strcmp(path, "/dir") == 0 && !parents) {
+		fail(call, 409, "file_exists", "/dir: File exists");
+	} else {
+		struct fake_file *f = make(&c->files, path);
+
+		f->mode = S_IFDIR | (mode ? mode : 0755);
+	}
+	return call;
+}
+
+/* --- calls with a sink --- */
+
+static void sink_failed(struct core_call *call)
+{
+	call->files.ended(call->arg, &call->failure);
+}
+
+static void sink_end(struct core_call *call)
+{
+	call->files.ended(call->arg, NULL);
+	call_free(call);
+}
+
+static struct core_call *sink_call(struct core *c, const char *id, const char *path,
+				   const struct file_sink *sink, void *arg)
+{
+	struct core_call *call = call_on(c, OP, id, arg);
+
+	call->files = *sink;
+	call->told_failed = sink_failed;
+	snprintf(call->path, sizeof(call->path), "%s", path);
+	return call;
+}
+
+static struct file_view view_of(const char *name, uint32_t mode, uint64_t size)
+{
+	return (struct file_view){.name = name,
+				  .name_len = strlen(name),
+				  .mode = mode & S_IFMT ? mode : S_IFREG | mode,
+				  .gid = 100,
+				  .size = size,
+				  .mtime_ns = 1700000000123456789};
+}
+
+static void stat_run(struct core_call *call)
+{
+	struct fake_file *f = find(&call->core->files, call->path);
+	uint64_t size = 0;
+	struct file_view view;
+
+	if (f)
+		view = view_of(call->path, f->mode, f->len);
+	else if (sscanf(call->path, "/big/%" SCNu64, &size) == 1)
+		view = view_of(call->path, 0600, size);
+	else
+		view = view_of(call->path, S_IFDIR | 0755, 0);
+	if (call->size) { /* of a link */
+		view.mode = S_IFLNK | 0777;
+		view.target = "/a\xff";
+		view.target_len = 3;
+	}
+	call->files.file(call->arg, &view);
+	sink_end(call);
+}
+
+struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
+				 const char *path, bool link, const struct file_sink *sink,
+				 void *arg)
+{
+	struct core_call *call = sink_call(c, id, path, sink, arg);
+
+	call->run = stat_run;
+	call->size = link;
+	if (!call->failing && !find(&c->files, path) && strcmp(path, "/dir") != 0 &&
+	    !under(path, "/big"))
+		fail(call, 404, "no_such_file", "no such file");
+	return call;
+}
+
+static void names_run(struct core_call *call)
+{
+	static const struct {
+		const char *name;
+		uint32_t mode;
+	} names[] = {
+		{"a\xff", S_IFREG | 0644}, {"block", S_IFBLK | 0660}, {"char", S_IFCHR | 0666},
+		{"dir", S_IFDIR | 01777},  {"fifo", S_IFIFO | 0600},  {"link", S_IFLNK | 0777},
+		{"\xe2\x80\xa8", S_IFREG}, {"socket", S_IFSOCK},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct file_view view = view_of(names[i].name, names[i].mode, 0);
+
+		if (S_ISLNK(names[i].mode)) {
+			view.target = "to/here";
+			view.target_len = 7;
+		}
+		view.mtime_ns = i ? view.mtime_ns : -1;
+		call->files.file(call->arg, &view);
+	}
+	sink_end(call);
+}
+
+static void many_run(struct core_call *call)
+{
+	char name[32];
+
+	for (int i = 0; i < 100 && call->sent < call->size; i++) {
+		struct file_view view;
+
+		snprintf(name, sizeof(name), "%08" PRIu64, call->sent++);
+		view = view_of(name, 0644, call->sent);
+		call->files.file(call->arg, &view);
+	}
+	if (call->sent == call->size && under(call->path, "/worn"))
+		fail(call, 500, "agent_error", "the disk is worn out");
+	if (call->sent == call->size && !call->failing)
+		sink_end(call);
+	else if (!call->paused)
+		loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg)
+{
+	struct core_call *call = sink_call(c, id, path, sink, arg);
+
+	call->run = strcmp(path, "/names") == 0 ? names_run : many_run;
+	if (call->failing)
+		return call;
+	if (sscanf(path, "/many/%" SCNu64, &call->size) != 1 &&
+	    sscanf(path, "/worn/%" SCNu64, &call->size) != 1 && !under(path, "/names") &&
+	    !under(path, "/dir"))
+		fail(call, 409, "not_a_directory", "not a directory");
+	return call;
+}
+
+/* --- get --- */
+
+static void get_run(struct core_call *call)
+{
+	struct fake_file *f = find(&call->core->files, call->path);
+	bool short_one = under(call->path, "/short");
+	uint8_t *data = malloc(STEP);
+	size_t len = 0;
+
+	while (len < STEP && call->sent < call->size) {
+		uint64_t at = call->max + call->sent++;
+
+		data[len++] = f ? f->data[at] : (uint8_t)(at / 256 % 251);
+	}
+	if (under(call->path, "/proc") && !call->sent) {
+		memcpy(data, "hello", len = 5);
+		call->sent = 5;
+	}
+	if (short_one && call->sent > call->size / 2)
+		fail(call, 409, "file_changed", "the file became shorter");
+	else if (len)
+		call->files.bytes(call->arg, data, len);
+	free(data);
+	if (call->sent >= call->size && !call->failing)
+		sink_end(call);
+	else if (!call->paused)
+		loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+static void begin_get(struct core_call *call)
+{
+	struct fake_file *f = find(&call->core->files, call->path);
+	struct file_view view = view_of(call->path, f ? f->mode : 0600, call->size);
+	uint64_t offset = call->max, length = call->sent;
+
+	view.offset = offset;
+	view.length = offset < view.size ? view.size - offset : 0;
+	if (view.length > length)
+		view.length = length;
+	if (!view.size)
+		view.length = UINT64_MAX;
+	call->size = view.size ? view.length : 0;
+	call->sent = 0;
+	call->run = get_run;
+	loop_timer_set(call->core->loop, &call->step, 0);
+	call->files.file(call->arg, &view);
+}
+
+struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
+				const char *path, const struct file_range *range,
+				const struct file_sink *sink, void *arg)
+{
+	struct core_call *call = sink_call(c, id, path, sink, arg);
+	struct fake_file *f = find(&c->files, path);
+
+	call->run = begin_get;
+	if (call->failing || is_bad_path(call, path))
+		return call;
+	if (f)
+		call->size = f->len;
+	else if (sscanf(path, "/big/%" SCNu64, &call->size) != 1 &&
+		 sscanf(path, "/short/%" SCNu64, &call->size) != 1 && !under(path, "/proc"))
+		fail(call, 404, "no_such_file", "no such file");
+	call->max = range->offset;
+	call->sent = range->length;
+	if (range->from_end)
+		call->max = range->offset < call->size ? call->size - range->offset : 0;
+	return call;
+}
+
+/* --- uploads --- */
+
+static void id_failed(struct core_call *call)
+{
+	call->id_fn(call->arg, NULL, &call->failure);
+}
+
+static void id_run(struct core_call *call)
+{
+	call->id_fn(call->arg, call->path, NULL);
+	call_free(call);
+}
+
+struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
+				    const char *path, uint32_t mode, core_id_fn *fn, void *arg)
+{
+	struct core_call *call = call_on(c, OP, id, arg);
+
+	call->id_fn = fn;
+	call->run = id_run;
+	call->told_failed = id_failed;
+	if (call->failing || is_bad_path(call, path))
+		return call;
+	snprintf(call->path, sizeof(call->path), "upl_%032" PRIx64, ++c->next_id);
+	struct fake_file *f = make(&c->uploads, call->path);
+	snprintf(f->target, sizeof(f->target), "%s", path);
+	f->mode = mode ? mode : 0644;
+	return call;
+}
+
+static struct core_call *upload_call(struct core *c, const char *id, const char *upload,
+				     struct fake_file **f, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+
+	*f = call->failing ? NULL : find(&c->uploads, upload);
+	if (!call->failing && !*f)
+		fail(call, 404, "no_such_upload", "there is no such upload");
+	return call;
+}
+
+struct core_call *core_upload_part(struct core *c, const char *tenant, const char *id,
+				   const char *upload, const struct upload_part *part,
+				   core_done_fn *fn, void *arg)
+{
+	struct fake_file *f;
+	struct core_call *call = upload_call(c, id, upload, &f, fn, arg);
+
+	if (f)
+		write_at(f, part->offset, part->data, part->len);
+	return call;
+}
+
+/* A hash that begins with 0 is right. */
+struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
+				     const char *upload, uint64_t size, const uint8_t *hash,
+				     core_done_fn *fn, void *arg)
+{
+	struct fake_file *f, *to;
+	struct core_call *call = upload_call(c, id, upload, &f, fn, arg);
+
+	if (!f)
+		return call;
+	if (size != f->len || (hash && hash[0])) {
+		fail(call, 409, "checksum_mismatch", "size or checksum is wrong");
+		return call;
+	}
+	to = make(&c->files, f->target);
+	to->len = 0;
+	write_at(to, 0, f->data, f->len);
+	to->mode = f->mode;
+	drop(f);
+	return call;
+}
+
+struct core_call *core_upload_abort(struct core *c, const char *tenant, const char *id,
+				    const char *upload, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+	struct fake_file *f = find(&c->uploads, upload);
+
+	if (f && !call->failing)
+		drop(f);
+	return call;
+}

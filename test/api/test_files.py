@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files: what goes in comes out, parts of it too, and what is wrong is told."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Callable
+from urllib.parse import quote
+
+import httpx
+import pytest
+from conftest import Server, until_closed
+
+UPLOAD = "upl_" + 32 * "0"
+
+
+def pattern(n: int, start: int = 0) -> bytes:
+    return bytes(i // 256 % 251 for i in range(start, start + n))
+
+
+def put(http: httpx.Client, box: str, path: str, data: bytes, **more: Any) -> httpx.Response:
+    return http.put(f"{box}/files", params={"path": path, **more}, content=data)
+
+
+def get(http: httpx.Client, box: str, path: str, **headers: str) -> httpx.Response:
+    return http.get(f"{box}/files", params={"path": path}, headers=headers)
+
+
+def fails(answer: httpx.Response, status: int, code: str) -> str:
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    return str(answer.json()["error"])
+
+
+@pytest.mark.parametrize("size", [0, 1, 65536, 3_000_000])
+def test_what_is_put_is_got(http: httpx.Client, sandbox: str, size: int) -> None:
+    data = pattern(size)
+    assert put(http, sandbox, "/root/a b+c", data, mode="751").status_code == 204
+    answer = get(http, sandbox, "/root/a b+c")
+    assert answer.status_code == 200 and answer.content == data
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["ramet-mode"] == "0751"
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["last-modified"] == "Tue, 14 Nov 2023 22:13:20 GMT"
+    assert answer.headers["content-length"] == str(size)
+
+
+def test_a_mode_stays_when_none_is_given(http: httpx.Client, sandbox: str) -> None:
+    put(http, sandbox, "/x", b"1", mode="600")
+    put(http, sandbox, "/x", b"2")
+    assert get(http, sandbox, "/x").headers["ramet-mode"] == "0600"
+
+
+def test_a_name_may_hold_any_byte(http: httpx.Client, sandbox: str) -> None:
+    name = "/" + bytes(range(1, 256)).replace(b"/", b"").decode("latin-1")
+    url = f"{sandbox}/files?path=" + quote(name.encode("latin-1"))
+    assert http.put(url, content=b"all").status_code == 204
+    assert http.get(url).content == b"all"
+
+
+@pytest.mark.parametrize(
+    "asked, first, last",
+    [
+        ("bytes=0-0", 0, 0),
+        ("bytes=10-19", 10, 19),
+        ("bytes=99990-", 99990, 99999),
+        ("bytes=99990-200000", 99990, 99999),
+        ("bytes=-5", 99995, 99999),
+        ("bytes=-200000", 0, 99999),
+    ],
+)
+def test_ranges(http: httpx.Client, sandbox: str, asked: str, first: int, last: int) -> None:
+    answer = get(http, sandbox, "/big/100000", range=asked)
+    assert answer.status_code == 206
+    assert answer.headers["content-range"] == f"bytes {first}-{last}/100000"
+    assert answer.content == pattern(last - first + 1, first)
+
+
+@pytest.mark.parametrize("asked", ["bytes=5-4", "bytes=x", "lines=0-1", "bytes=0-1,3-4", "bytes=-0"])
+def test_what_is_no_range_to_serve_is_the_whole(
+    http: httpx.Client, sandbox: str, asked: str
+) -> None:
+    answer = get(http, sandbox, "/big/1000", range=asked)
+    assert answer.status_code == 200 and len(answer.content) == 1000
+
+
+def test_a_range_with_a_condition_is_the_whole(http: httpx.Client, sandbox: str) -> None:
+    headers = {"range": "bytes=0-1", "if-range": '"tag"'}
+    assert len(get(http, sandbox, "/big/1000", **headers).content) == 1000
+
+
+def test_a_range_behind_the_end(http: httpx.Client, sandbox: str) -> None:
+    answer = get(http, sandbox, "/big/1000", range="bytes=1000-")
+    assert "1000 bytes" in fails(answer, 416, "bad_range")
+    assert answer.headers["content-range"] == "bytes */1000"
+    fails(get(http, sandbox, "/proc/hello", range="bytes=0-1"), 416, "bad_range")
+
+
+def test_a_file_that_says_it_is_empty(http: httpx.Client, sandbox: str) -> None:
+    answer = get(http, sandbox, "/proc/hello")
+    assert answer.content == b"hello" and "content-length" not in answer.headers
+
+
+def test_head_tells_what_get_would(http: httpx.Client, sandbox: str) -> None:
+    answer = http.head(f"{sandbox}/files", params={"path": "/big/123456789012"})
+    assert answer.status_code == 200 and not answer.content
+    assert answer.headers["content-length"] == "123456789012"
+    assert http.head(f"{sandbox}/files", params={"path": "/dir"}).status_code == 409
+    assert http.head(f"{sandbox}/files", params={"path": "/none"}).status_code == 404
+    assert http.head(f"{sandbox}/files/list", params={"path": "/many/100000"}).status_code == 200
+    stat = http.head(f"{sandbox}/files/stat", params={"path": "/dir"})
+    assert int(stat.headers["content-length"]) > 50 and not stat.content
+
+
+def test_a_file_that_became_shorter_is_seen(http: httpx.Client, sandbox: str) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        get(http, sandbox, "/short/1000000")
+
+
+def test_a_slow_reader_holds_the_sandbox_back(server: Server) -> None:
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+        before = server.rss()
+        with http.stream("GET", f"{box}/files", params={"path": "/big/100000000"}) as answer:
+            server.wait(lambda f: f["ramet_pool_hits_total"] > f["ramet_pool_misses_total"])
+            assert server.rss() - before < 16 << 20
+            read = sum(len(piece) for piece in answer.iter_raw())
+        assert read == 100_000_000
+        assert server.rss() - before < 16 << 20
+
+
+def test_a_client_that_leaves_ends_the_read(server: Server) -> None:
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+    with server.connect() as s:
+        s.sendall(f"GET {box}/files?path=/big/4000000000 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
+        s.recv(1000)
+    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_shells_ready"] == 0)
+
+
+def test_a_put_whose_client_leaves_is_given_up(server: Server) -> None:
+    with server.client() as http:
+        made = http.post("/v1/sandboxes", json={"template": "slow"}).json()
+    box = f"/v1/sandboxes/{made['id']}"
+    with server.connect() as s:
+        head = f"PUT {box}/files?path=/x HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 3\r\n\r\n"
+        s.sendall(head.encode() + b"abc")
+        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_shells_ready"] == 0)
+
+
+def test_failures_of_the_sandbox(http: httpx.Client, sandbox: str) -> None:
+    assert "No space" in fails(put(http, sandbox, "/full/x", b"x"), 507, "disk_full")
+    fails(put(http, sandbox, "/dir", b"x"), 409, "is_a_directory")
+    fails(put(http, sandbox, "/locked/x", b"x"), 403, "not_permitted")
+    fails(get(http, sandbox, "/none"), 404, "no_such_file")
+    fails(get(http, sandbox, "/dir"), 409, "is_a_directory")
+    nowhere = "/v1/sandboxes/sbx_" + 32 * "e"
+    fails(put(http, nowhere, "/x", b"x"), 404, "not_found")
+    fails(get(http, nowhere, "/x"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "query, code, word",
+    [
+        ("", "bad_path", "no path"),
+        ("?path=", "bad_path", "absolute"),
+        ("?path=a/b", "bad_path", '"a/b"'),
+        ("?path=/%zz", "bad_path", "hexadecimal"),
+        ("?path=/%00", "bad_path", "NUL"),
+        ("?path=/a&path=/b", "bad_path", "twice"),
+        ("?path=/" + 4096 * "a", "bad_path", "4096"),
+        ("?path=/a&mode=8", "bad_request", "octal"),
+        ("?path=/a&mode=", "bad_request", "octal"),
+        ("?path=/a&mode=17777", "bad_request", "7777"),
+    ],
+)
+def test_bad_queries(http: httpx.Client, sandbox: str, query: str, code: str, word: str) -> None:
+    assert word in fails(http.put(f"{sandbox}/files{query}", content=b""), 400, code)
+
+
+def test_the_longest_path(http: httpx.Client, sandbox: str) -> None:
+    path = "/" + 4095 * "a"
+    assert put(http, sandbox, path, b"x").status_code == 204
+    assert get(http, sandbox, path).content == b"x"
+
+
+def test_a_body_over_the_limit(start: Callable[..., Server]) -> None:
+    with start("max_body_bytes=10000").client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+        assert put(http, box, "/x", bytes(10000)).status_code == 204
+        fails(put(http, box, "/x", bytes(10001)), 413, "body_too_large")
+
+
+def test_remove_and_mkdir(http: httpx.Client, sandbox: str) -> None:
+    put(http, sandbox, "/x", b"x")
+    where = f"{sandbox}/files"
+    assert http.delete(where, params={"path": "/x"}).status_code == 204
+    fails(http.delete(where, params={"path": "/x"}), 404, "no_such_file")
+    fails(http.delete(where, params={"path": "/dir"}), 409, "not_empty")
+    assert http.delete(where, params={"path": "/dir", "recursive": "1"}).status_code == 204
+    fails(http.delete(where, params={"path": "/x", "recursive": "yes"}), 400, "bad_request")
+    make = f"{sandbox}/files/mkdir"
+    assert http.post(make, params={"path": "/new", "mode": "700"}).status_code == 204
+    stat = http.get(f"{sandbox}/files/stat", params={"path": "/new"}).json()
+    assert (stat["type"], stat["mode"]) == ("directory", "0700")
+    fails(http.post(make, params={"path": "/dir"}), 409, "file_exists")
+    assert http.post(make, params={"path": "/dir", "parents": "true"}).status_code == 204
+    fails(http.post(make, params={"path": "/dir", "parents": "2"}), 400, "bad_request")
+
+
+def test_stat(http: httpx.Client, sandbox: str) -> None:
+    put(http, sandbox, "/x", b"12345", mode="4755")
+    one = http.get(f"{sandbox}/files/stat", params={"path": "/x"})
+    assert one.json() == {
+        "name": "/x",
+        "type": "file",
+        "size": 5,
+        "mode": "4755",
+        "uid": 0,
+        "gid": 100,
+        "mtime": 1700000000.123456789,
+    }
+    assert '"mtime":1700000000.123456789' in one.text
+    link = http.get(f"{sandbox}/files/stat", params={"path": "/x", "follow": "false"}).json()
+    assert link["type"] == "symlink" and base64.b64decode(link["target_b64"]) == b"/a\xff"
+
+
+def test_list(http: httpx.Client, sandbox: str) -> None:
+    answer = http.get(f"{sandbox}/files/list", params={"path": "/names"})
+    assert answer.headers["content-type"] == "application/json"
+    entries = answer.json()["entries"]
+    assert [e["type"] for e in entries] == [
+        "file", "block", "char", "directory", "fifo", "symlink", "file", "socket",
+    ]  # fmt: skip
+    assert entries[0]["name"] == "a\ufffd"
+    assert base64.b64decode(entries[0]["name_b64"]) == b"a\xff"
+    assert '"mtime":-0.000000001' in answer.text
+    assert "name_b64" not in entries[1] and "target" not in entries[1]
+    assert entries[3]["mode"] == "1777"
+    assert entries[5]["target"] == "to/here"
+    assert "\\u2028" in answer.text
+    empty = http.get(f"{sandbox}/files/list", params={"path": "/many/0"})
+    assert empty.json() == {"entries": []}
+    fails(http.get(f"{sandbox}/files/list", params={"path": "/file"}), 409, "not_a_directory")
+
+
+def test_a_long_list_comes_whole(http: httpx.Client, sandbox: str) -> None:
+    entries = http.get(f"{sandbox}/files/list", params={"path": "/many/20000"}).json()["entries"]
+    assert [e["name"] for e in entries] == [f"{i:08d}" for i in range(20000)]
+
+
+def test_a_list_that_fails(http: httpx.Client, sandbox: str) -> None:
+    where = f"{sandbox}/files/list"
+    fails(http.get(where, params={"path": "/worn/10"}), 500, "agent_error")
+    with pytest.raises(httpx.RemoteProtocolError):
+        http.get(where, params={"path": "/worn/20000"})
+
+
+def test_uploads(http: httpx.Client, sandbox: str) -> None:
+    begun = http.post(f"{sandbox}/uploads", params={"path": "/up", "mode": "640"})
+    assert begun.status_code == 201 and begun.json()["part_bytes"] == 8 << 20
+    up = f"{sandbox}/uploads/{begun.json()['id']}"
+    data = pattern(1_000_000)
+    for at in (600_000, 0, 300_000, 300_000):
+        part = data[at : at + 400_000]
+        assert http.put(up, params={"offset": at}, content=part).status_code == 204
+    right, wrong = 64 * "0", 64 * "f"
+    commit = up + "/commit"
+    fails(http.post(commit, json={"size": 1_000_000, "sha256": wrong}), 409, "checksum_mismatch")
+    fails(http.post(commit, json={"size": 999_999}), 409, "checksum_mismatch")
+    assert http.post(commit, json={"size": 1_000_000, "sha256": right}).status_code == 204
+    assert get(http, sandbox, "/up").content == data
+    assert get(http, sandbox, "/up").headers["ramet-mode"] == "0640"
+    fails(http.post(commit, json={"size": 1}), 404, "no_such_upload")
+    fails(http.put(up, params={"offset": 0}, content=b""), 404, "no_such_upload")
+
+
+def test_uploads_that_are_wrong(http: httpx.Client, sandbox: str) -> None:
+    fails(http.post(f"{sandbox}/uploads"), 400, "bad_path")
+    fails(http.post(f"{sandbox}/uploads", params={"path": "/dir"}), 409, "is_a_directory")
+    fails(http.put(f"{sandbox}/uploads/upl_1", content=b""), 404, "no_such_upload")
+    up = f"{sandbox}/uploads/{UPLOAD}"
+    assert "no offset" in fails(http.put(up, content=b""), 400, "bad_request")
+    fails(http.put(up, params={"offset": "-1"}, content=b""), 400, "bad_request")
+    fails(http.put(up, params={"offset": str(2**53 + 1)}, content=b""), 400, "bad_request")
+    big = bytes((8 << 20) + 1)
+    fails(http.put(up, params={"offset": 0}, content=big), 413, "too_large")
+    assert "size" in fails(http.post(up + "/commit", json={}), 400, "bad_request")
+    fails(http.post(up + "/commit", json={"size": 1.5}), 400, "bad_request")
+    fails(http.post(up + "/commit", json={"size": 2**53 + 2}), 400, "bad_request")
+    hexes = {"size": 1, "sha256": 64 * "g"}
+    assert "64" in fails(http.post(up + "/commit", json=hexes), 400, "bad_request")
+    assert http.delete(up).status_code == 204
+
+
+def test_an_upload_can_be_dropped(http: httpx.Client, sandbox: str) -> None:
+    made = http.post(f"{sandbox}/uploads", params={"path": "/up"}).json()["id"]
+    up = f"{sandbox}/uploads/{made}"
+    assert http.delete(up).status_code == 204
+    fails(http.put(up, params={"offset": 0}, content=b"x"), 404, "no_such_upload")
+    assert http.delete(up).status_code == 204
+
+
+def test_what_a_raw_client_sees_of_a_cut(server: Server) -> None:
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+    with server.connect() as s:
+        s.sendall(f"GET {box}/files?path=/short/1000 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
+        head, body = until_closed(s).split(b"\r\n\r\n", 1)
+    assert b"content-length: 1000" in head.lower() and len(body) < 1000

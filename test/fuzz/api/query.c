@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A line of a Range header, then a URL: what is taken of them must be what was there. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "orchestrator/api/query.h"
+
+#define ROOM 64
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool right)
+{
+	if (!right)
+		abort();
+}
+
+static void use_range(const char *text, size_t len)
+{
+	struct byte_range r;
+
+	if (range_read(text, len, &r))
+		expect(r.length > 0 && r.offset <= 1ull << 53 && (!r.from_end || r.offset > 0));
+}
+
+static void use_url(const char *url, size_t len)
+{
+	char out[ROOM];
+	struct err e = {0};
+	uint32_t mode = 1;
+	uint64_t n = 1;
+	bool flag = false;
+
+	int ret = query_text(url, len, "path", out, sizeof(out), &e);
+	expect(ret == -ENOENT || (ret == -EINVAL && e.text[0]) ||
+	       (ret >= 0 && ret < ROOM && strlen(out) == (size_t)ret));
+	if (query_path(url, len, out, sizeof(out), &e) >= 0)
+		expect(out[0] == '/');
+	if (query_mode(url, len, &mode, &e) >= 0)
+		expect(mode >= 1 && mode <= 07777);
+	else
+		expect(mode == 1);
+	if (query_number(url, len, "offset", &n, &e) >= 0)
+		expect(n <= 1ull << 53);
+	query_flag(url, len, "recursive", &flag, &e);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const char *text = (const char *)data, *line = size ? memchr(text, '\n', size) : NULL;
+
+	use_range(text, line ? (size_t)(line - text) : size);
+	if (line)
+		use_url(line + 1, size - (size_t)(line + 1 - text));
+	return 0;
+}

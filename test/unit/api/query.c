@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/query.h"
+
+static char out[16];
+static struct err e;
+
+/* From memory of exactly this size: nothing may look behind the end. */
+static int text(const char *url, const char *name)
+{
+	scoped_free char *copy = malloc(strlen(url) + 1);
+
+	memcpy(copy, url, strlen(url));
+	memset(&e, 0, sizeof(e));
+	return query_text(copy, strlen(url), name, out, sizeof(out), &e);
+}
+
+static void test_texts(void **state)
+{
+	assert_int_equal(text("/files?path=/a%20b+c%2B", "path"), 7);
+	assert_string_equal(out, "/a b c+");
+	assert_int_equal(text("/f?x=1&path=%ff%C3&y", "path"), 2);
+	assert_string_equal(out, "\xff\xc3");
+	assert_int_equal(text("/f?path=", "path"), 0);
+	assert_int_equal(text("/f?path", "path"), 0);
+	assert_string_equal(out, "");
+	assert_int_equal(text("/f?path=a=b?c", "path"), 5);
+	assert_string_equal(out, "a=b?c");
+	assert_int_equal(text("/f?path=123456789012345", "path"), 15);
+}
+
+static void test_what_is_not_there(void **state)
+{
+	static const char *const urls[] = {"", "/", "/path=x", "?", "?&", "?pat=1&paths=2&=path"};
+
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++)
+		assert_int_equal(text(urls[i], "path"), -ENOENT);
+}
+
+static void test_what_is_wrong(void **state)
+{
+	static const struct {
+		const char *url, *word;
+	} wrong[] = {{"?path=%", "hexadecimal"},
+		     {"?path=%4", "hexadecimal"},
+		     {"?path=%4g", "hexadecimal"},
+		     {"?path=a%00", "NUL"},
+		     {"?path=a&path=b", "twice"},
+		     {"?path&path", "twice"},
+		     {"?path=1234567890123456", "15 bytes"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		assert_int_equal(text(wrong[i].url, "path"), -EINVAL);
+		assert_non_null(strstr(e.text, wrong[i].word));
+	}
+	assert_int_equal(query_text("?path=a\0b", 9, "path", out, sizeof(out), &e), -EINVAL);
+}
+
+static int path(const char *url)
+{
+	return query_path(url, strlen(url), out, sizeof(out), &e);
+}
+
+static void test_paths(void **state)
+{
+	assert_int_equal(path("?path=%2F"), 1);
+	assert_string_equal(out, "/");
+	assert_int_equal(path("?path=a"), -EINVAL);
+	assert_int_equal(path("?path="), -EINVAL);
+	assert_int_equal(path("?"), -EINVAL);
+}
+
+static int mode(const char *url, uint32_t *m)
+{
+	return query_mode(url, strlen(url), m, &e);
+}
+
+static void test_modes(void **state)
+{
+	static const char *const wrong[] = {"?mode=",	   "?mode=0",	 "?mode=8",
+					    "?mode=10000", "?mode=-1",	 "?mode=0x1",
+					    "?mode=%",	   "?mode=+644", "?mode=77777777777"};
+	uint32_t m = 7;
+
+	assert_int_equal(mode("?path=/", &m), 0);
+	assert_int_equal(m, 7);
+	assert_int_equal(mode("?mode=0644", &m), 0);
+	assert_int_equal(m, 0644);
+	assert_int_equal(mode("?mode=7777", &m), 0);
+	assert_int_equal(m, 07777);
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+		assert_int_equal(mode(wrong[i], &m), -EINVAL);
+	assert_int_equal(m, 07777);
+}
+
+static int flag(const char *url, bool *f)
+{
+	return query_flag(url, strlen(url), "f", f, &e);
+}
+
+static void test_flags(void **state)
+{
+	static const char *const wrong[] = {"?f", "?f=", "?f=2", "?f=TRUE", "?f=truetrue", "?f=%"};
+	bool f = true;
+
+	assert_int_equal(flag("?g=0", &f), 0);
+	assert_true(f);
+	assert_int_equal(flag("?f=0", &f), 0);
+	assert_false(f);
+	assert_int_equal(flag("?f=true", &f), 0);
+	assert_true(f);
+	assert_int_equal(flag("?f=false", &f), 0);
+	assert_false(f);
+	assert_int_equal(flag("?f=1", &f), 0);
+	assert_true(f);
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+		assert_int_equal(flag(wrong[i], &f), -EINVAL);
+}
+
+static int number(const char *url, uint64_t *n)
+{
+	return query_number(url, strlen(url), "n", n, &e);
+}
+
+static void test_numbers(void **state)
+{
+	static const char *const wrong[] = {"?n",
+					    "?n=",
+					    "?n=-1",
+					    "?n=1.0",
+					    "?n=1e3",
+					    "?n=9007199254740993",
+					    "?n=99999999999999999999999999",
+					    "?n=18446744073709551617"};
+	uint64_t n = 5;
+
+	assert_int_equal(number("?m=1", &n), 0);
+	assert_int_equal(n, 5);
+	assert_int_equal(number("?n=0", &n), 0);
+	assert_int_equal(n, 0);
+	assert_int_equal(number("?n=9007199254740992", &n), 0);
+	assert_true(n == 1ull << 53);
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+		assert_int_equal(number(wrong[i], &n), -EINVAL);
+}
+
+static bool range(const char *value, struct byte_range *r)
+{
+	scoped_free char *copy = malloc(strlen(value) + 1);
+
+	memcpy(copy, value, strlen(value));
+	return range_read(copy, strlen(value), r);
+}
+
+static void test_ranges(void **state)
+{
+	static const char *const none[] = {"",		 "bytes",
+					   "bytes=",	 "bytes=-",
+					   "bytes=-0",	 "bytes=1",
+					   "bytes=2-1",	 "bytes=a-b",
+					   "bytes=1-b",	 "bytes=0-1,",
+					   "items=0-1",	 "Bytes=0-1",
+					   "bytes= 0-1", "bytes=99999999999999999999-",
+					   "=0-1"};
+	struct byte_range r;
+
+	assert_true(range("bytes=0-0", &r));
+	assert_true(r.offset == 0 && r.length == 1 && !r.from_end);
+	assert_true(range("bytes=5-", &r));
+	assert_true(r.offset == 5 && r.length == UINT64_MAX && !r.from_end);
+	assert_true(range("bytes=-7", &r));
+	assert_true(r.offset == 7 && r.from_end);
+	assert_true(range("bytes=0-9007199254740992", &r));
+	assert_true(r.length == (1ull << 53) + 1);
+	for (size_t i = 0; i < ARRAY_LEN(none); i++)
+		assert_false(range(none[i], &r));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_texts),	      cmocka_unit_test(test_what_is_not_there),
+		cmocka_unit_test(test_what_is_wrong), cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_modes),	      cmocka_unit_test(test_flags),
+		cmocka_unit_test(test_numbers),	      cmocka_unit_test(test_ranges),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
