@@ -33,7 +33,7 @@ bool size_choose(const struct core *c, const struct source *from, const struct s
 uint32_t size_ram_most(void);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
 struct vm_spec size_vm_spec(const struct size *size, bool builds);
-/* A shell that serves each size with the default's vCPUs. */
+/* A shell that serves each size with the default's vCPUs and RAM up to the largest of `sizes`. */
 struct vm_spec size_shell_spec(const struct core *c);
 
 /* There are VMs for `n` more sandboxes; else *f is filled. What is in the pool makes room. */

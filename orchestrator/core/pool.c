@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Shells and warm sandboxes, made ahead of need: one of each at a time, never while a client waits
- * for a VM, and more and more slowly while it fails. A shell fits each RAM size. Warm sandboxes are
- * kept of the default template, and for a while of what else was asked for.
+ * for a VM, and more and more slowly while it fails. A shell has room for the largest of `sizes`.
+ * Warm sandboxes are kept of the default template, and for a while of what else was asked for.
  */
 #include <string.h>
 

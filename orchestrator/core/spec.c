@@ -127,8 +127,14 @@ struct vm_spec size_shell_spec(const struct core *c)
 {
 	const struct size size = {.vcpus = c->config.vcpus, .ram_mib = c->config.ram_mib};
 	struct vm_spec spec = size_vm_spec(&size, false);
+	struct config_size sizes[CONFIG_SIZES_MAX];
+	uint32_t most = size_ram_most();
+	struct err e;
+	int n = config_sizes(&c->config, sizes, &e);
 
-	spec.ram_mib = larger(size_ram_most(), spec.ram_mib);
+	for (int i = 0; i < n; i++)
+		if (sizes[i].ram_mib <= most)
+			spec.ram_mib = larger(spec.ram_mib, sizes[i].ram_mib);
 	return spec;
 }
 
