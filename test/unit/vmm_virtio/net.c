@@ -4,9 +4,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_packet.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -728,6 +736,114 @@ static void test_what_the_driver_is_told(void **state)
 	stop(&w);
 }
 
+/* --- A tap of the kernel's: both must mean the same by the header --- */
+
+#define BIG 4014 /* three segments */
+
+/* As the warden makes it. -1 where that is not allowed. */
+static int make_tap(void)
+{
+	struct ifreq ifr = {.ifr_name = "ramet-test",
+			    .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC), bytes = NET_HDR_BYTES;
+	int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || ioctl(fd, TUNSETIFF, &ifr) < 0)
+		return -1;
+	assert_int_equal(ioctl(fd, TUNSETVNETHDRSZ, &bytes), 0);
+	assert_int_equal(
+		ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN), 0);
+	ifr.ifr_flags = IFF_UP;
+	assert_int_equal(ioctl(s, SIOCSIFFLAGS, &ifr), 0);
+	close(s);
+	return fd;
+}
+
+/* Hears and says what passes the tap, offloads included. */
+static int open_wire(void)
+{
+	struct sockaddr_ll a = {.sll_family = AF_PACKET, .sll_protocol = htons(0x0800)};
+	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(0x0800)), one = 1;
+
+	a.sll_ifindex = (int)if_nametoindex("ramet-test");
+	assert_int_equal(setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	return fd;
+}
+
+/* TCP over IPv4, from 192.168.252.2 to 192.168.252.1 */
+static void make_segments(uint8_t *f, const uint8_t *source)
+{
+	static const uint8_t ip[] = {0x45, 0, 0,   0,	0,   0, 0,   0,	  64,  6,
+				     0,	   0, 192, 168, 252, 2, 192, 168, 252, 1};
+	uint8_t *h = f + NET_HDR_BYTES + NET_ETH_BYTES;
+
+	make_frame(f, BIG, source);
+	net_put16(h - 2, 0x0800);
+	memcpy(h, ip, sizeof(ip));
+	net_put16(h + 2, BIG - NET_ETH_BYTES);
+	net_put16(h + 10, net_sum_fold(net_sum(h, sizeof(ip))));
+	h[32] = 5 << 4; /* length of TCP's header */
+	put_header(f, (struct header){1, 1, 54, 1448, 34, 16});
+}
+
+static void talk_over_tap(int tap)
+{
+	static uint8_t f[NET_HDR_BYTES + BIG], got[NET_HDR_BYTES + BIG];
+	int wire = open_wire();
+	struct world w = {0};
+	const size_t hdr = 10; /* such a socket has the older header */
+	size_t len;
+
+	make(&w, (int[2]){-1, tap});
+	drv_start(&w.v, UINT64_MAX, 256);
+	make_segments(f, guest_mac);
+	send_raw(&w, f, sizeof(f), 100);
+	assert_int_equal(stats(&w).tx_frames, 1);
+	assert_int_equal(recv(wire, got, sizeof(got), MSG_DONTWAIT), hdr + BIG);
+	assert_memory_equal(got, ((uint8_t[]){1, 1}), 2);
+	assert_memory_equal(got + 4, f + 4, 6);
+	assert_memory_equal(got + hdr, f + NET_HDR_BYTES, BIG);
+
+	offer_rx(&w, 200, 1536);
+	make_segments(f, gateway_mac);
+	memmove(got, f, hdr);
+	memcpy(got + hdr, f + NET_HDR_BYTES, BIG);
+	assert_int_equal(send(wire, got, hdr + BIG, 0), hdr + BIG);
+	drv_run(&w.v);
+	do { /* the kernel has things to say as well */
+		len = receive(&w, got, 1536);
+		assert_true(len > 0);
+	} while (net_get16(got + NET_HDR_BYTES + 12) != 0x0800);
+	assert_int_equal(len, sizeof(f));
+	assert_memory_equal(got, ((uint8_t[]){1, 1}), 2);
+	assert_memory_equal(got + 4, f + 4, 6);
+	assert_memory_equal(got + NET_HDR_BYTES, f + NET_HDR_BYTES, BIG);
+	close(wire);
+	stop(&w);
+}
+
+/* In a process of its own, whose network is its own. */
+static void test_a_tap_of_the_kernels(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		int tap = unshare(CLONE_NEWNET) < 0 ? -1 : make_tap();
+
+		if (tap >= 0)
+			talk_over_tap(tap);
+		_exit(tap < 0 ? 77 : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip(); /* taps can't be made here */
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -752,6 +868,7 @@ int main(void)
 		cmocka_unit_test(test_a_restored_device_tells_of_another_link),
 		cmocka_unit_test(test_a_reset_forgets_the_buffers),
 		cmocka_unit_test(test_what_the_driver_is_told),
+		cmocka_unit_test(test_a_tap_of_the_kernels),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
