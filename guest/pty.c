@@ -38,6 +38,7 @@ struct pty {
 	int32_t exit_code;
 	pid_t pid; /* of the program, and the session's id */
 	bool reaped;
+	bool closed;			/* by all that had it open, who may open it again */
 	struct watch master;		/* fd -1: closed */
 	struct watch life;		/* a pidfd */
 	struct watch report;		/* of the start; -1: over */
@@ -152,23 +153,32 @@ static int type_some(struct pty *p, struct conn *c)
 	return 0;
 }
 
+/* A closed terminal is hung up until it is opened again: only what is new is told of it. */
+static void watch_master(struct pty *p)
+{
+	uint32_t events = EPOLLIN;
+
+	if (!list_empty(&p->typists))
+		events |= EPOLLOUT;
+	if (p->closed)
+		events |= EPOLLET;
+	watch_set(&p->master, events);
+}
+
 static void type_all(struct pty *p)
 {
 	while (!list_empty(&p->typists)) {
 		struct conn *c = container_of(p->typists.next, struct conn, turn);
 		int bad = type_some(p, c);
 
-		if (bad == -EAGAIN) {
-			watch_set(&p->master, EPOLLIN | EPOLLOUT);
-			return;
-		}
+		if (bad == -EAGAIN)
+			break;
 		if (bad)
 			end_typing(c);
 		else
 			done(c);
 	}
-	if (p->master.fd >= 0 && p->master.events & EPOLLOUT)
-		watch_set(&p->master, EPOLLIN);
+	watch_master(p);
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
@@ -199,12 +209,12 @@ static void on_master(struct watch *w, uint32_t events)
 
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		n = read_some(p);
-	/* Nobody has it open. The program closed it, and may open it again; or it has ended, which
-	 * its pidfd tells. */
+	/* At the program's end too, which its pidfd tells. */
 	if (n < 0 && errno == EIO)
-		watch_set(w, EPOLLIN | EPOLLET);
-	else if (n > 0 && w->events & EPOLLET)
-		watch_set(w, EPOLLIN);
+		p->closed = true;
+	else if (n > 0)
+		p->closed = false;
+	watch_master(p);
 	feed_all(p);
 	if (events & EPOLLOUT)
 		type_all(p);
