@@ -107,7 +107,7 @@ static const struct setting settings[] = {
 	NUM(boot_timeout_s, 1, 86400, "300", "Seconds a template may take to boot."),
 	NUM(stop_timeout_s, 0, 3600, "10",
 	    "Seconds that running requests get to end when rametd is told to stop."),
-	STR(network, RANGES, 0, "",
+	STR(network, RANGES, 0, "10.251.0.0/17",
 	    "IPv4 range that nothing else uses: each VM's link to the host gets two addresses of "
 	    "it.\n"
 	    "Empty: VMs have no network."),

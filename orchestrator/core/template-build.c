@@ -17,6 +17,8 @@
 #include "orchestrator/core/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1"
+/* The kernel asks for its address itself: it is in the image, and no program has to ask again. */
+#define CMDLINE_NETWORK " ip=dhcp"
 
 enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_REHEARSAL };
 
@@ -361,6 +363,11 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 		b->dial = dial_start(b->vm, b->t->core->config.boot_timeout_s * 1000, on_dialed, b);
 }
 
+void template_cmdline(const struct config *config, char *out, size_t size)
+{
+	snprintf(out, size, CMDLINE "%s", config->network[0] ? CMDLINE_NETWORK : "");
+}
+
 static int open_boot(struct build *b, struct ctl_msg *fill, int fds[4], struct err *e)
 {
 	const struct config *config = &b->t->core->config;
@@ -370,7 +377,7 @@ static int open_boot(struct build *b, struct ctl_msg *fill, int fds[4], struct e
 	*fill = (struct ctl_msg){.fill = {.kind = CTL_BOOT,
 					  .has_initrd = config->initramfs[0] != 0,
 					  .disk_bytes = (uint64_t)b->t->size.rootfs_gb << 30}};
-	snprintf(fill->fill.cmdline, sizeof(fill->fill.cmdline), "%s", CMDLINE);
+	template_cmdline(config, fill->fill.cmdline, sizeof(fill->fill.cmdline));
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		if (!paths[i][0])
 			continue;

@@ -76,8 +76,11 @@ static int hash_inputs(EVP_MD_CTX *md, const struct config *c, const struct sour
 {
 	const uint32_t versions[] = {IMAGE_STATE_VERSION, IMAGE_LAYER_VERSION, CTL_VERSION,
 				     AGENT_VERSION, MANIFEST_VERSION};
+	char cmdline[CTL_CMDLINE_MAX];
 	int ret = hash_file(md, "kernel", c->kernel, e);
 
+	template_cmdline(c, cmdline, sizeof(cmdline));
+	EVP_DigestUpdate(md, cmdline, strlen(cmdline));
 	EVP_DigestUpdate(md, versions, sizeof(versions));
 	if (ret == 0 && c->initramfs[0])
 		ret = hash_file(md, "initramfs", c->initramfs, e);

@@ -84,6 +84,8 @@ void template_next_build(struct core *c);
 /* template-build.c */
 void build_start(struct template *t);
 void build_free(struct build *b);
+/* The guest kernel's command line. */
+void template_cmdline(const struct config *config, char *out, size_t size);
 
 /* template-files.c; on a worker thread. */
 void template_files_check(void *job);

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of real guests. The world outside is a namespace on the host with a few servers, so
+nothing here needs the internet. `OUTSIDE` is an address that VMs may reach; the world has private
+ones as well, which they may not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import textwrap
+import time
+from contextlib import ExitStack
+from typing import Callable, Iterator
+
+import httpx
+import pytest
+
+from conftest import REPO, on_host
+from ramet import Client, Sandbox
+
+OUTSIDE = "203.0.113.1"
+HOST = "203.0.113.254"  # the host's own address on the way there
+PRIVATE = ["10.9.9.9", "172.16.9.9", "192.168.9.9", "100.64.9.9", "169.254.169.254"]
+GUEST = "192.168.252.2"
+GATEWAY = "192.168.252.1"
+
+# TCP 80 tells whom it sees and echoes; UDP 9 writes what arrives to a file; port 53 answers each
+# question for a name with OUTSIDE and writes the name to another file.
+SERVER = f"""
+import socket, socketserver, threading
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall((self.client_address[0] + "\\n").encode())
+        while data := self.request.recv(65536):
+            self.request.sendall(data)
+class Note(socketserver.BaseRequestHandler):
+    def handle(self):
+        with open("/run/ramet-test/heard", "a") as f:
+            f.write(self.request[0].decode() + "\\n")
+        self.request[1].sendto(b"heard", self.client_address)
+class Name(socketserver.BaseRequestHandler):
+    def handle(self):
+        question, labels = self.request[0], []
+        at = 12
+        while question[at]:
+            labels.append(question[at + 1 : at + 1 + question[at]].decode())
+            at += 1 + question[at]
+        kind = question[at + 1 : at + 3]
+        with open("/run/ramet-test/asked", "a") as f:
+            f.write(".".join(labels) + "\\n")
+        answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\0\\0\\4" + socket.inet_aton("{OUTSIDE}")
+        count = 1 if kind == b"\\0\\1" else 0
+        head = question[:2] + b"\\x81\\x80\\0\\1\\0" + bytes([count]) + b"\\0\\0\\0\\0"
+        self.request[1].sendto(head + question[12 : at + 5] + answer * count, self.client_address)
+class Threads(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 64
+servers = [Threads(("", 80), Echo), socketserver.UDPServer(("", 9), Note),
+           socketserver.UDPServer(("", 53), Name)]
+for s in servers:
+    threading.Thread(target=s.serve_forever, daemon=True).start()
+open("/run/ramet-test/ready", "w").close()
+threading.Event().wait()
+"""
+
+
+def until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    """Looks again and again; what does not come in time fails the test."""
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "what was waited for did not come"
+        time.sleep(0.1)
+
+
+def put_on_host(path: str, text: str) -> None:
+    command = [str(REPO / "dev"), "host", "sh", "-c", f"cat >{path}"]
+    subprocess.run(command, input=text, text=True, check=True)
+
+
+def resolver() -> str:
+    """The host's name server, which the world then plays."""
+    first = on_host("grep -m1 ^nameserver /etc/resolv.conf").split()
+    return first[1]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[None]:
+    """The world outside, on the host."""
+    dns = resolver()
+    add = " && ".join(f"ip -n ramet-test addr add {a}/32 dev out1" for a in [*PRIVATE, dns])
+    on_host(
+        "ip netns del ramet-test 2>/dev/null; rm -rf /run/ramet-test; mkdir /run/ramet-test && "
+        "ip netns add ramet-test && "
+        "ip link add ramet-out type veth peer name out1 netns ramet-test && "
+        f"ip addr add {HOST}/24 dev ramet-out && ip link set ramet-out up && "
+        f"ip -n ramet-test addr add {OUTSIDE}/24 dev out1 && {add} && "
+        "ip -n ramet-test link set lo up && ip -n ramet-test link set out1 up && "
+        + " && ".join(f"ip route add {a}/32 via {OUTSIDE}" for a in [*PRIVATE, dns])
+    )
+    put_on_host("/run/ramet-test/server.py", SERVER)
+    on_host(
+        "setsid ip netns exec ramet-test python3 /run/ramet-test/server.py "
+        "</dev/null >/run/ramet-test/log 2>&1 & echo $! >/run/ramet-test/pid"
+    )
+    until(lambda: "ready" in on_host("ls /run/ramet-test"))
+    yield
+    on_host(
+        "kill $(ip netns pids ramet-test); ip netns del ramet-test; ip link del ramet-out; "
+        "rm -rf /run/ramet-test"
+    )
+
+
+@pytest.fixture(scope="module")
+def box(world: None, client: Client) -> Iterator[Sandbox]:
+    """One sandbox for the tests that leave it as it was."""
+    with Sandbox(client=client) as sandbox:
+        yield sandbox
+
+
+def python(sbx: Sandbox, code: str) -> str:
+    result = sbx.run_code(textwrap.dedent(code))
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def bash(sbx: Sandbox, code: str) -> str:
+    result = sbx.run_code(code, "bash")
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def dial(sbx: Sandbox, address: str, port: int = 80) -> str:
+    """What the other side says first, or the name of the error."""
+    return python(
+        sbx,
+        f"""
+        import errno, socket
+        try:
+            with socket.create_connection(({address!r}, {port}), timeout=30) as s:
+                print(s.recv(100).decode().strip(), end="")
+        except OSError as e:
+            print("error", errno.errorcode.get(e.errno, e), end="")
+        """,
+    )
+
+
+def say(sbx: Sandbox, text: str) -> None:
+    """One datagram to the world; whether it arrives is another matter."""
+    python(
+        sbx,
+        f"""
+        import socket
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.sendto({text!r}.encode(), ({OUTSIDE!r}, 9))
+        """,
+    )
+
+
+def heard() -> list[str]:
+    return on_host("cat /run/ramet-test/heard 2>/dev/null || true").split("\n")
+
+
+def dropped() -> int:
+    """Packets of VMs without egress that the host threw away."""
+    rules = on_host("nft list chain inet ramet first")
+    return int(rules.split("@no_egress counter packets ")[1].split()[0])
+
+
+def slot_of(sbx: Sandbox) -> int:
+    """By the name of its jail's link: the only one that grows while it sends."""
+    before = sent_by_slot()
+    say(sbx, "which one am I?")
+    found: list[int] = []
+
+    def moved() -> bool:
+        after = sent_by_slot()
+        found[:] = [slot for slot, n in after.items() if n > before.get(slot, 0)]
+        return bool(found)
+
+    until(moved)
+    return found[0]
+
+
+def sent_by_slot() -> dict[int, int]:
+    """Bytes of UDP and TCP that each jail's link brought; not of neighbour discovery."""
+    links = json.loads(on_host("ip -s -j link"))
+    return {
+        int(link["ifname"][2:]): link["stats64"]["rx"]["bytes"]
+        for link in links
+        if link["ifname"].startswith("rt")
+    }
+
+
+# --- what a sandbox has and reaches ---
+
+
+def test_it_has_its_address_and_route_at_once(world: None, client: Client) -> None:
+    with Sandbox(client=client) as sbx:
+        facts = bash(sbx, "ip -4 -o addr show dev eth0; ip route; cat /etc/resolv.conf")
+    assert f"inet {GUEST}/30" in facts
+    assert f"default via {GATEWAY} dev eth0" in facts
+    assert f"nameserver {GATEWAY}" in facts
+
+
+def test_the_world_sees_the_host(box: Sandbox) -> None:
+    assert dial(box, OUTSIDE) == HOST
+
+
+def test_names_are_found(box: Sandbox) -> None:
+    found = python(box, "import socket; print(socket.gethostbyname('some.example'), end='')")
+    assert found == OUTSIDE
+    assert "some.example" in on_host("cat /run/ramet-test/asked")
+
+
+def test_a_megabyte_comes_back_whole(box: Sandbox) -> None:
+    same = python(
+        box,
+        f"""
+        import os, socket, threading
+        data, got = os.urandom(1 << 20), b""
+        with socket.create_connection(({OUTSIDE!r}, 80)) as s:
+            while not got.endswith(b"\\n"):
+                got += s.recv(1)
+            sender = threading.Thread(target=s.sendall, args=(data,))
+            sender.start()
+            back = bytearray()
+            while len(back) < len(data):
+                back += s.recv(65536)
+            sender.join()
+        print(bytes(back) == data, end="")
+        """,
+    )
+    assert same == "True"
+
+
+# --- what it does not reach ---
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_private_ranges_are_refused(box: Sandbox, address: str) -> None:
+    on_host(f"python3 -c \"import socket; socket.create_connection(('{address}', 80), 10)\"")
+    assert dial(box, address).startswith("error")
+
+
+def test_the_host_is_refused(box: Sandbox) -> None:
+    on_host(
+        "setsid python3 -m http.server 8099 --bind 0.0.0.0 </dev/null >/dev/null 2>&1 & "
+        "echo $! >/run/ramet-test/http"
+    )
+    try:
+        probe = "python3 -c \"import socket; socket.create_connection(('%s', 8099), 10)\"; echo $?"
+        until(lambda: on_host(probe % HOST + " 2>&1").endswith("0\n"))
+        links = [
+            a["local"]
+            for link in json.loads(on_host("ip -j -4 addr"))
+            for a in link["addr_info"]
+            if link["ifname"] != "lo"
+        ]
+        assert HOST in links
+        for address in [GATEWAY, *links[:6]]:
+            assert dial(box, address, 8099).startswith("error"), address
+    finally:
+        on_host("kill $(cat /run/ramet-test/http)")
+
+
+def test_sandboxes_do_not_meet(box: Sandbox, client: Client) -> None:
+    with Sandbox(client=client) as other:
+        python(
+            other,
+            """
+            import socket, threading
+            server = socket.create_server(("", 80))
+            def serve():
+                while True:
+                    server.accept()[0].sendall(b"come in")
+            threading.Thread(target=serve, daemon=True).start()
+            """,
+        )
+        assert dial(other, GUEST) == "come in"  # itself
+        slot = slot_of(other)
+        for address in (f"10.251.0.{2 * slot + 1}", f"10.251.0.{2 * slot}"):
+            assert dial(box, address).startswith("error")
+
+
+# --- egress ---
+
+
+def test_without_egress_nothing_leaves(
+    box: Sandbox, client: Client, http: httpx.Client
+) -> None:
+    with ExitStack() as stack:
+        closed = stack.enter_context(Sandbox(client=client, egress=False))
+        child = stack.enter_context(closed.fork()[0])
+        for sbx in (closed, child):
+            assert http.get(f"/v1/sandboxes/{sbx.id}").json()["egress"] is False
+        for sbx in (closed, child):
+            before = dropped()
+            say(sbx, "from the closed one")
+            python(
+                sbx,
+                f"""
+                import socket
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+                    q = b"\\1\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\6closed\\0\\0\\1\\0\\1"
+                    s.sendto(q, ({GATEWAY!r}, 53))
+                """,
+            )
+            until(lambda: dropped() >= before + 2)
+        say(box, "from the open one")
+        until(lambda: "from the open one" in heard())
+    assert "from the closed one" not in heard()
+    assert "closed" not in on_host("cat /run/ramet-test/asked 2>/dev/null || true").split()
+
+
+# --- spoofing ---
+
+
+def test_a_false_address_gets_nowhere(box: Sandbox) -> None:
+    python(
+        box,
+        f"""
+        import socket, struct
+        own = bytes.fromhex("0252414d4554")
+        gateway = bytes.fromhex("0252414d4501")
+        def checksum(data):
+            total = sum(struct.unpack(f"!{{len(data) // 2}}H", data))
+            total = (total & 0xffff) + (total >> 16)
+            return ~((total & 0xffff) + (total >> 16)) & 0xffff
+        def frame(mac, source, text):
+            udp = struct.pack("!HHHH", 7, 9, 8 + len(text), 0) + text
+            head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+            ends = socket.inet_aton(source) + socket.inet_aton({OUTSIDE!r})
+            head = head[:10] + struct.pack("!H", checksum(head + ends)) + ends
+            return gateway + mac + b"\\x08\\0" + head + udp
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+            s.bind(("eth0", 0))
+            s.send(frame(own, "192.168.252.6", b"false address"))
+            s.send(frame(own, "203.0.113.9", b"false address"))
+            s.send(frame(bytes.fromhex("020000000066"), {GUEST!r}, b"false mac"))
+            s.send(frame(own, {GUEST!r}, b"honest"))
+        """,
+    )
+    until(lambda: "honest" in heard())
+    assert not {"false address", "false mac"} & set(heard())
+
+
+# --- forks ---
+
+
+def test_a_fork_keeps_the_address_and_loses_the_connections(world: None, client: Client) -> None:
+    with ExitStack() as stack:
+        parent = stack.enter_context(Sandbox(client=client))
+        python(
+            parent,
+            f"""
+            import socket
+            s = socket.create_connection(({OUTSIDE!r}, 80), timeout=60)
+            seen = s.makefile().readline()
+            s.sendall(b"before")
+            assert s.recv(100) == b"before"
+            """,
+        )
+        children = [stack.enter_context(child) for child in parent.fork(2)]
+        for child in children:
+            assert python(
+                child,
+                """
+                try:
+                    s.sendall(b"from the child")
+                    print("got", s.recv(100), end="")
+                except OSError as e:
+                    print(type(e).__name__, end="")
+                """,
+            ) in ("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
+        assert python(parent, "s.sendall(b'after'); print(s.recv(100), end='')") == "b'after'"
+        for sbx in (parent, *children):
+            assert f"inet {GUEST}/30" in bash(sbx, "ip -4 -o addr show dev eth0")
+            assert dial(sbx, OUTSIDE) == HOST
+
+
+# --- what is left ---
+
+
+def test_a_sandbox_takes_its_link_along(world: None, client: Client) -> None:
+    sbx = Sandbox(client=client)
+    with sbx:
+        slot = slot_of(sbx)
+        index = on_host(f"cat /sys/class/net/rt{slot}/ifindex")
+    # Another VM may have the slot by then: the link is another one all the same.
+    until(lambda: on_host(f"cat /sys/class/net/rt{slot}/ifindex 2>/dev/null || true") != index)
+    taken = len(on_host("pidof ramet-vmm").split())
+    until(lambda: abs(len(sent_by_slot()) - taken) <= 2)
+    assert "rt" not in on_host("nft list set inet ramet no_egress | grep elements || true")
