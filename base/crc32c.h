@@ -8,5 +8,7 @@
 
 /* Goes on from `crc`, the checksum of what came before; 0 to begin. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
+/* The same over 4096 zeros, at once. */
+uint32_t crc32c_zero_page(uint32_t crc);
 
 #endif

@@ -96,6 +96,9 @@ struct ctl_msg {
 			uint32_t port;
 		} connect;
 		struct {
+			uint32_t children; /* so many fills are to come, about: what is worth it */
+		} fork;
+		struct {
 			int32_t error;		 /* 0 or -errno */
 			char text[CTL_TEXT_MAX]; /* sentence, NUL-terminated; empty when error is 0
 						  */

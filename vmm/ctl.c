@@ -290,7 +290,7 @@ static int do_fork(struct ctl *c, struct request *r, struct err *e)
 
 	if (!w)
 		return e->code;
-	res = vm_fork(c->vm, &r->fds[0], on_forked, w, e);
+	res = vm_fork(c->vm, r->msg.fork.children, &r->fds[0], on_forked, w, e);
 	if (res) {
 		free(w);
 		return res;

@@ -86,7 +86,7 @@ static int prepare(struct vm *vm, struct fork *f, struct err *e)
 		return err_set(e, errno, "make a file for the state");
 	r = state_still_new(&f->still, &p, e);
 	if (!r)
-		r = ram_prepare(vm->ram, e);
+		r = ram_prepare(vm->ram, vm->fork_children, e);
 	/* An empty layer would only make the chain longer. */
 	if (!r && layer_stack_written(f->disk))
 		r = layer_stack_prepare(f->disk, vm->fork_writable, e);
@@ -163,7 +163,8 @@ static void fork_drained(struct vm *vm)
 	vm_flatten(vm);
 }
 
-int vm_fork(struct vm *vm, int *writable_fd, vm_forked_fn *done, void *arg, struct err *e)
+int vm_fork(struct vm *vm, unsigned children, int *writable_fd, vm_forked_fn *done, void *arg,
+	    struct err *e)
 {
 	int r;
 
@@ -178,6 +179,7 @@ int vm_fork(struct vm *vm, int *writable_fd, vm_forked_fn *done, void *arg, stru
 	vm->on_forked = done;
 	vm->on_forked_arg = arg;
 	vm->fork_writable = take_fd(writable_fd);
+	vm->fork_children = children;
 	vm_drain(vm, fork_drained);
 	return 0;
 }

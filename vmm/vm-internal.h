@@ -49,6 +49,7 @@ struct vm {
 	vm_forked_fn *on_forked; /* a fork is under way */
 	void *on_forked_arg;
 	int fork_writable; /* the disk layer it was given */
+	unsigned fork_children;
 	struct loop_timer flatten;
 
 	vm_ended_fn *on_ended;

@@ -82,7 +82,8 @@ struct vm_image {
  * returns: with the image, or with NULL and what went wrong; then the VM runs on as before.
  */
 typedef void vm_forked_fn(void *arg, const struct vm_image *image, const struct err *e);
-int vm_fork(struct vm *vm, int *writable_fd, vm_forked_fn *done, void *arg, struct err *e);
+int vm_fork(struct vm *vm, unsigned children, int *writable_fd, vm_forked_fn *done, void *arg,
+	    struct err *e);
 
 /* Joins a guest port to *stream_fd (taken over, then -1); `done` as in vio_vsock_connect. */
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),

@@ -310,7 +310,7 @@ static void copy(struct fork *fork)
 		err_say(&e, ENOMEM, "no memory");
 	}
 	if (writable >= 0) {
-		fork->request = vm_fork(s->vm, writable, on_copied, fork);
+		fork->request = vm_fork(s->vm, fork->n, writable, on_copied, fork);
 		later_run(&s->core->later, &fork->later, open_layers, fork);
 		return;
 	}

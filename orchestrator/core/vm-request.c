@@ -280,10 +280,12 @@ struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
-struct vm_request *vm_fork(struct vm *vm, int writable, vm_fork_fn *fn, void *arg)
+struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fork_fn *fn,
+			   void *arg)
 {
 	static const struct request_kind kind = {CTL_FORK, VM_FORK, VM_FORK, true, 60000};
-	struct vm_request *r = request_new(vm, &kind, NULL, NULL, &writable, 1, arg);
+	const struct ctl_msg msg = {.fork = {.children = children}};
+	struct vm_request *r = request_new(vm, &kind, &msg, NULL, &writable, 1, arg);
 
 	r->fork_fn = fn;
 	list_each (pos, &vm->requests) {

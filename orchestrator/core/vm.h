@@ -128,7 +128,8 @@ typedef void vm_fork_fn(void *arg, int error, const char *text, struct vm_image 
 /* Takes an image of the running VM, which goes on with `writable` (an empty file, taken over) as
  * its disk layer. A failure leaves it running as before. One at a time: others wait, also for one
  * that was cancelled. */
-struct vm_request *vm_fork(struct vm *vm, int writable, vm_fork_fn *fn, void *arg);
+struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fork_fn *fn,
+			   void *arg);
 /* A fill with an image, which is the caller's still, and an empty file of its own, taken over. */
 struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writable,
 				 vm_reply_fn *fn, void *arg);

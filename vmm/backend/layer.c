@@ -23,8 +23,6 @@
 #define PAGE	      4096u
 #define CLUSTER	      IMAGE_CLUSTER
 
-static const uint8_t zeros[PAGE];
-
 /* A sealed layer's bitmap is mapped from its file. The writable one's is anonymous memory, of
  * which the touched pages are written when it is sealed: until then nobody can use the file, and
  * a full host disk can't take the map away under us. */
@@ -208,7 +206,7 @@ static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 	for (; at < l->data_offset; at = hole) {
 		next_data(fd, at, l->data_offset, &data, &hole);
 		for (; at < data; at += PAGE)
-			crc = crc32c(crc, zeros, PAGE);
+			crc = crc32c_zero_page(crc);
 		crc = crc32c(crc, l->bits + data - HEADER_BYTES, hole - data);
 	}
 	return crc;
@@ -435,7 +433,8 @@ void layer_stack_free(struct layer_stack *s)
 static uint32_t crc_of_bitmap(const struct layer_stack *s, const struct layer *l, uint32_t crc)
 {
 	for (uint64_t page = 0; page < s->map_bytes / PAGE; page++)
-		crc = crc32c(crc, l->touched[page] ? l->bits + page * PAGE : zeros, PAGE);
+		crc = l->touched[page] ? crc32c(crc, l->bits + page * PAGE, PAGE)
+				       : crc32c_zero_page(crc);
 	return crc;
 }
 

@@ -42,6 +42,7 @@ struct ram {
 	int pagemap_fd;
 	int memory_fd; /* -1: not backed */
 	bool shared;   /* the memory file is a memfd that the guest writes to */
+	bool on_disk;  /* it is none: what is looked at of its holes can go again */
 	struct ram_layer layers[CTL_MEMORY_MAX]; /* oldest first */
 	unsigned nlayers;
 	uint32_t last_file;

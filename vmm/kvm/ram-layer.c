@@ -177,7 +177,7 @@ static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *
 	return result;
 }
 
-/* [start, end) as the image has it: through RAM, a look could fill a hole of a file for good. */
+/* [start, end) as the image has it: through RAM, a look could fill a hole of a memfd for good. */
 static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err *e)
 {
 	int result = 0;
@@ -185,8 +185,13 @@ static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err 
 	while (start < end && !result) {
 		uint64_t stop = end, at;
 		uint8_t *data;
-		int from;
+		int from = file_at(g->r, &g->r->image, start, &stop, &at);
 
+		if (from == g->r->memory_fd && g->r->on_disk) {
+			result = add_nonzero(g, g->r->gm->base + start, stop - start, e);
+			start = stop;
+			continue;
+		}
 		if (g->used == BOUNCE)
 			result = flush(g, e);
 		if (result)
@@ -196,7 +201,6 @@ static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err 
 		data = g->bounce + g->used;
 		if (stop - start > BOUNCE - g->used)
 			stop = start + (BOUNCE - g->used);
-		from = file_at(g->r, &g->r->image, start, &stop, &at);
 		g->used += stop - start;
 		result = file_read(from, at, data, stop - start, e);
 		if (!result)

@@ -13,7 +13,15 @@
 
 /* What is copied while the guest stands still costs it some 0.3 ms for each MiB. */
 #define AHEAD_MIN    (4u << 20)
+#define AHEAD_MANY   (256u << 10) /* with many children */
 #define AHEAD_ROUNDS 2u
+
+/*
+ * Each run costs every child some 3 us of mapping, a page that is copied needlessly 1 us: with many
+ * children it is worth to join over wider gaps, which nobody stands still for.
+ */
+#define MANY_CHILDREN 4u
+#define GAP_CHILDREN  32u /* no wider with more */
 
 /*
  * To map a run from its new layer costs as much as to copy some 20 pages, and then a fault for each
@@ -178,6 +186,7 @@ int ram_back_with_image(struct ram *r, int memory_fd, const int *layers, unsigne
 	}
 	if (!result)
 		result = keep(&r->memory_fd, memory_fd, e);
+	r->on_disk = fcntl(memory_fd, F_GET_SEALS) < 0;
 	if (!result)
 		result = gm_back_with_image(r->gm, memory_fd, e);
 	if (!result)
@@ -220,12 +229,12 @@ static int freeze_memfd(struct ram *r, struct err *e)
 }
 
 /* Which runs the new layer has, and what the image is with it. */
-static int plan(struct ram *r, const struct runs *dirty, uint32_t most, struct runs *runs,
-		struct overlay *image, struct err *e)
+static int plan(struct ram *r, const struct runs *dirty, uint64_t gap, uint32_t most,
+		struct runs *runs, struct overlay *image, struct err *e)
 {
 	overlay_free(image);
 	runs_free(runs);
-	if (runs_join(runs, dirty, RAM_JOIN_GAP, most) ||
+	if (runs_join(runs, dirty, gap, most) ||
 	    overlay_cover(image, &r->image, runs, r->last_file + 1, ram_table_bytes(runs->n)))
 		return err_set(e, ENOMEM, "list the pages that the guest wrote");
 	return 0;
@@ -233,15 +242,15 @@ static int plan(struct ram *r, const struct runs *dirty, uint32_t most, struct r
 
 /* An image in too many pieces would cost a child more maps than the kernel allows. Half of what is
  * allowed for the old layers, and at most two pieces for each new run, leave room. */
-static int plan_within_limits(struct ram *r, const struct runs *dirty, struct runs *runs,
-			      struct overlay *image, struct err *e)
+static int plan_within_limits(struct ram *r, const struct runs *dirty, uint64_t gap,
+			      struct runs *runs, struct overlay *image, struct err *e)
 {
-	int result = plan(r, dirty, IMAGE_MEMORY_RUNS_MAX, runs, image, e);
+	int result = plan(r, dirty, gap, IMAGE_MEMORY_RUNS_MAX, runs, image, e);
 
 	if (result || image->n <= IMAGE_MEMORY_RUNS_MAX)
 		return result;
 	result = flatten_overlay(r, e);
-	return result ? result : plan(r, dirty, IMAGE_MEMORY_RUNS_MAX / 4, runs, image, e);
+	return result ? result : plan(r, dirty, gap, IMAGE_MEMORY_RUNS_MAX / 4, runs, image, e);
 }
 
 static int write_layer(const struct ram *r, const struct runs *runs, const struct runs *dirty,
@@ -258,14 +267,15 @@ static int write_layer(const struct ram *r, const struct runs *runs, const struc
 	return result ? result : take_fd(&fd);
 }
 
-static int add_layer(struct ram *r, const struct runs *dirty, uint64_t *copied, struct err *e)
+static int add_layer(struct ram *r, const struct runs *dirty, uint64_t gap, uint64_t *copied,
+		     struct err *e)
 {
 	struct overlay image = {0};
 	struct runs runs = {0};
 	int result = flatten_chain(r, 1, e), fd = -1;
 
 	if (!result)
-		result = plan_within_limits(r, dirty, &runs, &image, e);
+		result = plan_within_limits(r, dirty, gap, &runs, &image, e);
 	if (!result)
 		result = fd = write_layer(r, &runs, dirty, e);
 	if (fd >= 0) {
@@ -294,32 +304,34 @@ static int add_changed(struct ram *r, const struct runs *own, uint64_t *copied, 
 	int result = ram_changed(r, own, &changed, e);
 
 	if (!result && changed.n)
-		result = add_layer(r, &changed, copied, e);
+		result = add_layer(r, &changed, RAM_JOIN_GAP, copied, e);
 	runs_free(&changed);
 	return result;
 }
 
-/* True in *enough when little is left to copy. */
-static int copy_ahead(struct ram *r, bool *enough, struct err *e)
+/* True in *enough when no more than `least` bytes are left to copy. */
+static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough, struct err *e)
 {
 	struct runs own = {0}, changed = {0};
 	int result = pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
 
-	*enough = runs_bytes(&own) <= r->ahead_min;
+	*enough = runs_bytes(&own) <= least;
 	if (!result && !*enough) {
 		result = ram_changed(r, &own, &changed, e);
-		*enough = runs_bytes(&changed) <= r->ahead_min;
+		*enough = runs_bytes(&changed) <= least;
 	}
 	if (!result && !*enough)
-		result = add_layer(r, &changed, &r->ahead, e);
+		result = add_layer(r, &changed, gap, &r->ahead, e);
 	runs_free(&changed);
 	runs_free(&own);
 	return result;
 }
 
-int ram_prepare(struct ram *r, struct err *e)
+int ram_prepare(struct ram *r, unsigned children, struct err *e)
 {
-	bool enough = false;
+	bool enough = false, many = children >= MANY_CHILDREN;
+	unsigned counted = children < GAP_CHILDREN ? children : GAP_CHILDREN;
+	uint64_t gap = many ? 2 * counted * RAM_PAGE : RAM_JOIN_GAP;
 	int result;
 
 	r->ahead = 0;
@@ -328,8 +340,10 @@ int ram_prepare(struct ram *r, struct err *e)
 	flatten_adopt(r);
 	r->flat.failed = false;
 	result = flatten_chain(r, AHEAD_ROUNDS + 1, e);
-	for (unsigned i = 0; i < AHEAD_ROUNDS && !enough && !result; i++)
-		result = copy_ahead(r, &enough, e);
+	if (!result && many)
+		result = copy_ahead(r, AHEAD_MANY, gap, &enough, e);
+	for (unsigned i = many; i < AHEAD_ROUNDS && !enough && !result; i++)
+		result = copy_ahead(r, r->ahead_min, gap, &enough, e);
 	return result;
 }
 

@@ -34,9 +34,10 @@ int ram_memfd(const struct ram *r);
 
 /*
  * Copies ahead, while the guest runs, what the freeze to come would have to copy, when that is
- * much: what is not written to again until then is only compared. On failure RAM is as before.
+ * much, or many `children` will map it: what is not written to again until then is only compared.
+ * On failure RAM is as before.
  */
-int ram_prepare(struct ram *r, struct err *e);
+int ram_prepare(struct ram *r, unsigned children, struct err *e);
 
 /*
  * Makes what RAM holds now part of an image that no later write of the guest changes. vCPUs stand

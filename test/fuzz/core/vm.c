@@ -215,7 +215,7 @@ static void ask(uint8_t what)
 		vm_quit(vm, on_reply, seen);
 		break;
 	case 5: {
-		struct vm_request *r = vm_fork(vm, take_fd(&fds[0]), on_forked, seen);
+		struct vm_request *r = vm_fork(vm, 1, take_fd(&fds[0]), on_forked, seen);
 
 		if (what >= 240) {
 			vm_request_cancel(r);

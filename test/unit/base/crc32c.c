@@ -37,12 +37,24 @@ static void test_bitwise_agrees(void **state)
 		assert_int_equal(crc_bits(~0u, data, len), crc_any(~0u, data, len));
 }
 
+static void test_a_page_of_zeros(void **state)
+{
+	static const uint8_t zeros[4096];
+	uint32_t crc = 0;
+
+	for (unsigned i = 0; i < 1000; i++) {
+		assert_int_equal(crc32c_zero_page(crc), crc32c(crc, zeros, sizeof(zeros)));
+		crc = crc32c(crc, &i, sizeof(i));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_known_values),
 		cmocka_unit_test(test_parts_add_up),
 		cmocka_unit_test(test_bitwise_agrees),
+		cmocka_unit_test(test_a_page_of_zeros),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

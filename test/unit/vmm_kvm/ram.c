@@ -296,6 +296,26 @@ static void test_what_is_the_same_is_not_copied(void **state)
 	end_guest(&g);
 }
 
+/* For many children little is copied ahead as well, and pages between it along with it. */
+static void test_many_children_have_fewer_runs(void **state)
+{
+	struct guest g, child;
+
+	boot(&g, 64 * MIB);
+	put(&g, 0, 64 * MIB, 'a');
+	freeze(&g);
+	for (unsigned i = 0; i < 200; i++)
+		put_pages(&g, 40 * i, 1, 'b');
+	ok(ram_prepare(g.ram, 32, &e));
+	put_pages(&g, 12000, 1, 'c');
+	freeze(&g);
+	assert_int_equal(g.ram->image.n, 2);
+	fork_guest(&g, &child);
+	check(&child);
+	end_guest(&child);
+	end_guest(&g);
+}
+
 /* What is copied ahead and not written to since is not copied again. */
 static void test_much_is_copied_ahead(void **state)
 {
@@ -306,7 +326,7 @@ static void test_much_is_copied_ahead(void **state)
 	boot(&g, 64 * MIB);
 	freeze(&g);
 	put(&g, MIB, 32 * MIB, 'a');
-	ok(ram_prepare(g.ram, &e));
+	ok(ram_prepare(g.ram, 1, &e));
 	assert_int_equal(ram_image(g.ram, fds), 2);
 	put_pages(&g, 300, 2, 'b');
 	put_pages(&g, 10000, 3, 'c');
@@ -317,10 +337,42 @@ static void test_much_is_copied_ahead(void **state)
 	fork_guest(&g, &child);
 	check(&child);
 	check(&g);
-	ok(ram_prepare(g.ram, &e));
+	ok(ram_prepare(g.ram, 1, &e));
 	assert_int_equal(freeze(&g), 0);
 	end_guest(&child);
 	end_guest(&g);
+}
+
+/* A template's memory is a file on disk: pages between dirty ones are looked at through RAM. */
+static void test_gaps_of_a_file_on_disk(void **state)
+{
+	struct guest g, child;
+	FILE *file = tmpfile();
+	uint8_t page[RAM_PAGE];
+
+	assert_non_null(file);
+	assert_int_equal(ftruncate(fileno(file), 4 * MIB), 0);
+	make_guest(&g, 4 * MIB);
+	for (unsigned i = 0; i < 100; i++) {
+		memset(page, (int)i, sizeof(page));
+		memset(g.expected + 2ull * i * RAM_PAGE, (int)i, RAM_PAGE);
+		assert_int_equal(pwrite(fileno(file), page, sizeof(page), 2ull * i * RAM_PAGE),
+				 RAM_PAGE);
+	}
+	ok(ram_back_with_image(g.ram, fileno(file), NULL, 0, &e));
+	for (unsigned i = 0; i < 80; i++)
+		put_pages(&g, 3 * i, 1, 'a');
+	freeze(&g);
+	assert_int_equal(g.ram->image.n, 1);
+	for (unsigned i = 0; i < 40; i++)
+		put_pages(&g, 5 * i, 1, 'b');
+	freeze(&g);
+	check(&g);
+	fork_guest(&g, &child);
+	check(&child);
+	end_guest(&child);
+	end_guest(&g);
+	fclose(file);
 }
 
 static void limit(int what, rlim_t most)
@@ -581,7 +633,7 @@ static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
 	g->ram->left_max = random_below(3) * 50 * RAM_PAGE;
 	if (random_below(3) == 0) {
 		g->ram->ahead_min = random_below(2) * 20 * RAM_PAGE;
-		ok(ram_prepare(g->ram, &e));
+		ok(ram_prepare(g->ram, (unsigned)random_below(8), &e));
 		write_somewhere(g);
 	}
 	freeze(g);
@@ -681,6 +733,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_long_runs_are_copied_once),
 		cmocka_unit_test(test_hidden_layers_go),
 		cmocka_unit_test(test_what_is_the_same_is_not_copied),
+		cmocka_unit_test(test_gaps_of_a_file_on_disk),
+		cmocka_unit_test(test_many_children_have_fewer_runs),
 		cmocka_unit_test(test_much_is_copied_ahead),
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
