@@ -131,6 +131,8 @@ class FileTest(AgentTest):
     def setUp(self):
         super().setUp()
         self.files = FileClient(self.client)
+        while self.workers():  # of the test before
+            self.assertEqual(self.client.ask(PING)[0], PONG)
         self.top = tempfile.mkdtemp(prefix="ramet-file-")
         self.addCleanup(subprocess.run, ["rm", "-rf", self.top])
 
@@ -161,10 +163,15 @@ class FileTest(AgentTest):
             return [int(pid) for pid in f.read().split()[1:]]
 
     def worker(self):
-        """The only one, once those of earlier operations have ended."""
-        while len(self.workers()) != 1:
+        """The only one, once it is there; each operation before must have been waited for."""
+        while not self.workers():
             self.assertEqual(self.more().client.ask(PING)[0], PONG)
-        return self.workers()[0]
+        (worker,) = self.workers()
+        return worker
+
+    def wait_for_end(self):
+        """Until the process of the last operation has ended too."""
+        self.assertEqual(self.client.ask(PING)[0], PONG)
 
     def wait_for_names(self, *names, top=None):
         """Until the folder holds just these; who removes something there is not waited for."""
@@ -405,6 +412,7 @@ class Reading(FileTest):
         slow.send(GET, struct.pack("<QQ", 0, ALL) + text(path))
         self.assertEqual(slow.recv()[0], FILE)
         self.assertEqual(len(self.files.get(path)), 5_000_000)
+        self.wait_for_end()
         life = os.pidfd_open(self.worker())
         self.addCleanup(os.close, life)
         slow.close()
@@ -618,6 +626,7 @@ class Uploads(FileTest):
 
     def test_a_commit_waits_for_parts_and_holds_later_ones_off(self):
         self.files.upload(self.id, self.path("file"))
+        self.wait_for_end()
         slow, late = self.more(), self.more()
         slow.begin_part(self.id, 0, 2)
         slow.send_data(b"x")
@@ -633,6 +642,7 @@ class Uploads(FileTest):
 
     def test_a_killed_part_leaves_the_upload(self):
         self.files.upload(self.id, self.path("file"))
+        self.wait_for_end()
         slow = self.more()
         slow.begin_part(self.id, 0, 2)
         slow.send_data(b"x")
