@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest/frame.h"
+#include "guest/file-request.h"
+#include "guest/pty-request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -12,6 +13,41 @@ static void must(int holds)
 {
 	if (!holds)
 		abort();
+}
+
+static void parse_file(const struct frame *f)
+{
+	struct file_request r;
+	struct err e;
+
+	if (!file_request_is(f->type) || file_request_parse(f, &r, &e) < 0)
+		return;
+	must(r.mode <= 07777 && strlen(r.path) <= AGENT_PATH_MAX);
+	must(strlen(r.id) == 0 || strlen(r.id) == AGENT_ID_LEN);
+	must(r.path[0] == '/' || r.path[0] == '\0');
+}
+
+/* The strings are walked as the terminal's process does it. */
+static void parse_pty(const struct frame *f)
+{
+	struct wire w = wire_from(f->payload, f->len);
+	struct pty_request r;
+	struct err e;
+	size_t len;
+
+	if (!pty_request_is(f->type) || pty_request_parse(f, &r, &e) < 0)
+		return;
+	must(strlen(r.id) == AGENT_ID_LEN && r.rest <= f->len);
+	if (f->type != AGENT_PTY_START)
+		return;
+	must(r.cols && r.rows && r.argc && strlen(r.label) <= AGENT_LABEL_MAX);
+	w.pos = r.args;
+	for (uint32_t i = 0; i < r.argc; i++)
+		must(wire_get_str(&w, &len, AGENT_PAYLOAD_MAX) != NULL);
+	w.pos = r.variables;
+	for (uint32_t i = 0; i < 2 * r.env; i++)
+		must(wire_get_str(&w, &len, AGENT_PAYLOAD_MAX) != NULL);
+	must(!w.bad && w.pos == f->len);
 }
 
 /* A copy of its own size, so that a read past the payload's end is seen. */
@@ -36,6 +72,8 @@ static void parse(const struct frame *f)
 		for (uint32_t i = 0; i < tree.count; i++)
 			must(tree.paths[i].len <= AGENT_PATH_MAX && tree.paths[i].text[0] == '/' &&
 			     !memchr(tree.paths[i].text, 0, tree.paths[i].len));
+	parse_file(&exact);
+	parse_pty(&exact);
 	free(copy);
 }
 

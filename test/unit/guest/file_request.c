@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/wire.h"
+#include "guest/file-request.h"
+
+#define ID "upl_0123456789abcdef0123456789abcdef"
+
+static uint8_t buf[AGENT_PAYLOAD_MAX];
+static struct wire w;
+static struct file_request out;
+static struct err e;
+
+static struct wire *begin(void)
+{
+	w = wire_on(buf, sizeof(buf));
+	return &w;
+}
+
+static void str(const char *text)
+{
+	wire_put_str(&w, text, strlen(text));
+}
+
+static int parse(uint8_t type)
+{
+	struct frame f = {.type = type, .len = (uint32_t)w.pos, .payload = buf};
+
+	return file_request_parse(&f, &out, &e);
+}
+
+/* Just these bytes are a request: one more or less is none. */
+static void parses_exactly(uint8_t type)
+{
+	size_t len = w.pos;
+
+	for (w.pos = 0; w.pos < len; w.pos++)
+		assert_int_equal(parse(type), -EPROTO);
+	w.pos = len + 1;
+	assert_int_equal(parse(type), -EPROTO);
+	w.pos = len;
+	assert_int_equal(parse(type), 0);
+	assert_int_equal(out.type, type);
+}
+
+static void test_the_types_it_takes(void **state)
+{
+	for (unsigned type = 0; type < 256; type++)
+		assert_int_equal(file_request_is((uint8_t)type),
+				 (type >= AGENT_PUT && type <= AGENT_ABORT && type != AGENT_DATA) ||
+					 type == AGENT_GROW);
+}
+
+static void test_a_put(void **state)
+{
+	begin();
+	wire_put_u64(&w, 1ull << 40);
+	wire_put_u32(&w, 0640);
+	str("/a\xff");
+	parses_exactly(AGENT_PUT);
+	assert_true(out.size == 1ull << 40);
+	assert_int_equal(out.mode, 0640);
+	assert_string_equal(out.path, "/a\xff");
+	assert_string_equal(out.id, "");
+}
+
+static void test_a_get(void **state)
+{
+	begin();
+	wire_put_u64(&w, 5);
+	wire_put_u64(&w, UINT64_MAX);
+	str("/");
+	parses_exactly(AGENT_GET);
+	assert_true(out.offset == 5 && out.size == UINT64_MAX);
+	assert_string_equal(out.path, "/");
+}
+
+static void test_flags(void **state)
+{
+	for (uint8_t flag = 0; flag < 3; flag++) {
+		begin();
+		wire_put_u8(&w, flag);
+		str("/x");
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(parse(i ? AGENT_STAT : AGENT_REMOVE),
+					 flag < 2 ? 0 : -EPROTO);
+			assert_true(flag == 2 || out.flag == flag);
+		}
+	}
+	begin();
+	wire_put_u32(&w, 07777);
+	wire_put_u8(&w, 1);
+	str("/x");
+	parses_exactly(AGENT_MKDIR);
+	assert_true(out.flag && out.mode == 07777);
+}
+
+static void test_an_upload_and_its_parts(void **state)
+{
+	begin();
+	str(ID);
+	parses_exactly(AGENT_ABORT);
+	assert_string_equal(out.id, ID);
+	wire_put_u64(&w, 7);
+	wire_put_u64(&w, 8);
+	parses_exactly(AGENT_PART);
+	assert_true(out.offset == 7 && out.size == 8);
+	begin();
+	str(ID);
+	wire_put_u32(&w, 0);
+	str("/x");
+	parses_exactly(AGENT_UPLOAD);
+	assert_int_equal(out.mode, 0);
+}
+
+static void test_a_commit_has_a_hash_or_none(void **state)
+{
+	uint8_t hash[AGENT_HASH_LEN + 1] = {1, 2, 3};
+
+	for (size_t len = 0; len <= sizeof(hash); len++) {
+		bool good = len == 0 || len == AGENT_HASH_LEN;
+		begin();
+		str(ID);
+		wire_put_u64(&w, 9);
+		wire_put_str(&w, hash, len);
+		assert_int_equal(parse(AGENT_COMMIT), good ? 0 : -EPROTO);
+		if (good)
+			assert_int_equal(out.has_hash, len > 0);
+	}
+	assert_string_equal(e.text, "commit: a SHA-256 has 32 bytes");
+}
+
+static int parse_path(const char *path, size_t len)
+{
+	begin();
+	wire_put_str(&w, path, len);
+	return parse(AGENT_LIST);
+}
+
+static void test_paths(void **state)
+{
+	static char path[AGENT_PATH_MAX + 1];
+
+	memset(path, '/', sizeof(path));
+	assert_int_equal(parse_path(path, AGENT_PATH_MAX), 0);
+	assert_int_equal(strlen(out.path), AGENT_PATH_MAX);
+	assert_int_equal(parse_path(path, AGENT_PATH_MAX + 1), -EPROTO);
+	assert_int_equal(parse_path("", 0), -EPROTO);
+	assert_int_equal(parse_path("a/b", 3), -EPROTO);
+	assert_string_equal(e.text, "list: a path must start with /");
+	assert_int_equal(parse_path("/a\0b", 4), -EPROTO);
+}
+
+static void test_modes_and_ids_out_of_range(void **state)
+{
+	begin();
+	wire_put_u64(&w, 0);
+	wire_put_u32(&w, 010000);
+	str("/x");
+	assert_int_equal(parse(AGENT_PUT), -EPROTO);
+	assert_string_equal(e.text, "put: mode 010000; the limit is 07777");
+	begin();
+	str("short");
+	assert_int_equal(parse(AGENT_ABORT), -EPROTO);
+	assert_string_equal(e.text, "abort: an id has 36 bytes");
+	begin();
+	str(ID "x");
+	assert_int_equal(parse(AGENT_ABORT), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_types_it_takes),
+		cmocka_unit_test(test_a_put),
+		cmocka_unit_test(test_a_get),
+		cmocka_unit_test(test_flags),
+		cmocka_unit_test(test_an_upload_and_its_parts),
+		cmocka_unit_test(test_a_commit_has_a_hash_or_none),
+		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_modes_and_ids_out_of_range),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
