@@ -42,15 +42,16 @@ def names(sbx: Sandbox, folder: str) -> list[str]:
 # --- exact bytes ---
 
 
-@pytest.mark.parametrize("size", [0, 1, 5 * MIB, PART, PART + 1, 70 * MIB + 3])
+@pytest.mark.parametrize("size", [0, 1, 5 * MIB, PART, PART + 1, 64 * MIB + 3])
 def test_what_goes_in_comes_out(shared: Sandbox, size: int) -> None:
     data = os.urandom(size)
     told: list[tuple[int, int | None]] = []
     shared.upload(data, "/root/sized", progress=lambda *now: told.append(now))
     assert told[-1] == (size, size)
     assert shared.files.stat("/root/sized").size == size
-    assert sha256_there(shared, "/root/sized") == hashlib.sha256(data).hexdigest()
     assert shared.download("/root/sized") == data
+    if size <= 5 * MIB:  # of what comes in parts, the commit compared it
+        assert sha256_there(shared, "/root/sized") == hashlib.sha256(data).hexdigest()
     shared.files.remove("/root/sized")
 
 
@@ -143,8 +144,8 @@ def test_names_are_any_bytes(shared: Sandbox, name: str) -> None:
 def test_a_list_tells_what_is_what(sbx: Sandbox) -> None:
     do(
         sbx,
-        "mkdir -p /root/zoo/dir && cd /root/zoo && printf 1234567 >file && chmod 4751 file"
-        " && chown 12:34 file && touch -d @1500000000.25 file && ln -s 'no where' link"
+        "mkdir -p /root/zoo/dir && cd /root/zoo && printf 1234567 >file && chown 12:34 file"
+        " && chmod 4751 file && touch -d @1500000000.25 file && ln -s 'no where' link"
         " && mkfifo fifo && mknod char c 1 3 && mknod block b 7 0"
         " && python3 -c 'import socket; socket.socket(1).bind(\"socket\")'",
     )
