@@ -7,6 +7,8 @@
 #include "base/wire.h"
 #include "orchestrator/core/agent.h"
 
+#define ENV_MAX 1024 /* variables that a guest's agent takes at once */
+
 /* --- from the guest ------------------------------------------------------------------------- */
 
 /* True when the fields fit together as those of a real file do. */
@@ -201,7 +203,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4;
 
 	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count);
-	if (head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX)
+	if (head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX || env_count > ENV_MAX)
 		return -E2BIG;
 	size_t room = AGENT_HEADER_SIZE + head + parts_size(exec->code_len);
 	uint8_t *bytes = malloc(room);
@@ -417,6 +419,8 @@ static void put_start(struct wire *w, const struct agent_pty_request *r)
 		put_text(w, r->argv[i]);
 	env_size(r->env[0], &env_count);
 	env_size(r->env[1], &env_count);
+	if (env_count > ENV_MAX)
+		w->bad = true;
 	wire_put_u32(w, env_count);
 	put_env(w, r->env[0]);
 	put_env(w, r->env[1]);

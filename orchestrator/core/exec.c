@@ -280,7 +280,8 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 		failure_set(f, 413, "too_large", 0, "code has %zu bytes, the limit is %u",
 			    spec->code_len, AGENT_CODE_MAX);
 	else if (ret < 0)
-		failure_set(f, 400, "out_of_range", 0, "env and cwd are over the limit of %u bytes",
+		failure_set(f, 400, "out_of_range", 0,
+			    "env and cwd are over the limit of %u bytes or 1024 variables",
 			    AGENT_PAYLOAD_MAX);
 	return ret == 0;
 }

@@ -204,6 +204,7 @@ static const struct {
 	{EINVAL, 409, "not_a_file"},
 	{ENXIO, 409, "not_a_file"},
 	{EPIPE, 409, "pty_ended"},
+	{ERANGE, 400, "out_of_range"},
 	{ELOOP, 400, "bad_path"},
 	{ENAMETOOLONG, 400, "bad_path"},
 	{EACCES, 403, "not_permitted"},
@@ -397,7 +398,7 @@ static bool is_encoded(int encoded, struct failure *f)
 	if (encoded == -E2BIG)
 		failure_set(f, 400, "out_of_range", 0,
 			    "the request is too long for the guest's agent: a path is up to %u "
-			    "bytes, all of a request up to %u",
+			    "bytes, all of a request up to %u, with 1024 variables",
 			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
 	else if (encoded < 0)
 		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");

@@ -49,7 +49,7 @@ static int encode_kill(struct id_op *o)
 
 static void on_start_refused(struct op *op, uint32_t errnum, const char *text)
 {
-	bool full = errnum == EMFILE || errnum == ENFILE || errnum == EUSERS;
+	bool full = errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
 
 	op_fail(op, full ? 429 : 400, full ? "too_many" : "pty_failed", "%s", text);
 }

@@ -49,12 +49,34 @@ static void use_entry(const struct agent_entry *n)
 	last_len = n->path_len;
 }
 
+static void use_file(const struct agent_file *f)
+{
+	expect(f->name_len && f->name_len <= AGENT_PATH_MAX && !memchr(f->name, 0, f->name_len));
+	expect(f->target_len <= AGENT_PATH_MAX && (!f->target_len || S_ISLNK(f->mode)));
+	expect(!f->target_len || !memchr(f->target, 0, f->target_len));
+	expect(f->size <= INT64_MAX && (!f->size || S_ISREG(f->mode)));
+}
+
+static void use_pty(const struct agent_pty *p)
+{
+	expect(!memcmp(p->id, "pty_", 4) && !memchr(p->id, 0, AGENT_ID_LEN));
+	expect(p->label_len <= AGENT_PAYLOAD_MAX && (!p->label_len || p->label));
+}
+
 static void on_frame(const struct agent_frame *f, struct splitter *s, struct flow *flow)
 {
 	if (f->type == AGENT_ERROR)
 		expect(f->len <= AGENT_PAYLOAD_MAX && (f->len == 0 || f->data));
 	if (f->type == AGENT_ENTRY)
 		use_entry(&f->entry);
+	if (f->type == AGENT_FILE)
+		use_file(&f->file);
+	if (f->type == AGENT_PTY)
+		use_pty(&f->pty);
+	if (f->type == AGENT_PTY_BYTES)
+		expect(f->place + f->len >= f->place && f->len <= AGENT_PAYLOAD_MAX - 8);
+	if (f->type == AGENT_BYTES)
+		expect(f->len <= AGENT_PAYLOAD_MAX);
 	if (f->type != AGENT_STDOUT && f->type != AGENT_STDERR)
 		return;
 	expect(f->len <= AGENT_PAYLOAD_MAX);

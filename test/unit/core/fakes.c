@@ -21,6 +21,7 @@
 #include "proto/ctl.h"
 #include "proto/warden.h"
 #include "test/unit/core/fake-call.h"
+#include "test/unit/core/fake-files.h"
 
 #define SLOTS  64
 #define AGENTS 64
@@ -60,7 +61,7 @@ struct fake_image {
 };
 
 struct fakes {
-	char run_dir[64];
+	char run_dir[64], agent_path[108]; /* empty: agents are faked */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t warden;
@@ -71,6 +72,8 @@ struct fakes {
 	unsigned limits; /* WARDEN_MEMORY */
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, waiting,
 		agents;
+	unsigned asked[64], dials;
+	uint64_t put_bytes, put_sum;
 	struct fake_image *images;
 	unsigned n_images;
 	unsigned long go;
@@ -412,6 +415,26 @@ static bool serve_tree(struct fake_agent *a, const uint8_t *body, size_t len)
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
+static bool op_wait_for_go(void *arg)
+{
+	return wait_for_go(arg);
+}
+
+static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
+{
+	struct fakes *f = a->vm->f;
+	const struct fake_files files = {.guest = a->vm,
+					 .wait = op_wait_for_go,
+					 .die = op_die,
+					 .put_bytes = &f->put_bytes,
+					 .put_sum = &f->put_sum};
+
+	lock(f);
+	f->asked[type]++;
+	unlock(f);
+	return fake_files_serve(&files, a->fd, type, body, len);
+}
+
 static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
 {
 	static const uint8_t pong[4] = {AGENT_VERSION};
@@ -436,7 +459,33 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_ATTACH:
 		return serve_attach(a, body, len);
 	}
-	return false;
+	return type >= AGENT_PUT && type <= AGENT_PTY_LIST && serve_files(a, type, body, len);
+}
+
+/* One way; false when nothing more comes. */
+static bool pass_on(int from, int to)
+{
+	static _Thread_local uint8_t buf[256 << 10];
+	ssize_t n = recv(from, buf, sizeof(buf), 0);
+
+	return n > 0 && fake_send_all(to, buf, (size_t)n);
+}
+
+static void relay(struct fake_agent *a)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool goes_on;
+
+	memcpy(addr.sun_path, a->vm->f->agent_path, sizeof(addr.sun_path));
+	goes_on = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
+	while (goes_on) {
+		struct pollfd p[] = {{a->fd, POLLIN, 0}, {fd, POLLIN, 0}};
+
+		poll(p, 2, -1);
+		goes_on = (!p[0].revents || pass_on(a->fd, fd)) &&
+			  (!p[1].revents || pass_on(fd, a->fd));
+	}
 }
 
 static void *agent_main(void *arg)
@@ -447,7 +496,9 @@ static void *agent_main(void *arg)
 
 	if (goes_wrong(f, FAKES_GARBAGE))
 		fake_send_all(a->fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
-	while (recv_all(a->fd, head, sizeof(head))) {
+	if (f->agent_path[0])
+		relay(a);
+	while (!f->agent_path[0] && recv_all(a->fd, head, sizeof(head))) {
 		struct wire w = wire_from(head, sizeof(head));
 		uint32_t len = wire_get_u32(&w);
 
@@ -486,6 +537,7 @@ static bool agent_start(struct fake_vm *vm, int fd)
 		lock(vm->f);
 		*a = (struct fake_agent){.vm = vm, .fd = fd};
 		vm->f->agents++;
+		vm->f->dials++;
 		pthread_create(&a->thread, NULL, agent_main, a);
 		unlock(vm->f);
 		return true;
@@ -930,6 +982,11 @@ struct fakes *fakes_new(const char *run_dir)
 	return f;
 }
 
+void fakes_use_agent(struct fakes *f, const char *socket_path)
+{
+	snprintf(f->agent_path, sizeof(f->agent_path), "%s", socket_path);
+}
+
 int fakes_attach(struct fakes *f)
 {
 	int pair[2];
@@ -1074,6 +1131,32 @@ unsigned fakes_forks(struct fakes *f)
 unsigned fakes_agents(struct fakes *f)
 {
 	return read_number(f, &f->agents);
+}
+
+unsigned fakes_dials(struct fakes *f)
+{
+	return read_number(f, &f->dials);
+}
+
+unsigned fakes_asked(struct fakes *f, unsigned type)
+{
+	return read_number(f, &f->asked[type]);
+}
+
+uint64_t fakes_put(struct fakes *f, uint64_t *sum)
+{
+	lock(f);
+	uint64_t bytes = f->put_bytes;
+	*sum = f->put_sum;
+	unlock(f);
+	return bytes;
+}
+
+void fakes_put_reset(struct fakes *f)
+{
+	lock(f);
+	f->put_bytes = f->put_sum = 0;
+	unlock(f);
 }
 
 unsigned fakes_waiting(struct fakes *f)

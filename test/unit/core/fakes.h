@@ -15,6 +15,8 @@ struct fakes;
 struct fakes *fakes_new(const char *run_dir);
 /* A new socket for a core; the warden hangs up on the one before. */
 int fakes_attach(struct fakes *f);
+/* Connections to agents lead to the real one that listens on this socket, which all VMs share. */
+void fakes_use_agent(struct fakes *f, const char *socket_path);
 /* Ends all threads. */
 void fakes_free(struct fakes *f);
 
@@ -36,6 +38,13 @@ unsigned fakes_forks(struct fakes *f); /* images of running VMs */
 unsigned fakes_overlaps(struct fakes *f);
 /* Open connections to agents. */
 unsigned fakes_agents(struct fakes *f);
+/* Connections to agents that ever were. */
+unsigned fakes_dials(struct fakes *f);
+/* Requests of a type (AGENT_PUT to AGENT_PTY_LIST) that agents got. */
+unsigned fakes_asked(struct fakes *f, unsigned type);
+/* Of the data that came last, or of all input: its size, and what fake_sum says of it. */
+uint64_t fakes_put(struct fakes *f, uint64_t *sum);
+void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
 
 enum fakes_fault {

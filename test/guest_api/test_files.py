@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files through the whole of it: host and agent mean the same by every frame."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+
+def data(n: int) -> bytes:
+    return hashlib.shake_128(str(n).encode()).digest(n)
+
+
+def put(http: httpx.Client, box: str, path: str, body: bytes, **more: Any) -> httpx.Response:
+    return http.put(f"{box}/files", params={"path": path, **more}, content=body)
+
+
+def get(http: httpx.Client, box: str, path: str, **headers: str) -> httpx.Response:
+    return http.get(f"{box}/files", params={"path": path}, headers=headers)
+
+
+def fails(answer: httpx.Response, status: int, code: str) -> str:
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    return str(answer.json()["error"])
+
+
+@pytest.mark.parametrize("size", [0, 1, 65536, 65537, 10_000_000])
+def test_put_and_get(http: httpx.Client, sandbox: str, folder: str, size: int) -> None:
+    path = f"{folder}/new/x"
+    assert put(http, sandbox, path, data(size), mode="4711").status_code == 204
+    assert Path(path).read_bytes() == data(size)
+    answer = get(http, sandbox, path)
+    assert answer.content == data(size) and answer.headers["ramet-mode"] == "4711"
+    assert os.listdir(f"{folder}/new") == ["x"]
+
+
+def test_ranges(http: httpx.Client, sandbox: str, folder: str) -> None:
+    path, whole = f"{folder}/x", data(300_000)
+    Path(path).write_bytes(whole)
+    for asked, part in (
+        ("bytes=0-0", whole[:1]),
+        ("bytes=65530-131080", whole[65530:131081]),
+        ("bytes=299999-", whole[-1:]),
+        ("bytes=-70000", whole[-70000:]),
+        ("bytes=-999999", whole),
+    ):
+        answer = get(http, sandbox, path, range=asked)
+        assert answer.status_code == 206 and answer.content == part
+    fails(get(http, sandbox, path, range="bytes=300000-"), 416, "bad_range")
+    fails(get(http, sandbox, path, range="bytes=300001-"), 416, "bad_range")
+    assert get(http, sandbox, path).content == whole
+
+
+def test_a_file_of_proc(http: httpx.Client, sandbox: str) -> None:
+    assert b"MemTotal" in get(http, sandbox, "/proc/meminfo").content
+
+
+def test_a_file_that_grows_ends_where_it_ended(
+    http: httpx.Client, sandbox: str, folder: str
+) -> None:
+    path = f"{folder}/log"
+    Path(path).write_bytes(bytes(8_000_000))
+    with http.stream("GET", f"{sandbox}/files", params={"path": path}) as answer:
+        with open(path, "ab") as log:
+            log.write(b"more")
+        assert sum(map(len, answer.iter_bytes())) == 8_000_000
+
+
+def test_failures(http: httpx.Client, sandbox: str, folder: str) -> None:
+    Path(f"{folder}/file").write_bytes(b"x")
+    os.symlink("loop", f"{folder}/loop")
+    os.mkfifo(f"{folder}/fifo")
+    fails(get(http, sandbox, f"{folder}/none"), 404, "no_such_file")
+    fails(get(http, sandbox, folder), 409, "is_a_directory")
+    fails(get(http, sandbox, f"{folder}/fifo"), 409, "not_a_file")
+    fails(get(http, sandbox, f"{folder}/file/x"), 409, "not_a_directory")
+    fails(get(http, sandbox, f"{folder}/loop"), 400, "bad_path")
+    fails(put(http, sandbox, folder, b"x"), 409, "is_a_directory")
+    fails(put(http, sandbox, f"{folder}/file/x", b"x"), 409, "not_a_directory")
+    fails(put(http, sandbox, "/proc/x", b"x"), 404, "no_such_file")
+    fails(put(http, sandbox, f"{folder}/{300 * 'n'}", b"x"), 400, "bad_path")
+    fails(http.get(f"{sandbox}/files/list", params={"path": f"{folder}/file"}), 409,
+          "not_a_directory")  # fmt: skip
+    fails(http.get(f"{sandbox}/files/stat", params={"path": f"{folder}/none"}), 404, "no_such_file")
+    # The connection that a failure ended does not stand in the way of the next operation.
+    assert put(http, sandbox, f"{folder}/file", b"y").status_code == 204
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_leaves_nothing(http: httpx.Client, sandbox: str, folder: str) -> None:
+    fails(put(http, sandbox, "/dev/full/x", b"x"), 409, "not_a_directory")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", folder], check=True)
+    try:
+        assert put(http, sandbox, f"{folder}/x", b"old").status_code == 204
+        fails(put(http, sandbox, f"{folder}/x", bytes(10_000_000)), 507, "disk_full")
+        begun = http.post(f"{sandbox}/uploads", params={"path": f"{folder}/x"}).json()
+        up = f"{sandbox}/uploads/{begun['id']}"
+        fails(http.put(up, params={"offset": 0}, content=bytes(2_000_000)), 507, "disk_full")
+        assert http.delete(up).status_code == 204
+        assert os.listdir(folder) == ["x"] and get(http, sandbox, f"{folder}/x").content == b"old"
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_stat_list_remove_mkdir(http: httpx.Client, sandbox: str, folder: str) -> None:
+    make, where = f"{sandbox}/files/mkdir", f"{sandbox}/files"
+    fails(http.post(make, params={"path": f"{folder}/a/b"}), 404, "no_such_file")
+    assert http.post(make, params={"path": f"{folder}/a/b", "parents": "1"}).status_code == 204
+    fails(http.post(make, params={"path": f"{folder}/a"}), 409, "file_exists")
+    assert http.post(make, params={"path": f"{folder}/a", "parents": "1"}).status_code == 204
+    put(http, sandbox, f"{folder}/a/file", b"12345", mode="640")
+    os.symlink("file", f"{folder}/a/link")
+    url = f"{where}?path=" + quote(os.fsencode(folder) + b"/a/\xff")
+    assert http.put(url, content=b"").status_code == 204
+    entries = http.get(f"{where}/list", params={"path": f"{folder}/a"}).json()["entries"]
+    assert [(e["name"], e["type"]) for e in entries] == [
+        ("b", "directory"), ("file", "file"), ("link", "symlink"), ("\ufffd", "file"),
+    ]  # fmt: skip
+    assert entries[1]["size"] == 5 and entries[1]["mode"] == "0640"
+    assert entries[2]["target"] == "file" and entries[3]["name_b64"] == "/w=="
+    assert abs(entries[1]["mtime"] - os.stat(f"{folder}/a/file").st_mtime) < 1e-3
+    stat = http.get(f"{where}/stat", params={"path": f"{folder}/a/link"}).json()
+    assert stat["name"] == f"{folder}/a/link" and stat["type"] == "file"
+    link = {"path": f"{folder}/a/link", "follow": "0"}
+    assert http.get(f"{where}/stat", params=link).json()["type"] == "symlink"
+    fails(http.delete(where, params={"path": f"{folder}/a"}), 409, "not_empty")
+    assert http.delete(where, params={"path": f"{folder}/a/link"}).status_code == 204
+    assert http.delete(where, params={"path": f"{folder}/a", "recursive": "1"}).status_code == 204
+    fails(http.delete(where, params={"path": f"{folder}/a"}), 404, "no_such_file")
+    assert os.listdir(folder) == []
+
+
+def test_a_long_list(http: httpx.Client, sandbox: str, folder: str) -> None:
+    names = [f"{i:05d}" for i in range(5000)]
+    for name in names:
+        Path(folder, name).touch()
+    entries = http.get(f"{sandbox}/files/list", params={"path": folder}).json()["entries"]
+    assert [e["name"] for e in entries] == names
+
+
+def test_uploads(http: httpx.Client, sandbox: str, folder: str) -> None:
+    path, whole, size = f"{folder}/deep/x", data(20_000_000), 20_000_000
+    begun = http.post(f"{sandbox}/uploads", params={"path": path, "mode": "600"}).json()
+    up, step = f"{sandbox}/uploads/{begun['id']}", begun["part_bytes"]
+
+    def send(at: int) -> int:
+        return http.put(up, params={"offset": at}, content=whole[at : at + step]).status_code
+
+    with ThreadPoolExecutor(3) as pool:
+        assert set(pool.map(send, range(0, size, step))) == {204}
+    right = hashlib.sha256(whole).hexdigest()
+    commit = f"{up}/commit"
+    fails(http.post(commit, json={"size": size, "sha256": 64 * "0"}), 409, "checksum_mismatch")
+    fails(http.post(commit, json={"size": size - 1}), 409, "checksum_mismatch")
+    assert not os.path.exists(path)
+    assert http.post(commit, json={"size": size, "sha256": right}).status_code == 204
+    assert Path(path).read_bytes() == whole and os.stat(path).st_mode & 0o777 == 0o600
+    fails(http.post(commit, json={"size": size}), 404, "no_such_upload")
+    fails(http.put(up, params={"offset": 0}, content=b"x"), 404, "no_such_upload")
+    assert http.delete(up).status_code == 204
+
+
+def test_an_upload_that_is_dropped(http: httpx.Client, sandbox: str, folder: str) -> None:
+    begun = http.post(f"{sandbox}/uploads", params={"path": f"{folder}/x"}).json()
+    up = f"{sandbox}/uploads/{begun['id']}"
+    assert http.put(up, params={"offset": 10}, content=b"x").status_code == 204
+    assert http.delete(up).status_code == 204
+    assert os.listdir(folder) == []
+
+
+def test_many_at_once(http: httpx.Client, sandbox: str, folder: str) -> None:
+    def both(i: int) -> bool:
+        path = f"{folder}/{i}"
+        while put(http, sandbox, path, data(i * 1000)).status_code == 429:
+            pass
+        return get(http, sandbox, path).content == data(i * 1000)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(both, range(100)))

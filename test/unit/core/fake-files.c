@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/core/fake-files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/wire.h"
+#include "proto/agent.h"
+#include "test/unit/core/fake-call.h"
+
+struct ask {
+	const struct fake_files *f;
+	int fd;
+	uint8_t type;
+	char path[AGENT_PATH_MAX + 1];
+	uint64_t offset, size, n;
+	bool flag;
+};
+
+static bool send_error(int fd, uint32_t errnum)
+{
+	uint8_t body[128];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_u32(&w, errnum);
+	wire_put_str(&w, "so it was asked", 15);
+	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
+}
+
+static bool send_done(int fd)
+{
+	return fake_send_frame(fd, AGENT_DONE, NULL, 0);
+}
+
+static bool send_file(int fd, const char *name, uint32_t mode, uint64_t size)
+{
+	uint8_t body[AGENT_PATH_MAX + 64];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_str(&w, name, strlen(name));
+	wire_put_u32(&w, mode);
+	wire_put_u32(&w, 1);
+	wire_put_u32(&w, 2);
+	wire_put_u64(&w, size);
+	wire_put_u64(&w, 1700000000000000000);
+	wire_put_str(&w, "there", S_ISLNK(mode) ? 5 : 0);
+	return fake_send_frame(fd, AGENT_FILE, body, w.pos);
+}
+
+uint64_t fake_sum(uint64_t sum, const uint8_t *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		sum = sum * 1099511628211u + data[i];
+	return sum;
+}
+
+/* --- what comes in --- */
+
+static bool take_data(const struct ask *a)
+{
+	uint8_t head[AGENT_HEADER_SIZE], *data = malloc(AGENT_PAYLOAD_MAX);
+	uint64_t got = 0, sum = 0;
+
+	while (got < a->size) {
+		if (recv(a->fd, head, sizeof(head), MSG_WAITALL) != sizeof(head))
+			break;
+		struct wire w = wire_from(head, sizeof(head));
+		uint32_t len = wire_get_u32(&w);
+		if (head[4] != AGENT_DATA || !len || len > AGENT_PAYLOAD_MAX ||
+		    recv(a->fd, data, len, MSG_WAITALL) != (ssize_t)len)
+			break;
+		sum = fake_sum(sum, data, len);
+		got += len;
+	}
+	free(data);
+	*a->f->put_bytes = got;
+	*a->f->put_sum = sum;
+	return got == a->size;
+}
+
+static bool serve_put(const struct ask *a)
+{
+	if (strcmp(a->path, "/early") == 0)
+		return send_done(a->fd);
+	return take_data(a) && send_done(a->fd);
+}
+
+/* --- what goes out --- */
+
+static bool send_bytes(const struct ask *a, uint64_t from, uint64_t n)
+{
+	uint8_t data[10000];
+
+	while (n) {
+		size_t part = n < sizeof(data) ? n : sizeof(data);
+
+		for (size_t i = 0; i < part; i++)
+			data[i] = (uint8_t)((from + i) % 251);
+		if (!fake_send_frame(a->fd, AGENT_BYTES, data, part))
+			return false;
+		from += part;
+		n -= part;
+	}
+	return true;
+}
+
+static bool is(struct ask *a, const char *word)
+{
+	char format[32];
+
+	snprintf(format, sizeof(format), "/%s/%%lu", word);
+	unsigned long n = 0;
+	bool fits = sscanf(a->path, format, &n) == 1;
+	if (fits)
+		a->n = n;
+	return fits;
+}
+
+static bool serve_get(struct ask *a)
+{
+	bool zero = is(a, "zero"), less = is(a, "less"), more = is(a, "more");
+
+	if (!zero && !less && !more && !is(a, "size"))
+		return send_error(a->fd, ENOENT);
+	uint64_t left = a->n > a->offset ? a->n - a->offset : 0;
+	if (!send_file(a->fd, a->path, S_IFREG | 0640, zero ? 0 : a->n))
+		return false;
+	left = left < a->size ? left : a->size;
+	if (less)
+		left /= 2;
+	if (more)
+		left += 70000;
+	return send_bytes(a, a->offset, left) && send_done(a->fd);
+}
+
+static bool serve_odd(struct ask *a)
+{
+	if (strcmp(a->path, "/twice") == 0)
+		return send_file(a->fd, a->path, S_IFREG, 5) &&
+		       send_file(a->fd, a->path, S_IFREG, 5);
+	if (strcmp(a->path, "/bytes-first") == 0)
+		return send_bytes(a, 0, 5);
+	return send_done(a->fd); /* /none */
+}
+
+static bool serve_stat(struct ask *a)
+{
+	if (!is(a, "size"))
+		return send_error(a->fd, ENOENT);
+	return send_file(a->fd, a->path, a->flag ? S_IFLNK | 0777 : S_IFREG | 0640,
+			 a->flag ? 0 : a->n) &&
+	       send_done(a->fd);
+}
+
+static bool serve_list(struct ask *a)
+{
+	char name[32];
+
+	if (strcmp(a->path, "/slash") == 0)
+		return send_file(a->fd, "a/b", S_IFREG, 0);
+	if (strcmp(a->path, "/dots") == 0)
+		return send_file(a->fd, "..", S_IFDIR, 0);
+	if (!is(a, "many"))
+		return send_error(a->fd, ENOTDIR);
+	for (uint64_t i = 0; i < a->n; i++) {
+		snprintf(name, sizeof(name), "%08lu", (unsigned long)i);
+		if (!send_file(a->fd, name, S_IFREG | 0644, i))
+			return false;
+	}
+	return send_done(a->fd);
+}
+
+/* --- files --- */
+
+static void read_file_ask(struct wire *w, struct ask *a)
+{
+	size_t len;
+
+	if (a->type == AGENT_GET)
+		a->offset = wire_get_u64(w);
+	if (a->type == AGENT_GET || a->type == AGENT_PUT)
+		a->size = wire_get_u64(w);
+	if (a->type == AGENT_PUT || a->type == AGENT_MKDIR)
+		wire_get_u32(w);
+	if (a->type == AGENT_STAT || a->type == AGENT_REMOVE || a->type == AGENT_MKDIR)
+		a->flag = wire_get_u8(w);
+	const uint8_t *path = wire_get_str(w, &len, AGENT_PATH_MAX);
+	if (path)
+		memcpy(a->path, path, len);
+}
+
+static void read_upload_ask(struct wire *w, struct ask *a)
+{
+	size_t id_len, len;
+
+	wire_get_str(w, &id_len, AGENT_ID_LEN);
+	if (id_len != AGENT_ID_LEN)
+		w->bad = true;
+	if (a->type == AGENT_UPLOAD) {
+		wire_get_u32(w);
+		const uint8_t *path = wire_get_str(w, &len, AGENT_PATH_MAX);
+		if (path)
+			memcpy(a->path, path, len);
+	} else if (a->type == AGENT_PART) {
+		a->offset = wire_get_u64(w);
+		a->size = wire_get_u64(w);
+	} else if (a->type == AGENT_COMMIT) {
+		a->size = wire_get_u64(w);
+		const uint8_t *hash = wire_get_str(w, &len, AGENT_HASH_LEN);
+		a->flag = len && hash[0] == 0xff;
+	}
+}
+
+static bool serve_file(struct ask *a)
+{
+	if (is(a, "errno"))
+		return send_error(a->fd, (uint32_t)a->n);
+	if (!strcmp(a->path, "/wait") && !a->f->wait(a->f->guest))
+		return false;
+	if (!strcmp(a->path, "/die"))
+		a->f->die(a->f->guest);
+	if (!strcmp(a->path, "/die") || !strcmp(a->path, "/hang-up"))
+		return false;
+	if (!strcmp(a->path, "/garbage"))
+		return fake_send_frame(a->fd, AGENT_PONG, "\0\0\0", 4);
+	if (!strcmp(a->path, "/twice") || !strcmp(a->path, "/none") ||
+	    !strcmp(a->path, "/bytes-first"))
+		return serve_odd(a);
+	switch (a->type) {
+	case AGENT_PUT:
+		return serve_put(a);
+	case AGENT_GET:
+		return serve_get(a);
+	case AGENT_STAT:
+		return serve_stat(a);
+	case AGENT_LIST:
+		return serve_list(a);
+	default:
+		return send_done(a->fd);
+	}
+}
+
+static bool serve_upload(struct ask *a)
+{
+	if (a->type == AGENT_UPLOAD && is(a, "errno"))
+		return send_error(a->fd, (uint32_t)a->n);
+	if (a->type == AGENT_UPLOAD && !strcmp(a->path, "/wait") && !a->f->wait(a->f->guest))
+		return false;
+	if (a->type == AGENT_PART)
+		return serve_put(a);
+	if (a->type == AGENT_COMMIT && a->flag)
+		return send_error(a->fd, EBADMSG);
+	return send_done(a->fd);
+}
+
+/* --- terminals --- */
+
+static bool send_output(int fd, uint64_t place, const char *text)
+{
+	uint8_t body[64];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_u64(&w, place);
+	wire_put_bytes(&w, text, strlen(text));
+	return fake_send_frame(fd, AGENT_PTY_BYTES, body, w.pos);
+}
+
+static bool send_exit(int fd, uint32_t code)
+{
+	uint8_t body[5];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_u32(&w, code);
+	wire_put_u8(&w, 0);
+	return fake_send_frame(fd, AGENT_EXIT, body, w.pos);
+}
+
+static bool flood(int fd)
+{
+	uint8_t *frame = malloc(AGENT_PAYLOAD_MAX);
+	uint64_t place = 0;
+	bool sent = true;
+
+	memset(frame, 'x', AGENT_PAYLOAD_MAX);
+	for (; sent; place += AGENT_PAYLOAD_MAX - 8) {
+		struct wire w = wire_on(frame, 8);
+
+		wire_put_u64(&w, place);
+		sent = fake_send_frame(fd, AGENT_PTY_BYTES, frame, AGENT_PAYLOAD_MAX);
+	}
+	free(frame);
+	return false;
+}
+
+static bool attach(const struct fake_files *f, int fd, char which, uint64_t place)
+{
+	switch (which) {
+	case '0':
+		if (place < 5 && !send_output(fd, place, &"hello"[place]))
+			return false;
+		return f->wait(f->guest) && send_output(fd, 5, " world") && send_exit(fd, 3);
+	case '1':
+		return flood(fd);
+	case '2':
+		return send_output(fd, 100, "hello") && send_output(fd, 99, "x");
+	case '3':
+		return send_exit(fd, 5);
+	case '4':
+		return send_output(fd, place, "hello") && send_output(fd, place + 15, "world") &&
+		       send_exit(fd, 0);
+	}
+	return send_error(fd, ENOENT);
+}
+
+static bool list_ptys(int fd)
+{
+	for (int i = 0; i < 5; i++) {
+		uint8_t body[128];
+		struct wire w = wire_on(body, sizeof(body));
+		char id[AGENT_ID_LEN + 1];
+
+		snprintf(id, sizeof(id), "pty_%d%031d", i, 0);
+		wire_put_str(&w, id, AGENT_ID_LEN);
+		wire_put_str(&w, "vi", 2);
+		wire_put_u64(&w, 1700000000000);
+		wire_put_u8(&w, i == 3);
+		wire_put_u32(&w, i == 3 ? 5 : 0);
+		if (!fake_send_frame(fd, AGENT_PTY, body, w.pos))
+			return false;
+	}
+	return send_done(fd);
+}
+
+static bool start(const struct fake_files *f, int fd, struct wire *w)
+{
+	char path[256] = "";
+	size_t len;
+	unsigned n;
+
+	wire_get_u16(w);
+	wire_get_u16(w);
+	wire_get_str(w, &len, AGENT_PATH_MAX);
+	wire_get_str(w, &len, AGENT_PATH_MAX);
+	wire_get_u32(w);
+	const uint8_t *program = wire_get_str(w, &len, sizeof(path) - 1);
+	if (program)
+		memcpy(path, program, len);
+	if (sscanf(path, "/errno/%u", &n) == 1)
+		return send_error(fd, n);
+	if (!strcmp(path, "/wait") && !f->wait(f->guest))
+		return false;
+	return !w->bad && send_done(fd);
+}
+
+static bool type_in(const struct fake_files *f, int fd, const struct wire *w)
+{
+	const uint8_t *text = w->p + w->pos;
+	size_t len = wire_left(w);
+
+	*f->put_bytes += len;
+	*f->put_sum = fake_sum(*f->put_sum, text, len);
+	if (len && *text == 'w' && !f->wait(f->guest))
+		return false;
+	return send_done(fd);
+}
+
+static bool serve_pty(const struct fake_files *f, int fd, uint8_t type, struct wire *w)
+{
+	size_t len;
+
+	if (type == AGENT_PTY_LIST)
+		return list_ptys(fd);
+	const uint8_t *id = wire_get_str(w, &len, AGENT_ID_LEN);
+	if (len != AGENT_ID_LEN)
+		return false;
+	if (type == AGENT_PTY_START)
+		return start(f, fd, w);
+	if (id[4] > '4')
+		return type == AGENT_PTY_KILL ? send_done(fd) : send_error(fd, ENOENT);
+	if (type == AGENT_PTY_ATTACH)
+		return attach(f, fd, (char)id[4], wire_get_u64(w));
+	if (type == AGENT_PTY_INPUT && id[4] == '3')
+		return send_error(fd, EPIPE);
+	return type == AGENT_PTY_INPUT ? type_in(f, fd, w) : send_done(fd);
+}
+
+bool fake_files_serve(const struct fake_files *f, int fd, uint8_t type, const uint8_t *body,
+		      size_t len)
+{
+	struct wire w = wire_from(body, len);
+	struct ask a = {.f = f, .fd = fd, .type = type};
+
+	if (type >= AGENT_PTY_START)
+		return serve_pty(f, fd, type, &w);
+	bool upload = type >= AGENT_UPLOAD;
+	if (upload)
+		read_upload_ask(&w, &a);
+	else
+		read_file_ask(&w, &a);
+	if (w.bad || wire_left(&w))
+		return false;
+	return upload ? serve_upload(&a) : serve_file(&a);
+}

@@ -1,0 +1,727 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files and uploads, against fakes: what is told, what is kept, and what may happen meanwhile. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/op.h"
+#include "test/unit/core/fake-files.h"
+#include "test/unit/core/world.h"
+
+struct told {
+	bool done, failed;
+	struct failure failure;
+	unsigned files;
+	char last[64]; /* name */
+	struct file_view view;
+	uint64_t bytes;
+	bool wrong; /* a byte is not what it should be */
+	char id[CORE_ID_LEN + 1];
+	struct core_call *call;
+};
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct told *t = arg;
+
+	assert_false(t->done);
+	t->done = true;
+	t->failed = f != NULL;
+	if (f)
+		t->failure = *f;
+}
+
+static void on_file(void *arg, const struct file_view *f)
+{
+	struct told *t = arg;
+
+	assert_false(t->done);
+	t->files++;
+	t->view = *f;
+	snprintf(t->last, sizeof(t->last), "%.*s", (int)f->name_len, f->name);
+}
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+	struct told *t = arg;
+	const uint8_t *p = data;
+
+	assert_false(t->done);
+	for (size_t i = 0; i < len; i++)
+		t->wrong |= p[i] != (t->view.offset + t->bytes + i) % 251;
+	t->bytes += len;
+}
+
+static const struct file_sink sink = {.file = on_file, .bytes = on_bytes, .ended = on_done};
+
+static void on_id(void *arg, const char *id, const struct failure *f)
+{
+	struct told *t = arg;
+
+	assert_true((id == NULL) == (f != NULL));
+	on_done(arg, f);
+	if (id)
+		snprintf(t->id, sizeof(t->id), "%s", id);
+}
+
+static char id[SANDBOX_ID_LEN + 1]; /* of the sandbox of a test */
+
+static void make(struct world *w)
+{
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	memcpy(id, m.view.id, sizeof(id));
+}
+
+static void put_start(struct world *w, struct told *t, const char *path, const void *data,
+		      size_t len)
+{
+	const struct file_put put = {.path = path, .data = data, .len = len};
+
+	*t = (struct told){0};
+	t->call = core_file_put(w->core, TENANT, id, &put, on_done, t);
+	assert_false(t->done);
+}
+
+static void put(struct world *w, struct told *t, const char *path, const void *data, size_t len)
+{
+	put_start(w, t, path, data, len);
+	world_until_true(w, &t->done);
+}
+
+static void get_start(struct world *w, struct told *t, const char *path,
+		      const struct file_range *range)
+{
+	static const struct file_range all = {.length = UINT64_MAX};
+
+	*t = (struct told){0};
+	t->call = core_file_get(w->core, TENANT, id, path, range ? range : &all, &sink, t);
+	assert_false(t->done);
+}
+
+static void get(struct world *w, struct told *t, const char *path, const struct file_range *range)
+{
+	get_start(w, t, path, range);
+	world_until_true(w, &t->done);
+}
+
+static void list(struct world *w, struct told *t, const char *path)
+{
+	*t = (struct told){0};
+	core_file_list(w->core, TENANT, id, path, &sink, t);
+	world_until_true(w, &t->done);
+}
+
+static void stat_it(struct world *w, struct told *t, const char *path, bool link)
+{
+	*t = (struct told){0};
+	core_file_stat(w->core, TENANT, id, path, link, &sink, t);
+	world_until_true(w, &t->done);
+}
+
+static void fails_with(const struct told *t, int status, const char *code)
+{
+	assert_true(t->failed);
+	assert_string_equal(t->failure.code, code);
+	assert_int_equal(t->failure.status, status);
+	assert_true(t->failure.text[0]);
+}
+
+static struct core_figures figures_of(struct world *w)
+{
+	struct core_figures figures;
+
+	core_figures(w->core, &figures);
+	return figures;
+}
+
+static bool nothing_under_way(void *arg)
+{
+	struct world *w = arg;
+
+	fakes_go(w->fakes);
+	return figures_of(w).operations == 0 && figures_of(w).listeners == 0;
+}
+
+static unsigned n_waiting;
+
+static bool so_many_wait(void *arg)
+{
+	return fakes_waiting(((struct world *)arg)->fakes) == n_waiting;
+}
+
+static void until_waiting(struct world *w, unsigned n)
+{
+	n_waiting = n;
+	world_until(w, so_many_wait, w);
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+static void test_all_of_a_put_arrives(void **state)
+{
+	static const size_t sizes[] = {0, 1, 65536, 65537, 262144, 3000001};
+	struct world *w = *state;
+	struct told t;
+	uint64_t sum, sent = 0;
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		uint8_t *data = malloc(sizes[i] + 1);
+
+		for (size_t j = 0; j < sizes[i]; j++)
+			data[j] = (uint8_t)(j * 7 + j / 1000);
+		put(w, &t, "/x", data, sizes[i]);
+		assert_false(t.failed);
+		assert_int_equal(fakes_put(w->fakes, &sum), sizes[i]);
+		assert_true(sum == fake_sum(0, data, sizes[i]));
+		sent += sizes[i];
+		free(data);
+	}
+	assert_int_equal(figures_of(w).file_bytes_in, sent);
+	assert_int_equal(figures_of(w).file_calls, ARRAY_LEN(sizes));
+}
+
+static void test_a_connection_is_used_again(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	world_wait_ready(w);
+	unsigned before = fakes_dials(w->fakes);
+	for (int i = 0; i < 20; i++) {
+		put(w, &t, "/x", "abc", 3);
+		get(w, &t, "/size/5", NULL);
+		stat_it(w, &t, "/size/5", false);
+		assert_false(t.failed);
+	}
+	assert_int_equal(fakes_dials(w->fakes), before + 1);
+	/* One that an error ended is not. */
+	get(w, &t, "/errno/2", NULL);
+	get(w, &t, "/size/5", NULL);
+	assert_false(t.failed);
+	assert_int_equal(fakes_dials(w->fakes), before + 2);
+}
+
+static void test_get(void **state)
+{
+	static const struct {
+		const char *path;
+		struct file_range range;
+		uint64_t offset, bytes;
+	} gets[] = {
+		{"/size/300000", {0, UINT64_MAX, false}, 0, 300000},
+		{"/size/300000", {70000, UINT64_MAX, false}, 70000, 230000},
+		{"/size/300000", {70000, 10, false}, 70000, 10},
+		{"/size/300000", {299999, 10, false}, 299999, 1},
+		{"/size/300000", {300000, 10, false}, 300000, 0},
+		{"/size/300000", {INT64_MAX, UINT64_MAX, false}, INT64_MAX, 0},
+		{"/size/300000", {100000, UINT64_MAX, true}, 200000, 100000},
+		{"/size/300000", {300001, UINT64_MAX, true}, 0, 300000},
+		{"/more/300000", {0, UINT64_MAX, false}, 0, 300000},
+		{"/more/300000", {10, 20, false}, 10, 20},
+		{"/zero/70000", {0, UINT64_MAX, false}, 0, 70000},
+		{"/size/0", {0, UINT64_MAX, false}, 0, 0},
+	};
+	struct world *w = *state;
+	uint64_t all = 0;
+	struct told t;
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
+		get(w, &t, gets[i].path, &gets[i].range);
+		assert_false(t.failed);
+		assert_int_equal(t.files, 1);
+		assert_int_equal(t.view.mode, S_IFREG | 0640);
+		assert_true(t.view.offset == gets[i].offset);
+		assert_true(t.bytes == gets[i].bytes && !t.wrong);
+		assert_true(t.view.length == (t.view.size ? gets[i].bytes : UINT64_MAX));
+		all += t.bytes;
+	}
+	assert_int_equal(figures_of(w).file_bytes_out, all);
+}
+
+static void test_a_file_that_became_shorter(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	get(w, &t, "/less/1000", NULL);
+	fails_with(&t, 409, "file_changed");
+	assert_int_equal(t.bytes, 500);
+}
+
+struct flow {
+	struct told *t;
+	uint64_t bytes;
+	unsigned rounds;
+};
+
+/* True when nothing came for some rounds. */
+static bool stands_still(void *arg)
+{
+	struct flow *flow = arg;
+
+	flow->rounds = flow->bytes == flow->t->bytes ? flow->rounds + 1 : 0;
+	flow->bytes = flow->t->bytes;
+	return flow->rounds == 20;
+}
+
+static bool has_begun(void *arg)
+{
+	return ((struct told *)arg)->bytes > 0;
+}
+
+static void test_a_paused_get_holds_the_guest_back(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+	struct flow flow = {.t = &t};
+
+	make(w);
+	get_start(w, &t, "/size/50000000", NULL);
+	world_until(w, has_begun, &t);
+	core_pause(t.call);
+	world_until(w, stands_still, &flow);
+	assert_true(t.bytes < 10000000 && !t.done);
+	core_resume(t.call);
+	world_until_true(w, &t.done);
+	assert_true(!t.failed && t.bytes == 50000000 && !t.wrong);
+	get_start(w, &t, "/size/10", NULL);
+	core_pause(t.call);
+	flow = (struct flow){.t = &t};
+	world_until(w, stands_still, &flow);
+	assert_int_equal(t.files, 0);
+	core_resume(t.call);
+	world_until_true(w, &t.done);
+	assert_int_equal(t.bytes, 10);
+}
+
+static void test_stat_and_list(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	stat_it(w, &t, "/size/7", false);
+	assert_true(!t.failed && t.files == 1 && t.view.size == 7 && t.view.uid == 1);
+	assert_string_equal(t.last, "/size/7");
+	assert_true(t.view.mtime_ns == 1700000000000000000);
+	stat_it(w, &t, "/size/7", true);
+	assert_true(S_ISLNK(t.view.mode) && t.view.target_len == 5);
+	list(w, &t, "/many/3000");
+	assert_true(!t.failed && t.files == 3000);
+	assert_string_equal(t.last, "00002999");
+	list(w, &t, "/many/0");
+	assert_true(!t.failed && t.files == 0);
+}
+
+static void test_what_a_guest_refuses(void **state)
+{
+	static const struct {
+		int errnum, status;
+		const char *code;
+	} refusals[] = {
+		{ENOENT, 404, "no_such_file"},	   {EISDIR, 409, "is_a_directory"},
+		{ENOTDIR, 409, "not_a_directory"}, {EEXIST, 409, "file_exists"},
+		{ENOTEMPTY, 409, "not_empty"},	   {EBUSY, 409, "file_busy"},
+		{EINVAL, 409, "not_a_file"},	   {ELOOP, 400, "bad_path"},
+		{ENAMETOOLONG, 400, "bad_path"},   {EACCES, 403, "not_permitted"},
+		{EROFS, 403, "not_permitted"},	   {EFBIG, 413, "too_large"},
+		{ENOSPC, 507, "disk_full"},	   {EDQUOT, 507, "disk_full"},
+		{EIO, 500, "agent_error"},	   {4000000, 500, "agent_error"},
+	};
+	struct world *w = *state;
+	struct told t, d;
+	char path[32];
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+		snprintf(path, sizeof(path), "/errno/%d", refusals[i].errnum);
+		get(w, &t, path, NULL);
+		fails_with(&t, refusals[i].status, refusals[i].code);
+		assert_non_null(strstr(t.failure.text, "so it was asked"));
+		put(w, &t, path, "x", 1);
+		fails_with(&t, refusals[i].status, refusals[i].code);
+		d = (struct told){0};
+		core_file_remove(w->core, TENANT, id, path, true, on_done, &d);
+		world_until_true(w, &d.done);
+		fails_with(&d, refusals[i].status, refusals[i].code);
+	}
+	assert_int_equal(figures_of(w).file_failures, 3 * ARRAY_LEN(refusals));
+	d = (struct told){0};
+	core_file_mkdir(w->core, TENANT, id, "/d", 0700, true, on_done, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+}
+
+static void test_a_guest_that_breaks_the_rules(void **state)
+{
+	static const char *const gets[] = {"/garbage", "/twice", "/none", "/bytes-first"};
+	static const char *const lists[] = {"/garbage", "/slash", "/dots"};
+	struct world *w = *state;
+	uint8_t *data = calloc(1, 2000000);
+	struct told t;
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
+		get(w, &t, gets[i], NULL);
+		fails_with(&t, 500, "agent_error");
+		stat_it(w, &t, gets[i], false);
+		fails_with(&t, 500, "agent_error");
+	}
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		list(w, &t, lists[i]);
+		fails_with(&t, 500, "agent_error");
+	}
+	put(w, &t, "/early", data, 2000000);
+	fails_with(&t, 500, "agent_error");
+	put(w, &t, "/garbage", data, 2000000);
+	fails_with(&t, 500, "agent_error");
+	put(w, &t, "/hang-up", data, 2000000);
+	fails_with(&t, 500, "agent_lost");
+	get(w, &t, "/hang-up", NULL);
+	fails_with(&t, 500, "agent_lost");
+	/* The sandbox is none the worse for it. */
+	put(w, &t, "/x", data, 2000000);
+	assert_false(t.failed);
+	free(data);
+}
+
+static void test_what_is_refused_here(void **state)
+{
+	struct world *w = *state;
+	char path[AGENT_PATH_MAX + 2];
+	struct told t;
+
+	make(w);
+	memset(path, 'a', sizeof(path));
+	path[0] = '/';
+	path[sizeof(path) - 1] = '\0';
+	get(w, &t, path, NULL);
+	fails_with(&t, 400, "out_of_range");
+	assert_non_null(strstr(t.failure.text, "4096"));
+	path[sizeof(path) - 2] = '\0';
+	get(w, &t, path, NULL);
+	fails_with(&t, 404, "no_such_file");
+	strcpy(id, "sbx_00000000000000000000000000000000");
+	put(w, &t, "/x", "x", 1);
+	fails_with(&t, 404, "not_found");
+	get(w, &t, "/x", NULL);
+	fails_with(&t, 404, "not_found");
+}
+
+static void test_so_many_at_once(void **state)
+{
+	static struct told many[OPS_MAX];
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	world_wait_ready(w);
+	for (int i = 0; i < OPS_MAX; i++)
+		put_start(w, &many[i], "/wait", "x", 1);
+	assert_int_equal(figures_of(w).operations, OPS_MAX);
+	put(w, &t, "/x", "x", 1);
+	fails_with(&t, 429, "too_many");
+	assert_int_equal(t.failure.retry_after, 1);
+	until_waiting(w, OPS_MAX);
+	fakes_go(w->fakes);
+	for (int i = 0; i < OPS_MAX; i++) {
+		world_until_true(w, &many[i].done);
+		assert_false(many[i].failed);
+	}
+	assert_int_equal(figures_of(w).operations, 0);
+	put(w, &t, "/x", "x", 1);
+	assert_false(t.failed);
+}
+
+static bool few_agents(void *arg)
+{
+	struct world *w = arg;
+
+	fakes_go(w->fakes);
+	/* That of the sandbox and that of the warm one. */
+	return fakes_agents(w->fakes) <= 2;
+}
+
+static void test_an_abandoned_one_hangs_up(void **state)
+{
+	struct world *w = *state;
+	struct told t, g;
+
+	make(w);
+	put_start(w, &t, "/wait", "x", 1);
+	get_start(w, &g, "/size/100000000", NULL);
+	until_waiting(w, 1);
+	world_until(w, has_begun, &g);
+	core_abandon(t.call);
+	core_abandon(g.call);
+	assert_int_equal(figures_of(w).operations, 0);
+	world_until(w, few_agents, w);
+	assert_false(t.done || g.done);
+}
+
+static void on_file_leave(void *arg, const struct file_view *f)
+{
+	struct told *t = arg;
+
+	t->files++;
+	core_abandon(t->call);
+}
+
+static void test_a_reader_may_leave_when_it_is_told(void **state)
+{
+	static const struct file_sink leaver = {
+		.file = on_file_leave, .bytes = on_bytes, .ended = on_done};
+	static const struct file_range all = {.length = UINT64_MAX};
+	struct world *w = *state;
+	struct told t = {0};
+
+	make(w);
+	t.call = core_file_get(w->core, TENANT, id, "/size/1000000", &all, &leaver, &t);
+	world_until(w, few_agents, w);
+	world_until(w, nothing_under_way, w);
+	t.call = core_file_list(w->core, TENANT, id, "/many/1000", &leaver, &t);
+	world_until(w, nothing_under_way, w);
+	assert_true(t.files >= 1 && !t.done && !t.bytes);
+}
+
+static void test_the_vm_dies(void **state)
+{
+	struct world *w = *state;
+	struct told t, other;
+
+	make(w);
+	put_start(w, &other, "/wait", "x", 1);
+	until_waiting(w, 1);
+	put(w, &t, "/die", "x", 1);
+	fails_with(&t, 404, "vm_died");
+	world_until_true(w, &other.done);
+	fails_with(&other, 404, "vm_died");
+	put(w, &t, "/x", "x", 1);
+	fails_with(&t, 404, "vm_died");
+}
+
+static void test_the_sandbox_is_deleted(void **state)
+{
+	struct world *w = *state;
+	struct told t, idle;
+	struct done d;
+
+	make(w);
+	put(w, &idle, "/x", "x", 1); /* leaves a connection that waits */
+	put_start(w, &t, "/wait", "x", 1);
+	until_waiting(w, 1);
+	world_delete(w, &d, id);
+	assert_true(t.done);
+	fails_with(&t, 404, "deleted");
+}
+
+static void test_a_merge_ends_those_of_both(void **state)
+{
+	struct world *w = *state;
+	struct told p, c, t;
+	char parent[SANDBOX_ID_LEN + 1];
+	struct forked k;
+	struct done d;
+
+	make(w);
+	memcpy(parent, id, sizeof(parent));
+	put(w, &t, "/x", "x", 1);
+	world_fork(w, &k, parent, 1);
+	assert_true(k.ok);
+	put_start(w, &p, "/wait", "x", 1);
+	memcpy(id, k.ids[0], sizeof(id));
+	put(w, &t, "/x", "x", 1);
+	put_start(w, &c, "/wait", "x", 1);
+	until_waiting(w, 2);
+	world_merge(w, &d, parent, k.ids[0]);
+	assert_false(d.failed);
+	world_until_true(w, &p.done);
+	world_until_true(w, &c.done);
+	fails_with(&p, 409, "merged");
+	fails_with(&c, 409, "merged");
+	memcpy(id, parent, sizeof(id));
+	fakes_go(w->fakes);
+	put(w, &t, "/x", "x", 1);
+	assert_false(t.failed);
+}
+
+static void test_a_fork_leaves_it_alone(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct told t;
+
+	make(w);
+	put_start(w, &t, "/wait", "x", 1);
+	until_waiting(w, 1);
+	world_fork(w, &k, id, 2);
+	assert_true(k.ok && !t.done);
+	fakes_go(w->fakes);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	memcpy(id, k.ids[1], sizeof(id));
+	put(w, &t, "/x", "x", 1);
+	assert_false(t.failed);
+}
+
+struct life {
+	struct world *w;
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+static bool is_gone(void *arg)
+{
+	struct life *life = arg;
+	struct sandbox_view view;
+	struct failure f;
+
+	return !core_view(life->w->core, TENANT, life->id, &view, &f);
+}
+
+static void test_a_sandbox_with_one_under_way_is_not_idle(void **state)
+{
+	const struct sandbox_spec spec = {.idle_timeout_s = 1, .egress = true};
+	struct world *w = *state;
+	struct made busy, idle;
+	struct life life = {.w = w};
+	struct told t;
+
+	world_create(w, &busy, &spec);
+	memcpy(id, busy.view.id, sizeof(id));
+	put_start(w, &t, "/wait", "x", 1);
+	world_create(w, &idle, &spec);
+	memcpy(life.id, idle.view.id, sizeof(life.id));
+	world_until(w, is_gone, &life);
+	memcpy(life.id, id, sizeof(life.id));
+	assert_false(is_gone(&life));
+	until_waiting(w, 1);
+	fakes_go(w->fakes);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	world_until(w, is_gone, &life);
+}
+
+/* --- uploads -------------------------------------------------------------------------------- */
+
+static void begin(struct world *w, struct told *t, const char *path)
+{
+	*t = (struct told){0};
+	t->call = core_upload_begin(w->core, TENANT, id, path, 0600, on_id, t);
+	assert_false(t->done);
+}
+
+static void test_uploads(void **state)
+{
+	static const uint8_t good[AGENT_HASH_LEN], bad[AGENT_HASH_LEN] = {0xff};
+	struct world *w = *state;
+	struct upload_part part = {.offset = 5, .len = 100000};
+	struct told t, d = {0};
+	uint64_t sum;
+
+	make(w);
+	begin(w, &t, "/x");
+	world_until_true(w, &t.done);
+	assert_memory_equal(t.id, "upl_", 4);
+	assert_int_equal(strspn(t.id + 4, "0123456789abcdef"), 32);
+	uint8_t *data = calloc(1, part.len);
+	data[99999] = 1;
+	part.data = data;
+	core_upload_part(w->core, TENANT, id, t.id, &part, on_done, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+	assert_int_equal(fakes_put(w->fakes, &sum), part.len);
+	assert_true(sum == fake_sum(0, data, part.len));
+	free(data);
+	const uint8_t *const hashes[] = {good, bad, NULL};
+	for (int i = 0; i < 3; i++) {
+		d = (struct told){0};
+		core_upload_commit(w->core, TENANT, id, t.id, 100005, hashes[i], on_done, &d);
+		world_until_true(w, &d.done);
+		assert_int_equal(d.failed, i == 1);
+	}
+	d = (struct told){0};
+	core_upload_abort(w->core, TENANT, id, t.id, on_done, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+	begin(w, &t, "/errno/11");
+	world_until_true(w, &t.done);
+	fails_with(&t, 429, "too_many");
+}
+
+static bool was_aborted(void *arg)
+{
+	return fakes_asked(((struct world *)arg)->fakes, AGENT_ABORT) == 1;
+}
+
+static void test_an_abandoned_upload_is_undone(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	begin(w, &t, "/wait");
+	until_waiting(w, 1);
+	core_abandon(t.call);
+	fakes_go(w->fakes);
+	world_until(w, was_aborted, w);
+	world_until(w, nothing_under_way, w);
+	assert_false(t.done);
+}
+
+static void test_the_service_ends_in_the_middle(void **state)
+{
+	struct world *w = *state;
+	struct told t, g;
+
+	make(w);
+	put_start(w, &t, "/wait", "x", 1);
+	get_start(w, &g, "/size/100000000", NULL);
+	until_waiting(w, 1);
+	world_kill_core(w);
+	assert_false(t.done);
+	fakes_go(w->fakes);
+	world_start_core(w);
+	/* Of the next life: while the VM is being found again, and then. */
+	put(w, &t, "/x", "x", 1);
+	while (t.failed) {
+		fails_with(&t, 503, "not_ready");
+		put(w, &t, "/x", "x", 1);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_all_of_a_put_arrives),
+		TEST(test_a_connection_is_used_again),
+		TEST(test_get),
+		TEST(test_a_file_that_became_shorter),
+		TEST(test_a_paused_get_holds_the_guest_back),
+		TEST(test_stat_and_list),
+		TEST(test_what_a_guest_refuses),
+		TEST(test_a_guest_that_breaks_the_rules),
+		TEST(test_what_is_refused_here),
+		TEST(test_so_many_at_once),
+		TEST(test_an_abandoned_one_hangs_up),
+		TEST(test_a_reader_may_leave_when_it_is_told),
+		TEST(test_the_vm_dies),
+		TEST(test_the_sandbox_is_deleted),
+		TEST(test_a_merge_ends_those_of_both),
+		TEST(test_a_fork_leaves_it_alone),
+		TEST(test_a_sandbox_with_one_under_way_is_not_idle),
+		TEST(test_uploads),
+		TEST(test_an_abandoned_upload_is_undone),
+		TEST(test_the_service_ends_in_the_middle),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Frames of files and terminals: what this end writes is what the guest's end reads, and of what a
+ * guest may write only that is taken which can be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "base/wire.h"
+#include "guest/file-request.h"
+#include "guest/pty-request.h"
+#include "orchestrator/core/agent.h"
+
+#define UPL "upl_0123456789abcdef0123456789abcdef"
+#define PTY "pty_0123456789abcdef0123456789abcdef"
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+/* The one frame of a request, from memory of exactly its size. */
+static struct frame one(uint8_t *bytes, size_t len)
+{
+	struct wire w = wire_from(bytes, len);
+	uint32_t size = wire_get_u32(&w);
+
+	assert_int_equal(size, len - AGENT_HEADER_SIZE);
+	return (struct frame){.type = bytes[4], .payload = bytes + AGENT_HEADER_SIZE, .len = size};
+}
+
+static void ask_file(const struct agent_file_request *r, struct file_request *out)
+{
+	struct err e = {0};
+	uint8_t *bytes;
+	size_t len;
+
+	assert_int_equal(agent_file_bytes(r, &bytes, &len), 0);
+	struct frame f = one(bytes, len);
+	assert_int_equal(f.type, r->type);
+	if (file_request_parse(&f, out, &e) < 0)
+		fail_msg("type %d: %s", r->type, e.text);
+	free(bytes);
+}
+
+static void test_requests_about_files(void **state)
+{
+	const uint8_t hash[AGENT_HASH_LEN] = {1, 2, 3};
+	const struct agent_file_request asks[] = {
+		{.type = AGENT_PUT, .path = "/a\xff", .mode = 04755, .size = 1ull << 40},
+		{.type = AGENT_GET, .path = "/a", .offset = 1ull << 40, .size = 5},
+		{.type = AGENT_STAT, .path = "/a", .flag = true},
+		{.type = AGENT_LIST, .path = "/"},
+		{.type = AGENT_REMOVE, .path = "/a", .flag = true},
+		{.type = AGENT_MKDIR, .path = "/a", .mode = 0700, .flag = true},
+		{.type = AGENT_UPLOAD, .path = "/a", .id = UPL, .mode = 0600},
+		{.type = AGENT_PART, .id = UPL, .offset = 7, .size = 8 << 20},
+		{.type = AGENT_COMMIT, .id = UPL, .size = 1ull << 40, .hash = hash},
+		{.type = AGENT_COMMIT, .id = UPL, .size = 9},
+		{.type = AGENT_ABORT, .id = UPL},
+	};
+	struct file_request r;
+
+	for (size_t i = 0; i < ARRAY_LEN(asks); i++) {
+		const struct agent_file_request *a = &asks[i];
+
+		ask_file(a, &r);
+		assert_int_equal(r.type, a->type);
+		assert_string_equal(r.path, a->path ? a->path : "");
+		assert_string_equal(r.id, a->id ? a->id : "");
+		assert_int_equal(r.mode, a->mode);
+		assert_true(r.offset == a->offset && r.size == a->size && r.flag == a->flag);
+		assert_int_equal(r.has_hash, a->hash != NULL);
+		if (a->hash)
+			assert_memory_equal(r.hash, hash, sizeof(hash));
+	}
+}
+
+static void test_the_longest_path(void **state)
+{
+	char path[AGENT_PATH_MAX + 2];
+	struct agent_file_request a = {.type = AGENT_PUT, .path = path};
+	struct file_request r;
+	uint8_t *bytes;
+	size_t len;
+
+	memset(path, 'a', sizeof(path));
+	path[0] = '/';
+	path[AGENT_PATH_MAX + 1] = '\0';
+	assert_int_equal(agent_file_bytes(&a, &bytes, &len), -E2BIG);
+	path[AGENT_PATH_MAX] = '\0';
+	ask_file(&a, &r);
+	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
+	a.type = AGENT_UPLOAD;
+	a.id = UPL;
+	ask_file(&a, &r);
+	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
+}
+
+static void ask_pty(const struct agent_pty_request *a, struct pty_request *out)
+{
+	struct err e = {0};
+	uint8_t *bytes;
+	size_t len;
+
+	assert_int_equal(agent_pty_bytes(a, &bytes, &len), 0);
+	struct frame f = one(bytes, len);
+	if (pty_request_parse(&f, out, &e) < 0)
+		fail_msg("type %d: %s", a->type, e.text);
+	assert_int_equal(out->type, a->type);
+	assert_string_equal(out->id, PTY);
+	if (a->type == AGENT_PTY_INPUT)
+		assert_memory_equal(f.payload + out->rest, a->input, a->input_len);
+	free(bytes);
+}
+
+static void test_requests_about_terminals(void **state)
+{
+	const char *const argv[] = {"vi", "", "a b", NULL}, *const env[] = {"A=1", "B=", NULL};
+	const char *const more[] = {"C=x=y", NULL};
+	struct pty_request r;
+
+	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_START,
+					    .id = PTY,
+					    .cols = 65535,
+					    .rows = 1,
+					    .cwd = "/tmp",
+					    .label = "a label",
+					    .argv = argv,
+					    .env = {env, more}},
+		&r);
+	assert_true(r.cols == 65535 && r.rows == 1 && r.argc == 3 && r.env == 3);
+	assert_string_equal(r.cwd, "/tmp");
+	assert_string_equal(r.label, "a label");
+	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_START,
+					    .id = PTY,
+					    .cols = 1,
+					    .rows = 1,
+					    .label = "",
+					    .argv = argv},
+		&r);
+	assert_true(r.env == 0 && !r.cwd[0]);
+	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_ATTACH,
+					    .id = PTY,
+					    .place = 1ull << 50},
+		&r);
+	assert_true(r.place == 1ull << 50);
+	ask_pty(
+		&(struct agent_pty_request){
+			.type = AGENT_PTY_RESIZE, .id = PTY, .cols = 120, .rows = 40},
+		&r);
+	assert_true(r.cols == 120 && r.rows == 40);
+	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_KILL, .id = PTY}, &r);
+	uint8_t *typed = calloc(1, AGENT_INPUT_MAX);
+	struct agent_pty_request input = {
+		.type = AGENT_PTY_INPUT, .id = PTY, .input = typed, .input_len = AGENT_INPUT_MAX};
+	ask_pty(&input, &r);
+	input.input_len = 0;
+	ask_pty(&input, &r);
+	free(typed);
+}
+
+static void test_a_start_over_a_frame(void **state)
+{
+	char *arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
+	const char *const argv[] = {arg, NULL};
+	struct agent_pty_request a = {.type = AGENT_PTY_START,
+				      .id = PTY,
+				      .cols = 1,
+				      .rows = 1,
+				      .label = "",
+				      .argv = argv};
+	const size_t beside = 4 + AGENT_ID_LEN + 4 + 4 + 4 + 4 + 4 + 4;
+	struct pty_request r;
+	uint8_t *bytes;
+	size_t len;
+
+	memset(arg, 'a', AGENT_PAYLOAD_MAX - beside + 1);
+	assert_int_equal(agent_pty_bytes(&a, &bytes, &len), -E2BIG);
+	arg[AGENT_PAYLOAD_MAX - beside] = '\0';
+	ask_pty(&a, &r);
+	free(arg);
+}
+
+static void test_too_many_variables(void **state)
+{
+	const char *const argv[] = {"a", NULL};
+	const char *env[2][601] = {{NULL}};
+	struct agent_pty_request a = {.type = AGENT_PTY_START,
+				      .id = PTY,
+				      .cols = 1,
+				      .rows = 1,
+				      .label = "",
+				      .argv = argv,
+				      .env = {env[0], env[1]}};
+	struct agent_exec exec = {.code = "", .env = {env[0], env[1]}};
+	struct pty_request r;
+	uint8_t *bytes;
+	size_t len;
+
+	for (int i = 0; i < 1024; i++)
+		env[i / 600][i % 600] = "A=1";
+	ask_pty(&a, &r);
+	assert_int_equal(r.env, 1024);
+	env[1][424] = "A=1";
+	assert_int_equal(agent_pty_bytes(&a, &bytes, &len), -E2BIG);
+	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), -E2BIG);
+}
+
+static void test_data_is_cut_into_frames(void **state)
+{
+	static const size_t sizes[] = {0, 1, 65536, 65537, 200000};
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		uint8_t *data = malloc(sizes[i] + 1), *bytes;
+		size_t len, at = 0, seen = 0;
+
+		for (size_t j = 0; j < sizes[i]; j++)
+			data[j] = (uint8_t)(j * 3);
+		assert_int_equal(agent_data_bytes(data, sizes[i], &bytes, &len), 0);
+		while (at < len) {
+			struct wire w = wire_from(bytes + at, len - at);
+			uint32_t size = wire_get_u32(&w);
+
+			assert_int_equal(bytes[at + 4], AGENT_DATA);
+			assert_true(size > 0 && size <= AGENT_PAYLOAD_MAX);
+			assert_memory_equal(bytes + at + AGENT_HEADER_SIZE, data + seen, size);
+			seen += size;
+			at += AGENT_HEADER_SIZE + size;
+		}
+		assert_int_equal(seen, sizes[i]);
+		free(bytes);
+		free(data);
+	}
+}
+
+/* --- answers -------------------------------------------------------------------------------- */
+
+static uint8_t buf[AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX];
+static struct agent_frame got;
+
+static ssize_t read_back(uint8_t type, struct wire *body)
+{
+	struct wire w = wire_on(buf, AGENT_HEADER_SIZE);
+	struct err e;
+
+	wire_put_u32(&w, (uint32_t)body->pos);
+	wire_put_u8(&w, type);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+	return agent_frame_read(buf, AGENT_HEADER_SIZE + body->pos, &got, &e);
+}
+
+static struct wire body_on(void)
+{
+	return wire_on(buf + AGENT_HEADER_SIZE, AGENT_PAYLOAD_MAX);
+}
+
+static ssize_t file(const char *name, size_t name_len, uint32_t mode, uint64_t size,
+		    const char *target, size_t target_len)
+{
+	struct wire w = body_on();
+
+	wire_put_str(&w, name, name_len);
+	wire_put_u32(&w, mode);
+	wire_put_u32(&w, 10);
+	wire_put_u32(&w, 20);
+	wire_put_u64(&w, size);
+	wire_put_u64(&w, (uint64_t)-5);
+	wire_put_str(&w, target, target_len);
+	return read_back(AGENT_FILE, &w);
+}
+
+static void test_files_are_read(void **state)
+{
+	assert_true(file("a\xff", 2, S_IFREG | 0644, INT64_MAX, "", 0) > 0);
+	assert_true(got.file.name_len == 2 && !memcmp(got.file.name, "a\xff", 2));
+	assert_true(got.file.mode == (S_IFREG | 0644) && got.file.size == INT64_MAX);
+	assert_true(got.file.uid == 10 && got.file.gid == 20 && got.file.mtime_ns == -5);
+	assert_true(file("l", 1, S_IFLNK | 0777, 0, "../x", 4) > 0);
+	assert_true(got.file.target_len == 4 && !memcmp(got.file.target, "../x", 4));
+	assert_true(file("d", 1, S_IFDIR | 0755, 0, "", 0) > 0);
+}
+
+static void test_files_that_can_not_be(void **state)
+{
+	char name[AGENT_PATH_MAX + 1] = {0};
+
+	memset(name, 'a', sizeof(name));
+	assert_true(file(name, AGENT_PATH_MAX, S_IFREG, 0, "", 0) > 0);
+	assert_int_equal(file(name, AGENT_PATH_MAX + 1, S_IFREG, 0, "", 0), -EPROTO);
+	assert_int_equal(file("", 0, S_IFREG, 0, "", 0), -EPROTO);
+	assert_int_equal(file("a\0b", 3, S_IFREG, 0, "", 0), -EPROTO);
+	assert_int_equal(file("a", 1, S_IFREG, 1ull << 63, "", 0), -EPROTO);
+	assert_int_equal(file("a", 1, S_IFDIR, 1, "", 0), -EPROTO);
+	assert_int_equal(file("a", 1, S_IFREG, 0, "x", 1), -EPROTO);
+	assert_int_equal(file("a", 1, S_IFLNK, 0, "a\0b", 3), -EPROTO);
+	assert_int_equal(file("a", 1, S_IFLNK, 0, name, AGENT_PATH_MAX + 1), -EPROTO);
+}
+
+static ssize_t terminal(const char *id, uint8_t ended)
+{
+	struct wire w = body_on();
+
+	wire_put_str(&w, id, strlen(id));
+	wire_put_str(&w, "\xff", 1);
+	wire_put_u64(&w, 1700000000123);
+	wire_put_u8(&w, ended);
+	wire_put_u32(&w, 137);
+	return read_back(AGENT_PTY, &w);
+}
+
+static void test_terminals_are_read(void **state)
+{
+	static const char *const bad[] = {"",
+					  "pty_",
+					  "pty_0123456789abcdef0123456789abcde",
+					  "pty_0123456789abcdef0123456789abcdefa",
+					  "pty_0123456789ABCDEF0123456789abcdef",
+					  UPL};
+
+	assert_true(terminal(PTY, 1) > 0);
+	assert_memory_equal(got.pty.id, PTY, AGENT_ID_LEN);
+	assert_true(got.pty.started_ms == 1700000000123 && got.pty.exit_code == 137);
+	assert_true(got.pty.ended && got.pty.label_len == 1);
+	assert_true(terminal(PTY, 0) > 0 && !got.pty.ended);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(terminal(bad[i], 0), -EPROTO);
+}
+
+static ssize_t output(uint64_t place, const char *text)
+{
+	struct wire w = body_on();
+
+	wire_put_u64(&w, place);
+	wire_put_bytes(&w, text, strlen(text));
+	return read_back(AGENT_PTY_BYTES, &w);
+}
+
+static void test_output_of_terminals_is_read(void **state)
+{
+	struct wire w = body_on();
+
+	assert_true(output(1ull << 50, "hello") > 0);
+	assert_true(got.place == 1ull << 50 && got.len == 5 && !memcmp(got.data, "hello", 5));
+	assert_true(output(5, "") > 0 && got.len == 0);
+	assert_true(output(UINT64_MAX - 1, "x") > 0);
+	assert_int_equal(output(UINT64_MAX - 1, "xy"), -EPROTO);
+	wire_put_u32(&w, 5);
+	assert_int_equal(read_back(AGENT_PTY_BYTES, &w), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_requests_about_files),
+		cmocka_unit_test(test_the_longest_path),
+		cmocka_unit_test(test_requests_about_terminals),
+		cmocka_unit_test(test_a_start_over_a_frame),
+		cmocka_unit_test(test_too_many_variables),
+		cmocka_unit_test(test_data_is_cut_into_frames),
+		cmocka_unit_test(test_files_are_read),
+		cmocka_unit_test(test_files_that_can_not_be),
+		cmocka_unit_test(test_terminals_are_read),
+		cmocka_unit_test(test_output_of_terminals_is_read),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

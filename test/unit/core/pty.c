@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Terminals, against fakes. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/op.h"
+#include "test/unit/core/fake-files.h"
+#include "test/unit/core/world.h"
+
+struct told {
+	bool done, failed, found, exited;
+	struct failure failure;
+	char out[64];
+	uint64_t first, next, bytes;
+	int code;
+	unsigned n;
+	struct pty_view last;
+	char id[CORE_ID_LEN + 1];
+	struct core_call *call;
+};
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct told *t = arg;
+
+	assert_false(t->done);
+	t->done = true;
+	t->failed = f != NULL;
+	if (f)
+		t->failure = *f;
+}
+
+static void on_id(void *arg, const char *id, const struct failure *f)
+{
+	struct told *t = arg;
+
+	on_done(arg, f);
+	if (id)
+		snprintf(t->id, sizeof(t->id), "%s", id);
+}
+
+static void on_found(void *arg)
+{
+	struct told *t = arg;
+
+	assert_false(t->found || t->bytes || t->done);
+	t->found = true;
+}
+
+static void on_bytes(void *arg, uint64_t place, const void *data, size_t len)
+{
+	struct told *t = arg;
+	size_t used = strlen(t->out);
+
+	assert_true(!t->done && place >= t->next);
+	if (!t->bytes)
+		t->first = place;
+	snprintf(t->out + used, sizeof(t->out) - used, "%.*s", (int)len, (const char *)data);
+	t->bytes += len;
+	t->next = place + len;
+}
+
+static void on_exited(void *arg, int code)
+{
+	struct told *t = arg;
+
+	on_done(arg, NULL);
+	t->exited = true;
+	t->code = code;
+}
+
+static const struct pty_sink sink = {on_found, on_bytes, on_exited, on_done};
+
+static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
+{
+	struct told *t = arg;
+
+	on_done(arg, f);
+	if (!out)
+		return;
+	snprintf(t->out, sizeof(t->out), "%.*s", (int)out->len, (const char *)out->data);
+	t->bytes = out->len;
+	t->next = out->next;
+	t->exited = out->exited;
+	t->code = out->exit_code;
+}
+
+static char id[SANDBOX_ID_LEN + 1];
+
+static void make(struct world *w)
+{
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	memcpy(id, m.view.id, sizeof(id));
+}
+
+/* The one that does as fake-files.h says. */
+static const char *pty(int which)
+{
+	static char name[CORE_ID_LEN + 1];
+
+	snprintf(name, sizeof(name), "pty_%d%031d", which, 0);
+	return name;
+}
+
+static void start(struct world *w, struct told *t, const char *program)
+{
+	const char *const argv[] = {program, "arg", NULL};
+	const char *const env[] = {"A=1", NULL};
+	const struct pty_spec spec = {
+		.argv = argv, .label = "label", .cols = 80, .rows = 24, .env = env};
+
+	*t = (struct told){0};
+	t->call = core_pty_start(w->core, TENANT, id, &spec, on_id, t);
+	assert_false(t->done);
+}
+
+static void attach(struct world *w, struct told *t, int which, uint64_t place)
+{
+	*t = (struct told){0};
+	t->call = core_pty_attach(w->core, TENANT, id, pty(which), place, &sink, t);
+	assert_false(t->done);
+}
+
+static void read_start(struct world *w, struct told *t, int which, const struct pty_read *r)
+{
+	*t = (struct told){0};
+	t->call = core_pty_read(w->core, TENANT, id, pty(which), r, on_read, t);
+	assert_false(t->done);
+}
+
+static void read_it(struct world *w, struct told *t, int which, const struct pty_read *r)
+{
+	read_start(w, t, which, r);
+	world_until_true(w, &t->done);
+}
+
+static void fails_with(const struct told *t, int status, const char *code)
+{
+	assert_true(t->failed);
+	assert_string_equal(t->failure.code, code);
+	assert_int_equal(t->failure.status, status);
+}
+
+static struct core_figures figures_of(struct world *w)
+{
+	struct core_figures figures;
+
+	core_figures(w->core, &figures);
+	return figures;
+}
+
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(((struct world *)arg)->fakes) == 1;
+}
+
+static bool few_agents(void *arg)
+{
+	struct world *w = arg;
+
+	fakes_go(w->fakes);
+	return fakes_agents(w->fakes) <= 2;
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+static void test_start(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	start(w, &t, "/bin/vi");
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	assert_memory_equal(t.id, "pty_", 4);
+	assert_int_equal(strspn(t.id + 4, "0123456789abcdef"), 32);
+	assert_int_equal(figures_of(w).ptys, 1);
+	start(w, &t, "/errno/2");
+	world_until_true(w, &t.done);
+	fails_with(&t, 400, "pty_failed");
+	start(w, &t, "/errno/11");
+	world_until_true(w, &t.done);
+	fails_with(&t, 429, "too_many");
+	char *long_arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
+	memset(long_arg, 'a', AGENT_PAYLOAD_MAX);
+	start(w, &t, long_arg);
+	world_until_true(w, &t.done);
+	fails_with(&t, 400, "out_of_range");
+	free(long_arg);
+}
+
+static bool was_killed(void *arg)
+{
+	return fakes_asked(((struct world *)arg)->fakes, AGENT_PTY_KILL) == 1;
+}
+
+static void test_an_abandoned_start_is_undone(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	start(w, &t, "/wait");
+	world_until(w, one_waits, w);
+	core_abandon(t.call);
+	fakes_go(w->fakes);
+	world_until(w, was_killed, w);
+	assert_false(t.done);
+	assert_int_equal(figures_of(w).ptys, 0);
+}
+
+static void test_attach(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	attach(w, &t, 0, 2);
+	world_until(w, one_waits, w);
+	fakes_go(w->fakes);
+	world_until_true(w, &t.done);
+	assert_true(!t.failed && t.found && t.exited);
+	assert_int_equal(t.code, 3);
+	assert_string_equal(t.out, "llo world");
+	assert_int_equal(t.first, 2);
+	assert_int_equal(figures_of(w).pty_bytes_out, 9);
+	assert_int_equal(figures_of(w).listeners, 0);
+	attach(w, &t, 9, 0);
+	world_until_true(w, &t.done);
+	fails_with(&t, 404, "no_such_pty");
+	assert_false(t.found);
+	attach(w, &t, 2, 0);
+	world_until_true(w, &t.done);
+	fails_with(&t, 500, "agent_error");
+	assert_string_equal(t.out, "hello");
+}
+
+static void test_an_attach_without_a_look(void **state)
+{
+	const struct pty_sink blind = {NULL, on_bytes, on_exited, on_done};
+	struct world *w = *state;
+	struct told t = {0};
+
+	make(w);
+	unsigned asked = fakes_asked(w->fakes, AGENT_PTY_LIST);
+	core_pty_attach(w->core, TENANT, id, pty(3), 0, &blind, &t);
+	world_until_true(w, &t.done);
+	assert_true(t.exited && t.code == 5);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), asked);
+	t = (struct told){0};
+	core_pty_attach(w->core, TENANT, id, pty(9), 0, &blind, &t);
+	world_until_true(w, &t.done);
+	fails_with(&t, 404, "no_such_pty");
+}
+
+static bool has_much(void *arg)
+{
+	return ((struct told *)arg)->bytes > 1000000;
+}
+
+struct flow {
+	struct told *t;
+	uint64_t bytes;
+	unsigned rounds;
+};
+
+static bool stands_still(void *arg)
+{
+	struct flow *flow = arg;
+
+	flow->rounds = flow->bytes == flow->t->bytes ? flow->rounds + 1 : 0;
+	flow->bytes = flow->t->bytes;
+	return flow->rounds == 20;
+}
+
+static void test_a_listener_may_pause_and_leave(void **state)
+{
+	struct world *w = *state;
+	struct told t;
+	struct flow flow = {.t = &t};
+
+	make(w);
+	attach(w, &t, 1, 0);
+	world_until(w, has_much, &t);
+	core_pause(t.call);
+	world_until(w, stands_still, &flow);
+	core_resume(t.call);
+	flow.bytes = t.bytes;
+	t.bytes = 1;
+	world_until(w, has_much, &t);
+	core_abandon(t.call);
+	assert_int_equal(figures_of(w).listeners, 0);
+	world_until(w, few_agents, w);
+	assert_false(t.done);
+}
+
+static void test_read(void **state)
+{
+	struct pty_read r = {.place = 1, .max_bytes = 1000, .timeout_ms = 20000};
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	read_it(w, &t, 0, &r);
+	assert_true(!t.failed && !t.exited && t.next == 5);
+	assert_string_equal(t.out, "ello");
+	r = (struct pty_read){.place = 2, .max_bytes = 2, .timeout_ms = 20000};
+	read_it(w, &t, 0, &r);
+	assert_string_equal(t.out, "ll");
+	assert_int_equal(t.next, 4);
+	r = (struct pty_read){.place = 5, .max_bytes = 2, .timeout_ms = 0};
+	read_it(w, &t, 0, &r);
+	assert_true(!t.failed && t.bytes == 0 && t.next == 5);
+	r = (struct pty_read){.place = 5, .max_bytes = 100, .timeout_ms = 20000};
+	read_start(w, &t, 3, &r);
+	world_until_true(w, &t.done);
+	assert_true(t.exited && t.code == 5 && t.next == 5);
+	fakes_go(w->fakes);
+	r = (struct pty_read){.place = 7, .max_bytes = 100, .timeout_ms = 20000};
+	read_it(w, &t, 4, &r);
+	assert_string_equal(t.out, "hello");
+	assert_true(t.next == 12 && !t.exited);
+	read_it(w, &t, 9, &r);
+	fails_with(&t, 404, "no_such_pty");
+	r.max_bytes = 1000000;
+	read_it(w, &t, 1, &r);
+	assert_int_equal(t.bytes, 1000000);
+	world_until(w, few_agents, w);
+}
+
+static void test_input(void **state)
+{
+	struct world *w = *state;
+	uint8_t *typed = malloc(PTY_INPUT_MAX);
+	struct told t = {0};
+	uint64_t sum;
+
+	make(w);
+	for (size_t i = 0; i < PTY_INPUT_MAX; i++)
+		typed[i] = (uint8_t)(i % 101);
+	fakes_put_reset(w->fakes);
+	core_pty_input(w->core, TENANT, id, pty(0), typed, PTY_INPUT_MAX, on_done, &t);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	assert_int_equal(fakes_put(w->fakes, &sum), PTY_INPUT_MAX);
+	assert_true(sum == fake_sum(0, typed, PTY_INPUT_MAX));
+	assert_int_equal(figures_of(w).pty_bytes_in, PTY_INPUT_MAX);
+	free(typed);
+	t = (struct told){0};
+	core_pty_input(w->core, TENANT, id, pty(0), "", 0, on_done, &t);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	t = (struct told){0};
+	core_pty_input(w->core, TENANT, id, pty(3), "x", 1, on_done, &t);
+	world_until_true(w, &t.done);
+	fails_with(&t, 409, "pty_ended");
+	t = (struct told){0};
+	core_pty_input(w->core, TENANT, id, pty(9), "x", 1, on_done, &t);
+	world_until_true(w, &t.done);
+	fails_with(&t, 404, "no_such_pty");
+}
+
+static void test_resize_and_kill(void **state)
+{
+	struct world *w = *state;
+	struct told t = {0};
+
+	make(w);
+	core_pty_resize(w->core, TENANT, id, pty(0), 120, 40, on_done, &t);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	t = (struct told){0};
+	core_pty_kill(w->core, TENANT, id, pty(0), on_done, &t);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	t = (struct told){0};
+	core_pty_resize(w->core, TENANT, id, pty(9), 120, 40, on_done, &t);
+	world_until_true(w, &t.done);
+	fails_with(&t, 404, "no_such_pty");
+}
+
+static void on_pty(void *arg, const struct pty_view *p)
+{
+	struct told *t = arg;
+
+	t->last = *p;
+	assert_memory_equal(p->label, "vi", p->label_len);
+	assert_string_equal(p->id, pty((int)t->n++));
+	assert_int_equal(p->ended, t->n == 4);
+}
+
+static void test_list(void **state)
+{
+	static const struct pty_list_sink list = {on_pty, on_done};
+	struct world *w = *state;
+	struct told t = {0};
+
+	make(w);
+	core_pty_list(w->core, TENANT, id, &list, &t);
+	world_until_true(w, &t.done);
+	assert_true(!t.failed && t.n == 5);
+	assert_true(t.last.started_at_ms == 1700000000000);
+}
+
+static void test_so_many_listeners(void **state)
+{
+	static struct told many[LISTENERS_MAX];
+	const struct pty_read r = {.place = 5, .max_bytes = 2, .timeout_ms = 20000};
+	struct world *w = *state;
+	struct told t;
+
+	make(w);
+	world_wait_ready(w);
+	for (int i = 0; i < LISTENERS_MAX; i++)
+		read_start(w, &many[i], 0, &r);
+	attach(w, &t, 0, 0);
+	world_until_true(w, &t.done);
+	fails_with(&t, 429, "too_many");
+	for (int i = 0; i < LISTENERS_MAX; i++)
+		core_abandon(many[i].call);
+	assert_int_equal(figures_of(w).listeners, 0);
+	world_until(w, few_agents, w);
+}
+
+static void test_the_sandbox_ends(void **state)
+{
+	const struct pty_read r = {.place = 5, .max_bytes = 2, .timeout_ms = 20000};
+	struct world *w = *state;
+	struct told a, b;
+	struct done d;
+
+	make(w);
+	attach(w, &a, 0, 5);
+	world_until(w, one_waits, w);
+	read_start(w, &b, 0, &r);
+	world_delete(w, &d, id);
+	world_until_true(w, &a.done);
+	world_until_true(w, &b.done);
+	fails_with(&a, 404, "deleted");
+	fails_with(&b, 404, "deleted");
+	assert_true(a.found);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_start),
+		TEST(test_an_abandoned_start_is_undone),
+		TEST(test_attach),
+		TEST(test_an_attach_without_a_look),
+		TEST(test_a_listener_may_pause_and_leave),
+		TEST(test_read),
+		TEST(test_input),
+		TEST(test_resize_and_kill),
+		TEST(test_list),
+		TEST(test_so_many_listeners),
+		TEST(test_the_sandbox_ends),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
