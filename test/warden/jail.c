@@ -422,7 +422,7 @@ static void it_has_only_the_descriptors_it_needs(void **state)
 		const char *name, *link;
 	} fds[] = {{"fd/0", "/run/vm/0/log"}, {"fd/1", "/run/vm/0/log"}, {"fd/2", "/run/vm/0/log"},
 		   {"fd/3", "/dev/kvm"},      {"fd/4", "socket:["},	 {"fd/5", "socket:["},
-		   {"fd/6", "/dev/net/tun"},  {"fd/7", "/1/pagemap"}};
+		   {"fd/6", "/net/tun"},      {"fd/7", "/1/pagemap"}};
 	pid_t pid = spawn(0);
 	scoped_fd int connection = control(0); /* its fd/5 */
 
