@@ -122,7 +122,7 @@ def test_ranges(shared: Sandbox, http: httpx.Client) -> None:
         "ünï",
         "not \udcff utf\udc80",
         "'\"$(id)`;&|*?",
-        "a%41+b&path=/c#d",
+        "a%41+b&path=c#d",
         "-rf",
         "x" * 255,
         "\x01\x7f",
@@ -259,17 +259,17 @@ def test_no_reader_sees_a_part_of_a_file(sbx: Sandbox) -> None:
     assert text.split() == ["0", "2"]
 
 
-def small_disk(sbx: Sandbox) -> bytes:
-    """A disk of 4 MiB at /root/small, with a file on it."""
-    do(sbx, "mkdir -p /root/small && mount -t tmpfs -o size=4M none /root/small")
+def small_disk(sbx: Sandbox, mib: int) -> bytes:
+    """A disk of that size at /root/small, with a file on it."""
+    do(sbx, f"mkdir -p /root/small && mount -t tmpfs -o size={mib}M none /root/small")
     sbx.upload(b"old", "/root/small/file")
     return b"old"
 
 
-@pytest.mark.parametrize("size", [5 * MIB, 20 * MIB])
-def test_a_full_disk_leaves_the_old_file(sbx: Sandbox, size: int) -> None:
-    old = small_disk(sbx)
-    with pytest.raises(ramet.DiskFull, match="(?i)space|full|fit"):
+@pytest.mark.parametrize(("size", "disk_mib"), [(7 * MIB, 6), (20 * MIB, 12)])
+def test_a_full_disk_leaves_the_old_file(sbx: Sandbox, size: int, disk_mib: int) -> None:
+    old = small_disk(sbx, disk_mib)
+    with pytest.raises(ramet.DiskFull, match="than the disk has left|No space"):
         sbx.upload(bytes(size), "/root/small/file")
     with pytest.raises(ramet.DiskFull):
         sbx.upload(bytes(size), "/root/small/new/file")
