@@ -91,10 +91,13 @@ static const struct setting settings[] = {
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
-	STR(sizes, TEXT, 0, "1024x2,2048x2,4096x2",
-	    "Sizes of the default template, RAM in MiB x vCPUs, whose images are made ahead when\n"
-	    "nothing else is to do. A request is rounded up to the RAM of one that is near. Those\n"
-	    "that this host can't give are left out. Empty: none."),
+	STR(sizes, TEXT, 0, "512x2x16,1024x2x16,2048x2x16,4096x2x16",
+	    "Sizes of the default template whose images are made ahead when nothing else is to "
+	    "do:\n"
+	    "RAM in MiB x vCPUs, and x GB of disk where it is not the template's own. A request "
+	    "is\n"
+	    "rounded up to one that is near. Those that this host can't give are left out. Empty:\n"
+	    "none."),
 	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
@@ -502,13 +505,16 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 	int n = 0;
 
 	while (*p) {
-		struct config_size size;
+		struct config_size size = {0};
 
 		if (!take_number(&p, 128, 65536, &size.ram_mib) || *p++ != 'x' ||
-		    !take_number(&p, 1, 32, &size.vcpus) || (*p && *p != ',') || size.ram_mib % 64)
+		    !take_number(&p, 1, 32, &size.vcpus) ||
+		    (*p == 'x' && (p++, !take_number(&p, 1, 1024, &size.rootfs_gb))) ||
+		    (*p && *p != ',') || size.ram_mib % 64)
 			return err_say(e, EINVAL,
-				       "sizes must be like 1024x2,4096x4: MiB of RAM (a multiple of"
-				       " 64 from 128 to 65536) x vCPUs (1 to 32), not \"%.60s\"",
+				       "sizes must be like 1024x2,4096x4x16: MiB of RAM (a multiple"
+				       " of 64 from 128 to 65536) x vCPUs (1 to 32) x GB of disk (1"
+				       " to 1024), not \"%.60s\"",
 				       c->sizes);
 		if (n == CONFIG_SIZES_MAX)
 			return err_say(e, EINVAL, "sizes names more than %d sizes",

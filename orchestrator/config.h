@@ -73,6 +73,7 @@ int config_parse(struct config *out, const char *name, const char *text, size_t 
 #define CONFIG_SIZES_MAX 16
 struct config_size {
 	uint32_t ram_mib, vcpus;
+	uint32_t rootfs_gb; /* 0: the template's own */
 };
 int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e);
 

@@ -178,6 +178,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 {
 	struct core *c = must_alloc(sizeof(*c));
 	struct source def;
+	struct size own;
 
 	c->loop = loop;
 	c->config = *config;
@@ -196,7 +197,8 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	templates_sweep(config);
 	c->busy_ms = loop_now_ms(loop);
 	source_find(config, TEMPLATE_DEFAULT, &def, e);
-	c->def = template_get(c, &def, def.vcpus, def.ram_mib);
+	own = source_size(&def);
+	c->def = template_get(c, &def, &own);
 	template_wait(c->def, &c->def_wait, on_default_template, c);
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);

@@ -101,7 +101,7 @@ void core_list(struct core *c, const char *tenant,
 /* --- templates -------------------------------------------------------------------------------- */
 
 struct template_size {
-	uint32_t vcpus, ram_mib;
+	uint32_t vcpus, ram_mib, rootfs_gb;
 };
 
 /* Good during the call only. */

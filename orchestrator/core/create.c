@@ -208,7 +208,7 @@ static bool find_source(struct core *c, const char *name, struct source *from, s
 }
 
 static bool check(struct core *c, const struct sandbox_spec *spec, struct source *from,
-		  struct size *size, struct failure *f)
+		  struct sized_choice *size, struct failure *f)
 {
 	if (c->closing) {
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
@@ -233,7 +233,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	struct core_call *call = call_new(c, CALL_CREATE, arg);
 	struct source from;
 	struct failure f;
-	struct size size;
+	struct sized_choice size;
 
 	call->create_fn = fn;
 	c->busy_ms = loop_now_ms(c->loop);
@@ -246,10 +246,10 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	call->create = create;
 	create->call = call;
 	create->sandbox = sandbox_new(c, "", tenant);
-	create->sandbox->size = size;
+	create->sandbox->size = size.size;
 	memcpy(create->sandbox->template, from.name, sizeof(from.name));
 	create->tenant = strdup(tenant);
-	create->template = template_get(c, &from, size.vcpus, size.ram_mib);
+	create->template = template_get(c, &from, &size.image);
 	list_add_tail(&c->creates, &call->link);
 	if (!create->template) {
 		failure_set(&f, 503, "busy", 5,
@@ -262,7 +262,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
-	struct warm *warm = pool_take_warm(c, create->template, size.rootfs_gb);
+	struct warm *warm = pool_take_warm(c, create->template, size.size.rootfs_gb);
 	if (warm) {
 		c->figures.pool_hits++;
 		take(create, warm);

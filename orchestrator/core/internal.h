@@ -24,11 +24,17 @@
 struct size {
 	uint32_t vcpus, ram_mib, rootfs_gb;
 };
+struct size source_size(const struct source *from); /* of a sandbox that asks for nothing else */
 bool size_equal(const struct size *a, const struct size *b);
+/* What a sandbox gets, and the image it is made from: all but the disk is the same, which may have
+ * to grow. */
+struct sized_choice {
+	struct size size, image;
+};
 /* What the host can give for what was asked, of a template; false with *f filled when it is too
  * little. */
 bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
-		 struct size *out, struct failure *f);
+		 struct sized_choice *out, struct failure *f);
 /* The most RAM that a sandbox can have here. */
 uint32_t size_ram_most(void);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
@@ -60,11 +66,9 @@ struct template_wait {
 	struct failure failure;
 	bool failed;
 };
-/* The template made from `from` with these vCPUs and this RAM, made known when it is new, until it
- * is put back; one that nobody has may be forgotten. Its disk has the size that `from` says: a
- * larger one is given when a VM is filled. NULL: as many as may be are in use. */
-struct template *template_get(struct core *c, const struct source *from, uint32_t vcpus,
-			      uint32_t ram_mib);
+/* The template made from `from` of this size, made known when it is new, until it is put back; one
+ * that nobody has may be forgotten. NULL: as many as may be are in use. */
+struct template *template_get(struct core *c, const struct source *from, const struct size *size);
 struct template *template_hold(struct template *t);
 void template_put(struct template *t);
 bool template_ready(const struct template *t);

@@ -18,7 +18,14 @@
 #define RAM_MAX_MIB  65536
 #define RAM_STEP_MIB 64 /* sizes are rounded up to it: each size is a template of its own */
 #define VCPUS_MAX    32
-#define NEAR	     2 /* a size that is this much larger is as good */
+/* A size that is so many times larger is as good: what is not used costs nothing. */
+#define RAM_NEAR    2
+#define ROOTFS_NEAR 4
+
+struct size source_size(const struct source *from)
+{
+	return (struct size){from->vcpus, from->ram_mib, from->rootfs_gb};
+}
 
 bool size_equal(const struct size *a, const struct size *b)
 {
@@ -55,31 +62,92 @@ static uint32_t larger(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* The least of the sizes that are near: what is prepared serves many requests. */
-static void take_near(uint32_t asked, uint32_t candidate, uint32_t *best)
+static uint32_t ram_limit(const struct source *from)
 {
-	if (candidate >= asked && candidate <= NEAR * asked && (!*best || candidate < *best))
-		*best = candidate;
+	return larger(size_ram_most(), from->ram_mib);
 }
 
-static uint32_t choose_ram(const struct core *c, const struct source *from, uint32_t vcpus,
-			   uint32_t asked)
+/* --- what there is an image of, or will be ---------------------------------------------------- */
+
+static size_t prepared_sizes(const struct core *c, const struct source *from,
+			     struct size out[CONFIG_SIZES_MAX + 1])
 {
-	uint32_t most = larger(size_ram_most(), from->ram_mib), best = 0;
 	struct config_size sizes[CONFIG_SIZES_MAX];
 	struct err e;
-	int n = config_sizes(&c->config, sizes, &e);
+	int listed = config_sizes(&c->config, sizes, &e);
+	size_t n = 0;
 
-	asked = at_most(asked, most);
-	if (vcpus == from->vcpus)
-		take_near(asked, from->ram_mib, &best);
-	for (int i = 0; i < n; i++)
-		if (sizes[i].vcpus == vcpus && sizes[i].ram_mib <= most)
-			take_near(asked, sizes[i].ram_mib, &best);
-	if (best)
-		return best;
-	return at_most((uint64_t)(asked + RAM_STEP_MIB - 1) / RAM_STEP_MIB * RAM_STEP_MIB, most);
+	out[n++] = source_size(from);
+	for (int i = 0; i < listed; i++)
+		if (sizes[i].ram_mib <= ram_limit(from))
+			out[n++] = (struct size){sizes[i].vcpus, sizes[i].ram_mib,
+						 larger(sizes[i].rootfs_gb, from->rootfs_gb)};
+	return n;
 }
+
+static bool is_near(uint32_t asked, uint32_t candidate, uint32_t factor)
+{
+	return candidate >= asked && candidate <= factor * asked;
+}
+
+static bool is_smaller(const struct size *a, const struct size *b)
+{
+	return a->ram_mib != b->ram_mib ? a->ram_mib < b->ram_mib : a->rootfs_gb < b->rootfs_gb;
+}
+
+/* The least of them that serves what was asked for; NULL when none is near. */
+static const struct size *find_near(const struct size *sizes, size_t n, const struct size *asked)
+{
+	const struct size *best = NULL;
+
+	for (size_t i = 0; i < n; i++)
+		if (sizes[i].vcpus == asked->vcpus &&
+		    is_near(asked->ram_mib, sizes[i].ram_mib, RAM_NEAR) &&
+		    is_near(asked->rootfs_gb, sizes[i].rootfs_gb, ROOTFS_NEAR) &&
+		    (!best || is_smaller(&sizes[i], best)))
+			best = &sizes[i];
+	return best;
+}
+
+/* The one with the largest disk of those that are as asked for, but for a disk that can grow. */
+static const struct size *find_to_grow(const struct size *sizes, size_t n, const struct size *asked)
+{
+	const struct size *best = NULL;
+
+	for (size_t i = 0; i < n; i++)
+		if (sizes[i].vcpus == asked->vcpus &&
+		    is_near(asked->ram_mib, sizes[i].ram_mib, RAM_NEAR) &&
+		    sizes[i].rootfs_gb <= asked->rootfs_gb &&
+		    (!best || sizes[i].ram_mib < best->ram_mib ||
+		     (sizes[i].ram_mib == best->ram_mib && sizes[i].rootfs_gb > best->rootfs_gb)))
+			best = &sizes[i];
+	return best;
+}
+
+static void round_to_prepared(const struct core *c, const struct source *from,
+			      struct sized_choice *out)
+{
+	struct size sizes[CONFIG_SIZES_MAX + 1];
+	size_t n = prepared_sizes(c, from, sizes);
+	const struct size *found = find_near(sizes, n, &out->size);
+	uint32_t ram = out->size.ram_mib;
+
+	if (found) {
+		out->size = out->image = *found;
+		return;
+	}
+	found = find_to_grow(sizes, n, &out->size);
+	if (found)
+		out->size.ram_mib = found->ram_mib;
+	else
+		out->size.ram_mib =
+			at_most((uint64_t)(ram + RAM_STEP_MIB - 1) / RAM_STEP_MIB * RAM_STEP_MIB,
+				ram_limit(from));
+	out->image = out->size;
+	out->image.rootfs_gb = found ? found->rootfs_gb : from->rootfs_gb;
+}
+
+/* --- what was asked for ----------------------------------------------------------------------- */
 
 /* No less than the template has: its file system is there already. */
 static bool choose_rootfs(const struct source *from, uint32_t asked, uint32_t *out,
@@ -98,19 +166,24 @@ static bool choose_rootfs(const struct source *from, uint32_t asked, uint32_t *o
 }
 
 bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
-		 struct size *out, struct failure *f)
+		 struct sized_choice *out, struct failure *f)
 {
-	*out = (struct size){from->vcpus, from->ram_mib, from->rootfs_gb};
+	struct size *size = &out->size;
+
+	*size = source_size(from);
 	if (spec->vcpus)
-		out->vcpus = at_most(spec->vcpus, larger(host_cpus(), from->vcpus));
+		size->vcpus = at_most(spec->vcpus, larger(host_cpus(), from->vcpus));
 	if (spec->ram_mib && spec->ram_mib < RAM_MIN_MIB) {
 		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the least is %d",
 			    spec->ram_mib, RAM_MIN_MIB);
 		return false;
 	}
-	if (spec->ram_mib && spec->ram_mib != from->ram_mib)
-		out->ram_mib = choose_ram(c, from, out->vcpus, spec->ram_mib);
-	return !spec->rootfs_gb || choose_rootfs(from, spec->rootfs_gb, &out->rootfs_gb, f);
+	if (spec->ram_mib)
+		size->ram_mib = at_most(spec->ram_mib, ram_limit(from));
+	if (spec->rootfs_gb && !choose_rootfs(from, spec->rootfs_gb, &size->rootfs_gb, f))
+		return false;
+	round_to_prepared(c, from, out);
+	return true;
 }
 
 struct vm_spec size_vm_spec(const struct size *size, bool builds)

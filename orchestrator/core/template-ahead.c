@@ -33,13 +33,13 @@ static void on_prepared(void *arg, const struct failure *f)
 }
 
 /* One that failed waits until it is asked for. */
-static bool start(struct core *c, const struct source *from, uint32_t vcpus, uint32_t ram_mib)
+static bool start(struct core *c, const struct source *from, const struct size *size)
 {
-	struct template *t = template_find(c, from->name, vcpus, ram_mib);
+	struct template *t = template_find(c, from->name, size);
 
-	if (ram_mib > size_ram_most() || (t && t->state != TPL_NEW))
+	if (size->ram_mib > size_ram_most() || (t && t->state != TPL_NEW))
 		return false;
-	c->ahead = template_get(c, from, vcpus, ram_mib);
+	c->ahead = template_get(c, from, size);
 	if (!c->ahead)
 		return false;
 	template_wait(c->ahead, &c->ahead_wait, on_prepared, c);
@@ -53,9 +53,12 @@ static bool start_named(struct core *c)
 	struct err e;
 	bool started = false;
 
-	for (char **name = names; name && *name && !started; name++)
-		if (source_find(&c->config, *name, &from, &e) == 0)
-			started = start(c, &from, from.vcpus, from.ram_mib);
+	for (char **name = names; name && *name && !started; name++) {
+		if (source_find(&c->config, *name, &from, &e) < 0)
+			continue;
+		struct size own = source_size(&from);
+		started = start(c, &from, &own);
+	}
 	source_names_free(names);
 	return started;
 }
@@ -68,9 +71,14 @@ static bool start_sized(struct core *c)
 	int n = config_sizes(&c->config, sizes, &e);
 
 	source_find(&c->config, TEMPLATE_DEFAULT, &from, &e);
-	for (int i = 0; i < n; i++)
-		if (start(c, &from, sizes[i].vcpus, sizes[i].ram_mib))
+	for (int i = 0; i < n; i++) {
+		struct size size = {sizes[i].vcpus, sizes[i].ram_mib, sizes[i].rootfs_gb};
+
+		if (size.rootfs_gb < from.rootfs_gb)
+			size.rootfs_gb = from.rootfs_gb;
+		if (start(c, &from, &size))
 			return true;
+	}
 	return false;
 }
 
@@ -106,7 +114,8 @@ static size_t list_sizes(struct core *c, const char *name, struct template_size 
 		const struct template *t = container_of(pos, struct template, link);
 
 		if (n < SIZES_SEEN && t->state == TPL_READY && !strcmp(t->source.name, name))
-			out[n++] = (struct template_size){t->size.vcpus, t->size.ram_mib};
+			out[n++] = (struct template_size){t->size.vcpus, t->size.ram_mib,
+							  t->size.rootfs_gb};
 	}
 	return n;
 }
@@ -122,7 +131,8 @@ static void tell(struct core *c, const char *name,
 
 	if (ret == -ENOENT)
 		return; /* removed just now */
-	const struct template *t = template_find(c, name, from.vcpus, from.ram_mib);
+	struct size own = source_size(&from);
+	const struct template *t = template_find(c, name, &own);
 	const char *trouble = t && t->why ? t->why : t ? template_trouble(t) : "";
 	view = (struct template_view){.name = name,
 				      .description = from.description,

@@ -90,7 +90,6 @@ static int hash_inputs(EVP_MD_CTX *md, const struct config *c, const struct sour
 		ret = hash_file(md, "warmup", s->warmup, e);
 	if (ret == 0)
 		ret = hash_file(md, "vmm", c->vmm, e);
-	EVP_DigestUpdate(md, &s->rootfs_gb, sizeof(s->rootfs_gb));
 	return ret;
 }
 
@@ -115,8 +114,8 @@ static int name_of(struct template_job *job)
 	int ret = key_of(job, job->key, &job->err);
 
 	if (ret == 0)
-		snprintf(job->name, sizeof(job->name), "%s-%s-%uc-%um", job->source.name, job->key,
-			 job->size.vcpus, job->size.ram_mib);
+		snprintf(job->name, sizeof(job->name), "%s-%s-%uc-%um-%ug", job->source.name,
+			 job->key, job->size.vcpus, job->size.ram_mib, job->size.rootfs_gb);
 	return ret;
 }
 
@@ -126,8 +125,8 @@ static bool owner_of(const char *entry, char name[SOURCE_NAME_MAX + 1],
 {
 	size_t len = strlen(entry);
 
-	/* From the end: two parts of the size, then the key. */
-	for (int dashes = 0; len && dashes < 2;)
+	/* From the end: three parts of the size, then the key. */
+	for (int dashes = 0; len && dashes < 3;)
 		dashes += entry[--len] == '-';
 	if (len < MANIFEST_KEY_LEN + 2 || entry[len - MANIFEST_KEY_LEN - 1] != '-')
 		return false;
@@ -224,11 +223,11 @@ struct sized {
 
 static bool is_own_size(const struct template_job *job, const char *entry)
 {
-	char size[32];
+	char size[48];
 	size_t len = strlen(entry);
 
-	size_t used = (size_t)snprintf(size, sizeof(size), "-%uc-%um", job->source.vcpus,
-				       job->source.ram_mib);
+	size_t used = (size_t)snprintf(size, sizeof(size), "-%uc-%um-%ug", job->source.vcpus,
+				       job->source.ram_mib, job->source.rootfs_gb);
 	return len > used && !strcmp(entry + len - used, size);
 }
 

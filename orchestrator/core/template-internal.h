@@ -76,7 +76,7 @@ struct template
 bool template_step(struct template *t, enum template_event event);
 void template_fail(struct template *t, const char *text);
 /* NULL when it is not known. */
-struct template *template_find(struct core *c, const char *name, uint32_t vcpus, uint32_t ram_mib);
+struct template *template_find(struct core *c, const char *name, const struct size *size);
 /* The image is in the directory t->name.tmp. */
 void template_built(struct template *t);
 void template_next_build(struct core *c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One template per source, vCPUs and RAM: found on disk, or booted once and imaged. Everybody who
+ * One template per source and size: found on disk, or booted once and imaged. Everybody who
  * wants it meanwhile waits; one boots at a time.
  */
 #include <errno.h>
@@ -303,26 +303,25 @@ static bool make_room(struct core *c)
 	return false;
 }
 
-struct template *template_find(struct core *c, const char *name, uint32_t vcpus, uint32_t ram_mib)
+struct template *template_find(struct core *c, const char *name, const struct size *size)
 {
 	list_each (pos, &c->templates) {
 		struct template *t = container_of(pos, struct template, link);
 
-		if (!strcmp(t->source.name, name) && t->size.vcpus == vcpus &&
-		    t->size.ram_mib == ram_mib)
+		if (!strcmp(t->source.name, name) && size_equal(&t->size, size))
 			return t;
 	}
 	return NULL;
 }
 
-static struct template *template_new(struct core *c, const struct source *from, uint32_t vcpus,
-				     uint32_t ram_mib)
+static struct template *template_new(struct core *c, const struct source *from,
+				     const struct size *size)
 {
 	struct template *t = must_alloc(sizeof(*t));
 
 	t->core = c;
 	t->source = *from;
-	t->size = (struct size){vcpus, ram_mib, from->rootfs_gb};
+	t->size = *size;
 	t->retry = (struct loop_timer){.fn = retry, .arg = t};
 	list_init(&t->waits);
 	list_init(&t->link);
@@ -341,20 +340,18 @@ static bool is_current(const struct template *t, const struct source *from)
 	return source_stamp_equal(&now, &t->stamp);
 }
 
-struct template *template_get(struct core *c, const struct source *from, uint32_t vcpus,
-			      uint32_t ram_mib)
+struct template *template_get(struct core *c, const struct source *from, const struct size *size)
 {
-	struct template *t = template_find(c, from->name, vcpus, ram_mib);
+	struct template *t = template_find(c, from->name, size);
 
 	if (!t && make_room(c))
-		t = template_new(c, from, vcpus, ram_mib);
+		t = template_new(c, from, size);
 	if (!t)
 		return NULL;
 	list_del(&t->link);
 	list_add_tail(&c->templates, &t->link);
 	if (t->state == TPL_READY && !is_current(t, from)) {
 		t->source = *from;
-		t->size.rootfs_gb = from->rootfs_gb;
 		spoil(t);
 	}
 	return template_hold(t);

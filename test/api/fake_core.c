@@ -256,7 +256,7 @@ void core_list(struct core *c, const char *tenant,
 void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
 		    void *arg)
 {
-	static const struct template_size sizes[] = {{2, 512}, {2, 1024}};
+	static const struct template_size sizes[] = {{2, 512, 4}, {2, 1024, 16}};
 	const struct template_view views[] = {
 		{"default", "", "ready", "", 2, 512, 4, sizes, 2},
 		{"data", "numpy \"and\" more", "failed", "pip: no such package", 2, 2048, 8, NULL,

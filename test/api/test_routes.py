@@ -219,7 +219,10 @@ def test_openapi_lists_exactly_what_is_served(http: httpx.Client) -> None:
 
 def test_templates(http: httpx.Client) -> None:
     default, data = http.get("/v1/templates").json()
-    sizes = [{"vcpus": 2, "ram_mib": 512}, {"vcpus": 2, "ram_mib": 1024}]
+    sizes = [
+        {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4},
+        {"vcpus": 2, "ram_mib": 1024, "rootfs_gb": 16},
+    ]
     size = {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
     ready = {"name": "default", "description": "", "state": "ready"}
     assert default == {**ready, **size, "sizes": sizes}

@@ -314,8 +314,10 @@ static const struct {
 	{"--config=/dev/null", "--config is given twice"},
 	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
 	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
-	{"--sizes=1024", "sizes must be like 1024x2,4096x4"},
+	{"--sizes=1024", "sizes must be like 1024x2,4096x4x16"},
 	{"--sizes=1024x2x", "sizes must be like"},
+	{"--sizes=1024x2x1025", "sizes must be like"},
+	{"--sizes=1024x2x8x1", "sizes must be like"},
 	{"--sizes=1024x33", "sizes must be like"},
 	{"--sizes=1000x2", "a multiple of 64"},
 	{"--sizes=4294968320x2", "sizes must be like"},
@@ -340,14 +342,16 @@ static void each_wrong_flag_is_named(void **state)
 static void sizes_are_listed_in_their_order(void **state)
 {
 	struct config_size sizes[CONFIG_SIZES_MAX];
-	struct config c = {.sizes = "4096x4,128x1,65536x32"};
+	struct config c = {.sizes = "4096x4,128x1,65536x32x1024"};
 	struct err e;
 
 	assert_int_equal(config_sizes(&c, sizes, &e), 3);
 	assert_int_equal(sizes[0].ram_mib, 4096);
 	assert_int_equal(sizes[0].vcpus, 4);
 	assert_int_equal(sizes[1].vcpus, 1);
+	assert_int_equal(sizes[1].rootfs_gb, 0);
 	assert_int_equal(sizes[2].ram_mib, 65536);
+	assert_int_equal(sizes[2].rootfs_gb, 1024);
 	c.sizes[0] = 0;
 	assert_int_equal(config_sizes(&c, sizes, &e), 0);
 }

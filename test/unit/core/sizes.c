@@ -50,6 +50,30 @@ static void test_ram_is_rounded_to_what_is_near(void **state)
 	}
 }
 
+static void test_disks_are_rounded_to_what_is_near(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	set_sizes(w, "256x1x4,512x1x4");
+	create(w, &m, 200, 0);
+	assert_int_equal(m.view.ram_mib, 256);
+	assert_int_equal(m.view.rootfs_gb, 4);
+	create(w, &m, 0, 3);
+	assert_int_equal(m.view.ram_mib, 256);
+	assert_int_equal(m.view.rootfs_gb, 4);
+	/* Too large to be near: it grows from the nearest. */
+	unsigned boots = fakes_boots(w->fakes), grown = fakes_grown(w->fakes);
+	create(w, &m, 200, 5);
+	assert_int_equal(m.view.ram_mib, 256);
+	assert_int_equal(m.view.rootfs_gb, 5);
+	assert_int_equal(fakes_boots(w->fakes), boots);
+	assert_int_equal(fakes_grown(w->fakes), grown + 1);
+	create(w, &m, 0, 0);
+	assert_int_equal(m.view.ram_mib, 128);
+	assert_int_equal(m.view.rootfs_gb, 1);
+}
+
 static void test_ram_that_no_host_has_is_clamped(void **state)
 {
 	struct world *w = *state;
@@ -274,6 +298,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_ram_is_rounded_to_what_is_near),
+		TEST(test_disks_are_rounded_to_what_is_near),
 		TEST(test_ram_that_no_host_has_is_clamped),
 		TEST(test_a_size_is_served_by_a_shell_of_the_pool),
 		TEST(test_the_file_system_grows_to_the_disk),
