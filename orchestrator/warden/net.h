@@ -43,6 +43,9 @@ void net_close(struct net *n, bool remove);
  * it returns 0. */
 int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e);
 
+/* Takes what the host's connection tracking knows of a slot whose VM is gone. */
+int net_forget(const struct net *n, uint32_t slot, struct err *e);
+
 /* In the cloned process, which is root in a network namespace of its own: makes its links and rules
  * and returns the tap, which belongs to `uid`. -errno with *e filled. */
 int net_jail(const struct net *n, uint32_t slot, uid_t uid, struct err *e);

@@ -87,6 +87,9 @@ static void finish_release(struct warden *w, uint32_t number)
 		s->state = SLOT_DEAD;
 		return;
 	}
+	/* They would end by themselves, in days; the slot is free all the same. */
+	if (net_forget(&w->net, number, &e) < 0)
+		log_warn("slot %u: %s", number, e.text);
 	set_empty(w, number);
 	answer(w, number);
 }

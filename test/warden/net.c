@@ -566,6 +566,30 @@ static void a_second_one_is_refused(void **state)
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 }
 
+/* As many as there are of this VM's link; the host's own are not counted. */
+static unsigned tracked(void)
+{
+	const char *list = output_in(host_ns, "cat /proc/net/nf_conntrack 2>/dev/null");
+	unsigned n = 0;
+
+	while ((list = strstr(list, "src=10.251.0.1 ")))
+		list++, n++;
+	return n;
+}
+
+static void its_connections_are_forgotten(void **state)
+{
+	scoped_fd int connection = dial(guests[0].ns, OUTSIDE, 80);
+	struct err e = {0};
+
+	assert_true(connection >= 0);
+	if (access("/proc/net/nf_conntrack", R_OK) == 0)
+		assert_true(tracked() > 0);
+	assert_int_equal(net_forget(&net, 0, &e), 0);
+	assert_int_equal(tracked(), 0);
+	assert_reaches(guests[1].ns, OUTSIDE, HOST);
+}
+
 static bool link_is_there(const char *name)
 {
 	return if_nametoindex(name) != 0;
@@ -720,6 +744,7 @@ int main(void)
 		cmocka_unit_test(a_close_leaves_nothing),
 		cmocka_unit_test(a_restart_keeps_what_was_closed),
 		cmocka_unit_test(a_second_one_is_refused),
+		cmocka_unit_test(its_connections_are_forgotten),
 		cmocka_unit_test(the_links_go_with_the_jail),
 		cmocka_unit_test(jails_cost_little),
 	};

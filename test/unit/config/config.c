@@ -52,6 +52,13 @@ static const struct {
 	{"vmm = /opt/with blank/vmm\n", NULL},
 	{"log_level = warn\n", NULL},
 
+	{"allow = 10.0.0.0/8, fd00::/8,192.0.2.1 # a list\n", NULL},
+	{"allow =\n", NULL},
+	{"allow = 10.0.0.0/8 172.16.0.0/12\n", "f:1: allow must be ranges like 10.0.0.0/8"},
+	{"allow = 10.0.0.1/8\n", "not \"10.0.0.1/8\""},
+	{"allow = localhost\n", "not \"localhost\""},
+	{"dns = resolver\n", "f:1: dns must be an IPv4 or IPv6 address in numbers"},
+	{"ipv6 = maybe\n", "f:1: ipv6 must be one of the words auto yes no"},
 	{"listen_port\n", "f:1: expected `name = value`"},
 	{"= 80\n", "f:1: there is no name before the ="},
 	{"\n\nlisten_port = 0\n",
@@ -324,6 +331,12 @@ static const struct {
 	{"--sizes=128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,"
 	 "128x1,128x1,128x1,128x1",
 	 "sizes names more than 16 sizes"},
+	{"--network=10.0.0.0/31", "network 10.0.0.0/31 has addresses for 1 VMs, max_vms is 256"},
+	{"--network=10.0.0.0/8,11.0.0.0/8", "network must be one IPv4 range"},
+	{"--network=fd00::/64", "network must be one IPv4 range"},
+	{"--network=0.0.0.0/0", "network must be one IPv4 range"},
+	{"--dns=127.0.0.53", "dns must be an IPv4 address that VMs can reach"},
+	{"--dns=::1", "dns must be an IPv4 address that VMs can reach"},
 	{"--max_vms=7", "pool_shells + pool_warm is 8, more than max_vms allows (7)"},
 };
 

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the host still knows of connections of a VM that is gone: days of it, for a connection that
+ * nobody closed. By ctnetlink: each entry is listed and deleted by its own tuple. */
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_conntrack.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "orchestrator/warden/net-rules.h"
+#include "orchestrator/warden/net.h"
+
+#define REQUEST_MAX 512
+#define ANSWER_MAX  32768
+/* The kernel's CTA_FILTER_F_CTA_IP_SRC, which is in no header of its interface. */
+#define FILTER_SOURCE 1u
+
+struct sweep {
+	const struct range *source;
+	struct mnl_socket *deletes;
+	int error;
+};
+
+static struct nlmsghdr *begin(void *bytes, uint16_t type, uint16_t flags, int family)
+{
+	struct nlmsghdr *head = mnl_nlmsg_put_header(bytes);
+
+	head->nlmsg_type = NFNL_SUBSYS_CTNETLINK << 8 | type;
+	head->nlmsg_flags = NLM_F_REQUEST | flags;
+	struct nfgenmsg *gen = mnl_nlmsg_put_extra_header(head, sizeof(*gen));
+	gen->nfgen_family = (uint8_t)family;
+	gen->version = NFNETLINK_V0;
+	return head;
+}
+
+static uint16_t source_type(const struct range *r)
+{
+	return r->family == AF_INET6 ? CTA_IP_V6_SRC : CTA_IP_V4_SRC;
+}
+
+static size_t source_len(const struct range *r)
+{
+	return r->family == AF_INET6 ? 16 : 4;
+}
+
+/* The first attribute of that type in a nest; NULL: none. */
+static const struct nlattr *find(const struct nlattr *nest, uint16_t type)
+{
+	struct nlattr *attr;
+
+	mnl_attr_for_each_nested(attr, nest)
+	{
+		if (mnl_attr_get_type(attr) == type)
+			return attr;
+	}
+	return NULL;
+}
+
+static bool is_from(const struct nlattr *tuple, const struct range *source)
+{
+	const struct nlattr *ip = find(tuple, CTA_TUPLE_IP);
+	const struct nlattr *at = ip ? find(ip, source_type(source)) : NULL;
+
+	return at && mnl_attr_get_payload_len(at) == source_len(source) &&
+	       memcmp(mnl_attr_get_payload(at), source->first, source_len(source)) == 0;
+}
+
+static void delete_one(struct sweep *s, const struct nlattr *tuple)
+{
+	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX], answer[REQUEST_MAX];
+	struct nlmsghdr *head = begin(bytes, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, s->source->family);
+
+	if (!mnl_attr_put_check(head, sizeof(bytes), CTA_TUPLE_ORIG | NLA_F_NESTED,
+				mnl_attr_get_payload_len(tuple), mnl_attr_get_payload(tuple)))
+		return;
+	if (mnl_socket_sendto(s->deletes, head, head->nlmsg_len) < 0 ||
+	    mnl_socket_recvfrom(s->deletes, answer, sizeof(answer)) < 0)
+		s->error = errno; /* one that has ended by itself is no error, nor looked for */
+}
+
+static int on_entry(const struct nlmsghdr *head, void *arg)
+{
+	struct sweep *s = arg;
+	struct nlattr *attr;
+
+	mnl_attr_for_each(attr, head, sizeof(struct nfgenmsg))
+	{
+		if (mnl_attr_get_type(attr) == CTA_TUPLE_ORIG && is_from(attr, s->source))
+			delete_one(s, attr);
+	}
+	return MNL_CB_OK;
+}
+
+/* An older kernel does not know the filter and lists all: each is looked at. */
+static int ask_for_list(struct mnl_socket *nl, const struct range *source)
+{
+	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
+	struct nlmsghdr *head = begin(bytes, IPCTNL_MSG_CT_GET, NLM_F_DUMP, source->family);
+
+	struct nlattr *tuple = mnl_attr_nest_start(head, CTA_TUPLE_ORIG);
+	struct nlattr *ip = mnl_attr_nest_start(head, CTA_TUPLE_IP);
+	mnl_attr_put(head, source_type(source), source_len(source), source->first);
+	mnl_attr_nest_end(head, ip);
+	mnl_attr_nest_end(head, tuple);
+	struct nlattr *filter = mnl_attr_nest_start(head, CTA_FILTER);
+	mnl_attr_put_u32(head, CTA_FILTER_ORIG_FLAGS, FILTER_SOURCE);
+	mnl_attr_put_u32(head, CTA_FILTER_REPLY_FLAGS, 0);
+	mnl_attr_nest_end(head, filter);
+	return mnl_socket_sendto(nl, head, head->nlmsg_len) < 0 ? -errno : 0;
+}
+
+static int sweep(struct sweep *s, struct mnl_socket *nl)
+{
+	static char answer[ANSWER_MAX];
+	int more = MNL_CB_OK;
+	int r = ask_for_list(nl, s->source);
+
+	while (r == 0 && more > MNL_CB_STOP) {
+		ssize_t n = mnl_socket_recvfrom(nl, answer, sizeof(answer));
+
+		more = n < 0 ? MNL_CB_ERROR
+			     : mnl_cb_run(answer, (size_t)n, 0, mnl_socket_get_portid(nl), on_entry,
+					  s);
+		if (more < 0)
+			r = -errno;
+	}
+	return r < 0 ? r : -s->error;
+}
+
+static struct mnl_socket *open_socket(void)
+{
+	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
+
+	if (nl && mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) == 0)
+		return nl;
+	if (nl)
+		mnl_socket_close(nl);
+	return NULL;
+}
+
+int net_forget(const struct net *n, uint32_t slot, struct err *e)
+{
+	struct net_link link;
+	int r = 0;
+
+	if (!n->on)
+		return 0;
+	net_link_of(&link, &n->block, slot);
+	struct mnl_socket *lists = open_socket(), *deletes = open_socket();
+	const struct range *sources[] = {&link.jail, n->ipv6 ? &link.jail6 : NULL};
+	if (!lists || !deletes)
+		r = -errno;
+	for (size_t i = 0; r == 0 && i < 2 && sources[i]; i++) {
+		struct sweep s = {.source = sources[i], .deletes = deletes};
+
+		r = sweep(&s, lists);
+	}
+	if (lists)
+		mnl_socket_close(lists);
+	if (deletes)
+		mnl_socket_close(deletes);
+	return r < 0 ? err_set(e, -r, "forget the connections of a VM that is gone") : 0;
+}

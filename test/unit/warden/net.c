@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the rules are made from: the name server that is found, the addresses of a slot, and that
+ * each setting is in the text. What the rules do, test/warden/net.c shows with packets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/warden/net-rules.h"
+
+static void the_name_server_is_found(void **state)
+{
+	static const struct {
+		const char *text, *found;
+		bool loopback;
+	} cases[] = {
+		{"nameserver 192.0.2.1\n", "192.0.2.1", false},
+		{"search a b\nnameserver\t192.0.2.1", "192.0.2.1", false},
+		{"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", "192.0.2.1", true},
+		{"nameserver fe80::1\nnameserver 192.0.2.1\n", "192.0.2.1", false},
+		{"nameserver 127.0.0.53\noptions edns0\n", NULL, true},
+		{"nameserver ::1\n", NULL, true},
+		{"nameserver 2001:db8::1\n", NULL, false},
+		{"nameserver 192.0.2.0/24\n", NULL, false},
+		{"nameserver\n192.0.2.1\n", NULL, false},
+		{"nameservers 192.0.2.1\n", NULL, false},
+		{"#nameserver 192.0.2.1\n", NULL, false},
+		{"nameserver 192.0.2.1; drop }\n", "", false},
+		{"", NULL, false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char out[INET_ADDRSTRLEN] = "";
+		bool loopback, found = net_find_dns(cases[i].text, out, &loopback);
+
+		if (found != (cases[i].found && cases[i].found[0]))
+			fail_msg("case %zu: %s", i, found ? out : "nothing");
+		if (found)
+			assert_string_equal(out, cases[i].found);
+		assert_int_equal(loopback, cases[i].loopback);
+	}
+}
+
+static void assert_range(const struct range *r, const char *text)
+{
+	char printed[RANGE_TEXT_MAX];
+
+	range_print(printed, r);
+	assert_string_equal(printed, text);
+}
+
+static void each_slot_has_two_addresses(void **state)
+{
+	struct net_link link;
+	struct range block;
+
+	assert_true(range_parse(&block, "10.251.0.0/17"));
+	net_link_of(&link, &block, 0);
+	assert_range(&link.host, "10.251.0.0/31");
+	assert_range(&link.jail, "10.251.0.1/31");
+	assert_range(&link.host6, "fd52:616d:6574:ff00::/127");
+	net_link_of(&link, &block, 16383); /* the last of them */
+	assert_range(&link.host, "10.251.127.254/31");
+	assert_range(&link.jail, "10.251.127.255/31");
+	assert_range(&link.host6, "fd52:616d:6574:ff00::7ffe/127");
+	assert_range(&link.jail6, "fd52:616d:6574:ff00::7fff/127");
+}
+
+static struct config config_with(const char *allow)
+{
+	struct config c;
+
+	config_defaults(&c);
+	snprintf(c.allow, sizeof(c.allow), "%s", allow);
+	return c;
+}
+
+static void assert_has(const char *text, const char *words)
+{
+	if (!strstr(text, words))
+		fail_msg("no \"%s\" in:\n%s", words, text);
+}
+
+static void the_host_opens_what_is_allowed(void **state)
+{
+	const struct config c = config_with("10.1.0.0/16, fd00:7::/48");
+	const struct net_plan plan = {.config = &c, .dns = "192.0.2.53"};
+	scoped_free char *text = net_rules_host(&plan);
+
+	assert_has(text, "ip daddr 10.1.0.0/16 accept");
+	assert_has(text, "ip6 daddr fd00:7::/48 accept");
+	assert_has(text, "ip daddr 192.0.2.53 meta l4proto { tcp, udp } th dport 53 accept");
+	assert_has(text, "ip saddr 10.251.0.0/17 masquerade");
+	assert_null(strstr(text, "nfproto ipv6 drop"));
+	assert_true(strstr(text, "10.1.0.0/16") < strstr(text, "169.254.0.0/16"));
+}
+
+static void a_host_that_forwarded_no_ipv6_does_not_begin(void **state)
+{
+	const struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = "", .ipv6 = true, .closed6 = true};
+	scoped_free char *text = net_rules_host(&plan);
+
+	assert_has(text, "meta nfproto ipv6 drop");
+	assert_null(strstr(text, "dport 53"));
+}
+
+static void the_limits_are_the_settings(void **state)
+{
+	struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = "192.0.2.53"};
+
+	c.net_bytes_s = 4000;
+	c.net_packets_s = 400;
+	c.net_connections_s = 40;
+	c.net_connections = 4;
+	scoped_free char *text = net_rules_jail(&plan);
+	assert_has(text, "limit rate over 4000 bytes/second burst 1001 bytes drop");
+	assert_has(text, "limit rate over 400/second burst 101 packets drop");
+	assert_has(text, "limit rate over 40/second burst 40 packets drop");
+	assert_has(text, "ct count over 4 reject");
+	assert_has(text, "dnat ip to 192.0.2.53");
+	assert_null(strstr(text, "ip6 saddr"));
+}
+
+static void zero_is_no_limit(void **state)
+{
+	struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = "", .ipv6 = true};
+
+	c.net_bytes_s = c.net_packets_s = c.net_connections_s = c.net_connections = 0;
+	scoped_free char *text = net_rules_jail(&plan);
+	assert_null(strstr(text, "limit rate"));
+	assert_null(strstr(text, "ct count"));
+	assert_null(strstr(text, "dnat"));
+	assert_has(text, "ip6 saddr fd52:616d:6574::1 drop");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_name_server_is_found),
+		cmocka_unit_test(each_slot_has_two_addresses),
+		cmocka_unit_test(the_host_opens_what_is_allowed),
+		cmocka_unit_test(a_host_that_forwarded_no_ipv6_does_not_begin),
+		cmocka_unit_test(the_limits_are_the_settings),
+		cmocka_unit_test(zero_is_no_limit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
