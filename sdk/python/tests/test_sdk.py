@@ -114,11 +114,11 @@ def test_what_create_sends() -> None:
 
 
 def test_templates() -> None:
-    listed = [{"name": "default"}, {"name": "python-datasci", "sizes": []}]
-    client = client_for(lambda request: httpx.Response(200, json=listed))
-    found = client.templates()
-    assert [t.name for t in found] == ["default", "python-datasci"]
-    assert found[1].raw == listed[1]
+    size = {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
+    one = {"name": "default", "description": "as it comes", "state": "ready", "sizes": [size]}
+    client = client_for(lambda request: httpx.Response(200, json=[one | size]))
+    told = ramet.TemplateInfo("default", "as it comes", "ready", 2, 512, 4, one | size)
+    assert client.templates() == [told]
 
 
 @pytest.mark.parametrize(

@@ -190,16 +190,34 @@ class TemplateInfo:
 
     Attributes:
         name: For `Sandbox(template=...)`.
+        description: Its own words, or nothing.
+        state: "ready"; "building"; "waiting": its image is made when it is asked for; "failed".
+        vcpus: Virtual CPUs of a sandbox that asks for nothing else.
+        ram_mib: Its memory in MiB.
+        rootfs_gb: Its root disk in GiB.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
     name: str
+    description: str
+    state: str
+    vcpus: int
+    ram_mib: int
+    rootfs_gb: int
     raw: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> "TemplateInfo":
         """Builds the info from the service's JSON object."""
-        return cls(name=str(obj["name"]), raw=dict(obj))
+        return cls(
+            name=str(obj["name"]),
+            description=str(obj["description"]),
+            state=str(obj["state"]),
+            vcpus=int(obj["vcpus"]),
+            ram_mib=int(obj["ram_mib"]),
+            rootfs_gb=int(obj["rootfs_gb"]),
+            raw=dict(obj),
+        )
 
 
 @dataclass(frozen=True)
