@@ -90,7 +90,7 @@ static char **get_args(const struct pty_request *r, const struct frame *f)
 	struct wire w = wire_from(f->payload, f->len);
 	char **argv = calloc(r->argc + 1, sizeof(*argv));
 
-	if (!argv)
+	if (!argv || !r->argc)
 		give_up("%s", "no memory");
 	w.pos = r->args;
 	for (uint32_t i = 0; i < r->argc; i++)
