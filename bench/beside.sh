@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Takes figures of a second service beside the running one, with settings, directories, port and
-# uids of its own, and no network, which one service on a host makes. Its template is booted once and kept for later runs.
+# uids of its own, and no network, which one service on a host makes. Its template is booted once
+# and kept for later runs.
 # Usage: beside.sh SETTINGS PROGRAM ARG…; PROGRAM gets --port and --wait besides.
 set -eu
 settings=$1
@@ -9,8 +10,13 @@ shift
 here=$(dirname "$0")
 log=$(mktemp)
 mkdir -p /sys/fs/cgroup/ramet-bench
+# Nothing is prepared in the background while times are taken.
+case $settings in
+*--sizes=*) ;;
+*) settings="--sizes= $settings" ;;
+esac
 # shellcheck disable=SC2086 # several settings in one word
-"$here/../rametd" --listen_port=7071 $settings --network= --vm_uid_base=500000 \
+"$here/../rametd" --listen_port=7071 --templates_dir= --network= $settings --vm_uid_base=500000 \
 	--run_dir=/run/ramet-bench --state_dir=/var/lib/ramet/bench --cgroup=/ramet-bench >"$log" 2>&1 &
 service=$!
 trap 'kill $service 2>/dev/null; wait $service 2>/dev/null || cat "$log" >&2; rm -f "$log"; rmdir /sys/fs/cgroup/ramet-bench' EXIT

@@ -13,6 +13,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
@@ -20,6 +21,7 @@ from xml.sax.saxutils import escape
 from files import files
 from hostile import hostile
 from measure import BenchError, Figures, api, figure, host, host_json
+from sizes import freed_memory, sized_creates
 
 BENCH_DIR = "/usr/lib/ramet/bench"
 
@@ -91,6 +93,7 @@ BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "fork": [kvm_floor, fork],
     "files": [files],
     "hostile": [hostile],
+    "sizes": [sized_creates, freed_memory],
 }
 
 
@@ -168,6 +171,20 @@ def svg(figures: Figures, title: str) -> str:
     return "\n".join(out) + "\n"
 
 
+QUIET_S = 5
+PREPARING = "ramet_templates_building"
+
+
+def wait_until_quiet() -> None:
+    """The service prepares images when nothing else is to do: not while times are taken."""
+    since = time.monotonic()
+    while time.monotonic() - since < QUIET_S:
+        lines = api("GET", "/metrics").splitlines()
+        if any(line.split()[1:] != ["0"] for line in lines if line.startswith(PREPARING)):
+            since = time.monotonic()
+        time.sleep(0.5)
+
+
 def main() -> int:
     """Runs one benchmark; 1 when a figure could not be taken."""
     parser = argparse.ArgumentParser(prog="dev bench", description=__doc__.splitlines()[0])
@@ -178,6 +195,7 @@ def main() -> int:
     args = parser.parse_args()
     figures: Figures = {}
     try:
+        wait_until_quiet()
         for measure in BENCHMARKS[args.name]:
             print(f"measuring: {(measure.__doc__ or '').splitlines()[0]}", file=sys.stderr)
             figures.update(measure(args.quick))

@@ -149,6 +149,10 @@ static void core_metrics(const struct core_figures *f, struct text *t)
 	       f->pool_hits);
 	metric(t, "ramet_pool_misses_total", "counter", "Creates that found no warm sandbox.",
 	       f->pool_misses);
+	metric(t, "ramet_template_boots_total", "counter", "Images of templates made.",
+	       f->template_boots);
+	metric(t, "ramet_templates_building", "gauge", "Images being made now.",
+	       f->templates_building);
 	metric(t, "ramet_shells_ready", "gauge", "Shells in the pool.", f->shells_ready);
 	metric(t, "ramet_warm_ready", "gauge", "Warm sandboxes in the pool.", f->warm_ready);
 }

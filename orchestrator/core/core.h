@@ -381,6 +381,7 @@ struct core_figures {
 	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
 	uint64_t pool_hits, pool_misses; /* creates that found a warm sandbox, or did not */
 	uint64_t template_boots;	 /* images made */
+	uint64_t templates_building;	 /* that are asked for, or prepared ahead */
 	uint64_t forks, fork_failures, merges;
 	uint64_t shells_ready, warm_ready;
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
