@@ -38,6 +38,8 @@
 #define WAIT_MS	 20000
 #define OUTSIDE	 "203.0.113.1"	 /* the world's address */
 #define HOST	 "203.0.113.254" /* the host's, seen from there */
+#define OUTSIDE6 "2a00:ffff::1"
+#define HOST6	 "2a00:ffff::fe"
 #define PORT	 "80"
 #define JAIL_UID 310000
 #define MOST	 100 /* connections at one time */
@@ -109,13 +111,26 @@ static struct sockaddr_in to(const char *address, unsigned short port)
 	return at;
 }
 
-static int socket_in(int ns, int type, int protocol)
+static struct sockaddr_in6 to6(const char *address, unsigned short port)
+{
+	struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+
+	assert_int_equal(inet_pton(AF_INET6, address, &at.sin6_addr), 1);
+	return at;
+}
+
+static int family_socket_in(int ns, int family, int type, int protocol)
 {
 	enter(ns);
-	int fd = socket(AF_INET, type | SOCK_CLOEXEC, protocol);
+	int fd = socket(family, type | SOCK_CLOEXEC, protocol);
 	enter(host_ns);
 	assert_true(fd >= 0);
 	return fd;
+}
+
+static int socket_in(int ns, int type, int protocol)
+{
+	return family_socket_in(ns, AF_INET, type, protocol);
 }
 
 static bool readable(int fd)
@@ -128,12 +143,16 @@ static bool readable(int fd)
 /* A connection from a namespace; -errno. */
 static int dial(int ns, const char *address, unsigned short port)
 {
-	struct sockaddr_in at = to(address, port);
-	scoped_fd int fd = socket_in(ns, SOCK_STREAM, 0);
+	bool v6 = strchr(address, ':') != NULL;
+	struct sockaddr_in at = v6 ? (struct sockaddr_in){0} : to(address, port);
+	struct sockaddr_in6 at6 = v6 ? to6(address, port) : (struct sockaddr_in6){0};
+	scoped_fd int fd = family_socket_in(ns, v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
 	struct timeval limit = {.tv_sec = WAIT_MS / 1000};
 
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	return connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ? -errno : take_fd(&fd);
+	int r = v6 ? connect(fd, (struct sockaddr *)&at6, sizeof(at6))
+		   : connect(fd, (struct sockaddr *)&at, sizeof(at));
+	return r < 0 ? -errno : take_fd(&fd);
 }
 
 /* What the server says first: the address that it sees. */
@@ -182,14 +201,28 @@ static int listen_on(int type, unsigned short port)
 	return fd;
 }
 
+static int listen_on6(unsigned short port)
+{
+	struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+
+	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 64) < 0)
+		abort();
+	return fd;
+}
+
 static void greet(int fd)
 {
-	struct sockaddr_in from;
+	struct sockaddr_storage from;
 	socklen_t len = sizeof(from);
-	char text[INET_ADDRSTRLEN];
+	char text[INET6_ADDRSTRLEN];
 	int c = accept4(fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC);
 
-	inet_ntop(AF_INET, &from.sin_addr, text, sizeof(text));
+	if (from.ss_family == AF_INET6)
+		inet_ntop(AF_INET6, &((struct sockaddr_in6 *)&from)->sin6_addr, text, sizeof(text));
+	else
+		inet_ntop(AF_INET, &((struct sockaddr_in *)&from)->sin_addr, text, sizeof(text));
 	if (c >= 0) /* it stays open until the end of the test */
 		send(c, text, strlen(text), MSG_NOSIGNAL);
 }
@@ -214,14 +247,16 @@ static pid_t serve(int ns)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setns(ns, CLONE_NEWNET);
 	struct pollfd p[] = {{.fd = listen_on(SOCK_STREAM, 80), .events = POLLIN},
+			     {.fd = listen_on6(80), .events = POLLIN},
 			     {.fd = listen_on(SOCK_DGRAM, 53), .events = POLLIN},
 			     {.fd = listen_on(SOCK_DGRAM, 9), .events = POLLIN}};
 	for (;;) {
-		if (poll(p, 3, -1) < 0)
+		if (poll(p, 4, -1) < 0)
 			_exit(1);
-		if (p[0].revents)
-			greet(p[0].fd);
-		for (int i = 1; i < 3; i++)
+		for (int i = 0; i < 2; i++)
+			if (p[i].revents)
+				greet(p[i].fd);
+		for (int i = 2; i < 4; i++)
 			if (p[i].revents)
 				echo(p[i].fd);
 	}
@@ -291,7 +326,9 @@ static pid_t start_carrier(int a, int b)
 static void set_guest_mac(const char *mac)
 {
 	shell("ip link set eth0 down && ip link set eth0 address %s && ip link set eth0 up && "
-	      "ip route replace default via " NET_GATEWAY_IPV4,
+	      "ip route replace default via " NET_GATEWAY_IPV4 " && ip addr replace " NET_GUEST_IPV6
+	      "/64 dev eth0 nodad"
+	      " && ip route replace default via " NET_GATEWAY_LINK_LOCAL " dev eth0",
 	      mac);
 }
 
@@ -337,6 +374,18 @@ static void it_reaches_the_world_as_the_host(void **state)
 {
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 	assert_reaches(guests[1].ns, OUTSIDE, HOST);
+}
+
+static void it_reaches_the_world_by_ipv6(void **state)
+{
+	assert_reaches(host_ns, "fd99::1", HOST6); /* it is there */
+	assert_reaches(guests[0].ns, OUTSIDE6, HOST6);
+	assert_reaches(guests[0].ns, "fd00:8::1", HOST6); /* allowed */
+	assert_refused(guests[0].ns, "fd99::1");
+	assert_refused(guests[0].ns, HOST6);
+	assert_refused(guests[0].ns, "fd52:616d:6574:ff00::");	/* the host's end of this link */
+	assert_refused(guests[0].ns, "fd52:616d:6574:ff00::3"); /* the other guest's jail */
+	assert_refused(guests[0].ns, NET_GATEWAY_IPV6);
 }
 
 static void names_are_asked_of_the_gateway(void **state)
@@ -643,6 +692,8 @@ static void a_close_leaves_nothing(void **state)
 	assert_non_null(strstr(host_rules(), "No such file or directory"));
 	assert_string_equal(output_in(host_ns, "cat /proc/sys/net/ipv4/conf/out0/forwarding"),
 			    "0\n");
+	assert_string_equal(output_in(host_ns, "cat /proc/sys/net/ipv6/conf/all/forwarding"),
+			    "0\n");
 	assert_int_equal(net_open(&net, &config, &e), 0);
 	start_guest(&guests[0], 0);
 	start_guest(&guests[1], 1);
@@ -656,12 +707,13 @@ static void jails_cost_little(void **state)
 
 	for (uint32_t i = 0; i < TIMES; i++) {
 		struct err e = {0};
-		scoped_fd int ns = new_ns();
+		int ns = new_ns();
 
 		clock_gettime(CLOCK_MONOTONIC, &from);
 		scoped_fd int tap = net_jail(&net, 8 + i, JAIL_UID, &e);
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		enter(host_ns);
+		close_fd(&ns);
 		if (tap < 0)
 			fail_msg("%s", e.text);
 		ms += (double)(until.tv_sec - from.tv_sec) * 1e3 +
@@ -677,16 +729,20 @@ static void make_world(void)
 	outside_ns = new_ns();
 	shell("ip link set lo up");
 	host_ns = new_ns();
-	shell("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward");
+	shell("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward && "
+	      "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding");
 	shell("ip link add out0 type veth peer name out1 netns /proc/%d/fd/%d", getpid(),
 	      outside_ns);
 	shell("ip link add other0 type veth peer name other1");
 	shell("ip addr add " HOST "/24 dev out0 && ip link set out0 up && "
-	      "ip route add default via " OUTSIDE);
+	      "ip route add default via " OUTSIDE " && "
+	      "ip addr add " HOST6 "/64 dev out0 nodad && ip route add default via " OUTSIDE6);
 	enter(outside_ns);
 	shell("ip addr add " OUTSIDE "/24 dev out1 && ip addr add 10.9.9.9/32 dev out1 && "
 	      "ip addr add 10.8.0.1/32 dev out1 && ip addr add 169.254.169.254/32 dev out1 && "
-	      "ip link set out1 up");
+	      "ip addr add " OUTSIDE6 "/64 dev out1 nodad && "
+	      "ip addr add fd99::1/128 dev out1 nodad && "
+	      "ip addr add fd00:8::1/128 dev out1 nodad && ip link set out1 up");
 	enter(host_ns);
 }
 
@@ -729,6 +785,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(its_namespace_has_the_tap_and_the_rules),
 		cmocka_unit_test(it_reaches_the_world_as_the_host),
+		cmocka_unit_test(it_reaches_the_world_by_ipv6),
 		cmocka_unit_test(only_its_links_forward),
 		cmocka_unit_test(names_are_asked_of_the_gateway),
 		cmocka_unit_test(private_ranges_are_refused),
