@@ -350,10 +350,11 @@ struct template *template_get(struct core *c, const struct source *from, const s
 		return NULL;
 	list_del(&t->link);
 	list_add_tail(&c->templates, &t->link);
-	if (t->state == TPL_READY && !is_current(t, from)) {
+	bool old = t->state == TPL_READY && !is_current(t, from);
+	if (old || t->state == TPL_NEW || t->state == TPL_FAILED)
 		t->source = *from;
+	if (old)
 		spoil(t);
-	}
 	return template_hold(t);
 }
 

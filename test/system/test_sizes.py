@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sandboxes of other sizes than the default, in real guests."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Iterator
+
+import httpx
+import pytest
+
+from ramet import Client, Sandbox
+
+# One that is prepared ahead where the settings are the defaults, and whose image any other test of
+# it finds; a request is rounded up to it.
+RAM_MIB, ROOTFS_GB, VCPUS = 1024, 16, 2
+
+
+def machine(sbx: Sandbox) -> tuple[int, int, int]:
+    """MiB of RAM, processors and GiB of the root file system, as the guest sees them."""
+    text = sbx.run_code(
+        "awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo; nproc;"
+        " df -B1G --output=size / | tail -1",
+        "bash",
+    ).stdout
+    ram, cpus, disk = map(int, text.split())
+    return ram, cpus, disk
+
+
+def metric(http: httpx.Client, name: str) -> int:
+    for line in http.get("/metrics").text.splitlines():
+        if line.startswith(name + " "):
+            return int(float(line.split()[1]))
+    raise AssertionError(f"there is no metric {name}")
+
+
+def is_as_large(got: tuple[int, int, int], ram_mib: int, vcpus: int, rootfs_gb: int) -> bool:
+    """The kernel keeps some RAM for itself, and a file system some of the disk."""
+    ram, cpus, disk = got
+    return (
+        ram_mib * 0.85 < ram <= ram_mib
+        and cpus == vcpus
+        and rootfs_gb * 0.9 < disk <= rootfs_gb
+    )
+
+
+def info(http: httpx.Client, sbx: Sandbox) -> dict[str, int]:
+    text = http.get(f"/v1/sandboxes/{sbx.id}").text
+    got: dict[str, int] = json.loads(text)
+    return got
+
+
+@pytest.fixture(scope="module")
+def sized(client: Client) -> Iterator[Sandbox]:
+    with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as sandbox:
+        yield sandbox
+
+
+def test_the_guest_has_what_was_asked_for(sized: Sandbox, http: httpx.Client) -> None:
+    got = info(http, sized)
+    assert (got["ram_mib"], got["vcpus"], got["rootfs_gb"]) == (RAM_MIB, VCPUS, ROOTFS_GB)
+    assert is_as_large(machine(sized), RAM_MIB, VCPUS, ROOTFS_GB)
+
+
+def test_its_memory_and_disk_can_be_used(sized: Sandbox) -> None:
+    used = sized.run_code(
+        "hog = bytearray(b'x') * (700 << 20)\n"
+        "with open('/root/large', 'wb') as f:\n"
+        "    f.truncate(12 << 30)\n"
+        "    f.seek(11 << 30)\n"
+        "    f.write(b'end')\n"
+        "    f.flush()\n"
+        "    import os\n"
+        "    os.fsync(f.fileno())\n"
+        "print(hog.count(b'x') >> 20)\n"
+        "del hog"
+    )
+    assert (used.stdout, used.exit_code) == ("700\n", 0)
+    # Behind the end of the disk that the image had when it was booted.
+    filled = sized.run_code(
+        "fallocate -l 6G /root/filled && echo at the end | dd of=/root/filled bs=1M seek=6100"
+        " conv=notrunc status=none && sync && tail -c +6396313601 /root/filled | head -1;"
+        " rm /root/filled",
+        "bash",
+    )
+    assert filled.stdout == "at the end\n"
+
+
+def test_a_size_that_is_known_needs_no_boot(
+    sized: Sandbox, client: Client, http: httpx.Client
+) -> None:
+    boots = metric(http, "ramet_template_boots_total")
+    with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as again:
+        assert is_as_large(machine(again), RAM_MIB, VCPUS, ROOTFS_GB)
+    assert metric(http, "ramet_template_boots_total") == boots
+
+
+def test_what_was_asked_for_lately_is_kept_ready(
+    sized: Sandbox, client: Client, http: httpx.Client
+) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        hits = metric(http, "ramet_pool_hits_total")
+        with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as again:
+            hit = metric(http, "ramet_pool_hits_total") > hits
+            assert again.run_code("print(1)").stdout == "1\n"
+        if hit:
+            return
+        assert time.monotonic() < deadline, "the pool did not learn the size"
+        time.sleep(1)
+
+
+def test_a_size_that_is_near_is_rounded_up(client: Client, http: httpx.Client) -> None:
+    with Sandbox(client=client, ram_mib=RAM_MIB - 100, rootfs_gb=ROOTFS_GB - 3) as sandbox:
+        got = info(http, sandbox)
+        assert (got["ram_mib"], got["rootfs_gb"]) == (RAM_MIB, ROOTFS_GB)
+
+
+def test_a_sized_sandbox_forks_and_merges(client: Client, http: httpx.Client) -> None:
+    with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as parent:
+        parent.run_code("kept = bytearray(b'k') * (300 << 20)\nopen('/root/a', 'w').write('a')")
+        left, right = parent.fork(2)
+        assert is_as_large(machine(left), RAM_MIB, VCPUS, ROOTFS_GB)
+        right.run_code("open('/root/b', 'w').write('b')")
+        assert right.run_code("print(len(kept) >> 20)").stdout == "300\n"
+        (grandchild,) = right.fork(1)
+        assert info(http, grandchild)["rootfs_gb"] == ROOTFS_GB
+        parent.merge_into(right)
+        listed = parent.run_code("cat /root/a /root/b", "bash").stdout
+        assert listed == "ab"
+        assert is_as_large(machine(parent), RAM_MIB, VCPUS, ROOTFS_GB)
+        grandchild.close()
+        left.close()
+
+
+def test_a_disk_that_no_image_has_grows_when_it_is_made(
+    client: Client, http: httpx.Client
+) -> None:
+    boots = metric(http, "ramet_template_boots_total")
+    with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB + 2) as sandbox:
+        assert info(http, sandbox)["rootfs_gb"] == ROOTFS_GB + 2
+        assert is_as_large(machine(sandbox), RAM_MIB, VCPUS, ROOTFS_GB + 2)
+    assert metric(http, "ramet_template_boots_total") <= boots + 1
+
+
+def test_another_number_of_processors(client: Client, http: httpx.Client) -> None:
+    with Sandbox(client=client, vcpus=1) as sandbox:
+        assert info(http, sandbox)["vcpus"] == 1
+        assert machine(sandbox)[1] == 1
+
+
+def test_what_is_too_little_is_refused_with_the_limit(http: httpx.Client) -> None:
+    answer = http.post("/v1/sandboxes", json={"ram_mib": 64})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "ram_mib is 64, the least is 128"
+    answer = http.post("/v1/sandboxes", json={"rootfs_gb": 1})
+    assert answer.status_code == 400
+    assert "the least that holds the template is" in answer.json()["error"]

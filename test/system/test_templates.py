@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates that are put where the service looks for them, in real guests."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Any, Iterator
+
+import httpx
+import pytest
+
+import ramet
+from conftest import on_host
+from ramet import Client, Sandbox
+
+WARMUP = """
+import decimal, random
+warmed = random.random()
+open('/root/warmed', 'w').write('by the warm-up')
+"""
+CONF = "description = Made by a test\nram_mib = 640\n"
+
+
+def setting(name: str) -> str:
+    """What the running service was started with, or its default."""
+    given = on_host(f"tr '\\0' '\\n' < /proc/$(pidof -s rametd)/cmdline | sed -n 's/--{name}=//p'")
+    defaults = {
+        "templates_dir": "/usr/share/ramet/templates",
+        "rootfs": "/usr/share/ramet/rootfs.ext4",
+    }
+    return given.strip() or defaults[name]
+
+
+def put_template(name: str, warmup: str, conf: str) -> None:
+    """A template on the default one's root file system."""
+    folder = f"{setting('templates_dir')}/{name}"
+    on_host(
+        f"mkdir -p {folder} && ln -sfn {setting('rootfs')} {folder}/rootfs.ext4 &&"
+        f" printf %s {shlex.quote(warmup)} > {folder}/warmup.new &&"
+        f" mv {folder}/warmup.new {folder}/warmup.py &&"
+        f" printf %s {shlex.quote(conf)} > {folder}/template.conf"
+    )
+
+
+def remove_template(name: str) -> None:
+    on_host(f"rm -rf {setting('templates_dir')}/{name}")
+
+
+@pytest.fixture(scope="module")
+def warmed(client: Client) -> Iterator[str]:
+    put_template("test-warmed", WARMUP, CONF)
+    yield "test-warmed"
+    remove_template("test-warmed")
+
+
+def listed(http: httpx.Client, name: str) -> dict[str, Any]:
+    (found,) = [t for t in http.get("/v1/templates").json() if t["name"] == name]
+    return dict(found)
+
+
+def test_a_sandbox_of_a_template_is_warm(warmed: str, client: Client, http: httpx.Client) -> None:
+    assert listed(http, warmed)["description"] == "Made by a test"
+    with Sandbox(client=client, template=warmed) as sandbox:
+        assert sandbox.run_code("print(decimal.Decimal('1.5') * 2)").stdout == "3.0\n"
+        assert sandbox.run_code("cat /root/warmed", "bash").stdout == "by the warm-up"
+        info = http.get(f"/v1/sandboxes/{sandbox.id}").json()
+        assert (info["template"], info["ram_mib"]) == (warmed, 640)
+    view = listed(http, warmed)
+    assert view["state"] == "ready"
+    assert view["ram_mib"] == 640
+    assert {"vcpus": view["vcpus"], "ram_mib": 640, "rootfs_gb": view["rootfs_gb"]} in view["sizes"]
+
+
+def test_what_was_drawn_in_the_warm_up_is_shared_and_the_rest_is_not(
+    warmed: str, client: Client
+) -> None:
+    drawn, own = set(), set()
+    for _ in range(3):
+        with Sandbox(client=client, template=warmed) as sandbox:
+            text = sandbox.run_code("print(warmed, random.random())").stdout
+            drawn.add(text.split()[0])
+            own.add(text.split()[1])
+    assert len(drawn) == 1
+    assert len(own) == 3
+
+
+def test_children_know_their_template(warmed: str, client: Client, http: httpx.Client) -> None:
+    with Sandbox(client=client, template=warmed) as sandbox:
+        (child,) = sandbox.fork(1)
+        assert http.get(f"/v1/sandboxes/{child.id}").json()["template"] == warmed
+        assert child.run_code("print(decimal.Decimal(1) / 4)").stdout == "0.25\n"
+        child.close()
+
+
+def test_a_template_has_other_sizes_too(warmed: str, client: Client) -> None:
+    with Sandbox(client=client, template=warmed, ram_mib=1024) as sandbox:
+        text = sandbox.run_code(
+            "ram = int(open('/proc/meminfo').readline().split()[1]) >> 10\nprint(ram, warmed > 0)"
+        ).stdout
+        ram, is_warm = text.split()
+        assert int(ram) > 800
+        assert is_warm == "True"
+
+
+def test_a_warm_up_that_fails_is_told_with_its_traceback(
+    client: Client, http: httpx.Client
+) -> None:
+    put_template("test-broken", "import json\nimport no_such_module\n", "")
+    try:
+        with pytest.raises(ramet.RametError) as failed:
+            Sandbox(client=client, template="test-broken")
+        assert "ModuleNotFoundError: No module named 'no_such_module'" in str(failed.value)
+        view = listed(http, "test-broken")
+        assert view["state"] == "failed"
+        assert "Traceback (most recent call last):" in view["why"]
+        assert "import no_such_module" in view["why"]
+        # Mended, it is served without a restart; the failure is repeated for a while only.
+        put_template("test-broken", "import json", "")
+        deadline = time.monotonic() + 300
+        while True:
+            try:
+                with Sandbox(client=client, template="test-broken") as sandbox:
+                    assert sandbox.run_code("print(json.dumps([1]))").stdout == "[1]\n"
+                return
+            except ramet.RametError:
+                assert time.monotonic() < deadline
+                time.sleep(1)
+    finally:
+        remove_template("test-broken")
+
+
+def test_an_unknown_name_is_answered_with_what_there_is(warmed: str, http: httpx.Client) -> None:
+    answer = http.post("/v1/sandboxes", json={"template": "test-wormed"})
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "unknown_template"
+    assert "test-wormed is not known; this host has: default" in answer.json()["error"]
+    assert warmed in answer.json()["error"]
