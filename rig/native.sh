@@ -10,8 +10,8 @@ native_root=/var/lib/ramet/dev
 native_service() { as_root "$top/rig/service.sh" "$@" 8>&-; }
 
 native_up() {
-	local kernel rootfs lib=$native_root/usr/lib/ramet
-	kernel=$(kernel_dir) rootfs=$(rootfs_dir)
+	local lib=$native_root/usr/lib/ramet
+	native_templates
 	if [[ $# -eq 0 ]] && native_service status && healthy && as_root cmp -s "$top/build/product.tar" "$native_root/product.tar"; then
 		return
 	fi
@@ -20,11 +20,26 @@ native_up() {
 	as_root mkdir -p "$native_root"
 	as_root tar -C "$native_root" -xf "$top/build/product.tar"
 	as_root cp "$top/build/product.tar" "$native_root/product.tar"
-	as_root cp -u "$kernel/vmlinux" "$native_root/vmlinux"
-	as_root cp -u --sparse=always "$rootfs/rootfs.ext4" "$native_root/rootfs.ext4"
-	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" --kernel="$native_root/vmlinux" \
+	as_root cp -u --sparse=always "$(rootfs_dir)/rootfs.ext4" "$native_root/rootfs.ext4"
+	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" \
+		--kernel="$native_root/usr/share/ramet/vmlinux" \
 		--initramfs="$native_root/usr/share/ramet/initramfs.cpio" \
-		--rootfs="$native_root/rootfs.ext4" --listen_port="$(api_port)" --cgroup=/ "$@"
+		--rootfs="$native_root/rootfs.ext4" --templates_dir="$native_root/templates" --listen_port="$(api_port)" --cgroup=/ "$@"
+}
+
+# The templates that were built, where the service finds them.
+native_templates() {
+	local built name into=$native_root/templates
+	as_root mkdir -p "$into"
+	for built in "$top"/build/templates/*; do
+		name=${built##*/}
+		[[ -d $built && $(cat "$into/$name/of" 2>/dev/null) != "$(readlink "$built")" ]] || continue
+		as_root rm -rf "${into:?}/.$name"
+		as_root cp -rL --sparse=always "$built" "$into/.$name"
+		readlink "$built" | as_root tee "$into/.$name/of" >/dev/null
+		as_root rm -rf "${into:?}/$name"
+		as_root mv "$into/.$name" "$into/$name"
+	done
 }
 
 native_down() {

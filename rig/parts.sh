@@ -35,7 +35,11 @@ rootfs_dir() {
 }
 host_image_dir() { cache_path host rig/host-image.sh rig/apt-mirror.sh; }
 qemu_dir() { cache_path qemu rig/qemu.sh rig/apt-mirror.sh; }
-assets_dir() { cache_path assets "$(kernel_dir)" "$(rootfs_dir)"; }
+assets_dir() { cache_path assets "$(rootfs_dir)"; }
+template_dir() { # NAME
+	cache_path "template-$1" "templates/$1" rootfs rig/apt-mirror.sh "${RAMET_ROOTFS_SUITE:-}" \
+		"${RAMET_ROOTFS_MIRROR:-}"
+}
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
@@ -49,29 +53,45 @@ build_h2o_unpatched() {
 	cached "$(h2o_unpatched_dir)" "h2o unpatched" "$top/third_party/h2o/build.sh" --unpatched
 }
 
-# The disk that carries kernel and root file system into the rig.
+# The disk that carries the root file system into the rig; the kernel, which is
+# done later, goes with the product.
 make_assets() {
 	local out=$1
 	mkdir -p "$out/files" &&
 		cp --sparse=always "$(rootfs_dir)/rootfs.ext4" "$out/files/" &&
-		cp "$(kernel_dir)/vmlinux" "$out/files/" &&
 		mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$out/files" -E root_owner=0:0 \
 			"$out/assets.ext4" 6G &&
 		rm -rf "$out/files"
 }
 
-build_images() { build_rootfs && build_host_image && build_qemu; }
+build_images() { build_rootfs && build_assets && build_host_image && build_qemu; }
 build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
+
+# beside FUNCTION: the same, giving way to what the start waits for longest
+beside() {
+	renice -n 5 -p "$BASHPID" >/dev/null
+	"$@"
+}
 
 # build_parts MODE [FUNCTION]: all that MODE's start needs, and FUNCTION beside it.
 # The kernel takes longest and waits for nothing, so it has a lane of its own.
 build_parts() {
-	if [[ $1 == rig ]]; then
-		together build_kernel -- build_images ${2:+-- "$2"} && build_assets
-	else
-		together build_kernel -- build_rootfs ${2:+-- "$2"}
-	fi
+	local images=build_rootfs
+	[[ $1 != rig ]] || images=build_images
+	together build_kernel -- beside "$images" ${2:+-- beside "$2"}
 }
+
+# build_template NAME: for those who ask for it; build/templates has what was built
+build_template() {
+	local name=$1 dir
+	[[ $name =~ ^[a-z0-9][a-z0-9._-]{0,62}$ && -d $top/templates/$name ]] ||
+		die "there is no template '$name'; there are: $(ls -m "$top/templates")"
+	dir=$(template_dir "$name")
+	cached "$dir" "template $name" make_template "$name"
+	mkdir -p "$top/build/templates"
+	ln -sfn "$dir" "$top/build/templates/$name"
+}
+make_template() { as_root "$top/rootfs/build.sh" "$2" "$top/templates/$1"; }
 
 # cmake_tree PRESET [TARGET…]: configure and build
 cmake_tree() {
@@ -84,13 +104,19 @@ cmake_tree() {
 		cmake --build "$top/build/$preset" ${1:+--target "$@"}
 }
 
-# The product as it is installed, in build/stage and as a disk for the rig.
+# The product as it is installed, in build/stage.
 stage_product() {
 	local stage=$top/build/stage
 	rm -rf "$stage.tmp" &&
 		DESTDIR=$stage.tmp cmake --install "$top/build/release" --strip &&
 		rm -rf "$stage" &&
-		mv "$stage.tmp" "$stage" &&
+		mv "$stage.tmp" "$stage"
+}
+
+# The same with the guest's kernel, as one file for where the VMs run.
+pack_product() {
+	local stage=$top/build/stage
+	install -D -m 644 "$(kernel_dir)/vmlinux" "$stage/usr/share/ramet/vmlinux" &&
 		tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$top/build/product.tmp" . &&
 		mv "$top/build/product.tmp" "$top/build/product.tar"
 }

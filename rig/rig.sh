@@ -100,6 +100,7 @@ rig_start() {
 	rm -f "$rig_sock"/*
 	rig_keys
 	rig_data_disk
+	truncate -s 16G "$rig_dir/inbox"
 	rig_initramfs "$image"
 	data_cache=$(rig_data_cache)
 	ssh_port=$(free_port)
@@ -122,6 +123,8 @@ rig_start() {
 		-device virtio-blk-device,drive=product,serial=product
 		-drive "if=none,id=data,format=raw,discard=unmap,cache=$data_cache,file=$rig_dir/data.ext4"
 		-device virtio-blk-device,drive=data,serial=data
+		-drive "if=none,id=inbox,format=raw,readonly=on,file=$rig_dir/inbox"
+		-device virtio-blk-device,drive=inbox,serial=inbox
 	)
 	# phys-bits=40: with more, an inner guest hangs at its first instruction.
 	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
@@ -169,11 +172,31 @@ rig_boot() {
 	say "the rig is up"
 }
 
+# The templates that were built, onto the data disk. They are large and ssh is
+# slow under emulation: they go by a disk that is written here and read there
+# past the page cache.
+rig_templates() {
+	local built name into=/var/lib/ramet/rig/templates inbox=$rig_dir/inbox
+	for built in "$top"/build/templates/*; do
+		name=${built##*/}
+		[[ -d $built && $(rig_host cat "$into/$name/of" 2>/dev/null) != "$(readlink "$built")" ]] || continue
+		say "bringing template $name into the rig"
+		tar -C "$built/" --sparse -cf "$inbox" .
+		rig_host sh -ec "rm -rf $into/.$name; mkdir $into/.$name
+			dd if=/dev/inbox iflag=direct bs=1M count=$(($(stat -c %s "$inbox") / 1048576 + 1)) status=none |
+				tar -x -C $into/.$name
+			echo $(readlink "$built") >$into/.$name/of
+			rm -rf $into/$name; mv $into/.$name $into/$name"
+		truncate -s 0 "$inbox" # its room is given back
+		truncate -s 16G "$inbox"
+	done
+}
+
 # rig_up FLAG…: the service runs in the rig, as the tree has it now
 rig_up() {
-	if ! rig_is_up; then
-		rig_boot
-	elif ! cmp -s "$top/build/product.tar" "$rig_dir/product.tar"; then
+	rig_is_up || rig_boot
+	rig_templates
+	if ! cmp -s "$top/build/product.tar" "$rig_dir/product.tar"; then
 		say "bringing the new build into the running rig"
 		rig_service stop
 		rig_host tar -x -C / <"$top/build/product.tar"

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Build the guest's root file system. Needs root.
-#   rootfs/build.sh OUTDIR
+# Build the guest's root file system, or that of a template. Needs root.
+#   rootfs/build.sh OUTDIR [TEMPLATE]
 # OUTDIR receives rootfs.ext4, a sparse raw image. Nothing of Ramet is in it:
-# the guest's init and agent come from the initramfs.
+# the guest's init and agent come from the initramfs. TEMPLATE is a folder as
+# docs/templates.md describes; its warmup.py and template.conf are put beside.
 #   RAMET_ROOTFS_SUITE   another release than this machine's, such as noble
 #   RAMET_ROOTFS_MIRROR  its archive (a URL); needed with RAMET_ROOTFS_SUITE
 set -euo pipefail
 
 die() { printf 'rootfs: %s\n' "$*" >&2; exit 1; }
 
-[[ $# -eq 1 ]] || die "usage: rootfs/build.sh OUTDIR"
+[[ $# -eq 1 || $# -eq 2 ]] || die "usage: rootfs/build.sh OUTDIR [TEMPLATE]"
 [[ $(id -u) -eq 0 ]] || die "must be run as root"
 out=$(realpath -m "$1")
+template=${2:+$(realpath "$2")}
 here=$(dirname "$(realpath "$0")")
 size=4G # of the disk, most of it a hole: room for what users install
 suite=${RAMET_ROOTFS_SUITE:-}
@@ -36,7 +38,17 @@ else
 	keyring=()
 fi
 
-packages=$(sed 's/#.*//' "$here/manifest.txt" | paste -sd' ' | tr -s ' ' ',' | sed 's/^,//; s/,$//')
+# Names in a list of packages: one or more a line, # begins a comment.
+lists=("$here/manifest.txt")
+[[ ! -e $template/packages.txt ]] || lists+=("$template/packages.txt")
+packages=$(sed 's/#.*//' "${lists[@]}" | xargs | tr ' ' ',')
+
+hooks=()
+if [[ -n $template ]]; then
+	[[ ! -e $template/requirements.txt ]] ||
+		hooks+=("--customize-hook='$here/pip-install.sh' \"\$1\" '$template/requirements.txt'")
+	[[ ! -d $template/files ]] || hooks+=("--customize-hook=copy-in '$template/files/.' /")
+fi
 
 # Manuals and translations are half of the size and nobody reads them there.
 # A guest is made and thrown away: dpkg need not sync each file, and no service
@@ -53,7 +65,8 @@ mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyrin
 	--customize-hook='chroot "$1" passwd -d root >/dev/null' \
 	--customize-hook="copy-in '$here/files/.' /" \
 	--customize-hook='rm -f "$1"/etc/machine-id && : >"$1"/etc/machine-id' \
-	--customize-hook=': >"$1"/etc/resolv.conf' \
+	"${hooks[@]}" \
+	--customize-hook='ln -sf /proc/net/pnp "$1/etc/resolv.conf"' \
 	"$suite" "$tmp/root" - <<<"$sources" || die "mmdebstrap failed"
 
 # Inode tables are cleared now: the guest would do it by itself after each
@@ -62,3 +75,6 @@ rm -f "$out/rootfs.tmp"
 mke2fs -q -t ext4 -L root -m 0 -J size=16 -d "$tmp/root" \
 	-E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 "$out/rootfs.tmp" "$size" >/dev/null
 mv "$out/rootfs.tmp" "$out/rootfs.ext4"
+for file in warmup.py template.conf; do
+	[[ ! -e $template/$file ]] || install -m 644 "$template/$file" "$out/"
+done
