@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <seccomp.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -107,6 +108,8 @@ static const struct rule loop_rules[] = {
 	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* is an image's memory what it seems to be? */
 	RULE_ARG(fcntl, 1, F_DUPFD_CLOEXEC), /* what RAM keeps of an image */
 	RULE_IOCTL(PAGEMAP_SCAN),	     /* which pages of RAM the guest wrote */
+	RULE_IOCTL(UFFDIO_REGISTER),	     /* the same, from a moment on; made with the shell */
+	RULE_IOCTL(UFFDIO_UNREGISTER),
 	RULE(fstat),
 	RULE(newfstatat), /* what glibc makes of fstat */
 	RULE(lseek),	  /* what is a hole in guest memory */

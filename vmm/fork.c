@@ -145,6 +145,7 @@ static void fork_drained(struct vm *vm)
 
 	if (!r)
 		r = take_still(vm, &f, &e);
+	ram_settle(vm->ram);
 	if (!r)
 		r = write_state(&f, &e);
 	if (!r && layer_stack_written(f.disk)) {

@@ -61,17 +61,19 @@ static int add_regions(const struct gm *gm, const struct page_region *region, in
 	return 0;
 }
 
-int pagemap_scan(int fd, const struct gm *gm, struct runs *out, struct err *e)
+static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories, struct runs *out,
+		struct err *e)
 {
 	struct page_region regions[REGIONS];
 	struct pm_scan_arg arg = {
 		.size = sizeof(arg),
+		.flags = flags,
 		.start = (uintptr_t)gm->base,
 		.end = (uintptr_t)gm->base + gm->bytes,
 		.vec = (uintptr_t)regions,
 		.vec_len = REGIONS,
 		.category_inverted = PAGE_IS_FILE,
-		.category_mask = PAGE_IS_FILE,
+		.category_mask = PAGE_IS_FILE | categories,
 		.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
 	};
 
@@ -89,6 +91,21 @@ int pagemap_scan(int fd, const struct gm *gm, struct runs *out, struct err *e)
 		arg.start = arg.walk_end;
 	}
 	return 0;
+}
+
+int pagemap_scan(int fd, const struct gm *gm, struct runs *out, struct err *e)
+{
+	return scan(fd, gm, 0, 0, out, e);
+}
+
+int pagemap_protect(int fd, const struct gm *gm, struct runs *out, struct err *e)
+{
+	return scan(fd, gm, PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC, 0, out, e);
+}
+
+int pagemap_written(int fd, const struct gm *gm, struct runs *out, struct err *e)
+{
+	return scan(fd, gm, 0, PAGE_IS_WRITTEN, out, e);
 }
 
 int pagemap_dirty(int fd, const struct gm *gm, struct runs *out, struct err *e)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Between ram.c (backing and freezing), ram-changed.c (what the image lacks), ram-layer.c (writes
- * layers), ram-map.c (what this process sees) and ram-flatten.c (makes one layer of many).
+ * layers), ram-watch.c (what the guest writes meanwhile), ram-map.c (what this process sees) and
+ * ram-flatten.c (makes one layer of many).
  */
 #ifndef RAMET_VMM_KVM_RAM_INTERNAL_H
 #define RAMET_VMM_KVM_RAM_INTERNAL_H
@@ -40,6 +41,8 @@ struct flatten {
 struct ram {
 	struct gm *gm;
 	int pagemap_fd;
+	int watch_fd;  /* -1: this kernel can't */
+	bool watching; /* for the freeze to come */
 	int memory_fd; /* -1: not backed */
 	bool shared;   /* the memory file is a memfd that the guest writes to */
 	bool on_disk;  /* it is none: what is looked at of its holes can go again */
@@ -52,7 +55,9 @@ struct ram {
 	struct flatten flat;
 	uint64_t ahead;	    /* bytes that were copied for the freeze to come */
 	uint64_t ahead_min; /* with no more than so many to copy nothing is copied ahead */
-	uint64_t left_max;  /* bytes of our own that a freeze leaves as they are; both by ram_new */
+	uint64_t watch_min; /* bytes of our own from which on it is worth to watch them */
+	uint64_t left_max;  /* bytes of our own that a freeze leaves as they are */
+	uint64_t show_max;  /* bytes that a freeze maps at most; all four by ram_new */
 };
 
 /* --- ram.c --- */
@@ -69,6 +74,16 @@ int ram_file(const struct ram *r, uint32_t file);
 int ram_changed(struct ram *r, const struct runs *own, struct runs *out, struct err *e);
 /* Ends what there is of it in this process. */
 void layer_close(struct ram_layer *l);
+
+/* --- ram-watch.c --- */
+
+/* A descriptor, or -1. */
+int watch_open(void);
+/* From here on pagemap_written tells what the guest writes; `own`, what is this process's own, is
+ * listed anew as of the moment it began. False where it did not: the kernel can't, or it has. */
+bool watch_begin(struct ram *r, struct runs *own);
+/* It slows the guest down. */
+void watch_end(struct ram *r);
 
 /* --- ram-layer.c --- */
 

@@ -97,11 +97,17 @@ void ram_show_long(struct ram *r, const struct runs *runs)
 	struct overlay pieces = {0};
 	struct runs worth = {0};
 	int result = pieces_in(r, runs, &pieces);
-	uint64_t least = result ? 0 : worth_showing(r, &pieces);
+	uint64_t least = result ? 0 : worth_showing(r, &pieces), shown = 0;
 
-	for (uint32_t i = 0; i < pieces.n && !result; i++)
-		if (pieces.piece[i].bytes >= least)
-			result = runs_add(&worth, pieces.piece[i].offset, pieces.piece[i].bytes);
+	for (uint32_t i = 0; i < pieces.n && shown < r->show_max && !result; i++) {
+		const struct piece *p = &pieces.piece[i];
+		uint64_t room = r->show_max - shown;
+
+		if (p->bytes < least)
+			continue;
+		result = runs_add(&worth, p->offset, p->bytes < room ? p->bytes : room);
+		shown += p->bytes < room ? p->bytes : room;
+	}
 	/* When it can't be done the pages stay our own. */
 	if (!result && worth.n)
 		ram_show(r, &worth, NULL);

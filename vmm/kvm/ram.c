@@ -31,6 +31,9 @@
  * is that it is there twice, here and in a layer. Of what is more the long runs go first.
  */
 #define LEFT_MAX (8u << 20)
+#define SHOW_MAX (16u << 20) /* the rest waits for the next freeze */
+/* To compare as much takes longer than a freeze may: only what is written to meanwhile is. */
+#define WATCH_MIN (12u << 20)
 
 /* --- The chain --- */
 
@@ -64,8 +67,11 @@ int ram_new(struct ram **out, struct gm *gm, int pagemap_fd, struct err *e)
 	r->pagemap_fd = pagemap_fd;
 	r->memory_fd = -1;
 	r->flat.fd = -1;
+	r->watch_fd = watch_open();
 	r->ahead_min = AHEAD_MIN;
+	r->watch_min = WATCH_MIN;
 	r->left_max = LEFT_MAX;
+	r->show_max = SHOW_MAX;
 	*out = r;
 	return 0;
 }
@@ -80,6 +86,7 @@ void ram_free(struct ram *r)
 	overlay_free(&r->mapped);
 	close_fd(&r->memory_fd);
 	close_fd(&r->pagemap_fd);
+	close_fd(&r->watch_fd);
 	free(r);
 }
 
@@ -313,14 +320,19 @@ static int add_changed(struct ram *r, const struct runs *own, uint64_t *copied, 
 static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough, struct err *e)
 {
 	struct runs own = {0}, changed = {0};
-	int result = pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
+	bool began = false;
+	int result = r->watching ? pagemap_written(r->pagemap_fd, r->gm, &own, e)
+				 : pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
 
+	if (!result && runs_bytes(&own) > r->watch_min)
+		began = watch_begin(r, &own);
 	*enough = runs_bytes(&own) <= least;
-	if (!result && !*enough) {
+	if (!result && (!*enough || began)) {
 		result = ram_changed(r, &own, &changed, e);
 		*enough = runs_bytes(&changed) <= least;
 	}
-	if (!result && !*enough)
+	/* The freeze looks only at what is written from now on. */
+	if (!result && changed.n && (!*enough || began))
 		result = add_layer(r, &changed, gap, &r->ahead, e);
 	runs_free(&changed);
 	runs_free(&own);
@@ -359,7 +371,7 @@ static void show_own(struct ram *r, const struct runs *own)
 
 int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 {
-	struct runs own = {0};
+	struct runs own = {0}, written = {0};
 	int result;
 
 	*copied = r->ahead;
@@ -374,12 +386,21 @@ int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 	flatten_adopt(r);
 	r->flat.failed = false;
 	result = pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
+	if (!result && r->watching)
+		result = pagemap_written(r->pagemap_fd, r->gm, &written, e);
 	if (!result)
-		result = add_changed(r, &own, copied, e);
+		result = add_changed(r, r->watching ? &written : &own, copied, e);
 	if (!result) {
 		show_own(r, &own);
 		ram_show_retired(r);
 	}
+	runs_free(&written);
 	runs_free(&own);
 	return result;
+}
+
+void ram_settle(struct ram *r)
+{
+	r->ahead = 0;
+	watch_end(r);
 }

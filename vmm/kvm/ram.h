@@ -38,6 +38,8 @@ int ram_memfd(const struct ram *r);
  * On failure RAM is as before.
  */
 int ram_prepare(struct ram *r, unsigned children, struct err *e);
+/* Ends what it began, when the guest runs again after the freeze, or there was none. */
+void ram_settle(struct ram *r);
 
 /*
  * Makes what RAM holds now part of an image that no later write of the guest changes. vCPUs stand
