@@ -11,11 +11,13 @@ RAMETD = (
     "/usr/lib/ramet/rametd --config=/dev/null --listen_port=7999 --run_dir=/tmp/fault-run"
     " --state_dir=/tmp/fault-state --vm_uid_base=700000 --cgroup=/fault"
 )
+# The running service has the host's network: only one can.
+ALONE = f"{RAMETD} --network="
 
 
 def refused(flags: str) -> str:
     """Standard error of a start that must fail with status 1."""
-    out = on_host(f"{RAMETD} {flags} 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state")
+    out = on_host(f"{ALONE} {flags} 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state")
     assert out.rstrip().endswith("status 1"), out
     return out
 
@@ -49,6 +51,11 @@ def test_a_wrong_line_in_the_file_is_named() -> None:
 def test_kvm_not_permitted_is_told() -> None:
     out = on_host(
         "unshare -m sh -c 'mount --bind /dev/null /dev/kvm && "
-        f"{RAMETD}' 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state"
+        f"{ALONE}' 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state"
     )
     assert "/dev/kvm" in out and "status 1" in out
+
+
+def test_a_second_one_on_a_host_is_told() -> None:
+    out = on_host(f"{RAMETD} 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state")
+    assert "another rametd makes networks" in out and "status 1" in out
