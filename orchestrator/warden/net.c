@@ -196,6 +196,17 @@ static int set_table(struct net *n, const struct net_plan *plan, struct err *e)
 	return run_nft(n, rules, e);
 }
 
+/* An earlier warden, which was killed, had switched IPv6 forwarding on. */
+static bool was_opened_ipv6(struct net *n)
+{
+	if (nft_ctx_buffer_output(n->nft) < 0)
+		return false;
+	bool found = nft_run_cmd_from_buffer(n->nft, "list chain inet ramet forward") == 0 &&
+		     strstr(nft_ctx_get_output_buffer(n->nft), "meta nfproto ipv6 drop");
+	nft_ctx_unbuffer_output(n->nft);
+	return found;
+}
+
 static int set_up(struct net *n, const struct config *c, struct mnl_socket *nl, struct err *e)
 {
 	char dns[INET_ADDRSTRLEN];
@@ -205,7 +216,8 @@ static int set_up(struct net *n, const struct config *c, struct mnl_socket *nl, 
 	if (r == 0)
 		r = open_nft(n, e);
 	struct net_plan plan = {.config = c, .dns = dns, .ipv6 = n->ipv6};
-	plan.closed6 = n->ipv6 && !sysctl_is(FORWARD_IPV6, '1');
+	n->opened_ipv6 = r == 0 && was_opened_ipv6(n);
+	plan.closed6 = n->opened_ipv6 || (n->ipv6 && !sysctl_is(FORWARD_IPV6, '1'));
 	/* The rules first: what is let in is for VMs from the first moment. */
 	if (r == 0)
 		r = set_table(n, &plan, e);
