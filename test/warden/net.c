@@ -597,6 +597,7 @@ static void a_restart_keeps_what_was_closed(void **state)
 	assert_non_null(strstr(host_rules(), "\"rt1\""));
 	assert_int_equal(net_open(&net, &config, &e), 0);
 	assert_non_null(strstr(host_rules(), "\"rt1\""));
+	assert_non_null(strstr(host_rules(), "meta nfproto ipv6 drop"));
 	assert_string_equal(greeting(connection), HOST);
 	say_in_vain(guests[1].ns);
 	say(guests[0].ns, NET_GUEST_IPV4, "from the open one");
