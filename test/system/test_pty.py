@@ -54,6 +54,10 @@ class Screen:
     def until_line(self, wanted: str) -> None:
         self.until(lambda lines: wanted in lines)
 
+    def until_prompt(self, after: str) -> None:
+        """Until a shell waits for the next command, below a line of the last one's."""
+        self.until(lambda lines: [*filter(None, lines)][-2:] == [after, "$"])
+
 
 def read_to(pty: Pty, wanted: bytes) -> bytes:
     """Output up to the piece that has `wanted` in it."""
@@ -96,22 +100,25 @@ def test_control_keys_are_the_terminals(bash: Screen) -> None:
     bash.until_line("begun")
     bash.type("\x03")
     bash.type("echo it gave $?\r")
-    bash.until_line("it gave 130")
-    bash.type("sleep 1000 & jobs\r")
-    bash.until(lambda lines: any("Running" in line for line in lines))
-    bash.type("cat >/root/typed\rtwo words\r\x04")
+    bash.until_prompt("it gave 130")
+    bash.type("echo typing; cat >/root/typed\r")
+    bash.until_line("typing")  # from here on the terminal is not the shell's own
+    bash.type("two words\r\x04")
     bash.type("echo end of $(cat /root/typed)\r")
-    bash.until_line("end of two words")
-    bash.type("\x04")
+    bash.until_prompt("end of two words")
+    bash.type("sleep 1000 & jobs; echo listed\r")
+    bash.until_prompt("listed")
+    assert any("Running" in line for line in bash.lines)
+    bash.type("exit\r")
     assert bash.pty.wait(PATIENCE_S) == 0
 
 
 def test_its_size_is_told_and_changes(sbx: Sandbox) -> None:
     pty = sbx.pty.create(BASH, cols=91, rows=17, env={"PS1": "$ "})
     screen = Screen(pty, 91, 17)
-    screen.type("stty size\r")
-    screen.until_line("17 91")
-    screen.type("trap 'echo it changed' WINCH\r")
+    screen.until_line("$")
+    screen.type("trap 'echo it changed' WINCH; stty size\r")
+    screen.until_prompt("17 91")
     screen.resize(100, 40)
     screen.type("stty size\r")
     screen.until_line("40 100")
@@ -199,12 +206,12 @@ def test_several_listeners_get_all_of_it(sbx: Sandbox, http: httpx.Client) -> No
 
 
 def test_who_does_not_read_holds_up_nobody(sbx: Sandbox, http: httpx.Client) -> None:
-    """8 MiB are written while a listener that is attached takes nothing; it gets the end."""
-    total = 8 << 20
+    """3 MiB are written while a listener that is attached takes nothing; it gets the end."""
+    total = 3 << 20
     pty = sbx.pty.create(f"stty raw; read go; head -c {total} /dev/zero | tr '\\0' x; echo the end")
     with http.stream("GET", f"/v1/sandboxes/{sbx.id}/pty/{pty.id}/attach") as idle:
         pty.send_input("go\n")
-        assert pty.wait(PATIENCE_S) == 0
+        assert pty.wait(3 * PATIENCE_S) == 0
         events = [json.loads(line) for line in idle.iter_lines() if line]
     assert events[-1] == {"type": "pty_exit", "data": 0}
     assert base64.b64decode(events[-2]["data_b64"]).endswith(b"the end\n")

@@ -16,6 +16,12 @@ from ramet import Client, Sandbox
 SBX, PTY = "sbx_" + "0" * 32, "pty_" + "1" * 32
 
 
+LISTED = [
+    {"pty_id": PTY, "cmd_label": "bash", "created_at_ms": 1500, "exit_code": None},
+    {"pty_id": "pty_2", "cmd_label": "top", "created_at_ms": 2500, "exit_code": 0},
+]
+
+
 class Terminal:
     """One terminal. `script` is what it puts out, one item for each read; a number is its exit."""
 
@@ -34,6 +40,8 @@ class Terminal:
         if path == "/pty" and request.method == "POST":
             text = "\n".join(json.dumps(event) for event in self.start)
             return httpx.Response(200, content=f"\n{text}\n".encode())
+        if path == "/pty":
+            return httpx.Response(200, json=LISTED)
         if path.endswith("/read"):
             return self.read(body)
         return httpx.Response(204)
@@ -135,29 +143,17 @@ def test_input_size_and_kill() -> None:
     ]
 
 
-def test_attach_goes_on_at_a_place_and_looks_first() -> None:
-    terminal = Terminal([b"x", b"rest", 0])
-    pty = sandbox(terminal).pty.attach(PTY, place=20)
+def test_attach_looks_first_and_goes_on_at_a_place() -> None:
+    sbx = sandbox(Terminal([b"rest", 0]))
+    pty = sbx.pty.attach(PTY, place=20)
     assert list(pty) == [b"rest"]
     assert pty.place == 24
-    gone = httpx.Response(404, json={"error": "no such terminal", "code": "no_such_pty"})
-    with pytest.raises(ramet.NotFound, match="no such terminal"):
-        sandbox(Terminal([gone])).pty.attach(PTY)
+    with pytest.raises(ramet.NotFound, match="no terminal 'pty_other'"):
+        sbx.pty.attach("pty_other")
 
 
 def test_list() -> None:
-    listed = [
-        {"pty_id": PTY, "cmd_label": "bash", "created_at_ms": 1500, "exit_code": None},
-        {"pty_id": "pty_2", "cmd_label": "top", "created_at_ms": 2500, "exit_code": 0},
-    ]
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        if request.method == "GET":
-            return httpx.Response(200, json=listed)
-        return httpx.Response(201, json={"id": SBX, "state": "ready"})
-
-    sbx = Sandbox(client=Client(transport=httpx.MockTransport(handle)))
-    assert sbx.pty.list() == [
+    assert sandbox(Terminal([])).pty.list() == [
         ramet.PtyInfo(PTY, "bash", 1.5, None),
         ramet.PtyInfo("pty_2", "top", 2.5, 0),
     ]

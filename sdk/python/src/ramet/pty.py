@@ -7,6 +7,7 @@ import time
 from typing import Callable, Iterator, List, Mapping, Sequence
 
 from ramet.client import Client
+from ramet.errors import NotFound
 from ramet.types import PtyInfo
 
 _POLL_MS = 20_000  # of the 30 s that the service waits at most
@@ -46,7 +47,8 @@ class Pty:
         """The output that came since the last read, as soon as there is any.
 
         Args:
-            timeout_seconds: How long to wait for some; None: until there is.
+            timeout_seconds: How long to wait for some; None: until there is. It takes a moment
+                to come from the sandbox, so that in 0 s nothing does.
 
         Returns:
             Up to 1 MiB; nothing after the end of the program and its output, or in time.
@@ -166,7 +168,8 @@ class Ptys:
         Raises:
             NotFound: There is none with this id.
         """
-        self._client().pty_read(self._id, pty_id, place, max_bytes=1, timeout_ms=0)
+        if pty_id not in (info.id for info in self.list()):
+            raise NotFound(f"no terminal {pty_id!r} is in sandbox {self._id}", status=404)
         return Pty(self._id, pty_id, self._client, place)
 
     def list(self) -> List[PtyInfo]:
