@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "guest/folder.h"
 #include "guest/peer.h"
 #include "guest/sha256.h"
@@ -23,6 +24,7 @@ __attribute__((noreturn)) static void fail(const struct err *e)
 
 /* --- data ----------------------------------------------------------------------------------- */
 
+/* A full disk is told now, and not when most of it has come. */
 static int check_room(int fd, uint64_t size, struct err *e)
 {
 	struct statfs fs;
@@ -73,7 +75,6 @@ static int put(const struct file_work *w, struct err *e)
 
 	if (fd < 0)
 		return fd;
-	/* A full disk is told now, and not when most of it has come. */
 	int bad = check_room(fd, w->r->size, e);
 	if (!bad)
 		bad = take_data(fd, 0, e);
@@ -157,6 +158,15 @@ void file_upload(const struct file_work *w)
 	peer_done();
 }
 
+/* A part that is sent again needs no room. */
+static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
+{
+	struct stat st;
+	uint64_t end = offset + size, old = fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
+
+	return end <= old ? 0 : min_u64(end - old, size);
+}
+
 static int part(const struct file_work *w, struct err *e)
 {
 	const struct file_request *r = w->r;
@@ -167,7 +177,7 @@ static int part(const struct file_work *w, struct err *e)
 	scoped_fd int fd = draft_open(w->draft, e);
 	if (fd < 0)
 		return fd;
-	int bad = check_room(fd, r->size, e);
+	int bad = check_room(fd, bytes_beyond(fd, r->offset, r->size), e);
 	return bad ? bad : take_data(fd, r->offset, e);
 }
 

@@ -600,8 +600,7 @@ class Uploads(FileTest):
         self.files.begin_part(self.id, (1 << 63) - 1, 1)
         self.fails(errno.EFBIG, self.files.answer)
         self.client.send(DATA, b"x")
-        self.files.begin_part(self.id, 0, 1 << 60)
-        self.fails(errno.ENOSPC, self.files.answer)
+        self.assertEqual(self.client.ask(PING)[0], PONG)
 
     def test_there_may_be_64(self):
         names = [upload_id(1000 + i) for i in range(65)]
@@ -715,6 +714,7 @@ class Disks(FileTest):
         self.addCleanup(self.clean)
 
     def clean(self):
+        self.more().abort(upload_id(1))
         for name in ("old", "file"):
             try:
                 self.more().remove(f"/mnt/{name}")
@@ -753,6 +753,7 @@ class Disks(FileTest):
         self.files.upload(upload_id(1), "/mnt/file")
         self.files.part(upload_id(1), 0, b"x" * 900_000)
         self.fails(errno.ENOSPC, self.files.part, upload_id(1), 900_000, b"x" * 900_000)
+        self.files.part(upload_id(1), 0, b"y" * 900_000)
         self.files.commit(upload_id(1), 900_000)
         self.assertEqual(len(self.files.get("/mnt/file")), 900_000)
 

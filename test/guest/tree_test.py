@@ -261,13 +261,17 @@ class Trees(AgentTest):
             return int(f.read().split()[-1])
 
     def test_more_lists_than_there_may_be_wait(self):
+        """Those of a folder whose list is longer than what a socket holds."""
+        for i in range(4000):
+            self.write(f"many/{i:0200}")
+        os.mkdir(self.path("one"))
         slow = [self.connect() for _ in range(32)]
         for client in slow:
-            self.ask("/usr", client=client)
+            self.ask(self.path("many"), client=client)
             self.assertEqual(client.recv()[0], ENTRY)
-        self.ask(self.top)
+        self.ask(self.path("one"))
         left = self.connect()
-        self.ask(self.top, client=left)
+        self.ask(self.path("one"), client=left)
         left.close()
         self.assertEqual(self.connect().ask(PING)[0], PONG)
         self.assertEqual(select.select([self.client.sock], [], [], 0)[0], [])
