@@ -26,6 +26,7 @@
 /* The guest makes its address of the prefix, which it hears of from the device, and its MAC
  * (RFC 4862); the tap has its link-local one in the same way. */
 #define NET_GUEST_IPV6	       "fd52:616d:6574::52:41ff:fe4d:4554"
+#define NET_GUEST_LINK_LOCAL   "fe80::52:41ff:fe4d:4554"
 #define NET_GATEWAY_IPV6       "fd52:616d:6574::1"
 #define NET_GATEWAY_LINK_LOCAL "fe80::52:41ff:fe4d:4501" /* the guest's router */
 #define NET_PREFIX_IPV6	       64

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/net.h"
+#include "proto/warden.h"
 
 /*
  * What no VM reaches unless `allow` says so: the special-purpose registries (RFC 6890) without the
@@ -19,7 +20,8 @@
 #define PUBLIC6	 "2000::/3"
 #define PRIVATE6 "2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20"
 
-/* Frames that leave the guest's hands are its own: nothing else gets past the tap. */
+/* Frames that leave the guest's hands are its own: nothing else gets past the tap. One address of
+ * each kind: the table of neighbours is one for all namespaces, and small. */
 static const char from_guest[] =
 	"table netdev ramet {\n"
 	"	chain tap {\n"
@@ -28,10 +30,12 @@ static const char from_guest[] =
 	"		ether type arp arp saddr ether %s arp saddr ip " NET_GUEST_IPV4 " accept\n"
 	"		ether type ip ip saddr " NET_GUEST_IPV4 " accept\n";
 static const char from_guest_ipv6[] =
-	"		ether type ip6 ip6 saddr " NET_GATEWAY_IPV6 " drop\n"
-	"		ether type ip6 ip6 saddr " NET_GATEWAY_IPV6 "/%d accept\n"
-	"		ether type ip6 ip6 saddr { ::, fe80::/10 } icmpv6 type "
+	"		ether type ip6 ip6 saddr " NET_GUEST_IPV6 " accept\n"
+	"		ether type ip6 ip6 saddr { ::, " NET_GUEST_LINK_LOCAL " } icmpv6 type "
 	"{ nd-neighbor-solicit, nd-neighbor-advert } accept\n";
+
+/* Each echo is an entry of connection tracking, in memory that is nobody's. */
+#define ECHOES "limit rate 100/second burst 100 packets"
 
 static const char jail_filter[] =
 	"	chain hide {\n"
@@ -41,8 +45,8 @@ static const char jail_filter[] =
 	"	chain input {\n"
 	"		type filter hook input priority filter; policy drop;\n"
 	"		icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n"
-	"		iifname \"" NET_TAP "\" icmp type echo-request accept\n"
-	"		iifname \"" NET_TAP "\" icmpv6 type echo-request accept\n"
+	"		iifname \"" NET_TAP "\" icmp type echo-request " ECHOES " accept\n"
+	"		iifname \"" NET_TAP "\" icmpv6 type echo-request " ECHOES " accept\n"
 	"		iifname \"" NET_TAP "\" meta l4proto tcp reject with tcp reset\n"
 	"		iifname \"" NET_TAP "\" meta l4proto udp reject\n"
 	"	}\n"
@@ -56,6 +60,10 @@ static const char jail_filter[] =
 	"		iifname \"" NET_TAP "\" oifname \"" NET_UPLINK "\" jump out\n"
 	"		iifname \"" NET_UPLINK "\" oifname \"" NET_TAP "\" jump in\n"
 	"	}\n";
+
+/* The others have connections of days, which end in a jail without the host seeing it. */
+static const char protocols[] = "		meta l4proto != { tcp, udp, icmp, icmpv6 } reject "
+				"with icmpx admin-prohibited\n";
 
 /* A connection that began elsewhere, as in the parent of a fork, is ended at once. */
 static const char known_only[] =
@@ -129,7 +137,7 @@ static void print_jail(FILE *f, const struct net_plan *plan)
 	print_mac(mac, guest);
 	fprintf(f, from_guest, mac, mac);
 	if (plan->ipv6)
-		fprintf(f, from_guest_ipv6, NET_PREFIX_IPV6);
+		fputs(from_guest_ipv6, f);
 	fputs("\t\tcounter drop\n\t}\n}\ntable inet ramet {\n", f);
 	if (plan->dns[0])
 		fprintf(f,
@@ -141,6 +149,7 @@ static void print_jail(FILE *f, const struct net_plan *plan)
 			plan->dns);
 	fputs("	chain out {\n", f);
 	print_limits(f, plan->config);
+	fputs(protocols, f);
 	fputs(known_only, f);
 	print_new(f, plan->config);
 	fputs("\t\taccept\n\t}\n\tchain in {\n", f);
@@ -164,9 +173,25 @@ static void print_allowed(FILE *f, const struct config *c, const char *keyword, 
 			fprintf(f, "\t\t%s daddr %s accept\n", keyword, part);
 }
 
-/* What is open before anything is refused: on the host itself, and behind it. */
+/*
+ * A guest can end a connection for its jail alone, by a last packet that gets no further: what it
+ * has here is counted here. Nor does it fill the host's table with connections that are over, which
+ * no count has in it.
+ */
+static void print_counted(FILE *f, const struct config *c)
+{
+	fputs("\t\tct state new meta l4proto tcp ct timeout set \"vm_tcp\"\n", f);
+	if (c->net_connections)
+		fprintf(f,
+			"\t\tct state new add @connections { iifname ct count over %u } "
+			"jump refuse\n",
+			c->net_connections);
+}
+
+/* What is open before anything else is refused: on the host itself, and behind it. */
 static void print_open(FILE *f, const struct net_plan *plan)
 {
+	print_counted(f, plan->config);
 	if (plan->dns[0])
 		fprintf(f, "\t\tip daddr %s meta l4proto { tcp, udp } th dport 53 accept\n",
 			plan->dns);
@@ -182,6 +207,12 @@ static const char host_begin[] =
 	"table inet ramet {\n"
 	"	set no_egress {\n"
 	"		type ifname\n"
+	"	}\n"
+	"	set connections {\n"
+	"		type ifname; size %u; flags dynamic;\n"
+	"	}\n"
+	"	ct timeout vm_tcp {\n"
+	"		protocol tcp; policy = { established : 86400, time_wait : 15 }\n"
 	"	}\n"
 	"}\n"
 	"flush table inet ramet\n"
@@ -232,7 +263,7 @@ static void print_host(FILE *f, const struct net_plan *plan)
 {
 	const char *block = plan->config->network;
 
-	fprintf(f, host_begin, block);
+	fprintf(f, host_begin, WARDEN_SLOTS_MAX, block);
 	print_open(f, plan);
 	fputs(host_forward, f);
 	print_open(f, plan);

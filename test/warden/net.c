@@ -8,9 +8,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
+#include <net/ethernet.h>
 #include <net/if.h>
 #include <netinet/ip.h>
+#include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
+#include <netpacket/packet.h>
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -581,6 +585,121 @@ static void connections_at_once_have_an_end(void **state)
 		close_fd(&held[--n]);
 }
 
+/* Their ends get no further than the jail, which forgets them: the host does not. */
+static void connections_that_only_its_jail_forgets_count(void **state)
+{
+	const struct linger at_once = {.l_onoff = 1};
+	struct err e = {0};
+	int n = 0, fd = 0, hops = 1;
+
+	while (n <= MOST && (fd = dial(guests[0].ns, OUTSIDE, 80)) >= 0) {
+		greeting(fd); /* nothing is left to come, and to be answered by a reset */
+		assert_int_equal(setsockopt(fd, SOL_IP, IP_TTL, &hops, sizeof(hops)), 0);
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+		close_fd(&fd);
+		n++;
+	}
+	assert_in_range(n, 1, MOST);
+	assert_int_equal(fd, -EHOSTUNREACH);
+	assert_int_equal(net_forget(&net, 0, &e), 0);
+	assert_reaches(guests[0].ns, OUTSIDE, HOST);
+}
+
+static void other_protocols_get_nowhere(void **state)
+{
+	static const int protocols[] = {IPPROTO_SCTP, IPPROTO_GRE, IPPROTO_DCCP, 253};
+	struct sockaddr_in at = to(OUTSIDE, 0);
+
+	for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
+		scoped_fd int out = socket_in(guests[0].ns, SOCK_RAW, protocols[i]);
+		scoped_fd int in = socket_in(outside_ns, SOCK_RAW, protocols[i]);
+		struct pollfd p = {.fd = in, .events = POLLIN};
+		char zeros[32] = "";
+
+		assert_true(sendto(out, zeros, sizeof(zeros), 0, (void *)&at, sizeof(at)) > 0);
+		say(guests[0].ns, NET_GUEST_IPV4, "behind it");
+		assert_next("behind it");
+		assert_int_equal(poll(&p, 1, 0), 0);
+	}
+}
+
+struct tagged {
+	struct ether_header eth;
+	uint16_t tag, type;
+	struct iphdr ip;
+	struct udphdr udp;
+	char text[6];
+} __attribute__((packed));
+
+/* A datagram to the world in a frame with this tag. */
+static void send_tagged(int ns, uint16_t tag)
+{
+	struct sockaddr_in at = to(OUTSIDE, 9), from = to(NET_GUEST_IPV4, 0);
+	struct sockaddr_ll link = {.sll_family = AF_PACKET, .sll_halen = ETH_ALEN};
+	struct tagged f = {
+		.eth = {NET_GATEWAY_MAC, NET_GUEST_MAC, htons(ETHERTYPE_VLAN)},
+		.tag = htons(tag),
+		.type = htons(ETHERTYPE_IP),
+		.ip = {.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_UDP},
+		.udp = {.source = at.sin_port, .dest = at.sin_port},
+		.text = "tagged",
+	};
+
+	f.ip.saddr = from.sin_addr.s_addr;
+	f.ip.daddr = at.sin_addr.s_addr;
+	f.ip.tot_len = htons(sizeof(f) - offsetof(struct tagged, ip));
+	f.udp.len = htons(sizeof(f) - offsetof(struct tagged, udp));
+	f.ip.check = checksum(&f.ip, sizeof(f.ip), 0);
+	enter(ns);
+	link.sll_ifindex = (int)if_nametoindex("eth0");
+	scoped_fd int raw = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	enter(host_ns);
+	assert_int_equal(sendto(raw, &f, sizeof(f), 0, (void *)&link, sizeof(link)), sizeof(f));
+}
+
+/* Also with the tag that means none. */
+static void a_tagged_frame_gets_nowhere(void **state)
+{
+	send_tagged(guests[0].ns, 0);
+	send_tagged(guests[0].ns, 5);
+	say(guests[0].ns, NET_GUEST_IPV4, "plain");
+	assert_next("plain");
+}
+
+static void send_echo(int raw, uint16_t id)
+{
+	struct sockaddr_in at = to(NET_GATEWAY_IPV4, 0);
+	struct icmphdr echo = {.type = ICMP_ECHO, .un.echo.id = htons(id)};
+
+	echo.checksum = checksum(&echo, sizeof(echo), 0);
+	assert_true(sendto(raw, &echo, sizeof(echo), 0, (void *)&at, sizeof(at)) > 0);
+}
+
+static unsigned long tracked_in_jail(void)
+{
+	static const char show[] = "cat /proc/sys/net/netfilter/nf_conntrack_count";
+
+	return strtoul(output_in(guests[0].jail_ns, show), NULL, 10);
+}
+
+/* Each is a connection of its own to the kernel of the jail. */
+static void echoes_fill_no_table(void **state)
+{
+	enum { ECHOES = 600 }; /* its tap holds no more than 1000 */
+	scoped_fd int raw = socket_in(guests[0].ns, SOCK_RAW, IPPROTO_ICMP);
+	unsigned long before = tracked_in_jail();
+	struct timespec from, until;
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (uint16_t i = 0; i < ECHOES; i++)
+		send_echo(raw, i);
+	say(guests[0].ns, NET_GUEST_IPV4, "behind them");
+	assert_next("behind them");
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	assert_in_range(tracked_in_jail() - before, 1,
+			100 + 100 * (unsigned long)(until.tv_sec - from.tv_sec + 1) + 2);
+}
+
 static const char *host_rules(void)
 {
 	return output_in(host_ns, "nft list table inet ramet 2>&1");
@@ -799,6 +918,10 @@ int main(void)
 		cmocka_unit_test(a_false_mac_gets_nowhere),
 		cmocka_unit_test(an_unknown_connection_is_reset),
 		cmocka_unit_test(connections_at_once_have_an_end),
+		cmocka_unit_test(connections_that_only_its_jail_forgets_count),
+		cmocka_unit_test(other_protocols_get_nowhere),
+		cmocka_unit_test(a_tagged_frame_gets_nowhere),
+		cmocka_unit_test(echoes_fill_no_table),
 		cmocka_unit_test(a_close_leaves_nothing),
 		cmocka_unit_test(a_restart_keeps_what_was_closed),
 		cmocka_unit_test(a_second_one_is_refused),

@@ -135,10 +135,36 @@ static void zero_is_no_limit(void **state)
 
 	c.net_bytes_s = c.net_packets_s = c.net_connections_s = c.net_connections = 0;
 	scoped_free char *text = net_rules_jail(&plan);
-	assert_null(strstr(text, "limit rate"));
+	assert_null(strstr(text, "limit rate over"));
 	assert_null(strstr(text, "ct count"));
 	assert_null(strstr(text, "dnat"));
-	assert_has(text, "ip6 saddr fd52:616d:6574::1 drop");
+}
+
+/* A false one would be an entry in the kernel's one table of neighbours. */
+static void a_guest_has_one_address_of_each_kind(void **state)
+{
+	const struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = "", .ipv6 = true};
+	scoped_free char *text = net_rules_jail(&plan);
+
+	assert_has(text, "ip6 saddr fd52:616d:6574::52:41ff:fe4d:4554 accept");
+	assert_has(text, "ip6 saddr { ::, fe80::52:41ff:fe4d:4554 } icmpv6 type { nd-neighbor-");
+	assert_null(strstr(text, "/64"));
+}
+
+static void what_the_host_tracks_is_counted(void **state)
+{
+	struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = ""};
+
+	c.net_connections = 4;
+	scoped_free char *text = net_rules_host(&plan);
+	assert_has(text, "add @connections { iifname ct count over 4 } jump refuse");
+	assert_has(text, "meta l4proto tcp ct timeout set \"vm_tcp\"");
+	assert_has(text, "time_wait : 15");
+	c.net_connections = 0;
+	scoped_free char *unlimited = net_rules_host(&plan);
+	assert_null(strstr(unlimited, "ct count"));
 }
 
 int main(void)
@@ -150,6 +176,8 @@ int main(void)
 		cmocka_unit_test(a_host_that_forwarded_no_ipv6_does_not_begin),
 		cmocka_unit_test(the_limits_are_the_settings),
 		cmocka_unit_test(zero_is_no_limit),
+		cmocka_unit_test(a_guest_has_one_address_of_each_kind),
+		cmocka_unit_test(what_the_host_tracks_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
