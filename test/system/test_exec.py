@@ -224,17 +224,17 @@ def test_interrupt_in_a_c_loop_that_looks_for_signals(sbx: Sandbox) -> None:
 
 def test_the_time_limit_ends_a_c_loop_that_is_deaf_to_signals(sbx: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
-    late = sbx.run_code(DEAF, timeout_seconds=1)
+    late = sbx.run_code(DEAF, timeout_seconds=5)
     assert (late.stdout, late.exit_code) == ("on\n", 124)
-    assert "time limit of 1.000 s" in late.stderr and "state is lost" in late.stderr
+    assert "time limit of 5.000 s" in late.stderr and "state is lost" in late.stderr
     assert sbx.run_code("print('kept' in globals())").stdout == "False\n"
 
 
 def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
     for code in ("import time\ntime.sleep(1000)", "while True: pass"):
-        late = sbx.run_code(code, timeout_seconds=0.5)
-        assert late.exit_code == 124 and "time limit of 0.500 s" in late.stderr
+        late = sbx.run_code(code, timeout_seconds=3)
+        assert late.exit_code == 124 and "time limit of 3.000 s" in late.stderr
     assert sbx.run_code("print(kept)").stdout == "yes\n"
 
 
