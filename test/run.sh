@@ -58,7 +58,8 @@ check_types() {
 	python -m mypy --strict --no-incremental sdk/python/src &&
 		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental examples/*.py bench/*.py &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/system test/fault &&
-		python -m mypy --config-file test/mypy.ini --no-incremental test/api
+		python -m mypy --config-file test/mypy.ini --no-incremental test/api &&
+		python -m mypy --config-file test/mypy.ini --no-incremental test/guest_api
 }
 # Packages come from where the machine's own configuration says.
 check_hosts() {

@@ -293,7 +293,7 @@ static void get_run(struct core_call *call)
 {
 	struct fake_file *f = find(&call->core->files, call->path);
 	bool short_one = under(call->path, "/short");
-	uint8_t *data = malloc(STEP);
+	static uint8_t data[STEP]; /* a sanitizer keeps what is freed */
 	size_t len = 0;
 
 	while (len < STEP && call->sent < call->size) {
@@ -309,7 +309,6 @@ static void get_run(struct core_call *call)
 		fail(call, 409, "file_changed", "the file became shorter");
 	else if (len)
 		call->files.bytes(call->arg, data, len);
-	free(data);
 	if (call->sent >= call->size && !call->failing)
 		sink_end(call);
 	else if (!call->paused)
