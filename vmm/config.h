@@ -15,13 +15,13 @@
 struct config {
 	uint32_t vcpus;
 	uint32_t ram_mib; /* the most that the shell can be filled with */
-	uint32_t slot; /* names this VM in the log */
-	uint64_t cid;  /* the guest's vsock address */
-	int kvm_fd;    /* /dev/kvm */
-	int ctl_fd;    /* listening SOCK_SEQPACKET socket */
-	int proc_fd;   /* root of a procfs mount, for vm_new to close; -1: none was passed */
-	int tap_fd;    /* for vm_new to take: see vio_net_new; -1: none was passed */
-	bool ipv6;     /* packets of IPv6 go out by the tap as well */
+	uint32_t slot;	  /* names this VM in the log */
+	uint64_t cid;	  /* the guest's vsock address */
+	int kvm_fd;	  /* /dev/kvm */
+	int ctl_fd;	  /* listening SOCK_SEQPACKET socket */
+	int proc_fd;	  /* root of a procfs mount, for vm_new to close; -1: none was passed */
+	int tap_fd;	  /* for vm_new to take: see vio_net_new; -1: none was passed */
+	bool ipv6;	  /* packets of IPv6 go out by the tap as well */
 	bool debug_serial;
 };
 

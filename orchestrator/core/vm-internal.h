@@ -59,7 +59,7 @@ struct vm {
 	struct later later;	 /* failure to be told; the end of a drop */
 	enum vm_voice voice;	 /* whose last words say most about its end */
 	char why[ERR_TEXT_MAX];	 /* it broke */
-	vm_closed_fn *closed; /* waits for the warden; NULL: nobody does */
+	vm_closed_fn *closed;	 /* waits for the warden; NULL: nobody does */
 	void *closed_arg;
 	void (*gone)(void *arg);
 	void *gone_arg;
