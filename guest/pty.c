@@ -16,37 +16,11 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "guest/driver.h"
+#include "guest/pty-internal.h"
 #include "guest/pty-start.h"
-#include "guest/say.h"
 
 #define READ_BYTES  65536u
-#define PIECE_MAX   (AGENT_PAYLOAD_MAX - 8) /* beside its place */
 #define DRAIN_BYTES AGENT_PTY_RING
-
-enum pty_state {
-	PTY_STARTS, /* its program does not run yet */
-	PTY_RUNS,
-	PTY_ENDED, /* and all of its output is in the ring */
-};
-
-struct pty {
-	struct list node;
-	char id[AGENT_ID_LEN + 1];
-	char label[AGENT_LABEL_MAX + 1];
-	int64_t started_ms; /* since the epoch */
-	enum pty_state state;
-	int32_t exit_code;
-	pid_t pid; /* of the program, and the session's id */
-	bool reaped;
-	bool closed;			/* by all that had it open, who may open it again */
-	struct watch master;		/* fd -1: closed */
-	struct watch life;		/* a pidfd */
-	struct watch report;		/* of the start; -1: over */
-	struct conn *starter;		/* NULL: gone */
-	struct list listeners, typists; /* connections, by turn: the latter in order of arrival */
-	uint64_t total;			/* bytes that were ever written to it */
-	uint8_t *ring;			/* the last AGENT_PTY_RING of them */
-};
 
 static struct list ptys = {&ptys, &ptys}; /* oldest first */
 static unsigned pty_count;
@@ -59,126 +33,6 @@ static struct pty *find(const char *id)
 			return p;
 	}
 	return NULL;
-}
-
-static void done(struct conn *c)
-{
-	c->pty = NULL;
-	list_del(&c->turn);
-	conn_send(c, AGENT_DONE, NULL, 0);
-	conn_become(c, CONN_IDLE);
-}
-
-static void refuse(struct conn *c, const struct err *e)
-{
-	c->pty = NULL;
-	list_del(&c->turn);
-	conn_send_error(c, e);
-	conn_become(c, CONN_IDLE);
-}
-
-/* --- listeners ------------------------------------------------------------------------------ */
-
-static void tell_exit(struct pty *p, struct conn *c)
-{
-	uint8_t payload[8];
-	struct wire w = wire_on(payload, sizeof(payload));
-
-	wire_put_u32(&w, (uint32_t)p->exit_code);
-	wire_put_u8(&w, 0);
-	c->pty = NULL;
-	list_del(&c->turn);
-	conn_send(c, AGENT_EXIT, payload, w.pos);
-	conn_become(c, CONN_IDLE);
-}
-
-/* One frame from c->place on. What the ring does not hold any more is left out. */
-static void send_piece(struct pty *p, struct conn *c)
-{
-	uint64_t first = p->total < AGENT_PTY_RING ? 0 : p->total - AGENT_PTY_RING;
-	uint8_t *payload = conn_payload(c);
-	struct wire w = wire_on(payload, AGENT_PAYLOAD_MAX);
-
-	if (c->place < first)
-		c->place = first;
-	size_t len = min_u64(p->total - c->place, PIECE_MAX);
-	size_t at = c->place % AGENT_PTY_RING, part = min_u64(len, AGENT_PTY_RING - at);
-	wire_put_u64(&w, c->place);
-	wire_put_bytes(&w, p->ring + at, part);
-	wire_put_bytes(&w, p->ring, len - part);
-	c->place += len;
-	conn_send_payload(c, AGENT_PTY_BYTES, w.pos);
-}
-
-/* Sends what the connection takes. */
-static void feed(struct pty *p, struct conn *c)
-{
-	while (c->op == CONN_PTY_LISTENS && !c->out_len && c->place < p->total)
-		send_piece(p, c);
-	if (c->op == CONN_PTY_LISTENS && p->state == PTY_ENDED && c->place == p->total)
-		tell_exit(p, c);
-}
-
-/* A connection that is lost meanwhile leaves the list. */
-static void feed_all(struct pty *p)
-{
-	list_each_safe (pos, &p->listeners)
-		feed(p, container_of(pos, struct conn, turn));
-}
-
-/* --- typing --------------------------------------------------------------------------------- */
-
-static void end_typing(struct conn *c)
-{
-	struct err e;
-
-	err_say(&e, EPIPE, "the terminal's program has ended or closed it");
-	refuse(c, &e);
-}
-
-/* Types what the first in the line has left. 0, or -EAGAIN when the terminal takes no more now. */
-static int type_some(struct pty *p, struct conn *c)
-{
-	struct frame f = frame_again(&c->in);
-
-	while (c->typed < f.len) {
-		ssize_t n = write(p->master.fd, f.payload + c->typed, f.len - c->typed);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EAGAIN;
-		c->typed += (size_t)n;
-	}
-	return 0;
-}
-
-/* A closed terminal is hung up until it is opened again: only what is new is told of it. */
-static void watch_master(struct pty *p)
-{
-	uint32_t events = EPOLLIN;
-
-	if (!list_empty(&p->typists))
-		events |= EPOLLOUT;
-	if (p->closed)
-		events |= EPOLLET;
-	watch_set(&p->master, events);
-}
-
-static void type_all(struct pty *p)
-{
-	while (!list_empty(&p->typists)) {
-		struct conn *c = container_of(p->typists.next, struct conn, turn);
-		int bad = type_some(p, c);
-
-		if (bad == -EAGAIN)
-			break;
-		if (bad)
-			end_typing(c);
-		else
-			done(c);
-	}
-	watch_master(p);
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
@@ -214,10 +68,10 @@ static void on_master(struct watch *w, uint32_t events)
 		p->closed = true;
 	else if (n > 0)
 		p->closed = false;
-	watch_master(p);
-	feed_all(p);
+	pty_watch_master(p);
+	pty_feed_all(p);
 	if (events & EPOLLOUT)
-		type_all(p);
+		pty_type_all(p);
 }
 
 /* What the program wrote before it ended is there; what others that hold the terminal open go on
@@ -235,9 +89,8 @@ static void end(struct pty *p)
 	drain(p);
 	close_watch(&p->master);
 	p->state = PTY_ENDED;
-	while (!list_empty(&p->typists))
-		end_typing(container_of(p->typists.next, struct conn, turn));
-	feed_all(p);
+	pty_end_typing(p);
+	pty_feed_all(p);
 }
 
 static void on_life(struct watch *w, uint32_t events)
@@ -261,7 +114,7 @@ static void pty_free(struct pty *p)
 	pty_count--;
 	/* Ended ones only: who listens has been told all, or is too slow for it. */
 	while (!list_empty(&p->listeners))
-		tell_exit(p, container_of(p->listeners.next, struct conn, turn));
+		pty_tell_exit(p, container_of(p->listeners.next, struct conn, turn));
 	close_watch(&p->report);
 	close_watch(&p->life);
 	close_watch(&p->master);
@@ -278,7 +131,7 @@ static void start_failed(struct pty *p, const struct err *e)
 		waitpid(p->pid, NULL, 0);
 	}
 	if (p->starter)
-		refuse(p->starter, e);
+		pty_refuse(p->starter, e);
 	pty_free(p);
 }
 
@@ -297,7 +150,7 @@ static void on_report(struct watch *w, uint32_t events)
 	}
 	p->state = PTY_RUNS;
 	if (p->starter)
-		done(p->starter);
+		pty_done(p->starter);
 	p->starter = NULL;
 	if (p->reaped)
 		end(p);
@@ -428,7 +281,7 @@ static int listen_to(struct pty *p, struct conn *c, uint64_t place, struct err *
 	c->place = place;
 	list_add_tail(&p->listeners, &c->turn);
 	conn_become(c, CONN_PTY_LISTENS);
-	feed(p, c);
+	pty_feed(p, c);
 	return 0;
 }
 
@@ -440,7 +293,7 @@ static int type_into(struct pty *p, struct conn *c, size_t from, struct err *e)
 	c->typed = from;
 	list_add_tail(&p->typists, &c->turn);
 	conn_become(c, CONN_PTY_WAITS);
-	type_all(p);
+	pty_type_all(p);
 	return 0;
 }
 
@@ -466,7 +319,7 @@ static int ask_of(struct pty *p, struct conn *c, const struct pty_request *r, st
 	else if (p->state != PTY_ENDED)
 		pty_kill_session(p->pid);
 	if (!bad)
-		done(c);
+		pty_done(c);
 	return bad;
 }
 
@@ -496,14 +349,14 @@ int pty_ask(struct conn *c, const struct frame *f, struct err *e)
 	else
 		bad = err_say(e, ENOENT, "no such terminal");
 	if (bad)
-		refuse(c, e);
+		pty_refuse(c, e);
 	return 0;
 }
 
 void pty_on_sent(struct conn *c)
 {
 	if (c->op == CONN_PTY_LISTENS)
-		feed(c->pty, c);
+		pty_feed(c->pty, c);
 }
 
 void pty_on_gone(struct conn *c)
@@ -517,5 +370,5 @@ void pty_on_gone(struct conn *c)
 		p->starter = NULL;
 	/* The next in the line may type. */
 	else if (p->state == PTY_RUNS)
-		type_all(p);
+		pty_type_all(p);
 }
