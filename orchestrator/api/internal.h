@@ -32,6 +32,7 @@ extern struct api_limits {
 	size_t connections;   /* open at a time */
 	size_t requests;      /* under way in all of them: each holds some 10 KiB */
 	size_t answers_bytes; /* that wait for their readers, above which no long ones are begun */
+	size_t bodies_bytes;  /* of requests under way, above which only short ones are served */
 	size_t read_here_bytes; /* of a body, above which a worker reads it */
 	size_t reading_bytes;	/* of bodies that workers have to read */
 } api_limits;

@@ -14,6 +14,7 @@
 #define BODY_SLACK  (1u << 20)
 #define CLOSE_TURNS 100
 #define FEW_OF_ONE  8
+#define SHORT_BODY  (16u << 10)
 
 struct api_limits api_limits = {
 	.read_ms = 120000,
@@ -23,6 +24,7 @@ struct api_limits api_limits = {
 	.connections = 4096,
 	.requests = 16384,
 	.answers_bytes = 256u << 20,
+	.bodies_bytes = 384u << 20,
 	.read_here_bytes = 1u << 20,
 	.reading_bytes = 256u << 20,
 };
@@ -126,6 +128,24 @@ static bool has_room(struct request *r)
 	return false;
 }
 
+/* The same for its body. h2o holds that as long as the request is under way, which a guest may draw
+ * out, and all of them only up to a total: a part of it is kept for those on their way. */
+static bool body_has_room(struct request *r)
+{
+	size_t held = 0;
+
+	if (r->req->entity.len <= SHORT_BODY)
+		return true;
+	list_each (pos, &r->api->live)
+		held += container_of(pos, struct request, link)->req->entity.len;
+	if (held <= api_limits.bodies_bytes)
+		return true;
+	answer_retry_after(r, 1);
+	answer_error(r, 503, "busy", "requests under way have %zu MiB of bodies: try again",
+		     (held - r->req->entity.len) >> 20);
+	return false;
+}
+
 static void dispatch(struct request *r)
 {
 	struct api *a = r->api;
@@ -146,7 +166,7 @@ static void dispatch(struct request *r)
 		answer_error(r, 413, "body_too_large",
 			     "the body has %zu bytes; at most %u are taken", r->req->entity.len,
 			     a->config->max_body_bytes);
-	} else if (has_room(r) && (m.route->for_anyone || guard_admits(r))) {
+	} else if (has_room(r) && body_has_room(r) && (m.route->for_anyone || guard_admits(r))) {
 		m.route->serve(r);
 	}
 }

@@ -74,6 +74,8 @@ static void set(struct config *c, const char *name, const char *value)
 		api_limits.requests = (size_t)atoi(value);
 	else if (strcmp(name, "answers_bytes") == 0)
 		api_limits.answers_bytes = (size_t)atoi(value);
+	else if (strcmp(name, "bodies_bytes") == 0)
+		api_limits.bodies_bytes = (size_t)atoi(value);
 	else if (strcmp(name, "read_here_bytes") == 0)
 		api_limits.read_here_bytes = (size_t)atoi(value);
 	else if (strcmp(name, "reading_bytes") == 0)

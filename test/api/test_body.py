@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Callable
 
@@ -42,3 +43,21 @@ def test_the_service_stops_while_a_body_is_read(start: Callable[..., Server]) ->
         s.sendall(head % len(body) + body)
         server.stop()
     assert server.process.returncode == 0, server.log
+
+
+def test_large_bodies_of_calls_that_go_on_leave_room_for_short_ones(
+    start: Callable[..., Server],
+) -> None:
+    server = start(f"bodies_bytes={LARGE * 3 // 2}")
+    large = {"code": "out x\nhang\n" + "#" * LARGE}
+    with server.client() as http, contextlib.ExitStack() as stack:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        stack.enter_context(http.stream("POST", path + "/exec", json=large))
+        busy = http.post(path + "/exec", json=large)
+        assert (busy.status_code, busy.json()["code"]) == (503, "busy")
+        assert busy.headers["retry-after"] == "1"
+        stack.enter_context(http.stream("POST", path + "/exec", json={"code": "out x\nhang"}))
+        stack.close()
+        server.wait(lambda f: f["ramet_http_requests_live"] == 1)
+        http.post(path + "/interrupt")
+        assert http.post(path + "/exec", json={"code": "#" * LARGE}).status_code == 200
