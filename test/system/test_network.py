@@ -20,6 +20,7 @@ from ramet import Client, Sandbox
 
 OUTSIDE = "203.0.113.1"
 HOST = "203.0.113.254"  # the host's own address on the way there
+OUTSIDE6, HOST6 = "2a00:ffff::1", "2a00:ffff::fe"
 PRIVATE = ["10.9.9.9", "172.16.9.9", "192.168.9.9", "100.64.9.9", "169.254.169.254"]
 GUEST = "192.168.252.2"
 GATEWAY = "192.168.252.1"
@@ -27,7 +28,7 @@ GATEWAY = "192.168.252.1"
 # TCP 80 tells whom it sees and echoes; UDP 9 writes what arrives to a file; port 53 answers each
 # question for a name with OUTSIDE and writes the name to another file.
 SERVER = f"""
-import socket, socketserver, threading
+import socket, socketserver, sys, threading
 class Echo(socketserver.BaseRequestHandler):
     def handle(self):
         self.request.sendall((self.client_address[0] + "\\n").encode())
@@ -55,8 +56,13 @@ class Name(socketserver.BaseRequestHandler):
 class Threads(socketserver.ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
     request_queue_size = 64
-servers = [Threads(("", 80), Echo), socketserver.UDPServer(("", 9), Note),
-           socketserver.UDPServer(("", 53), Name)]
+class Threads6(Threads):
+    address_family = socket.AF_INET6
+    def server_bind(self):
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+servers = [Threads(("", 80), Echo), Threads6(("", 80), Echo), socketserver.UDPServer(("", 9), Note),
+           socketserver.UDPServer((sys.argv[1], 53), Name)]
 for s in servers:
     threading.Thread(target=s.serve_forever, daemon=True).start()
 open("/run/ramet-test/ready", "w").close()
@@ -94,12 +100,14 @@ def world() -> Iterator[None]:
         "ip link add ramet-out type veth peer name out1 netns ramet-test && "
         f"ip addr add {HOST}/24 dev ramet-out && ip link set ramet-out up && "
         f"ip -n ramet-test addr add {OUTSIDE}/24 dev out1 && {add} && "
+        f"ip addr add {HOST6}/64 dev ramet-out nodad && "
+        f"ip -n ramet-test addr add {OUTSIDE6}/64 dev out1 nodad && "
         "ip -n ramet-test link set lo up && ip -n ramet-test link set out1 up && "
         + " && ".join(f"ip route add {a}/32 via {OUTSIDE}" for a in [*PRIVATE, dns])
     )
     put_on_host("/run/ramet-test/server.py", SERVER)
     on_host(
-        "setsid ip netns exec ramet-test python3 /run/ramet-test/server.py "
+        f"setsid ip netns exec ramet-test python3 /run/ramet-test/server.py {dns} "
         "</dev/null >/run/ramet-test/log 2>&1 & echo $! >/run/ramet-test/pid"
     )
     until(lambda: "ready" in on_host("ls /run/ramet-test"))
@@ -204,6 +212,16 @@ def test_it_has_its_address_and_route_at_once(world: None, client: Client) -> No
 
 def test_the_world_sees_the_host(box: Sandbox) -> None:
     assert dial(box, OUTSIDE) == HOST
+
+
+def test_ipv6_where_the_host_has_it(box: Sandbox) -> None:
+    facts = bash(box, "ip -6 addr show dev eth0 scope global; ip -6 route")
+    if "default" not in on_host("ip -6 route"):
+        assert "default" not in facts
+        pytest.skip("this host has no default route of IPv6")
+    assert "fd52:616d:6574::" in facts.replace(":0:", "::") and "default via fe80::" in facts
+    assert dial(box, OUTSIDE6) == HOST6
+    assert dial(box, "fd52:616d:6574:ff00::", 22).startswith("error")
 
 
 def test_names_are_found(box: Sandbox) -> None:
