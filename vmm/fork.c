@@ -145,7 +145,6 @@ static void fork_drained(struct vm *vm)
 
 	if (!r)
 		r = take_still(vm, &f, &e);
-	ram_settle(vm->ram);
 	if (!r)
 		r = write_state(&f, &e);
 	if (!r && layer_stack_written(f.disk)) {
@@ -161,6 +160,7 @@ static void fork_drained(struct vm *vm)
 	vm_continue_devices(vm);
 	finish_fork(vm, r ? NULL : &f.image, &e);
 	close_fd(&f.state_fd);
+	ram_settle(vm->ram);
 	vm_flatten(vm);
 }
 

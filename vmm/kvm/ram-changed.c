@@ -18,6 +18,14 @@ void layer_close(struct ram_layer *l)
 	close_fd(&l->fd);
 }
 
+void layer_go(struct ram *r, struct ram_layer *l)
+{
+	if (r->ngone == CTL_MEMORY_MAX)
+		layer_close(l);
+	else
+		r->gone[r->ngone++] = *l;
+}
+
 /*
  * The file of a layer, to be compared with; NULL: its pages count as different. Only of layers that
  * this process wrote: those of others hold nothing that was left here. No hole of it is looked at

@@ -177,7 +177,7 @@ void flatten_drop_hidden(struct ram *r)
 		if (seen[i])
 			r->layers[kept++] = r->layers[i];
 		else
-			layer_close(&r->layers[i]);
+			layer_go(r, &r->layers[i]);
 	}
 	r->nlayers = kept;
 }

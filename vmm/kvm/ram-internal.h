@@ -41,13 +41,17 @@ struct flatten {
 struct ram {
 	struct gm *gm;
 	int pagemap_fd;
-	int watch_fd;  /* -1: this kernel can't */
-	bool watching; /* for the freeze to come */
-	int memory_fd; /* -1: not backed */
-	bool shared;   /* the memory file is a memfd that the guest writes to */
-	bool on_disk;  /* it is none: what is looked at of its holes can go again */
+	int watch_fd;	     /* -1: this kernel can't */
+	bool watching;	     /* for the freeze to come, */
+	struct runs watched; /* these */
+	int memory_fd;	     /* -1: not backed */
+	bool shared;	     /* the memory file is a memfd that the guest writes to */
+	bool on_disk;	     /* it is none: what is looked at of its holes can go again */
 	struct ram_layer layers[CTL_MEMORY_MAX]; /* oldest first */
 	unsigned nlayers;
+	/* To be closed when the guest runs again: to free their pages takes a while. */
+	struct ram_layer gone[CTL_MEMORY_MAX];
+	unsigned ngone;
 	uint32_t last_file;
 	struct overlay image;  /* which layer holds what, as of the last freeze */
 	struct overlay mapped; /* which layer this process sees where it has not written since;
@@ -72,8 +76,9 @@ int ram_file(const struct ram *r, uint32_t file);
 /* Those pages of `own`, which are this process's own, that are not the same in the image. Exact
  * while vCPUs stand still. `out` is empty before. */
 int ram_changed(struct ram *r, const struct runs *own, struct runs *out, struct err *e);
-/* Ends what there is of it in this process. */
+/* Ends what there is of it in this process; layer_go: by ram_settle. */
 void layer_close(struct ram_layer *l);
+void layer_go(struct ram *r, struct ram_layer *l);
 
 /* --- ram-watch.c --- */
 

@@ -31,7 +31,8 @@
  * is that it is there twice, here and in a layer. Of what is more the long runs go first.
  */
 #define LEFT_MAX (8u << 20)
-#define SHOW_MAX (16u << 20) /* the rest waits for the next freeze */
+#define SHOW_MAX                                                                                   \
+	(2u << 20) /* a freeze takes up to 1 ms for each MiB; the rest waits for the next */
 /* To compare as much takes longer than a freeze may: only what is written to meanwhile is. */
 #define WATCH_MIN (12u << 20)
 
@@ -80,6 +81,7 @@ void ram_free(struct ram *r)
 {
 	if (!r)
 		return;
+	ram_settle(r);
 	flatten_stop(r);
 	drop_layers(r);
 	overlay_free(&r->image);
@@ -335,7 +337,10 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough,
 	if (!result && changed.n && (!*enough || began))
 		result = add_layer(r, &changed, gap, &r->ahead, e);
 	runs_free(&changed);
-	runs_free(&own);
+	if (began)
+		r->watched = own;
+	else
+		runs_free(&own);
 	return result;
 }
 
@@ -371,7 +376,7 @@ static void show_own(struct ram *r, const struct runs *own)
 
 int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 {
-	struct runs own = {0}, written = {0};
+	struct runs own = {0};
 	int result;
 
 	*copied = r->ahead;
@@ -385,16 +390,16 @@ int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 			       "which pages the guest wrote is not known: there is no /proc");
 	flatten_adopt(r);
 	r->flat.failed = false;
-	result = pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
-	if (!result && r->watching)
-		result = pagemap_written(r->pagemap_fd, r->gm, &written, e);
+	if (r->watching)
+		result = pagemap_written(r->pagemap_fd, r->gm, &own, e);
+	else
+		result = pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
 	if (!result)
-		result = add_changed(r, r->watching ? &written : &own, copied, e);
+		result = add_changed(r, &own, copied, e);
 	if (!result) {
-		show_own(r, &own);
+		show_own(r, r->watching ? &r->watched : &own);
 		ram_show_retired(r);
 	}
-	runs_free(&written);
 	runs_free(&own);
 	return result;
 }
@@ -403,4 +408,7 @@ void ram_settle(struct ram *r)
 {
 	r->ahead = 0;
 	watch_end(r);
+	runs_free(&r->watched);
+	while (r->ngone)
+		layer_close(&r->gone[--r->ngone]);
 }
