@@ -153,7 +153,7 @@ def test_another_number_of_processors(client: Client, http: httpx.Client) -> Non
 def test_what_is_too_little_is_refused_with_the_limit(http: httpx.Client) -> None:
     answer = http.post("/v1/sandboxes", json={"ram_mib": 64})
     assert answer.status_code == 400
-    assert answer.json()["error"] == "ram_mib is 64, the least is 128"
+    assert answer.json()["error"] == "ram_mib must be a whole number from 128 to 65536, not 64"
     answer = http.post("/v1/sandboxes", json={"rootfs_gb": 1})
     assert answer.status_code == 400
     assert "the least that holds the template is" in answer.json()["error"]

@@ -18,7 +18,7 @@ static void check_spawn(const struct warden_msg *m)
 {
 	expect(m->spawn.vcpus >= 1 && m->spawn.vcpus <= 32);
 	expect(m->spawn.ram_mib >= 128 && m->spawn.ram_mib <= 65536);
-	expect(m->spawn.memory_max >= (uint64_t)m->spawn.ram_mib << 20);
+	expect(m->spawn.memory_max >= 128u << 20);
 	expect(m->spawn.memory_max <= 1ull << 40);
 	expect(m->spawn.pids_max > m->spawn.vcpus && m->spawn.pids_max <= 4096);
 	expect(m->spawn.cpu_max_pct <= 102400);
@@ -42,6 +42,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	expect(seq != 0 && seq == m.seq && m.slot < slots);
 	if (m.type == WARDEN_SPAWN)
 		check_spawn(&m);
+	else if (m.type == WARDEN_MEMORY)
+		expect(m.memory.max >= 128u << 20 && m.memory.max <= 1ull << 40);
+	else if (m.type == WARDEN_EGRESS)
+		expect(m.egress.allowed <= 1);
 	else
 		expect(m.type == WARDEN_RELEASE);
 	return 0;

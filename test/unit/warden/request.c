@@ -96,6 +96,26 @@ static void each_field_has_its_limits(void **state)
 	}
 }
 
+static void a_memory_limit_has_its_own(void **state)
+{
+	static const struct {
+		uint64_t max;
+		int result;
+	} limits[] = {{0, -EINVAL},    {(128ull << 20) - 1, -EINVAL}, {128ull << 20, 0},
+		      {1ull << 40, 0}, {(1ull << 40) + 1, -EINVAL},   {UINT64_MAX, -EINVAL}};
+
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		struct warden_msg m = good(), out;
+		struct err e = {0};
+		uint32_t seq;
+
+		m.type = WARDEN_MEMORY;
+		m.memory.max = limits[i].max;
+		assert_int_equal(request_check(&out, &seq, &m, sizeof(m), SLOTS, &e),
+				 limits[i].result);
+	}
+}
+
 /* A packet that was cut on arrival reports its real length. */
 static void every_other_length_is_refused(void **state)
 {
@@ -118,6 +138,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_right_request_is_taken),
 		cmocka_unit_test(each_field_has_its_limits),
+		cmocka_unit_test(a_memory_limit_has_its_own),
 		cmocka_unit_test(every_other_length_is_refused),
 	};
 
