@@ -344,6 +344,78 @@ static void test_layers_in_the_wrong_order_are_refused(void **state)
 	layer_stack_free(s);
 }
 
+#define PIECE (128ull << 20) /* what a page of a bitmap is for */
+
+static struct layer_stack *open_disk(const int *sealed, unsigned n, uint64_t disk_bytes)
+{
+	int mine[4], writable = new_file();
+	struct layer_stack *s;
+	struct err e = {0};
+
+	for (unsigned i = 0; i < n; i++)
+		mine[i] = dup(sealed[i]);
+	if (layer_stack_open(&s, -1, mine, n, writable, disk_bytes, &e) < 0)
+		fail_msg("%s", e.text);
+	return s;
+}
+
+static int seal(struct layer_stack *s)
+{
+	int fd = dup(layer_writable_fd(s));
+
+	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	layer_stack_free(s);
+	return fd;
+}
+
+static void test_a_disk_may_have_grown_since_a_layer_was_sealed(void **state)
+{
+	const unsigned last = PIECE / 4096 - 1;
+	struct layer_stack *s = open_disk(NULL, 0, PIECE);
+	struct layer_run run;
+	int sealed[2];
+
+	write_cluster(s, 2, 'a');
+	write_cluster(s, last, 'b');
+	sealed[0] = seal(s);
+	s = open_disk(sealed, 1, 3 * PIECE);
+	assert_int_equal(layer_disk_bytes(s), 3 * PIECE);
+	assert_int_equal(first_byte(s, 2), 'a');
+	assert_int_equal(first_byte(s, last), 'b');
+	run = layer_map(s, PIECE - 4096, 2 * 4096); /* ends where the old disk did */
+	assert_int_equal(run.len, 4096);
+	assert_int_equal(first_byte(s, last + 1), -1);
+	write_cluster(s, last + 1, 'c');
+	write_cluster(s, 2, 'd');
+	sealed[1] = seal(s);
+	s = open_disk(sealed, 2, 3 * PIECE);
+	assert_int_equal(first_byte(s, 2), 'd');
+	assert_int_equal(first_byte(s, last), 'b');
+	assert_int_equal(first_byte(s, last + 1), 'c');
+	layer_stack_free(s);
+	close(sealed[0]);
+	close(sealed[1]);
+}
+
+static void test_a_disk_that_shrank_or_grew_by_less_than_a_piece_is_refused(void **state)
+{
+	const uint64_t sizes[][2] = {
+		{2 * PIECE, PIECE}, {PIECE / 2, PIECE}, {PIECE + 4096, 2 * PIECE}};
+	struct err e = {0};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct layer_stack *s = open_disk(NULL, 0, sizes[i][0]);
+		int writable = new_file();
+
+		write_cluster(s, 1, 'a');
+		int sealed = seal(s);
+		assert_true(layer_stack_open(&s, -1, &sealed, 1, writable, sizes[i][1], &e) < 0);
+		assert_non_null(strstr(e.text, "it is of a disk of"));
+		close(writable);
+		close(sealed);
+	}
+}
+
 static void test_bad_sizes_and_files_are_refused(void **state)
 {
 	static const uint64_t sizes[] = {0, 100, 4097, LAYER_DISK_MAX + 4096, UINT64_MAX - 4095};
@@ -380,6 +452,8 @@ int main(void)
 		cmocka_unit_test(test_a_file_cut_anywhere_is_refused),
 		cmocka_unit_test(test_foreign_fields_are_named),
 		cmocka_unit_test(test_layers_in_the_wrong_order_are_refused),
+		cmocka_unit_test(test_a_disk_may_have_grown_since_a_layer_was_sealed),
+		cmocka_unit_test(test_a_disk_that_shrank_or_grew_by_less_than_a_piece_is_refused),
 		cmocka_unit_test(test_bad_sizes_and_files_are_refused),
 	};
 
