@@ -17,6 +17,12 @@ static unsigned below(unsigned n)
 	return (unsigned)rand_r(&seed) % n;
 }
 
+/* An operation on files or terminals. */
+struct asked {
+	bool done, abandoned;
+	struct core_call *call;
+};
+
 /* What was asked and is to be answered. */
 struct storm {
 	struct world *w;
@@ -26,7 +32,8 @@ struct storm {
 	struct forked forks[CALLS];
 	char parents[CALLS][SANDBOX_ID_LEN + 1]; /* of forks */
 	bool abandoned_made[CALLS], abandoned_run[CALLS], abandoned_fork[CALLS], asked_done[CALLS];
-	unsigned n_made, n_runs, n_forks;
+	struct asked asked[CALLS];
+	unsigned n_made, n_runs, n_forks, n_asked;
 };
 
 static const char *random_id(struct storm *s)
@@ -66,6 +73,95 @@ static void exec(struct storm *s)
 					      "raw half"};
 
 	world_exec_start(s->w, &s->runs[s->n_runs++], random_id(s), scripts[below(7)], below(2));
+}
+
+static void on_asked(void *arg, const struct failure *f)
+{
+	struct asked *a = arg;
+
+	assert_false(a->done || a->abandoned);
+	a->done = true;
+}
+
+static void on_id(void *arg, const char *id, const struct failure *f)
+{
+	on_asked(arg, f);
+}
+
+static void on_exited(void *arg, int code)
+{
+	on_asked(arg, NULL);
+}
+
+static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
+{
+	on_asked(arg, f);
+}
+
+static void on_found(void *arg)
+{
+	assert_false(((struct asked *)arg)->done || ((struct asked *)arg)->abandoned);
+}
+
+static void on_file(void *arg, const struct file_view *f)
+{
+	on_found(arg);
+}
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+	on_found(arg);
+}
+
+static void on_output(void *arg, uint64_t place, const void *data, size_t len)
+{
+	on_found(arg);
+}
+
+static void work(struct storm *s)
+{
+	static const struct file_sink files = {on_file, on_bytes, on_asked};
+	static const struct pty_sink listener = {on_found, on_output, on_exited, on_asked};
+	static const char *const paths[] = {"/x",	"/wait",    "/size/300000", "/size/5",
+					    "/many/99", "/hang-up", "/garbage",	    "/errno/28"};
+	static const struct file_range all = {.length = UINT64_MAX};
+	static const char *const argv[] = {"/wait", NULL};
+	static const struct pty_spec spec = {.argv = argv, .label = "", .cols = 1, .rows = 1};
+	static const struct pty_read read = {.max_bytes = 9, .timeout_ms = 5};
+	static uint8_t data[300000];
+	const char *id = random_id(s), *path = paths[below(8)];
+	const struct file_put put = {.path = path, .data = data, .len = below(sizeof(data))};
+	struct core *c = s->w->core;
+	char pty[CORE_ID_LEN + 1];
+	struct asked *a = &s->asked[s->n_asked++];
+
+	snprintf(pty, sizeof(pty), "pty_%c%031d", "0349"[below(4)], 0);
+	switch (below(8)) {
+	case 0:
+		a->call = core_file_put(c, TENANT, id, &put, on_asked, a);
+		break;
+	case 1:
+		a->call = core_file_get(c, TENANT, id, path, &all, &files, a);
+		break;
+	case 2:
+		a->call = core_file_list(c, TENANT, id, path, &files, a);
+		break;
+	case 3:
+		a->call = core_upload_begin(c, TENANT, id, path, 0, on_id, a);
+		break;
+	case 4:
+		a->call = core_pty_start(c, TENANT, id, &spec, on_id, a);
+		break;
+	case 5:
+		a->call = core_pty_attach(c, TENANT, id, pty, 0, &listener, a);
+		break;
+	case 6:
+		a->call = core_pty_read(c, TENANT, id, pty, &read, on_read, a);
+		break;
+	default:
+		a->call = core_pty_input(c, TENANT, id, pty, data, put.len, on_asked, a);
+	}
+	assert_false(a->done);
 }
 
 static void erase(struct storm *s)
@@ -111,6 +207,11 @@ static void abandon(struct storm *s)
 		s->abandoned_run[j] = true;
 		core_abandon(s->runs[j].call);
 	}
+	unsigned m = s->n_asked ? below(s->n_asked) : 0;
+	if (s->n_asked && !s->asked[m].done && !s->asked[m].abandoned) {
+		s->asked[m].abandoned = true;
+		core_abandon(s->asked[m].call);
+	}
 	unsigned l = s->n_forks ? below(s->n_forks) : 0;
 	if (s->n_forks && !s->forks[l].done && !s->abandoned_fork[l]) {
 		s->abandoned_fork[l] = true;
@@ -120,8 +221,13 @@ static void abandon(struct storm *s)
 
 static void press(struct storm *s)
 {
-	unsigned j = s->n_runs ? below(s->n_runs) : 0;
+	unsigned j = s->n_runs ? below(s->n_runs) : 0, m = s->n_asked ? below(s->n_asked) : 0;
 
+	if (s->n_asked && !s->asked[m].done && !s->asked[m].abandoned) {
+		core_pause(s->asked[m].call);
+		if (below(4))
+			core_resume(s->asked[m].call);
+	}
 	if (!s->n_runs || s->runs[j].over || s->abandoned_run[j])
 		return;
 	core_pause(s->runs[j].call);
@@ -134,6 +240,9 @@ static void resume_all(struct storm *s)
 	for (unsigned i = 0; i < s->n_runs; i++)
 		if (!s->runs[i].over && !s->abandoned_run[i])
 			core_resume(s->runs[i].call);
+	for (unsigned i = 0; i < s->n_asked; i++)
+		if (!s->asked[i].done && !s->asked[i].abandoned)
+			core_resume(s->asked[i].call);
 }
 
 static void trouble(struct storm *s)
@@ -169,6 +278,9 @@ static bool all_answered(void *arg)
 	for (unsigned i = 0; i < s->n_forks; i++)
 		if (!s->forks[i].done && !s->abandoned_fork[i])
 			return false;
+	for (unsigned i = 0; i < s->n_asked; i++)
+		if (!s->asked[i].done && !s->asked[i].abandoned)
+			return false;
 	for (unsigned i = 0; i < CALLS; i++)
 		if (s->asked_done[i] && !s->dones[i].done)
 			return false;
@@ -194,31 +306,34 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 		fakes_fault(s->w->fakes, (enum fakes_fault)fault, 0);
 	world_until(s->w, all_answered, s);
 	core_figures(s->w->core, &figures);
-	print_message("%u creates, %u execs, %u forks, %u merges\n", (unsigned)figures.creates,
-		      (unsigned)figures.execs, (unsigned)figures.forks, (unsigned)figures.merges);
+	print_message("%u creates, %u execs, %u forks, %u merges, %u of files, %u terminals\n",
+		      (unsigned)figures.creates, (unsigned)figures.execs, (unsigned)figures.forks,
+		      (unsigned)figures.merges, (unsigned)figures.file_calls,
+		      (unsigned)figures.ptys);
+	assert_int_equal(figures.listeners, 0);
 	world_teardown(state);
 	free(s);
 }
 
 static void test_storm(void **state)
 {
-	static op_fn *const ops[] = {create, exec,  exec,    exec,  exec,   divide,
-				     unite,  erase, abandon, press, trouble};
+	static op_fn *const ops[] = {create, exec, exec,  exec,	   divide, unite,
+				     work,   work, erase, abandon, press,  trouble};
 
-	storm(state, ops, 11, 4);
+	storm(state, ops, 12, 4);
 }
 
 /* More room and more time, so that most forks and merges get through. */
 static void test_storm_of_families(void **state)
 {
-	static op_fn *const ops[] = {create, exec,  exec,    exec,  divide, divide,
-				     unite,  unite, abandon, erase, trouble};
+	static op_fn *const ops[] = {create, exec,  exec, work,	   divide, divide,
+				     unite,  unite, work, abandon, erase,  trouble};
 	struct world *w = *state;
 
 	world_kill_core(w);
 	w->config.max_vms = 48;
 	world_start_core(w);
-	storm(state, ops, 11, 60);
+	storm(state, ops, 12, 60);
 }
 
 static int setup(void **state)
