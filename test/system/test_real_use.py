@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people do with a machine that has a network: install, clone, fetch. The servers are on the
+host, in a namespace beyond the address translation; all they hold is made here."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from conftest import REPO, on_host
+from ramet import Client, Sandbox
+
+OUTSIDE = "198.51.100.1"
+HOST = "198.51.100.254"
+WHERE = "/var/lib/ramet/rig/real-use"  # on the host's disk; its root may be in memory
+DOWNLOAD_MIB = 200
+
+SERVER = f"""
+import functools, http.server, os, ssl, threading
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *a):
+        pass
+serve = functools.partial(Quiet, directory="{WHERE}/www")
+plain = http.server.ThreadingHTTPServer(("", 80), serve)
+secure = http.server.ThreadingHTTPServer(("", 443), serve)
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain("{WHERE}/cert.pem", "{WHERE}/key.pem")
+secure.socket = tls.wrap_socket(secure.socket, server_side=True)
+threading.Thread(target=plain.serve_forever, daemon=True).start()
+open("{WHERE}/ready", "w").close()
+secure.serve_forever()
+"""
+
+
+def bash(sbx: Sandbox, script: str) -> str:
+    result = sbx.run_code("set -euo pipefail\n" + script, "bash")
+    assert result.exit_code == 0, f"exit {result.exit_code}: {result.stderr}\n{result.stdout}"
+    return result.stdout
+
+
+# --- what the servers hold -----------------------------------------------------------------------
+
+
+def run(command: str, where: Path) -> None:
+    subprocess.run(["bash", "-ec", command], cwd=where, check=True, capture_output=True)
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def python_index(www: Path) -> None:
+    """A simple index of one package, which needs another."""
+    for name, needs in (("outer-box", "Requires-Dist: inner-box\n"), ("inner-box", "")):
+        module = name.replace("-", "_")
+        folder = www / "simple" / name
+        folder.mkdir(parents=True)
+        wheel = f"{module}-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(folder / wheel, "w") as z:
+            z.writestr(f"{module}.py", f"name = {name!r}\n")
+            info = f"{module}-1.0.dist-info"
+            z.writestr(
+                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}"
+            )
+            z.writestr(
+                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            z.writestr(f"{info}/RECORD", "")
+        write(folder / "index.html", f'<!DOCTYPE html><a href="{wheel}">{wheel}</a>\n')
+
+
+def git_repository(www: Path) -> None:
+    write(www / "work" / "hello.txt", "cloned\n")
+    run(
+        """
+        git init -q work && cd work && git add . &&
+        git -c user.name=box -c user.email=box@example.com commit -qm first && cd .. &&
+        git clone -q --bare work project.git && git -C project.git update-server-info && rm -rf work""",
+        www,
+    )
+
+
+def apt_repository(www: Path) -> None:
+    write(
+        www / "d" / "DEBIAN" / "control",
+        "Package: box-tool\nVersion: 1\nArchitecture: all\nMaintainer: box <box@example.com>\n"
+        "Description: a tool of the test\n",
+    )
+    write(www / "d" / "usr" / "bin" / "box-tool", "#!/bin/sh\necho installed\n", 0o755)
+    run(
+        """
+        mkdir apt && dpkg-deb --root-owner-group -b d apt/box-tool.deb && rm -r d && cd apt &&
+        { dpkg-deb -f box-tool.deb; echo "Filename: ./box-tool.deb"
+          echo "Size: $(stat -c %s box-tool.deb)"
+          echo "SHA256: $(sha256sum box-tool.deb | cut -d' ' -f1)"; } >Packages""",
+        www,
+    )
+
+
+def contents(where: Path) -> None:
+    www = where / "www"
+    www.mkdir()
+    for make in (python_index, git_repository, apt_repository):
+        make(www)
+    write(www / "page.txt", "a page\n")
+    run(
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        f"-subj /CN=box -addext subjectAltName=IP:{OUTSIDE} -keyout key.pem -out cert.pem",
+        where,
+    )
+    write(where / "server.py", SERVER)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The servers, where VMs reach them; the folder they were made from."""
+    where = tmp_path_factory.mktemp("real-use")
+    contents(where)
+    on_host(
+        f"ip netns del ramet-use 2>/dev/null; rm -rf {WHERE}; mkdir -p {WHERE} && "
+        "ip netns add ramet-use && ip link add ramet-use type veth peer name use1 netns ramet-use && "
+        f"ip addr add {HOST}/24 dev ramet-use && ip link set ramet-use up && "
+        f"ip -n ramet-use addr add {OUTSIDE}/24 dev use1 && "
+        "ip -n ramet-use link set lo up && ip -n ramet-use link set use1 up"
+    )
+    tar = subprocess.Popen(["tar", "-C", where, "-c", "."], stdout=subprocess.PIPE)
+    subprocess.run(
+        [REPO / "dev", "host", "tar", "-x", "--no-same-owner", "-C", WHERE],
+        stdin=tar.stdout,
+        check=True,
+    )
+    assert tar.wait() == 0
+    on_host(
+        f"cd {WHERE} && head -c {DOWNLOAD_MIB}M /dev/urandom >www/large && "
+        "sha256sum <www/large >www/large.sum && "
+        "{ setsid ip netns exec ramet-use python3 server.py </dev/null >log 2>&1 & }"
+    )
+    give_up = time.monotonic() + 60
+    while "ready" not in on_host(f"ls {WHERE}"):
+        assert time.monotonic() < give_up, on_host(f"cat {WHERE}/log")
+        time.sleep(0.1)
+    yield where
+    on_host(
+        "kill $(ip netns pids ramet-use); ip netns del ramet-use; ip link del ramet-use; "
+        f"rm -rf {WHERE}"
+    )
+
+
+@pytest.fixture
+def box(world: Path, client: Client) -> Iterator[Sandbox]:
+    with Sandbox(client=client) as sandbox:
+        yield sandbox
+
+
+# --- what people do ------------------------------------------------------------------------------
+
+
+def test_pip_installs_a_package_and_what_it_needs(box: Sandbox) -> None:
+    install = f"pip install -q --index-url http://{OUTSIDE}/simple --trusted-host {OUTSIDE} outer-box"
+    bash(box, install)
+    found = box.run_code("import outer_box, inner_box\nprint(outer_box.name, inner_box.name)")
+    assert found.stdout == "outer-box inner-box\n"
+    (child,) = box.fork()
+    with child:
+        bash(child, f"pip uninstall -qy inner-box && {install}")
+
+
+def test_git_clones(box: Sandbox) -> None:
+    script = f"git clone -q http://{OUTSIDE}/project.git /root/project && cat /root/project/hello.txt"
+    assert bash(box, script) == "cloned\n"
+
+
+def test_apt_updates_and_installs(box: Sandbox) -> None:
+    script = f"""
+        rm -rf /etc/apt/sources.list*
+        echo 'deb [trusted=yes] http://{OUTSIDE}/apt ./' >/etc/apt/sources.list
+        apt-get update -qq && apt-get install -qq -y box-tool >/dev/null 2>&1 && box-tool"""
+    assert bash(box, script) == "installed\n"
+
+
+def test_curl_speaks_tls_and_checks_who_answers(world: Path, box: Sandbox) -> None:
+    box.files.upload(world / "cert.pem", "/root/cert.pem")
+    script = f"""
+        curl -fsS --cacert /root/cert.pem https://{OUTSIDE}/page.txt
+        curl -fsS https://{OUTSIDE}/page.txt 2>/dev/null || echo $?"""
+    assert bash(box, script) == "a page\n60\n"
+
+
+def test_a_large_download_is_whole(box: Sandbox) -> None:
+    script = f"""
+        curl -fsS http://{OUTSIDE}/large | tee >(sha256sum >/tmp/sum) | wc -c
+        curl -fsS http://{OUTSIDE}/large.sum; until [[ -s /tmp/sum ]]; do sleep 0.1; done; cat /tmp/sum"""
+    size, expected, found = bash(box, script).splitlines()
+    assert int(size) == DOWNLOAD_MIB << 20
+    assert found == expected
