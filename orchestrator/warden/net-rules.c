@@ -109,14 +109,27 @@ static void print_mac(char out[static 18], const unsigned char *m)
 }
 
 /* A quarter of a second's worth may come at once. */
-static void print_limits(FILE *f, const struct config *c)
+static void print_limits_of(FILE *f, const struct config *c, const char *link)
 {
 	if (c->net_packets_s)
-		fprintf(f, "\t\tlimit rate over %u/second burst %u packets drop\n",
-			c->net_packets_s, c->net_packets_s / 4 + 1);
+		fprintf(f, "\t\tiifname \"%s\" limit rate over %u/second burst %u packets drop\n",
+			link, c->net_packets_s, c->net_packets_s / 4 + 1);
 	if (c->net_bytes_s)
-		fprintf(f, "\t\tlimit rate over %u bytes/second burst %u bytes drop\n",
-			c->net_bytes_s, c->net_bytes_s / 4 + 1);
+		fprintf(f,
+			"\t\tiifname \"%s\" limit rate over %u bytes/second burst %u bytes drop\n",
+			link, c->net_bytes_s, c->net_bytes_s / 4 + 1);
+}
+
+/* Before connection tracking, which would take a connection for ended by a packet that is then
+ * dropped. */
+static void print_limits(FILE *f, const struct config *c)
+{
+	fputs("\tchain limits {\n"
+	      "\t\ttype filter hook prerouting priority raw; policy accept;\n",
+	      f);
+	print_limits_of(f, c, NET_TAP);
+	print_limits_of(f, c, NET_UPLINK);
+	fputs("\t}\n", f);
 }
 
 static void print_new(FILE *f, const struct config *c)
@@ -147,14 +160,12 @@ static void print_jail(FILE *f, const struct net_plan *plan)
 			" meta l4proto { tcp, udp } th dport 53 dnat ip to %s\n"
 			"	}\n",
 			plan->dns);
-	fputs("	chain out {\n", f);
 	print_limits(f, plan->config);
+	fputs("	chain out {\n", f);
 	fputs(protocols, f);
 	fputs(known_only, f);
 	print_new(f, plan->config);
-	fputs("\t\taccept\n\t}\n\tchain in {\n", f);
-	print_limits(f, plan->config);
-	fputs("\t\tct state established,related accept\n\t}\n", f);
+	fputs("\t\taccept\n\t}\n\tchain in {\n\t\tct state established,related accept\n\t}\n", f);
 	fputs(jail_filter, f);
 	fputs("}\n", f);
 }

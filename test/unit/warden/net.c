@@ -122,6 +122,9 @@ static void the_limits_are_the_settings(void **state)
 	scoped_free char *text = net_rules_jail(&plan);
 	assert_has(text, "limit rate over 4000 bytes/second burst 1001 bytes drop");
 	assert_has(text, "limit rate over 400/second burst 101 packets drop");
+	assert_has(text, "chain limits {\n\t\ttype filter hook prerouting priority raw;");
+	assert_has(text, "iifname \"tap0\" limit rate over 400/second");
+	assert_has(text, "iifname \"up0\" limit rate over 400/second");
 	assert_has(text, "limit rate over 40/second burst 40 packets drop");
 	assert_has(text, "ct count over 4 reject");
 	assert_has(text, "dnat ip to 192.0.2.53");
