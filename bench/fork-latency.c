@@ -3,7 +3,8 @@
  * What a fork costs, as a client on the same host sees it. For each number of children: the answer,
  * the first instruction of the last child (as the service tells it), the first call answered by the
  * last child. Then the parent's pause, idle and while it writes memory, forks of a sandbox with a
- * given number of dirty megabytes, and forks at a given depth. Prints one JSON object.
+ * given number of dirty megabytes, first forks of one that wrote so many, and forks at a given
+ * depth. Prints one JSON object.
  *
  *   fork-latency --port 7070 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8
  */
@@ -126,6 +127,8 @@ static double private_kib(const char *sandbox)
 	return http_number(&answer, "\"memory_private_bytes\"") / 1024;
 }
 
+static struct samples any_private; /* of whatever number of children */
+
 /* First forks: the parent is new each time. */
 static void measure_children(unsigned n)
 {
@@ -139,6 +142,7 @@ static void measure_children(unsigned n)
 		create(parent, "x=1");
 		fork_of(parent, n, &f);
 		samples_add(&private, private_kib(f.children[0]));
+		samples_add(&any_private, private.v[i]);
 		began = bench_now_ns();
 		exec(f.children[n - 1], "print(x)");
 		samples_add(&usable, f.answer_ms + MS(bench_now_ns() - began));
@@ -194,6 +198,28 @@ static void measure_dirty(unsigned mb)
 	print_figure(&ready, "ms", "child_ready_dirty_%umb_ms", mb);
 }
 
+/* First forks of a sandbox that wrote so much before. */
+static void measure_touched(unsigned mb)
+{
+	struct samples pause = {0}, ready = {0};
+	char parent[SANDBOX_PATH], code[256];
+
+	snprintf(code, sizeof(code), "b=bytearray(%u<<20)\\nb[::4096]=bytes([1])*(len(b)//4096)",
+		 mb);
+	for (unsigned i = 0; i < runs; i++) {
+		struct forked f;
+
+		create(parent, code);
+		fork_of(parent, 1, &f);
+		samples_add(&pause, f.pause_ms);
+		samples_add(&ready, f.ready_ms);
+		drop(&f);
+		call("DELETE", parent, "");
+	}
+	print_figure(&pause, "ms", "parent_pause_touched_%umb_ms", mb);
+	print_figure(&ready, "ms", "child_ready_touched_%umb_ms", mb);
+}
+
 /* A chain of forks, each a fork of the one before; what is timed is its last link. */
 static void measure_depth(unsigned depth)
 {
@@ -236,12 +262,13 @@ int main(int argc, char **argv)
 		{"runs", required_argument, NULL, 'r'},
 		{"children", required_argument, NULL, 'c'},
 		{"dirty", required_argument, NULL, 'd'},
+		{"touched", required_argument, NULL, 't'},
 		{"depth", required_argument, NULL, 'D'},
 		{"pauses", required_argument, NULL, 'P'},
 		{"wait", required_argument, NULL, 'w'},
 		{0},
 	};
-	struct list_of children = {0}, dirty = {0}, depth = {0};
+	struct list_of children = {0}, dirty = {0}, touched = {0}, depth = {0};
 	unsigned port = 7070, wait_s = 0, pauses = 0;
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -257,6 +284,9 @@ int main(int argc, char **argv)
 			break;
 		case 'd':
 			dirty = numbers(optarg);
+			break;
+		case 't':
+			touched = numbers(optarg);
 			break;
 		case 'D':
 			depth = numbers(optarg);
@@ -274,6 +304,8 @@ int main(int argc, char **argv)
 	fd = http_connect((uint16_t)port, wait_s);
 	for (unsigned i = 0; i < children.n; i++)
 		measure_children(children.value[i]);
+	if (children.n)
+		print_figure(&any_private, "KiB", "private_kib_per_child", 0);
 	if (pauses) {
 		measure_pause("parent_pause_idle_ms", "x=1", pauses);
 		measure_pause("parent_pause_writing_ms",
@@ -287,6 +319,8 @@ int main(int argc, char **argv)
 	}
 	for (unsigned i = 0; i < dirty.n; i++)
 		measure_dirty(dirty.value[i]);
+	for (unsigned i = 0; i < touched.n; i++)
+		measure_touched(touched.value[i]);
 	for (unsigned i = 0; i < depth.n; i++)
 		measure_depth(depth.value[i]);
 	puts(printed ? "}" : "{}");

@@ -55,7 +55,10 @@ def fork(quick: bool) -> Figures:
     most, what = 5, "--runs 5 --children 1,5 --pauses 10 --dirty 7 --depth 8"
     if not quick:
         most = 100
-        what = "--runs 20 --children 1,2,5,10,32,100 --pauses 300 --dirty 1,7,64,256 --depth 1,8,64"
+        what = (
+            "--runs 20 --children 1,2,5,10,32,100 --pauses 300"
+            " --dirty 1,7,64,256 --touched 512 --depth 1,8,64"
+        )
     settings = f"--pool_warm=1 --pool_shells={most} --fork_max={most}"
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
