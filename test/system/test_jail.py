@@ -82,6 +82,7 @@ def test_vms_have_only_the_descriptors_they_need(vms: list[str]) -> None:
         "/dev/kvm",
         "/dev/null",
         "/memfd:",
+        "/net/tun",
         "/run/ramet/vm/",
         "/var/lib/ramet/",
         "anon_inode:",
