@@ -260,7 +260,7 @@ static const char host_end[] =
 	"		type filter hook forward priority filter; policy accept;\n"
 	"		iifname \"" NET_HOST "*\" goto from_vm\n"
 	"		oifname \"" NET_HOST "*\" ct state established,related accept\n"
-	"		oifname \"" NET_HOST "*\" drop\n"
+	"		oifname \"" NET_HOST "*\" counter drop\n"
 	"%s"
 	"	}\n"
 	"	chain hide {\n"
