@@ -317,6 +317,30 @@ static void test_freed_memory_goes_back(void **state)
 	stop(&parent);
 }
 
+/* A VM that is smaller than its shell: what lies between them is no memory. */
+static void test_memory_that_only_its_shell_had_room_for(void **state)
+{
+	struct vmm_options roomy = options(0);
+	struct box parent = boot();
+	struct worker child;
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	roomy.ram_mib = 2 * RAM_MIB;
+	worker_shell(&child, &roomy);
+	worker_image(&parent.w, &img, &m);
+	img.ram_mib = RAM_MIB;
+	worker_fill(&child, &parent.w, &img);
+	worker_do(&child, WORKER_FILL, WORKER_MEMORY, 4096, 5);
+	worker_post(&child, WORKER_FILL, RAM_MIB * MIB, 4096, 5);
+	assert_true(vmm_wait_ended(&child.vmm));
+	assert_int_equal(child.vmm.ended.ended.reason, CTL_END_CRASH);
+	assert_non_null(strstr(child.vmm.ended.ended.text, "memory that is not there"));
+	vmm_image_close(&img);
+	worker_stop(&child);
+	stop(&parent);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -326,6 +350,7 @@ int main(void)
 		cmocka_unit_test(test_without_a_network),
 		cmocka_unit_test(test_a_real_tap),
 		cmocka_unit_test(test_freed_memory_goes_back),
+		cmocka_unit_test(test_memory_that_only_its_shell_had_room_for),
 	};
 
 	if (!vmm_kvm_usable()) {
