@@ -230,12 +230,19 @@ def test_the_time_limit_ends_a_c_loop_that_is_deaf_to_signals(sbx: Sandbox) -> N
     assert sbx.run_code("print('kept' in globals())").stdout == "False\n"
 
 
-def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox) -> None:
-    sbx.run_code("kept = 'yes'")
-    for code in ("import time\ntime.sleep(1000)", "while True: pass"):
-        late = sbx.run_code(code, timeout_seconds=3)
-        assert late.exit_code == 124 and "time limit of 3.000 s" in late.stderr
-    assert sbx.run_code("print(kept)").stdout == "yes\n"
+@pytest.mark.parametrize("code", ["import time\ntime.sleep(1000)", "while True: pass"])
+def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox, code: str) -> None:
+    """Code that does not stop within 2 s of Ctrl-C is killed; a busy machine may need another try."""
+    kept = False
+    for _ in range(5):
+        sbx.run_code("kept = 'yes'")
+        late = sbx.run_code(code, timeout_seconds=1)
+        assert late.exit_code == 124 and "time limit of 1.000 s" in late.stderr
+        kept = "state is lost" not in late.stderr
+        assert sbx.run_code("print('kept' in globals())").stdout == f"{kept}\n"
+        if kept:
+            break
+    assert kept
 
 
 def test_the_time_limit_of_bash_ends_all_of_it(sbx: Sandbox) -> None:

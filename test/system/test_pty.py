@@ -122,7 +122,7 @@ def test_its_size_is_told_and_changes(sbx: Sandbox) -> None:
     screen.resize(100, 40)
     screen.type("stty size\r")
     screen.until_line("40 100")
-    screen.until_line("it changed")
+    screen.until(lambda lines: any(line.endswith("it changed") for line in lines))
 
 
 def test_text_command_list_environment_and_folder(sbx: Sandbox) -> None:
