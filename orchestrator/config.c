@@ -127,7 +127,7 @@ static const struct setting settings[] = {
 	    "connections each second, and connections at one time."),
 	NUM(net_packets_s, 0, 100000000, "100000", NULL),
 	NUM(net_connections_s, 0, 1000000, "500", NULL),
-	NUM(net_connections, 0, 1000000, "4096", NULL),
+	NUM(net_connections, 0, 1000000, "1024", NULL),
 	NUM(max_body_bytes, 4096, 1073741824, "67108864", "Largest request body."),
 	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
 	 "Least level that is logged: debug, info, warn or error."},
