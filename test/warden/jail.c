@@ -508,6 +508,34 @@ static void its_cgroup_has_its_limits(void **state)
 		skip(); /* not all of it was looked at */
 }
 
+/* Answers with an error where no VM runs. */
+static struct warden_msg set_memory(uint32_t slot, uint64_t max)
+{
+	struct warden_msg m = {.version = WARDEN_VERSION,
+			       .type = WARDEN_MEMORY,
+			       .seq = ++last_seq,
+			       .slot = slot,
+			       .memory = {.max = max}};
+
+	put(&m);
+	return get();
+}
+
+static void its_memory_limit_can_be_changed(void **state)
+{
+	assert_int_equal(set_memory(0, 1ull << 30).reply.error, -ESRCH);
+	spawn(0);
+	assert_int_equal(set_memory(0, 1ull << 30).reply.error, 0);
+	if (has_controller("memory")) {
+		assert_string_equal(limit_of("vm-0", "memory.max"), "1073741824\n");
+		assert_string_equal(limit_of("vm-0", "memory.oom.group"), "1\n");
+	}
+	assert_int_equal(set_memory(0, 1).reply.error, -EINVAL);
+	release(0);
+	if (!has_controller("memory"))
+		skip();
+}
+
 static void too_much_memory_ends_it(void **state)
 {
 	if (!has_controller("memory"))
@@ -970,6 +998,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(its_directory_is_for_the_service),
 		cmocka_unit_test(nothing_works_from_inside),
 		cmocka_unit_test(its_cgroup_has_its_limits),
+		cmocka_unit_test(its_memory_limit_can_be_changed),
 		cmocka_unit_test(too_much_memory_ends_it),
 		cmocka_unit_test(threads_have_an_end),
 		cmocka_unit_test(a_death_is_told_and_keeps_the_slot),
