@@ -133,6 +133,29 @@ int link_index(struct mnl_socket *nl, const char *name, struct err *e)
 	return ret < 0 ? err_set(e, -ret, "find the link %s", name) : index;
 }
 
+static int on_received(const struct nlmsghdr *head, void *arg)
+{
+	struct nlattr *attr;
+
+	/* struct rtnl_link_stats64, which begins with rx_packets. */
+	mnl_attr_for_each(attr, head, sizeof(struct ifinfomsg))
+	{
+		if (mnl_attr_get_type(attr) == IFLA_STATS64 &&
+		    mnl_attr_get_payload_len(attr) >= sizeof(uint64_t))
+			memcpy(arg, mnl_attr_get_payload(attr), sizeof(uint64_t));
+	}
+	return MNL_CB_OK;
+}
+
+uint64_t link_received(struct mnl_socket *nl, const char *name)
+{
+	uint64_t packets = UINT64_MAX;
+	struct request r;
+
+	begin_link(&r, RTM_GETLINK, 0, name);
+	return ask(nl, &r, on_received, &packets) < 0 ? UINT64_MAX : packets;
+}
+
 int link_up(struct mnl_socket *nl, const char *name, struct err *e)
 {
 	struct request r;

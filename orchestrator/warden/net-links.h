@@ -21,6 +21,8 @@ int link_add_veth(struct mnl_socket *nl, const char *name, const char *far, int 
 int link_delete(struct mnl_socket *nl, const char *name, struct err *e);
 /* The index of a link, or -errno. */
 int link_index(struct mnl_socket *nl, const char *name, struct err *e);
+/* Packets that came in by it; UINT64_MAX: not known. */
+uint64_t link_received(struct mnl_socket *nl, const char *name);
 int link_up(struct mnl_socket *nl, const char *name, struct err *e);
 /* Whether IPv4 packets that come in by it are passed on. */
 int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err *e);

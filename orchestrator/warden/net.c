@@ -290,3 +290,17 @@ int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e)
 	}
 	return run_nft(n, commands, e);
 }
+
+bool net_was_used(const struct net *n, uint32_t slot)
+{
+	struct err e;
+	char name[IF_NAMESIZE];
+	struct mnl_socket *nl = n->on ? links_open(&e) : NULL;
+
+	if (!nl)
+		return n->on;
+	snprintf(name, sizeof(name), NET_HOST "%u", slot);
+	uint64_t packets = link_received(nl, name);
+	mnl_socket_close(nl);
+	return packets > 0;
+}

@@ -43,6 +43,9 @@ void net_close(struct net *n, bool remove);
  * it returns 0. */
 int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e);
 
+/* False when it is known that nothing has come from the VM in `slot`: there is nothing to forget,
+ * which takes a walk over all that the host tracks. */
+bool net_was_used(const struct net *n, uint32_t slot);
 /* Takes what the host's connection tracking knows of a slot whose VM is gone. */
 int net_forget(const struct net *n, uint32_t slot, struct err *e);
 

@@ -88,7 +88,7 @@ static void finish_release(struct warden *w, uint32_t number)
 		return;
 	}
 	/* They would end by themselves, in days; the slot is free all the same. */
-	if (net_forget(&w->net, number, &e) < 0)
+	if (s->used && net_forget(&w->net, number, &e) < 0)
 		log_warn("slot %u: %s", number, e.text);
 	set_empty(w, number);
 	answer(w, number);
@@ -101,6 +101,7 @@ static void begin_release(struct warden *w, uint32_t number)
 
 	close_fd(&s->status);
 	s->state = SLOT_RELEASING;
+	s->used = net_was_used(&w->net, number);
 	if (jail_kill(&w->jails, number, &e) < 0) {
 		log_error("slot %u: %s", number, e.text);
 		answer_later(s, &e);

@@ -29,6 +29,7 @@ struct slot {
 	pid_t pid;
 	int exit_status; /* as from waitpid(2) */
 	bool closed;	 /* its packets may be kept from leaving the host */
+	bool used;	 /* its VM, which is being released, may have sent packets */
 
 	/* The request that waits for an answer: a spawn while SLOT_STARTING, what led to it
 	 * while SLOT_RELEASING. */

@@ -755,6 +755,20 @@ static void its_connections_are_forgotten(void **state)
 	assert_reaches(guests[1].ns, OUTSIDE, HOST);
 }
 
+static void it_is_known_who_sent_nothing(void **state)
+{
+	struct err e = {0};
+	scoped_fd int ns = new_ns();
+	scoped_fd int tap = net_jail(&net, 20, JAIL_UID, &e);
+
+	enter(host_ns);
+	if (tap < 0)
+		fail_msg("%s", e.text);
+	assert_false(net_was_used(&net, 20));
+	assert_true(net_was_used(&net, 0));
+	assert_true(net_was_used(&net, 99)); /* there is none: it may have been */
+}
+
 static bool link_is_there(const char *name)
 {
 	return if_nametoindex(name) != 0;
@@ -922,6 +936,7 @@ int main(void)
 		cmocka_unit_test(a_restart_keeps_what_was_closed),
 		cmocka_unit_test(a_second_one_is_refused),
 		cmocka_unit_test(its_connections_are_forgotten),
+		cmocka_unit_test(it_is_known_who_sent_nothing),
 		cmocka_unit_test(the_links_go_with_the_jail),
 		cmocka_unit_test(jails_cost_little),
 	};
