@@ -206,6 +206,8 @@ rig_up() {
 	else
 		rig_service stop
 	fi
+	# A warm-up that imports much takes minutes here when the machine has other work too.
+	[[ " $* " == *" --boot_timeout_s="* ]] || set -- --boot_timeout_s=900 "$@"
 	rig_service start /usr/lib/ramet/rametd "$@"
 }
 

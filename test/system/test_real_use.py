@@ -4,7 +4,11 @@ host, in a namespace beyond the address translation; all they hold is made here.
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import subprocess
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -77,6 +81,36 @@ def python_index(www: Path) -> None:
         write(folder / "index.html", f'<!DOCTYPE html><a href="{wheel}">{wheel}</a>\n')
 
 
+def npm_registry(www: Path) -> None:
+    """One package as a registry describes it: a document and an archive."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for path, text in (
+            ("package/package.json", json.dumps({"name": "box-pad", "version": "1.0.0"})),
+            ("package/index.js", "module.exports = s => s.padStart(8, '.')\n"),
+        ):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    data = archive.getvalue()
+    (www / "npm").mkdir()
+    (www / "npm" / "box-pad-1.0.0.tgz").write_bytes(data)
+    version = {
+        "name": "box-pad",
+        "version": "1.0.0",
+        "dist": {
+            "tarball": f"http://{OUTSIDE}/npm/box-pad-1.0.0.tgz",
+            "shasum": hashlib.sha1(data).hexdigest(),
+        },
+    }
+    document = {
+        "name": "box-pad",
+        "dist-tags": {"latest": "1.0.0"},
+        "versions": {"1.0.0": version},
+    }
+    write(www / "npm" / "box-pad", json.dumps(document))
+
+
 def git_repository(www: Path) -> None:
     write(www / "work" / "hello.txt", "cloned\n")
     run(
@@ -108,7 +142,7 @@ def apt_repository(www: Path) -> None:
 def contents(where: Path) -> None:
     www = where / "www"
     www.mkdir()
-    for make in (python_index, git_repository, apt_repository):
+    for make in (python_index, npm_registry, git_repository, apt_repository):
         make(www)
     write(www / "page.txt", "a page\n")
     run(
@@ -171,6 +205,16 @@ def test_pip_installs_a_package_and_what_it_needs(box: Sandbox) -> None:
     (child,) = box.fork()
     with child:
         bash(child, f"pip uninstall -qy inner-box && {install}")
+
+
+def test_npm_installs_a_package(world: Path, client: Client) -> None:
+    subprocess.run([REPO / "dev", "template", "node"], check=True)
+    with Sandbox(template="node", client=client) as box:
+        script = f"""
+            mkdir /root/app && cd /root/app
+            npm install --no-audit --no-fund --registry http://{OUTSIDE}/npm box-pad >/dev/null
+            node -e 'console.log(require("box-pad")("box"))'"""
+        assert bash(box, script) == ".....box\n"
 
 
 def test_git_clones(box: Sandbox) -> None:
