@@ -227,8 +227,8 @@ def test_a_slow_listener_is_held_back(server: Server) -> None:
         with http.stream("GET", f"{pty}/attach") as answer:
             stream = events(answer)
             next(stream)
-            type_in(http, pty, b"flood 30000000")
+            type_in(http, pty, b"flood 8000000")
             server.wait(lambda f: f["ramet_pool_hits_total"] > f["ramet_pool_misses_total"])
             type_in(http, pty, b"exit 0")
             seen = sum(len(output(e)) for e in stream if e["type"] == "pty_data")
-        assert seen == 30_000_000 + len("flood 30000000exit 0")
+        assert seen == 8_000_000 + len("flood 8000000exit 0")
