@@ -18,6 +18,7 @@ native_up() {
 	native_service stop
 	getent passwd ramet >/dev/null || as_root useradd --system --no-create-home --shell /usr/sbin/nologin ramet
 	as_root mkdir -p "$native_root"
+	as_root chown ramet: /var/lib/ramet # rametd takes nobody else's
 	as_root tar -C "$native_root" -xf "$top/build/product.tar"
 	as_root cp "$top/build/product.tar" "$native_root/product.tar"
 	as_root cp -u --sparse=always "$(rootfs_dir)/rootfs.ext4" "$native_root/rootfs.ext4"
@@ -33,7 +34,7 @@ native_templates() {
 	as_root mkdir -p "$into"
 	for built in "$top"/build/templates/*; do
 		name=${built##*/}
-		[[ -d $built && $(cat "$into/$name/of" 2>/dev/null) != "$(readlink "$built")" ]] || continue
+		[[ -d $built && $(as_root cat "$into/$name/of" 2>/dev/null) != "$(readlink "$built")" ]] || continue
 		as_root rm -rf "${into:?}/.$name"
 		as_root cp -rL --sparse=always "$built" "$into/.$name"
 		readlink "$built" | as_root tee "$into/.$name/of" >/dev/null

@@ -69,7 +69,7 @@ build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
 
 # beside FUNCTION: the same, giving way to what the start waits for longest
 beside() {
-	renice -n 5 -p "$BASHPID" >/dev/null
+	renice -n 5 -p "$BASHPID" >/dev/null 2>&1 || true # refused to a user who gives way already
 	"$@"
 }
 
