@@ -102,7 +102,9 @@ static const struct setting settings[] = {
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
 	NUM(pool_others, 0, 16, "1",
-	    "Sandboxes kept ready of each other size and template that was asked for lately."),
+	    "Sandboxes kept ready of each size and template that is prepared ahead or was asked "
+	    "for\n"
+	    "lately."),
 	NUM(fork_max, 1, 1000, "32", "Most children of one fork."),
 	NUM(timeout_s, 1, 31536000, "86400",
 	    "Seconds a sandbox lives, and may be idle, when it asks for nothing else."),

@@ -146,6 +146,7 @@ struct shelf {
 	struct template *template;
 	uint32_t rootfs_gb;
 	uint64_t asked_ms;
+	bool for_good;
 	struct list warms; /* struct pool_item */
 	uint32_t n, wanted;
 	struct pool_pace pace;
@@ -171,6 +172,8 @@ void pool_check(struct core *c);
 struct vm *pool_take_shell(struct core *c, const struct size *size);
 /* Also remembers for a while that it was asked for. */
 struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb);
+/* Warm sandboxes of the template are kept for good. */
+void pool_keep(struct core *c, struct template *t);
 uint32_t pool_warms(const struct core *c);
 /* What shells and warm sandboxes are to be kept, is kept. */
 bool pool_is_full(const struct core *c);

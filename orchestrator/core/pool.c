@@ -2,7 +2,8 @@
 /*
  * Shells and warm sandboxes, made ahead of need: one of each at a time, never while a client waits
  * for a VM, and more and more slowly while it fails. A shell has room for the largest of `sizes`.
- * Warm sandboxes are kept of the default template, and for a while of what else was asked for.
+ * Warm sandboxes are kept of the default template, of what is prepared ahead, and for a while of
+ * what else was asked for.
  */
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #define REFILL_MS	 20 /* lets what took the last one run first */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
-#define OTHERS_MAX	 4	  /* shelves beside the main one */
+#define OTHERS_MAX	 4	  /* shelves of what was asked for */
 #define OTHERS_KEPT_MS	 (600000) /* since they were asked for */
 
 struct pool_item {
@@ -239,18 +240,31 @@ static struct shelf *find_other(struct core *c, const struct template *t, uint32
 	return NULL;
 }
 
-/* A new one takes the place of that which was not asked for the longest. */
 static struct shelf *other_new(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
 	struct shelf *s = must_alloc(sizeof(*s));
+
+	shelf_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
+	list_add_tail(&c->pool.others, &s->link);
+	return s;
+}
+
+/* What was not asked for the longest makes room for another. */
+static void forget_oldest(struct core *c)
+{
+	struct shelf *oldest = NULL;
 	size_t n = 0;
 
-	list_each (pos, &c->pool.others)
+	list_each (pos, &c->pool.others) {
+		struct shelf *s = container_of(pos, struct shelf, link);
+
+		if (s->for_good)
+			continue;
+		oldest = oldest ? oldest : s;
 		n++;
+	}
 	if (n >= OTHERS_MAX)
-		shelf_free(c, container_of(c->pool.others.next, struct shelf, link));
-	shelf_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
-	return s;
+		shelf_free(c, oldest);
 }
 
 static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootfs_gb)
@@ -262,12 +276,27 @@ static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootf
 	if (!c->config.pool_others || c->closing)
 		return NULL;
 	struct shelf *s = find_other(c, t, rootfs_gb);
-	if (!s)
+	if (!s) {
+		forget_oldest(c);
 		s = other_new(c, t, rootfs_gb);
+	}
 	list_del(&s->link);
 	list_add_tail(&p->others, &s->link);
 	s->asked_ms = loop_now_ms(c->loop);
 	return s;
+}
+
+void pool_keep(struct core *c, struct template *t)
+{
+	uint32_t rootfs_gb = template_size(t)->rootfs_gb;
+
+	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb))
+		return;
+	struct shelf *s = find_other(c, t, rootfs_gb);
+	if (!s)
+		s = other_new(c, t, rootfs_gb);
+	s->for_good = true;
+	pool_check(c);
 }
 
 struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb)
@@ -330,7 +359,7 @@ static void clear_others(struct core *c)
 	list_each_safe (pos, &c->pool.others) {
 		struct shelf *s = container_of(pos, struct shelf, link);
 
-		if (now >= s->asked_ms + OTHERS_KEPT_MS)
+		if (!s->for_good && now >= s->asked_ms + OTHERS_KEPT_MS)
 			shelf_free(c, s);
 		else if (!template_ready(s->template))
 			shelf_empty(s);

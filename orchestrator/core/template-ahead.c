@@ -28,6 +28,8 @@ static void on_prepared(void *arg, const struct failure *f)
 	struct template *t = c->ahead;
 
 	c->ahead = NULL;
+	if (!f)
+		pool_keep(c, t);
 	template_put(t);
 	pool_check(c); /* the next one, when it is quiet */
 }

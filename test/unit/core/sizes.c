@@ -264,6 +264,33 @@ static void test_the_pool_learns_what_is_asked_for(void **state)
 	assert_int_equal(figures(w).pool_hits, 2);
 }
 
+static bool is_stocked(void *arg)
+{
+	struct core_figures f;
+
+	core_figures(arg, &f);
+	return f.warm_ready == 3;
+}
+
+static void test_the_first_create_of_a_prepared_size_is_a_hit(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	world_wait_ready(w);
+	world_kill_core(w);
+	w->config.pool_others = 1;
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
+	world_start_core(w);
+	world_until(w, is_stocked, w->core);
+	create(w, &m, 500, 0);
+	assert_int_equal(figures(w).pool_hits, 1);
+	create(w, &m, 200, 2);
+	assert_int_equal(figures(w).pool_hits, 2);
+	assert_int_equal(m.view.ram_mib, 256);
+	world_until(w, is_stocked, w->core);
+}
+
 static void test_what_was_learnt_makes_room(void **state)
 {
 	struct world *w = *state;
@@ -308,6 +335,7 @@ int main(void)
 		TEST(test_sizes_are_prepared_ahead),
 		TEST(test_what_fails_ahead_is_not_tried_again_and_again),
 		TEST(test_the_pool_learns_what_is_asked_for),
+		TEST(test_the_first_create_of_a_prepared_size_is_a_hit),
 		TEST(test_what_was_learnt_makes_room),
 		TEST(test_the_pool_remembers_few_sizes),
 	};
