@@ -222,6 +222,9 @@ static const char host_begin[] =
 	"	set connections {\n"
 	"		type ifname; size %u; flags dynamic;\n"
 	"	}\n"
+	"	set refusals {\n"
+	"		type ifname; size %u; flags dynamic;\n"
+	"	}\n"
 	"	ct timeout vm_tcp {\n"
 	"		protocol tcp; policy = { established : 86400, time_wait : 15 }\n"
 	"	}\n"
@@ -229,7 +232,8 @@ static const char host_begin[] =
 	"flush table inet ramet\n"
 	"table inet ramet {\n"
 	"	chain refuse {\n"
-	"		limit rate 100/second reject with icmpx admin-prohibited\n"
+	"		add @refusals { iifname limit rate 100/second } "
+	"reject with icmpx admin-prohibited\n"
 	"		drop\n"
 	"	}\n"
 	"	chain first {\n"
@@ -274,7 +278,7 @@ static void print_host(FILE *f, const struct net_plan *plan)
 {
 	const char *block = plan->config->network;
 
-	fprintf(f, host_begin, WARDEN_SLOTS_MAX, block);
+	fprintf(f, host_begin, WARDEN_SLOTS_MAX, WARDEN_SLOTS_MAX, block);
 	print_open(f, plan);
 	fputs(host_forward, f);
 	print_open(f, plan);

@@ -696,6 +696,16 @@ static void echoes_fill_no_table(void **state)
 			100 + 100 * (unsigned long)(until.tv_sec - from.tv_sec + 1) + 2);
 }
 
+/* Answers to one that asks for it without end are not taken from the others'. */
+static void each_has_its_own_refusals(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(guests); i++)
+		assert_refused(guests[i].ns, "172.16.0.1");
+	const char *rules = output_in(host_ns, "nft list set inet ramet refusals");
+	assert_non_null(strstr(rules, "\"rt0\""));
+	assert_non_null(strstr(rules, "\"rt1\""));
+}
+
 static const char *host_rules(void)
 {
 	return output_in(host_ns, "nft list table inet ramet 2>&1");
@@ -922,6 +932,7 @@ int main(void)
 		cmocka_unit_test(an_allowed_range_is_reached),
 		cmocka_unit_test(the_host_is_not_reached),
 		cmocka_unit_test(guests_do_not_meet),
+		cmocka_unit_test(each_has_its_own_refusals),
 		cmocka_unit_test(nobody_comes_in),
 		cmocka_unit_test(a_closed_one_sends_nothing),
 		cmocka_unit_test(a_false_address_gets_nowhere),
