@@ -768,9 +768,10 @@ static void its_connections_are_forgotten(void **state)
 static void it_is_known_who_sent_nothing(void **state)
 {
 	struct err e = {0};
-	scoped_fd int ns = new_ns();
+	scoped_fd int ns = new_ns(); /* entered, and kept while the tap is looked at */
 	scoped_fd int tap = net_jail(&net, 20, JAIL_UID, &e);
 
+	assert_true(ns >= 0);
 	enter(host_ns);
 	if (tap < 0)
 		fail_msg("%s", e.text);
