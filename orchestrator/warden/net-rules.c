@@ -54,6 +54,9 @@ static const char jail_filter[] =
 				   */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid != 0 drop\n"
+	/* The jail's own kernel says nothing by itself: what comes by the link is the guest's. */
+	"		oifname \"" NET_UPLINK
+	"\" icmpv6 type { mld-listener-report, mld2-listener-report } drop\n"
 	"	}\n"
 	"	chain forward {\n"
 	"		type filter hook forward priority filter; policy drop;\n"
