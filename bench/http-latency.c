@@ -17,12 +17,12 @@
 #include "bench/http.h"
 #include "bench/stats.h"
 
-/* A warm sandbox is ready again when the service says so; what is timed must start from there. */
+/* What is timed starts from a pool that has one of the default size. */
 static void wait_for_pool(int fd, struct answer *a)
 {
 	do {
 		http_call(fd, "GET", "/metrics", "", a);
-	} while (http_number(a, "\nramet_warm_ready ") == 0);
+	} while (http_number(a, "\nramet_warm_default_ready ") == 0);
 }
 
 static void time_creates(int fd, unsigned runs, bool from_pool, struct samples *out)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import time
@@ -63,31 +64,29 @@ def fork(quick: bool) -> Figures:
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
 
-# Per VM process: private user pages, and what its cgroup holds in the kernel, both in KiB.
-PRIVATE_KIB = """
+# Of each VM process: what its cgroup holds in the kernel, in KiB.
+KERNEL_KIB = """
 for pid in $(pidof ramet-vmm); do
   group=$(cut -d: -f3 /proc/$pid/cgroup)
-  user=$(awk '/^Private_/ {s += $2} END {print s}' /proc/$pid/smaps_rollup)
-  kernel=$(awk '$1 == "kernel" {print int($2 / 1024)}' /sys/fs/cgroup$group/memory.stat)
-  echo $user $kernel
+  awk '$1 == "kernel" {print int($2 / 1024)}' /sys/fs/cgroup$group/memory.stat
 done
 """
 
 
 def memory(quick: bool) -> Figures:
-    """Private memory of idle sandboxes: user pages and kernel memory of their processes."""
+    """Private memory of idle sandboxes: their user pages, and with them the kernel's memory for
+    a VM process (the median of all: which of them is whose VM is not told)."""
     made = [json.loads(api("POST", "/v1/sandboxes", {}))["id"] for _ in range(3 if quick else 8)]
     try:
-        metrics = dict(line.split()[:2] for line in api("GET", "/metrics").splitlines() if line)
-        rows = [tuple(map(int, line.split())) for line in host(PRIVATE_KIB).splitlines()]
+        infos = [json.loads(api("GET", f"/v1/sandboxes/{sandbox_id}")) for sandbox_id in made]
+        kernel = statistics.median(int(line) for line in host(KERNEL_KIB).split())
     finally:
         for sandbox_id in made:
             api("DELETE", f"/v1/sandboxes/{sandbox_id}")
-    # Shells hold no guest: they are the smallest and are no sandboxes.
-    sandboxes = sorted(rows)[int(float(metrics.get("ramet_shells_ready", "0"))) :]
+    user = [info["memory_private_bytes"] / 1024 for info in infos]
     return {
-        "private_kib_per_vm": figure([float(user + kernel) for user, kernel in sandboxes], "KiB"),
-        "private_user_kib_per_vm": figure([float(user) for user, _ in sandboxes], "KiB"),
+        "private_kib_per_vm": figure([pages + kernel for pages in user], "KiB"),
+        "private_user_kib_per_vm": figure(user, "KiB"),
     }
 
 

@@ -155,6 +155,8 @@ static void core_metrics(const struct core_figures *f, struct text *t)
 	       f->templates_building);
 	metric(t, "ramet_shells_ready", "gauge", "Shells in the pool.", f->shells_ready);
 	metric(t, "ramet_warm_ready", "gauge", "Warm sandboxes in the pool.", f->warm_ready);
+	metric(t, "ramet_warm_default_ready", "gauge",
+	       "Of these, of the default template and size.", f->warm_default_ready);
 }
 
 void access_metrics(struct api *a, struct text *t)

@@ -234,6 +234,7 @@ void core_figures(const struct core *c, struct core_figures *out)
 	out->sandboxes = c->n_sandboxes;
 	out->shells_ready = c->pool.n_shells;
 	out->warm_ready = pool_warms(c);
+	out->warm_default_ready = c->pool.main.n;
 	out->templates_building = c->building || c->ahead;
 }
 

@@ -384,6 +384,7 @@ struct core_figures {
 	uint64_t templates_building;	 /* that are asked for, or prepared ahead */
 	uint64_t forks, fork_failures, merges;
 	uint64_t shells_ready, warm_ready;
+	uint64_t warm_default_ready; /* of these, those that a create without a wish takes */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
 	uint64_t ptys, pty_bytes_in, pty_bytes_out;
 	uint64_t operations, listeners; /* under way now */
