@@ -63,12 +63,8 @@ static void on_failed(void *arg, const struct failure *f, const struct event *ev
 {
 	struct request *r = arg;
 
-	if (!request_called(r))
+	if (!stream_called_late(r, f))
 		return;
-	if (!r->started && !r->out.len) {
-		answer_failure(r, f);
-		return;
-	}
 	event_line(&r->out, ev, NULL);
 	stream_end(r, true);
 }

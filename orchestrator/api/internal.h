@@ -165,6 +165,9 @@ void stream_touch(struct request *r);
 void stream_hold(struct request *r);
 /* What is gathered is the end; `broken`: and the client must see that it is cut off. */
 void stream_end(struct request *r, bool broken);
+/* request_called of a call that failed: when nothing of its stream has come yet the failure is the
+ * answer; true when it is to be told in the stream. */
+bool stream_called_late(struct request *r, const struct failure *f);
 
 /* Ends it and its HTTP/1 connection; with this answer when there was none yet. */
 void request_cut(struct request *r, int status, const char *code, const char *why);

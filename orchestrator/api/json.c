@@ -544,29 +544,22 @@ static int read_variable(const struct json_field *f, struct span name, struct sp
 	return 0;
 }
 
-static int read_env(const struct json_field *f, struct span v, char ***out, struct err *e)
+/* Takes one variable from where *in stands, in text that was checked before. */
+typedef int variable_fn(const struct json_field *f, struct in *in, char **out, struct err *e);
+
+/* What is between the brackets of `v`, the second of which is `close`. */
+static int read_variables(const struct json_field *f, struct span v, char close,
+			  variable_fn *read_one, char ***out, struct err *e)
 {
 	struct in in = {v.p, v.p + 1, v.end, e};
-	struct span name, value;
 	size_t n = 0;
 
-	if (*v.p != '{')
-		return err_say(e, EINVAL, "%s must be an object of strings, not %s", f->name,
-			       kind_of(v));
-	if (span_len(v) > JSON_ENV_TEXT_MAX)
-		return err_say(e, EINVAL, "%s must be at most %u bytes of JSON, not %zu", f->name,
-			       JSON_ENV_TEXT_MAX, span_len(v));
 	char **env = calloc(JSON_ENV_MAX + 1, sizeof(*env));
 	if (!env)
 		return err_set(e, ENOMEM, "%s", f->name);
 	skip_blank(&in);
-	while (!take(&in, '}')) {
-		/* The text was checked before: these can't fail. */
-		skip_name(&in, &name);
-		skip_value(&in, 0, &value);
-		skip_blank(&in);
-		take(&in, ',');
-		int ret = n < JSON_ENV_MAX ? read_variable(f, name, value, &env[n++], e)
+	while (!take(&in, close)) {
+		int ret = n < JSON_ENV_MAX ? read_one(f, &in, &env[n++], e)
 					   : err_say(e, EINVAL, "%s holds more than %u variables",
 						     f->name, JSON_ENV_MAX);
 		if (ret < 0) {
@@ -574,14 +567,39 @@ static int read_env(const struct json_field *f, struct span v, char ***out, stru
 			return ret;
 		}
 		skip_blank(&in);
+		take(&in, ',');
+		skip_blank(&in);
 	}
 	*out = env;
 	return 0;
 }
 
-/* An array of two strings at `in`; text that was checked before. */
-static int read_pair(const struct json_field *f, struct span v, char **out, struct err *e)
+static int read_env_member(const struct json_field *f, struct in *in, char **out, struct err *e)
 {
+	struct span name, value;
+
+	skip_name(in, &name);
+	skip_value(in, 0, &value);
+	return read_variable(f, name, value, out, e);
+}
+
+static int read_env(const struct json_field *f, struct span v, char ***out, struct err *e)
+{
+	if (*v.p != '{')
+		return err_say(e, EINVAL, "%s must be an object of strings, not %s", f->name,
+			       kind_of(v));
+	if (span_len(v) > JSON_ENV_TEXT_MAX)
+		return err_say(e, EINVAL, "%s must be at most %u bytes of JSON, not %zu", f->name,
+			       JSON_ENV_TEXT_MAX, span_len(v));
+	return read_variables(f, v, '}', read_env_member, out, e);
+}
+
+/* An array of two strings. */
+static int read_pair(const struct json_field *f, struct in *from, char **out, struct err *e)
+{
+	struct span v;
+
+	skip_value(from, 0, &v);
 	struct in in = {v.p, v.p + 1, v.end, e};
 	struct span part[2];
 	int n = 0;
@@ -606,31 +624,7 @@ static int read_pair(const struct json_field *f, struct span v, char **out, stru
 
 static int read_pairs(const struct json_field *f, struct span v, char ***out, struct err *e)
 {
-	struct in in = {v.p, v.p + 1, v.end, e};
-	struct span item;
-	size_t n = 0;
-
-	if (*v.p != '[')
-		return read_env(f, v, out, e);
-	char **env = calloc(JSON_ENV_MAX + 1, sizeof(*env));
-	if (!env)
-		return err_set(e, ENOMEM, "%s", f->name);
-	skip_blank(&in);
-	while (!take(&in, ']')) {
-		skip_value(&in, 0, &item);
-		skip_blank(&in);
-		take(&in, ',');
-		int ret = n < JSON_ENV_MAX ? read_pair(f, item, &env[n++], e)
-					   : err_say(e, EINVAL, "%s holds more than %u variables",
-						     f->name, JSON_ENV_MAX);
-		if (ret < 0) {
-			free_list(env);
-			return ret;
-		}
-		skip_blank(&in);
-	}
-	*out = env;
-	return 0;
+	return *v.p == '[' ? read_variables(f, v, ']', read_pair, out, e) : read_env(f, v, out, e);
 }
 
 static int read_item(const struct json_field *f, struct span v, char **out, struct err *e)

@@ -70,12 +70,8 @@ static void on_failed(void *arg, const struct failure *f)
 {
 	struct request *r = arg;
 
-	if (!request_called(r))
+	if (!stream_called_late(r, f))
 		return;
-	if (!r->started && !r->out.len) {
-		answer_failure(r, f);
-		return;
-	}
 	add_trouble(&r->out, f);
 	stream_end(r, true);
 }

@@ -346,6 +346,16 @@ void stream_end(struct request *r, bool broken)
 	stream_touch(r);
 }
 
+bool stream_called_late(struct request *r, const struct failure *f)
+{
+	if (!request_called(r))
+		return false;
+	if (r->started || r->out.len)
+		return true;
+	answer_failure(r, f);
+	return false;
+}
+
 /* h2o has taken what it was given and wants more. */
 static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {

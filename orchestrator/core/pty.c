@@ -204,6 +204,18 @@ static void on_attach_done(struct op *op)
 	}
 }
 
+/* After the output nothing else may come. */
+static void on_exit_frame(struct op *op, const struct agent_frame *frame, bool *exited, int *code)
+{
+	if (frame->type != AGENT_EXIT) {
+		op_fail_rules(op);
+		return;
+	}
+	*exited = true;
+	*code = frame->exit_code;
+	op_succeed(op);
+}
+
 static void on_attach_frame(struct op *op, const struct agent_frame *frame)
 {
 	struct attach_op *o = container_of(op, struct attach_op, op);
@@ -213,12 +225,8 @@ static void on_attach_frame(struct op *op, const struct agent_frame *frame)
 	} else if (frame->type == AGENT_PTY_BYTES) {
 		if (note_bytes(op, frame, &o->place) && frame->len)
 			o->sink.bytes(op->call->arg, frame->place, frame->data, frame->len);
-	} else if (frame->type == AGENT_EXIT) {
-		o->exited = true;
-		o->exit_code = frame->exit_code;
-		op_succeed(op);
 	} else {
-		op_fail_rules(op);
+		on_exit_frame(op, frame, &o->exited, &o->exit_code);
 	}
 }
 
@@ -311,12 +319,8 @@ static void on_read_frame(struct op *op, const struct agent_frame *frame)
 
 	if (frame->type == AGENT_PTY_BYTES) {
 		on_read_bytes(o, frame);
-	} else if (frame->type == AGENT_EXIT) {
-		o->exited = true;
-		o->exit_code = frame->exit_code;
-		op_succeed(op);
 	} else {
-		op_fail_rules(op);
+		on_exit_frame(op, frame, &o->exited, &o->exit_code);
 	}
 }
 

@@ -256,22 +256,6 @@ static void test_a_file_that_became_shorter(void **state)
 	assert_int_equal(t.bytes, 500);
 }
 
-struct flow {
-	struct told *t;
-	uint64_t bytes;
-	unsigned rounds;
-};
-
-/* True when nothing came for some rounds. */
-static bool stands_still(void *arg)
-{
-	struct flow *flow = arg;
-
-	flow->rounds = flow->bytes == flow->t->bytes ? flow->rounds + 1 : 0;
-	flow->bytes = flow->t->bytes;
-	return flow->rounds == 20;
-}
-
 static bool has_begun(void *arg)
 {
 	return ((struct told *)arg)->bytes > 0;
@@ -281,21 +265,21 @@ static void test_a_paused_get_holds_the_guest_back(void **state)
 {
 	struct world *w = *state;
 	struct told t;
-	struct flow flow = {.t = &t};
+	struct world_flow flow = {.bytes = &t.bytes};
 
 	make(w);
 	get_start(w, &t, "/size/50000000", NULL);
 	world_until(w, has_begun, &t);
 	core_pause(t.call);
-	world_until(w, stands_still, &flow);
+	world_until(w, world_stands_still, &flow);
 	assert_true(t.bytes < 10000000 && !t.done);
 	core_resume(t.call);
 	world_until_true(w, &t.done);
 	assert_true(!t.failed && t.bytes == 50000000 && !t.wrong);
 	get_start(w, &t, "/size/10", NULL);
 	core_pause(t.call);
-	flow = (struct flow){.t = &t};
-	world_until(w, stands_still, &flow);
+	flow = (struct world_flow){.bytes = &t.bytes};
+	world_until(w, world_stands_still, &flow);
 	assert_int_equal(t.files, 0);
 	core_resume(t.call);
 	world_until_true(w, &t.done);

@@ -263,34 +263,18 @@ static bool has_much(void *arg)
 	return ((struct told *)arg)->bytes > 1000000;
 }
 
-struct flow {
-	struct told *t;
-	uint64_t bytes;
-	unsigned rounds;
-};
-
-static bool stands_still(void *arg)
-{
-	struct flow *flow = arg;
-
-	flow->rounds = flow->bytes == flow->t->bytes ? flow->rounds + 1 : 0;
-	flow->bytes = flow->t->bytes;
-	return flow->rounds == 20;
-}
-
 static void test_a_listener_may_pause_and_leave(void **state)
 {
 	struct world *w = *state;
 	struct told t;
-	struct flow flow = {.t = &t};
+	struct world_flow flow = {.bytes = &t.bytes};
 
 	make(w);
 	attach(w, &t, 1, 0);
 	world_until(w, has_much, &t);
 	core_pause(t.call);
-	world_until(w, stands_still, &flow);
+	world_until(w, world_stands_still, &flow);
 	core_resume(t.call);
-	flow.bytes = t.bytes;
 	t.bytes = 1;
 	world_until(w, has_much, &t);
 	core_abandon(t.call);

@@ -189,6 +189,15 @@ void world_until_true(struct world *w, const bool *flag)
 	world_until(w, is_true, (void *)(uintptr_t)flag);
 }
 
+bool world_stands_still(void *arg)
+{
+	struct world_flow *flow = arg;
+
+	flow->rounds = flow->before == *flow->bytes ? flow->rounds + 1 : 0;
+	flow->before = *flow->bytes;
+	return flow->rounds == 20;
+}
+
 static bool is_ready(void *arg)
 {
 	struct core *c = arg;

@@ -40,6 +40,14 @@ void world_lock_catalogue(struct world *w, bool locked);
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
 void world_until_true(struct world *w, const bool *flag);
 
+/* For world_until: true when `*bytes` did not grow for some rounds. */
+struct world_flow {
+	const uint64_t *bytes;
+	uint64_t before;
+	unsigned rounds;
+};
+bool world_stands_still(void *flow);
+
 struct made {
 	bool done, ok;
 	struct sandbox_view view;
