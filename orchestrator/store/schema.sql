@@ -28,3 +28,34 @@ CREATE INDEX sandboxes_ended ON sandboxes (ended_at_ms);
 
 -- step 2
 ALTER TABLE sandboxes ADD COLUMN ancestors TEXT NOT NULL DEFAULT ''; -- ids, oldest first, by spaces
+
+-- step 3
+CREATE TABLE keys (
+	id TEXT PRIMARY KEY,		-- "key_" + 16 hex: what lists and logs call it
+	tenant TEXT NOT NULL,		-- whose it is; a rotated key has that of the one before it
+	name TEXT NOT NULL,
+	tier TEXT NOT NULL,
+	hash BLOB NOT NULL UNIQUE,	-- SHA-256 of the key; the key itself is nowhere
+	created_at_ms INTEGER NOT NULL,
+	revoked_at_ms INTEGER NOT NULL	-- 0: it is good
+) STRICT, WITHOUT ROWID;
+
+-- step 4
+CREATE TABLE spaces (
+	id TEXT PRIMARY KEY,
+	tenant TEXT NOT NULL,
+	sandbox TEXT NOT NULL,		-- the id it had when it was frozen
+	template TEXT NOT NULL,
+	vcpus INTEGER NOT NULL,
+	ram_mib INTEGER NOT NULL,
+	rootfs_gb INTEGER NOT NULL,
+	timeout_s INTEGER NOT NULL,
+	idle_timeout_s INTEGER NOT NULL,
+	egress INTEGER NOT NULL,
+	created_at_ms INTEGER NOT NULL,
+	size_bytes INTEGER NOT NULL,	-- that its files take on the disk
+	seq_reserved INTEGER NOT NULL,
+	metadata TEXT NOT NULL,
+	env BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX spaces_tenant ON spaces (tenant, created_at_ms);

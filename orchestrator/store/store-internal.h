@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by the files of this room: each table has one of its own. */
+#ifndef RAMET_ORCHESTRATOR_STORE_INTERNAL_H
+#define RAMET_ORCHESTRATOR_STORE_INTERNAL_H
+
+#include <sqlite3.h>
+
+#include "orchestrator/store/store.h"
+
+enum sandbox_statement {
+	SANDBOX_ADD,
+	SANDBOX_END,
+	SANDBOX_SEQ,
+	SANDBOX_MOVE,
+	SANDBOX_ANCESTORS,
+	SANDBOX_FORGET,
+	SANDBOX_FORGET_ENDED,
+	SANDBOX_ALL,
+	SANDBOX_STATEMENTS,
+};
+
+struct store {
+	sqlite3 *db;
+	sqlite3_stmt *sandboxes[SANDBOX_STATEMENTS];
+	int wal_pages;
+};
+
+int store_db_error(sqlite3 *db, int rc, struct err *e);
+/* Statements for as long as the store is open: out[i] is that of sql[i]. */
+int store_prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out,
+		  struct err *e);
+/* Runs a bound statement that answers nothing, and makes it ready for its next use. */
+int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
+/* Calls `each` for every row of a bound statement, which is then as new. */
+int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
+	       void *arg, struct err *e);
+
+/* Several changes, all of them or none: begin, the changes while they return 0, end with what the
+ * last one returned. */
+int store_begin(struct store *s, struct err *e);
+int store_end(struct store *s, int ret, struct err *e);
+
+/* NULL is the empty text. It must stay until the statement was run. */
+void bind_text(sqlite3_stmt *st, int at, const char *text);
+/* Never NULL; good until the next row. */
+const char *text_at(sqlite3_stmt *st, int at);
+uint32_t u32_at(sqlite3_stmt *st, int at);
+
+/* Of each table, when the store is opened. */
+int store_sandboxes_prepare(struct store *s, struct err *e);
+
+#endif

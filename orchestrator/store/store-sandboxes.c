@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The sandboxes of the catalogue. */
+#include <errno.h>
+
+#include "orchestrator/store/store-internal.h"
+
+#define COLUMNS                                                                                    \
+	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
+	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
+	"ended_at_ms, ended_code, ended_text, ancestors"
+
+static const char *const sql[SANDBOX_STATEMENTS] = {
+	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
+			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4 "
+			"WHERE id = ?1",
+	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
+	[SANDBOX_MOVE] =
+		"UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4 WHERE id = ?1",
+	[SANDBOX_ANCESTORS] = "UPDATE sandboxes SET ancestors = ?2 WHERE id = ?1",
+	[SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE id = ?",
+	[SANDBOX_FORGET_ENDED] = "DELETE FROM sandboxes WHERE ended_at_ms > 0 AND ended_at_ms < ?",
+	[SANDBOX_ALL] = "SELECT " COLUMNS " FROM sandboxes ORDER BY created_at_ms, id",
+};
+
+int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)
+{
+	sqlite3_stmt *st = s->sandboxes[SANDBOX_ADD];
+	const int64_t numbers[] = {
+		row->slot,	     row->pid,		 row->vcpus,
+		row->ram_mib,	     row->rootfs_gb,	 row->timeout_s,
+		row->idle_timeout_s, row->persistent,	 row->egress,
+		row->created_at_ms,  row->expires_at_ms, (int64_t)row->seq_reserved};
+	int at = 1;
+
+	bind_text(st, at++, row->id);
+	bind_text(st, at++, row->tenant);
+	bind_text(st, at++, row->template);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		sqlite3_bind_int64(st, at++, numbers[i]);
+	bind_text(st, at++, row->metadata);
+	sqlite3_bind_blob(st, at++, row->env ? row->env : "", (int)row->env_len, SQLITE_STATIC);
+	sqlite3_bind_int64(st, at++, row->ended_at_ms);
+	bind_text(st, at++, row->ended_code);
+	bind_text(st, at++, row->ended_text);
+	bind_text(st, at++, row->ancestors);
+	return store_run(s, s->sandboxes[SANDBOX_ADD], e);
+}
+
+int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_t n, struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	for (size_t i = 0; i < n && ret == 0; i++)
+		ret = store_sandbox_add(s, &rows[i], e);
+	return store_end(s, ret, e);
+}
+
+static int move(struct store *s, const struct store_merge *m, struct err *e)
+{
+	bind_text(s->sandboxes[SANDBOX_MOVE], 1, m->parent);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 2, m->slot);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 3, m->pid);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 4, (int64_t)m->seq_reserved);
+	int ret = store_run(s, s->sandboxes[SANDBOX_MOVE], e);
+	if (ret == 0 && sqlite3_changes(s->db) != 1)
+		return err_say(e, ENOENT, "the catalogue does not know %s", m->parent);
+	return ret;
+}
+
+int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = move(s, m, e);
+	if (ret == 0)
+		ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
+	for (size_t i = 0; i < m->n_lines && ret == 0; i++) {
+		bind_text(s->sandboxes[SANDBOX_ANCESTORS], 1, m->lines[i].id);
+		bind_text(s->sandboxes[SANDBOX_ANCESTORS], 2, m->lines[i].ancestors);
+		ret = store_run(s, s->sandboxes[SANDBOX_ANCESTORS], e);
+	}
+	return store_end(s, ret, e);
+}
+
+int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
+		      const char *text, struct err *e)
+{
+	bind_text(s->sandboxes[SANDBOX_END], 1, id);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_END], 2, at_ms);
+	bind_text(s->sandboxes[SANDBOX_END], 3, code);
+	bind_text(s->sandboxes[SANDBOX_END], 4, text);
+	return store_run(s, s->sandboxes[SANDBOX_END], e);
+}
+
+int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e)
+{
+	bind_text(s->sandboxes[SANDBOX_SEQ], 1, id);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_SEQ], 2, (int64_t)seq_reserved);
+	return store_run(s, s->sandboxes[SANDBOX_SEQ], e);
+}
+
+int store_sandbox_forget(struct store *s, const char *id, struct err *e)
+{
+	bind_text(s->sandboxes[SANDBOX_FORGET], 1, id);
+	return store_run(s, s->sandboxes[SANDBOX_FORGET], e);
+}
+
+int store_forget_ended(struct store *s, int64_t before_ms, struct err *e)
+{
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_FORGET_ENDED], 1, before_ms);
+	return store_run(s, s->sandboxes[SANDBOX_FORGET_ENDED], e);
+}
+
+static struct store_sandbox read_row(sqlite3_stmt *st)
+{
+	return (struct store_sandbox){
+		.id = text_at(st, 0),
+		.tenant = text_at(st, 1),
+		.template = text_at(st, 2),
+		.slot = u32_at(st, 3),
+		.pid = u32_at(st, 4),
+		.vcpus = u32_at(st, 5),
+		.ram_mib = u32_at(st, 6),
+		.rootfs_gb = u32_at(st, 7),
+		.timeout_s = u32_at(st, 8),
+		.idle_timeout_s = u32_at(st, 9),
+		.persistent = u32_at(st, 10),
+		.egress = u32_at(st, 11),
+		.created_at_ms = sqlite3_column_int64(st, 12),
+		.expires_at_ms = sqlite3_column_int64(st, 13),
+		.seq_reserved = (uint64_t)sqlite3_column_int64(st, 14),
+		.metadata = text_at(st, 15),
+		.env = sqlite3_column_blob(st, 16),
+		.env_len = (size_t)sqlite3_column_bytes(st, 16),
+		.ended_at_ms = sqlite3_column_int64(st, 17),
+		.ended_code = text_at(st, 18),
+		.ended_text = text_at(st, 19),
+		.ancestors = text_at(st, 20),
+	};
+}
+
+struct reader {
+	void (*each)(void *arg, const struct store_sandbox *row);
+	void *arg;
+};
+
+static void tell_row(void *arg, sqlite3_stmt *st)
+{
+	const struct reader *reader = arg;
+	struct store_sandbox row = read_row(st);
+
+	reader->each(reader->arg, &row);
+}
+
+int store_sandboxes(struct store *s, void (*each)(void *arg, const struct store_sandbox *row),
+		    void *arg, struct err *e)
+{
+	struct reader reader = {each, arg};
+
+	return store_rows(s, s->sandboxes[SANDBOX_ALL], tell_row, &reader, e);
+}
+
+int store_sandboxes_prepare(struct store *s, struct err *e)
+{
+	return store_prepare(s, sql, SANDBOX_STATEMENTS, s->sandboxes, e);
+}
