@@ -98,6 +98,30 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 void core_list(struct core *c, const char *tenant,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
 
+/* --- what becomes of sandboxes -------------------------------------------------------------- */
+
+enum life_event {
+	LIFE_CREATED,
+	LIFE_FORKED,  /* of the child; `other`: its parent */
+	LIFE_MERGED,  /* of the parent; `other`: the winner, which is gone */
+	LIFE_FROZEN,  /* `space` */
+	LIFE_RESUMED, /* of the new sandbox; `space`: what it was */
+	LIFE_EXPIRED,
+	LIFE_DELETED,
+	LIFE_DIED, /* `text` says why */
+};
+
+/* Good during the call only; NULL where there is none. */
+struct life {
+	enum life_event event;
+	int64_t at_ms; /* since the epoch */
+	const char *tenant, *sandbox, *template;
+	const char *other, *space, *text;
+};
+typedef void core_life_fn(void *arg, const struct life *life);
+/* `fn` hears of each event, when it is in the catalogue, before it is answered. */
+void core_watch_lives(struct core *c, core_life_fn *fn, void *arg);
+
 /* --- templates -------------------------------------------------------------------------------- */
 
 struct template_size {

@@ -181,6 +181,13 @@ bool pool_is_full(const struct core *c);
 bool pool_yield(struct core *c);
 void pool_close(struct core *c);
 
+/* --- lives (life.c) --------------------------------------------------------------------------- */
+
+struct sandbox;
+/* `other`, `space`, `text`: NULL where the event has none. */
+void life_tell(const struct sandbox *s, enum life_event event, const char *other, const char *space,
+	       const char *text);
+
 /* --- sandboxes (sandbox.c, create.c, exec.c, interrupt.c, adopt.c) ---------------------------- */
 
 enum sandbox_state {
@@ -441,6 +448,8 @@ struct core {
 	struct later closed;
 	void (*shutdown_done)(void *arg);
 	void *shutdown_arg;
+	core_life_fn *life_fn; /* NULL: nobody listens */
+	void *life_arg;
 };
 
 /* The shutdown may be complete. */

@@ -376,7 +376,8 @@ static void test_one_of_the_first_version_is_brought_up(void **state)
 
 	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
 	store_close(s);
-	run_sql(*state, "ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
+	run_sql(*state, "DROP TABLE keys; DROP TABLE spaces; "
+			"ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
 	s = open_store(*state);
 	struct rows rows = read_rows(s);
 	assert_int_equal(rows.n, 1);
