@@ -556,14 +556,14 @@ static void test_a_fork_leaves_it_alone(void **state)
 	assert_false(t.failed);
 }
 
-struct life {
+struct life_of_file {
 	struct world *w;
 	char id[SANDBOX_ID_LEN + 1];
 };
 
 static bool is_gone(void *arg)
 {
-	struct life *life = arg;
+	struct life_of_file *life = arg;
 	struct sandbox_view view;
 	struct failure f;
 
@@ -575,7 +575,7 @@ static void test_a_sandbox_with_one_under_way_is_not_idle(void **state)
 	const struct sandbox_spec spec = {.idle_timeout_s = 1, .egress = true};
 	struct world *w = *state;
 	struct made busy, idle;
-	struct life life = {.w = w};
+	struct life_of_file life = {.w = w};
 	struct told t;
 
 	world_create(w, &busy, &spec);
