@@ -63,6 +63,7 @@ mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyrin
 	--aptopt='Acquire::Languages "none"' \
 	--aptopt='APT::Install-Recommends "false"' \
 	--customize-hook='chroot "$1" passwd -d root >/dev/null' \
+	--customize-hook='chroot "$1" update-alternatives --quiet --install /usr/bin/vim vim /usr/bin/vim.tiny 10' \
 	--customize-hook="copy-in '$here/files/.' /" \
 	--customize-hook='rm -f "$1"/etc/machine-id && : >"$1"/etc/machine-id' \
 	"${hooks[@]}" \

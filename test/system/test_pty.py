@@ -170,6 +170,21 @@ def test_an_editor(sbx: Sandbox) -> None:
     assert sbx.download("/root/note.txt") == b"first line\nTHE second\n"
 
 
+def test_an_editor_with_modes(sbx: Sandbox) -> None:
+    sbx.upload(b"one\ntwo\nthree\n", "/root/list.txt")
+    screen = Screen(sbx.pty.create(["vim", "/root/list.txt"], cols=60, rows=15), 60, 15)
+    screen.until(lambda lines: lines[:4] == ["one", "two", "three", "~"])
+    screen.type("jddp")  # the second line away, and back below the third
+    screen.until(lambda lines: lines[:3] == ["one", "three", "two"])
+    screen.resize(70, 20)
+    screen.until(lambda lines: lines[:3] == ["one", "three", "two"] and lines[18] == "~")
+    screen.type("ofour\x1b:%s/t/T/\r")
+    screen.until(lambda lines: lines[:4] == ["one", "Three", "Two", "four"])
+    screen.type(":wq\r")
+    assert screen.pty.wait(PATIENCE_S) == 0
+    assert sbx.download("/root/list.txt") == b"one\nThree\nTwo\nfour\n"
+
+
 def test_a_pager(sbx: Sandbox) -> None:
     sbx.upload("".join(f"line {i}\n" for i in range(1, 1001)).encode(), "/root/long")
     screen = Screen(sbx.pty.create(["less", "/root/long"], env={"TERM": "linux"}))
