@@ -50,6 +50,11 @@ static void on_closed(void *arg, int error, const char *text)
 		sandbox_end(arg, "vm_died", "its way to the network could not be closed", false);
 }
 
+static void on_no_slot(void *arg)
+{
+	sandbox_end(arg, "vm_died", "its VM slot is no longer there", false);
+}
+
 static void adopt(struct sandbox *s)
 {
 	struct core *c = s->core;
@@ -59,7 +64,9 @@ static void adopt(struct sandbox *s)
 	s->guest_busy = true;
 	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
-		sandbox_end(s, "vm_died", "its VM slot is no longer there", false);
+		/* When somebody listens to what becomes of sandboxes: nobody does yet. */
+		s->redial = (struct loop_timer){.fn = on_no_slot, .arg = s};
+		loop_timer_set(c->loop, &s->redial, 0);
 		return;
 	}
 	/* It is closed, unless somebody took the host's rules away in between. */

@@ -108,7 +108,8 @@ enum life_event {
 	LIFE_RESUMED, /* of the new sandbox; `space`: what it was */
 	LIFE_EXPIRED,
 	LIFE_DELETED,
-	LIFE_DIED, /* `text` says why */
+	LIFE_STOPPED, /* with rametd */
+	LIFE_DIED,    /* `text` says why, as of all that end */
 };
 
 /* Good during the call only; NULL where there is none. */

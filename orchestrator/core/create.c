@@ -59,6 +59,7 @@ static void complete(struct create *create, struct warm *warm)
 	c->figures.creates++;
 	create->sandbox = NULL;
 	sandbox_begin(s, &parts);
+	life_tell(s, LIFE_CREATED, NULL, NULL, NULL);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }

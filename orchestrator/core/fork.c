@@ -180,6 +180,7 @@ static void begin(struct fork *fork)
 
 		child->sandbox = NULL;
 		sandbox_begin(s, &child->parts);
+		life_tell(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
 		exec_go_on(s);
 	}
 	call_finish(fork->call, NULL);

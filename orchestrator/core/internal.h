@@ -187,6 +187,8 @@ struct sandbox;
 /* `other`, `space`, `text`: NULL where the event has none. */
 void life_tell(const struct sandbox *s, enum life_event event, const char *other, const char *space,
 	       const char *text);
+/* Of one that has ended for good: what its code says. A merge or a freeze is told by who did it. */
+void life_tell_end(const struct sandbox *s);
 
 /* --- sandboxes (sandbox.c, create.c, exec.c, interrupt.c, adopt.c) ---------------------------- */
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tells what becomes of sandboxes to who keeps account of it. */
+#include <string.h>
+
+#include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
 void core_watch_lives(struct core *c, core_life_fn *fn, void *arg)
@@ -24,4 +27,21 @@ void life_tell(const struct sandbox *s, enum life_event event, const char *other
 
 	if (s->core->life_fn)
 		s->core->life_fn(s->core->life_arg, &life);
+}
+
+void life_tell_end(const struct sandbox *s)
+{
+	static const struct {
+		const char *code;
+		enum life_event event;
+	} ends[] = {
+		{"expired", LIFE_EXPIRED},
+		{"deleted", LIFE_DELETED},
+		{"stopped", LIFE_STOPPED},
+		{"vm_died", LIFE_DIED},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (!strcmp(s->ended_code, ends[i].code))
+			life_tell(s, ends[i].event, NULL, NULL, s->ended_text);
 }

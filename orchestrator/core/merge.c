@@ -124,6 +124,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	c->figures.merges++;
 	log_info("sandbox %s: goes on with the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
+	life_tell(parent, LIFE_MERGED, winner->id, NULL, NULL);
 	move(parent, winner, &m);
 	return true;
 }

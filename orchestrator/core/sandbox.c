@@ -461,6 +461,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	s->ended_code = sandbox_end_code(code);
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
 	record_end(s);
+	life_tell_end(s);
 	log_info("sandbox %s ended (%s)", s->id, code);
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
 	fail_calls(&s->calls, &f);
