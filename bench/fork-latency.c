@@ -3,10 +3,10 @@
  * What a fork costs, as a client on the same host sees it. For each number of children: the answer,
  * the first instruction of the last child (as the service tells it), the first call answered by the
  * last child. Then the parent's pause, idle and while it writes memory, forks of a sandbox with a
- * given number of dirty megabytes, first forks of one that wrote so many, and forks at a given
- * depth. Prints one JSON object.
+ * given number of dirty megabytes, first forks of one that wrote so many, forks at a given depth,
+ * and how many children the host has room for. Prints one JSON object.
  *
- *   fork-latency --port 7070 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8
+ *   fork-latency --port 7070 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8 --density 100
  */
 #include <getopt.h>
 #include <stdbool.h>
@@ -18,7 +18,9 @@
 #include "bench/http.h"
 #include "bench/stats.h"
 
-#define LIST_MAX 16
+#define LIST_MAX     16
+#define DENSITY_LOT  8u
+#define DENSITY_BODY "{\"n\":8}"
 
 static struct answer answer;
 static int fd;
@@ -69,6 +71,20 @@ static double level(const char *name)
 {
 	call("GET", "/metrics", "");
 	return http_number(&answer, name);
+}
+
+static double memory_available_kib(void)
+{
+	char line[128];
+	double kib = 0;
+	FILE *f = fopen("/proc/meminfo", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "MemAvailable: %lf", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
 }
 
 /* What is timed starts from a pool that is full, and so from a machine that makes nothing. */
@@ -245,6 +261,50 @@ static void measure_depth(unsigned depth)
 	print_figure(&pause, "ms", "parent_pause_depth_%u_ms", depth);
 }
 
+/*
+ * Children of one sandbox, DENSITY_LOT by each fork, until the service says that the host has no
+ * room for more, or there are `most` of them. What one takes of the host: all that it has to have,
+ * its VM process, its jail and the kernel's share.
+ */
+static void measure_density(unsigned most)
+{
+	char parent[SANDBOX_PATH], path[SANDBOX_PATH + 8], (*children)[SANDBOX_PATH];
+	struct samples living = {0}, kib = {0};
+	unsigned n = 0;
+	double before;
+
+	children = calloc(most + DENSITY_LOT, sizeof(*children));
+	if (!children)
+		abort();
+	create(parent, "x=1");
+	wait_for_pool();
+	before = memory_available_kib();
+	snprintf(path, sizeof(path), "%s/fork", parent);
+	while (n < most) {
+		if (http_ask(fd, "POST", path, DENSITY_BODY, &answer) >= 300)
+			break;
+		for (unsigned i = 0; i < DENSITY_LOT; i++)
+			http_sandbox_path(&answer, i, children[n++]);
+		exec(children[n - 1], "x+=1");
+		wait_for_pool();
+	}
+	if (n < most && !strstr(answer.body, "no_capacity")) {
+		fprintf(stderr, "bench: %s: %s\n", path, answer.text);
+		exit(1);
+	}
+	/* All of them, also the first, are there and answer. */
+	for (unsigned i = 0; i < n; i++)
+		exec(children[i], "print(x)");
+	samples_add(&living, n);
+	samples_add(&kib, n ? (before - memory_available_kib()) / n : 0);
+	for (unsigned i = 0; i < n; i++)
+		call("DELETE", children[i], "");
+	call("DELETE", parent, "");
+	free(children);
+	print_figure(&living, "children", "density_children", 0);
+	print_figure(&kib, "KiB", "density_kib_per_child", 0);
+}
+
 static struct list_of numbers(const char *text)
 {
 	struct list_of l = {0};
@@ -265,11 +325,12 @@ int main(int argc, char **argv)
 		{"touched", required_argument, NULL, 't'},
 		{"depth", required_argument, NULL, 'D'},
 		{"pauses", required_argument, NULL, 'P'},
+		{"density", required_argument, NULL, 'n'},
 		{"wait", required_argument, NULL, 'w'},
 		{0},
 	};
 	struct list_of children = {0}, dirty = {0}, touched = {0}, depth = {0};
-	unsigned port = 7070, wait_s = 0, pauses = 0;
+	unsigned port = 7070, wait_s = 0, pauses = 0, density = 0;
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (o) {
@@ -293,6 +354,9 @@ int main(int argc, char **argv)
 			break;
 		case 'P':
 			pauses = (unsigned)atoi(optarg);
+			break;
+		case 'n':
+			density = (unsigned)atoi(optarg);
 			break;
 		case 'w':
 			wait_s = (unsigned)atoi(optarg);
@@ -323,6 +387,8 @@ int main(int argc, char **argv)
 		measure_touched(touched.value[i]);
 	for (unsigned i = 0; i < depth.n; i++)
 		measure_depth(depth.value[i]);
+	if (density)
+		measure_density(density);
 	puts(printed ? "}" : "{}");
 	return 0;
 }

@@ -55,9 +55,7 @@ static bool is_whole(struct answer *a)
 	return true;
 }
 
-/* Returns the status; ends the program when the connection breaks. */
-static int exchange(int fd, const char *method, const char *path, const char *body,
-		    struct answer *a)
+int http_ask(int fd, const char *method, const char *path, const char *body, struct answer *a)
 {
 	char request[2048];
 	int n = snprintf(request, sizeof(request),
@@ -80,7 +78,7 @@ static int exchange(int fd, const char *method, const char *path, const char *bo
 
 void http_call(int fd, const char *method, const char *path, const char *body, struct answer *a)
 {
-	if (exchange(fd, method, path, body, a) >= 300) {
+	if (http_ask(fd, method, path, body, a) >= 300) {
 		fprintf(stderr, "bench: %s %s: %s\n", method, path, a->text);
 		exit(1);
 	}
@@ -94,7 +92,7 @@ int http_connect(uint16_t port, unsigned wait_s)
 
 	for (;;) {
 		int fd = try_connect(port);
-		if (fd >= 0 && exchange(fd, "GET", "/v1/healthz", "", &a) == 200)
+		if (fd >= 0 && http_ask(fd, "GET", "/v1/healthz", "", &a) == 200)
 			return fd;
 		if (fd >= 0)
 			close(fd);

@@ -22,6 +22,8 @@ struct answer {
 
 /* Connects once the service is there and ready; a service that starts is given `wait_s`. */
 int http_connect(uint16_t port, unsigned wait_s);
+/* Returns the status; ends the program when the connection breaks. */
+int http_ask(int fd, const char *method, const char *path, const char *body, struct answer *a);
 /* An answer of 300 or more ends the program. */
 void http_call(int fd, const char *method, const char *path, const char *body, struct answer *a);
 /* The path of the `nth` sandbox that the body names, from 0. */

@@ -63,6 +63,7 @@ def figure(samples: list[float], unit: str) -> Figure:
         "median": quantile(0.5),
         "p90": quantile(0.9),
         "p99": quantile(0.99),
+        "p99.9": quantile(0.999),
         "min": ordered[0],
         "max": ordered[-1],
         "n": len(ordered),

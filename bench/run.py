@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -64,6 +65,35 @@ def fork(quick: bool) -> Figures:
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
 
+def density(quick: bool) -> Figures:
+    """Children of one sandbox until the host's memory is low, or there are so many."""
+    most = 16 if quick else 250
+    settings = f"--pool_warm=1 --pool_shells=8 --fork_max=8 --max_vms={most + 20}"
+    return host_json(
+        f"{BENCH_DIR}/beside.sh '{settings}' fork-latency --density {most}", timeout_s=7200
+    )
+
+
+def firecracker(quick: bool) -> Figures:
+    """Firecracker's snapshot and load of the same guest, when FIRECRACKER names its binary."""
+    binary = os.environ.get("FIRECRACKER")
+    if not binary:
+        return {}
+    there = "/var/lib/ramet/bench-firecracker"
+    put = ["sh", "-c", f"cat > {there} && chmod 755 {there}"]
+    try:
+        with Path(binary).open("rb") as file:
+            subprocess.run([os.environ["RAMET_DEV"], "host", *put], stdin=file, check=True)
+        return host_json(
+            f"{BENCH_DIR}/firecracker.py {there} --runs {3 if quick else 10} --children 1,5",
+            timeout_s=3600,
+        )
+    except (OSError, subprocess.CalledProcessError) as failed:
+        raise BenchError(f"FIRECRACKER={binary}: {failed}") from failed
+    finally:
+        host(f"rm -f {there}")
+
+
 # Of each VM process: what its cgroup holds in the kernel, in KiB.
 KERNEL_KIB = """
 for pid in $(pidof ramet-vmm); do
@@ -92,7 +122,7 @@ def memory(quick: bool) -> Figures:
 
 BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "first-light": [kvm_floor, vsock, service, memory, empty_pool],
-    "fork": [kvm_floor, fork],
+    "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
     "hostile": [hostile],
     "sizes": [sized_creates, freed_memory],
@@ -107,6 +137,25 @@ def machine() -> Figures:
     return {"machine": {"cpu": cpu, "cpus": int(cpus), "kernel": kernel, "ramet": ramet}}
 
 
+def ratios(figures: Figures) -> Figures:
+    """What figures are to be compared with, as far as both were taken: median by median."""
+    pairs = {
+        "child_ready_n1 / kvm_floor": ("child_ready_n1_ms", "kvm_floor_ms"),
+        "child_ready_n32 / child_ready_n1": ("child_ready_n32_ms", "child_ready_n1_ms"),
+        "parent_pause_idle / warm_exit": ("parent_pause_idle_ms", "warm_exit_us"),
+        "parent_pause_writing / warm_exit": ("parent_pause_writing_ms", "warm_exit_us"),
+        "firecracker_ready_n1 / child_ready_n1": ("firecracker_ready_n1_ms", "child_ready_n1_ms"),
+        "firecracker_ready_n5 / child_ready_n5": ("firecracker_ready_n5_ms", "child_ready_n5_ms"),
+    }
+    unit = {"us": 1e-3, "ms": 1.0}
+    found = {}
+    for name, (above, below) in pairs.items():
+        a, b = figures.get(above), figures.get(below)
+        if a and b and b["median"] > 0:
+            found[name] = a["median"] * unit[a["unit"]] / (b["median"] * unit[b["unit"]])
+    return {"ratios": found} if found else {}
+
+
 def is_figure(value: Any) -> bool:
     """True for an object of the form every figure has."""
     return isinstance(value, dict) and "median" in value
@@ -114,11 +163,11 @@ def is_figure(value: Any) -> bool:
 
 def table(figures: Figures) -> str:
     """The figures as text, one row each."""
-    head = ("figure", "median", "p90", "p99", "min", "max", "n", "unit")
+    head = ("figure", "median", "p90", "p99", "p99.9", "min", "max", "n", "unit")
     rows: list[tuple[str, ...]] = [head]
     for name, f in figures.items():
         if is_figure(f):
-            values = (f"{f[k]:.3f}" for k in ("median", "p90", "p99", "min", "max"))
+            values = (f"{f[k]:.3f}" for k in ("median", "p90", "p99", "p99.9", "min", "max"))
             rows.append((name, *values, str(f["n"]), str(f["unit"])))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
@@ -202,10 +251,13 @@ def main() -> int:
             print(f"measuring: {(measure.__doc__ or '').splitlines()[0]}", file=sys.stderr)
             figures.update(measure(args.quick))
         figures.update(machine())
+        figures.update(ratios(figures))
     except (BenchError, subprocess.TimeoutExpired) as failed:
         print(f"bench: {failed}", file=sys.stderr)
         return 1
     print(table(figures))
+    for name, ratio in figures.get("ratios", {}).items():
+        print(f"{name}: {ratio:.2f}")
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")
     picture = args.svg or Path("build") / f"bench-{args.name}.svg"

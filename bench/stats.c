@@ -57,8 +57,8 @@ void samples_print(struct samples *s, const char *name, const char *unit, FILE *
 	}
 	qsort(s->v, s->n, sizeof(*s->v), ascending);
 	fprintf(out,
-		"\"%s\": {\"median\": %.6g, \"p90\": %.6g, \"p99\": %.6g, \"min\": %.6g, "
-		"\"max\": %.6g, \"n\": %zu, \"unit\": \"%s\"}",
-		name, quantile(s, 0.5), quantile(s, 0.9), quantile(s, 0.99), s->v[0],
-		s->v[s->n - 1], s->n, unit);
+		"\"%s\": {\"median\": %.6g, \"p90\": %.6g, \"p99\": %.6g, \"p99.9\": %.6g, "
+		"\"min\": %.6g, \"max\": %.6g, \"n\": %zu, \"unit\": \"%s\"}",
+		name, quantile(s, 0.5), quantile(s, 0.9), quantile(s, 0.99), quantile(s, 0.999),
+		s->v[0], s->v[s->n - 1], s->n, unit);
 }

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What Firecracker takes for what a fork does: a snapshot of a running guest, and new processes
+that load it. The guest is the one that Ramet boots: its kernel, its first program, its root file
+system. Runs where the VMs run and prints one JSON object:
+
+  firecracker_boot_ms       InstanceStart to the first answer of the guest's agent
+  firecracker_snapshot_ms   pause and full snapshot
+  firecracker_ready_nN_ms   N processes started, until the last has loaded it and resumed
+  firecracker_usable_nN_ms  the same, until the last one's agent has answered
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import math
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+SHARE = Path("/usr/share/ramet")
+CMDLINE = "quiet root=/dev/vda rw panic=-1 reboot=k no_timer_check tsc=reliable"
+AGENT_PORT = 5555  # and the frames below: proto/agent.h
+PING = b"\0\0\0\0\1\0\0\0"
+PONG = 64
+BOOT_PATIENCE_S = 180
+PATIENCE_S = 60
+
+
+class Failed(Exception):
+    """A sentence that says what went wrong."""
+
+
+def ms_since(start: float) -> float:
+    return (time.monotonic() - start) * 1e3
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=PATIENCE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PATIENCE_S)
+        self.sock.connect(str(self._path))
+
+
+class Firecracker:
+    """One process of it, in a folder of its own: the path of the vsock's socket is part of a
+    snapshot, and relative."""
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.log = (folder / "log").open("wb")
+        self.process = subprocess.Popen(
+            [binary, "--api-sock", "api.sock", "--level", "Error"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+        )
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def fail(self, what: str) -> Failed:
+        log = (self.folder / "log").read_text(errors="replace").strip()
+        return Failed(f"{what}; Firecracker's log: {log[-500:] or 'empty'}")
+
+    def connected(self, name: str, patience_s: float) -> socket.socket:
+        """A connection to one of its sockets, which may not be there yet."""
+        give_up = time.monotonic() + patience_s
+        while True:
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            s.settimeout(patience_s)
+            try:
+                s.connect(str(self.folder / name))
+                return s
+            except (FileNotFoundError, ConnectionRefusedError):
+                s.close()
+            if self.process.poll() is not None:
+                raise self.fail(f"the process ended with {self.process.returncode}")
+            if time.monotonic() > give_up:
+                raise self.fail(f"it does not listen on {name}")
+            time.sleep(0.0005)
+
+    def call(self, method: str, path: str, body: dict[str, Any]) -> None:
+        connection = UnixConnection(self.folder / "api.sock")
+        connection.sock = self.connected("api.sock", PATIENCE_S)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        connection.request(method, path, json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+        connection.close()
+        if answer.status >= 300:
+            raise self.fail(f"{method} {path}: {answer.status} {text}")
+
+    def _ping(self, patience_s: float) -> bool:
+        """One try to reach the agent; False when nobody listens in the guest yet."""
+        with self.connected("v.sock", patience_s) as s:
+            try:
+                s.sendall(f"CONNECT {AGENT_PORT}\n".encode())
+                said = b""
+                while not said.endswith(b"\n"):
+                    got = s.recv(1)
+                    if not got:
+                        return False
+                    said += got
+                if not said.startswith(b"OK "):
+                    return False
+                s.sendall(PING)
+                return len(head := s.recv(8)) > 4 and head[4] == PONG
+            except (ConnectionError, TimeoutError):
+                return False
+
+    def wait_for_agent(self, patience_s: float) -> None:
+        give_up = time.monotonic() + patience_s
+        while not self._ping(patience_s):
+            if time.monotonic() > give_up:
+                raise self.fail("the guest's agent does not answer")
+            time.sleep(0.002)
+
+
+def configure(vm: Firecracker, args: argparse.Namespace, disk: Path) -> None:
+    """As the service boots a template, with the devices that Firecracker has for it."""
+    vm.call(
+        "PUT",
+        "/boot-source",
+        {
+            "kernel_image_path": str(args.kernel),
+            "initrd_path": str(args.initramfs),
+            "boot_args": CMDLINE,
+        },
+    )
+    vm.call(
+        "PUT",
+        "/drives/rootfs",
+        {
+            "drive_id": "rootfs",
+            "path_on_host": str(disk),
+            "is_root_device": False,
+            "is_read_only": False,
+        },
+    )
+    vm.call(
+        "PUT", "/machine-config", {"vcpu_count": args.vcpus, "mem_size_mib": args.ram_mib}
+    )
+    vm.call("PUT", "/vsock", {"guest_cid": 3, "uds_path": "v.sock"})
+
+
+def make_snapshot(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Boots a guest and leaves a snapshot of it in the folder."""
+    disk = folder / "disk.ext4"
+    subprocess.run(["cp", "--sparse=always", str(args.rootfs), str(disk)], check=True)
+    vm = Firecracker(args.binary, folder / "parent")
+    try:
+        configure(vm, args, disk)
+        start = time.monotonic()
+        vm.call("PUT", "/actions", {"action_type": "InstanceStart"})
+        vm.wait_for_agent(BOOT_PATIENCE_S)
+        boot_ms = ms_since(start)
+        start = time.monotonic()
+        vm.call("PATCH", "/vm", {"state": "Paused"})
+        vm.call(
+            "PUT",
+            "/snapshot/create",
+            {
+                "snapshot_type": "Full",
+                "snapshot_path": str(folder / "state"),
+                "mem_file_path": str(folder / "memory"),
+            },
+        )
+        return {"boot": boot_ms, "snapshot": ms_since(start)}
+    finally:
+        vm.end()
+
+
+def load_one(vm: Firecracker, folder: Path) -> None:
+    vm.call(
+        "PUT",
+        "/snapshot/load",
+        {
+            "snapshot_path": str(folder / "state"),
+            "mem_backend": {"backend_type": "File", "backend_path": str(folder / "memory")},
+            "resume_vm": True,
+        },
+    )
+
+
+def load(args: argparse.Namespace, folder: Path, n: int) -> tuple[float, float]:
+    """`n` children of the snapshot at the same time, as forks are: when the last has resumed, and
+    when it has answered. All have the parent's disk: they are gone before they write to it."""
+    with ExitStack() as ends:
+        threads = ends.enter_context(ThreadPoolExecutor(n))
+        start = time.monotonic()
+        vms = []
+        for i in range(n):
+            vms.append(Firecracker(args.binary, folder / f"child-{i}"))
+            ends.callback(shutil.rmtree, vms[-1].folder)
+            ends.callback(vms[-1].end)
+        list(threads.map(lambda vm: load_one(vm, folder), vms))
+        ready_ms = ms_since(start)
+        list(threads.map(lambda vm: vm.wait_for_agent(PATIENCE_S), vms))
+        return ready_ms, ms_since(start)
+
+
+def figure(samples: list[float]) -> dict[str, Any]:
+    """As of all benchmarks: quantiles by nearest rank."""
+    ordered = sorted(samples)
+
+    def quantile(share: float) -> float:
+        return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+    return {
+        "median": quantile(0.5),
+        "p90": quantile(0.9),
+        "p99": quantile(0.99),
+        "p99.9": quantile(0.999),
+        "min": ordered[0],
+        "max": ordered[-1],
+        "n": len(ordered),
+        "unit": "ms",
+    }
+
+
+def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    made = make_snapshot(args, folder)
+    figures = {f"firecracker_{name}_ms": figure([took]) for name, took in made.items()}
+    for n in args.children:
+        runs = [load(args, folder, n) for _ in range(args.runs)]
+        figures[f"firecracker_ready_n{n}_ms"] = figure([ready for ready, _ in runs])
+        figures[f"firecracker_usable_n{n}_ms"] = figure([usable for _, usable in runs])
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary", type=Path)
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--vcpus", type=int, default=2)
+    parser.add_argument("--ram-mib", type=int, default=512)
+    parser.add_argument("--children", default="1,5", help="numbers of children, as in 1,5")
+    parser.add_argument("--kernel", type=Path, default=SHARE / "vmlinux")
+    parser.add_argument("--initramfs", type=Path, default=SHARE / "initramfs.cpio")
+    parser.add_argument("--rootfs", type=Path, default=SHARE / "rootfs.ext4")
+    parser.add_argument("--dir", type=Path, default=Path("/var/lib/ramet"), help="has room")
+    args = parser.parse_args()
+    args.children = [int(n) for n in args.children.split(",")]
+    try:
+        with tempfile.TemporaryDirectory(dir=args.dir, prefix="firecracker-") as folder:
+            print(json.dumps(measure(args, Path(folder))))
+    except (Failed, OSError, subprocess.CalledProcessError, http.client.HTTPException) as failed:
+        print(f"firecracker: {failed}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
