@@ -10,6 +10,7 @@
 #include "base/address.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/tiers.h"
 #include "proto/warden.h"
 
 #define FILE_MAX_BYTES (64u << 10)
@@ -21,6 +22,7 @@ enum kind {
 	PATH,	 /* absolute; min 1: not empty */
 	ADDRESS, /* IPv4 or IPv6, in numbers */
 	CHOICE,	 /* one word of `choices` */
+	TIER,	 /* limits as in tiers.h */
 	RANGES,	 /* comma-separated: 10.0.0.0/8, an address, the same of IPv6 */
 };
 
@@ -53,9 +55,11 @@ static const struct setting settings[] = {
 	    "Address the API listens on: IPv4 or IPv6, in numbers."),
 	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
 	{"allow_open", CHOICE, AT(allow_open), 1, ROOM(allow_open), "no", "no yes ",
-	 "While there are no API keys, whoever reaches the API may do everything; so it listens "
-	 "on\n"
-	 "loopback addresses only. yes: on any, for networks that keep others out themselves."},
+	 "The API listens on an address that other machines reach only with TLS and once there is "
+	 "a\n"
+	 "key (`ramet key create`): without keys whoever reaches it may do everything. yes: all "
+	 "the\n"
+	 "same, for networks that keep others out, or a proxy that does TLS."},
 	STR(tls_cert, PATH, 0, "",
 	    "PEM files of the certificate chain and its key; both or none. Empty: no TLS. The\n"
 	    "account rametd drops to must be able to read them."),
@@ -130,6 +134,13 @@ static const struct setting settings[] = {
 	NUM(net_packets_s, 0, 100000000, "100000", NULL),
 	NUM(net_connections_s, 0, 1000000, "500", NULL),
 	NUM(net_connections, 0, 1000000, "1024", NULL),
+	STR(tier_free, TIER, 0, TIER_FREE,
+	    "What each tier may have: keys are made with `ramet key create --tier NAME`. What is "
+	    "not\n"
+	    "named is as shown. Without keys there are no such limits."),
+	STR(tier_pro, TIER, 0, TIER_PRO, NULL),
+	STR(tier_scale, TIER, 0, TIER_SCALE, NULL),
+	STR(tier_enterprise, TIER, 0, TIER_ENTERPRISE, NULL),
 	NUM(max_body_bytes, 4096, 1073741824, "67108864", "Largest request body."),
 	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
 	 "Least level that is logged: debug, info, warn or error."},
@@ -192,6 +203,13 @@ static int check_ranges(const struct setting *s, const char *text, struct err *e
 	return 0;
 }
 
+static int check_tier(const struct setting *s, const char *text, struct err *e)
+{
+	struct tier any;
+
+	return tier_parse(&any, text, e) < 0 ? err_context(e, "%s", s->name) : 0;
+}
+
 static int check_text(const struct setting *s, const char *text, struct err *e)
 {
 	size_t len = strlen(text);
@@ -214,6 +232,8 @@ static int check_text(const struct setting *s, const char *text, struct err *e)
 	if (s->kind == CHOICE && !is_choice(s->choices, text))
 		return err_say(e, EINVAL, "%s must be one of the words %snot \"%.60s\"", s->name,
 			       s->choices, text);
+	if (s->kind == TIER)
+		return check_tier(s, text, e);
 	return s->kind == RANGES ? check_ranges(s, text, e) : 0;
 }
 

@@ -54,6 +54,8 @@ struct config {
 	uint32_t net_bytes_s, net_packets_s; /* each way; 0: no limit */
 	uint32_t net_connections_s, net_connections;
 
+	char tier_free[160], tier_pro[160], tier_scale[160], tier_enterprise[160]; /* tiers.h */
+
 	uint32_t max_body_bytes; /* request body: 67108864 */
 	char log_level[8];	 /* debug, info, warn, error */
 };

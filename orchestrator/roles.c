@@ -51,6 +51,7 @@ static int take_over(struct config *config, struct err *e)
 		return err_say(e, EINVAL, "the settings from the warden are not whole");
 	close(WARDEN_CONFIG_FD);
 	fcntl(WARDEN_SOCKET_FD, F_SETFD, FD_CLOEXEC);
+	fcntl(WARDEN_ADMIN_FD, F_SETFD, FD_CLOEXEC);
 	return 0;
 }
 
@@ -65,5 +66,5 @@ int role_service(void)
 		return WARDEN_SETUP_EXIT;
 	}
 	log_init("service", config_log_level(&config));
-	return service_run(&config, WARDEN_SOCKET_FD);
+	return service_run(&config, WARDEN_SOCKET_FD, WARDEN_ADMIN_FD);
 }

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/admin/admin.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
@@ -20,8 +21,10 @@ struct service {
 	struct loop *loop;
 	struct core *core;
 	struct api *api;
+	struct admin *admin;
 	int signals;
 	int warden; /* the core's; polled here for its end */
+	int admin_fd;
 	enum { SERVING, DRAINING, ENDING } phase;
 	int status; /* to exit with */
 };
@@ -109,6 +112,14 @@ static int open_signals(struct service *s, struct err *e)
 	return s->signals < 0 ? err_set(e, errno, "watch for signals") : 0;
 }
 
+static int start_admin(struct service *s, struct err *e)
+{
+	const struct command_env env = {
+		.config = s->config, .keys = core_keys(s->core), .core = s->core};
+
+	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);
+}
+
 static int start(struct service *s, struct err *e)
 {
 	int r = open_signals(s, e);
@@ -121,6 +132,8 @@ static int start(struct service *s, struct err *e)
 		r = core_new(&s->core, s->loop, s->config, s->warden, e);
 	if (r == 0)
 		r = api_new(&s->api, s->loop, s->core, s->config, e);
+	if (r == 0)
+		r = start_admin(s, e);
 	if (r < 0)
 		return r;
 	watch_signals(s);
@@ -128,9 +141,10 @@ static int start(struct service *s, struct err *e)
 	return 0;
 }
 
-int service_run(const struct config *config, int warden_fd)
+int service_run(const struct config *config, int warden_fd, int admin_fd)
 {
-	struct service s = {.config = config, .warden = warden_fd, .signals = -1};
+	struct service s = {
+		.config = config, .warden = warden_fd, .admin_fd = admin_fd, .signals = -1};
 	struct err e;
 
 	if (start(&s, &e) < 0) {
@@ -143,6 +157,7 @@ int service_run(const struct config *config, int warden_fd)
 		return 1;
 	}
 	if (s.status == 0) {
+		admin_free(s.admin);
 		api_free(s.api);
 		core_free(s.core);
 		close_fd(&s.signals);

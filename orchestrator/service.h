@@ -5,8 +5,9 @@
 
 #include "orchestrator/config.h"
 
-/* Takes `warden_fd` over. Returns the exit status: 0 after an orderly stop, WARDEN_SETUP_EXIT when
+/* Takes both over: the socket to the warden, and the one that operators' commands come by.
+ * Returns the exit status: 0 after an orderly stop, WARDEN_SETUP_EXIT when
  * it can't start (told in the log), 1 when the warden is gone; then the VMs live on. */
-int service_run(const struct config *config, int warden_fd);
+int service_run(const struct config *config, int warden_fd, int admin_fd);
 
 #endif

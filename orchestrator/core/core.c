@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
 #define ENDED_KEPT_MS	  (3600 * 1000)
@@ -148,6 +149,8 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 		return err_set(e, ENOMEM, "keep %u VM slots", c->config.max_vms);
 	snprintf(c->store_path, sizeof(c->store_path), "%s/catalogue.db", c->config.state_dir);
 	int ret = store_open(&c->store, c->store_path, e);
+	if (ret == 0)
+		ret = keys_new(&c->keys, c->store, e);
 	if (ret == 0)
 		ret = warden_client_new(&c->warden, c->loop, warden_fd, &warden_events, c, e);
 	c->vms.warden = c->warden;
@@ -328,6 +331,7 @@ void core_free(struct core *c)
 	vm_host_fini(&c->vms);
 	warden_client_free(c->warden);
 	later_queue_fini(&c->later);
+	keys_free(c->keys);
 	store_close(c->store);
 	free(c->children);
 	free(c);

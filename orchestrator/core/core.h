@@ -20,6 +20,7 @@
 #define SANDBOX_METADATA_MAX (16u << 10)
 
 struct core;
+struct keys;
 
 /* Why a call failed, in the terms of docs/api.md. */
 struct failure {
@@ -38,6 +39,8 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	     struct err *e);
 bool core_ready(const struct core *c);
 const char *core_trouble(const struct core *c);
+/* Who may ask (orchestrator/keys/keys.h): the core's, as long as it is there. */
+struct keys *core_keys(struct core *c);
 /* Ends every VM and calls `done` when all are gone. New calls fail with 503 from here on. */
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
 /* Before loop_free. Without core_shutdown before it, the VMs of sandboxes run on. */

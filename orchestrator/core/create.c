@@ -163,10 +163,10 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	}
 	sandbox_set_env(s, env, len);
 	free(env);
-	s->timeout_s = spec->timeout_s ? spec->timeout_s : s->core->config.timeout_s;
-	s->idle_timeout_s =
-		spec->idle_timeout_s ? spec->idle_timeout_s : s->core->config.idle_timeout_s;
+	s->timeout_s = spec->timeout_s;
+	s->idle_timeout_s = spec->idle_timeout_s;
 	s->persistent = spec->persistent;
+	tenant_clamp(s->core, s->tenant, &s->timeout_s, &s->idle_timeout_s, &s->persistent);
 	s->egress = spec->egress;
 	return true;
 }
@@ -208,9 +208,11 @@ static bool find_source(struct core *c, const char *name, struct source *from, s
 	return ret == 0;
 }
 
-static bool check(struct core *c, const struct sandbox_spec *spec, struct source *from,
-		  struct sized_choice *size, struct failure *f)
+static bool check(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+		  struct source *from, struct sized_choice *size, struct failure *f)
 {
+	struct size most = tenant_size_most(c, tenant);
+
 	if (c->closing) {
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
 		return false;
@@ -225,7 +227,8 @@ static bool check(struct core *c, const struct sandbox_spec *spec, struct source
 			    env_size(spec->env), SANDBOX_ENV_MAX);
 		return false;
 	}
-	return find_source(c, spec->template, from, f) && size_choose(c, from, spec, size, f);
+	return find_source(c, spec->template, from, f) &&
+	       size_choose(c, from, spec, &most, size, f) && tenant_has_room(c, tenant, 1, f);
 }
 
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
@@ -238,7 +241,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 
 	call->create_fn = fn;
 	c->busy_ms = loop_now_ms(c->loop);
-	if (!check(c, spec, &from, &size, &f)) {
+	if (!check(c, tenant, spec, &from, &size, &f)) {
 		c->figures.create_failures++;
 		call_finish(call, &f);
 		return call;
@@ -250,6 +253,8 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->sandbox->size = size.size;
 	memcpy(create->sandbox->template, from.name, sizeof(from.name));
 	create->tenant = strdup(tenant);
+	call->tenant = create->sandbox->tenant;
+	call->coming = 1;
 	create->template = template_get(c, &from, &size.image);
 	list_add_tail(&c->creates, &call->link);
 	if (!create->template) {

@@ -434,7 +434,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 
 	call->fork_fn = fn;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
-	if (!s || !host_has_room(c, n, &f)) {
+	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f)) {
 		c->figures.fork_failures++;
 		call_finish(call, &f);
 		return call;
@@ -449,6 +449,8 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 		abort();
 	fork->began_ns = now_ns();
 	call->fork = fork;
+	call->tenant = fork->tenant;
+	call->coming = n;
 	c->n_forking += n;
 	list_add_tail(&s->forks, &call->link);
 	sandbox_touch(s);

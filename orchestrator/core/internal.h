@@ -11,12 +11,14 @@
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
 #include "orchestrator/core/template-source.h"
+#include "orchestrator/core/tenant.h"
 #include "orchestrator/core/vm.h"
 #include "orchestrator/core/warden-client.h"
 #include "orchestrator/store/store.h"
 
 #define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */
 #define SPARES_MAX	4
+#define RAM_STEP_MIB	64 /* sizes are rounded up to it: each size is a template of its own */
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
 
 /* --- sizes (spec.c) ------------------------------------------------------------------------- */
@@ -31,10 +33,11 @@ bool size_equal(const struct size *a, const struct size *b);
 struct sized_choice {
 	struct size size, image;
 };
-/* What the host can give for what was asked, of a template; false with *f filled when it is too
+/* What the host can give for what was asked, of a template, and up to `most` of it (but a disk is
+ * no smaller than the template's own); false with *f filled when it is too
  * little. */
 bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
-		 struct sized_choice *out, struct failure *f);
+		 const struct size *most, struct sized_choice *out, struct failure *f);
 /* The most RAM that a sandbox can have here. */
 uint32_t size_ram_most(void);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
@@ -330,6 +333,8 @@ struct core_call {
 	struct list link;
 	struct later later;
 	bool abandoned, failed;
+	unsigned coming;    /* sandboxes that it will have made, */
+	const char *tenant; /* of this one; only set while `coming` */
 	struct failure failure;
 	void *arg;
 	union {
@@ -421,6 +426,7 @@ struct core {
 	struct config config;
 	struct later_queue later;
 	struct store *store;
+	struct keys *keys;
 	char store_path[CONFIG_PATH_MAX + 16];
 	struct warden_client *warden;
 	struct vm_host vms;

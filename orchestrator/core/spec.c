@@ -14,10 +14,9 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
-#define RAM_MIN_MIB  128
-#define RAM_MAX_MIB  65536
-#define RAM_STEP_MIB 64 /* sizes are rounded up to it: each size is a template of its own */
-#define VCPUS_MAX    32
+#define RAM_MIN_MIB 128
+#define RAM_MAX_MIB 65536
+#define VCPUS_MAX   32
 /* A size that is so many times larger is as good: what is not used costs nothing. */
 #define RAM_NEAR    2
 #define ROOTFS_NEAR 4
@@ -62,24 +61,27 @@ static uint32_t larger(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-static uint32_t ram_limit(const struct source *from)
+static uint32_t ram_limit(const struct source *from, const struct size *most)
 {
-	return larger(size_ram_most(), from->ram_mib);
+	return at_most(larger(size_ram_most(), from->ram_mib), most->ram_mib);
 }
 
 /* --- what there is an image of, or will be ---------------------------------------------------- */
 
 static size_t prepared_sizes(const struct core *c, const struct source *from,
-			     struct size out[CONFIG_SIZES_MAX + 1])
+			     const struct size *most, struct size out[CONFIG_SIZES_MAX + 1])
 {
 	struct config_size sizes[CONFIG_SIZES_MAX];
 	struct err e;
 	int listed = config_sizes(&c->config, sizes, &e);
 	size_t n = 0;
 
-	out[n++] = source_size(from);
+	if (from->ram_mib <= most->ram_mib)
+		out[n++] = source_size(from);
 	for (int i = 0; i < listed; i++)
-		if (sizes[i].ram_mib <= ram_limit(from))
+		if (sizes[i].ram_mib <= ram_limit(from, most) &&
+		    larger(sizes[i].rootfs_gb, from->rootfs_gb) <=
+			    larger(most->rootfs_gb, from->rootfs_gb))
 			out[n++] = (struct size){sizes[i].vcpus, sizes[i].ram_mib,
 						 larger(sizes[i].rootfs_gb, from->rootfs_gb)};
 	return n;
@@ -125,10 +127,10 @@ static const struct size *find_to_grow(const struct size *sizes, size_t n, const
 }
 
 static void round_to_prepared(const struct core *c, const struct source *from,
-			      struct sized_choice *out)
+			      const struct size *most, struct sized_choice *out)
 {
 	struct size sizes[CONFIG_SIZES_MAX + 1];
-	size_t n = prepared_sizes(c, from, sizes);
+	size_t n = prepared_sizes(c, from, most, sizes);
 	const struct size *found = find_near(sizes, n, &out->size);
 	uint32_t ram = out->size.ram_mib;
 
@@ -142,7 +144,7 @@ static void round_to_prepared(const struct core *c, const struct source *from,
 	else
 		out->size.ram_mib =
 			at_most((uint64_t)(ram + RAM_STEP_MIB - 1) / RAM_STEP_MIB * RAM_STEP_MIB,
-				ram_limit(from));
+				ram_limit(from, most));
 	out->image = out->size;
 	out->image.rootfs_gb = found ? found->rootfs_gb : from->rootfs_gb;
 }
@@ -150,8 +152,8 @@ static void round_to_prepared(const struct core *c, const struct source *from,
 /* --- what was asked for ----------------------------------------------------------------------- */
 
 /* No less than the template has: its file system is there already. */
-static bool choose_rootfs(const struct source *from, uint32_t asked, uint32_t *out,
-			  struct failure *f)
+static bool choose_rootfs(const struct source *from, uint32_t asked, const struct size *most,
+			  uint32_t *out, struct failure *f)
 {
 	uint32_t least = asked < from->rootfs_gb ? source_least_gb(from) : 0;
 
@@ -161,12 +163,13 @@ static bool choose_rootfs(const struct source *from, uint32_t asked, uint32_t *o
 			    least);
 		return false;
 	}
-	*out = larger(at_most(asked, SOURCE_ROOTFS_MAX_GB), from->rootfs_gb);
+	asked = at_most(asked, at_most(most->rootfs_gb, SOURCE_ROOTFS_MAX_GB));
+	*out = larger(asked, from->rootfs_gb);
 	return true;
 }
 
 bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
-		 struct sized_choice *out, struct failure *f)
+		 const struct size *most, struct sized_choice *out, struct failure *f)
 {
 	struct size *size = &out->size;
 
@@ -179,10 +182,11 @@ bool size_choose(const struct core *c, const struct source *from, const struct s
 		return false;
 	}
 	if (spec->ram_mib)
-		size->ram_mib = at_most(spec->ram_mib, ram_limit(from));
-	if (spec->rootfs_gb && !choose_rootfs(from, spec->rootfs_gb, &size->rootfs_gb, f))
+		size->ram_mib = spec->ram_mib;
+	size->ram_mib = at_most(size->ram_mib, ram_limit(from, most));
+	if (spec->rootfs_gb && !choose_rootfs(from, spec->rootfs_gb, most, &size->rootfs_gb, f))
 		return false;
-	round_to_prepared(c, from, out);
+	round_to_prepared(c, from, most, out);
 	return true;
 }
 

@@ -37,7 +37,7 @@ CREATE TABLE keys (
 	tier TEXT NOT NULL,
 	hash BLOB NOT NULL UNIQUE,	-- SHA-256 of the key; the key itself is nowhere
 	created_at_ms INTEGER NOT NULL,
-	revoked_at_ms INTEGER NOT NULL	-- 0: it is good
+	revoked_at_ms INTEGER NOT NULL	-- no good from then on, which may be to come; 0: it is good
 ) STRICT, WITHOUT ROWID;
 
 -- step 4

@@ -19,9 +19,17 @@ enum sandbox_statement {
 	SANDBOX_STATEMENTS,
 };
 
+enum key_statement {
+	KEY_ADD,
+	KEY_REVOKE,
+	KEY_ALL,
+	KEY_STATEMENTS,
+};
+
 struct store {
 	sqlite3 *db;
 	sqlite3_stmt *sandboxes[SANDBOX_STATEMENTS];
+	sqlite3_stmt *keys[KEY_STATEMENTS];
 	int wal_pages;
 };
 
@@ -48,5 +56,6 @@ uint32_t u32_at(sqlite3_stmt *st, int at);
 
 /* Of each table, when the store is opened. */
 int store_sandboxes_prepare(struct store *s, struct err *e);
+int store_keys_prepare(struct store *s, struct err *e);
 
 #endif

@@ -163,7 +163,8 @@ static int set_up(struct store *s, struct err *e)
 	if (ret < 0)
 		return ret;
 	sqlite3_wal_hook(s->db, on_wal, s);
-	return store_sandboxes_prepare(s, e);
+	ret = store_sandboxes_prepare(s, e);
+	return ret < 0 ? ret : store_keys_prepare(s, e);
 }
 
 int store_open(struct store **out, const char *path, struct err *e)

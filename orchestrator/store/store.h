@@ -63,6 +63,28 @@ int store_forget_ended(struct store *s, int64_t before_ms, struct err *e);
 int store_sandboxes(struct store *s, void (*each)(void *arg, const struct store_sandbox *row),
 		    void *arg, struct err *e);
 
+/* --- keys ------------------------------------------------------------------------------------ */
+
+#define STORE_KEY_HASH_LEN 32
+
+/* Names and ids as orchestrator/keys/keys.h has them. */
+struct store_key {
+	const char *id, *tenant, *name, *tier;
+	const uint8_t *hash; /* STORE_KEY_HASH_LEN bytes */
+	int64_t created_at_ms;
+	int64_t revoked_at_ms; /* from then on it is no good, which may be to come; 0: it is good */
+};
+int store_key_add(struct store *s, const struct store_key *row, struct err *e);
+int store_key_revoke(struct store *s, const char *id, int64_t at_ms, struct err *e);
+/* Both: adds `row`, and `old` is revoked at `at_ms`. */
+int store_key_rotate(struct store *s, const struct store_key *row, const char *old, int64_t at_ms,
+		     struct err *e);
+/* Oldest first. What the row points to is good during the call only. */
+int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
+	       struct err *e);
+
+/* --- the log of changes ---------------------------------------------------------------------- */
+
 /* Whether the log of changes is long enough to be written back. */
 bool store_wants_checkpoint(const struct store *s);
 /* Writes it back, over a connection of its own: to be called on a worker thread, while the loop's

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@
 #define LIVED_WELL_MS	   60000
 #define SERVICE_FILES	   1048576
 #define SERVICE_CPU_WEIGHT 1000
+#define ADMIN_BACKLOG	   16
+#define PROGRAM_FD	   (WARDEN_ADMIN_FD + 1)
 
 /* A packet that waits until the service reads. */
 struct packet {
@@ -51,13 +54,14 @@ static void raise_files(void)
 
 static int place_fds(const struct warden *w, int socket, struct err *e)
 {
-	int high[3] = {fcntl(socket, F_DUPFD_CLOEXEC, 64), fcntl(w->config_fd, F_DUPFD_CLOEXEC, 64),
+	int high[4] = {fcntl(socket, F_DUPFD_CLOEXEC, 64), fcntl(w->config_fd, F_DUPFD_CLOEXEC, 64),
+		       fcntl(w->admin_fd, F_DUPFD_CLOEXEC, 64),
 		       fcntl(w->options->service, F_DUPFD_CLOEXEC, 64)};
 
 	if (dup3(high[0], WARDEN_SOCKET_FD, 0) < 0 || dup3(high[1], WARDEN_CONFIG_FD, 0) < 0 ||
-	    dup3(high[2], WARDEN_CONFIG_FD + 1, O_CLOEXEC) < 0)
+	    dup3(high[2], WARDEN_ADMIN_FD, 0) < 0 || dup3(high[3], PROGRAM_FD, O_CLOEXEC) < 0)
 		return err_set(e, errno, "place the descriptors");
-	if (syscall(SYS_close_range, WARDEN_CONFIG_FD + 2, ~0u, 0) < 0)
+	if (syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0) < 0)
 		return err_set(e, errno, "close all other descriptors");
 	return 0;
 }
@@ -74,7 +78,7 @@ static _Noreturn void become_service(const struct warden *w, int socket)
 	raise_files();
 	if (place_fds(w, socket, &e) == 0 &&
 	    account_become(w->account.uid, w->account.gid, &e) == 0) {
-		syscall(SYS_execveat, WARDEN_CONFIG_FD + 1, "", w->options->service_argv, environ,
+		syscall(SYS_execveat, PROGRAM_FD, "", w->options->service_argv, environ,
 			AT_EMPTY_PATH);
 		err_set(&e, errno, "execute the service");
 	}
@@ -363,6 +367,22 @@ static int seal_config(const struct config *config, struct err *e)
 	return take_fd(&fd);
 }
 
+/* Made here, where root alone can write, and kept while the service restarts: operators wait. */
+static int open_admin(const struct config *config, struct err *e)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
+	if (used >= (int)sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
+		return err_set(e, ENAMETOOLONG, "run_dir");
+	unlink(at.sun_path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
+	    chmod(at.sun_path, 0600) < 0 || listen(fd, ADMIN_BACKLOG) < 0)
+		return err_set(e, errno, "listen on %s", at.sun_path);
+	return take_fd(&fd);
+}
+
 int service_init(struct warden *w, struct err *e)
 {
 	w->service = (struct service){.state = SERVICE_WAITING, .pidfd = -1, .socket = -1};
@@ -370,6 +390,9 @@ int service_init(struct warden *w, struct err *e)
 	w->config_fd = seal_config(w->config, e);
 	if (w->config_fd < 0)
 		return w->config_fd;
+	w->admin_fd = open_admin(w->config, e);
+	if (w->admin_fd < 0)
+		return w->admin_fd;
 	/* One that lost its warden may still be on its way out. */
 	return cgroup_empty(&w->tree, "service", e);
 }
@@ -380,4 +403,5 @@ void service_fini(struct warden *w)
 		disconnect(w);
 	close_fd(&w->service.pidfd);
 	close_fd(&w->config_fd);
+	close_fd(&w->admin_fd);
 }

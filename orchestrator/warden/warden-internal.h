@@ -71,6 +71,7 @@ struct warden {
 	struct account account;
 	int lock, epoll, signals, timer;
 	int config_fd;
+	int admin_fd;
 	enum phase phase;
 	int result; /* of warden_run */
 	struct service service;

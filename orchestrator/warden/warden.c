@@ -279,8 +279,10 @@ static int start(struct warden *w, struct err *e)
 
 static void remove_run_dir(const struct config *c)
 {
-	char path[CONFIG_PATH_MAX + 8];
+	char path[CONFIG_PATH_MAX + 16];
 
+	snprintf(path, sizeof(path), "%s/admin.sock", c->run_dir);
+	unlink(path);
 	snprintf(path, sizeof(path), "%s/lock", c->run_dir);
 	unlink(path);
 	rmdir(c->run_dir);
@@ -316,6 +318,7 @@ int warden_run(const struct warden_options *options, struct err *e)
 		.signals = -1,
 		.timer = -1,
 		.config_fd = -1,
+		.admin_fd = -1,
 		.service = {.pidfd = -1, .socket = -1},
 	};
 

@@ -12,6 +12,7 @@
 /* What the service finds open; its exit status when it can't start at all. */
 #define WARDEN_SOCKET_FD  3 /* proto/warden.h is spoken on it */
 #define WARDEN_CONFIG_FD  4 /* a sealed memfd with a struct config */
+#define WARDEN_ADMIN_FD	  5 /* RUN_DIR/admin.sock, listening (orchestrator/admin) */
 #define WARDEN_SETUP_EXIT 78
 
 struct warden_options {

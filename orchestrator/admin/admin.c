@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/admin/admin.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/log.h"
+
+#define CLIENTS_MAX 32
+#define PATIENCE_MS 10000 /* for a request; for a reader of the answer */
+
+/* What there is to be told to do. */
+static const struct command *const tables[] = {key_commands, NULL};
+
+struct admin {
+	struct loop *loop;
+	struct command_env env;
+	int fd;
+	struct loop_op *poll; /* NULL while there are too many clients */
+	struct list clients;
+	unsigned n_clients;
+	bool closing;
+};
+
+/* Always with one operation under way, whose end goes on with it or frees it. */
+struct client {
+	struct admin *admin;
+	struct list link;
+	int fd;
+	struct loop_op *op;
+	struct loop_timer limit;
+	size_t len;
+	char request[COMMAND_BYTES_MAX + 1]; /* one more: to see that it is too long */
+	char *answer;
+	size_t answer_len;
+};
+
+static void watch(struct admin *a);
+
+/* Once it is closing, the last of what was under way takes it along. */
+static void check_over(struct admin *a)
+{
+	if (!a->closing || a->poll || a->n_clients)
+		return;
+	close_fd(&a->fd);
+	free(a);
+}
+
+static void client_free(struct client *c)
+{
+	struct admin *a = c->admin;
+
+	loop_timer_clear(a->loop, &c->limit);
+	list_del(&c->link);
+	close_fd(&c->fd);
+	free(c->answer);
+	free(c);
+	a->n_clients--;
+	watch(a);
+	check_over(a);
+}
+
+/* --- the answer ----------------------------------------------------------------------------- */
+
+static void on_sent(void *arg, int result)
+{
+	client_free(arg);
+}
+
+static enum command_status run(struct client *c, FILE *out)
+{
+	scoped_free struct arguments *args = malloc(sizeof(*args));
+	struct err e;
+
+	if (!args || arguments_parse(args, c->request, c->len, &e) < 0) {
+		fprintf(out, "%s\n", args ? e.text : "the service has no memory");
+		return COMMAND_FAILED;
+	}
+	return command_run(tables, &c->admin->env, args, out);
+}
+
+static void answer(struct client *c)
+{
+	FILE *out = open_memstream(&c->answer, &c->answer_len);
+	bool whole = out && fputc(0, out) != EOF; /* the status goes there */
+	enum command_status status = whole ? run(c, out) : COMMAND_FAILED;
+
+	if (out && fclose(out) != 0)
+		whole = false;
+	if (whole) {
+		c->answer[0] = (char)status;
+		c->op = loop_send(c->admin->loop, c->fd, c->answer, c->answer_len, on_sent, c);
+	}
+	explicit_bzero(c->request, sizeof(c->request));
+	if (!whole || !c->op)
+		client_free(c);
+}
+
+/* --- the request ---------------------------------------------------------------------------- */
+
+static void receive(struct client *c);
+
+static void on_received(void *arg, int result)
+{
+	struct client *c = arg;
+
+	c->op = NULL;
+	if (result < 0 || c->admin->closing) {
+		client_free(c);
+		return;
+	}
+	c->len += (size_t)result;
+	if (result == 0 || c->len == sizeof(c->request))
+		answer(c);
+	else
+		receive(c);
+}
+
+static void receive(struct client *c)
+{
+	c->op = loop_recv(c->admin->loop, c->fd, c->request + c->len, sizeof(c->request) - c->len,
+			  on_received, c);
+	if (!c->op)
+		client_free(c);
+}
+
+static void on_limit(void *arg)
+{
+	struct client *c = arg;
+
+	loop_cancel(c->admin->loop, c->op);
+}
+
+/* --- clients -------------------------------------------------------------------------------- */
+
+/* The socket's mode lets root alone in; a service that runs as root's equal may be asked by
+ * itself. */
+static bool may_ask(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return false;
+	if (peer.uid == 0 || peer.uid == geteuid())
+		return true;
+	log_warn("uid %u may not tell the service what to do", peer.uid);
+	return false;
+}
+
+static void client_new(struct admin *a, int accepted)
+{
+	scoped_fd int fd = accepted;
+	struct client *c = may_ask(fd) ? calloc(1, sizeof(*c)) : NULL;
+
+	if (!c)
+		return;
+	c->admin = a;
+	c->fd = take_fd(&fd);
+	c->limit = (struct loop_timer){.fn = on_limit, .arg = c};
+	loop_timer_set(a->loop, &c->limit, PATIENCE_MS);
+	list_add_tail(&a->clients, &c->link);
+	a->n_clients++;
+	receive(c);
+}
+
+static void on_connect(void *arg, int result)
+{
+	struct admin *a = arg;
+
+	a->poll = NULL;
+	if (a->closing || result < 0) {
+		check_over(a);
+		return;
+	}
+	int fd = accept4(a->fd, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		client_new(a, fd);
+	watch(a);
+}
+
+static void watch(struct admin *a)
+{
+	if (!a->closing && !a->poll && a->n_clients < CLIENTS_MAX)
+		a->poll = loop_poll(a->loop, a->fd, POLLIN, on_connect, a);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+int admin_new(struct admin **out, struct loop *loop, int fd, const struct command_env *env,
+	      struct err *e)
+{
+	struct admin *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return err_set(e, ENOMEM, "serve operators");
+	a->loop = loop;
+	a->env = *env;
+	a->fd = fd;
+	list_init(&a->clients);
+	watch(a);
+	*out = a;
+	return 0;
+}
+
+void admin_free(struct admin *a)
+{
+	if (!a)
+		return;
+	a->closing = true;
+	if (a->poll)
+		loop_cancel(a->loop, a->poll);
+	list_each (pos, &a->clients)
+		loop_cancel(a->loop, container_of(pos, struct client, link)->op);
+	check_over(a);
+}

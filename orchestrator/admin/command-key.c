@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ramet key …: who may use the API. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/admin/command.h"
+#include "orchestrator/keys/keys.h"
+#include "orchestrator/tiers.h"
+
+#define GRACE_MAX_S 31536000
+
+static int64_t realtime_ms(void)
+{
+	return (int64_t)time(NULL) * 1000;
+}
+
+/* The key is what goes to a pipe; the rest is for eyes. */
+static void tell_new(FILE *out, const struct key *key, char text[static KEY_TEXT_LEN + 1])
+{
+	fprintf(out, "%s\n", text);
+	fprintf(out, "# key %s, tenant %s, tier %s, name %s\n", key->id, key->tenant, key->tier,
+		key->name);
+	fputs("# The key is not kept anywhere: this is the only time it is shown.\n", out);
+	explicit_bzero(text, KEY_TEXT_LEN + 1);
+}
+
+static int check_tier(const struct command_env *env, const char *name, struct err *e)
+{
+	struct tier tier;
+
+	if (strcmp(name, TIER_OPERATOR) == 0 || tier_find(&tier, env->config, name))
+		return 0;
+	return err_say(e, EINVAL, "the tier must be %s (or " TIER_OPERATOR "), not \"%.40s\"",
+		       tier_names, name);
+}
+
+/* What was made without keys can be reached with a key of the local tenant. */
+static int check_tenant(const struct command_env *env, const char *tenant, struct err *e)
+{
+	if (!tenant || strcmp(tenant, TENANT_LOCAL) == 0 || keys_tier(env->keys, tenant))
+		return 0;
+	return err_say(e, ENOENT,
+		       "there is no tenant \"%.40s\": `ramet key list` shows those there are",
+		       tenant);
+}
+
+static int key_create(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		      struct err *e)
+{
+	struct option_value options[] = {{"--tier", NULL}, {"--name", NULL}, {"--tenant", NULL}};
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+
+	int ret = command_options(argc, argv, options, ARRAY_LEN(options), NULL, 0, e);
+	if (ret < 0)
+		return ret;
+	if (!options[0].value || !options[1].value)
+		return err_say(e, EINVAL, "--tier and --name are needed");
+	ret = check_tier(env, options[0].value, e);
+	if (ret == 0)
+		ret = check_tenant(env, options[2].value, e);
+	if (ret == 0)
+		ret = keys_create(env->keys, options[1].value, options[0].value, options[2].value,
+				  text, &key, e);
+	if (ret < 0)
+		return ret;
+	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
+	tell_new(out, key, text);
+	return 0;
+}
+
+static void list_one(void *arg, const struct key *key)
+{
+	char created[COMMAND_TIME_LEN + 1], revoked[COMMAND_TIME_LEN + 1] = "-";
+	const char *state = "good";
+
+	command_time(key->created_at_ms, created);
+	if (key->revoked_at_ms) {
+		command_time(key->revoked_at_ms, revoked);
+		state = key_is_good(key, realtime_ms()) ? "ending" : "revoked";
+	}
+	fprintf(arg, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
+		key->tier, state, created, revoked, key->name);
+}
+
+static int key_list(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		    struct err *e)
+{
+	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
+
+	if (ret < 0)
+		return ret;
+	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", "ID", "TENANT", "TIER",
+		"STATE", "CREATED", "ENDS", "NAME");
+	keys_each(env->keys, list_one, out);
+	return 0;
+}
+
+static int key_revoke(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		      struct err *e)
+{
+	const char *id;
+	int ret = command_options(argc, argv, NULL, 0, &id, 1, e);
+
+	if (ret == 0)
+		ret = keys_revoke(env->keys, id, e);
+	if (ret < 0)
+		return ret;
+	log_info("key %s revoked", id);
+	fprintf(out, "key %s is revoked\n", id);
+	return 0;
+}
+
+/* Whole seconds; -1 when the option is not there. */
+static int read_grace(const char *value, int64_t *out, struct err *e)
+{
+	char *end;
+
+	*out = -1;
+	if (!value)
+		return 0;
+	errno = 0;
+	long long n = strtoll(value, &end, 10);
+	if (errno || end == value || *end || n < 0 || n > GRACE_MAX_S || *value < '0' ||
+	    *value > '9')
+		return err_say(e, EINVAL,
+			       "--grace must be whole seconds from 0 to %d, not \"%.40s\"",
+			       GRACE_MAX_S, value);
+	*out = n;
+	return 0;
+}
+
+static int key_rotate(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		      struct err *e)
+{
+	struct option_value options[] = {{"--grace", NULL}};
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	const char *id;
+	int64_t grace_s = -1;
+
+	int ret = command_options(argc, argv, options, ARRAY_LEN(options), &id, 1, e);
+	if (ret == 0)
+		ret = read_grace(options[0].value, &grace_s, e);
+	if (ret == 0)
+		ret = keys_rotate(env->keys, id, grace_s, text, &key, e);
+	if (ret < 0)
+		return ret;
+	log_info("key %s follows %s", key->id, id);
+	tell_new(out, key, text);
+	if (grace_s < 0)
+		fprintf(out, "# Key %s is good until it is revoked.\n", id);
+	else
+		fprintf(out, "# Key %s is good for %lld s more at most.\n", id, (long long)grace_s);
+	return 0;
+}
+
+const struct command key_commands[] = {
+	{"key create", "--tier TIER --name NAME [--tenant TENANT]",
+	 "makes a key, of a new tenant or of one there is, and shows it this once", key_create},
+	{"key list", "", "every key there is or was", key_list},
+	{"key revoke", "ID", "ends a key at once, with all that is under way with it", key_revoke},
+	{"key rotate", "ID [--grace SECONDS]",
+	 "makes a new key of the same tenant; the old one ends with the grace, or by key revoke",
+	 key_rotate},
+	{NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What operators tell the service, as `ramet` sends it: arguments, each with a NUL behind it. A
+ * command is found by its first words, runs to its end and writes text. Commands of a table work
+ * wherever what they need is there: those on keys without a service, too.
+ */
+#ifndef RAMET_ORCHESTRATOR_ADMIN_COMMAND_H
+#define RAMET_ORCHESTRATOR_ADMIN_COMMAND_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "orchestrator/config.h"
+
+#define COMMAND_BYTES_MAX 4096 /* of all arguments */
+#define COMMAND_ARGS_MAX  16
+
+/* How a command ended: the first byte of an answer, and the exit status of `ramet`. */
+enum command_status {
+	COMMAND_DONE = 0,
+	COMMAND_FAILED = 1, /* the text says why */
+	COMMAND_USAGE = 2,  /* the text says how it is called */
+};
+
+struct core;
+struct keys;
+
+struct command_env {
+	const struct config *config;
+	struct keys *keys;
+	struct core *core; /* NULL: no service runs */
+};
+
+/* argv[0] is the first argument behind the command's words; argv[argc] is NULL. `out` gets what it
+ * has to say; on failure it fills *e, whose text stands for it. 0, or -errno; -EINVAL is told with
+ * the command's usage. */
+typedef int command_fn(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		       struct err *e);
+
+struct command {
+	const char *words;     /* "key create" */
+	const char *arguments; /* "--tier TIER --name NAME"; "" when there are none */
+	const char *help;      /* one line */
+	command_fn *run;
+};
+
+/* Commands one after the other; a NULL in `words` ends the table. */
+extern const struct command key_commands[];
+
+struct arguments {
+	char text[COMMAND_BYTES_MAX];
+	const char *argv[COMMAND_ARGS_MAX + 1]; /* into text; NULL-terminated */
+	int argc;
+};
+/* -EINVAL with *e filled unless it is 1 to COMMAND_ARGS_MAX texts without control characters. */
+int arguments_parse(struct arguments *out, const void *request, size_t len, struct err *e);
+
+/* Finds the command in `tables` (NULL-terminated) and runs it: what is to be told is in `out`. */
+enum command_status command_run(const struct command *const *tables, const struct command_env *env,
+				const struct arguments *args, FILE *out);
+
+/* --- for commands ---------------------------------------------------------------------------- */
+
+/* An option of a command: NAME VALUE or NAME=VALUE. */
+struct option_value {
+	const char *name;  /* "--tier" */
+	const char *value; /* NULL until it is found */
+};
+/* Takes all `n` options out of argv; what is none of them goes to `rest`, up to `n_rest`, which
+ * the command must have exactly. -EINVAL with *e filled otherwise. */
+int command_options(int argc, const char *const argv[], struct option_value *options, size_t n,
+		    const char **rest, size_t n_rest, struct err *e);
+/* "2026-11-21T20:15:00Z" */
+#define COMMAND_TIME_LEN 20
+void command_time(int64_t ms, char out[static COMMAND_TIME_LEN + 1]);
+
+#endif

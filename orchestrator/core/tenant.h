@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a tenant may have: the limits of its key's tier. The tenant without a key, and those of
+ * operators' keys, have none but the host's.
+ */
+#ifndef RAMET_ORCHESTRATOR_CORE_TENANT_H
+#define RAMET_ORCHESTRATOR_CORE_TENANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "orchestrator/core/core.h"
+
+struct size;
+
+/* The most RAM and disk of a sandbox; UINT32_MAX: no limit. RAM is a multiple of what sizes are
+ * rounded to. */
+struct size tenant_size_most(const struct core *c, const char *tenant);
+/* Fills in the configured defaults (of 0) and cuts what is more than the tenant may have. */
+void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
+		  uint32_t *idle_timeout_s, bool *persistent);
+/* Living sandboxes of the tenant and those on their way (core_call.coming). */
+size_t tenant_sandboxes(const struct core *c, const char *tenant);
+/* `n` more would be within its limit; else *f is the 429. */
+bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f);
+/* Bytes that all Spaces of the tenant may take on the disk; UINT64_MAX: no limit. */
+uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant);
+
+#endif

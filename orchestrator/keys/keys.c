@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/keys/keys.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/list.h"
+#include "base/log.h"
+
+#define BUCKETS 256
+
+struct entry {
+	struct key key;
+	uint8_t hash[KEY_HASH_LEN];
+	struct list link;   /* oldest first */
+	struct list bucket; /* by the hash's first byte */
+};
+
+struct keys {
+	struct store *store;
+	struct list all;
+	struct list buckets[BUCKETS];
+	void (*on_revoked)(void *arg);
+	void *arg;
+};
+
+static int64_t realtime_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void random_id(const char *prefix, char out[static KEY_ID_LEN + 1])
+{
+	uint64_t id;
+
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id)) {
+		log_error("the kernel gives no random bytes");
+		abort();
+	}
+	snprintf(out, KEY_ID_LEN + 1, "%s%016llx", prefix, (unsigned long long)id);
+}
+
+/* --- the table ------------------------------------------------------------------------------ */
+
+static void insert(struct keys *k, struct entry *entry)
+{
+	list_add_tail(&k->all, &entry->link);
+	list_add_tail(&k->buckets[entry->hash[0]], &entry->bucket);
+}
+
+static void take_row(void *arg, const struct store_key *row)
+{
+	struct entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		abort();
+	snprintf(entry->key.id, sizeof(entry->key.id), "%s", row->id);
+	snprintf(entry->key.tenant, sizeof(entry->key.tenant), "%s", row->tenant);
+	snprintf(entry->key.name, sizeof(entry->key.name), "%s", row->name);
+	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", row->tier);
+	entry->key.created_at_ms = row->created_at_ms;
+	entry->key.revoked_at_ms = row->revoked_at_ms;
+	memcpy(entry->hash, row->hash, sizeof(entry->hash));
+	insert(arg, entry);
+}
+
+int keys_new(struct keys **out, struct store *store, struct err *e)
+{
+	struct keys *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return err_set(e, ENOMEM, "read the keys");
+	k->store = store;
+	list_init(&k->all);
+	for (size_t i = 0; i < BUCKETS; i++)
+		list_init(&k->buckets[i]);
+	int ret = store_keys(store, take_row, k, e);
+	if (ret < 0) {
+		keys_free(k);
+		return ret;
+	}
+	*out = k;
+	return 0;
+}
+
+void keys_free(struct keys *k)
+{
+	if (!k)
+		return;
+	list_each_safe (pos, &k->all)
+		free(container_of(pos, struct entry, link));
+	free(k);
+}
+
+bool keys_any(const struct keys *k)
+{
+	return !list_empty(&k->all);
+}
+
+/* How long it takes tells at most which first byte of a hash is there. */
+enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, int64_t now_ms,
+			    const struct key **out)
+{
+	uint8_t hash[KEY_HASH_LEN];
+
+	if (!key_text_is_whole(text, len))
+		return KEY_MALFORMED;
+	key_text_hash(text, len, hash);
+	list_each (pos, &k->buckets[hash[0]]) {
+		const struct entry *entry = container_of(pos, struct entry, bucket);
+
+		if (CRYPTO_memcmp(entry->hash, hash, sizeof(hash)) != 0)
+			continue;
+		*out = &entry->key;
+		return key_is_good(&entry->key, now_ms) ? KEY_GOOD : KEY_REVOKED;
+	}
+	return KEY_UNKNOWN;
+}
+
+const char *keys_tier(const struct keys *k, const char *tenant)
+{
+	for (const struct list *pos = k->all.prev; pos != &k->all; pos = pos->prev) {
+		const struct entry *entry = container_of(pos, struct entry, link);
+
+		if (strcmp(entry->key.tenant, tenant) == 0)
+			return entry->key.tier;
+	}
+	return NULL;
+}
+
+static struct entry *find(const struct keys *k, const char *id)
+{
+	list_each (pos, &k->all) {
+		struct entry *entry = container_of(pos, struct entry, link);
+
+		if (strcmp(entry->key.id, id) == 0)
+			return entry;
+	}
+	return NULL;
+}
+
+const struct key *keys_find(const struct keys *k, const char *id)
+{
+	const struct entry *entry = find(k, id);
+
+	return entry ? &entry->key : NULL;
+}
+
+void keys_each(const struct keys *k, void (*each)(void *arg, const struct key *key), void *arg)
+{
+	list_each (pos, &k->all)
+		each(arg, &container_of(pos, struct entry, link)->key);
+}
+
+/* --- changes -------------------------------------------------------------------------------- */
+
+static int check_name(const char *name, struct err *e)
+{
+	size_t len = strlen(name);
+
+	if (len < 1 || len > KEY_NAME_MAX)
+		return err_say(e, EINVAL, "the name has %zu bytes; 1 to %d are needed", len,
+			       KEY_NAME_MAX);
+	for (const char *p = name; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return err_say(e, EINVAL, "the name holds a control character (0x%02x)",
+				       (unsigned char)*p);
+	return 0;
+}
+
+static struct entry *entry_new(const char *name, const char *tier, const char *tenant,
+			       char text[static KEY_TEXT_LEN + 1])
+{
+	struct entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		abort();
+	random_id("key_", entry->key.id);
+	random_id("tnt_", entry->key.tenant);
+	if (tenant)
+		snprintf(entry->key.tenant, sizeof(entry->key.tenant), "%s", tenant);
+	snprintf(entry->key.name, sizeof(entry->key.name), "%s", name);
+	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", tier);
+	entry->key.created_at_ms = realtime_ms();
+	key_text_make(text);
+	key_text_hash(text, KEY_TEXT_LEN, entry->hash);
+	return entry;
+}
+
+static struct store_key row_of(const struct entry *entry)
+{
+	const struct key *key = &entry->key;
+
+	return (struct store_key){
+		.id = key->id,
+		.tenant = key->tenant,
+		.name = key->name,
+		.tier = key->tier,
+		.hash = entry->hash,
+		.created_at_ms = key->created_at_ms,
+		.revoked_at_ms = key->revoked_at_ms,
+	};
+}
+
+/* It stands in the catalogue, or not: then neither it nor its text is of any use. */
+static int settle(struct keys *k, struct entry *entry, int ret, char *text, const struct key **out)
+{
+	if (ret < 0) {
+		explicit_bzero(text, KEY_TEXT_LEN + 1);
+		free(entry);
+		return ret;
+	}
+	insert(k, entry);
+	*out = &entry->key;
+	return 0;
+}
+
+int keys_create(struct keys *k, const char *name, const char *tier, const char *tenant,
+		char text[static KEY_TEXT_LEN + 1], const struct key **out, struct err *e)
+{
+	if (check_name(name, e) < 0)
+		return -EINVAL;
+	struct entry *entry = entry_new(name, tier, tenant, text);
+	struct store_key row = row_of(entry);
+
+	return settle(k, entry, store_key_add(k->store, &row, e), text, out);
+}
+
+static int unknown(const char *id, struct err *e)
+{
+	return err_say(e, ENOENT, "there is no key %.60s (an id is key_ and 16 hexadecimal digits)",
+		       id);
+}
+
+static void tell_revoked(struct keys *k)
+{
+	if (k->on_revoked)
+		k->on_revoked(k->arg);
+}
+
+int keys_revoke(struct keys *k, const char *id, struct err *e)
+{
+	struct entry *entry = find(k, id);
+	int64_t now = realtime_ms();
+
+	if (!entry)
+		return unknown(id, e);
+	if (!key_is_good(&entry->key, now))
+		return 0;
+	int ret = store_key_revoke(k->store, id, now, e);
+	if (ret < 0)
+		return ret;
+	entry->key.revoked_at_ms = now;
+	tell_revoked(k);
+	return 0;
+}
+
+int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],
+		const struct key **out, struct err *e)
+{
+	struct entry *old = find(k, id);
+	int64_t now = realtime_ms();
+
+	if (!old)
+		return unknown(id, e);
+	if (!key_is_good(&old->key, now))
+		return err_say(e, EINVAL, "key %s is revoked: make a new one with `key create`",
+			       id);
+	struct entry *entry = entry_new(old->key.name, old->key.tier, old->key.tenant, text);
+	struct store_key row = row_of(entry);
+	int64_t until = grace_s < 0 ? old->key.revoked_at_ms : now + grace_s * 1000;
+	if (old->key.revoked_at_ms && until > old->key.revoked_at_ms)
+		until = old->key.revoked_at_ms;
+	int ret = store_key_rotate(k->store, &row, id, until, e);
+	if (ret == 0)
+		old->key.revoked_at_ms = until;
+	ret = settle(k, entry, ret, text, out);
+	if (ret == 0 && !key_is_good(&old->key, now))
+		tell_revoked(k);
+	return ret;
+}
+
+void keys_watch(struct keys *k, void (*fn)(void *arg), void *arg)
+{
+	k->on_revoked = fn;
+	k->arg = arg;
+}

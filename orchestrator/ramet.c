@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ramet: what operators type. The service runs the commands; this sends it the words and shows what
+ * comes back. Only keys can be seen to while no service runs, for the first one is made before an
+ * API is opened to others: then it is done here, in the catalogue, as the service's account.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/admin/command.h"
+#include "orchestrator/config.h"
+#include "orchestrator/keys/keys.h"
+#include "orchestrator/store/store.h"
+#include "orchestrator/warden/account.h"
+#include "orchestrator/warden/directory.h"
+
+static int fail(const struct err *e)
+{
+	fprintf(stderr, "ramet: %s\n", e->text);
+	return COMMAND_FAILED;
+}
+
+/* --- the words ------------------------------------------------------------------------------ */
+
+struct words {
+	char text[COMMAND_BYTES_MAX];
+	size_t len;
+};
+
+static int gather(struct words *w, int argc, char *const argv[], struct err *e)
+{
+	for (int i = 0; i < argc; i++) {
+		size_t len = strlen(argv[i]) + 1;
+
+		if (len > sizeof(w->text) - w->len)
+			return err_say(e, E2BIG, "the arguments have more than %d bytes",
+				       COMMAND_BYTES_MAX);
+		memcpy(w->text + w->len, argv[i], len);
+		w->len += len;
+	}
+	return 0;
+}
+
+/* --- a service that runs -------------------------------------------------------------------- */
+
+/* -ENOENT or -ECONNREFUSED: none runs. */
+static int reach(const struct config *config, struct err *e)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
+	if (used >= (int)sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
+		return err_set(e, ENAMETOOLONG, "run_dir");
+	if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0)
+		return err_set(e, errno, "reach the service at %s", at.sun_path);
+	return take_fd(&fd);
+}
+
+static int send_words(int fd, const struct words *w, struct err *e)
+{
+	for (size_t at = 0; at < w->len;) {
+		ssize_t n = send(fd, w->text + at, w->len - at, MSG_NOSIGNAL);
+
+		if (n < 0)
+			return err_set(e, errno, "tell the service");
+		at += (size_t)n;
+	}
+	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "tell the service") : 0;
+}
+
+/* What is no success is for standard error. */
+static int show_answer(int fd)
+{
+	const struct err broken = {
+		.text = "the service broke off before its answer was whole; see its log"};
+	char piece[16384];
+	unsigned char status;
+
+	if (read(fd, &status, 1) != 1)
+		return fail(&broken);
+	FILE *out = status == COMMAND_DONE ? stdout : stderr;
+	for (;;) {
+		ssize_t n = read(fd, piece, sizeof(piece));
+
+		if (n < 0)
+			return fail(&broken);
+		if (n == 0)
+			return fflush(out) == 0 ? status : COMMAND_FAILED;
+		fwrite(piece, 1, (size_t)n, out);
+	}
+}
+
+/* --- none ----------------------------------------------------------------------------------- */
+
+static const struct command *const tables[] = {key_commands, NULL};
+
+static int become_account(const struct config *config, struct err *e)
+{
+	struct account account;
+	int ret = account_find(&account, config->user, e);
+
+	if (ret < 0)
+		return ret;
+	if (geteuid() != 0)
+		return err_say(e, EPERM, "no service runs, and only root may change its catalogue");
+	int dir = directory_for_account(config->state_dir, account, e);
+	if (dir < 0)
+		return err_context(e, "state_dir");
+	close_fd(&dir);
+	return account_become(account.uid, account.gid, e);
+}
+
+static int run_here(const struct config *config, const struct words *w)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	static struct arguments args;
+	struct command_env env = {.config = config};
+	struct store *store = NULL;
+	struct err e;
+
+	snprintf(path, sizeof(path), "%s/catalogue.db", config->state_dir);
+	if (arguments_parse(&args, w->text, w->len, &e) < 0 || become_account(config, &e) < 0 ||
+	    store_open(&store, path, &e) < 0)
+		return fail(&e);
+	if (keys_new(&env.keys, store, &e) < 0) {
+		store_close(store);
+		return fail(&e);
+	}
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	int status = out ? (int)command_run(tables, &env, &args, out) : COMMAND_FAILED;
+	if (!out || fclose(out) != 0)
+		status = COMMAND_FAILED;
+	else
+		fputs(text, status == COMMAND_DONE ? stdout : stderr);
+	free(text);
+	keys_free(env.keys);
+	store_close(store);
+	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
+}
+
+/* Of the commands that work without one. */
+static int show_help(const struct config *config, const struct words *w)
+{
+	static struct arguments args;
+	const struct command_env env = {.config = config};
+	struct err e;
+
+	if (arguments_parse(&args, w->text, w->len, &e) < 0)
+		return fail(&e);
+	return (int)command_run(tables, &env, &args, stdout);
+}
+
+/* ------------------------------------------------------------------------------------------- */
+
+/* Settings stand before the command: --config=FILE, --run_dir=DIR. */
+static int settings_count(int argc, char *const argv[])
+{
+	int n = 1;
+
+	while (n < argc && strncmp(argv[n], "--", 2) == 0 && strchr(argv[n], '='))
+		n++;
+	return n;
+}
+
+int main(int argc, char *argv[])
+{
+	static char *help[] = {"help"};
+	struct config config;
+	struct words words = {.len = 0};
+	struct err e;
+	int settings = settings_count(argc, argv), n = argc - settings;
+	char **command = argv + settings;
+
+	log_init("ramet", LOG_WARN);
+	if (n == 0 || strcmp(command[0], "--help") == 0 || strcmp(command[0], "-h") == 0) {
+		command = help;
+		n = 1;
+	}
+	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
+		return fail(&e);
+	scoped_fd int fd = reach(&config, &e);
+	if (fd >= 0)
+		return send_words(fd, &words, &e) < 0 ? fail(&e) : show_answer(fd);
+	if (strcmp(command[0], "help") == 0)
+		return show_help(&config, &words);
+	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
+		return run_here(&config, &words);
+	return fail(&e);
+}

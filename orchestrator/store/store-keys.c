@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The keys of the catalogue. */
+#include "orchestrator/store/store-internal.h"
+
+#define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms"
+
+static const char *const sql[KEY_STATEMENTS] = {
+	[KEY_ADD] = "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?)",
+	[KEY_REVOKE] = "UPDATE keys SET revoked_at_ms = ?2 WHERE id = ?1",
+	[KEY_ALL] = "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id",
+};
+
+int store_key_add(struct store *s, const struct store_key *row, struct err *e)
+{
+	sqlite3_stmt *st = s->keys[KEY_ADD];
+
+	bind_text(st, 1, row->id);
+	bind_text(st, 2, row->tenant);
+	bind_text(st, 3, row->name);
+	bind_text(st, 4, row->tier);
+	sqlite3_bind_blob(st, 5, row->hash, STORE_KEY_HASH_LEN, SQLITE_STATIC);
+	sqlite3_bind_int64(st, 6, row->created_at_ms);
+	sqlite3_bind_int64(st, 7, row->revoked_at_ms);
+	return store_run(s, st, e);
+}
+
+int store_key_revoke(struct store *s, const char *id, int64_t at_ms, struct err *e)
+{
+	bind_text(s->keys[KEY_REVOKE], 1, id);
+	sqlite3_bind_int64(s->keys[KEY_REVOKE], 2, at_ms);
+	return store_run(s, s->keys[KEY_REVOKE], e);
+}
+
+int store_key_rotate(struct store *s, const struct store_key *row, const char *old, int64_t at_ms,
+		     struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = store_key_add(s, row, e);
+	if (ret == 0)
+		ret = store_key_revoke(s, old, at_ms, e);
+	return store_end(s, ret, e);
+}
+
+struct reader {
+	void (*each)(void *arg, const struct store_key *row);
+	void *arg;
+};
+
+static void tell_row(void *arg, sqlite3_stmt *st)
+{
+	static const uint8_t none[STORE_KEY_HASH_LEN];
+	const struct reader *reader = arg;
+	bool whole = sqlite3_column_bytes(st, 4) == STORE_KEY_HASH_LEN;
+	const struct store_key row = {
+		.id = text_at(st, 0),
+		.tenant = text_at(st, 1),
+		.name = text_at(st, 2),
+		.tier = text_at(st, 3),
+		.hash = whole ? sqlite3_column_blob(st, 4) : none, /* nothing hashes to zeros */
+		.created_at_ms = sqlite3_column_int64(st, 5),
+		.revoked_at_ms = sqlite3_column_int64(st, 6),
+	};
+
+	reader->each(reader->arg, &row);
+}
+
+int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
+	       struct err *e)
+{
+	struct reader reader = {each, arg};
+
+	return store_rows(s, s->keys[KEY_ALL], tell_row, &reader, e);
+}
+
+int store_keys_prepare(struct store *s, struct err *e)
+{
+	return store_prepare(s, sql, KEY_STATEMENTS, s->keys, e);
+}

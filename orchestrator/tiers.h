@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tiers: the most that sandboxes of a tenant may have. A setting each (tier_free, …), whose value
+ * is words NAME=NUMBER; what a value does not name is as in the default.
+ */
+#ifndef RAMET_ORCHESTRATOR_TIERS_H
+#define RAMET_ORCHESTRATOR_TIERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "orchestrator/config.h"
+
+struct tier {
+	uint32_t ram_mib, rootfs_gb;
+	uint32_t idle_s, lifetime_s;
+	uint32_t concurrent; /* living sandboxes, children of forks too */
+	uint32_t spaces_gb;  /* that all Spaces of the tenant may take on the disk */
+	bool persistent;     /* Spaces at the idle timeout */
+};
+
+/* Applies one setting's value to *t; -EINVAL with a sentence that names the word and the range. */
+int tier_parse(struct tier *t, const char *text, struct err *e);
+
+/* The tier called `name` as configured. False: there is none of that name. */
+bool tier_find(struct tier *out, const struct config *c, const char *name);
+/* The tier of operators' keys, which no setting has: no limits, and the figures of the host. */
+#define TIER_OPERATOR "operator"
+/* For sentences: "free, pro, scale or enterprise". */
+extern const char tier_names[];
+
+/* As one would write them. */
+#define TIER_FREE                                                                                  \
+	"ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=10 persistent=no "         \
+	"spaces_gb=0"
+#define TIER_PRO                                                                                   \
+	"ram_mib=4096 rootfs_gb=16 idle_s=1800 lifetime_s=28800 concurrent=50 persistent=yes "     \
+	"spaces_gb=50"
+#define TIER_SCALE                                                                                 \
+	"ram_mib=16384 rootfs_gb=64 idle_s=7200 lifetime_s=86400 concurrent=500 persistent=yes "   \
+	"spaces_gb=500"
+#define TIER_ENTERPRISE                                                                            \
+	"ram_mib=65536 rootfs_gb=512 idle_s=86400 lifetime_s=604800 concurrent=10000 "             \
+	"persistent=yes spaces_gb=5000"
+
+#endif
