@@ -144,6 +144,28 @@ static const struct setting settings[] = {
 	NUM(max_body_bytes, 4096, 1073741824, "67108864", "Largest request body."),
 	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
 	 "Least level that is logged: debug, info, warn or error."},
+	{"log_format", CHOICE, AT(log_format), 1, ROOM(log_format), "text", "text json ",
+	 "Each line of the log as text, or as a JSON object."},
+	STR(audit_dir, TEXT, 0, "audit",
+	    "Folder of the audit log, which tells what became of each sandbox "
+	    "(docs/operating.md):\n"
+	    "a path, or a name in state_dir. Empty: there is none."),
+	NUM(audit_max_mib, 1, 65536, "64",
+	    "A file of it is put aside when it is so large; so many are kept, with the current "
+	    "one."),
+	NUM(audit_files, 2, 1000, "8", NULL),
+	STR(webhook_url, TEXT, 0, "",
+	    "Where each line of the audit log is sent, as a POST signed with the secret (16 bytes "
+	    "at\n"
+	    "least; better in the environment than in a file that others can read). Empty: "
+	    "nowhere."),
+	STR(webhook_secret, TEXT, 0, "", NULL),
+	STR(webhook_events, TEXT, 1, "sandbox.*",
+	    "Which events are sent, like sandbox.frozen,sandbox.died,key.* or *."),
+	{"webhook_http", CHOICE, AT(webhook_http), 1, ROOM(webhook_http), "no", "no yes ",
+	 "yes: webhook_url may be http:// to another host than this one, for all on the way to "
+	 "read."},
+	STR(notify, PATH, 1, "/usr/lib/ramet/ramet-notify", "The program that sends webhooks."),
 };
 
 #define SETTINGS ARRAY_LEN(settings)
@@ -157,7 +179,7 @@ struct value {
 };
 
 /* The longest value there is plus some: enough to show what was wrong with a longer one. */
-#define VALUE_MAX (CONFIG_PATH_MAX + 64)
+#define VALUE_MAX (512 + 64)
 
 static int set_number(const struct setting *s, struct config *c, const char *text, struct err *e)
 {
@@ -577,12 +599,67 @@ static int check_dns(const struct config *c, struct err *e)
 		c->dns);
 }
 
+/* Where the host of an http:// URL is this machine by its very name. */
+static bool is_loopback_url(const char *url)
+{
+	static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
+
+	url += strlen("http://");
+	if (strchr(url, '@')) /* what stands before it is no host */
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+		size_t len = strlen(hosts[i]);
+
+		if (strncmp(url, hosts[i], len) == 0 && strchr(":/", url[len]))
+			return true; /* also where the name is all there is */
+	}
+	return false;
+}
+
+static int check_webhook(const struct config *c, struct err *e)
+{
+	const char *url = c->webhook_url;
+	bool plain = strncmp(url, "http://", 7) == 0;
+
+	if (!url[0])
+		return 0;
+	if (!c->audit_dir[0])
+		return err_say(e, EINVAL, "webhook_url needs the audit log: audit_dir is empty");
+	if (!plain && strncmp(url, "https://", 8) != 0)
+		return err_say(e, EINVAL, "webhook_url must begin with https://, not \"%.60s\"",
+			       url);
+	if (plain && !is_loopback_url(url) && c->webhook_http[0] != 'y')
+		return err_say(e, EINVAL,
+			       "webhook_url is http:// to another host: use https://, or set "
+			       "webhook_http to yes");
+	if (strlen(c->webhook_secret) < 16)
+		return err_say(e, EINVAL,
+			       "webhook_secret must be at least 16 bytes long, not %zu, as "
+			       "webhook_url is set",
+			       strlen(c->webhook_secret));
+	return 0;
+}
+
+static int check_audit(const struct config *c, struct err *e)
+{
+	const char *dir = c->audit_dir;
+
+	if (dir[0] && dir[0] != '/' && (strchr(dir, '/') || dir[0] == '.'))
+		return err_say(e, EINVAL,
+			       "audit_dir must be an absolute path or a name without slashes that "
+			       "begins with no dot, not \"%.60s\"",
+			       dir);
+	return check_webhook(c, e);
+}
+
 static int check_together(const struct config *c, struct err *e)
 {
 	int r = check_network(c, e);
 
 	if (r == 0)
 		r = check_dns(c, e);
+	if (r == 0)
+		r = check_audit(c, e);
 	if (r < 0)
 		return r;
 	struct config_size sizes[CONFIG_SIZES_MAX];
@@ -677,6 +754,14 @@ const char *config_example(void)
 	if (!text)
 		text = print_example();
 	return text ? text : "";
+}
+
+void config_audit_dir(const struct config *c, char *out, size_t size)
+{
+	if (c->audit_dir[0] == '/')
+		snprintf(out, size, "%s", c->audit_dir);
+	else
+		snprintf(out, size, "%s/%s", c->state_dir, c->audit_dir);
 }
 
 int config_log_level(const struct config *c)

@@ -58,6 +58,15 @@ struct config {
 
 	uint32_t max_body_bytes; /* request body: 67108864 */
 	char log_level[8];	 /* debug, info, warn, error */
+	char log_format[8];	 /* text, json */
+
+	char audit_dir[CONFIG_PATH_MAX];      /* see config_audit_dir; empty: no audit log */
+	uint32_t audit_max_mib, audit_files;  /* of one file; files with the current one */
+	char webhook_url[512];		      /* empty: none */
+	char webhook_secret[128];	      /* HMAC-SHA256 of each body */
+	char webhook_events[CONFIG_PATH_MAX]; /* names with commas between; * at the end of one */
+	char webhook_http[4];	      /* "yes" or no: without TLS to others than this host */
+	char notify[CONFIG_PATH_MAX]; /* /usr/lib/ramet/ramet-notify */
 };
 
 /* Fills *out with the defaults. */
@@ -81,6 +90,9 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 
 /* The commented configuration file that documents every setting with its default. */
 const char *config_example(void);
+
+/* The folder of the audit log as a path: audit_dir itself, or state_dir/audit_dir. */
+void config_audit_dir(const struct config *c, char *out, size_t size);
 
 /* log_level as base/log.h counts it. */
 int config_log_level(const struct config *c);

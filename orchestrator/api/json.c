@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 #include "base/num.h"
-#include "orchestrator/api/utf8.h"
+#include "base/utf8.h"
 
 /* --- the text: checked once, byte by byte --------------------------------------------------- */
 

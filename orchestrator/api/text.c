@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "orchestrator/api/utf8.h"
+#include "base/utf8.h"
 
 void text_free(struct text *t)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef RAMET_ORCHESTRATOR_API_UTF8_H
-#define RAMET_ORCHESTRATOR_API_UTF8_H
+#ifndef RAMET_BASE_UTF8_H
+#define RAMET_BASE_UTF8_H
 
 #include <stddef.h>
 

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/audit/audit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/audit/journal.h"
+
+#define RING_SIZE  (1u << 20)
+#define RING_MAGIC 0x31474e4952444152u
+#define BATCH	   (64u << 10)
+#define RETRY_MS   1000
+#define SYNC_MS	   1000 /* a power cut loses no more than that of it, and what is in the ring */
+
+/* Whole lines from `head` to `tail`, which count bytes and wrap where they are used. Each is stored
+ * after what it stands for, so that whoever comes after a kill finds whole lines. */
+struct ring {
+	uint64_t magic, head, tail;
+	uint64_t lost; /* lines, since the last that was kept */
+	char bytes[RING_SIZE];
+};
+_Static_assert(sizeof(struct ring) <= AUDIT_RING_BYTES, "the ring has room");
+
+struct audit {
+	struct loop *loop;
+	struct ring *ring;
+	int dir;
+	struct journal journal;
+	uint64_t next; /* number of the next line */
+	bool working, stopped, failing;
+	bool unsynced;
+	bool wants_sync;
+	char batch[BATCH]; /* whole lines, on the way to the file */
+	size_t len, done;
+	size_t step; /* of `done`, in this job */
+	int error;
+	struct err why;
+	struct loop_timer retry, sync;
+	struct audit_figures figures;
+};
+
+/* --- the ring ------------------------------------------------------------------------------- */
+
+static size_t used(const struct ring *r)
+{
+	return (size_t)(r->tail - r->head);
+}
+
+static void copy_in(struct ring *r, const char *p, size_t len)
+{
+	size_t at = r->tail % RING_SIZE, first = len < RING_SIZE - at ? len : RING_SIZE - at;
+
+	memcpy(r->bytes + at, p, first);
+	memcpy(r->bytes, p + first, len - first);
+	__atomic_store_n(&r->tail, r->tail + len, __ATOMIC_RELEASE);
+}
+
+static void copy_out(const struct ring *r, uint64_t from, char *out, size_t len)
+{
+	size_t at = from % RING_SIZE, first = len < RING_SIZE - at ? len : RING_SIZE - at;
+
+	memcpy(out, r->bytes + at, first);
+	memcpy(out + first, r->bytes, len - first);
+}
+
+static void drop(struct ring *r, size_t len)
+{
+	__atomic_store_n(&r->head, r->head + len, __ATOMIC_RELEASE);
+}
+
+/* As many whole lines as fit; returns their bytes. */
+static size_t peek_lines(const struct ring *r, char *out, size_t room)
+{
+	size_t len = used(r) < room ? used(r) : room;
+
+	copy_out(r, r->head, out, len);
+	const char *end = memrchr(out, '\n', len);
+	return end ? (size_t)(end + 1 - out) : 0;
+}
+
+/* --- writing it out ------------------------------------------------------------------------- */
+
+static void go_on(struct audit *a);
+
+static void write_batch(struct audit *a)
+{
+	bool at_line = a->done == 0;
+
+	a->step = 0;
+	a->error = 0;
+	if (a->done < a->len)
+		a->error = journal_append(&a->journal, a->batch + a->done, a->len - a->done,
+					  at_line, &a->step, &a->why);
+	if (a->error == 0 && a->wants_sync)
+		a->error = journal_sync(&a->journal, &a->why);
+}
+
+static void on_work(void *arg)
+{
+	write_batch(arg);
+}
+
+/* The file has what the batch had, or a part of it. */
+static void account_for(struct audit *a)
+{
+	a->done += a->step;
+	a->unsynced = a->unsynced || a->step;
+	if (a->error == 0 && a->wants_sync)
+		a->unsynced = a->wants_sync = false;
+	if (a->len && a->done == a->len) {
+		drop(a->ring, a->len);
+		a->len = a->done = 0;
+	}
+}
+
+static void tell_trouble(struct audit *a)
+{
+	if (a->error < 0)
+		a->figures.failures++;
+	if (a->error < 0 && !a->failing)
+		log_error("audit log: %s; lines wait until it can be written", a->why.text);
+	else if (a->error == 0 && a->failing)
+		log_info("audit log: it is written again");
+	a->failing = a->error < 0;
+}
+
+static void on_worked(void *arg)
+{
+	struct audit *a = arg;
+
+	a->working = false;
+	account_for(a);
+	tell_trouble(a);
+	if (!a->stopped && a->failing)
+		loop_timer_set(a->loop, &a->retry, RETRY_MS);
+	else if (!a->stopped)
+		go_on(a);
+}
+
+static void go_on(struct audit *a)
+{
+	if (a->working || a->stopped || a->retry.heap_index)
+		return;
+	if (!a->len)
+		a->len = peek_lines(a->ring, a->batch, sizeof(a->batch));
+	if (a->unsynced && !a->sync.heap_index && !a->wants_sync)
+		loop_timer_set(a->loop, &a->sync, SYNC_MS);
+	if (!a->len && !a->wants_sync)
+		return;
+	a->working = loop_work(a->loop, on_work, on_worked, a) == 0;
+	if (!a->working)
+		loop_timer_set(a->loop, &a->retry, RETRY_MS);
+}
+
+static void on_retry(void *arg)
+{
+	go_on(arg);
+}
+
+static void on_sync(void *arg)
+{
+	struct audit *a = arg;
+
+	a->wants_sync = true;
+	go_on(a);
+}
+
+/* --- lines ---------------------------------------------------------------------------------- */
+
+static void make_id(char id[static AUDIT_ID_LEN + 1])
+{
+	unsigned char bytes[16];
+
+	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+		abort();
+	memcpy(id, "evt_", 4);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(id + 4 + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static size_t make_line(struct audit *a, char *out, uint64_t n, const struct audit_event *event)
+{
+	char id[AUDIT_ID_LEN + 1];
+
+	make_id(id);
+	return audit_line_make(out, n, id, event);
+}
+
+void audit_add(struct audit *a, const struct audit_event *event)
+{
+	char lines[2 * AUDIT_LINE_MAX];
+	size_t len = 0;
+
+	if (!a)
+		return;
+	struct ring *r = a->ring;
+	uint64_t n = a->next;
+	const struct audit_event gap = {
+		.name = "audit.lost", .at_ms = event->at_ms, .lost = r->lost};
+	if (r->lost)
+		len = make_line(a, lines, n++, &gap);
+	len += make_line(a, lines + len, n++, event);
+	if (used(r) + len > RING_SIZE) {
+		r->lost++;
+		a->figures.lost++;
+		return;
+	}
+	a->next = n;
+	copy_in(r, lines, len);
+	r->lost = 0;
+	a->figures.lines++;
+	go_on(a);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static int map_ring(struct audit *a, int ring_fd, struct err *e)
+{
+	int flags = ring_fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+	void *p = mmap(NULL, AUDIT_RING_BYTES, PROT_READ | PROT_WRITE, flags, ring_fd, 0);
+
+	if (p == MAP_FAILED)
+		return err_set(e, errno, "map the audit log's memory");
+	a->ring = p;
+	if (a->ring->magic != RING_MAGIC || a->ring->head > a->ring->tail ||
+	    used(a->ring) > RING_SIZE) {
+		a->ring->head = a->ring->tail = a->ring->lost = 0;
+		a->ring->magic = RING_MAGIC;
+	}
+	return 0;
+}
+
+/* The length of the line that begins at `from`; 0 when there is none that makes sense. */
+static size_t line_at(const struct ring *r, uint64_t from, struct audit_line *line)
+{
+	char text[AUDIT_LINE_MAX];
+	size_t left = (size_t)(r->tail - from), len = left < sizeof(text) ? left : sizeof(text);
+
+	copy_out(r, from, text, len);
+	const char *end = memchr(text, '\n', len);
+	if (!end || !audit_line_parse(line, text, (size_t)(end - text)))
+		return 0;
+	return (size_t)(end + 1 - text);
+}
+
+/* What the service had in the ring when it was killed: some of it may be in the file already. */
+static void pick_up(struct audit *a)
+{
+	struct ring *r = a->ring;
+	uint64_t last = journal_last(a->dir), from;
+	struct audit_line line;
+	size_t len;
+
+	a->next = last + 1;
+	for (from = r->head; (len = line_at(r, from, &line)) > 0; from += len) {
+		if (line.n <= last)
+			drop(r, len);
+		else
+			a->next = line.n + 1;
+	}
+	r->tail = from;
+}
+
+static int open_dir(const struct config *config, struct err *e)
+{
+	char path[2 * CONFIG_PATH_MAX + 2];
+
+	config_audit_dir(config, path, sizeof(path));
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "audit_dir: open %s", path) : fd;
+}
+
+int audit_new(struct audit **out, struct loop *loop, const struct config *config, int ring_fd,
+	      struct err *e)
+{
+	*out = NULL;
+	if (!config->audit_dir[0])
+		return 0;
+	scoped_fd int dir = open_dir(config, e);
+	if (dir < 0)
+		return dir;
+	struct audit *a = calloc(1, sizeof(*a));
+	if (!a)
+		return err_set(e, ENOMEM, "set up the audit log");
+	int r = map_ring(a, ring_fd, e);
+	if (r < 0) {
+		free(a);
+		return r;
+	}
+	a->loop = loop;
+	a->dir = take_fd(&dir);
+	a->journal = (struct journal){
+		.dir = a->dir,
+		.fd = -1,
+		.max_bytes = (uint64_t)config->audit_max_mib << 20,
+		.files = config->audit_files,
+	};
+	a->retry = (struct loop_timer){.fn = on_retry, .arg = a};
+	a->sync = (struct loop_timer){.fn = on_sync, .arg = a};
+	pick_up(a);
+	go_on(a);
+	*out = a;
+	return 0;
+}
+
+void audit_stop(struct audit *a)
+{
+	if (!a)
+		return;
+	a->stopped = true;
+	loop_timer_clear(a->loop, &a->retry);
+	loop_timer_clear(a->loop, &a->sync);
+}
+
+/* Until nothing is left or the disk refuses. */
+static void flush(struct audit *a)
+{
+	do {
+		if (!a->len)
+			a->len = peek_lines(a->ring, a->batch, sizeof(a->batch));
+		a->wants_sync = !used(a->ring) || used(a->ring) == a->len;
+		write_batch(a);
+		account_for(a);
+	} while (a->error == 0 && used(a->ring));
+	if (a->error < 0)
+		log_error("audit log: %s; %zu bytes of it were not written", a->why.text,
+			  used(a->ring));
+}
+
+void audit_free(struct audit *a)
+{
+	if (!a)
+		return;
+	flush(a);
+	journal_close(&a->journal);
+	close_fd(&a->dir);
+	munmap(a->ring, AUDIT_RING_BYTES);
+	free(a);
+}
+
+void audit_figures(const struct audit *a, struct audit_figures *out)
+{
+	*out = a ? a->figures : (struct audit_figures){0};
+	if (!a)
+		return;
+	out->waiting_bytes = used(a->ring);
+	out->written_bytes = __atomic_load_n(&a->journal.written, __ATOMIC_RELAXED);
+}
