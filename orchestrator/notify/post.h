@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The one POST at a time, with libcurl. */
+#ifndef RAMET_ORCHESTRATOR_NOTIFY_POST_H
+#define RAMET_ORCHESTRATOR_NOTIFY_POST_H
+
+#include "base/err.h"
+#include "orchestrator/audit/line.h"
+#include "orchestrator/config.h"
+
+struct post;
+
+int post_new(struct post **out, const struct config *config, struct err *e);
+/* Sends one line and waits for the answer, 30 s at most. 0 when it was a 2xx. */
+int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
+	      struct err *e);
+
+#endif
