@@ -22,7 +22,7 @@ native_up() {
 	as_root tar -C "$native_root" -xf "$top/build/product.tar"
 	as_root cp "$top/build/product.tar" "$native_root/product.tar"
 	as_root cp -u --sparse=always "$(rootfs_dir)/rootfs.ext4" "$native_root/rootfs.ext4"
-	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" \
+	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" --notify="$lib/ramet-notify" \
 		--kernel="$native_root/usr/share/ramet/vmlinux" \
 		--initramfs="$native_root/usr/share/ramet/initramfs.cpio" \
 		--rootfs="$native_root/rootfs.ext4" --templates_dir="$native_root/templates" --listen_port="$(api_port)" --cgroup=/ "$@"
