@@ -17,7 +17,8 @@ uint64_t bench_now_ns(void);
 /* Ends the program when memory is gone. */
 void samples_add(struct samples *s, double v);
 void samples_free(struct samples *s);
-/* Writes "name": {"median", "p90", "p99", "p99.9", "min", "max", "n", "unit"}; sorts the samples. */
+/* Writes "name": {"median", "p90", "p99", "p99.9", "min", "max", "n", "unit"}, and sorts
+ * the samples. */
 void samples_print(struct samples *s, const char *name, const char *unit, FILE *out);
 
 #endif
