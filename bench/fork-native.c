@@ -9,6 +9,7 @@
  *   child_run_ms      from the CTL_FILL sent to a ready shell until its vCPUs run
  *   child_ready_ms    fork_ms and child_run_ms of the same fork together
  *   child_answer_ms   from the CTL_FILL until the child did its first order, disk and all
+ *   child_*_runs_ms   the same of a parent whose layers hold RUNS runs, as those of a sandbox do
  * usage: fork-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM WORKER [KVM-FLOOR]
  * JSON on standard output, with the figures of kvm-floor (same shape, same run) when its path is
  * given.
@@ -24,6 +25,9 @@
 #define FIRST_RUNS  8 /* VMs whose first fork is measured */
 #define CHILDREN    40
 #define WRITING_MIB 4
+#define RUNS	    200
+#define RUN_BYTES   (2u << 12)
+#define RUN_STEP    (64u << 12)
 
 static const unsigned dirty_mib[] = {1, 7, 64};
 #define DIRTIES (sizeof(dirty_mib) / sizeof(dirty_mib[0]))
@@ -103,8 +107,11 @@ static void dirty_forks(struct worker *w, const struct vmm_options *o, unsigned 
 	}
 }
 
-static void children(struct worker *w, const struct vmm_options *o)
+/* `what` goes into the figures' names. */
+static void children(struct worker *w, const struct vmm_options *o, const char *what)
 {
+	char name[4][40];
+
 	struct samples fork_ms = {0}, run = {0}, ready = {0}, answer = {0};
 
 	for (unsigned i = 0; i < CHILDREN; i++) {
@@ -130,10 +137,21 @@ static void children(struct worker *w, const struct vmm_options *o)
 		worker_stop(&child);
 		vmm_image_close(&img);
 	}
-	print(&fork_ms, "fork_ms");
-	print(&run, "child_run_ms");
-	print(&ready, "child_ready_ms");
-	print(&answer, "child_answer_ms");
+	snprintf(name[0], sizeof(name[0]), "fork%s_ms", what);
+	snprintf(name[1], sizeof(name[1]), "child_run%s_ms", what);
+	snprintf(name[2], sizeof(name[2]), "child_ready%s_ms", what);
+	snprintf(name[3], sizeof(name[3]), "child_answer%s_ms", what);
+	print(&fork_ms, name[0]);
+	print(&run, name[1]);
+	print(&ready, name[2]);
+	print(&answer, name[3]);
+}
+
+static void scattered_children(struct worker *w, const struct vmm_options *o)
+{
+	for (unsigned i = 0; i < RUNS; i++)
+		worker_do(w, WORKER_FILL, WORKER_MEMORY + (uint64_t)i * RUN_STEP, RUN_BYTES, i);
+	children(w, o, "_runs");
 }
 
 static void measure(const struct vmm_options *o, unsigned runs)
@@ -142,7 +160,8 @@ static void measure(const struct vmm_options *o, unsigned runs)
 
 	pause_of(&w);
 	later_forks(&w, "pause_idle_ms", 0, runs);
-	children(&w, o);
+	children(&w, o, "");
+	scattered_children(&w, o);
 	dirty_forks(&w, o, runs);
 	worker_do(&w, WORKER_HAMMER, WORKER_MEMORY, WRITING_MIB * MIB, 0);
 	later_forks(&w, "pause_writing_ms", 0, runs);

@@ -24,6 +24,9 @@ CHILDREN = int(os.environ.get("RAMET_FORK_CHILDREN", "6"))
 # What a fork could leave on the host: jails, memory of layers, descriptors of the service.
 LEFT = r"""
 echo groups $(find /sys/fs/cgroup -type d -name 'vm-*' | wc -l)
+echo namespaces $(readlink /proc/[0-9]*/ns/net /proc/[0-9]*/ns/mnt | sort -u | wc -l)
+echo links $(ip -o link | wc -l)
+echo mounts $(wc -l < /proc/mounts)
 echo folders $(ls /run/ramet/vm | wc -l)
 echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
 for p in $(pidof rametd); do
