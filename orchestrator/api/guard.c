@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Who may ask. While there are no keys, everybody who reaches the port is the tenant "local": the
- * programs of this machine, as the address says. A page in a browser on this machine is none of
- * them, and there are two ways in which one could ask: across origins, where the browser adds an
- * Origin header to everything that does something; and by DNS rebinding, where the page's own host
- * name resolves to this machine and stands in the Host header. Both are refused.
+ * Who may ask. Once there is a key, who has one. While there are none, everybody who reaches the
+ * port is the tenant "local": the programs of this machine, as the address says. A page in a
+ * browser on this machine is none of them, and there are two ways in which one could ask: across
+ * origins, where the browser adds an Origin header to everything that does something; and by DNS
+ * rebinding, where the page's own host name resolves to this machine and stands in the Host header.
+ * Both are refused.
  */
 #include <strings.h>
+#include <time.h>
 
 #include "base/address.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/tiers.h"
 
-#define HOST_MAX 255
+#define HOST_MAX	 255
+#define KEY_REVOKED_TEXT "the API key was revoked"
+
+static int64_t realtime_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* --- hosts ---------------------------------------------------------------------------------- */
 
 /* Nothing, or a colon and a number. */
 static bool is_port(const char *p, const char *end)
@@ -69,15 +83,88 @@ static bool host_admitted(struct request *r, const char *what, const char *host,
 	return false;
 }
 
-bool guard_admits(struct request *r)
+/* --- with keys ------------------------------------------------------------------------------ */
+
+#define SCHEME	   "Bearer"
+#define SCHEME_LEN (sizeof(SCHEME) - 1)
+
+bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_len)
+{
+	size_t at = SCHEME_LEN;
+
+	if (len <= at || strncasecmp(value, SCHEME, at) != 0 || value[at] != ' ')
+		return false;
+	while (at < len && value[at] == ' ')
+		at++;
+	while (len > at && value[len - 1] == ' ')
+		len--;
+	*key = value + at;
+	*key_len = len - at;
+	return len > at;
+}
+
+/* Always false. */
+static bool unauthorized(struct request *r, const char *code, const char *why)
+{
+	answer_header(r, "www-authenticate", SCHEME);
+	answer_error(r, 401, code, "%s", why);
+	return false;
+}
+
+static bool key_admits(struct request *r)
+{
+	const h2o_iovec_t *value = request_header(r, "authorization");
+	const char *text;
+	size_t len;
+
+	if (!value || !guard_bearer(value->base, value->len, &text, &len))
+		return unauthorized(r, "key_missing",
+				    "an API key is needed: send Authorization: Bearer KEY");
+	switch (keys_check(core_keys(r->api->core), text, len, realtime_ms(), &r->key)) {
+	case KEY_GOOD:
+		break;
+	case KEY_MALFORMED:
+		return unauthorized(r, "key_malformed",
+				    "that is no API key of Ramet: one is rmt_ and 38 letters and "
+				    "digits, and its last ones don't fit the others");
+	case KEY_REVOKED:
+		return unauthorized(r, "key_revoked", KEY_REVOKED_TEXT);
+	default:
+		return unauthorized(r, "key_unknown", "the API key is not known here");
+	}
+	if (r->route->for_operators && strcmp(r->key->tier, TIER_OPERATOR) != 0) {
+		answer_error(r, 403, "operators_only",
+			     "figures of the host are for keys of the tier " TIER_OPERATOR);
+		return false;
+	}
+	r->tenant = r->key->tenant;
+	return true;
+}
+
+void guard_cut_revoked(struct api *a)
+{
+	int64_t now = realtime_ms();
+
+	list_each_safe (pos, &a->live) {
+		struct request *r = container_of(pos, struct request, link);
+
+		if (!r->key || r->finished || key_is_good(r->key, now))
+			continue;
+		if (!r->started)
+			answer_header(r, "www-authenticate", SCHEME);
+		request_cut(r, 401, "key_revoked", KEY_REVOKED_TEXT);
+	}
+}
+
+/* --- without -------------------------------------------------------------------------------- */
+
+static bool local_admits(struct request *r)
 {
 	h2o_iovec_t host = r->req->input.authority, path = r->req->input.path;
 	const char *target;
 	size_t len;
 
-	r->tenant = "local";
-	if (!r->api->open)
-		return true;
+	r->tenant = TENANT_LOCAL;
 	if (request_header(r, "origin")) {
 		answer_error(r, 403, "browser_refused",
 			     "requests of web pages (with an Origin header) are not served while "
@@ -88,4 +175,9 @@ bool guard_admits(struct request *r)
 		return false;
 	target = route_authority(path.base, path.len, &len);
 	return !target || host_admitted(r, "target's host", target, len);
+}
+
+bool guard_admits(struct request *r)
+{
+	return keys_any(core_keys(r->api->core)) ? key_admits(r) : local_admits(r);
 }

@@ -13,6 +13,7 @@
 #include "orchestrator/api/route.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/text.h"
+#include "orchestrator/keys/keys.h"
 
 #define STREAM_PAUSE_SIZE (64u << 10) /* gathered output at which a stream is paused */
 #define ACCESS_LOG_SIZE	  (32u << 10)
@@ -58,7 +59,6 @@ struct api {
 	struct loop *loop;
 	struct core *core;
 	const struct config *config;
-	bool open; /* no keys: everybody who gets through is the tenant "local" */
 
 	h2o_globalconf_t h2o_config;
 	h2o_context_t h2o;
@@ -95,6 +95,7 @@ struct request {
 	h2o_req_t *req;	   /* NULL once h2o is done with it */
 	struct conn *conn; /* good as long */
 	const struct route *route;
+	const struct key *key; /* NULL: there are none */
 	const char *tenant;
 	/* From the path; the other is a sandbox's, an upload's or a terminal's. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
@@ -211,6 +212,10 @@ void conn_count_reset(struct conn *c);
 
 /* False when the request was refused and answered; else the tenant is set. */
 bool guard_admits(struct request *r);
+/* Ends what is under way with keys that are no good any more. */
+void guard_cut_revoked(struct api *a);
+/* The key in an Authorization header's value; false: there is none. */
+bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_len);
 /* Whether a Host header's value is an address, localhost, or the host of `endpoint`. */
 bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
 

@@ -182,16 +182,29 @@ static bool is_loopback(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-/* While there are no keys, whoever reaches the port may do everything. */
-static int check_exposure(const struct config *config, const struct sockaddr *sa, struct err *e)
+/* While there are no keys, whoever reaches the port may do everything; without TLS, who listens on
+ * the way has the key. */
+static int check_exposure(const struct api *a, const struct sockaddr *sa, struct err *e)
 {
+	const struct config *config = a->config;
+
 	if (is_loopback(sa) || strcmp(config->allow_open, "yes") == 0)
 		return 0;
-	return err_say(e, EPERM,
-		       "listen_host %s can be reached from other machines, and anybody who "
-		       "reaches it could run code here: set listen_host to 127.0.0.1, or "
-		       "allow_open = yes when the network itself keeps others out",
-		       config->listen_host);
+	if (!keys_any(core_keys(a->core)))
+		return err_say(
+			e, EPERM,
+			"listen_host %.40s can be reached from other machines, and there is no "
+			"key: make one first (ramet key create), or set listen_host to "
+			"127.0.0.1, or allow_open = yes when the network keeps others out",
+			config->listen_host);
+	if (config->tls_cert[0])
+		return 0;
+	return err_say(
+		e, EPERM,
+		"listen_host %.40s can be reached from other machines, and keys would travel "
+		"unprotected: set tls_cert and tls_key, or allow_open = yes when a proxy "
+		"before it does TLS",
+		config->listen_host);
 }
 
 static int bind_failed(const struct config *config, int errnum, struct err *e)
@@ -209,7 +222,7 @@ static int open_listener(struct api *a, const struct addrinfo *ai, struct err *e
 {
 	struct sockaddr_storage bound;
 	socklen_t len = sizeof(bound);
-	int ret = check_exposure(a->config, ai->ai_addr, e);
+	int ret = check_exposure(a, ai->ai_addr, e);
 
 	if (ret < 0)
 		return ret;

@@ -16,8 +16,9 @@ struct route {
 	 * terminal in {pty}, else of a sandbox. */
 	const char *pattern;
 	void (*serve)(struct request *r);
-	bool quiet;	 /* asked by machines all day: logged at debug level */
-	bool for_anyone; /* served to browsers too: see guard.h */
+	bool quiet;	    /* asked by machines all day: logged at debug level */
+	bool for_anyone;    /* needs no key, and is served to browsers too: see guard.c */
+	bool for_operators; /* needs the key of one, once there are keys */
 };
 
 /* The table of all that is served (routes.c). */

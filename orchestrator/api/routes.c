@@ -6,7 +6,7 @@
 const struct route routes[] = {
 	{"GET", "/v1/healthz", .serve = serve_healthz, .quiet = true, .for_anyone = true},
 	{"GET", "/v1/openapi.json", .serve = serve_openapi},
-	{"GET", "/metrics", .serve = serve_metrics, .quiet = true},
+	{"GET", "/metrics", .serve = serve_metrics, .quiet = true, .for_operators = true},
 	{"GET", "/v1/templates", .serve = serve_templates},
 	{"POST", "/v1/sandboxes", .serve = serve_create},
 	{"GET", "/v1/sandboxes", .serve = serve_list},

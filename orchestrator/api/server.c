@@ -31,11 +31,18 @@ struct api_limits api_limits = {
 
 /* --- requests ------------------------------------------------------------------------------- */
 
+static void on_revoked(void *arg)
+{
+	guard_cut_revoked(arg);
+}
+
+/* A key may also end at a time that was set before. */
 static void on_tick(void *arg)
 {
 	struct api *a = arg;
 	uint64_t now = loop_now_ms(a->loop);
 
+	guard_cut_revoked(a);
 	list_each_safe (pos, &a->live)
 		request_tick(container_of(pos, struct request, link), now);
 	if (!list_empty(&a->live))
@@ -287,7 +294,6 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	a->loop = loop;
 	a->core = core;
 	a->config = config;
-	a->open = true;
 	a->counters.requests = calloc(n_routes + 1, sizeof(*a->counters.requests));
 	if (!a->counters.requests)
 		abort();
@@ -305,6 +311,7 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 		api_free(a);
 		return ret;
 	}
+	keys_watch(core_keys(core), on_revoked, a);
 	*out = a;
 	return 0;
 }
@@ -352,6 +359,7 @@ void api_free(struct api *a)
 	close_conns(a);
 	access_flush(a);
 	loop_before_sleep(a->loop, NULL, NULL);
+	keys_watch(core_keys(a->core), NULL, NULL);
 	loop_timer_clear(a->loop, &a->tick);
 	loop_timer_clear(a->loop, &a->drain_limit);
 	SSL_CTX_free(a->accept.ssl_ctx);

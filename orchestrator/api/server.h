@@ -13,7 +13,7 @@ struct api;
 /*
  * Listens and serves from the loop's next turn on. `loop`, `core` and `config` outlive it. Fails
  * with a sentence that names host and port when they can't be had, the file when a certificate is
- * wrong, and when the address is reachable from elsewhere while everybody may do everything.
+ * wrong, and when the address is reachable from elsewhere without keys and TLS.
  */
 int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
 	    struct err *e);

@@ -30,6 +30,8 @@ class Server:
         self.log = ""
         self.port = int(self.process.stdout.readline() or 0)
         assert self.port, f"no server: {self.stop()}"
+        made = [setting for setting in settings if setting.startswith("key=")]
+        self.keys = [self.process.stdout.readline().decode().strip() for _ in made]
         self.base = f"http://127.0.0.1:{self.port}"
         self.pid = self.process.pid
 

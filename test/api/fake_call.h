@@ -71,6 +71,8 @@ struct core_call {
 struct core {
 	struct loop *loop;
 	bool ready, stopping;
+	struct store *store;
+	struct keys *keys;
 	struct list sandboxes, calls;
 	uint64_t next_id;
 	struct core_figures figures;

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "orchestrator/keys/keys.h"
+
 #include "test/api/fake_call.h"
 
 /* --- calls --- */
@@ -606,6 +608,7 @@ static void step(void *arg)
 struct core *fake_core_new(struct loop *loop, bool ready)
 {
 	struct core *c = calloc(1, sizeof(*c));
+	struct err e;
 
 	c->loop = loop;
 	c->ready = ready;
@@ -614,12 +617,21 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 	list_init(&c->files);
 	list_init(&c->uploads);
 	list_init(&c->ptys);
+	if (store_open(&c->store, ":memory:", &e) < 0 || keys_new(&c->keys, c->store, &e) < 0) {
+		fprintf(stderr, "%s\n", e.text);
+		exit(1);
+	}
 	return c;
 }
 
 void fake_core_set_ready(struct core *c)
 {
 	c->ready = true;
+}
+
+struct keys *core_keys(struct core *c)
+{
+	return c->keys;
 }
 
 bool core_ready(const struct core *c)
@@ -650,6 +662,8 @@ void core_free(struct core *c)
 		sandbox_free(container_of(pos, struct sandbox, link));
 	fake_files_free(c);
 	fake_ptys_free(c);
+	keys_free(c->keys);
+	store_close(c->store);
 	free(c);
 }
 

@@ -3,7 +3,8 @@
  * The API over a fake core: fake_server [NAME=VALUE]... prints the port it listens on. Names are
  * those of the configuration that the API reads, limits (read_ms, write_ms, silence_ms,
  * connections, requests, answers_bytes, read_here_bytes, reading_bytes), and:
- * ready=no (until SIGUSR1), nofile=N (limit of descriptors). SIGTERM drains and ends it.
+ * ready=no (until SIGUSR1), nofile=N (limit of descriptors), key=TIER (makes a key, which is
+ * printed behind the port). SIGUSR2 revokes the first key. SIGTERM drains and ends it.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/api/internal.h"
 #include "test/api/fake_core.h"
@@ -26,6 +28,46 @@ static void on_term(int sig)
 static void on_usr1(int sig)
 {
 	fake_core_set_ready(core);
+}
+
+static const char *tiers[4];
+static char key_texts[4][KEY_TEXT_LEN + 1];
+static size_t n_tiers;
+static char first_key[KEY_ID_LEN + 1];
+static volatile sig_atomic_t revoke_asked;
+static struct loop_timer revoke_timer;
+
+static void on_usr2(int sig)
+{
+	revoke_asked = 1;
+}
+
+/* Not from the handler, which may come in the middle of anything. */
+static void look_for_revoke(void *arg)
+{
+	struct err e;
+
+	if (revoke_asked && keys_revoke(core_keys(core), first_key, &e) < 0)
+		fprintf(stderr, "%s\n", e.text);
+	revoke_asked = 0;
+	loop_timer_set(loop, &revoke_timer, 20);
+}
+
+static void make_keys(void)
+{
+	const struct key *key;
+	struct err e;
+
+	for (size_t i = 0; i < n_tiers; i++) {
+		if (keys_create(core_keys(core), "a test", tiers[i], NULL, key_texts[i], &key, &e) <
+		    0)
+			exit(3);
+		if (i == 0)
+			strcpy(first_key, key->id);
+	}
+	revoke_timer.fn = look_for_revoke;
+	if (n_tiers)
+		loop_timer_set(loop, &revoke_timer, 20);
 }
 
 static void stop(void *arg)
@@ -82,6 +124,8 @@ static void set(struct config *c, const char *name, const char *value)
 		api_limits.reading_bytes = (size_t)atoi(value);
 	else if (strcmp(name, "ready") == 0)
 		ready = strcmp(value, "no") != 0;
+	else if (strcmp(name, "key") == 0 && n_tiers < ARRAY_LEN(tiers))
+		tiers[n_tiers++] = value;
 	else if (strcmp(name, "nofile") == 0)
 		setrlimit(RLIMIT_NOFILE,
 			  &(struct rlimit){(rlim_t)atoi(value), (rlim_t)atoi(value)});
@@ -112,11 +156,16 @@ int main(int argc, char **argv)
 	core = fake_core_new(loop, ready);
 	signal(SIGTERM, on_term);
 	signal(SIGUSR1, on_usr1);
+	signal(SIGUSR2, on_usr2);
+	make_keys();
 	if (api_new(&api, loop, core, &config, &e) < 0)
 		goto failed;
 	printf("%u\n", api_port(api));
+	for (size_t i = 0; i < n_tiers; i++)
+		printf("%s\n", key_texts[i]);
 	fflush(stdout);
 	loop_run(loop);
+	loop_timer_clear(loop, &revoke_timer);
 	api_drain(api, stop, NULL);
 	loop_run(loop);
 	core_shutdown(core, stop, NULL);
