@@ -70,8 +70,8 @@ int tier_parse(struct tier *t, const char *text, struct err *e)
 	char word[WORD_MAX];
 
 	for (;;) {
-		text += strspn(text, " \t");
-		size_t len = strcspn(text, " \t");
+		text += strspn(text, " ");
+		size_t len = strcspn(text, " ");
 		if (!len)
 			return 0;
 		if (len >= sizeof(word))

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -12,11 +11,6 @@
 #include "orchestrator/tiers.h"
 
 #define GRACE_MAX_S 31536000
-
-static int64_t realtime_ms(void)
-{
-	return (int64_t)time(NULL) * 1000;
-}
 
 /* The key is what goes to a pipe; the rest is for eyes. */
 static void tell_new(FILE *out, const struct key *key, char text[static KEY_TEXT_LEN + 1])
@@ -81,7 +75,7 @@ static void list_one(void *arg, const struct key *key)
 	command_time(key->created_at_ms, created);
 	if (key->revoked_at_ms) {
 		command_time(key->revoked_at_ms, revoked);
-		state = key_is_good(key, realtime_ms()) ? "ending" : "revoked";
+		state = key_is_good(key, keys_now_ms()) ? "ending" : "revoked";
 	}
 	fprintf(arg, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
 		key->tier, state, created, revoked, key->name);

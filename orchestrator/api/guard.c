@@ -8,7 +8,6 @@
  * Both are refused.
  */
 #include <strings.h>
-#include <time.h>
 
 #include "base/address.h"
 #include "orchestrator/api/internal.h"
@@ -16,14 +15,6 @@
 
 #define HOST_MAX	 255
 #define KEY_REVOKED_TEXT "the API key was revoked"
-
-static int64_t realtime_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- hosts ---------------------------------------------------------------------------------- */
 
@@ -120,7 +111,7 @@ static bool key_admits(struct request *r)
 	if (!value || !guard_bearer(value->base, value->len, &text, &len))
 		return unauthorized(r, "key_missing",
 				    "an API key is needed: send Authorization: Bearer KEY");
-	switch (keys_check(core_keys(r->api->core), text, len, realtime_ms(), &r->key)) {
+	switch (keys_check(core_keys(r->api->core), text, len, keys_now_ms(), &r->key)) {
 	case KEY_GOOD:
 		break;
 	case KEY_MALFORMED:
@@ -143,7 +134,7 @@ static bool key_admits(struct request *r)
 
 void guard_cut_revoked(struct api *a)
 {
-	int64_t now = realtime_ms();
+	int64_t now = keys_now_ms();
 
 	list_each_safe (pos, &a->live) {
 		struct request *r = container_of(pos, struct request, link);

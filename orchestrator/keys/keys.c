@@ -29,7 +29,7 @@ struct keys {
 	void *arg;
 };
 
-static int64_t realtime_ms(void)
+int64_t keys_now_ms(void)
 {
 	struct timespec now;
 
@@ -189,7 +189,7 @@ static struct entry *entry_new(const char *name, const char *tier, const char *t
 		snprintf(entry->key.tenant, sizeof(entry->key.tenant), "%s", tenant);
 	snprintf(entry->key.name, sizeof(entry->key.name), "%s", name);
 	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", tier);
-	entry->key.created_at_ms = realtime_ms();
+	entry->key.created_at_ms = keys_now_ms();
 	key_text_make(text);
 	key_text_hash(text, KEY_TEXT_LEN, entry->hash);
 	return entry;
@@ -249,7 +249,7 @@ static void tell_revoked(struct keys *k)
 int keys_revoke(struct keys *k, const char *id, struct err *e)
 {
 	struct entry *entry = find(k, id);
-	int64_t now = realtime_ms();
+	int64_t now = keys_now_ms();
 
 	if (!entry)
 		return unknown(id, e);
@@ -267,7 +267,7 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 		const struct key **out, struct err *e)
 {
 	struct entry *old = find(k, id);
-	int64_t now = realtime_ms();
+	int64_t now = keys_now_ms();
 
 	if (!old)
 		return unknown(id, e);

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/config.h"
+#include "orchestrator/tiers.h"
 
 #define TEXT(t) t, strlen(t)
 
@@ -76,6 +77,10 @@ static const struct {
 	 "f:3: listen_port is set twice; line 1 set it first"},
 	{"listen_prot = 80\n",
 	 "f:1: there is no setting \"listen_prot\"; did you mean listen_port?"},
+	{"tier_free = concurrent=3 persistent=yes   idle_s=1 # all else as it is\n", NULL},
+	{"tier_free =\n", NULL},
+	{"\ntier_free = concurrent=3 persistent=maybe\n",
+	 "f:2: tier_free: persistent must be yes or no"},
 	{"ram = 512\n", "there is no setting \"ram\""},
 	{"rammib = 512\n", "did you mean ram_mib?"},
 	{"colour_of_the_sky = blue\n", "there is no setting \"colour_of_the_sky\""},
@@ -321,6 +326,18 @@ static const struct {
 	{"--config=/dev/null", "--config is given twice"},
 	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
 	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
+	{"--tier_pro=ram_mib", "tier_pro: expected NAME=VALUE, not \"ram_mib\""},
+	{"--tier_pro=ram=1", "tier_pro: a tier has ram_mib, rootfs_gb"},
+	{"--tier_pro=ram_mib=127", "tier_pro: ram_mib must be a whole number from 128 to 65536"},
+	{"--tier_pro=rootfs_gb=1025", "rootfs_gb must be a whole number from 1 to 1024"},
+	{"--tier_pro=idle_s=0", "idle_s must be a whole number from 1 to 31536000"},
+	{"--tier_pro=lifetime_s=", "lifetime_s must be a whole number from 1 to 31536000"},
+	{"--tier_pro=concurrent=99999999999999999999", "concurrent must be a whole number"},
+	{"--tier_pro=concurrent=-1", "concurrent must be a whole number from 1 to 1000000"},
+	{"--tier_pro=spaces_gb=1.5", "spaces_gb must be a whole number from 0 to 1000000"},
+	{"--tier_pro=persistent=maybe", "persistent must be yes or no, not \"maybe\""},
+	{"--tier_pro=concurrent=5 a_word_that_is_longer_than_any_limit_that_there_is=12",
+	 "is too long for a limit"},
 	{"--sizes=1024", "sizes must be like 1024x2,4096x4x16"},
 	{"--sizes=1024x2x", "sizes must be like"},
 	{"--sizes=1024x2x1025", "sizes must be like"},
@@ -350,6 +367,44 @@ static void each_wrong_flag_is_named(void **state)
 			fail_msg("%s is taken", flags[i].flag);
 		assert_says(&e, flags[i].error);
 	}
+}
+
+static void assert_tier(const struct config *c, const char *name, struct tier expected)
+{
+	struct tier t;
+
+	assert_true(tier_find(&t, c, name));
+	assert_int_equal(t.ram_mib, expected.ram_mib);
+	assert_int_equal(t.rootfs_gb, expected.rootfs_gb);
+	assert_int_equal(t.idle_s, expected.idle_s);
+	assert_int_equal(t.lifetime_s, expected.lifetime_s);
+	assert_int_equal(t.concurrent, expected.concurrent);
+	assert_int_equal(t.spaces_gb, expected.spaces_gb);
+	assert_int_equal(t.persistent, expected.persistent);
+}
+
+static void tiers_are_as_promised(void **state)
+{
+	struct config c;
+	struct tier t;
+
+	config_defaults(&c);
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 0, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true});
+	assert_tier(&c, "scale", (struct tier){16384, 64, 7200, 86400, 500, 500, true});
+	assert_tier(&c, "enterprise", (struct tier){65536, 512, 86400, 604800, 10000, 5000, true});
+	assert_false(tier_find(&t, &c, "gold"));
+	assert_false(tier_find(&t, &c, "operator"));
+}
+
+static void a_tier_keeps_what_is_not_named(void **state)
+{
+	struct config c;
+	struct err e;
+
+	assert_int_equal(load(&c, "--tier_free=persistent=yes concurrent=3", &e), 0);
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 0, true});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true});
 }
 
 static void sizes_are_listed_in_their_order(void **state)
@@ -441,6 +496,8 @@ int main(void)
 		cmocka_unit_test(the_environment_is_named),
 		cmocka_unit_test(others_variables_are_left_alone),
 		cmocka_unit_test(each_wrong_flag_is_named),
+		cmocka_unit_test(tiers_are_as_promised),
+		cmocka_unit_test(a_tier_keeps_what_is_not_named),
 		cmocka_unit_test(sizes_are_listed_in_their_order),
 		cmocka_unit_test(a_flag_twice_is_refused),
 		cmocka_unit_test(the_installed_file_is_the_example),

@@ -72,6 +72,8 @@ void world_start_core(struct world *w)
 	w->closed = false;
 }
 
+const char *world_tenant = "local";
+
 int world_setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));

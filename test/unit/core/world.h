@@ -102,6 +102,8 @@ struct history {
 void world_history(struct world *w, struct history *h, const char *id);
 void world_interrupt(struct world *w, struct done *d, const char *id);
 
-#define TENANT "local"
+/* Whose calls they are: "local" at first. */
+extern const char *world_tenant;
+#define TENANT world_tenant
 
 #endif

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A request on the operators' socket, against a catalogue in memory that grows meanwhile. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "orchestrator/admin/command.h"
+#include "orchestrator/keys/keys.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define KEYS_MOST 200
+
+static void expect(int right)
+{
+	if (!right)
+		abort();
+}
+
+static void count(void *arg, const struct key *key)
+{
+	++*(unsigned *)arg;
+}
+
+static struct config config;
+static struct store *store;
+static struct keys *keys;
+
+static void begin(void)
+{
+	struct err e;
+
+	config_defaults(&config);
+	log_init("fuzz", LOG_ERROR);
+	expect(store_open(&store, ":memory:", &e) == 0 && keys_new(&keys, store, &e) == 0);
+}
+
+static void end(void)
+{
+	keys_free(keys);
+	store_close(store);
+	keys = NULL;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const struct command *const tables[] = {key_commands, NULL};
+	static struct arguments args;
+	unsigned before = 0, after = 0;
+	struct err e = {0};
+	size_t len = 0;
+	char *said = NULL;
+
+	if (!keys)
+		begin();
+	if (arguments_parse(&args, data, size, &e) < 0) {
+		expect(e.text[0] && memchr(e.text, '\0', sizeof(e.text)));
+		return 0;
+	}
+	expect(args.argc >= 1 && args.argc <= COMMAND_ARGS_MAX && !args.argv[args.argc]);
+	keys_each(keys, count, &before);
+	const struct command_env env = {.config = &config, .keys = keys};
+	FILE *out = open_memstream(&said, &len);
+	enum command_status status = command_run(tables, &env, &args, out);
+	fclose(out);
+	expect(len > 0);
+	keys_each(keys, count, &after);
+	expect(after == before || (after == before + 1 && status == COMMAND_DONE));
+	expect((after > before) == (strncmp(said, "rmt_", 4) == 0));
+	free(said);
+	if (after > KEYS_MOST)
+		end();
+	return 0;
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An Authorization header: a key that is taken of it was in it, and has its check digits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "orchestrator/api/internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool right)
+{
+	if (!right)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *value = malloc(size + 1);
+	const char *key;
+	size_t len;
+
+	memcpy(value, data, size);
+	char *exact = realloc(value, size ? size : 1); /* a step behind it is seen */
+	if (guard_bearer(exact, size, &key, &len)) {
+		expect(len > 0 && key > exact && key + len <= exact + size);
+		expect(*key != ' ' && key[len - 1] != ' ');
+		if (key_text_is_whole(key, len))
+			expect(len == KEY_TEXT_LEN && memcmp(key, "rmt_", 4) == 0);
+	}
+	free(exact);
+	return 0;
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "orchestrator/admin/command.h"
+#include "orchestrator/keys/keys.h"
+
+struct world {
+	struct config config;
+	struct store *store;
+	struct keys *keys;
+	char *said;
+};
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	struct err e;
+
+	config_defaults(&w->config);
+	if (store_open(&w->store, ":memory:", &e) < 0 || keys_new(&w->keys, w->store, &e) < 0)
+		fail_msg("%s", e.text);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	keys_free(w->keys);
+	store_close(w->store);
+	free(w->said);
+	free(w);
+	return 0;
+}
+
+static const struct command *const tables[] = {key_commands, NULL};
+
+/* Words are separated by | */
+static enum command_status run(struct world *w, const char *words)
+{
+	const struct command_env env = {.config = &w->config, .keys = w->keys};
+	static struct arguments args;
+	char request[512];
+	size_t len = strlen(words) + 1, said;
+	struct err e;
+
+	memcpy(request, words, len);
+	for (size_t i = 0; i < len; i++)
+		if (request[i] == '|')
+			request[i] = '\0';
+	if (arguments_parse(&args, request, len, &e) < 0)
+		fail_msg("%s", e.text);
+	free(w->said);
+	FILE *out = open_memstream(&w->said, &said);
+	enum command_status status = command_run(tables, &env, &args, out);
+	fclose(out);
+	return status;
+}
+
+static void says(struct world *w, const char *words)
+{
+	if (!strstr(w->said, words))
+		fail_msg("\"%s\" does not say \"%s\"", w->said, words);
+}
+
+/* The word behind `before` in what was said. */
+static void take(struct world *w, const char *before, char out[static 64])
+{
+	const char *at = strstr(w->said, before);
+
+	assert_non_null(at);
+	snprintf(out, 64, "%.*s", (int)strcspn(at + strlen(before), " ,\n"), at + strlen(before));
+}
+
+static void a_key_goes_through_its_life(void **state)
+{
+	struct world *w = *state;
+	char id[64], words[128], text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+
+	assert_int_equal(run(w, "key|create|--tier|pro|--name=ci & more"), COMMAND_DONE);
+	says(w, "tier pro, name ci & more");
+	memcpy(text, w->said, KEY_TEXT_LEN);
+	text[KEY_TEXT_LEN] = '\0';
+	assert_int_equal(keys_check(w->keys, text, KEY_TEXT_LEN, 0, &key), KEY_GOOD);
+	take(w, "# key ", id);
+	assert_string_equal(id, key->id);
+
+	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
+	says(w, id);
+	says(w, "good");
+	assert_null(strstr(w->said, "rmt_"));
+
+	snprintf(words, sizeof(words), "key|rotate|%s|--grace|60", id);
+	assert_int_equal(run(w, words), COMMAND_DONE);
+	says(w, "rmt_");
+	says(w, "60 s more");
+	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
+	says(w, "ending");
+
+	snprintf(words, sizeof(words), "key|revoke|%s", id);
+	assert_int_equal(run(w, words), COMMAND_DONE);
+	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
+	says(w, "revoked");
+}
+
+static void a_key_may_be_of_a_tenant_there_is(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(run(w, "key|create|--tier|pro|--name|a|--tenant|local"), COMMAND_DONE);
+	says(w, "tenant local,");
+	assert_int_equal(run(w, "key|create|--tier|pro|--name|a|--tenant|tnt_1"), COMMAND_FAILED);
+	says(w, "there is no tenant \"tnt_1\"");
+	assert_int_equal(run(w, "key|create|--tier|operator|--name|a"), COMMAND_DONE);
+}
+
+static const struct {
+	const char *words, *says;
+	enum command_status status;
+} wrong[] = {
+	{"key", "there is no command \"key\"", COMMAND_USAGE},
+	{"keys|list", "there is no command \"keys\"", COMMAND_USAGE},
+	{"key|create", "--tier and --name are needed", COMMAND_USAGE},
+	{"key|create|--tier", "--tier needs a value", COMMAND_USAGE},
+	{"key|create|--tier|pro|--tier|pro|--name|x", "--tier is given twice", COMMAND_USAGE},
+	{"key|create|--tier|gold|--name|x", "must be free, pro, scale or enterprise",
+	 COMMAND_USAGE},
+	{"key|create|--tier|pro|--name|", "1 to 63 are needed", COMMAND_USAGE},
+	{"key|create|--tier|pro|--name|x|y", "argument \"y\" is one too many", COMMAND_USAGE},
+	{"key|create|--tier|pro|--nam|x", "argument \"--nam\" is one too many", COMMAND_USAGE},
+	{"key|list|x", "one too many", COMMAND_USAGE},
+	{"key|revoke", "an argument is missing", COMMAND_USAGE},
+	{"key|revoke|key_0", "there is no key key_0", COMMAND_FAILED},
+	{"key|rotate|key_0", "there is no key key_0", COMMAND_FAILED},
+	{"key|rotate|key_0|--grace|-1", "--grace must be whole seconds from 0", COMMAND_USAGE},
+	{"key|rotate|key_0|--grace|1h", "not \"1h\"", COMMAND_USAGE},
+	{"key|rotate|key_0|--grace|99999999999999999999", "from 0 to 31536000", COMMAND_USAGE},
+	{"key|rotate|key_0|--grace=", "from 0 to 31536000", COMMAND_USAGE},
+};
+
+static void what_is_wrong_is_said(void **state)
+{
+	struct world *w = *state;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		if (run(w, wrong[i].words) != wrong[i].status)
+			fail_msg("%s: another status; it said: %s", wrong[i].words, w->said);
+		says(w, wrong[i].says);
+		if (wrong[i].status == COMMAND_USAGE)
+			says(w, "usage: ramet ");
+	}
+	assert_int_equal(run(w, "help"), COMMAND_DONE);
+	says(w, "key create --tier TIER --name NAME");
+}
+
+static int parse(const void *request, size_t len)
+{
+	static struct arguments args;
+	struct err e;
+	int ret = arguments_parse(&args, request, len, &e);
+
+	assert_true(ret == 0 ? args.argc >= 1 && !args.argv[args.argc] : e.text[0]);
+	return ret;
+}
+
+static void requests_are_checked(void **state)
+{
+	static char large[COMMAND_BYTES_MAX + 1], many[2 * COMMAND_ARGS_MAX + 2];
+
+	assert_int_equal(parse("", 0), -EINVAL);
+	assert_int_equal(parse("key", 3), -EINVAL); /* cut off */
+	assert_int_equal(parse("key", 4), 0);
+	assert_int_equal(parse("", 1), 0); /* one empty argument */
+	assert_int_equal(parse("k\ny", 4), -EINVAL);
+	assert_int_equal(parse("k\x7fy", 4), -EINVAL);
+	assert_int_equal(parse("k\xc3\xa9y", 5), 0);
+	memset(large, 'x', sizeof(large) - 2);
+	assert_int_equal(parse(large, sizeof(large) - 1), 0);
+	large[sizeof(large) - 2] = 'x';
+	assert_int_equal(parse(large, sizeof(large)), -EINVAL);
+	memset(many, 'x', sizeof(many));
+	for (size_t i = 1; i < sizeof(many); i += 2)
+		many[i] = '\0';
+	assert_int_equal(parse(many, sizeof(many) - 2), 0);
+	assert_int_equal(parse(many, sizeof(many)), -EINVAL);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_key_goes_through_its_life),
+		T(a_key_may_be_of_a_tenant_there_is),
+		T(what_is_wrong_is_said),
+		cmocka_unit_test(requests_are_checked),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

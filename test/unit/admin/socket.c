@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The socket's side: whole requests, cut ones, too many clients, and an end while some are there.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/admin/admin.h"
+#include "orchestrator/keys/keys.h"
+
+struct world {
+	struct config config;
+	struct loop *loop;
+	struct store *store;
+	struct keys *keys;
+	struct admin *admin;
+	struct sockaddr_un at;
+	struct loop_timer turn;
+};
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	struct err e;
+
+	config_defaults(&w->config);
+	assert_int_equal(loop_new(&w->loop, &e), 0);
+	assert_int_equal(store_open(&w->store, ":memory:", &e), 0);
+	assert_int_equal(keys_new(&w->keys, w->store, &e), 0);
+	w->at.sun_family = AF_UNIX;
+	snprintf(w->at.sun_path, sizeof(w->at.sun_path), "/tmp/ramet-admin-%d.sock", getpid());
+	unlink(w->at.sun_path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&w->at, sizeof(w->at)), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	const struct command_env env = {.config = &w->config, .keys = w->keys};
+	assert_int_equal(admin_new(&w->admin, w->loop, fd, &env, &e), 0);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	admin_free(w->admin);
+	loop_free(w->loop);
+	keys_free(w->keys);
+	store_close(w->store);
+	unlink(w->at.sun_path);
+	free(w);
+	return 0;
+}
+
+static void stop(void *arg)
+{
+	loop_stop(((struct world *)arg)->loop);
+}
+
+static int client(struct world *w)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&w->at, sizeof(w->at)), 0);
+	return fd;
+}
+
+/* Runs the loop until the answer is whole; *status is its first byte. */
+static char *answer_of(struct world *w, int fd, int *status)
+{
+	static char text[65536];
+	size_t len = 0;
+
+	for (;;) {
+		ssize_t n = recv(fd, text + len, sizeof(text) - 1 - len, MSG_DONTWAIT);
+
+		if (n == 0 || (n < 0 && errno == ECONNRESET))
+			break;
+		if (n > 0) {
+			len += (size_t)n;
+			continue;
+		}
+		w->turn = (struct loop_timer){.fn = stop, .arg = w};
+		loop_timer_set(w->loop, &w->turn, 1);
+		assert_int_equal(loop_run(w->loop), 0);
+	}
+	text[len] = '\0';
+	*status = len ? (unsigned char)text[0] : -1;
+	return len ? text + 1 : text;
+}
+
+static char *ask(struct world *w, const void *request, size_t len, int *status)
+{
+	scoped_fd int fd = client(w);
+
+	assert_int_equal(send(fd, request, len, MSG_NOSIGNAL), len);
+	shutdown(fd, SHUT_WR);
+	return answer_of(w, fd, status);
+}
+
+static void a_command_is_answered(void **state)
+{
+	static const char create[] = "key\0create\0--tier\0pro\0--name\0x";
+	struct world *w = *state;
+	int status;
+
+	char *said = ask(w, create, sizeof(create), &status);
+	assert_int_equal(status, COMMAND_DONE);
+	assert_memory_equal(said, "rmt_", 4);
+	said = ask(w, "key\0list", 9, &status);
+	assert_int_equal(status, COMMAND_DONE);
+	assert_non_null(strstr(said, "pro"));
+}
+
+static void what_is_no_request_is_answered_too(void **state)
+{
+	static char large[3 * COMMAND_BYTES_MAX];
+	struct world *w = *state;
+	int status;
+
+	assert_non_null(strstr(ask(w, "key\0li", 6, &status), "cut off"));
+	assert_int_equal(status, COMMAND_FAILED);
+	assert_non_null(strstr(ask(w, "", 0, &status), "0 bytes"));
+	assert_non_null(strstr(ask(w, large, COMMAND_BYTES_MAX + 1, &status), "4097 bytes"));
+	ask(w, "nothing", 8, &status);
+	assert_int_equal(status, COMMAND_USAGE);
+	/* Much too long: whatever it gets, the next one is served. */
+	memset(large, 'x', sizeof(large));
+	ask(w, large, sizeof(large), &status);
+	ask(w, "key\0list", 9, &status);
+	assert_int_equal(status, COMMAND_DONE);
+}
+
+/* More than are served at a time, all of them silent; some leave, and the rest get their turn. */
+static void many_clients_wait_for_their_turn(void **state)
+{
+	struct world *w = *state;
+	int fds[60], status;
+
+	for (int i = 0; i < 60; i++)
+		fds[i] = client(w);
+	for (int i = 0; i < 30; i++)
+		close(fds[i]);
+	for (int i = 59; i >= 30; i--) {
+		assert_int_equal(send(fds[i], "key\0list", 9, MSG_NOSIGNAL), 9);
+		shutdown(fds[i], SHUT_WR);
+	}
+	for (int i = 30; i < 60; i++) {
+		answer_of(w, fds[i], &status);
+		assert_int_equal(status, COMMAND_DONE);
+		close(fds[i]);
+	}
+}
+
+/* The teardown takes it away under them. */
+static void an_end_comes_while_clients_are_there(void **state)
+{
+	struct world *w = *state;
+	int status;
+
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(send(client(w), "ke", 2, MSG_NOSIGNAL), 2);
+	ask(w, "key\0list", 9, &status); /* by then the others were taken in */
+	assert_int_equal(status, COMMAND_DONE);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_command_is_answered),
+		T(what_is_no_request_is_answered_too),
+		T(many_clients_wait_for_their_turn),
+		T(an_end_comes_while_clients_are_there),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tenants with keys: what their tier gives them, how many they may have, and what they never see.
+ */
+#include <stdlib.h>
+
+#include "orchestrator/core/tenant.h"
+#include "orchestrator/keys/keys.h"
+#include "test/unit/core/world.h"
+
+/* From here on calls are those of a new key. */
+static const struct key *use_key(struct world *w, const char *tier)
+{
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	struct err e;
+
+	if (keys_create(core_keys(w->core), "a test", tier, NULL, text, &key, &e) < 0)
+		fail_msg("%s", e.text);
+	world_tenant = key->tenant;
+	return key;
+}
+
+/* The settings are read at the start. */
+static void set_tier(struct world *w, const char *value)
+{
+	world_wait_ready(w);
+	world_kill_core(w);
+	snprintf(w->config.tier_free, sizeof(w->config.tier_free), "%s", value);
+	world_start_core(w);
+	world_wait_ready(w);
+}
+
+static void create(struct world *w, struct made *m, const struct sandbox_spec *spec)
+{
+	world_create(w, m, spec);
+	if (!m->ok)
+		fail_msg("%s", m->failure.text);
+}
+
+static void expect_cap(const struct failure *f)
+{
+	assert_int_equal(f->status, 429);
+	assert_string_equal(f->code, "cap_reached");
+	assert_true(f->retry_after > 0);
+}
+
+/* --- sizes and times ------------------------------------------------------------------------ */
+
+static const struct sandbox_spec greedy = {.ram_mib = 1024,
+					   .rootfs_gb = 100,
+					   .timeout_s = 1000000,
+					   .idle_timeout_s = 1000000,
+					   .persistent = true,
+					   .egress = true};
+
+static int64_t lifetime_s(const struct sandbox_view *v)
+{
+	return (v->expires_at_ms - v->created_at_ms) / 1000;
+}
+
+static void test_what_is_over_the_tier_is_cut(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	set_tier(w, "ram_mib=300 rootfs_gb=5 idle_s=100 lifetime_s=200 concurrent=9");
+	use_key(w, "free");
+	create(w, &m, &greedy);
+	assert_in_range(m.view.ram_mib, 128, 300);
+	assert_int_equal(m.view.rootfs_gb, 5);
+	assert_int_equal(lifetime_s(&m.view), 200);
+	assert_in_range(m.view.idle_expires_at_ms - m.view.created_at_ms, 99000, 101000);
+	assert_false(m.view.persistent);
+}
+
+/* Rounding up to a size that is prepared must not lift it over the limit. */
+static void test_a_prepared_size_over_the_tier_is_not_given(void **state)
+{
+	const struct sandbox_spec spec = {.ram_mib = 300, .egress = true};
+	struct world *w = *state;
+	struct made m;
+
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "512x%u", w->config.vcpus);
+	set_tier(w, "ram_mib=448 concurrent=9");
+	create(w, &m, &spec);
+	assert_int_equal(m.view.ram_mib, 512);
+	use_key(w, "free");
+	create(w, &m, &spec);
+	assert_int_equal(m.view.ram_mib, 320);
+}
+
+static void test_the_defaults_are_cut_as_well(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	set_tier(w, "lifetime_s=500 idle_s=400");
+	use_key(w, "free");
+	create(w, &m, NULL);
+	assert_int_equal(lifetime_s(&m.view), 500);
+	assert_in_range(m.view.idle_expires_at_ms - m.view.created_at_ms, 399000, 401000);
+}
+
+static void test_the_default_size_is_cut_as_well(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	set_tier(w, "ram_mib=128");
+	use_key(w, "free");
+	create(w, &m, NULL);
+	assert_int_equal(m.view.ram_mib, 128);
+}
+
+static void test_better_tiers_keep_more(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	use_key(w, "pro");
+	create(w, &m, &greedy);
+	assert_int_equal(lifetime_s(&m.view), 28800);
+	assert_true(m.view.persistent);
+}
+
+static void test_without_a_key_there_are_no_limits_but_the_host_s(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	set_tier(w, "ram_mib=128 concurrent=1");
+	use_key(w, "free"); /* somebody else's */
+	world_tenant = TENANT_LOCAL;
+	for (int i = 0; i < 3; i++) {
+		create(w, &m, &greedy);
+		assert_int_equal(lifetime_s(&m.view), 1000000);
+		assert_true(m.view.persistent);
+	}
+	assert_int_equal(tenant_spaces_bytes(w->core, TENANT_LOCAL), UINT64_MAX);
+	use_key(w, "operator");
+	create(w, &m, &greedy);
+	assert_int_equal(lifetime_s(&m.view), 1000000);
+}
+
+static void test_spaces_have_a_quota(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(tenant_spaces_bytes(w->core, use_key(w, "free")->tenant), 0);
+	assert_int_equal(tenant_spaces_bytes(w->core, use_key(w, "pro")->tenant), 50ull << 30);
+	assert_int_equal(tenant_spaces_bytes(w->core, use_key(w, "unheard-of")->tenant), 0);
+}
+
+/* --- how many -------------------------------------------------------------------------------- */
+
+static void test_the_limit_counts_what_lives(void **state)
+{
+	struct world *w = *state;
+	struct made m[3];
+	struct done d;
+
+	set_tier(w, "concurrent=2");
+	use_key(w, "free");
+	create(w, &m[0], NULL);
+	create(w, &m[1], NULL);
+	world_create(w, &m[2], NULL);
+	assert_false(m[2].ok);
+	expect_cap(&m[2].failure);
+	world_delete(w, &d, m[0].view.id);
+	create(w, &m[2], NULL);
+
+	use_key(w, "free"); /* another's are its own */
+	create(w, &m[2], NULL);
+}
+
+/* None of them is there yet when the next is asked for. */
+static void test_the_limit_counts_what_is_on_its_way(void **state)
+{
+	struct world *w = *state;
+	struct made m[4];
+	unsigned made = 0;
+
+	set_tier(w, "concurrent=2");
+	use_key(w, "free");
+	for (int i = 0; i < 4; i++)
+		world_create_start(w, &m[i], NULL);
+	for (int i = 0; i < 4; i++) {
+		world_until_true(w, &m[i].done);
+		made += m[i].ok;
+		if (!m[i].ok)
+			expect_cap(&m[i].failure);
+	}
+	assert_int_equal(made, 2);
+	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 2);
+}
+
+static void test_a_fork_over_the_limit_is_refused_whole(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+
+	set_tier(w, "concurrent=4");
+	use_key(w, "free");
+	create(w, &m, NULL);
+	world_fork(w, &k, m.view.id, 4);
+	assert_false(k.ok);
+	expect_cap(&k.failure);
+	assert_int_equal(fakes_forks(w->fakes), 0);
+	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 1);
+	world_fork(w, &k, m.view.id, 3);
+	assert_true(k.ok);
+	world_create(w, &m, NULL);
+	expect_cap(&m.failure);
+}
+
+static void test_children_on_their_way_count(void **state)
+{
+	struct forked k[2], after;
+	struct world *w = *state;
+	struct made m, late;
+
+	set_tier(w, "concurrent=4");
+	use_key(w, "free");
+	create(w, &m, NULL);
+	world_fork_start(w, &k[0], m.view.id, 2, false);
+	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 3);
+	world_fork_start(w, &k[1], m.view.id, 2, false);
+	world_create_start(w, &late, NULL);
+	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 4);
+	world_until_true(w, &k[0].done);
+	world_until_true(w, &k[1].done);
+	world_until_true(w, &late.done);
+	assert_true(k[0].ok && late.ok);
+	expect_cap(&k[1].failure);
+	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 4);
+	world_fork(w, &after, m.view.id, 1);
+	expect_cap(&after.failure);
+}
+
+/* What failed leaves no trace in the count. */
+static void test_a_fork_that_fails_gives_its_places_back(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+
+	set_tier(w, "concurrent=3");
+	use_key(w, "free");
+	create(w, &m, NULL);
+	world_fork_start(w, &k, m.view.id, 2, false);
+	core_abandon(k.call);
+	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 1);
+	world_fork(w, &k, m.view.id, 2);
+	assert_true(k.ok);
+}
+
+static void test_the_limit_holds_after_a_restart(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	set_tier(w, "concurrent=1");
+	use_key(w, "free");
+	create(w, &m, NULL);
+	char tenant[TENANT_ID_LEN + 1];
+	snprintf(tenant, sizeof(tenant), "%s", world_tenant);
+	world_kill_core(w);
+	world_start_core(w);
+	world_wait_ready(w);
+	world_tenant = tenant;
+	world_create(w, &m, NULL);
+	expect_cap(&m.failure);
+	world_tenant = TENANT_LOCAL;
+}
+
+/* --- what others have ------------------------------------------------------------------------ */
+
+static void count(void *arg, const struct sandbox_view *view)
+{
+	++*(unsigned *)arg;
+}
+
+/* In words, too: as of an id that never was. */
+static void test_another_s_sandbox_is_none(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_view view;
+	struct made m, own;
+	struct failure f;
+	struct forked k;
+	struct done d;
+	struct run r;
+	char never[128];
+	unsigned n = 0;
+
+	use_key(w, "pro");
+	create(w, &m, NULL);
+	use_key(w, "pro");
+	create(w, &own, NULL);
+	snprintf(never, sizeof(never), "there is no sandbox %s", m.view.id);
+	assert_false(core_view(w->core, world_tenant, m.view.id, &view, &f));
+	assert_string_equal(f.text, never);
+	world_exec(w, &r, m.view.id, "out x");
+	assert_string_equal(r.failure.text, never);
+	world_fork(w, &k, m.view.id, 1);
+	assert_string_equal(k.failure.text, never);
+	world_delete(w, &d, m.view.id);
+	assert_string_equal(d.failure.text, never);
+	world_merge(w, &d, own.view.id, m.view.id);
+	assert_string_equal(d.failure.text, never);
+	world_merge(w, &d, m.view.id, own.view.id);
+	assert_string_equal(d.failure.text, never);
+	core_list(w->core, world_tenant, count, &n);
+	assert_int_equal(n, 1);
+}
+
+static int setup(void **state)
+{
+	world_tenant = TENANT_LOCAL;
+	return world_setup(state);
+}
+
+static int teardown(void **state)
+{
+	world_tenant = TENANT_LOCAL;
+	return world_teardown(state);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_what_is_over_the_tier_is_cut),
+		T(test_a_prepared_size_over_the_tier_is_not_given),
+		T(test_the_defaults_are_cut_as_well),
+		T(test_the_default_size_is_cut_as_well),
+		T(test_better_tiers_keep_more),
+		T(test_without_a_key_there_are_no_limits_but_the_host_s),
+		T(test_spaces_have_a_quota),
+		T(test_the_limit_counts_what_lives),
+		T(test_the_limit_counts_what_is_on_its_way),
+		T(test_a_fork_over_the_limit_is_refused_whole),
+		T(test_children_on_their_way_count),
+		T(test_a_fork_that_fails_gives_its_places_back),
+		T(test_the_limit_holds_after_a_restart),
+		T(test_another_s_sandbox_is_none),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "orchestrator/keys/keys.h"
+
+struct world {
+	char dir[32], path[64];
+	struct store *store;
+	struct keys *keys;
+	unsigned told; /* revocations heard of */
+};
+
+static void on_revoked(void *arg)
+{
+	((struct world *)arg)->told++;
+}
+
+static void open_all(struct world *w)
+{
+	struct err e;
+
+	if (store_open(&w->store, w->path, &e) < 0 || keys_new(&w->keys, w->store, &e) < 0)
+		fail_msg("%s", e.text);
+	keys_watch(w->keys, on_revoked, w);
+}
+
+static void close_all(struct world *w)
+{
+	keys_free(w->keys);
+	store_close(w->store);
+}
+
+static void reopen(struct world *w)
+{
+	close_all(w);
+	open_all(w);
+}
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	strcpy(w->dir, "/tmp/ramet-keys-XXXXXX");
+	assert_non_null(mkdtemp(w->dir));
+	snprintf(w->path, sizeof(w->path), "%s/catalogue.db", w->dir);
+	open_all(w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	char command[64];
+
+	close_all(w);
+	snprintf(command, sizeof(command), "rm -r %s", w->dir);
+	int ret = system(command);
+	free(w);
+	return ret;
+}
+
+struct made {
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+};
+
+static struct made make(struct world *w, const char *tenant)
+{
+	struct made m;
+	struct err e;
+
+	if (keys_create(w->keys, "a name", "pro", tenant, m.text, &m.key, &e) < 0)
+		fail_msg("%s", e.text);
+	return m;
+}
+
+static enum key_verdict check_at(struct world *w, const char *text, int64_t ms)
+{
+	const struct key *key = NULL;
+	enum key_verdict v = keys_check(w->keys, text, strlen(text), ms, &key);
+
+	assert_int_equal(key != NULL, v == KEY_GOOD || v == KEY_REVOKED);
+	return v;
+}
+
+static enum key_verdict check(struct world *w, const char *text)
+{
+	return check_at(w, text, keys_now_ms());
+}
+
+static void a_key_is_known_after_a_restart(void **state)
+{
+	struct world *w = *state;
+	const struct key *key;
+
+	assert_false(keys_any(w->keys));
+	struct made m = make(w, NULL), other = make(w, NULL);
+	char id[KEY_ID_LEN + 1], tenant[TENANT_ID_LEN + 1];
+	strcpy(id, m.key->id);
+	strcpy(tenant, m.key->tenant);
+	assert_string_not_equal(tenant, other.key->tenant);
+	reopen(w);
+	assert_true(keys_any(w->keys));
+	assert_int_equal(keys_check(w->keys, m.text, KEY_TEXT_LEN, keys_now_ms(), &key), KEY_GOOD);
+	assert_string_equal(key->id, id);
+	assert_string_equal(key->tenant, tenant);
+	assert_string_equal(key->name, "a name");
+	assert_string_equal(keys_tier(w->keys, tenant), "pro");
+	assert_null(keys_tier(w->keys, TENANT_LOCAL));
+}
+
+static void what_is_no_key_of_ours_is_told(void **state)
+{
+	struct world *w = *state;
+	struct made m = make(w, NULL);
+	char other[KEY_TEXT_LEN + 1];
+
+	key_text_make(other);
+	assert_int_equal(check(w, other), KEY_UNKNOWN);
+	assert_int_equal(check(w, m.key->id), KEY_MALFORMED);
+	assert_int_equal(check(w, ""), KEY_MALFORMED);
+	m.text[10] ^= 1;
+	assert_int_equal(check(w, m.text), KEY_MALFORMED);
+}
+
+/* Of the files, not only of what is asked for: a page that was freed may still hold it. */
+static void the_key_itself_is_on_no_disk(void **state)
+{
+	struct world *w = *state;
+	struct made m = make(w, NULL);
+	char command[256];
+
+	snprintf(command, sizeof(command), "! grep -q -a -r %.20s %s", m.text, w->dir);
+	assert_int_equal(system(command), 0);
+	snprintf(command, sizeof(command), "grep -q -a -r %s %s", m.key->id, w->dir);
+	assert_int_equal(system(command), 0);
+}
+
+static void a_revoked_key_stays_so(void **state)
+{
+	struct world *w = *state;
+	struct made m = make(w, NULL);
+	struct err e;
+
+	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
+	assert_int_equal(w->told, 1);
+	assert_int_equal(check_at(w, m.text, keys_now_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
+	assert_int_equal(w->told, 1);
+	reopen(w);
+	assert_int_equal(check_at(w, m.text, keys_now_ms() + 1000), KEY_REVOKED);
+	assert_true(keys_any(w->keys)); /* and nobody is let in without one */
+	assert_int_equal(keys_revoke(w->keys, "key_0000000000000000", &e), -ENOENT);
+}
+
+static void a_rotated_key_is_of_the_same_tenant(void **state)
+{
+	struct world *w = *state;
+	struct made old = make(w, NULL), new;
+	struct err e;
+
+	assert_int_equal(keys_rotate(w->keys, old.key->id, -1, new.text, &new.key, &e), 0);
+	assert_string_equal(new.key->tenant, old.key->tenant);
+	assert_string_equal(new.key->tier, "pro");
+	assert_string_not_equal(new.key->id, old.key->id);
+	assert_int_equal(check_at(w, old.text, keys_now_ms() + 1000000000), KEY_GOOD);
+	assert_int_equal(check(w, new.text), KEY_GOOD);
+	assert_int_equal(w->told, 0);
+}
+
+static void the_old_key_ends_with_the_grace(void **state)
+{
+	struct world *w = *state;
+	struct made old = make(w, NULL), new;
+	struct err e;
+
+	assert_int_equal(keys_rotate(w->keys, old.key->id, 3600, new.text, &new.key, &e), 0);
+	reopen(w);
+	assert_int_equal(check_at(w, old.text, keys_now_ms() + 3500 * 1000), KEY_GOOD);
+	assert_int_equal(check_at(w, old.text, keys_now_ms() + 3700 * 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, new.text, keys_now_ms() + 3700 * 1000), KEY_GOOD);
+}
+
+/* A second rotation does not lengthen what the first one has left. */
+static void a_grace_is_only_ever_shortened(void **state)
+{
+	struct world *w = *state;
+	struct made old = make(w, NULL), new;
+	const char *id = old.key->id;
+	struct err e;
+
+	assert_int_equal(keys_rotate(w->keys, id, 100, new.text, &new.key, &e), 0);
+	assert_int_equal(keys_rotate(w->keys, id, 10000, new.text, &new.key, &e), 0);
+	assert_int_equal(check_at(w, old.text, keys_now_ms() + 200 * 1000), KEY_REVOKED);
+	assert_int_equal(keys_rotate(w->keys, id, -1, new.text, &new.key, &e), 0);
+	assert_int_equal(check_at(w, old.text, keys_now_ms() + 200 * 1000), KEY_REVOKED);
+	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), 0);
+	assert_int_equal(check_at(w, old.text, keys_now_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), -EINVAL);
+	assert_int_equal(keys_rotate(w->keys, "key_x", 0, new.text, &new.key, &e), -ENOENT);
+}
+
+static void the_newest_key_says_the_tier(void **state)
+{
+	struct world *w = *state;
+	struct made first = make(w, NULL), second;
+	struct err e;
+
+	assert_int_equal(keys_create(w->keys, "more", "scale", first.key->tenant, second.text,
+				     &second.key, &e),
+			 0);
+	assert_string_equal(keys_tier(w->keys, first.key->tenant), "scale");
+}
+
+static void names_are_checked(void **state)
+{
+	struct world *w = *state;
+	char text[KEY_TEXT_LEN + 1], name[KEY_NAME_MAX + 2];
+	const struct key *key;
+	struct err e;
+
+	memset(name, 'n', sizeof(name));
+	name[KEY_NAME_MAX + 1] = '\0';
+	assert_int_equal(keys_create(w->keys, name, "pro", NULL, text, &key, &e), -EINVAL);
+	assert_int_equal(keys_create(w->keys, "", "pro", NULL, text, &key, &e), -EINVAL);
+	assert_int_equal(keys_create(w->keys, "a\nb", "pro", NULL, text, &key, &e), -EINVAL);
+	assert_false(keys_any(w->keys));
+	name[KEY_NAME_MAX] = '\0';
+	assert_int_equal(keys_create(w->keys, name, "pro", NULL, text, &key, &e), 0);
+}
+
+static void count(void *arg, const struct key *key)
+{
+	++*(unsigned *)arg;
+}
+
+static void a_thousand_keys_are_told_apart(void **state)
+{
+	struct world *w = *state;
+	struct made first = make(w, NULL), last = first;
+	unsigned n = 0;
+
+	for (int i = 1; i < 1000; i++)
+		last = make(w, NULL);
+	keys_each(w->keys, count, &n);
+	assert_int_equal(n, 1000);
+	assert_int_equal(check(w, first.text), KEY_GOOD);
+	assert_int_equal(check(w, last.text), KEY_GOOD);
+	assert_ptr_equal(keys_find(w->keys, last.key->id), last.key);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_key_is_known_after_a_restart),
+		T(what_is_no_key_of_ours_is_told),
+		T(the_key_itself_is_on_no_disk),
+		T(a_revoked_key_stays_so),
+		T(a_rotated_key_is_of_the_same_tenant),
+		T(the_old_key_ends_with_the_grace),
+		T(a_grace_is_only_ever_shortened),
+		T(the_newest_key_says_the_tier),
+		T(names_are_checked),
+		T(a_thousand_keys_are_told_apart),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
