@@ -11,6 +11,7 @@
 #include "base/wire.h"
 #include "guest/driver.h"
 #include "guest/output.h"
+#include "guest/session.h"
 
 #define EXIT_TIMED_OUT 124
 
@@ -322,6 +323,9 @@ void call_on_exit(int32_t code)
 {
 	if (call.state != CALL_RUNS)
 		return;
+	/* What bash started in the background ignores SIGINT, and would go on with all it takes. */
+	if (call.stop && call.bash_group)
+		session_kill(call.bash_group);
 	if (call.stop)
 		note_limit(false);
 	end_call(call.stop ? EXIT_TIMED_OUT : code);
@@ -341,7 +345,7 @@ void call_on_driver_gone(int status, const struct err *e)
 	call.state_lost = true;
 	/* Nobody would tell how its bash ends, and the call is over. */
 	if (call.bash_group)
-		kill(-call.bash_group, SIGKILL);
+		session_kill(call.bash_group);
 	if (call.stop)
 		note_limit(true);
 	else

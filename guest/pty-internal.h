@@ -37,6 +37,8 @@ void pty_refuse(struct conn *c, const struct err *e);
 /* Sends a listener what it takes, and the end when all of it was sent. It may be lost. */
 void pty_feed(struct pty *p, struct conn *c);
 void pty_feed_all(struct pty *p);
+/* The first answer to a listener that has all there is. */
+void pty_tell_silence(struct pty *p, struct conn *c);
 /* Ends a listener's operation, whatever it has. */
 void pty_tell_exit(struct pty *p, struct conn *c);
 

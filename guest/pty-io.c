@@ -58,6 +58,15 @@ static void send_piece(struct pty *p, struct conn *c)
 	conn_send_payload(c, AGENT_PTY_BYTES, w.pos);
 }
 
+void pty_tell_silence(struct pty *p, struct conn *c)
+{
+	uint8_t payload[8];
+	struct wire w = wire_on(payload, sizeof(payload));
+
+	wire_put_u64(&w, p->total);
+	conn_send(c, AGENT_PTY_BYTES, payload, w.pos);
+}
+
 /* Sends what the connection takes. */
 void pty_feed(struct pty *p, struct conn *c)
 {

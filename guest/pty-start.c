@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/pty-start.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +16,6 @@
 #include "guest/child.h"
 
 #define REPORT_FD 3
-#define PIDS_MAX  (4u << 20) /* the kernel's PID_MAX_LIMIT */
 
 /* --- in the child --------------------------------------------------------------------------- */
 
@@ -168,53 +166,4 @@ int pty_start_result(int report, struct err *e)
 	if (n != sizeof(*e) || e->code >= 0 || !memchr(e->text, 0, sizeof(e->text)))
 		return err_say(e, EIO, "the program's process ended before it began");
 	return e->code;
-}
-
-/* Field 6 of /proc/PID/stat, which comes after a name that may hold anything, and the state. */
-static bool lives_in(const char *pid, pid_t session)
-{
-	char path[32 + sizeof(((struct dirent *)0)->d_name)], text[512], state;
-	int parent, group, its_session;
-
-	snprintf(path, sizeof(path), "/proc/%s/stat", pid);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	text[n < 0 ? 0 : n] = '\0';
-	const char *end = strrchr(text, ')');
-	return end && sscanf(end + 1, " %c %d %d %d", &state, &parent, &group, &its_session) == 4 &&
-	       its_session == session && state != 'Z' && state != 'X';
-}
-
-/* True when there was one that is not in `killed` yet. */
-static bool kill_those_there(pid_t session, uint8_t *killed)
-{
-	bool found = false;
-	DIR *proc = opendir("/proc");
-
-	if (!proc)
-		return false;
-	for (struct dirent *d; (d = readdir(proc));) {
-		if (d->d_name[0] < '1' || d->d_name[0] > '9' || !lives_in(d->d_name, session))
-			continue;
-		unsigned long pid = strtoul(d->d_name, NULL, 10);
-		if (pid >= PIDS_MAX || (killed[pid / 8] >> (pid % 8) & 1))
-			continue;
-		found = true;
-		kill((pid_t)pid, SIGKILL);
-		killed[pid / 8] |= (uint8_t)(1u << pid % 8);
-	}
-	closedir(proc);
-	return found;
-}
-
-void pty_kill_session(pid_t session)
-{
-	/* Mostly untouched pages. */
-	scoped_free uint8_t *killed = calloc(PIDS_MAX / 8, 1);
-
-	kill(-session, SIGKILL);
-	/* A child that came while its parent was looked for is found the next time; who has a
-	 * SIGKILL pending makes no more of them. */
-	while (killed && kill_those_there(session, killed))
-		;
 }

@@ -24,7 +24,5 @@ int pty_start(const struct pty_request *r, const struct frame *f, pid_t beside,
 	      struct pty_started *out, struct err *e);
 /* Reads the report. 1: the program runs; 0: not known yet; -errno with *e filled: it failed. */
 int pty_start_result(int report, struct err *e);
-/* SIGKILL to every process of the session, until there is none left. */
-void pty_kill_session(pid_t session);
 
 #endif

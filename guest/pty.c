@@ -18,6 +18,7 @@
 #include "guest/driver.h"
 #include "guest/pty-internal.h"
 #include "guest/pty-start.h"
+#include "guest/session.h"
 
 #define READ_BYTES  65536u
 #define DRAIN_BYTES AGENT_PTY_RING
@@ -281,6 +282,8 @@ static int listen_to(struct pty *p, struct conn *c, uint64_t place, struct err *
 	c->place = place;
 	list_add_tail(&p->listeners, &c->turn);
 	conn_become(c, CONN_PTY_LISTENS);
+	if (place == p->total && p->state != PTY_ENDED)
+		pty_tell_silence(p, c);
 	pty_feed(p, c);
 	return 0;
 }
@@ -317,7 +320,7 @@ static int ask_of(struct pty *p, struct conn *c, const struct pty_request *r, st
 	if (r->type == AGENT_PTY_RESIZE)
 		bad = resize(p, r, e);
 	else if (p->state != PTY_ENDED)
-		pty_kill_session(p->pid);
+		session_kill(p->pid);
 	if (!bad)
 		pty_done(c);
 	return bad;

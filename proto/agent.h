@@ -172,7 +172,8 @@ enum agent_request {
 
 	/* Payload: str id, u64 place: how many bytes of its output the host has. Answer:
 	 * AGENT_PTY_BYTES from there on (what is not kept any more is left out, which their place
-	 * tells) as they come; after the end of the program and its output, AGENT_EXIT. A reader
+	 * tells) as they come, the first at once, with no bytes when there are none now; after the
+	 * end of the program and its output, AGENT_EXIT. A reader
 	 * that is slow loses the oldest; the program never waits for one. ERANGE: it wrote less
 	 * than `place`. */
 	AGENT_PTY_ATTACH = 21,

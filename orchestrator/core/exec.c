@@ -8,7 +8,9 @@
 
 #define QUEUE_MAX	  1000
 #define WAITING_BYTES_MAX (256u << 20) /* of all queues: calls stay when their clients leave */
-#define GRACE_MS	  15000	       /* for the guest to end a call whose time is over */
+/* For the guest to end a call whose time is over. That begins when the code does: on a busy machine
+ * a new interpreter may take long to start before it, and a killed one to go after it. */
+#define GRACE_MS 120000
 #define NOT_FORKED                                                                                 \
 	"the call had not reached the guest when it was forked: it runs in the parent alone"
 

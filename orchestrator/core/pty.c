@@ -10,6 +10,7 @@
 
 #define PATIENCE_MS	  30000
 #define START_PATIENCE_MS 9000 /* the published client waits 10 s for its terminal */
+#define SILENCE_MS	  5000 /* a guest's agent that says nothing for so long has nothing to say */
 #define GATHER_MS	  5    /* what comes so soon behind the first piece goes with it */
 #define LIST_MAX	  256  /* AGENT_PTY_MAX, and more than any honest guest has */
 
@@ -272,6 +273,8 @@ struct read_op {
 	struct op op;
 	core_pty_read_fn *fn;
 	struct loop_timer limit; /* of the read, then of what is gathered behind the first piece */
+	uint64_t until_ms;
+	bool answered; /* by the agent, which says at once what is there now */
 	uint8_t *data;
 	size_t len, max;
 	uint64_t next;
@@ -292,6 +295,16 @@ static void on_limit(void *arg)
 		op_enough(&o->op);
 }
 
+static void on_first_bytes(struct read_op *o, bool silent)
+{
+	struct loop *loop = o->op.call->core->loop;
+	uint64_t now = loop_now_ms(loop);
+
+	o->answered = true;
+	if (silent)
+		loop_timer_set(loop, &o->limit, o->until_ms > now ? o->until_ms - now : 0);
+}
+
 /* The pieces of an answer follow each other: behind a gap the next one begins. */
 static void on_read_bytes(struct read_op *o, const struct agent_frame *frame)
 {
@@ -304,6 +317,8 @@ static void on_read_bytes(struct read_op *o, const struct agent_frame *frame)
 		op_enough(&o->op);
 		return;
 	}
+	if (!o->answered)
+		on_first_bytes(o, !len);
 	if (!o->len && len)
 		loop_timer_set(o->op.call->core->loop, &o->limit, GATHER_MS);
 	memcpy(o->data + o->len, frame->data, len);
@@ -366,9 +381,11 @@ struct core_call *core_pty_read(struct core *c, const char *tenant, const char *
 	if (!o->data)
 		ret = -ENOMEM;
 	struct core_call *call = op_start(op, tenant, id, ret);
+	o->until_ms = loop_now_ms(c->loop) + read->timeout_ms;
 	o->limit = (struct loop_timer){.fn = on_limit, .arg = o};
 	if (op->sandbox)
-		loop_timer_set(c->loop, &o->limit, read->timeout_ms);
+		loop_timer_set(c->loop, &o->limit,
+			       read->timeout_ms > SILENCE_MS ? read->timeout_ms : SILENCE_MS);
 	return call;
 }
 

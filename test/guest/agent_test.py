@@ -216,6 +216,25 @@ class LimitsKept(AgentTest):
         result = self.run_bash("exec sleep 1000", timeout_ms=50)
         self.assert_ends(result, 124, err=LIMIT_LINE + "\n")
 
+    def test_what_bash_leaves_running_is_killed(self):
+        """It ignores SIGINT in the background; with job control it has a group of its own."""
+        script = "(exec sleep 1000) & one=$!; set -m; (exec sleep 1000) & echo $one $!; wait"
+        for limit in (200, 2000, 20000):  # a busy machine may need more to come so far
+            result = self.run_bash(script, timeout_ms=limit)
+            if result.out:
+                break
+        self.assertEqual(result.code, 124)
+        for pid in map(int, result.out.split()):
+            self.assert_goes(pid)
+
+    def assert_goes(self, pid):
+        try:
+            life = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        self.addCleanup(os.close, life)
+        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+
     def test_a_call_within_its_limit(self):
         self.assert_ends(self.run_bash("echo 1", timeout_ms=60_000), out="1\n")
 

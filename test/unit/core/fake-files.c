@@ -300,7 +300,7 @@ static bool attach(const struct fake_files *f, int fd, char which, uint64_t plac
 {
 	switch (which) {
 	case '0':
-		if (place < 5 && !send_output(fd, place, &"hello"[place]))
+		if (place <= 5 && !send_output(fd, place, &"hello"[place]))
 			return false;
 		return f->wait(f->guest) && send_output(fd, 5, " world") && send_exit(fd, 3);
 	case '1':

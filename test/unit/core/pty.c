@@ -300,6 +300,9 @@ static void test_read(void **state)
 	r = (struct pty_read){.place = 5, .max_bytes = 2, .timeout_ms = 0};
 	read_it(w, &t, 0, &r);
 	assert_true(!t.failed && t.bytes == 0 && t.next == 5);
+	r = (struct pty_read){.place = 1, .max_bytes = 100, .timeout_ms = 0}; /* what is there */
+	read_it(w, &t, 0, &r);
+	assert_string_equal(t.out, "ello");
 	r = (struct pty_read){.place = 5, .max_bytes = 100, .timeout_ms = 20000};
 	read_start(w, &t, 3, &r);
 	world_until_true(w, &t.done);

@@ -47,8 +47,7 @@ class Pty:
         """The output that came since the last read, as soon as there is any.
 
         Args:
-            timeout_seconds: How long to wait for some; None: until there is. It takes a moment
-                to come from the sandbox, so that in 0 s nothing does.
+            timeout_seconds: How long to wait for some; None: until there is; 0: what is there now.
 
         Returns:
             Up to 1 MiB; nothing after the end of the program and its output, or in time.

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sessions of processes: each terminal's program leads one, and so does the bash of each call. */
+#ifndef RAMET_GUEST_SESSION_H
+#define RAMET_GUEST_SESSION_H
+
+#include <sys/types.h>
+
+/* SIGKILL to every process of the session, until there is none left that has not got it. */
+void session_kill(pid_t session);
+
+#endif
