@@ -90,7 +90,9 @@ static const struct setting settings[] = {
 	    "missing.\n"
 	    "Empty: the cgroup it was started in, which must hold no other process."),
 	NUM(vm_uid_base, 1000, 4000000000, "300000",
-	    "VM process in slot N runs as uid and gid vm_uid_base + N; no account may have these."),
+	    "VM process in slot N runs as uid and gid vm_uid_base + N, ramet-notify behind them "
+	    "as\n"
+	    "vm_uid_base + 16384; no account may have these."),
 	NUM(max_vms, 1, WARDEN_SLOTS_MAX, "256", "Most VM processes at one time."),
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "orchestrator/admin/admin.h"
 #include "orchestrator/api/server.h"
+#include "orchestrator/audit/audit.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
 #include "orchestrator/seccomp.h"
@@ -20,6 +21,7 @@ struct service {
 	const struct config *config;
 	struct loop *loop;
 	struct core *core;
+	struct audit *audit; /* NULL: none is wanted */
 	struct api *api;
 	struct admin *admin;
 	int signals;
@@ -112,6 +114,44 @@ static int open_signals(struct service *s, struct err *e)
 	return s->signals < 0 ? err_set(e, errno, "watch for signals") : 0;
 }
 
+/* --- the audit log --------------------------------------------------------------------------- */
+
+static void on_life(void *arg, const struct life *life)
+{
+	static const char *const names[] = {
+		[LIFE_CREATED] = "sandbox.created", [LIFE_FORKED] = "sandbox.forked",
+		[LIFE_MERGED] = "sandbox.merged",   [LIFE_FROZEN] = "sandbox.frozen",
+		[LIFE_RESUMED] = "sandbox.resumed", [LIFE_EXPIRED] = "sandbox.expired",
+		[LIFE_DELETED] = "sandbox.deleted", [LIFE_STOPPED] = "sandbox.stopped",
+		[LIFE_DIED] = "sandbox.died",
+	};
+	const struct audit_event event = {
+		.name = names[life->event],
+		.at_ms = life->at_ms,
+		.tenant = life->tenant,
+		.sandbox = life->sandbox,
+		.template = life->template,
+		.parent = life->event == LIFE_FORKED ? life->other : NULL,
+		.winner = life->event == LIFE_MERGED ? life->other : NULL,
+		.space = life->space,
+		.text = life->text,
+	};
+	struct service *s = arg;
+
+	audit_add(s->audit, &event);
+}
+
+static int start_core(struct service *s, struct err *e)
+{
+	int r = audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e);
+
+	if (r == 0)
+		r = core_new(&s->core, s->loop, s->config, s->warden, e);
+	if (r == 0)
+		core_watch_lives(s->core, on_life, s);
+	return r;
+}
+
 static int start_admin(struct service *s, struct err *e)
 {
 	const struct command_env env = {
@@ -129,7 +169,7 @@ static int start(struct service *s, struct err *e)
 	if (r == 0)
 		r = seccomp_confine(e);
 	if (r == 0)
-		r = core_new(&s->core, s->loop, s->config, s->warden, e);
+		r = start_core(s, e);
 	if (r == 0)
 		r = api_new(&s->api, s->loop, s->core, s->config, e);
 	if (r == 0)
@@ -156,6 +196,7 @@ int service_run(const struct config *config, int warden_fd, int admin_fd)
 		log_error("the event loop failed with error %d", -r);
 		return 1;
 	}
+	audit_stop(s.audit);
 	if (s.status == 0) {
 		admin_free(s.admin);
 		api_free(s.api);
@@ -164,5 +205,6 @@ int service_run(const struct config *config, int warden_fd, int admin_fd)
 		loop_free(s.loop);
 		log_info("stopped");
 	}
+	audit_free(s.audit);
 	return s.status;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -35,6 +36,7 @@ struct audit {
 	struct journal journal;
 	uint64_t next; /* number of the next line */
 	bool working, stopped, failing;
+	bool at_work; /* the worker is; set and cleared with care for the other thread */
 	bool unsynced;
 	bool wants_sync;
 	char batch[BATCH]; /* whole lines, on the way to the file */
@@ -104,7 +106,10 @@ static void write_batch(struct audit *a)
 
 static void on_work(void *arg)
 {
-	write_batch(arg);
+	struct audit *a = arg;
+
+	write_batch(a);
+	__atomic_store_n(&a->at_work, false, __ATOMIC_RELEASE);
 }
 
 /* The file has what the batch had, or a part of it. */
@@ -154,9 +159,12 @@ static void go_on(struct audit *a)
 		loop_timer_set(a->loop, &a->sync, SYNC_MS);
 	if (!a->len && !a->wants_sync)
 		return;
+	a->at_work = true; /* before the worker can see it */
 	a->working = loop_work(a->loop, on_work, on_worked, a) == 0;
-	if (!a->working)
+	if (!a->working) {
+		a->at_work = false;
 		loop_timer_set(a->loop, &a->retry, RETRY_MS);
+	}
 }
 
 static void on_retry(void *arg)
@@ -319,9 +327,20 @@ void audit_stop(struct audit *a)
 	loop_timer_clear(a->loop, &a->sync);
 }
 
+/* Its job has ended, which the loop may not have told. */
+static void wait_for_worker(struct audit *a)
+{
+	while (__atomic_load_n(&a->at_work, __ATOMIC_ACQUIRE))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	if (a->working)
+		account_for(a);
+	a->working = false;
+}
+
 /* Until nothing is left or the disk refuses. */
 static void flush(struct audit *a)
 {
+	wait_for_worker(a);
 	do {
 		if (!a->len)
 			a->len = peek_lines(a->ring, a->batch, sizeof(a->batch));

@@ -14,8 +14,6 @@
 #include "orchestrator/config.h"
 #include "orchestrator/io/loop.h"
 
-#define AUDIT_RING_BYTES ((1u << 20) + 4096) /* of the memory for the ring */
-
 struct audit;
 
 /*
@@ -27,8 +25,8 @@ int audit_new(struct audit **out, struct loop *loop, const struct config *config
 	      struct err *e);
 /* `a` may be NULL. */
 void audit_add(struct audit *a, const struct audit_event *event);
-/* Nothing is written from here on but by audit_free, which comes after loop_free and writes what is
- * left. NULL is fine. */
+/* Nothing is written from here on but by audit_free, which waits for the disk and writes what is
+ * left; the loop turns no more then, or is freed. NULL is fine. */
 void audit_stop(struct audit *a);
 void audit_free(struct audit *a);
 

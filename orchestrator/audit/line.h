@@ -12,6 +12,9 @@
 #define AUDIT_ID_LEN   36	     /* "evt_" + 32 hex digits */
 #define AUDIT_NAME_MAX 31	     /* of an event: "sandbox.created" */
 
+/* Of the memory in which lines wait for the disk; the warden makes it. */
+#define AUDIT_RING_BYTES ((1u << 20) + 4096)
+
 /* What happened; strings may be NULL where the event has none. */
 struct audit_event {
 	const char *name;

@@ -319,6 +319,7 @@ static void leave(struct cgroup_tree *t)
 		return;
 	unlinkat(t->top, "warden", AT_REMOVEDIR);
 	unlinkat(t->top, "service", AT_REMOVEDIR);
+	unlinkat(t->top, "notify", AT_REMOVEDIR);
 	unlinkat(t->base, "ramet", AT_REMOVEDIR);
 }
 

@@ -4,6 +4,7 @@
  *
  *   BASE/ramet/warden     this process
  *   BASE/ramet/service    the service
+ *   BASE/ramet/notify     what sends webhooks, if it is wanted
  *   BASE/ramet/vm-SLOT    one VM process each, with its limits
  *
  * BASE is the cgroup rametd was started in, so that it works under systemd with Delegate=yes as

@@ -29,7 +29,7 @@
 #define SERVICE_FILES	   1048576
 #define SERVICE_CPU_WEIGHT 1000
 #define ADMIN_BACKLOG	   16
-#define PROGRAM_FD	   (WARDEN_ADMIN_FD + 1)
+#define PROGRAM_FD	   (WARDEN_NOTIFY_FD + 1)
 
 /* A packet that waits until the service reads. */
 struct packet {
@@ -52,15 +52,19 @@ static void raise_files(void)
 	}
 }
 
+/* In the order of their numbers here, from WARDEN_SOCKET_FD on; first out of each other's way. */
 static int place_fds(const struct warden *w, int socket, struct err *e)
 {
-	int high[4] = {fcntl(socket, F_DUPFD_CLOEXEC, 64), fcntl(w->config_fd, F_DUPFD_CLOEXEC, 64),
-		       fcntl(w->admin_fd, F_DUPFD_CLOEXEC, 64),
-		       fcntl(w->options->service, F_DUPFD_CLOEXEC, 64)};
+	int fds[] = {socket,	       w->config_fd,	     w->admin_fd,
+		     w->notifier.ring, w->notifier.counters, w->options->service};
 
-	if (dup3(high[0], WARDEN_SOCKET_FD, 0) < 0 || dup3(high[1], WARDEN_CONFIG_FD, 0) < 0 ||
-	    dup3(high[2], WARDEN_ADMIN_FD, 0) < 0 || dup3(high[3], PROGRAM_FD, O_CLOEXEC) < 0)
-		return err_set(e, errno, "place the descriptors");
+	_Static_assert(WARDEN_SOCKET_FD + ARRAY_LEN(fds) - 1 == PROGRAM_FD, "all have a place");
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 64);
+	for (int i = 0; i < (int)ARRAY_LEN(fds); i++)
+		if (dup3(fds[i], WARDEN_SOCKET_FD + i,
+			 WARDEN_SOCKET_FD + i == PROGRAM_FD ? O_CLOEXEC : 0) < 0)
+			return err_set(e, errno, "place the descriptors");
 	if (syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0) < 0)
 		return err_set(e, errno, "close all other descriptors");
 	return 0;

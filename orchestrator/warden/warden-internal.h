@@ -55,6 +55,19 @@ struct service {
 	struct list queue; /* packets that did not fit in the socket */
 };
 
+/* What sends webhooks (orchestrator/notify), and what outlives the service for it. */
+struct notifier {
+	bool wanted;
+	int audit, own;	    /* folders */
+	int ring, counters; /* memory */
+	int program;
+	int pidfd; /* -1: it does not run */
+	int timer;
+	struct account account;
+	unsigned failures; /* in a row */
+	uint64_t started_ms;
+};
+
 enum phase {
 	PHASE_SERVING,
 	PHASE_STOPPING, /* the service is ending */
@@ -75,6 +88,7 @@ struct warden {
 	enum phase phase;
 	int result; /* of warden_run */
 	struct service service;
+	struct notifier notifier;
 	struct slot *slots; /* config->max_vms of them */
 	uint32_t taken;	    /* slots that are not SLOT_EMPTY */
 };
@@ -85,6 +99,8 @@ enum source {
 	SOURCE_TIMER,
 	SOURCE_SERVICE_SOCKET,
 	SOURCE_SERVICE_PID,
+	SOURCE_NOTIFIER_PID,
+	SOURCE_NOTIFIER_TIMER,
 	SOURCE_SLOT_STATUS,
 	SOURCE_SLOT_PID,
 	SOURCE_SLOT_EVENTS,
@@ -123,5 +139,12 @@ void service_on_pid(struct warden *w);
 void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, pid_t pid,
 		   const char *text);
 void service_tell_exited(struct warden *w, uint32_t slot, int status);
+
+/* --- notifier.c: the folder of the audit log, and the process that sends it on --- */
+/* Before the service starts. */
+int notifier_init(struct warden *w, struct err *e);
+void notifier_fini(struct warden *w);
+void notifier_on_pid(struct warden *w);
+void notifier_on_timer(struct warden *w);
 
 #endif

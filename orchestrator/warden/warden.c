@@ -139,6 +139,12 @@ static void dispatch(struct warden *w, const struct epoll_event *ev)
 	case SOURCE_SERVICE_PID:
 		service_on_pid(w);
 		break;
+	case SOURCE_NOTIFIER_PID:
+		notifier_on_pid(w);
+		break;
+	case SOURCE_NOTIFIER_TIMER:
+		notifier_on_timer(w);
+		break;
 	case SOURCE_SLOT_STATUS:
 		slots_on_status(w, slot);
 		break;
@@ -217,7 +223,8 @@ static int check_account(struct warden *w, struct err *e)
 	int r = account_find(&w->account, c->user, e);
 	if (r < 0)
 		return r;
-	if (w->account.uid >= c->vm_uid_base && w->account.uid - c->vm_uid_base < WARDEN_SLOTS_MAX)
+	/* The one behind those of all slots is for ramet-notify. */
+	if (w->account.uid >= c->vm_uid_base && w->account.uid - c->vm_uid_base <= WARDEN_SLOTS_MAX)
 		return err_say(e, EINVAL,
 			       "user %s has uid %u, which VM processes use (vm_uid_base)", c->user,
 			       w->account.uid);
@@ -274,6 +281,8 @@ static int start(struct warden *w, struct err *e)
 		r = service_init(w, e);
 	if (r == 0)
 		r = slots_init(w, e);
+	if (r == 0)
+		r = notifier_init(w, e);
 	return r < 0 ? r : service_start(w, e);
 }
 
@@ -293,6 +302,7 @@ static void remove_run_dir(const struct config *c)
 static void finish(struct warden *w)
 {
 	service_fini(w);
+	notifier_fini(w);
 	slots_fini(w);
 	net_close(&w->net, w->taken == 0);
 	jails_close(&w->jails, true);
@@ -320,6 +330,13 @@ int warden_run(const struct warden_options *options, struct err *e)
 		.config_fd = -1,
 		.admin_fd = -1,
 		.service = {.pidfd = -1, .socket = -1},
+		.notifier = {.audit = -1,
+			     .own = -1,
+			     .ring = -1,
+			     .counters = -1,
+			     .program = -1,
+			     .pidfd = -1,
+			     .timer = -1},
 	};
 
 	int r = start(&w, e);

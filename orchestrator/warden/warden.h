@@ -13,6 +13,8 @@
 #define WARDEN_SOCKET_FD  3 /* proto/warden.h is spoken on it */
 #define WARDEN_CONFIG_FD  4 /* a sealed memfd with a struct config */
 #define WARDEN_ADMIN_FD	  5 /* RUN_DIR/admin.sock, listening (orchestrator/admin) */
+#define WARDEN_RING_FD	  6 /* memory for the audit log (orchestrator/audit) */
+#define WARDEN_NOTIFY_FD  7 /* counters of the webhooks (orchestrator/notify/notify.h) */
 #define WARDEN_SETUP_EXIT 78
 
 struct warden_options {

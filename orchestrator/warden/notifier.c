@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What outlives the service on behalf of the audit log: the memory its lines wait in, and the
+ * process that sends them on as webhooks. That one talks to strangers, so it is of a user of its
+ * own, to whom the files of the log are open by their group, and nothing else is.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/audit/line.h"
+#include "orchestrator/notify/notify.h"
+#include "orchestrator/warden/directory.h"
+#include "orchestrator/warden/warden-internal.h"
+
+#define RESTART_FIRST_MS 1000
+#define RESTART_MOST_MS	 60000
+#define LIVED_WELL_MS	 60000
+#define PROGRAM_FD	 (NOTIFY_COUNTERS_FD + 1)
+#define MEMORY_MAX	 (256ull << 20)
+#define PIDS_MAX	 16 /* libcurl looks names up in a thread */
+#define FILES_MAX	 64
+
+/* --- the process ---------------------------------------------------------------------------- */
+
+static int place_fds(const struct warden *w, struct err *e)
+{
+	const struct notifier *n = &w->notifier;
+	int fds[] = {n->audit, n->own, w->config_fd, n->counters, n->program};
+
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 64);
+	for (int i = 0; i < (int)ARRAY_LEN(fds); i++)
+		if (dup3(fds[i], NOTIFY_AUDIT_FD + i,
+			 NOTIFY_AUDIT_FD + i == PROGRAM_FD ? O_CLOEXEC : 0) < 0)
+			return err_set(e, errno, "place the descriptors");
+	if (syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0) < 0)
+		return err_set(e, errno, "close all other descriptors");
+	return 0;
+}
+
+/* Runs in the clone. Nobody waits for its answer: it tells the log. */
+static _Noreturn void become_notifier(const struct warden *w)
+{
+	char *const argv[] = {"ramet-notify", NULL};
+	const struct rlimit files = {FILES_MAX, FILES_MAX};
+	const struct account *account = &w->notifier.account;
+	struct err e = {0};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	umask(077);
+	if (place_fds(w, &e) == 0 && account_become(account->uid, account->gid, &e) == 0) {
+		setrlimit(RLIMIT_NOFILE, &files);
+		syscall(SYS_execveat, PROGRAM_FD, "", argv, environ, AT_EMPTY_PATH);
+		err_set(&e, errno, "execute it");
+	}
+	log_error("start ramet-notify: %s", e.text);
+	_exit(1);
+}
+
+static int clone_notifier(struct warden *w, struct err *e)
+{
+	const struct cgroup_limits limits = {.memory_max = MEMORY_MAX, .pids_max = PIDS_MAX};
+	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", &limits, e);
+	int pidfd = -1;
+
+	if (cgroup < 0)
+		return cgroup;
+	struct clone_args args = {
+		.flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.pidfd = (uintptr_t)&pidfd,
+		.exit_signal = SIGCHLD,
+		.cgroup = (uint64_t)cgroup,
+	};
+	long pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		become_notifier(w);
+	if (pid < 0)
+		return err_set(e, errno, "clone ramet-notify");
+	w->notifier.pidfd = pidfd;
+	return 0;
+}
+
+static int start(struct warden *w, struct err *e)
+{
+	int r = clone_notifier(w, e);
+
+	w->notifier.started_ms = warden_now_ms();
+	return r < 0 ? r : warden_watch(w, w->notifier.pidfd, EPOLLIN, SOURCE_NOTIFIER_PID, 0, e);
+}
+
+static void start_later(struct notifier *n)
+{
+	unsigned doublings = n->failures < 6 ? n->failures : 6;
+	uint64_t ms = (uint64_t)RESTART_FIRST_MS << doublings;
+
+	if (ms > RESTART_MOST_MS)
+		ms = RESTART_MOST_MS;
+	n->failures++;
+	struct itimerspec at = {.it_value = {.tv_sec = (time_t)(ms / 1000)}};
+	timerfd_settime(n->timer, 0, &at, NULL);
+}
+
+void notifier_on_timer(struct warden *w)
+{
+	struct err e;
+	uint64_t times;
+
+	if (read(w->notifier.timer, &times, sizeof(times)) < 0 || w->phase != PHASE_SERVING ||
+	    w->notifier.pidfd >= 0)
+		return;
+	if (start(w, &e) < 0) {
+		log_error("%s", e.text);
+		start_later(&w->notifier);
+	}
+}
+
+void notifier_on_pid(struct warden *w)
+{
+	struct notifier *n = &w->notifier;
+	siginfo_t info = {0};
+
+	if (n->pidfd < 0 || waitid(P_PIDFD, (id_t)n->pidfd, &info, WEXITED | WNOHANG) < 0 ||
+	    info.si_pid == 0)
+		return;
+	close_fd(&n->pidfd);
+	log_error("ramet-notify was ended by %s %d; it is started again",
+		  info.si_code == CLD_EXITED ? "itself with status" : "signal", info.si_status);
+	if (warden_now_ms() - n->started_ms > LIVED_WELL_MS)
+		n->failures = 0;
+	start_later(n);
+}
+
+/* --- what it and the service need ----------------------------------------------------------- */
+
+static int make_memory(const char *name, size_t bytes, struct err *e)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+		err_set(e, errno, "make memory for the %s", name);
+		close_fd(&fd);
+		return e ? e->code : -ENOMEM;
+	}
+	return fd;
+}
+
+/* Files made in it get the group of the folder. */
+static int open_audit(struct warden *w, struct err *e)
+{
+	struct notifier *n = &w->notifier;
+	char path[2 * CONFIG_PATH_MAX + 2];
+
+	if (!w->config->audit_dir[0])
+		return 0;
+	config_audit_dir(w->config, path, sizeof(path));
+	n->audit = directory_for_account(path, w->account, e);
+	if (n->audit < 0)
+		return err_context(e, "audit_dir");
+	if (fchown(n->audit, w->account.uid, n->account.gid) < 0 || fchmod(n->audit, 02750) < 0)
+		return err_set(e, errno, "audit_dir: open %s to group %u", path, n->account.gid);
+	return 0;
+}
+
+static int open_own(struct warden *w, struct err *e)
+{
+	struct notifier *n = &w->notifier;
+	char path[CONFIG_PATH_MAX + 8];
+
+	snprintf(path, sizeof(path), "%s/notify", w->config->state_dir);
+	n->own = directory_for_account(path, n->account, e);
+	if (n->own < 0)
+		return n->own;
+	n->program = open(w->config->notify, O_RDONLY | O_CLOEXEC);
+	if (n->program < 0)
+		return err_set(e, errno, "notify: open %s", w->config->notify);
+	n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (n->timer < 0)
+		return err_set(e, errno, "make a timer");
+	return warden_watch(w, n->timer, EPOLLIN, SOURCE_NOTIFIER_TIMER, 0, e);
+}
+
+int notifier_init(struct warden *w, struct err *e)
+{
+	struct notifier *n = &w->notifier;
+	uid_t uid = w->config->vm_uid_base + WARDEN_SLOTS_MAX;
+
+	n->account = (struct account){uid, uid};
+	n->wanted = w->config->webhook_url[0] != 0;
+	n->ring = make_memory("audit log", AUDIT_RING_BYTES, e);
+	if (n->ring < 0)
+		return n->ring;
+	n->counters = make_memory("webhooks", sizeof(struct notify_counters), e);
+	if (n->counters < 0)
+		return n->counters;
+	int r = cgroup_empty(&w->tree, "notify", e); /* of an earlier warden */
+	if (r == 0)
+		r = open_audit(w, e);
+	if (r < 0 || !n->wanted)
+		return r;
+	r = open_own(w, e);
+	return r < 0 ? r : start(w, e);
+}
+
+void notifier_fini(struct warden *w)
+{
+	struct notifier *n = &w->notifier;
+	siginfo_t info;
+
+	if (n->pidfd >= 0) {
+		syscall(SYS_pidfd_send_signal, n->pidfd, SIGKILL, NULL, 0);
+		waitid(P_PIDFD, (id_t)n->pidfd, &info, WEXITED);
+	}
+	close_fd(&n->pidfd);
+	close_fd(&n->timer);
+	close_fd(&n->program);
+	close_fd(&n->own);
+	close_fd(&n->audit);
+	close_fd(&n->counters);
+	close_fd(&n->ring);
+}
