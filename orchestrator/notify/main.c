@@ -168,6 +168,7 @@ static uint64_t first_line(struct notify *n)
 	}
 	if (r == 0) {
 		done = last;
+		n->saved = UINT64_MAX; /* nothing */
 		save(n, done);
 	} else if (done > last) {
 		log_warn("the audit log has begun anew: so do the webhooks");
