@@ -196,6 +196,14 @@ static int open_own(struct warden *w, struct err *e)
 	return warden_watch(w, n->timer, EPOLLIN, SOURCE_NOTIFIER_TIMER, 0, e);
 }
 
+/* One that lost its warden may still be on its way out. */
+static int end_earlier(struct warden *w, struct err *e)
+{
+	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", NULL, e);
+
+	return cgroup < 0 ? cgroup : cgroup_empty(&w->tree, "notify", e);
+}
+
 int notifier_init(struct warden *w, struct err *e)
 {
 	struct notifier *n = &w->notifier;
@@ -209,7 +217,7 @@ int notifier_init(struct warden *w, struct err *e)
 	n->counters = make_memory("webhooks", sizeof(struct notify_counters), e);
 	if (n->counters < 0)
 		return n->counters;
-	int r = cgroup_empty(&w->tree, "notify", e); /* of an earlier warden */
+	int r = end_earlier(w, e);
 	if (r == 0)
 		r = open_audit(w, e);
 	if (r < 0 || !n->wanted)
