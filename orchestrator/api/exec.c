@@ -120,15 +120,61 @@ static void add_event(void *arg, const struct event *ev, const char *traceparent
 	event_line(&r->out, ev, traceparent);
 }
 
-void serve_replay(struct request *r)
+static void on_follow_started(void *arg)
 {
+	struct request *r = arg;
+
+	r->streaming = true;
+	stream_touch(r);
+}
+
+static void on_follow_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct request *r = arg;
+
+	event_line(&r->out, ev, traceparent);
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void on_follow_ended(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (f ? stream_called_late(r, f) : request_called(r))
+		stream_end(r, f != NULL);
+}
+
+static const struct follow_sink follow_sink = {on_follow_started, on_follow_event, on_follow_ended};
+
+static void follow(struct request *r, uint64_t since)
+{
+	struct sandbox_view view;
 	struct failure f;
 
-	if (!answer_may_be_long(r))
-		return;
-	if (!core_replay(r->api->core, r->tenant, r->id, add_event, r, &f)) {
+	if (!request_is_head(r)) {
+		request_ref(r);
+		r->call = core_follow(r->api->core, r->tenant, r->id, since, &follow_sink, r);
+	} else if (core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
+	} else {
 		answer_failure(r, &f);
-		return;
 	}
-	answer(r, 200, "application/x-ndjson");
+}
+
+void serve_replay(struct request *r)
+{
+	bool follows = false;
+	uint64_t since = 0;
+	struct failure f;
+
+	if (!ask_number(r, "since", &since) || !ask_flag(r, "follow", &follows) ||
+	    !answer_may_be_long(r))
+		return;
+	if (follows)
+		follow(r, since);
+	else if (core_replay(r->api->core, r->tenant, r->id, since, add_event, r, &f))
+		answer(r, 200, "application/x-ndjson");
+	else
+		answer_failure(r, &f);
 }

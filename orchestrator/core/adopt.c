@@ -44,6 +44,46 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	c->n_sandboxes++;
 }
 
+/* What only its row tells: nothing of its events, and its times as the wall clock has them. */
+static void take_row(struct sandbox *s)
+{
+	int64_t left = s->expires_at_ms - realtime_ms();
+
+	s->guest_busy = true;
+	s->idle_since_ms = boottime_ms();
+	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
+	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+}
+
+/* All goes on where it was. When the catalogue has moved on without the journal (a merge), what
+ * the last numbers were is not known. */
+static void take_journal(struct sandbox *s, struct journal_state *past)
+{
+	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
+		s->seq = past->seq;
+	s->guest_busy = past->guest_busy;
+	s->idle_since_ms = past->idle_since_ms;
+	s->expires_ms = past->expires_ms;
+	s->replay = past->replay;
+	past->replay = (struct replay){0};
+	if (exec_copy(s, &past->point) < 0)
+		log_error("sandbox %s: no memory for the call that runs in it", s->id);
+}
+
+static void take_past(struct sandbox *s)
+{
+	struct journal_state past;
+
+	s->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
+	if (s->journal)
+		take_journal(s, &past);
+	else
+		take_row(s);
+	journal_state_fini(&past);
+	exec_keep_all(s, REPLAY_BYTES_MAX);
+	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
+}
+
 static void on_closed(void *arg, int error, const char *text)
 {
 	if (error)
@@ -61,7 +101,7 @@ static void adopt(struct sandbox *s)
 	const struct vm_spec spec = size_vm_spec(&s->size, false);
 
 	s->state = SBX_ADOPTING;
-	s->guest_busy = true;
+	take_past(s);
 	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* When somebody listens to what becomes of sandboxes: nobody does yet. */
@@ -92,6 +132,13 @@ static void empty_slot(struct core *c, uint32_t slot)
 		warden_client_call(c->warden, &msg, on_emptied, NULL);
 }
 
+static bool has_sandbox(void *arg, uint32_t slot)
+{
+	struct core *c = arg;
+
+	return slot < c->vms.max_vms && c->vms.slots[slot];
+}
+
 static void sweep_slots(struct core *c)
 {
 	char path[CONFIG_PATH_MAX + 8], extra;
@@ -118,6 +165,7 @@ int adopt_all(struct core *c, struct err *e)
 		return ret;
 	list_each_safe (pos, &c->sandboxes)
 		adopt(container_of(pos, struct sandbox, link));
+	journals_sweep(c->config.run_dir, has_sandbox, c);
 	sweep_slots(c);
 	return 0;
 }

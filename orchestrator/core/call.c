@@ -25,6 +25,10 @@ static void put_away(struct core_call *call)
 		exec_free(call->exec);
 		call->exec = NULL;
 		break;
+	case CALL_FOLLOW:
+		follow_free(call->follow);
+		call->follow = NULL;
+		break;
 	case CALL_INTERRUPT:
 		interrupt_free(call->interrupt);
 		call->interrupt = NULL;
@@ -77,6 +81,9 @@ static void tell(void *arg)
 	case CALL_DIFF:
 		diff_tell(call);
 		break;
+	case CALL_FOLLOW:
+		follow_tell(call);
+		break;
 	case CALL_FORK:
 		fork_tell(call);
 		break;
@@ -118,6 +125,8 @@ void core_abandon(struct core_call *call)
 		exec_abandon(call);
 	else if (call->kind == CALL_FORK)
 		fork_abandon(call);
+	else if (call->kind == CALL_FOLLOW)
+		follow_abandon(call);
 	else if (call->kind == CALL_OP)
 		op_abandon(call);
 	else if (call->kind == CALL_DIFF)
@@ -130,6 +139,8 @@ static void set_paused(struct core_call *call, bool paused)
 {
 	if (call->kind == CALL_EXEC)
 		exec_set_paused(call, paused);
+	else if (call->kind == CALL_FOLLOW)
+		follow_set_paused(call, paused);
 	else if (call->kind == CALL_OP)
 		op_set_paused(call->op, paused);
 }

@@ -230,10 +230,22 @@ struct exec_sink {
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
-/* The last 1,000 events (bounded in bytes too), oldest first. False as core_view. */
-bool core_replay(struct core *c, const char *tenant, const char *id,
+/* Of the last 1,000 events (bounded in bytes too) those with a higher number than `since`, oldest
+ * first. False as core_view. */
+bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg, struct failure *f);
+
+/* `started` comes first; `ended` comes last, with f NULL as soon as nothing runs or waits. */
+struct follow_sink {
+	void (*started)(void *arg);
+	void (*event)(void *arg, const struct event *ev, const char *traceparent);
+	void (*ended)(void *arg, const struct failure *f);
+};
+/* The same events, and those that come until nothing runs or waits in the sandbox. One that is
+ * paused for long misses what core_replay would not have any more. */
+struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
+			      const struct follow_sink *sink, void *arg);
 
 /* --- files ---------------------------------------------------------------------------------- */
 

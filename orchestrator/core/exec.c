@@ -28,7 +28,12 @@ struct exec {
 	struct event error; /* the failure, when the call was in a queue */
 	uint64_t number;    /* what the guest knows it by */
 	uint64_t have;	    /* bytes of output that came */
-	bool attached;	    /* it began in the guest that this one is a copy of */
+	/* It began in the guest that this one is a copy of, or in an earlier life of the service.
+	 */
+	bool attached;
+	bool earlier_life; /* the latter */
+	bool cut;	   /* the splitter handed something out */
+	uint64_t limit_ms; /* on the boot-time clock, 0: none */
 };
 
 void exec_free(struct exec *exec)
@@ -62,8 +67,47 @@ static void leave_queue(struct core_call *call)
 	loop_timer_clear(call->core->loop, &call->exec->limit);
 	list_del(&call->link);
 	s->n_calls--;
+	journal_over(s->journal);
 	sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
+}
+
+/* --- what a later life of the service needs -------------------------------------------------- */
+
+/* The call that runs, or will as soon as the guest is reached again; what it holds stays its own.
+ */
+static struct exec_point point_of(struct sandbox *s)
+{
+	struct core_call *call = first(s);
+
+	if (!call || (s->state != SBX_RUNNING && !call->exec->attached))
+		return (struct exec_point){0};
+	struct exec *exec = call->exec;
+	return (struct exec_point){.running = true,
+				   .number = exec->number,
+				   .have = exec->have,
+				   .timeout_ms = exec->timeout_ms,
+				   .limit_ms = exec->limit_ms,
+				   .out = exec->out,
+				   .err = exec->err,
+				   .traceparent = exec->traceparent};
+}
+
+void exec_keep_all(struct sandbox *s, size_t replay_most)
+{
+	const struct journal_state now = {.seq = s->seq,
+					  .seq_reserved = s->seq_reserved,
+					  .guest_busy = s->guest_busy,
+					  .replay = s->replay,
+					  .point = point_of(s)};
+
+	journal_write(s->journal, &now, replay_most);
+}
+
+void exec_keep(struct sandbox *s)
+{
+	if (!journal_commit(s->journal, s->guest_busy))
+		exec_keep_all(s, REPLAY_BYTES_MAX);
 }
 
 /* --- events --------------------------------------------------------------------------------- */
@@ -87,6 +131,7 @@ static uint64_t next_seq(struct sandbox *s)
 		s->seq_reserved = s->seq + SEQ_BLOCK;
 		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0)
 			log_error("sandbox %s: %s", s->id, e.text);
+		journal_seq(s->journal, s->seq, s->seq_reserved);
 	}
 	return s->seq;
 }
@@ -96,6 +141,8 @@ static void record(struct exec *exec, struct event *ev)
 	ev->seq = next_seq(exec->sandbox);
 	ev->ts_ms = realtime_ms();
 	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
+	journal_event(exec->sandbox->journal, ev, exec->traceparent);
+	follow_news(exec->sandbox);
 }
 
 void exec_failed(struct core_call *call)
@@ -107,8 +154,10 @@ void exec_failed(struct core_call *call)
 				     .code = call->failure.code,
 				     .data = (const uint8_t *)call->failure.text,
 				     .len = strlen(call->failure.text)};
-	if (exec->sandbox)
-		record(exec, &exec->error);
+	if (!exec->sandbox)
+		return;
+	record(exec, &exec->error);
+	exec_keep(exec->sandbox);
 }
 
 static void emit(struct core_call *call, struct event *ev)
@@ -130,19 +179,38 @@ static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
 	struct core_call *call = arg;
 	struct event ev = {.type = call->exec->type, .partial = partial, .data = data, .len = len};
 
+	call->exec->cut = true;
 	emit(call, &ev);
+}
+
+/* How far the call has come: with the events before it, all that one frame has changed. */
+static void note_output(struct exec *exec, bool is_err, size_t held_before)
+{
+	struct journal *j = exec->sandbox->journal;
+	const struct splitter *s = is_err ? &exec->err : &exec->out;
+
+	if (exec->cut && (s->len || held_before))
+		journal_held(j, is_err, true, s->held, s->len);
+	else if (!exec->cut)
+		journal_held(j, is_err, false, s->held + held_before, s->len - held_before);
+	journal_have(j, exec->have);
+	exec_keep(exec->sandbox);
 }
 
 static void on_output(struct core_call *call, const struct agent_frame *frame)
 {
 	struct exec *exec = call->exec;
 	bool is_err = frame->type == AGENT_STDERR;
+	struct splitter *s = is_err ? &exec->err : &exec->out;
+	size_t held = s->len;
 
 	exec->have += frame->len;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
-	if (splitter_feed(is_err ? &exec->err : &exec->out, frame->data, frame->len, on_piece,
-			  call) < 0)
+	exec->cut = false;
+	if (splitter_feed(s, frame->data, frame->len, on_piece, call) < 0)
 		log_error("sandbox %s: no memory for its output", exec->sandbox->id);
+	if (!call->failed && frame->len)
+		note_output(exec, is_err, held);
 }
 
 static void on_exit_code(struct core_call *call, int code)
@@ -162,6 +230,7 @@ static void on_exit_code(struct core_call *call, int code)
 	leave_queue(call);
 	exec_hold(s, s->held);
 	emit(call, &ev);
+	exec_keep(s);
 	call_free(call);
 	exec_next(s);
 }
@@ -193,7 +262,10 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 	struct sandbox *s = call->exec->sandbox;
 	char text[ERR_TEXT_MAX];
 
-	if (call->exec->attached && frame->errnum == ENOENT) {
+	if (call->exec->earlier_life && frame->errnum == ENOENT) {
+		fail(call, 500, "agent_lost",
+		     "the service ended before the guest had all of the call: it did not run");
+	} else if (call->exec->attached && frame->errnum == ENOENT) {
 		fail(call, 500, "not_forked", NOT_FORKED);
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
@@ -245,6 +317,21 @@ static void on_limit(void *arg)
 		sandbox_lose_agent(exec->sandbox, "it did not end a call whose time was over");
 }
 
+/* One that an earlier life began has what is left of its time. */
+static void start_limit(struct core_call *call)
+{
+	struct exec *exec = call->exec;
+	uint64_t now = boottime_ms();
+
+	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
+	if (!exec->timeout_ms || exec->sandbox->guest_busy)
+		return;
+	if (!exec->limit_ms)
+		exec->limit_ms = now + exec->timeout_ms + GRACE_MS;
+	loop_timer_set(call->core->loop, &exec->limit,
+		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
+}
+
 void exec_next(struct sandbox *s)
 {
 	struct core_call *call = first(s);
@@ -257,9 +344,12 @@ void exec_next(struct sandbox *s)
 	exec->bytes = NULL;
 	s->core->waiting_bytes -= exec->len;
 	exec_hold(s, s->held);
-	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
-	if (exec->timeout_ms && !s->guest_busy)
-		loop_timer_set(s->core->loop, &exec->limit, (uint64_t)exec->timeout_ms + GRACE_MS);
+	start_limit(call);
+	if (exec->attached)
+		return;
+	const struct exec_point point = point_of(s);
+	journal_call(s->journal, &point);
+	exec_keep(s);
 }
 
 static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec *spec,
@@ -402,6 +492,8 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	exec->number = p->number;
 	exec->have = p->have;
 	exec->timeout_ms = p->timeout_ms;
+	exec->limit_ms = p->limit_ms;
+	exec->earlier_life = p->earlier_life;
 	if (p->traceparent)
 		exec->traceparent = strdup(p->traceparent);
 	list_add_tail(&s->calls, &call->link);

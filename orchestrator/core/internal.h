@@ -7,6 +7,7 @@
 #include "orchestrator/core/alloc.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/core/dial.h"
+#include "orchestrator/core/journal.h"
 #include "orchestrator/core/later.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
@@ -55,6 +56,9 @@ void failure_set(struct failure *f, int status, const char *code, unsigned retry
 /* A sandbox that is not there for this tenant. */
 void failure_not_found(struct failure *f, const char *id);
 int64_t realtime_ms(void);
+/* By which lifetimes and idle times are told: nobody sets it, and it counts while the host sleeps.
+ */
+uint64_t boottime_ms(void);
 void random_bytes(void *out, size_t len);
 
 /* --- templates (template.c, template-{ahead,build,files,source}.c) ---------------------------- */
@@ -227,8 +231,9 @@ struct sandbox {
 	char *metadata;
 	char *env; /* NAME=VALUE, each with its NUL */
 	size_t env_len;
-	const char **env_list; /* into env, NULL-terminated */
-	int64_t created_at_ms, expires_at_ms, idle_since_ms;
+	const char **env_list;		      /* into env, NULL-terminated */
+	int64_t created_at_ms, expires_at_ms; /* as the wall clock was at the start */
+	uint64_t expires_ms, idle_since_ms;   /* on the boot-time clock; expires 0: never */
 	struct loop_timer lifetime, idle;
 
 	uint32_t slot, pid; /* as in the catalogue */
@@ -252,6 +257,8 @@ struct sandbox {
 	char *ancestors;	   /* as in the catalogue */
 	uint64_t seq, seq_reserved;
 	struct replay replay;
+	struct list follows;
+	struct journal *journal; /* NULL: events are not kept for a later life of the service */
 
 	bool off_catalogue; /* its row is gone already */
 	bool forget;	    /* no trace is kept once the VM is gone */
@@ -269,7 +276,7 @@ bool sandbox_set_metadata(struct sandbox *s, const char *metadata);
 bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
 /* Frees it and all calls in it, without a word to anybody. */
 void sandbox_free(struct sandbox *s);
-/* Its VM is there: gives it the timers. */
+/* Its VM is there: gives it the timers, by what is known of its times. */
 void sandbox_start_timers(struct sandbox *s);
 /* Something is under way in it that counts as activity all along. */
 bool sandbox_is_busy(const struct sandbox *s);
@@ -320,6 +327,7 @@ enum call_kind {
 	CALL_INTERRUPT,
 	CALL_DELETE,
 	CALL_DIFF,
+	CALL_FOLLOW,
 	CALL_FORK,
 	CALL_MERGE,
 	CALL_OP,
@@ -341,6 +349,7 @@ struct core_call {
 		core_create_fn *create_fn;
 		core_done_fn *done_fn;
 		struct exec_sink sink;
+		struct follow_sink follow_sink;
 		core_diff_fn *diff_fn;
 		core_fork_fn *fork_fn;
 		core_id_fn *id_fn;
@@ -348,6 +357,7 @@ struct core_call {
 	union {
 		struct create *create;
 		struct exec *exec;
+		struct follow *follow;
 		struct interrupt *interrupt;
 		struct diff *diff;
 		struct fork *fork;
@@ -377,15 +387,6 @@ void exec_on_frame(struct sandbox *s, const struct agent_frame *frame);
 void exec_on_new_agent(struct sandbox *s);
 /* While `held`, nothing more is read from the agent. */
 void exec_hold(struct sandbox *s, bool held);
-/* The running call as it is at one moment: what a copy of its guest goes on with. */
-struct exec_point {
-	bool running;  /* else there is none */
-	bool at_guest; /* all of it has left for the guest */
-	uint64_t number, have;
-	uint32_t timeout_ms;
-	struct splitter out, err;
-	char *traceparent;
-};
 /* -ENOMEM. To be freed in any case. */
 int exec_note(struct sandbox *s, struct exec_point *out);
 void exec_point_fini(struct exec_point *p);
@@ -394,6 +395,16 @@ int exec_copy(struct sandbox *s, const struct exec_point *p);
 void exec_go_on(struct sandbox *s);
 /* The calls of `from` go on in `to`, before those that wait there; one that runs there fails. */
 void exec_move(struct sandbox *from, struct sandbox *to);
+/* What was noted in the journal counts from here on. */
+void exec_keep(struct sandbox *s);
+/* All of it is noted anew; of events no more than the last `replay_most` bytes. */
+void exec_keep_all(struct sandbox *s, size_t replay_most);
+void follow_free(struct follow *follow);
+/* There are new events, or nothing runs any more. */
+void follow_news(struct sandbox *s);
+void follow_set_paused(struct core_call *call, bool paused);
+void follow_abandon(struct core_call *call);
+void follow_tell(struct core_call *call);
 void fork_free(struct fork *fork);
 void fork_tell(struct core_call *call);
 void fork_abandon(struct core_call *call);

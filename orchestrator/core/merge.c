@@ -82,12 +82,16 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner);
+	journal_remove(parent->journal);
+	parent->journal = winner->journal;
+	winner->journal = NULL;
 	replay_fini(&parent->replay);
 	parent->replay = winner->replay;
 	memset(&winner->replay, 0, sizeof(winner->replay));
 	parent->seq = seq;
 	parent->seq_reserved = m->seq_reserved;
 	sandbox_end_merged(winner, m->at_ms, m->text);
+	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
 	if (!parent->agent)
 		sandbox_dial(parent);

@@ -16,13 +16,18 @@ struct replay {
 	size_t first, count, bytes;
 };
 
-/* Copies the event; one that there is no memory for is left out. `traceparent` may be NULL. */
+/* Copies the event, whose number is higher than that of each before it; one that there is no memory
+ * for is left out. `traceparent` may be NULL. */
 void replay_add(struct replay *r, const struct event *ev, const char *traceparent);
 /* To an empty one. -ENOMEM, and it stays empty. */
 int replay_copy(struct replay *to, const struct replay *from);
 void replay_each(const struct replay *r,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg);
+/* The first event with a later number than `seq`, or NULL. */
+const struct event *replay_after(const struct replay *r, uint64_t seq, const char **traceparent);
+/* The number of the last one; 0 when there is none. */
+uint64_t replay_last(const struct replay *r);
 void replay_fini(struct replay *r);
 
 #endif

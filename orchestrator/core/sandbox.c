@@ -10,9 +10,12 @@
 
 #define DIAL_PATIENCE_MS 15000
 #define ENDED_MAX	 1000
-#define REDIAL_FIRST_MS	 50
-#define REDIAL_MAX_MS	 10000
-#define REDIAL_CALM_MS	 60000 /* a connection that held so long was a good one */
+/* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
+ * copy of its own of them, made while the fork is waited for. */
+#define INHERITED_MAX	(64u << 10)
+#define REDIAL_FIRST_MS 50
+#define REDIAL_MAX_MS	10000
+#define REDIAL_CALM_MS	60000 /* a connection that held so long was a good one */
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
@@ -110,6 +113,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->deletes);
 	list_init(&s->forks);
 	list_init(&s->ops);
+	list_init(&s->follows);
 	sandbox_set_env(s, "", 0);
 	return s;
 }
@@ -170,6 +174,8 @@ static void shed(struct sandbox *s)
 	s->agent = NULL;
 	spares_drop(s);
 	replay_fini(&s->replay);
+	journal_close(s->journal);
+	s->journal = NULL;
 }
 
 void sandbox_free(struct sandbox *s)
@@ -180,6 +186,7 @@ void sandbox_free(struct sandbox *s)
 	free_calls(&s->deletes);
 	free_calls(&s->forks);
 	free_calls(&s->ops);
+	free_calls(&s->follows);
 	list_del(&s->link);
 	list_del(&s->bucket);
 	free(s->tenant);
@@ -197,6 +204,7 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 	s->pid = vm_pid(parts->vm);
 	s->created_at_ms = realtime_ms();
 	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
+	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
 	s->seq_reserved = s->seq + SEQ_BLOCK;
 	return (struct store_sandbox){
 		.id = s->id,
@@ -232,7 +240,10 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	sandbox_index(s);
 	list_add_tail(&s->core->sandboxes, &s->link);
 	s->core->n_sandboxes++;
+	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	exec_keep_all(s, INHERITED_MAX);
 	sandbox_start_timers(s);
+	sandbox_touch(s);
 	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 }
 
@@ -254,15 +265,26 @@ static void on_idle(void *arg)
 	sandbox_end(s, "expired", text, false);
 }
 
+static void set_idle(struct sandbox *s)
+{
+	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->idle_timeout_s * 1000ull;
+
+	if (sandbox_is_busy(s) || !s->idle_timeout_s)
+		loop_timer_clear(s->core->loop, &s->idle);
+	else
+		loop_timer_set(s->core->loop, &s->idle, due > now ? due - now : 0);
+}
+
 void sandbox_start_timers(struct sandbox *s)
 {
-	int64_t left = s->expires_at_ms - realtime_ms();
+	uint64_t now = boottime_ms();
 
 	s->lifetime = (struct loop_timer){.fn = on_lifetime, .arg = s};
 	s->idle = (struct loop_timer){.fn = on_idle, .arg = s};
-	if (s->expires_at_ms)
-		loop_timer_set(s->core->loop, &s->lifetime, left > 0 ? (uint64_t)left : 0);
-	sandbox_touch(s);
+	if (s->expires_ms)
+		loop_timer_set(s->core->loop, &s->lifetime,
+			       s->expires_ms > now ? s->expires_ms - now : 0);
+	set_idle(s);
 }
 
 bool sandbox_is_busy(const struct sandbox *s)
@@ -273,11 +295,9 @@ bool sandbox_is_busy(const struct sandbox *s)
 void sandbox_touch(struct sandbox *s)
 {
 	s->core->busy_ms = loop_now_ms(s->core->loop);
-	s->idle_since_ms = realtime_ms();
-	if (sandbox_is_busy(s) || !s->idle_timeout_s)
-		loop_timer_clear(s->core->loop, &s->idle);
-	else
-		loop_timer_set(s->core->loop, &s->idle, (uint64_t)s->idle_timeout_s * 1000);
+	s->idle_since_ms = boottime_ms();
+	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
+	set_idle(s);
 }
 
 /* --- VM and agent --------------------------------------------------------------------------- */
@@ -433,6 +453,7 @@ static void record_end(struct sandbox *s)
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 {
 	fail_calls(&s->interrupts, f);
+	fail_calls(&s->follows, f);
 	fork_sandbox_gone(s, f);
 	diff_sandbox_gone(s, f);
 	op_sandbox_gone(s, f);
@@ -466,6 +487,8 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
 	fail_calls(&s->calls, &f);
 	sandbox_fail_side_calls(s, &f);
+	journal_remove(s->journal);
+	s->journal = NULL;
 	shed(s);
 	struct vm *vm = s->vm;
 	s->vm = NULL;
@@ -524,12 +547,19 @@ static void read_memory(uint32_t pid, struct sandbox_view *view)
 	view->memory_shared_bytes = shared * page;
 }
 
+/* A call that an earlier life began, while its guest is not reached yet. */
+static bool goes_on(const struct sandbox *s)
+{
+	return s->state == SBX_ADOPTING && !list_empty(&s->calls);
+}
+
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory)
 {
-	int64_t idle_from = sandbox_is_busy(s) ? realtime_ms() : s->idle_since_ms;
+	uint64_t idle_ms = sandbox_is_busy(s) ? 0 : boottime_ms() - s->idle_since_ms;
+	int64_t idle_from = realtime_ms() - (int64_t)idle_ms;
 
 	*view = (struct sandbox_view){
-		.state = s->state == SBX_RUNNING ? "running" : "ready",
+		.state = s->state == SBX_RUNNING || goes_on(s) ? "running" : "ready",
 		.template = s->template,
 		.vcpus = s->size.vcpus,
 		.ram_mib = s->size.ram_mib,
@@ -576,14 +606,19 @@ void core_list(struct core *c, const char *tenant,
 	}
 }
 
-bool core_replay(struct core *c, const char *tenant, const char *id,
+bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg, struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
+	const struct event *ev;
+	const char *traceparent;
 
 	if (!s)
 		return false;
-	replay_each(&s->replay, each, arg);
+	while ((ev = replay_after(&s->replay, since, &traceparent))) {
+		since = ev->seq;
+		each(arg, ev, traceparent);
+	}
 	return true;
 }

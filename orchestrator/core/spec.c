@@ -262,6 +262,14 @@ int64_t realtime_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+uint64_t boottime_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 void random_bytes(void *out, size_t len)
 {
 	/* Requests of up to 256 bytes are never cut short once the pool is ready. */

@@ -28,7 +28,7 @@ size_t utf8_cut(const uint8_t *data, size_t len)
 	return 0;
 }
 
-static int hold(struct splitter *s, const uint8_t *data, size_t len)
+int splitter_hold(struct splitter *s, const uint8_t *data, size_t len)
 {
 	if (s->len + len > s->room) {
 		size_t room = s->room ? s->room : 256;
@@ -71,7 +71,7 @@ static int feed_chunk(struct splitter *s, const uint8_t *data, size_t len, split
 		      void *arg)
 {
 	if (s->len) { /* at most three bytes: half a character */
-		int ret = hold(s, data, len);
+		int ret = splitter_hold(s, data, len);
 
 		if (ret == 0)
 			flush(s, false, fn, arg);
@@ -82,7 +82,7 @@ static int feed_chunk(struct splitter *s, const uint8_t *data, size_t len, split
 	size_t keep = utf8_cut(data, len);
 	if (len > keep)
 		fn(arg, data, len - keep, false);
-	return hold(s, data + len - keep, keep);
+	return splitter_hold(s, data + len - keep, keep);
 }
 
 /* A part of a line, without its end. */
@@ -98,7 +98,7 @@ static int feed_part(struct splitter *s, const uint8_t *data, size_t len, splitt
 			continue;
 		}
 		part = part < len ? part : len;
-		int ret = hold(s, data, part);
+		int ret = splitter_hold(s, data, part);
 		if (ret < 0) {
 			out_of_memory(s, fn, arg);
 			return ret;
@@ -157,5 +157,5 @@ void splitter_fini(struct splitter *s)
 int splitter_copy(struct splitter *to, const struct splitter *from)
 {
 	*to = (struct splitter){.chunks = from->chunks};
-	return hold(to, from->held, from->len);
+	return splitter_hold(to, from->held, from->len);
 }

@@ -25,6 +25,8 @@ typedef void splitter_fn(void *arg, const uint8_t *data, size_t len, bool partia
 int splitter_feed(struct splitter *s, const uint8_t *data, size_t len, splitter_fn *fn, void *arg);
 /* The stream has ended: hands out what is held, and frees it. */
 void splitter_end(struct splitter *s, splitter_fn *fn, void *arg);
+/* Adds to what is held, as if it had come and could not go out yet. -ENOMEM, and nothing is. */
+int splitter_hold(struct splitter *s, const uint8_t *data, size_t len);
 void splitter_fini(struct splitter *s);
 /* What one holds, for another stream that goes on from here. -ENOMEM, and `to` is empty. */
 int splitter_copy(struct splitter *to, const struct splitter *from);

@@ -241,6 +241,24 @@ static int prepare_state(struct warden *w, struct err *e)
 	return 0;
 }
 
+static void journals_path(char path[static CONFIG_PATH_MAX + 16], const struct config *c)
+{
+	snprintf(path, CONFIG_PATH_MAX + 16, "%s/journals", c->run_dir);
+}
+
+/* What the service writes for its own next life. */
+static int prepare_journals(struct warden *w, struct err *e)
+{
+	char path[CONFIG_PATH_MAX + 16];
+
+	journals_path(path, w->config);
+	int fd = directory_for_account(path, w->account, e);
+	if (fd < 0)
+		return err_context(e, "run_dir");
+	close_fd(&fd);
+	return 0;
+}
+
 /* Two descriptors for each VM and some. */
 static void raise_files(const struct config *c)
 {
@@ -278,6 +296,8 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = prepare_state(w, e);
 	if (r == 0)
+		r = prepare_journals(w, e);
+	if (r == 0)
 		r = service_init(w, e);
 	if (r == 0)
 		r = slots_init(w, e);
@@ -292,6 +312,8 @@ static void remove_run_dir(const struct config *c)
 
 	snprintf(path, sizeof(path), "%s/admin.sock", c->run_dir);
 	unlink(path);
+	journals_path(path, c);
+	rmdir(path);
 	snprintf(path, sizeof(path), "%s/lock", c->run_dir);
 	unlink(path);
 	rmdir(c->run_dir);

@@ -56,6 +56,7 @@ struct core_call {
 	/* of fake_files.c and fake_pty.c */
 	void (*run)(struct core_call *call); /* a step; ends with call_free, or waits */
 	void (*told_failed)(struct core_call *call);
+	struct follow_sink follows;
 	struct file_sink files;
 	struct pty_sink listener;
 	struct pty_list_sink ptys;

@@ -537,7 +537,7 @@ void core_resume(struct core_call *call)
 	loop_timer_set(call->core->loop, &call->step, 0);
 }
 
-bool core_replay(struct core *c, const char *tenant, const char *id,
+bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg, struct failure *f)
 {
@@ -548,8 +548,56 @@ bool core_replay(struct core *c, const char *tenant, const char *id,
 		return false;
 	}
 	for (size_t i = s->kept > RING ? s->kept - RING : 0; i < s->kept; i++)
-		each(arg, &s->ring[i % RING].ev, s->ring[i % RING].traceparent);
+		if (s->ring[i % RING].ev.seq > since)
+			each(arg, &s->ring[i % RING].ev, s->ring[i % RING].traceparent);
 	return true;
+}
+
+static void follow_failed(struct core_call *call)
+{
+	call->follows.ended(call->arg, &call->failure);
+}
+
+/* Looks at each step what came; a call on the sandbox that has not ended goes on. */
+static void follow_run(struct core_call *call)
+{
+	struct sandbox *s = call->sandbox;
+	bool busy = false;
+
+	if (!call->started)
+		call->follows.started(call->arg);
+	call->started = true;
+	for (size_t i = s->kept > RING ? s->kept - RING : 0; i < s->kept; i++) {
+		const struct event *ev = &s->ring[i % RING].ev;
+
+		if (ev->seq <= call->sent)
+			continue;
+		call->sent = ev->seq;
+		call->follows.event(call->arg, ev, s->ring[i % RING].traceparent);
+	}
+	list_each (pos, &call->core->calls) {
+		const struct core_call *other = container_of(pos, struct core_call, link);
+
+		busy = busy || (other->kind == EXEC && other->sandbox == s);
+	}
+	if (busy) {
+		loop_timer_set(call->core->loop, &call->step, 1);
+		return;
+	}
+	call->follows.ended(call->arg, NULL);
+	call_free(call);
+}
+
+struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
+			      const struct follow_sink *sink, void *arg)
+{
+	struct core_call *call = call_on(c, OP, id, arg);
+
+	call->follows = *sink;
+	call->sent = since;
+	call->run = follow_run;
+	call->told_failed = follow_failed;
+	return call;
 }
 
 /* --- all --- */

@@ -275,6 +275,37 @@ def test_a_call_goes_on_when_its_client_leaves(server: Server) -> None:
         assert [e["data"] for e in kept] == ["before", 130]
 
 
+def test_replay_since_and_follow(server: Server) -> None:
+    with server.client() as http, server.client() as other:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        http.post(path + "/exec", json={"code": "out one\nout two"})
+        assert [e["seq"] for e in events(http.get(path + "/replay?since=2").text)] == [3]
+        # Nothing runs: it ends with what is there.
+        again = events(http.get(path + "/replay?since=1&follow=true").text)
+        assert [e["data"] for e in again] == ["two", 0]
+        with other.stream("POST", path + "/exec", json={"code": "out on\nhang\nout x"}) as call:
+            lines = call.iter_lines()
+            next(lines)
+            with http.stream("GET", path + "/replay?since=3&follow=1") as follow:
+                live = (x for x in follow.iter_lines() if x)
+                assert json.loads(next(live))["data"] == "on"
+                with server.client() as third:
+                    third.post(path + "/interrupt")
+                assert [json.loads(x)["data"] for x in live] == [130]
+
+
+@pytest.mark.parametrize("query", ["since=-1", "since=x", "follow=perhaps", "since=1&since=2"])
+def test_replay_with_a_bad_query_is_told(http: httpx.Client, sandbox: str, query: str) -> None:
+    answer = http.get(f"{sandbox}/replay?{query}")
+    assert answer.status_code == 400
+    assert query.split("=")[0] in answer.json()["error"]
+
+
+def test_follow_of_none_is_not_found(http: httpx.Client) -> None:
+    answer = http.get(f"/v1/sandboxes/sbx_{'0' * 32}/replay?follow=true")
+    assert answer.status_code == 404
+
+
 def test_deleting_ends_a_running_call(http: httpx.Client, sandbox: str) -> None:
     with http.stream("POST", sandbox + "/exec", json={"code": "out x\nhang"}) as answer:
         lines = answer.iter_lines()

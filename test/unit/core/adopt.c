@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The service dies and comes back; the VMs have gone on. */
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include "test/unit/core/world.h"
 
@@ -60,6 +61,197 @@ static bool is_gone(void *arg)
 	struct failure f;
 
 	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, args[2]);
+}
+
+struct amount {
+	struct world *w;
+	const char *id;
+	unsigned events;
+	size_t bytes;
+};
+
+static bool has_come(void *arg)
+{
+	struct amount *a = arg;
+	struct history h;
+
+	world_history(a->w, &h, a->id);
+	return h.events >= a->events && h.bytes >= a->bytes;
+}
+
+static void test_a_call_goes_on_and_no_event_is_lost(void **state)
+{
+	struct world *w = *state;
+	struct run before = {0}, next = {0}, lost = {0};
+	struct sandbox_view view;
+	struct history h;
+	struct failure f;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &before, m.view.id,
+			 "out one\nerr two\nraw ha\nwait\nraw lf\nout \nwait\nexit 3", false);
+	world_until(w, one_waits, w->fakes);
+	struct amount two = {w, m.view.id, 2, 0};
+	world_until(w, has_come, &two);
+	world_kill_core(w);
+	world_start_core(w);
+	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_string_equal(view.state, "running");
+	world_history(w, &h, m.view.id);
+	assert_string_equal(h.text, "one|two");
+	world_exec_start(w, &lost, m.view.id, "out never", false); /* nobody has taken it */
+	world_until(w, one_waits, w->fakes);
+	fakes_go(w->fakes);
+	world_until(w, one_waits, w->fakes);
+	world_kill_core(w);
+	world_start_core(w);
+	world_exec_start(w, &next, m.view.id, "out next", false);
+	fakes_go(w->fakes);
+	world_until_true(w, &next.over);
+	assert_string_equal(next.out, "next");
+	world_history(w, &h, m.view.id);
+	assert_string_equal(h.text, "one|two|half|=3|next|=0");
+	assert_int_equal(h.last_seq, 6); /* no number was left out, or came twice */
+}
+
+/* Many bytes while the service is killed again and again. */
+static void test_no_byte_is_lost_or_doubled_in_many_lives(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, last;
+	struct history h;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 3000000\nexit 7", true);
+	for (int i = 0; i < 10; i++) {
+		struct amount some = {w, m.view.id, 0, (size_t)i * 250000};
+		world_until(w, has_come, &some);
+		world_kill_core(w);
+		world_start_core(w);
+	}
+	world_exec(w, &last, m.view.id, "out end");
+	world_history(w, &h, m.view.id);
+	assert_int_equal(h.bytes, 3000000 + strlen("end"));
+	assert_non_null(strstr(h.text, "=7|end|=0"));
+}
+
+static void test_a_merge_is_followed(void **state)
+{
+	struct world *w = *state;
+	struct history h;
+	struct forked k;
+	struct made m;
+	struct run r;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "out parent");
+	world_fork(w, &k, m.view.id, 1);
+	world_exec(w, &r, k.ids[0], "out child");
+	world_exec(w, &r, m.view.id, "out gone\nout gone");
+	world_merge(w, &d, m.view.id, k.ids[0]);
+	world_kill_core(w);
+	world_start_core(w);
+	world_history(w, &h, m.view.id);
+	assert_string_equal(h.text, "parent|=0|child|=0");
+	world_exec(w, &r, m.view.id, "out on");
+	assert_int_equal(r.first_seq, 6); /* after what its old VM had */
+}
+
+static void test_idle_time_goes_on(void **state)
+{
+	struct sandbox_spec spec = {.idle_timeout_s = 2};
+	struct world *w = *state;
+	struct sandbox_view before, after;
+	struct failure f;
+	struct made m;
+
+	world_create(w, &m, &spec);
+	assert_true(core_view(w->core, TENANT, m.view.id, &before, &f));
+	usleep(20000); /* the clock moves on: what is compared would be equal without it */
+	world_kill_core(w);
+	world_start_core(w);
+	assert_true(core_view(w->core, TENANT, m.view.id, &after, &f));
+	assert_true(after.idle_expires_at_ms - before.idle_expires_at_ms < 15);
+	void *args[] = {w->core, m.view.id, "expired"};
+	world_until(w, is_gone, args);
+}
+
+struct followed {
+	char text[256];
+	bool started, over, failed;
+};
+
+static void on_followed_start(void *arg)
+{
+	((struct followed *)arg)->started = true;
+}
+
+static void on_followed(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct followed *k = arg;
+	size_t len = strlen(k->text);
+
+	assert_true(k->started && !k->over);
+	if (ev->type == EVENT_EXIT)
+		snprintf(k->text + len, sizeof(k->text) - len, "=%d|", ev->exit_code);
+	else
+		snprintf(k->text + len, sizeof(k->text) - len, "%.*s|", (int)ev->len,
+			 (const char *)ev->data);
+}
+
+static void on_followed_end(void *arg, const struct failure *f)
+{
+	struct followed *k = arg;
+
+	assert_false(k->over);
+	k->over = true;
+	k->failed = f != NULL;
+}
+
+static const struct follow_sink follow_sink = {on_followed_start, on_followed, on_followed_end};
+
+static void test_a_stream_is_opened_anew(void **state)
+{
+	struct followed all = {0}, rest = {0}, none = {0}, gone = {0}, left = {0};
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two\nexit 4", false);
+	world_until(w, one_waits, w->fakes);
+	struct amount one = {w, m.view.id, 1, 0};
+	world_until(w, has_come, &one);
+	world_kill_core(w);
+	world_start_core(w);
+	core_follow(w->core, TENANT, m.view.id, 0, &follow_sink, &all);
+	struct core_call *slow = core_follow(w->core, TENANT, m.view.id, 1, &follow_sink, &rest);
+	core_pause(slow);
+	core_abandon(core_follow(w->core, TENANT, m.view.id, 0, &follow_sink, &left));
+	world_until(w, one_waits, w->fakes);
+	fakes_go(w->fakes);
+	world_until_true(w, &all.over);
+	assert_string_equal(all.text, "one|two|=4|");
+	assert_false(rest.over || all.failed);
+	core_resume(slow);
+	world_until_true(w, &rest.over);
+	assert_string_equal(rest.text, "two|=4|");
+	core_follow(w->core, TENANT, m.view.id, 3, &follow_sink, &none);
+	world_until_true(w, &none.over);
+	assert_string_equal(none.text, "");
+	memset(&r, 0, sizeof(r));
+	world_exec_start(w, &r, m.view.id, "out three\nwait", false);
+	core_follow(w->core, TENANT, m.view.id, 3, &follow_sink, &gone);
+	world_until(w, one_waits, w->fakes);
+	world_delete(w, &d, m.view.id);
+	world_until_true(w, &gone.over);
+	assert_true(gone.failed);
+	assert_false(left.started);
+	world_until_true(w, &r.over);
 }
 
 static void test_a_vm_that_died_meanwhile_is_told(void **state)
@@ -171,6 +363,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_sandbox_is_there_again),
 		TEST(test_a_call_that_ran_does_not_block_the_next),
+		TEST(test_a_call_goes_on_and_no_event_is_lost),
+		TEST(test_no_byte_is_lost_or_doubled_in_many_lives),
+		TEST(test_a_merge_is_followed),
+		TEST(test_idle_time_goes_on),
+		TEST(test_a_stream_is_opened_anew),
 		TEST(test_a_vm_that_died_meanwhile_is_told),
 		TEST(test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over),
 		TEST(test_lifetime_goes_on_while_the_service_is_away),

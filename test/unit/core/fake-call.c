@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/wire.h"
 #include "proto/agent.h"
@@ -38,6 +39,7 @@ struct fake_call {
 	unsigned long turn;
 	int exit_code;
 	bool over, dead, attached, let_go;
+	int fd; /* of who is attached */
 	struct part *parts;
 	size_t n, room;
 	uint64_t total, sent; /* bytes of output */
@@ -283,6 +285,14 @@ void fake_call_wait(struct fake_call *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* The host's end of the connection is closed. */
+static bool host_is_gone(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 /* --- whoever is attached -------------------------------------------------------------------- */
 
 /* With the lock held, but not while it sends. */
@@ -303,13 +313,25 @@ static bool send_part(struct fake_call *c, int fd, size_t i, size_t skip)
 	return sent;
 }
 
+/* Nobody tells of a connection that ends. */
+static void wait_a_little(struct fake_call *c)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_REALTIME, &at);
+	at.tv_nsec += 2000000;
+	at.tv_sec += at.tv_nsec / 1000000000;
+	at.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&c->changed, &c->lock, &at);
+}
+
 static bool pump(struct fake_call *c, int fd, uint64_t from)
 {
 	size_t i = 0;
 
 	for (;; i++) {
-		while (i == c->n && !c->over && !c->dead)
-			pthread_cond_wait(&c->changed, &c->lock);
+		while (i == c->n && !c->over && !c->dead && !host_is_gone(fd))
+			wait_a_little(c);
 		if (i == c->n || c->dead)
 			return false;
 		uint8_t type = c->parts[i].type;
@@ -329,10 +351,13 @@ static bool pump(struct fake_call *c, int fd, uint64_t from)
 bool fake_call_pump(struct fake_call *c, int fd, uint64_t from, int *refused)
 {
 	pthread_mutex_lock(&c->lock);
+	while (c->attached && host_is_gone(c->fd))
+		wait_a_little(c);
 	*refused = c->attached ? -EBUSY : from > c->sent ? -ERANGE : 0;
 	bool well = false;
 	if (!*refused) {
 		c->attached = true;
+		c->fd = fd;
 		c->sent = from;
 		well = pump(c, fd, from);
 		c->attached = false;

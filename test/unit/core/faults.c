@@ -122,7 +122,7 @@ static void test_a_broken_agent_connection_costs_one_call(void **state)
 		world_exec(w, &r, m.view.id, "out again");
 		assert_string_equal(r.out, "again");
 	}
-	assert_true(core_replay(w->core, TENANT, m.view.id, count_lost, &lost, &f));
+	assert_true(core_replay(w->core, TENANT, m.view.id, 0, count_lost, &lost, &f));
 	assert_int_equal(lost, 2);
 }
 

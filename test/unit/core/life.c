@@ -270,7 +270,7 @@ static bool has_four(void *arg)
 	struct failure f;
 	unsigned n = 0;
 
-	assert_true(core_replay(args[0], TENANT, args[1], count_event, &n, &f));
+	assert_true(core_replay(args[0], TENANT, args[1], 0, count_event, &n, &f));
 	return n == 4;
 }
 

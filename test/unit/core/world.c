@@ -417,6 +417,6 @@ void world_history(struct world *w, struct history *h, const char *id)
 	struct failure f;
 
 	*h = (struct history){0};
-	if (!core_replay(w->core, TENANT, id, on_past, h, &f))
+	if (!core_replay(w->core, TENANT, id, 0, on_past, h, &f))
 		snprintf(h->text, sizeof(h->text), "%s", f.code);
 }

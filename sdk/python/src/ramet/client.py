@@ -253,14 +253,25 @@ class Client:
         path = f"{_sandbox(sandbox_id)}/diff/{quote(other_id, safe='')}"
         return Diff.from_json(self._http.json("POST", path, body, _DIFF_S))
 
-    def replay(self, sandbox_id: str) -> list[Event]:
-        """The sandbox's last events (up to 1,000), oldest first.
+    def replay(self, sandbox_id: str, *, since: int = 0) -> list[Event]:
+        """The sandbox's last events (up to 1,000) with a higher `seq` than `since`, oldest first.
 
         Raises:
             NotFound: There is no such sandbox.
         """
-        lines = self._http.lines("GET", _sandbox(sandbox_id) + "/replay", None)
-        return [Event.from_json(json.loads(line)) for line in lines]
+        path = _sandbox(sandbox_id) + "/replay" + query(since=since or None)
+        return [Event.from_json(json.loads(line)) for line in self._http.lines("GET", path, None)]
+
+    def follow(self, sandbox_id: str, *, since: int = 0) -> Iterator[Event]:
+        """As `replay`, and then what comes, until nothing runs or waits in the sandbox.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            ConnectionFailed: The stream broke off; another `since` goes on where it was.
+        """
+        path = _sandbox(sandbox_id) + "/replay" + query(since=since or None, follow=True)
+        for line in self._http.lines("GET", path, None):
+            yield Event.from_json(json.loads(line))
 
     # Files. `path` is absolute; bytes that are not UTF-8 are in it as `os.fsdecode` puts them.
 

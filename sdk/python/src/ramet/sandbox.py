@@ -258,9 +258,14 @@ class Sandbox:
         """What the service says of this sandbox now."""
         return self._live().get_sandbox(self.id)
 
-    def replay(self) -> list[Event]:
-        """The sandbox's last events (up to 1,000), oldest first."""
-        return self._live().replay(self.id)
+    def replay(self, *, since: int = 0) -> list[Event]:
+        """The sandbox's last events (up to 1,000) with a higher `seq` than `since`, oldest first."""
+        return self._live().replay(self.id, since=since)
+
+    def follow(self, *, since: int = 0) -> Iterator[Event]:
+        """As `replay`, and then what comes, until nothing runs or waits: the way back to a stream
+        that broke off, and to what runs on when the service was restarted."""
+        return self._live().follow(self.id, since=since)
 
     def close(self) -> None:
         """Ends the sandbox. Closing twice, or one that is gone already, is fine."""

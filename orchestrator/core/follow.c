@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A stream of a sandbox's events that is opened anew: what is in its replay, then what comes, until
+ * nothing runs. A reader that is slow misses what leaves the replay meanwhile; it holds nobody up.
+ */
+#include <stdio.h>
+
+#include "orchestrator/core/internal.h"
+
+#define FOLLOWS_MAX 64
+
+struct follow {
+	struct core_call *call;
+	struct sandbox *sandbox;
+	uint64_t since; /* the number of the last event that was told */
+	bool started, paused, telling, over;
+};
+
+void follow_free(struct follow *f)
+{
+	free(f);
+}
+
+static void tell_news(void *arg)
+{
+	struct core_call *call = arg;
+	struct follow *f = call->follow;
+	const char *traceparent;
+	const struct event *ev;
+
+	f->telling = true;
+	if (!f->started)
+		call->follow_sink.started(call->arg);
+	f->started = true;
+	while (!f->paused && !call->abandoned &&
+	       (ev = replay_after(&f->sandbox->replay, f->since, &traceparent))) {
+		f->since = ev->seq;
+		call->follow_sink.event(call->arg, ev, traceparent);
+	}
+	f->telling = false;
+	if (call->abandoned) {
+		call_free(call);
+	} else if (!f->paused && list_empty(&f->sandbox->calls)) {
+		f->over = true;
+		call_finish(call, NULL);
+	}
+}
+
+/* On the loop's next turn: not from inside an event, and all events of a frame at once. */
+void follow_news(struct sandbox *s)
+{
+	list_each (pos, &s->follows) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		later_run(&s->core->later, &call->later, tell_news, call);
+	}
+}
+
+static bool may_follow(const struct sandbox *s, struct failure *f)
+{
+	unsigned n = 0;
+
+	list_each (pos, &s->follows)
+		n++;
+	if (n < FOLLOWS_MAX)
+		return true;
+	failure_set(f, 429, "too_many", 1, "%d readers follow this sandbox, which is the limit",
+		    FOLLOWS_MAX);
+	return false;
+}
+
+struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
+			      const struct follow_sink *sink, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_FOLLOW, arg);
+	struct failure failure;
+
+	call->follow_sink = *sink;
+	struct sandbox *s = sandbox_find(c, tenant, id, &failure);
+	if (!s || !may_follow(s, &failure)) {
+		call_finish(call, &failure);
+		return call;
+	}
+	struct follow *f = must_alloc(sizeof(*f));
+	*f = (struct follow){.call = call, .sandbox = s, .since = since};
+	call->follow = f;
+	list_add_tail(&s->follows, &call->link);
+	later_run(&c->later, &call->later, tell_news, call);
+	return call;
+}
+
+void follow_set_paused(struct core_call *call, bool paused)
+{
+	struct follow *f = call->follow;
+
+	if (!f || f->over || f->paused == paused)
+		return;
+	f->paused = paused;
+	if (!paused)
+		later_run(&call->core->later, &call->later, tell_news, call);
+}
+
+void follow_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	if (!call->follow || !call->follow->telling)
+		call_free(call);
+}
+
+void follow_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->follow_sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}

@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/journal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/wire.h"
+#include "orchestrator/config.h"
+
+#define MAGIC	  0x4c4e4a54454d4152ull /* "RAMETJNL" */
+#define VERSION	  1u
+#define PAGE	  4096u
+#define FIRST_LOG (64u << 10)
+#define CODE_MAX  64
+#define TRACE_MAX 1024
+#define HELD_MAX  (LINE_MAX_BYTES + AGENT_PAYLOAD_MAX)
+/* The most that can be said: events with what is around them, and both streams' lines. */
+#define SAID_MAX      (REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX + PAGE)
+#define AREA_SIZE     (28u << 20)
+#define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
+#define FILE_SIZE     AREA_AT(2)
+#define PATH_MAX_LEN  (CONFIG_PATH_MAX + 32)
+#define SECOND_AREA   (1ull << 63)
+
+_Static_assert(AREA_SIZE % PAGE == 0, "areas are punched out by pages");
+_Static_assert(2 * SAID_MAX <= AREA_SIZE, "there is room for all and as much again");
+
+enum record {
+	RECORD_SEQ = 1,
+	RECORD_EVENT,
+	RECORD_CALL,
+	RECORD_HAVE,
+	RECORD_HELD,
+	RECORD_OVER,
+};
+
+/* The first page. Each word is stored whole: who is killed leaves the old or the new one. */
+struct head {
+	uint64_t magic;
+	uint32_t version, pid;
+	uint64_t committed; /* bytes of the log that count, and which area it is; 0: none do */
+	uint64_t expires_ms, idle_since_ms;
+	uint64_t guest_busy;
+};
+
+struct journal {
+	int fd;
+	uint8_t *map;
+	struct head *head;
+	unsigned area;
+	size_t len;   /* of the log, with what does not count yet */
+	size_t room;  /* of the area, that has pages behind it */
+	size_t limit; /* then it is written anew */
+	bool full;    /* something did not fit: what is there is of no use any more */
+	bool told;    /* that there is no room */
+	char path[PATH_MAX_LEN];
+};
+
+/* --- the file ------------------------------------------------------------------------------- */
+
+static bool map_file(struct journal *j)
+{
+	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, 0);
+
+	if (map == MAP_FAILED)
+		return false;
+	j->map = map;
+	j->head = map;
+	return true;
+}
+
+static struct journal *make(const char *run_dir, uint32_t slot, int flags)
+{
+	struct journal *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	snprintf(j->path, sizeof(j->path), "%s/journals", run_dir);
+	/* The warden has made it, where only root may. */
+	if (flags & O_CREAT)
+		mkdir(j->path, 0700);
+	snprintf(j->path, sizeof(j->path), "%s/journals/%u", run_dir, slot);
+	if (flags & O_CREAT)
+		unlink(j->path);
+	j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	j->limit = FIRST_LOG;
+	return j;
+}
+
+void journal_close(struct journal *j)
+{
+	if (!j)
+		return;
+	if (j->map)
+		munmap(j->map, FILE_SIZE);
+	close_fd(&j->fd);
+	free(j);
+}
+
+void journal_remove(struct journal *j)
+{
+	if (!j)
+		return;
+	unlink(j->path);
+	journal_close(j);
+}
+
+/* A store into a page that a full file system can't give would end the service: each page is asked
+ * for first. */
+static bool give_pages(struct journal *j, size_t at, size_t len)
+{
+	if (fallocate(j->fd, 0, (off_t)at, (off_t)len) == 0)
+		return true;
+	if (!j->told)
+		log_warn("%s: %s; should the service end now, events are lost", j->path,
+			 strerror(errno));
+	j->told = true;
+	return false;
+}
+
+struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
+{
+	struct journal *j = make(run_dir, slot, O_CREAT | O_EXCL);
+
+	if (!j)
+		return NULL;
+	if (j->fd < 0 || ftruncate(j->fd, FILE_SIZE) < 0 || !give_pages(j, 0, PAGE) ||
+	    !map_file(j)) {
+		log_warn("make %s: %s", j->path, strerror(errno));
+		journal_remove(j);
+		return NULL;
+	}
+	*j->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
+	return j;
+}
+
+void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
+{
+	char path[PATH_MAX_LEN], extra;
+	struct dirent *entry;
+	uint32_t slot;
+
+	snprintf(path, sizeof(path), "%s/journals", run_dir);
+	DIR *d = opendir(path);
+	if (!d)
+		return;
+	while ((entry = readdir(d)))
+		if (sscanf(entry->d_name, "%u%c", &slot, &extra) == 1 && !used(arg, slot))
+			unlinkat(dirfd(d), entry->d_name, 0);
+	closedir(d);
+}
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static bool has_room(struct journal *j, size_t len)
+{
+	size_t need = j->len + len, room = j->room + j->room / 2;
+
+	if (j->full || need > j->limit)
+		return false;
+	if (need <= j->room)
+		return true;
+	if (room < need + 2 * PAGE)
+		room = need + 2 * PAGE;
+	room = (room < j->limit ? room + PAGE - 1 : j->limit) / PAGE * PAGE;
+	if (!give_pages(j, AREA_AT(j->area) + j->room, room - j->room))
+		return false;
+	j->room = room;
+	return true;
+}
+
+/* A writer on room for `len` bytes and what each record begins with; false when there is none. */
+static bool begin(struct journal *j, enum record type, size_t len, struct wire *w)
+{
+	if (!j)
+		return false;
+	if (!has_room(j, len + 1)) {
+		j->full = true;
+		return false;
+	}
+	*w = wire_on(j->map + AREA_AT(j->area) + j->len, len + 1);
+	wire_put_u8(w, (uint8_t)type);
+	return true;
+}
+
+static void finish(struct journal *j, const struct wire *w)
+{
+	j->len += w->pos;
+}
+
+void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved)
+{
+	struct wire w;
+
+	if (!begin(j, RECORD_SEQ, 16, &w))
+		return;
+	wire_put_u64(&w, seq);
+	wire_put_u64(&w, reserved);
+	finish(j, &w);
+}
+
+void journal_event(struct journal *j, const struct event *ev, const char *traceparent)
+{
+	size_t code = ev->code ? strlen(ev->code) : 0;
+	size_t trace = traceparent ? strlen(traceparent) : 0;
+	struct wire w;
+
+	if (code > CODE_MAX || trace > TRACE_MAX || ev->len > REPLAY_BYTES_MAX ||
+	    !begin(j, RECORD_EVENT, 34 + code + trace + ev->len, &w))
+		return;
+	wire_put_u8(&w, (uint8_t)ev->type);
+	wire_put_u8(&w, ev->partial);
+	wire_put_u32(&w, (uint32_t)ev->exit_code);
+	wire_put_u64(&w, ev->seq);
+	wire_put_u64(&w, (uint64_t)ev->ts_ms);
+	wire_put_str(&w, ev->code, code);
+	wire_put_str(&w, traceparent, trace);
+	wire_put_str(&w, ev->data, ev->len);
+	finish(j, &w);
+}
+
+void journal_call(struct journal *j, const struct exec_point *point)
+{
+	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
+	struct wire w;
+
+	if (trace > TRACE_MAX || !begin(j, RECORD_CALL, 25 + trace, &w))
+		return;
+	wire_put_u64(&w, point->number);
+	wire_put_u32(&w, point->timeout_ms);
+	wire_put_u64(&w, point->limit_ms);
+	wire_put_u8(&w, point->out.chunks);
+	wire_put_str(&w, point->traceparent, trace);
+	finish(j, &w);
+}
+
+void journal_have(struct journal *j, uint64_t have)
+{
+	struct wire w;
+
+	if (!begin(j, RECORD_HAVE, 8, &w))
+		return;
+	wire_put_u64(&w, have);
+	finish(j, &w);
+}
+
+void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len)
+{
+	struct wire w;
+
+	if (!begin(j, RECORD_HELD, 6 + len, &w))
+		return;
+	wire_put_u8(&w, is_err);
+	wire_put_u8(&w, fresh);
+	wire_put_str(&w, data, len);
+	finish(j, &w);
+}
+
+void journal_over(struct journal *j)
+{
+	struct wire w;
+
+	if (begin(j, RECORD_OVER, 0, &w))
+		finish(j, &w);
+}
+
+static void store(uint64_t *word, uint64_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+bool journal_commit(struct journal *j, bool guest_busy)
+{
+	if (!j)
+		return true;
+	store(&j->head->guest_busy, guest_busy);
+	if (!j->full)
+		store(&j->head->committed, j->len | (j->area ? SECOND_AREA : 0));
+	return !j->full;
+}
+
+void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_ms)
+{
+	if (!j)
+		return;
+	store(&j->head->expires_ms, expires_ms);
+	store(&j->head->idle_since_ms, idle_since_ms);
+}
+
+/* --- writing it anew ------------------------------------------------------------------------ */
+
+struct rewrite {
+	struct journal *journal;
+	size_t skip; /* bytes of events that are left out */
+};
+
+static void write_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct rewrite *r = arg;
+
+	if (r->skip) {
+		r->skip -= ev->len < r->skip ? ev->len : r->skip;
+		return;
+	}
+	journal_event(r->journal, ev, traceparent);
+}
+
+static void write_all(struct journal *j, const struct journal_state *now, size_t replay_most)
+{
+	const struct exec_point *p = &now->point;
+	struct rewrite r = {j, 0};
+
+	if (now->replay.bytes > replay_most)
+		r.skip = now->replay.bytes - replay_most;
+	journal_seq(j, now->seq, now->seq_reserved);
+	replay_each(&now->replay, write_event, &r);
+	if (!p->running)
+		return;
+	journal_call(j, p);
+	if (p->out.len)
+		journal_held(j, false, true, p->out.held, p->out.len);
+	if (p->err.len)
+		journal_held(j, true, true, p->err.held, p->err.len);
+	journal_have(j, p->have);
+}
+
+static void punch(struct journal *j, unsigned area)
+{
+	fallocate(j->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)AREA_AT(area),
+		  AREA_SIZE);
+}
+
+void journal_write(struct journal *j, const struct journal_state *now, size_t replay_most)
+{
+	if (!j)
+		return;
+	unsigned before = j->area;
+	bool lost = j->full;
+
+	j->area = !before;
+	j->len = j->room = 0;
+	j->limit = AREA_SIZE;
+	j->full = false;
+	write_all(j, now, replay_most);
+	if (j->full) {
+		/* What the file says is of an earlier moment: a later life must not go by it. */
+		if (lost)
+			store(&j->head->committed, 0);
+		punch(j, j->area);
+		j->area = before;
+		return;
+	}
+	if (2 * j->len < AREA_SIZE)
+		j->limit = 2 * j->len > FIRST_LOG ? 2 * j->len : FIRST_LOG;
+	j->told = false;
+	journal_commit(j, now->guest_busy);
+	punch(j, before);
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+static bool read_text(struct wire *w, char *out, size_t most)
+{
+	size_t len;
+	const uint8_t *p = wire_get_str(w, &len, most);
+
+	if (w->bad || (len && memchr(p, 0, len)))
+		return false;
+	if (len)
+		memcpy(out, p, len);
+	out[len] = 0;
+	return true;
+}
+
+static bool read_event(struct wire *w, struct journal_state *out)
+{
+	char code[CODE_MAX + 1], trace[TRACE_MAX + 1];
+	struct event ev = {.type = wire_get_u8(w), .partial = wire_get_u8(w)};
+
+	ev.exit_code = (int)wire_get_u32(w);
+	ev.seq = wire_get_u64(w);
+	ev.ts_ms = (int64_t)wire_get_u64(w);
+	if (!read_text(w, code, CODE_MAX) || !read_text(w, trace, TRACE_MAX))
+		return false;
+	ev.data = wire_get_str(w, &ev.len, REPLAY_BYTES_MAX);
+	if (w->bad || ev.type > EVENT_ERROR || ev.seq <= replay_last(&out->replay))
+		return false;
+	ev.code = ev.type == EVENT_ERROR ? code : NULL;
+	if (ev.seq > out->seq)
+		out->seq = ev.seq;
+	replay_add(&out->replay, &ev, trace[0] ? trace : NULL);
+	return true;
+}
+
+static void end_call(struct exec_point *p)
+{
+	splitter_fini(&p->out);
+	splitter_fini(&p->err);
+	free(p->traceparent);
+	*p = (struct exec_point){0};
+}
+
+static bool read_call(struct wire *w, struct exec_point *p)
+{
+	char trace[TRACE_MAX + 1];
+
+	end_call(p);
+	p->running = p->at_guest = p->earlier_life = true;
+	p->number = wire_get_u64(w);
+	p->timeout_ms = wire_get_u32(w);
+	p->limit_ms = wire_get_u64(w);
+	p->out.chunks = p->err.chunks = wire_get_u8(w) != 0;
+	if (!read_text(w, trace, TRACE_MAX))
+		return false;
+	p->traceparent = trace[0] ? strdup(trace) : NULL;
+	return true;
+}
+
+static bool read_held(struct wire *w, struct exec_point *p)
+{
+	struct splitter *s = wire_get_u8(w) ? &p->err : &p->out;
+	bool fresh = wire_get_u8(w);
+	size_t len;
+	const uint8_t *data = wire_get_str(w, &len, HELD_MAX);
+
+	if (fresh)
+		s->len = 0;
+	return !w->bad && p->running && s->len + len <= HELD_MAX &&
+	       splitter_hold(s, data, len) == 0;
+}
+
+static bool read_have(struct wire *w, struct exec_point *p)
+{
+	uint64_t have = wire_get_u64(w);
+	bool grows = have >= p->have;
+
+	p->have = have;
+	return p->running && grows;
+}
+
+static bool read_record(struct wire *w, struct journal_state *out)
+{
+	switch ((enum record)wire_get_u8(w)) {
+	case RECORD_SEQ:
+		out->seq = wire_get_u64(w);
+		out->seq_reserved = wire_get_u64(w);
+		return out->seq <= out->seq_reserved;
+	case RECORD_EVENT:
+		return read_event(w, out);
+	case RECORD_CALL:
+		return read_call(w, &out->point);
+	case RECORD_HAVE:
+		return read_have(w, &out->point);
+	case RECORD_HELD:
+		return read_held(w, &out->point);
+	case RECORD_OVER:
+		end_call(&out->point);
+		return true;
+	}
+	return false;
+}
+
+int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e)
+{
+	struct wire w = wire_from(log, len);
+
+	*out = (struct journal_state){0};
+	while (wire_left(&w)) {
+		size_t at = w.pos;
+
+		if (!read_record(&w, out) || w.bad)
+			return err_say(e, EBADMSG, "the record at %zu of %zu makes no sense", at,
+				       len);
+	}
+	return 0;
+}
+
+void journal_state_fini(struct journal_state *s)
+{
+	end_call(&s->point);
+	replay_fini(&s->replay);
+}
+
+/* False when it is of another VM, another version, or not one of ours. */
+static bool head_is_good(const struct journal *j, uint32_t pid, size_t *len)
+{
+	uint64_t committed = __atomic_load_n(&j->head->committed, __ATOMIC_ACQUIRE);
+
+	*len = committed & ~SECOND_AREA;
+	return j->head->magic == MAGIC && j->head->version == VERSION && j->head->pid == pid &&
+	       *len && *len <= AREA_SIZE;
+}
+
+static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
+{
+	struct stat st;
+	struct err e;
+	size_t len;
+
+	if (j->fd < 0 || fstat(j->fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(j) ||
+	    !head_is_good(j, pid, &len))
+		return false;
+	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
+	if (journal_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
+		log_warn("%s: %s; its events are lost", j->path, e.text);
+		journal_state_fini(out);
+		return false;
+	}
+	out->guest_busy = j->head->guest_busy;
+	out->expires_ms = j->head->expires_ms;
+	out->idle_since_ms = j->head->idle_since_ms;
+	return true;
+}
+
+struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
+			     struct journal_state *out)
+{
+	struct journal *j = make(run_dir, slot, 0);
+
+	*out = (struct journal_state){0};
+	if (!j)
+		return NULL;
+	if (restore(j, pid, out))
+		return j;
+	journal_close(j);
+	*out = (struct journal_state){0};
+	return NULL;
+}
