@@ -15,35 +15,48 @@ SERVER = os.environ.get("GUEST_API_SERVER", "build/test/guest_api/guest_api_serv
 AGENT = os.environ.get("RAMET_INIT", "build/guest/ramet-init")
 
 
+class Service:
+    """The service, and the agent that all of its sandboxes share."""
+
+    def __init__(self, home: Path, *tiers: str) -> None:
+        self.log = home / "service.log"
+        socket = f"{home}/agent.sock"
+        self.agent = subprocess.Popen(
+            [AGENT, "agent", "--unix", socket, "--run-dir", f"{home}/agent", "--dry-run-system"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "HOME": str(home), "LANG": "C.UTF-8"},
+        )
+        assert self.agent.stderr
+        for line in self.agent.stderr:
+            if b"agent ready" in line:
+                break
+        (home / "service").mkdir()
+        with self.log.open("wb") as log:
+            self.server = subprocess.Popen(
+                [SERVER, f"{home}/service", socket, *tiers], stdout=subprocess.PIPE, stderr=log
+            )
+        assert self.server.stdout
+        port = int(self.server.stdout.readline() or 0)
+        assert port, self.log.read_text()
+        self.base = f"http://127.0.0.1:{port}"
+        self.keys = [self.server.stdout.readline().decode().strip() for _ in tiers]
+
+    def stop(self) -> None:
+        self.server.terminate()
+        code = self.server.wait(60)
+        self.agent.kill()
+        assert self.agent.stderr
+        self.agent.stderr.close()
+        self.agent.wait()
+        assert code == 0, self.log.read_text()
+
+
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = tmp_path_factory.mktemp("home")
-    socket = f"{home}/agent.sock"
-    agent = subprocess.Popen(
-        [AGENT, "agent", "--unix", socket, "--run-dir", f"{home}/agent", "--dry-run-system"],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "HOME": str(home), "LANG": "C.UTF-8"},
-    )
-    assert agent.stderr
-    for line in agent.stderr:
-        if b"agent ready" in line:
-            break
-    (home / "service").mkdir()
-    with (home / "service.log").open("wb") as log:
-        server = subprocess.Popen(
-            [SERVER, f"{home}/service", socket], stdout=subprocess.PIPE, stderr=log
-        )
-    assert server.stdout
-    port = int(server.stdout.readline() or 0)
-    assert port, (home / "service.log").read_text()
-    yield f"http://127.0.0.1:{port}"
-    server.terminate()
-    code = server.wait(60)
-    agent.kill()
-    agent.stderr.close()
-    agent.wait()
-    assert code == 0, (home / "service.log").read_text()
+    service = Service(tmp_path_factory.mktemp("home"))
+    yield service.base
+    service.stop()
 
 
 @pytest.fixture

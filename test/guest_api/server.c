@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service over fake VMs whose agent is the real one: guest_api_server DIR AGENT_SOCKET prints
- * the port it listens on. All sandboxes share that one agent. SIGTERM ends it.
+ * The service over fake VMs whose agent is the real one: guest_api_server DIR AGENT_SOCKET
+ * [TIER...] prints the port it listens on and a key of each tier that is named. All sandboxes share
+ * that one agent. SIGTERM ends it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/core/core.h"
+#include "orchestrator/keys/keys.h"
 #include "test/unit/core/fakes.h"
 
 static struct loop *loop;
@@ -60,7 +62,18 @@ static void make_config(struct config *c, const char *dir)
 	c->boot_timeout_s = 20;
 }
 
-static int serve(const struct config *config, struct fakes *fakes, struct err *e)
+static void make_key(struct core *core, const char *tier)
+{
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	struct err e;
+
+	if (keys_create(core_keys(core), "a test", tier, NULL, text, &key, &e) < 0)
+		exit(3);
+	printf("%s\n", text);
+}
+
+static int serve(const struct config *config, struct fakes *fakes, char **tiers, struct err *e)
 {
 	struct core *core;
 	struct api *api;
@@ -74,6 +87,8 @@ static int serve(const struct config *config, struct fakes *fakes, struct err *e
 		return ret;
 	signal(SIGTERM, on_term);
 	printf("%u\n", api_port(api));
+	for (; *tiers; tiers++)
+		make_key(core, *tiers);
 	fflush(stdout);
 	loop_run(loop);
 	api_drain(api, stop, NULL);
@@ -91,13 +106,13 @@ int main(int argc, char **argv)
 	struct config config = {0};
 	struct err e = {0};
 
-	if (argc != 3)
+	if (argc < 3)
 		return 2;
 	log_init("service", LOG_INFO);
 	make_config(&config, argv[1]);
 	struct fakes *fakes = fakes_new(config.run_dir);
 	fakes_use_agent(fakes, argv[2]);
-	if (serve(&config, fakes, &e) < 0) {
+	if (serve(&config, fakes, argv + 3, &e) < 0) {
 		fprintf(stderr, "%s\n", e.text);
 		return 1;
 	}
