@@ -52,12 +52,12 @@ static void take_row(struct sandbox *s)
 	s->guest_busy = true;
 	s->idle_since_ms = boottime_ms();
 	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
-	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
 }
 
-/* All goes on where it was. When the catalogue has moved on without the journal (a merge), what
+/* All goes on where it was. When the catalogue has moved on without the diary (a merge), what
  * the last numbers were is not known. */
-static void take_journal(struct sandbox *s, struct journal_state *past)
+static void take_diary(struct sandbox *s, struct diary_state *past)
 {
 	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
 		s->seq = past->seq;
@@ -72,16 +72,16 @@ static void take_journal(struct sandbox *s, struct journal_state *past)
 
 static void take_past(struct sandbox *s)
 {
-	struct journal_state past;
+	struct diary_state past;
 
-	s->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
-	if (s->journal)
-		take_journal(s, &past);
+	s->diary = diary_open(s->core->config.run_dir, s->slot, s->pid, &past);
+	if (s->diary)
+		take_diary(s, &past);
 	else
 		take_row(s);
-	journal_state_fini(&past);
+	diary_state_fini(&past);
 	exec_keep_all(s, REPLAY_BYTES_MAX);
-	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
+	diary_times(s->diary, s->expires_ms, s->idle_since_ms);
 }
 
 static void on_closed(void *arg, int error, const char *text)
@@ -165,7 +165,7 @@ int adopt_all(struct core *c, struct err *e)
 		return ret;
 	list_each_safe (pos, &c->sandboxes)
 		adopt(container_of(pos, struct sandbox, link));
-	journals_sweep(c->config.run_dir, has_sandbox, c);
+	diaries_sweep(c->config.run_dir, has_sandbox, c);
 	sweep_slots(c);
 	return 0;
 }

@@ -67,7 +67,7 @@ static void leave_queue(struct core_call *call)
 	loop_timer_clear(call->core->loop, &call->exec->limit);
 	list_del(&call->link);
 	s->n_calls--;
-	journal_over(s->journal);
+	diary_over(s->diary);
 	sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
 }
@@ -95,18 +95,18 @@ static struct exec_point point_of(struct sandbox *s)
 
 void exec_keep_all(struct sandbox *s, size_t replay_most)
 {
-	const struct journal_state now = {.seq = s->seq,
-					  .seq_reserved = s->seq_reserved,
-					  .guest_busy = s->guest_busy,
-					  .replay = s->replay,
-					  .point = point_of(s)};
+	const struct diary_state now = {.seq = s->seq,
+					.seq_reserved = s->seq_reserved,
+					.guest_busy = s->guest_busy,
+					.replay = s->replay,
+					.point = point_of(s)};
 
-	journal_write(s->journal, &now, replay_most);
+	diary_write(s->diary, &now, replay_most);
 }
 
 void exec_keep(struct sandbox *s)
 {
-	if (!journal_commit(s->journal, s->guest_busy))
+	if (!diary_commit(s->diary, s->guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 }
 
@@ -131,7 +131,7 @@ static uint64_t next_seq(struct sandbox *s)
 		s->seq_reserved = s->seq + SEQ_BLOCK;
 		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0)
 			log_error("sandbox %s: %s", s->id, e.text);
-		journal_seq(s->journal, s->seq, s->seq_reserved);
+		diary_seq(s->diary, s->seq, s->seq_reserved);
 	}
 	return s->seq;
 }
@@ -141,7 +141,7 @@ static void record(struct exec *exec, struct event *ev)
 	ev->seq = next_seq(exec->sandbox);
 	ev->ts_ms = realtime_ms();
 	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
-	journal_event(exec->sandbox->journal, ev, exec->traceparent);
+	diary_event(exec->sandbox->diary, ev, exec->traceparent);
 	follow_news(exec->sandbox);
 }
 
@@ -186,14 +186,14 @@ static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
 /* How far the call has come: with the events before it, all that one frame has changed. */
 static void note_output(struct exec *exec, bool is_err, size_t held_before)
 {
-	struct journal *j = exec->sandbox->journal;
+	struct diary *j = exec->sandbox->diary;
 	const struct splitter *s = is_err ? &exec->err : &exec->out;
 
 	if (exec->cut && (s->len || held_before))
-		journal_held(j, is_err, true, s->held, s->len);
+		diary_held(j, is_err, true, s->held, s->len);
 	else if (!exec->cut)
-		journal_held(j, is_err, false, s->held + held_before, s->len - held_before);
-	journal_have(j, exec->have);
+		diary_held(j, is_err, false, s->held + held_before, s->len - held_before);
+	diary_have(j, exec->have);
 	exec_keep(exec->sandbox);
 }
 
@@ -348,7 +348,7 @@ void exec_next(struct sandbox *s)
 	if (exec->attached)
 		return;
 	const struct exec_point point = point_of(s);
-	journal_call(s->journal, &point);
+	diary_call(s->diary, &point);
 	exec_keep(s);
 }
 

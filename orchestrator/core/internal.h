@@ -7,7 +7,7 @@
 #include "orchestrator/core/alloc.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/core/dial.h"
-#include "orchestrator/core/journal.h"
+#include "orchestrator/core/diary.h"
 #include "orchestrator/core/later.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
@@ -258,7 +258,7 @@ struct sandbox {
 	uint64_t seq, seq_reserved;
 	struct replay replay;
 	struct list follows;
-	struct journal *journal; /* NULL: events are not kept for a later life of the service */
+	struct diary *diary; /* NULL: events are not kept for a later life of the service */
 
 	bool off_catalogue; /* its row is gone already */
 	bool forget;	    /* no trace is kept once the VM is gone */
@@ -395,7 +395,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p);
 void exec_go_on(struct sandbox *s);
 /* The calls of `from` go on in `to`, before those that wait there; one that runs there fails. */
 void exec_move(struct sandbox *from, struct sandbox *to);
-/* What was noted in the journal counts from here on. */
+/* What was noted in the diary counts from here on. */
 void exec_keep(struct sandbox *s);
 /* All of it is noted anew; of events no more than the last `replay_most` bytes. */
 void exec_keep_all(struct sandbox *s, size_t replay_most);

@@ -82,9 +82,9 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner);
-	journal_remove(parent->journal);
-	parent->journal = winner->journal;
-	winner->journal = NULL;
+	diary_remove(parent->diary);
+	parent->diary = winner->diary;
+	winner->diary = NULL;
 	replay_fini(&parent->replay);
 	parent->replay = winner->replay;
 	memset(&winner->replay, 0, sizeof(winner->replay));

@@ -174,8 +174,8 @@ static void shed(struct sandbox *s)
 	s->agent = NULL;
 	spares_drop(s);
 	replay_fini(&s->replay);
-	journal_close(s->journal);
-	s->journal = NULL;
+	diary_close(s->diary);
+	s->diary = NULL;
 }
 
 void sandbox_free(struct sandbox *s)
@@ -240,7 +240,7 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	sandbox_index(s);
 	list_add_tail(&s->core->sandboxes, &s->link);
 	s->core->n_sandboxes++;
-	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
 	exec_keep_all(s, INHERITED_MAX);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
@@ -296,7 +296,7 @@ void sandbox_touch(struct sandbox *s)
 {
 	s->core->busy_ms = loop_now_ms(s->core->loop);
 	s->idle_since_ms = boottime_ms();
-	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
+	diary_times(s->diary, s->expires_ms, s->idle_since_ms);
 	set_idle(s);
 }
 
@@ -487,8 +487,8 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
 	fail_calls(&s->calls, &f);
 	sandbox_fail_side_calls(s, &f);
-	journal_remove(s->journal);
-	s->journal = NULL;
+	diary_remove(s->diary);
+	s->diary = NULL;
 	shed(s);
 	struct vm *vm = s->vm;
 	s->vm = NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A journal's records, as a file that was spoilt may have them. What is accepted keeps the rules. */
+/* A diary's records, as a file that was spoilt may have them. What is accepted keeps the rules. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/core/journal.h"
+#include "orchestrator/core/diary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,15 +25,15 @@ static void on_event(void *arg, const struct event *ev, const char *traceparent)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct journal_state s;
+	struct diary_state s;
 	uint64_t last = 0;
 	struct err e;
 
-	if (journal_read(data, size, &s, &e) == 0) {
+	if (diary_read(data, size, &s, &e) == 0) {
 		replay_each(&s.replay, on_event, &last);
 		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
 		expect(s.point.running || !s.point.traceparent);
 	}
-	journal_state_fini(&s);
+	diary_state_fini(&s);
 	return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/journal.h"
+#include "orchestrator/core/diary.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "base/wire.h"
 #include "orchestrator/config.h"
 
-#define MAGIC	  0x4c4e4a54454d4152ull /* "RAMETJNL" */
+#define MAGIC	  0x41494454454d4152ull /* "RAMETDIA" */
 #define VERSION	  1u
 #define PAGE	  4096u
 #define FIRST_LOG (64u << 10)
@@ -52,7 +52,7 @@ struct head {
 	uint64_t guest_busy;
 };
 
-struct journal {
+struct diary {
 	int fd;
 	uint8_t *map;
 	struct head *head;
@@ -67,7 +67,7 @@ struct journal {
 
 /* --- the file ------------------------------------------------------------------------------- */
 
-static bool map_file(struct journal *j)
+static bool map_file(struct diary *j)
 {
 	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, 0);
 
@@ -78,17 +78,17 @@ static bool map_file(struct journal *j)
 	return true;
 }
 
-static struct journal *make(const char *run_dir, uint32_t slot, int flags)
+static struct diary *make(const char *run_dir, uint32_t slot, int flags)
 {
-	struct journal *j = calloc(1, sizeof(*j));
+	struct diary *j = calloc(1, sizeof(*j));
 
 	if (!j)
 		return NULL;
-	snprintf(j->path, sizeof(j->path), "%s/journals", run_dir);
+	snprintf(j->path, sizeof(j->path), "%s/diaries", run_dir);
 	/* The warden has made it, where only root may. */
 	if (flags & O_CREAT)
 		mkdir(j->path, 0700);
-	snprintf(j->path, sizeof(j->path), "%s/journals/%u", run_dir, slot);
+	snprintf(j->path, sizeof(j->path), "%s/diaries/%u", run_dir, slot);
 	if (flags & O_CREAT)
 		unlink(j->path);
 	j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
@@ -96,7 +96,7 @@ static struct journal *make(const char *run_dir, uint32_t slot, int flags)
 	return j;
 }
 
-void journal_close(struct journal *j)
+void diary_close(struct diary *j)
 {
 	if (!j)
 		return;
@@ -106,17 +106,17 @@ void journal_close(struct journal *j)
 	free(j);
 }
 
-void journal_remove(struct journal *j)
+void diary_remove(struct diary *j)
 {
 	if (!j)
 		return;
 	unlink(j->path);
-	journal_close(j);
+	diary_close(j);
 }
 
 /* A store into a page that a full file system can't give would end the service: each page is asked
  * for first. */
-static bool give_pages(struct journal *j, size_t at, size_t len)
+static bool give_pages(struct diary *j, size_t at, size_t len)
 {
 	if (fallocate(j->fd, 0, (off_t)at, (off_t)len) == 0)
 		return true;
@@ -127,29 +127,29 @@ static bool give_pages(struct journal *j, size_t at, size_t len)
 	return false;
 }
 
-struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
+struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid)
 {
-	struct journal *j = make(run_dir, slot, O_CREAT | O_EXCL);
+	struct diary *j = make(run_dir, slot, O_CREAT | O_EXCL);
 
 	if (!j)
 		return NULL;
 	if (j->fd < 0 || ftruncate(j->fd, FILE_SIZE) < 0 || !give_pages(j, 0, PAGE) ||
 	    !map_file(j)) {
 		log_warn("make %s: %s", j->path, strerror(errno));
-		journal_remove(j);
+		diary_remove(j);
 		return NULL;
 	}
 	*j->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
 	return j;
 }
 
-void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
+void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
 {
 	char path[PATH_MAX_LEN], extra;
 	struct dirent *entry;
 	uint32_t slot;
 
-	snprintf(path, sizeof(path), "%s/journals", run_dir);
+	snprintf(path, sizeof(path), "%s/diaries", run_dir);
 	DIR *d = opendir(path);
 	if (!d)
 		return;
@@ -161,7 +161,7 @@ void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot),
 
 /* --- writing -------------------------------------------------------------------------------- */
 
-static bool has_room(struct journal *j, size_t len)
+static bool has_room(struct diary *j, size_t len)
 {
 	size_t need = j->len + len, room = j->room + j->room / 2;
 
@@ -179,7 +179,7 @@ static bool has_room(struct journal *j, size_t len)
 }
 
 /* A writer on room for `len` bytes and what each record begins with; false when there is none. */
-static bool begin(struct journal *j, enum record type, size_t len, struct wire *w)
+static bool begin(struct diary *j, enum record type, size_t len, struct wire *w)
 {
 	if (!j)
 		return false;
@@ -192,12 +192,12 @@ static bool begin(struct journal *j, enum record type, size_t len, struct wire *
 	return true;
 }
 
-static void finish(struct journal *j, const struct wire *w)
+static void finish(struct diary *j, const struct wire *w)
 {
 	j->len += w->pos;
 }
 
-void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved)
+void diary_seq(struct diary *j, uint64_t seq, uint64_t reserved)
 {
 	struct wire w;
 
@@ -208,7 +208,7 @@ void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved)
 	finish(j, &w);
 }
 
-void journal_event(struct journal *j, const struct event *ev, const char *traceparent)
+void diary_event(struct diary *j, const struct event *ev, const char *traceparent)
 {
 	size_t code = ev->code ? strlen(ev->code) : 0;
 	size_t trace = traceparent ? strlen(traceparent) : 0;
@@ -228,7 +228,7 @@ void journal_event(struct journal *j, const struct event *ev, const char *tracep
 	finish(j, &w);
 }
 
-void journal_call(struct journal *j, const struct exec_point *point)
+void diary_call(struct diary *j, const struct exec_point *point)
 {
 	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
 	struct wire w;
@@ -243,7 +243,7 @@ void journal_call(struct journal *j, const struct exec_point *point)
 	finish(j, &w);
 }
 
-void journal_have(struct journal *j, uint64_t have)
+void diary_have(struct diary *j, uint64_t have)
 {
 	struct wire w;
 
@@ -253,7 +253,7 @@ void journal_have(struct journal *j, uint64_t have)
 	finish(j, &w);
 }
 
-void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len)
+void diary_held(struct diary *j, bool is_err, bool fresh, const void *data, size_t len)
 {
 	struct wire w;
 
@@ -265,7 +265,7 @@ void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, 
 	finish(j, &w);
 }
 
-void journal_over(struct journal *j)
+void diary_over(struct diary *j)
 {
 	struct wire w;
 
@@ -278,7 +278,7 @@ static void store(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-bool journal_commit(struct journal *j, bool guest_busy)
+bool diary_commit(struct diary *j, bool guest_busy)
 {
 	if (!j)
 		return true;
@@ -288,7 +288,7 @@ bool journal_commit(struct journal *j, bool guest_busy)
 	return !j->full;
 }
 
-void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_ms)
+void diary_times(struct diary *j, uint64_t expires_ms, uint64_t idle_since_ms)
 {
 	if (!j)
 		return;
@@ -299,7 +299,7 @@ void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_m
 /* --- writing it anew ------------------------------------------------------------------------ */
 
 struct rewrite {
-	struct journal *journal;
+	struct diary *diary;
 	size_t skip; /* bytes of events that are left out */
 };
 
@@ -311,35 +311,35 @@ static void write_event(void *arg, const struct event *ev, const char *tracepare
 		r->skip -= ev->len < r->skip ? ev->len : r->skip;
 		return;
 	}
-	journal_event(r->journal, ev, traceparent);
+	diary_event(r->diary, ev, traceparent);
 }
 
-static void write_all(struct journal *j, const struct journal_state *now, size_t replay_most)
+static void write_all(struct diary *j, const struct diary_state *now, size_t replay_most)
 {
 	const struct exec_point *p = &now->point;
 	struct rewrite r = {j, 0};
 
 	if (now->replay.bytes > replay_most)
 		r.skip = now->replay.bytes - replay_most;
-	journal_seq(j, now->seq, now->seq_reserved);
+	diary_seq(j, now->seq, now->seq_reserved);
 	replay_each(&now->replay, write_event, &r);
 	if (!p->running)
 		return;
-	journal_call(j, p);
+	diary_call(j, p);
 	if (p->out.len)
-		journal_held(j, false, true, p->out.held, p->out.len);
+		diary_held(j, false, true, p->out.held, p->out.len);
 	if (p->err.len)
-		journal_held(j, true, true, p->err.held, p->err.len);
-	journal_have(j, p->have);
+		diary_held(j, true, true, p->err.held, p->err.len);
+	diary_have(j, p->have);
 }
 
-static void punch(struct journal *j, unsigned area)
+static void punch(struct diary *j, unsigned area)
 {
 	fallocate(j->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)AREA_AT(area),
 		  AREA_SIZE);
 }
 
-void journal_write(struct journal *j, const struct journal_state *now, size_t replay_most)
+void diary_write(struct diary *j, const struct diary_state *now, size_t replay_most)
 {
 	if (!j)
 		return;
@@ -362,7 +362,7 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 	if (2 * j->len < AREA_SIZE)
 		j->limit = 2 * j->len > FIRST_LOG ? 2 * j->len : FIRST_LOG;
 	j->told = false;
-	journal_commit(j, now->guest_busy);
+	diary_commit(j, now->guest_busy);
 	punch(j, before);
 }
 
@@ -381,7 +381,7 @@ static bool read_text(struct wire *w, char *out, size_t most)
 	return true;
 }
 
-static bool read_event(struct wire *w, struct journal_state *out)
+static bool read_event(struct wire *w, struct diary_state *out)
 {
 	char code[CODE_MAX + 1], trace[TRACE_MAX + 1];
 	struct event ev = {.type = wire_get_u8(w), .partial = wire_get_u8(w)};
@@ -447,7 +447,7 @@ static bool read_have(struct wire *w, struct exec_point *p)
 	return p->running && grows;
 }
 
-static bool read_record(struct wire *w, struct journal_state *out)
+static bool read_record(struct wire *w, struct diary_state *out)
 {
 	switch ((enum record)wire_get_u8(w)) {
 	case RECORD_SEQ:
@@ -469,11 +469,11 @@ static bool read_record(struct wire *w, struct journal_state *out)
 	return false;
 }
 
-int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e)
+int diary_read(const uint8_t *log, size_t len, struct diary_state *out, struct err *e)
 {
 	struct wire w = wire_from(log, len);
 
-	*out = (struct journal_state){0};
+	*out = (struct diary_state){0};
 	while (wire_left(&w)) {
 		size_t at = w.pos;
 
@@ -484,14 +484,14 @@ int journal_read(const uint8_t *log, size_t len, struct journal_state *out, stru
 	return 0;
 }
 
-void journal_state_fini(struct journal_state *s)
+void diary_state_fini(struct diary_state *s)
 {
 	end_call(&s->point);
 	replay_fini(&s->replay);
 }
 
 /* False when it is of another VM, another version, or not one of ours. */
-static bool head_is_good(const struct journal *j, uint32_t pid, size_t *len)
+static bool head_is_good(const struct diary *j, uint32_t pid, size_t *len)
 {
 	uint64_t committed = __atomic_load_n(&j->head->committed, __ATOMIC_ACQUIRE);
 
@@ -500,7 +500,7 @@ static bool head_is_good(const struct journal *j, uint32_t pid, size_t *len)
 	       *len && *len <= AREA_SIZE;
 }
 
-static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
+static bool restore(struct diary *j, uint32_t pid, struct diary_state *out)
 {
 	struct stat st;
 	struct err e;
@@ -510,9 +510,9 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 	    !head_is_good(j, pid, &len))
 		return false;
 	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
-	if (journal_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
+	if (diary_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
 		log_warn("%s: %s; its events are lost", j->path, e.text);
-		journal_state_fini(out);
+		diary_state_fini(out);
 		return false;
 	}
 	out->guest_busy = j->head->guest_busy;
@@ -521,17 +521,16 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 	return true;
 }
 
-struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
-			     struct journal_state *out)
+struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out)
 {
-	struct journal *j = make(run_dir, slot, 0);
+	struct diary *j = make(run_dir, slot, 0);
 
-	*out = (struct journal_state){0};
+	*out = (struct diary_state){0};
 	if (!j)
 		return NULL;
 	if (restore(j, pid, out))
 		return j;
-	journal_close(j);
-	*out = (struct journal_state){0};
+	diary_close(j);
+	*out = (struct diary_state){0};
 	return NULL;
 }

@@ -2,7 +2,7 @@
 /*
  * What of a sandbox must survive the service beside its row in the catalogue: its last events, how
  * far the call that runs in it has come, and when its time is over. A file of the slot its VM is
- * in, RUN_DIR/journals/SLOT, mapped here: writing it is storing in memory, and what was stored is
+ * in, RUN_DIR/diaries/SLOT, mapped here: writing it is storing in memory, and what was stored is
  * there for the next life of the service when this one is killed. It goes with the VM, so that a
  * merge need not touch it before the catalogue says whose VM it is.
  *
@@ -10,8 +10,8 @@
  * full is written anew, in the other half of the file. The file is sparse and grows as it is
  * used: without output it has one page.
  */
-#ifndef RAMET_ORCHESTRATOR_CORE_JOURNAL_H
-#define RAMET_ORCHESTRATOR_CORE_JOURNAL_H
+#ifndef RAMET_ORCHESTRATOR_CORE_DIARY_H
+#define RAMET_ORCHESTRATOR_CORE_DIARY_H
 
 #include "base/err.h"
 #include "orchestrator/core/replay.h"
@@ -30,7 +30,7 @@ struct exec_point {
 	char *traceparent;
 };
 
-struct journal_state {
+struct diary_state {
 	uint64_t seq, seq_reserved;
 	bool guest_busy;
 	struct replay replay;
@@ -39,41 +39,40 @@ struct journal_state {
 	uint64_t expires_ms, idle_since_ms;
 };
 
-struct journal;
+struct diary;
 
-/* For all that follow a NULL journal is none, and nothing is kept. */
+/* For all that follow a NULL diary is none, and nothing is kept. */
 
 /* An empty one of the VM process `pid`. NULL: it can't be had; then a later life knows less. */
-struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid);
+struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid);
 /* That of an earlier life, with what it says, which is the caller's. NULL, and `out` says nothing:
  * there is none of this process, or it is not whole. */
-struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
-			     struct journal_state *out);
+struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out);
 /* Leaves the file. */
-void journal_close(struct journal *j);
-void journal_remove(struct journal *j);
-/* All files that no journal has open are taken away: `used` tells of a slot. */
-void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
+void diary_close(struct diary *j);
+void diary_remove(struct diary *j);
+/* All files that no diary has open are taken away: `used` tells of a slot. */
+void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
-/* Records; none counts before journal_commit. */
-void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved);
-void journal_event(struct journal *j, const struct event *ev, const char *traceparent);
-void journal_call(struct journal *j, const struct exec_point *point);
-void journal_have(struct journal *j, uint64_t have);
+/* Records; none counts before diary_commit. */
+void diary_seq(struct diary *j, uint64_t seq, uint64_t reserved);
+void diary_event(struct diary *j, const struct event *ev, const char *traceparent);
+void diary_call(struct diary *j, const struct exec_point *point);
+void diary_have(struct diary *j, uint64_t have);
 /* What the splitter of a stream has got on top of what it held, or (`fresh`) holds now. */
-void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len);
-void journal_over(struct journal *j);
+void diary_held(struct diary *j, bool is_err, bool fresh, const void *data, size_t len);
+void diary_over(struct diary *j);
 /* False when there was no room: what it says must be written anew. */
-bool journal_commit(struct journal *j, bool guest_busy);
+bool diary_commit(struct diary *j, bool guest_busy);
 /* In place of all records: `now`, but of its replay no more than the last `replay_most` bytes. What
  * finds no room on the disk is not kept, until the next time. */
-void journal_write(struct journal *j, const struct journal_state *now, size_t replay_most);
+void diary_write(struct diary *j, const struct diary_state *now, size_t replay_most);
 /* Counts at once. */
-void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_ms);
+void diary_times(struct diary *j, uint64_t expires_ms, uint64_t idle_since_ms);
 
 /* Reads records, as a file has them; to be freed in any case. 0, or -errno with *e filled: then it
  * was not written by this program. */
-int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e);
-void journal_state_fini(struct journal_state *s);
+int diary_read(const uint8_t *log, size_t len, struct diary_state *out, struct err *e);
+void diary_state_fini(struct diary_state *s);
 
 #endif
