@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "orchestrator/audit/audit.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/notify/notify.h"
 #include "orchestrator/seccomp.h"
 #include "orchestrator/warden/warden.h"
 
@@ -21,7 +23,8 @@ struct service {
 	const struct config *config;
 	struct loop *loop;
 	struct core *core;
-	struct audit *audit; /* NULL: none is wanted */
+	struct audit *audit;		      /* NULL: none is wanted */
+	const struct notify_counters *notify; /* the same */
 	struct api *api;
 	struct admin *admin;
 	int signals;
@@ -141,6 +144,36 @@ static void on_life(void *arg, const struct life *life)
 	audit_add(s->audit, &event);
 }
 
+/* What ramet-notify counts, in memory that the warden made for both. */
+static void map_notify(struct service *s)
+{
+	void *p = mmap(NULL, sizeof(*s->notify), PROT_READ, MAP_SHARED, WARDEN_NOTIFY_FD, 0);
+
+	s->notify = p == MAP_FAILED || !s->config->webhook_url[0] ? NULL : p;
+}
+
+static void on_watch(void *arg, struct api_watched *out)
+{
+	const struct service *s = arg;
+	struct audit_figures f;
+
+	audit_figures(s->audit, &f);
+	*out = (struct api_watched){
+		.audit_lines = f.lines,
+		.audit_lost = f.lost,
+		.audit_failures = f.failures,
+		.audit_waiting_bytes = f.waiting_bytes,
+	};
+	if (!s->notify)
+		return;
+	const volatile struct notify_counters *n = s->notify;
+	uint64_t done = n->done;
+	out->webhooks_delivered = n->delivered;
+	out->webhooks_failures = n->failures;
+	out->webhooks_dropped = n->dropped;
+	out->webhooks_behind = f.last > done ? f.last - done : 0;
+}
+
 static int start_core(struct service *s, struct err *e)
 {
 	int r = audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e);
@@ -149,6 +182,7 @@ static int start_core(struct service *s, struct err *e)
 		r = core_new(&s->core, s->loop, s->config, s->warden, e);
 	if (r == 0)
 		core_watch_lives(s->core, on_life, s);
+	map_notify(s);
 	return r;
 }
 
@@ -172,6 +206,8 @@ static int start(struct service *s, struct err *e)
 		r = start_core(s, e);
 	if (r == 0)
 		r = api_new(&s->api, s->loop, s->core, s->config, e);
+	if (r == 0)
+		api_watch(s->api, on_watch, s);
 	if (r == 0)
 		r = start_admin(s, e);
 	if (r < 0)

@@ -39,7 +39,7 @@ static void on_started(void *arg)
 
 static void on_exit_event(struct request *r)
 {
-	access_count_exec(r->api, now_us() - r->began_us);
+	metrics_time(r->api, TIMED_EXEC, now_us() - r->began_us);
 	if (request_called(r))
 		stream_end(r, false);
 }

@@ -18,7 +18,8 @@
 #define STREAM_PAUSE_SIZE (64u << 10) /* gathered output at which a stream is paused */
 #define ACCESS_LOG_SIZE	  (32u << 10)
 
-#define EXEC_BUCKETS 16
+#define HISTOGRAM_BUCKETS 16
+#define ERROR_CODES	  128
 
 /* A reset in HTTP/2 costs a client nothing, while what it started here goes on. */
 #define RESETS_MAX	 200
@@ -51,8 +52,15 @@ struct conn {
 struct counters {
 	uint64_t (*requests)[6]; /* per route, and one more for none; by hundreds of status */
 	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
-	uint64_t exec_bucket[EXEC_BUCKETS + 1], exec_count;
-	double exec_seconds;
+	struct histogram {
+		uint64_t bucket[HISTOGRAM_BUCKETS + 1], count;
+		double seconds;
+	} times[TIMED_KINDS];
+	struct {
+		const char *code;
+		uint64_t count;
+	} errors[ERROR_CODES];
+	size_t n_errors;
 };
 
 struct api {
@@ -82,6 +90,8 @@ struct api {
 
 	size_t reading_bytes; /* of bodies that workers have to read */
 	struct counters counters;
+	api_watch_fn *watch_fn; /* NULL: there is no more to tell */
+	void *watch_arg;
 	size_t log_len;
 	char log[ACCESS_LOG_SIZE];
 };
@@ -219,14 +229,20 @@ bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_l
 /* Whether a Host header's value is an address, localhost, or the host of `endpoint`. */
 bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
 
-/* --- access.c: log and figures -------------------------------------------------------------- */
+/* --- access.c: the log of requests --------------------------------------------------------------
+ */
 
 void access_log_request(struct api *a, const struct request *r);
 /* An answer that h2o gave by itself. */
 void access_log_refused(struct api *a, h2o_req_t *req);
 void access_flush(struct api *a);
-void access_count_exec(struct api *a, uint64_t us);
-void access_metrics(struct api *a, struct text *out);
+
+/* --- metrics.c: figures --------------------------------------------------------------------- */
+
+void metrics_time(struct api *a, enum timed timed, uint64_t us);
+/* `code` stays. */
+void metrics_error(struct api *a, const char *code);
+void metrics_print(struct api *a, struct text *out);
 
 /* --- events.c ------------------------------------------------------------------------------- */
 
@@ -244,6 +260,8 @@ bool ask_number(struct request *r, const char *name, uint64_t *n);
 /* --- handlers ------------------------------------------------------------------------------- */
 
 void serve_healthz(struct request *r);
+void serve_livez(struct request *r);
+void serve_readyz(struct request *r);
 void serve_openapi(struct request *r);
 void serve_metrics(struct request *r);
 void serve_templates(struct request *r);

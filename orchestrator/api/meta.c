@@ -13,6 +13,39 @@ void serve_healthz(struct request *r)
 	answer(r, 200, "text/plain; charset=utf-8");
 }
 
+/* The loop turns, or this would not be answered. */
+void serve_livez(struct request *r)
+{
+	text_puts(&r->out, "ok");
+	answer(r, 200, "text/plain; charset=utf-8");
+}
+
+struct checks {
+	struct request *r;
+	bool ready;
+};
+
+static void add_check(void *arg, const char *name, const char *why)
+{
+	struct checks *checks = arg;
+	struct text *t = &checks->r->out;
+
+	text_printf(t, "%s\"%s\":", t->len ? "," : "{\"checks\":{", name);
+	json_string(t, why ? why : "ok", strlen(why ? why : "ok"));
+	checks->ready = checks->ready && !why;
+}
+
+void serve_readyz(struct request *r)
+{
+	struct checks checks = {r, true};
+
+	core_checks(r->api->core, add_check, &checks);
+	text_printf(&r->out, "},\"ready\":%s}\n", checks.ready ? "true" : "false");
+	if (!checks.ready)
+		answer_retry_after(r, 1);
+	answer(r, checks.ready ? 200 : 503, "application/json");
+}
+
 static void add_template(void *arg, const struct template_view *v)
 {
 	struct request *r = arg;
@@ -50,6 +83,6 @@ void serve_openapi(struct request *r)
 
 void serve_metrics(struct request *r)
 {
-	access_metrics(r->api, &r->out);
+	metrics_print(r->api, &r->out);
 	answer(r, 200, "text/plain; version=0.0.4; charset=utf-8");
 }

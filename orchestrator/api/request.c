@@ -269,6 +269,7 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	va_start(args, format);
 	vsnprintf(sentence, sizeof(sentence), format, args);
 	va_end(args);
+	metrics_error(r->api, code);
 	r->out.len = 0;
 	json_error(&r->out, sentence, code);
 	answer(r, status, "application/json");

@@ -10,12 +10,16 @@
 
 struct request;
 
+/* What /metrics has a histogram of. */
+enum timed { TIMED_NOT, TIMED_CREATE, TIMED_FORK, TIMED_RESUME, TIMED_EXEC, TIMED_KINDS };
+
 struct route {
 	const char *method;
 	/* "/v1/sandboxes/{id}"; what is in braces is an id: of an upload in {upload}, of a
 	 * terminal in {pty}, else of a sandbox. */
 	const char *pattern;
 	void (*serve)(struct request *r);
+	enum timed timed;   /* from the request to its answer, of those that went well */
 	bool quiet;	    /* asked by machines all day: logged at debug level */
 	bool for_anyone;    /* needs no key, and is served to browsers too: see guard.c */
 	bool for_operators; /* needs the key of one, once there are keys */

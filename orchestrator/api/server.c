@@ -316,6 +316,12 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	return 0;
 }
 
+void api_watch(struct api *a, api_watch_fn *fn, void *arg)
+{
+	a->watch_fn = fn;
+	a->watch_arg = arg;
+}
+
 unsigned api_port(const struct api *a)
 {
 	return a->port;

@@ -28,4 +28,14 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg);
 /* Cuts what is still open. Outside of loop_run only, and before core_free. */
 void api_free(struct api *a);
 
+/* Figures of what is beside the API, for /metrics. */
+struct api_watched {
+	uint64_t audit_lines, audit_lost, audit_failures, audit_waiting_bytes;
+	uint64_t webhooks_delivered, webhooks_failures, webhooks_dropped;
+	uint64_t webhooks_behind; /* lines of the audit log not dealt with yet */
+};
+typedef void api_watch_fn(void *arg, struct api_watched *out);
+/* `fn` fills them in when they are asked for. */
+void api_watch(struct api *a, api_watch_fn *fn, void *arg);
+
 #endif

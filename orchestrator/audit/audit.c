@@ -369,6 +369,7 @@ void audit_figures(const struct audit *a, struct audit_figures *out)
 	*out = a ? a->figures : (struct audit_figures){0};
 	if (!a)
 		return;
+	out->last = a->next - 1;
 	out->waiting_bytes = used(a->ring);
 	out->written_bytes = __atomic_load_n(&a->journal.written, __ATOMIC_RELAXED);
 }

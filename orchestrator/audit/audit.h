@@ -33,6 +33,7 @@ void audit_free(struct audit *a);
 struct audit_figures {
 	uint64_t lines, lost, failures; /* taken; not kept; writes that failed */
 	uint64_t waiting_bytes, written_bytes;
+	uint64_t last; /* number of the last line taken */
 };
 /* All 0 when `a` is NULL. */
 void audit_figures(const struct audit *a, struct audit_figures *out);

@@ -206,6 +206,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
 	pool_start(c);
+	watch_start(c);
 	*out = c;
 	return 0;
 }
@@ -239,6 +240,7 @@ void core_figures(const struct core *c, struct core_figures *out)
 	out->warm_ready = pool_warms(c);
 	out->warm_default_ready = c->pool.main.n;
 	out->templates_building = c->building || c->ahead;
+	watch_figures(c, out);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
@@ -320,6 +322,7 @@ void core_free(struct core *c)
 		template_unwait(&c->ahead_wait);
 	if (c->checkpoint)
 		c->checkpoint->core = NULL;
+	watch_stop(c);
 	c->vms.detached = true;
 	free_calls(&c->creates);
 	free_calls(&c->diffs);

@@ -427,8 +427,14 @@ struct core_figures {
 	uint64_t warm_default_ready; /* of these, those that a create without a wish takes */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
 	uint64_t ptys, pty_bytes_in, pty_bytes_out;
-	uint64_t operations, listeners; /* under way now */
+	uint64_t operations, listeners;	   /* under way now */
+	uint64_t ready, running, adopting; /* sandboxes by state */
+	/* As they were some seconds ago: of the VMs of sandboxes, and below state_dir. */
+	uint64_t memory_private_bytes, memory_shared_bytes, disk_free_bytes;
 };
 void core_figures(const struct core *c, struct core_figures *out);
+/* All that must hold for a sandbox to be served: `why` is NULL where it does, else a sentence. */
+void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),
+		 void *arg);
 
 #endif

@@ -197,6 +197,20 @@ void life_tell(const struct sandbox *s, enum life_event event, const char *other
 /* Of one that has ended for good: what its code says. A merge or a freeze is told by who did it. */
 void life_tell_end(const struct sandbox *s);
 
+/* --- the host (watch.c) ----------------------------------------------------------------------- */
+
+/* As it was some seconds ago. */
+struct watched {
+	uint64_t memory_private_bytes, memory_shared_bytes; /* of the VMs of sandboxes */
+	uint64_t disk_free_bytes;
+	char disk_trouble[ERR_TEXT_MAX]; /* empty: state_dir can be written */
+};
+void watch_start(struct core *c);
+void watch_stop(struct core *c);
+void watch_figures(const struct core *c, struct core_figures *out);
+/* Of one VM process; false when it can't be told. */
+bool watch_memory(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes);
+
 /* --- sandboxes (sandbox.c, create.c, exec.c, interrupt.c, adopt.c) ---------------------------- */
 
 enum sandbox_state {
@@ -467,6 +481,9 @@ struct core {
 	struct later closed;
 	void (*shutdown_done)(void *arg);
 	void *shutdown_arg;
+	struct watching *watching; /* under way */
+	struct watched watched;
+	struct loop_timer watch_timer;
 	core_life_fn *life_fn; /* NULL: nobody listens */
 	void *life_arg;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a tenant holds: from the VM it gets to what is said of it when it is gone. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -527,26 +526,6 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 /* --- views ---------------------------------------------------------------------------------- */
 
-/* From /proc/PID/statm, which any user may read: pages that are the process's own, and those that
- * it shares with others through a file (the template's memory) or a memfd. */
-static void read_memory(uint32_t pid, struct sandbox_view *view)
-{
-	char path[64], text[128];
-	unsigned long total, resident, shared;
-
-	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (len <= 0)
-		return;
-	text[len] = 0;
-	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
-		return;
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	view->memory_private_bytes = (resident - shared) * page;
-	view->memory_shared_bytes = shared * page;
-}
-
 /* A call that an earlier life began, while its guest is not reached yet. */
 static bool goes_on(const struct sandbox *s)
 {
@@ -576,7 +555,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 	struct sandbox *parent = lineage_parent(s);
 	view->parent = parent ? parent->id : NULL;
 	if (with_memory && s->pid)
-		read_memory(s->pid, view);
+		watch_memory(s->pid, &view->memory_private_bytes, &view->memory_shared_bytes);
 }
 
 bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,

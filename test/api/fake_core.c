@@ -692,6 +692,13 @@ const char *core_trouble(const struct core *c)
 	return c->ready ? "" : "the template is being prepared";
 }
 
+void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),
+		 void *arg)
+{
+	each(arg, "warden", NULL);
+	each(arg, "template", c->ready ? NULL : "it is being \"prepared\"");
+}
+
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 {
 	c->down_timer = (struct loop_timer){.fn = done, .arg = arg};

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What /metrics tells, in the text format of Prometheus. */
+#include <string.h>
+
+#include "orchestrator/api/internal.h"
+
+static const double bucket_s[HISTOGRAM_BUCKETS] = {.001, .0025, .005, .01, .025, .05, .1, .25,
+						   .5,	 1,	2.5,  5,   10,	 30,  60, 300};
+
+/* --- counting ------------------------------------------------------------------------------- */
+
+void metrics_time(struct api *a, enum timed timed, uint64_t us)
+{
+	struct histogram *h = &a->counters.times[timed];
+	double s = (double)us / 1e6;
+	size_t i = 0;
+
+	while (i < HISTOGRAM_BUCKETS && s > bucket_s[i])
+		i++;
+	h->bucket[i]++;
+	h->count++;
+	h->seconds += s;
+}
+
+/* Codes are constants of the program, so there are not many. */
+void metrics_error(struct api *a, const char *code)
+{
+	struct counters *c = &a->counters;
+	size_t i = 0;
+
+	while (i < c->n_errors && strcmp(c->errors[i].code, code) != 0)
+		i++;
+	if (i == ERROR_CODES)
+		return;
+	if (i == c->n_errors)
+		c->errors[c->n_errors++].code = code;
+	c->errors[i].count++;
+}
+
+/* --- telling -------------------------------------------------------------------------------- */
+
+static void metric(struct text *t, const char *name, const char *type, const char *help,
+		   uint64_t value)
+{
+	text_printf(t, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", name, help, name, type, name,
+		    (unsigned long long)value);
+}
+
+static void request_metrics(const struct counters *c, struct text *t)
+{
+	text_puts(t, "# HELP ramet_http_requests_total Requests answered, by route and class of "
+		     "status.\n# TYPE ramet_http_requests_total counter\n");
+	for (size_t i = 0; i <= n_routes; i++)
+		for (int class = 1; class < 6; class ++) {
+			if (!c->requests[i][class])
+				continue;
+			text_printf(t,
+				    "ramet_http_requests_total{method=\"%s\",route=\"%s\",status="
+				    "\"%dxx\"} %llu\n",
+				    i < n_routes ? routes[i].method : "",
+				    i < n_routes ? routes[i].pattern : "", class,
+				    (unsigned long long)c->requests[i][class]);
+		}
+}
+
+static void histogram(const struct histogram *h, const char *name, const char *help, struct text *t)
+{
+	uint64_t below = 0;
+
+	text_printf(t, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
+	for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		below += h->bucket[i];
+		text_printf(t, "%s_bucket{le=\"%g\"} %llu\n", name, bucket_s[i],
+			    (unsigned long long)below);
+	}
+	text_printf(t, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.6f\n%s_count %llu\n", name,
+		    (unsigned long long)h->count, name, h->seconds, name,
+		    (unsigned long long)h->count);
+}
+
+static void time_metrics(const struct counters *c, struct text *t)
+{
+	histogram(&c->times[TIMED_CREATE], "ramet_create_seconds",
+		  "Time of a create from its request to its answer.", t);
+	histogram(&c->times[TIMED_FORK], "ramet_fork_seconds",
+		  "Time of a fork from its request to its answer.", t);
+	histogram(&c->times[TIMED_RESUME], "ramet_resume_seconds",
+		  "Time of a resume from its request to its answer.", t);
+	histogram(&c->times[TIMED_EXEC], "ramet_exec_seconds",
+		  "Time of a call from its request to its exit event.", t);
+}
+
+static void error_metrics(const struct counters *c, struct text *t)
+{
+	text_puts(t, "# HELP ramet_errors_total Requests answered with an error, by its code.\n"
+		     "# TYPE ramet_errors_total counter\n");
+	for (size_t i = 0; i < c->n_errors; i++)
+		text_printf(t, "ramet_errors_total{code=\"%s\"} %llu\n", c->errors[i].code,
+			    (unsigned long long)c->errors[i].count);
+}
+
+static void state_metrics(const struct core_figures *f, struct text *t)
+{
+	text_printf(t,
+		    "# HELP ramet_sandboxes_by_state Sandboxes there are now, by state.\n"
+		    "# TYPE ramet_sandboxes_by_state gauge\n"
+		    "ramet_sandboxes_by_state{state=\"ready\"} %llu\n"
+		    "ramet_sandboxes_by_state{state=\"running\"} %llu\n"
+		    "ramet_sandboxes_by_state{state=\"adopting\"} %llu\n",
+		    (unsigned long long)f->ready, (unsigned long long)f->running,
+		    (unsigned long long)f->adopting);
+	metric(t, "ramet_memory_private_bytes", "gauge",
+	       "Memory that sandboxes' VMs have for themselves, as of some seconds ago.",
+	       f->memory_private_bytes);
+	metric(t, "ramet_memory_shared_bytes", "gauge",
+	       "Memory that they map of images, each counted for itself.", f->memory_shared_bytes);
+	metric(t, "ramet_disk_free_bytes", "gauge", "Room on the disk of state_dir.",
+	       f->disk_free_bytes);
+}
+
+static void watch_metrics(const struct api_watched *w, struct text *t)
+{
+	metric(t, "ramet_audit_lines_total", "counter", "Lines given to the audit log.",
+	       w->audit_lines);
+	metric(t, "ramet_audit_lost_total", "counter",
+	       "Lines that were lost because the disk took none.", w->audit_lost);
+	metric(t, "ramet_audit_failures_total", "counter",
+	       "Attempts to write the audit log that failed.", w->audit_failures);
+	metric(t, "ramet_audit_waiting_bytes", "gauge", "Lines that wait for the disk.",
+	       w->audit_waiting_bytes);
+	metric(t, "ramet_webhooks_delivered_total", "counter",
+	       "Webhooks that the receiver took, since rametd was started.", w->webhooks_delivered);
+	metric(t, "ramet_webhooks_failures_total", "counter",
+	       "Attempts to deliver a webhook that failed.", w->webhooks_failures);
+	metric(t, "ramet_webhooks_dropped_total", "counter", "Webhooks that were given up.",
+	       w->webhooks_dropped);
+	metric(t, "ramet_webhooks_behind", "gauge",
+	       "Lines of the audit log that ramet-notify has not dealt with.", w->webhooks_behind);
+}
+
+static void core_metrics(const struct core_figures *f, struct text *t)
+{
+	metric(t, "ramet_sandboxes", "gauge", "Sandboxes there are now.", f->sandboxes);
+	metric(t, "ramet_creates_total", "counter", "Sandboxes created.", f->creates);
+	metric(t, "ramet_create_failures_total", "counter", "Creates that failed.",
+	       f->create_failures);
+	metric(t, "ramet_execs_total", "counter", "Calls of exec started.", f->execs);
+	metric(t, "ramet_vm_deaths_total", "counter", "VMs that died by themselves.", f->vm_deaths);
+	metric(t, "ramet_file_calls_total", "counter", "Operations on files started.",
+	       f->file_calls);
+	metric(t, "ramet_file_failures_total", "counter", "Operations on files that failed.",
+	       f->file_failures);
+	metric(t, "ramet_file_bytes_in_total", "counter", "Bytes of files written into guests.",
+	       f->file_bytes_in);
+	metric(t, "ramet_file_bytes_out_total", "counter", "Bytes of files read from guests.",
+	       f->file_bytes_out);
+	metric(t, "ramet_ptys_total", "counter", "Terminals started.", f->ptys);
+	metric(t, "ramet_pty_bytes_in_total", "counter", "Bytes typed into terminals.",
+	       f->pty_bytes_in);
+	metric(t, "ramet_pty_bytes_out_total", "counter",
+	       "Bytes of terminals' output, for each listener.", f->pty_bytes_out);
+	metric(t, "ramet_operations", "gauge", "Operations on files and terminals under way.",
+	       f->operations);
+	metric(t, "ramet_listeners", "gauge", "Listeners to terminals.", f->listeners);
+	metric(t, "ramet_pool_hits_total", "counter", "Creates served by a warm sandbox.",
+	       f->pool_hits);
+	metric(t, "ramet_pool_misses_total", "counter", "Creates that found no warm sandbox.",
+	       f->pool_misses);
+	metric(t, "ramet_template_boots_total", "counter", "Images of templates made.",
+	       f->template_boots);
+	metric(t, "ramet_templates_building", "gauge", "Images being made now.",
+	       f->templates_building);
+	metric(t, "ramet_shells_ready", "gauge", "Shells in the pool.", f->shells_ready);
+	metric(t, "ramet_warm_ready", "gauge", "Warm sandboxes in the pool.", f->warm_ready);
+	metric(t, "ramet_warm_default_ready", "gauge",
+	       "Of these, of the default template and size.", f->warm_default_ready);
+}
+
+void metrics_print(struct api *a, struct text *t)
+{
+	const struct counters *c = &a->counters;
+	struct core_figures figures;
+	struct api_watched watched = {0};
+	size_t live = 0;
+
+	core_figures(a->core, &figures);
+	text_puts(t, "# HELP ramet_build_info What runs.\n# TYPE ramet_build_info gauge\n"
+		     "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
+	core_metrics(&figures, t);
+	state_metrics(&figures, t);
+	list_each (pos, &a->live)
+		live++;
+	metric(t, "ramet_http_requests_live", "gauge", "Requests under way.", live);
+	metric(t, "ramet_http_connections", "gauge", "Open connections.", a->n_conns);
+	metric(t, "ramet_http_connections_total", "counter", "Connections accepted.",
+	       c->connections);
+	metric(t, "ramet_http_sent_bytes_total", "counter", "Bytes of answers, without heads.",
+	       c->bytes_sent);
+	metric(t, "ramet_http_resets_cut_total", "counter",
+	       "Connections cut for resetting too many requests.", c->resets_cut);
+	metric(t, "ramet_http_stalled_cut_total", "counter", "Connections cut for reading nothing.",
+	       c->stalled_cut);
+	request_metrics(c, t);
+	error_metrics(c, t);
+	time_metrics(c, t);
+	if (a->watch_fn) {
+		a->watch_fn(a->watch_arg, &watched);
+		watch_metrics(&watched, t);
+	}
+}
