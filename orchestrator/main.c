@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "orchestrator/config.h"
 #include "orchestrator/roles.h"
+#include "orchestrator/supervisor.h"
 
 static const char usage[] =
 	"usage: rametd [--config=FILE] [--NAME=VALUE ...]\n"
@@ -20,7 +21,8 @@ static const char usage[] =
 	"  --check      read the settings, say what is wrong with them, and end\n"
 	"  --example    print a commented file with every setting\n"
 	"\n"
-	"SIGTERM or SIGINT: ends running requests in order, then every VM.\n";
+	"SIGTERM or SIGINT: ends running requests in order, then every VM.\n"
+	"SIGHUP: the program that is installed now takes over; VMs go on, streams break.\n";
 
 struct command {
 	bool check, example, help, version, service;
@@ -55,6 +57,11 @@ static int print(const char *text)
 	return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? EXIT_FAILED : EXIT_FINE;
 }
 
+static int run_warden(const void *config)
+{
+	return role_warden(config);
+}
+
 int main(int argc, char *argv[])
 {
 	struct command command = {0};
@@ -76,5 +83,5 @@ int main(int argc, char *argv[])
 	}
 	if (command.check)
 		return print("The settings are right.\n");
-	return role_warden(&config);
+	return supervise(run_warden, &config, argv);
 }

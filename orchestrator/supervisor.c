@@ -33,7 +33,7 @@ struct supervisor {
 	pid_t pid; /* the warden's; 0: none runs */
 	uint64_t started_ns;
 	uint32_t pause_ms;
-	bool stopping;
+	bool stopping, stopped_again;
 	int status; /* to exit with, once `over` */
 	bool over;
 };
@@ -87,6 +87,14 @@ static void start_warden(struct supervisor *s)
 static void on_warden_end(struct supervisor *s, int status)
 {
 	s->pid = 0;
+	/* It was killed as it was told to stop: what was to end is still there. */
+	if (WIFSIGNALED(status) && s->stopping && !s->stopped_again) {
+		s->stopped_again = true;
+		start_warden(s);
+		if (s->pid)
+			kill(s->pid, SIGTERM);
+		return;
+	}
 	if (WIFEXITED(status) || s->stopping) {
 		s->over = true;
 		s->status = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
@@ -165,7 +173,7 @@ static void stop(struct supervisor *s, const siginfo_t *info)
 {
 	s->stopping = true;
 	if (!s->pid)
-		start_warden(s); /* that ends the VMs */
+		start_warden(s); /* it ends the VMs */
 	if (s->pid && info->si_code != SI_KERNEL)
 		kill(s->pid, info->si_signo);
 }

@@ -18,6 +18,7 @@
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/net.h"
 
+#define OOM_SCORE  "300"
 #define PROGRAM_FD JAIL_FDS
 #define STATUS_FD  (JAIL_FDS + 1)
 
@@ -165,6 +166,17 @@ static int start_program(const struct jail_child *c, struct err *e)
 	return err_set(e, errno, "execute the VM program");
 }
 
+/* Of all that rametd runs, VMs are what the kernel ends when the host is out of memory: the largest
+ * first. Rametd's own processes have a negative score, which was inherited so far. */
+static int offer_to_oom(struct err *e)
+{
+	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0)
+		return err_set(e, errno, "set oom_score_adj");
+	return 0;
+}
+
 static int become_vm(const struct jail_child *c, int *status, struct err *e)
 {
 	int tap = -1;
@@ -179,6 +191,8 @@ static int become_vm(const struct jail_child *c, int *status, struct err *e)
 		r = set_session(e);
 	if (r == 0)
 		r = set_limits(e);
+	if (r == 0)
+		r = offer_to_oom(e);
 	if (r == 0)
 		r = set_root(c->root, e);
 	if (r == 0)

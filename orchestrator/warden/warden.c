@@ -86,7 +86,7 @@ static void on_signals(struct warden *w)
 
 	while (read(w->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGHUP)
-			log_info("SIGHUP means nothing yet: settings are read at the start");
+			log_info("SIGHUP is for the first process of rametd");
 		else
 			stop(w);
 	}

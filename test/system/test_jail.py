@@ -24,10 +24,12 @@ def status(pid: str) -> dict[str, str]:
 
 
 def role_pid(role: str) -> str:
-    """The service is the child of the warden; both are rametd."""
-    pids = on_host("pidof rametd").split()
-    by_uid = {status(p)["Uid"].split()[0] == "0": p for p in pids}
-    return by_uid[role == "warden"]
+    """The service is the child of the warden, which is that of the supervisor; all are rametd."""
+    for pid in on_host("pidof rametd").split():
+        facts = status(pid)
+        if facts["Uid"].split()[0] != "0":
+            return pid if role == "service" else facts["PPid"]
+    raise AssertionError("no service runs")
 
 
 def test_each_vm_has_its_own_uid_and_nothing_else(vms: list[str]) -> None:
