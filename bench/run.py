@@ -23,6 +23,7 @@ from xml.sax.saxutils import escape
 from files import files
 from hostile import hostile
 from measure import BenchError, Figures, api, figure, host, host_json
+from net import net
 from sizes import freed_memory, sized_creates
 
 BENCH_DIR = "/usr/lib/ramet/bench"
@@ -125,6 +126,7 @@ BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
     "hostile": [hostile],
+    "net": [net],
     "sizes": [sized_creates, freed_memory],
 }
 

@@ -14,7 +14,7 @@ import ramet
 from ramet import Client, Sandbox
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def other(client: Client) -> Iterator[Sandbox]:
     """Somebody else's sandbox on the same host."""
     with Sandbox(client=client) as sandbox:
@@ -23,7 +23,8 @@ def other(client: Client) -> Iterator[Sandbox]:
 
 @contextmanager
 def served(neighbour: Sandbox) -> Iterator[None]:
-    """All calls of a neighbour, one after the other for as long as the block lasts, are right."""
+    """All calls of a neighbour, one after the other for as long as the block lasts, are right.
+    Between them is a pause: it is there to be served, not to load the host too."""
     neighbour.run_code("n = 0")
     stop = threading.Event()
     answers: list[ramet.ExecResult] = []
@@ -31,7 +32,7 @@ def served(neighbour: Sandbox) -> Iterator[None]:
 
     def call_on() -> None:
         try:
-            while not stop.is_set():
+            while not stop.wait(0.2):
                 answers.append(neighbour.run_code("n += 1\nprint(n)"))
         except BaseException as failure:
             failures.append(failure)

@@ -136,3 +136,41 @@ def test_an_unknown_name_is_answered_with_what_there_is(warmed: str, http: httpx
     assert answer.json()["code"] == "unknown_template"
     assert "test-wormed is not known; this host has: default" in answer.json()["error"]
     assert warmed in answer.json()["error"]
+
+
+# --- python-datasci, where it was built: ./dev template python-datasci ---
+
+
+@pytest.fixture(scope="module")
+def datasci(client: Client, http: httpx.Client) -> Iterator[Sandbox]:
+    if "python-datasci" not in (t["name"] for t in http.get("/v1/templates").json()):
+        pytest.skip("the template python-datasci is not built here")
+    with Sandbox(client=client, template="python-datasci") as sandbox:
+        yield sandbox
+
+
+def test_all_of_it_is_imported_already(datasci: Sandbox) -> None:
+    code = "print(np.arange(4).sum(), pd.Series([1, 2]).mean(), sklearn.__name__, plt.__name__)"
+    assert datasci.run_code(code).stdout == "6 1.5 sklearn matplotlib.pyplot\n"
+
+
+def test_interrupt_in_c_loops_of_numpy(datasci: Sandbox) -> None:
+    """They do not look for signals: it comes when the one that runs is through."""
+    loop = "kept = np.arange(3.0)\nx = np.random.random(200_000)\nprint('on')\nwhile True: np.sort(x)"
+    stream = datasci.run_code_stream(loop)
+    assert next(stream).data == "on\n"
+    datasci.interrupt()
+    events = list(stream)
+    assert events[-1].code == 130
+    assert "KeyboardInterrupt" in "".join(str(event.data) for event in events)
+    assert datasci.run_code("print(kept.sum())").stdout == "3.0\n"
+
+
+def test_the_time_limit_ends_a_c_loop_of_numpy_without_end(datasci: Sandbox) -> None:
+    with datasci.fork()[0] as child:
+        deaf = "x = np.ones(10**6)\nprint('on')\nnp.einsum('i,j,k->', x, x, x)"
+        late = child.run_code(deaf, timeout_seconds=5)
+        assert late.exit_code == 124
+        assert "time limit of 5.000 s" in late.stderr and "state is lost" in late.stderr
+        assert child.run_code("print('x' in globals())").stdout == "False\n"
+    assert datasci.run_code("print(np.ones(3).sum())").stdout == "3.0\n"
