@@ -30,12 +30,12 @@ static int warden(const void *arg)
 	sigset_t set;
 	int number;
 
-	if (write(TELL_FD, &told, sizeof(told)) != (ssize_t)sizeof(told))
-		return 1;
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set, NULL);
+	if (write(TELL_FD, &told, sizeof(told)) != (ssize_t)sizeof(told))
+		return 1;
 	return sigwait(&set, &number) == 0 && number == SIGTERM ? 7 : 3;
 }
 
