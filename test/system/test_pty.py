@@ -172,7 +172,8 @@ def test_an_editor(sbx: Sandbox) -> None:
 
 def test_an_editor_with_modes(sbx: Sandbox) -> None:
     sbx.upload(b"one\ntwo\nthree\n", "/root/list.txt")
-    screen = Screen(sbx.pty.create(["vim", "/root/list.txt"], cols=60, rows=15), 60, 15)
+    started = sbx.pty.create(["vim", "/root/list.txt"], cols=60, rows=15, env={"TERM": "linux"})
+    screen = Screen(started, 60, 15)
     screen.until(lambda lines: lines[:4] == ["one", "two", "three", "~"])
     screen.type("jddp")  # the second line away, and back below the third
     screen.until(lambda lines: lines[:3] == ["one", "three", "two"])
