@@ -118,6 +118,28 @@ static void refuse(struct request *r, enum route_result why, const struct route_
 	}
 }
 
+static bool same_tenant(const struct request *r, const struct request *other)
+{
+	return other->tenant && strcmp(r->tenant, other->tenant) == 0;
+}
+
+/* With keys: from half of what is served at a time, who has an eighth of it waits (429). */
+static bool leaves_room(struct request *r)
+{
+	size_t own = 0;
+
+	if (!r->key || r->api->n_live <= api_limits.requests / 2)
+		return true;
+	list_each (pos, &r->api->live)
+		own += same_tenant(r, container_of(pos, struct request, link));
+	if (own <= api_limits.requests / 8)
+		return true;
+	answer_retry_after(r, 1);
+	answer_error(r, 429, "too_many", "%zu requests of this key are under way: try again",
+		     own - 1);
+	return false;
+}
+
 /* False when too many are under way and this one was answered. Answers that nobody reads are under
  * way as well: then a connection is cut that has more than a few. */
 static bool has_room(struct request *r)
@@ -125,7 +147,7 @@ static bool has_room(struct request *r)
 	struct api *a = r->api;
 
 	if (a->n_live <= api_limits.requests)
-		return true;
+		return leaves_room(r);
 	if (r->conn->requests > FEW_OF_ONE)
 		conn_cut(r->conn);
 	else if (r->route->quiet)
@@ -139,15 +161,26 @@ static bool has_room(struct request *r)
  * out, and all of them only up to a total: a part of it is kept for those on their way. */
 static bool body_has_room(struct request *r)
 {
-	size_t held = 0;
+	size_t held = 0, own = 0;
 
 	if (r->req->entity.len <= SHORT_BODY)
 		return true;
-	list_each (pos, &r->api->live)
-		held += container_of(pos, struct request, link)->req->entity.len;
-	if (held <= api_limits.bodies_bytes)
+	list_each (pos, &r->api->live) {
+		const struct request *other = container_of(pos, struct request, link);
+
+		held += other->req->entity.len;
+		if (r->key && other != r && same_tenant(r, other))
+			own += other->req->entity.len;
+	}
+	if (held <= api_limits.bodies_bytes &&
+	    (held <= api_limits.bodies_bytes / 2 || own <= api_limits.bodies_bytes / 8))
 		return true;
 	answer_retry_after(r, 1);
+	if (held <= api_limits.bodies_bytes) {
+		answer_error(r, 429, "too_many",
+			     "requests of this key have %zu MiB of bodies: try again", own >> 20);
+		return false;
+	}
 	answer_error(r, 503, "busy", "requests under way have %zu MiB of bodies: try again",
 		     (held - r->req->entity.len) >> 20);
 	return false;
@@ -173,7 +206,7 @@ static void dispatch(struct request *r)
 		answer_error(r, 413, "body_too_large",
 			     "the body has %zu bytes; at most %u are taken", r->req->entity.len,
 			     a->config->max_body_bytes);
-	} else if (has_room(r) && body_has_room(r) && (m.route->for_anyone || guard_admits(r))) {
+	} else if ((m.route->for_anyone || guard_admits(r)) && has_room(r) && body_has_room(r)) {
 		m.route->serve(r);
 	}
 }

@@ -376,6 +376,29 @@ static void on_dialed(void *arg, int fd, const char *text)
 	send_request(op);
 }
 
+/* Of all sandboxes of the tenant. */
+static size_t tenant_ops(const struct core *c, const char *tenant, bool listens)
+{
+	size_t n = 0;
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (strcmp(s->tenant, tenant) == 0)
+			n += listens ? s->n_listeners : s->n_ops;
+	}
+	return n;
+}
+
+static bool has_share(const struct sandbox *s, bool listens)
+{
+	const struct core_figures *all = &s->core->figures;
+	size_t total = listens ? all->listeners : all->operations;
+	size_t most = listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX;
+
+	return tenant_share(s->core, total, tenant_ops(s->core, s->tenant, listens), most);
+}
+
 static bool has_room(const struct op *op, const struct sandbox *s, struct failure *f)
 {
 	const struct core_figures *all = &s->core->figures;
@@ -387,6 +410,10 @@ static bool has_room(const struct op *op, const struct sandbox *s, struct failur
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
 	else if (listens ? all->listeners >= ALL_LISTENERS_MAX : all->operations >= ALL_OPS_MAX)
 		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
+			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
+	else if (!has_share(s, listens))
+		failure_set(f, 429, "too_many", 1,
+			    "most of the host's %d %s are taken, and an eighth of them by this key",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else
 		return true;

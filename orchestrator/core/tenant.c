@@ -98,6 +98,13 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
 	return false;
 }
 
+bool tenant_share(const struct core *c, size_t total, size_t own, size_t most)
+{
+	if (total >= most)
+		return false;
+	return !keys_any(c->keys) || total < most / 2 || own < most / 8;
+}
+
 uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant)
 {
 	struct tier tier;

@@ -24,6 +24,9 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 size_t tenant_sandboxes(const struct core *c, const char *tenant);
 /* `n` more would be within its limit; else *f is the 429. */
 bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f);
+/* Whether there is one more of what the host has `most` of, `total` of them taken. With keys, half
+ * is for whoever comes first; the rest is for tenants that have less than an eighth themselves. */
+bool tenant_share(const struct core *c, size_t total, size_t own, size_t most);
 /* Bytes that all Spaces of the tenant may take on the disk; UINT64_MAX: no limit. */
 uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant);
 

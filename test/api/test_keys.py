@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import ssl
@@ -168,3 +170,42 @@ def test_a_proxy_may_do_tls(start: Callable[..., Server]) -> None:
     with server.client() as http:
         refused(http.get("/v1/sandboxes"), "key_missing")
         assert http.get("/v1/sandboxes", headers=bearer(server.keys[0])).json() == []
+
+
+# --- what all share ---
+
+
+def test_one_tenant_leaves_room_for_others(start: Callable[..., Server]) -> None:
+    server = start("key=pro", "key=pro", "requests=16")
+    first, second = (bearer(key) for key in server.keys)
+    with server.client() as http, contextlib.ExitStack() as stack:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=first).json()["id"]
+        body = json.dumps({"code": "out on\nhang"})
+        head = f"POST {path}/exec HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer "
+        head += f"{server.keys[0]}\r\ncontent-length: {len(body)}\r\n\r\n"
+        for _ in range(8):
+            held = stack.enter_context(server.connect())
+            held.sendall((head + body).encode())
+            assert held.recv(4096).startswith(b"HTTP/1.1 200")
+        answer = http.get("/v1/sandboxes", headers=first)
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_many")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert http.get("/v1/sandboxes", headers=second).status_code == 200
+
+
+def test_bodies_of_one_tenant_leave_room_for_others(start: Callable[..., Server]) -> None:
+    server = start("key=pro", "key=pro", "bodies_bytes=800000")
+    first, second = (bearer(key) for key in server.keys)
+    with server.client() as http, contextlib.ExitStack() as stack:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=first).json()["id"]
+        body = json.dumps({"code": "out on\nhang\n" + "x" * 120_000})
+        head = f"POST {path}/exec HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer "
+        head += f"{server.keys[0]}\r\ncontent-length: {len(body)}\r\n\r\n"
+        for _ in range(3):
+            held = stack.enter_context(server.connect())
+            held.sendall((head + body).encode())
+            assert held.recv(4096).startswith(b"HTTP/1.1 200")
+        large = {"code": "x" * 60_000 + "\nexit 0"}
+        answer = http.post(path + "/exec", json=large, headers=first)
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_many")
+        assert http.post(path + "/exec", json=large, headers=second).status_code == 200

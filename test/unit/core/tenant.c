@@ -274,6 +274,21 @@ static void test_the_limit_holds_after_a_restart(void **state)
 	world_tenant = TENANT_LOCAL;
 }
 
+static void test_one_tenant_leaves_room_for_others(void **state)
+{
+	struct world *w = *state;
+	const struct core *c = w->core;
+
+	assert_true(tenant_share(c, 511, 511, 512)); /* there is but one tenant */
+	assert_false(tenant_share(c, 512, 0, 512));
+	use_key(w, "enterprise");
+	assert_true(tenant_share(c, 255, 255, 512));
+	assert_false(tenant_share(c, 256, 64, 512));
+	assert_true(tenant_share(c, 256, 63, 512));
+	assert_true(tenant_share(c, 511, 0, 512));
+	assert_false(tenant_share(c, 512, 0, 512));
+}
+
 /* --- what others have ------------------------------------------------------------------------ */
 
 static void count(void *arg, const struct sandbox_view *view)
@@ -345,6 +360,7 @@ int main(void)
 		T(test_children_on_their_way_count),
 		T(test_a_fork_that_fails_gives_its_places_back),
 		T(test_the_limit_holds_after_a_restart),
+		T(test_one_tenant_leaves_room_for_others),
 		T(test_another_s_sandbox_is_none),
 	};
 
