@@ -93,15 +93,22 @@ build_template() {
 }
 make_template() { as_root "$top/rootfs/build.sh" "$2" "$top/templates/$1"; }
 
-# cmake_tree PRESET [TARGET…]: configure and build
+# cmake_tree PRESET [TARGET…]: configure and build, one at a time in a tree. What
+# was compiled is kept in the cache, where ccache is installed.
 cmake_tree() {
-	local preset=$1
+	local preset=$1 launcher
 	shift
-	# -U: the path of the library found before is of another build of h2o
-	cmake -S "$top" --preset "$preset" -URAMET_H2O_LIB "-DRAMET_H2O_DIR=$(h2o_dir)" \
-		"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" \
-		"-DRAMET_PYTHON=$(venv_dir)/bin/python" &&
-		cmake --build "$top/build/$preset" ${1:+--target "$@"}
+	launcher=$(command -v ccache || true)
+	mkdir -p "$top/build"
+	(
+		flock 7
+		export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=2G
+		# -U: the path of the library found before is of another build of h2o
+		cmake -S "$top" --preset "$preset" -URAMET_H2O_LIB "-DRAMET_H2O_DIR=$(h2o_dir)" \
+			"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" \
+			"-DRAMET_PYTHON=$(venv_dir)/bin/python" "-DCMAKE_C_COMPILER_LAUNCHER=$launcher" &&
+			cmake --build "$top/build/$preset" ${1:+--target "$@"}
+	) 7>"$top/build/$preset.lock"
 }
 
 # The product as it is installed, in build/stage.

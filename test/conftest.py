@@ -11,10 +11,23 @@ from typing import Iterator
 import httpx
 import pytest
 
+import ramet._transport
 from ramet import Client, Sandbox
 
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
+
+
+# Files that take minutes: each is given out whole, so they go first and the short ones fill up.
+LONGEST_FIRST = ["test_real_use", "test_box", "test_hostile_guest", "test_pty", "test_fork"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        name = item.path.stem
+        return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=place)
 
 
 def on_host(command: str) -> str:
@@ -23,7 +36,7 @@ def on_host(command: str) -> str:
         [str(REPO / "dev"), "host", "sh", "-c", command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, f"`{command}` gave {done.returncode}: {done.stderr}"
     return done.stdout
@@ -32,7 +45,8 @@ def on_host(command: str) -> str:
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """The SDK's client, once the service is ready."""
-    with Client(HOST) as c:
+    ramet._transport._STREAM_SILENCE_S = 300  # a machine with much other work may stand still
+    with Client(HOST, timeout=300) as c:
         assert c.healthz(), f"no ready service at {HOST}: start one with ./dev up"
         yield c
 
@@ -40,7 +54,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
     """Plain HTTP, for what the SDK would not send."""
-    with httpx.Client(base_url=HOST, timeout=120, trust_env=False) as c:
+    with httpx.Client(base_url=HOST, timeout=300, trust_env=False) as c:
         yield c
 
 

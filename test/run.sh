@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The tests, by group. `./dev test [GROUP…]` runs this; without a group, all.
-# Ends with one line: N passed, N failed, N skipped.
+# Ends with one line: N passed, N failed, N skipped. Groups that use the service or
+# its machine run one after the other, beside those that only compile and compute.
 set -euo pipefail
 
 top=$(dirname "$(dirname "$(realpath "$0")")")
@@ -12,9 +13,8 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 . "$top/rig/parts.sh"
 
 all_groups=(style unit h2o fuzz native system fault)
-fuzz_seconds=${RAMET_FUZZ_SECONDS:-15}
+fuzz_seconds=${RAMET_FUZZ_SECONDS:-8} # after the whole corpus
 results=$top/build/test
-passed=0 failed=0 skipped=0
 
 make_venv() {
 	/usr/bin/python3 -m venv "$1" &&
@@ -24,14 +24,21 @@ python() {
 	local site=$top/sdk/python/src
 	PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"
 }
-pytest() { # GROUP PATH
-	python -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 \
-		--junit-xml="$results/$1.xml" "$2"
+# pytest RESULT ARG…: a run that broke, or that found nothing, is a failure of its group
+pytest() {
+	local result=$1 status=0
+	shift
+	python -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 --durations=20 \
+		--junit-xml="$results/$result.xml" "$@" || status=$?
+	[[ $status -le 1 && -s $results/$result.xml ]] ||
+		printf '1 pytest of %s\n' "$result" >>"$results/${result%%-*}.items"
 }
 
-run_ctest() { # PRESET LABEL RESULT
+# run_ctest PRESET LABEL RESULT: most tests wait, so there are more of them than processors
+run_ctest() {
 	ctest --test-dir "$top/build/$1" -L "^$2\$" --output-on-failure --no-tests=ignore \
-		--output-junit "$results/$3.xml"
+		-j $((2 * $(nproc))) --output-junit "$results/$3.xml" || true
+	[[ -s $results/$3.xml ]] || printf '1 ctest of %s\n' "$3" >>"$results/${3%%-*}.items"
 }
 
 # item GROUP NAME CMD…: one check that is no test program of its own
@@ -78,14 +85,14 @@ group_style() {
 
 group_unit() {
 	cmake_tree release && cmake_tree asan || return
-	run_ctest release unit unit-gcc || true
-	run_ctest asan unit unit-asan || true
-	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests" || true
+	run_ctest release unit unit-gcc
+	run_ctest asan unit unit-asan
+	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests"
 }
 
 group_h2o() {
 	cmake_tree release || return
-	run_ctest release h2o h2o || true
+	run_ctest release h2o h2o
 }
 
 fuzz_one() { # BINARY
@@ -97,15 +104,17 @@ fuzz_one() { # BINARY
 	local dirs=("$found")
 	[[ ! -d $corpus ]] || dirs+=("$corpus")
 	# libFuzzer's own status for a finding is 77, which elsewhere means skipped.
-	"$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
+	"$1" -max_total_time="$fuzz_seconds" -timeout=60 -rss_limit_mb=2048 -verbosity=0 \
 		-error_exitcode=1 -artifact_prefix="$found/../$name-" "${dirs[@]}"
 }
 
 group_fuzz() {
-	local binary pids=()
+	local binary name pids=()
 	cmake_tree fuzz || return
+	rm -f "$results"/fuzz_*.log
 	while read -r binary; do
-		item fuzz "$(basename "$binary")" fuzz_one "$binary" &
+		name=$(basename "$binary")
+		item fuzz "$name" fuzz_one "$binary" >"$results/$name.log" 2>&1 &
 		pids+=($!)
 		if [[ ${#pids[@]} -ge $(nproc) ]]; then
 			wait "${pids[0]}"
@@ -113,6 +122,7 @@ group_fuzz() {
 		fi
 	done < <(find "$top/build/fuzz" -type f -name 'fuzz_*' -executable | sort)
 	wait
+	cat "$results"/fuzz_*.log
 }
 
 # Jails need cgroup v2, which the rig's host has and this machine may not.
@@ -126,28 +136,35 @@ group_native() {
 	cmake_tree release || return
 	item native "jails where the VMs run" jail_where_vms_run
 	if [[ -w /dev/kvm ]]; then
-		run_ctest release native native || true
+		run_ctest release native native
 	else
 		echo "skipped: /dev/kvm is missing or not permitted here"
 		printf '77 native\n' >>"$results/native.items"
 	fi
 }
 
-with_service() { # GROUP
-	local url
-	if url=$("$top/dev" up); then
-		RAMET_HOST=$url pytest "$1" "$top/test/$1" || true
-	else
-		printf '1 the service starts\n' >>"$results/$1.items"
-	fi
+# with_service GROUP: starts it, or leaves a failure
+with_service() {
+	RAMET_HOST=$("$top/dev" up) && export RAMET_HOST && return
+	printf '1 the service starts\n' >>"$results/$1.items"
+	return 1
 }
-group_system() { with_service system; }
-group_fault() { with_service fault; }
 
-# sum GROUP: adds what the group left in its result files to the totals
+# File by file, two at a time on one service; then those that must have it for themselves.
+group_system() {
+	cmake_tree release && with_service system || return
+	pytest system-beside -m 'not alone' -n 2 --dist loadfile --no-loadscope-reorder "$top/test/system"
+	pytest system-alone -m alone "$top/test/system"
+}
+
+group_fault() {
+	with_service fault || return
+	pytest fault "$top/test/fault"
+}
+
+# sum GROUP: passed, failed and skipped, by the result files that the group left
 sum() {
-	local counts p f s
-	counts=$(python3 - "$results" "$1" <<'EOF'
+	python3 - "$results" "$1" <<'EOF'
 import glob, sys, xml.etree.ElementTree as xml
 where, group = sys.argv[1:]
 passed = failed = skipped = 0
@@ -164,43 +181,68 @@ for name in glob.glob(f"{where}/{group}.items"):
             passed + (status == "0"), failed + (status not in ("0", "77")), skipped + (status == "77"))
 print(passed, failed, skipped)
 EOF
-	)
-	read -r p f s <<<"$counts"
-	# A group that broke, or that found nothing to run, has failed.
-	[[ $f -gt 0 || ($2 -eq 0 && $((p + s)) -gt 0) ]] || f=1
-	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-	summary="$p passed, $f failed, $s skipped"
-	[[ $f -eq 0 ]]
 }
 
+# run_group GROUP: leaves its totals in a file; its output is shown if it failed
 run_group() {
-	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log
-	rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
+	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log p f s text
 	say "$group …"
 	("group_$group") >"$log" 2>&1 || status=$?
-	if sum "$group" "$status"; then
-		say "$group: $summary ($((SECONDS - t0)) s)"
-	else
-		cat "$log"
-		say "$group: $summary ($((SECONDS - t0)) s); all of its output is above and in $log"
+	read -r p f s < <(sum "$group" || echo 0 1 0)
+	# A group that broke, or that found nothing to run, has failed.
+	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
+	echo "$p $f $s $group" >>"$results/totals"
+	text="$group: $p passed, $f failed, $s skipped ($((SECONDS - t0)) s)"
+	if [[ $f -eq 0 ]]; then
+		say "$text"
+		return
 	fi
+	(
+		flock 9 # two groups may fail at one time
+		cat "$log"
+		say "$text; all of its output is above and in $log"
+	) 9>"$results/output.lock"
+}
+
+# lane GROUP…: those that are wanted, one after the other
+lane() {
+	local group
+	for group in "$@"; do
+		[[ " $wanted " != *" $group "* ]] || run_group "$group"
+	done
+}
+compute() { lane style unit fuzz h2o; }
+# Groups that use the service leave it up for the next one.
+use_the_machine() {
+	lane native system fault
+	[[ $was_up == yes || " $wanted " != *" "@(system|fault)" "* ]] || "$top/dev" down
 }
 
 main() {
-	local group was_up=no
+	local group wanted was_up=no passed=0 failed=0 skipped=0 p f s bad=()
 	[[ $# -gt 0 ]] || set -- "${all_groups[@]}"
 	for group in "$@"; do
 		[[ " ${all_groups[*]} " == *" $group "* ]] ||
 			die "unknown group '$group'; there are: ${all_groups[*]}"
 	done
+	wanted=$*
 	mkdir -p "$results" "$log_dir"
-	need_for_build clang clang-tidy clang-format llvm shellcheck python3-venv git
+	rm -f "$results/totals"
+	for group in "$@"; do
+		rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
+	done
+	need_for_build clang clang-tidy clang-format llvm shellcheck python3-venv git ccache
 	cached "$(venv_dir)" "Python for the tests" make_venv
 	together build_h2o -- build_h2o_unpatched
 	"$top/dev" status >/dev/null 2>&1 && was_up=yes
-	for group in "$@"; do run_group "$group"; done
-	# Groups that use the service leave it up for the next one.
-	[[ $was_up == yes || " $* " != *" "@(system|fault)" "* ]] || "$top/dev" down
+	together use_the_machine -- beside compute || true
+	for group in "$@"; do
+		# A group without totals was never run: its lane broke.
+		read -r p f s < <(sed -n "s/ $group\$//p" "$results/totals" 2>&1 | grep '^[0-9]' || echo 0 1 0)
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+		[[ $f -eq 0 ]] || bad+=("$group")
+	done
+	[[ $failed -eq 0 ]] || say "failed: ${bad[*]}; their logs are $log_dir/test-GROUP.log"
 	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 	[[ $failed -eq 0 ]]
 }

@@ -17,7 +17,7 @@ PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
  PTY_INPUT, PTY_RESIZE, PTY_KILL, PTY_LIST, GROW) = range(9, 27)
 PONG, STDOUT, STDERR, EXIT, DONE, ERROR, ENTRY, FILE, BYTES, PTY_BYTES, PTY = range(64, 75)
 PYTHON, BASH = 0, 1
-PATIENCE = 20  # seconds until a test that hangs fails
+PATIENCE = 100  # seconds until a test that hangs fails
 
 
 def text(value):

@@ -61,7 +61,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def http(base: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=base, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=base, timeout=120, trust_env=False) as client:
         yield client
 
 

@@ -28,14 +28,14 @@ class Screen:
 
     def until(self, what: bytes) -> None:
         while what not in self.all:
-            self.all += self.pieces.get(timeout=30)
+            self.all += self.pieces.get(timeout=120)
 
 
 @pytest.fixture
 def box(base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[podflare.Sandbox]:
     monkeypatch.setenv("PODFLARE_HOSTD_URL", base)
     monkeypatch.setenv("PODFLARE_HOST", base)
-    with podflare.Sandbox(client=podflare.Client(timeout=60.0)) as made:
+    with podflare.Sandbox(client=podflare.Client(timeout=120.0)) as made:
         yield made
 
 
@@ -56,7 +56,7 @@ def test_the_published_client(box: podflare.Sandbox) -> None:
     pty.send_input("hello\r")
     screen.until(b"20 90")
     assert b"got hello in /tmp with b c" in screen.all
-    assert pty.wait(30) == 7 and codes.get(timeout=30) == 7
+    assert pty.wait(120) == 7 and codes.get(timeout=120) == 7
     (listed,) = [one for one in box.pty.list() if one.pty_id == pty.id]
     assert listed.exit_code == 7 and listed.cmd_label.startswith("stty size")
     again = Screen()

@@ -38,7 +38,7 @@ class Tenant:
         self.http = httpx.Client(
             base_url=base,
             headers={"authorization": f"Bearer {key}"},
-            timeout=60,
+            timeout=120,
             trust_env=False,
         )
         self.ids: dict[str, str] = {}

@@ -25,7 +25,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONT
 END_STREAM, END_HEADERS = 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ENHANCE_YOUR_CALM = 11
-TIMEOUT = 20  # no answer within this is none
+TIMEOUT = 60  # no answer within this is none
 
 
 def frame(kind, flags, stream, payload=b""):

@@ -114,6 +114,7 @@ def test_healthz_and_openapi(http: httpx.Client) -> None:
     assert "/v1/sandboxes/{id}/exec" in paths
 
 
+@pytest.mark.alone
 def test_metrics_count_what_happened(http: httpx.Client, client: Client) -> None:
     def creates() -> float:
         lines = http.get("/metrics").text.splitlines()
@@ -144,6 +145,7 @@ def test_the_lifetime_ends_a_sandbox(client: Client) -> None:
     sbx.close()
 
 
+@pytest.mark.alone
 def test_an_idle_sandbox_ends_and_a_busy_one_does_not(client: Client) -> None:
     sbx = Sandbox(client=client, idle_timeout_seconds=2)
     busy = sbx.run_code("import time\ntime.sleep(3)\nprint('done')")

@@ -177,7 +177,7 @@ def test_calls_queue_in_order_of_arrival(sbx: Sandbox) -> None:
 
     with ThreadPoolExecutor() as pool:
         first = pool.submit(long_call)
-        assert started.wait(60)
+        assert started.wait(300)
         second = pool.submit(sbx.run_code, "order.append(2)\nprint(order)")
         assert second.result().stdout == "[1, 2]\n"
         first.result()
@@ -230,6 +230,7 @@ def test_the_time_limit_ends_a_c_loop_that_is_deaf_to_signals(sbx: Sandbox) -> N
     assert sbx.run_code("print('kept' in globals())").stdout == "False\n"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("code", ["import time\ntime.sleep(1000)", "while True: pass"])
 def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox, code: str) -> None:
     """Code that does not stop within 2 s of Ctrl-C is killed; a busy machine may need another try."""

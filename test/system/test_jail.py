@@ -10,6 +10,9 @@ import pytest
 from conftest import on_host
 from ramet import Client, Sandbox
 
+# Every process of a VM is looked at: none may come or go meanwhile.
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def vms(client: Client) -> Iterator[list[str]]:

@@ -70,7 +70,7 @@ threading.Event().wait()
 """
 
 
-def until(holds: Callable[[], bool], seconds: float = 120) -> None:
+def until(holds: Callable[[], bool], seconds: float = 300) -> None:
     """Looks again and again; what does not come in time fails the test."""
     give_up = time.monotonic() + seconds
     while not holds():
@@ -95,7 +95,8 @@ def world() -> Iterator[None]:
     dns = resolver()
     add = " && ".join(f"ip -n ramet-test addr add {a}/32 dev out1" for a in [*PRIVATE, dns])
     on_host(
-        "ip netns del ramet-test 2>/dev/null; rm -rf /run/ramet-test; mkdir /run/ramet-test && "
+        "kill -9 $(ip netns pids ramet-test 2>/dev/null) 2>/dev/null; ip netns del ramet-test 2>/dev/null; "
+        "ip link del ramet-out 2>/dev/null; rm -rf /run/ramet-test; mkdir /run/ramet-test && "
         "ip netns add ramet-test && "
         "ip link add ramet-out type veth peer name out1 netns ramet-test && "
         f"ip addr add {HOST}/24 dev ramet-out && ip link set ramet-out up && "
@@ -281,6 +282,7 @@ def test_the_host_is_refused(box: Sandbox) -> None:
         on_host("kill $(cat /run/ramet-test/http)")
 
 
+@pytest.mark.alone
 def test_sandboxes_do_not_meet(box: Sandbox, client: Client) -> None:
     with Sandbox(client=client) as other:
         python(
@@ -303,6 +305,7 @@ def test_sandboxes_do_not_meet(box: Sandbox, client: Client) -> None:
 # --- egress ---
 
 
+@pytest.mark.alone
 def test_without_egress_nothing_leaves(
     box: Sandbox, client: Client, http: httpx.Client
 ) -> None:
@@ -399,6 +402,7 @@ def test_a_fork_keeps_the_address_and_loses_the_connections(world: None, client:
 # --- what is left ---
 
 
+@pytest.mark.alone
 def test_a_sandbox_takes_its_link_along(world: None, client: Client) -> None:
     sbx = Sandbox(client=client)
     with sbx:

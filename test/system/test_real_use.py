@@ -159,7 +159,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     where = tmp_path_factory.mktemp("real-use")
     contents(where)
     on_host(
-        f"ip netns del ramet-use 2>/dev/null; rm -rf {WHERE}; mkdir -p {WHERE} && "
+        "kill -9 $(ip netns pids ramet-use 2>/dev/null) 2>/dev/null; ip netns del ramet-use 2>/dev/null; "
+        f"ip link del ramet-use 2>/dev/null; rm -rf {WHERE}; mkdir -p {WHERE} && "
         "ip netns add ramet-use && ip link add ramet-use type veth peer name use1 netns ramet-use && "
         f"ip addr add {HOST}/24 dev ramet-use && ip link set ramet-use up && "
         f"ip -n ramet-use addr add {OUTSIDE}/24 dev use1 && "
@@ -177,7 +178,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "sha256sum <www/large >www/large.sum && "
         "{ setsid ip netns exec ramet-use python3 server.py </dev/null >log 2>&1 & }"
     )
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 300
     while "ready" not in on_host(f"ls {WHERE}"):
         assert time.monotonic() < give_up, on_host(f"cat {WHERE}/log")
         time.sleep(0.1)

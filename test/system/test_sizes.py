@@ -87,6 +87,7 @@ def test_its_memory_and_disk_can_be_used(sized: Sandbox) -> None:
     assert filled.stdout == "at the end\n"
 
 
+@pytest.mark.alone
 def test_a_size_that_is_known_needs_no_boot(
     sized: Sandbox, client: Client, http: httpx.Client
 ) -> None:
@@ -96,10 +97,11 @@ def test_a_size_that_is_known_needs_no_boot(
     assert metric(http, "ramet_template_boots_total") == boots
 
 
+@pytest.mark.alone
 def test_what_was_asked_for_lately_is_kept_ready(
     sized: Sandbox, client: Client, http: httpx.Client
 ) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while True:
         hits = metric(http, "ramet_pool_hits_total")
         with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as again:
@@ -134,6 +136,7 @@ def test_a_sized_sandbox_forks_and_merges(client: Client, http: httpx.Client) ->
         left.close()
 
 
+@pytest.mark.alone
 def test_a_disk_that_no_image_has_grows_when_it_is_made(
     client: Client, http: httpx.Client
 ) -> None:

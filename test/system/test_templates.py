@@ -117,7 +117,7 @@ def test_a_warm_up_that_fails_is_told_with_its_traceback(
         assert "import no_such_module" in view["why"]
         # Mended, it is served without a restart; the failure is repeated for a while only.
         put_template("test-broken", "import json", "")
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while True:
             try:
                 with Sandbox(client=client, template="test-broken") as sandbox:

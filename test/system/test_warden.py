@@ -15,6 +15,8 @@ from conftest import REPO, on_host
 BUILD = REPO / "build" / "release"
 CMOCKA = Path("/usr/lib/x86_64-linux-gnu/libcmocka.so.0")
 
+pytestmark = pytest.mark.alone
+
 
 def put_on_host(source: Path, target: str) -> None:
     with source.open("rb") as data:
@@ -26,7 +28,7 @@ def put_on_host(source: Path, target: str) -> None:
 def folder() -> Iterator[str]:
     """The test program, its probe and its library, on the host."""
     assert shutil.which("cmake"), "cmake is needed to build the test program"
-    subprocess.run(["cmake", "--build", str(BUILD), "--target", "native_jail"], check=True)
+    subprocess.run(["flock", f"{BUILD}.lock", "cmake", "--build", BUILD, "--target", "native_jail"], check=True)
     where = on_host("mktemp -d").strip()
     on_host(f"chmod 755 {where}")
     for source in (BUILD / "test/warden/native_jail", BUILD / "test/warden/warden_probe", CMOCKA):

@@ -171,7 +171,7 @@ void world_until(struct world *w, bool (*holds)(void *arg), void *arg)
 	struct wait wait = {.w = w, .holds = holds, .arg = arg, .again = {.fn = look_again}};
 
 	wait.again.arg = &wait;
-	wait.give_up_ms = loop_now_ms(w->loop) + 20000;
+	wait.give_up_ms = loop_now_ms(w->loop) + 120000;
 	loop_timer_set(w->loop, &wait.again, 2);
 	loop_before_sleep(w->loop, look, &wait);
 	assert_int_equal(loop_run(w->loop), 0);
