@@ -206,7 +206,8 @@ static void test_waves_of_forks_leave_nothing(void **state)
 	/* A chain has more or fewer layers, as far as its merging has come. */
 	assert_true(vm[1].fds <= vm[0].fds + CTL_MEMORY_MAX);
 	assert_true(vm[1].file_bytes <= vm[0].file_bytes + SLACK);
-	assert_true(vm[1].own_bytes <= vm[0].own_bytes + MIB);
+	/* What a wave wrote is its own, or seen in a layer, depending on how that merging goes. */
+	assert_true(vm[1].own_bytes <= vm[0].own_bytes + WAVE_BYTES + MIB / 2);
 	assert_true(vm[1].maps <= vm[0].maps + 100);
 	worker_stop(&parent);
 }
