@@ -9,13 +9,22 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
+static const char *const names[] = {"debug", "info", "warn", "error"};
 static char log_role[32] = "ramet";
 static enum log_level log_least = LOG_INFO;
+static bool log_json;
 
 void log_init(const char *role, enum log_level least)
 {
 	snprintf(log_role, sizeof(log_role), "%s", role);
 	log_least = least;
+}
+
+void log_set_json(bool json)
+{
+	log_json = json;
 }
 
 /* What a guest or client chose must not forge a second line or drive the reader's terminal. To one
@@ -47,13 +56,52 @@ static const char *second(time_t now)
 	return text;
 }
 
+/* The text behind what is in the line already, as the inside of a JSON string; bytes that are no
+ * UTF-8 become question marks. Room is left for what ends the object. */
+static size_t add_quoted(char *line, size_t used, size_t size, const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text, *end = p + strlen(text);
+
+	while (p < end && used + 8 < size) {
+		size_t bad, len = utf8_len(p, end, &bad);
+
+		if (*p == '"' || *p == '\\')
+			line[used++] = '\\';
+		if (len)
+			memcpy(line + used, p, len);
+		else
+			line[used] = '?';
+		used += len ? len : 1;
+		p += len ? len : bad;
+	}
+	return used;
+}
+
+static size_t render_json(char *line, size_t size, enum log_level level, const struct timespec *now,
+			  const char *text)
+{
+	int head = snprintf(line, size,
+			    "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"role\":\"%s\",\"text\":\"",
+			    second(now->tv_sec), now->tv_nsec / 1000000, names[level], log_role);
+	size_t used = add_quoted(line, (size_t)head, size, text);
+
+	memcpy(line + used, "\"}\n", 3);
+	return used + 3;
+}
+
 static size_t render(char *line, size_t size, enum log_level level, const char *format,
 		     va_list args)
 {
-	static const char *const names[] = {"debug", "info", "warn", "error"};
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
+	if (log_json) {
+		char text[LOG_LINE_MAX];
+
+		vsnprintf(text, sizeof(text), format, args);
+		escape_controls(text);
+		return render_json(line, size, level, &now, text);
+	}
 	int used = snprintf(line, size, "%s.%03ldZ %s %s: ", second(now.tv_sec),
 			    now.tv_nsec / 1000000, names[level], log_role);
 	vsnprintf(line + used, size - (size_t)used - 1, format, args);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One line per call on standard error: time, level, role, text. Control bytes are escaped. */
+/* One line per call on standard error: time, level, role, text; or the same as a JSON object.
+ * Control bytes are escaped. */
 #ifndef RAMET_BASE_LOG_H
 #define RAMET_BASE_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define LOG_LINE_MAX 1024
@@ -11,6 +13,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 /* Names this process in its lines ("vm 12", "warden"); copied. Lines below `least` are dropped. */
 void log_init(const char *role, enum log_level least);
+/* Whether each line is a JSON object. */
+void log_set_json(bool json);
 
 /* Writes one line with one write(2), so that lines of several processes never mix. Keeps errno. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

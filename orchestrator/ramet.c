@@ -5,7 +5,9 @@
  * API is opened to others: then it is done here, in the catalogue, as the service's account.
  */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,6 +19,7 @@
 #include "orchestrator/config.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/store/store.h"
+#include "orchestrator/top.h"
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/directory.h"
 
@@ -95,6 +98,51 @@ static int show_answer(int fd)
 			return fflush(out) == 0 ? status : COMMAND_FAILED;
 		fwrite(piece, 1, (size_t)n, out);
 	}
+}
+
+/* --- top ------------------------------------------------------------------------------------ */
+
+static char *read_all(int fd, struct err *e)
+{
+	char piece[16384], *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	ssize_t n;
+
+	while (out && (n = read(fd, piece, sizeof(piece))) > 0)
+		fwrite(piece, 1, (size_t)n, out);
+	if (!out || fclose(out) != 0 || n < 0) {
+		free(text);
+		err_set(e, errno, "read the service's answer");
+		return NULL;
+	}
+	return text;
+}
+
+/* top_ask_fn: `arg` is the settings. */
+static char *ask_processes(void *arg, struct err *e)
+{
+	static const struct words words = {.text = "processes", .len = sizeof("processes")};
+	scoped_fd int fd = reach(arg, e);
+	unsigned char status = COMMAND_FAILED;
+
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return NULL;
+	if (read(fd, &status, 1) == 1 && status == COMMAND_DONE)
+		return read_all(fd, e);
+	err_say(e, EPROTO, "the service does not say what runs; see its log");
+	return NULL;
+}
+
+static int run_top(struct config *config, int argc, char *const argv[])
+{
+	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
+
+	if (argc > 1 && !once) {
+		fputs("usage: ramet top [--once]\n", stderr);
+		return COMMAND_USAGE;
+	}
+	return top_run(ask_processes, config, once);
 }
 
 /* --- none ----------------------------------------------------------------------------------- */
@@ -187,6 +235,8 @@ int main(int argc, char *argv[])
 	}
 	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
 		return fail(&e);
+	if (strcmp(command[0], "top") == 0)
+		return run_top(&config, n, command);
 	scoped_fd int fd = reach(&config, &e);
 	if (fd >= 0)
 		return send_words(fd, &words, &e) < 0 ? fail(&e) : show_answer(fd);

@@ -17,6 +17,7 @@ int role_warden(const struct config *config)
 	struct err e;
 
 	log_init("warden", config_log_level(config));
+	log_set_json(config->log_format[0] == 'j');
 	if (geteuid() != 0) {
 		log_error("rametd must be started as root: it makes jails, and drops to account %s"
 			  " for the rest",
@@ -66,5 +67,6 @@ int role_service(void)
 		return WARDEN_SETUP_EXIT;
 	}
 	log_init("service", config_log_level(&config));
+	log_set_json(config.log_format[0] == 'j');
 	return service_run(&config, WARDEN_SOCKET_FD, WARDEN_ADMIN_FD);
 }

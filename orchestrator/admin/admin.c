@@ -17,7 +17,7 @@
 #define PATIENCE_MS 10000 /* for a request; for a reader of the answer */
 
 /* What there is to be told to do. */
-static const struct command *const tables[] = {key_commands, NULL};
+static const struct command *const tables[] = {key_commands, host_commands, NULL};
 
 struct admin {
 	struct loop *loop;

@@ -47,6 +47,7 @@ struct command {
 
 /* Commands one after the other; a NULL in `words` ends the table. */
 extern const struct command key_commands[];
+extern const struct command host_commands[]; /* in a service */
 
 struct arguments {
 	char text[COMMAND_BYTES_MAX];

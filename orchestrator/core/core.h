@@ -68,6 +68,9 @@ struct sandbox_view {
 	const char *const *children; /* ids of the living ones, NULL-terminated; NULL in lists */
 	uint64_t memory_private_bytes, memory_shared_bytes;
 	const char *metadata; /* JSON object text */
+	const char *tenant;
+	uint32_t pid;	  /* of its VM process */
+	uint64_t idle_ms; /* since something was done in it; 0: something is under way */
 };
 
 /* A call under way. */
@@ -97,7 +100,7 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
  * until the caller returns to the loop. */
 bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
 	       struct failure *f);
-/* Every sandbox of the tenant, oldest first. */
+/* Every sandbox of the tenant, or of all when it is NULL, oldest first. */
 void core_list(struct core *c, const char *tenant,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
 

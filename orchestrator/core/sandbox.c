@@ -550,6 +550,9 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 		.idle_expires_at_ms =
 			s->idle_timeout_s ? idle_from + (int64_t)s->idle_timeout_s * 1000 : 0,
 		.metadata = s->metadata,
+		.tenant = s->tenant,
+		.pid = s->pid,
+		.idle_ms = idle_ms,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
 	struct sandbox *parent = lineage_parent(s);
@@ -578,7 +581,7 @@ void core_list(struct core *c, const char *tenant,
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 
-		if (s->state >= SBX_ENDING || strcmp(s->tenant, tenant) != 0)
+		if (s->state >= SBX_ENDING || (tenant && strcmp(s->tenant, tenant) != 0))
 			continue;
 		sandbox_view_fill(s, &view, true);
 		each(arg, &view);

@@ -186,6 +186,7 @@ static int take_over(struct notify *n, struct err *e)
 			       "ramet-notify is started by rametd, and of one version "
 			       "with it");
 	log_init("notify", config_log_level(&n->config));
+	log_set_json(n->config.log_format[0] == 'j');
 	void *p = mmap(NULL, sizeof(*n->counters), PROT_READ | PROT_WRITE, MAP_SHARED,
 		       NOTIFY_COUNTERS_FD, 0);
 	if (p == MAP_FAILED)

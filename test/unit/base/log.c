@@ -37,11 +37,31 @@ static void test_letters_stay_as_they_are(void **state)
 	assert_string_equal(rendered(plain), text);
 }
 
+static void test_a_line_as_json(void **state)
+{
+	char line[LOG_LINE_MAX + 1], text[2 * LOG_LINE_MAX];
+
+	log_set_json(true);
+	size_t len = log_render(line, LOG_LINE_MAX, LOG_WARN, "say \"%s\"\n", "a\\b\xc3\xa4\xff");
+	line[len] = 0;
+	assert_string_equal(line + 35, "\"level\":\"warn\",\"role\":\"ramet\",\"text\":\"say "
+				       "\\\"a\\\\b\xc3\xa4?\\\"?\"}\n");
+	assert_memory_equal(line, "{\"time\":\"20", 11);
+	/* One that is too long is cut inside of its quotes. */
+	memset(text, '"', sizeof(text) - 1);
+	text[sizeof(text) - 1] = 0;
+	len = log_render(line, LOG_LINE_MAX, LOG_WARN, "%s", text);
+	assert_in_range(len, LOG_LINE_MAX - 16, LOG_LINE_MAX);
+	assert_memory_equal(line + len - 5, "\\\"\"}\n", 5);
+	log_set_json(false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_controls_do_not_reach_the_terminal),
 		cmocka_unit_test(test_letters_stay_as_they_are),
+		cmocka_unit_test(test_a_line_as_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ramet ls: what runs on this host. */
+#include <errno.h>
+#include <inttypes.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "orchestrator/admin/command.h"
+#include "orchestrator/core/core.h"
+
+#define AGE_MAX 48
+
+/* Two units: "3d4h", "12m5s". */
+static void print_age(char out[static AGE_MAX], uint64_t seconds)
+{
+	static const struct {
+		uint64_t seconds;
+		const char *unit, *less;
+	} units[] = {{86400, "d", "h"}, {3600, "h", "m"}, {60, "m", "s"}};
+	static const uint64_t below[] = {3600, 60, 1};
+
+	for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+		if (seconds < units[i].seconds)
+			continue;
+		snprintf(out, AGE_MAX, "%" PRIu64 "%s%" PRIu64 "%s", seconds / units[i].seconds,
+			 units[i].unit, seconds % units[i].seconds / below[i], units[i].less);
+		return;
+	}
+	snprintf(out, AGE_MAX, "%" PRIu64 "s", seconds);
+}
+
+struct table {
+	FILE *out;
+	int64_t now_ms;
+};
+
+static void list_one(void *arg, const struct sandbox_view *v)
+{
+	const struct table *t = arg;
+	char age[AGE_MAX], idle[AGE_MAX], size[40];
+
+	print_age(age, (uint64_t)(t->now_ms > v->created_at_ms ? t->now_ms - v->created_at_ms : 0) /
+			       1000);
+	print_age(idle, v->idle_ms / 1000);
+	snprintf(size, sizeof(size), "%ux%u", v->ram_mib, v->vcpus);
+	fprintf(t->out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %6" PRIu64 " MiB  %s\n",
+		v->id, v->state, v->tenant, v->template, size, age, idle,
+		v->memory_private_bytes >> 20, v->parent ? v->parent : "-");
+}
+
+static int ls(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+	      struct err *e)
+{
+	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
+	struct timespec now;
+
+	if (ret < 0)
+		return ret;
+	clock_gettime(CLOCK_REALTIME, &now);
+	struct table table = {out, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000};
+	fprintf(out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %10s  %s\n", "ID", "STATE",
+		"TENANT", "TEMPLATE", "SIZE", "AGE", "IDLE", "MEMORY", "PARENT");
+	core_list(env->core, NULL, list_one, &table);
+	return 0;
+}
+
+static void list_process(void *arg, const struct sandbox_view *v)
+{
+	fprintf(arg, "%s\t%" PRIu32 "\t%s\t%s\t%s\n", v->id, v->pid, v->state, v->tenant,
+		v->template);
+}
+
+static int processes(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		     struct err *e)
+{
+	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
+
+	if (ret == 0)
+		core_list(env->core, NULL, list_process, out);
+	return ret;
+}
+
+/* For the help: `ramet` draws it itself, of what `processes` says. */
+static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+	       struct err *e)
+{
+	return err_say(e, EINVAL, "it is drawn by ramet, not by the service");
+}
+
+const struct command host_commands[] = {
+	{"ls", "", "sandboxes: size is MiB of RAM x vCPUs, memory what is a VM's own", ls},
+	{"top", "[--once]", "the same as it changes, with what each uses", top},
+	{"processes", "", "id, process, state, tenant and template of each, with tabs between",
+	 processes},
+	{NULL, NULL, NULL, NULL},
+};
