@@ -24,7 +24,9 @@
 #include "guest/say.h"
 #include "guest/worker.h"
 
-#define GRACE_MS 2000
+#define GRACE_MS     2000
+#define VSOCK_BUFFER (1u << 20)
+#define BEHIND_MAX   8 /* events that output waits for */
 
 static struct {
 	struct watch listener;
@@ -340,6 +342,18 @@ static int bind_unix(int fd, const char *path, struct err *e)
 	return 0;
 }
 
+/* Connections inherit it. The kernel tells the host of room only when little is left of it, and
+ * each time costs two exits; it is used only while a reader is slow. */
+static int enlarge_buffers(int fd, struct err *e)
+{
+	const uint64_t size = VSOCK_BUFFER;
+
+	if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_MAX_SIZE, &size, sizeof(size)) < 0 ||
+	    setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, &size, sizeof(size)) < 0)
+		return err_set(e, errno, "set the size of vsock buffers");
+	return 0;
+}
+
 static int bind_vsock(int fd, struct err *e)
 {
 	/* Any CID: a restored guest may find itself under another one. */
@@ -351,7 +365,7 @@ static int bind_vsock(int fd, struct err *e)
 
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_set(e, errno, "bind vsock port %u", AGENT_PORT);
-	return 0;
+	return enlarge_buffers(fd, e);
 }
 
 static int open_listener(const char *unix_path, struct err *e)
@@ -396,12 +410,26 @@ static int sooner(int a, int b)
 	return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
+static void settle(void)
+{
+	call_on_time();
+	conn_reap();
+}
+
+/* What a call wrote goes out with what is ready behind it, but waits for no more than that. */
+static void send_output(void)
+{
+	for (int i = 0; i < BEHIND_MAX && output_is_due() && loop_once(0); i++)
+		settle();
+	output_send_due();
+}
+
 static void loop_for_ever(void)
 {
 	for (;;) {
 		loop_once(sooner(call_timeout_ms(), draft_expire()));
-		call_on_time();
-		conn_reap();
+		settle();
+		send_output();
 		if (agent.power_off && agent.sys->power_off() < 0)
 			say("power off: %s", strerror(errno));
 		agent.power_off = false;

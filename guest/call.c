@@ -316,7 +316,16 @@ static void end_call(int32_t code)
 	call.exit_code = code;
 	call.state = CALL_DRAINS;
 	output_mark_end();
-	call_on_sent(call.client);
+	struct conn *client = call.client;
+	if (client)
+		conn_cork(client);
+	call_on_sent(client);
+	if (!client)
+		return;
+	conn_uncork(client);
+	/* It had more to send than fits beside the end, or a client came before. */
+	if (call.state == CALL_DRAINS)
+		call_on_sent(call.client);
 }
 
 void call_on_exit(int32_t code)

@@ -69,15 +69,19 @@ static void read_frame(struct conn *c)
 {
 	struct frame f;
 	struct err e;
-	ssize_t n = read(c->watch.fd, frame_end(&c->in), frame_room(&c->in));
+	int got;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		conn_drop(c);
-		return;
-	}
-	int got = frame_got(&c->in, (size_t)n, &f, &e);
+	do {
+		ssize_t n = read(c->watch.fd, frame_end(&c->in), frame_room(&c->in));
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) {
+			conn_drop(c);
+			return;
+		}
+		got = frame_got(&c->in, (size_t)n, &f, &e);
+	} while (!got);
 	if (got < 0) {
 		say("%s: connection closed", e.text);
 		conn_drop(c);
@@ -206,7 +210,23 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len)
 		return;
 	frame_header(c->out + c->out_len, type, (uint32_t)len);
 	c->out_len += AGENT_HEADER_SIZE + len;
+	if (!c->corked)
+		flush_out(c);
+}
+
+void conn_cork(struct conn *c)
+{
+	c->corked = true;
+}
+
+void conn_uncork(struct conn *c)
+{
+	c->corked = false;
+	if (c->op == CONN_GONE || !c->out_len)
+		return;
 	flush_out(c);
+	if (c->op == CONN_ENDING && !c->out_len)
+		conn_drop(c);
 }
 
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len)

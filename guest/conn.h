@@ -35,7 +35,8 @@ struct conn {
 	struct list node; /* in all connections */
 	struct list turn; /* in a queue: of calls, of what waits for a worker */
 	enum conn_op op;
-	bool held; /* by conn_hold */
+	bool held;   /* by conn_hold */
+	bool corked; /* by conn_cork */
 	struct exec_request exec;
 	struct pty *pty;	 /* that it listens to, types into or waits for */
 	uint64_t place;		 /* in its output: of what is to be sent next */
@@ -66,6 +67,10 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len);
 /* Sends one frame; `len` is short (all short frames of one call fit beside one of output). */
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
+/* Keeps what is sent back until conn_uncork, so that it leaves at once and wakes its reader once:
+ * a frame of output, and the short ones that end a call. */
+void conn_cork(struct conn *c);
+void conn_uncork(struct conn *c);
 
 /* What is unsent was given to a process that goes on with this connection. */
 void conn_hand_over(struct conn *c);

@@ -44,14 +44,15 @@ void watch_del(struct watch *w)
 	epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
 }
 
-void loop_once(int timeout_ms)
+bool loop_once(int timeout_ms)
 {
 	struct epoll_event ev;
 
-	if (epoll_wait(loop_fd, &ev, 1, timeout_ms) == 1) {
-		struct watch *w = ev.data.ptr;
-		w->on_event(w, ev.events);
-	}
+	if (epoll_wait(loop_fd, &ev, 1, timeout_ms) != 1)
+		return false;
+	struct watch *w = ev.data.ptr;
+	w->on_event(w, ev.events);
+	return true;
 }
 
 int64_t loop_now_ms(void)

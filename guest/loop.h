@@ -3,6 +3,7 @@
 #ifndef RAMET_GUEST_LOOP_H
 #define RAMET_GUEST_LOOP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct watch {
@@ -25,9 +26,9 @@ void watch_del(struct watch *w);
 /*
  * Waits for one event at most `timeout_ms` (-1: for ever) and handles it. One at a time, so that
  * no handler meets an event of something that another one just freed, and the kernel's ready list
- * keeps its order: what came first is read first.
+ * keeps its order: what came first is read first. False when none came.
  */
-void loop_once(int timeout_ms);
+bool loop_once(int timeout_ms);
 
 /* Milliseconds of CLOCK_MONOTONIC. */
 int64_t loop_now_ms(void);

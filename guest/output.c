@@ -33,6 +33,7 @@ static uint64_t sent;  /* bytes of the call that were given to a connection */
 static bool of_call;   /* what comes is a call's output */
 static bool is_let_go; /* and is not held up for want of a connection */
 static bool ends;      /* up to the marks */
+static bool due;       /* something is kept that the connection could have */
 static int progress_fd = -1;
 
 static void watch_pipes(bool on)
@@ -44,6 +45,7 @@ static void watch_pipes(bool on)
 /* Gives the connection what it has not got, a frame at a time: back-pressure. */
 static void push(void)
 {
+	due = false;
 	while (sink && !sink->out_len && sent < kept.total) {
 		size_t len;
 		bool is_stderr;
@@ -95,7 +97,7 @@ static size_t move(struct pipe_end *p, size_t max)
 		return 0;
 	p->moved += (uint64_t)n;
 	__atomic_store_n(p->progress, p->moved, __ATOMIC_RELEASE);
-	push();
+	due = true;
 	return (size_t)n;
 }
 
@@ -104,6 +106,8 @@ static void on_readable(struct watch *w, uint32_t events)
 	size_t max = allowance();
 	size_t n = max ? move(container_of(w, struct pipe_end, watch), max) : 0;
 
+	if (n == max)
+		push();
 	if (!allowance())
 		watch_pipes(false);
 	else if (n == max)
@@ -172,6 +176,17 @@ void output_begin(void)
 	output_resume();
 }
 
+bool output_is_due(void)
+{
+	return due;
+}
+
+void output_send_due(void)
+{
+	if (due)
+		push();
+}
+
 bool output_keeps(uint64_t from)
 {
 	return from >= kept_first(&kept) && from <= kept.total;
@@ -216,6 +231,7 @@ static bool drain_pipe(struct pipe_end *p)
 		if (!max)
 			return false;
 		size_t n = move(p, (size_t)p->left < max ? (size_t)p->left : max);
+		push();
 		if (!n)
 			break;
 		p->left -= (int)n;
@@ -237,7 +253,7 @@ void output_note(const char *text)
 
 bool output_is_sent(void)
 {
-	return !sink || (sent == kept.total && !sink->out_len);
+	return !sink || (sent == kept.total && (!sink->out_len || sink->corked));
 }
 
 void output_end(void)

@@ -28,6 +28,9 @@ int output_progress_fd(void);
 
 /* A call starts: what comes from now on is its output, and what was kept of another is gone. */
 void output_begin(void);
+/* Some was read and not sent yet: what is ready behind it may be the call's end, to go with it. */
+bool output_is_due(void);
+void output_send_due(void);
 /* True when byte `from` of it and all after it are there, or will be. */
 bool output_keeps(uint64_t from);
 /* From now on its output goes to `c`, from byte `from` on; it waits while that is NULL. */
@@ -44,7 +47,8 @@ void output_mark_end(void);
 bool output_drain(void);
 /* Puts a line of the agent's own behind it. */
 void output_note(const char *text);
-/* True when the connection was given everything and has sent it, or there is none. */
+/* True when the connection was given everything and has sent it, or will with what comes next (it
+ * is corked); or there is none. */
 bool output_is_sent(void);
 /* What comes from now on is of no call. What is kept stays until output_begin. */
 void output_end(void);

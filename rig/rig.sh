@@ -129,8 +129,9 @@ rig_start() {
 	# phys-bits=40: with more, an inner guest hangs at its first instruction.
 	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
 	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.
+	# erms=off, fsrm=off: "fast" byte copies are run byte by byte.
 	"$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
-		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off \
+		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off,erms=off,fsrm=off \
 		-smp "$((rig_cpus + 1))" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
 		-M microvm,x-option-roms=on,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \
 		-kernel "$image/vmlinuz" -initrd "$rig_dir/initramfs.cpio" -append "$cmdline" \

@@ -17,7 +17,7 @@
 #define VSOCK_HOST_CID	2u
 #define VSOCK_STREAM	1u
 /* What a guest may send before the socket took it; allocated only while the socket is full. */
-#define CONN_BUF_BYTES (128u << 10)
+#define CONN_BUF_BYTES (256u << 10)
 
 enum vsock_op {
 	OP_REQUEST = 1,

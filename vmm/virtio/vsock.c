@@ -21,6 +21,14 @@ enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
 #define CLOSE_NS    8000000000ull /* for the guest to end what the host closed */
 #define EVENT_RESET 0u		  /* VIRTIO_VSOCK_EVENT_TRANSPORT_RESET */
 
+/*
+ * Buffers with packets of the guest's are given back together: the interrupt that tells of each
+ * would cost it more than the packet did, and it needs them for nothing but their memory.
+ */
+#define HELD_SHARE  4		  /* at most that part of the queue */
+#define HELD_BYTES  (256u << 10)  /* or so much */
+#define HELD_MAX_NS 1000000000ull /* or for so long */
+
 /* A host port is the connection's slot and, above it, a serial number that is part of an image:
  * a restored guest does not meet the ports of its earlier life again. */
 #define SLOT_BITS  8   /* CONNS_MAX of them */
@@ -60,6 +68,9 @@ struct vsock {
 	bool event_due;		/* the event was not put in the queue yet */
 	bool event_under_way;	/* the guest has not taken it yet */
 	uint16_t event_offered; /* index of its event queue before it took it */
+	uint16_t held;		/* packets that were taken and are to be given back */
+	uint64_t held_bytes;
+	struct loop_timer held_timer;
 	struct vq_chain chain;
 };
 
@@ -314,6 +325,27 @@ static void on_packet(struct vsock *v, const struct vsock_hdr *h)
 		queue_reset(v, h->dst_port, h->src_port, h->type);
 }
 
+static void give_back(struct vsock *v)
+{
+	loop_timer_clear(v->dev.loop, &v->held_timer);
+	if (v->dev.active && v->held) {
+		vq_publish(&v->dev.vq[QUEUE_TX], v->held);
+		vio_notify(&v->dev, QUEUE_TX);
+	}
+	v->held = 0;
+	v->held_bytes = 0;
+}
+
+static void hold(struct vsock *v)
+{
+	vq_put(&v->dev.vq[QUEUE_TX], v->held++, v->chain.head, 0);
+	v->held_bytes += v->chain.out_bytes;
+	if (v->held >= v->dev.vq[QUEUE_TX].size / HELD_SHARE || v->held_bytes >= HELD_BYTES)
+		give_back(v);
+	else if (!v->held_timer.due_ns)
+		loop_timer_set(v->dev.loop, &v->held_timer, HELD_MAX_NS);
+}
+
 static void take_packets(struct vsock *v)
 {
 	struct vio_dev *d = &v->dev;
@@ -330,10 +362,9 @@ static void take_packets(struct vsock *v)
 				return;
 			}
 			on_packet(v, &h);
-			vq_push(&d->vq[QUEUE_TX], v->chain.head, 0);
+			hold(v);
 		}
 	} while (left && d->active && !d->still && vq_rearm(&d->vq[QUEUE_TX]));
-	vio_notify(d, QUEUE_TX);
 	if (!left)
 		vio_rekick(d, QUEUE_TX);
 }
@@ -426,6 +457,15 @@ static void on_timer(void *arg)
 		judge(s->conn, CONN_ABORT);
 	}
 	pump(s->vsock);
+	vio_leave(d);
+}
+
+static void on_held_long(void *arg)
+{
+	struct vio_dev *d = arg;
+
+	vio_enter(d);
+	give_back(self(d));
 	vio_leave(d);
 }
 
@@ -526,6 +566,14 @@ static void vsock_reset(struct vio_dev *d)
 
 	drop_all(v);
 	v->event_due = v->event_under_way = false;
+	give_back(v);
+}
+
+/* What is held is no part of an image. */
+static bool vsock_drain(struct vio_dev *d)
+{
+	give_back(self(d));
+	return true;
 }
 
 static void vsock_save(const struct vio_dev *d, struct wire *w)
@@ -574,6 +622,7 @@ static void vsock_free(struct vio_dev *d)
 		drop(c);
 	}
 	vsock_settled(d);
+	loop_timer_clear(d->loop, &v->held_timer);
 	free(v);
 }
 
@@ -585,6 +634,7 @@ static const struct vio_ops vsock_ops = {
 	.config_read = vsock_config_read,
 	.reset = vsock_reset,
 	.on_kick = vsock_on_kick,
+	.drain = vsock_drain,
 	.save = vsock_save,
 	.restore = vsock_restore,
 	.resumed = vsock_resumed,
@@ -602,6 +652,7 @@ int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 	v->dev = (struct vio_dev){.ops = &vsock_ops, .mem = mem, .loop = loop};
 	v->guest_cid = guest_cid;
 	v->serial = SERIAL_MIN;
+	v->held_timer = (struct loop_timer){.fn = on_held_long, .arg = &v->dev};
 	list_init(&v->ready);
 	list_init(&v->outcomes);
 	for (unsigned i = 0; i < CONNS_MAX; i++)

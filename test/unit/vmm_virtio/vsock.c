@@ -19,6 +19,7 @@
 #define RX_BUFS	    64
 #define RX_BYTES    (44u + 4096)
 #define MAX_CONNS   256
+#define CREDIT	    (256u << 10) /* what the device tells at first */
 
 enum { RX, TX, EVENT };
 enum { REQUEST = 1, RESPONSE, RST, SHUTDOWN, RW, CREDIT_UPDATE, CREDIT_REQUEST };
@@ -152,11 +153,9 @@ static void expect_silence(struct world *w)
 		fail_msg("packet with op %u", w->p.op);
 }
 
-static void send_raw(struct world *w, const struct packet *p, const void *data, uint32_t data_len)
+static void offer_raw(struct world *w, const struct packet *p, const void *data, uint32_t data_len)
 {
 	struct wire o = wire_on(drv_ptr(&w->v, w->tx), 44 + 65536);
-	uint16_t head;
-	uint32_t len;
 
 	wire_put_u64(&o, p->src_cid);
 	wire_put_u64(&o, p->dst_cid);
@@ -173,6 +172,14 @@ static void send_raw(struct world *w, const struct packet *p, const void *data, 
 	drv_add(&w->v, TX, bufs, data_len ? 2 : 1);
 	drv_kick(&w->v, TX);
 	drv_run(&w->v);
+}
+
+static void send_raw(struct world *w, const struct packet *p, const void *data, uint32_t data_len)
+{
+	uint16_t head;
+	uint32_t len;
+
+	offer_raw(w, p, data, data_len);
 	drv_used(&w->v, TX, &head, &len);
 }
 
@@ -488,7 +495,7 @@ static void test_the_guest_gets_no_more_than_it_has_room_for(void **state)
 static uint32_t send_all_credit(struct world *w, struct peer *c)
 {
 	static uint8_t zeros[4096];
-	uint32_t room = 131072, sent = 0;
+	uint32_t room = CREDIT, sent = 0;
 
 	while (sent < room) {
 		uint32_t n = room - sent < 4096 ? room - sent : 4096;
@@ -512,7 +519,7 @@ static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
 	size_t got = 0;
 	ssize_t n;
 
-	assert_true(sent >= 131072 && sent < 4 << 20); /* a socket's buffer and ours */
+	assert_true(sent >= CREDIT && sent < 4 << 20); /* a socket's buffer and ours */
 	say(w, &quick, RW, 0, "me too", 6);
 	expect_host_hears(&quick, "me too");
 	expect_silence(w);
@@ -538,7 +545,7 @@ static void test_a_slow_host_gets_every_byte_in_order(void **state)
 	w->small_socket = 8192;
 	struct peer c = connected(w, 5);
 	const uint32_t total = 3u << 20;
-	uint32_t said = 0, room = 131072, got = 0;
+	uint32_t said = 0, room = CREDIT, got = 0;
 	uint8_t chunk[3001], piece[1999];
 
 	while (got < total) {
@@ -584,7 +591,7 @@ static void test_a_credit_request_is_answered(void **state)
 	say(w, &c, CREDIT_REQUEST, 0, NULL, 0);
 	expect(w, CREDIT_UPDATE);
 	assert_int_equal(w->p.fwd_cnt, 3);
-	assert_int_equal(w->p.buf_alloc, 131072);
+	assert_int_equal(w->p.buf_alloc, CREDIT);
 	close(c.host);
 }
 
@@ -814,7 +821,7 @@ static void take_image(struct world *w)
 static void stream(struct world *w, uint64_t total, bool forks)
 {
 	struct peer c = connected(w, 5);
-	uint64_t to_guest = 0, from_guest = 0, sent = 0, said = 0, room = 131072;
+	uint64_t to_guest = 0, from_guest = 0, sent = 0, said = 0, room = CREDIT;
 	static uint8_t chunk[4096], got[65536];
 
 	while (to_guest < total || from_guest < total) {
@@ -982,6 +989,104 @@ static void test_a_restored_guest_drops_the_old_before_it_sees_the_new(void **st
 	free(w);
 }
 
+static unsigned given_back(struct world *w)
+{
+	uint16_t head;
+	uint32_t len;
+	unsigned n = 0;
+
+	while (drv_used(&w->v, TX, &head, &len))
+		n++;
+	return n;
+}
+
+static void send_credit(struct world *w, const struct peer *c)
+{
+	struct packet p = {.src_cid = CID,
+			   .dst_cid = 2,
+			   .src_port = c->guest_port,
+			   .dst_port = c->host_port,
+			   .type = 1,
+			   .op = CREDIT_UPDATE,
+			   .buf_alloc = c->alloc};
+
+	offer_raw(w, &p, NULL, 0);
+}
+
+/* One interrupt for a quarter of the queue; what is left over, after a while or for an image. */
+static void test_buffers_come_back_together(void **state)
+{
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	skipped_ns += 1000000000;
+	drv_run(&w->v);
+	given_back(w);
+	drv_interrupts(&w->v);
+	for (int i = 0; i < 63; i++)
+		send_credit(w, &c);
+	assert_int_equal(drv_interrupts(&w->v), 0);
+	assert_int_equal(given_back(w), 0);
+	send_credit(w, &c);
+	assert_int_equal(drv_interrupts(&w->v), 1);
+	assert_int_equal(given_back(w), 64);
+
+	send_credit(w, &c);
+	skipped_ns += 999000000;
+	drv_run(&w->v);
+	assert_int_equal(given_back(w), 0);
+	skipped_ns += 1000000;
+	drv_run(&w->v);
+	assert_int_equal(drv_interrupts(&w->v), 1);
+	assert_int_equal(given_back(w), 1);
+
+	send_credit(w, &c);
+	assert_int_equal(given_back(w), 0);
+	assert_true(vio_mmio_drain(w->v.mmio));
+	assert_int_equal(drv_interrupts(&w->v), 1);
+	assert_int_equal(given_back(w), 1);
+	close(c.host);
+}
+
+/* Payload is the guest's memory: it is not kept from it in bulk. */
+static void test_large_buffers_come_back_sooner(void **state)
+{
+	static uint8_t data[60000];
+	struct world *w = *state;
+	struct peer c = connected(w, 5);
+
+	skipped_ns += 1000000000;
+	drv_run(&w->v);
+	given_back(w);
+	for (int i = 0; i < 5; i++) {
+		struct packet p = {.src_cid = CID,
+				   .dst_cid = 2,
+				   .src_port = c.guest_port,
+				   .dst_port = c.host_port,
+				   .len = sizeof(data),
+				   .type = 1,
+				   .op = RW,
+				   .buf_alloc = c.alloc};
+		assert_int_equal(given_back(w), 0);
+		offer_raw(w, &p, data, sizeof(data));
+		assert_int_equal(recv(c.host, data, sizeof(data), MSG_WAITALL), sizeof(data));
+	}
+	assert_int_equal(given_back(w), 5);
+	close(c.host);
+}
+
+/* A driver that chose a small queue waits for none of it. */
+static void test_a_small_queue_comes_back_at_once(void **state)
+{
+	struct world *w = *state;
+	struct packet p = {.src_cid = CID, .dst_cid = 2, .dst_port = 9, .type = 1, .op = RW};
+
+	drv_start(&w->v, DRV_F_EVENT_IDX, 2);
+	given_back(w);
+	offer_raw(w, &p, NULL, 0);
+	assert_int_equal(given_back(w), 1);
+}
+
 static void test_restore_checks_the_fields(void **state)
 {
 	struct world *w = *state, *other = calloc(1, sizeof(*other));
@@ -1035,6 +1140,9 @@ int main(void)
 		T(test_a_reset_drops_connections),
 		cmocka_unit_test(test_freeing_tells_who_waits),
 		T(test_a_restored_guest_drops_the_old_before_it_sees_the_new),
+		T(test_buffers_come_back_together),
+		T(test_large_buffers_come_back_sooner),
+		T(test_a_small_queue_comes_back_at_once),
 		T(test_restore_checks_the_fields),
 	};
 
