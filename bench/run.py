@@ -24,6 +24,7 @@ from files import files
 from hostile import hostile
 from measure import BenchError, Figures, api, figure, host, host_json
 from net import net
+from restart import restart
 from sizes import freed_memory, sized_creates
 
 BENCH_DIR = "/usr/lib/ramet/bench"
@@ -127,6 +128,7 @@ BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "files": [files],
     "hostile": [hostile],
     "net": [net],
+    "restart": [restart],
     "sizes": [sized_creates, freed_memory],
 }
 

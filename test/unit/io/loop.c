@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -344,6 +345,32 @@ static void test_many_timers_keep_heap_order(void **state)
 	free(order);
 }
 
+/* An idle timeout and a lifetime for each of so many sandboxes: moved with all that is done. The
+ * time it takes is printed, not checked. */
+static void test_ten_thousand_timers_are_moved(void **state)
+{
+	enum { N = 10000, MOVES = 20 };
+	struct fixture *f = *state;
+	struct loop_timer *t = calloc(N, sizeof(*t));
+	struct timespec before, after;
+
+	for (int i = 0; i < N; i++)
+		loop_timer_set(f->loop, &t[i], 3600000 + (unsigned)i);
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	for (int i = 0; i < N * MOVES; i++)
+		loop_timer_set(f->loop, &t[i % N], 3700000);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	double ns = (double)(after.tv_sec - before.tv_sec) * 1e9 +
+		    (double)(after.tv_nsec - before.tv_nsec);
+	print_message("%d timers: %.0f ns to move one\n", N, ns / (N * MOVES));
+	for (int i = 0; i < N; i++) {
+		assert_true(t[i].heap_index > 0 && t[i].heap_index <= N);
+		loop_timer_clear(f->loop, &t[i]);
+		assert_int_equal(t[i].heap_index, 0);
+	}
+	free(t);
+}
+
 struct again {
 	struct loop *loop;
 	struct loop_timer timer;
@@ -540,6 +567,7 @@ int main(void)
 		T(test_free_ends_what_is_under_way),
 		T(test_timers_fire_in_order_of_time),
 		T(test_many_timers_keep_heap_order),
+		T(test_ten_thousand_timers_are_moved),
 		T(test_a_timer_that_sets_itself_does_not_starve_the_rest),
 		T(test_a_flood_does_not_starve_timers),
 		T(test_work_runs_elsewhere_and_ends_here),
