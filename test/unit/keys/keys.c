@@ -206,7 +206,7 @@ static void a_grace_is_only_ever_shortened(void **state)
 	assert_int_equal(check_at(w, old.text, keys_now_ms() + 200 * 1000), KEY_REVOKED);
 	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), 0);
 	assert_int_equal(check_at(w, old.text, keys_now_ms() + 1000), KEY_REVOKED);
-	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), -EINVAL);
+	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), -EKEYREVOKED);
 	assert_int_equal(keys_rotate(w->keys, "key_x", 0, new.text, &new.key, &e), -ENOENT);
 }
 
