@@ -355,6 +355,15 @@ static const struct {
 	{"--dns=127.0.0.53", "dns must be an IPv4 address that VMs can reach"},
 	{"--dns=::1", "dns must be an IPv4 address that VMs can reach"},
 	{"--max_vms=7", "pool_shells + pool_warm is 8, more than max_vms allows (7)"},
+	{"--audit_dir=a/b", "audit_dir must be an absolute path or a name without slashes"},
+	{"--audit_dir=..", "that begins with no dot"},
+	{"--audit_files=1", "audit_files must be a whole number from 2 to 1000"},
+	{"--log_format=xml", "log_format must be one of the words text json"},
+	{"--webhook_url=ftp://a/", "webhook_url must begin with https://"},
+	{"--webhook_url=https://a/", "webhook_secret must be at least 16 bytes long, not 0"},
+	{"--webhook_url=http://example.net/", "http:// to another host"},
+	{"--webhook_url=http://127.0.0.1.example.net/", "http:// to another host"},
+	{"--webhook_url=http://localhost:x@example.net/", "http:// to another host"},
 };
 
 static void each_wrong_flag_is_named(void **state)
@@ -422,6 +431,32 @@ static void sizes_are_listed_in_their_order(void **state)
 	assert_int_equal(sizes[2].rootfs_gb, 1024);
 	c.sizes[0] = 0;
 	assert_int_equal(config_sizes(&c, sizes, &e), 0);
+}
+
+static void webhooks_of_this_host_need_no_tls(void **state)
+{
+	static const char *const urls[] = {
+		"--webhook_url=http://127.0.0.1:80/x", "--webhook_url=http://localhost",
+		"--webhook_url=http://[::1]/", "--webhook_url=https://a/"};
+	char secret[] = "--webhook_secret=0123456789abcdef", path[CONFIG_PATH_MAX * 2];
+	struct config c;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		char *argv[] = {"rametd", NO_FILE, (char *)(uintptr_t)urls[i], secret, NULL};
+
+		if (config_load(&c, 4, argv, &e) < 0)
+			fail_msg("%s", e.text);
+	}
+	char *no_log[] = {"rametd", NO_FILE, (char *)(uintptr_t)urls[0], secret, "--audit_dir="};
+	assert_int_equal(config_load(&c, 5, no_log, &e), -EINVAL);
+	assert_says(&e, "webhook_url needs the audit log");
+	assert_int_equal(load(&c, "--audit_dir=/var/log/ramet", &e), 0);
+	config_audit_dir(&c, path, sizeof(path));
+	assert_string_equal(path, "/var/log/ramet");
+	config_defaults(&c);
+	config_audit_dir(&c, path, sizeof(path));
+	assert_string_equal(path, "/var/lib/ramet/audit");
 }
 
 static void a_flag_twice_is_refused(void **state)
@@ -501,6 +536,7 @@ int main(void)
 		cmocka_unit_test(sizes_are_listed_in_their_order),
 		cmocka_unit_test(a_flag_twice_is_refused),
 		cmocka_unit_test(the_installed_file_is_the_example),
+		cmocka_unit_test(webhooks_of_this_host_need_no_tls),
 		cmocka_unit_test(the_example_says_the_defaults),
 	};
 

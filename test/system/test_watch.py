@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sees of real sandboxes: the audit log, figures, health, ramet ls and top."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from conftest import on_host
+from ramet import Client, Sandbox
+
+AUDIT = "/var/lib/ramet/audit"
+Line = dict[str, Any]
+
+
+def lines() -> list[Line]:
+    """Of all files, oldest first. What a kill cut off is passed over."""
+    text = on_host(f"cat $(ls -v -r {AUDIT}/audit.jsonl*)")
+    return [json.loads(each) for each in text.splitlines() if each.endswith("}")]
+
+
+def events_of(*ids: str) -> list[Line]:
+    return [line for line in lines() if line.get("sandbox") in ids]
+
+
+def until_told(count: int, *ids: str) -> list[Line]:
+    """A worker writes the lines; the test's time limit ends this."""
+    while len(found := events_of(*ids)) < count:
+        pass
+    return found
+
+
+def test_the_audit_log_tells_each_life(client: Client) -> None:
+    parent = Sandbox(client=client)
+    first, second = parent.fork(2)
+    parent.merge_into(first)
+    second.close()
+    parent.close()
+    found = until_told(6, parent.id, first.id, second.id)
+    assert [line["event"] for line in found] == [
+        "sandbox.created",
+        "sandbox.forked",
+        "sandbox.forked",
+        "sandbox.merged",
+        "sandbox.deleted",
+        "sandbox.deleted",
+    ]
+    assert [line["sandbox"] for line in found[1:3]] == [first.id, second.id]
+    assert [line["parent"] for line in found[1:3]] == [parent.id, parent.id]
+    assert (found[3]["sandbox"], found[3]["winner"]) == (parent.id, first.id)
+    assert len({line["id"] for line in found}) == 6
+    assert {line["tenant"] for line in found} == {"local"}
+
+
+def test_lines_are_numbered_without_gaps(client: Client, sbx: Sandbox) -> None:
+    until_told(1, sbx.id)
+    numbers = [line["n"] for line in lines()]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    owner, mode = on_host(f"stat -c '%U %a' {AUDIT}/audit.jsonl").split()
+    assert (owner, mode) == ("ramet", "640")
+
+
+def test_health_and_figures(http: httpx.Client, sbx: Sandbox) -> None:
+    sbx.run_code("print(1)")
+    assert http.get("/livez").text == "ok"
+    ready = http.get("/readyz")
+    assert ready.status_code == 200 and ready.json()["checks"]["disk"] == "ok"
+    while True:  # looked up every some seconds
+        pairs = (each.rsplit(" ", 1) for each in http.get("/metrics").text.splitlines())
+        figures = {name: float(value) for name, value in pairs if name[0] != "#"}
+        if figures["ramet_memory_private_bytes"] > 0:
+            break
+    assert figures["ramet_create_seconds_count"] >= 1
+    assert figures["ramet_exec_seconds_count"] >= 1
+    assert figures["ramet_audit_lines_total"] >= 1
+    assert figures["ramet_audit_lost_total"] == 0
+    assert figures["ramet_disk_free_bytes"] > 0
+
+
+def test_ls_and_top_show_it(sbx: Sandbox) -> None:
+    rows = [row.split() for row in on_host("ramet ls").splitlines()]
+    assert rows[0][:3] == ["ID", "STATE", "TENANT"]
+    (mine,) = (row for row in rows if row[0] == sbx.id)
+    assert mine[1:4] == ["ready", "local", "default"]
+    (top,) = (row for row in on_host("ramet top --once").splitlines() if row.startswith(sbx.id))
+    assert float(top.split()[5]) > 0  # MiB of its own
