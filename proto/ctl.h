@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define CTL_VERSION	3
+#define CTL_VERSION	4
 #define CTL_CMDLINE_MAX 1024
 #define CTL_TEXT_MAX	240
 #define CTL_FDS_MAX	128 /* descriptors in one message */
@@ -57,6 +57,10 @@ enum ctl_type {
 	 * of a CTL_RESTORE without its writable layer: state file, memory file, memory layers, disk
 	 * base, disk layers; `fork` says how many. VM and image are independent from then on; an
 	 * image serves any number of fills. On failure the VM runs on as if nothing was asked.
+	 *
+	 * With `stay_paused` it does not go on: it is paused as after a CTL_PAUSE, at the very
+	 * moment of the image, until a CTL_RUN. It goes on by itself when the connection that asked
+	 * is gone before the answer.
 	 */
 	CTL_FORK = 8,
 
@@ -97,6 +101,7 @@ struct ctl_msg {
 		} connect;
 		struct {
 			uint32_t children; /* so many fills are to come, about: what is worth it */
+			uint32_t stay_paused; /* 0 or 1 */
 		} fork;
 		struct {
 			int32_t error;		 /* 0 or -errno */

@@ -60,6 +60,9 @@ static int check_fork(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 1)
 		return err_say(e, EPROTO, "a fork needs 1 descriptor, %u came", nfds);
+	if (m->fork.stay_paused > 1)
+		return err_say(e, EPROTO, "stay_paused is %u, neither 0 nor 1",
+			       m->fork.stay_paused);
 	return 0;
 }
 

@@ -169,6 +169,16 @@ static void on_connected(void *arg, int result)
 	answer(arg, &e);
 }
 
+/* Whoever had it paused is not there any more, and whoever came since does not know of it. */
+static void run_unasked(struct vm *vm)
+{
+	struct err e = {0};
+
+	log_info("the image that the VM was paused for is not wanted any more: it goes on");
+	if (vm_run(vm, &e))
+		log_error("%s", e.text);
+}
+
 static void on_forked(void *arg, const struct vm_image *img, const struct err *e)
 {
 	struct waiter *w = arg;
@@ -186,6 +196,8 @@ static void on_forked(void *arg, const struct vm_image *img, const struct err *e
 	m.reply.fork.layers = img->layers;
 	if (w->generation == w->ctl->generation)
 		send_with(w->ctl, &m, img->fds, img->nfds);
+	else if (vm_state(w->ctl->vm) == CTL_PAUSED)
+		run_unasked(w->ctl->vm);
 	free(w);
 }
 
@@ -290,7 +302,9 @@ static int do_fork(struct ctl *c, struct request *r, struct err *e)
 
 	if (!w)
 		return e->code;
-	res = vm_fork(c->vm, r->msg.fork.children, &r->fds[0], on_forked, w, e);
+	const struct vm_fork_how how = {.children = r->msg.fork.children,
+					.stay_paused = r->msg.fork.stay_paused};
+	res = vm_fork(c->vm, &how, &r->fds[0], on_forked, w, e);
 	if (res) {
 		free(w);
 		return res;

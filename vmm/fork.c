@@ -24,6 +24,7 @@ struct fork {
 	struct layer_stack *disk;
 	struct state_still *still;
 	int state_fd;
+	bool stopped; /* the vCPUs were left so */
 };
 
 /* --- Merging memory layers in the background --- */
@@ -86,14 +87,15 @@ static int prepare(struct vm *vm, struct fork *f, struct err *e)
 		return err_set(e, errno, "make a file for the state");
 	r = state_still_new(&f->still, &p, e);
 	if (!r)
-		r = ram_prepare(vm->ram, vm->fork_children, e);
+		r = ram_prepare(vm->ram, vm->fork_how.children, e);
 	/* An empty layer would only make the chain longer. */
 	if (!r && layer_stack_written(f->disk))
 		r = layer_stack_prepare(f->disk, vm->fork_writable, e);
 	return r;
 }
 
-/* The vCPUs stand still in here, and run when it returns; unless the guest has ended. */
+/* The vCPUs stand still in here, and run when it returns; unless the guest has ended, or is to stay
+ * as it is. */
 static int take_still(struct vm *vm, struct fork *f, struct err *e)
 {
 	uint64_t start = now_ns();
@@ -106,7 +108,9 @@ static int take_still(struct vm *vm, struct fork *f, struct err *e)
 	if (!r)
 		r = state_still_take(f->still, e);
 	vm_tell_clock_stopped(vm);
-	vcpus_run(vm->vcpus);
+	f->stopped = !r && vm->fork_how.stay_paused;
+	if (!f->stopped)
+		vcpus_run(vm->vcpus);
 	f->image.pause_ns = now_ns() - start;
 	return r;
 }
@@ -137,6 +141,18 @@ static void list_files(struct vm *vm, struct fork *f)
 	img->disk_bytes = layer_disk_bytes(f->disk);
 }
 
+/* Or not, when it is to stay paused and there is an image. */
+static void go_on(struct vm *vm, bool stopped, bool well)
+{
+	if (stopped && well) {
+		vm->state = CTL_PAUSED;
+		return;
+	}
+	if (stopped)
+		vcpus_run(vm->vcpus);
+	vm_continue_devices(vm);
+}
+
 static void fork_drained(struct vm *vm)
 {
 	struct fork f = {.disk = vio_blk_disk(vm_blk(vm)), .state_fd = -1};
@@ -157,15 +173,15 @@ static void fork_drained(struct vm *vm)
 	else
 		list_files(vm, &f);
 	state_still_free(f.still);
-	vm_continue_devices(vm);
+	go_on(vm, f.stopped, r == 0);
 	finish_fork(vm, r ? NULL : &f.image, &e);
 	close_fd(&f.state_fd);
 	ram_settle(vm->ram);
 	vm_flatten(vm);
 }
 
-int vm_fork(struct vm *vm, unsigned children, int *writable_fd, vm_forked_fn *done, void *arg,
-	    struct err *e)
+int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_forked_fn *done,
+	    void *arg, struct err *e)
 {
 	int r;
 
@@ -180,7 +196,7 @@ int vm_fork(struct vm *vm, unsigned children, int *writable_fd, vm_forked_fn *do
 	vm->on_forked = done;
 	vm->on_forked_arg = arg;
 	vm->fork_writable = take_fd(writable_fd);
-	vm->fork_children = children;
+	vm->fork_how = *how;
 	vm_drain(vm, fork_drained);
 	return 0;
 }

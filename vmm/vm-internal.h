@@ -49,7 +49,7 @@ struct vm {
 	vm_forked_fn *on_forked; /* a fork is under way */
 	void *on_forked_arg;
 	int fork_writable; /* the disk layer it was given */
-	unsigned fork_children;
+	struct vm_fork_how fork_how;
 	struct loop_timer flatten;
 
 	vm_ended_fn *on_ended;

@@ -80,10 +80,15 @@ struct vm_image {
  * Takes an image of the running VM, which goes on. *writable_fd (taken over, then -1) is for its
  * next disk layer, and closed where none is needed. `done` is called once, perhaps before this
  * returns: with the image, or with NULL and what went wrong; then the VM runs on as before.
+ * `stay_paused`: with the image it is paused, until vm_run.
  */
 typedef void vm_forked_fn(void *arg, const struct vm_image *image, const struct err *e);
-int vm_fork(struct vm *vm, unsigned children, int *writable_fd, vm_forked_fn *done, void *arg,
-	    struct err *e);
+struct vm_fork_how {
+	unsigned children; /* so many fills are to come, about */
+	bool stay_paused;
+};
+int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_forked_fn *done,
+	    void *arg, struct err *e);
 
 /* Joins a guest port to *stream_fd (taken over, then -1); `done` as in vio_vsock_connect. */
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),

@@ -149,6 +149,8 @@ bool request_called_well(struct request *r, const struct failure *f);
 void request_leave_call(struct request *r);
 /* core_done_fn of a request whose success is a 204. */
 void request_done(void *arg, const struct failure *f);
+/* core_create_fn: a sandbox was made. */
+void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
 bool request_is_head(const struct request *r);
 const h2o_iovec_t *request_header(const struct request *r, const char *name);
 uint64_t now_us(void);
@@ -275,6 +277,11 @@ void serve_replay(struct request *r);
 void serve_fork(struct request *r);
 void serve_merge(struct request *r);
 void serve_diff(struct request *r);
+void serve_freeze(struct request *r);
+void serve_spaces(struct request *r);
+void serve_space(struct request *r);
+void serve_space_delete(struct request *r);
+void serve_resume(struct request *r);
 void serve_put(struct request *r);
 void serve_get(struct request *r);
 void serve_remove(struct request *r);

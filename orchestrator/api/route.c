@@ -99,10 +99,13 @@ static enum route_result check_ids(struct route_match *m, const char *const ids[
 {
 	bool upload = strstr(m->route->pattern, "{upload}"),
 	     pty = strstr(m->route->pattern, "{pty}");
-	const char *second = upload ? "upl_" : pty ? "pty_" : "sbx_";
+	bool space = strstr(m->route->pattern, "{space}");
+	const char *first = space ? "spc_" : "sbx_", *second = upload ? "upl_"
+							       : pty  ? "pty_"
+								      : "sbx_";
 
-	if (ids[0] && !id_valid("sbx_", ids[0], strlen(ids[0])))
-		return ROUTE_ID;
+	if (ids[0] && !id_valid(first, ids[0], strlen(ids[0])))
+		return space ? ROUTE_SPACE : ROUTE_ID;
 	if (ids[1] && !id_valid(second, ids[1], strlen(ids[1])))
 		return upload ? ROUTE_UPLOAD : pty ? ROUTE_PTY : ROUTE_ID;
 	for (int i = 0; i < 2 && ids[i]; i++)

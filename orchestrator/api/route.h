@@ -37,6 +37,7 @@ enum route_result {
 	ROUTE_ID,	/* 404: the id of a sandbox can't be one */
 	ROUTE_UPLOAD,	/* 404: the same, of an upload */
 	ROUTE_PTY,	/* 404: the same, of a terminal */
+	ROUTE_SPACE,	/* 404: the same, of a Space */
 	ROUTE_METHOD,	/* 405: allow names the methods */
 	ROUTE_MALFORMED /* 400: the path is no path */
 };

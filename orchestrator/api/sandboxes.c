@@ -57,7 +57,7 @@ static void add_place(struct text *t, const struct config *config)
 	}
 }
 
-static void on_created(void *arg, const struct sandbox_view *view, const struct failure *f)
+void request_created(void *arg, const struct sandbox_view *view, const struct failure *f)
 {
 	struct request *r = arg;
 
@@ -93,7 +93,7 @@ static void create(struct request *r, const void *values)
 	if (b->template.p)
 		memcpy(spec.template, b->template.p, b->template.len);
 	request_ref(r);
-	r->call = core_create(r->api->core, r->tenant, &spec, on_created, r);
+	r->call = core_create(r->api->core, r->tenant, &spec, request_created, r);
 }
 
 void serve_create(struct request *r)
@@ -151,6 +151,10 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 		add_children(t, v->children);
 	add_number(t, "memory_private_bytes", v->memory_private_bytes);
 	add_number(t, "memory_shared_bytes", v->memory_shared_bytes);
+	if (v->freeze_bytes) {
+		add_number(t, "frozen_bytes", v->frozen_bytes);
+		add_number(t, "freeze_bytes", v->freeze_bytes);
+	}
 	text_puts(t, ",\"metadata\":");
 	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
 	text_putc(t, '}');

@@ -103,6 +103,10 @@ static void refuse(struct request *r, enum route_result why, const struct route_
 		answer_error(r, 404, "no_such_pty",
 			     "there is no such terminal: an id is pty_ and 32 hexadecimal digits");
 		break;
+	case ROUTE_SPACE:
+		answer_error(r, 404, "not_found",
+			     "there is no such space: an id is spc_ and 32 hexadecimal digits");
+		break;
 	case ROUTE_METHOD:
 		answer_header(r, "allow", m->allow);
 		answer_error(r, 405, "method_not_allowed", "%.*s is not served there, only %s",

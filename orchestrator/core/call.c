@@ -45,6 +45,11 @@ static void put_away(struct core_call *call)
 		op_free(call->op);
 		call->op = NULL;
 		break;
+	case CALL_RESUME:
+		resume_free(call->resume);
+		call->resume = NULL;
+		break;
+	case CALL_FREEZE:
 	case CALL_DELETE:
 	case CALL_MERGE:
 		break;
@@ -90,6 +95,12 @@ static void tell(void *arg)
 	case CALL_OP:
 		op_tell(call);
 		break;
+	case CALL_FREEZE:
+		freeze_tell(call);
+		break;
+	case CALL_RESUME:
+		resume_tell(call);
+		break;
 	default:
 		tell_done(call);
 	}
@@ -112,7 +123,7 @@ void call_finish(struct core_call *call, const struct failure *f)
 		op_over(call, !f);
 	else if (f || call->kind == CALL_INTERRUPT)
 		put_away(call);
-	if (call->kind == CALL_CREATE || call->kind == CALL_FORK)
+	if (call->kind == CALL_CREATE || call->kind == CALL_FORK || call->kind == CALL_RESUME)
 		pool_check(c);
 	later_run(&c->later, &call->later, tell, call);
 }
@@ -129,6 +140,8 @@ void core_abandon(struct core_call *call)
 		follow_abandon(call);
 	else if (call->kind == CALL_OP)
 		op_abandon(call);
+	else if (call->kind == CALL_RESUME)
+		resume_abandon(call);
 	else if (call->kind == CALL_DIFF)
 		call_free(call);
 	else

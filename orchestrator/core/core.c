@@ -112,6 +112,7 @@ static void on_housekeeping(void *arg)
 	struct core *c = arg;
 
 	forget_ended(c);
+	spaces_scrub(c);
 	start_checkpoint(c);
 	pool_check(c);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
@@ -132,6 +133,11 @@ static void init_lists(struct core *c)
 	list_init(&c->ended);
 	list_init(&c->creates);
 	list_init(&c->diffs);
+	list_init(&c->resumes);
+	list_init(&c->waits);
+	list_init(&c->syncs);
+	list_init(&c->spaces);
+	list_init(&c->freezes);
 	list_init(&c->finished);
 	for (size_t i = 0; i < BUCKETS; i++)
 		list_init(&c->buckets[i]);
@@ -184,6 +190,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	struct size own;
 
 	c->loop = loop;
+	c->log_fd = -1;
 	c->config = *config;
 	later_queue_init(&c->later, loop);
 	init_lists(c);
@@ -193,6 +200,8 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		ret = open_parts(c, warden_fd, e);
 	if (ret == 0)
 		ret = adopt_all(c, e);
+	if (ret == 0)
+		ret = spaces_load(c, e);
 	if (ret < 0) {
 		core_free(c);
 		return ret;
@@ -281,6 +290,8 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	failure_set(&f, 503, "stopping", 5, "the service is stopping");
 	list_each_safe (pos, &c->creates)
 		call_finish(container_of(pos, struct core_call, link), &f);
+	list_each_safe (pos, &c->resumes)
+		call_finish(container_of(pos, struct core_call, link), &f);
 	list_each (pos, &c->sandboxes)
 		fork_sandbox_gone(container_of(pos, struct sandbox, link), &f);
 	loop_timer_clear(c->loop, &c->housekeeping);
@@ -326,11 +337,15 @@ void core_free(struct core *c)
 	c->vms.detached = true;
 	free_calls(&c->creates);
 	free_calls(&c->diffs);
+	free_calls(&c->resumes);
+	free_calls(&c->waits);
 	free_calls(&c->finished);
 	pool_close(c);
 	templates_free(c);
 	free_sandboxes(&c->sandboxes);
 	free_sandboxes(&c->ended);
+	freezes_free(c);
+	spaces_free(c);
 	vm_host_fini(&c->vms);
 	warden_client_free(c->warden);
 	later_queue_fini(&c->later);

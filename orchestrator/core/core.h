@@ -59,7 +59,7 @@ struct sandbox_spec {
 
 struct sandbox_view {
 	char id[SANDBOX_ID_LEN + 1];
-	const char *state; /* "ready", "running" */
+	const char *state; /* "ready", "running", "freezing" */
 	const char *template;
 	uint32_t vcpus, ram_mib, rootfs_gb;
 	bool persistent, egress;
@@ -71,6 +71,7 @@ struct sandbox_view {
 	const char *tenant;
 	uint32_t pid;	  /* of its VM process */
 	uint64_t idle_ms; /* since something was done in it; 0: something is under way */
+	uint64_t frozen_bytes, freeze_bytes; /* freezing: written, and to write, about */
 };
 
 /* A call under way. */
@@ -128,6 +129,50 @@ struct life {
 typedef void core_life_fn(void *arg, const struct life *life);
 /* `fn` hears of each event, when it is in the catalogue, before it is answered. */
 void core_watch_lives(struct core *c, core_life_fn *fn, void *arg);
+
+/* --- Spaces: sandboxes on disk --------------------------------------------------------------- */
+
+/* Good until the caller returns to the loop. */
+struct space_view {
+	char id[SANDBOX_ID_LEN + 1];
+	const char *state;   /* "frozen", "resuming", "damaged" */
+	const char *damage;  /* what is wrong with it, or NULL */
+	const char *sandbox; /* the id it had when it was frozen */
+	const char *template;
+	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
+	bool egress;
+	int64_t created_at_ms; /* since the epoch */
+	uint64_t size_bytes;   /* of the disk; what it shares with its template is not counted */
+	const char *metadata;  /* JSON object text */
+};
+
+/* `new_id` is NULL on failure. */
+typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
+
+/*
+ * Writes the sandbox to disk as a Space, of which the id comes; the sandbox has ended then, with
+ * code "frozen", and so has every call in it: what runs in the guest goes on when it is resumed. On
+ * failure it runs on. An abandoned freeze is not taken back.
+ */
+struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
+			      void *arg);
+
+struct space_resume {
+	uint32_t timeout_s, idle_timeout_s; /* 0: as when it was frozen */
+	bool persistent;
+	bool says_egress, egress; /* else as when it was frozen; a closed one can't be opened */
+};
+/* Makes a Space a sandbox with an id of its own, and is gone with that; a resume that fails, or is
+ * abandoned before the sandbox is there, leaves it. */
+struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
+				    const struct space_resume *how, core_create_fn *fn, void *arg);
+struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg);
+bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
+		     struct failure *f);
+/* Every Space of the tenant, oldest first. */
+void core_spaces(struct core *c, const char *tenant,
+		 void (*each)(void *arg, const struct space_view *view), void *arg);
 
 /* --- templates -------------------------------------------------------------------------------- */
 
@@ -320,9 +365,6 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
 				  void *arg);
 
-/* `new_id` is NULL on failure. */
-typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
-
 /* A file in parts. The upload belongs to the guest: a restart of the service leaves it alone, a
  * fork leaves it with the parent. */
 struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
@@ -434,6 +476,8 @@ struct core_figures {
 	uint64_t ready, running, adopting; /* sandboxes by state */
 	/* As they were some seconds ago: of the VMs of sandboxes, and below state_dir. */
 	uint64_t memory_private_bytes, memory_shared_bytes, disk_free_bytes;
+	uint64_t freezes, freeze_failures, resumes, resume_failures, spaces_damaged;
+	uint64_t spaces, spaces_bytes; /* that there are */
 };
 void core_figures(const struct core *c, struct core_figures *out);
 /* All that must hold for a sandbox to be served: `why` is NULL where it does, else a sentence. */

@@ -100,6 +100,8 @@ bool host_has_room(struct core *c, size_t n, struct failure *f)
 
 	list_each (pos, &c->creates)
 		used++;
+	list_each (pos, &c->resumes)
+		used++;
 	if (used + n > c->vms.max_vms) {
 		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",
 			    c->vms.max_vms);

@@ -321,6 +321,7 @@ static void copy(struct fork *fork)
 
 void fork_next(struct sandbox *s)
 {
+	freeze_next(s->core); /* it may have waited for an image */
 	if (s->copying || s->core->closing || (s->state != SBX_READY && s->state != SBX_RUNNING))
 		return;
 	list_each (pos, &s->forks) {

@@ -216,9 +216,10 @@ bool watch_memory(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes)
 enum sandbox_state {
 	SBX_ADOPTING, /* its VM was found, its agent not yet reached */
 	SBX_READY,
-	SBX_RUNNING, /* a call is at the agent */
-	SBX_ENDING,  /* its VM goes */
-	SBX_ENDED,   /* kept for a while, to say what became of it */
+	SBX_RUNNING,  /* a call is at the agent */
+	SBX_FREEZING, /* its VM stands still and is written to disk; a call may be at the agent */
+	SBX_ENDING,   /* its VM goes */
+	SBX_ENDED,    /* kept for a while, to say what became of it */
 	SBX_NSTATES,
 };
 
@@ -226,6 +227,8 @@ enum sandbox_event {
 	SBX_REACHED, /* the agent of an adopted VM */
 	SBX_EXEC,
 	SBX_EXEC_OVER,
+	SBX_FREEZE,
+	SBX_THAW, /* it could not be frozen, and its VM runs again */
 	SBX_END,
 	SBX_VM_GONE,
 	SBX_NEVENTS,
@@ -266,9 +269,11 @@ struct sandbox {
 	unsigned n_ops, n_listeners;
 	struct agent *spares[SPARES_MAX]; /* connections that wait for such */
 	struct loop_timer spare_timer;
-	struct core_call *copying; /* the fork whose image is being taken */
-	bool held;		   /* nothing is read from the agent meanwhile */
-	char *ancestors;	   /* as in the catalogue */
+	struct core_call *copying;	/* the fork whose image is being taken */
+	struct freeze *freeze;		/* asked for, or under way */
+	char space[SANDBOX_ID_LEN + 1]; /* what it was resumed from: its files are in use */
+	bool held;			/* nothing is read from the agent meanwhile */
+	char *ancestors;		/* as in the catalogue */
 	uint64_t seq, seq_reserved;
 	struct replay replay;
 	struct list follows;
@@ -315,6 +320,8 @@ void sandbox_lose_agent(struct sandbox *s, const char *why);
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
 /* Its VM is another's, as the catalogue says already. */
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
+/* It is a Space, as the catalogue says already. */
+void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space);
 /* An ended one, from the catalogue. */
 void sandbox_keep_ended(struct sandbox *s);
 /* One of the codes, as a string that stays. */
@@ -345,13 +352,15 @@ enum call_kind {
 	CALL_FORK,
 	CALL_MERGE,
 	CALL_OP,
+	CALL_FREEZE,
+	CALL_RESUME,
 };
 
 struct core_call {
 	enum call_kind kind;
 	struct core *core;
-	/* On core->creates, ->diffs, sandbox->calls, ->interrupts, ->deletes, ->forks,
-	 * ->ops; core->finished. */
+	/* On core->creates, ->diffs, ->resumes, ->waits; freeze->calls; sandbox->calls,
+	 * ->interrupts, ->deletes, ->forks, ->ops; core->finished. */
 	struct list link;
 	struct later later;
 	bool abandoned, failed;
@@ -376,7 +385,10 @@ struct core_call {
 		struct diff *diff;
 		struct fork *fork;
 		struct op *op;
+		struct freeze *freeze;
+		struct resume *resume;
 	};
+	char made[SANDBOX_ID_LEN + 1]; /* CALL_FREEZE: the Space */
 };
 
 struct core_call *call_new(struct core *c, enum call_kind kind, void *arg);
@@ -441,6 +453,60 @@ void op_set_paused(struct op *op, bool paused);
 void op_sandbox_gone(struct sandbox *s, const struct failure *f);
 void spares_drop(struct sandbox *s);
 
+/* --- Spaces (space.c, freeze.c, resume.c) ------------------------------------------------------
+ */
+
+struct space {
+	struct list link; /* on core->spaces, oldest first */
+	struct core *core;
+	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
+	char *tenant, *metadata;
+	char template[SANDBOX_NAME_MAX + 1];
+	struct size size;
+	uint32_t timeout_s, idle_timeout_s;
+	bool egress;
+	int64_t created_at_ms;
+	uint64_t size_bytes, seq;
+	char *env;
+	size_t env_len;
+	struct resume *resume;	   /* under way */
+	bool checked;		   /* all of it was read in this life, or written */
+	char damage[ERR_TEXT_MAX]; /* what is wrong with it; empty: nothing known */
+};
+
+/* What the catalogue has; directories that it does not know are removed. */
+int spaces_load(struct core *c, struct err *e);
+/* Reads, one after the other, the Spaces that this life has not read yet. */
+void spaces_scrub(struct core *c);
+void spaces_free(struct core *c);
+struct space *space_add(struct core *c, const struct store_space *row);
+/* NULL with *f filled when there is no such Space for this tenant, or it is damaged. */
+struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f);
+void space_damaged(struct space *p, const char *what);
+/* It is no Space any more; its files stay. */
+void space_forget(struct space *p);
+/* The files of one that is gone are removed, in the background. */
+void space_files_drop(struct core *c, const char *id);
+/* Until what is in the catalogue is on the disk, so that no power cut takes it back. `fn` comes
+ * from the loop, with 0 or -errno. Cancelled: not. */
+struct store_sync;
+typedef void store_sync_fn(void *arg, int error);
+struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
+void store_sync_cancel(struct store_sync *sync);
+
+/* Freezes it as soon as can be; `call` may be NULL, or wait for one that is under way. */
+void freeze_start(struct sandbox *s, struct core_call *call);
+/* The next that waits begins. */
+void freeze_next(struct core *c);
+/* It ends: a freeze that has not ended it leaves nothing behind, calls that wait for it fail. */
+void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
+void freezes_free(struct core *c);
+void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total);
+void freeze_tell(struct core_call *call);
+void resume_free(struct resume *r);
+void resume_tell(struct core_call *call);
+void resume_abandon(struct core_call *call);
+
 /* --- all of it ---------------------------------------------------------------------------------
  */
 
@@ -471,7 +537,15 @@ struct core {
 	const char **children; /* the last answer of lineage_children */
 	struct list creates;   /* calls that still work for their sandbox */
 	struct list diffs;     /* calls under way */
-	struct list finished;  /* calls whose end is to be told */
+	struct list resumes;   /* the same */
+	struct list waits;     /* calls that wait for the disk alone */
+	struct list syncs;     /* struct store_sync */
+	struct list spaces;    /* struct space */
+	struct list freezes;   /* struct freeze: in order, those under way first */
+	struct later freeze_later;
+	struct scrub *scrub;  /* under way */
+	int log_fd;	      /* of the catalogue's log; -1: not open yet */
+	struct list finished; /* calls whose end is to be told */
 	struct core_figures figures;
 	size_t waiting_bytes; /* of calls that are not sent yet */
 	struct loop_timer housekeeping;

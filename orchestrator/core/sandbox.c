@@ -19,8 +19,13 @@
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
 	[SBX_ADOPTING] = {[SBX_REACHED] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
-	[SBX_READY] = {[SBX_EXEC] = GO(SBX_RUNNING), [SBX_END] = GO(SBX_ENDING)},
-	[SBX_RUNNING] = {[SBX_EXEC_OVER] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
+	[SBX_READY] = {[SBX_EXEC] = GO(SBX_RUNNING),
+		       [SBX_FREEZE] = GO(SBX_FREEZING),
+		       [SBX_END] = GO(SBX_ENDING)},
+	[SBX_RUNNING] = {[SBX_EXEC_OVER] = GO(SBX_READY),
+			 [SBX_FREEZE] = GO(SBX_FREEZING),
+			 [SBX_END] = GO(SBX_ENDING)},
+	[SBX_FREEZING] = {[SBX_THAW] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
 	[SBX_ENDING] = {[SBX_VM_GONE] = GO(SBX_ENDED)},
 };
 
@@ -86,9 +91,12 @@ struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id,
 
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 {
-	if (s->state != SBX_ADOPTING)
+	if (s->state == SBX_ADOPTING)
+		failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", s->id);
+	else if (s->state == SBX_FREEZING)
+		failure_set(f, 409, "freezing", 0, "sandbox %s is being frozen", s->id);
+	else
 		return true;
-	failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", s->id);
 	return false;
 }
 
@@ -175,10 +183,14 @@ static void shed(struct sandbox *s)
 	replay_fini(&s->replay);
 	diary_close(s->diary);
 	s->diary = NULL;
+	if (s->space[0] && s->state >= SBX_ENDING)
+		space_files_drop(s->core, s->space);
+	s->space[0] = 0;
 }
 
 void sandbox_free(struct sandbox *s)
 {
+	freeze_sandbox_gone(s, NULL);
 	shed(s);
 	free_calls(&s->calls);
 	free_calls(&s->interrupts);
@@ -251,6 +263,10 @@ static void on_lifetime(void *arg)
 	struct sandbox *s = arg;
 	char text[ERR_TEXT_MAX];
 
+	if (s->persistent && s->state != SBX_ADOPTING) {
+		freeze_start(s, NULL);
+		return;
+	}
 	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
@@ -260,6 +276,10 @@ static void on_idle(void *arg)
 	struct sandbox *s = arg;
 	char text[ERR_TEXT_MAX];
 
+	if (s->persistent && s->state != SBX_ADOPTING) {
+		freeze_start(s, NULL);
+		return;
+	}
 	snprintf(text, sizeof(text), "nothing was done in it for %u s", s->idle_timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
@@ -392,7 +412,7 @@ void sandbox_dial(struct sandbox *s)
 
 const char *sandbox_end_code(const char *code)
 {
-	static const char *const codes[] = {"expired", "deleted", "stopped", "merged"};
+	static const char *const codes[] = {"expired", "deleted", "stopped", "merged", "frozen"};
 
 	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
 		if (!strcmp(code, codes[i]))
@@ -454,6 +474,7 @@ void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 	fail_calls(&s->interrupts, f);
 	fail_calls(&s->follows, f);
 	fork_sandbox_gone(s, f);
+	freeze_sandbox_gone(s, f);
 	diff_sandbox_gone(s, f);
 	op_sandbox_gone(s, f);
 }
@@ -469,21 +490,13 @@ void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 	on_vm_gone(s);
 }
 
-void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget)
+/* It is in the catalogue that it has ended, and told. */
+static void leave(struct sandbox *s)
 {
 	struct failure f;
 
-	if (!sandbox_step(s, SBX_END))
-		return;
-	s->core->n_sandboxes--;
-	s->forget = forget;
-	s->ended_at_ms = realtime_ms();
-	s->ended_code = sandbox_end_code(code);
-	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
-	record_end(s);
-	life_tell_end(s);
-	log_info("sandbox %s ended (%s)", s->id, code);
-	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, text);
+	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
+	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, s->ended_text);
 	fail_calls(&s->calls, &f);
 	sandbox_fail_side_calls(s, &f);
 	diary_remove(s->diary);
@@ -495,6 +508,33 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 		vm_drop(vm, on_vm_gone, s);
 	else
 		on_vm_gone(s);
+}
+
+static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
+{
+	s->core->n_sandboxes--;
+	s->ended_at_ms = at_ms;
+	s->ended_code = sandbox_end_code(code);
+	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+}
+
+void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget)
+{
+	if (!sandbox_step(s, SBX_END))
+		return;
+	s->forget = forget;
+	note_end(s, realtime_ms(), code, text);
+	record_end(s);
+	life_tell_end(s);
+	leave(s);
+}
+
+void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space)
+{
+	sandbox_step(s, SBX_END);
+	note_end(s, at_ms, "frozen", text);
+	life_tell(s, LIFE_FROZEN, NULL, space, NULL);
+	leave(s);
 }
 
 /* --- calls ---------------------------------------------------------------------------------- */
@@ -538,7 +578,9 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 	int64_t idle_from = realtime_ms() - (int64_t)idle_ms;
 
 	*view = (struct sandbox_view){
-		.state = s->state == SBX_RUNNING || goes_on(s) ? "running" : "ready",
+		.state = s->state == SBX_FREEZING		 ? "freezing"
+			 : s->state == SBX_RUNNING || goes_on(s) ? "running"
+								 : "ready",
 		.template = s->template,
 		.vcpus = s->size.vcpus,
 		.ram_mib = s->size.ram_mib,
@@ -555,6 +597,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 		.idle_ms = idle_ms,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
+	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
 	struct sandbox *parent = lineage_parent(s);
 	view->parent = parent ? parent->id : NULL;
 	if (with_memory && s->pid)

@@ -70,7 +70,7 @@ static size_t coming(const struct list *calls, const char *tenant)
 /* Forks of a sandbox are its own tenant's. */
 size_t tenant_sandboxes(const struct core *c, const char *tenant)
 {
-	size_t n = coming(&c->creates, tenant);
+	size_t n = coming(&c->creates, tenant) + coming(&c->resumes, tenant);
 
 	list_each (pos, &c->sandboxes) {
 		const struct sandbox *s = container_of(pos, struct sandbox, link);

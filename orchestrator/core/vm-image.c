@@ -80,16 +80,23 @@ struct vm_image *vm_image_new(const struct ctl_msg *reply, int *fds, unsigned nf
 	for (unsigned i = 0; i < nfds; i++)
 		if (make_read_only(&fds[i], e) < 0)
 			return NULL;
-	struct vm_image *image = must_alloc(sizeof(*image));
-	*image = (struct vm_image){.users = 1,
-				   .memory_layers = reply->reply.fork.memory_layers,
-				   .layers = reply->reply.fork.layers,
-				   .disk_bytes = reply->reply.fork.disk_bytes,
-				   .pause_ns = reply->reply.fork.pause_ns,
-				   .copied_bytes = reply->reply.fork.copied_bytes,
-				   .nfds = nfds};
+	struct vm_image image = {.memory_layers = reply->reply.fork.memory_layers,
+				 .layers = reply->reply.fork.layers,
+				 .disk_bytes = reply->reply.fork.disk_bytes,
+				 .pause_ns = reply->reply.fork.pause_ns,
+				 .copied_bytes = reply->reply.fork.copied_bytes,
+				 .nfds = nfds};
 	for (unsigned i = 0; i < nfds; i++)
-		image->fds[i] = take_fd(&fds[i]);
+		image.fds[i] = take_fd(&fds[i]);
+	return vm_image_of(&image);
+}
+
+struct vm_image *vm_image_of(const struct vm_image *from)
+{
+	struct vm_image *image = must_alloc(sizeof(*image));
+
+	*image = *from;
+	image->users = 1;
 	return image;
 }
 

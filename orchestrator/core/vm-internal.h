@@ -19,6 +19,8 @@ enum vm_state {
 	VM_PAUSING,
 	VM_PAUSED,
 	VM_SAVING,
+	VM_FREEZING, /* an image is made of it, for which it stays paused */
+	VM_STARTING, /* a paused one is to run again */
 	VM_QUITTING,
 	VM_BROKEN,    /* dead, or a step failed: of no use but to be dropped */
 	VM_RELEASING, /* dropped; the warden empties its slot */
@@ -30,6 +32,7 @@ enum vm_event {
 	VM_SPAWNED,
 	VM_HELLO_SHELL,
 	VM_HELLO_RUNNING,
+	VM_HELLO_PAUSED,
 	VM_FILL,
 	VM_FILLED,
 	VM_CONNECT,
@@ -38,6 +41,11 @@ enum vm_event {
 	VM_SAVE,
 	VM_SAVED,
 	VM_FORK,
+	VM_FREEZE,
+	VM_FROZEN,
+	VM_FREEZE_FAILED,
+	VM_RUN,
+	VM_RUNS,
 	VM_QUIT,
 	VM_QUIT_DONE,
 	VM_FAIL,

@@ -13,7 +13,7 @@
 struct vm_request {
 	struct vm *vm;
 	struct list link; /* on vm->requests */
-	enum vm_event done;
+	enum vm_event start, done;
 	bool keeps_state; /* a failure leaves the VM as it was */
 	uint32_t timeout_ms;
 	bool cancelled;
@@ -210,6 +210,7 @@ static struct vm_request *request_new(struct vm *vm, const struct request_kind *
 	unsigned borrowed = image ? image->nfds : 0;
 
 	r->vm = vm;
+	r->start = kind->start;
 	r->done = kind->done;
 	r->keeps_state = kind->keeps_state;
 	r->timeout_ms = kind->timeout_ms;
@@ -266,6 +267,13 @@ struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg)
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
+struct vm_request *vm_run(struct vm *vm, vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_RUN, VM_RUN, VM_RUNS, false, 30000};
+
+	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+}
+
 struct vm_request *vm_save(struct vm *vm, int fds[3], vm_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_SAVE, VM_SAVE, VM_SAVED, false, 300000};
@@ -280,12 +288,11 @@ struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
-struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fork_fn *fn,
-			   void *arg)
+static struct vm_request *fork_request(struct vm *vm, const struct request_kind *kind,
+				       const struct ctl_msg *msg, int writable, vm_fork_fn *fn,
+				       void *arg)
 {
-	static const struct request_kind kind = {CTL_FORK, VM_FORK, VM_FORK, true, 60000};
-	const struct ctl_msg msg = {.fork = {.children = children}};
-	struct vm_request *r = request_new(vm, &kind, &msg, NULL, &writable, 1, arg);
+	struct vm_request *r = request_new(vm, kind, msg, NULL, &writable, 1, arg);
 
 	r->fork_fn = fn;
 	list_each (pos, &vm->requests) {
@@ -294,8 +301,25 @@ struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fo
 		r->waits = r->waits || (each != r && each->fork_fn && !each->refused);
 	}
 	if (!r->waits)
-		start(r, kind.start);
+		start(r, kind->start);
 	return r;
+}
+
+struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fork_fn *fn,
+			   void *arg)
+{
+	static const struct request_kind kind = {CTL_FORK, VM_FORK, VM_FORK, true, 60000};
+	const struct ctl_msg msg = {.fork = {.children = children}};
+
+	return fork_request(vm, &kind, &msg, writable, fn, arg);
+}
+
+struct vm_request *vm_freeze(struct vm *vm, int writable, vm_fork_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_FORK, VM_FREEZE, VM_FROZEN, true, 60000};
+	const struct ctl_msg msg = {.fork = {.children = 1, .stay_paused = 1}};
+
+	return fork_request(vm, &kind, &msg, writable, fn, arg);
 }
 
 /* The VM process is free for the next image. */
@@ -311,7 +335,7 @@ static void start_next_fork(struct vm *vm)
 			continue;
 		}
 		r->waits = false;
-		start(r, VM_FORK);
+		start(r, r->start);
 		return;
 	}
 }
@@ -407,6 +431,8 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *
 		vm_step(vm, r->done);
 	else if (!r->keeps_state)
 		vm_fail(vm, "%s", text);
+	else if (r->done == VM_FROZEN)
+		vm_step(vm, VM_FREEZE_FAILED);
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, msg, image);

@@ -26,6 +26,7 @@ static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 			 [VM_DROP] = GO(VM_RELEASING)},
 	[VM_GREETING] = {[VM_HELLO_SHELL] = GO(VM_SHELL),
 			 [VM_HELLO_RUNNING] = GO(VM_RUNNING),
+			 [VM_HELLO_PAUSED] = GO(VM_PAUSED),
 			 [VM_FAIL] = GO(VM_BROKEN),
 			 [VM_DROP] = GO(VM_RELEASING)},
 	[VM_SHELL] = {[VM_FILL] = GO(VM_FILLING),
@@ -36,6 +37,7 @@ static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 			[VM_DROP] = GO(VM_RELEASING)},
 	[VM_RUNNING] = {[VM_CONNECT] = GO(VM_RUNNING),
 			[VM_FORK] = GO(VM_RUNNING),
+			[VM_FREEZE] = GO(VM_FREEZING),
 			[VM_PAUSE] = GO(VM_PAUSING),
 			[VM_QUIT] = GO(VM_QUITTING),
 			[VM_FAIL] = GO(VM_BROKEN),
@@ -44,12 +46,20 @@ static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 			[VM_FAIL] = GO(VM_BROKEN),
 			[VM_DROP] = GO(VM_RELEASING)},
 	[VM_PAUSED] = {[VM_SAVE] = GO(VM_SAVING),
+		       [VM_RUN] = GO(VM_STARTING),
 		       [VM_QUIT] = GO(VM_QUITTING),
 		       [VM_FAIL] = GO(VM_BROKEN),
 		       [VM_DROP] = GO(VM_RELEASING)},
 	[VM_SAVING] = {[VM_SAVED] = GO(VM_PAUSED),
 		       [VM_FAIL] = GO(VM_BROKEN),
 		       [VM_DROP] = GO(VM_RELEASING)},
+	[VM_FREEZING] = {[VM_FROZEN] = GO(VM_PAUSED),
+			 [VM_FREEZE_FAILED] = GO(VM_RUNNING),
+			 [VM_FAIL] = GO(VM_BROKEN),
+			 [VM_DROP] = GO(VM_RELEASING)},
+	[VM_STARTING] = {[VM_RUNS] = GO(VM_RUNNING),
+			 [VM_FAIL] = GO(VM_BROKEN),
+			 [VM_DROP] = GO(VM_RELEASING)},
 	[VM_QUITTING] = {[VM_QUIT_DONE] = GO(VM_BROKEN),
 			 [VM_FAIL] = GO(VM_BROKEN),
 			 [VM_DROP] = GO(VM_RELEASING)},
@@ -220,12 +230,22 @@ struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct
 	return vm;
 }
 
+/* A failure is told to the owner as the death of the VM. */
+static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct vm *vm = arg;
+
+	if (!error && vm->owner)
+		vm->owner->ready(vm->owner_arg);
+}
+
 void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
 {
 	bool same = msg->hello.vcpus == vm->spec.vcpus && msg->hello.ram_mib == vm->spec.ram_mib;
 	bool shell = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
+	bool paused = msg->hello.state == CTL_PAUSED;
 
-	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running : !shell)) {
+	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running && !paused : !shell)) {
 		vm_fail(vm,
 			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB;"
 			" it was made with %u vCPUs, %u MiB)",
@@ -234,8 +254,10 @@ void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
 		return;
 	}
 	loop_timer_clear(vm->host->loop, &vm->timer);
-	vm_step(vm, shell ? VM_HELLO_SHELL : VM_HELLO_RUNNING);
-	if (vm->owner)
+	vm_step(vm, shell ? VM_HELLO_SHELL : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
+	if (paused) /* the service ended while it froze it */
+		vm_run(vm, on_runs, vm);
+	else if (vm->owner)
 		vm->owner->ready(vm->owner_arg);
 }
 

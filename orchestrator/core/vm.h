@@ -101,6 +101,8 @@ struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, 
 			   vm_reply_fn *fn, void *arg);
 struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg);
 struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg);
+/* Of a VM that vm_freeze left paused. */
+struct vm_request *vm_run(struct vm *vm, vm_reply_fn *fn, void *arg);
 struct vm_request *vm_save(struct vm *vm, int fds[3], vm_reply_fn *fn, void *arg);
 struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg);
 
@@ -116,6 +118,8 @@ struct vm_image {
 	unsigned nfds;
 	int fds[CTL_FDS_MAX];
 };
+/* Of what `image` says, but for its users; the descriptors are the new one's. */
+struct vm_image *vm_image_of(const struct vm_image *image);
 /* From the reply to a CTL_FORK of a VM with `ram_mib`, which is checked: a VM process may be in the
  * hands of its guest. Takes the descriptors over when it succeeds; NULL with *e filled if not. */
 struct vm_image *vm_image_new(const struct ctl_msg *reply, int *fds, unsigned nfds,
@@ -130,6 +134,8 @@ typedef void vm_fork_fn(void *arg, int error, const char *text, struct vm_image 
  * that was cancelled. */
 struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fork_fn *fn,
 			   void *arg);
+/* The same, but the VM stays paused when there is an image. */
+struct vm_request *vm_freeze(struct vm *vm, int writable, vm_fork_fn *fn, void *arg);
 /* A fill with an image, which is the caller's still, and an empty file of its own, taken over. */
 struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writable,
 				 vm_reply_fn *fn, void *arg);

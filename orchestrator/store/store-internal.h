@@ -26,10 +26,13 @@ enum key_statement {
 	KEY_STATEMENTS,
 };
 
+enum space_statement { SPACE_ADD, SPACE_FORGET, SPACE_ALL, SPACE_STATEMENTS };
+
 struct store {
 	sqlite3 *db;
 	sqlite3_stmt *sandboxes[SANDBOX_STATEMENTS];
 	sqlite3_stmt *keys[KEY_STATEMENTS];
+	sqlite3_stmt *spaces[SPACE_STATEMENTS];
 	int wal_pages;
 };
 
@@ -57,5 +60,6 @@ uint32_t u32_at(sqlite3_stmt *st, int at);
 /* Of each table, when the store is opened. */
 int store_sandboxes_prepare(struct store *s, struct err *e);
 int store_keys_prepare(struct store *s, struct err *e);
+int store_spaces_prepare(struct store *s, struct err *e);
 
 #endif

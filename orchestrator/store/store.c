@@ -164,7 +164,9 @@ static int set_up(struct store *s, struct err *e)
 		return ret;
 	sqlite3_wal_hook(s->db, on_wal, s);
 	ret = store_sandboxes_prepare(s, e);
-	return ret < 0 ? ret : store_keys_prepare(s, e);
+	if (ret == 0)
+		ret = store_keys_prepare(s, e);
+	return ret == 0 ? store_spaces_prepare(s, e) : ret;
 }
 
 int store_open(struct store **out, const char *path, struct err *e)

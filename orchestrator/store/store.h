@@ -63,6 +63,29 @@ int store_forget_ended(struct store *s, int64_t before_ms, struct err *e);
 int store_sandboxes(struct store *s, void (*each)(void *arg, const struct store_sandbox *row),
 		    void *arg, struct err *e);
 
+/* --- Spaces ---------------------------------------------------------------------------------- */
+
+struct store_space {
+	const char *id, *tenant, *sandbox, *template;
+	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
+	bool egress;
+	int64_t created_at_ms;
+	uint64_t size_bytes, seq_reserved;
+	const char *metadata;
+	const void *env;
+	size_t env_len;
+};
+
+/* The sandbox it was ends, with `code` and `text`, and the Space is there: both or neither. */
+int store_space_freeze(struct store *s, const struct store_space *row, int64_t at_ms,
+		       const char *code, const char *text, struct err *e);
+/* The Space is gone, and the sandbox `row` is there: both or neither. */
+int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
+		       struct err *e);
+int store_space_forget(struct store *s, const char *id, struct err *e);
+/* Oldest first. What the row points to is good during the call only. */
+int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
+		 struct err *e);
 /* --- keys ------------------------------------------------------------------------------------ */
 
 #define STORE_KEY_HASH_LEN 32

@@ -22,6 +22,7 @@ struct sandbox {
 	struct list link;
 	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
 	char parent[SANDBOX_ID_LEN + 1]; /* empty: none */
+	char space[SANDBOX_ID_LEN + 1];	 /* when it is one */
 	struct sandbox_spec spec;
 	char *metadata;
 	uint64_t seq;
@@ -74,7 +75,7 @@ struct core {
 	bool ready, stopping;
 	struct store *store;
 	struct keys *keys;
-	struct list sandboxes, calls;
+	struct list sandboxes, spaces, calls;
 	uint64_t next_id;
 	struct core_figures figures;
 	void (*down)(void *arg);

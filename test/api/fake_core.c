@@ -661,6 +661,7 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 	c->loop = loop;
 	c->ready = ready;
 	list_init(&c->sandboxes);
+	list_init(&c->spaces);
 	list_init(&c->calls);
 	list_init(&c->files);
 	list_init(&c->uploads);

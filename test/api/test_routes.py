@@ -158,7 +158,7 @@ def test_wrong_exec(http: httpx.Client, sandbox: str, body: dict[str, Any], name
 
 
 def test_routes_that_are_not_there(http: httpx.Client) -> None:
-    for path in ("/", "/v2/healthz", "/v1/spaces", NOBODY + "/forks", NOBODY + "/file"):
+    for path in ("/", "/v2/healthz", "/v1/space", NOBODY + "/forks", NOBODY + "/file"):
         refused(http.get(path), 404, "no_such_route")
     assert "without the slash" in refused(http.get("/v1/sandboxes/"), 404, "no_such_route")
     for path in ("/v1/sandboxes/sbx_", "/v1/sandboxes/x%2Fy"):

@@ -70,8 +70,8 @@ struct fakes {
 	struct fake_vm vms[SLOTS];
 	int faults[FAKES_NFAULTS];
 	unsigned limits; /* WARDEN_MEMORY */
-	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, waiting,
-		agents;
+	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
+		waiting, agents;
 	unsigned asked[64], dials;
 	uint64_t put_bytes, put_sum;
 	struct fake_image *images;
@@ -679,6 +679,11 @@ static void vm_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 	vm->layers = vm->layers % CTL_LAYERS_MAX + 1;
 	if (goes_wrong(vm->f, FAKES_FORK_WAIT))
 		wait_for_go(vm);
+	if (msg->fork.stay_paused) {
+		lock(vm->f);
+		vm->state = CTL_PAUSED;
+		unlock(vm->f);
+	}
 	struct ctl_msg next;
 	if (recv(vm->ctl, &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT) == sizeof(next) &&
 	    next.type == CTL_FORK) {
@@ -722,6 +727,13 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		return true;
 	case CTL_PAUSE:
 		vm->state = CTL_PAUSED;
+		vm_reply(vm, msg->seq, 0, "");
+		return true;
+	case CTL_RUN:
+		lock(vm->f);
+		vm->state = CTL_RUNNING;
+		vm->f->runs++;
+		unlock(vm->f);
 		vm_reply(vm, msg->seq, 0, "");
 		return true;
 	case CTL_SAVE:
@@ -1126,6 +1138,11 @@ unsigned fakes_overlaps(struct fakes *f)
 unsigned fakes_forks(struct fakes *f)
 {
 	return read_number(f, &f->forks);
+}
+
+unsigned fakes_runs(struct fakes *f)
+{
+	return read_number(f, &f->runs);
 }
 
 unsigned fakes_agents(struct fakes *f)

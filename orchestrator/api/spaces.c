@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+
+#define YEAR_S	 31536000
+#define NOT_SAID 2
+
+/* --- freeze and resume ---------------------------------------------------------------------- */
+
+static void on_frozen(void *arg, const char *space, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_printf(&r->out, "{\"space_id\":\"%s\"}\n", space);
+	answer(r, 200, "application/json");
+}
+
+void serve_freeze(struct request *r)
+{
+	request_ref(r);
+	r->call = core_freeze(r->api->core, r->tenant, r->id, on_frozen, r);
+}
+
+struct resume_body {
+	uint32_t timeout_s, idle_timeout_s;
+	bool persistent;
+	uint8_t egress; /* a bool; NOT_SAID when it is absent */
+};
+
+static void resume(struct request *r, const void *values)
+{
+	const struct resume_body *b = values;
+	const struct space_resume how = {
+		.timeout_s = b->timeout_s,
+		.idle_timeout_s = b->idle_timeout_s,
+		.persistent = b->persistent,
+		.says_egress = b->egress != NOT_SAID,
+		.egress = b->egress == true,
+	};
+
+	request_watch(r);
+	request_ref(r);
+	r->call = core_space_resume(r->api->core, r->tenant, r->id, &how, request_created, r);
+}
+
+void serve_resume(struct request *r)
+{
+	static const struct json_field fields[] = {
+		{"timeout_seconds", JSON_WHOLE, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
+		 false},
+		{"idle_timeout_seconds", JSON_WHOLE, offsetof(struct resume_body, idle_timeout_s),
+		 1, YEAR_S, false},
+		{"persistent", JSON_BOOL, offsetof(struct resume_body, persistent), 0, 0, false},
+		{"egress", JSON_BOOL, offsetof(struct resume_body, egress), 0, 0, false},
+	};
+	const struct resume_body b = {.egress = NOT_SAID};
+
+	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), resume);
+}
+
+/* --- info, list, delete --------------------------------------------------------------------- */
+
+static void add_text(struct text *t, const char *name, const char *value)
+{
+	text_printf(t, ",\"%s\":", name);
+	json_string(t, value, strlen(value));
+}
+
+static void add_view(struct text *t, const struct space_view *v)
+{
+	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\",\"created_at\":", v->id, v->state);
+	json_time(t, v->created_at_ms);
+	text_printf(t, ",\"size_bytes\":%llu", (unsigned long long)v->size_bytes);
+	add_text(t, "sandbox", v->sandbox);
+	add_text(t, "template", v->template);
+	text_printf(t,
+		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"timeout_seconds\":%u,"
+		    "\"idle_timeout_seconds\":%u,\"egress\":%s",
+		    v->vcpus, v->ram_mib, v->rootfs_gb, v->timeout_s, v->idle_timeout_s,
+		    v->egress ? "true" : "false");
+	if (v->damage)
+		add_text(t, "damage", v->damage);
+	text_puts(t, ",\"metadata\":");
+	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
+	text_putc(t, '}');
+}
+
+void serve_space(struct request *r)
+{
+	struct space_view view;
+	struct failure f;
+
+	if (!core_space_view(r->api->core, r->tenant, r->id, &view, &f)) {
+		answer_failure(r, &f);
+		return;
+	}
+	add_view(&r->out, &view);
+	text_putc(&r->out, '\n');
+	answer(r, 200, "application/json");
+}
+
+static void add_to_list(void *arg, const struct space_view *view)
+{
+	struct request *r = arg;
+
+	text_putc(&r->out, r->out.len ? ',' : '[');
+	add_view(&r->out, view);
+}
+
+void serve_spaces(struct request *r)
+{
+	if (!answer_may_be_long(r))
+		return;
+	core_spaces(r->api->core, r->tenant, add_to_list, r);
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
+void serve_space_delete(struct request *r)
+{
+	request_ref(r);
+	r->call = core_space_delete(r->api->core, r->tenant, r->id, request_done, r);
+}

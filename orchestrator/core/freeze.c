@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A freeze: the sandbox's VM makes an image of itself and stands still; workers write the image to
+ * disk as a Space; then one change of the catalogue makes the sandbox a Space, and the VM is
+ * dropped. Whatever fails before that leaves nothing behind, and the VM runs on as if nothing was
+ * asked. A power cut that takes the change back takes the VM as well, and finds a directory that
+ * nobody was told of.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/space-files.h"
+#include "orchestrator/core/tenant.h"
+
+#define AT_ONCE 2 /* so many are written at a time, or wait for their image */
+
+enum freeze_state {
+	FREEZE_WAITING, /* for others, and for a fork of the sandbox */
+	FREEZE_IMAGE,	/* the VM process makes it */
+	FREEZE_WRITING,
+	FREEZE_THAWING, /* it failed; the VM is to run again */
+	FREEZE_SYNCING, /* it is a Space, when the catalogue is on the disk */
+};
+
+struct freeze {
+	struct list link; /* on core->freezes */
+	struct core *core;
+	struct sandbox *sandbox; /* NULL from FREEZE_SYNCING on */
+	struct list calls;	 /* that wait for it */
+	enum freeze_state state;
+	struct later later;
+	char id[SANDBOX_ID_LEN + 1];
+	struct exec_point call;
+	uint64_t seq;
+	bool guest_busy;
+	struct space_job *job;
+	struct store_sync *sync;
+};
+
+/* What workers are at; it outlives its freeze, and the core. */
+struct space_job {
+	struct freeze *freeze; /* NULL: nobody waits any more */
+	struct loop *loop;
+	struct space_write write;
+};
+
+static void job_free(struct space_job *job)
+{
+	vm_image_put(job->write.image);
+	space_write_fini(&job->write);
+	free(job);
+}
+
+static void freeze_free(struct freeze *fr)
+{
+	list_del(&fr->link);
+	later_cancel(&fr->later);
+	store_sync_cancel(fr->sync);
+	if (fr->job) {
+		fr->job->freeze = NULL;
+		atomic_store(&fr->job->write.cancelled, true);
+	}
+	while (!list_empty(&fr->calls))
+		call_free(container_of(fr->calls.next, struct core_call, link));
+	exec_point_fini(&fr->call);
+	free(fr);
+}
+
+void freezes_free(struct core *c)
+{
+	while (!list_empty(&c->freezes))
+		freeze_free(container_of(c->freezes.next, struct freeze, link));
+}
+
+static void finish_calls(struct freeze *fr, const struct failure *f)
+{
+	while (!list_empty(&fr->calls)) {
+		struct core_call *call = container_of(fr->calls.next, struct core_call, link);
+
+		if (!f)
+			memcpy(call->made, fr->id, sizeof(call->made));
+		call_finish(call, f);
+	}
+}
+
+void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	struct freeze *fr = s->freeze;
+
+	s->freeze = NULL;
+	if (!fr)
+		return;
+	if (f)
+		finish_calls(fr, f);
+	struct core *c = fr->core;
+	freeze_free(fr);
+	if (f)
+		freeze_next(c);
+}
+
+/* --- failure: the VM goes on ---------------------------------------------------------------- */
+
+static bool lifetime_is_over(const struct sandbox *s)
+{
+	return s->expires_ms && boottime_ms() >= s->expires_ms;
+}
+
+/* Its guest goes on, and so do its calls. */
+static void thawed(struct freeze *fr)
+{
+	struct sandbox *s = fr->sandbox;
+	bool running = fr->call.running && !list_empty(&s->calls);
+	struct core *c = fr->core;
+
+	s->freeze = NULL;
+	freeze_free(fr);
+	sandbox_step(s, SBX_THAW);
+	if (running)
+		sandbox_step(s, SBX_EXEC);
+	exec_hold(s, false);
+	if (lifetime_is_over(s)) {
+		sandbox_end(s, "expired", "its lifetime is over, and it could not be frozen",
+			    false);
+	} else {
+		sandbox_touch(s);
+		sandbox_dial(s);
+		exec_next(s);
+		fork_next(s);
+	}
+	freeze_next(c);
+}
+
+static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	if (!error) /* else its death is told next */
+		thawed(arg);
+}
+
+static void fail_with(struct freeze *fr, const struct failure *f)
+{
+	struct sandbox *s = fr->sandbox;
+
+	fr->core->figures.freeze_failures++;
+	log_warn("%s", f->text);
+	finish_calls(fr, f);
+	if (fr->job)
+		job_free(fr->job);
+	fr->job = NULL;
+	if (fr->state == FREEZE_WRITING) {
+		fr->state = FREEZE_THAWING;
+		vm_run(s->vm, on_runs, fr);
+	} else {
+		thawed(fr);
+	}
+}
+
+static void fail(struct freeze *fr, const char *text)
+{
+	struct failure f;
+
+	failure_set(&f, 503, "freeze_failed", 5, "sandbox %s can't be frozen, it runs on: %.180s",
+		    fr->sandbox->id, text);
+	fail_with(fr, &f);
+}
+
+/* What all Spaces of the tenant take, with `more` for this one. */
+static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failure *f)
+{
+	const struct sandbox *s = fr->sandbox;
+	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant), used = more;
+
+	list_each (pos, &fr->core->spaces) {
+		const struct space *p = container_of(pos, struct space, link);
+
+		if (!strcmp(p->tenant, s->tenant))
+			used += p->size_bytes;
+	}
+	if (used <= most)
+		return true;
+	failure_set(f, 429, "quota_reached", 0,
+		    "sandbox %s can't be frozen, it runs on: with it the spaces of this key would "
+		    "take %llu MiB of the disk, the limit is %llu",
+		    s->id, (unsigned long long)used >> 20, (unsigned long long)most >> 20);
+	return false;
+}
+
+/* --- the catalogue -------------------------------------------------------------------------- */
+
+static struct store_space row_of(const struct freeze *fr)
+{
+	const struct sandbox *s = fr->sandbox;
+
+	return (struct store_space){
+		.id = fr->id,
+		.tenant = s->tenant,
+		.sandbox = s->id,
+		.template = s->template,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.timeout_s = s->timeout_s,
+		.idle_timeout_s = s->idle_timeout_s,
+		.egress = s->egress,
+		.created_at_ms = realtime_ms(),
+		.size_bytes = fr->job->write.size_bytes,
+		.seq_reserved = fr->seq,
+		.metadata = s->metadata,
+		.env = s->env,
+		.env_len = s->env_len,
+	};
+}
+
+static void on_synced(void *arg, int error)
+{
+	struct freeze *fr = arg;
+	struct core *c = fr->core;
+	struct failure f;
+
+	fr->sync = NULL;
+	failure_set(&f, 503, "catalogue", 0,
+		    "it is frozen as space %s, but the host's disk may not keep that over a power "
+		    "cut: %s",
+		    fr->id, strerror(-error));
+	if (error)
+		log_error("%s", f.text);
+	finish_calls(fr, error ? &f : NULL);
+	freeze_free(fr);
+	freeze_next(c);
+}
+
+static void commit(struct freeze *fr)
+{
+	struct core *c = fr->core;
+	struct sandbox *s = fr->sandbox;
+	struct store_space row = row_of(fr);
+	char text[ERR_TEXT_MAX];
+	struct failure f;
+	struct err e;
+
+	snprintf(text, sizeof(text), "it was frozen as space %s", fr->id);
+	if (!is_within_quota(fr, row.size_bytes, &f)) {
+		space_files_drop(c, fr->id);
+		fail_with(fr, &f);
+		return;
+	}
+	if (store_space_freeze(c->store, &row, row.created_at_ms, "frozen", text, &e) < 0) {
+		space_files_drop(c, fr->id);
+		fail(fr, e.text);
+		return;
+	}
+	c->figures.freezes++;
+	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
+		 (unsigned long long)row.size_bytes >> 10);
+	space_add(c, &row)->checked = true;
+	job_free(fr->job);
+	fr->job = NULL;
+	fr->state = FREEZE_SYNCING;
+	fr->sandbox = NULL;
+	s->freeze = NULL;
+	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
+	fr->sync = store_sync(c, on_synced, fr);
+}
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static void work(void *arg)
+{
+	struct space_job *job = arg;
+
+	space_write_step(&job->write);
+}
+
+static void on_step(void *arg)
+{
+	struct space_job *job = arg;
+	struct freeze *fr = job->freeze;
+	char text[ERR_TEXT_MAX];
+
+	/* Once more when it was given up: that step removes what there is. */
+	if (!job->write.over) {
+		if (loop_work(job->loop, work, on_step, job) == 0)
+			return;
+		err_say(&job->write.err, ENOMEM, "no memory");
+		job->write.ret = -ENOMEM;
+	}
+	if (fr && job->write.ret == 0) {
+		commit(fr);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s", job->write.err.text);
+	if (!fr && job->write.ret == 0) /* it was whole before it was given up */
+		space_remove(job->write.state_dir, job->write.manifest.id);
+	job_free(job);
+	if (fr) {
+		fr->job = NULL;
+		fail(fr, text);
+	}
+}
+
+static void fill_manifest(struct freeze *fr, struct space_manifest *m)
+{
+	const struct sandbox *s = fr->sandbox;
+
+	memcpy(m->id, fr->id, sizeof(m->id));
+	memcpy(m->template, s->template, sizeof(m->template));
+	m->size = s->size;
+	m->guest_busy = fr->guest_busy;
+	/* The call's are the job's from here on; that one runs, the freeze still knows. */
+	m->call = fr->call;
+	fr->call = (struct exec_point){.running = m->call.running};
+}
+
+static void on_image(void *arg, int error, const char *text, struct vm_image *image)
+{
+	struct freeze *fr = arg;
+
+	if (error) {
+		fail(fr, text);
+		return;
+	}
+	struct space_job *job = must_alloc(sizeof(*job));
+	job->freeze = fr;
+	job->loop = fr->core->loop;
+	fill_manifest(fr, &job->write.manifest);
+	space_write_begin(&job->write, fr->core->config.state_dir, image);
+	fr->job = job;
+	fr->state = FREEZE_WRITING;
+	if (loop_work(job->loop, work, on_step, job) == 0)
+		return;
+	fr->job = NULL;
+	job_free(job);
+	fail(fr, "no memory");
+}
+
+/* As for a fork: what has come of a running call's output, and what the guest has still, are of the
+ * very moment of the image. */
+static int note(struct freeze *fr)
+{
+	struct sandbox *s = fr->sandbox;
+
+	exec_hold(s, true);
+	fr->seq = s->seq_reserved;
+	fr->guest_busy = s->guest_busy;
+	return exec_note(s, &fr->call);
+}
+
+static void begin(struct freeze *fr)
+{
+	struct sandbox *s = fr->sandbox;
+	struct failure full;
+	struct err e;
+	bool allowed = is_within_quota(fr, 1, &full);
+	int writable = allowed ? disk_layer_new(&s->core->config, &e) : -1;
+
+	fr->state = FREEZE_IMAGE;
+	if (writable >= 0 && note(fr) < 0) {
+		close_fd(&writable);
+		err_say(&e, ENOMEM, "no memory");
+	}
+	sandbox_step(s, SBX_FREEZE);
+	if (!allowed)
+		fail_with(fr, &full);
+	else if (writable < 0)
+		fail(fr, e.text);
+	else
+		vm_freeze(s->vm, writable, on_image, fr);
+}
+
+static bool may_begin(const struct freeze *fr)
+{
+	const struct sandbox *s = fr->sandbox;
+
+	return fr->state == FREEZE_WAITING && !s->copying &&
+	       (s->state == SBX_READY || s->state == SBX_RUNNING);
+}
+
+/* It was idle, and is no more. */
+static bool is_unwanted(const struct freeze *fr)
+{
+	return fr->state == FREEZE_WAITING && list_empty(&fr->calls) &&
+	       sandbox_is_busy(fr->sandbox) && !lifetime_is_over(fr->sandbox);
+}
+
+static void begin_next(void *arg)
+{
+	struct core *c = arg;
+	unsigned under_way = 0;
+
+	list_each (pos, &c->freezes) {
+		const struct freeze *fr = container_of(pos, struct freeze, link);
+
+		under_way += fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
+	}
+	list_each_safe (pos, &c->freezes) {
+		struct freeze *fr = container_of(pos, struct freeze, link);
+
+		if (under_way >= AT_ONCE || c->closing)
+			return;
+		if (is_unwanted(fr)) {
+			fr->sandbox->freeze = NULL;
+			freeze_free(fr);
+			continue;
+		}
+		if (!may_begin(fr))
+			continue;
+		/* One at a time: what fails at once changes the list. */
+		freeze_next(c);
+		begin(fr);
+		return;
+	}
+}
+
+/* Not from inside an event of a sandbox. */
+void freeze_next(struct core *c)
+{
+	if (!list_empty(&c->freezes))
+		later_run(&c->later, &c->freeze_later, begin_next, c);
+}
+
+void freeze_start(struct sandbox *s, struct core_call *call)
+{
+	struct core *c = s->core;
+	struct freeze *fr = s->freeze;
+	uint8_t bytes[16];
+
+	if (!fr) {
+		fr = must_alloc(sizeof(*fr));
+		*fr = (struct freeze){.core = c, .sandbox = s};
+		list_init(&fr->calls);
+		random_bytes(bytes, sizeof(bytes));
+		memcpy(fr->id, "spc_", 4);
+		for (size_t i = 0; i < sizeof(bytes); i++)
+			snprintf(fr->id + 4 + 2 * i, 3, "%02x", bytes[i]);
+		list_add_tail(&c->freezes, &fr->link);
+		s->freeze = fr;
+	}
+	if (call)
+		list_add_tail(&fr->calls, &call->link);
+	freeze_next(c);
+}
+
+void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
+{
+	struct space_job *job = s->freeze ? s->freeze->job : NULL;
+
+	*written = job ? atomic_load(&job->write.written) : 0;
+	*total = job ? atomic_load(&job->write.total) : 0;
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
+			      void *arg)
+{
+	struct core_call *call = call_new(c, CALL_FREEZE, arg);
+	struct failure f;
+
+	call->id_fn = fn;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (s && s->state == SBX_ADOPTING)
+		sandbox_is_reached(s, &f);
+	else if (s && c->closing)
+		failure_set(&f, 503, "stopping", 5, "the service is stopping");
+	else if (s) {
+		freeze_start(s, call);
+		return call;
+	}
+	call_finish(call, &f);
+	return call;
+}
+
+void freeze_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->id_fn(call->arg, call->failed ? NULL : call->made,
+			    call->failed ? &call->failure : NULL);
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A resume: a Space's files are opened, and read where their checksums are not known to be right; a
+ * VM is filled from them as a fork's child is from its parent's image, so that it maps and does not
+ * read them; then one change of the catalogue makes the Space a sandbox. Whatever fails before that
+ * leaves the Space. Its files stay where they are for as long as the sandbox lives, which has them
+ * mapped: if it is frozen again, they are linked, not copied.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/space-files.h"
+#include "orchestrator/core/tenant.h"
+
+/* What workers are at; it outlives the resume, and the core. */
+struct read_job {
+	struct resume *resume; /* NULL: nobody waits any more */
+	struct space_read read;
+};
+
+struct resume {
+	struct core_call *call;
+	struct space *space; /* NULL when it is a sandbox */
+	struct space_resume how;
+	struct read_job *job;
+	struct space_manifest manifest;
+	struct vm_image *image;
+	struct warm *warm;
+	struct store_sync *sync;
+	char *tenant;
+	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before */
+};
+
+static void job_free(struct read_job *job)
+{
+	space_read_fini(&job->read);
+	free(job);
+}
+
+void resume_free(struct resume *r)
+{
+	if (!r)
+		return;
+	if (r->space)
+		r->space->resume = NULL;
+	if (r->job) {
+		r->job->resume = NULL;
+		atomic_store(&r->job->read.cancelled, true);
+	}
+	warm_free(r->warm);
+	vm_image_put(r->image);
+	store_sync_cancel(r->sync);
+	space_manifest_fini(&r->manifest);
+	free(r->tenant);
+	free(r);
+}
+
+static void fail(struct resume *r, const struct failure *f)
+{
+	r->call->core->figures.resume_failures++;
+	call_finish(r->call, f);
+}
+
+/* --- the catalogue -------------------------------------------------------------------------- */
+
+/* All but the VM. */
+static struct sandbox *sandbox_of(struct resume *r)
+{
+	const struct space *p = r->space;
+	struct sandbox *s = sandbox_new(p->core, "", p->tenant);
+
+	s->size = p->size;
+	memcpy(s->template, p->template, sizeof(s->template));
+	s->timeout_s = r->how.timeout_s;
+	s->idle_timeout_s = r->how.idle_timeout_s;
+	s->persistent = r->how.persistent;
+	s->egress = r->how.egress;
+	s->seq = p->seq;
+	s->guest_busy = r->manifest.guest_busy;
+	sandbox_set_env(s, p->env, p->env_len);
+	if (sandbox_set_metadata(s, p->metadata) && exec_copy(s, &r->manifest.call) == 0)
+		return s;
+	sandbox_free(s);
+	return NULL;
+}
+
+static void on_synced(void *arg, int error)
+{
+	struct resume *r = arg;
+
+	r->sync = NULL;
+	if (error)
+		log_error("the resume of a space can't be written to disk: %s", strerror(-error));
+	call_finish(r->call, NULL);
+}
+
+static void begin(struct resume *r, struct sandbox *s, struct warm_parts *parts)
+{
+	struct core *c = r->call->core;
+	struct space *p = r->space;
+
+	c->figures.resumes++;
+	log_info("space %s: resumed as sandbox %s", p->id, s->id);
+	memcpy(s->space, p->id, sizeof(s->space));
+	memcpy(r->id, s->id, sizeof(r->id));
+	r->space = NULL;
+	space_forget(p);
+	r->call->coming = 0;
+	sandbox_begin(s, parts);
+	life_tell(s, LIFE_RESUMED, NULL, s->space, NULL);
+	exec_go_on(s);
+	r->sync = store_sync(c, on_synced, r);
+}
+
+static void complete(struct resume *r, struct warm *warm)
+{
+	struct core *c = r->call->core;
+	struct sandbox *s = sandbox_of(r);
+	struct warm_parts parts = warm_take(warm);
+	struct failure f;
+	struct err e;
+
+	failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+	if (s) {
+		const struct store_sandbox row = sandbox_row(s, &parts);
+
+		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
+			begin(r, s, &parts);
+			return;
+		}
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		sandbox_free(s);
+	}
+	warm_parts_drop(&parts);
+	fail(r, &f);
+}
+
+/* --- the VM --------------------------------------------------------------------------------- */
+
+static void on_warm(void *arg, struct warm *w, const char *text)
+{
+	struct resume *r = arg;
+	struct failure f;
+
+	r->warm = NULL;
+	if (w) {
+		complete(r, w);
+		return;
+	}
+	failure_set(&f, 503, "vm_failed", 5, "space %s could not be run, it is kept: %.180s",
+		    r->space->id, text);
+	fail(r, &f);
+}
+
+static int make_image(struct resume *r, struct space_read *read)
+{
+	struct vm_image image = {.memory_layers = read->manifest.memory_layers,
+				 .layers = read->manifest.layers,
+				 .disk_bytes = read->manifest.disk_bytes,
+				 .nfds = read->manifest.n_files};
+	struct space_manifest *m = &read->manifest;
+
+	if (!size_equal(&m->size, &r->space->size) || strcmp(m->template, r->space->template) != 0)
+		return err_say(&read->err, EINVAL, "its manifest is that of another Space");
+	for (unsigned i = 0; i < image.nfds; i++)
+		image.fds[i] = take_fd(&read->fds[i]);
+	r->image = vm_image_of(&image);
+	r->manifest = *m;
+	m->call = (struct exec_point){0};
+	return 0;
+}
+
+static void start_vm(struct resume *r)
+{
+	struct core *c = r->call->core;
+	struct failure f;
+	struct err e;
+	int writable = disk_layer_new(&c->config, &e);
+	const struct warm_source from = {.size = r->space->size,
+					 .image = r->image,
+					 .shell = pool_take_shell(c, &r->space->size),
+					 .writable = writable,
+					 .closed = !r->how.egress};
+
+	if (writable >= 0) {
+		r->warm = warm_make(c, &from, on_warm, r);
+		return;
+	}
+	if (from.shell)
+		vm_drop(from.shell, NULL, NULL);
+	failure_set(&f, 503, "resume_failed", 5, "space %s can't be resumed, it is kept: %.180s",
+		    r->space->id, e.text);
+	fail(r, &f);
+}
+
+/* --- the files ------------------------------------------------------------------------------ */
+
+static void on_read(struct resume *r, struct space_read *read)
+{
+	int ret = read->ret < 0 ? read->ret : make_image(r, read);
+	struct space *p = r->space;
+	struct failure f;
+
+	if (ret == 0) {
+		p->checked = true;
+		start_vm(r);
+		return;
+	}
+	if (read->damaged || ret == -EINVAL) {
+		space_damaged(p, read->err.text);
+		failure_set(&f, 409, "space_damaged", 0,
+			    "space %s is damaged and can't be run: "
+			    "%.160s",
+			    p->id, read->err.text);
+	} else {
+		failure_set(&f, 503, "resume_failed", 5,
+			    "space %s can't be resumed, it is kept: %.160s", p->id, read->err.text);
+	}
+	fail(r, &f);
+}
+
+static void on_step(void *arg);
+
+static void work(void *arg)
+{
+	struct read_job *job = arg;
+
+	space_read_step(&job->read);
+}
+
+/* False: there is no memory for more work. */
+static bool go_on(struct core *c, struct read_job *job)
+{
+	return loop_work(c->loop, work, on_step, job) == 0;
+}
+
+static void on_step(void *arg)
+{
+	struct read_job *job = arg;
+	struct resume *r = job->resume;
+
+	if (r && !job->read.over) {
+		if (go_on(r->call->core, job))
+			return;
+		job->read.ret = err_say(&job->read.err, ENOMEM, "no memory");
+	}
+	if (r) {
+		r->job = NULL;
+		on_read(r, &job->read);
+	}
+	job_free(job);
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+static bool check(struct core *c, const struct space *p, const struct space_resume *how,
+		  struct failure *f)
+{
+	if (c->closing)
+		failure_set(f, 503, "stopping", 5, "the service is stopping");
+	else if (p->resume)
+		failure_set(f, 409, "busy", 1, "space %s is being resumed already", p->id);
+	else if (how->says_egress && how->egress && !p->egress)
+		failure_set(f, 409, "egress_closed", 0,
+			    "space %s was frozen from a sandbox without a way to the network, and "
+			    "can't be given one",
+			    p->id);
+	else
+		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f);
+	return false;
+}
+
+struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
+				    const struct space_resume *how, core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_RESUME, arg);
+	struct failure f;
+
+	call->create_fn = fn;
+	c->busy_ms = loop_now_ms(c->loop);
+	struct space *p = space_find(c, tenant, id, &f);
+	if (!p || !check(c, p, how, &f)) {
+		c->figures.resume_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct resume *r = must_alloc(sizeof(*r));
+	*r = (struct resume){.call = call, .space = p, .how = *how};
+	if (!how->timeout_s)
+		r->how.timeout_s = p->timeout_s;
+	if (!how->idle_timeout_s)
+		r->how.idle_timeout_s = p->idle_timeout_s;
+	tenant_clamp(c, tenant, &r->how.timeout_s, &r->how.idle_timeout_s, &r->how.persistent);
+	r->how.egress = how->says_egress ? how->egress : p->egress;
+	r->tenant = strdup(tenant);
+	r->job = must_alloc(sizeof(*r->job));
+	r->job->resume = r;
+	if (!r->tenant)
+		abort();
+	call->resume = r;
+	call->coming = 1;
+	call->tenant = r->tenant;
+	p->resume = r;
+	list_add_tail(&c->resumes, &call->link);
+	space_read_begin(&r->job->read, c->config.state_dir, id);
+	if (!go_on(c, r->job)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		job_free(r->job);
+		r->job = NULL;
+		fail(r, &f);
+	}
+	return call;
+}
+
+/* Its sandbox, when it is there already, lives on: it is all there is of the Space. */
+void resume_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	if (!call->resume || !call->resume->id[0])
+		call_free(call);
+}
+
+void resume_tell(struct core_call *call)
+{
+	struct resume *r = call->resume;
+	struct failure f = call->failure;
+	struct sandbox_view view;
+	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
+
+	if (call->abandoned)
+		return;
+	if (s)
+		sandbox_view_fill(s, &view, false);
+	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+}

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/space-files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+
+#define NAME_ROOM (SANDBOX_ID_LEN + 8)
+#define BASE_ROOM 96
+#define TMP	  ".tmp"
+
+/* --- directories ---------------------------------------------------------------------------- */
+
+static int open_dir(const char *state_dir, const char *name, struct err *e)
+{
+	char path[CONFIG_PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", state_dir, name);
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make %s", path);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+static int sync_path(const char *path, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || fsync(fd) < 0)
+		return err_set(e, errno, "write %s to disk", path);
+	return 0;
+}
+
+static void remove_dir(int parent, const char *name)
+{
+	scoped_fd int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *d = fd < 0 ? NULL : fdopendir(dup(fd));
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d)))
+		if (entry->d_name[0] != '.')
+			unlinkat(fd, entry->d_name, 0);
+	if (d)
+		closedir(d);
+	unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Root file systems that no Space uses; half made ones as well, when nobody can be at work. */
+static void sweep_bases(const char *state_dir, bool alone)
+{
+	struct err e;
+	scoped_fd int fd = open_dir(state_dir, "bases", &e);
+	DIR *d = fd < 0 ? NULL : fdopendir(dup(fd));
+	struct dirent *entry;
+	struct stat st;
+
+	while (d && (entry = readdir(d))) {
+		if (entry->d_name[0] == '.' || (strstr(entry->d_name, TMP) && !alone))
+			continue;
+		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
+			unlinkat(fd, entry->d_name, 0);
+	}
+	if (d)
+		closedir(d);
+}
+
+void space_remove(const char *state_dir, const char *id)
+{
+	char tmp[NAME_ROOM];
+	struct err e;
+	scoped_fd int parent = open_dir(state_dir, "spaces", &e);
+
+	if (parent < 0)
+		return;
+	snprintf(tmp, sizeof(tmp), "%s" TMP, id);
+	remove_dir(parent, tmp);
+	remove_dir(parent, id);
+	sweep_bases(state_dir, false);
+}
+
+static bool is_one_of(const char *name, const char *const *ids)
+{
+	for (; *ids; ids++)
+		if (!strcmp(*ids, name))
+			return true;
+	return false;
+}
+
+int spaces_sweep(const char *state_dir, const char *const *ids, struct err *e)
+{
+	scoped_fd int parent = open_dir(state_dir, "spaces", e);
+	DIR *d = parent < 0 ? NULL : fdopendir(dup(parent));
+	struct dirent *entry;
+
+	if (!d)
+		return parent < 0 ? parent : err_set(e, errno, "read %s/spaces", state_dir);
+	while ((entry = readdir(d)))
+		if (entry->d_name[0] != '.' && !is_one_of(entry->d_name, ids))
+			remove_dir(parent, entry->d_name);
+	closedir(d);
+	sweep_bases(state_dir, true);
+	return 0;
+}
+
+/* --- write ---------------------------------------------------------------------------------- */
+
+static uint64_t bytes_on_disk(const struct stat *st)
+{
+	return (uint64_t)st->st_blocks * 512;
+}
+
+void space_write_begin(struct space_write *w, const char *state_dir, struct vm_image *image)
+{
+	struct stat st;
+
+	snprintf(w->state_dir, sizeof(w->state_dir), "%s", state_dir);
+	w->image = image;
+	w->parent = w->dir = w->out = -1;
+	w->manifest.memory_layers = image->memory_layers;
+	w->manifest.layers = image->layers;
+	w->manifest.disk_bytes = image->disk_bytes;
+	w->manifest.n_files = image->nfds;
+	for (unsigned i = 0; i < image->nfds; i++)
+		if (fstat(image->fds[i], &st) == 0)
+			atomic_fetch_add(&w->total, bytes_on_disk(&st));
+}
+
+static void tmp_name(const struct space_write *w, char out[NAME_ROOM])
+{
+	snprintf(out, NAME_ROOM, "%s" TMP, w->manifest.id);
+}
+
+static int make_dir(struct space_write *w)
+{
+	char name[NAME_ROOM];
+
+	w->parent = open_dir(w->state_dir, "spaces", &w->err);
+	if (w->parent < 0)
+		return w->parent;
+	tmp_name(w, name);
+	if (mkdirat(w->parent, name, 0700) < 0)
+		return err_set(&w->err, errno, "make its directory");
+	w->dir = openat(w->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	return w->dir < 0 ? err_set(&w->err, errno, "open its directory") : 0;
+}
+
+static int link_fd(int fd, int dir, const char *name)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW);
+}
+
+/* One and the same file always has the same name, another one never. */
+static void base_name(const struct stat *st, char out[BASE_ROOM])
+{
+	snprintf(out, BASE_ROOM, "%llx-%llx-%llx-%llx.%lx", (unsigned long long)st->st_dev,
+		 (unsigned long long)st->st_ino, (unsigned long long)st->st_size,
+		 (unsigned long long)st->st_mtim.tv_sec, (unsigned long)st->st_mtim.tv_nsec);
+}
+
+/* 0: linked, or a copy has begun: then w->out is its file. */
+static int begin_base(struct space_write *w, const struct stat *st)
+{
+	char name[BASE_ROOM], tmp[BASE_ROOM + NAME_ROOM];
+	scoped_fd int bases = open_dir(w->state_dir, "bases", &w->err);
+
+	if (bases < 0)
+		return bases;
+	base_name(st, name);
+	if (linkat(bases, name, w->dir, "base", 0) == 0)
+		return 0;
+	snprintf(tmp, sizeof(tmp), "%s.%s" TMP, name, w->manifest.id);
+	w->out = openat(bases, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (w->out < 0)
+		return err_set(&w->err, errno, "make a copy of its root file system");
+	w->for_base = true;
+	return 0;
+}
+
+/* The copy is there for all from here on; another one that was made meanwhile is as good. */
+static int publish_base(struct space_write *w)
+{
+	const int in = w->image->fds[w->at];
+	char name[BASE_ROOM], tmp[BASE_ROOM + NAME_ROOM];
+	struct stat st;
+	scoped_fd int bases = open_dir(w->state_dir, "bases", &w->err);
+
+	if (bases < 0)
+		return bases;
+	if (fstat(in, &st) < 0)
+		return err_set(&w->err, errno, "look at its root file system");
+	base_name(&st, name);
+	snprintf(tmp, sizeof(tmp), "%s.%s" TMP, name, w->manifest.id);
+	w->for_base = false;
+	if (linkat(bases, tmp, w->dir, "base", 0) < 0 || renameat(bases, tmp, bases, name) < 0 ||
+	    fsync(bases) < 0)
+		return err_set(&w->err, errno, "keep a copy of its root file system");
+	return 0;
+}
+
+static void drop_base(struct space_write *w)
+{
+	char name[BASE_ROOM], tmp[BASE_ROOM + NAME_ROOM];
+	struct stat st;
+	struct err e;
+	scoped_fd int bases = w->for_base ? open_dir(w->state_dir, "bases", &e) : -1;
+
+	if (bases < 0 || fstat(w->image->fds[w->at], &st) < 0)
+		return;
+	base_name(&st, name);
+	snprintf(tmp, sizeof(tmp), "%s.%s" TMP, name, w->manifest.id);
+	unlinkat(bases, tmp, 0);
+	w->for_base = false;
+}
+
+/* A link where the file has a name on the same file system or may get one, else a copy. */
+static int begin_file(struct space_write *w)
+{
+	const int in = w->image->fds[w->at];
+	struct space_file *file = &w->manifest.files[w->at];
+	char name[SPACE_FILE_NAME_MAX];
+	struct stat st;
+
+	space_file_name(&w->manifest, w->at, name);
+	if (fstat(in, &st) < 0)
+		return err_set(&w->err, errno, "look at its %s", name);
+	file->bytes = (uint64_t)st.st_size;
+	w->open = true;
+	/* The template's, and what all have. */
+	bool shared = w->at == 1 || w->at == space_base_index(&w->manifest) ||
+		      (w->at == space_base_index(&w->manifest) + 1 && st.st_nlink);
+	if (link_fd(in, w->dir, name) < 0) {
+		int ret = 0;
+
+		if (w->at == space_base_index(&w->manifest))
+			ret = begin_base(w, &st);
+		else
+			w->out = openat(w->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (ret == 0 && w->out < 0 && w->at != space_base_index(&w->manifest))
+			ret = err_set(&w->err, errno, "make its %s", name);
+		if (ret < 0)
+			return ret;
+		shared = w->at == space_base_index(&w->manifest);
+	}
+	w->shared = shared;
+	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->err);
+}
+
+/* On disk, and its checksum is known. */
+static int end_file(struct space_write *w)
+{
+	const int in = w->image->fds[w->at];
+	char name[SPACE_FILE_NAME_MAX];
+	struct stat st;
+
+	w->manifest.files[w->at].sum = w->walk.sum;
+	file_walk_end(&w->walk);
+	if (fsync(w->out >= 0 ? w->out : in) < 0)
+		return err_set(&w->err, errno, "write it to disk");
+	if (w->for_base && publish_base(w) < 0)
+		return w->err.code;
+	close_fd(&w->out);
+	space_file_name(&w->manifest, w->at, name);
+	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_set(&w->err, errno, "look at its %s", name);
+	file_sum_learn(&st, w->manifest.files[w->at].sum);
+	w->size_bytes += w->shared ? 0 : bytes_on_disk(&st);
+	w->open = false;
+	w->at++;
+	return 0;
+}
+
+static int write_manifest(struct space_write *w)
+{
+	scoped_free uint8_t *bytes = NULL;
+	size_t len;
+	scoped_fd int fd =
+		openat(w->dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (space_manifest_write(&w->manifest, &bytes, &len) < 0)
+		return err_set(&w->err, ENOMEM, "write its manifest");
+	if (fd < 0)
+		return err_set(&w->err, errno, "make its manifest");
+	for (size_t at = 0; at < len;) {
+		ssize_t n = write(fd, bytes + at, len - at);
+
+		if (n < 0)
+			return err_set(&w->err, errno, "write its manifest");
+		at += (size_t)n;
+	}
+	w->size_bytes += len;
+	return fsync(fd) < 0 ? err_set(&w->err, errno, "write its manifest to disk") : 0;
+}
+
+static int publish(struct space_write *w)
+{
+	char name[NAME_ROOM];
+	int ret = write_manifest(w);
+
+	if (ret < 0)
+		return ret;
+	tmp_name(w, name);
+	if (fsync(w->dir) < 0 || renameat(w->parent, name, w->parent, w->manifest.id) < 0 ||
+	    fsync(w->parent) < 0)
+		return err_set(&w->err, errno, "put its directory in place");
+	return sync_path(w->state_dir, &w->err);
+}
+
+/* 0: there is more to do; 1: it is done. */
+static int write_some(struct space_write *w)
+{
+	uint64_t done = 0;
+	int ret = w->dir < 0 ? make_dir(w) : 0;
+
+	while (ret == 0 && done < SPACE_PIECE) {
+		uint64_t before = done;
+
+		if (w->at == w->manifest.n_files)
+			return publish(w) < 0 ? w->err.code : 1;
+		ret = w->open ? 0 : begin_file(w);
+		if (ret < 0)
+			break;
+		struct stat st;
+		bool known = w->out < 0 && !w->walk.at && fstat(w->walk.in, &st) == 0 &&
+			     file_sum_known(&st, &w->walk.sum);
+		ret = known ? 1 : file_walk_step(&w->walk, SPACE_PIECE - done, &done, &w->err);
+		atomic_fetch_add(&w->written, done - before);
+		if (ret == 1)
+			ret = end_file(w);
+	}
+	return ret;
+}
+
+void space_write_step(struct space_write *w)
+{
+	w->ret = atomic_load(&w->cancelled) ? err_say(&w->err, ECANCELED, "it was given up")
+					    : write_some(w);
+	if (w->ret == 0)
+		return;
+	w->over = true;
+	w->ret = w->ret > 0 ? 0 : w->ret;
+	if (w->ret == 0)
+		return;
+	drop_base(w);
+	space_remove(w->state_dir, w->manifest.id);
+}
+
+void space_write_fini(struct space_write *w)
+{
+	file_walk_end(&w->walk);
+	close_fd(&w->parent);
+	close_fd(&w->dir);
+	close_fd(&w->out);
+	space_manifest_fini(&w->manifest);
+}
+
+/* --- read ----------------------------------------------------------------------------------- */
+
+void space_read_begin(struct space_read *r, const char *state_dir, const char *id)
+{
+	snprintf(r->state_dir, sizeof(r->state_dir), "%s", state_dir);
+	snprintf(r->id, sizeof(r->id), "%s", id);
+	r->dir = -1;
+	for (unsigned i = 0; i < ARRAY_LEN(r->fds); i++)
+		r->fds[i] = -1;
+}
+
+static int damage(struct space_read *r, const char *name)
+{
+	r->damaged = true;
+	err_context(&r->err, "%s", name);
+	return r->err.code;
+}
+
+/* A missing file is damage; that there are too many open ones is not. */
+static int open_file(struct space_read *r, const char *name)
+{
+	int fd = openat(r->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd >= 0)
+		return fd;
+	err_set(&r->err, errno, "open it");
+	return errno == ENOENT || errno == ELOOP ? damage(r, name) : r->err.code;
+}
+
+static int read_manifest(struct space_read *r)
+{
+	struct stat st;
+	scoped_free uint8_t *bytes = NULL;
+	scoped_fd int fd = open_file(r, "manifest");
+
+	if (fd < 0)
+		return r->err.code;
+	if (fstat(fd, &st) < 0)
+		return err_set(&r->err, errno, "look at its manifest");
+	if (!S_ISREG(st.st_mode) || st.st_size > SPACE_MANIFEST_MAX) {
+		err_say(&r->err, EINVAL, "it has %lld bytes", (long long)st.st_size);
+		return damage(r, "manifest");
+	}
+	bytes = malloc((size_t)st.st_size + 1);
+	if (!bytes)
+		return err_set(&r->err, ENOMEM, "read its manifest");
+	ssize_t len = read(fd, bytes, (size_t)st.st_size);
+	if (len < 0)
+		return err_set(&r->err, errno, "read its manifest");
+	int ret = space_manifest_read(bytes, (size_t)len, &r->manifest, &r->err);
+	if (ret == 0 && strcmp(r->manifest.id, r->id) != 0)
+		ret = err_say(&r->err, EINVAL, "it is that of another Space");
+	return ret < 0 ? damage(r, "manifest") : 0;
+}
+
+static int open_all(struct space_read *r)
+{
+	char path[CONFIG_PATH_MAX + SANDBOX_ID_LEN + 16];
+
+	snprintf(path, sizeof(path), "%s/spaces/%s", r->state_dir, r->id);
+	r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (r->dir < 0) {
+		err_set(&r->err, errno, "open its directory");
+		r->damaged = r->err.code == -ENOENT;
+		return r->err.code;
+	}
+	return read_manifest(r);
+}
+
+static int begin_check(struct space_read *r, struct stat *st)
+{
+	const struct space_file *file = &r->manifest.files[r->at];
+	char name[SPACE_FILE_NAME_MAX];
+
+	space_file_name(&r->manifest, r->at, name);
+	int fd = open_file(r, name);
+	if (fd < 0)
+		return fd;
+	r->fds[r->at] = fd;
+	if (fstat(fd, st) < 0)
+		return err_set(&r->err, errno, "look at its %s", name);
+	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != file->bytes) {
+		err_say(&r->err, EIO, "it has %lld bytes, %llu were written",
+			(long long)st->st_size, (unsigned long long)file->bytes);
+		return damage(r, name);
+	}
+	r->open = true;
+	return file_walk_begin(&r->walk, fd, -1, file->bytes, &r->err);
+}
+
+static int end_check(struct space_read *r)
+{
+	char name[SPACE_FILE_NAME_MAX];
+	struct stat st;
+
+	file_walk_end(&r->walk);
+	r->open = false;
+	if (r->walk.sum != r->manifest.files[r->at].sum) {
+		space_file_name(&r->manifest, r->at, name);
+		err_say(&r->err, EIO, "its checksum is not that of what was written");
+		return damage(r, name);
+	}
+	if (fstat(r->fds[r->at], &st) == 0)
+		file_sum_learn(&st, r->walk.sum);
+	r->at++;
+	return 0;
+}
+
+static int read_some(struct space_read *r)
+{
+	int ret = r->dir < 0 ? open_all(r) : 0;
+	uint64_t done = 0;
+
+	while (ret == 0 && done < SPACE_PIECE) {
+		struct stat st;
+
+		if (r->at == r->manifest.n_files)
+			return 1;
+		bool fresh = !r->open;
+		ret = fresh ? begin_check(r, &st) : 0;
+		if (ret < 0)
+			break;
+		ret = fresh && file_sum_known(&st, &r->walk.sum)
+			      ? 1
+			      : file_walk_step(&r->walk, SPACE_PIECE - done, &done, &r->err);
+		if (ret == -EIO)
+			r->damaged = true;
+		if (ret == 1)
+			ret = end_check(r);
+	}
+	return ret;
+}
+
+void space_read_step(struct space_read *r)
+{
+	r->ret = atomic_load(&r->cancelled) ? err_say(&r->err, ECANCELED, "it was given up")
+					    : read_some(r);
+	r->over = r->ret != 0;
+	r->ret = r->ret > 0 ? 0 : r->ret;
+}
+
+void space_read_fini(struct space_read *r)
+{
+	file_walk_end(&r->walk);
+	close_fd(&r->dir);
+	for (unsigned i = 0; i < ARRAY_LEN(r->fds); i++)
+		close_fd(&r->fds[i]);
+	space_manifest_fini(&r->manifest);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The directories of Spaces, STATE_DIR/spaces/SPACE: written under another name, whole on disk
+ * before it gets its own. What a Space shares with its template and with other Spaces (the
+ * template's memory and disk layer, the root file system) is linked into it, so that it outlives
+ * them; of a root file system that lies elsewhere there is one copy for all, in STATE_DIR/bases.
+ */
+#ifndef RAMET_ORCHESTRATOR_CORE_SPACE_FILES_H
+#define RAMET_ORCHESTRATOR_CORE_SPACE_FILES_H
+
+#include <stdatomic.h>
+
+#include "orchestrator/core/file-sum.h"
+#include "orchestrator/core/space-manifest.h"
+
+#define SPACE_PIECE (32u << 20) /* bytes that a worker reads or writes at a time */
+
+/*
+ * Both kinds of work go in steps, each of which is for a worker thread; `over` is set with the last
+ * one, and `ret` with `err` says how it went. Between steps, and after the last, they belong to
+ * whoever runs them.
+ */
+struct space_write {
+	char state_dir[CONFIG_PATH_MAX];
+	struct space_manifest manifest; /* files: filled here */
+	struct vm_image *image;		/* what is written; held */
+	atomic_bool cancelled;		/* the next step is the last, and leaves nothing behind */
+	atomic_ullong written, total;	/* bytes */
+	uint64_t size_bytes;		/* of the disk, what is shared not counted */
+	bool over;
+	int ret;
+	struct err err;
+	/* in the course of it */
+	int parent, dir, out;
+	unsigned at;
+	bool open, shared, for_base;
+	struct file_walk walk;
+};
+void space_write_begin(struct space_write *w, const char *state_dir, struct vm_image *image);
+void space_write_step(struct space_write *w);
+/* Frees what it has, but the image. */
+void space_write_fini(struct space_write *w);
+
+struct space_read {
+	char state_dir[CONFIG_PATH_MAX];
+	char id[SANDBOX_ID_LEN + 1];
+	atomic_bool cancelled;
+	bool damaged; /* it failed, and for good: what is on disk is not what was written */
+	bool over;
+	int ret;
+	struct err err;
+	/* the result: descriptors in the order of a vm_image, to be taken */
+	struct space_manifest manifest;
+	int fds[CTL_FDS_MAX];
+	/* in the course of it */
+	int dir;
+	unsigned at;
+	bool open;
+	struct file_walk walk;
+};
+void space_read_begin(struct space_read *r, const char *state_dir, const char *id);
+/* Opens its files and reads each whose checksum is not known to be right. */
+void space_read_step(struct space_read *r);
+void space_read_fini(struct space_read *r);
+
+/* Removes a Space's directory, under either of its names, and a root file system that no other
+ * uses. */
+void space_remove(const char *state_dir, const char *id);
+/* At the start, on the loop: removes what is none of `ids` (NULL-terminated). -errno. */
+int spaces_sweep(const char *state_dir, const char *const *ids, struct err *e);
+
+#endif

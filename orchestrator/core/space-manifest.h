@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The manifest of a Space's directory: what its files are, and what of the sandbox the catalogue
+ * has no place for. Little-endian fields: char magic[8], u32 version, u32 body bytes, u32 CRC-32C
+ * of the body, u32 zero, then the body. The file is not trusted.
+ */
+#ifndef RAMET_ORCHESTRATOR_CORE_SPACE_MANIFEST_H
+#define RAMET_ORCHESTRATOR_CORE_SPACE_MANIFEST_H
+
+#include "orchestrator/core/internal.h"
+
+#define SPACE_MANIFEST_VERSION 1
+#define SPACE_MANIFEST_MAX     (16u << 20) /* two lines of output that have no end yet, and more */
+#define SPACE_FILE_NAME_MAX    24
+
+struct space_file {
+	uint64_t bytes;
+	uint32_t sum; /* as file_sum_step counts it */
+};
+
+struct space_manifest {
+	char id[SANDBOX_ID_LEN + 1];
+	char template[SANDBOX_NAME_MAX + 1];
+	struct size size;
+	uint64_t disk_bytes;
+	uint32_t memory_layers, layers;
+	bool guest_busy;
+	struct exec_point call; /* that ran when it was frozen */
+	unsigned n_files;	/* in the order of a vm_image */
+	struct space_file files[CTL_FDS_MAX];
+};
+
+/* The name of file `i`. */
+void space_file_name(const struct space_manifest *m, unsigned i, char out[SPACE_FILE_NAME_MAX]);
+unsigned space_base_index(const struct space_manifest *m);
+
+/* The caller frees *out; -ENOMEM. */
+int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *len);
+/* -EINVAL when it is no whole manifest of this version. `out` is to be given to fini in any case.
+ */
+int space_manifest_read(const void *bytes, size_t len, struct space_manifest *out, struct err *e);
+void space_manifest_fini(struct space_manifest *m);
+
+#endif

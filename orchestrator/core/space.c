@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Spaces that there are: sandboxes on disk. How they come to be: freeze.c; how they go on:
+ * resume.c.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/space-files.h"
+
+/* --- the catalogue's log -------------------------------------------------------------------- */
+
+struct store_sync {
+	struct list link;  /* on core->syncs */
+	bool asked;	   /* the loop has it, else it has failed */
+	store_sync_fn *fn; /* NULL: nobody waits any more */
+	void *arg;
+	struct later later;
+	int error;
+};
+
+void store_sync_cancel(struct store_sync *sync)
+{
+	if (sync)
+		sync->fn = NULL;
+}
+
+static void on_synced(void *arg, int result)
+{
+	struct store_sync *sync = arg;
+
+	list_del(&sync->link);
+	if (sync->fn)
+		sync->fn(sync->arg, result);
+	free(sync);
+}
+
+static void tell_failed(void *arg)
+{
+	struct store_sync *sync = arg;
+
+	on_synced(sync, sync->error);
+}
+
+/* What is in the log is as good as in the database. */
+struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
+{
+	struct store_sync *sync = must_alloc(sizeof(*sync));
+	char path[CONFIG_PATH_MAX + 32];
+
+	*sync = (struct store_sync){.fn = fn, .arg = arg};
+	list_add_tail(&c->syncs, &sync->link);
+	snprintf(path, sizeof(path), "%s-wal", c->store_path);
+	if (c->log_fd < 0)
+		c->log_fd = open(path, O_RDONLY | O_CLOEXEC);
+	sync->error = c->log_fd < 0 ? -errno : -ENOMEM;
+	sync->asked = c->log_fd >= 0 && loop_fsync(c->loop, c->log_fd, on_synced, sync);
+	if (!sync->asked)
+		later_run(&c->later, &sync->later, tell_failed, sync);
+	return sync;
+}
+
+/* Those under way end with the loop. */
+static void syncs_free(struct core *c)
+{
+	list_each_safe (pos, &c->syncs) {
+		struct store_sync *sync = container_of(pos, struct store_sync, link);
+
+		list_del(&sync->link);
+		sync->fn = NULL;
+		later_cancel(&sync->later);
+		if (!sync->asked)
+			free(sync);
+	}
+	close_fd(&c->log_fd);
+}
+
+/* --- the list ------------------------------------------------------------------------------- */
+
+static void space_free(struct space *p)
+{
+	list_del(&p->link);
+	free(p->tenant);
+	free(p->metadata);
+	free(p->env);
+	free(p);
+}
+
+struct space *space_add(struct core *c, const struct store_space *row)
+{
+	struct space *p = must_alloc(sizeof(*p));
+
+	*p = (struct space){.core = c,
+			    .size = {row->vcpus, row->ram_mib, row->rootfs_gb},
+			    .timeout_s = row->timeout_s,
+			    .idle_timeout_s = row->idle_timeout_s,
+			    .egress = row->egress,
+			    .created_at_ms = row->created_at_ms,
+			    .size_bytes = row->size_bytes,
+			    .seq = row->seq_reserved,
+			    .env_len = row->env_len};
+	snprintf(p->id, sizeof(p->id), "%s", row->id);
+	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
+	snprintf(p->template, sizeof(p->template), "%s", row->template);
+	p->tenant = strdup(row->tenant);
+	p->metadata = strdup(row->metadata);
+	p->env = must_alloc(row->env_len + 1);
+	if (!p->tenant || !p->metadata)
+		abort();
+	if (row->env_len)
+		memcpy(p->env, row->env, row->env_len);
+	list_add_tail(&c->spaces, &p->link);
+	c->figures.spaces++;
+	c->figures.spaces_bytes += p->size_bytes;
+	return p;
+}
+
+void space_forget(struct space *p)
+{
+	struct core *c = p->core;
+
+	c->figures.spaces--;
+	c->figures.spaces_bytes -= p->size_bytes;
+	c->figures.spaces_damaged -= p->damage[0] != 0;
+	space_free(p);
+}
+
+void space_damaged(struct space *p, const char *what)
+{
+	log_error("space %s is damaged: %s", p->id, what);
+	p->core->figures.spaces_damaged += !p->damage[0];
+	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
+}
+
+static struct space *lookup(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	list_each (pos, &c->spaces) {
+		struct space *p = container_of(pos, struct space, link);
+
+		if (!strcmp(p->id, id) && !strcmp(p->tenant, tenant))
+			return p;
+	}
+	failure_set(f, 404, "not_found", 0, "there is no space %s", id);
+	return NULL;
+}
+
+struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct space *p = lookup(c, tenant, id, f);
+
+	if (!p || !p->damage[0])
+		return p;
+	failure_set(f, 409, "space_damaged", 0, "space %s is damaged and can't be run: %.180s", id,
+		    p->damage);
+	return NULL;
+}
+
+static void view_fill(const struct space *p, struct space_view *view)
+{
+	*view = (struct space_view){
+		.state = p->damage[0] ? "damaged"
+			 : p->resume  ? "resuming"
+				      : "frozen",
+		.damage = p->damage[0] ? p->damage : NULL,
+		.sandbox = p->sandbox,
+		.template = p->template,
+		.vcpus = p->size.vcpus,
+		.ram_mib = p->size.ram_mib,
+		.rootfs_gb = p->size.rootfs_gb,
+		.timeout_s = p->timeout_s,
+		.idle_timeout_s = p->idle_timeout_s,
+		.egress = p->egress,
+		.created_at_ms = p->created_at_ms,
+		.size_bytes = p->size_bytes,
+		.metadata = p->metadata,
+	};
+	memcpy(view->id, p->id, sizeof(view->id));
+}
+
+bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
+		     struct failure *f)
+{
+	const struct space *p = lookup(c, tenant, id, f);
+
+	if (p)
+		view_fill(p, view);
+	return p != NULL;
+}
+
+void core_spaces(struct core *c, const char *tenant,
+		 void (*each)(void *arg, const struct space_view *view), void *arg)
+{
+	struct space_view view;
+
+	list_each (pos, &c->spaces) {
+		const struct space *p = container_of(pos, struct space, link);
+
+		if (strcmp(p->tenant, tenant) != 0)
+			continue;
+		view_fill(p, &view);
+		each(arg, &view);
+	}
+}
+
+/* --- files ---------------------------------------------------------------------------------- */
+
+struct removal {
+	char state_dir[CONFIG_PATH_MAX];
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+static void remove_work(void *arg)
+{
+	struct removal *job = arg;
+
+	space_remove(job->state_dir, job->id);
+}
+
+/* Should there be no memory, the next start removes them. */
+void space_files_drop(struct core *c, const char *id)
+{
+	struct removal *job = must_alloc(sizeof(*job));
+
+	snprintf(job->state_dir, sizeof(job->state_dir), "%s", c->config.state_dir);
+	snprintf(job->id, sizeof(job->id), "%s", id);
+	if (loop_work(c->loop, remove_work, free, job) < 0)
+		free(job);
+}
+
+/* --- delete --------------------------------------------------------------------------------- */
+
+/* The files go when no power cut can bring the Space back. */
+static void on_deleted(void *arg, int error)
+{
+	struct core_call *call = arg;
+
+	if (error)
+		log_error("space %s: its end can't be written to disk: %s", call->made,
+			  strerror(-error));
+	space_files_drop(call->core, call->made);
+	call_finish(call, NULL);
+}
+
+struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_DELETE, arg);
+	struct failure f;
+	struct err e;
+
+	call->done_fn = fn;
+	struct space *p = lookup(c, tenant, id, &f);
+	if (p && p->resume) {
+		failure_set(&f, 409, "busy", 1, "space %s is being resumed", id);
+		p = NULL;
+	} else if (p && store_space_forget(c->store, id, &e) < 0) {
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		p = NULL;
+	}
+	if (!p) {
+		call_finish(call, &f);
+		return call;
+	}
+	memcpy(call->made, p->id, sizeof(call->made));
+	list_add_tail(&c->waits, &call->link);
+	space_forget(p);
+	store_sync(c, on_deleted, call);
+	return call;
+}
+
+/* --- scrub ---------------------------------------------------------------------------------- */
+
+struct scrub {
+	struct core *core; /* NULL: it is gone */
+	struct space_read read;
+};
+
+static struct space *find(struct core *c, const char *id)
+{
+	list_each (pos, &c->spaces) {
+		struct space *p = container_of(pos, struct space, link);
+
+		if (!strcmp(p->id, id))
+			return p;
+	}
+	return NULL;
+}
+
+static void scrub_free(struct scrub *scrub)
+{
+	space_read_fini(&scrub->read);
+	free(scrub);
+}
+
+static void scrub_work(void *arg)
+{
+	struct scrub *scrub = arg;
+
+	space_read_step(&scrub->read);
+}
+
+static void on_scrubbed(void *arg)
+{
+	struct scrub *scrub = arg;
+	struct core *c = scrub->core;
+	struct space *p = c ? find(c, scrub->read.id) : NULL;
+
+	/* One that is resumed meanwhile is read by that. */
+	bool over = !p || p->resume || scrub->read.over;
+	if (!over && loop_work(c->loop, scrub_work, on_scrubbed, scrub) == 0)
+		return;
+	if (p && scrub->read.over && scrub->read.damaged)
+		space_damaged(p, scrub->read.err.text);
+	if (p && scrub->read.over)
+		p->checked = true;
+	scrub_free(scrub);
+	if (c) {
+		c->scrub = NULL;
+		spaces_scrub(c);
+	}
+}
+
+void spaces_scrub(struct core *c)
+{
+	struct space *next = NULL;
+
+	list_each (pos, &c->spaces) {
+		struct space *p = container_of(pos, struct space, link);
+
+		if (!next && !p->checked && !p->resume)
+			next = p;
+	}
+	if (!next || c->scrub || c->closing)
+		return;
+	c->scrub = must_alloc(sizeof(*c->scrub));
+	c->scrub->core = c;
+	space_read_begin(&c->scrub->read, c->config.state_dir, next->id);
+	if (loop_work(c->loop, scrub_work, on_scrubbed, c->scrub) < 0) {
+		scrub_free(c->scrub);
+		c->scrub = NULL;
+	}
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_row(void *arg, const struct store_space *row)
+{
+	space_add(arg, row);
+}
+
+/* One that lacks its directory is found by the scrub, or when it is to be resumed. */
+int spaces_load(struct core *c, struct err *e)
+{
+	size_t n = 0;
+	int ret = store_spaces(c->store, on_row, c, e);
+
+	if (ret < 0)
+		return ret;
+	scoped_free const char **ids = must_alloc((c->figures.spaces + 1) * sizeof(*ids));
+	list_each (pos, &c->spaces)
+		ids[n++] = container_of(pos, struct space, link)->id;
+	return spaces_sweep(c->config.state_dir, ids, e);
+}
+
+void spaces_free(struct core *c)
+{
+	if (c->scrub)
+		c->scrub->core = NULL;
+	syncs_free(c);
+	while (!list_empty(&c->spaces))
+		space_free(container_of(c->spaces.next, struct space, link));
+}

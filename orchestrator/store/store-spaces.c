@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The Spaces of the catalogue. */
+#include <errno.h>
+
+#include "orchestrator/store/store-internal.h"
+
+#define COLUMNS                                                                                    \
+	"id, tenant, sandbox, template, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "    \
+	"egress, created_at_ms, size_bytes, seq_reserved, metadata, env"
+
+static const char *const sql[SPACE_STATEMENTS] = {
+	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	[SPACE_FORGET] = "DELETE FROM spaces WHERE id = ?",
+	[SPACE_ALL] = "SELECT " COLUMNS " FROM spaces ORDER BY created_at_ms, id",
+};
+
+static int add(struct store *s, const struct store_space *row, struct err *e)
+{
+	sqlite3_stmt *st = s->spaces[SPACE_ADD];
+	const int64_t numbers[] = {row->vcpus,
+				   row->ram_mib,
+				   row->rootfs_gb,
+				   row->timeout_s,
+				   row->idle_timeout_s,
+				   row->egress,
+				   row->created_at_ms,
+				   (int64_t)row->size_bytes,
+				   (int64_t)row->seq_reserved};
+	int at = 1;
+
+	bind_text(st, at++, row->id);
+	bind_text(st, at++, row->tenant);
+	bind_text(st, at++, row->sandbox);
+	bind_text(st, at++, row->template);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		sqlite3_bind_int64(st, at++, numbers[i]);
+	bind_text(st, at++, row->metadata);
+	sqlite3_bind_blob(st, at++, row->env ? row->env : "", (int)row->env_len, SQLITE_STATIC);
+	return store_run(s, st, e);
+}
+
+int store_space_freeze(struct store *s, const struct store_space *row, int64_t at_ms,
+		       const char *code, const char *text, struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = store_sandbox_end(s, row->sandbox, at_ms, code, text, e);
+	if (ret == 0 && sqlite3_changes(s->db) != 1)
+		ret = err_say(e, ENOENT, "the catalogue does not know %s", row->sandbox);
+	if (ret == 0)
+		ret = add(s, row, e);
+	return store_end(s, ret, e);
+}
+
+int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
+		       struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = store_space_forget(s, space, e);
+	if (ret == 0 && sqlite3_changes(s->db) != 1)
+		ret = err_say(e, ENOENT, "the catalogue does not know %s", space);
+	if (ret == 0)
+		ret = store_sandbox_add(s, row, e);
+	return store_end(s, ret, e);
+}
+
+int store_space_forget(struct store *s, const char *id, struct err *e)
+{
+	bind_text(s->spaces[SPACE_FORGET], 1, id);
+	return store_run(s, s->spaces[SPACE_FORGET], e);
+}
+
+static struct store_space read_row(sqlite3_stmt *st)
+{
+	return (struct store_space){
+		.id = text_at(st, 0),
+		.tenant = text_at(st, 1),
+		.sandbox = text_at(st, 2),
+		.template = text_at(st, 3),
+		.vcpus = u32_at(st, 4),
+		.ram_mib = u32_at(st, 5),
+		.rootfs_gb = u32_at(st, 6),
+		.timeout_s = u32_at(st, 7),
+		.idle_timeout_s = u32_at(st, 8),
+		.egress = u32_at(st, 9),
+		.created_at_ms = sqlite3_column_int64(st, 10),
+		.size_bytes = (uint64_t)sqlite3_column_int64(st, 11),
+		.seq_reserved = (uint64_t)sqlite3_column_int64(st, 12),
+		.metadata = text_at(st, 13),
+		.env = sqlite3_column_blob(st, 14),
+		.env_len = (size_t)sqlite3_column_bytes(st, 14),
+	};
+}
+
+struct reader {
+	void (*each)(void *arg, const struct store_space *row);
+	void *arg;
+};
+
+static void tell_row(void *arg, sqlite3_stmt *st)
+{
+	const struct reader *reader = arg;
+	struct store_space row = read_row(st);
+
+	reader->each(reader->arg, &row);
+}
+
+int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
+		 struct err *e)
+{
+	struct reader reader = {each, arg};
+
+	return store_rows(s, s->spaces[SPACE_ALL], tell_row, &reader, e);
+}
+
+int store_spaces_prepare(struct store *s, struct err *e)
+{
+	return store_prepare(s, sql, SPACE_STATEMENTS, s->spaces, e);
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Spaces of the fake core: sandboxes on another list. */
+#include <inttypes.h>
+
+#include "test/api/fake_call.h"
+
+static struct sandbox *find(struct core *c, const char *id)
+{
+	list_each (pos, &c->spaces) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (strcmp(s->space, id) == 0)
+			return s;
+	}
+	return NULL;
+}
+
+static void frozen_failed(struct core_call *call)
+{
+	call->id_fn(call->arg, NULL, &call->failure);
+}
+
+static void frozen_run(struct core_call *call)
+{
+	struct sandbox *s = call->sandbox;
+
+	snprintf(s->space, sizeof(s->space), "spc_%032" PRIx64, ++call->core->next_id);
+	list_del(&s->link);
+	list_add_tail(&call->core->spaces, &s->link);
+	call->core->figures.sandboxes--;
+	call->id_fn(call->arg, s->space, NULL);
+	call_free(call);
+}
+
+struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
+			      void *arg)
+{
+	struct core_call *call = call_on(c, OP, id, arg);
+
+	call->id_fn = fn;
+	call->run = frozen_run;
+	call->told_failed = frozen_failed;
+	return call;
+}
+
+/* A view that says what was asked for, too. */
+static void resumed_run(struct core_call *call)
+{
+	struct sandbox *s = call->sandbox;
+	struct sandbox_view view = {.state = "ready"};
+
+	snprintf(s->id, sizeof(s->id), "sbx_%032" PRIx64, ++call->core->next_id);
+	s->space[0] = 0;
+	list_del(&s->link);
+	list_add_tail(&call->core->sandboxes, &s->link);
+	call->core->figures.sandboxes++;
+	memcpy(view.id, s->id, sizeof(view.id));
+	call->created(call->arg, &view, NULL);
+	call_free(call);
+}
+
+static void resumed_failed(struct core_call *call)
+{
+	call->created(call->arg, NULL, &call->failure);
+}
+
+struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
+				    const struct space_resume *how, core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, OP, arg);
+	struct sandbox *s = find(c, id);
+
+	call->created = fn;
+	call->run = resumed_run;
+	call->told_failed = resumed_failed;
+	call->sandbox = s;
+	if (!s) {
+		fail(call, 404, "not_found", "there is no such space");
+	} else if (strcmp(s->template, "rotten") == 0) {
+		fail(call, 409, "space_damaged", "its checksum is not right");
+	} else if (how->says_egress && how->egress && !s->spec.egress) {
+		fail(call, 409, "egress_closed", "it was closed");
+	} else {
+		s->spec.persistent = how->persistent;
+		s->spec.egress = how->says_egress ? how->egress : s->spec.egress;
+		s->spec.timeout_s = how->timeout_s;
+		s->spec.idle_timeout_s = how->idle_timeout_s;
+	}
+	return call;
+}
+
+struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, DONE, arg);
+	struct sandbox *s = find(c, id);
+
+	call->done = fn;
+	if (!s) {
+		fail(call, 404, "not_found", "there is no such space");
+		return call;
+	}
+	list_del(&s->link);
+	free(s->metadata);
+	free(s);
+	return call;
+}
+
+static void view_of(const struct sandbox *s, struct space_view *v)
+{
+	bool rotten = strcmp(s->template, "rotten") == 0;
+
+	*v = (struct space_view){.state = rotten ? "damaged" : "frozen",
+				 .damage = rotten ? "disk-1: \"bad\"" : NULL,
+				 .sandbox = s->id,
+				 .template = s->template,
+				 .vcpus = 2,
+				 .ram_mib = 512,
+				 .rootfs_gb = 4,
+				 .timeout_s = 60,
+				 .idle_timeout_s = 30,
+				 .egress = s->spec.egress,
+				 .created_at_ms = 1700000000123,
+				 .size_bytes = 5u << 30 >> 8,
+				 .metadata = s->metadata};
+	memcpy(v->id, s->space, sizeof(v->id));
+}
+
+bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
+		     struct failure *f)
+{
+	const struct sandbox *s = find(c, id);
+
+	if (s) {
+		view_of(s, view);
+		return true;
+	}
+	*f = (struct failure){.status = 404, .code = "not_found"};
+	snprintf(f->text, sizeof(f->text), "there is no space %s", id);
+	return false;
+}
+
+void core_spaces(struct core *c, const char *tenant,
+		 void (*each)(void *arg, const struct space_view *view), void *arg)
+{
+	struct space_view view;
+
+	list_each (pos, &c->spaces) {
+		view_of(container_of(pos, struct sandbox, link), &view);
+		each(arg, &view);
+	}
+}

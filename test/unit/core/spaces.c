@@ -1,0 +1,698 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Spaces: a freeze and a resume keep all of a sandbox, and whatever goes wrong at whatever step
+ * leaves either the sandbox or the Space. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "test/unit/core/world.h"
+
+/* --- calls ---------------------------------------------------------------------------------- */
+
+struct frozen {
+	bool done, ok;
+	char id[SANDBOX_ID_LEN + 1];
+	struct failure failure;
+	struct core_call *call;
+};
+
+static void on_frozen(void *arg, const char *id, const struct failure *f)
+{
+	struct frozen *z = arg;
+
+	z->done = true;
+	z->ok = id != NULL;
+	if (id)
+		snprintf(z->id, sizeof(z->id), "%s", id);
+	else
+		z->failure = *f;
+}
+
+static void freeze_start(struct world *w, struct frozen *z, const char *id)
+{
+	*z = (struct frozen){0};
+	z->call = core_freeze(w->core, TENANT, id, on_frozen, z);
+}
+
+static void freeze(struct world *w, struct frozen *z, const char *id)
+{
+	freeze_start(w, z, id);
+	world_until_true(w, &z->done);
+}
+
+static void on_resumed(void *arg, const struct sandbox_view *view, const struct failure *f)
+{
+	struct made *m = arg;
+
+	m->done = true;
+	m->ok = view != NULL;
+	if (view)
+		m->view = *view;
+	else
+		m->failure = *f;
+}
+
+static void resume_start(struct world *w, struct made *m, const char *id,
+			 const struct space_resume *how)
+{
+	const struct space_resume plain = {0};
+
+	*m = (struct made){0};
+	m->call = core_space_resume(w->core, TENANT, id, how ? how : &plain, on_resumed, m);
+}
+
+static void resume(struct world *w, struct made *m, const char *id)
+{
+	resume_start(w, m, id, NULL);
+	world_until_true(w, &m->done);
+}
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct done *d = arg;
+
+	d->done = true;
+	d->failed = f != NULL;
+	if (f)
+		d->failure = *f;
+}
+
+static void drop(struct world *w, struct done *d, const char *id)
+{
+	*d = (struct done){0};
+	core_space_delete(w->core, TENANT, id, on_done, d);
+	world_until_true(w, &d->done);
+}
+
+/* --- what there is -------------------------------------------------------------------------- */
+
+struct listing {
+	unsigned n;
+	char last[SANDBOX_ID_LEN + 1];
+};
+
+static void on_space(void *arg, const struct space_view *view)
+{
+	struct listing *l = arg;
+
+	l->n++;
+	memcpy(l->last, view->id, sizeof(l->last));
+}
+
+static unsigned spaces(struct world *w)
+{
+	struct listing l = {0};
+
+	core_spaces(w->core, TENANT, on_space, &l);
+	return l.n;
+}
+
+static unsigned entries(struct world *w, const char *name)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, name);
+	DIR *d = opendir(path);
+	while (d && (entry = readdir(d)))
+		n += entry->d_name[0] != '.';
+	if (d)
+		closedir(d);
+	return n;
+}
+
+struct count {
+	struct world *w;
+	const char *name;
+	unsigned n;
+};
+
+static bool has_entries(void *arg)
+{
+	struct count *c = arg;
+
+	return entries(c->w, c->name) == c->n;
+}
+
+/* Files are removed in the background. */
+static void until_entries(struct world *w, const char *name, unsigned n)
+{
+	struct count c = {w, name, n};
+
+	world_until(w, has_entries, &c);
+}
+
+static bool at_once(void *arg)
+{
+	return true;
+}
+
+/* Of the loop. */
+static void turn(struct world *w)
+{
+	world_until(w, at_once, NULL);
+}
+
+static struct core_figures figures_of(struct world *w)
+{
+	struct core_figures figures;
+
+	core_figures(w->core, &figures);
+	return figures;
+}
+
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static bool is_gone(struct world *w, const char *id, const char *code, const char *words)
+{
+	struct sandbox_view view;
+	struct failure f;
+
+	return !core_view(w->core, TENANT, id, &view, &f) && f.status == 404 &&
+	       !strcmp(f.code, code) && strstr(f.text, words);
+}
+
+/* It serves, and no trace is left of the freeze. */
+static void expect_alive(struct world *w, const char *id)
+{
+	struct sandbox_view view;
+	struct failure f;
+	struct run r;
+
+	assert_true(core_view(w->core, TENANT, id, &view, &f));
+	world_exec(w, &r, id, "out alive");
+	assert_string_equal(r.out, "alive");
+	assert_int_equal(spaces(w), 0);
+	until_entries(w, "spaces", 0);
+}
+
+/* --- all is kept ---------------------------------------------------------------------------- */
+
+static void test_a_space_is_the_sandbox_again(void **state)
+{
+	const char *const env[] = {"K=v", NULL};
+	struct sandbox_spec spec = {.env = env,
+				    .metadata = "{\"m\":1}",
+				    .timeout_s = 77,
+				    .idle_timeout_s = 66,
+				    .egress = true};
+	struct world *w = *state;
+	struct space_view view;
+	struct sandbox_view now;
+	struct made m, again;
+	struct frozen z;
+	struct failure f;
+	struct run r;
+
+	world_create(w, &m, &spec);
+	world_exec(w, &r, m.view.id, "out before");
+	uint64_t last = r.last_seq;
+	freeze(w, &z, m.view.id);
+	assert_true(z.ok);
+	assert_true(is_gone(w, m.view.id, "frozen", z.id));
+	assert_int_equal(figures_of(w).sandboxes, 0);
+	assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
+	assert_string_equal(view.state, "frozen");
+	assert_string_equal(view.sandbox, m.view.id);
+	assert_string_equal(view.metadata, "{\"m\":1}");
+	assert_int_equal(view.ram_mib, m.view.ram_mib);
+	assert_false(core_space_view(w->core, "another", z.id, &view, &f));
+	resume(w, &again, z.id);
+	assert_true(again.ok);
+	assert_string_not_equal(again.view.id, m.view.id);
+	assert_int_equal(spaces(w), 0);
+	assert_true(core_view(w->core, TENANT, again.view.id, &now, &f));
+	assert_string_equal(now.metadata, "{\"m\":1}");
+	assert_int_equal(now.expires_at_ms, now.created_at_ms + 77000);
+	assert_false(now.persistent);
+	assert_true(now.egress);
+	world_exec(w, &r, again.view.id, "env");
+	assert_string_equal(r.out, "K=v ");
+	assert_true(r.first_seq > last);
+	resume(w, &again, z.id);
+	assert_false(again.ok);
+	assert_int_equal(again.failure.status, 404);
+}
+
+static bool has_event(void *arg)
+{
+	const struct run *r = arg;
+
+	return r->events > 0;
+}
+
+static void test_a_call_that_runs_goes_on_in_the_resumed_one(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, waits = {0}, next = {0};
+	struct made m, again;
+	struct history h;
+	struct frozen z;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "out one\nraw ha\nwait\nraw lf\nerr two\nexit 3", false);
+	world_exec_start(w, &waits, m.view.id, "out never", false);
+	world_until(w, one_waits, w->fakes);
+	world_until(w, has_event, &r);
+	freeze(w, &z, m.view.id);
+	assert_true(z.ok);
+	world_until_true(w, &r.over);
+	world_until_true(w, &waits.over);
+	assert_string_equal(r.failure.code, "frozen");
+	assert_string_equal(waits.failure.code, "frozen");
+	assert_non_null(strstr(r.failure.text, z.id));
+	world_kill_core(w);
+	world_start_core(w);
+	resume(w, &again, z.id);
+	assert_true(again.ok);
+	world_exec_start(w, &next, again.view.id, "out next", false);
+	fakes_go(w->fakes);
+	world_until_true(w, &next.over);
+	assert_string_equal(next.out, "next");
+	world_history(w, &h, again.view.id);
+	assert_string_equal(h.text, "two|half|=3|next|=0");
+}
+
+static void test_it_can_be_frozen_again_and_forked(void **state)
+{
+	struct world *w = *state;
+	struct made m, again;
+	struct forked k;
+	struct frozen z;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	memcpy(again.view.id, m.view.id, sizeof(m.view.id));
+	for (int i = 0; i < 4; i++) {
+		freeze(w, &z, again.view.id);
+		assert_true(z.ok);
+		resume(w, &again, z.id);
+		assert_true(again.ok);
+		until_entries(w, "spaces", 1); /* of the one that runs from it */
+	}
+	world_fork(w, &k, again.view.id, 2);
+	assert_true(k.ok);
+	world_exec(w, &r, k.ids[1], "out forked");
+	assert_string_equal(r.out, "forked");
+	struct done d;
+	world_delete(w, &d, again.view.id);
+	until_entries(w, "spaces", 0);
+}
+
+static void test_what_was_closed_stays_closed(void **state)
+{
+	struct space_resume open = {.says_egress = true, .egress = true};
+	struct space_resume closed = {.says_egress = true};
+	struct world *w = *state;
+	struct made m, again;
+	struct frozen z;
+
+	world_create(w, &m, &(struct sandbox_spec){.egress = false});
+	freeze(w, &z, m.view.id);
+	resume_start(w, &again, z.id, &open);
+	world_until_true(w, &again.done);
+	assert_string_equal(again.failure.code, "egress_closed");
+	assert_int_equal(spaces(w), 1);
+	resume(w, &again, z.id);
+	assert_true(again.ok);
+	assert_int_equal(fakes_closed_first(w->fakes), 1);
+	world_create(w, &m, &(struct sandbox_spec){.egress = true});
+	freeze(w, &z, m.view.id);
+	resume_start(w, &again, z.id, &closed);
+	world_until_true(w, &again.done);
+	assert_true(again.ok && !again.view.egress);
+}
+
+/* --- by itself ------------------------------------------------------------------------------ */
+
+static bool has_one(void *arg)
+{
+	return spaces(arg) == 1;
+}
+
+static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **state)
+{
+	const struct sandbox_spec specs[] = {{.persistent = true, .idle_timeout_s = 1},
+					     {.persistent = true, .timeout_s = 1}};
+	struct space_resume how = {.persistent = true, .idle_timeout_s = 1, .timeout_s = 900};
+	struct world *w = *state;
+	struct made m;
+	struct done d;
+
+	for (int i = 0; i < 2; i++) {
+		struct listing l = {0};
+
+		world_create(w, &m, &specs[i]);
+		world_until(w, has_one, w);
+		core_spaces(w->core, TENANT, on_space, &l);
+		assert_true(is_gone(w, m.view.id, "frozen", l.last));
+		resume_start(w, &m, l.last, &how);
+		world_until_true(w, &m.done);
+		assert_true(m.ok && m.view.persistent);
+		world_until(w, has_one, w); /* again */
+		core_spaces(w->core, TENANT, on_space, &l);
+		drop(w, &d, l.last);
+		assert_false(d.failed);
+	}
+	until_entries(w, "spaces", 0);
+	until_entries(w, "bases", 0);
+}
+
+/* --- failures ------------------------------------------------------------------------------- */
+
+static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct frozen z;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two", false);
+	world_until(w, one_waits, w->fakes);
+	fakes_fault(w->fakes, FAKES_FORK, 1);
+	freeze(w, &z, m.view.id);
+	assert_string_equal(z.failure.code, "freeze_failed");
+	assert_int_equal(fakes_runs(w->fakes), 0); /* it never stood still */
+	world_lock_catalogue(w, true);
+	freeze(w, &z, m.view.id);
+	world_lock_catalogue(w, false);
+	assert_false(z.ok);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	assert_string_equal(r.out, "one|two");
+	assert_int_equal(fakes_runs(w->fakes), 1);
+	assert_int_equal(figures_of(w).freeze_failures, 2);
+	expect_alive(w, m.view.id);
+}
+
+/* What it needs of the file system is not to be had, at one step and at a later one. */
+static void test_a_disk_that_fails_leaves_the_sandbox(void **state)
+{
+	const char *const names[] = {"spaces", "bases"};
+	char path[CONFIG_PATH_MAX + 16];
+	struct world *w = *state;
+	struct frozen z;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, names[i]);
+		assert_int_equal(rmdir(path), 0);
+		close(open(path, O_CREAT | O_CLOEXEC, 0600));
+		freeze(w, &z, m.view.id);
+		assert_string_equal(z.failure.code, "freeze_failed");
+		assert_non_null(strstr(z.failure.text, path));
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(mkdir(path, 0700), 0);
+		expect_alive(w, m.view.id);
+	}
+	freeze(w, &z, m.view.id);
+	assert_true(z.ok);
+}
+
+static void test_deleted_meanwhile(void **state)
+{
+	struct world *w = *state;
+	struct frozen z;
+	struct made m;
+	struct done d;
+
+	for (int turns = 0; turns < 24; turns += 2) {
+		world_create(w, &m, NULL);
+		freeze_start(w, &z, m.view.id);
+		for (int i = 0; i < turns * turns && !z.done; i++)
+			turn(w);
+		world_delete(w, &d, m.view.id);
+		world_until_true(w, &z.done);
+		assert_true(z.ok || !strcmp(z.failure.code, "deleted") ||
+			    !strcmp(z.failure.code, "frozen"));
+		if (z.ok)
+			drop(w, &d, z.id);
+		assert_int_equal(spaces(w), 0);
+		until_entries(w, "spaces", 0);
+	}
+}
+
+static void test_the_vm_dies_meanwhile(void **state)
+{
+	struct world *w = *state;
+	struct frozen z;
+	struct made m;
+
+	for (int steps = 1; steps < 4; steps++) {
+		world_create(w, &m, NULL);
+		world_wait_ready(w);
+		fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+		freeze_start(w, &z, m.view.id);
+		world_until(w, one_waits, w->fakes);
+		for (uint32_t slot = 0; slot < 8; slot++)
+			fakes_kill(w->fakes, slot);
+		fakes_go(w->fakes);
+		world_until_true(w, &z.done);
+		assert_false(z.ok);
+		assert_int_equal(spaces(w), 0);
+		until_entries(w, "spaces", 0);
+	}
+}
+
+static void test_a_resume_that_fails_leaves_the_space(void **state)
+{
+	const enum fakes_fault faults[] = {FAKES_FILL, FAKES_RESEED, FAKES_EGRESS};
+	struct world *w = *state;
+	struct made m, again;
+	struct frozen z;
+	struct run r;
+
+	world_create(w, &m, &(struct sandbox_spec){.egress = false});
+	freeze(w, &z, m.view.id);
+	world_wait_ready(w);
+	for (size_t i = 0; i < 3; i++) {
+		fakes_fault(w->fakes, faults[i], 1);
+		resume(w, &again, z.id);
+		assert_string_equal(again.failure.code, "vm_failed");
+		assert_int_equal(spaces(w), 1);
+		world_wait_ready(w);
+	}
+	world_lock_catalogue(w, true);
+	resume(w, &again, z.id);
+	world_lock_catalogue(w, false);
+	assert_string_equal(again.failure.code, "catalogue");
+	resume(w, &again, z.id);
+	assert_true(again.ok);
+	world_exec(w, &r, again.view.id, "out alive");
+	assert_string_equal(r.out, "alive");
+}
+
+static void test_of_two_resumes_one_wins(void **state)
+{
+	struct world *w = *state;
+	struct made m, first, second;
+	struct frozen z;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	freeze(w, &z, m.view.id);
+	resume_start(w, &first, z.id, NULL);
+	resume_start(w, &second, z.id, NULL);
+	drop(w, &d, z.id);
+	assert_string_equal(d.failure.code, "busy");
+	world_until_true(w, &first.done);
+	world_until_true(w, &second.done);
+	assert_true(first.ok);
+	assert_string_equal(second.failure.code, "busy");
+}
+
+static void test_a_client_that_leaves_leaves_the_space(void **state)
+{
+	struct world *w = *state;
+	struct made m, again;
+	struct frozen z;
+
+	world_create(w, &m, NULL);
+	freeze(w, &z, m.view.id);
+	resume_start(w, &again, z.id, NULL);
+	core_abandon(again.call);
+	assert_int_equal(spaces(w), 1);
+	resume(w, &again, z.id);
+	assert_true(again.ok);
+}
+
+/* --- the service dies ----------------------------------------------------------------------- */
+
+static void test_killed_at_any_step_there_is_one_of_both(void **state)
+{
+	struct world *w = *state;
+	unsigned frozen = 0;
+
+	for (int rounds = 0; rounds < 24; rounds++) {
+		struct sandbox_view view;
+		struct listing l = {0};
+		struct failure f;
+		struct frozen z;
+		struct made m;
+		struct run r;
+
+		world_create(w, &m, NULL);
+		freeze_start(w, &z, m.view.id);
+		for (int i = 0; (i < rounds * rounds || rounds == 23) && !z.done; i++)
+			turn(w);
+		bool told = z.done && z.ok;
+		world_kill_core(w);
+		world_start_core(w);
+		core_spaces(w->core, TENANT, on_space, &l);
+		bool lives = core_view(w->core, TENANT, m.view.id, &view, &f);
+		assert_int_equal(lives + l.n, 1);
+		assert_true(!told || l.n == 1);
+		frozen += l.n;
+		if (l.n) {
+			resume(w, &m, l.last);
+			assert_true(m.ok);
+		}
+		world_exec(w, &r, m.view.id, "out alive");
+		assert_string_equal(r.out, "alive");
+		struct done d;
+		world_delete(w, &d, m.view.id);
+		until_entries(w, "spaces", 0);
+	}
+	assert_true(frozen > 0);
+}
+
+static void note_id(void *arg, const struct sandbox_view *view)
+{
+	memcpy(arg, view->id, sizeof(view->id));
+}
+
+static void test_killed_in_a_resume_there_is_one_of_both(void **state)
+{
+	struct world *w = *state;
+
+	for (int rounds = 0; rounds < 24; rounds++) {
+		struct frozen z;
+		struct made m, again;
+
+		world_create(w, &m, NULL);
+		freeze(w, &z, m.view.id);
+		resume_start(w, &again, z.id, NULL);
+		for (int i = 0; i < rounds * rounds && !again.done; i++)
+			turn(w);
+		world_kill_core(w);
+		world_start_core(w);
+		assert_int_equal(figures_of(w).sandboxes + spaces(w), 1);
+		if (spaces(w)) {
+			resume(w, &again, z.id);
+			assert_true(again.ok);
+		}
+		char id[SANDBOX_ID_LEN + 1];
+		struct done d;
+		core_list(w->core, TENANT, note_id, id);
+		world_delete(w, &d, id);
+		assert_false(d.failed);
+		until_entries(w, "spaces", 0);
+	}
+}
+
+/* --- damage --------------------------------------------------------------------------------- */
+
+static void flip(struct world *w, const char *id, const char *file, off_t at)
+{
+	char path[CONFIG_PATH_MAX + 96];
+	uint8_t byte;
+
+	snprintf(path, sizeof(path), "%s/spaces/%s/%s", w->config.state_dir, id, file);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &byte, 1, at), 1);
+	byte ^= 4;
+	assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	close(fd);
+}
+
+static void test_a_flipped_bit_is_found_and_not_run(void **state)
+{
+	const struct {
+		const char *file;
+		off_t at;
+	} places[] = {{"state", 3}, {"memory", 1 << 20}, {"manifest", 40}, {"manifest", 9}};
+	struct world *w = *state;
+
+	for (size_t i = 0; i < 4; i++) {
+		struct space_view view;
+		struct failure f;
+		struct frozen z;
+		struct made m;
+		struct done d;
+
+		world_create(w, &m, NULL);
+		freeze(w, &z, m.view.id);
+		assert_true(z.ok);
+		flip(w, z.id, places[i].file, places[i].at);
+		unsigned restores = fakes_restores(w->fakes);
+		resume(w, &m, z.id);
+		assert_string_equal(m.failure.code, "space_damaged");
+		assert_non_null(strstr(m.failure.text, places[i].file));
+		assert_int_equal(fakes_restores(w->fakes) > restores + 2, 0);
+		assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
+		assert_string_equal(view.state, "damaged");
+		drop(w, &d, z.id);
+		assert_false(d.failed);
+	}
+}
+
+static bool one_is_damaged(void *arg)
+{
+	return figures_of(arg).spaces_damaged == 1;
+}
+
+static void test_damage_is_found_after_a_start(void **state)
+{
+	struct world *w = *state;
+	char path[CONFIG_PATH_MAX + 96];
+	struct frozen z[2];
+	struct made m;
+
+	for (int i = 0; i < 2; i++) {
+		world_create(w, &m, NULL);
+		freeze(w, &z[i], m.view.id);
+	}
+	snprintf(path, sizeof(path), "%s/spaces/%s/memory", w->config.state_dir, z[0].id);
+	world_kill_core(w);
+	assert_int_equal(unlink(path), 0);
+	world_start_core(w);
+	world_until(w, one_is_damaged, w);
+	resume(w, &m, z[0].id);
+	assert_string_equal(m.failure.code, "space_damaged");
+	resume(w, &m, z[1].id);
+	assert_true(m.ok);
+}
+
+int main(void)
+{
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(test_a_space_is_the_sandbox_again),
+		WORLD_TEST(test_a_call_that_runs_goes_on_in_the_resumed_one),
+		WORLD_TEST(test_it_can_be_frozen_again_and_forked),
+		WORLD_TEST(test_what_was_closed_stays_closed),
+		WORLD_TEST(test_a_persistent_one_freezes_when_it_is_idle_or_too_old),
+		WORLD_TEST(test_a_freeze_that_fails_leaves_the_sandbox),
+		WORLD_TEST(test_a_disk_that_fails_leaves_the_sandbox),
+		WORLD_TEST(test_deleted_meanwhile),
+		WORLD_TEST(test_the_vm_dies_meanwhile),
+		WORLD_TEST(test_a_resume_that_fails_leaves_the_space),
+		WORLD_TEST(test_of_two_resumes_one_wins),
+		WORLD_TEST(test_a_client_that_leaves_leaves_the_space),
+		WORLD_TEST(test_killed_at_any_step_there_is_one_of_both),
+		WORLD_TEST(test_killed_in_a_resume_there_is_one_of_both),
+		WORLD_TEST(test_a_flipped_bit_is_found_and_not_run),
+		WORLD_TEST(test_damage_is_found_after_a_start),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
