@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What being watched costs a call: blocks of execs with /metrics read every second, as monitoring
+does, between blocks without. The audit log has no line of an exec."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+
+from measure import Figures, api, figure
+
+
+def block(sandbox_id: str, calls: int, watched: bool) -> list[float]:
+    """Times of so many calls, in us."""
+    times = []
+    read = time.monotonic() - 1
+    for _ in range(calls):
+        if watched and time.monotonic() - read >= 1:
+            read = time.monotonic()
+            api("GET", "/metrics")
+        began = time.monotonic()
+        api("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"code": "pass"})
+        times.append((time.monotonic() - began) * 1e6)
+    return times
+
+
+def scrape(times: int) -> list[float]:
+    """Times of reading /metrics, in us."""
+    found = []
+    for _ in range(times):
+        began = time.monotonic()
+        api("GET", "/metrics")
+        found.append((time.monotonic() - began) * 1e6)
+    return found
+
+
+def watch(quick: bool) -> Figures:
+    """Execs that are watched beside some that are not, in turns: the machine's moods hit both."""
+    sandbox_id = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
+    plain: list[float] = []
+    watched: list[float] = []
+    ratios = []
+    try:
+        block(sandbox_id, 20, False)
+        for _ in range(5 if quick else 20):
+            without = block(sandbox_id, 100, False)
+            under = block(sandbox_id, 100, True)
+            ratios.append(statistics.median(under) / statistics.median(without))
+            plain += without
+            watched += under
+        scrapes = scrape(20 if quick else 100)
+    finally:
+        api("DELETE", f"/v1/sandboxes/{sandbox_id}")
+    return {
+        "exec_us": figure(plain, "us"),
+        "exec_watched_us": figure(watched, "us"),
+        "exec_watched_share": figure(ratios, "of one that is not watched"),
+        "metrics_us": figure(scrapes, "us"),
+    }
