@@ -30,7 +30,8 @@ int role_warden(const struct config *config)
 		log_error("open /proc/self/exe: is /proc mounted?");
 		return EXIT_FAILED;
 	}
-	struct warden_options options = {.config = config, .service = self, .service_argv = argv};
+	struct warden_options options = {
+		.config = config, .service = self, .service_argv = argv, .supervisor = getppid()};
 	if (warden_run(&options, &e) < 0) {
 		log_error("%s", e.text);
 		return EXIT_FAILED;

@@ -136,6 +136,16 @@ static const char *below(const char *path, const char *root)
 	return path[len] == '/' || path[len] == '\0' ? path + len : path;
 }
 
+/* Started by a process that an earlier warden has taken along into BASE/ramet/warden. */
+static void leave_leaf(char *own)
+{
+	const char leaf[] = "/ramet/warden";
+	size_t len = strlen(own), tail = sizeof(leaf) - 1;
+
+	if (len >= tail && strcmp(own + len - tail, leaf) == 0)
+		strcpy(own + len - tail, len == tail ? "/" : "");
+}
+
 static int find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
 		     const char *wanted, struct err *e)
 {
@@ -148,6 +158,7 @@ static int find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP
 		r = find_own(own, e);
 		if (r < 0)
 			return r;
+		leave_leaf(own);
 		wanted = below(own, root);
 	}
 	int n = snprintf(path, CGROUP_PATH_MAX, "%s%s", point, wanted);
@@ -233,9 +244,15 @@ static int enable_controllers(const struct cgroup_tree *t, struct err *e)
 /* --- the tree -------------------------------------------------------------------------------- */
 
 /* The kernel moves the writer when it reads "0". */
-static int enter(int dir)
+static int enter(const struct cgroup_tree *t, int dir)
 {
-	return write_file(dir, "cgroup.procs", "0");
+	char pid[16];
+
+	int r = write_file(dir, "cgroup.procs", "0");
+	if (r < 0 || !t->with)
+		return r;
+	snprintf(pid, sizeof(pid), "%d", t->with);
+	return write_file(dir, "cgroup.procs", pid);
 }
 
 static int make_leaves(struct cgroup_tree *t, struct err *e)
@@ -256,7 +273,7 @@ static int make_leaves(struct cgroup_tree *t, struct err *e)
 	scoped_fd int warden = cgroup_make(t, "warden", NULL, e);
 	if (warden < 0)
 		return warden;
-	int r = enter(warden);
+	int r = enter(t, warden);
 	return r < 0 ? err_set(e, -r, "enter cgroup %s/ramet/warden", t->path) : 0;
 }
 
@@ -281,12 +298,14 @@ static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
 	return check_controllers(t, point, e);
 }
 
-int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, const char *const *controllers,
-		     struct err *e)
+int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
+		     const char *const *controllers, struct err *e)
 {
 	*t = (struct cgroup_tree){.base = -1, .top = -1, .enabled = controllers};
 	int r = open_base(t, wanted, e);
 
+	if (!wanted[0] && !t->base_is_root)
+		t->with = with;
 	if (r == 0)
 		r = make_leaves(t, e);
 	if (r == 0)
@@ -315,7 +334,7 @@ static void leave(struct cgroup_tree *t)
 	switch_controllers(t, t->top, '-');
 	if (!t->base_is_root)
 		switch_controllers(t, t->base, '-');
-	if (enter(t->base) < 0)
+	if (enter(t, t->base) < 0)
 		return;
 	unlinkat(t->top, "warden", AT_REMOVEDIR);
 	unlinkat(t->top, "service", AT_REMOVEDIR);
@@ -329,7 +348,7 @@ static void remove_base(struct cgroup_tree *t)
 	if (rmdir(t->path) == 0)
 		return;
 	scoped_fd int parent = open_dir(t->base, "..");
-	if (parent >= 0 && enter(parent) == 0)
+	if (parent >= 0 && enter(t, parent) == 0)
 		rmdir(t->path);
 }
 

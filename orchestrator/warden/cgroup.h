@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -27,6 +28,7 @@ struct cgroup_tree {
 	const char *const *enabled; /* controllers in use; NULL-terminated */
 	bool base_is_root;	    /* the top of the hierarchy may hold processes */
 	bool base_is_made;	    /* by us */
+	pid_t with;		    /* goes where this process goes; 0: nobody */
 	char path[CGROUP_PATH_MAX]; /* of BASE, for messages */
 };
 
@@ -43,12 +45,13 @@ extern const char *const cgroup_controllers[];
 
 /*
  * Finds BASE (`wanted`: its path in the hierarchy, made if it is missing; or empty for the own
- * one), makes the tree with `controllers` enabled for the VMs and moves this process into `warden`.
- * What an earlier warden left is kept; -EEXIST when one is at work there. On failure nothing is
- * open.
+ * one), makes the tree with `controllers` enabled for the VMs and moves this process into `warden`,
+ * and the process `with` (0: none), which would be in the way of that in a BASE that is the own
+ * one. What an earlier warden left is kept; -EEXIST when one is at work there. On failure nothing
+ * is open.
  */
-int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, const char *const *controllers,
-		     struct err *e);
+int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
+		     const char *const *controllers, struct err *e);
 /* Closes the tree; with `remove` also takes it away, as far as it is empty. */
 void cgroup_tree_close(struct cgroup_tree *t, bool remove);
 

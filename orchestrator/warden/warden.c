@@ -289,7 +289,7 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = jails_check(&w->jails, e);
 	if (r == 0)
-		r = cgroup_tree_open(&w->tree, w->config->cgroup,
+		r = cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
 				     controllers ? controllers : cgroup_controllers, e);
 	if (r == 0)
 		r = net_open(&w->net, w->config, e);

@@ -6,6 +6,8 @@
 #ifndef RAMET_ORCHESTRATOR_WARDEN_WARDEN_H
 #define RAMET_ORCHESTRATOR_WARDEN_WARDEN_H
 
+#include <sys/types.h>
+
 #include "base/err.h"
 #include "orchestrator/config.h"
 
@@ -21,6 +23,7 @@ struct warden_options {
 	const struct config *config;
 	int service;			/* executable */
 	char *const *service_argv;	/* NULL-terminated */
+	pid_t supervisor;		/* shares our cgroup; 0: none */
 	const char *const *controllers; /* NULL: cgroup_controllers; tests may ask for fewer */
 };
 

@@ -857,7 +857,7 @@ static int open_tree_in_child(const char *const *wanted, const char *words)
 		struct cgroup_tree t;
 		struct err e = {0};
 
-		if (cgroup_tree_open(&t, config.cgroup, wanted, &e) == 0)
+		if (cgroup_tree_open(&t, config.cgroup, 0, wanted, &e) == 0)
 			_exit(0);
 		_exit(strstr(e.text, words) ? 1 : 2);
 	}
