@@ -237,7 +237,8 @@ static void draw(struct look *now, const struct look *before, bool screen)
 	draw_host(now, before);
 	printf("%-36s  %-7s  %-12s  %-12s  %6s  %10s  %10s  %10s  %10s\n", "ID", "STATE", "TENANT",
 	       "TEMPLATE", "CPU %", "OWN MiB", "SHARED MiB", "OUT KiB/s", "IN KiB/s");
-	qsort(now->rows, now->n, sizeof(*now->rows), by_use);
+	if (now->n)
+		qsort(now->rows, now->n, sizeof(*now->rows), by_use);
 	for (size_t i = 0; i < now->n; i++) {
 		const struct row *r = &now->rows[i];
 

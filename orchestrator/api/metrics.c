@@ -99,6 +99,24 @@ static void error_metrics(const struct counters *c, struct text *t)
 			    (unsigned long long)c->errors[i].count);
 }
 
+static void image_metrics(const struct core_figures *f, struct text *t)
+{
+	metric(t, "ramet_forks_total", "counter", "Forks made, of however many children.",
+	       f->forks);
+	metric(t, "ramet_fork_failures_total", "counter", "Forks that failed.", f->fork_failures);
+	metric(t, "ramet_merges_total", "counter", "Merges made.", f->merges);
+	metric(t, "ramet_freezes_total", "counter", "Sandboxes frozen to Spaces.", f->freezes);
+	metric(t, "ramet_freeze_failures_total", "counter", "Freezes that failed.",
+	       f->freeze_failures);
+	metric(t, "ramet_resumes_total", "counter", "Spaces resumed.", f->resumes);
+	metric(t, "ramet_resume_failures_total", "counter", "Resumes that failed.",
+	       f->resume_failures);
+	metric(t, "ramet_spaces", "gauge", "Spaces there are now.", f->spaces);
+	metric(t, "ramet_spaces_bytes", "gauge", "What they take on the disk.", f->spaces_bytes);
+	metric(t, "ramet_spaces_damaged", "gauge", "Of these, those whose checksums are wrong.",
+	       f->spaces_damaged);
+}
+
 static void state_metrics(const struct core_figures *f, struct text *t)
 {
 	text_printf(t,
@@ -187,6 +205,7 @@ void metrics_print(struct api *a, struct text *t)
 	text_puts(t, "# HELP ramet_build_info What runs.\n# TYPE ramet_build_info gauge\n"
 		     "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
 	core_metrics(&figures, t);
+	image_metrics(&figures, t);
 	state_metrics(&figures, t);
 	list_each (pos, &a->live)
 		live++;

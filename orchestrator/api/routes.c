@@ -24,7 +24,7 @@ const struct route routes[] = {
 	{"GET", "/v1/spaces", .serve = serve_spaces},
 	{"GET", "/v1/spaces/{space}", .serve = serve_space},
 	{"DELETE", "/v1/spaces/{space}", .serve = serve_space_delete},
-	{"POST", "/v1/spaces/{space}/resume", .serve = serve_resume},
+	{"POST", "/v1/spaces/{space}/resume", .serve = serve_resume, .timed = TIMED_RESUME},
 	{"PUT", "/v1/sandboxes/{id}/files", .serve = serve_put},
 	{"GET", "/v1/sandboxes/{id}/files", .serve = serve_get},
 	{"DELETE", "/v1/sandboxes/{id}/files", .serve = serve_remove},
