@@ -15,13 +15,14 @@ import httpx
 
 from ramet._transport import DEFAULT_HOST, Transport, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
-from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, TemplateInfo
+from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, SpaceInfo, TemplateInfo
 
 # Creating boots a guest first when the size is new to the host; a diff reads every file, and so
 # does the commit of an upload.
 _CREATE_S = 360.0
 _DIFF_S = 3660.0
 _COMMIT_S = 3660.0
+_FREEZE_S = 3660.0  # what differs from the template is written to disk
 _REMOVE_S = 660.0
 _PTY_WAIT_S = 30.0  # the longest that the service waits for output
 
@@ -92,6 +93,7 @@ class Client:
         rootfs_gb: int | None = None,
         timeout_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -105,6 +107,7 @@ class Client:
             rootfs_gb: Root disk in GiB.
             timeout_seconds: Lifetime in seconds.
             idle_timeout_seconds: Seconds without activity after which the sandbox ends.
+            persistent: Freeze it into a Space at its timeouts, instead of ending it.
             egress: False: nothing that it sends gets out, for good, also of its forks.
             env: Environment variables of every call.
             metadata: JSON object kept with the sandbox.
@@ -121,6 +124,7 @@ class Client:
                 "rootfs_gb": rootfs_gb,
                 "timeout_seconds": timeout_seconds,
                 "idle_timeout_seconds": idle_timeout_seconds,
+                "persistent": persistent,
                 "egress": egress,
                 "env": dict(env) if env is not None else None,
                 "metadata": dict(metadata) if metadata is not None else None,
@@ -148,6 +152,71 @@ class Client:
             NotFound: There is none with this id.
         """
         self._http.request("DELETE", _sandbox(sandbox_id))
+
+    def freeze_sandbox(self, sandbox_id: str) -> SpaceInfo:
+        """Writes a sandbox to disk as a Space, with everything in memory; its id is gone then.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            CapReached: The Spaces of this key may not take more of the disk.
+            Unavailable: It could not be written; the sandbox runs on.
+        """
+        answer = self._http.json("POST", _sandbox(sandbox_id) + "/freeze", None, _FREEZE_S)
+        return self.get_space(str(answer["space_id"]))
+
+    def list_spaces(self) -> list[SpaceInfo]:
+        """Every Space of this key, oldest first."""
+        return [SpaceInfo.from_json(one) for one in self._http.json("GET", "/v1/spaces")]
+
+    def get_space(self, space_id: str) -> SpaceInfo:
+        """What the service knows of a Space.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        return SpaceInfo.from_json(self._http.json("GET", _space(space_id)))
+
+    def delete_space(self, space_id: str) -> None:
+        """Removes a Space.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        self._http.request("DELETE", _space(space_id))
+
+    def resume_space(
+        self,
+        space_id: str,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+    ) -> SandboxInfo:
+        """Makes a Space a sandbox again, with a new id; the Space is gone with that.
+
+        Args:
+            space_id: The Space. A resume that fails leaves it.
+            timeout_seconds: Lifetime in seconds; None: as it had.
+            idle_timeout_seconds: Seconds without activity; None: as it had.
+            persistent: Freeze it again at its timeouts.
+            egress: None: as it had. What was closed can't be opened.
+
+        Raises:
+            NotFound: There is no such Space.
+            Conflict: It is being resumed, or `egress` can't be given to it.
+            SpaceDamaged: What is on the disk is not what was written.
+        """
+        body = to_json(
+            {
+                "timeout_seconds": timeout_seconds,
+                "idle_timeout_seconds": idle_timeout_seconds,
+                "persistent": persistent,
+                "egress": egress,
+            }
+        )
+        answer = self._http.json("POST", _space(space_id) + "/resume", body, _CREATE_S)
+        return SandboxInfo.from_json(answer)
 
     def exec_stream(
         self,
@@ -488,6 +557,10 @@ class Client:
         """
         answer = self._http.json("GET", _sandbox(sandbox_id) + "/pty")
         return [PtyInfo.from_json(one) for one in answer]
+
+
+def _space(space_id: str) -> str:
+    return "/v1/spaces/" + quote(space_id, safe="")
 
 
 def _sandbox(sandbox_id: str) -> str:

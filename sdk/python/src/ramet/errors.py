@@ -42,6 +42,15 @@ class Expired(NotFound):
     """The sandbox existed and its time is over (404, code ``expired``)."""
 
 
+class Frozen(NotFound):
+    """The sandbox is a Space now; the sentence names it (404, code ``frozen``)."""
+
+
+class SpaceDamaged(RametError):
+    """What is on the disk is not what was written: it is kept, and not run (409, code
+    ``space_damaged``)."""
+
+
 class VmDied(RametError):
     """The sandbox's VM died; its state is lost (code ``vm_died``)."""
 
@@ -93,6 +102,8 @@ class ServerError(RametError):
 
 _BY_CODE: dict[str, type[RametError]] = {
     "expired": Expired,
+    "frozen": Frozen,
+    "space_damaged": SpaceDamaged,
     "vm_died": VmDied,
     "no_such_file": NoSuchFile,
     "file_exists": FileExists,
@@ -113,7 +124,7 @@ _BY_STATUS: dict[int, type[RametError]] = {
 
 
 # An error event in a stream has a code, but no status of its own.
-_STATUS_OF_CODE = {"expired": 404, "deleted": 404, "stopped": 404, "merged": 409}
+_STATUS_OF_CODE = {"expired": 404, "frozen": 404, "deleted": 404, "stopped": 404, "merged": 409}
 
 
 def stream_error(code: str, message: str) -> RametError:

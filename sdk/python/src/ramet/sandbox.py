@@ -12,7 +12,7 @@ from ramet.client import Client
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.pty import Ptys
-from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
+from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo, SpaceInfo
 
 
 class _OwnClient:
@@ -72,6 +72,7 @@ class Sandbox:
         rootfs_gb: int | None = None,
         timeout_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -86,6 +87,7 @@ class Sandbox:
                 rootfs_gb=rootfs_gb,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
+                persistent=persistent,
                 egress=egress,
                 env=env,
                 metadata=metadata,
@@ -109,6 +111,43 @@ class Sandbox:
             sandbox._release_client()
             raise
         return sandbox
+
+    @classmethod
+    def resume(
+        cls,
+        space_id: str,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        client: Client | None = None,
+    ) -> "Sandbox":
+        """Goes on with a Space: the sandbox that was frozen, with everything in memory, under a
+        new id. Arguments and errors as in `Client.resume_space`."""
+        sandbox = cls.__new__(cls)
+        sandbox._take_client(client)
+        try:
+            sandbox.id = sandbox._client.resume_space(
+                space_id,
+                timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                persistent=persistent,
+                egress=egress,
+            ).id
+        except BaseException:
+            sandbox._release_client()
+            raise
+        return sandbox
+
+    def freeze(self) -> SpaceInfo:
+        """Writes this sandbox to disk as a Space, with everything in memory: `Sandbox.resume` of
+        its id goes on with it. This object can only be closed then.
+
+        Raises:
+            Unavailable: It could not be written; the sandbox runs on.
+        """
+        return self._live().freeze_sandbox(self.id)
 
     def run_code(
         self,

@@ -221,12 +221,51 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True)
+class SpaceInfo:
+    """What the service says of a Space: a sandbox on disk.
+
+    Attributes:
+        id: For `Sandbox.resume`.
+        state: "frozen", "resuming" or "damaged".
+        created_at: When it was frozen, as in docs/api.md.
+        size_bytes: Of the disk; what it shares with its template is not counted.
+        ram_mib: Memory of the sandbox in MiB.
+        template: What that was made from.
+        metadata: As given when it was created.
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    id: str
+    state: str
+    created_at: str
+    size_bytes: int
+    ram_mib: int
+    template: str
+    metadata: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "SpaceInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(
+            id=str(obj["id"]),
+            state=str(obj["state"]),
+            created_at=str(obj["created_at"]),
+            size_bytes=int(obj["size_bytes"]),
+            ram_mib=int(obj["ram_mib"]),
+            template=str(obj["template"]),
+            metadata=dict(obj["metadata"]),
+            raw=dict(obj),
+        )
+
+
+@dataclass(frozen=True)
 class SandboxInfo:
     """What the service says of a sandbox.
 
     Attributes:
         id: The sandbox's id.
-        state: "ready" or "running".
+        state: "ready", "running" or "freezing".
         parent: The id it was forked from, or None.
         children: Ids of its living forks; empty in lists.
         raw: Everything the service sent, by field name as in docs/api.md.
