@@ -21,7 +21,7 @@
 struct config {
 	char listen_host[64]; /* 127.0.0.1 */
 	uint32_t listen_port; /* 7070 */
-	char allow_open[4]; /* "yes" or no: an address others can reach, without keys or TLS */
+	char allow_open[4];   /* "yes" or no: an address others can reach, without keys or TLS */
 	char tls_cert[CONFIG_PATH_MAX], tls_key[CONFIG_PATH_MAX]; /* empty: no TLS */
 	char region[32], endpoint[CONFIG_PATH_MAX];		  /* empty: not told */
 

@@ -272,8 +272,8 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 	if (!old)
 		return unknown(id, e);
 	if (!key_is_good(&old->key, now))
-		return err_say(e, EKEYREVOKED, "key %s is revoked: make a new one with `key create`",
-			       id);
+		return err_say(e, EKEYREVOKED,
+			       "key %s is revoked: make a new one with `key create`", id);
 	struct entry *entry = entry_new(old->key.name, old->key.tier, old->key.tenant, text);
 	struct store_key row = row_of(entry);
 	int64_t until = grace_s < 0 ? old->key.revoked_at_ms : now + grace_s * 1000;
