@@ -187,7 +187,7 @@ EOF
 run_group() {
 	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log p f s text
 	say "$group …"
-	("group_$group") >"$log" 2>&1 || status=$?
+	("group_$group") </dev/null >"$log" 2>&1 || status=$?
 	read -r p f s < <(sum "$group" || echo 0 1 0)
 	# A group that broke, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
@@ -215,7 +215,7 @@ compute() { lane style unit fuzz h2o; }
 # Groups that use the service leave it up for the next one.
 use_the_machine() {
 	lane native system fault
-	[[ $was_up == yes || " $wanted " != *" "@(system|fault)" "* ]] || "$top/dev" down
+	[[ $was_up == yes || " $wanted " != *" "@(system|fault)" "* ]] || "$top/dev" down </dev/null
 }
 
 main() {
