@@ -26,6 +26,7 @@ from measure import BenchError, Figures, api, figure, host, host_json
 from net import net
 from restart import restart
 from sizes import freed_memory, sized_creates
+from templates import templates
 from watch import watch
 
 BENCH_DIR = "/usr/lib/ramet/bench"
@@ -131,6 +132,7 @@ BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "net": [net],
     "restart": [restart],
     "sizes": [sized_creates, freed_memory],
+    "templates": [templates],
     "watch": [watch],
 }
 

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a template saves: sandboxes of python-datasci beside default ones, and beside what its
+imports take in a new process."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from files import call, run
+from measure import BenchError, Figures, api, figure
+
+NAME = "python-datasci"
+IMPORTS = """
+import json, subprocess, sys, time
+took = []
+for _ in range({runs}):
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import pandas"], check=True)
+    took.append(time.perf_counter() - began)
+print(json.dumps(took))
+"""
+
+
+def create(template: str) -> str:
+    """A new sandbox's place in the API."""
+    return f"/v1/sandboxes/{json.loads(api('POST', '/v1/sandboxes', {'template': template}))['id']}"
+
+
+def creates(template: str, code: str, runs: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of creates, and of creates with a first call, after one that is not counted:
+    a template's first sandbox waits for its image."""
+    made, called = [], []
+    for _ in range(runs + 1):
+        began = time.perf_counter()
+        box = create(template)
+        try:
+            made.append((time.perf_counter() - began) * 1e3)
+            run(box, code)
+            called.append((time.perf_counter() - began) * 1e3)
+        finally:
+            call("DELETE", box)
+    return made[1:], called[1:]
+
+
+def templates(quick: bool) -> Figures:
+    """Creates of python-datasci and default sandboxes, and import pandas in a new process."""
+    names = [t["name"] for t in json.loads(api("GET", "/v1/templates"))]
+    if NAME not in names:
+        raise BenchError(f"there is no template {NAME} yet: ./dev template {NAME}")
+    runs = 3 if quick else 20
+    made, called = creates(NAME, "pd.DataFrame({'x': [1, 2]}).sum()", runs)
+    plain, plain_called = creates("default", "sum([1, 2])", runs)
+    box = create(NAME)
+    try:
+        cold = json.loads(run(box, IMPORTS.format(runs=2 if quick else 5)))
+    finally:
+        call("DELETE", box)
+    figures = {
+        "create_datasci": figure(made, "ms"),
+        "create_default": figure(plain, "ms"),
+        "first_call_datasci": figure(called, "ms"),
+        "first_call_default": figure(plain_called, "ms"),
+        "import_pandas_new_process": figure([s * 1e3 for s in cold], "ms"),
+    }
+    for name, above, below in (
+        ("datasci_to_default", "create_datasci", "create_default"),
+        ("import_to_datasci_first_call", "import_pandas_new_process", "first_call_datasci"),
+    ):
+        ratio = figures[above]["median"] / figures[below]["median"]
+        figures[name] = figure([ratio], "times")
+    return figures
