@@ -53,6 +53,8 @@ class Tenant:
         with start as stream:
             ready = json.loads(next(stream.iter_lines()))
             self.ids["pty"] = ready["session_id"]
+        frozen = self.http.post("/v1/sandboxes", json={}).json()["id"]
+        self.ids["spc"] = self.http.post(f"/v1/sandboxes/{frozen}/freeze").json()["space_id"]
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +72,16 @@ def never() -> dict[str, str]:
     return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "upl", "pty", "spc")}
 
 
-def kind_of(name: str, path: str) -> str:
+def kind_of(name: str) -> str:
     """Of which kind the id called `name` in a path is."""
-    by_name = {"upload": "upl", "upload_id": "upl", "pty": "pty", "pty_id": "pty"}
-    return by_name.get(name, "spc" if "/spaces/" in path and name == "id" else "sbx")
+    return {"upload": "upl", "pty": "pty", "space": "spc"}.get(name, "sbx")
 
 
 def fill(path: str, choice: list[dict[str, str]]) -> str:
     """The path with each of its ids from the one that `choice` says."""
     ids = iter(choice)
     return re.sub(
-        r"{(\w+)}", lambda m: next(ids).get(kind_of(m[1], path), never()["spc"]), path
+        r"{(\w+)}", lambda m: next(ids)[kind_of(m[1])], path
     )
 
 
