@@ -33,7 +33,7 @@ struct supervisor {
 	pid_t pid; /* the warden's; 0: none runs */
 	uint64_t started_ns;
 	uint32_t pause_ms;
-	bool stopping, stopped_again;
+	bool stopping, stopped_again, killed;
 	int status; /* to exit with, once `over` */
 	bool over;
 };
@@ -95,18 +95,25 @@ static void on_warden_end(struct supervisor *s, int status)
 			kill(s->pid, SIGTERM);
 		return;
 	}
-	if (WIFEXITED(status) || s->stopping) {
+	/* One that follows a killed one may find what that left not yet gone. */
+	if (WIFEXITED(status) && (!WEXITSTATUS(status) || !s->killed || s->stopping)) {
 		s->over = true;
-		s->status = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
+		s->status = WEXITSTATUS(status);
+		return;
+	}
+	if (s->stopping) {
+		s->over = true;
+		s->status = EXIT_FAILED;
 		return;
 	}
 	if (now_ns() - s->started_ns > LIVED_WELL_NS || !s->pause_ms)
 		s->pause_ms = PAUSE_FIRST_MS;
 	else if (s->pause_ms < PAUSE_MOST_MS)
 		s->pause_ms *= 2;
-	log_error("the warden was ended by signal %d (%s); it is started again in %u ms, the VMs"
-		  " go on",
-		  WTERMSIG(status), strsignal(WTERMSIG(status)), s->pause_ms);
+	s->killed = true;
+	log_error("the warden has ended (%s); it is started again in %u ms, the VMs go on",
+		  WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it could not start",
+		  s->pause_ms);
 }
 
 /* VM processes of a warden that is gone are ours by now: their ends are taken note of by nobody. */
@@ -160,6 +167,7 @@ static void upgrade(struct supervisor *s)
 		return;
 	}
 	log_info("upgrade: %s takes over, the VMs go on", s->program);
+	s->killed = true;
 	end_warden(s);
 	execv(s->program, s->argv);
 	log_error("execute %s: %s", s->program, strerror(errno));

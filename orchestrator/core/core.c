@@ -28,8 +28,12 @@ static void on_warden_lost(void *arg, const char *why)
 {
 	struct core *c = arg;
 
-	if (!c->closing)
+	/* The service ends; the VMs go on, and the next life of it finds them. */
+	if (!c->closing) {
 		log_error("the warden is lost: %s", why);
+		c->vms.warden_lost = true;
+		return;
+	}
 	vm_host_lost(&c->vms);
 }
 

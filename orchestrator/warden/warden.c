@@ -12,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,6 +21,7 @@
 #include "orchestrator/warden/directory.h"
 
 #define EVENTS_MAX 64
+#define LOCK_TRIES 60
 /* Beyond stop_timeout_s: the service ends its VMs, and the kernel takes the killed ones apart. */
 #define STOP_GRACE_MS  10000
 #define CLEAN_LIMIT_MS 30000
@@ -175,6 +177,22 @@ static int loop(struct warden *w, struct err *e)
 
 /* --- start ----------------------------------------------------------------------------------- */
 
+/* Of a warden that was killed, a VM process that it had just cloned has the lock until it runs its
+ * own program. */
+static int lock_soon(int fd)
+{
+	const struct timespec pause = {.tv_nsec = 50 * 1000000};
+
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return 0;
+		if (errno != EWOULDBLOCK)
+			return -1;
+		nanosleep(&pause, NULL);
+	}
+	return flock(fd, LOCK_EX | LOCK_NB);
+}
+
 /* Two wardens would take each other's slots apart. */
 static int lock_run_dir(struct warden *w, struct err *e)
 {
@@ -188,7 +206,7 @@ static int lock_run_dir(struct warden *w, struct err *e)
 	w->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (w->lock < 0)
 		return err_set(e, errno, "open %s", path);
-	if (flock(w->lock, LOCK_EX | LOCK_NB) == 0)
+	if (lock_soon(w->lock) == 0)
 		return 0;
 	int error = errno;
 	close_fd(&w->lock); /* not ours to remove */

@@ -267,15 +267,20 @@ def test_nothing_that_was_answered_is_lost(client: Client, http: httpx.Client) -
 
 
 def test_a_stream_goes_on_where_it_was(client: Client) -> None:
-    code = "import time\nfor i in range(40):\n    print(i, flush=True)\n    time.sleep(0.1)"
+    code = (
+        "import os, time\nfor i in range(40):\n    print(i, flush=True)\n"
+        "    while i % 10 == 9 and not os.path.exists(f'/tmp/go{i}'):\n        time.sleep(0.05)"
+    )
     with Sandbox(client=client) as sbx:
         stream = sbx.run_code_stream(code)
         got = [next(stream) for _ in range(3)]
-        for kill in (kill_service, lambda c: kill_one("warden", random.Random(), c)):
-            kill(client)
+        for i, kill in enumerate(("service", "warden", "service")):
+            kill_one(kill, random.Random(), client)
             assert sbx.info().state == "running"
+            client.write_file(sbx.id, f"/tmp/go{10 * i + 9}", b"")
             follow = sbx.follow(since=got[-1].seq)
             got += [next(follow) for _ in range(3)]
+        client.write_file(sbx.id, "/tmp/go39", b"")
         got += list(sbx.follow(since=got[-1].seq))
         assert [e.seq for e in got] == list(range(1, len(got) + 1))
         text = "".join(str(e.data) for e in got if e.type == "stdout").split()
