@@ -64,7 +64,7 @@ def test_an_idle_persistent_one_freezes() -> None:
         sbx = Sandbox(client=client, persistent=True, idle_timeout_seconds=2)
         do(sbx, "x = 41")
         until = time.monotonic() + 120
-        spaces = []
+        spaces: list[ramet.SpaceInfo] = []
         while not spaces and time.monotonic() < until:
             spaces = [one for one in client.list_spaces() if one.raw["sandbox"] == sbx.id]
         assert spaces, "it did not freeze"
