@@ -716,6 +716,8 @@ void core_free(struct core *c)
 	}
 	list_each_safe (pos, &c->sandboxes)
 		sandbox_free(container_of(pos, struct sandbox, link));
+	list_each_safe (pos, &c->spaces)
+		sandbox_free(container_of(pos, struct sandbox, link));
 	fake_files_free(c);
 	fake_ptys_free(c);
 	keys_free(c->keys);
