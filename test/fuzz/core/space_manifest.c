@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The manifest of a Space as a spoilt or foreign file could hold it: as it is, and again with the
+ * length and checksum that its body has. What is accepted keeps the limits and is written as read.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/wire.h"
+#include "orchestrator/core/space-manifest.h"
+
+#define HEAD_BYTES 24u
+#define LENGTH_AT  12u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool right)
+{
+	if (!right)
+		abort();
+}
+
+static void check(const struct space_manifest *m)
+{
+	char name[SPACE_FILE_NAME_MAX];
+
+	expect(memchr(m->id, 0, sizeof(m->id)) && memchr(m->template, 0, sizeof(m->template)));
+	expect(m->memory_layers <= CTL_MEMORY_MAX && m->layers <= CTL_LAYERS_MAX);
+	expect(m->n_files <= CTL_FDS_MAX && m->n_files > space_base_index(m));
+	for (unsigned i = 0; i < m->n_files; i++) {
+		space_file_name(m, i, name);
+		expect(name[0] && !strchr(name, '/'));
+	}
+}
+
+/* What was read gives a manifest that is read as the same. */
+static void write_again(const struct space_manifest *m)
+{
+	struct space_manifest again;
+	struct err e = {0};
+	uint8_t *once, *twice;
+	size_t len, len_again;
+
+	expect(space_manifest_write(m, &once, &len) == 0);
+	expect(len <= SPACE_MANIFEST_MAX);
+	expect(space_manifest_read(once, len, &again, &e) == 0);
+	expect(space_manifest_write(&again, &twice, &len_again) == 0);
+	expect(len == len_again && memcmp(once, twice, len) == 0);
+	space_manifest_fini(&again);
+	free(once);
+	free(twice);
+}
+
+static void read_one(const uint8_t *bytes, size_t size)
+{
+	struct space_manifest m;
+	struct err e = {0};
+
+	if (space_manifest_read(bytes, size, &m, &e) == 0) {
+		check(&m);
+		write_again(&m);
+	} else {
+		expect(e.text[0] != 0);
+	}
+	space_manifest_fini(&m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	read_one(data, size);
+	if (size < HEAD_BYTES)
+		return 0;
+	uint8_t *fit = malloc(size);
+	struct wire w;
+
+	expect(fit);
+	memcpy(fit, data, size);
+	w = wire_on(fit + LENGTH_AT, HEAD_BYTES - LENGTH_AT);
+	wire_put_u32(&w, (uint32_t)(size - HEAD_BYTES));
+	wire_put_u32(&w, crc32c(0, fit + HEAD_BYTES, size - HEAD_BYTES));
+	wire_put_u32(&w, 0);
+	read_one(fit, size);
+	free(fit);
+	return 0;
+}
