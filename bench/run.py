@@ -26,6 +26,7 @@ from measure import BenchError, Figures, api, figure, host, host_json
 from net import net
 from restart import restart
 from sizes import freed_memory, sized_creates
+from spaces import spaces
 from templates import templates
 from watch import watch
 
@@ -132,6 +133,7 @@ BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
     "net": [net],
     "restart": [restart],
     "sizes": [sized_creates, freed_memory],
+    "spaces": [spaces],
     "templates": [templates],
     "watch": [watch],
 }
