@@ -50,7 +50,7 @@ static void hang_up(struct ctl *c)
 }
 
 /* The descriptors stay the caller's. */
-static void send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned nfds)
+static bool send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned nfds)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
@@ -69,10 +69,13 @@ static void send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned
 						 .cmsg_len = CMSG_LEN(sizeof(int) * nfds)};
 		memcpy(CMSG_DATA(&control.align), fds, sizeof(int) * nfds);
 	}
-	if (c->conn < 0 || sendmsg(c->conn, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
-		return;
+	if (c->conn < 0)
+		return false;
+	if (sendmsg(c->conn, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+		return true;
 	log_warn("the control connection takes no more: %s", strerror(errno));
 	hang_up(c);
+	return false;
 }
 
 static void send_msg(struct ctl *c, struct ctl_msg *m)
@@ -194,9 +197,9 @@ static void on_forked(void *arg, const struct vm_image *img, const struct err *e
 	m.reply.fork.disk_bytes = img->disk_bytes;
 	m.reply.fork.memory_layers = img->memory_layers;
 	m.reply.fork.layers = img->layers;
-	if (w->generation == w->ctl->generation)
-		send_with(w->ctl, &m, img->fds, img->nfds);
-	else if (vm_state(w->ctl->vm) == CTL_PAUSED)
+	bool told =
+		w->generation == w->ctl->generation && send_with(w->ctl, &m, img->fds, img->nfds);
+	if (!told && vm_state(w->ctl->vm) == CTL_PAUSED)
 		run_unasked(w->ctl->vm);
 	free(w);
 }

@@ -279,6 +279,56 @@ static void test_what_is_not_running_is_refused(void **state)
 	worker_stop(&parent);
 }
 
+static uint64_t exits_of(struct worker *w)
+{
+	struct ctl_msg m = {.type = CTL_STATS};
+
+	assert_int_equal(vmm_call(&w->vmm, &m, NULL, 0), 0);
+	return m.reply.stats.exits;
+}
+
+/* What it is told while it is paused, it does when it runs again. */
+static void test_one_that_stays_paused(void **state)
+{
+	struct worker parent = boot(), child;
+	struct vmm_image img;
+	struct ctl_msg m;
+
+	fill(&parent, HERE, MIB, 1000);
+	assert_true(vmm_ask_fork(&parent.vmm, true));
+	assert_int_equal(vmm_take_fork(&parent.vmm, &img, &m), 0);
+	uint64_t exits = exits_of(&parent);
+	child = child_of(&parent, &img);
+	worker_post(&parent, WORKER_FILL, HERE, MIB, 2000);
+	expect_ram(&child, HERE, MIB, 1000);
+	fill(&child, HERE, MIB, 3000);
+	assert_int_equal(exits_of(&parent), exits);
+	assert_int_equal(vmm_ask(&parent.vmm, CTL_RUN), 0);
+	worker_wait(&parent);
+	expect_ram(&parent, HERE, MIB, 2000);
+	expect_ram(&child, HERE, MIB, 3000);
+	worker_stop(&child);
+	worker_stop(&parent);
+	vmm_image_close(&img);
+}
+
+/* Nobody would let it go on: the connection is gone before it reads the request. */
+static void test_none_stays_paused_for_nobody(void **state)
+{
+	struct worker parent = boot();
+
+	fill(&parent, HERE, MIB, 1000);
+	assert_int_equal(kill(parent.vmm.pid, SIGSTOP), 0);
+	assert_true(vmm_ask_fork(&parent.vmm, true));
+	close_fd(&parent.vmm.ctl);
+	assert_int_equal(kill(parent.vmm.pid, SIGCONT), 0);
+	assert_true(vmm_expect_log(&parent.vmm, "not wanted any more"));
+	expect_ram(&parent, HERE, MIB, 1000);
+	assert_true(vmm_connect(&parent.vmm));
+	assert_int_equal(vmm_ask(&parent.vmm, CTL_RUN), -EINVAL);
+	worker_stop(&parent);
+}
+
 /* A writable layer that is none: the fork fails and the VM goes on, with its disk as it was. */
 static void test_a_bad_file_is_refused(void **state)
 {
@@ -448,6 +498,8 @@ int main(void)
 		cmocka_unit_test(test_an_idle_disk_adds_no_layer),
 		cmocka_unit_test(test_a_disk_can_be_forked_for_ever),
 		cmocka_unit_test(test_what_is_not_running_is_refused),
+		cmocka_unit_test(test_one_that_stays_paused),
+		cmocka_unit_test(test_none_stays_paused_for_nobody),
 		cmocka_unit_test(test_a_bad_file_is_refused),
 		cmocka_unit_test(test_a_full_host_disk_is_told),
 		cmocka_unit_test(test_one_vcpu),

@@ -424,15 +424,20 @@ static bool make_read_only(int *fd)
 	return read_only >= 0;
 }
 
-int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
+bool vmm_ask_fork(struct vmm *v, bool stay_paused)
 {
 	struct ctl_msg m = {.version = CTL_VERSION, .type = CTL_FORK, .seq = ++v->seq, .nfds = 1};
 	scoped_fd int writable = new_layer();
+
+	m.fork.stay_paused = stay_paused;
+	return vmm_send_raw(v, &m, sizeof(m), &writable, 1);
+}
+
+int vmm_take_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
+{
 	int fds[CTL_FDS_MAX], r;
 	unsigned nfds;
 
-	if (!vmm_send_raw(v, &m, sizeof(m), &writable, 1))
-		return -EPIPE;
 	r = receive_reply(v, reply, fds, &nfds);
 	if (r)
 		return r;
@@ -440,6 +445,11 @@ int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
 		if (!make_read_only(&fds[i]))
 			return -EPROTO;
 	return take_image(img, reply, fds, nfds) ? 0 : -EPROTO;
+}
+
+int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
+{
+	return vmm_ask_fork(v, false) ? vmm_take_fork(v, img, reply) : -EPIPE;
 }
 
 void vmm_image_close(struct vmm_image *img)

@@ -84,6 +84,9 @@ int vmm_restore(struct vmm *v, const struct vmm_image *img);
 /* Forks the running VM: on success `img` owns the files that came, but for `writable` (-1), and
  * *reply is what came with them. */
 int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply);
+/* The two halves of it. */
+bool vmm_ask_fork(struct vmm *v, bool stay_paused);
+int vmm_take_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply);
 void vmm_image_close(struct vmm_image *img);
 
 #endif
