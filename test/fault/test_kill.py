@@ -15,7 +15,11 @@ from conftest import on_host
 from ramet import Client, Sandbox
 
 # rametd is both roles: the service is the one that is not root's.
-SERVICE_PID = "for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || echo $p; done"
+# A VM process that is just being started is rametd too, as another user.
+SERVICE_PID = (
+    "for p in $(pidof rametd); do"
+    " ! grep -q \"^Uid:.$(id -u ramet)[^0-9]\" /proc/$p/status || echo $p; done"
+)
 
 
 def wait_until_ready(client: Client) -> None:
