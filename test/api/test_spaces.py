@@ -13,9 +13,9 @@ from test_routes import NOBODY, made, refused
 NO_SPACE = "/v1/spaces/spc_" + "f" * 32
 
 
-def frozen(http: httpx.Client, template: str = "default", **spec: Any) -> str:
+def frozen(http: httpx.Client, **spec: Any) -> str:
     """Path of a Space."""
-    answer = http.post("/v1/sandboxes", json={"template": template, **spec})
+    answer = http.post("/v1/sandboxes", json=spec)
     answer = http.post(f"/v1/sandboxes/{answer.json()['id']}/freeze")
     assert answer.status_code == 200
     assert set(answer.json()) == {"space_id"}
@@ -56,7 +56,7 @@ def test_egress_is_passed_on_only_when_it_is_said(http: httpx.Client) -> None:
 
 
 def test_a_damaged_one_is_told_and_not_run(http: httpx.Client) -> None:
-    path = frozen(http, "rotten")
+    path = frozen(http, template="rotten")
     assert http.get(path).json()["damage"] == 'disk-1: "bad"'
     refused(http.post(path + "/resume"), 409, "space_damaged")
     assert http.delete(path).status_code == 204
