@@ -14,6 +14,7 @@
 #define ID2    "sbx_fedcba9876543210fedcba9876543210"
 #define UPLOAD "upl_0123456789abcdef0123456789abcdef"
 #define PTY    "pty_0123456789abcdef0123456789abcdef"
+#define SPACE  "spc_0123456789abcdef0123456789abcdef"
 
 static struct route_match m;
 
@@ -38,6 +39,8 @@ static const char *id_for(const char *placeholder)
 		return UPLOAD;
 	if (!strncmp(placeholder, "{pty}", 5))
 		return PTY;
+	if (!strncmp(placeholder, "{space}", 7))
+		return SPACE;
 	return strncmp(placeholder, "{id}", 4) ? ID2 : ID;
 }
 

@@ -51,6 +51,20 @@ static void expect_history(struct world *w, const char *id, const char *text)
 	assert_string_equal(h.text, text);
 }
 
+struct told {
+	struct world *w;
+	const char *id, *text;
+};
+
+static bool is_told(void *arg)
+{
+	const struct told *told = arg;
+	struct history h;
+
+	world_history(told->w, &h, told->id);
+	return !strcmp(h.text, told->text);
+}
+
 /* --- what a child has ----------------------------------------------------------------------- */
 
 static void test_children_are_sandboxes_of_their_own(void **state)
@@ -232,6 +246,7 @@ static void test_output_that_is_not_kept_is_told(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait", false);
 	world_until(w, one_waits, w->fakes);
+	world_until(w, is_told, &(struct told){w, m.view.id, "one"});
 	fakes_fault(w->fakes, FAKES_ATTACH, 1);
 	world_fork(w, &k, m.view.id, 1);
 	world_until_true(w, &k.done);
