@@ -85,9 +85,8 @@ group_style() {
 
 group_unit() {
 	cmake_tree release && cmake_tree asan || return
-	local many=$((2 * $(nproc))) # most of these tests wait most of the time
-	run_ctest release unit unit-gcc -j "$many"
-	run_ctest asan unit unit-asan -j "$many"
+	run_ctest release unit unit-gcc
+	run_ctest asan unit unit-asan
 	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests"
 }
 
