@@ -22,16 +22,42 @@ SERVICE_PID = (
 )
 
 
+# The warden is root's too, as its parent, the supervisor, is.
+WARDEN_PID = (
+    "for p in $(pidof rametd); do"
+    " ! grep -q '^Uid:.0[^0-9]' /proc/$p/status"
+    " || ! grep -q \"^PPid:.$(cat /run/ramet/dev.pid)$\" /proc/$p/status || echo $p; done"
+)
+
+
 def wait_until_ready(client: Client) -> None:
     while not client.healthz():
         pass
 
 
+def settled(client: Client) -> tuple[str, str]:
+    """Warden and service, once both are there, the one the other's parent, and it answers."""
+    while True:
+        wait_until_ready(client)
+        warden, service = on_host(WARDEN_PID).strip(), on_host(SERVICE_PID).strip()
+        if warden.isdigit() and service.isdigit():
+            parent = on_host(f"grep '^PPid:' /proc/{service}/status || true").split()
+            if parent[1:] == [warden] and client.healthz():
+                return warden, service
+
+
 def kill_service(client: Client) -> None:
-    before = on_host(SERVICE_PID).strip()
+    _, before = settled(client)
     on_host(f"kill -9 {before}")
-    wait_until_ready(client)
-    assert on_host(SERVICE_PID).strip() != before
+    _, after = settled(client)
+    assert after != before
+
+
+def kill_warden(client: Client) -> None:
+    before, _ = settled(client)
+    on_host(f"kill -9 {before}")
+    after, _ = settled(client)
+    assert after != before
 
 
 def vm_pids() -> set[str]:

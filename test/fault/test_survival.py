@@ -21,13 +21,18 @@ import ramet
 from conftest import HOST, on_host
 from ramet import Client, Sandbox
 from test_fork_waves import left_over
-from test_kill import SERVICE_PID, kill_service, wait_until_ready
+from test_kill import (
+    SERVICE_PID,
+    WARDEN_PID,
+    kill_service,
+    kill_warden,
+    settled,
+    wait_until_ready,
+)
 
-POINTS = int(os.environ.get("RAMET_FAULT_POINTS", "12"))
+POINTS = int(os.environ.get("RAMET_FAULT_POINTS", "6"))
 SEED = int(os.environ.get("RAMET_FAULT_SEED", "0")) or random.randrange(2**32)
 WORKERS = int(os.environ.get("RAMET_FAULT_WORKERS", "3"))
-
-WARDEN_PID = f"sed -n 's/^PPid:[[:space:]]*//p' /proc/$({SERVICE_PID})/status"
 
 T = TypeVar("T")
 
@@ -210,9 +215,7 @@ def kill_one(what: str, rng: random.Random, client: Client) -> bool:
     if what == "service":
         kill_service(client)
     elif what == "warden":
-        before = on_host(WARDEN_PID).strip()
-        on_host(f"kill -9 {before}")
-        wait_until_ready(client)
+        kill_warden(client)
     else:
         pids = on_host("pidof ramet-vmm || true").split()
         if not pids:
@@ -261,10 +264,15 @@ def test_nothing_that_was_answered_is_lost(client: Client, http: httpx.Client) -
     lost_vms = ledger.done["sandbox's VM killed"] + ledger.done["child's VM killed"]
     assert lost_vms <= kills["vm"], "a VM died that nobody killed"
     print(f"made and not told of: {close_unknown(client)}")
-    after = left_over(http)
-    shared = after.pop("shared_kib") - before.pop("shared_kib")
-    assert after == before
-    assert shared < 4096, f"{shared} KiB of shared memory more than before"
+    kill_service(client)
+    shared = before.pop("shared_kib") + 4096
+    give_up = time.monotonic() + 180  # until the pool is as it was
+    while True:
+        after = left_over(http)
+        more = {what: n for what, n in after.items() if n > before.get(what, shared)}
+        if not more:
+            break
+        assert time.monotonic() < give_up, f"more than before ({before}): {more}"
 
 
 def test_a_stream_goes_on_where_it_was(client: Client) -> None:
@@ -296,10 +304,7 @@ def test_a_killed_warden_comes_back_and_takes_over(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
         vms = set(on_host("pidof ramet-vmm").split())
-        before = on_host(WARDEN_PID).strip()
-        on_host(f"kill -9 {before}")
-        wait_until_ready(client)
-        assert on_host(WARDEN_PID).strip() != before
+        kill_warden(client)
         assert sbx.run_code("print(x)").stdout == "kept\n"
         assert vms & set(on_host("pidof ramet-vmm").split())
         # It removes jails of VMs that it has not started itself.
@@ -310,14 +315,13 @@ def test_a_killed_warden_comes_back_and_takes_over(client: Client) -> None:
 def test_an_upgrade_keeps_sandboxes(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
-        warden = on_host(WARDEN_PID).strip()
+        warden, _ = settled(client)
         first = on_host("cat /run/ramet/dev.pid").strip()
         on_host("cp /usr/lib/ramet/rametd /usr/lib/ramet/rametd.new")
         on_host("mv /usr/lib/ramet/rametd.new /usr/lib/ramet/rametd")
         on_host(f"kill -HUP {first}")
-        while on_host(f"{WARDEN_PID} || true").strip() in ("", warden):
+        while settled(client)[0] == warden:
             pass
-        wait_until_ready(client)
         assert on_host(f"readlink /proc/{first}/exe").strip() == "/usr/lib/ramet/rametd"
         assert sbx.run_code("print(x)").stdout == "kept\n"
 
