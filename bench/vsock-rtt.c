@@ -32,6 +32,13 @@ static void die(const char *what)
 	exit(1);
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+	size_t len = strlen(name), tail = strlen(end);
+
+	return len >= tail && !strcmp(name + len - tail, end);
+}
+
 /* The image of the default template's default size, as the running service made it. */
 static const char *find_template(void)
 {
@@ -39,8 +46,7 @@ static const char *find_template(void)
 	DIR *d = opendir(TEMPLATES);
 
 	for (struct dirent *f; d && (f = readdir(d));)
-		if (!strncmp(f->d_name, "default-", 8) && strstr(f->d_name, "-2c-512m-") &&
-		    !strstr(f->d_name, ".tmp"))
+		if (!strncmp(f->d_name, "default-", 8) && ends_with(f->d_name, "-2c-512m-4g"))
 			snprintf(path, sizeof(path), TEMPLATES "/%s", f->d_name);
 	if (d)
 		closedir(d);
