@@ -128,11 +128,14 @@ def test_templates() -> None:
         (401, "unauthorized", ramet.Unauthorized),
         (404, "not_found", ramet.NotFound),
         (404, "expired", ramet.Expired),
+        (404, "frozen", ramet.Frozen),
+        (409, "space_damaged", ramet.SpaceDamaged),
         (409, "wrong_state", ramet.Conflict),
         (404, "merged", ramet.NotFound),
         (410, "vm_died", ramet.VmDied),
         (413, "too_large", ramet.BadRequest),
         (429, "cap_reached", ramet.CapReached),
+        (429, "quota_reached", ramet.CapReached),
         (500, "internal", ramet.ServerError),
         (503, "no_capacity", ramet.Unavailable),
     ],
@@ -195,7 +198,7 @@ def test_a_service_that_says_nothing_is_told_so() -> None:
 
 
 def test_what_was_closed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ramet.sandbox.Client", lambda: client_for(service(ndjson())))
+    monkeypatch.setattr("ramet.space.Client", lambda *_, **__: client_for(service(ndjson())))
     with Sandbox() as sbx:
         pass
     with pytest.raises(ramet.NotFound, match=f"{SBX} is gone: it was closed"):
@@ -308,12 +311,12 @@ def test_a_client_of_its_own_lives_as_long_as_its_last_sandbox(
 ) -> None:
     closed: list[bool] = []
 
-    def own_client() -> Client:
+    def own_client(*_: object, **__: object) -> Client:
         client = client_for(Family())
         monkeypatch.setattr(client, "close", lambda: closed.append(True))
         return client
 
-    monkeypatch.setattr("ramet.sandbox.Client", own_client)
+    monkeypatch.setattr("ramet.space.Client", own_client)
     parent = Sandbox()
     a, b, winner = parent.fork(3)
     parent.merge_into(winner)

@@ -27,6 +27,7 @@ from ramet.errors import (
 from ramet.files import Files
 from ramet.pty import Pty, Ptys
 from ramet.sandbox import Sandbox
+from ramet.space import Space
 from ramet.types import (
     Diff,
     Event,
@@ -70,6 +71,7 @@ __all__ = [
     "Sandbox",
     "SandboxInfo",
     "ServerError",
+    "Space",
     "SpaceDamaged",
     "SpaceInfo",
     "TemplateInfo",

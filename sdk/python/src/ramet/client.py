@@ -33,6 +33,8 @@ class Client:
     Args:
         host: Base URL. Default: the environment's `RAMET_HOST`, then `http://127.0.0.1:7070`.
         api_key: Bearer key. Default: the environment's `RAMET_API_KEY`, then none.
+        region: Everything is asked of the service of that region; another one answers NotFound
+            (code ``unknown_region``). Default: whichever is at `host`.
         timeout: Seconds that one answer may take. Creating and comparing sandboxes have longer
             limits of their own at least, and a stream of events has none while the service lives.
         transport: An httpx transport to use instead of the network (tests).
@@ -46,10 +48,13 @@ class Client:
         host: str | None = None,
         api_key: str | None = None,
         *,
+        region: str | None = None,
         timeout: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
+        if region is not None:
+            self.host += "/r/" + quote(region, safe="")
         key = api_key or os.environ.get("RAMET_API_KEY")
         self._http = Transport(self.host, key, timeout, transport)
 

@@ -6,20 +6,21 @@ from __future__ import annotations
 import os
 import threading
 from types import TracebackType
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ramet.client import Client
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.pty import Ptys
-from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo, SpaceInfo
+from ramet.space import Place, Space
+from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
 
 
 class _OwnClient:
     """A client that nobody was given from outside: closed when its last sandbox is."""
 
-    def __init__(self) -> None:
-        self.client = Client()
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self._users = 1
         self._lock = threading.Lock()
 
@@ -47,10 +48,14 @@ class Sandbox:
         rootfs_gb: Root disk in GiB. None: the template's.
         timeout_seconds: Lifetime in seconds. None: the service's default.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
+        persistent: Freeze it into a Space at its timeouts, instead of ending it.
         egress: False: nothing that it sends gets out, for good, also of its forks. None: it does.
         env: Environment variables of every call.
         metadata: JSON object kept with the sandbox.
-        client: The service to use. None: a client of its own from the environment.
+        host: The service's URL, as for `Client`. None: from the environment.
+        api_key: The key, as for `Client`. None: from the environment.
+        region: The service's region, as for `Client`. None: whichever it is.
+        client: The service to use, instead of `host`, `api_key` and `region`.
 
     Raises:
         BadRequest: A value is wrong; the message names it.
@@ -61,6 +66,7 @@ class Sandbox:
     id: str
     _client: Client
     _own: _OwnClient | None  # None: the client is the caller's
+    _place: Place
     _closed: bool
 
     def __init__(
@@ -76,11 +82,14 @@ class Sandbox:
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        host: str | None = None,
+        api_key: str | None = None,
+        region: str | None = None,
         client: Client | None = None,
     ) -> None:
-        self._take_client(client)
-        try:
-            self.id = self._client.create_sandbox(
+        self._start(
+            Place(host, api_key, region, client),
+            lambda service: service.create_sandbox(
                 template=template,
                 vcpus=vcpus,
                 ram_mib=ram_mib,
@@ -91,25 +100,29 @@ class Sandbox:
                 egress=egress,
                 env=env,
                 metadata=metadata,
-            ).id
-        except BaseException:
-            self._release_client()
-            raise
+            ),
+        )
 
     @classmethod
-    def connect(cls, sandbox_id: str, *, client: Client | None = None) -> "Sandbox":
+    def connect(
+        cls,
+        sandbox_id: str,
+        *,
+        host: str | None = None,
+        api_key: str | None = None,
+        region: str | None = None,
+        client: Client | None = None,
+    ) -> "Sandbox":
         """Takes hold of a sandbox that exists already.
 
         Raises:
             NotFound: There is none with this id.
         """
         sandbox = cls.__new__(cls)
-        sandbox._take_client(client)
-        try:
-            sandbox.id = sandbox._client.get_sandbox(sandbox_id).id
-        except BaseException:
-            sandbox._release_client()
-            raise
+        sandbox._start(
+            Place(host, api_key, region, client),
+            lambda service: service.get_sandbox(sandbox_id),
+        )
         return sandbox
 
     @classmethod
@@ -121,33 +134,35 @@ class Sandbox:
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
+        host: str | None = None,
+        api_key: str | None = None,
+        region: str | None = None,
         client: Client | None = None,
     ) -> "Sandbox":
         """Goes on with a Space: the sandbox that was frozen, with everything in memory, under a
-        new id. Arguments and errors as in `Client.resume_space`."""
+        new id. The Space is gone with that, and was in the region that resumes it. Arguments and
+        errors as in `Client.resume_space`."""
         sandbox = cls.__new__(cls)
-        sandbox._take_client(client)
-        try:
-            sandbox.id = sandbox._client.resume_space(
+        sandbox._start(
+            Place(host, api_key, region, client),
+            lambda service: service.resume_space(
                 space_id,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent,
                 egress=egress,
-            ).id
-        except BaseException:
-            sandbox._release_client()
-            raise
+            ),
+        )
         return sandbox
 
-    def freeze(self) -> SpaceInfo:
+    def freeze(self) -> Space:
         """Writes this sandbox to disk as a Space, with everything in memory: `Sandbox.resume` of
         its id goes on with it. This object can only be closed then.
 
         Raises:
             Unavailable: It could not be written; the sandbox runs on.
         """
-        return self._live().freeze_sandbox(self.id)
+        return Space.of(self._live().freeze_sandbox(self.id), self._place)
 
     def run_code(
         self,
@@ -323,17 +338,22 @@ class Sandbox:
             raise NotFound(f"sandbox {self.id} is gone: it was closed", status=404, code="deleted")
         return self._client
 
-    def _take_client(self, client: Client | None) -> None:
-        self._own = None
-        if client is None:
-            self._own = _OwnClient()
-            client = self._own.client
-        self._client = client
+    def _start(self, place: Place, ask: Callable[[Client], SandboxInfo]) -> None:
+        """Takes hold of the sandbox that the service tells of when it is asked."""
+        self._place = place
+        self._client = place.client or place.new_client()
+        self._own = None if place.client else _OwnClient(self._client)
         self._closed = False
+        try:
+            self.id = ask(self._client).id
+        except BaseException:
+            self._release_client()
+            raise
 
     def _child(self, child_id: str) -> "Sandbox":
         child = Sandbox.__new__(Sandbox)
-        child._own, child._client, child._closed = self._own, self._client, False
+        child._own, child._client, child._place = self._own, self._client, self._place
+        child._closed = False
         child.id = child_id
         return child
 
