@@ -1,17 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The clock by which everything here is timed: monotonic, in ns. */
+/* Clocks: what each is for. */
 #ifndef RAMET_BASE_CLOCK_H
 #define RAMET_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
+/* By which everything here is timed: monotonic, in ns. */
 static inline uint64_t now_ns(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* By which lifetimes and idle times are told: nobody sets it, and it counts while the host sleeps.
+ */
+static inline uint64_t boottime_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* What time it is, since the epoch: for people, and for what outlives the host's uptime. */
+static inline int64_t realtime_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 #endif

@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "guest/driver.h"
@@ -174,7 +174,6 @@ static int make_room(struct err *e)
 
 static struct pty *pty_new(const struct pty_request *r, struct err *e)
 {
-	struct timespec now;
 	struct pty *p = calloc(1, sizeof(*p));
 	/* Its pages are not touched before output fills them. */
 	void *ring = mmap(NULL, AGENT_PTY_RING, PROT_READ | PROT_WRITE,
@@ -187,8 +186,7 @@ static struct pty *pty_new(const struct pty_request *r, struct err *e)
 		err_say(e, ENOMEM, "no memory for a terminal");
 		return NULL;
 	}
-	clock_gettime(CLOCK_REALTIME, &now);
-	p->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	p->started_ms = realtime_ms();
 	memcpy(p->id, r->id, sizeof(p->id));
 	memcpy(p->label, r->label, sizeof(p->label));
 	p->ring = ring;

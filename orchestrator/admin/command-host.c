@@ -2,8 +2,8 @@
 /* ramet ls: what runs on this host. */
 #include <errno.h>
 #include <inttypes.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/admin/command.h"
 #include "orchestrator/core/core.h"
@@ -52,12 +52,10 @@ static int ls(const struct command_env *env, int argc, const char *const argv[],
 	      struct err *e)
 {
 	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
-	struct timespec now;
 
 	if (ret < 0)
 		return ret;
-	clock_gettime(CLOCK_REALTIME, &now);
-	struct table table = {out, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000};
+	struct table table = {out, realtime_ms()};
 	fprintf(out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %10s  %s\n", "ID", "STATE",
 		"TENANT", "TEMPLATE", "SIZE", "AGE", "IDLE", "MEMORY", "PARENT");
 	core_list(env->core, NULL, list_one, &table);

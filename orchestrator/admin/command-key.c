@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/admin/command.h"
@@ -75,7 +76,7 @@ static void list_one(void *arg, const struct key *key)
 	command_time(key->created_at_ms, created);
 	if (key->revoked_at_ms) {
 		command_time(key->revoked_at_ms, revoked);
-		state = key_is_good(key, keys_now_ms()) ? "ending" : "revoked";
+		state = key_is_good(key, realtime_ms()) ? "ending" : "revoked";
 	}
 	fprintf(arg, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
 		key->tier, state, created, revoked, key->name);

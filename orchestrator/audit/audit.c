@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "orchestrator/audit/journal.h"
 
 #define RING_SIZE  (1u << 20)
@@ -182,22 +182,11 @@ static void on_sync(void *arg)
 
 /* --- lines ---------------------------------------------------------------------------------- */
 
-static void make_id(char id[static AUDIT_ID_LEN + 1])
-{
-	unsigned char bytes[16];
-
-	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-		abort();
-	memcpy(id, "evt_", 4);
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(id + 4 + 2 * i, 3, "%02x", bytes[i]);
-}
-
 static size_t make_line(struct audit *a, char *out, uint64_t n, const struct audit_event *event)
 {
 	char id[AUDIT_ID_LEN + 1];
 
-	make_id(id);
+	random_id(id, sizeof(id), "evt_");
 	return audit_line_make(out, n, id, event);
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "orchestrator/core/internal.h"
 
 #define ENDED_KEPT_MS (3600 * 1000)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/keys/keys.h"

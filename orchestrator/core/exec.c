@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/random.h"
 #include "orchestrator/core/internal.h"
 
 #define QUEUE_MAX	  1000

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
@@ -424,16 +426,12 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 {
 	struct core *c = s->core;
 	struct freeze *fr = s->freeze;
-	uint8_t bytes[16];
 
 	if (!fr) {
 		fr = must_alloc(sizeof(*fr));
 		*fr = (struct freeze){.core = c, .sandbox = s};
 		list_init(&fr->calls);
-		random_bytes(bytes, sizeof(bytes));
-		memcpy(fr->id, "spc_", 4);
-		for (size_t i = 0; i < sizeof(bytes); i++)
-			snprintf(fr->id + 4 + 2 * i, 3, "%02x", bytes[i]);
+		random_id(fr->id, sizeof(fr->id), "spc_");
 		list_add_tail(&c->freezes, &fr->link);
 		s->freeze = fr;
 	}

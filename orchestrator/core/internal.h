@@ -55,11 +55,6 @@ void failure_set(struct failure *f, int status, const char *code, unsigned retry
 		 const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* A sandbox that is not there for this tenant. */
 void failure_not_found(struct failure *f, const char *id);
-int64_t realtime_ms(void);
-/* By which lifetimes and idle times are told: nobody sets it, and it counts while the host sleeps.
- */
-uint64_t boottime_ms(void);
-void random_bytes(void *out, size_t len);
 
 /* --- templates (template.c, template-{ahead,build,files,source}.c) ---------------------------- */
 

@@ -2,6 +2,7 @@
 /* Tells what becomes of sandboxes to who keeps account of it. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 

@@ -507,16 +507,6 @@ void op_set_paused(struct op *op, bool paused)
 
 /* --- new ids -------------------------------------------------------------------------------- */
 
-void id_op_draw(struct id_op *o, const char prefix[static 4])
-{
-	uint8_t bytes[(CORE_ID_LEN - 4) / 2];
-
-	random_bytes(bytes, sizeof(bytes));
-	memcpy(o->id, prefix, 4);
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(o->id + 4 + 2 * i, 3, "%02x", bytes[i]);
-}
-
 void id_op_done(struct op *op)
 {
 	struct id_op *o = container_of(op, struct id_op, op);

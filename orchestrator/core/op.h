@@ -81,7 +81,6 @@ struct id_op {
 	bool undoing;
 	int (*undo)(struct id_op *o); /* encodes the request for it */
 };
-void id_op_draw(struct id_op *o, const char prefix[static 4]);
 void id_op_done(struct op *op);
 void id_op_tell(struct core_call *call);
 

@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "base/num.h"
+#include "base/random.h"
 #include "orchestrator/core/op.h"
 
 #define PATIENCE_MS	  30000
@@ -89,7 +90,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 
 	op->call->id_fn = fn;
 	o->undo = encode_kill;
-	id_op_draw(o, "pty_");
+	random_id(o->id, sizeof(o->id), "pty_");
 	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 

@@ -6,10 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
-#include <time.h>
 
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
@@ -252,29 +250,4 @@ void failure_set(struct failure *f, int status, const char *code, unsigned retry
 void failure_not_found(struct failure *f, const char *id)
 {
 	failure_set(f, 404, "not_found", 0, "there is no sandbox %.40s", id);
-}
-
-int64_t realtime_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-uint64_t boottime_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-void random_bytes(void *out, size_t len)
-{
-	/* Requests of up to 256 bytes are never cut short once the pool is ready. */
-	if (getrandom(out, len, 0) != (ssize_t)len) {
-		log_error("the kernel gives no random bytes");
-		abort();
-	}
 }

@@ -2,6 +2,7 @@
 /* Files in parts. What came of one is kept by the guest, which is asked for everything. */
 #include <string.h>
 
+#include "base/random.h"
 #include "orchestrator/core/op.h"
 
 #define PATIENCE_MS	   60000
@@ -37,7 +38,7 @@ struct core_call *core_upload_begin(struct core *c, const char *tenant, const ch
 
 	op->call->id_fn = fn;
 	o->undo = encode_abort;
-	id_op_draw(o, "upl_");
+	random_id(o->id, sizeof(o->id), "upl_");
 	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "orchestrator/core/internal.h"
 
 #define DIAL_PATIENCE_MS   15000
@@ -329,23 +330,13 @@ static void on_died(void *arg, const char *why)
 
 static const struct vm_owner vm_owner = {on_shell, on_died};
 
-static void make_id(char id[SANDBOX_ID_LEN + 1])
-{
-	uint8_t bytes[16];
-
-	random_bytes(bytes, sizeof(bytes));
-	memcpy(id, "sbx_", 4);
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(id + 4 + 2 * i, 3, "%02x", bytes[i]);
-}
-
 struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg)
 {
 	struct warm *w = must_alloc(sizeof(*w));
 
 	*w = (struct warm){.core = c, .from = *from, .fn = fn, .arg = arg};
 	w->to_rehearse = from->rehearse ? REHEARSAL_CALLS : 0;
-	make_id(w->id);
+	random_id(w->id, sizeof(w->id), "sbx_");
 	if (from->image)
 		vm_image_get(from->image);
 	w->vm = from->image ? from->shell : pool_take_shell(c, &from->size);

@@ -4,10 +4,10 @@
 #include <openssl/sha.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/random.h"
 
 #define PREFIX	     "rmt_"
 #define PREFIX_LEN   4
@@ -26,10 +26,7 @@ static void fill_random(char *out, size_t n)
 	size_t have = 0;
 
 	while (have < n) {
-		if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-			log_error("the kernel gives no random bytes");
-			abort();
-		}
+		random_bytes(random, sizeof(random));
 		for (size_t i = 0; i < sizeof(random) && have < n; i++)
 			if (random[i] < FAIR_BYTES)
 				out[have++] = digits[random[i] % BASE];

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/random.h"
 
 #define BUCKETS 256
 
@@ -28,25 +28,6 @@ struct keys {
 	void (*on_revoked)(void *arg);
 	void *arg;
 };
-
-int64_t keys_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void random_id(const char *prefix, char out[static KEY_ID_LEN + 1])
-{
-	uint64_t id;
-
-	if (getrandom(&id, sizeof(id), 0) != sizeof(id)) {
-		log_error("the kernel gives no random bytes");
-		abort();
-	}
-	snprintf(out, KEY_ID_LEN + 1, "%s%016llx", prefix, (unsigned long long)id);
-}
 
 /* --- the table ------------------------------------------------------------------------------ */
 
@@ -183,13 +164,13 @@ static struct entry *entry_new(const char *name, const char *tier, const char *t
 
 	if (!entry)
 		abort();
-	random_id("key_", entry->key.id);
-	random_id("tnt_", entry->key.tenant);
+	random_id(entry->key.id, sizeof(entry->key.id), "key_");
+	random_id(entry->key.tenant, sizeof(entry->key.tenant), "tnt_");
 	if (tenant)
 		snprintf(entry->key.tenant, sizeof(entry->key.tenant), "%s", tenant);
 	snprintf(entry->key.name, sizeof(entry->key.name), "%s", name);
 	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", tier);
-	entry->key.created_at_ms = keys_now_ms();
+	entry->key.created_at_ms = realtime_ms();
 	key_text_make(text);
 	key_text_hash(text, KEY_TEXT_LEN, entry->hash);
 	return entry;
@@ -249,7 +230,7 @@ static void tell_revoked(struct keys *k)
 int keys_revoke(struct keys *k, const char *id, struct err *e)
 {
 	struct entry *entry = find(k, id);
-	int64_t now = keys_now_ms();
+	int64_t now = realtime_ms();
 
 	if (!entry)
 		return unknown(id, e);
@@ -267,7 +248,7 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 		const struct key **out, struct err *e)
 {
 	struct entry *old = find(k, id);
-	int64_t now = keys_now_ms();
+	int64_t now = realtime_ms();
 
 	if (!old)
 		return unknown(id, e);

@@ -38,8 +38,6 @@ struct keys;
 int keys_new(struct keys **out, struct store *store, struct err *e);
 void keys_free(struct keys *k);
 
-/* The clock of `created_at_ms` and `revoked_at_ms`: since the epoch. */
-int64_t keys_now_ms(void);
 /* A key was made, ever: from then on each request needs one, were they all revoked. */
 bool keys_any(const struct keys *k);
 static inline bool key_is_good(const struct key *key, int64_t now_ms)

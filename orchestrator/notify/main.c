@@ -8,13 +8,14 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "orchestrator/audit/journal.h"
 #include "orchestrator/config.h"
 #include "orchestrator/notify/cursor.h"
@@ -40,14 +41,6 @@ static void store(uint64_t *counter, uint64_t value)
 	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
 }
 
-static int64_t realtime_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* --- one line ------------------------------------------------------------------------------- */
 
 static void pause_ms(uint32_t ms)
@@ -60,10 +53,9 @@ static void pause_ms(uint32_t ms)
 
 static uint32_t wait_of(unsigned failures)
 {
-	uint32_t chance = 0;
+	uint32_t chance;
 
-	if (getrandom(&chance, sizeof(chance), 0) < 0)
-		chance = (uint32_t)realtime_ms();
+	random_bytes(&chance, sizeof(chance));
 	return rules_wait_ms(failures, chance);
 }
 

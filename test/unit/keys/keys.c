@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "orchestrator/keys/keys.h"
 
 struct world {
@@ -95,7 +96,7 @@ static enum key_verdict check_at(struct world *w, const char *text, int64_t ms)
 
 static enum key_verdict check(struct world *w, const char *text)
 {
-	return check_at(w, text, keys_now_ms());
+	return check_at(w, text, realtime_ms());
 }
 
 static void a_key_is_known_after_a_restart(void **state)
@@ -111,7 +112,7 @@ static void a_key_is_known_after_a_restart(void **state)
 	assert_string_not_equal(tenant, other.key->tenant);
 	reopen(w);
 	assert_true(keys_any(w->keys));
-	assert_int_equal(keys_check(w->keys, m.text, KEY_TEXT_LEN, keys_now_ms(), &key), KEY_GOOD);
+	assert_int_equal(keys_check(w->keys, m.text, KEY_TEXT_LEN, realtime_ms(), &key), KEY_GOOD);
 	assert_string_equal(key->id, id);
 	assert_string_equal(key->tenant, tenant);
 	assert_string_equal(key->name, "a name");
@@ -154,11 +155,11 @@ static void a_revoked_key_stays_so(void **state)
 
 	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
 	assert_int_equal(w->told, 1);
-	assert_int_equal(check_at(w, m.text, keys_now_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, m.text, realtime_ms() + 1000), KEY_REVOKED);
 	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
 	assert_int_equal(w->told, 1);
 	reopen(w);
-	assert_int_equal(check_at(w, m.text, keys_now_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, m.text, realtime_ms() + 1000), KEY_REVOKED);
 	assert_true(keys_any(w->keys)); /* and nobody is let in without one */
 	assert_int_equal(keys_revoke(w->keys, "key_0000000000000000", &e), -ENOENT);
 }
@@ -173,7 +174,7 @@ static void a_rotated_key_is_of_the_same_tenant(void **state)
 	assert_string_equal(new.key->tenant, old.key->tenant);
 	assert_string_equal(new.key->tier, "pro");
 	assert_string_not_equal(new.key->id, old.key->id);
-	assert_int_equal(check_at(w, old.text, keys_now_ms() + 1000000000), KEY_GOOD);
+	assert_int_equal(check_at(w, old.text, realtime_ms() + 1000000000), KEY_GOOD);
 	assert_int_equal(check(w, new.text), KEY_GOOD);
 	assert_int_equal(w->told, 0);
 }
@@ -186,9 +187,9 @@ static void the_old_key_ends_with_the_grace(void **state)
 
 	assert_int_equal(keys_rotate(w->keys, old.key->id, 3600, new.text, &new.key, &e), 0);
 	reopen(w);
-	assert_int_equal(check_at(w, old.text, keys_now_ms() + 3500 * 1000), KEY_GOOD);
-	assert_int_equal(check_at(w, old.text, keys_now_ms() + 3700 * 1000), KEY_REVOKED);
-	assert_int_equal(check_at(w, new.text, keys_now_ms() + 3700 * 1000), KEY_GOOD);
+	assert_int_equal(check_at(w, old.text, realtime_ms() + 3500 * 1000), KEY_GOOD);
+	assert_int_equal(check_at(w, old.text, realtime_ms() + 3700 * 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, new.text, realtime_ms() + 3700 * 1000), KEY_GOOD);
 }
 
 /* A second rotation does not lengthen what the first one has left. */
@@ -201,11 +202,11 @@ static void a_grace_is_only_ever_shortened(void **state)
 
 	assert_int_equal(keys_rotate(w->keys, id, 100, new.text, &new.key, &e), 0);
 	assert_int_equal(keys_rotate(w->keys, id, 10000, new.text, &new.key, &e), 0);
-	assert_int_equal(check_at(w, old.text, keys_now_ms() + 200 * 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, old.text, realtime_ms() + 200 * 1000), KEY_REVOKED);
 	assert_int_equal(keys_rotate(w->keys, id, -1, new.text, &new.key, &e), 0);
-	assert_int_equal(check_at(w, old.text, keys_now_ms() + 200 * 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, old.text, realtime_ms() + 200 * 1000), KEY_REVOKED);
 	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), 0);
-	assert_int_equal(check_at(w, old.text, keys_now_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(check_at(w, old.text, realtime_ms() + 1000), KEY_REVOKED);
 	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), -EKEYREVOKED);
 	assert_int_equal(keys_rotate(w->keys, "key_x", 0, new.text, &new.key, &e), -ENOENT);
 }

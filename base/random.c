@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/random.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
+
+void random_bytes(void *out, size_t len)
+{
+	/* Requests of up to 256 bytes are never cut short once the pool is ready. */
+	if (getrandom(out, len, 0) != (ssize_t)len) {
+		log_error("the kernel gives no random bytes");
+		abort();
+	}
+}
+
+void random_id(char *out, size_t size, const char *prefix)
+{
+	size_t at = strlen(prefix);
+	uint8_t byte;
+
+	memcpy(out, prefix, at);
+	for (; at + 2 < size; at += 2) {
+		random_bytes(&byte, 1);
+		snprintf(out + at, 3, "%02x", byte);
+	}
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ids are whole texts, and no two are the same. */
+#include "base/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_an_id_fills_its_text(void **state)
+{
+	char id[21];
+
+	memset(id, 'x', sizeof(id));
+	random_id(id, sizeof(id), "key_");
+	assert_int_equal(strlen(id), 20);
+	assert_memory_equal(id, "key_", 4);
+	assert_int_equal(strspn(id + 4, "0123456789abcdef"), 16);
+}
+
+static void test_no_two_ids_are_the_same(void **state)
+{
+	char ids[64][37];
+
+	for (int i = 0; i < 64; i++) {
+		random_id(ids[i], sizeof(ids[i]), "sbx_");
+		for (int j = 0; j < i; j++)
+			assert_string_not_equal(ids[i], ids[j]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_an_id_fills_its_text),
+		cmocka_unit_test(test_no_two_ids_are_the_same),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
