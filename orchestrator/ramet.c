@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/admin/command.h"
+#include "orchestrator/audit/journal.h"
 #include "orchestrator/config.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/store/store.h"
@@ -149,7 +150,23 @@ static int run_top(struct config *config, int argc, char *const argv[])
 
 static const struct command *const tables[] = {key_commands, NULL};
 
-static int become_account(const struct config *config, struct err *e)
+/* The audit log, which nobody else writes now. */
+static int open_audit(struct journal *j, const struct config *config, struct account account,
+		      struct err *e)
+{
+	gid_t readers = account_of_notify(config->vm_uid_base).gid;
+	char path[2 * CONFIG_PATH_MAX + 2];
+
+	if (!config->audit_dir[0])
+		return 0;
+	config_audit_dir(config, path, sizeof(path));
+	j->max_bytes = (uint64_t)config->audit_max_mib << 20;
+	j->files = config->audit_files;
+	j->dir = directory_for_readers(path, account, readers, e);
+	return j->dir < 0 ? err_context(e, "audit_dir") : 0;
+}
+
+static int become_account(const struct config *config, struct journal *audit, struct err *e)
 {
 	struct account account;
 	int ret = account_find(&account, config->user, e);
@@ -162,20 +179,31 @@ static int become_account(const struct config *config, struct err *e)
 	if (dir < 0)
 		return err_context(e, "state_dir");
 	close_fd(&dir);
-	return account_become(account.uid, account.gid, e);
+	ret = open_audit(audit, config, account, e);
+	return ret < 0 ? ret : account_become(account.uid, account.gid, e);
+}
+
+static void tell(void *arg, const struct audit_event *event)
+{
+	struct journal *audit = arg;
+	struct err e;
+
+	if (audit->dir >= 0 && journal_add(audit, event, &e) < 0)
+		fprintf(stderr, "ramet: %s is not in the audit log: %s\n", event->name, e.text);
 }
 
 static int run_here(const struct config *config, const struct words *w)
 {
 	char path[CONFIG_PATH_MAX + 16];
 	static struct arguments args;
-	struct command_env env = {.config = config};
+	struct journal audit = {.dir = -1, .fd = -1};
+	struct command_env env = {.config = config, .tell = tell, .tell_arg = &audit};
 	struct store *store = NULL;
 	struct err e;
 
 	snprintf(path, sizeof(path), "%s/catalogue.db", config->state_dir);
-	if (arguments_parse(&args, w->text, w->len, &e) < 0 || become_account(config, &e) < 0 ||
-	    store_open(&store, path, &e) < 0)
+	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
+	    become_account(config, &audit, &e) < 0 || store_open(&store, path, &e) < 0)
 		return fail(&e);
 	if (keys_new(&env.keys, store, &e) < 0) {
 		store_close(store);
@@ -192,6 +220,8 @@ static int run_here(const struct config *config, const struct words *w)
 	free(text);
 	keys_free(env.keys);
 	store_close(store);
+	journal_close(&audit);
+	close_fd(&audit.dir);
 	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
 }
 

@@ -144,6 +144,13 @@ static void on_life(void *arg, const struct life *life)
 	audit_add(s->audit, &event);
 }
 
+static void on_key(void *arg, const struct audit_event *event)
+{
+	const struct service *s = arg;
+
+	audit_add(s->audit, event);
+}
+
 /* What ramet-notify counts, in memory that the warden made for both. */
 static void map_notify(struct service *s)
 {
@@ -189,7 +196,12 @@ static int start_core(struct service *s, struct err *e)
 static int start_admin(struct service *s, struct err *e)
 {
 	const struct command_env env = {
-		.config = s->config, .keys = core_keys(s->core), .core = s->core};
+		.config = s->config,
+		.keys = core_keys(s->core),
+		.core = s->core,
+		.tell = on_key,
+		.tell_arg = s,
+	};
 
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ramet key …: who may use the API. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/audit/line.h"
 #include "orchestrator/admin/command.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/tiers.h"
@@ -21,6 +23,24 @@ static void tell_new(FILE *out, const struct key *key, char text[static KEY_TEXT
 		key->name);
 	fputs("# The key is not kept anywhere: this is the only time it is shown.\n", out);
 	explicit_bzero(text, KEY_TEXT_LEN + 1);
+}
+
+/* For the audit log. `previous`: NULL, or the key that this one follows, which is good `until`. */
+static void tell(const struct command_env *env, const char *name, const struct key *key,
+		 const char *previous, const char *until)
+{
+	char text[KEY_NAME_MAX + 128];
+	const struct audit_event event = {.name = name,
+					  .at_ms = realtime_ms(),
+					  .tenant = key->tenant,
+					  .key = key->id,
+					  .previous = previous,
+					  .text = text};
+
+	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
+		 previous ? "; the one before is good " : "", previous ? until : "");
+	if (env->tell)
+		env->tell(env->tell_arg, &event);
 }
 
 static int check_tier(const struct command_env *env, const char *name, struct err *e)
@@ -64,6 +84,7 @@ static int key_create(const struct command_env *env, int argc, const char *const
 	if (ret < 0)
 		return ret;
 	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
+	tell(env, "key.created", key, NULL, NULL);
 	tell_new(out, key, text);
 	return 0;
 }
@@ -101,11 +122,17 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 	const char *id;
 	int ret = command_options(argc, argv, NULL, 0, &id, 1, e);
 
-	if (ret == 0)
-		ret = keys_revoke(env->keys, id, e);
 	if (ret < 0)
 		return ret;
-	log_info("key %s revoked", id);
+	const struct key *key = keys_find(env->keys, id);
+	bool was_good = key && key_is_good(key, realtime_ms());
+	ret = keys_revoke(env->keys, id, e);
+	if (ret < 0)
+		return ret;
+	if (was_good) {
+		log_info("key %s revoked", id);
+		tell(env, "key.revoked", key, NULL, NULL);
+	}
 	fprintf(out, "key %s is revoked\n", id);
 	return 0;
 }
@@ -145,12 +172,13 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 		ret = keys_rotate(env->keys, id, grace_s, text, &key, e);
 	if (ret < 0)
 		return ret;
+	char until[64] = "until it is revoked";
+	if (grace_s >= 0)
+		snprintf(until, sizeof(until), "for %lld s more at most", (long long)grace_s);
 	log_info("key %s follows %s", key->id, id);
+	tell(env, "key.rotated", key, id, until);
 	tell_new(out, key, text);
-	if (grace_s < 0)
-		fprintf(out, "# Key %s is good until it is revoked.\n", id);
-	else
-		fprintf(out, "# Key %s is good for %lld s more at most.\n", id, (long long)grace_s);
+	fprintf(out, "# Key %s is good %s.\n", id, until);
 	return 0;
 }
 

@@ -23,6 +23,7 @@ enum command_status {
 	COMMAND_USAGE = 2,  /* the text says how it is called */
 };
 
+struct audit_event;
 struct core;
 struct keys;
 
@@ -30,6 +31,9 @@ struct command_env {
 	const struct config *config;
 	struct keys *keys;
 	struct core *core; /* NULL: no service runs */
+	/* Tells the audit log what became of a key; NULL: there is none. */
+	void (*tell)(void *arg, const struct audit_event *event);
+	void *tell_arg;
 };
 
 /* argv[0] is the first argument behind the command's words; argv[argc] is NULL. `out` gets what it

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/random.h"
 #include "orchestrator/audit/line.h"
 
 #define NAME_ROOM 32
@@ -147,6 +148,17 @@ int journal_sync(struct journal *j, struct err *e)
 	if (j->fd >= 0 && fdatasync(j->fd) < 0)
 		return err_set(e, errno, "sync " AUDIT_FILE);
 	return 0;
+}
+
+int journal_add(struct journal *j, const struct audit_event *event, struct err *e)
+{
+	char line[AUDIT_LINE_MAX], id[AUDIT_ID_LEN + 1];
+	size_t done;
+
+	random_id(id, sizeof(id), "evt_");
+	size_t len = audit_line_make(line, journal_last(j->dir) + 1, id, event);
+	int r = journal_append(j, line, len, true, &done, e);
+	return r < 0 ? r : journal_sync(j, e);
 }
 
 void journal_close(struct journal *j)

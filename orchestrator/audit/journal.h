@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "orchestrator/audit/line.h"
 
 struct journal {
 	int dir; /* not owned */
@@ -28,6 +29,8 @@ uint64_t journal_last(int dir);
 int journal_append(struct journal *j, const char *p, size_t len, bool at_line, size_t *done,
 		   struct err *e);
 int journal_sync(struct journal *j, struct err *e);
+/* Appends one event's line and waits for the disk: for where no service keeps the log. */
+int journal_add(struct journal *j, const struct audit_event *event, struct err *e);
 void journal_close(struct journal *j);
 
 #endif

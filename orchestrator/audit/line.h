@@ -22,6 +22,7 @@ struct audit_event {
 	const char *tenant, *sandbox, *template;
 	const char *parent, *winner; /* ids of sandboxes */
 	const char *space;
+	const char *key, *previous; /* ids of keys: the one, and that which it follows */
 	const char *text;
 	uint64_t lost; /* lines that could not be kept; 0: not said */
 };

@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "proto/warden.h"
+
 static int account_number(struct account *out, const char *text, struct err *e)
 {
 	char *end;
@@ -45,6 +47,13 @@ int account_find(struct account *out, const char *name, struct err *e)
 	out->uid = pw->pw_uid;
 	out->gid = pw->pw_gid;
 	return 0;
+}
+
+struct account account_of_notify(uint32_t vm_uid_base)
+{
+	uint32_t id = vm_uid_base + WARDEN_SLOTS_MAX;
+
+	return (struct account){id, id};
 }
 
 /* Bounding set first: it takes CAP_SETPCAP, which the change of uid ends. */

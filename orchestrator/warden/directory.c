@@ -112,3 +112,14 @@ int directory_for_account(const char *path, struct account account, struct err *
 			       path, st.st_uid, account.uid, account.uid, account.gid, path);
 	return take_fd(&fd);
 }
+
+int directory_for_readers(const char *path, struct account account, gid_t readers, struct err *e)
+{
+	scoped_fd int fd = directory_for_account(path, account, e);
+
+	if (fd < 0)
+		return fd;
+	if (fchown(fd, account.uid, readers) < 0 || fchmod(fd, 02750) < 0)
+		return err_set(e, errno, "open %s to group %u", path, readers);
+	return take_fd(&fd);
+}

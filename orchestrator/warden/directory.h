@@ -16,4 +16,7 @@ int directory_for_root(const char *path, gid_t gid, struct err *e);
  * is handed over. */
 int directory_for_account(const char *path, struct account account, struct err *e);
 
+/* As above (mode 02750); `readers` may read it and the files made in it, which get its group. */
+int directory_for_readers(const char *path, struct account account, gid_t readers, struct err *e);
+
 #endif

@@ -161,7 +161,6 @@ static int make_memory(const char *name, size_t bytes, struct err *e)
 	return fd;
 }
 
-/* Files made in it get the group of the folder. */
 static int open_audit(struct warden *w, struct err *e)
 {
 	struct notifier *n = &w->notifier;
@@ -170,12 +169,8 @@ static int open_audit(struct warden *w, struct err *e)
 	if (!w->config->audit_dir[0])
 		return 0;
 	config_audit_dir(w->config, path, sizeof(path));
-	n->audit = directory_for_account(path, w->account, e);
-	if (n->audit < 0)
-		return err_context(e, "audit_dir");
-	if (fchown(n->audit, w->account.uid, n->account.gid) < 0 || fchmod(n->audit, 02750) < 0)
-		return err_set(e, errno, "audit_dir: open %s to group %u", path, n->account.gid);
-	return 0;
+	n->audit = directory_for_readers(path, w->account, n->account.gid, e);
+	return n->audit < 0 ? err_context(e, "audit_dir") : 0;
 }
 
 static int open_own(struct warden *w, struct err *e)
@@ -207,9 +202,8 @@ static int end_earlier(struct warden *w, struct err *e)
 int notifier_init(struct warden *w, struct err *e)
 {
 	struct notifier *n = &w->notifier;
-	uid_t uid = w->config->vm_uid_base + WARDEN_SLOTS_MAX;
 
-	n->account = (struct account){uid, uid};
+	n->account = account_of_notify(w->config->vm_uid_base);
 	n->wanted = w->config->webhook_url[0] != 0;
 	n->ring = make_memory("audit log", AUDIT_RING_BYTES, e);
 	if (n->ring < 0)

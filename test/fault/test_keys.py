@@ -167,6 +167,24 @@ def test_keys_hold_after_a_kill(first: Key) -> None:
     assert first.ask("DELETE", sandbox)[0] == 204
 
 
+def test_the_audit_log_has_each_key(first: Key) -> None:
+    old = Key("key create --tier free --name 'of a \"tier\"'")
+    new = Key(f"key rotate {old.id} --grace 60")
+    on_host(f"{RAMET} key revoke {new.id}; {RAMET} key revoke {new.id}")
+    told: list[dict[str, Any]] = []
+    while not told or told[-1].get("key") != new.id or told[-1]["event"] != "key.revoked":
+        text = on_host(f"cat {STATE}/audit/audit.jsonl")
+        told = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    assert (told[0]["n"], told[0]["event"], told[0]["key"]) == (1, "key.created", first.id)
+    made, rotated, revoked = told[-3:]
+    assert (made["event"], made["key"], made["tenant"]) == ("key.created", old.id, old.tenant)
+    assert made["text"] == 'tier free, name of a "tier"'
+    assert (rotated["event"], rotated["key"]) == ("key.rotated", new.id)
+    assert rotated["previous"] == old.id and "good for 60 s more" in rotated["text"]
+    assert revoked["tenant"] == old.tenant
+    assert new.text not in text and first.text not in text
+
+
 def test_operators_are_root(first: Key) -> None:
     said = on_host(
         f"setpriv --reuid=65534 --regid=65534 --clear-groups {RAMET} key list 2>&1 || echo status $?"

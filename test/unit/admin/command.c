@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "orchestrator/admin/command.h"
+#include "orchestrator/audit/line.h"
 #include "orchestrator/keys/keys.h"
 
 struct world {
@@ -17,6 +18,7 @@ struct world {
 	struct store *store;
 	struct keys *keys;
 	char *said;
+	char told[AUDIT_LINE_MAX]; /* the last line for the audit log; "" when there was none */
 };
 
 static int setup(void **state)
@@ -44,10 +46,28 @@ static int teardown(void **state)
 
 static const struct command *const tables[] = {key_commands, NULL};
 
+static void on_tell(void *arg, const struct audit_event *event)
+{
+	struct world *w = arg;
+
+	assert_true(event->at_ms > 0);
+	w->told[audit_line_make(w->told, 1, "", event)] = '\0';
+}
+
+/* What the audit log was told by the last command, from the event on; `format` has the key's id. */
+static void was_told(struct world *w, const char *format, const char *id)
+{
+	char line[AUDIT_LINE_MAX];
+
+	snprintf(line, sizeof(line), format, id, id);
+	assert_non_null(strstr(w->told, line));
+}
+
 /* Words are separated by | */
 static enum command_status run(struct world *w, const char *words)
 {
-	const struct command_env env = {.config = &w->config, .keys = w->keys};
+	const struct command_env env = {
+		.config = &w->config, .keys = w->keys, .tell = on_tell, .tell_arg = w};
 	static struct arguments args;
 	char request[512];
 	size_t len = strlen(words) + 1, said;
@@ -60,6 +80,7 @@ static enum command_status run(struct world *w, const char *words)
 	if (arguments_parse(&args, request, len, &e) < 0)
 		fail_msg("%s", e.text);
 	free(w->said);
+	w->told[0] = '\0';
 	FILE *out = open_memstream(&w->said, &said);
 	enum command_status status = command_run(tables, &env, &args, out);
 	fclose(out);
@@ -94,8 +115,12 @@ static void a_key_goes_through_its_life(void **state)
 	assert_int_equal(keys_check(w->keys, text, KEY_TEXT_LEN, 0, &key), KEY_GOOD);
 	take(w, "# key ", id);
 	assert_string_equal(id, key->id);
+	was_told(w, "\"event\":\"key.created\",\"tenant\":\"tnt_", id);
+	was_told(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}\n", id);
+	assert_null(strstr(w->told, text));
 
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
+	assert_string_equal(w->told, "");
 	says(w, id);
 	says(w, "good");
 	assert_null(strstr(w->said, "rmt_"));
@@ -104,11 +129,20 @@ static void a_key_goes_through_its_life(void **state)
 	assert_int_equal(run(w, words), COMMAND_DONE);
 	says(w, "rmt_");
 	says(w, "60 s more");
+	was_told(w, "\"event\":\"key.rotated\"", id);
+	was_told(w,
+		 "\",\"previous\":\"%s\",\"text\":\"tier pro, name ci & more; "
+		 "the one before is good for 60 s more at most\"}\n",
+		 id);
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "ending");
 
 	snprintf(words, sizeof(words), "key|revoke|%s", id);
 	assert_int_equal(run(w, words), COMMAND_DONE);
+	was_told(w, "\"event\":\"key.revoked\",\"tenant\":\"tnt_", id);
+	was_told(w, "\"key\":\"%s\"", id);
+	assert_int_equal(run(w, words), COMMAND_DONE);
+	assert_string_equal(w->told, "");
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "revoked");
 }

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -74,6 +75,14 @@ static int teardown(void **state)
 	close(w->ring);
 	free(w);
 	return 0;
+}
+
+static void limit_files(rlim_t bytes)
+{
+	struct rlimit limit = {bytes, RLIM_INFINITY};
+
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 static void add(struct world *w, const char *text)
@@ -205,6 +214,33 @@ static void test_what_waits_is_written_at_the_end(void **state)
 	assert_int_equal(count(w).last, 2001);
 }
 
+/* What `ramet` does while no service runs. */
+static void test_lines_can_be_added_without_a_service(void **state)
+{
+	struct world *w = *state;
+	const struct audit_event made = {
+		.name = "key.created", .at_ms = 1795298467007, .key = "key_1", .previous = "key_0"};
+	scoped_fd int dir = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct journal j = {.dir = dir, .fd = -1, .max_bytes = 1 << 20, .files = 3};
+	struct err e;
+
+	add(w, "before");
+	stop(w);
+	assert_int_equal(journal_add(&j, &made, &e), 0);
+	assert_int_equal(journal_add(&j, &made, &e), 0);
+	limit_files(0);
+	assert_int_equal(journal_add(&j, &made, &e), -EFBIG);
+	limit_files(RLIM_INFINITY);
+	journal_close(&j);
+	start(w);
+	add(w, "after");
+	stop(w);
+	assert_int_equal(count(w).lines, 4);
+	scoped_free char *text = read_all(w);
+	assert_non_null(strstr(text, "\"event\":\"key.created\",\"key\":\"key_1\","
+				     "\"previous\":\"key_0\"}\n"));
+}
+
 static void test_files_are_put_aside_by_size(void **state)
 {
 	struct world *w = *state;
@@ -228,14 +264,6 @@ static void test_files_are_put_aside_by_size(void **state)
 		if (age < 3)
 			assert_in_range(st.st_size, 1, 1 << 20);
 	}
-}
-
-static void limit_files(rlim_t bytes)
-{
-	struct rlimit limit = {bytes, RLIM_INFINITY};
-
-	signal(SIGXFSZ, SIG_IGN);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 static void test_a_full_disk_leaves_a_counted_gap(void **state)
@@ -377,6 +405,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_lines_are_written_in_order),
 		TEST(test_what_waits_is_written_at_the_end),
+		TEST(test_lines_can_be_added_without_a_service),
 		TEST(test_files_are_put_aside_by_size),
 		TEST(test_a_full_disk_leaves_a_counted_gap),
 		TEST(test_a_disk_that_stays_full_ends_nothing),

@@ -76,6 +76,20 @@ static void what_is_missing_is_made(void **state)
 	assert_true(run2 >= 0 && state2 >= 0);
 }
 
+static void readers_come_in_by_its_group(void **state)
+{
+	struct err e;
+
+	for (int i = 0; i < 2; i++) {
+		scoped_fd int fd = directory_for_readers(under("d/log"), someone, 64125, &e);
+
+		assert_true(fd >= 0);
+		assert_is("d/log", someone.uid, 64125, 02750);
+	}
+	close(open(under("d/log/file"), O_CREAT | O_WRONLY, 0600));
+	assert_is("d/log/file", 0, 64125, 0600);
+}
+
 /* A directory that others use must not be locked by us (run_dir=/run). */
 static void an_open_directory_is_left_as_it_is(void **state)
 {
@@ -133,6 +147,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(what_is_missing_is_made, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(readers_come_in_by_its_group, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_open_directory_is_left_as_it_is, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(unsafe_ones_are_refused, set_up, tear_down),
