@@ -7,6 +7,7 @@
 
 #include "orchestrator/core/diff.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/tenant.h"
 
 #define DIFFS_MAX	 8 /* at once: each holds what it found */
 #define DIAL_PATIENCE_MS 5000
@@ -254,13 +255,26 @@ static struct sandbox *find_listed(struct core *c, const char *tenant, const cha
 	return s && sandbox_is_reached(s, f) ? s : NULL;
 }
 
-static bool too_many(const struct core *c)
+static bool has_room(const struct core *c, const char *tenant, struct failure *f)
 {
-	unsigned n = 0;
+	unsigned n = 0, own = 0;
 
-	list_each (pos, &c->diffs)
+	list_each (pos, &c->diffs) {
+		const struct core_call *call = container_of(pos, struct core_call, link);
+
 		n++;
-	return n >= DIFFS_MAX;
+		own += strcmp(call->diff->side[0].sandbox->tenant, tenant) == 0;
+	}
+	if (n >= DIFFS_MAX)
+		failure_set(f, 503, "busy", 2, "%d diffs are under way, which is the limit",
+			    DIFFS_MAX);
+	else if (!tenant_share(c, n, own, DIFFS_MAX))
+		failure_set(f, 429, "too_many", 2,
+			    "%u of the host's %d diffs are under way, %u of them of this key", n,
+			    DIFFS_MAX, own);
+	else
+		return true;
+	return false;
 }
 
 static void start(struct core_call *call, struct sandbox *sandboxes[2], const char *const *paths)
@@ -300,12 +314,7 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 	s[0] = find_listed(c, tenant, id, &f);
 	if (s[0])
 		s[1] = find_listed(c, tenant, other, &f);
-	if (s[1] && too_many(c)) {
-		failure_set(&f, 503, "busy", 2, "%d diffs are under way, which is the limit",
-			    DIFFS_MAX);
-		s[1] = NULL;
-	}
-	if (s[1])
+	if (s[1] && has_room(c, tenant, &f))
 		start(call, s, paths);
 	else
 		call_finish(call, &f);

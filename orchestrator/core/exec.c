@@ -7,9 +7,12 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/tenant.h"
 
-#define QUEUE_MAX	  1000
-#define WAITING_BYTES_MAX (256u << 20) /* of all queues: calls stay when their clients leave */
+#define QUEUE_MAX 1000
+/* Of all calls that no guest has taken yet: they stay when their clients leave. */
+#define WAITING_BYTES_MAX (256u << 20)
+#define SHORT_CODE	  (16u << 10) /* goes to a guest that is idle whatever waits for others */
 /* For the guest to end a call whose time is over. That begins when the code does: on a busy machine
  * a new interpreter may take long to start before it, and a killed one to go after it. */
 #define GRACE_MS 120000
@@ -334,17 +337,24 @@ static void start_limit(struct core_call *call)
 		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
 }
 
+void exec_sent(struct sandbox *s)
+{
+	s->core->waiting_bytes -= s->sending_bytes;
+	s->sending_bytes = 0;
+}
+
 void exec_next(struct sandbox *s)
 {
 	struct core_call *call = first(s);
 
-	if (!call || !s->agent || !sandbox_step(s, SBX_EXEC))
+	/* A guest can end a call without having taken its code. */
+	if (!call || !s->agent || agent_is_sending(s->agent) || !sandbox_step(s, SBX_EXEC))
 		return;
 	struct exec *exec = call->exec;
 	s->core->figures.execs += !exec->attached;
 	agent_send(s->agent, exec->bytes, exec->len);
 	exec->bytes = NULL;
-	s->core->waiting_bytes -= exec->len;
+	s->sending_bytes = exec->len;
 	exec_hold(s, s->held);
 	start_limit(call);
 	if (exec->attached)
@@ -380,20 +390,61 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 	return ret == 0;
 }
 
+/* Bytes of the tenant's calls that no guest has taken yet. */
+static size_t waiting_of(const struct core *c, const char *tenant)
+{
+	size_t bytes = 0;
+
+	list_each (sandbox, &c->sandboxes) {
+		const struct sandbox *s = container_of(sandbox, struct sandbox, link);
+
+		if (strcmp(s->tenant, tenant) != 0)
+			continue;
+		bytes += s->sending_bytes;
+		list_each (pos, &s->calls) {
+			const struct exec *exec = container_of(pos, struct core_call, link)->exec;
+
+			bytes += exec->bytes ? exec->len : 0;
+		}
+	}
+	return bytes;
+}
+
+static bool has_share(const struct sandbox *s)
+{
+	size_t total = s->core->waiting_bytes;
+
+	return total < WAITING_BYTES_MAX / 2 ||
+	       tenant_share(s->core, total, waiting_of(s->core, s->tenant), WAITING_BYTES_MAX);
+}
+
+static bool goes_at_once(const struct sandbox *s)
+{
+	return s->state == SBX_READY && list_empty(&s->calls) && s->agent &&
+	       !agent_is_sending(s->agent);
+}
+
 static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, struct failure *f)
 {
-	if (s->n_calls >= QUEUE_MAX) {
+	const size_t waiting = s->core->waiting_bytes;
+
+	if (s->n_calls >= QUEUE_MAX)
 		failure_set(f, 429, "queue_full", 1,
 			    "%d calls wait in this sandbox already, which is the limit", QUEUE_MAX);
-		return false;
-	}
-	if (s->core->waiting_bytes + spec->code_len > WAITING_BYTES_MAX) {
+	else if (spec->code_len <= SHORT_CODE && goes_at_once(s))
+		return true;
+	else if (waiting + spec->code_len > WAITING_BYTES_MAX)
 		failure_set(f, 429, "queue_full", 1,
 			    "calls that wait hold %zu MiB of code already, the limit is %u",
-			    s->core->waiting_bytes >> 20, WAITING_BYTES_MAX >> 20);
-		return false;
-	}
-	return true;
+			    waiting >> 20, WAITING_BYTES_MAX >> 20);
+	else if (!has_share(s))
+		failure_set(f, 429, "queue_full", 1,
+			    "calls that wait hold %zu MiB of code already, an eighth of the "
+			    "limit of %u those of this key",
+			    waiting >> 20, WAITING_BYTES_MAX >> 20);
+	else
+		return true;
+	return false;
 }
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,

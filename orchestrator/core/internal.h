@@ -259,6 +259,7 @@ struct sandbox {
 
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
 	size_t n_calls;
+	size_t sending_bytes; /* of a call, that `agent` has and the guest not yet */
 	struct list interrupts, deletes, forks;
 	struct list ops; /* on files and terminals */
 	unsigned n_ops, n_listeners;
@@ -311,6 +312,7 @@ extern const struct vm_owner sandbox_vm_owner;
 extern const struct agent_events sandbox_agent_events;
 void sandbox_dial(struct sandbox *s);
 void sandbox_lose_agent(struct sandbox *s, const char *why);
+void sandbox_drop_agent(struct sandbox *s);
 /* Ends it: calls fail with `code`, the VM is dropped. `forget`: no trace is kept. */
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
 /* Its VM is another's, as the catalogue says already. */
@@ -402,6 +404,8 @@ void exec_abandon(struct core_call *call);
 void exec_tell(struct core_call *call);
 /* Starts the next call when one waits and the sandbox can. */
 void exec_next(struct sandbox *s);
+/* The guest has all that its agent's connection was given, or that is gone. */
+void exec_sent(struct sandbox *s);
 /* Events from the sandbox's agent, which belong to the running call. */
 void exec_on_frame(struct sandbox *s, const struct agent_frame *frame);
 /* There is a new connection to the agent: a call that was at the old one has failed. */
@@ -542,7 +546,7 @@ struct core {
 	int log_fd;	      /* of the catalogue's log; -1: not open yet */
 	struct list finished; /* calls whose end is to be told */
 	struct core_figures figures;
-	size_t waiting_bytes; /* of calls that are not sent yet */
+	size_t waiting_bytes; /* of calls that no guest has taken yet */
 	struct loop_timer housekeeping;
 	struct checkpoint *checkpoint; /* under way */
 	bool closing;

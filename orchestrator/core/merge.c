@@ -51,11 +51,13 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	dial_cancel(parent->dial);
 	dial_cancel(winner->dial);
 	parent->dial = winner->dial = NULL;
-	agent_free(parent->agent);
+	sandbox_drop_agent(parent);
 	parent->vm = winner->vm;
 	parent->agent = winner->agent;
+	parent->sending_bytes = winner->sending_bytes;
 	winner->vm = NULL;
 	winner->agent = NULL;
+	winner->sending_bytes = 0;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
 	parent->guest_busy = winner->guest_busy;

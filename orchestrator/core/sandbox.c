@@ -170,6 +170,13 @@ static void free_calls(struct list *calls)
 		call_free(container_of(calls->next, struct core_call, link));
 }
 
+void sandbox_drop_agent(struct sandbox *s)
+{
+	agent_free(s->agent);
+	s->agent = NULL;
+	exec_sent(s);
+}
+
 /* Gives up all but the record of what it was. */
 static void shed(struct sandbox *s)
 {
@@ -178,8 +185,7 @@ static void shed(struct sandbox *s)
 	loop_timer_clear(s->core->loop, &s->redial);
 	dial_cancel(s->dial);
 	s->dial = NULL;
-	agent_free(s->agent);
-	s->agent = NULL;
+	sandbox_drop_agent(s);
 	spares_drop(s);
 	replay_fini(&s->replay);
 	diary_close(s->diary);
@@ -368,8 +374,7 @@ static void redial_soon(struct sandbox *s)
 void sandbox_lose_agent(struct sandbox *s, const char *why)
 {
 	log_warn("sandbox %s: connection to its agent lost: %s", s->id, why);
-	agent_free(s->agent);
-	s->agent = NULL;
+	sandbox_drop_agent(s);
 	s->guest_busy = true;
 	redial_soon(s);
 }
@@ -379,7 +384,17 @@ static void on_agent_ended(void *arg, const char *why)
 	sandbox_lose_agent(arg, why);
 }
 
-const struct agent_events sandbox_agent_events = {.frame = on_agent_frame, .ended = on_agent_ended};
+static void on_agent_sent(void *arg)
+{
+	exec_sent(arg);
+	exec_next(arg);
+}
+
+const struct agent_events sandbox_agent_events = {
+	.frame = on_agent_frame,
+	.ended = on_agent_ended,
+	.sent = on_agent_sent,
+};
 
 static void on_dialed(void *arg, int fd, const char *text)
 {

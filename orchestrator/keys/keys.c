@@ -108,13 +108,20 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, 
 
 const char *keys_tier(const struct keys *k, const char *tenant)
 {
-	for (const struct list *pos = k->all.prev; pos != &k->all; pos = pos->prev) {
-		const struct entry *entry = container_of(pos, struct entry, link);
+	const int64_t now = keys_now_ms();
+	const struct key *last = NULL;
 
-		if (strcmp(entry->key.tenant, tenant) == 0)
-			return entry->key.tier;
+	for (const struct list *pos = k->all.prev; pos != &k->all; pos = pos->prev) {
+		const struct key *key = &container_of(pos, struct entry, link)->key;
+
+		if (strcmp(key->tenant, tenant) != 0)
+			continue;
+		if (key_is_good(key, now))
+			return key->tier;
+		if (!last || key->revoked_at_ms >= last->revoked_at_ms)
+			last = key;
 	}
-	return NULL;
+	return last ? last->tier : NULL;
 }
 
 static struct entry *find(const struct keys *k, const char *id)

@@ -54,7 +54,8 @@ enum key_verdict {
 /* *out is set for KEY_GOOD and KEY_REVOKED. */
 enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, int64_t now_ms,
 			    const struct key **out);
-/* The tier of the tenant's newest key; NULL when it has none. */
+/* The tier of the tenant's newest good key, else of the one that was good last; NULL: it never had
+ * any. */
 const char *keys_tier(const struct keys *k, const char *tenant);
 /* NULL: there is none of that id. */
 const struct key *keys_find(const struct keys *k, const char *id);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "orchestrator/core/diff.h"
+#include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
 
 struct told {
@@ -335,6 +336,34 @@ static void test_there_is_a_limit_of_diffs(void **state)
 		core_abandon(t[i].call);
 }
 
+static void test_one_tenant_leaves_diffs_for_others(void **state)
+{
+	struct world *w = *state;
+	const struct key *keys[2];
+	struct told t[5], other;
+	char text[KEY_TEXT_LEN + 1];
+	struct made m[2];
+	struct err e;
+
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(
+			keys_create(core_keys(w->core), "a test", "pro", NULL, text, &keys[i], &e),
+			0);
+	world_tenant = keys[0]->tenant;
+	start_waiting(w, &t[0], m);
+	for (int i = 1; i < 5; i++)
+		start(w, &t[i], m[0].view.id, m[1].view.id, "/d");
+	world_until_true(w, &t[4].done);
+	fails_with(&t[4], 429, "too_many", "of this key");
+	world_tenant = keys[1]->tenant;
+	make_pair(w, m, "tree /d 40755", "tree /d 40755");
+	diff(w, &other, m, "/d");
+	assert_false(other.failed || t[3].done);
+	world_tenant = TENANT_LOCAL;
+	for (int i = 0; i < 4; i++)
+		core_abandon(t[i].call);
+}
+
 static void test_the_service_is_killed_meanwhile(void **state)
 {
 	struct world *w = *state;
@@ -367,6 +396,7 @@ int main(void)
 		TEST(test_one_is_merged_meanwhile),
 		TEST(test_the_client_leaves),
 		TEST(test_there_is_a_limit_of_diffs),
+		TEST(test_one_tenant_leaves_diffs_for_others),
 		TEST(test_the_service_is_killed_meanwhile),
 	};
 

@@ -288,6 +288,9 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 	}
 	if (w.bad || wire_left(&w))
 		return false;
+	if (goes_wrong(a->vm->f, FAKES_EARLY) &&
+	    !fake_send_frame(a->fd, AGENT_EXIT, "\0\0\0\0\0", 5))
+		return false;
 	if (goes_wrong(a->vm->f, FAKES_CODE))
 		wait_for_go(a->vm);
 	char *code = calloc(1, code_len + 1);

@@ -64,6 +64,7 @@ enum fakes_fault {
 	FAKES_FORK_LIE,	 /* one that is not what the VM process says */
 	FAKES_FORK_WAIT, /* it is handed over only when the test says go */
 	FAKES_CODE,	 /* the guest takes a call's code only when the test says go */
+	FAKES_EARLY,	 /* the guest ends a call instead of taking its code */
 	FAKES_ATTACH,	 /* the output of a call is not kept */
 	FAKES_DIE_STEP,	 /* counts down with every step a VM takes; it dies at 0 */
 	FAKES_NFAULTS,

@@ -198,6 +198,49 @@ static void test_the_code_that_waits_is_bounded(void **state)
 	free(script);
 }
 
+static bool three_wait(void *arg)
+{
+	return fakes_waiting(arg) == 3;
+}
+
+/* The service holds what a guest does not take, were the call over for it. */
+static void test_the_code_that_a_guest_does_not_take_is_bounded(void **state)
+{
+	enum { LARGE = 60 << 20 };
+	struct world *w = *state;
+	char *script = malloc(LARGE + 1);
+	struct run r[5] = {0};
+	struct made m[4];
+	struct done d;
+
+	assert_non_null(script);
+	memset(script, 'x', LARGE);
+	script[LARGE] = 0;
+	for (int i = 0; i < 4; i++)
+		world_create(w, &m[i], NULL);
+	fakes_fault(w->fakes, FAKES_CODE, 3);
+	for (int i = 0; i < 5; i++)
+		world_exec_start(w, &r[i], m[i % 3].view.id, script, false);
+	world_until_true(w, &r[4].over);
+	assert_string_equal(r[4].failure.code, "queue_full");
+	world_until(w, three_wait, w->fakes);
+	world_exec(w, &r[4], m[3].view.id, "out short");
+	assert_string_equal(r[4].out, "short");
+	for (int i = 0; i < 3; i++)
+		world_delete(w, &d, m[i].view.id);
+	fakes_fault(w->fakes, FAKES_CODE, 1);
+	fakes_fault(w->fakes, FAKES_EARLY, 1);
+	world_exec(w, &r[0], m[3].view.id, script);
+	assert_false(r[0].failed);
+	memset(r, 0, sizeof(r));
+	for (int i = 1; i < 5; i++)
+		world_exec_start(w, &r[i], m[3].view.id, script, false);
+	world_until_true(w, &r[4].over);
+	assert_string_equal(r[4].failure.code, "queue_full");
+	world_delete(w, &d, m[3].view.id);
+	free(script);
+}
+
 static void test_interrupt_reaches_the_running_call(void **state)
 {
 	struct world *w = *state;
@@ -477,6 +520,7 @@ int main(void)
 		TEST(test_calls_run_in_order_of_arrival),
 		TEST(test_the_queue_is_bounded),
 		TEST(test_the_code_that_waits_is_bounded),
+		TEST(test_the_code_that_a_guest_does_not_take_is_bounded),
 		TEST(test_interrupt_reaches_the_running_call),
 		TEST(test_delete_during_a_call_fails_it),
 		TEST(test_delete_from_within_an_event),

@@ -289,6 +289,72 @@ static void test_one_tenant_leaves_room_for_others(void **state)
 	assert_false(tenant_share(c, 512, 0, 512));
 }
 
+enum { LARGE = 60 << 20 };
+
+static char *large_script(void)
+{
+	char *script = malloc(LARGE + 1);
+
+	assert_non_null(script);
+	memset(script, 'x', LARGE);
+	script[LARGE] = 0;
+	return script;
+}
+
+/* Code that waits behind a call that never ends, from clients that may have left. */
+static void fill_queue(struct world *w, struct run *r, unsigned n, const char *script,
+		       struct made *m)
+{
+	create(w, m, NULL);
+	world_exec_start(w, &r[0], m->view.id, "wait", false);
+	for (unsigned i = 1; i < n; i++)
+		world_exec_start(w, &r[i], m->view.id, script, false);
+}
+
+static void test_the_code_of_one_tenant_leaves_room_for_others(void **state)
+{
+	struct run mine[5] = {0}, other[2] = {0}, last;
+	struct world *w = *state;
+	char *script = large_script();
+	struct made m;
+
+	use_key(w, "enterprise");
+	fill_queue(w, mine, 5, script, &m);
+	world_until_true(w, &mine[4].over);
+	assert_int_equal(mine[4].failure.status, 429);
+	assert_string_equal(mine[4].failure.code, "queue_full");
+	assert_false(mine[2].over);
+
+	use_key(w, "free");
+	fill_queue(w, other, 2, script, &m);
+	create(w, &m, NULL);
+	world_exec(w, &last, m.view.id, "out yes");
+	assert_string_equal(last.out, "yes");
+	assert_false(other[1].over);
+	free(script);
+}
+
+/* What does not wait at all needs no room among what does. */
+static void test_a_sandbox_that_is_idle_takes_calls_when_others_queue(void **state)
+{
+	struct run r[5] = {0}, rest[26] = {0}, last;
+	struct world *w = *state;
+	char *script = large_script();
+	struct made m;
+
+	fill_queue(w, r, 5, script, &m);
+	for (int i = 0; i < 26; i++) { /* the rest of the room, to the last byte */
+		script[LARGE >> i] = 0;
+		world_exec_start(w, &rest[i], m.view.id, script, false);
+	}
+	world_exec(w, &last, m.view.id, "out no");
+	assert_string_equal(last.failure.code, "queue_full");
+	create(w, &m, NULL);
+	world_exec(w, &last, m.view.id, "out yes");
+	assert_string_equal(last.out, "yes");
+	free(script);
+}
+
 /* --- what others have ------------------------------------------------------------------------ */
 
 static void count(void *arg, const struct sandbox_view *view)
@@ -361,6 +427,8 @@ int main(void)
 		T(test_a_fork_that_fails_gives_its_places_back),
 		T(test_the_limit_holds_after_a_restart),
 		T(test_one_tenant_leaves_room_for_others),
+		T(test_the_code_of_one_tenant_leaves_room_for_others),
+		T(test_a_sandbox_that_is_idle_takes_calls_when_others_queue),
 		T(test_another_s_sandbox_is_none),
 	};
 

@@ -223,6 +223,22 @@ static void the_newest_key_says_the_tier(void **state)
 	assert_string_equal(keys_tier(w->keys, first.key->tenant), "scale");
 }
 
+/* What a key gave goes with it, as long as the tenant has another. */
+static void a_revoked_key_says_no_tier(void **state)
+{
+	struct world *w = *state;
+	struct made first = make(w, NULL), second;
+	const char *tenant = first.key->tenant;
+	struct err e;
+
+	assert_int_equal(
+		keys_create(w->keys, "more", "operator", tenant, second.text, &second.key, &e), 0);
+	assert_int_equal(keys_revoke(w->keys, second.key->id, &e), 0);
+	assert_string_equal(keys_tier(w->keys, tenant), "pro");
+	assert_int_equal(keys_revoke(w->keys, first.key->id, &e), 0);
+	assert_string_equal(keys_tier(w->keys, tenant), "pro");
+}
+
 static void names_are_checked(void **state)
 {
 	struct world *w = *state;
@@ -265,15 +281,11 @@ static void a_thousand_keys_are_told_apart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_key_is_known_after_a_restart),
-		T(what_is_no_key_of_ours_is_told),
-		T(the_key_itself_is_on_no_disk),
-		T(a_revoked_key_stays_so),
-		T(a_rotated_key_is_of_the_same_tenant),
-		T(the_old_key_ends_with_the_grace),
-		T(a_grace_is_only_ever_shortened),
-		T(the_newest_key_says_the_tier),
-		T(names_are_checked),
+		T(a_key_is_known_after_a_restart),	T(what_is_no_key_of_ours_is_told),
+		T(the_key_itself_is_on_no_disk),	T(a_revoked_key_stays_so),
+		T(a_rotated_key_is_of_the_same_tenant), T(the_old_key_ends_with_the_grace),
+		T(a_grace_is_only_ever_shortened),	T(the_newest_key_says_the_tier),
+		T(a_revoked_key_says_no_tier),		T(names_are_checked),
 		T(a_thousand_keys_are_told_apart),
 	};
 
