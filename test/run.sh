@@ -85,8 +85,8 @@ group_style() {
 
 group_unit() {
 	cmake_tree release && cmake_tree asan || return
-	run_ctest release unit unit-gcc
-	run_ctest asan unit unit-asan
+	run_ctest release unit unit-gcc -j "$(nproc)"
+	run_ctest asan unit unit-asan -j "$(nproc)"
 	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests"
 }
 
