@@ -108,7 +108,7 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, 
 
 const char *keys_tier(const struct keys *k, const char *tenant)
 {
-	const int64_t now = keys_now_ms();
+	const int64_t now = realtime_ms();
 	const struct key *last = NULL;
 
 	for (const struct list *pos = k->all.prev; pos != &k->all; pos = pos->prev) {
