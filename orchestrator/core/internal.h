@@ -50,6 +50,8 @@ struct vm_spec size_shell_spec(const struct core *c);
 bool host_has_room(struct core *c, size_t n, struct failure *f);
 /* Another VM would push the host into swapping or worse. */
 bool host_memory_low(void);
+/* No VM can be filled, and guests that write wait. */
+bool host_disk_full(const struct config *config);
 
 void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,
 		 const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -87,7 +89,8 @@ void template_unwait(struct template_wait *w);
 #define TEMPLATE_FDS 5
 int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *fill,
 		       int fds[TEMPLATE_FDS], struct err *e);
-/* How restores of it go: an image that was found on disk and never works is made anew. */
+/* How restores of it go: an image that was found on disk and never works is made anew. Nothing is
+ * its fault while the disk is full. */
 void template_restored(struct template *t, bool well);
 /* An empty file for a writable disk layer, without a name; -errno with *e filled. */
 int disk_layer_new(const struct config *config, struct err *e);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 
 #include "base/fd.h"
@@ -18,6 +19,7 @@
 /* A size that is so many times larger is as good: what is not used costs nothing. */
 #define RAM_NEAR    2
 #define ROOTFS_NEAR 4
+#define DISK_LEAST  (16u << 20)
 
 struct size source_size(const struct source *from)
 {
@@ -232,6 +234,14 @@ bool host_memory_low(void)
 	text[len] = 0;
 	return read_meminfo(text, "MemTotal:", &total) &&
 	       read_meminfo(text, "MemAvailable:", &available) && available < total / 32;
+}
+
+bool host_disk_full(const struct config *config)
+{
+	struct statvfs fs;
+
+	return statvfs(config->state_dir, &fs) == 0 &&
+	       (uint64_t)fs.f_bavail * fs.f_frsize < DISK_LEAST;
 }
 
 void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,

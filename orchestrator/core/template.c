@@ -398,6 +398,8 @@ static void spoil(struct template *t)
 
 void template_restored(struct template *t, bool well)
 {
+	if (!well && host_disk_full(&t->core->config))
+		return;
 	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
 	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here)
 		return;

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
+import time
 from typing import Iterator
 
+import httpx
 import pytest
 
 from conftest import on_host
-from ramet import Client, ExecResult, Sandbox
+from ramet import Client, ConnectionFailed, ExecResult, Sandbox, Unavailable
+from test_kill import SERVICE_PID
 
 FILLER = "/var/lib/ramet/filler"
 WRITE = (
@@ -31,6 +36,19 @@ def fill_disk() -> None:
     )
 
 
+def audited(sbx: Sandbox) -> list[str]:
+    """What the audit log says became of it."""
+    lines = on_host(f"grep -h {sbx.id} /var/lib/ramet/audit/audit.jsonl || true").splitlines()
+    return [str(json.loads(line)["event"]) for line in lines]
+
+
+def served(client: Client) -> list[str]:
+    try:
+        return [info.id for info in client.list_sandboxes() if info.state == "ready"]
+    except ConnectionFailed:
+        return []
+
+
 def test_a_write_waits_for_room_and_nothing_is_lost(client: Client, filler: None) -> None:
     with Sandbox(client=client) as writer, Sandbox(client=client) as other:
         fill_disk()
@@ -44,3 +62,56 @@ def test_a_write_waits_for_room_and_nothing_is_lost(client: Client, filler: None
         assert results == [ExecResult("whole\n", "", 0)]
     with Sandbox(client=client) as fresh:
         assert fresh.run_code(WRITE, "bash").stdout == "whole\n"
+
+
+def test_a_freeze_fails_whole_and_a_space_is_kept(client: Client, filler: None) -> None:
+    with Sandbox(client=client) as sbx:
+        sbx.run_code("x = bytes(30 << 20).replace(b'\\0', b'a')")
+        fill_disk()
+        with pytest.raises(Unavailable, match="No space left"):
+            sbx.freeze()
+        assert on_host("ls /var/lib/ramet/spaces").split() == []
+        assert sbx.run_code("print(len(x))").stdout == f"{30 << 20}\n"
+        on_host(f"rm -f {FILLER}")
+        space = sbx.freeze()
+    fill_disk()
+    try:
+        again = Sandbox.resume(space.id, client=client)
+    except Unavailable:  # the catalogue found no room
+        on_host(f"rm -f {FILLER}")
+        again = Sandbox.resume(space.id, client=client)
+    with again:
+        assert again.run_code("print(len(x), set(x))").stdout == f"{30 << 20} {{97}}\n"
+
+
+def test_the_catalogue_and_the_audit_log_go_on(
+    client: Client, http: httpx.Client, filler: None
+) -> None:
+    """What was answered while the disk was full is there after a restart, and told when there is
+    room; what was refused was refused with a sentence."""
+
+    def boots() -> list[str]:
+        return re.findall(r"^ramet_template_boots_total .*", http.get("/metrics").text, re.M)
+
+    before = boots()
+    fill_disk()
+    boxes: list[Sandbox] = []
+    for _ in range(6):  # more than the pool has
+        try:
+            boxes.append(Sandbox(client=client))
+        except Unavailable as full:
+            assert "No space left" in str(full)
+    assert boots() == before, "a template was thought bad"
+    on_host(f"kill -9 $({SERVICE_PID})")
+    for sbx in boxes:  # what there is, is served; it is not ready for more
+        while sbx.id not in served(client):
+            time.sleep(0.1)
+        assert sbx.run_code("print(1)").stdout == "1\n"
+        sbx.close()
+    on_host(f"rm -f {FILLER}")
+    with Sandbox(client=client) as sbx:
+        boxes.append(sbx)
+    for sbx in boxes:
+        while len(told := audited(sbx)) < 2:
+            time.sleep(0.1)
+        assert told == ["sandbox.created", "sandbox.deleted"], sbx.id
