@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The tests, by group. `./dev test [GROUP…]` runs this; without a group, all.
-# Ends with one line: N passed, N failed, N skipped. Groups that only compile and compute
-# come before those that use the service or its machine: side by side each would take
-# the processors that the guards of the other's tests count on.
+# Ends with one line: N passed, N failed, N skipped. One group at a time: side by side each
+# would take the processors that the guards of the other's tests count on.
 set -euo pipefail
 
 top=$(dirname "$(dirname "$(realpath "$0")")")
@@ -183,51 +182,31 @@ print(passed, failed, skipped)
 EOF
 }
 
-# run_group GROUP: leaves its totals in a file; its output is shown if it failed
+# run_group GROUP: sets p, f and s to its totals; its output is shown if it failed
 run_group() {
-	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log p f s text
+	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log text
 	say "$group …"
 	("group_$group") </dev/null >"$log" 2>&1 || status=$?
 	read -r p f s < <(sum "$group" || echo 0 1 0)
 	# A group that broke, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
-	echo "$p $f $s $group" >>"$results/totals"
 	text="$group: $p passed, $f failed, $s skipped ($((SECONDS - t0)) s)"
 	if [[ $f -eq 0 ]]; then
 		say "$text"
-		return
-	fi
-	(
-		flock 9 # two groups may fail at one time
+	else
 		cat "$log"
 		say "$text; all of its output is above and in $log"
-	) 9>"$results/output.lock"
-}
-
-# lane GROUP…: those that are wanted, one after the other
-lane() {
-	local group
-	for group in "$@"; do
-		[[ " $wanted " != *" $group "* ]] || run_group "$group"
-	done
-}
-compute() { lane style unit fuzz h2o; }
-# Groups that use the service leave it up for the next one.
-use_the_machine() {
-	lane native system fault
-	[[ $was_up == yes || " $wanted " != *" "@(system|fault)" "* ]] || "$top/dev" down </dev/null
+	fi
 }
 
 main() {
-	local group wanted was_up=no passed=0 failed=0 skipped=0 p f s bad=()
+	local group was_up=no passed=0 failed=0 skipped=0 p f s bad=()
 	[[ $# -gt 0 ]] || set -- "${all_groups[@]}"
 	for group in "$@"; do
 		[[ " ${all_groups[*]} " == *" $group "* ]] ||
 			die "unknown group '$group'; there are: ${all_groups[*]}"
 	done
-	wanted=$*
 	mkdir -p "$results" "$log_dir"
-	rm -f "$results/totals"
 	for group in "$@"; do
 		rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
 	done
@@ -235,14 +214,13 @@ main() {
 	cached "$(venv_dir)" "Python for the tests" make_venv
 	together build_h2o -- build_h2o_unpatched
 	"$top/dev" status >/dev/null 2>&1 && was_up=yes
-	compute || true
-	use_the_machine || true
 	for group in "$@"; do
-		# A group without totals was never run.
-		read -r p f s < <(sed -n "s/ $group\$//p" "$results/totals" 2>&1 | grep '^[0-9]' || echo 0 1 0)
+		run_group "$group"
 		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 		[[ $f -eq 0 ]] || bad+=("$group")
 	done
+	# Groups that use the service leave it up for the next one.
+	[[ $was_up == yes || " $* " != *" "@(native|system|fault)" "* ]] || "$top/dev" down </dev/null
 	[[ $failed -eq 0 ]] || say "failed: ${bad[*]}; their logs are $log_dir/test-GROUP.log"
 	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 	[[ $failed -eq 0 ]]
