@@ -6,14 +6,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -24,95 +21,56 @@
 #include "orchestrator/audit/line.h"
 #include "orchestrator/notify/notify.h"
 #include "orchestrator/warden/directory.h"
+#include "orchestrator/warden/program.h"
 #include "orchestrator/warden/warden-internal.h"
 
 #define RESTART_FIRST_MS 1000
 #define RESTART_MOST_MS	 60000
 #define LIVED_WELL_MS	 60000
-#define PROGRAM_FD	 (NOTIFY_COUNTERS_FD + 1)
 #define MEMORY_MAX	 (256ull << 20)
 #define PIDS_MAX	 16 /* libcurl looks names up in a thread */
 #define FILES_MAX	 64
 
 /* --- the process ---------------------------------------------------------------------------- */
 
-static int place_fds(const struct warden *w, struct err *e)
+static int start_notifier(struct warden *w, struct err *e)
 {
+	static char *const argv[] = {"ramet-notify", NULL};
 	const struct notifier *n = &w->notifier;
-	int fds[] = {n->audit, n->own, w->config_fd, n->counters, n->program};
-
-	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
-		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 64);
-	for (int i = 0; i < (int)ARRAY_LEN(fds); i++)
-		if (dup3(fds[i], NOTIFY_AUDIT_FD + i,
-			 NOTIFY_AUDIT_FD + i == PROGRAM_FD ? O_CLOEXEC : 0) < 0)
-			return err_set(e, errno, "place the descriptors");
-	if (syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0) < 0)
-		return err_set(e, errno, "close all other descriptors");
-	return 0;
-}
-
-/* Runs in the clone. Nobody waits for its answer: it tells the log. */
-static _Noreturn void become_notifier(const struct warden *w)
-{
-	char *const argv[] = {"ramet-notify", NULL};
-	const struct rlimit files = {FILES_MAX, FILES_MAX};
-	const struct account *account = &w->notifier.account;
-	struct err e = {0};
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	umask(077);
-	if (place_fds(w, &e) == 0 && account_become(account->uid, account->gid, &e) == 0) {
-		setrlimit(RLIMIT_NOFILE, &files);
-		syscall(SYS_execveat, PROGRAM_FD, "", argv, environ, AT_EMPTY_PATH);
-		err_set(&e, errno, "execute it");
-	}
-	log_error("start ramet-notify: %s", e.text);
-	_exit(1);
-}
-
-static int clone_notifier(struct warden *w, struct err *e)
-{
-	const struct cgroup_limits limits = {.memory_max = MEMORY_MAX, .pids_max = PIDS_MAX};
-	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", &limits, e);
-	int pidfd = -1;
-
-	if (cgroup < 0)
-		return cgroup;
-	struct clone_args args = {
-		.flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
-		.pidfd = (uintptr_t)&pidfd,
-		.exit_signal = SIGCHLD,
-		.cgroup = (uint64_t)cgroup,
+	const int fds[] = {n->audit, n->own, w->config_fd, n->counters};
+	const struct program p = {
+		.name = "notify",
+		.argv = argv,
+		.account = n->account,
+		.limits = {.memory_max = MEMORY_MAX, .pids_max = PIDS_MAX},
+		.files = FILES_MAX,
+		.exe = n->program,
+		.fds = fds,
+		.n_fds = ARRAY_LEN(fds),
+		.setup_exit = 1,
 	};
-	long pid = syscall(SYS_clone3, &args, sizeof(args));
-	if (pid == 0)
-		become_notifier(w);
-	if (pid < 0)
-		return err_set(e, errno, "clone ramet-notify");
-	w->notifier.pidfd = pidfd;
-	return 0;
+
+	_Static_assert(NOTIFY_AUDIT_FD == PROGRAM_FIRST_FD &&
+			       NOTIFY_AUDIT_FD + ARRAY_LEN(fds) - 1 == NOTIFY_COUNTERS_FD,
+		       "each where it looks for it");
+	return program_start(&w->tree, &p, e);
 }
 
 static int start(struct warden *w, struct err *e)
 {
-	int r = clone_notifier(w, e);
+	struct notifier *n = &w->notifier;
 
-	w->notifier.started_ms = warden_now_ms();
-	return r < 0 ? r : warden_watch(w, w->notifier.pidfd, EPOLLIN, SOURCE_NOTIFIER_PID, 0, e);
+	n->pidfd = start_notifier(w, e);
+	n->started_ms = warden_now_ms();
+	return n->pidfd < 0 ? n->pidfd
+			    : warden_watch(w, n->pidfd, EPOLLIN, SOURCE_NOTIFIER_PID, 0, e);
 }
 
 static void start_later(struct notifier *n)
 {
-	unsigned doublings = n->failures < 6 ? n->failures : 6;
-	uint64_t ms = (uint64_t)RESTART_FIRST_MS << doublings;
-
-	if (ms > RESTART_MOST_MS)
-		ms = RESTART_MOST_MS;
-	n->failures++;
+	uint64_t ms = program_pause_ms(n->failures++, RESTART_FIRST_MS, RESTART_MOST_MS);
 	struct itimerspec at = {.it_value = {.tv_sec = (time_t)(ms / 1000)}};
+
 	timerfd_settime(n->timer, 0, &at, NULL);
 }
 

@@ -3,15 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
-#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,15 +18,15 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/warden/program.h"
 #include "orchestrator/warden/request.h"
 
 #define RESTART_FIRST_MS   100
 #define RESTART_MOST_MS	   10000
 #define LIVED_WELL_MS	   60000
-#define SERVICE_FILES	   1048576
+#define SERVICE_FILES	   1048576 /* one for each client and each VM connection */
 #define SERVICE_CPU_WEIGHT 1000
 #define ADMIN_BACKLOG	   16
-#define PROGRAM_FD	   (WARDEN_NOTIFY_FD + 1)
 
 /* A packet that waits until the service reads. */
 struct packet {
@@ -39,79 +36,28 @@ struct packet {
 
 /* --- starting it ----------------------------------------------------------------------------- */
 
-/* As many descriptors as the kernel gives: one for each client and each VM connection. */
-static void raise_files(void)
-{
-	struct rlimit most = {SERVICE_FILES, SERVICE_FILES};
-
-	if (setrlimit(RLIMIT_NOFILE, &most) == 0)
-		return;
-	if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
-		most.rlim_cur = most.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &most);
-	}
-}
-
-/* In the order of their numbers here, from WARDEN_SOCKET_FD on; first out of each other's way. */
-static int place_fds(const struct warden *w, int socket, struct err *e)
-{
-	int fds[] = {socket,	       w->config_fd,	     w->admin_fd,
-		     w->notifier.ring, w->notifier.counters, w->options->service};
-
-	_Static_assert(WARDEN_SOCKET_FD + ARRAY_LEN(fds) - 1 == PROGRAM_FD, "all have a place");
-	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
-		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 64);
-	for (int i = 0; i < (int)ARRAY_LEN(fds); i++)
-		if (dup3(fds[i], WARDEN_SOCKET_FD + i,
-			 WARDEN_SOCKET_FD + i == PROGRAM_FD ? O_CLOEXEC : 0) < 0)
-			return err_set(e, errno, "place the descriptors");
-	if (syscall(SYS_close_range, PROGRAM_FD + 1, ~0u, 0) < 0)
-		return err_set(e, errno, "close all other descriptors");
-	return 0;
-}
-
-/* Runs in the clone. Nobody waits for its answer: it tells the log. */
-static _Noreturn void become_service(const struct warden *w, int socket)
-{
-	struct err e = {0};
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	umask(077);
-	raise_files();
-	if (place_fds(w, socket, &e) == 0 &&
-	    account_become(w->account.uid, w->account.gid, &e) == 0) {
-		syscall(SYS_execveat, PROGRAM_FD, "", w->options->service_argv, environ,
-			AT_EMPTY_PATH);
-		err_set(&e, errno, "execute the service");
-	}
-	log_error("start the service: %s", e.text);
-	_exit(WARDEN_SETUP_EXIT);
-}
-
 static int clone_service(struct warden *w, int socket, struct err *e)
 {
-	/* Every sandbox waits for it: it does not queue behind what guests compute. */
-	const struct cgroup_limits limits = {.cpu_weight = SERVICE_CPU_WEIGHT};
-	scoped_fd int cgroup = cgroup_make(&w->tree, "service", &limits, e);
-	int pidfd = -1;
-
-	if (cgroup < 0)
-		return cgroup;
-	struct clone_args args = {
-		.flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
-		.pidfd = (uintptr_t)&pidfd,
-		.exit_signal = SIGCHLD,
-		.cgroup = (uint64_t)cgroup,
+	const int fds[] = {socket, w->config_fd, w->admin_fd, w->notifier.ring,
+			   w->notifier.counters};
+	const struct program p = {
+		.name = "service",
+		.argv = w->options->service_argv,
+		.account = w->account,
+		/* Every sandbox waits for it: it does not queue behind what guests compute. */
+		.limits = {.cpu_weight = SERVICE_CPU_WEIGHT},
+		.files = SERVICE_FILES,
+		.exe = w->options->service,
+		.fds = fds,
+		.n_fds = ARRAY_LEN(fds),
+		.setup_exit = WARDEN_SETUP_EXIT,
 	};
-	long pid = syscall(SYS_clone3, &args, sizeof(args));
-	if (pid == 0)
-		become_service(w, socket);
-	if (pid < 0)
-		return err_set(e, errno, "clone the service");
-	w->service.pidfd = pidfd;
-	return 0;
+
+	_Static_assert(WARDEN_SOCKET_FD == PROGRAM_FIRST_FD &&
+			       WARDEN_SOCKET_FD + ARRAY_LEN(fds) - 1 == WARDEN_NOTIFY_FD,
+		       "each where the service looks for it");
+	w->service.pidfd = program_start(&w->tree, &p, e);
+	return w->service.pidfd < 0 ? w->service.pidfd : 0;
 }
 
 int service_start(struct warden *w, struct err *e)
@@ -302,10 +248,7 @@ static uint64_t pause_ms(struct service *s)
 {
 	if (warden_now_ms() - s->started_ms > LIVED_WELL_MS)
 		s->failures = 0;
-	unsigned doublings = s->failures < 10 ? s->failures : 10;
-	uint64_t ms = (uint64_t)RESTART_FIRST_MS << doublings;
-	s->failures++;
-	return ms < RESTART_MOST_MS ? ms : RESTART_MOST_MS;
+	return program_pause_ms(s->failures++, RESTART_FIRST_MS, RESTART_MOST_MS);
 }
 
 static void tell_end(const siginfo_t *info)

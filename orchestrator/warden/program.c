@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/warden/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/num.h"
+
+#define ABOVE_ALL_FDS 64 /* where no descriptor that is placed is in another's way */
+
+/* --- in the clone --------------------------------------------------------------------------- */
+
+/* As many as it may have, or the most that the kernel gives. */
+static void limit_files(rlim_t wanted)
+{
+	struct rlimit most = {wanted, wanted};
+
+	if (setrlimit(RLIMIT_NOFILE, &most) == 0)
+		return;
+	if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
+		most.rlim_cur = most.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &most);
+	}
+}
+
+static int place_fd(int from, int to, int flags, struct err *e)
+{
+	return dup3(from, to, flags) < 0 ? err_set(e, errno, "place a descriptor") : 0;
+}
+
+/* Leaves its file open behind them, until it is executed. */
+static int place_fds(const struct program *p, struct err *e)
+{
+	int high[ABOVE_ALL_FDS], last = PROGRAM_FIRST_FD + (int)p->n_fds;
+	int exe = fcntl(p->exe, F_DUPFD_CLOEXEC, ABOVE_ALL_FDS), r = 0;
+
+	for (size_t i = 0; i < p->n_fds; i++)
+		high[i] = fcntl(p->fds[i], F_DUPFD_CLOEXEC, ABOVE_ALL_FDS);
+	for (size_t i = 0; r == 0 && i < p->n_fds; i++)
+		r = place_fd(high[i], PROGRAM_FIRST_FD + (int)i, 0, e);
+	if (r == 0)
+		r = place_fd(exe, last, O_CLOEXEC, e);
+	if (r == 0 && syscall(SYS_close_range, last + 1, ~0u, 0) < 0)
+		r = err_set(e, errno, "close all other descriptors");
+	return r < 0 ? r : last;
+}
+
+/* Nobody waits for its answer: it tells the log. */
+static _Noreturn void become(const struct program *p)
+{
+	struct err e = {0};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	umask(077);
+	limit_files(p->files);
+	int exe = place_fds(p, &e);
+	if (exe >= 0 && account_become(p->account.uid, p->account.gid, &e) == 0) {
+		syscall(SYS_execveat, exe, "", p->argv, environ, AT_EMPTY_PATH);
+		err_set(&e, errno, "execute it");
+	}
+	log_error("start %s: %s", p->name, e.text);
+	_exit(p->setup_exit);
+}
+
+/* --- in the warden -------------------------------------------------------------------------- */
+
+int program_start(const struct cgroup_tree *tree, const struct program *p, struct err *e)
+{
+	scoped_fd int cgroup = cgroup_make(tree, p->name, &p->limits, e);
+	int pidfd = -1;
+
+	if (cgroup < 0)
+		return cgroup;
+	struct clone_args args = {
+		.flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.pidfd = (uintptr_t)&pidfd,
+		.exit_signal = SIGCHLD,
+		.cgroup = (uint64_t)cgroup,
+	};
+	long pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		become(p);
+	return pid < 0 ? err_set(e, errno, "clone %s", p->name) : pidfd;
+}
+
+uint64_t program_pause_ms(unsigned failures, uint64_t first_ms, uint64_t most_ms)
+{
+	return min_u64(first_ms << min_u64(failures, 20), most_ms);
+}
