@@ -6,7 +6,7 @@
  * given number of dirty megabytes, first forks of one that wrote so many, forks at a given depth,
  * and how many children the host has room for. Prints one JSON object.
  *
- *   fork-latency --port 7070 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8 --density 100
+ *   fork-latency --port 7070 --pool 6 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8
  */
 #include <getopt.h>
 #include <stdbool.h>
@@ -21,10 +21,13 @@
 #define LIST_MAX     16
 #define DENSITY_LOT  8u
 #define DENSITY_BODY "{\"n\":8}"
+#define POLL_US	     200000u
+#define SAME_POLLS   25u /* 5 s */
 
 static struct answer answer;
 static int fd;
 static unsigned runs = 10;
+static unsigned pool; /* shells and warm sandboxes that the service keeps */
 static bool printed;
 
 struct list_of {
@@ -87,18 +90,16 @@ static double memory_available_kib(void)
 	return kib;
 }
 
-/* What is timed starts from a pool that is full, and so from a machine that makes nothing. */
+/* What is timed starts from a pool that is full, or gets no fuller on a host that is, and so from a
+ * machine that makes nothing. */
 static void wait_for_pool(void)
 {
-	double shells, warm, before = -1;
+	double before = -1, now = 0;
 
-	for (;;) {
-		shells = level("\nramet_shells_ready ");
-		warm = level("\nramet_warm_ready ");
-		if (shells + warm == before)
-			return;
-		before = shells + warm;
-		usleep(600000);
+	for (unsigned same = 0; same < SAME_POLLS && now < pool; before = now) {
+		usleep(POLL_US);
+		now = level("\nramet_shells_ready ") + level("\nramet_warm_ready ");
+		same = now == before ? same + 1 : 0;
 	}
 }
 
@@ -326,6 +327,7 @@ int main(int argc, char **argv)
 		{"depth", required_argument, NULL, 'D'},
 		{"pauses", required_argument, NULL, 'P'},
 		{"density", required_argument, NULL, 'n'},
+		{"pool", required_argument, NULL, 'o'},
 		{"wait", required_argument, NULL, 'w'},
 		{0},
 	};
@@ -357,6 +359,9 @@ int main(int argc, char **argv)
 			break;
 		case 'n':
 			density = (unsigned)atoi(optarg);
+			break;
+		case 'o':
+			pool = (unsigned)atoi(optarg);
 			break;
 		case 'w':
 			wait_s = (unsigned)atoi(optarg);

@@ -67,6 +67,7 @@ def fork(quick: bool) -> Figures:
             " --dirty 1,7,64,256 --touched 512 --depth 1,8,64"
         )
     settings = f"--pool_warm=1 --pool_shells={most} --fork_max={most}"
+    what = f"--pool {most + 1} {what}"
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
 
@@ -75,7 +76,7 @@ def density(quick: bool) -> Figures:
     most = 16 if quick else 250
     settings = f"--pool_warm=1 --pool_shells=8 --fork_max=8 --max_vms={most + 20}"
     return host_json(
-        f"{BENCH_DIR}/beside.sh '{settings}' fork-latency --density {most}", timeout_s=7200
+        f"{BENCH_DIR}/beside.sh '{settings}' fork-latency --pool 9 --density {most}", timeout_s=7200
     )
 
 

@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/turn.h"
 #include "orchestrator/admin/admin.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/audit/audit.h"
@@ -235,6 +236,7 @@ int service_run(const struct config *config, int warden_fd, int admin_fd)
 		.config = config, .warden = warden_fd, .admin_fd = admin_fd, .signals = -1};
 	struct err e;
 
+	turn_soon();
 	if (start(&s, &e) < 0) {
 		log_error("%s", e.text);
 		return WARDEN_SETUP_EXIT;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/turn.h"
 #include "vmm/config.h"
 #include "vmm/ctl.h"
 #include "vmm/dev/loop.h"
@@ -21,6 +22,8 @@ static int serve(const struct config *cfg, struct err *e)
 
 	if (!r)
 		r = vm_new(&vm, cfg, loop, e);
+	/* Not the vCPUs' threads, which are there by now. */
+	turn_soon();
 	if (!r)
 		r = ctl_new(&ctl, cfg, loop, vm, e);
 	if (!r)

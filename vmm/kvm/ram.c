@@ -13,6 +13,7 @@
 
 /* What is copied while the guest stands still costs it some 0.3 ms for each MiB. */
 #define AHEAD_MIN    (4u << 20)
+#define AHEAD_FIRST  (1u << 20)	  /* with no layer yet that what is our own may be in already */
 #define AHEAD_MANY   (256u << 10) /* with many children */
 #define AHEAD_ROUNDS 2u
 
@@ -344,11 +345,23 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough,
 	return result;
 }
 
+/* What is no more than that the first time is left to the freeze. */
+static uint64_t worth_ahead(const struct ram *r, bool many)
+{
+	if (many)
+		return AHEAD_MANY;
+	for (unsigned i = 0; i < r->nlayers; i++)
+		if (r->layers[i].own)
+			return r->ahead_min;
+	return r->ahead_min < AHEAD_FIRST ? r->ahead_min : AHEAD_FIRST;
+}
+
 int ram_prepare(struct ram *r, unsigned children, struct err *e)
 {
 	bool enough = false, many = children >= MANY_CHILDREN;
 	unsigned counted = children < GAP_CHILDREN ? children : GAP_CHILDREN;
 	uint64_t gap = many ? 2 * counted * RAM_PAGE : RAM_JOIN_GAP;
+	uint64_t least = worth_ahead(r, many);
 	int result;
 
 	r->ahead = 0;
@@ -357,10 +370,10 @@ int ram_prepare(struct ram *r, unsigned children, struct err *e)
 	flatten_adopt(r);
 	r->flat.failed = false;
 	result = flatten_chain(r, AHEAD_ROUNDS + 1, e);
-	if (!result && many)
-		result = copy_ahead(r, AHEAD_MANY, gap, &enough, e);
-	for (unsigned i = many; i < AHEAD_ROUNDS && !enough && !result; i++)
-		result = copy_ahead(r, r->ahead_min, gap, &enough, e);
+	for (unsigned i = 0; i < AHEAD_ROUNDS && !enough && !result; i++) {
+		result = copy_ahead(r, least, gap, &enough, e);
+		least = r->ahead_min;
+	}
 	return result;
 }
 

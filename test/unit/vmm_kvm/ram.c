@@ -344,6 +344,26 @@ static void test_much_is_copied_ahead(void **state)
 	end_guest(&g);
 }
 
+/* Of a first fork all that was written has to be copied; after it most is in a layer already. */
+static void test_a_first_fork_copies_less_ahead(void **state)
+{
+	struct guest g;
+	int fds[RAM_IMAGE_FDS];
+
+	boot(&g, 64 * MIB);
+	freeze(&g);
+	put(&g, MIB, 2 * MIB, 'a');
+	ok(ram_prepare(g.ram, 1, &e));
+	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(freeze(&g), 2 * MIB);
+	put(&g, MIB, 2 * MIB, 'b');
+	ok(ram_prepare(g.ram, 1, &e));
+	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(freeze(&g), 2 * MIB);
+	check(&g);
+	end_guest(&g);
+}
+
 /* A template's memory is a file on disk: pages between dirty ones are looked at through RAM. */
 static void test_gaps_of_a_file_on_disk(void **state)
 {
@@ -739,6 +759,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gaps_of_a_file_on_disk),
 		cmocka_unit_test(test_many_children_have_fewer_runs),
 		cmocka_unit_test(test_much_is_copied_ahead),
+		cmocka_unit_test(test_a_first_fork_copies_less_ahead),
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
 		cmocka_unit_test(test_retired_layers_go),
