@@ -67,80 +67,80 @@ struct diary {
 
 /* --- the file ------------------------------------------------------------------------------- */
 
-static bool map_file(struct diary *j)
+static bool map_file(struct diary *d)
 {
-	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, 0);
+	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, d->fd, 0);
 
 	if (map == MAP_FAILED)
 		return false;
-	j->map = map;
-	j->head = map;
+	d->map = map;
+	d->head = map;
 	return true;
 }
 
 static struct diary *make(const char *run_dir, uint32_t slot, int flags)
 {
-	struct diary *j = calloc(1, sizeof(*j));
+	struct diary *d = calloc(1, sizeof(*d));
 
-	if (!j)
+	if (!d)
 		return NULL;
-	snprintf(j->path, sizeof(j->path), "%s/diaries", run_dir);
+	snprintf(d->path, sizeof(d->path), "%s/diaries", run_dir);
 	/* The warden has made it, where only root may. */
 	if (flags & O_CREAT)
-		mkdir(j->path, 0700);
-	snprintf(j->path, sizeof(j->path), "%s/diaries/%u", run_dir, slot);
+		mkdir(d->path, 0700);
+	snprintf(d->path, sizeof(d->path), "%s/diaries/%u", run_dir, slot);
 	if (flags & O_CREAT)
-		unlink(j->path);
-	j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-	j->limit = FIRST_LOG;
-	return j;
+		unlink(d->path);
+	d->fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	d->limit = FIRST_LOG;
+	return d;
 }
 
-void diary_close(struct diary *j)
+void diary_close(struct diary *d)
 {
-	if (!j)
+	if (!d)
 		return;
-	if (j->map)
-		munmap(j->map, FILE_SIZE);
-	close_fd(&j->fd);
-	free(j);
+	if (d->map)
+		munmap(d->map, FILE_SIZE);
+	close_fd(&d->fd);
+	free(d);
 }
 
-void diary_remove(struct diary *j)
+void diary_remove(struct diary *d)
 {
-	if (!j)
+	if (!d)
 		return;
-	unlink(j->path);
-	diary_close(j);
+	unlink(d->path);
+	diary_close(d);
 }
 
 /* A store into a page that a full file system can't give would end the service: each page is asked
  * for first. */
-static bool give_pages(struct diary *j, size_t at, size_t len)
+static bool give_pages(struct diary *d, size_t at, size_t len)
 {
-	if (fallocate(j->fd, 0, (off_t)at, (off_t)len) == 0)
+	if (fallocate(d->fd, 0, (off_t)at, (off_t)len) == 0)
 		return true;
-	if (!j->told)
-		log_warn("%s: %s; should the service end now, events are lost", j->path,
+	if (!d->told)
+		log_warn("%s: %s; should the service end now, events are lost", d->path,
 			 strerror(errno));
-	j->told = true;
+	d->told = true;
 	return false;
 }
 
 struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid)
 {
-	struct diary *j = make(run_dir, slot, O_CREAT | O_EXCL);
+	struct diary *d = make(run_dir, slot, O_CREAT | O_EXCL);
 
-	if (!j)
+	if (!d)
 		return NULL;
-	if (j->fd < 0 || ftruncate(j->fd, FILE_SIZE) < 0 || !give_pages(j, 0, PAGE) ||
-	    !map_file(j)) {
-		log_warn("make %s: %s", j->path, strerror(errno));
-		diary_remove(j);
+	if (d->fd < 0 || ftruncate(d->fd, FILE_SIZE) < 0 || !give_pages(d, 0, PAGE) ||
+	    !map_file(d)) {
+		log_warn("make %s: %s", d->path, strerror(errno));
+		diary_remove(d);
 		return NULL;
 	}
-	*j->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
-	return j;
+	*d->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
+	return d;
 }
 
 void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
@@ -161,61 +161,61 @@ void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), 
 
 /* --- writing -------------------------------------------------------------------------------- */
 
-static bool has_room(struct diary *j, size_t len)
+static bool has_room(struct diary *d, size_t len)
 {
-	size_t need = j->len + len, room = j->room + j->room / 2;
+	size_t need = d->len + len, room = d->room + d->room / 2;
 
-	if (j->full || need > j->limit)
+	if (d->full || need > d->limit)
 		return false;
-	if (need <= j->room)
+	if (need <= d->room)
 		return true;
 	if (room < need + 2 * PAGE)
 		room = need + 2 * PAGE;
-	room = (room < j->limit ? room + PAGE - 1 : j->limit) / PAGE * PAGE;
-	if (!give_pages(j, AREA_AT(j->area) + j->room, room - j->room))
+	room = (room < d->limit ? room + PAGE - 1 : d->limit) / PAGE * PAGE;
+	if (!give_pages(d, AREA_AT(d->area) + d->room, room - d->room))
 		return false;
-	j->room = room;
+	d->room = room;
 	return true;
 }
 
 /* A writer on room for `len` bytes and what each record begins with; false when there is none. */
-static bool begin(struct diary *j, enum record type, size_t len, struct wire *w)
+static bool begin(struct diary *d, enum record type, size_t len, struct wire *w)
 {
-	if (!j)
+	if (!d)
 		return false;
-	if (!has_room(j, len + 1)) {
-		j->full = true;
+	if (!has_room(d, len + 1)) {
+		d->full = true;
 		return false;
 	}
-	*w = wire_on(j->map + AREA_AT(j->area) + j->len, len + 1);
+	*w = wire_on(d->map + AREA_AT(d->area) + d->len, len + 1);
 	wire_put_u8(w, (uint8_t)type);
 	return true;
 }
 
-static void finish(struct diary *j, const struct wire *w)
+static void finish(struct diary *d, const struct wire *w)
 {
-	j->len += w->pos;
+	d->len += w->pos;
 }
 
-void diary_seq(struct diary *j, uint64_t seq, uint64_t reserved)
+void diary_seq(struct diary *d, uint64_t seq, uint64_t reserved)
 {
 	struct wire w;
 
-	if (!begin(j, RECORD_SEQ, 16, &w))
+	if (!begin(d, RECORD_SEQ, 16, &w))
 		return;
 	wire_put_u64(&w, seq);
 	wire_put_u64(&w, reserved);
-	finish(j, &w);
+	finish(d, &w);
 }
 
-void diary_event(struct diary *j, const struct event *ev, const char *traceparent)
+void diary_event(struct diary *d, const struct event *ev, const char *traceparent)
 {
 	size_t code = ev->code ? strlen(ev->code) : 0;
 	size_t trace = traceparent ? strlen(traceparent) : 0;
 	struct wire w;
 
 	if (code > CODE_MAX || trace > TRACE_MAX || ev->len > REPLAY_BYTES_MAX ||
-	    !begin(j, RECORD_EVENT, 34 + code + trace + ev->len, &w))
+	    !begin(d, RECORD_EVENT, 34 + code + trace + ev->len, &w))
 		return;
 	wire_put_u8(&w, (uint8_t)ev->type);
 	wire_put_u8(&w, ev->partial);
@@ -225,52 +225,52 @@ void diary_event(struct diary *j, const struct event *ev, const char *traceparen
 	wire_put_str(&w, ev->code, code);
 	wire_put_str(&w, traceparent, trace);
 	wire_put_str(&w, ev->data, ev->len);
-	finish(j, &w);
+	finish(d, &w);
 }
 
-void diary_call(struct diary *j, const struct exec_point *point)
+void diary_call(struct diary *d, const struct exec_point *point)
 {
 	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
 	struct wire w;
 
-	if (trace > TRACE_MAX || !begin(j, RECORD_CALL, 25 + trace, &w))
+	if (trace > TRACE_MAX || !begin(d, RECORD_CALL, 25 + trace, &w))
 		return;
 	wire_put_u64(&w, point->number);
 	wire_put_u32(&w, point->timeout_ms);
 	wire_put_u64(&w, point->limit_ms);
 	wire_put_u8(&w, point->out.chunks);
 	wire_put_str(&w, point->traceparent, trace);
-	finish(j, &w);
+	finish(d, &w);
 }
 
-void diary_have(struct diary *j, uint64_t have)
+void diary_have(struct diary *d, uint64_t have)
 {
 	struct wire w;
 
-	if (!begin(j, RECORD_HAVE, 8, &w))
+	if (!begin(d, RECORD_HAVE, 8, &w))
 		return;
 	wire_put_u64(&w, have);
-	finish(j, &w);
+	finish(d, &w);
 }
 
-void diary_held(struct diary *j, bool is_err, bool fresh, const void *data, size_t len)
+void diary_held(struct diary *d, bool is_err, bool fresh, const void *data, size_t len)
 {
 	struct wire w;
 
-	if (!begin(j, RECORD_HELD, 6 + len, &w))
+	if (!begin(d, RECORD_HELD, 6 + len, &w))
 		return;
 	wire_put_u8(&w, is_err);
 	wire_put_u8(&w, fresh);
 	wire_put_str(&w, data, len);
-	finish(j, &w);
+	finish(d, &w);
 }
 
-void diary_over(struct diary *j)
+void diary_over(struct diary *d)
 {
 	struct wire w;
 
-	if (begin(j, RECORD_OVER, 0, &w))
-		finish(j, &w);
+	if (begin(d, RECORD_OVER, 0, &w))
+		finish(d, &w);
 }
 
 static void store(uint64_t *word, uint64_t value)
@@ -278,22 +278,22 @@ static void store(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-bool diary_commit(struct diary *j, bool guest_busy)
+bool diary_commit(struct diary *d, bool guest_busy)
 {
-	if (!j)
+	if (!d)
 		return true;
-	store(&j->head->guest_busy, guest_busy);
-	if (!j->full)
-		store(&j->head->committed, j->len | (j->area ? SECOND_AREA : 0));
-	return !j->full;
+	store(&d->head->guest_busy, guest_busy);
+	if (!d->full)
+		store(&d->head->committed, d->len | (d->area ? SECOND_AREA : 0));
+	return !d->full;
 }
 
-void diary_times(struct diary *j, uint64_t expires_ms, uint64_t idle_since_ms)
+void diary_times(struct diary *d, uint64_t expires_ms, uint64_t idle_since_ms)
 {
-	if (!j)
+	if (!d)
 		return;
-	store(&j->head->expires_ms, expires_ms);
-	store(&j->head->idle_since_ms, idle_since_ms);
+	store(&d->head->expires_ms, expires_ms);
+	store(&d->head->idle_since_ms, idle_since_ms);
 }
 
 /* --- writing it anew ------------------------------------------------------------------------ */
@@ -314,56 +314,56 @@ static void write_event(void *arg, const struct event *ev, const char *tracepare
 	diary_event(r->diary, ev, traceparent);
 }
 
-static void write_all(struct diary *j, const struct diary_state *now, size_t replay_most)
+static void write_all(struct diary *d, const struct diary_state *now, size_t replay_most)
 {
 	const struct exec_point *p = &now->point;
-	struct rewrite r = {j, 0};
+	struct rewrite r = {d, 0};
 
 	if (now->replay.bytes > replay_most)
 		r.skip = now->replay.bytes - replay_most;
-	diary_seq(j, now->seq, now->seq_reserved);
+	diary_seq(d, now->seq, now->seq_reserved);
 	replay_each(&now->replay, write_event, &r);
 	if (!p->running)
 		return;
-	diary_call(j, p);
+	diary_call(d, p);
 	if (p->out.len)
-		diary_held(j, false, true, p->out.held, p->out.len);
+		diary_held(d, false, true, p->out.held, p->out.len);
 	if (p->err.len)
-		diary_held(j, true, true, p->err.held, p->err.len);
-	diary_have(j, p->have);
+		diary_held(d, true, true, p->err.held, p->err.len);
+	diary_have(d, p->have);
 }
 
-static void punch(struct diary *j, unsigned area)
+static void punch(struct diary *d, unsigned area)
 {
-	fallocate(j->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)AREA_AT(area),
+	fallocate(d->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)AREA_AT(area),
 		  AREA_SIZE);
 }
 
-void diary_write(struct diary *j, const struct diary_state *now, size_t replay_most)
+void diary_write(struct diary *d, const struct diary_state *now, size_t replay_most)
 {
-	if (!j)
+	if (!d)
 		return;
-	unsigned before = j->area;
-	bool lost = j->full;
+	unsigned before = d->area;
+	bool lost = d->full;
 
-	j->area = !before;
-	j->len = j->room = 0;
-	j->limit = AREA_SIZE;
-	j->full = false;
-	write_all(j, now, replay_most);
-	if (j->full) {
+	d->area = !before;
+	d->len = d->room = 0;
+	d->limit = AREA_SIZE;
+	d->full = false;
+	write_all(d, now, replay_most);
+	if (d->full) {
 		/* What the file says is of an earlier moment: a later life must not go by it. */
 		if (lost)
-			store(&j->head->committed, 0);
-		punch(j, j->area);
-		j->area = before;
+			store(&d->head->committed, 0);
+		punch(d, d->area);
+		d->area = before;
 		return;
 	}
-	if (2 * j->len < AREA_SIZE)
-		j->limit = 2 * j->len > FIRST_LOG ? 2 * j->len : FIRST_LOG;
-	j->told = false;
-	diary_commit(j, now->guest_busy);
-	punch(j, before);
+	if (2 * d->len < AREA_SIZE)
+		d->limit = 2 * d->len > FIRST_LOG ? 2 * d->len : FIRST_LOG;
+	d->told = false;
+	diary_commit(d, now->guest_busy);
+	punch(d, before);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -491,46 +491,46 @@ void diary_state_fini(struct diary_state *s)
 }
 
 /* False when it is of another VM, another version, or not one of ours. */
-static bool head_is_good(const struct diary *j, uint32_t pid, size_t *len)
+static bool head_is_good(const struct diary *d, uint32_t pid, size_t *len)
 {
-	uint64_t committed = __atomic_load_n(&j->head->committed, __ATOMIC_ACQUIRE);
+	uint64_t committed = __atomic_load_n(&d->head->committed, __ATOMIC_ACQUIRE);
 
 	*len = committed & ~SECOND_AREA;
-	return j->head->magic == MAGIC && j->head->version == VERSION && j->head->pid == pid &&
+	return d->head->magic == MAGIC && d->head->version == VERSION && d->head->pid == pid &&
 	       *len && *len <= AREA_SIZE;
 }
 
-static bool restore(struct diary *j, uint32_t pid, struct diary_state *out)
+static bool restore(struct diary *d, uint32_t pid, struct diary_state *out)
 {
 	struct stat st;
 	struct err e;
 	size_t len;
 
-	if (j->fd < 0 || fstat(j->fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(j) ||
-	    !head_is_good(j, pid, &len))
+	if (d->fd < 0 || fstat(d->fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(d) ||
+	    !head_is_good(d, pid, &len))
 		return false;
-	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
-	if (diary_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
-		log_warn("%s: %s; its events are lost", j->path, e.text);
+	d->area = d->head->committed & SECOND_AREA ? 1 : 0;
+	if (diary_read(d->map + AREA_AT(d->area), len, out, &e) < 0) {
+		log_warn("%s: %s; its events are lost", d->path, e.text);
 		diary_state_fini(out);
 		return false;
 	}
-	out->guest_busy = j->head->guest_busy;
-	out->expires_ms = j->head->expires_ms;
-	out->idle_since_ms = j->head->idle_since_ms;
+	out->guest_busy = d->head->guest_busy;
+	out->expires_ms = d->head->expires_ms;
+	out->idle_since_ms = d->head->idle_since_ms;
 	return true;
 }
 
 struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out)
 {
-	struct diary *j = make(run_dir, slot, 0);
+	struct diary *d = make(run_dir, slot, 0);
 
 	*out = (struct diary_state){0};
-	if (!j)
+	if (!d)
 		return NULL;
-	if (restore(j, pid, out))
-		return j;
-	diary_close(j);
+	if (restore(d, pid, out))
+		return d;
+	diary_close(d);
 	*out = (struct diary_state){0};
 	return NULL;
 }

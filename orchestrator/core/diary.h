@@ -49,26 +49,26 @@ struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid);
  * there is none of this process, or it is not whole. */
 struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out);
 /* Leaves the file. */
-void diary_close(struct diary *j);
-void diary_remove(struct diary *j);
+void diary_close(struct diary *d);
+void diary_remove(struct diary *d);
 /* All files that no diary has open are taken away: `used` tells of a slot. */
 void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
 /* Records; none counts before diary_commit. */
-void diary_seq(struct diary *j, uint64_t seq, uint64_t reserved);
-void diary_event(struct diary *j, const struct event *ev, const char *traceparent);
-void diary_call(struct diary *j, const struct exec_point *point);
-void diary_have(struct diary *j, uint64_t have);
+void diary_seq(struct diary *d, uint64_t seq, uint64_t reserved);
+void diary_event(struct diary *d, const struct event *ev, const char *traceparent);
+void diary_call(struct diary *d, const struct exec_point *point);
+void diary_have(struct diary *d, uint64_t have);
 /* What the splitter of a stream has got on top of what it held, or (`fresh`) holds now. */
-void diary_held(struct diary *j, bool is_err, bool fresh, const void *data, size_t len);
-void diary_over(struct diary *j);
+void diary_held(struct diary *d, bool is_err, bool fresh, const void *data, size_t len);
+void diary_over(struct diary *d);
 /* False when there was no room: what it says must be written anew. */
-bool diary_commit(struct diary *j, bool guest_busy);
+bool diary_commit(struct diary *d, bool guest_busy);
 /* In place of all records: `now`, but of its replay no more than the last `replay_most` bytes. What
  * finds no room on the disk is not kept, until the next time. */
-void diary_write(struct diary *j, const struct diary_state *now, size_t replay_most);
+void diary_write(struct diary *d, const struct diary_state *now, size_t replay_most);
 /* Counts at once. */
-void diary_times(struct diary *j, uint64_t expires_ms, uint64_t idle_since_ms);
+void diary_times(struct diary *d, uint64_t expires_ms, uint64_t idle_since_ms);
 
 /* Reads records, as a file has them; to be freed in any case. 0, or -errno with *e filled: then it
  * was not written by this program. */

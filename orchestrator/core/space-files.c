@@ -158,27 +158,45 @@ static int link_fd(int fd, int dir, const char *name)
 	return linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW);
 }
 
-/* One and the same file always has the same name, another one never. */
-static void base_name(const struct stat *st, char out[BASE_ROOM])
-{
-	snprintf(out, BASE_ROOM, "%llx-%llx-%llx-%llx.%lx", (unsigned long long)st->st_dev,
-		 (unsigned long long)st->st_ino, (unsigned long long)st->st_size,
-		 (unsigned long long)st->st_mtim.tv_sec, (unsigned long)st->st_mtim.tv_nsec);
-}
+/* The copy of the image's root file system that all its Spaces share, and what it is called while
+ * it is made. */
+struct base {
+	char name[BASE_ROOM];
+	char tmp[BASE_ROOM + NAME_ROOM];
+};
 
-/* 0: linked, or a copy has begun: then w->out is its file. */
-static int begin_base(struct space_write *w, const struct stat *st)
+/* One and the same file always has the same name, another one never. Returns the folder, owned. */
+static int open_bases(struct space_write *w, struct base *base, struct err *e)
 {
-	char name[BASE_ROOM], tmp[BASE_ROOM + NAME_ROOM];
-	scoped_fd int bases = open_dir(w->state_dir, "bases", &w->err);
+	struct stat st;
+	int bases = open_dir(w->state_dir, "bases", e);
 
 	if (bases < 0)
 		return bases;
-	base_name(st, name);
-	if (linkat(bases, name, w->dir, "base", 0) == 0)
+	if (fstat(w->image->fds[w->at], &st) < 0) {
+		err_set(e, errno, "look at its root file system");
+		close_fd(&bases);
+		return e->code;
+	}
+	snprintf(base->name, sizeof(base->name), "%llx-%llx-%llx-%llx.%lx",
+		 (unsigned long long)st.st_dev, (unsigned long long)st.st_ino,
+		 (unsigned long long)st.st_size, (unsigned long long)st.st_mtim.tv_sec,
+		 (unsigned long)st.st_mtim.tv_nsec);
+	snprintf(base->tmp, sizeof(base->tmp), "%s.%s" TMP, base->name, w->manifest.id);
+	return bases;
+}
+
+/* 0: linked, or a copy has begun: then w->out is its file. */
+static int begin_base(struct space_write *w)
+{
+	struct base base;
+	scoped_fd int bases = open_bases(w, &base, &w->err);
+
+	if (bases < 0)
+		return bases;
+	if (linkat(bases, base.name, w->dir, "base", 0) == 0)
 		return 0;
-	snprintf(tmp, sizeof(tmp), "%s.%s" TMP, name, w->manifest.id);
-	w->out = openat(bases, tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	w->out = openat(bases, base.tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (w->out < 0)
 		return err_set(&w->err, errno, "make a copy of its root file system");
 	w->for_base = true;
@@ -188,69 +206,60 @@ static int begin_base(struct space_write *w, const struct stat *st)
 /* The copy is there for all from here on; another one that was made meanwhile is as good. */
 static int publish_base(struct space_write *w)
 {
-	const int in = w->image->fds[w->at];
-	char name[BASE_ROOM], tmp[BASE_ROOM + NAME_ROOM];
-	struct stat st;
-	scoped_fd int bases = open_dir(w->state_dir, "bases", &w->err);
+	struct base base;
+	scoped_fd int bases = open_bases(w, &base, &w->err);
 
 	if (bases < 0)
 		return bases;
-	if (fstat(in, &st) < 0)
-		return err_set(&w->err, errno, "look at its root file system");
-	base_name(&st, name);
-	snprintf(tmp, sizeof(tmp), "%s.%s" TMP, name, w->manifest.id);
 	w->for_base = false;
-	if (linkat(bases, tmp, w->dir, "base", 0) < 0 || renameat(bases, tmp, bases, name) < 0 ||
-	    fsync(bases) < 0)
+	if (linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
+	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)
 		return err_set(&w->err, errno, "keep a copy of its root file system");
 	return 0;
 }
 
 static void drop_base(struct space_write *w)
 {
-	char name[BASE_ROOM], tmp[BASE_ROOM + NAME_ROOM];
-	struct stat st;
+	struct base base;
 	struct err e;
-	scoped_fd int bases = w->for_base ? open_dir(w->state_dir, "bases", &e) : -1;
+	scoped_fd int bases = w->for_base ? open_bases(w, &base, &e) : -1;
 
-	if (bases < 0 || fstat(w->image->fds[w->at], &st) < 0)
-		return;
-	base_name(&st, name);
-	snprintf(tmp, sizeof(tmp), "%s.%s" TMP, name, w->manifest.id);
-	unlinkat(bases, tmp, 0);
+	if (bases >= 0)
+		unlinkat(bases, base.tmp, 0);
 	w->for_base = false;
+}
+
+/* For a file that can't be linked. */
+static int begin_copy(struct space_write *w, const char *name)
+{
+	if (w->at == space_base_index(&w->manifest))
+		return begin_base(w);
+	w->out = openat(w->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	return w->out < 0 ? err_set(&w->err, errno, "make its %s", name) : 0;
 }
 
 /* A link where the file has a name on the same file system or may get one, else a copy. */
 static int begin_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
+	const unsigned base = space_base_index(&w->manifest);
 	struct space_file *file = &w->manifest.files[w->at];
 	char name[SPACE_FILE_NAME_MAX];
 	struct stat st;
+	int ret = 0;
 
 	space_file_name(&w->manifest, w->at, name);
 	if (fstat(in, &st) < 0)
 		return err_set(&w->err, errno, "look at its %s", name);
 	file->bytes = (uint64_t)st.st_size;
 	w->open = true;
+	bool linked = link_fd(in, w->dir, name) == 0;
+	if (!linked)
+		ret = begin_copy(w, name);
+	if (ret < 0)
+		return ret;
 	/* The template's, and what all have. */
-	bool shared = w->at == 1 || w->at == space_base_index(&w->manifest) ||
-		      (w->at == space_base_index(&w->manifest) + 1 && st.st_nlink);
-	if (link_fd(in, w->dir, name) < 0) {
-		int ret = 0;
-
-		if (w->at == space_base_index(&w->manifest))
-			ret = begin_base(w, &st);
-		else
-			w->out = openat(w->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (ret == 0 && w->out < 0 && w->at != space_base_index(&w->manifest))
-			ret = err_set(&w->err, errno, "make its %s", name);
-		if (ret < 0)
-			return ret;
-		shared = w->at == space_base_index(&w->manifest);
-	}
-	w->shared = shared;
+	w->shared = w->at == base || (linked && (w->at == 1 || (w->at == base + 1 && st.st_nlink)));
 	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->err);
 }
 

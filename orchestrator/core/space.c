@@ -135,14 +135,24 @@ void space_damaged(struct space *p, const char *what)
 	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
 }
 
-static struct space *lookup(struct core *c, const char *tenant, const char *id, struct failure *f)
+/* Of any tenant; NULL when there is none. */
+static struct space *find(struct core *c, const char *id)
 {
 	list_each (pos, &c->spaces) {
 		struct space *p = container_of(pos, struct space, link);
 
-		if (!strcmp(p->id, id) && !strcmp(p->tenant, tenant))
+		if (!strcmp(p->id, id))
 			return p;
 	}
+	return NULL;
+}
+
+static struct space *lookup(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct space *p = find(c, id);
+
+	if (p && !strcmp(p->tenant, tenant))
+		return p;
 	failure_set(f, 404, "not_found", 0, "there is no space %s", id);
 	return NULL;
 }
@@ -277,17 +287,6 @@ struct scrub {
 	struct core *core; /* NULL: it is gone */
 	struct space_read read;
 };
-
-static struct space *find(struct core *c, const char *id)
-{
-	list_each (pos, &c->spaces) {
-		struct space *p = container_of(pos, struct space, link);
-
-		if (!strcmp(p->id, id))
-			return p;
-	}
-	return NULL;
-}
 
 static void scrub_free(struct scrub *scrub)
 {
