@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import math
 import shutil
 import socket
 import subprocess
@@ -26,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from measure import Figures, figure
 
 SHARE = Path("/usr/share/ramet")
 CMDLINE = "quiet root=/dev/vda rw panic=-1 reboot=k no_timer_check tsc=reliable"
@@ -219,32 +220,13 @@ def load(args: argparse.Namespace, folder: Path, n: int) -> tuple[float, float]:
         return ready_ms, ms_since(start)
 
 
-def figure(samples: list[float]) -> dict[str, Any]:
-    """As of all benchmarks: quantiles by nearest rank."""
-    ordered = sorted(samples)
-
-    def quantile(share: float) -> float:
-        return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
-
-    return {
-        "median": quantile(0.5),
-        "p90": quantile(0.9),
-        "p99": quantile(0.99),
-        "p99.9": quantile(0.999),
-        "min": ordered[0],
-        "max": ordered[-1],
-        "n": len(ordered),
-        "unit": "ms",
-    }
-
-
-def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(args: argparse.Namespace, folder: Path) -> Figures:
     made = make_snapshot(args, folder)
-    figures = {f"firecracker_{name}_ms": figure([took]) for name, took in made.items()}
+    figures = {f"firecracker_{name}_ms": figure([took], "ms") for name, took in made.items()}
     for n in args.children:
         runs = [load(args, folder, n) for _ in range(args.runs)]
-        figures[f"firecracker_ready_n{n}_ms"] = figure([ready for ready, _ in runs])
-        figures[f"firecracker_usable_n{n}_ms"] = figure([usable for _, usable in runs])
+        figures[f"firecracker_ready_n{n}_ms"] = figure([ready for ready, _ in runs], "ms")
+        figures[f"firecracker_usable_n{n}_ms"] = figure([usable for _, usable in runs], "ms")
     return figures
 
 
