@@ -88,6 +88,11 @@ static void finish_calls(struct freeze *fr, const struct failure *f)
 	}
 }
 
+static bool lifetime_is_over(const struct sandbox *s)
+{
+	return s->expires_ms && boottime_ms() >= s->expires_ms;
+}
+
 void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	struct freeze *fr = s->freeze;
@@ -99,16 +104,15 @@ void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 		finish_calls(fr, f);
 	struct core *c = fr->core;
 	freeze_free(fr);
-	if (f)
-		freeze_next(c);
+	if (!f)
+		return;
+	/* Its timer has told once; a merge lets it live on. */
+	if (lifetime_is_over(s))
+		loop_timer_set(c->loop, &s->lifetime, 0);
+	freeze_next(c);
 }
 
 /* --- failure: the VM goes on ---------------------------------------------------------------- */
-
-static bool lifetime_is_over(const struct sandbox *s)
-{
-	return s->expires_ms && boottime_ms() >= s->expires_ms;
-}
 
 /* Its guest goes on, and so do its calls. */
 static void thawed(struct freeze *fr)
@@ -281,8 +285,8 @@ static void on_step(void *arg)
 	struct freeze *fr = job->freeze;
 	char text[ERR_TEXT_MAX];
 
-	/* Once more when it was given up: that step removes what there is. */
-	if (!job->write.over) {
+	/* Once more when it was given up, be it whole: that step removes what there is. */
+	if (!job->write.over || (!fr && job->write.ret == 0)) {
 		if (loop_work(job->loop, work, on_step, job) == 0)
 			return;
 		err_say(&job->write.err, ENOMEM, "no memory");
@@ -293,8 +297,6 @@ static void on_step(void *arg)
 		return;
 	}
 	snprintf(text, sizeof(text), "%s", job->write.err.text);
-	if (!fr && job->write.ret == 0) /* it was whole before it was given up */
-		space_remove(job->write.state_dir, job->write.manifest.id);
 	job_free(job);
 	if (fr) {
 		fr->job = NULL;
@@ -386,33 +388,52 @@ static bool is_unwanted(const struct freeze *fr)
 	       sandbox_is_busy(fr->sandbox) && !lifetime_is_over(fr->sandbox);
 }
 
-static void begin_next(void *arg)
+static bool is_under_way(const struct freeze *fr)
 {
-	struct core *c = arg;
-	unsigned under_way = 0;
+	return fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
+}
+
+/* The first that may begin; of a tenant that has none under way, if there is such a one. */
+static struct freeze *choose(struct core *c)
+{
+	const char *busy = "";
+	struct freeze *chosen = NULL;
+	unsigned n = 0;
 
 	list_each (pos, &c->freezes) {
 		const struct freeze *fr = container_of(pos, struct freeze, link);
 
-		under_way += fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
+		if (!is_under_way(fr))
+			continue;
+		if (++n == AT_ONCE)
+			return NULL;
+		busy = fr->sandbox->tenant;
 	}
 	list_each_safe (pos, &c->freezes) {
 		struct freeze *fr = container_of(pos, struct freeze, link);
 
-		if (under_way >= AT_ONCE || c->closing)
-			return;
 		if (is_unwanted(fr)) {
 			fr->sandbox->freeze = NULL;
 			freeze_free(fr);
-			continue;
+		} else if (may_begin(fr)) {
+			if (strcmp(fr->sandbox->tenant, busy) != 0)
+				return fr;
+			chosen = chosen ? chosen : fr;
 		}
-		if (!may_begin(fr))
-			continue;
-		/* One at a time: what fails at once changes the list. */
-		freeze_next(c);
-		begin(fr);
-		return;
 	}
+	return chosen;
+}
+
+static void begin_next(void *arg)
+{
+	struct core *c = arg;
+	struct freeze *fr = c->closing ? NULL : choose(c);
+
+	if (!fr)
+		return;
+	/* One at a time: what fails at once changes the list. */
+	freeze_next(c);
+	begin(fr);
 }
 
 /* Not from inside an event of a sandbox. */

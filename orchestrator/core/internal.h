@@ -94,6 +94,9 @@ int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *f
 void template_restored(struct template *t, bool well);
 /* An empty file for a writable disk layer, without a name; -errno with *e filled. */
 int disk_layer_new(const struct config *config, struct err *e);
+/* Of the files of a template, once they are whole: no VM's own file has such a mode, nor can its
+ * process, of another user, set one. */
+#define TEMPLATE_FILE_MODE 0400
 /* Removes what an earlier life left half made. */
 void templates_sweep(const struct config *config);
 /* Prepares, one after the other while nothing else is to do, the templates that can be expected to

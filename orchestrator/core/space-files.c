@@ -258,9 +258,22 @@ static int begin_file(struct space_write *w)
 		ret = begin_copy(w, name);
 	if (ret < 0)
 		return ret;
-	/* The template's, and what all have. */
-	w->shared = w->at == base || (linked && (w->at == 1 || (w->at == base + 1 && st.st_nlink)));
+	/* What all have, and the template's: that a file has a name, or its place, says nothing. */
+	w->shared = w->at == base || (linked && (st.st_mode & 07777) == TEMPLATE_FILE_MODE);
 	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->err);
+}
+
+/* What was walked over begins to go to disk, and what was before is there: one flush at the end, of
+ * gigabytes, would keep the worker from what others wait for. A failure is that flush's to tell. */
+static void flush_piece(const struct space_write *w, uint64_t from)
+{
+	const int fd = w->out >= 0 ? w->out : w->walk.in;
+
+	if (from)
+		sync_file_range(fd, 0, (off_t)from,
+				SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+					SYNC_FILE_RANGE_WAIT_AFTER);
+	sync_file_range(fd, (off_t)from, (off_t)(w->walk.at - from), SYNC_FILE_RANGE_WRITE);
 }
 
 /* On disk, and its checksum is known. */
@@ -340,7 +353,10 @@ static int write_some(struct space_write *w)
 		struct stat st;
 		bool known = w->out < 0 && !w->walk.at && fstat(w->walk.in, &st) == 0 &&
 			     file_sum_known(&st, &w->walk.sum);
+		uint64_t from = w->walk.at;
 		ret = known ? 1 : file_walk_step(&w->walk, SPACE_PIECE - done, &done, &w->err);
+		if (done > before)
+			flush_piece(w, from);
 		atomic_fetch_add(&w->written, done - before);
 		if (ret == 1)
 			ret = end_file(w);

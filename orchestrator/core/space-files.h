@@ -26,7 +26,7 @@ struct space_write {
 	struct vm_image *image;		/* what is written; held */
 	atomic_bool cancelled;		/* the next step is the last, and leaves nothing behind */
 	atomic_ullong written, total;	/* bytes */
-	uint64_t size_bytes;		/* of the disk, what is shared not counted */
+	uint64_t size_bytes;		/* of the disk; not what is the template's, and all have */
 	bool over;
 	int ret;
 	struct err err;

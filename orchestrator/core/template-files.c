@@ -323,7 +323,9 @@ static int write_manifest(int dir, const struct template_job *job, struct err *e
 		struct stat st;
 		scoped_fd int fd = openat(dir, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
-		if (fd < 0 || fstat(fd, &st) < 0 || fsync(fd) < 0)
+		/* Such a mode is what a Space knows a template's files by. */
+		if (fd < 0 || fstat(fd, &st) < 0 || fchmod(fd, TEMPLATE_FILE_MODE) < 0 ||
+		    fsync(fd) < 0)
 			return err_set(e, errno, "write %s to disk", files[i]);
 		*sizes[i] = (uint64_t)st.st_size;
 	}

@@ -126,10 +126,14 @@ int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *a
 		return -ENOMEM;
 	*job = (struct job){.work = work, .done = done, .arg = arg};
 	pthread_mutex_lock(&w->lock);
-	list_add_tail(&w->todo, &job->link);
+	bool closing = w->closing;
+	if (!closing)
+		list_add_tail(&w->todo, &job->link);
 	pthread_cond_signal(&w->wake);
 	pthread_mutex_unlock(&w->lock);
-	return 0;
+	if (closing)
+		free(job);
+	return closing ? -ECANCELED : 0;
 }
 
 void workers_reap(struct workers *w)

@@ -7,6 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "orchestrator/core/space-files.h"
+#include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
 
 /* --- calls ---------------------------------------------------------------------------------- */
@@ -30,7 +33,7 @@ static void on_frozen(void *arg, const char *id, const struct failure *f)
 		z->failure = *f;
 }
 
-static void freeze_start(struct world *w, struct frozen *z, const char *id)
+static void start_freeze(struct world *w, struct frozen *z, const char *id)
 {
 	*z = (struct frozen){0};
 	z->call = core_freeze(w->core, TENANT, id, on_frozen, z);
@@ -38,7 +41,7 @@ static void freeze_start(struct world *w, struct frozen *z, const char *id)
 
 static void freeze(struct world *w, struct frozen *z, const char *id)
 {
-	freeze_start(w, z, id);
+	start_freeze(w, z, id);
 	world_until_true(w, &z->done);
 }
 
@@ -426,7 +429,7 @@ static void test_deleted_meanwhile(void **state)
 
 	for (int turns = 0; turns < 24; turns += 2) {
 		world_create(w, &m, NULL);
-		freeze_start(w, &z, m.view.id);
+		start_freeze(w, &z, m.view.id);
 		for (int i = 0; i < turns * turns && !z.done; i++)
 			turn(w);
 		world_delete(w, &d, m.view.id);
@@ -450,7 +453,7 @@ static void test_the_vm_dies_meanwhile(void **state)
 		world_create(w, &m, NULL);
 		world_wait_ready(w);
 		fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
-		freeze_start(w, &z, m.view.id);
+		start_freeze(w, &z, m.view.id);
 		world_until(w, one_waits, w->fakes);
 		for (uint32_t slot = 0; slot < 8; slot++)
 			fakes_kill(w->fakes, slot);
@@ -524,6 +527,138 @@ static void test_a_client_that_leaves_leaves_the_space(void **state)
 	assert_true(again.ok);
 }
 
+/* --- what a tenant may not do ---------------------------------------------------------------- */
+
+static int file_in(struct world *w, const char *name, mode_t mode, size_t bytes)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	static char data[1 << 20];
+
+	snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, name);
+	memset(data, 'x', sizeof(data));
+	unlink(path);
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, data, bytes), bytes);
+	return fd;
+}
+
+/* What a Space counts for, with files that all have a name already. */
+static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
+{
+	const struct vm_image image = {
+		.layers = 1,
+		.disk_bytes = 4096,
+		.nfds = 4,
+		.fds = {file_in(w, "state", 0600, 1), file_in(w, "memory", memory, 1 << 20),
+			file_in(w, "base", 0600, 1), file_in(w, "layer", layer, 1 << 20)}};
+	struct space_write write = {.manifest = {.id = "spc_x", .size.ram_mib = 1}};
+
+	space_write_begin(&write, w->config.state_dir, vm_image_of(&image));
+	while (!write.over)
+		space_write_step(&write);
+	assert_int_equal(write.ret, 0);
+	vm_image_put(write.image);
+	space_write_fini(&write);
+	space_remove(w->config.state_dir, "spc_x");
+	return write.size_bytes;
+}
+
+/* A sandbox's own disk layer has a name as well once it was in a Space, and comes first once it was
+ * merged with the template's. */
+static void test_only_the_template_s_files_are_not_counted(void **state)
+{
+	struct world *w = *state;
+
+	uint64_t least = counted(w, TEMPLATE_FILE_MODE, TEMPLATE_FILE_MODE);
+	assert_in_range(least, 1, 64 << 10);
+	assert_true(counted(w, TEMPLATE_FILE_MODE, 0600) >= least + (1 << 20));
+	assert_true(counted(w, 0600, TEMPLATE_FILE_MODE) >= least + (1 << 20));
+}
+
+static void use_key(struct world *w)
+{
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	struct err e;
+
+	assert_int_equal(keys_create(core_keys(w->core), "a test", "pro", NULL, text, &key, &e), 0);
+	world_tenant = key->tenant;
+}
+
+static bool two_wait(void *arg)
+{
+	return fakes_waiting(arg) == 2;
+}
+
+static void test_a_freeze_does_not_wait_for_all_of_another_tenant(void **state)
+{
+	struct frozen mine[4], other;
+	struct world *w = *state;
+	struct made m[5];
+	struct done d;
+
+	use_key(w);
+	const char *first = world_tenant;
+	for (int i = 0; i < 4; i++)
+		world_create(w, &m[i], NULL);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 5);
+	for (int i = 0; i < 4; i++)
+		start_freeze(w, &mine[i], m[i].view.id);
+	world_until(w, two_wait, w->fakes);
+	use_key(w);
+	world_create(w, &m[4], NULL);
+	start_freeze(w, &other, m[4].view.id);
+	fakes_go(w->fakes);
+	world_until_true(w, &mine[0].done);
+	world_until_true(w, &mine[1].done);
+	world_until(w, two_wait, w->fakes);
+	fakes_go(w->fakes);
+	world_until_true(w, &other.done);
+	assert_true(other.ok && !mine[3].done);
+	world_tenant = first;
+	world_delete(w, &d, m[3].view.id);
+	world_until_true(w, &mine[3].done);
+	world_tenant = TENANT_LOCAL;
+}
+
+static bool is_over(void *arg)
+{
+	const struct made *m = arg;
+
+	return realtime_ms() > m->view.expires_at_ms;
+}
+
+/* The freeze that its lifetime asked for goes with the VM that it was to freeze. */
+static void test_a_merge_does_not_lift_the_lifetime(void **state)
+{
+	struct world *w = *state;
+	struct made m, others[2];
+	struct frozen z[2];
+	struct forked k;
+	struct done d;
+
+	for (int i = 0; i < 2; i++)
+		world_create(w, &others[i], NULL);
+	world_create(w, &m, &(struct sandbox_spec){.persistent = true, .timeout_s = 1});
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
+	for (int i = 0; i < 2; i++)
+		start_freeze(w, &z[i], others[i].view.id);
+	world_until(w, two_wait, w->fakes);
+	world_until(w, is_over, &m);
+	turn(w);
+	world_merge(w, &d, m.view.id, k.ids[0]);
+	assert_false(d.failed);
+	fakes_go(w->fakes);
+	for (int i = 0; i < 2; i++) {
+		world_until_true(w, &z[i].done);
+		drop(w, &d, z[i].id);
+	}
+	world_until(w, has_one, w);
+}
+
 /* --- the service dies ----------------------------------------------------------------------- */
 
 static void test_killed_at_any_step_there_is_one_of_both(void **state)
@@ -540,7 +675,7 @@ static void test_killed_at_any_step_there_is_one_of_both(void **state)
 		struct run r;
 
 		world_create(w, &m, NULL);
-		freeze_start(w, &z, m.view.id);
+		start_freeze(w, &z, m.view.id);
 		for (int i = 0; (i < rounds * rounds || rounds == 23) && !z.done; i++)
 			turn(w);
 		bool told = z.done && z.ok;
@@ -688,6 +823,9 @@ int main(void)
 		WORLD_TEST(test_a_resume_that_fails_leaves_the_space),
 		WORLD_TEST(test_of_two_resumes_one_wins),
 		WORLD_TEST(test_a_client_that_leaves_leaves_the_space),
+		WORLD_TEST(test_only_the_template_s_files_are_not_counted),
+		WORLD_TEST(test_a_freeze_does_not_wait_for_all_of_another_tenant),
+		WORLD_TEST(test_a_merge_does_not_lift_the_lifetime),
 		WORLD_TEST(test_killed_at_any_step_there_is_one_of_both),
 		WORLD_TEST(test_killed_in_a_resume_there_is_one_of_both),
 		WORLD_TEST(test_a_flipped_bit_is_found_and_not_run),
