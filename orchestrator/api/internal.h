@@ -139,6 +139,8 @@ struct request {
 
 struct request *request_new(struct api *a, h2o_req_t *req);
 void request_ref(struct request *r);
+/* Of `r` it is known whose it is. */
+bool request_same_tenant(const struct request *r, const struct request *other);
 void request_unref(struct request *r);
 /* Around a call to core: a reference is taken before it is started; the call's last callback begins
  * with request_called, which is false when the request is gone and nothing is left to do. */

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
@@ -232,18 +233,32 @@ void answer(struct request *r, int status, const char *content_type)
 	send_out(r, H2O_SEND_STATE_FINAL);
 }
 
+bool request_same_tenant(const struct request *r, const struct request *other)
+{
+	return other->tenant && strcmp(r->tenant, other->tenant) == 0;
+}
+
+/* With keys, over half of it only those get more who have less than an eighth. */
 bool answer_may_be_long(struct request *r)
 {
-	size_t waiting = 0;
+	const size_t most = api_limits.answers_bytes;
+	size_t waiting = 0, own = 0;
 
 	list_each (pos, &r->api->live) {
 		const struct request *other = container_of(pos, struct request, link);
+		size_t len = other->out.len + other->sending.len;
 
-		waiting += other->out.len + other->sending.len;
+		waiting += len;
+		own += request_same_tenant(r, other) ? len : 0;
 	}
-	if (waiting < api_limits.answers_bytes)
+	if (waiting < most && (!r->key || waiting < most / 2 || own < most / 8))
 		return true;
 	answer_retry_after(r, 1);
+	if (waiting < most) {
+		answer_error(r, 429, "too_many",
+			     "%zu MiB of answers wait for slow readers of this key", own >> 20);
+		return false;
+	}
 	answer_error(r, 503, "busy", "%zu MiB of answers wait for readers that are slow",
 		     waiting >> 20);
 	return false;

@@ -122,11 +122,6 @@ static void refuse(struct request *r, enum route_result why, const struct route_
 	}
 }
 
-static bool same_tenant(const struct request *r, const struct request *other)
-{
-	return other->tenant && strcmp(r->tenant, other->tenant) == 0;
-}
-
 /* With keys: from half of what is served at a time, who has an eighth of it waits (429). */
 static bool leaves_room(struct request *r)
 {
@@ -135,7 +130,7 @@ static bool leaves_room(struct request *r)
 	if (!r->key || r->api->n_live <= api_limits.requests / 2)
 		return true;
 	list_each (pos, &r->api->live)
-		own += same_tenant(r, container_of(pos, struct request, link));
+		own += request_same_tenant(r, container_of(pos, struct request, link));
 	if (own <= api_limits.requests / 8)
 		return true;
 	answer_retry_after(r, 1);
@@ -173,7 +168,7 @@ static bool body_has_room(struct request *r)
 		const struct request *other = container_of(pos, struct request, link);
 
 		held += other->req->entity.len;
-		if (r->key && other != r && same_tenant(r, other))
+		if (r->key && other != r && request_same_tenant(r, other))
 			own += other->req->entity.len;
 	}
 	if (held <= api_limits.bodies_bytes &&

@@ -210,3 +210,16 @@ def test_bodies_of_one_tenant_leave_room_for_others(start: Callable[..., Server]
         answer = http.post(path + "/exec", json=large, headers=first)
         assert (answer.status_code, answer.json()["code"]) == (429, "too_many")
         assert http.post(path + "/exec", json=large, headers=second).status_code == 200
+
+
+def test_answers_to_slow_readers_leave_room_for_others(start: Callable[..., Server]) -> None:
+    server = start("key=pro", "key=pro", "answers_bytes=20000000")
+    first, second = (bearer(key) for key in server.keys)
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=first).json()["id"]
+        http.post(path + "/exec", json={"code": "flood 1000 12000\nexit 0"}, headers=first)
+        with http.stream("GET", path + "/replay", headers=first):
+            answer = http.get("/v1/sandboxes", headers=first)
+            assert (answer.status_code, answer.json()["code"]) == (429, "too_many")
+            assert int(answer.headers["retry-after"]) >= 1
+            assert http.get("/v1/sandboxes", headers=second).status_code == 200
