@@ -15,6 +15,7 @@
 #include "orchestrator/core/internal.h"
 
 #define DIAL_PATIENCE_MS   15000
+#define FORK_PATIENCE_MS   35000 /* the same; for many children, which all wake at once */
 #define RESEED_PATIENCE_MS 20000
 
 enum warm_state {
@@ -241,7 +242,8 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	}
 	w->filled_ns = ran_since(w, reply);
 	w->state = WARM_DIALING;
-	w->dial = dial_start(w->vm, DIAL_PATIENCE_MS, on_dialed, w);
+	w->dial = dial_start(w->vm, w->from.template ? DIAL_PATIENCE_MS : FORK_PATIENCE_MS,
+			     on_dialed, w);
 }
 
 static int fill_from_template(struct warm *w, struct err *e)
