@@ -368,7 +368,20 @@ def test_a_false_address_gets_nowhere(box: Sandbox) -> None:
 # --- forks ---
 
 
-def test_a_fork_keeps_the_address_and_loses_the_connections(world: None, client: Client) -> None:
+# On a machine that is another one than before.
+TRY_CONNECTION = """
+    try:
+        s.sendall(b"from another")
+        print("got", s.recv(100), end="")
+    except OSError as e:
+        print(type(e).__name__, end="")
+"""
+LOST = ("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
+
+
+def test_forks_and_resumes_keep_the_address_and_lose_the_connections(
+    world: None, client: Client
+) -> None:
     with ExitStack() as stack:
         parent = stack.enter_context(Sandbox(client=client))
         python(
@@ -383,18 +396,11 @@ def test_a_fork_keeps_the_address_and_loses_the_connections(world: None, client:
         )
         children = [stack.enter_context(child) for child in parent.fork(2)]
         for child in children:
-            assert python(
-                child,
-                """
-                try:
-                    s.sendall(b"from the child")
-                    print("got", s.recv(100), end="")
-                except OSError as e:
-                    print(type(e).__name__, end="")
-                """,
-            ) in ("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
+            assert python(child, TRY_CONNECTION) in LOST
         assert python(parent, "s.sendall(b'after'); print(s.recv(100), end='')") == "b'after'"
-        for sbx in (parent, *children):
+        resumed = stack.enter_context(Sandbox.resume(parent.freeze().id, client=client))
+        assert python(resumed, TRY_CONNECTION) in LOST
+        for sbx in (resumed, *children):
             assert f"inet {GUEST}/30" in bash(sbx, "ip -4 -o addr show dev eth0")
             assert dial(sbx, OUTSIDE) == HOST
 

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import shlex
+import threading
 import time
+from typing import Any
 
 import pytest
 
 import ramet
-from ramet import Client, Sandbox
+from conftest import on_host
+from ramet import Client, Sandbox, Space
+from test_pty import BASH, Screen
+from test_uniqueness import DRAW
 
 
 def do(sbx: Sandbox, code: str, language: ramet.Language = "python") -> str:
@@ -39,24 +45,61 @@ BOOT_ID = "print(open('/proc/sys/kernel/random/boot_id').read())"
 def test_all_of_it_is_there_again_and_again() -> None:
     with Client() as client, Sandbox(client=client, metadata={"who": "me"}) as sbx:
         do(sbx, SET_UP)
+        pty = sbx.pty.create(BASH, env={"PS1": "$ "})
+        Screen(pty).until_line("$")
+        pty.send_input("kept=41\r")
         boot_id = do(sbx, BOOT_ID)
-        for _ in range(2):
+        for turn in range(2):
+            do(sbx, "time.clock_settime(time.CLOCK_REALTIME, 1e9)")
             space = sbx.freeze()
             assert space.metadata == {"who": "me"}
-            assert space.id in [one.id for one in client.list_spaces()]
+            assert space in Space.list(client=client)
             with pytest.raises(ramet.Frozen, match=space.id):
                 client.get_sandbox(sbx.id)
+            began = time.monotonic()
             sbx = Sandbox.resume(space.id, client=client)
+            took = time.monotonic() - began  # the clock is set in the course of it
+            before = float(on_host("date +%s.%N"))
+            there = float(do(sbx, "print(time.time())"))
+            assert before - took - 0.1 <= there <= float(on_host("date +%s.%N")) + 0.1
             assert do(sbx, "print(len(numbers), os.getcwd())") == "1000 /tmp"
             assert do(sbx, "kept.seek(0); print(kept.read())") == "on disk"
             assert do(sbx, "print(open('/dev/shm/note').read())") == "in memory"
             assert do(sbx, "print(sleeper.poll())") == "None"
             assert do(sbx, "n = ticks; time.sleep(1); print(ticks > n)") == "True"
-            assert abs(float(do(sbx, "print(time.time())")) - time.time()) < 60
+            screen = Screen(sbx.pty.attach(pty.id))
+            screen.type(f"echo $((kept + {turn}))\r")
+            screen.until_line(str(41 + turn))
             assert do(sbx, BOOT_ID) != boot_id
             with pytest.raises(ramet.NotFound):
                 client.resume_space(space.id)
         sbx.close()
+
+
+def test_one_of_another_size_and_how_far_its_freeze_is(client: Client) -> None:
+    with Sandbox(client=client, vcpus=1, ram_mib=256, rootfs_gb=6) as sbx:
+        do(sbx, "kept = bytearray(b'k') * (60 << 20)")
+        seen: list[dict[str, Any]] = []
+        spaces: list[Space] = []
+        freeze = threading.Thread(target=lambda: spaces.append(sbx.freeze()))
+        freeze.start()
+        try:
+            while True:
+                seen.append(dict(sbx.info().raw))
+        except ramet.Frozen:
+            freeze.join()
+        freezing = [one for one in seen if one["state"] == "freezing" and "freeze_bytes" in one]
+        assert freezing and freezing[-1]["freeze_bytes"] > 60 << 20
+        written = [one["frozen_bytes"] for one in freezing]
+        assert written == sorted(written)
+        assert spaces[0].size_bytes > 60 << 20
+    with Sandbox.resume(spaces[0].id, client=client) as sbx:
+        again = sbx.info().raw
+        for what in ("vcpus", "ram_mib", "rootfs_gb"):
+            assert again[what] == seen[0][what]
+        assert (again["vcpus"], again["ram_mib"], again["rootfs_gb"]) == (1, 256, 6)
+        assert do(sbx, "import os; print(os.cpu_count(), len(kept) >> 20)") == "1 60"
+        assert int(do(sbx, "df --output=size -B1M / | tail -1", "bash")) > 5 << 10
 
 
 def test_an_idle_persistent_one_freezes() -> None:
@@ -73,6 +116,43 @@ def test_an_idle_persistent_one_freezes() -> None:
             (child,) = again.fork()
             with child:
                 assert do(child, "print(x)") == "41"
+
+
+# All of one Space, as a backup would have it: its files, and its row of the catalogue.
+STATE = "/var/lib/ramet"
+KEEP = "CREATE TABLE kept.row AS SELECT * FROM spaces WHERE id = '{id}'"
+BRING_BACK = "INSERT INTO spaces SELECT * FROM kept.row"
+KILL = "for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || kill -9 $p; done"
+
+
+def catalogue(statement: str) -> None:
+    program = (
+        f"import sqlite3; db = sqlite3.connect('{STATE}/catalogue.db');"
+        f" db.execute('ATTACH ? AS kept', ('{STATE}/kept.db',));"
+        f" db.execute({statement!r}); db.commit()"
+    )
+    on_host(f"python3 -c {shlex.quote(program)}")
+
+
+@pytest.mark.alone
+def test_two_machines_of_the_same_memory_draw_apart(client: Client) -> None:
+    with Sandbox(client=client) as sbx:
+        do(sbx, "import random; random.seed(7)")
+        space = sbx.freeze()
+    on_host(f"cd {STATE} && rm -rf kept kept.db && cp -a --sparse=always spaces/{space.id} kept")
+    catalogue(KEEP.format(id=space.id))
+    with Sandbox.resume(space.id, client=client) as sbx:
+        draws = do(sbx, DRAW).split()
+    catalogue(BRING_BACK)
+    # Until the first one's files are gone; the service looks for Spaces when it starts.
+    on_host(f"cd {STATE} && until mv -T kept spaces/{space.id}; do sleep 0.1; done 2>/dev/null")
+    on_host(f"rm {STATE}/kept.db; {KILL}")
+    while not client.healthz():
+        time.sleep(0.1)
+    with Sandbox.resume(space.id, client=client) as sbx:
+        draws += do(sbx, DRAW).split()
+    assert draws[0] == draws[4], "the state of Python's own generator was kept"
+    assert len(set(draws)) == 7, f"shared randomness: {sorted(draws)}"
 
 
 def test_what_was_closed_stays_closed_and_a_space_can_be_deleted() -> None:
