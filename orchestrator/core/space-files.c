@@ -51,8 +51,8 @@ static void remove_dir(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Root file systems that no Space uses; half made ones as well, when nobody can be at work. */
-static void sweep_bases(const char *state_dir, bool alone)
+/* Root file systems that no Space uses, and half made ones: while nobody is at work. */
+static void sweep_bases(const char *state_dir)
 {
 	struct err e;
 	scoped_fd int fd = open_dir(state_dir, "bases", &e);
@@ -61,7 +61,7 @@ static void sweep_bases(const char *state_dir, bool alone)
 	struct stat st;
 
 	while (d && (entry = readdir(d))) {
-		if (entry->d_name[0] == '.' || (strstr(entry->d_name, TMP) && !alone))
+		if (entry->d_name[0] == '.')
 			continue;
 		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
 			unlinkat(fd, entry->d_name, 0);
@@ -81,7 +81,6 @@ void space_remove(const char *state_dir, const char *id)
 	snprintf(tmp, sizeof(tmp), "%s" TMP, id);
 	remove_dir(parent, tmp);
 	remove_dir(parent, id);
-	sweep_bases(state_dir, false);
 }
 
 static bool is_one_of(const char *name, const char *const *ids)
@@ -104,7 +103,7 @@ int spaces_sweep(const char *state_dir, const char *const *ids, struct err *e)
 		if (entry->d_name[0] != '.' && !is_one_of(entry->d_name, ids))
 			remove_dir(parent, entry->d_name);
 	closedir(d);
-	sweep_bases(state_dir, true);
+	sweep_bases(state_dir);
 	return 0;
 }
 
@@ -276,12 +275,14 @@ static void flush_piece(const struct space_write *w, uint64_t from)
 	sync_file_range(fd, (off_t)from, (off_t)(w->walk.at - from), SYNC_FILE_RANGE_WRITE);
 }
 
-/* On disk, and its checksum is known. */
+/* On disk, and its checksum is known: of what was read, and of what was written. A copy of the root
+ * file system that an earlier freeze made is neither. */
 static int end_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
+	const bool copied = w->out >= 0, base = w->at == space_base_index(&w->manifest);
 	char name[SPACE_FILE_NAME_MAX];
-	struct stat st;
+	struct stat st, source;
 
 	w->manifest.files[w->at].sum = w->walk.sum;
 	file_walk_end(&w->walk);
@@ -291,9 +292,12 @@ static int end_file(struct space_write *w)
 		return w->err.code;
 	close_fd(&w->out);
 	space_file_name(&w->manifest, w->at, name);
-	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || fstat(in, &source) < 0)
 		return err_set(&w->err, errno, "look at its %s", name);
-	file_sum_learn(&st, w->manifest.files[w->at].sum);
+	if (copied)
+		file_sum_learn(&st, w->manifest.files[w->at].sum);
+	if (!copied || base)
+		file_sum_learn(&source, w->manifest.files[w->at].sum);
 	w->size_bytes += w->shared ? 0 : bytes_on_disk(&st);
 	w->open = false;
 	w->at++;

@@ -63,10 +63,11 @@ void space_read_begin(struct space_read *r, const char *state_dir, const char *i
 void space_read_step(struct space_read *r);
 void space_read_fini(struct space_read *r);
 
-/* Removes a Space's directory, under either of its names, and a root file system that no other
- * uses. */
+/* Removes a Space's directory, under either of its names. The copy of its root file system stays
+ * for the next one. */
 void space_remove(const char *state_dir, const char *id);
-/* At the start, on the loop: removes what is none of `ids` (NULL-terminated). -errno. */
+/* At the start, on the loop: removes what is none of `ids` (NULL-terminated), and the root file
+ * systems that none of them uses. -errno. */
 int spaces_sweep(const char *state_dir, const char *const *ids, struct err *e);
 
 #endif

@@ -364,7 +364,6 @@ static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **stat
 		assert_false(d.failed);
 	}
 	until_entries(w, "spaces", 0);
-	until_entries(w, "bases", 0);
 }
 
 /* --- failures ------------------------------------------------------------------------------- */
