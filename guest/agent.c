@@ -27,6 +27,10 @@
 #define GRACE_MS     2000
 #define VSOCK_BUFFER (1u << 20)
 #define BEHIND_MAX   8 /* events that output waits for */
+#define BEHIND_MS    1 /* and how long for each */
+/* A CPU without any timer has its clock stopped, which takes more exits from the VM than a late
+ * one: three when it goes to sleep and two when it wakes. */
+#define WAIT_MAX_MS 3600000
 
 static struct {
 	struct watch listener;
@@ -416,10 +420,10 @@ static void settle(void)
 	conn_reap();
 }
 
-/* What a call wrote goes out with what is ready behind it, but waits for no more than that. */
+/* What a call wrote goes out with what comes right behind it, often the call's end. */
 static void send_output(void)
 {
-	for (int i = 0; i < BEHIND_MAX && output_is_due() && loop_once(0); i++)
+	for (int i = 0; i < BEHIND_MAX && output_is_due() && loop_once(BEHIND_MS); i++)
 		settle();
 	output_send_due();
 }
@@ -427,7 +431,7 @@ static void send_output(void)
 static void loop_for_ever(void)
 {
 	for (;;) {
-		loop_once(sooner(call_timeout_ms(), draft_expire()));
+		loop_once(sooner(sooner(call_timeout_ms(), draft_expire()), WAIT_MAX_MS));
 		settle();
 		send_output();
 		if (agent.power_off && agent.sys->power_off() < 0)

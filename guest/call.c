@@ -32,7 +32,6 @@ static struct {
 	bool attachable;     /* it is the last one that was started, and has all of its code */
 	bool started;	     /* a signal now reaches the user's code */
 	pid_t bash_group;    /* 0: the code runs in the driver */
-	bool interrupt;	     /* asked for before the code had started */
 	uint32_t code_left;
 	uint32_t timeout_ms;
 	int64_t deadline; /* by loop_now_ms, 0: none */
@@ -214,25 +213,32 @@ static void signal_code(int sig)
 		driver_signal(sig);
 }
 
+static void look_for_start(void)
+{
+	if (call.state == CALL_RUNS && !call.started)
+		call.started = driver_started(&call.bash_group);
+}
+
 void call_interrupt(void)
 {
 	if (call.state != CALL_CODE && call.state != CALL_RUNS)
 		return;
+	look_for_start();
 	if (call.started)
 		signal_code(SIGINT);
 	else
-		call.interrupt = true;
+		driver_await_start();
 	call_hurry();
 }
 
+/* It was interrupted before. */
 void call_on_started(pid_t bash_group)
 {
 	if (call.state != CALL_RUNS || call.started)
 		return;
 	call.started = true;
 	call.bash_group = bash_group;
-	if (call.interrupt)
-		signal_code(SIGINT);
+	signal_code(SIGINT);
 }
 
 int call_timeout_ms(void)
@@ -247,6 +253,7 @@ void call_on_time(void)
 {
 	if (call_timeout_ms() != 0)
 		return;
+	look_for_start();
 	if (call.stop < STOP_KILL_DRIVER)
 		call.stop++;
 	/* Bash is dead after its SIGKILL and costs the Python state only if the driver hangs. */
@@ -352,6 +359,7 @@ void call_on_driver_gone(int status, const struct err *e)
 	}
 	used = false;
 	call.state_lost = true;
+	look_for_start();
 	/* Nobody would tell how its bash ends, and the call is over. */
 	if (call.bash_group)
 		session_kill(call.bash_group);

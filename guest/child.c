@@ -2,6 +2,7 @@
 #include "guest/child.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,6 +19,15 @@ static void set_oom_score(const char *score)
 		return;
 }
 
+/* The agent itself is kept on one. */
+static void use_all_cpus(void)
+{
+	cpu_set_t all;
+
+	memset(&all, 0xff, sizeof(all));
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
 void child_begin(pid_t parent, const char *oom_score)
 {
 	sigset_t none;
@@ -28,4 +38,5 @@ void child_begin(pid_t parent, const char *oom_score)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	set_oom_score(oom_score);
+	use_all_cpus();
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@
 /* Descriptors of the Python process, out of the way of user code; driver.py knows them too. */
 #define DRIVER_CTL_FD	 1000
 #define DRIVER_STDOUT_FD 1001
-#define DRIVER_STDERR_FD 1002 /* 1003: output_progress_fd */
+#define DRIVER_STDERR_FD 1002 /* 1003: output_progress_fd, 1004: starts_write_end */
 
 extern const unsigned char driver_py[]; /* generated from driver.py */
 extern const unsigned long driver_py_len;
@@ -42,6 +43,13 @@ static struct {
 	struct frame_in in;
 	uint8_t out[FRAME_MAX];
 } driver = {.ctl.fd = -1, .life.fd = -1};
+
+/*
+ * What the driver says of each call once SIGINT finds its code: u32 bash's process group, 0 for
+ * Python. A pipe of its own, read when it matters only: so it wakes nobody while the code runs.
+ */
+static struct watch starts;
+static int starts_write_end;
 
 static const struct driver_ops *ops;
 static char script[PATH_MAX];
@@ -98,6 +106,23 @@ static void flush_out(void)
 		watch_set(&driver.ctl, EPOLLIN);
 }
 
+/*
+ * Wakes the driver on the agent's own CPU, which is about to be free: on another one it would take
+ * an interrupt between the two, which costs a VM several exits. It may run anywhere all the same.
+ */
+static void flush_here(void)
+{
+	cpu_set_t before, here;
+
+	CPU_ZERO(&here);
+	CPU_SET((size_t)sched_getcpu(), &here);
+	bool moved = sched_getaffinity(driver.pid, sizeof(before), &before) == 0 &&
+		     sched_setaffinity(driver.pid, sizeof(here), &here) == 0;
+	flush_out();
+	if (moved)
+		sched_setaffinity(driver.pid, sizeof(before), &before);
+}
+
 void driver_send(uint8_t type, const void *payload, size_t len)
 {
 	driver.state = DRIVER_BUSY;
@@ -106,11 +131,47 @@ void driver_send(uint8_t type, const void *payload, size_t len)
 		memcpy(driver.out + AGENT_HEADER_SIZE, payload, len);
 	driver.out_pos = 0;
 	driver.out_len = AGENT_HEADER_SIZE + len;
-	flush_out();
+	flush_here();
+}
+
+bool driver_started(pid_t *bash_group)
+{
+	uint8_t said[4];
+	struct wire w = wire_from(said, sizeof(said));
+
+	if (read(starts.fd, said, sizeof(said)) != sizeof(said))
+		return false;
+	uint32_t value = wire_get_u32(&w);
+	*bash_group = value > 1 && value <= INT_MAX ? (pid_t)value : 0;
+	return true;
+}
+
+static void on_starts(struct watch *w, uint32_t events)
+{
+	pid_t bash_group;
+
+	watch_set(w, 0);
+	if (driver_started(&bash_group))
+		ops->on_started(bash_group);
+}
+
+void driver_await_start(void)
+{
+	watch_set(&starts, EPOLLIN);
+}
+
+static void forget_starts(void)
+{
+	static uint8_t said[1 << 16]; /* all that a pipe holds: user code may write to it too */
+
+	watch_set(&starts, 0);
+	if (read(starts.fd, said, sizeof(said)) < 0 && errno != EAGAIN)
+		say("the pipe of starts: %s", strerror(errno));
 }
 
 static void become_idle(void)
 {
+	forget_starts();
 	driver.state = DRIVER_IDLE;
 	if (!driver.dead)
 		ops->on_idle();
@@ -142,12 +203,6 @@ static int handle(const struct frame *f)
 		if (driver.state != DRIVER_STARTING || f->len)
 			return -EPROTO;
 		break;
-	case DRIVER_STARTED:
-		value = wire_get_u32(&w);
-		if (!busy || w.bad || value == 1 || value > INT_MAX)
-			return -EPROTO;
-		ops->on_started((pid_t)value);
-		return 0;
 	case AGENT_EXIT:
 		value = wire_get_u32(&w);
 		if (!busy || w.bad)
@@ -257,6 +312,21 @@ static int write_script(struct err *e)
 	return 0;
 }
 
+static int open_starts(struct err *e)
+{
+	int fds[2];
+
+	/* Both ends stay open here, so it never hangs up. */
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return err_set(e, errno, "pipe");
+	starts_write_end = fds[1];
+	starts.on_event = on_starts;
+	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
+		return err_set(e, errno, "O_NONBLOCK");
+	int bad = watch_add(&starts, fds[0], 0);
+	return bad ? err_set(e, -bad, "watch a pipe") : 0;
+}
+
 int driver_init(const char *dir, const struct driver_ops *the_ops, struct err *e)
 {
 	ops = the_ops;
@@ -266,14 +336,15 @@ int driver_init(const char *dir, const struct driver_ops *the_ops, struct err *e
 		return err_set(e, errno, "make folder %s", dir);
 	if ((size_t)snprintf(script, sizeof(script), "%s/driver.py", dir) >= sizeof(script))
 		return err_say(e, ENAMETOOLONG, "the folder's name is too long");
-	return write_script(e);
+	int bad = open_starts(e);
+	return bad ? bad : write_script(e);
 }
 
 static void move_fds(int ctl)
 {
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	const int from[] = {ctl, output_write_end(OUTPUT_STDOUT), output_write_end(OUTPUT_STDERR),
-			    output_progress_fd()};
+			    output_progress_fd(), starts_write_end};
 
 	for (int i = 0; i < (int)ARRAY_LEN(from); i++)
 		if (dup2(from[i], DRIVER_CTL_FD + i) < 0)
@@ -331,6 +402,7 @@ int driver_start(struct err *e)
 	driver.pid = pid;
 	driver.dead = false;
 	driver.state = DRIVER_STARTING;
+	forget_starts();
 	frame_reset(&driver.in);
 	return 0;
 }

@@ -20,9 +20,10 @@ enum driver_state {
 };
 
 struct driver_ops {
-	void (*on_idle)(void);			  /* after its start, and after each answer */
-	void (*on_sent)(void);			  /* it took all of the last driver_send */
-	void (*on_started)(pid_t bash_group);	  /* 0: the code is Python and runs in it */
+	void (*on_idle)(void); /* after its start, and after each answer */
+	void (*on_sent)(void); /* it took all of the last driver_send */
+	/* After driver_await_start. 0: the code is Python and runs in it */
+	void (*on_started)(pid_t bash_group);
 	void (*on_exit)(int32_t code);		  /* the code's exit code */
 	void (*on_reseeded)(const struct err *e); /* NULL: it worked */
 	/* It is gone; `e` says how. `status` as from waitpid. `was` is its state before. */
@@ -40,6 +41,12 @@ pid_t driver_pid(void);
 /* Sends one frame; the state becomes BUSY. Only when the one before was taken (driver_taken). */
 void driver_send(uint8_t type, const void *payload, size_t len);
 bool driver_taken(void);
+
+/* True when SIGINT finds the code of the running call now; once for each. `bash_group` is bash's
+ * process group, 0 for Python. */
+bool driver_started(pid_t *bash_group);
+/* Has on_started called when it does. */
+void driver_await_start(void);
 
 /* Signals the driver's process group, as a terminal does. */
 void driver_signal(int sig);

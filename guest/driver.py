@@ -30,11 +30,12 @@ from os import environb, fstat, getpid, posix_spawn, read, urandom, waitpid, wri
 from select import POLLOUT, poll
 from time import sleep
 
-CTL, PIPE_OUT, PIPE_ERR, PROGRESS = 1000, 1001, 1002, 1003  # as in driver.c
+CTL, PIPE_OUT, PIPE_ERR, PROGRESS, STARTS = 1000, 1001, 1002, 1003, 1004  # as in driver.c
 EXEC, CODE, RESEED = 2, 3, 5
-PONG, EXIT, DONE, ERROR, STARTED = 64, 67, 68, 69, 128
+PONG, EXIT, DONE, ERROR = 64, 67, 68, 69
 PYTHON = 0
 HEADER = struct.Struct("<IBBH")
+FRAME_MAX = HEADER.size + 65536
 FIONREAD = 0x541B
 BASH = "/bin/bash"
 ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
@@ -161,7 +162,7 @@ class Streams:
         self.out = self.err = None
 
     def mend(self):
-        """Before each call: what is closed is opened again."""
+        """After each call, when nobody waits: what it closed is opened again."""
         self.mend_descriptors()
         if is_closed(self.out) or is_closed(self.err):
             self.out = sys.__stdout__ = Text(1, "<stdout>", PIPE_ERR)
@@ -208,13 +209,17 @@ streams = Streams()
 # ---- frames -----------------------------------------------------------------------------------
 
 
+received = b""
+
+
 def read_exactly(size):
-    data = b""
-    while len(data) < size:
-        more = read(CTL, size - len(data))
+    global received
+    while len(received) < size:
+        more = read(CTL, FRAME_MAX)
         if not more:
             os._exit(0)  # the agent is gone
-        data += more
+        received += more
+    data, received = received[:size], received[size:]
     return data
 
 
@@ -227,6 +232,11 @@ def send_frame(kind, payload=b""):
     data = HEADER.pack(len(payload), kind, 0, 0) + payload
     while data:
         data = data[write(CTL, data) :]
+
+
+def say_started(bash_group):
+    """From here on SIGINT finds the user's code; 0 when it runs in this process."""
+    write(STARTS, struct.pack("<I", bash_group))
 
 
 class Request:
@@ -370,7 +380,7 @@ def run_python(source):
     """Give the exit code. Any exception is the user's, from compiling or from running."""
     try:
         interrupts_on()
-        send_frame(STARTED, struct.pack("<I", 0))
+        say_started(0)
         exec(compile_source(source, sources.new_name()), main.__dict__)
         signals.hold()
         interrupts_off()
@@ -486,7 +496,7 @@ def run_bash(code):
     try:
         streams.flush()
         pid = spawn_bash(code)
-        send_frame(STARTED, struct.pack("<I", pid))
+        say_started(pid)
         status = waitpid(pid, 0)[1]
     except OSError as error:
         streams.say("bash: %s\n" % error)
@@ -559,7 +569,6 @@ def serve_exec(payload):
     if code is None:
         send_frame(EXIT, struct.pack("<iB", 1, 0))
         return
-    streams.mend()
     exit_code = run_call(request, code)
     sys.settrace(None)
     sys.setprofile(None)
@@ -567,6 +576,7 @@ def serve_exec(payload):
     if getpid() != driver_pid:
         os._exit(exit_code & 0xFF)  # a child of os.fork() that came back from the user's code
     send_frame(EXIT, struct.pack("<iB", exit_code, 0))
+    streams.mend()
 
 
 def serve_reseed(users_too):
@@ -592,7 +602,7 @@ def serve_reseed(users_too):
 
 
 def start():
-    for fd in (CTL, PIPE_OUT, PIPE_ERR):
+    for fd in (CTL, PIPE_OUT, PIPE_ERR, STARTS):
         os.set_inheritable(fd, False)
     os.close(PROGRESS)
     interrupts_off()

@@ -95,10 +95,4 @@ struct reseed_request {
 /* Checks an AGENT_RESEED payload. 0, or -EPROTO with a sentence. */
 int reseed_parse(const struct frame *f, struct reseed_request *out, struct err *e);
 
-/* What the driver says beside AGENT_PONG (it waits for code), AGENT_EXIT, AGENT_DONE, _ERROR. */
-enum driver_says {
-	DRIVER_STARTED =
-		128, /* u32 bash's process group, 0 for Python: SIGINT now finds the call */
-};
-
 #endif

@@ -216,6 +216,18 @@ static void write_file(const char *path, const char *text)
 		say("%s: %s", path, strerror(errno));
 }
 
+/* Where its device's interrupts are handled (irqaffinity in the kernel's command line): to wake
+ * what sleeps on another CPU takes several exits from the VM. */
+static void keep_on_first_cpu(void)
+{
+	cpu_set_t first;
+
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	if (sched_setaffinity(0, sizeof(first), &first) < 0)
+		say("keep the agent on a CPU: %s", strerror(errno));
+}
+
 __attribute__((noreturn)) static void become_agent(void)
 {
 	char *const argv[] = {"ramet", "agent", NULL};
@@ -225,6 +237,7 @@ __attribute__((noreturn)) static void become_agent(void)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	write_file("/proc/self/oom_score_adj", "-1000");
+	keep_on_first_cpu();
 	/* It reads each piece of output before its writer goes on, which keeps the order between
 	 * stdout and stderr of children; what it starts is scheduled normally. */
 	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) < 0)

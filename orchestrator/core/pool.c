@@ -9,7 +9,8 @@
 
 #include "orchestrator/core/internal.h"
 
-#define REFILL_MS	 20 /* lets what took the last one run first */
+#define REFILL_MS	 20  /* lets what took the last one run first */
+#define CALM_MS		 500 /* and its first calls, while the shelf is not empty */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
 #define OTHERS_MAX	 4	  /* shelves of what was asked for */
@@ -309,6 +310,8 @@ struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_
 		return NULL;
 	struct warm *w = item->warm;
 	s->n--;
+	if (!s->pace.backoff_ms)
+		s->pace.not_before_ms = s->n ? loop_now_ms(c->loop) + CALM_MS : 0;
 	item_free(item);
 	return w;
 }

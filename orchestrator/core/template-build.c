@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "orchestrator/core/template-internal.h"
 
-#define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1"
+#define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
 /* The kernel asks for its address itself: it is in the image, and no program has to ask again. */
 #define CMDLINE_NETWORK " ip=dhcp"
 
