@@ -94,11 +94,13 @@ static double memory_available_kib(void)
  * machine that makes nothing. */
 static void wait_for_pool(void)
 {
-	double before = -1, now = 0;
+	unsigned now = 0, same = 0;
 
-	for (unsigned same = 0; same < SAME_POLLS && now < pool; before = now) {
+	while (now < pool && same < SAME_POLLS) {
+		unsigned before = now;
+
 		usleep(POLL_US);
-		now = level("\nramet_shells_ready ") + level("\nramet_warm_ready ");
+		now = (unsigned)(level("\nramet_shells_ready ") + level("\nramet_warm_ready "));
 		same = now == before ? same + 1 : 0;
 	}
 }
