@@ -639,13 +639,13 @@ static void test_a_merge_does_not_lift_the_lifetime(void **state)
 
 	for (int i = 0; i < 2; i++)
 		world_create(w, &others[i], NULL);
-	world_create(w, &m, &(struct sandbox_spec){.persistent = true, .timeout_s = 1});
-	world_fork(w, &k, m.view.id, 1);
-	assert_true(k.ok);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 2; i++)
 		start_freeze(w, &z[i], others[i].view.id);
 	world_until(w, two_wait, w->fakes);
+	world_create(w, &m, &(struct sandbox_spec){.persistent = true, .timeout_s = 1});
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
 	world_until(w, is_over, &m);
 	turn(w);
 	world_merge(w, &d, m.view.id, k.ids[0]);
