@@ -126,7 +126,7 @@ def memory(quick: bool) -> Figures:
     }
 
 
-BENCHMARKS: dict[str, list[Callable[[bool], Figures]]] = {
+BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "first-light": [kvm_floor, vsock, service, memory, empty_pool],
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
@@ -252,15 +252,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="?", default="first-light", choices=sorted(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="fewer runs, within a minute")
+    parser.add_argument(
+        "--sandboxes", type=int, metavar="N", help="restart: so many instead of 100"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw them there")
     args = parser.parse_args()
+    if args.sandboxes and args.name != "restart":
+        parser.error("--sandboxes is for restart")
+    more = {"sandboxes": args.sandboxes} if args.sandboxes else {}
     figures: Figures = {}
     try:
         wait_until_quiet()
         for measure in BENCHMARKS[args.name]:
             print(f"measuring: {(measure.__doc__ or '').splitlines()[0]}", file=sys.stderr)
-            figures.update(measure(args.quick))
+            figures.update(measure(args.quick, **more))
         figures.update(machine())
         figures.update(ratios(figures))
     except (BenchError, subprocess.TimeoutExpired) as failed:
