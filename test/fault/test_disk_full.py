@@ -14,6 +14,7 @@ import pytest
 
 from conftest import on_host
 from ramet import Client, ConnectionFailed, ExecResult, Sandbox, Unavailable
+from rig import needs_rig
 from test_kill import SERVICE_PID
 
 FILLER = "/var/lib/ramet/filler"
@@ -115,3 +116,26 @@ def test_the_catalogue_and_the_audit_log_go_on(
         while len(told := audited(sbx)) < 2:
             time.sleep(0.1)
         assert told == ["sandbox.created", "sandbox.deleted"], sbx.id
+
+
+@pytest.fixture
+def full_run_dir() -> Iterator[None]:
+    """RUN_DIR, where diaries are, is in memory and of a size that can be changed."""
+    on_host("mount -o remount,size=$(($(df --output=used -k /run | tail -1) + 8))k /run")
+    yield
+    on_host("mount -o remount,size=50% /run")
+
+
+@needs_rig
+def test_sandboxes_go_on_without_room_for_their_diaries(
+    client: Client, request: pytest.FixtureRequest
+) -> None:
+    with Sandbox(client=client) as sbx:
+        sbx.run_code("x = 'kept'")
+        request.getfixturevalue("full_run_dir")
+        assert len(sbx.run_code("print('a' * 500_000)").stdout) == 500_001
+        on_host("grep 'should the service end now, events are lost' /var/log/ramet.log")
+        on_host(f"kill -9 $({SERVICE_PID})")
+        while sbx.id not in served(client):
+            time.sleep(0.1)
+        assert sbx.run_code("print(x)").stdout == "kept\n"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 from contextlib import closing
 
 import httpx
@@ -15,51 +14,12 @@ import pytest
 
 import ramet
 from conftest import HOST, on_host
+from leftover import assert_nothing_left, held_beyond_pool
 from ramet import Client, Sandbox
-from test_kill import process_of, vm_pids
+from test_kill import process_of
 
 WAVES = int(os.environ.get("RAMET_FORK_WAVES", "2"))
 CHILDREN = int(os.environ.get("RAMET_FORK_CHILDREN", "6"))
-
-# What a fork could leave on the host: jails, memory of layers, descriptors of the service.
-LEFT = r"""
-echo groups $(find /sys/fs/cgroup -type d -name 'vm-*' | wc -l)
-echo namespaces $(readlink /proc/[0-9]*/ns/net /proc/[0-9]*/ns/mnt | sort -u | wc -l)
-echo links $(ip -o link | wc -l)
-echo mounts $(wc -l < /proc/mounts)
-echo folders $(ls /run/ramet/vm | wc -l)
-echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
-for p in $(pidof rametd); do
-  grep -q '^Uid:.0' /proc/$p/status && continue
-  links=$(for f in /proc/$p/fd/*; do readlink $f; done)
-  # SQLite keeps a descriptor of its file until all locks of the process on it are gone.
-  echo files $(echo "$links" | grep -vc '^socket:\|catalogue')
-  ours=0 # sockets to VMs and guests; those of clients come and go
-  for inode in $(echo "$links" | sed -n 's/^socket:.\([0-9]*\).$/\1/p'); do
-    grep -q " $inode\( \|$\)" /proc/net/unix && ours=$((ours + 1))
-  done
-  echo sockets $ours
-done
-"""
-
-
-def left_over(http: httpx.Client) -> dict[str, int]:
-    """Counted once the pool is full again and no sandbox is left."""
-
-    def level(name: str) -> int:
-        lines = http.get("/metrics").text.splitlines()
-        return sum(int(float(x.split()[1])) for x in lines if x.split()[:1] == [name])
-
-    give_up = time.monotonic() + 300
-    while True:
-        assert time.monotonic() < give_up, "sandboxes, or VMs of none, are left"
-        ready = level("ramet_warm_ready") + level("ramet_shells_ready")
-        if level("ramet_sandboxes") == 0 and len(vm_pids()) == ready:
-            break
-    counts = {name: int(n) for name, n in (x.split() for x in on_host(LEFT).splitlines())}
-    counts["pool"] = ready
-    return counts
-
 
 # The forwarder in front of an emulated host lets few connections wait to be accepted, and resets
 # the rest of a crowd: they are opened one after the other.
@@ -149,11 +109,7 @@ def test_waves_of_forks_leave_nothing(client: Client, http: httpx.Client) -> Non
     print(f"seed {seed}, {WAVES} waves of {CHILDREN}")
     rng = random.Random(seed)
     wave(client, rng)  # what is made with the first fork stays
-    before = left_over(http)
+    before = held_beyond_pool(http)
     for _ in range(WAVES):
         wave(client, rng)
-    after = left_over(http)
-    shared = after.pop("shared_kib") - before.pop("shared_kib")
-    assert after == before
-    # Less than what one forgotten layer of a child would hold.
-    assert shared < 2048, f"{shared} KiB of shared memory more than before"
+    assert_nothing_left(before, http)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 
 import httpx
 import pytest
@@ -32,7 +33,7 @@ WARDEN_PID = (
 
 def wait_until_ready(client: Client) -> None:
     while not client.healthz():
-        pass
+        time.sleep(0.1)  # a refused connection takes no time
 
 
 def settled(client: Client) -> tuple[str, str]:
@@ -46,18 +47,20 @@ def settled(client: Client) -> tuple[str, str]:
                 return warden, service
 
 
-def kill_service(client: Client) -> None:
+def kill_service(client: Client) -> str:
     _, before = settled(client)
     on_host(f"kill -9 {before}")
     _, after = settled(client)
     assert after != before
+    return before
 
 
-def kill_warden(client: Client) -> None:
+def kill_warden(client: Client) -> str:
     before, _ = settled(client)
     on_host(f"kill -9 {before}")
     after, _ = settled(client)
     assert after != before
+    return before
 
 
 def vm_pids() -> set[str]:

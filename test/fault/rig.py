@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig's own process, for what no test may do to the machine that it runs on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import REPO
+
+
+def qemu() -> int | None:
+    try:
+        pid = int((REPO / "build/rig/qemu.pid").read_text())
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return None
+    # The number may have been given to another process since.
+    return pid if f"{REPO}/build/rig/".encode() in line else None
+
+
+needs_rig = pytest.mark.skipif(
+    not qemu(), reason="VMs run on this machine itself, which is not to suffer that"
+)
+
+
+def cut_power() -> None:
+    pid = qemu()
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    while qemu():
+        time.sleep(0.01)
+
+
+def start_again() -> None:
+    subprocess.run([REPO / "dev", "up"], check=True, stdout=subprocess.DEVNULL)

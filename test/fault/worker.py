@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client under whose hands things are killed: what it was promised, and whether that holds."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import Counter
+from hashlib import sha256
+from typing import Callable, Sequence, TypeVar
+
+import ramet
+from conftest import HOST
+from ramet import Client, Sandbox
+from test_kill import wait_until_ready
+
+T = TypeVar("T")
+
+UNANSWERED = (ramet.ConnectionFailed, ramet.Unavailable, ramet.ServerError)
+
+
+class Gone(Exception):
+    """The VM was killed: its state is lost, as was told."""
+
+
+class Ledger:
+    """What was answered, over all workers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.done: Counter[str] = Counter()
+
+    def add(self, what: str) -> None:
+        with self._lock:
+            self.done[what] += 1
+
+
+class Worker:
+    """One client with one sandbox, or its Space, at a time, and what it has been promised of it."""
+
+    KINDS = ("exec", "exec", "file", "upload", "fork", "freeze")
+
+    def __init__(
+        self, seed: int, ledger: Ledger, over: threading.Event, kinds: Sequence[str] = KINDS
+    ) -> None:
+        self.kinds = kinds
+        self.rng = random.Random(seed)
+        self.mine = {"worker": seed}
+        self.ledger = ledger
+        self.over = over
+        self.client = Client(HOST)
+        self.sbx: Sandbox | None = None
+        self.vm_of: list[str] = []  # sandboxes whose VM it has, or may have
+        self.space = ""  # what it is when it is no sandbox
+        self.resuming = False  # a resume of it was asked for and not answered
+        self.lost: list[list[str]] = []  # who was told that a VM died: each as in vm_of
+        self.numbers: set[int] = set()
+        self.files: dict[str, bytes] = {}
+        self.next = 0
+        self.failed: BaseException | None = None
+        self.doing = ""  # what it waits for
+        self.power_is_cut = False  # a sandbox, and that there was one, may be gone with that
+        self.resumed: list[str] = []  # Spaces that were answered to be sandboxes again
+
+    # --- one step, and what comes of it
+
+    def ask(self, what: str, fn: Callable[[], T]) -> T | None:
+        """None: nobody knows whether it was done. Only VMs that are killed are gone."""
+        self.doing = what
+        try:
+            answer = fn()
+        except UNANSWERED:
+            self.ledger.add("not answered")
+            wait_until_ready(self.client)
+            return None
+        except ramet.RametError as other:
+            self.raise_if_gone(other)
+            raise
+        self.ledger.add(what)
+        return answer
+
+    def surely(self, fn: Callable[[], T]) -> T:
+        """For what can be asked any number of times."""
+        while True:
+            try:
+                return fn()
+            except UNANSWERED:
+                wait_until_ready(self.client)
+            except ramet.RametError as other:
+                self.raise_if_gone(other)
+                raise
+
+    def raise_if_gone(self, error: ramet.RametError) -> None:
+        forgotten = self.power_is_cut and self.sbx and type(error) is ramet.NotFound
+        if forgotten or isinstance(error, ramet.VmDied):
+            raise Gone from error
+
+    def box(self) -> Sandbox:
+        assert self.sbx
+        return self.sbx
+
+    def drop_unknown(self) -> None:
+        """Sandboxes that were made for this worker, which was not told of them."""
+        for info in self.surely(self.client.list_sandboxes):
+            if info.raw["metadata"] == self.mine and info.id not in self.vm_of:
+                self.surely(lambda: self.client.delete_sandbox(info.id))
+                self.ledger.add("made and not told of")
+
+    def create(self) -> None:
+        sbx = self.ask("create", lambda: Sandbox(client=self.client, metadata=self.mine))
+        if not sbx:
+            self.drop_unknown()
+            return
+        self.sbx, self.vm_of = sbx, [sbx.id]
+        self.numbers, self.files = set(), {}
+        # A set made twice is made anew: only the first call may make it.
+        self.surely(lambda: self.run(sbx, "done = globals().get('done', set())"))
+
+    def run(self, sbx: Sandbox, code: str) -> str:
+        result = sbx.run_code(code)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    def exec(self) -> None:
+        n = self.next = self.next + 1
+        if self.ask("exec", lambda: self.run(self.box(), f"done.add({n})")) is not None:
+            self.numbers.add(n)
+
+    def file(self) -> None:
+        n = self.next = self.next + 1
+        path, data = f"/root/f{n}", self.rng.randbytes(self.rng.randrange(1, 200_000))
+
+        def write() -> bool:
+            self.client.write_file(self.box().id, path, data)
+            return True
+
+        if self.ask("file", write):
+            self.files[path] = data
+
+    def upload(self) -> None:
+        n = self.next = self.next + 1
+        path, data = f"/root/u{n}", self.rng.randbytes(300_000)
+
+        def whole() -> bool:
+            upload = self.client.open_upload(self.box().id, path)
+            self.client.write_part(self.box().id, upload, 0, data[:200_000])
+            self.client.write_part(self.box().id, upload, 200_000, data[200_000:])
+            self.client.commit_upload(self.box().id, upload, len(data), sha256(data).hexdigest())
+            return True
+
+        if self.ask("upload", whole):
+            self.files[path] = data
+
+    def fork(self) -> None:
+        children = self.ask("fork", lambda: self.box().fork(1))
+        if not children:
+            self.drop_unknown()
+            return
+        child = children[0]
+        try:
+            self.check_in(child, self.numbers, self.files)
+            n = self.next = self.next + 1
+            self.surely(lambda: self.run(child, f"done.add({n})"))
+            if self.rng.random() < 0.5:
+                self.merge(child, n)
+            else:
+                self.surely(child.close)
+        except Gone:
+            self.ledger.add("child's VM killed")
+            self.lost.append([*self.vm_of, child.id])
+
+    def merge(self, child: Sandbox, n: int) -> None:
+        self.vm_of.append(child.id)
+
+        def merged() -> bool:
+            self.box().merge_into(child)
+            return True
+
+        if self.ask("merge", merged):
+            self.numbers.add(n)
+        elif n in self.state(self.box()):
+            self.numbers.add(n)
+        else:
+            self.surely(child.close)
+
+    def freeze(self) -> None:
+        sbx = self.box()
+        self.space = self.ask("freeze", lambda: sbx.freeze().id) or ""
+        while not self.space:  # nobody knows: it is a sandbox or a Space, never neither
+            try:
+                if self.surely(sbx.info).state != "freezing":
+                    return
+            except ramet.Frozen:
+                spaces = self.surely(self.client.list_spaces)
+                self.space = next(one.id for one in spaces if one.raw["sandbox"] == sbx.id)
+        self.sbx, self.resuming = None, False
+
+    def resume(self) -> None:
+        try:
+            sbx = self.ask("resume", lambda: Sandbox.resume(self.space, client=self.client))
+            if sbx:
+                self.resumed.append(self.space)
+            self.resuming = True
+        except ramet.Conflict:
+            assert self.resuming, f"{self.space}: busy, and nobody resumes it"
+            return
+        except ramet.NotFound:
+            assert self.resuming, f"{self.space}: answered and lost"
+            sbx = self.came_of_space()
+        if sbx:
+            self.sbx, self.vm_of, self.space = sbx, [sbx.id], ""
+            self.check_in(sbx, self.numbers, self.files)
+
+    def came_of_space(self) -> Sandbox:
+        """What a resume that was not answered has made."""
+        self.vm_of = [self.space]  # the service's log tells who that became
+        for info in self.surely(self.client.list_sandboxes):
+            if info.raw["metadata"] == self.mine:
+                return self.surely(lambda: Sandbox.connect(info.id, client=self.client))
+        raise Gone
+
+    # --- what was promised
+
+    def state(self, sbx: Sandbox) -> set[int]:
+        said = self.surely(lambda: self.run(sbx, "print(sorted(done))"))
+        return set(json.loads(said))
+
+    def check_in(self, sbx: Sandbox, numbers: set[int], files: dict[str, bytes]) -> None:
+        lost = numbers - self.state(sbx)
+        assert not lost, f"{sbx.id}: answered and lost: {sorted(lost)}"
+        for path in self.rng.sample(sorted(files), min(3, len(files))):
+            assert self.surely(lambda: sbx.download(path)) == files[path], f"{sbx.id}: {path}"
+
+    def check_all(self) -> None:
+        while self.space:
+            self.resume()
+        if self.sbx:
+            self.check_in(self.sbx, self.numbers, self.files)
+            for path, data in self.files.items():
+                assert self.sbx.download(path) == data
+            self.sbx.close()
+            self.sbx = None
+        again = set(self.resumed) & {one.id for one in self.client.list_spaces()}
+        assert not again, f"resumed, and there again: {again}"
+
+    def ended(self) -> None:
+        """Its VM was killed."""
+        self.ledger.add("sandbox's VM killed")
+        self.lost.append(self.vm_of)
+        self.sbx, self.space = None, ""
+
+    # --- its thread
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def join(self) -> None:
+        self.thread.join()
+        if self.failed:
+            raise self.failed
+
+    def finish(self) -> None:
+        """Nothing is killed any more: all that was promised is looked at, and ended."""
+        try:
+            self.check_all()
+        except Gone:
+            self.ended()
+        self.drop_unknown()
+
+    def _step(self) -> None:
+        if self.space:
+            self.resume()
+            return
+        if not self.sbx:
+            self.create()
+            return
+        getattr(self, self.rng.choice(self.kinds))()
+        if self.sbx and self.rng.random() < 0.2:
+            self.check_in(self.sbx, self.numbers, self.files)
+
+    def _run(self) -> None:
+        try:
+            while not self.over.is_set():
+                try:
+                    self._step()
+                except Gone:
+                    self.ended()
+        except BaseException as bad:  # told by the test's own thread
+            self.failed = bad
