@@ -19,7 +19,6 @@ echo mounts $(wc -l < /proc/mounts)
 echo folders $(ls /run/ramet/vm | wc -l)
 echo diaries $(ls /run/ramet/diaries | wc -l)
 echo spaces $(ls /var/lib/ramet/spaces | wc -l)
-echo bases $(ls /var/lib/ramet/bases | wc -l)
 echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
 for p in $(pidof rametd); do
   grep -q '^Uid:.0' /proc/$p/status && continue
