@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/wire.h"
 #include "orchestrator/config.h"
 
@@ -59,7 +60,7 @@ struct diary {
 	unsigned area;
 	size_t len;   /* of the log, with what does not count yet */
 	size_t room;  /* of the area, that has pages behind it */
-	size_t limit; /* then it is written anew */
+	size_t limit; /* then it is written anew; whole pages */
 	bool full;    /* something did not fit: what is there is of no use any more */
 	bool told;    /* that there is no room */
 	char path[PATH_MAX_LEN];
@@ -161,6 +162,11 @@ void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), 
 
 /* --- writing -------------------------------------------------------------------------------- */
 
+static size_t whole_pages(size_t len)
+{
+	return (len + PAGE - 1) / PAGE * PAGE;
+}
+
 static bool has_room(struct diary *d, size_t len)
 {
 	size_t need = d->len + len, room = d->room + d->room / 2;
@@ -171,7 +177,7 @@ static bool has_room(struct diary *d, size_t len)
 		return true;
 	if (room < need + 2 * PAGE)
 		room = need + 2 * PAGE;
-	room = (room < d->limit ? room + PAGE - 1 : d->limit) / PAGE * PAGE;
+	room = min_u64(whole_pages(room), d->limit);
 	if (!give_pages(d, AREA_AT(d->area) + d->room, room - d->room))
 		return false;
 	d->room = room;
@@ -360,7 +366,7 @@ void diary_write(struct diary *d, const struct diary_state *now, size_t replay_m
 		return;
 	}
 	if (2 * d->len < AREA_SIZE)
-		d->limit = 2 * d->len > FIRST_LOG ? 2 * d->len : FIRST_LOG;
+		d->limit = whole_pages(2 * d->len > FIRST_LOG ? 2 * d->len : FIRST_LOG);
 	d->told = false;
 	diary_commit(d, now->guest_busy);
 	punch(d, before);
