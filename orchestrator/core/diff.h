@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 #include "orchestrator/core/core.h"
 
 #define DIFF_FOUND_MAX	     200000u

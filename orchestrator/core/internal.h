@@ -3,18 +3,18 @@
 #ifndef RAMET_ORCHESTRATOR_CORE_INTERNAL_H
 #define RAMET_ORCHESTRATOR_CORE_INTERNAL_H
 
-#include "orchestrator/core/agent.h"
-#include "orchestrator/core/alloc.h"
+#include "orchestrator/agent/agent.h"
+#include "base/alloc.h"
 #include "orchestrator/core/core.h"
-#include "orchestrator/core/dial.h"
+#include "orchestrator/vm/dial.h"
 #include "orchestrator/core/diary.h"
-#include "orchestrator/core/later.h"
+#include "orchestrator/io/later.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
 #include "orchestrator/core/template-source.h"
 #include "orchestrator/core/tenant.h"
-#include "orchestrator/core/vm.h"
-#include "orchestrator/core/warden-client.h"
+#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/warden-client.h"
 #include "orchestrator/store/store.h"
 
 #define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */

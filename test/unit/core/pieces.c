@@ -16,11 +16,11 @@
 
 #include "base/fd.h"
 #include "base/wire.h"
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 #include "orchestrator/core/manifest.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
-#include "orchestrator/core/vm.h"
+#include "orchestrator/vm/vm.h"
 
 static unsigned seed;
 

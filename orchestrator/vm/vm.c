@@ -8,8 +8,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/core/alloc.h"
-#include "orchestrator/core/vm-internal.h"
+#include "base/alloc.h"
+#include "orchestrator/vm/internal.h"
 
 #define SPAWN_TIMEOUT_MS 30000
 #define HELLO_TIMEOUT_MS 10000

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The service's end of proto/warden.h. */
-#ifndef RAMET_ORCHESTRATOR_CORE_WARDEN_CLIENT_H
-#define RAMET_ORCHESTRATOR_CORE_WARDEN_CLIENT_H
+#ifndef RAMET_ORCHESTRATOR_VM_WARDEN_CLIENT_H
+#define RAMET_ORCHESTRATOR_VM_WARDEN_CLIENT_H
 
 #include "base/err.h"
 #include "orchestrator/io/loop.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Calls that must not come from inside the call that asked for them: run on the loop's next turn,
  * in order. */
-#ifndef RAMET_ORCHESTRATOR_CORE_LATER_H
-#define RAMET_ORCHESTRATOR_CORE_LATER_H
+#ifndef RAMET_ORCHESTRATOR_IO_LATER_H
+#define RAMET_ORCHESTRATOR_IO_LATER_H
 
 #include "base/list.h"
 #include "orchestrator/io/loop.h"

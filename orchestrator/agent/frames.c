@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/wire.h"
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 
 #define ENV_MAX 1024 /* variables that a guest's agent takes at once */
 

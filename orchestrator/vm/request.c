@@ -7,8 +7,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/core/alloc.h"
-#include "orchestrator/core/vm-internal.h"
+#include "base/alloc.h"
+#include "orchestrator/vm/internal.h"
 
 struct vm_request {
 	struct vm *vm;

@@ -16,7 +16,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/core/vm.h"
+#include "orchestrator/vm/vm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

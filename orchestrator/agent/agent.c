@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/wire.h"
-#include "orchestrator/core/alloc.h"
+#include "base/alloc.h"
 
 #define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
 #define TURN_EVENTS 512 /* frames, and lines of output in them, handed out in one turn */

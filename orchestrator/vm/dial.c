@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/dial.h"
+#include "orchestrator/vm/dial.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/alloc.h"
+#include "base/alloc.h"
 #include "proto/agent.h"
 
 #define FIRST_WAIT_MS 2

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Shared by vm.c (life), vm-slots.c and vm-request.c (the control socket). */
-#ifndef RAMET_ORCHESTRATOR_CORE_VM_INTERNAL_H
-#define RAMET_ORCHESTRATOR_CORE_VM_INTERNAL_H
+#ifndef RAMET_ORCHESTRATOR_VM_INTERNAL_H
+#define RAMET_ORCHESTRATOR_VM_INTERNAL_H
 
 #include <sys/socket.h>
 
-#include "orchestrator/core/vm.h"
+#include "orchestrator/vm/vm.h"
 
 #define VM_NO_SLOT UINT32_MAX
 

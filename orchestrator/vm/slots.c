@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/alloc.h"
-#include "orchestrator/core/vm-internal.h"
+#include "base/alloc.h"
+#include "orchestrator/vm/internal.h"
 
 int vm_host_init(struct vm_host *h, uint32_t max_vms)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Gets a connection to the agent in a VM, trying again while the guest is not there yet. */
-#ifndef RAMET_ORCHESTRATOR_CORE_DIAL_H
-#define RAMET_ORCHESTRATOR_CORE_DIAL_H
+#ifndef RAMET_ORCHESTRATOR_VM_DIAL_H
+#define RAMET_ORCHESTRATOR_VM_DIAL_H
 
-#include "orchestrator/core/vm.h"
+#include "orchestrator/vm/vm.h"
 
 struct dial;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 #include "orchestrator/core/splitter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

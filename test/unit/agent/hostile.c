@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/wire.h"
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 
 #define TURN_MOST 1000 /* events until another has its turn */
 

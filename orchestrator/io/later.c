@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/later.h"
+#include "orchestrator/io/later.h"
 
 static void run_waiting(void *arg)
 {

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/alloc.h"
-#include "orchestrator/core/vm.h"
+#include "base/alloc.h"
+#include "orchestrator/vm/vm.h"
 #include "proto/image.h"
 
 #define PLAIN_FDS 3 /* state, memory, disk base */

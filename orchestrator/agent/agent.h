@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The host's end of proto/agent.h: frames on a stream socket whose other end is a guest. */
-#ifndef RAMET_ORCHESTRATOR_CORE_AGENT_H
-#define RAMET_ORCHESTRATOR_CORE_AGENT_H
+#ifndef RAMET_ORCHESTRATOR_AGENT_AGENT_H
+#define RAMET_ORCHESTRATOR_AGENT_AGENT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/warden-client.h"
+#include "orchestrator/vm/warden-client.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -14,7 +14,7 @@
 #include "base/wire.h"
 #include "guest/file-request.h"
 #include "guest/pty-request.h"
-#include "orchestrator/core/agent.h"
+#include "orchestrator/agent/agent.h"
 
 #define UPL "upl_0123456789abcdef0123456789abcdef"
 #define PTY "pty_0123456789abcdef0123456789abcdef"

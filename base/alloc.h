@@ -4,8 +4,8 @@
  * hundred bytes are not to be had: the process ends, is started again and adopts its VMs. What a
  * client sizes (code, metadata, output) is not taken from here but checked where it is copied.
  */
-#ifndef RAMET_ORCHESTRATOR_CORE_ALLOC_H
-#define RAMET_ORCHESTRATOR_CORE_ALLOC_H
+#ifndef RAMET_BASE_ALLOC_H
+#define RAMET_BASE_ALLOC_H
 
 #include <stdlib.h>
 

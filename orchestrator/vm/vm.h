@@ -3,8 +3,8 @@
  * One VM process, from the slot it gets to the slot it gives back: the service's end of
  * proto/ctl.h. Nothing here is called back from inside the call that asked for it.
  */
-#ifndef RAMET_ORCHESTRATOR_CORE_VM_H
-#define RAMET_ORCHESTRATOR_CORE_VM_H
+#ifndef RAMET_ORCHESTRATOR_VM_VM_H
+#define RAMET_ORCHESTRATOR_VM_VM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@
 
 #include "base/err.h"
 #include "base/list.h"
-#include "orchestrator/core/later.h"
-#include "orchestrator/core/warden-client.h"
+#include "orchestrator/io/later.h"
+#include "orchestrator/vm/warden-client.h"
 #include "orchestrator/io/loop.h"
 #include "proto/ctl.h"
 
