@@ -11,6 +11,7 @@
 
 #include "base/wire.h"
 #include "guest/say.h"
+#include "guest/send.h"
 
 struct list conn_all = {&conn_all, &conn_all};
 static struct list conn_dead = {&conn_dead, &conn_dead};
@@ -93,8 +94,7 @@ static void read_frame(struct conn *c)
 static void flush_out(struct conn *c)
 {
 	while (c->out_pos < c->out_len) {
-		ssize_t n = send(c->watch.fd, c->out + c->out_pos, c->out_len - c->out_pos,
-				 MSG_NOSIGNAL);
+		ssize_t n = send_some(c->watch.fd, c->out + c->out_pos, c->out_len - c->out_pos);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)

@@ -11,6 +11,7 @@
 
 #include "base/num.h"
 #include "guest/frame.h"
+#include "guest/send.h"
 
 static struct {
 	int fd;
@@ -45,7 +46,7 @@ void peer_flush(void)
 	size_t done = 0;
 
 	while (done < peer.out_len) {
-		ssize_t n = send(peer.fd, peer.out + done, peer.out_len - done, MSG_NOSIGNAL);
+		ssize_t n = send_some(peer.fd, peer.out + done, peer.out_len - done);
 
 		if (n >= 0)
 			done += (size_t)n;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/query.h"
 
@@ -192,6 +193,13 @@ void serve_stat(struct request *r)
 	r->call = core_file_stat(r->api->core, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
+/* After its head, an answer can't say why it ends early: the log does. */
+static void break_off(struct request *r, const struct failure *f)
+{
+	log_warn("an answer with files of sandbox %s is broken off: %s", r->id, f->text);
+	stream_end(r, true);
+}
+
 /* --- list: a long one is sent as it comes ---------------------------------------------------- */
 
 static void on_entry(void *arg, const struct file_view *f)
@@ -229,7 +237,7 @@ static void on_list_end(void *arg, const struct failure *f)
 	if (!request_called(r))
 		return;
 	if (f && r->started)
-		stream_end(r, true);
+		break_off(r, f);
 	else if (f)
 		answer_failure(r, f);
 	else if (request_is_head(r))
@@ -301,10 +309,12 @@ static void on_get_end(void *arg, const struct failure *f)
 
 	if (!request_called(r))
 		return;
-	if (r->started)
-		stream_end(r, f != NULL);
+	if (f && r->started)
+		break_off(r, f);
 	else if (f)
 		answer_failure(r, f);
+	else if (r->started)
+		stream_end(r, false);
 	else
 		answer(r, 200, BYTES_TYPE);
 }
