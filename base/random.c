@@ -20,12 +20,13 @@ void random_bytes(void *out, size_t len)
 
 void random_id(char *out, size_t size, const char *prefix)
 {
-	size_t at = strlen(prefix);
-	uint8_t byte;
+	size_t at = strlen(prefix), n = (size - 1 - at) / 2;
+	uint8_t bytes[RANDOM_ID_BYTES];
 
+	if (n > sizeof(bytes))
+		abort();
+	random_bytes(bytes, n);
 	memcpy(out, prefix, at);
-	for (; at + 2 < size; at += 2) {
-		random_bytes(&byte, 1);
-		snprintf(out + at, 3, "%02x", byte);
-	}
+	for (size_t i = 0; i < n; i++)
+		snprintf(out + at + 2 * i, 3, "%02x", bytes[i]);
 }

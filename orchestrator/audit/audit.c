@@ -11,7 +11,6 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "orchestrator/audit/journal.h"
 
 #define RING_SIZE  (1u << 20)
@@ -182,14 +181,6 @@ static void on_sync(void *arg)
 
 /* --- lines ---------------------------------------------------------------------------------- */
 
-static size_t make_line(struct audit *a, char *out, uint64_t n, const struct audit_event *event)
-{
-	char id[AUDIT_ID_LEN + 1];
-
-	random_id(id, sizeof(id), "evt_");
-	return audit_line_make(out, n, id, event);
-}
-
 void audit_add(struct audit *a, const struct audit_event *event)
 {
 	char lines[2 * AUDIT_LINE_MAX];
@@ -202,8 +193,8 @@ void audit_add(struct audit *a, const struct audit_event *event)
 	const struct audit_event gap = {
 		.name = "audit.lost", .at_ms = event->at_ms, .lost = r->lost};
 	if (r->lost)
-		len = make_line(a, lines, n++, &gap);
-	len += make_line(a, lines + len, n++, event);
+		len = audit_line_new(lines, n++, &gap);
+	len += audit_line_new(lines + len, n++, event);
 	if (used(r) + len > RING_SIZE) {
 		r->lost++;
 		a->figures.lost++;

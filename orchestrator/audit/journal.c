@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "base/random.h"
 #include "orchestrator/audit/line.h"
 
 #define NAME_ROOM 32
@@ -152,11 +151,8 @@ int journal_sync(struct journal *j, struct err *e)
 
 int journal_add(struct journal *j, const struct audit_event *event, struct err *e)
 {
-	char line[AUDIT_LINE_MAX], id[AUDIT_ID_LEN + 1];
-	size_t done;
-
-	random_id(id, sizeof(id), "evt_");
-	size_t len = audit_line_make(line, journal_last(j->dir) + 1, id, event);
+	char line[AUDIT_LINE_MAX];
+	size_t done, len = audit_line_new(line, journal_last(j->dir) + 1, event);
 	int r = journal_append(j, line, len, true, &done, e);
 	return r < 0 ? r : journal_sync(j, e);
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/num.h"
+#include "base/random.h"
 #include "base/utf8.h"
 
 /* --- making one ----------------------------------------------------------------------------- */
@@ -99,6 +100,14 @@ size_t audit_line_make(char out[static AUDIT_LINE_MAX], uint64_t n, const char *
 	}
 	memcpy(out + o.len, "}\n", 2);
 	return o.len + 2;
+}
+
+size_t audit_line_new(char out[static AUDIT_LINE_MAX], uint64_t n, const struct audit_event *event)
+{
+	char id[AUDIT_ID_LEN + 1];
+
+	random_id(id, sizeof(id), "evt_");
+	return audit_line_make(out, n, id, event);
 }
 
 /* --- reading its head ----------------------------------------------------------------------- */

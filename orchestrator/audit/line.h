@@ -31,6 +31,8 @@ struct audit_event {
  * the event for all time. */
 size_t audit_line_make(char out[static AUDIT_LINE_MAX], uint64_t n, const char *id,
 		       const struct audit_event *event);
+/* The same, with a new id. */
+size_t audit_line_new(char out[static AUDIT_LINE_MAX], uint64_t n, const struct audit_event *event);
 
 /* The head of a line. */
 struct audit_line {
