@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/audit/line.h"
 #include "orchestrator/admin/command.h"
+#include "orchestrator/audit/line.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/tiers.h"
 

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/wire.h"
-#include "base/alloc.h"
 
 #define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
 #define TURN_EVENTS 512 /* frames, and lines of output in them, handed out in one turn */

@@ -3,19 +3,19 @@
 #ifndef RAMET_ORCHESTRATOR_CORE_INTERNAL_H
 #define RAMET_ORCHESTRATOR_CORE_INTERNAL_H
 
-#include "orchestrator/agent/agent.h"
 #include "base/alloc.h"
+#include "orchestrator/agent/agent.h"
 #include "orchestrator/core/core.h"
-#include "orchestrator/vm/dial.h"
 #include "orchestrator/core/diary.h"
-#include "orchestrator/io/later.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
 #include "orchestrator/core/template-source.h"
 #include "orchestrator/core/tenant.h"
+#include "orchestrator/io/later.h"
+#include "orchestrator/store/store.h"
+#include "orchestrator/vm/dial.h"
 #include "orchestrator/vm/vm.h"
 #include "orchestrator/vm/warden-client.h"
-#include "orchestrator/store/store.h"
 
 #define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */
 #define SPARES_MAX	4

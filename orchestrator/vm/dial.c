@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "proto/agent.h"
 
 #define FIRST_WAIT_MS 2

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/fd.h"
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "orchestrator/vm/vm.h"
 #include "proto/image.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/alloc.h"
 #include "orchestrator/vm/internal.h"
 
 struct vm_request {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "orchestrator/vm/internal.h"
 
 int vm_host_init(struct vm_host *h, uint32_t max_vms)

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/alloc.h"
 #include "orchestrator/vm/internal.h"
 
 #define SPAWN_TIMEOUT_MS 30000

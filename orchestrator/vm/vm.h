@@ -13,8 +13,8 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "orchestrator/io/later.h"
-#include "orchestrator/vm/warden-client.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/vm/warden-client.h"
 #include "proto/ctl.h"
 
 struct vm;
