@@ -13,6 +13,8 @@ from typing import Any
 Figure = dict[str, Any]
 Figures = dict[str, Figure]
 
+BENCH_DIR = "/usr/lib/ramet/bench"  # of the programs, where the VMs run
+
 
 class BenchError(Exception):
     """A measurement that could not be taken; the text says why."""

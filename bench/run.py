@@ -22,15 +22,13 @@ from xml.sax.saxutils import escape
 
 from files import files
 from hostile import hostile
-from measure import BenchError, Figures, api, figure, host, host_json
+from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
 from net import net
 from restart import restart
 from sizes import freed_memory, sized_creates
 from spaces import spaces
 from templates import templates
 from watch import watch
-
-BENCH_DIR = "/usr/lib/ramet/bench"
 
 
 def kvm_floor(quick: bool) -> Figures:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import time
 
-from measure import BenchError, Figures, api, figure, host_json
+from measure import BENCH_DIR, BenchError, Figures, api, figure, host_json
 
-BESIDE = "/usr/lib/ramet/bench/beside.sh"
+BESIDE = f"{BENCH_DIR}/beside.sh"
 SIZES = "--sizes=4096x2x16 --pool_shells=2 --pool_warm=1"
 MIB = 1 << 20
 HOG_MIB = 256

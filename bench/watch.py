@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What being watched costs a call: blocks of execs with /metrics read every second, as monitoring
-does, between blocks without. The audit log has no line of an exec."""
+does, between blocks without; and what the service itself does for it, and for timers, in each call.
+The audit log has no line of an exec."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import json
 import statistics
 import time
 
-from measure import Figures, api, figure
+from measure import BENCH_DIR, Figures, api, figure, host_json
 
 
 def block(sandbox_id: str, calls: int, watched: bool) -> list[float]:
@@ -57,4 +58,4 @@ def watch(quick: bool) -> Figures:
         "exec_watched_us": figure(watched, "us"),
         "exec_watched_share": figure(ratios, "of one that is not watched"),
         "metrics_us": figure(scrapes, "us"),
-    }
+    } | host_json(f"{BENCH_DIR}/loop-cost --runs {20 if quick else 200}")

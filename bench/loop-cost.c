@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the service does for each call besides the call, on its one loop: counting it for /metrics,
+ * a line of the audit log (a life's events have one, an exec has none), and moving a sandbox's
+ * timer while few and while 10,000 others wait. Each sample is the mean of many.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/stats.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/audit/line.h"
+
+#define EACH   1000
+#define TIMERS 10000
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "loop-cost: %s\n", what);
+	exit(1);
+}
+
+/* Prints what `fn` takes, in us, with `sep` before it. */
+static void measure(const char *sep, const char *name, unsigned runs, void (*fn)(void *), void *arg)
+{
+	struct samples s = {0};
+
+	for (unsigned run = 0; run < runs; run++) {
+		uint64_t began = bench_now_ns();
+		for (unsigned i = 0; i < EACH; i++)
+			fn(arg);
+		samples_add(&s, (double)(bench_now_ns() - began) / EACH / 1e3);
+	}
+	fputs(sep, stdout);
+	samples_print(&s, name, "us", stdout);
+	samples_free(&s);
+}
+
+static void count_exec(void *arg)
+{
+	metrics_time(arg, TIMED_EXEC, 10500);
+}
+
+static void make_line(void *arg)
+{
+	audit_line_new(arg, 1,
+		       &(struct audit_event){.name = "sandbox.created",
+					     .at_ms = 1700000000000,
+					     .tenant = "key_0123456789abcdef",
+					     .sandbox = "sbx_0123456789abcdef",
+					     .template = "python"});
+}
+
+struct sandboxes {
+	struct loop *loop;
+	struct loop_timer timers[TIMERS];
+};
+
+/* As if the sandbox of the first timer had been used: it idles anew. */
+static void idle_anew(void *arg)
+{
+	struct sandboxes *all = arg;
+	bool was_first = all->timers[0].heap_index == 1; /* past all others, or before them */
+
+	loop_timer_set(all->loop, &all->timers[0], was_first ? 1800000 : 300000);
+}
+
+static void never(void *arg)
+{
+	(void)arg;
+}
+
+static void arm(struct sandboxes *all, size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++) {
+		all->timers[i].fn = never;
+		loop_timer_set(all->loop, &all->timers[i], 300000 + i * 97 % 1500000);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct api *api = calloc(1, sizeof(*api));
+	struct sandboxes *all = calloc(1, sizeof(*all));
+	unsigned runs = argc == 3 && !strcmp(argv[1], "--runs") ? (unsigned)atoi(argv[2]) : 0;
+	char line[AUDIT_LINE_MAX];
+	struct err e = {0};
+
+	if (!runs)
+		fail("usage: loop-cost --runs N");
+	if (!api || !all || loop_new(&all->loop, &e))
+		fail(e.text[0] ? e.text : "no memory");
+	fputs("{", stdout);
+	measure("", "exec_counted_us", runs, count_exec, api);
+	measure(", ", "audit_line_us", runs, make_line, line);
+	arm(all, 0, 10);
+	measure(", ", "timer_of_10_us", runs, idle_anew, all);
+	arm(all, 10, TIMERS);
+	measure(", ", "timer_of_10000_us", runs, idle_anew, all);
+	puts("}");
+	return 0;
+}
