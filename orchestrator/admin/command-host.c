@@ -45,7 +45,7 @@ static void list_one(void *arg, const struct sandbox_view *v)
 	snprintf(size, sizeof(size), "%ux%u", v->ram_mib, v->vcpus);
 	fprintf(t->out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %6" PRIu64 " MiB  %s\n",
 		v->id, v->state, v->tenant, v->template, size, age, idle,
-		v->memory_private_bytes >> 20, v->parent ? v->parent : "-");
+		v->memory.private_bytes >> 20, v->parent ? v->parent : "-");
 }
 
 static int ls(const struct command_env *env, int argc, const char *const argv[], FILE *out,

@@ -129,9 +129,9 @@ static void state_metrics(const struct core_figures *f, struct text *t)
 		    (unsigned long long)f->adopting);
 	metric(t, "ramet_memory_private_bytes", "gauge",
 	       "Memory that sandboxes' VMs have for themselves, as of some seconds ago.",
-	       f->memory_private_bytes);
+	       f->memory.private_bytes);
 	metric(t, "ramet_memory_shared_bytes", "gauge",
-	       "Memory that they map of images, each counted for itself.", f->memory_shared_bytes);
+	       "Memory that they map of images, each counted for itself.", f->memory.shared_bytes);
 	metric(t, "ramet_disk_free_bytes", "gauge", "Room on the disk of state_dir.",
 	       f->disk_free_bytes);
 }

@@ -149,8 +149,8 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_text(t, "parent", v->parent);
 	if (v->children)
 		add_children(t, v->children);
-	add_number(t, "memory_private_bytes", v->memory_private_bytes);
-	add_number(t, "memory_shared_bytes", v->memory_shared_bytes);
+	add_number(t, "memory_private_bytes", v->memory.private_bytes);
+	add_number(t, "memory_shared_bytes", v->memory.shared_bytes);
 	if (v->freeze_bytes) {
 		add_number(t, "frozen_bytes", v->frozen_bytes);
 		add_number(t, "freeze_bytes", v->freeze_bytes);

@@ -57,6 +57,11 @@ struct sandbox_spec {
 	const char *const *env; /* NAME=VALUE, NULL-terminated, or NULL; copied; for every exec */
 };
 
+/* Memory of VM processes. What is shared is counted for each that maps it. */
+struct memory_use {
+	uint64_t private_bytes, shared_bytes;
+};
+
 struct sandbox_view {
 	char id[SANDBOX_ID_LEN + 1];
 	const char *state; /* "ready", "running", "freezing" */
@@ -66,8 +71,8 @@ struct sandbox_view {
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
 	const char *const *children; /* ids of the living ones, NULL-terminated; NULL in lists */
-	uint64_t memory_private_bytes, memory_shared_bytes;
-	const char *metadata; /* JSON object text */
+	struct memory_use memory;    /* in lists as it was some seconds ago; 0: not looked up yet */
+	const char *metadata;	     /* JSON object text */
 	const char *tenant;
 	uint32_t pid;	  /* of its VM process */
 	uint64_t idle_ms; /* since something was done in it; 0: something is under way */
@@ -475,7 +480,8 @@ struct core_figures {
 	uint64_t operations, listeners;	   /* under way now */
 	uint64_t ready, running, adopting; /* sandboxes by state */
 	/* As they were some seconds ago: of the VMs of sandboxes, and below state_dir. */
-	uint64_t memory_private_bytes, memory_shared_bytes, disk_free_bytes;
+	struct memory_use memory;
+	uint64_t disk_free_bytes;
 	uint64_t freezes, freeze_failures, resumes, resume_failures, spaces_damaged;
 	uint64_t spaces, spaces_bytes; /* that there are */
 };

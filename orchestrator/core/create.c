@@ -309,6 +309,6 @@ void create_tell(struct core_call *call)
 	struct sandbox *s = call->failed ? NULL : made(call, &f);
 
 	if (s)
-		sandbox_view_fill(s, &view, false);
+		sandbox_view_fill(s, &view);
 	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }

@@ -202,15 +202,15 @@ void life_tell_end(const struct sandbox *s);
 
 /* As it was some seconds ago. */
 struct watched {
-	uint64_t memory_private_bytes, memory_shared_bytes; /* of the VMs of sandboxes */
+	struct memory_use memory; /* of the VMs of sandboxes */
 	uint64_t disk_free_bytes;
 	char disk_trouble[ERR_TEXT_MAX]; /* empty: state_dir can be written */
 };
 void watch_start(struct core *c);
 void watch_stop(struct core *c);
 void watch_figures(const struct core *c, struct core_figures *out);
-/* Of one VM process; false when it can't be told. */
-bool watch_memory(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes);
+/* Of one VM process, now; as it was when it can't be told. */
+void watch_memory(uint32_t pid, struct memory_use *use);
 
 /* --- sandboxes (sandbox.c, create.c, exec.c, interrupt.c, adopt.c) ---------------------------- */
 
@@ -254,7 +254,8 @@ struct sandbox {
 	uint64_t expires_ms, idle_since_ms;   /* on the boot-time clock; expires 0: never */
 	struct loop_timer lifetime, idle;
 
-	uint32_t slot, pid; /* as in the catalogue */
+	uint32_t slot, pid;	  /* as in the catalogue */
+	struct memory_use memory; /* as it was some seconds ago */
 	struct vm *vm;
 	struct agent *agent; /* idle, or at the running call */
 	struct dial *dial;   /* a new agent connection is on the way */
@@ -309,7 +310,7 @@ void sandbox_index(struct sandbox *s);
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
 /* NULL: there is none that lives. */
 struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
-void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory);
+void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
 /* Its time begins: the row it gets in the catalogue, with the VM it will have. */
 struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts);
 /* It is in the catalogue: it gets the VM, and calls may find it. */

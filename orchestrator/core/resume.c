@@ -333,6 +333,6 @@ void resume_tell(struct core_call *call)
 	if (call->abandoned)
 		return;
 	if (s)
-		sandbox_view_fill(s, &view, false);
+		sandbox_view_fill(s, &view);
 	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }

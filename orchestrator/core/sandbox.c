@@ -588,7 +588,7 @@ static bool goes_on(const struct sandbox *s)
 	return s->state == SBX_ADOPTING && !list_empty(&s->calls);
 }
 
-void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool with_memory)
+void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 {
 	uint64_t idle_ms = sandbox_is_busy(s) ? 0 : boottime_ms() - s->idle_since_ms;
 	int64_t idle_from = realtime_ms() - (int64_t)idle_ms;
@@ -610,14 +610,13 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view, bool 
 		.metadata = s->metadata,
 		.tenant = s->tenant,
 		.pid = s->pid,
+		.memory = s->memory,
 		.idle_ms = idle_ms,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
 	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
 	struct sandbox *parent = lineage_parent(s);
 	view->parent = parent ? parent->id : NULL;
-	if (with_memory && s->pid)
-		watch_memory(s->pid, &view->memory_private_bytes, &view->memory_shared_bytes);
 }
 
 bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
@@ -627,7 +626,9 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 
 	if (!s)
 		return false;
-	sandbox_view_fill(s, view, true);
+	sandbox_view_fill(s, view);
+	if (s->pid)
+		watch_memory(s->pid, &view->memory);
 	view->children = lineage_children(s);
 	return true;
 }
@@ -642,7 +643,7 @@ void core_list(struct core *c, const char *tenant,
 
 		if (s->state >= SBX_ENDING || (tenant && strcmp(s->tenant, tenant) != 0))
 			continue;
-		sandbox_view_fill(s, &view, true);
+		sandbox_view_fill(s, &view);
 		each(arg, &view);
 	}
 }

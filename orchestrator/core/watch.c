@@ -20,12 +20,15 @@ struct watching {
 	char dir[CONFIG_PATH_MAX];
 	struct watched found;
 	size_t n;
-	uint32_t pids[];
+	struct vm_memory {
+		uint32_t pid;
+		struct memory_use use;
+	} vms[]; /* in the order of core->sandboxes */
 };
 
 /* From /proc/PID/statm, which any user may read: pages that are the process's own, and those that
  * it shares with others through a file (the template's memory) or a memfd. */
-bool watch_memory(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes)
+void watch_memory(uint32_t pid, struct memory_use *use)
 {
 	char path[64], text[128];
 	unsigned long total, resident, shared;
@@ -34,14 +37,13 @@ bool watch_memory(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes)
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	if (len <= 0)
-		return false;
+		return;
 	text[len] = 0;
 	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
-		return false;
+		return;
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	*private_bytes = (resident - shared) * page;
-	*shared_bytes = shared * page;
-	return true;
+	use->private_bytes = (resident - shared) * page;
+	use->shared_bytes = shared * page;
 }
 
 /* --- on the worker -------------------------------------------------------------------------- */
@@ -68,24 +70,43 @@ static void probe_disk(const char *dir, struct watched *found)
 static void on_work(void *arg)
 {
 	struct watching *w = arg;
-	uint64_t own, shared;
 
 	for (size_t i = 0; i < w->n; i++) {
-		if (!watch_memory(w->pids[i], &own, &shared))
-			continue;
-		w->found.memory_private_bytes += own;
-		w->found.memory_shared_bytes += shared;
+		struct memory_use *use = &w->vms[i].use;
+
+		watch_memory(w->vms[i].pid, use);
+		w->found.memory.private_bytes += use->private_bytes;
+		w->found.memory.shared_bytes += use->shared_bytes;
 	}
 	probe_disk(w->dir, &w->found);
 }
 
 /* --- on the loop ---------------------------------------------------------------------------- */
 
+/* Some have ended meanwhile, and new ones are behind the others. */
+static void note_memory(struct watching *w)
+{
+	size_t i = 0;
+
+	list_each (pos, &w->core->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+		size_t at = i;
+
+		while (at < w->n && w->vms[at].pid != s->pid)
+			at++;
+		if (at == w->n)
+			continue;
+		s->memory = w->vms[at].use;
+		i = at + 1;
+	}
+}
+
 static void on_done(void *arg)
 {
 	struct watching *w = arg;
 
 	if (w->core) {
+		note_memory(w);
 		w->core->watched = w->found;
 		w->core->watching = NULL;
 		loop_timer_set(w->core->loop, &w->core->watch_timer, EVERY_MS);
@@ -96,7 +117,7 @@ static void on_done(void *arg)
 static void on_timer(void *arg)
 {
 	struct core *c = arg;
-	struct watching *w = must_alloc(sizeof(*w) + c->n_sandboxes * sizeof(w->pids[0]));
+	struct watching *w = must_alloc(sizeof(*w) + c->n_sandboxes * sizeof(w->vms[0]));
 
 	w->core = c;
 	snprintf(w->dir, sizeof(w->dir), "%s", c->config.state_dir);
@@ -104,7 +125,7 @@ static void on_timer(void *arg)
 		const struct sandbox *s = container_of(pos, struct sandbox, link);
 
 		if (s->state < SBX_ENDING && w->n < c->n_sandboxes)
-			w->pids[w->n++] = s->pid;
+			w->vms[w->n++].pid = s->pid;
 	}
 	c->watching = w;
 	if (loop_work(c->loop, on_work, on_done, w) == 0)
@@ -130,8 +151,7 @@ void watch_stop(struct core *c)
 
 void watch_figures(const struct core *c, struct core_figures *out)
 {
-	out->memory_private_bytes = c->watched.memory_private_bytes;
-	out->memory_shared_bytes = c->watched.memory_shared_bytes;
+	out->memory = c->watched.memory;
 	out->disk_free_bytes = c->watched.disk_free_bytes;
 	out->ready = out->running = out->adopting = 0;
 	list_each (pos, &c->sandboxes) {

@@ -415,7 +415,7 @@ static void test_env_of_sandbox_and_call_is_sent(void **state)
 	struct failure f;
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
 	assert_string_equal(view.metadata, "{\"k\":1}");
-	assert_int_not_equal(view.memory_private_bytes, 0);
+	assert_int_not_equal(view.memory.private_bytes, 0);
 }
 
 static void count_view(void *arg, const struct sandbox_view *view)
