@@ -13,7 +13,7 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 . "$top/rig/parts.sh"
 
 all_groups=(style unit h2o fuzz native system fault)
-fuzz_seconds=${RAMET_FUZZ_SECONDS:-8} # after the whole corpus
+fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # after the whole corpus
 results=$top/build/test
 
 make_venv() {
