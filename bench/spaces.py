@@ -84,7 +84,7 @@ def one_case(ram_mib: int, percent: int, runs: int) -> Figures:
 
 def spaces(quick: bool) -> Figures:
     """Freezes and resumes, and forks beside them."""
-    sizes, percents, runs = ([512], [10], 3) if quick else ([256, 1024, 4096], [10, 50], 5)
+    sizes, percents, runs = ([512], [10], 3) if quick else ([256, 1024, 4096], [10, 50], 3)
     figures: Figures = {}
     for ram_mib in sizes:
         call("DELETE", create(ram_mib))  # the first one of a size waits for its image

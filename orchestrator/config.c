@@ -94,6 +94,10 @@ static const struct setting settings[] = {
 	    "as\n"
 	    "vm_uid_base + 16384; no account may have these."),
 	NUM(max_vms, 1, WARDEN_SLOTS_MAX, "256", "Most VM processes at one time."),
+	NUM(memory_mib, 0, 4294967295, "0",
+	    "Memory that VMs and rametd may take together. 0: all but a little that is kept for "
+	    "the\n"
+	    "host's own. Where it is used up, the VM that has most is ended."),
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),

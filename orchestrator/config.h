@@ -37,6 +37,7 @@ struct config {
 	char cgroup[CONFIG_PATH_MAX];	     /* cgroup v2 path to work under; empty: the own one */
 	uint32_t vm_uid_base;		     /* 300000 */
 	uint32_t max_vms;		     /* 256; at most WARDEN_SLOTS_MAX */
+	uint32_t memory_mib;		     /* of all together; 0: what the host can spare */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
 	char sizes[CONFIG_PATH_MAX];	    /* RAMxVCPUS,…: prepared ahead; see config_sizes */

@@ -463,6 +463,17 @@ int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgr
 	return r < 0 ? err_context(e, "cgroup %s/ramet/%s", t->path, name) : 0;
 }
 
+int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, struct err *e)
+{
+	char text[32];
+
+	if (!uses(t, "memory"))
+		return 0;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)memory_max);
+	int r = set_limit(t->top, "memory.max", text, e);
+	return r < 0 ? err_context(e, "cgroup %s/ramet", t->path) : 0;
+}
+
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e)
 {
 	if (unlinkat(t->top, name, AT_REMOVEDIR) < 0 && errno != ENOENT)

@@ -55,6 +55,10 @@ int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
 /* Closes the tree; with `remove` also takes it away, as far as it is empty. */
 void cgroup_tree_close(struct cgroup_tree *t, bool remove);
 
+/* What BASE/ramet may take as a whole, in bytes: at that the kernel ends the VM that has most, and
+ * the rest of the host notices nothing. */
+int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, struct err *e);
+
 /* Makes `name` under BASE/ramet with those limits (NULL: none). Returns its directory, owned. */
 int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		struct err *e);

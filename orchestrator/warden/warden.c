@@ -22,6 +22,7 @@
 
 #define EVENTS_MAX 64
 #define LOCK_TRIES 60
+#define KEPT_LEAST (128ull << 20) /* bytes of the host's memory that are not for VMs */
 /* Beyond stop_timeout_s: the service ends its VMs, and the kernel takes the killed ones apart. */
 #define STOP_GRACE_MS  10000
 #define CLEAN_LIMIT_MS 30000
@@ -291,6 +292,15 @@ static void raise_files(const struct config *c)
 	setrlimit(RLIMIT_NOFILE, &now);
 }
 
+/* Bytes that all of ours may take. */
+static uint64_t memory_max(const struct config *c)
+{
+	uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t kept = host / 64 > KEPT_LEAST ? host / 64 : KEPT_LEAST;
+
+	return c->memory_mib ? (uint64_t)c->memory_mib << 20 : host - kept;
+}
+
 static int start(struct warden *w, struct err *e)
 {
 	const char *const *controllers = w->options->controllers;
@@ -309,6 +319,8 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
 				     controllers ? controllers : cgroup_controllers, e);
+	if (r == 0)
+		r = cgroup_limit_all(&w->tree, memory_max(w->config), e);
 	if (r == 0)
 		r = net_open(&w->net, w->config, e);
 	if (r == 0)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory is short for all that rametd runs: one VM dies, the largest, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import pytest
+
+from conftest import on_host
+from ramet import Client, Sandbox, VmDied
+from test_kill import settled
+
+GROUP = "/sys/fs/cgroup/ramet"
+LEFT_MIB = 128
+WANTED_MIB = 320
+
+
+@pytest.fixture
+def short_memory() -> Iterator[None]:
+    """There is room for what can't be given back, what is mapped, and LEFT_MIB."""
+    on_host(
+        "awk '$1 ~ /^(anon|shmem|kernel|file_mapped)$/ {n += $2}"
+        f" END {{print n + ({LEFT_MIB} * 1048576)}}' {GROUP}/memory.stat > {GROUP}/memory.max"
+    )
+    yield
+    on_host(f"echo max > {GROUP}/memory.max")
+
+
+def test_the_largest_vm_dies(client: Client, request: pytest.FixtureRequest) -> None:
+    with Sandbox(client=client) as offender, Sandbox(client=client) as other:
+        other.run_code("x = 'kept'")
+        offender.run_code("x = 'gone'")
+        before = settled(client)
+        request.getfixturevalue("short_memory")
+        with pytest.raises(VmDied):
+            offender.run_code(f"x = b'1' * ({WANTED_MIB} << 20)")
+        assert settled(client) == before
+        assert other.run_code("print(x)").stdout == "kept\n"
