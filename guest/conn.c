@@ -23,12 +23,22 @@ void conn_init(const struct conn_ops *the_ops)
 	ops = the_ops;
 }
 
+/* A byte that was only looked at is taken out of the socket. */
+static void take_seen(struct conn *c)
+{
+	uint8_t byte;
+
+	if (c->seen && read(c->watch.fd, &byte, 1) == 1)
+		c->seen = false;
+}
+
 void conn_drop(struct conn *c)
 {
 	enum conn_op was = c->op;
 
 	if (was == CONN_GONE)
 		return;
+	take_seen(c);
 	c->op = CONN_GONE;
 	watch_del(&c->watch);
 	close(c->watch.fd);
@@ -56,14 +66,34 @@ static bool reads_frames(const struct conn *c)
 /* Bytes in the middle of an operation break the protocol; end of file means the client left. */
 static void read_unexpected(struct conn *c)
 {
-	char byte;
-	ssize_t n = read(c->watch.fd, &byte, 1);
+	uint8_t bytes[2];
+	ssize_t n = recv(c->watch.fd, bytes, sizeof(bytes), MSG_PEEK);
 
-	if (n < 0 && errno == EAGAIN)
+	if ((n < 0 && errno == EAGAIN) || (n == 1 && c->seen))
 		return;
 	if (n > 0)
 		say("a frame came before the last operation was over: connection closed");
 	conn_drop(c);
+}
+
+/*
+ * The last byte of code is looked at, and taken with what comes next or when the call has ended:
+ * the kernel tells the host of room as soon as all of a packet is taken, and in the middle of a
+ * call that is an exit from the VM which the answer takes anyway.
+ */
+static ssize_t read_some(struct conn *c)
+{
+	uint8_t *to = frame_end(&c->in);
+	size_t room = frame_room(&c->in);
+
+	take_seen(c);
+	if (c->op != CONN_CODE || c->in.have < AGENT_HEADER_SIZE)
+		return read(c->watch.fd, to, room);
+	if (room > 1)
+		return read(c->watch.fd, to, room - 1);
+	ssize_t n = recv(c->watch.fd, to, 1, MSG_PEEK);
+	c->seen = n == 1;
+	return n;
 }
 
 static void read_frame(struct conn *c)
@@ -73,7 +103,7 @@ static void read_frame(struct conn *c)
 	int got;
 
 	do {
-		ssize_t n = read(c->watch.fd, frame_end(&c->in), frame_room(&c->in));
+		ssize_t n = read_some(c);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
@@ -115,7 +145,7 @@ static void on_event(struct watch *w, uint32_t events)
 	struct conn *c = container_of(w, struct conn, watch);
 
 	/* A hang-up while bytes can still be read is left to the read that finds the end. */
-	if ((events & EPOLLERR) || ((events & EPOLLHUP) && !(events & EPOLLIN))) {
+	if ((events & (EPOLLERR | EPOLLRDHUP)) || ((events & EPOLLHUP) && !(events & EPOLLIN))) {
 		conn_drop(c);
 		return;
 	}
@@ -162,13 +192,17 @@ void conn_become(struct conn *c, enum conn_op op)
 	if (c->op == CONN_GONE)
 		return;
 	c->op = op;
-	if (op == CONN_IDLE)
+	if (op == CONN_IDLE) {
+		take_seen(c);
 		frame_reset(&c->in);
+	}
 	/* A queued client's code waits in its socket: no memory is spent on it here, nor on data of
 	 * a file. The next request may be there before a worker has ended. */
 	bool reads =
 		op != CONN_QUEUED && op != CONN_WAITING && op != CONN_WORKER && op != CONN_ENDING;
-	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | (reads ? EPOLLIN : 0));
+	/* While its call runs there may be a byte in its socket, see read_some. */
+	uint32_t in = op == CONN_CALL ? EPOLLIN | EPOLLRDHUP | EPOLLET : reads ? EPOLLIN : 0;
+	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | in);
 	if (op == CONN_ENDING && !c->out_len)
 		conn_drop(c);
 }

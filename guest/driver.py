@@ -41,6 +41,7 @@ BASH = "/bin/bash"
 ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
 SCRIPT_FD = 250
 ALL_SIGNALS = valid_signals() - {SIGKILL, SIGSTOP}
+HELD_SIGNALS = ALL_SIGNALS - {SIGINT}
 SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
 
 main = types.ModuleType("__main__")
@@ -286,8 +287,12 @@ class Signals:
         self.mask = set()
 
     def hold(self):
+        self.mask = pthread_sigmask(SIG_BLOCK, HELD_SIGNALS)
+
+    def hold_handled(self):
+        """After the answer, for it takes a while: what has no handler does its work again."""
         handled = {number for number in ALL_SIGNALS if callable(getsignal(number))}
-        self.mask = pthread_sigmask(SIG_BLOCK, handled - {SIGINT})
+        pthread_sigmask(SIG_SETMASK, self.mask | handled - {SIGINT})
 
     def release(self):
         while True:
@@ -360,7 +365,7 @@ def without_common_indentation(text):
 
 def compile_source(source, name):
     try:
-        text = source.decode("utf-8-sig")
+        text = str(source, "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError:
         text = None
     if text is None:
@@ -576,6 +581,7 @@ def serve_exec(payload):
     if getpid() != driver_pid:
         os._exit(exit_code & 0xFF)  # a child of os.fork() that came back from the user's code
     send_frame(EXIT, struct.pack("<iB", exit_code, 0))
+    signals.hold_handled()
     streams.mend()
 
 
