@@ -54,11 +54,14 @@ static int open_file(const char *path, struct stat *st)
 	return fd;
 }
 
+/* A frame is one packet of vsock: what stands over would be a packet, and a kick, of its own. */
+#define FRAME_BYTES (AGENT_PAYLOAD_MAX - AGENT_HEADER_SIZE)
+
 static void send_bytes(int fd, const char *path, off_t at, uint64_t left)
 {
 	while (left) {
 		uint8_t *room = peer_room();
-		ssize_t n = pread(fd, room, min_u64(left, AGENT_PAYLOAD_MAX), at);
+		ssize_t n = pread(fd, room, min_u64(left, FRAME_BYTES), at);
 
 		if (n < 0 && errno == EINTR)
 			continue;
