@@ -51,6 +51,8 @@ int main(int argc, char **argv)
 	mallopt(M_ARENA_MAX, 1);
 	/* What setting up took and gave back is kept: a fill needs it, and new pages cost time. */
 	mallopt(M_TRIM_THRESHOLD, 512 << 10);
+	/* The same for what a connection's reader has not taken yet (CONN_BUF_BYTES). */
+	mallopt(M_MMAP_THRESHOLD, 512 << 10);
 	signal(SIGPIPE, SIG_IGN);
 	/* Reads the time zone's file, if there is one, while files may still be opened. */
 	tzset();
