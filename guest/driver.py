@@ -284,10 +284,13 @@ class Signals:
     """
 
     def __init__(self):
-        self.mask = set()
+        self.mask = set()  # the user's; None while it is in force
 
     def hold(self):
-        self.mask = pthread_sigmask(SIG_BLOCK, HELD_SIGNALS)
+        """What a handler raises may come out of it: called again, it still has the user's mask."""
+        if self.mask is None:
+            self.mask = pthread_sigmask(SIG_BLOCK, ())
+        pthread_sigmask(SIG_BLOCK, HELD_SIGNALS)
 
     def hold_handled(self):
         """After the answer, for it takes a while: what has no handler does its work again."""
@@ -297,7 +300,9 @@ class Signals:
     def release(self):
         while True:
             try:
-                pthread_sigmask(SIG_SETMASK, self.mask - {SIGINT})
+                if self.mask is not None:
+                    pthread_sigmask(SIG_SETMASK, self.mask - {SIGINT})
+                self.mask = None
                 return
             except BaseException:
                 pass  # what such a handler raised is of no call; there may be another

@@ -131,6 +131,24 @@ def test_interrupt_without_a_call_does_nothing(sbx: Sandbox) -> None:
     assert sbx.run_code("print(1)").stdout == "1\n"
 
 
+# Raises where a late SIGINT does: behind the last line, when the driver has just blocked signals.
+LATE = """
+import signal, sys
+def late(frame, event, function):
+    if event == 'c_return' and function.__name__ == 'pthread_sigmask':
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+sys.setprofile(late)
+"""
+
+
+def test_an_interrupt_at_the_very_end_leaves_no_signal_blocked(sbx: Sandbox) -> None:
+    mask = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    before = sbx.run_code(mask).stdout
+    assert sbx.run_code(LATE).exit_code == 130
+    assert sbx.run_code(mask).stdout == before
+
+
 def test_output_streams_while_the_call_runs(sbx: Sandbox) -> None:
     """The call would never end by itself: its first line can only have come while it ran."""
     stream = sbx.run_code_stream("print('first')\nimport threading\nthreading.Event().wait()")
