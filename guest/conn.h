@@ -37,7 +37,7 @@ struct conn {
 	enum conn_op op;
 	bool held;   /* by conn_hold */
 	bool corked; /* by conn_cork */
-	bool seen;   /* the next byte in the socket is the last one in `in` */
+	bool seen;   /* the next byte in the socket was read already, see read_some */
 	struct exec_request exec;
 	struct pty *pty;	 /* that it listens to, types into or waits for */
 	uint64_t place;		 /* in its output: of what is to be sent next */
