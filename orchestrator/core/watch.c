@@ -92,6 +92,8 @@ static void note_memory(struct watching *w)
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 		size_t at = i;
 
+		if (s->state >= SBX_ENDING)
+			continue;
 		while (at < w->n && w->vms[at].pid != s->pid)
 			at++;
 		if (at == w->n)
