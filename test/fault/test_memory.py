@@ -22,7 +22,8 @@ def short_memory() -> Iterator[None]:
     before = on_host(f"cat {GROUP}/memory.max").strip()
     on_host(
         "awk '$1 ~ /^(anon|shmem|kernel|file_mapped)$/ {n += $2}"
-        f" END {{print n + ({LEFT_MIB} * 1048576)}}' {GROUP}/memory.stat > {GROUP}/memory.max"
+        f' END {{printf "%.0f", n + {LEFT_MIB} * 1048576}}\''
+        f" {GROUP}/memory.stat > {GROUP}/memory.max"
     )
     yield
     on_host(f"echo {before} > {GROUP}/memory.max")
