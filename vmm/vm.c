@@ -143,8 +143,8 @@ static int confine_thread(void *arg, struct err *e)
 {
 	struct vm *vm = arg;
 
-	/* The loop's thread, which serves what guest and service wait for, goes first. */
-	/* EACCES: it is lower already, as that of rametd was. */
+	/* The loop's thread, which serves what guest and service wait for, goes first. EACCES: the
+	 * priority is lower already, as rametd's was. */
 	if (setpriority(PRIO_PROCESS, (id_t)gettid(), VCPU_NICE) < 0 && errno != EACCES)
 		return err_set(e, errno, "lower the priority of a vCPU's thread");
 	return confine_vcpu(vm->confine, e);
