@@ -138,6 +138,14 @@ static void test_what_comes_while_the_call_runs_closes_it(void **state)
 	assert_true(gone);
 }
 
+static void test_a_byte_closes_a_call_without_code(void **state)
+{
+	conn_become(conn, CONN_CALL);
+	assert_int_equal(write(peer, "", 1), 1);
+	assert_true(loop_once(0));
+	assert_true(gone);
+}
+
 static void test_a_client_that_leaves_is_noticed(void **state)
 {
 	start_call();
@@ -173,6 +181,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(test_what_comes_while_the_call_runs_closes_it,
 						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_byte_closes_a_call_without_code, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(test_a_client_that_leaves_is_noticed, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(test_output_goes_on_when_its_reader_does, set_up,
