@@ -228,9 +228,9 @@ void conn_hand_over(struct conn *c)
 
 bool conn_is_broken(const struct conn *c)
 {
-	struct pollfd p = {.fd = c->watch.fd};
+	struct pollfd p = {.fd = c->watch.fd, .events = POLLRDHUP};
 
-	return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP));
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP | POLLRDHUP));
 }
 
 uint8_t *conn_payload(struct conn *c)

@@ -49,6 +49,7 @@ struct setting {
 
 /* run_dir is shorter than the other paths: RUN_DIR/vm/16383/ctl.sock must fit in a sun_path. */
 #define RUN_DIR_MAX 80
+#define OURS_MIB    256 /* of memory_mib: that of our own processes */
 
 static const struct setting settings[] = {
 	STR(listen_host, ADDRESS, 1, "127.0.0.1",
@@ -680,6 +681,12 @@ static int check_together(const struct config *c, struct err *e)
 		return err_say(e, EINVAL,
 			       "pool_shells + pool_warm is %u, more than max_vms allows (%u)",
 			       c->pool_shells + c->pool_warm, c->max_vms);
+	if (c->memory_mib && c->memory_mib < c->ram_mib + OURS_MIB)
+		return err_say(
+			e, EINVAL,
+			"memory_mib is %u, less than a sandbox (ram_mib, %u) and rametd (%u) may "
+			"take",
+			c->memory_mib, c->ram_mib, OURS_MIB);
 	return 0;
 }
 

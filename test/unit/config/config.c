@@ -355,6 +355,8 @@ static const struct {
 	{"--dns=127.0.0.53", "dns must be an IPv4 address that VMs can reach"},
 	{"--dns=::1", "dns must be an IPv4 address that VMs can reach"},
 	{"--max_vms=7", "pool_shells + pool_warm is 8, more than max_vms allows (7)"},
+	{"--memory_mib=767",
+	 "memory_mib is 767, less than a sandbox (ram_mib, 512) and rametd (256)"},
 	{"--audit_dir=a/b", "audit_dir must be an absolute path or a name without slashes"},
 	{"--audit_dir=..", "that begins with no dot"},
 	{"--audit_files=1", "audit_files must be a whole number from 2 to 1000"},
