@@ -13,8 +13,50 @@ from urllib.parse import urlsplit
 
 from measure import BenchError, Figures, api, figure
 
+# 198.51.100.0/24 is nobody's (RFC 5737).
+FLOOD = """
+import socket
+to_all = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    try:
+        to_all.sendto(b"x" * 1400, ("198.51.100.1", 9))
+    except OSError:
+        pass
+"""
+# Addresses of others, lengths that are none, and noise.
+SPOOF = """
+import os, socket
+link = next(name for _, name in socket.if_nameindex() if name != "lo")
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind((link, 0))
+while True:
+    try:
+        raw.send(os.urandom(12) + b"\\x08\\x00" + os.urandom(14 + os.urandom(1)[0]))
+    except OSError:
+        pass
+"""
+SCAN = """
+import socket
+while True:
+    for host in range(1, 255):
+        for net in ("10.251.0", "192.168.0", "169.254.169"):
+            probe = socket.socket()
+            probe.setblocking(False)
+            probe.connect_ex((f"{net}.{host}", 7070))
+            probe.close()
+"""
+
+
+def for_ever(program: str) -> str:
+    """Bash code that runs a Python program in the background."""
+    return f"python3 -c '{program}' >/dev/null 2>&1 &"
+
+
 # Each goes on by itself until the sandbox is deleted.
 HOSTILE = {
+    "network_flooded": for_ever(FLOOD),
+    "frames_spoofed": for_ever(SPOOF),
+    "ranges_scanned": for_ever(SCAN),
     "vcpus_busy": "for i in $(seq 16); do (while :; do :; done) & done",
     "memory_taken": (
         "while :; do python3 -c 'hog = []\nwhile True: hog.append(b\"x\" * (8 << 20))'; done"
