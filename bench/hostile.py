@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others notice of a sandbox that takes all it can get: exec in a neighbour, before and
-while."""
+"""What others notice of a sandbox that takes all it can get: exec in a neighbour, and an answer of
+the service itself, before and while."""
 
 from __future__ import annotations
 
@@ -71,20 +71,25 @@ HOSTILE = {
 }
 
 
-def latencies(sandbox_id: str, runs: int) -> list[float]:
-    """Milliseconds of so many calls of `print(1)`, on one connection."""
+def latencies(sandbox_id: str, runs: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of so many calls of `print(1)`, each with one of the service itself behind it."""
     url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
     body = json.dumps({"code": "print(1)"})
-    got = []
+
+    def timed(line: http.client.HTTPConnection, method: str, path: str, expected: bytes) -> float:
+        began = time.perf_counter()
+        line.request(method, path, body if method == "POST" else None)
+        text = line.getresponse().read()
+        if expected not in text:
+            raise BenchError(f"{path} answered {text[:200]!r}")
+        return (time.perf_counter() - began) * 1000
+
+    execs, echoes = [], []
     with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
         for _ in range(runs):
-            began = time.perf_counter()
-            line.request("POST", f"/v1/sandboxes/{sandbox_id}/exec", body)
-            text = line.getresponse().read()
-            got.append((time.perf_counter() - began) * 1000)
-            if b'"data":"1"' not in text:
-                raise BenchError(f"the neighbour answered {text[:200]!r}")
-    return got
+            execs.append(timed(line, "POST", f"/v1/sandboxes/{sandbox_id}/exec", b'"data":"1"'))
+            echoes.append(timed(line, "GET", "/livez", b"ok"))
+    return execs, echoes
 
 
 def create() -> str:
@@ -93,7 +98,7 @@ def create() -> str:
     return sandbox_id
 
 
-def while_hostile(neighbour: str, code: str, runs: int) -> list[float]:
+def while_hostile(neighbour: str, code: str, runs: int) -> tuple[list[float], list[float]]:
     """The neighbour's latencies while a sandbox runs the code."""
     bad = create()
     try:
@@ -109,10 +114,14 @@ def hostile(quick: bool) -> Figures:
     neighbour = create()
     try:
         latencies(neighbour, 5)
-        figures = {"exec_alone": figure(latencies(neighbour, runs), "ms")}
+        figures: Figures = {}
+        execs, echoes = latencies(neighbour, runs)
+        figures["exec_alone"], figures["host_alone"] = figure(execs, "ms"), figure(echoes, "ms")
         for name, code in HOSTILE.items():
-            slowed = figure(while_hostile(neighbour, code, runs), "ms")
+            execs, echoes = while_hostile(neighbour, code, runs)
+            slowed = figure(execs, "ms")
             figures[f"exec_beside_{name}"] = slowed
+            figures[f"host_beside_{name}"] = figure(echoes, "ms")
             ratio = slowed["median"] / figures["exec_alone"]["median"]
             figures[f"{name}_slows"] = figure([ratio], "times")
     finally:
