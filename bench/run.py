@@ -232,16 +232,18 @@ def svg(figures: Figures, title: str) -> str:
 
 
 QUIET_S = 5
-PREPARING = "ramet_templates_building"
+PREPARING = ("ramet_templates_building ", "ramet_warm_ready ")
 
 
 def wait_until_quiet() -> None:
-    """The service prepares images when nothing else is to do: not while times are taken."""
-    since = time.monotonic()
+    """The service prepares images, and warm sandboxes of them, when nothing else is to do: not
+    while times are taken."""
+    since, before = time.monotonic(), [""]
     while time.monotonic() - since < QUIET_S:
         lines = api("GET", "/metrics").splitlines()
-        if any(line.split()[1:] != ["0"] for line in lines if line.startswith(PREPARING)):
-            since = time.monotonic()
+        now = [line for line in lines if line.startswith(PREPARING)]
+        if now != before or f"{PREPARING[0]}1" in now:
+            since, before = time.monotonic(), now
         time.sleep(0.5)
 
 

@@ -1,33 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Creates of 4 GB RAM and 16 GB of disk beside creates of the default size, over one keep-alive
- * connection, against a service whose pool holds warm sandboxes of the default size alone, or
- * (--pooled) one of the other size, too, as after it was asked for. Prints one JSON object.
+ * Creates of many sizes over one keep-alive connection, against a service that was started with
+ * --sizes=auto and no images yet, or some: first it is waited until all is prepared, and told what
+ * that took. With --shell: of one size, against a service whose pool has warm sandboxes of the
+ * default size alone. Prints one JSON object.
  *
- *   sizes-latency --port 7071 --creates 10 [--pooled]
+ *   sizes-latency --port 7071 --creates 10 [--shell]
  */
 #include <getopt.h>
+#include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "bench/http.h"
 #include "bench/stats.h"
 
-#define DEFAULT "{}"
-#define LARGE	"{\"ram_mib\":4096,\"rootfs_gb\":16}"
+#define SETTLED_S 10
+#define GROUPS	  "/sys/fs/cgroup/ramet-bench/ramet/vm-*/memory.stat"
+
+static const struct {
+	const char *name, *body;
+} sizes[] = {
+	{"create_default_ms", "{}"},
+	{"create_4g_16g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":16}"},
+	{"create_128m_ms", "{\"ram_mib\":128}"},
+	{"create_700m_ms", "{\"ram_mib\":700}"},
+	{"create_3000m_ms", "{\"ram_mib\":3000}"},
+	{"create_most_ram_ms", "{\"ram_mib\":65536}"},
+	{"create_1_vcpu_ms", "{\"vcpus\":1}"},
+	{"create_40g_disk_ms", "{\"rootfs_gb\":40}"},
+};
 
 static struct answer answer;
+
+static double level(int fd, const char *name)
+{
+	http_call(fd, "GET", "/metrics", "", &answer);
+	return http_number(&answer, name);
+}
 
 /* What is timed starts from a pool that is full. */
 static void wait_for_pool(int fd, double warms)
 {
-	do {
+	do
 		usleep(20000);
-		http_call(fd, "GET", "/metrics", "", &answer);
-	} while (http_number(&answer, "\nramet_warm_ready ") < warms ||
-		 http_number(&answer, "\nramet_shells_ready ") < 1);
+	while (level(fd, "\nramet_warm_ready ") < warms ||
+	       http_number(&answer, "\nramet_shells_ready ") < 1);
 }
 
 static double time_create(int fd, const char *body)
@@ -56,17 +77,82 @@ static void time_creates(int fd, const char *body, unsigned runs, double warms, 
 	samples_free(&s);
 }
 
+/* --- what preparing costs --------------------------------------------------------------------- */
+
+static void print_one(double value, const char *name, const char *unit)
+{
+	struct samples s = {0};
+
+	samples_add(&s, value);
+	samples_print(&s, name, unit, stdout);
+	fputs(", ", stdout);
+	samples_free(&s);
+}
+
+/* All that is prepared is there: nothing has been made for a while. Returns how many are warm. */
+static double settle(int fd)
+{
+	uint64_t began = bench_now_ns(), changed = began, now;
+	double boots = level(fd, "\nramet_template_boots_total "), at_first = boots, warms = 0;
+
+	do {
+		sleep(1);
+		now = bench_now_ns();
+		double warm = level(fd, "\nramet_warm_ready ");
+		double made = http_number(&answer, "\nramet_template_boots_total ");
+		if (warm != warms || made != boots ||
+		    http_number(&answer, "\nramet_templates_building ") > 0)
+			changed = now;
+		warms = warm;
+		boots = made;
+	} while (now - changed < SETTLED_S * 1000000000ull);
+	if (boots > at_first)
+		print_one(MS(changed - began) / 1e3 / (boots - at_first), "prepare_size_s", "s");
+	return warms;
+}
+
+/* Of its own and of the kernel for it, in bytes. */
+static double group_memory(const char *path)
+{
+	double bytes = 0, value;
+	char name[64];
+	FILE *f = fopen(path, "r");
+
+	while (f && fscanf(f, "%63s %lf", name, &value) == 2)
+		if (strcmp(name, "anon") == 0 || strcmp(name, "kernel") == 0)
+			bytes += value;
+	if (f)
+		fclose(f);
+	return bytes;
+}
+
+static void print_memory(void)
+{
+	struct samples s = {0};
+	glob_t groups;
+
+	if (glob(GROUPS, 0, NULL, &groups) != 0) {
+		fprintf(stderr, "bench: there is no " GROUPS "\n");
+		exit(1);
+	}
+	for (size_t i = 0; i < groups.gl_pathc; i++)
+		samples_add(&s, group_memory(groups.gl_pathv[i]) / (1 << 20));
+	samples_print(&s, "memory_of_one_in_the_pool_mib", "MiB", stdout);
+	samples_free(&s);
+	globfree(&groups);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"port", required_argument, NULL, 'p'},
 		{"creates", required_argument, NULL, 'c'},
 		{"wait", required_argument, NULL, 'w'},
-		{"pooled", no_argument, NULL, 'o'},
+		{"shell", no_argument, NULL, 's'},
 		{0},
 	};
 	unsigned port = 7070, creates = 10, wait_s = 0;
-	bool pooled = false;
+	bool shell = false;
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (o) {
@@ -79,20 +165,22 @@ int main(int argc, char **argv)
 		case 'w':
 			wait_s = (unsigned)atoi(optarg);
 			break;
-		case 'o':
-			pooled = true;
+		case 's':
+			shell = true;
 			break;
 		default:
 			return 2;
 		}
 	}
 	int fd = http_connect((uint16_t)port, wait_s);
-	time_create(fd, LARGE); /* its image is there from now on */
-	if (pooled) {
-		time_creates(fd, LARGE, creates, 2, "create_4g_16g_warm_ms", "{");
+	fputs("{", stdout);
+	double warms = settle(fd);
+	if (shell) {
+		time_creates(fd, sizes[1].body, creates, warms, "create_4g_16g_shell_ms", "");
 	} else {
-		time_creates(fd, DEFAULT, creates, 1, "create_default_ms", "{");
-		time_creates(fd, LARGE, creates, 1, "create_4g_16g_shell_ms", ", ");
+		print_memory();
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			time_creates(fd, sizes[i].body, creates, warms, sizes[i].name, ", ");
 	}
 	puts("}");
 	close(fd);

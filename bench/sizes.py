@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import time
 
-from measure import BENCH_DIR, BenchError, Figures, api, figure, host_json
+from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
 
 BESIDE = f"{BENCH_DIR}/beside.sh"
-SIZES = "--sizes=4096x2x16 --pool_shells=2 --pool_warm=1"
+POOL = "--pool_shells=2 --pool_warm=1"
+IMAGES = "/var/lib/ramet/bench/templates"
 MIB = 1 << 20
 HOG_MIB = 256
 HOG = f"hog = bytearray(b'x') * ({HOG_MIB} << 20)"
@@ -17,14 +18,18 @@ SETTLED_S = 60
 
 
 def sized_creates(quick: bool) -> Figures:
-    """Creates of 4 GB RAM and 16 GB of disk beside the default, in a service of their own."""
+    """Creates of other sizes beside the default, in a service of their own, and what it takes to
+    prepare these."""
     what = f"sizes-latency --creates {5 if quick else 30}"
-    figures = host_json(f"{BESIDE} '{SIZES} --pool_others=0' {what}", timeout_s=3600)
-    figures |= host_json(f"{BESIDE} '{SIZES} --pool_others=1' {what} --pooled", timeout_s=3600)
+    auto, one = f"--sizes=auto --pool_others=1 {POOL}", f"--sizes=4096x2x16 --pool_others=0 {POOL}"
+    figures = host_json(f"{BESIDE} '{auto}' {what}", timeout_s=7200)
+    images = [float(line.split()[0]) for line in host(f"du -sm {IMAGES}/*").splitlines()]
+    figures["image_on_disk_mib"] = figure(images, "MiB")
+    figures |= host_json(f"{BESIDE} '{one}' {what} --shell", timeout_s=3600)
     default = figures["create_default_ms"]["median"]
-    for name in ("shell", "warm"):
-        ratio = figures[f"create_4g_16g_{name}_ms"]["median"] / default
-        figures[f"{name}_to_default"] = figure([ratio], "times")
+    for name in [n for n in figures if n.startswith("create_") and n != "create_default_ms"]:
+        ratio = figures[name]["median"] / default
+        figures[name.replace("create_", "").replace("_ms", "_to_default")] = figure([ratio], "times")
     return figures
 
 

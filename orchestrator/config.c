@@ -102,13 +102,13 @@ static const struct setting settings[] = {
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
-	STR(sizes, TEXT, 0, "512x2x16,1024x2x16,2048x2x16,4096x2x16",
+	STR(sizes, TEXT, 0, "auto",
 	    "Sizes of the default template whose images are made ahead when nothing else is to "
 	    "do:\n"
-	    "RAM in MiB x vCPUs, and x GB of disk where it is not the template's own. A request "
-	    "is\n"
-	    "rounded up to one that is near. Those that this host can't give are left out. Empty:\n"
-	    "none."),
+	    "RAM in MiB x vCPUs, and x GB of disk where it is not the template's own, like\n"
+	    "1024x2,4096x4x16. A request is rounded up to one that is near. auto: so many that "
+	    "each\n"
+	    "request is near one. Empty: none."),
 	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
@@ -550,6 +550,11 @@ static bool take_number(const char **p, uint32_t min, uint32_t max, uint32_t *ou
 	return *p > start && n >= min && n <= max;
 }
 
+bool config_sizes_auto(const struct config *c)
+{
+	return strcmp(c->sizes, "auto") == 0;
+}
+
 int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e)
 {
 	const char *p = c->sizes;
@@ -562,11 +567,12 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 		    !take_number(&p, 1, 32, &size.vcpus) ||
 		    (*p == 'x' && (p++, !take_number(&p, 1, 1024, &size.rootfs_gb))) ||
 		    (*p && *p != ',') || size.ram_mib % 64)
-			return err_say(e, EINVAL,
-				       "sizes must be like 1024x2,4096x4x16: MiB of RAM (a multiple"
-				       " of 64 from 128 to 65536) x vCPUs (1 to 32) x GB of disk (1"
-				       " to 1024), not \"%.60s\"",
-				       c->sizes);
+			return err_say(
+				e, EINVAL,
+				"sizes must be auto or like 1024x2,4096x4x16: MiB of RAM (a"
+				" multiple of 64 from 128 to 65536) x vCPUs (1 to 32) x GB of"
+				" disk (1 to 1024), not \"%.60s\"",
+				c->sizes);
 		if (n == CONFIG_SIZES_MAX)
 			return err_say(e, EINVAL, "sizes names more than %d sizes",
 				       CONFIG_SIZES_MAX);
@@ -671,7 +677,7 @@ static int check_together(const struct config *c, struct err *e)
 		return r;
 	struct config_size sizes[CONFIG_SIZES_MAX];
 
-	if (config_sizes(c, sizes, e) < 0)
+	if (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0)
 		return e->code;
 	if (!c->tls_cert[0] != !c->tls_key[0])
 		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",

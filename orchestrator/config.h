@@ -40,7 +40,7 @@ struct config {
 	uint32_t memory_mib;		     /* of all together; 0: what the host can spare */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
-	char sizes[CONFIG_PATH_MAX];	    /* RAMxVCPUS,…: prepared ahead; see config_sizes */
+	char sizes[CONFIG_PATH_MAX];	    /* prepared ahead: "auto", or see config_sizes */
 	uint32_t pool_shells, pool_warm;    /* kept ready: 6, 2 */
 	uint32_t pool_others;		    /* warm, of each other size and template: 1 */
 	uint32_t fork_max;		    /* children of one fork: 32; at most 1000 */
@@ -81,7 +81,10 @@ int config_load(struct config *out, int argc, char *const argv[], struct err *e)
  * config_load: settings that depend on each other are not compared yet. */
 int config_parse(struct config *out, const char *name, const char *text, size_t len, struct err *e);
 
-/* The setting `sizes`. Returns how many there are; -errno with *e filled when it is malformed. */
+/* The setting `sizes` names none, but leaves it to the host and the tiers. */
+bool config_sizes_auto(const struct config *c);
+/* The sizes it names else. Returns how many there are; -errno with *e filled when it is malformed.
+ */
 #define CONFIG_SIZES_MAX 16
 struct config_size {
 	uint32_t ram_mib, vcpus;

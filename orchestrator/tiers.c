@@ -100,18 +100,23 @@ static const struct {
 
 const char tier_names[] = "free, pro, scale or enterprise";
 
-bool tier_find(struct tier *out, const struct config *c, const char *name)
+bool tier_at(struct tier *out, const struct config *c, size_t i)
 {
 	struct err e;
 
-	for (size_t i = 0; i < ARRAY_LEN(tiers); i++) {
-		if (strcmp(tiers[i].name, name) != 0)
-			continue;
-		*out = (struct tier){0};
-		if (tier_parse(out, tiers[i].initial, &e) < 0 ||
-		    tier_parse(out, (const char *)c + tiers[i].offset, &e) < 0)
-			abort(); /* the value was checked where it was read */
-		return true;
-	}
+	if (i >= ARRAY_LEN(tiers))
+		return false;
+	*out = (struct tier){0};
+	if (tier_parse(out, tiers[i].initial, &e) < 0 ||
+	    tier_parse(out, (const char *)c + tiers[i].offset, &e) < 0)
+		abort(); /* the value was checked where it was read */
+	return true;
+}
+
+bool tier_find(struct tier *out, const struct config *c, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tiers); i++)
+		if (strcmp(tiers[i].name, name) == 0)
+			return tier_at(out, c, i);
 	return false;
 }

@@ -7,6 +7,7 @@
 #define RAMET_ORCHESTRATOR_TIERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -25,6 +26,8 @@ int tier_parse(struct tier *t, const char *text, struct err *e);
 
 /* The tier called `name` as configured. False: there is none of that name. */
 bool tier_find(struct tier *out, const struct config *c, const char *name);
+/* The i-th; false: there are no more. */
+bool tier_at(struct tier *out, const struct config *c, size_t i);
 /* The tier of operators' keys, which no setting has: no limits, and the figures of the host. */
 #define TIER_OPERATOR "operator"
 /* For sentences: "free, pro, scale or enterprise". */

@@ -142,9 +142,12 @@ group_native() {
 	fi
 }
 
+# What the tests ask for, and nothing that is prepared in the background beside them.
+export RAMET_TEST_SETTINGS=--sizes=1024x2x16,512x1x16
+
 # with_service GROUP: starts it, or leaves a failure
 with_service() {
-	RAMET_HOST=$("$top/dev" up) && export RAMET_HOST && return
+	RAMET_HOST=$("$top/dev" up "$RAMET_TEST_SETTINGS") && export RAMET_HOST && return
 	printf '1 the service starts\n' >>"$results/$1.items"
 	return 1
 }

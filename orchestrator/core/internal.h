@@ -22,7 +22,7 @@
 #define RAM_STEP_MIB	64 /* sizes are rounded up to it: each size is a template of its own */
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
 
-/* --- sizes (spec.c) ------------------------------------------------------------------------- */
+/* --- sizes (sizes.c, spec.c) ----------------------------------------------------------------- */
 
 struct size {
 	uint32_t vcpus, ram_mib, rootfs_gb;
@@ -34,13 +34,32 @@ bool size_equal(const struct size *a, const struct size *b);
 struct sized_choice {
 	struct size size, image;
 };
-/* What the host can give for what was asked, of a template, and up to `most` of it (but a disk is
- * no smaller than the template's own); false with *f filled when it is too
- * little. */
+/* The most of each that a sandbox can have here. */
+struct size size_host(void);
+/* The most that a sandbox of a template of size `own` gets on such a host, up to `most`: a disk is
+ * no smaller than the template's. */
+struct size size_limit(const struct size *host, const struct size *own, const struct size *most);
+/* What a tier allows. */
+struct tier;
+struct size size_of_tier(const struct tier *t);
+/* Sizes that requests are rounded up to: first the template's own, then as likely as they are asked
+ * for. An image takes 45 MB on the disk and 18 for each GiB of its RAM, a warm sandbox of it 4 to
+ * 9 MiB of memory. 128: the ladders of `auto` on a host with 64 GB and 32 CPUs, twice. */
+#define SIZES_MAX 128
+struct sizes {
+	struct size all[SIZES_MAX];
+	size_t n;
+	size_t ahead; /* the first of them that have an image ahead of need */
+};
+void sizes_of(struct sizes *out, const struct config *c, const struct source *from,
+	      const struct size *host);
+/* For what was asked for, within the limit. */
+struct sized_choice sizes_choose(const struct sizes *s, const struct size *asked,
+				 const struct size *limit);
+/* What the host can give for what was asked, of a template, and up to `most` of it; false with *f
+ * filled when it is too little. */
 bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
 		 const struct size *most, struct sized_choice *out, struct failure *f);
-/* The most RAM that a sandbox can have here. */
-uint32_t size_ram_most(void);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
 struct vm_spec size_vm_spec(const struct size *size, bool builds);
 /* A shell that serves each size with the default's vCPUs and RAM up to the largest of `sizes`. */

@@ -287,13 +287,25 @@ static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootf
 	return s;
 }
 
+/* No more than half of all VMs wait on shelves for good: without a free one, nothing is prepared.
+ */
+static bool has_shelf_left(const struct core *c)
+{
+	uint32_t kept = 0;
+
+	list_each (pos, &c->pool.others)
+		kept += container_of(pos, struct shelf, link)->for_good;
+	return (kept + 1) * c->config.pool_others <= c->vms.max_vms / 2;
+}
+
 void pool_keep(struct core *c, struct template *t)
 {
 	uint32_t rootfs_gb = template_size(t)->rootfs_gb;
-
-	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb))
-		return;
 	struct shelf *s = find_other(c, t, rootfs_gb);
+
+	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
+	    (s && s->for_good) || !has_shelf_left(c))
+		return;
 	if (!s)
 		s = other_new(c, t, rootfs_gb);
 	s->for_good = true;

@@ -10,7 +10,7 @@
 #include "orchestrator/core/template-internal.h"
 
 #define QUIET_MS   3000 /* nobody wanted anything for so long */
-#define SIZES_SEEN 64
+#define SIZES_SEEN (2 * SIZES_MAX)
 
 /* --- ahead ---------------------------------------------------------------------------------- */
 
@@ -39,49 +39,43 @@ static bool start(struct core *c, const struct source *from, const struct size *
 {
 	struct template *t = template_find(c, from->name, size);
 
-	if (size->ram_mib > size_ram_most() || (t && t->state != TPL_NEW))
+	if (t && t->state == TPL_READY)
+		pool_keep(c, t); /* it may have been asked for first */
+	if (t && t->state != TPL_NEW)
 		return false;
 	c->ahead = template_get(c, from, size);
 	if (!c->ahead)
 		return false;
+	c->ahead->ahead = true;
 	template_wait(c->ahead, &c->ahead_wait, on_prepared, c);
 	return true;
+}
+
+static bool start_one_of(struct core *c, const char *name)
+{
+	struct size host = size_host();
+	struct sizes sizes;
+	struct source from;
+	struct err e;
+
+	if (source_find(&c->config, name, &from, &e) < 0)
+		return false;
+	sizes_of(&sizes, &c->config, &from, &host);
+	for (size_t i = 0; i < sizes.ahead; i++)
+		if (sizes.all[i].ram_mib <= host.ram_mib && start(c, &from, &sizes.all[i]))
+			return true;
+	return false;
 }
 
 static bool start_named(struct core *c)
 {
 	char **names = source_names(&c->config);
-	struct source from;
-	struct err e;
 	bool started = false;
 
-	for (char **name = names; name && *name && !started; name++) {
-		if (source_find(&c->config, *name, &from, &e) < 0)
-			continue;
-		struct size own = source_size(&from);
-		started = start(c, &from, &own);
-	}
+	for (char **name = names; name && *name && !started; name++)
+		started = start_one_of(c, *name);
 	source_names_free(names);
 	return started;
-}
-
-static bool start_sized(struct core *c)
-{
-	struct config_size sizes[CONFIG_SIZES_MAX];
-	struct source from;
-	struct err e;
-	int n = config_sizes(&c->config, sizes, &e);
-
-	source_find(&c->config, TEMPLATE_DEFAULT, &from, &e);
-	for (int i = 0; i < n; i++) {
-		struct size size = {sizes[i].vcpus, sizes[i].ram_mib, sizes[i].rootfs_gb};
-
-		if (size.rootfs_gb < from.rootfs_gb)
-			size.rootfs_gb = from.rootfs_gb;
-		if (start(c, &from, &size))
-			return true;
-	}
-	return false;
 }
 
 uint64_t templates_ahead(struct core *c)
@@ -93,7 +87,7 @@ uint64_t templates_ahead(struct core *c)
 	if (now < c->busy_ms + QUIET_MS)
 		return c->busy_ms + QUIET_MS - now;
 	if (!start_named(c))
-		start_sized(c);
+		start_one_of(c, TEMPLATE_DEFAULT);
 	return 0;
 }
 

@@ -19,9 +19,9 @@
 #include "proto/ctl.h"
 #include "proto/image.h"
 
-#define WHOLE_MAX (8u << 20) /* files up to this size are hashed whole */
-#define PART	  (1u << 20) /* of larger ones, so much at each end */
-#define SIZES_MAX 8	     /* images of a template that are kept beside that of its own size */
+#define WHOLE_MAX  (8u << 20) /* files up to this size are hashed whole */
+#define PART	   (1u << 20) /* of larger ones, so much at each end */
+#define OTHERS_MAX 8	      /* images of a template that are kept beside those made ahead */
 
 static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
 
@@ -109,13 +109,22 @@ static int key_of(const struct template_job *job, char key[MANIFEST_KEY_LEN + 1]
 	return ret;
 }
 
+#define SIZE_NAME_LEN 48
+
+static size_t size_name(char out[SIZE_NAME_LEN], const struct size *size)
+{
+	return (size_t)snprintf(out, SIZE_NAME_LEN, "-%uc-%um-%ug", size->vcpus, size->ram_mib,
+				size->rootfs_gb);
+}
+
 static int name_of(struct template_job *job)
 {
+	char size[SIZE_NAME_LEN];
 	int ret = key_of(job, job->key, &job->err);
 
+	size_name(size, &job->size);
 	if (ret == 0)
-		snprintf(job->name, sizeof(job->name), "%s-%s-%uc-%um-%ug", job->source.name,
-			 job->key, job->size.vcpus, job->size.ram_mib, job->size.rootfs_gb);
+		snprintf(job->name, sizeof(job->name), "%s-%s%s", job->source.name, job->key, size);
 	return ret;
 }
 
@@ -221,19 +230,24 @@ struct sized {
 	struct timespec used;
 };
 
-static bool is_own_size(const struct template_job *job, const char *entry)
+static bool is_made_ahead(const struct sizes *sizes, const char *entry)
 {
-	char size[48];
 	size_t len = strlen(entry);
 
-	size_t used = (size_t)snprintf(size, sizeof(size), "-%uc-%um-%ug", job->source.vcpus,
-				       job->source.ram_mib, job->source.rootfs_gb);
-	return len > used && !strcmp(entry + len - used, size);
+	for (size_t i = 0; i < sizes->ahead; i++) {
+		char size[SIZE_NAME_LEN];
+		size_t used = size_name(size, &sizes->all[i]);
+
+		if (len > used && !strcmp(entry + len - used, size))
+			return true;
+	}
+	return false;
 }
 
 /* Removes what was made from other inputs of the template. Returns how many other images of the
- * same inputs there are beside that of its own size; the least recently used one is handed out. */
-static size_t sweep(int parent, const struct template_job *job, struct sized *oldest)
+ * same inputs there are beside those made ahead; the least recently used one is handed out. */
+static size_t sweep(int parent, const struct template_job *job, const struct sizes *sizes,
+		    struct sized *oldest)
 {
 	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
 	DIR *d = fdopendir(dup(parent));
@@ -253,7 +267,7 @@ static size_t sweep(int parent, const struct template_job *job, struct sized *ol
 			remove_image(parent, entry->d_name);
 			continue;
 		}
-		if (strstr(entry->d_name, ".tmp") || is_own_size(job, entry->d_name) ||
+		if (strstr(entry->d_name, ".tmp") || is_made_ahead(sizes, entry->d_name) ||
 		    fstatat(parent, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (!kept++ || st.st_mtim.tv_sec < oldest->used.tv_sec) {
@@ -276,6 +290,8 @@ static int open_parent(const struct template_job *job, struct err *e)
 void template_files_check(void *arg)
 {
 	struct template_job *job = arg;
+	struct size host = size_host();
+	struct sizes sizes;
 	struct sized oldest;
 	struct err why;
 	char tmp[TEMPLATE_NAME_LEN + 8];
@@ -290,7 +306,8 @@ void template_files_check(void *arg)
 	}
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	remove_image(parent, tmp);
-	if (sweep(parent, job, &oldest) >= SIZES_MAX && !is_own_size(job, job->name))
+	sizes_of(&sizes, &job->config, &job->source, &host);
+	if (sweep(parent, job, &sizes, &oldest) >= OTHERS_MAX && !is_made_ahead(&sizes, job->name))
 		remove_image(parent, oldest.name);
 	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)

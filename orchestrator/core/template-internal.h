@@ -68,6 +68,7 @@ struct template
 	char *why;		/* more of it than fits there; may be NULL */
 	struct loop_timer retry;
 	uint32_t backoff_ms;
+	bool ahead;	     /* prepared whether it is asked for or not */
 	bool discard;	     /* the next check is not to use what is on disk */
 	bool built_here;     /* by this process: no use in doing it again at once */
 	unsigned bad_in_row; /* restores that failed, one after the other */

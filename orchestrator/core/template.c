@@ -16,7 +16,7 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS	 60000
 #define BAD_IN_ROW_MAX	 3
-#define TEMPLATES_MAX	 32 /* that creates may wait for at the same time */
+#define ASKED_MAX	 32 /* that creates may wait for at the same time */
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
@@ -283,19 +283,19 @@ static void template_free(struct template *t)
 	free(t);
 }
 
-/* False when all that are known are in use. What is forgotten is found on disk again. */
+/* False when all that were asked for are in use. What is forgotten is found on disk again. */
 static bool make_room(struct core *c)
 {
-	size_t known = 0;
+	size_t asked = 0;
 
 	list_each (pos, &c->templates)
-		known++;
-	if (known < TEMPLATES_MAX)
+		asked += !container_of(pos, struct template, link)->ahead;
+	if (asked < ASKED_MAX)
 		return true;
 	list_each (pos, &c->templates) {
 		struct template *t = container_of(pos, struct template, link);
 
-		if (!t->uses && !t->job && !t->build) {
+		if (!t->ahead && !t->uses && !t->job && !t->build) {
 			template_free(t);
 			return true;
 		}

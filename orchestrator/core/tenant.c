@@ -26,9 +26,8 @@ struct size tenant_size_most(const struct core *c, const char *tenant)
 	struct tier tier;
 
 	if (!tier_of(c, tenant, &tier))
-		return (struct size){.ram_mib = UINT32_MAX, .rootfs_gb = UINT32_MAX};
-	return (struct size){.ram_mib = tier.ram_mib / RAM_STEP_MIB * RAM_STEP_MIB,
-			     .rootfs_gb = tier.rootfs_gb};
+		return (struct size){UINT32_MAX, UINT32_MAX, UINT32_MAX};
+	return size_of_tier(&tier);
 }
 
 static uint32_t at_most(uint32_t value, uint32_t limit)

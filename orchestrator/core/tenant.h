@@ -14,8 +14,8 @@
 
 struct size;
 
-/* The most RAM and disk of a sandbox; UINT32_MAX: no limit. RAM is a multiple of what sizes are
- * rounded to. */
+/* The most of each that a sandbox may have; UINT32_MAX: no limit. RAM is a multiple of what sizes
+ * are rounded to. */
 struct size tenant_size_most(const struct core *c, const char *tenant);
 /* Fills in the configured defaults (of 0) and cuts what is more than the tenant may have. */
 void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,

@@ -38,4 +38,5 @@ def cut_power() -> None:
 
 
 def start_again() -> None:
-    subprocess.run([REPO / "dev", "up"], check=True, stdout=subprocess.DEVNULL)
+    settings = os.environ.get("RAMET_TEST_SETTINGS", "").split()
+    subprocess.run([REPO / "dev", "up", *settings], check=True, stdout=subprocess.DEVNULL)

@@ -33,13 +33,13 @@ def test_a_sandbox_lives_from_create_to_delete(http: httpx.Client) -> None:
     assert sandbox_id not in [s["id"] for s in http.get("/v1/sandboxes").json()]
 
 
-def test_sizes_are_what_was_asked(client: Client) -> None:
+def test_sizes_are_what_was_asked_and_no_less_ram_than_the_template(client: Client) -> None:
     with Sandbox(client=client, vcpus=1, ram_mib=256) as sbx:
         seen = sbx.run_code("nproc; awk '/MemTotal/ {print $2}' /proc/meminfo", "bash").stdout
         nproc, kib = map(int, seen.split())
         assert nproc == 1
-        assert 160 << 10 < kib <= 256 << 10
-        assert sbx.info().raw["ram_mib"] == 256
+        assert 400 << 10 < kib <= 512 << 10
+        assert sbx.info().raw["ram_mib"] == 512
 
 
 @pytest.mark.parametrize(

@@ -156,11 +156,12 @@ def test_a_fork_of_a_fork_of_a_fork(client: Client) -> None:
 
 
 def test_a_sandbox_of_another_size_is_forked_as_it_is(client: Client) -> None:
-    with Sandbox(client=client, vcpus=1, ram_mib=256) as small:
+    with Sandbox(client=client, vcpus=1) as small:
         do(small, "x = 7")
         with forked(small) as (child,):
             assert ask(child, "x, __import__('os').cpu_count()") == "7 1"
-            assert child.info().raw["ram_mib"] == 256
+            for what in ("vcpus", "ram_mib", "rootfs_gb"):
+                assert child.info().raw[what] == small.info().raw[what]
 
 
 # --- a call that runs at the fork ---

@@ -338,13 +338,14 @@ static const struct {
 	{"--tier_pro=persistent=maybe", "persistent must be yes or no, not \"maybe\""},
 	{"--tier_pro=concurrent=5 a_word_that_is_longer_than_any_limit_that_there_is=12",
 	 "is too long for a limit"},
-	{"--sizes=1024", "sizes must be like 1024x2,4096x4x16"},
-	{"--sizes=1024x2x", "sizes must be like"},
-	{"--sizes=1024x2x1025", "sizes must be like"},
-	{"--sizes=1024x2x8x1", "sizes must be like"},
-	{"--sizes=1024x33", "sizes must be like"},
+	{"--sizes=1024", "sizes must be auto or like 1024x2,4096x4x16"},
+	{"--sizes=automatic", "sizes must be auto or like"},
+	{"--sizes=1024x2x", "sizes must be auto or like"},
+	{"--sizes=1024x2x1025", "sizes must be auto or like"},
+	{"--sizes=1024x2x8x1", "sizes must be auto or like"},
+	{"--sizes=1024x33", "sizes must be auto or like"},
 	{"--sizes=1000x2", "a multiple of 64"},
-	{"--sizes=4294968320x2", "sizes must be like"},
+	{"--sizes=4294968320x2", "sizes must be auto or like"},
 	{"--sizes=128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,128x1,"
 	 "128x1,128x1,128x1,128x1",
 	 "sizes names more than 16 sizes"},
@@ -431,8 +432,12 @@ static void sizes_are_listed_in_their_order(void **state)
 	assert_int_equal(sizes[1].rootfs_gb, 0);
 	assert_int_equal(sizes[2].ram_mib, 65536);
 	assert_int_equal(sizes[2].rootfs_gb, 1024);
+	assert_false(config_sizes_auto(&c));
 	c.sizes[0] = 0;
 	assert_int_equal(config_sizes(&c, sizes, &e), 0);
+	assert_false(config_sizes_auto(&c));
+	config_defaults(&c);
+	assert_true(config_sizes_auto(&c));
 }
 
 static void webhooks_of_this_host_need_no_tls(void **state)

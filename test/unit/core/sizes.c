@@ -2,6 +2,10 @@
 /* Sandboxes of other sizes than the default: what they get, and where it comes from. */
 #include "test/unit/core/world.h"
 
+#include "base/fd.h"
+#include "orchestrator/core/internal.h"
+#include "orchestrator/tiers.h"
+
 static struct core_figures figures(struct world *w)
 {
 	struct core_figures f;
@@ -26,6 +30,204 @@ static void create(struct world *w, struct made *m, uint32_t ram_mib, uint32_t r
 	world_create(w, m, &spec);
 	if (!m->ok)
 		fail_msg("%s", m->failure.text);
+}
+
+/* --- which of the prepared sizes -------------------------------------------------------------- */
+
+static const struct size no_limit = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
+
+static void fill(struct sizes *out, const char *name, const struct size *own, const char *setting,
+		 const struct size *host)
+{
+	struct source from = {
+		.vcpus = own->vcpus, .ram_mib = own->ram_mib, .rootfs_gb = own->rootfs_gb};
+	struct config config;
+
+	config_defaults(&config);
+	snprintf(config.sizes, sizeof(config.sizes), "%s", setting);
+	snprintf(from.name, sizeof(from.name), "%s", name);
+	sizes_of(out, &config, &from, host);
+	assert_true(out->n < SIZES_MAX); /* nothing was left out */
+}
+
+static bool is_prepared(const struct sizes *s, const struct size *image)
+{
+	for (size_t i = 0; i < s->ahead; i++)
+		if (size_equal(&s->all[i], image))
+			return true;
+	return false;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool is_between(uint32_t low, uint32_t n, uint32_t high)
+{
+	return low <= n && n <= high;
+}
+
+/* Without a boot, all of it, and not much more. */
+static void expect_served(const struct sizes *s, const struct size *limit, struct size asked)
+{
+	const struct size *own = &s->all[0];
+
+	asked = (struct size){least(asked.vcpus, limit->vcpus),
+			      least(asked.ram_mib, limit->ram_mib),
+			      least(asked.rootfs_gb, limit->rootfs_gb)};
+	if (asked.rootfs_gb < own->rootfs_gb)
+		asked.rootfs_gb = own->rootfs_gb;
+	const struct sized_choice got = sizes_choose(s, &asked, limit);
+	uint32_t ram_most = 2 * asked.ram_mib;
+	if (ram_most < own->ram_mib)
+		ram_most = own->ram_mib;
+	bool grows = got.image.rootfs_gb < got.size.rootfs_gb;
+	if (is_prepared(s, &got.image) && got.image.vcpus == got.size.vcpus &&
+	    got.image.ram_mib == got.size.ram_mib &&
+	    (!grows || got.size.rootfs_gb == asked.rootfs_gb) &&
+	    is_between(asked.vcpus, got.size.vcpus, least(2 * asked.vcpus, limit->vcpus)) &&
+	    is_between(asked.ram_mib, got.size.ram_mib, least(ram_most, limit->ram_mib)) &&
+	    is_between(asked.rootfs_gb, got.size.rootfs_gb,
+		       least(4 * asked.rootfs_gb, limit->rootfs_gb)))
+		return;
+	fail_msg("%ux%ux%u of a template with %ux%ux%u: got %ux%ux%u from %ux%ux%u", asked.ram_mib,
+		 asked.vcpus, asked.rootfs_gb, own->ram_mib, own->vcpus, own->rootfs_gb,
+		 got.size.ram_mib, got.size.vcpus, got.size.rootfs_gb, got.image.ram_mib,
+		 got.image.vcpus, got.image.rootfs_gb);
+}
+
+static void expect_disks_served(const struct sizes *s, const struct size *limit, uint32_t vcpus,
+				uint32_t ram_mib)
+{
+	static const uint32_t disks[] = {4,  5,	 15,  16,  17,	40,  64,
+					 65, 99, 256, 257, 512, 513, 1024};
+
+	for (size_t i = 0; i < ARRAY_LEN(disks); i++)
+		expect_served(s, limit, (struct size){vcpus, ram_mib, disks[i]});
+}
+
+/* RAM in steps, and beside each double. */
+static void expect_all_served(const struct sizes *s, const struct size *limit)
+{
+	for (uint32_t n = 1; n <= 32; n++) {
+		for (uint32_t ram = 128; ram < 65536; ram += 448)
+			expect_disks_served(s, limit, n, ram);
+		for (uint32_t ram = 128; ram <= 65536; ram *= 2) {
+			expect_disks_served(s, limit, n, ram);
+			expect_disks_served(s, limit, n, ram + 1);
+		}
+	}
+}
+
+static const struct size hosts[] = {
+	{2, 4416, 1024}, {1, 384, 1024}, {6, 17984, 1024}, {31, 49152, 1024}, {32, 65536, 1024}};
+
+static void test_with_auto_all_that_can_be_asked_for_is_prepared(void **state)
+{
+	static const struct size owns[] = {{2, 512, 4}, {3, 640, 10}, {1, 128, 1}};
+	struct sizes s;
+
+	for (size_t h = 0; h < ARRAY_LEN(hosts); h++)
+		for (size_t i = 0; i < ARRAY_LEN(owns); i++) {
+			struct size limit = size_limit(&hosts[h], &owns[i], &no_limit);
+
+			fill(&s, TEMPLATE_DEFAULT, &owns[i], "auto", &hosts[h]);
+			expect_all_served(&s, &limit);
+		}
+}
+
+static void test_with_auto_all_that_a_tier_allows_is_prepared(void **state)
+{
+	static const struct size own = {2, 512, 4};
+	struct config config;
+	struct tier tier;
+	struct sizes s;
+
+	config_defaults(&config);
+	for (size_t h = 0; h < ARRAY_LEN(hosts); h++)
+		for (size_t i = 0; tier_at(&tier, &config, i); i++) {
+			struct size most = size_of_tier(&tier);
+			struct size limit = size_limit(&hosts[h], &own, &most);
+
+			fill(&s, TEMPLATE_DEFAULT, &own, "auto", &hosts[h]);
+			expect_all_served(&s, &limit);
+		}
+}
+
+/* RAM x vCPUs x disk */
+static void expect_size(const struct size *size, const char *expected)
+{
+	char text[48];
+
+	snprintf(text, sizeof(text), "%ux%ux%u", size->ram_mib, size->vcpus, size->rootfs_gb);
+	assert_string_equal(text, expected);
+}
+
+static void expect_choice(const struct sizes *s, struct size asked, const char *image,
+			  const char *size)
+{
+	const struct sized_choice got = sizes_choose(s, &asked, &no_limit);
+
+	expect_size(&got.image, image);
+	expect_size(&got.size, size);
+}
+
+static void test_what_is_asked_for_most_comes_first(void **state)
+{
+	static const struct size own = {2, 512, 4}, host = {4, 3008, 1024};
+	struct sizes s;
+
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
+	expect_size(&s.all[0], "512x2x4");
+	expect_size(&s.all[1], "512x2x16");
+	expect_size(&s.all[2], "1024x2x16");
+	expect_size(&s.all[3], "2048x2x16");
+	expect_size(&s.all[4], "3008x2x16"); /* the most there is, if no double */
+	expect_size(&s.all[5], "512x2x64");
+	expect_size(&s.all[6], "512x2x256");
+	expect_size(&s.all[7], "512x2x1024");
+	expect_size(&s.all[8], "512x1x16");
+	expect_size(&s.all[15], "3008x4x16");
+	expect_size(&s.all[16], "1024x2x4"); /* of the free tier */
+	assert_int_equal(s.ahead, s.n);
+}
+
+static void test_a_number_of_vcpus_that_is_prepared_is_kept(void **state)
+{
+	static const struct size own = {2, 512, 4}, host = {8, 4096, 1024};
+	struct sizes s;
+
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
+	expect_choice(&s, (struct size){1, 512, 4}, "512x1x4", "512x1x4");
+	expect_choice(&s, (struct size){3, 512, 4}, "512x4x4", "512x4x4");
+	expect_choice(&s, (struct size){8, 4096, 16}, "4096x8x16", "4096x8x16");
+}
+
+static void test_what_is_listed_and_too_large_is_cut_and_counts_once(void **state)
+{
+	static const struct size own = {2, 512, 4}, host = {2, 4416, 1024};
+	struct sizes s;
+
+	fill(&s, TEMPLATE_DEFAULT, &own, "65536x32,65536x4,4416x2x4,512x1x16,512x2", &host);
+	assert_int_equal(s.n, 3);
+	expect_size(&s.all[1], "4416x2x4");
+	expect_size(&s.all[2], "512x1x16");
+	fill(&s, TEMPLATE_DEFAULT, &own, "", &host);
+	assert_int_equal(s.n, 1);
+	expect_choice(&s, (struct size){1, 128, 4}, "512x2x4", "512x2x4");
+}
+
+/* Only its own size is prepared: that is taken where it is near, and few others are made. */
+static void test_sizes_of_another_template(void **state)
+{
+	static const struct size own = {2, 1024, 8}, host = {8, 16384, 1024};
+	struct sizes s;
+
+	fill(&s, "other", &own, "auto", &host);
+	assert_int_equal(s.ahead, 1);
+	expect_choice(&s, (struct size){1, 700, 50}, "1024x2x8", "1024x2x50");
+	expect_choice(&s, (struct size){3, 1100, 8}, "2048x4x16", "2048x4x16");
 }
 
 /* --- sizes ---------------------------------------------------------------------------------- */
@@ -188,7 +390,7 @@ static bool are_ahead(void *arg)
 	size_t n = 0;
 
 	core_templates(arg, find_default, &n);
-	return n == 3;
+	return n == 4;
 }
 
 static void test_sizes_are_prepared_ahead(void **state)
@@ -199,7 +401,7 @@ static void test_sizes_are_prepared_ahead(void **state)
 	set_sizes(w, "256x1,512x1,65536x32");
 	world_until(w, are_ahead, w->core);
 	unsigned boots = fakes_boots(w->fakes);
-	assert_int_equal(boots, 3);
+	assert_int_equal(boots, 4);
 	create(w, &m, 500, 0);
 	assert_int_equal(m.view.ram_mib, 512);
 	assert_int_equal(fakes_boots(w->fakes), boots);
@@ -207,6 +409,53 @@ static void test_sizes_are_prepared_ahead(void **state)
 	world_kill_core(w);
 	world_start_core(w);
 	world_until(w, are_ahead, w->core);
+	assert_int_equal(fakes_boots(w->fakes), boots);
+}
+
+static bool are_all_ahead(void *arg)
+{
+	struct core *c = arg;
+	struct size own = template_size(c->def)[0], host = size_host();
+	size_t n = 0;
+	struct sizes s;
+
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
+	core_templates(c, find_default, &n);
+	return n == s.n;
+}
+
+static void test_with_auto_nothing_boots_when_it_is_asked_for(void **state)
+{
+	static const struct sandbox_spec specs[] = {{.ram_mib = 128},
+						    {.ram_mib = 4097, .rootfs_gb = 100},
+						    {.ram_mib = 5000, .vcpus = 1},
+						    {.vcpus = 32},
+						    {.ram_mib = 65536, .vcpus = 3},
+						    {.rootfs_gb = 1024}};
+	struct world *w = *state;
+	struct done d;
+
+	world_wait_ready(w);
+	world_kill_core(w);
+	w->config.max_vms = 200;
+	w->config.ram_mib = 4096; /* a short ladder */
+	w->config.pool_others = 1;
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "auto");
+	world_start_core(w);
+	world_until(w, are_all_ahead, w->core);
+	unsigned boots = fakes_boots(w->fakes);
+	/* Found on disk in the next life, all of them. */
+	world_kill_core(w);
+	world_start_core(w);
+	world_until(w, are_all_ahead, w->core);
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct made m;
+
+		world_create(w, &m, &specs[i]);
+		assert_true(m.ok);
+		assert_true(m.view.ram_mib >= specs[i].ram_mib || specs[i].ram_mib == 65536);
+		world_delete(w, &d, m.view.id);
+	}
 	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
@@ -324,6 +573,12 @@ static void test_the_pool_remembers_few_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_with_auto_all_that_can_be_asked_for_is_prepared),
+		cmocka_unit_test(test_with_auto_all_that_a_tier_allows_is_prepared),
+		cmocka_unit_test(test_what_is_asked_for_most_comes_first),
+		cmocka_unit_test(test_a_number_of_vcpus_that_is_prepared_is_kept),
+		cmocka_unit_test(test_what_is_listed_and_too_large_is_cut_and_counts_once),
+		cmocka_unit_test(test_sizes_of_another_template),
 		TEST(test_ram_is_rounded_to_what_is_near),
 		TEST(test_disks_are_rounded_to_what_is_near),
 		TEST(test_ram_that_no_host_has_is_clamped),
@@ -333,6 +588,7 @@ int main(void)
 		TEST(test_a_sized_sandbox_forks_and_merges),
 		TEST(test_a_sized_sandbox_is_adopted),
 		TEST(test_sizes_are_prepared_ahead),
+		TEST(test_with_auto_nothing_boots_when_it_is_asked_for),
 		TEST(test_what_fails_ahead_is_not_tried_again_and_again),
 		TEST(test_the_pool_learns_what_is_asked_for),
 		TEST(test_the_first_create_of_a_prepared_size_is_a_hit),
