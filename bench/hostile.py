@@ -71,24 +71,28 @@ HOSTILE = {
 }
 
 
+def timed(
+    line: http.client.HTTPConnection, method: str, path: str, body: str | None, expected: bytes
+) -> float:
+    """Milliseconds until the answer, which has the expected bytes in it, was read."""
+    began = time.perf_counter()
+    line.request(method, path, body)
+    text = line.getresponse().read()
+    if expected not in text:
+        raise BenchError(f"{path} answered {text[:200]!r}")
+    return (time.perf_counter() - began) * 1000
+
+
 def latencies(sandbox_id: str, runs: int) -> tuple[list[float], list[float]]:
     """Milliseconds of so many calls of `print(1)`, each with one of the service itself behind it."""
     url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
-    body = json.dumps({"code": "print(1)"})
-
-    def timed(line: http.client.HTTPConnection, method: str, path: str, expected: bytes) -> float:
-        began = time.perf_counter()
-        line.request(method, path, body if method == "POST" else None)
-        text = line.getresponse().read()
-        if expected not in text:
-            raise BenchError(f"{path} answered {text[:200]!r}")
-        return (time.perf_counter() - began) * 1000
-
+    call = json.dumps({"code": "print(1)"})
+    path = f"/v1/sandboxes/{sandbox_id}/exec"
     execs, echoes = [], []
     with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
         for _ in range(runs):
-            execs.append(timed(line, "POST", f"/v1/sandboxes/{sandbox_id}/exec", b'"data":"1"'))
-            echoes.append(timed(line, "GET", "/livez", b"ok"))
+            execs.append(timed(line, "POST", path, call, b'"data":"1"'))
+            echoes.append(timed(line, "GET", "/livez", None, b"ok"))
     return execs, echoes
 
 
@@ -99,7 +103,7 @@ def create() -> str:
 
 
 def while_hostile(neighbour: str, code: str, runs: int) -> tuple[list[float], list[float]]:
-    """The neighbour's latencies while a sandbox runs the code."""
+    """As `latencies` of the neighbour, while a sandbox runs the code."""
     bad = create()
     try:
         api("POST", f"/v1/sandboxes/{bad}/exec", {"code": code, "language": "bash"})

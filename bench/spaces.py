@@ -15,6 +15,7 @@ from measure import BenchError, Figures, figure
 ASK = {256: 255, 512: 512, 1024: 1024, 4096: 4096}
 # Python code that fills so many MiB with bytes that are not zero.
 FILL = "held = bytearray(b'x') * ({mib} << 20)"
+RUNS = 3  # of each case: the largest takes minutes
 STILL_THERE = "print(len(held) >> 20, held[0] == held[-1] == 120)"
 
 
@@ -66,11 +67,11 @@ def freeze_one(ram_mib: int, dirty_mib: int) -> dict[str, float]:
     return {"freeze_ms": freeze_ms, "resume_ms": resume_ms, "space_bytes": size}
 
 
-def one_case(ram_mib: int, percent: int, runs: int) -> Figures:
+def one_case(ram_mib: int, percent: int) -> Figures:
     """Figures of one size with so many percent of its RAM written, fork and freeze in turns."""
     dirty_mib = ram_mib * percent // 100
     seen: dict[str, list[float]] = {}
-    for _ in range(runs):
+    for _ in range(RUNS):
         once = freeze_one(ram_mib, dirty_mib)
         once["fork_ms"] = fork_one(ram_mib, dirty_mib)
         for name, value in once.items():
@@ -84,10 +85,10 @@ def one_case(ram_mib: int, percent: int, runs: int) -> Figures:
 
 def spaces(quick: bool) -> Figures:
     """Freezes and resumes, and forks beside them."""
-    sizes, percents, runs = ([512], [10], 3) if quick else ([256, 1024, 4096], [10, 50], 3)
+    sizes, percents = ([512], [10]) if quick else ([256, 1024, 4096], [10, 50])
     figures: Figures = {}
     for ram_mib in sizes:
         call("DELETE", create(ram_mib))  # the first one of a size waits for its image
         for percent in percents:
-            figures |= one_case(ram_mib, percent, runs)
+            figures |= one_case(ram_mib, percent)
     return figures

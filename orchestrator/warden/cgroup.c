@@ -379,12 +379,17 @@ static int set_limit(int dir, const char *file, const char *text, struct err *e)
 	return r < 0 ? err_set(e, -r, "write %s to %s", text, file) : 0;
 }
 
-static int set_memory(int dir, uint64_t bytes, struct err *e)
+static int set_number(int dir, const char *file, uint64_t number, struct err *e)
 {
 	char text[32];
 
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
-	int r = set_limit(dir, "memory.max", text, e);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
+	return set_limit(dir, file, text, e);
+}
+
+static int set_memory(int dir, uint64_t bytes, struct err *e)
+{
+	int r = set_number(dir, "memory.max", bytes, e);
 	if (r < 0)
 		return r;
 	/* The VM dies as a whole: half a VM is of no use to anyone. */
@@ -409,14 +414,10 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 			 (unsigned long long)l->cpu_max_pct * CPU_PERIOD_US / 100, CPU_PERIOD_US);
 		r = set_limit(dir, "cpu.max", text, e);
 	}
-	if (r == 0 && uses(t, "cpu") && l->cpu_weight) {
-		snprintf(text, sizeof(text), "%u", l->cpu_weight);
-		r = set_limit(dir, "cpu.weight", text, e);
-	}
-	if (r == 0 && uses(t, "pids") && l->pids_max) {
-		snprintf(text, sizeof(text), "%u", l->pids_max);
-		r = set_limit(dir, "pids.max", text, e);
-	}
+	if (r == 0 && uses(t, "cpu") && l->cpu_weight)
+		r = set_number(dir, "cpu.weight", l->cpu_weight, e);
+	if (r == 0 && uses(t, "pids") && l->pids_max)
+		r = set_number(dir, "pids.max", l->pids_max, e);
 	return r;
 }
 
@@ -465,12 +466,9 @@ int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgr
 
 int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, struct err *e)
 {
-	char text[32];
-
 	if (!uses(t, "memory"))
 		return 0;
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)memory_max);
-	int r = set_limit(t->top, "memory.max", text, e);
+	int r = set_number(t->top, "memory.max", memory_max, e);
 	return r < 0 ? err_context(e, "cgroup %s/ramet", t->path) : 0;
 }
 
