@@ -63,6 +63,13 @@ rig_tsc_khz() {
 	"$rig_dir/tsc"
 }
 
+# The rig's disk grows with what is stored there: the tests and a few templates need some GiB.
+rig_room() {
+	local free
+	free=$(df --output=avail -B1M "$rig_dir" | tail -n 1)
+	((free >= 4096)) || die "the rig needs 4 GiB of disk for its own; $rig_dir has $free MiB left"
+}
+
 rig_data_disk() {
 	[[ -e $rig_dir/data.ext4 ]] && return
 	mke2fs -q -t ext4 -m 0 -L data -E lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0 \
@@ -98,6 +105,7 @@ rig_start() {
 	mkdir -p "$rig_dir" "$rig_sock"
 	chmod 700 "$rig_sock"
 	rm -f "$rig_sock"/*
+	rig_room
 	rig_keys
 	rig_data_disk
 	truncate -s 16G "$rig_dir/inbox"
@@ -121,11 +129,12 @@ rig_start() {
 		-device virtio-blk-device,drive=assets,serial=assets
 		-drive "if=none,id=product,format=raw,readonly=on,file=$product"
 		-device virtio-blk-device,drive=product,serial=product
-		-drive "if=none,id=data,format=raw,discard=unmap,cache=$data_cache,file=$rig_dir/data.ext4"
+		-drive "if=none,id=data,format=raw,discard=unmap,cache=$data_cache,werror=report,file=$rig_dir/data.ext4"
 		-device virtio-blk-device,drive=data,serial=data
 		-drive "if=none,id=inbox,format=raw,readonly=on,file=$rig_dir/inbox"
 		-device virtio-blk-device,drive=inbox,serial=inbox
 	)
+	# werror=report: where this machine's disk is full the rig is told, and does not stand still.
 	# phys-bits=40: with more, an inner guest hangs at its first instruction.
 	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
 	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.

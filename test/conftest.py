@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -16,6 +17,7 @@ from ramet import Client, Sandbox
 
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
+PATIENCE_S = 120  # for a service that was just restarted on a busy machine
 
 
 # Files that take minutes: each is given out whole, so they go first and the short ones fill up.
@@ -31,6 +33,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return len(LONGEST_FIRST) + (name == "test_power")
 
     items.sort(key=place)
+
+
+_service_is_gone = False
+
+
+def service_answers(patience_s: float) -> bool:
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            if httpx.get(f"{HOST}/v1/healthz", timeout=10, trust_env=False).text.strip() == "ok":
+                return True
+        except httpx.HTTPError:
+            pass
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.2)
+
+
+def last_words() -> str:
+    """What the service, and the rig's host where there is one, said last."""
+    told = ["", "the service's log:"]
+    try:
+        logs = subprocess.run([REPO / "dev", "logs"], capture_output=True, text=True, timeout=60)
+        told += (logs.stdout + logs.stderr).splitlines()[-15:]
+    except subprocess.TimeoutExpired:
+        told.append("(it could not be had within a minute)")
+    console = REPO / "build/rig/console.log"
+    if console.exists():
+        told += ["the console of the rig's host:"]
+        told += console.read_text(errors="replace").splitlines()[-15:]
+    return "\n".join(told)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without the service each test would wait for it in vain, for hours in all."""
+    global _service_is_gone
+    if item.path.parent.name not in ("system", "fault"):
+        return
+    was_gone = _service_is_gone
+    _service_is_gone = not service_answers(0 if was_gone else PATIENCE_S)
+    if _service_is_gone:
+        why = "" if was_gone else last_words()
+        pytest.fail(f"no ready service at {HOST}{why}", pytrace=False)
 
 
 def on_host(command: str) -> str:
@@ -50,7 +95,6 @@ def client() -> Iterator[Client]:
     """The SDK's client, once the service is ready."""
     ramet._transport._STREAM_SILENCE_S = 300  # a machine with much other work may stand still
     with Client(HOST, timeout=300) as c:
-        assert c.healthz(), f"no ready service at {HOST}: start one with ./dev up"
         yield c
 
 

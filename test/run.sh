@@ -14,6 +14,7 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 
 all_groups=(style unit h2o fuzz native system fault)
 fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # after the whole corpus
+limit_s=${RAMET_TEST_LIMIT_S:-3900}
 results=$top/build/test
 
 make_venv() {
@@ -24,11 +25,14 @@ python() {
 	local site=$top/sdk/python/src
 	PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"
 }
-# pytest RESULT ARG…: a run that broke, or that found nothing, is a failure of its group
+# pytest RESULT ARG…: a run that broke, or that found nothing, is a failure of its group.
+# After limit_s of the whole run it begins no further test: something stands still then, and the
+# run must end to tell it.
 pytest() {
-	local result=$1 status=0
+	local result=$1 status=0 left=$((limit_s - SECONDS))
 	shift
 	python -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 --durations=20 \
+		--session-timeout=$((left > 60 ? left : 60)) \
 		--junit-xml="$results/$result.xml" "$@" || status=$?
 	[[ $status -le 1 && -s $results/$result.xml ]] ||
 		printf '1 pytest of %s\n' "$result" >>"$results/${result%%-*}.items"

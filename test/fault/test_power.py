@@ -10,6 +10,8 @@ import threading
 import time
 from collections import Counter
 
+import pytest
+
 from conftest import on_host
 from ramet import Client
 from rig import cut_power, needs_rig, start_again
@@ -50,6 +52,7 @@ def one_cut(rng: random.Random, client: Client, during: Counter[str]) -> Counter
 
 
 @needs_rig
+@pytest.mark.timeout(600 + 120 * CUTS)
 def test_what_was_frozen_outlives_power_cuts(client: Client) -> None:
     print(f"seed {SEED}, {CUTS} cuts")
     rng = random.Random(SEED)

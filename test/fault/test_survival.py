@@ -55,6 +55,7 @@ def whose_vms(pids: list[str]) -> set[str]:
     return ids | {space for space, sandbox in came if sandbox in ids}
 
 
+@pytest.mark.timeout(600 + 60 * POINTS)
 def test_nothing_that_was_answered_is_lost(client: Client, http: httpx.Client) -> None:
     print(f"seed {SEED}, {POINTS} points, {WORKERS} workers")
     rng = random.Random(SEED)

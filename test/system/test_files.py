@@ -502,6 +502,7 @@ def service_kib() -> int:
     return sum(int(line.split()[1]) for line in told.splitlines())
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="2 GB both ways: set RAMET_SLOW")
 def test_two_gigabytes_both_ways_at_constant_memory(sbx: Sandbox, client: Client) -> None:
     """The guest, with 512 MiB of RAM, could not hold it; neither may the service nor the SDK."""
