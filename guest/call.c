@@ -109,7 +109,10 @@ static void start_running(void)
 /* Hands the frame in c->in to the driver and takes no other until it has this one. */
 static void pass_on(struct conn *c, uint8_t type, const uint8_t *payload, size_t len)
 {
-	driver_send(type, payload, len);
+	if (type == AGENT_EXEC && call.code_left)
+		driver_send_with_next(type, payload, len);
+	else
+		driver_send(type, payload, len);
 	frame_reset(&c->in);
 	if (driver_taken())
 		call_on_driver_sent();

@@ -41,7 +41,8 @@ static struct {
 	struct watch life; /* its pidfd */
 	size_t out_pos, out_len;
 	struct frame_in in;
-	uint8_t out[FRAME_MAX];
+	uint8_t out[2 * FRAME_MAX]; /* one that waits for the next, and that */
+	size_t waits;		    /* bytes of the former */
 } driver = {.ctl.fd = -1, .life.fd = -1};
 
 /*
@@ -66,7 +67,7 @@ pid_t driver_pid(void)
 
 bool driver_taken(void)
 {
-	return driver.out_len == 0;
+	return driver.out_len == driver.waits;
 }
 
 void driver_signal(int sig)
@@ -86,6 +87,11 @@ static void close_ctl(void)
 	close_fd(&driver.ctl.fd);
 }
 
+static void forget_out(void)
+{
+	driver.out_pos = driver.out_len = driver.waits = 0;
+}
+
 static void flush_out(void)
 {
 	while (driver.out_pos < driver.out_len && driver.ctl.fd >= 0) {
@@ -101,7 +107,7 @@ static void flush_out(void)
 			break; /* its end is told by the pidfd */
 		driver.out_pos += (size_t)n;
 	}
-	driver.out_pos = driver.out_len = 0;
+	forget_out();
 	if (driver.ctl.fd >= 0)
 		watch_set(&driver.ctl, EPOLLIN);
 }
@@ -123,15 +129,28 @@ static void flush_here(void)
 		sched_setaffinity(driver.pid, sizeof(before), &before);
 }
 
+static void put(uint8_t type, const void *payload, size_t len)
+{
+	uint8_t *to = driver.out + driver.out_len;
+
+	driver.state = DRIVER_BUSY;
+	frame_header(to, type, (uint32_t)len);
+	if (len)
+		memcpy(to + AGENT_HEADER_SIZE, payload, len);
+	driver.out_len += AGENT_HEADER_SIZE + len;
+}
+
 void driver_send(uint8_t type, const void *payload, size_t len)
 {
-	driver.state = DRIVER_BUSY;
-	frame_header(driver.out, type, (uint32_t)len);
-	if (len)
-		memcpy(driver.out + AGENT_HEADER_SIZE, payload, len);
-	driver.out_pos = 0;
-	driver.out_len = AGENT_HEADER_SIZE + len;
+	put(type, payload, len);
+	driver.waits = 0;
 	flush_here();
+}
+
+void driver_send_with_next(uint8_t type, const void *payload, size_t len)
+{
+	put(type, payload, len);
+	driver.waits = driver.out_len;
 }
 
 bool driver_started(pid_t *bash_group)
@@ -230,15 +249,19 @@ static bool read_frame(void)
 {
 	struct frame f;
 	struct err e;
-	ssize_t n = read(driver.ctl.fd, frame_end(&driver.in), frame_room(&driver.in));
+	int got;
 
-	if (n < 0 && errno == EAGAIN)
-		return false;
-	if (n <= 0) { /* user code closed it or called exec(2); the process may live on */
-		close_ctl();
-		return false;
-	}
-	int got = frame_got(&driver.in, (size_t)n, &f, &e);
+	do {
+		ssize_t n = read(driver.ctl.fd, frame_end(&driver.in), frame_room(&driver.in));
+
+		if (n < 0 && errno == EAGAIN)
+			return false;
+		if (n <= 0) { /* user code closed it or called exec(2); the process may live on */
+			close_ctl();
+			return false;
+		}
+		got = frame_got(&driver.in, (size_t)n, &f, &e);
+	} while (!got);
 	if (got > 0) {
 		/* Reset first: the handler may send, and that may bring the next frame. */
 		frame_reset(&driver.in);
@@ -289,7 +312,7 @@ static void on_life(struct watch *w, uint32_t events)
 	close_ctl();
 	watch_del(&driver.life);
 	close_fd(&driver.life.fd);
-	driver.out_pos = driver.out_len = 0;
+	forget_out();
 	enum driver_state was = driver.state;
 	driver.state = DRIVER_DOWN;
 	describe_end(&e, status);

@@ -40,6 +40,9 @@ pid_t driver_pid(void);
 
 /* Sends one frame; the state becomes BUSY. Only when the one before was taken (driver_taken). */
 void driver_send(uint8_t type, const void *payload, size_t len);
+/* The same, but it waits to go out together with the next one, which has to follow: the driver is
+ * woken once. */
+void driver_send_with_next(uint8_t type, const void *payload, size_t len);
 bool driver_taken(void);
 
 /* True when SIGINT finds the code of the running call now; once for each. `bash_group` is bash's

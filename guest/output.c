@@ -221,7 +221,6 @@ void output_mark_end(void)
 			pipes[i].left = 0;
 	/* What comes later than the mark is not this call's. */
 	ends = true;
-	watch_pipes(false);
 }
 
 static bool drain_pipe(struct pipe_end *p)
@@ -242,7 +241,11 @@ static bool drain_pipe(struct pipe_end *p)
 
 bool output_drain(void)
 {
-	return drain_pipe(&pipes[OUTPUT_STDOUT]) && drain_pipe(&pipes[OUTPUT_STDERR]);
+	if (drain_pipe(&pipes[OUTPUT_STDOUT]) && drain_pipe(&pipes[OUTPUT_STDERR]))
+		return true;
+	if (ends) /* the call may be over by now, with its client */
+		watch_pipes(false);
+	return false;
 }
 
 void output_note(const char *text)
