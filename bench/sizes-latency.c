@@ -2,8 +2,8 @@
 /*
  * Creates of many sizes over one keep-alive connection, against a service that was started with
  * --sizes=auto and no images yet, or some: first it is waited until all is prepared, and told what
- * that took. With --shell: of one size, against a service whose pool has warm sandboxes of the
- * default size alone. Prints one JSON object.
+ * that took. With --shell: of one prepared size, and with a disk that is not, against a service
+ * whose pool has warm sandboxes of the default size alone. Prints one JSON object.
  *
  *   sizes-latency --port 7071 --creates 10 [--shell]
  */
@@ -177,6 +177,8 @@ int main(int argc, char **argv)
 	double warms = settle(fd);
 	if (shell) {
 		time_creates(fd, sizes[1].body, creates, warms, "create_4g_16g_shell_ms", "");
+		time_creates(fd, "{\"ram_mib\":4096,\"rootfs_gb\":20}", creates, warms,
+			     "create_4g_20g_grown_ms", ", ");
 	} else {
 		print_memory();
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)

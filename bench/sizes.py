@@ -18,8 +18,7 @@ SETTLED_S = 60
 
 
 def sized_creates(quick: bool) -> Figures:
-    """Creates of other sizes beside the default, in a service of their own, and what it takes to
-    prepare these."""
+    """Creates of other sizes beside the default, in a service of their own; preparing them."""
     what = f"sizes-latency --creates {5 if quick else 30}"
     auto, one = f"--sizes=auto --pool_others=1 {POOL}", f"--sizes=4096x2x16 --pool_others=0 {POOL}"
     figures = host_json(f"{BESIDE} '{auto}' {what}", timeout_s=7200)

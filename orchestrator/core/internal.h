@@ -43,8 +43,8 @@ struct size size_limit(const struct size *host, const struct size *own, const st
 struct tier;
 struct size size_of_tier(const struct tier *t);
 /* Sizes that requests are rounded up to: first the template's own, then as likely as they are asked
- * for. An image takes 45 MB on the disk and 18 for each GiB of its RAM, a warm sandbox of it 4 to
- * 9 MiB of memory. 128: the ladders of `auto` on a host with 64 GB and 32 CPUs, twice. */
+ * for. An image takes 45 MB on the disk and 18 for each GiB of its RAM, a warm sandbox of it some
+ * 5 MiB of memory. 128: the ladders of `auto` on a host with 64 GB and 32 CPUs, twice. */
 #define SIZES_MAX 128
 struct sizes {
 	struct size all[SIZES_MAX];

@@ -540,6 +540,29 @@ static void test_the_first_create_of_a_prepared_size_is_a_hit(void **state)
 	world_until(w, is_stocked, w->core);
 }
 
+static bool are_seven_ahead(void *arg)
+{
+	size_t n = 0;
+
+	core_templates(arg, find_default, &n);
+	return n == 7;
+}
+
+/* There is room to prepare the last ones, and for sandboxes. */
+static void test_more_sizes_than_vms_are_prepared_all_the_same(void **state)
+{
+	struct world *w = *state;
+
+	world_wait_ready(w);
+	world_kill_core(w);
+	w->config.pool_others = 1;
+	w->config.max_vms = 6;
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "192x1,256x1,320x1,384x1,448x1,512x1");
+	world_start_core(w);
+	world_until(w, are_seven_ahead, w->core);
+	assert_in_range(figures(w).warm_ready, 3, 4); /* half of all, and the default one */
+}
+
 static void test_what_was_learnt_makes_room(void **state)
 {
 	struct world *w = *state;
@@ -592,6 +615,7 @@ int main(void)
 		TEST(test_what_fails_ahead_is_not_tried_again_and_again),
 		TEST(test_the_pool_learns_what_is_asked_for),
 		TEST(test_the_first_create_of_a_prepared_size_is_a_hit),
+		TEST(test_more_sizes_than_vms_are_prepared_all_the_same),
 		TEST(test_what_was_learnt_makes_room),
 		TEST(test_the_pool_remembers_few_sizes),
 	};
