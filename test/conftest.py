@@ -42,7 +42,8 @@ def service_answers(patience_s: float) -> bool:
     give_up = time.monotonic() + patience_s
     while True:
         try:
-            if httpx.get(f"{HOST}/v1/healthz", timeout=10, trust_env=False).text.strip() == "ok":
+            answer = httpx.get(f"{HOST}/v1/healthz", timeout=2, trust_env=False)
+            if answer.text.strip() == "ok":
                 return True
         except httpx.HTTPError:
             pass
