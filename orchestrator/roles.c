@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +63,9 @@ int role_service(void)
 	struct config config;
 	struct err e;
 
+	/* First of all calls of it: a worker may be in OpenSSL when the process ends, and crashes
+	 * where that is cleaned up beside it. */
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 	log_init("service", LOG_INFO);
 	if (take_over(&config, &e) < 0) {
 		log_error("%s", e.text);
