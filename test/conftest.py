@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -89,6 +90,14 @@ def on_host(command: str) -> str:
     )
     assert done.returncode == 0, f"`{command}` gave {done.returncode}: {done.stderr}"
     return done.stdout
+
+
+def vm_of(sbx: Sandbox) -> dict[str, str]:
+    """The slot and the process of its VM, which only the service's log tells."""
+    lines = on_host(f"grep 'sandbox {sbx.id}: VM in slot' /var/log/ramet.log")
+    told = re.findall(r"VM in slot (\d+), process (\d+)", lines)
+    slot, process = told[-1]
+    return {"slot": slot, "process": process}
 
 
 @pytest.fixture(scope="session")

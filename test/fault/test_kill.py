@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 
 import httpx
 import pytest
 
 import ramet
-from conftest import on_host
+from conftest import on_host, vm_of
 from ramet import Client, Sandbox
 
 # rametd is both roles: the service is the one that is not root's.
@@ -68,10 +67,7 @@ def vm_pids() -> set[str]:
 
 
 def process_of(sbx: Sandbox) -> str:
-    """The VM's process on the host, which only the service's log tells."""
-    line = on_host(f"grep 'sandbox {sbx.id}: VM in slot' /var/log/ramet.log")
-    pids: list[str] = re.findall(r"process (\d+)", line)
-    return pids[-1]
+    return vm_of(sbx)["process"]
 
 
 def test_a_killed_service_loses_no_sandbox(client: Client) -> None:
