@@ -41,16 +41,10 @@ _service_is_gone = False
 
 def service_answers(patience_s: float) -> bool:
     give_up = time.monotonic() + patience_s
-    while True:
-        try:
-            answer = httpx.get(f"{HOST}/v1/healthz", timeout=2, trust_env=False)
-            if answer.text.strip() == "ok":
-                return True
-        except httpx.HTTPError:
-            pass
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.2)
+    with Client(HOST, timeout=2) as asking:
+        while not (ready := asking.healthz()) and time.monotonic() < give_up:
+            time.sleep(0.2)
+    return ready
 
 
 def last_words() -> str:
@@ -92,12 +86,11 @@ def on_host(command: str) -> str:
     return done.stdout
 
 
-def vm_of(sbx: Sandbox) -> dict[str, str]:
+def vm_of(sbx: Sandbox) -> tuple[str, str]:
     """The slot and the process of its VM, which only the service's log tells."""
     lines = on_host(f"grep 'sandbox {sbx.id}: VM in slot' /var/log/ramet.log")
-    told = re.findall(r"VM in slot (\d+), process (\d+)", lines)
-    slot, process = told[-1]
-    return {"slot": slot, "process": process}
+    told: list[tuple[str, str]] = re.findall(r"VM in slot (\d+), process (\d+)", lines)
+    return told[-1]
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/num.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/tiers.h"
 
@@ -25,22 +26,12 @@ bool size_equal(const struct size *a, const struct size *b)
 
 static const struct size no_limit = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
 
-static uint32_t at_most(uint64_t value, uint32_t limit)
-{
-	return value < limit ? (uint32_t)value : limit;
-}
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
-
 struct size size_limit(const struct size *host, const struct size *own, const struct size *most)
 {
 	return (struct size){
-		.vcpus = at_most(larger(host->vcpus, own->vcpus), most->vcpus),
-		.ram_mib = at_most(larger(host->ram_mib, own->ram_mib), most->ram_mib),
-		.rootfs_gb = larger(at_most(host->rootfs_gb, most->rootfs_gb), own->rootfs_gb),
+		.vcpus = min_u32(max_u32(host->vcpus, own->vcpus), most->vcpus),
+		.ram_mib = min_u32(max_u32(host->ram_mib, own->ram_mib), most->ram_mib),
+		.rootfs_gb = max_u32(min_u32(host->rootfs_gb, most->rootfs_gb), own->rootfs_gb),
 	};
 }
 
@@ -65,24 +56,24 @@ static void add(struct sizes *s, struct size size)
 /* The rung behind `at`; the last is `most`, and behind it is one that is higher. */
 static uint32_t next_rung(uint32_t at, uint32_t factor, uint32_t most)
 {
-	return at < most ? at_most((uint64_t)at * factor, most) : most + 1;
+	return at < most ? min_u32((uint64_t)at * factor, most) : most + 1;
 }
 
 static void add_ram_ladder(struct sizes *s, uint32_t vcpus, const struct size *most)
 {
 	const struct size *own = &s->all[0];
 	uint32_t rootfs_gb = next_rung(own->rootfs_gb, ROOTFS_NEAR, most->rootfs_gb);
-	uint32_t ram_mib = at_most(own->ram_mib, most->ram_mib);
+	uint32_t ram_mib = min_u32(own->ram_mib, most->ram_mib);
 
 	for (; ram_mib <= most->ram_mib; ram_mib = next_rung(ram_mib, RAM_NEAR, most->ram_mib))
-		add(s, (struct size){vcpus, ram_mib, at_most(rootfs_gb, most->rootfs_gb)});
+		add(s, (struct size){vcpus, ram_mib, min_u32(rootfs_gb, most->rootfs_gb)});
 }
 
 /* What may be asked for within `most`, most likely first. */
 static void add_ladders(struct sizes *s, const struct size *most)
 {
 	const struct size *own = &s->all[0];
-	uint32_t ram_mib = at_most(own->ram_mib, most->ram_mib);
+	uint32_t ram_mib = min_u32(own->ram_mib, most->ram_mib);
 
 	add_ram_ladder(s, own->vcpus, most);
 	for (uint32_t gb = own->rootfs_gb; gb <= most->rootfs_gb;
@@ -114,9 +105,9 @@ static void add_listed(struct sizes *s, const struct config *c, const struct siz
 	int n = config_sizes(c, sizes, &e);
 
 	for (int i = 0; i < n; i++)
-		add(s, (struct size){at_most(sizes[i].vcpus, most.vcpus),
-				     at_most(sizes[i].ram_mib, most.ram_mib),
-				     larger(sizes[i].rootfs_gb, s->all[0].rootfs_gb)});
+		add(s, (struct size){min_u32(sizes[i].vcpus, most.vcpus),
+				     min_u32(sizes[i].ram_mib, most.ram_mib),
+				     max_u32(sizes[i].rootfs_gb, s->all[0].rootfs_gb)});
 }
 
 void sizes_of(struct sizes *out, const struct config *c, const struct source *from,
@@ -198,10 +189,10 @@ struct sized_choice sizes_choose(const struct sizes *s, const struct size *asked
 		found = find_any(s, s->n, asked, limit);
 	if (found) {
 		out.size = out.image = *found;
-		out.size.rootfs_gb = larger(found->rootfs_gb, asked->rootfs_gb);
+		out.size.rootfs_gb = max_u32(found->rootfs_gb, asked->rootfs_gb);
 		return out;
 	}
-	out.size.ram_mib = at_most(
+	out.size.ram_mib = min_u32(
 		(asked->ram_mib + RAM_STEP_MIB - 1) / RAM_STEP_MIB * RAM_STEP_MIB, limit->ram_mib);
 	out.image.ram_mib = out.size.ram_mib;
 	out.image.rootfs_gb = s->all[0].rootfs_gb;

@@ -11,17 +11,13 @@
 #include <sys/sysinfo.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/core/internal.h"
 
 #define RAM_MIN_MIB 128
 #define RAM_MAX_MIB 65536
 #define VCPUS_MAX   32
 #define DISK_LEAST  (16u << 20)
-
-static uint32_t at_most(uint64_t value, uint64_t limit)
-{
-	return (uint32_t)(value < limit ? value : limit);
-}
 
 static uint32_t host_ram_mib(void)
 {
@@ -30,7 +26,7 @@ static uint32_t host_ram_mib(void)
 	if (sysinfo(&info) < 0)
 		return RAM_MIN_MIB;
 	uint64_t most = (uint64_t)info.totalram * info.mem_unit / 4 * 3 >> 20;
-	return at_most(most, RAM_MAX_MIB) / RAM_STEP_MIB * RAM_STEP_MIB;
+	return min_u32(most, RAM_MAX_MIB) / RAM_STEP_MIB * RAM_STEP_MIB;
 }
 
 /* Those that this process, and so its VMs, may run on: others may be kept for something else. */
@@ -40,17 +36,12 @@ static uint32_t host_vcpus(void)
 
 	if (sched_getaffinity(0, sizeof(own), &own) < 0) /* more CPUs than the set holds */
 		return VCPUS_MAX;
-	return at_most((uint64_t)CPU_COUNT(&own), VCPUS_MAX);
+	return min_u32((uint64_t)CPU_COUNT(&own), VCPUS_MAX);
 }
 
 struct size size_host(void)
 {
 	return (struct size){host_vcpus(), host_ram_mib(), SOURCE_ROOTFS_MAX_GB};
-}
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
 }
 
 /* No less than the template has: its file system is there already. */
@@ -85,9 +76,9 @@ bool size_choose(const struct core *c, const struct source *from, const struct s
 		asked.vcpus = spec->vcpus;
 	if (spec->ram_mib)
 		asked.ram_mib = spec->ram_mib;
-	asked.vcpus = at_most(asked.vcpus, limit.vcpus);
-	asked.ram_mib = at_most(asked.ram_mib, limit.ram_mib);
-	asked.rootfs_gb = at_most(larger(spec->rootfs_gb, own.rootfs_gb), limit.rootfs_gb);
+	asked.vcpus = min_u32(asked.vcpus, limit.vcpus);
+	asked.ram_mib = min_u32(asked.ram_mib, limit.ram_mib);
+	asked.rootfs_gb = min_u32(max_u32(spec->rootfs_gb, own.rootfs_gb), limit.rootfs_gb);
 	*out = (struct sized_choice){own, own};
 	if (size_equal(&asked, &own))
 		return true;
@@ -117,7 +108,7 @@ struct vm_spec size_shell_spec(const struct core *c)
 	sizes_of(&sizes, &c->config, &from, &host);
 	struct vm_spec spec = size_vm_spec(&sizes.all[0], false);
 	for (size_t i = 1; i < sizes.n; i++)
-		spec.ram_mib = larger(spec.ram_mib, sizes.all[i].ram_mib);
+		spec.ram_mib = max_u32(spec.ram_mib, sizes.all[i].ram_mib);
 	return spec;
 }
 

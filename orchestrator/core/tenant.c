@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/num.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/tiers.h"
@@ -30,11 +31,6 @@ struct size tenant_size_most(const struct core *c, const char *tenant)
 	return size_of_tier(&tier);
 }
 
-static uint32_t at_most(uint32_t value, uint32_t limit)
-{
-	return value < limit ? value : limit;
-}
-
 void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 		  uint32_t *idle_timeout_s, bool *persistent)
 {
@@ -46,8 +42,8 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 		*idle_timeout_s = c->config.idle_timeout_s;
 	if (!tier_of(c, tenant, &tier))
 		return;
-	*timeout_s = at_most(*timeout_s, tier.lifetime_s);
-	*idle_timeout_s = at_most(*idle_timeout_s, tier.idle_s);
+	*timeout_s = min_u32(*timeout_s, tier.lifetime_s);
+	*idle_timeout_s = min_u32(*idle_timeout_s, tier.idle_s);
 	*persistent = *persistent && tier.persistent;
 }
 

@@ -67,7 +67,7 @@ def vm_pids() -> set[str]:
 
 
 def process_of(sbx: Sandbox) -> str:
-    return vm_of(sbx)["process"]
+    return vm_of(sbx)[1]
 
 
 def test_a_killed_service_loses_no_sandbox(client: Client) -> None:

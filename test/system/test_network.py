@@ -176,7 +176,7 @@ def dropped() -> int:
 
 
 def slot_of(sbx: Sandbox) -> int:
-    return int(vm_of(sbx)["slot"])
+    return int(vm_of(sbx)[0])
 
 
 def links() -> int:
