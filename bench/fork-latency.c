@@ -146,6 +146,12 @@ static double private_kib(const char *sandbox)
 	return http_number(&answer, "\"memory_private_bytes\"") / 1024;
 }
 
+/* What takes long in itself is taken less often. */
+static unsigned runs_of(bool is_long)
+{
+	return is_long && runs > 4 ? runs / 4 : runs;
+}
+
 static struct samples any_private; /* of whatever number of children */
 
 /* First forks: the parent is new each time. */
@@ -154,7 +160,7 @@ static void measure_children(unsigned n)
 	struct samples total = {0}, ready = {0}, usable = {0}, private = {0}, copied = {0};
 	char parent[SANDBOX_PATH];
 
-	for (unsigned i = 0; i < runs; i++) {
+	for (unsigned i = 0; i < runs_of(n > 10); i++) {
 		struct forked f;
 		uint64_t began;
 
@@ -203,7 +209,7 @@ static void measure_dirty(unsigned mb)
 
 	snprintf(code, sizeof(code), "b=bytearray(%u<<20)", mb);
 	create(parent, code);
-	for (unsigned i = 0; i < runs; i++) {
+	for (unsigned i = 0; i < runs_of(mb > 7); i++) {
 		struct forked f;
 
 		exec(parent, "b[::4096]=bytes([b[0]^1])*(len(b)//4096)");
@@ -225,7 +231,7 @@ static void measure_touched(unsigned mb)
 
 	snprintf(code, sizeof(code), "b=bytearray(%u<<20)\\nb[::4096]=bytes([1])*(len(b)//4096)",
 		 mb);
-	for (unsigned i = 0; i < runs; i++) {
+	for (unsigned i = 0; i < runs_of(mb > 7); i++) {
 		struct forked f;
 
 		create(parent, code);

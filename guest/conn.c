@@ -96,7 +96,8 @@ static ssize_t read_some(struct conn *c)
 	return n;
 }
 
-static void read_frame(struct conn *c)
+/* True when a whole one came and was dealt with. */
+static bool read_frame(struct conn *c)
 {
 	struct frame f;
 	struct err e;
@@ -106,19 +107,29 @@ static void read_frame(struct conn *c)
 		ssize_t n = read_some(c);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
+			return false;
 		if (n <= 0) {
 			conn_drop(c);
-			return;
+			return false;
 		}
 		got = frame_got(&c->in, (size_t)n, &f, &e);
 	} while (!got);
 	if (got < 0) {
 		say("%s: connection closed", e.text);
 		conn_drop(c);
-	} else if (got) {
-		ops->on_frame(c, &f);
+		return false;
 	}
+	ops->on_frame(c, &f);
+	return true;
+}
+
+/* The code of a call comes right behind its request. */
+static void read_frames(struct conn *c)
+{
+	bool was_idle = c->op == CONN_IDLE;
+
+	if (read_frame(c) && was_idle && c->op == CONN_CODE && !c->held)
+		read_frame(c);
 }
 
 static void flush_out(struct conn *c)
@@ -157,7 +168,7 @@ static void on_event(struct watch *w, uint32_t events)
 	if (c->op == CONN_GONE || !(events & EPOLLIN))
 		return;
 	if (reads_frames(c))
-		read_frame(c);
+		read_frames(c);
 	else
 		read_unexpected(c);
 }

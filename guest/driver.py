@@ -35,6 +35,9 @@ EXEC, CODE, RESEED = 2, 3, 5
 PONG, EXIT, DONE, ERROR = 64, 67, 68, 69
 PYTHON = 0
 HEADER = struct.Struct("<IBBH")
+REQUEST = struct.Struct("<BIIQ")
+U32 = struct.Struct("<I")
+EXITED = struct.Struct("<iB")
 FRAME_MAX = HEADER.size + 65536
 FIONREAD = 0x541B
 BASH = "/bin/bash"
@@ -135,8 +138,9 @@ class Text(io.TextIOWrapper):
         other = self.other
         if other.holds_text and not is_closed(other):
             other.flush()
+        self.holds_text = True
         size = super().write(text)
-        self.holds_text = "\n" not in text and "\r" not in text
+        self.holds_text = not self.line_buffering or ("\n" not in text and "\r" not in text)
         return size
 
     def flush(self):
@@ -194,6 +198,8 @@ class Streams:
         users = getattr(sys, "stdout", None), getattr(sys, "stderr", None)
         for stream in (*users, self.out, self.err):
             try:
+                if stream is None or (type(stream) is Text and not stream.holds_text):
+                    continue
                 stream.flush()
             except BaseException:
                 pass  # a user's stream, or a full disk behind descriptor 1
@@ -237,7 +243,7 @@ def send_frame(kind, payload=b""):
 
 def say_started(bash_group):
     """From here on SIGINT finds the user's code; 0 when it runs in this process."""
-    write(STARTS, struct.pack("<I", bash_group))
+    write(STARTS, U32.pack(bash_group))
 
 
 class Request:
@@ -245,17 +251,20 @@ class Request:
 
     def __init__(self, payload):
         self.payload = payload
-        self.at = 17
-        self.language, _, self.code_size, _ = struct.unpack_from("<BIIQ", payload)
+        self.at = REQUEST.size
+        self.language, _, self.code_size, _ = REQUEST.unpack_from(payload)
         self.cwd = self.text()
-        (count,) = struct.unpack_from("<I", payload, self.at)
-        self.at += 4
-        self.env = [(self.text(), self.text()) for _ in range(count)]
+        self.env = [(self.text(), self.text()) for _ in range(self.number())]
         self.payload = None
 
+    def number(self):
+        (value,) = U32.unpack_from(self.payload, self.at)
+        self.at += U32.size
+        return value
+
     def text(self):
-        (size,) = struct.unpack_from("<I", self.payload, self.at)
-        self.at += 4 + size
+        size = self.number()
+        self.at += size
         return self.payload[self.at - size : self.at]
 
     def read_code(self):
@@ -325,6 +334,31 @@ def interrupts_off():
 # ---- Python -----------------------------------------------------------------------------------
 
 
+class Source:
+    """The text of one call as linecache has its files: size, time, lines, name. Few are ever looked
+    at, so the lines are made when one is.
+    """
+
+    def __init__(self, name, text):
+        self.name = name
+        self.text = text
+        self.entry = None
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if self.entry is None:
+            self.entry = (len(self.text), None, self.lines(), self.name)
+        return self.entry[index]
+
+    def lines(self):
+        lines = io.StringIO(self.text, newline=None).readlines()
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        return lines
+
+
 class Sources:
     """The source lines of calls, where the traceback, inspect and pdb modules look for them."""
 
@@ -338,10 +372,7 @@ class Sources:
         return "<call %d>" % self.calls
 
     def keep(self, name, text):
-        lines = io.StringIO(text, newline=None).readlines()
-        if lines and not lines[-1].endswith("\n"):
-            lines[-1] += "\n"
-        linecache.cache[name] = (len(text), None, lines, name)
+        linecache.cache[name] = Source(name, text)
         self.kept.append((name, len(text)))
         self.size += len(text)
         while self.size > SOURCES_MAX and len(self.kept) > 1:
@@ -577,7 +608,7 @@ def serve_exec(payload):
     request = Request(payload)
     code = request.read_code()
     if code is None:
-        send_frame(EXIT, struct.pack("<iB", 1, 0))
+        send_frame(EXIT, EXITED.pack(1, 0))
         return
     exit_code = run_call(request, code)
     sys.settrace(None)
@@ -585,7 +616,7 @@ def serve_exec(payload):
     streams.flush()
     if getpid() != driver_pid:
         os._exit(exit_code & 0xFF)  # a child of os.fork() that came back from the user's code
-    send_frame(EXIT, struct.pack("<iB", exit_code, 0))
+    send_frame(EXIT, EXITED.pack(exit_code, 0))
     signals.hold_handled()
     streams.mend()
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 static int loop_fd = -1;
+static struct list changed = {&changed, &changed};
 
 int loop_init(void)
 {
@@ -20,7 +21,8 @@ int watch_add(struct watch *w, int fd, uint32_t events)
 	if (epoll_ctl(loop_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
 		return -errno;
 	w->fd = fd;
-	w->events = events;
+	w->events = w->known = events;
+	list_init(&w->changed);
 	return 0;
 }
 
@@ -29,18 +31,21 @@ void watch_again(struct watch *w)
 	struct epoll_event ev = {.events = w->events, .data.ptr = w};
 
 	epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
+	w->known = w->events;
+	list_del(&w->changed);
 }
 
 void watch_set(struct watch *w, uint32_t events)
 {
-	if (w->events == events)
-		return;
 	w->events = events;
-	watch_again(w);
+	list_del(&w->changed);
+	if (w->events != w->known)
+		list_add_tail(&changed, &w->changed);
 }
 
 void watch_del(struct watch *w)
 {
+	list_del(&w->changed);
 	epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
 }
 
@@ -48,6 +53,8 @@ bool loop_once(int timeout_ms)
 {
 	struct epoll_event ev;
 
+	while (!list_empty(&changed))
+		watch_again(container_of(changed.next, struct watch, changed));
 	if (epoll_wait(loop_fd, &ev, 1, timeout_ms) != 1)
 		return false;
 	struct watch *w = ev.data.ptr;

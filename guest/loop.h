@@ -6,9 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/list.h"
+
 struct watch {
 	int fd;
-	uint32_t events; /* EPOLL*; errors and hang-ups are always told */
+	uint32_t events;     /* EPOLL*; errors and hang-ups are always told */
+	uint32_t known;	     /* to the kernel */
+	struct list changed; /* while the two differ */
 	void (*on_event)(struct watch *w, uint32_t events);
 };
 
@@ -16,7 +20,8 @@ struct watch {
 int loop_init(void);
 /* Starts watching `fd` with w->on_event. 0 or -errno. */
 int watch_add(struct watch *w, int fd, uint32_t events);
-/* Changes what is watched for; nothing happens when it is the same. */
+/* Changes what is watched for, before the next event is waited for: what is changed and back again
+ * by then costs nothing. */
 void watch_set(struct watch *w, uint32_t events);
 /* Tells an edge-triggered watch again of what is there now, after all that others were told. */
 void watch_again(struct watch *w);

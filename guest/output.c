@@ -36,10 +36,17 @@ static bool ends;      /* up to the marks */
 static bool due;       /* something is kept that the connection could have */
 static int progress_fd = -1;
 
+/* At once: what is in a pipe that is watched again is told again. */
 static void watch_pipes(bool on)
 {
-	for (size_t i = 0; i < OUTPUT_COUNT; i++)
-		watch_set(&pipes[i].watch, on ? PIPE_EVENTS : 0);
+	const uint32_t events = on ? PIPE_EVENTS : 0;
+
+	for (size_t i = 0; i < OUTPUT_COUNT; i++) {
+		if (pipes[i].watch.events == events)
+			continue;
+		pipes[i].watch.events = events;
+		watch_again(&pipes[i].watch);
+	}
 }
 
 /* Gives the connection what it has not got, a frame at a time: back-pressure. */

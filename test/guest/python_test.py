@@ -55,6 +55,15 @@ class Namespace(AgentTest):
         self.assert_ends(self.run_python("import inspect\nprint(inspect.getsource(g), end='')"),
                          out="def g():\n    return 'here'\n")
 
+    def test_sources_are_files_to_linecache(self):
+        self.run_python("first = 1\nraise ValueError")
+        code = ("import linecache\nlinecache.checkcache()\n"
+                "name = [name for name in linecache.cache if name.startswith('<call')][-2]\n"
+                "size, time, lines, same = linecache.cache[name]\n"
+                "print(size, time, lines, same == name, linecache.getline(name, 2), end='')")
+        self.assert_ends(self.run_python(code), out=(
+            "26 None ['first = 1\\n', 'raise ValueError\\n'] True raise ValueError\n"))
+
     def test_replaced_builtins_do_not_reach_the_driver(self):
         code = (
             "import builtins\n"
@@ -331,6 +340,12 @@ class Streams(AgentTest):
 
     def test_output_that_was_not_flushed_belongs_to_its_call(self):
         self.assert_ends(self.run_python("print('no newline', end='')"), out="no newline")
+
+    def test_lines_that_are_not_flushed_belong_to_their_call(self):
+        code = "import sys\nsys.stdout.reconfigure(line_buffering=False)\nprint('held')"
+        self.assert_ends(self.run_python(code), out="held\n")
+        code = "print('again')\nsys.stdout.reconfigure(line_buffering=True)"
+        self.assert_ends(self.run_python(code), out="again\n")
 
     def test_c_output_is_not_held_back(self):
         code = "import ctypes\nctypes.CDLL(None).puts(b'from C')\nprint('from Python')"

@@ -24,7 +24,7 @@
 #include "test/unit/core/fake-files.h"
 
 #define SLOTS  64
-#define AGENTS 64
+#define AGENTS 128 /* more than a sandbox may have of listeners */
 
 struct fake_vm;
 
@@ -525,7 +525,8 @@ static void agent_join(struct fake_agent *a)
 	a->fd = -1;
 }
 
-static bool agent_start(struct fake_vm *vm, int fd)
+/* Takes the connection over, or leaves it when there are too many. */
+static bool agent_start(struct fake_vm *vm, int *fd)
 {
 	for (int i = 0; i < AGENTS; i++) {
 		struct fake_agent *a = &vm->agents[i];
@@ -538,7 +539,7 @@ static bool agent_start(struct fake_vm *vm, int fd)
 		if (a->fd >= 0)
 			continue;
 		lock(vm->f);
-		*a = (struct fake_agent){.vm = vm, .fd = fd};
+		*a = (struct fake_agent){.vm = vm, .fd = take_fd(fd)};
 		vm->f->agents++;
 		vm->f->dials++;
 		pthread_create(&a->thread, NULL, agent_main, a);
@@ -701,7 +702,7 @@ static void vm_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, 
 {
 	if (nfds != 1 || msg->connect.port != AGENT_PORT || goes_wrong(vm->f, FAKES_CONNECT))
 		vm_reply(vm, msg->seq, -ECONNREFUSED, "connect to the guest: refused");
-	else if (agent_start(vm, take_fd(&fds[0])))
+	else if (agent_start(vm, &fds[0]))
 		vm_reply(vm, msg->seq, 0, "");
 	else
 		vm_reply(vm, msg->seq, -EMFILE, "too many connections");
