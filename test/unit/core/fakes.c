@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -246,8 +247,36 @@ static bool run_script(struct fake_agent *a, uint64_t number, const char *code, 
 	return fake_call_pump(call, a->fd, 0, &refused);
 }
 
+/* True when a connection has ended that is not dealt with. */
+static bool has_ended_one(struct fake_vm *vm)
+{
+	bool found = false;
+
+	lock(vm->f);
+	for (int i = 0; i < AGENTS && !found; i++) {
+		const struct fake_agent *a = &vm->agents[i];
+		struct pollfd p = {.fd = a->fd, .events = POLLRDHUP};
+
+		found = a->fd >= 0 && !a->over && poll(&p, 1, 0) == 1;
+	}
+	unlock(vm->f);
+	return found;
+}
+
+/* A guest takes what it was sent in that order. Here each connection has a thread of its own, and
+ * what one that has ended sent may be read late; but one that waits for others must not be waited
+ * for. */
+static void wait_for_ended(struct fake_vm *vm)
+{
+	const struct timespec pause = {.tv_nsec = 2000000};
+
+	for (int i = 0; i < 500 && has_ended_one(vm); i++)
+		nanosleep(&pause, NULL);
+}
+
 static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
 {
+	wait_for_ended(a->vm);
 	struct fake_call *call = last_call(a->vm);
 	struct wire w = wire_from(body, len);
 	uint64_t number = wire_get_u64(&w), have = wire_get_u64(&w);
