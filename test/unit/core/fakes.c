@@ -247,37 +247,24 @@ static bool run_script(struct fake_agent *a, uint64_t number, const char *code, 
 	return fake_call_pump(call, a->fd, 0, &refused);
 }
 
-/* True when a connection has ended that is not dealt with. */
-static bool has_ended_one(struct fake_vm *vm)
-{
-	bool found = false;
-
-	lock(vm->f);
-	for (int i = 0; i < AGENTS && !found; i++) {
-		const struct fake_agent *a = &vm->agents[i];
-		struct pollfd p = {.fd = a->fd, .events = POLLRDHUP};
-
-		found = a->fd >= 0 && !a->over && poll(&p, 1, 0) == 1;
-	}
-	unlock(vm->f);
-	return found;
-}
-
 /* A guest takes what it was sent in that order. Here each connection has a thread of its own, and
- * what one that has ended sent may be read late; but one that waits for others must not be waited
- * for. */
-static void wait_for_ended(struct fake_vm *vm)
+ * the one that was sent the call may be late. */
+static struct fake_call *call_of(struct fake_vm *vm, uint64_t number)
 {
 	const struct timespec pause = {.tv_nsec = 2000000};
 
-	for (int i = 0; i < 500 && has_ended_one(vm); i++)
+	for (int i = 0; i < 250; i++) {
+		struct fake_call *call = last_call(vm);
+
+		if (call && fake_call_number(call) == number)
+			return call;
 		nanosleep(&pause, NULL);
+	}
+	return NULL;
 }
 
 static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
 {
-	wait_for_ended(a->vm);
-	struct fake_call *call = last_call(a->vm);
 	struct wire w = wire_from(body, len);
 	uint64_t number = wire_get_u64(&w), have = wire_get_u64(&w);
 	int refused = -ENOENT;
@@ -290,7 +277,8 @@ static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
 	unlock(a->vm->f);
 	if (goes_wrong(a->vm->f, FAKES_ATTACH))
 		return send_errno(a->fd, ERANGE, "its output is not kept any more");
-	if (call && fake_call_number(call) == number)
+	struct fake_call *call = call_of(a->vm, number);
+	if (call)
 		well = fake_call_pump(call, a->fd, have, &refused);
 	return refused ? send_errno(a->fd, (uint32_t)-refused, "no such call") : well;
 }
