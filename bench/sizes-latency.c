@@ -21,17 +21,31 @@
 #define SETTLED_S 10
 #define GROUPS	  "/sys/fs/cgroup/ramet-bench/ramet/vm-*/memory.stat"
 
-static const struct {
+struct create {
 	const char *name, *body;
-} sizes[] = {
+};
+
+static const struct create creates[] = {
 	{"create_default_ms", "{}"},
 	{"create_4g_16g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":16}"},
+	{"create_4g_20g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":20}"},
+	{"create_4g_64g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":64}"},
+	{"create_1_vcpu_300g_ms", "{\"vcpus\":1,\"rootfs_gb\":300}"},
 	{"create_128m_ms", "{\"ram_mib\":128}"},
 	{"create_700m_ms", "{\"ram_mib\":700}"},
 	{"create_3000m_ms", "{\"ram_mib\":3000}"},
 	{"create_most_ram_ms", "{\"ram_mib\":65536}"},
 	{"create_1_vcpu_ms", "{\"vcpus\":1}"},
 	{"create_40g_disk_ms", "{\"rootfs_gb\":40}"},
+};
+
+static const struct create second = {"create_4g_16g_second_ms",
+				     "{\"ram_mib\":4096,\"rootfs_gb\":16}"};
+
+static const struct create in_a_shell[] = {
+	{"create_4g_16g_shell_ms", "{\"ram_mib\":4096,\"rootfs_gb\":16}"},
+	{"create_4g_20g_grown_ms", "{\"ram_mib\":4096,\"rootfs_gb\":20}"},
+	{"create_4g_1024g_grown_ms", "{\"ram_mib\":4096,\"rootfs_gb\":1024}"},
 };
 
 static struct answer answer;
@@ -51,30 +65,50 @@ static void wait_for_pool(int fd, double warms)
 	       http_number(&answer, "\nramet_shells_ready ") < 1);
 }
 
-static double time_create(int fd, const char *body)
+/* Its time in ms; and the path of what it made. */
+static double create(int fd, const char *body, char path[SANDBOX_PATH])
 {
 	uint64_t began = bench_now_ns();
-	char path[SANDBOX_PATH];
 
 	http_call(fd, "POST", "/v1/sandboxes", body, &answer);
 	double ms = MS(bench_now_ns() - began);
 	http_sandbox_path(&answer, 0, path);
-	http_call(fd, "DELETE", path, "", &answer);
 	return ms;
 }
 
-static void time_creates(int fd, const char *body, unsigned runs, double warms, const char *name,
-			 const char *before)
+/* Of the first; or of a second one, right after it. */
+static double time_create(int fd, const struct create *what, bool again)
+{
+	char first[SANDBOX_PATH], path[SANDBOX_PATH];
+
+	if (again)
+		create(fd, what->body, first);
+	double ms = create(fd, what->body, path);
+	http_call(fd, "DELETE", path, "", &answer);
+	if (again)
+		http_call(fd, "DELETE", first, "", &answer);
+	return ms;
+}
+
+static void time_creates(int fd, const struct create *what, unsigned runs, double warms, bool again)
 {
 	struct samples s = {0};
 
 	for (unsigned i = 0; i < runs; i++) {
 		wait_for_pool(fd, warms);
-		samples_add(&s, time_create(fd, body));
+		samples_add(&s, time_create(fd, what, again));
 	}
-	fputs(before, stdout);
-	samples_print(&s, name, "ms", stdout);
+	samples_print(&s, what->name, "ms", stdout);
 	samples_free(&s);
+}
+
+/* As a list, all of them. */
+static void time_all(int fd, const struct create *all, size_t n, unsigned runs, double warms)
+{
+	for (size_t i = 0; i < n; i++) {
+		fputs(i ? ", " : "", stdout);
+		time_creates(fd, &all[i], runs, warms, false);
+	}
 }
 
 /* --- what preparing costs --------------------------------------------------------------------- */
@@ -138,6 +172,7 @@ static void print_memory(void)
 	for (size_t i = 0; i < groups.gl_pathc; i++)
 		samples_add(&s, group_memory(groups.gl_pathv[i]) / (1 << 20));
 	samples_print(&s, "memory_of_one_in_the_pool_mib", "MiB", stdout);
+	fputs(", ", stdout);
 	samples_free(&s);
 	globfree(&groups);
 }
@@ -151,7 +186,7 @@ int main(int argc, char **argv)
 		{"shell", no_argument, NULL, 's'},
 		{0},
 	};
-	unsigned port = 7070, creates = 10, wait_s = 0;
+	unsigned port = 7070, runs = 10, wait_s = 0;
 	bool shell = false;
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -160,7 +195,7 @@ int main(int argc, char **argv)
 			port = (unsigned)atoi(optarg);
 			break;
 		case 'c':
-			creates = (unsigned)atoi(optarg);
+			runs = (unsigned)atoi(optarg);
 			break;
 		case 'w':
 			wait_s = (unsigned)atoi(optarg);
@@ -176,13 +211,12 @@ int main(int argc, char **argv)
 	fputs("{", stdout);
 	double warms = settle(fd);
 	if (shell) {
-		time_creates(fd, sizes[1].body, creates, warms, "create_4g_16g_shell_ms", "");
-		time_creates(fd, "{\"ram_mib\":4096,\"rootfs_gb\":20}", creates, warms,
-			     "create_4g_20g_grown_ms", ", ");
+		time_all(fd, in_a_shell, sizeof(in_a_shell) / sizeof(in_a_shell[0]), runs, warms);
 	} else {
 		print_memory();
-		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-			time_creates(fd, sizes[i].body, creates, warms, sizes[i].name, ", ");
+		time_all(fd, creates, sizeof(creates) / sizeof(creates[0]), runs, warms);
+		fputs(", ", stdout);
+		time_creates(fd, &second, runs, warms, true);
 	}
 	puts("}");
 	close(fd);

@@ -20,7 +20,7 @@ SETTLED_S = 60
 def sized_creates(quick: bool) -> Figures:
     """Creates of other sizes beside the default, in a service of their own; preparing them."""
     what = f"sizes-latency --creates {5 if quick else 30}"
-    auto, one = f"--sizes=auto --pool_others=1 {POOL}", f"--sizes=4096x2x16 --pool_others=0 {POOL}"
+    auto, one = f"--sizes=auto {POOL}", f"--sizes=4096x2x16 --pool_others=0 {POOL}"
     figures = host_json(f"{BESIDE} '{auto}' {what}", timeout_s=7200)
     images = [float(line.split()[0]) for line in host(f"du -sm {IMAGES}/*").splitlines()]
     figures["image_on_disk_mib"] = figure(images, "MiB")

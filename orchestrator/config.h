@@ -42,7 +42,7 @@ struct config {
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
 	char sizes[CONFIG_PATH_MAX];	    /* prepared ahead: "auto", or see config_sizes */
 	uint32_t pool_shells, pool_warm;    /* kept ready: 6, 2 */
-	uint32_t pool_others;		    /* warm, of each other size and template: 1 */
+	uint32_t pool_others;		    /* warm, of each other size and template: 2 */
 	uint32_t fork_max;		    /* children of one fork: 32; at most 1000 */
 	uint32_t timeout_s, idle_timeout_s; /* of a sandbox when it asks for none: 86400, 3600 */
 	uint32_t boot_timeout_s;	    /* template boot: 300 */

@@ -44,8 +44,8 @@ struct tier;
 struct size size_of_tier(const struct tier *t);
 /* Sizes that requests are rounded up to: first the template's own, then as likely as they are asked
  * for. An image takes 45 MB on the disk and 18 for each GiB of its RAM, a warm sandbox of it some
- * 5 MiB of memory. 128: the ladders of `auto` on a host with 64 GB and 32 CPUs, twice. */
-#define SIZES_MAX 128
+ * 5 MiB of memory. 256: what `auto` is on a host with 64 GB and 32 CPUs, twice. */
+#define SIZES_MAX 256
 struct sizes {
 	struct size all[SIZES_MAX];
 	size_t n;
@@ -53,6 +53,8 @@ struct sizes {
 };
 void sizes_of(struct sizes *out, const struct config *c, const struct source *from,
 	      const struct size *host);
+/* How many have one, of all templates. */
+size_t sizes_ahead(const struct core *c);
 /* For what was asked for, within the limit. */
 struct sized_choice sizes_choose(const struct sizes *s, const struct size *asked,
 				 const struct size *limit);

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/num.h"
 #include "orchestrator/core/internal.h"
 
 #define REFILL_MS	 20  /* lets what took the last one run first */
@@ -288,14 +289,29 @@ static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootf
 }
 
 /* No more than half of all VMs wait on shelves for good: without a free one, nothing is prepared.
- */
-static bool has_shelf_left(const struct core *c)
+ * One of each size comes before two of some. */
+static uint32_t kept_most(const struct core *c)
 {
-	uint32_t kept = 0;
+	return c->vms.max_vms / 2;
+}
 
-	list_each (pos, &c->pool.others)
-		kept += container_of(pos, struct shelf, link)->for_good;
-	return (kept + 1) * c->config.pool_others <= c->vms.max_vms / 2;
+static uint32_t kept_of_each(const struct core *c)
+{
+	uint32_t share = kept_most(c) / (uint32_t)sizes_ahead(c);
+
+	return min_u32(max_u32(share, 1), c->config.pool_others);
+}
+
+static bool has_shelf_left(const struct core *c, uint32_t wanted)
+{
+	uint32_t kept = wanted;
+
+	list_each (pos, &c->pool.others) {
+		const struct shelf *s = container_of(pos, struct shelf, link);
+
+		kept += s->for_good ? s->wanted : 0;
+	}
+	return kept <= kept_most(c);
 }
 
 void pool_keep(struct core *c, struct template *t)
@@ -304,11 +320,15 @@ void pool_keep(struct core *c, struct template *t)
 	struct shelf *s = find_other(c, t, rootfs_gb);
 
 	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
-	    (s && s->for_good) || !has_shelf_left(c))
+	    (s && s->for_good))
+		return;
+	uint32_t wanted = kept_of_each(c);
+	if (!has_shelf_left(c, wanted))
 		return;
 	if (!s)
 		s = other_new(c, t, rootfs_gb);
 	s->for_good = true;
+	s->wanted = wanted;
 	pool_check(c);
 }
 

@@ -13,6 +13,9 @@
 #define RAM_NEAR    2
 #define VCPUS_NEAR  2
 #define ROOTFS_NEAR 4
+/* With a large disk, one over ROOTFS_NEAR times the template's: any larger one is as good, and RAM
+ * that is so many times more. Else there would be too many of them. */
+#define RAM_NEAR_LARGE 4
 
 struct size source_size(const struct source *from)
 {
@@ -53,20 +56,46 @@ static void add(struct sizes *s, struct size size)
 		s->all[s->n++] = size;
 }
 
+static uint32_t times(uint32_t n, uint32_t factor, uint32_t most)
+{
+	return min_u32((uint64_t)n * factor, most);
+}
+
 /* The rung behind `at`; the last is `most`, and behind it is one that is higher. */
 static uint32_t next_rung(uint32_t at, uint32_t factor, uint32_t most)
 {
-	return at < most ? min_u32((uint64_t)at * factor, most) : most + 1;
+	return at < most ? times(at, factor, most) : most + 1;
+}
+
+static bool is_large(const struct size *size, const struct size *own)
+{
+	return size->rootfs_gb > (uint64_t)own->rootfs_gb * ROOTFS_NEAR;
 }
 
 static void add_ram_ladder(struct sizes *s, uint32_t vcpus, const struct size *most)
 {
 	const struct size *own = &s->all[0];
-	uint32_t rootfs_gb = next_rung(own->rootfs_gb, ROOTFS_NEAR, most->rootfs_gb);
+	uint32_t rootfs_gb = times(own->rootfs_gb, ROOTFS_NEAR, most->rootfs_gb);
 	uint32_t ram_mib = min_u32(own->ram_mib, most->ram_mib);
 
 	for (; ram_mib <= most->ram_mib; ram_mib = next_rung(ram_mib, RAM_NEAR, most->ram_mib))
-		add(s, (struct size){vcpus, ram_mib, min_u32(rootfs_gb, most->rootfs_gb)});
+		add(s, (struct size){vcpus, ram_mib, rootfs_gb});
+}
+
+/* The largest disk, in steps as wide as they may be. */
+static void add_large(struct sizes *s, const struct size *most)
+{
+	const struct size *own = &s->all[0];
+	uint32_t vcpus = min_u32(VCPUS_NEAR, most->vcpus);
+
+	for (; is_large(most, own) && vcpus <= most->vcpus;
+	     vcpus = next_rung(vcpus, VCPUS_NEAR, most->vcpus)) {
+		uint32_t ram_mib = times(own->ram_mib, RAM_NEAR_LARGE, most->ram_mib);
+
+		for (; ram_mib <= most->ram_mib;
+		     ram_mib = next_rung(ram_mib, RAM_NEAR_LARGE, most->ram_mib))
+			add(s, (struct size){vcpus, ram_mib, most->rootfs_gb});
+	}
 }
 
 /* What may be asked for within `most`, most likely first. */
@@ -81,6 +110,7 @@ static void add_ladders(struct sizes *s, const struct size *most)
 		add(s, (struct size){own->vcpus, ram_mib, gb});
 	for (uint32_t n = 1; n <= most->vcpus; n = next_rung(n, VCPUS_NEAR, most->vcpus))
 		add_ram_ladder(s, n, most);
+	add_large(s, most);
 }
 
 static void add_auto(struct sizes *s, const struct config *c, const struct size *host)
@@ -126,15 +156,23 @@ void sizes_of(struct sizes *out, const struct config *c, const struct source *fr
 
 static bool is_near(uint32_t asked, uint32_t candidate, uint32_t factor)
 {
-	return candidate >= asked && candidate <= factor * asked;
+	return candidate >= asked && candidate <= (uint64_t)factor * asked;
 }
 
-/* But for the disk. */
+/* But for the disk. RAM below the template's own is as good as that. */
 static bool serves(const struct size *size, const struct size *asked, const struct size *own)
 {
-	return is_near(asked->vcpus, size->vcpus, VCPUS_NEAR) &&
-	       (is_near(asked->ram_mib, size->ram_mib, RAM_NEAR) ||
-		(asked->ram_mib <= size->ram_mib && size->ram_mib <= own->ram_mib));
+	uint32_t near = is_large(asked, own) ? RAM_NEAR_LARGE : RAM_NEAR;
+
+	return is_near(asked->vcpus, size->vcpus, VCPUS_NEAR) && size->ram_mib >= asked->ram_mib &&
+	       size->ram_mib <= (uint64_t)near * max_u32(asked->ram_mib, own->ram_mib);
+}
+
+static bool disk_serves(const struct size *size, const struct size *asked, const struct size *own)
+{
+	uint32_t near = is_large(asked, own) ? UINT32_MAX : ROOTFS_NEAR;
+
+	return is_near(asked->rootfs_gb, size->rootfs_gb, near);
 }
 
 static bool is_within(const struct size *size, const struct size *limit)
@@ -162,7 +200,7 @@ static const struct size *find(const struct sizes *s, size_t n, const struct siz
 	for (size_t i = 0; i < n; i++) {
 		const struct size *size = &s->all[i];
 		bool disk = grows ? size->rootfs_gb < asked->rootfs_gb
-				  : is_near(asked->rootfs_gb, size->rootfs_gb, ROOTFS_NEAR);
+				  : disk_serves(size, asked, &s->all[0]);
 
 		if (disk && serves(size, asked, &s->all[0]) && is_within(size, limit) &&
 		    (!best || is_better(size, best, grows)))

@@ -97,15 +97,33 @@ struct vm_spec size_vm_spec(const struct size *size, bool builds)
 				.memory_max = 2 * ram + (builds ? 2 * own : own)};
 }
 
-struct vm_spec size_shell_spec(const struct core *c)
+static void sizes_of_default(struct sizes *out, const struct core *c)
 {
 	struct size host = size_host();
-	struct sizes sizes;
 	struct source from;
 	struct err e;
 
 	source_find(&c->config, TEMPLATE_DEFAULT, &from, &e);
-	sizes_of(&sizes, &c->config, &from, &host);
+	sizes_of(out, &c->config, &from, &host);
+}
+
+size_t sizes_ahead(const struct core *c)
+{
+	char **names = source_names(&c->config);
+	struct sizes sizes;
+
+	sizes_of_default(&sizes, c);
+	for (char **name = names; name && *name; name++)
+		sizes.ahead++; /* its own */
+	source_names_free(names);
+	return sizes.ahead;
+}
+
+struct vm_spec size_shell_spec(const struct core *c)
+{
+	struct sizes sizes;
+
+	sizes_of_default(&sizes, c);
 	struct vm_spec spec = size_vm_spec(&sizes.all[0], false);
 	for (size_t i = 1; i < sizes.n; i++)
 		spec.ram_mib = max_u32(spec.ram_mib, sizes.all[i].ram_mib);

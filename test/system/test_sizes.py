@@ -147,6 +147,23 @@ def test_a_disk_that_no_image_has_grows_when_it_is_made(
     assert metric(http, "ramet_template_boots_total") <= boots + 1
 
 
+def test_the_largest_disk(client: Client) -> None:
+    with Sandbox(client=client, rootfs_gb=1024) as parent:
+        # The kernel's thread would write zeros over all inode tables, in each sandbox anew.
+        threads = parent.run_code("grep -l ext4lazyinit /proc/[0-9]*/comm", "bash")
+        assert threads.stdout == ""
+        written = parent.run_code(
+            "fallocate -l 100G /root/filled && echo at the end >>/root/filled && sync &&"
+            " tail -c 11 /root/filled",
+            "bash",
+        )
+        assert (written.stdout, written.exit_code) == ("at the end\n", 0)
+        (child,) = parent.fork(1)
+        assert child.run_code("tail -c 11 /root/filled", "bash").stdout == "at the end\n"
+        assert machine(child)[2] > 1024 * 0.9
+        child.close()
+
+
 def test_another_number_of_processors(client: Client, http: httpx.Client) -> None:
     with Sandbox(client=client, vcpus=1) as sandbox:
         assert info(http, sandbox)["vcpus"] == 1

@@ -3,6 +3,7 @@
 #include "test/unit/core/world.h"
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/tiers.h"
 
@@ -58,38 +59,30 @@ static bool is_prepared(const struct sizes *s, const struct size *image)
 	return false;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 static bool is_between(uint32_t low, uint32_t n, uint32_t high)
 {
 	return low <= n && n <= high;
 }
 
-/* Without a boot, all of it, and not much more. */
+/* Without a boot and without growing, all of it, not much more, and within the limit. */
 static void expect_served(const struct sizes *s, const struct size *limit, struct size asked)
 {
 	const struct size *own = &s->all[0];
 
-	asked = (struct size){least(asked.vcpus, limit->vcpus),
-			      least(asked.ram_mib, limit->ram_mib),
-			      least(asked.rootfs_gb, limit->rootfs_gb)};
+	asked = (struct size){min_u32(asked.vcpus, limit->vcpus),
+			      min_u32(asked.ram_mib, limit->ram_mib),
+			      min_u32(asked.rootfs_gb, limit->rootfs_gb)};
 	if (asked.rootfs_gb < own->rootfs_gb)
 		asked.rootfs_gb = own->rootfs_gb;
 	const struct sized_choice got = sizes_choose(s, &asked, limit);
-	uint32_t ram_most = 2 * asked.ram_mib;
-	if (ram_most < own->ram_mib)
-		ram_most = own->ram_mib;
-	bool grows = got.image.rootfs_gb < got.size.rootfs_gb;
-	if (is_prepared(s, &got.image) && got.image.vcpus == got.size.vcpus &&
-	    got.image.ram_mib == got.size.ram_mib &&
-	    (!grows || got.size.rootfs_gb == asked.rootfs_gb) &&
-	    is_between(asked.vcpus, got.size.vcpus, least(2 * asked.vcpus, limit->vcpus)) &&
-	    is_between(asked.ram_mib, got.size.ram_mib, least(ram_most, limit->ram_mib)) &&
-	    is_between(asked.rootfs_gb, got.size.rootfs_gb,
-		       least(4 * asked.rootfs_gb, limit->rootfs_gb)))
+	bool large = asked.rootfs_gb > 4 * own->rootfs_gb;
+	uint32_t ram_most = large ? 4 * max_u32(asked.ram_mib, own->ram_mib)
+				  : max_u32(2 * asked.ram_mib, own->ram_mib);
+	uint32_t disk_most = large ? limit->rootfs_gb : 4 * asked.rootfs_gb;
+	if (is_prepared(s, &got.image) && size_equal(&got.image, &got.size) &&
+	    is_between(asked.vcpus, got.size.vcpus, min_u32(2 * asked.vcpus, limit->vcpus)) &&
+	    is_between(asked.ram_mib, got.size.ram_mib, min_u32(ram_most, limit->ram_mib)) &&
+	    is_between(asked.rootfs_gb, got.size.rootfs_gb, min_u32(disk_most, limit->rootfs_gb)))
 		return;
 	fail_msg("%ux%ux%u of a template with %ux%ux%u: got %ux%ux%u from %ux%ux%u", asked.ram_mib,
 		 asked.vcpus, asked.rootfs_gb, own->ram_mib, own->vcpus, own->rootfs_gb,
@@ -111,7 +104,7 @@ static void expect_disks_served(const struct sizes *s, const struct size *limit,
 static void expect_all_served(const struct sizes *s, const struct size *limit)
 {
 	for (uint32_t n = 1; n <= 32; n++) {
-		for (uint32_t ram = 128; ram < 65536; ram += 448)
+		for (uint32_t ram = 128; ram < 65536; ram += 1472)
 			expect_disks_served(s, limit, n, ram);
 		for (uint32_t ram = 128; ram <= 65536; ram *= 2) {
 			expect_disks_served(s, limit, n, ram);
@@ -189,8 +182,39 @@ static void test_what_is_asked_for_most_comes_first(void **state)
 	expect_size(&s.all[7], "512x2x1024");
 	expect_size(&s.all[8], "512x1x16");
 	expect_size(&s.all[15], "3008x4x16");
-	expect_size(&s.all[16], "1024x2x4"); /* of the free tier */
+	expect_size(&s.all[16], "2048x2x1024"); /* large disks, in wide steps */
+	expect_size(&s.all[17], "3008x2x1024");
+	expect_size(&s.all[18], "2048x4x1024");
+	expect_size(&s.all[20], "1024x2x4"); /* of the free tier */
 	assert_int_equal(s.ahead, s.n);
+}
+
+/* As docs/sizes.md has it. */
+static void test_there_are_not_too_many(void **state)
+{
+	static const struct size own = {2, 512, 4}, small = {2, 4416, 1024}, mid = {8, 24576, 1024},
+				 large = {32, 49152, 1024};
+	struct sizes s;
+
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &small);
+	assert_int_equal(s.n, 1 + 23);
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &mid);
+	assert_int_equal(s.n, 1 + 66);
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &large);
+	assert_int_equal(s.n, 1 + 118);
+}
+
+static void test_a_large_disk_comes_in_wide_steps(void **state)
+{
+	static const struct size own = {2, 512, 4}, host = {8, 24576, 1024};
+	struct sizes s;
+
+	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
+	expect_choice(&s, (struct size){2, 4096, 64}, "8192x2x64", "8192x2x64");
+	expect_choice(&s, (struct size){2, 4096, 65}, "8192x2x512", "8192x2x512");
+	expect_choice(&s, (struct size){1, 512, 300}, "512x2x512", "512x2x512");
+	expect_choice(&s, (struct size){2, 128, 17}, "512x2x64", "512x2x64");
+	expect_choice(&s, (struct size){5, 20000, 513}, "24576x8x1024", "24576x8x1024");
 }
 
 static void test_a_number_of_vcpus_that_is_prepared_is_kept(void **state)
@@ -540,6 +564,35 @@ static void test_the_first_create_of_a_prepared_size_is_a_hit(void **state)
 	world_until(w, is_stocked, w->core);
 }
 
+static bool is_stocked_twice(void *arg)
+{
+	struct core_figures f;
+
+	core_figures(arg, &f);
+	return f.warm_ready == 5;
+}
+
+static void test_two_creates_in_a_row_are_hits_where_there_is_room(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	world_wait_ready(w);
+	world_kill_core(w);
+	w->config.pool_others = 2;
+	w->config.max_vms = 12;
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
+	world_start_core(w);
+	world_until(w, is_stocked_twice, w->core);
+	create(w, &m, 500, 0);
+	create(w, &m, 500, 0);
+	assert_int_equal(figures(w).pool_hits, 2);
+	world_kill_core(w);
+	w->config.max_vms = 11; /* two of each of three were more than half */
+	world_start_core(w);
+	world_until(w, is_stocked, w->core);
+}
+
 static bool are_seven_ahead(void *arg)
 {
 	size_t n = 0;
@@ -599,6 +652,8 @@ int main(void)
 		cmocka_unit_test(test_with_auto_all_that_can_be_asked_for_is_prepared),
 		cmocka_unit_test(test_with_auto_all_that_a_tier_allows_is_prepared),
 		cmocka_unit_test(test_what_is_asked_for_most_comes_first),
+		cmocka_unit_test(test_there_are_not_too_many),
+		cmocka_unit_test(test_a_large_disk_comes_in_wide_steps),
 		cmocka_unit_test(test_a_number_of_vcpus_that_is_prepared_is_kept),
 		cmocka_unit_test(test_what_is_listed_and_too_large_is_cut_and_counts_once),
 		cmocka_unit_test(test_sizes_of_another_template),
@@ -615,6 +670,7 @@ int main(void)
 		TEST(test_what_fails_ahead_is_not_tried_again_and_again),
 		TEST(test_the_pool_learns_what_is_asked_for),
 		TEST(test_the_first_create_of_a_prepared_size_is_a_hit),
+		TEST(test_two_creates_in_a_row_are_hits_where_there_is_room),
 		TEST(test_more_sizes_than_vms_are_prepared_all_the_same),
 		TEST(test_what_was_learnt_makes_room),
 		TEST(test_the_pool_remembers_few_sizes),
