@@ -73,6 +73,8 @@ bool host_has_room(struct core *c, size_t n, struct failure *f);
 bool host_memory_low(void);
 /* No VM can be filled, and guests that write wait. */
 bool host_disk_full(const struct config *config);
+/* What can wait takes no more of it. */
+bool host_disk_low(const struct config *config);
 
 void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,
 		 const char *format, ...) __attribute__((format(printf, 5, 6)));

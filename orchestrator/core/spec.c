@@ -18,6 +18,7 @@
 #define RAM_MAX_MIB 65536
 #define VCPUS_MAX   32
 #define DISK_LEAST  (16u << 20)
+#define DISK_AHEAD  (2ull << 30) /* kept for sandboxes: images made ahead don't take it */
 
 static uint32_t host_ram_mib(void)
 {
@@ -151,12 +152,21 @@ bool host_memory_low(void)
 	       read_meminfo(text, "MemAvailable:", &available) && available < total / 32;
 }
 
-bool host_disk_full(const struct config *config)
+static bool has_less_disk(const struct config *config, uint64_t bytes)
 {
 	struct statvfs fs;
 
-	return statvfs(config->state_dir, &fs) == 0 &&
-	       (uint64_t)fs.f_bavail * fs.f_frsize < DISK_LEAST;
+	return statvfs(config->state_dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < bytes;
+}
+
+bool host_disk_full(const struct config *config)
+{
+	return has_less_disk(config, DISK_LEAST);
+}
+
+bool host_disk_low(const struct config *config)
+{
+	return has_less_disk(config, DISK_AHEAD);
 }
 
 void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,

@@ -19,7 +19,7 @@ static bool is_quiet(const struct core *c)
 	if (c->closing || c->building || c->n_forking || !list_empty(&c->creates) ||
 	    !list_empty(&c->vms.waiting) || c->vms.in_use >= c->vms.max_vms)
 		return false;
-	return pool_is_full(c) && !host_memory_low();
+	return pool_is_full(c) && !host_memory_low() && !host_disk_low(&c->config);
 }
 
 static void on_prepared(void *arg, const struct failure *f)
