@@ -45,6 +45,25 @@ static bool has_grown(const void *arg)
 	return disk_bytes(d) >= d->want;
 }
 
+static int remount(const char *option, struct err *e)
+{
+	if (mount(NULL, "/", NULL, MS_REMOUNT, option) < 0)
+		return err_set(e, errno, "remount the root file system with %s", option);
+	return 0;
+}
+
+/* The new inode tables read as zeros. With init_itable the kernel does not write zeros over them
+ * while the file system grows, and with noinit_itable its thread does not later, in each sandbox
+ * anew. */
+static int grow_to(int fd, uint64_t blocks, struct err *e)
+{
+	int ret = remount("init_itable", e);
+
+	if (ret == 0 && ioctl(fd, EXT4_IOC_RESIZE_FS, &blocks) < 0)
+		ret = err_set(e, errno, "grow the root file system to %" PRIu64 " blocks", blocks);
+	return ret == 0 ? remount("noinit_itable", e) : ret;
+}
+
 int grow_root(uint64_t bytes, struct err *e)
 {
 	struct disk d = {.want = bytes};
@@ -61,12 +80,5 @@ int grow_root(uint64_t bytes, struct err *e)
 	if (!uevent_wait(has_grown, &d, WAIT_MS))
 		return err_say(e, ETIMEDOUT, "the disk has %" PRIu64 " bytes, not %" PRIu64,
 			       disk_bytes(&d), bytes);
-	uint64_t blocks = disk_bytes(&d) / (uint64_t)fs.f_bsize;
-	if (ioctl(fd, EXT4_IOC_RESIZE_FS, &blocks) < 0)
-		return err_set(e, errno, "grow the root file system to %" PRIu64 " blocks", blocks);
-	/* The new inode tables read as zeros: the kernel's thread, which would write zeros over
-	 * them, in each sandbox anew, is told to end. */
-	if (mount(NULL, "/", NULL, MS_REMOUNT, "noinit_itable") < 0)
-		return err_set(e, errno, "remount the root file system");
-	return 0;
+	return grow_to(fd, disk_bytes(&d) / (uint64_t)fs.f_bsize, e);
 }
