@@ -26,12 +26,12 @@ int watch_add(struct watch *w, int fd, uint32_t events)
 	return 0;
 }
 
-void watch_again(struct watch *w)
+void watch_again(struct watch *w, uint32_t events)
 {
-	struct epoll_event ev = {.events = w->events, .data.ptr = w};
+	struct epoll_event ev = {.events = events, .data.ptr = w};
 
 	epoll_ctl(loop_fd, EPOLL_CTL_MOD, w->fd, &ev);
-	w->known = w->events;
+	w->events = w->known = events;
 	list_del(&w->changed);
 }
 
@@ -53,8 +53,10 @@ bool loop_once(int timeout_ms)
 {
 	struct epoll_event ev;
 
-	while (!list_empty(&changed))
-		watch_again(container_of(changed.next, struct watch, changed));
+	while (!list_empty(&changed)) {
+		struct watch *w = container_of(changed.next, struct watch, changed);
+		watch_again(w, w->events);
+	}
 	if (epoll_wait(loop_fd, &ev, 1, timeout_ms) != 1)
 		return false;
 	struct watch *w = ev.data.ptr;

@@ -23,8 +23,9 @@ int watch_add(struct watch *w, int fd, uint32_t events);
 /* Changes what is watched for, before the next event is waited for: what is changed and back again
  * by then costs nothing. */
 void watch_set(struct watch *w, uint32_t events);
-/* Tells an edge-triggered watch again of what is there now, after all that others were told. */
-void watch_again(struct watch *w);
+/* The same, but at once: an edge-triggered watch is told again of what is there now, after all that
+ * others were told. */
+void watch_again(struct watch *w, uint32_t events);
 /* Stops watching; the descriptor stays open. */
 void watch_del(struct watch *w);
 

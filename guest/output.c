@@ -41,12 +41,9 @@ static void watch_pipes(bool on)
 {
 	const uint32_t events = on ? PIPE_EVENTS : 0;
 
-	for (size_t i = 0; i < OUTPUT_COUNT; i++) {
-		if (pipes[i].watch.events == events)
-			continue;
-		pipes[i].watch.events = events;
-		watch_again(&pipes[i].watch);
-	}
+	for (size_t i = 0; i < OUTPUT_COUNT; i++)
+		if (pipes[i].watch.events != events)
+			watch_again(&pipes[i].watch, events);
 }
 
 /* Gives the connection what it has not got, a frame at a time: back-pressure. */
@@ -118,7 +115,9 @@ static void on_readable(struct watch *w, uint32_t events)
 	if (!allowance())
 		watch_pipes(false);
 	else if (n == max)
-		watch_again(w); /* there may be more; less means that the pipe was emptied */
+		watch_again(
+			w,
+			PIPE_EVENTS); /* there may be more; less means that the pipe was emptied */
 }
 
 static int open_pipe(struct pipe_end *p, bool is_stderr)

@@ -320,7 +320,7 @@ void pool_keep(struct core *c, struct template *t)
 	struct shelf *s = find_other(c, t, rootfs_gb);
 
 	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
-	    (s && s->for_good))
+	    (s && s->for_good) || !has_shelf_left(c, 1))
 		return;
 	uint32_t wanted = kept_of_each(c);
 	if (!has_shelf_left(c, wanted))

@@ -18,8 +18,10 @@ pytestmark = pytest.mark.alone
 @pytest.fixture(scope="module")
 def vms(client: Client) -> Iterator[list[str]]:
     """Process ids of the VM processes, at least two of them with a sandbox in it."""
-    with Sandbox(client=client), Sandbox(client=client):
+    with Sandbox(client=client) as one, Sandbox(client=client) as other:
         yield on_host("pidof ramet-vmm").split()
+        for sbx in (one, other):
+            assert sbx.run_code("print('there')").stdout == "there\n"
 
 
 @contextlib.contextmanager

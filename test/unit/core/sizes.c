@@ -104,7 +104,7 @@ static void expect_disks_served(const struct sizes *s, const struct size *limit,
 static void expect_all_served(const struct sizes *s, const struct size *limit)
 {
 	for (uint32_t n = 1; n <= 32; n++) {
-		for (uint32_t ram = 128; ram < 65536; ram += 1472)
+		for (uint32_t ram = 128; ram < 65536; ram += 448)
 			expect_disks_served(s, limit, n, ram);
 		for (uint32_t ram = 128; ram <= 65536; ram *= 2) {
 			expect_disks_served(s, limit, n, ram);
