@@ -45,6 +45,11 @@ class Server:
     def client(self, http2: bool = False, **more: Any) -> httpx.Client:
         return httpx.Client(**self._how(http2), **more)
 
+    def slow_client(self) -> httpx.Client:
+        """One for which the kernel takes little that it does not read: else it may be 32 MiB."""
+        small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]
+        return self.client(transport=httpx.HTTPTransport(socket_options=small))
+
     def async_client(self, http2: bool = False) -> httpx.AsyncClient:
         return httpx.AsyncClient(**self._how(http2))
 

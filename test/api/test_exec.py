@@ -115,7 +115,7 @@ def test_a_reader_that_takes_nothing_is_cut(start: Callable[..., Server], versio
 
 def test_long_answers_wait_for_their_readers(start: Callable[..., Server]) -> None:
     server = start("answers_bytes=10000000")
-    with server.client() as http:
+    with server.slow_client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
         run(http, path, "flood 1000 12000")
         with http.stream("GET", path + "/replay"):

@@ -215,7 +215,7 @@ def test_bodies_of_one_tenant_leave_room_for_others(start: Callable[..., Server]
 def test_answers_to_slow_readers_leave_room_for_others(start: Callable[..., Server]) -> None:
     server = start("key=pro", "key=pro", "answers_bytes=20000000")
     first, second = (bearer(key) for key in server.keys)
-    with server.client() as http:
+    with server.slow_client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=first).json()["id"]
         http.post(path + "/exec", json={"code": "flood 1000 12000\nexit 0"}, headers=first)
         with http.stream("GET", path + "/replay", headers=first):
