@@ -123,7 +123,7 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		struct vmm_image img;
 		struct ctl_msg m;
 		uint64_t start;
-		double forked;
+		double forked, ran;
 
 		worker_shell(&child, o);
 		start = bench_now_ns();
@@ -134,8 +134,9 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
 		worker_fill(&child, w, &img);
-		samples_add(&run, native_ms_since(start));
-		samples_add(&ready, forked + native_ms_since(start));
+		ran = native_ms_since(start);
+		samples_add(&run, ran);
+		samples_add(&ready, forked + ran);
 		worker_wait(&child);
 		samples_add(&answer, native_ms_since(start));
 		worker_stop(&child);

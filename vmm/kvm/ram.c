@@ -16,6 +16,7 @@
 #define AHEAD_FIRST  (1u << 20)	  /* with no layer yet that what is our own may be in already */
 #define AHEAD_MANY   (256u << 10) /* with many children */
 #define AHEAD_ROUNDS 2u
+#define SAMPLE	     16u /* pages, of which one is looked at to see whether it is much */
 
 /*
  * Each run costs every child some 3 us of mapping, a page that is copied needlessly 1 us: with many
@@ -319,6 +320,35 @@ static int add_changed(struct ram *r, const struct runs *own, uint64_t *copied, 
 	return result;
 }
 
+/* About as much of `own` as this differs from the image; the freeze looks at all of it. */
+static uint64_t estimate_changed(struct ram *r, const struct runs *own)
+{
+	struct runs some = {0}, changed = {0};
+	uint64_t bytes = runs_bytes(own), skip = 0;
+	int result = 0;
+
+	for (uint32_t i = 0; i < own->n && !result; i++) {
+		const struct run *run = &own->run[i];
+
+		for (; skip < run->bytes && !result; skip += SAMPLE * RAM_PAGE)
+			result = runs_add(&some, run->offset + skip, RAM_PAGE);
+		skip -= run->bytes;
+	}
+	if (!result)
+		result = ram_changed(r, &some, &changed, NULL);
+	if (!result)
+		bytes = SAMPLE * runs_bytes(&changed);
+	runs_free(&some);
+	runs_free(&changed);
+	return bytes;
+}
+
+/* No more than `least` bytes of `own` are to be copied. */
+static bool is_little(struct ram *r, const struct runs *own, uint64_t least)
+{
+	return runs_bytes(own) <= least || estimate_changed(r, own) <= least;
+}
+
 /* True in *enough when no more than `least` bytes are left to copy. */
 static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough, struct err *e)
 {
@@ -329,8 +359,8 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough,
 
 	if (!result && runs_bytes(&own) > r->watch_min)
 		began = watch_begin(r, &own);
-	*enough = runs_bytes(&own) <= least;
-	if (!result && (!*enough || began)) {
+	*enough = !result && !began && is_little(r, &own, least);
+	if (!result && !*enough) {
 		result = ram_changed(r, &own, &changed, e);
 		*enough = runs_bytes(&changed) <= least;
 	}
