@@ -89,7 +89,7 @@ def firecracker(quick: bool) -> Figures:
         with Path(binary).open("rb") as file:
             subprocess.run([os.environ["RAMET_DEV"], "host", *put], stdin=file, check=True)
         return host_json(
-            f"{BENCH_DIR}/firecracker.py {there} --runs {3 if quick else 10} --children 1,5",
+            f"{BENCH_DIR}/firecracker.py {there} --runs {5 if quick else 20} --children 1,5",
             timeout_s=3600,
         )
     except (OSError, subprocess.CalledProcessError) as failed:
