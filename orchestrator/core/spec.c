@@ -88,14 +88,22 @@ bool size_choose(const struct core *c, const struct source *from, const struct s
 	return true;
 }
 
+/*
+ * What a VM may be charged with, in parts as large as its RAM: RAM itself; once its template's
+ * image when it writes one; or the layers of its forks: up to two that newer ones hide, the one
+ * that is being made, the one that several become, and those that only its children still have.
+ */
+#define BUILDS_MEMORY 2u
+#define FORKED_MEMORY 8u
+
 struct vm_spec size_vm_spec(const struct size *size, bool builds)
 {
 	uint64_t ram = (uint64_t)size->ram_mib << 20, own = 256u << 20;
 
 	return (struct vm_spec){.vcpus = size->vcpus,
 				.ram_mib = size->ram_mib,
-				/* A VM that was forked is charged with its image, too. */
-				.memory_max = 2 * ram + (builds ? 2 * own : own)};
+				.memory_max = builds ? BUILDS_MEMORY * ram + 2 * own
+						     : FORKED_MEMORY * ram + own};
 }
 
 static void sizes_of_default(struct sizes *out, const struct core *c)

@@ -155,6 +155,17 @@ def test_a_fork_of_a_fork_of_a_fork(client: Client) -> None:
         assert ask(generation, check) == "True"
 
 
+def test_a_parent_outlives_the_layers_of_all_its_forks(sbx: Sandbox) -> None:
+    sbx.run_code("held = bytearray(240 << 20)")
+    with ExitStack() as children:
+        for number in range(1, 6):
+            sbx.run_code(f"held[::4096] = bytes([{number}]) * (len(held) // 4096)")
+            (child,) = sbx.fork(1)
+            children.enter_context(child)
+        assert sbx.run_code("print(held[0], held[-4096])").stdout == "5 5\n"
+        assert child.run_code("print(held[0], held[-4096])").stdout == "5 5\n"
+
+
 def test_a_sandbox_of_another_size_is_forked_as_it_is(client: Client) -> None:
     with Sandbox(client=client, vcpus=1) as small:
         do(small, "x = 7")
