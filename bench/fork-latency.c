@@ -63,11 +63,16 @@ static void exec(const char *sandbox, const char *code)
 	}
 }
 
-static void create(char sandbox[SANDBOX_PATH], const char *code)
+static void create_as(char sandbox[SANDBOX_PATH], const char *body, const char *code)
 {
-	call("POST", "/v1/sandboxes", "{}");
+	call("POST", "/v1/sandboxes", body);
 	http_sandbox_path(&answer, 0, sandbox);
 	exec(sandbox, code);
+}
+
+static void create(char sandbox[SANDBOX_PATH], const char *code)
+{
+	create_as(sandbox, "{}", code);
 }
 
 static double level(const char *name)
@@ -223,18 +228,19 @@ static void measure_dirty(unsigned mb)
 	print_figure(&ready, "ms", "child_ready_dirty_%umb_ms", mb);
 }
 
-/* First forks of a sandbox that wrote so much before. */
+/* First forks of a sandbox that wrote so much before, half of its RAM. */
 static void measure_touched(unsigned mb)
 {
 	struct samples pause = {0}, ready = {0};
-	char parent[SANDBOX_PATH], code[256];
+	char parent[SANDBOX_PATH], body[32], code[256];
 
+	snprintf(body, sizeof(body), "{\"ram_mib\":%u}", 2 * mb);
 	snprintf(code, sizeof(code), "b=bytearray(%u<<20)\\nb[::4096]=bytes([1])*(len(b)//4096)",
 		 mb);
 	for (unsigned i = 0; i < runs_of(mb > 7); i++) {
 		struct forked f;
 
-		create(parent, code);
+		create_as(parent, body, code);
 		fork_of(parent, 1, &f);
 		samples_add(&pause, f.pause_ms);
 		samples_add(&ready, f.ready_ms);
