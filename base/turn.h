@@ -8,5 +8,7 @@
  * slice; nothing happens before that). Threads that it makes from then on have the same.
  */
 void turn_soon(void);
+/* The same, but what it makes has not: neither threads nor processes. */
+void turn_soon_alone(void);
 
 #endif

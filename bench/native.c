@@ -2,13 +2,9 @@
 #include "bench/native.h"
 
 #include <errno.h>
-#include <linux/sched.h>
-#include <linux/sched/types.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/turn.h"
 #include "bench/stats.h"
@@ -34,23 +30,12 @@ static unsigned number(const char *name, const char *text, unsigned long max)
 	return (unsigned)v;
 }
 
-/* As the service, in whose place the bench is; the VMs that it starts are not to have it. */
-static void wake_soon(void)
-{
-	struct sched_attr a = {0};
-
-	turn_soon();
-	if (syscall(SYS_sched_getattr, 0, &a, sizeof(a), 0) < 0)
-		return;
-	a.sched_flags |= SCHED_FLAG_RESET_ON_FORK;
-	syscall(SYS_sched_setattr, 0, &a, 0);
-}
-
 int native_options(int argc, char **argv, struct vmm_options *o, unsigned *runs)
 {
 	int i = 1;
 
-	wake_soon();
+	/* As the service, in whose place the bench is; its VMs are not to have it. */
+	turn_soon_alone();
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
 		if (!strcmp(argv[i], "--ram-mib"))
 			o->ram_mib = number("--ram-mib", argv[i + 1], 65536);

@@ -114,10 +114,8 @@ static void on_readable(struct watch *w, uint32_t events)
 		push();
 	if (!allowance())
 		watch_pipes(false);
-	else if (n == max)
-		watch_again(
-			w,
-			PIPE_EVENTS); /* there may be more; less means that the pipe was emptied */
+	else if (n == max) /* there may be more; less means that the pipe was emptied */
+		watch_again(w, PIPE_EVENTS);
 }
 
 static int open_pipe(struct pipe_end *p, bool is_stderr)
