@@ -24,9 +24,10 @@ import types
 from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP
 from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signals
 from _signal import signal as set_handler
+from _thread import start_new_thread
 from fcntl import ioctl
 from mmap import PROT_READ, mmap
-from os import environb, fstat, getpid, posix_spawn, read, urandom, waitpid, write
+from os import environb, fstat, getpid, kill, posix_spawn, read, urandom, waitpid, write
 from select import POLLOUT, poll
 from time import sleep
 
@@ -329,6 +330,16 @@ def interrupts_on():
 def interrupts_off():
     """From here on no KeyboardInterrupt comes. One that is on its way is raised by this."""
     set_handler(SIGINT, ignore_interrupt)
+
+
+def on_unraisable(unraisable):
+    """An interrupt may come in a callback whose exceptions Python drops, the import system's among
+    them: it is sent again, from a thread, for this is such a callback too.
+    """
+    if unraisable.exc_type is KeyboardInterrupt and getsignal(SIGINT) is default_int_handler:
+        start_new_thread(kill, (getpid(), SIGINT))
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 # ---- Python -----------------------------------------------------------------------------------
@@ -648,6 +659,7 @@ def start():
         os.set_inheritable(fd, False)
     os.close(PROGRESS)
     interrupts_off()
+    sys.unraisablehook = on_unraisable
     main.__builtins__ = builtins
     sys.modules["__main__"] = main
     sys.argv = [""]

@@ -152,6 +152,28 @@ class Interrupts(AgentTest):
         """)
         self.assert_ends(self.interrupt(code), out="ready\ncaught\n")
 
+    def test_one_in_a_callback_that_drops_exceptions_is_not_lost(self):
+        code = textwrap.dedent("""
+            class Slow:
+                def __del__(self):
+                    print('ready')
+                    while True: pass
+            slow = Slow()
+            del slow
+            while True: pass
+        """)
+        result = self.interrupt(code)
+        self.assertEqual((result.code, result.lost), (130, 0))
+        self.assertTrue(result.err.endswith("KeyboardInterrupt\n"), result.err)
+        self.assertNotIn("ignored", result.err)
+
+    def test_other_exceptions_in_such_a_callback_are_shown(self):
+        code = "class C:\n  def __del__(self): 1 / 0\nc = C()\ndel c\nprint('on')"
+        result = self.run_python(code)
+        self.assertEqual((result.code, result.out), (0, "on\n"))
+        self.assertIn("Exception ignored in: <function C.__del__", result.err)
+        self.assertIn("ZeroDivisionError", result.err)
+
     def test_what_earlier_calls_did_to_the_signal_does_not_count(self):
         for code in ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
                      "import signal; signal.signal(signal.SIGINT, lambda *a: None)",
