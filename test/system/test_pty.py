@@ -23,12 +23,23 @@ BASH = ["bash", "--norc", "-i"]
 PATIENCE_S = 120.0
 
 
+class AnsweringScreen(pyte.Screen):
+    """A terminal that is asked where its cursor is says so: vim may wait for that with its text."""
+
+    def __init__(self, pty: Pty, cols: int, rows: int) -> None:
+        super().__init__(cols, rows)
+        self._pty = pty
+
+    def write_process_input(self, data: str) -> None:
+        self._pty.send_input(data)
+
+
 class Screen:
     """What a person in front of a terminal sees."""
 
     def __init__(self, pty: Pty, cols: int = 80, rows: int = 24) -> None:
         self.pty = pty
-        self._screen = pyte.Screen(cols, rows)
+        self._screen = AnsweringScreen(pty, cols, rows)
         self._stream = pyte.ByteStream(self._screen)
 
     @property
