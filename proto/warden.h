@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_VERSION	 2
+#define WARDEN_VERSION	 3
 #define WARDEN_TEXT_MAX	 240
 #define WARDEN_SLOTS_MAX 16384
 
@@ -28,6 +28,9 @@ enum warden_type {
 	WARDEN_EGRESS = 3,
 	/* The cgroup's limit of memory, for a shell that is to become a VM of another size. */
 	WARDEN_MEMORY = 4,
+	/* What the cgroup is charged with and the kernel can't just drop. Where nothing counts it,
+	 * -ENOTSUP. */
+	WARDEN_CHARGED = 5,
 	WARDEN_REPLY = 64,
 	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is
 	 * being released. A service that starts anew is told again of every dead slot. */
@@ -54,8 +57,10 @@ struct warden_msg {
 			uint64_t max; /* bytes, as spawn.memory_max */
 		} memory;
 		struct {
+			/* To WARDEN_SPAWN the pid of the VM process, as the host sees it; to
+			 * WARDEN_CHARGED bytes. */
+			uint64_t value;
 			int32_t error; /* 0 or -errno */
-			uint32_t pid;  /* of the VM process, as the host sees it */
 			char text[WARDEN_TEXT_MAX];
 		} reply;
 		struct {

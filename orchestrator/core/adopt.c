@@ -117,7 +117,7 @@ static void adopt(struct sandbox *s)
 	sandbox_start_timers(s);
 }
 
-static void on_emptied(void *arg, int error, uint32_t pid, const char *text)
+static void on_emptied(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error)
 		log_error("a VM slot over max_vms can't be emptied: %s", text);

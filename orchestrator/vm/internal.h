@@ -78,6 +78,7 @@ struct vm {
 	struct iovec in_iov;
 	struct msghdr in_hdr;
 	_Alignas(struct cmsghdr) char in_control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+	uint64_t layered; /* bytes that images of it may have cost its cgroup */
 	uint32_t next_seq;
 	struct list requests; /* struct vm_request */
 	unsigned sends;	      /* send operations under way */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/vm/internal.h"
 
 struct vm_request {
@@ -18,6 +19,7 @@ struct vm_request {
 	uint32_t timeout_ms;
 	bool cancelled;
 	bool waits; /* for the answer to another CTL_FORK: the VM process takes one at a time */
+	bool asks;  /* the warden for the VM's memory, before it starts */
 	vm_reply_fn *fn;
 	vm_fork_fn *fork_fn; /* instead, of a CTL_FORK */
 	void *arg;
@@ -288,6 +290,73 @@ struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
+/* --- images --------------------------------------------------------------------------------- */
+
+static void start_next_fork(struct vm *vm);
+
+/*
+ * An image may cost the VM's cgroup all of RAM, for the guest may write every page anew while
+ * children keep the old ones, and as much again while layers are merged.
+ */
+static bool has_room(const struct vm *vm, uint64_t charged)
+{
+	return charged + 2 * ((uint64_t)vm->spec.ram_mib << 20) <= vm->spec.memory_max;
+}
+
+static void refuse_image(struct vm_request *r, uint64_t charged)
+{
+	struct vm *vm = r->vm;
+	char text[ERR_TEXT_MAX];
+
+	snprintf(text, sizeof(text),
+		 "it and the memory that it shares with children of earlier forks take %llu of"
+		 " %llu MiB, too much for one more: end some of them first",
+		 (unsigned long long)charged >> 20, (unsigned long long)vm->spec.memory_max >> 20);
+	start_next_fork(vm);
+	request_answer(r, -ENOMEM, text, NULL, NULL);
+}
+
+/* The warden answers in order, so the VM is there; the request may be gone. */
+static void on_charged(void *arg, int error, uint64_t charged, const char *text)
+{
+	struct vm *vm = arg;
+	struct vm_request *r = NULL;
+
+	list_each (pos, &vm->requests) {
+		struct vm_request *each = container_of(pos, struct vm_request, link);
+
+		r = each->asks ? each : r;
+	}
+	if (!r)
+		return;
+	r->asks = false;
+	if (error) /* it goes on as if there was room: without it the VM dies, and that is told */
+		log_warn("slot %u: %s", vm->slot, text[0] ? text : strerror(-error));
+	else
+		vm->layered = charged;
+	if (r->cancelled) {
+		request_end(r);
+		start_next_fork(vm);
+	} else if (!error && !has_room(vm, charged)) {
+		refuse_image(r, charged);
+	} else {
+		start(r, r->start);
+	}
+}
+
+/* Few VMs come near their limit: only of those the warden is asked. */
+static void start_image(struct vm_request *r)
+{
+	struct vm *vm = r->vm;
+	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->slot};
+	uint64_t ram = (uint64_t)vm->spec.ram_mib << 20;
+
+	r->asks = !has_room(vm, vm->layered + ram) &&
+		  warden_client_call(vm->host->warden, &msg, on_charged, vm) == 0;
+	if (!r->asks)
+		start(r, r->start);
+}
+
 static struct vm_request *fork_request(struct vm *vm, const struct request_kind *kind,
 				       const struct ctl_msg *msg, int writable, vm_fork_fn *fn,
 				       void *arg)
@@ -301,7 +370,7 @@ static struct vm_request *fork_request(struct vm *vm, const struct request_kind 
 		r->waits = r->waits || (each != r && each->fork_fn && !each->refused);
 	}
 	if (!r->waits)
-		start(r, kind->start);
+		start_image(r);
 	return r;
 }
 
@@ -335,7 +404,7 @@ static void start_next_fork(struct vm *vm)
 			continue;
 		}
 		r->waits = false;
-		start(r, r->start);
+		start_image(r);
 		return;
 	}
 }
@@ -425,6 +494,8 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *
 		vm_fail(vm, "%s", e.text);
 		return;
 	}
+	if (image) /* merged with others later, it is written once more */
+		vm->layered += 2 * min_u64(image->copied_bytes, vm->spec.memory_max);
 	int error = msg->reply.error;
 	const char *text = error && !msg->reply.text[0] ? strerror(-error) : msg->reply.text;
 	if (!error)

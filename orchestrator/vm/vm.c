@@ -150,7 +150,7 @@ static void greet(struct vm *vm)
 
 static void release(struct vm *vm);
 
-static void on_spawned(void *arg, int error, uint32_t pid, const char *text)
+static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vm *vm = arg;
 
@@ -167,7 +167,7 @@ static void on_spawned(void *arg, int error, uint32_t pid, const char *text)
 			text[0] ? text : strerror(-error));
 		return;
 	}
-	vm->pid = pid;
+	vm->pid = (uint32_t)value;
 	vm_step(vm, VM_SPAWNED);
 	greet(vm);
 }
@@ -221,6 +221,7 @@ struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct
 	struct vm *vm = vm_new(h, owner, arg);
 	vm->adopted = true;
 	vm->spec = *spec;
+	vm->layered = spec->memory_max; /* nobody knows */
 	vm->pid = pid;
 	vm->slot = slot;
 	h->slots[slot] = vm;
@@ -267,7 +268,7 @@ void vm_set_owner(struct vm *vm, const struct vm_owner *owner, void *arg)
 	vm->owner_arg = arg;
 }
 
-static void on_limited(void *arg, int error, uint32_t pid, const char *text)
+static void on_limited(void *arg, int error, uint64_t value, const char *text)
 {
 	/* It lives on with the limit it had: should it need more, it dies, and that is told. */
 	if (error)
@@ -292,7 +293,7 @@ bool vm_fit(struct vm *vm, const struct vm_spec *spec)
 }
 
 /* The warden answers in order: the VM is there until it is emptied, which comes after. */
-static void on_closed(void *arg, int error, uint32_t pid, const char *text)
+static void on_closed(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vm *vm = arg;
 	vm_closed_fn *fn = vm->closed;
@@ -362,7 +363,7 @@ static void retry_release(void *arg)
 	release(arg);
 }
 
-static void on_released(void *arg, int error, uint32_t pid, const char *text)
+static void on_released(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vm *vm = arg;
 

@@ -98,7 +98,7 @@ static void on_reply(struct warden_client *w, struct warden_msg *msg)
 	}
 	list_del(&call->link);
 	msg->reply.text[sizeof(msg->reply.text) - 1] = 0;
-	call->fn(call->arg, msg->reply.error, msg->reply.pid, msg->reply.text);
+	call->fn(call->arg, msg->reply.error, msg->reply.value, msg->reply.text);
 	free(call);
 }
 

@@ -16,8 +16,8 @@ struct warden_events {
 	void (*lost)(void *arg, const char *why);
 };
 
-/* `error` is 0 or -errno; `pid` is that of the spawned VM process; `text` says what went wrong. */
-typedef void warden_reply_fn(void *arg, int error, uint32_t pid, const char *text);
+/* `error` is 0 or -errno; `value` is what the request asks for; `text` says what went wrong. */
+typedef void warden_reply_fn(void *arg, int error, uint64_t value, const char *text);
 
 /* Takes `fd` over when it succeeds. */
 int warden_client_new(struct warden_client **out, struct loop *loop, int fd,

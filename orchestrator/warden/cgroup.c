@@ -18,6 +18,7 @@
 
 #define CPU_PERIOD_US 100000
 #define TEXT_MAX      512
+#define STAT_MAX      8192 /* memory.stat has some 60 lines */
 
 const char *const cgroup_controllers[] = {"memory", "cpu", "pids", NULL};
 
@@ -470,6 +471,41 @@ int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, struct er
 		return 0;
 	int r = set_number(t->top, "memory.max", memory_max, e);
 	return r < 0 ? err_context(e, "cgroup %s/ramet", t->path) : 0;
+}
+
+/* The number behind `name` in a memory.stat; 0 when there is none. */
+static uint64_t stat_of(const char *text, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, name, len) == 0 && line[len] == ' ')
+			return strtoull(line + len, NULL, 10);
+	}
+	return 0;
+}
+
+int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *bytes, struct err *e)
+{
+	char current[32], stat[STAT_MAX];
+
+	if (!uses(t, "memory"))
+		return err_say(e, ENOTSUP, "nothing counts the memory of cgroup %s/ramet/%s",
+			       t->path, name);
+	scoped_fd int dir = open_dir(t->top, name);
+	if (dir < 0)
+		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
+	int r = read_file(dir, "memory.current", current, sizeof(current));
+	if (r == 0)
+		r = read_file(dir, "memory.stat", stat, sizeof(stat));
+	if (r < 0)
+		return err_set(e, -r, "read the memory of cgroup %s/ramet/%s", t->path, name);
+	/* Files in memory, as layers are, count as anonymous in these two. */
+	uint64_t all = strtoull(current, NULL, 10);
+	uint64_t cache = stat_of(stat, "active_file") + stat_of(stat, "inactive_file");
+	*bytes = all > cache ? all - cache : 0;
+	return 0;
 }
 
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e)

@@ -65,6 +65,9 @@ int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgro
 /* Sets those limits of it that are not 0. */
 int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		 struct err *e);
+/* The bytes of memory that are charged to it and not page cache, which goes when room is needed.
+ * -ENOTSUP without the memory controller. */
+int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *bytes, struct err *e);
 /* 0 also when there is none of that name. */
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e);
 /* Kills everything in it, forks in flight included. 0 also when there is none of that name. */

@@ -55,7 +55,7 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 			       WARDEN_VERSION);
 	if (out->seq == 0)
 		return err_say(e, EPROTO, "a request's seq must not be 0");
-	if (out->type < WARDEN_SPAWN || out->type > WARDEN_MEMORY)
+	if (out->type < WARDEN_SPAWN || out->type > WARDEN_CHARGED)
 		return err_say(e, EPROTO, "there is no request of type %u", out->type);
 	if (out->slot >= max_slots)
 		return err_say(e, ERANGE, "slot %u does not exist; the last is %u", out->slot,

@@ -164,14 +164,14 @@ static void flush_queue(struct warden *w)
 	watch_socket(w);
 }
 
-void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, pid_t pid,
+void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, uint64_t value,
 		   const char *text)
 {
 	struct warden_msg m = {
 		.version = WARDEN_VERSION, .type = WARDEN_REPLY, .seq = seq, .slot = slot};
 
 	m.reply.error = error;
-	m.reply.pid = error ? 0 : (uint32_t)pid;
+	m.reply.value = error ? 0 : value;
 	if (text)
 		snprintf(m.reply.text, sizeof(m.reply.text), "%.*s", WARDEN_TEXT_MAX - 1, text);
 	send_packet(w, &m);
@@ -207,6 +207,8 @@ static void serve(struct warden *w, const void *packet, size_t len)
 		slots_release(w, &m);
 	else if (m.type == WARDEN_MEMORY)
 		slots_memory(w, &m);
+	else if (m.type == WARDEN_CHARGED)
+		slots_charged(w, &m);
 	else
 		slots_egress(w, &m);
 }

@@ -34,7 +34,7 @@ static void answer(struct warden *w, uint32_t number)
 	struct slot *s = &w->slots[number];
 
 	if (s->seq && s->generation == w->service.generation)
-		service_reply(w, s->seq, number, s->error, s->pid, s->text);
+		service_reply(w, s->seq, number, s->error, (uint64_t)s->pid, s->text);
 	free(s->text);
 	s->text = NULL;
 	s->seq = 0;
@@ -286,6 +286,20 @@ void slots_memory(struct warden *w, const struct warden_msg *m)
 	else if (cgroup_limit(&w->tree, name, &limits, &e) < 0)
 		log_error("slot %u: %s", m->slot, e.text);
 	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
+}
+
+void slots_charged(struct warden *w, const struct warden_msg *m)
+{
+	char name[JAIL_NAME_MAX];
+	uint64_t bytes = 0;
+	struct err e = {0};
+
+	jail_name(name, m->slot);
+	if (w->slots[m->slot].state != SLOT_RUNNING)
+		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
+	else
+		cgroup_charged(&w->tree, name, &bytes, &e);
+	service_reply(w, m->seq, m->slot, e.code, bytes, e.code ? e.text : NULL);
 }
 
 /* --- egress ---------------------------------------------------------------------------------- */

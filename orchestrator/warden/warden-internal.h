@@ -120,6 +120,7 @@ void slots_fini(struct warden *w);
 void slots_spawn(struct warden *w, const struct warden_msg *m);
 void slots_release(struct warden *w, const struct warden_msg *m);
 void slots_memory(struct warden *w, const struct warden_msg *m);
+void slots_charged(struct warden *w, const struct warden_msg *m);
 void slots_egress(struct warden *w, const struct warden_msg *m);
 void slots_on_status(struct warden *w, uint32_t slot);
 void slots_on_pid(struct warden *w, uint32_t slot);
@@ -136,7 +137,7 @@ void service_signal(struct warden *w, int signal);
 void service_on_socket(struct warden *w, uint32_t events);
 void service_on_pid(struct warden *w);
 /* Answers request `seq` (0: nobody asked). `text` may be NULL. */
-void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, pid_t pid,
+void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, uint64_t value,
 		   const char *text);
 void service_tell_exited(struct warden *w, uint32_t slot, int status);
 

@@ -229,8 +229,8 @@ static pid_t spawn(uint32_t slot)
 
 	if (r.reply.error)
 		fail_msg("spawn: %s", r.reply.text);
-	assert_true(r.reply.pid > 1);
-	return (pid_t)r.reply.pid;
+	assert_true(r.reply.value > 1);
+	return (pid_t)r.reply.value;
 }
 
 static void release(uint32_t slot)
@@ -531,6 +531,32 @@ static void its_memory_limit_can_be_changed(void **state)
 		assert_string_equal(limit_of("vm-0", "memory.oom.group"), "1\n");
 	}
 	assert_int_equal(set_memory(0, 1).reply.error, -EINVAL);
+	release(0);
+	if (!has_controller("memory"))
+		skip();
+}
+
+/* Answers with an error where no VM runs. */
+static struct warden_msg ask_charged(uint32_t slot)
+{
+	struct warden_msg m = {
+		.version = WARDEN_VERSION, .type = WARDEN_CHARGED, .seq = ++last_seq, .slot = slot};
+
+	put(&m);
+	return get();
+}
+
+static void what_its_cgroup_is_charged_with_is_told(void **state)
+{
+	assert_int_equal(ask_charged(0).reply.error, -ESRCH);
+	spawn(0);
+	struct warden_msg r = ask_charged(0);
+	if (has_controller("memory")) {
+		assert_int_equal(r.reply.error, 0);
+		assert_in_range(r.reply.value, 4096, MEMORY);
+	} else {
+		assert_int_equal(r.reply.error, -ENOTSUP);
+	}
 	release(0);
 	if (!has_controller("memory"))
 		skip();
@@ -999,6 +1025,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(nothing_works_from_inside),
 		cmocka_unit_test(its_cgroup_has_its_limits),
 		cmocka_unit_test(its_memory_limit_can_be_changed),
+		cmocka_unit_test(what_its_cgroup_is_charged_with_is_told),
 		cmocka_unit_test(too_much_memory_ends_it),
 		cmocka_unit_test(threads_have_an_end),
 		cmocka_unit_test(a_death_is_told_and_keeps_the_slot),

@@ -32,8 +32,9 @@ static void expect_at(bool right, const char *what, int line)
 
 /* --- the loop ------------------------------------------------------------------------------- */
 
-#define OPS    64
-#define TIMERS 64
+#define OPS	     64
+#define TIMERS	     64
+#define WARDEN_CALLS 16
 
 struct loop_op {
 	bool used, cancelled, receives;
@@ -115,29 +116,29 @@ static void fire_timer(uint8_t which)
 /* --- the warden ----------------------------------------------------------------------------- */
 
 static struct {
-	bool waits;
-	struct warden_msg msg;
 	warden_reply_fn *fn;
 	void *arg;
-} warden;
+} asked[WARDEN_CALLS]; /* answered in order */
+static unsigned n_asked;
 
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
 		       void *arg)
 {
-	expect(!warden.waits);
-	warden.waits = true;
-	warden.msg = *msg;
-	warden.fn = fn;
-	warden.arg = arg;
+	expect(n_asked < WARDEN_CALLS);
+	asked[n_asked].fn = fn;
+	asked[n_asked].arg = arg;
+	n_asked++;
 	return 0;
 }
 
-static void warden_reply(int error)
+static void warden_reply(int error, uint64_t value)
 {
-	if (!warden.waits)
+	if (!n_asked)
 		return;
-	warden.waits = false;
-	warden.fn(warden.arg, error, 1234, error ? "no" : "");
+	warden_reply_fn *fn = asked[0].fn;
+	void *arg = asked[0].arg;
+	memmove(asked, asked + 1, --n_asked * sizeof(asked[0]));
+	fn(arg, error, value, error ? "no" : "");
 }
 
 /* --- the owner ------------------------------------------------------------------------------ */
@@ -310,6 +311,7 @@ static void packet(struct input *in)
 		msg.reply.fork.memory_layers = byte(in) % (CTL_MEMORY_MAX + 2);
 		msg.reply.fork.layers = byte(in) % (CTL_LAYERS_MAX + 2);
 		msg.reply.fork.disk_bytes = 4096 * byte(in);
+		msg.reply.fork.copied_bytes = (uint64_t)shape << 21;
 		nfds = 3 + msg.reply.fork.memory_layers + msg.reply.fork.layers;
 		msg.nfds = nfds;
 	}
@@ -352,7 +354,7 @@ static void one_thing(struct input *in)
 		finish_sends(byte(in) ? 1 : -EPIPE);
 		break;
 	case 8:
-		warden_reply(byte(in) % 4 ? 0 : -EPERM);
+		warden_reply(byte(in) % 4 ? 0 : -EPERM, (uint64_t)byte(in) << 23);
 		break;
 	case 9:
 		vm_host_exited(&host, byte(in) % 2, byte(in));
@@ -401,7 +403,7 @@ static void set_up(void)
 
 static void start(uint8_t how)
 {
-	const struct vm_spec spec = {.vcpus = 1, .ram_mib = 128};
+	const struct vm_spec spec = {.vcpus = 1, .ram_mib = 128, .memory_max = 1ull << 30};
 
 	later_queue_init(&later, NULL);
 	host = (struct vm_host){
@@ -418,7 +420,7 @@ static void start(uint8_t how)
 	} else {
 		vm = vm_spawn(&host, &spec, &owner, NULL);
 		if (how & 2)
-			warden_reply(0);
+			warden_reply(0, 1234);
 	}
 }
 
@@ -428,7 +430,7 @@ static void end(void)
 
 	drop();
 	for (int i = 0; !is_gone && i < 1000; i++) {
-		warden_reply(0);
+		warden_reply(0, 0);
 		fire_timer((uint8_t)i);
 	}
 	expect(is_gone);

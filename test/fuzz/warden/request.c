@@ -47,6 +47,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	else if (m.type == WARDEN_EGRESS)
 		expect(m.egress.allowed <= 1);
 	else
-		expect(m.type == WARDEN_RELEASE);
+		expect(m.type == WARDEN_RELEASE || m.type == WARDEN_CHARGED);
 	return 0;
 }

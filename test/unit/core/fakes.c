@@ -70,7 +70,9 @@ struct fakes {
 	bool closing;
 	struct fake_vm vms[SLOTS];
 	int faults[FAKES_NFAULTS];
-	unsigned limits; /* WARDEN_MEMORY */
+	unsigned limits;  /* WARDEN_MEMORY */
+	unsigned charges; /* WARDEN_CHARGED */
+	uint64_t charged, copied;
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
 		waiting, agents;
 	unsigned asked[64], dials;
@@ -677,6 +679,9 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 	msg.nfds = nfds;
 	msg.reply.fork.disk_bytes = vm->disk_bytes;
 	msg.reply.fork.memory_layers = vm->memory_layers;
+	lock(vm->f);
+	msg.reply.fork.copied_bytes = vm->f->copied;
+	unlock(vm->f);
 	msg.reply.fork.layers = vm->layers - goes_wrong(vm->f, FAKES_FORK_LIE);
 	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
 	c->cmsg_level = SOL_SOCKET;
@@ -952,11 +957,18 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 		lock(f);
 		reply.reply.error = vm_start(f, msg);
 		unlock(f);
-		reply.reply.pid = (uint32_t)getpid();
+		reply.reply.value = (uint64_t)getpid();
 	} else if (msg->type == WARDEN_MEMORY) {
 		lock(f);
 		f->limits++;
 		unlock(f);
+	} else if (msg->type == WARDEN_CHARGED) {
+		lock(f);
+		f->charges++;
+		reply.reply.value = f->charged;
+		unlock(f);
+		if (goes_wrong(f, FAKES_CHARGED))
+			reply.reply.error = -ENOTSUP;
 	} else if (msg->type == WARDEN_EGRESS) {
 		reply.reply.error = vm_close(f, msg);
 	} else if (msg->slot < SLOTS) {
@@ -1124,6 +1136,19 @@ unsigned fakes_boots(struct fakes *f)
 unsigned fakes_limits(struct fakes *f)
 {
 	return read_number(f, &f->limits);
+}
+
+unsigned fakes_charges(struct fakes *f)
+{
+	return read_number(f, &f->charges);
+}
+
+void fakes_memory(struct fakes *f, uint64_t charged, uint64_t copied)
+{
+	lock(f);
+	f->charged = charged;
+	f->copied = copied;
+	unlock(f);
 }
 
 unsigned fakes_grown(struct fakes *f)

@@ -29,7 +29,11 @@ unsigned fakes_closed(struct fakes *f);
 unsigned fakes_closed_first(struct fakes *f);
 unsigned fakes_restores(struct fakes *f);
 unsigned fakes_limits(struct fakes *f); /* memory limits that were changed */
-unsigned fakes_grown(struct fakes *f);	/* file systems that grew */
+/* How often it was asked what a VM's cgroup is charged with; the answer from now on, and how much
+ * VM processes say they copied for an image, in bytes. */
+unsigned fakes_charges(struct fakes *f);
+void fakes_memory(struct fakes *f, uint64_t charged, uint64_t copied);
+unsigned fakes_grown(struct fakes *f); /* file systems that grew */
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */
 unsigned fakes_attaches(struct fakes *f);
@@ -51,6 +55,7 @@ void fakes_kill(struct fakes *f, uint32_t slot);
 enum fakes_fault {
 	FAKES_SPAWN,	 /* the warden refuses a spawn */
 	FAKES_EGRESS,	 /* the warden can't close a VM's way to the network */
+	FAKES_CHARGED,	 /* the warden can't tell what memory a VM is charged with */
 	FAKES_FILL,	 /* a fill is refused */
 	FAKES_BOOT,	 /* a boot is refused */
 	FAKES_CONNECT,	 /* the guest refuses a connection */

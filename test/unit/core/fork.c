@@ -374,6 +374,57 @@ static void test_one_child_that_fails_takes_all_with_it(void **state)
 	}
 }
 
+/* Eight times its 128 MiB and 256: at that it would be ended, with all that is in it. */
+static void test_one_that_has_no_room_for_another_image_is_not_forked(void **state)
+{
+	const uint64_t ram = 128ull << 20;
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	fakes_memory(w->fakes, 6 * ram + (256ull << 20) + 1, 4 * ram);
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+	assert_int_equal(fakes_charges(w->fakes), 0);
+
+	until_calm(w, 2);
+	world_fork(w, &k, m.view.id, 2);
+	assert_false(k.ok);
+	assert_int_equal(k.failure.status, 503);
+	assert_non_null(
+		strstr(k.failure.text, "take 1024 of 1280 MiB, too much for one more: end"));
+	assert_int_equal(fakes_charges(w->fakes), 1);
+	until_calm(w, 2);
+	world_exec(w, &r, m.view.id, "out well");
+	assert_string_equal(r.out, "well");
+
+	fakes_memory(w->fakes, ram, ram);
+	world_fork(w, &k, m.view.id, 2);
+	assert_true(k.ok);
+	until_calm(w, 4);
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+	assert_int_equal(fakes_charges(w->fakes), 2);
+}
+
+static void test_where_nothing_counts_memory_forks_go_on(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fakes_memory(w->fakes, 0, 1ull << 40);
+	fakes_fault(w->fakes, FAKES_CHARGED, 2);
+	for (int i = 0; i < 3; i++) {
+		world_fork(w, &k, m.view.id, 1);
+		assert_true(k.ok);
+	}
+	assert_int_equal(fakes_charges(w->fakes), 2);
+}
+
 /* The VM process is in the hands of its guest: it counts as dead. */
 static void test_an_image_that_is_none_ends_the_parent(void **state)
 {
@@ -609,6 +660,8 @@ int main(void)
 		TEST(test_forks_of_one_sandbox_wait_for_each_other),
 		TEST(test_a_fork_of_a_fork_of_a_fork),
 		TEST(test_one_child_that_fails_takes_all_with_it),
+		TEST(test_one_that_has_no_room_for_another_image_is_not_forked),
+		TEST(test_where_nothing_counts_memory_forks_go_on),
 		TEST(test_an_image_that_is_none_ends_the_parent),
 		cmocka_unit_test(test_a_vm_may_die_at_each_step),
 		TEST(test_a_client_may_leave_at_any_time),

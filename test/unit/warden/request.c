@@ -47,8 +47,8 @@ static const struct {
 	int error; /* 0: it is taken */
 	const char *says;
 } cases[] = {
-	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 2"},
-	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 3"},
+	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 3"},
+	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 4"},
 	{FIELD(type), 0, EPROTO, "there is no request of type 0"},
 	{FIELD(type), WARDEN_REPLY, EPROTO, "type 64"},
 	{FIELD(type), WARDEN_EXITED, EPROTO, "type 65"},
