@@ -332,14 +332,23 @@ def interrupts_off():
     set_handler(SIGINT, ignore_interrupt)
 
 
+def interrupt_again(pid, call):
+    if sources.calls == call:
+        kill(pid, SIGINT)
+
+
 def on_unraisable(unraisable):
     """An interrupt may come in a callback whose exceptions Python drops, the import system's among
-    them: it is sent again, from a thread, for this is such a callback too.
+    them: it is sent again, from a thread, for this is such a callback too. What user code raises
+    there by itself looks the same, and ends the call as well.
     """
     if unraisable.exc_type is KeyboardInterrupt and getsignal(SIGINT) is default_int_handler:
-        start_new_thread(kill, (getpid(), SIGINT))
-    else:
-        sys.__unraisablehook__(unraisable)
+        try:
+            start_new_thread(interrupt_again, (getpid(), sources.calls))
+            return
+        except RuntimeError:
+            pass  # there can be no more threads
+    sys.__unraisablehook__(unraisable)
 
 
 # ---- Python -----------------------------------------------------------------------------------

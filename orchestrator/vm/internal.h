@@ -78,7 +78,9 @@ struct vm {
 	struct iovec in_iov;
 	struct msghdr in_hdr;
 	_Alignas(struct cmsghdr) char in_control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
-	uint64_t layered; /* bytes that images of it may have cost its cgroup */
+	/* Bytes its cgroup is charged with at most, as far as is known: when the warden was asked
+	 * last, and by images since. Until then without what the guest has of its own. */
+	uint64_t charged_most;
 	uint32_t next_seq;
 	struct list requests; /* struct vm_request */
 	unsigned sends;	      /* send operations under way */

@@ -294,13 +294,21 @@ struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
 
 static void start_next_fork(struct vm *vm);
 
+/* A page is copied again with each merge of its layer into a larger one, and the gaps between pages
+ * come along: in simulations of parents that keep all their children up to six times. */
+#define COPIES_MOST 8
+
 /*
  * An image may cost the VM's cgroup all of RAM, for the guest may write every page anew while
- * children keep the old ones, and as much again while layers are merged.
+ * children keep the old ones. Where it runs on, layers are merged as well; that much again is what
+ * this usually takes, not the most that a guest could bring about.
  */
-static bool has_room(const struct vm *vm, uint64_t charged)
+static bool has_room(const struct vm_request *r, uint64_t charged)
 {
-	return charged + 2 * ((uint64_t)vm->spec.ram_mib << 20) <= vm->spec.memory_max;
+	const struct vm_spec *spec = &r->vm->spec;
+	unsigned parts = r->msg.fork.stay_paused ? 1 : 2;
+
+	return charged + parts * ((uint64_t)spec->ram_mib << 20) <= spec->memory_max;
 }
 
 static void refuse_image(struct vm_request *r, uint64_t charged)
@@ -310,34 +318,40 @@ static void refuse_image(struct vm_request *r, uint64_t charged)
 
 	snprintf(text, sizeof(text),
 		 "it and the memory that it shares with children of earlier forks take %llu of"
-		 " %llu MiB, too much for one more: end some of them first",
+		 " %llu MiB, too much for another image: end some of those children first",
 		 (unsigned long long)charged >> 20, (unsigned long long)vm->spec.memory_max >> 20);
 	start_next_fork(vm);
 	request_answer(r, -ENOMEM, text, NULL, NULL);
 }
 
-/* The warden answers in order, so the VM is there; the request may be gone. */
+static struct vm_request *find_asking(struct vm *vm)
+{
+	list_each (pos, &vm->requests) {
+		struct vm_request *r = container_of(pos, struct vm_request, link);
+
+		if (r->asks)
+			return r;
+	}
+	return NULL;
+}
+
+/* The warden answers in order, so the VM is there; the request may be gone. Without an answer it
+ * goes on as if there was room: should there be none the VM dies, and that is told. */
 static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 {
 	struct vm *vm = arg;
-	struct vm_request *r = NULL;
+	struct vm_request *r = find_asking(vm);
 
-	list_each (pos, &vm->requests) {
-		struct vm_request *each = container_of(pos, struct vm_request, link);
-
-		r = each->asks ? each : r;
-	}
+	if (error && error != -ENOTSUP)
+		log_warn("slot %u: %s", vm->slot, text[0] ? text : strerror(-error));
+	vm->charged_most = error ? 0 : charged;
 	if (!r)
 		return;
 	r->asks = false;
-	if (error) /* it goes on as if there was room: without it the VM dies, and that is told */
-		log_warn("slot %u: %s", vm->slot, text[0] ? text : strerror(-error));
-	else
-		vm->layered = charged;
 	if (r->cancelled) {
 		request_end(r);
 		start_next_fork(vm);
-	} else if (!error && !has_room(vm, charged)) {
+	} else if (!error && !has_room(r, charged)) {
 		refuse_image(r, charged);
 	} else {
 		start(r, r->start);
@@ -351,7 +365,7 @@ static void start_image(struct vm_request *r)
 	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->slot};
 	uint64_t ram = (uint64_t)vm->spec.ram_mib << 20;
 
-	r->asks = !has_room(vm, vm->layered + ram) &&
+	r->asks = !has_room(r, vm->charged_most + ram) &&
 		  warden_client_call(vm->host->warden, &msg, on_charged, vm) == 0;
 	if (!r->asks)
 		start(r, r->start);
@@ -494,8 +508,8 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *
 		vm_fail(vm, "%s", e.text);
 		return;
 	}
-	if (image) /* merged with others later, it is written once more */
-		vm->layered += 2 * min_u64(image->copied_bytes, vm->spec.memory_max);
+	if (image)
+		vm->charged_most += COPIES_MOST * min_u64(image->copied_bytes, vm->spec.memory_max);
 	int error = msg->reply.error;
 	const char *text = error && !msg->reply.text[0] ? strerror(-error) : msg->reply.text;
 	if (!error)

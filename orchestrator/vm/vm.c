@@ -221,7 +221,7 @@ struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct
 	struct vm *vm = vm_new(h, owner, arg);
 	vm->adopted = true;
 	vm->spec = *spec;
-	vm->layered = spec->memory_max; /* nobody knows */
+	vm->charged_most = spec->memory_max; /* nobody knows */
 	vm->pid = pid;
 	vm->slot = slot;
 	h->slots[slot] = vm;

@@ -139,6 +139,8 @@ static void on_received(void *arg, int result)
 		free_if_idle(w);
 		return;
 	}
+	if (w->lost) /* VMs may be freed by now that an answer would be for */
+		return;
 	if (result <= 0) {
 		lose(w, result ? strerror(-result) : "it ended");
 		return;

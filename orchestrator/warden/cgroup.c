@@ -501,7 +501,8 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 		r = read_file(dir, "memory.stat", stat, sizeof(stat));
 	if (r < 0)
 		return err_set(e, -r, "read the memory of cgroup %s/ramet/%s", t->path, name);
-	/* Files in memory, as layers are, count as anonymous in these two. */
+	/* Files in memory, as layers are, are on the anonymous lists, and so in neither of these.
+	 */
 	uint64_t all = strtoull(current, NULL, 10);
 	uint64_t cache = stat_of(stat, "active_file") + stat_of(stat, "inactive_file");
 	*bytes = all > cache ? all - cache : 0;

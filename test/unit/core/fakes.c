@@ -967,6 +967,8 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 		f->charges++;
 		reply.reply.value = f->charged;
 		unlock(f);
+		if (goes_wrong(f, FAKES_CHARGED_WAIT))
+			wait_for_go(&f->vms[msg->slot]);
 		if (goes_wrong(f, FAKES_CHARGED))
 			reply.reply.error = -ENOTSUP;
 	} else if (msg->type == WARDEN_EGRESS) {

@@ -53,25 +53,26 @@ void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
 
 enum fakes_fault {
-	FAKES_SPAWN,	 /* the warden refuses a spawn */
-	FAKES_EGRESS,	 /* the warden can't close a VM's way to the network */
-	FAKES_CHARGED,	 /* the warden can't tell what memory a VM is charged with */
-	FAKES_FILL,	 /* a fill is refused */
-	FAKES_BOOT,	 /* a boot is refused */
-	FAKES_CONNECT,	 /* the guest refuses a connection */
-	FAKES_GROW,	 /* its file system can't grow */
-	FAKES_RESEED,	 /* the guest can't be made unique */
-	FAKES_PONG,	 /* the agent hangs up instead of saying that Python waits */
-	FAKES_GARBAGE,	 /* the agent breaks the rules as soon as it is reached */
-	FAKES_SAVE,	 /* the image can't be written */
-	FAKES_LIE,	 /* the VM process replies to what was not asked */
-	FAKES_FORK,	 /* an image of the running VM can't be made */
-	FAKES_FORK_LIE,	 /* one that is not what the VM process says */
-	FAKES_FORK_WAIT, /* it is handed over only when the test says go */
-	FAKES_CODE,	 /* the guest takes a call's code only when the test says go */
-	FAKES_EARLY,	 /* the guest ends a call instead of taking its code */
-	FAKES_ATTACH,	 /* the output of a call is not kept */
-	FAKES_DIE_STEP,	 /* counts down with every step a VM takes; it dies at 0 */
+	FAKES_SPAWN,	    /* the warden refuses a spawn */
+	FAKES_EGRESS,	    /* the warden can't close a VM's way to the network */
+	FAKES_CHARGED,	    /* the warden can't tell what memory a VM is charged with */
+	FAKES_CHARGED_WAIT, /* it tells when the test says go */
+	FAKES_FILL,	    /* a fill is refused */
+	FAKES_BOOT,	    /* a boot is refused */
+	FAKES_CONNECT,	    /* the guest refuses a connection */
+	FAKES_GROW,	    /* its file system can't grow */
+	FAKES_RESEED,	    /* the guest can't be made unique */
+	FAKES_PONG,	    /* the agent hangs up instead of saying that Python waits */
+	FAKES_GARBAGE,	    /* the agent breaks the rules as soon as it is reached */
+	FAKES_SAVE,	    /* the image can't be written */
+	FAKES_LIE,	    /* the VM process replies to what was not asked */
+	FAKES_FORK,	    /* an image of the running VM can't be made */
+	FAKES_FORK_LIE,	    /* one that is not what the VM process says */
+	FAKES_FORK_WAIT,    /* it is handed over only when the test says go */
+	FAKES_CODE,	    /* the guest takes a call's code only when the test says go */
+	FAKES_EARLY,	    /* the guest ends a call instead of taking its code */
+	FAKES_ATTACH,	    /* the output of a call is not kept */
+	FAKES_DIE_STEP,	    /* counts down with every step a VM takes; it dies at 0 */
 	FAKES_NFAULTS,
 };
 /* The next `count` of these go wrong; for FAKES_DIE_STEP: the VM that takes that many steps. */

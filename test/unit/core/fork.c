@@ -384,29 +384,55 @@ static void test_one_that_has_no_room_for_another_image_is_not_forked(void **sta
 	struct run r;
 
 	world_create(w, &m, NULL);
-	fakes_memory(w->fakes, 6 * ram + (256ull << 20) + 1, 4 * ram);
+	fakes_memory(w->fakes, 6 * ram + (256ull << 20), ram);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
 	assert_int_equal(fakes_charges(w->fakes), 0);
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+	assert_int_equal(fakes_charges(w->fakes), 1);
 
-	until_calm(w, 2);
+	until_calm(w, 3);
+	fakes_memory(w->fakes, 6 * ram + (256ull << 20) + 1, ram);
 	world_fork(w, &k, m.view.id, 2);
 	assert_false(k.ok);
 	assert_int_equal(k.failure.status, 503);
-	assert_non_null(
-		strstr(k.failure.text, "take 1024 of 1280 MiB, too much for one more: end"));
-	assert_int_equal(fakes_charges(w->fakes), 1);
-	until_calm(w, 2);
+	assert_non_null(strstr(k.failure.text, "take 1024 of 1280 MiB, too much for another"));
+	assert_int_equal(fakes_charges(w->fakes), 2);
+	until_calm(w, 3);
 	world_exec(w, &r, m.view.id, "out well");
 	assert_string_equal(r.out, "well");
 
-	fakes_memory(w->fakes, ram, ram);
+	fakes_memory(w->fakes, ram, ram / 8);
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
-	until_calm(w, 4);
+	assert_int_equal(fakes_charges(w->fakes), 3);
+	until_calm(w, 5);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
-	assert_int_equal(fakes_charges(w->fakes), 2);
+	assert_int_equal(fakes_charges(w->fakes), 3);
+}
+
+static void test_the_next_fork_comes_also_when_the_client_left_before_the_answer(void **state)
+{
+	const uint64_t ram = 128ull << 20;
+	struct world *w = *state;
+	struct forked k, next;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fakes_memory(w->fakes, ram, ram);
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+	fakes_fault(w->fakes, FAKES_CHARGED_WAIT, 1);
+	world_fork_start(w, &k, m.view.id, 1, false);
+	world_until(w, one_waits, w->fakes);
+	core_abandon(k.call);
+	world_fork_start(w, &next, m.view.id, 1, false);
+	fakes_go(w->fakes);
+	world_until_true(w, &next.done);
+	assert_true(next.ok);
+	assert_int_equal(fakes_forks(w->fakes), 2);
 }
 
 static void test_where_nothing_counts_memory_forks_go_on(void **state)
@@ -417,12 +443,12 @@ static void test_where_nothing_counts_memory_forks_go_on(void **state)
 
 	world_create(w, &m, NULL);
 	fakes_memory(w->fakes, 0, 1ull << 40);
-	fakes_fault(w->fakes, FAKES_CHARGED, 2);
-	for (int i = 0; i < 3; i++) {
+	fakes_fault(w->fakes, FAKES_CHARGED, 1);
+	for (int i = 0; i < 2; i++) {
 		world_fork(w, &k, m.view.id, 1);
 		assert_true(k.ok);
 	}
-	assert_int_equal(fakes_charges(w->fakes), 2);
+	assert_int_equal(fakes_charges(w->fakes), 1);
 }
 
 /* The VM process is in the hands of its guest: it counts as dead. */
@@ -635,6 +661,7 @@ static void test_a_found_sandbox_is_forked_once_it_is_reached(void **state)
 	world_fork_start(w, &again, m.view.id, 2, false);
 	world_until_true(w, &again.done);
 	assert_true(again.ok);
+	assert_int_equal(fakes_charges(w->fakes), 1); /* what it was charged with is forgotten */
 	/* The children of the life before are still its children. */
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
 	unsigned n = 0;
@@ -662,6 +689,7 @@ int main(void)
 		TEST(test_one_child_that_fails_takes_all_with_it),
 		TEST(test_one_that_has_no_room_for_another_image_is_not_forked),
 		TEST(test_where_nothing_counts_memory_forks_go_on),
+		TEST(test_the_next_fork_comes_also_when_the_client_left_before_the_answer),
 		TEST(test_an_image_that_is_none_ends_the_parent),
 		cmocka_unit_test(test_a_vm_may_die_at_each_step),
 		TEST(test_a_client_may_leave_at_any_time),
