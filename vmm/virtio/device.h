@@ -27,7 +27,9 @@ struct vio_dev;
 struct vio_ops {
 	uint32_t id; /* virtio device id, v1.2 section 5 */
 	unsigned queues;
-	uint16_t queue_size;			       /* largest the driver may choose */
+	uint16_t queue_size; /* largest of any queue, also in an image */
+	/* Largest of each that a driver is told of; 0: queue_size. */
+	uint16_t told_size[VIO_QUEUES_MAX];
 	uint64_t (*features)(const struct vio_dev *d); /* device bits; VERSION_1 is added */
 	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
 	int (*activate)(struct vio_dev *d, struct err *e); /* DRIVER_OK was set; may be NULL */

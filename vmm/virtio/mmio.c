@@ -190,6 +190,13 @@ static struct vq *selected(struct vio_mmio *m)
 	return m->queue_sel < m->dev->ops->queues ? &m->vq[m->queue_sel] : NULL;
 }
 
+static uint16_t told_size(const struct vio_mmio *m)
+{
+	const struct vio_ops *ops = m->dev->ops;
+
+	return ops->told_size[m->queue_sel] ? ops->told_size[m->queue_sel] : ops->queue_size;
+}
+
 static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
 {
 	const struct vq *q = selected(m);
@@ -208,7 +215,7 @@ static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
 			       ? 0
 			       : (uint32_t)(offered_features(m) >> (32 * m->device_features_sel));
 	case REG_QUEUE_NUM_MAX:
-		return q ? q->size_max : 0;
+		return q ? told_size(m) : 0;
 	case REG_QUEUE_READY:
 		return q ? q->ready : 0;
 	case REG_STATUS:

@@ -14,7 +14,12 @@
 
 enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
 
-#define QUEUE_SIZE  256
+#define QUEUE_SIZE 256
+/*
+ * The guest keeps a page for each place of this queue and takes them in turn, so that each of its
+ * first packets costs a sandbox one more page of its own. Its window (256 KiB) is 64 of them.
+ */
+#define RX_TOLD	    64
 #define CONNS_MAX   256u
 #define RESETS_MAX  64u /* answers that wait; more are lost, as the spec allows a device */
 #define ANSWER_NS   5000000000ull /* for the guest to answer a request */
@@ -630,6 +635,7 @@ static const struct vio_ops vsock_ops = {
 	.id = 19,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,
+	.told_size = {[QUEUE_RX] = RX_TOLD},
 	.features = vsock_features,
 	.config_read = vsock_config_read,
 	.reset = vsock_reset,

@@ -1105,6 +1105,39 @@ static void test_restore_checks_the_fields(void **state)
 	free(other);
 }
 
+static uint32_t told_size(struct world *w, unsigned queue)
+{
+	drv_write(&w->v, DRV_QUEUE_SEL, queue);
+	return drv_read(&w->v, DRV_QUEUE_MAX);
+}
+
+static void test_few_receive_buffers_are_asked_for(void **state)
+{
+	assert_int_equal(told_size(*state, RX), 64);
+	assert_int_equal(told_size(*state, TX), 256);
+	assert_int_equal(told_size(*state, EVENT), 256);
+}
+
+/* As images have it that were made when the device still said 256. */
+static void test_an_image_with_more_receive_buffers_is_restored(void **state)
+{
+	struct world *w = *state;
+
+	drv_negotiate(&w->v, 0);
+	drv_write(&w->v, DRV_QUEUE_SEL, RX);
+	drv_write(&w->v, DRV_QUEUE_NUM, 256);
+	drv_write(&w->v, DRV_QUEUE_DESC, (uint32_t)drv_alloc(&w->v, 16 * 256, 16));
+	drv_write(&w->v, DRV_QUEUE_AVAIL, (uint32_t)drv_alloc(&w->v, 6 + 2 * 256, 2));
+	drv_write(&w->v, DRV_QUEUE_USED, (uint32_t)drv_alloc(&w->v, 6 + 8 * 256, 4));
+	drv_write(&w->v, DRV_QUEUE_READY, 1);
+	assert_int_equal(drv_read(&w->v, DRV_QUEUE_READY), 1);
+	struct world *copy = restored(w);
+	drv_write(&copy->v, DRV_QUEUE_SEL, RX);
+	assert_int_equal(drv_read(&copy->v, DRV_QUEUE_READY), 1);
+	drv_fini(&copy->v);
+	free(copy);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -1144,6 +1177,8 @@ int main(void)
 		T(test_large_buffers_come_back_sooner),
 		T(test_a_small_queue_comes_back_at_once),
 		T(test_restore_checks_the_fields),
+		T(test_few_receive_buffers_are_asked_for),
+		T(test_an_image_with_more_receive_buffers_is_restored),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
