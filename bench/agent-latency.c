@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A call, layer by layer, with no service in between, in a VM of its own that is restored from the
+ * template: one round trip over virtio-vsock (a ping of the guest's agent); the same code run by a
+ * bare Python process that holds the vsock connection itself, which no agent can be faster than;
+ * the call as the agent runs it, without output and with a line of it. Prints one JSON object.
+ *
+ *   agent-latency --runs 400
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/wire.h"
+#include "bench/stats.h"
+#include "proto/agent.h"
+#include "test/native/vmm-client.h"
+
+#define TEMPLATES "/var/lib/ramet/templates"
+#define ROOTFS	  "/usr/share/ramet/rootfs.ext4"
+#define VMM	  "/usr/lib/ramet/ramet-vmm"
+#define MS(ns)	  ((double)(ns) / 1e6)
+#define BARE_PORT 7000 /* and in its code */
+
+/* Reads code, compiles and runs it, and answers with what it printed; nothing else that a call
+ * has: no second stream, no limits, no interrupt, no other client. */
+static const char bare_python[] =
+	"import os, socket, sys\n"
+	"listener = socket.socket(socket.AF_VSOCK)\n"
+	"listener.bind((socket.VMADDR_CID_ANY, 7000))\n"
+	"listener.listen()\n"
+	"if os.fork() == 0:\n"
+	"    os.setsid()\n"
+	"    class Output:\n"
+	"        def write(self, text): self.text += text\n"
+	"        def flush(self): pass\n"
+	"    output = sys.stdout = Output()\n"
+	"    client = listener.accept()[0]\n"
+	"    names = {}\n"
+	"    while code := client.recv(65536):\n"
+	"        output.text = ''\n"
+	"        exec(compile(str(code, 'utf-8'), '<call>', 'exec'), names)\n"
+	"        client.send(output.text.encode())\n"
+	"    os._exit(0)\n";
+
+static void die(const char *what)
+{
+	fprintf(stderr, "agent-latency: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+	size_t len = strlen(name), tail = strlen(end);
+
+	return len >= tail && !strcmp(name + len - tail, end);
+}
+
+/* The image of the default template's default size, as the running service made it. */
+static const char *find_template(void)
+{
+	static char path[PATH_MAX];
+	DIR *d = opendir(TEMPLATES);
+
+	for (struct dirent *f; d && (f = readdir(d));)
+		if (!strncmp(f->d_name, "default-", 8) && ends_with(f->d_name, "-2c-512m-4g"))
+			snprintf(path, sizeof(path), TEMPLATES "/%s", f->d_name);
+	if (d)
+		closedir(d);
+	if (!path[0])
+		die("no template image in " TEMPLATES);
+	return path;
+}
+
+static int open_in(const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		die(path);
+	return fd;
+}
+
+static int connect_guest(struct vmm *v, uint32_t port)
+{
+	struct ctl_msg m = {.type = CTL_CONNECT, .connect.port = port};
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
+	    fcntl(pair[1], F_SETFL, O_NONBLOCK) < 0)
+		die("socketpair");
+	int r = vmm_call(v, &m, &pair[1], 1);
+	if (r < 0) {
+		errno = -r;
+		die("connect to the guest");
+	}
+	close(pair[1]);
+	return pair[0];
+}
+
+static void read_all(int fd, void *buf, size_t len)
+{
+	for (size_t done = 0; done < len;) {
+		ssize_t n = read(fd, (char *)buf + done, len - done);
+		if (n <= 0)
+			die("the guest closed the connection");
+		done += (size_t)n;
+	}
+}
+
+static void write_all(int fd, const void *buf, size_t len)
+{
+	if (write(fd, buf, len) != (ssize_t)len)
+		die("write to the guest");
+}
+
+static void ping(int fd, const char *unused)
+{
+	uint8_t frame[AGENT_HEADER_SIZE] = {[4] = AGENT_PING}, pong[AGENT_HEADER_SIZE + 4];
+
+	write_all(fd, frame, sizeof(frame));
+	read_all(fd, pong, sizeof(pong));
+	if (pong[4] != AGENT_PONG) {
+		fprintf(stderr, "agent-latency: the agent answered a ping with frame %u\n",
+			pong[4]);
+		exit(1);
+	}
+}
+
+static void put_header(struct wire *w, size_t len, enum agent_request type)
+{
+	wire_put_u32(w, (uint32_t)len);
+	wire_put_u8(w, (uint8_t)type);
+	wire_put_u8(w, 0);
+	wire_put_u16(w, 0);
+}
+
+static void send_exec(int fd, const char *code)
+{
+	static uint64_t call;
+	uint8_t buf[4096];
+	struct wire w = wire_on(buf, sizeof(buf));
+	size_t len = strlen(code);
+
+	put_header(&w, 25, AGENT_EXEC);
+	wire_put_u8(&w, AGENT_PYTHON);
+	wire_put_u32(&w, 0);
+	wire_put_u32(&w, (uint32_t)len);
+	wire_put_u64(&w, ++call);
+	wire_put_u32(&w, 0); /* no folder */
+	wire_put_u32(&w, 0); /* no variables */
+	put_header(&w, len, AGENT_CODE);
+	wire_put_bytes(&w, code, len);
+	write_all(fd, buf, w.pos);
+}
+
+static void agent_call(int fd, const char *code)
+{
+	static uint8_t payload[AGENT_PAYLOAD_MAX];
+	uint8_t header[AGENT_HEADER_SIZE];
+
+	send_exec(fd, code);
+	do {
+		read_all(fd, header, sizeof(header));
+		struct wire w = wire_from(header, sizeof(header));
+		uint32_t len = wire_get_u32(&w);
+		if (len > sizeof(payload))
+			len = 0;
+		read_all(fd, payload, len);
+	} while (header[4] == AGENT_STDOUT);
+	if (header[4] != AGENT_EXIT || payload[0]) {
+		fprintf(stderr, "agent-latency: a call ended with frame %u: %.200s\n", header[4],
+			payload);
+		exit(1);
+	}
+}
+
+static void bare_call(int fd, const char *code)
+{
+	uint8_t answer[2];
+
+	write_all(fd, code, strlen(code));
+	read_all(fd, answer, sizeof(answer));
+}
+
+static void measure(int fd, unsigned runs, const char *name, void (*step)(int, const char *),
+		    const char *code)
+{
+	struct samples s = {0};
+
+	for (unsigned i = 0; i < runs + 5; i++) {
+		uint64_t began = bench_now_ns();
+		step(fd, code);
+		if (i >= 5) /* the first ones warm caches up */
+			samples_add(&s, MS(bench_now_ns() - began));
+	}
+	samples_print(&s, name, "ms", stdout);
+	samples_free(&s);
+}
+
+static void measure_all(struct vmm *v, unsigned runs)
+{
+	int agent = connect_guest(v, AGENT_PORT);
+
+	fputs("{", stdout);
+	measure(agent, runs, "vsock_rtt_ms", ping, NULL);
+	fputs(", ", stdout);
+	measure(agent, runs, "agent_exec_pass_ms", agent_call, "pass");
+	fputs(", ", stdout);
+	measure(agent, runs, "agent_exec_python_ms", agent_call, "print(1)");
+	agent_call(agent, bare_python);
+	int bare = connect_guest(v, BARE_PORT);
+	fputs(", ", stdout);
+	measure(bare, runs, "bare_python_ms", bare_call, "print(1)");
+	puts("}");
+	close(bare);
+	close(agent);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {{"runs", required_argument, NULL, 'r'}, {0}};
+	struct vmm_options o = {.exe = VMM, .vcpus = 2, .ram_mib = 512, .log_here = true};
+	unsigned runs = 400;
+	struct vmm v = {0};
+
+	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+		if (c != 'r')
+			return 2;
+		runs = (unsigned)atoi(optarg);
+	}
+	const char *template = find_template();
+	struct vmm_image image = {
+		.state = open_in(template, "state"),
+		.memory = open_in(template, "memory"),
+		.base = open(ROOTFS, O_RDONLY | O_CLOEXEC),
+		.layers = {open_in(template, "layer-0")},
+		.nlayers = 1,
+		.writable = vmm_file(NULL, 0, 0),
+		.disk_bytes = 4ull << 30,
+	};
+	if (image.base < 0)
+		die(ROOTFS);
+	if (!vmm_start(&v, &o) || vmm_restore(&v, &image) < 0)
+		return 1;
+	measure_all(&v, runs);
+	vmm_stop(&v);
+	return 0;
+}
