@@ -12,6 +12,7 @@ import pytest
 
 import ramet
 from conftest import on_host, vm_of
+from leftover import assert_nothing_left, held_beyond_pool
 from ramet import Client, Sandbox
 
 # rametd is both roles: the service is the one that is not root's.
@@ -60,10 +61,6 @@ def kill_warden(client: Client) -> str:
 
 def kill_service(client: Client) -> str:
     return kill_one(client, 1)
-
-
-def vm_pids() -> set[str]:
-    return set(on_host("pidof ramet-vmm || true").split())
 
 
 def process_of(sbx: Sandbox) -> str:
@@ -127,22 +124,9 @@ def test_a_guest_that_reboots_itself_is_told(client: Client) -> None:
 
 
 def test_closed_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
-    def level(name: str) -> int:
-        lines = http.get("/metrics").text.splitlines()
-        return sum(int(float(x.split()[1])) for x in lines if x.split()[:1] == [name])
-
-    def settled() -> set[str]:
-        """Processes of VMs once the pool is full again and nothing else runs."""
-        while True:
-            pids = vm_pids()
-            if len(pids) == level("ramet_warm_ready") + level("ramet_shells_ready"):
-                return pids
-
-    settled()
+    before = held_beyond_pool(http)
+    assert (before["groups"], before["folders"]) == (0, 0)
     boxes = [Sandbox(client=client) for _ in range(5)]
     for sbx in boxes:
         sbx.close()
-    pids = settled()
-    groups = on_host("find /sys/fs/cgroup -type d -name 'vm-*' | wc -l").strip()
-    folders = on_host("ls /run/ramet/vm | wc -l").strip()
-    assert (int(groups), int(folders)) == (len(pids), len(pids))
+    assert_nothing_left(before, http)

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from conftest import on_host
-from leftover import assert_nothing_left, held_beyond_pool
+from leftover import assert_nothing_left, held_beyond_pool, vm_pids
 from ramet import Client, Sandbox, SpaceDamaged
 from test_kill import (
     SERVICE_PID,
@@ -24,7 +24,6 @@ from test_kill import (
     kill_service,
     kill_warden,
     settled,
-    vm_pids,
 )
 from worker import Ledger, Worker
 
