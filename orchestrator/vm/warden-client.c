@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -196,9 +197,8 @@ int warden_client_call(struct warden_client *w, const struct warden_msg *msg, wa
 {
 	if (w->lost)
 		return -EPIPE;
-	struct call *call = calloc(1, sizeof(*call));
-	if (!call)
-		return -ENOMEM;
+	struct call *call = must_alloc(sizeof(*call));
+
 	call->msg = *msg;
 	call->msg.version = WARDEN_VERSION;
 	call->msg.seq = w->next_seq++;

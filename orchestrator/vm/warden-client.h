@@ -25,8 +25,11 @@ int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 /* Replies that are still to come are not told. */
 void warden_client_free(struct warden_client *w);
 
-/* Sends a request; version and seq are filled in here. `fn` comes once,
- * from the loop, unless the warden is lost before. */
+/*
+ * Sends a request; version and seq are filled in here. `fn` comes once, from the loop, unless the
+ * warden is lost before. -EPIPE: it is already, and nothing else fails: a VM that is dropped is not
+ * freed before its last answer.
+ */
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
 		       void *arg);
 
