@@ -38,11 +38,13 @@ static struct {
 	enum call_stop stop;
 	int32_t exit_code;
 	bool state_lost;
+	size_t last_len;	       /* of the driver's last text */
 	bool noted;		       /* nothing is to be added to its output any more */
 	bool cut_short;		       /* the interpreter died before it had all of the code */
 	char note[ERR_TEXT_MAX + 128]; /* the agent's own line on the call's stderr */
 } call;
 
+static uint8_t last_text[AGENT_PAYLOAD_MAX + sizeof(call.note)]; /* the driver's, then the note */
 static struct list queue = {&queue, &queue};
 static unsigned grace;
 static void (*on_end)(void);
@@ -288,12 +290,16 @@ static void send_exit(struct conn *c)
 	conn_become(c, call.cut_short ? CONN_ENDING : CONN_IDLE);
 }
 
-/* All of its output is out of the pipes: what the agent has to say is its last. */
+/* All of its output is out of the pipes: what driver and agent have to say is its last. */
 static void add_note(void)
 {
-	if (!call.noted)
-		output_note(call.note);
+	size_t len = strlen(call.note);
+
+	if (call.noted)
+		return;
 	call.noted = true;
+	memcpy(last_text + call.last_len, call.note, len);
+	output_add(last_text, call.last_len + len);
 }
 
 /* Takes the call to its end as far as its client takes output; without one, as far as is kept. */
@@ -338,10 +344,12 @@ static void end_call(int32_t code)
 		call_on_sent(call.client);
 }
 
-void call_on_exit(int32_t code)
+void call_on_exit(int32_t code, const uint8_t *last, size_t last_len)
 {
 	if (call.state != CALL_RUNS)
 		return;
+	memcpy(last_text, last, last_len);
+	call.last_len = last_len;
 	/* What bash started in the background ignores SIGINT, and would go on with all it takes. */
 	if (call.stop && call.bash_group)
 		session_kill(call.bash_group);

@@ -38,7 +38,7 @@ void call_on_sent(struct conn *c);
 void call_on_gone(struct conn *c);
 void call_on_driver_sent(void);
 void call_on_started(pid_t bash_group);
-void call_on_exit(int32_t code);
+void call_on_exit(int32_t code, const uint8_t *last, size_t last_len);
 void call_on_driver_gone(int status, const struct err *e);
 
 /* Milliseconds until call_on_time is to be called, -1: no limit runs. */

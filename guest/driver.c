@@ -224,9 +224,10 @@ static int handle(const struct frame *f)
 		break;
 	case AGENT_EXIT:
 		value = wire_get_u32(&w);
+		wire_get_u8(&w); /* its state is here, so it is not lost */
 		if (!busy || w.bad)
 			return -EPROTO;
-		ops->on_exit((int32_t)value);
+		ops->on_exit((int32_t)value, f->payload + w.pos, f->len - w.pos);
 		break;
 	case AGENT_DONE:
 		if (!busy)

@@ -40,6 +40,7 @@ REQUEST = struct.Struct("<BIIQ")
 U32 = struct.Struct("<I")
 EXITED = struct.Struct("<iB")
 FRAME_MAX = HEADER.size + 65536
+LAST_MAX = 32768  # bytes of text that go with an EXIT
 FIONREAD = 0x541B
 BASH = "/bin/bash"
 ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
@@ -165,6 +166,7 @@ class Streams:
         codecs.register_error("ramet-odd", encode_odd)
         # Where the agent reads whatever user code does to descriptors 1 and 2.
         self.direct_err = PipeWriter(PIPE_ERR, "<stderr>", PIPE_OUT)
+        self.last = b""  # of the call, behind all that is in the pipes
         self.out = self.err = None
 
     def mend(self):
@@ -206,9 +208,19 @@ class Streams:
                 pass  # a user's stream, or a full disk behind descriptor 1
 
     def say(self, text):
-        """Put text on the call's stderr, after all that was printed before it."""
+        """Put text on the call's stderr, after all that was printed before it, once for a call. It
+        goes with the call's end if it can: no pipe has to be waited for then.
+        """
         self.flush()
-        self.direct_err.write(text.encode("utf-8", "ramet-odd"))
+        data = text.encode("utf-8", "ramet-odd")
+        if getpid() == driver_pid and len(data) <= LAST_MAX:
+            self.last = data
+        else:
+            self.direct_err.write(data)
+
+    def take_last(self):
+        data, self.last = self.last, b""
+        return data
 
 
 streams = Streams()
@@ -636,7 +648,7 @@ def serve_exec(payload):
     streams.flush()
     if getpid() != driver_pid:
         os._exit(exit_code & 0xFF)  # a child of os.fork() that came back from the user's code
-    send_frame(EXIT, EXITED.pack(exit_code, 0))
+    send_frame(EXIT, EXITED.pack(exit_code, 0) + streams.take_last())
     signals.hold_handled()
     streams.mend()
 

@@ -13,8 +13,8 @@
 
 #include "proto/agent.h"
 
-/* The agent's own last line comes on top. */
-#define KEPT_SIZE (AGENT_KEPT_MAX + AGENT_AHEAD_MAX + 4096u)
+/* What comes with a call's end is on top: the driver's last text, and a line of the agent's. */
+#define KEPT_SIZE (AGENT_KEPT_MAX + AGENT_AHEAD_MAX + AGENT_PAYLOAD_MAX + 4096u)
 
 _Static_assert(KEPT_SIZE % 8 == 0, "a byte of streams is never shared across the edge");
 

@@ -252,9 +252,9 @@ bool output_drain(void)
 	return false;
 }
 
-void output_note(const char *text)
+void output_add(const void *text, size_t len)
 {
-	kept_add(&kept, text, strlen(text), true);
+	kept_add(&kept, text, len, true);
 	push();
 }
 

@@ -45,8 +45,8 @@ void output_mark_end(void);
 /* Takes output up to that mark out of the pipes. True when all of it was; else again after
  * output_resume. */
 bool output_drain(void);
-/* Puts a line of the agent's own behind it. */
-void output_note(const char *text);
+/* Puts text behind it, on stderr. */
+void output_add(const void *text, size_t len);
 /* True when the connection was given everything and has sent it, or will with what comes next (it
  * is corked); or there is none. */
 bool output_is_sent(void);

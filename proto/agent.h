@@ -202,9 +202,11 @@ enum agent_answer {
 	AGENT_PONG = 64,   /* u32 AGENT_VERSION */
 	AGENT_STDOUT = 65, /* raw bytes */
 	AGENT_STDERR = 66, /* raw bytes */
-	AGENT_EXIT = 67,   /* i32 exit code, u8 1 when the Python state was lost */
-	AGENT_DONE = 68,   /* none */
-	AGENT_ERROR = 69,  /* u32 errno, str sentence */
+	/* i32 exit code, u8 1 when the Python state was lost. From the Python process to the agent
+	 * bytes follow that come last on the call's stderr. */
+	AGENT_EXIT = 67,
+	AGENT_DONE = 68,  /* none */
+	AGENT_ERROR = 69, /* u32 errno, str sentence */
 	/* str path, u32 mode (type and permissions, as in stat), u32 uid, u32 gid, u64 size of a
 	 * file or device number of a device, else 0; str content: the SHA-256 of a file's `size`
 	 * bytes, the target of a symbolic link, else empty. Also empty for a file that can't be

@@ -302,6 +302,21 @@ class Streams(AgentTest):
         code = "import sys\nsys.stdout.write('a'); sys.stderr.write('b'); print('c', end=''); 1/0"
         self.assertTrue(self.run_python(code).order.startswith("1:a2:b1:c2:Traceback"))
 
+    def test_a_last_word_comes_whole_and_behind_all_else(self):
+        for size in 10, 32700, 32768, 200_000:
+            out, err = "o" * 70_000 + "\n", "e" * 70_000 + "\n"
+            code = f"import sys\nprint('o' * 70_000)\nsys.stderr.write('e' * 70_000 + '\\n')\n"
+            result = self.run_python(code + f"sys.exit('x' * {size})")
+            self.assert_ends(result, 1, out=out, err=err + "x" * size + "\n")
+            self.assertEqual(result.order, f"1:{out}2:{err}" + "x" * size + "\n")
+        self.assert_ends(self.run_python("print(1)"), out="1\n")
+
+    def test_a_forked_child_that_fails_says_so(self):
+        code = "import os\nif os.fork() == 0: raise ValueError('of the child')\nos.wait()"
+        result = self.run_python(code)
+        self.assertEqual(result.code, 0)
+        self.assertIn("ValueError: of the child", result.err)
+
     def test_order_is_kept_when_nobody_reads_for_a_while(self):
         code = (
             "import sys\nfor i in range(300):\n  print('o' * 3000)\n"
