@@ -44,7 +44,8 @@ static struct {
 	char note[ERR_TEXT_MAX + 128]; /* the agent's own line on the call's stderr */
 } call;
 
-static uint8_t last_text[AGENT_PAYLOAD_MAX + sizeof(call.note)]; /* the driver's, then the note */
+/* The driver's last text, then the note. Not in `call`, which is cleared for each. */
+static uint8_t last_text[AGENT_PAYLOAD_MAX + sizeof(call.note)];
 static struct list queue = {&queue, &queue};
 static unsigned grace;
 static void (*on_end)(void);

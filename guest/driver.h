@@ -24,7 +24,7 @@ struct driver_ops {
 	void (*on_sent)(void); /* it took all of the last driver_send */
 	/* After driver_await_start. 0: the code is Python and runs in it */
 	void (*on_started)(pid_t bash_group);
-	/* The code's exit code, and what comes last on its stderr: valid during the call. */
+	/* The code's exit code, and what comes last on its stderr: valid until it returns. */
 	void (*on_exit)(int32_t code, const uint8_t *last, size_t last_len);
 	void (*on_reseeded)(const struct err *e); /* NULL: it worked */
 	/* It is gone; `e` says how. `status` as from waitpid. `was` is its state before. */

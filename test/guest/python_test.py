@@ -305,7 +305,7 @@ class Streams(AgentTest):
     def test_a_last_word_comes_whole_and_behind_all_else(self):
         for size in 10, 32700, 32768, 200_000:
             out, err = "o" * 70_000 + "\n", "e" * 70_000 + "\n"
-            code = f"import sys\nprint('o' * 70_000)\nsys.stderr.write('e' * 70_000 + '\\n')\n"
+            code = "import sys\nprint('o' * 70_000)\nsys.stderr.write('e' * 70_000 + '\\n')\n"
             result = self.run_python(code + f"sys.exit('x' * {size})")
             self.assert_ends(result, 1, out=out, err=err + "x" * size + "\n")
             self.assertEqual(result.order, f"1:{out}2:{err}" + "x" * size + "\n")
