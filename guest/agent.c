@@ -26,8 +26,8 @@
 
 #define GRACE_MS     2000
 #define VSOCK_BUFFER (1u << 20)
-#define BEHIND_MAX   8 /* events that output waits for */
-#define BEHIND_MS    1 /* and how long for each */
+#define BEHIND_MAX   8	/* events that output waits for */
+#define BEHIND_MS    10 /* and for how long: see send_output */
 /* A CPU without any timer has its clock stopped, which takes more exits from the VM than a late
  * one: three when it goes to sleep and two when it wakes. */
 #define WAIT_MAX_MS 3600000
@@ -420,11 +420,20 @@ static void settle(void)
 	conn_reap();
 }
 
-/* What a call wrote goes out with what comes right behind it, often the call's end. */
+/*
+ * What a call wrote goes out with what comes right behind it, often the call's end. A timer that is
+ * due before the next tick of the clock would cost the VM two exits, hence BEHIND_MS.
+ */
 static void send_output(void)
 {
-	for (int i = 0; i < BEHIND_MAX && output_is_due() && loop_once(BEHIND_MS); i++)
+	int64_t until = output_is_due() ? loop_now_ms() + BEHIND_MS : 0;
+
+	for (int i = 0; i < BEHIND_MAX && output_is_due(); i++) {
+		int64_t left = until - loop_now_ms();
+		if (left <= 0 || !loop_once((int)left))
+			break;
 		settle();
+	}
 	output_send_due();
 }
 
