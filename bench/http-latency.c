@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Latencies of the running service as a client on the same host sees them, over one keep-alive
- * HTTP/1.1 connection: a plain echo (the floor of every call), create from the pool, exec of a
- * one-line program in Python and in bash. Prints one JSON object.
+ * HTTP/1.1 connection: create from the pool, and a new bash for one line. Prints one JSON object.
+ * Python's calls are in call-latency.
  *
- *   http-latency --port 7070 --runs 200 --creates 30
+ *   http-latency --port 7070 --runs 100 --creates 30
  *   http-latency --port 7071 --empty --creates 10    (a service without a pool)
  */
 #include <getopt.h>
@@ -41,14 +41,15 @@ static void time_creates(int fd, unsigned runs, bool from_pool, struct samples *
 	}
 }
 
-static void time_calls(int fd, const char *method, const char *path, const char *body,
-		       unsigned runs, struct samples *out)
+static void time_bash(int fd, const char *path, unsigned runs, struct samples *out)
 {
+	static const char body[] =
+		"{\"code\":\"echo 1\",\"language\":\"bash\",\"output\":\"chunks\"}";
 	static struct answer a;
 
 	for (unsigned i = 0; i < runs + 5; i++) {
 		uint64_t began = bench_now_ns();
-		http_call(fd, method, path, body, &a);
+		http_call(fd, "POST", path, body, &a);
 		if (i >= 5) /* the first ones warm caches up */
 			samples_add(out, MS(bench_now_ns() - began));
 	}
@@ -67,18 +68,12 @@ static void measure_all(int fd, unsigned runs, unsigned creates)
 	static struct answer a;
 	char sandbox[SANDBOX_PATH], path[SANDBOX_PATH + 8];
 
-	time_calls(fd, "GET", "/v1/healthz", "", runs, &s);
-	print_figure(&s, "http_echo_ms", "{");
 	time_creates(fd, creates, true, &s);
-	print_figure(&s, "create_pool_ms", ", ");
+	print_figure(&s, "create_pool_ms", "{");
 	http_call(fd, "POST", "/v1/sandboxes", "{}", &a);
 	http_sandbox_path(&a, 0, sandbox);
 	snprintf(path, sizeof(path), "%s/exec", sandbox);
-	time_calls(fd, "POST", path, "{\"code\":\"print(1)\",\"output\":\"chunks\"}", runs, &s);
-	print_figure(&s, "exec_python_ms", ", ");
-	time_calls(fd, "POST", path,
-		   "{\"code\":\"echo 1\",\"language\":\"bash\",\"output\":\"chunks\"}",
-		   runs / 4 + 1, &s);
+	time_bash(fd, path, runs, &s);
 	print_figure(&s, "exec_bash_ms", ", ");
 	http_call(fd, "DELETE", sandbox, "", &a);
 	puts("}");
@@ -91,7 +86,7 @@ int main(int argc, char **argv)
 		{"creates", required_argument, NULL, 'c'}, {"empty", no_argument, NULL, 'e'},
 		{"wait", required_argument, NULL, 'w'},	   {0},
 	};
-	unsigned port = 7070, runs = 200, creates = 30, wait_s = 0;
+	unsigned port = 7070, runs = 100, creates = 30, wait_s = 0;
 	bool empty = false;
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
