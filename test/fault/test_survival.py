@@ -117,10 +117,10 @@ def test_a_stream_goes_on_where_it_was(client: Client) -> None:
 def test_a_killed_warden_comes_back_and_takes_over(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
-        vms = set(on_host("pidof ramet-vmm").split())
+        vms = vm_pids()
         kill_warden(client)
         assert sbx.run_code("print(x)").stdout == "kept\n"
-        assert vms & set(on_host("pidof ramet-vmm").split())
+        assert vms & vm_pids()
         # It removes jails of VMs that it has not started itself.
         with sbx.fork(1)[0] as child:
             assert child.run_code("print(x)").stdout == "kept\n"
