@@ -3,9 +3,9 @@
  * A call, layer by layer, all of them by turns, so that what the machine does meanwhile falls on
  * each: an answer of the service that needs no guest; one round trip over virtio-vsock (a ping of
  * the guest's agent, no service in between); `print(1)` by a bare Python process that holds the
- * vsock connection itself; by the Python driver, holding it itself; by the agent, without output
- * and with a line of it; over HTTP. What has no service in between runs in a VM of its own that is
- * restored from the template. Prints one JSON object.
+ * vsock connection itself; by the Python driver that does so; `pass` by agent and driver;
+ * `print(1)` by them; the same over HTTP. What has no service in between runs in a VM of its own
+ * that is restored from the template. Prints one JSON object.
  *
  *   call-latency --port 7070 --runs 400
  */
@@ -56,9 +56,9 @@ static const char bare_python[] =
 	"        client.send(output.text.encode())\n"
 	"    os._exit(0)\n";
 
-/* The driver's own functions, its frames straight from and to the host: what a call would cost with
- * no agent at all, nor what the agent is there for (two pipes in order, the time limit, interrupts,
- * output for a host that comes back). */
+/* The driver's own functions, its frames straight from and to the host: what a call would cost
+ * without an agent, and without what it is there for (two pipes in order, the time limit,
+ * interrupts, output for a host that comes back). */
 static const char driver_python[] =
 	"import os, socket, sys\n"
 	"driver = sys._getframe(1).f_globals\n"
@@ -73,7 +73,6 @@ static const char driver_python[] =
 	"        def write(self, text): self.text += text\n"
 	"        def flush(self): pass\n"
 	"    output = sys.stdout = Output()\n"
-	"    send_frame = driver['send_frame']\n"
 	"    def send_both(kind, payload):\n"
 	"        out, output.text = output.text.encode(), ''\n"
 	"        head = driver['HEADER'].pack(len(out), 65, 0, 0)\n"
@@ -240,6 +239,10 @@ static void http_exec(int fd, const char *body)
 	static struct answer a;
 
 	http_call(fd, "POST", exec_path, body, &a);
+	if (!strstr(a.body, "\"exit\",\"data\":0")) {
+		fprintf(stderr, "call-latency: a call over HTTP: %s\n", a.body);
+		exit(1);
+	}
 }
 
 struct layer {
@@ -314,7 +317,7 @@ static int open_sandbox(uint16_t port, char path[SANDBOX_PATH])
 	return http;
 }
 
-static bool restore_template(struct vmm *v)
+static void restore_template(struct vmm *v)
 {
 	struct vmm_options o = {.exe = VMM, .vcpus = 2, .ram_mib = 512, .log_here = true};
 	const char *template = find_template();
@@ -330,7 +333,13 @@ static bool restore_template(struct vmm *v)
 
 	if (image.base < 0)
 		die(ROOTFS);
-	return vmm_start(v, &o) && vmm_restore(v, &image) >= 0;
+	if (!vmm_start(v, &o))
+		die(VMM);
+	int r = vmm_restore(v, &image);
+	if (r < 0) {
+		errno = -r;
+		die("restore the template");
+	}
 }
 
 int main(int argc, char **argv)
@@ -348,8 +357,7 @@ int main(int argc, char **argv)
 			return 2;
 		*(c == 'p' ? &port : &runs) = (unsigned)atoi(optarg);
 	}
-	if (!restore_template(&v))
-		return 1;
+	restore_template(&v);
 	int http = open_sandbox((uint16_t)port, sandbox);
 	measure_all(&v, http, runs);
 	http_call(http, "DELETE", sandbox, "", &a);

@@ -126,7 +126,7 @@ def memory(quick: bool) -> Figures:
 
 
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
-    "first-light": [kvm_floor, call, service, memory, empty_pool],
+    "first-light": [kvm_floor, service, call, memory, empty_pool],
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
     "hostile": [hostile],

@@ -34,7 +34,8 @@ static struct {
 	pid_t bash_group;    /* 0: the code runs in the driver */
 	uint32_t code_left;
 	uint32_t timeout_ms;
-	int64_t deadline; /* by loop_now_ms, 0: none */
+	int64_t began;	  /* by loop_now_ms */
+	int64_t deadline; /* the same, 0: none */
 	enum call_stop stop;
 	int32_t exit_code;
 	bool state_lost;
@@ -98,8 +99,9 @@ static void start_running(void)
 {
 	call.state = CALL_RUNS;
 	used = true;
+	call.began = loop_now_ms();
 	if (call.timeout_ms)
-		call.deadline = loop_now_ms() + call.timeout_ms;
+		call.deadline = call.began + call.timeout_ms;
 	output_begin();
 	if (!call.client) {
 		hurry_if_needed();
@@ -245,6 +247,11 @@ void call_on_started(pid_t bash_group)
 	call.started = true;
 	call.bash_group = bash_group;
 	signal_code(SIGINT);
+}
+
+int64_t call_ran_ms(void)
+{
+	return call.state == CALL_RUNS ? loop_now_ms() - call.began : 0;
 }
 
 int call_timeout_ms(void)

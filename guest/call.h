@@ -41,6 +41,8 @@ void call_on_started(pid_t bash_group);
 void call_on_exit(int32_t code, const uint8_t *last, size_t last_len);
 void call_on_driver_gone(int status, const struct err *e);
 
+/* For how long the running call's code has had the interpreter. 0: none runs. */
+int64_t call_ran_ms(void);
 /* Milliseconds until call_on_time is to be called, -1: no limit runs. */
 int call_timeout_ms(void);
 void call_on_time(void);

@@ -101,7 +101,7 @@ static size_t move(struct pipe_end *p, size_t max)
 		return 0;
 	p->moved += (uint64_t)n;
 	__atomic_store_n(p->progress, p->moved, __ATOMIC_RELEASE);
-	due = true;
+	due = due || (of_call && sink);
 	return (size_t)n;
 }
 
