@@ -35,21 +35,27 @@
 #define TURN	    40 /* calls of one layer at a time, after WARM that are not counted */
 #define WARM	    5
 
+/* Behind a line that sets `port`. What follows runs in a process of its own, with the host on
+ * `client`; what it prints is in `output`. */
+#define PYTHON_SERVER                                                                              \
+	"import os, socket, sys\n"                                                                 \
+	"listener = socket.socket(socket.AF_VSOCK)\n"                                              \
+	"listener.bind((socket.VMADDR_CID_ANY, port))\n"                                           \
+	"listener.listen()\n"                                                                      \
+	"if os.fork() == 0:\n"                                                                     \
+	"    os.setsid()\n"                                                                        \
+	"    class Output:\n"                                                                      \
+	"        closed = False\n"                                                                 \
+	"        text = ''\n"                                                                      \
+	"        def write(self, text): self.text += text\n"                                       \
+	"        def flush(self): pass\n"                                                          \
+	"    output = sys.stdout = Output()\n"                                                     \
+	"    client = listener.accept()[0]\n"
+
 /* Reads code, compiles and runs it, and answers with what it printed; nothing else that a call
  * has: no second stream, no limits, no interrupt, no other client. */
 static const char bare_python[] =
-	"import os, socket, sys\n"
-	"listener = socket.socket(socket.AF_VSOCK)\n"
-	"listener.bind((socket.VMADDR_CID_ANY, 7000))\n"
-	"listener.listen()\n"
-	"if os.fork() == 0:\n"
-	"    os.setsid()\n"
-	"    class Output:\n"
-	"        def write(self, text): self.text += text\n"
-	"        def flush(self): pass\n"
-	"    output = sys.stdout = Output()\n"
-	"    client = listener.accept()[0]\n"
-	"    names = {}\n"
+	"port = 7000\n" PYTHON_SERVER "    names = {}\n"
 	"    while code := client.recv(65536):\n"
 	"        output.text = ''\n"
 	"        exec(compile(str(code, 'utf-8'), '<call>', 'exec'), names)\n"
@@ -60,25 +66,12 @@ static const char bare_python[] =
  * without an agent, and without what it is there for (two pipes in order, the time limit,
  * interrupts, output for a host that comes back). */
 static const char driver_python[] =
-	"import os, socket, sys\n"
-	"driver = sys._getframe(1).f_globals\n"
-	"listener = socket.socket(socket.AF_VSOCK)\n"
-	"listener.bind((socket.VMADDR_CID_ANY, 7001))\n"
-	"listener.listen()\n"
-	"if os.fork() == 0:\n"
-	"    os.setsid()\n"
-	"    class Output:\n"
-	"        closed = False\n"
-	"        text = ''\n"
-	"        def write(self, text): self.text += text\n"
-	"        def flush(self): pass\n"
-	"    output = sys.stdout = Output()\n"
+	"port = 7001\n" PYTHON_SERVER "    driver = sys._getframe(1).f_globals\n"
 	"    def send_both(kind, payload):\n"
 	"        out, output.text = output.text.encode(), ''\n"
 	"        head = driver['HEADER'].pack(len(out), 65, 0, 0)\n"
 	"        end = driver['HEADER'].pack(len(payload), kind, 0, 0)\n"
 	"        os.write(1000, head + out + end + payload)\n"
-	"    client = listener.accept()[0]\n"
 	"    os.dup2(client.fileno(), 1000)\n"
 	"    driver.update(driver_pid=os.getpid(), received=b'', send_frame=send_both)\n"
 	"    while True:\n"
@@ -353,9 +346,12 @@ int main(int argc, char **argv)
 	struct vmm v = {0};
 
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-		if (c != 'p' && c != 'r')
+		if (c == 'p')
+			port = (unsigned)atoi(optarg);
+		else if (c == 'r')
+			runs = (unsigned)atoi(optarg);
+		else
 			return 2;
-		*(c == 'p' ? &port : &runs) = (unsigned)atoi(optarg);
 	}
 	restore_template(&v);
 	int http = open_sandbox((uint16_t)port, sandbox);
