@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
-#define DIAL_PATIENCE_MS 15000
+#define DIAL_PATIENCE_MS 60000 /* then it is given up, with all that is in it */
 #define ENDED_MAX	 1000
 /* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
  * copy of its own of them, made while the fork is waited for. */

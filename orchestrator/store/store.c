@@ -122,10 +122,15 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 	return SQLITE_OK;
 }
 
+/*
+ * The index of the log is kept in this process's memory: as a file it is made anew by each start,
+ * which a full disk may have no room for. In return no other process can open the catalogue.
+ */
 static int open_db(sqlite3 **db, const char *path, struct err *e)
 {
-	int rc = sqlite3_open_v2(
-		path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+	int rc = sqlite3_open_v2(path, db,
+				 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+				 "unix-excl");
 
 	if (rc != SQLITE_OK)
 		return store_db_error(*db, rc, e);
@@ -178,6 +183,8 @@ int store_open(struct store **out, const char *path, struct err *e)
 	if (ret == 0)
 		ret = set_up(s, e);
 	umask(before);
+	if (ret == -EBUSY)
+		err_say(e, EBUSY, "another process has it open");
 	if (ret < 0) {
 		store_close(s);
 		err_context(e, "catalogue %s", path);

@@ -13,6 +13,7 @@
 
 #define SPAWN_TIMEOUT_MS 30000
 #define HELLO_TIMEOUT_MS 10000
+#define ADOPT_TIMEOUT_MS 60000 /* somebody's work is in it, and the host may stand still */
 #define RELEASE_RETRY_MS 2000
 
 /* What may happen in which state, and what follows. A place that is not named is refused. */
@@ -130,9 +131,16 @@ void vm_fail(struct vm *vm, const char *format, ...)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
+static uint32_t hello_timeout_ms(const struct vm *vm)
+{
+	return vm->adopted ? ADOPT_TIMEOUT_MS : HELLO_TIMEOUT_MS;
+}
+
 static void on_hello_timeout(void *arg)
 {
-	vm_fail(arg, "the VM process did not say hello in %d s", HELLO_TIMEOUT_MS / 1000);
+	struct vm *vm = arg;
+
+	vm_fail(vm, "the VM process did not say hello in %u s", hello_timeout_ms(vm) / 1000);
 }
 
 static void greet(struct vm *vm)
@@ -144,7 +152,7 @@ static void greet(struct vm *vm)
 		return;
 	}
 	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
-	loop_timer_set(vm->host->loop, &vm->timer, HELLO_TIMEOUT_MS);
+	loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
 	vm_receive(vm);
 }
 

@@ -30,6 +30,15 @@ def filler() -> Iterator[None]:
     on_host(f"rm -f {FILLER}")
 
 
+@pytest.fixture
+def boxes() -> Iterator[list[Sandbox]]:
+    """Closed at the end, should the test not come to it."""
+    boxes: list[Sandbox] = []
+    yield boxes
+    for sbx in boxes:
+        sbx.close()
+
+
 def fill_disk() -> None:
     on_host(
         "free=$(df --output=avail -B1 /var/lib/ramet | tail -1);"
@@ -91,7 +100,7 @@ def test_a_freeze_fails_whole_and_a_space_is_kept(client: Client, filler: None) 
 
 
 def test_the_catalogue_and_the_audit_log_go_on(
-    client: Client, http: httpx.Client, filler: None
+    client: Client, http: httpx.Client, boxes: list[Sandbox], filler: None
 ) -> None:
     """What was answered while the disk was full is there after a restart, and told when there is
     room; what was refused was refused with a sentence."""
@@ -101,7 +110,6 @@ def test_the_catalogue_and_the_audit_log_go_on(
 
     before = boots()
     fill_disk()
-    boxes: list[Sandbox] = []
     for _ in range(6):  # more than the pool has
         try:
             boxes.append(Sandbox(client=client))
@@ -109,6 +117,7 @@ def test_the_catalogue_and_the_audit_log_go_on(
             assert "No space left" in str(full)
     assert boots() == before, "a template was thought bad"
     on_host(f"kill -9 $({SERVICE_PID})")
+    fill_disk()  # with what its end made free
     for sbx in boxes:  # what there is, is served; it is not ready for more
         while sbx.id not in served(client):
             time.sleep(0.1)

@@ -118,20 +118,33 @@ def test_an_idle_persistent_one_freezes() -> None:
                 assert do(child, "print(x)") == "41"
 
 
-# All of one Space, as a backup would have it: its files, and its row of the catalogue.
 STATE = "/var/lib/ramet"
-KEEP = "CREATE TABLE kept.row AS SELECT * FROM spaces WHERE id = '{id}'"
-BRING_BACK = "INSERT INTO spaces SELECT * FROM kept.row"
-KILL = "for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || kill -9 $p; done"
+SERVICE = "s=$(for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || echo $p; done)"
 
 
-def catalogue(statement: str) -> None:
+def keep(space: str) -> None:
+    """All of it, as a backup would have it: its files, and the catalogue with its row."""
+    on_host(
+        f"cd {STATE} && rm -rf kept && mkdir kept && cp -a --sparse=always spaces/{space} kept/space"
+        f" && {SERVICE} && kill -STOP $s && cp catalogue.db* kept; kill -CONT $s"
+    )
+
+
+def bring_back(space: str) -> None:
+    """While it runs the catalogue is the service's own: the warden, which would start it, stands
+    still meanwhile. Spaces are looked for at a start."""
     program = (
         f"import sqlite3; db = sqlite3.connect('{STATE}/catalogue.db');"
-        f" db.execute('ATTACH ? AS kept', ('{STATE}/kept.db',));"
-        f" db.execute({statement!r}); db.commit()"
+        f" db.execute('ATTACH ? AS kept', ('{STATE}/kept/catalogue.db',));"
+        f" db.execute('INSERT INTO spaces SELECT * FROM kept.spaces WHERE id = ?', ('{space}',));"
+        f" db.commit()"
     )
-    on_host(f"python3 -c {shlex.quote(program)}")
+    on_host(
+        f"cd {STATE}; until mv -T kept/space spaces/{space}; do sleep 0.1; done 2>/dev/null;"
+        f" {SERVICE}; warden=$(awk '/^PPid:/ {{print $2}}' /proc/$s/status);"
+        f" kill -STOP $warden; kill -9 $s; python3 -c {shlex.quote(program)}; done=$?;"
+        f" kill -CONT $warden; rm -r kept; exit $done"
+    )
 
 
 @pytest.mark.alone
@@ -139,14 +152,10 @@ def test_two_machines_of_the_same_memory_draw_apart(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         do(sbx, "import random; random.seed(7)")
         space = sbx.freeze()
-    on_host(f"cd {STATE} && rm -rf kept kept.db && cp -a --sparse=always spaces/{space.id} kept")
-    catalogue(KEEP.format(id=space.id))
+    keep(space.id)
     with Sandbox.resume(space.id, client=client) as sbx:
         draws = do(sbx, DRAW).split()
-    catalogue(BRING_BACK)
-    # Until the first one's files are gone; the service looks for Spaces when it starts.
-    on_host(f"cd {STATE} && until mv -T kept spaces/{space.id}; do sleep 0.1; done 2>/dev/null")
-    on_host(f"rm {STATE}/kept.db; {KILL}")
+    bring_back(space.id)
     while not client.healthz():
         time.sleep(0.1)
     with Sandbox.resume(space.id, client=client) as sbx:

@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -323,7 +325,7 @@ static void test_a_merge_survives_a_kill_whole(void **state)
 			pause();
 		}
 		assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
-		for (volatile int spin = round * 5000; spin > 0; spin--)
+		for (volatile int spin = round * 60000; spin > 0; spin--)
 			;
 		kill(child, SIGKILL);
 		waitpid(child, NULL, 0);
@@ -435,6 +437,144 @@ static void test_a_checkpoint_runs_beside_the_writer(void **state)
 	store_close(s);
 }
 
+static void test_another_process_is_refused(void **state)
+{
+	struct place *p = *state;
+	int pipe_fds[2];
+	char byte;
+
+	assert_int_equal(pipe(pipe_fds), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		open_store(p);
+		if (write(pipe_fds[1], "x", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	ssize_t opened = read(pipe_fds[0], &byte, 1);
+	struct store *s;
+	struct err e;
+	int ret = store_open(&s, p->path, &e);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	assert_int_equal(opened, 1);
+	assert_int_equal(ret, -EBUSY);
+	assert_non_null(strstr(e.text, "another process has it open"));
+	store_close(open_store(p));
+}
+
+/* --- a full disk, in a process of its own: exits with 77 where it may mount none -------------- */
+
+#define SKIPPED 77
+
+static void check(bool holds, const char *what)
+{
+	if (holds)
+		return;
+	fprintf(stderr, "on a full disk: %s\n", what);
+	_exit(1);
+}
+
+static void write_line(const char *path, const char *line)
+{
+	int fd = open(path, O_WRONLY);
+
+	if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line))
+		_exit(SKIPPED);
+	close(fd);
+}
+
+static void become_root(void)
+{
+	char map[32];
+
+	snprintf(map, sizeof(map), "0 %u 1", geteuid());
+	if (unshare(CLONE_NEWUSER) < 0)
+		_exit(SKIPPED);
+	write_line("/proc/self/uid_map", map);
+}
+
+static void mount_disk(const struct place *p)
+{
+	if (geteuid())
+		become_root();
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("disk", p->dir, "tmpfs", 0, "size=8m") < 0)
+		_exit(SKIPPED);
+}
+
+static void fill_disk(const struct place *p)
+{
+	static const char page[4096];
+	char path[96];
+
+	snprintf(path, sizeof(path), "%s/filler", p->dir);
+	int fd = open(path, O_WRONLY | O_CREAT, 0600);
+	while (write(fd, page, sizeof(page)) > 0)
+		;
+	check(fd >= 0 && errno == ENOSPC, strerror(errno));
+	close(fd);
+}
+
+static void die_with_a_row(const struct place *p)
+{
+	struct store_sandbox row = row_of("sbx_1");
+	struct err e;
+
+	pid_t child = fork();
+	if (child == 0) {
+		if (store_sandbox_add(open_store(p), &row, &e) == 0)
+			kill(getpid(), SIGKILL);
+		_exit(1);
+	}
+	int status = 0;
+	waitpid(child, &status, 0);
+	check(WIFSIGNALED(status), "no row could be added before it was full");
+}
+
+/* Whatever the next one makes for itself, there is no room for. */
+static void leave_only_the_catalogue(const struct place *p)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s-shm", p->path);
+	unlink(path);
+}
+
+static void go_on_when_full(const struct place *p)
+{
+	struct store_sandbox row = row_of("sbx_2");
+	struct store *s;
+	struct err e;
+
+	mount_disk(p);
+	die_with_a_row(p);
+	leave_only_the_catalogue(p);
+	fill_disk(p);
+	check(store_open(&s, p->path, &e) == 0, e.text);
+	check(store_sandbox_add(s, &row, &e) == 0, e.text);
+	check(store_sandbox_end(s, "sbx_1", 1, "expired", "its time was over", &e) == 0, e.text);
+	struct rows rows = {0};
+	check(store_sandboxes(s, note, &rows, &e) == 0, e.text);
+	check(rows.n == 2 && rows.ended == 1, "rows are lost");
+	_exit(0);
+}
+
+static void test_it_opens_on_a_full_disk(void **state)
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (child == 0)
+		go_on_when_full(*state);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -453,6 +593,8 @@ int main(void)
 		TEST(test_what_is_no_database_is_named),
 		TEST(test_a_folder_that_is_not_there_is_named),
 		TEST(test_a_checkpoint_runs_beside_the_writer),
+		TEST(test_another_process_is_refused),
+		TEST(test_it_opens_on_a_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
