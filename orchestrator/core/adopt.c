@@ -158,10 +158,10 @@ static void sweep_slots(struct core *c)
 
 int adopt_all(struct core *c, struct err *e)
 {
-	int ret = store_forget_ended(c->store, realtime_ms() - ENDED_KEPT_MS, e);
-
-	if (ret == 0)
-		ret = store_sandboxes(c->store, on_row, c, e);
+	/* Without room they are forgotten later. */
+	if (store_forget_ended(c->store, realtime_ms() - ENDED_KEPT_MS, e) < 0)
+		log_error("%s", e->text);
+	int ret = store_sandboxes(c->store, on_row, c, e);
 	if (ret < 0)
 		return ret;
 	list_each_safe (pos, &c->sandboxes)

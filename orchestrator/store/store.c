@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/log.h"
 #include "orchestrator/store/schema.h"
 #include "orchestrator/store/store-internal.h"
 
@@ -74,7 +75,6 @@ static int migrate(sqlite3 *db, int64_t version, struct err *e)
 	return exec(db, number, e);
 }
 
-/* In one transaction, so that two services that start at once don't both make the tables. */
 static int check_schema(sqlite3 *db, struct err *e)
 {
 	int64_t app = 0, version = 0, objects = 0;
@@ -98,6 +98,7 @@ static int check_schema(sqlite3 *db, struct err *e)
 	return version < SCHEMA_VERSION ? migrate(db, version, e) : 0;
 }
 
+/* In one transaction: a kill in between leaves no half of the tables. */
 static int prepare_schema(sqlite3 *db, struct err *e)
 {
 	int ret = exec(db, "BEGIN IMMEDIATE", e);
@@ -140,33 +141,40 @@ static int open_db(sqlite3 **db, const char *path, struct err *e)
 
 /*
  * Gives both files room ahead of need, so that rows can still be written when the disk is full:
- * SQLite writes over a log that was written back, and takes the database's free pages first.
+ * SQLite writes over a log that was written back, and takes the database's free pages first. On a
+ * disk that is full already there is what the last start took.
  */
-static int reserve(sqlite3 *db, struct err *e)
+static void reserve(sqlite3 *db)
 {
+	int keep_log = 1;
+	struct err e;
 	char sql[160];
 
+	sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep_log);
 	snprintf(sql, sizeof(sql),
+		 "PRAGMA wal_checkpoint; "
 		 "BEGIN; CREATE TABLE room (x); INSERT INTO room VALUES (zeroblob(%u)); "
 		 "DROP TABLE room; COMMIT; PRAGMA wal_checkpoint;",
 		 RESERVE_BYTES);
-	int ret = exec(db, sql, e);
-	if (ret < 0)
-		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-	return ret == -ENOSPC ? 0 : ret;
+	if (exec(db, sql, &e) == 0)
+		return;
+	sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	log_warn("the catalogue takes no room ahead: %s", e.text);
 }
 
 static int set_up(struct store *s, struct err *e)
 {
-	int ret = exec(s->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;", e);
+	int ret = exec(s->db,
+		       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; "
+		       "PRAGMA temp_store=MEMORY;",
+		       e);
 
 	if (ret == 0)
 		ret = prepare_schema(s->db, e);
 	sqlite3_wal_autocheckpoint(s->db, 0);
-	if (ret == 0)
-		ret = reserve(s->db, e);
 	if (ret < 0)
 		return ret;
+	reserve(s->db);
 	sqlite3_wal_hook(s->db, on_wal, s);
 	ret = store_sandboxes_prepare(s, e);
 	if (ret == 0)

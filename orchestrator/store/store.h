@@ -17,7 +17,7 @@ struct store;
 
 /* Makes the file when there is none, and keeps other processes from it until store_close(): -EBUSY
  * when one of them has it. Errors say what it is when it is not ours or too new. One that was there
- * is opened on a full disk, too. */
+ * is opened on a full disk, too; writes may fail then, once the room taken ahead is used up. */
 int store_open(struct store **out, const char *path, struct err *e);
 void store_close(struct store *s);
 

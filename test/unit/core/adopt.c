@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The service dies and comes back; the VMs have gone on. */
+#include <signal.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "test/unit/core/world.h"
@@ -287,6 +289,28 @@ static void catalogue_run(const struct world *w, const char *sql)
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
+/* As on a full disk, but that not even the log's own blocks can be written over. */
+static void test_a_catalogue_that_cant_be_written_is_served(void **state)
+{
+	const struct rlimit nothing = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+	struct world *w = *state;
+	struct made m, ended;
+	struct done d;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	world_create(w, &ended, NULL);
+	world_delete(w, &d, ended.view.id);
+	world_kill_core(w);
+	catalogue_run(w, "UPDATE sandboxes SET ended_at_ms = 1 WHERE ended_at_ms > 0");
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &nothing), 0);
+	world_start_core(w);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+}
+
 static void test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over(void **state)
 {
 	struct world *w = *state;
@@ -369,6 +393,7 @@ int main(void)
 		TEST(test_idle_time_goes_on),
 		TEST(test_a_stream_is_opened_anew),
 		TEST(test_a_vm_that_died_meanwhile_is_told),
+		TEST(test_a_catalogue_that_cant_be_written_is_served),
 		TEST(test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over),
 		TEST(test_lifetime_goes_on_while_the_service_is_away),
 		TEST(test_a_deleted_one_does_not_come_back),

@@ -441,24 +441,23 @@ static void test_another_process_is_refused(void **state)
 {
 	struct place *p = *state;
 	int pipe_fds[2];
+	struct store *s;
+	struct err e;
 	char byte;
 
 	assert_int_equal(pipe(pipe_fds), 0);
 	pid_t child = fork();
 	if (child == 0) {
-		open_store(p);
-		if (write(pipe_fds[1], "x", 1) == 1)
+		if (store_open(&s, p->path, &e) == 0 && write(pipe_fds[1], "x", 1) == 1)
 			pause();
 		_exit(1);
 	}
+	close(pipe_fds[1]);
 	ssize_t opened = read(pipe_fds[0], &byte, 1);
-	struct store *s;
-	struct err e;
 	int ret = store_open(&s, p->path, &e);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(pipe_fds[0]);
-	close(pipe_fds[1]);
 	assert_int_equal(opened, 1);
 	assert_int_equal(ret, -EBUSY);
 	assert_non_null(strstr(e.text, "another process has it open"));
@@ -488,12 +487,15 @@ static void write_line(const char *path, const char *line)
 
 static void become_root(void)
 {
-	char map[32];
+	char uids[32], gids[32];
 
-	snprintf(map, sizeof(map), "0 %u 1", geteuid());
+	snprintf(uids, sizeof(uids), "0 %u 1", geteuid());
+	snprintf(gids, sizeof(gids), "0 %u 1", getegid());
 	if (unshare(CLONE_NEWUSER) < 0)
 		_exit(SKIPPED);
-	write_line("/proc/self/uid_map", map);
+	write_line("/proc/self/setgroups", "deny");
+	write_line("/proc/self/uid_map", uids);
+	write_line("/proc/self/gid_map", gids);
 }
 
 static void mount_disk(const struct place *p)
@@ -511,7 +513,7 @@ static void fill_disk(const struct place *p)
 	char path[96];
 
 	snprintf(path, sizeof(path), "%s/filler", p->dir);
-	int fd = open(path, O_WRONLY | O_CREAT, 0600);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	while (write(fd, page, sizeof(page)) > 0)
 		;
 	check(fd >= 0 && errno == ENOSPC, strerror(errno));
@@ -521,13 +523,14 @@ static void fill_disk(const struct place *p)
 static void die_with_a_row(const struct place *p)
 {
 	struct store_sandbox row = row_of("sbx_1");
+	struct store *s;
 	struct err e;
 
 	pid_t child = fork();
 	if (child == 0) {
-		if (store_sandbox_add(open_store(p), &row, &e) == 0)
-			kill(getpid(), SIGKILL);
-		_exit(1);
+		check(store_open(&s, p->path, &e) == 0, e.text);
+		check(store_sandbox_add(s, &row, &e) == 0, e.text);
+		kill(getpid(), SIGKILL);
 	}
 	int status = 0;
 	waitpid(child, &status, 0);
@@ -559,6 +562,12 @@ static void go_on_when_full(const struct place *p)
 	struct rows rows = {0};
 	check(store_sandboxes(s, note, &rows, &e) == 0, e.text);
 	check(rows.n == 2 && rows.ended == 1, "rows are lost");
+	for (unsigned life = 1; life < 50; life++) {
+		store_close(s);
+		fill_disk(p); /* with what its end made free */
+		check(store_open(&s, p->path, &e) == 0, e.text);
+		check(store_sandbox_seq(s, "sbx_2", life, &e) == 0, e.text);
+	}
 	_exit(0);
 }
 
