@@ -8,8 +8,12 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
-#define DIAL_PATIENCE_MS 60000 /* then it is given up, with all that is in it */
-#define ENDED_MAX	 1000
+/* Then it is given up, with all that is in it. After a restart of the service all VMs are dialed at
+ * once, on a machine that has just been in trouble. */
+#define DIAL_PATIENCE_MS  15000
+#define ADOPT_PATIENCE_MS 60000
+#define ADOPT_RETRY_MS	  1000
+#define ENDED_MAX	  1000
 /* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
  * copy of its own of them, made while the fork is waited for. */
 #define INHERITED_MAX	(64u << 10)
@@ -265,15 +269,25 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 }
 
+/* A persistent one is frozen, which it can be once its agent is reached. */
+static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
+{
+	if (!s->persistent)
+		return false;
+	if (s->state == SBX_ADOPTING)
+		loop_timer_set(s->core->loop, timer, ADOPT_RETRY_MS);
+	else
+		freeze_start(s, NULL);
+	return true;
+}
+
 static void on_lifetime(void *arg)
 {
 	struct sandbox *s = arg;
 	char text[ERR_TEXT_MAX];
 
-	if (s->persistent && s->state != SBX_ADOPTING) {
-		freeze_start(s, NULL);
+	if (freezes_instead(s, &s->lifetime))
 		return;
-	}
 	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
@@ -283,10 +297,8 @@ static void on_idle(void *arg)
 	struct sandbox *s = arg;
 	char text[ERR_TEXT_MAX];
 
-	if (s->persistent && s->state != SBX_ADOPTING) {
-		freeze_start(s, NULL);
+	if (freezes_instead(s, &s->idle))
 		return;
-	}
 	snprintf(text, sizeof(text), "nothing was done in it for %u s", s->idle_timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
@@ -420,8 +432,10 @@ static void on_dialed(void *arg, int fd, const char *text)
 
 void sandbox_dial(struct sandbox *s)
 {
+	uint32_t patience_ms = s->state == SBX_ADOPTING ? ADOPT_PATIENCE_MS : DIAL_PATIENCE_MS;
+
 	if (!s->dial && !s->agent)
-		s->dial = dial_start(s->vm, DIAL_PATIENCE_MS, on_dialed, s);
+		s->dial = dial_start(s->vm, patience_ms, on_dialed, s);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */

@@ -243,7 +243,8 @@ static struct vm_request *request(struct vm *vm, const struct request_kind *kind
 	return r;
 }
 
-/* The limits are for emulated machines, where all is 20 times as slow. */
+/* The limits are for emulated machines, where all is 20 times as slow, and for hosts that stand
+ * still for a while: a VM that misses one is ended, with somebody's work. */
 struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, unsigned nfds,
 			   vm_reply_fn *fn, void *arg)
 {
@@ -256,7 +257,7 @@ struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, 
 
 struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_CONNECT, VM_CONNECT, VM_CONNECT, true, 20000};
+	static const struct request_kind kind = {CTL_CONNECT, VM_CONNECT, VM_CONNECT, true, 60000};
 	struct ctl_msg msg = {.connect = {.port = port}};
 
 	return request(vm, &kind, &msg, &fd, 1, fn, arg);
@@ -264,14 +265,14 @@ struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn 
 
 struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_PAUSE, VM_PAUSE, VM_PAUSE_DONE, false, 30000};
+	static const struct request_kind kind = {CTL_PAUSE, VM_PAUSE, VM_PAUSE_DONE, false, 60000};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
 struct vm_request *vm_run(struct vm *vm, vm_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_RUN, VM_RUN, VM_RUNS, false, 30000};
+	static const struct request_kind kind = {CTL_RUN, VM_RUN, VM_RUNS, false, 60000};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }

@@ -366,6 +366,30 @@ static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **stat
 	until_entries(w, "spaces", 0);
 }
 
+static void test_one_whose_time_ran_out_in_a_restart_freezes(void **state)
+{
+	const struct sandbox_spec specs[] = {{.persistent = true, .idle_timeout_s = 1},
+					     {.persistent = true, .timeout_s = 1}};
+	struct world *w = *state;
+	struct made m;
+	struct done d;
+
+	for (int i = 0; i < 2; i++) {
+		struct listing l = {0};
+
+		world_create(w, &m, &specs[i]);
+		world_kill_core(w);
+		usleep(1100000); /* its timer is due before its agent is reached */
+		world_start_core(w);
+		world_until(w, has_one, w);
+		core_spaces(w->core, TENANT, on_space, &l);
+		assert_true(is_gone(w, m.view.id, "frozen", l.last));
+		drop(w, &d, l.last);
+		assert_false(d.failed);
+	}
+	until_entries(w, "spaces", 0);
+}
+
 /* --- failures ------------------------------------------------------------------------------- */
 
 static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
@@ -816,6 +840,7 @@ int main(void)
 		WORLD_TEST(test_it_can_be_frozen_again_and_forked),
 		WORLD_TEST(test_what_was_closed_stays_closed),
 		WORLD_TEST(test_a_persistent_one_freezes_when_it_is_idle_or_too_old),
+		WORLD_TEST(test_one_whose_time_ran_out_in_a_restart_freezes),
 		WORLD_TEST(test_a_freeze_that_fails_leaves_the_sandbox),
 		WORLD_TEST(test_a_disk_that_fails_leaves_the_sandbox),
 		WORLD_TEST(test_deleted_meanwhile),
