@@ -86,6 +86,24 @@ def on_host(command: str) -> str:
     return done.stdout
 
 
+# rametd is both roles: the service is the one that is not root's.
+# A VM process that is just being started is rametd too, as another user.
+SERVICE_PID = (
+    "for p in $(pidof rametd); do"
+    " ! grep -q \"^Uid:.$(id -u ramet)[^0-9]\" /proc/$p/status || echo $p; done"
+)
+
+
+def between_services(command: str) -> None:
+    """Kills the service, and runs a shell command before the warden starts it again."""
+    on_host(
+        f"s=$({SERVICE_PID}); warden=$(awk '/^PPid:/ {{print $2}}' /proc/$s/status);"
+        " kill -STOP $warden; kill -9 $s;"
+        " until grep -q '^State:.Z' /proc/$s/status; do sleep 0.05; done;"
+        f" {{ {command}; }}; status=$?; kill -CONT $warden; exit $status"
+    )
+
+
 def vm_of(sbx: Sandbox) -> tuple[str, str]:
     """The slot and the process of its VM, which only the service's log tells."""
     lines = on_host(f"grep 'sandbox {sbx.id}: VM in slot' /var/log/ramet.log")

@@ -7,15 +7,15 @@ import json
 import re
 import threading
 import time
+from contextlib import ExitStack
 from typing import Iterator
 
 import httpx
 import pytest
 
-from conftest import on_host
+from conftest import SERVICE_PID, between_services, on_host
 from ramet import Client, ConnectionFailed, ExecResult, Sandbox, Unavailable
 from rig import needs_rig
-from test_kill import SERVICE_PID
 
 FILLER = "/var/lib/ramet/filler"
 WRITE = (
@@ -35,15 +35,19 @@ def boxes() -> Iterator[list[Sandbox]]:
     """Closed at the end, should the test not come to it."""
     boxes: list[Sandbox] = []
     yield boxes
-    for sbx in boxes:
-        sbx.close()
+    with ExitStack() as closing:  # each, when another can't be, too
+        for sbx in boxes:
+            closing.callback(sbx.close)
+
+
+FILL = (
+    "free=$(df --output=avail -B1 /var/lib/ramet | tail -1);"
+    f" fallocate -l $free {FILLER}; cat /dev/zero >> {FILLER} 2>/dev/null; true"
+)
 
 
 def fill_disk() -> None:
-    on_host(
-        "free=$(df --output=avail -B1 /var/lib/ramet | tail -1);"
-        f" fallocate -l $free {FILLER}; cat /dev/zero >> {FILLER} 2>/dev/null; true"
-    )
+    on_host(FILL)
 
 
 def audited(sbx: Sandbox) -> list[str]:
@@ -116,8 +120,7 @@ def test_the_catalogue_and_the_audit_log_go_on(
         except Unavailable as full:
             assert "No space left" in str(full)
     assert boots() == before, "a template was thought bad"
-    on_host(f"kill -9 $({SERVICE_PID})")
-    fill_disk()  # with what its end made free
+    between_services(FILL)  # with what its end made free
     for sbx in boxes:  # what there is, is served; it is not ready for more
         while sbx.id not in served(client):
             time.sleep(0.1)

@@ -11,16 +11,9 @@ import httpx
 import pytest
 
 import ramet
-from conftest import on_host, vm_of
+from conftest import SERVICE_PID, on_host, vm_of
 from leftover import assert_nothing_left, held_beyond_pool
 from ramet import Client, Sandbox
-
-# rametd is both roles: the service is the one that is not root's.
-# A VM process that is just being started is rametd too, as another user.
-SERVICE_PID = (
-    "for p in $(pidof rametd); do"
-    " ! grep -q \"^Uid:.$(id -u ramet)[^0-9]\" /proc/$p/status || echo $p; done"
-)
 
 
 # The warden is root's too, as its parent, the supervisor, is.

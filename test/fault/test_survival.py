@@ -15,11 +15,10 @@ from collections import Counter
 import httpx
 import pytest
 
-from conftest import on_host
+from conftest import SERVICE_PID, on_host
 from leftover import assert_nothing_left, held_beyond_pool, vm_pids
 from ramet import Client, Sandbox, SpaceDamaged
 from test_kill import (
-    SERVICE_PID,
     WARDEN_PID,
     kill_service,
     kill_warden,

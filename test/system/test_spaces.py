@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ramet
-from conftest import on_host
+from conftest import SERVICE_PID, between_services, on_host
 from ramet import Client, Sandbox, Space
 from test_pty import BASH, Screen
 from test_uniqueness import DRAW
@@ -119,32 +119,31 @@ def test_an_idle_persistent_one_freezes() -> None:
 
 
 STATE = "/var/lib/ramet"
-SERVICE = "s=$(for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || echo $p; done)"
 
 
 def keep(space: str) -> None:
     """All of it, as a backup would have it: its files, and the catalogue with its row."""
     on_host(
         f"cd {STATE} && rm -rf kept && mkdir kept && cp -a --sparse=always spaces/{space} kept/space"
-        f" && {SERVICE} && kill -STOP $s && cp catalogue.db* kept; kill -CONT $s"
+        f" && s=$({SERVICE_PID}) && kill -STOP $s || exit;"
+        " cp catalogue.db* kept; status=$?; kill -CONT $s; exit $status"
     )
 
 
 def bring_back(space: str) -> None:
-    """While it runs the catalogue is the service's own: the warden, which would start it, stands
-    still meanwhile. Spaces are looked for at a start."""
+    """While the service runs the catalogue is its own. Spaces are looked for at its start."""
     program = (
         f"import sqlite3; db = sqlite3.connect('{STATE}/catalogue.db');"
         f" db.execute('ATTACH ? AS kept', ('{STATE}/kept/catalogue.db',));"
         f" db.execute('INSERT INTO spaces SELECT * FROM kept.spaces WHERE id = ?', ('{space}',));"
-        f" db.commit()"
+        f" db.commit(); db.close()"
     )
+    # Until the first one's files are gone.
     on_host(
-        f"cd {STATE}; until mv -T kept/space spaces/{space}; do sleep 0.1; done 2>/dev/null;"
-        f" {SERVICE}; warden=$(awk '/^PPid:/ {{print $2}}' /proc/$s/status);"
-        f" kill -STOP $warden; kill -9 $s; python3 -c {shlex.quote(program)}; done=$?;"
-        f" kill -CONT $warden; rm -r kept; exit $done"
+        f"cd {STATE}; until mv -T kept/space spaces/{space}; do sleep 0.1; done 2>/dev/null"
     )
+    between_services(f"python3 -c {shlex.quote(program)}")
+    on_host(f"rm -r {STATE}/kept")
 
 
 @pytest.mark.alone
