@@ -130,7 +130,8 @@ static const struct setting settings[] = {
 	STR(dns, ADDRESS, 0, "",
 	    "Name server of the VMs (IPv4). Empty: the first one this host uses itself."),
 	{"ipv6", CHOICE, AT(ipv6), 1, ROOM(ipv6), "auto", "auto yes no ",
-	 "Whether VMs reach out by IPv6 as well. auto: when this host has an IPv6 default route."},
+	 "Whether VMs reach out by IPv6 as well. auto: when this host has an IPv6 default\n"
+	 "route as the service starts."},
 	STR(allow, RANGES, 0, "",
 	    "Private ranges that VMs may reach all the same, like 10.1.0.0/16,192.168.7.5. With "
 	    "an\n"

@@ -100,6 +100,8 @@ static int choose_ipv6(struct net *n, const struct config *c, struct mnl_socket 
 	if (!n->ipv6 && c->ipv6[0] == 'y')
 		return err_say(e, ENETUNREACH,
 			       "ipv6 is yes, but this host has no IPv6 default route");
+	if (!n->ipv6)
+		log_info("VMs have no IPv6: this host has no default route of it now");
 	return 0;
 }
 
