@@ -339,55 +339,59 @@ static bool has_one(void *arg)
 	return spaces(arg) == 1;
 }
 
-static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **state)
+/* Waits for the one Space there is, and that it is what became of the sandbox. */
+static void expect_frozen(struct world *w, const char *id, struct listing *l)
 {
-	const struct sandbox_spec specs[] = {{.persistent = true, .idle_timeout_s = 1},
-					     {.persistent = true, .timeout_s = 1}};
-	struct space_resume how = {.persistent = true, .idle_timeout_s = 1, .timeout_s = 900};
-	struct world *w = *state;
-	struct made m;
+	world_until(w, has_one, w);
+	*l = (struct listing){0};
+	core_spaces(w->core, TENANT, on_space, l);
+	assert_true(is_gone(w, id, "frozen", l->last));
+}
+
+static void drop_well(struct world *w, const char *space)
+{
 	struct done d;
 
-	for (int i = 0; i < 2; i++) {
-		struct listing l = {0};
+	drop(w, &d, space);
+	assert_false(d.failed);
+	until_entries(w, "spaces", 0);
+}
 
-		world_create(w, &m, &specs[i]);
-		world_until(w, has_one, w);
-		core_spaces(w->core, TENANT, on_space, &l);
-		assert_true(is_gone(w, m.view.id, "frozen", l.last));
+static const struct sandbox_spec soon_over[] = {{.persistent = true, .idle_timeout_s = 1},
+						{.persistent = true, .timeout_s = 1}};
+
+static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **state)
+{
+	struct space_resume how = {.persistent = true, .idle_timeout_s = 1, .timeout_s = 900};
+	struct world *w = *state;
+	struct listing l;
+	struct made m;
+
+	for (size_t i = 0; i < 2; i++) {
+		world_create(w, &m, &soon_over[i]);
+		expect_frozen(w, m.view.id, &l);
 		resume_start(w, &m, l.last, &how);
 		world_until_true(w, &m.done);
 		assert_true(m.ok && m.view.persistent);
-		world_until(w, has_one, w); /* again */
-		core_spaces(w->core, TENANT, on_space, &l);
-		drop(w, &d, l.last);
-		assert_false(d.failed);
+		expect_frozen(w, m.view.id, &l); /* again */
+		drop_well(w, l.last);
 	}
-	until_entries(w, "spaces", 0);
 }
 
 static void test_one_whose_time_ran_out_in_a_restart_freezes(void **state)
 {
-	const struct sandbox_spec specs[] = {{.persistent = true, .idle_timeout_s = 1},
-					     {.persistent = true, .timeout_s = 1}};
 	struct world *w = *state;
+	struct listing l;
 	struct made m;
-	struct done d;
 
-	for (int i = 0; i < 2; i++) {
-		struct listing l = {0};
-
-		world_create(w, &m, &specs[i]);
+	for (size_t i = 0; i < 2; i++) {
+		world_create(w, &m, &soon_over[i]);
 		world_kill_core(w);
 		usleep(1100000); /* its timer is due before its agent is reached */
 		world_start_core(w);
-		world_until(w, has_one, w);
-		core_spaces(w->core, TENANT, on_space, &l);
-		assert_true(is_gone(w, m.view.id, "frozen", l.last));
-		drop(w, &d, l.last);
-		assert_false(d.failed);
+		expect_frozen(w, m.view.id, &l);
+		drop_well(w, l.last);
 	}
-	until_entries(w, "spaces", 0);
 }
 
 /* --- failures ------------------------------------------------------------------------------- */
