@@ -168,6 +168,11 @@ static bool three_wait(void *arg)
 	return fakes_waiting(arg) == 3;
 }
 
+static bool has_output(void *arg)
+{
+	return ((const struct run *)arg)->bytes > 0;
+}
+
 /* While output streams, between, and with a client that does not read. */
 static void test_no_byte_is_lost_or_doubled(void **state)
 {
@@ -180,6 +185,7 @@ static void test_no_byte_is_lost_or_doubled(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 1500000\nwait\nbig 1500000\nexit 5", true);
+	world_until(w, has_output, &r); /* before it, the call would be the parent's alone */
 	for (int i = 0; i < 3; i++) {
 		if (i == 2) {
 			world_until(w, three_wait, w->fakes);
