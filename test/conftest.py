@@ -86,8 +86,8 @@ def on_host(command: str) -> str:
     return done.stdout
 
 
-# rametd is both roles: the service is the one that is not root's.
-# A VM process that is just being started is rametd too, as another user.
+# Supervisor, warden, service and a VM process that is just being made are all rametd: the service
+# is the one of the user ramet.
 SERVICE_PID = (
     "for p in $(pidof rametd); do"
     " ! grep -q \"^Uid:.$(id -u ramet)[^0-9]\" /proc/$p/status || echo $p; done"
@@ -96,11 +96,14 @@ SERVICE_PID = (
 
 def between_services(command: str) -> None:
     """Kills the service, and runs a shell command before the warden starts it again."""
+    # The end of its last thread gives its files back; the warden, who would bury it, stands still.
     on_host(
-        f"s=$({SERVICE_PID}); warden=$(awk '/^PPid:/ {{print $2}}' /proc/$s/status);"
-        " kill -STOP $warden; kill -9 $s;"
-        " until grep -q '^State:.Z' /proc/$s/status; do sleep 0.05; done;"
-        f" {{ {command}; }}; status=$?; kill -CONT $warden; exit $status"
+        f"s=$({SERVICE_PID}) && warden=$(awk '/^PPid:/ {{print $2}}' /proc/$s/status) || exit\n"
+        "trap \"kill -CONT $warden\" EXIT; kill -STOP $warden; kill -9 $s || exit\n"
+        "until grep -q '^State:.Z' /proc/$s/status && [ $(ls /proc/$s/task | wc -l) = 1 ]; do\n"
+        "  [ -e /proc/$s ] || exit\n"
+        "  sleep 0.05\n"
+        f"done\n({command}\n)"
     )
 
 

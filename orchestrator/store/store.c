@@ -12,6 +12,7 @@
 #define APPLICATION_ID	 0x52414d54 /* "RAMT" */
 #define CHECKPOINT_PAGES 128
 #define RESERVE_BYTES	 (2u << 20)
+#define RESERVE_SPARE	 8 /* pages that say where it is */
 #define BUSY_MS		 2000
 
 static int errno_of(int rc)
@@ -28,6 +29,9 @@ static int errno_of(int rc)
 	case SQLITE_PERM:
 	case SQLITE_READONLY:
 		return EACCES;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return EBADMSG;
 	}
 	return EIO;
 }
@@ -125,10 +129,12 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 
 /*
  * The index of the log is kept in this process's memory: as a file it is made anew by each start,
- * which a full disk may have no room for. In return no other process can open the catalogue.
+ * which a full disk may have no room for. In return no other process can open the catalogue. The
+ * log itself stays when it is closed: its blocks are room for the next start.
  */
 static int open_db(sqlite3 **db, const char *path, struct err *e)
 {
+	int keep_log = 1;
 	int rc = sqlite3_open_v2(path, db,
 				 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
 				 "unix-excl");
@@ -136,7 +142,30 @@ static int open_db(sqlite3 **db, const char *path, struct err *e)
 	if (rc != SQLITE_OK)
 		return store_db_error(*db, rc, e);
 	sqlite3_busy_timeout(*db, BUSY_MS);
+	sqlite3_file_control(*db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep_log);
 	return 0;
+}
+
+/*
+ * Takes the disk's blocks for it before the database gets its free pages. A change that fits in the
+ * log but not in the database can't be written back, and nothing can be written behind it.
+ */
+static int lengthen(sqlite3 *db, struct err *e)
+{
+	int64_t page = 0, pages = 0, unused = 0;
+	int ret = read_number(db, "PRAGMA page_size", &page, e);
+
+	if (ret == 0)
+		ret = read_number(db, "PRAGMA page_count", &pages, e);
+	if (ret == 0)
+		ret = read_number(db, "PRAGMA freelist_count", &unused, e);
+	if (ret < 0)
+		return ret;
+	int chunk = (int)page; /* without one the hint is not taken */
+	sqlite3_int64 bytes = (pages - unused + RESERVE_SPARE) * page + RESERVE_BYTES;
+	sqlite3_file_control(db, "main", SQLITE_FCNTL_CHUNK_SIZE, &chunk);
+	int rc = sqlite3_file_control(db, "main", SQLITE_FCNTL_SIZE_HINT, &bytes);
+	return rc == SQLITE_OK ? 0 : store_db_error(NULL, rc, e);
 }
 
 /*
@@ -144,22 +173,23 @@ static int open_db(sqlite3 **db, const char *path, struct err *e)
  * SQLite writes over a log that was written back, and takes the database's free pages first. On a
  * disk that is full already there is what the last start took.
  */
-static void reserve(sqlite3 *db)
+static int reserve(sqlite3 *db, struct err *e)
 {
-	int keep_log = 1;
-	struct err e;
 	char sql[160];
+	int ret = exec(db, "PRAGMA wal_checkpoint", e);
 
-	sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep_log);
+	if (ret == 0)
+		ret = lengthen(db, e);
+	if (ret < 0)
+		return ret;
 	snprintf(sql, sizeof(sql),
-		 "PRAGMA wal_checkpoint; "
 		 "BEGIN; CREATE TABLE room (x); INSERT INTO room VALUES (zeroblob(%u)); "
 		 "DROP TABLE room; COMMIT; PRAGMA wal_checkpoint;",
 		 RESERVE_BYTES);
-	if (exec(db, sql, &e) == 0)
-		return;
-	sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-	log_warn("the catalogue takes no room ahead: %s", e.text);
+	ret = exec(db, sql, e);
+	if (ret < 0)
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return ret;
 }
 
 static int set_up(struct store *s, struct err *e)
@@ -174,7 +204,11 @@ static int set_up(struct store *s, struct err *e)
 	sqlite3_wal_autocheckpoint(s->db, 0);
 	if (ret < 0)
 		return ret;
-	reserve(s->db);
+	ret = reserve(s->db, e);
+	if (ret == -EBADMSG)
+		return ret;
+	if (ret < 0)
+		log_warn("the catalogue can't take room ahead; is the disk full? %s", e->text);
 	sqlite3_wal_hook(s->db, on_wal, s);
 	ret = store_sandboxes_prepare(s, e);
 	if (ret == 0)

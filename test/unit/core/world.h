@@ -36,7 +36,7 @@ void world_wait_ready(struct world *w);
 /* Somebody else holds the catalogue: the core can't write to it. */
 void world_lock_catalogue(struct world *w, bool locked);
 
-/* Runs the loop until it holds; fails the test when it does not within 20 s. */
+/* Runs the loop until it holds; fails the test when it does not within 120 s. */
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
 void world_until_true(struct world *w, const bool *flag);
 

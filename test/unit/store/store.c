@@ -520,16 +520,28 @@ static void fill_disk(const struct place *p)
 	close(fd);
 }
 
-static void die_with_a_row(const struct place *p)
+static void add(struct store *s, const char *name, unsigned number)
 {
-	struct store_sandbox row = row_of("sbx_1");
+	char id[32];
+	struct err e;
+
+	snprintf(id, sizeof(id), "%s_%u", name, number);
+	struct store_sandbox row = row_of(id);
+	check(store_sandbox_add(s, &row, &e) == 0, e.text);
+}
+
+#define ROWS 40 /* some of them take a page of the room */
+
+static void die_with_rows(const struct place *p)
+{
 	struct store *s;
 	struct err e;
 
 	pid_t child = fork();
 	if (child == 0) {
 		check(store_open(&s, p->path, &e) == 0, e.text);
-		check(store_sandbox_add(s, &row, &e) == 0, e.text);
+		for (unsigned i = 0; i < ROWS; i++)
+			add(s, "sbx", i);
 		kill(getpid(), SIGKILL);
 	}
 	int status = 0;
@@ -548,25 +560,24 @@ static void leave_only_the_catalogue(const struct place *p)
 
 static void go_on_when_full(const struct place *p)
 {
-	struct store_sandbox row = row_of("sbx_2");
 	struct store *s;
 	struct err e;
 
 	mount_disk(p);
-	die_with_a_row(p);
+	die_with_rows(p);
 	leave_only_the_catalogue(p);
 	fill_disk(p);
 	check(store_open(&s, p->path, &e) == 0, e.text);
-	check(store_sandbox_add(s, &row, &e) == 0, e.text);
+	add(s, "late", 0);
 	check(store_sandbox_end(s, "sbx_1", 1, "expired", "its time was over", &e) == 0, e.text);
 	struct rows rows = {0};
 	check(store_sandboxes(s, note, &rows, &e) == 0, e.text);
-	check(rows.n == 2 && rows.ended == 1, "rows are lost");
+	check(rows.n == ROWS + 1 && rows.ended == 1, "rows are lost");
 	for (unsigned life = 1; life < 50; life++) {
 		store_close(s);
 		fill_disk(p); /* with what its end made free */
 		check(store_open(&s, p->path, &e) == 0, e.text);
-		check(store_sandbox_seq(s, "sbx_2", life, &e) == 0, e.text);
+		add(s, "late", life);
 	}
 	_exit(0);
 }
