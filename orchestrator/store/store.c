@@ -12,7 +12,7 @@
 #define APPLICATION_ID	 0x52414d54 /* "RAMT" */
 #define CHECKPOINT_PAGES 128
 #define RESERVE_BYTES	 (2u << 20)
-#define RESERVE_SPARE	 8 /* pages that say where it is */
+#define RESERVE_SPARE	 (32u << 10) /* for the pages that say where it is */
 #define BUSY_MS		 2000
 
 static int errno_of(int rc)
@@ -152,17 +152,15 @@ static int open_db(sqlite3 **db, const char *path, struct err *e)
  */
 static int lengthen(sqlite3 *db, struct err *e)
 {
-	int64_t page = 0, pages = 0, unused = 0;
-	int ret = read_number(db, "PRAGMA page_size", &page, e);
+	static const char used[] = "SELECT (page_count - freelist_count) * page_size FROM "
+				   "pragma_page_count, pragma_freelist_count, pragma_page_size";
+	int64_t bytes = 0;
+	int chunk = 4096; /* without one the hint is not taken */
+	int ret = read_number(db, used, &bytes, e);
 
-	if (ret == 0)
-		ret = read_number(db, "PRAGMA page_count", &pages, e);
-	if (ret == 0)
-		ret = read_number(db, "PRAGMA freelist_count", &unused, e);
 	if (ret < 0)
 		return ret;
-	int chunk = (int)page; /* without one the hint is not taken */
-	sqlite3_int64 bytes = (pages - unused + RESERVE_SPARE) * page + RESERVE_BYTES;
+	bytes += RESERVE_BYTES + RESERVE_SPARE;
 	sqlite3_file_control(db, "main", SQLITE_FCNTL_CHUNK_SIZE, &chunk);
 	int rc = sqlite3_file_control(db, "main", SQLITE_FCNTL_SIZE_HINT, &bytes);
 	return rc == SQLITE_OK ? 0 : store_db_error(NULL, rc, e);
