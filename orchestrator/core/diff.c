@@ -9,10 +9,10 @@
 #include "orchestrator/core/internal.h"
 #include "orchestrator/core/tenant.h"
 
-#define DIFFS_MAX	 8 /* at once: each holds what it found */
-#define DIAL_PATIENCE_MS 5000
-#define SILENCE_MS	 300000 /* of both guests: they may be hashing one big file */
-#define ROUNDS_MAX	 12	/* of that, for all of it */
+#define DIFFS_MAX     8 /* at once: each holds what it found */
+#define DIAL_LIMIT_MS 30000
+#define SILENCE_MS    300000 /* of both guests: they may be hashing one big file */
+#define ROUNDS_MAX    12     /* of that, for all of it */
 
 struct listing {
 	struct diff *diff;
@@ -299,7 +299,7 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 		l->diff = d;
 		l->sandbox = sandboxes[i];
 		sandbox_touch(l->sandbox);
-		l->dial = dial_start(l->sandbox->vm, DIAL_PATIENCE_MS, on_dialed, l);
+		l->dial = dial_start(l->sandbox->vm, DIAL_LIMIT_MS, on_dialed, l);
 	}
 }
 

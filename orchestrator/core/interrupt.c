@@ -6,7 +6,7 @@
 #include "orchestrator/core/internal.h"
 
 #define WAITING_MAX	   16
-#define DIAL_PATIENCE_MS   5000
+#define DIAL_LIMIT_MS	   30000
 #define ANSWER_PATIENCE_MS 10000
 
 struct interrupt {
@@ -109,6 +109,6 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	call->interrupt = i;
 	i->call = call;
 	list_add_tail(&s->interrupts, &call->link);
-	i->dial = dial_start(s->vm, DIAL_PATIENCE_MS, on_dialed, i);
+	i->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, i);
 	return call;
 }

@@ -9,10 +9,10 @@
 #include "base/fd.h"
 #include "base/num.h"
 
-#define DIAL_PATIENCE_MS 5000
-#define LOST_MS		 500 /* the death of the VM, if it was that, is told by then */
-#define TOUCH_MS	 1000
-#define PIECE		 (4 * AGENT_PAYLOAD_MAX) /* of data handed to the connection at a time */
+#define DIAL_LIMIT_MS 30000 /* the guest may be slow */
+#define LOST_MS	      500   /* the death of the VM, if it was that, is told by then */
+#define TOUCH_MS      1000
+#define PIECE	      (4 * AGENT_PAYLOAD_MAX) /* of data handed to the connection at a time */
 
 /* --- connections that wait for an operation ------------------------------------------------- */
 
@@ -456,7 +456,7 @@ static void begin(struct op *op, struct sandbox *s)
 		agent_set_events(op->agent, &op_events, op);
 		send_request(op);
 	} else {
-		op->dial = dial_start(s->vm, DIAL_PATIENCE_MS, on_dialed, op);
+		op->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, op);
 	}
 }
 

@@ -10,10 +10,11 @@
 
 /* Then it is given up, with all that is in it. After a restart of the service all VMs are dialed at
  * once, on a machine that has just been in trouble. */
-#define DIAL_PATIENCE_MS  15000
-#define ADOPT_PATIENCE_MS 60000
-#define ADOPT_RETRY_MS	  1000
-#define ENDED_MAX	  1000
+/* Its VM is ended, with somebody's work, when its process does nothing for so long. */
+#define DIAL_STILL_MS  15000
+#define ADOPT_STILL_MS 60000
+#define ADOPT_RETRY_MS 1000
+#define ENDED_MAX      1000
 /* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
  * copy of its own of them, made while the fork is waited for. */
 #define INHERITED_MAX	(64u << 10)
@@ -432,10 +433,10 @@ static void on_dialed(void *arg, int fd, const char *text)
 
 void sandbox_dial(struct sandbox *s)
 {
-	uint32_t patience_ms = s->state == SBX_ADOPTING ? ADOPT_PATIENCE_MS : DIAL_PATIENCE_MS;
+	uint32_t still_ms = s->state == SBX_ADOPTING ? ADOPT_STILL_MS : DIAL_STILL_MS;
 
 	if (!s->dial && !s->agent)
-		s->dial = dial_start(s->vm, patience_ms, on_dialed, s);
+		s->dial = dial_while_working(s->vm, still_ms, on_dialed, s);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */

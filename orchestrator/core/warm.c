@@ -13,10 +13,10 @@
 #include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/vm/progress.h"
 
-#define DIAL_PATIENCE_MS   15000
-#define FORK_PATIENCE_MS   35000 /* the same; for many children, which all wake at once */
-#define RESEED_PATIENCE_MS 20000
+/* A guest that is slow is waited for; one whose VM process does nothing for so long is not. */
+#define STILL_MS 15000
 
 enum warm_state {
 	WARM_SHELL,
@@ -43,6 +43,7 @@ struct warm {
 	struct dial *dial;
 	struct agent *agent;
 	struct loop_timer patience;  /* for the seed and the rehearsal */
+	struct vm_progress progress; /* since the seed was sent */
 	unsigned to_rehearse;	     /* calls */
 	uint64_t fill_ns, filled_ns; /* asked for, and done */
 	struct later later;
@@ -179,9 +180,14 @@ static void on_patience(void *arg)
 {
 	struct warm *w = arg;
 
-	fail(w, w->state == WARM_RESEEDING ? "the guest did not confirm the new seed in time"
-		: w->state == WARM_GROWING ? "the root file system did not grow in time"
-					   : "a call that does nothing did not end in time");
+	if (vm_progressed(&w->progress, vm_pid(w->vm), VM_GUEST_WORKS)) {
+		loop_timer_set(w->core->loop, &w->patience, STILL_MS);
+		return;
+	}
+	fail(w,
+	     w->state == WARM_RESEEDING ? "the guest stood still before it confirmed the new seed"
+	     : w->state == WARM_GROWING ? "the guest stood still before its file system had grown"
+					: "the guest stood still in a call that does nothing");
 }
 
 static void reseed(struct warm *w)
@@ -204,7 +210,8 @@ static void reseed(struct warm *w)
 	}
 	w->state = WARM_RESEEDING;
 	w->patience = (struct loop_timer){.fn = on_patience, .arg = w};
-	loop_timer_set(w->core->loop, &w->patience, RESEED_PATIENCE_MS);
+	vm_progress_begin(&w->progress, vm_pid(w->vm));
+	loop_timer_set(w->core->loop, &w->patience, STILL_MS);
 	agent_send(w->agent, bytes, len);
 }
 
@@ -242,8 +249,7 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	}
 	w->filled_ns = ran_since(w, reply);
 	w->state = WARM_DIALING;
-	w->dial = dial_start(w->vm, w->from.template ? DIAL_PATIENCE_MS : FORK_PATIENCE_MS,
-			     on_dialed, w);
+	w->dial = dial_while_working(w->vm, STILL_MS, on_dialed, w);
 }
 
 static int fill_from_template(struct warm *w, struct err *e)

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "orchestrator/vm/progress.h"
 #include "proto/agent.h"
 
 #define FIRST_WAIT_MS 2
@@ -15,6 +16,8 @@ struct dial {
 	struct vm *vm;
 	struct loop *loop;
 	uint64_t give_up_ms; /* on the loop's clock */
+	uint32_t still_ms;   /* 0: it is given up then, whatever the VM does */
+	struct vm_progress progress;
 	uint32_t wait_ms;
 	struct loop_timer again;
 	struct vm_request *request;
@@ -41,6 +44,18 @@ static bool may_pass(int error)
 	       error == -EAGAIN;
 }
 
+static bool may_go_on(struct dial *d)
+{
+	uint64_t next_ms = loop_now_ms(d->loop) + d->wait_ms;
+
+	if (next_ms <= d->give_up_ms)
+		return true;
+	if (!d->still_ms || !vm_progressed(&d->progress, vm_pid(d->vm), VM_GUEST_WORKS))
+		return false;
+	d->give_up_ms = next_ms + d->still_ms;
+	return true;
+}
+
 static void on_reply(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct dial *d = arg;
@@ -51,7 +66,7 @@ static void on_reply(void *arg, int error, const char *text, const struct ctl_ms
 		return;
 	}
 	close_fd(&d->fd);
-	if (!reply || !may_pass(error) || loop_now_ms(d->loop) + d->wait_ms > d->give_up_ms) {
+	if (!reply || !may_pass(error) || !may_go_on(d)) {
 		finish(d, text);
 		return;
 	}
@@ -78,22 +93,35 @@ static void try_again(void *arg)
 		finish(d, "no descriptors left for a connection to the guest");
 }
 
-struct dial *dial_start(struct vm *vm, uint32_t patience_ms, dial_fn *fn, void *arg)
+static struct dial *start(struct vm *vm, uint32_t limit_ms, uint32_t still_ms, dial_fn *fn,
+			  void *arg)
 {
 	struct dial *d = must_alloc(sizeof(*d));
 	struct loop *loop = vm_loop(vm);
 
 	*d = (struct dial){.vm = vm,
 			   .loop = loop,
-			   .give_up_ms = loop_now_ms(loop) + patience_ms,
+			   .give_up_ms = loop_now_ms(loop) + limit_ms,
+			   .still_ms = still_ms,
 			   .wait_ms = FIRST_WAIT_MS,
 			   .again = {.fn = try_again, .arg = d},
 			   .fd = -1,
 			   .fn = fn,
 			   .arg = arg};
+	vm_progress_begin(&d->progress, vm_pid(vm));
 	if (!try(d))
 		loop_timer_set(loop, &d->again, FIRST_WAIT_MS);
 	return d;
+}
+
+struct dial *dial_start(struct vm *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
+{
+	return start(vm, limit_ms, 0, fn, arg);
+}
+
+struct dial *dial_while_working(struct vm *vm, uint32_t still_ms, dial_fn *fn, void *arg)
+{
+	return start(vm, still_ms, still_ms, fn, arg);
 }
 
 void dial_cancel(struct dial *d)

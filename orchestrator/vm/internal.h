@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include "orchestrator/vm/progress.h"
 #include "orchestrator/vm/vm.h"
 
 #define VM_NO_SLOT UINT32_MAX
@@ -62,12 +63,14 @@ struct vm {
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
 	bool adopted;
-	bool spawn_pending;	 /* the warden's reply to the spawn is to come */
-	struct loop_timer timer; /* spawn, greeting, release retry */
-	struct later later;	 /* failure to be told; the end of a drop */
-	enum vm_voice voice;	 /* whose last words say most about its end */
-	char why[ERR_TEXT_MAX];	 /* it broke */
-	vm_closed_fn *closed;	 /* waits for the warden; NULL: nobody does */
+	bool spawn_pending;	     /* the warden's reply to the spawn is to come */
+	struct loop_timer timer;     /* spawn, greeting, release retry */
+	uint64_t warden_answers;     /* when the spawn's timer was set */
+	struct vm_progress progress; /* since the greeting's timer was set */
+	struct later later;	     /* failure to be told; the end of a drop */
+	enum vm_voice voice;	     /* whose last words say most about its end */
+	char why[ERR_TEXT_MAX];	     /* it broke */
+	vm_closed_fn *closed;	     /* waits for the warden; NULL: nobody does */
 	void *closed_arg;
 	void (*gone)(void *arg);
 	void *gone_arg;

@@ -24,7 +24,8 @@ struct vm_request {
 	vm_fork_fn *fork_fn; /* instead, of a CTL_FORK */
 	void *arg;
 	struct loop_timer timer;
-	struct later later; /* a refusal to be told */
+	struct vm_progress progress; /* since it was sent */
+	struct later later;	     /* a refusal to be told */
 	int refused;
 	bool over; /* answered or forgotten */
 	bool sending;
@@ -132,7 +133,11 @@ static void on_request_timeout(void *arg)
 {
 	struct vm_request *r = arg;
 
-	vm_fail(r->vm, "the VM process did not answer in %u s", r->timeout_ms / 1000);
+	if (vm_progressed(&r->progress, r->vm->pid, VM_GUEST_WORKS))
+		loop_timer_set(r->vm->host->loop, &r->timer, r->timeout_ms);
+	else
+		vm_fail(r->vm, "the VM process did not answer, and did nothing else for %u s",
+			r->timeout_ms / 1000);
 }
 
 static void on_request_sent(void *arg, int result)
@@ -196,6 +201,7 @@ static void start(struct vm_request *r, enum vm_event event)
 	fill_header(r);
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
 	loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
+	vm_progress_begin(&r->progress, vm->pid);
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	if (r->sending)
 		vm->sends++;
@@ -243,8 +249,8 @@ static struct vm_request *request(struct vm *vm, const struct request_kind *kind
 	return r;
 }
 
-/* The limits are for emulated machines, where all is 20 times as slow, and for hosts that stand
- * still for a while: a VM that misses one is ended, with somebody's work. */
+/* A VM whose process neither answers nor works for as long as the limits below is ended, with
+ * somebody's work: they allow for hosts that stand still for a while. */
 struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, unsigned nfds,
 			   vm_reply_fn *fn, void *arg)
 {

@@ -11,8 +11,9 @@
 #include "base/log.h"
 #include "orchestrator/vm/internal.h"
 
+/* Without a sign of progress: an overcommitted host takes many times as long as an idle one. */
 #define SPAWN_TIMEOUT_MS 30000
-#define HELLO_TIMEOUT_MS 10000
+#define HELLO_TIMEOUT_MS 30000
 #define ADOPT_TIMEOUT_MS 60000 /* somebody's work is in it, and the host may stand still */
 #define RELEASE_RETRY_MS 2000
 
@@ -140,7 +141,11 @@ static void on_hello_timeout(void *arg)
 {
 	struct vm *vm = arg;
 
-	vm_fail(vm, "the VM process did not say hello in %u s", hello_timeout_ms(vm) / 1000);
+	if (vm_progressed(&vm->progress, vm->pid, vm->adopted ? VM_GUEST_WORKS : VM_WORKS))
+		loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
+	else
+		vm_fail(vm, "the VM process did not say hello, and did nothing else for %u s",
+			hello_timeout_ms(vm) / 1000);
 }
 
 static void greet(struct vm *vm)
@@ -152,6 +157,7 @@ static void greet(struct vm *vm)
 		return;
 	}
 	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
+	vm_progress_begin(&vm->progress, vm->pid);
 	loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
 	vm_receive(vm);
 }
@@ -180,10 +186,22 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 	greet(vm);
 }
 
+static void set_spawn_timer(struct vm *vm)
+{
+	vm->warden_answers = warden_client_answers(vm->host->warden);
+	loop_timer_set(vm->host->loop, &vm->timer, SPAWN_TIMEOUT_MS);
+}
+
+/* The warden does one thing after the other: what it answers frees slots and brings the spawn
+ * nearer. */
 static void on_spawn_timeout(void *arg)
 {
 	struct vm *vm = arg;
 
+	if (warden_client_answers(vm->host->warden) != vm->warden_answers) {
+		set_spawn_timer(vm);
+		return;
+	}
 	vm_fail(vm,
 		vm->state == VM_WAITING ? "no VM slot became free in %d s"
 					: "the warden did not start a VM process in %d s",
@@ -216,7 +234,7 @@ struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct 
 
 	vm->spec = *spec;
 	vm->timer = (struct loop_timer){.fn = on_spawn_timeout, .arg = vm};
-	loop_timer_set(h->loop, &vm->timer, SPAWN_TIMEOUT_MS);
+	set_spawn_timer(vm);
 	vm_take_slot(vm);
 	return vm;
 }

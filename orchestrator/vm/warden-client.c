@@ -27,6 +27,7 @@ struct warden_client {
 	struct list unsent, waiting; /* struct call */
 	struct warden_msg out;	     /* under way while send_op is set */
 	uint32_t next_seq;
+	uint64_t answers;
 	struct loop_op *recv_op, *send_op;
 	bool lost, closing;
 	uint8_t in[sizeof(struct warden_msg) + 1];
@@ -98,6 +99,7 @@ static void on_reply(struct warden_client *w, struct warden_msg *msg)
 		return;
 	}
 	list_del(&call->link);
+	w->answers++;
 	msg->reply.text[sizeof(msg->reply.text) - 1] = 0;
 	call->fn(call->arg, msg->reply.error, msg->reply.value, msg->reply.text);
 	free(call);
@@ -190,6 +192,11 @@ void warden_client_free(struct warden_client *w)
 	if (w->send_op)
 		loop_cancel(w->loop, w->send_op);
 	free_if_idle(w);
+}
+
+uint64_t warden_client_answers(const struct warden_client *w)
+{
+	return w->answers;
 }
 
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,

@@ -33,4 +33,7 @@ void warden_client_free(struct warden_client *w);
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
 		       void *arg);
 
+/* How many requests it has answered: while this grows, those behind them only have to wait. */
+uint64_t warden_client_answers(const struct warden_client *w);
+
 #endif

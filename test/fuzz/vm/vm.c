@@ -120,6 +120,7 @@ static struct {
 	void *arg;
 } asked[WARDEN_CALLS]; /* answered in order */
 static unsigned n_asked;
+static uint64_t n_answered;
 
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
 		       void *arg)
@@ -131,11 +132,17 @@ int warden_client_call(struct warden_client *w, const struct warden_msg *msg, wa
 	return 0;
 }
 
+uint64_t warden_client_answers(const struct warden_client *w)
+{
+	return n_answered;
+}
+
 static void warden_reply(int error, uint64_t value)
 {
 	if (!n_asked)
 		return;
 	warden_reply_fn *fn = asked[0].fn;
+	n_answered++;
 	void *arg = asked[0].arg;
 	memmove(asked, asked + 1, --n_asked * sizeof(asked[0]));
 	fn(arg, error, value, error ? "no" : "");

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Real processes stand in for VM processes: one that computes, and the same one stopped. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "orchestrator/vm/progress.h"
+
+static int setup(void **state)
+{
+	static pid_t child;
+
+	child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (volatile unsigned n = 0;; n++)
+			;
+	}
+	*state = &child;
+	return child < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	pid_t *child = *state;
+
+	kill(*child, SIGKILL);
+	return waitpid(*child, NULL, 0) == *child ? 0 : -1;
+}
+
+static void test_working_process_progresses(void **state)
+{
+	pid_t *child = *state;
+	struct vm_progress p;
+
+	for (int i = 0; i < 3; i++) {
+		vm_progress_begin(&p, (uint32_t)*child);
+		/* However long the machine takes to give it a CPU. */
+		while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+			usleep(10000);
+	}
+}
+
+static void test_stopped_process_does_not_progress(void **state)
+{
+	pid_t *child = *state;
+	struct vm_progress p;
+	int status;
+
+	kill(*child, SIGSTOP);
+	assert_int_equal(waitpid(*child, &status, WUNTRACED), *child);
+	assert_true(WIFSTOPPED(status));
+	vm_progress_begin(&p, (uint32_t)*child);
+	usleep(50000);
+	assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
+	kill(*child, SIGCONT);
+	while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+		usleep(10000);
+}
+
+static void test_endless_work_is_not_progress(void **state)
+{
+	pid_t *child = *state;
+	struct vm_progress p;
+
+	vm_progress_begin(&p, (uint32_t)*child);
+	while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+		usleep(10000);
+	p.first_ms -= 300000; /* as if it had computed for five minutes */
+	uint64_t before = p.last_ms;
+	while (p.last_ms == before)
+		assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
+}
+
+static void test_unknown_process_does_not_progress(void **state)
+{
+	struct vm_progress p;
+
+	vm_progress_begin(&p, 0);
+	assert_false(vm_progressed(&p, 0, VM_WORKS));
+	vm_progress_begin(&p, UINT32_MAX);
+	assert_false(vm_progressed(&p, UINT32_MAX, VM_WORKS));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_working_process_progresses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stopped_process_does_not_progress, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_endless_work_is_not_progress, setup, teardown),
+		cmocka_unit_test(test_unknown_process_does_not_progress),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
