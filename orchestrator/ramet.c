@@ -198,6 +198,7 @@ static int run_here(const struct config *config, const struct words *w)
 	static struct arguments args;
 	struct journal audit = {.dir = -1, .fd = -1};
 	struct command_env env = {.config = config, .tell = tell, .tell_arg = &audit};
+	enum command_wait wait; /* the disk has it all */
 	struct store *store = NULL;
 	struct err e;
 
@@ -205,14 +206,14 @@ static int run_here(const struct config *config, const struct words *w)
 	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
 	    become_account(config, &audit, &e) < 0 || store_open(&store, path, &e) < 0)
 		return fail(&e);
-	if (keys_new(&env.keys, store, &e) < 0) {
+	if (store_wait_for_disk(store, &e) < 0 || keys_new(&env.keys, store, &e) < 0) {
 		store_close(store);
 		return fail(&e);
 	}
 	char *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
-	int status = out ? (int)command_run(tables, &env, &args, out) : COMMAND_FAILED;
+	int status = out ? (int)command_run(tables, &env, &args, out, &wait) : COMMAND_FAILED;
 	if (!out || fclose(out) != 0)
 		status = COMMAND_FAILED;
 	else
@@ -230,11 +231,12 @@ static int show_help(const struct config *config, const struct words *w)
 {
 	static struct arguments args;
 	const struct command_env env = {.config = config};
+	enum command_wait wait;
 	struct err e;
 
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
 		return fail(&e);
-	return (int)command_run(tables, &env, &args, stdout);
+	return (int)command_run(tables, &env, &args, stdout, &wait);
 }
 
 /* ------------------------------------------------------------------------------------------- */

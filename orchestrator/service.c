@@ -202,6 +202,7 @@ static int start_admin(struct service *s, struct err *e)
 		.core = s->core,
 		.tell = on_key,
 		.tell_arg = s,
+		.sync = core_sync,
 	};
 
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);

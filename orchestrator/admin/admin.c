@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "orchestrator/core/core.h"
 
 #define CLIENTS_MAX 32
 #define PATIENCE_MS 10000 /* for a request; for a reader of the answer */
@@ -29,13 +30,15 @@ struct admin {
 	bool closing;
 };
 
-/* Always with one operation under way, whose end goes on with it or frees it. */
+/* Always with one operation under way, or the core's call that the answer waits for: the end of
+ * either goes on with it or frees it. */
 struct client {
 	struct admin *admin;
 	struct list link;
 	int fd;
 	struct loop_op *op;
-	struct loop_timer limit;
+	struct core_call *call;
+	struct loop_timer limit; /* none while it is the core that is waited for */
 	size_t len;
 	char request[COMMAND_BYTES_MAX + 1]; /* one more: to see that it is too long */
 	char *answer;
@@ -57,6 +60,8 @@ static void client_free(struct client *c)
 {
 	struct admin *a = c->admin;
 
+	if (c->call)
+		core_abandon(c->call);
 	loop_timer_clear(a->loop, &c->limit);
 	list_del(&c->link);
 	close_fd(&c->fd);
@@ -74,7 +79,40 @@ static void on_sent(void *arg, int result)
 	client_free(arg);
 }
 
-static enum command_status run(struct client *c, FILE *out)
+static void send_answer(struct client *c, enum command_status status)
+{
+	c->answer[0] = (char)status;
+	c->op = loop_send(c->admin->loop, c->fd, c->answer, c->answer_len, on_sent, c);
+	if (!c->op)
+		client_free(c);
+}
+
+/* Adds a line to the answer; without memory it stays as it is. */
+static void add_line(struct client *c, const char *text)
+{
+	size_t len = strlen(text);
+	char *longer = realloc(c->answer, c->answer_len + len + 1);
+
+	if (!longer)
+		return;
+	memcpy(longer + c->answer_len, text, len);
+	longer[c->answer_len + len] = '\n';
+	c->answer = longer;
+	c->answer_len += len + 1;
+}
+
+static void on_synced(void *arg, const struct failure *f)
+{
+	struct client *c = arg;
+
+	c->call = NULL;
+	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	if (f)
+		add_line(c, f->text);
+	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
+}
+
+static enum command_status run(struct client *c, FILE *out, enum command_wait *wait)
 {
 	scoped_free struct arguments *args = malloc(sizeof(*args));
 	struct err e;
@@ -83,24 +121,28 @@ static enum command_status run(struct client *c, FILE *out)
 		fprintf(out, "%s\n", args ? e.text : "the service has no memory");
 		return COMMAND_FAILED;
 	}
-	return command_run(tables, &c->admin->env, args, out);
+	return command_run(tables, &c->admin->env, args, out, wait);
 }
 
 static void answer(struct client *c)
 {
 	FILE *out = open_memstream(&c->answer, &c->answer_len);
 	bool whole = out && fputc(0, out) != EOF; /* the status goes there */
-	enum command_status status = whole ? run(c, out) : COMMAND_FAILED;
+	enum command_wait wait = COMMAND_AT_ONCE;
+	enum command_status status = whole ? run(c, out, &wait) : COMMAND_FAILED;
+	const struct command_env *env = &c->admin->env;
 
 	if (out && fclose(out) != 0)
 		whole = false;
-	if (whole) {
-		c->answer[0] = (char)status;
-		c->op = loop_send(c->admin->loop, c->fd, c->answer, c->answer_len, on_sent, c);
-	}
 	explicit_bzero(c->request, sizeof(c->request));
-	if (!whole || !c->op)
+	if (!whole) {
 		client_free(c);
+	} else if (wait == COMMAND_SYNC && env->sync) {
+		loop_timer_clear(c->admin->loop, &c->limit);
+		c->call = env->sync(env->core, on_synced, c);
+	} else {
+		send_answer(c, status);
+	}
 }
 
 /* --- the request ---------------------------------------------------------------------------- */
@@ -215,9 +257,17 @@ void admin_free(struct admin *a)
 	if (!a)
 		return;
 	a->closing = true;
+	a->n_clients++; /* the last of them does not take it along before the end of this */
 	if (a->poll)
 		loop_cancel(a->loop, a->poll);
-	list_each (pos, &a->clients)
-		loop_cancel(a->loop, container_of(pos, struct client, link)->op);
+	list_each_safe (pos, &a->clients) {
+		struct client *c = container_of(pos, struct client, link);
+
+		if (c->op)
+			loop_cancel(a->loop, c->op);
+		else
+			client_free(c);
+	}
+	a->n_clients--;
 	check_over(a);
 }

@@ -86,9 +86,10 @@ static int top(const struct command_env *env, int argc, const char *const argv[]
 }
 
 const struct command host_commands[] = {
-	{"ls", "", "sandboxes: size is MiB of RAM x vCPUs, memory what is a VM's own", ls},
-	{"top", "[--once]", "the same as it changes, with what each uses", top},
+	{"ls", "", "sandboxes: size is MiB of RAM x vCPUs, memory what is a VM's own", ls,
+	 COMMAND_AT_ONCE},
+	{"top", "[--once]", "the same as it changes, with what each uses", top, COMMAND_AT_ONCE},
 	{"processes", "", "id, process, state, tenant and template of each, with tabs between",
-	 processes},
-	{NULL, NULL, NULL, NULL},
+	 processes, COMMAND_AT_ONCE},
+	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
 };

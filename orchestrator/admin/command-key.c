@@ -97,7 +97,7 @@ static void list_one(void *arg, const struct key *key)
 	command_time(key->created_at_ms, created);
 	if (key->revoked_at_ms) {
 		command_time(key->revoked_at_ms, revoked);
-		state = key_is_good(key, realtime_ms()) ? "ending" : "revoked";
+		state = key_is_good(key) ? "ending" : "revoked";
 	}
 	fprintf(arg, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
 		key->tier, state, created, revoked, key->name);
@@ -125,7 +125,7 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 	if (ret < 0)
 		return ret;
 	const struct key *key = keys_find(env->keys, id);
-	bool was_good = key && key_is_good(key, realtime_ms());
+	bool was_good = key && key_is_good(key);
 	ret = keys_revoke(env->keys, id, e);
 	if (ret < 0)
 		return ret;
@@ -184,11 +184,13 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 
 const struct command key_commands[] = {
 	{"key create", "--tier TIER --name NAME [--tenant TENANT]",
-	 "makes a key, of a new tenant or of one there is, and shows it this once", key_create},
-	{"key list", "", "every key there is or was", key_list},
-	{"key revoke", "ID", "ends a key at once, with all that is under way with it", key_revoke},
+	 "makes a key, of a new tenant or of one there is, and shows it this once", key_create,
+	 COMMAND_SYNC},
+	{"key list", "", "every key there is or was", key_list, COMMAND_AT_ONCE},
+	{"key revoke", "ID", "ends a key at once, with all that is under way with it", key_revoke,
+	 COMMAND_SYNC},
 	{"key rotate", "ID [--grace SECONDS]",
 	 "makes a new key of the same tenant; the old one ends with the grace, or by key revoke",
-	 key_rotate},
-	{NULL, NULL, NULL, NULL},
+	 key_rotate, COMMAND_SYNC},
+	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
 };

@@ -144,12 +144,13 @@ static const struct command *find(const struct command *const *tables, const str
 }
 
 enum command_status command_run(const struct command *const *tables, const struct command_env *env,
-				const struct arguments *args, FILE *out)
+				const struct arguments *args, FILE *out, enum command_wait *wait)
 {
 	struct err e = {0};
 	int used;
 	const struct command *c = find(tables, args, &used);
 
+	*wait = COMMAND_AT_ONCE;
 	if (!c) {
 		bool help = args->argc == 1 && strcmp(args->argv[0], "help") == 0;
 
@@ -159,8 +160,10 @@ enum command_status command_run(const struct command *const *tables, const struc
 		return help ? COMMAND_DONE : COMMAND_USAGE;
 	}
 	int ret = c->run(env, args->argc - used, args->argv + used, out, &e);
-	if (ret == 0)
+	if (ret == 0) {
+		*wait = c->wait;
 		return COMMAND_DONE;
+	}
 	fprintf(out, "%s\n", e.text);
 	if (ret == -EINVAL)
 		tell_usage(c, out);

@@ -25,6 +25,8 @@ enum command_status {
 
 struct audit_event;
 struct core;
+struct core_call;
+struct failure;
 struct keys;
 
 struct command_env {
@@ -34,6 +36,9 @@ struct command_env {
 	/* Tells the audit log what became of a key; NULL: there is none. */
 	void (*tell)(void *arg, const struct audit_event *event);
 	void *tell_arg;
+	/* core_sync; NULL: each change is on the disk when it was made. */
+	struct core_call *(*sync)(struct core *core, void (*fn)(void *arg, const struct failure *f),
+				  void *arg);
 };
 
 /* argv[0] is the first argument behind the command's words; argv[argc] is NULL. `out` gets what it
@@ -42,11 +47,18 @@ struct command_env {
 typedef int command_fn(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		       struct err *e);
 
+/* What the answer of a command that went well waits for. */
+enum command_wait {
+	COMMAND_AT_ONCE,
+	COMMAND_SYNC, /* what the catalogue has is on the disk: no power cut takes it back */
+};
+
 struct command {
 	const char *words;     /* "key create" */
 	const char *arguments; /* "--tier TIER --name NAME"; "" when there are none */
 	const char *help;      /* one line */
 	command_fn *run;
+	enum command_wait wait;
 };
 
 /* Commands one after the other; a NULL in `words` ends the table. */
@@ -61,9 +73,10 @@ struct arguments {
 /* -EINVAL with *e filled unless it is 1 to COMMAND_ARGS_MAX texts without control characters. */
 int arguments_parse(struct arguments *out, const void *request, size_t len, struct err *e);
 
-/* Finds the command in `tables` (NULL-terminated) and runs it: what is to be told is in `out`. */
+/* Finds the command in `tables` (NULL-terminated) and runs it: what is to be told is in `out`, and
+ * *wait is what to wait for before. */
 enum command_status command_run(const struct command *const *tables, const struct command_env *env,
-				const struct arguments *args, FILE *out);
+				const struct arguments *args, FILE *out, enum command_wait *wait);
 
 /* --- for commands ---------------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 #include <strings.h>
 
 #include "base/address.h"
-#include "base/clock.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/tiers.h"
 
@@ -112,7 +111,7 @@ static bool key_admits(struct request *r)
 	if (!value || !guard_bearer(value->base, value->len, &text, &len))
 		return unauthorized(r, "key_missing",
 				    "an API key is needed: send Authorization: Bearer KEY");
-	switch (keys_check(core_keys(r->api->core), text, len, realtime_ms(), &r->key)) {
+	switch (keys_check(core_keys(r->api->core), text, len, &r->key)) {
 	case KEY_GOOD:
 		break;
 	case KEY_MALFORMED:
@@ -135,12 +134,10 @@ static bool key_admits(struct request *r)
 
 void guard_cut_revoked(struct api *a)
 {
-	int64_t now = realtime_ms();
-
 	list_each_safe (pos, &a->live) {
 		struct request *r = container_of(pos, struct request, link);
 
-		if (!r->key || r->finished || key_is_good(r->key, now))
+		if (!r->key || r->finished || key_is_good(r->key))
 			continue;
 		if (!r->started)
 			answer_header(r, "www-authenticate", SCHEME);

@@ -52,6 +52,7 @@ static void put_away(struct core_call *call)
 	case CALL_FREEZE:
 	case CALL_DELETE:
 	case CALL_MERGE:
+	case CALL_SYNC:
 		break;
 	}
 }

@@ -112,11 +112,24 @@ static void forget_ended(struct core *c)
 		log_error("%s", e.text);
 }
 
+/* Nobody waits for the disk, but it is not left to chance. */
+static void end_graces(struct core *c)
+{
+	struct err e;
+	int n = keys_end_graces(c->keys, &e);
+
+	if (n < 0)
+		log_error("%s", e.text);
+	else if (n > 0)
+		store_sync(c, NULL, NULL);
+}
+
 static void on_housekeeping(void *arg)
 {
 	struct core *c = arg;
 
 	forget_ended(c);
+	end_graces(c);
 	spaces_scrub(c);
 	start_checkpoint(c);
 	pool_check(c);

@@ -110,6 +110,11 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 void core_list(struct core *c, const char *tenant,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
 
+/* --- the catalogue ---------------------------------------------------------------------------- */
+
+/* Until what is in the catalogue is on the disk, so that no power cut takes it back. */
+struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg);
+
 /* --- what becomes of sandboxes -------------------------------------------------------------- */
 
 enum life_event {

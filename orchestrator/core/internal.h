@@ -381,6 +381,7 @@ enum call_kind {
 	CALL_OP,
 	CALL_FREEZE,
 	CALL_RESUME,
+	CALL_SYNC,
 };
 
 struct core_call {

@@ -63,6 +63,27 @@ struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
 	return sync;
 }
 
+static void on_call_synced(void *arg, int error)
+{
+	struct core_call *call = arg;
+	struct failure f;
+
+	failure_set(&f, 503, "catalogue", 0,
+		    "it holds, but the host's disk may not keep it over a power cut: %s",
+		    strerror(-error));
+	call_finish(call, error ? &f : NULL);
+}
+
+struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_SYNC, arg);
+
+	call->done_fn = fn;
+	list_add_tail(&c->waits, &call->link);
+	store_sync(c, on_call_synced, call);
+	return call;
+}
+
 /* Those under way end with the loop. */
 static void syncs_free(struct core *c)
 {

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/random.h"
 
 #define BUCKETS 256
@@ -37,6 +37,17 @@ static void insert(struct keys *k, struct entry *entry)
 	list_add_tail(&k->buckets[entry->hash[0]], &entry->bucket);
 }
 
+/* It ends by the clock that counts on: what is left until `at_ms`, but no later than it was to end
+ * before. */
+static void set_end(struct key *key, int64_t at_ms)
+{
+	int64_t left = at_ms - realtime_ms();
+	uint64_t ends = boottime_ms() + (uint64_t)(left > 0 ? left : 0);
+
+	key->revoked_at_ms = at_ms;
+	key->ends_ms = key->ends_ms ? min_u64(key->ends_ms, ends) : ends;
+}
+
 static void take_row(void *arg, const struct store_key *row)
 {
 	struct entry *entry = calloc(1, sizeof(*entry));
@@ -49,6 +60,9 @@ static void take_row(void *arg, const struct store_key *row)
 	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", row->tier);
 	entry->key.created_at_ms = row->created_at_ms;
 	entry->key.revoked_at_ms = row->revoked_at_ms;
+	entry->key.revoked = row->revoked;
+	if (row->revoked_at_ms)
+		set_end(&entry->key, row->revoked_at_ms);
 	memcpy(entry->hash, row->hash, sizeof(entry->hash));
 	insert(arg, entry);
 }
@@ -68,6 +82,8 @@ int keys_new(struct keys **out, struct store *store, struct err *e)
 		keys_free(k);
 		return ret;
 	}
+	if (keys_end_graces(k, e) < 0)
+		log_warn("%s", e->text);
 	*out = k;
 	return 0;
 }
@@ -87,7 +103,7 @@ bool keys_any(const struct keys *k)
 }
 
 /* How long it takes tells at most which first byte of a hash is there. */
-enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, int64_t now_ms,
+enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out)
 {
 	uint8_t hash[KEY_HASH_LEN];
@@ -101,14 +117,13 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, 
 		if (CRYPTO_memcmp(entry->hash, hash, sizeof(hash)) != 0)
 			continue;
 		*out = &entry->key;
-		return key_is_good(&entry->key, now_ms) ? KEY_GOOD : KEY_REVOKED;
+		return key_is_good(&entry->key) ? KEY_GOOD : KEY_REVOKED;
 	}
 	return KEY_UNKNOWN;
 }
 
 const char *keys_tier(const struct keys *k, const char *tenant)
 {
-	const int64_t now = realtime_ms();
 	const struct key *last = NULL;
 
 	for (const struct list *pos = k->all.prev; pos != &k->all; pos = pos->prev) {
@@ -116,7 +131,7 @@ const char *keys_tier(const struct keys *k, const char *tenant)
 
 		if (strcmp(key->tenant, tenant) != 0)
 			continue;
-		if (key_is_good(key, now))
+		if (key_is_good(key))
 			return key->tier;
 		if (!last || key->revoked_at_ms >= last->revoked_at_ms)
 			last = key;
@@ -195,6 +210,7 @@ static struct store_key row_of(const struct entry *entry)
 		.hash = entry->hash,
 		.created_at_ms = key->created_at_ms,
 		.revoked_at_ms = key->revoked_at_ms,
+		.revoked = key->revoked,
 	};
 }
 
@@ -234,46 +250,80 @@ static void tell_revoked(struct keys *k)
 		k->on_revoked(k->arg);
 }
 
+static int revoke(struct keys *k, struct key *key, int64_t at_ms, struct err *e)
+{
+	const struct store_revocation now = {.at_ms = at_ms, .done = true};
+	int ret = store_key_revoke(k->store, key->id, &now, e);
+
+	if (ret < 0)
+		return ret;
+	key->revoked_at_ms = at_ms;
+	key->revoked = true;
+	return 0;
+}
+
 int keys_revoke(struct keys *k, const char *id, struct err *e)
 {
 	struct entry *entry = find(k, id);
-	int64_t now = realtime_ms();
 
 	if (!entry)
 		return unknown(id, e);
-	if (!key_is_good(&entry->key, now))
+	if (entry->key.revoked)
 		return 0;
-	int ret = store_key_revoke(k->store, id, now, e);
-	if (ret < 0)
-		return ret;
-	entry->key.revoked_at_ms = now;
-	tell_revoked(k);
-	return 0;
+	bool was_good = key_is_good(&entry->key);
+	int ret = revoke(k, &entry->key, was_good ? realtime_ms() : entry->key.revoked_at_ms, e);
+	if (ret == 0 && was_good)
+		tell_revoked(k);
+	return ret;
+}
+
+int keys_end_graces(struct keys *k, struct err *e)
+{
+	const int64_t now = realtime_ms();
+	int n = 0;
+
+	list_each (pos, &k->all) {
+		struct key *key = &container_of(pos, struct entry, link)->key;
+
+		if (key->revoked || !key->revoked_at_ms)
+			continue;
+		if (now >= key->revoked_at_ms)
+			set_end(key, key->revoked_at_ms);
+		if (key_is_good(key))
+			continue;
+		int ret = revoke(k, key, key->revoked_at_ms, e);
+		if (ret < 0)
+			return err_context(e, "key %s, whose grace is over", key->id);
+		n++;
+	}
+	return n;
 }
 
 int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],
 		const struct key **out, struct err *e)
 {
 	struct entry *old = find(k, id);
-	int64_t now = realtime_ms();
 
 	if (!old)
 		return unknown(id, e);
-	if (!key_is_good(&old->key, now))
+	if (!key_is_good(&old->key))
 		return err_say(e, EKEYREVOKED,
 			       "key %s is revoked: make a new one with `key create`", id);
 	struct entry *entry = entry_new(old->key.name, old->key.tier, old->key.tenant, text);
 	struct store_key row = row_of(entry);
-	int64_t until = grace_s < 0 ? old->key.revoked_at_ms : now + grace_s * 1000;
-	if (old->key.revoked_at_ms && until > old->key.revoked_at_ms)
-		until = old->key.revoked_at_ms;
-	int ret = store_key_rotate(k->store, &row, id, until, e);
-	if (ret == 0)
-		old->key.revoked_at_ms = until;
-	ret = settle(k, entry, ret, text, out);
-	if (ret == 0 && !key_is_good(&old->key, now))
+	struct store_revocation end = {.at_ms = old->key.revoked_at_ms, .done = grace_s == 0};
+	int64_t until = realtime_ms() + grace_s * 1000;
+	if (grace_s >= 0 && (!end.at_ms || until < end.at_ms))
+		end.at_ms = until;
+	int ret = settle(k, entry, store_key_rotate(k->store, &row, id, &end, e), text, out);
+	if (ret < 0)
+		return ret;
+	if (end.at_ms)
+		set_end(&old->key, end.at_ms);
+	old->key.revoked = end.done;
+	if (end.done)
 		tell_revoked(k);
-	return ret;
+	return 0;
 }
 
 void keys_watch(struct keys *k, void (*fn)(void *arg), void *arg)

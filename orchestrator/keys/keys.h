@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "orchestrator/keys/key-text.h"
 #include "orchestrator/store/store.h"
@@ -22,14 +23,16 @@
 /* The tenant of requests without a key, and of whatever was made while there were no keys. */
 #define TENANT_LOCAL "local"
 
-/* Stays where it is until keys_free; only `revoked_at_ms` changes. */
+/* Stays where it is until keys_free; only what says when it ends changes. */
 struct key {
 	char id[KEY_ID_LEN + 1];
 	char tenant[TENANT_ID_LEN + 1];
 	char name[KEY_NAME_MAX + 1];
 	char tier[KEY_TIER_MAX + 1];
 	int64_t created_at_ms;
-	int64_t revoked_at_ms; /* from then on it is no good; 0: it is good */
+	int64_t revoked_at_ms; /* by the wall clock: when it was revoked, or is to be; 0: neither */
+	bool revoked;	       /* for good, and the catalogue says so */
+	uint64_t ends_ms;      /* by the boot-time clock; 0: it does not end by itself */
 };
 
 struct keys;
@@ -40,9 +43,10 @@ void keys_free(struct keys *k);
 
 /* A key was made, ever: from then on each request needs one, were they all revoked. */
 bool keys_any(const struct keys *k);
-static inline bool key_is_good(const struct key *key, int64_t now_ms)
+/* Once false, it stays so: neither the state nor the clock it asks ever goes back. */
+static inline bool key_is_good(const struct key *key)
 {
-	return !key->revoked_at_ms || now_ms < key->revoked_at_ms;
+	return !key->revoked && (!key->ends_ms || boottime_ms() < key->ends_ms);
 }
 
 enum key_verdict {
@@ -52,7 +56,7 @@ enum key_verdict {
 	KEY_REVOKED,
 };
 /* *out is set for KEY_GOOD and KEY_REVOKED. */
-enum key_verdict keys_check(const struct keys *k, const char *text, size_t len, int64_t now_ms,
+enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out);
 /* The tier of the tenant's newest good key, else of the one that was good last; NULL: it never had
  * any. */
@@ -66,12 +70,19 @@ void keys_each(const struct keys *k, void (*each)(void *arg, const struct key *k
  * `tier` is one that the caller knows. `text` is the key itself. */
 int keys_create(struct keys *k, const char *name, const char *tier, const char *tenant,
 		char text[static KEY_TEXT_LEN + 1], const struct key **out, struct err *e);
-/* At once, or earlier than was said before. Of one that is revoked already: nothing. */
+/* At once, or earlier than was said before. Of one that is revoked already: nothing. Whoever
+ * answers for it waits until the catalogue is on the disk, here and below. */
 int keys_revoke(struct keys *k, const char *id, struct err *e);
 /* A new key of the same tenant, name and tier. The old one is good for `grace_s` more seconds;
  * negative: until it is revoked. */
 int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],
 		const struct key **out, struct err *e);
+
+/* Revokes for good the keys whose grace is over, by the boot-time clock or by the wall clock: to be
+ * called every now and then, so that a restart with a clock that was set back finds them revoked.
+ * Returns how many; -errno when the catalogue took not all of them: the next call tries again, and
+ * none of them is good meanwhile. */
+int keys_end_graces(struct keys *k, struct err *e);
 
 /* `fn` is called after a key was revoked at once. One listener only. */
 void keys_watch(struct keys *k, void (*fn)(void *arg), void *arg);

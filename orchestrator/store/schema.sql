@@ -59,3 +59,8 @@ CREATE TABLE spaces (
 	env BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX spaces_tenant ON spaces (tenant, created_at_ms);
+
+-- step 5
+ALTER TABLE keys ADD COLUMN revoked INTEGER NOT NULL DEFAULT 0; -- 1: for good, whatever the clock says
+UPDATE keys SET revoked = 1
+	WHERE revoked_at_ms > 0 AND revoked_at_ms <= CAST(strftime('%s', 'now') AS INTEGER) * 1000;

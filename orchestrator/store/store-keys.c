@@ -2,11 +2,11 @@
 /* The keys of the catalogue. */
 #include "orchestrator/store/store-internal.h"
 
-#define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms"
+#define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms, revoked"
 
 static const char *const sql[KEY_STATEMENTS] = {
-	[KEY_ADD] = "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?)",
-	[KEY_REVOKE] = "UPDATE keys SET revoked_at_ms = ?2 WHERE id = ?1",
+	[KEY_ADD] = "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?)",
+	[KEY_REVOKE] = "UPDATE keys SET revoked_at_ms = ?2, revoked = ?3 WHERE id = ?1",
 	[KEY_ALL] = "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id",
 };
 
@@ -21,18 +21,23 @@ int store_key_add(struct store *s, const struct store_key *row, struct err *e)
 	sqlite3_bind_blob(st, 5, row->hash, STORE_KEY_HASH_LEN, SQLITE_STATIC);
 	sqlite3_bind_int64(st, 6, row->created_at_ms);
 	sqlite3_bind_int64(st, 7, row->revoked_at_ms);
+	sqlite3_bind_int(st, 8, row->revoked);
 	return store_run(s, st, e);
 }
 
-int store_key_revoke(struct store *s, const char *id, int64_t at_ms, struct err *e)
+int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
+		     struct err *e)
 {
-	bind_text(s->keys[KEY_REVOKE], 1, id);
-	sqlite3_bind_int64(s->keys[KEY_REVOKE], 2, at_ms);
-	return store_run(s, s->keys[KEY_REVOKE], e);
+	sqlite3_stmt *st = s->keys[KEY_REVOKE];
+
+	bind_text(st, 1, id);
+	sqlite3_bind_int64(st, 2, r->at_ms);
+	sqlite3_bind_int(st, 3, r->done);
+	return store_run(s, st, e);
 }
 
-int store_key_rotate(struct store *s, const struct store_key *row, const char *old, int64_t at_ms,
-		     struct err *e)
+int store_key_rotate(struct store *s, const struct store_key *row, const char *old,
+		     const struct store_revocation *r, struct err *e)
 {
 	int ret = store_begin(s, e);
 
@@ -40,7 +45,7 @@ int store_key_rotate(struct store *s, const struct store_key *row, const char *o
 		return ret;
 	ret = store_key_add(s, row, e);
 	if (ret == 0)
-		ret = store_key_revoke(s, old, at_ms, e);
+		ret = store_key_revoke(s, old, r, e);
 	return store_end(s, ret, e);
 }
 
@@ -62,6 +67,7 @@ static void tell_row(void *arg, sqlite3_stmt *st)
 		.hash = whole ? sqlite3_column_blob(st, 4) : none, /* nothing hashes to zeros */
 		.created_at_ms = sqlite3_column_int64(st, 5),
 		.revoked_at_ms = sqlite3_column_int64(st, 6),
+		.revoked = sqlite3_column_int(st, 7) != 0,
 	};
 
 	reader->each(reader->arg, &row);

@@ -234,6 +234,11 @@ int store_open(struct store **out, const char *path, struct err *e)
 	return 0;
 }
 
+int store_wait_for_disk(struct store *s, struct err *e)
+{
+	return exec(s->db, "PRAGMA synchronous=FULL", e);
+}
+
 void store_close(struct store *s)
 {
 	if (!s)

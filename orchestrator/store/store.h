@@ -19,6 +19,8 @@ struct store;
  * when one of them has it. Errors say what it is when it is not ours or too new. One that was there
  * is opened on a full disk, too; writes may fail then, once the room taken ahead is used up. */
 int store_open(struct store **out, const char *path, struct err *e);
+/* From here on each change waits for the disk: for programs without a loop to hold up. */
+int store_wait_for_disk(struct store *s, struct err *e);
 void store_close(struct store *s);
 
 struct store_sandbox {
@@ -97,13 +99,20 @@ struct store_key {
 	const char *id, *tenant, *name, *tier;
 	const uint8_t *hash; /* STORE_KEY_HASH_LEN bytes */
 	int64_t created_at_ms;
-	int64_t revoked_at_ms; /* from then on it is no good, which may be to come; 0: it is good */
+	int64_t revoked_at_ms; /* when it was revoked, or is to be; 0: neither */
+	bool revoked;	       /* for good: no clock is asked any more */
+};
+/* When a key is revoked, and whether it is so for good already. */
+struct store_revocation {
+	int64_t at_ms;
+	bool done;
 };
 int store_key_add(struct store *s, const struct store_key *row, struct err *e);
-int store_key_revoke(struct store *s, const char *id, int64_t at_ms, struct err *e);
-/* Both: adds `row`, and `old` is revoked at `at_ms`. */
-int store_key_rotate(struct store *s, const struct store_key *row, const char *old, int64_t at_ms,
+int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
 		     struct err *e);
+/* Adds `row` and revokes `old`: both or neither. */
+int store_key_rotate(struct store *s, const struct store_key *row, const char *old,
+		     const struct store_revocation *r, struct err *e);
 /* Oldest first. What the row points to is good during the call only. */
 int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
 	       struct err *e);

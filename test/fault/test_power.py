@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig's power is cut at random moments: a freeze that was answered holds, a resume is no second
-time, and nothing half is left. RAMET_POWER_CUTS=50 for many, RAMET_POWER_SEED to draw them again."""
+time, and nothing half is left; a revoked key stays revoked. RAMET_POWER_CUTS=50 for many, RAMET_POWER_SEED to draw them again."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from conftest import on_host
 from ramet import Client
 from rig import cut_power, needs_rig, start_again
+from test_keys import RAMET, RAMETD, RUN, STATE, Key
 from test_kill import wait_until_ready
 from worker import Ledger, Worker
 
@@ -66,3 +67,36 @@ def test_what_was_frozen_outlives_power_cuts(client: Client) -> None:
     while spaces_on_disk() != there:
         assert time.monotonic() < give_up, f"left over: {spaces_on_disk()}; there were {there}"
     assert not client.list_sandboxes()
+
+
+def states_of_keys() -> dict[str, str]:
+    """By id: "good", "ending" or "revoked". Waits for a service that starts."""
+    give_up = time.monotonic() + 60
+    while not (listed := on_host(f"{RAMET} key list 2>/dev/null || true").splitlines()[1:]):
+        assert time.monotonic() < give_up, on_host(f"tail -n 20 {STATE}.log")
+        time.sleep(0.2)
+    return {line.split()[0]: line.split()[3] for line in listed}
+
+
+@needs_rig
+@pytest.mark.timeout(600)
+def test_a_revocation_outlives_a_power_cut(client: Client) -> None:
+    on_host(f"rm -rf {STATE} {RUN}; install -d -m 700 -o ramet -g ramet {STATE}")
+    first = Key("key create --tier pro --name first")
+    on_host(f"setsid {RAMETD} </dev/null >{STATE}.log 2>&1 &")
+    assert states_of_keys() == {first.id: "good"}
+    old, gone = (Key(f"key create --tier pro --name {name}") for name in ("old", "gone"))
+    on_host("sync")
+    new = Key(f"key rotate {old.id} --grace 0")
+    on_host(f"{RAMET} key revoke {gone.id}")
+    cut_power()
+    start_again()
+    wait_until_ready(client)
+    expected = {first.id: "good", new.id: "good", old.id: "revoked", gone.id: "revoked"}
+    assert states_of_keys() == expected
+    on_host(f"{RAMET} key revoke {first.id}")  # no service runs there any more
+    cut_power()
+    start_again()
+    wait_until_ready(client)
+    assert states_of_keys() == {**expected, first.id: "revoked"}
+    on_host(f"rm -rf {STATE} {STATE}.log {RUN}")

@@ -61,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	keys_each(keys, count, &before);
 	const struct command_env env = {.config = &config, .keys = keys};
 	FILE *out = open_memstream(&said, &len);
-	enum command_status status = command_run(tables, &env, &args, out);
+	enum command_wait wait;
+	enum command_status status = command_run(tables, &env, &args, out, &wait);
 	fclose(out);
 	expect(len > 0);
 	keys_each(keys, count, &after);

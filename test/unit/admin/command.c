@@ -18,6 +18,7 @@ struct world {
 	struct store *store;
 	struct keys *keys;
 	char *said;
+	enum command_wait wait;	   /* of the last command */
 	char told[AUDIT_LINE_MAX]; /* the last line for the audit log; "" when there was none */
 };
 
@@ -82,7 +83,7 @@ static enum command_status run(struct world *w, const char *words)
 	free(w->said);
 	w->told[0] = '\0';
 	FILE *out = open_memstream(&w->said, &said);
-	enum command_status status = command_run(tables, &env, &args, out);
+	enum command_status status = command_run(tables, &env, &args, out, &w->wait);
 	fclose(out);
 	return status;
 }
@@ -112,14 +113,16 @@ static void a_key_goes_through_its_life(void **state)
 	says(w, "tier pro, name ci & more");
 	memcpy(text, w->said, KEY_TEXT_LEN);
 	text[KEY_TEXT_LEN] = '\0';
-	assert_int_equal(keys_check(w->keys, text, KEY_TEXT_LEN, 0, &key), KEY_GOOD);
+	assert_int_equal(keys_check(w->keys, text, KEY_TEXT_LEN, &key), KEY_GOOD);
 	take(w, "# key ", id);
 	assert_string_equal(id, key->id);
 	was_told(w, "\"event\":\"key.created\",\"tenant\":\"tnt_", id);
 	was_told(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}\n", id);
 	assert_null(strstr(w->told, text));
+	assert_int_equal(w->wait, COMMAND_SYNC);
 
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
+	assert_int_equal(w->wait, COMMAND_AT_ONCE);
 	assert_string_equal(w->told, "");
 	says(w, id);
 	says(w, "good");
@@ -127,6 +130,7 @@ static void a_key_goes_through_its_life(void **state)
 
 	snprintf(words, sizeof(words), "key|rotate|%s|--grace|60", id);
 	assert_int_equal(run(w, words), COMMAND_DONE);
+	assert_int_equal(w->wait, COMMAND_SYNC);
 	says(w, "rmt_");
 	says(w, "60 s more");
 	was_told(w, "\"event\":\"key.rotated\"", id);
@@ -141,7 +145,9 @@ static void a_key_goes_through_its_life(void **state)
 	assert_int_equal(run(w, words), COMMAND_DONE);
 	was_told(w, "\"event\":\"key.revoked\",\"tenant\":\"tnt_", id);
 	was_told(w, "\"key\":\"%s\"", id);
+	assert_int_equal(w->wait, COMMAND_SYNC);
 	assert_int_equal(run(w, words), COMMAND_DONE);
+	assert_int_equal(w->wait, COMMAND_SYNC); /* the first answer may have been a failure */
 	assert_string_equal(w->told, "");
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "revoked");
@@ -189,6 +195,7 @@ static void what_is_wrong_is_said(void **state)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		if (run(w, wrong[i].words) != wrong[i].status)
 			fail_msg("%s: another status; it said: %s", wrong[i].words, w->said);
+		assert_int_equal(w->wait, COMMAND_AT_ONCE);
 		says(w, wrong[i].says);
 		if (wrong[i].status == COMMAND_USAGE)
 			says(w, "usage: ramet ");

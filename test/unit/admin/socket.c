@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/admin/admin.h"
+#include "orchestrator/core/core.h"
 #include "orchestrator/keys/keys.h"
 
 struct world {
@@ -25,7 +26,21 @@ struct world {
 	struct admin *admin;
 	struct sockaddr_un at;
 	struct loop_timer turn;
+	/* of the answer that waits for the disk */
+	core_done_fn *synced;
+	void *synced_arg;
 };
+
+/* The core is the world. */
+static struct core_call *on_sync(struct core *core, core_done_fn *fn, void *arg)
+{
+	struct world *w = (struct world *)core;
+
+	assert_null(w->synced);
+	w->synced = fn;
+	w->synced_arg = arg;
+	return (struct core_call *)w;
+}
 
 static int setup(void **state)
 {
@@ -42,7 +57,8 @@ static int setup(void **state)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&w->at, sizeof(w->at)), 0);
 	assert_int_equal(listen(fd, 64), 0);
-	const struct command_env env = {.config = &w->config, .keys = w->keys};
+	const struct command_env env = {
+		.config = &w->config, .keys = w->keys, .core = (struct core *)w, .sync = on_sync};
 	assert_int_equal(admin_new(&w->admin, w->loop, fd, &env, &e), 0);
 	*state = w;
 	return 0;
@@ -74,6 +90,22 @@ static int client(struct world *w)
 	return fd;
 }
 
+static void turn(struct world *w)
+{
+	w->turn = (struct loop_timer){.fn = stop, .arg = w};
+	loop_timer_set(w->loop, &w->turn, 1);
+	assert_int_equal(loop_run(w->loop), 0);
+}
+
+static void disk_answers(struct world *w, const struct failure *f)
+{
+	core_done_fn *fn = w->synced;
+
+	assert_non_null(fn);
+	w->synced = NULL;
+	fn(w->synced_arg, f);
+}
+
 /* Runs the loop until the answer is whole; *status is its first byte. */
 static char *answer_of(struct world *w, int fd, int *status)
 {
@@ -89,9 +121,9 @@ static char *answer_of(struct world *w, int fd, int *status)
 			len += (size_t)n;
 			continue;
 		}
-		w->turn = (struct loop_timer){.fn = stop, .arg = w};
-		loop_timer_set(w->loop, &w->turn, 1);
-		assert_int_equal(loop_run(w->loop), 0);
+		if (w->synced)
+			disk_answers(w, NULL);
+		turn(w);
 	}
 	text[len] = '\0';
 	*status = len ? (unsigned char)text[0] : -1;
@@ -119,6 +151,55 @@ static void a_command_is_answered(void **state)
 	said = ask(w, "key\0list", 9, &status);
 	assert_int_equal(status, COMMAND_DONE);
 	assert_non_null(strstr(said, "pro"));
+}
+
+static int begin(struct world *w, const char *words, size_t len)
+{
+	int fd = client(w);
+
+	assert_int_equal(send(fd, words, len, MSG_NOSIGNAL), len);
+	shutdown(fd, SHUT_WR);
+	for (int i = 0; i < 5000 && !w->synced; i++)
+		turn(w);
+	assert_non_null(w->synced);
+	return fd;
+}
+
+static bool has_answer(struct world *w, int fd)
+{
+	char byte;
+
+	for (int i = 0; i < 20; i++)
+		turn(w);
+	return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+}
+
+static void a_revocation_is_answered_when_it_is_on_the_disk(void **state)
+{
+	const struct failure broken = {.text = "the disk is gone"};
+	char text[KEY_TEXT_LEN + 1], words[64] = "key\0revoke";
+	const struct key *key;
+	struct world *w = *state;
+	struct err e;
+	int status;
+
+	assert_int_equal(keys_create(w->keys, "x", "pro", NULL, text, &key, &e), 0);
+	strcpy(words + 11, key->id);
+	size_t len = 11 + strlen(key->id) + 1;
+	scoped_fd int fd = begin(w, words, len);
+	assert_int_equal(keys_check(w->keys, text, KEY_TEXT_LEN, &key), KEY_REVOKED);
+	assert_false(has_answer(w, fd));
+	disk_answers(w, &broken);
+	char *said = answer_of(w, fd, &status);
+	assert_int_equal(status, COMMAND_FAILED);
+	assert_non_null(strstr(said, " is revoked\nthe disk is gone\n"));
+	/* The operator tries again. */
+	scoped_fd int again = begin(w, words, len);
+	assert_false(has_answer(w, again));
+	disk_answers(w, NULL);
+	said = answer_of(w, again, &status);
+	assert_int_equal(status, COMMAND_DONE);
+	assert_non_null(strstr(said, " is revoked\n"));
 }
 
 static void what_is_no_request_is_answered_too(void **state)
@@ -179,6 +260,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_command_is_answered),
+		T(a_revocation_is_answered_when_it_is_on_the_disk),
 		T(what_is_no_request_is_answered_too),
 		T(many_clients_wait_for_their_turn),
 		T(an_end_comes_while_clients_are_there),

@@ -7,11 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "base/clock.h"
 #include "orchestrator/keys/keys.h"
+
+/* --- clocks --------------------------------------------------------------------------------- */
+
+static int64_t passed_s;  /* since the test began, by all clocks */
+static int64_t stepped_s; /* what the wall clock was set forwards or backwards */
+
+/* In the place of libc's. */
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+	long ret = syscall(SYS_clock_gettime, id, t);
+
+	t->tv_sec += passed_s + (id == CLOCK_REALTIME ? stepped_s : 0);
+	return (int)ret;
+}
+
+/* -------------------------------------------------------------------------------------------- */
 
 struct world {
 	char dir[32], path[64];
@@ -50,6 +67,7 @@ static int setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
+	passed_s = stepped_s = 0;
 	strcpy(w->dir, "/tmp/ramet-keys-XXXXXX");
 	assert_non_null(mkdtemp(w->dir));
 	snprintf(w->path, sizeof(w->path), "%s/catalogue.db", w->dir);
@@ -85,18 +103,13 @@ static struct made make(struct world *w, const char *tenant)
 	return m;
 }
 
-static enum key_verdict check_at(struct world *w, const char *text, int64_t ms)
+static enum key_verdict check(struct world *w, const char *text)
 {
 	const struct key *key = NULL;
-	enum key_verdict v = keys_check(w->keys, text, strlen(text), ms, &key);
+	enum key_verdict v = keys_check(w->keys, text, strlen(text), &key);
 
 	assert_int_equal(key != NULL, v == KEY_GOOD || v == KEY_REVOKED);
 	return v;
-}
-
-static enum key_verdict check(struct world *w, const char *text)
-{
-	return check_at(w, text, realtime_ms());
 }
 
 static void a_key_is_known_after_a_restart(void **state)
@@ -112,7 +125,7 @@ static void a_key_is_known_after_a_restart(void **state)
 	assert_string_not_equal(tenant, other.key->tenant);
 	reopen(w);
 	assert_true(keys_any(w->keys));
-	assert_int_equal(keys_check(w->keys, m.text, KEY_TEXT_LEN, realtime_ms(), &key), KEY_GOOD);
+	assert_int_equal(keys_check(w->keys, m.text, KEY_TEXT_LEN, &key), KEY_GOOD);
 	assert_string_equal(key->id, id);
 	assert_string_equal(key->tenant, tenant);
 	assert_string_equal(key->name, "a name");
@@ -155,11 +168,11 @@ static void a_revoked_key_stays_so(void **state)
 
 	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
 	assert_int_equal(w->told, 1);
-	assert_int_equal(check_at(w, m.text, realtime_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(check(w, m.text), KEY_REVOKED);
 	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
 	assert_int_equal(w->told, 1);
 	reopen(w);
-	assert_int_equal(check_at(w, m.text, realtime_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(check(w, m.text), KEY_REVOKED);
 	assert_true(keys_any(w->keys)); /* and nobody is let in without one */
 	assert_int_equal(keys_revoke(w->keys, "key_0000000000000000", &e), -ENOENT);
 }
@@ -174,7 +187,8 @@ static void a_rotated_key_is_of_the_same_tenant(void **state)
 	assert_string_equal(new.key->tenant, old.key->tenant);
 	assert_string_equal(new.key->tier, "pro");
 	assert_string_not_equal(new.key->id, old.key->id);
-	assert_int_equal(check_at(w, old.text, realtime_ms() + 1000000000), KEY_GOOD);
+	passed_s = 1000000;
+	assert_int_equal(check(w, old.text), KEY_GOOD);
 	assert_int_equal(check(w, new.text), KEY_GOOD);
 	assert_int_equal(w->told, 0);
 }
@@ -187,9 +201,69 @@ static void the_old_key_ends_with_the_grace(void **state)
 
 	assert_int_equal(keys_rotate(w->keys, old.key->id, 3600, new.text, &new.key, &e), 0);
 	reopen(w);
-	assert_int_equal(check_at(w, old.text, realtime_ms() + 3500 * 1000), KEY_GOOD);
-	assert_int_equal(check_at(w, old.text, realtime_ms() + 3700 * 1000), KEY_REVOKED);
-	assert_int_equal(check_at(w, new.text, realtime_ms() + 3700 * 1000), KEY_GOOD);
+	passed_s = 3500;
+	assert_int_equal(check(w, old.text), KEY_GOOD);
+	passed_s = 3700;
+	assert_int_equal(check(w, old.text), KEY_REVOKED);
+	assert_int_equal(check(w, new.text), KEY_GOOD);
+	assert_int_equal(keys_end_graces(w->keys, &e), 1);
+	assert_int_equal(keys_end_graces(w->keys, &e), 0);
+}
+
+#define DAY_S 86400
+
+/* As a host's clock does that has no battery. */
+static void a_clock_that_steps_back_revives_no_key(void **state)
+{
+	struct world *w = *state;
+	struct made gone = make(w, NULL), graced = make(w, NULL), new;
+	struct err e;
+
+	assert_int_equal(keys_revoke(w->keys, gone.key->id, &e), 0);
+	assert_int_equal(keys_rotate(w->keys, graced.key->id, 60, new.text, &new.key, &e), 0);
+	stepped_s = -DAY_S;
+	assert_int_equal(check(w, gone.text), KEY_REVOKED);
+	assert_int_equal(check(w, graced.text), KEY_GOOD);
+	passed_s = 61; /* no later than it was to end */
+	assert_int_equal(check(w, graced.text), KEY_REVOKED);
+	assert_int_equal(keys_end_graces(w->keys, &e), 1);
+	stepped_s = -2 * DAY_S;
+	reopen(w);
+	assert_int_equal(check(w, gone.text), KEY_REVOKED);
+	assert_int_equal(check(w, graced.text), KEY_REVOKED);
+	assert_int_equal(check(w, new.text), KEY_GOOD);
+}
+
+/* One that was wrong when the service started: what it says once it is right holds. */
+static void a_clock_that_is_put_right_ends_a_grace(void **state)
+{
+	struct world *w = *state;
+	struct made old = make(w, NULL), new;
+	struct err e;
+
+	assert_int_equal(keys_rotate(w->keys, old.key->id, 60, new.text, &new.key, &e), 0);
+	stepped_s = -DAY_S;
+	reopen(w);
+	passed_s = 61;
+	assert_int_equal(keys_end_graces(w->keys, &e), 0);
+	stepped_s = 0;
+	assert_int_equal(keys_end_graces(w->keys, &e), 1);
+	assert_int_equal(check(w, old.text), KEY_REVOKED);
+}
+
+static void a_grace_that_is_over_can_be_revoked(void **state)
+{
+	struct world *w = *state;
+	struct made old = make(w, NULL), new;
+	struct err e;
+
+	assert_int_equal(keys_rotate(w->keys, old.key->id, 60, new.text, &new.key, &e), 0);
+	int64_t at_ms = old.key->revoked_at_ms;
+	passed_s = 100;
+	assert_int_equal(keys_revoke(w->keys, old.key->id, &e), 0);
+	assert_int_equal(w->told, 0); /* its requests were cut when the grace was over */
+	assert_int_equal(old.key->revoked_at_ms, at_ms);
+	assert_int_equal(keys_end_graces(w->keys, &e), 0);
 }
 
 /* A second rotation does not lengthen what the first one has left. */
@@ -202,11 +276,14 @@ static void a_grace_is_only_ever_shortened(void **state)
 
 	assert_int_equal(keys_rotate(w->keys, id, 100, new.text, &new.key, &e), 0);
 	assert_int_equal(keys_rotate(w->keys, id, 10000, new.text, &new.key, &e), 0);
-	assert_int_equal(check_at(w, old.text, realtime_ms() + 200 * 1000), KEY_REVOKED);
 	assert_int_equal(keys_rotate(w->keys, id, -1, new.text, &new.key, &e), 0);
-	assert_int_equal(check_at(w, old.text, realtime_ms() + 200 * 1000), KEY_REVOKED);
+	passed_s = 99;
+	assert_int_equal(check(w, old.text), KEY_GOOD);
+	passed_s = 200;
+	assert_int_equal(check(w, old.text), KEY_REVOKED);
+	passed_s = 0;
 	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), 0);
-	assert_int_equal(check_at(w, old.text, realtime_ms() + 1000), KEY_REVOKED);
+	assert_int_equal(check(w, old.text), KEY_REVOKED);
 	assert_int_equal(keys_rotate(w->keys, id, 0, new.text, &new.key, &e), -EKEYREVOKED);
 	assert_int_equal(keys_rotate(w->keys, "key_x", 0, new.text, &new.key, &e), -ENOENT);
 }
@@ -281,11 +358,19 @@ static void a_thousand_keys_are_told_apart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_key_is_known_after_a_restart),	T(what_is_no_key_of_ours_is_told),
-		T(the_key_itself_is_on_no_disk),	T(a_revoked_key_stays_so),
-		T(a_rotated_key_is_of_the_same_tenant), T(the_old_key_ends_with_the_grace),
-		T(a_grace_is_only_ever_shortened),	T(the_newest_key_says_the_tier),
-		T(a_revoked_key_says_no_tier),		T(names_are_checked),
+		T(a_key_is_known_after_a_restart),
+		T(what_is_no_key_of_ours_is_told),
+		T(the_key_itself_is_on_no_disk),
+		T(a_revoked_key_stays_so),
+		T(a_rotated_key_is_of_the_same_tenant),
+		T(the_old_key_ends_with_the_grace),
+		T(a_clock_that_steps_back_revives_no_key),
+		T(a_clock_that_is_put_right_ends_a_grace),
+		T(a_grace_that_is_over_can_be_revoked),
+		T(a_grace_is_only_ever_shortened),
+		T(the_newest_key_says_the_tier),
+		T(a_revoked_key_says_no_tier),
+		T(names_are_checked),
 		T(a_thousand_keys_are_told_apart),
 	};
 

@@ -391,6 +391,44 @@ static void test_one_of_the_first_version_is_brought_up(void **state)
 	store_close(s);
 }
 
+struct revoked {
+	unsigned n, revoked;
+};
+
+static void note_key(void *arg, const struct store_key *row)
+{
+	struct revoked *r = arg;
+
+	r->n++;
+	r->revoked += row->revoked;
+	assert_int_equal(row->revoked, !strcmp(row->id, "gone"));
+}
+
+/* What was over by the clock is over for good. */
+static void test_keys_of_an_earlier_version_are_revoked_for_good(void **state)
+{
+	const char *const ids[] = {"good", "gone", "ends"};
+	const int64_t at_ms[] = {0, 1000, INT64_C(1) << 50};
+	struct store *s = open_store(*state);
+	struct revoked r = {0};
+	struct err e;
+
+	for (uint8_t i = 0; i < 3; i++) {
+		const uint8_t hash[STORE_KEY_HASH_LEN] = {i};
+		const struct store_key row = {
+			.id = ids[i], .hash = hash, .revoked_at_ms = at_ms[i]};
+
+		assert_int_equal(store_key_add(s, &row, &e), 0);
+	}
+	store_close(s);
+	run_sql(*state, "ALTER TABLE keys DROP COLUMN revoked; PRAGMA user_version = 4");
+	s = open_store(*state);
+	assert_int_equal(store_keys(s, note_key, &r, &e), 0);
+	assert_int_equal(r.n, 3);
+	assert_int_equal(r.revoked, 1);
+	store_close(s);
+}
+
 static void test_a_newer_one_is_named(void **state)
 {
 	store_close(open_store(*state));
@@ -607,6 +645,7 @@ int main(void)
 		TEST(test_a_foreign_database_is_named),
 		TEST(test_a_newer_one_is_named),
 		TEST(test_one_of_the_first_version_is_brought_up),
+		TEST(test_keys_of_an_earlier_version_are_revoked_for_good),
 		TEST(test_many_rows_are_all_there_or_none),
 		TEST(test_a_merge_is_one_change),
 		TEST(test_a_merge_survives_a_kill_whole),
