@@ -4,7 +4,8 @@
  * those of the configuration that the API reads, limits (read_ms, write_ms, silence_ms,
  * connections, requests, answers_bytes, read_here_bytes, reading_bytes), and:
  * ready=no (until SIGUSR1), nofile=N (limit of descriptors), key=TIER (makes a key, which is
- * printed behind the port). SIGUSR2 revokes the first key. SIGTERM drains and ends it.
+ * printed behind the port). SIGUSR2 revokes the first key. SIGTERM drains and ends it. Its clocks
+ * can be moved: test/moved_clock.h.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "base/log.h"
 #include "orchestrator/api/internal.h"
 #include "test/api/fake_core.h"
+#include "test/moved_clock.h"
 
 static struct loop *loop;
 static struct core *core;

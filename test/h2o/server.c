@@ -10,6 +10,8 @@
  *   /check     the length of the request's body, and whether it is 64-bit numbers from 0 on
  *   /shutdown  begins the library's graceful stop
  *   /raw       reads what connections to the RAW port have sent
+ *   /step/R/M  moves the wall clock by R ms and the monotonic one by M, and answers: between two
+ *              runs of the loop, before the clocks move
  *   other      counters, "name value" per line
  */
 #include <arpa/inet.h>
@@ -20,6 +22,8 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+
+#include "../moved_clock.h"
 
 static h2o_globalconf_t config;
 static h2o_context_t ctx;
@@ -33,6 +37,8 @@ static struct {
 	uint64_t raw_max;      /* most bytes of one read of a RAW connection */
 	uint64_t raw_total;
 } count;
+
+static h2o_req_t *stepping; /* to be answered between two runs of the loop */
 
 struct stream {
 	h2o_generator_t super;
@@ -128,6 +134,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 		count.started++;
 	} else if (h2o_memis(path.base, path.len, H2O_STRLIT("/check"))) {
 		serve_check(req);
+	} else if (path.len > 6 && memcmp(path.base, "/step/", 6) == 0) {
+		stepping = req;
 	} else {
 		if (h2o_memis(path.base, path.len, H2O_STRLIT("/shutdown")))
 			h2o_context_request_shutdown(&ctx);
@@ -194,6 +202,21 @@ static SSL_CTX *tls_context(const char *cert, const char *key)
 	return ssl;
 }
 
+static void between_runs(void)
+{
+	long long real_ms, monotonic_ms;
+	h2o_req_t *req = stepping;
+
+	stepping = NULL;
+	if (!req)
+		return;
+	if (sscanf(req->path.base, "/step/%lld/%lld", &real_ms, &monotonic_ms) != 2)
+		die("step");
+	serve_counters(req);
+	not_moved.real_ms += real_ms;
+	not_moved.monotonic_ms += monotonic_ms;
+}
+
 int main(int argc, char **argv)
 {
 	h2o_hostconf_t *host;
@@ -219,6 +242,6 @@ int main(int argc, char **argv)
 	printf("%d %d\n", http, raw_port);
 	fflush(stdout);
 	while (h2o_evloop_run(ctx.loop, INT32_MAX) == 0 || errno == EINTR)
-		;
+		between_runs();
 	die("loop");
 }
