@@ -13,6 +13,7 @@ import contextlib
 import os
 import resource
 import select
+import signal
 import socket
 import ssl
 import struct
@@ -23,7 +24,7 @@ import time
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
     0, 1, 2, 3, 4, 6, 7, 8, 9)
-END_STREAM, END_HEADERS = 1, 4
+END_STREAM, END_HEADERS, PADDED = 1, 4, 8
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ENHANCE_YOUR_CALM = 11
 TIMEOUT = 60  # no answer within this is none
@@ -301,6 +302,47 @@ def empty_data_flood(program):
                  frame(DATA, 0, 1) * 50000, frame(DATA, END_STREAM, 1))
 
 
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def ping_flood(program):
+    return flood(program, b"", frame(PING, 0, 0, b"12345678") * 50000, get(1, b"/16384"))
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def settings_flood(program):
+    return flood(program, b"", frame(SETTINGS, 0, 0) * 50000, get(1, b"/16384"))
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def window_update_flood(program):
+    return flood(program, b"", window(0, 1) * 50000, get(1, b"/16384"))
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def small_data_flood(program):
+    return flood(program, frame(HEADERS, END_HEADERS, 1, head(b"/check", b"\x83")),
+                 frame(DATA, 0, 1, b"x") * 50000, frame(DATA, END_STREAM, 1))
+
+
+@case(f"connection ended ({ENHANCE_YOUR_CALM})")
+def padded_data_flood(program):
+    padded = frame(DATA, PADDED, 1, b"\3\0\0\0")
+    return flood(program, frame(HEADERS, END_HEADERS, 1, head(b"/check", b"\x83")),
+                 padded * 50000, frame(DATA, END_STREAM, 1))
+
+
+@case("each request is answered")
+def updates_for_data(program):
+    """Of the patched library only: room for what was sent may be given in small steps."""
+    updates, seen = 20, set()
+    with Server(program) as server, Http2(server) as c:
+        c.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for i in range(1, 4001, 2):
+            c.send(get(i, b"/16384"))
+            seen.add(len(c.body(i)))
+            c.send(window(0, 16384 - updates + 1) + window(0, 1) * (updates - 1))
+    return f"{updates} updates after each of 2000 answers of {seen} bytes", seen != {16384}
+
+
 def still_open(s):
     """Whether the server has not closed it; what it sent is left there."""
     try:
@@ -473,13 +515,25 @@ def certificate(folder):
     return cert, key
 
 
-def tls_close_notify_bytes(s):
-    """Handshake, begin HTTP/2, and return the bytes of a close_notify."""
+def tls_client():
+    """A client's end of TLS, and the bytes from and to the server."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     tls.set_alpn_protocols(["h2"])
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    t = tls.wrap_bio(incoming, outgoing)
+    return tls.wrap_bio(incoming, outgoing), incoming, outgoing
+
+
+def client_hello():
+    t, _, outgoing = tls_client()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        t.do_handshake()
+    return outgoing.read()
+
+
+def tls_close_notify_bytes(s):
+    """Handshake, begin HTTP/2, and return the bytes of a close_notify."""
+    t, incoming, outgoing = tls_client()
     while True:
         try:
             t.do_handshake()
@@ -509,6 +563,31 @@ def tls_after_close_notify(program):
             except (BrokenPipeError, ConnectionResetError):
                 pass
     return f"after close_notify {sent >> 20} MiB more were taken", sent == junk
+
+
+def ask_by_tls(server, name):
+    """A counter of a server that speaks TLS only."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    with tls.wrap_socket(server.connect()) as s:
+        return server.count(name, s)
+
+
+@case("at most 4 in one run of the loop, and all are answered")
+def handshakes_at_once(program):
+    n = 64
+    with tempfile.TemporaryDirectory() as folder:
+        with Server(program, *certificate(folder)) as server, contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(server.connect()) for _ in range(n)]
+            ask_by_tls(server, "handshakes_max")  # by now they were all accepted
+            hello = client_hello()
+            os.kill(server.pid, signal.SIGSTOP)
+            for s in sockets:
+                s.sendall(hello)
+            os.kill(server.pid, signal.SIGCONT)
+            answered = sum(bool(s.recv(1)) for s in sockets)
+            most = ask_by_tls(server, "handshakes_max")
+    return f"{most} of {n} in one run, {answered} answered", most > 4 or answered != n
 
 
 @case("at most 128 KiB")
@@ -657,7 +736,7 @@ def ambiguous_headers(program):
 
 
 # These only ask whether the patched library works.
-NO_DEFECT = {"bodies_arrive", "clock_began_just_now"}
+NO_DEFECT = {"bodies_arrive", "clock_began_just_now", "updates_for_data"}
 
 
 def run(programs, name):
