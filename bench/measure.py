@@ -41,13 +41,15 @@ def host_json(command: str, timeout_s: float = 600) -> Figures:
     return figures
 
 
-def api(method: str, path: str, body: dict[str, Any] | None = None) -> str:
+def api(
+    method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = 120
+) -> str:
     """One call of the running service."""
     url = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070") + path
     data = json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(url, data=data, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             text: str = answer.read().decode()
     except OSError as failed:
         raise BenchError(f"{method} {url}: {failed}") from failed

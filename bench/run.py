@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
 
+from contention import contention
 from files import files
 from hostile import hostile
 from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
@@ -126,6 +127,7 @@ def memory(quick: bool) -> Figures:
 
 
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
+    "contention": [contention],
     "first-light": [kvm_floor, service, call, memory, empty_pool],
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],

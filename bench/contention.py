@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What requests cost on a host whose CPUs are shared: alone, beside busy processes of the machine, and
+beside busy sandboxes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+
+from measure import BenchError, Figures, api, figure
+
+TIMEOUT_S = 300  # of a request: a failure, not a slow answer
+SETTLE_S = 2  # for what was just started, or just ended
+HOG = "while :; do :; done"
+
+
+class Runs:
+    """How often each operation is timed."""
+
+    def __init__(self, quick: bool) -> None:
+        self.execs = 20 if quick else 100
+        self.creates = 4 if quick else 20
+        self.forks = {1: 3, 5: 2, 32: 1} if quick else {1: 12, 5: 8, 32: 4}
+        self.resumes = 2 if quick else 8
+        self.open_most = 40  # sandboxes that are open at a time, beside the busy ones
+
+
+@dataclass
+class Samples:
+    """How long an operation took each time it worked, and how often it did not."""
+
+    ms: list[float] = field(default_factory=list)
+    failures: int = 0
+
+
+def call(sandbox_id: str, code: str, language: str = "python") -> None:
+    """Runs code in a sandbox, which must go well."""
+    body = {"code": code, "language": language}
+    text = api("POST", f"/v1/sandboxes/{sandbox_id}/exec", body, TIMEOUT_S)
+    if '"type":"exit","data":0' not in text:
+        raise BenchError(f"`{code}` ended with {text[-300:]}")
+
+
+def create() -> str:
+    """The id of a new sandbox."""
+    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", {}, TIMEOUT_S))["id"]
+    return sandbox_id
+
+
+def delete(sandbox_ids: list[str]) -> None:
+    """Ends sandboxes, and gives the pool time to be filled again."""
+    while sandbox_ids:
+        api("DELETE", f"/v1/sandboxes/{sandbox_ids.pop()}", None, TIMEOUT_S)
+    wait_full()
+
+
+def wait_full() -> None:
+    """Until the service is ready for the next create, and its pool is quiet."""
+    time.sleep(SETTLE_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            if api("GET", "/v1/healthz") == "ok":
+                return
+        except BenchError:
+            time.sleep(0.2)
+    raise BenchError(f"the service was not ready for a create within {TIMEOUT_S} s")
+
+
+class Operations:
+    """The operations that are timed, on one prepared sandbox, and what they leave open."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.parent = create()
+        call(self.parent, "x = 1")
+
+    def exec(self) -> None:
+        """A call in a sandbox that did nothing."""
+        call(self.parent, "x += 1")
+
+    def create(self) -> None:
+        """A create with its first call."""
+        self.made.append(create())
+        call(self.made[-1], "x = 1")
+
+    def fork(self, n: int) -> None:
+        """A fork, with a first call in its last child."""
+        path = f"/v1/sandboxes/{self.parent}/fork"
+        answer = json.loads(api("POST", path, {"n": n}, TIMEOUT_S))
+        self.made.extend(answer["children"])
+        call(self.made[-1], "x += 1")
+
+    def resume(self, space: str) -> None:
+        """A resume with its first call."""
+        answer = json.loads(api("POST", f"/v1/spaces/{space}/resume", {}, TIMEOUT_S))
+        self.made.append(answer["id"])
+        call(self.made[-1], "x += 1")
+
+    def frozen(self) -> str:
+        """The id of a Space, to be resumed."""
+        sandbox_id = create()
+        call(sandbox_id, "x = 1")
+        answer = json.loads(api("POST", f"/v1/sandboxes/{sandbox_id}/freeze", {}, TIMEOUT_S))
+        space: str = answer["space_id"]
+        return space
+
+    def close(self) -> None:
+        """Ends all that is still open."""
+        delete([*self.made, self.parent])
+
+
+def sample(samples: Samples, operation: Callable[[], None]) -> None:
+    """Times the operation once; one that fails is counted, and told."""
+    began = time.perf_counter()
+    try:
+        operation()
+    except BenchError as failed:
+        samples.failures += 1
+        print(f"  failed: {failed}", file=sys.stderr)
+    else:
+        samples.ms.append((time.perf_counter() - began) * 1000)
+
+
+def measure(runs: Runs) -> dict[str, Samples]:
+    """Times every operation, each so often."""
+    operations = Operations()
+    times: dict[str, Samples] = {}
+
+    def repeat(name: str, times_each: int, operation: Callable[[], None], made: int) -> None:
+        times[name] = Samples()
+        for _ in range(times_each):
+            sample(times[name], operation)
+            if made and len(operations.made) + made > runs.open_most:
+                delete(operations.made)
+        delete(operations.made)
+
+    try:
+        repeat("exec", runs.execs, operations.exec, 0)
+        repeat("create", runs.creates, operations.create, 1)
+        for n, forks in runs.forks.items():
+            repeat(f"fork{n}", forks, partial(operations.fork, n), n)
+        times["resume"] = Samples()
+        for _ in range(runs.resumes):
+            space = operations.frozen()
+            sample(times["resume"], partial(operations.resume, space))
+            delete(operations.made)
+    finally:
+        operations.close()
+    return times
+
+
+@contextmanager
+def busy_processes(n: int) -> Iterator[None]:
+    """So many processes that compute, on the machine that this runs on."""
+    hogs = [subprocess.Popen(["sh", "-c", HOG]) for _ in range(n)]
+    try:
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+@contextmanager
+def busy_sandboxes(n: int) -> Iterator[None]:
+    """So many sandboxes in each of which one process computes."""
+    busy: list[str] = []
+    try:
+        for _ in range(n):
+            busy.append(create())
+            call(busy[-1], f"({HOG}) >/dev/null 2>&1 &", "bash")
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        delete(busy)
+
+
+def contention(quick: bool) -> Figures:
+    """Each operation alone, beside busy processes of the machine, and beside busy sandboxes; how
+    many times as long it took, and how often it failed."""
+    runs = Runs(quick)
+    loads: dict[str, AbstractContextManager[None]] = {"alone": nullcontext()}
+    for n in (2,) if quick else (1, 2, 4):
+        loads[f"busy{n}"] = busy_processes(n)
+    for n in (2,) if quick else (2, 8, 16):
+        loads[f"sandboxes{n}"] = busy_sandboxes(n)
+    figures: Figures = {}
+    failures: dict[str, int] = {}
+    for load, context in loads.items():
+        with context:
+            times = measure(runs)
+        for name, samples in times.items():
+            failures[name] = failures.get(name, 0) + samples.failures
+            if not samples.ms:
+                continue
+            key = f"{name}_{load}"
+            figures[f"{key}_ms"] = figure(samples.ms, "ms")
+            alone = figures.get(f"{name}_alone_ms")
+            if alone and load != "alone":
+                ratio = figures[f"{key}_ms"]["median"] / alone["median"]
+                figures[f"{key}_slows"] = figure([ratio], "times")
+    for name, failed in failures.items():
+        figures[f"{name}_failures"] = figure([failed], "of all")
+    return figures
