@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from measure import BenchError, Figures, api, figure
 
@@ -47,9 +48,9 @@ def call(sandbox_id: str, code: str, language: str = "python") -> None:
         raise BenchError(f"`{code}` ended with {text[-300:]}")
 
 
-def create() -> str:
+def create(body: dict[str, Any] | None = None) -> str:
     """The id of a new sandbox."""
-    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", {}, TIMEOUT_S))["id"]
+    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", body or {}, TIMEOUT_S))["id"]
     return sandbox_id
 
 

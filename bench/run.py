@@ -27,6 +27,7 @@ from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
 from net import net
 from restart import restart
 from sizes import freed_memory, sized_creates
+from soak import soak
 from spaces import spaces
 from templates import templates
 from watch import watch
@@ -135,6 +136,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "net": [net],
     "restart": [restart],
     "sizes": [sized_creates, freed_memory],
+    "soak": [soak],
     "spaces": [spaces],
     "templates": [templates],
     "watch": [watch],
@@ -266,12 +268,17 @@ def main() -> int:
     parser.add_argument(
         "--sandboxes", type=int, metavar="N", help="restart: so many instead of 100"
     )
+    parser.add_argument("--hours", type=float, metavar="N", help="soak: so long instead of 2")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw them there")
     args = parser.parse_args()
     if args.sandboxes and args.name != "restart":
         parser.error("--sandboxes is for restart")
-    more = {"sandboxes": args.sandboxes} if args.sandboxes else {}
+    if args.hours and args.name != "soak":
+        parser.error("--hours is for soak")
+    more: dict[str, float] = {"sandboxes": args.sandboxes} if args.sandboxes else {}
+    if args.hours:
+        more["hours"] = args.hours
     figures: Figures = {}
     try:
         wait_until_quiet()
