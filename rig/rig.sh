@@ -63,6 +63,12 @@ rig_tsc_khz() {
 	"$rig_dir/tsc"
 }
 
+# Clients that connect at the same moment wait for QEMU instead of being refused.
+rig_backlog() {
+	[[ $rig_dir/backlog.so -nt $top/rig/backlog.c ]] ||
+		cc -O2 -Wall -Wextra -shared -fPIC -nostdlib -o "$rig_dir/backlog.so" "$top/rig/backlog.c"
+}
+
 # The rig's disk grows with what is stored there: the tests and a few templates need some GiB.
 rig_room() {
 	local free
@@ -108,6 +114,7 @@ rig_start() {
 	rig_room
 	rig_keys
 	rig_data_disk
+	rig_backlog
 	truncate -s 16G "$rig_dir/inbox"
 	rig_initramfs "$image"
 	data_cache=$(rig_data_cache)
@@ -139,7 +146,7 @@ rig_start() {
 	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
 	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.
 	# erms=off, fsrm=off: "fast" byte copies are run byte by byte.
-	"$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
+	LD_PRELOAD=$rig_dir/backlog.so "$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
 		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off,erms=off,fsrm=off \
 		-smp "$((rig_cpus + 1))" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
 		-M microvm,x-option-roms=on,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 import ramet
+from conftest import HOST
 from ramet import Client, Sandbox
 
 NOBODY = "sbx_" + "0" * 32
@@ -31,6 +34,32 @@ def test_a_sandbox_lives_from_create_to_delete(http: httpx.Client) -> None:
     assert http.get(path).status_code == 404
     assert http.delete(path).status_code == 404
     assert sandbox_id not in [s["id"] for s in http.get("/v1/sandboxes").json()]
+
+
+def connect_at_once(clients: int) -> list[socket.socket]:
+    address = urlsplit(HOST)
+    sockets = [socket.socket() for _ in range(clients)]
+    for one in sockets:
+        one.setblocking(False)
+        one.connect_ex((address.hostname, address.port))
+    return sockets
+
+
+def ask_livez(one: socket.socket) -> bytes:
+    with one:
+        one.settimeout(60)
+        host = urlsplit(HOST).netloc
+        one.sendall(f"GET /livez HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+        answer = b""
+        while more := one.recv(4096):
+            answer += more
+        return answer
+
+
+def test_a_crowd_that_connects_at_once_is_answered() -> None:
+    for _ in range(3):
+        answers = [ask_livez(one) for one in connect_at_once(100)]
+        assert [a.split()[1] for a in answers] == [b"200"] * 100
 
 
 def test_sizes_are_what_was_asked_and_no_less_ram_than_the_template(client: Client) -> None:
@@ -126,8 +155,6 @@ def test_metrics_count_what_happened(http: httpx.Client, client: Client) -> None
 
 
 def test_http2_prior_knowledge() -> None:
-    from conftest import HOST
-
     with httpx.Client(base_url=HOST, http1=False, http2=True, timeout=120, trust_env=False) as h2:
         answer = h2.get("/v1/healthz")
         assert answer.http_version == "HTTP/2"
