@@ -99,6 +99,16 @@ static const struct setting settings[] = {
 	    "Memory that VMs and rametd may take together. 0: all but a little that is kept for "
 	    "the\n"
 	    "host's own. Where it is used up, the VM that has most is ended."),
+	NUM(cpu_weight, 1, 10000, "1000",
+	    "Share of the CPUs that VMs and rametd get together where they are short; other "
+	    "services\n"
+	    "of the host have 100. Within it rametd goes before VMs, and a VM that a request "
+	    "waits\n"
+	    "for before running ones. For a cgroup that systemd made, CPUWeight= of its unit "
+	    "counts."),
+	{"core_scheduling", CHOICE, AT(core_scheduling), 1, ROOM(core_scheduling), "yes", "yes no ",
+	 "Whether a core that has two threads (SMT) runs one VM at a time, so that none can watch\n"
+	 "another by the core's caches. no: more throughput, for VMs that trust each other."},
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
@@ -128,7 +138,8 @@ static const struct setting settings[] = {
 	    "it.\n"
 	    "Empty: VMs have no network."),
 	STR(dns, ADDRESS, 0, "",
-	    "Name server of the VMs (IPv4). Empty: the first one this host uses itself."),
+	    "Name server of the VMs (IPv4). Empty: the first one this host uses itself, which may\n"
+	    "tell VMs names of internal zones; a public resolver does not."),
 	{"ipv6", CHOICE, AT(ipv6), 1, ROOM(ipv6), "auto", "auto yes no ",
 	 "Whether VMs reach out by IPv6 as well. auto: when this host has an IPv6 default\n"
 	 "route as the service starts."},

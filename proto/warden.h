@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define WARDEN_VERSION	 3
+#define WARDEN_VERSION	 4
 #define WARDEN_TEXT_MAX	 240
 #define WARDEN_SLOTS_MAX 16384
 
@@ -31,10 +31,23 @@ enum warden_type {
 	/* What the cgroup is charged with and the kernel can't just drop. Where nothing counts it,
 	 * -ENOTSUP. */
 	WARDEN_CHARGED = 5,
+	/* The VM's share where CPUs and disks are short (enum warden_priority). A new VM's is
+	 * WARDEN_BRINGUP, so that making its jail holds up no other's. */
+	WARDEN_PRIORITY = 6,
+	/* Whether the VM is among the first that the kernel ends when memory runs out. A new one
+	 * is not. */
+	WARDEN_OOM = 7,
 	WARDEN_REPLY = 64,
 	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is
 	 * being released. A service that starts anew is told again of every dead slot. */
 	WARDEN_EXITED = 65,
+};
+
+enum warden_priority {
+	WARDEN_BACKGROUND, /* nobody waits for it: it runs when nothing else does */
+	WARDEN_BRINGUP,	   /* a request waits for it: ahead of running guests */
+	WARDEN_NORMAL,	   /* it serves */
+	WARDEN_PRIORITIES,
 };
 
 struct warden_msg {
@@ -56,6 +69,12 @@ struct warden_msg {
 		struct {
 			uint64_t max; /* bytes, as spawn.memory_max */
 		} memory;
+		struct {
+			uint32_t priority; /* enum warden_priority */
+		} priority;
+		struct {
+			uint32_t first; /* 0 or 1 */
+		} oom;
 		struct {
 			/* To WARDEN_SPAWN the pid of the VM process, as the host sees it; to
 			 * WARDEN_CHARGED bytes. */

@@ -423,6 +423,26 @@ static void fail_later(void *arg)
 	fail(b, b->err.text);
 }
 
+static bool is_awaited(const struct core *c, const struct template *t)
+{
+	list_each (pos, &t->waits)
+		if (container_of(pos, struct template_wait, link) != &c->ahead_wait)
+			return true;
+	return false;
+}
+
+void build_set_priority(struct core *c)
+{
+	struct build *b = c->building ? c->building->build : NULL;
+
+	if (!b || !b->vm || c->closing)
+		return;
+	bool awaited = is_awaited(c, c->building);
+	list_each (pos, &c->builds)
+		awaited |= is_awaited(c, container_of(pos, struct template, queue_link));
+	vm_set_priority(b->vm, awaited ? WARDEN_BRINGUP : WARDEN_BACKGROUND);
+}
+
 void build_start(struct template *t)
 {
 	struct build *b = must_alloc(sizeof(*b));
@@ -437,4 +457,5 @@ void build_start(struct template *t)
 		return;
 	}
 	b->vm = vm_spawn(&t->core->vms, &spec, &vm_owner, b);
+	build_set_priority(t->core);
 }

@@ -85,6 +85,8 @@ void template_next_build(struct core *c);
 /* template-build.c */
 void build_start(struct template *t);
 void build_free(struct build *b);
+/* The build that runs gives way to all else unless a request waits for it, or for its turn. */
+void build_set_priority(struct core *c);
 /* The guest kernel's command line. */
 void template_cmdline(const struct config *config, char *out, size_t size);
 

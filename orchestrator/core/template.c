@@ -89,9 +89,11 @@ static void answer_all(struct template *t, const struct failure *f)
 
 void template_unwait(struct template_wait *w)
 {
-	if (w->link.next)
-		list_del(&w->link);
 	later_cancel(&w->later);
+	if (!w->link.next)
+		return;
+	list_del(&w->link);
+	build_set_priority(w->template->core);
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
@@ -188,6 +190,7 @@ static void on_checked(void *arg)
 			template_step(t, TPL_MISSING);
 			list_add_tail(&c->builds, &t->queue_link);
 			template_next_build(c);
+			build_set_priority(c);
 		}
 	}
 	free(job);
@@ -383,6 +386,7 @@ void template_wait(struct template *t, struct template_wait *w,
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);
+		build_set_priority(t->core);
 	}
 }
 

@@ -16,7 +16,8 @@
 #include "orchestrator/vm/progress.h"
 
 /* A guest that is slow is waited for; one whose VM process does nothing for so long is not. */
-#define STILL_MS 15000
+#define STILL_MS      15000
+#define IDLE_STILL_MS (20 * STILL_MS) /* of one that runs when nothing else does */
 
 enum warm_state {
 	WARM_SHELL,
@@ -109,6 +110,7 @@ static void rehearse(struct warm *w)
 
 	if (!w->to_rehearse) {
 		w->state = WARM_READY;
+		vm_set_priority(w->vm, WARDEN_NORMAL); /* who takes it from a shelf need not wait */
 		loop_timer_clear(w->core->loop, &w->patience);
 		if (w->from.template)
 			template_restored(w->from.template, true);
@@ -176,12 +178,17 @@ static void on_agent_ended(void *arg, const char *why)
 
 static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
 
+static uint32_t still_ms(const struct warm *w)
+{
+	return w->from.rehearse ? IDLE_STILL_MS : STILL_MS;
+}
+
 static void on_patience(void *arg)
 {
 	struct warm *w = arg;
 
 	if (vm_progressed(&w->progress, vm_pid(w->vm), VM_GUEST_WORKS)) {
-		loop_timer_set(w->core->loop, &w->patience, STILL_MS);
+		loop_timer_set(w->core->loop, &w->patience, still_ms(w));
 		return;
 	}
 	fail(w,
@@ -211,7 +218,7 @@ static void reseed(struct warm *w)
 	w->state = WARM_RESEEDING;
 	w->patience = (struct loop_timer){.fn = on_patience, .arg = w};
 	vm_progress_begin(&w->progress, vm_pid(w->vm));
-	loop_timer_set(w->core->loop, &w->patience, STILL_MS);
+	loop_timer_set(w->core->loop, &w->patience, still_ms(w));
 	agent_send(w->agent, bytes, len);
 }
 
@@ -249,7 +256,7 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	}
 	w->filled_ns = ran_since(w, reply);
 	w->state = WARM_DIALING;
-	w->dial = dial_while_working(w->vm, STILL_MS, on_dialed, w);
+	w->dial = dial_while_working(w->vm, still_ms(w), on_dialed, w);
 }
 
 static int fill_from_template(struct warm *w, struct err *e)
@@ -356,5 +363,7 @@ struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *
 
 		w->vm = vm_spawn(&c->vms, &spec, &vm_owner, w);
 	}
+	if (from->rehearse) /* nobody waits for it */
+		vm_set_priority(w->vm, WARDEN_BACKGROUND);
 	return w;
 }

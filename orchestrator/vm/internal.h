@@ -63,14 +63,15 @@ struct vm {
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
 	bool adopted;
-	bool spawn_pending;	     /* the warden's reply to the spawn is to come */
-	struct loop_timer timer;     /* spawn, greeting, release retry */
-	uint64_t warden_answers;     /* when the spawn's timer was set */
-	struct vm_progress progress; /* since the greeting's timer was set */
-	struct later later;	     /* failure to be told; the end of a drop */
-	enum vm_voice voice;	     /* whose last words say most about its end */
-	char why[ERR_TEXT_MAX];	     /* it broke */
-	vm_closed_fn *closed;	     /* waits for the warden; NULL: nobody does */
+	enum warden_priority priority; /* as asked for; the warden knows once the VM is spawned */
+	bool spawn_pending;	       /* the warden's reply to the spawn is to come */
+	struct loop_timer timer;       /* spawn, greeting, release retry */
+	uint64_t warden_answers;       /* when the spawn's timer was set */
+	struct vm_progress progress;   /* since the greeting's timer was set */
+	struct later later;	       /* failure to be told; the end of a drop */
+	enum vm_voice voice;	       /* whose last words say most about its end */
+	char why[ERR_TEXT_MAX];	       /* it broke */
+	vm_closed_fn *closed;	       /* waits for the warden; NULL: nobody does */
 	void *closed_arg;
 	void (*gone)(void *arg);
 	void *gone_arg;

@@ -84,6 +84,7 @@ static struct vm *vm_new(struct vm_host *h, const struct vm_owner *owner, void *
 
 	*vm = (struct vm){.host = h,
 			  .slot = VM_NO_SLOT,
+			  .priority = WARDEN_BRINGUP, /* what the warden starts it with */
 			  .owner = owner,
 			  .owner_arg = arg,
 			  .fd = -1,
@@ -164,6 +165,21 @@ static void greet(struct vm *vm)
 
 static void release(struct vm *vm);
 
+static void on_prioritized(void *arg, int error, uint64_t value, const char *text)
+{
+	/* A VM that died meanwhile is told by other means. */
+	if (error && error != -ESRCH)
+		log_warn("a VM's priority can't be changed: %s", text[0] ? text : strerror(-error));
+}
+
+static void send_priority(struct vm *vm)
+{
+	const struct warden_msg msg = {
+		.type = WARDEN_PRIORITY, .slot = vm->slot, .priority = {.priority = vm->priority}};
+
+	warden_client_call(vm->host->warden, &msg, on_prioritized, NULL);
+}
+
 static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vm *vm = arg;
@@ -183,6 +199,8 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 	}
 	vm->pid = (uint32_t)value;
 	vm_step(vm, VM_SPAWNED);
+	if (vm->priority != WARDEN_BRINGUP)
+		send_priority(vm);
 	greet(vm);
 }
 
@@ -253,6 +271,7 @@ struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct
 	h->slots[slot] = vm;
 	h->in_use++;
 	vm->state = VM_GREETING;
+	vm_set_priority(vm, WARDEN_NORMAL); /* a crash may have come between the two */
 	greet(vm);
 	return vm;
 }
@@ -316,6 +335,17 @@ bool vm_fit(struct vm *vm, const struct vm_spec *spec)
 		return false;
 	vm->spec = *spec;
 	return true;
+}
+
+void vm_set_priority(struct vm *vm, enum warden_priority priority)
+{
+	bool is_spawned = vm->state > VM_SPAWNING && vm->state < VM_BROKEN;
+
+	if (priority == vm->priority)
+		return;
+	vm->priority = priority;
+	if (is_spawned)
+		send_priority(vm);
 }
 
 /* The warden answers in order: the VM is there until it is emptied, which comes after. */

@@ -82,6 +82,9 @@ bool vm_fit(struct vm *vm, const struct vm_spec *spec);
  * the loop, when that holds or could not be done; not when the VM dies or is dropped before. */
 typedef void vm_closed_fn(void *arg, int error, const char *text);
 void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg);
+/* Sets the VM's share where CPUs are short; nothing waits for it. A new VM has WARDEN_BRINGUP, an
+ * adopted one WARDEN_NORMAL. */
+void vm_set_priority(struct vm *vm, enum warden_priority priority);
 bool vm_is_shell(const struct vm *vm);
 bool vm_is_running(const struct vm *vm);
 

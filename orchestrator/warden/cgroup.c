@@ -60,6 +60,11 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
+static void file_of(char path[static TEXT_MAX], const char *name, const char *file)
+{
+	snprintf(path, TEXT_MAX, "%s/%s", name, file);
+}
+
 static int open_dir(int dir, const char *name)
 {
 	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -224,6 +229,14 @@ static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
 	return 0;
 }
 
+/* Every VM waits for this process: it goes before all of them. */
+static int favour_warden(const struct cgroup_tree *t, struct err *e)
+{
+	const struct cgroup_limits first = {.weight = CGROUP_WEIGHT_MOST};
+
+	return cgroup_limit(t, "warden", &first, e);
+}
+
 static int enable_controllers(const struct cgroup_tree *t, struct err *e)
 {
 	int r = switch_controllers(t, t->base, '+');
@@ -285,6 +298,7 @@ static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
 	int r = find_base(t->path, point, wanted, e);
 	if (r < 0)
 		return r;
+	t->base_is_named = wanted[0];
 	t->base_is_made = mkdir(t->path, 0755) == 0;
 	t->base = open_dir(AT_FDCWD, t->path);
 	if (t->base < 0)
@@ -311,6 +325,8 @@ int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
 		r = make_leaves(t, e);
 	if (r == 0)
 		r = enable_controllers(t, e);
+	if (r == 0)
+		r = favour_warden(t, e);
 	if (r < 0)
 		cgroup_tree_close(t, true);
 	return r;
@@ -402,6 +418,22 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
 }
 
+/*
+ * An idle cgroup gives way the moment another one has work, which a small weight does not; its
+ * weight can't be set. What the kernel or the disk lacks of this is no error: the I/O weight needs
+ * the io controller and a scheduler that knows weights.
+ */
+static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, struct err *e)
+{
+	const char *idle = weight == CGROUP_WEIGHT_IDLE ? "1" : "0";
+	int r = write_file(dir, "cpu.idle", idle);
+
+	set_number(dir, "io.weight", weight, NULL);
+	if (!uses(t, "cpu") || (r == 0 && *idle == '1'))
+		return 0;
+	return set_number(dir, "cpu.weight", weight, e);
+}
+
 static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_limits *l,
 		      struct err *e)
 {
@@ -415,8 +447,8 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 			 (unsigned long long)l->cpu_max_pct * CPU_PERIOD_US / 100, CPU_PERIOD_US);
 		r = set_limit(dir, "cpu.max", text, e);
 	}
-	if (r == 0 && uses(t, "cpu") && l->cpu_weight)
-		r = set_number(dir, "cpu.weight", l->cpu_weight, e);
+	if (r == 0 && l->weight)
+		r = set_weight(t, dir, l->weight, e);
 	if (r == 0 && uses(t, "pids") && l->pids_max)
 		r = set_number(dir, "pids.max", l->pids_max, e);
 	return r;
@@ -465,8 +497,15 @@ int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgr
 	return r < 0 ? err_context(e, "cgroup %s/ramet/%s", t->path, name) : 0;
 }
 
-int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, struct err *e)
+int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, uint32_t weight,
+		     struct err *e)
 {
+	/* BASE stands beside the rest of the host, or BASE/ramet where BASE is the top; where it is
+	 * somebody else's, as under systemd, so is its weight. */
+	if (uses(t, "cpu") && t->base_is_named)
+		set_number(t->base, "cpu.weight", weight, NULL);
+	if (uses(t, "cpu"))
+		set_number(t->top, "cpu.weight", weight, NULL);
 	if (!uses(t, "memory"))
 		return 0;
 	int r = set_number(t->top, "memory.max", memory_max, e);
@@ -509,16 +548,35 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 	return 0;
 }
 
+static int set_oom_score(const char *pid, const char *score)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%.16s/oom_score_adj", pid);
+	return write_file(AT_FDCWD, path, score);
+}
+
+int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *score,
+		     struct err *e)
+{
+	char path[TEXT_MAX], pids[TEXT_MAX];
+	char *rest = pids, *pid;
+
+	file_of(path, name, "cgroup.procs");
+	int r = read_file(t->top, path, pids, sizeof(pids));
+	while (r == 0 && (pid = strsep(&rest, "\n")))
+		r = *pid ? set_oom_score(pid, score) : 0;
+	/* It may have ended just now. */
+	return r < 0 && r != -ENOENT && r != -ESRCH
+		       ? err_set(e, -r, "set the OOM score of cgroup %s/ramet/%s", t->path, name)
+		       : 0;
+}
+
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e)
 {
 	if (unlinkat(t->top, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return err_set(e, errno, "remove cgroup %s/ramet/%s", t->path, name);
 	return 0;
-}
-
-static void file_of(char path[static TEXT_MAX], const char *name, const char *file)
-{
-	snprintf(path, TEXT_MAX, "%s/%s", name, file);
 }
 
 int cgroup_kill(const struct cgroup_tree *t, const char *name, struct err *e)

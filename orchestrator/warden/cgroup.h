@@ -27,16 +27,22 @@ struct cgroup_tree {
 	int top;		    /* directory BASE/ramet */
 	const char *const *enabled; /* controllers in use; NULL-terminated */
 	bool base_is_root;	    /* the top of the hierarchy may hold processes */
+	bool base_is_named;	    /* by the setting `cgroup`: nothing else is in it */
 	bool base_is_made;	    /* by us */
 	pid_t with;		    /* goes where this process goes; 0: nobody */
 	char path[CGROUP_PATH_MAX]; /* of BASE, for messages */
 };
 
+/* The share of a cgroup where CPUs and disks are short. */
+#define CGROUP_WEIGHT_IDLE  1 /* only what all others leave */
+#define CGROUP_WEIGHT_MOST  10000
+#define CGROUP_WEIGHT_USUAL 100 /* as the kernel gives it */
+
 struct cgroup_limits {
 	/* 0: none, or what the kernel gives */
 	uint64_t memory_max;  /* bytes */
 	uint32_t cpu_max_pct; /* of one CPU */
-	uint32_t cpu_weight;  /* share where CPUs are short; the kernel gives 100 */
+	uint32_t weight;      /* from CGROUP_WEIGHT_IDLE to CGROUP_WEIGHT_MOST */
 	uint32_t pids_max;
 };
 
@@ -55,9 +61,10 @@ int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
 /* Closes the tree; with `remove` also takes it away, as far as it is empty. */
 void cgroup_tree_close(struct cgroup_tree *t, bool remove);
 
-/* What BASE/ramet may take as a whole, in bytes: at that the kernel ends the VM that has most, and
- * the rest of the host notices nothing. */
-int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, struct err *e);
+/* Sets what BASE/ramet may take as a whole: bytes, at which the kernel ends a VM and the rest of
+ * the host notices nothing, and its share of the CPUs beside the rest of the host. */
+int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, uint32_t weight,
+		     struct err *e);
 
 /* Makes `name` under BASE/ramet with those limits (NULL: none). Returns its directory, owned. */
 int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
@@ -68,6 +75,9 @@ int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgr
 /* The bytes of memory that are charged to it and not page cache, which goes when room is needed.
  * -ENOTSUP without the memory controller. */
 int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *bytes, struct err *e);
+/* Sets oom_score_adj of every process in it. */
+int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *score,
+		     struct err *e);
 /* 0 also when there is none of that name. */
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e);
 /* Kills everything in it, forks in flight included. 0 also when there is none of that name. */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,7 +19,14 @@
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/net.h"
 
-#define OOM_SCORE  "300"
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE	     62
+#define PR_SCHED_CORE_CREATE 1
+#endif
+#ifndef PR_SCHED_CORE_SCOPE_THREAD_GROUP
+#define PR_SCHED_CORE_SCOPE_THREAD_GROUP 1
+#endif
+
 #define PROGRAM_FD JAIL_FDS
 #define STATUS_FD  (JAIL_FDS + 1)
 
@@ -37,6 +45,13 @@ static int set_session(struct err *e)
 	if (sethostname("vm", 2) < 0)
 		return err_set(e, errno, "set the host name");
 	return 0;
+}
+
+/* Threads with another cookie don't run on a core that this process runs on. The kernel may lack
+ * this, which orchestrator/posture.c tells, and without SMT it has nothing to do. */
+static void keep_core(void)
+{
+	prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
 }
 
 static int set_limits(struct err *e)
@@ -166,13 +181,13 @@ static int start_program(const struct jail_child *c, struct err *e)
 	return err_set(e, errno, "execute the VM program");
 }
 
-/* Of all that rametd runs, VMs are what the kernel ends when the host is out of memory: the largest
- * first. Rametd's own processes have a negative score, which was inherited so far. */
+/* Marks the process as what the kernel ends when memory runs out. Rametd's own processes have a
+ * negative score, which was inherited so far. */
 static int offer_to_oom(struct err *e)
 {
 	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-	if (fd < 0 || write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0)
+	if (fd < 0 || write(fd, JAIL_OOM_LAST, strlen(JAIL_OOM_LAST)) < 0)
 		return err_set(e, errno, "set oom_score_adj");
 	return 0;
 }
@@ -193,6 +208,8 @@ static int become_vm(const struct jail_child *c, int *status, struct err *e)
 		r = set_limits(e);
 	if (r == 0)
 		r = offer_to_oom(e);
+	if (c->alone_on_core)
+		keep_core();
 	if (r == 0)
 		r = set_root(c->root, e);
 	if (r == 0)

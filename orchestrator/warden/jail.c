@@ -215,6 +215,7 @@ static void fill_numbers(struct jail_child *c, const struct jails *j, const stru
 	c->uid = j->config->vm_uid_base + m->slot;
 	c->vcpus = m->spawn.vcpus;
 	c->ram_mib = m->spawn.ram_mib;
+	c->alone_on_core = j->config->core_scheduling[0] == 'y';
 }
 
 static int start_process(const struct jails *j, const struct warden_msg *m, int dir, int cgroup,
@@ -252,10 +253,18 @@ static int start_process(const struct jails *j, const struct warden_msg *m, int 
 	return r;
 }
 
+/* Where CPUs are short a VM that a request waits for gets ten times what a running guest gets. */
+static const uint32_t weights[WARDEN_PRIORITIES] = {
+	[WARDEN_BACKGROUND] = CGROUP_WEIGHT_IDLE,
+	[WARDEN_BRINGUP] = 10 * CGROUP_WEIGHT_USUAL,
+	[WARDEN_NORMAL] = CGROUP_WEIGHT_USUAL,
+};
+
 static int make_cgroup(const struct jails *j, const struct warden_msg *m, struct err *e)
 {
 	const struct cgroup_limits limits = {.memory_max = m->spawn.memory_max,
 					     .cpu_max_pct = m->spawn.cpu_max_pct,
+					     .weight = weights[WARDEN_BRINGUP],
 					     .pids_max = m->spawn.pids_max};
 	char name[JAIL_NAME_MAX];
 
@@ -295,10 +304,29 @@ int jail_start(const struct jails *j, const struct warden_msg *request, struct j
 	return r;
 }
 
+int jail_set_priority(const struct jails *j, uint32_t slot, uint32_t priority, struct err *e)
+{
+	const struct cgroup_limits share = {.weight = weights[priority]};
+	char name[JAIL_NAME_MAX];
+
+	jail_name(name, slot);
+	return cgroup_limit(j->tree, name, &share, e);
+}
+
+int jail_set_oom(const struct jails *j, uint32_t slot, bool first, struct err *e)
+{
+	char name[JAIL_NAME_MAX];
+
+	jail_name(name, slot);
+	return cgroup_oom_score(j->tree, name, first ? JAIL_OOM_FIRST : JAIL_OOM_LAST, e);
+}
+
 int jail_kill(const struct jails *j, uint32_t slot, struct err *e)
 {
 	char name[JAIL_NAME_MAX];
 
+	/* What gave way so far is not to hold its memory until nobody else has work. */
+	jail_set_priority(j, slot, WARDEN_BRINGUP, NULL);
 	jail_name(name, slot);
 	return cgroup_kill(j->tree, name, e);
 }

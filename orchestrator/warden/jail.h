@@ -8,6 +8,7 @@
 #ifndef RAMET_ORCHESTRATOR_WARDEN_JAIL_H
 #define RAMET_ORCHESTRATOR_WARDEN_JAIL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -47,6 +48,10 @@ int jails_check(const struct jails *j, struct err *e);
  * on failure. */
 int jail_start(const struct jails *j, const struct warden_msg *request, struct jailed *out,
 	       struct err *e);
+/* Sets the VM's share of what is short: `priority` is a checked enum warden_priority. */
+int jail_set_priority(const struct jails *j, uint32_t slot, uint32_t priority, struct err *e);
+/* Has the kernel end the VM before those that are not marked, when memory runs out. */
+int jail_set_oom(const struct jails *j, uint32_t slot, bool first, struct err *e);
 /* Kills what is in the jail. The caller waits for the end of it. */
 int jail_kill(const struct jails *j, uint32_t slot, struct err *e);
 /* Takes away what jail_start made; no process may be left in it. */

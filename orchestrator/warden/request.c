@@ -55,7 +55,7 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 			       WARDEN_VERSION);
 	if (out->seq == 0)
 		return err_say(e, EPROTO, "a request's seq must not be 0");
-	if (out->type < WARDEN_SPAWN || out->type > WARDEN_CHARGED)
+	if (out->type < WARDEN_SPAWN || out->type > WARDEN_OOM)
 		return err_say(e, EPROTO, "there is no request of type %u", out->type);
 	if (out->slot >= max_slots)
 		return err_say(e, ERANGE, "slot %u does not exist; the last is %u", out->slot,
@@ -64,5 +64,9 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 		return check_range("allowed", out->egress.allowed, 0, 1, e);
 	if (out->type == WARDEN_MEMORY)
 		return check_range("max", out->memory.max, MEMORY_LEAST, MEMORY_LIMIT, e);
+	if (out->type == WARDEN_PRIORITY)
+		return check_range("priority", out->priority.priority, 0, WARDEN_PRIORITIES - 1, e);
+	if (out->type == WARDEN_OOM)
+		return check_range("first", out->oom.first, 0, 1, e);
 	return out->type == WARDEN_SPAWN ? check_spawn(out, e) : 0;
 }

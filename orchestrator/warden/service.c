@@ -21,12 +21,11 @@
 #include "orchestrator/warden/program.h"
 #include "orchestrator/warden/request.h"
 
-#define RESTART_FIRST_MS   100
-#define RESTART_MOST_MS	   10000
-#define LIVED_WELL_MS	   60000
-#define SERVICE_FILES	   1048576 /* one for each client and each VM connection */
-#define SERVICE_CPU_WEIGHT 1000
-#define ADMIN_BACKLOG	   16
+#define RESTART_FIRST_MS 100
+#define RESTART_MOST_MS	 10000
+#define LIVED_WELL_MS	 60000
+#define SERVICE_FILES	 1048576 /* one for each client and each VM connection */
+#define ADMIN_BACKLOG	 16
 
 /* A packet that waits until the service reads. */
 struct packet {
@@ -45,7 +44,7 @@ static int clone_service(struct warden *w, int socket, struct err *e)
 		.argv = w->options->service_argv,
 		.account = w->account,
 		/* Every sandbox waits for it: it does not queue behind what guests compute. */
-		.limits = {.cpu_weight = SERVICE_CPU_WEIGHT},
+		.limits = {.weight = CGROUP_WEIGHT_MOST},
 		.files = SERVICE_FILES,
 		.exe = w->options->service,
 		.fds = fds,
@@ -209,6 +208,10 @@ static void serve(struct warden *w, const void *packet, size_t len)
 		slots_memory(w, &m);
 	else if (m.type == WARDEN_CHARGED)
 		slots_charged(w, &m);
+	else if (m.type == WARDEN_PRIORITY)
+		slots_priority(w, &m);
+	else if (m.type == WARDEN_OOM)
+		slots_oom(w, &m);
 	else
 		slots_egress(w, &m);
 }

@@ -274,6 +274,14 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
+static bool is_there(struct warden *w, const struct warden_msg *m, struct err *e)
+{
+	if (w->slots[m->slot].state == SLOT_RUNNING)
+		return true;
+	err_say(e, ESRCH, "no VM runs in slot %u", m->slot);
+	return false;
+}
+
 void slots_memory(struct warden *w, const struct warden_msg *m)
 {
 	const struct cgroup_limits limits = {.memory_max = m->memory.max};
@@ -281,9 +289,7 @@ void slots_memory(struct warden *w, const struct warden_msg *m)
 	struct err e = {0};
 
 	jail_name(name, m->slot);
-	if (w->slots[m->slot].state != SLOT_RUNNING)
-		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
-	else if (cgroup_limit(&w->tree, name, &limits, &e) < 0)
+	if (is_there(w, m, &e) && cgroup_limit(&w->tree, name, &limits, &e) < 0)
 		log_error("slot %u: %s", m->slot, e.text);
 	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
 }
@@ -295,11 +301,29 @@ void slots_charged(struct warden *w, const struct warden_msg *m)
 	struct err e = {0};
 
 	jail_name(name, m->slot);
-	if (w->slots[m->slot].state != SLOT_RUNNING)
-		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
-	else
+	if (is_there(w, m, &e))
 		cgroup_charged(&w->tree, name, &bytes, &e);
 	service_reply(w, m->seq, m->slot, e.code, bytes, e.code ? e.text : NULL);
+}
+
+/* --- shares ---------------------------------------------------------------------------------- */
+
+void slots_priority(struct warden *w, const struct warden_msg *m)
+{
+	struct err e = {0};
+
+	if (is_there(w, m, &e))
+		jail_set_priority(&w->jails, m->slot, m->priority.priority, &e);
+	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
+}
+
+void slots_oom(struct warden *w, const struct warden_msg *m)
+{
+	struct err e = {0};
+
+	if (is_there(w, m, &e))
+		jail_set_oom(&w->jails, m->slot, m->oom.first, &e);
+	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
 }
 
 /* --- egress ---------------------------------------------------------------------------------- */

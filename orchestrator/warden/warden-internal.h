@@ -121,6 +121,8 @@ void slots_spawn(struct warden *w, const struct warden_msg *m);
 void slots_release(struct warden *w, const struct warden_msg *m);
 void slots_memory(struct warden *w, const struct warden_msg *m);
 void slots_charged(struct warden *w, const struct warden_msg *m);
+void slots_priority(struct warden *w, const struct warden_msg *m);
+void slots_oom(struct warden *w, const struct warden_msg *m);
 void slots_egress(struct warden *w, const struct warden_msg *m);
 void slots_on_status(struct warden *w, uint32_t slot);
 void slots_on_pid(struct warden *w, uint32_t slot);

@@ -320,7 +320,7 @@ static int start(struct warden *w, struct err *e)
 		r = cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
 				     controllers ? controllers : cgroup_controllers, e);
 	if (r == 0)
-		r = cgroup_limit_all(&w->tree, memory_max(w->config), e);
+		r = cgroup_limit_all(&w->tree, memory_max(w->config), w->config->cpu_weight, e);
 	if (r == 0)
 		r = net_open(&w->net, w->config, e);
 	if (r == 0)

@@ -562,6 +562,55 @@ static void what_its_cgroup_is_charged_with_is_told(void **state)
 		skip();
 }
 
+static struct warden_msg priority_of(uint32_t slot, uint32_t priority)
+{
+	struct warden_msg m = {.version = WARDEN_VERSION,
+			       .type = WARDEN_PRIORITY,
+			       .seq = ++last_seq,
+			       .slot = slot};
+
+	m.priority.priority = priority;
+	return m;
+}
+
+static void its_share_of_the_cpus_follows_its_priority(void **state)
+{
+	assert_refused(priority_of(4, WARDEN_NORMAL), ESRCH, "no VM runs in slot 4");
+	spawn(4);
+	if (has_controller("cpu")) {
+		assert_string_equal(limit_of("service", "cpu.weight"), "10000\n");
+		assert_string_equal(limit_of("warden", "cpu.weight"), "10000\n");
+		assert_string_equal(limit_of("vm-4", "cpu.weight"), "1000\n");
+		assert_int_equal(call(priority_of(4, WARDEN_BACKGROUND)).reply.error, 0);
+		assert_string_equal(limit_of("vm-4", "cpu.idle"), "1\n");
+		assert_int_equal(call(priority_of(4, WARDEN_NORMAL)).reply.error, 0);
+		assert_string_equal(limit_of("vm-4", "cpu.idle"), "0\n");
+		assert_string_equal(limit_of("vm-4", "cpu.weight"), "100\n");
+		assert_int_equal(call(priority_of(4, WARDEN_BACKGROUND)).reply.error, 0);
+		assert_int_equal(call(priority_of(4, WARDEN_BRINGUP)).reply.error, 0);
+		assert_string_equal(limit_of("vm-4", "cpu.weight"), "1000\n");
+	}
+	assert_refused(priority_of(4, WARDEN_PRIORITIES), EINVAL, "priority is 3");
+	release(4);
+}
+
+static void one_can_be_marked_to_be_ended_first(void **state)
+{
+	struct warden_msg m = {.version = WARDEN_VERSION, .type = WARDEN_OOM, .slot = 4};
+	pid_t pid = spawn(4);
+
+	assert_string_equal(file_text(proc(pid, "oom_score_adj")), "300\n");
+	m.oom.first = 1;
+	m.seq = ++last_seq;
+	assert_int_equal(call(m).reply.error, 0);
+	assert_string_equal(file_text(proc(pid, "oom_score_adj")), "900\n");
+	m.oom.first = 0;
+	m.seq = ++last_seq;
+	assert_int_equal(call(m).reply.error, 0);
+	assert_string_equal(file_text(proc(pid, "oom_score_adj")), "300\n");
+	release(4);
+}
+
 static void too_much_memory_ends_it(void **state)
 {
 	if (!has_controller("memory"))
@@ -1026,6 +1075,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(its_cgroup_has_its_limits),
 		cmocka_unit_test(its_memory_limit_can_be_changed),
 		cmocka_unit_test(what_its_cgroup_is_charged_with_is_told),
+		cmocka_unit_test(its_share_of_the_cpus_follows_its_priority),
+		cmocka_unit_test(one_can_be_marked_to_be_ended_first),
 		cmocka_unit_test(too_much_memory_ends_it),
 		cmocka_unit_test(threads_have_an_end),
 		cmocka_unit_test(a_death_is_told_and_keeps_the_slot),

@@ -52,6 +52,8 @@ struct fake_vm {
 	pthread_mutex_t turn; /* of the next call */
 	unsigned memory_layers, layers;
 	struct fake_agent agents[AGENTS];
+	char priorities[16]; /* each a digit */
+	bool marked;	     /* to be ended first */
 };
 
 /* What a fork hands over, beside files that only look like it. */
@@ -943,6 +945,14 @@ static int vm_close(struct fakes *f, const struct warden_msg *msg)
 	return taken ? 0 : -ESRCH;
 }
 
+static void note_priority(struct fake_vm *vm, uint32_t priority)
+{
+	size_t used = strlen(vm->priorities);
+
+	if (used + 1 < sizeof(vm->priorities))
+		vm->priorities[used] = (char)('0' + priority);
+}
+
 static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 {
 	struct warden_msg reply = {.version = WARDEN_VERSION,
@@ -961,6 +971,14 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 	} else if (msg->type == WARDEN_MEMORY) {
 		lock(f);
 		f->limits++;
+		unlock(f);
+	} else if (msg->type == WARDEN_PRIORITY) {
+		lock(f);
+		note_priority(&f->vms[msg->slot], msg->priority.priority);
+		unlock(f);
+	} else if (msg->type == WARDEN_OOM) {
+		lock(f);
+		f->vms[msg->slot].marked = msg->oom.first;
 		unlock(f);
 	} else if (msg->type == WARDEN_CHARGED) {
 		lock(f);
@@ -1120,6 +1138,27 @@ unsigned fakes_live(struct fakes *f)
 unsigned fakes_slots(struct fakes *f)
 {
 	return count(f, is_taken);
+}
+
+static bool is_marked(const struct fake_vm *vm)
+{
+	return vm->alive && vm->marked;
+}
+
+unsigned fakes_marked(struct fakes *f)
+{
+	return count(f, is_marked);
+}
+
+unsigned fakes_with_priorities(struct fakes *f, const char *priorities)
+{
+	unsigned n = 0;
+
+	lock(f);
+	for (unsigned i = 0; i < SLOTS; i++)
+		n += f->vms[i].alive && !strcmp(f->vms[i].priorities, priorities);
+	unlock(f);
+	return n;
 }
 
 static unsigned read_number(struct fakes *f, const unsigned *number)

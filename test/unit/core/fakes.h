@@ -33,6 +33,10 @@ unsigned fakes_limits(struct fakes *f); /* memory limits that were changed */
  * VM processes say they copied for an image, in bytes. */
 unsigned fakes_charges(struct fakes *f);
 void fakes_memory(struct fakes *f, uint64_t charged, uint64_t copied);
+/* VMs whose priorities since their start were these (enum warden_priority): "02" is one that ran in
+ * the background and then as usual. And how many VMs are marked to be ended first. */
+unsigned fakes_with_priorities(struct fakes *f, const char *priorities);
+unsigned fakes_marked(struct fakes *f);
 unsigned fakes_grown(struct fakes *f); /* file systems that grew */
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */

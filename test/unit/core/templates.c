@@ -392,6 +392,73 @@ static void test_each_restore_makes_the_users_generators_unique(void **state)
 			 fakes_restores(w->fakes) - restores);
 }
 
+/* --- priorities ------------------------------------------------------------------------------ */
+
+struct expected {
+	struct fakes *fakes;
+	const char *priorities;
+};
+
+static bool has_priorities(void *arg)
+{
+	const struct expected *e = arg;
+
+	return fakes_with_priorities(e->fakes, e->priorities) > 0;
+}
+
+static void until_priorities(struct world *w, const char *priorities)
+{
+	struct expected e = {w->fakes, priorities};
+
+	world_until(w, has_priorities, &e);
+}
+
+static bool guest_waits(void *arg)
+{
+	return fakes_waiting(arg) > 0;
+}
+
+/* 0 is the background, 1 a bring-up (which no one asks for at the start), 2 as usual. */
+static void test_a_build_runs_in_the_background_until_a_request_waits(void **state)
+{
+	struct sandbox_spec spec = {.template = "zoo"};
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "zoo", "rootfs.ext4", "z");
+	put_file(w, "zoo", "warmup.py", "wait");
+	world_until(w, guest_waits, w->fakes); /* it is prepared ahead */
+	until_priorities(w, "0");
+	world_create_start(w, &m, &spec);
+	until_priorities(w, "01");
+	core_abandon(m.call);
+	until_priorities(w, "010");
+	fakes_go(w->fakes);
+}
+
+static void test_a_build_that_others_queue_behind_is_hurried(void **state)
+{
+	struct sandbox_spec spec = {.template = "zoo"};
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "ants", "rootfs.ext4", "a");
+	put_file(w, "ants", "warmup.py", "wait");
+	world_until(w, guest_waits, w->fakes);
+	put_file(w, "zoo", "rootfs.ext4", "z");
+	world_create_start(w, &m, &spec);
+	until_priorities(w, "01");
+	fakes_go(w->fakes);
+	world_until_true(w, &m.done);
+	assert_true(m.ok);
+	until_priorities(w, "2"); /* nothing of the sandbox's own way was in the background */
+}
+
+static void test_a_refill_of_the_pool_runs_in_the_background(void **state)
+{
+	until_priorities(*state, "02");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)
 
 int main(void)
@@ -412,6 +479,9 @@ int main(void)
 		TEST(test_a_template_that_is_replaced_is_made_anew),
 		TEST(test_images_of_templates_that_are_gone_go),
 		TEST(test_each_restore_makes_the_users_generators_unique),
+		TEST(test_a_build_runs_in_the_background_until_a_request_waits),
+		TEST(test_a_build_that_others_queue_behind_is_hurried),
+		TEST(test_a_refill_of_the_pool_runs_in_the_background),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

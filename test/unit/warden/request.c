@@ -47,8 +47,8 @@ static const struct {
 	int error; /* 0: it is taken */
 	const char *says;
 } cases[] = {
-	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 3"},
-	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 4"},
+	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 4"},
+	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 5"},
 	{FIELD(type), 0, EPROTO, "there is no request of type 0"},
 	{FIELD(type), WARDEN_REPLY, EPROTO, "type 64"},
 	{FIELD(type), WARDEN_EXITED, EPROTO, "type 65"},
@@ -116,6 +116,35 @@ static void a_memory_limit_has_its_own(void **state)
 	}
 }
 
+static void a_priority_and_an_oom_mark_have_a_range(void **state)
+{
+	static const struct {
+		enum warden_type type;
+		uint32_t value;
+		int result;
+	} values[] = {
+		{WARDEN_PRIORITY, WARDEN_BACKGROUND, 0},
+		{WARDEN_PRIORITY, WARDEN_NORMAL, 0},
+		{WARDEN_PRIORITY, WARDEN_PRIORITIES, -EINVAL},
+		{WARDEN_PRIORITY, UINT32_MAX, -EINVAL},
+		{WARDEN_OOM, 0, 0},
+		{WARDEN_OOM, 1, 0},
+		{WARDEN_OOM, 2, -EINVAL},
+		{WARDEN_OOM, UINT32_MAX, -EINVAL},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+		struct warden_msg m = good(), out;
+		struct err e = {0};
+		uint32_t seq;
+
+		m.type = values[i].type;
+		m.priority.priority = values[i].value;
+		assert_int_equal(request_check(&out, &seq, &m, sizeof(m), SLOTS, &e),
+				 values[i].result);
+	}
+}
+
 /* A packet that was cut on arrival reports its real length. */
 static void every_other_length_is_refused(void **state)
 {
@@ -139,6 +168,7 @@ int main(void)
 		cmocka_unit_test(a_right_request_is_taken),
 		cmocka_unit_test(each_field_has_its_limits),
 		cmocka_unit_test(a_memory_limit_has_its_own),
+		cmocka_unit_test(a_priority_and_an_oom_mark_have_a_range),
 		cmocka_unit_test(every_other_length_is_refused),
 	};
 
