@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/config.h"
+#include "orchestrator/posture.h"
 #include "orchestrator/roles.h"
 #include "orchestrator/supervisor.h"
 
@@ -18,7 +19,8 @@ static const char usage[] =
 	"--config names another), the environment (RAMET_NAME) or a flag, the last of\n"
 	"these that has it.\n"
 	"\n"
-	"  --check      read the settings, say what is wrong with them, and end\n"
+	"  --check      read the settings, say what is wrong with them and what of this host\n"
+	"               weakens the walls between VMs, and end\n"
 	"  --example    print a commented file with every setting\n"
 	"\n"
 	"SIGTERM or SIGINT: ends running requests in order, then every VM.\n"
@@ -57,6 +59,20 @@ static int print(const char *text)
 	return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? EXIT_FAILED : EXIT_FINE;
 }
 
+static void print_warning(void *arg, const char *sentence)
+{
+	fprintf(stderr, "warning: %s\n", sentence);
+}
+
+/* A host that is less safe than it could be has right settings all the same. */
+static int check(const struct config *config)
+{
+	bool apart = config->core_scheduling[0] == 'y' && posture_can_part_cores();
+
+	posture_check("/sys", apart, print_warning, NULL);
+	return print("The settings are right.\n");
+}
+
 static int run_warden(const void *config)
 {
 	return role_warden(config);
@@ -82,6 +98,6 @@ int main(int argc, char *argv[])
 		return EXIT_FAILED;
 	}
 	if (command.check)
-		return print("The settings are right.\n");
+		return check(&config);
 	return supervise(run_warden, &config, argv);
 }

@@ -9,8 +9,14 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/posture.h"
 #include "orchestrator/service.h"
 #include "orchestrator/warden/warden.h"
+
+static void log_warning(void *arg, const char *sentence)
+{
+	log_warn("%s", sentence);
+}
 
 int role_warden(const struct config *config)
 {
@@ -31,6 +37,8 @@ int role_warden(const struct config *config)
 		log_error("open /proc/self/exe: is /proc mounted?");
 		return EXIT_FAILED;
 	}
+	bool apart = config->core_scheduling[0] == 'y' && posture_can_part_cores();
+	posture_check("/sys", apart, log_warning, NULL);
 	struct warden_options options = {
 		.config = config, .service = self, .service_argv = argv, .supervisor = getppid()};
 	if (warden_run(&options, &e) < 0) {
