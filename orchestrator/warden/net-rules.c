@@ -12,11 +12,14 @@
 /*
  * What no VM reaches unless `allow` says so: the special-purpose registries (RFC 6890) without the
  * ranges for documentation, which lead nowhere. Of IPv6 only global unicast addresses are open
- * (RFC 4291), and of these none that carry or stand for others.
+ * (RFC 4291), and of these none that carry or stand for others. These hold the addresses by which
+ * clouds hand a machine its credentials (169.254.169.254, 100.100.100.200, 192.0.0.192,
+ * fd00:ec2::254, fd20:ce::254), but one: Azure's is in a range that is public.
  */
 #define PRIVATE4                                                                                   \
 	"0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, "       \
-	"192.0.0.0/24, 192.88.99.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3"
+	"192.0.0.0/24, 192.88.99.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3, "               \
+	"168.63.129.16"
 #define PUBLIC6	 "2000::/3"
 #define PRIVATE6 "2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20"
 

@@ -410,6 +410,9 @@ static void private_ranges_are_refused(void **state)
 	assert_reaches(host_ns, "169.254.169.254", HOST);
 	assert_refused(guests[0].ns, "10.9.9.9");
 	assert_refused(guests[0].ns, "169.254.169.254");
+	assert_refused(guests[0].ns, "168.63.129.16");
+	assert_refused(guests[0].ns, "100.100.100.200");
+	assert_refused(guests[0].ns, "192.0.0.192");
 	assert_refused(guests[0].ns, "172.16.0.1");
 	assert_refused(guests[0].ns, "192.168.1.1");
 	assert_refused(guests[0].ns, "100.64.0.1");

@@ -100,6 +100,22 @@ static void the_host_opens_what_is_allowed(void **state)
 	assert_true(strstr(text, "10.1.0.0/16") < strstr(text, "169.254.0.0/16"));
 }
 
+/* One that is not in a range of its own, and the ranges of the others. */
+static void addresses_that_hand_out_credentials_are_closed(void **state)
+{
+	static const char *const closed[] = {"168.63.129.16", "169.254.0.0/16", "100.64.0.0/10",
+					     "192.0.0.0/24", "ip6 daddr != 2000::/3 jump refuse"};
+	const struct config c = config_with("");
+	/* Where that address is the name server, it is open for names alone. */
+	const struct net_plan plan = {.config = &c, .dns = "168.63.129.16"};
+	scoped_free char *text = net_rules_host(&plan);
+
+	const char *chain = strstr(text, "chain from_vm");
+	for (size_t i = 0; i < ARRAY_LEN(closed); i++)
+		assert_has(chain, closed[i]);
+	assert_has(chain, "ip daddr 168.63.129.16 meta l4proto { tcp, udp } th dport 53 accept");
+}
+
 static void a_host_that_forwarded_no_ipv6_does_not_begin(void **state)
 {
 	const struct config c = config_with("");
@@ -176,6 +192,7 @@ int main(void)
 		cmocka_unit_test(the_name_server_is_found),
 		cmocka_unit_test(each_slot_has_two_addresses),
 		cmocka_unit_test(the_host_opens_what_is_allowed),
+		cmocka_unit_test(addresses_that_hand_out_credentials_are_closed),
 		cmocka_unit_test(a_host_that_forwarded_no_ipv6_does_not_begin),
 		cmocka_unit_test(the_limits_are_the_settings),
 		cmocka_unit_test(zero_is_no_limit),
