@@ -48,6 +48,17 @@ static void list_one(void *arg, const struct sandbox_view *v)
 		v->memory.private_bytes >> 20, v->parent ? v->parent : "-");
 }
 
+static void list_lost(void *arg, const char *id, int64_t removed_at_ms)
+{
+	char time[COMMAND_TIME_LEN + 1];
+
+	command_time(removed_at_ms, time);
+	fprintf(arg,
+		"# space %s is on the disk and not in the catalogue: its files are removed "
+		"on %s\n",
+		id, time);
+}
+
 static int ls(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	      struct err *e)
 {
@@ -59,6 +70,7 @@ static int ls(const struct command_env *env, int argc, const char *const argv[],
 	fprintf(out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %10s  %s\n", "ID", "STATE",
 		"TENANT", "TEMPLATE", "SIZE", "AGE", "IDLE", "MEMORY", "PARENT");
 	core_list(env->core, NULL, list_one, &table);
+	core_spaces_lost(env->core, list_lost, out);
 	return 0;
 }
 

@@ -115,6 +115,8 @@ static void image_metrics(const struct core_figures *f, struct text *t)
 	metric(t, "ramet_spaces_bytes", "gauge", "What they take on the disk.", f->spaces_bytes);
 	metric(t, "ramet_spaces_damaged", "gauge", "Of these, those whose checksums are wrong.",
 	       f->spaces_damaged);
+	metric(t, "ramet_spaces_lost", "gauge",
+	       "Spaces on the disk that the catalogue does not name.", f->spaces_lost);
 }
 
 static void state_metrics(const struct core_figures *f, struct text *t)

@@ -131,6 +131,7 @@ static void on_housekeeping(void *arg)
 	forget_ended(c);
 	end_graces(c);
 	spaces_scrub(c);
+	spaces_lost_check(c);
 	start_checkpoint(c);
 	pool_check(c);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
@@ -155,10 +156,15 @@ static void init_lists(struct core *c)
 	list_init(&c->waits);
 	list_init(&c->syncs);
 	list_init(&c->spaces);
+	list_init(&c->lost_spaces);
+	list_init(&c->removals);
 	list_init(&c->freezes);
 	list_init(&c->finished);
-	for (size_t i = 0; i < BUCKETS; i++)
+	for (size_t i = 0; i < BUCKETS; i++) {
 		list_init(&c->buckets[i]);
+		list_init(&c->space_buckets[i]);
+		list_init(&c->owner_buckets[i]);
+	}
 }
 
 static int open_parts(struct core *c, int warden_fd, struct err *e)

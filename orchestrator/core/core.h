@@ -183,6 +183,10 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 /* Every Space of the tenant, oldest first. */
 void core_spaces(struct core *c, const char *tenant,
 		 void (*each)(void *arg, const struct space_view *view), void *arg);
+/* Every Space on the disk that the catalogue did not name at the start: it is kept as ID.lost until
+ * `removed_at_ms` (since the epoch). */
+void core_spaces_lost(struct core *c,
+		      void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg);
 
 /* --- templates -------------------------------------------------------------------------------- */
 
@@ -489,6 +493,7 @@ struct core_figures {
 	uint64_t disk_free_bytes;
 	uint64_t freezes, freeze_failures, resumes, resume_failures, spaces_damaged;
 	uint64_t spaces, spaces_bytes; /* that there are */
+	uint64_t spaces_lost;	       /* directories that the catalogue does not name */
 };
 void core_figures(const struct core *c, struct core_figures *out);
 /* All that must hold for a sandbox to be served: `why` is NULL where it does, else a sentence. */

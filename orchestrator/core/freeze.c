@@ -176,14 +176,9 @@ static void fail(struct freeze *fr, const char *text)
 static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failure *f)
 {
 	const struct sandbox *s = fr->sandbox;
-	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant), used = more;
+	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant);
+	uint64_t used = more + spaces_bytes(fr->core, s->tenant);
 
-	list_each (pos, &fr->core->spaces) {
-		const struct space *p = container_of(pos, struct space, link);
-
-		if (!strcmp(p->tenant, s->tenant))
-			used += p->size_bytes;
-	}
 	if (used <= most)
 		return true;
 	failure_set(f, 429, "quota_reached", 0,
@@ -452,7 +447,7 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 		fr = must_alloc(sizeof(*fr));
 		*fr = (struct freeze){.core = c, .sandbox = s};
 		list_init(&fr->calls);
-		random_id(fr->id, sizeof(fr->id), "spc_");
+		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
 		list_add_tail(&c->freezes, &fr->link);
 		s->freeze = fr;
 	}

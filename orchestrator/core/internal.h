@@ -483,14 +483,29 @@ void op_set_paused(struct op *op, bool paused);
 void op_sandbox_gone(struct sandbox *s, const struct failure *f);
 void spares_drop(struct sandbox *s);
 
-/* --- Spaces (space.c, freeze.c, resume.c) ------------------------------------------------------
+/* --- Spaces (space.c, space-load.c, freeze.c, resume.c)
+ * ------------------------------------------------------
  */
 
+#define SPACE_ID_PREFIX "spc_"
+
+/* The Spaces of one tenant, while it has any. */
+struct space_owner {
+	struct list bucket; /* by tenant */
+	struct list spaces; /* oldest first */
+	uint64_t bytes;
+	char tenant[];
+};
+
 struct space {
-	struct list link; /* on core->spaces, oldest first */
+	struct list link;     /* on core->spaces, oldest first */
+	struct list bucket;   /* by id */
+	struct list of_owner; /* on owner->spaces */
+	struct space_owner *owner;
 	struct core *core;
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
-	char *tenant, *metadata;
+	const char *tenant; /* the owner's */
+	char *metadata;
 	char template[SANDBOX_NAME_MAX + 1];
 	struct size size;
 	uint32_t timeout_s, idle_timeout_s;
@@ -504,7 +519,7 @@ struct space {
 	char damage[ERR_TEXT_MAX]; /* what is wrong with it; empty: nothing known */
 };
 
-/* What the catalogue has; directories that it does not know are removed. */
+/* What the catalogue has, and what there is of directories. */
 int spaces_load(struct core *c, struct err *e);
 /* Reads, one after the other, the Spaces that this life has not read yet. */
 void spaces_scrub(struct core *c);
@@ -517,6 +532,14 @@ void space_damaged(struct space *p, const char *what);
 void space_forget(struct space *p);
 /* The files of one that is gone are removed, in the background. */
 void space_files_drop(struct core *c, const char *id);
+/* Of any tenant; NULL when there is none. */
+struct space *space_of(struct core *c, const char *id);
+/* What all Spaces of the tenant take. */
+uint64_t spaces_bytes(struct core *c, const char *tenant);
+/* Removes those that were lost for too long. */
+void spaces_lost_check(struct core *c);
+/* Frees what space-load.c has; removals under way end with the loop. */
+void spaces_unload(struct core *c);
 /* Until what is in the catalogue is on the disk, so that no power cut takes it back. `fn` comes
  * from the loop, with 0 or -errno. Cancelled: not. */
 struct store_sync;
@@ -541,6 +564,14 @@ void resume_abandon(struct core_call *call);
  */
 
 #define BUCKETS 1024
+static inline unsigned bucket_number(const char *name)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *name; name++)
+		hash = (hash ^ (uint8_t)*name) * 16777619u;
+	return hash % BUCKETS;
+}
 
 struct core {
 	struct loop *loop;
@@ -571,7 +602,10 @@ struct core {
 	struct list waits;     /* calls that wait for the disk alone */
 	struct list syncs;     /* struct store_sync */
 	struct list spaces;    /* struct space */
-	struct list freezes;   /* struct freeze: in order, those under way first */
+	struct list space_buckets[BUCKETS], owner_buckets[BUCKETS];
+	struct list lost_spaces; /* struct lost_space, the longest lost first */
+	struct list removals;	 /* of Spaces' files, under way */
+	struct list freezes;	 /* struct freeze: in order, those under way first */
 	struct later freeze_later;
 	struct scrub *scrub;  /* under way */
 	int log_fd;	      /* of the catalogue's log; -1: not open yet */

@@ -49,11 +49,7 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event)
 
 static struct list *bucket_of(struct core *c, const char *id)
 {
-	uint32_t hash = 2166136261u;
-
-	for (; *id; id++)
-		hash = (hash ^ (uint8_t)*id) * 16777619u;
-	return &c->buckets[hash % BUCKETS];
+	return &c->buckets[bucket_number(id)];
 }
 
 void sandbox_index(struct sandbox *s)

@@ -9,11 +9,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 #define NAME_ROOM (SANDBOX_ID_LEN + 8)
 #define BASE_ROOM 96
 #define TMP	  ".tmp"
+#define LOST	  ".lost"
+#define YEAR_MS	  (INT64_C(365) * 24 * 3600 * 1000)
 
 /* --- directories ---------------------------------------------------------------------------- */
 
@@ -70,41 +74,129 @@ static void sweep_bases(const char *state_dir)
 		closedir(d);
 }
 
-void space_remove(const char *state_dir, const char *id)
+/* Under the name of a half-written one first: what is left when this is broken off is no lost
+ * Space. */
+static bool remove_named(int parent, const char *name, const char *tmp)
 {
-	char tmp[NAME_ROOM];
+	renameat(parent, name, parent, tmp);
+	remove_dir(parent, tmp);
+	return faccessat(parent, name, F_OK, 0) < 0 && faccessat(parent, tmp, F_OK, 0) < 0;
+}
+
+bool space_remove(const char *state_dir, const char *id)
+{
+	char tmp[NAME_ROOM], lost[NAME_ROOM];
 	struct err e;
 	scoped_fd int parent = open_dir(state_dir, "spaces", &e);
 
 	if (parent < 0)
-		return;
+		return false;
 	snprintf(tmp, sizeof(tmp), "%s" TMP, id);
+	snprintf(lost, sizeof(lost), "%s" LOST, id);
 	remove_dir(parent, tmp);
-	remove_dir(parent, id);
+	return remove_named(parent, id, tmp) && remove_named(parent, lost, tmp);
 }
 
-static bool is_one_of(const char *name, const char *const *ids)
+/* --- sweep ---------------------------------------------------------------------------------- */
+
+struct names {
+	char (*all)[NAME_ROOM];
+	size_t n, room;
+};
+
+static void add_name(struct names *names, const char *name)
 {
-	for (; *ids; ids++)
-		if (!strcmp(*ids, name))
-			return true;
-	return false;
+	if (names->n == names->room) {
+		names->room = names->room ? 2 * names->room : 64;
+		names->all = realloc(names->all, names->room * sizeof(names->all[0]));
+		if (!names->all)
+			abort();
+	}
+	snprintf(names->all[names->n++], NAME_ROOM, "%s", name);
 }
 
-int spaces_sweep(const char *state_dir, const char *const *ids, struct err *e)
+/* All of them, before any gets another name. What is not named like a Space is somebody else's. */
+static int read_names(int parent, struct names *out, struct err *e)
 {
-	scoped_fd int parent = open_dir(state_dir, "spaces", e);
-	DIR *d = parent < 0 ? NULL : fdopendir(dup(parent));
+	DIR *d = fdopendir(dup(parent));
 	struct dirent *entry;
 
 	if (!d)
-		return parent < 0 ? parent : err_set(e, errno, "read %s/spaces", state_dir);
+		return err_set(e, errno, "read the directory of Spaces");
 	while ((entry = readdir(d)))
-		if (entry->d_name[0] != '.' && !is_one_of(entry->d_name, ids))
-			remove_dir(parent, entry->d_name);
+		if (!strncmp(entry->d_name, SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)) &&
+		    strlen(entry->d_name) < NAME_ROOM)
+			add_name(out, entry->d_name);
 	closedir(d);
-	sweep_bases(state_dir);
 	return 0;
+}
+
+/* Cuts `suffix` off `name` when it ends so. */
+static bool cut(char *name, const char *suffix)
+{
+	size_t len = strlen(name), tail = strlen(suffix);
+
+	if (len <= tail || strcmp(name + len - tail, suffix) != 0)
+		return false;
+	name[len - tail] = 0;
+	return true;
+}
+
+/* Since when it is lost. A time to come, or of more than a year ago, is that of a clock that was
+ * wrong: it counts from now on. */
+static int64_t lost_since(int parent, const char *lost)
+{
+	const int64_t now = realtime_ms();
+	struct stat st;
+
+	if (fstatat(parent, lost, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		int64_t since = (int64_t)st.st_mtim.tv_sec * 1000;
+
+		if (since <= now && since > now - YEAR_MS)
+			return since;
+	}
+	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
+	return now;
+}
+
+static int64_t lose(int parent, const char *id, const char *lost)
+{
+	if (renameat(parent, id, parent, lost) < 0)
+		log_error("space %s: rename its directory to %s: %s", id, lost, strerror(errno));
+	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
+	return realtime_ms();
+}
+
+static void sweep_one(int parent, const char *name, const struct spaces_sweep *s)
+{
+	char id[NAME_ROOM], lost[NAME_ROOM + sizeof(LOST)];
+
+	snprintf(id, sizeof(id), "%s", name);
+	bool half = cut(id, TMP), was_lost = cut(id, LOST);
+	snprintf(lost, sizeof(lost), "%s" LOST, id);
+	if (s->is_space(s->arg, id)) {
+		if ((half || was_lost) && renameat(parent, name, parent, id) == 0)
+			log_info("space %s: its directory, which was %s, is there again", id, name);
+	} else if (half) {
+		s->on_leftover(s->arg, id);
+	} else if (!s->is_gone(s->arg, id)) {
+		s->on_lost(s->arg, id,
+			   was_lost ? lost_since(parent, lost) : lose(parent, id, lost));
+	}
+}
+
+int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err *e)
+{
+	scoped_fd int parent = open_dir(state_dir, "spaces", e);
+	struct names names = {0};
+	int ret = parent < 0 ? parent : read_names(parent, &names, e);
+
+	for (size_t i = 0; i < names.n; i++)
+		sweep_one(parent, names.all[i], s);
+	free(names.all);
+	if (ret == 0)
+		sweep_bases(state_dir);
+	return ret;
 }
 
 /* --- write ---------------------------------------------------------------------------------- */

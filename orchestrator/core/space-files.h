@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The directories of Spaces, STATE_DIR/spaces/SPACE: written under another name, whole on disk
+ * The directories of Spaces, STATE_DIR/spaces/ID: written under another name, whole on disk
  * before it gets its own. What a Space shares with its template and with other Spaces (the
  * template's memory and disk layer, the root file system) is linked into it, so that it outlives
  * them; of a root file system that lies elsewhere there is one copy for all, in STATE_DIR/bases.
@@ -63,11 +63,24 @@ void space_read_begin(struct space_read *r, const char *state_dir, const char *i
 void space_read_step(struct space_read *r);
 void space_read_fini(struct space_read *r);
 
-/* Removes a Space's directory, under either of its names. The copy of its root file system stays
- * for the next one. */
-void space_remove(const char *state_dir, const char *id);
-/* At the start, on the loop: removes what is none of `ids` (NULL-terminated), and the root file
- * systems that none of them uses. -errno. */
-int spaces_sweep(const char *state_dir, const char *const *ids, struct err *e);
+/* Removes a Space's directory, under each of its names; true when nothing of it is left. The copy
+ * of its root file system stays for the next one. */
+bool space_remove(const char *state_dir, const char *id);
+
+/*
+ * What a start does with the directories, by their names: a half-written one (ID.tmp) is left over.
+ * One that the catalogue does not name is lost: it was frozen after the copy of the catalogue that
+ * was put back, or a power cut came before its freeze was answered. It is kept as ID.lost, and gets
+ * its name back when a catalogue names it.
+ */
+struct spaces_sweep {
+	bool (*is_space)(void *arg, const char *id);
+	bool (*is_gone)(void *arg, const char *id); /* it was one, and its files are removed */
+	void (*on_leftover)(void *arg, const char *id);
+	void (*on_lost)(void *arg, const char *id, int64_t since_ms); /* by the wall clock */
+	void *arg;
+};
+/* At the start, on the loop; also removes the root file systems that no directory uses. -errno. */
+int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err *e);
 
 #endif

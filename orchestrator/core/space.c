@@ -101,10 +101,54 @@ static void syncs_free(struct core *c)
 
 /* --- the list ------------------------------------------------------------------------------- */
 
+static struct space_owner *owner_of(struct core *c, const char *tenant)
+{
+	list_each (pos, &c->owner_buckets[bucket_number(tenant)]) {
+		struct space_owner *o = container_of(pos, struct space_owner, bucket);
+
+		if (!strcmp(o->tenant, tenant))
+			return o;
+	}
+	return NULL;
+}
+
+static struct space_owner *owner_get(struct core *c, const char *tenant)
+{
+	struct space_owner *o = owner_of(c, tenant);
+
+	if (o)
+		return o;
+	o = must_alloc(sizeof(*o) + strlen(tenant) + 1);
+	strcpy(o->tenant, tenant);
+	list_init(&o->spaces);
+	list_add_tail(&c->owner_buckets[bucket_number(tenant)], &o->bucket);
+	return o;
+}
+
+uint64_t spaces_bytes(struct core *c, const char *tenant)
+{
+	const struct space_owner *o = owner_of(c, tenant);
+
+	return o ? o->bytes : 0;
+}
+
+static void disown(struct space *p)
+{
+	struct space_owner *o = p->owner;
+
+	list_del(&p->of_owner);
+	o->bytes -= p->size_bytes;
+	if (!list_empty(&o->spaces))
+		return;
+	list_del(&o->bucket);
+	free(o);
+}
+
 static void space_free(struct space *p)
 {
 	list_del(&p->link);
-	free(p->tenant);
+	list_del(&p->bucket);
+	disown(p);
 	free(p->metadata);
 	free(p->env);
 	free(p);
@@ -115,6 +159,7 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	struct space *p = must_alloc(sizeof(*p));
 
 	*p = (struct space){.core = c,
+			    .owner = owner_get(c, row->tenant),
 			    .size = {row->vcpus, row->ram_mib, row->rootfs_gb},
 			    .timeout_s = row->timeout_s,
 			    .idle_timeout_s = row->idle_timeout_s,
@@ -126,14 +171,17 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	snprintf(p->id, sizeof(p->id), "%s", row->id);
 	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
 	snprintf(p->template, sizeof(p->template), "%s", row->template);
-	p->tenant = strdup(row->tenant);
+	p->tenant = p->owner->tenant;
 	p->metadata = strdup(row->metadata);
 	p->env = must_alloc(row->env_len + 1);
-	if (!p->tenant || !p->metadata)
+	if (!p->metadata)
 		abort();
 	if (row->env_len)
 		memcpy(p->env, row->env, row->env_len);
 	list_add_tail(&c->spaces, &p->link);
+	list_add_tail(&c->space_buckets[bucket_number(p->id)], &p->bucket);
+	list_add_tail(&p->owner->spaces, &p->of_owner);
+	p->owner->bytes += p->size_bytes;
 	c->figures.spaces++;
 	c->figures.spaces_bytes += p->size_bytes;
 	return p;
@@ -156,11 +204,10 @@ void space_damaged(struct space *p, const char *what)
 	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
 }
 
-/* Of any tenant; NULL when there is none. */
-static struct space *find(struct core *c, const char *id)
+struct space *space_of(struct core *c, const char *id)
 {
-	list_each (pos, &c->spaces) {
-		struct space *p = container_of(pos, struct space, link);
+	list_each (pos, &c->space_buckets[bucket_number(id)]) {
+		struct space *p = container_of(pos, struct space, bucket);
 
 		if (!strcmp(p->id, id))
 			return p;
@@ -170,7 +217,7 @@ static struct space *find(struct core *c, const char *id)
 
 static struct space *lookup(struct core *c, const char *tenant, const char *id, struct failure *f)
 {
-	struct space *p = find(c, id);
+	struct space *p = space_of(c, id);
 
 	if (p && !strcmp(p->tenant, tenant))
 		return p;
@@ -224,41 +271,15 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 void core_spaces(struct core *c, const char *tenant,
 		 void (*each)(void *arg, const struct space_view *view), void *arg)
 {
+	const struct space_owner *o = owner_of(c, tenant);
 	struct space_view view;
 
-	list_each (pos, &c->spaces) {
-		const struct space *p = container_of(pos, struct space, link);
-
-		if (strcmp(p->tenant, tenant) != 0)
-			continue;
-		view_fill(p, &view);
+	if (!o)
+		return;
+	list_each (pos, &o->spaces) {
+		view_fill(container_of(pos, struct space, of_owner), &view);
 		each(arg, &view);
 	}
-}
-
-/* --- files ---------------------------------------------------------------------------------- */
-
-struct removal {
-	char state_dir[CONFIG_PATH_MAX];
-	char id[SANDBOX_ID_LEN + 1];
-};
-
-static void remove_work(void *arg)
-{
-	struct removal *job = arg;
-
-	space_remove(job->state_dir, job->id);
-}
-
-/* Should there be no memory, the next start removes them. */
-void space_files_drop(struct core *c, const char *id)
-{
-	struct removal *job = must_alloc(sizeof(*job));
-
-	snprintf(job->state_dir, sizeof(job->state_dir), "%s", c->config.state_dir);
-	snprintf(job->id, sizeof(job->id), "%s", id);
-	if (loop_work(c->loop, remove_work, free, job) < 0)
-		free(job);
 }
 
 /* --- delete --------------------------------------------------------------------------------- */
@@ -326,7 +347,7 @@ static void on_scrubbed(void *arg)
 {
 	struct scrub *scrub = arg;
 	struct core *c = scrub->core;
-	struct space *p = c ? find(c, scrub->read.id) : NULL;
+	struct space *p = c ? space_of(c, scrub->read.id) : NULL;
 
 	/* One that is resumed meanwhile is read by that. */
 	bool over = !p || p->resume || scrub->read.over;
@@ -364,32 +385,14 @@ void spaces_scrub(struct core *c)
 	}
 }
 
-/* --- start ---------------------------------------------------------------------------------- */
-
-static void on_row(void *arg, const struct store_space *row)
-{
-	space_add(arg, row);
-}
-
-/* One that lacks its directory is found by the scrub, or when it is to be resumed. */
-int spaces_load(struct core *c, struct err *e)
-{
-	size_t n = 0;
-	int ret = store_spaces(c->store, on_row, c, e);
-
-	if (ret < 0)
-		return ret;
-	scoped_free const char **ids = must_alloc((c->figures.spaces + 1) * sizeof(*ids));
-	list_each (pos, &c->spaces)
-		ids[n++] = container_of(pos, struct space, link)->id;
-	return spaces_sweep(c->config.state_dir, ids, e);
-}
+/* --- end ------------------------------------------------------------------------------------ */
 
 void spaces_free(struct core *c)
 {
 	if (c->scrub)
 		c->scrub->core = NULL;
 	syncs_free(c);
+	spaces_unload(c);
 	while (!list_empty(&c->spaces))
 		space_free(container_of(c->spaces.next, struct space, link));
 }

@@ -64,3 +64,8 @@ CREATE INDEX spaces_tenant ON spaces (tenant, created_at_ms);
 ALTER TABLE keys ADD COLUMN revoked INTEGER NOT NULL DEFAULT 0; -- 1: for good, whatever the clock says
 UPDATE keys SET revoked = 1
 	WHERE revoked_at_ms > 0 AND revoked_at_ms <= CAST(strftime('%s', 'now') AS INTEGER) * 1000;
+
+-- step 6
+CREATE TABLE spaces_gone (		-- were resumed or deleted; their files may still be there
+	id TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;

@@ -26,7 +26,16 @@ enum key_statement {
 	KEY_STATEMENTS,
 };
 
-enum space_statement { SPACE_ADD, SPACE_FORGET, SPACE_ALL, SPACE_STATEMENTS };
+enum space_statement {
+	SPACE_ADD,
+	SPACE_FORGET,
+	SPACE_ALL,
+	GONE_ADD,
+	GONE_FORGET,
+	GONE_FIND,
+	GONE_ALL,
+	SPACE_STATEMENTS,
+};
 
 struct store {
 	sqlite3 *db;

@@ -12,6 +12,10 @@ static const char *const sql[SPACE_STATEMENTS] = {
 	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SPACE_FORGET] = "DELETE FROM spaces WHERE id = ?",
 	[SPACE_ALL] = "SELECT " COLUMNS " FROM spaces ORDER BY created_at_ms, id",
+	[GONE_ADD] = "INSERT OR IGNORE INTO spaces_gone (id) VALUES (?)",
+	[GONE_FORGET] = "DELETE FROM spaces_gone WHERE id = ?",
+	[GONE_FIND] = "SELECT id FROM spaces_gone WHERE id = ?",
+	[GONE_ALL] = "SELECT id FROM spaces_gone",
 };
 
 static int add(struct store *s, const struct store_space *row, struct err *e)
@@ -54,6 +58,22 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 	return store_end(s, ret, e);
 }
 
+static int run_on(struct store *s, enum space_statement statement, const char *id, struct err *e)
+{
+	bind_text(s->spaces[statement], 1, id);
+	return store_run(s, s->spaces[statement], e);
+}
+
+/* In a transaction. */
+static int forget(struct store *s, const char *id, struct err *e)
+{
+	int ret = run_on(s, SPACE_FORGET, id, e);
+
+	if (ret == 0 && sqlite3_changes(s->db) != 1)
+		ret = err_say(e, ENOENT, "the catalogue does not know %s", id);
+	return ret < 0 ? ret : run_on(s, GONE_ADD, id, e);
+}
+
 int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
 		       struct err *e)
 {
@@ -61,9 +81,7 @@ int store_space_resume(struct store *s, const char *space, const struct store_sa
 
 	if (ret < 0)
 		return ret;
-	ret = store_space_forget(s, space, e);
-	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		ret = err_say(e, ENOENT, "the catalogue does not know %s", space);
+	ret = forget(s, space, e);
 	if (ret == 0)
 		ret = store_sandbox_add(s, row, e);
 	return store_end(s, ret, e);
@@ -71,9 +89,53 @@ int store_space_resume(struct store *s, const char *space, const struct store_sa
 
 int store_space_forget(struct store *s, const char *id, struct err *e)
 {
-	bind_text(s->spaces[SPACE_FORGET], 1, id);
-	return store_run(s, s->spaces[SPACE_FORGET], e);
+	int ret = store_begin(s, e);
+
+	return ret < 0 ? ret : store_end(s, forget(s, id, e), e);
 }
+
+/* --- whose files are still to be removed ----------------------------------------------------- */
+
+int store_space_removed(struct store *s, const char *id, struct err *e)
+{
+	return run_on(s, GONE_FORGET, id, e);
+}
+
+static void count_row(void *arg, sqlite3_stmt *st)
+{
+	++*(int *)arg;
+}
+
+int store_space_is_gone(struct store *s, const char *id, struct err *e)
+{
+	int n = 0;
+
+	bind_text(s->spaces[GONE_FIND], 1, id);
+	int ret = store_rows(s, s->spaces[GONE_FIND], count_row, &n, e);
+	return ret < 0 ? ret : n;
+}
+
+struct gone_reader {
+	void (*each)(void *arg, const char *id);
+	void *arg;
+};
+
+static void tell_gone(void *arg, sqlite3_stmt *st)
+{
+	const struct gone_reader *reader = arg;
+
+	reader->each(reader->arg, text_at(st, 0));
+}
+
+int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), void *arg,
+		      struct err *e)
+{
+	struct gone_reader reader = {each, arg};
+
+	return store_rows(s, s->spaces[GONE_ALL], tell_gone, &reader, e);
+}
+
+/* --- rows ------------------------------------------------------------------------------------ */
 
 static struct store_space read_row(sqlite3_stmt *st)
 {

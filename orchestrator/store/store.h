@@ -87,6 +87,14 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
 		       struct err *e);
 int store_space_forget(struct store *s, const char *id, struct err *e);
+/* A Space that was resumed or forgotten is remembered as gone until its files are removed: so what
+ * else is on the disk and not here is known to be lost, not left over. */
+int store_space_removed(struct store *s, const char *id, struct err *e);
+/* Returns 1 or 0, or -errno. */
+int store_space_is_gone(struct store *s, const char *id, struct err *e);
+/* `id` is good during the call only, which may not change the catalogue. */
+int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), void *arg,
+		      struct err *e);
 /* Oldest first. What the row points to is good during the call only. */
 int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
 		 struct err *e);

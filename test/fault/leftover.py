@@ -17,7 +17,8 @@ echo links $(ip -o link | wc -l)
 echo mounts $(wc -l < /proc/mounts)
 echo folders $(ls /run/ramet/vm | wc -l)
 echo diaries $(ls /run/ramet/diaries | wc -l)
-echo spaces $(ls /var/lib/ramet/spaces | wc -l)
+# Without lost ones, which a kill in the moment between a freeze's files and its commit leaves.
+echo spaces $(ls /var/lib/ramet/spaces | grep -vc '[.]lost$')
 echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
 for p in $(pidof rametd); do
   grep -q '^Uid:.0' /proc/$p/status && continue

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/store/store.h"
 #include "test/unit/core/world.h"
 
 /* --- calls ---------------------------------------------------------------------------------- */
@@ -112,6 +113,7 @@ static unsigned spaces(struct world *w)
 	return l.n;
 }
 
+/* Without lost Spaces, which a kill between a freeze's last file and its commit leaves, too. */
 static unsigned entries(struct world *w, const char *name)
 {
 	char path[CONFIG_PATH_MAX + 16];
@@ -121,7 +123,7 @@ static unsigned entries(struct world *w, const char *name)
 	snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, name);
 	DIR *d = opendir(path);
 	while (d && (entry = readdir(d)))
-		n += entry->d_name[0] != '.';
+		n += entry->d_name[0] != '.' && !strstr(entry->d_name, ".lost");
 	if (d)
 		closedir(d);
 	return n;
@@ -761,6 +763,219 @@ static void test_killed_in_a_resume_there_is_one_of_both(void **state)
 	}
 }
 
+/* --- a catalogue that is put back ------------------------------------------------------------- */
+
+static void keep_catalogue(struct world *w, const char *from, const char *to)
+{
+	char command[4 * CONFIG_PATH_MAX];
+
+	snprintf(command, sizeof(command),
+		 "mkdir -p %1$s/%3$s && rm -f %1$s/%3$s/* && cp %1$s/%2$s/catalogue.db* %1$s/%3$s",
+		 w->dir, from, to);
+	assert_int_equal(system(command), 0);
+}
+
+static void restart(struct world *w)
+{
+	world_kill_core(w);
+	world_start_core(w);
+}
+
+static void put_back(struct world *w, const char *from)
+{
+	char command[2 * CONFIG_PATH_MAX];
+
+	world_kill_core(w);
+	snprintf(command, sizeof(command), "rm %s/catalogue.db*", w->config.state_dir);
+	assert_int_equal(system(command), 0);
+	snprintf(command, sizeof(command), "cp %s/%s/* %s", w->dir, from, w->config.state_dir);
+	assert_int_equal(system(command), 0);
+	world_start_core(w);
+}
+
+static void freeze_new(struct world *w, struct frozen *z)
+{
+	struct made m;
+
+	world_create(w, &m, NULL);
+	freeze(w, z, m.view.id);
+	assert_true(z->ok);
+}
+
+static void test_a_catalogue_put_back_loses_no_space(void **state)
+{
+	struct world *w = *state;
+	struct frozen old, new[2];
+	struct made m;
+	struct run r;
+
+	freeze_new(w, &old);
+	world_kill_core(w);
+	keep_catalogue(w, "state", "yesterday");
+	world_start_core(w);
+	for (int i = 0; i < 2; i++)
+		freeze_new(w, &new[i]);
+	world_kill_core(w);
+	keep_catalogue(w, "state", "today");
+	world_start_core(w);
+	put_back(w, "yesterday");
+	assert_int_equal(spaces(w), 1);
+	assert_int_equal(figures_of(w).spaces_lost, 2);
+	restart(w);
+	assert_int_equal(figures_of(w).spaces_lost, 2);
+	resume(w, &m, new[0].id);
+	assert_int_equal(m.failure.status, 404);
+	put_back(w, "today");
+	assert_int_equal(spaces(w), 3);
+	assert_int_equal(figures_of(w).spaces_lost, 0);
+	for (int i = 0; i < 2; i++) {
+		resume(w, &m, new[i].id);
+		assert_true(m.ok);
+		world_exec(w, &r, m.view.id, "out alive");
+		assert_string_equal(r.out, "alive");
+	}
+	resume(w, &m, old.id);
+	assert_true(m.ok);
+}
+
+static void make_dir(struct world *w, const char *name)
+{
+	char path[CONFIG_PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/spaces/%s", w->config.state_dir, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+	strcat(path, "/memory");
+	close(open(path, O_CREAT | O_CLOEXEC, 0600));
+}
+
+static bool has_dir(struct world *w, const char *name)
+{
+	char path[CONFIG_PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/spaces/%s", w->config.state_dir, name);
+	return access(path, F_OK) == 0;
+}
+
+static void set_lost_since(struct world *w, const char *name, int64_t days_ago)
+{
+	const time_t t = (time_t)(realtime_ms() / 1000 - days_ago * 86400);
+	const struct timespec times[2] = {{.tv_sec = t}, {.tv_sec = t}};
+	char path[CONFIG_PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/spaces/%s", w->config.state_dir, name);
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static bool b_is_removed(void *arg)
+{
+	return !has_dir(arg, "spc_b.lost");
+}
+
+static void test_a_lost_space_is_kept_for_days(void **state)
+{
+	struct world *w = *state;
+
+	world_kill_core(w);
+	make_dir(w, "spc_a");
+	make_dir(w, "spc_b");
+	make_dir(w, "spc_half.tmp");
+	make_dir(w, "lost+found"); /* of a file system of its own */
+	world_start_core(w);
+	until_entries(w, "spaces", 1);
+	assert_true(has_dir(w, "spc_a.lost") && has_dir(w, "spc_b.lost"));
+	assert_true(has_dir(w, "lost+found"));
+	assert_int_equal(figures_of(w).spaces_lost, 2);
+	world_kill_core(w);
+	set_lost_since(w, "spc_a.lost", 6);
+	set_lost_since(w, "spc_b.lost", 8);
+	world_start_core(w);
+	world_until(w, b_is_removed, w);
+	assert_true(has_dir(w, "spc_a.lost"));
+	assert_int_equal(figures_of(w).spaces_lost, 1);
+}
+
+/* The clock that says since when it is lost was wrong. */
+static void test_a_lost_space_outlives_a_wrong_clock(void **state)
+{
+	const int64_t days_ago[] = {-3, 20 * 365};
+	struct world *w = *state;
+
+	world_kill_core(w);
+	make_dir(w, "spc_a");
+	for (size_t i = 0; i < 2; i++) {
+		world_start_core(w);
+		world_kill_core(w);
+		set_lost_since(w, "spc_a.lost", days_ago[i]);
+	}
+	world_start_core(w);
+	turn(w);
+	assert_true(has_dir(w, "spc_a.lost"));
+	assert_int_equal(figures_of(w).spaces_lost, 1);
+}
+
+/* --- many ------------------------------------------------------------------------------------- */
+
+#define MANY_SPACES 1000
+#define MANY_ROWS   10000
+
+static void fill_catalogue(struct world *w)
+{
+	char path[CONFIG_PATH_MAX + 16], id[SANDBOX_ID_LEN + 1];
+	struct store *s;
+	struct err e;
+
+	snprintf(path, sizeof(path), "%s/catalogue.db", w->config.state_dir);
+	assert_int_equal(store_open(&s, path, &e), 0);
+	struct store_sandbox *rows = calloc(MANY_ROWS, sizeof(*rows));
+	static char ids[MANY_ROWS][SANDBOX_ID_LEN + 1];
+	for (int i = 0; i < MANY_ROWS; i++) {
+		snprintf(ids[i], sizeof(ids[i]), "sbx_%032d", i);
+		rows[i] = (struct store_sandbox){.id = ids[i],
+						 .tenant = "local",
+						 .template = "default",
+						 .created_at_ms = i,
+						 .metadata = "{}",
+						 .ended_at_ms = realtime_ms(),
+						 .ended_code = "expired",
+						 .ended_text = "its time was over"};
+	}
+	assert_int_equal(store_sandboxes_add(s, rows, MANY_ROWS, &e), 0);
+	for (int i = 0; i < MANY_SPACES; i++) {
+		char tenant[32];
+
+		snprintf(id, sizeof(id), "spc_%032d", i);
+		snprintf(tenant, sizeof(tenant), "tnt_%d", i % 10);
+		const struct store_space space = {.id = id,
+						  .tenant = tenant,
+						  .sandbox = ids[i],
+						  .template = "default",
+						  .metadata = "{}"};
+		assert_int_equal(store_space_freeze(s, &space, 1, "frozen", "it is", &e), 0);
+		make_dir(w, id);
+	}
+	free(rows);
+	store_close(s);
+}
+
+/* The figure that docs/benchmarks.md has. */
+static void test_many_are_found_at_a_start(void **state)
+{
+	struct world *w = *state;
+	struct listing l = {0};
+
+	world_kill_core(w);
+	fill_catalogue(w);
+	uint64_t before = now_ns();
+	world_start_core(w);
+	print_message("started with %d Spaces and %d rows in %llu ms\n", MANY_SPACES, MANY_ROWS,
+		      (unsigned long long)(now_ns() - before) / 1000000);
+	assert_int_equal(figures_of(w).spaces, MANY_SPACES);
+	assert_int_equal(figures_of(w).spaces_lost, 0);
+	core_spaces(w->core, "tnt_3", on_space, &l);
+	assert_int_equal(l.n, MANY_SPACES / 10);
+	assert_int_equal(spaces(w), 0); /* of another tenant */
+}
+
 /* --- damage --------------------------------------------------------------------------------- */
 
 static void flip(struct world *w, const char *id, const char *file, off_t at)
@@ -857,6 +1072,10 @@ int main(void)
 		WORLD_TEST(test_a_merge_does_not_lift_the_lifetime),
 		WORLD_TEST(test_killed_at_any_step_there_is_one_of_both),
 		WORLD_TEST(test_killed_in_a_resume_there_is_one_of_both),
+		WORLD_TEST(test_a_catalogue_put_back_loses_no_space),
+		WORLD_TEST(test_a_lost_space_is_kept_for_days),
+		WORLD_TEST(test_a_lost_space_outlives_a_wrong_clock),
+		WORLD_TEST(test_many_are_found_at_a_start),
 		WORLD_TEST(test_a_flipped_bit_is_found_and_not_run),
 		WORLD_TEST(test_damage_is_found_after_a_start),
 	};

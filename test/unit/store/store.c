@@ -378,7 +378,7 @@ static void test_one_of_the_first_version_is_brought_up(void **state)
 
 	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
 	store_close(s);
-	run_sql(*state, "DROP TABLE keys; DROP TABLE spaces; "
+	run_sql(*state, "DROP TABLE keys; DROP TABLE spaces; DROP TABLE spaces_gone; "
 			"ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
 	s = open_store(*state);
 	struct rows rows = read_rows(s);
@@ -421,11 +421,41 @@ static void test_keys_of_an_earlier_version_are_revoked_for_good(void **state)
 		assert_int_equal(store_key_add(s, &row, &e), 0);
 	}
 	store_close(s);
-	run_sql(*state, "ALTER TABLE keys DROP COLUMN revoked; PRAGMA user_version = 4");
+	run_sql(*state, "ALTER TABLE keys DROP COLUMN revoked; DROP TABLE spaces_gone; "
+			"PRAGMA user_version = 4");
 	s = open_store(*state);
 	assert_int_equal(store_keys(s, note_key, &r, &e), 0);
 	assert_int_equal(r.n, 3);
 	assert_int_equal(r.revoked, 1);
+	store_close(s);
+}
+
+static void count_gone(void *arg, const char *id)
+{
+	assert_string_equal(id, "spc_1");
+	++*(int *)arg;
+}
+
+static void test_a_space_is_gone_until_its_files_are_removed(void **state)
+{
+	const struct store_space space = {.id = "spc_1", .sandbox = "sbx_1"};
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+	int n = 0;
+
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	assert_int_equal(store_space_freeze(s, &space, 1, "frozen", "it is", &e), 0);
+	assert_int_equal(store_space_is_gone(s, "spc_1", &e), 0);
+	assert_int_equal(store_space_forget(s, "spc_1", &e), 0);
+	assert_true(store_space_forget(s, "spc_1", &e) < 0);
+	store_close(s);
+	s = open_store(*state);
+	assert_int_equal(store_space_is_gone(s, "spc_1", &e), 1);
+	assert_int_equal(store_spaces_gone(s, count_gone, &n, &e), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(store_space_removed(s, "spc_1", &e), 0);
+	assert_int_equal(store_space_is_gone(s, "spc_1", &e), 0);
 	store_close(s);
 }
 
@@ -646,6 +676,7 @@ int main(void)
 		TEST(test_a_newer_one_is_named),
 		TEST(test_one_of_the_first_version_is_brought_up),
 		TEST(test_keys_of_an_earlier_version_are_revoked_for_good),
+		TEST(test_a_space_is_gone_until_its_files_are_removed),
 		TEST(test_many_rows_are_all_there_or_none),
 		TEST(test_a_merge_is_one_change),
 		TEST(test_a_merge_survives_a_kill_whole),

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a start finds of Spaces: the catalogue's rows, directories, and what is the one without the
+ * other. Only what the catalogue says is gone is removed. A directory that it does not name at all
+ * is kept for LOST_KEPT_MS, since the catalogue may be a copy of yesterday's that was put back.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "orchestrator/core/space-files.h"
+
+#define LOST_KEPT_DAYS 7
+#define LOST_KEPT_MS   (INT64_C(1000) * 24 * 3600 * LOST_KEPT_DAYS)
+
+struct lost_space {
+	struct list link; /* on core->lost_spaces */
+	char id[SANDBOX_ID_LEN + 1];
+	uint64_t due_ms;       /* on the boot-time clock: it is removed */
+	int64_t removed_at_ms; /* the same as the wall clock was at the start */
+};
+
+/* --- removal -------------------------------------------------------------------------------- */
+
+struct removal {
+	struct list link;  /* on core->removals */
+	struct core *core; /* NULL: it is gone */
+	char state_dir[CONFIG_PATH_MAX];
+	char id[SANDBOX_ID_LEN + 1];
+	bool whole;
+};
+
+static void remove_work(void *arg)
+{
+	struct removal *job = arg;
+
+	job->whole = space_remove(job->state_dir, job->id);
+}
+
+static void on_removed(void *arg)
+{
+	struct removal *job = arg;
+	struct err e;
+
+	list_del(&job->link);
+	if (!job->whole)
+		log_error("space %s: its files can't all be removed; the next start tries again",
+			  job->id);
+	else if (job->core && store_space_removed(job->core->store, job->id, &e) < 0)
+		log_warn("space %s: its files are removed: %s", job->id, e.text);
+	free(job);
+}
+
+/* Should there be no memory, the next start removes them. */
+void space_files_drop(struct core *c, const char *id)
+{
+	struct removal *job = must_alloc(sizeof(*job));
+
+	job->core = c;
+	snprintf(job->state_dir, sizeof(job->state_dir), "%s", c->config.state_dir);
+	snprintf(job->id, sizeof(job->id), "%s", id);
+	list_add_tail(&c->removals, &job->link);
+	if (loop_work(c->loop, remove_work, on_removed, job) < 0) {
+		list_del(&job->link);
+		free(job);
+	}
+}
+
+/* --- lost ones ------------------------------------------------------------------------------ */
+
+static void on_lost(void *arg, const char *id, int64_t since_ms)
+{
+	struct core *c = arg;
+	struct lost_space *lost = must_alloc(sizeof(*lost));
+	int64_t left = since_ms + LOST_KEPT_MS - realtime_ms();
+
+	snprintf(lost->id, sizeof(lost->id), "%s", id);
+	lost->due_ms = boottime_ms() + (uint64_t)(left > 0 ? left : 0);
+	lost->removed_at_ms = since_ms + LOST_KEPT_MS;
+	list_add_tail(&c->lost_spaces, &lost->link);
+	c->figures.spaces_lost++;
+	log_warn("space %s is on the disk and not in the catalogue: it is kept for %lld h more, as "
+		 "STATE_DIR/spaces/%s.lost (docs/operating.md, Backup)",
+		 id, (long long)(left > 0 ? left : 0) / 3600000, id);
+}
+
+void spaces_lost_check(struct core *c)
+{
+	list_each_safe (pos, &c->lost_spaces) {
+		struct lost_space *lost = container_of(pos, struct lost_space, link);
+
+		if (boottime_ms() < lost->due_ms)
+			continue;
+		log_warn("space %s was lost for %d days: its files are removed", lost->id,
+			 LOST_KEPT_DAYS);
+		space_files_drop(c, lost->id);
+		c->figures.spaces_lost--;
+		list_del(&lost->link);
+		free(lost);
+	}
+}
+
+void core_spaces_lost(struct core *c,
+		      void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg)
+{
+	list_each (pos, &c->lost_spaces) {
+		const struct lost_space *lost = container_of(pos, struct lost_space, link);
+
+		each(arg, lost->id, lost->removed_at_ms);
+	}
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_row(void *arg, const struct store_space *row)
+{
+	space_add(arg, row);
+}
+
+static void drop(void *arg, const char *id)
+{
+	space_files_drop(arg, id);
+}
+
+static bool is_space(void *arg, const char *id)
+{
+	return space_of(arg, id) != NULL;
+}
+
+/* One that can't be looked up is kept. */
+static bool is_gone(void *arg, const char *id)
+{
+	struct core *c = arg;
+	struct err e;
+
+	return store_space_is_gone(c->store, id, &e) > 0;
+}
+
+/* A Space that lacks its directory is found by the scrub, or when it is to be resumed. */
+int spaces_load(struct core *c, struct err *e)
+{
+	const struct spaces_sweep sweep = {is_space, is_gone, drop, on_lost, c};
+	int ret = store_spaces(c->store, on_row, c, e);
+
+	if (ret == 0)
+		ret = spaces_sweep(c->config.state_dir, &sweep, e);
+	if (ret == 0)
+		ret = store_spaces_gone(c->store, drop, c, e);
+	spaces_lost_check(c);
+	return ret;
+}
+
+void spaces_unload(struct core *c)
+{
+	list_each_safe (pos, &c->removals) {
+		list_del(pos);
+		container_of(pos, struct removal, link)->core = NULL;
+	}
+	list_each_safe (pos, &c->lost_spaces) {
+		list_del(pos);
+		free(container_of(pos, struct lost_space, link));
+	}
+}
