@@ -26,8 +26,8 @@
 
 #define GRACE_MS     2000
 #define VSOCK_BUFFER (1u << 20)
-#define BEHIND_MAX   8	/* events that output waits for */
-#define BEHIND_MS    10 /* at most: see send_output */
+#define BEHIND_MS    10		  /* at most: see behind_ms */
+#define FLOOD	     (256u << 10) /* bytes that came meanwhile, from which on it is 1 */
 /* A CPU without any timer has its clock stopped, which takes more exits from the VM than a late
  * one: three when it goes to sleep and two when it wakes. */
 #define WAIT_MAX_MS 3600000
@@ -41,6 +41,8 @@ static struct {
 	bool reseeding;	      /* it was told */
 	struct conn *power_off_after;
 	bool power_off;
+	int64_t send_at; /* when output that is due is sent, by loop_now_ms; 0: none is */
+	bool flooded;	 /* so much came the last time that writers may be waiting for room */
 } agent;
 
 static struct list waiting = {&waiting, &waiting}; /* for a worker */
@@ -414,44 +416,49 @@ static int sooner(int a, int b)
 	return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
-static void settle(void)
-{
-	call_on_time();
-	conn_reap();
-}
-
 /*
- * Where a VM is slow the end takes its time, and a timer that is due before the next tick (10 ms,
- * CONFIG_HZ_100) is two exits more. Where it is fast, nobody who watches is to wait for text: the
- * first of it is 1 ms late, or comes after five times what it took until then.
+ * How long output waits for more, or for the call's end, to go with it. Where a VM is slow the end
+ * takes its time, and a timer that is due before the next tick (10 ms, CONFIG_HZ_100) is two exits
+ * more. Where it is fast, nobody who watches is to wait for text: the first of it is 1 ms late, or
+ * comes after five times what it took until then.
  */
 static int behind_ms(void)
 {
 	int64_t ms = 4 * call_ran_ms();
 
-	return ms < 1 ? 1 : ms < BEHIND_MS ? (int)ms : BEHIND_MS;
+	return ms < 1 || agent.flooded ? 1 : ms < BEHIND_MS ? (int)ms : BEHIND_MS;
 }
 
-/* What a call wrote goes out with what comes right behind it, often the call's end. */
+/* Milliseconds until send_output is to be called, -1: nothing is due. */
+static int send_timeout_ms(void)
+{
+	int64_t left = agent.send_at - loop_now_ms();
+
+	if (!agent.send_at)
+		return -1;
+	return left > 0 ? (int)left : 0;
+}
+
 static void send_output(void)
 {
-	if (!output_is_due())
-		return;
-	int64_t until = loop_now_ms() + behind_ms();
-	for (int i = 0; i < BEHIND_MAX && output_is_due(); i++) {
-		int64_t left = until - loop_now_ms();
-		if (left <= 0 || !loop_once(sooner((int)left, call_timeout_ms())))
-			break;
-		settle();
+	if (!output_is_due()) {
+		agent.send_at = 0;
+	} else if (!agent.send_at) {
+		agent.send_at = loop_now_ms() + behind_ms();
+	} else if (send_timeout_ms() == 0) {
+		agent.send_at = 0;
+		agent.flooded = output_send_due() >= FLOOD / (agent.flooded ? 8 : 1);
 	}
-	output_send_due();
 }
 
 static void loop_for_ever(void)
 {
 	for (;;) {
-		loop_once(sooner(sooner(call_timeout_ms(), draft_expire()), WAIT_MAX_MS));
-		settle();
+		int until = sooner(call_timeout_ms(), send_timeout_ms());
+
+		loop_once(sooner(sooner(until, draft_expire()), WAIT_MAX_MS));
+		call_on_time();
+		conn_reap();
 		send_output();
 		if (agent.power_off && agent.sys->power_off() < 0)
 			say("power off: %s", strerror(errno));

@@ -42,6 +42,7 @@ EXITED = struct.Struct("<iB")
 FRAME_MAX = HEADER.size + 65536
 LAST_MAX = 32768  # bytes of text that go with an EXIT
 FIONREAD = 0x541B
+EMPTY = b"\0\0\0\0"  # what FIONREAD gives for an empty pipe
 BASH = "/bin/bash"
 ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
 SCRIPT_FD = 250
@@ -51,34 +52,40 @@ SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
 
 main = types.ModuleType("__main__")
 driver_pid = getpid()
-progress = memoryview(mmap(PROGRESS, 16, prot=PROT_READ)).cast("Q")  # see output.h
+progress = memoryview(mmap(PROGRESS, 24, prot=PROT_READ)).cast("Q")  # see output.h
 
 
 # ---- standard streams -------------------------------------------------------------------------
 
 
 def wait_until_read(pipe):
-    """Wait until the agent has read what is in `pipe` now, so that output to the other one stays
-    behind it; what others write into it meanwhile is not waited for.
+    """Wait until the agent has read what is in `pipe` now, or will before it reads the other one, so
+    that output to that stays behind it; what others write meanwhile is not waited for.
     """
     delay = 0.00005
     try:
-        left = bytes_in(pipe)
-        end = bytes_read(pipe) + left
-        while left and bytes_read(pipe) < end:
+        size = ioctl(pipe, FIONREAD, EMPTY)
+        if size == EMPTY:
+            return
+        end = bytes_read(pipe) + int.from_bytes(size, "little")
+        while bytes_read(pipe) < end and not is_older(pipe) and not is_empty(pipe):
             sleep(delay)
             delay = min(2 * delay, 0.005)
-            left = bytes_in(pipe)
     except OSError:
         pass  # user code closed our copy of the pipe: order is all that is lost
 
 
-def bytes_in(pipe):
-    return int.from_bytes(ioctl(pipe, FIONREAD, b"\0\0\0\0"), "little")
+def is_empty(pipe):
+    return ioctl(pipe, FIONREAD, EMPTY) == EMPTY
 
 
 def bytes_read(pipe):
     return progress[pipe - PIPE_OUT]
+
+
+def is_older(pipe):
+    """Return whether the agent takes all that is in `pipe` before what is in the other one."""
+    return progress[2] == pipe - PIPE_OUT + 1
 
 
 class PipeWriter(io.RawIOBase):
@@ -89,6 +96,7 @@ class PipeWriter(io.RawIOBase):
         self.name = name
         self.mode = "wb"
         self.other_pipe = other_pipe
+        self.before = None  # a stream that may hold text, which is older than what is written here
 
     def fileno(self):
         return self.fd
@@ -102,9 +110,19 @@ class PipeWriter(io.RawIOBase):
     def write(self, data):
         if self.closed:
             raise ValueError("I/O operation on closed file.")
+        if self.before is not None and not is_closed(self.before):
+            self.before.flush()
         wait_until_read(self.other_pipe)
-        view = memoryview(data).cast("B")
-        size = len(view)
+        try:
+            done = write(self.fd, data)
+        except BlockingIOError:
+            done = 0
+        size = len(data) if type(data) is bytes else memoryview(data).nbytes
+        if done < size:
+            self.write_rest(memoryview(data).cast("B")[done:])
+        return size
+
+    def write_rest(self, view):
         while view:
             try:
                 view = view[write(self.fd, view) :]
@@ -112,7 +130,6 @@ class PipeWriter(io.RawIOBase):
                 ready = poll()
                 ready.register(self.fd, POLLOUT)
                 ready.poll()
-        return size
 
 
 def encode_odd(error):
@@ -127,27 +144,20 @@ def encode_odd(error):
 
 
 class Text(io.TextIOWrapper):
-    """sys.stdout or sys.stderr: buffered by line, in order with the other even within lines."""
+    """sys.stdout, which holds the line that is begun, or sys.stderr, which holds nothing: so they are
+    in order within lines too.
+    """
 
     def __init__(self, fd, name, other_pipe):
-        writer = PipeWriter(fd, name, other_pipe)
-        super().__init__(writer, "utf-8", "ramet-odd", newline="\n", line_buffering=True)
+        super().__init__(
+            PipeWriter(fd, name, other_pipe),
+            "utf-8",
+            "ramet-odd",
+            newline="\n",
+            line_buffering=True,
+            write_through=fd == 2,
+        )
         self.mode = "w"
-        self.other = None
-        self.holds_text = False
-
-    def write(self, text):
-        other = self.other
-        if other.holds_text and not is_closed(other):
-            other.flush()
-        self.holds_text = True
-        size = super().write(text)
-        self.holds_text = not self.line_buffering or ("\n" not in text and "\r" not in text)
-        return size
-
-    def flush(self):
-        self.holds_text = False
-        super().flush()
 
 
 def is_closed(stream):
@@ -175,7 +185,7 @@ class Streams:
         if is_closed(self.out) or is_closed(self.err):
             self.out = sys.__stdout__ = Text(1, "<stdout>", PIPE_ERR)
             self.err = sys.__stderr__ = Text(2, "<stderr>", PIPE_OUT)
-            self.out.other, self.err.other = self.err, self.out
+            self.err.buffer.before = self.out
             sys.stdout = sys.stderr = None
         if is_closed(getattr(sys, "stdout", None)):
             sys.stdout = self.out
@@ -201,9 +211,8 @@ class Streams:
         users = getattr(sys, "stdout", None), getattr(sys, "stderr", None)
         for stream in (*users, self.out, self.err):
             try:
-                if stream is None or (type(stream) is Text and not stream.holds_text):
-                    continue
-                stream.flush()
+                if stream is not None:
+                    stream.flush()
             except BaseException:
                 pass  # a user's stream, or a full disk behind descriptor 1
 

@@ -16,6 +16,13 @@
  * (A level-triggered one that was just read stands in the list again, before the other.)
  */
 #define PIPE_EVENTS (EPOLLIN | EPOLLET)
+/* What a program can write while nobody reads: see output_is_due. */
+#define PIPE_SIZE (512 << 10)
+/*
+ * After so many reads in a row from the same pipe, what comes next is left in it for a while.
+ * Before, each is read at once: it is how the order of programs that write to both is known.
+ */
+#define RUN 64
 
 struct pipe_end {
 	struct watch watch; /* of the read end */
@@ -27,29 +34,27 @@ struct pipe_end {
 };
 
 static struct pipe_end pipes[OUTPUT_COUNT];
+static struct pipe_end *last = &pipes[OUTPUT_STDOUT]; /* that was read */
+static unsigned run; /* reads of it since the other one was, up to RUN */
+/*
+ * Text is left in `last`: it is not watched, so its writer wakes nobody. Text in the other pipe is
+ * younger. The driver is told, and writes to the other one without waiting until this one is read.
+ */
+static bool left_in_pipe;
+static uint64_t *older; /* in the page that the driver sees: the number of that pipe, 0: none */
 static struct conn *sink;
 static struct kept kept;
 static uint64_t sent;  /* bytes of the call that were given to a connection */
 static bool of_call;   /* what comes is a call's output */
 static bool is_let_go; /* and is not held up for want of a connection */
 static bool ends;      /* up to the marks */
-static bool due;       /* something is kept that the connection could have */
+static bool due;       /* text was left in a pipe, or was read and could be sent */
 static int progress_fd = -1;
-
-/* At once: what is in a pipe that is watched again is told again. */
-static void watch_pipes(bool on)
-{
-	const uint32_t events = on ? PIPE_EVENTS : 0;
-
-	for (size_t i = 0; i < OUTPUT_COUNT; i++)
-		if (pipes[i].watch.events != events)
-			watch_again(&pipes[i].watch, events);
-}
 
 /* Gives the connection what it has not got, a frame at a time: back-pressure. */
 static void push(void)
 {
-	due = false;
+	due = left_in_pipe;
 	while (sink && !sink->out_len && sent < kept.total) {
 		size_t len;
 		bool is_stderr;
@@ -105,17 +110,115 @@ static size_t move(struct pipe_end *p, size_t max)
 	return (size_t)n;
 }
 
-static void on_readable(struct watch *w, uint32_t events)
+static struct pipe_end *other(void)
+{
+	return &pipes[last == &pipes[OUTPUT_STDOUT] ? OUTPUT_STDERR : OUTPUT_STDOUT];
+}
+
+static void watch_pipe(struct pipe_end *p, bool on)
+{
+	const uint32_t events = on ? PIPE_EVENTS : 0;
+
+	/* At once: what is in a pipe that is watched again is told again. */
+	if (p->watch.events != events)
+		watch_again(&p->watch, events);
+}
+
+/* In this order: it is the order in which they are told, should both have text. */
+static void watch_pipes(void)
+{
+	bool may = allowance() != 0;
+
+	watch_pipe(last, may && !left_in_pipe);
+	watch_pipe(other(), may);
+}
+
+/* Takes `left` bytes, as far as they may be taken now: true when that was all. */
+static bool drain_pipe(struct pipe_end *p)
+{
+	while (p->left > 0) {
+		size_t max = allowance();
+		if (!max)
+			return false;
+		size_t n = move(p, (size_t)p->left < max ? (size_t)p->left : max);
+		push();
+		if (!n)
+			break;
+		p->left -= (int)n;
+	}
+	p->left = 0;
+	return true;
+}
+
+static void mark(struct pipe_end *p)
+{
+	if (ioctl(p->watch.fd, FIONREAD, &p->left) < 0)
+		p->left = 0;
+}
+
+static void leave_in_pipe(void)
+{
+	left_in_pipe = due = true;
+	__atomic_store_n(older, (uint64_t)(last - pipes) + 1, __ATOMIC_SEQ_CST);
+}
+
+static void forget_left(void)
+{
+	left_in_pipe = false;
+	__atomic_store_n(older, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Takes what was left in the pipe; true when that was all. */
+static bool take_left(void)
+{
+	/* First: what the driver wrote while it was told otherwise is counted by the mark. */
+	forget_left();
+	mark(last);
+	return drain_pipe(last);
+}
+
+static void read_last(void)
 {
 	size_t max = allowance();
-	size_t n = max ? move(container_of(w, struct pipe_end, watch), max) : 0;
+	size_t n = max ? move(last, max) : 0;
 
-	if (n == max)
+	/* What is not sent yet must stay in the ring. */
+	if (kept.total - sent >= AGENT_PAYLOAD_MAX)
 		push();
-	if (!allowance())
-		watch_pipes(false);
-	else if (n == max) /* there may be more; less means that the pipe was emptied */
-		watch_again(w, PIPE_EVENTS);
+	/* There may be more; less means that the pipe was emptied. */
+	if (n == max && allowance())
+		watch_again(&last->watch, PIPE_EVENTS);
+}
+
+static void drop(struct pipe_end *p)
+{
+	/* There may be more; less means that the pipe was emptied. */
+	if (move(p, AGENT_PAYLOAD_MAX) == AGENT_PAYLOAD_MAX)
+		watch_again(&p->watch, PIPE_EVENTS);
+}
+
+static void on_readable(struct watch *w, uint32_t events)
+{
+	struct pipe_end *p = container_of(w, struct pipe_end, watch);
+
+	if (!of_call) {
+		drop(p);
+		return;
+	}
+	if (left_in_pipe && !take_left()) {
+		watch_pipes(); /* later, and this one again */
+		return;
+	}
+	if (p != last)
+		run = 0;
+	last = p;
+	if (run == RUN) {
+		leave_in_pipe();
+	} else {
+		run++;
+		read_last();
+	}
+	watch_pipes();
 }
 
 static int open_pipe(struct pipe_end *p, bool is_stderr)
@@ -130,12 +233,14 @@ static int open_pipe(struct pipe_end *p, bool is_stderr)
 	p->watch.on_event = on_readable;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
+	/* Refused to who has too many pipes: it works with a small one as well. */
+	fcntl(fds[0], F_SETPIPE_SZ, PIPE_SIZE);
 	return watch_add(&p->watch, fds[0], PIPE_EVENTS);
 }
 
 static int open_progress(void)
 {
-	const size_t size = OUTPUT_COUNT * sizeof(uint64_t);
+	const size_t size = (OUTPUT_COUNT + 1) * sizeof(uint64_t);
 
 	progress_fd = memfd_create("output-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed: user code that cut it short would have our next store end in SIGBUS. */
@@ -147,6 +252,7 @@ static int open_progress(void)
 		return -errno;
 	for (size_t i = 0; i < OUTPUT_COUNT; i++)
 		pipes[i].progress = &page[i];
+	older = &page[OUTPUT_COUNT];
 	return 0;
 }
 
@@ -177,6 +283,7 @@ void output_begin(void)
 	sent = 0;
 	of_call = true;
 	is_let_go = false;
+	run = 0;
 	output_resume();
 }
 
@@ -185,10 +292,17 @@ bool output_is_due(void)
 	return due;
 }
 
-void output_send_due(void)
+size_t output_send_due(void)
 {
-	if (due)
-		push();
+	uint64_t before = kept.total;
+
+	if (!due)
+		return 0;
+	if (left_in_pipe)
+		take_left();
+	push();
+	watch_pipes();
+	return (size_t)(kept.total - before);
 }
 
 bool output_keeps(uint64_t from)
@@ -215,40 +329,26 @@ void output_resume(void)
 {
 	push();
 	if (!ends)
-		watch_pipes(allowance() != 0);
+		watch_pipes();
 }
 
 void output_mark_end(void)
 {
+	forget_left();
+	due = false;
 	for (size_t i = 0; i < OUTPUT_COUNT; i++)
-		if (ioctl(pipes[i].watch.fd, FIONREAD, &pipes[i].left) < 0)
-			pipes[i].left = 0;
+		mark(&pipes[i]);
 	/* What comes later than the mark is not this call's. */
 	ends = true;
 }
 
-static bool drain_pipe(struct pipe_end *p)
-{
-	while (p->left > 0) {
-		size_t max = allowance();
-		if (!max)
-			return false;
-		size_t n = move(p, (size_t)p->left < max ? (size_t)p->left : max);
-		push();
-		if (!n)
-			break;
-		p->left -= (int)n;
-	}
-	p->left = 0;
-	return true;
-}
-
 bool output_drain(void)
 {
-	if (drain_pipe(&pipes[OUTPUT_STDOUT]) && drain_pipe(&pipes[OUTPUT_STDERR]))
+	if (drain_pipe(last) && drain_pipe(other()))
 		return true;
 	if (ends) /* the call may be over by now, with its client */
-		watch_pipes(false);
+		for (size_t i = 0; i < OUTPUT_COUNT; i++)
+			watch_pipe(&pipes[i], false);
 	return false;
 }
 
@@ -266,6 +366,7 @@ bool output_is_sent(void)
 void output_end(void)
 {
 	sink = NULL;
-	of_call = ends = false;
+	of_call = ends = due = false;
+	forget_left();
 	output_resume();
 }

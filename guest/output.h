@@ -20,17 +20,22 @@ enum output_stream { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_COUNT };
 int output_open(struct err *e);
 int output_write_end(enum output_stream stream);
 /*
- * A sealed page that holds one u64 for each stream: the bytes read from its pipe so far. With it
- * the driver knows when the agent has passed a point in one stream and it may write to the other,
- * also while some child keeps that pipe full.
+ * A sealed page that holds one u64 for each stream, the bytes read from its pipe so far, and one
+ * with the number of a stream, 1 for stdout: all that is in its pipe is taken before what is in the
+ * other one (0: of neither is that known). With it the driver knows when it may write to one stream
+ * behind what it wrote to the other, also while some child keeps that pipe full.
  */
 int output_progress_fd(void);
 
 /* A call starts: what comes from now on is its output, and what was kept of another is gone. */
 void output_begin(void);
-/* Some was read and not sent yet: what is ready behind it may be the call's end, to go with it. */
+/*
+ * There is text that is not sent yet, in its pipe or read already. It can wait for what is about to
+ * come behind it, for its writer wakes nobody meanwhile: more text, and the call's end.
+ */
 bool output_is_due(void);
-void output_send_due(void);
+/* Takes and sends what is there now; returns how many bytes were taken. */
+size_t output_send_due(void);
 /* True when byte `from` of it and all after it are there, or will be. */
 bool output_keeps(uint64_t from);
 /* From now on its output goes to `c`, from byte `from` on; it waits while that is NULL. */

@@ -6,6 +6,7 @@ import signal
 import textwrap
 import unittest
 
+import harness
 from harness import STDERR, STDOUT, AgentTest
 
 
@@ -301,6 +302,102 @@ class Streams(AgentTest):
     def test_order_within_a_line(self):
         code = "import sys\nsys.stdout.write('a'); sys.stderr.write('b'); print('c', end=''); 1/0"
         self.assertTrue(self.run_python(code).order.startswith("1:a2:b1:c2:Traceback"))
+
+    # Prints so much that the agent leaves text in the pipe for a while.
+    RUN = "for i in range(300): print('run')\n"
+
+    def test_order_after_a_long_run_of_one_stream(self):
+        code = "import sys\nfor n in range(30):\n  for i in range(n * 7): print(n, i)\n" \
+               "  print(n, file=sys.stderr)\n  print(-n)\n  sys.stderr.write('e')"
+        expected, last = "", None
+        for n in range(30):
+            parts = [("1:", f"{n} {i}\n") for i in range(n * 7)]
+            for stream, text in (*parts, ("2:", f"{n}\n"), ("1:", f"{-n}\n"), ("2:", "e")):
+                expected += text if stream == last else stream + text
+                last = stream
+        for _ in range(5):
+            self.assertEqual(self.run_python(code).order, expected)
+
+    def test_both_streams_run_by_turns(self):
+        code = "import sys\nfor turn in range(20):\n" \
+               "  for i in range(200): print('o')\n  for i in range(200): print('e', file=sys.stderr)"
+        self.assertEqual(self.run_python(code).order, ("1:" + "o\n" * 200 + "2:" + "e\n" * 200) * 20)
+
+    WRITERS = (
+        "os.write(1, b'WORD\\n')",
+        "os.system('echo WORD')",
+        "sys.stdout.buffer.write(b'WORD\\n')",
+        "subprocess.run(['echo', 'WORD'])",
+        "libc.puts(b'WORD')",
+        "libc.printf(b'WORD\\n')",
+        "print('WORD', flush=True)",
+        "sys.stdout.write('WORD'); os.write(2, b''); sys.stdout.write('\\n')",
+        "child('WORD')",
+        "threaded('WORD')",
+        "open(1, 'wb', buffering=0, closefd=False).write(b'WORD\\n')",
+        "copy = os.dup(1); os.dup2(2, 1); os.dup2(copy, 1); print('WORD')",
+    )
+
+    def test_order_of_all_ways_of_writing_behind_a_run(self):
+        code = block("""
+            import ctypes, os, subprocess, sys, threading
+            libc = ctypes.CDLL(None)
+            def child(text):
+                if os.fork() == 0:
+                    print(text)
+                    os._exit(0)
+                os.wait()
+            def threaded(text):
+                t = threading.Thread(target=print, args=(text,))
+                t.start()
+                t.join()
+        """)
+        expected = ""
+        for n, way in enumerate(self.WRITERS):
+            code += self.RUN + way.replace("WORD", f"word{n}") + "\nprint('then')\n"
+            expected += "run\n" * 300 + f"word{n}\nthen\n"
+        self.assert_ends(self.run_python(code), out=expected)
+
+    def test_faulthandler_writes_behind_a_run(self):
+        code = "import faulthandler, sys\n" + self.RUN.replace("'run'", "'run', file=sys.stderr")
+        result = self.run_python(code + "faulthandler.dump_traceback()")
+        self.assertTrue(result.err.startswith("run\n" * 300 + "Current thread"), result.err[-500:])
+
+    def test_all_that_was_printed_before_a_crash_is_there(self):
+        for crash, lost in (("os._exit(3)", 1), ("os.kill(os.getpid(), 9)", 1), ("os.abort()", 1),
+                            ("import ctypes; ctypes.string_at(0)", 1), ("1/0", 0)):
+            result = self.run_python("import os\n" + self.RUN + "print('end')\n" + crash)
+            self.assertEqual((result.out, result.lost), ("run\n" * 300 + "end\n", lost), crash)
+
+    def test_an_interrupted_printer_has_printed_all_up_to_the_interrupt(self):
+        self.client.start("n = 0\nwhile True:\n  n += 1\n  print(n)")
+        result = self.client.wait_for_output("\n3000\n")
+        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.client.finish(result)
+        self.assertEqual(result.code, 130)
+        told = [int(line) for line in result.out.split()]
+        self.assertEqual(told, list(range(1, len(told) + 1)))
+        self.assertIn(int(self.run_python("print(n)").out), (len(told), len(told) + 1))
+
+    def test_a_line_behind_a_run_comes_while_the_code_goes_on(self):
+        self.client.start(self.RUN + "print('waits')\nimport threading; threading.Event().wait()")
+        result = self.client.wait_for_output("waits\n")
+        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertEqual(self.client.finish(result).out, "run\n" * 300 + "waits\n")
+
+    def test_half_a_line_comes_when_it_is_flushed(self):
+        self.client.start("import sys, threading\n" + self.RUN + "sys.stdout.write('half')\n"
+                          "sys.stdout.flush()\nthreading.Event().wait()")
+        result = self.client.wait_for_output("half")
+        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertEqual(self.client.finish(result).out, "run\n" * 300 + "half")
+
+    def test_errors_are_told_without_the_end_of_their_line(self):
+        self.client.start("import sys, threading\nsys.stderr.write('half')\n"
+                          "threading.Event().wait()")
+        result = self.client.wait_for_output("half")
+        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertTrue(self.client.finish(result).err.startswith("half"))
 
     def test_a_last_word_comes_whole_and_behind_all_else(self):
         for size in 10, 32700, 32768, 200_000:
