@@ -401,6 +401,17 @@ static int read_whole(const struct json_field *f, struct span v, uint32_t *out, 
 	return 0;
 }
 
+static int read_cut(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
+{
+	double n = number(v);
+
+	if (!(n >= f->min) || n != floor(n))
+		return err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
+			       f->name, f->min, f->max, show(v).text);
+	*out = (uint32_t)fmin(n, f->max);
+	return 0;
+}
+
 static int read_big(const struct json_field *f, struct span v, uint64_t *out, struct err *e)
 {
 	double n = number(v);
@@ -680,6 +691,8 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 		return read_text(f, v, at, e);
 	case JSON_WHOLE:
 		return read_whole(f, v, at, e);
+	case JSON_CUT:
+		return read_cut(f, v, at, e);
 	case JSON_MILLIS:
 		return read_millis(f, v, at, e);
 	case JSON_BOOL:

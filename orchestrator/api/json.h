@@ -21,6 +21,7 @@
 enum json_kind {
 	JSON_TEXT,   /* struct json_text; `max` bytes at most */
 	JSON_WHOLE,  /* uint32_t in [min, max] */
+	JSON_CUT,    /* uint32_t of at least min; what is more than max counts as that */
 	JSON_MILLIS, /* a number of seconds in [min, max] -> uint32_t milliseconds, at least 1 */
 	JSON_BOOL,   /* bool */
 	JSON_BIG,    /* a whole number in [min, max], up to 2^53 -> uint64_t */

@@ -49,10 +49,10 @@ static void resume(struct request *r, const void *values)
 void serve_resume(struct request *r)
 {
 	static const struct json_field fields[] = {
-		{"timeout_seconds", JSON_WHOLE, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
+		{"timeout_seconds", JSON_CUT, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
 		 false},
-		{"idle_timeout_seconds", JSON_WHOLE, offsetof(struct resume_body, idle_timeout_s),
-		 1, YEAR_S, false},
+		{"idle_timeout_seconds", JSON_CUT, offsetof(struct resume_body, idle_timeout_s), 1,
+		 YEAR_S, false},
 		{"persistent", JSON_BOOL, offsetof(struct resume_body, persistent), 0, 0, false},
 		{"egress", JSON_BOOL, offsetof(struct resume_body, egress), 0, 0, false},
 	};

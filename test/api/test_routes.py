@@ -111,15 +111,25 @@ def test_failures_of_core(http: httpx.Client, server: Server) -> None:
     assert f"fault {fault[0]}: POST /v1/sandboxes: secret detail" in log
 
 
+def test_numbers_above_their_limit_are_cut(http: httpx.Client) -> None:
+    body = b"""{"ram_mib": 999999, "vcpus": 33, "rootfs_gb": 1e300,
+        "timeout_seconds": 31536001, "idle_timeout_seconds": 99999999999}"""
+    created = http.post("/v1/sandboxes", content=body)
+    assert created.status_code == 201, created.text
+    info = http.get("/v1/sandboxes/" + created.json()["id"]).json()
+    assert (info["ram_mib"], info["vcpus"], info["rootfs_gb"]) == (65536, 32, 1024)
+
+
 @pytest.mark.parametrize(
     ("body", "names"),
     [
         (b"{", "JSON"),
         (b"[]", "object"),
         (b'{"ram_mib": 127}', "ram_mib must be a whole number from 128 to 65536, not 127"),
-        (b'{"vcpus": 33}', "vcpus"),
+        (b'{"vcpus": 0}', "vcpus"),
+        (b'{"vcpus": 33.5}', "vcpus"),
         (b'{"rootfs_gb": 0}', "rootfs_gb"),
-        (b'{"timeout_seconds": 31536001}', "timeout_seconds"),
+        (b'{"timeout_seconds": 0}', "timeout_seconds"),
         (b'{"idle_timeout_seconds": "1"}', "idle_timeout_seconds"),
         (b'{"persistent": 1}', "persistent"),
         (b'{"egress": "no"}', "egress"),

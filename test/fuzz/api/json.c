@@ -9,7 +9,7 @@
 
 struct body {
 	struct json_text text, object;
-	uint32_t whole, millis;
+	uint32_t whole, cut, millis;
 	bool flag;
 	char **env, **list, **pairs;
 	uint64_t big;
@@ -20,6 +20,7 @@ static const struct json_field fields[] = {
 	{"t", JSON_TEXT, offsetof(struct body, text), 0, 64, false},
 	{"o", JSON_OBJECT, offsetof(struct body, object), 0, 64, false},
 	{"w", JSON_WHOLE, offsetof(struct body, whole), 1, 1000, false},
+	{"c", JSON_CUT, offsetof(struct body, cut), 1, 1000, false},
 	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false},
 	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false},
 	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false},
@@ -35,7 +36,7 @@ static void check(const struct body *b)
 		abort();
 	if (b->object.p && (b->object.p[0] != '{' || b->object.p[b->object.len - 1] != '}'))
 		abort();
-	if (b->whole > 1000 || b->millis > 1000000)
+	if (b->whole > 1000 || b->cut > 1000 || b->millis > 1000000)
 		abort();
 	if (b->big > 1000 || b->bytes.len > 8)
 		abort();

@@ -12,7 +12,7 @@
 
 struct body {
 	struct json_text name, meta;
-	uint32_t size, wait_ms;
+	uint32_t size, cut, wait_ms;
 	bool on;
 	char **env, **list, **pairs;
 	uint64_t big;
@@ -23,6 +23,7 @@ static const struct json_field fields[] = {
 	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, false},
 	{"meta", JSON_OBJECT, offsetof(struct body, meta), 0, 40, false},
 	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false},
+	{"cut", JSON_CUT, offsetof(struct body, cut), 8, 32, false},
 	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false},
 	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false},
 	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false},
@@ -309,6 +310,26 @@ static void test_whole_numbers_may_have_a_point(void **state)
 	assert_int_equal(b.wait_ms, 300000);
 }
 
+static void test_numbers_may_be_cut_to_the_most(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t cut;
+	} cases[] = {{"{\"cut\":8}", 8},     {"{\"cut\":32}", 32},	   {"{\"cut\":33}", 32},
+		     {"{\"cut\":1e18}", 32}, {"{\"cut\":4294967304}", 32}, {"{\"cut\":1e999}", 32}};
+	struct body b;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_int_equal(read_text(cases[i].text, &b, &e), 0);
+		assert_int_equal(b.cut, cases[i].cut);
+	}
+	refused("{\"cut\":7}", "cut must be a whole number from 8 to 32, not 7");
+	refused("{\"cut\":-1e999}", "cut must be a whole number from 8 to 32, not -1e999");
+	refused("{\"cut\":33.5}", "cut must be a whole number from 8 to 32, not 33.5");
+	refused("{\"cut\":\"9\"}", "cut must be a whole number from 8 to 32, not \"9\"");
+}
+
 static void test_wrong_env(void **state)
 {
 	refused("{\"env\":[]}", "env must be an object of strings, not an array");
@@ -386,6 +407,7 @@ int main(void)
 		cmocka_unit_test(test_depth_is_limited),
 		cmocka_unit_test(test_wrong_types_and_ranges),
 		cmocka_unit_test(test_whole_numbers_may_have_a_point),
+		cmocka_unit_test(test_numbers_may_be_cut_to_the_most),
 		cmocka_unit_test(test_wrong_env),
 		cmocka_unit_test(test_env_is_limited),
 		cmocka_unit_test(test_lists),
