@@ -116,16 +116,17 @@ static const struct setting settings[] = {
 	    "Sizes of the default template whose images are made ahead when nothing else is to "
 	    "do:\n"
 	    "RAM in MiB x vCPUs, and x GB of disk where it is not the template's own, like\n"
-	    "1024x2,4096x4x16. A request is rounded up to one that is near. auto: so many that "
-	    "there\n"
-	    "is one for each request. Empty: none."),
+	    "1024x2,4096x4x16. auto: what was asked for lately, and RAM by doubling; up to 8 "
+	    "images\n"
+	    "and 2 GB with each template's own. Empty: none."),
 	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
 	    "Empty VM processes, and sandboxes restored from the template, kept ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
 	NUM(pool_others, 0, 16, "2",
 	    "Sandboxes kept ready of each size and template that is prepared ahead or was asked "
 	    "for\n"
-	    "lately; one each where all that are prepared would take more than half of max_vms."),
+	    "lately; one each where all that may be prepared would take more than half of "
+	    "max_vms."),
 	NUM(fork_max, 1, 1000, "32", "Most children of one fork."),
 	NUM(timeout_s, 1, 31536000, "86400",
 	    "Seconds a sandbox lives, and may be idle, when it asks for nothing else."),

@@ -2,6 +2,12 @@
 /* What all calls have in common: their end comes once, and never from inside the call. */
 #include "orchestrator/core/internal.h"
 
+/* Followers wait for what may never come, and operations are counted where they begin. */
+static bool is_request(const struct core_call *call)
+{
+	return call->kind != CALL_FOLLOW && call->kind != CALL_OP;
+}
+
 struct core_call *call_new(struct core *c, enum call_kind kind, void *arg)
 {
 	struct core_call *call = must_alloc(sizeof(*call));
@@ -10,6 +16,10 @@ struct core_call *call_new(struct core *c, enum call_kind kind, void *arg)
 	call->core = c;
 	call->arg = arg;
 	list_init(&call->link);
+	if (is_request(call)) {
+		c->n_requests++;
+		core_touch(c);
+	}
 	return call;
 }
 
@@ -62,6 +72,10 @@ void call_free(struct core_call *call)
 	later_cancel(&call->later);
 	list_del(&call->link);
 	put_away(call);
+	if (is_request(call)) {
+		call->core->n_requests--;
+		call->core->busy_ms = loop_now_ms(call->core->loop);
+	}
 	free(call);
 }
 

@@ -42,7 +42,8 @@ static const struct warden_events warden_events = {on_exited, on_warden_lost};
 
 static void on_want_slot(void *arg)
 {
-	pool_yield(arg);
+	if (!pool_yield(arg))
+		templates_yield(arg);
 }
 
 static void on_slot_free(void *arg)
@@ -133,6 +134,7 @@ static void on_housekeeping(void *arg)
 	spaces_scrub(c);
 	spaces_lost_check(c);
 	start_checkpoint(c);
+	recents_save(&c->recents, c->loop, &c->config);
 	pool_check(c);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
 }
@@ -231,6 +233,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		return ret;
 	}
 	templates_sweep(config);
+	recents_load(&c->recents, config);
 	c->busy_ms = loop_now_ms(loop);
 	source_find(config, TEMPLATE_DEFAULT, &def, e);
 	own = source_size(&def);
@@ -357,6 +360,7 @@ void core_free(struct core *c)
 		template_unwait(&c->ahead_wait);
 	if (c->checkpoint)
 		c->checkpoint->core = NULL;
+	recents_close(&c->recents);
 	watch_stop(c);
 	c->vms.detached = true;
 	free_calls(&c->creates);

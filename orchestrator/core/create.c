@@ -15,6 +15,7 @@ struct create {
 	struct template *template;
 	struct warm *warm; /* under way */
 	unsigned tries;
+	bool sized;		     /* otherwise than its template */
 	char id[SANDBOX_ID_LEN + 1]; /* of the complete one; empty before */
 	char *tenant;
 };
@@ -39,6 +40,16 @@ static void fail(struct create *create, const struct failure *f)
 	call_finish(create->call, f);
 }
 
+static void note_size(struct core *c, const struct sandbox *s)
+{
+	struct recent size = {
+		.vcpus = s->size.vcpus, .ram_mib = s->size.ram_mib, .rootfs_gb = s->size.rootfs_gb};
+
+	memcpy(size.template, s->template, sizeof(size.template));
+	if (recents_note(&c->recents, &size))
+		recents_save(&c->recents, c->loop, &c->config);
+}
+
 /* The VM is there: the record, then the answer. */
 static void complete(struct create *create, struct warm *warm)
 {
@@ -60,6 +71,8 @@ static void complete(struct create *create, struct warm *warm)
 	create->sandbox = NULL;
 	sandbox_begin(s, &parts);
 	life_tell(s, LIFE_CREATED, NULL, NULL, NULL);
+	if (create->sized)
+		note_size(c, s);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }
@@ -96,7 +109,8 @@ static void take(struct create *create, struct warm *warm)
 
 bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
-	size_t used = c->n_sandboxes + c->n_forking + (c->building != NULL);
+	bool builds = c->building && !template_is_background(c->building);
+	size_t used = c->n_sandboxes + c->n_forking + builds;
 
 	list_each (pos, &c->creates)
 		used++;
@@ -229,8 +243,8 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 			    env_size(spec->env), SANDBOX_ENV_MAX);
 		return false;
 	}
-	return find_source(c, spec->template, from, f) &&
-	       size_choose(c, from, spec, &most, size, f) && tenant_has_room(c, tenant, 1, f);
+	return find_source(c, spec->template, from, f) && size_choose(from, spec, &most, size, f) &&
+	       tenant_has_room(c, tenant, 1, f);
 }
 
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
@@ -240,19 +254,21 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	struct source from;
 	struct failure f;
 	struct sized_choice size;
+	struct size own;
 
 	call->create_fn = fn;
-	c->busy_ms = loop_now_ms(c->loop);
 	if (!check(c, tenant, spec, &from, &size, &f)) {
 		c->figures.create_failures++;
 		call_finish(call, &f);
 		return call;
 	}
+	own = source_size(&from);
 	struct create *create = must_alloc(sizeof(*create));
 	call->create = create;
 	create->call = call;
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->sandbox->size = size.size;
+	create->sized = !size_equal(&size.size, &own);
 	memcpy(create->sandbox->template, from.name, sizeof(from.name));
 	create->tenant = strdup(tenant);
 	call->tenant = create->sandbox->tenant;

@@ -7,6 +7,7 @@
 #include "orchestrator/agent/agent.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/core/diary.h"
+#include "orchestrator/core/recent.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
 #include "orchestrator/core/template-source.h"
@@ -19,7 +20,7 @@
 
 #define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */
 #define SPARES_MAX	4
-#define RAM_STEP_MIB	64 /* sizes are rounded up to it: each size is a template of its own */
+#define RAM_STEP_MIB	64	   /* RAM is rounded up to it: each size has an image of its own */
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
 
 /* --- sizes (sizes.c, spec.c) ----------------------------------------------------------------- */
@@ -34,6 +35,7 @@ bool size_equal(const struct size *a, const struct size *b);
 struct sized_choice {
 	struct size size, image;
 };
+#define SIZE_NO_LIMIT ((struct size){UINT32_MAX, UINT32_MAX, UINT32_MAX})
 /* The most of each that a sandbox can have here. */
 struct size size_host(void);
 /* The most that a sandbox of a template of size `own` gets on such a host, up to `most`: a disk is
@@ -42,29 +44,33 @@ struct size size_limit(const struct size *host, const struct size *own, const st
 /* What a tier allows. */
 struct tier;
 struct size size_of_tier(const struct tier *t);
-/* Sizes that requests are rounded up to: first the template's own, then as likely as they are asked
- * for. An image takes 45 MB on the disk and 18 for each GiB of its RAM, a warm sandbox of it some
- * 5 MiB of memory. 256: what `auto` is on a host with 64 GB and 32 CPUs, twice. */
-#define SIZES_MAX 256
+/* Exactly what was asked for (0: the template's own), RAM rounded up to a step, up to the limit. */
+struct size size_exact(const struct size *asked, const struct size *own, const struct size *limit);
+/* The image that serves a size: any disk that is larger than the template's grows at create. */
+struct size size_image(const struct size *size, const struct size *own);
+
+/* With `sizes = auto`, no more images than this are made ahead of need, of all templates. */
+#define AHEAD_IMAGES_MAX 8
+#define AHEAD_BYTES_MAX	 (2ull << 30)
+/* Sizes of the default template that are prepared beside its own, the likeliest first. */
 struct sizes {
-	struct size all[SIZES_MAX];
+	struct size all[CONFIG_SIZES_MAX];
 	size_t n;
-	size_t ahead; /* the first of them that have an image ahead of need */
 };
-void sizes_of(struct sizes *out, const struct config *c, const struct source *from,
-	      const struct size *host);
-/* How many have one, of all templates. */
-size_t sizes_ahead(const struct core *c);
-/* For what was asked for, within the limit. */
-struct sized_choice sizes_choose(const struct sizes *s, const struct size *asked,
-				 const struct size *limit);
-/* What the host can give for what was asked, of a template, and up to `most` of it; false with *f
- * filled when it is too little. */
-bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
+void sizes_ahead(struct sizes *out, const struct config *c, const struct size *own,
+		 const struct size *host);
+/* About what an image takes on the disk. */
+uint64_t size_image_bytes(const struct size *image);
+/* Whether one of `more` bytes may be made beside `images` with `bytes`. */
+bool sizes_have_room(size_t images, uint64_t bytes, uint64_t more);
+/* Chooses what the host can give for what was asked, up to `most` of it; false with *f filled when
+ * it is too little. */
+bool size_choose(const struct source *from, const struct sandbox_spec *spec,
 		 const struct size *most, struct sized_choice *out, struct failure *f);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
 struct vm_spec size_vm_spec(const struct size *size, bool builds);
-/* A shell that serves each size with the default's vCPUs and RAM up to the largest of `sizes`. */
+/* A shell that serves each size with the default's vCPUs: with `auto` of any RAM that the host
+ * gives, else up to the largest of `sizes`. */
 struct vm_spec size_shell_spec(const struct core *c);
 
 /* There are VMs for `n` more sandboxes; else *f is filled. What is in the pool makes room. */
@@ -122,10 +128,23 @@ int disk_layer_new(const struct config *config, struct err *e);
 #define TEMPLATE_FILE_MODE 0400
 /* Removes what an earlier life left half made. */
 void templates_sweep(const struct config *config);
-/* Prepares, one after the other while nothing else is to do, the templates that can be expected to
- * be asked for: each one's own size, and `sizes` of the default one. Returns after how many ms it
- * is to be called again; 0: when something has changed. */
+/*
+ * Background work: builds that nobody waits for, and warm sandboxes that nobody asked for. It
+ * begins only when the core is calm; a build stands still while it is not.
+ */
+/* Prepares, one after the other, what is likely to be asked for. Returns after how many ms it is to
+ * be called again; 0: when something has changed. */
 uint64_t templates_ahead(struct core *c);
+/* How many images are made ahead of need, at most. */
+size_t templates_ahead_count(const struct core *c);
+/* No request is under way, nor was in the last seconds. */
+bool core_is_calm(const struct core *c);
+/* Somebody wants something: background work yields. */
+void core_touch(struct core *c);
+/* Nobody waits for what is being built. */
+bool template_is_background(const struct template *t);
+/* Gives up the build that is under way when nobody waits for it. False: there is none. */
+bool templates_yield(struct core *c);
 void templates_close(struct core *c); /* nothing is prepared from here on */
 void templates_free(struct core *c);
 
@@ -178,6 +197,7 @@ struct shelf {
 	uint32_t rootfs_gb;
 	uint64_t asked_ms;
 	bool for_good;
+	bool background;   /* nobody has asked for it in this instance */
 	struct list warms; /* struct pool_item */
 	uint32_t n, wanted;
 	struct pool_pace pace;
@@ -203,8 +223,12 @@ void pool_check(struct core *c);
 struct vm *pool_take_shell(struct core *c, const struct size *size);
 /* Also remembers for a while that it was asked for. */
 struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb);
-/* Warm sandboxes of the template are kept for good. */
-void pool_keep(struct core *c, struct template *t);
+/* Warm sandboxes of the template with such a disk are kept for good. */
+void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb);
+/* They are kept for a while, as if they had been asked for just now. */
+void pool_expect(struct core *c, struct template *t, uint32_t rootfs_gb);
+/* Stops making a warm sandbox that nobody has asked for. */
+void pool_yield_background(struct core *c);
 uint32_t pool_warms(const struct core *c);
 /* What shells and warm sandboxes are to be kept, is kept. */
 bool pool_is_full(const struct core *c);
@@ -589,7 +613,9 @@ struct core {
 	struct template_wait def_wait;
 	struct template *ahead; /* being prepared ahead */
 	struct template_wait ahead_wait;
-	uint64_t busy_ms; /* when somebody wanted something last */
+	struct recents recents;
+	uint64_t busy_ms;  /* when somebody wanted something last */
+	size_t n_requests; /* calls under way, but followers and operations */
 	struct pool pool;
 	struct list sandboxes, ended;
 	size_t n_sandboxes, n_ended;

@@ -3,7 +3,7 @@
  * Shells and warm sandboxes, made ahead of need: one of each at a time, never while a client waits
  * for a VM, and more and more slowly while it fails. A shell has room for the largest of `sizes`.
  * Warm sandboxes are kept of the default template, of what is prepared ahead, and for a while of
- * what else was asked for.
+ * what else was asked for. Those that nobody has asked for are background work.
  */
 #include <string.h>
 
@@ -247,6 +247,7 @@ static struct shelf *other_new(struct core *c, struct template *t, uint32_t root
 	struct shelf *s = must_alloc(sizeof(*s));
 
 	shelf_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
+	s->background = true;
 	list_add_tail(&c->pool.others, &s->link);
 	return s;
 }
@@ -269,12 +270,9 @@ static void forget_oldest(struct core *c)
 		shelf_free(c, oldest);
 }
 
-static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+/* NULL: it has none, and none is kept. */
+static struct shelf *other_of(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool *p = &c->pool;
-
-	if (is_of(&p->main, t, rootfs_gb))
-		return &p->main;
 	if (!c->config.pool_others || c->closing)
 		return NULL;
 	struct shelf *s = find_other(c, t, rootfs_gb);
@@ -283,9 +281,28 @@ static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootf
 		s = other_new(c, t, rootfs_gb);
 	}
 	list_del(&s->link);
-	list_add_tail(&p->others, &s->link);
+	list_add_tail(&c->pool.others, &s->link);
 	s->asked_ms = loop_now_ms(c->loop);
 	return s;
+}
+
+static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+{
+	struct pool *p = &c->pool;
+
+	if (is_of(&p->main, t, rootfs_gb))
+		return &p->main;
+	struct shelf *s = other_of(c, t, rootfs_gb);
+	if (s)
+		s->background = false;
+	return s;
+}
+
+void pool_expect(struct core *c, struct template *t, uint32_t rootfs_gb)
+{
+	if (!is_of(&c->pool.main, t, rootfs_gb))
+		other_of(c, t, rootfs_gb);
+	pool_check(c);
 }
 
 /* No more than half of all VMs wait on shelves for good: without a free one, nothing is prepared.
@@ -297,7 +314,7 @@ static uint32_t kept_most(const struct core *c)
 
 static uint32_t kept_of_each(const struct core *c)
 {
-	uint32_t share = kept_most(c) / (uint32_t)sizes_ahead(c);
+	uint32_t share = kept_most(c) / (uint32_t)templates_ahead_count(c);
 
 	return min_u32(max_u32(share, 1), c->config.pool_others);
 }
@@ -314,9 +331,8 @@ static bool has_shelf_left(const struct core *c, uint32_t wanted)
 	return kept <= kept_most(c);
 }
 
-void pool_keep(struct core *c, struct template *t)
+void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
-	uint32_t rootfs_gb = template_size(t)->rootfs_gb;
 	struct shelf *s = find_other(c, t, rootfs_gb);
 
 	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
@@ -375,7 +391,8 @@ static bool wants_warm(struct core *c, struct shelf *s)
 	struct pool *p = &c->pool;
 
 	return !p->making && s->n < s->wanted && template_ready(s->template) && !is_wanted(c) &&
-	       (p->n_shells || room(c)) && may_try(c, &s->pace);
+	       (!s->background || core_is_calm(c)) && (p->n_shells || room(c)) &&
+	       may_try(c, &s->pace);
 }
 
 static bool wants_shell(struct core *c)
@@ -451,6 +468,17 @@ static struct pool_item *least_worth(struct core *c)
 	}
 	struct pool_item *shell = first(&c->pool.shells);
 	return shell ? shell : first(&c->pool.main.warms);
+}
+
+void pool_yield_background(struct core *c)
+{
+	struct pool_item *item = c->pool.making;
+
+	if (!item || !item->shelf || !item->shelf->background)
+		return;
+	c->pool.making = NULL;
+	warm_free(item->warm);
+	item_free(item);
 }
 
 bool pool_yield(struct core *c)

@@ -280,7 +280,6 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	struct failure f;
 
 	call->create_fn = fn;
-	c->busy_ms = loop_now_ms(c->loop);
 	struct space *p = space_find(c, tenant, id, &f);
 	if (!p || !check(c, p, how, &f)) {
 		c->figures.resume_failures++;

@@ -329,7 +329,7 @@ bool sandbox_is_busy(const struct sandbox *s)
 
 void sandbox_touch(struct sandbox *s)
 {
-	s->core->busy_ms = loop_now_ms(s->core->loop);
+	core_touch(s->core);
 	s->idle_since_ms = boottime_ms();
 	diary_times(s->diary, s->expires_ms, s->idle_since_ms);
 	set_idle(s);

@@ -45,7 +45,7 @@ struct size size_host(void)
 	return (struct size){host_vcpus(), host_ram_mib(), SOURCE_ROOTFS_MAX_GB};
 }
 
-/* No less than the template has: its file system is there already. */
+/* A disk has room for the template's root file system. */
 static bool is_possible(const struct source *from, const struct sandbox_spec *spec,
 			struct failure *f)
 {
@@ -64,27 +64,17 @@ static bool is_possible(const struct source *from, const struct sandbox_spec *sp
 	return false;
 }
 
-bool size_choose(const struct core *c, const struct source *from, const struct sandbox_spec *spec,
+bool size_choose(const struct source *from, const struct sandbox_spec *spec,
 		 const struct size *most, struct sized_choice *out, struct failure *f)
 {
-	struct size own = source_size(from), host = size_host(), asked = own;
+	const struct size asked = {spec->vcpus, spec->ram_mib, spec->rootfs_gb};
+	struct size own = source_size(from), host = size_host();
 	struct size limit = size_limit(&host, &own, most);
-	struct sizes sizes;
 
 	if (!is_possible(from, spec, f))
 		return false;
-	if (spec->vcpus)
-		asked.vcpus = spec->vcpus;
-	if (spec->ram_mib)
-		asked.ram_mib = spec->ram_mib;
-	asked.vcpus = min_u32(asked.vcpus, limit.vcpus);
-	asked.ram_mib = min_u32(asked.ram_mib, limit.ram_mib);
-	asked.rootfs_gb = min_u32(max_u32(spec->rootfs_gb, own.rootfs_gb), limit.rootfs_gb);
-	*out = (struct sized_choice){own, own};
-	if (size_equal(&asked, &own))
-		return true;
-	sizes_of(&sizes, &c->config, from, &host);
-	*out = sizes_choose(&sizes, &asked, &limit);
+	out->size = size_exact(&asked, &own, &limit);
+	out->image = size_image(&out->size, &own);
 	return true;
 }
 
@@ -106,37 +96,17 @@ struct vm_spec size_vm_spec(const struct size *size, bool builds)
 						     : FORKED_MEMORY * ram + own};
 }
 
-static void sizes_of_default(struct sizes *out, const struct core *c)
-{
-	struct size host = size_host();
-	struct source from;
-	struct err e;
-
-	source_find(&c->config, TEMPLATE_DEFAULT, &from, &e);
-	sizes_of(out, &c->config, &from, &host);
-}
-
-size_t sizes_ahead(const struct core *c)
-{
-	char **names = source_names(&c->config);
-	struct sizes sizes;
-
-	sizes_of_default(&sizes, c);
-	for (char **name = names; name && *name; name++)
-		sizes.ahead++; /* its own */
-	source_names_free(names);
-	return sizes.ahead;
-}
-
 struct vm_spec size_shell_spec(const struct core *c)
 {
+	struct size host = size_host(), most = *template_size(c->def);
 	struct sizes sizes;
 
-	sizes_of_default(&sizes, c);
-	struct vm_spec spec = size_vm_spec(&sizes.all[0], false);
-	for (size_t i = 1; i < sizes.n; i++)
-		spec.ram_mib = max_u32(spec.ram_mib, sizes.all[i].ram_mib);
-	return spec;
+	sizes_ahead(&sizes, &c->config, template_size(c->def), &host);
+	for (size_t i = 0; i < sizes.n; i++)
+		most.ram_mib = max_u32(most.ram_mib, sizes.all[i].ram_mib);
+	if (config_sizes_auto(&c->config))
+		most.ram_mib = max_u32(most.ram_mib, host.ram_mib);
+	return size_vm_spec(&most, false);
 }
 
 static bool read_meminfo(const char *text, const char *name, uint64_t *kib)

@@ -1,26 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is prepared before anybody asks for it, and what there is to tell of all templates. Ahead
- * means: one at a time, and only while nobody has wanted anything for a while.
+ * What is prepared before anybody asks for it, when that may be done, and what there is to tell of
+ * all templates.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "orchestrator/core/template-internal.h"
 
-#define QUIET_MS   3000 /* nobody wanted anything for so long */
-#define SIZES_SEEN (2 * SIZES_MAX)
+#define CALM_MS	   3000 /* nobody wanted anything for so long */
+#define SIZES_SEEN 64
 
-/* --- ahead ---------------------------------------------------------------------------------- */
+/* --- when ------------------------------------------------------------------------------------ */
 
-static bool is_quiet(const struct core *c)
+/* 0: the core is calm. */
+static uint64_t calm_in_ms(const struct core *c)
 {
-	if (c->closing || c->building || c->n_forking || !list_empty(&c->creates) ||
-	    !list_empty(&c->vms.waiting) || c->vms.in_use >= c->vms.max_vms)
-		return false;
-	return pool_is_full(c) && !host_memory_low() && !host_disk_low(&c->config);
+	uint64_t since_ms = loop_now_ms(c->loop) - c->busy_ms;
+
+	if (c->n_requests || c->figures.operations)
+		return CALM_MS;
+	return since_ms < CALM_MS ? CALM_MS - since_ms : 0;
 }
+
+bool core_is_calm(const struct core *c)
+{
+	return calm_in_ms(c) == 0;
+}
+
+void core_touch(struct core *c)
+{
+	c->busy_ms = loop_now_ms(c->loop);
+	if (c->closing)
+		return;
+	templates_hold(c);
+	pool_yield_background(c);
+}
+
+/* Nothing that is worth more is to be done. */
+static bool is_idle(const struct core *c)
+{
+	return !c->building && c->vms.in_use < c->vms.max_vms && pool_is_full(c) &&
+	       !host_memory_low() && !host_disk_low(&c->config);
+}
+
+/* --- what ------------------------------------------------------------------------------------ */
 
 static void on_prepared(void *arg, const struct failure *f)
 {
@@ -28,22 +54,38 @@ static void on_prepared(void *arg, const struct failure *f)
 	struct template *t = c->ahead;
 
 	c->ahead = NULL;
-	if (!f)
-		pool_keep(c, t);
 	template_put(t);
-	pool_check(c); /* the next one, when it is quiet */
+	pool_check(c); /* its warm sandboxes, then the next one */
 }
 
-/* One that failed waits until it is asked for. */
-static bool start(struct core *c, const struct source *from, const struct size *size)
+/* An image of so many bytes may be made beside those that are there. A list of sizes is made as it
+ * is. */
+static bool has_room(const struct core *c, uint64_t more)
 {
-	struct template *t = template_find(c, from->name, size);
+	uint64_t bytes = 0;
+	size_t images = 0;
 
-	if (t && t->state == TPL_READY)
-		pool_keep(c, t); /* it may have been asked for first */
-	if (t && t->state != TPL_NEW)
+	if (!config_sizes_auto(&c->config))
+		return true;
+	list_each (pos, &c->templates) {
+		const struct template *t = container_of(pos, struct template, link);
+
+		if ((t->ahead || t == c->def) && t->state == TPL_READY) {
+			images++;
+			bytes += t->bytes;
+		}
+	}
+	return sizes_have_room(images, bytes, more);
+}
+
+/* True when it was started. One that failed waits until it is asked for. */
+static bool start(struct core *c, const struct source *from, const struct size *image)
+{
+	struct template *t = template_find(c, from->name, image);
+
+	if ((t && t->state != TPL_NEW) || !has_room(c, size_image_bytes(image)))
 		return false;
-	c->ahead = template_get(c, from, size);
+	c->ahead = template_get(c, from, image);
 	if (!c->ahead)
 		return false;
 	c->ahead->ahead = true;
@@ -51,44 +93,112 @@ static bool start(struct core *c, const struct source *from, const struct size *
 	return true;
 }
 
-static bool start_one_of(struct core *c, const char *name)
+/* Its image, and once that is there its warm sandboxes. True when the image was started. */
+static bool prepare(struct core *c, const struct source *from, const struct size *size)
 {
-	struct size host = size_host();
-	struct sizes sizes;
-	struct source from;
-	struct err e;
+	struct size own = source_size(from), image = size_image(size, &own);
+	struct template *t = template_find(c, from->name, &image);
 
-	if (source_find(&c->config, name, &from, &e) < 0)
-		return false;
-	sizes_of(&sizes, &c->config, &from, &host);
-	for (size_t i = 0; i < sizes.ahead; i++)
-		if (sizes.all[i].ram_mib <= host.ram_mib && start(c, &from, &sizes.all[i]))
-			return true;
+	if (!t || t->state != TPL_READY)
+		return start(c, from, &image);
+	t->ahead = t->ahead || has_room(c, t->bytes); /* it may have been asked for first */
+	if (t->ahead)
+		pool_keep(c, t, size->rootfs_gb);
 	return false;
 }
 
-static bool start_named(struct core *c)
+static bool prepare_templates(struct core *c)
 {
 	char **names = source_names(&c->config);
 	bool started = false;
+	struct source from;
+	struct err e;
 
-	for (char **name = names; name && *name && !started; name++)
-		started = start_one_of(c, *name);
+	for (char **name = names; name && *name && !started; name++) {
+		if (source_find(&c->config, *name, &from, &e) < 0)
+			continue;
+		struct size own = source_size(&from);
+		started = prepare(c, &from, &own);
+	}
 	source_names_free(names);
 	return started;
 }
 
+static bool is_within(const struct size *size, const struct size *limit)
+{
+	return size->vcpus <= limit->vcpus && size->ram_mib <= limit->ram_mib &&
+	       size->rootfs_gb <= limit->rootfs_gb;
+}
+
+/* An image of what an earlier instance was asked for; the pool learns the size as if it had been
+ * asked for again. */
+static bool prepare_recent(struct core *c, struct recent *r)
+{
+	const struct size size = {r->vcpus, r->ram_mib, r->rootfs_gb};
+	struct size host = size_host();
+	struct source from;
+	struct err e;
+
+	if (r->expected || source_find(&c->config, r->template, &from, &e) < 0)
+		return false;
+	struct size own = source_size(&from), image = size_image(&size, &own);
+	struct size limit = size_limit(&host, &own, &SIZE_NO_LIMIT);
+	struct template *t = template_find(c, from.name, &image);
+	if (!is_within(&size, &limit))
+		return false;
+	if (!t || t->state != TPL_READY)
+		return start(c, &from, &image);
+	r->expected = true;
+	pool_expect(c, t, size.rootfs_gb);
+	return false;
+}
+
+static bool prepare_recents(struct core *c)
+{
+	for (size_t i = 0; config_sizes_auto(&c->config) && i < c->recents.n; i++)
+		if (prepare_recent(c, &c->recents.all[i]))
+			return true;
+	return false;
+}
+
+static bool prepare_sizes(struct core *c)
+{
+	struct size host = size_host();
+	struct sizes sizes;
+
+	sizes_ahead(&sizes, &c->config, template_size(c->def), &host);
+	for (size_t i = 0; i < sizes.n; i++)
+		if (prepare(c, &c->def->source, &sizes.all[i]))
+			return true;
+	return false;
+}
+
 uint64_t templates_ahead(struct core *c)
 {
-	uint64_t now = loop_now_ms(c->loop);
+	uint64_t calm_ms = calm_in_ms(c);
 
-	if (c->ahead || !is_quiet(c))
+	if (c->closing)
 		return 0;
-	if (now < c->busy_ms + QUIET_MS)
-		return c->busy_ms + QUIET_MS - now;
-	if (!start_named(c))
-		start_one_of(c, TEMPLATE_DEFAULT);
+	templates_hold(c);
+	if (calm_ms)
+		return calm_ms;
+	template_next_build(c);
+	if (!c->ahead && is_idle(c) && !prepare_templates(c) && !prepare_recents(c))
+		prepare_sizes(c);
 	return 0;
+}
+
+size_t templates_ahead_count(const struct core *c)
+{
+	char **names = source_names(&c->config);
+	struct size host = size_host();
+	struct sizes sizes;
+
+	sizes_ahead(&sizes, &c->config, template_size(c->def), &host);
+	for (char **name = names; name && *name; name++)
+		sizes.n++;
+	source_names_free(names);
+	return config_sizes_auto(&c->config) ? AHEAD_IMAGES_MAX : sizes.n + 1;
 }
 
 /* --- what there is -------------------------------------------------------------------------- */

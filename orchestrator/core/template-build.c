@@ -3,7 +3,8 @@
  * Boots a template's guest, waits until its Python waits for code, has its root file system grow to
  * the disk, runs the template's warm-up, rehearses a call of each kind, and has the VM process
  * write the image: shell -> fill -> agent reached -> pong -> grown -> warmed up -> rehearsed ->
- * paused -> saved -> quit. A step that fails ends the VM and the build.
+ * paused -> saved -> quit. A step that fails ends the VM and the build. While a build is held, its
+ * vCPUs stand still and its time does not pass.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +23,26 @@
 
 enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_REHEARSAL };
 
+enum guest_state {
+	GUEST_NONE,  /* no shell yet, or its image is being written */
+	GUEST_SHELL, /* waits to be filled */
+	GUEST_RUNS,
+	GUEST_PAUSING,
+	GUEST_PAUSED,
+	GUEST_STARTING,
+};
+
 struct build {
 	struct template *t;
 	struct vm *vm;
 	struct dial *dial;
 	struct agent *agent;
 	int dir_fd;
-	uint64_t started_ms;
+	enum guest_state guest;
+	bool held;
+	bool done;		     /* with all but the image */
+	uint64_t ran_ms;	     /* before `since_ms` */
+	uint64_t since_ms;	     /* when it was released last */
 	struct loop_timer patience;  /* for all that the agent does */
 	enum build_step step;	     /* the agent is at it */
 	unsigned rehearsed;	     /* calls of the rehearsal that were made */
@@ -95,6 +109,51 @@ static void on_saved(void *arg, int error, const char *text, const struct ctl_ms
 	vm_quit(b->vm, on_quit, b);
 }
 
+/* --- time ------------------------------------------------------------------------------------ */
+
+static uint64_t ran_ms(const struct build *b)
+{
+	return b->ran_ms + (b->held ? 0 : loop_now_ms(b->t->core->loop) - b->since_ms);
+}
+
+static uint32_t left_ms(const struct build *b)
+{
+	uint64_t limit = (uint64_t)b->t->core->config.boot_timeout_s * 1000, ran = ran_ms(b);
+
+	return ran < limit ? (uint32_t)(limit - ran) : 0;
+}
+
+static void on_patience(void *arg)
+{
+	struct build *b = arg;
+
+	if (b->step == BUILD_WARMUP)
+		fail(b, "its warm-up was not over in time (boot_timeout_s)");
+	else
+		fail_boot(b, "Python was not ready in time (boot_timeout_s)");
+}
+
+static void on_dialed(void *arg, int fd, const char *text);
+
+/* For the agent, or for what it was asked to do. */
+static void await(struct build *b)
+{
+	b->patience = (struct loop_timer){.fn = on_patience, .arg = b};
+	if (b->agent)
+		loop_timer_set(b->t->core->loop, &b->patience, left_ms(b));
+	else
+		b->dial = dial_start(b->vm, left_ms(b), on_dialed, b);
+}
+
+static void stop_awaiting(struct build *b)
+{
+	loop_timer_clear(b->t->core->loop, &b->patience);
+	dial_cancel(b->dial);
+	b->dial = NULL;
+}
+
+/* --- image ----------------------------------------------------------------------------------- */
+
 static int open_image(struct build *b, int fds[3], struct err *e)
 {
 	static const char *const names[] = {"state", "memory"};
@@ -108,16 +167,12 @@ static int open_image(struct build *b, int fds[3], struct err *e)
 	return fds[2] < 0 ? fds[2] : 0;
 }
 
-static void on_paused(void *arg, int error, const char *text, const struct ctl_msg *reply)
+static void save(struct build *b)
 {
-	struct build *b = arg;
 	int fds[3] = {-1, -1, -1};
 	struct err e;
 
-	if (error) {
-		fail(b, text);
-		return;
-	}
+	b->guest = GUEST_NONE;
 	if (open_image(b, fds, &e) < 0) {
 		for (int i = 0; i < 3; i++)
 			close_fd(&fds[i]);
@@ -126,6 +181,73 @@ static void on_paused(void *arg, int error, const char *text, const struct ctl_m
 	}
 	vm_save(b->vm, fds, on_saved, b);
 }
+
+/* --- hold ------------------------------------------------------------------------------------ */
+
+static void boot(struct build *b);
+static void follow(struct build *b);
+
+static void on_paused(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct build *b = arg;
+
+	if (error) {
+		fail(b, text);
+		return;
+	}
+	b->guest = GUEST_PAUSED;
+	follow(b);
+}
+
+static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct build *b = arg;
+
+	if (error) {
+		fail(b, text);
+		return;
+	}
+	b->guest = GUEST_RUNS;
+	if (!b->held && !b->done)
+		await(b);
+	follow(b);
+}
+
+/* Brings the guest where it is to be: held or not, and paused for its image when all is done. */
+static void follow(struct build *b)
+{
+	if (b->guest == GUEST_SHELL && !b->held) {
+		boot(b);
+	} else if (b->guest == GUEST_RUNS && (b->held || b->done)) {
+		b->guest = GUEST_PAUSING;
+		vm_pause(b->vm, on_paused, b);
+	} else if (b->guest == GUEST_PAUSED && !b->held && b->done) {
+		save(b);
+	} else if (b->guest == GUEST_PAUSED && !b->held) {
+		b->guest = GUEST_STARTING;
+		vm_run(b->vm, on_runs, b);
+	}
+}
+
+void build_hold(struct build *b, bool hold)
+{
+	if (b->held == hold)
+		return;
+	b->ran_ms = ran_ms(b);
+	b->since_ms = loop_now_ms(b->t->core->loop);
+	b->held = hold;
+	if (hold)
+		stop_awaiting(b);
+	log_debug("template %s: its build %s", b->t->name, hold ? "stands still" : "goes on");
+	follow(b);
+}
+
+bool build_has_vm(const struct build *b)
+{
+	return b->vm != NULL;
+}
+
+/* --- rehearsal ------------------------------------------------------------------------------- */
 
 static void send_request(struct build *b, int made, uint8_t *bytes, size_t len)
 {
@@ -148,12 +270,13 @@ static void rehearse(struct build *b)
 		return;
 	}
 	log_info("template %s: Python waits after %llu ms", b->t->name,
-		 (unsigned long long)(loop_now_ms(b->t->core->loop) - b->started_ms));
-	loop_timer_clear(b->t->core->loop, &b->patience);
+		 (unsigned long long)ran_ms(b));
+	stop_awaiting(b);
 	/* The image has no connection in it. */
 	agent_free(b->agent);
 	b->agent = NULL;
-	vm_pause(b->vm, on_paused, b);
+	b->done = true;
+	follow(b);
 }
 
 /* --- warm-up -------------------------------------------------------------------------------- */
@@ -319,22 +442,9 @@ static void on_agent_ended(void *arg, const char *why)
 
 static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
 
-static void on_patience(void *arg)
-{
-	struct build *b = arg;
-
-	if (b->step == BUILD_WARMUP)
-		fail(b, "its warm-up was not over in time (boot_timeout_s)");
-	else
-		fail_boot(b, "Python was not ready in time (boot_timeout_s)");
-}
-
 static void on_dialed(void *arg, int fd, const char *text)
 {
 	struct build *b = arg;
-	struct loop *loop = b->t->core->loop;
-	uint64_t limit = (uint64_t)b->t->core->config.boot_timeout_s * 1000;
-	uint64_t spent = loop_now_ms(loop) - b->started_ms;
 	uint8_t *bytes = NULL;
 	size_t len;
 
@@ -343,24 +453,13 @@ static void on_dialed(void *arg, int fd, const char *text)
 		fail_boot(b, text);
 		return;
 	}
-	b->agent = agent_new(loop, fd, &agent_events, b);
+	b->agent = agent_new(b->t->core->loop, fd, &agent_events, b);
 	if (!b->agent || agent_plain_bytes(AGENT_PING, &bytes, &len) < 0) {
 		fail(b, "no memory");
 		return;
 	}
 	agent_send(b->agent, bytes, len);
-	b->patience = (struct loop_timer){.fn = on_patience, .arg = b};
-	loop_timer_set(loop, &b->patience, spent < limit ? limit - spent : 0);
-}
-
-static void on_filled(void *arg, int error, const char *text, const struct ctl_msg *reply)
-{
-	struct build *b = arg;
-
-	if (error)
-		fail(b, text);
-	else
-		b->dial = dial_start(b->vm, b->t->core->config.boot_timeout_s * 1000, on_dialed, b);
+	await(b);
 }
 
 void template_cmdline(const struct config *config, char *out, size_t size)
@@ -392,9 +491,8 @@ static int open_boot(struct build *b, struct ctl_msg *fill, int fds[4], struct e
 	return n + 1;
 }
 
-static void on_shell(void *arg)
+static void boot(struct build *b)
 {
-	struct build *b = arg;
 	int fds[4] = {-1, -1, -1, -1};
 	struct ctl_msg fill;
 	struct err e;
@@ -406,7 +504,16 @@ static void on_shell(void *arg)
 		fail(b, e.text);
 		return;
 	}
-	vm_fill(b->vm, &fill, fds, (unsigned)n, on_filled, b);
+	b->guest = GUEST_STARTING;
+	vm_fill(b->vm, &fill, fds, (unsigned)n, on_runs, b);
+}
+
+static void on_shell(void *arg)
+{
+	struct build *b = arg;
+
+	b->guest = GUEST_SHELL;
+	follow(b);
 }
 
 static void on_died(void *arg, const char *why)
@@ -423,24 +530,13 @@ static void fail_later(void *arg)
 	fail(b, b->err.text);
 }
 
-static bool is_awaited(const struct core *c, const struct template *t)
-{
-	list_each (pos, &t->waits)
-		if (container_of(pos, struct template_wait, link) != &c->ahead_wait)
-			return true;
-	return false;
-}
-
 void build_set_priority(struct core *c)
 {
 	struct build *b = c->building ? c->building->build : NULL;
 
-	if (!b || !b->vm || c->closing)
-		return;
-	bool awaited = is_awaited(c, c->building);
-	list_each (pos, &c->builds)
-		awaited |= is_awaited(c, container_of(pos, struct template, queue_link));
-	vm_set_priority(b->vm, awaited ? WARDEN_BRINGUP : WARDEN_BACKGROUND);
+	if (b && b->vm && !c->closing)
+		vm_set_priority(b->vm, template_is_background(c->building) ? WARDEN_BACKGROUND
+									   : WARDEN_BRINGUP);
 }
 
 void build_start(struct template *t)
@@ -449,7 +545,7 @@ void build_start(struct template *t)
 	struct vm_spec spec = size_vm_spec(&t->size, true);
 
 	b->t = t;
-	b->started_ms = loop_now_ms(t->core->loop);
+	b->since_ms = loop_now_ms(t->core->loop);
 	t->build = b;
 	b->dir_fd = template_files_begin(&t->core->config, t->name, &b->err);
 	if (b->dir_fd < 0) {

@@ -19,9 +19,10 @@
 #include "proto/ctl.h"
 #include "proto/image.h"
 
-#define WHOLE_MAX  (8u << 20) /* files up to this size are hashed whole */
-#define PART	   (1u << 20) /* of larger ones, so much at each end */
-#define OTHERS_MAX 8	      /* images of a template that are kept beside those made ahead */
+#define WHOLE_MAX   (8u << 20) /* files up to this size are hashed whole */
+#define PART	    (1u << 20) /* of larger ones, so much at each end */
+#define ASKED_MAX   16	       /* images that are kept beside those made ahead, of all templates, */
+#define ASKED_BYTES (4ull << 30) /* and what they take on the disk */
 
 static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
 
@@ -225,58 +226,90 @@ void templates_sweep(const struct config *config)
 		closedir(d);
 }
 
-struct sized {
-	char name[256];
-	struct timespec used;
-};
-
-static bool is_made_ahead(const struct sizes *sizes, const char *entry)
+/* What it takes on the disk. */
+static uint64_t image_bytes(int parent, const char *name)
 {
-	size_t len = strlen(entry);
+	scoped_fd int dir = openat(parent, name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	uint64_t bytes = 0;
+	struct stat st;
 
-	for (size_t i = 0; i < sizes->ahead; i++) {
-		char size[SIZE_NAME_LEN];
-		size_t used = size_name(size, &sizes->all[i]);
-
-		if (len > used && !strcmp(entry + len - used, size))
-			return true;
-	}
-	return false;
+	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(files); i++)
+		if (fstatat(dir, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+			bytes += (uint64_t)st.st_blocks * 512;
+	return bytes;
 }
 
-/* Removes what was made from other inputs of the template. Returns how many other images of the
- * same inputs there are beside those made ahead; the least recently used one is handed out. */
-static size_t sweep(int parent, const struct template_job *job, const struct sizes *sizes,
-		    struct sized *oldest)
+/* Removes what was made from other inputs of the template. */
+static void sweep_others(int parent, const struct template_job *job)
 {
 	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
 	DIR *d = fdopendir(dup(parent));
 	struct dirent *entry;
-	size_t kept = 0;
 
 	if (!d)
-		return 0;
+		return;
 	rewinddir(d);
-	while ((entry = readdir(d))) {
-		struct stat st;
-
-		if (entry->d_name[0] == '.' || !strcmp(entry->d_name, job->name) ||
-		    !owner_of(entry->d_name, name, key) || strcmp(name, job->source.name) != 0)
-			continue;
-		if (strcmp(key, job->key) != 0) {
+	while ((entry = readdir(d)))
+		if (entry->d_name[0] != '.' && owner_of(entry->d_name, name, key) &&
+		    strcmp(name, job->source.name) == 0 && strcmp(key, job->key) != 0)
 			remove_image(parent, entry->d_name);
-			continue;
-		}
-		if (strstr(entry->d_name, ".tmp") || is_made_ahead(sizes, entry->d_name) ||
-		    fstatat(parent, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		if (!kept++ || st.st_mtim.tv_sec < oldest->used.tv_sec) {
-			snprintf(oldest->name, sizeof(oldest->name), "%s", entry->d_name);
-			oldest->used = st.st_mtim;
-		}
-	}
 	closedir(d);
-	return kept;
+}
+
+/* Images that may be removed for others: how many there are, and the least recently used one. */
+struct asked {
+	size_t n;
+	uint64_t bytes;
+	char oldest[256];
+	struct timespec used;
+};
+
+static bool is_kept(const struct template_job *job, const char *name)
+{
+	for (size_t i = 0; i < job->n_keep; i++)
+		if (strcmp(job->keep[i], name) == 0)
+			return true;
+	return name[0] == '.' || strstr(name, ".tmp");
+}
+
+static void add_asked(struct asked *a, int parent, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	if (!a->n || st.st_mtim.tv_sec < a->used.tv_sec ||
+	    (st.st_mtim.tv_sec == a->used.tv_sec && st.st_mtim.tv_nsec < a->used.tv_nsec)) {
+		snprintf(a->oldest, sizeof(a->oldest), "%s", name);
+		a->used = st.st_mtim;
+	}
+	a->n++;
+	a->bytes += image_bytes(parent, name);
+}
+
+static struct asked find_asked(int parent, const struct template_job *job)
+{
+	DIR *d = fdopendir(dup(parent));
+	struct asked out = {0};
+	struct dirent *entry;
+
+	if (!d)
+		return out;
+	rewinddir(d);
+	while ((entry = readdir(d)))
+		if (!is_kept(job, entry->d_name))
+			add_asked(&out, parent, entry->d_name);
+	closedir(d);
+	return out;
+}
+
+/* There is a new image: the least recently used ones go. */
+static void evict(int parent, const struct template_job *job)
+{
+	struct asked a;
+
+	while ((a = find_asked(parent, job)).n > 1 && (a.n > ASKED_MAX || a.bytes > ASKED_BYTES))
+		remove_image(parent, a.oldest);
 }
 
 static int open_parent(const struct template_job *job, struct err *e)
@@ -290,9 +323,6 @@ static int open_parent(const struct template_job *job, struct err *e)
 void template_files_check(void *arg)
 {
 	struct template_job *job = arg;
-	struct size host = size_host();
-	struct sizes sizes;
-	struct sized oldest;
 	struct err why;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
@@ -306,14 +336,13 @@ void template_files_check(void *arg)
 	}
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	remove_image(parent, tmp);
-	sizes_of(&sizes, &job->config, &job->source, &host);
-	if (sweep(parent, job, &sizes, &oldest) >= OTHERS_MAX && !is_made_ahead(&sizes, job->name))
-		remove_image(parent, oldest.name);
+	sweep_others(parent, job);
 	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return;
 	if (!job->discard && check_image(dir, job, &why) == 0) {
 		futimens(dir, NULL); /* used just now */
+		job->bytes = image_bytes(parent, job->name);
 		job->found = true;
 		return;
 	}
@@ -370,10 +399,13 @@ void template_files_publish(void *arg)
 	job->ret = write_manifest(dir, job, &job->err);
 	if (job->ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
 		job->ret = err_set(&job->err, errno, "rename %s/%s", job->dir, tmp);
-	if (job->ret == 0)
-		fsync(parent);
-	else
+	if (job->ret < 0) {
 		remove_image(parent, tmp);
+		return;
+	}
+	fsync(parent);
+	job->bytes = image_bytes(parent, job->name);
+	evict(parent, job);
 }
 
 void template_files_clean(void *arg)

@@ -8,10 +8,11 @@
 
 #define TEMPLATE_NAME_LEN 128
 #define TEMPLATE_WHY_MAX  2048 /* of a traceback: its end */
+#define TEMPLATE_KEEP_MAX 32   /* images that others are never removed for */
 
 enum template_state {
 	TPL_NEW,      /* nothing is known of it */
-	TPL_CHECKING, /* a worker looks for its image on disk */
+	TPL_CHECKING, /* a worker looks for its image on disk, or clears what was left of it */
 	TPL_QUEUED,   /* waits for its turn to boot */
 	TPL_BUILDING,
 	TPL_PUBLISHING, /* a worker puts its image in place */
@@ -26,6 +27,8 @@ enum template_event {
 	TPL_MISSING,
 	TPL_TURN,     /* it may boot */
 	TPL_UNWANTED, /* its turn came, and nobody waits any more */
+	TPL_YIELD,    /* its build was given up for another */
+	TPL_CLEANED,
 	TPL_SAVED,
 	TPL_PUBLISHED,
 	TPL_FAIL,
@@ -43,7 +46,10 @@ struct template_job {
 	char dir[CONFIG_PATH_MAX + 16]; /* STATE_DIR/templates */
 	char name[TEMPLATE_NAME_LEN];	/* in it */
 	char key[MANIFEST_KEY_LEN + 1];
+	char keep[TEMPLATE_KEEP_MAX][TEMPLATE_NAME_LEN]; /* images that are not to be removed */
+	size_t n_keep;
 	bool found;
+	uint64_t bytes;		   /* of its image on the disk */
 	char remark[ERR_TEXT_MAX]; /* for the log */
 	int ret;
 	struct err err;
@@ -69,6 +75,7 @@ struct template
 	struct loop_timer retry;
 	uint32_t backoff_ms;
 	bool ahead;	     /* prepared whether it is asked for or not */
+	uint64_t bytes;	     /* of its image on the disk, while it is ready */
 	bool discard;	     /* the next check is not to use what is on disk */
 	bool built_here;     /* by this process: no use in doing it again at once */
 	unsigned bad_in_row; /* restores that failed, one after the other */
@@ -81,11 +88,17 @@ struct template *template_find(struct core *c, const char *name, const struct si
 /* The image is in the directory t->name.tmp. */
 void template_built(struct template *t);
 void template_next_build(struct core *c);
+/* Holds the build that is under way, or lets it go on. */
+void templates_hold(struct core *c);
 
 /* template-build.c */
 void build_start(struct template *t);
+/* False: it can't be given up yet. */
+bool build_has_vm(const struct build *b);
+/* Its guest stands still, and no time passes for it, until it is released. */
+void build_hold(struct build *b, bool hold);
 void build_free(struct build *b);
-/* The build that runs gives way to all else unless a request waits for it, or for its turn. */
+/* The build that runs gives way to all else unless a request waits for it. */
 void build_set_priority(struct core *c);
 /* The guest kernel's command line. */
 void template_cmdline(const struct config *config, char *out, size_t size);

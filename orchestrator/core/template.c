@@ -23,11 +23,14 @@ static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
 	[TPL_NEW] = {[TPL_WANTED] = GO(TPL_CHECKING)},
 	[TPL_CHECKING] = {[TPL_FOUND] = GO(TPL_READY),
 			  [TPL_MISSING] = GO(TPL_QUEUED),
+			  [TPL_CLEANED] = GO(TPL_NEW),
 			  [TPL_FAIL] = GO(TPL_FAILED)},
 	[TPL_QUEUED] = {[TPL_TURN] = GO(TPL_BUILDING),
 			[TPL_UNWANTED] = GO(TPL_NEW),
 			[TPL_FAIL] = GO(TPL_FAILED)},
-	[TPL_BUILDING] = {[TPL_SAVED] = GO(TPL_PUBLISHING), [TPL_FAIL] = GO(TPL_FAILED)},
+	[TPL_BUILDING] = {[TPL_SAVED] = GO(TPL_PUBLISHING),
+			  [TPL_YIELD] = GO(TPL_CHECKING),
+			  [TPL_FAIL] = GO(TPL_FAILED)},
 	[TPL_PUBLISHING] = {[TPL_PUBLISHED] = GO(TPL_READY), [TPL_FAIL] = GO(TPL_FAILED)},
 	[TPL_READY] = {[TPL_SPOILT] = GO(TPL_NEW)},
 	[TPL_FAILED] = {[TPL_WANTED] = GO(TPL_CHECKING)},
@@ -142,6 +145,17 @@ static void become_ready(struct template *t, const char *how)
 	pool_check(t->core);
 }
 
+/* Images that are made ahead of need stay on the disk whether they are used or not. */
+static void list_kept(const struct core *c, struct template_job *job)
+{
+	list_each (pos, &c->templates) {
+		const struct template *t = container_of(pos, struct template, link);
+
+		if ((t->ahead || t == c->def) && t->name[0] && job->n_keep < TEMPLATE_KEEP_MAX)
+			memcpy(job->keep[job->n_keep++], t->name, sizeof(t->name));
+	}
+}
+
 static struct template_job *job_new(struct template *t)
 {
 	struct template_job *job = must_alloc(sizeof(*job));
@@ -154,6 +168,7 @@ static struct template_job *job_new(struct template *t)
 	snprintf(job->dir, sizeof(job->dir), "%s/templates", job->config.state_dir);
 	memcpy(job->name, t->name, sizeof(job->name));
 	memcpy(job->key, t->key, sizeof(job->key));
+	list_kept(t->core, job);
 	return job;
 }
 
@@ -184,6 +199,7 @@ static void on_checked(void *arg)
 			template_fail(t, job->err.text);
 		} else if (job->found) {
 			template_step(t, TPL_FOUND);
+			t->bytes = job->bytes;
 			t->built_here = false;
 			become_ready(t, "found on disk");
 		} else {
@@ -207,26 +223,79 @@ static void want(struct template *t)
 	start_job(t, template_files_check, on_checked);
 }
 
-/* The first in the queue that somebody still waits for; NULL when there is none. */
-static struct template *take_wanted(struct core *c)
+bool template_is_background(const struct template *t)
 {
-	while (!list_empty(&c->builds)) {
-		struct template *t = container_of(c->builds.next, struct template, queue_link);
+	list_each (pos, &t->waits)
+		if (pos != &t->core->ahead_wait.link)
+			return false;
+	return t != t->core->def;
+}
 
-		list_del(&t->queue_link);
-		if (t->uses)
+/* Forgets those in the queue that nobody has any more. Returns the first that may boot now, or
+ * NULL: what nobody waits for boots when the core is calm. */
+static struct template *find_wanted(struct core *c)
+{
+	list_each_safe (pos, &c->builds) {
+		struct template *t = container_of(pos, struct template, queue_link);
+
+		if (!t->uses) {
+			list_del(&t->queue_link);
+			template_step(t, TPL_UNWANTED);
+		} else if (!template_is_background(t) || core_is_calm(c)) {
 			return t;
-		template_step(t, TPL_UNWANTED);
+		}
 	}
 	return NULL;
 }
 
+void templates_hold(struct core *c)
+{
+	struct template *t = c->building;
+
+	if (t && t->build)
+		build_hold(t->build, template_is_background(t) && !core_is_calm(c));
+}
+
+static void on_yielded(void *arg)
+{
+	struct template_job *job = arg;
+	struct template *t = job->t;
+
+	if (t) {
+		t->job = NULL;
+		template_step(t, TPL_CLEANED);
+		if (!list_empty(&t->waits))
+			want(t); /* it was asked for meanwhile */
+	}
+	free(job);
+}
+
+bool templates_yield(struct core *c)
+{
+	struct template *t = c->building;
+
+	if (!t || c->closing || !template_is_background(t) || !t->build ||
+	    !build_has_vm(t->build) || !template_step(t, TPL_YIELD))
+		return false;
+	log_info("template %s: its build makes way", t->name);
+	build_free(t->build);
+	c->building = NULL;
+	if (t == c->ahead) {
+		template_unwait(&c->ahead_wait);
+		c->ahead = NULL;
+		template_put(t);
+	}
+	start_job(t, template_files_clean, on_yielded);
+	return true;
+}
+
 void template_next_build(struct core *c)
 {
-	struct template *t = c->building || c->closing ? NULL : take_wanted(c);
+	struct template *t = c->closing ? NULL : find_wanted(c);
 
-	if (!t)
+	if (!t || (c->building && (template_is_background(t) || !templates_yield(c))))
 		return;
+	list_del(&t->queue_link);
 	c->building = t;
 	template_step(t, TPL_TURN);
 	log_info("template %s: booting", t->name);
@@ -246,6 +315,7 @@ static void on_published(void *arg)
 			template_fail(t, job->err.text);
 		} else {
 			template_step(t, TPL_PUBLISHED);
+			t->bytes = job->bytes;
 			t->built_here = true;
 			c->building = NULL;
 			c->figures.template_boots++;
@@ -386,6 +456,8 @@ void template_wait(struct template *t, struct template_wait *w,
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);
+		templates_hold(t->core); /* it may be in the foreground from now on */
+		template_next_build(t->core);
 		build_set_priority(t->core);
 	}
 }

@@ -12,8 +12,7 @@ import pytest
 
 from ramet import Client, Sandbox
 
-# One that is prepared ahead where the settings are the defaults, and whose image any other test of
-# it finds; a request is rounded up to it.
+# Its RAM is prepared ahead where the settings are the defaults; its disk grows.
 RAM_MIB, ROOTFS_GB, VCPUS = 1024, 16, 2
 
 
@@ -113,10 +112,22 @@ def test_what_was_asked_for_lately_is_kept_ready(
         time.sleep(1)
 
 
-def test_a_size_that_is_near_is_rounded_up(client: Client, http: httpx.Client) -> None:
-    with Sandbox(client=client, ram_mib=RAM_MIB - 100, rootfs_gb=ROOTFS_GB - 3) as sandbox:
+@pytest.mark.alone
+def test_a_disk_near_a_prepared_one_is_exact_and_needs_no_boot(
+    sized: Sandbox, client: Client, http: httpx.Client
+) -> None:
+    boots = metric(http, "ramet_template_boots_total")
+    with Sandbox(client=client, ram_mib=RAM_MIB - 20, rootfs_gb=ROOTFS_GB - 3) as sandbox:
         got = info(http, sandbox)
-        assert (got["ram_mib"], got["rootfs_gb"]) == (RAM_MIB, ROOTFS_GB)
+        assert (got["ram_mib"], got["rootfs_gb"]) == (RAM_MIB, ROOTFS_GB - 3)
+        assert is_as_large(machine(sandbox), RAM_MIB, VCPUS, ROOTFS_GB - 3)
+    assert metric(http, "ramet_template_boots_total") == boots
+
+
+def test_the_least_ram_there_may_be(client: Client, http: httpx.Client) -> None:
+    with Sandbox(client=client, ram_mib=128) as sandbox:
+        assert info(http, sandbox)["ram_mib"] == 128
+        assert sandbox.run_code("print(6 * 7)").stdout == "42\n"
 
 
 def test_a_sized_sandbox_forks_and_merges(client: Client, http: httpx.Client) -> None:
@@ -148,7 +159,6 @@ def test_a_disk_that_no_image_has_grows_when_it_is_made(
 
 
 def test_the_largest_disk(client: Client) -> None:
-    # Where it grows, it is for the second time: the image has grown already.
     with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=1024) as parent:
         # The kernel's thread would write zeros over all inode tables, in each sandbox anew: it ends.
         ended = parent.run_code(

@@ -754,7 +754,9 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		vm_connect(vm, msg, fds, nfds);
 		return true;
 	case CTL_PAUSE:
+		lock(vm->f);
 		vm->state = CTL_PAUSED;
+		unlock(vm->f);
 		vm_reply(vm, msg->seq, 0, "");
 		return true;
 	case CTL_RUN:
@@ -1118,6 +1120,16 @@ static bool is_closed(const struct fake_vm *vm)
 static bool is_closed_first(const struct fake_vm *vm)
 {
 	return vm->taken && vm->closed_first;
+}
+
+static bool is_paused(const struct fake_vm *vm)
+{
+	return vm->taken && vm->alive && vm->state == CTL_PAUSED;
+}
+
+unsigned fakes_paused(struct fakes *f)
+{
+	return count(f, is_paused);
 }
 
 unsigned fakes_closed(struct fakes *f)

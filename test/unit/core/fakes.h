@@ -43,6 +43,7 @@ unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */
 unsigned fakes_attaches(struct fakes *f);
 unsigned fakes_forks(struct fakes *f); /* images of running VMs */
 unsigned fakes_runs(struct fakes *f);  /* VMs that were paused and run again */
+unsigned fakes_paused(struct fakes *f);
 /* Such that were asked for before the one before was there. */
 unsigned fakes_overlaps(struct fakes *f);
 /* Open connections to agents. */

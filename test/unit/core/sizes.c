@@ -2,10 +2,20 @@
 /* Sandboxes of other sizes than the default: what they get, and where it comes from. */
 #include "test/unit/core/world.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/tiers.h"
+
+static void set_true(void *arg)
+{
+	*(bool *)arg = true;
+}
 
 static struct core_figures figures(struct world *w)
 {
@@ -33,120 +43,7 @@ static void create(struct world *w, struct made *m, uint32_t ram_mib, uint32_t r
 		fail_msg("%s", m->failure.text);
 }
 
-/* --- which of the prepared sizes -------------------------------------------------------------- */
-
-static const struct size no_limit = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
-
-static void fill(struct sizes *out, const char *name, const struct size *own, const char *setting,
-		 const struct size *host)
-{
-	struct source from = {
-		.vcpus = own->vcpus, .ram_mib = own->ram_mib, .rootfs_gb = own->rootfs_gb};
-	struct config config;
-
-	config_defaults(&config);
-	snprintf(config.sizes, sizeof(config.sizes), "%s", setting);
-	snprintf(from.name, sizeof(from.name), "%s", name);
-	sizes_of(out, &config, &from, host);
-	assert_true(out->n < SIZES_MAX); /* nothing was left out */
-}
-
-static bool is_prepared(const struct sizes *s, const struct size *image)
-{
-	for (size_t i = 0; i < s->ahead; i++)
-		if (size_equal(&s->all[i], image))
-			return true;
-	return false;
-}
-
-static bool is_between(uint32_t low, uint32_t n, uint32_t high)
-{
-	return low <= n && n <= high;
-}
-
-/* Without a boot and without growing, all of it, not much more, and within the limit. */
-static void expect_served(const struct sizes *s, const struct size *limit, struct size asked)
-{
-	const struct size *own = &s->all[0];
-
-	asked = (struct size){min_u32(asked.vcpus, limit->vcpus),
-			      min_u32(asked.ram_mib, limit->ram_mib),
-			      min_u32(asked.rootfs_gb, limit->rootfs_gb)};
-	if (asked.rootfs_gb < own->rootfs_gb)
-		asked.rootfs_gb = own->rootfs_gb;
-	const struct sized_choice got = sizes_choose(s, &asked, limit);
-	bool large = asked.rootfs_gb > 4 * own->rootfs_gb;
-	uint32_t ram_most = large ? 4 * max_u32(asked.ram_mib, own->ram_mib)
-				  : max_u32(2 * asked.ram_mib, own->ram_mib);
-	uint32_t disk_most = large ? limit->rootfs_gb : 4 * asked.rootfs_gb;
-	if (is_prepared(s, &got.image) && size_equal(&got.image, &got.size) &&
-	    is_between(asked.vcpus, got.size.vcpus, min_u32(2 * asked.vcpus, limit->vcpus)) &&
-	    is_between(asked.ram_mib, got.size.ram_mib, min_u32(ram_most, limit->ram_mib)) &&
-	    is_between(asked.rootfs_gb, got.size.rootfs_gb, min_u32(disk_most, limit->rootfs_gb)))
-		return;
-	fail_msg("%ux%ux%u of a template with %ux%ux%u: got %ux%ux%u from %ux%ux%u", asked.ram_mib,
-		 asked.vcpus, asked.rootfs_gb, own->ram_mib, own->vcpus, own->rootfs_gb,
-		 got.size.ram_mib, got.size.vcpus, got.size.rootfs_gb, got.image.ram_mib,
-		 got.image.vcpus, got.image.rootfs_gb);
-}
-
-static void expect_disks_served(const struct sizes *s, const struct size *limit, uint32_t vcpus,
-				uint32_t ram_mib)
-{
-	static const uint32_t disks[] = {4,  5,	 15,  16,  17,	40,  64,
-					 65, 99, 256, 257, 512, 513, 1024};
-
-	for (size_t i = 0; i < ARRAY_LEN(disks); i++)
-		expect_served(s, limit, (struct size){vcpus, ram_mib, disks[i]});
-}
-
-/* RAM in steps, and beside each double. */
-static void expect_all_served(const struct sizes *s, const struct size *limit)
-{
-	for (uint32_t n = 1; n <= 32; n++) {
-		for (uint32_t ram = 128; ram < 65536; ram += 448)
-			expect_disks_served(s, limit, n, ram);
-		for (uint32_t ram = 128; ram <= 65536; ram *= 2) {
-			expect_disks_served(s, limit, n, ram);
-			expect_disks_served(s, limit, n, ram + 1);
-		}
-	}
-}
-
-static const struct size hosts[] = {
-	{2, 4416, 1024}, {1, 384, 1024}, {6, 17984, 1024}, {31, 49152, 1024}, {32, 65536, 1024}};
-
-static void test_with_auto_all_that_can_be_asked_for_is_prepared(void **state)
-{
-	static const struct size owns[] = {{2, 512, 4}, {3, 640, 10}, {1, 128, 1}};
-	struct sizes s;
-
-	for (size_t h = 0; h < ARRAY_LEN(hosts); h++)
-		for (size_t i = 0; i < ARRAY_LEN(owns); i++) {
-			struct size limit = size_limit(&hosts[h], &owns[i], &no_limit);
-
-			fill(&s, TEMPLATE_DEFAULT, &owns[i], "auto", &hosts[h]);
-			expect_all_served(&s, &limit);
-		}
-}
-
-static void test_with_auto_all_that_a_tier_allows_is_prepared(void **state)
-{
-	static const struct size own = {2, 512, 4};
-	struct config config;
-	struct tier tier;
-	struct sizes s;
-
-	config_defaults(&config);
-	for (size_t h = 0; h < ARRAY_LEN(hosts); h++)
-		for (size_t i = 0; tier_at(&tier, &config, i); i++) {
-			struct size most = size_of_tier(&tier);
-			struct size limit = size_limit(&hosts[h], &own, &most);
-
-			fill(&s, TEMPLATE_DEFAULT, &own, "auto", &hosts[h]);
-			expect_all_served(&s, &limit);
-		}
-}
+/* --- what is got ------------------------------------------------------------------------------ */
 
 /* RAM x vCPUs x disk */
 static void expect_size(const struct size *size, const char *expected)
@@ -157,75 +54,130 @@ static void expect_size(const struct size *size, const char *expected)
 	assert_string_equal(text, expected);
 }
 
-static void expect_choice(const struct sizes *s, struct size asked, const char *image,
-			  const char *size)
-{
-	const struct sized_choice got = sizes_choose(s, &asked, &no_limit);
+static const struct size hosts[] = {
+	{2, 4416, 1024}, {1, 384, 1024}, {6, 17984, 1024}, {31, 49152, 1024}, {32, 65536, 1024}};
+static const struct size owns[] = {{2, 512, 4}, {3, 640, 10}, {1, 128, 1}, {2, 500, 4}};
 
-	expect_size(&got.image, image);
-	expect_size(&got.size, size);
+static uint32_t draw(uint32_t *state, uint32_t most)
+{
+	*state = *state * 1664525 + 1013904223;
+	return (*state >> 8) % (most + 1);
 }
 
-static void test_what_is_asked_for_most_comes_first(void **state)
+/* Nothing more and nothing less, but for the step of RAM and the limit. */
+static void expect_exact(const struct size *asked, const struct size *own, const struct size *limit)
 {
-	static const struct size own = {2, 512, 4}, host = {4, 3008, 1024};
-	struct sizes s;
+	const struct size got = size_exact(asked, own, limit);
+	uint32_t ram_mib = (asked->ram_mib + 63) / 64 * 64;
 
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
-	expect_size(&s.all[0], "512x2x4");
-	expect_size(&s.all[1], "512x2x16");
-	expect_size(&s.all[2], "1024x2x16");
-	expect_size(&s.all[3], "2048x2x16");
-	expect_size(&s.all[4], "3008x2x16"); /* the most there is, if no double */
-	expect_size(&s.all[5], "512x2x64");
-	expect_size(&s.all[6], "512x2x256");
-	expect_size(&s.all[7], "512x2x1024");
-	expect_size(&s.all[8], "512x1x16");
-	expect_size(&s.all[15], "3008x4x16");
-	expect_size(&s.all[16], "2048x2x1024"); /* large disks, in wide steps */
-	expect_size(&s.all[17], "3008x2x1024");
-	expect_size(&s.all[18], "2048x4x1024");
-	expect_size(&s.all[20], "1024x2x4"); /* of the free tier */
-	assert_int_equal(s.ahead, s.n);
+	assert_int_equal(got.vcpus,
+			 min_u32(asked->vcpus ? asked->vcpus : own->vcpus, limit->vcpus));
+	assert_int_equal(got.ram_mib, min_u32(ram_mib ? ram_mib : own->ram_mib, limit->ram_mib));
+	assert_int_equal(
+		got.rootfs_gb,
+		min_u32(asked->rootfs_gb ? asked->rootfs_gb : own->rootfs_gb, limit->rootfs_gb));
 }
 
-/* As docs/sizes.md has it. */
-static void test_there_are_not_too_many(void **state)
+/* The image is of the same RAM and vCPUs, and of no larger disk than the template's. */
+static void expect_image(const struct size *size, const struct size *own)
 {
-	static const struct size own = {2, 512, 4}, small = {2, 4416, 1024}, mid = {8, 24576, 1024},
-				 large = {32, 49152, 1024};
-	struct sizes s;
+	const struct size image = size_image(size, own);
 
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &small);
-	assert_int_equal(s.n, 1 + 23);
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &mid);
-	assert_int_equal(s.n, 1 + 66);
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &large);
-	assert_int_equal(s.n, 1 + 118);
+	assert_int_equal(image.vcpus, size->vcpus);
+	assert_int_equal(image.ram_mib, size->ram_mib);
+	assert_int_equal(image.rootfs_gb, min_u32(size->rootfs_gb, own->rootfs_gb));
 }
 
-static void test_a_large_disk_comes_in_wide_steps(void **state)
+static void expect_random_requests(const struct size *own, const struct size *limit,
+				   uint32_t *state)
 {
-	static const struct size own = {2, 512, 4}, host = {8, 24576, 1024};
-	struct sizes s;
+	for (int i = 0; i < 2000; i++) {
+		const struct size asked = {draw(state, 40), draw(state, 80000), draw(state, 1500)};
+		const struct size got = size_exact(&asked, own, limit);
 
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
-	expect_choice(&s, (struct size){2, 4096, 64}, "8192x2x64", "8192x2x64");
-	expect_choice(&s, (struct size){2, 4096, 65}, "8192x2x512", "8192x2x512");
-	expect_choice(&s, (struct size){1, 512, 300}, "512x2x512", "512x2x512");
-	expect_choice(&s, (struct size){2, 128, 17}, "512x2x64", "512x2x64");
-	expect_choice(&s, (struct size){5, 20000, 513}, "24576x8x1024", "24576x8x1024");
+		expect_exact(&asked, own, limit);
+		expect_image(&got, own);
+	}
 }
 
-static void test_a_number_of_vcpus_that_is_prepared_is_kept(void **state)
+static void test_each_request_gets_exactly_what_it_asked_for(void **state)
 {
-	static const struct size own = {2, 512, 4}, host = {8, 4096, 1024};
+	struct config config;
+	uint32_t random = 1;
+	struct tier tier;
+
+	config_defaults(&config);
+	for (size_t h = 0; h < ARRAY_LEN(hosts); h++)
+		for (size_t o = 0; o < ARRAY_LEN(owns); o++) {
+			struct size limit = size_limit(&hosts[h], &owns[o], &SIZE_NO_LIMIT);
+
+			expect_random_requests(&owns[o], &limit, &random);
+			for (size_t i = 0; tier_at(&tier, &config, i); i++) {
+				struct size most = size_of_tier(&tier);
+
+				limit = size_limit(&hosts[h], &owns[o], &most);
+				expect_random_requests(&owns[o], &limit, &random);
+			}
+		}
+}
+
+static void test_no_number_is_too_large(void **state)
+{
+	static const struct size own = {2, 512, 4}, host = {2, 4416, 1024};
+	struct size limit = size_limit(&host, &own, &SIZE_NO_LIMIT);
+	const struct size got = size_exact(&SIZE_NO_LIMIT, &own, &limit);
+
+	expect_size(&got, "4416x2x1024");
+}
+
+/* --- what is prepared --------------------------------------------------------------------------
+ */
+
+static void list_ahead(struct sizes *out, const struct size *own, const char *setting,
+		       const struct size *host)
+{
+	struct config config;
+
+	config_defaults(&config);
+	snprintf(config.sizes, sizeof(config.sizes), "%s", setting);
+	sizes_ahead(out, &config, own, host);
+}
+
+static void test_auto_doubles_the_ram(void **state)
+{
+	static const struct size own = {2, 512, 4}, host = {4, 4416, 1024};
 	struct sizes s;
 
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
-	expect_choice(&s, (struct size){1, 512, 4}, "512x1x4", "512x1x4");
-	expect_choice(&s, (struct size){3, 512, 4}, "512x4x4", "512x4x4");
-	expect_choice(&s, (struct size){8, 4096, 16}, "4096x8x16", "4096x8x16");
+	list_ahead(&s, &own, "auto", &host);
+	assert_int_equal(s.n, 3);
+	expect_size(&s.all[0], "1024x2x4");
+	expect_size(&s.all[1], "2048x2x4");
+	expect_size(&s.all[2], "4096x2x4");
+}
+
+static void test_at_most_8_images_and_2_gb_are_prepared_on_any_host(void **state)
+{
+	for (size_t h = 0; h < ARRAY_LEN(hosts); h++)
+		for (size_t o = 0; o < ARRAY_LEN(owns); o++) {
+			uint64_t bytes = size_image_bytes(&owns[o]);
+			size_t n = 1;
+			struct sizes s;
+
+			list_ahead(&s, &owns[o], "auto", &hosts[h]);
+			for (size_t i = 0; i < s.n; i++) {
+				uint64_t more = size_image_bytes(&s.all[i]);
+
+				if (!sizes_have_room(n, bytes, more))
+					continue;
+				n++;
+				bytes += more;
+			}
+			assert_in_range(n, 1, 8);
+			assert_true(bytes <= 2ull << 30);
+		}
+	assert_false(sizes_have_room(8, 0, 0));
+	assert_false(sizes_have_room(1, 2ull << 30, 1));
+	assert_true(sizes_have_room(7, 1ull << 30, 1ull << 30));
 }
 
 static void test_what_is_listed_and_too_large_is_cut_and_counts_once(void **state)
@@ -233,82 +185,164 @@ static void test_what_is_listed_and_too_large_is_cut_and_counts_once(void **stat
 	static const struct size own = {2, 512, 4}, host = {2, 4416, 1024};
 	struct sizes s;
 
-	fill(&s, TEMPLATE_DEFAULT, &own, "65536x32,65536x4,4416x2x4,512x1x16,512x2", &host);
-	assert_int_equal(s.n, 3);
-	expect_size(&s.all[1], "4416x2x4");
-	expect_size(&s.all[2], "512x1x16");
-	fill(&s, TEMPLATE_DEFAULT, &own, "", &host);
-	assert_int_equal(s.n, 1);
-	expect_choice(&s, (struct size){1, 128, 4}, "512x2x4", "512x2x4");
+	list_ahead(&s, &own, "65536x32,65536x4,4416x2x4,512x1x16", &host);
+	assert_int_equal(s.n, 2);
+	expect_size(&s.all[0], "4416x2x4");
+	expect_size(&s.all[1], "512x1x16");
+	list_ahead(&s, &own, "", &host);
+	assert_int_equal(s.n, 0);
 }
 
-/* Only its own size is prepared: that is taken where it is near, and few others are made. */
-static void test_sizes_of_another_template(void **state)
-{
-	static const struct size own = {2, 1024, 8}, host = {8, 16384, 1024};
-	struct sizes s;
+/* --- what was asked for lately ------------------------------------------------------------------
+ */
 
-	fill(&s, "other", &own, "auto", &host);
-	assert_int_equal(s.ahead, 1);
-	expect_choice(&s, (struct size){1, 700, 50}, "1024x2x8", "1024x2x50");
-	expect_choice(&s, (struct size){3, 1100, 8}, "2048x4x16", "2048x4x16");
+static struct recent recent_of(const char *template, uint32_t vcpus, uint32_t ram_mib,
+			       uint32_t rootfs_gb)
+{
+	struct recent r = {.vcpus = vcpus, .ram_mib = ram_mib, .rootfs_gb = rootfs_gb};
+
+	snprintf(r.template, sizeof(r.template), "%s", template);
+	return r;
+}
+
+static void expect_recents(const struct recents *r, const char *expected)
+{
+	char text[RECENT_TEXT_MAX + 1];
+
+	text[recents_print(r, text)] = 0;
+	assert_string_equal(text, expected);
+}
+
+static void test_the_most_recent_size_comes_first(void **state)
+{
+	struct recent a = recent_of("default", 1, 192, 4), b = recent_of("py", 2, 256, 8);
+	struct recents r = {0};
+
+	assert_true(recents_note(&r, &a));
+	assert_true(recents_note(&r, &b));
+	expect_recents(&r, "py 2x256x8\ndefault 1x192x4\n");
+	assert_false(recents_note(&r, &a));
+	expect_recents(&r, "default 1x192x4\npy 2x256x8\n");
+	r.dirty = false;
+	assert_false(recents_note(&r, &a));
+	assert_false(r.dirty);
+}
+
+static void test_few_sizes_are_remembered(void **state)
+{
+	struct recents r = {0}, again;
+	char text[RECENT_TEXT_MAX];
+
+	for (uint32_t i = 1; i <= 20; i++) {
+		struct recent one = recent_of("default", i, 64 * i, i);
+
+		assert_true(recents_note(&r, &one));
+	}
+	assert_int_equal(r.n, RECENT_MAX);
+	assert_int_equal(r.all[0].vcpus, 20);
+	assert_int_equal(r.all[RECENT_MAX - 1].vcpus, 13);
+	recents_parse(&again, text, recents_print(&r, text));
+	assert_int_equal(again.n, RECENT_MAX);
+	assert_int_equal(again.all[RECENT_MAX - 1].ram_mib, 64 * 13);
+	assert_false(again.all[0].expected);
+}
+
+static void test_damaged_lines_are_skipped(void **state)
+{
+	static const char text[] = "default 1x192x4\n\n../x 1x192x4\ndefault 1x192\n"
+				   "default 0x192x4\ndefault -1x192x4\ndefault  1x192x4\n"
+				   "default 1x192x4x\ndefault 01x192x4\npy 2x256x8\ndefault 1x64x4";
+	struct recents r;
+
+	recents_parse(&r, text, sizeof(text) - 1);
+	expect_recents(&r, "default 1x192x4\npy 2x256x8\n");
+	recents_parse(&r, text, 0);
+	assert_int_equal(r.n, 0);
 }
 
 /* --- sizes ---------------------------------------------------------------------------------- */
 
-static void test_ram_is_rounded_to_what_is_near(void **state)
+static void test_ram_is_exact_in_steps_of_64(void **state)
 {
 	static const struct {
 		uint32_t asked, got;
-	} cases[] = {
-		{128, 128}, {192, 256}, {256, 256}, {257, 512}, {512, 512}, {513, 576}, {600, 640},
-	};
+	} cases[] = {{128, 128}, {129, 192}, {192, 192}, {256, 256}, {257, 320}, {513, 576}};
 	struct world *w = *state;
 	struct made m;
 
-	set_sizes(w, "256x1,512x1");
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	set_sizes(w, "256x1,512x1"); /* what is prepared draws nothing to it */
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct done d;
 
 		create(w, &m, cases[i].asked, 0);
 		assert_int_equal(m.view.ram_mib, cases[i].got);
+		assert_int_equal(m.view.vcpus, w->config.vcpus);
+		assert_int_equal(m.view.rootfs_gb, w->config.rootfs_gb);
 		world_delete(w, &d, m.view.id);
 	}
 }
 
-static void test_disks_are_rounded_to_what_is_near(void **state)
+static void test_disks_are_exact_and_grow_from_one_image(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
-	set_sizes(w, "256x1x4,512x1x4");
-	create(w, &m, 200, 0);
-	assert_int_equal(m.view.ram_mib, 256);
-	assert_int_equal(m.view.rootfs_gb, 4);
-	create(w, &m, 0, 3);
-	assert_int_equal(m.view.ram_mib, 256);
-	assert_int_equal(m.view.rootfs_gb, 4);
-	/* Too large to be near: it grows from the nearest. */
-	unsigned boots = fakes_boots(w->fakes), grown = fakes_grown(w->fakes);
-	create(w, &m, 200, 5);
-	assert_int_equal(m.view.ram_mib, 256);
-	assert_int_equal(m.view.rootfs_gb, 5);
-	assert_int_equal(fakes_boots(w->fakes), boots);
-	assert_int_equal(fakes_grown(w->fakes), grown + 1);
-	create(w, &m, 0, 0);
-	assert_int_equal(m.view.ram_mib, 128);
+	set_sizes(w, "256x1x4");
+	create(w, &m, 256, 0);
 	assert_int_equal(m.view.rootfs_gb, 1);
+	unsigned boots = fakes_boots(w->fakes);
+	for (uint32_t gb = 2; gb < 6; gb++) {
+		struct done d;
+
+		create(w, &m, 256, gb);
+		assert_int_equal(m.view.rootfs_gb, gb);
+		world_delete(w, &d, m.view.id);
+	}
+	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
-static void test_ram_that_no_host_has_is_clamped(void **state)
+static void test_a_disk_may_be_smaller_than_the_template_s(void **state)
 {
 	struct world *w = *state;
+	struct made m;
+
+	world_wait_ready(w);
+	world_kill_core(w);
+	w->config.rootfs_gb = 8;
+	world_start_core(w);
+	world_wait_ready(w);
+	create(w, &m, 0, 0);
+	assert_int_equal(m.view.rootfs_gb, 8);
+	create(w, &m, 0, 3);
+	assert_int_equal(m.view.rootfs_gb, 3);
+}
+
+static void test_what_no_host_has_is_clamped(void **state)
+{
+	const struct sandbox_spec spec = {
+		.ram_mib = UINT32_MAX, .vcpus = UINT32_MAX, .rootfs_gb = UINT32_MAX};
+	struct world *w = *state;
+	struct size host = size_host();
 	struct made m;
 
 	set_sizes(w, "65536x1");
-	create(w, &m, 65536, 0);
-	assert_in_range(m.view.ram_mib, 128, 65536);
-	assert_int_equal(m.view.ram_mib % 64, 0);
+	world_create(w, &m, &spec);
+	assert_true(m.ok);
+	assert_int_equal(m.view.ram_mib, host.ram_mib);
+	assert_int_equal(m.view.vcpus, host.vcpus);
+	assert_int_equal(m.view.rootfs_gb, 1024);
+}
+
+static void test_too_little_ram_is_refused(void **state)
+{
+	const struct sandbox_spec spec = {.ram_mib = 127};
+	struct world *w = *state;
+	struct made m;
+
+	world_wait_ready(w);
+	world_create(w, &m, &spec);
+	assert_int_equal(m.failure.status, 400);
+	assert_string_equal(m.failure.code, "out_of_range");
 }
 
 static void test_a_size_is_served_by_a_shell_of_the_pool(void **state)
@@ -409,21 +443,26 @@ static void find_default(void *arg, const struct template_view *view)
 		*n = view->n_sizes;
 }
 
-static bool are_ahead(void *arg)
+static size_t count_sizes(struct core *c)
 {
 	size_t n = 0;
 
-	core_templates(arg, find_default, &n);
-	return n == 4;
+	core_templates(c, find_default, &n);
+	return n;
 }
 
-static void test_sizes_are_prepared_ahead(void **state)
+static bool are_4_ahead(void *arg)
+{
+	return count_sizes(arg) == 4;
+}
+
+static void test_listed_sizes_are_prepared_ahead(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
 	set_sizes(w, "256x1,512x1,65536x32");
-	world_until(w, are_ahead, w->core);
+	world_until(w, are_4_ahead, w->core);
 	unsigned boots = fakes_boots(w->fakes);
 	assert_int_equal(boots, 4);
 	create(w, &m, 500, 0);
@@ -432,55 +471,290 @@ static void test_sizes_are_prepared_ahead(void **state)
 	/* Found on disk in the next life. */
 	world_kill_core(w);
 	world_start_core(w);
-	world_until(w, are_ahead, w->core);
+	world_until(w, are_4_ahead, w->core);
 	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
-static bool are_all_ahead(void *arg)
-{
-	struct core *c = arg;
-	struct size own = template_size(c->def)[0], host = size_host();
-	size_t n = 0;
-	struct sizes s;
+/* --- ahead, with auto ------------------------------------------------------------------------- */
 
-	fill(&s, TEMPLATE_DEFAULT, &own, "auto", &host);
-	core_templates(c, find_default, &n);
-	return n == s.n;
+/* For `ms`, in which something is not to happen. */
+static void pass(struct world *w, uint64_t ms)
+{
+	bool over = false;
+	struct loop_timer t = {.fn = set_true, .arg = &over};
+
+	loop_timer_set(w->loop, &t, ms);
+	world_until_true(w, &over);
 }
 
-static void test_with_auto_nothing_boots_when_it_is_asked_for(void **state)
+static void start_with(struct world *w, const char *sizes, const char *recents)
 {
-	static const struct sandbox_spec specs[] = {{.ram_mib = 128},
-						    {.ram_mib = 4097, .rootfs_gb = 100},
-						    {.ram_mib = 5000, .vcpus = 1},
-						    {.vcpus = 32},
-						    {.ram_mib = 65536, .vcpus = 3},
-						    {.rootfs_gb = 1024}};
-	struct world *w = *state;
-	struct done d;
+	char path[CONFIG_PATH_MAX + 16];
 
 	world_wait_ready(w);
 	world_kill_core(w);
-	w->config.max_vms = 200;
-	w->config.ram_mib = 4096; /* a short ladder */
-	w->config.pool_others = 1;
-	snprintf(w->config.sizes, sizeof(w->config.sizes), "auto");
+	snprintf(path, sizeof(path), "%s/sizes", w->config.state_dir);
+	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, recents, strlen(recents)), strlen(recents));
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "%s", sizes);
+	w->config.pool_others = 0;
 	world_start_core(w);
-	world_until(w, are_all_ahead, w->core);
-	unsigned boots = fakes_boots(w->fakes);
-	/* Found on disk in the next life, all of them. */
-	world_kill_core(w);
-	world_start_core(w);
-	world_until(w, are_all_ahead, w->core);
-	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
-		struct made m;
+	world_wait_ready(w);
+}
 
-		world_create(w, &m, &specs[i]);
-		assert_true(m.ok);
-		assert_true(m.view.ram_mib >= specs[i].ram_mib || specs[i].ram_mib == 65536);
+static unsigned count_images(struct world *w)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/templates", w->config.state_dir);
+	DIR *d = opendir(path);
+	while ((entry = readdir(d)))
+		n += entry->d_name[0] != '.' && !strstr(entry->d_name, ".tmp");
+	closedir(d);
+	return n;
+}
+
+static bool has_image(struct world *w, const char *size)
+{
+	char command[CONFIG_PATH_MAX + 128];
+
+	snprintf(command, sizeof(command), "test -d %s/templates/default-*-%s", w->config.state_dir,
+		 size);
+	return system(command) == 0;
+}
+
+static bool are_8_ahead(void *arg)
+{
+	return count_sizes(arg) == AHEAD_IMAGES_MAX;
+}
+
+static void test_with_auto_8_images_are_prepared_and_no_more(void **state)
+{
+	struct world *w = *state;
+
+	start_with(w, "auto",
+		   "default 1x192x1\ndefault 1x320x9\ndefault 1x384x1\ndefault 1x448x1\n"
+		   "default 1x576x1\nno-such-template 1x192x1\ndefault 1x640x1\n"
+		   "default 1x67108864x1\n");
+	world_until(w, are_8_ahead, w->core);
+	pass(w, 4000);
+	assert_int_equal(count_images(w), AHEAD_IMAGES_MAX);
+	assert_true(has_image(w, "1c-128m-1g"));
+	assert_true(has_image(w, "1c-192m-1g"));
+	assert_true(has_image(w, "1c-320m-1g")); /* its disk grows */
+	assert_true(has_image(w, "1c-640m-1g"));
+	assert_true(has_image(w, "1c-256m-1g")); /* the first double */
+}
+
+static bool has_192(void *arg)
+{
+	return has_image(arg, "1c-192m-1g");
+}
+
+static bool is_warm_twice(void *arg)
+{
+	struct core_figures f;
+
+	core_figures(arg, &f);
+	return f.warm_ready >= 2;
+}
+
+static void test_what_was_asked_for_is_remembered_over_a_restart(void **state)
+{
+	struct world *w = *state;
+	char command[CONFIG_PATH_MAX + 128];
+	struct made m;
+	struct done d;
+
+	start_with(w, "auto", "");
+	create(w, &m, 192, 3);
+	world_delete(w, &d, m.view.id);
+	world_kill_core(w);
+	/* What images are made from has changed, say: none is of use any more. */
+	snprintf(command, sizeof(command), "rm -r %s/templates", w->config.state_dir);
+	assert_int_equal(system(command), 0);
+	w->config.ram_mib = 65536; /* nothing is doubled */
+	w->config.pool_others = 1;
+	world_start_core(w);
+	world_until(w, has_192, w);
+	world_until(w, is_warm_twice, w->core);
+	create(w, &m, 192, 3);
+	assert_int_equal(figures(w).pool_hits, 1);
+	assert_int_equal(m.view.rootfs_gb, 3);
+}
+
+static void test_with_a_list_nothing_else_is_prepared(void **state)
+{
+	struct world *w = *state;
+
+	start_with(w, "", "default 1x192x1\n");
+	pass(w, 4000);
+	assert_int_equal(count_images(w), 1);
+}
+
+static void test_the_least_recently_asked_image_goes(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct done d;
+
+	start_with(w, "", "");
+	for (uint32_t i = 0; i < 20; i++) {
+		create(w, &m, 192 + 64 * i, 0);
+		world_delete(w, &d, m.view.id);
+		create(w, &m, 192, 0);
 		world_delete(w, &d, m.view.id);
 	}
-	assert_int_equal(fakes_boots(w->fakes), boots);
+	assert_int_equal(count_images(w), 16 + 1);
+	assert_true(has_image(w, "1c-128m-1g"));
+	assert_true(has_image(w, "1c-192m-1g")); /* in use all along */
+	assert_false(has_image(w, "1c-256m-1g"));
+	assert_true(has_image(w, "1c-1408m-1g"));
+}
+
+/* --- background ------------------------------------------------------------------------------- */
+
+static bool builds_256(void *arg)
+{
+	const struct core *c = arg;
+
+	return c->building && template_size(c->building)->ram_mib == 256;
+}
+
+static bool builds_192(void *arg)
+{
+	const struct core *c = arg;
+
+	return c->building && template_size(c->building)->ram_mib == 192;
+}
+
+static bool has_booted_twice(void *arg)
+{
+	return fakes_boots(arg) == 2;
+}
+
+/* The image of 256 MiB is being made and nobody waits for it; its guest never answers. A sandbox
+ * was made before. */
+static void begin_in_background(struct world *w, struct made *m)
+{
+	start_with(w, "256x1", "");
+	create(w, m, 0, 0);
+	world_wait_ready(w);
+	fakes_fault(w->fakes, FAKES_CONNECT, 1 << 30);
+	world_until(w, builds_256, w->core);
+	world_until(w, has_booted_twice, w->fakes);
+}
+
+static bool stands_still(void *arg)
+{
+	return fakes_paused(arg) == 1;
+}
+
+static bool goes_on(void *arg)
+{
+	return fakes_paused(arg) == 0;
+}
+
+static bool call_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static bool has_256(void *arg)
+{
+	return has_image(arg, "1c-256m-1g");
+}
+
+static void test_a_background_build_stands_still_during_a_call_and_its_time_too(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	w->config.boot_timeout_s = 5;
+	begin_in_background(w, &m);
+	world_exec_start(w, &r, m.view.id, "wait", false);
+	world_until(w, stands_still, w->fakes);
+	pass(w, 6000); /* more than a boot may take */
+	assert_int_equal(fakes_paused(w->fakes), 1);
+	fakes_fault(w->fakes, FAKES_CONNECT, 0);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	world_until(w, goes_on, w->fakes);
+	world_until(w, has_256, w);
+	assert_int_equal(fakes_boots(w->fakes), 2);
+}
+
+static void test_nothing_begins_in_the_background_during_a_call(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	start_with(w, "256x1", "");
+	create(w, &m, 0, 0);
+	world_exec_start(w, &r, m.view.id, "wait", false);
+	world_until(w, call_waits, w->fakes);
+	pass(w, 6000);
+	assert_int_equal(fakes_boots(w->fakes), 1);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	world_until(w, has_256, w);
+}
+
+static void test_a_build_makes_way_for_one_that_is_waited_for(void **state)
+{
+	const struct sandbox_spec spec = {.ram_mib = 192};
+	struct world *w = *state;
+	struct made m, other;
+
+	begin_in_background(w, &m);
+	world_create_start(w, &other, &spec);
+	world_until(w, builds_192, w->core);
+	fakes_fault(w->fakes, FAKES_CONNECT, 0);
+	world_until_true(w, &other.done);
+	assert_true(other.ok);
+	assert_false(has_image(w, "1c-256m-1g"));
+	world_until(w, has_256, w); /* when it is calm again */
+}
+
+static void test_a_build_that_is_waited_for_goes_on_during_a_call(void **state)
+{
+	const struct sandbox_spec spec = {.ram_mib = 256};
+	struct world *w = *state;
+	struct made m, other;
+	struct run r = {0};
+
+	begin_in_background(w, &m);
+	world_exec_start(w, &r, m.view.id, "wait", false);
+	world_until(w, stands_still, w->fakes);
+	world_create_start(w, &other, &spec);
+	world_until(w, goes_on, w->fakes);
+	fakes_fault(w->fakes, FAKES_CONNECT, 0);
+	world_until_true(w, &other.done);
+	assert_true(other.ok);
+	assert_int_equal(fakes_boots(w->fakes), 2);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+}
+
+static void test_a_build_makes_way_for_sandboxes(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m[8];
+
+	begin_in_background(w, &m[0]);
+	world_exec_start(w, &r, m[0].view.id, "wait", false);
+	world_until(w, stands_still, w->fakes);
+	fakes_fault(w->fakes, FAKES_CONNECT, 0);
+	for (unsigned i = 1; i < w->config.max_vms; i++)
+		create(w, &m[i], 0, 0);
+	assert_int_equal(figures(w).sandboxes, w->config.max_vms);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
 }
 
 static void test_what_fails_ahead_is_not_tried_again_and_again(void **state)
@@ -556,9 +830,9 @@ static void test_the_first_create_of_a_prepared_size_is_a_hit(void **state)
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
 	world_start_core(w);
 	world_until(w, is_stocked, w->core);
-	create(w, &m, 500, 0);
+	create(w, &m, 512, 4);
 	assert_int_equal(figures(w).pool_hits, 1);
-	create(w, &m, 200, 2);
+	create(w, &m, 256, 4);
 	assert_int_equal(figures(w).pool_hits, 2);
 	assert_int_equal(m.view.ram_mib, 256);
 	world_until(w, is_stocked, w->core);
@@ -584,8 +858,8 @@ static void test_two_creates_in_a_row_are_hits_where_there_is_room(void **state)
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
 	world_start_core(w);
 	world_until(w, is_stocked_twice, w->core);
-	create(w, &m, 500, 0);
-	create(w, &m, 500, 0);
+	create(w, &m, 512, 4);
+	create(w, &m, 512, 4);
 	assert_int_equal(figures(w).pool_hits, 2);
 	world_kill_core(w);
 	w->config.max_vms = 11; /* two of each of three were more than half */
@@ -649,24 +923,34 @@ static void test_the_pool_remembers_few_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_with_auto_all_that_can_be_asked_for_is_prepared),
-		cmocka_unit_test(test_with_auto_all_that_a_tier_allows_is_prepared),
-		cmocka_unit_test(test_what_is_asked_for_most_comes_first),
-		cmocka_unit_test(test_there_are_not_too_many),
-		cmocka_unit_test(test_a_large_disk_comes_in_wide_steps),
-		cmocka_unit_test(test_a_number_of_vcpus_that_is_prepared_is_kept),
+		cmocka_unit_test(test_each_request_gets_exactly_what_it_asked_for),
+		cmocka_unit_test(test_no_number_is_too_large),
+		cmocka_unit_test(test_auto_doubles_the_ram),
+		cmocka_unit_test(test_at_most_8_images_and_2_gb_are_prepared_on_any_host),
 		cmocka_unit_test(test_what_is_listed_and_too_large_is_cut_and_counts_once),
-		cmocka_unit_test(test_sizes_of_another_template),
-		TEST(test_ram_is_rounded_to_what_is_near),
-		TEST(test_disks_are_rounded_to_what_is_near),
-		TEST(test_ram_that_no_host_has_is_clamped),
+		cmocka_unit_test(test_the_most_recent_size_comes_first),
+		cmocka_unit_test(test_few_sizes_are_remembered),
+		cmocka_unit_test(test_damaged_lines_are_skipped),
+		TEST(test_ram_is_exact_in_steps_of_64),
+		TEST(test_disks_are_exact_and_grow_from_one_image),
+		TEST(test_a_disk_may_be_smaller_than_the_template_s),
+		TEST(test_what_no_host_has_is_clamped),
+		TEST(test_too_little_ram_is_refused),
 		TEST(test_a_size_is_served_by_a_shell_of_the_pool),
 		TEST(test_the_file_system_grows_to_the_disk),
 		TEST(test_a_file_system_that_does_not_grow_is_told),
 		TEST(test_a_sized_sandbox_forks_and_merges),
 		TEST(test_a_sized_sandbox_is_adopted),
-		TEST(test_sizes_are_prepared_ahead),
-		TEST(test_with_auto_nothing_boots_when_it_is_asked_for),
+		TEST(test_listed_sizes_are_prepared_ahead),
+		TEST(test_with_auto_8_images_are_prepared_and_no_more),
+		TEST(test_what_was_asked_for_is_remembered_over_a_restart),
+		TEST(test_with_a_list_nothing_else_is_prepared),
+		TEST(test_the_least_recently_asked_image_goes),
+		TEST(test_a_background_build_stands_still_during_a_call_and_its_time_too),
+		TEST(test_nothing_begins_in_the_background_during_a_call),
+		TEST(test_a_build_makes_way_for_one_that_is_waited_for),
+		TEST(test_a_build_that_is_waited_for_goes_on_during_a_call),
+		TEST(test_a_build_makes_way_for_sandboxes),
 		TEST(test_what_fails_ahead_is_not_tried_again_and_again),
 		TEST(test_the_pool_learns_what_is_asked_for),
 		TEST(test_the_first_create_of_a_prepared_size_is_a_hit),

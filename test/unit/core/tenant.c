@@ -73,22 +73,6 @@ static void test_what_is_over_the_tier_is_cut(void **state)
 	assert_false(m.view.persistent);
 }
 
-/* Rounding up to a size that is prepared must not lift it over the limit. */
-static void test_a_prepared_size_over_the_tier_is_not_given(void **state)
-{
-	const struct sandbox_spec spec = {.ram_mib = 300, .egress = true};
-	struct world *w = *state;
-	struct made m;
-
-	snprintf(w->config.sizes, sizeof(w->config.sizes), "512x%u", w->config.vcpus);
-	set_tier(w, "ram_mib=448 concurrent=9");
-	create(w, &m, &spec);
-	assert_int_equal(m.view.ram_mib, 512);
-	use_key(w, "free");
-	create(w, &m, &spec);
-	assert_int_equal(m.view.ram_mib, 320);
-}
-
 static void test_the_defaults_are_cut_as_well(void **state)
 {
 	struct world *w = *state;
@@ -414,7 +398,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_what_is_over_the_tier_is_cut),
-		T(test_a_prepared_size_over_the_tier_is_not_given),
 		T(test_the_defaults_are_cut_as_well),
 		T(test_the_default_size_is_cut_as_well),
 		T(test_better_tiers_keep_more),
