@@ -119,8 +119,12 @@ void diary_remove(struct diary *d)
  * for first. */
 static bool give_pages(struct diary *d, size_t at, size_t len)
 {
-	if (fallocate(d->fd, 0, (off_t)at, (off_t)len) == 0)
+	if (fallocate(d->fd, 0, (off_t)at, (off_t)len) == 0) {
+		/* All at once is cheaper than a fault for each; where it can't be, they come. */
+		if (d->map)
+			madvise(d->map + at, len, MADV_POPULATE_WRITE);
 		return true;
+	}
 	if (!d->told)
 		log_warn("%s: %s; should the service end now, events are lost", d->path,
 			 strerror(errno));

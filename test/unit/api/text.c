@@ -36,6 +36,32 @@ static void test_what_line_iterators_split_at_is_escaped(void **state)
 	      "\"\\u0085\\u2028\\u2029\xe2\x80\xaa\"", true);
 }
 
+/* Where it stands in a string, beside what, makes no difference to a byte. */
+static void test_each_byte_is_escaped_in_each_place(void **state)
+{
+	static const char around[] = {'a', '~', ' ', '!', '#', '[', ']', '~'};
+
+	for (int byte = 0; byte < 0x80; byte++) {
+		for (size_t at = 0; at < 24; at++) {
+			struct text alone = {0}, expected = {0};
+			char in[24];
+
+			memset(in, around[at % sizeof(around)], sizeof(in));
+			in[at] = (char)byte;
+			json_string(&alone, &in[at], 1);
+			text_putc(&expected, '"');
+			text_add(&expected, in, at);
+			text_add(&expected, alone.p + 1, alone.len - 2);
+			text_add(&expected, in + at + 1, sizeof(in) - at - 1);
+			text_puts(&expected, "\"");
+			text_putc(&expected, '\0');
+			gives(in, sizeof(in), expected.p, true);
+			text_free(&alone);
+			text_free(&expected);
+		}
+	}
+}
+
 #define FFFD "\xef\xbf\xbd"
 
 static void test_what_is_not_utf8_is_replaced(void **state)
@@ -165,6 +191,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_strings_are_escaped),
+		cmocka_unit_test(test_each_byte_is_escaped_in_each_place),
 		cmocka_unit_test(test_what_line_iterators_split_at_is_escaped),
 		cmocka_unit_test(test_what_is_not_utf8_is_replaced),
 		cmocka_unit_test(test_base64),
