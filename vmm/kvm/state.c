@@ -72,18 +72,15 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 	return 0;
 }
 
-static bool same_cpuid(const struct cpuid_list *a, const struct cpuid_list *b)
+/* A shell has all that this host offers; an image may know less of it, as that of another host. */
+static int set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e)
 {
-	if (a->nent != b->nent)
-		return false;
-	for (uint32_t i = 0; i < a->nent; i++) {
-		const struct kvm_cpuid_entry2 *x = &a->entries[i], *y = &b->entries[i];
+	int r;
 
-		if (x->function != y->function || x->index != y->index || x->flags != y->flags ||
-		    x->eax != y->eax || x->ebx != y->ebx || x->ecx != y->ecx || x->edx != y->edx)
-			return false;
-	}
-	return true;
+	if (cpuid_same(cpuid, &c->cpuid))
+		return 0;
+	r = cpuid_check_within(cpuid, &c->cpuid, e);
+	return r ? r : kvm_vcpu_set_cpuid(c, cpuid, e);
 }
 
 /*
@@ -159,10 +156,8 @@ int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, st
 		return err_say(e, ENOTSUP,
 			       "vCPU %u: the image has %u bytes of extended state, this CPU %zu", i,
 			       s->xsave_bytes, vm->host->xsave_bytes);
-	if (!same_cpuid(&s->cpuid, &vm->vcpu[i].cpuid) &&
-	    kvm_vcpu_set_cpuid(&vm->vcpu[i], &s->cpuid, e))
-		return err_context(e, "vCPU %u", i);
-	if (set_tsc_khz(&vm->vcpu[i], s->tsc_khz, e) ||
+	if (set_cpuid(&vm->vcpu[i], &s->cpuid, e) ||
+	    set_tsc_khz(&vm->vcpu[i], s->tsc_khz, e) ||
 	    set(fd, KVM_SET_MP_STATE, &s->mp_state, "run state", e) ||
 	    set(fd, KVM_SET_SREGS, &s->sregs, "special registers", e) ||
 	    set(fd, KVM_SET_REGS, &s->regs, "registers", e) ||

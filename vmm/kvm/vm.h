@@ -13,19 +13,12 @@
 #include <linux/kvm.h>
 
 #include "base/err.h"
+#include "vmm/kvm/cpuid.h"
 #include "vmm/kvm/memory.h"
 
 #define KVM_VCPUS_MAX 32
-#define KVM_CPUID_MAX 256 /* as in the kernel: KVM_MAX_CPUID_ENTRIES */
 #define KVM_MSRS_MAX  64  /* registers of one vCPU that an image carries */
 #define KVM_XSAVE_MAX 16384
-
-/* A list of CPUID leaves: a struct kvm_cpuid2 with room for the most that KVM takes. */
-struct cpuid_list {
-	uint32_t nent;
-	uint32_t padding;
-	struct kvm_cpuid_entry2 entries[KVM_CPUID_MAX];
-};
 
 /* What this host's KVM offers; asked once. */
 struct kvm_host {
