@@ -494,6 +494,8 @@ int agent_main(int argc, char **argv)
 			return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	if (agent.sys->confirm_unique() < 0)
+		say("agent: copies of this guest can't say when they are unique");
 	call_init(grace_ms, serve);
 	if (start(unix_path, run_dir, &e) < 0) {
 		say("agent: %s", e.text);

@@ -29,5 +29,9 @@ int reseed_apply(const struct reseed_request *r, const struct system_ops *sys, s
 	if (bad)
 		return err_set(e, -bad, "set the host name");
 	bad = sys->reset_tcp();
-	return bad ? err_set(e, -bad, "reset connections") : 0;
+	if (bad)
+		return err_set(e, -bad, "reset connections");
+	/* Last: what the guest sends has waited for it. */
+	bad = sys->confirm_unique();
+	return bad ? err_set(e, -bad, "open the network") : 0;
 }

@@ -7,7 +7,8 @@
 
 /*
  * Makes a restored guest unique: entropy, boot id, clock (stepped only when it is off by more than
- * a millisecond), host name, no connections of the old one. Python's own generators are the
+ * a millisecond), host name, no connections of the old one, and what
+ * it sends goes out from now on. Python's own generators are the
  * driver's part. 0 or -errno; the sentence names the step that failed, and those before it were
  * done.
  */

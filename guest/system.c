@@ -19,6 +19,7 @@
 #include "proto/agent.h"
 
 #define LINK_OUTSIDE "eth0"
+#define UNIQUE_FILE  "/sys/module/vmgenid/parameters/unique" /* kernel-config/vmgenid.c */
 
 static int add_entropy(const void *bytes, size_t len)
 {
@@ -88,6 +89,18 @@ static int reset_tcp(void)
 	return 0;
 }
 
+/* Opened once: the guest's programs may unmount it. A kernel without it is not waited for. */
+static int confirm_unique(void)
+{
+	static int fd = -1;
+
+	if (fd < 0)
+		fd = open(UNIQUE_FILE, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return pwrite(fd, "1", 1, 0) == 1 || errno == ENODEV ? 0 : -errno;
+}
+
 static int sync_disks(void)
 {
 	sync();
@@ -106,6 +119,7 @@ const struct system_ops system_real = {
 	.set_hostname = set_hostname,
 	.renew_boot_id = renew_boot_id,
 	.reset_tcp = reset_tcp,
+	.confirm_unique = confirm_unique,
 	.grow_root = grow_root,
 	.sync = sync_disks,
 	.power_off = power_off,
@@ -141,6 +155,12 @@ static int dry_reset_tcp(void)
 	return 0;
 }
 
+static int dry_confirm_unique(void)
+{
+	say("dry: confirm that the guest is unique");
+	return 0;
+}
+
 static int dry_grow_root(uint64_t bytes, struct err *e)
 {
 	say("dry: grow the root file system to %llu bytes", (unsigned long long)bytes);
@@ -166,6 +186,7 @@ const struct system_ops system_dry = {
 	.set_hostname = dry_set_hostname,
 	.renew_boot_id = dry_renew_boot_id,
 	.reset_tcp = dry_reset_tcp,
+	.confirm_unique = dry_confirm_unique,
 	.grow_root = dry_grow_root,
 	.sync = dry_sync,
 	.power_off = dry_power_off,

@@ -28,6 +28,11 @@ tar -C "$tmp" --strip-components=1 -xf "$source" --wildcards --exclude='*/driver
 	'*/Kconfig*' '*/Makefile*' '*/Kbuild*' "${folders[@]/#/linux-source-6.1/}"
 cd "$tmp"
 
+# The driver of our own device, in place of the one for ACPI's (proto/platform.h).
+sed -i '/^config VMGENID/,/^config /s/depends on ACPI/depends on X86/' drivers/virt/Kconfig
+cp "$here/vmgenid.c" drivers/virt/vmgenid.c
+cp "$here/../proto/platform.h" drivers/virt/ramet-platform.h
+
 # The build must not depend on who builds and when.
 export KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=ramet KBUILD_BUILD_HOST=ramet
 

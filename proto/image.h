@@ -15,9 +15,10 @@
  * refuses a version it does not know, an unknown section and a missing one. Bump the version on any
  * change.
  */
-#define IMAGE_STATE_MAGIC   "RAMETSTA"
-#define IMAGE_STATE_VERSION 2	       /* 2: network and balloon devices */
-#define IMAGE_STATE_MAX	    (4u << 20) /* bytes, header included */
+#define IMAGE_STATE_MAGIC	"RAMETSTA"
+#define IMAGE_STATE_VERSION	3	   /* 3: who makes itself unique in a copy */
+#define IMAGE_STATE_VERSION_MIN 2	   /* 2: network and balloon devices */
+#define IMAGE_STATE_MAX		(4u << 20) /* bytes, header included */
 
 /*
  * Memory layer: the runs of pages that differ from what is below it. First the table: char

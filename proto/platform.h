@@ -10,4 +10,24 @@
 #define PLATFORM_POWER_PORT 0x604
 #define PLATFORM_POWER_OFF  0x34
 
+/*
+ * The generation of the virtual machine, since it can be copied: a fork's child, a resumed Space
+ * and a sandbox of a template all begin as one. From PLATFORM_GENERATION_PORT on: the magic number
+ * (u32), by which a kernel finds it, then the id, PLATFORM_GENERATION_BYTES random bytes that are
+ * others in each copy. Before a copy's vCPUs run, its id is there and PLATFORM_GENERATION_IRQ
+ * (edge) was raised.
+ *
+ * A byte written to the port says who has made itself unique. Who says so once promises to do so in
+ * each copy, and is waited for: the kernel by all vCPUs but the first, for a moment at most; the
+ * agent by the frames that the guest sends.
+ */
+#define PLATFORM_GENERATION_PORT   0x610
+#define PLATFORM_GENERATION_LEN	   20
+#define PLATFORM_GENERATION_MAGIC  0x4e454752 /* "RGEN" */
+#define PLATFORM_GENERATION_ID	   4	      /* its offset */
+#define PLATFORM_GENERATION_BYTES  16
+#define PLATFORM_GENERATION_IRQ	   12
+#define PLATFORM_GENERATION_KERNEL 1
+#define PLATFORM_GENERATION_AGENT  2
+
 #endif

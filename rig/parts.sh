@@ -27,7 +27,7 @@ build_probe() {
 }
 
 kernel_dir() {
-	cache_path kernel kernel-config/x86_64.config kernel-config/build.sh \
+	cache_path kernel kernel-config proto/platform.h \
 		"$(dpkg-query -W -f '${Version}' linux-source-6.1)"
 }
 rootfs_dir() {

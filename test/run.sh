@@ -58,7 +58,7 @@ tracked() { git -C "$top" ls-files -- "$@"; }
 check_format() { tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror; }
 check_tidy() {
 	cmake_tree asan &&
-		tracked '*.c' ':!test' | xargs -P "$(nproc)" -n 1 "$top/test/tidy.sh" "$top/build/asan"
+		tracked '*.c' ':!test' ':!kernel-config' | xargs -P "$(nproc)" -n 1 "$top/test/tidy.sh" "$top/build/asan"
 }
 check_shell() {
 	shellcheck --check-sourced "$top/dev" &&

@@ -67,6 +67,7 @@ static const struct rule both_rules[] = {
 	RULE_IOCTL(KVM_SET_IRQCHIP),
 	RULE_IOCTL(KVM_SET_PIT2),
 	RULE_IOCTL(KVM_SET_CLOCK),
+	RULE_IOCTL(KVM_IRQ_LINE), /* the guest's kernel is told that it is a copy */
 };
 
 static const struct rule vcpu_rules[] = {

@@ -11,7 +11,8 @@
 #define CONSOLE_BYTES_PER_S 1024
 #define VIRTIO_QUEUE_NOTIFY 0x50 /* virtio v1.2, 4.2.2 */
 
-/* Pins of the interrupt controller that no old device claims; 8 is the clock chip's. */
+/* Pins of the interrupt controller that no old device claims; 8 is the clock chip's,
+ * 12 the generation's (proto/platform.h). */
 static const uint32_t device_gsi[MACHINE_DEVICES] = {
 	[MACHINE_BLK] = 5,     [MACHINE_VSOCK] = 6, [MACHINE_RNG] = 7,
 	[MACHINE_CONSOLE] = 9, [MACHINE_NET] = 10,  [MACHINE_BALLOON] = 11,
@@ -87,6 +88,8 @@ int machine_init(struct machine *m, const struct machine_config *cfg, struct err
 	r = bus_new(&m->bus, e);
 	if (!r)
 		r = legacy_new(&m->legacy, m->bus, cfg->on_request, cfg->arg, e);
+	if (!r)
+		r = generation_new(&m->generation, m->bus, cfg->on_unique, cfg->arg, e);
 	if (!r && cfg->debug_serial)
 		r = add_serial(m, e);
 	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
@@ -105,6 +108,7 @@ void machine_fini(struct machine *m)
 	}
 	serial_free(m->serial);
 	irq_line_fini(&m->serial_line);
+	generation_free(m->generation);
 	legacy_free(m->legacy);
 	bus_free(m->bus);
 }

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "vmm/arch/x86/boot.h"
 #include "vmm/dev/bus.h"
+#include "vmm/dev/generation.h"
 #include "vmm/dev/legacy.h"
 #include "vmm/dev/serial.h"
 #include "vmm/kvm/ram.h"
@@ -36,13 +37,15 @@ struct machine_config {
 	int tap_fd; /* owned by the machine from its success on; -1: no link */
 	bool ipv6;
 	bool debug_serial;
-	legacy_fn *on_request; /* reset, power off; on a vCPU thread */
+	legacy_fn *on_request;	  /* reset, power off; on a vCPU thread */
+	generation_fn *on_unique; /* the guest has made itself unique; on a vCPU thread */
 	void *arg;
 };
 
 struct machine {
 	struct bus *bus;
 	struct legacy *legacy;
+	struct generation *generation;
 	struct serial *serial; /* NULL without debug_serial */
 	struct irq_line serial_line;
 	struct irq_line lines[MACHINE_DEVICES];

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "proto/platform.h"
 #include "vmm/arch/x86/boot.h"
 #include "vmm/arch/x86/layout.h"
 #include "vmm/backend/layer.h"
@@ -52,6 +53,17 @@ static void on_legacy_request(void *arg, enum legacy_request what)
 		end_guest(vm, 0, CTL_END_RESET, "the guest asked for a reboot");
 	else
 		end_guest(vm, 0, CTL_END_POWEROFF, "the guest powered itself off");
+}
+
+/* On a vCPU's thread. */
+static void on_unique(void *arg, unsigned who)
+{
+	struct vm *vm = arg;
+
+	if (who == PLATFORM_GENERATION_KERNEL)
+		vcpus_follow(vm->vcpus);
+	else
+		vio_net_release(vio_mmio_device(vm->machine.devices[MACHINE_NET]));
 }
 
 static void on_end_event(void *arg, uint32_t events)
@@ -202,6 +214,7 @@ static int make_machine(struct vm *vm, struct err *e)
 		.ipv6 = vm->cfg.ipv6,
 		.debug_serial = vm->cfg.debug_serial,
 		.on_request = on_legacy_request,
+		.on_unique = on_unique,
 		.arg = vm,
 	};
 	int r = machine_init(&vm->machine, &mc, e);
@@ -397,6 +410,7 @@ struct state_parts vm_parts(struct vm *vm)
 		.kvm = vm->kvm,
 		.vcpus = vm->vcpus,
 		.legacy = vm->machine.legacy,
+		.generation = vm->machine.generation,
 		.devices = vm->machine.devices,
 		.ndevices = MACHINE_DEVICES,
 		.ram_mib = vm_ram_mib(vm),
@@ -417,6 +431,8 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	r = set_disk(vm, disk, e);
 	if (!r)
 		r = state_set_devices(s, e);
+	if (!r && generation_promised(vm->machine.generation) & PLATFORM_GENERATION_AGENT)
+		vio_net_hold(vio_mmio_device(vm->machine.devices[MACHINE_NET]));
 	if (!r)
 		start(vm);
 	vcpus_r = vcpus_prepared(vm->vcpus, &vcpus_err);

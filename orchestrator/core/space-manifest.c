@@ -17,8 +17,14 @@
 #define TRACE_MAX    256u
 
 /* An image of another version can't be run: its sandbox is to be told so, not tried. */
-static const uint32_t formats[] = {IMAGE_STATE_VERSION, IMAGE_MEMORY_VERSION, IMAGE_LAYER_VERSION,
-				   AGENT_VERSION};
+static const struct {
+	uint32_t now, oldest;
+} formats[] = {
+	{IMAGE_STATE_VERSION, IMAGE_STATE_VERSION_MIN},
+	{IMAGE_MEMORY_VERSION, IMAGE_MEMORY_VERSION},
+	{IMAGE_LAYER_VERSION, IMAGE_LAYER_VERSION},
+	{AGENT_VERSION, AGENT_VERSION},
+};
 
 unsigned space_base_index(const struct space_manifest *m)
 {
@@ -64,7 +70,7 @@ static void put_call(struct wire *w, const struct exec_point *p)
 static void put_body(struct wire *w, const struct space_manifest *m)
 {
 	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-		wire_put_u32(w, formats[i]);
+		wire_put_u32(w, formats[i].now);
 	wire_put_str(w, m->id, strlen(m->id));
 	wire_put_str(w, m->template, strlen(m->template));
 	wire_put_u32(w, m->size.vcpus);
@@ -152,11 +158,11 @@ static int check_formats(struct wire *w, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
 		uint32_t version = wire_get_u32(w);
 
-		if (!w->bad && version != formats[i])
+		if (!w->bad && (version < formats[i].oldest || version > formats[i].now))
 			return err_say(e, EINVAL,
 				       "it was frozen by a version of Ramet with another format of "
 				       "images (%u, this one has %u)",
-				       version, formats[i]);
+				       version, formats[i].now);
 	}
 	return 0;
 }

@@ -127,27 +127,44 @@ asm(
 "guest_twin_end:\n"
 
 /* The other processors start in real mode, at a page below 1 MiB that the first copies there. */
-"guest_crowd:\n"
-"	lea others(%rip), %rsi\n"
+".macro place_others\n"
+"	lea 8f(%rip), %rsi\n"
 "	mov $0x5000, %edi\n"
-"	mov $(others_end - others), %ecx\n"
-"1:	mov (%rsi), %al\n"
+"	mov $(9f - 8f), %ecx\n"
+"7:	mov (%rsi), %al\n"
 "	mov %al, (%rdi)\n"
 "	inc %rsi\n"
 "	inc %rdi\n"
 "	dec %ecx\n"
-"	jne 1b\n"
+"	jne 7b\n"
+"	jmp 9f\n"
+".code16\n"
+"8:	xor %ax, %ax\n"
+"	mov %ax, %ds\n"
+"	lock incl 0x6000\n"
+"6:	incl 0x6010\n"
+"	jmp 6b\n"
+".code64\n"
+"9:\n"
+".endm\n"
+/* Wakes them; waits for as many as ebx. Spoils eax, edi. */
+".macro wake_others\n"
+"	mov $0xfee00300, %edi\n"
+"	movl $0x000c4500, (%rdi)\n" /* INIT to all but itself */
+"	movl $0x000c4605, (%rdi)\n" /* start-up at page 5 */
+"9:	mov 0x6000, %eax\n"
+"	cmp %ebx, %eax\n"
+"	jb 9b\n"
+".endm\n"
+
+"guest_crowd:\n"
+"	place_others\n"
 "	mov 0x210000, %ebx\n"	/* how many others there are: from the test */
 "	cmp $0, %ebx\n"
 "	jne 2f\n"
 "	say alone\n"
 "	jmp 4f\n"
-"2:	mov $0xfee00300, %edi\n"
-"	movl $0x000c4500, (%rdi)\n" /* INIT to all but itself */
-"	movl $0x000c4605, (%rdi)\n" /* start-up at page 5 */
-"3:	mov 0x6000, %eax\n"
-"	cmp %ebx, %eax\n"
-"	jb 3b\n"
+"2:	wake_others\n"
 "	say \"all up\"\n"
 "4:	wait_for_flag\n"
 "	mov 0x210000, %ebx\n"
@@ -159,16 +176,94 @@ asm(
 "	je 5b\n"
 "6:	say \"still counting\"\n"
 "	power_off\n"
-".code16\n"
-"others:\n"
-"	xor %ax, %ax\n"
-"	mov %ax, %ds\n"
-"	lock incl 0x6000\n"
-"1:	incl 0x6010\n"
-"	jmp 1b\n"
-"others_end:\n"
-".code64\n"
 "guest_crowd_end:\n"
+
+/* say_hex: eax and a blank; spoils ebx, ecx, edx */
+".macro say_hex\n"
+"	mov $0x3f8, %dx\n"
+"	mov $8, %ecx\n"
+"9:	rol $4, %eax\n"
+"	mov %eax, %ebx\n"
+"	and $15, %al\n"
+"	add $'0', %al\n"
+"	cmp $'9', %al\n"
+"	jbe 8f\n"
+"	add $('a' - '9' - 1), %al\n"
+"8:	out %al, %dx\n"
+"	mov %ebx, %eax\n"
+"	dec %ecx\n"
+"	jne 9b\n"
+"	mov $' ', %al\n"
+"	out %al, %dx\n"
+".endm\n"
+".macro say_id offset\n"
+"	mov $(0x610 + 4 + \\offset), %dx\n"
+"	in %dx, %eax\n"
+"	say_hex\n"
+".endm\n"
+
+"guest_copy:\n"
+"	place_others\n"
+/* Vector 0x40 in an interrupt table at 0x300000, of which nothing else is used. */
+"	lea copied(%rip), %rax\n"
+"	mov $0x300400, %edi\n"
+"	mov %ax, (%rdi)\n"
+"	movw $0x10, 2(%rdi)\n"
+"	movw $0x8e00, 4(%rdi)\n"
+"	shr $16, %eax\n"
+"	mov %ax, 6(%rdi)\n"
+"	mov $0x301000, %edi\n"
+"	movw $0x40f, (%rdi)\n"
+"	movl $0x300000, 2(%rdi)\n"
+"	lidt (%rdi)\n"
+"	mov $0xff, %al\n" /* the old interrupt controllers are off */
+"	mov $0x21, %dx\n"
+"	out %al, %dx\n"
+"	mov $0xa1, %dx\n"
+"	out %al, %dx\n"
+"	mov $0xfee000f0, %edi\n" /* the local APIC is on */
+"	movl $0x1ff, (%rdi)\n"
+"	mov $0xfec00000, %edi\n" /* pin 12 of the I/O APIC: an edge is vector 0x40 of vCPU 0 */
+"	movl $0x29, (%rdi)\n"
+"	movl $0, 16(%rdi)\n"
+"	movl $0x28, (%rdi)\n"
+"	movl $0x40, 16(%rdi)\n"
+"	mov 0x210000, %ebx\n"
+"	wake_others\n"
+"	mov $0x610, %dx\n"
+"	mov $1, %al\n"
+"	out %al, %dx\n"
+"	sti\n"
+"	say ready\n"
+"1:	incl 0x220000\n"
+"	jmp 1b\n"
+"copied:\n"
+"	mov 0x220000, %r8d\n"
+"	mov 0x6010, %r9d\n"
+"	say copied\n"
+"	mov %r8d, %eax\n"
+"	say_hex\n"
+"	mov %r9d, %eax\n"
+"	say_hex\n"
+"	say_id 0\n"
+"	say_id 4\n"
+"	say_id 8\n"
+"	say_id 12\n"
+"	mov $10, %al\n"
+"	mov $0x3f8, %dx\n"
+"	out %al, %dx\n"
+"	mov 0x200000, %al\n"
+"	cmp $0, %al\n"
+"	jne 2f\n"
+"	mov $0x610, %dx\n"
+"	mov $1, %al\n"
+"	out %al, %dx\n"
+"2:	mov 0x6010, %eax\n"
+"	cmp %r9d, %eax\n"
+"	je 2b\n"
+"	say followed\n"
+"	power_off\n"
+"guest_copy_end:\n"
 
 "guest_brief:\n"
 "	say ready\n"
@@ -181,6 +276,24 @@ asm(
 "	out %al, %dx\n"
 "2:	jmp 2b\n"
 "guest_brief_end:\n"
+
+"guest_msr:\n"
+"	mov $0xc0000081, %ecx\n" /* STAR: an image has it */
+"	mov $0x12345678, %eax\n"
+"	mov $0, %edx\n"
+"	wrmsr\n"
+"	rdmsr\n"
+"	cmp $0x12345678, %eax\n"
+"	jne 1f\n"
+"	say kept\n"
+"1:	mov $0x1fc, %ecx\n" /* POWER_CTL: KVM would keep it, and no image has it */
+"	rdmsr\n"
+"	say read\n"
+"	mov $2, %eax\n"
+"	wrmsr\n"
+"	say written\n"
+"	power_off\n"
+"guest_msr_end:\n"
 
 "guest_fault:\n"
 "	ud2\n"
@@ -202,7 +315,9 @@ GUEST_CODE(hello);
 GUEST_CODE(patience);
 GUEST_CODE(twin);
 GUEST_CODE(crowd);
+GUEST_CODE(copy);
 GUEST_CODE(brief);
+GUEST_CODE(msr);
 GUEST_CODE(fault);
 GUEST_CODE(reset);
 
@@ -213,7 +328,9 @@ static const struct {
 	[GUEST_PATIENCE] = {guest_patience, guest_patience_end},
 	[GUEST_TWIN] = {guest_twin, guest_twin_end},
 	[GUEST_CROWD] = {guest_crowd, guest_crowd_end},
+	[GUEST_COPY] = {guest_copy, guest_copy_end},
 	[GUEST_BRIEF] = {guest_brief, guest_brief_end},
+	[GUEST_MSR] = {guest_msr, guest_msr_end},
 	[GUEST_FAULT] = {guest_fault, guest_fault_end},
 	[GUEST_RESET] = {guest_reset, guest_reset_end},
 };

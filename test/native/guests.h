@@ -15,7 +15,9 @@
 #define GUEST_NEAR   0x100800 /* the same for guest_brief, in its one page */
 #define GUEST_NUMBER 0x201000 /* byte that guest_twin reads, says, and counts up */
 
-#define GUEST_OTHERS 0x210000 /* u32: how many other processors guest_crowd wakes */
+#define GUEST_OTHERS 0x210000 /* u32: how many other processors guest_crowd, guest_copy wake */
+#define GUEST_COUNT  0x220000 /* u32 that guest_copy counts up */
+#define GUEST_COUNTS 0x6010   /* u32 that its other processors count up */
 
 enum guest {
 	/* Says "hi", reads the first device's magic number and says "magic" if it is right, powers
@@ -30,8 +32,16 @@ enum guest {
 	/* Wakes all other processors, which count for ever; says "alone" without them, else "all
 	 * up". Waits for the flag, then says "still counting" when they count on. */
 	GUEST_CROWD,
+	/* Wakes the other processors, which count for ever; says "ready" and counts itself. When it
+	 * is told that it is a copy, says "copied", then in hexadecimal both counts and the four
+	 * words of its generation's id; confirms it, unless the flag is set; says "followed" when
+	 * the others count on, and powers off. */
+	GUEST_COPY,
 	/* Says "ready", waits for its near flag, says what character that is, and spins. */
 	GUEST_BRIEF,
+	/* Writes a register of the CPU that an image has, says "kept"; reads one that it has not,
+	 * says "read"; writes it, and says "written". */
+	GUEST_MSR,
 	/* Runs an undefined instruction without a handler: a triple fault. */
 	GUEST_FAULT,
 	/* Asks the keyboard controller for a reset. */

@@ -19,6 +19,7 @@
 
 #include "base/crc32c.h"
 #include "base/fd.h"
+#include "base/wire.h"
 #include "test/native/guests.h"
 #include "test/native/vmm-client.h"
 
@@ -602,6 +603,165 @@ static void test_lives_without_a_connection(void **state)
 	close_fd(&img.writable);
 }
 
+/* What guest_copy says in a copy. */
+struct copied {
+	uint32_t count, counts, id[4];
+};
+
+static struct copied run_copy(const struct vmm_image *img)
+{
+	struct vmm v = new_shell(2);
+	struct copied c;
+	char text[128];
+
+	assert_int_equal(vmm_restore(&v, img), 0);
+	assert_true(vmm_expect_log(&v, "serial: copied"));
+	assert_true(vmm_expect_log(&v, "serial: "));
+	assert_true(vmm_log_rest(&v, text, sizeof(text)));
+	assert_int_equal(sscanf(text, "%x %x %x %x %x %x", &c.count, &c.counts, &c.id[0], &c.id[1],
+				&c.id[2], &c.id[3]),
+			 6);
+	assert_true(vmm_expect_log(&v, "serial: followed"));
+	assert_true(vmm_wait_ended(&v));
+	vmm_stop(&v);
+	return c;
+}
+
+static struct vmm_image image_of_copy(void)
+{
+	struct vmm_image img;
+	struct vmm v = boot(2, guest_elf_with(GUEST_COPY, GUEST_OTHERS, 1), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	return img;
+}
+
+/* A copy is told before the first instruction of any vCPU, and has an id of its own. */
+static void test_a_copy_is_told_at_once(void **state)
+{
+	struct vmm_image img = image_of_copy();
+	uint32_t count, counts, last[4] = {0};
+
+	assert_int_equal(pread(img.memory, &count, 4, GUEST_COUNT), 4);
+	assert_int_equal(pread(img.memory, &counts, 4, GUEST_COUNTS), 4);
+	for (unsigned i = 0; i < 5; i++) {
+		struct copied c = run_copy(&img);
+
+		assert_int_equal(c.count, count);
+		assert_int_equal(c.counts, counts);
+		assert_memory_not_equal(c.id, last, sizeof(last));
+		memcpy(last, c.id, sizeof(last));
+	}
+	vmm_image_close(&img);
+}
+
+/* A guest that never confirms gets its other vCPUs all the same. */
+static void test_a_copy_that_does_not_confirm_goes_on(void **state)
+{
+	struct vmm_image img = image_of_copy();
+	uint32_t counts;
+
+	assert_int_equal(pread(img.memory, &counts, 4, GUEST_COUNTS), 4);
+	set_flag(&img);
+	assert_int_equal(run_copy(&img).counts, counts);
+	vmm_image_close(&img);
+}
+
+/* Makes of a state file the one that the version before wrote, which has no generation. */
+static void make_older(int fd)
+{
+	static uint8_t in[1 << 20], out[1 << 20];
+	ssize_t len = pread(fd, in, sizeof(in), 0);
+	struct wire r = wire_from(in, (size_t)len), w = wire_on(out, sizeof(out));
+	uint8_t head[24 + 8];
+
+	wire_get_bytes(&r, head, sizeof(head));
+	wire_put_bytes(&w, head, sizeof(head));
+	while (wire_left(&r)) {
+		uint32_t id = wire_get_u32(&r), version = wire_get_u32(&r), n = wire_get_u32(&r);
+
+		assert_false(r.bad);
+		if (id != 3) {
+			wire_put_u32(&w, id);
+			wire_put_u32(&w, version);
+			wire_put_u32(&w, n);
+			wire_put_bytes(&w, in + r.pos, n);
+		}
+		r.pos += n;
+	}
+	assert_false(w.bad);
+	assert_true(w.pos < (size_t)len);
+	len = (ssize_t)w.pos;
+	w = wire_on(out + 8, 12);
+	wire_put_u32(&w, 2);
+	wire_put_u32(&w, (uint32_t)len - 24);
+	wire_put_u32(&w, crc32c(0, out + 24, (size_t)len - 24));
+	assert_int_equal(pwrite(fd, out, (size_t)len, 0), len);
+	assert_int_equal(ftruncate(fd, len), 0);
+}
+
+/* Sets bits in ecx of leaf 1 of the first vCPU, in a state file. */
+static void set_features(int fd, uint32_t bits)
+{
+	static uint8_t file[1 << 20];
+	size_t len = (size_t)pread(fd, file, sizeof(file), 0);
+	struct wire r = wire_from(file, len), w;
+	uint32_t id, n;
+
+	r.pos = 24 + 8;
+	while ((id = wire_get_u32(&r)) != 0x100) {
+		wire_get_u32(&r);
+		n = wire_get_u32(&r);
+		r.pos += n;
+	}
+	r.pos += 8 + 4; /* version and length of the section, count of leaves */
+	while (wire_get_u32(&r) != 1)
+		r.pos += 6 * 4;
+	r.pos += 4 * 4; /* index, flags, eax, ebx */
+	w = wire_on(file + r.pos, 4);
+	wire_put_u32(&w, wire_get_u32(&r) | bits);
+	assert_false(r.bad);
+	w = wire_on(file + 16, 4);
+	wire_put_u32(&w, crc32c(0, file + 24, len - 24));
+	assert_int_equal(pwrite(fd, file, len, 0), len);
+}
+
+/* A feature that this host's KVM has, but that no VM is offered: nested virtualization. */
+static void test_an_image_can_not_ask_for_more_cpu(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: ready"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	set_flag(&img);
+	set_features(img.state, 1u << 5);
+	v = new_shell(1);
+	assert_int_equal(vmm_restore(&v, &img), -ENOTSUP);
+	vmm_stop(&v);
+	vmm_image_close(&img);
+}
+
+static void test_an_image_of_the_version_before(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: all up"));
+	assert_int_equal(vmm_save(&v, &img), 0);
+	vmm_stop(&v);
+	make_older(img.state);
+	set_flag(&img);
+	v = new_shell(2);
+	assert_int_equal(vmm_restore(&v, &img), 0);
+	assert_true(vmm_expect_log(&v, "serial: still counting"));
+	vmm_stop(&v);
+	vmm_image_close(&img);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -616,6 +776,10 @@ int main(void)
 		cmocka_unit_test(test_one_vcpu),
 		cmocka_unit_test(test_two_vcpus),
 		cmocka_unit_test(test_four_vcpus),
+		cmocka_unit_test(test_a_copy_is_told_at_once),
+		cmocka_unit_test(test_a_copy_that_does_not_confirm_goes_on),
+		cmocka_unit_test(test_an_image_can_not_ask_for_more_cpu),
+		cmocka_unit_test(test_an_image_of_the_version_before),
 		cmocka_unit_test(test_pause_and_run),
 		cmocka_unit_test(test_triple_fault_is_reported),
 		cmocka_unit_test(test_reset_is_reported),

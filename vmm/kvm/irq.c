@@ -15,6 +15,17 @@ int irq_line_attach(struct kvm_vm *vm, const struct irq_line *line, struct err *
 	return 0;
 }
 
+int irq_pulse(const struct kvm_vm *vm, uint32_t gsi, struct err *e)
+{
+	struct kvm_irq_level line = {.irq = gsi, .level = 1};
+	int r = ioctl(vm->fd, KVM_IRQ_LINE, &line);
+
+	line.level = 0;
+	if (r < 0 || ioctl(vm->fd, KVM_IRQ_LINE, &line) < 0)
+		return err_set(e, errno, "raise interrupt %u", gsi);
+	return 0;
+}
+
 int doorbell_attach(struct kvm_vm *vm, uint64_t mmio_addr, uint32_t value, int eventfd,
 		    struct err *e)
 {

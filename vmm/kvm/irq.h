@@ -23,6 +23,9 @@ void irq_line_fini(struct irq_line *line);
 /* One edge. Safe from any thread. */
 void irq_line_raise(const struct irq_line *line);
 
+/* One edge of GSI `gsi`, which is at the vCPUs' local APICs when this returns. */
+int irq_pulse(const struct kvm_vm *vm, uint32_t gsi, struct err *e);
+
 /* KVM_IRQFD / KVM_IOEVENTFD on this KVM VM. `len` 4 with datamatch `value`. */
 int irq_line_attach(struct kvm_vm *vm, const struct irq_line *line, struct err *e);
 int doorbell_attach(struct kvm_vm *vm, uint64_t mmio_addr, uint32_t value, int eventfd,

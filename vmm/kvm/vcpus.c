@@ -6,12 +6,15 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 /* Enough for the device models, which keep nothing big on the stack. */
 #define STACK_BYTES (64u << 10)
 #define KICK_SIGNAL SIGUSR1
+#define LEAD_NS	    10000000ull
 
 struct vcpu_thread {
 	struct vcpus *all;
@@ -32,6 +35,8 @@ struct vcpus {
 	unsigned running;     /* threads that are not parked */
 	unsigned busy;	      /* threads that start, or have a job before them */
 	bool run, quit;	      /* what the threads shall do */
+	bool lead;	      /* vCPU 0 runs alone */
+	uint64_t lead_ns;     /* until then at most; 0: it does not run yet */
 	struct err failed;    /* the first failure of a start or a job */
 	const struct vcpus_job *job;
 	void *job_arg;
@@ -100,6 +105,33 @@ static void do_job(struct vcpu_thread *t)
 		pthread_cond_broadcast(&v->changed);
 }
 
+/* With the lock held. */
+static bool may_run(const struct vcpu_thread *t)
+{
+	const struct vcpus *v = t->all;
+
+	return v->run && !v->busy && !v->failed.code && (!t->index || !v->lead);
+}
+
+/* With the lock held, which is let go meanwhile. */
+static void await_change(struct vcpus *v)
+{
+	struct timespec until;
+
+	if (!v->lead || !v->run || v->busy) {
+		pthread_cond_wait(&v->changed, &v->lock);
+		return;
+	}
+	if (!v->lead_ns)
+		v->lead_ns = now_ns() + LEAD_NS;
+	until = (struct timespec){.tv_sec = (time_t)(v->lead_ns / 1000000000),
+				  .tv_nsec = (long)(v->lead_ns % 1000000000)};
+	if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT) {
+		v->lead = false;
+		pthread_cond_broadcast(&v->changed);
+	}
+}
+
 /* False when the thread shall end. */
 static bool park(struct vcpu_thread *t)
 {
@@ -107,11 +139,11 @@ static bool park(struct vcpu_thread *t)
 	bool quit;
 
 	pthread_mutex_lock(&v->lock);
-	while (!v->quit && (t->job_due || !v->run || v->busy || v->failed.code)) {
+	while (!v->quit && (t->job_due || !may_run(t))) {
 		if (t->job_due)
 			do_job(t);
 		else
-			pthread_cond_wait(&v->changed, &v->lock);
+			await_change(v);
 	}
 	quit = v->quit;
 	v->running += !quit;
@@ -182,6 +214,7 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 {
 	struct sigaction kick = {.sa_handler = on_kick};
 	struct vcpus *v = calloc(1, sizeof(*v) + vm->nvcpus * sizeof(v->threads[0]));
+	pthread_condattr_t monotonic;
 	int r;
 
 	if (!v)
@@ -190,7 +223,10 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	v->arg = arg;
 	v->count = vm->nvcpus;
 	pthread_mutex_init(&v->lock, NULL);
-	pthread_cond_init(&v->changed, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&v->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	pthread_cond_init(&v->still, NULL);
 	/* Without SA_RESTART: the signal's only use is to make KVM_RUN return. */
 	sigaction(KICK_SIGNAL, &kick, NULL);
@@ -254,6 +290,22 @@ void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg)
 int vcpus_prepared(struct vcpus *v, struct err *e)
 {
 	return wait_all_done(v, e);
+}
+
+void vcpus_lead(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	v->lead = true;
+	v->lead_ns = 0;
+	pthread_mutex_unlock(&v->lock);
+}
+
+void vcpus_follow(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	v->lead = false;
+	pthread_mutex_unlock(&v->lock);
+	pthread_cond_broadcast(&v->changed);
 }
 
 void vcpus_run(struct vcpus *v)

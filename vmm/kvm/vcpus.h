@@ -39,6 +39,13 @@ void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg);
 /* Waits until they are; fails as the first that failed. */
 int vcpus_prepared(struct vcpus *v, struct err *e);
 
+/*
+ * vCPU 0 runs alone at first, until vcpus_follow (on any thread) or for 10 ms: others that it waits
+ * for must not stand still for ever. Before vcpus_run.
+ */
+void vcpus_lead(struct vcpus *v);
+void vcpus_follow(struct vcpus *v);
+
 void vcpus_run(struct vcpus *v);
 /* Returns when every vCPU stands still, with no half-done exit in it. */
 void vcpus_pause(struct vcpus *v);

@@ -52,7 +52,7 @@ int64_t state_finish(struct wire *w, struct err *e)
 	return (int64_t)w->pos;
 }
 
-static int check_header(const void *file, size_t size, struct err *e)
+static int check_header(const void *file, size_t size, uint32_t *of, struct err *e)
 {
 	struct wire h = wire_from(file, size);
 	uint32_t version, bytes, crc, zero;
@@ -65,14 +65,16 @@ static int check_header(const void *file, size_t size, struct err *e)
 	zero = wire_get_u32(&h);
 	if (h.bad || memcmp(magic, IMAGE_STATE_MAGIC, sizeof(magic)) || zero)
 		return err_say(e, EINVAL, "this is not a state file of a VM");
-	if (version != IMAGE_STATE_VERSION)
-		return err_say(e, ENOTSUP, "the state file has version %u, this build reads %u",
-			       version, IMAGE_STATE_VERSION);
+	if (version < IMAGE_STATE_VERSION_MIN || version > IMAGE_STATE_VERSION)
+		return err_say(e, ENOTSUP,
+			       "the state file has version %u, this build reads %u to %u", version,
+			       IMAGE_STATE_VERSION_MIN, IMAGE_STATE_VERSION);
 	if (bytes != size - HEADER_BYTES)
 		return err_say(e, EINVAL, "the state file says it has %u bytes, but it has %zu",
 			       bytes, size - HEADER_BYTES);
 	if (crc32c(0, (const uint8_t *)file + HEADER_BYTES, bytes) != crc)
 		return err_say(e, EILSEQ, "the state file is damaged: its checksum is wrong");
+	*of = version;
 	return 0;
 }
 
@@ -124,11 +126,14 @@ static int expect(struct state_image *img, uint32_t id, uint32_t version, const 
 /* With each known section there and the count right, none is unknown and none is there twice. */
 static int check_sections(struct state_image *img, unsigned ndevices, struct err *e)
 {
-	unsigned expected = 2 + img->vcpus + ndevices;
+	bool has_generation = img->version >= 3;
+	unsigned expected = 2 + has_generation + img->vcpus + ndevices;
 	int r = expect(img, STATE_VM, STATE_VM_VERSION, "the VM", e);
 
 	if (!r)
 		r = expect(img, STATE_LEGACY, STATE_LEGACY_VERSION, "the legacy ports", e);
+	if (!r && has_generation)
+		r = expect(img, STATE_GENERATION, STATE_GENERATION_VERSION, "the generation", e);
 	for (unsigned i = 0; !r && i < img->vcpus; i++)
 		r = expect(img, STATE_VCPU + i, STATE_VCPU_VERSION, "a vCPU", e);
 	for (unsigned i = 0; !r && i < ndevices; i++)
@@ -149,7 +154,7 @@ int state_parse(struct state_image *out, const void *file, size_t size, unsigned
 	if (size < HEADER_BYTES || size > IMAGE_STATE_MAX)
 		return err_say(e, EINVAL, "a state file has %d to %u bytes, this one %zu",
 			       HEADER_BYTES, IMAGE_STATE_MAX, size);
-	res = check_header(file, size, e);
+	res = check_header(file, size, &out->version, e);
 	if (res)
 		return res;
 	r = wire_from((const uint8_t *)file + HEADER_BYTES, size - HEADER_BYTES);

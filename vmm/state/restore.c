@@ -10,7 +10,10 @@
 
 #include "base/fd.h"
 #include "proto/image.h"
+#include "proto/platform.h"
+#include "vmm/dev/generation.h"
 #include "vmm/dev/legacy.h"
+#include "vmm/kvm/irq.h"
 #include "vmm/kvm/vcpus.h"
 #include "vmm/virtio/device.h"
 
@@ -58,6 +61,19 @@ static int check_shape(const struct state_parts *p, const struct state_image *im
 		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
 }
 
+/* Guests of older images know nothing of a generation: nobody promised anything. */
+static int read_generation(struct state_restore *s, struct err *e)
+{
+	struct state_section *section = state_find(&s->img, STATE_GENERATION);
+
+	if (!section)
+		return 0;
+	generation_restore(s->parts.generation, &section->body);
+	if (section->body.bad || wire_left(&section->body))
+		return err_say(e, EINVAL, "the state of the generation is malformed");
+	return 0;
+}
+
 static int read_states(struct state_restore *s, struct err *e)
 {
 	int r = vm_state_read(&state_find(&s->img, STATE_VM)->body, &s->vm, e);
@@ -85,6 +101,8 @@ int state_open(struct state_restore **out, const struct state_parts *p, int fd, 
 		r = check_shape(p, &s->img, e);
 	if (!r)
 		r = read_states(s, e);
+	if (!r)
+		r = read_generation(s, e);
 	if (r) {
 		state_close(s);
 		return r;
@@ -137,17 +155,29 @@ static int set_vcpu(void *arg, unsigned i, struct err *e)
 	return r;
 }
 
+static bool kernel_is_told(const struct state_restore *s)
+{
+	return generation_promised(s->parts.generation) & PLATFORM_GENERATION_KERNEL;
+}
+
+/* With the chips there, and no vCPU running yet: the interrupt is the first thing that happens. */
 static int set_chips(void *arg, struct err *e)
 {
 	struct state_restore *s = arg;
+	int r = vm_state_set(s->parts.kvm, &s->vm, e);
 
-	return vm_state_set(s->parts.kvm, &s->vm, e);
+	if (!r && kernel_is_told(s))
+		r = irq_pulse(s->parts.kvm, PLATFORM_GENERATION_IRQ, e);
+	return r;
 }
 
 void state_start_vcpus(struct state_restore *s)
 {
 	static const struct vcpus_job job = {.each = set_vcpu, .last = set_chips};
 
+	/* The others could draw random numbers before the first one has renewed the kernel's. */
+	if (kernel_is_told(s))
+		vcpus_lead(s->parts.vcpus);
 	vcpus_prepare(s->parts.vcpus, &job, s);
 }
 

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "proto/image.h"
+#include "vmm/dev/generation.h"
 #include "vmm/dev/legacy.h"
 #include "vmm/virtio/device.h"
 
@@ -54,6 +55,14 @@ static void put_legacy(const struct state_parts *p, struct wire *w)
 	state_section_end(w, mark);
 }
 
+static void put_generation(const struct state_parts *p, struct wire *w)
+{
+	size_t mark = state_section_begin(w, STATE_GENERATION, STATE_GENERATION_VERSION);
+
+	generation_save(p->generation, w);
+	state_section_end(w, mark);
+}
+
 static void put_devices(const struct state_parts *p, struct wire *w)
 {
 	for (unsigned i = 0; i < p->ndevices; i++) {
@@ -73,6 +82,7 @@ int state_still_take(struct state_still *s, struct err *e)
 		r = vcpu_state_get(p->kvm, i, &s->vcpus[i], e);
 	s->sections = wire_on(s->bytes, sizeof(s->bytes));
 	put_legacy(p, &s->sections);
+	put_generation(p, &s->sections);
 	put_devices(p, &s->sections);
 	return r;
 }

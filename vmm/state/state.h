@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Save and restore of a whole VM (layouts: proto/image.h). A state file has one section for the
- * KVM VM, one for the legacy ports, one for each vCPU and one for each virtio device, each by an
- * explicit list of fields. The VM is paused and its devices are drained.
+ * KVM VM, one for the legacy ports, one for the generation, one for each vCPU and one for each
+ * virtio device, each by an explicit list of fields. The VM is paused and its devices are drained.
  */
 #ifndef RAMET_VMM_STATE_STATE_H
 #define RAMET_VMM_STATE_STATE_H
@@ -16,23 +16,26 @@
 #include "vmm/kvm/state.h"
 
 #define STATE_DEVICES_MAX  16
-#define STATE_SECTIONS_MAX (2 + KVM_VCPUS_MAX + STATE_DEVICES_MAX)
+#define STATE_SECTIONS_MAX (3 + KVM_VCPUS_MAX + STATE_DEVICES_MAX)
 
 enum state_section_id {
 	STATE_VM = 1,
 	STATE_LEGACY = 2,
+	STATE_GENERATION = 3, /* from version 3 of the file on */
 	STATE_VCPU = 0x100,   /* + its number */
 	STATE_DEVICE = 0x200, /* + its number */
 };
 
 /* The parts of a VM; none is owned. */
 struct vio_mmio;
+struct generation;
 struct legacy;
 struct vcpus;
 struct state_parts {
 	struct kvm_vm *kvm;
 	struct vcpus *vcpus;
 	struct legacy *legacy;
+	struct generation *generation;
 	struct vio_mmio **devices;
 	unsigned ndevices;
 	uint32_t ram_mib;
@@ -76,6 +79,7 @@ struct state_section {
 };
 
 struct state_image {
+	uint32_t version;
 	uint32_t vcpus, ram_mib;
 	unsigned nsections;
 	struct state_section sections[STATE_SECTIONS_MAX];
@@ -100,10 +104,11 @@ struct state_section *state_find(struct state_image *img, uint32_t id);
 
 /* --- Field lists (fields.c); one list serves both directions --- */
 
-#define STATE_VCPU_VERSION   1
-#define STATE_VM_VERSION     1
-#define STATE_LEGACY_VERSION 1
-#define STATE_DEVICE_VERSION 1
+#define STATE_VCPU_VERSION	 1
+#define STATE_VM_VERSION	 1
+#define STATE_LEGACY_VERSION	 1
+#define STATE_DEVICE_VERSION	 1
+#define STATE_GENERATION_VERSION 1
 
 void vcpu_state_write(struct wire *w, const struct vcpu_state *s);
 /* `s` was all zeros before its first use. */

@@ -130,6 +130,11 @@ int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct loop *loo
 int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int tap_fd,
 		bool ipv6, struct err *e);
 
+/* Frames of the guest stay in its queue from here on, until the release. Hold is for the loop's
+ * thread, before the vCPUs run; release for any. */
+void vio_net_hold(struct vio_dev *d);
+void vio_net_release(struct vio_dev *d);
+
 struct vio_net_stats {
 	uint64_t rx_frames, rx_bytes; /* given to the guest */
 	uint64_t tx_frames, tx_bytes; /* taken by the tap */

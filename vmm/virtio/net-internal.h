@@ -69,6 +69,7 @@ struct net {
 	uint32_t watched;	  /* events */
 	bool rx_starved;	  /* no buffers for frames: the driver's kick is awaited */
 	bool tx_full;		  /* the tap takes no more: the frame waits in its queue */
+	bool held;		  /* nothing is taken from the guest; atomic */
 	bool advertised;	  /* the guest was told of an IPv6 router */
 	bool told_link;		  /* the link's state as the driver was told of it */
 	bool spoof_logged;

@@ -179,6 +179,8 @@ void net_tx_pump(struct net *n)
 	uint16_t before = d->vq[NET_QUEUE_TX].next_used;
 	unsigned left = NET_TURN;
 
+	if (__atomic_load_n(&n->held, __ATOMIC_ACQUIRE))
+		return;
 	n->tx_full = false;
 	do {
 		while (left && n->stats.tx_bytes < end && take_frame(n))

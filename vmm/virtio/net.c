@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -228,6 +229,22 @@ int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, i
 	}
 	*out = &n->dev;
 	return 0;
+}
+
+void vio_net_hold(struct vio_dev *d)
+{
+	__atomic_store_n(&self(d)->held, true, __ATOMIC_RELEASE);
+}
+
+void vio_net_release(struct vio_dev *d)
+{
+	uint64_t one = 1;
+
+	if (!__atomic_exchange_n(&self(d)->held, false, __ATOMIC_ACQ_REL))
+		return;
+	/* As if the driver had kicked: the loop takes what has waited. */
+	if (write(vio_mmio_doorbell(d->mmio, NET_QUEUE_TX), &one, sizeof(one)) < 0)
+		log_error("the loop can't be told of frames that wait");
 }
 
 struct vio_net_stats vio_net_stats(const struct vio_dev *d)

@@ -9,8 +9,8 @@
 #include "guest/reseed.h"
 
 static struct {
-	int entropy, boot_id, clock, hostname, tcp; /* what each step is to answer */
-	char done[32];				    /* the steps that were taken, a letter each */
+	int entropy, boot_id, clock, hostname, tcp, unique; /* what each step is to answer */
+	char done[32]; /* the steps that were taken, a letter each */
 	int64_t now, set_to;
 } fake;
 
@@ -56,6 +56,12 @@ static int reset_tcp(void)
 	return fake.tcp;
 }
 
+static int confirm_unique(void)
+{
+	took('u');
+	return fake.unique;
+}
+
 static const struct system_ops ops = {
 	.add_entropy = add_entropy,
 	.realtime_ns = realtime_ns,
@@ -63,6 +69,7 @@ static const struct system_ops ops = {
 	.set_hostname = set_hostname,
 	.renew_boot_id = renew_boot_id,
 	.reset_tcp = reset_tcp,
+	.confirm_unique = confirm_unique,
 };
 
 static const struct reseed_request request = {.realtime_ns = 5000000000, .hostname = "one"};
@@ -78,7 +85,7 @@ static void test_all_steps_are_taken(void **state)
 	struct err e;
 
 	assert_int_equal(reseed_apply(&request, &ops, &e), 0);
-	assert_string_equal(fake.done, "ebcht");
+	assert_string_equal(fake.done, "ebchtu");
 	assert_int_equal(fake.set_to, request.realtime_ns);
 }
 
@@ -88,8 +95,8 @@ static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
 		int64_t off;
 		const char *done;
 	} cases[] = {
-		{0, "ebht"},	    {1000000, "ebht"},	 {-1000000, "ebht"},
-		{1000001, "ebcht"}, {-1000001, "ebcht"}, {-4999999999, "ebcht"},
+		{0, "ebhtu"},	     {1000000, "ebhtu"},   {-1000000, "ebhtu"},
+		{1000001, "ebchtu"}, {-1000001, "ebchtu"}, {-4999999999, "ebchtu"},
 	};
 	struct err e;
 
@@ -107,13 +114,16 @@ static void test_no_name_leaves_the_host_name(void **state)
 	struct err e;
 
 	assert_int_equal(reseed_apply(&unnamed, &ops, &e), 0);
-	assert_string_equal(fake.done, "ebct");
+	assert_string_equal(fake.done, "ebctu");
 }
 
 static void test_the_step_that_fails_is_named(void **state)
 {
 	struct err e;
 
+	fake.unique = -EIO;
+	assert_int_equal(reseed_apply(&request, &ops, &e), -EIO);
+	assert_string_equal(e.text, "open the network: Input/output error");
 	fake.tcp = -ENOMEM;
 	assert_int_equal(reseed_apply(&request, &ops, &e), -ENOMEM);
 	assert_string_equal(e.text, "reset connections: Cannot allocate memory");

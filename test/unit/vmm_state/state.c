@@ -38,6 +38,7 @@ static void write_file(void)
 	state_begin(&w, file, sizeof(file), VCPUS, 256);
 	put_section(&w, STATE_VM, "vm");
 	put_section(&w, STATE_LEGACY, "");
+	put_section(&w, STATE_GENERATION, "g");
 	for (unsigned i = 0; i < VCPUS; i++)
 		put_section(&w, STATE_VCPU + i, "a vcpu");
 	for (unsigned i = 0; i < DEVICES; i++)
@@ -120,7 +121,7 @@ static void test_hostile_body(void **state)
 		if (state_parse(&img, copy, file_len, DEVICES, &e) < 0)
 			assert_true(e.text[0]);
 		else
-			assert_int_equal(img.nsections, 2 + VCPUS + DEVICES);
+			assert_int_equal(img.nsections, 3 + VCPUS + DEVICES);
 	}
 }
 
@@ -133,7 +134,7 @@ static void test_other_devices(void **state)
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES + 1, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "0x203"));
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES - 1, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "7 sections, not 6"));
+	assert_non_null(strstr(e.text, "8 sections, not 7"));
 }
 
 static void test_other_version(void **state)
@@ -144,7 +145,31 @@ static void test_other_version(void **state)
 	write_file();
 	file[8]++;
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -ENOTSUP);
-	assert_non_null(strstr(e.text, "version 3"));
+	assert_non_null(strstr(e.text, "version 4"));
+}
+
+/* The version before has no generation, and must have none. */
+static void test_the_version_before(void **state)
+{
+	struct state_image img;
+	struct err e = {0};
+	struct wire w;
+
+	write_file();
+	file[8] = 2;
+	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -EINVAL);
+	state_begin(&w, file, sizeof(file), 1, 256);
+	put_section(&w, STATE_VM, "vm");
+	put_section(&w, STATE_LEGACY, "");
+	put_section(&w, STATE_VCPU, "a vcpu");
+	file_len = (size_t)state_finish(&w, &e);
+	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "the generation"));
+	file[8] = 2;
+	assert_int_equal(state_parse(&img, file, file_len, 0, &e), 0);
+	assert_null(state_find(&img, STATE_GENERATION));
+	file[8] = 1;
+	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -ENOTSUP);
 }
 
 static void test_too_big_to_write(void **state)
@@ -316,6 +341,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_body),
 		cmocka_unit_test(test_other_devices),
 		cmocka_unit_test(test_other_version),
+		cmocka_unit_test(test_the_version_before),
 		cmocka_unit_test(test_too_big_to_write),
 		cmocka_unit_test(test_vcpu_round_trip),
 		cmocka_unit_test(test_vcpu_cut_short_anywhere),

@@ -150,6 +150,41 @@ static void test_a_frame_goes_out(void **state)
 	stop(&w);
 }
 
+/* Frames wait in the guest's queue until the release, and go out then in their order. */
+static void test_frames_are_held(void **state)
+{
+	uint8_t f[NET_HDR_BYTES + 60], got[NET_HDR_BYTES + 60];
+	struct drv_buf buf = {0, sizeof(f), false};
+	struct world w;
+	uint16_t head;
+	uint32_t len;
+
+	start(&w, UINT64_MAX);
+	vio_net_hold(w.v.dev);
+	make_frame(f, 60, guest_mac);
+	for (unsigned i = 0; i < 3; i++) {
+		buf.addr = w.tx + i * 4096;
+		f[NET_HDR_BYTES + 20] = (uint8_t)i;
+		memcpy(drv_ptr(&w.v, buf.addr), f, sizeof(f));
+		drv_add(&w.v, TX, &buf, 1);
+		drv_kick(&w.v, TX);
+		drv_run(&w.v);
+	}
+	assert_true(tap_read(&w, got, sizeof(got)) < 0);
+	assert_false(drv_used(&w.v, TX, &head, &len));
+	vio_net_release(w.v.dev);
+	drv_run(&w.v);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(tap_read(&w, got, sizeof(got)), sizeof(got));
+		assert_int_equal(got[NET_HDR_BYTES + 20], i);
+		assert_true(drv_used(&w.v, TX, &head, &len));
+	}
+	vio_net_release(w.v.dev);
+	drv_run(&w.v);
+	assert_true(passes(&w, f, sizeof(f)));
+	stop(&w);
+}
+
 static void test_frames_of_a_wrong_size_or_source_are_dropped(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + NET_FRAME_BYTES + 1];
@@ -848,6 +883,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_frame_goes_out),
+		cmocka_unit_test(test_frames_are_held),
 		cmocka_unit_test(test_frames_of_a_wrong_size_or_source_are_dropped),
 		cmocka_unit_test(test_offloads_are_checked),
 		cmocka_unit_test(test_offloads_must_be_negotiated),

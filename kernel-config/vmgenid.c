@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tells the kernel's random generator that this virtual machine is a copy of another one. It is
+ * built in place of the driver for the device that ACPI describes: here the device is at a port
+ * and an interrupt with fixed numbers, which proto/platform.h explains.
+ *
+ * The interrupt is raised before a copy runs, so that the generator has its new seed before any
+ * program draws from it.
+ */
+#include <linux/interrupt.h>
+#include <linux/io.h>
+#include <linux/moduleparam.h>
+#include <linux/random.h>
+
+#include "ramet-platform.h"
+
+static void read_generation(u32 *id)
+{
+	for (int i = 0; i < PLATFORM_GENERATION_BYTES / 4; i++)
+		id[i] = inl(PLATFORM_GENERATION_PORT + PLATFORM_GENERATION_ID + i * 4);
+}
+
+/* What is chained to add_vmfork_randomness() may sleep; WireGuard alone does that, and is off. */
+static irqreturn_t on_new_generation(int irq, void *unused)
+{
+	u32 id[PLATFORM_GENERATION_BYTES / 4];
+
+	read_generation(id);
+	add_vmfork_randomness(id, sizeof(id));
+	outb(PLATFORM_GENERATION_KERNEL, PLATFORM_GENERATION_PORT);
+	return IRQ_HANDLED;
+}
+
+static bool present;
+
+/* The agent writes 1 here when the rest of the guest is unique too. */
+static int set_unique(const char *value, const struct kernel_param *kp)
+{
+	bool unique;
+	int ret = kstrtobool(value, &unique);
+
+	if (ret || !unique)
+		return ret ? ret : -EINVAL;
+	if (!present)
+		return -ENODEV;
+	outb(PLATFORM_GENERATION_AGENT, PLATFORM_GENERATION_PORT);
+	return 0;
+}
+
+static const struct kernel_param_ops unique_ops = {.set = set_unique};
+module_param_cb(unique, &unique_ops, NULL, 0200);
+
+static int __init vmgenid_init(void)
+{
+	u32 id[PLATFORM_GENERATION_BYTES / 4];
+	int ret;
+
+	if (inl(PLATFORM_GENERATION_PORT) != PLATFORM_GENERATION_MAGIC)
+		return 0;
+	ret = request_irq(PLATFORM_GENERATION_IRQ, on_new_generation,
+			  IRQF_NOBALANCING | IRQF_NO_THREAD, "vmgenid", NULL);
+	if (ret)
+		return ret;
+	read_generation(id);
+	add_device_randomness(id, sizeof(id));
+	present = true;
+	outb(PLATFORM_GENERATION_KERNEL, PLATFORM_GENERATION_PORT);
+	return 0;
+}
+device_initcall(vmgenid_init);
