@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -42,7 +43,7 @@ static const uint16_t allowed[] = {
 	SYS_epoll_create, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_poll, SYS_ppoll,
 	SYS_eventfd2, SYS_signalfd4, SYS_pipe2, SYS_timerfd_create, SYS_timerfd_settime,
 	/* clients, control sockets, the warden */
-	SYS_socket, SYS_socketpair, SYS_bind, SYS_listen, SYS_accept4, SYS_accept, SYS_connect,
+	SYS_socketpair, SYS_bind, SYS_listen, SYS_accept4, SYS_accept, SYS_connect,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_sendto,
 	SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_shutdown,
 	/* descriptors and bytes */
@@ -86,7 +87,8 @@ static const uint32_t allowed_prctls[] = {
 
 /* --- the program ----------------------------------------------------------------------------- */
 
-#define PROGRAM_MAX 512
+#define PROGRAM_MAX    512
+#define SOCK_TYPE_MASK 0xf /* the rest of socket(2)'s type are flags */
 
 struct program {
 	struct sock_filter code[PROGRAM_MAX];
@@ -149,6 +151,24 @@ static void allow_threads(struct program *p)
 	answer(p, SECCOMP_RET_KILL_PROCESS);
 }
 
+/* Allows streams and packets between programs of this host, and TCP for clients: no datagrams,
+ * nothing raw, no netlink. */
+static void allow_sockets(struct program *p)
+{
+	unless(p, SYS_socket, 13);
+	load_argument(p, 1);
+	emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, SOCK_TYPE_MASK);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_SEQPACKET);
+	answer(p, SECCOMP_RET_KILL_PROCESS);
+	load_argument(p, 0);
+	allow(p, AF_UNIX);
+	allow(p, AF_INET);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AF_INET6);
+	answer(p, SECCOMP_RET_KILL_PROCESS);
+	answer(p, SECCOMP_RET_ALLOW);
+}
+
 static void write_program(struct program *p)
 {
 	load(p, offsetof(struct seccomp_data, arch));
@@ -160,6 +180,7 @@ static void write_program(struct program *p)
 	allow_values(p, SYS_ioctl, 1, allowed_ioctls, ARRAY_LEN(allowed_ioctls));
 	allow_values(p, SYS_prctl, 0, allowed_prctls, ARRAY_LEN(allowed_prctls));
 	allow_threads(p);
+	allow_sockets(p);
 	answer(p, SECCOMP_RET_KILL_PROCESS);
 }
 

@@ -16,6 +16,7 @@
 #include "orchestrator/audit/audit.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/landlock.h"
 #include "orchestrator/notify/notify.h"
 #include "orchestrator/seccomp.h"
 #include "orchestrator/warden/warden.h"
@@ -214,6 +215,8 @@ static int start(struct service *s, struct err *e)
 
 	if (r == 0)
 		r = loop_new(&s->loop, e);
+	if (r == 0)
+		r = landlock_confine(s->config, e);
 	if (r == 0)
 		r = seccomp_confine(e);
 	if (r == 0)

@@ -273,6 +273,11 @@ static const char host_end[] =
 	"		oifname \"" NET_HOST "*\" counter drop\n"
 	"%s"
 	"	}\n"
+	"	chain from_service {\n" /* it answers its clients and begins nothing */
+	"		type filter hook output priority filter; policy accept;\n"
+	"		meta skuid %u tcp flags & (syn | ack) == syn reject with tcp reset\n"
+	"		meta skuid %u meta l4proto != tcp reject with icmpx admin-prohibited\n"
+	"	}\n"
 	"	chain hide {\n"
 	"		type nat hook postrouting priority srcnat; policy accept;\n"
 	"		oifname != \"" NET_HOST "*\" ip saddr %s masquerade\n"
@@ -288,7 +293,8 @@ static void print_host(FILE *f, const struct net_plan *plan)
 	print_open(f, plan);
 	fputs(host_forward, f);
 	print_open(f, plan);
-	fprintf(f, host_end, plan->closed6 ? "\t\tmeta nfproto ipv6 drop\n" : "", block);
+	fprintf(f, host_end, plan->closed6 ? "\t\tmeta nfproto ipv6 drop\n" : "", plan->service_uid,
+		plan->service_uid, block);
 }
 
 static char *print(void (*how)(FILE *f, const struct net_plan *plan), const struct net_plan *plan)

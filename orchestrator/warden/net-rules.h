@@ -23,6 +23,7 @@ void net_link_of(struct net_link *out, const struct range *block, uint32_t slot)
 struct net_plan {
 	const struct config *config;
 	const char *dns; /* IPv4, or empty: none */
+	uint32_t service_uid;
 	bool ipv6;
 	bool closed6; /* the host forwards IPv6 for VMs only */
 };

@@ -209,7 +209,8 @@ static bool was_opened_ipv6(struct net *n)
 	return found;
 }
 
-static int set_up(struct net *n, const struct config *c, struct mnl_socket *nl, struct err *e)
+static int set_up(struct net *n, const struct config *c, uid_t service_uid, struct mnl_socket *nl,
+		  struct err *e)
 {
 	char dns[INET_ADDRSTRLEN];
 
@@ -217,7 +218,8 @@ static int set_up(struct net *n, const struct config *c, struct mnl_socket *nl, 
 	int r = choose_ipv6(n, c, nl, e);
 	if (r == 0)
 		r = open_nft(n, e);
-	struct net_plan plan = {.config = c, .dns = dns, .ipv6 = n->ipv6};
+	struct net_plan plan = {
+		.config = c, .dns = dns, .service_uid = service_uid, .ipv6 = n->ipv6};
 	n->opened_ipv6 = r == 0 && was_opened_ipv6(n);
 	plan.closed6 = n->opened_ipv6 || (n->ipv6 && !sysctl_is(FORWARD_IPV6, '1'));
 	/* The rules first: what is let in is for VMs from the first moment. */
@@ -230,7 +232,7 @@ static int set_up(struct net *n, const struct config *c, struct mnl_socket *nl, 
 	return r;
 }
 
-int net_open(struct net *n, const struct config *config, struct err *e)
+int net_open(struct net *n, const struct config *config, uid_t service_uid, struct err *e)
 {
 	*n = (struct net){.on = config->network[0] != '\0', .ns = -1};
 	if (!n->on)
@@ -240,7 +242,7 @@ int net_open(struct net *n, const struct config *config, struct err *e)
 	int r = lock_namespace(n, e);
 	struct mnl_socket *nl = r < 0 ? NULL : links_open(e);
 	if (r == 0)
-		r = nl ? set_up(n, config, nl, e) : e->code;
+		r = nl ? set_up(n, config, service_uid, nl, e) : e->code;
 	if (nl)
 		mnl_socket_close(nl);
 	if (r < 0)

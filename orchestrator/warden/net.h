@@ -33,9 +33,9 @@ struct net {
 	unsigned n_uplinks;
 };
 
-/* Sets up the host: the table, with an earlier warden's list of closed slots, and forwarding. On
- * failure nothing is open. */
-int net_open(struct net *n, const struct config *config, struct err *e);
+/* Sets up the host: the table, which keeps `service_uid` from opening connections, with an earlier
+ * warden's list of closed slots, and forwarding. On failure nothing is open. */
+int net_open(struct net *n, const struct config *config, uid_t service_uid, struct err *e);
 /* Closes it; with `remove` also takes away what was set up. */
 void net_close(struct net *n, bool remove);
 

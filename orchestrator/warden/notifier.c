@@ -37,7 +37,7 @@ static int start_notifier(struct warden *w, struct err *e)
 {
 	static char *const argv[] = {"ramet-notify", NULL};
 	const struct notifier *n = &w->notifier;
-	const int fds[] = {n->audit, n->own, w->config_fd, n->counters};
+	const int fds[] = {n->audit, n->own, n->config, n->counters};
 	const struct program p = {
 		.name = "notify",
 		.argv = argv,
@@ -143,6 +143,9 @@ static int open_own(struct warden *w, struct err *e)
 	n->program = open(w->config->notify, O_RDONLY | O_CLOEXEC);
 	if (n->program < 0)
 		return err_set(e, errno, "notify: open %s", w->config->notify);
+	n->config = seal_config(w->config, e);
+	if (n->config < 0)
+		return n->config;
 	n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (n->timer < 0)
 		return err_set(e, errno, "make a timer");
@@ -190,6 +193,7 @@ void notifier_fini(struct warden *w)
 	close_fd(&n->pidfd);
 	close_fd(&n->timer);
 	close_fd(&n->program);
+	close_fd(&n->config);
 	close_fd(&n->own);
 	close_fd(&n->audit);
 	close_fd(&n->counters);

@@ -6,6 +6,7 @@
 #include <linux/close_range.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -53,6 +54,18 @@ static int place_fds(const struct program *p, struct err *e)
 	return r < 0 ? r : last;
 }
 
+/* Settings may be in the environment, and secrets among them: what a program needs of these comes
+ * by a descriptor. */
+static void drop_settings(char **variables)
+{
+	char **kept = variables;
+
+	for (char **each = variables; *each; each++)
+		if (strncmp(*each, "RAMET_", 6) != 0)
+			*kept++ = *each;
+	*kept = NULL;
+}
+
 /* Nobody waits for its answer: it tells the log. */
 static _Noreturn void become(const struct program *p)
 {
@@ -62,6 +75,7 @@ static _Noreturn void become(const struct program *p)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(077);
+	drop_settings(environ);
 	limit_files(p->files);
 	int exe = place_fds(p, &e);
 	if (exe >= 0 && account_become(p->account.uid, p->account.gid, &e) == 0) {

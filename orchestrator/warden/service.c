@@ -306,9 +306,7 @@ void service_on_pid(struct warden *w)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-/* The settings travel as bytes: the service needs no right to read the file, and each restart
- * finds the same ones. */
-static int seal_config(const struct config *config, struct err *e)
+int seal_config(const struct config *config, struct err *e)
 {
 	scoped_fd int fd = memfd_create("config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -339,7 +337,9 @@ int service_init(struct warden *w, struct err *e)
 {
 	w->service = (struct service){.state = SERVICE_WAITING, .pidfd = -1, .socket = -1};
 	list_init(&w->service.queue);
-	w->config_fd = seal_config(w->config, e);
+	struct config without_secret = *w->config;
+	explicit_bzero(without_secret.webhook_secret, sizeof(without_secret.webhook_secret));
+	w->config_fd = seal_config(&without_secret, e);
 	if (w->config_fd < 0)
 		return w->config_fd;
 	w->admin_fd = open_admin(w->config, e);

@@ -61,7 +61,8 @@ struct notifier {
 	int audit, own;	    /* folders */
 	int ring, counters; /* memory */
 	int program;
-	int pidfd; /* -1: it does not run */
+	int config; /* with the webhooks' secret, which the service does not get */
+	int pidfd;  /* -1: it does not run */
 	int timer;
 	struct account account;
 	unsigned failures; /* in a row */
@@ -144,6 +145,9 @@ void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, uin
 void service_tell_exited(struct warden *w, uint32_t slot, int status);
 
 /* --- notifier.c: the folder of the audit log, and the process that sends it on --- */
+/* The settings as a sealed file: the service and others need no right to read the file they are
+ * from, and each restart finds the same ones. */
+int seal_config(const struct config *config, struct err *e);
 /* Before the service starts. */
 int notifier_init(struct warden *w, struct err *e);
 void notifier_fini(struct warden *w);

@@ -322,7 +322,7 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = cgroup_limit_all(&w->tree, memory_max(w->config), w->config->cpu_weight, e);
 	if (r == 0)
-		r = net_open(&w->net, w->config, e);
+		r = net_open(&w->net, w->config, w->account.uid, e);
 	if (r == 0)
 		r = prepare_state(w, e);
 	if (r == 0)
@@ -387,6 +387,7 @@ int warden_run(const struct warden_options *options, struct err *e)
 			     .ring = -1,
 			     .counters = -1,
 			     .program = -1,
+			     .config = -1,
 			     .pidfd = -1,
 			     .timer = -1},
 	};

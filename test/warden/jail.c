@@ -884,6 +884,19 @@ static void the_service_is_unprivileged(void **state)
 	assert_status(pid, "SigBlk:\t0000000000000000");
 }
 
+/* Only ramet-notify gets it. */
+static void the_service_has_no_secret_of_another(void **state)
+{
+	pid_t pid = service_pid();
+	scoped_fd int settings = open(proc(pid, "fd/4"), O_RDONLY | O_CLOEXEC);
+	struct config c;
+
+	assert_int_equal(pread(settings, &c, sizeof(c), 0), sizeof(c));
+	assert_string_equal(c.state_dir, config.state_dir);
+	assert_string_equal(c.webhook_secret, "");
+	assert_null(strstr(file_text(proc(pid, "environ")), "RAMET_"));
+}
+
 static void a_vm_outlives_the_service(void **state)
 {
 	pid_t pid = spawn(1);
@@ -1039,6 +1052,8 @@ static int set_up(void **state)
 	snprintf(config.vmm, sizeof(config.vmm), "%s/vmm", top);
 	snprintf(config.user, sizeof(config.user), "%d", ACCOUNT);
 	snprintf(config.network, sizeof(config.network), "10.251.0.0/17");
+	snprintf(config.webhook_secret, sizeof(config.webhook_secret), "0123456789abcdef");
+	setenv("RAMET_WEBHOOK_SECRET", config.webhook_secret, 1);
 	config.vm_uid_base = UID_BASE;
 	config.max_vms = SLOTS;
 	set_vmm(probe);
@@ -1090,6 +1105,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(a_wrong_program_is_named),
 		cmocka_unit_test(a_second_warden_is_refused),
 		cmocka_unit_test(the_service_is_unprivileged),
+		cmocka_unit_test(the_service_has_no_secret_of_another),
 		cmocka_unit_test(a_vm_outlives_the_service),
 		cmocka_unit_test(a_vm_outlives_the_warden),
 		cmocka_unit_test(a_missing_controller_is_named),

@@ -59,6 +59,8 @@ struct guest {
 	pid_t carrier;
 };
 
+#define SERVICE 64999 /* its user */
+
 static struct guest guests[2];
 
 /* --- tools ----------------------------------------------------------------------------------- */
@@ -700,6 +702,57 @@ static void echoes_fill_no_table(void **state)
 }
 
 /* Answers to one that asks for it without end are not taken from the others'. */
+/* Runs as the service's user in the host's namespace; true when it returns 0. */
+static bool as_service(int (*what)(int), int arg)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(setresuid(SERVICE, SERVICE, SERVICE) < 0 ? 99 : what(arg));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 99);
+	return status == 0;
+}
+
+static int connect_to_loopback(int arg)
+{
+	struct sockaddr_in at = to("127.0.0.1", 80);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0;
+}
+
+static int send_a_datagram(int arg)
+{
+	struct sockaddr_in at = to(OUTSIDE, 7); /* where nobody takes note of it */
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return sendto(fd, "x", 1, 0, (struct sockaddr *)&at, sizeof(at)) < 0;
+}
+
+static int answer_a_client(int listening)
+{
+	int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+
+	return fd < 0 || send(fd, "hello", 5, 0) != 5;
+}
+
+static void the_service_answers_but_begins_nothing(void **state)
+{
+	scoped_fd int by_root = dial(host_ns, "127.0.0.1", 80);
+
+	assert_true(by_root >= 0);
+	assert_int_equal(send_a_datagram(0), 0);
+	assert_false(as_service(connect_to_loopback, 0));
+	assert_false(as_service(send_a_datagram, 0));
+	scoped_fd int listening = listen_on(SOCK_STREAM, 8099);
+	scoped_fd int client = dial(host_ns, "127.0.0.1", 8099);
+	assert_true(client >= 0);
+	assert_true(as_service(answer_a_client, listening));
+	assert_string_equal(greeting(client), "hello");
+}
+
 static void each_has_its_own_refusals(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(guests); i++)
@@ -723,7 +776,7 @@ static void a_restart_keeps_what_was_closed(void **state)
 	set_egress(1, false);
 	net_close(&net, false);
 	assert_non_null(strstr(host_rules(), "\"rt1\""));
-	assert_int_equal(net_open(&net, &config, &e), 0);
+	assert_int_equal(net_open(&net, &config, SERVICE, &e), 0);
 	assert_non_null(strstr(host_rules(), "\"rt1\""));
 	assert_non_null(strstr(host_rules(), "meta nfproto ipv6 drop"));
 	assert_string_equal(greeting(connection), HOST);
@@ -739,7 +792,7 @@ static void a_second_one_is_refused(void **state)
 	struct net second = {.ns = -1};
 	struct err e = {0};
 
-	assert_int_equal(net_open(&second, &config, &e), -EEXIST);
+	assert_int_equal(net_open(&second, &config, SERVICE, &e), -EEXIST);
 	assert_non_null(strstr(e.text, "another rametd"));
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 }
@@ -838,7 +891,7 @@ static void a_close_leaves_nothing(void **state)
 			    "0\n");
 	assert_string_equal(output_in(host_ns, "cat /proc/sys/net/ipv6/conf/all/forwarding"),
 			    "0\n");
-	assert_int_equal(net_open(&net, &config, &e), 0);
+	assert_int_equal(net_open(&net, &config, SERVICE, &e), 0);
 	start_guest(&guests[0], 0);
 	start_guest(&guests[1], 1);
 }
@@ -905,7 +958,7 @@ static int set_up(void **state)
 		return -1;
 	servers[0] = serve(outside_ns);
 	servers[1] = serve(host_ns);
-	if (net_open(&net, &config, &e) < 0)
+	if (net_open(&net, &config, SERVICE, &e) < 0)
 		fail_msg("%s", e.text);
 	start_guest(&guests[0], 0);
 	start_guest(&guests[1], 1);
@@ -936,6 +989,7 @@ int main(void)
 		cmocka_unit_test(an_allowed_range_is_reached),
 		cmocka_unit_test(the_host_is_not_reached),
 		cmocka_unit_test(guests_do_not_meet),
+		cmocka_unit_test(the_service_answers_but_begins_nothing),
 		cmocka_unit_test(each_has_its_own_refusals),
 		cmocka_unit_test(nobody_comes_in),
 		cmocka_unit_test(a_closed_one_sends_nothing),

@@ -116,6 +116,16 @@ static void addresses_that_hand_out_credentials_are_closed(void **state)
 	assert_has(chain, "ip daddr 168.63.129.16 meta l4proto { tcp, udp } th dport 53 accept");
 }
 
+static void the_service_begins_no_connection(void **state)
+{
+	const struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = "", .service_uid = 64999};
+	scoped_free char *text = net_rules_host(&plan);
+
+	assert_has(text, "meta skuid 64999 tcp flags & (syn | ack) == syn reject");
+	assert_has(text, "meta skuid 64999 meta l4proto != tcp reject");
+}
+
 static void a_host_that_forwarded_no_ipv6_does_not_begin(void **state)
 {
 	const struct config c = config_with("");
@@ -193,6 +203,7 @@ int main(void)
 		cmocka_unit_test(each_slot_has_two_addresses),
 		cmocka_unit_test(the_host_opens_what_is_allowed),
 		cmocka_unit_test(addresses_that_hand_out_credentials_are_closed),
+		cmocka_unit_test(the_service_begins_no_connection),
 		cmocka_unit_test(a_host_that_forwarded_no_ipv6_does_not_begin),
 		cmocka_unit_test(the_limits_are_the_settings),
 		cmocka_unit_test(zero_is_no_limit),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -55,6 +56,35 @@ static void use_sockets(void)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0 || send(ends[0], "x", 1, 0) != 1 ||
 	    ioctl(ends[1], FIONREAD, &waiting) < 0 || waiting != 1)
 		_exit(1);
+}
+
+static void use_clients(void)
+{
+	scoped_fd int v4 = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	scoped_fd int v6 = socket(AF_INET6, SOCK_STREAM, 0);
+
+	if (v4 < 0 || (v6 < 0 && errno != EAFNOSUPPORT))
+		_exit(1);
+}
+
+static void send_datagrams(void)
+{
+	socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
+static void speak_raw(void)
+{
+	socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
+}
+
+static void ask_for_routes(void)
+{
+	socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0);
+}
+
+static void call_a_guest(void)
+{
+	socket(AF_VSOCK, SOCK_STREAM, 0);
 }
 
 static void name_itself(void)
@@ -160,6 +190,7 @@ static void what_it_needs_is_allowed(void **state)
 	assert_int_equal(run_confined(make_thread), 0);
 	assert_int_equal(run_confined(use_files), 0);
 	assert_int_equal(run_confined(use_sockets), 0);
+	assert_int_equal(run_confined(use_clients), 0);
 	assert_int_equal(run_confined(name_itself), 0);
 }
 
@@ -182,6 +213,10 @@ static void anything_else_kills(void **state)
 		{"keyctl", set_keyring},
 		{"io_uring_setup", make_ring},
 		{"int 0x80", enter_as_32_bit},
+		{"a datagram socket", send_datagrams},
+		{"a raw socket", speak_raw},
+		{"netlink", ask_for_routes},
+		{"vsock", call_a_guest},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

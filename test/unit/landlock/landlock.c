@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Each case runs confined, in a process of its own, by settings whose folders are under /tmp. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "orchestrator/landlock.h"
+
+static char top[64];
+static struct config config;
+static struct sockaddr_in listening; /* a service of the host */
+
+static const char *under(const char *name)
+{
+	static char path[CONFIG_PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.64s/%s", top, name);
+	return path;
+}
+
+static bool put(const char *path)
+{
+	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	return fd >= 0 && write(fd, "x", 1) == 1;
+}
+
+static bool can_read(const char *path)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return fd >= 0;
+}
+
+static int make_tree(void **state)
+{
+	static const char *const folders[] = {"state",	"state/a",     "state/b",
+					      "run",	"run/diaries", "run/vm",
+					      "images", "elsewhere",   "templates"};
+	socklen_t len = sizeof(listening);
+
+	snprintf(top, sizeof(top), "/tmp/ramet-landlock-XXXXXX");
+	if (!mkdtemp(top))
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+		mkdir(under(folders[i]), 0700);
+	config_defaults(&config);
+	snprintf(config.state_dir, sizeof(config.state_dir), "%s", under("state"));
+	snprintf(config.run_dir, sizeof(config.run_dir), "%s", under("run"));
+	snprintf(config.kernel, sizeof(config.kernel), "%s", under("images/vmlinux"));
+	snprintf(config.templates_dir, sizeof(config.templates_dir), "%s", under("templates"));
+	put(under("elsewhere/secret"));
+	put(under("images/vmlinux"));
+	int fd = socket(AF_INET, SOCK_STREAM, 0); /* for as long as the tests run */
+	listening.sin_family = AF_INET;
+	listening.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return bind(fd, (struct sockaddr *)&listening, sizeof(listening)) < 0 ||
+			       listen(fd, 1) < 0 ||
+			       getsockname(fd, (struct sockaddr *)&listening, &len) < 0
+		       ? -1
+		       : 0;
+}
+
+static int remove_tree(void **state)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", top);
+	return system(command);
+}
+
+static bool confined(bool (*what)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct err e;
+
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || landlock_confine(&config, &e) < 0)
+			_exit(2);
+		_exit(what() ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_in_range(status, 0, 1 << 8);
+	return status == 0;
+}
+
+static bool keeps_its_state(void)
+{
+	char from[CONFIG_PATH_MAX], link[64];
+	scoped_fd int dir = open(under("state/a"), O_RDONLY | O_DIRECTORY);
+	scoped_fd int unnamed = open(under("state"), O_TMPFILE | O_RDWR, 0600);
+
+	snprintf(from, sizeof(from), "%s", under("state/a/file"));
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", unnamed);
+	return put(from) && rename(from, under("state/b/file")) == 0 && unnamed >= 0 &&
+	       linkat(AT_FDCWD, link, dir, "named", AT_SYMLINK_FOLLOW) == 0 &&
+	       can_read(under("state/a/named")) && truncate(under("state/a/named"), 1) == 0 &&
+	       unlink(under("state/a/named")) == 0 && mkdir(under("state/c"), 0700) == 0 &&
+	       rmdir(under("state/c")) == 0 && put(under("run/diaries/7"));
+}
+
+static bool opens_memory_again(void)
+{
+	scoped_fd int memory = memfd_create("memory", MFD_CLOEXEC);
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
+	return memory >= 0 && can_read(path);
+}
+
+static bool reads_what_was_replaced(void)
+{
+	return can_read(under("images/vmlinux")) && can_read("/proc/meminfo");
+}
+
+static bool replaces_the_kernel(void)
+{
+	return put(under("images/vmlinux")) || put(under("images/new"));
+}
+
+static bool reads_elsewhere(void)
+{
+	return can_read(under("elsewhere/secret")) || can_read("/etc/passwd");
+}
+
+static bool writes_elsewhere(void)
+{
+	char from[CONFIG_PATH_MAX];
+
+	snprintf(from, sizeof(from), "%s", under("state/a"));
+	return put(under("elsewhere/new")) || put(under("run/vm/socket")) ||
+	       rename(from, under("elsewhere/a")) == 0;
+}
+
+static bool connects(void)
+{
+	scoped_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return connect(fd, (struct sockaddr *)&listening, sizeof(listening)) == 0;
+}
+
+static bool binds(uint16_t port)
+{
+	scoped_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
+}
+
+static bool binds_its_port(void)
+{
+	return binds((uint16_t)config.listen_port);
+}
+
+static bool binds_another(void)
+{
+	return binds(0);
+}
+
+static long abi(void)
+{
+	return syscall(SYS_landlock_create_ruleset, NULL, 0, 1);
+}
+
+static void what_the_service_needs_is_open(void **state)
+{
+	assert_true(confined(keeps_its_state));
+	assert_true(confined(opens_memory_again));
+}
+
+static void a_file_that_was_replaced_is_open(void **state)
+{
+	char new[CONFIG_PATH_MAX];
+
+	assert_true(confined(reads_what_was_replaced));
+	snprintf(new, sizeof(new), "%s", under("images/next"));
+	put(new);
+	rename(new, under("images/vmlinux"));
+	assert_true(confined(reads_what_was_replaced));
+}
+
+static void a_template_that_is_a_link_is_open(void **state)
+{
+	char to[CONFIG_PATH_MAX];
+
+	snprintf(to, sizeof(to), "%s", under("elsewhere"));
+	assert_int_equal(symlink(to, under("templates/linked")), 0);
+	assert_true(confined(reads_elsewhere));
+	unlink(under("templates/linked"));
+}
+
+static void all_else_is_closed(void **state)
+{
+	if (abi() < 2)
+		skip();
+	assert_false(confined(reads_elsewhere));
+	assert_false(confined(writes_elsewhere));
+	assert_false(confined(replaces_the_kernel));
+}
+
+static void it_connects_to_nobody(void **state)
+{
+	assert_true(connects());
+	if (abi() < 4)
+		skip();
+	assert_false(confined(connects));
+	assert_true(confined(binds_its_port));
+	assert_false(confined(binds_another));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_the_service_needs_is_open),
+		cmocka_unit_test(a_file_that_was_replaced_is_open),
+		cmocka_unit_test(a_template_that_is_a_link_is_open),
+		cmocka_unit_test(all_else_is_closed),
+		cmocka_unit_test(it_connects_to_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, make_tree, remove_tree);
+}
