@@ -76,8 +76,8 @@ static _Noreturn void become(const struct program *p)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(077);
 	drop_settings(environ);
-	limit_files(p->files);
 	int exe = place_fds(p, &e);
+	limit_files(p->files);
 	if (exe >= 0 && account_become(p->account.uid, p->account.gid, &e) == 0) {
 		syscall(SYS_execveat, exe, "", p->argv, environ, AT_EMPTY_PATH);
 		err_set(&e, errno, "execute it");

@@ -897,6 +897,19 @@ static void the_service_has_no_secret_of_another(void **state)
 	assert_null(strstr(file_text(proc(pid, "environ")), "RAMET_"));
 }
 
+static void ramet_notify_runs_as_someone_else(void **state)
+{
+	pid_t pid = atoi(limit_of("notify", "cgroup.procs"));
+	scoped_fd int settings = open(proc(pid, "fd/5"), O_RDONLY | O_CLOEXEC);
+	struct config c;
+
+	assert_string_equal(file_text(proc(pid, "cmdline")), "ramet-notify ");
+	assert_status(pid, "Uid:\t326384\t326384\t326384\t326384");
+	assert_status(pid, "CapEff:\t0000000000000000");
+	assert_int_equal(pread(settings, &c, sizeof(c), 0), sizeof(c));
+	assert_string_equal(c.webhook_secret, config.webhook_secret);
+}
+
 static void a_vm_outlives_the_service(void **state)
 {
 	pid_t pid = spawn(1);
@@ -1054,6 +1067,9 @@ static int set_up(void **state)
 	snprintf(config.network, sizeof(config.network), "10.251.0.0/17");
 	snprintf(config.webhook_secret, sizeof(config.webhook_secret), "0123456789abcdef");
 	setenv("RAMET_WEBHOOK_SECRET", config.webhook_secret, 1);
+	snprintf(config.webhook_url, sizeof(config.webhook_url), "http://127.0.0.1:9/");
+	if (readlink("/proc/self/exe", config.notify, sizeof(config.notify) - 1) < 0)
+		return -1;
 	config.vm_uid_base = UID_BASE;
 	config.max_vms = SLOTS;
 	set_vmm(probe);
@@ -1106,6 +1122,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(a_second_warden_is_refused),
 		cmocka_unit_test(the_service_is_unprivileged),
 		cmocka_unit_test(the_service_has_no_secret_of_another),
+		cmocka_unit_test(ramet_notify_runs_as_someone_else),
 		cmocka_unit_test(a_vm_outlives_the_service),
 		cmocka_unit_test(a_vm_outlives_the_warden),
 		cmocka_unit_test(a_missing_controller_is_named),
@@ -1117,6 +1134,8 @@ int main(int argc, char *argv[])
 
 	if (argc == 2 && strcmp(argv[1], "--role=service") == 0)
 		return relay();
+	if (argc == 1 && strcmp(argv[0], "ramet-notify") == 0)
+		return pause();
 	if (geteuid() != 0 || access("/dev/kvm", R_OK | W_OK) < 0) {
 		print_message("needs root and /dev/kvm\n");
 		return 77;
