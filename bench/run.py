@@ -26,7 +26,7 @@ from hostile import hostile
 from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
 from net import net
 from restart import restart
-from sizes import freed_memory, sized_creates
+from sizes import beside_preparation, freed_memory, sized_creates
 from soak import soak
 from spaces import spaces
 from templates import templates
@@ -135,7 +135,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "hostile": [hostile],
     "net": [net],
     "restart": [restart],
-    "sizes": [sized_creates, freed_memory],
+    "sizes": [beside_preparation, sized_creates, freed_memory],
     "soak": [soak],
     "spaces": [spaces],
     "templates": [templates],

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Creates of many sizes over one keep-alive connection, against a service that was started with
- * --sizes=auto and no images yet, or some: first it is waited until all is prepared, and told what
- * that took. With --shell: of one prepared size, and with a disk that is not, against a service
- * whose pool has warm sandboxes of the default size alone. Prints one JSON object.
+ * Creates of many sizes over one keep-alive connection, against a service that prepares what it is
+ * told to. Prints one JSON object with the figures of one mode:
  *
- *   sizes-latency --port 7071 --creates 10 [--shell]
+ *   warm    creates of prepared sizes, each from the pool
+ *   blank   the same from blank VMs: the pool has warm sandboxes of the default size alone
+ *   first   creates of sizes that were never asked for
+ *   beside  create, first call and fork while images are being prepared, and after that
+ *
+ *   sizes-latency --port 7071 --runs 10 --mode warm
  */
 #include <getopt.h>
 #include <glob.h>
@@ -19,33 +22,21 @@
 #include "bench/stats.h"
 
 #define SETTLED_S 10
+#define FILLED_S  6
 #define GROUPS	  "/sys/fs/cgroup/ramet-bench/ramet/vm-*/memory.stat"
+
+#define BUSY_MS 1500 /* for so long a build has run before it is disturbed */
 
 struct create {
 	const char *name, *body;
 };
 
-static const struct create creates[] = {
-	{"create_default_ms", "{}"},
-	{"create_4g_16g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":16}"},
-	{"create_4g_20g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":20}"},
-	{"create_4g_64g_ms", "{\"ram_mib\":4096,\"rootfs_gb\":64}"},
-	{"create_1_vcpu_300g_ms", "{\"vcpus\":1,\"rootfs_gb\":300}"},
-	{"create_128m_ms", "{\"ram_mib\":128}"},
-	{"create_700m_ms", "{\"ram_mib\":700}"},
-	{"create_3000m_ms", "{\"ram_mib\":3000}"},
-	{"create_most_ram_ms", "{\"ram_mib\":65536}"},
-	{"create_1_vcpu_ms", "{\"vcpus\":1}"},
-	{"create_40g_disk_ms", "{\"rootfs_gb\":40}"},
-};
-
-static const struct create second = {"create_4g_16g_second_ms",
-				     "{\"ram_mib\":4096,\"rootfs_gb\":16}"};
-
-static const struct create in_a_shell[] = {
-	{"create_4g_16g_shell_ms", "{\"ram_mib\":4096,\"rootfs_gb\":16}"},
-	{"create_4g_20g_grown_ms", "{\"ram_mib\":4096,\"rootfs_gb\":20}"},
-	{"create_4g_1024g_grown_ms", "{\"ram_mib\":4096,\"rootfs_gb\":1024}"},
+static const struct create prepared[] = {
+	{"default_ms", "{}"},
+	{"other_ram_ms", "{\"ram_mib\":1024}"},
+	{"other_vcpus_ms", "{\"vcpus\":1}"},
+	{"larger_disk_ms", "{\"rootfs_gb\":64}"},
+	{"all_other_ms", "{\"ram_mib\":1024,\"vcpus\":1,\"rootfs_gb\":64}"},
 };
 
 static struct answer answer;
@@ -56,13 +47,31 @@ static double level(int fd, const char *name)
 	return http_number(&answer, name);
 }
 
-/* What is timed starts from a pool that is full. */
+/* What is timed starts from a pool with so many warm sandboxes, one of the default size among them.
+ */
 static void wait_for_pool(int fd, double warms)
 {
 	do
 		usleep(20000);
 	while (level(fd, "\nramet_warm_ready ") < warms ||
+	       http_number(&answer, "\nramet_warm_default_ready ") < 1 ||
 	       http_number(&answer, "\nramet_shells_ready ") < 1);
+}
+
+/* How many there are when no more come. */
+static double fill_pool(int fd)
+{
+	double warms = -1;
+
+	for (unsigned same = 0; same < FILLED_S; same++) {
+		double now = level(fd, "\nramet_warm_ready ");
+
+		if (now != warms)
+			same = 0;
+		warms = now;
+		sleep(1);
+	}
+	return warms;
 }
 
 /* Its time in ms; and the path of what it made. */
@@ -76,39 +85,48 @@ static double create(int fd, const char *body, char path[SANDBOX_PATH])
 	return ms;
 }
 
-/* Of the first; or of a second one, right after it. */
-static double time_create(int fd, const struct create *what, bool again)
+static double time_create(int fd, const char *body)
 {
-	char first[SANDBOX_PATH], path[SANDBOX_PATH];
+	char path[SANDBOX_PATH];
+	double ms = create(fd, body, path);
 
-	if (again)
-		create(fd, what->body, first);
-	double ms = create(fd, what->body, path);
 	http_call(fd, "DELETE", path, "", &answer);
-	if (again)
-		http_call(fd, "DELETE", first, "", &answer);
 	return ms;
 }
 
-static void time_creates(int fd, const struct create *what, unsigned runs, double warms, bool again)
+/* The first of each is not counted: the pool learns what is asked for. */
+static void time_prepared(int fd, const char *prefix, unsigned runs)
 {
-	struct samples s = {0};
+	for (size_t i = 0; i < sizeof(prepared) / sizeof(prepared[0]); i++) {
+		struct samples s = {0};
+		char name[64];
 
-	for (unsigned i = 0; i < runs; i++) {
-		wait_for_pool(fd, warms);
-		samples_add(&s, time_create(fd, what, again));
+		time_create(fd, prepared[i].body);
+		double warms = fill_pool(fd);
+		for (unsigned n = 0; n < runs; n++) {
+			wait_for_pool(fd, warms);
+			samples_add(&s, time_create(fd, prepared[i].body));
+		}
+		snprintf(name, sizeof(name), "create_%s_%s", prefix, prepared[i].name);
+		fputs(i ? ", " : "", stdout);
+		samples_print(&s, name, "ms", stdout);
+		samples_free(&s);
 	}
-	samples_print(&s, what->name, "ms", stdout);
-	samples_free(&s);
 }
 
-/* As a list, all of them. */
-static void time_all(int fd, const struct create *all, size_t n, unsigned runs, double warms)
+/* Each with another RAM, which has no image yet. */
+static void time_first(int fd, unsigned runs)
 {
-	for (size_t i = 0; i < n; i++) {
-		fputs(i ? ", " : "", stdout);
-		time_creates(fd, &all[i], runs, warms, false);
+	struct samples s = {0};
+	char body[64];
+
+	for (unsigned i = 0; i < runs; i++) {
+		snprintf(body, sizeof(body), "{\"ram_mib\":%u}", 576 + 64 * i);
+		wait_for_pool(fd, 1);
+		samples_add(&s, time_create(fd, body));
 	}
+	samples_print(&s, "create_first_other_ram_ms", "ms", stdout);
+	samples_free(&s);
 }
 
 /* --- what preparing costs --------------------------------------------------------------------- */
@@ -123,8 +141,8 @@ static void print_one(double value, const char *name, const char *unit)
 	samples_free(&s);
 }
 
-/* All that is prepared is there: nothing has been made for a while. Returns how many are warm. */
-static double settle(int fd)
+/* All that is prepared is there: nothing has been made for a while. */
+static void settle(int fd)
 {
 	uint64_t began = bench_now_ns(), changed = began, now;
 	double boots = level(fd, "\nramet_template_boots_total "), at_first = boots, warms = 0;
@@ -142,7 +160,6 @@ static double settle(int fd)
 	} while (now - changed < SETTLED_S * 1000000000ull);
 	if (boots > at_first)
 		print_one(MS(changed - began) / 1e3 / (boots - at_first), "prepare_size_s", "s");
-	return warms;
 }
 
 /* Of its own and of the kernel for it, in bytes. */
@@ -172,36 +189,124 @@ static void print_memory(void)
 	for (size_t i = 0; i < groups.gl_pathc; i++)
 		samples_add(&s, group_memory(groups.gl_pathv[i]) / (1 << 20));
 	samples_print(&s, "memory_of_one_in_the_pool_mib", "MiB", stdout);
-	fputs(", ", stdout);
 	samples_free(&s);
 	globfree(&groups);
+}
+
+/* --- beside the preparation ------------------------------------------------------------------- */
+
+struct rounds {
+	struct samples create, call, fork;
+};
+
+static double timed_call(int fd, const char *sandbox, const char *what, const char *body)
+{
+	char path[SANDBOX_PATH + 16];
+	uint64_t began = bench_now_ns();
+
+	snprintf(path, sizeof(path), "%s/%s", sandbox, what);
+	http_call(fd, "POST", path, body, &answer);
+	return MS(bench_now_ns() - began);
+}
+
+static void time_round(int fd, struct rounds *r)
+{
+	char parent[SANDBOX_PATH], child[SANDBOX_PATH];
+
+	samples_add(&r->create, create(fd, "{}", parent));
+	samples_add(&r->call, timed_call(fd, parent, "exec", "{\"code\":\"x = 1\"}"));
+	samples_add(&r->fork, timed_call(fd, parent, "fork", "{\"n\":1}"));
+	http_sandbox_path(&answer, 0, child);
+	http_call(fd, "DELETE", child, "", &answer);
+	http_call(fd, "DELETE", parent, "", &answer);
+}
+
+static void print_rounds(struct rounds *r, const char *when)
+{
+	struct samples *const all[] = {&r->create, &r->call, &r->fork};
+	static const char *const names[] = {"create", "first_call", "fork"};
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		snprintf(name, sizeof(name), "%s_%s_ms", names[i], when);
+		samples_print(all[i], name, "ms", stdout);
+		fputs(", ", stdout);
+		samples_free(all[i]);
+	}
+}
+
+/* A build is under way; false when none comes any more. */
+static bool wait_for_build(int fd)
+{
+	uint64_t began = bench_now_ns();
+
+	while (level(fd, "\nramet_templates_building ") < 1) {
+		if (bench_now_ns() - began > SETTLED_S * 1000000000ull)
+			return false;
+		usleep(50000);
+	}
+	usleep(BUSY_MS * 1000);
+	return true;
+}
+
+static void time_beside(int fd, unsigned runs)
+{
+	struct rounds during = {0}, after = {0};
+
+	for (unsigned i = 0; i < runs && wait_for_build(fd); i++) {
+		wait_for_pool(fd, 1);
+		time_round(fd, &during);
+	}
+	settle(fd);
+	for (unsigned i = 0; i < runs; i++) {
+		wait_for_pool(fd, 1);
+		usleep(BUSY_MS * 1000);
+		time_round(fd, &after);
+	}
+	print_one((double)during.create.n, "rounds_during", "rounds");
+	print_rounds(&during, "during");
+	print_rounds(&after, "after");
+}
+
+static void run(int fd, const char *mode, unsigned runs)
+{
+	if (strcmp(mode, "beside") == 0) {
+		time_beside(fd, runs);
+		print_memory();
+		return;
+	}
+	settle(fd);
+	if (strcmp(mode, "first") == 0)
+		time_first(fd, runs);
+	else
+		time_prepared(fd, mode, runs);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"port", required_argument, NULL, 'p'},
-		{"creates", required_argument, NULL, 'c'},
+		{"runs", required_argument, NULL, 'r'},
 		{"wait", required_argument, NULL, 'w'},
-		{"shell", no_argument, NULL, 's'},
+		{"mode", required_argument, NULL, 'm'},
 		{0},
 	};
 	unsigned port = 7070, runs = 10, wait_s = 0;
-	bool shell = false;
+	const char *mode = "warm";
 
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (o) {
 		case 'p':
 			port = (unsigned)atoi(optarg);
 			break;
-		case 'c':
+		case 'r':
 			runs = (unsigned)atoi(optarg);
 			break;
 		case 'w':
 			wait_s = (unsigned)atoi(optarg);
 			break;
-		case 's':
-			shell = true;
+		case 'm':
+			mode = optarg;
 			break;
 		default:
 			return 2;
@@ -209,15 +314,7 @@ int main(int argc, char **argv)
 	}
 	int fd = http_connect((uint16_t)port, wait_s);
 	fputs("{", stdout);
-	double warms = settle(fd);
-	if (shell) {
-		time_all(fd, in_a_shell, sizeof(in_a_shell) / sizeof(in_a_shell[0]), runs, warms);
-	} else {
-		print_memory();
-		time_all(fd, creates, sizeof(creates) / sizeof(creates[0]), runs, warms);
-		fputs(", ", stdout);
-		time_creates(fd, &second, runs, warms, true);
-	}
+	run(fd, mode, runs);
 	puts("}");
 	close(fd);
 	return 0;

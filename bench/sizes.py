@@ -10,25 +10,40 @@ from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
 
 BESIDE = f"{BENCH_DIR}/beside.sh"
 POOL = "--pool_shells=2 --pool_warm=1"
-IMAGES = "/var/lib/ramet/bench/templates"
+STATE = "/var/lib/ramet/bench"
 MIB = 1 << 20
 HOG_MIB = 256
 HOG = f"hog = bytearray(b'x') * ({HOG_MIB} << 20)"
 SETTLED_S = 60
 
 
-def sized_creates(quick: bool) -> Figures:
-    """Creates of other sizes beside the default, in a service of their own; preparing them."""
-    what = f"sizes-latency --creates {5 if quick else 30}"
-    auto, one = f"--sizes=auto {POOL}", f"--sizes=4096x2x16 --pool_others=0 {POOL}"
-    figures = host_json(f"{BESIDE} '{auto}' {what}", timeout_s=7200)
-    images = [float(line.split()[0]) for line in host(f"du -sm {IMAGES}/*").splitlines()]
+def beside_preparation(quick: bool) -> Figures:
+    """Create, first call and fork of a service that prepares its images, and after that."""
+    host(f"rm -rf {STATE}/templates {STATE}/sizes")
+    what = f"sizes-latency --mode beside --runs {6 if quick else 30}"
+    figures = host_json(f"{BESIDE} '--sizes=auto --pool_others=0 {POOL}' {what}", timeout_s=7200)
+    images = [float(line.split()[0]) for line in host(f"du -sm {STATE}/templates/*").splitlines()]
     figures["image_on_disk_mib"] = figure(images, "MiB")
-    figures |= host_json(f"{BESIDE} '{one}' {what} --shell", timeout_s=3600)
-    default = figures["create_default_ms"]["median"]
-    for name in [n for n in figures if n.startswith("create_") and n != "create_default_ms"]:
-        ratio = figures[name]["median"] / default
-        figures[name.replace("create_", "").replace("_ms", "_to_default")] = figure([ratio], "times")
+    figures["images_on_disk_mib"] = figure([sum(images)], "MiB")
+    for name in [n for n in figures if n.endswith("_during_ms")]:
+        after = figures[name.replace("_during_", "_after_")]["median"]
+        ratio = figures[name]["median"] / after
+        figures[name.replace("_during_ms", "_during_to_after")] = figure([ratio], "times")
+    return figures
+
+
+def sized_creates(quick: bool) -> Figures:
+    """Creates of each kind of size: from the pool, from a blank VM, and for the first time."""
+    runs, firsts = (5, 2) if quick else (20, 4)
+    figures: Figures = {}
+    for mode, sizes, others, n in [
+        ("warm", "1024x2,512x1,1024x1", 2, runs),
+        ("blank", "1024x2,512x1,1024x1", 0, runs),
+        ("first", "", 0, firsts),
+    ]:
+        settings = f"--sizes={sizes} --pool_others={others} {POOL}"
+        what = f"sizes-latency --mode {mode} --runs {n}"
+        figures |= host_json(f"{BESIDE} '{settings}' {what}", timeout_s=3600)
     return figures
 
 
