@@ -704,6 +704,29 @@ static void test_nothing_begins_in_the_background_during_a_call(void **state)
 	world_until(w, has_256, w);
 }
 
+static void test_warm_sandboxes_that_nobody_asked_for_are_made_when_it_is_calm(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	start_with(w, "256x1", "");
+	world_until(w, has_256, w);
+	world_kill_core(w);
+	w->config.pool_others = 1;
+	world_start_core(w);
+	world_wait_ready(w);
+	create(w, &m, 0, 0);
+	world_exec_start(w, &r, m.view.id, "wait", false);
+	world_until(w, call_waits, w->fakes);
+	world_wait_ready(w); /* the default one was asked for */
+	pass(w, 6000);
+	assert_int_equal(figures(w).warm_ready, 1);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	world_until(w, is_warm_twice, w->core);
+}
+
 static void test_a_build_makes_way_for_one_that_is_waited_for(void **state)
 {
 	const struct sandbox_spec spec = {.ram_mib = 192};
@@ -948,6 +971,7 @@ int main(void)
 		TEST(test_the_least_recently_asked_image_goes),
 		TEST(test_a_background_build_stands_still_during_a_call_and_its_time_too),
 		TEST(test_nothing_begins_in_the_background_during_a_call),
+		TEST(test_warm_sandboxes_that_nobody_asked_for_are_made_when_it_is_calm),
 		TEST(test_a_build_makes_way_for_one_that_is_waited_for),
 		TEST(test_a_build_that_is_waited_for_goes_on_during_a_call),
 		TEST(test_a_build_makes_way_for_sandboxes),
