@@ -83,7 +83,8 @@ static bool start(struct core *c, const struct source *from, const struct size *
 {
 	struct template *t = template_find(c, from->name, image);
 
-	if ((t && t->state != TPL_NEW) || !has_room(c, size_image_bytes(image)))
+	if ((t && t->state != TPL_NEW) || image->ram_mib > size_host().ram_mib ||
+	    !has_room(c, size_image_bytes(image)))
 		return false;
 	c->ahead = template_get(c, from, image);
 	if (!c->ahead)
