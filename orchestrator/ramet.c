@@ -5,10 +5,14 @@
  * API is opened to others: then it is done here, in the catalogue, as the service's account.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -23,6 +27,8 @@
 #include "orchestrator/top.h"
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/directory.h"
+
+#define COPY_PIECE (1u << 20)
 
 static int fail(const struct err *e)
 {
@@ -79,16 +85,13 @@ static int send_words(int fd, const struct words *w, struct err *e)
 	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "tell the service") : 0;
 }
 
-/* What is no success is for standard error. */
-static int show_answer(int fd)
-{
-	const struct err broken = {
-		.text = "the service broke off before its answer was whole; see its log"};
-	char piece[16384];
-	unsigned char status;
+static const struct err broken = {
+	.text = "the service broke off before its answer was whole; see its log"};
 
-	if (read(fd, &status, 1) != 1)
-		return fail(&broken);
+/* What is no success is for standard error. */
+static int show_text(int fd, unsigned char status)
+{
+	char piece[16384];
 	FILE *out = status == COMMAND_DONE ? stdout : stderr;
 	for (;;) {
 		ssize_t n = read(fd, piece, sizeof(piece));
@@ -99,6 +102,87 @@ static int show_answer(int fd)
 			return fflush(out) == 0 ? status : COMMAND_FAILED;
 		fwrite(piece, 1, (size_t)n, out);
 	}
+}
+
+static int show_answer(int fd)
+{
+	unsigned char status;
+
+	return read(fd, &status, 1) == 1 ? show_text(fd, status) : fail(&broken);
+}
+
+/* --- backup ---------------------------------------------------------------------------------- */
+
+/* The descriptor that comes with the status, or -1. */
+static int receive_copy(int fd, unsigned char *status)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {status, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	int copy = -1;
+
+	if (recvmsg(fd, &msg, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+		memcpy(&copy, CMSG_DATA(head), sizeof(copy));
+	return copy;
+}
+
+static int write_copy(int from, const char *path, struct err *e)
+{
+	scoped_fd int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	off_t at = 0;
+	ssize_t n;
+
+	if (to < 0)
+		return err_set(e, errno, "make %s", path);
+	while ((n = sendfile(to, from, &at, COPY_PIECE)) > 0)
+		;
+	if (n < 0 || fsync(to) < 0)
+		return err_set(e, errno, "write %s", path);
+	return 0;
+}
+
+/* What was there is replaced when the copy is whole. */
+static int put_copy(int from, const char *file, struct err *e)
+{
+	char tmp[PATH_MAX], dir[PATH_MAX];
+
+	if (snprintf(tmp, sizeof(tmp), "%s.tmp", file) >= (int)sizeof(tmp))
+		return err_set(e, ENAMETOOLONG, "write %.100s", file);
+	int ret = write_copy(from, tmp, e);
+	if (ret == 0 && rename(tmp, file) < 0)
+		ret = err_set(e, errno, "rename %s to %s", tmp, file);
+	if (ret < 0) {
+		unlink(tmp);
+		return ret;
+	}
+	snprintf(dir, sizeof(dir), "%s", file);
+	scoped_fd int folder = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return folder < 0 || fsync(folder) < 0 ? err_set(e, errno, "write the folder of %s", file)
+					       : 0;
+}
+
+static int show_backup(int fd, const char *file)
+{
+	unsigned char status = COMMAND_FAILED;
+	scoped_fd int copy = receive_copy(fd, &status);
+	struct err e;
+
+	if (status != COMMAND_DONE)
+		return show_text(fd, status);
+	if (copy < 0) {
+		err_say(&e, EPROTO, "the service sent no copy; see its log");
+		return fail(&e);
+	}
+	return put_copy(copy, file, &e) < 0 ? fail(&e) : COMMAND_DONE;
 }
 
 /* --- top ------------------------------------------------------------------------------------ */
@@ -270,8 +354,11 @@ int main(int argc, char *argv[])
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
 	scoped_fd int fd = reach(&config, &e);
+	if (fd >= 0 && send_words(fd, &words, &e) < 0)
+		return fail(&e);
 	if (fd >= 0)
-		return send_words(fd, &words, &e) < 0 ? fail(&e) : show_answer(fd);
+		return n == 2 && strcmp(command[0], "backup") == 0 ? show_backup(fd, command[1])
+								   : show_answer(fd);
 	if (strcmp(command[0], "help") == 0)
 		return show_help(&config, &words);
 	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)

@@ -204,6 +204,7 @@ static int start_admin(struct service *s, struct err *e)
 		.tell = on_key,
 		.tell_arg = s,
 		.sync = core_sync,
+		.backup = core_backup,
 	};
 
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);

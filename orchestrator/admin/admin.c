@@ -43,6 +43,14 @@ struct client {
 	char request[COMMAND_BYTES_MAX + 1]; /* one more: to see that it is too long */
 	char *answer;
 	size_t answer_len;
+	/* of an answer with a descriptor; -1 without */
+	int fd_along;
+	struct msghdr msg;
+	struct iovec iov;
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
 };
 
 static void watch(struct admin *a);
@@ -65,6 +73,7 @@ static void client_free(struct client *c)
 	loop_timer_clear(a->loop, &c->limit);
 	list_del(&c->link);
 	close_fd(&c->fd);
+	close_fd(&c->fd_along);
 	free(c->answer);
 	free(c);
 	a->n_clients--;
@@ -112,6 +121,39 @@ static void on_synced(void *arg, const struct failure *f)
 	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
 }
 
+/* Nothing is said beside the descriptor: the status and it are one message. */
+static void send_copy(struct client *c)
+{
+	c->answer[0] = COMMAND_DONE;
+	c->iov = (struct iovec){c->answer, 1};
+	c->msg = (struct msghdr){.msg_iov = &c->iov,
+				 .msg_iovlen = 1,
+				 .msg_control = &c->control,
+				 .msg_controllen = sizeof(c->control.room)};
+	c->control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+					   .cmsg_type = SCM_RIGHTS,
+					   .cmsg_len = CMSG_LEN(sizeof(int))};
+	memcpy(CMSG_DATA(&c->control.head), &c->fd_along, sizeof(int));
+	c->op = loop_sendmsg(c->admin->loop, c->fd, &c->msg, on_sent, c);
+	if (!c->op)
+		client_free(c);
+}
+
+static void on_backup(void *arg, int fd, const struct failure *f)
+{
+	struct client *c = arg;
+
+	c->call = NULL;
+	c->fd_along = fd;
+	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	if (!f) {
+		send_copy(c);
+		return;
+	}
+	add_line(c, f->text);
+	send_answer(c, COMMAND_FAILED);
+}
+
 static enum command_status run(struct client *c, FILE *out, enum command_wait *wait)
 {
 	scoped_free struct arguments *args = malloc(sizeof(*args));
@@ -140,6 +182,9 @@ static void answer(struct client *c)
 	} else if (wait == COMMAND_SYNC && env->sync) {
 		loop_timer_clear(c->admin->loop, &c->limit);
 		c->call = env->sync(env->core, on_synced, c);
+	} else if (wait == COMMAND_BACKUP) {
+		loop_timer_clear(c->admin->loop, &c->limit);
+		c->call = env->backup(env->core, on_backup, c);
 	} else {
 		send_answer(c, status);
 	}
@@ -206,6 +251,7 @@ static void client_new(struct admin *a, int accepted)
 		return;
 	c->admin = a;
 	c->fd = take_fd(&fd);
+	c->fd_along = -1;
 	c->limit = (struct loop_timer){.fn = on_limit, .arg = c};
 	loop_timer_set(a->loop, &c->limit, PATIENCE_MS);
 	list_add_tail(&a->clients, &c->link);

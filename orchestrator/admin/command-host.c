@@ -90,6 +90,16 @@ static int processes(const struct command_env *env, int argc, const char *const 
 	return ret;
 }
 
+/* The copy goes along with the answer, and `ramet` writes the file: the service can't write where
+ * operators can. */
+static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		  struct err *e)
+{
+	const char *file;
+
+	return command_options(argc, argv, NULL, 0, &file, 1, e);
+}
+
 /* For the help: `ramet` draws it itself, of what `processes` says. */
 static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	       struct err *e)
@@ -103,5 +113,7 @@ const struct command host_commands[] = {
 	{"top", "[--once]", "the same as it changes, with what each uses", top, COMMAND_AT_ONCE},
 	{"processes", "", "id, process, state, tenant and template of each, with tabs between",
 	 processes, COMMAND_AT_ONCE},
+	{"backup", "FILE", "writes a copy of the catalogue, whole as of now, to FILE", backup,
+	 COMMAND_BACKUP},
 	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
 };

@@ -39,6 +39,10 @@ struct command_env {
 	/* core_sync; NULL: each change is on the disk when it was made. */
 	struct core_call *(*sync)(struct core *core, void (*fn)(void *arg, const struct failure *f),
 				  void *arg);
+	/* core_backup */
+	struct core_call *(*backup)(struct core *core,
+				    void (*fn)(void *arg, int fd, const struct failure *f),
+				    void *arg);
 };
 
 /* argv[0] is the first argument behind the command's words; argv[argc] is NULL. `out` gets what it
@@ -50,7 +54,8 @@ typedef int command_fn(const struct command_env *env, int argc, const char *cons
 /* What the answer of a command that went well waits for. */
 enum command_wait {
 	COMMAND_AT_ONCE,
-	COMMAND_SYNC, /* what the catalogue has is on the disk: no power cut takes it back */
+	COMMAND_SYNC,	/* what the catalogue has is on the disk: no power cut takes it back */
+	COMMAND_BACKUP, /* a copy of the catalogue, whose descriptor goes along */
 };
 
 struct command {

@@ -59,6 +59,10 @@ static void put_away(struct core_call *call)
 		resume_free(call->resume);
 		call->resume = NULL;
 		break;
+	case CALL_BACKUP:
+		backup_free(call->backup);
+		call->backup = NULL;
+		break;
 	case CALL_FREEZE:
 	case CALL_DELETE:
 	case CALL_MERGE:
@@ -116,6 +120,9 @@ static void tell(void *arg)
 	case CALL_RESUME:
 		resume_tell(call);
 		break;
+	case CALL_BACKUP:
+		backup_tell(call);
+		break;
 	default:
 		tell_done(call);
 	}
@@ -157,7 +164,7 @@ void core_abandon(struct core_call *call)
 		op_abandon(call);
 	else if (call->kind == CALL_RESUME)
 		resume_abandon(call);
-	else if (call->kind == CALL_DIFF)
+	else if (call->kind == CALL_DIFF || call->kind == CALL_BACKUP)
 		call_free(call);
 	else
 		call->abandoned = true;

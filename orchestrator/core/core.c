@@ -234,6 +234,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	}
 	templates_sweep(config);
 	recents_load(&c->recents, config);
+	backup_sweep(c);
 	c->busy_ms = loop_now_ms(loop);
 	source_find(config, TEMPLATE_DEFAULT, &def, e);
 	own = source_size(&def);
@@ -361,6 +362,7 @@ void core_free(struct core *c)
 	if (c->checkpoint)
 		c->checkpoint->core = NULL;
 	recents_close(&c->recents);
+	backups_free(c);
 	watch_stop(c);
 	c->vms.detached = true;
 	free_calls(&c->creates);

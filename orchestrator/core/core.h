@@ -32,8 +32,8 @@ struct failure {
 
 /*
  * Fails when the catalogue can't be used or what an image is made of is missing. Takes `warden_fd`
- * over. Templates are then prepared in the background; `core_ready` tells when the first sandbox
- * can be created at once, `core_trouble` why not (empty when it can).
+ * over when it does not. Templates are then prepared in the background; `core_ready` tells when the
+ * first sandbox can be created at once, `core_trouble` why not (empty when it can).
  */
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e);
@@ -114,6 +114,12 @@ void core_list(struct core *c, const char *tenant,
 
 /* Until what is in the catalogue is on the disk, so that no power cut takes it back. */
 struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg);
+
+/* `fd`, the callee's: the copy, on disk and without a name; -1 on failure. */
+typedef void core_backup_fn(void *arg, int fd, const struct failure *f);
+/* A copy of the catalogue as it is now, whatever changes meanwhile. One at a time. An abandoned one
+ * is given up. */
+struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg);
 
 /* --- what becomes of sandboxes -------------------------------------------------------------- */
 

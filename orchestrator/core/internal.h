@@ -406,6 +406,7 @@ enum call_kind {
 	CALL_FREEZE,
 	CALL_RESUME,
 	CALL_SYNC,
+	CALL_BACKUP,
 };
 
 struct core_call {
@@ -428,6 +429,7 @@ struct core_call {
 		core_diff_fn *diff_fn;
 		core_fork_fn *fork_fn;
 		core_id_fn *id_fn;
+		core_backup_fn *backup_fn;
 	};
 	union {
 		struct create *create;
@@ -439,6 +441,7 @@ struct core_call {
 		struct op *op;
 		struct freeze *freeze;
 		struct resume *resume;
+		struct backup *backup;
 	};
 	char made[SANDBOX_ID_LEN + 1]; /* CALL_FREEZE: the Space */
 };
@@ -571,6 +574,13 @@ typedef void store_sync_fn(void *arg, int error);
 struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
 void store_sync_cancel(struct store_sync *sync);
 
+void backup_free(struct backup *job);
+void backup_tell(struct core_call *call);
+/* The core goes. */
+void backups_free(struct core *c);
+/* Removes what a backup left that a kill broke off. */
+void backup_sweep(const struct core *c);
+
 /* Freezes it as soon as can be; `call` may be NULL, or wait for one that is under way. */
 void freeze_start(struct sandbox *s, struct core_call *call);
 /* The next that waits begins. */
@@ -640,6 +650,7 @@ struct core {
 	size_t waiting_bytes; /* of calls that no guest has taken yet */
 	struct loop_timer housekeeping;
 	struct checkpoint *checkpoint; /* under way */
+	struct backup *backup;	       /* the same */
 	bool closing;
 	struct loop_timer closing_limit;
 	struct later closed;

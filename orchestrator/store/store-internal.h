@@ -46,6 +46,10 @@ struct store {
 };
 
 int store_db_error(sqlite3 *db, int rc, struct err *e);
+/* A connection to the catalogue; to be closed on failure, too. */
+int store_open_db(sqlite3 **db, const char *path, struct err *e);
+/* Runs statements that answer nothing that is wanted. */
+int store_exec(sqlite3 *db, const char *sql, struct err *e);
 /* Statements for as long as the store is open: out[i] is that of sql[i]. */
 int store_prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out,
 		  struct err *e);

@@ -43,7 +43,7 @@ int store_db_error(sqlite3 *db, int rc, struct err *e)
 
 /* --- schema --------------------------------------------------------------------------------- */
 
-static int exec(sqlite3 *db, const char *sql, struct err *e)
+int store_exec(sqlite3 *db, const char *sql, struct err *e)
 {
 	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
 
@@ -69,14 +69,14 @@ static int migrate(sqlite3 *db, int64_t version, struct err *e)
 	char number[64];
 
 	for (int64_t step = version; step < SCHEMA_VERSION; step++) {
-		int ret = exec(db, schema_steps[step], e);
+		int ret = store_exec(db, schema_steps[step], e);
 
 		if (ret < 0)
 			return ret;
 	}
 	snprintf(number, sizeof(number), "PRAGMA application_id=%d; PRAGMA user_version=%d;",
 		 APPLICATION_ID, SCHEMA_VERSION);
-	return exec(db, number, e);
+	return store_exec(db, number, e);
 }
 
 static int check_schema(sqlite3 *db, struct err *e)
@@ -94,7 +94,8 @@ static int check_schema(sqlite3 *db, struct err *e)
 		return err_say(e, EINVAL, "it is a database of another program");
 	if (version > SCHEMA_VERSION)
 		return err_say(e, EINVAL,
-			       "it was written by a newer version (schema %lld, this one knows %d)",
+			       "it was written by a newer version (schema %lld, this one knows "
+			       "%d): install that version, or put back a backup of this one's",
 			       (long long)version, SCHEMA_VERSION);
 	if (version < 0)
 		return err_say(e, EINVAL, "its schema version %lld is not ours",
@@ -102,16 +103,32 @@ static int check_schema(sqlite3 *db, struct err *e)
 	return version < SCHEMA_VERSION ? migrate(db, version, e) : 0;
 }
 
+/* That every page can be read and is where it belongs. Takes about as long as reading the rows. */
+static int check_whole(sqlite3 *db, struct err *e)
+{
+	sqlite3_stmt *st = NULL;
+	int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &st, NULL), ret = 0;
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(st);
+	if (rc != SQLITE_ROW)
+		ret = store_db_error(db, rc, e);
+	else if (strcmp(text_at(st, 0), "ok") != 0)
+		ret = err_say(e, EBADMSG, "%s", text_at(st, 0));
+	sqlite3_finalize(st);
+	return ret;
+}
+
 /* In one transaction: a kill in between leaves no half of the tables. */
 static int prepare_schema(sqlite3 *db, struct err *e)
 {
-	int ret = exec(db, "BEGIN IMMEDIATE", e);
+	int ret = store_exec(db, "BEGIN IMMEDIATE", e);
 
 	if (ret < 0)
 		return ret;
 	ret = check_schema(db, e);
 	if (ret == 0)
-		ret = exec(db, "COMMIT", e);
+		ret = store_exec(db, "COMMIT", e);
 	if (ret < 0)
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 	return ret;
@@ -132,7 +149,7 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
  * which a full disk may have no room for. In return no other process can open the catalogue. The
  * log itself stays when it is closed: its blocks are room for the next start.
  */
-static int open_db(sqlite3 **db, const char *path, struct err *e)
+int store_open_db(sqlite3 **db, const char *path, struct err *e)
 {
 	int keep_log = 1;
 	int rc = sqlite3_open_v2(path, db,
@@ -174,7 +191,7 @@ static int lengthen(sqlite3 *db, struct err *e)
 static int reserve(sqlite3 *db, struct err *e)
 {
 	char sql[160];
-	int ret = exec(db, "PRAGMA wal_checkpoint", e);
+	int ret = store_exec(db, "PRAGMA wal_checkpoint", e);
 
 	if (ret == 0)
 		ret = lengthen(db, e);
@@ -184,7 +201,7 @@ static int reserve(sqlite3 *db, struct err *e)
 		 "BEGIN; CREATE TABLE room (x); INSERT INTO room VALUES (zeroblob(%u)); "
 		 "DROP TABLE room; COMMIT; PRAGMA wal_checkpoint;",
 		 RESERVE_BYTES);
-	ret = exec(db, sql, e);
+	ret = store_exec(db, sql, e);
 	if (ret < 0)
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 	return ret;
@@ -192,11 +209,13 @@ static int reserve(sqlite3 *db, struct err *e)
 
 static int set_up(struct store *s, struct err *e)
 {
-	int ret = exec(s->db,
-		       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; "
-		       "PRAGMA temp_store=MEMORY;",
-		       e);
+	int ret = store_exec(s->db,
+			     "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; "
+			     "PRAGMA temp_store=MEMORY;",
+			     e);
 
+	if (ret == 0)
+		ret = check_whole(s->db, e);
 	if (ret == 0)
 		ret = prepare_schema(s->db, e);
 	sqlite3_wal_autocheckpoint(s->db, 0);
@@ -214,17 +233,31 @@ static int set_up(struct store *s, struct err *e)
 	return ret == 0 ? store_spaces_prepare(s, e) : ret;
 }
 
+static void say_damaged(struct err *e)
+{
+	char why[ERR_TEXT_MAX];
+
+	/* The check's own words may be many lines. */
+	snprintf(why, sizeof(why), "%.*s", (int)strcspn(e->text, "\n"), e->text);
+	err_say(e, EBADMSG,
+		"it is damaged (%.70s); nothing was changed: put a backup back, as "
+		"docs/operating.md says",
+		why);
+}
+
 int store_open(struct store **out, const char *path, struct err *e)
 {
 	struct store *s = calloc(1, sizeof(*s));
 	mode_t before = umask(0077); /* it names tenants */
 
-	int ret = s ? open_db(&s->db, path, e) : err_set(e, ENOMEM, "open it");
+	int ret = s ? store_open_db(&s->db, path, e) : err_set(e, ENOMEM, "open it");
 	if (ret == 0)
 		ret = set_up(s, e);
 	umask(before);
 	if (ret == -EBUSY)
 		err_say(e, EBUSY, "another process has it open");
+	if (ret == -EBADMSG)
+		say_damaged(e);
 	if (ret < 0) {
 		store_close(s);
 		err_context(e, "catalogue %s", path);
@@ -236,7 +269,7 @@ int store_open(struct store **out, const char *path, struct err *e)
 
 int store_wait_for_disk(struct store *s, struct err *e)
 {
-	return exec(s->db, "PRAGMA synchronous=FULL", e);
+	return store_exec(s->db, "PRAGMA synchronous=FULL", e);
 }
 
 void store_close(struct store *s)
@@ -294,13 +327,13 @@ int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite
 
 int store_begin(struct store *s, struct err *e)
 {
-	return exec(s->db, "BEGIN IMMEDIATE", e);
+	return store_exec(s->db, "BEGIN IMMEDIATE", e);
 }
 
 int store_end(struct store *s, int ret, struct err *e)
 {
 	if (ret == 0)
-		ret = exec(s->db, "COMMIT", e);
+		ret = store_exec(s->db, "COMMIT", e);
 	if (ret < 0)
 		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
 	return ret;
@@ -333,11 +366,11 @@ bool store_wants_checkpoint(const struct store *s)
 int store_checkpoint(const char *path, struct err *e)
 {
 	sqlite3 *db = NULL;
-	int ret = open_db(&db, path, e);
+	int ret = store_open_db(&db, path, e);
 
 	/* A connection finds the log when it first reads. */
 	if (ret == 0)
-		ret = exec(db, "SELECT count(*) FROM sqlite_master", e);
+		ret = store_exec(db, "SELECT count(*) FROM sqlite_master", e);
 	if (ret == 0) {
 		int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 

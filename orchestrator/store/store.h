@@ -16,8 +16,10 @@
 struct store;
 
 /* Makes the file when there is none, and keeps other processes from it until store_close(): -EBUSY
- * when one of them has it. Errors say what it is when it is not ours or too new. One that was there
- * is opened on a full disk, too; writes may fail then, once the room taken ahead is used up. */
+ * when one of them has it. Errors say what it is when it is not ours or too new. -EBADMSG: it is
+ * damaged; all of it is read to know that, since whoever acts on what a catalogue does not name
+ * must know it to be whole. One that was there is opened on a full disk, too; writes may fail then,
+ * once the room taken ahead is used up. */
 int store_open(struct store **out, const char *path, struct err *e);
 /* From here on each change waits for the disk: for programs without a loop to hold up. */
 int store_wait_for_disk(struct store *s, struct err *e);
@@ -132,5 +134,20 @@ bool store_wants_checkpoint(const struct store *s);
 /* Writes it back, over a connection of its own: to be called on a worker thread, while the loop's
  * thread goes on with `s`. */
 int store_checkpoint(const char *path, struct err *e);
+
+/* --- backup ---------------------------------------------------------------------------------- */
+
+/*
+ * A copy of the catalogue as it is when the backup begins, in one file, over a connection of its
+ * own: each call is for a worker thread, while the loop's thread goes on with the store. What is
+ * written meanwhile is not in the copy, and does not slow it down.
+ */
+struct store_backup;
+/* `to` is made anew, for its owner alone. */
+int store_backup_new(struct store_backup **out, const char *path, const char *to, struct err *e);
+/* Copies up to a MiB. 1: the copy is whole and on the disk; 0: there is more; -errno. */
+int store_backup_step(struct store_backup *b, struct err *e);
+/* Removes the name of the copy; returns its descriptor, which is the caller's. */
+int store_backup_end(struct store_backup *b);
 
 #endif

@@ -23,6 +23,7 @@
 
 #define RESTART_FIRST_MS 100
 #define RESTART_MOST_MS	 10000
+#define RESTART_SETUP_MS 60000 /* it said why it can't start: an operator is to mend that */
 #define LIVED_WELL_MS	 60000
 #define SERVICE_FILES	 1048576 /* one for each client and each VM connection */
 #define ADMIN_BACKLOG	 16
@@ -249,11 +250,14 @@ void service_on_socket(struct warden *w, uint32_t events)
 
 /* --- its end --------------------------------------------------------------------------------- */
 
-static uint64_t pause_ms(struct service *s)
+static uint64_t pause_ms(struct service *s, const siginfo_t *info)
 {
+	bool setup = info->si_code == CLD_EXITED && info->si_status == WARDEN_SETUP_EXIT;
+
 	if (warden_now_ms() - s->started_ms > LIVED_WELL_MS)
 		s->failures = 0;
-	return program_pause_ms(s->failures++, RESTART_FIRST_MS, RESTART_MOST_MS);
+	return program_pause_ms(s->failures++, RESTART_FIRST_MS,
+				setup ? RESTART_SETUP_MS : RESTART_MOST_MS);
 }
 
 static void tell_end(const siginfo_t *info)
@@ -293,7 +297,7 @@ void service_on_pid(struct warden *w)
 		w->phase = PHASE_STOPPING;
 	}
 	if (w->phase == PHASE_SERVING) {
-		uint64_t ms = pause_ms(s);
+		uint64_t ms = pause_ms(s, &info);
 
 		s->state = SERVICE_WAITING;
 		log_info("the service is started again in %llu ms; the VMs go on",

@@ -29,6 +29,9 @@ struct world {
 	/* of the answer that waits for the disk */
 	core_done_fn *synced;
 	void *synced_arg;
+	/* of the answer that waits for a copy */
+	core_backup_fn *copied;
+	void *copied_arg;
 };
 
 /* The core is the world. */
@@ -39,6 +42,15 @@ static struct core_call *on_sync(struct core *core, core_done_fn *fn, void *arg)
 	assert_null(w->synced);
 	w->synced = fn;
 	w->synced_arg = arg;
+	return (struct core_call *)w;
+}
+
+static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *arg)
+{
+	struct world *w = (struct world *)core;
+
+	w->copied = fn;
+	w->copied_arg = arg;
 	return (struct core_call *)w;
 }
 
@@ -57,8 +69,11 @@ static int setup(void **state)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&w->at, sizeof(w->at)), 0);
 	assert_int_equal(listen(fd, 64), 0);
-	const struct command_env env = {
-		.config = &w->config, .keys = w->keys, .core = (struct core *)w, .sync = on_sync};
+	const struct command_env env = {.config = &w->config,
+					.keys = w->keys,
+					.core = (struct core *)w,
+					.sync = on_sync,
+					.backup = on_backup};
 	assert_int_equal(admin_new(&w->admin, w->loop, fd, &env, &e), 0);
 	*state = w;
 	return 0;
@@ -202,6 +217,56 @@ static void a_revocation_is_answered_when_it_is_on_the_disk(void **state)
 	assert_non_null(strstr(said, " is revoked\n"));
 }
 
+static int ask_for_backup(struct world *w)
+{
+	int fd = client(w);
+
+	w->copied = NULL;
+	assert_int_equal(send(fd, "backup\0/some/file", 18, MSG_NOSIGNAL), 18);
+	shutdown(fd, SHUT_WR);
+	for (int i = 0; i < 5000 && !w->copied; i++)
+		turn(w);
+	assert_non_null(w->copied);
+	return fd;
+}
+
+static void a_backup_comes_as_a_descriptor(void **state)
+{
+	const struct failure full = {.text = "the disk is full"};
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct world *w = *state;
+	char bytes[8], status;
+	struct iovec iov = {&status, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	int ends[2], copy, code;
+
+	scoped_fd int fd = ask_for_backup(w);
+	assert_false(has_answer(w, fd));
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(write(ends[1], "copy", 4), 4);
+	close(ends[1]);
+	w->copied(w->copied_arg, ends[0], NULL);
+	assert_true(has_answer(w, fd));
+	assert_int_equal(recvmsg(fd, &msg, MSG_CMSG_CLOEXEC), 1);
+	assert_int_equal(status, COMMAND_DONE);
+	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+	assert_true(head && head->cmsg_type == SCM_RIGHTS);
+	memcpy(&copy, CMSG_DATA(head), sizeof(copy));
+	assert_int_equal(read(copy, bytes, sizeof(bytes)), 4);
+	close(copy);
+	scoped_fd int again = ask_for_backup(w);
+	w->copied(w->copied_arg, -1, &full);
+	assert_string_equal(answer_of(w, again, &code), "the disk is full\n");
+	assert_int_equal(code, COMMAND_FAILED);
+	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: ramet backup FILE"));
+}
+
 static void what_is_no_request_is_answered_too(void **state)
 {
 	static char large[3 * COMMAND_BYTES_MAX];
@@ -261,6 +326,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_command_is_answered),
 		T(a_revocation_is_answered_when_it_is_on_the_disk),
+		T(a_backup_comes_as_a_descriptor),
 		T(what_is_no_request_is_answered_too),
 		T(many_clients_wait_for_their_turn),
 		T(an_end_comes_while_clients_are_there),

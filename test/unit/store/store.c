@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -459,11 +460,108 @@ static void test_a_space_is_gone_until_its_files_are_removed(void **state)
 	store_close(s);
 }
 
+static void add_many(struct store *s, int from, int to)
+{
+	struct err e;
+
+	for (int i = from; i < to; i++) {
+		char id[32], env[2000];
+
+		snprintf(id, sizeof(id), "sbx_%d", i);
+		memset(env, 'e', sizeof(env));
+		struct store_sandbox row = row_of(id);
+		row.env = env;
+		row.env_len = sizeof(env);
+		row.slot = (uint32_t)i;
+		assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	}
+}
+
+static void count_row(void *arg, const struct store_sandbox *row)
+{
+	++*(int *)arg;
+}
+
+static int count_rows(struct store *s)
+{
+	struct err e;
+	int n = 0;
+
+	assert_int_equal(store_sandboxes(s, count_row, &n, &e), 0);
+	return n;
+}
+
+/* It is found before anything is made of the rows that can still be read, and stays as it is. */
+static void test_a_damaged_one_is_named(void **state)
+{
+	char zeros[4096] = "", before[4096], after[4096];
+	struct place *p = *state;
+	struct store *s = open_store(p);
+
+	add_many(s, 0, 300);
+	store_close(s);
+	char log[sizeof(p->path) + 8];
+	snprintf(log, sizeof(log), "%s-wal", p->path);
+	assert_int_equal(unlink(log), 0); /* it has the same pages */
+	int fd = open(p->path, O_RDWR | O_CLOEXEC);
+	for (off_t page = 20; page < 40; page++)
+		assert_int_equal(pwrite(fd, zeros, sizeof(zeros), page * 4096), sizeof(zeros));
+	assert_int_equal(pread(fd, before, sizeof(before), 0), sizeof(before));
+	refused(p, "is damaged (");
+	refused(p, "put a backup back, as docs/operating.md says");
+	assert_int_equal(pread(fd, after, sizeof(after), 0), sizeof(after));
+	assert_memory_equal(before, after, sizeof(before));
+	close(fd);
+}
+
+/* Writes a file that has no name any more to `path`. */
+static void keep(int from, const char *path)
+{
+	int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	off_t at = 0;
+
+	while (sendfile(to, from, &at, 1 << 20) > 0)
+		;
+	close(to);
+	close(from);
+}
+
+/* Step by step, while rows are added and the log is written back. */
+static void test_a_backup_is_of_one_moment(void **state)
+{
+	struct place *p = *state, copy = {0};
+	struct store *s = open_store(p);
+	struct store_backup *b;
+	struct err e;
+	int ret, n = 1000, steps = 0;
+
+	snprintf(copy.path, sizeof(copy.path), "%s/copy", p->dir);
+	add_many(s, 0, n);
+	assert_int_equal(store_backup_new(&b, p->path, copy.path, &e), 0);
+	while ((ret = store_backup_step(b, &e)) == 0) {
+		add_many(s, n, n + 100);
+		n += 100;
+		steps++;
+		assert_int_equal(store_checkpoint(p->path, &e), 0);
+	}
+	assert_int_equal(ret, 1);
+	assert_true(steps > 1);
+	int fd = store_backup_end(b);
+	assert_true(fd >= 0 && access(copy.path, F_OK) < 0);
+	keep(fd, copy.path);
+	assert_int_equal(count_rows(s), n);
+	store_close(s);
+	s = open_store(&copy);
+	assert_int_equal(count_rows(s), 1000);
+	add_many(s, n, n + 1);
+	store_close(s);
+}
+
 static void test_a_newer_one_is_named(void **state)
 {
 	store_close(open_store(*state));
 	run_sql(*state, "PRAGMA user_version = 1000");
-	refused(*state, "newer version");
+	refused(*state, "newer version (schema 1000, this one knows ");
 }
 
 static void test_what_is_no_database_is_named(void **state)
@@ -677,6 +775,8 @@ int main(void)
 		TEST(test_one_of_the_first_version_is_brought_up),
 		TEST(test_keys_of_an_earlier_version_are_revoked_for_good),
 		TEST(test_a_space_is_gone_until_its_files_are_removed),
+		TEST(test_a_damaged_one_is_named),
+		TEST(test_a_backup_is_of_one_moment),
 		TEST(test_many_rows_are_all_there_or_none),
 		TEST(test_a_merge_is_one_change),
 		TEST(test_a_merge_survives_a_kill_whole),

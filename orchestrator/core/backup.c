@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A copy of the catalogue, made piece by piece on worker threads that others wait for, too. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "orchestrator/core/internal.h"
+
+/* What workers are at, and then the copy, until the call has told it. */
+struct backup {
+	struct core *core;	/* NULL: it is gone */
+	struct core_call *call; /* NULL: nobody waits any more */
+	struct loop *loop;
+	char path[CONFIG_PATH_MAX + 16], to[CONFIG_PATH_MAX + 16];
+	struct store_backup *copy;
+	int ret; /* of the last step; 1: the copy is whole */
+	bool over;
+	int fd;
+	struct err err;
+};
+
+static void copy_path(const struct core *c, char out[static CONFIG_PATH_MAX + 16])
+{
+	snprintf(out, CONFIG_PATH_MAX + 16, "%s/backup.tmp", c->config.state_dir);
+}
+
+static void job_free(struct backup *job)
+{
+	close_fd(&job->fd);
+	free(job);
+}
+
+static void work(void *arg)
+{
+	struct backup *job = arg;
+
+	if (job->copy)
+		job->ret = store_backup_step(job->copy, &job->err);
+	else
+		job->ret = store_backup_new(&job->copy, job->path, job->to, &job->err);
+}
+
+static void on_step(void *arg)
+{
+	struct backup *job = arg;
+	struct failure f;
+
+	if (job->call && job->ret == 0) {
+		if (loop_work(job->loop, work, on_step, job) == 0)
+			return;
+		err_say(&job->err, ENOMEM, "no memory");
+	}
+	job->over = true;
+	if (job->core)
+		job->core->backup = NULL;
+	if (job->copy)
+		job->fd = store_backup_end(job->copy);
+	if (!job->call) {
+		job_free(job);
+		return;
+	}
+	failure_set(&f, 503, "backup_failed", 0, "the catalogue can't be copied: %.180s",
+		    job->err.text);
+	call_finish(job->call, job->ret == 1 ? NULL : &f);
+}
+
+struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_BACKUP, arg);
+	struct backup *job = must_alloc(sizeof(*job));
+	struct failure f;
+
+	call->backup_fn = fn;
+	list_add_tail(&c->waits, &call->link);
+	job->core = c;
+	job->call = call;
+	job->loop = c->loop;
+	job->fd = -1;
+	snprintf(job->path, sizeof(job->path), "%s", c->store_path);
+	copy_path(c, job->to);
+	failure_set(&f, 409, "busy", 5, "another backup is under way");
+	if (!c->backup && loop_work(c->loop, work, on_step, job) == 0) {
+		c->backup = call->backup = job;
+		return call;
+	}
+	job_free(job);
+	call_finish(call, &f);
+	return call;
+}
+
+void backup_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->backup_fn(call->arg, call->failed ? -1 : take_fd(&call->backup->fd),
+				call->failed ? &call->failure : NULL);
+}
+
+/* One under way ends with its next step. */
+void backup_free(struct backup *job)
+{
+	if (!job)
+		return;
+	job->call = NULL;
+	if (job->over)
+		job_free(job);
+}
+
+void backups_free(struct core *c)
+{
+	if (c->backup)
+		c->backup->core = NULL;
+	c->backup = NULL;
+}
+
+void backup_sweep(const struct core *c)
+{
+	char path[CONFIG_PATH_MAX + 16];
+
+	copy_path(c, path);
+	unlink(path);
+}

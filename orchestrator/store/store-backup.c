@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "orchestrator/store/store-internal.h"
+
+#define STEP_PAGES 256
+
+struct store_backup {
+	sqlite3 *from, *to;
+	sqlite3_backup *copy;
+	int fd;
+	char *path; /* of the copy */
+};
+
+/* Its snapshot holds until it is closed: no change begins the copy anew. */
+static int open_source(struct store_backup *b, const char *path, struct err *e)
+{
+	int ret = store_open_db(&b->from, path, e);
+
+	return ret < 0 ? ret : store_exec(b->from, "BEGIN; SELECT count(*) FROM sqlite_master", e);
+}
+
+/* A half-made copy is of no use, so it has no journal, and is flushed when it is whole. */
+static int open_copy(struct store_backup *b, struct err *e)
+{
+	unlink(b->path);
+	b->fd = open(b->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (b->fd < 0)
+		return err_set(e, errno, "make %s", b->path);
+	int rc = sqlite3_open_v2(b->path, &b->to, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+				 "unix-none");
+	if (rc != SQLITE_OK)
+		return store_db_error(b->to, rc, e);
+	int ret = store_exec(b->to, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF", e);
+	if (ret < 0)
+		return ret;
+	b->copy = sqlite3_backup_init(b->to, "main", b->from, "main");
+	return b->copy ? 0 : store_db_error(b->to, SQLITE_ERROR, e);
+}
+
+int store_backup_new(struct store_backup **out, const char *path, const char *to, struct err *e)
+{
+	struct store_backup *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return err_set(e, ENOMEM, "begin a backup");
+	b->fd = -1;
+	b->path = strdup(to);
+	if (!b->path)
+		abort();
+	int ret = open_source(b, path, e);
+	if (ret == 0)
+		ret = open_copy(b, e);
+	if (ret < 0) {
+		int fd = store_backup_end(b);
+
+		close_fd(&fd);
+		return ret;
+	}
+	*out = b;
+	return 0;
+}
+
+int store_backup_step(struct store_backup *b, struct err *e)
+{
+	int rc = sqlite3_backup_step(b->copy, STEP_PAGES);
+
+	if (rc == SQLITE_OK)
+		return 0;
+	if (rc != SQLITE_DONE)
+		return store_db_error(NULL, rc, e);
+	return fsync(b->fd) < 0 ? err_set(e, errno, "write the copy to disk") : 1;
+}
+
+int store_backup_end(struct store_backup *b)
+{
+	int fd = b->fd;
+
+	sqlite3_backup_finish(b->copy);
+	sqlite3_close(b->to);
+	sqlite3_close(b->from);
+	if (fd >= 0)
+		unlink(b->path);
+	free(b->path);
+	free(b);
+	return fd;
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A catalogue that is damaged, and one that is put back from a backup. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "test/unit/core/world.h"
+
+#define PAGE 4096
+
+struct copied {
+	bool done;
+	int fd;
+	struct failure failure;
+};
+
+static void on_copied(void *arg, int fd, const struct failure *f)
+{
+	struct copied *c = arg;
+
+	c->done = true;
+	c->fd = fd;
+	if (f)
+		c->failure = *f;
+}
+
+static void catalogue_path(struct world *w, char out[CONFIG_PATH_MAX + 16])
+{
+	snprintf(out, CONFIG_PATH_MAX + 16, "%s/catalogue.db", w->config.state_dir);
+}
+
+/* As docs/operating.md says. */
+static void put_back(struct world *w, int copy)
+{
+	char path[CONFIG_PATH_MAX + 16], log[CONFIG_PATH_MAX + 32];
+	off_t at = 0;
+
+	catalogue_path(w, path);
+	snprintf(log, sizeof(log), "%s-wal", path);
+	unlink(log);
+	scoped_fd int to = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	while (sendfile(to, copy, &at, 1 << 20) > 0)
+		;
+	assert_true(at > 0);
+}
+
+/* The second page on, and the log, from which the first could be mended. */
+static void damage(struct world *w)
+{
+	char path[CONFIG_PATH_MAX + 16], log[CONFIG_PATH_MAX + 32], junk[PAGE];
+
+	catalogue_path(w, path);
+	snprintf(log, sizeof(log), "%s-wal", path);
+	unlink(log);
+	memset(junk, 0x55, sizeof(junk));
+	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	for (off_t page = 1; page < 8; page++)
+		assert_int_equal(pwrite(fd, junk, PAGE, page * PAGE), PAGE);
+}
+
+static int backup(struct world *w)
+{
+	struct copied c = {.fd = -1};
+
+	core_backup(w->core, on_copied, &c);
+	assert_false(c.done);
+	world_until_true(w, &c.done);
+	assert_true(c.fd >= 0);
+	return c.fd;
+}
+
+static void runs(struct world *w, const char *id)
+{
+	struct run r;
+
+	world_exec(w, &r, id, "out alive");
+	assert_string_equal(r.out, "alive");
+}
+
+static void test_vms_outlive_a_damaged_catalogue(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct err e;
+
+	world_create(w, &m, NULL);
+	world_wait_ready(w);
+	scoped_fd int copy = backup(w);
+	world_kill_core(w);
+	unsigned live = fakes_live(w->fakes);
+	damage(w);
+	for (int i = 0; i < 3; i++) {
+		scoped_fd int warden = fakes_attach(w->fakes);
+
+		assert_int_equal(loop_new(&w->loop, &e), 0);
+		assert_true(core_new(&w->core, w->loop, &w->config, warden, &e) < 0);
+		assert_non_null(strstr(e.text, "catalogue.db: it is damaged ("));
+		loop_free(w->loop);
+	}
+	assert_int_equal(fakes_live(w->fakes), live);
+	put_back(w, copy);
+	world_start_core(w);
+	runs(w, m.view.id);
+}
+
+static void test_a_backup_has_what_was_there(void **state)
+{
+	struct world *w = *state;
+	struct copied second = {.fd = -1}, first = {.fd = -1};
+	struct sandbox_view view;
+	struct made old, new;
+	struct failure f;
+
+	world_create(w, &old, NULL);
+	core_backup(w->core, on_copied, &first);
+	core_backup(w->core, on_copied, &second);
+	world_until_true(w, &first.done);
+	world_until_true(w, &second.done);
+	assert_string_equal(second.failure.code, "busy");
+	scoped_fd int copy = first.fd;
+	world_create(w, &new, NULL);
+	world_kill_core(w);
+	put_back(w, copy);
+	world_start_core(w);
+	runs(w, old.view.id);
+	assert_false(core_view(w->core, TENANT, new.view.id, &view, &f));
+}
+
+/* Of the three: one is told, one is abandoned, and under one the core goes. */
+static void test_a_backup_nobody_waits_for_leaves_nothing(void **state)
+{
+	struct world *w = *state;
+	struct copied c = {.fd = -1};
+
+	core_abandon(core_backup(w->core, on_copied, &c));
+	world_wait_ready(w);
+	close(backup(w));
+	core_backup(w->core, on_copied, &c);
+	world_kill_core(w);
+	assert_false(c.done);
+	world_start_core(w);
+	char path[CONFIG_PATH_MAX + 16];
+	snprintf(path, sizeof(path), "%s/backup.tmp", w->config.state_dir);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+int main(void)
+{
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(test_vms_outlive_a_damaged_catalogue),
+		WORLD_TEST(test_a_backup_has_what_was_there),
+		WORLD_TEST(test_a_backup_nobody_waits_for_leaves_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
