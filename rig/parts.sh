@@ -42,6 +42,9 @@ template_dir() { # NAME
 }
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
+# v2.6.0: that name is refused, for the module has no /v2 in its path
+h2spec_version=v0.0.0-20200804131034-70ac22940108
+h2spec_dir() { cache_path h2spec "$h2spec_version"; }
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
 
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
@@ -51,6 +54,17 @@ build_qemu() { cached "$(qemu_dir)" "QEMU" as_root "$top/rig/qemu.sh"; }
 build_h2o() { cached "$(h2o_dir)" "h2o" "$top/third_party/h2o/build.sh"; }
 build_h2o_unpatched() {
 	cached "$(h2o_unpatched_dir)" "h2o unpatched" "$top/third_party/h2o/build.sh" --unpatched
+}
+
+# The tests' alone; Go checks the sums of what it fetches.
+build_h2spec() { cached "$(h2spec_dir)" "h2spec" make_h2spec "$h2spec_version"; }
+make_h2spec() { # VERSION OUTDIR
+	command -v go >/dev/null || need golang-go
+	local work
+	work=$(mktemp -d) && mkdir -p "$2" &&
+		GOBIN=$2 GOPATH=$work GOCACHE=$work/cache GOFLAGS=-modcacherw \
+			go install "github.com/summerwind/h2spec/cmd/h2spec@$1" &&
+		rm -rf "$work"
 }
 
 # The disk that carries the root file system into the rig; the kernel, which is
@@ -106,7 +120,8 @@ cmake_tree() {
 		# -U: the path of the library found before is of another build of h2o
 		cmake -S "$top" --preset "$preset" -URAMET_H2O_LIB "-DRAMET_H2O_DIR=$(h2o_dir)" \
 			"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" \
-			"-DRAMET_PYTHON=$(venv_dir)/bin/python" "-DCMAKE_C_COMPILER_LAUNCHER=$launcher" &&
+			"-DRAMET_PYTHON=$(venv_dir)/bin/python" "-DRAMET_H2SPEC=$(h2spec_dir)/h2spec" \
+			"-DCMAKE_C_COMPILER_LAUNCHER=$launcher" &&
 			cmake --build "$top/build/$preset" ${1:+--target "$@"}
 	) 7>"$top/build/$preset.lock"
 }

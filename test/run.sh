@@ -94,6 +94,7 @@ group_unit() {
 }
 
 group_h2o() {
+	build_h2spec
 	cmake_tree release || return
 	run_ctest release h2o h2o
 }
