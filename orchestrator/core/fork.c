@@ -261,6 +261,12 @@ static void open_layers(void *arg)
 		start_children(fork);
 }
 
+/* -E2BIG ends when children of earlier forks do, -ENOTSUP never. */
+unsigned fork_retry_s(int error)
+{
+	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;
+}
+
 static void on_copied(void *arg, int error, const char *text, struct vm_image *image)
 {
 	struct fork *fork = arg;
@@ -269,7 +275,8 @@ static void on_copied(void *arg, int error, const char *text, struct vm_image *i
 
 	fork->request = NULL;
 	if (error) {
-		failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: %.180s", text);
+		failure_set(&f, 503, "fork_failed", fork_retry_s(error),
+			    "the VM could not be copied: %.180s", text);
 		fail(fork, &f);
 		return;
 	}
@@ -422,6 +429,12 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 	if (n < 1 || n > c->config.fork_max) {
 		failure_set(f, 400, "out_of_range", 0, "n is %u, it must be from 1 to %u", n,
 			    c->config.fork_max);
+		return false;
+	}
+	if (n >= c->vms.max_vms) {
+		failure_set(f, 503, "no_capacity", 0,
+			    "n is %u, and this host can have %u VMs, the parent's included", n,
+			    c->vms.max_vms);
 		return false;
 	}
 	return true;

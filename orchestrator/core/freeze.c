@@ -163,13 +163,19 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 	}
 }
 
-static void fail(struct freeze *fr, const char *text)
+/* `retry_s` seconds later it may work; 0: waiting does not help. */
+static void fail_for(struct freeze *fr, const char *text, unsigned retry_s)
 {
 	struct failure f;
 
-	failure_set(&f, 503, "freeze_failed", 5, "sandbox %s can't be frozen, it runs on: %.180s",
-		    fr->sandbox->id, text);
+	failure_set(&f, 503, "freeze_failed", retry_s,
+		    "sandbox %s can't be frozen, it runs on: %.180s", fr->sandbox->id, text);
 	fail_with(fr, &f);
+}
+
+static void fail(struct freeze *fr, const char *text)
+{
+	fail_for(fr, text, 5);
 }
 
 /* What all Spaces of the tenant take, with `more` for this one. */
@@ -317,7 +323,7 @@ static void on_image(void *arg, int error, const char *text, struct vm_image *im
 	struct freeze *fr = arg;
 
 	if (error) {
-		fail(fr, text);
+		fail_for(fr, text, fork_retry_s(error));
 		return;
 	}
 	struct space_job *job = must_alloc(sizeof(*job));

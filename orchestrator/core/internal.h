@@ -493,6 +493,8 @@ void fork_tell(struct core_call *call);
 void fork_abandon(struct core_call *call);
 /* The sandbox can be copied now, if somebody waits for it. */
 void fork_next(struct sandbox *s);
+/* When to try again after an image could not be had for `error`; 0: waiting does not help. */
+unsigned fork_retry_s(int error);
 /* It ends, or its VM is to be another one: its forks fail. */
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
 void exec_set_paused(struct core_call *call, bool paused);

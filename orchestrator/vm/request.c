@@ -328,7 +328,7 @@ static void refuse_image(struct vm_request *r, uint64_t charged)
 		 " %llu MiB, too much for another image: end some of those children first",
 		 (unsigned long long)charged >> 20, (unsigned long long)vm->spec.memory_max >> 20);
 	start_next_fork(vm);
-	request_answer(r, -ENOMEM, text, NULL, NULL);
+	request_answer(r, -E2BIG, text, NULL, NULL);
 }
 
 static struct vm_request *find_asking(struct vm *vm)

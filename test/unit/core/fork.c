@@ -279,6 +279,7 @@ static void test_what_is_out_of_range_is_named(void **state)
 	world_fork(w, &k, m.view.id, w->config.max_vms);
 	assert_int_equal(k.failure.status, 503);
 	assert_string_equal(k.failure.code, "no_capacity");
+	assert_int_equal(k.failure.retry_after, 0); /* there will never be so many */
 	world_fork(w, &k, "sbx_00000000000000000000000000000000", 1);
 	assert_int_equal(k.failure.status, 404);
 	assert_int_equal(figures_of(w).fork_failures, 4);
@@ -404,6 +405,7 @@ static void test_one_that_has_no_room_for_another_image_is_not_forked(void **sta
 	assert_false(k.ok);
 	assert_int_equal(k.failure.status, 503);
 	assert_non_null(strstr(k.failure.text, "take 1024 of 1280 MiB, too much for another"));
+	assert_int_equal(k.failure.retry_after, 0); /* its children must end, waiting is no help */
 	assert_int_equal(fakes_charges(w->fakes), 2);
 	until_calm(w, 3);
 	world_exec(w, &r, m.view.id, "out well");
