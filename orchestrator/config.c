@@ -68,6 +68,19 @@ static const struct setting settings[] = {
 	STR(region, TEXT, 0, "",
 	    "What this host calls its region and its public endpoint in answers. Empty: nothing."),
 	STR(endpoint, TEXT, 0, "", NULL),
+	STR(trusted_proxies, RANGES, 0, "",
+	    "Addresses of proxies before the API, like 10.1.0.0/16: whom they ask for is what\n"
+	    "their X-Forwarded-For says. The header Forwarded is never read."),
+	NUM(client_connections_s, 0, 1000000, "200",
+	    "Limits for each client's address (of IPv6: its /64), in each second, with ten "
+	    "seconds'\n"
+	    "worth saved up at most; 0: none. New connections (with a TLS handshake each), "
+	    "requests\n"
+	    "without a good API key, and keys that are wrong. While there are no keys, clients on\n"
+	    "this machine have no limit."),
+	NUM(client_requests_s, 0, 1000000, "200", NULL),
+	NUM(client_failures_s, 0, 1000000, "20", NULL),
+	NUM(tenant_requests_s, 0, 1000000, "2000", "The same for all requests of one tenant."),
 	STR(vmm, PATH, 1, "/usr/lib/ramet/ramet-vmm", "The program of a VM process."),
 	STR(kernel, PATH, 1, "/usr/share/ramet/vmlinux",
 	    "Guest kernel (uncompressed ELF), initramfs and root file system of the default\n"

@@ -24,6 +24,10 @@ struct config {
 	char allow_open[4];   /* "yes" or no: an address others can reach, without keys or TLS */
 	char tls_cert[CONFIG_PATH_MAX], tls_key[CONFIG_PATH_MAX]; /* empty: no TLS */
 	char region[32], endpoint[CONFIG_PATH_MAX];		  /* empty: not told */
+	char trusted_proxies[CONFIG_PATH_MAX]; /* ranges whose X-Forwarded-For is believed */
+	/* Each second; 0: no limit. Of one address: new connections, requests without a good key,
+	 * keys that are none; of one tenant: requests. */
+	uint32_t client_connections_s, client_requests_s, client_failures_s, tenant_requests_s;
 
 	char vmm[CONFIG_PATH_MAX];	 /* /usr/lib/ramet/ramet-vmm */
 	char kernel[CONFIG_PATH_MAX];	 /* /usr/share/ramet/vmlinux */

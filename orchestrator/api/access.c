@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The access log, gathered and written once a turn. */
 #include <stdarg.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -29,37 +30,64 @@ static void count(struct api *a, size_t route, int status, size_t bytes)
 	a->counters.bytes_sent += bytes;
 }
 
-/* Of a path: without its query, which may hold what is nobody's business, and not endless. */
-static int shown_len(h2o_iovec_t path)
+h2o_iovec_t access_path(h2o_iovec_t path)
 {
 	const char *query = memchr(path.base, '?', path.len);
-	size_t len = query ? (size_t)(query - path.base) : path.len;
+	const char *authority;
+	size_t len;
 
-	return len < 200 ? (int)len : 200;
+	if (query)
+		path.len = (size_t)(query - path.base);
+	authority = route_authority(path.base, path.len, &len);
+	if (authority) {
+		path.len -= (size_t)(authority + len - path.base);
+		path.base = (char *)authority + len;
+	}
+	path.len = path.len < 200 ? path.len : 200;
+	return path;
+}
+
+/* " from ADDRESS", and whose it was. */
+static void print_client(char *out, size_t size, const struct request *r)
+{
+	char from[INET6_ADDRSTRLEN], peer[INET6_ADDRSTRLEN];
+	bool proxied = memcmp(&r->from, &r->conn->peer, sizeof(r->from)) != 0;
+
+	client_print(from, &r->from);
+	client_print(peer, &r->conn->peer);
+	snprintf(out, size, " from %s%s%s%s%s%s%s", from, proxied ? " by " : "",
+		 proxied ? peer : "", r->tenant ? " tenant " : "", r->tenant ? r->tenant : "",
+		 r->key ? " key " : "", r->key ? r->key->id : "");
 }
 
 void access_log_request(struct api *a, const struct request *r)
 {
 	uint64_t us = now_us() - r->began_us;
-	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
+	h2o_iovec_t method = r->req->input.method, path = access_path(r->req->input.path);
+	char client[160];
 	int status = r->started ? r->status : 499; /* the client left before there was an answer */
-	enum log_level level = r->route && r->route->quiet && status < 400 ? LOG_DEBUG : LOG_INFO;
+	bool quiet = r->limited || (r->route && r->route->quiet && status < 400);
+	enum log_level level = quiet ? LOG_DEBUG : LOG_INFO;
 
+	print_client(client, sizeof(client), r);
 	count(a, r->route ? (size_t)(r->route - routes) : n_routes, status, r->bytes);
 	if (r->route && r->route->timed && status < 300)
 		metrics_time(a, r->route->timed, us);
-	add_line(a, level, "%.*s %.*s %d %zu bytes %u.%03u ms%s%s%s",
-		 method.len < 20 ? (int)method.len : 20, method.base, shown_len(path), path.base,
-		 status, r->bytes, (unsigned)(us / 1000), (unsigned)(us % 1000),
+	add_line(a, level, "%.*s %.*s %d %zu bytes %u.%03u ms%s%s%s%s",
+		 method.len < 20 ? (int)method.len : 20, method.base, (int)path.len, path.base,
+		 status, r->bytes, (unsigned)(us / 1000), (unsigned)(us % 1000), client,
 		 r->finished || !r->started ? "" : " cut off", r->traceparent[0] ? " trace " : "",
 		 r->traceparent);
 }
 
 void access_log_refused(struct api *a, h2o_req_t *req)
 {
-	h2o_iovec_t method = req->input.method, path = req->input.path;
+	h2o_iovec_t method = req->input.method, path = access_path(req->input.path);
+	char from[INET6_ADDRSTRLEN];
 
+	client_print(from, &conn_of(req)->peer);
 	count(a, n_routes, req->res.status, req->res.content_length);
-	add_line(a, LOG_INFO, "%.*s %.*s %d refused: %s", method.len < 20 ? (int)method.len : 20,
-		 method.base, shown_len(path), path.base, req->res.status, req->res.reason);
+	add_line(a, LOG_INFO, "%.*s %.*s %d from %s refused: %s",
+		 method.len < 20 ? (int)method.len : 20, method.base, (int)path.len, path.base,
+		 req->res.status, from, req->res.reason);
 }

@@ -102,16 +102,35 @@ static bool unauthorized(struct request *r, const char *code, const char *why)
 	return false;
 }
 
-static bool key_admits(struct request *r)
+void guard_identify(struct request *r)
 {
-	const h2o_iovec_t *value = request_header(r, "authorization");
+	const struct keys *keys = core_keys(r->api->core);
+	const h2o_iovec_t *value = keys_any(keys) ? request_header(r, "authorization") : NULL;
+	const struct key *key;
 	const char *text;
 	size_t len;
 
 	if (!value || !guard_bearer(value->base, value->len, &text, &len))
+		return;
+	r->offers_key = true;
+	r->verdict = keys_check(keys, text, len, &key);
+	if (r->verdict != KEY_GOOD)
+		return;
+	r->key = key;
+	r->tenant = key->tenant;
+}
+
+static bool is_operators(const struct key *key)
+{
+	return strcmp(key->tier, TIER_OPERATOR) == 0;
+}
+
+static bool key_admits(struct request *r)
+{
+	if (!r->offers_key)
 		return unauthorized(r, "key_missing",
 				    "an API key is needed: send Authorization: Bearer KEY");
-	switch (keys_check(core_keys(r->api->core), text, len, &r->key)) {
+	switch (r->verdict) {
 	case KEY_GOOD:
 		break;
 	case KEY_MALFORMED:
@@ -123,12 +142,11 @@ static bool key_admits(struct request *r)
 	default:
 		return unauthorized(r, "key_unknown", "the API key is not known here");
 	}
-	if (r->route->for_operators && strcmp(r->key->tier, TIER_OPERATOR) != 0) {
+	if (r->route->for_operators && !is_operators(r->key)) {
 		answer_error(r, 403, "operators_only",
 			     "figures of the host are for keys of the tier " TIER_OPERATOR);
 		return false;
 	}
-	r->tenant = r->key->tenant;
 	return true;
 }
 
@@ -169,4 +187,14 @@ static bool local_admits(struct request *r)
 bool guard_admits(struct request *r)
 {
 	return keys_any(core_keys(r->api->core)) ? key_admits(r) : local_admits(r);
+}
+
+bool guard_is_operator(const struct request *r)
+{
+	h2o_iovec_t host = r->req->input.authority;
+
+	if (keys_any(core_keys(r->api->core)))
+		return r->key && is_operators(r->key);
+	return r->local && !request_header(r, "origin") &&
+	       guard_host_is_ours(host.base, host.len, r->api->config->endpoint);
 }

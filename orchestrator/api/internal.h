@@ -10,6 +10,8 @@
 
 #include "base/list.h"
 #include "base/log.h"
+#include "orchestrator/api/client.h"
+#include "orchestrator/api/rate.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/text.h"
@@ -39,10 +41,22 @@ extern struct api_limits {
 	size_t reading_bytes;	/* of bodies that workers have to read */
 } api_limits;
 
+/* What is limited for each second, by the setting of the same name. */
+enum limit {
+	LIMIT_CONNECTIONS, /* client_connections_s */
+	LIMIT_REQUESTS,	   /* client_requests_s */
+	LIMIT_FAILURES,	   /* client_failures_s */
+	LIMIT_TENANT,	   /* tenant_requests_s */
+	LIMITS
+};
+
 struct conn {
 	struct list link;
 	struct api *api;
 	h2o_socket_t *sock;
+	struct client peer;
+	bool local;	   /* from this machine, or by a listener that only it reaches */
+	bool proxied;	   /* from one of trusted_proxies */
 	unsigned requests; /* under way in it */
 	bool cut;
 	unsigned resets;
@@ -52,6 +66,7 @@ struct conn {
 struct counters {
 	uint64_t (*requests)[6]; /* per route, and one more for none; by hundreds of status */
 	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
+	uint64_t limited[LIMITS];
 	struct histogram {
 		uint64_t bucket[HISTOGRAM_BUCKETS + 1], count;
 		double seconds;
@@ -73,6 +88,7 @@ struct api {
 	h2o_accept_ctx_t accept;
 	h2o_socket_t *listener; /* NULL once draining */
 	bool accept_paused;
+	bool loopback; /* the listener's address is */
 	unsigned port;
 
 	struct list conns; /* those that did nothing for the longest time first */
@@ -89,6 +105,8 @@ struct api {
 	struct loop_timer drain_limit;
 
 	size_t reading_bytes; /* of bodies that workers have to read */
+	struct rate rates[LIMITS];
+	uint64_t limited_told_ms[LIMITS]; /* when the log was told of it; 0: never */
 	struct counters counters;
 	api_watch_fn *watch_fn; /* NULL: there is no more to tell */
 	void *watch_arg;
@@ -105,8 +123,12 @@ struct request {
 	h2o_req_t *req;	   /* NULL once h2o is done with it */
 	struct conn *conn; /* good as long */
 	const struct route *route;
-	const struct key *key; /* NULL: there are none */
-	const char *tenant;
+	struct client from;
+	bool local;		  /* `from` is this machine, as far as is known */
+	bool offers_key;	  /* while there are keys */
+	enum key_verdict verdict; /* on it */
+	const struct key *key;	  /* the good one; NULL: none was sent, or there are none */
+	const char *tenant;	  /* NULL: unknown */
 	/* From the path; the other is a sandbox's, an upload's or a terminal's. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
 	unsigned refs; /* h2o's, a call's, the poll's */
@@ -133,6 +155,7 @@ struct request {
 	bool streaming; /* the answer is NDJSON, as it comes */
 	bool paused;	/* core was told to hold back */
 	bool ranged;	/* get: the answer is a part of the file */
+	bool limited;	/* refused by limit_request */
 };
 
 /* --- request.c: life and answers ------------------------------------------------------------ */
@@ -217,13 +240,27 @@ int listen_load_tls(struct api *a, struct err *e);
 int listen_start(struct api *a, struct err *e);
 void listen_stop(struct api *a);
 /* The connection of a request that begins; told of its end as well. */
+struct conn *conn_of(h2o_req_t *req);
 struct conn *conn_began(h2o_req_t *req);
 void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
 void conn_count_reset(struct conn *c);
 
+/* --- limit.c: how often --------------------------------------------------------------------- */
+
+void limit_init(struct api *a);
+/* Whether a connection from there may begin now. */
+bool limit_connection(struct api *a, const struct client *peer, bool local);
+/* False, with 429 answered, when too many requests like this one came; guard_identify was before.
+ */
+bool limit_request(struct request *r);
+
 /* --- guard.c: who may ask ------------------------------------------------------------------- */
 
+/* Sets whose the request is, where it has a good key. */
+void guard_identify(struct request *r);
+/* Whether who asks may know of the host's troubles: with keys an operator, without this machine. */
+bool guard_is_operator(const struct request *r);
 /* False when the request was refused and answered; else the tenant is set. */
 bool guard_admits(struct request *r);
 /* Ends what is under way with keys that are no good any more. */
@@ -236,6 +273,9 @@ bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
 /* --- access.c: the log of requests --------------------------------------------------------------
  */
 
+/* What may be shown of a request's target: not its query and authority, which may hold secrets, and
+ * not endless. */
+h2o_iovec_t access_path(h2o_iovec_t path);
 void access_log_request(struct api *a, const struct request *r);
 /* An answer that h2o gave by itself. */
 void access_log_refused(struct api *a, h2o_req_t *req);

@@ -33,14 +33,31 @@ static void on_conn_close(void *data)
 		accept_resume(a);
 }
 
+static struct client peer_of(h2o_socket_t *sock)
+{
+	struct sockaddr_storage peer = {0};
+
+	h2o_socket_getpeername(sock, (struct sockaddr *)&peer);
+	return client_of((struct sockaddr *)&peer);
+}
+
 static void conn_new(struct api *a, h2o_socket_t *sock)
 {
-	struct conn *c = calloc(1, sizeof(*c));
+	struct client peer = peer_of(sock);
+	bool local = a->loopback || client_is_loopback(&peer);
 
+	if (!limit_connection(a, &peer, local)) {
+		h2o_socket_close(sock);
+		return;
+	}
+	struct conn *c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();
 	c->api = a;
 	c->sock = sock;
+	c->peer = peer;
+	c->local = local;
+	c->proxied = client_is_in(&peer, a->config->trusted_proxies);
 	list_add_tail(&a->conns, &c->link);
 	a->n_conns++;
 	a->counters.connections++;
@@ -49,9 +66,14 @@ static void conn_new(struct api *a, h2o_socket_t *sock)
 	h2o_accept(&a->accept, sock);
 }
 
+struct conn *conn_of(h2o_req_t *req)
+{
+	return req->conn->callbacks->get_socket(req->conn)->on_close.data;
+}
+
 struct conn *conn_began(h2o_req_t *req)
 {
-	struct conn *c = req->conn->callbacks->get_socket(req->conn)->on_close.data;
+	struct conn *c = conn_of(req);
 
 	c->requests++;
 	return c;
@@ -231,6 +253,7 @@ static int open_listener(struct api *a, const struct addrinfo *ai, struct err *e
 	    listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
 		return bind_failed(a->config, errno, e);
 	a->port = h2o_socket_getport((struct sockaddr *)&bound);
+	a->loopback = is_loopback(ai->ai_addr);
 	a->listener = h2o_evloop_socket_create(loop_h2o(a->loop), take_fd(&fd),
 					       H2O_SOCKET_FLAG_DONT_READ);
 	a->listener->data = a;

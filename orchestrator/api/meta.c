@@ -6,7 +6,9 @@ void serve_healthz(struct request *r)
 {
 	if (!core_ready(r->api->core)) {
 		answer_retry_after(r, 1);
-		answer_error(r, 503, "not_ready", "%s", core_trouble(r->api->core));
+		answer_error(r, 503, "not_ready", "%s",
+			     guard_is_operator(r) ? core_trouble(r->api->core)
+						  : "the service is not ready");
 		return;
 	}
 	text_puts(&r->out, "ok");
@@ -22,6 +24,7 @@ void serve_livez(struct request *r)
 
 struct checks {
 	struct request *r;
+	bool shown;
 	bool ready;
 };
 
@@ -30,17 +33,20 @@ static void add_check(void *arg, const char *name, const char *why)
 	struct checks *checks = arg;
 	struct text *t = &checks->r->out;
 
+	checks->ready = checks->ready && !why;
+	if (!checks->shown)
+		return;
 	text_printf(t, "%s\"%s\":", t->len ? "," : "{\"checks\":{", name);
 	json_string(t, why ? why : "ok", strlen(why ? why : "ok"));
-	checks->ready = checks->ready && !why;
 }
 
 void serve_readyz(struct request *r)
 {
-	struct checks checks = {r, true};
+	struct checks checks = {r, guard_is_operator(r), true};
 
 	core_checks(r->api->core, add_check, &checks);
-	text_printf(&r->out, "},\"ready\":%s}\n", checks.ready ? "true" : "false");
+	text_printf(&r->out, "%s\"ready\":%s}\n", checks.shown ? "}," : "{",
+		    checks.ready ? "true" : "false");
 	if (!checks.ready)
 		answer_retry_after(r, 1);
 	answer(r, checks.ready ? 200 : 503, "application/json");

@@ -63,6 +63,22 @@ static void request_metrics(const struct counters *c, struct text *t)
 		}
 }
 
+static void limit_metrics(const struct counters *c, struct text *t)
+{
+	static const char *const names[LIMITS] = {
+		[LIMIT_CONNECTIONS] = "client_connections_s",
+		[LIMIT_REQUESTS] = "client_requests_s",
+		[LIMIT_FAILURES] = "client_failures_s",
+		[LIMIT_TENANT] = "tenant_requests_s",
+	};
+
+	text_puts(t, "# HELP ramet_http_limited_total Connections and requests refused, by the "
+		     "setting that limits them.\n# TYPE ramet_http_limited_total counter\n");
+	for (int i = 0; i < LIMITS; i++)
+		text_printf(t, "ramet_http_limited_total{limit=\"%s\"} %llu\n", names[i],
+			    (unsigned long long)c->limited[i]);
+}
+
 static void histogram(const struct histogram *h, const char *name, const char *help, struct text *t)
 {
 	uint64_t below = 0;
@@ -221,6 +237,7 @@ void metrics_print(struct api *a, struct text *t)
 	       "Connections cut for resetting too many requests.", c->resets_cut);
 	metric(t, "ramet_http_stalled_cut_total", "counter", "Connections cut for reading nothing.",
 	       c->stalled_cut);
+	limit_metrics(c, t);
 	request_metrics(c, t);
 	error_metrics(c, t);
 	time_metrics(c, t);

@@ -84,6 +84,23 @@ static void read_traceparent(struct request *r)
 	memcpy(r->traceparent, value->base, value->len);
 }
 
+/* Each proxy adds what it knows to the last of these headers. */
+static void find_client(struct request *r)
+{
+	static const char name[] = "x-forwarded-for";
+	const h2o_headers_t *headers = &r->req->headers;
+
+	r->from = r->conn->peer;
+	for (size_t i = headers->size; r->conn->proxied && i > 0; i--) {
+		const h2o_header_t *h = &headers->entries[i - 1];
+
+		if (h2o_memis(h->name->base, h->name->len, name, sizeof(name) - 1))
+			client_forwarded(&r->from, h->value.base, h->value.len,
+					 r->api->config->trusted_proxies);
+	}
+	r->local = r->conn->local && memcmp(&r->from, &r->conn->peer, sizeof(r->from)) == 0;
+}
+
 struct request *request_new(struct api *a, h2o_req_t *req)
 {
 	struct request *r = calloc(1, sizeof(*r));
@@ -100,6 +117,7 @@ struct request *request_new(struct api *a, h2o_req_t *req)
 	list_init(&r->link);
 	list_init(&r->dirty_link);
 	*(struct request **)h2o_mem_alloc_shared(&req->pool, sizeof(r), on_gone) = r;
+	find_client(r);
 	read_traceparent(r);
 	api_request_began(a, r);
 	return r;
@@ -296,13 +314,14 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 static void answer_fault(struct request *r, const char *code, const char *what)
 {
 	bool told = strcmp(code, "internal") != 0;
+	h2o_iovec_t path = access_path(r->req->input.path);
 	uint64_t id = 0;
 
 	if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
 		id = now_us();
 	log_error("fault %016llx: %.*s %.*s: %s", (unsigned long long)id,
-		  (int)r->req->input.method.len, r->req->input.method.base,
-		  (int)r->req->input.path.len, r->req->input.path.base, what);
+		  (int)r->req->input.method.len, r->req->input.method.base, (int)path.len,
+		  path.base, what);
 	answer_error(r, 500, code, "%s (in the log: fault %016llx)",
 		     told ? what : "the service failed to do this", (unsigned long long)id);
 }

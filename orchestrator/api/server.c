@@ -196,6 +196,9 @@ static void dispatch(struct request *r)
 	r->route = m.route;
 	memcpy(r->id, m.id[0], sizeof(r->id));
 	memcpy(r->other, m.id[1], sizeof(r->other));
+	guard_identify(r);
+	if (!limit_request(r))
+		return;
 	if (found != ROUTE_FOUND) {
 		refuse(r, found, &m);
 	} else if (a->draining) {
@@ -334,6 +337,7 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	list_init(&a->dirty);
 	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
 	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
+	limit_init(a);
 	configure_h2o(a);
 	loop_before_sleep(loop, api_flush, a);
 	int ret = listen_load_tls(a, e);

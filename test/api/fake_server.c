@@ -100,6 +100,16 @@ static void set(struct config *c, const char *name, const char *value)
 		set_text(c->region, sizeof(c->region), value);
 	else if (strcmp(name, "endpoint") == 0)
 		set_text(c->endpoint, sizeof(c->endpoint), value);
+	else if (strcmp(name, "trusted_proxies") == 0)
+		set_text(c->trusted_proxies, sizeof(c->trusted_proxies), value);
+	else if (strcmp(name, "client_connections_s") == 0)
+		c->client_connections_s = (uint32_t)atoi(value);
+	else if (strcmp(name, "client_requests_s") == 0)
+		c->client_requests_s = (uint32_t)atoi(value);
+	else if (strcmp(name, "client_failures_s") == 0)
+		c->client_failures_s = (uint32_t)atoi(value);
+	else if (strcmp(name, "tenant_requests_s") == 0)
+		c->tenant_requests_s = (uint32_t)atoi(value);
 	else if (strcmp(name, "max_body_bytes") == 0)
 		c->max_body_bytes = (uint32_t)atoi(value);
 	else if (strcmp(name, "stop_timeout_s") == 0)

@@ -268,7 +268,8 @@ def test_the_access_log(http: httpx.Client, server: Server, sandbox: str) -> Non
     http.close()
     lines = server.stop().splitlines()
     exec_line = next(line for line in lines if "/exec" in line)
-    assert re.search(rf"POST {sandbox}/exec 200 \d+ bytes \d+\.\d{{3}} ms trace {trace}$", exec_line)
+    told = rf"POST {sandbox}/exec 200 \d+ bytes \d+\.\d{{3}} ms from 127.0.0.1 tenant local"
+    assert re.search(rf"{told} trace {trace}$", exec_line)
     assert not any("healthz" in line or "secret" in line for line in lines)
     assert any("GET /nowhere%7f%0a 404" in line for line in lines)
 

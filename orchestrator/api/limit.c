@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How often a client may come. Who has no good key is counted by address; who has one by tenant, so
+ * that strangers behind the same address take nothing from it. While there are no keys, the
+ * programs of this machine are not counted.
+ */
+#include "base/clock.h"
+#include "orchestrator/api/internal.h"
+
+#define TOLD_MS 60000
+
+void limit_init(struct api *a)
+{
+	const struct config *config = a->config;
+
+	rate_init(&a->rates[LIMIT_CONNECTIONS], config->client_connections_s);
+	rate_init(&a->rates[LIMIT_REQUESTS], config->client_requests_s);
+	rate_init(&a->rates[LIMIT_FAILURES], config->client_failures_s);
+	rate_init(&a->rates[LIMIT_TENANT], config->tenant_requests_s);
+}
+
+/* Once a minute for each limit: who floods the service must not flood its log. */
+static bool may_tell(struct api *a, enum limit limit)
+{
+	uint64_t now = loop_now_ms(a->loop);
+
+	if (a->limited_told_ms[limit] && now - a->limited_told_ms[limit] < TOLD_MS)
+		return false;
+	a->limited_told_ms[limit] = now;
+	return true;
+}
+
+static bool is_exempt(const struct api *a, bool local)
+{
+	return local && !keys_any(core_keys(a->core));
+}
+
+bool limit_connection(struct api *a, const struct client *peer, bool local)
+{
+	struct rate *rate = &a->rates[LIMIT_CONNECTIONS];
+	char from[INET6_ADDRSTRLEN];
+
+	if (is_exempt(a, local) || client_is_in(peer, a->config->trusted_proxies) ||
+	    !rate_take(rate, client_source(peer), now_ns()))
+		return true;
+	a->counters.limited[LIMIT_CONNECTIONS]++;
+	if (may_tell(a, LIMIT_CONNECTIONS)) {
+		client_print(from, peer);
+		log_warn("%s opens more than %u connections each second: those above are closed",
+			 from, rate->per_s);
+	}
+	return false;
+}
+
+/* Answers, and returns false, when `who` has no token left. */
+static bool take(struct request *r, enum limit limit, uint64_t who, const char *what)
+{
+	struct api *a = r->api;
+	struct rate *rate = &a->rates[limit];
+	uint64_t wait_ms = rate_take(rate, who, now_ns());
+	char from[INET6_ADDRSTRLEN];
+
+	if (!wait_ms)
+		return true;
+	a->counters.limited[limit]++;
+	if (may_tell(a, limit)) {
+		client_print(from, &r->from);
+		log_warn("%s%s%s sends more than %u %s each second: those above are refused", from,
+			 r->tenant ? ", tenant " : "", r->tenant ? r->tenant : "", rate->per_s,
+			 what);
+	}
+	r->limited = true;
+	answer_retry_after(r, (unsigned)((wait_ms + 999) / 1000));
+	answer_error(r, 429, "rate_limited", "more than %u %s came in each second: try again later",
+		     rate->per_s, what);
+	return false;
+}
+
+/* FNV-1a: names of tenants are not chosen by clients. */
+static uint64_t tenant_number(const char *tenant)
+{
+	uint64_t hash = 0xcbf29ce484222325u;
+
+	for (; *tenant; tenant++)
+		hash = (hash ^ (unsigned char)*tenant) * 0x100000001b3u;
+	return hash;
+}
+
+bool limit_request(struct request *r)
+{
+	uint64_t source = client_source(&r->from);
+
+	if (r->key)
+		return take(r, LIMIT_TENANT, tenant_number(r->tenant),
+			    "requests of this key's tenant");
+	if (is_exempt(r->api, r->local))
+		return true;
+	return take(r, LIMIT_REQUESTS, source, "requests without a good API key") &&
+	       (!r->offers_key || take(r, LIMIT_FAILURES, source, "API keys that are no good"));
+}

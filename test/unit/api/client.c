@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/client.h"
+
+static struct client client(const char *text)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+
+	if (inet_pton(AF_INET, text, &in.sin_addr) == 1)
+		return client_of((struct sockaddr *)&in);
+	assert_int_equal(inet_pton(AF_INET6, text, &in6.sin6_addr), 1);
+	return client_of((struct sockaddr *)&in6);
+}
+
+static void assert_is(const struct client *c, const char *text)
+{
+	char printed[INET6_ADDRSTRLEN];
+
+	client_print(printed, c);
+	assert_string_equal(printed, text);
+}
+
+static void ipv4_is_the_same_over_ipv6(void **state)
+{
+	struct client plain = client("192.0.2.7"), mapped = client("::ffff:192.0.2.7");
+
+	assert_memory_equal(&plain, &mapped, sizeof(plain));
+	assert_is(&mapped, "192.0.2.7");
+	assert_is(&(struct client){client("2001:db8::1").ip}, "2001:db8::1");
+}
+
+static void a_socket_of_another_kind_has_no_address(void **state)
+{
+	struct client c = client_of(&(struct sockaddr){.sa_family = AF_UNIX});
+
+	assert_is(&c, "::");
+}
+
+static uint64_t source(const char *text)
+{
+	struct client c = client(text);
+
+	return client_source(&c);
+}
+
+static void limits_are_kept_by_ipv4_address_and_by_64(void **state)
+{
+	assert_int_equal(source("192.0.2.7"), source("::ffff:192.0.2.7"));
+	assert_int_not_equal(source("192.0.2.7"), source("192.0.2.8"));
+	assert_int_not_equal(source("192.0.2.7"), source("193.0.2.7"));
+	assert_int_equal(source("2001:db8:1:2::1"), source("2001:db8:1:2:ffff::9"));
+	assert_int_not_equal(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
+}
+
+static bool is_in(const char *text, const char *ranges)
+{
+	struct client c = client(text);
+
+	return client_is_in(&c, ranges);
+}
+
+static void ranges(void **state)
+{
+	assert_true(is_in("10.1.2.3", "192.0.2.0/24, 10.1.0.0/16"));
+	assert_true(is_in("10.1.2.3", "0.0.0.0/0"));
+	assert_true(is_in("10.1.2.3", "10.1.2.3"));
+	assert_false(is_in("10.1.2.3", "10.1.2.2"));
+	assert_false(is_in("10.1.2.3", "10.1.2.0/31"));
+	assert_false(is_in("10.1.2.3", "::/0"));
+	assert_false(is_in("10.1.2.3", ""));
+	assert_true(is_in("fd00::1", "fd00::/8"));
+	assert_false(is_in("fe00::1", "fd00::/8"));
+	assert_false(is_in("fd00::1", "0.0.0.0/0"));
+}
+
+static void loopback(void **state)
+{
+	static const char *const yes[] = {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"};
+	static const char *const no[] = {"128.0.0.1", "::", "::2", "0.0.0.0"};
+
+	for (size_t i = 0; i < ARRAY_LEN(yes); i++) {
+		struct client c = client(yes[i]);
+
+		assert_true(client_is_loopback(&c));
+	}
+	for (size_t i = 0; i < ARRAY_LEN(no); i++) {
+		struct client c = client(no[i]);
+
+		assert_false(client_is_loopback(&c));
+	}
+}
+
+/* From memory of exactly this size: nothing may look behind the end. */
+static struct client forwarded(const char *peer, const char *value)
+{
+	struct client c = client(peer);
+	size_t len = strlen(value);
+	scoped_free char *copy = malloc(len ? len : 1);
+
+	memcpy(copy, value, len);
+	client_forwarded(&c, copy, len, "10.0.0.0/8,fd00::/8");
+	return c;
+}
+
+static void the_last_that_is_no_proxy_asks(void **state)
+{
+	static const struct {
+		const char *value, *client;
+	} cases[] = {
+		{"192.0.2.7", "192.0.2.7"},
+		{"2001:db8::1", "2001:db8::1"},
+		{"198.51.100.1, 192.0.2.7", "192.0.2.7"},
+		{"127.0.0.1,192.0.2.7 ,\t10.2.2.2", "192.0.2.7"},
+		{"192.0.2.7,fd00::1, 10.2.2.2", "192.0.2.7"},
+		{"10.3.3.3, 10.2.2.2", "10.3.3.3"},
+		{"", "10.1.1.1"},
+		{",", "10.1.1.1"},
+		{"unknown", "10.1.1.1"},
+		{"192.0.2.7:4711", "10.1.1.1"},
+		{"[2001:db8::1]", "10.1.1.1"},
+		{"192.0.2.7, nobody, 10.2.2.2", "10.2.2.2"},
+		{"192.0.2.7,", "10.1.1.1"},
+		{"1111111111111111111111111111111111111111111111111111111111", "10.1.1.1"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct client c = forwarded("10.1.1.1", cases[i].value);
+
+		assert_is(&c, cases[i].client);
+	}
+}
+
+static void who_is_no_proxy_is_not_believed(void **state)
+{
+	struct client c = forwarded("203.0.113.1", "192.0.2.7");
+
+	assert_is(&c, "203.0.113.1");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ipv4_is_the_same_over_ipv6),
+		cmocka_unit_test(a_socket_of_another_kind_has_no_address),
+		cmocka_unit_test(limits_are_kept_by_ipv4_address_and_by_64),
+		cmocka_unit_test(ranges),
+		cmocka_unit_test(loopback),
+		cmocka_unit_test(the_last_that_is_no_proxy_asks),
+		cmocka_unit_test(who_is_no_proxy_is_not_believed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
