@@ -38,6 +38,7 @@ static struct {
 	uint64_t raw_total;
 	uint64_t handshakes_max; /* most ClientHellos that were answered in one run of the loop */
 	uint64_t handshakes;	 /* in this run */
+	uint64_t run_max_us;	 /* most CPU time of one run */
 } count;
 
 static h2o_req_t *stepping; /* to be answered between two runs of the loop */
@@ -105,9 +106,10 @@ static void serve_counters(h2o_req_t *req)
 	char *text = h2o_mem_alloc_pool(&req->pool, 256);
 	int n = snprintf(text, 256,
 			 "started %" PRIu64 "\naccept_calls %" PRIu64 "\nraw_max %" PRIu64
-			 "\nraw_total %" PRIu64 "\nhandshakes_max %" PRIu64 "\n",
+			 "\nraw_total %" PRIu64 "\nhandshakes_max %" PRIu64 "\nrun_max_us %" PRIu64
+			 "\n",
 			 count.started, count.accept_calls, count.raw_max, count.raw_total,
-			 count.handshakes_max);
+			 count.handshakes_max, count.run_max_us);
 
 	serve_bytes(req, h2o_iovec_init(text, (size_t)n));
 }
@@ -218,11 +220,24 @@ static SSL_CTX *tls_context(const char *cert, const char *key)
 	return ssl;
 }
 
+static void count_run(void)
+{
+	static uint64_t before_us;
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	uint64_t now_us = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+	if (before_us && now_us - before_us > count.run_max_us)
+		count.run_max_us = now_us - before_us;
+	before_us = now_us;
+}
+
 static void between_runs(void)
 {
 	long long real_ms, monotonic_ms;
 	h2o_req_t *req = stepping;
 
+	count_run();
 	if (count.handshakes > count.handshakes_max)
 		count.handshakes_max = count.handshakes;
 	count.handshakes = 0;
