@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ramet ls: what runs on this host. */
+/* What runs on this host, and how the host is. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -90,6 +90,21 @@ static int processes(const struct command_env *env, int argc, const char *const 
 	return ret;
 }
 
+static void list_check(void *arg, const char *name, const char *why)
+{
+	fprintf(arg, "%-8s  %s\n", name, why ? why : "ok");
+}
+
+static int checks(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		  struct err *e)
+{
+	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
+
+	if (ret == 0)
+		core_checks(env->core, list_check, out);
+	return ret;
+}
+
 /* The copy goes along with the answer, and `ramet` writes the file: the service can't write where
  * operators can. */
 static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
@@ -113,6 +128,7 @@ const struct command host_commands[] = {
 	{"top", "[--once]", "the same as it changes, with what each uses", top, COMMAND_AT_ONCE},
 	{"processes", "", "id, process, state, tenant and template of each, with tabs between",
 	 processes, COMMAND_AT_ONCE},
+	{"checks", "", "what /readyz looks at: ok, or what is wrong", checks, COMMAND_AT_ONCE},
 	{"backup", "FILE", "writes a copy of the catalogue, whole as of now, to FILE", backup,
 	 COMMAND_BACKUP},
 	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},

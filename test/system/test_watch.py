@@ -85,6 +85,11 @@ def test_health_and_figures(http: httpx.Client, sbx: Sandbox) -> None:
     assert figures["ramet_disk_free_bytes"] > 0
 
 
+def test_checks_are_shown_to_operators() -> None:
+    checks = dict(line.split(None, 1) for line in on_host("ramet checks").splitlines())
+    assert checks["template"] == checks["disk"] == "ok"
+
+
 def test_ls_and_top_show_it(sbx: Sandbox) -> None:
     rows = [row.split() for row in on_host("ramet ls").splitlines()]
     assert rows[0][:3] == ["ID", "STATE", "TENANT"]
