@@ -113,8 +113,10 @@ static int check_whole(sqlite3 *db, struct err *e)
 		rc = sqlite3_step(st);
 	if (rc != SQLITE_ROW)
 		ret = store_db_error(db, rc, e);
-	else if (strcmp(text_at(st, 0), "ok") != 0)
-		ret = err_say(e, EBADMSG, "%s", text_at(st, 0));
+	const char *said = rc == SQLITE_ROW ? text_at(st, 0) : "ok";
+	const char *line = strchr(said, '\n'); /* behind the database's name */
+	if (strcmp(said, "ok") != 0)
+		ret = err_say(e, EBADMSG, "%s", line ? line + 1 : said);
 	sqlite3_finalize(st);
 	return ret;
 }

@@ -508,6 +508,7 @@ static void test_a_damaged_one_is_named(void **state)
 		assert_int_equal(pwrite(fd, zeros, sizeof(zeros), page * 4096), sizeof(zeros));
 	assert_int_equal(pread(fd, before, sizeof(before), 0), sizeof(before));
 	refused(p, "is damaged (");
+	refused(p, "(Page "); /* where */
 	refused(p, "put a backup back, as docs/operating.md says");
 	assert_int_equal(pread(fd, after, sizeof(after), 0), sizeof(after));
 	assert_memory_equal(before, after, sizeof(before));
