@@ -125,6 +125,21 @@ static void test_bad_arguments(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
+/* The guest has no handler for the fault that it gets, and crashes. */
+static void test_only_what_an_image_has_can_be_written(void **state)
+{
+	struct vmm_image img;
+	struct vmm v = boot(1, guest_elf(GUEST_MSR), &img);
+
+	assert_true(vmm_expect_log(&v, "serial: kept"));
+	assert_true(vmm_expect_log(&v, "serial: read"));
+	assert_true(vmm_wait_ended(&v));
+	assert_int_equal(v.ended.ended.reason, CTL_END_CRASH);
+	vmm_stop(&v);
+	close_fd(&img.base);
+	close_fd(&img.writable);
+}
+
 /* Port writes reach the serial port, an MMIO read a device, and the power port ends the guest. */
 static void test_exits_reach_the_bus(void **state)
 {
@@ -768,6 +783,7 @@ int main(void)
 		cmocka_unit_test(test_greets_and_quits),
 		cmocka_unit_test(test_is_confined),
 		cmocka_unit_test(test_bad_arguments),
+		cmocka_unit_test(test_only_what_an_image_has_can_be_written),
 		cmocka_unit_test(test_exits_reach_the_bus),
 		cmocka_unit_test(test_goes_on_where_it_was),
 		cmocka_unit_test(test_twins_do_not_see_each_other),

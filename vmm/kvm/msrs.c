@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "vmm/kvm/vm.h"
 
 /*
@@ -34,12 +36,20 @@ static const uint32_t wanted[] = {
 	MSR_SYSCALL_MASK,
 	MSR_KERNEL_GS_BASE,
 	MSR_TSC_AUX,
+	MSR_HWCR,
 	MSR_KVM_WALL_CLOCK,
 	MSR_KVM_SYSTEM_TIME,
 	MSR_KVM_STEAL_TIME,
 	MSR_KVM_PV_EOI,
 	MSR_KVM_POLL_CONTROL,
 	MSR_TSC_DEADLINE,
+};
+
+/* What an image has elsewhere (special registers), and what keeps nothing: commands, and a revision
+ * that kernels clear before they read it. */
+static const uint32_t writable_too[] = {
+	MSR_APIC_BASE, MSR_EFER,      MSR_FS_BASE,   MSR_GS_BASE,
+	MSR_PRED_CMD,  MSR_FLUSH_CMD, MSR_UCODE_REV,
 };
 
 bool msr_is_ours(uint32_t msr)
@@ -81,5 +91,63 @@ int msrs_choose(struct kvm_host *h, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		if (is_known(list, wanted[i]))
 			h->msrs[h->nmsrs++] = wanted[i];
+	return 0;
+}
+
+/* KVM's registers are in these; writes outside of them are denied, as reads are. */
+#define WINDOW 0x2000u
+static const uint32_t windows[] = {0, 0xc0000000u, 0xc0010000u, 0x4b564d00u};
+
+static void allow(uint8_t *bitmap, uint32_t base, const uint32_t *msrs, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (msrs[i] >= base && msrs[i] - base < WINDOW)
+			bitmap[(msrs[i] - base) / 8] |= (uint8_t)(1u << (msrs[i] - base) % 8);
+}
+
+/* Not fatal where KVM can't: the kernel of the host is older than this. */
+static void disable_counters(const struct kvm_host *h, int vm_fd)
+{
+	struct kvm_enable_cap cap = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
+
+	if (!(ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE))
+		return;
+	if (ioctl(vm_fd, KVM_ENABLE_CAP, &cap) < 0)
+		log_warn("the guest's performance counters can't be taken away: %s",
+			 strerror(errno));
+}
+
+static int set_filter(int vm_fd, struct err *e)
+{
+	static uint8_t every[WINDOW / 8];
+	uint8_t writes[ARRAY_LEN(windows)][WINDOW / 8] = {{0}};
+	struct kvm_msr_filter filter = {.flags = KVM_MSR_FILTER_DEFAULT_DENY};
+	unsigned n = 0;
+
+	memset(every, 0xff, sizeof(every));
+	for (size_t i = 0; i < ARRAY_LEN(windows); i++) {
+		allow(writes[i], windows[i], wanted, ARRAY_LEN(wanted));
+		allow(writes[i], windows[i], writable_too, ARRAY_LEN(writable_too));
+		filter.ranges[n++] = (struct kvm_msr_filter_range){.flags = KVM_MSR_FILTER_READ,
+								   .nmsrs = WINDOW,
+								   .base = windows[i],
+								   .bitmap = every};
+		filter.ranges[n++] = (struct kvm_msr_filter_range){.flags = KVM_MSR_FILTER_WRITE,
+								   .nmsrs = WINDOW,
+								   .base = windows[i],
+								   .bitmap = writes[i]};
+	}
+	if (ioctl(vm_fd, KVM_X86_SET_MSR_FILTER, &filter) < 0)
+		return err_set(e, errno, "filter the guest's model-specific registers");
+	return 0;
+}
+
+int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e)
+{
+	disable_counters(h, vm_fd);
+	if (ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_X86_MSR_FILTER) > 0)
+		return set_filter(vm_fd, e);
+	log_warn("this host's KVM can't filter model-specific registers: what a guest writes to "
+		 "those that an image does not carry is lost in its copies");
 	return 0;
 }

@@ -12,7 +12,11 @@ struct kvm_host;
 
 #define MSR_TSC		     0x00000010u
 #define MSR_TSC_ADJUST	     0x0000003bu
+#define MSR_APIC_BASE	     0x0000001bu
 #define MSR_SPEC_CTRL	     0x00000048u
+#define MSR_PRED_CMD	     0x00000049u
+#define MSR_UCODE_REV	     0x0000008bu
+#define MSR_FLUSH_CMD	     0x0000010bu
 #define MSR_TSX_CTRL	     0x00000122u
 #define MSR_MISC_FEATURES    0x00000140u
 #define MSR_SYSENTER_CS	     0x00000174u
@@ -24,12 +28,16 @@ struct kvm_host;
 #define MSR_PAT		     0x00000277u
 #define MSR_TSC_DEADLINE     0x000006e0u
 #define MSR_XSS		     0x00000da0u
+#define MSR_EFER	     0xc0000080u
 #define MSR_STAR	     0xc0000081u
 #define MSR_LSTAR	     0xc0000082u
 #define MSR_CSTAR	     0xc0000083u
 #define MSR_SYSCALL_MASK     0xc0000084u
+#define MSR_FS_BASE	     0xc0000100u
+#define MSR_GS_BASE	     0xc0000101u
 #define MSR_KERNEL_GS_BASE   0xc0000102u
 #define MSR_TSC_AUX	     0xc0000103u
+#define MSR_HWCR	     0xc0010015u
 #define MSR_VIRT_SPEC_CTRL   0xc001011fu
 #define MSR_KVM_WALL_CLOCK   0x4b564d00u
 #define MSR_KVM_SYSTEM_TIME  0x4b564d01u
@@ -39,6 +47,13 @@ struct kvm_host;
 
 /* Whether an image may carry it: KVM would let this process write any register of the vCPU. */
 bool msr_is_ours(uint32_t msr);
+
+/*
+ * The guest of `vm` may write no register from here on but those that an image carries and those
+ * that keep nothing; another write faults. Before its first vCPU is made. Where KVM can't filter,
+ * that is logged: what the guest writes elsewhere is then lost in a copy.
+ */
+int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e);
 
 /* Fills h->msrs with the registers of the list that this host's KVM knows. */
 int msrs_choose(struct kvm_host *h, struct err *e);

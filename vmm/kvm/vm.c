@@ -174,7 +174,9 @@ static int vm_build(struct kvm_vm *vm, const struct gm *mem, struct err *e)
 	vm->fd = create_vm(vm->host->fd, e);
 	if (vm->fd < 0)
 		return vm->fd;
-	r = create_chips(vm->fd, e);
+	r = msrs_filter(vm->host, vm->fd, e);
+	if (!r)
+		r = create_chips(vm->fd, e);
 	if (!r)
 		r = add_memory(vm->fd, mem, e);
 	for (unsigned i = 0; !r && i < vm->nvcpus; i++)
