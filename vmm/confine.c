@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -22,18 +23,30 @@
 
 struct rule {
 	int syscall;
-	unsigned args; /* 1: argument `arg` must be `value` */
-	unsigned arg;
-	uint64_t value;
+	unsigned nargs; /* so many arguments are compared */
+	struct scmp_arg_cmp args[2];
 };
 
+#define ARG_IS(nr, is)                                                                             \
+	{                                                                                          \
+		.arg = nr, .op = SCMP_CMP_EQ, .datum_a = is                                        \
+	}
+/* No bits but these. */
+#define ARG_WITHIN(nr, bits)                                                                       \
+	{                                                                                          \
+		.arg = nr, .op = SCMP_CMP_MASKED_EQ, .datum_a = ~(scmp_datum_t)(bits)              \
+	}
 #define RULE(name)                                                                                 \
 	{                                                                                          \
 		.syscall = SCMP_SYS(name)                                                          \
 	}
 #define RULE_ARG(name, nr, is)                                                                     \
 	{                                                                                          \
-		.syscall = SCMP_SYS(name), .args = 1, .arg = nr, .value = is                       \
+		.syscall = SCMP_SYS(name), .nargs = 1, .args = { ARG_IS(nr, is) }                  \
+	}
+#define RULE_ARGS(name, ...)                                                                       \
+	{                                                                                          \
+		.syscall = SCMP_SYS(name), .nargs = 2, .args = { __VA_ARGS__ }                     \
 	}
 #define RULE_IOCTL(request) RULE_ARG(ioctl, 1, request)
 
@@ -50,23 +63,20 @@ static const struct rule both_rules[] = {
 	RULE(getpid),	       /* abort(); the loop: how it greets */
 	RULE(writev),	       /* what libc says of a broken heap or stack before abort() */
 	RULE(exit_group),      /* the end of the process */
-	/* A vCPU's state: of a guest that boots on the loop's thread, of an image on its own. */
-	RULE_IOCTL(KVM_SET_CPUID2),
-	RULE_IOCTL(KVM_SET_TSC_KHZ),
-	RULE_IOCTL(KVM_SET_MP_STATE),
-	RULE_IOCTL(KVM_SET_SREGS),
-	RULE_IOCTL(KVM_SET_REGS),
-	RULE_IOCTL(KVM_SET_XCRS),
-	RULE_IOCTL(KVM_SET_XSAVE),
-	RULE_IOCTL(KVM_SET_DEBUGREGS),
-	RULE_IOCTL(KVM_SET_LAPIC),
-	RULE_IOCTL(KVM_SET_MSRS),
-	RULE_IOCTL(KVM_SET_VCPU_EVENTS),
 	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* the guest's clock stood still */
+};
+
+/* Both kinds of thread, until the guest runs. */
+static const struct rule fill_rules[] = {
+	/* The filter that follows this one. */
+	RULE_ARGS(seccomp, ARG_IS(0, SECCOMP_SET_MODE_FILTER), ARG_IS(1, SECCOMP_FILTER_FLAG_LOG)),
+	/* A vCPU's state: of a guest that boots on the loop's thread, of an image on its own. */
+	RULE_IOCTL(KVM_SET_CPUID2), RULE_IOCTL(KVM_SET_TSC_KHZ), RULE_IOCTL(KVM_SET_MP_STATE),
+	RULE_IOCTL(KVM_SET_SREGS), RULE_IOCTL(KVM_SET_REGS), RULE_IOCTL(KVM_SET_XCRS),
+	RULE_IOCTL(KVM_SET_XSAVE), RULE_IOCTL(KVM_SET_DEBUGREGS), RULE_IOCTL(KVM_SET_LAPIC),
+	RULE_IOCTL(KVM_SET_MSRS), RULE_IOCTL(KVM_SET_VCPU_EVENTS),
 	/* The chips of an image: on the thread of the vCPU that is set last. */
-	RULE_IOCTL(KVM_SET_IRQCHIP),
-	RULE_IOCTL(KVM_SET_PIT2),
-	RULE_IOCTL(KVM_SET_CLOCK),
+	RULE_IOCTL(KVM_SET_IRQCHIP), RULE_IOCTL(KVM_SET_PIT2), RULE_IOCTL(KVM_SET_CLOCK),
 	RULE_IOCTL(KVM_IRQ_LINE), /* the guest's kernel is told that it is a copy */
 };
 
@@ -103,7 +113,8 @@ static const struct rule loop_rules[] = {
 	RULE(shutdown),
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
 	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
-	RULE_ARG(fcntl, 1, F_SETFL),
+	/* Not O_DIRECT or O_APPEND: others have the same description of an image's file. */
+	RULE_ARGS(fcntl, ARG_IS(1, F_SETFL), ARG_WITHIN(2, O_ACCMODE | O_NONBLOCK)),
 	RULE_ARG(fcntl, 1, F_ADD_SEALS), /* files of an image: read by many, written by none */
 	/* Files: kernel, initramfs, state, memory, disk layers. */
 	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* is an image's memory what it seems to be? */
@@ -138,16 +149,20 @@ static const struct rule loop_rules[] = {
 	RULE_IOCTL(KVM_GET_CLOCK),
 };
 
+/* What a thread may do until the guest runs, and from then on. */
+struct stages {
+	struct sock_fprog fill, run;
+};
+
 struct confine {
-	struct sock_fprog vcpu, loop;
+	struct stages vcpu, loop;
 };
 
 static int add_rules(scmp_filter_ctx ctx, const struct rule *rules, size_t count, struct err *e)
 {
 	for (size_t i = 0; i < count; i++) {
-		struct scmp_arg_cmp is = SCMP_CMP(rules[i].arg, SCMP_CMP_EQ, rules[i].value, 0);
-		int r = seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rules[i].syscall, rules[i].args,
-					       &is);
+		int r = seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rules[i].syscall,
+					       rules[i].nargs, rules[i].args);
 
 		if (r)
 			return err_set(e, -r, "rule for system call %d", rules[i].syscall);
@@ -178,7 +193,8 @@ static int export(scmp_filter_ctx ctx, struct sock_fprog *out, struct err *e)
 	return 0;
 }
 
-static int compile(struct sock_fprog *out, const struct rule *rules, size_t count, struct err *e)
+static int compile(struct sock_fprog *out, const struct rule *rules, size_t count, bool fill,
+		   struct err *e)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
 	int r;
@@ -191,12 +207,21 @@ static int compile(struct sock_fprog *out, const struct rule *rules, size_t coun
 		err_set(e, -r, "order the system call filter");
 	if (!r)
 		r = add_rules(ctx, both_rules, ARRAY_LEN(both_rules), e);
+	if (!r && fill)
+		r = add_rules(ctx, fill_rules, ARRAY_LEN(fill_rules), e);
 	if (!r)
 		r = add_rules(ctx, rules, count, e);
 	if (!r)
 		r = export(ctx, out, e);
 	seccomp_release(ctx);
 	return r;
+}
+
+static int compile_stages(struct stages *out, const struct rule *rules, size_t count, struct err *e)
+{
+	int r = compile(&out->fill, rules, count, true, e);
+
+	return r ? r : compile(&out->run, rules, count, false, e);
 }
 
 static int drop(struct err *e)
@@ -220,9 +245,9 @@ int confine_new(struct confine **out, struct err *e)
 		return err_set(e, ENOMEM, "confine the process");
 	r = drop(e);
 	if (!r)
-		r = compile(&c->vcpu, vcpu_rules, ARRAY_LEN(vcpu_rules), e);
+		r = compile_stages(&c->vcpu, vcpu_rules, ARRAY_LEN(vcpu_rules), e);
 	if (!r)
-		r = compile(&c->loop, loop_rules, ARRAY_LEN(loop_rules), e);
+		r = compile_stages(&c->loop, loop_rules, ARRAY_LEN(loop_rules), e);
 	if (r) {
 		confine_free(c);
 		return r;
@@ -235,8 +260,10 @@ void confine_free(struct confine *c)
 {
 	if (!c)
 		return;
-	free(c->vcpu.filter);
-	free(c->loop.filter);
+	free(c->vcpu.fill.filter);
+	free(c->vcpu.run.filter);
+	free(c->loop.fill.filter);
+	free(c->loop.run.filter);
 	free(c);
 }
 
@@ -249,10 +276,20 @@ static int load(const struct sock_fprog *program, struct err *e)
 
 int confine_vcpu(struct confine *c, struct err *e)
 {
-	return load(&c->vcpu, e);
+	return load(&c->vcpu.fill, e);
 }
 
 int confine_loop(struct confine *c, struct err *e)
 {
-	return load(&c->loop, e);
+	return load(&c->loop.fill, e);
+}
+
+int confine_running_vcpu(struct confine *c, struct err *e)
+{
+	return load(&c->vcpu.run, e);
+}
+
+int confine_running_loop(struct confine *c, struct err *e)
+{
+	return load(&c->loop.run, e);
 }

@@ -162,7 +162,20 @@ static int confine_thread(void *arg, struct err *e)
 	return confine_vcpu(vm->confine, e);
 }
 
-static const struct vcpus_ops vcpu_ops = {.on_start = confine_thread, .on_exit = serve_exit};
+static void confine_running_thread(void *arg, unsigned vcpu)
+{
+	struct vm *vm = arg;
+	struct err e = {0};
+
+	if (confine_running_vcpu(vm->confine, &e))
+		end_guest(vm, vcpu, CTL_END_HOST, "vCPU %u can't be confined: %s", vcpu, e.text);
+}
+
+static const struct vcpus_ops vcpu_ops = {
+	.on_start = confine_thread,
+	.on_first_run = confine_running_thread,
+	.on_exit = serve_exit,
+};
 
 /* --- The shell --- */
 
@@ -468,6 +481,12 @@ int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 
 void vm_filled(struct vm *vm)
 {
+	struct err e = {0};
+
+	if (confine_running_loop(vm->confine, &e)) {
+		end_guest(vm, 0, CTL_END_HOST, "the VM can't be confined: %s", e.text);
+		return;
+	}
 	if (!vm->restored)
 		return;
 	for (unsigned i = 0; i < MACHINE_DEVICES; i++)

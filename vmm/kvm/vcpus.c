@@ -170,7 +170,9 @@ static void *thread_main(void *arg)
 	struct err e = {0};
 
 	report_start(v, v->ops->on_start ? v->ops->on_start(v->arg, &e) : 0, &e);
-	while (park(t)) {
+	for (bool first = true; park(t); first = false) {
+		if (first)
+			v->ops->on_first_run(v->arg, t->index);
 		run_until_told(t);
 		stands_still(v);
 	}

@@ -17,6 +17,8 @@ struct vcpus;
 struct vcpus_ops {
 	/* On each new thread, before it parks: to confine it. Failure fails vcpus_new. */
 	int (*on_start)(void *arg, struct err *e);
+	/* On each thread, before it runs its vCPU for the first time. */
+	void (*on_first_run)(void *arg, unsigned vcpu);
 	/* KVM_RUN returned with something to serve (error 0), or failed with -errno. */
 	void (*on_exit)(void *arg, unsigned vcpu, struct kvm_run *run, int error);
 };

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The system call filters, each tried in a process of its own: it lives, or the kernel kills it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <linux/kvm.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "vmm/confine.h"
+
+typedef int confine_fn(struct confine *c, struct err *e);
+
+/* The filters in their order, and the call after them. */
+struct attempt {
+	confine_fn *filters[2];
+	long call, args[3];
+};
+
+static void attempt(const struct attempt *a)
+{
+	struct confine *c;
+	struct err e;
+
+	if (confine_new(&c, &e))
+		_exit(1);
+	for (unsigned i = 0; i < 2 && a->filters[i]; i++)
+		if (a->filters[i](c, &e))
+			_exit(2);
+	syscall(a->call, a->args[0], a->args[1], a->args[2]);
+	syscall(SYS_exit_group, 0); /* a sanitizer would do more at _exit */
+}
+
+static bool is_allowed(struct attempt a)
+{
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		attempt(&a);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFSIGNALED(status)) {
+		assert_int_equal(WTERMSIG(status), SIGSYS);
+		return false;
+	}
+	assert_int_equal(WEXITSTATUS(status), 0);
+	return true;
+}
+
+static bool set_flags(long flags)
+{
+	return is_allowed((struct attempt){{confine_loop}, SYS_fcntl, {-1, F_SETFL, flags}});
+}
+
+/* An image's files are open once, for all VMs that have it. */
+static void test_flags_of_a_shared_file_can_not_be_set(void **state)
+{
+	assert_true(set_flags(O_RDWR | O_NONBLOCK));
+	assert_true(set_flags(O_RDWR));
+	assert_false(set_flags(O_RDWR | O_DIRECT));
+	assert_false(set_flags(O_RDWR | O_APPEND));
+	assert_false(set_flags(O_RDWR | O_NONBLOCK | O_ASYNC));
+	assert_false(set_flags(O_RDWR | O_NOATIME));
+}
+
+static bool request(confine_fn *first, confine_fn *second, long nr)
+{
+	return is_allowed((struct attempt){{first, second}, SYS_ioctl, {-1, nr, 0}});
+}
+
+static void test_a_running_vcpu_can_only_run(void **state)
+{
+	assert_true(request(confine_vcpu, NULL, KVM_SET_REGS));
+	assert_true(request(confine_vcpu, NULL, KVM_IRQ_LINE));
+	assert_false(request(confine_vcpu, confine_running_vcpu, KVM_SET_REGS));
+	assert_false(request(confine_vcpu, confine_running_vcpu, KVM_SET_MSRS));
+	assert_false(request(confine_vcpu, confine_running_vcpu, KVM_SET_IRQCHIP));
+	assert_false(request(confine_vcpu, confine_running_vcpu, KVM_IRQ_LINE));
+	assert_true(request(confine_vcpu, confine_running_vcpu, KVM_RUN));
+}
+
+static void test_the_loop_only_reads_vcpus_that_run(void **state)
+{
+	assert_true(request(confine_loop, NULL, KVM_SET_SREGS));
+	assert_false(request(confine_loop, confine_running_loop, KVM_SET_SREGS));
+	assert_false(request(confine_loop, confine_running_loop, KVM_RUN));
+	assert_true(request(confine_loop, confine_running_loop, KVM_GET_SREGS));
+	assert_true(request(confine_loop, confine_running_loop, KVM_KVMCLOCK_CTRL));
+}
+
+static void test_the_last_filter_stays_the_last(void **state)
+{
+	assert_false(is_allowed(
+		(struct attempt){{confine_vcpu, confine_running_vcpu}, SYS_seccomp, {1, 4, 0}}));
+	assert_false(is_allowed(
+		(struct attempt){{confine_loop, confine_running_loop}, SYS_seccomp, {1, 4, 0}}));
+	/* Before it, only a filter of the same kind can be set. */
+	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_seccomp, {1, 0, 0}}));
+	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_prctl, {22, 1, 0}}));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_flags_of_a_shared_file_can_not_be_set),
+		cmocka_unit_test(test_a_running_vcpu_can_only_run),
+		cmocka_unit_test(test_the_loop_only_reads_vcpus_that_run),
+		cmocka_unit_test(test_the_last_filter_stays_the_last),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
