@@ -62,9 +62,14 @@ static int set_limits(struct err *e)
 		const char *name;
 	} limits[] = {
 		/* 32 vCPUs, 100 layers, queues and timers, and a socket for each connection. */
-		{RLIMIT_NOFILE, 2048, "descriptors"},	     {RLIMIT_CORE, 0, "core files"},
-		{RLIMIT_MEMLOCK, 8u << 20, "locked memory"}, {RLIMIT_MSGQUEUE, 0, "message queues"},
-		{RLIMIT_RTPRIO, 0, "real-time priority"},    {RLIMIT_NICE, 0, "priority"},
+		{RLIMIT_NOFILE, 2048, "descriptors"},
+		{RLIMIT_CORE, 0, "core files"},
+		{RLIMIT_MEMLOCK, 8u << 20, "locked memory"},
+		{RLIMIT_MSGQUEUE, 0, "message queues"},
+		{RLIMIT_RTPRIO, 0, "real-time priority"},
+		{RLIMIT_NICE, 0, "priority"},
+		/* A layer with all of the largest disk (1 TiB), and the table before it. */
+		{RLIMIT_FSIZE, (1ull << 40) + (1ull << 30), "the size of a file"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {

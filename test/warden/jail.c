@@ -451,6 +451,8 @@ static void it_is_started_as_asked(void **state)
 	assert_string_equal(file_text(under("run/vm/5/log")), "probe of slot 5\n");
 	assert_non_null(strstr(file_text(proc(pid, "limits")),
 			       "Max core file size        0                    0 "));
+	assert_non_null(strstr(file_text(proc(pid, "limits")),
+			       "Max file size             1100585369600        1100585369600 "));
 	release(5);
 }
 
