@@ -292,7 +292,7 @@ bool vmm_log_rest(struct vmm *v, char *out, size_t size)
 
 int vmm_file(const void *data, size_t len, uint64_t bytes)
 {
-	int fd = memfd_create("test", MFD_CLOEXEC);
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
 	    (len && pwrite(fd, data, len, 0) != (ssize_t)len)) {
@@ -366,6 +366,8 @@ int vmm_restore(struct vmm *v, const struct vmm_image *img)
 	int fds[CTL_FDS_MAX];
 	unsigned n = 0;
 
+	/* As a VM process wants it; a file that can't be sealed is none of ours. */
+	fcntl(img->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE);
 	m.fill.kind = CTL_RESTORE;
 	m.fill.ram_mib = ram_of(v, img);
 	m.fill.layers = img->nlayers;

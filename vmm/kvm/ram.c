@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "proto/image.h"
@@ -120,16 +121,23 @@ int ram_back_with_memfd(struct ram *r, struct err *e)
 	return result;
 }
 
-/* A memfd that someone could still write to is no image. Files on disk have no seals. */
+/*
+ * A memfd that someone could still write to is no image. Files on a disk have no seals, and those
+ * on a tmpfs can get none: what has a name there was put there by the service, since a VM process
+ * can name no file. A memfd, sealable or not, has no name.
+ */
 static int check_sealed(int fd, struct err *e)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
 
-	if (seals < 0 || seals & F_SEAL_SEAL)
+	if (seals < 0)
 		return 0;
-	if (!(seals & F_SEAL_SHRINK) || !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
-		return err_say(e, EINVAL, "the memory file is not sealed");
-	return 0;
+	if (seals & F_SEAL_SHRINK && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
+		return 0;
+	if (seals & F_SEAL_SEAL && fstat(fd, &st) == 0 && st.st_nlink)
+		return 0;
+	return err_say(e, EINVAL, "the memory file is not sealed");
 }
 
 static int keep(int *kept, int fd, struct err *e)

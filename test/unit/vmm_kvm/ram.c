@@ -136,6 +136,50 @@ static void put_pages(struct guest *g, uint64_t first, uint64_t n, uint8_t value
 
 /* --- One thing at a time --- */
 
+static int take_memory(int fd)
+{
+	struct guest g;
+	struct err e = {0};
+	int r;
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 4 * MIB), 0);
+	make_guest(&g, 4 * MIB);
+	r = ram_back_with_image(g.ram, fd, NULL, 0, &e);
+	end_guest(&g);
+	close(fd);
+	return r;
+}
+
+static int sealed(int seals)
+{
+	int fd = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(ftruncate(fd, 4 * MIB), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+/* Nobody may write to an image any more: it is sealed, or a file that has a name. */
+static void test_memory_must_be_sealed(void **state)
+{
+	char path[] = "/dev/shm/ramet-test-XXXXXX";
+	int named = mkostemp(path, O_CLOEXEC);
+
+	assert_int_equal(take_memory(sealed(F_SEAL_SHRINK | F_SEAL_WRITE)), 0);
+	assert_int_equal(take_memory(sealed(F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE)), 0);
+	assert_int_equal(take_memory(sealed(F_SEAL_SHRINK)), -EINVAL);
+	assert_int_equal(take_memory(sealed(F_SEAL_WRITE)), -EINVAL);
+	assert_int_equal(take_memory(sealed(F_SEAL_SEAL)), -EINVAL);
+	assert_int_equal(take_memory(memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING)),
+			 -EINVAL);
+	assert_int_equal(take_memory(memfd_create("unsealable", MFD_CLOEXEC)), -EINVAL);
+	if (named < 0)
+		skip(); /* no /dev/shm */
+	assert_int_equal(take_memory(named), 0);
+	unlink(path);
+}
+
 static void test_first_freeze_copies_nothing(void **state)
 {
 	struct guest g, child;
@@ -750,6 +794,7 @@ static int take_scan_away(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory_must_be_sealed),
 		cmocka_unit_test(test_first_freeze_copies_nothing),
 		cmocka_unit_test(test_nothing_written_adds_no_layer),
 		cmocka_unit_test(test_gaps),
