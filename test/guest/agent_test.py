@@ -571,6 +571,7 @@ class Connections(AgentTest):
     )
 
     def test_malformed_frames_end_their_connection_only(self):
+        before = len(self.agent.said)  # it made its promise when it started
         for name, data in self.MALFORMED:
             with self.subTest(name):
                 client = self.connect()
@@ -579,7 +580,7 @@ class Connections(AgentTest):
                     while True:
                         client.recv()
         self.assert_ends(self.run_python("print('on')"), out="on\n")
-        self.assertFalse([line for line in self.agent.said if "dry" in line])
+        self.assertFalse([line for line in self.agent.said[before:] if "dry" in line])
 
 
 KEPT = 1 << 20  # AGENT_KEPT_MAX
