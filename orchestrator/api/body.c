@@ -97,7 +97,7 @@ static bool hand_to_worker(struct body *b)
 		b->copy = malloc(b->len);
 	if (b->copy) {
 		memcpy(b->copy, b->r->req->entity.base, b->len);
-		if (loop_work(a->loop, work_on, on_worked, b) == 0) {
+		if (loop_work(a->loop, LOOP_CPU, work_on, on_worked, b) == 0) {
 			a->reading_bytes = sum;
 			request_watch(b->r);
 			return true;

@@ -159,7 +159,7 @@ static void go_on(struct audit *a)
 	if (!a->len && !a->wants_sync)
 		return;
 	a->at_work = true; /* before the worker can see it */
-	a->working = loop_work(a->loop, on_work, on_worked, a) == 0;
+	a->working = loop_work(a->loop, LOOP_DISK, on_work, on_worked, a) == 0;
 	if (!a->working) {
 		a->at_work = false;
 		loop_timer_set(a->loop, &a->retry, RETRY_MS);

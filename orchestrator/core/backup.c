@@ -48,7 +48,7 @@ static void on_step(void *arg)
 	struct failure f;
 
 	if (job->call && job->ret == 0) {
-		if (loop_work(job->loop, work, on_step, job) == 0)
+		if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
 			return;
 		err_say(&job->err, ENOMEM, "no memory");
 	}
@@ -81,7 +81,7 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	snprintf(job->path, sizeof(job->path), "%s", c->store_path);
 	copy_path(c, job->to);
 	failure_set(&f, 409, "busy", 5, "another backup is under way");
-	if (!c->backup && loop_work(c->loop, work, on_step, job) == 0) {
+	if (!c->backup && loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0) {
 		c->backup = call->backup = job;
 		return call;
 	}

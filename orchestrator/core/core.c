@@ -88,7 +88,7 @@ static void start_checkpoint(struct core *c)
 	c->checkpoint = must_alloc(sizeof(*c->checkpoint));
 	c->checkpoint->core = c;
 	snprintf(c->checkpoint->path, sizeof(c->checkpoint->path), "%s", c->store_path);
-	if (loop_work(c->loop, checkpoint_work, checkpoint_done, c->checkpoint) < 0) {
+	if (loop_work(c->loop, LOOP_DISK, checkpoint_work, checkpoint_done, c->checkpoint) < 0) {
 		free(c->checkpoint);
 		c->checkpoint = NULL;
 	}

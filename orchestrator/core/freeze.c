@@ -288,7 +288,7 @@ static void on_step(void *arg)
 
 	/* Once more when it was given up, be it whole: that step removes what there is. */
 	if (!job->write.over || (!fr && job->write.ret == 0)) {
-		if (loop_work(job->loop, work, on_step, job) == 0)
+		if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
 			return;
 		err_say(&job->write.err, ENOMEM, "no memory");
 		job->write.ret = -ENOMEM;
@@ -333,7 +333,7 @@ static void on_image(void *arg, int error, const char *text, struct vm_image *im
 	space_write_begin(&job->write, fr->core->config.state_dir, image);
 	fr->job = job;
 	fr->state = FREEZE_WRITING;
-	if (loop_work(job->loop, work, on_step, job) == 0)
+	if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
 		return;
 	fr->job = NULL;
 	job_free(job);

@@ -660,6 +660,7 @@ struct core {
 	void *shutdown_arg;
 	struct watching *watching; /* under way */
 	struct watched watched;
+	uint64_t watched_ms; /* when that was found, on the loop's clock */
 	struct loop_timer watch_timer;
 	core_life_fn *life_fn; /* NULL: nobody listens */
 	void *life_arg;

@@ -155,7 +155,7 @@ void recents_save(struct recents *r, struct loop *loop, const struct config *con
 	job->recents = r;
 	snprintf(job->dir, sizeof(job->dir), "%s", config->state_dir);
 	job->len = recents_print(r, job->text);
-	if (loop_work(loop, save_work, save_done, job) < 0) {
+	if (loop_work(loop, LOOP_DISK, save_work, save_done, job) < 0) {
 		free(job);
 		return; /* the next one tries again */
 	}

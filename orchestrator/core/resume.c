@@ -234,7 +234,7 @@ static void work(void *arg)
 /* False: there is no memory for more work. */
 static bool go_on(struct core *c, struct read_job *job)
 {
-	return loop_work(c->loop, work, on_step, job) == 0;
+	return loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0;
 }
 
 static void on_step(void *arg)

@@ -60,7 +60,7 @@ void space_files_drop(struct core *c, const char *id)
 	snprintf(job->state_dir, sizeof(job->state_dir), "%s", c->config.state_dir);
 	snprintf(job->id, sizeof(job->id), "%s", id);
 	list_add_tail(&c->removals, &job->link);
-	if (loop_work(c->loop, remove_work, on_removed, job) < 0) {
+	if (loop_work(c->loop, LOOP_BULK, remove_work, on_removed, job) < 0) {
 		list_del(&job->link);
 		free(job);
 	}

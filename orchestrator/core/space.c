@@ -351,7 +351,7 @@ static void on_scrubbed(void *arg)
 
 	/* One that is resumed meanwhile is read by that. */
 	bool over = !p || p->resume || scrub->read.over;
-	if (!over && loop_work(c->loop, scrub_work, on_scrubbed, scrub) == 0)
+	if (!over && loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, scrub) == 0)
 		return;
 	if (p && scrub->read.over && scrub->read.damaged)
 		space_damaged(p, scrub->read.err.text);
@@ -379,7 +379,7 @@ void spaces_scrub(struct core *c)
 	c->scrub = must_alloc(sizeof(*c->scrub));
 	c->scrub->core = c;
 	space_read_begin(&c->scrub->read, c->config.state_dir, next->id);
-	if (loop_work(c->loop, scrub_work, on_scrubbed, c->scrub) < 0) {
+	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, c->scrub) < 0) {
 		scrub_free(c->scrub);
 		c->scrub = NULL;
 	}

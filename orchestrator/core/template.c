@@ -175,7 +175,7 @@ static struct template_job *job_new(struct template *t)
 static void start_job(struct template *t, void (*work)(void *arg), void (*done)(void *arg))
 {
 	t->job = job_new(t);
-	if (loop_work(t->core->loop, work, done, t->job) < 0) {
+	if (loop_work(t->core->loop, LOOP_BULK, work, done, t->job) < 0) {
 		free(t->job);
 		t->job = NULL;
 		template_fail(t, "no memory for a worker thread");
@@ -343,7 +343,7 @@ static void clean(struct template *t)
 	struct template_job *job = job_new(t);
 
 	job->t = NULL;
-	if (loop_work(t->core->loop, template_files_clean, on_cleaned, job) < 0)
+	if (loop_work(t->core->loop, LOOP_BULK, template_files_clean, on_cleaned, job) < 0)
 		free(job);
 }
 

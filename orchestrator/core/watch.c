@@ -13,6 +13,7 @@
 #include "orchestrator/core/internal.h"
 
 #define EVERY_MS 10000
+#define STALE_MS (3 * EVERY_MS) /* a check that takes so long is a failed one */
 #define PROBE	 4096
 
 struct watching {
@@ -110,6 +111,7 @@ static void on_done(void *arg)
 	if (w->core) {
 		note_memory(w);
 		w->core->watched = w->found;
+		w->core->watched_ms = loop_now_ms(w->core->loop);
 		w->core->watching = NULL;
 		loop_timer_set(w->core->loop, &w->core->watch_timer, EVERY_MS);
 	}
@@ -130,7 +132,7 @@ static void on_timer(void *arg)
 			w->vms[w->n++].pid = s->pid;
 	}
 	c->watching = w;
-	if (loop_work(c->loop, on_work, on_done, w) == 0)
+	if (loop_work(c->loop, LOOP_DISK, on_work, on_done, w) == 0)
 		return;
 	c->watching = NULL;
 	free(w);
@@ -139,6 +141,7 @@ static void on_timer(void *arg)
 
 void watch_start(struct core *c)
 {
+	c->watched_ms = loop_now_ms(c->loop);
 	c->watch_timer = (struct loop_timer){.fn = on_timer, .arg = c};
 	loop_timer_set(c->loop, &c->watch_timer, 0);
 }
@@ -165,10 +168,24 @@ void watch_figures(const struct core *c, struct core_figures *out)
 	}
 }
 
+/* Returns what is wrong with the disk, in `text` where that has to be made, or NULL. */
+static const char *disk_trouble(const struct core *c, char *text, size_t size)
+{
+	uint64_t age_ms = loop_now_ms(c->loop) - c->watched_ms;
+
+	if (age_ms > STALE_MS) {
+		snprintf(text, size, "state_dir was last checked %llu s ago: the disk may be stuck",
+			 (unsigned long long)age_ms / 1000);
+		return text;
+	}
+	return c->watched.disk_trouble[0] ? c->watched.disk_trouble : NULL;
+}
+
 void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),
 		 void *arg)
 {
 	const char *template = template_trouble(c->def);
+	char text[128];
 
 	if (template_ready(c->def))
 		template = NULL;
@@ -180,5 +197,5 @@ void core_checks(const struct core *c, void (*each)(void *arg, const char *name,
 	each(arg, "pool",
 	     c->config.pool_warm && !c->pool.main.was_filled ? "the first sandbox is being made"
 							     : NULL);
-	each(arg, "disk", c->watched.disk_trouble[0] ? c->watched.disk_trouble : NULL);
+	each(arg, "disk", disk_trouble(c, text, sizeof(text)));
 }

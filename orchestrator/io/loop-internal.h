@@ -23,7 +23,8 @@ void timers_remove(struct timers *t, struct loop_timer *timer);
 int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms);
 void timers_run(struct timers *t, uint64_t now_ms);
 
-/* Worker threads; workers.c. `wake_fd` is an eventfd written when something is done. */
+/* The worker threads of one pool; workers.c. `wake_fd` is an eventfd written when something is
+ * done. */
 struct workers;
 int workers_new(struct workers **out, int wake_fd);
 /* Lets the queued work end and calls what is done. */

@@ -18,9 +18,9 @@ struct loop {
 	h2o_loop_t *h2o;
 	struct uring uring;
 	struct timers timers;
-	struct workers *workers; /* NULL until the first loop_work */
-	h2o_socket_t *ring_sock; /* tells of completions */
-	h2o_socket_t *wake_sock; /* loop_stop, finished work */
+	struct workers *pools[LOOP_NPOOLS]; /* each NULL until the first loop_work */
+	h2o_socket_t *ring_sock;	    /* tells of completions */
+	h2o_socket_t *wake_sock;	    /* loop_stop, finished work */
 	int wake_fd;
 	atomic_bool stop;
 	void (*before_sleep)(void *arg);
@@ -48,8 +48,9 @@ static void on_wake(h2o_socket_t *sock, const char *err)
 	eventfd_t ignored;
 
 	eventfd_read(l->wake_fd, &ignored);
-	if (l->workers)
-		workers_reap(l->workers);
+	for (int i = 0; i < LOOP_NPOOLS; i++)
+		if (l->pools[i])
+			workers_reap(l->pools[i]);
 }
 
 /* The socket owns `fd` from here on. */
@@ -102,7 +103,8 @@ void loop_free(struct loop *l)
 {
 	if (!l)
 		return;
-	workers_free(l->workers);
+	for (int i = 0; i < LOOP_NPOOLS; i++)
+		workers_free(l->pools[i]);
 	uring_fini(&l->uring);
 	h2o_socket_close(l->ring_sock);
 	h2o_socket_close(l->wake_sock);
@@ -189,13 +191,14 @@ void loop_timer_clear(struct loop *l, struct loop_timer *t)
 		timers_remove(&l->timers, t);
 }
 
-int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+int loop_work(struct loop *l, enum loop_pool pool, void (*work)(void *arg), void (*done)(void *arg),
+	      void *arg)
 {
-	if (!l->workers) {
-		int ret = workers_new(&l->workers, l->wake_fd);
+	if (!l->pools[pool]) {
+		int ret = workers_new(&l->pools[pool], l->wake_fd);
 
 		if (ret < 0)
 			return ret;
 	}
-	return workers_add(l->workers, work, done, arg);
+	return workers_add(l->pools[pool], work, done, arg);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The orchestrator's one loop: h2o's event loop with an io_uring ring in it. Nothing that runs on
- * it blocks: descriptors go through the ring, time through timers, long computations through
- * loop_work. Everything here is called on the loop's thread unless said otherwise.
+ * it blocks: descriptors go through the ring, time through timers, long computations and
+ * files on disk through loop_work. Everything here is called on the loop's thread unless said
+ * otherwise.
  */
 #ifndef RAMET_ORCHESTRATOR_IO_LOOP_H
 #define RAMET_ORCHESTRATOR_IO_LOOP_H
@@ -60,8 +61,16 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms);
 void loop_timer_clear(struct loop *l, struct loop_timer *t);
 uint64_t loop_now_ms(struct loop *l); /* monotonic */
 
-/* Runs `work` on one of two worker threads, then `done` on the loop. -errno when it can't be
+/* Each pool has two threads of its own, so that work of one kind never waits for another kind. */
+enum loop_pool {
+	LOOP_CPU,  /* computes and touches no file */
+	LOOP_DISK, /* opens, stats or syncs: milliseconds, unless the disk is stuck */
+	LOOP_BULK, /* moves whole images: seconds to minutes */
+	LOOP_NPOOLS,
+};
+/* Runs `work` on a worker thread of the pool, then `done` on the loop. -errno when it can't be
  * queued; then neither is called. */
-int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
+int loop_work(struct loop *l, enum loop_pool pool, void (*work)(void *arg), void (*done)(void *arg),
+	      void *arg);
 
 #endif

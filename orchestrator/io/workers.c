@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two threads for what computes long: hashing, compression. They share nothing with the loop but
- * the two queues here. */
+/* Two threads of one pool. They share nothing with the loop but the two queues here. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

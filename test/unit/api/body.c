@@ -48,7 +48,8 @@ void answer_error(struct request *request, int told, const char *code, const cha
 	request->started = true;
 }
 
-int loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+int loop_work(struct loop *l, enum loop_pool pool, void (*work)(void *arg), void (*done)(void *arg),
+	      void *arg)
 {
 	if (no_worker)
 		return -ENOMEM;

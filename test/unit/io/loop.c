@@ -444,6 +444,50 @@ static void test_a_flood_does_not_starve_timers(void **state)
 
 /* --- workers and stopping --- */
 
+static void wait_for_byte(void *arg)
+{
+	struct fixture *f = arg;
+	char byte;
+
+	assert_int_equal(read(f->pair[1], &byte, 1), 1);
+}
+
+static void do_nothing(void *arg)
+{
+}
+
+static void count_done(void *arg)
+{
+	on_call(arg, 0);
+}
+
+/* Both threads of a pool stand still; what is queued behind them waits, and nothing else does. */
+static void test_a_stuck_pool_holds_up_no_other(void **state)
+{
+	struct fixture *f = *state;
+	static const enum loop_pool others[][2] = {
+		[LOOP_CPU] = {LOOP_DISK, LOOP_BULK},
+		[LOOP_DISK] = {LOOP_CPU, LOOP_BULK},
+		[LOOP_BULK] = {LOOP_CPU, LOOP_DISK},
+	};
+
+	for (enum loop_pool stuck = 0; stuck < LOOP_NPOOLS; stuck++) {
+		f->calls = 0;
+		f->wanted = 2;
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(loop_work(f->loop, stuck, wait_for_byte, count_done, f),
+					 0);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(
+				loop_work(f->loop, others[stuck][i], do_nothing, count_done, f), 0);
+		assert_int_equal(loop_run(f->loop), 0);
+		assert_int_equal(f->calls, 2);
+		f->wanted = 5;
+		assert_int_equal(write(f->pair[0], "abc", 3), 3);
+		assert_int_equal(loop_run(f->loop), 0);
+	}
+}
+
 struct job {
 	struct fixture *f;
 	pthread_t worked_on, done_on;
@@ -472,7 +516,7 @@ static void test_work_runs_elsewhere_and_ends_here(void **state)
 
 	for (int i = 0; i < 50; i++) {
 		jobs[i] = (struct job){.f = f, .left = &left};
-		assert_int_equal(loop_work(f->loop, job_work, job_done, &jobs[i]), 0);
+		assert_int_equal(loop_work(f->loop, LOOP_CPU, job_work, job_done, &jobs[i]), 0);
 	}
 	assert_int_equal(left, 50);
 	assert_int_equal(loop_run(f->loop), 0);
@@ -490,7 +534,7 @@ static void test_free_ends_queued_work(void **state)
 
 	for (int i = 0; i < 20; i++) {
 		jobs[i] = (struct job){.f = f, .left = &left};
-		assert_int_equal(loop_work(f->loop, job_work, job_done, &jobs[i]), 0);
+		assert_int_equal(loop_work(f->loop, LOOP_CPU, job_work, job_done, &jobs[i]), 0);
 	}
 	loop_free(f->loop);
 	assert_int_equal(left, 1);
@@ -570,6 +614,7 @@ int main(void)
 		T(test_ten_thousand_timers_are_moved),
 		T(test_a_timer_that_sets_itself_does_not_starve_the_rest),
 		T(test_a_flood_does_not_starve_timers),
+		T(test_a_stuck_pool_holds_up_no_other),
 		T(test_work_runs_elsewhere_and_ends_here),
 		T(test_free_ends_queued_work),
 		T(test_stop_from_a_signal_handler),

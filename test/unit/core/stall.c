@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A disk that stands still: what needs it waits, and nothing else does. */
+#include <semaphore.h>
+
+#include "orchestrator/core/internal.h"
+#include "test/unit/core/world.h"
+
+#define POOL_THREADS 2
+
+struct stall {
+	sem_t go;
+	unsigned left;
+};
+
+static void stand_still(void *arg)
+{
+	sem_wait(&((struct stall *)arg)->go);
+}
+
+static void on_gone_on(void *arg)
+{
+	((struct stall *)arg)->left--;
+}
+
+/* Every thread of the pool stands still from here on. */
+static void stall_pool(struct world *w, struct stall *s, enum loop_pool pool)
+{
+	s->left = POOL_THREADS;
+	sem_init(&s->go, 0, 0);
+	for (int i = 0; i < POOL_THREADS; i++)
+		assert_int_equal(loop_work(w->loop, pool, stand_still, on_gone_on, s), 0);
+}
+
+static bool is_over(void *arg)
+{
+	return ((struct stall *)arg)->left == 0;
+}
+
+static void end_stall(struct world *w, struct stall *s)
+{
+	for (int i = 0; i < POOL_THREADS; i++)
+		sem_post(&s->go);
+	world_until(w, is_over, s);
+	sem_destroy(&s->go);
+}
+
+static void note_disk(void *arg, const char *name, const char *why)
+{
+	char *text = arg;
+
+	if (!strcmp(name, "disk"))
+		snprintf(text, 128, "%s", why ? why : "ok");
+}
+
+static const char *disk_check(struct world *w)
+{
+	static char text[128];
+
+	core_checks(w->core, note_disk, text);
+	return text;
+}
+
+static bool is_checked(void *arg)
+{
+	struct core *c = arg;
+
+	return !c->watching;
+}
+
+/* The clock is not waited for: the time of the last check is set back instead. */
+static void test_a_disk_check_that_hangs_is_a_failed_one(void **state)
+{
+	struct world *w = *state;
+	struct stall s;
+
+	world_until(w, is_checked, w->core);
+	stall_pool(w, &s, LOOP_DISK);
+	loop_timer_set(w->loop, &w->core->watch_timer, 0);
+	assert_string_equal(disk_check(w), "ok");
+	w->core->watched_ms -= 60000;
+	assert_non_null(strstr(disk_check(w), "state_dir was last checked 60 s ago"));
+	end_stall(w, &s);
+	world_until(w, is_checked, w->core);
+	assert_string_equal(disk_check(w), "ok");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_disk_check_that_hangs_is_a_failed_one),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
