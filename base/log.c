@@ -16,6 +16,25 @@ static char log_role[32] = "ramet";
 static enum log_level log_least = LOG_INFO;
 static bool log_json;
 
+static void write_now(const char *lines, size_t len)
+{
+	ssize_t ignored = write(STDERR_FILENO, lines, len);
+
+	(void)ignored; /* there is nowhere left to tell that the log is gone */
+}
+
+static log_write_fn *log_output = write_now;
+
+void log_set_output(log_write_fn *output)
+{
+	log_output = output ? output : write_now;
+}
+
+void log_write(const char *lines, size_t len)
+{
+	log_output(lines, len);
+}
+
 void log_init(const char *role, enum log_level least)
 {
 	snprintf(log_role, sizeof(log_role), "%s", role);
@@ -134,7 +153,6 @@ void log_line(enum log_level level, const char *format, ...)
 	va_start(args, format);
 	size_t len = render(line, sizeof(line), level, format, args);
 	va_end(args);
-	ssize_t ignored = write(STDERR_FILENO, line, len);
-	(void)ignored; /* there is nowhere left to tell that the log is gone */
+	log_write(line, len);
 	errno = saved;
 }

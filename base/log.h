@@ -16,6 +16,14 @@ void log_init(const char *role, enum log_level least);
 /* Whether each line is a JSON object. */
 void log_set_json(bool json);
 
+/* Takes whole lines. May be called on any thread. */
+typedef void log_write_fn(const char *lines, size_t len);
+/* Gives all lines to `output` from here on; NULL: write(2) on standard error, as at first. To be
+ * set before there are other threads. */
+void log_set_output(log_write_fn *output);
+/* Writes whole lines that log_render made. */
+void log_write(const char *lines, size_t len);
+
 /* Writes one line with one write(2), so that lines of several processes never mix. Keeps errno. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/io/log-writer.h"
 #include "orchestrator/posture.h"
 #include "orchestrator/service.h"
 #include "orchestrator/warden/warden.h"
@@ -81,5 +82,7 @@ int role_service(void)
 	}
 	log_init("service", config_log_level(&config));
 	log_set_json(config.log_format[0] == 'j');
-	return service_run(&config, WARDEN_SOCKET_FD, WARDEN_ADMIN_FD);
+	int status = service_run(&config, WARDEN_SOCKET_FD, WARDEN_ADMIN_FD);
+	log_writer_flush();
+	return status;
 }

@@ -15,6 +15,7 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/audit/audit.h"
 #include "orchestrator/core/core.h"
+#include "orchestrator/io/log-writer.h"
 #include "orchestrator/io/loop.h"
 #include "orchestrator/landlock.h"
 #include "orchestrator/notify/notify.h"
@@ -168,6 +169,7 @@ static void on_watch(void *arg, struct api_watched *out)
 
 	audit_figures(s->audit, &f);
 	*out = (struct api_watched){
+		.log_dropped = log_writer_dropped(),
 		.audit_lines = f.lines,
 		.audit_lost = f.lost,
 		.audit_failures = f.failures,
@@ -220,6 +222,9 @@ static int start(struct service *s, struct err *e)
 		r = landlock_confine(s->config, e);
 	if (r == 0)
 		r = seccomp_confine(e);
+	/* After the filter, which holds for threads that are started later. */
+	if (r == 0)
+		r = log_writer_start(STDERR_FILENO, e);
 	if (r == 0)
 		r = start_core(s, e);
 	if (r == 0)

@@ -156,6 +156,8 @@ static void state_metrics(const struct core_figures *f, struct text *t)
 
 static void watch_metrics(const struct api_watched *w, struct text *t)
 {
+	metric(t, "ramet_log_lines_dropped_total", "counter",
+	       "Lines of the service's log that nobody read fast enough.", w->log_dropped);
 	metric(t, "ramet_audit_lines_total", "counter", "Lines given to the audit log.",
 	       w->audit_lines);
 	metric(t, "ramet_audit_lost_total", "counter",

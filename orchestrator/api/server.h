@@ -30,6 +30,7 @@ void api_free(struct api *a);
 
 /* Figures of what is beside the API, for /metrics. */
 struct api_watched {
+	uint64_t log_dropped;
 	uint64_t audit_lines, audit_lost, audit_failures, audit_waiting_bytes;
 	uint64_t webhooks_delivered, webhooks_failures, webhooks_dropped;
 	uint64_t webhooks_behind; /* lines of the audit log not dealt with yet */

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The log's thread: whoever logs never waits for whoever reads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/io/log-writer.h"
+
+static int log_pipe[2]; /* of this process's log: there is one in a process */
+
+static int start(void **state)
+{
+	struct err e;
+
+	return pipe(log_pipe) == 0 ? log_writer_start(log_pipe[1], &e) : -1;
+}
+
+static FILE *open_reader(void)
+{
+	FILE *f = fdopen(dup(log_pipe[0]), "r");
+
+	assert_non_null(f);
+	return f;
+}
+
+/* In a process of its own: it ends by abort(3), at once after it logged. */
+static void test_the_last_lines_before_an_abort_are_written(void **state)
+{
+	const struct rlimit no_core = {0, 0};
+	int fds[2], status, lines = 0;
+	char line[LOG_LINE_MAX];
+	struct err e;
+
+	assert_int_equal(pipe(fds), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		setrlimit(RLIMIT_CORE, &no_core);
+		if (log_writer_start(fds[1], &e) < 0)
+			_exit(1);
+		for (int i = 0; i < 100; i++)
+			log_error("line %d", i);
+		abort();
+	}
+	close(fds[1]);
+	FILE *f = fdopen(fds[0], "r");
+	while (fgets(line, sizeof(line), f))
+		lines++;
+	fclose(f);
+	assert_int_equal(lines, 100);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+/* Nobody reads: a call that waited for the pipe would not come back. */
+static void test_a_reader_that_stands_still_holds_nobody_up(void **state)
+{
+	const int lines = 10000;
+	char line[LOG_LINE_MAX];
+	int next = 0, number;
+
+	for (int i = 0; i < lines; i++)
+		log_error("%d %80s", i, "x");
+	assert_in_range(log_writer_dropped(), 1, lines - 1);
+	FILE *f = open_reader();
+	/* Each line is whole and in order, or counted at its place. */
+	while (next < lines && fgets(line, sizeof(line), f)) {
+		assert_int_equal(sscanf(strstr(line, ": ") + 2, "%d", &number), 1);
+		if (strstr(line, "lines of the log are missing here"))
+			next += number;
+		else
+			assert_int_equal(number, next++);
+	}
+	assert_int_equal(next, lines);
+	fclose(f);
+}
+
+static void *log_many(void *arg)
+{
+	for (int i = 0; i < 200; i++)
+		log_error("%s", (const char *)arg);
+	return NULL;
+}
+
+static void test_lines_of_several_threads_stay_whole(void **state)
+{
+	char texts[4][100], line[LOG_LINE_MAX];
+	unsigned seen[4] = {0};
+	pthread_t threads[4];
+	FILE *f = open_reader();
+
+	for (int i = 0; i < 4; i++) {
+		memset(texts[i], 'a' + i, sizeof(texts[i]) - 1);
+		texts[i][sizeof(texts[i]) - 1] = 0;
+		assert_int_equal(pthread_create(&threads[i], NULL, log_many, texts[i]), 0);
+	}
+	for (int n = 0; n < 800; n++) {
+		assert_non_null(fgets(line, sizeof(line), f));
+		const char *text = strstr(line, ": ") + 2;
+		int of = text[0] - 'a';
+		assert_in_range(of, 0, 3);
+		assert_int_equal(strncmp(text, texts[of], 99), 0);
+		seen[of]++;
+	}
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(seen[i], 200);
+		pthread_join(threads[i], NULL);
+	}
+	fclose(f);
+}
+
+static void test_a_flush_waits_until_all_is_written(void **state)
+{
+	struct pollfd readable = {.fd = log_pipe[0], .events = POLLIN};
+	char text[4096];
+
+	log_error("the last");
+	log_writer_flush();
+	assert_int_equal(poll(&readable, 1, 0), 1);
+	assert_true(read(log_pipe[0], text, sizeof(text)) > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest before[] = {
+		cmocka_unit_test(test_the_last_lines_before_an_abort_are_written),
+	};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_reader_that_stands_still_holds_nobody_up),
+		cmocka_unit_test(test_lines_of_several_threads_stay_whole),
+		cmocka_unit_test(test_a_flush_waits_until_all_is_written),
+	};
+
+	int failed = cmocka_run_group_tests(before, NULL, NULL);
+	return failed + cmocka_run_group_tests(tests, start, NULL);
+}
