@@ -122,6 +122,11 @@ static const struct setting settings[] = {
 	{"core_scheduling", CHOICE, AT(core_scheduling), 1, ROOM(core_scheduling), "yes", "yes no ",
 	 "Whether a core that has two threads (SMT) runs one VM at a time, so that none can watch\n"
 	 "another by the core's caches. no: more throughput, for VMs that trust each other."},
+	NUM(output_mib, 0, 1048576, "0",
+	    "Memory that rametd keeps of sandboxes' output, for replay and of lines that have not\n"
+	    "ended, all together. 0: a 128th of the host's, 64 at least. Above it the oldest "
+	    "events\n"
+	    "of the tenant that has most are dropped."),
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),

@@ -44,6 +44,7 @@ struct config {
 	uint32_t memory_mib;		     /* of all together; 0: what the host can spare */
 	uint32_t cpu_weight;		     /* of all together: 1000 */
 	char core_scheduling[4];	     /* "yes" or no: a core runs one VM at a time */
+	uint32_t output_mib;		     /* of held output; 0: by the host's memory */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */
 	char sizes[CONFIG_PATH_MAX];	    /* prepared ahead: "auto", or see config_sizes */

@@ -11,6 +11,14 @@ run=${RAMET_RUN_DIR:-/run/ramet}
 pidfile=$run/dev.pid
 log=${RAMET_LOG:-/var/log/ramet.log}
 
+# As run-ramet.mount does it. A VM that runs has its socket in the directory: nothing is mounted
+# over that.
+mount_run() {
+	mkdir -p "$run"
+	mountpoint -q "$run" || [ -n "$(ls -A "$run")" ] ||
+		mount -t tmpfs -o size=4%,mode=0755,nosuid,nodev,noexec ramet "$run"
+}
+
 running() {
 	pid=$(cat "$pidfile" 2>/dev/null) && grep -qsa rametd "/proc/$pid/cmdline"
 }
@@ -19,7 +27,7 @@ case ${1:-} in
 start)
 	running && { echo "the service runs already (process $pid)" >&2; exit 1; }
 	shift
-	mkdir -p "$run"
+	mount_run
 	ulimit -n 65536
 	[ ! -s "$log" ] || mv "$log" "$log.old"
 	setsid "$@" </dev/null >"$log" 2>&1 &

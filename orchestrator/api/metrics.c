@@ -145,6 +145,13 @@ static void state_metrics(const struct core_figures *f, struct text *t)
 		    "ramet_sandboxes_by_state{state=\"adopting\"} %llu\n",
 		    (unsigned long long)f->ready, (unsigned long long)f->running,
 		    (unsigned long long)f->adopting);
+	metric(t, "ramet_output_held_bytes", "gauge",
+	       "Memory that output of sandboxes takes, for replay and of lines that have not "
+	       "ended.",
+	       f->output_held_bytes);
+	metric(t, "ramet_output_dropped_bytes_total", "counter",
+	       "Events that left the replay early because all output was over its budget.",
+	       f->output_dropped_bytes);
 	metric(t, "ramet_memory_private_bytes", "gauge",
 	       "Memory that sandboxes' VMs have for themselves, as of some seconds ago.",
 	       f->memory.private_bytes);

@@ -65,8 +65,7 @@ static void take_diary(struct sandbox *s, struct diary_state *past)
 	s->guest_busy = past->guest_busy;
 	s->idle_since_ms = past->idle_since_ms;
 	s->expires_ms = past->expires_ms;
-	s->replay = past->replay;
-	past->replay = (struct replay){0};
+	replay_move(&s->replay, &past->replay);
 	if (exec_copy(s, &past->point) < 0)
 		log_error("sandbox %s: no memory for the call that runs in it", s->id);
 }
@@ -81,7 +80,9 @@ static void take_past(struct sandbox *s)
 	else
 		take_row(s);
 	diary_state_fini(&past);
+	diary_count(s->diary, s->output);
 	exec_keep_all(s, REPLAY_BYTES_MAX);
+	output_trim(s->core);
 	diary_times(s->diary, s->expires_ms, s->idle_since_ms);
 }
 

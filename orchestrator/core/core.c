@@ -220,6 +220,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	c->config = *config;
 	later_queue_init(&c->later, loop);
 	init_lists(c);
+	output_budget_init(&c->output, (size_t)config->output_mib << 20);
 	pool_init(c);
 	int ret = check_files(config, e);
 	if (ret == 0)
@@ -276,6 +277,7 @@ void core_figures(const struct core *c, struct core_figures *out)
 	out->shells_ready = c->pool.n_shells;
 	out->warm_ready = pool_warms(c);
 	out->warm_default_ready = c->pool.main.n;
+	out->output_held_bytes = c->output.held;
 	out->templates_building = c->building || c->ahead;
 	watch_figures(c, out);
 }

@@ -484,6 +484,8 @@ struct core_call *core_pty_list(struct core *c, const char *tenant, const char *
 
 struct core_figures {
 	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
+	uint64_t output_held_bytes;	 /* for replay, and lines that have not ended */
+	uint64_t output_dropped_bytes;	 /* events that went because all of it was too much */
 	uint64_t pool_hits, pool_misses; /* creates that found a warm sandbox, or did not */
 	uint64_t template_boots;	 /* images made */
 	uint64_t templates_building;	 /* that are asked for, or prepared ahead */

@@ -23,7 +23,7 @@
 #define FIRST_LOG (64u << 10)
 #define CODE_MAX  64
 #define TRACE_MAX 1024
-#define HELD_MAX  (LINE_MAX_BYTES + AGENT_PAYLOAD_MAX)
+#define HELD_MAX  (LINE_KEPT_MAX + AGENT_PAYLOAD_MAX)
 /* The most that can be said: events with what is around them, and both streams' lines. */
 #define SAID_MAX      (REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX + PAGE)
 #define AREA_SIZE     (28u << 20)
@@ -61,8 +61,10 @@ struct diary {
 	size_t len;   /* of the log, with what does not count yet */
 	size_t room;  /* of the area, that has pages behind it */
 	size_t limit; /* then it is written anew; whole pages */
-	bool full;    /* something did not fit: what is there is of no use any more */
-	bool told;    /* that there is no room */
+	size_t pages; /* bytes that the file takes, in both areas */
+	struct output_account *account;
+	bool full; /* something did not fit: what is there is of no use any more */
+	bool told; /* that there is no room */
 	char path[PATH_MAX_LEN];
 };
 
@@ -97,10 +99,26 @@ static struct diary *make(const char *run_dir, uint32_t slot, int flags)
 	return d;
 }
 
+static void count_pages(struct diary *d, size_t now)
+{
+	output_count(d->account, d->pages, now);
+	d->pages = now;
+}
+
+void diary_count(struct diary *d, struct output_account *account)
+{
+	if (!d)
+		return;
+	output_count(d->account, d->pages, 0);
+	d->account = account;
+	output_count(d->account, 0, d->pages);
+}
+
 void diary_close(struct diary *d)
 {
 	if (!d)
 		return;
+	count_pages(d, 0);
 	if (d->map)
 		munmap(d->map, FILE_SIZE);
 	close_fd(&d->fd);
@@ -120,6 +138,7 @@ void diary_remove(struct diary *d)
 static bool give_pages(struct diary *d, size_t at, size_t len)
 {
 	if (fallocate(d->fd, 0, (off_t)at, (off_t)len) == 0) {
+		count_pages(d, d->pages + len);
 		/* All at once is cheaper than a fault for each; where it can't be, they come. */
 		if (d->map)
 			madvise(d->map + at, len, MADV_POPULATE_WRITE);
@@ -343,10 +362,12 @@ static void write_all(struct diary *d, const struct diary_state *now, size_t rep
 	diary_have(d, p->have);
 }
 
-static void punch(struct diary *d, unsigned area)
+/* Gives back all pages but the head and what the other area has. */
+static void punch(struct diary *d, unsigned area, size_t others)
 {
 	fallocate(d->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)AREA_AT(area),
 		  AREA_SIZE);
+	count_pages(d, PAGE + others);
 }
 
 void diary_write(struct diary *d, const struct diary_state *now, size_t replay_most)
@@ -355,6 +376,7 @@ void diary_write(struct diary *d, const struct diary_state *now, size_t replay_m
 		return;
 	unsigned before = d->area;
 	bool lost = d->full;
+	size_t others = d->pages - PAGE;
 
 	d->area = !before;
 	d->len = d->room = 0;
@@ -365,15 +387,17 @@ void diary_write(struct diary *d, const struct diary_state *now, size_t replay_m
 		/* What the file says is of an earlier moment: a later life must not go by it. */
 		if (lost)
 			store(&d->head->committed, 0);
-		punch(d, d->area);
+		punch(d, d->area, others);
 		d->area = before;
 		return;
 	}
-	if (2 * d->len < AREA_SIZE)
-		d->limit = whole_pages(2 * d->len > FIRST_LOG ? 2 * d->len : FIRST_LOG);
+	/* Half as much again: each byte is copied twice on the whole, and few pages lie idle. */
+	size_t limit = d->len + d->len / 2;
+	if (limit < AREA_SIZE)
+		d->limit = whole_pages(limit > FIRST_LOG ? limit : FIRST_LOG);
 	d->told = false;
 	diary_commit(d, now->guest_busy);
-	punch(d, before);
+	punch(d, before, d->room);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -520,6 +544,7 @@ static bool restore(struct diary *d, uint32_t pid, struct diary_state *out)
 	    !head_is_good(d, pid, &len))
 		return false;
 	d->area = d->head->committed & SECOND_AREA ? 1 : 0;
+	d->pages = (size_t)st.st_blocks * 512;
 	if (diary_read(d->map + AREA_AT(d->area), len, out, &e) < 0) {
 		log_warn("%s: %s; its events are lost", d->path, e.text);
 		diary_state_fini(out);

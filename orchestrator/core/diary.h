@@ -48,6 +48,8 @@ struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid);
 /* That of an earlier life, with what it says, which is the caller's. NULL, and `out` says nothing:
  * there is none of this process, or it is not whole. */
 struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out);
+/* What the file takes is counted there from here on. */
+void diary_count(struct diary *d, struct output_account *account);
 /* Leaves the file. */
 void diary_close(struct diary *d);
 void diary_remove(struct diary *d);

@@ -113,6 +113,7 @@ void exec_keep(struct sandbox *s)
 {
 	if (!diary_commit(s->diary, s->guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
+	output_trim(s->core);
 }
 
 /* --- events --------------------------------------------------------------------------------- */
@@ -212,10 +213,46 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 	exec->have += frame->len;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
+	s->tight = output_is_tight(s->account);
 	if (splitter_feed(s, frame->data, frame->len, on_piece, call) < 0)
 		log_error("sandbox %s: no memory for its output", exec->sandbox->id);
 	if (!call->failed && frame->len)
 		note_output(exec, is_err, held);
+}
+
+static void cut_line(struct exec *exec, bool is_err)
+{
+	struct splitter *s = is_err ? &exec->err : &exec->out;
+	size_t held = s->len;
+
+	if (held <= LINE_TIGHT_BYTES || exec->call->failed)
+		return;
+	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
+	exec->cut = false;
+	splitter_cut(s, on_piece, exec->call);
+	if (!exec->call->failed)
+		note_output(exec, is_err, held);
+}
+
+bool exec_has_long_line(struct sandbox *s)
+{
+	const struct core_call *call = running(s);
+
+	return call &&
+	       (call->exec->out.len > LINE_TIGHT_BYTES || call->exec->err.len > LINE_TIGHT_BYTES);
+}
+
+void exec_cut_lines(struct sandbox *s)
+{
+	struct core_call *call = running(s);
+
+	if (!call)
+		return;
+	struct exec *exec = call->exec;
+	cut_line(exec, false);
+	/* It may have ended within the event. */
+	if (running(s) == call)
+		cut_line(exec, true);
 }
 
 static void on_exit_code(struct core_call *call, int code)
@@ -467,6 +504,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	}
 	c->waiting_bytes += exec->len;
 	exec->sandbox = s;
+	exec->out.account = exec->err.account = s->output;
 	if (spec->traceparent)
 		exec->traceparent = strdup(spec->traceparent);
 	list_add_tail(&s->calls, &call->link);
@@ -513,6 +551,7 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 		return 0;
 	struct exec *exec = call->exec;
 	out->at_guest = !s->agent || !agent_is_sending(s->agent);
+	out->out.account = out->err.account = s->output;
 	out->number = exec->number;
 	out->have = exec->have;
 	out->timeout_ms = exec->timeout_ms;
@@ -551,6 +590,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 		exec->traceparent = strdup(p->traceparent);
 	list_add_tail(&s->calls, &call->link);
 	s->n_calls++;
+	exec->out.account = exec->err.account = s->output;
 	int ret = splitter_copy(&exec->out, &p->out);
 	if (ret == 0)
 		ret = splitter_copy(&exec->err, &p->err);

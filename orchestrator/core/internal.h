@@ -7,6 +7,7 @@
 #include "orchestrator/agent/agent.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/core/diary.h"
+#include "orchestrator/core/output-budget.h"
 #include "orchestrator/core/recent.h"
 #include "orchestrator/core/replay.h"
 #include "orchestrator/core/splitter.h"
@@ -325,6 +326,7 @@ struct sandbox {
 	bool held;			/* nothing is read from the agent meanwhile */
 	char *ancestors;		/* as in the catalogue */
 	uint64_t seq, seq_reserved;
+	struct output_account *output; /* where what is held of its output counts */
 	struct replay replay;
 	struct list follows;
 	struct diary *diary; /* NULL: events are not kept for a later life of the service */
@@ -482,6 +484,12 @@ void exec_move(struct sandbox *from, struct sandbox *to);
 void exec_keep(struct sandbox *s);
 /* All of it is noted anew; of events no more than the last `replay_most` bytes. */
 void exec_keep_all(struct sandbox *s, size_t replay_most);
+/* A line whose end has not come is longer than what is held while the budget is used up. */
+bool exec_has_long_line(struct sandbox *s);
+/* Hands out such lines in parts. */
+void exec_cut_lines(struct sandbox *s);
+/* Drops output that is held until all of it is within the budget (output.c). */
+void output_trim(struct core *c);
 void follow_free(struct follow *follow);
 /* There are new events, or nothing runs any more. */
 void follow_news(struct sandbox *s);
@@ -650,6 +658,8 @@ struct core {
 	struct list finished; /* calls whose end is to be told */
 	struct core_figures figures;
 	size_t waiting_bytes; /* of calls that no guest has taken yet */
+	struct output_budget output;
+	struct later output_later;
 	struct loop_timer housekeeping;
 	struct checkpoint *checkpoint; /* under way */
 	struct backup *backup;	       /* the same */

@@ -89,8 +89,8 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	parent->diary = winner->diary;
 	winner->diary = NULL;
 	replay_fini(&parent->replay);
-	parent->replay = winner->replay;
-	memset(&winner->replay, 0, sizeof(winner->replay));
+	replay_move(&parent->replay, &winner->replay);
+	diary_count(parent->diary, parent->output);
 	parent->seq = seq;
 	parent->seq_reserved = m->seq_reserved;
 	sandbox_end_merged(winner, m->at_ms, m->text);

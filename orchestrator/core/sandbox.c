@@ -123,6 +123,8 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->forks);
 	list_init(&s->ops);
 	list_init(&s->follows);
+	s->output = output_account_get(&c->output, tenant);
+	s->replay.account = s->output;
 	sandbox_set_env(s, "", 0);
 	return s;
 }
@@ -208,6 +210,7 @@ void sandbox_free(struct sandbox *s)
 	free_calls(&s->follows);
 	list_del(&s->link);
 	list_del(&s->bucket);
+	output_account_put(s->output);
 	free(s->tenant);
 	free(s->metadata);
 	free(s->ancestors);
@@ -260,6 +263,7 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	list_add_tail(&s->core->sandboxes, &s->link);
 	s->core->n_sandboxes++;
 	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
+	diary_count(s->diary, s->output);
 	exec_keep_all(s, INHERITED_MAX);
 	sandbox_start_timers(s);
 	sandbox_touch(s);

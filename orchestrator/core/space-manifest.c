@@ -128,7 +128,7 @@ static bool get_splitter(struct wire *w, struct splitter *s)
 	size_t len;
 
 	s->chunks = wire_get_u8(w);
-	const uint8_t *p = wire_get_str(w, &len, LINE_MAX_BYTES);
+	const uint8_t *p = wire_get_str(w, &len, LINE_KEPT_MAX);
 	const struct splitter from = {
 		.chunks = s->chunks, .held = (uint8_t *)(uintptr_t)p, .len = len};
 	return !w->bad && splitter_copy(s, &from) == 0;

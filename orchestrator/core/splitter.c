@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "orchestrator/core/output-budget.h"
+
+#define ROOM_KEPT (64u << 10) /* once nothing is held */
+
 /* Bytes a character has by its first one; 1 for what can't begin one. */
 static size_t utf8_size(uint8_t lead)
 {
@@ -39,6 +43,7 @@ int splitter_hold(struct splitter *s, const uint8_t *data, size_t len)
 		held = realloc(s->held, room);
 		if (!held)
 			return -ENOMEM;
+		output_count(s->account, s->room, room);
 		s->held = held;
 		s->room = room;
 	}
@@ -46,6 +51,22 @@ int splitter_hold(struct splitter *s, const uint8_t *data, size_t len)
 		memcpy(s->held + s->len, data, len);
 	s->len += len;
 	return 0;
+}
+
+static void drop_room(struct splitter *s)
+{
+	free(s->held);
+	output_count(s->account, s->room, 0);
+	s->held = NULL;
+	s->room = 0;
+}
+
+/* What was held is out; a long line's room goes with it. */
+static void set_empty(struct splitter *s)
+{
+	s->len = 0;
+	if (s->room > ROOM_KEPT)
+		drop_room(s);
 }
 
 /* Hands out all that is held but half a character at its end. */
@@ -58,13 +79,25 @@ static void flush(struct splitter *s, bool partial, splitter_fn *fn, void *arg)
 	fn(arg, s->held, out, partial);
 	memmove(s->held, s->held + out, keep);
 	s->len = keep;
+	if (!keep)
+		set_empty(s);
+}
+
+void splitter_cut(struct splitter *s, splitter_fn *fn, void *arg)
+{
+	flush(s, true, fn, arg);
+}
+
+static size_t line_limit(const struct splitter *s)
+{
+	return s->tight ? LINE_TIGHT_BYTES : LINE_MAX_BYTES;
 }
 
 static void out_of_memory(struct splitter *s, splitter_fn *fn, void *arg)
 {
 	if (s->len)
 		fn(arg, s->held, s->len, true);
-	s->len = 0;
+	set_empty(s);
 }
 
 static int feed_chunk(struct splitter *s, const uint8_t *data, size_t len, splitter_fn *fn,
@@ -89,14 +122,15 @@ static int feed_chunk(struct splitter *s, const uint8_t *data, size_t len, split
 static int feed_part(struct splitter *s, const uint8_t *data, size_t len, splitter_fn *fn,
 		     void *arg)
 {
-	while (len) {
-		size_t part = LINE_MAX_BYTES - s->len;
+	size_t limit = line_limit(s);
 
+	while (len) {
 		/* Only once more comes is it known that the line goes on. */
-		if (!part) {
+		if (s->len >= limit) {
 			flush(s, true, fn, arg);
 			continue;
 		}
+		size_t part = limit - s->len;
 		part = part < len ? part : len;
 		int ret = splitter_hold(s, data, part);
 		if (ret < 0) {
@@ -117,7 +151,7 @@ static int feed_lines(struct splitter *s, const uint8_t *data, size_t len, split
 	while (len && (end = memchr(data, '\n', len))) {
 		size_t line = (size_t)(end - data);
 
-		if (!s->len && line <= LINE_MAX_BYTES) {
+		if (!s->len && line <= line_limit(s)) {
 			fn(arg, data, line, false);
 		} else {
 			int ret = feed_part(s, data, line, fn, arg);
@@ -125,7 +159,7 @@ static int feed_lines(struct splitter *s, const uint8_t *data, size_t len, split
 			if (ret < 0)
 				return ret;
 			fn(arg, s->held, s->len, false);
-			s->len = 0;
+			set_empty(s);
 		}
 		data += line + 1;
 		len -= line + 1;
@@ -149,13 +183,12 @@ void splitter_end(struct splitter *s, splitter_fn *fn, void *arg)
 
 void splitter_fini(struct splitter *s)
 {
-	free(s->held);
-	s->held = NULL;
-	s->len = s->room = 0;
+	drop_room(s);
+	s->len = 0;
 }
 
 int splitter_copy(struct splitter *to, const struct splitter *from)
 {
-	*to = (struct splitter){.chunks = from->chunks};
+	*to = (struct splitter){.chunks = from->chunks, .account = to->account};
 	return splitter_hold(to, from->held, from->len);
 }

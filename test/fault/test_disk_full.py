@@ -138,9 +138,10 @@ def test_the_catalogue_and_the_audit_log_go_on(
 @pytest.fixture
 def full_run_dir() -> Iterator[None]:
     """RUN_DIR, where diaries are, is in memory and of a size that can be changed."""
-    on_host("mount -o remount,size=$(($(df --output=used -k /run | tail -1) + 8))k /run")
+    run = "/run/ramet"
+    on_host(f"mount -o remount,size=$(($(df --output=used -k {run} | tail -1) + 8))k {run}")
     yield
-    on_host("mount -o remount,size=50% /run")
+    on_host(f"mount -o remount,size=4% {run}")
 
 
 @needs_rig

@@ -62,9 +62,21 @@ static const char *disk_check(struct world *w)
 
 static bool is_checked(void *arg)
 {
-	struct core *c = arg;
+	const struct core *c = arg;
 
-	return !c->watching;
+	return !c->watching && c->watched.disk_free_bytes;
+}
+
+static bool is_under_way(void *arg)
+{
+	const struct core *c = arg;
+
+	return c->watching;
+}
+
+static bool is_well(void *arg)
+{
+	return !strcmp(disk_check(arg), "ok");
 }
 
 /* The clock is not waited for: the time of the last check is set back instead. */
@@ -76,12 +88,12 @@ static void test_a_disk_check_that_hangs_is_a_failed_one(void **state)
 	world_until(w, is_checked, w->core);
 	stall_pool(w, &s, LOOP_DISK);
 	loop_timer_set(w->loop, &w->core->watch_timer, 0);
+	world_until(w, is_under_way, w->core);
 	assert_string_equal(disk_check(w), "ok");
 	w->core->watched_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "state_dir was last checked 60 s ago"));
 	end_stall(w, &s);
-	world_until(w, is_checked, w->core);
-	assert_string_equal(disk_check(w), "ok");
+	world_until(w, is_well, w);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

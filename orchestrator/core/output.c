@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What gives way when held output is over its budget: of the tenant that holds most, the oldest
+ * events, and when there are none left, lines that are held because their end has not come.
+ */
+#include "orchestrator/core/internal.h"
+
+#define DROP_LEAST (64u << 10) /* bytes of events at a time: each drop writes a diary anew */
+
+/* Returns the sandbox with the account's oldest event; NULL when there is no event. */
+static struct sandbox *oldest(const struct core *c, const struct output_account *a)
+{
+	struct sandbox *found = NULL;
+
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->output == a && s->replay.count &&
+		    (!found || replay_since_ms(&s->replay) < replay_since_ms(&found->replay)))
+			found = s;
+	}
+	return found;
+}
+
+static void drop_older_half(struct sandbox *s)
+{
+	size_t half = s->replay.bytes / 2, held = s->replay.bytes;
+
+	replay_drop(&s->replay, half > DROP_LEAST ? half : DROP_LEAST);
+	s->core->figures.output_dropped_bytes += held - s->replay.bytes;
+	exec_keep_all(s, REPLAY_BYTES_MAX);
+}
+
+static struct sandbox *with_long_line(const struct core *c, const struct output_account *a)
+{
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->output == a && exec_has_long_line(s))
+			return s;
+	}
+	return NULL;
+}
+
+/* From the loop, since each line that is cut is an event. */
+static void cut_lines(void *arg)
+{
+	struct core *c = arg;
+	struct sandbox *s;
+
+	while (output_is_over(&c->output) && (s = with_long_line(c, output_heaviest(&c->output))))
+		exec_cut_lines(s);
+}
+
+void output_trim(struct core *c)
+{
+	while (output_is_over(&c->output)) {
+		struct output_account *a = output_heaviest(&c->output);
+		struct sandbox *s = oldest(c, a);
+
+		if (s) {
+			drop_older_half(s);
+			continue;
+		}
+		if (with_long_line(c, a))
+			later_run(&c->later, &c->output_later, cut_lines, c);
+		return;
+	}
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The budget of held output: however many sandboxes print, and whoever they are of. */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "orchestrator/core/internal.h"
+#include "test/unit/core/world.h"
+
+#define MANY	   500
+#define FIRST_SLOT 1000
+#define EVENT_LEN  (256u << 10)
+#define EVENTS	   4 /* of each */
+#define BUDGET	   ((size_t)64 << 20)
+
+/* Sandboxes without VMs, which only have output. */
+struct crowd {
+	struct sandbox *all[MANY];
+	unsigned n;
+	char dir[32]; /* of their diaries: a tmpfs, as RUN_DIR is to be */
+};
+
+static struct crowd *crowd_new(void)
+{
+	struct crowd *crowd = calloc(1, sizeof(*crowd));
+
+	assert_non_null(crowd);
+	snprintf(crowd->dir, sizeof(crowd->dir), "/dev/shm/ramet-XXXXXX");
+	assert_non_null(mkdtemp(crowd->dir));
+	return crowd;
+}
+
+static struct sandbox *add_sandbox(struct world *w, struct crowd *crowd, const char *tenant)
+{
+	struct core *c = w->core;
+	struct sandbox *s = sandbox_new(c, "sbx_test", tenant);
+
+	s->slot = FIRST_SLOT + crowd->n;
+	s->diary = diary_new(crowd->dir, s->slot, 1);
+	assert_non_null(s->diary);
+	diary_count(s->diary, s->output);
+	list_add_tail(&c->sandboxes, &s->link);
+	c->n_sandboxes++;
+	crowd->all[crowd->n++] = s;
+	return s;
+}
+
+static void crowd_free(struct crowd *crowd)
+{
+	char path[64];
+
+	for (unsigned i = 0; i < crowd->n; i++) {
+		struct sandbox *s = crowd->all[i];
+
+		s->core->n_sandboxes--;
+		diary_remove(s->diary);
+		s->diary = NULL;
+		sandbox_free(s);
+	}
+	snprintf(path, sizeof(path), "%s/diaries", crowd->dir);
+	rmdir(path);
+	rmdir(crowd->dir);
+	free(crowd);
+}
+
+/* As an event of a call is kept. */
+static void print(struct sandbox *s, size_t len)
+{
+	static const uint8_t text[EVENT_LEN];
+	static int64_t now;
+	const struct event ev = {.seq = ++s->seq, .ts_ms = ++now, .data = text, .len = len};
+
+	replay_add(&s->replay, &ev, NULL);
+	diary_event(s->diary, &ev, NULL);
+	exec_keep(s);
+}
+
+static size_t file_bytes(const struct crowd *crowd)
+{
+	size_t sum = 0;
+
+	for (unsigned i = 0; i < crowd->n; i++) {
+		char path[64];
+		struct stat st;
+
+		snprintf(path, sizeof(path), "%s/diaries/%u", crowd->dir, crowd->all[i]->slot);
+		assert_int_equal(stat(path, &st), 0);
+		sum += (size_t)st.st_blocks * 512;
+	}
+	return sum;
+}
+
+static size_t replay_bytes(const struct crowd *crowd)
+{
+	size_t sum = 0;
+
+	for (unsigned i = 0; i < crowd->n; i++)
+		sum += crowd->all[i]->replay.bytes;
+	return sum;
+}
+
+/* Half a gigabyte, and as much again in the diaries. */
+static void test_no_number_of_sandboxes_holds_more_than_the_budget(void **state)
+{
+	struct crowd *crowd = crowd_new();
+	struct world *w = *state;
+
+	output_budget_init(&w->core->output, BUDGET);
+	while (crowd->n < MANY) {
+		struct sandbox *s = add_sandbox(w, crowd, TENANT);
+
+		for (unsigned i = 0; i < EVENTS; i++) {
+			print(s, EVENT_LEN);
+			assert_true(w->core->output.held <= BUDGET);
+		}
+	}
+	/* What is counted is what is there, and it is the latest. */
+	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= w->core->output.held);
+	assert_int_equal(crowd->all[0]->replay.count, 0);
+	assert_int_equal(replay_last(&crowd->all[MANY - 1]->replay), EVENTS);
+	assert_true(replay_bytes(crowd) > BUDGET / 8);
+	crowd_free(crowd);
+}
+
+static void test_nothing_of_a_tenant_within_its_share_is_dropped(void **state)
+{
+	struct crowd *crowd = crowd_new();
+	struct world *w = *state;
+
+	output_budget_init(&w->core->output, BUDGET);
+	struct sandbox *small = add_sandbox(w, crowd, "small");
+	for (int i = 0; i < 8; i++)
+		print(small, EVENT_LEN);
+	while (crowd->n < 150) {
+		struct sandbox *s = add_sandbox(w, crowd, "greedy");
+
+		for (unsigned i = 0; i < EVENTS; i++)
+			print(s, EVENT_LEN);
+	}
+	assert_true(w->core->output.held <= BUDGET);
+	assert_int_equal(small->replay.count, 8);
+	/* With one more tenant than before, shares are smaller, but it is still within. */
+	struct sandbox *other = add_sandbox(w, crowd, "other");
+	for (int i = 0; i < 8; i++)
+		print(other, EVENT_LEN);
+	assert_int_equal(other->replay.count, 8);
+	assert_int_equal(small->replay.count, 8);
+	crowd_free(crowd);
+}
+
+static void test_a_child_counts_only_what_it_has_for_itself(void **state)
+{
+	struct crowd *crowd = crowd_new();
+	struct world *w = *state;
+
+	output_budget_init(&w->core->output, BUDGET);
+	struct sandbox *parent = add_sandbox(w, crowd, TENANT);
+	for (int i = 0; i < 8; i++)
+		print(parent, EVENT_LEN);
+	size_t before = w->core->output.held;
+	for (int i = 0; i < 10; i++) {
+		struct sandbox *child = add_sandbox(w, crowd, TENANT);
+
+		assert_int_equal(replay_copy(&child->replay, &parent->replay), 0);
+	}
+	assert_true(w->core->output.held - before < 10 * EVENT_LEN);
+	crowd_free(crowd);
+	assert_int_equal(w->core->output.held, 0);
+}
+
+#define LINES 4
+
+static bool holds_little(void *arg)
+{
+	const struct core *c = arg;
+
+	return !output_is_over(&c->output);
+}
+
+struct waiting {
+	struct fakes *fakes;
+	unsigned n;
+};
+
+static bool all_wait(void *arg)
+{
+	const struct waiting *waiting = arg;
+
+	return fakes_waiting(waiting->fakes) == waiting->n;
+}
+
+/* They print a part of a line and then nothing: it comes in parts, whole, and is not held. */
+static void test_lines_without_an_end_are_cut_when_they_are_too_much(void **state)
+{
+	struct world *w = *state;
+	struct waiting waiting = {w->fakes, LINES};
+	struct made m[LINES];
+	struct run r[LINES];
+
+	output_budget_init(&w->core->output, 3 << 20);
+	for (int i = 0; i < LINES; i++) {
+		world_create(w, &m[i], NULL);
+		r[i] = (struct run){0};
+		world_exec_start(w, &r[i], m[i].view.id, "big 1000000\nwait", false);
+	}
+	world_until(w, all_wait, &waiting);
+	world_until(w, holds_little, w->core);
+	fakes_go(w->fakes);
+	for (int i = 0; i < LINES; i++) {
+		world_until_true(w, &r[i].over);
+		assert_int_equal(r[i].bytes, 1000000);
+		assert_true(r[i].started && !r[i].failed);
+	}
+}
+
+static void test_all_is_given_back_at_the_end(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct done d;
+	struct run r;
+
+	assert_int_equal(w->core->output.held, 0);
+	assert_true(w->core->output.most >= 64u << 20); /* the default */
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "out one\nbig 200000\nout two");
+	assert_true(w->core->output.held > 200000);
+	world_delete(w, &d, m.view.id);
+	assert_false(d.failed);
+	assert_int_equal(w->core->output.held, 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_no_number_of_sandboxes_holds_more_than_the_budget),
+		TEST(test_nothing_of_a_tenant_within_its_share_is_dropped),
+		TEST(test_a_child_counts_only_what_it_has_for_itself),
+		TEST(test_lines_without_an_end_are_cut_when_they_are_too_much),
+		TEST(test_all_is_given_back_at_the_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
