@@ -297,7 +297,8 @@ static void fill_queue(struct world *w, struct run *r, unsigned n, const char *s
 
 static void test_the_code_of_one_tenant_leaves_room_for_others(void **state)
 {
-	struct run mine[5] = {0}, other[2] = {0}, last;
+	static struct run mine[5], other[2]; /* some go on until the teardown */
+	struct run last;
 	struct world *w = *state;
 	char *script = large_script();
 	struct made m;
@@ -321,7 +322,8 @@ static void test_the_code_of_one_tenant_leaves_room_for_others(void **state)
 /* What does not wait at all needs no room among what does. */
 static void test_a_sandbox_that_is_idle_takes_calls_when_others_queue(void **state)
 {
-	struct run r[5] = {0}, rest[26] = {0}, last;
+	static struct run r[5], rest[26]; /* the same */
+	struct run last;
 	struct world *w = *state;
 	char *script = large_script();
 	struct made m;
