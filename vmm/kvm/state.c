@@ -156,8 +156,7 @@ int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, st
 		return err_say(e, ENOTSUP,
 			       "vCPU %u: the image has %u bytes of extended state, this CPU %zu", i,
 			       s->xsave_bytes, vm->host->xsave_bytes);
-	if (set_cpuid(&vm->vcpu[i], &s->cpuid, e) ||
-	    set_tsc_khz(&vm->vcpu[i], s->tsc_khz, e) ||
+	if (set_cpuid(&vm->vcpu[i], &s->cpuid, e) || set_tsc_khz(&vm->vcpu[i], s->tsc_khz, e) ||
 	    set(fd, KVM_SET_MP_STATE, &s->mp_state, "run state", e) ||
 	    set(fd, KVM_SET_SREGS, &s->sregs, "special registers", e) ||
 	    set(fd, KVM_SET_REGS, &s->regs, "registers", e) ||

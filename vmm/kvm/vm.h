@@ -17,7 +17,7 @@
 #include "vmm/kvm/memory.h"
 
 #define KVM_VCPUS_MAX 32
-#define KVM_MSRS_MAX  64  /* registers of one vCPU that an image carries */
+#define KVM_MSRS_MAX  64 /* registers of one vCPU that an image carries */
 #define KVM_XSAVE_MAX 16384
 
 /* What this host's KVM offers; asked once. */
