@@ -51,7 +51,7 @@ struct command_env {
 typedef int command_fn(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		       struct err *e);
 
-/* What the answer of a command that went well waits for. */
+/* Says what the answer of a successful command waits for. */
 enum command_wait {
 	COMMAND_AT_ONCE,
 	COMMAND_SYNC,	/* what the catalogue has is on the disk: no power cut takes it back */

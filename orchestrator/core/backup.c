@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
-/* What workers are at, and then the copy, until the call has told it. */
+/* A backup under way, then its result until the call has passed it on. */
 struct backup {
 	struct core *core;	/* NULL: it is gone */
 	struct core_call *call; /* NULL: nobody waits any more */
@@ -97,7 +97,7 @@ void backup_tell(struct core_call *call)
 				call->failed ? &call->failure : NULL);
 }
 
-/* One under way ends with its next step. */
+/* A backup under way ends with its next step. */
 void backup_free(struct backup *job)
 {
 	if (!job)

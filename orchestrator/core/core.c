@@ -113,7 +113,7 @@ static void forget_ended(struct core *c)
 		log_error("%s", e.text);
 }
 
-/* Nobody waits for the disk, but it is not left to chance. */
+/* Revokes keys whose grace is over; nobody waits for the disk. */
 static void end_graces(struct core *c)
 {
 	struct err e;

@@ -112,7 +112,7 @@ void core_list(struct core *c, const char *tenant,
 
 /* --- the catalogue ---------------------------------------------------------------------------- */
 
-/* Until what is in the catalogue is on the disk, so that no power cut takes it back. */
+/* Ends when the catalogue is on the disk, so that no power cut takes its changes back. */
 struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg);
 
 /* `fd`, the callee's: the copy, on disk and without a name; -1 on failure. */

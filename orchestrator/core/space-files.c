@@ -115,7 +115,7 @@ static void add_name(struct names *names, const char *name)
 	snprintf(names->all[names->n++], NAME_ROOM, "%s", name);
 }
 
-/* All of them, before any gets another name. What is not named like a Space is somebody else's. */
+/* Reads all names before any is changed. Entries not named like a Space are left alone. */
 static int read_names(int parent, struct names *out, struct err *e)
 {
 	DIR *d = fdopendir(dup(parent));
@@ -142,8 +142,8 @@ static bool cut(char *name, const char *suffix)
 	return true;
 }
 
-/* Since when it is lost. A time to come, or of more than a year ago, is that of a clock that was
- * wrong: it counts from now on. */
+/* Returns since when it is lost. A time in the future, or more than a year ago, comes from a wrong
+ * clock: the days count from now on. */
 static int64_t lost_since(int parent, const char *lost)
 {
 	const int64_t now = realtime_ms();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a start finds of Spaces: the catalogue's rows, directories, and what is the one without the
- * other. Only what the catalogue says is gone is removed. A directory that it does not name at all
+ * Loads the Spaces at a start, and compares the catalogue's rows with the directories. Only files
+ * of a Space that the catalogue says is gone are removed. A directory that it does not name at all
  * is kept for LOST_KEPT_MS, since the catalogue may be a copy of yesterday's that was put back.
  */
 #include <stdio.h>
@@ -51,7 +51,7 @@ static void on_removed(void *arg)
 	free(job);
 }
 
-/* Should there be no memory, the next start removes them. */
+/* Without memory for the job, the next start removes the files. */
 void space_files_drop(struct core *c, const char *id)
 {
 	struct removal *job = must_alloc(sizeof(*job));
@@ -127,7 +127,7 @@ static bool is_space(void *arg, const char *id)
 	return space_of(arg, id) != NULL;
 }
 
-/* One that can't be looked up is kept. */
+/* Returns false when the catalogue can't be read: the directory is kept. */
 static bool is_gone(void *arg, const char *id)
 {
 	struct core *c = arg;

@@ -37,8 +37,8 @@ static void insert(struct keys *k, struct entry *entry)
 	list_add_tail(&k->buckets[entry->hash[0]], &entry->bucket);
 }
 
-/* It ends by the clock that counts on: what is left until `at_ms`, but no later than it was to end
- * before. */
+/* Sets its end on the boot-time clock from what is left until `at_ms`; never later than the end it
+ * had. */
 static void set_end(struct key *key, int64_t at_ms)
 {
 	int64_t left = at_ms - realtime_ms();

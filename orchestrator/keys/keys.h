@@ -43,7 +43,7 @@ void keys_free(struct keys *k);
 
 /* A key was made, ever: from then on each request needs one, were they all revoked. */
 bool keys_any(const struct keys *k);
-/* Once false, it stays so: neither the state nor the clock it asks ever goes back. */
+/* Once false, it stays false: neither the state nor the boot-time clock ever goes back. */
 static inline bool key_is_good(const struct key *key)
 {
 	return !key->revoked && (!key->ends_ms || boottime_ms() < key->ends_ms);

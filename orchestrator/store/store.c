@@ -103,7 +103,8 @@ static int check_schema(sqlite3 *db, struct err *e)
 	return version < SCHEMA_VERSION ? migrate(db, version, e) : 0;
 }
 
-/* That every page can be read and is where it belongs. Takes about as long as reading the rows. */
+/* Checks that every page can be read and is where it belongs, which takes about as long as reading
+ * the rows. */
 static int check_whole(sqlite3 *db, struct err *e)
 {
 	sqlite3_stmt *st = NULL;

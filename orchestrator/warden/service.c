@@ -23,7 +23,7 @@
 
 #define RESTART_FIRST_MS 100
 #define RESTART_MOST_MS	 10000
-#define RESTART_SETUP_MS 60000 /* it said why it can't start: an operator is to mend that */
+#define RESTART_SETUP_MS 60000 /* after a failed start, which an operator must mend */
 #define LIVED_WELL_MS	 60000
 #define SERVICE_FILES	 1048576 /* one for each client and each VM connection */
 #define ADMIN_BACKLOG	 16
