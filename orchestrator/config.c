@@ -112,6 +112,12 @@ static const struct setting settings[] = {
 	    "Memory that VMs and rametd may take together. 0: all but a little that is kept for "
 	    "the\n"
 	    "host's own. Where it is used up, the VM that has most is ended."),
+	NUM(memory_overcommit, 0, 100000, "0",
+	    "RAM that sandboxes may be promised all together, in percent of that memory; what is "
+	    "over\n"
+	    "it is refused. 100: no sandbox can run out of memory by what others do. 0: no limit, "
+	    "for\n"
+	    "most sandboxes use a part of their RAM, and share what their template has in memory."),
 	NUM(cpu_weight, 1, 10000, "1000",
 	    "Share of the CPUs that VMs and rametd get together where they are short; other "
 	    "services\n"

@@ -42,6 +42,7 @@ struct config {
 	uint32_t vm_uid_base;		     /* 300000 */
 	uint32_t max_vms;		     /* 256; at most WARDEN_SLOTS_MAX */
 	uint32_t memory_mib;		     /* of all together; 0: what the host can spare */
+	uint32_t memory_overcommit;	     /* percent of it that may be promised; 0: any */
 	uint32_t cpu_weight;		     /* of all together: 1000 */
 	char core_scheduling[4];	     /* "yes" or no: a core runs one VM at a time */
 	uint32_t output_mib;		     /* of held output; 0: by the host's memory */

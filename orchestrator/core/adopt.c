@@ -43,6 +43,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	}
 	list_add_tail(&c->sandboxes, &s->link);
 	c->n_sandboxes++;
+	promises_changed(c);
 }
 
 /* What only its row tells: nothing of its events, and its times as the wall clock has them. */

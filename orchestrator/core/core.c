@@ -357,6 +357,7 @@ void core_free(struct core *c)
 		return;
 	c->closing = true;
 	loop_timer_clear(c->loop, &c->housekeeping);
+	loop_timer_clear(c->loop, &c->promises_timer);
 	loop_timer_clear(c->loop, &c->closing_limit);
 	template_unwait(&c->def_wait);
 	if (c->ahead)

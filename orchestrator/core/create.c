@@ -286,6 +286,10 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
+	if (!promises_have_room(c, size.size.ram_mib, &f)) {
+		fail(create, &f);
+		return call;
+	}
 	struct warm *warm = pool_take_warm(c, create->template, size.size.rootfs_gb);
 	if (warm) {
 		c->figures.pool_hits++;

@@ -448,7 +448,8 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 
 	call->fork_fn = fn;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
-	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f)) {
+	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
+	    !promises_have_room(c, (uint64_t)n * s->size.ram_mib, &f)) {
 		c->figures.fork_failures++;
 		call_finish(call, &f);
 		return call;

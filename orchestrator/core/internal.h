@@ -76,6 +76,12 @@ struct vm_spec size_shell_spec(const struct core *c);
 
 /* There are VMs for `n` more sandboxes; else *f is filled. What is in the pool makes room. */
 bool host_has_room(struct core *c, size_t n, struct failure *f);
+/* Has the VMs of tenants who were promised more than their share marked soon, as those that end
+ * first when memory runs out. */
+void promises_changed(struct core *c);
+/* The RAM of all sandboxes and `mib` more is within the setting memory_overcommit; else *f is
+ * filled. */
+bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);
 /* Another VM would push the host into swapping or worse. */
 bool host_memory_low(void);
 /* No VM can be filled, and guests that write wait. */
@@ -672,6 +678,7 @@ struct core {
 	struct watched watched;
 	uint64_t watched_ms; /* when that was found, on the loop's clock */
 	struct loop_timer watch_timer;
+	struct loop_timer promises_timer;
 	core_life_fn *life_fn; /* NULL: nobody listens */
 	void *life_arg;
 };

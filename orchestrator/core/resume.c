@@ -269,7 +269,8 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 			    "can't be given one",
 			    p->id);
 	else
-		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f);
+		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
+		       promises_have_room(c, p->size.ram_mib, f);
 	return false;
 }
 

@@ -262,6 +262,7 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	sandbox_index(s);
 	list_add_tail(&s->core->sandboxes, &s->link);
 	s->core->n_sandboxes++;
+	promises_changed(s->core);
 	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
 	diary_count(s->diary, s->output);
 	exec_keep_all(s, INHERITED_MAX);
@@ -514,6 +515,7 @@ void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 {
 	sandbox_step(s, SBX_END);
 	s->core->n_sandboxes--;
+	promises_changed(s->core);
 	s->ended_at_ms = at_ms;
 	s->ended_code = sandbox_end_code("merged");
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
@@ -544,6 +546,7 @@ static void leave(struct sandbox *s)
 static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
 {
 	s->core->n_sandboxes--;
+	promises_changed(s->core);
 	s->ended_at_ms = at_ms;
 	s->ended_code = sandbox_end_code(code);
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);

@@ -64,6 +64,7 @@ struct vm {
 	struct list wait_link; /* on host->waiting */
 	bool adopted;
 	enum warden_priority priority; /* as asked for; the warden knows once the VM is spawned */
+	int oom_first;		       /* 0 or 1; -1: not known */
 	bool spawn_pending;	       /* the warden's reply to the spawn is to come */
 	struct loop_timer timer;       /* spawn, greeting, release retry */
 	uint64_t warden_answers;       /* when the spawn's timer was set */

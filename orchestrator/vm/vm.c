@@ -264,6 +264,7 @@ struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct
 		return NULL;
 	struct vm *vm = vm_new(h, owner, arg);
 	vm->adopted = true;
+	vm->oom_first = -1;
 	vm->spec = *spec;
 	vm->charged_most = spec->memory_max; /* nobody knows */
 	vm->pid = pid;
@@ -346,6 +347,24 @@ void vm_set_priority(struct vm *vm, enum warden_priority priority)
 	vm->priority = priority;
 	if (is_spawned)
 		send_priority(vm);
+}
+
+static void on_marked(void *arg, int error, uint64_t value, const char *text)
+{
+	if (error && error != -ESRCH)
+		log_warn("a VM's place in the order of ends by OOM can't be changed: %s",
+			 text[0] ? text : strerror(-error));
+}
+
+void vm_set_oom(struct vm *vm, bool first)
+{
+	const struct warden_msg msg = {
+		.type = WARDEN_OOM, .slot = vm->slot, .oom = {.first = first}};
+
+	if (vm->oom_first == first || vm->state <= VM_SPAWNING || vm->state >= VM_BROKEN)
+		return;
+	vm->oom_first = first;
+	warden_client_call(vm->host->warden, &msg, on_marked, NULL);
 }
 
 /* The warden answers in order: the VM is there until it is emptied, which comes after. */

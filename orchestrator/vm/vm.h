@@ -85,6 +85,8 @@ void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg);
 /* Sets the VM's share where CPUs are short; nothing waits for it. A new VM has WARDEN_BRINGUP, an
  * adopted one WARDEN_NORMAL. */
 void vm_set_priority(struct vm *vm, enum warden_priority priority);
+/* Whether the kernel ends it before VMs that are not marked, when memory runs out. */
+void vm_set_oom(struct vm *vm, bool first);
 bool vm_is_shell(const struct vm *vm);
 bool vm_is_running(const struct vm *vm);
 

@@ -394,6 +394,81 @@ static int teardown(void **state)
 	return world_teardown(state);
 }
 
+/* --- memory --------------------------------------------------------------------------------- */
+
+struct marks {
+	struct fakes *fakes;
+	unsigned n;
+};
+
+static bool are_marked(void *arg)
+{
+	const struct marks *marks = arg;
+
+	return fakes_marked(marks->fakes) == marks->n;
+}
+
+static void until_marked(struct world *w, unsigned n)
+{
+	struct marks marks = {w->fakes, n};
+
+	world_until(w, are_marked, &marks);
+}
+
+static void restart_with_memory(struct world *w, uint32_t mib, uint32_t overcommit)
+{
+	world_wait_ready(w);
+	world_kill_core(w);
+	w->config.memory_mib = mib;
+	w->config.memory_overcommit = overcommit;
+	world_start_core(w);
+	world_wait_ready(w);
+}
+
+/* Four sandboxes of one tenant have more than half, that of the other has less. */
+static void test_those_over_their_share_of_memory_end_first(void **state)
+{
+	struct world *w = *state;
+	struct made many[4], one;
+	struct done d;
+
+	restart_with_memory(w, 3 * w->config.ram_mib, 0);
+	use_key(w, "pro");
+	for (size_t i = 0; i < 4; i++)
+		create(w, &many[i], &(struct sandbox_spec){0});
+	char first[64];
+	snprintf(first, sizeof(first), "%s", world_tenant);
+	until_marked(w, 0); /* a tenant that is alone harms itself only */
+	use_key(w, "pro");
+	create(w, &one, &(struct sandbox_spec){0});
+	until_marked(w, 4);
+	world_kill_core(w);
+	world_start_core(w);
+	world_wait_ready(w);
+	until_marked(w, 4);
+	world_tenant = first;
+	for (size_t i = 1; i < 4; i++)
+		world_delete(w, &d, many[i].view.id);
+	until_marked(w, 0);
+}
+
+static void test_memory_can_be_promised_to_an_end(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct forked k;
+
+	restart_with_memory(w, w->config.ram_mib, 250);
+	create(w, &m, &(struct sandbox_spec){0});
+	world_fork(w, &k, m.view.id, 2);
+	assert_int_equal(k.failure.status, 503);
+	assert_non_null(strstr(k.failure.text, "promised to other sandboxes"));
+	create(w, &m, &(struct sandbox_spec){0});
+	world_create(w, &m, &(struct sandbox_spec){0});
+	assert_false(m.ok);
+	assert_string_equal(m.failure.code, "no_capacity");
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -415,6 +490,8 @@ int main(void)
 		T(test_the_code_of_one_tenant_leaves_room_for_others),
 		T(test_a_sandbox_that_is_idle_takes_calls_when_others_queue),
 		T(test_another_s_sandbox_is_none),
+		T(test_those_over_their_share_of_memory_end_first),
+		T(test_memory_can_be_promised_to_an_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
