@@ -1070,6 +1070,7 @@ static int set_up(void **state)
 	snprintf(config.webhook_secret, sizeof(config.webhook_secret), "0123456789abcdef");
 	setenv("RAMET_WEBHOOK_SECRET", config.webhook_secret, 1);
 	snprintf(config.webhook_url, sizeof(config.webhook_url), "http://127.0.0.1:9/");
+	memset(config.notify, 0, sizeof(config.notify)); /* readlink(2) ends no string */
 	if (readlink("/proc/self/exe", config.notify, sizeof(config.notify) - 1) < 0)
 		return -1;
 	config.vm_uid_base = UID_BASE;
