@@ -213,20 +213,6 @@ static void test_a_vm_process_that_lies_is_put_away(void **state)
 
 /* --- the image on disk ---------------------------------------------------------------------- */
 
-static unsigned count_images(struct world *w)
-{
-	char path[CONFIG_PATH_MAX + 16];
-	struct dirent *entry;
-	unsigned n = 0;
-
-	snprintf(path, sizeof(path), "%s/templates", w->config.state_dir);
-	DIR *d = opendir(path);
-	while ((entry = readdir(d)))
-		n += entry->d_name[0] != '.';
-	closedir(d);
-	return n;
-}
-
 static void restart(struct world *w)
 {
 	world_kill_core(w);
@@ -242,7 +228,7 @@ static void test_the_image_is_used_again(void **state)
 	restart(w);
 	restart(w);
 	assert_int_equal(fakes_boots(w->fakes), 1);
-	assert_int_equal(count_images(w), 1);
+	assert_int_equal(world_images(w, ""), 1);
 }
 
 static void test_a_change_of_what_it_is_made_of_makes_it_anew(void **state)
@@ -259,7 +245,7 @@ static void test_a_change_of_what_it_is_made_of_makes_it_anew(void **state)
 		close(fd);
 		restart(w);
 		assert_int_equal(fakes_boots(w->fakes), i + 2);
-		assert_int_equal(count_images(w), 1); /* the old one is gone */
+		assert_int_equal(world_images(w, ""), 1); /* the old one is gone */
 	}
 }
 

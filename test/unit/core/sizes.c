@@ -2,7 +2,6 @@
 /* Sandboxes of other sizes than the default: what they get, and where it comes from. */
 #include "test/unit/core/world.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -502,20 +501,6 @@ static void start_with(struct world *w, const char *sizes, const char *recents)
 	world_wait_ready(w);
 }
 
-static unsigned count_images(struct world *w)
-{
-	char path[CONFIG_PATH_MAX + 16];
-	struct dirent *entry;
-	unsigned n = 0;
-
-	snprintf(path, sizeof(path), "%s/templates", w->config.state_dir);
-	DIR *d = opendir(path);
-	while ((entry = readdir(d)))
-		n += entry->d_name[0] != '.' && !strstr(entry->d_name, ".tmp");
-	closedir(d);
-	return n;
-}
-
 static bool has_image(struct world *w, const char *size)
 {
 	char command[CONFIG_PATH_MAX + 128];
@@ -540,7 +525,7 @@ static void test_with_auto_8_images_are_prepared_and_no_more(void **state)
 		   "default 1x67108864x1\n");
 	world_until(w, are_8_ahead, w->core);
 	pass(w, 4000);
-	assert_int_equal(count_images(w), AHEAD_IMAGES_MAX);
+	assert_int_equal(world_images(w, ""), AHEAD_IMAGES_MAX);
 	assert_true(has_image(w, "1c-128m-1g"));
 	assert_true(has_image(w, "1c-192m-1g"));
 	assert_true(has_image(w, "1c-320m-1g")); /* its disk grows */
@@ -591,7 +576,7 @@ static void test_with_a_list_nothing_else_is_prepared(void **state)
 
 	start_with(w, "", "default 1x192x1\n");
 	pass(w, 4000);
-	assert_int_equal(count_images(w), 1);
+	assert_int_equal(world_images(w, ""), 1);
 }
 
 static void test_the_least_recently_asked_image_goes(void **state)
@@ -607,7 +592,7 @@ static void test_the_least_recently_asked_image_goes(void **state)
 		create(w, &m, 192, 0);
 		world_delete(w, &d, m.view.id);
 	}
-	assert_int_equal(count_images(w), 16 + 1);
+	assert_int_equal(world_images(w, ""), 16 + 1);
 	assert_true(has_image(w, "1c-128m-1g"));
 	assert_true(has_image(w, "1c-192m-1g")); /* in use all along */
 	assert_false(has_image(w, "1c-256m-1g"));

@@ -342,20 +342,6 @@ static void test_a_template_that_is_replaced_is_made_anew(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots + 2);
 }
 
-static unsigned count_images(struct world *w, const char *name)
-{
-	char command[512];
-	unsigned n = 0;
-
-	snprintf(command, sizeof(command), "ls %s/templates", w->config.state_dir);
-	FILE *f = popen(command, "r");
-	char line[256];
-	while (fgets(line, sizeof(line), f))
-		n += !strncmp(line, name, strlen(name));
-	pclose(f);
-	return n;
-}
-
 static void test_images_of_templates_that_are_gone_go(void **state)
 {
 	struct world *w = *state;
@@ -367,13 +353,13 @@ static void test_images_of_templates_that_are_gone_go(void **state)
 	create(w, &m, "py");
 	create(w, &m, "py-data");
 	/* None of these is taken for an older one of another. */
-	assert_int_equal(count_images(w, "py-"), 2);
-	assert_int_equal(count_images(w, "default-"), 1);
+	assert_int_equal(world_images(w, "py-"), 2);
+	assert_int_equal(world_images(w, "default-"), 1);
 	snprintf(path, sizeof(path), "%s/py-data/rootfs.ext4", w->config.templates_dir);
 	assert_int_equal(unlink(path), 0);
 	restart(w);
-	assert_int_equal(count_images(w, "py-"), 1);
-	assert_int_equal(count_images(w, "default-"), 1);
+	assert_int_equal(world_images(w, "py-"), 1);
+	assert_int_equal(world_images(w, "default-"), 1);
 }
 
 /* Python's random and numpy's, in what came of a template and in nothing else. */

@@ -137,6 +137,21 @@ void world_lock_catalogue(struct world *w, bool locked)
 	}
 }
 
+unsigned world_images(struct world *w, const char *prefix)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/templates", w->config.state_dir);
+	DIR *d = opendir(path);
+	while ((entry = readdir(d)))
+		n += entry->d_name[0] != '.' && !strstr(entry->d_name, ".tmp") &&
+		     strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+	closedir(d);
+	return n;
+}
+
 /* --- waiting -------------------------------------------------------------------------------- */
 
 struct wait {

@@ -36,6 +36,9 @@ void world_wait_ready(struct world *w);
 /* Somebody else holds the catalogue: the core can't write to it. */
 void world_lock_catalogue(struct world *w, bool locked);
 
+/* How many images of templates are on the disk, whose directories' names begin so. */
+unsigned world_images(struct world *w, const char *prefix);
+
 /* Runs the loop until it holds; fails the test when it does not within 120 s. */
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
 void world_until_true(struct world *w, const bool *flag);
