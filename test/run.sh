@@ -90,6 +90,8 @@ group_unit() {
 	cmake_tree release && cmake_tree asan || return
 	run_ctest release unit unit-gcc -j "$(nproc)"
 	run_ctest asan unit unit-asan -j "$(nproc)"
+	# What shares memory between threads; the rest has one.
+	cmake_tree tsan threaded_tests && run_ctest tsan threaded unit-tsan -j "$(nproc)"
 	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests"
 }
 
