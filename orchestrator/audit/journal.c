@@ -137,7 +137,8 @@ int journal_append(struct journal *j, const char *p, size_t len, bool at_line, s
 			return err_set(e, n < 0 ? errno : EIO, "write " AUDIT_FILE);
 		*done += (size_t)n;
 		j->size += (size_t)n;
-		j->written += (size_t)n;
+		/* The loop reads it meanwhile, for its figures. */
+		__atomic_fetch_add(&j->written, (uint64_t)n, __ATOMIC_RELAXED);
 	}
 	return r;
 }
