@@ -15,64 +15,6 @@
 
 /* --- calls ---------------------------------------------------------------------------------- */
 
-struct frozen {
-	bool done, ok;
-	char id[SANDBOX_ID_LEN + 1];
-	struct failure failure;
-	struct core_call *call;
-};
-
-static void on_frozen(void *arg, const char *id, const struct failure *f)
-{
-	struct frozen *z = arg;
-
-	z->done = true;
-	z->ok = id != NULL;
-	if (id)
-		snprintf(z->id, sizeof(z->id), "%s", id);
-	else
-		z->failure = *f;
-}
-
-static void start_freeze(struct world *w, struct frozen *z, const char *id)
-{
-	*z = (struct frozen){0};
-	z->call = core_freeze(w->core, TENANT, id, on_frozen, z);
-}
-
-static void freeze(struct world *w, struct frozen *z, const char *id)
-{
-	start_freeze(w, z, id);
-	world_until_true(w, &z->done);
-}
-
-static void on_resumed(void *arg, const struct sandbox_view *view, const struct failure *f)
-{
-	struct made *m = arg;
-
-	m->done = true;
-	m->ok = view != NULL;
-	if (view)
-		m->view = *view;
-	else
-		m->failure = *f;
-}
-
-static void resume_start(struct world *w, struct made *m, const char *id,
-			 const struct space_resume *how)
-{
-	const struct space_resume plain = {0};
-
-	*m = (struct made){0};
-	m->call = core_space_resume(w->core, TENANT, id, how ? how : &plain, on_resumed, m);
-}
-
-static void resume(struct world *w, struct made *m, const char *id)
-{
-	resume_start(w, m, id, NULL);
-	world_until_true(w, &m->done);
-}
-
 static void on_done(void *arg, const struct failure *f)
 {
 	struct done *d = arg;
@@ -218,7 +160,7 @@ static void test_a_space_is_the_sandbox_again(void **state)
 	world_create(w, &m, &spec);
 	world_exec(w, &r, m.view.id, "out before");
 	uint64_t last = r.last_seq;
-	freeze(w, &z, m.view.id);
+	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 	assert_true(is_gone(w, m.view.id, "frozen", z.id));
 	assert_int_equal(figures_of(w).sandboxes, 0);
@@ -228,7 +170,7 @@ static void test_a_space_is_the_sandbox_again(void **state)
 	assert_string_equal(view.metadata, "{\"m\":1}");
 	assert_int_equal(view.ram_mib, m.view.ram_mib);
 	assert_false(core_space_view(w->core, "another", z.id, &view, &f));
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	assert_string_not_equal(again.view.id, m.view.id);
 	assert_int_equal(spaces(w), 0);
@@ -240,7 +182,7 @@ static void test_a_space_is_the_sandbox_again(void **state)
 	world_exec(w, &r, again.view.id, "env");
 	assert_string_equal(r.out, "K=v ");
 	assert_true(r.first_seq > last);
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	assert_false(again.ok);
 	assert_int_equal(again.failure.status, 404);
 }
@@ -265,7 +207,7 @@ static void test_a_call_that_runs_goes_on_in_the_resumed_one(void **state)
 	world_exec_start(w, &waits, m.view.id, "out never", false);
 	world_until(w, one_waits, w->fakes);
 	world_until(w, has_event, &r);
-	freeze(w, &z, m.view.id);
+	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 	world_until_true(w, &r.over);
 	world_until_true(w, &waits.over);
@@ -274,7 +216,7 @@ static void test_a_call_that_runs_goes_on_in_the_resumed_one(void **state)
 	assert_non_null(strstr(r.failure.text, z.id));
 	world_kill_core(w);
 	world_start_core(w);
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	world_exec_start(w, &next, again.view.id, "out next", false);
 	fakes_go(w->fakes);
@@ -295,9 +237,9 @@ static void test_it_can_be_frozen_again_and_forked(void **state)
 	world_create(w, &m, NULL);
 	memcpy(again.view.id, m.view.id, sizeof(m.view.id));
 	for (int i = 0; i < 4; i++) {
-		freeze(w, &z, again.view.id);
+		world_freeze(w, &z, again.view.id);
 		assert_true(z.ok);
-		resume(w, &again, z.id);
+		world_resume(w, &again, z.id);
 		assert_true(again.ok);
 		until_entries(w, "spaces", 1); /* of the one that runs from it */
 	}
@@ -319,17 +261,17 @@ static void test_what_was_closed_stays_closed(void **state)
 	struct frozen z;
 
 	world_create(w, &m, &(struct sandbox_spec){.egress = false});
-	freeze(w, &z, m.view.id);
-	resume_start(w, &again, z.id, &open);
+	world_freeze(w, &z, m.view.id);
+	world_resume_start(w, &again, z.id, &open);
 	world_until_true(w, &again.done);
 	assert_string_equal(again.failure.code, "egress_closed");
 	assert_int_equal(spaces(w), 1);
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	assert_int_equal(fakes_closed_first(w->fakes), 1);
 	world_create(w, &m, &(struct sandbox_spec){.egress = true});
-	freeze(w, &z, m.view.id);
-	resume_start(w, &again, z.id, &closed);
+	world_freeze(w, &z, m.view.id);
+	world_resume_start(w, &again, z.id, &closed);
 	world_until_true(w, &again.done);
 	assert_true(again.ok && !again.view.egress);
 }
@@ -372,7 +314,7 @@ static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **stat
 	for (size_t i = 0; i < 2; i++) {
 		world_create(w, &m, &soon_over[i]);
 		expect_frozen(w, m.view.id, &l);
-		resume_start(w, &m, l.last, &how);
+		world_resume_start(w, &m, l.last, &how);
 		world_until_true(w, &m.done);
 		assert_true(m.ok && m.view.persistent);
 		expect_frozen(w, m.view.id, &l); /* again */
@@ -409,11 +351,11 @@ static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
 	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two", false);
 	world_until(w, one_waits, w->fakes);
 	fakes_fault(w->fakes, FAKES_FORK, 1);
-	freeze(w, &z, m.view.id);
+	world_freeze(w, &z, m.view.id);
 	assert_string_equal(z.failure.code, "freeze_failed");
 	assert_int_equal(fakes_runs(w->fakes), 0); /* it never stood still */
 	world_lock_catalogue(w, true);
-	freeze(w, &z, m.view.id);
+	world_freeze(w, &z, m.view.id);
 	world_lock_catalogue(w, false);
 	assert_false(z.ok);
 	fakes_go(w->fakes);
@@ -438,14 +380,14 @@ static void test_a_disk_that_fails_leaves_the_sandbox(void **state)
 		snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, names[i]);
 		assert_int_equal(rmdir(path), 0);
 		close(open(path, O_CREAT | O_CLOEXEC, 0600));
-		freeze(w, &z, m.view.id);
+		world_freeze(w, &z, m.view.id);
 		assert_string_equal(z.failure.code, "freeze_failed");
 		assert_non_null(strstr(z.failure.text, path));
 		assert_int_equal(unlink(path), 0);
 		assert_int_equal(mkdir(path, 0700), 0);
 		expect_alive(w, m.view.id);
 	}
-	freeze(w, &z, m.view.id);
+	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 }
 
@@ -458,7 +400,7 @@ static void test_deleted_meanwhile(void **state)
 
 	for (int turns = 0; turns < 24; turns += 2) {
 		world_create(w, &m, NULL);
-		start_freeze(w, &z, m.view.id);
+		world_freeze_start(w, &z, m.view.id);
 		for (int i = 0; i < turns * turns && !z.done; i++)
 			turn(w);
 		world_delete(w, &d, m.view.id);
@@ -482,7 +424,7 @@ static void test_the_vm_dies_meanwhile(void **state)
 		world_create(w, &m, NULL);
 		world_wait_ready(w);
 		fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
-		start_freeze(w, &z, m.view.id);
+		world_freeze_start(w, &z, m.view.id);
 		world_until(w, one_waits, w->fakes);
 		for (uint32_t slot = 0; slot < 8; slot++)
 			fakes_kill(w->fakes, slot);
@@ -503,20 +445,20 @@ static void test_a_resume_that_fails_leaves_the_space(void **state)
 	struct run r;
 
 	world_create(w, &m, &(struct sandbox_spec){.egress = false});
-	freeze(w, &z, m.view.id);
+	world_freeze(w, &z, m.view.id);
 	world_wait_ready(w);
 	for (size_t i = 0; i < 3; i++) {
 		fakes_fault(w->fakes, faults[i], 1);
-		resume(w, &again, z.id);
+		world_resume(w, &again, z.id);
 		assert_string_equal(again.failure.code, "vm_failed");
 		assert_int_equal(spaces(w), 1);
 		world_wait_ready(w);
 	}
 	world_lock_catalogue(w, true);
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	world_lock_catalogue(w, false);
 	assert_string_equal(again.failure.code, "catalogue");
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	world_exec(w, &r, again.view.id, "out alive");
 	assert_string_equal(r.out, "alive");
@@ -530,9 +472,9 @@ static void test_of_two_resumes_one_wins(void **state)
 	struct done d;
 
 	world_create(w, &m, NULL);
-	freeze(w, &z, m.view.id);
-	resume_start(w, &first, z.id, NULL);
-	resume_start(w, &second, z.id, NULL);
+	world_freeze(w, &z, m.view.id);
+	world_resume_start(w, &first, z.id, NULL);
+	world_resume_start(w, &second, z.id, NULL);
 	drop(w, &d, z.id);
 	assert_string_equal(d.failure.code, "busy");
 	world_until_true(w, &first.done);
@@ -548,11 +490,11 @@ static void test_a_client_that_leaves_leaves_the_space(void **state)
 	struct frozen z;
 
 	world_create(w, &m, NULL);
-	freeze(w, &z, m.view.id);
-	resume_start(w, &again, z.id, NULL);
+	world_freeze(w, &z, m.view.id);
+	world_resume_start(w, &again, z.id, NULL);
 	core_abandon(again.call);
 	assert_int_equal(spaces(w), 1);
-	resume(w, &again, z.id);
+	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 }
 
@@ -633,11 +575,11 @@ static void test_a_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 		world_create(w, &m[i], NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 5);
 	for (int i = 0; i < 4; i++)
-		start_freeze(w, &mine[i], m[i].view.id);
+		world_freeze_start(w, &mine[i], m[i].view.id);
 	world_until(w, two_wait, w->fakes);
 	use_key(w);
 	world_create(w, &m[4], NULL);
-	start_freeze(w, &other, m[4].view.id);
+	world_freeze_start(w, &other, m[4].view.id);
 	fakes_go(w->fakes);
 	world_until_true(w, &mine[0].done);
 	world_until_true(w, &mine[1].done);
@@ -672,7 +614,7 @@ static void test_a_merge_does_not_lift_the_lifetime(void **state)
 		world_create(w, &others[i], NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 2; i++)
-		start_freeze(w, &z[i], others[i].view.id);
+		world_freeze_start(w, &z[i], others[i].view.id);
 	world_until(w, two_wait, w->fakes);
 	world_create(w, &m, &(struct sandbox_spec){.persistent = true, .timeout_s = 1});
 	world_fork(w, &k, m.view.id, 1);
@@ -705,7 +647,7 @@ static void test_killed_at_any_step_there_is_one_of_both(void **state)
 		struct run r;
 
 		world_create(w, &m, NULL);
-		start_freeze(w, &z, m.view.id);
+		world_freeze_start(w, &z, m.view.id);
 		for (int i = 0; (i < rounds * rounds || rounds == 23) && !z.done; i++)
 			turn(w);
 		bool told = z.done && z.ok;
@@ -717,7 +659,7 @@ static void test_killed_at_any_step_there_is_one_of_both(void **state)
 		assert_true(!told || l.n == 1);
 		frozen += l.n;
 		if (l.n) {
-			resume(w, &m, l.last);
+			world_resume(w, &m, l.last);
 			assert_true(m.ok);
 		}
 		world_exec(w, &r, m.view.id, "out alive");
@@ -743,15 +685,15 @@ static void test_killed_in_a_resume_there_is_one_of_both(void **state)
 		struct made m, again;
 
 		world_create(w, &m, NULL);
-		freeze(w, &z, m.view.id);
-		resume_start(w, &again, z.id, NULL);
+		world_freeze(w, &z, m.view.id);
+		world_resume_start(w, &again, z.id, NULL);
 		for (int i = 0; i < rounds * rounds && !again.done; i++)
 			turn(w);
 		world_kill_core(w);
 		world_start_core(w);
 		assert_int_equal(figures_of(w).sandboxes + spaces(w), 1);
 		if (spaces(w)) {
-			resume(w, &again, z.id);
+			world_resume(w, &again, z.id);
 			assert_true(again.ok);
 		}
 		char id[SANDBOX_ID_LEN + 1];
@@ -798,7 +740,7 @@ static void freeze_new(struct world *w, struct frozen *z)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	freeze(w, z, m.view.id);
+	world_freeze(w, z, m.view.id);
 	assert_true(z->ok);
 }
 
@@ -823,18 +765,18 @@ static void test_a_catalogue_put_back_loses_no_space(void **state)
 	assert_int_equal(figures_of(w).spaces_lost, 2);
 	restart(w);
 	assert_int_equal(figures_of(w).spaces_lost, 2);
-	resume(w, &m, new[0].id);
+	world_resume(w, &m, new[0].id);
 	assert_int_equal(m.failure.status, 404);
 	put_back(w, "today");
 	assert_int_equal(spaces(w), 3);
 	assert_int_equal(figures_of(w).spaces_lost, 0);
 	for (int i = 0; i < 2; i++) {
-		resume(w, &m, new[i].id);
+		world_resume(w, &m, new[i].id);
 		assert_true(m.ok);
 		world_exec(w, &r, m.view.id, "out alive");
 		assert_string_equal(r.out, "alive");
 	}
-	resume(w, &m, old.id);
+	world_resume(w, &m, old.id);
 	assert_true(m.ok);
 }
 
@@ -1008,11 +950,11 @@ static void test_a_flipped_bit_is_found_and_not_run(void **state)
 		struct done d;
 
 		world_create(w, &m, NULL);
-		freeze(w, &z, m.view.id);
+		world_freeze(w, &z, m.view.id);
 		assert_true(z.ok);
 		flip(w, z.id, places[i].file, places[i].at);
 		unsigned restores = fakes_restores(w->fakes);
-		resume(w, &m, z.id);
+		world_resume(w, &m, z.id);
 		assert_string_equal(m.failure.code, "space_damaged");
 		assert_non_null(strstr(m.failure.text, places[i].file));
 		assert_int_equal(fakes_restores(w->fakes) > restores + 2, 0);
@@ -1037,16 +979,16 @@ static void test_damage_is_found_after_a_start(void **state)
 
 	for (int i = 0; i < 2; i++) {
 		world_create(w, &m, NULL);
-		freeze(w, &z[i], m.view.id);
+		world_freeze(w, &z[i], m.view.id);
 	}
 	snprintf(path, sizeof(path), "%s/spaces/%s/memory", w->config.state_dir, z[0].id);
 	world_kill_core(w);
 	assert_int_equal(unlink(path), 0);
 	world_start_core(w);
 	world_until(w, one_is_damaged, w);
-	resume(w, &m, z[0].id);
+	world_resume(w, &m, z[0].id);
 	assert_string_equal(m.failure.code, "space_damaged");
-	resume(w, &m, z[1].id);
+	world_resume(w, &m, z[1].id);
 	assert_true(m.ok);
 }
 

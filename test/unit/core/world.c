@@ -404,6 +404,46 @@ void world_merge(struct world *w, struct done *d, const char *parent, const char
 	world_until_true(w, &d->done);
 }
 
+static void on_frozen(void *arg, const char *id, const struct failure *f)
+{
+	struct frozen *z = arg;
+
+	assert_false(z->done);
+	z->done = true;
+	z->ok = id != NULL;
+	if (id)
+		snprintf(z->id, sizeof(z->id), "%s", id);
+	else
+		z->failure = *f;
+}
+
+void world_freeze_start(struct world *w, struct frozen *z, const char *id)
+{
+	*z = (struct frozen){0};
+	z->call = core_freeze(w->core, TENANT, id, on_frozen, z);
+}
+
+void world_freeze(struct world *w, struct frozen *z, const char *id)
+{
+	world_freeze_start(w, z, id);
+	world_until_true(w, &z->done);
+}
+
+void world_resume_start(struct world *w, struct made *m, const char *space,
+			const struct space_resume *how)
+{
+	const struct space_resume plain = {0};
+
+	*m = (struct made){0};
+	m->call = core_space_resume(w->core, TENANT, space, how ? how : &plain, on_created, m);
+}
+
+void world_resume(struct world *w, struct made *m, const char *space)
+{
+	world_resume_start(w, m, space, NULL);
+	world_until_true(w, &m->done);
+}
+
 static void on_past(void *arg, const struct event *ev, const char *traceparent)
 {
 	struct history *h = arg;

@@ -95,6 +95,18 @@ void world_fork_start(struct world *w, struct forked *k, const char *id, unsigne
 void world_fork(struct world *w, struct forked *k, const char *id, unsigned n);
 void world_merge_start(struct world *w, struct done *d, const char *parent, const char *winner);
 void world_merge(struct world *w, struct done *d, const char *parent, const char *winner);
+struct frozen {
+	bool done, ok;
+	char id[SANDBOX_ID_LEN + 1]; /* of the Space */
+	struct failure failure;
+	struct core_call *call;
+};
+void world_freeze_start(struct world *w, struct frozen *z, const char *id);
+void world_freeze(struct world *w, struct frozen *z, const char *id);
+/* `how`: NULL for nothing special. */
+void world_resume_start(struct world *w, struct made *m, const char *space,
+			const struct space_resume *how);
+void world_resume(struct world *w, struct made *m, const char *space);
 /* The replay as text: output and exits joined by |, of errors the code; numbers must grow. */
 struct history {
 	char text[4096];
