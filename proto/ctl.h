@@ -2,21 +2,27 @@
 /*
  * rametd <-> one VM process, over its SOCK_SEQPACKET control socket. The VM process listens; the
  * newest connection replaces the one before it (rametd was restarted), and nothing about the VM
- * changes when none is there. One struct ctl_msg per packet, host byte order (same machine, same
- * build: both ends check `version`), with descriptors in SCM_RIGHTS. Every request is answered by
- * one CTL_REPLY with its `seq`; events have seq 0. Both sides check each message as hostile.
+ * changes when none is there. One struct ctl_msg per packet, host byte order (same machine: both
+ * ends check `version`), with descriptors in SCM_RIGHTS. Every request is answered by one CTL_REPLY
+ * with its `seq`; events have seq 0. Both sides check each message as hostile.
+ *
+ * A VM process speaks one version, and its hello says which. rametd starts only VM processes of
+ * CTL_VERSION; it takes over those of CTL_VERSION_BEFORE, too, which an upgrade leaves running, and
+ * speaks that version to them. Version 4 is the same but for `instance`: its VMs have none.
  */
 #ifndef RAMET_PROTO_CTL_H
 #define RAMET_PROTO_CTL_H
 
 #include <stdint.h>
 
-#define CTL_VERSION	4
-#define CTL_CMDLINE_MAX 1024
-#define CTL_TEXT_MAX	240
-#define CTL_FDS_MAX	128 /* descriptors in one message */
-#define CTL_LAYERS_MAX	90  /* sealed disk layers in one fill */
-#define CTL_MEMORY_MAX	24  /* memory layers over the memory file in one fill */
+#define CTL_VERSION	   5
+#define CTL_VERSION_BEFORE 4
+#define CTL_INSTANCE_LEN   16
+#define CTL_CMDLINE_MAX	   1008
+#define CTL_TEXT_MAX	   240
+#define CTL_FDS_MAX	   128 /* descriptors in one message */
+#define CTL_LAYERS_MAX	   90  /* sealed disk layers in one fill */
+#define CTL_MEMORY_MAX	   24  /* memory layers over the memory file in one fill */
 
 enum ctl_type {
 	/*
@@ -81,7 +87,7 @@ enum ctl_end_reason {
 };
 
 struct ctl_msg {
-	uint32_t version; /* CTL_VERSION */
+	uint32_t version; /* CTL_VERSION, or of a VM from before an upgrade CTL_VERSION_BEFORE */
 	uint32_t type;	  /* enum ctl_type */
 	uint32_t seq;	  /* set by the requester, not 0; 0 in events */
 	uint32_t nfds;	  /* descriptors that travel with this message */
@@ -95,6 +101,8 @@ struct ctl_msg {
 			uint32_t memory_layers;	       /* CTL_RESTORE, else 0 */
 			uint64_t disk_bytes;	       /* size the guest sees; a multiple of 4096 */
 			char cmdline[CTL_CMDLINE_MAX]; /* CTL_BOOT; NUL-terminated */
+			/* Names this VM among all there ever were; random, not all zeros. */
+			uint8_t instance[CTL_INSTANCE_LEN];
 		} fill;
 		struct {
 			uint32_t port;
@@ -138,6 +146,7 @@ struct ctl_msg {
 			uint32_t vcpus;
 			uint32_t ram_mib; /* of a shell: the most it can be filled with */
 			uint32_t pid;	  /* as the process sees itself */
+			uint8_t instance[CTL_INSTANCE_LEN]; /* of its fill; zeros in a shell */
 		} hello;
 		struct {
 			uint32_t reason; /* enum ctl_end_reason */
@@ -145,5 +154,7 @@ struct ctl_msg {
 		} ended;
 	};
 };
+
+_Static_assert(sizeof(struct ctl_msg) == 1072, "a message of version 4 has as many bytes");
 
 #endif

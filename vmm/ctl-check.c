@@ -10,6 +10,7 @@
 
 static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
+	static const uint8_t none[CTL_INSTANCE_LEN];
 	/* kernel or state and memory; base and writable layer */
 	unsigned expected = m->fill.kind == CTL_RESTORE ? 4 : 3;
 
@@ -35,6 +36,8 @@ static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 	if (!memchr(m->fill.cmdline, '\0', sizeof(m->fill.cmdline)))
 		return err_say(e, EPROTO, "the command line has no end within %d bytes",
 			       CTL_CMDLINE_MAX);
+	if (!memcmp(m->fill.instance, none, sizeof(none)))
+		return err_say(e, EPROTO, "a fill needs an instance that is not all zeros");
 	expected += m->fill.has_initrd + m->fill.memory_layers + m->fill.layers;
 	if (nfds != expected)
 		return err_say(e, EPROTO, "this fill needs %u descriptors, %u came", expected,

@@ -22,6 +22,7 @@ struct ctl {
 	struct loop_watch *listen_watch, *conn_watch;
 	int conn;	     /* -1: none */
 	uint32_t generation; /* of the connection: an answer to an older one is dropped */
+	uint8_t instance[CTL_INSTANCE_LEN]; /* of the fill; zeros: none yet */
 	bool ended;
 	enum ctl_end_reason end_reason;
 	char end_text[CTL_TEXT_MAX];
@@ -111,6 +112,7 @@ static void send_hello(struct ctl *c)
 	m.hello.vcpus = c->cfg->vcpus;
 	m.hello.ram_mib = vm_ram_mib(c->vm);
 	m.hello.pid = (uint32_t)getpid();
+	memcpy(m.hello.instance, c->instance, sizeof(m.hello.instance));
 	send_msg(c, &m);
 }
 
@@ -231,6 +233,7 @@ static int do_fill(struct ctl *c, struct request *r, struct err *e)
 		res = vm_restore(c->vm, r->fds[0], &memory, &disk, e);
 	if (res)
 		return res;
+	memcpy(c->instance, m->fill.instance, sizeof(c->instance));
 	answer.reply.fill.running_ns = vm_running_since(c->vm);
 	send_msg(c, &answer);
 	vm_filled(c->vm);

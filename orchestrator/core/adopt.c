@@ -11,8 +11,6 @@
 #include "base/clock.h"
 #include "orchestrator/core/internal.h"
 
-#define ENDED_KEPT_MS (3600 * 1000)
-
 static void on_row(void *arg, const struct store_sandbox *row)
 {
 	struct core *c = arg;
@@ -27,6 +25,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	s->expires_at_ms = row->expires_at_ms;
 	s->slot = row->slot;
 	s->pid = row->pid;
+	memcpy(s->instance, row->instance, sizeof(s->instance));
 	/* What was numbered after the last reservation is not known. */
 	s->seq = s->seq_reserved = row->seq_reserved;
 	snprintf(s->template, sizeof(s->template), "%s", row->template);
@@ -38,7 +37,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 		s->ended_at_ms = row->ended_at_ms;
 		s->ended_code = sandbox_end_code(row->ended_code);
 		snprintf(s->ended_text, sizeof(s->ended_text), "%s", row->ended_text);
-		sandbox_keep_ended(s);
+		ended_keep(s);
 		return;
 	}
 	list_add_tail(&c->sandboxes, &s->link);
@@ -102,10 +101,12 @@ static void adopt(struct sandbox *s)
 {
 	struct core *c = s->core;
 	const struct vm_spec spec = size_vm_spec(&s->size, false);
+	struct vm_id id = {.slot = s->slot, .pid = s->pid};
 
+	memcpy(id.instance, s->instance, sizeof(id.instance));
 	s->state = SBX_ADOPTING;
 	take_past(s);
-	s->vm = vm_adopt(&c->vms, s->slot, s->pid, &spec, &sandbox_vm_owner, s);
+	s->vm = vm_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* When somebody listens to what becomes of sandboxes: nobody does yet. */
 		s->redial = (struct loop_timer){.fn = on_no_slot, .arg = s};
@@ -117,6 +118,27 @@ static void adopt(struct sandbox *s)
 		vm_close_egress(s->vm, on_closed, s);
 	log_info("sandbox %s: VM in slot %u, process %u, is taken over", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);
+}
+
+void adopt_leave_foreign(struct sandbox *s)
+{
+	static const uint8_t none[CTL_INSTANCE_LEN];
+	const uint8_t *instance = vm_instance(s->vm);
+
+	if (!vm_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
+		return;
+	list_each (pos, &s->core->sandboxes) {
+		const struct sandbox *each = container_of(pos, struct sandbox, link);
+
+		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
+			continue;
+		log_error("slot %u has the VM of sandbox %s, which the catalogue names slot %u "
+			  "for: it is left alone",
+			  s->slot, each->id, each->slot);
+		vm_leave(s->vm);
+		s->vm = NULL;
+		return;
+	}
 }
 
 static void on_emptied(void *arg, int error, uint64_t value, const char *text)
@@ -160,10 +182,10 @@ static void sweep_slots(struct core *c)
 
 int adopt_all(struct core *c, struct err *e)
 {
-	/* Without room they are forgotten later. */
-	if (store_forget_ended(c->store, realtime_ms() - ENDED_KEPT_MS, e) < 0)
-		log_error("%s", e->text);
-	int ret = store_sandboxes(c->store, on_row, c, e);
+	int ret = ended_load(c, on_row, e);
+
+	if (ret == 0)
+		ret = store_sandboxes(c->store, on_row, c, e);
 	if (ret < 0)
 		return ret;
 	list_each_safe (pos, &c->sandboxes)

@@ -13,7 +13,6 @@
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
-#define ENDED_KEPT_MS	  (3600 * 1000)
 #define SHUTDOWN_LIMIT_MS 20000
 
 /* --- warden and slots ----------------------------------------------------------------------- */
@@ -81,7 +80,7 @@ static void checkpoint_done(void *arg)
 	free(job);
 }
 
-static void start_checkpoint(struct core *c)
+void core_checkpoint(struct core *c)
 {
 	if (c->checkpoint || !store_wants_checkpoint(c->store))
 		return;
@@ -92,25 +91,6 @@ static void start_checkpoint(struct core *c)
 		free(c->checkpoint);
 		c->checkpoint = NULL;
 	}
-}
-
-static void forget_ended(struct core *c)
-{
-	int64_t before = realtime_ms() - ENDED_KEPT_MS;
-	bool any = false;
-	struct err e;
-
-	list_each_safe (pos, &c->ended) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		if (s->ended_at_ms >= before)
-			break;
-		c->n_ended--;
-		sandbox_free(s);
-		any = true;
-	}
-	if (any && store_forget_ended(c->store, before, &e) < 0)
-		log_error("%s", e.text);
 }
 
 /* Revokes keys whose grace is over; nobody waits for the disk. */
@@ -129,11 +109,11 @@ static void on_housekeeping(void *arg)
 {
 	struct core *c = arg;
 
-	forget_ended(c);
+	ended_purge(c);
 	end_graces(c);
 	spaces_scrub(c);
 	spaces_lost_check(c);
-	start_checkpoint(c);
+	core_checkpoint(c);
 	recents_save(&c->recents, c->loop, &c->config);
 	pool_check(c);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
@@ -152,6 +132,7 @@ static void init_lists(struct core *c)
 	list_init(&c->builds);
 	list_init(&c->sandboxes);
 	list_init(&c->ended);
+	list_init(&c->unrecorded);
 	list_init(&c->creates);
 	list_init(&c->diffs);
 	list_init(&c->resumes);
@@ -243,6 +224,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	template_wait(c->def, &c->def_wait, on_default_template, c);
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
+	ended_purge(c);
 	pool_start(c);
 	watch_start(c);
 	*out = c;
@@ -330,6 +312,7 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	list_each_safe (pos, &c->sandboxes)
 		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
 			    "the service was stopped", false);
+	ended_close(c);
 	c->closing_limit = (struct loop_timer){.fn = on_closing_limit, .arg = c};
 	loop_timer_set(c->loop, &c->closing_limit, SHUTDOWN_LIMIT_MS);
 	core_check_closed(c);
@@ -359,6 +342,8 @@ void core_free(struct core *c)
 	loop_timer_clear(c->loop, &c->housekeeping);
 	loop_timer_clear(c->loop, &c->promises_timer);
 	loop_timer_clear(c->loop, &c->closing_limit);
+	loop_timer_clear(c->loop, &c->purge);
+	loop_timer_clear(c->loop, &c->record);
 	template_unwait(&c->def_wait);
 	if (c->ahead)
 		template_unwait(&c->ahead_wait);

@@ -110,7 +110,7 @@ static void take(struct create *create, struct warm *warm)
 bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
 	bool builds = c->building && !template_is_background(c->building);
-	size_t used = c->n_sandboxes + c->n_forking + builds;
+	size_t used = c->n_sandboxes + c->n_unrecorded + c->n_forking + builds;
 
 	list_each (pos, &c->creates)
 		used++;

@@ -135,8 +135,10 @@ static uint64_t next_seq(struct sandbox *s)
 
 	if (++s->seq >= s->seq_reserved) {
 		s->seq_reserved = s->seq + SEQ_BLOCK;
-		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0)
+		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0) {
 			log_error("sandbox %s: %s", s->id, e.text);
+			s->seq_reserved = s->seq + SEQ_RETRY;
+		}
 		diary_seq(s->diary, s->seq, s->seq_reserved);
 	}
 	return s->seq;

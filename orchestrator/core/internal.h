@@ -23,6 +23,7 @@
 #define SPARES_MAX	4
 #define RAM_STEP_MIB	64	   /* RAM is rounded up to it: each size has an image of its own */
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
+#define SEQ_RETRY	1000	   /* events until the next try, when that failed */
 
 /* --- sizes (sizes.c, spec.c) ----------------------------------------------------------------- */
 
@@ -308,7 +309,8 @@ struct sandbox {
 	uint64_t expires_ms, idle_since_ms;   /* on the boot-time clock; expires 0: never */
 	struct loop_timer lifetime, idle;
 
-	uint32_t slot, pid;	  /* as in the catalogue */
+	uint32_t slot, pid; /* as in the catalogue, and so is the VM's `instance` */
+	uint8_t instance[CTL_INSTANCE_LEN];
 	struct memory_use memory; /* as it was some seconds ago */
 	struct vm *vm;
 	struct agent *agent; /* idle, or at the running call */
@@ -337,8 +339,10 @@ struct sandbox {
 	struct list follows;
 	struct diary *diary; /* NULL: events are not kept for a later life of the service */
 
-	bool off_catalogue; /* its row is gone already */
-	bool forget;	    /* no trace is kept once the VM is gone */
+	struct list unrecorded; /* on core->unrecorded while the catalogue says that it lives */
+	struct vm *kept_vm;	/* dropped, but its slot stays taken as long; NULL: there is none */
+	bool off_catalogue;	/* its row is gone already */
+	bool forget;		/* no trace is kept once the VM is gone */
 	int64_t ended_at_ms;
 	const char *ended_code; /* static */
 	char ended_text[ERR_TEXT_MAX];
@@ -381,11 +385,28 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
 /* It is a Space, as the catalogue says already. */
 void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space);
-/* An ended one, from the catalogue. */
-void sandbox_keep_ended(struct sandbox *s);
 /* One of the codes, as a string that stays. */
 const char *sandbox_end_code(const char *code);
 int adopt_all(struct core *c, struct err *e);
+/* Leaves a VM alone that was found in the place of the sandbox's, if it is another sandbox's. */
+void adopt_leave_foreign(struct sandbox *s);
+
+/* Sandboxes that have ended (ended.c). */
+/* Writes the end to the catalogue, later where it fails now: until then the sandbox is on
+ * core->unrecorded and no other VM gets its slot, so that its row never names another one's VM. */
+void ended_record(struct sandbox *s);
+/* Drops the VM of such a one; `gone` gets the sandbox, and calls ended_vm_gone. */
+void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg));
+/* Keeps what became of it, or frees it. */
+void ended_vm_gone(struct sandbox *s);
+/* Of the last ones that ended what became of them, and nothing else. */
+void ended_keep(struct sandbox *s);
+/* Those to keep, from the catalogue. */
+int ended_load(struct core *c, store_sandbox_fn *each, struct err *e);
+/* Begins to forget what ended long ago, in the catalogue as well. */
+void ended_purge(struct core *c);
+/* What is not in the catalogue by now won't be: the next start finds that the VM is gone. */
+void ended_close(struct core *c);
 
 /* What all but execs had under way in its VM fails. */
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f);
@@ -645,6 +666,10 @@ struct core {
 	struct pool pool;
 	struct list sandboxes, ended;
 	size_t n_sandboxes, n_ended;
+	struct list unrecorded; /* sandboxes that have ended, but not in the catalogue */
+	size_t n_unrecorded;
+	struct loop_timer record, purge;
+	uint32_t record_ms; /* between the last two tries; 0: all is written */
 	struct list buckets[BUCKETS];
 	size_t n_forking;      /* children on the way */
 	const char **children; /* the last answer of lineage_children */
@@ -685,5 +710,7 @@ struct core {
 
 /* The shutdown may be complete. */
 void core_check_closed(struct core *c);
+/* Writes the catalogue's log back, in the background, if it is long enough. */
+void core_checkpoint(struct core *c);
 
 #endif

@@ -60,6 +60,7 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	winner->sending_bytes = 0;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
+	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
 	parent->guest_busy = winner->guest_busy;
 	vm_set_owner(parent->vm, &sandbox_vm_owner, parent);
 	if (parent->agent)
@@ -115,6 +116,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.winner = winner->id,
 		.slot = winner->slot,
 		.pid = winner->pid,
+		.instance = winner->instance,
 		.seq_reserved = later_seq(parent, winner) + SEQ_BLOCK,
 		.at_ms = realtime_ms(),
 		.code = "merged",

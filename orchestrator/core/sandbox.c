@@ -14,7 +14,6 @@
 #define DIAL_STILL_MS  15000
 #define ADOPT_STILL_MS 60000
 #define ADOPT_RETRY_MS 1000
-#define ENDED_MAX      1000
 /* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
  * copy of its own of them, made while the fork is waited for. */
 #define INHERITED_MAX	(64u << 10)
@@ -123,6 +122,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->forks);
 	list_init(&s->ops);
 	list_init(&s->follows);
+	list_init(&s->unrecorded);
 	s->output = output_account_get(&c->output, tenant);
 	s->replay.account = s->output;
 	sandbox_set_env(s, "", 0);
@@ -210,6 +210,7 @@ void sandbox_free(struct sandbox *s)
 	free_calls(&s->follows);
 	list_del(&s->link);
 	list_del(&s->bucket);
+	list_del(&s->unrecorded);
 	output_account_put(s->output);
 	free(s->tenant);
 	free(s->metadata);
@@ -224,11 +225,12 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 	memcpy(s->id, parts->id, sizeof(s->id));
 	s->slot = vm_slot(parts->vm);
 	s->pid = vm_pid(parts->vm);
+	memcpy(s->instance, vm_instance(parts->vm), sizeof(s->instance));
 	s->created_at_ms = realtime_ms();
 	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
 	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
 	s->seq_reserved = s->seq + SEQ_BLOCK;
-	return (struct store_sandbox){
+	struct store_sandbox row = {
 		.id = s->id,
 		.tenant = s->tenant,
 		.template = s->template,
@@ -249,6 +251,8 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 		.env_len = s->env_len,
 		.ancestors = s->ancestors,
 	};
+	memcpy(row.instance, s->instance, sizeof(row.instance));
+	return row;
 }
 
 void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
@@ -353,6 +357,7 @@ static void on_vm_died(void *arg, const char *why)
 
 	s->core->figures.vm_deaths++;
 	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, why);
+	adopt_leave_foreign(s);
 	sandbox_end(s, "vm_died", why, false);
 }
 
@@ -458,19 +463,6 @@ static void fail_calls(struct list *calls, const struct failure *f)
 		call_finish(container_of(pos, struct core_call, link), f);
 }
 
-void sandbox_keep_ended(struct sandbox *s)
-{
-	struct core *c = s->core;
-
-	s->state = SBX_ENDED;
-	list_del(&s->link);
-	list_add_tail(&c->ended, &s->link);
-	if (++c->n_ended > ENDED_MAX) {
-		c->n_ended--;
-		sandbox_free(container_of(c->ended.next, struct sandbox, link));
-	}
-}
-
 static void on_vm_gone(void *arg)
 {
 	struct sandbox *s = arg;
@@ -479,26 +471,8 @@ static void on_vm_gone(void *arg)
 	sandbox_step(s, SBX_VM_GONE);
 	while (!list_empty(&s->deletes))
 		call_finish(container_of(s->deletes.next, struct core_call, link), NULL);
-	if (s->forget)
-		sandbox_free(s);
-	else
-		sandbox_keep_ended(s);
+	ended_vm_gone(s);
 	core_check_closed(c);
-}
-
-static void record_end(struct sandbox *s)
-{
-	struct err e;
-	int ret = 0;
-
-	if (!s->forget)
-		ret = store_sandbox_end(s->core->store, s->id, s->ended_at_ms, s->ended_code,
-					s->ended_text, &e);
-	else if (!s->off_catalogue)
-		ret = store_sandbox_forget(s->core->store, s->id, &e);
-	/* After a restart its VM will not be found, which is the truth as well. */
-	if (ret < 0)
-		log_error("the end of sandbox %s is not in the catalogue: %s", s->id, e.text);
 }
 
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
@@ -523,7 +497,7 @@ void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 	on_vm_gone(s);
 }
 
-/* It is in the catalogue that it has ended, and told. */
+/* It is told that it has ended. */
 static void leave(struct sandbox *s)
 {
 	struct failure f;
@@ -535,10 +509,8 @@ static void leave(struct sandbox *s)
 	diary_remove(s->diary);
 	s->diary = NULL;
 	shed(s);
-	struct vm *vm = s->vm;
-	s->vm = NULL;
-	if (vm)
-		vm_drop(vm, on_vm_gone, s);
+	if (s->vm)
+		ended_drop_vm(s, on_vm_gone);
 	else
 		on_vm_gone(s);
 }
@@ -558,7 +530,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 		return;
 	s->forget = forget;
 	note_end(s, realtime_ms(), code, text);
-	record_end(s);
+	ended_record(s);
 	life_tell_end(s);
 	leave(s);
 }

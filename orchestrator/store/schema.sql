@@ -69,3 +69,12 @@ UPDATE keys SET revoked = 1
 CREATE TABLE spaces_gone (		-- were resumed or deleted; their files may still be there
 	id TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
+
+-- step 7
+ALTER TABLE sandboxes ADD COLUMN instance BLOB NOT NULL DEFAULT x''; -- of its VM; empty: it has none
+-- Of two that claim one slot nobody can say whose VM is in it.
+UPDATE sandboxes SET ended_at_ms = unixepoch() * 1000, ended_code = 'vm_died',
+	ended_text = 'the catalogue named its VM slot for another sandbox, too'
+	WHERE ended_at_ms = 0 AND slot IN (
+		SELECT slot FROM sandboxes WHERE ended_at_ms = 0 GROUP BY slot HAVING count(*) > 1);
+CREATE UNIQUE INDEX sandboxes_slot ON sandboxes (slot) WHERE ended_at_ms = 0;

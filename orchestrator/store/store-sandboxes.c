@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The sandboxes of the catalogue. */
 #include <errno.h>
+#include <string.h>
 
 #include "orchestrator/store/store-internal.h"
 
 #define COLUMNS                                                                                    \
 	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
-	"ended_at_ms, ended_code, ended_text, ancestors"
+	"ended_at_ms, ended_code, ended_text, ancestors, instance"
 
 static const char *const sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
-			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4 "
-			"WHERE id = ?1",
+			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
+			"metadata = '', env = x'' WHERE id = ?1",
 	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
-	[SANDBOX_MOVE] =
-		"UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4 WHERE id = ?1",
+	[SANDBOX_MOVE] = "UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4, "
+			 "instance = ?5 WHERE id = ?1",
 	[SANDBOX_ANCESTORS] = "UPDATE sandboxes SET ancestors = ?2 WHERE id = ?1",
 	[SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE id = ?",
-	[SANDBOX_FORGET_ENDED] = "DELETE FROM sandboxes WHERE ended_at_ms > 0 AND ended_at_ms < ?",
-	[SANDBOX_ALL] = "SELECT " COLUMNS " FROM sandboxes ORDER BY created_at_ms, id",
+	[SANDBOX_LIVING] = "SELECT " COLUMNS " FROM sandboxes WHERE ended_at_ms = 0 "
+			   "ORDER BY created_at_ms, id",
+	[SANDBOX_ENDED] = "SELECT " COLUMNS " FROM (SELECT * FROM sandboxes "
+			  "WHERE ended_at_ms > ?1 ORDER BY ended_at_ms DESC LIMIT ?2) "
+			  "ORDER BY ended_at_ms",
+	[SANDBOX_PURGE] = "DELETE FROM sandboxes WHERE id IN (SELECT id FROM sandboxes "
+			  "WHERE ended_at_ms > 0 AND ended_at_ms < ?1 "
+			  "ORDER BY ended_at_ms LIMIT ?2)",
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)
@@ -44,6 +51,7 @@ int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct e
 	bind_text(st, at++, row->ended_code);
 	bind_text(st, at++, row->ended_text);
 	bind_text(st, at++, row->ancestors);
+	sqlite3_bind_blob(st, at++, row->instance, sizeof(row->instance), SQLITE_STATIC);
 	return store_run(s, s->sandboxes[SANDBOX_ADD], e);
 }
 
@@ -64,6 +72,8 @@ static int move(struct store *s, const struct store_merge *m, struct err *e)
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 2, m->slot);
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 3, m->pid);
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 4, (int64_t)m->seq_reserved);
+	sqlite3_bind_blob(s->sandboxes[SANDBOX_MOVE], 5, m->instance, STORE_INSTANCE_LEN,
+			  SQLITE_STATIC);
 	int ret = store_run(s, s->sandboxes[SANDBOX_MOVE], e);
 	if (ret == 0 && sqlite3_changes(s->db) != 1)
 		return err_say(e, ENOENT, "the catalogue does not know %s", m->parent);
@@ -76,9 +86,10 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
 
 	if (ret < 0)
 		return ret;
-	ret = move(s, m, e);
+	/* First: no two that live are in one slot. */
+	ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
 	if (ret == 0)
-		ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
+		ret = move(s, m, e);
 	for (size_t i = 0; i < m->n_lines && ret == 0; i++) {
 		bind_text(s->sandboxes[SANDBOX_ANCESTORS], 1, m->lines[i].id);
 		bind_text(s->sandboxes[SANDBOX_ANCESTORS], 2, m->lines[i].ancestors);
@@ -110,15 +121,17 @@ int store_sandbox_forget(struct store *s, const char *id, struct err *e)
 	return store_run(s, s->sandboxes[SANDBOX_FORGET], e);
 }
 
-int store_forget_ended(struct store *s, int64_t before_ms, struct err *e)
+int store_purge_ended(struct store *s, int64_t before_ms, unsigned most, struct err *e)
 {
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_FORGET_ENDED], 1, before_ms);
-	return store_run(s, s->sandboxes[SANDBOX_FORGET_ENDED], e);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_PURGE], 1, before_ms);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_PURGE], 2, most);
+	int ret = store_run(s, s->sandboxes[SANDBOX_PURGE], e);
+	return ret < 0 ? ret : sqlite3_changes(s->db);
 }
 
 static struct store_sandbox read_row(sqlite3_stmt *st)
 {
-	return (struct store_sandbox){
+	struct store_sandbox row = {
 		.id = text_at(st, 0),
 		.tenant = text_at(st, 1),
 		.template = text_at(st, 2),
@@ -142,10 +155,13 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 		.ended_text = text_at(st, 19),
 		.ancestors = text_at(st, 20),
 	};
+	if (sqlite3_column_bytes(st, 21) == sizeof(row.instance))
+		memcpy(row.instance, sqlite3_column_blob(st, 21), sizeof(row.instance));
+	return row;
 }
 
 struct reader {
-	void (*each)(void *arg, const struct store_sandbox *row);
+	store_sandbox_fn *each;
 	void *arg;
 };
 
@@ -157,12 +173,21 @@ static void tell_row(void *arg, sqlite3_stmt *st)
 	reader->each(reader->arg, &row);
 }
 
-int store_sandboxes(struct store *s, void (*each)(void *arg, const struct store_sandbox *row),
-		    void *arg, struct err *e)
+int store_sandboxes(struct store *s, store_sandbox_fn *each, void *arg, struct err *e)
 {
 	struct reader reader = {each, arg};
 
-	return store_rows(s, s->sandboxes[SANDBOX_ALL], tell_row, &reader, e);
+	return store_rows(s, s->sandboxes[SANDBOX_LIVING], tell_row, &reader, e);
+}
+
+int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, store_sandbox_fn *each,
+			  void *arg, struct err *e)
+{
+	struct reader reader = {each, arg};
+
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 1, after_ms);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 2, most);
+	return store_rows(s, s->sandboxes[SANDBOX_ENDED], tell_row, &reader, e);
 }
 
 int store_sandboxes_prepare(struct store *s, struct err *e)

@@ -25,6 +25,9 @@ int store_open(struct store **out, const char *path, struct err *e);
 int store_wait_for_disk(struct store *s, struct err *e);
 void store_close(struct store *s);
 
+#define STORE_INSTANCE_LEN 16
+
+/* No two that live are in one slot. */
 struct store_sandbox {
 	const char *id, *tenant, *template;
 	uint32_t slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
@@ -37,6 +40,7 @@ struct store_sandbox {
 	int64_t ended_at_ms; /* 0: it lives */
 	const char *ended_code, *ended_text;
 	const char *ancestors; /* ids with a space between them, oldest first */
+	uint8_t instance[STORE_INSTANCE_LEN];
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
@@ -48,6 +52,7 @@ int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_
 struct store_merge {
 	const char *parent, *winner;
 	uint32_t slot, pid;
+	const uint8_t *instance;
 	uint64_t seq_reserved;
 	int64_t at_ms;
 	const char *code, *text;
@@ -58,16 +63,21 @@ struct store_merge {
 };
 int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e);
 
-/* Keeps the row for a while, so that the id is answered with what became of it. */
+/* Keeps the row for a while, so that the id is answered with what became of it; its metadata and
+ * environment are gone with this. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
 int store_sandbox_forget(struct store *s, const char *id, struct err *e);
-/* Removes rows that ended before `before_ms`. */
-int store_forget_ended(struct store *s, int64_t before_ms, struct err *e);
-/* Oldest first. What the row points to is good during the call only. */
-int store_sandboxes(struct store *s, void (*each)(void *arg, const struct store_sandbox *row),
-		    void *arg, struct err *e);
+/* Removes up to `most` rows that ended before `before_ms`, those that ended first; returns how
+ * many. */
+int store_purge_ended(struct store *s, int64_t before_ms, unsigned most, struct err *e);
+/* Those that live, oldest first. What the row points to is good during the call only. */
+typedef void store_sandbox_fn(void *arg, const struct store_sandbox *row);
+int store_sandboxes(struct store *s, store_sandbox_fn *each, void *arg, struct err *e);
+/* The last `most` that ended after `after_ms`, in the order they ended. */
+int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, store_sandbox_fn *each,
+			  void *arg, struct err *e);
 
 /* --- Spaces ---------------------------------------------------------------------------------- */
 

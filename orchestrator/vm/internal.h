@@ -58,11 +58,13 @@ struct vm {
 	struct vm_host *host;
 	enum vm_state state;
 	struct vm_spec spec;
-	uint32_t slot, pid;
+	struct vm_id id;
+	uint32_t version;	      /* of the control protocol that the VM process speaks */
 	const struct vm_owner *owner; /* NULL: nobody listens */
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
-	bool adopted;
+	bool adopted, foreign;
+	bool keeps_slot, emptied; /* dropped, but no other VM gets the slot; it is empty by now */
 	enum warden_priority priority; /* as asked for; the warden knows once the VM is spawned */
 	int oom_first;		       /* 0 or 1; -1: not known */
 	bool spawn_pending;	       /* the warden's reply to the spawn is to come */

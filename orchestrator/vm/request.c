@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/random.h"
 #include "orchestrator/vm/internal.h"
 
 struct vm_request {
@@ -45,7 +46,7 @@ int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out
 		return err_say(e, EPROTO, "the VM process sent a message of %zu bytes, not %zu",
 			       len, sizeof(*out));
 	memcpy(out, packet, sizeof(*out));
-	if (out->version != CTL_VERSION)
+	if (out->version != CTL_VERSION && out->version != CTL_VERSION_BEFORE)
 		return err_say(e, EPROTO, "the VM process speaks version %u, not %u", out->version,
 			       CTL_VERSION);
 	if (out->nfds != nfds)
@@ -133,7 +134,7 @@ static void on_request_timeout(void *arg)
 {
 	struct vm_request *r = arg;
 
-	if (vm_progressed(&r->progress, r->vm->pid, VM_GUEST_WORKS))
+	if (vm_progressed(&r->progress, r->vm->id.pid, VM_GUEST_WORKS))
 		loop_timer_set(r->vm->host->loop, &r->timer, r->timeout_ms);
 	else
 		vm_fail(r->vm, "the VM process did not answer, and did nothing else for %u s",
@@ -201,7 +202,7 @@ static void start(struct vm_request *r, enum vm_event event)
 	fill_header(r);
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
 	loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
-	vm_progress_begin(&r->progress, vm->pid);
+	vm_progress_begin(&r->progress, vm->id.pid);
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	if (r->sending)
 		vm->sends++;
@@ -225,7 +226,7 @@ static struct vm_request *request_new(struct vm *vm, const struct request_kind *
 	r->arg = arg;
 	if (body)
 		r->msg = *body;
-	r->msg.version = CTL_VERSION;
+	r->msg.version = vm->version;
 	r->msg.type = kind->type;
 	r->msg.nfds = borrowed + nfds;
 	if (image)
@@ -249,6 +250,12 @@ static struct vm_request *request(struct vm *vm, const struct request_kind *kind
 	return r;
 }
 
+static void name_instance(struct vm *vm, struct ctl_msg *fill)
+{
+	random_bytes(vm->id.instance, sizeof(vm->id.instance));
+	memcpy(fill->fill.instance, vm->id.instance, sizeof(fill->fill.instance));
+}
+
 /* A VM whose process neither answers nor works for as long as the limits below is ended, with
  * somebody's work: they allow for hosts that stand still for a while. */
 struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, unsigned nfds,
@@ -258,6 +265,7 @@ struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, 
 	struct ctl_msg msg = *fill;
 
 	msg.fill.ram_mib = vm->spec.ram_mib;
+	name_instance(vm, &msg);
 	return request(vm, &kind, &msg, fds, nfds, fn, arg);
 }
 
@@ -350,7 +358,7 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 	struct vm_request *r = find_asking(vm);
 
 	if (error && error != -ENOTSUP)
-		log_warn("slot %u: %s", vm->slot, text[0] ? text : strerror(-error));
+		log_warn("slot %u: %s", vm->id.slot, text[0] ? text : strerror(-error));
 	vm->charged_most = error ? 0 : charged;
 	if (!r)
 		return;
@@ -369,7 +377,7 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 static void start_image(struct vm_request *r)
 {
 	struct vm *vm = r->vm;
-	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->slot};
+	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->id.slot};
 	uint64_t ram = (uint64_t)vm->spec.ram_mib << 20;
 
 	r->asks = !has_room(r, vm->charged_most + ram) &&
@@ -434,11 +442,12 @@ struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writ
 				 vm_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
-	const struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE,
-					      .ram_mib = vm->spec.ram_mib,
-					      .layers = image->layers,
-					      .memory_layers = image->memory_layers,
-					      .disk_bytes = image->disk_bytes}};
+	struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE,
+					.ram_mib = vm->spec.ram_mib,
+					.layers = image->layers,
+					.memory_layers = image->memory_layers,
+					.disk_bytes = image->disk_bytes}};
+	name_instance(vm, &fill);
 	struct vm_request *r = request_new(vm, &kind, &fill, image, &writable, 1, arg);
 
 	r->fn = fn;
@@ -452,7 +461,7 @@ int vm_open_socket(struct vm *vm, struct err *e)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int used = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/vm/%u/ctl.sock",
-			    vm->host->run_dir, vm->slot);
+			    vm->host->run_dir, vm->id.slot);
 
 	if (used >= (int)sizeof(addr.sun_path))
 		return err_say(e, ENAMETOOLONG, "run_dir %s is too long for a socket's path",
@@ -536,6 +545,14 @@ static void on_ended(struct vm *vm, const char *text)
 	vm_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
 }
 
+/* A VM that is taken over says with its hello which version it speaks. */
+static bool speaks(struct vm *vm, const struct ctl_msg *msg)
+{
+	if (vm->adopted && vm->state == VM_GREETING && msg->type == CTL_HELLO)
+		vm->version = msg->version;
+	return msg->version == vm->version;
+}
+
 static void on_packet(struct vm *vm, size_t len, struct received *got)
 {
 	struct ctl_msg msg;
@@ -545,6 +562,8 @@ static void on_packet(struct vm *vm, size_t len, struct received *got)
 		vm_fail(vm, "the VM process sent more than %u descriptors", CTL_FDS_MAX);
 	else if (ctl_check(vm->in, len, got->n, &msg, &e) < 0)
 		vm_fail(vm, "%s", e.text);
+	else if (!speaks(vm, &msg))
+		vm_fail(vm, "the VM process speaks version %u, not %u", msg.version, vm->version);
 	else if (msg.type == CTL_REPLY)
 		on_reply(vm, &msg, got);
 	else if (msg.type == CTL_HELLO)

@@ -58,7 +58,7 @@ static bool claim(struct vm *vm)
 
 	if (slot == VM_NO_SLOT)
 		return false;
-	vm->slot = slot;
+	vm->id.slot = slot;
 	vm->host->slots[slot] = vm;
 	vm->host->in_use++;
 	vm_start_spawn(vm);
@@ -81,11 +81,11 @@ void vm_give_slot(struct vm *vm)
 {
 	struct vm_host *h = vm->host;
 
-	if (vm->slot == VM_NO_SLOT)
+	if (vm->id.slot == VM_NO_SLOT)
 		return;
-	h->slots[vm->slot] = NULL;
+	h->slots[vm->id.slot] = NULL;
 	h->in_use--;
-	vm->slot = VM_NO_SLOT;
+	vm->id.slot = VM_NO_SLOT;
 	if (!list_empty(&h->waiting)) {
 		struct vm *next = container_of(h->waiting.next, struct vm, wait_link);
 
@@ -132,9 +132,9 @@ void vm_last_words(const struct vm *vm, enum vm_voice voice, char *out, size_t s
 	char path[512], text[2049];
 
 	out[0] = 0;
-	if (vm->slot == VM_NO_SLOT)
+	if (vm->id.slot == VM_NO_SLOT)
 		return;
-	snprintf(path, sizeof(path), "%s/vm/%u/log", vm->host->run_dir, vm->slot);
+	snprintf(path, sizeof(path), "%s/vm/%u/log", vm->host->run_dir, vm->id.slot);
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	if (fd < 0)
 		return;

@@ -83,7 +83,8 @@ static struct vm *vm_new(struct vm_host *h, const struct vm_owner *owner, void *
 	struct vm *vm = must_alloc(sizeof(*vm));
 
 	*vm = (struct vm){.host = h,
-			  .slot = VM_NO_SLOT,
+			  .id = {.slot = VM_NO_SLOT},
+			  .version = CTL_VERSION,
 			  .priority = WARDEN_BRINGUP, /* what the warden starts it with */
 			  .owner = owner,
 			  .owner_arg = arg,
@@ -142,7 +143,7 @@ static void on_hello_timeout(void *arg)
 {
 	struct vm *vm = arg;
 
-	if (vm_progressed(&vm->progress, vm->pid, vm->adopted ? VM_GUEST_WORKS : VM_WORKS))
+	if (vm_progressed(&vm->progress, vm->id.pid, vm->adopted ? VM_GUEST_WORKS : VM_WORKS))
 		loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
 	else
 		vm_fail(vm, "the VM process did not say hello, and did nothing else for %u s",
@@ -158,7 +159,7 @@ static void greet(struct vm *vm)
 		return;
 	}
 	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
-	vm_progress_begin(&vm->progress, vm->pid);
+	vm_progress_begin(&vm->progress, vm->id.pid);
 	loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
 	vm_receive(vm);
 }
@@ -174,8 +175,9 @@ static void on_prioritized(void *arg, int error, uint64_t value, const char *tex
 
 static void send_priority(struct vm *vm)
 {
-	const struct warden_msg msg = {
-		.type = WARDEN_PRIORITY, .slot = vm->slot, .priority = {.priority = vm->priority}};
+	const struct warden_msg msg = {.type = WARDEN_PRIORITY,
+				       .slot = vm->id.slot,
+				       .priority = {.priority = vm->priority}};
 
 	warden_client_call(vm->host->warden, &msg, on_prioritized, NULL);
 }
@@ -197,7 +199,7 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 			text[0] ? text : strerror(-error));
 		return;
 	}
-	vm->pid = (uint32_t)value;
+	vm->id.pid = (uint32_t)value;
 	vm_step(vm, VM_SPAWNED);
 	if (vm->priority != WARDEN_BRINGUP)
 		send_priority(vm);
@@ -230,7 +232,7 @@ void vm_start_spawn(struct vm *vm)
 {
 	struct warden_msg msg = {
 		.type = WARDEN_SPAWN,
-		.slot = vm->slot,
+		.slot = vm->id.slot,
 		.spawn = {.vcpus = vm->spec.vcpus,
 			  .ram_mib = vm->spec.ram_mib,
 			  .memory_max = vm->spec.memory_max,
@@ -257,19 +259,18 @@ struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct 
 	return vm;
 }
 
-struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_spec *spec,
+struct vm *vm_adopt(struct vm_host *h, const struct vm_id *id, const struct vm_spec *spec,
 		    const struct vm_owner *owner, void *arg)
 {
-	if (slot >= h->max_vms || h->slots[slot])
+	if (id->slot >= h->max_vms || h->slots[id->slot])
 		return NULL;
 	struct vm *vm = vm_new(h, owner, arg);
 	vm->adopted = true;
 	vm->oom_first = -1;
 	vm->spec = *spec;
 	vm->charged_most = spec->memory_max; /* nobody knows */
-	vm->pid = pid;
-	vm->slot = slot;
-	h->slots[slot] = vm;
+	vm->id = *id;
+	h->slots[id->slot] = vm;
 	h->in_use++;
 	vm->state = VM_GREETING;
 	vm_set_priority(vm, WARDEN_NORMAL); /* a crash may have come between the two */
@@ -286,12 +287,33 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 		vm->owner->ready(vm->owner_arg);
 }
 
+/* True when the VM is the one to adopt. The slot may have got another one since, if the end of a
+ * sandbox did not come into the catalogue. */
+static bool is_the_one(struct vm *vm, const struct ctl_msg *msg)
+{
+	static const uint8_t none[CTL_INSTANCE_LEN];
+	bool current = vm->version == CTL_VERSION;
+	bool named = memcmp(vm->id.instance, none, sizeof(none)) != 0;
+	const uint8_t *said = current ? msg->hello.instance : none;
+
+	if (named == current && !memcmp(vm->id.instance, said, sizeof(none)))
+		return true;
+	vm->foreign = true;
+	memcpy(vm->id.instance, said, sizeof(none));
+	return false;
+}
+
 void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
 {
 	bool same = msg->hello.vcpus == vm->spec.vcpus && msg->hello.ram_mib == vm->spec.ram_mib;
 	bool shell = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
 	bool paused = msg->hello.state == CTL_PAUSED;
 
+	if (vm->state == VM_GREETING && vm->adopted && !is_the_one(vm, msg)) {
+		vm_fail(vm, "another VM than the catalogue names for it was found in slot %u",
+			vm->id.slot);
+		return;
+	}
 	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running && !paused : !shell)) {
 		vm_fail(vm,
 			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB;"
@@ -325,7 +347,7 @@ static void on_limited(void *arg, int error, uint64_t value, const char *text)
 /* The fill need not wait for the limit: a guest takes longer to touch that much memory. */
 bool vm_fit(struct vm *vm, const struct vm_spec *spec)
 {
-	struct warden_msg msg = {.type = WARDEN_MEMORY, .slot = vm->slot};
+	struct warden_msg msg = {.type = WARDEN_MEMORY, .slot = vm->id.slot};
 
 	if (vm->state != VM_SHELL || spec->vcpus != vm->spec.vcpus ||
 	    spec->ram_mib > vm->spec.ram_mib)
@@ -359,7 +381,7 @@ static void on_marked(void *arg, int error, uint64_t value, const char *text)
 void vm_set_oom(struct vm *vm, bool first)
 {
 	const struct warden_msg msg = {
-		.type = WARDEN_OOM, .slot = vm->slot, .oom = {.first = first}};
+		.type = WARDEN_OOM, .slot = vm->id.slot, .oom = {.first = first}};
 
 	if (vm->oom_first == first || vm->state <= VM_SPAWNING || vm->state >= VM_BROKEN)
 		return;
@@ -380,7 +402,7 @@ static void on_closed(void *arg, int error, uint64_t value, const char *text)
 
 void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg)
 {
-	struct warden_msg msg = {.type = WARDEN_EGRESS, .slot = vm->slot};
+	struct warden_msg msg = {.type = WARDEN_EGRESS, .slot = vm->id.slot};
 
 	vm->closed = fn;
 	vm->closed_arg = arg;
@@ -395,12 +417,22 @@ struct loop *vm_loop(const struct vm *vm)
 
 uint32_t vm_slot(const struct vm *vm)
 {
-	return vm->slot;
+	return vm->id.slot;
 }
 
 uint32_t vm_pid(const struct vm *vm)
 {
-	return vm->pid;
+	return vm->id.pid;
+}
+
+const uint8_t *vm_instance(const struct vm *vm)
+{
+	return vm->id.instance;
+}
+
+bool vm_is_foreign(const struct vm *vm)
+{
+	return vm->foreign;
 }
 
 const struct vm_spec *vm_spec(const struct vm *vm)
@@ -426,11 +458,26 @@ static void finish_drop(void *arg)
 	void (*gone)(void *arg) = vm->gone;
 	void *gone_arg = vm->gone_arg;
 
+	vm->emptied = true;
+	if (!vm->keeps_slot)
+		vm_give_back(vm);
+	if (gone)
+		gone(gone_arg);
+}
+
+void vm_keep_slot(struct vm *vm)
+{
+	vm->keeps_slot = true;
+}
+
+void vm_give_back(struct vm *vm)
+{
+	vm->keeps_slot = false;
+	if (!vm->emptied)
+		return;
 	vm_give_slot(vm);
 	vm->free_me = true;
 	vm_free_if_idle(vm);
-	if (gone)
-		gone(gone_arg);
 }
 
 static void retry_release(void *arg)
@@ -446,33 +493,38 @@ static void on_released(void *arg, int error, uint64_t value, const char *text)
 		finish_drop(vm);
 		return;
 	}
-	log_error("slot %u can't be emptied: %s", vm->slot, text[0] ? text : strerror(-error));
+	log_error("slot %u can't be emptied: %s", vm->id.slot, text[0] ? text : strerror(-error));
 	vm->timer = (struct loop_timer){.fn = retry_release, .arg = vm};
 	loop_timer_set(vm->host->loop, &vm->timer, RELEASE_RETRY_MS);
 }
 
 static void release(struct vm *vm)
 {
-	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = vm->slot};
+	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = vm->id.slot};
 
-	if (vm->slot == VM_NO_SLOT || vm->host->warden_lost ||
+	if (vm->id.slot == VM_NO_SLOT || vm->host->warden_lost ||
 	    warden_client_call(vm->host->warden, &msg, on_released, vm) < 0)
 		later_run(vm->host->later, &vm->later, finish_drop, vm);
 }
 
-void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg)
+static void let_go(struct vm *vm)
 {
 	vm_step(vm, VM_DROP);
 	vm->owner = NULL;
 	vm->closed = NULL;
-	vm->gone = gone;
-	vm->gone_arg = arg;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	later_cancel(&vm->later);
 	vm_forget_requests(vm);
 	vm_close_socket(vm);
-	if (vm->slot == VM_NO_SLOT && !gone) {
+}
+
+void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg)
+{
+	let_go(vm);
+	vm->gone = gone;
+	vm->gone_arg = arg;
+	if (vm->id.slot == VM_NO_SLOT && !gone) {
 		vm->free_me = true;
 		vm_free_if_idle(vm);
 	} else if (!vm->host->detached && (!vm->spawn_pending || vm->host->warden_lost)) {
@@ -480,12 +532,19 @@ void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg)
 	}
 }
 
+void vm_leave(struct vm *vm)
+{
+	let_go(vm);
+	vm->emptied = true; /* as far as this service goes */
+	vm->host->in_use--;
+}
+
 int vm_sweep(struct vm_host *h, uint32_t slot)
 {
 	if (slot >= h->max_vms || h->slots[slot])
 		return -EBUSY;
 	struct vm *vm = vm_new(h, NULL, NULL);
-	vm->slot = slot;
+	vm->id.slot = slot;
 	vm->state = VM_BROKEN;
 	h->slots[slot] = vm;
 	h->in_use++;
@@ -514,6 +573,8 @@ void vm_host_lost(struct vm_host *h)
 		if (!vm)
 			continue;
 		vm->spawn_pending = false;
+		if (vm->emptied)
+			continue;
 		if (vm->state == VM_RELEASING)
 			later_run(h->later, &vm->later, finish_drop, vm);
 		else

@@ -59,10 +59,22 @@ struct vm_owner {
 /* Starts a VM process; it waits for a slot when none is free. NULL: no memory. */
 struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct vm_owner *owner,
 		    void *arg);
-/* Finds the VM process that another life of the service left in `slot`; one that is not as `spec`
- * says fails. NULL: no memory, or the slot is taken or out of range. */
-struct vm *vm_adopt(struct vm_host *h, uint32_t slot, uint32_t pid, const struct vm_spec *spec,
+/* Which VM it is. The slot and the pid are given again to other VMs, the instance is not: it is
+ * random, chosen by each fill. */
+struct vm_id {
+	uint32_t slot, pid; /* pid: as the host sees it; 0: not known */
+	/* All zeros: it was filled by a service from before there were instances. */
+	uint8_t instance[CTL_INSTANCE_LEN];
+};
+/*
+ * Finds the VM process that a previous instance of the service left in a slot. One that is not the
+ * VM that `id` names, or not as `spec` says, fails and is never driven. An `id` without an instance
+ * names a VM of CTL_VERSION_BEFORE, and only such a one. NULL: the slot is taken or out of range.
+ */
+struct vm *vm_adopt(struct vm_host *h, const struct vm_id *id, const struct vm_spec *spec,
 		    const struct vm_owner *owner, void *arg);
+/* True when the VM that was found is not the one to adopt; vm_instance() says which it is. */
+bool vm_is_foreign(const struct vm *vm);
 /* Takes a slot whose content nobody wants and has the warden empty it. */
 int vm_sweep(struct vm_host *h, uint32_t slot);
 
@@ -71,6 +83,7 @@ struct loop *vm_loop(const struct vm *vm);
 uint32_t vm_slot(const struct vm *vm);
 /* As the host sees it; 0: not known. */
 uint32_t vm_pid(const struct vm *vm);
+const uint8_t *vm_instance(const struct vm *vm); /* all zeros before it is filled */
 const struct vm_spec *vm_spec(const struct vm *vm);
 /* The last line of the VM's log, or of what the guest's console wrote to it; cut to `size`,
  * printable, empty when there is none. */
@@ -93,6 +106,12 @@ bool vm_is_running(const struct vm *vm);
 /* Ends the VM whatever it does and gives the slot back; then `gone` (may be NULL) is called. The
  * owner hears no more of it, and requests under way are forgotten. */
 void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg);
+/* Before a vm_drop with a `gone`: no other VM gets the slot before vm_give_back, which frees the VM
+ * and may come before `gone` does. */
+void vm_keep_slot(struct vm *vm);
+void vm_give_back(struct vm *vm);
+/* Instead of a vm_drop: lets the VM run on, undriven. Its slot stays taken, and is not counted. */
+void vm_leave(struct vm *vm);
 
 /*
  * Requests. Descriptors are taken over, also on failure. `error` is 0 or -errno, with a sentence;

@@ -608,11 +608,15 @@ static void test_lives_without_a_connection(void **state)
 {
 	struct vmm_image img;
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
+	uint8_t instance[CTL_INSTANCE_LEN] = {0};
 
+	assert_memory_equal(v.hello.hello.instance, instance, sizeof(instance)); /* of the shell */
+	memset(instance, VMM_INSTANCE, sizeof(instance));
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	close_fd(&v.ctl);
 	assert_true(vmm_connect(&v));
 	assert_int_equal(v.hello.hello.state, CTL_RUNNING);
+	assert_memory_equal(v.hello.hello.instance, instance, sizeof(instance));
 	vmm_stop(&v);
 	close_fd(&img.base);
 	close_fd(&img.writable);

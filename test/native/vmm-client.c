@@ -214,6 +214,8 @@ bool vmm_receive_fds(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], uns
 int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds)
 {
 	m->version = CTL_VERSION;
+	if (m->type == CTL_FILL)
+		memset(m->fill.instance, VMM_INSTANCE, sizeof(m->fill.instance));
 	m->seq = ++v->seq;
 	m->nfds = nfds;
 	if (!vmm_send_raw(v, m, sizeof(*m), fds, nfds))

@@ -42,7 +42,10 @@ bool vmm_connect(struct vmm *v);
 /* Kills it if it still runs; returns its wait status. */
 int vmm_stop(struct vmm *v);
 
-/* Sends a request (version, seq and nfds are filled in) and waits for its reply's error code. */
+#define VMM_INSTANCE 0x5a /* each byte of a filled VM's instance */
+
+/* Sends a request (version, seq and nfds are filled in, and a fill's instance) and waits for its
+ * reply's error code. */
 int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds);
 /* The same for requests without anything in them. */
 int vmm_ask(struct vmm *v, enum ctl_type type);

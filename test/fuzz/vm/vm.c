@@ -310,6 +310,8 @@ static void packet(struct input *in)
 		msg.hello.state = byte(in) % 5;
 		msg.hello.vcpus = 1 + (shape >> 7);
 		msg.hello.ram_mib = 128;
+		msg.version -= byte(in) % 2;
+		msg.hello.instance[0] = byte(in);
 	} else {
 		msg.reply.error = -(int)(byte(in) % 4) * 11;
 		memset(msg.reply.text, byte(in), sizeof(msg.reply.text));
@@ -423,7 +425,9 @@ static void start(uint8_t how)
 	requests = replies = 0;
 	memset(answered, 0, sizeof(answered));
 	if (how & 1) {
-		vm = vm_adopt(&host, 0, 0, &spec, &owner, NULL);
+		const struct vm_id id = {.instance = {how & 4}};
+
+		vm = vm_adopt(&host, &id, &spec, &owner, NULL);
 	} else {
 		vm = vm_spawn(&host, &spec, &owner, NULL);
 		if (how & 2)

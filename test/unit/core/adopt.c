@@ -336,6 +336,106 @@ static void test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over(void *
 	}
 }
 
+static bool refuses(struct world *w, const char *id)
+{
+	struct run r = {0};
+
+	world_exec_start(w, &r, id, "out never", false);
+	world_until_true(w, &r.over);
+	return r.failed && !strcmp(r.failure.code, "vm_died") &&
+	       strstr(r.failure.text, "another VM than the catalogue names");
+}
+
+static bool only_the_pool_lives(void *arg)
+{
+	struct world *w = arg;
+
+	return core_ready(w->core) && fakes_live(w->fakes) == 2 && fakes_slots(w->fakes) == 2;
+}
+
+static void test_another_vm_in_its_slot_is_not_taken_over(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_kill_core(w);
+	catalogue_run(w, "UPDATE sandboxes SET instance = randomblob(16)");
+	world_start_core(w);
+	assert_true(refuses(w, m.view.id));
+	world_until(w, only_the_pool_lives, w);
+}
+
+/* Each finds the other one's VM. The first is left alone, since a row claims it; the row of the
+ * other one has ended by then. */
+static void test_a_vm_that_another_row_claims_is_left_alone(void **state)
+{
+	struct world *w = *state;
+	struct made a, b;
+
+	world_create(w, &a, NULL);
+	world_create(w, &b, NULL);
+	world_kill_core(w);
+	catalogue_run(w, "CREATE TABLE old AS SELECT id, slot FROM sandboxes;"
+			 "UPDATE sandboxes SET slot = slot + 100;"
+			 "UPDATE sandboxes SET slot = (SELECT slot FROM old "
+			 "WHERE old.id != sandboxes.id)");
+	world_start_core(w);
+	assert_true(refuses(w, a.view.id));
+	assert_true(refuses(w, b.view.id));
+	world_wait_ready(w);
+	assert_int_equal(fakes_live(w->fakes), 3);
+	world_kill_core(w);
+	world_start_core(w); /* nobody claims it any more */
+	world_until(w, only_the_pool_lives, w);
+}
+
+/* An upgrade finds VMs of the version before: neither they nor their rows have an instance. */
+static void test_a_vm_of_the_version_before_is_taken_over(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	world_kill_core(w);
+	for (uint32_t slot = 0; slot < 8; slot++)
+		fakes_age(w->fakes, slot);
+	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
+	world_start_core(w);
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+	world_exec(w, &r, k.ids[0], "out child");
+	assert_string_equal(r.out, "child");
+	world_kill_core(w);
+	world_start_core(w);
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+	world_exec(w, &r, k.ids[0], "out child");
+	assert_string_equal(r.out, "child");
+}
+
+static void test_of_row_and_vm_both_have_an_instance_or_none(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_kill_core(w);
+	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
+	world_start_core(w);
+	assert_true(refuses(w, m.view.id));
+	world_create(w, &m, NULL);
+	world_kill_core(w);
+	for (uint32_t slot = 0; slot < 8; slot++)
+		fakes_age(w->fakes, slot);
+	world_start_core(w);
+	assert_true(refuses(w, m.view.id));
+}
+
 static void test_lifetime_goes_on_while_the_service_is_away(void **state)
 {
 	struct sandbox_spec spec = {.timeout_s = 1};
@@ -397,6 +497,10 @@ int main(void)
 		TEST(test_a_vm_that_died_meanwhile_is_told),
 		TEST(test_a_catalogue_that_cant_be_written_is_served),
 		TEST(test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over),
+		TEST(test_another_vm_in_its_slot_is_not_taken_over),
+		TEST(test_a_vm_that_another_row_claims_is_left_alone),
+		TEST(test_a_vm_of_the_version_before_is_taken_over),
+		TEST(test_of_row_and_vm_both_have_an_instance_or_none),
 		TEST(test_lifetime_goes_on_while_the_service_is_away),
 		TEST(test_a_deleted_one_does_not_come_back),
 		TEST(test_many_lives_leave_nothing),

@@ -158,6 +158,10 @@ static bool run_line(struct fake_call *c, const char *line, size_t next)
 		return put_big(c, strtoul(line + 4, NULL, 10), next);
 	if (!strcmp(line, "env"))
 		return put_line(c, AGENT_STDOUT, c->env, next);
+	if (!strncmp(line, "mark ", 5))
+		c->ops->mark(c->guest, line + 5);
+	if (!strcmp(line, "marked"))
+		return put_line(c, AGENT_STDOUT, c->ops->mark(c->guest, NULL), next);
 	if (!strcmp(line, "garbage"))
 		return put(c, GARBAGE, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, next, 0);
 	if (!strcmp(line, "hang-up"))

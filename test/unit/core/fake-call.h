@@ -18,6 +18,7 @@ struct fake_call_ops {
 	bool (*wait)(void *guest, unsigned long *turn);
 	void (*die)(void *guest);
 	void (*tree)(void *guest, const char *line);
+	const char *(*mark)(void *guest, const char *text); /* NULL: only says what it is */
 };
 
 /* Copies the script. */

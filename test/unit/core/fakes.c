@@ -41,12 +41,15 @@ struct fake_vm {
 	uint32_t slot, vcpus, ram_mib; /* RAM: of a shell, the most */
 	uint64_t disk_bytes;
 	bool taken, alive, running, threaded;
+	uint32_t version; /* of the control protocol */
+	uint8_t instance[CTL_INSTANCE_LEN];
 	bool closed;	   /* its packets don't leave the host */
 	bool closed_first; /* and did not before it had a guest */
 	uint32_t state;
 	int listener, ctl, stop;
 	pthread_t thread;
-	char tree[4096];	  /* what a script said is in it, line by line */
+	char tree[4096]; /* what a script said is in it, line by line */
+	char mark[32];
 	struct fake_call **calls; /* the last one may run */
 	size_t n_calls;
 	pthread_mutex_t turn; /* of the next call */
@@ -58,7 +61,7 @@ struct fake_vm {
 
 /* What a fork hands over, beside files that only look like it. */
 struct fake_image {
-	char tree[4096];
+	char tree[4096], mark[32];
 	struct fake_call *call;
 	unsigned memory_layers, layers;
 };
@@ -212,7 +215,16 @@ static void op_tree(void *arg, const char *line)
 	snprintf(vm->tree + used, sizeof(vm->tree) - used, "%s\n", line);
 }
 
-static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree};
+static const char *op_mark(void *arg, const char *text)
+{
+	struct fake_vm *vm = arg;
+
+	if (text)
+		snprintf(vm->mark, sizeof(vm->mark), "%s", text);
+	return vm->mark;
+}
+
+static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree, op_mark};
 
 /* With the lock held. */
 static void add_call(struct fake_vm *vm, struct fake_call *call, bool runs)
@@ -574,7 +586,7 @@ static bool agent_start(struct fake_vm *vm, int *fd)
 
 static void vm_send(struct fake_vm *vm, struct ctl_msg *msg)
 {
-	msg->version = CTL_VERSION;
+	msg->version = vm->version;
 	send(vm->ctl, msg, sizeof(*msg), MSG_NOSIGNAL);
 }
 
@@ -599,6 +611,7 @@ static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned imag
 	if (!from)
 		return;
 	memcpy(vm->tree, from->tree, sizeof(vm->tree));
+	memcpy(vm->mark, from->mark, sizeof(vm->mark));
 	if (from->call)
 		add_call(vm, fake_call_copy(from->call), !fake_call_is_over(from->call));
 }
@@ -627,6 +640,7 @@ static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fd
 	vm->state = CTL_RUNNING;
 	vm->ram_mib = msg->fill.ram_mib;
 	vm->disk_bytes = msg->fill.disk_bytes;
+	memcpy(vm->instance, msg->fill.instance, sizeof(vm->instance));
 	if (boot)
 		vm->f->boots++;
 	else
@@ -647,6 +661,7 @@ static unsigned save_image(struct fake_vm *vm)
 	struct fake_image *image = &f->images[f->n_images];
 	*image = (struct fake_image){.call = call ? fake_call_copy(call) : NULL};
 	memcpy(image->tree, vm->tree, sizeof(image->tree));
+	memcpy(image->mark, vm->mark, sizeof(image->mark));
 	f->forks++;
 	unsigned number = f->n_images++;
 	unlock(f);
@@ -665,7 +680,7 @@ static int image_file(uint64_t size)
 /* State, memory, memory layers, disk base, disk layers. */
 static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 {
-	struct ctl_msg msg = {.version = CTL_VERSION, .type = CTL_REPLY, .seq = seq};
+	struct ctl_msg msg = {.version = vm->version, .type = CTL_REPLY, .seq = seq};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)] = {0};
 	unsigned nfds = 3 + vm->memory_layers + vm->layers;
 	struct iovec iov = {&msg, sizeof(msg)};
@@ -746,6 +761,10 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 {
 	if (step(vm))
 		return false;
+	if (msg->version != vm->version) {
+		vm_reply(vm, msg->seq, -EPROTO, "another version of the protocol");
+		return true;
+	}
 	switch (msg->type) {
 	case CTL_FILL:
 		vm_fill(vm, msg, fds, nfds);
@@ -818,6 +837,7 @@ static void vm_accept(struct fake_vm *vm)
 	close_fd(&vm->ctl);
 	vm->ctl = fd;
 	hello.hello.state = vm->state;
+	memcpy(hello.hello.instance, vm->instance, sizeof(vm->instance));
 	unlock(vm->f);
 	hello.hello.vcpus = vm->vcpus;
 	hello.hello.ram_mib = vm->ram_mib;
@@ -893,6 +913,7 @@ static int vm_start(struct fakes *f, const struct warden_msg *msg)
 			       .taken = true,
 			       .alive = true,
 			       .state = CTL_SHELL,
+			       .version = CTL_VERSION,
 			       .ctl = -1,
 			       .stop = eventfd(0, EFD_CLOEXEC)};
 	for (int i = 0; i < AGENTS; i++)
@@ -1285,6 +1306,22 @@ void fakes_kill(struct fakes *f, uint32_t slot)
 	lock(f);
 	vm_die(&f->vms[slot]);
 	unlock(f);
+}
+
+void fakes_age(struct fakes *f, uint32_t slot)
+{
+	lock(f);
+	f->vms[slot].version = CTL_VERSION_BEFORE;
+	memset(f->vms[slot].instance, 0, CTL_INSTANCE_LEN);
+	unlock(f);
+}
+
+bool fakes_is_alive(struct fakes *f, uint32_t slot)
+{
+	lock(f);
+	bool alive = is_alive(&f->vms[slot]);
+	unlock(f);
+	return alive;
 }
 
 void fakes_fault(struct fakes *f, enum fakes_fault fault, int n)

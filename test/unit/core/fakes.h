@@ -56,6 +56,9 @@ unsigned fakes_asked(struct fakes *f, unsigned type);
 uint64_t fakes_put(struct fakes *f, uint64_t *sum);
 void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
+bool fakes_is_alive(struct fakes *f, uint32_t slot);
+/* From its next connection on the VM is one of CTL_VERSION_BEFORE. */
+void fakes_age(struct fakes *f, uint32_t slot);
 
 enum fakes_fault {
 	FAKES_SPAWN,	    /* the warden refuses a spawn */
@@ -89,7 +92,8 @@ int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
  * `big N` (N bytes of 'x' on stdout), `env` (the call's environment), `wait` (until fakes_go or an
  * interrupt), `tree PATH MODE [CONTENT]` (what is in it, in the order of a listing, MODE in octal;
  * instead of a path: `many N` files, `wait` as above, `error`, `pong` (a frame that has no place
- * there), `hang-up`), `exit N`, `die` (the VM), `hang-up` (this connection), `garbage` (a bad
+ * there), `hang-up`), `mark TEXT` (the VM and all its copies have it from here on), `marked` (says
+ * it), `exit N`, `die` (the VM), `hang-up` (this connection), `garbage` (a bad
  * frame).
  */
 void fakes_go(struct fakes *f);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -18,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "orchestrator/store/store.h"
+#include "orchestrator/store/store-internal.h"
 
 struct place {
 	char dir[64], path[96];
@@ -60,12 +61,23 @@ static struct store *open_store(const struct place *p)
 	return s;
 }
 
+/* Each has a slot of its own. */
+static uint32_t slot_of(const char *id)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *id; id++)
+		hash = (hash ^ (uint8_t)*id) * 16777619u;
+	return hash;
+}
+
 static struct store_sandbox row_of(const char *id)
 {
 	return (struct store_sandbox){.id = id,
 				      .tenant = "local",
 				      .template = "default",
-				      .slot = 3,
+				      .slot = slot_of(id),
+				      .instance = {7, 7},
 				      .pid = 77,
 				      .vcpus = 2,
 				      .ram_mib = 512,
@@ -97,7 +109,8 @@ static void note(void *arg, const struct store_sandbox *row)
 	rows->ended += row->ended_at_ms != 0;
 	rows->last = *row;
 	assert_true(row->env_len <= sizeof(rows->env));
-	memcpy(rows->env, row->env, row->env_len);
+	if (row->env_len)
+		memcpy(rows->env, row->env, row->env_len);
 	if (row->ended_at_ms) {
 		assert_string_equal(row->ended_code, "expired");
 		assert_string_equal(row->ended_text, "its time was over");
@@ -110,6 +123,8 @@ static struct rows read_rows(struct store *s)
 	struct err e;
 
 	assert_int_equal(store_sandboxes(s, note, &rows, &e), 0);
+	assert_int_equal(rows.ended, 0);
+	assert_int_equal(store_sandboxes_ended(s, 0, UINT_MAX, note, &rows, &e), 0);
 	return rows;
 }
 
@@ -125,7 +140,8 @@ static void test_a_row_comes_back_after_opening_again(void **state)
 	s = open_store(*state);
 	struct rows rows = read_rows(s);
 	assert_int_equal(rows.n, 1);
-	assert_int_equal(rows.last.slot, 3);
+	assert_int_equal(rows.last.slot, row.slot);
+	assert_memory_equal(rows.last.instance, row.instance, sizeof(row.instance));
 	assert_int_equal(rows.last.pid, 77);
 	assert_int_equal(rows.last.seq_reserved, 1u << 21);
 	assert_int_equal(rows.last.env_len, 8);
@@ -163,10 +179,146 @@ static void test_ended_rows_are_kept_for_a_while(void **state)
 	assert_int_equal(rows.n, 3);
 	assert_int_equal(rows.ended, 2);
 	assert_string_equal(rows.ids[0], "b");
-	assert_int_equal(store_forget_ended(s, 2500, &e), 0);
+	assert_string_equal(rows.ids[1], "a");
+	assert_int_equal(store_purge_ended(s, 2500, 9, &e), 1);
 	assert_int_equal(read_rows(s).n, 2);
 	assert_int_equal(store_sandbox_forget(s, "b", &e), 0);
 	assert_int_equal(read_rows(s).n, 1);
+	store_close(s);
+}
+
+static void end_at(struct store *s, const char *id, int64_t at_ms)
+{
+	struct err e;
+
+	assert_int_equal(store_sandbox_end(s, id, at_ms, "expired", "its time was over", &e), 0);
+}
+
+static void test_an_end_takes_metadata_and_env_away(void **state)
+{
+	struct store_sandbox row = row_of("a");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	end_at(s, "a", 2000);
+	store_close(s);
+	sqlite3 *db;
+	sqlite3_stmt *st;
+	assert_int_equal(sqlite3_open(((struct place *)*state)->path, &db), SQLITE_OK);
+	sqlite3_prepare_v2(db, "SELECT length(metadata) + length(env) FROM sandboxes", -1, &st,
+			   NULL);
+	assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+	assert_int_equal(sqlite3_column_int(st, 0), 0);
+	sqlite3_finalize(st);
+	sqlite3_close(db);
+}
+
+static void add_some(struct store *s, unsigned n, unsigned ended)
+{
+	struct err e;
+	char id[16];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(id, sizeof(id), "sbx_%u", i);
+		struct store_sandbox row = row_of(id);
+		assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+		if (i < ended)
+			end_at(s, id, 1 + i);
+	}
+}
+
+/* Neither its time nor its size grows with what there is. */
+static void test_a_purge_is_bounded(void **state)
+{
+	struct store *s = open_store(*state);
+	sqlite3_stmt *purge = s->sandboxes[SANDBOX_PURGE];
+	struct err e;
+
+	add_some(s, 200, 150);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(store_purge_ended(s, 101, 30, &e), 30);
+	assert_int_equal(store_purge_ended(s, 101, 30, &e), 10); /* the other 50 ended later */
+	assert_int_equal(store_purge_ended(s, 101, 30, &e), 0);
+	assert_int_equal(read_rows(s).ended, 50);
+	assert_int_equal(read_rows(s).n, 100);
+	assert_int_equal(sqlite3_stmt_status(purge, SQLITE_STMTSTATUS_FULLSCAN_STEP, 0), 0);
+	assert_int_equal(sqlite3_stmt_status(purge, SQLITE_STMTSTATUS_SORT, 0), 0);
+	store_close(s);
+}
+
+static void test_of_ended_rows_the_last_are_read(void **state)
+{
+	struct store *s = open_store(*state);
+	sqlite3_stmt *ended = s->sandboxes[SANDBOX_ENDED];
+	struct rows rows = {0};
+	struct err e;
+
+	add_some(s, 100, 90);
+	assert_int_equal(store_sandboxes_ended(s, 60, 5, note, &rows, &e), 0);
+	assert_int_equal(rows.n, 5);
+	assert_string_equal(rows.ids[0], "sbx_85");
+	assert_string_equal(rows.ids[4], "sbx_89");
+	assert_in_range(sqlite3_stmt_status(ended, SQLITE_STMTSTATUS_FULLSCAN_STEP, 0), 0, 5);
+	rows = (struct rows){0};
+	assert_int_equal(store_sandboxes_ended(s, 60, 50, note, &rows, &e), 0);
+	assert_int_equal(rows.n, 30);
+	store_close(s);
+}
+
+static void test_no_two_that_live_are_in_one_slot(void **state)
+{
+	struct store_sandbox a = row_of("a"), b = row_of("b");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	b.slot = a.slot;
+	assert_int_equal(store_sandbox_add(s, &a, &e), 0);
+	assert_true(store_sandbox_add(s, &b, &e) < 0);
+	assert_non_null(strstr(e.text, "slot"));
+	end_at(s, "a", 2000);
+	assert_int_equal(store_sandbox_add(s, &b, &e), 0);
+	store_close(s);
+}
+
+static void add_large(struct store *s, const char *prefix, unsigned n)
+{
+	static const char env[32 << 10];
+	struct err e;
+	char id[32];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(id, sizeof(id), "%s%u", prefix, i);
+		struct store_sandbox row = row_of(id);
+		row.env = env;
+		row.env_len = sizeof(env);
+		assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+		end_at(s, id, 1000);
+	}
+}
+
+/* What is removed makes room for what comes. */
+static void test_the_file_stops_growing(void **state)
+{
+	const struct place *p = *state;
+	struct store *s = open_store(p);
+	off_t sizes[6];
+	struct err e;
+
+	for (int round = 0; round < 6; round++) {
+		char prefix[8];
+		struct stat st;
+
+		snprintf(prefix, sizeof(prefix), "r%d-", round);
+		add_large(s, prefix, 300);
+		while (store_purge_ended(s, 2000, 64, &e) == 64)
+			;
+		assert_int_equal(store_checkpoint(p->path, &e), 0);
+		assert_int_equal(stat(p->path, &st), 0);
+		sizes[round] = st.st_size;
+	}
+	assert_int_equal(sizes[5], sizes[0]);
+	assert_int_equal(read_rows(s).n, 0);
 	store_close(s);
 }
 
@@ -227,7 +379,8 @@ static void note_line(void *arg, const struct store_sandbox *row)
 	struct lines *l = arg;
 
 	l->n++;
-	if (!strcmp(row->id, "p") && row->slot == 9 && row->pid == 99 && row->seq_reserved == 555)
+	if (!strcmp(row->id, "p") && row->slot == 9 && row->pid == 99 && row->seq_reserved == 555 &&
+	    row->instance[0] == 8)
 		l->moved++;
 	if (!strcmp(row->id, "w") && row->ended_at_ms == 7 && !strcmp(row->ended_code, "merged"))
 		l->ended++;
@@ -241,6 +394,7 @@ static struct lines read_lines(struct store *s)
 	struct err e;
 
 	assert_int_equal(store_sandboxes(s, note_line, &l, &e), 0);
+	assert_int_equal(store_sandboxes_ended(s, 0, UINT_MAX, note_line, &l, &e), 0);
 	if (l.n == 3)
 		assert_string_equal(l.of_d, l.moved ? "p" : "p w");
 	return l;
@@ -264,6 +418,7 @@ static const struct store_merge merged = {.parent = "p",
 					  .winner = "w",
 					  .slot = 9,
 					  .pid = 99,
+					  .instance = (const uint8_t[STORE_INSTANCE_LEN]){8},
 					  .seq_reserved = 555,
 					  .at_ms = 7,
 					  .code = "merged",
@@ -371,6 +526,12 @@ static void test_a_foreign_database_is_named(void **state)
 	refused(*state, "another program");
 }
 
+#define UNDO_STEP_7                                                                                \
+	"DROP INDEX sandboxes_slot; ALTER TABLE sandboxes DROP COLUMN instance; "                  \
+	"PRAGMA user_version = 6; "
+#define UNDO_STEP_6 UNDO_STEP_7 "DROP TABLE spaces_gone; PRAGMA user_version = 5; "
+#define UNDO_STEP_5 UNDO_STEP_6 "ALTER TABLE keys DROP COLUMN revoked; PRAGMA user_version = 4; "
+
 static void test_one_of_the_first_version_is_brought_up(void **state)
 {
 	struct store_sandbox row = row_of("sbx_1");
@@ -379,13 +540,15 @@ static void test_one_of_the_first_version_is_brought_up(void **state)
 
 	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
 	store_close(s);
-	run_sql(*state, "DROP TABLE keys; DROP TABLE spaces; DROP TABLE spaces_gone; "
-			"ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
+	run_sql(*state,
+		UNDO_STEP_5 "DROP TABLE keys; DROP TABLE spaces; "
+			    "ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
 	s = open_store(*state);
 	struct rows rows = read_rows(s);
 	assert_int_equal(rows.n, 1);
 	assert_string_equal(rows.ids[0], "sbx_1");
 	row.id = "sbx_2";
+	row.slot++;
 	row.ancestors = "sbx_1";
 	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
 	assert_int_equal(read_rows(s).n, 2);
@@ -422,8 +585,7 @@ static void test_keys_of_an_earlier_version_are_revoked_for_good(void **state)
 		assert_int_equal(store_key_add(s, &row, &e), 0);
 	}
 	store_close(s);
-	run_sql(*state, "ALTER TABLE keys DROP COLUMN revoked; DROP TABLE spaces_gone; "
-			"PRAGMA user_version = 4");
+	run_sql(*state, UNDO_STEP_5);
 	s = open_store(*state);
 	assert_int_equal(store_keys(s, note_key, &r, &e), 0);
 	assert_int_equal(r.n, 3);
@@ -555,6 +717,25 @@ static void test_a_backup_is_of_one_moment(void **state)
 	s = open_store(&copy);
 	assert_int_equal(count_rows(s), 1000);
 	add_many(s, n, n + 1);
+	store_close(s);
+}
+
+/* Rows of the version before have no instance, and two of them may name one slot. */
+static void test_of_two_rows_with_one_slot_none_lives_on(void **state)
+{
+	static const uint8_t none[STORE_INSTANCE_LEN];
+	struct store *s = open_store(*state);
+
+	add_some(s, 4, 1);
+	store_close(s);
+	run_sql(*state, UNDO_STEP_7 "UPDATE sandboxes SET slot = 5 WHERE id != 'sbx_3'");
+	s = open_store(*state);
+	struct rows rows = {0};
+	struct err e;
+	assert_int_equal(store_sandboxes(s, note, &rows, &e), 0);
+	assert_int_equal(rows.n, 1);
+	assert_string_equal(rows.ids[0], "sbx_3");
+	assert_memory_equal(rows.last.instance, none, sizeof(none));
 	store_close(s);
 }
 
@@ -739,7 +920,7 @@ static void go_on_when_full(const struct place *p)
 	check(store_sandbox_end(s, "sbx_1", 1, "expired", "its time was over", &e) == 0, e.text);
 	struct rows rows = {0};
 	check(store_sandboxes(s, note, &rows, &e) == 0, e.text);
-	check(rows.n == ROWS + 1 && rows.ended == 1, "rows are lost");
+	check(rows.n == ROWS, "rows are lost");
 	for (unsigned life = 1; life < 50; life++) {
 		store_close(s);
 		fill_disk(p); /* with what its end made free */
@@ -770,6 +951,12 @@ int main(void)
 		TEST(test_a_row_comes_back_after_opening_again),
 		TEST(test_the_same_id_twice_is_refused),
 		TEST(test_ended_rows_are_kept_for_a_while),
+		TEST(test_an_end_takes_metadata_and_env_away),
+		TEST(test_a_purge_is_bounded),
+		TEST(test_of_ended_rows_the_last_are_read),
+		TEST(test_no_two_that_live_are_in_one_slot),
+		TEST(test_the_file_stops_growing),
+		TEST(test_of_two_rows_with_one_slot_none_lives_on),
 		TEST(test_what_was_answered_survives_a_kill),
 		TEST(test_a_foreign_database_is_named),
 		TEST(test_a_newer_one_is_named),

@@ -18,6 +18,7 @@ static struct ctl_msg message(enum ctl_type type, unsigned nfds)
 		m.fill.kind = CTL_BOOT;
 		m.fill.ram_mib = 128;
 		m.fill.disk_bytes = 1 << 20;
+		m.fill.instance[CTL_INSTANCE_LEN - 1] = 1;
 	}
 	return m;
 }
@@ -91,6 +92,18 @@ static void test_ram_is_even_and_within_its_limits(void **state)
 	}
 }
 
+static void test_a_fill_names_its_instance(void **state)
+{
+	struct ctl_msg m = message(CTL_FILL, 3);
+	struct err e = {0};
+
+	m.fill.instance[CTL_INSTANCE_LEN - 1] = 0;
+	assert_int_equal(ctl_check(&m, sizeof(m), 3, &e), -EPROTO);
+	assert_non_null(strstr(e.text, "instance"));
+	m.fill.instance[0] = 1;
+	assert_int_equal(ctl_check(&m, sizeof(m), 3, &e), 0);
+}
+
 static void test_any_length_but_the_right_one(void **state)
 {
 	struct ctl_msg m = message(CTL_STATS, 0);
@@ -109,6 +122,7 @@ int main(void)
 		cmocka_unit_test(test_fills_count_their_descriptors),
 		cmocka_unit_test(test_restores_count_memory_layers),
 		cmocka_unit_test(test_ram_is_even_and_within_its_limits),
+		cmocka_unit_test(test_a_fill_names_its_instance),
 		cmocka_unit_test(test_any_length_but_the_right_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sandboxes that have ended: the end is written to the catalogue until it is there, the last ones
+ * are kept in memory to say what became of them, and their rows are removed after a while.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "orchestrator/core/internal.h"
+
+#define KEPT_MS	    (3600 * 1000)
+#define KEPT_MAX    1000
+#define PURGE_ROWS  64 /* in one go, while the loop waits: docs/operating.md says how long */
+#define PURGE_MS    20 /* between two of them */
+#define RECORD_ROWS 64
+/* Between two tries. */
+#define RECORD_FIRST_MS 100
+#define RECORD_MAX_MS	10000
+
+/* --- in memory ------------------------------------------------------------------------------ */
+
+static void free_oldest(struct core *c)
+{
+	c->n_ended--;
+	sandbox_free(container_of(c->ended.next, struct sandbox, link));
+}
+
+void ended_keep(struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	s->state = SBX_ENDED;
+	free(s->metadata);
+	s->metadata = NULL;
+	sandbox_set_env(s, "", 0);
+	list_del(&s->link);
+	list_add_tail(&c->ended, &s->link);
+	if (++c->n_ended > KEPT_MAX)
+		free_oldest(c);
+}
+
+static void forget_old(struct core *c, int64_t before_ms)
+{
+	while (!list_empty(&c->ended) &&
+	       container_of(c->ended.next, struct sandbox, link)->ended_at_ms < before_ms)
+		free_oldest(c);
+}
+
+int ended_load(struct core *c, store_sandbox_fn *each, struct err *e)
+{
+	return store_sandboxes_ended(c->store, realtime_ms() - KEPT_MS, KEPT_MAX, each, c, e);
+}
+
+/* --- in the catalogue ----------------------------------------------------------------------- */
+
+/* A batch at a time. Each waits until the one before is out of the log, which would grow with every
+ * batch otherwise. */
+static void purge(void *arg)
+{
+	struct core *c = arg;
+	struct err e;
+	int n = PURGE_ROWS;
+
+	if (!c->checkpoint)
+		n = store_purge_ended(c->store, realtime_ms() - KEPT_MS, PURGE_ROWS, &e);
+	if (n < 0)
+		log_error("ended sandboxes can't be removed from the catalogue: %s", e.text);
+	core_checkpoint(c);
+	if (n == PURGE_ROWS)
+		loop_timer_set(c->loop, &c->purge, PURGE_MS);
+}
+
+void ended_purge(struct core *c)
+{
+	forget_old(c, realtime_ms() - KEPT_MS);
+	c->purge.fn = purge;
+	c->purge.arg = c;
+	loop_timer_set(c->loop, &c->purge, 0);
+}
+
+/* --- the end, until it is in the catalogue --------------------------------------------------- */
+
+static int write_end(struct sandbox *s, struct err *e)
+{
+	struct store *store = s->core->store;
+
+	if (!s->forget)
+		return store_sandbox_end(store, s->id, s->ended_at_ms, s->ended_code, s->ended_text,
+					 e);
+	return s->off_catalogue ? 0 : store_sandbox_forget(store, s->id, e);
+}
+
+/* The VM is gone, and the catalogue has it: the sandbox is done with. */
+static void file_away(struct sandbox *s)
+{
+	if (s->forget)
+		sandbox_free(s);
+	else
+		ended_keep(s);
+}
+
+void ended_vm_gone(struct sandbox *s)
+{
+	if (list_empty(&s->unrecorded))
+		file_away(s);
+}
+
+static void recorded(struct sandbox *s)
+{
+	struct vm *vm = s->kept_vm;
+
+	list_del(&s->unrecorded);
+	s->core->n_unrecorded--;
+	s->kept_vm = NULL;
+	if (vm)
+		vm_give_back(vm);
+	if (s->state == SBX_ENDED)
+		file_away(s);
+}
+
+static void wait_to_record(struct core *c);
+
+static void record_again(void *arg)
+{
+	struct core *c = arg;
+	struct err e;
+
+	for (unsigned i = 0; i < RECORD_ROWS && !list_empty(&c->unrecorded); i++) {
+		struct sandbox *s = container_of(c->unrecorded.next, struct sandbox, unrecorded);
+
+		if (write_end(s, &e) < 0) {
+			list_del(&s->unrecorded);
+			list_add_tail(&c->unrecorded, &s->unrecorded);
+			wait_to_record(c);
+			return;
+		}
+		log_info("the end of sandbox %s is in the catalogue now", s->id);
+		recorded(s);
+	}
+	c->record_ms = 0;
+	if (!list_empty(&c->unrecorded))
+		loop_timer_set(c->loop, &c->record, 0);
+}
+
+static void wait_to_record(struct core *c)
+{
+	c->record.fn = record_again;
+	c->record.arg = c;
+	c->record_ms = c->record_ms ? 2 * c->record_ms : RECORD_FIRST_MS;
+	if (c->record_ms > RECORD_MAX_MS)
+		c->record_ms = RECORD_MAX_MS;
+	loop_timer_set(c->loop, &c->record, c->record_ms);
+}
+
+void ended_record(struct sandbox *s)
+{
+	struct core *c = s->core;
+	bool first = list_empty(&c->unrecorded);
+	struct err e;
+
+	if (write_end(s, &e) == 0)
+		return;
+	log_error("the end of sandbox %s is not in the catalogue yet: %s", s->id, e.text);
+	if (c->closing) /* no other VM gets its slot before the next start has looked at it */
+		return;
+	list_add_tail(&c->unrecorded, &s->unrecorded);
+	c->n_unrecorded++;
+	if (first)
+		wait_to_record(c);
+}
+
+void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg))
+{
+	struct vm *vm = s->vm;
+
+	s->vm = NULL;
+	if (!list_empty(&s->unrecorded)) {
+		s->kept_vm = vm;
+		vm_keep_slot(vm);
+	}
+	vm_drop(vm, gone, s);
+}
+
+void ended_close(struct core *c)
+{
+	struct err e;
+
+	loop_timer_clear(c->loop, &c->purge);
+	loop_timer_clear(c->loop, &c->record);
+	list_each_safe (pos, &c->unrecorded) {
+		struct sandbox *s = container_of(pos, struct sandbox, unrecorded);
+
+		if (write_end(s, &e) < 0)
+			log_error("the end of sandbox %s is not in the catalogue: %s", s->id,
+				  e.text);
+		recorded(s);
+	}
+}
