@@ -13,6 +13,7 @@
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
+#define SLEEP_MIN_MS	  1000 /* less is the time between two looks at a clock */
 #define SHUTDOWN_LIMIT_MS 20000
 
 /* --- warden and slots ----------------------------------------------------------------------- */
@@ -93,6 +94,22 @@ void core_checkpoint(struct core *c)
 	}
 }
 
+/* The loop's timers stand still while the host sleeps; the times of sandboxes do not. */
+static void note_sleep(struct core *c)
+{
+	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
+
+	if (slept_ms < c->slept_ms + SLEEP_MIN_MS)
+		return;
+	c->slept_ms = slept_ms;
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state < SBX_ENDING)
+			sandbox_set_timers(s);
+	}
+}
+
 /* Revokes keys whose grace is over; nobody waits for the disk. */
 static void end_graces(struct core *c)
 {
@@ -109,6 +126,7 @@ static void on_housekeeping(void *arg)
 {
 	struct core *c = arg;
 
+	note_sleep(c);
 	ended_purge(c);
 	end_graces(c);
 	spaces_scrub(c);
@@ -224,6 +242,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	template_wait(c->def, &c->def_wait, on_default_template, c);
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
+	c->slept_ms = boottime_ms() - now_ns() / 1000000;
 	ended_purge(c);
 	pool_start(c);
 	watch_start(c);

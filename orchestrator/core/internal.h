@@ -359,6 +359,8 @@ bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
 void sandbox_free(struct sandbox *s);
 /* Its VM is there: gives it the timers, by what is known of its times. */
 void sandbox_start_timers(struct sandbox *s);
+/* Sets them by the boot-time clock anew. */
+void sandbox_set_timers(struct sandbox *s);
 /* Something is under way in it that counts as activity all along. */
 bool sandbox_is_busy(const struct sandbox *s);
 /* Something was done in it. */
@@ -692,6 +694,7 @@ struct core {
 	struct output_budget output;
 	struct later output_later;
 	struct loop_timer housekeeping;
+	uint64_t slept_ms;	       /* for so long the host has slept since it was booted */
 	struct checkpoint *checkpoint; /* under way */
 	struct backup *backup;	       /* the same */
 	bool closing;

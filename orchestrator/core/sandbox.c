@@ -319,16 +319,21 @@ static void set_idle(struct sandbox *s)
 		loop_timer_set(s->core->loop, &s->idle, due > now ? due - now : 0);
 }
 
-void sandbox_start_timers(struct sandbox *s)
+void sandbox_set_timers(struct sandbox *s)
 {
 	uint64_t now = boottime_ms();
 
-	s->lifetime = (struct loop_timer){.fn = on_lifetime, .arg = s};
-	s->idle = (struct loop_timer){.fn = on_idle, .arg = s};
 	if (s->expires_ms)
 		loop_timer_set(s->core->loop, &s->lifetime,
 			       s->expires_ms > now ? s->expires_ms - now : 0);
 	set_idle(s);
+}
+
+void sandbox_start_timers(struct sandbox *s)
+{
+	s->lifetime = (struct loop_timer){.fn = on_lifetime, .arg = s};
+	s->idle = (struct loop_timer){.fn = on_idle, .arg = s};
+	sandbox_set_timers(s);
 }
 
 bool sandbox_is_busy(const struct sandbox *s)
