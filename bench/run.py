@@ -25,6 +25,7 @@ from files import files
 from hostile import hostile
 from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
 from net import net
+from output import output
 from restart import restart
 from sizes import beside_preparation, freed_memory, sized_creates
 from soak import soak
@@ -134,6 +135,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "files": [files],
     "hostile": [hostile],
     "net": [net],
+    "output": [output],
     "restart": [restart],
     "sizes": [beside_preparation, sized_creates, freed_memory],
     "soak": [soak],
