@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "orchestrator/api/client.h"
+#include "orchestrator/api/idempotency.h"
 #include "orchestrator/api/rate.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/api/server.h"
@@ -106,6 +107,8 @@ struct api {
 
 	size_t reading_bytes; /* of bodies that workers have to read */
 	struct rate rates[LIMITS];
+	struct idem idem; /* answers to requests with an Idempotency-Key */
+	struct list left; /* requests whose call goes on though nobody waits for the answer */
 	uint64_t limited_told_ms[LIMITS]; /* when the log was told of it; 0: never */
 	struct counters counters;
 	api_watch_fn *watch_fn; /* NULL: there is no more to tell */
@@ -152,10 +155,12 @@ struct request {
 	struct loop_op *peer_poll; /* HTTP/1: tells that the client left */
 
 	struct core_call *call;
-	bool streaming; /* the answer is NDJSON, as it comes */
-	bool paused;	/* core was told to hold back */
-	bool ranged;	/* get: the answer is a part of the file */
-	bool limited;	/* refused by limit_request */
+	bool streaming;		  /* the answer is NDJSON, as it comes */
+	bool paused;		  /* core was told to hold back */
+	bool ranged;		  /* get: the answer is a part of the file */
+	bool limited;		  /* refused by limit_request */
+	struct idem_entry *keyed; /* it has an Idempotency-Key, and is not answered yet */
+	struct list left_link;
 };
 
 /* --- request.c: life and answers ------------------------------------------------------------ */
@@ -254,6 +259,18 @@ bool limit_connection(struct api *a, const struct client *peer, bool local);
 /* False, with 429 answered, when too many requests like this one came; guard_identify was before.
  */
 bool limit_request(struct request *r);
+
+/* --- keyed.c: requests that may be sent again ------------------------------------------------- */
+
+/* Returns false when it answered the request by its Idempotency-Key: again, or with a refusal. */
+bool keyed_begin(struct request *r);
+/* Remembers what is gathered as the answer; with a status that says that nothing was done, or 0,
+ * frees the key again. Does nothing to a request without a key. */
+void keyed_answered(struct request *r, int status);
+/* Returns whether the call of a request that nobody waits for goes on. */
+bool keyed_goes_on(struct request *r);
+/* Gives up the calls that go on, and forgets all answers. */
+void keyed_close(struct api *a);
 
 /* --- guard.c: who may ask ------------------------------------------------------------------- */
 

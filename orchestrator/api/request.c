@@ -26,6 +26,7 @@ void request_unref(struct request *r)
 {
 	if (--r->refs)
 		return;
+	keyed_answered(r, 0);
 	text_free(&r->out);
 	text_free(&r->sending);
 	free(r);
@@ -40,7 +41,7 @@ static void poll_stop(struct request *r)
 
 void request_leave_call(struct request *r)
 {
-	if (!r->call)
+	if (!r->call || keyed_goes_on(r))
 		return;
 	core_abandon(r->call);
 	r->call = NULL;
@@ -116,6 +117,7 @@ struct request *request_new(struct api *a, h2o_req_t *req)
 	r->generator.proceed = on_proceed;
 	list_init(&r->link);
 	list_init(&r->dirty_link);
+	list_init(&r->left_link);
 	*(struct request **)h2o_mem_alloc_shared(&req->pool, sizeof(r), on_gone) = r;
 	find_client(r);
 	read_traceparent(r);
@@ -132,9 +134,10 @@ const h2o_iovec_t *request_header(const struct request *r, const char *name)
 
 bool request_called(struct request *r)
 {
-	bool here = r->req != NULL;
+	bool here = r->req && list_empty(&r->left_link);
 
 	r->call = NULL;
+	list_del(&r->left_link);
 	request_unref(r);
 	return here;
 }
@@ -174,6 +177,7 @@ static const char *reason(int status)
 		{409, "Conflict"},
 		{413, "Content Too Large"},
 		{416, "Range Not Satisfiable"},
+		{422, "Unprocessable Content"},
 		{429, "Too Many Requests"},
 		{500, "Internal Server Error"},
 		{503, "Service Unavailable"},
@@ -244,6 +248,8 @@ bool request_is_head(const struct request *r)
 
 void answer(struct request *r, int status, const char *content_type)
 {
+	if (list_empty(&r->left_link))
+		keyed_answered(r, status);
 	head(r, status, r->out.len, content_type);
 	if (request_is_head(r))
 		r->out.len = 0;

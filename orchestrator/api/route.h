@@ -23,6 +23,8 @@ struct route {
 	bool quiet;	    /* asked by machines all day: logged at debug level */
 	bool for_anyone;    /* needs no key, and is served to browsers too: see guard.c */
 	bool for_operators; /* needs the key of one, once there are keys */
+	bool keyed;	    /* its answer is remembered by its Idempotency-Key */
+	bool goes_on;	    /* one with such a key goes on when its client leaves */
 };
 
 /* The table of all that is served (routes.c). */

@@ -61,12 +61,18 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 {
 	struct request *r = arg;
 
-	if (!request_called_well(r, f))
-		return;
-	text_printf(&r->out, "{\"id\":\"%s\",\"state\":\"%s\"", view->id, view->state);
-	add_place(&r->out, r->api->config);
-	text_puts(&r->out, "}\n");
-	answer(r, 201, "application/json");
+	request_ref(r);
+	bool here = request_called_well(r, f);
+	if (view) {
+		text_printf(&r->out, "{\"id\":\"%s\",\"state\":\"%s\"", view->id, view->state);
+		add_place(&r->out, r->api->config);
+		text_puts(&r->out, "}\n");
+	}
+	if (here)
+		answer(r, 201, "application/json");
+	else if (view)
+		keyed_answered(r, 201);
+	request_unref(r);
 }
 
 static void create(struct request *r, const void *values)

@@ -208,7 +208,8 @@ static void dispatch(struct request *r)
 		answer_error(r, 413, "body_too_large",
 			     "the body has %zu bytes; at most %u are taken", r->req->entity.len,
 			     a->config->max_body_bytes);
-	} else if ((m.route->for_anyone || guard_admits(r)) && has_room(r) && body_has_room(r)) {
+	} else if ((m.route->for_anyone || guard_admits(r)) && has_room(r) && body_has_room(r) &&
+		   (!m.route->keyed || keyed_begin(r))) {
 		m.route->serve(r);
 	}
 }
@@ -335,9 +336,11 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	list_init(&a->conns);
 	list_init(&a->live);
 	list_init(&a->dirty);
+	list_init(&a->left);
 	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
 	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
 	limit_init(a);
+	idem_init(&a->idem);
 	configure_h2o(a);
 	loop_before_sleep(loop, api_flush, a);
 	int ret = listen_load_tls(a, e);
@@ -402,6 +405,7 @@ void api_free(struct api *a)
 	access_flush(a);
 	loop_before_sleep(a->loop, NULL, NULL);
 	keys_watch(core_keys(a->core), NULL, NULL);
+	keyed_close(a);
 	loop_timer_clear(a->loop, &a->tick);
 	loop_timer_clear(a->loop, &a->drain_limit);
 	SSL_CTX_free(a->accept.ssl_ctx);

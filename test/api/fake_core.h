@@ -9,8 +9,9 @@
  *   hang                  until interrupted: exit 130
  * A script without an end exits 0. Templates: "held" is made by the next create of "release";
  * "full", "broken", "died" and "missing" fail with 503, 500, 500 and 400. Forks, merges and diffs
- * of a "slow" one wait for that release too, those of a "crowded" one fail with 503. A diff adds
- * the paths it was asked for, and finds two modified whose bytes are no good UTF-8, or just so.
+ * of a "slow" one wait for that release too, and so do resumes of a "sleepy" one; those of a
+ * "crowded" one fail with 503. A diff adds the paths it was asked for, and finds two modified whose
+ * bytes are no good UTF-8, or just so.
  * Files are what was put, of all sandboxes together, and a few paths of their own: /dir is a
  * folder, /full takes nothing, /proc/hello says it is empty, /big/N has N bytes (that of place i is
  * i / 256 % 251), /short/N is cut off in the middle; a list of /names has all kinds, of /many/N N

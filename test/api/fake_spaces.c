@@ -85,6 +85,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		s->spec.egress = how->says_egress ? how->egress : s->spec.egress;
 		s->spec.timeout_s = how->timeout_s;
 		s->spec.idle_timeout_s = how->idle_timeout_s;
+		call->held = strcmp(s->template, "sleepy") == 0;
 	}
 	return call;
 }

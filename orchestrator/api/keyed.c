@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests with an Idempotency-Key: sent again, they get the first one's answer. Only answers that
+ * say that something was done are remembered. A create or fork whose client leaves is undone, so
+ * its key is free again; a resume goes on, since there is no way back from the middle of it.
+ */
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/api/internal.h"
+
+/* Hashes all that the request asks for: its route, its ids and its body as it came. */
+static void hash_request(const struct request *r, uint8_t out[static IDEM_HASH_LEN])
+{
+	const h2o_iovec_t body = r->req->entity;
+	char head[256];
+	int len = snprintf(head, sizeof(head), "%s %s %s ", r->route->method, r->route->pattern,
+			   r->id);
+
+	SHA256((const unsigned char *)body.base, body.len, out);
+	memcpy(head + len, out, IDEM_HASH_LEN);
+	SHA256((const unsigned char *)head, (size_t)len + IDEM_HASH_LEN, out);
+}
+
+static void answer_again(struct request *r, const struct idem_entry *e)
+{
+	text_add(&r->out, e->body, e->len);
+	answer_header(r, "idempotent-replayed", "true");
+	answer(r, e->status, "application/json");
+}
+
+static bool key_admits(struct request *r, const h2o_iovec_t *key)
+{
+	if (!idem_key_valid(key->base, key->len)) {
+		answer_error(r, 400, "bad_request",
+			     "Idempotency-Key must be 1 to %d printable characters without spaces",
+			     IDEM_KEY_MAX);
+		return false;
+	}
+	/* It is hashed here, while the loop waits. */
+	if (r->req->entity.len <= api_limits.read_here_bytes)
+		return true;
+	answer_error(r, 413, "body_too_large",
+		     "the body has %zu bytes; with an Idempotency-Key at most %zu are taken",
+		     r->req->entity.len, api_limits.read_here_bytes);
+	return false;
+}
+
+bool keyed_begin(struct request *r)
+{
+	const h2o_iovec_t *key = request_header(r, "idempotency-key");
+	uint8_t asks[IDEM_HASH_LEN];
+	struct idem_entry *e;
+
+	if (!key)
+		return true;
+	if (!key_admits(r, key))
+		return false;
+	hash_request(r, asks);
+	switch (idem_begin(&r->api->idem, r->tenant, key->base, key->len, asks,
+			   loop_now_ms(r->api->loop), &e)) {
+	case IDEM_NEW:
+		r->keyed = e;
+		return true;
+	case IDEM_ANSWERED:
+		answer_again(r, e);
+		return false;
+	case IDEM_UNDER_WAY:
+		answer_retry_after(r, 1);
+		answer_error(r, 409, "idempotency_key_in_use",
+			     "the first request with this Idempotency-Key is under way: ask again "
+			     "for its answer");
+		return false;
+	default:
+		answer_error(r, 422, "idempotency_key_reused",
+			     "this Idempotency-Key came with another request: each needs a key of "
+			     "its own");
+		return false;
+	}
+}
+
+void keyed_answered(struct request *r, int status)
+{
+	struct idem *idem = &r->api->idem;
+	struct idem_entry *e = r->keyed;
+
+	r->keyed = NULL;
+	if (e && status >= 200 && status < 300)
+		idem_answer(idem, e, status, r->out.p, r->out.len, loop_now_ms(r->api->loop));
+	else if (e)
+		idem_forget(idem, e);
+}
+
+bool keyed_goes_on(struct request *r)
+{
+	if (!r->keyed || !r->route->goes_on)
+		return false;
+	if (list_empty(&r->left_link))
+		list_add_tail(&r->api->left, &r->left_link);
+	return true;
+}
+
+void keyed_close(struct api *a)
+{
+	list_each_safe (pos, &a->left) {
+		struct request *r = container_of(pos, struct request, left_link);
+
+		list_del(&r->left_link);
+		keyed_answered(r, 0);
+		request_leave_call(r);
+	}
+	idem_fini(&a->idem);
+}

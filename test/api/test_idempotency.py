@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are sent again with the same Idempotency-Key do nothing a second time."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import Server
+from test_routes import made, refused
+from test_spaces import frozen
+
+
+def key(text: str) -> dict[str, str]:
+    return {"idempotency-key": text}
+
+
+def count(http: httpx.Client) -> int:
+    return len(http.get("/v1/sandboxes").json())
+
+
+def same(first: httpx.Response, again: httpx.Response) -> None:
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.headers["content-type"] == "application/json"
+
+
+def test_a_repeated_create_makes_one_sandbox(http: httpx.Client) -> None:
+    body = {"template": "small", "metadata": {"a": 1}}
+    first = http.post("/v1/sandboxes", json=body, headers=key("k-1"))
+    assert first.status_code == 201
+    same(first, http.post("/v1/sandboxes", json=body, headers=key("k-1")))
+    assert count(http) == 1
+    assert http.post("/v1/sandboxes", json=body, headers=key("k-2")).json() != first.json()
+    assert http.post("/v1/sandboxes", json=body).json() != first.json()
+    assert count(http) == 3
+
+
+def test_a_repeated_fork_makes_its_children_once(http: httpx.Client, sandbox: str) -> None:
+    first = http.post(sandbox + "/fork", json={"n": 3}, headers=key("fork"))
+    same(first, http.post(sandbox + "/fork", json={"n": 3}, headers=key("fork")))
+    assert count(http) == 4
+
+
+def test_a_repeated_resume_answers_though_the_space_is_gone(http: httpx.Client) -> None:
+    path = frozen(http)
+    first = http.post(path + "/resume", json={}, headers=key("resume"))
+    assert first.status_code == 201
+    same(first, http.post(path + "/resume", json={}, headers=key("resume")))
+    refused(http.post(path + "/resume", json={}), 404, "not_found")
+    assert count(http) == 1
+
+
+def test_a_key_is_for_one_request(http: httpx.Client, sandbox: str) -> None:
+    other = made(http)
+    assert http.post(sandbox + "/fork", json={"n": 1}, headers=key("k")).status_code == 200
+    for path, body in (
+        (sandbox + "/fork", {"n": 2}),
+        (other + "/fork", {"n": 1}),
+        ("/v1/sandboxes", {"n": 1}),
+    ):
+        answer = http.post(path, json=body, headers=key("k"))
+        assert "another request" in refused(answer, 422, "idempotency_key_reused")
+    assert count(http) == 3
+
+
+def test_failures_are_not_remembered(http: httpx.Client) -> None:
+    refused(http.post("/v1/sandboxes", json={"template": "full"}, headers=key("k")), 503, "no_room")
+    refused(http.post("/v1/sandboxes", json={"vcpus": 0}, headers=key("k")), 400, "bad_request")
+    assert http.post("/v1/sandboxes", json={}, headers=key("k")).status_code == 201
+    assert count(http) == 1
+
+
+@pytest.mark.parametrize("bad", ["", "two words", "x" * 256, "caf\u00e9", "a\tb"])
+def test_a_key_that_is_none_is_refused(http: httpx.Client, bad: str) -> None:
+    answer = http.post("/v1/sandboxes", headers={b"idempotency-key": bad.encode("latin-1")})
+    assert "1 to 255 printable" in refused(answer, 400, "bad_request")
+    assert count(http) == 0
+    assert http.post("/v1/sandboxes", json={}, headers=key("x" * 255)).status_code == 201
+
+
+def test_a_body_is_bounded(start: Callable[..., Server]) -> None:
+    with start("read_here_bytes=1000").client() as http:
+        body = b'{"metadata": {"a": "%s"}}' % (b"x" * 1000)
+        answer = http.post("/v1/sandboxes", content=body, headers=key("k"))
+        assert "at most 1000" in refused(answer, 413, "body_too_large")
+        assert http.post("/v1/sandboxes", content=body).status_code == 201
+
+
+def test_other_routes_ignore_it(http: httpx.Client, sandbox: str) -> None:
+    for code in ("out a", "out b"):
+        answer = http.post(sandbox + "/exec", json={"code": code}, headers=key("k"))
+        assert code[-1] in answer.text
+
+
+def test_keys_are_a_tenant_s_own(start: Callable[..., Server]) -> None:
+    server = start("key=pro", "key=pro")
+    made = []
+    with server.client() as http:
+        for api_key in server.keys * 2:
+            headers = key("k") | {"authorization": f"Bearer {api_key}"}
+            made.append(http.post("/v1/sandboxes", json={}, headers=headers).json()["id"])
+    assert made[:2] == made[2:] and made[0] != made[1]
+
+
+def send(s: socket.socket, path: str, body: bytes) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nidempotency-key: k\r\n"
+    s.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def ask_again(http: httpx.Client, path: str, body: Any) -> httpx.Response:
+    """As a client does that is told to wait; without the waiting."""
+    while True:
+        answer = http.post(path, json=body, headers=key("k"))
+        if answer.status_code != 409:
+            return answer
+        refused(answer, 409, "idempotency_key_in_use")
+
+
+def test_a_repeat_while_the_first_is_under_way_is_told_to_wait(server: Server) -> None:
+    body = {"template": "held"}
+    with server.client() as http, server.connect() as first:
+        send(first, "/v1/sandboxes", b'{"template":"held"}')
+        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        answer = http.post(
+            "/v1/sandboxes", content=b'{"template":"held"}', headers=key("k")
+        )
+        assert "under way" in refused(answer, 409, "idempotency_key_in_use")
+        assert answer.headers["retry-after"] == "1"
+        assert http.post("/v1/sandboxes", json=body | {"vcpus": 1}, headers=key("k")).status_code == 422
+        made(http, "release")
+        assert b" 201 " in first.recv(1000)
+        again = http.post("/v1/sandboxes", content=b'{"template":"held"}', headers=key("k"))
+        assert (again.status_code, again.headers["idempotent-replayed"]) == (201, "true")
+        assert count(http) == 2
+
+
+def test_a_create_whose_client_left_frees_its_key(server: Server) -> None:
+    with server.client() as http:
+        with server.connect() as first:
+            send(first, "/v1/sandboxes", b'{"template": "held"}')
+            server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        server.wait(lambda f: f["ramet_shells_ready"] == 0)
+        answer = ask_again(http, "/v1/sandboxes", {})
+        assert answer.status_code == 201 and "idempotent-replayed" not in answer.headers
+        assert count(http) == 1
+
+
+def test_a_resume_whose_client_left_goes_on(server: Server) -> None:
+    with server.client() as http:
+        path = frozen(http, template="sleepy")
+        with server.connect() as first:
+            send(first, path + "/resume", b"{}")
+            server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        # The answer that nobody got (499) is counted once the service has seen the client leave.
+        server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))
+        assert server.figures()["ramet_shells_ready"] == 1
+        refused(http.post(path + "/resume", json={}, headers=key("k")), 409, "idempotency_key_in_use")
+        made(http, "release")
+        answer = http.post(path + "/resume", content=b"{}", headers=key("k"))
+        assert (answer.status_code, answer.headers["idempotent-replayed"]) == (201, "true")
+        ids = [one["id"] for one in http.get("/v1/sandboxes").json()]
+        assert answer.json()["id"] in ids and len(ids) == 2
+        assert server.figures()["ramet_vm_deaths_total"] == 0
+
+
+def test_a_resume_that_goes_on_ends_with_the_service(server: Server) -> None:
+    with server.client() as http:
+        path = frozen(http, template="sleepy")
+    with server.connect() as first:
+        send(first, path + "/resume", b"{}")
+        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+    server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))
