@@ -20,6 +20,7 @@
 #define CTL_INSTANCE_LEN   16
 #define CTL_CMDLINE_MAX	   1008
 #define CTL_TEXT_MAX	   240
+#define CTL_REPORT_MAX	   (64u << 10)
 #define CTL_FDS_MAX	   128 /* descriptors in one message */
 #define CTL_LAYERS_MAX	   90  /* sealed disk layers in one fill */
 #define CTL_MEMORY_MAX	   24  /* memory layers over the memory file in one fill */
@@ -69,6 +70,14 @@ enum ctl_type {
 	 * is gone before the answer.
 	 */
 	CTL_FORK = 8,
+
+	/*
+	 * Writes a report for people on vCPUs, interrupts and devices to the one fd, a memory file
+	 * of at most CTL_REPORT_MAX bytes that can't grow: text, up to its end or a NUL. In any
+	 * state of the VM, whose vCPUs stop for a moment. VM processes from before there was this
+	 * request answer as to any that they don't know: -EPROTO.
+	 */
+	CTL_INSPECT = 9,
 
 	CTL_REPLY = 64,
 	CTL_HELLO = 65, /* event, first packet on every connection */

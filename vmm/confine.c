@@ -7,10 +7,12 @@
 #include <linux/filter.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <linux/userfaultfd.h>
 #include <seccomp.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -111,6 +113,8 @@ static const struct rule loop_rules[] = {
 	RULE(read),
 	RULE(readv), /* frames of the tap */
 	RULE(shutdown),
+	RULE_IOCTL(FIONREAD),	     /* for a report: bytes that wait in such a stream */
+	RULE_IOCTL(SIOCOUTQ),	     /* the same, the other way */
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
 	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
 	/* Not O_DIRECT or O_APPEND: others have the same description of an image's file. */

@@ -52,6 +52,13 @@ static int check_connect(const struct ctl_msg *m, unsigned nfds, struct err *e)
 	return 0;
 }
 
+static int check_inspect(const struct ctl_msg *m, unsigned nfds, struct err *e)
+{
+	if (nfds != 1)
+		return err_say(e, EPROTO, "an inspect needs 1 descriptor, %u came", nfds);
+	return 0;
+}
+
 static int check_save(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 3)
@@ -80,7 +87,7 @@ static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
 static int (*const checks[])(const struct ctl_msg *, unsigned, struct err *) = {
 	[CTL_FILL] = check_fill, [CTL_CONNECT] = check_connect, [CTL_PAUSE] = check_bare,
 	[CTL_RUN] = check_bare,	 [CTL_SAVE] = check_save,	[CTL_STATS] = check_bare,
-	[CTL_QUIT] = check_bare, [CTL_FORK] = check_fork,
+	[CTL_QUIT] = check_bare, [CTL_FORK] = check_fork,	[CTL_INSPECT] = check_inspect,
 };
 
 int ctl_check(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)

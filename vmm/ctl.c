@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/report.h"
 
 /* One more than may come, so that too many are told from just enough. */
 #define FDS_ROOM (CTL_FDS_MAX + 1)
@@ -327,6 +328,20 @@ static int do_stats(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
+static int do_inspect(struct ctl *c, struct request *r, struct err *e)
+{
+	scoped_free char *text = malloc(CTL_REPORT_MAX);
+	struct report report;
+
+	if (!text)
+		return err_set(e, ENOMEM, "hold the report");
+	report = report_on(text, CTL_REPORT_MAX);
+	vm_inspect(c->vm, &report);
+	if (pwrite(r->fds[0], text, report.len, 0) != (ssize_t)report.len)
+		return err_set(e, errno, "write the report");
+	return 0;
+}
+
 static int do_quit(struct ctl *c, struct request *r, struct err *e)
 {
 	loop_stop(c->loop);
@@ -336,7 +351,7 @@ static int do_quit(struct ctl *c, struct request *r, struct err *e)
 static int (*const handlers[])(struct ctl *, struct request *, struct err *) = {
 	[CTL_FILL] = do_fill, [CTL_CONNECT] = do_connect, [CTL_PAUSE] = do_pause,
 	[CTL_RUN] = do_run,   [CTL_SAVE] = do_save,	  [CTL_STATS] = do_stats,
-	[CTL_QUIT] = do_quit, [CTL_FORK] = do_fork,
+	[CTL_QUIT] = do_quit, [CTL_FORK] = do_fork,	  [CTL_INSPECT] = do_inspect,
 };
 
 static void serve(struct ctl *c, struct request *r)

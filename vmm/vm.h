@@ -94,6 +94,11 @@ int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_f
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
 	       void *arg, struct err *e);
 
+/* Adds what people want to know of a VM that stands still, in any state. Its vCPUs are stopped for
+ * a moment to be read, and run on. */
+struct report;
+void vm_inspect(struct vm *vm, struct report *r);
+
 void vm_stats(const struct vm *vm, struct ctl_msg *reply);
 
 #endif

@@ -299,6 +299,13 @@ asm(
 "	ud2\n"
 "guest_fault_end:\n"
 
+"guest_halt:\n"
+"	say ready\n"
+"	cli\n"
+"1:	hlt\n"
+"	jmp 1b\n"
+"guest_halt_end:\n"
+
 "guest_reset:\n"
 "	mov $0x64, %dx\n"
 "	mov $0xfe, %al\n"
@@ -319,6 +326,7 @@ GUEST_CODE(copy);
 GUEST_CODE(brief);
 GUEST_CODE(msr);
 GUEST_CODE(fault);
+GUEST_CODE(halt);
 GUEST_CODE(reset);
 
 static const struct {
@@ -332,6 +340,7 @@ static const struct {
 	[GUEST_BRIEF] = {guest_brief, guest_brief_end},
 	[GUEST_MSR] = {guest_msr, guest_msr_end},
 	[GUEST_FAULT] = {guest_fault, guest_fault_end},
+	[GUEST_HALT] = {guest_halt, guest_halt_end},
 	[GUEST_RESET] = {guest_reset, guest_reset_end},
 };
 

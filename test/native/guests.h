@@ -44,6 +44,8 @@ enum guest {
 	GUEST_MSR,
 	/* Runs an undefined instruction without a handler: a triple fault. */
 	GUEST_FAULT,
+	/* Says "ready" and halts with its interrupts off: nothing wakes it. */
+	GUEST_HALT,
 	/* Asks the keyboard controller for a reset. */
 	GUEST_RESET,
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,9 +21,14 @@ struct vcpu_thread {
 	struct vcpus *all;
 	pthread_t thread;
 	struct kvm_vcpu *cpu;
-	uint64_t exits; /* written by its thread, read by the loop's */
+	/* Written by its thread, read by the loop's: how often KVM_RUN returned; when it did last
+	 * by the TSC, why (an exit reason, or -errno), and which address the guest reached for. */
+	uint64_t exits, exit_tsc, exit_addr;
+	int64_t exit_reason;
+	bool in_guest; /* it is in KVM_RUN, or about to be */
 	unsigned index;
 	bool started;
+	bool parked;
 	bool job_due; /* it has the job still before it */
 };
 
@@ -35,11 +41,13 @@ struct vcpus {
 	unsigned running;     /* threads that are not parked */
 	unsigned busy;	      /* threads that start, or have a job before them */
 	bool run, quit;	      /* what the threads shall do */
+	bool held;	      /* they would run, but for a vcpus_hold */
 	bool lead;	      /* vCPU 0 runs alone */
 	uint64_t lead_ns;     /* until then at most; 0: it does not run yet */
 	struct err failed;    /* the first failure of a start or a job */
 	const struct vcpus_job *job;
 	void *job_arg;
+	uint64_t began_tsc, began_ns; /* by which the rate of the TSC is known later */
 	unsigned count;
 	struct vcpu_thread threads[];
 };
@@ -53,15 +61,34 @@ static bool shall_run(struct vcpus *v)
 	return __atomic_load_n(&v->run, __ATOMIC_ACQUIRE);
 }
 
+#define NOTE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+
+/* For vcpus_activity: some stores and one read of the TSC, nothing beside the cost of an exit. */
+static void note_exit(struct vcpu_thread *t, int r)
+{
+	const struct kvm_run *run = t->cpu->run;
+
+	NOTE(t->in_guest, false);
+	NOTE(t->exits, t->exits + 1);
+	NOTE(t->exit_tsc, __builtin_ia32_rdtsc());
+	NOTE(t->exit_reason, r ? r : (int64_t)run->exit_reason);
+	if (!r && run->exit_reason == KVM_EXIT_MMIO)
+		NOTE(t->exit_addr, run->mmio.phys_addr);
+	else if (!r && run->exit_reason == KVM_EXIT_IO)
+		NOTE(t->exit_addr, run->io.port);
+}
+
 /* immediate_exit makes KVM finish a half-done exit and come back, so it is where a vCPU stops. */
 static void run_until_told(struct vcpu_thread *t)
 {
 	struct vcpus *v = t->all;
 
 	for (;;) {
-		int r = kvm_vcpu_run(t->cpu);
+		int r;
 
-		__atomic_store_n(&t->exits, t->exits + 1, __ATOMIC_RELAXED);
+		NOTE(t->in_guest, true);
+		r = kvm_vcpu_run(t->cpu);
+		note_exit(t, r);
 		if (r != -EINTR && r != -EAGAIN)
 			v->ops->on_exit(v->arg, t->index, t->cpu->run, r);
 		/* Any failure, for a VM that the kernel gave up never says EINTR again. */
@@ -139,6 +166,7 @@ static bool park(struct vcpu_thread *t)
 	bool quit;
 
 	pthread_mutex_lock(&v->lock);
+	t->parked = true;
 	while (!v->quit && (t->job_due || !may_run(t))) {
 		if (t->job_due)
 			do_job(t);
@@ -147,20 +175,32 @@ static bool park(struct vcpu_thread *t)
 	}
 	quit = v->quit;
 	v->running += !quit;
+	t->parked = quit;
 	pthread_mutex_unlock(&v->lock);
 	return !quit;
 }
 
-static void stands_still(struct vcpus *v)
+static void stands_still(struct vcpu_thread *t)
 {
+	struct vcpus *v = t->all;
 	bool last;
 
 	pthread_mutex_lock(&v->lock);
+	t->parked = true;
 	last = !--v->running;
 	pthread_mutex_unlock(&v->lock);
 	/* With the lock held, who wakes would wait for it at once. */
 	if (last)
 		pthread_cond_signal(&v->still);
+}
+
+/* For who lists the threads of the process. */
+static void set_name(const struct vcpu_thread *t)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "vcpu %u", t->index);
+	pthread_setname_np(pthread_self(), name);
 }
 
 static void *thread_main(void *arg)
@@ -169,12 +209,13 @@ static void *thread_main(void *arg)
 	struct vcpus *v = t->all;
 	struct err e = {0};
 
+	set_name(t);
 	report_start(v, v->ops->on_start ? v->ops->on_start(v->arg, &e) : 0, &e);
 	for (bool first = true; park(t); first = false) {
 		if (first)
 			v->ops->on_first_run(v->arg, t->index);
 		run_until_told(t);
-		stands_still(v);
+		stands_still(t);
 	}
 	return NULL;
 }
@@ -228,8 +269,10 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&v->changed, &monotonic);
+	pthread_cond_init(&v->still, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	pthread_cond_init(&v->still, NULL);
+	v->began_tsc = __builtin_ia32_rdtsc();
+	v->began_ns = now_ns();
 	/* Without SA_RESTART: the signal's only use is to make KVM_RUN return. */
 	sigaction(KICK_SIGNAL, &kick, NULL);
 	for (unsigned i = 0; i < v->count; i++) {
@@ -252,6 +295,7 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 static void tell_to_stop(struct vcpus *v)
 {
 	__atomic_store_n(&v->run, false, __ATOMIC_RELEASE);
+	v->held = false;
 	for (unsigned i = 0; i < v->count; i++) {
 		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 1, __ATOMIC_RELEASE);
 		if (v->running)
@@ -310,14 +354,20 @@ void vcpus_follow(struct vcpus *v)
 	pthread_cond_broadcast(&v->changed);
 }
 
-void vcpus_run(struct vcpus *v)
+/* With the lock held. */
+static void tell_to_run(struct vcpus *v)
 {
-	pthread_mutex_lock(&v->lock);
 	for (unsigned i = 0; i < v->count; i++)
 		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&v->run, true, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&v->lock);
 	pthread_cond_broadcast(&v->changed);
+}
+
+void vcpus_run(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	tell_to_run(v);
+	pthread_mutex_unlock(&v->lock);
 }
 
 void vcpus_pause(struct vcpus *v)
@@ -334,6 +384,59 @@ void vcpus_halt(struct vcpus *v)
 	pthread_mutex_lock(&v->lock);
 	tell_to_stop(v);
 	pthread_mutex_unlock(&v->lock);
+}
+
+void vcpus_hold(struct vcpus *v, unsigned ms)
+{
+	uint64_t until_ns = now_ns() + ms * 1000000ull;
+	const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+				       .tv_nsec = (long)(until_ns % 1000000000)};
+	int r = 0;
+
+	pthread_mutex_lock(&v->lock);
+	if (v->run) {
+		tell_to_stop(v);
+		v->held = true;
+	}
+	while (v->running && r != ETIMEDOUT)
+		r = pthread_cond_timedwait(&v->still, &v->lock, &until);
+	pthread_mutex_unlock(&v->lock);
+}
+
+void vcpus_unhold(struct vcpus *v)
+{
+	pthread_mutex_lock(&v->lock);
+	if (v->held)
+		tell_to_run(v);
+	v->held = false;
+	pthread_mutex_unlock(&v->lock);
+}
+
+#define NOTED(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+
+/* The time since `tsc`, by how far the TSC and the clock have come together. */
+static uint64_t ns_since(const struct vcpus *v, uint64_t tsc)
+{
+	uint64_t now = __builtin_ia32_rdtsc(), ns = now_ns() - v->began_ns;
+
+	if (now <= tsc || now <= v->began_tsc)
+		return 0;
+	return (uint64_t)((double)(now - tsc) / (double)(now - v->began_tsc) * (double)ns);
+}
+
+struct vcpu_activity vcpus_activity(struct vcpus *v, unsigned i)
+{
+	const struct vcpu_thread *t = &v->threads[i];
+	struct vcpu_activity a = {.in_guest = NOTED(t->in_guest),
+				  .exits = NOTED(t->exits),
+				  .exit_reason = NOTED(t->exit_reason),
+				  .exit_addr = NOTED(t->exit_addr)};
+
+	a.exit_ns = a.exits ? ns_since(v, NOTED(t->exit_tsc)) : 0;
+	pthread_mutex_lock(&v->lock);
+	a.parked = t->parked;
+	pthread_mutex_unlock(&v->lock);
+	return a;
 }
 
 uint64_t vcpus_exits(const struct vcpus *v)

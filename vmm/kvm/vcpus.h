@@ -54,6 +54,25 @@ void vcpus_pause(struct vcpus *v);
 /* Makes all vCPUs park soon; from on_exit. */
 void vcpus_halt(struct vcpus *v);
 
+/*
+ * Stops the vCPUs for a look at them and waits for `ms` until they stand still: one that is stuck
+ * in the kernel does not, which vcpus_activity tells. vcpus_unhold has those run again that ran
+ * before; what the guest's end or a pause stopped stays so.
+ */
+void vcpus_hold(struct vcpus *v, unsigned ms);
+void vcpus_unhold(struct vcpus *v);
+
+/* What a vCPU's thread does, and what it did last. */
+struct vcpu_activity {
+	bool parked;   /* it stands still: its vCPU may be read */
+	bool in_guest; /* in KVM_RUN; else, unless it is parked, it serves the last exit */
+	uint64_t exits;
+	int64_t exit_reason; /* KVM_EXIT_*, or -errno of KVM_RUN */
+	uint64_t exit_addr;  /* of the last KVM_EXIT_IO or KVM_EXIT_MMIO */
+	uint64_t exit_ns;    /* since the last exit */
+};
+struct vcpu_activity vcpus_activity(struct vcpus *v, unsigned i);
+
 /* Returns of KVM_RUN, all vCPUs together. */
 uint64_t vcpus_exits(const struct vcpus *v);
 

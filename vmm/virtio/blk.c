@@ -278,6 +278,27 @@ static void blk_resumed(struct vio_dev *d)
 	blk_self(d)->grown = false;
 }
 
+static unsigned count_of(const struct list *requests)
+{
+	unsigned n = 0;
+
+	list_each (pos, requests)
+		n++;
+	return n;
+}
+
+static void blk_inspect(const struct vio_dev *d, struct report *r)
+{
+	const struct blk *b = blk_self(d);
+
+	report_add(r,
+		   "  %u requests run, %u wait for others, %u operations in the ring, %u wait for "
+		   "room on the host's disk%s; read %llu bytes, written %llu\n",
+		   count_of(&b->running), count_of(&b->waiting), b->in_ring, b->nstarved,
+		   b->lifting ? ", layers are merged" : "", (unsigned long long)b->stats.read_bytes,
+		   (unsigned long long)b->stats.write_bytes);
+}
+
 static void blk_free(struct vio_dev *d)
 {
 	struct blk *b = blk_self(d);
@@ -309,6 +330,7 @@ static const struct vio_ops blk_ops = {
 	.save = blk_save,
 	.restore = blk_restore,
 	.resumed = blk_resumed,
+	.inspect = blk_inspect,
 	.free = blk_free,
 };
 

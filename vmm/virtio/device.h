@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/report.h"
 #include "base/wire.h"
 #include "vmm/dev/bus.h"
 #include "vmm/dev/loop.h"
@@ -44,6 +45,9 @@ struct vio_ops {
 	void (*resumed)(struct vio_dev *d);
 	/* After each turn on the loop's thread, without the lock: the place to call others. */
 	void (*settled)(struct vio_dev *d);
+	/* Adds lines on the device's own state, on the loop's thread with the lock held; may be
+	 * NULL. */
+	void (*inspect)(const struct vio_dev *d, struct report *r);
 	void (*free)(struct vio_dev *d);
 };
 
@@ -105,6 +109,8 @@ void vio_mmio_continue(struct vio_mmio *m);
 void vio_mmio_save(struct vio_mmio *m, struct wire *w);
 int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e);
 void vio_mmio_resumed(struct vio_mmio *m);
+/* Adds what people want to know of transport, queues and device when the VM stands still. */
+void vio_mmio_inspect(struct vio_mmio *m, struct report *r);
 
 /* Constructors. Each owns what it is given from the moment it succeeds. */
 struct layer_stack; /* backend/layer.h */

@@ -193,6 +193,20 @@ static void net_free(struct vio_dev *d)
 	free(n);
 }
 
+static void net_inspect(const struct vio_dev *d, struct report *r)
+{
+	const struct net *n = (const struct net *)d;
+
+	report_add(
+		r,
+		"  link %s%s%s%s; to the guest %llu frames (%llu dropped), from it %llu (%llu)\n",
+		net_link(n) ? "up" : "down", n->rx_starved ? ", no receive buffers" : "",
+		n->tx_full ? ", the tap is full" : "",
+		__atomic_load_n(&n->held, __ATOMIC_ACQUIRE) ? ", frames of the guest held" : "",
+		(unsigned long long)n->stats.rx_frames, (unsigned long long)n->stats.rx_dropped,
+		(unsigned long long)n->stats.tx_frames, (unsigned long long)n->stats.tx_dropped);
+}
+
 static const struct vio_ops net_ops = {
 	.id = 1,
 	.queues = NET_QUEUES,
@@ -205,6 +219,7 @@ static const struct vio_ops net_ops = {
 	.save = net_save,
 	.restore = net_restore,
 	.resumed = net_resumed,
+	.inspect = net_inspect,
 	.free = net_free,
 };
 

@@ -246,6 +246,34 @@ bool vq_should_notify(struct vq *q)
 	return !told || (uint16_t)(q->next_used - event - 1) < added;
 }
 
+void vq_inspect(const struct vq *q, struct report *r)
+{
+	uint16_t offered, used, used_event, avail_event, not_taken;
+
+	if (!q->ready) {
+		report_add(r, "not ready, size %u\n", q->size);
+		return;
+	}
+	offered = vq_offered(q);
+	used = LOAD(&q->used->idx);
+	used_event = LOAD(&q->avail->ring[q->size]);
+	avail_event = LOAD((uint16_t *)&q->used->ring[q->size]);
+	not_taken = (uint16_t)(offered - q->next_avail);
+	report_add(r, "size %u, avail %u, taken %u (%u wait%s), used %u", q->size, offered,
+		   q->next_avail, not_taken, not_taken > q->size ? ": more than there can be" : "",
+		   q->next_used);
+	if (used != q->next_used)
+		report_add(r, " (in memory %u)", used);
+	report_add(r, ", %u under way, signalled up to %u%s",
+		   (uint16_t)(q->next_avail - q->next_used), q->told_used,
+		   q->told_valid ? "" : " (not since the restore)");
+	if (q->event_idx)
+		report_add(r, "; interrupt wanted after %u, kick after %u\n", used_event,
+			   avail_event);
+	else
+		report_add(r, "; flags %x\n", LOAD(&q->avail->flags));
+}
+
 void vq_save(const struct vq *q, struct wire *w)
 {
 	wire_put_u16(w, q->size);

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "base/err.h"
+#include "base/report.h"
 #include "base/wire.h"
 #include "vmm/kvm/memory.h"
 
@@ -87,6 +88,9 @@ bool vq_rearm_at(struct vq *q, uint16_t index);
 bool vq_should_notify(struct vq *q);
 /* The driver's index of chains offered so far; moves when it offers more. */
 uint16_t vq_offered(const struct vq *q);
+
+/* Adds a line for people: the indices here and in guest memory, and who waits for whom. */
+void vq_inspect(const struct vq *q, struct report *r);
 
 /* The saved fields. Restoring checks them like the driver's own. */
 void vq_save(const struct vq *q, struct wire *w);

@@ -5,8 +5,10 @@
  * connections, bytes per connection, answers to packets that belong to no connection.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "base/fd.h"
 #include "vmm/virtio/device.h"
@@ -24,6 +26,7 @@ enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
 #define RESETS_MAX  64u /* answers that wait; more are lost, as the spec allows a device */
 #define ANSWER_NS   5000000000ull /* for the guest to answer a request */
 #define CLOSE_NS    8000000000ull /* for the guest to end what the host closed */
+#define SHOWN_MAX   40u		  /* connections in a report */
 #define EVENT_RESET 0u		  /* VIRTIO_VSOCK_EVENT_TRANSPORT_RESET */
 
 /*
@@ -614,6 +617,59 @@ static void vsock_settled(struct vio_dev *d)
 	}
 }
 
+static unsigned socket_bytes(int fd, unsigned long request)
+{
+	int bytes = 0;
+
+	return ioctl(fd, request, &bytes) < 0 || bytes < 0 ? 0 : (unsigned)bytes;
+}
+
+static void inspect_conn(const struct conn *c, struct report *r)
+{
+	static const char *const states[] = {
+		[CONN_REQUESTED] = "requested", [CONN_UP] = "up", [CONN_FLUSHING] = "flushing"};
+
+	report_add(r, "  connection %u to guest port %u: %s%s%s%s%s%s%s%s%s\n", c->host_port,
+		   c->guest_port, states[c->state],
+		   c->state == CONN_REQUESTED && !c->request_sent ? ", request not sent" : "",
+		   list_empty(&c->node) ? "" : ", wants to send",
+		   c->credit_due ? ", credit due" : "", c->credit_asked ? ", asked for credit" : "",
+		   c->host_eof ? ", host sends no more" : "",
+		   c->host_deaf ? ", host reads no more" : "",
+		   c->guest_eof ? ", guest sends no more" : "",
+		   c->guest_deaf ? ", guest reads no more" : "");
+	report_add(
+		r,
+		"    to the guest: its buf_alloc %u, its fwd_cnt %u, our tx_cnt %u (%u in flight), "
+		"%u bytes wait in the socket\n",
+		c->peer_alloc, c->peer_fwd, c->sent, c->sent - c->peer_fwd,
+		socket_bytes(c->fd, FIONREAD));
+	report_add(r,
+		   "    from the guest: our buf_alloc %u, our fwd_cnt %u (told %u), its tx_cnt %u, "
+		   "%u bytes wait here, %u in buffers that the service has to read\n",
+		   CONN_BUF_BYTES, c->forwarded, c->told, c->received, c->buf_len,
+		   socket_bytes(c->fd, SIOCOUTQ));
+}
+
+static void vsock_inspect(const struct vio_dev *d, struct report *r)
+{
+	const struct vsock *v = self(d);
+	unsigned shown = 0;
+
+	report_add(r, "  %u connections, %u resets wait, %u packets held (%llu bytes)%s%s\n",
+		   v->nconns, v->nresets, v->held, (unsigned long long)v->held_bytes,
+		   v->event_due ? ", reset event due" : "",
+		   v->event_under_way ? ", reset event not taken by the guest" : "");
+	for (unsigned i = 0; i < CONNS_MAX && shown < SHOWN_MAX; i++) {
+		if (!v->slot[i].conn)
+			continue;
+		inspect_conn(v->slot[i].conn, r);
+		shown++;
+	}
+	if (shown < v->nconns)
+		report_add(r, "  and %u connections more\n", v->nconns - shown);
+}
+
 static void vsock_free(struct vio_dev *d)
 {
 	struct vsock *v = self(d);
@@ -645,6 +701,7 @@ static const struct vio_ops vsock_ops = {
 	.restore = vsock_restore,
 	.resumed = vsock_resumed,
 	.settled = vsock_settled,
+	.inspect = vsock_inspect,
 	.free = vsock_free,
 };
 

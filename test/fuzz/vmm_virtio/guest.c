@@ -142,9 +142,18 @@ static void step(struct guest *g)
 	}
 }
 
+static void inspect(struct guest *g)
+{
+	static char text[4096];
+	struct report r = report_on(text, sizeof(text));
+
+	vio_mmio_inspect(g->v.mmio, &r);
+}
+
 void guest_play(struct guest *g)
 {
 	while (!g->in.bad && wire_left(&g->in))
 		step(g);
 	guest_turn(g);
+	inspect(g);
 }

@@ -15,6 +15,10 @@ static void use(struct vq *q)
 	static uint8_t out[8192];
 	uint64_t sum = 0;
 
+	char text[256];
+	struct report r = report_on(text, sizeof(text));
+
+	vq_inspect(q, &r);
 	for (int i = 0; i < 3 * VQ_SIZE_MAX; i++) {
 		if (vq_pop(q, &c) <= 0) {
 			if (!vq_rearm(q))

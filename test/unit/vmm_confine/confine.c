@@ -6,8 +6,10 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
+#include <linux/sockios.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -92,6 +94,9 @@ static void test_the_loop_only_reads_vcpus_that_run(void **state)
 	assert_false(request(confine_loop, confine_running_loop, KVM_RUN));
 	assert_true(request(confine_loop, confine_running_loop, KVM_GET_SREGS));
 	assert_true(request(confine_loop, confine_running_loop, KVM_KVMCLOCK_CTRL));
+	assert_true(request(confine_loop, confine_running_loop, FIONREAD));
+	assert_true(request(confine_loop, confine_running_loop, SIOCOUTQ));
+	assert_false(request(confine_loop, confine_running_loop, FIONBIO));
 }
 
 static void test_the_last_filter_stays_the_last(void **state)

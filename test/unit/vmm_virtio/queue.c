@@ -309,6 +309,53 @@ static void assert_not_enabled(struct world *w, uint16_t size, uint64_t desc, ui
 	assert_false(w->q.ready);
 }
 
+static const char *report_of(const struct vq *q)
+{
+	static char text[1024];
+	struct report r = report_on(text, sizeof(text));
+
+	vq_inspect(q, &r);
+	return text;
+}
+
+static void test_a_report_says_how_far_each_side_is(void **state)
+{
+	struct world *w = *state;
+
+	w->q.event_idx = true;
+	*half(w, AVAIL_AT + 4 + 2 * SIZE) = 7; /* used_event */
+	*half(w, USED_AT + 4 + 8 * SIZE) = 9;  /* avail_event */
+	for (uint16_t i = 0; i < 3; i++) {
+		set_desc(w, DESC_AT, i, (struct desc){DATA_AT, 16, 0, 0});
+		offer(w, i);
+	}
+	assert_int_equal(vq_pop(&w->q, &w->c), 1);
+	assert_int_equal(vq_pop(&w->q, &w->c), 1);
+	vq_push(&w->q, w->c.head, 0);
+	assert_string_equal(
+		report_of(&w->q),
+		"size 8, avail 3, taken 2 (1 wait), used 1, 1 under way, signalled up "
+		"to 0 (not since the restore); interrupt wanted after 7, kick after 9\n");
+	w->q.event_idx = false;
+	w->q.told_valid = true;
+	*half(w, AVAIL_AT) = 1;
+	assert_string_equal(report_of(&w->q), "size 8, avail 3, taken 2 (1 wait), used 1, 1 under "
+					      "way, signalled up to 0; flags 1\n");
+}
+
+/* What a guest writes there is shown, and followed nowhere. */
+static void test_a_report_on_nonsense(void **state)
+{
+	struct world *w = *state;
+
+	*half(w, AVAIL_AT + 2) = 5000;
+	*half(w, USED_AT + 2) = 77;
+	assert_non_null(strstr(report_of(&w->q), "avail 5000, taken 0 (5000 wait: more than there "
+						 "can be), used 0 (in memory 77), "));
+	vq_reset(&w->q);
+	assert_string_equal(report_of(&w->q), "not ready, size 8\n");
+}
+
 static void test_a_bad_place_or_size_is_not_enabled(void **state)
 {
 	struct world *w = *state;
@@ -403,6 +450,8 @@ int main(void)
 		T(test_event_index_tells_when_it_is_passed),
 		T(test_rearm_asks_for_the_next_kick),
 		T(test_unpop_gives_the_same_chain_again),
+		T(test_a_report_says_how_far_each_side_is),
+		T(test_a_report_on_nonsense),
 		T(test_a_bad_place_or_size_is_not_enabled),
 		T(test_saved_fields_come_back_and_are_checked),
 		T(test_iovecs_are_copied_and_cut_at_any_offset),

@@ -1138,6 +1138,72 @@ static void test_an_image_with_more_receive_buffers_is_restored(void **state)
 	free(copy);
 }
 
+static const char *report_of(struct world *w)
+{
+	static char text[1 << 16];
+	struct report r = report_on(text, sizeof(text));
+
+	vio_mmio_inspect(w->v.mmio, &r);
+	return text;
+}
+
+static void has(const char *report, const char *text)
+{
+	if (!strstr(report, text))
+		fail_msg("no \"%s\" in:\n%s", text, report);
+}
+
+/* A guest that takes no more, and what waits for it in the socket. */
+static void test_a_report_tells_the_credit(void **state)
+{
+	struct world *w = *state;
+	struct peer c = dial(w, 5);
+	const char *report;
+
+	c.alloc = 10000;
+	expect(w, REQUEST);
+	has(report_of(w), " to guest port 5: requested\n");
+	c.host_port = w->p.src_port;
+	say(w, &c, RESPONSE, 0, NULL, 0);
+	assert_true(fill_from_host(&c) > 12000);
+	while (hear(w) && w->p.op == RW)
+		;
+	say(w, &c, RW, 0, "four", 4);
+	report = report_of(w);
+	has(report, "device vsock: status 0xf, active, interrupt status ");
+	has(report, "\n  queue 2: size 256, avail 4, taken 0 (4 wait), used 0");
+	has(report, "\n  1 connections, 0 resets wait, ");
+	has(report, " to guest port 5: up, asked for credit\n");
+	has(report, "to the guest: its buf_alloc 10000, its fwd_cnt 0, our tx_cnt 10000 (10000 in "
+		    "flight), ");
+	has(report, "from the guest: our buf_alloc 262144, our fwd_cnt 4 (told 4), its tx_cnt 4, 0 "
+		    "bytes wait here, ");
+	assert_null(strstr(report, " 0 bytes wait in the socket"));
+	assert_null(strstr(report, " 0 in buffers that the service has to read"));
+	close(c.host);
+}
+
+static void test_a_report_names_so_many_connections(void **state)
+{
+	struct world *w = *state;
+
+	for (unsigned i = 0; i < 43; i++)
+		close(dial(w, 1000 + i).host);
+	assert_null(strstr(report_of(w), "guest port 1040"));
+	has(report_of(w), " to guest port 1039: requested");
+	has(report_of(w), "\n  and 3 connections more\n");
+}
+
+/* The vCPU that has it may never let go. */
+static void test_a_report_waits_for_no_lock(void **state)
+{
+	struct world *w = *state;
+
+	vio_enter(w->v.dev);
+	assert_string_equal(report_of(w), "device vsock: a vCPU has its lock\n");
+	vio_leave(w->v.dev);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -1179,6 +1245,9 @@ int main(void)
 		T(test_restore_checks_the_fields),
 		T(test_few_receive_buffers_are_asked_for),
 		T(test_an_image_with_more_receive_buffers_is_restored),
+		T(test_a_report_tells_the_credit),
+		T(test_a_report_names_so_many_connections),
+		T(test_a_report_waits_for_no_lock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

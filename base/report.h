@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Text for people in a buffer of fixed size. What does not fit is left out, and its end says so. */
+#ifndef RAMET_BASE_REPORT_H
+#define RAMET_BASE_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct report {
+	char *text; /* NUL-terminated */
+	size_t size, len;
+	bool cut; /* something did not fit: nothing more is added */
+};
+
+/* Begins an empty report in `buffer`, which the caller owns; `size` is at least 64. */
+struct report report_on(char *buffer, size_t size);
+void report_add(struct report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds what another process wrote: up to its first NUL or `len` bytes. All but printable ASCII and
+ * newlines become question marks. */
+void report_add_foreign(struct report *r, const char *text, size_t len);
+
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A report on the VM as it is now, for people who want to know why it stands still. */
+#include "vmm/kvm/inspect.h"
+
+#include "base/clock.h"
+#include "vmm/vm-internal.h"
+
+/* For the vCPUs to stop. A kick takes microseconds, on a busy host milliseconds; meanwhile the loop
+ * waits. */
+#define HOLD_MS 200
+
+static void add_state(const struct vm *vm, struct report *r)
+{
+	static const char *const states[] = {[CTL_SHELL] = "shell",
+					     [CTL_RUNNING] = "running",
+					     [CTL_PAUSED] = "paused",
+					     [CTL_GUEST_ENDED] = "ended"};
+
+	report_add(r, "VM: %s%s%s%s, %u MiB, %u vCPUs", states[vm->state],
+		   vm->spoiled ? ", a fill failed" : "", vm->on_paused ? ", being paused" : "",
+		   vm->on_forked ? ", an image is being taken" : "", vm_ram_mib(vm), vm->cfg.vcpus);
+	if (vm->filled_at)
+		report_add(r, ", %s %.3f s ago", vm->restored ? "restored" : "booted",
+			   (double)(now_ns() - vm->filled_at) / 1e9);
+	if (vm->on_drained)
+		report_add(r, ", %u devices have I/O to end", vm->draining);
+	report_add(r, "\n");
+	if (vm->state == CTL_GUEST_ENDED)
+		report_add(r, "its end: %s\n", vm->end.text);
+}
+
+static void add_vcpus(struct vm *vm, const struct vcpu_activity *before, struct report *r)
+{
+	for (unsigned i = 0; i < vm->cfg.vcpus; i++) {
+		vcpu_inspect_thread(i, &before[i], r);
+		if (vcpus_activity(vm->vcpus, i).parked)
+			vcpu_inspect_state(vm->kvm, i, &vm->mem, r);
+		else
+			report_add(r, "  it does not stop: its registers can't be read\n");
+	}
+}
+
+void vm_inspect(struct vm *vm, struct report *r)
+{
+	struct vcpu_activity before[KVM_VCPUS_MAX];
+	uint64_t began_ns;
+
+	add_state(vm, r);
+	for (unsigned i = 0; i < vm->cfg.vcpus; i++)
+		before[i] = vcpus_activity(vm->vcpus, i);
+	began_ns = now_ns();
+	vcpus_hold(vm->vcpus, HOLD_MS);
+	add_vcpus(vm, before, r);
+	chips_inspect(vm->kvm, r);
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		vio_mmio_inspect(vm->machine.devices[i], r);
+	vcpus_unhold(vm->vcpus);
+	report_add(r, "this report took %.3f ms, in which the vCPUs stood still\n",
+		   (double)(now_ns() - began_ns) / 1e6);
+}
