@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -146,8 +147,9 @@ def test_errors_are_typed(status: int, code: str, kind: type[ramet.RametError]) 
             status, json={"error": "a sentence", "code": code}, headers={"retry-after": "7"}
         )
 
+    client = Client(transport=httpx.MockTransport(handle), retry_seconds=0)
     with pytest.raises(kind) as caught:
-        client_for(handle).get_sandbox(SBX)
+        client.get_sandbox(SBX)
     assert type(caught.value) is kind
     assert str(caught.value) == "a sentence"
     assert (caught.value.status, caught.value.code, caught.value.retry_after) == (status, code, 7)
@@ -216,7 +218,8 @@ def test_host_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
         seen.extend([str(request.url), request.headers["authorization"]])
         return httpx.Response(200, json=[])
 
-    client_for(handle).list_sandboxes()
+    with pytest.warns(ramet.PlainHttpWarning):
+        client_for(handle).list_sandboxes()
     assert seen == ["http://10.1.2.3:81/v1/sandboxes", "Bearer secret"]
 
 
@@ -233,6 +236,48 @@ def test_close_is_idempotent_and_fine_when_the_sandbox_is_gone() -> None:
     sbx.close()
     sbx.close()
     assert deletes == [f"/v1/sandboxes/{SBX}"]
+
+
+def test_threads_that_close_at_once_delete_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is held where it has seen that the sandbox is open."""
+    closed: list[bool] = []
+
+    def own_client(*_: object, **__: object) -> Client:
+        client = client_for(family)
+        monkeypatch.setattr(client, "close", lambda: closed.append(True))
+        return client
+
+    family = Family()
+    monkeypatch.setattr("ramet.space.Client", own_client)
+    sandbox = Sandbox()
+    together = threading.Barrier(2)
+    monkeypatch.setattr(Sandbox, "_closed", Flag(together), raising=False)
+    threads = [threading.Thread(target=sandbox.close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert family.log[1:] == ["DELETE /1"]
+    assert closed == [True]
+
+
+class Flag:
+    """An attribute that, once it was read, waits a moment for another thread to read it too."""
+
+    def __init__(self, together: threading.Barrier) -> None:
+        self.value = False
+        self.together = together
+
+    def __get__(self, obj: object, kind: type) -> bool:
+        value = self.value
+        try:
+            self.together.wait(0.2)
+        except threading.BrokenBarrierError:
+            pass
+        return value
+
+    def __set__(self, obj: object, value: bool) -> None:
+        self.value = value
 
 
 def test_an_id_cannot_change_the_path() -> None:

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+import math
+import os
+import random
+import ssl
+import sys
+import time
+import uuid
+import warnings
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from typing import Any, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 import httpx
 
-from ramet.errors import ConnectionFailed, RametError, ServerError, error_for
+from ramet.errors import ConnectionFailed, PlainHttpWarning, RametError, ServerError, error_for
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
 
@@ -18,20 +29,37 @@ _STREAM_SILENCE_S = 30.0
 
 _PIECE = 256 << 10  # bytes given to a socket at a time
 
+_FIRST_WAIT_S = 0.5  # before a request whose connection broke is sent again; doubled each time
+_LEAST_WAIT_S = 0.1
+_SPREAD = 0.25  # of a wait at most, on top: those who were refused together don't come together
+
 
 class Transport:
     """A pool of connections to one service. Safe to share between threads."""
 
     def __init__(
-        self, host: str, key: str | None, timeout: float, transport: httpx.BaseTransport | None
+        self,
+        host: str,
+        key: str | None,
+        timeout: float,
+        transport: httpx.BaseTransport | None,
+        *,
+        ca_file: str | os.PathLike[str] | None,
+        retry_seconds: float,
+        allow_plain_http: bool,
     ) -> None:
         self.host = host
         self._timeout = timeout
+        self._retry_s = retry_seconds
+        url = _checked_url(host)
+        if key and not allow_plain_http:
+            _warn_of_plain_http(url)
         self._http = httpx.Client(
-            base_url=_checked_url(host),
+            base_url=url,
             headers={"authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             transport=transport,
+            verify=_trusting(ca_file) if ca_file else True,
             trust_env=False,  # a proxy of the environment is no way to a service on this host
         )
 
@@ -43,24 +71,42 @@ class Transport:
         return self._http.is_closed
 
     def request(
-        self, method: str, path: str, body: Any = None, at_least_s: float = 0
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        at_least_s: float = 0,
+        *,
+        key: str | None = None,
+        retry: bool = True,
     ) -> httpx.Response:
-        """One request with a JSON body, or none; `at_least_s` is the least limit of its answer."""
-        return self._send(method, path, at_least_s, json=body)
+        """One request with a JSON body, or none; `at_least_s` is the least limit of its answer.
+
+        With `key` the service does what is asked once, however often it is sent.
+        """
+        headers = {"idempotency-key": key} if key else {}
+        what = {"json": body, "headers": headers}
+        return self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     def send_bytes(
         self, method: str, path: str, data: bytes, at_least_s: float = 0
     ) -> httpx.Response:
         """One request whose body is `data` as it is."""
-        # In pieces, for httpcore copies what is left of a body after each call of send(2).
-        view = memoryview(data)
-        pieces = (bytes(view[at : at + _PIECE]) for at in range(0, len(data), _PIECE))
         headers = {"content-length": str(len(data)), "content-type": "application/octet-stream"}
-        return self._send(method, path, at_least_s, content=pieces, headers=headers)
+        what = {"content": _Pieces(data), "headers": headers}
+        return self._send(method, path, self._limits(at_least_s), what)
 
-    def json(self, method: str, path: str, body: Any = None, at_least_s: float = 0) -> Any:
+    def json(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        at_least_s: float = 0,
+        *,
+        key: str | None = None,
+    ) -> Any:
         """As `request`; returns the answer's JSON."""
-        response = self.request(method, path, body, at_least_s)
+        response = self.request(method, path, body, at_least_s, key=key)
         try:
             return response.json()
         except ValueError as broken:
@@ -71,7 +117,7 @@ class Transport:
     def lines(self, method: str, path: str, body: Any) -> Iterator[str]:
         """Lines of an NDJSON answer, without the empty ones that keep the connection alive."""
         with self._stream(method, path, _STREAM_SILENCE_S, body) as response:
-            yield from _lines(response)
+            yield from _lines(response.iter_bytes())
 
     @contextmanager
     def download(self, path: str) -> Iterator[tuple[int | None, Iterator[bytes]]]:
@@ -80,27 +126,54 @@ class Transport:
             size = response.headers.get("content-length")
             yield int(size) if size else None, response.iter_bytes()
 
-    def _send(
-        self, method: str, path: str, at_least_s: float, **what: Any
-    ) -> httpx.Response:
-        timeout = httpx.Timeout(max(self._timeout, at_least_s), connect=5.0)
-        with self._transport_errors(method, path, timeout):
-            response = self._http.request(method, path, timeout=timeout, **what)
-        if response.status_code >= 400:
-            raise _answer_error(response)
-        return response
+    def _limits(self, at_least_s: float) -> httpx.Timeout:
+        return httpx.Timeout(max(self._timeout, at_least_s), connect=5.0)
 
     @contextmanager
     def _stream(
         self, method: str, path: str, silence_s: float, body: Any = None
     ) -> Iterator[httpx.Response]:
         timeout = httpx.Timeout(silence_s, connect=5.0)
-        with self._transport_errors(method, path, timeout):
-            with self._http.stream(method, path, json=body, timeout=timeout) as response:
-                if response.status_code >= 400:
-                    response.read()
-                    raise _answer_error(response)
+        response = self._send(method, path, timeout, {"json": body}, stream=True)
+        try:
+            with self._transport_errors(method, path, timeout):
                 yield response
+        finally:
+            response.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        timeout: httpx.Timeout,
+        what: dict[str, Any],
+        *,
+        stream: bool = False,
+        retry: bool = True,
+    ) -> httpx.Response:
+        """Sends a request, again where that is safe and there is time, until it goes well."""
+        keyed = "idempotency-key" in what.get("headers", {})
+        left, tries = self._retry_s if retry else 0.0, 0
+        while True:
+            try:
+                return self._send_once(method, path, timeout, what, stream)
+            except RametError as failed:
+                wait = _wait_before_retry(failed, method, keyed, tries)
+                if wait is None or wait > left:
+                    raise
+            left, tries = left - wait, tries + 1
+            time.sleep(wait * random.uniform(1, 1 + _SPREAD))
+
+    def _send_once(
+        self, method: str, path: str, timeout: httpx.Timeout, what: dict[str, Any], stream: bool
+    ) -> httpx.Response:
+        with self._transport_errors(method, path, timeout):
+            request = self._http.build_request(method, path, timeout=timeout, **what)
+            response = self._http.send(request, stream=stream)
+            if response.status_code < 400:
+                return response
+            response.read()
+        raise _answer_error(response)
 
     @contextmanager
     def _transport_errors(self, method: str, path: str, timeout: httpx.Timeout) -> Iterator[None]:
@@ -140,11 +213,86 @@ def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _checked_url(host: str) -> str:
+class _Pieces:
+    """A body in pieces, for httpcore copies what is left of one after each call of send(2)."""
+
+    def __init__(self, data: bytes) -> None:
+        self._view = memoryview(data)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for at in range(0, len(self._view), _PIECE):
+            yield bytes(self._view[at : at + _PIECE])
+
+
+def new_key() -> str:
+    """A value for an Idempotency-Key that nobody else has."""
+    return str(uuid.uuid4())
+
+
+def _wait_before_retry(failed: RametError, method: str, keyed: bool, tries: int) -> float | None:
+    """Seconds until the request may be sent again; None: it must not be, or it would not help.
+
+    A refusal (429, 503) with Retry-After did nothing, but a 503 may be a proxy's, who does not
+    know what became of the request. Nor does anybody when the connection broke.
+    """
+    if failed.status == 0:
+        broke = isinstance(failed.__context__, (httpx.NetworkError, httpx.RemoteProtocolError))
+        # A service that never answered is told of at once; one that did may be starting again.
+        absent = isinstance(failed.__context__, httpx.ConnectError) and not tries
+        safe = broke and not absent and (keyed or method in ("GET", "PUT"))
+        return float(_FIRST_WAIT_S * 2**tries) if safe else None
+    safe = (
+        failed.status == 429
+        or (failed.status == 503 and (keyed or method != "POST"))
+        or (failed.code == "idempotency_key_in_use" and keyed)
+    )
+    if not safe or failed.retry_after is None:
+        return None
+    return max(failed.retry_after, _LEAST_WAIT_S)
+
+
+def _warn_of_plain_http(url: httpx.URL) -> None:
+    """Warns where an API key would be sent so that the network can read it."""
+    if url.scheme == "https" or _is_loopback(url.host):
+        return
+    warnings.warn(
+        f"the API key is sent to {url.host} over plain http, where others can read it: use an "
+        "https:// address, or Client(..., allow_plain_http=True) where the way there is private",
+        PlainHttpWarning,
+        stacklevel=_level_of_caller(),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _level_of_caller() -> int:
+    """The `stacklevel`, for whoever calls this, of the first caller outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _trusting(ca_file: str | os.PathLike[str]) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as failed:  # ssl.SSLError is one
+        raise ConnectionFailed(
+            f"the CA certificates in {os.fspath(ca_file)!r} can't be used: {failed} "
+            "(the file comes from `ca_file`, else from RAMET_CA_FILE)"
+        ) from failed
+
+
+def _checked_url(host: str) -> httpx.URL:
     try:
         url = httpx.URL(host)
         if url.scheme in ("http", "https") and url.host:
-            return host
+            return url
     except httpx.InvalidURL:
         pass
     raise ConnectionFailed(
@@ -153,16 +301,20 @@ def _checked_url(host: str) -> str:
     )
 
 
-def _lines(response: httpx.Response) -> Iterator[str]:
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
     """Splits at newlines only; httpx's own iterator also splits at U+2028 and the like."""
-    rest = b""
-    for chunk in response.iter_bytes():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
+    held: list[bytes] = []  # the pieces of a line that has not ended
+    for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line = b"".join([*held, end])
+            held.clear()
             if line.strip():
                 yield line.decode()
-    if rest.strip():
-        yield rest.decode()
+        held.append(rest)
+    line = b"".join(held)
+    if line.strip():
+        yield line.decode()
 
 
 def _answer_error(response: httpx.Response) -> RametError:
@@ -175,7 +327,15 @@ def _answer_error(response: httpx.Response) -> RametError:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds, which a Retry-After says or which there are until the time that it says."""
+    value: str = response.headers.get("retry-after", "")
     try:
-        return float(response.headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
+        seconds = float(value)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+        return max((at - datetime.now(timezone.utc)).total_seconds(), 0.0)
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

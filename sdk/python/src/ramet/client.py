@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ramet._transport import DEFAULT_HOST, Transport, query, to_json
+from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, SpaceInfo, TemplateInfo
 
@@ -37,10 +37,19 @@ class Client:
             (code ``unknown_region``). Default: whichever is at `host`.
         timeout: Seconds that one answer may take. Creating and comparing sandboxes have longer
             limits of their own at least, and a stream of events has none while the service lives.
+        ca_file: PEM file of the certificates to trust, for an https `host` with one of your own.
+            Default: the environment's `RAMET_CA_FILE`, then the public authorities.
+        retry_seconds: How long one request may wait, in all, to be sent again; 0: never. It is
+            sent again when the service said when to try again (`Retry-After`: 429, 503), or when
+            the connection broke, and only where that can't do twice what was asked: to read,
+            to write a file, to create, fork and resume (which have an `Idempotency-Key`). Past
+            it the error is raised at once, with its `retry_after`.
+        allow_plain_http: No `PlainHttpWarning` for a key that is sent over plain http to
+            another machine: the way there is private.
         transport: An httpx transport to use instead of the network (tests).
 
     Raises:
-        ConnectionFailed: `host` is no URL.
+        ConnectionFailed: `host` is no URL, or `ca_file` can't be read.
     """
 
     def __init__(
@@ -50,13 +59,24 @@ class Client:
         *,
         region: str | None = None,
         timeout: float = 60.0,
+        ca_file: str | os.PathLike[str] | None = None,
+        retry_seconds: float = 10.0,
+        allow_plain_http: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
         if region is not None:
             self.host += "/r/" + quote(region, safe="")
         key = api_key or os.environ.get("RAMET_API_KEY")
-        self._http = Transport(self.host, key, timeout, transport)
+        self._http = Transport(
+            self.host,
+            key,
+            timeout,
+            transport,
+            ca_file=ca_file or os.environ.get("RAMET_CA_FILE"),
+            retry_seconds=retry_seconds,
+            allow_plain_http=allow_plain_http,
+        )
 
     def close(self) -> None:
         """Closes the connections; sandboxes stay."""
@@ -81,7 +101,8 @@ class Client:
     def healthz(self) -> bool:
         """True when the service answers and can serve sandboxes."""
         try:
-            return self._http.request("GET", "/v1/healthz").text.strip() == "ok"
+            answer = self._http.request("GET", "/v1/healthz", retry=False)
+            return answer.text.strip() == "ok"
         except RametError:
             return False
 
@@ -102,6 +123,7 @@ class Client:
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
     ) -> SandboxInfo:
         """Creates a sandbox; what is None is the service's default.
 
@@ -116,6 +138,8 @@ class Client:
             egress: False: nothing that it sends gets out, for good, also of its forks.
             env: Environment variables of every call.
             metadata: JSON object kept with the sandbox.
+            idempotency_key: With the key of an earlier call that had the same arguments, this one
+                makes nothing and returns what that one made, for an hour. None: a new key.
 
         Raises:
             BadRequest: A value is wrong; the message names it.
@@ -135,7 +159,9 @@ class Client:
                 "metadata": dict(metadata) if metadata is not None else None,
             }
         )
-        return SandboxInfo.from_json(self._http.json("POST", "/v1/sandboxes", body, _CREATE_S))
+        key = idempotency_key or new_key()
+        answer = self._http.json("POST", "/v1/sandboxes", body, _CREATE_S, key=key)
+        return SandboxInfo.from_json(answer)
 
     def list_sandboxes(self) -> list[SandboxInfo]:
         """Every sandbox of this key, oldest first."""
@@ -197,6 +223,7 @@ class Client:
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
+        idempotency_key: str | None = None,
     ) -> SandboxInfo:
         """Makes a Space a sandbox again, with a new id; the Space is gone with that.
 
@@ -206,6 +233,7 @@ class Client:
             idle_timeout_seconds: Seconds without activity; None: as it had.
             persistent: Freeze it again at its timeouts.
             egress: None: as it had. What was closed can't be opened.
+            idempotency_key: As for `create_sandbox`.
 
         Raises:
             NotFound: There is no such Space.
@@ -220,7 +248,8 @@ class Client:
                 "egress": egress,
             }
         )
-        answer = self._http.json("POST", _space(space_id) + "/resume", body, _CREATE_S)
+        key = idempotency_key or new_key()
+        answer = self._http.json("POST", _space(space_id) + "/resume", body, _CREATE_S, key=key)
         return SandboxInfo.from_json(answer)
 
     def exec_stream(
@@ -277,7 +306,14 @@ class Client:
         """
         self._http.request("POST", _sandbox(sandbox_id) + "/interrupt")
 
-    def fork_sandbox(self, sandbox_id: str, n: int = 1, *, reseed: bool = False) -> list[str]:
+    def fork_sandbox(
+        self,
+        sandbox_id: str,
+        n: int = 1,
+        *,
+        reseed: bool = False,
+        idempotency_key: str | None = None,
+    ) -> list[str]:
         """Clones a running sandbox, in the middle of whatever it does; returns the children's ids.
 
         Args:
@@ -285,6 +321,7 @@ class Client:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
             reseed: Python's `random` and numpy's generator draw differently in each child. By
                 default they are part of the state that is cloned.
+            idempotency_key: As for `create_sandbox`.
 
         Raises:
             BadRequest: `n` is out of range.
@@ -294,7 +331,8 @@ class Client:
         body: dict[str, Any] = {"n": n}
         if reseed:
             body["reseed"] = True
-        answer = self._http.json("POST", _sandbox(sandbox_id) + "/fork", body)
+        key = idempotency_key or new_key()
+        answer = self._http.json("POST", _sandbox(sandbox_id) + "/fork", body, key=key)
         return [str(child) for child in answer["children"]]
 
     def merge_sandbox(self, parent_id: str, winner_id: str) -> None:

@@ -10,7 +10,8 @@ class RametError(Exception):
     Attributes:
         status: HTTP status, or 0 when there was no answer.
         code: The server's short, stable identifier of the failure ("" without an answer).
-        retry_after: Seconds after which a new try makes sense, when the server said so.
+        retry_after: Seconds after which a new try makes sense, when the server said so. It is
+            None where trying again does not help.
     """
 
     def __init__(
@@ -20,6 +21,10 @@ class RametError(Exception):
         self.status = status
         self.code = code
         self.retry_after = retry_after
+
+
+class PlainHttpWarning(UserWarning):
+    """An API key is sent over plain http to another machine."""
 
 
 class ConnectionFailed(RametError):

@@ -68,6 +68,7 @@ class Sandbox:
     _own: _OwnClient | None  # None: the client is the caller's
     _place: Place
     _closed: bool
+    _lock: threading.Lock  # of `_closed`
 
     def __init__(
         self,
@@ -256,8 +257,7 @@ class Sandbox:
             NotFound: One of them is gone.
         """
         self._live().merge_sandbox(self.id, winner.id)
-        if not winner._closed:
-            winner._closed = True
+        if winner._closes_now():
             winner._release_client()
 
     def diff(self, other: "Sandbox", paths: Sequence[str] | None = None) -> Diff:
@@ -322,16 +322,22 @@ class Sandbox:
         return self._live().follow(self.id, since=since)
 
     def close(self) -> None:
-        """Ends the sandbox. Closing twice, or one that is gone already, is fine."""
-        if self._closed:
+        """Ends the sandbox. Closing twice, from several threads, or one that is gone already, is
+        fine."""
+        if not self._closes_now():
             return
-        self._closed = True
         try:
             self._client.delete_sandbox(self.id)
         except (NotFound, VmDied):
             pass
         finally:
             self._release_client()
+
+    def _closes_now(self) -> bool:
+        """True for the first who closes it."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+        return first
 
     def _live(self) -> Client:
         if self._closed and self._client.closed:
@@ -343,7 +349,7 @@ class Sandbox:
         self._place = place
         self._client = place.client or place.new_client()
         self._own = None if place.client else _OwnClient(self._client)
-        self._closed = False
+        self._closed, self._lock = False, threading.Lock()
         try:
             self.id = ask(self._client).id
         except BaseException:
@@ -353,7 +359,7 @@ class Sandbox:
     def _child(self, child_id: str) -> "Sandbox":
         child = Sandbox.__new__(Sandbox)
         child._own, child._client, child._place = self._own, self._client, self._place
-        child._closed = False
+        child._closed, child._lock = False, threading.Lock()
         child.id = child_id
         return child
 

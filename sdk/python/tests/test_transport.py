@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is sent again and what is not, keys over plain http, certificates, and lines."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import ssl
+import subprocess
+import threading
+import time
+import warnings
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import httpx
+import pytest
+
+import ramet
+from ramet import Client, Sandbox
+from ramet._transport import _lines
+
+SBX = "sbx_" + "0" * 32
+SPC = "spc_" + "0" * 32
+
+
+class Service:
+    """Answers with one after the other of `answers`, exceptions included, the last one for ever."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.asked.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def client(self, **more: Any) -> Client:
+        return Client(transport=httpx.MockTransport(self), **more)
+
+    def keys(self) -> list[str | None]:
+        return [request.headers.get("idempotency-key") for request in self.asked]
+
+
+def refusal(status: int, retry_after: str | None = "3", code: str = "busy") -> httpx.Response:
+    headers = {"retry-after": retry_after} if retry_after is not None else {}
+    return httpx.Response(status, json={"error": "not now", "code": code}, headers=headers)
+
+
+def good() -> httpx.Response:
+    one = {"id": SBX, "state": "ready", "children": [SBX], "added": [], "removed": []}
+    return httpx.Response(200, json=one | {"modified": []})
+
+
+BROKEN = httpx.RemoteProtocolError("Server disconnected without sending a response.")
+
+# What can be asked, and whether it does no more when it is sent twice.
+ASK: dict[str, tuple[Callable[[Client], object], bool]] = {
+    "create": (lambda c: c.create_sandbox(vcpus=2), True),
+    "fork": (lambda c: c.fork_sandbox(SBX, 2), True),
+    "resume": (lambda c: c.resume_space(SPC), True),
+    "get": (lambda c: c.get_sandbox(SBX), True),
+    "write": (lambda c: c.write_file(SBX, "/f", b"x" * 600_000), True),
+    "delete": (lambda c: c.delete_sandbox(SBX), False),
+    "interrupt": (lambda c: c.interrupt(SBX), False),
+    "merge": (lambda c: c.merge_sandbox(SBX, SBX), False),
+    "exec": (lambda c: list(c.exec_stream(SBX, "x")), False),
+}
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits that were made, in seconds, without the time that they take."""
+    made: list[float] = []
+    monkeypatch.setattr("ramet._transport.time.sleep", made.append)
+    monkeypatch.setattr("ramet._transport.random.uniform", lambda low, high: low)
+    return made
+
+
+@pytest.mark.parametrize("name", ASK)
+def test_what_was_refused_for_now_is_sent_again(name: str, waits: list[float]) -> None:
+    ask, _ = ASK[name]
+    end = httpx.Response(200, text='{"type":"exit","data":0,"seq":1,"ts":1}\n')
+    service = Service(refusal(429), refusal(429, "0"), end if name == "exec" else good())
+    ask(service.client())
+    assert waits == [3, 0.1]
+    assert len({(r.method, r.url, r.content) for r in service.asked}) == 1
+    keyed = name in ("create", "fork", "resume")
+    assert len(set(service.keys())) == 1 and (service.keys()[0] is not None) == keyed
+
+
+@pytest.mark.parametrize("name", ASK)
+def test_a_503_is_sent_again_where_a_proxy_s_does_no_harm(name: str, waits: list[float]) -> None:
+    ask, safe = ASK[name]
+    service = Service(refusal(503), good())
+    if safe or name == "delete":
+        ask(service.client())
+    else:
+        with pytest.raises(ramet.Unavailable):
+            ask(service.client())
+    assert waits == ([3] if safe or name == "delete" else [])
+
+
+@pytest.mark.parametrize("name", ASK)
+def test_a_broken_connection_is_tried_again_where_that_is_safe(
+    name: str, waits: list[float]
+) -> None:
+    ask, safe = ASK[name]
+    # The service is started again meanwhile.
+    service = Service(BROKEN, httpx.ConnectError("refused"), httpx.ReadError("reset"), good())
+    if safe:
+        ask(service.client())
+    else:
+        with pytest.raises(ramet.ConnectionFailed):
+            ask(service.client())
+    assert waits == ([0.5, 1, 2] if safe else [])
+    assert len(set(service.keys())) == 1
+
+
+def test_each_create_has_a_key_of_its_own(waits: list[float]) -> None:
+    service = Service(good())
+    client = service.client()
+    for _ in range(3):
+        Sandbox(client=client)
+    client.create_sandbox(idempotency_key="mine")
+    keys = service.keys()
+    assert len(set(keys)) == 4 and keys[3] == "mine"
+    assert all(re.fullmatch("[!-~]{1,255}", key or "") for key in keys)
+
+
+def test_a_create_under_way_is_waited_for(waits: list[float]) -> None:
+    service = Service(BROKEN, refusal(409, "1", "idempotency_key_in_use"), good())
+    assert service.client().create_sandbox().id == SBX
+    assert waits == [0.5, 1]
+    with pytest.raises(ramet.Conflict):
+        Service(refusal(409, "1", "busy")).client().create_sandbox()
+
+
+def test_waits_are_bounded(waits: list[float]) -> None:
+    service = Service(refusal(429, "4"))
+    with pytest.raises(ramet.CapReached) as caught:
+        service.client().get_sandbox(SBX)
+    assert caught.value.retry_after == 4
+    assert waits == [4, 4]
+    waits.clear()
+    with pytest.raises(ramet.CapReached):
+        service.client(retry_seconds=13).get_sandbox(SBX)
+    assert waits == [4, 4, 4]
+    waits.clear()
+    with pytest.raises(ramet.CapReached):
+        service.client(retry_seconds=0).get_sandbox(SBX)
+    with pytest.raises(ramet.ConnectionFailed):
+        Service(BROKEN).client(retry_seconds=0).get_sandbox(SBX)
+    assert service.client().healthz() is False
+    assert waits == []
+
+
+@pytest.mark.parametrize("failure", [httpx.ConnectError("no"), httpx.ReadTimeout("slow")])
+def test_no_service_and_no_answer_are_told_at_once(
+    waits: list[float], failure: Exception
+) -> None:
+    with pytest.raises(ramet.ConnectionFailed):
+        Service(failure).client().create_sandbox()
+    assert waits == []
+
+
+@pytest.mark.parametrize("value", [None, "", "soon", "nan", "inf", "-1", "1e400"])
+def test_a_retry_after_that_is_none(waits: list[float], value: str | None) -> None:
+    with pytest.raises(ramet.Unavailable) as caught:
+        Service(refusal(503, value)).client().get_sandbox(SBX)
+    assert caught.value.retry_after is None
+    assert waits == []
+
+
+def test_a_retry_after_may_be_a_date(waits: list[float]) -> None:
+    then = email.utils.formatdate(time.time() + 5, usegmt=True)
+    past = email.utils.formatdate(0, usegmt=True)
+    Service(refusal(503, then), refusal(503, past), good()).client().get_sandbox(SBX)
+    assert 0 < waits[0] <= 5 and waits[1] == 0.1
+
+
+def test_a_stream_that_broke_is_not_begun_again(waits: list[float]) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b'{"type":"stdout","data":"a","seq":1,"ts":1}\n'
+        raise httpx.ReadError("reset")
+
+    service = Service(httpx.Response(200, content=broken()))
+    with pytest.raises(ramet.ConnectionFailed):
+        service.client().replay(SBX)
+    assert waits == [] and len(service.asked) == 1
+
+
+# --- keys over plain http ---
+
+
+@pytest.mark.parametrize(
+    "host", ["http://10.1.2.3:7070", "http://ramet.example", "http://[2001:db8::1]:7070"]
+)
+def test_a_key_over_plain_http_is_warned_of_once(host: str) -> None:
+    with pytest.warns(ramet.PlainHttpWarning, match="over plain http") as told:
+        client = Service(good()).client(host=host, api_key="secret")
+        client.get_sandbox(SBX)
+        client.get_sandbox(SBX)
+    assert len(told) == 1
+    assert "secret" not in str(told[0].message)
+
+
+def test_the_warning_points_at_the_program() -> None:
+    with pytest.warns(ramet.PlainHttpWarning) as told, pytest.raises(ramet.ConnectionFailed):
+        Sandbox(host="http://ramet.invalid:9", api_key="secret")
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("host", "more"),
+    [
+        ("http://127.0.0.1:7070", {"api_key": "k"}),
+        ("http://127.1.2.3:7070", {"api_key": "k"}),
+        ("http://[::1]:7070", {"api_key": "k"}),
+        ("http://localhost:7070", {"api_key": "k"}),
+        ("https://ramet.example", {"api_key": "k"}),
+        ("http://ramet.example", {}),
+        ("http://ramet.example", {"api_key": "k", "allow_plain_http": True}),
+    ],
+)
+def test_nobody_is_warned_without_reason(host: str, more: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Service(good()).client(host=host, **more)
+
+
+# --- certificates ---
+
+
+class Ok(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody else knows, with its key behind it."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        + ["-nodes", "-days", "2", "-subj", "/CN=test", "-keyout", str(key), "-out", str(cert)]
+        + ["-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    return cert
+
+
+@pytest.fixture
+def tls(authority: Path) -> Iterator[str]:
+    """The address of a server with that certificate."""
+    server = HTTPServer(("127.0.0.1", 0), Ok)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority, authority.with_name("key.pem"))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_authority_of_one_s_own(
+    tls: str, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(tls, ca_file=authority) as client:
+        assert client.list_sandboxes() == []
+    with Client(tls) as client, pytest.raises(ramet.ConnectionFailed, match="CERTIFICATE_VERIFY"):
+        client.list_sandboxes()
+    monkeypatch.setenv("RAMET_CA_FILE", str(authority))
+    with Client(tls) as client:
+        assert client.list_sandboxes() == []
+
+
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+def test_a_file_without_certificates_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "ca.pem"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(ramet.ConnectionFailed, match="ca.pem.*can't be used"):
+        Client("https://ramet.example", ca_file=path)
+
+
+# --- lines ---
+
+
+class Counted(bytes):
+    """Bytes that count what is copied to put others before them."""
+
+    copied = 0
+
+    def __radd__(self, before: bytes) -> "Counted":
+        Counted.copied += len(before)
+        return Counted(bytes(before) + bytes(self))
+
+
+def test_a_long_line_is_put_together_once() -> None:
+    pieces = [Counted(b"x" * 100) for _ in range(1000)]
+    Counted.copied = 0
+    assert list(_lines([*pieces, b"\n", b"y\n"])) == ["x" * 100_000, "y"]
+    assert Counted.copied <= 100_000
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_lines_are_the_same_however_they_are_cut(size: int) -> None:
+    text = "\n\nfirst\n \nsecond \u2028 still\r\nlast".encode()
+    chunks = [text[at : at + size] for at in range(0, len(text), size)]
+    assert list(_lines(chunks)) == ["first", "second \u2028 still\r", "last"]
+    assert list(_lines([b"", b"\n", b""])) == []
