@@ -26,10 +26,11 @@ class Runs:
 
     def __init__(self, quick: bool) -> None:
         self.execs = 20 if quick else 100
-        self.creates = 4 if quick else 20
+        self.creates = 4 if quick else 12
+        self.rows = 2 if quick else 4  # of creates
         self.forks = {1: 3, 5: 2, 32: 1} if quick else {1: 12, 5: 8, 32: 4}
         self.resumes = 2 if quick else 8
-        self.open_most = 40  # sandboxes that are open at a time, beside the busy ones
+        self.row = 4  # creates in a row: more than the pool has
 
 
 @dataclass
@@ -58,20 +59,17 @@ def delete(sandbox_ids: list[str]) -> None:
     """Ends sandboxes, and gives the pool time to be filled again."""
     while sandbox_ids:
         api("DELETE", f"/v1/sandboxes/{sandbox_ids.pop()}", None, TIMEOUT_S)
-    wait_full()
+    wait_warm()
 
 
-def wait_full() -> None:
-    """Until the service is ready for the next create, and its pool is quiet."""
+def wait_warm() -> None:
+    """Until the pool has a warm sandbox."""
     time.sleep(SETTLE_S)
     deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        try:
-            if api("GET", "/v1/healthz") == "ok":
-                return
-        except BenchError:
-            time.sleep(0.2)
-    raise BenchError(f"the service was not ready for a create within {TIMEOUT_S} s")
+    while "\nramet_warm_ready 0\n" in api("GET", "/metrics"):
+        if time.monotonic() > deadline:
+            raise BenchError(f"the pool had no warm sandbox within {TIMEOUT_S} s")
+        time.sleep(0.2)
 
 
 class Operations:
@@ -134,19 +132,20 @@ def measure(runs: Runs) -> dict[str, Samples]:
     operations = Operations()
     times: dict[str, Samples] = {}
 
-    def repeat(name: str, times_each: int, operation: Callable[[], None], made: int) -> None:
+    def repeat(name: str, times_each: int, operation: Callable[[], None], row: int = 1) -> None:
+        """Ends what the operations made after so many of them in a row."""
         times[name] = Samples()
         for _ in range(times_each):
-            sample(times[name], operation)
-            if made and len(operations.made) + made > runs.open_most:
-                delete(operations.made)
-        delete(operations.made)
+            for _ in range(row):
+                sample(times[name], operation)
+            delete(operations.made)
 
     try:
-        repeat("exec", runs.execs, operations.exec, 0)
-        repeat("create", runs.creates, operations.create, 1)
+        repeat("exec", 1, operations.exec, runs.execs)
+        repeat("create", runs.creates, operations.create)
+        repeat("create_row", runs.rows, operations.create, runs.row)
         for n, forks in runs.forks.items():
-            repeat(f"fork{n}", forks, partial(operations.fork, n), n)
+            repeat(f"fork{n}", forks, partial(operations.fork, n))
         times["resume"] = Samples()
         for _ in range(runs.resumes):
             space = operations.frozen()

@@ -28,7 +28,7 @@ for pid in $(pidof rametd); do cat /proc/$pid/mountinfo; done | wc -l | sed 's/^
 find /sys/fs/cgroup -type d | wc -l | sed 's/^/cgroups /'
 nft list ruleset | wc -l | sed 's/^/nft_lines /'
 ip -o link | wc -l | sed 's/^/links /'
-cut -d' ' -f1 /proc/sys/fs/file-nr | sed 's/^/open_files /'
+cut -f1 /proc/sys/fs/file-nr | sed 's/^/open_files /'
 awk '/^(Slab|SUnreclaim|KernelStack|PageTables|Percpu):/ {sub(":", "", $1); print $1 "_kib", $2}' /proc/meminfo
 du -sk /run/ramet | sed 's/\s.*//; s/^/run_dir_kib /'
 du -sk /var/lib/ramet/catalogue.db* | awk '{sum += $1} END {print "catalogue_kib", sum}'
