@@ -363,7 +363,7 @@ struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *
 
 		w->vm = vm_spawn(&c->vms, &spec, &vm_owner, w);
 	}
-	if (from->rehearse) /* nobody waits for it */
-		vm_set_priority(w->vm, WARDEN_BACKGROUND);
+	if (from->rehearse) /* no request waits for it yet; the next may soon */
+		vm_set_priority(w->vm, WARDEN_NORMAL);
 	return w;
 }
