@@ -128,6 +128,12 @@ static const struct setting settings[] = {
 	{"core_scheduling", CHOICE, AT(core_scheduling), 1, ROOM(core_scheduling), "yes", "yes no ",
 	 "Whether a core that has two threads (SMT) runs one VM at a time, so that none can watch\n"
 	 "another by the core's caches. no: more throughput, for VMs that trust each other."},
+	NUM(disk_bytes_s, 0, 4294967295, "250000000",
+	    "Limits of each VM's disk; 0: none. Bytes and operations each second on files of the\n"
+	    "host, with one second's worth saved up at most. To make data stable (fsync) counts "
+	    "as\n"
+	    "20 operations. They hold for VM processes started from then on."),
+	NUM(disk_ops_s, 0, 100000000, "5000", NULL),
 	NUM(output_mib, 0, 1048576, "0",
 	    "Memory that rametd keeps of sandboxes' output, for replay and of lines that have not\n"
 	    "ended, all together. 0: a 128th of the host's, 64 at least. Above it the oldest "

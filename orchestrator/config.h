@@ -45,6 +45,7 @@ struct config {
 	uint32_t memory_overcommit;	     /* percent of it that may be promised; 0: any */
 	uint32_t cpu_weight;		     /* of all together: 1000 */
 	char core_scheduling[4];	     /* "yes" or no: a core runs one VM at a time */
+	uint32_t disk_bytes_s, disk_ops_s;   /* of each VM's disk; 0: no limit */
 	uint32_t output_mib;		     /* of held output; 0: by the host's memory */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of the default template: 2, 512, 4 */

@@ -19,7 +19,7 @@ struct number {
 	bool needed, given;
 };
 
-enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, TAP_FD, SLOT, CID };
+enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, TAP_FD, SLOT, CID, DISK_BYTES_S, DISK_OPS_S };
 
 /* CID 0 to 2 mean no one in particular, oneself and the host. */
 static const struct number numbers[] = {
@@ -31,6 +31,8 @@ static const struct number numbers[] = {
 	[TAP_FD] = {"--tap-fd", 3, 1023, .needed = false},
 	[SLOT] = {"--slot", 0, UINT32_MAX, .needed = true},
 	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
+	[DISK_BYTES_S] = {"--disk-bytes-s", 0, UINT32_MAX, .value = 0},
+	[DISK_OPS_S] = {"--disk-ops-s", 0, UINT32_MAX, .value = 0},
 };
 
 static int set_number(struct number *n, const char *text, struct err *e)
@@ -177,6 +179,8 @@ int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 		.ctl_fd = (int)n[CTL_FD].value,
 		.proc_fd = proc_fd,
 		.tap_fd = tap_fd,
+		.disk_bytes_s = (uint32_t)n[DISK_BYTES_S].value,
+		.disk_ops_s = (uint32_t)n[DISK_OPS_S].value,
 		.ipv6 = given_flags[IPV6],
 		.debug_serial = given_flags[DEBUG_SERIAL],
 	};

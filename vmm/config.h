@@ -21,7 +21,9 @@ struct config {
 	int ctl_fd;	  /* listening SOCK_SEQPACKET socket */
 	int proc_fd;	  /* root of a procfs mount, for vm_new to close; -1: none was passed */
 	int tap_fd;	  /* for vm_new to take: see vio_net_new; -1: none was passed */
-	bool ipv6;	  /* packets of IPv6 go out by the tap as well */
+	/* of the host's disk, each second: see vio_blk_limits; 0: no limit */
+	uint32_t disk_bytes_s, disk_ops_s;
+	bool ipv6; /* packets of IPv6 go out by the tap as well */
 	bool debug_serial;
 };
 

@@ -34,12 +34,21 @@ static int discard(void *ram, uint64_t offset, uint64_t bytes)
 	return ram_discard(ram, offset, bytes);
 }
 
+static int new_disk(struct vio_dev **out, const struct machine_config *cfg, struct err *e)
+{
+	int r = vio_blk_new(out, cfg->mem, cfg->loop, NULL, e);
+
+	if (!r)
+		vio_blk_limit(*out, &cfg->disk);
+	return r;
+}
+
 static int new_device(struct vio_dev **out, unsigned which, const struct machine_config *cfg,
 		      struct err *e)
 {
 	switch (which) {
 	case MACHINE_BLK:
-		return vio_blk_new(out, cfg->mem, cfg->loop, NULL, e);
+		return new_disk(out, cfg, e);
 	case MACHINE_VSOCK:
 		return vio_vsock_new(out, cfg->mem, cfg->loop, cfg->cid, e);
 	case MACHINE_RNG:

@@ -34,6 +34,7 @@ struct machine_config {
 	struct ram *ram; /* to which freed pages go back */
 	struct loop *loop;
 	uint64_t cid;
+	struct vio_blk_limits disk;
 	int tap_fd; /* owned by the machine from its success on; -1: no link */
 	bool ipv6;
 	bool debug_serial;

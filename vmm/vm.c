@@ -223,6 +223,7 @@ static int make_machine(struct vm *vm, struct err *e)
 		.ram = vm->ram,
 		.loop = vm->loop,
 		.cid = vm->cfg.cid,
+		.disk = {.bytes_s = vm->cfg.disk_bytes_s, .ops_s = vm->cfg.disk_ops_s},
 		.tap_fd = vm->cfg.tap_fd,
 		.ipv6 = vm->cfg.ipv6,
 		.debug_serial = vm->cfg.debug_serial,

@@ -176,6 +176,8 @@ static int start_program(const struct jail_child *c, struct err *e)
 	add_number(&a, "--ctl-fd", JAIL_CTL);
 	add_number(&a, "--proc-fd", JAIL_PROC);
 	add_number(&a, "--slot", c->slot);
+	add_number(&a, "--disk-bytes-s", c->disk_bytes_s);
+	add_number(&a, "--disk-ops-s", c->disk_ops_s);
 	if (c->net->on)
 		add_number(&a, "--tap-fd", JAIL_TAP);
 	if (c->net->ipv6)

@@ -28,6 +28,7 @@ struct jail_child {
 	const struct net *net;
 	uint32_t slot, vcpus, ram_mib;
 	uid_t uid; /* and gid */
+	uint32_t disk_bytes_s, disk_ops_s;
 	bool alone_on_core;
 };
 

@@ -215,6 +215,8 @@ static void fill_numbers(struct jail_child *c, const struct jails *j, const stru
 	c->uid = j->config->vm_uid_base + m->slot;
 	c->vcpus = m->spawn.vcpus;
 	c->ram_mib = m->spawn.ram_mib;
+	c->disk_bytes_s = j->config->disk_bytes_s;
+	c->disk_ops_s = j->config->disk_ops_s;
 	c->alone_on_core = j->config->core_scheduling[0] == 'y';
 }
 

@@ -445,7 +445,7 @@ static void it_is_started_as_asked(void **state)
 
 	assert_string_equal(file_text(proc(pid, "cmdline")),
 			    "ramet-vmm --vcpus 2 --ram-mib 128 --kvm-fd 3 --ctl-fd 4 --proc-fd 5 "
-			    "--slot 5 --tap-fd 6 ");
+			    "--slot 5 --disk-bytes-s 250000000 --disk-ops-s 5000 --tap-fd 6 ");
 	assert_string_equal(file_text(proc(pid, "environ")), "");
 	assert_string_equal(tell(5, "hello"), "what?");
 	assert_string_equal(file_text(under("run/vm/5/log")), "probe of slot 5\n");

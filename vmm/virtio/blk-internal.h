@@ -12,6 +12,7 @@
 #ifndef RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 #define RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 
+#include "base/bucket.h"
 #include "base/list.h"
 #include "proto/image.h"
 #include "vmm/backend/layer.h"
@@ -24,6 +25,10 @@
 #define SECTOR	   512u
 #define CLUSTER	   IMAGE_CLUSTER
 #define F_FLUSH	   (1ull << 9)
+
+/* What one flush or hole takes of the operations per second: it makes the host write its journal,
+ * which the disks of all others wait for. */
+#define BLK_SYNC_OPS 20u
 
 /* Until a write is tried again that found the host's disk full. */
 #define BLK_STARVED_NS 100000000u
@@ -44,6 +49,13 @@ struct kind {
 	bool writes;
 };
 
+/* Why a running request has no operation in the ring: the same step is tried again later. */
+enum hold {
+	HOLD_NONE,
+	HOLD_ROOM, /* the host's disk was full */
+	HOLD_RATE, /* the VM used more than it may in this time */
+};
+
 enum phase { PHASE_DATA, PHASE_COPY_READ, PHASE_COPY_WRITE, PHASE_SYNC, PHASE_LIFT_HOLE };
 
 struct request {
@@ -53,7 +65,7 @@ struct request {
 	bool orphan;	   /* the driver it came from is gone */
 	bool failed_punch; /* the file can't punch holes: zeros are written */
 	bool synced;
-	bool starved; /* the host's disk was full: the same step is tried again */
+	enum hold hold;
 	enum phase phase;
 	uint8_t *status;    /* in guest memory; NULL: nobody waits for an answer */
 	uint64_t from, end; /* range of the disk in bytes */
@@ -75,7 +87,8 @@ struct blk {
 	unsigned used;	   /* requests that were ever taken: the others are memory never touched */
 	unsigned in_ring;  /* operations that the kernel has, or will be given */
 	unsigned nstarved; /* requests that wait for room on the host's disk */
-	struct loop_timer retry, starved, lift;
+	struct loop_timer retry, starved, limited, lift;
+	struct bucket bytes, ops; /* of the guest's requests on the host's disk */
 	struct vio_blk_stats stats;
 	uint64_t taken; /* bytes of requests in this turn */
 	bool error_logged, starved_logged;
@@ -113,8 +126,13 @@ void blk_answer(struct blk *b, uint16_t head, uint8_t *status, uint8_t value, ui
 void blk_submit(struct blk *b);
 /* Takes up all completions. */
 void blk_reap(struct blk *b);
-/* Those that wait for room on the host's disk are tried again. */
-void blk_retry_starved(struct blk *b);
+/* Those that wait for that reason are tried again, and those that wait for them. */
+void blk_retry_held(struct blk *b, enum hold why);
+/* True while the guest's requests have to wait since it used more than it may in this time; the
+ * timer `limited` is set then. Never while the device is to stand still: that is not to wait. */
+bool blk_is_limited(struct blk *b);
+/* Takes what an operation costs from what may be used. */
+void blk_charge(struct blk *b, const struct request *r, uint64_t bytes, unsigned ops);
 /* The driver is gone: nothing of its is answered any more. */
 void blk_forget_requests(struct blk *b);
 /* Returns when the kernel has no operation any more. */

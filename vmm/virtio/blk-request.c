@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #define RETRY_NS 1000000u /* until the kernel is asked again that was short of memory */
@@ -35,7 +36,8 @@ struct request *blk_get_request(struct blk *b)
 {
 	struct request *r = take_free(b);
 
-	r->orphan = r->failed_punch = r->synced = r->starved = false;
+	r->orphan = r->failed_punch = r->synced = false;
+	r->hold = HOLD_NONE;
 	r->phase = PHASE_DATA;
 	r->status = NULL;
 	r->niov = 0;
@@ -79,11 +81,44 @@ static void finish(struct blk *b, struct request *r, int error)
 	release(b, r);
 }
 
+/* --- rate --- */
+
+bool blk_is_limited(struct blk *b)
+{
+	uint64_t now = now_ns(), bytes = bucket_wait_ns(&b->bytes, now),
+		 ops = bucket_wait_ns(&b->ops, now);
+
+	if ((!bytes && !ops) || b->dev.still)
+		return false;
+	if (!b->limited.due_ns)
+		loop_timer_set(b->dev.loop, &b->limited, bytes > ops ? bytes : ops);
+	return true;
+}
+
+void blk_charge(struct blk *b, const struct request *r, uint64_t bytes, unsigned ops)
+{
+	uint64_t now = now_ns();
+
+	if (r->kind == &blk_lift_kind)
+		return;
+	bucket_use(&b->bytes, bytes, now);
+	bucket_use(&b->ops, ops, now);
+}
+
+/* What is done is answered at once, however much the guest owes. */
+static bool has_to_wait(struct blk *b, const struct request *r)
+{
+	return !r->orphan && r->kind != &blk_lift_kind && r->at < r->end && blk_is_limited(b);
+}
+
 /* Goes on with a running request after each completion, and first of all. */
 static void advance(struct blk *b, struct request *r)
 {
+	if (has_to_wait(b, r)) {
+		r->hold = HOLD_RATE;
+		return;
+	}
 	int rc = r->orphan ? 0 : r->kind->step(b, r);
-
 	if (rc <= 0)
 		finish(b, r, rc);
 }
@@ -103,23 +138,23 @@ static void starve(struct blk *b, struct request *r)
 	if (!b->starved_logged)
 		log_warn("disk: the host has no room; the guest's writes wait for it (told once)");
 	b->starved_logged = true;
-	r->starved = true;
+	r->hold = HOLD_ROOM;
 	b->nstarved++;
 	if (!b->starved.due_ns)
 		loop_timer_set(b->dev.loop, &b->starved, BLK_STARVED_NS);
 }
 
-/* A starved request has no operation in the ring: it is among those that run, and moved by us. */
-static void each_starved(struct blk *b, void (*move)(struct blk *b, struct request *r))
+/* A held request has no operation in the ring: it is among those that run, and moved by us. */
+static void each_held(struct blk *b, enum hold why, void (*move)(struct blk *b, struct request *r))
 {
 	list_each_safe (n, &b->running) {
 		struct request *r = container_of(n, struct request, node);
 
-		if (r->starved) {
-			r->starved = false;
-			b->nstarved--;
-			move(b, r);
-		}
+		if (r->hold != why)
+			continue;
+		r->hold = HOLD_NONE;
+		b->nstarved -= why == HOLD_ROOM;
+		move(b, r);
 	}
 }
 
@@ -170,9 +205,9 @@ static void run_waiting(struct blk *b)
 	}
 }
 
-void blk_retry_starved(struct blk *b)
+void blk_retry_held(struct blk *b, enum hold why)
 {
-	each_starved(b, advance);
+	each_held(b, why, advance);
 	run_waiting(b);
 }
 
@@ -250,7 +285,8 @@ void blk_forget_requests(struct blk *b)
 
 		r->orphan = r->kind != &blk_lift_kind;
 	}
-	each_starved(b, give_up);
+	each_held(b, HOLD_ROOM, give_up);
+	each_held(b, HOLD_RATE, give_up);
 	list_each_safe (n, &b->waiting) {
 		struct request *r = container_of(n, struct request, node);
 

@@ -22,9 +22,15 @@ static struct io_uring_sqe *sqe_for(struct blk *b, struct request *r, uint64_t b
 	return sqe;
 }
 
+static struct io_uring_sqe *sqe_for_data(struct blk *b, struct request *r, uint64_t bytes)
+{
+	blk_charge(b, r, bytes, 1);
+	return sqe_for(b, r, bytes);
+}
+
 static int submit_data(struct blk *b, struct request *r, const struct layer_run *run, bool write)
 {
-	struct io_uring_sqe *sqe = sqe_for(b, r, run->len);
+	struct io_uring_sqe *sqe = sqe_for_data(b, r, run->len);
 	unsigned n = iov_slice(r->iov, r->niov, r->at - r->from, run->len, r->cut);
 
 	r->phase = PHASE_DATA;
@@ -40,6 +46,7 @@ static int submit_sync(struct blk *b, struct request *r)
 {
 	struct io_uring_sqe *sqe = sqe_for(b, r, 0);
 
+	blk_charge(b, r, 0, BLK_SYNC_OPS);
 	r->phase = PHASE_SYNC;
 	r->synced = true;
 	io_uring_prep_fsync(sqe, layer_writable_fd(b->disk), IORING_FSYNC_DATASYNC);
@@ -53,6 +60,7 @@ static int submit_hole(struct blk *b, struct request *r, uint64_t bytes, enum ph
 	struct io_uring_sqe *sqe = sqe_for(b, r, bytes);
 	struct layer_run run;
 
+	blk_charge(b, r, 0, BLK_SYNC_OPS);
 	layer_write_map(b->disk, r->at, bytes, &run);
 	r->phase = phase;
 	io_uring_prep_fallocate(sqe, run.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -90,7 +98,7 @@ static int read_done(struct blk *b, struct request *r, uint64_t bytes)
 static int submit_copy(struct blk *b, struct request *r, int fd, uint64_t offset, uint64_t bytes,
 		       bool write)
 {
-	struct io_uring_sqe *sqe = sqe_for(b, r, bytes);
+	struct io_uring_sqe *sqe = sqe_for_data(b, r, bytes);
 
 	if (write)
 		io_uring_prep_write(sqe, fd, r->bounce + r->copied, (unsigned)bytes, offset);

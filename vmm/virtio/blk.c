@@ -158,7 +158,7 @@ static void take_all(struct blk *b)
 
 	b->taken = 0;
 	do {
-		while (left && b->taken < TURN_BYTES && blk_has_request(b) &&
+		while (left && b->taken < TURN_BYTES && blk_has_request(b) && !blk_is_limited(b) &&
 		       vio_pop(d, 0, &b->chain)) {
 			take(b, &b->chain);
 			left--;
@@ -167,7 +167,8 @@ static void take_all(struct blk *b)
 			vio_rekick(d, 0);
 			break;
 		}
-	} while (d->active && !d->still && blk_has_request(b) && vq_rearm(&d->vq[0]));
+	} while (d->active && !d->still && blk_has_request(b) && !blk_is_limited(b) &&
+		 vq_rearm(&d->vq[0]));
 	blk_submit(b);
 	if (d->active)
 		vio_notify(d, 0);
@@ -197,7 +198,18 @@ static void on_starved(void *arg)
 		return;
 	}
 	vio_enter(&b->dev);
-	blk_retry_starved(b);
+	blk_retry_held(b, HOLD_ROOM);
+	take_all(b);
+	vio_leave(&b->dev);
+}
+
+/* While the device is still nothing is held by the rate, and its queue is looked at afterwards. */
+static void on_limited(void *arg)
+{
+	struct blk *b = arg;
+
+	vio_enter(&b->dev);
+	blk_retry_held(b, HOLD_RATE);
 	take_all(b);
 	vio_leave(&b->dev);
 }
@@ -247,6 +259,7 @@ static bool blk_drain(struct vio_dev *d)
 {
 	struct blk *b = blk_self(d);
 
+	blk_retry_held(b, HOLD_RATE);
 	blk_lift_more(b);
 	blk_submit(b);
 	return !b->in_ring;
@@ -293,8 +306,9 @@ static void blk_inspect(const struct vio_dev *d, struct report *r)
 
 	report_add(r,
 		   "  %u requests run, %u wait for others, %u operations in the ring, %u wait for "
-		   "room on the host's disk%s; read %llu bytes, written %llu\n",
+		   "room on the host's disk%s%s; read %llu bytes, written %llu\n",
 		   count_of(&b->running), count_of(&b->waiting), b->in_ring, b->nstarved,
+		   b->limited.due_ns ? ", the VM used more than it may each second" : "",
 		   b->lifting ? ", layers are merged" : "", (unsigned long long)b->stats.read_bytes,
 		   (unsigned long long)b->stats.write_bytes);
 }
@@ -312,6 +326,7 @@ static void blk_free(struct vio_dev *d)
 	loop_timer_clear(d->loop, &b->lift);
 	loop_timer_clear(d->loop, &b->retry);
 	loop_timer_clear(d->loop, &b->starved);
+	loop_timer_clear(d->loop, &b->limited);
 	loop_watch_del(b->watch);
 	io_uring_queue_exit(&b->ring);
 	layer_stack_free(b->disk);
@@ -346,6 +361,7 @@ int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 	blk_init_requests(b);
 	blk_init_lift(b);
 	b->starved = (struct loop_timer){.fn = on_starved, .arg = b};
+	b->limited = (struct loop_timer){.fn = on_limited, .arg = b};
 	rc = blk_ring_init(&b->ring, QUEUE_SIZE, e);
 	if (rc < 0) {
 		free(b);
@@ -365,6 +381,12 @@ int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 void vio_blk_set_disk(struct vio_dev *d, struct layer_stack *disk)
 {
 	blk_self(d)->disk = disk;
+}
+
+void vio_blk_limit(struct vio_dev *d, const struct vio_blk_limits *l)
+{
+	blk_self(d)->bytes.per_s = l->bytes_s;
+	blk_self(d)->ops.per_s = l->ops_s;
 }
 
 struct layer_stack *vio_blk_disk(struct vio_dev *d)

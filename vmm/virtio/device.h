@@ -165,6 +165,17 @@ unsigned vio_vsock_connections(const struct vio_dev *d);
  */
 void vio_blk_set_disk(struct vio_dev *d, struct layer_stack *disk);
 
+/*
+ * What the guest's requests may take of the host's disk each second; 0: no limit. Counted are
+ * operations on files of the host, which one request can need many of, with their bytes; to make
+ * what was written stable, or to give room back, counts as many operations. What is over it waits
+ * in the queue. Set before the driver touches the device.
+ */
+struct vio_blk_limits {
+	uint32_t bytes_s, ops_s;
+};
+void vio_blk_limit(struct vio_dev *d, const struct vio_blk_limits *l);
+
 struct vio_blk_stats {
 	uint64_t read_bytes, write_bytes;
 };

@@ -49,13 +49,16 @@ static void test_all_given(void **state)
 	struct err e = {0};
 
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "4", "--ram-mib", "512", "--slot", "7", "--cid",
-			       "9", "--debug-serial", "--tap-fd", tap, "--ipv6"),
+			       "9", "--debug-serial", "--tap-fd", tap, "--ipv6", "--disk-bytes-s",
+			       "4294967295", "--disk-ops-s", "5000"),
 			 0);
 	assert_int_equal(c.vcpus, 4);
 	assert_int_equal(c.ram_mib, 512);
 	assert_int_equal(c.slot, 7);
 	assert_int_equal(c.cid, 9);
 	assert_true(c.debug_serial);
+	assert_int_equal(c.disk_bytes_s, UINT32_MAX);
+	assert_int_equal(c.disk_ops_s, 5000);
 	assert_true(c.tap_fd > 2);
 	assert_true(c.ipv6);
 }

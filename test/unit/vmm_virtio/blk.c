@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -25,6 +26,20 @@
 
 enum { IN = 0, OUT = 1, FLUSH = 4, GET_ID = 8, DISCARD = 11, ZEROES = 13 };
 #define F_FLUSH (1ull << 9)
+
+/* Time stands still where `frozen_ns` says it does. */
+static uint64_t frozen_ns;
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+	if (!frozen_ns)
+		return __real_clock_gettime(id, t);
+	*t = (struct timespec){.tv_sec = (time_t)(frozen_ns / 1000000000),
+			       .tv_nsec = (long)(frozen_ns % 1000000000)};
+	return 0;
+}
 
 /* A request that was offered and not answered yet. */
 struct pending {
@@ -147,6 +162,7 @@ static int teardown(void **state)
 	struct world *w = *state;
 
 	files_in = NULL;
+	frozen_ns = 0;
 	drv_fini(&w->v);
 	for (unsigned i = 0; i < w->nlayers; i++)
 		close(w->layer[i]);
@@ -472,6 +488,161 @@ static void test_a_reset_forgets_what_waits_for_room(void **state)
 	check_disk(w);
 }
 
+/* --- limits --- */
+
+/* Time is the test's from here on. */
+static void limit(struct world *w, uint32_t bytes_s, uint32_t ops_s)
+{
+	const struct vio_blk_limits limits = {.bytes_s = bytes_s, .ops_s = ops_s};
+
+	frozen_ns = 1000ull * 1000000000;
+	vio_blk_limit(w->v.dev, &limits);
+}
+
+static void turn(struct world *w)
+{
+	for (int i = 0; i < 20; i++)
+		loop_turn(w->v.loop, 1);
+}
+
+static void wait_ms(struct world *w, uint64_t ms)
+{
+	frozen_ns += ms * 1000000;
+	turn(w);
+}
+
+static unsigned answered(struct world *w)
+{
+	uint16_t head;
+	uint32_t len;
+	unsigned n = 0;
+
+	while (drv_used(&w->v, 0, &head, &len)) {
+		assert_int_equal(*(uint8_t *)drv_ptr(&w->v, w->headers + 64ull * head + 32), 0);
+		n++;
+	}
+	return n;
+}
+
+static void offer_many(struct world *w, unsigned n, uint32_t type, uint32_t bytes)
+{
+	for (unsigned i = 0; i < n; i++)
+		offer(w, type, 0, w->data, bytes);
+	drv_kick(&w->v, 0);
+	turn(w);
+}
+
+/* A second's worth at once and the one that makes the debt, then the rate. */
+static void test_operations_over_the_rate_wait(void **state)
+{
+	struct world *w = *state;
+
+	limit(w, 0, 10);
+	offer_many(w, 30, IN, 4096);
+	assert_int_equal(answered(w), 11);
+	wait_ms(w, 150);
+	assert_int_equal(answered(w), 1);
+	wait_ms(w, 1000);
+	assert_int_equal(answered(w), 10);
+	wait_ms(w, 10000);
+	assert_int_equal(answered(w), 8);
+}
+
+static void test_bytes_over_the_rate_wait(void **state)
+{
+	struct world *w = *state;
+
+	limit(w, 16 * 4096, 0);
+	offer_many(w, 20, IN, 4 * 4096);
+	assert_int_equal(answered(w), 5);
+	wait_ms(w, 500);
+	assert_int_equal(answered(w), 2);
+	wait_ms(w, 60000);
+	assert_int_equal(answered(w), 5);
+	wait_ms(w, 60000);
+	assert_int_equal(answered(w), 5);
+}
+
+static void test_a_flush_costs_more_than_a_read(void **state)
+{
+	struct world *w = *state;
+
+	limit(w, 0, 40);
+	offer_many(w, 10, FLUSH, 0);
+	assert_int_equal(answered(w), 3);
+	wait_ms(w, 500);
+	assert_int_equal(answered(w), 1);
+}
+
+/* One request may need many operations: each of them counts. Every other cluster is zeros already,
+ * so the holes are one apart. */
+static void test_a_request_of_many_operations_waits_in_between(void **state)
+{
+	struct world *w = *state;
+	uint8_t *p = drv_ptr(&w->v, w->data);
+	const uint64_t sector = 0;
+	const uint32_t sectors = SECTORS, none = 0;
+
+	for (uint64_t s = 0; s < SECTORS; s += 16)
+		write_some(w, s, 8, 1);
+	for (uint64_t s = 8; s < SECTORS; s += 16)
+		assert_int_equal(range_request(w, ZEROES, s, 8, 0), 0);
+	limit(w, 0, 20);
+	memcpy(p, &sector, 8);
+	memcpy(p + 8, &sectors, 4);
+	memcpy(p + 12, &none, 4);
+	offer_many(w, 1, ZEROES, 16);
+	assert_int_equal(answered(w), 0);
+	for (int s = 0; s < 10; s++)
+		wait_ms(w, 1000);
+	assert_int_equal(answered(w), 0);
+	for (int s = 0; s < 30; s++)
+		wait_ms(w, 1000);
+	assert_int_equal(answered(w), 1);
+	frozen_ns = 0;
+	zero_model(w, 0, SECTORS);
+	limit(w, 0, 0);
+	check_disk(w);
+}
+
+/* A VM that is forked or frozen stands still at once, however much it owes. */
+static void test_a_drain_does_not_wait_for_the_rate(void **state)
+{
+	struct world *w = *state;
+
+	limit(w, 0, 1);
+	offer_many(w, 8, FLUSH, 0);
+	assert_int_equal(answered(w), 1);
+	while (!vio_mmio_drain(w->v.mmio))
+		loop_turn(w->v.loop, 1000);
+	turn(w);
+	unsigned done = answered(w);
+	wait_ms(w, 600000);
+	assert_int_equal(answered(w), 0); /* what is in the queue stays there */
+	vio_mmio_continue(w->v.mmio);
+	turn(w);
+	for (int i = 0; i < 10; i++) {
+		wait_ms(w, 60000);
+		done += answered(w);
+	}
+	assert_int_equal(done, 7);
+}
+
+static void test_a_reset_forgets_what_waits_for_the_rate(void **state)
+{
+	struct world *w = *state;
+
+	limit(w, 0, 1);
+	write_some(w, 0, 3, 1); /* copies a cluster: two operations, and one after the other */
+	offer_many(w, 8, OUT, 1024);
+	drv_start(&w->v, F_FLUSH, 128);
+	limit(w, 0, 0);
+	wait_ms(w, 600000);
+	assert_int_equal(answered(w), 0);
+	frozen_ns = 0;
+	check_disk(w);
+}
+
 static void test_a_write_cut_short_goes_on_when_there_is_room(void **state)
 {
 	struct world *w = *state;
@@ -578,12 +749,11 @@ static void settle(struct world *w)
 	}
 }
 
-static void test_random_requests_match_the_model(void **state)
+static void check_random(struct world *w, int rounds)
 {
-	struct world *w = *state;
 	unsigned seed = 20;
 
-	for (int round = 0; round < 600; round++) {
+	for (int round = 0; round < rounds; round++) {
 		unsigned batch = 1 + random_below(&seed, 20);
 
 		for (unsigned i = 0; i < batch; i++)
@@ -595,6 +765,21 @@ static void test_random_requests_match_the_model(void **state)
 			reopen(w);
 	}
 	check_disk(w);
+}
+
+static void test_random_requests_match_the_model(void **state)
+{
+	check_random(*state, 600);
+}
+
+/* Most of them are held at some step. */
+static void test_random_requests_match_the_model_within_limits(void **state)
+{
+	struct world *w = *state;
+	const struct vio_blk_limits limits = {.bytes_s = 20 << 20, .ops_s = 5000};
+
+	vio_blk_limit(w->v.dev, &limits);
+	check_random(w, 100);
 }
 
 static void test_an_overlap_of_partial_writes_loses_nothing(void **state)
@@ -838,6 +1023,7 @@ int main(void)
 		T(test_a_write_cut_short_goes_on_when_there_is_room),
 		T(test_random_requests_match_the_model),
 		ON_DISK(test_random_requests_match_the_model),
+		T(test_random_requests_match_the_model_within_limits),
 		T(test_an_overlap_of_partial_writes_loses_nothing),
 		ON_DISK(test_an_overlap_of_partial_writes_loses_nothing),
 		T(test_drain_waits_for_what_is_in_flight),
@@ -851,6 +1037,12 @@ int main(void)
 		T(test_a_chain_never_becomes_too_long),
 		ON_DISK(test_a_chain_never_becomes_too_long),
 		T(test_stats_count_bytes),
+		T(test_operations_over_the_rate_wait),
+		T(test_bytes_over_the_rate_wait),
+		T(test_a_flush_costs_more_than_a_read),
+		T(test_a_request_of_many_operations_waits_in_between),
+		T(test_a_drain_does_not_wait_for_the_rate),
+		T(test_a_reset_forgets_what_waits_for_the_rate),
 		ON_SMALL(test_writes_wait_while_the_host_disk_is_full),
 		ON_SMALL(test_a_drain_does_not_wait_for_room),
 		ON_SMALL(test_a_reset_forgets_what_waits_for_room),
