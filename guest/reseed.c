@@ -3,8 +3,11 @@
 
 #define CLOCK_SLACK_NS 1000000
 
-static int step_clock(int64_t ns, const struct system_ops *sys)
+/* The kernel knows what the host's clock says now, a message what it said when it was sent. */
+static int step_clock(int64_t sent_ns, const struct system_ops *sys)
 {
+	int64_t host_ns = sys->host_realtime_ns();
+	int64_t ns = host_ns > 0 ? host_ns : sent_ns;
 	int64_t off = ns - sys->realtime_ns();
 
 	/* A step moves every timer on the wall clock: not for what delivery alone takes. */

@@ -19,7 +19,10 @@
 #include "proto/agent.h"
 
 #define LINK_OUTSIDE "eth0"
-#define UNIQUE_FILE  "/sys/module/vmgenid/parameters/unique" /* kernel-config/vmgenid.c */
+
+/* kernel-config/vmgenid.c */
+#define UNIQUE_FILE	   "/sys/module/vmgenid/parameters/unique"
+#define HOST_REALTIME_FILE "/sys/module/vmgenid/parameters/host_realtime"
 
 static int add_entropy(const void *bytes, size_t len)
 {
@@ -52,6 +55,24 @@ static int64_t realtime_ns(void)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Opened once, as UNIQUE_FILE is. */
+static int64_t host_realtime_ns(void)
+{
+	static int fd = -1;
+	char text[32];
+	ssize_t n;
+
+	if (fd < 0)
+		fd = open(HOST_REALTIME_FILE, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = pread(fd, text, sizeof(text) - 1, 0);
+	if (n < 0)
+		return -errno;
+	text[n] = 0;
+	return strtoll(text, NULL, 10);
 }
 
 static int set_realtime(int64_t ns)
@@ -115,6 +136,7 @@ static int power_off(void)
 const struct system_ops system_real = {
 	.add_entropy = add_entropy,
 	.realtime_ns = realtime_ns,
+	.host_realtime_ns = host_realtime_ns,
 	.set_realtime = set_realtime,
 	.set_hostname = set_hostname,
 	.renew_boot_id = renew_boot_id,
@@ -129,6 +151,11 @@ static int dry_entropy(const void *bytes, size_t len)
 {
 	say("dry: add %zu bytes of entropy", len);
 	return 0;
+}
+
+static int64_t dry_host_realtime_ns(void)
+{
+	return -ENOENT;
 }
 
 static int dry_set_realtime(int64_t ns)
@@ -182,6 +209,7 @@ static int dry_power_off(void)
 const struct system_ops system_dry = {
 	.add_entropy = dry_entropy,
 	.realtime_ns = realtime_ns,
+	.host_realtime_ns = dry_host_realtime_ns,
 	.set_realtime = dry_set_realtime,
 	.set_hostname = dry_set_hostname,
 	.renew_boot_id = dry_renew_boot_id,

@@ -15,6 +15,7 @@
 struct system_ops {
 	int (*add_entropy)(const void *bytes, size_t len); /* credited; then the CRNG reseeds */
 	int64_t (*realtime_ns)(void);
+	int64_t (*host_realtime_ns)(void); /* now; -errno where the kernel does not know it */
 	int (*set_realtime)(int64_t ns);
 	int (*set_hostname)(const char *name);
 	int (*renew_boot_id)(void);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tells the kernel's random generator that this virtual machine is a copy of another one. It is
- * built in place of the driver for the device that ACPI describes: here the device is at a port
+ * Tells the kernel's random generator that this virtual machine is a copy of another one, and the
+ * agent what it needs to make the rest of the guest unique and current. It is built in place of the driver for the device that ACPI describes: here the device is at a port
  * and an interrupt with fixed numbers, which proto/platform.h explains.
  *
  * The interrupt is raised before a copy runs, so that the generator has its new seed before any
@@ -11,6 +11,8 @@
 #include <linux/io.h>
 #include <linux/moduleparam.h>
 #include <linux/random.h>
+#include <linux/sysfs.h>
+#include <linux/timekeeping.h>
 
 #include "ramet-platform.h"
 
@@ -49,6 +51,21 @@ static int set_unique(const char *value, const struct kernel_param *kp)
 
 static const struct kernel_param_ops unique_ops = {.set = set_unique};
 module_param_cb(unique, &unique_ops, NULL, 0200);
+
+/*
+ * The host's time in ns since 1970, as KVM has it now: the agent sets the clock of a copy by it. The
+ * time that a message carries is older by however long the message took.
+ */
+static int get_host_realtime(char *buffer, const struct kernel_param *kp)
+{
+	struct timespec64 now;
+
+	read_persistent_clock64(&now);
+	return sysfs_emit(buffer, "%lld\n", timespec64_to_ns(&now));
+}
+
+static const struct kernel_param_ops host_realtime_ops = {.get = get_host_realtime};
+module_param_cb(host_realtime, &host_realtime_ops, NULL, 0400);
 
 static int __init vmgenid_init(void)
 {

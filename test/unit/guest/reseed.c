@@ -11,7 +11,7 @@
 static struct {
 	int entropy, boot_id, clock, hostname, tcp, unique; /* what each step is to answer */
 	char done[32]; /* the steps that were taken, a letter each */
-	int64_t now, set_to;
+	int64_t now, host_now, set_to;
 } fake;
 
 static void took(char step)
@@ -29,6 +29,11 @@ static int add_entropy(const void *bytes, size_t len)
 static int64_t realtime_ns(void)
 {
 	return fake.now;
+}
+
+static int64_t host_realtime_ns(void)
+{
+	return fake.host_now;
 }
 
 static int set_realtime(int64_t ns)
@@ -65,6 +70,7 @@ static int confirm_unique(void)
 static const struct system_ops ops = {
 	.add_entropy = add_entropy,
 	.realtime_ns = realtime_ns,
+	.host_realtime_ns = host_realtime_ns,
 	.set_realtime = set_realtime,
 	.set_hostname = set_hostname,
 	.renew_boot_id = renew_boot_id,
@@ -77,6 +83,7 @@ static const struct reseed_request request = {.realtime_ns = 5000000000, .hostna
 static int setup(void **state)
 {
 	memset(&fake, 0, sizeof(fake));
+	fake.host_now = -ENOENT;
 	return 0;
 }
 
@@ -106,6 +113,15 @@ static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
 		assert_int_equal(reseed_apply(&request, &ops, &e), 0);
 		assert_string_equal(fake.done, cases[i].done);
 	}
+}
+
+static void test_the_kernel_knows_the_time_better_than_the_message(void **state)
+{
+	struct err e;
+
+	fake.host_now = request.realtime_ns + 900000000;
+	assert_int_equal(reseed_apply(&request, &ops, &e), 0);
+	assert_int_equal(fake.set_to, fake.host_now);
 }
 
 static void test_no_name_leaves_the_host_name(void **state)
@@ -147,6 +163,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_all_steps_are_taken, setup),
 		cmocka_unit_test_setup(test_the_clock_is_stepped_only_when_it_is_off, setup),
+		cmocka_unit_test_setup(test_the_kernel_knows_the_time_better_than_the_message,
+				       setup),
 		cmocka_unit_test_setup(test_no_name_leaves_the_host_name, setup),
 		cmocka_unit_test_setup(test_the_step_that_fails_is_named, setup),
 	};
