@@ -152,6 +152,9 @@ static void state_metrics(const struct core_figures *f, struct text *t)
 	metric(t, "ramet_output_dropped_bytes_total", "counter",
 	       "Events that left the replay early because all output was over its budget.",
 	       f->output_dropped_bytes);
+	metric(t, "ramet_ends_unrecorded", "gauge",
+	       "Sandboxes that ended, but not in the catalogue yet: each keeps a VM's place.",
+	       f->ends_unrecorded);
 	metric(t, "ramet_memory_private_bytes", "gauge",
 	       "Memory that sandboxes' VMs have for themselves, as of some seconds ago.",
 	       f->memory.private_bytes);

@@ -105,8 +105,10 @@ static void note_sleep(struct core *c)
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 
-		if (s->state < SBX_ENDING)
+		if (s->state < SBX_ENDING) {
 			sandbox_set_timers(s);
+			exec_set_timer(s);
+		}
 	}
 }
 
@@ -279,6 +281,7 @@ void core_figures(const struct core *c, struct core_figures *out)
 	out->warm_ready = pool_warms(c);
 	out->warm_default_ready = c->pool.main.n;
 	out->output_held_bytes = c->output.held;
+	out->ends_unrecorded = c->n_unrecorded;
 	out->templates_building = c->building || c->ahead;
 	watch_figures(c, out);
 }

@@ -502,6 +502,7 @@ struct core_figures {
 	uint64_t freezes, freeze_failures, resumes, resume_failures, spaces_damaged;
 	uint64_t spaces, spaces_bytes; /* that there are */
 	uint64_t spaces_lost;	       /* directories that the catalogue does not name */
+	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
 };
 void core_figures(const struct core *c, struct core_figures *out);
 /* All that must hold for a sandbox to be served: `why` is NULL where it does, else a sentence. */

@@ -361,19 +361,33 @@ static void on_limit(void *arg)
 		sandbox_lose_agent(exec->sandbox, "it did not end a call whose time was over");
 }
 
-/* One that an earlier life began has what is left of its time. */
+static void set_limit(struct exec *exec)
+{
+	uint64_t now = boottime_ms();
+
+	loop_timer_set(exec->call->core->loop, &exec->limit,
+		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
+}
+
+/* A call inherited from a previous instance keeps what is left of its time. */
 static void start_limit(struct core_call *call)
 {
 	struct exec *exec = call->exec;
-	uint64_t now = boottime_ms();
 
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
 	if (!exec->timeout_ms || exec->sandbox->guest_busy)
 		return;
 	if (!exec->limit_ms)
-		exec->limit_ms = now + exec->timeout_ms + GRACE_MS;
-	loop_timer_set(call->core->loop, &exec->limit,
-		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
+		exec->limit_ms = boottime_ms() + exec->timeout_ms + GRACE_MS;
+	set_limit(exec);
+}
+
+void exec_set_timer(struct sandbox *s)
+{
+	struct core_call *call = running(s);
+
+	if (call && call->exec->limit.heap_index)
+		set_limit(call->exec);
 }
 
 void exec_sent(struct sandbox *s)

@@ -493,6 +493,8 @@ void exec_abandon(struct core_call *call);
 void exec_tell(struct core_call *call);
 /* Starts the next call when one waits and the sandbox can. */
 void exec_next(struct sandbox *s);
+/* Sets the timer of the running call's time limit anew. */
+void exec_set_timer(struct sandbox *s);
 /* The guest has all that its agent's connection was given, or that is gone. */
 void exec_sent(struct sandbox *s);
 /* Events from the sandbox's agent, which belong to the running call. */

@@ -660,6 +660,7 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 
 	c->loop = loop;
 	c->ready = ready;
+	c->figures.ends_unrecorded = 3;
 	list_init(&c->sandboxes);
 	list_init(&c->spaces);
 	list_init(&c->calls);

@@ -38,6 +38,7 @@ def test_every_family_is_well_formed(http: httpx.Client) -> None:
         assert family.type in ("counter", "gauge", "histogram"), family.name
         for sample in family.samples:
             assert (sample.name.endswith("_total")) == (family.type == "counter"), sample.name
+    assert samples(found["ramet_ends_unrecorded"]) == {("ramet_ends_unrecorded", ""): 3}
     assert samples(found["ramet_build_info"]).popitem()[1] == 1
     assert samples(found["ramet_errors"])[("ramet_errors_total", "not_found")] == 1
 

@@ -344,6 +344,8 @@ static void test_an_end_that_is_not_written_keeps_its_slot(void **state)
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 2);
 	assert_int_equal(w->core->vms.in_use, 3);
+	core_figures(w->core, &figures);
+	assert_int_equal(figures.ends_unrecorded, 1);
 	core_shutdown(w->core, on_closed, &w->closed);
 	world_until_true(w, &w->closed);
 	assert_int_equal(w->core->vms.in_use, 0);

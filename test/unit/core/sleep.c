@@ -18,6 +18,21 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 	return ret;
 }
 
+/* How often a timer was set to a time in these milliseconds. */
+static struct {
+	uint64_t from, to;
+	unsigned set;
+} watched;
+
+void __real_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
+void __wrap_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
+
+void __wrap_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms)
+{
+	watched.set += delay_ms > watched.from && delay_ms <= watched.to;
+	__real_loop_timer_set(l, t, delay_ms);
+}
+
 struct asleep {
 	struct world *w;
 	struct made old, idle, young;
@@ -57,10 +72,48 @@ static void test_what_was_over_in_the_sleep_ends_soon_after(void **state)
 	slept_s = 0;
 }
 
+static void watch(uint64_t from_s, uint64_t to_s)
+{
+	watched.from = from_s * 1000;
+	watched.to = to_s * 1000;
+	watched.set = 0;
+}
+
+static bool is_set(void *arg)
+{
+	return watched.set;
+}
+
+/* The backstop of a call, two minutes behind its own limit, which the guest enforces. */
+static void test_the_limit_of_a_running_call_counts_the_sleep(void **state)
+{
+	const struct sandbox_spec spec = {.timeout_s = 100000, .idle_timeout_s = 100000};
+	struct world *w = *state;
+	struct made m;
+	struct run r = {0};
+
+	world_create(w, &m, &spec);
+	watch(5000, 5120);
+	world_exec_timed_start(w, &r, m.view.id, "wait", 5000000);
+	world_until(w, is_set, NULL);
+	watch(3000, 3120);
+	slept_s = 2000;
+	world_until(w, is_set, NULL);
+	assert_int_equal(watched.set, 1);
+	watch(119, 120); /* what is over gets the two minutes again */
+	slept_s = 10000;
+	world_until(w, is_set, NULL);
+	assert_false(r.over);
+	core_abandon(r.call);
+	slept_s = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_what_was_over_in_the_sleep_ends_soon_after,
+						world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_the_limit_of_a_running_call_counts_the_sleep,
 						world_setup, world_teardown),
 	};
 

@@ -311,15 +311,28 @@ static void on_failed(void *arg, const struct failure *f, const struct event *ev
 	r->failure = *f;
 }
 
+static void exec_start(struct world *w, struct run *r, const char *id, const struct exec_spec *spec)
+{
+	static const struct exec_sink sink = {on_started, on_event, on_failed};
+
+	r->call = core_exec(w->core, TENANT, id, spec, &sink, r);
+	assert_false(r->started || r->over);
+}
+
 void world_exec_start(struct world *w, struct run *r, const char *id, const char *script,
 		      bool chunks)
 {
-	static const struct exec_sink sink = {on_started, on_event, on_failed};
-	const struct exec_spec spec = {
-		.code = script, .code_len = strlen(script), .chunks = chunks};
+	exec_start(
+		w, r, id,
+		&(struct exec_spec){.code = script, .code_len = strlen(script), .chunks = chunks});
+}
 
-	r->call = core_exec(w->core, TENANT, id, &spec, &sink, r);
-	assert_false(r->started || r->over);
+void world_exec_timed_start(struct world *w, struct run *r, const char *id, const char *script,
+			    uint32_t timeout_ms)
+{
+	exec_start(w, r, id,
+		   &(struct exec_spec){
+			   .code = script, .code_len = strlen(script), .timeout_ms = timeout_ms});
 }
 
 void world_exec(struct world *w, struct run *r, const char *id, const char *script)

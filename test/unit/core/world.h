@@ -75,6 +75,8 @@ struct run {
 };
 void world_exec_start(struct world *w, struct run *r, const char *id, const char *script,
 		      bool chunks);
+void world_exec_timed_start(struct world *w, struct run *r, const char *id, const char *script,
+			    uint32_t timeout_ms);
 void world_exec(struct world *w, struct run *r, const char *id, const char *script);
 
 struct done {
