@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from measure import BenchError, Figures, api, figure
+from measure import BenchError, Figures, api, create, delete, figure, opened
 
 TIMEOUT_S = 300  # of a request: a failure, not a slow answer
 SETTLE_S = 2  # for what was just started, or just ended
@@ -49,19 +48,6 @@ def call(sandbox_id: str, code: str, language: str = "python") -> None:
         raise BenchError(f"`{code}` ended with {text[-300:]}")
 
 
-def create(body: dict[str, Any] | None = None) -> str:
-    """The id of a new sandbox."""
-    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", body or {}, TIMEOUT_S))["id"]
-    return sandbox_id
-
-
-def delete(sandbox_ids: list[str]) -> None:
-    """Ends sandboxes, and gives the pool time to be filled again."""
-    while sandbox_ids:
-        api("DELETE", f"/v1/sandboxes/{sandbox_ids.pop()}", None, TIMEOUT_S)
-    wait_warm()
-
-
 def wait_warm() -> None:
     """Until the pool has a warm sandbox."""
     time.sleep(SETTLE_S)
@@ -73,11 +59,11 @@ def wait_warm() -> None:
 
 
 class Operations:
-    """The operations that are timed, on one prepared sandbox, and what they leave open."""
+    """The operations that are timed, on one prepared sandbox. What they open is put on a list."""
 
-    def __init__(self) -> None:
-        self.made: list[str] = []
-        self.parent = create()
+    def __init__(self, parent: str, made: list[str]) -> None:
+        self.made = made
+        self.parent = parent
         call(self.parent, "x = 1")
 
     def exec(self) -> None:
@@ -86,33 +72,34 @@ class Operations:
 
     def create(self) -> None:
         """A create with its first call."""
-        self.made.append(create())
-        call(self.made[-1], "x = 1")
+        call(create(self.made), "x = 1")
 
     def fork(self, n: int) -> None:
         """A fork, with a first call in its last child."""
         path = f"/v1/sandboxes/{self.parent}/fork"
         answer = json.loads(api("POST", path, {"n": n}, TIMEOUT_S))
-        self.made.extend(answer["children"])
-        call(self.made[-1], "x += 1")
+        self.made.extend(f"/v1/sandboxes/{child}" for child in answer["children"])
+        call(answer["children"][-1], "x += 1")
 
     def resume(self, space: str) -> None:
         """A resume with its first call."""
         answer = json.loads(api("POST", f"/v1/spaces/{space}/resume", {}, TIMEOUT_S))
-        self.made.append(answer["id"])
-        call(self.made[-1], "x += 1")
+        self.made.append(f"/v1/sandboxes/{answer['id']}")
+        call(answer["id"], "x += 1")
 
     def frozen(self) -> str:
         """The id of a Space, to be resumed."""
-        sandbox_id = create()
+        sandbox_id = create(self.made)
         call(sandbox_id, "x = 1")
         answer = json.loads(api("POST", f"/v1/sandboxes/{sandbox_id}/freeze", {}, TIMEOUT_S))
         space: str = answer["space_id"]
+        self.made.append(f"/v1/spaces/{space}")
         return space
 
-    def close(self) -> None:
-        """Ends all that is still open."""
-        delete([*self.made, self.parent])
+    def tidy(self) -> None:
+        """Ends what was opened, and gives the pool time to be filled again."""
+        delete(self.made)
+        wait_warm()
 
 
 def sample(samples: Samples, operation: Callable[[], None]) -> None:
@@ -128,8 +115,15 @@ def sample(samples: Samples, operation: Callable[[], None]) -> None:
 
 
 def measure(runs: Runs) -> dict[str, Samples]:
+    """Times every operation, each so often, on a sandbox of its own."""
+    with opened() as parents, opened() as made:
+        times = measure_on(Operations(create(parents), made), runs)
+    wait_warm()
+    return times
+
+
+def measure_on(operations: Operations, runs: Runs) -> dict[str, Samples]:
     """Times every operation, each so often."""
-    operations = Operations()
     times: dict[str, Samples] = {}
 
     def repeat(name: str, times_each: int, operation: Callable[[], None], row: int = 1) -> None:
@@ -138,29 +132,28 @@ def measure(runs: Runs) -> dict[str, Samples]:
         for _ in range(times_each):
             for _ in range(row):
                 sample(times[name], operation)
-            delete(operations.made)
+            operations.tidy()
 
-    try:
-        repeat("exec", 1, operations.exec, runs.execs)
-        repeat("create", runs.creates, operations.create)
-        repeat("create_row", runs.rows, operations.create, runs.row)
-        for n, forks in runs.forks.items():
-            repeat(f"fork{n}", forks, partial(operations.fork, n))
-        times["resume"] = Samples()
-        for _ in range(runs.resumes):
-            space = operations.frozen()
-            sample(times["resume"], partial(operations.resume, space))
-            delete(operations.made)
-    finally:
-        operations.close()
+    repeat("exec", 1, operations.exec, runs.execs)
+    repeat("create", runs.creates, operations.create)
+    repeat("create_row", runs.rows, operations.create, runs.row)
+    for n, forks in runs.forks.items():
+        repeat(f"fork{n}", forks, partial(operations.fork, n))
+    times["resume"] = Samples()
+    for _ in range(runs.resumes):
+        space = operations.frozen()
+        sample(times["resume"], partial(operations.resume, space))
+        operations.tidy()
     return times
 
 
 @contextmanager
 def busy_processes(n: int) -> Iterator[None]:
     """So many processes that compute, on the machine that this runs on."""
-    hogs = [subprocess.Popen(["sh", "-c", HOG]) for _ in range(n)]
+    hogs: list[subprocess.Popen[bytes]] = []
     try:
+        for _ in range(n):
+            hogs.append(subprocess.Popen(["sh", "-c", HOG]))
         time.sleep(SETTLE_S)
         yield
     finally:
@@ -172,15 +165,12 @@ def busy_processes(n: int) -> Iterator[None]:
 @contextmanager
 def busy_sandboxes(n: int) -> Iterator[None]:
     """So many sandboxes in each of which one process computes."""
-    busy: list[str] = []
-    try:
+    with opened() as places:
         for _ in range(n):
-            busy.append(create())
-            call(busy[-1], f"({HOG}) >/dev/null 2>&1 &", "bash")
+            call(create(places), f"({HOG}) >/dev/null 2>&1 &", "bash")
         time.sleep(SETTLE_S)
         yield
-    finally:
-        delete(busy)
+    wait_warm()
 
 
 def contention(quick: bool) -> Figures:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from measure import BENCH_DIR, BenchError, Figures, api, figure, host_json
+from measure import BENCH_DIR, BenchError, Figures, create, figure, host_json, opened
 
 PART = 8 << 20
 AT_ONCE = 3  # parts under way, as in the SDK
@@ -103,10 +103,10 @@ def files(quick: bool) -> Figures:
 
 def measure_files(quick: bool) -> Figures:
     runs, size = (3, 8 << 20) if quick else (7, 64 << 20)
-    box = "/v1/sandboxes/" + json.loads(api("POST", "/v1/sandboxes", {}))["id"]
     large, small = os.urandom(size), os.urandom(4 << 20)
     figures: Figures = {}
-    try:
+    with opened() as places:
+        create(places)
         for name, work, data in (
             ("upload_in_parts", upload_in_parts, large),
             ("upload", upload, large),
@@ -116,9 +116,7 @@ def measure_files(quick: bool) -> Figures:
             ("exec_base64_in_4mib", upload_by_exec, small),
             ("exec_base64_out_4mib", download_by_exec, small),
         ):
-            figures[name] = figure(speeds(work, box, data, runs), "MB/s")
-    finally:
-        call("DELETE", box)
+            figures[name] = figure(speeds(work, places[0], data, runs), "MB/s")
     for name, peer in (("upload", "exec_base64_in"), ("download", "exec_base64_out")):
         ratio = figures[f"{name}_4mib"]["median"] / figures[f"{peer}_4mib"]["median"]
         figures[f"{name}_over_exec"] = figure([ratio], "times")

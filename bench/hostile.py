@@ -11,7 +11,7 @@ import time
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from measure import BenchError, Figures, api, figure
+from measure import BenchError, Figures, api, create, figure, opened
 
 # 198.51.100.0/24 is nobody's (RFC 5737).
 FLOOD = """
@@ -96,27 +96,19 @@ def latencies(sandbox_id: str, runs: int) -> tuple[list[float], list[float]]:
     return execs, echoes
 
 
-def create() -> str:
-    """The id of a new sandbox."""
-    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
-    return sandbox_id
-
-
 def while_hostile(neighbour: str, code: str, runs: int) -> tuple[list[float], list[float]]:
     """As `latencies` of the neighbour, while a sandbox runs the code."""
-    bad = create()
-    try:
+    with opened() as places:
+        bad = create(places)
         api("POST", f"/v1/sandboxes/{bad}/exec", {"code": code, "language": "bash"})
         return latencies(neighbour, runs)
-    finally:
-        api("DELETE", f"/v1/sandboxes/{bad}")
 
 
 def hostile(quick: bool) -> Figures:
     """Exec in a sandbox, alone and beside one that is hostile in several ways."""
     runs = 30 if quick else 200
-    neighbour = create()
-    try:
+    with opened() as places:
+        neighbour = create(places)
         latencies(neighbour, 5)
         figures: Figures = {}
         execs, echoes = latencies(neighbour, runs)
@@ -128,6 +120,4 @@ def hostile(quick: bool) -> Figures:
             figures[f"host_beside_{name}"] = figure(echoes, "ms")
             ratio = slowed["median"] / figures["exec_alone"]["median"]
             figures[f"{name}_slows"] = figure([ratio], "times")
-    finally:
-        api("DELETE", f"/v1/sandboxes/{neighbour}")
     return figures

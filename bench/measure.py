@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import os
 import subprocess
+import time
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 Figure = dict[str, Any]
@@ -18,6 +23,10 @@ BENCH_DIR = "/usr/lib/ramet/bench"  # of the programs, where the VMs run
 
 class BenchError(Exception):
     """A measurement that could not be taken; the text says why."""
+
+
+class Gone(BenchError):
+    """What was asked for is not there (404)."""
 
 
 def host(command: str, timeout_s: float = 600) -> str:
@@ -51,9 +60,51 @@ def api(
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             text: str = answer.read().decode()
-    except OSError as failed:
-        raise BenchError(f"{method} {url}: {failed}") from failed
+    except (OSError, http.client.HTTPException) as failed:
+        gone = isinstance(failed, urllib.error.HTTPError) and failed.code == 404
+        raise (Gone if gone else BenchError)(f"{method} {url}: {failed}") from failed
     return text
+
+
+DELETE_TRIES = 3
+
+
+def delete(places: list[str]) -> None:
+    """Deletes what is at these places in the API, and takes them off the list: all of them,
+    whatever comes of one. What is gone already counts as deleted."""
+    failures = []
+    while places:
+        place = places.pop()
+        for tries in range(DELETE_TRIES):
+            try:
+                api("DELETE", place, timeout_s=300)
+                break
+            except Gone:
+                break
+            except BenchError as failed:
+                if tries + 1 == DELETE_TRIES:
+                    failures.append(str(failed))
+            time.sleep(0.5)
+    if failures:
+        raise BenchError(f"left open: {'; '.join(failures)}")
+
+
+@contextmanager
+def opened() -> Iterator[list[str]]:
+    """A list for the places in the API of what a measurement opens ("/v1/sandboxes/ID"): at the
+    end all of it is deleted, however the end comes."""
+    places: list[str] = []
+    try:
+        yield places
+    finally:
+        delete(places)
+
+
+def create(places: list[str], body: dict[str, Any] | None = None, timeout_s: float = 300) -> str:
+    """The id of a new sandbox, which is put on a list of `opened`."""
+    sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", body or {}, timeout_s))["id"]
+    places.append(f"/v1/sandboxes/{sandbox_id}")
+    return sandbox_id
 
 
 def figure(samples: list[float], unit: str) -> Figure:

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from files import call, run
-from measure import BenchError, Figures, api, figure, host
+from files import run
+from measure import BenchError, Figures, create, figure, host, opened
 
 SERVER_ADDRESS, OUR_ADDRESS, PORT = "203.0.113.1", "203.0.113.254", 8099
 SPACE = "ramet-bench"  # the server's network namespace; the name of its veth pair, too
@@ -118,13 +118,10 @@ def net(quick: bool) -> Figures:
     """Round trips and throughput of a sandbox, and without one."""
     trips, size, runs = (50, 4 << 20, 3) if quick else (1000, 64 << 20, 7)
     code = f"{CLIENT}\nmeasure({trips}, {size}, {runs})"
-    box = "/v1/sandboxes/" + json.loads(api("POST", "/v1/sandboxes", {}))["id"]
-    try:
-        with server():
-            figures = taken(run(box, code), "sandbox_")
-            figures |= taken(host(f"python3 -c {shlex.quote(code)}"), "veth_floor_")
-    finally:
-        call("DELETE", box)
+    with opened() as places, server():
+        create(places)
+        figures = taken(run(places[0], code), "sandbox_")
+        figures |= taken(host(f"python3 -c {shlex.quote(code)}"), "veth_floor_")
     for name in ("upload", "download", "rtt"):
         ratio = figures[f"sandbox_{name}"]["median"] / figures[f"veth_floor_{name}"]["median"]
         figures[f"{name}_to_floor"] = figure([ratio], "times")

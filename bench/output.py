@@ -20,7 +20,16 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
 
-from measure import BENCH_DIR, BenchError, Figure, Figures, api, figure, host_json
+from measure import (
+    BENCH_DIR,
+    BenchError,
+    Figure,
+    Figures,
+    create,
+    figure,
+    host_json,
+    opened,
+)
 
 LINES = 100_000
 LINE = 100  # bytes, with its end
@@ -63,8 +72,8 @@ def rate(sandbox_id: str, code: str, units: float, runs: int, unit: str, output:
 def measure(quick: bool, bulk: int) -> Figures:
     """All figures; `bulk` is how many MB are printed in large pieces."""
     runs = 3 if quick else 10
-    box = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
-    try:
+    with opened() as places:
+        box = create(places)
         call(box, "pass")
         turns = LINES // 20
         lines = IN_BULK.format(bulk)
@@ -77,8 +86,6 @@ def measure(quick: bool, bulk: int) -> Figures:
                 [call(box, SLOW)[0] * 1000 for _ in range(20 if quick else 200)], "ms"
             ),
         }
-    finally:
-        api("DELETE", f"/v1/sandboxes/{box}")
 
 
 @contextmanager
@@ -121,8 +128,8 @@ def wait_until_ready() -> None:
     """Until a sandbox can be made."""
     for _ in range(100):
         try:
-            made = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
-            api("DELETE", f"/v1/sandboxes/{made}")
+            with opened() as places:
+                create(places)
             return
         except BenchError:
             time.sleep(0.1)

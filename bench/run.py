@@ -23,7 +23,7 @@ from xml.sax.saxutils import escape
 from contention import contention
 from files import files
 from hostile import hostile
-from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
+from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
 from net import net
 from output import output
 from restart import restart
@@ -114,13 +114,10 @@ done
 def memory(quick: bool) -> Figures:
     """Private memory of idle sandboxes: their user pages, and with them the kernel's memory for
     a VM process (the median of all: which of them is whose VM is not told)."""
-    made = [json.loads(api("POST", "/v1/sandboxes", {}))["id"] for _ in range(3 if quick else 8)]
-    try:
+    with opened() as places:
+        made = [create(places) for _ in range(3 if quick else 8)]
         infos = [json.loads(api("GET", f"/v1/sandboxes/{sandbox_id}")) for sandbox_id in made]
         kernel = statistics.median(int(line) for line in host(KERNEL_KIB).split())
-    finally:
-        for sandbox_id in made:
-            api("DELETE", f"/v1/sandboxes/{sandbox_id}")
     user = [info["memory_private_bytes"] / 1024 for info in infos]
     return {
         "private_kib_per_vm": figure([pages + kernel for pages in user], "KiB"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 
-from measure import BENCH_DIR, BenchError, Figures, api, figure, host, host_json
+from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
 
 BESIDE = f"{BENCH_DIR}/beside.sh"
 POOL = "--pool_shells=2 --pool_warm=1"
@@ -72,15 +72,13 @@ def freed_memory(quick: bool) -> Figures:
     """Memory of the host that a sandbox has before, while and after it uses 256 MB of its own."""
     before, used, after = [], [], []
     for _ in range(2 if quick else 8):
-        sandbox_id = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
-        try:
+        with opened() as places:
+            sandbox_id = create(places)
             before.append(private_mib(sandbox_id))
             run(sandbox_id, HOG)
             used.append(private_mib(sandbox_id))
             run(sandbox_id, "del hog")
             after.append(settled_mib(sandbox_id, used[-1] - HOG_MIB * 0.9))
-        finally:
-            api("DELETE", f"/v1/sandboxes/{sandbox_id}")
     return {
         "private_before_mib": figure(before, "MiB"),
         "private_with_256_mib": figure(used, "MiB"),

@@ -11,8 +11,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from contention import SETTLE_S, TIMEOUT_S, call, create
-from measure import BenchError, Figures, api, figure, host
+from contention import SETTLE_S, TIMEOUT_S, call
+from measure import BenchError, Figures, api, create, delete, figure, host
 
 AGENTS = 4  # that work at the same time
 SAMPLE_S = 30
@@ -63,7 +63,7 @@ class Agent:
     def __init__(self, seed: int, report: Report) -> None:
         self.random = random.Random(seed)
         self.report = report
-        self.open: list[str] = []
+        self.open: list[str] = []  # places in the API
         self.value = 0
 
     def call(self, sandbox_id: str) -> None:
@@ -84,7 +84,7 @@ class Agent:
             api("POST", f"/v1/sandboxes/{parent}/fork", {"n": self.random.randint(1, 3)}, TIMEOUT_S)
         )
         children: list[str] = answer["children"]
-        self.open.extend(children)
+        self.open.extend(f"/v1/sandboxes/{child}" for child in children)
         self.report.count("forks")
         for child in children:
             self.call(child)
@@ -97,9 +97,10 @@ class Agent:
         """A Space of the sandbox, and a sandbox of the Space."""
         answer = json.loads(api("POST", f"/v1/sandboxes/{sandbox_id}/freeze", {}, TIMEOUT_S))
         space = answer["space_id"]
+        self.open.append(f"/v1/spaces/{space}")
         self.report.count("freezes")
         answer = json.loads(api("POST", f"/v1/spaces/{space}/resume", {}, TIMEOUT_S))
-        self.open.append(answer["id"])
+        self.open.append(f"/v1/sandboxes/{answer['id']}")
         self.report.count("resumes")
         self.call(answer["id"])
 
@@ -107,8 +108,7 @@ class Agent:
         """One sandbox from its create to its end."""
         self.value = self.random.randrange(10**6)
         vcpus = self.random.choice((1, 2))
-        sandbox_id = create({"vcpus": vcpus})
-        self.open.append(sandbox_id)
+        sandbox_id = create(self.open, {"vcpus": vcpus})
         self.report.count(f"creates_{vcpus}_vcpus")
         time.sleep(self.random.choice(IDLE_S))
         call(sandbox_id, f"x = {self.value}")
@@ -119,23 +119,21 @@ class Agent:
             self.freeze(sandbox_id)
 
     def close(self) -> None:
-        """Ends all that may still be open; a sandbox that is gone counts as ended."""
-        for sandbox_id in self.open:
-            try:
-                api("DELETE", f"/v1/sandboxes/{sandbox_id}", None, TIMEOUT_S)
-            except BenchError as failed:
-                if "404" not in str(failed):
-                    self.report.fail(str(failed))
-        self.open.clear()
+        """Ends all that may still be open."""
+        try:
+            delete(self.open)
+        except BenchError as failed:
+            self.report.fail(str(failed))
 
-    def run(self, until: float) -> None:
-        """Rounds until the time is over."""
-        while time.monotonic() < until:
+    def run(self, until: float, stop: threading.Event) -> None:
+        """Rounds until the time is over, or the measurement is."""
+        while time.monotonic() < until and not stop.is_set():
             try:
                 self.round()
             except BenchError as failed:
                 self.report.fail(str(failed))
-            self.close()
+            finally:
+                self.close()
 
 
 def holdings() -> dict[str, float]:
@@ -162,17 +160,22 @@ def soak(quick: bool, hours: float = 0) -> Figures:
     the service's memory, descriptors, mounts, cgroups, rules and files."""
     report = Report()
     until = time.monotonic() + (hours * 3600 if hours else 120 if quick else 7200)
+    stop = threading.Event()
     threads = [
-        threading.Thread(target=Agent(seed, report).run, args=(until,)) for seed in range(AGENTS)
+        threading.Thread(target=Agent(seed, report).run, args=(until, stop))
+        for seed in range(AGENTS)
     ]
     samples = []
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
-        samples.append(holdings())
-        time.sleep(SAMPLE_S)
-    for thread in threads:
-        thread.join()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            samples.append(holdings())
+            time.sleep(SAMPLE_S)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     time.sleep(SETTLE_S)
     figures = growth(samples)
     figures["calls_ms"] = figure(report.call_ms or [0], "ms")

@@ -8,7 +8,7 @@ import json
 import time
 
 from files import call, run
-from measure import BenchError, Figures, figure
+from measure import BenchError, Figures, figure, opened
 
 # What is asked for, by the RAM in MiB that it gets: 256 would be rounded up to 512, which is
 # prepared; 255 is served in steps of 64.
@@ -26,44 +26,41 @@ def timed(path: str, body: bytes = b"") -> tuple[str, float]:
     return answer.decode(), (time.perf_counter() - began) * 1e3
 
 
-def create(ram_mib: int) -> str:
-    """The place in the API of a new sandbox with just so much RAM."""
+def create(places: list[str], ram_mib: int) -> str:
+    """The place in the API of a new sandbox with just so much RAM, which is put on the list."""
     body = json.dumps({"ram_mib": ASK[ram_mib]}).encode()
     there = "/v1/sandboxes/" + str(json.loads(call("POST", "/v1/sandboxes", body))["id"])
+    places.append(there)
     got = json.loads(call("GET", there))["ram_mib"]
     if got != ram_mib:
-        call("DELETE", there)
         raise BenchError(f"a sandbox of {ram_mib} MiB RAM was asked for and has {got}")
     return there
 
 
 def fork_one(ram_mib: int, dirty_mib: int) -> float:
     """Milliseconds of a fork with one child."""
-    boxes = [create(ram_mib)]
-    try:
-        run(boxes[0], FILL.format(mib=dirty_mib))
-        answer, took = timed(f"{boxes[0]}/fork", b'{"n":1}')
-        boxes += [f"/v1/sandboxes/{child}" for child in json.loads(answer)["children"]]
-    finally:
-        for box in boxes:
-            call("DELETE", box)
+    with opened() as places:
+        parent = create(places, ram_mib)
+        run(parent, FILL.format(mib=dirty_mib))
+        answer, took = timed(f"{parent}/fork", b'{"n":1}')
+        places += [f"/v1/sandboxes/{child}" for child in json.loads(answer)["children"]]
     return took
 
 
 def freeze_one(ram_mib: int, dirty_mib: int) -> dict[str, float]:
     """One freeze and its resume: milliseconds, and bytes on disk."""
-    there = create(ram_mib)
-    try:
+    with opened() as places:
+        there = create(places, ram_mib)
         run(there, FILL.format(mib=dirty_mib))
         answer, freeze_ms = timed(f"{there}/freeze")
         there = f"/v1/spaces/{json.loads(answer)['space_id']}"
+        places.append(there)
         size = json.loads(call("GET", there))["size_bytes"]
         answer, resume_ms = timed(f"{there}/resume", b"{}")
         there = f"/v1/sandboxes/{json.loads(answer)['id']}"
+        places.append(there)
         if run(there, STILL_THERE).split() != [str(dirty_mib), "True"]:
             raise BenchError("what was resumed is not what was frozen")
-    finally:
-        call("DELETE", there)
     return {"freeze_ms": freeze_ms, "resume_ms": resume_ms, "space_bytes": size}
 
 
@@ -88,7 +85,8 @@ def spaces(quick: bool) -> Figures:
     sizes, percents = ([512], [10]) if quick else ([256, 1024, 4096], [10, 50])
     figures: Figures = {}
     for ram_mib in sizes:
-        call("DELETE", create(ram_mib))  # the first one of a size waits for its image
+        with opened() as places:
+            create(places, ram_mib)  # the first one of a size waits for its image
         for percent in percents:
             figures |= one_case(ram_mib, percent)
     return figures

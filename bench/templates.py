@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import time
 
-from files import call, run
-from measure import BenchError, Figures, api, figure
+from files import run
+from measure import BenchError, Figures, api, figure, opened
 
 NAME = "python-datasci"
 IMPORTS = """
@@ -22,9 +22,11 @@ print(json.dumps(took))
 """
 
 
-def create(template: str) -> str:
-    """A new sandbox's place in the API."""
-    return f"/v1/sandboxes/{json.loads(api('POST', '/v1/sandboxes', {'template': template}))['id']}"
+def create(places: list[str], template: str) -> str:
+    """A new sandbox's place in the API, which is put on the list."""
+    answer = json.loads(api("POST", "/v1/sandboxes", {"template": template}))
+    places.append(f"/v1/sandboxes/{answer['id']}")
+    return places[-1]
 
 
 def creates(template: str, code: str, runs: int) -> tuple[list[float], list[float]]:
@@ -32,14 +34,12 @@ def creates(template: str, code: str, runs: int) -> tuple[list[float], list[floa
     a template's first sandbox waits for its image."""
     made, called = [], []
     for _ in range(runs + 1):
-        began = time.perf_counter()
-        box = create(template)
-        try:
+        with opened() as places:
+            began = time.perf_counter()
+            box = create(places, template)
             made.append((time.perf_counter() - began) * 1e3)
             run(box, code)
             called.append((time.perf_counter() - began) * 1e3)
-        finally:
-            call("DELETE", box)
     return made[1:], called[1:]
 
 
@@ -51,11 +51,9 @@ def templates(quick: bool) -> Figures:
     runs = 3 if quick else 20
     made, called = creates(NAME, "pd.DataFrame({'x': [1, 2]}).sum()", runs)
     plain, plain_called = creates("default", "sum([1, 2])", runs)
-    box = create(NAME)
-    try:
+    with opened() as places:
+        box = create(places, NAME)
         cold = json.loads(run(box, IMPORTS.format(runs=2 if quick else 5)))
-    finally:
-        call("DELETE", box)
     figures = {
         "create_datasci": figure(made, "ms"),
         "create_default": figure(plain, "ms"),

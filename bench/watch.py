@@ -5,11 +5,10 @@ The audit log has no line of an exec."""
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 
-from measure import BENCH_DIR, Figures, api, figure, host_json
+from measure import BENCH_DIR, Figures, api, create, figure, host_json, opened
 
 
 def block(sandbox_id: str, calls: int, watched: bool) -> list[float]:
@@ -38,11 +37,11 @@ def scrape(times: int) -> list[float]:
 
 def watch(quick: bool) -> Figures:
     """Execs that are watched beside some that are not, in turns: the machine's moods hit both."""
-    sandbox_id = json.loads(api("POST", "/v1/sandboxes", {}))["id"]
     plain: list[float] = []
     watched: list[float] = []
     ratios = []
-    try:
+    with opened() as places:
+        sandbox_id = create(places)
         block(sandbox_id, 20, False)
         for _ in range(5 if quick else 20):
             without = block(sandbox_id, 100, False)
@@ -51,8 +50,6 @@ def watch(quick: bool) -> Figures:
             plain += without
             watched += under
         scrapes = scrape(20 if quick else 100)
-    finally:
-        api("DELETE", f"/v1/sandboxes/{sandbox_id}")
     return {
         "exec_us": figure(plain, "us"),
         "exec_watched_us": figure(watched, "us"),
