@@ -91,7 +91,7 @@ static bool parse(struct client *out, const char *p, size_t len)
 	return true;
 }
 
-void client_forwarded(struct client *c, const char *value, size_t len, const char *proxies)
+bool client_forwarded(struct client *c, const char *value, size_t len, const char *proxies)
 {
 	const char *end = value + len;
 
@@ -107,8 +107,9 @@ void client_forwarded(struct client *c, const char *value, size_t len, const cha
 			to--;
 		struct client next;
 		if (!parse(&next, from, (size_t)(to - from)))
-			return;
+			return false;
 		*c = next;
 		end = p > value ? p - 1 : value;
 	}
+	return len > 0;
 }

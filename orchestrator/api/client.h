@@ -26,8 +26,10 @@ uint64_t client_source(const struct client *c);
 /*
  * Reads the value of X-Forwarded-For: addresses with commas between, each added by who passed the
  * request on. The last one that is not of `proxies` itself is the client's; *c, which begins as the
- * peer, stays the nearest proxy where the value ends or is none.
+ * peer, stays the nearest proxy where the value ends or is none. Returns false when an address is
+ * missing or can't be read: the client may have written all that is before it, in earlier headers
+ * of this name as well.
  */
-void client_forwarded(struct client *c, const char *value, size_t len, const char *proxies);
+bool client_forwarded(struct client *c, const char *value, size_t len, const char *proxies);
 
 #endif

@@ -90,16 +90,17 @@ static void find_client(struct request *r)
 {
 	static const char name[] = "x-forwarded-for";
 	const h2o_headers_t *headers = &r->req->headers;
+	bool read = true;
 
 	r->from = r->conn->peer;
-	for (size_t i = headers->size; r->conn->proxied && i > 0; i--) {
+	for (size_t i = headers->size; r->conn->proxied && read && i > 0; i--) {
 		const h2o_header_t *h = &headers->entries[i - 1];
 
 		if (h2o_memis(h->name->base, h->name->len, name, sizeof(name) - 1))
-			client_forwarded(&r->from, h->value.base, h->value.len,
-					 r->api->config->trusted_proxies);
+			read = client_forwarded(&r->from, h->value.base, h->value.len,
+						r->api->config->trusted_proxies);
 	}
-	r->local = r->conn->local && memcmp(&r->from, &r->conn->peer, sizeof(r->from)) == 0;
+	r->local = r->conn->local && read && memcmp(&r->from, &r->conn->peer, sizeof(r->from)) == 0;
 }
 
 struct request *request_new(struct api *a, h2o_req_t *req)

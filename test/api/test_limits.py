@@ -115,6 +115,18 @@ def test_whom_a_trusted_proxy_asks_for(start: Callable[..., Server], http2: bool
     assert " 429 " not in log  # who floods the service does not flood its log
 
 
+def test_a_header_before_one_that_cannot_be_read_is_not_believed(
+    start: Callable[..., Server], http2: bool
+) -> None:
+    server = start("ready=no", "trusted_proxies=127.0.0.0/8")
+    headers = [("x-forwarded-for", "203.0.113.1"), ("x-forwarded-for", "192.0.2.7:4711")]
+    with server.client(http2=http2) as http:
+        assert "checks" not in http.get("/readyz", headers=headers).json()
+        assert http.get(LIST, headers=headers).status_code == 200
+    log = server.stop()
+    assert "203.0.113.1" not in log and "GET /v1/sandboxes 200" in log
+
+
 def test_the_access_log_tells_whose_a_request_was(start: Callable[..., Server]) -> None:
     server = start("key=pro")
     key = server.keys[0]

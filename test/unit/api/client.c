@@ -100,14 +100,14 @@ static void loopback(void **state)
 }
 
 /* From memory of exactly this size: nothing may look behind the end. */
-static struct client forwarded(const char *peer, const char *value)
+static struct client forwarded(const char *peer, const char *value, bool *read)
 {
 	struct client c = client(peer);
 	size_t len = strlen(value);
 	scoped_free char *copy = malloc(len ? len : 1);
 
 	memcpy(copy, value, len);
-	client_forwarded(&c, copy, len, "10.0.0.0/8,fd00::/8");
+	*read = client_forwarded(&c, copy, len, "10.0.0.0/8,fd00::/8");
 	return c;
 }
 
@@ -115,33 +115,37 @@ static void the_last_that_is_no_proxy_asks(void **state)
 {
 	static const struct {
 		const char *value, *client;
+		bool is_read;
 	} cases[] = {
-		{"192.0.2.7", "192.0.2.7"},
-		{"2001:db8::1", "2001:db8::1"},
-		{"198.51.100.1, 192.0.2.7", "192.0.2.7"},
-		{"127.0.0.1,192.0.2.7 ,\t10.2.2.2", "192.0.2.7"},
-		{"192.0.2.7,fd00::1, 10.2.2.2", "192.0.2.7"},
-		{"10.3.3.3, 10.2.2.2", "10.3.3.3"},
-		{"", "10.1.1.1"},
-		{",", "10.1.1.1"},
-		{"unknown", "10.1.1.1"},
-		{"192.0.2.7:4711", "10.1.1.1"},
-		{"[2001:db8::1]", "10.1.1.1"},
-		{"192.0.2.7, nobody, 10.2.2.2", "10.2.2.2"},
-		{"192.0.2.7,", "10.1.1.1"},
-		{"1111111111111111111111111111111111111111111111111111111111", "10.1.1.1"},
+		{"192.0.2.7", "192.0.2.7", true},
+		{"2001:db8::1", "2001:db8::1", true},
+		{"198.51.100.1, 192.0.2.7", "192.0.2.7", true},
+		{"127.0.0.1,192.0.2.7 ,\t10.2.2.2", "192.0.2.7", true},
+		{"192.0.2.7,fd00::1, 10.2.2.2", "192.0.2.7", true},
+		{"10.3.3.3, 10.2.2.2", "10.3.3.3", true},
+		{"", "10.1.1.1", false},
+		{",", "10.1.1.1", false},
+		{"unknown", "10.1.1.1", false},
+		{"192.0.2.7:4711", "10.1.1.1", false},
+		{"[2001:db8::1]", "10.1.1.1", false},
+		{"192.0.2.7, nobody, 10.2.2.2", "10.2.2.2", false},
+		{"192.0.2.7,", "10.1.1.1", false},
+		{"1111111111111111111111111111111111111111111111111111111111", "10.1.1.1", false},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct client c = forwarded("10.1.1.1", cases[i].value);
+		bool read;
+		struct client c = forwarded("10.1.1.1", cases[i].value, &read);
 
 		assert_is(&c, cases[i].client);
+		assert_int_equal(read, cases[i].is_read);
 	}
 }
 
 static void who_is_no_proxy_is_not_believed(void **state)
 {
-	struct client c = forwarded("203.0.113.1", "192.0.2.7");
+	bool read;
+	struct client c = forwarded("203.0.113.1", "192.0.2.7", &read);
 
 	assert_is(&c, "203.0.113.1");
 }
