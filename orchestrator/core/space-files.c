@@ -173,6 +173,9 @@ static void sweep_one(int parent, const char *name, const struct spaces_sweep *s
 
 	snprintf(id, sizeof(id), "%s", name);
 	bool half = cut(id, TMP), was_lost = cut(id, LOST);
+	/* Somebody's copy of a Space: its name cut to the length of an id would be the Space's. */
+	if (strlen(id) > SANDBOX_ID_LEN)
+		return;
 	snprintf(lost, sizeof(lost), "%s" LOST, id);
 	if (s->is_space(s->arg, id)) {
 		if ((half || was_lost) && renameat(parent, name, parent, id) == 0)

@@ -836,6 +836,28 @@ static void test_a_lost_space_is_kept_for_days(void **state)
 	assert_int_equal(figures_of(w).spaces_lost, 1);
 }
 
+static void test_a_copy_of_a_space_is_left_alone(void **state)
+{
+	static const char *const suffixes[] = {".bak", ".b.lost"};
+	struct world *w = *state;
+	struct frozen z;
+	struct made m;
+	char copy[SANDBOX_ID_LEN + 8];
+
+	freeze_new(w, &z);
+	for (size_t i = 0; i < 2; i++) {
+		world_kill_core(w);
+		snprintf(copy, sizeof(copy), "%s%s", z.id, suffixes[i]);
+		make_dir(w, copy);
+		set_lost_since(w, copy, 8);
+		world_start_core(w);
+		assert_true(has_dir(w, copy));
+		assert_int_equal(figures_of(w).spaces_lost, 0);
+	}
+	world_resume(w, &m, z.id);
+	assert_true(m.ok);
+}
+
 /* The clock that says since when it is lost was wrong. */
 static void test_a_lost_space_outlives_a_wrong_clock(void **state)
 {
@@ -1016,6 +1038,7 @@ int main(void)
 		WORLD_TEST(test_killed_in_a_resume_there_is_one_of_both),
 		WORLD_TEST(test_a_catalogue_put_back_loses_no_space),
 		WORLD_TEST(test_a_lost_space_is_kept_for_days),
+		WORLD_TEST(test_a_copy_of_a_space_is_left_alone),
 		WORLD_TEST(test_a_lost_space_outlives_a_wrong_clock),
 		WORLD_TEST(test_many_are_found_at_a_start),
 		WORLD_TEST(test_a_flipped_bit_is_found_and_not_run),
