@@ -34,8 +34,8 @@ enum warden_type {
 	/* The VM's share where CPUs and disks are short (enum warden_priority). A new VM's is
 	 * WARDEN_BRINGUP, so that making its jail holds up no other's. */
 	WARDEN_PRIORITY = 6,
-	/* Whether the VM is among the first that the kernel ends when memory runs out. A new one
-	 * is not. */
+	/* Whether the VM is among the first that the kernel takes memory from, and ends, when it
+	 * runs out. A new one is not. */
 	WARDEN_OOM = 7,
 	WARDEN_REPLY = 64,
 	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is

@@ -177,6 +177,7 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	c->vms.run_dir = c->config.run_dir;
 	c->vms.want_slot = on_want_slot;
 	c->vms.slot_free = on_slot_free;
+	c->vms.measured = promises_measured;
 	c->vms.arg = c;
 	if (vm_host_init(&c->vms, c->config.max_vms) < 0)
 		return err_set(e, ENOMEM, "keep %u VM slots", c->config.max_vms);

@@ -80,6 +80,8 @@ bool host_has_room(struct core *c, size_t n, struct failure *f);
 /* Has the VMs of tenants who were promised more than their share marked soon, as those that end
  * first when memory runs out. */
 void promises_changed(struct core *c);
+/* The VMs' memory was measured. `arg` is the core. */
+void promises_measured(void *arg);
 /* The RAM of all sandboxes and `mib` more is within the setting memory_overcommit; else *f is
  * filled. */
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that was promised: the RAM of sandboxes. When more is used than there is, the kernel ends
- * a VM; it is to be one of a tenant that was promised more than its share. If no tenant is over its
- * share, all that was promised fits, and nothing runs out: so there is always one of these, and a
- * tenant that keeps to its share loses no VM by what others do. Warm VMs are made before their
+ * Memory that was promised: the RAM of sandboxes, or what the VM is charged with where that is
+ * more, since the images of its forks are held as well. When more is used than there is, the kernel
+ * ends a VM; it is to be one of a tenant that has more than its share. If no tenant is over its
+ * share, all of it fits, and nothing runs out: so there is always one of these, and a tenant that
+ * keeps to its share loses no VM by what others do. Warm VMs are made before their
  * tenant is known, and the memory of a process that moves to another cgroup stays charged to the
  * first one: therefore marks, and not a cgroup for each tenant.
  */
@@ -14,6 +15,7 @@
 #include "orchestrator/core/internal.h"
 
 #define CHECK_MS 500 /* after a change, so that many at once are one */
+#define OVERHEAD 16  /* one part of so many of the memory is not for sandboxes */
 
 static uint64_t memory_mib(const struct core *c)
 {
@@ -45,38 +47,87 @@ static struct sandbox **sorted(struct core *c, size_t *n)
 	return all;
 }
 
-/* Returns how many of the next ones are of the same tenant, and what they were promised. */
+static uint64_t need_mib(const struct sandbox *s)
+{
+	uint64_t charged = vm_charged(s->vm) >> 20;
+
+	return charged > s->size.ram_mib ? charged : s->size.ram_mib;
+}
+
+/* Returns how many of the next ones are of the same tenant, and what they need. */
 static size_t group(struct sandbox *const *all, size_t n, uint64_t *mib)
 {
 	size_t len = 0;
 
 	for (*mib = 0; len < n && by_tenant(&all[len], &all[0]) == 0; len++)
-		*mib += all[len]->size.ram_mib;
+		*mib += need_mib(all[len]);
 	return len;
 }
 
-static void mark_all(void *arg)
+static size_t count_tenants(struct sandbox *const *all, size_t n)
 {
-	struct core *c = arg;
-	uint64_t mib, tenants = 0;
-	size_t n;
-	struct sandbox **all = sorted(c, &n);
+	size_t tenants = 0;
+	uint64_t mib;
 
 	for (size_t i = 0; i < n; i += group(all + i, n - i, &mib))
 		tenants++;
+	return tenants;
+}
+
+/* A part is for page tables, the processes of VMs, and rametd itself. */
+static uint64_t share_mib(const struct core *c, size_t tenants)
+{
+	return memory_mib(c) / OVERHEAD * (OVERHEAD - 1) / tenants;
+}
+
+static void mark_all(struct core *c)
+{
+	uint64_t mib;
+	size_t n;
+	struct sandbox **all = sorted(c, &n);
+	size_t tenants = count_tenants(all, n);
+
 	for (size_t i = 0, len; i < n; i += len) {
 		len = group(all + i, n - i, &mib);
 		for (size_t at = i; at < i + len; at++)
-			vm_set_oom(all[at]->vm, tenants > 1 && mib > memory_mib(c) / tenants);
+			vm_set_oom(all[at]->vm, tenants > 1 && mib > share_mib(c, tenants));
 	}
 	free(all);
+}
+
+void promises_measured(void *arg)
+{
+	struct core *c = arg;
+
+	if (!c->closing)
+		mark_all(c);
+}
+
+/* A tenant that is alone harms itself only: nothing is measured for it. */
+static bool measure_all(struct core *c)
+{
+	bool asked = false;
+	size_t n;
+	struct sandbox **all = sorted(c, &n);
+	bool several = count_tenants(all, n) > 1;
+
+	for (size_t i = 0; several && i < n; i++)
+		asked = vm_measure(all[i]->vm) || asked;
+	free(all);
+	return asked;
+}
+
+static void check(void *arg)
+{
+	if (!measure_all(arg))
+		mark_all(arg);
 }
 
 void promises_changed(struct core *c)
 {
 	if (c->closing || c->promises_timer.heap_index)
 		return;
-	c->promises_timer = (struct loop_timer){.fn = mark_all, .arg = c};
+	c->promises_timer = (struct loop_timer){.fn = check, .arg = c};
 	loop_timer_set(c->loop, &c->promises_timer, CHECK_MS);
 }
 

@@ -113,6 +113,7 @@ static void on_done(void *arg)
 		w->core->watched = w->found;
 		w->core->watched_ms = loop_now_ms(w->core->loop);
 		w->core->watching = NULL;
+		promises_changed(w->core); /* memory of images grows by itself */
 		loop_timer_set(w->core->loop, &w->core->watch_timer, EVERY_MS);
 	}
 	free(w);

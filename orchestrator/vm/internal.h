@@ -88,6 +88,7 @@ struct vm {
 	/* Bytes its cgroup is charged with at most, as far as is known: when the warden was asked
 	 * last, and by images since. Until then without what the guest has of its own. */
 	uint64_t charged_most;
+	uint64_t charged; /* what it was when it was measured */
 	uint32_t next_seq;
 	struct list requests; /* struct vm_request */
 	unsigned sends;	      /* send operations under way */

@@ -389,6 +389,34 @@ void vm_set_oom(struct vm *vm, bool first)
 	warden_client_call(vm->host->warden, &msg, on_marked, NULL);
 }
 
+/* The VM is there: see on_closed. A warden that is gone answers with an error. */
+static void on_measured(void *arg, int error, uint64_t charged, const char *text)
+{
+	struct vm *vm = arg;
+	struct vm_host *h = vm->host;
+
+	if (!error)
+		vm->charged = charged;
+	if (--h->measuring == 0 && h->measured)
+		h->measured(h->arg);
+}
+
+bool vm_measure(struct vm *vm)
+{
+	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->id.slot};
+
+	if (!vm->charged_most || vm->state <= VM_SPAWNING || vm->state >= VM_BROKEN ||
+	    warden_client_call(vm->host->warden, &msg, on_measured, vm) < 0)
+		return false;
+	vm->host->measuring++;
+	return true;
+}
+
+uint64_t vm_charged(const struct vm *vm)
+{
+	return vm->charged;
+}
+
 /* The warden answers in order: the VM is there until it is emptied, which comes after. */
 static void on_closed(void *arg, int error, uint64_t value, const char *text)
 {

@@ -34,6 +34,9 @@ struct vm_host {
 	void (*want_slot)(void *arg);
 	/* Called when a slot was given back. */
 	void (*slot_free)(void *arg);
+	/* Called when every vm_measure was answered; NULL: nobody waits for that. */
+	void (*measured)(void *arg);
+	unsigned measuring;
 	void *arg;
 	bool warden_lost;
 	bool detached; /* the service ends, VMs run on: nothing is released */
@@ -98,6 +101,13 @@ void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg);
 /* Sets the VM's share where CPUs are short; nothing waits for it. A new VM has WARDEN_BRINGUP, an
  * adopted one WARDEN_NORMAL. */
 void vm_set_priority(struct vm *vm, enum warden_priority priority);
+/*
+ * Asks how much memory the VM's cgroup is charged with, if that can be more than its RAM: it has
+ * made images, or is from before this service. False: it can't be, or nobody can be asked.
+ * vm_charged: what the answer was, 0 before the first.
+ */
+bool vm_measure(struct vm *vm);
+uint64_t vm_charged(const struct vm *vm);
 /* Whether the kernel ends it before VMs that are not marked, when memory runs out. */
 void vm_set_oom(struct vm *vm, bool first);
 bool vm_is_shell(const struct vm *vm);

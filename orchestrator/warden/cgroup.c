@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "proto/warden.h"
 
-#define CPU_PERIOD_US 100000
-#define TEXT_MAX      512
-#define STAT_MAX      8192 /* memory.stat has some 60 lines */
+#define CPU_PERIOD_US	100000
+#define TEXT_MAX	512
+#define BFQ_WEIGHT_MOST 1000
+#define STAT_MAX	8192 /* memory.stat has some 60 lines */
 
 const char *const cgroup_controllers[] = {"memory", "cpu", "pids", NULL};
 
@@ -208,31 +210,50 @@ static int check_controllers(const struct cgroup_tree *t, const char *point, str
 	return 0;
 }
 
-/* Turns the controllers on ('+') or off ('-') for the children of `dir`, where they are not. */
-static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
+/* Turns a controller on ('+') or off ('-') for the children of `dir`, where it is not. */
+static int switch_one(int dir, const char *controller, char sign)
 {
-	char now[TEXT_MAX];
+	char now[TEXT_MAX], text[32];
 
 	int r = read_file(dir, "cgroup.subtree_control", now, sizeof(now));
-	if (r < 0)
+	if (r < 0 || has_word(now, controller) == (sign == '+'))
 		return r;
-	for (size_t i = 0; t->enabled[i]; i++) {
-		char text[TEXT_MAX];
+	snprintf(text, sizeof(text), "%c%s", sign, controller);
+	return write_file(dir, "cgroup.subtree_control", text);
+}
 
-		if (has_word(now, t->enabled[i]) == (sign == '+'))
-			continue;
-		snprintf(text, sizeof(text), "%c%s", sign, t->enabled[i]);
-		r = write_file(dir, "cgroup.subtree_control", text);
-		if (r < 0)
-			return r;
+static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && t->enabled[i]; i++)
+		r = switch_one(dir, t->enabled[i], sign);
+	return r;
+}
+
+/* What is not given, nobody needs. */
+static void enable_io(struct cgroup_tree *t)
+{
+	if (t->base_is_named) {
+		scoped_fd int parent = open_dir(t->base, "..");
+
+		switch_one(parent, "io", '+');
 	}
-	return 0;
+	t->io = switch_one(t->base, "io", '+') == 0 && switch_one(t->top, "io", '+') == 0;
+}
+
+static void disable_io(const struct cgroup_tree *t)
+{
+	switch_one(t->top, "io", '-');
+	if (!t->base_is_root)
+		switch_one(t->base, "io", '-');
 }
 
 /* Every VM waits for this process: it goes before all of them. */
 static int favour_warden(const struct cgroup_tree *t, struct err *e)
 {
-	const struct cgroup_limits first = {.weight = CGROUP_WEIGHT_MOST};
+	const struct cgroup_limits first = {.weight = CGROUP_WEIGHT_MOST,
+					    .reclaim = CGROUP_RECLAIM_LAST};
 
 	return cgroup_limit(t, "warden", &first, e);
 }
@@ -326,6 +347,8 @@ int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
 	if (r == 0)
 		r = enable_controllers(t, e);
 	if (r == 0)
+		enable_io(t);
+	if (r == 0)
 		r = favour_warden(t, e);
 	if (r < 0)
 		cgroup_tree_close(t, true);
@@ -348,6 +371,7 @@ static void leave(struct cgroup_tree *t)
 
 	if (cgroup_each_vm(t, note_vm, &has_vm, NULL) < 0 || has_vm)
 		return;
+	disable_io(t);
 	switch_controllers(t, t->top, '-');
 	if (!t->base_is_root)
 		switch_controllers(t, t->base, '-');
@@ -418,10 +442,16 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
 }
 
+/* Below BASE/ramet, whose limit is what brings about the shortage, each is measured by its own. */
+static int set_reclaim(int dir, enum cgroup_reclaim reclaim, struct err *e)
+{
+	return set_limit(dir, "memory.low", reclaim == CGROUP_RECLAIM_LAST ? "max" : "0", e);
+}
+
 /*
  * An idle cgroup gives way the moment another one has work, which a small weight does not; its
  * weight can't be set. What the kernel or the disk lacks of this is no error: the I/O weight needs
- * the io controller and a scheduler that knows weights.
+ * the io controller and a scheduler that knows weights, of which BFQ has a file of its own.
  */
 static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, struct err *e)
 {
@@ -429,6 +459,7 @@ static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, str
 	int r = write_file(dir, "cpu.idle", idle);
 
 	set_number(dir, "io.weight", weight, NULL);
+	set_number(dir, "io.bfq.weight", min_u64(weight, BFQ_WEIGHT_MOST), NULL);
 	if (!uses(t, "cpu") || (r == 0 && *idle == '1'))
 		return 0;
 	return set_number(dir, "cpu.weight", weight, e);
@@ -442,6 +473,8 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 
 	if (uses(t, "memory") && l->memory_max)
 		r = set_memory(dir, l->memory_max, e);
+	if (r == 0 && uses(t, "memory") && l->reclaim)
+		r = set_reclaim(dir, l->reclaim, e);
 	if (r == 0 && uses(t, "cpu") && l->cpu_max_pct) {
 		snprintf(text, sizeof(text), "%llu %u",
 			 (unsigned long long)l->cpu_max_pct * CPU_PERIOD_US / 100, CPU_PERIOD_US);

@@ -29,6 +29,7 @@ struct cgroup_tree {
 	bool base_is_root;	    /* the top of the hierarchy may hold processes */
 	bool base_is_named;	    /* by the setting `cgroup`: nothing else is in it */
 	bool base_is_made;	    /* by us */
+	bool io;		    /* the io controller is in use as well */
 	pid_t with;		    /* goes where this process goes; 0: nobody */
 	char path[CGROUP_PATH_MAX]; /* of BASE, for messages */
 };
@@ -38,15 +39,22 @@ struct cgroup_tree {
 #define CGROUP_WEIGHT_MOST  10000
 #define CGROUP_WEIGHT_USUAL 100 /* as the kernel gives it */
 
+/* Whose pages go when memory is short, those that can be read again: of what is FIRST before that
+ * of what is LAST. */
+enum cgroup_reclaim { CGROUP_RECLAIM_FIRST = 1, CGROUP_RECLAIM_LAST };
+
 struct cgroup_limits {
-	/* 0: none, or what the kernel gives */
+	/* 0: none, or what the kernel gives, or as it was */
 	uint64_t memory_max;  /* bytes */
 	uint32_t cpu_max_pct; /* of one CPU */
 	uint32_t weight;      /* from CGROUP_WEIGHT_IDLE to CGROUP_WEIGHT_MOST */
 	uint32_t pids_max;
+	enum cgroup_reclaim reclaim;
 };
 
-/* memory, cpu and pids: what a jail can't be without. */
+/* memory, cpu and pids: what a jail can't be without. With io, where it is given, VMs share a disk
+ * by their weights. There is no io.max: it would hold back data of one VM that the journal of the
+ * file system writes before anybody's fsync is answered (the limits are in the VM's disk). */
 extern const char *const cgroup_controllers[];
 
 /*

@@ -267,6 +267,7 @@ static int make_cgroup(const struct jails *j, const struct warden_msg *m, struct
 	const struct cgroup_limits limits = {.memory_max = m->spawn.memory_max,
 					     .cpu_max_pct = m->spawn.cpu_max_pct,
 					     .weight = weights[WARDEN_BRINGUP],
+					     .reclaim = CGROUP_RECLAIM_LAST,
 					     .pids_max = m->spawn.pids_max};
 	char name[JAIL_NAME_MAX];
 
@@ -317,9 +318,14 @@ int jail_set_priority(const struct jails *j, uint32_t slot, uint32_t priority, s
 
 int jail_set_oom(const struct jails *j, uint32_t slot, bool first, struct err *e)
 {
+	const struct cgroup_limits limits = {.reclaim = first ? CGROUP_RECLAIM_FIRST
+							      : CGROUP_RECLAIM_LAST};
 	char name[JAIL_NAME_MAX];
 
 	jail_name(name, slot);
+	int r = cgroup_limit(j->tree, name, &limits, e);
+	if (r < 0)
+		return r;
 	return cgroup_oom_score(j->tree, name, first ? JAIL_OOM_FIRST : JAIL_OOM_LAST, e);
 }
 

@@ -45,7 +45,7 @@ static int clone_service(struct warden *w, int socket, struct err *e)
 		.argv = w->options->service_argv,
 		.account = w->account,
 		/* Every sandbox waits for it: it does not queue behind what guests compute. */
-		.limits = {.weight = CGROUP_WEIGHT_MOST},
+		.limits = {.weight = CGROUP_WEIGHT_MOST, .reclaim = CGROUP_RECLAIM_LAST},
 		.files = SERVICE_FILES,
 		.exe = w->options->service,
 		.fds = fds,

@@ -319,6 +319,10 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
 				     controllers ? controllers : cgroup_controllers, e);
+	if (r == 0 && !w->tree.io)
+		log_info("cgroup %s was not given the io controller: where disks are short, no VM "
+			 "goes before another; disk_bytes_s and disk_ops_s limit each",
+			 w->tree.path);
 	if (r == 0)
 		r = cgroup_limit_all(&w->tree, memory_max(w->config), w->config->cpu_weight, e);
 	if (r == 0)

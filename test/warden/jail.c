@@ -500,6 +500,9 @@ static void its_cgroup_has_its_limits(void **state)
 	if (has_controller("memory")) {
 		assert_string_equal(limit_of("vm-0", "memory.max"), "268435456\n");
 		assert_string_equal(limit_of("vm-0", "memory.oom.group"), "1\n");
+		assert_string_equal(limit_of("vm-0", "memory.low"), "max\n");
+		assert_string_equal(limit_of("service", "memory.low"), "max\n");
+		assert_string_equal(limit_of("warden", "memory.low"), "max\n");
 	}
 	if (has_controller("cpu"))
 		assert_string_equal(limit_of("vm-0", "cpu.max"), "150000 100000\n");
@@ -596,6 +599,36 @@ static void its_share_of_the_cpus_follows_its_priority(void **state)
 	release(4);
 }
 
+/* Where the io controller is, but for a kernel whose disks know no weights. */
+static void its_share_of_the_disk_follows_its_priority(void **state)
+{
+	char path[CGROUP_PATH_MAX + 64];
+
+	spawn(4);
+	snprintf(path, sizeof(path), "%s/vm-4/io.weight", group);
+	if (access(path, F_OK) < 0) {
+		release(4);
+		skip();
+	}
+	assert_string_equal(limit_of("warden", "io.weight"), "default 10000\n");
+	assert_string_equal(limit_of("vm-4", "io.weight"), "default 1000\n");
+	assert_int_equal(call(priority_of(4, WARDEN_BACKGROUND)).reply.error, 0);
+	assert_string_equal(limit_of("vm-4", "io.weight"), "default 1\n");
+	assert_int_equal(call(priority_of(4, WARDEN_NORMAL)).reply.error, 0);
+	assert_string_equal(limit_of("vm-4", "io.weight"), "default 100\n");
+	release(4);
+}
+
+/* What is ended first gives its memory first, too. */
+static void assert_low(uint32_t slot, const char *low)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "vm-%u", slot);
+	if (has_controller("memory"))
+		assert_string_equal(limit_of(name, "memory.low"), low);
+}
+
 static void one_can_be_marked_to_be_ended_first(void **state)
 {
 	struct warden_msg m = {.version = WARDEN_VERSION, .type = WARDEN_OOM, .slot = 4};
@@ -606,10 +639,12 @@ static void one_can_be_marked_to_be_ended_first(void **state)
 	m.seq = ++last_seq;
 	assert_int_equal(call(m).reply.error, 0);
 	assert_string_equal(file_text(proc(pid, "oom_score_adj")), "900\n");
+	assert_low(4, "0\n");
 	m.oom.first = 0;
 	m.seq = ++last_seq;
 	assert_int_equal(call(m).reply.error, 0);
 	assert_string_equal(file_text(proc(pid, "oom_score_adj")), "300\n");
+	assert_low(4, "max\n");
 	release(4);
 }
 
@@ -1110,6 +1145,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(its_memory_limit_can_be_changed),
 		cmocka_unit_test(what_its_cgroup_is_charged_with_is_told),
 		cmocka_unit_test(its_share_of_the_cpus_follows_its_priority),
+		cmocka_unit_test(its_share_of_the_disk_follows_its_priority),
 		cmocka_unit_test(one_can_be_marked_to_be_ended_first),
 		cmocka_unit_test(too_much_memory_ends_it),
 		cmocka_unit_test(threads_have_an_end),

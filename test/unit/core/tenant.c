@@ -452,6 +452,26 @@ static void test_those_over_their_share_of_memory_end_first(void **state)
 	until_marked(w, 0);
 }
 
+/* Each was promised less than half, but the images of forks are memory as well. */
+static void test_memory_of_images_counts(void **state)
+{
+	const uint64_t ram = (uint64_t)128 << 20;
+	struct world *w = *state;
+	struct made forker, other;
+	struct forked k;
+
+	restart_with_memory(w, 6 * 128, 0);
+	use_key(w, "pro");
+	create(w, &other, &(struct sandbox_spec){0});
+	use_key(w, "pro");
+	create(w, &forker, &(struct sandbox_spec){0});
+	fakes_memory(w->fakes, 3 * ram, ram / 8);
+	until_marked(w, 0);
+	world_fork(w, &k, forker.view.id, 1);
+	assert_true(k.ok);
+	until_marked(w, 2);
+}
+
 static void test_memory_can_be_promised_to_an_end(void **state)
 {
 	struct world *w = *state;
@@ -491,6 +511,7 @@ int main(void)
 		T(test_a_sandbox_that_is_idle_takes_calls_when_others_queue),
 		T(test_another_s_sandbox_is_none),
 		T(test_those_over_their_share_of_memory_end_first),
+		T(test_memory_of_images_counts),
 		T(test_memory_can_be_promised_to_an_end),
 	};
 
