@@ -602,7 +602,7 @@ static void its_share_of_the_cpus_follows_its_priority(void **state)
 /* Where the io controller is, but for a kernel whose disks know no weights. */
 static void its_share_of_the_disk_follows_its_priority(void **state)
 {
-	char path[CGROUP_PATH_MAX + 64];
+	char path[sizeof(group) + 32];
 
 	spawn(4);
 	snprintf(path, sizeof(path), "%s/vm-4/io.weight", group);
