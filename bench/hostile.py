@@ -8,7 +8,9 @@ import http.client
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from urllib.parse import urlsplit
 
 from measure import BenchError, Figures, api, create, figure, opened
@@ -71,6 +73,24 @@ HOSTILE = {
 }
 
 
+# Goes on as fast as it can, since its client leaves: nothing holds it back then.
+OUTPUT_FLOOD = "yes " + "x" * 99
+
+
+def begin_and_leave(sandbox_id: str, code: str) -> None:
+    """Begins a call of bash, which goes on without a client."""
+    url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
+    call = json.dumps({"code": code, "language": "bash"})
+    with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
+        line.request("POST", f"/v1/sandboxes/{sandbox_id}/exec", call)
+        line.getresponse()
+
+
+def run_bash(sandbox_id: str, code: str) -> None:
+    """Runs bash code to its end."""
+    api("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"code": code, "language": "bash"})
+
+
 def timed(
     line: http.client.HTTPConnection, method: str, path: str, body: str | None, expected: bytes
 ) -> float:
@@ -96,25 +116,28 @@ def latencies(sandbox_id: str, runs: int) -> tuple[list[float], list[float]]:
     return execs, echoes
 
 
-def while_hostile(neighbour: str, code: str, runs: int) -> tuple[list[float], list[float]]:
-    """As `latencies` of the neighbour, while a sandbox runs the code."""
+def while_hostile(
+    neighbour: str, start: Callable[[str], None], runs: int
+) -> tuple[list[float], list[float]]:
+    """As `latencies` of the neighbour, while a sandbox does what it was started with."""
     with opened() as places:
-        bad = create(places)
-        api("POST", f"/v1/sandboxes/{bad}/exec", {"code": code, "language": "bash"})
+        start(create(places))
         return latencies(neighbour, runs)
 
 
 def hostile(quick: bool) -> Figures:
     """Exec in a sandbox, alone and beside one that is hostile in several ways."""
     runs = 30 if quick else 200
+    starts = {name: partial(run_bash, code=code) for name, code in HOSTILE.items()}
+    starts["output_flooded"] = partial(begin_and_leave, code=OUTPUT_FLOOD)
     with opened() as places:
         neighbour = create(places)
         latencies(neighbour, 5)
         figures: Figures = {}
         execs, echoes = latencies(neighbour, runs)
         figures["exec_alone"], figures["host_alone"] = figure(execs, "ms"), figure(echoes, "ms")
-        for name, code in HOSTILE.items():
-            execs, echoes = while_hostile(neighbour, code, runs)
+        for name, start in starts.items():
+            execs, echoes = while_hostile(neighbour, start, runs)
             slowed = figure(execs, "ms")
             figures[f"exec_beside_{name}"] = slowed
             figures[f"host_beside_{name}"] = figure(echoes, "ms")
