@@ -14,9 +14,22 @@
 
 #include "bench/stats.h"
 
+#define OPEN_MAX 1024
+#define ID_LEN	 36
+
+/* Sandboxes that were made and not deleted: at the end of the program, whatever it is, they are. */
+static struct {
+	char ids[OPEN_MAX][ID_LEN + 1];
+	unsigned n;
+	uint16_t port;
+	bool ends; /* the program does */
+} left;
+
 static void die(const char *what)
 {
 	fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
+	if (left.ends)
+		_exit(1);
 	exit(1);
 }
 
@@ -55,6 +68,24 @@ static bool is_whole(struct answer *a)
 	return true;
 }
 
+/* Keeps account of what this request, which went well, has made or ended. */
+static void note(const char *method, const char *path, const char *body)
+{
+	bool made = strcmp(path, "/v1/sandboxes") == 0 || strstr(path, "/fork");
+
+	if (strcmp(method, "DELETE") == 0) {
+		for (unsigned i = 0; i < left.n; i++)
+			if (strstr(path, left.ids[i])) {
+				memcpy(left.ids[i], left.ids[--left.n], sizeof(left.ids[i]));
+				return;
+			}
+	}
+	for (const char *id = strstr(body, "sbx_");
+	     made && strcmp(method, "POST") == 0 && id && left.n < OPEN_MAX;
+	     id = strstr(id + 1, "sbx_"))
+		snprintf(left.ids[left.n++], sizeof(left.ids[0]), "%.*s", ID_LEN, id);
+}
+
 int http_ask(int fd, const char *method, const char *path, const char *body, struct answer *a)
 {
 	char request[2048];
@@ -73,7 +104,26 @@ int http_ask(int fd, const char *method, const char *path, const char *body, str
 		a->len += (size_t)got;
 		a->text[a->len] = 0;
 	} while (!is_whole(a));
+	if (a->status < 300)
+		note(method, path, a->body);
 	return a->status;
+}
+
+static void delete_left(void)
+{
+	static struct answer a;
+	char path[SANDBOX_PATH];
+
+	left.ends = true;
+	while (left.n) {
+		int fd = try_connect(left.port);
+
+		if (fd < 0)
+			return;
+		snprintf(path, sizeof(path), "/v1/sandboxes/%s", left.ids[--left.n]);
+		http_ask(fd, "DELETE", path, "", &a);
+		close(fd);
+	}
 }
 
 void http_call(int fd, const char *method, const char *path, const char *body, struct answer *a)
@@ -90,6 +140,8 @@ int http_connect(uint16_t port, unsigned wait_s)
 	static struct answer a;
 	uint64_t until = bench_now_ns() + wait_s * 1000000000ull;
 
+	left.port = port;
+	atexit(delete_left);
 	for (;;) {
 		int fd = try_connect(port);
 		if (fd >= 0 && http_ask(fd, "GET", "/v1/healthz", "", &a) == 200)
