@@ -221,7 +221,7 @@ main() {
 		rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
 	done
 	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck python3-venv git ccache \
-		nftables iproute2
+		nftables iproute2 systemd
 	cached "$(venv_dir)" "Python for the tests" make_venv
 	together build_h2o -- build_h2o_unpatched
 	"$top/dev" status >/dev/null 2>&1 && was_up=yes
