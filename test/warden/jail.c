@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -74,6 +76,20 @@ static struct sockaddr_un address(const char *path)
 
 	snprintf(at.sun_path, sizeof(at.sun_path), "%.*s", (int)sizeof(at.sun_path) - 1, path);
 	return at;
+}
+
+/* How many jails asked for cores of their own, in memory that they share with the test. */
+static atomic_uint *cookies;
+
+int __real_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+int __wrap_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+
+int __wrap_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+{
+	if (op == PR_SCHED_CORE && a == PR_SCHED_CORE_CREATE && b == 0 &&
+	    c == PR_SCHED_CORE_SCOPE_THREAD_GROUP)
+		atomic_fetch_add(cookies, 1);
+	return __real_prctl(op, a, b, c, d);
 }
 
 static bool held; /* what the warden says is not read */
@@ -524,6 +540,16 @@ static struct warden_msg set_memory(uint32_t slot, uint64_t max)
 
 	put(&m);
 	return get();
+}
+
+/* Where the kernel can do that; elsewhere it refuses, and rametd says so. */
+static void it_asks_for_cores_of_its_own(void **state)
+{
+	unsigned before = atomic_load(cookies);
+
+	spawn(1);
+	assert_int_equal(atomic_load(cookies), before + 1);
+	release(1);
 }
 
 static void its_memory_limit_can_be_changed(void **state)
@@ -1142,6 +1168,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(its_directory_is_for_the_service),
 		cmocka_unit_test(nothing_works_from_inside),
 		cmocka_unit_test(its_cgroup_has_its_limits),
+		cmocka_unit_test(it_asks_for_cores_of_its_own),
 		cmocka_unit_test(its_memory_limit_can_be_changed),
 		cmocka_unit_test(what_its_cgroup_is_charged_with_is_told),
 		cmocka_unit_test(its_share_of_the_cpus_follows_its_priority),
@@ -1175,6 +1202,10 @@ int main(int argc, char *argv[])
 		return relay();
 	if (argc == 1 && strcmp(argv[0], "ramet-notify") == 0)
 		return pause();
+	cookies = mmap(NULL, sizeof(*cookies), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	if (cookies == MAP_FAILED)
+		return 1;
 	if (geteuid() != 0 || access("/dev/kvm", R_OK | W_OK) < 0) {
 		print_message("needs root and /dev/kvm\n");
 		return 77;
