@@ -207,6 +207,7 @@ static int start_admin(struct service *s, struct err *e)
 		.tell_arg = s,
 		.sync = core_sync,
 		.backup = core_backup,
+		.inspect = core_inspect,
 	};
 
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);

@@ -96,18 +96,23 @@ static void send_answer(struct client *c, enum command_status status)
 		client_free(c);
 }
 
-/* Adds a line to the answer; without memory it stays as it is. */
-static void add_line(struct client *c, const char *text)
+/* Adds to the answer; without memory it stays as it is. */
+static void add_text(struct client *c, const char *text)
 {
 	size_t len = strlen(text);
-	char *longer = realloc(c->answer, c->answer_len + len + 1);
+	char *longer = realloc(c->answer, c->answer_len + len);
 
 	if (!longer)
 		return;
 	memcpy(longer + c->answer_len, text, len);
-	longer[c->answer_len + len] = '\n';
 	c->answer = longer;
-	c->answer_len += len + 1;
+	c->answer_len += len;
+}
+
+static void add_line(struct client *c, const char *text)
+{
+	add_text(c, text);
+	add_text(c, "\n");
 }
 
 static void on_synced(void *arg, const struct failure *f)
@@ -154,40 +159,66 @@ static void on_backup(void *arg, int fd, const struct failure *f)
 	send_answer(c, COMMAND_FAILED);
 }
 
-static enum command_status run(struct client *c, FILE *out, enum command_wait *wait)
+static void on_inspected(void *arg, const char *text, const struct failure *f)
 {
-	scoped_free struct arguments *args = malloc(sizeof(*args));
-	struct err e;
+	struct client *c = arg;
 
-	if (!args || arguments_parse(args, c->request, c->len, &e) < 0) {
-		fprintf(out, "%s\n", args ? e.text : "the service has no memory");
-		return COMMAND_FAILED;
-	}
-	return command_run(tables, &c->admin->env, args, out, wait);
+	c->call = NULL;
+	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	if (f)
+		add_line(c, f->text);
+	else
+		add_text(c, text);
+	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
 }
 
-static void answer(struct client *c)
+/* False when the request is none: `out` says why. */
+static bool parse(struct client *c, struct arguments *args, FILE *out)
 {
-	FILE *out = open_memstream(&c->answer, &c->answer_len);
-	bool whole = out && fputc(0, out) != EOF; /* the status goes there */
-	enum command_wait wait = COMMAND_AT_ONCE;
-	enum command_status status = whole ? run(c, out, &wait) : COMMAND_FAILED;
+	struct err e;
+
+	if (args && arguments_parse(args, c->request, c->len, &e) == 0)
+		return true;
+	fprintf(out, "%s\n", args ? e.text : "the service has no memory");
+	return false;
+}
+
+static void wait_for(struct client *c, enum command_wait wait, enum command_status status,
+		     const struct arguments *args)
+{
 	const struct command_env *env = &c->admin->env;
 
-	if (out && fclose(out) != 0)
-		whole = false;
-	explicit_bzero(c->request, sizeof(c->request));
-	if (!whole) {
-		client_free(c);
-	} else if (wait == COMMAND_SYNC && env->sync) {
+	if (wait == COMMAND_SYNC && env->sync) {
 		loop_timer_clear(c->admin->loop, &c->limit);
 		c->call = env->sync(env->core, on_synced, c);
 	} else if (wait == COMMAND_BACKUP) {
 		loop_timer_clear(c->admin->loop, &c->limit);
 		c->call = env->backup(env->core, on_backup, c);
+	} else if (wait == COMMAND_INSPECT) {
+		loop_timer_clear(c->admin->loop, &c->limit);
+		c->call = env->inspect(env->core, args->argv[args->argc - 1], on_inspected, c);
 	} else {
 		send_answer(c, status);
 	}
+}
+
+static void answer(struct client *c)
+{
+	scoped_free struct arguments *args = malloc(sizeof(*args));
+	FILE *out = open_memstream(&c->answer, &c->answer_len);
+	bool whole = out && fputc(0, out) != EOF; /* the status goes there */
+	enum command_wait wait = COMMAND_AT_ONCE;
+	enum command_status status = COMMAND_FAILED;
+
+	if (whole && parse(c, args, out))
+		status = command_run(tables, &c->admin->env, args, out, &wait);
+	if (out && fclose(out) != 0)
+		whole = false;
+	explicit_bzero(c->request, sizeof(c->request));
+	if (whole)
+		wait_for(c, wait, status, args);
+	else
+		client_free(c);
 }
 
 /* --- the request ---------------------------------------------------------------------------- */

@@ -115,6 +115,15 @@ static int backup(const struct command_env *env, int argc, const char *const arg
 	return command_options(argc, argv, NULL, 0, &file, 1, e);
 }
 
+/* The report comes later; see core_inspect. */
+static int inspect(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		   struct err *e)
+{
+	const char *name;
+
+	return command_options(argc, argv, NULL, 0, &name, 1, e);
+}
+
 /* For the help: `ramet` draws it itself, of what `processes` says. */
 static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	       struct err *e)
@@ -129,6 +138,8 @@ const struct command host_commands[] = {
 	{"processes", "", "id, process, state, tenant and template of each, with tabs between",
 	 processes, COMMAND_AT_ONCE},
 	{"checks", "", "what /readyz looks at: ok, or what is wrong", checks, COMMAND_AT_ONCE},
+	{"inspect", "ID", "why a VM stands still: a report on a sandbox, or on a VM by its slot",
+	 inspect, COMMAND_INSPECT},
 	{"backup", "FILE", "writes a copy of the catalogue, whole as of now, to FILE", backup,
 	 COMMAND_BACKUP},
 	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},

@@ -43,6 +43,11 @@ struct command_env {
 	struct core_call *(*backup)(struct core *core,
 				    void (*fn)(void *arg, int fd, const struct failure *f),
 				    void *arg);
+	/* core_inspect */
+	struct core_call *(*inspect)(struct core *core, const char *name,
+				     void (*fn)(void *arg, const char *text,
+						const struct failure *f),
+				     void *arg);
 };
 
 /* argv[0] is the first argument behind the command's words; argv[argc] is NULL. `out` gets what it
@@ -54,8 +59,9 @@ typedef int command_fn(const struct command_env *env, int argc, const char *cons
 /* Says what the answer of a successful command waits for. */
 enum command_wait {
 	COMMAND_AT_ONCE,
-	COMMAND_SYNC,	/* what the catalogue has is on the disk: no power cut takes it back */
-	COMMAND_BACKUP, /* a copy of the catalogue, whose descriptor goes along */
+	COMMAND_SYNC,	 /* what the catalogue has is on the disk: no power cut takes it back */
+	COMMAND_BACKUP,	 /* a copy of the catalogue, whose descriptor goes along */
+	COMMAND_INSPECT, /* a report on the VM that its last argument names */
 };
 
 struct command {

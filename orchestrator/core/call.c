@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What all calls have in common: their end comes once, and never from inside the call. */
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/inspect.h"
 
-/* Followers wait for what may never come, and operations are counted where they begin. */
+/* Followers wait for what may never come, operations are counted where they begin, and a report
+ * shows what is there without it. */
 static bool is_request(const struct core_call *call)
 {
-	return call->kind != CALL_FOLLOW && call->kind != CALL_OP;
+	return call->kind != CALL_FOLLOW && call->kind != CALL_OP && call->kind != CALL_INSPECT;
 }
 
 struct core_call *call_new(struct core *c, enum call_kind kind, void *arg)
@@ -15,6 +16,7 @@ struct core_call *call_new(struct core *c, enum call_kind kind, void *arg)
 	call->kind = kind;
 	call->core = c;
 	call->arg = arg;
+	call->began_ms = loop_now_ms(c->loop);
 	list_init(&call->link);
 	if (is_request(call)) {
 		c->n_requests++;
@@ -62,6 +64,12 @@ static void put_away(struct core_call *call)
 	case CALL_BACKUP:
 		backup_free(call->backup);
 		call->backup = NULL;
+		break;
+	case CALL_INSPECT:
+		inspection_cancel(call->inspection);
+		call->inspection = NULL;
+		free(call->text);
+		call->text = NULL;
 		break;
 	case CALL_FREEZE:
 	case CALL_DELETE:
@@ -123,6 +131,9 @@ static void tell(void *arg)
 	case CALL_BACKUP:
 		backup_tell(call);
 		break;
+	case CALL_INSPECT:
+		inspect_tell(call);
+		break;
 	default:
 		tell_done(call);
 	}
@@ -164,7 +175,7 @@ void core_abandon(struct core_call *call)
 		op_abandon(call);
 	else if (call->kind == CALL_RESUME)
 		resume_abandon(call);
-	else if (call->kind == CALL_DIFF || call->kind == CALL_BACKUP)
+	else if (call->kind == CALL_DIFF || call->kind == CALL_BACKUP || call->kind == CALL_INSPECT)
 		call_free(call);
 	else
 		call->abandoned = true;

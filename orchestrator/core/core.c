@@ -157,6 +157,7 @@ static void init_lists(struct core *c)
 	list_init(&c->diffs);
 	list_init(&c->resumes);
 	list_init(&c->waits);
+	list_init(&c->inspections);
 	list_init(&c->syncs);
 	list_init(&c->spaces);
 	list_init(&c->lost_spaces);

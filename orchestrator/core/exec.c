@@ -6,10 +6,11 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/inspect.h"
 #include "orchestrator/core/tenant.h"
 
-#define QUEUE_MAX 1000
+#define QUEUE_MAX   1000
+#define CALLS_SHOWN 10 /* in a report */
 /* Of all calls that no guest has taken yet: they stay when their clients leave. */
 #define WAITING_BYTES_MAX (256u << 20)
 #define SHORT_CODE	  (16u << 10) /* goes to a guest that is idle whatever waits for others */
@@ -72,6 +73,7 @@ static void leave_queue(struct core_call *call)
 	loop_timer_clear(call->core->loop, &call->exec->limit);
 	list_del(&call->link);
 	s->n_calls--;
+	stall_end(s);
 	diary_over(s->diary);
 	sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
@@ -325,6 +327,7 @@ void exec_on_frame(struct sandbox *s, const struct agent_frame *frame)
 {
 	struct core_call *call = running(s);
 
+	stall_heard(s);
 	if (call && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
 		on_output(call, frame);
 	} else if (call && frame->type == AGENT_EXIT) {
@@ -410,6 +413,7 @@ void exec_next(struct sandbox *s)
 	s->sending_bytes = exec->len;
 	exec_hold(s, s->held);
 	start_limit(call);
+	stall_begin(s);
 	if (exec->attached)
 		return;
 	const struct exec_point point = point_of(s);
@@ -644,4 +648,31 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 	from->n_calls = 0;
 	if (from->state == SBX_RUNNING)
 		sandbox_step(to, SBX_EXEC);
+}
+
+/* --- for people ----------------------------------------------------------------------------- */
+
+void exec_report(const struct sandbox *s, struct report *r)
+{
+	unsigned shown = 0;
+
+	report_add(r, "  %zu calls\n", s->n_calls);
+	list_each (pos, &s->calls) {
+		const struct core_call *call = container_of(pos, struct core_call, link);
+		const struct exec *exec = call->exec;
+		bool runs = s->state == SBX_RUNNING && !shown;
+
+		if (shown++ == CALLS_SHOWN)
+			return;
+		report_add(
+			r,
+			"  call %016llx: %s, asked for %.1f s ago, time limit %u ms, %llu bytes of "
+			"output came%s%s%s\n",
+			(unsigned long long)exec->number, runs ? "at the guest" : "waits",
+			(double)(loop_now_ms(call->core->loop) - call->began_ms) / 1e3,
+			exec->timeout_ms, (unsigned long long)exec->have,
+			exec->attached ? ", it began elsewhere" : "",
+			exec->paused ? ", its client does not read" : "",
+			call->abandoned ? ", its client is gone" : "");
+	}
 }

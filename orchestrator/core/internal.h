@@ -16,6 +16,7 @@
 #include "orchestrator/io/later.h"
 #include "orchestrator/store/store.h"
 #include "orchestrator/vm/dial.h"
+#include "orchestrator/vm/progress.h"
 #include "orchestrator/vm/vm.h"
 #include "orchestrator/vm/warden-client.h"
 
@@ -292,6 +293,16 @@ enum sandbox_event {
 	SBX_NEVENTS,
 };
 
+/* What finds that the running call stands still (stall.c). */
+struct inspection;
+struct stall_watch {
+	struct loop_timer timer;
+	struct vm_progress progress;   /* since the timer was set */
+	uint64_t wait_ms;	       /* until the next look at a guest that answers */
+	bool heard;		       /* something came since the timer was set */
+	struct inspection *inspection; /* under way */
+};
+
 struct sandbox {
 	struct core *core;
 	struct list link;   /* on core->sandboxes or core->ended, oldest first */
@@ -322,6 +333,7 @@ struct sandbox {
 	uint32_t redial_ms; /* until a new one is tried, should it break again */
 	bool guest_busy;    /* maybe with a call nobody waits for: the next one's time is unknown */
 
+	struct stall_watch stall;
 	struct list calls; /* execs, in order of arrival; the first runs in SBX_RUNNING */
 	size_t n_calls;
 	size_t sending_bytes; /* of a call, that `agent` has and the guest not yet */
@@ -371,6 +383,8 @@ struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id,
 void sandbox_index(struct sandbox *s);
 /* False with *f filled while the agent of an adopted one is not. Of one that sandbox_find found. */
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
+/* The living one with that id, whosever it is; NULL: there is none. */
+struct sandbox *sandbox_of_any(struct core *c, const char *id);
 /* NULL: there is none that lives. */
 struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
@@ -440,6 +454,7 @@ enum call_kind {
 	CALL_RESUME,
 	CALL_SYNC,
 	CALL_BACKUP,
+	CALL_INSPECT,
 };
 
 struct core_call {
@@ -449,6 +464,7 @@ struct core_call {
 	 * ->interrupts, ->deletes, ->forks, ->ops; core->finished. */
 	struct list link;
 	struct later later;
+	uint64_t began_ms; /* on the loop's clock */
 	bool abandoned, failed;
 	unsigned coming;    /* sandboxes that it will have made, */
 	const char *tenant; /* of this one; only set while `coming` */
@@ -463,6 +479,7 @@ struct core_call {
 		core_fork_fn *fork_fn;
 		core_id_fn *id_fn;
 		core_backup_fn *backup_fn;
+		core_inspect_fn *inspect_fn;
 	};
 	union {
 		struct create *create;
@@ -475,7 +492,9 @@ struct core_call {
 		struct freeze *freeze;
 		struct resume *resume;
 		struct backup *backup;
+		struct inspection *inspection;
 	};
+	char *text;		       /* CALL_INSPECT: the report */
 	char made[SANDBOX_ID_LEN + 1]; /* CALL_FREEZE: the Space */
 };
 
@@ -617,6 +636,16 @@ typedef void store_sync_fn(void *arg, int error);
 struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
 void store_sync_cancel(struct store_sync *sync);
 
+void inspect_tell(struct core_call *call);
+
+/* A call is at the guest from here on; something came of it; none is there any more. */
+void stall_begin(struct sandbox *s);
+static inline void stall_heard(struct sandbox *s)
+{
+	s->stall.heard = true;
+}
+void stall_end(struct sandbox *s);
+
 void backup_free(struct backup *job);
 void backup_tell(struct core_call *call);
 /* The core goes. */
@@ -682,7 +711,7 @@ struct core {
 	struct list creates;   /* calls that still work for their sandbox */
 	struct list diffs;     /* calls under way */
 	struct list resumes;   /* the same */
-	struct list waits;     /* calls that wait for the disk alone */
+	struct list waits;     /* calls that wait for the disk alone, or for a report */
 	struct list syncs;     /* struct store_sync */
 	struct list spaces;    /* struct space */
 	struct list space_buckets[BUCKETS], owner_buckets[BUCKETS];
@@ -711,6 +740,11 @@ struct core {
 	uint64_t watched_ms; /* when that was found, on the loop's clock */
 	struct loop_timer watch_timer;
 	struct loop_timer promises_timer;
+	struct list inspections; /* struct inspection: under way */
+	struct stall_reports {
+		unsigned written, left_out; /* lately */
+		uint64_t since_ms;
+	} stall_reports;
 	core_life_fn *life_fn; /* NULL: nobody listens */
 	void *life_arg;
 };

@@ -99,6 +99,8 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_touch(parent);
 	if (!parent->agent)
 		sandbox_dial(parent);
+	if (parent->state == SBX_RUNNING)
+		stall_begin(parent);
 	exec_hold(parent, false);
 	exec_next(parent);
 }

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/inspect.h"
 
 /* Then it is given up, with all that is in it. After a restart of the service all VMs are dialed at
  * once, on a machine that has just been in trouble. */
@@ -64,6 +64,17 @@ static struct sandbox *lookup(struct core *c, const char *tenant, const char *id
 		struct sandbox *s = container_of(pos, struct sandbox, bucket);
 
 		if (!strcmp(s->id, id) && !strcmp(s->tenant, tenant))
+			return s;
+	}
+	return NULL;
+}
+
+struct sandbox *sandbox_of_any(struct core *c, const char *id)
+{
+	list_each (pos, bucket_of(c, id)) {
+		struct sandbox *s = container_of(pos, struct sandbox, bucket);
+
+		if (!strcmp(s->id, id) && s->state < SBX_ENDING)
 			return s;
 	}
 	return NULL;
@@ -186,6 +197,7 @@ static void shed(struct sandbox *s)
 	loop_timer_clear(s->core->loop, &s->lifetime);
 	loop_timer_clear(s->core->loop, &s->idle);
 	loop_timer_clear(s->core->loop, &s->redial);
+	stall_end(s);
 	dial_cancel(s->dial);
 	s->dial = NULL;
 	sandbox_drop_agent(s);
@@ -482,6 +494,8 @@ static void on_vm_gone(void *arg)
 
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 {
+	stall_end(s);
+	inspections_sandbox_gone(s);
 	fail_calls(&s->interrupts, f);
 	fail_calls(&s->follows, f);
 	fork_sandbox_gone(s, f);

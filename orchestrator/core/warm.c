@@ -12,12 +12,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/inspect.h"
 #include "orchestrator/vm/progress.h"
 
 /* A guest that is slow is waited for; one whose VM process does nothing for so long is not. */
 #define STILL_MS      15000
 #define IDLE_STILL_MS (20 * STILL_MS) /* of one that runs when nothing else does */
+#define FILL_STILL_MS 30000	      /* then a report is written; vm.c gives it up later */
 
 enum warm_state {
 	WARM_SHELL,
@@ -43,10 +44,12 @@ struct warm {
 	struct vm *vm;
 	struct dial *dial;
 	struct agent *agent;
-	struct loop_timer patience;  /* for the seed and the rehearsal */
-	struct vm_progress progress; /* since the seed was sent */
-	unsigned to_rehearse;	     /* calls */
-	uint64_t fill_ns, filled_ns; /* asked for, and done */
+	struct loop_timer patience;    /* for the seed and the rehearsal */
+	struct vm_progress progress;   /* since the seed was sent */
+	unsigned to_rehearse;	       /* calls */
+	uint64_t fill_ns, filled_ns;   /* asked for, and done */
+	struct inspection *inspection; /* under way: then it is given up, for this */
+	char why[ERR_TEXT_MAX];
 	struct later later;
 	warm_fn *fn;
 	void *arg;
@@ -57,6 +60,7 @@ void warm_free(struct warm *w)
 	if (!w)
 		return;
 	loop_timer_clear(w->core->loop, &w->patience);
+	inspection_cancel(w->inspection);
 	later_cancel(&w->later);
 	dial_cancel(w->dial);
 	agent_free(w->agent);
@@ -102,6 +106,69 @@ static void fail(struct warm *w, const char *text)
 	warm_free(w);
 	fn(arg, NULL, copy);
 }
+
+/* --- one that stands still ------------------------------------------------------------------ */
+
+static uint32_t still_ms(const struct warm *w)
+{
+	if (w->from.rehearse)
+		return IDLE_STILL_MS;
+	return w->state == WARM_FILLING ? FILL_STILL_MS : STILL_MS;
+}
+
+/* A VM process that does not answer a fill is given up by vm.c. */
+static void on_inspected(void *arg, const struct inspected *found)
+{
+	struct warm *w = arg;
+	char what[ERR_TEXT_MAX + 64];
+
+	w->inspection = NULL;
+	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vm_slot(w->vm), w->why);
+	stall_log(w->core, what, found->text);
+	if (w->state != WARM_FILLING)
+		fail(w, w->why);
+}
+
+/* It is given up once there is a report on it, if it does not go on meanwhile. */
+static void give_up(struct warm *w, const char *text)
+{
+	snprintf(w->why, sizeof(w->why), "%s", text);
+	w->inspection = inspection_start(w->core, w->vm, NULL, on_inspected, w);
+}
+
+static void on_patience(void *arg)
+{
+	static const char *const reasons[] = {
+		[WARM_FILLING] = "its process stood still before it was filled",
+		[WARM_RESEEDING] = "the guest stood still before it confirmed the new seed",
+		[WARM_GROWING] = "the guest stood still before its file system had grown",
+		[WARM_REHEARSING] = "the guest stood still in a call that does nothing",
+	};
+	struct warm *w = arg;
+
+	if (vm_progressed(&w->progress, vm_pid(w->vm), VM_GUEST_WORKS))
+		loop_timer_set(w->core->loop, &w->patience, still_ms(w));
+	else
+		give_up(w, reasons[w->state]);
+}
+
+static void watch_progress(struct warm *w)
+{
+	w->patience = (struct loop_timer){.fn = on_patience, .arg = w};
+	vm_progress_begin(&w->progress, vm_pid(w->vm));
+	loop_timer_set(w->core->loop, &w->patience, still_ms(w));
+}
+
+static void goes_on(struct warm *w)
+{
+	if (!w->inspection)
+		return;
+	inspection_cancel(w->inspection);
+	w->inspection = NULL;
+	watch_progress(w);
+}
+
+/* -------------------------------------------------------------------------------------------- */
 
 static void rehearse(struct warm *w)
 {
@@ -152,6 +219,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	struct warm *w = arg;
 	char text[ERR_TEXT_MAX];
 
+	goes_on(w);
 	if (w->state == WARM_REHEARSING && frame->type == AGENT_EXIT && !frame->exit_code) {
 		rehearse(w);
 	} else if (w->state == WARM_REHEARSING) {
@@ -178,25 +246,6 @@ static void on_agent_ended(void *arg, const char *why)
 
 static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
 
-static uint32_t still_ms(const struct warm *w)
-{
-	return w->from.rehearse ? IDLE_STILL_MS : STILL_MS;
-}
-
-static void on_patience(void *arg)
-{
-	struct warm *w = arg;
-
-	if (vm_progressed(&w->progress, vm_pid(w->vm), VM_GUEST_WORKS)) {
-		loop_timer_set(w->core->loop, &w->patience, still_ms(w));
-		return;
-	}
-	fail(w,
-	     w->state == WARM_RESEEDING ? "the guest stood still before it confirmed the new seed"
-	     : w->state == WARM_GROWING ? "the guest stood still before its file system had grown"
-					: "the guest stood still in a call that does nothing");
-}
-
 static void reseed(struct warm *w)
 {
 	uint8_t entropy[AGENT_ENTROPY_LEN], *bytes = NULL;
@@ -216,9 +265,7 @@ static void reseed(struct warm *w)
 		return;
 	}
 	w->state = WARM_RESEEDING;
-	w->patience = (struct loop_timer){.fn = on_patience, .arg = w};
-	vm_progress_begin(&w->progress, vm_pid(w->vm));
-	loop_timer_set(w->core->loop, &w->patience, still_ms(w));
+	watch_progress(w);
 	agent_send(w->agent, bytes, len);
 }
 
@@ -227,6 +274,10 @@ static void on_dialed(void *arg, int fd, const char *text)
 	struct warm *w = arg;
 
 	w->dial = NULL;
+	if (fd < 0 && vm_is_running(w->vm)) {
+		give_up(w, text);
+		return;
+	}
 	if (fd < 0) {
 		fail(w, text);
 		return;
@@ -250,6 +301,8 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 {
 	struct warm *w = arg;
 
+	goes_on(w);
+	loop_timer_clear(w->core->loop, &w->patience);
 	if (error) {
 		fail(w, text);
 		return;
@@ -289,6 +342,7 @@ static void fill(struct warm *w)
 		return;
 	}
 	w->state = WARM_FILLING;
+	watch_progress(w);
 }
 
 static void fail_open(struct warm *w, const char *text)

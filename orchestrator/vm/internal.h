@@ -49,6 +49,7 @@ enum vm_event {
 	VM_RUNS,
 	VM_QUIT,
 	VM_QUIT_DONE,
+	VM_INSPECT, /* asked for, and answered */
 	VM_FAIL,
 	VM_DROP,
 	VM_NEVENTS,
@@ -107,6 +108,13 @@ void vm_receive(struct vm *vm);
 void vm_fail_requests(struct vm *vm);
 void vm_forget_requests(struct vm *vm);
 void vm_close_socket(struct vm *vm);
+/* Asks for a report (CTL_INSPECT) into the memory file `fd`, taken over. A VM process that does not
+ * answer is left alone, and `fn` comes also when the VM is dropped, from inside of that. NULL: one
+ * is under way already. */
+struct vm_request *vm_ask_report(struct vm *vm, int fd, vm_reply_fn *fn, void *arg);
+/* Adds a line for each request under way. */
+struct report;
+void vm_report_requests(const struct vm *vm, struct report *r);
 /* Checked messages that are no replies. */
 void vm_on_hello(struct vm *vm, const struct ctl_msg *msg);
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/vm/progress.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/fd.h"
+#include "orchestrator/vm/proc-stat.h"
 
 /* No step of a restore takes a tenth of this, even in an emulated host: a guest that uses more is
  * in an endless loop. */
@@ -15,24 +12,16 @@
 #define PAGE_READ_MS 5
 
 /* Returns CPU time in ms and major faults, weighted, of all threads; 0 when there is no such
- * process. Fields by number as in proc_pid_stat(5). */
+ * process. */
 static uint64_t work_done_ms(uint32_t pid)
 {
-	char path[64], text[1024];
-	unsigned long majflt, utime, stime;
+	struct proc_stat stat;
+	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (len <= 0)
+	if (!proc_stat_read(path, &stat))
 		return 0;
-	text[len] = 0;
-	/* The name in the second field may hold blanks and brackets. */
-	const char *rest = strrchr(text, ')');
-	if (!rest || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %lu %*u %lu %lu",
-			    &majflt, &utime, &stime) != 3)
-		return 0;
-	return (utime + stime) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK) + majflt * PAGE_READ_MS;
+	return stat.user_ms + stat.system_ms + stat.major_faults * PAGE_READ_MS;
 }
 
 void vm_progress_begin(struct vm_progress *p, uint32_t pid)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
+#include "base/report.h"
 #include "orchestrator/vm/internal.h"
 
 struct vm_request {
@@ -28,7 +29,9 @@ struct vm_request {
 	struct vm_progress progress; /* since it was sent */
 	struct later later;	     /* a refusal to be told */
 	int refused;
-	bool over; /* answered or forgotten */
+	bool over;	   /* answered or forgotten */
+	bool is_look;	   /* a report is asked for: who did hears of a drop of the VM */
+	uint64_t began_ms; /* on the loop's clock; 0: not sent yet */
 	bool sending;
 	struct ctl_msg msg;
 	struct vm_image *image; /* whose descriptors are the first in `fds` */
@@ -126,8 +129,14 @@ void vm_fail_requests(struct vm *vm)
 
 void vm_forget_requests(struct vm *vm)
 {
-	while (!list_empty(&vm->requests))
-		request_end(container_of(vm->requests.next, struct vm_request, link));
+	while (!list_empty(&vm->requests)) {
+		struct vm_request *r = container_of(vm->requests.next, struct vm_request, link);
+
+		if (r->is_look)
+			request_answer(r, -ECANCELED, "the VM was ended meanwhile", NULL, NULL);
+		else
+			request_end(r);
+	}
 }
 
 static void on_request_timeout(void *arg)
@@ -200,8 +209,10 @@ static void start(struct vm_request *r, enum vm_event event)
 	if (!vm->next_seq)
 		vm->next_seq = 1;
 	fill_header(r);
+	r->began_ms = loop_now_ms(vm->host->loop);
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
-	loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
+	if (r->timeout_ms)
+		loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
 	vm_progress_begin(&r->progress, vm->id.pid);
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	if (r->sending)
@@ -303,6 +314,45 @@ struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
 	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+}
+
+struct vm_request *vm_ask_report(struct vm *vm, int fd, vm_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_INSPECT, VM_INSPECT, VM_INSPECT, true, 0};
+
+	list_each (pos, &vm->requests) {
+		if (!container_of(pos, struct vm_request, link)->is_look)
+			continue;
+		close_fd(&fd);
+		return NULL;
+	}
+	struct vm_request *r = request(vm, &kind, NULL, &fd, 1, fn, arg);
+	r->is_look = true;
+	return r;
+}
+
+void vm_report_requests(const struct vm *vm, struct report *r)
+{
+	static const char *const names[] = {
+		[CTL_FILL] = "fill", [CTL_CONNECT] = "connect", [CTL_PAUSE] = "pause",
+		[CTL_RUN] = "run",   [CTL_SAVE] = "save",	[CTL_STATS] = "stats",
+		[CTL_QUIT] = "quit", [CTL_FORK] = "image",	[CTL_INSPECT] = "report"};
+	uint64_t now_ms = loop_now_ms(vm->host->loop);
+
+	list_each (pos, &vm->requests) {
+		const struct vm_request *each = container_of(pos, struct vm_request, link);
+
+		report_add(r, "  request for %s: ", names[each->msg.type]);
+		if (each->began_ms)
+			report_add(r, "not answered for %.1f s%s\n",
+				   (double)(now_ms - each->began_ms) / 1e3,
+				   each->sending ? ", and not sent yet" : "");
+		else
+			report_add(r, "%s\n",
+				   each->waits	? "waits for another image"
+				   : each->asks ? "asks the warden for its memory"
+						: "refused");
+	}
 }
 
 /* --- images --------------------------------------------------------------------------------- */

@@ -32,6 +32,11 @@ struct world {
 	/* of the answer that waits for a copy */
 	core_backup_fn *copied;
 	void *copied_arg;
+	/* of the answer that waits for a report */
+	core_inspect_fn *inspected;
+	void *inspected_arg;
+	char inspected_name[64];
+	struct loop_timer report;
 };
 
 /* The core is the world. */
@@ -54,6 +59,29 @@ static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *
 	return (struct core_call *)w;
 }
 
+/* It answers on the loop's next turn. */
+static void tell_report(void *arg)
+{
+	struct world *w = arg;
+	const struct failure f = {.status = 404, .text = "there is no such sandbox"};
+	bool there = !strcmp(w->inspected_name, "sbx_1");
+
+	w->inspected(w->inspected_arg, there ? "first line\nlast line\n" : NULL, there ? NULL : &f);
+}
+
+static struct core_call *on_inspect(struct core *core, const char *name, core_inspect_fn *fn,
+				    void *arg)
+{
+	struct world *w = (struct world *)core;
+
+	w->inspected = fn;
+	w->inspected_arg = arg;
+	snprintf(w->inspected_name, sizeof(w->inspected_name), "%s", name);
+	w->report = (struct loop_timer){.fn = tell_report, .arg = w};
+	loop_timer_set(w->loop, &w->report, 0);
+	return (struct core_call *)w;
+}
+
 static int setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
@@ -73,7 +101,8 @@ static int setup(void **state)
 					.keys = w->keys,
 					.core = (struct core *)w,
 					.sync = on_sync,
-					.backup = on_backup};
+					.backup = on_backup,
+					.inspect = on_inspect};
 	assert_int_equal(admin_new(&w->admin, w->loop, fd, &env, &e), 0);
 	*state = w;
 	return 0;
@@ -267,6 +296,20 @@ static void a_backup_comes_as_a_descriptor(void **state)
 	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: ramet backup FILE"));
 }
 
+static void a_report_comes_when_it_is_there(void **state)
+{
+	struct world *w = *state;
+	int code;
+
+	assert_string_equal(ask(w, "inspect\0sbx_1", 14, &code), "first line\nlast line\n");
+	assert_int_equal(code, COMMAND_DONE);
+	assert_string_equal(w->inspected_name, "sbx_1");
+	assert_string_equal(ask(w, "inspect\0sbx_2", 14, &code), "there is no such sandbox\n");
+	assert_int_equal(code, COMMAND_FAILED);
+	assert_non_null(strstr(ask(w, "inspect", 8, &code), "usage: ramet inspect ID"));
+	assert_int_equal(code, COMMAND_USAGE);
+}
+
 static void what_is_no_request_is_answered_too(void **state)
 {
 	static char large[3 * COMMAND_BYTES_MAX];
@@ -327,6 +370,7 @@ int main(void)
 		T(a_command_is_answered),
 		T(a_revocation_is_answered_when_it_is_on_the_disk),
 		T(a_backup_comes_as_a_descriptor),
+		T(a_report_comes_when_it_is_there),
 		T(what_is_no_request_is_answered_too),
 		T(many_clients_wait_for_their_turn),
 		T(an_end_comes_while_clients_are_there),

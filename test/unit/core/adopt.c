@@ -418,6 +418,33 @@ static void test_a_vm_of_the_version_before_is_taken_over(void **state)
 	assert_string_equal(r.out, "child");
 }
 
+static void on_report(void *arg, const char *text, const struct failure *f)
+{
+	assert_null(f);
+	assert_non_null(strstr(text, "this VM's program is older and can't be inspected\n"));
+	*(bool *)arg = true;
+}
+
+static void test_a_vm_of_the_version_before_can_not_be_inspected(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct run r;
+	bool told = false;
+
+	world_create(w, &m, NULL);
+	world_kill_core(w);
+	for (uint32_t slot = 0; slot < 8; slot++)
+		fakes_age(w->fakes, slot);
+	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
+	world_start_core(w);
+	world_exec(w, &r, m.view.id, "out on");
+	core_inspect(w->core, m.view.id, on_report, &told);
+	world_until_true(w, &told);
+	world_exec(w, &r, m.view.id, "out on");
+	assert_string_equal(r.out, "on");
+}
+
 static void test_of_row_and_vm_both_have_an_instance_or_none(void **state)
 {
 	struct world *w = *state;
@@ -500,6 +527,7 @@ int main(void)
 		TEST(test_another_vm_in_its_slot_is_not_taken_over),
 		TEST(test_a_vm_that_another_row_claims_is_left_alone),
 		TEST(test_a_vm_of_the_version_before_is_taken_over),
+		TEST(test_a_vm_of_the_version_before_can_not_be_inspected),
 		TEST(test_of_row_and_vm_both_have_an_instance_or_none),
 		TEST(test_lifetime_goes_on_while_the_service_is_away),
 		TEST(test_a_deleted_one_does_not_come_back),

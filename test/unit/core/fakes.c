@@ -356,6 +356,8 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 		return send_error(a->fd, "bad reseed");
 	if (goes_wrong(a->vm->f, FAKES_RESEED))
 		return send_error(a->fd, "no entropy today");
+	if (goes_wrong(a->vm->f, FAKES_SEED_WAIT) && !wait_for_go(a->vm))
+		return false;
 	lock(a->vm->f);
 	a->vm->f->reseeds++;
 	a->vm->f->user_reseeds += user;
@@ -468,6 +470,8 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	lock(f);
 	f->asked[type]++;
 	unlock(f);
+	if (type == AGENT_PTY_LIST && goes_wrong(f, FAKES_DEAF) && !wait_for_go(a->vm))
+		return false;
 	return fake_files_serve(&files, a->fd, type, body, len);
 }
 
@@ -756,6 +760,20 @@ static void vm_save(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int
 	vm_reply(vm, msg->seq, bad ? -EIO : 0, bad ? "the image can't be written" : "");
 }
 
+/* What it says is hostile. One of the version before knows no such request. */
+static void vm_inspect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
+{
+	static const char text[] = "vCPU 0: \x1b[31min KVM_RUN\n\rdevice vsock: fine\n\0hidden";
+
+	if (vm->version != CTL_VERSION || goes_wrong(vm->f, FAKES_OLDER))
+		vm_reply(vm, msg->seq, -EPROTO, "there is no request of type 9");
+	else if (nfds != 1 || pwrite(fds[0], text, sizeof(text), 0) != sizeof(text) ||
+		 ftruncate(fds[0], 0) == 0 || ftruncate(fds[0], 2 * CTL_REPORT_MAX) == 0)
+		vm_reply(vm, msg->seq, -EIO, "the file is not as it should be");
+	else if (!goes_wrong(vm->f, FAKES_MUTE))
+		vm_reply(vm, msg->seq, 0, "");
+}
+
 /* False when the process ends. */
 static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
@@ -790,6 +808,9 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		return true;
 	case CTL_FORK:
 		vm_fork(vm, msg, nfds);
+		return true;
+	case CTL_INSPECT:
+		vm_inspect(vm, msg, fds, nfds);
 		return true;
 	}
 	vm_reply(vm, msg->seq, 0, "");

@@ -80,6 +80,10 @@ enum fakes_fault {
 	FAKES_CODE,	    /* the guest takes a call's code only when the test says go */
 	FAKES_EARLY,	    /* the guest ends a call instead of taking its code */
 	FAKES_ATTACH,	    /* the output of a call is not kept */
+	FAKES_OLDER,	    /* the VM process knows no request for a report */
+	FAKES_MUTE,	    /* the VM process does not answer when it is asked for a report */
+	FAKES_DEAF,	    /* the agent gives its list of terminals only when the test says go */
+	FAKES_SEED_WAIT,    /* it confirms the new seed only when the test says go */
 	FAKES_DIE_STEP,	    /* counts down with every step a VM takes; it dies at 0 */
 	FAKES_NFAULTS,
 };

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/inspect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "orchestrator/core/op.h"
+#include "orchestrator/vm/look.h"
+
+#define PING_MS	  5000 /* for the agent to answer; a connection to it is a part of that */
+#define OPS_SHOWN 20
+#define TEXT_MAX  (VM_LOOK_TEXT_MAX + (64u << 10))
+#define LINES_MAX 200 /* of a report in the log */
+#define BURST	  5   /* reports in the log at once, and one more for each */
+#define REFILL_MS 60000
+
+struct inspection {
+	struct core *core;
+	struct sandbox *sandbox; /* NULL: none, or it has gone meanwhile */
+	struct list link;	 /* on core->inspections */
+	struct vm_look *look;
+	struct dial *dial;
+	struct agent *agent;
+	struct loop_timer limit;
+	struct later later;
+	uint64_t asked_ns, connected_ns;
+	struct inspected found;
+	inspected_fn *fn;
+	void *arg;
+	struct report report;
+	char text[TEXT_MAX];
+};
+
+/* --- the service's view --------------------------------------------------------------------- */
+
+static double seconds_since(const struct core *c, uint64_t ms)
+{
+	return (double)(loop_now_ms(c->loop) - ms) / 1e3;
+}
+
+static unsigned count_of(const struct list *all)
+{
+	unsigned n = 0;
+
+	list_each (pos, all)
+		n++;
+	return n;
+}
+
+static void add_core(const struct core *c, struct report *r)
+{
+	report_add(r,
+		   "service: %zu sandboxes, %zu requests under way, %zu children on the way, %u "
+		   "creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not in the "
+		   "catalogue yet%s%s\n",
+		   c->n_sandboxes, c->n_requests, c->n_forking, count_of(&c->creates),
+		   count_of(&c->resumes), count_of(&c->freezes), count_of(&c->vms.waiting),
+		   c->n_unrecorded, c->building ? ", a template is built" : "",
+		   c->vms.warden_lost ? ", the warden is gone" : "");
+}
+
+static void add_agent(const struct sandbox *s, struct report *r)
+{
+	report_add(r, "  connection to its agent: %s%s%s%s%s",
+		   s->agent  ? "there"
+		   : s->dial ? "being made"
+			     : "none",
+		   s->agent && agent_is_sending(s->agent) ? ", not all sent" : "",
+		   s->held ? ", held" : "", s->copying ? ", its VM is being copied" : "",
+		   s->guest_busy ? ", the guest may be at an earlier call" : "");
+	if (s->lost_ms)
+		report_add(r, ", lost %.1f s ago", seconds_since(s->core, s->lost_ms));
+	report_add(r, "; %zu bytes of a call are not taken yet\n", s->sending_bytes);
+}
+
+static void add_ops(const struct sandbox *s, struct report *r)
+{
+	unsigned shown = 0;
+
+	if (!list_empty(&s->ops) || !list_empty(&s->interrupts) || !list_empty(&s->forks))
+		report_add(r, "  %u operations, %u listeners, %u interrupts, %u forks\n", s->n_ops,
+			   s->n_listeners, count_of(&s->interrupts), count_of(&s->forks));
+	list_each (pos, &s->ops) {
+		const struct core_call *call = container_of(pos, struct core_call, link);
+		const struct op *op = call->op;
+
+		if (shown++ == OPS_SHOWN)
+			return;
+		report_add(r, "  %s for %.1f s: %s%s, something moved %.1f s ago\n",
+			   op->kind->listens ? "listener"
+			   : op->kind->file  ? "file operation"
+					     : "operation",
+			   seconds_since(call->core, call->began_ms),
+			   op->dial    ? "connects"
+			   : op->agent ? "waits for the agent"
+				       : "lost its connection",
+			   op->paused ? ", paused by its client" : "",
+			   seconds_since(call->core, op->touched_ms));
+	}
+}
+
+static void add_sandbox(const struct sandbox *s, struct report *r)
+{
+	static const char *const names[] = {
+		[SBX_ADOPTING] = "adopting: its agent is not reached yet",
+		[SBX_READY] = "ready",
+		[SBX_RUNNING] = "running",
+		[SBX_FREEZING] = "freezing",
+		[SBX_ENDING] = "ending",
+		[SBX_ENDED] = "ended",
+	};
+
+	report_add(r, "sandbox %s: %s, tenant %s, template %s, %u MiB x %u, made %.1f s ago\n",
+		   s->id, names[s->state], s->tenant, s->template, s->size.ram_mib, s->size.vcpus,
+		   (double)(realtime_ms() - s->created_at_ms) / 1e3);
+	exec_report(s, r);
+	add_ops(s, r);
+	add_agent(s, r);
+}
+
+/* --- the agent ------------------------------------------------------------------------------ */
+
+static void inspection_free(struct inspection *i)
+{
+	loop_timer_clear(i->core->loop, &i->limit);
+	later_cancel(&i->later);
+	vm_look_cancel(i->look);
+	dial_cancel(i->dial);
+	agent_free(i->agent);
+	list_del(&i->link);
+	free(i);
+}
+
+void inspection_cancel(struct inspection *i)
+{
+	if (i)
+		inspection_free(i);
+}
+
+static void tell(void *arg)
+{
+	struct inspection *i = arg;
+	inspected_fn *fn = i->fn;
+
+	list_del(&i->link);
+	i->found.text = i->text;
+	i->fn = NULL;
+	fn(i->arg, &i->found);
+	inspection_free(i);
+}
+
+static double ms_since(uint64_t ns)
+{
+	return (double)(now_ns() - ns) / 1e6;
+}
+
+static void end_ping(struct inspection *i)
+{
+	loop_timer_clear(i->core->loop, &i->limit);
+	dial_cancel(i->dial);
+	agent_free(i->agent);
+	i->dial = NULL;
+	i->agent = NULL;
+	tell(i);
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	struct inspection *i = arg;
+
+	if (frame->type != AGENT_DONE)
+		return; /* a terminal */
+	i->found.agent_answers = true;
+	report_add(&i->report,
+		   "its agent answers: connected after %.3f ms, its list of terminals came %.3f ms "
+		   "later\n",
+		   (double)(i->connected_ns - i->asked_ns) / 1e6, ms_since(i->connected_ns));
+	end_ping(i);
+}
+
+static void on_ended(void *arg, const char *why)
+{
+	struct inspection *i = arg;
+
+	report_add(&i->report,
+		   "its agent does not answer: the connection broke after %.3f ms: %s\n",
+		   ms_since(i->connected_ns), why);
+	end_ping(i);
+}
+
+static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
+
+static void on_limit(void *arg)
+{
+	struct inspection *i = arg;
+
+	if (i->agent)
+		report_add(&i->report,
+			   "its agent does not answer: connected after %.3f ms, asked for its "
+			   "terminals, and nothing came for %.3f ms\n",
+			   (double)(i->connected_ns - i->asked_ns) / 1e6,
+			   ms_since(i->connected_ns));
+	else
+		report_add(&i->report, "its agent does not answer: no connection in %.3f ms\n",
+			   ms_since(i->asked_ns));
+	end_ping(i);
+}
+
+/* The list of terminals is what the agent's own loop answers, whatever Python is doing. */
+static void on_dialed(void *arg, int fd, const char *text)
+{
+	struct inspection *i = arg;
+	uint8_t *bytes;
+	size_t len;
+
+	i->dial = NULL;
+	i->connected_ns = now_ns();
+	if (fd < 0) {
+		report_add(&i->report, "its agent does not answer: no connection in %.3f ms: %s\n",
+			   ms_since(i->asked_ns), text);
+		end_ping(i);
+		return;
+	}
+	i->agent = agent_new(i->core->loop, fd, &events, i);
+	if (!i->agent || agent_plain_bytes(AGENT_PTY_LIST, &bytes, &len) < 0) {
+		report_add(&i->report, "its agent was not asked: no memory\n");
+		end_ping(i);
+		return;
+	}
+	agent_send(i->agent, bytes, len);
+}
+
+/* A VM process that does not answer is not asked to connect: it would be given up for that. */
+static const char *why_not_asked(const struct inspection *i)
+{
+	if (!i->sandbox)
+		return "the VM is no sandbox's, or not any more";
+	if (!i->found.vm_answers)
+		return "the VM process does not answer";
+	if (!vm_is_running(i->sandbox->vm))
+		return "the VM does not run";
+	return NULL;
+}
+
+static void on_looked(void *arg, bool answers, const char *text)
+{
+	struct inspection *i = arg;
+	const char *why;
+
+	i->look = NULL;
+	i->found.vm_answers = answers;
+	report_add(&i->report, "%s", text);
+	why = why_not_asked(i);
+	if (why) {
+		report_add(&i->report, "its agent was not asked: %s\n", why);
+		tell(i);
+		return;
+	}
+	i->asked_ns = now_ns();
+	i->limit = (struct loop_timer){.fn = on_limit, .arg = i};
+	loop_timer_set(i->core->loop, &i->limit, PING_MS);
+	i->dial = dial_start(i->sandbox->vm, PING_MS, on_dialed, i);
+}
+
+struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbox *s,
+				    inspected_fn *fn, void *arg)
+{
+	struct inspection *i = must_alloc(sizeof(*i));
+
+	i->core = c;
+	i->sandbox = s;
+	i->fn = fn;
+	i->arg = arg;
+	i->report = report_on(i->text, sizeof(i->text));
+	list_add_tail(&c->inspections, &i->link);
+	add_core(c, &i->report);
+	if (s)
+		add_sandbox(s, &i->report);
+	if (vm)
+		i->look = vm_look(vm, on_looked, i);
+	if (i->look)
+		return i;
+	report_add(&i->report, vm ? "no memory for a look at its VM\n" : "it has no VM\n");
+	later_run(&c->later, &i->later, tell, i);
+	return i;
+}
+
+/* A look at its VM ends by itself. */
+void inspections_sandbox_gone(struct sandbox *s)
+{
+	list_each_safe (pos, &s->core->inspections) {
+		struct inspection *i = container_of(pos, struct inspection, link);
+
+		if (i->sandbox != s)
+			continue;
+		i->sandbox = NULL;
+		if (i->look || i->later.fn)
+			continue;
+		loop_timer_clear(i->core->loop, &i->limit);
+		dial_cancel(i->dial);
+		agent_free(i->agent);
+		i->dial = NULL;
+		i->agent = NULL;
+		report_add(&i->report, "its agent did not answer before the sandbox had ended\n");
+		later_run(&i->core->later, &i->later, tell, i);
+	}
+}
+
+/* --- operators ------------------------------------------------------------------------------ */
+
+static void on_inspected(void *arg, const struct inspected *found)
+{
+	struct core_call *call = arg;
+
+	call->inspection = NULL;
+	call->text = strdup(found->text);
+	if (!call->text)
+		abort();
+	call_finish(call, NULL);
+}
+
+/* "12": the VM in slot 12. */
+static bool find_slot(struct core *c, const char *name, struct vm **vm)
+{
+	unsigned slot;
+	char rest;
+
+	if (sscanf(name, "%u%c", &slot, &rest) != 1 || slot >= c->vms.max_vms)
+		return false;
+	*vm = c->vms.slots[slot];
+	return *vm;
+}
+
+static struct sandbox *sandbox_in(struct core *c, const struct vm *vm)
+{
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->vm == vm)
+			return s;
+	}
+	return NULL;
+}
+
+struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_INSPECT, arg);
+	struct sandbox *s = sandbox_of_any(c, name);
+	struct vm *vm = s ? s->vm : NULL;
+	struct failure f;
+
+	call->inspect_fn = fn;
+	list_add_tail(&c->waits, &call->link);
+	if (s || find_slot(c, name, &vm)) {
+		s = s ? s : sandbox_in(c, vm);
+		call->inspection = inspection_start(c, vm, s, on_inspected, call);
+		return call;
+	}
+	failure_set(
+		&f, 404, "not_found", 0,
+		"there is no sandbox %.60s, nor a VM in a slot of that number: `ramet ls` shows "
+		"those there are",
+		name);
+	call_finish(call, &f);
+	return call;
+}
+
+void inspect_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->inspect_fn(call->arg, call->text, call->failed ? &call->failure : NULL);
+}
+
+/* --- the log -------------------------------------------------------------------------------- */
+
+/* Whoever makes guests stand still can't fill the log with reports on them. */
+static bool may_log(struct core *c)
+{
+	struct stall_reports *s = &c->stall_reports;
+	uint64_t now_ms = loop_now_ms(c->loop), more = (now_ms - s->since_ms) / REFILL_MS;
+
+	if (more) {
+		s->written = s->written > more ? s->written - (unsigned)more : 0;
+		s->since_ms = now_ms;
+	}
+	if (s->written >= BURST) {
+		s->left_out++;
+		return false;
+	}
+	s->written++;
+	return true;
+}
+
+void stall_log(struct core *c, const char *what, const char *text)
+{
+	unsigned lines = 0;
+
+	if (!may_log(c)) {
+		log_warn("%s stands still; its report is left out, for %d were written lately: "
+			 "`ramet inspect` shows how it is now",
+			 what, BURST);
+		return;
+	}
+	log_warn("%s stands still; a report on it follows (%u others were left out)", what,
+		 c->stall_reports.left_out);
+	c->stall_reports.left_out = 0;
+	for (; *text && lines < LINES_MAX; lines++) {
+		int len = (int)strcspn(text, "\n");
+
+		log_warn("| %.*s", len, text);
+		text += len;
+		text += *text == '\n';
+	}
+	log_warn("| %s", *text ? "(more lines are left out)" : "end of the report");
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Finds calls that stand still. A call of which nothing is heard may compute, sleep or wait for the
+ * network: then its VM works, or its guest's agent answers. Where neither is so, a report goes to
+ * the log, once for a call.
+ */
+#include <stdio.h>
+
+#include "orchestrator/core/inspect.h"
+
+#define STALL_MS 30000
+#define WAIT_MAX (20 * STALL_MS) /* between two looks at a guest that answers */
+
+static void wait_on(struct sandbox *s, uint64_t ms)
+{
+	vm_progress_begin(&s->stall.progress, s->pid);
+	loop_timer_set(s->core->loop, &s->stall.timer, ms);
+}
+
+static void on_inspected(void *arg, const struct inspected *found)
+{
+	struct sandbox *s = arg;
+	struct stall_watch *stall = &s->stall;
+	char what[SANDBOX_ID_LEN + 64];
+
+	stall->inspection = NULL;
+	if (stall->heard || (found->vm_answers && found->agent_answers) ||
+	    vm_progressed(&stall->progress, s->pid, VM_GUEST_WORKS)) {
+		stall->wait_ms = stall->wait_ms < WAIT_MAX ? 2 * stall->wait_ms : WAIT_MAX;
+		wait_on(s, stall->wait_ms);
+		return;
+	}
+	snprintf(what, sizeof(what), "a call in sandbox %s", s->id);
+	stall_log(s->core, what, found->text);
+}
+
+static void on_timer(void *arg)
+{
+	struct sandbox *s = arg;
+	struct stall_watch *stall = &s->stall;
+	bool worked = vm_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
+
+	if (stall->heard || s->state != SBX_RUNNING) {
+		stall->heard = false;
+		stall->wait_ms = STALL_MS;
+		wait_on(s, STALL_MS);
+	} else if (worked) {
+		wait_on(s, STALL_MS);
+	} else {
+		stall->inspection = inspection_start(s->core, s->vm, s, on_inspected, s);
+	}
+}
+
+void stall_begin(struct sandbox *s)
+{
+	stall_end(s);
+	s->stall.timer = (struct loop_timer){.fn = on_timer, .arg = s};
+	s->stall.heard = false;
+	s->stall.wait_ms = STALL_MS;
+	wait_on(s, STALL_MS);
+}
+
+void stall_end(struct sandbox *s)
+{
+	loop_timer_clear(s->core->loop, &s->stall.timer);
+	inspection_cancel(s->stall.inspection);
+	s->stall.inspection = NULL;
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/vm/look.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "orchestrator/vm/internal.h"
+#include "orchestrator/vm/proc-stat.h"
+
+#define THREADS_MAX 64 /* a VM process has one for each vCPU, and few others */
+
+struct vm_look {
+	struct vm_host *host;
+	uint32_t pid;
+	struct vm_request *request; /* under way */
+	struct loop_timer limit;
+	struct later later;
+	int fd; /* the memory file that the VM process writes its report to */
+	bool answers, wrote;
+	bool working;	/* on a worker's thread */
+	vm_look_fn *fn; /* NULL: cancelled */
+	void *arg;
+	struct report report;
+	char text[VM_LOOK_TEXT_MAX];
+};
+
+/* --- what the service knows ----------------------------------------------------------------- */
+
+void vm_report(const struct vm *vm, struct report *r)
+{
+	static const char *const names[VM_NSTATES] = {
+		[VM_WAITING] = "waits for a slot",
+		[VM_SPAWNING] = "the warden makes its process",
+		[VM_GREETING] = "its hello is to come",
+		[VM_SHELL] = "shell",
+		[VM_FILLING] = "is being filled",
+		[VM_RUNNING] = "running",
+		[VM_PAUSING] = "is being paused",
+		[VM_PAUSED] = "paused",
+		[VM_SAVING] = "is being saved",
+		[VM_FREEZING] = "an image is made of it, for which it stays paused",
+		[VM_STARTING] = "is to run again",
+		[VM_QUITTING] = "is to end",
+		[VM_BROKEN] = "broken",
+		[VM_RELEASING] = "dropped: its slot is being emptied",
+	};
+
+	report_add(r, "VM in slot %u: %s, process %u, control protocol %u, %u MiB, %u vCPUs%s%s\n",
+		   vm->id.slot, names[vm->state], vm->id.pid, vm->version, vm->spec.ram_mib,
+		   vm->spec.vcpus, vm->why[0] ? ": " : "", vm->why);
+	vm_report_requests(vm, r);
+}
+
+/* --- on a worker ---------------------------------------------------------------------------- */
+
+struct task {
+	uint32_t pid;
+	unsigned tid;
+};
+
+#define TASK_PATH 96
+static void task_path(const struct task *t, const char *file, char out[static TASK_PATH])
+{
+	snprintf(out, TASK_PATH, "/proc/%u/task/%u/%s", t->pid, t->tid, file);
+}
+
+/* In the order of schedstat's fields (Documentation/scheduler/sched-stats.rst). */
+static void add_schedstat(const struct task *t, struct report *r)
+{
+	unsigned long long ran_ns, waited_ns;
+	char path[TASK_PATH], text[128];
+
+	task_path(t, "schedstat", path);
+	if (proc_text_read(path, text, sizeof(text)) &&
+	    sscanf(text, "%llu %llu", &ran_ns, &waited_ns) == 2)
+		report_add(r, ", ran %.3f ms, waited for a CPU %.3f ms", (double)ran_ns / 1e6,
+			   (double)waited_ns / 1e6);
+}
+
+static void add_wchan(const struct task *t, struct report *r)
+{
+	char path[TASK_PATH], text[64];
+
+	task_path(t, "wchan", path);
+	if (proc_text_read(path, text, sizeof(text)) && strcmp(text, "0") != 0)
+		report_add(r, ", sleeps in %s", text);
+}
+
+static void add_thread(const struct task *t, struct report *r)
+{
+	struct proc_stat stat;
+	char path[TASK_PATH];
+
+	task_path(t, "stat", path);
+	if (!proc_stat_read(path, &stat))
+		return;
+	report_add(r, "  thread %u (", t->tid);
+	report_add_foreign(r, stat.name, sizeof(stat.name));
+	report_add(r, "): state %c, user %llu ms, system %llu ms, %llu major faults", stat.state,
+		   (unsigned long long)stat.user_ms, (unsigned long long)stat.system_ms,
+		   (unsigned long long)stat.major_faults);
+	add_schedstat(t, r);
+	add_wchan(t, r);
+	report_add(r, "\n");
+}
+
+static void add_threads(uint32_t pid, struct report *r)
+{
+	char path[64];
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%u/task", pid);
+	DIR *dir = pid ? opendir(path) : NULL;
+	if (!dir) {
+		report_add(r, "the host has no process %u\n", pid);
+		return;
+	}
+	report_add(r, "threads of process %u, by the host:\n", pid);
+	for (struct dirent *e; n < THREADS_MAX && (e = readdir(dir)); n++) {
+		const struct task task = {pid, (unsigned)strtoul(e->d_name, NULL, 10)};
+
+		if (task.tid) /* not . and .. */
+			add_thread(&task, r);
+	}
+	closedir(dir);
+}
+
+/* How short of CPU, disk and memory the host was in the last seconds. */
+static void add_pressure(struct report *r)
+{
+	static const char *const names[] = {"cpu", "io", "memory"};
+	char path[64], text[256];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "/proc/pressure/%s", names[i]);
+		if (!proc_text_read(path, text, sizeof(text)))
+			continue;
+		text[strcspn(text, "\n")] = 0;
+		report_add(r, "host's pressure, %s: %s\n", names[i], text);
+	}
+}
+
+static void add_vm_report(const struct vm_look *l, struct report *r)
+{
+	scoped_free char *text = must_alloc(CTL_REPORT_MAX);
+	ssize_t len = pread(l->fd, text, CTL_REPORT_MAX, 0);
+
+	report_add(r, "the VM process says:\n");
+	report_add_foreign(r, text, len > 0 ? (size_t)len : 0);
+}
+
+static void work(void *arg)
+{
+	struct vm_look *l = arg;
+
+	if (l->wrote)
+		add_vm_report(l, &l->report);
+	add_threads(l->pid, &l->report);
+	add_pressure(&l->report);
+}
+
+/* --- on the loop ---------------------------------------------------------------------------- */
+
+static void look_free(struct vm_look *l)
+{
+	close_fd(&l->fd);
+	free(l);
+}
+
+static void tell(void *arg)
+{
+	struct vm_look *l = arg;
+
+	if (l->fn)
+		l->fn(l->arg, l->answers, l->text);
+	look_free(l);
+}
+
+static void begin_work(struct vm_look *l)
+{
+	loop_timer_clear(l->host->loop, &l->limit);
+	/* Files of /proc, which wait for no disk. */
+	l->working = loop_work(l->host->loop, LOOP_CPU, work, tell, l) == 0;
+	if (l->working)
+		return;
+	report_add(&l->report, "no memory to look further\n");
+	later_run(l->host->later, &l->later, tell, l);
+}
+
+static void on_report(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct vm_look *l = arg;
+
+	l->request = NULL;
+	l->answers = reply != NULL;
+	l->wrote = !error;
+	if (error == -EPROTO && reply)
+		report_add(&l->report, "this VM's program is older and can't be inspected\n");
+	else if (error)
+		report_add(&l->report, "the VM process can't be asked: %s\n", text);
+	begin_work(l);
+}
+
+static void on_limit(void *arg)
+{
+	struct vm_look *l = arg;
+
+	vm_request_cancel(l->request);
+	l->request = NULL;
+	report_add(&l->report, "the VM process does not answer: nothing came for %u s\n",
+		   VM_LOOK_MS / 1000);
+	begin_work(l);
+}
+
+/* A file of fixed size: the VM process can't make it larger, nor what is read of it go away. */
+static int report_file(void)
+{
+	scoped_fd int fd = memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, CTL_REPORT_MAX) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+		return -1;
+	return take_fd(&fd);
+}
+
+static void ask(struct vm_look *l, struct vm *vm)
+{
+	int fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
+
+	if (fd >= 0)
+		l->request = vm_ask_report(vm, fd, on_report, l);
+	if (l->request) {
+		l->limit = (struct loop_timer){.fn = on_limit, .arg = l};
+		loop_timer_set(l->host->loop, &l->limit, VM_LOOK_MS);
+		return;
+	}
+	report_add(&l->report, fd < 0 ? "no descriptor is left to ask the VM process\n"
+				      : "the VM process has still not answered an earlier look\n");
+	begin_work(l);
+}
+
+struct vm_look *vm_look(struct vm *vm, vm_look_fn *fn, void *arg)
+{
+	struct vm_look *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->host = vm->host;
+	l->pid = vm->id.pid;
+	l->fn = fn;
+	l->arg = arg;
+	l->report = report_on(l->text, sizeof(l->text));
+	l->fd = report_file();
+	vm_report(vm, &l->report);
+	ask(l, vm);
+	return l;
+}
+
+void vm_look_cancel(struct vm_look *l)
+{
+	if (!l)
+		return;
+	l->fn = NULL;
+	if (l->working)
+		return;
+	loop_timer_clear(l->host->loop, &l->limit);
+	later_cancel(&l->later);
+	if (l->request)
+		vm_request_cancel(l->request);
+	look_free(l);
+}

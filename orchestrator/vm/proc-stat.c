@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/vm/proc-stat.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+bool proc_text_read(const char *path, char *out, size_t size)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, out, size - 1);
+
+	if (len <= 0)
+		return false;
+	out[len] = 0;
+	if (out[len - 1] == '\n')
+		out[len - 1] = 0;
+	return true;
+}
+
+static uint64_t ticks_to_ms(unsigned long ticks)
+{
+	return ticks * 1000ull / (uint64_t)sysconf(_SC_CLK_TCK);
+}
+
+/* Fields by number as in proc_pid_stat(5). */
+bool proc_stat_read(const char *path, struct proc_stat *out)
+{
+	unsigned long majflt, utime, stime;
+	char text[1024];
+
+	if (!proc_text_read(path, text, sizeof(text)))
+		return false;
+	/* The name in the second field may hold blanks and brackets. */
+	const char *begin = strchr(text, '('), *end = strrchr(text, ')');
+	if (!begin || !end ||
+	    sscanf(end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %lu %*u %lu %lu", &out->state,
+		   &majflt, &utime, &stime) != 4)
+		return false;
+	snprintf(out->name, sizeof(out->name), "%.*s", (int)(end - begin - 1), begin + 1);
+	out->major_faults = majflt;
+	out->user_ms = ticks_to_ms(utime);
+	out->system_ms = ticks_to_ms(stime);
+	return true;
+}

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reports on VMs that stand still: asked for, and written to the log by themselves. */
+#include <time.h>
+#include <unistd.h>
+
+#include "orchestrator/core/inspect.h"
+#include "orchestrator/vm/internal.h"
+#include "test/unit/core/world.h"
+
+struct asked {
+	bool done;
+	char text[1 << 17];
+	struct failure failure;
+	struct core_call *call;
+};
+
+static void on_report(void *arg, const char *text, const struct failure *f)
+{
+	struct asked *a = arg;
+
+	assert_true(!text != !f);
+	a->done = true;
+	a->call = NULL;
+	if (f)
+		a->failure = *f;
+	else
+		snprintf(a->text, sizeof(a->text), "%s", text);
+}
+
+static void ask(struct world *w, struct asked *a, const char *name)
+{
+	a->done = false;
+	a->text[0] = 0;
+	a->call = core_inspect(w->core, name, on_report, a);
+	assert_false(a->done);
+}
+
+static const char *report_on_vm(struct world *w, const char *name)
+{
+	static struct asked a;
+
+	ask(w, &a, name);
+	world_until_true(w, &a.done);
+	return a.text;
+}
+
+static void has(const char *report, const char *text)
+{
+	if (!strstr(report, text))
+		fail_msg("no \"%s\" in:\n%s", text, report);
+}
+
+static struct sandbox *sandbox_of_id(struct world *w, const char *id)
+{
+	struct sandbox *s = sandbox_of_any(w->core, id);
+
+	assert_non_null(s);
+	return s;
+}
+
+/* --- what the service writes to the log ------------------------------------------------------ */
+
+static char logged[1 << 20];
+static size_t logged_len;
+
+/* The writer's threads are those of the fakes too. */
+static void keep_log(const char *lines, size_t len)
+{
+	size_t at = __atomic_fetch_add(&logged_len, len, __ATOMIC_RELAXED);
+
+	assert_true(at + len < sizeof(logged));
+	memcpy(logged + at, lines, len);
+}
+
+static unsigned times_logged(const char *text)
+{
+	unsigned n = 0;
+
+	for (const char *at = logged; (at = strstr(at, text)); at++)
+		n++;
+	return n;
+}
+
+static int setup(void **state)
+{
+	int ret = world_setup(state);
+
+	memset(logged, 0, sizeof(logged));
+	logged_len = 0;
+	log_init("test", LOG_WARN);
+	log_set_output(keep_log);
+	return ret;
+}
+
+static int teardown(void **state)
+{
+	log_set_output(NULL);
+	log_init("test", LOG_ERROR + 1);
+	return world_teardown(state);
+}
+
+/* --- on demand ------------------------------------------------------------------------------- */
+
+static void test_a_report_has_all_there_is_to_know(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	const char *text;
+
+	world_create(w, &m, NULL);
+	text = report_on_vm(w, m.view.id);
+	has(text, "service: 1 sandboxes, ");
+	has(text, m.view.id);
+	has(text, ": ready, tenant local, template default, ");
+	has(text, "  0 calls\n");
+	has(text, "  connection to its agent: there");
+	has(text, "\nVM in slot ");
+	has(text, ": running, process ");
+
+	has(text, "\nthe VM process says:\nvCPU 0: ?[31min KVM_RUN\n?device vsock: fine\n");
+	has(text, "\nthreads of process ");
+	has(text, "  thread ");
+	has(text, ", waited for a CPU ");
+	has(text, "\nits agent answers: connected after ");
+	assert_null(strstr(text, "hidden"));
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 1);
+}
+
+static bool is_waiting(void *arg)
+{
+	return fakes_waiting(arg);
+}
+
+static void test_calls_and_operations_are_listed(void **state)
+{
+	struct world *w = *state;
+	struct run first = {0}, second = {0};
+	struct made m;
+	const char *text;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &first, m.view.id, "out on\nwait", false);
+	world_exec_start(w, &second, m.view.id, "out off", false);
+	world_until_true(w, &first.started);
+	world_until(w, is_waiting, w->fakes);
+	text = report_on_vm(w, m.view.id);
+	has(text, ": running, tenant local, ");
+	has(text, "  2 calls\n");
+	has(text, ": at the guest, asked for ");
+	has(text, ": waits, asked for ");
+	has(text, "its agent answers: ");
+	fakes_go(w->fakes);
+	world_until_true(w, &second.over);
+	assert_string_equal(first.out, "on");
+	assert_string_equal(second.out, "off");
+}
+
+static void test_a_slot_is_as_good_as_an_id(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	char slot[16];
+
+	world_create(w, &m, NULL);
+	snprintf(slot, sizeof(slot), "%u", sandbox_of_id(w, m.view.id)->slot);
+	has(report_on_vm(w, slot), m.view.id);
+	has(report_on_vm(w, slot), "its agent answers: ");
+}
+
+/* One of the pool is nobody's sandbox. */
+static void test_a_vm_of_the_pool(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	char slot[16];
+	unsigned n;
+
+	world_create(w, &m, NULL);
+	world_wait_ready(w);
+	for (n = 0; n < w->core->vms.max_vms; n++)
+		if (w->core->vms.slots[n] && n != sandbox_of_id(w, m.view.id)->slot)
+			break;
+	assert_true(n < w->core->vms.max_vms);
+	snprintf(slot, sizeof(slot), "%u", n);
+	has(report_on_vm(w, slot), "\nVM in slot ");
+	has(report_on_vm(w, slot), "its agent was not asked: the VM is no sandbox's");
+}
+
+static void test_what_is_not_there(void **state)
+{
+	static const char *const names[] = {"sbx_0", "63", "64", "4294967296", "-1", "1x", ""};
+	struct asked *a = calloc(1, sizeof(*a));
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		ask(*state, a, names[i]);
+		world_until_true(*state, &a->done);
+		assert_int_equal(a->failure.status, 404);
+		has(a->failure.text, "`ramet ls` shows");
+	}
+	free(a);
+}
+
+static void test_an_agent_that_does_not_answer(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_DEAF, 1);
+	has(report_on_vm(w, m.view.id), "its agent does not answer: connected after ");
+	fakes_go(w->fakes);
+	fakes_fault(w->fakes, FAKES_CONNECT, 1000000);
+	has(report_on_vm(w, m.view.id), "its agent does not answer: no connection in ");
+	fakes_fault(w->fakes, FAKES_CONNECT, 0);
+	world_exec(w, &r, m.view.id, "out alive");
+	assert_string_equal(r.out, "alive");
+}
+
+/* Nothing of it ends the VM; it is not asked twice. */
+static void test_a_vm_process_that_does_not_answer(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct run r;
+	const char *text;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_MUTE, 1);
+	text = report_on_vm(w, m.view.id);
+	has(text, "\nthe VM process does not answer: nothing came for 3 s\n");
+	has(text, "\nthreads of process ");
+	has(text, "its agent was not asked: the VM process does not answer\n");
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 0);
+	has(report_on_vm(w, m.view.id),
+	    "\nthe VM process has still not answered an earlier look\n");
+	world_exec(w, &r, m.view.id, "out alive");
+	assert_string_equal(r.out, "alive");
+}
+
+/* It answers that it knows no such request. */
+static void test_a_vm_of_an_older_program(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	const char *text;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_OLDER, 1);
+	text = report_on_vm(w, m.view.id);
+	has(text, "this VM's program is older and can't be inspected\n");
+	has(text, "\nthreads of process ");
+	has(text, "its agent answers: ");
+}
+
+static void test_a_vm_that_dies_meanwhile(void **state)
+{
+	struct world *w = *state;
+	struct asked *a = calloc(1, sizeof(*a));
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_MUTE, 1);
+	ask(w, a, m.view.id);
+	fakes_kill(w->fakes, sandbox_of_id(w, m.view.id)->slot);
+	world_until_true(w, &a->done);
+	has(a->text, "the VM process can't be asked: ");
+	has(a->text, "its agent was not asked: ");
+	free(a);
+}
+
+static void test_a_sandbox_that_is_deleted_meanwhile(void **state)
+{
+	struct world *w = *state;
+	struct asked *a = calloc(1, sizeof(*a));
+	struct made m;
+	struct done d;
+
+	/* While its VM process is asked. */
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_MUTE, 1);
+	ask(w, a, m.view.id);
+	world_delete_start(w, &d, m.view.id);
+	world_until_true(w, &a->done);
+	has(a->text, "the VM process can't be asked: the VM was ended meanwhile\n");
+	/* While its agent is asked. */
+	fakes_fault(w->fakes, FAKES_MUTE, 0);
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_DEAF, 1);
+	ask(w, a, m.view.id);
+	world_until(w, is_waiting, w->fakes);
+	world_delete(w, &d, m.view.id);
+	world_until_true(w, &a->done);
+	has(a->text, "its agent did not answer before the sandbox had ended\n");
+	free(a);
+}
+
+static void test_an_operator_who_leaves(void **state)
+{
+	struct world *w = *state;
+	struct asked *a = calloc(1, sizeof(*a));
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_MUTE, 1);
+	ask(w, a, m.view.id);
+	core_abandon(a->call);
+	ask(w, a, m.view.id);
+	core_abandon(a->call);
+	/* The core ends with one under way. */
+	ask(w, a, m.view.id);
+	world_kill_core(w);
+	assert_false(a->done);
+	world_start_core(w);
+	free(a);
+}
+
+/* --- by itself -------------------------------------------------------------------------------- */
+
+/* As after the time of a stall, in which the VM process did nothing that is known of. */
+static struct sandbox *stand_still(struct world *w, const char *id)
+{
+	struct sandbox *s = sandbox_of_id(w, id);
+
+	s->pid = 0;
+	vm_progress_begin(&s->stall.progress, s->pid);
+	s->stall.heard = false;
+	loop_timer_set(w->loop, &s->stall.timer, 0);
+	return s;
+}
+
+static void run_waiting(struct world *w, struct run *r, const char *id)
+{
+	world_exec_start(w, r, id, "wait\nout on", false);
+	world_until_true(w, &r->started);
+	world_until(w, is_waiting, w->fakes);
+}
+
+static void end_waiting(struct world *w, struct run *r)
+{
+	fakes_go(w->fakes);
+	world_until_true(w, &r->over);
+	assert_false(r->failed);
+	assert_string_equal(r->out, "on");
+}
+
+/* After it the sandbox's timer is set again, or it is not. */
+static bool has_looked(void *arg)
+{
+	const struct sandbox *s = arg;
+
+	return !s->stall.inspection && s->stall.timer.heap_index;
+}
+
+static bool was_told(void *arg)
+{
+	return times_logged("stands still") > 0;
+}
+
+static void test_a_call_that_stands_still_is_reported_once(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+	char what[128];
+
+	world_create(w, &m, NULL);
+	run_waiting(w, &r, m.view.id);
+	fakes_fault(w->fakes, FAKES_DEAF, 1);
+	struct sandbox *s = stand_still(w, m.view.id);
+	world_until(w, was_told, w);
+	snprintf(what, sizeof(what), "a call in sandbox %s stands still; a report on it follows",
+		 m.view.id);
+	assert_int_equal(times_logged(what), 1);
+	assert_int_equal(times_logged("| the VM process says:"), 1);
+	assert_int_equal(times_logged("| its agent does not answer: connected after"), 1);
+	assert_int_equal(times_logged("| end of the report"), 1);
+	assert_int_equal(s->stall.timer.heap_index, 0);
+	end_waiting(w, &r);
+}
+
+static void test_a_vm_process_that_stands_still_is_reported(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	run_waiting(w, &r, m.view.id);
+	fakes_fault(w->fakes, FAKES_MUTE, 1);
+	stand_still(w, m.view.id);
+	world_until(w, was_told, w);
+	assert_int_equal(times_logged("| the VM process does not answer: nothing came for 3 s"), 1);
+	assert_int_equal(times_logged("| threads of process"), 1);
+	end_waiting(w, &r);
+}
+
+/* It sleeps, or waits for the network: its agent answers. The next look comes later and later. */
+static void test_a_call_that_waits_is_no_stall(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	run_waiting(w, &r, m.view.id);
+	for (uint64_t i = 1; i < 10; i++) {
+		struct sandbox *s = stand_still(w, m.view.id);
+
+		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i || s->stall.inspection)
+			world_until(w, has_looked, s);
+		assert_true(s->stall.timer.heap_index);
+		assert_true(s->stall.wait_ms > 30000 && s->stall.wait_ms < 2000000);
+	}
+	assert_int_equal(times_logged("stands still"), 0);
+	end_waiting(w, &r);
+}
+
+static bool is_armed(void *arg)
+{
+	const struct sandbox *s = arg;
+
+	return s->stall.timer.heap_index && s->stall.timer.due_ms > loop_now_ms(s->core->loop);
+}
+
+/* What has said something, or whose VM used its CPU, is not even looked at. */
+static void test_a_call_that_moves_is_not_looked_at(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	run_waiting(w, &r, m.view.id);
+	fakes_fault(w->fakes, FAKES_MUTE, 1);
+	struct sandbox *s = stand_still(w, m.view.id);
+	s->stall.heard = true;
+	world_until(w, is_armed, s);
+	assert_null(s->stall.inspection);
+	stand_still(w, m.view.id);
+	s->pid = (uint32_t)getpid();
+	while (clock() < CLOCKS_PER_SEC / 2) /* of this process */
+		;
+	world_until(w, is_armed, s);
+	assert_null(s->stall.inspection);
+	assert_int_equal(fakes_faults_left(w->fakes, FAKES_MUTE), 1);
+	fakes_fault(w->fakes, FAKES_MUTE, 0);
+	end_waiting(w, &r);
+	assert_int_equal(s->stall.timer.heap_index, 0);
+}
+
+/* The call ends, or its sandbox, while it is looked at. */
+static void test_a_look_ends_with_its_call(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, second = {0};
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	run_waiting(w, &r, m.view.id);
+	fakes_fault(w->fakes, FAKES_MUTE, 2);
+	struct sandbox *s = stand_still(w, m.view.id);
+	while (!s->stall.inspection)
+		world_until(w, is_waiting, w->fakes);
+	end_waiting(w, &r);
+	assert_null(s->stall.inspection);
+	world_create(w, &m, NULL);
+	run_waiting(w, &second, m.view.id);
+	s = stand_still(w, m.view.id);
+	while (!s->stall.inspection)
+		world_until(w, is_waiting, w->fakes);
+	world_delete(w, &d, m.view.id);
+	world_until_true(w, &second.over);
+	assert_int_equal(times_logged("stands still"), 0);
+}
+
+/* The fakes' VMs are threads of this process, which works. */
+static bool was_told_of_idle_vms(void *arg)
+{
+	struct world *w = arg;
+
+	for (unsigned n = 0; n < w->core->vms.max_vms; n++)
+		if (w->core->vms.slots[n])
+			w->core->vms.slots[n]->id.pid = 0;
+	return was_told(w);
+}
+
+/* It is given up, as without a report. */
+static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_wait_ready(w);
+	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
+	world_fork_start(w, &k, m.view.id, 1, false);
+	world_until(w, was_told_of_idle_vms, w);
+	world_until_true(w, &k.done);
+	assert_false(k.ok);
+	has(k.failure.text, "the guest stood still before it confirmed the new seed");
+	assert_int_equal(
+		times_logged("(the guest stood still before it confirmed the new seed) stands "
+			     "still; a report on it follows"),
+		1);
+	assert_int_equal(times_logged("| the VM process says:"), 1);
+	world_fork(w, &k, m.view.id, 1);
+	assert_true(k.ok);
+}
+
+static void test_the_log_is_not_flooded(void **state)
+{
+	struct world *w = *state;
+	char text[64 * 1024], *at = text;
+
+	for (int i = 0; i < 10; i++)
+		stall_log(w->core, "a guest", "one\ntwo");
+	assert_int_equal(times_logged("a report on it follows (0 others"), 5);
+	assert_int_equal(times_logged("its report is left out"), 5);
+	assert_int_equal(times_logged("| two\n"), 5);
+	/* A minute later there is one more. */
+	w->core->stall_reports.since_ms -= 61000;
+	for (int i = 0; i < 5000; i++)
+		at += sprintf(at, "line %d\n", i);
+	stall_log(w->core, "a guest", text);
+	assert_int_equal(times_logged("a report on it follows (5 others were left out)"), 1);
+	assert_int_equal(times_logged("| line 199\n"), 1);
+	assert_int_equal(times_logged("| line 200\n"), 0);
+	assert_int_equal(times_logged("| (more lines are left out)"), 1);
+	stall_log(w->core, "a guest", "one");
+	assert_int_equal(times_logged("its report is left out"), 6);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_report_has_all_there_is_to_know),
+		TEST(test_calls_and_operations_are_listed),
+		TEST(test_a_slot_is_as_good_as_an_id),
+		TEST(test_a_vm_of_the_pool),
+		TEST(test_what_is_not_there),
+		TEST(test_an_agent_that_does_not_answer),
+		TEST(test_a_vm_process_that_does_not_answer),
+		TEST(test_a_vm_of_an_older_program),
+		TEST(test_a_vm_that_dies_meanwhile),
+		TEST(test_a_sandbox_that_is_deleted_meanwhile),
+		TEST(test_an_operator_who_leaves),
+		TEST(test_a_call_that_stands_still_is_reported_once),
+		TEST(test_a_vm_process_that_stands_still_is_reported),
+		TEST(test_a_call_that_waits_is_no_stall),
+		TEST(test_a_call_that_moves_is_not_looked_at),
+		TEST(test_a_look_ends_with_its_call),
+		TEST(test_a_vm_that_stands_still_while_it_is_brought_up),
+		TEST(test_the_log_is_not_flooded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
