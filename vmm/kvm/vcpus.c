@@ -28,7 +28,7 @@ struct vcpu_thread {
 	bool in_guest; /* it is in KVM_RUN, or about to be */
 	unsigned index;
 	bool started;
-	bool parked;
+	bool parked;  /* it does not touch its vCPU */
 	bool job_due; /* it has the job still before it */
 };
 
@@ -279,6 +279,7 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 		v->threads[i].all = v;
 		v->threads[i].index = i;
 		v->threads[i].cpu = &vm->vcpu[i];
+		v->threads[i].parked = true;
 	}
 	r = start_threads(v, e);
 	if (!r)
