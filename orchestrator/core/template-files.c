@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "orchestrator/core/manifest.h"
 #include "orchestrator/core/template-internal.h"
 #include "proto/agent.h"
@@ -272,11 +273,19 @@ static bool is_kept(const struct template_job *job, const char *name)
 	return name[0] == '.' || strstr(name, ".tmp");
 }
 
+static bool is_image(int parent, const char *name)
+{
+	char path[256 + sizeof("/manifest")];
+
+	snprintf(path, sizeof(path), "%s/manifest", name);
+	return faccessat(parent, path, F_OK, 0) == 0;
+}
+
 static void add_asked(struct asked *a, int parent, const char *name)
 {
 	struct stat st;
 
-	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (!is_image(parent, name) || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	if (!a->n || st.st_mtim.tv_sec < a->used.tv_sec ||
 	    (st.st_mtim.tv_sec == a->used.tv_sec && st.st_mtim.tv_nsec < a->used.tv_nsec)) {
@@ -306,10 +315,16 @@ static struct asked find_asked(int parent, const struct template_job *job)
 /* There is a new image: the least recently used ones go. */
 static void evict(int parent, const struct template_job *job)
 {
-	struct asked a;
+	struct asked a = find_asked(parent, job);
 
-	while ((a = find_asked(parent, job)).n > 1 && (a.n > ASKED_MAX || a.bytes > ASKED_BYTES))
+	while (a.n > 1 && (a.n > ASKED_MAX || a.bytes > ASKED_BYTES)) {
 		remove_image(parent, a.oldest);
+		if (is_image(parent, a.oldest)) {
+			log_warn("the image %s/%s can't be removed", job->dir, a.oldest);
+			return;
+		}
+		a = find_asked(parent, job);
+	}
 }
 
 static int open_parent(const struct template_job *job, struct err *e)
