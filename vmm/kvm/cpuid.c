@@ -8,7 +8,8 @@
 /* How a register of a leaf is compared. */
 enum kind {
 	BITS,  /* each bit is a feature; what no leaf below names is taken for it */
-	LEVEL, /* a number: the last leaf, a size, a count of bits */
+	LEVEL, /* a number: the last leaf, a size */
+	BYTES, /* four numbers: the widths of addresses, say */
 	SAME,  /* names, and numbers of this vCPU */
 	ANY,   /* describes a CPU without allowing anything: model, brand, caches, clock rates */
 };
@@ -40,7 +41,7 @@ static const struct leaf_kinds leaves[] = {
 	{0x80000004, ALL_INDEXES, ANY, ANY, ANY, ANY},
 	{0x80000005, ALL_INDEXES, ANY, ANY, ANY, ANY},
 	{0x80000006, ALL_INDEXES, ANY, ANY, ANY, ANY},
-	{0x80000008, ALL_INDEXES, LEVEL, BITS, SAME, BITS},
+	{0x80000008, ALL_INDEXES, BYTES, BITS, SAME, BITS},
 	{0x8000001d, ALL_INDEXES, ANY, ANY, ANY, ANY},
 	{0x8000001e, ALL_INDEXES, SAME, SAME, SAME, SAME},
 };
@@ -86,6 +87,14 @@ static const struct kvm_cpuid_entry2 *find(const struct cpuid_list *list,
 	return NULL;
 }
 
+static bool bytes_within(uint32_t asked, uint32_t offered)
+{
+	for (unsigned shift = 0; shift < 32; shift += 8)
+		if ((asked >> shift & 0xff) > (offered >> shift & 0xff))
+			return false;
+	return true;
+}
+
 static bool within(enum kind kind, uint32_t asked, uint32_t offered)
 {
 	switch (kind) {
@@ -93,6 +102,8 @@ static bool within(enum kind kind, uint32_t asked, uint32_t offered)
 		return !(asked & ~offered);
 	case LEVEL:
 		return asked <= offered;
+	case BYTES:
+		return bytes_within(asked, offered);
 	case SAME:
 		return asked == offered;
 	default:

@@ -118,6 +118,12 @@ static void test_levels_and_names(void **state)
 	expect_refused("leaf 0x1.0");
 	leaf(0xd, 0)->ecx = 8192;
 	expect_refused("leaf 0xd.0");
+	leaf(0x80000008, 0)->eax = 0x2f35; /* physical addresses of 53 bits, not 52 */
+	expect_refused("leaf 0x80000008.0");
+	leaf(0x80000008, 0)->eax = 0x3930;
+	expect_refused("leaf 0x80000008.0");
+	leaf(0x80000008, 0)->eax = 0x302e30;
+	expect_refused("leaf 0x80000008.0");
 	leaf(0xd, 2)->ebx = 640; /* elsewhere in the saved state */
 	expect_refused("leaf 0xd.2");
 }
