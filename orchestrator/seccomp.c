@@ -12,6 +12,7 @@
 #include <linux/fs.h>
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -151,22 +152,30 @@ static void allow_threads(struct program *p)
 	answer(p, SECCOMP_RET_KILL_PROCESS);
 }
 
-/* Allows streams and packets between programs of this host, and TCP for clients: no datagrams,
- * nothing raw, no netlink. */
+/*
+ * Allows streams and packets between programs of this host, and TCP for clients: no datagrams,
+ * nothing raw, no netlink, and no MPTCP or SCTP, which Landlock's rules for TCP are not about.
+ */
 static void allow_sockets(struct program *p)
 {
-	unless(p, SYS_socket, 13);
+	unless(p, SYS_socket, 21);
+	load_argument(p, 2);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 0);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, IPPROTO_TCP);
+	answer(p, SECCOMP_RET_KILL_PROCESS);
 	load_argument(p, 1);
 	emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, SOCK_TYPE_MASK);
-	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 6, 0, SOCK_STREAM);
 	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_SEQPACKET);
 	answer(p, SECCOMP_RET_KILL_PROCESS);
 	load_argument(p, 0);
 	allow(p, AF_UNIX);
-	allow(p, AF_INET);
-	emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AF_INET6);
 	answer(p, SECCOMP_RET_KILL_PROCESS);
-	answer(p, SECCOMP_RET_ALLOW);
+	load_argument(p, 0); /* of a stream */
+	allow(p, AF_UNIX);
+	allow(p, AF_INET);
+	allow(p, AF_INET6);
+	answer(p, SECCOMP_RET_KILL_PROCESS);
 }
 
 static void write_program(struct program *p)

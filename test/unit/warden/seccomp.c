@@ -62,8 +62,11 @@ static void use_clients(void)
 {
 	scoped_fd int v4 = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	scoped_fd int v6 = socket(AF_INET6, SOCK_STREAM, 0);
+	scoped_fd int tcp = socket(AF_INET, SOCK_STREAM, IPPROTO_TCP);
+	scoped_fd int stream = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	scoped_fd int packets = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-	if (v4 < 0 || (v6 < 0 && errno != EAFNOSUPPORT))
+	if (v4 < 0 || tcp < 0 || stream < 0 || packets < 0 || (v6 < 0 && errno != EAFNOSUPPORT))
 		_exit(1);
 }
 
@@ -75,6 +78,21 @@ static void send_datagrams(void)
 static void speak_raw(void)
 {
 	socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
+}
+
+static void speak_mptcp(void)
+{
+	socket(AF_INET, SOCK_STREAM, IPPROTO_MPTCP);
+}
+
+static void speak_sctp(void)
+{
+	socket(AF_INET6, SOCK_STREAM, IPPROTO_SCTP);
+}
+
+static void send_packets(void)
+{
+	socket(AF_INET, SOCK_SEQPACKET, 0); /* SCTP, where there is that */
 }
 
 static void ask_for_routes(void)
@@ -215,6 +233,9 @@ static void anything_else_kills(void **state)
 		{"int 0x80", enter_as_32_bit},
 		{"a datagram socket", send_datagrams},
 		{"a raw socket", speak_raw},
+		{"MPTCP", speak_mptcp},
+		{"SCTP", speak_sctp},
+		{"packets over IP", send_packets},
 		{"netlink", ask_for_routes},
 		{"vsock", call_a_guest},
 	};
