@@ -438,9 +438,9 @@ static void test_a_build_in_the_background_makes_way_for_one_that_a_request_wait
 	until_priorities(w, "2"); /* nothing of the sandbox's own way was in the background */
 }
 
-static void test_a_refill_of_the_pool_runs_in_the_background(void **state)
+static void test_a_refill_of_the_pool_runs_beside_busy_sandboxes(void **state)
 {
-	until_priorities(*state, "02");
+	until_priorities(*state, "2");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)
@@ -465,7 +465,7 @@ int main(void)
 		TEST(test_each_restore_makes_the_users_generators_unique),
 		TEST(test_a_build_runs_in_the_background_until_a_request_waits),
 		TEST(test_a_build_in_the_background_makes_way_for_one_that_a_request_waits_for),
-		TEST(test_a_refill_of_the_pool_runs_in_the_background),
+		TEST(test_a_refill_of_the_pool_runs_beside_busy_sandboxes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
