@@ -25,6 +25,29 @@ static void free_oldest(struct core *c)
 	sandbox_free(container_of(c->ended.next, struct sandbox, link));
 }
 
+/* A tenant that has more than an eighth of the places makes room itself, so that it can't have
+ * forgotten what became of another's. */
+static void make_room(struct core *c, const char *tenant)
+{
+	struct sandbox *own = NULL;
+	size_t n = 0;
+
+	list_each (pos, &c->ended) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (strcmp(s->tenant, tenant) != 0)
+			continue;
+		own = own ? own : s;
+		n++;
+	}
+	if (n <= KEPT_MAX / 8) {
+		free_oldest(c);
+		return;
+	}
+	c->n_ended--;
+	sandbox_free(own);
+}
+
 void ended_keep(struct sandbox *s)
 {
 	struct core *c = s->core;
@@ -36,7 +59,7 @@ void ended_keep(struct sandbox *s)
 	list_del(&s->link);
 	list_add_tail(&c->ended, &s->link);
 	if (++c->n_ended > KEPT_MAX)
-		free_oldest(c);
+		make_room(c, s->tenant);
 }
 
 static void forget_old(struct core *c, int64_t before_ms)

@@ -358,7 +358,8 @@ static void test_an_end_that_is_not_written_keeps_its_slot(void **state)
 	world_until(w, only_the_pool_lives, &a);
 }
 
-static void add_ended(struct world *w, unsigned n, const char *prefix, int64_t at_ms)
+static void add_ended_of(struct world *w, const char *tenant, unsigned n, const char *prefix,
+			 int64_t at_ms)
 {
 	char id[SANDBOX_ID_LEN + 1];
 	struct err e;
@@ -366,7 +367,7 @@ static void add_ended(struct world *w, unsigned n, const char *prefix, int64_t a
 	for (unsigned i = 0; i < n; i++) {
 		snprintf(id, sizeof(id), "%s%u", prefix, i);
 		const struct store_sandbox row = {.id = id,
-						  .tenant = TENANT,
+						  .tenant = tenant,
 						  .template = "default",
 						  .created_at_ms = 1,
 						  .ended_at_ms = at_ms + i,
@@ -374,6 +375,11 @@ static void add_ended(struct world *w, unsigned n, const char *prefix, int64_t a
 						  .ended_text = "it was old"};
 		assert_int_equal(store_sandbox_add(w->core->store, &row, &e), 0);
 	}
+}
+
+static void add_ended(struct world *w, unsigned n, const char *prefix, int64_t at_ms)
+{
+	add_ended_of(w, TENANT, n, prefix, at_ms);
 }
 
 struct ended {
@@ -438,6 +444,41 @@ static void test_a_start_takes_no_more_rows_than_memory_holds(void **state)
 	world_until(w, are_left, &ended);
 }
 
+static bool has_ended(void *arg)
+{
+	const struct core *c = arg;
+
+	return !c->n_sandboxes && list_empty(&c->sandboxes);
+}
+
+static const char *end_of(struct world *w, const char *tenant, const char *id)
+{
+	struct sandbox_view view;
+	static struct failure f;
+
+	assert_false(core_view(w->core, tenant, id, &view, &f));
+	return f.code;
+}
+
+static void test_one_tenant_s_ends_do_not_make_those_of_others_forgotten(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	add_ended_of(w, "tnt_other", 1, "other", realtime_ms() - 800000);
+	add_ended(w, KEPT_MAX - 1, "new", realtime_ms() - 600000);
+	world_kill_core(w);
+	world_start_core(w);
+	assert_int_equal(w->core->n_ended, KEPT_MAX);
+	world_create(w, &m, NULL);
+	sandbox_end(sandbox_living(w->core, TENANT, m.view.id), "expired", "it was old", false);
+	world_until(w, has_ended, w->core);
+	assert_int_equal(w->core->n_ended, KEPT_MAX);
+	assert_string_equal(end_of(w, "tnt_other", "other0"), "expired");
+	assert_string_equal(end_of(w, TENANT, "new0"), "not_found");
+	assert_string_equal(end_of(w, TENANT, m.view.id), "expired");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
@@ -448,6 +489,7 @@ int main(void)
 		TEST(test_an_end_that_is_not_written_keeps_its_slot),
 		TEST(test_old_rows_are_removed_whatever_memory_holds),
 		TEST(test_a_start_takes_no_more_rows_than_memory_holds),
+		TEST(test_one_tenant_s_ends_do_not_make_those_of_others_forgotten),
 	};
 
 	take_over_writes();
