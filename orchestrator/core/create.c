@@ -286,7 +286,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
-	if (!promises_have_room(c, size.size.ram_mib, &f)) {
+	if (!promises_have_room(c, 0, &f)) { /* it is on its way already */
 		fail(create, &f);
 		return call;
 	}
@@ -299,6 +299,13 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		start(create);
 	}
 	return call;
+}
+
+uint32_t create_coming_mib(const struct core_call *call)
+{
+	const struct sandbox *s = call->create ? call->create->sandbox : NULL;
+
+	return s ? s->size.ram_mib : 0;
 }
 
 /* It may have ended since. */

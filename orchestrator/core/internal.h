@@ -83,8 +83,8 @@ bool host_has_room(struct core *c, size_t n, struct failure *f);
 void promises_changed(struct core *c);
 /* The VMs' memory was measured. `arg` is the core. */
 void promises_measured(void *arg);
-/* The RAM of all sandboxes and `mib` more is within the setting memory_overcommit; else *f is
- * filled. */
+/* The RAM of all sandboxes, those on their way too, and `mib` more is within the setting
+ * memory_overcommit; else *f is filled. */
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);
 /* Another VM would push the host into swapping or worse. */
 bool host_memory_low(void);
@@ -506,6 +506,8 @@ void call_finish(struct core_call *call, const struct failure *f);
 
 void create_free(struct create *create);
 void create_abandon(struct core_call *call);
+/* Returns the RAM of the sandbox that is on its way; 0: there is none, or it is there. */
+uint32_t create_coming_mib(const struct core_call *call);
 void create_tell(struct core_call *call);
 void exec_free(struct exec *exec);
 /* The call has failed: its failure is its last event. */
@@ -665,6 +667,8 @@ void freeze_tell(struct core_call *call);
 void resume_free(struct resume *r);
 void resume_tell(struct core_call *call);
 void resume_abandon(struct core_call *call);
+/* As create_coming_mib. */
+uint32_t resume_coming_mib(const struct core_call *call);
 
 /* --- all of it ---------------------------------------------------------------------------------
  */

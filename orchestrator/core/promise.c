@@ -131,14 +131,40 @@ void promises_changed(struct core *c)
 	loop_timer_set(c->loop, &c->promises_timer, CHECK_MS);
 }
 
+/* Returns how many children of the sandbox are on their way. */
+static uint64_t children_coming(const struct sandbox *s)
+{
+	uint64_t n = 0;
+
+	list_each (pos, &s->forks)
+		n += container_of(pos, struct core_call, link)->coming;
+	return n;
+}
+
+/* Many may be asked for before the first is there: those on their way count as well. */
+static uint64_t promised_mib(const struct core *c)
+{
+	uint64_t mib = 0;
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		mib += (1 + children_coming(s)) * s->size.ram_mib;
+	}
+	list_each (pos, &c->creates)
+		mib += create_coming_mib(container_of(pos, struct core_call, link));
+	list_each (pos, &c->resumes)
+		mib += resume_coming_mib(container_of(pos, struct core_call, link));
+	return mib;
+}
+
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
 {
 	uint64_t most = memory_mib(c) * c->config.memory_overcommit / 100;
 
 	if (!c->config.memory_overcommit)
 		return true;
-	list_each (pos, &c->sandboxes)
-		mib += container_of(pos, struct sandbox, link)->size.ram_mib;
+	mib += promised_mib(c);
 	if (mib <= most)
 		return true;
 	failure_set(

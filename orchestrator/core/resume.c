@@ -315,6 +315,13 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	return call;
 }
 
+uint32_t resume_coming_mib(const struct core_call *call)
+{
+	const struct space *p = call->resume ? call->resume->space : NULL;
+
+	return p ? p->size.ram_mib : 0;
+}
+
 /* Its sandbox, when it is there already, lives on: it is all there is of the Space. */
 void resume_abandon(struct core_call *call)
 {

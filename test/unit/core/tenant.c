@@ -489,6 +489,33 @@ static void test_memory_can_be_promised_to_an_end(void **state)
 	assert_string_equal(m.failure.code, "no_capacity");
 }
 
+/* None of them is there yet when the next is asked for. */
+static void test_memory_is_promised_to_what_is_on_its_way(void **state)
+{
+	struct world *w = *state;
+	struct made m[4];
+	struct forked k[2];
+	unsigned made = 0, forked = 0;
+
+	restart_with_memory(w, w->config.ram_mib, 350);
+	for (int i = 0; i < 4; i++)
+		world_create_start(w, &m[i], NULL);
+	for (int i = 0; i < 4; i++) {
+		world_until_true(w, &m[i].done);
+		made += m[i].ok;
+	}
+	assert_int_equal(made, 3);
+	struct done d;
+	world_delete(w, &d, m[1].view.id);
+	for (int i = 0; i < 2; i++)
+		world_fork_start(w, &k[i], m[0].view.id, 1, false);
+	for (int i = 0; i < 2; i++) {
+		world_until_true(w, &k[i].done);
+		forked += k[i].ok;
+	}
+	assert_int_equal(forked, 1);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -513,6 +540,7 @@ int main(void)
 		T(test_those_over_their_share_of_memory_end_first),
 		T(test_memory_of_images_counts),
 		T(test_memory_can_be_promised_to_an_end),
+		T(test_memory_is_promised_to_what_is_on_its_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
