@@ -135,12 +135,14 @@ static int receive_copy(int fd, unsigned char *status)
 	return copy;
 }
 
+/* To a file of our own: one that was there may be open to others. */
 static int write_copy(int from, const char *path, struct err *e)
 {
-	scoped_fd int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	off_t at = 0;
 	ssize_t n;
 
+	unlink(path);
+	scoped_fd int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (to < 0)
 		return err_set(e, errno, "make %s", path);
 	while ((n = sendfile(to, from, &at, COPY_PIECE)) > 0)
