@@ -23,12 +23,12 @@ static const struct limit {
 	{"spaces_gb", offsetof(struct tier, spaces_gb), 0, 1000000},
 };
 
-static int set_persistent(struct tier *t, const char *value, struct err *e)
+static int set_choice(bool *choice, const char *name, const char *value, struct err *e)
 {
-	t->persistent = strcmp(value, "yes") == 0;
-	if (t->persistent || strcmp(value, "no") == 0)
+	*choice = strcmp(value, "yes") == 0;
+	if (*choice || strcmp(value, "no") == 0)
 		return 0;
-	return err_say(e, EINVAL, "persistent must be yes or no, not \"%s\"", value);
+	return err_say(e, EINVAL, "%s must be yes or no, not \"%s\"", name, value);
 }
 
 static int set_limit(struct tier *t, const struct limit *l, const char *value, struct err *e)
@@ -55,13 +55,15 @@ static int set_word(struct tier *t, char *word, struct err *e)
 		return err_say(e, EINVAL, "expected NAME=VALUE, not \"%s\"", word);
 	*equals = '\0';
 	if (strcmp(word, "persistent") == 0)
-		return set_persistent(t, equals + 1, e);
+		return set_choice(&t->persistent, word, equals + 1, e);
+	if (strcmp(word, "private_memory") == 0)
+		return set_choice(&t->private_memory, word, equals + 1, e);
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
 		if (strcmp(word, limits[i].name) == 0)
 			return set_limit(t, &limits[i], equals + 1, e);
 	return err_say(e, EINVAL,
-		       "a tier has ram_mib, rootfs_gb, idle_s, lifetime_s, concurrent, persistent "
-		       "and spaces_gb, but no \"%s\"",
+		       "a tier has ram_mib, rootfs_gb, idle_s, lifetime_s, concurrent, "
+		       "persistent, spaces_gb and private_memory, but no \"%s\"",
 		       word);
 }
 

@@ -19,6 +19,7 @@ struct tier {
 	uint32_t concurrent; /* living sandboxes, children of forks too */
 	uint32_t spaces_gb;  /* that all Spaces of the tenant may take on the disk */
 	bool persistent;     /* Spaces at the idle timeout */
+	bool private_memory; /* VMs map a copy of their image that no other tenant's map */
 };
 
 /* Applies one setting's value to *t; -EINVAL with a sentence that names the word and the range. */
@@ -36,15 +37,15 @@ extern const char tier_names[];
 /* As one would write them. */
 #define TIER_FREE                                                                                  \
 	"ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=10 persistent=no "         \
-	"spaces_gb=0"
+	"spaces_gb=0 private_memory=no"
 #define TIER_PRO                                                                                   \
 	"ram_mib=4096 rootfs_gb=16 idle_s=1800 lifetime_s=28800 concurrent=50 persistent=yes "     \
-	"spaces_gb=50"
+	"spaces_gb=50 private_memory=no"
 #define TIER_SCALE                                                                                 \
 	"ram_mib=16384 rootfs_gb=64 idle_s=7200 lifetime_s=86400 concurrent=500 persistent=yes "   \
-	"spaces_gb=500"
+	"spaces_gb=500 private_memory=no"
 #define TIER_ENTERPRISE                                                                            \
 	"ram_mib=65536 rootfs_gb=512 idle_s=86400 lifetime_s=604800 concurrent=10000 "             \
-	"persistent=yes spaces_gb=5000"
+	"persistent=yes spaces_gb=5000 private_memory=no"
 
 #endif

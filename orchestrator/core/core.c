@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/private.h"
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
@@ -133,6 +134,7 @@ static void on_housekeeping(void *arg)
 	end_graces(c);
 	spaces_scrub(c);
 	spaces_lost_check(c);
+	privates_check(c);
 	core_checkpoint(c);
 	recents_save(&c->recents, c->loop, &c->config);
 	pool_check(c);
@@ -149,6 +151,7 @@ static void on_default_template(void *arg, const struct failure *f)
 static void init_lists(struct core *c)
 {
 	list_init(&c->templates);
+	list_init(&c->privates);
 	list_init(&c->builds);
 	list_init(&c->sandboxes);
 	list_init(&c->ended);
@@ -237,6 +240,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		return ret;
 	}
 	templates_sweep(config);
+	privates_load(c);
 	recents_load(&c->recents, config);
 	backup_sweep(c);
 	c->busy_ms = loop_now_ms(loop);
@@ -384,6 +388,7 @@ void core_free(struct core *c)
 	free_calls(&c->finished);
 	pool_close(c);
 	templates_free(c);
+	privates_free(c);
 	free_sandboxes(&c->sandboxes);
 	free_sandboxes(&c->ended);
 	freezes_free(c);

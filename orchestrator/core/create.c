@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/private.h"
 
 #define TRIES 3
 
@@ -12,6 +14,8 @@ struct create {
 	struct core_call *call;
 	struct sandbox *sandbox; /* all but the VM */
 	struct template_wait wait;
+	struct private_wait private_wait;
+	bool private; /* nothing of the pool will do: it maps memory that others map */
 	struct template *template;
 	struct warm *warm; /* under way */
 	unsigned tries;
@@ -25,6 +29,7 @@ void create_free(struct create *create)
 	if (!create)
 		return;
 	template_unwait(&create->wait);
+	private_unwait(&create->private_wait);
 	warm_free(create->warm);
 	if (create->sandbox)
 		sandbox_free(create->sandbox);
@@ -128,26 +133,58 @@ bool host_has_room(struct core *c, size_t n, struct failure *f)
 	return true;
 }
 
-static void on_template(void *arg, const struct failure *f)
+static struct warm *take_warm(struct create *create)
+{
+	if (create->private)
+		return NULL;
+	return pool_take_warm(create->call->core, create->template,
+			      create->sandbox->size.rootfs_gb);
+}
+
+static void make(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
 	struct core *c = create->call->core;
-	const struct size *size = &create->sandbox->size;
+	const struct warm_source from = {.size = create->sandbox->size,
+					 .template = create->template,
+					 .private_of = create->private ? create->tenant : NULL,
+					 .closed = !create->sandbox->egress};
 	struct failure full;
 
-	if (f) {
+	if (f)
 		fail(create, f);
-		return;
-	}
-	struct warm *warm = pool_take_warm(c, create->template, size->rootfs_gb);
-	const struct warm_source from = {
-		.size = *size, .template = create->template, .closed = !create->sandbox->egress};
-	if (warm)
-		take(create, warm);
 	else if (host_has_room(c, 0, &full))
 		create->warm = warm_make(c, &from, on_warm, create);
 	else
 		fail(create, &full);
+}
+
+static void make_private(struct create *create)
+{
+	struct failure f;
+	struct err e;
+	scoped_fd int memory = template_open_memory(create->template, &e);
+
+	if (memory < 0) {
+		failure_set(&f, 503, "template_failed", 5, "%s", e.text);
+		fail(create, &f);
+	} else if (private_ready(create->call->core, create->tenant, memory, &create->private_wait,
+				 make, create)) {
+		make(create, NULL);
+	}
+}
+
+static void on_template(void *arg, const struct failure *f)
+{
+	struct create *create = arg;
+	struct warm *warm = f ? NULL : take_warm(create);
+
+	if (warm)
+		take(create, warm);
+	else if (create->private && !f)
+		make_private(create);
+	else
+		make(create, f);
 }
 
 static void start(struct create *create)
@@ -271,6 +308,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->sized = !size_equal(&size.size, &own);
 	memcpy(create->sandbox->template, from.name, sizeof(from.name));
 	create->tenant = strdup(tenant);
+	create->private = tenant_is_private(c, tenant);
 	call->tenant = create->sandbox->tenant;
 	call->coming = 1;
 	create->template = template_get(c, &from, &size.image);
@@ -290,7 +328,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
-	struct warm *warm = pool_take_warm(c, create->template, size.size.rootfs_gb);
+	struct warm *warm = take_warm(create);
 	if (warm) {
 		c->figures.pool_hits++;
 		take(create, warm);

@@ -126,13 +126,16 @@ void template_wait(struct template *t, struct template_wait *w,
 void template_unwait(struct template_wait *w);
 /* What a restore with a disk of `rootfs_gb` needs, as CTL_FILL wants it; the descriptors are the
  * caller's. */
-#define TEMPLATE_FDS 5
+#define TEMPLATE_FDS	5
+#define TEMPLATE_MEMORY 1 /* of these, and of an image's */
 int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *fill,
 		       int fds[TEMPLATE_FDS], struct err *e);
 /* How restores of it go: an image that was found on disk and never works is made anew. Nothing is
  * its fault while the disk is full. */
 void template_restored(struct template *t, bool well);
 /* An empty file for a writable disk layer, without a name; -errno with *e filled. */
+/* The memory file of a template that is ready. A descriptor, or -errno with *e filled. */
+int template_open_memory(struct template *t, struct err *e);
 int disk_layer_new(const struct config *config, struct err *e);
 /* Of the files of a template, once they are whole: no VM's own file has such a mode, nor can its
  * process, of another user, set one. */
@@ -169,6 +172,7 @@ typedef void warm_fn(void *arg, struct warm *w, const char *text);
 struct warm_source {
 	struct size size;
 	struct template *template;
+	const char *private_of; /* maps this tenant's copy of the template's memory; NULL: not */
 	struct vm_image *image;
 	struct vm *shell;
 	int writable;
@@ -749,6 +753,7 @@ struct core {
 		unsigned written, left_out; /* lately */
 		uint64_t since_ms;
 	} stall_reports;
+	struct list privates;  /* private.c */
 	core_life_fn *life_fn; /* NULL: nobody listens */
 	void *life_arg;
 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/private.h"
 
 #define CHECK_MS 500 /* after a change, so that many at once are one */
 #define OVERHEAD 16  /* one part of so many of the memory is not for sandboxes */
@@ -89,6 +90,7 @@ static void mark_all(struct core *c)
 
 	for (size_t i = 0, len; i < n; i += len) {
 		len = group(all + i, n - i, &mib);
+		mib += private_bytes(c, all[i]->tenant) >> 20;
 		for (size_t at = i; at < i + len; at++)
 			vm_set_oom(all[at]->vm, tenants > 1 && mib > share_mib(c, tenants));
 	}

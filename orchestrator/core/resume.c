@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "orchestrator/core/private.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
@@ -28,6 +29,7 @@ struct resume {
 	struct read_job *job;
 	struct space_manifest manifest;
 	struct vm_image *image;
+	struct private_wait private_wait;
 	struct warm *warm;
 	struct store_sync *sync;
 	char *tenant;
@@ -50,6 +52,7 @@ void resume_free(struct resume *r)
 		r->job->resume = NULL;
 		atomic_store(&r->job->read.cancelled, true);
 	}
+	private_unwait(&r->private_wait);
 	warm_free(r->warm);
 	vm_image_put(r->image);
 	store_sync_cancel(r->sync);
@@ -196,6 +199,36 @@ static void start_vm(struct resume *r)
 	fail(r, &f);
 }
 
+/* A Space may have the memory file of a template, from before its tenant was to have its own. */
+static void on_private(void *arg, const struct failure *f)
+{
+	struct resume *r = arg;
+	struct failure failed;
+	struct err e;
+
+	if (f) {
+		fail(r, f);
+	} else if (private_take(r->call->core, r->tenant, &r->image->fds[TEMPLATE_MEMORY], &e) <
+		   0) {
+		failure_set(&failed, 503, "resume_failed", 5,
+			    "space %s can't be resumed, it is kept: %.180s", r->space->id, e.text);
+		fail(r, &failed);
+	} else {
+		start_vm(r);
+	}
+}
+
+static void choose_memory(struct resume *r)
+{
+	struct core *c = r->call->core;
+
+	if (!tenant_is_private(c, r->tenant))
+		start_vm(r);
+	else if (private_ready(c, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->private_wait,
+			       on_private, r))
+		on_private(r, NULL);
+}
+
 /* --- the files ------------------------------------------------------------------------------ */
 
 static void on_read(struct resume *r, struct space_read *read)
@@ -206,7 +239,7 @@ static void on_read(struct resume *r, struct space_read *read)
 
 	if (ret == 0) {
 		p->checked = true;
-		start_vm(r);
+		choose_memory(r);
 		return;
 	}
 	if (read->damaged || ret == -EINVAL) {

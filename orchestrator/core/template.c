@@ -483,6 +483,16 @@ void template_restored(struct template *t, bool well)
 	spoil(t);
 }
 
+int template_open_memory(struct template *t, struct err *e)
+{
+	scoped_fd int dir = template_files_open(&t->core->config, t->name, e);
+
+	if (dir < 0)
+		return dir;
+	int fd = openat(dir, "memory", O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open the memory of template %s", t->name) : fd;
+}
+
 static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
 {
 	static const char *const names[] = {"state", "memory", NULL, "layer-0"};

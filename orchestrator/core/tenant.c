@@ -11,8 +11,7 @@
 /* A sandbox may end at any time, but most live for minutes. */
 #define CAP_RETRY_S 10
 
-/* False: it has no limits. */
-static bool tier_of(const struct core *c, const char *tenant, struct tier *out)
+bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
 {
 	const char *name = keys_tier(c->keys, tenant);
 
@@ -26,7 +25,7 @@ struct size tenant_size_most(const struct core *c, const char *tenant)
 {
 	struct tier tier;
 
-	if (!tier_of(c, tenant, &tier))
+	if (!tenant_tier(c, tenant, &tier))
 		return (struct size){UINT32_MAX, UINT32_MAX, UINT32_MAX};
 	return size_of_tier(&tier);
 }
@@ -40,7 +39,7 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 		*timeout_s = c->config.timeout_s;
 	if (!*idle_timeout_s)
 		*idle_timeout_s = c->config.idle_timeout_s;
-	if (!tier_of(c, tenant, &tier))
+	if (!tenant_tier(c, tenant, &tier))
 		return;
 	*timeout_s = min_u32(*timeout_s, tier.lifetime_s);
 	*idle_timeout_s = min_u32(*idle_timeout_s, tier.idle_s);
@@ -80,7 +79,7 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
 {
 	struct tier tier;
 
-	if (!tier_of(c, tenant, &tier))
+	if (!tenant_tier(c, tenant, &tier))
 		return true;
 	size_t used = tenant_sandboxes(c, tenant);
 	if (used + n <= tier.concurrent)
@@ -104,7 +103,7 @@ uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant)
 {
 	struct tier tier;
 
-	return tier_of(c, tenant, &tier) ? (uint64_t)tier.spaces_gb << 30 : UINT64_MAX;
+	return tenant_tier(c, tenant, &tier) ? (uint64_t)tier.spaces_gb << 30 : UINT64_MAX;
 }
 
 struct keys *core_keys(struct core *c)

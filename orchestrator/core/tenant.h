@@ -13,7 +13,10 @@
 #include "orchestrator/core/core.h"
 
 struct size;
+struct tier;
 
+/* The limits of the tenant's key; false: it has none. */
+bool tenant_tier(const struct core *c, const char *tenant, struct tier *out);
 /* The most of each that a sandbox may have; UINT32_MAX: no limit. RAM is a multiple of what sizes
  * are rounded to. */
 struct size tenant_size_most(const struct core *c, const char *tenant);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/core/inspect.h"
+#include "orchestrator/core/private.h"
 #include "orchestrator/vm/progress.h"
 
 /* A guest that is slow is waited for; one whose VM process does nothing for so long is not. */
@@ -318,8 +319,14 @@ static int fill_from_template(struct warm *w, struct err *e)
 	struct ctl_msg fill;
 	int ret = template_open_fill(w->from.template, w->from.size.rootfs_gb, &fill, fds, e);
 
+	if (ret < 0)
+		return ret;
+	if (w->from.private_of)
+		ret = private_take(w->core, w->from.private_of, &fds[TEMPLATE_MEMORY], e);
 	if (ret == 0)
 		vm_fill(w->vm, &fill, fds, TEMPLATE_FDS, on_filled, w);
+	for (size_t i = 0; i < TEMPLATE_FDS; i++)
+		close_fd(&fds[i]);
 	return ret;
 }
 

@@ -335,6 +335,7 @@ static const struct {
 	{"--tier_pro=concurrent=99999999999999999999", "concurrent must be a whole number"},
 	{"--tier_pro=concurrent=-1", "concurrent must be a whole number from 1 to 1000000"},
 	{"--tier_pro=spaces_gb=1.5", "spaces_gb must be a whole number from 0 to 1000000"},
+	{"--tier_pro=private_memory=1", "private_memory must be yes or no, not \"1\""},
 	{"--tier_pro=persistent=maybe", "persistent must be yes or no, not \"maybe\""},
 	{"--tier_pro=concurrent=5 a_word_that_is_longer_than_any_limit_that_there_is=12",
 	 "is too long for a limit"},
@@ -393,6 +394,7 @@ static void assert_tier(const struct config *c, const char *name, struct tier ex
 	assert_int_equal(t.concurrent, expected.concurrent);
 	assert_int_equal(t.spaces_gb, expected.spaces_gb);
 	assert_int_equal(t.persistent, expected.persistent);
+	assert_int_equal(t.private_memory, expected.private_memory);
 }
 
 static void tiers_are_as_promised(void **state)
@@ -401,10 +403,11 @@ static void tiers_are_as_promised(void **state)
 	struct tier t;
 
 	config_defaults(&c);
-	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 0, false});
-	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true});
-	assert_tier(&c, "scale", (struct tier){16384, 64, 7200, 86400, 500, 500, true});
-	assert_tier(&c, "enterprise", (struct tier){65536, 512, 86400, 604800, 10000, 5000, true});
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 0, false, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true, false});
+	assert_tier(&c, "scale", (struct tier){16384, 64, 7200, 86400, 500, 500, true, false});
+	assert_tier(&c, "enterprise",
+		    (struct tier){65536, 512, 86400, 604800, 10000, 5000, true, false});
 	assert_false(tier_find(&t, &c, "gold"));
 	assert_false(tier_find(&t, &c, "operator"));
 }
@@ -415,8 +418,8 @@ static void a_tier_keeps_what_is_not_named(void **state)
 	struct err e;
 
 	assert_int_equal(load(&c, "--tier_free=persistent=yes concurrent=3", &e), 0);
-	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 0, true});
-	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true});
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 0, true, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true, false});
 }
 
 static void sizes_are_listed_in_their_order(void **state)

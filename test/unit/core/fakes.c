@@ -78,6 +78,7 @@ struct fakes {
 	unsigned limits;  /* WARDEN_MEMORY */
 	unsigned charges; /* WARDEN_CHARGED */
 	uint64_t charged, copied;
+	ino_t memory; /* of the memory file of the last restore */
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
 		waiting, agents;
 	unsigned asked[64], dials;
@@ -630,6 +631,14 @@ static unsigned read_image(int fd)
 	return image;
 }
 
+static void note_restore(struct fakes *f, int memory)
+{
+	struct stat st;
+
+	f->restores++;
+	f->memory = fstat(memory, &st) == 0 && st.st_nlink ? st.st_ino : 0;
+}
+
 static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds, int nfds)
 {
 	bool boot = msg->fill.kind == CTL_BOOT;
@@ -648,7 +657,7 @@ static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fd
 	if (boot)
 		vm->f->boots++;
 	else
-		vm->f->restores++;
+		note_restore(vm->f, fds[1]);
 	if (!boot)
 		restore(vm, msg, read_image(fds[0]));
 	unlock(vm->f);
@@ -1197,6 +1206,14 @@ unsigned fakes_slots(struct fakes *f)
 static bool is_marked(const struct fake_vm *vm)
 {
 	return vm->alive && vm->marked;
+}
+
+uint64_t fakes_memory_file(struct fakes *f)
+{
+	lock(f);
+	uint64_t memory = f->memory;
+	unlock(f);
+	return memory;
 }
 
 unsigned fakes_marked(struct fakes *f)

@@ -37,6 +37,8 @@ void fakes_memory(struct fakes *f, uint64_t charged, uint64_t copied);
  * the background and then as usual. And how many VMs are marked to be ended first. */
 unsigned fakes_with_priorities(struct fakes *f, const char *priorities);
 unsigned fakes_marked(struct fakes *f);
+/* Which file the VM that was restored last has its memory from; 0: one without a name. */
+uint64_t fakes_memory_file(struct fakes *f);
 unsigned fakes_grown(struct fakes *f); /* file systems that grew */
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* user generators too */

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tenants with keys: what their tier gives them, how many they may have, and what they never see.
  */
+#include <dirent.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "orchestrator/core/tenant.h"
 #include "orchestrator/keys/keys.h"
@@ -472,6 +474,147 @@ static void test_memory_of_images_counts(void **state)
 	until_marked(w, 2);
 }
 
+/* --- memory of one's own ------------------------------------------------------------------- */
+
+/* The tier "free" is private. */
+static void restart_private(struct world *w)
+{
+	set_tier(w, "private_memory=yes persistent=yes spaces_gb=1 concurrent=10");
+}
+
+/* A new tenant, known by a name that a restart leaves alone. */
+static void use_tenant(struct world *w, const char *tier)
+{
+	static char tenant[64];
+
+	use_key(w, tier);
+	snprintf(tenant, sizeof(tenant), "%s", world_tenant);
+	world_tenant = tenant;
+}
+
+static uint64_t create_from(struct world *w, struct made *m)
+{
+	world_wait_ready(w); /* what refills the pool is restored as well */
+	create(w, m, &(struct sandbox_spec){0});
+	return fakes_memory_file(w->fakes);
+}
+
+static unsigned copies(struct world *w)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/private", w->config.state_dir);
+	DIR *dir = opendir(path);
+	while (dir && (entry = readdir(dir)))
+		n += entry->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static void test_private_memory_is_shared_with_nobody(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	restart_private(w);
+	use_key(w, "pro");
+	uint64_t all = create_from(w, &m);
+	assert_int_equal(create_from(w, &m), all);
+	assert_int_equal(copies(w), 0);
+	use_key(w, "free");
+	uint64_t one = create_from(w, &m);
+	assert_int_equal(create_from(w, &m), one);
+	use_key(w, "free");
+	uint64_t other = create_from(w, &m);
+	assert_true(all && one && other);
+	assert_true(one != all && other != all && one != other);
+	assert_int_equal(copies(w), 2);
+}
+
+static void test_creates_at_once_share_one_copy(void **state)
+{
+	struct world *w = *state;
+	struct made m[4];
+
+	restart_private(w);
+	use_key(w, "free");
+	for (int i = 0; i < 4; i++)
+		world_create_start(w, &m[i], &(struct sandbox_spec){0});
+	for (int i = 0; i < 4; i++)
+		world_until_true(w, &m[i].done);
+	for (int i = 0; i < 4; i++)
+		assert_true(m[i].ok);
+	assert_int_equal(copies(w), 1);
+}
+
+/* A fork's children map it, and may be made after a restart. */
+static void test_a_copy_lives_as_long_as_its_tenant_s_sandboxes(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct done d;
+
+	restart_private(w);
+	use_tenant(w, "free");
+	create_from(w, &m);
+	world_kill_core(w);
+	assert_int_equal(copies(w), 1);
+	world_start_core(w);
+	world_wait_ready(w);
+	assert_int_equal(copies(w), 1);
+	world_delete(w, &d, m.view.id);
+	world_kill_core(w);
+	world_start_core(w);
+	world_wait_ready(w);
+	assert_int_equal(copies(w), 0);
+}
+
+/* Frozen before its tier was private: the Space has the template's memory file. */
+static void test_a_resumed_space_has_memory_of_its_own(void **state)
+{
+	struct world *w = *state;
+	struct frozen z;
+	struct made m;
+
+	world_wait_ready(w);
+	world_kill_core(w);
+	snprintf(w->config.tier_free, sizeof(w->config.tier_free), "persistent=yes spaces_gb=1");
+	world_start_core(w);
+	world_wait_ready(w);
+	use_tenant(w, "free");
+	create_from(w, &m);
+	world_freeze(w, &z, m.view.id);
+	assert_true(z.ok);
+	restart_private(w);
+	world_resume(w, &m, z.id);
+	assert_true(m.ok);
+	assert_int_equal(copies(w), 1);
+}
+
+static void test_no_room_for_a_copy_is_told(void **state)
+{
+	struct world *w = *state;
+	char path[CONFIG_PATH_MAX + 16];
+	struct made m;
+
+	restart_private(w);
+	snprintf(path, sizeof(path), "%s/private", w->config.state_dir);
+	FILE *file = fopen(path, "w"); /* in the way of the directory */
+	assert_non_null(file);
+	fclose(file);
+	use_key(w, "free");
+	world_create(w, &m, &(struct sandbox_spec){0});
+	assert_false(m.ok);
+	assert_int_equal(m.failure.status, 503);
+	assert_string_equal(m.failure.code, "private_copy");
+	assert_int_equal(unlink(path), 0);
+	world_create(w, &m, &(struct sandbox_spec){0});
+	assert_true(m.ok);
+}
+
 static void test_memory_can_be_promised_to_an_end(void **state)
 {
 	struct world *w = *state;
@@ -539,6 +682,11 @@ int main(void)
 		T(test_another_s_sandbox_is_none),
 		T(test_those_over_their_share_of_memory_end_first),
 		T(test_memory_of_images_counts),
+		T(test_private_memory_is_shared_with_nobody),
+		T(test_creates_at_once_share_one_copy),
+		T(test_a_copy_lives_as_long_as_its_tenant_s_sandboxes),
+		T(test_a_resumed_space_has_memory_of_its_own),
+		T(test_no_room_for_a_copy_is_told),
 		T(test_memory_can_be_promised_to_an_end),
 		T(test_memory_is_promised_to_what_is_on_its_way),
 	};

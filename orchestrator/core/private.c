@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/random.h"
+#include "orchestrator/core/file-sum.h"
+#include "orchestrator/core/internal.h"
+#include "orchestrator/core/tenant.h"
+#include "orchestrator/keys/keys.h"
+#include "orchestrator/tiers.h"
+
+#define KEPT_MS	       600000 /* without a sandbox of its tenant */
+#define STEP_BYTES     (64u << 20)
+#define NAME_MAX_BYTES (TENANT_ID_LEN + 24)
+
+/* A file as it is now: what is written or replaced is another one. */
+struct identity {
+	dev_t dev;
+	ino_t ino;
+	off_t size;
+	struct timespec mtime;
+};
+
+struct private_copy {
+	struct list link; /* on core->privates */
+	char tenant[TENANT_ID_LEN + 1];
+	char name[NAME_MAX_BYTES];
+	/* What it is a copy of; of one that a previous instance made nobody knows, and no further
+	 * VM is made from it. */
+	struct identity of;
+	dev_t dev; /* its own; ino is 0 until it is whole */
+	ino_t ino;
+	uint64_t bytes;
+	uint64_t unused_ms; /* since then its tenant has no sandbox; 0: it has */
+	struct private_job *job;
+	struct list waits;
+};
+
+/* What a worker does; owned by the work, so that it outlives the core. */
+struct private_job {
+	struct core *core; /* NULL: nobody waits any more */
+	struct private_copy *copy;
+	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
+	int in, out;
+	struct file_walk walk;
+	bool begun, over;
+	struct stat made;
+	int ret;
+	struct err err;
+};
+
+bool tenant_is_private(const struct core *c, const char *tenant)
+{
+	struct tier tier;
+
+	return tenant_tier(c, tenant, &tier) && tier.private_memory;
+}
+
+static void dir_of(const struct core *c, char *out, size_t size)
+{
+	snprintf(out, size, "%s/private", c->config.state_dir);
+}
+
+static bool identify(int fd, struct identity *out)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return false;
+	*out = (struct identity){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
+	return true;
+}
+
+static bool is_same(const struct identity *a, const struct identity *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+	       a->mtime.tv_sec == b->mtime.tv_sec && a->mtime.tv_nsec == b->mtime.tv_nsec;
+}
+
+static struct private_copy *find(const struct core *c, const char *tenant,
+				 const struct identity *of)
+{
+	list_each (pos, &c->privates) {
+		struct private_copy *p = container_of(pos, struct private_copy, link);
+
+		if (strcmp(p->tenant, tenant) == 0 && is_same(&p->of, of))
+			return p;
+	}
+	return NULL;
+}
+
+/* True when it is such a copy itself, as that of a sandbox which was frozen and is resumed. */
+static bool is_own(const struct core *c, const char *tenant, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return false;
+	list_each (pos, &c->privates) {
+		const struct private_copy *p = container_of(pos, struct private_copy, link);
+
+		if (p->ino == st.st_ino && p->dev == st.st_dev && strcmp(p->tenant, tenant) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* --- on a worker ---------------------------------------------------------------------------- */
+
+static int open_dir(const char *path, struct err *e)
+{
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make %s", path);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+static int begin_copy(struct private_job *job)
+{
+	struct stat st;
+
+	scoped_fd int dir = open_dir(job->dir, &job->err);
+	if (dir < 0)
+		return dir;
+	job->out = openat(dir, job->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (job->out < 0 || fstat(job->in, &st) < 0)
+		return err_set(&job->err, errno, "make it");
+	job->begun = true;
+	return file_walk_begin(&job->walk, job->in, job->out, (uint64_t)st.st_size, &job->err);
+}
+
+static void remove_file(const struct private_job *job)
+{
+	char path[sizeof(job->dir) + sizeof(job->name)];
+
+	snprintf(path, sizeof(path), "%s/%s", job->dir, job->name);
+	unlink(path);
+}
+
+static void copy_step(void *arg)
+{
+	struct private_job *job = arg;
+	uint64_t done = 0;
+
+	job->ret = job->begun ? 0 : begin_copy(job);
+	if (job->ret == 0)
+		job->ret = file_walk_step(&job->walk, STEP_BYTES, &done, &job->err);
+	if (job->ret > 0 && fstat(job->out, &job->made) < 0)
+		job->ret = err_set(&job->err, errno, "look at it");
+	job->over = job->ret != 0;
+	if (job->ret < 0)
+		remove_file(job);
+}
+
+static void remove_work(void *arg)
+{
+	remove_file(arg);
+}
+
+static void job_free(void *arg)
+{
+	struct private_job *job = arg;
+
+	file_walk_end(&job->walk);
+	close_fd(&job->in);
+	close_fd(&job->out);
+	free(job);
+}
+
+static struct private_job *job_new(struct core *c, const struct private_copy *p)
+{
+	struct private_job *job = must_alloc(sizeof(*job));
+
+	job->core = c;
+	job->in = job->out = -1;
+	dir_of(c, job->dir, sizeof(job->dir));
+	memcpy(job->name, p->name, sizeof(job->name));
+	return job;
+}
+
+/* --- copies --------------------------------------------------------------------------------- */
+
+static void forget(struct private_copy *p)
+{
+	list_del(&p->link);
+	free(p);
+}
+
+static void answer(struct private_copy *p, const struct failure *f)
+{
+	while (!list_empty(&p->waits)) {
+		struct private_wait *w = container_of(p->waits.next, struct private_wait, link);
+
+		list_del(&w->link);
+		w->fn(w->arg, f);
+	}
+}
+
+static void fail(struct private_copy *p, const char *text)
+{
+	struct failure f;
+
+	failure_set(&f, 503, "private_copy", 5,
+		    "no copy of the image's memory can be made for this tenant: %.200s", text);
+	log_error("%s", f.text);
+	list_del(&p->link); /* who asks again begins anew */
+	answer(p, &f);
+	free(p);
+}
+
+static void on_copy_step(void *arg)
+{
+	struct private_job *job = arg;
+	struct private_copy *p = job->copy;
+
+	if (p && !job->over) {
+		if (loop_work(job->core->loop, LOOP_BULK, copy_step, on_copy_step, job) == 0)
+			return;
+		job->ret = err_say(&job->err, ENOMEM, "no memory for a worker thread");
+		remove_file(job);
+	}
+	if (p) {
+		p->job = NULL;
+		p->dev = job->made.st_dev;
+		p->ino = job->made.st_ino;
+		p->bytes = (uint64_t)job->made.st_blocks * 512;
+		if (job->ret < 0)
+			fail(p, job->err.text);
+		else
+			answer(p, NULL);
+	}
+	job_free(job);
+}
+
+static struct private_copy *copy_new(struct core *c, const char *tenant)
+{
+	struct private_copy *p = must_alloc(sizeof(*p));
+
+	snprintf(p->tenant, sizeof(p->tenant), "%s", tenant);
+	list_init(&p->waits);
+	list_add_tail(&c->privates, &p->link);
+	return p;
+}
+
+static struct private_copy *start_copy(struct core *c, const char *tenant, int fd,
+				       const struct identity *of)
+{
+	struct private_copy *p = copy_new(c, tenant);
+	char random[20];
+
+	random_id(random, sizeof(random), ".");
+	snprintf(p->name, sizeof(p->name), "%s%s", tenant, random);
+	p->of = *of;
+	p->job = job_new(c, p);
+	p->job->copy = p;
+	p->job->in = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (p->job->in >= 0 && loop_work(c->loop, LOOP_BULK, copy_step, on_copy_step, p->job) == 0)
+		return p;
+	job_free(p->job);
+	forget(p);
+	return NULL;
+}
+
+bool private_ready(struct core *c, const char *tenant, int fd, struct private_wait *w,
+		   void (*fn)(void *arg, const struct failure *f), void *arg)
+{
+	struct identity of;
+
+	if (is_own(c, tenant, fd) || !identify(fd, &of))
+		return true;
+	struct private_copy *p = find(c, tenant, &of);
+	if (!p)
+		p = start_copy(c, tenant, fd, &of);
+	if (!p || p->ino)
+		return true; /* private_take says what is wrong */
+	w->fn = fn;
+	w->arg = arg;
+	list_add_tail(&p->waits, &w->link);
+	return false;
+}
+
+void private_unwait(struct private_wait *w)
+{
+	if (w->link.next)
+		list_del(&w->link);
+}
+
+int private_take(struct core *c, const char *tenant, int *fd, struct err *e)
+{
+	char path[2 * CONFIG_PATH_MAX];
+	struct identity of;
+
+	if (is_own(c, tenant, *fd))
+		return 0;
+	const struct private_copy *p = identify(*fd, &of) ? find(c, tenant, &of) : NULL;
+	if (!p || !p->ino)
+		return err_say(e, EAGAIN, "there is no copy of the image's memory for this tenant");
+	snprintf(path, sizeof(path), "%s/private/%s", c->config.state_dir, p->name);
+	int own = open(path, O_RDONLY | O_CLOEXEC);
+	if (own < 0)
+		return err_set(e, errno, "open %s", path);
+	close_fd(fd);
+	*fd = own;
+	return 0;
+}
+
+uint64_t private_bytes(const struct core *c, const char *tenant)
+{
+	uint64_t bytes = 0;
+
+	list_each (pos, &c->privates) {
+		const struct private_copy *p = container_of(pos, struct private_copy, link);
+
+		if (strcmp(p->tenant, tenant) == 0)
+			bytes += p->bytes;
+	}
+	return bytes;
+}
+
+/* --- the end of a copy ---------------------------------------------------------------------- */
+
+static void drop(struct core *c, struct private_copy *p)
+{
+	struct private_job *job = job_new(c, p);
+
+	if (loop_work(c->loop, LOOP_BULK, remove_work, job_free, job) < 0)
+		job_free(job); /* the next start removes it */
+	forget(p);
+}
+
+void privates_check(struct core *c)
+{
+	const uint64_t now = loop_now_ms(c->loop);
+
+	list_each_safe (pos, &c->privates) {
+		struct private_copy *p = container_of(pos, struct private_copy, link);
+
+		if (p->job || tenant_sandboxes(c, p->tenant))
+			p->unused_ms = 0;
+		else if (!p->unused_ms)
+			p->unused_ms = now;
+		else if (now - p->unused_ms >= KEPT_MS)
+			drop(c, p);
+	}
+}
+
+/* VMs that run on may be forked, and their children map it as well. */
+static void load_one(struct core *c, int dir, const char *name)
+{
+	char tenant[TENANT_ID_LEN + 1] = "";
+	size_t len = strcspn(name, ".");
+	struct stat st;
+
+	if (len < sizeof(tenant))
+		memcpy(tenant, name, len);
+	if (strlen(name) >= NAME_MAX_BYTES || !tenant_sandboxes(c, tenant) ||
+	    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		unlinkat(dir, name, 0);
+		return;
+	}
+	struct private_copy *p = copy_new(c, tenant);
+	memcpy(p->name, name, strlen(name));
+	p->dev = st.st_dev;
+	p->ino = st.st_ino;
+	p->bytes = (uint64_t)st.st_blocks * 512;
+}
+
+void privates_load(struct core *c)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+
+	dir_of(c, path, sizeof(path));
+	DIR *dir = opendir(path);
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			load_one(c, dirfd(dir), entry->d_name);
+	if (dir)
+		closedir(dir);
+}
+
+void privates_free(struct core *c)
+{
+	while (!list_empty(&c->privates)) {
+		struct private_copy *p = container_of(c->privates.next, struct private_copy, link);
+
+		if (p->job)
+			p->job->copy = NULL;
+		while (!list_empty(&p->waits))
+			list_del(p->waits.next);
+		forget(p);
+	}
+}
