@@ -826,6 +826,16 @@ void config_audit_dir(const struct config *c, char *out, size_t size)
 		snprintf(out, size, "%s/%s", c->state_dir, c->audit_dir);
 }
 
+void config_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX])
+{
+	snprintf(out, CATALOGUE_PATH_MAX, "%s/catalogue.db", c->state_dir);
+}
+
+void config_live_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX])
+{
+	snprintf(out, CATALOGUE_PATH_MAX, "%s/diaries/catalogue.db", c->run_dir);
+}
+
 int config_log_level(const struct config *c)
 {
 	switch (c->log_level[0]) {

@@ -106,6 +106,10 @@ const char *config_example(void);
 
 /* The folder of the audit log as a path: audit_dir itself, or state_dir/audit_dir. */
 void config_audit_dir(const struct config *c, char *out, size_t size);
+#define CATALOGUE_PATH_MAX (CONFIG_PATH_MAX + 32)
+/* The catalogue, and its live copy in run_dir (orchestrator/store). */
+void config_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX]);
+void config_live_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX]);
 
 /* log_level as base/log.h counts it. */
 int config_log_level(const struct config *c);

@@ -280,7 +280,7 @@ static void tell(void *arg, const struct audit_event *event)
 
 static int run_here(const struct config *config, const struct words *w)
 {
-	char path[CONFIG_PATH_MAX + 16];
+	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
 	static struct arguments args;
 	struct journal audit = {.dir = -1, .fd = -1};
 	struct command_env env = {.config = config, .tell = tell, .tell_arg = &audit};
@@ -288,9 +288,11 @@ static int run_here(const struct config *config, const struct words *w)
 	struct store *store = NULL;
 	struct err e;
 
-	snprintf(path, sizeof(path), "%s/catalogue.db", config->state_dir);
+	config_catalogue(config, path);
+	config_live_catalogue(config, live);
 	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
-	    become_account(config, &audit, &e) < 0 || store_open(&store, path, &e) < 0)
+	    become_account(config, &audit, &e) < 0 || store_fold(path, live, &e) < 0 ||
+	    store_open(&store, path, &e) < 0)
 		return fail(&e);
 	if (store_wait_for_disk(store, &e) < 0 || keys_new(&env.keys, store, &e) < 0) {
 		store_close(store);

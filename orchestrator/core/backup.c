@@ -13,10 +13,11 @@ struct backup {
 	struct core *core;	/* NULL: it is gone */
 	struct core_call *call; /* NULL: nobody waits any more */
 	struct loop *loop;
-	char path[CONFIG_PATH_MAX + 16], to[CONFIG_PATH_MAX + 16];
+	char path[CATALOGUE_PATH_MAX], to[CONFIG_PATH_MAX + 16];
+	struct store_sync *sync; /* the copy is of what is on the disk */
 	struct store_backup *copy;
 	int ret; /* of the last step; 1: the copy is whole */
-	bool over;
+	bool given_up, over;
 	int fd;
 	struct err err;
 };
@@ -36,10 +37,14 @@ static void work(void *arg)
 {
 	struct backup *job = arg;
 
-	if (job->copy)
+	if (!job->given_up && job->copy)
 		job->ret = store_backup_step(job->copy, &job->err);
-	else
+	else if (!job->given_up)
 		job->ret = store_backup_new(&job->copy, job->path, job->to, &job->err);
+	if (!job->copy || (job->ret == 0 && !job->given_up))
+		return;
+	job->fd = store_backup_end(job->copy);
+	job->copy = NULL;
 }
 
 static void on_step(void *arg)
@@ -47,7 +52,8 @@ static void on_step(void *arg)
 	struct backup *job = arg;
 	struct failure f;
 
-	if (job->call && job->ret == 0) {
+	job->given_up = !job->call;
+	if (job->copy || (job->call && job->ret == 0)) {
 		if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
 			return;
 		err_say(&job->err, ENOMEM, "no memory");
@@ -66,6 +72,17 @@ static void on_step(void *arg)
 	call_finish(job->call, job->ret == 1 ? NULL : &f);
 }
 
+static void on_synced(void *arg, int error)
+{
+	struct backup *job = arg;
+
+	job->sync = NULL;
+	if (error)
+		job->ret = err_set(&job->err, -error, "write the catalogue to disk");
+	if (error || loop_work(job->loop, LOOP_BULK, work, on_step, job) < 0)
+		on_step(job);
+}
+
 struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 {
 	struct core_call *call = call_new(c, CALL_BACKUP, arg);
@@ -78,11 +95,12 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	job->call = call;
 	job->loop = c->loop;
 	job->fd = -1;
-	snprintf(job->path, sizeof(job->path), "%s", c->store_path);
+	config_catalogue(&c->config, job->path);
 	copy_path(c, job->to);
 	failure_set(&f, 409, "busy", 5, "another backup is under way");
-	if (!c->backup && loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0) {
+	if (!c->backup) {
 		c->backup = call->backup = job;
+		job->sync = store_sync(c, on_synced, job);
 		return call;
 	}
 	job_free(job);
@@ -103,7 +121,11 @@ void backup_free(struct backup *job)
 	if (!job)
 		return;
 	job->call = NULL;
-	if (job->over)
+	if (job->sync && job->core)
+		job->core->backup = NULL;
+	if (job->sync)
+		store_sync_cancel(job->sync);
+	if (job->over || job->sync)
 		job_free(job);
 }
 

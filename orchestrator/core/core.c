@@ -57,44 +57,6 @@ static void on_slot_free(void *arg)
 
 /* --- every now and then --------------------------------------------------------------------- */
 
-struct checkpoint {
-	struct core *core; /* NULL: it is gone */
-	char path[CONFIG_PATH_MAX + 16];
-	int ret;
-	struct err err;
-};
-
-static void checkpoint_work(void *arg)
-{
-	struct checkpoint *job = arg;
-
-	job->ret = store_checkpoint(job->path, &job->err);
-}
-
-static void checkpoint_done(void *arg)
-{
-	struct checkpoint *job = arg;
-
-	if (job->ret < 0)
-		log_warn("the catalogue's log can't be written back: %s", job->err.text);
-	if (job->core)
-		job->core->checkpoint = NULL;
-	free(job);
-}
-
-void core_checkpoint(struct core *c)
-{
-	if (c->checkpoint || !store_wants_checkpoint(c->store))
-		return;
-	c->checkpoint = must_alloc(sizeof(*c->checkpoint));
-	c->checkpoint->core = c;
-	snprintf(c->checkpoint->path, sizeof(c->checkpoint->path), "%s", c->store_path);
-	if (loop_work(c->loop, LOOP_DISK, checkpoint_work, checkpoint_done, c->checkpoint) < 0) {
-		free(c->checkpoint);
-		c->checkpoint = NULL;
-	}
-}
-
 /* The loop's timers stand still while the host sleeps; the times of sandboxes do not. */
 static void note_sleep(struct core *c)
 {
@@ -135,7 +97,6 @@ static void on_housekeeping(void *arg)
 	spaces_scrub(c);
 	spaces_lost_check(c);
 	privates_check(c);
-	core_checkpoint(c);
 	recents_save(&c->recents, c->loop, &c->config);
 	pool_check(c);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
@@ -185,8 +146,7 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	c->vms.arg = c;
 	if (vm_host_init(&c->vms, c->config.max_vms) < 0)
 		return err_set(e, ENOMEM, "keep %u VM slots", c->config.max_vms);
-	snprintf(c->store_path, sizeof(c->store_path), "%s/catalogue.db", c->config.state_dir);
-	int ret = store_open(&c->store, c->store_path, e);
+	int ret = catalogue_open(c, e);
 	if (ret == 0)
 		ret = keys_new(&c->keys, c->store, e);
 	if (ret == 0)
@@ -222,7 +182,6 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	struct size own;
 
 	c->loop = loop;
-	c->log_fd = -1;
 	c->config = *config;
 	later_queue_init(&c->later, loop);
 	init_lists(c);
@@ -375,8 +334,6 @@ void core_free(struct core *c)
 	template_unwait(&c->def_wait);
 	if (c->ahead)
 		template_unwait(&c->ahead_wait);
-	if (c->checkpoint)
-		c->checkpoint->core = NULL;
 	recents_close(&c->recents);
 	backups_free(c);
 	watch_stop(c);
@@ -397,7 +354,7 @@ void core_free(struct core *c)
 	warden_client_free(c->warden);
 	later_queue_fini(&c->later);
 	keys_free(c->keys);
-	store_close(c->store);
+	catalogue_close(c);
 	free(c->children);
 	free(c);
 }

@@ -76,19 +76,18 @@ int ended_load(struct core *c, store_sandbox_fn *each, struct err *e)
 
 /* --- in the catalogue ----------------------------------------------------------------------- */
 
-/* A batch at a time. Each waits until the one before is out of the log, which would grow with every
- * batch otherwise. */
+/* A batch at a time. Each waits until the one before is on its way to the disk, so that a slow disk
+ * is not asked for all of them at once. */
 static void purge(void *arg)
 {
 	struct core *c = arg;
 	struct err e;
 	int n = PURGE_ROWS;
 
-	if (!c->checkpoint)
+	if (!c->catalogue_job)
 		n = store_purge_ended(c->store, realtime_ms() - KEPT_MS, PURGE_ROWS, &e);
 	if (n < 0)
 		log_error("ended sandboxes can't be removed from the catalogue: %s", e.text);
-	core_checkpoint(c);
 	if (n == PURGE_ROWS)
 		loop_timer_set(c->loop, &c->purge, PURGE_MS);
 }

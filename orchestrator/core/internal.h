@@ -578,6 +578,21 @@ void op_set_paused(struct op *op, bool paused);
 void op_sandbox_gone(struct sandbox *s, const struct failure *f);
 void spares_drop(struct sandbox *s);
 
+/* --- the catalogue (catalogue.c) ------------------------------------------------------------- */
+
+/* c->store is there from here on. */
+int catalogue_open(struct core *c, struct err *e);
+/* What the disk lacks is written; by the job that is under way, if there is one. */
+void catalogue_close(struct core *c);
+/* Returns what is wrong, in `text` where that has to be made, or NULL. */
+const char *catalogue_trouble(const struct core *c, char *text, size_t size);
+/* Until what is in the catalogue is on the disk, so that no power cut takes it back. `fn` comes
+ * from the loop, with 0 or -errno. Cancelled: not. */
+struct store_sync;
+typedef void store_sync_fn(void *arg, int error);
+struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
+void store_sync_cancel(struct store_sync *sync);
+
 /* --- Spaces (space.c, space-load.c, freeze.c, resume.c)
  * ------------------------------------------------------
  */
@@ -635,13 +650,6 @@ uint64_t spaces_bytes(struct core *c, const char *tenant);
 void spaces_lost_check(struct core *c);
 /* Frees what space-load.c has; removals under way end with the loop. */
 void spaces_unload(struct core *c);
-/* Until what is in the catalogue is on the disk, so that no power cut takes it back. `fn` comes
- * from the loop, with 0 or -errno. Cancelled: not. */
-struct store_sync;
-typedef void store_sync_fn(void *arg, int error);
-struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
-void store_sync_cancel(struct store_sync *sync);
-
 void inspect_tell(struct core_call *call);
 
 /* A call is at the guest from here on; something came of it; none is there any more. */
@@ -693,7 +701,12 @@ struct core {
 	struct later_queue later;
 	struct store *store;
 	struct keys *keys;
-	char store_path[CONFIG_PATH_MAX + 16];
+	struct catalogue_job *catalogue_job; /* under way */
+	struct loop_timer catalogue_timer;   /* the next one */
+	uint32_t catalogue_retry_ms;	     /* since the last one failed; else 0 */
+	uint64_t behind_since_ms; /* so long the disk lacks something; 0: it has it all */
+	struct list syncs;	  /* struct store_sync, in order */
+	struct later sync_later;
 	struct warden_client *warden;
 	struct vm_host vms;
 	struct list templates; /* struct template */
@@ -720,7 +733,6 @@ struct core {
 	struct list diffs;     /* calls under way */
 	struct list resumes;   /* the same */
 	struct list waits;     /* calls that wait for the disk alone, or for a report */
-	struct list syncs;     /* struct store_sync */
 	struct list spaces;    /* struct space */
 	struct list space_buckets[BUCKETS], owner_buckets[BUCKETS];
 	struct list lost_spaces; /* struct lost_space, the longest lost first */
@@ -728,16 +740,14 @@ struct core {
 	struct list freezes;	 /* struct freeze: in order, those under way first */
 	struct later freeze_later;
 	struct scrub *scrub;  /* under way */
-	int log_fd;	      /* of the catalogue's log; -1: not open yet */
 	struct list finished; /* calls whose end is to be told */
 	struct core_figures figures;
 	size_t waiting_bytes; /* of calls that no guest has taken yet */
 	struct output_budget output;
 	struct later output_later;
 	struct loop_timer housekeeping;
-	uint64_t slept_ms;	       /* for so long the host has slept since it was booted */
-	struct checkpoint *checkpoint; /* under way */
-	struct backup *backup;	       /* the same */
+	uint64_t slept_ms;     /* for so long the host has slept since it was booted */
+	struct backup *backup; /* under way */
 	bool closing;
 	struct loop_timer closing_limit;
 	struct later closed;
@@ -760,7 +770,5 @@ struct core {
 
 /* The shutdown may be complete. */
 void core_check_closed(struct core *c);
-/* Writes the catalogue's log back, in the background, if it is long enough. */
-void core_checkpoint(struct core *c);
 
 #endif

@@ -2,102 +2,11 @@
 /* Spaces that there are: sandboxes on disk. How they come to be: freeze.c; how they go on:
  * resume.c.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "orchestrator/core/space-files.h"
-
-/* --- the catalogue's log -------------------------------------------------------------------- */
-
-struct store_sync {
-	struct list link;  /* on core->syncs */
-	bool asked;	   /* the loop has it, else it has failed */
-	store_sync_fn *fn; /* NULL: nobody waits any more */
-	void *arg;
-	struct later later;
-	int error;
-};
-
-void store_sync_cancel(struct store_sync *sync)
-{
-	if (sync)
-		sync->fn = NULL;
-}
-
-static void on_synced(void *arg, int result)
-{
-	struct store_sync *sync = arg;
-
-	list_del(&sync->link);
-	if (sync->fn)
-		sync->fn(sync->arg, result);
-	free(sync);
-}
-
-static void tell_failed(void *arg)
-{
-	struct store_sync *sync = arg;
-
-	on_synced(sync, sync->error);
-}
-
-/* What is in the log is as good as in the database. */
-struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
-{
-	struct store_sync *sync = must_alloc(sizeof(*sync));
-	char path[CONFIG_PATH_MAX + 32];
-
-	*sync = (struct store_sync){.fn = fn, .arg = arg};
-	list_add_tail(&c->syncs, &sync->link);
-	snprintf(path, sizeof(path), "%s-wal", c->store_path);
-	if (c->log_fd < 0)
-		c->log_fd = open(path, O_RDONLY | O_CLOEXEC);
-	sync->error = c->log_fd < 0 ? -errno : -ENOMEM;
-	sync->asked = c->log_fd >= 0 && loop_fsync(c->loop, c->log_fd, on_synced, sync);
-	if (!sync->asked)
-		later_run(&c->later, &sync->later, tell_failed, sync);
-	return sync;
-}
-
-static void on_call_synced(void *arg, int error)
-{
-	struct core_call *call = arg;
-	struct failure f;
-
-	failure_set(&f, 503, "catalogue", 0,
-		    "it holds, but the host's disk may not keep it over a power cut: %s",
-		    strerror(-error));
-	call_finish(call, error ? &f : NULL);
-}
-
-struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
-{
-	struct core_call *call = call_new(c, CALL_SYNC, arg);
-
-	call->done_fn = fn;
-	list_add_tail(&c->waits, &call->link);
-	store_sync(c, on_call_synced, call);
-	return call;
-}
-
-/* Those under way end with the loop. */
-static void syncs_free(struct core *c)
-{
-	list_each_safe (pos, &c->syncs) {
-		struct store_sync *sync = container_of(pos, struct store_sync, link);
-
-		list_del(&sync->link);
-		sync->fn = NULL;
-		later_cancel(&sync->later);
-		if (!sync->asked)
-			free(sync);
-	}
-	close_fd(&c->log_fd);
-}
 
 /* --- the list ------------------------------------------------------------------------------- */
 
@@ -391,7 +300,6 @@ void spaces_free(struct core *c)
 {
 	if (c->scrub)
 		c->scrub->core = NULL;
-	syncs_free(c);
 	spaces_unload(c);
 	while (!list_empty(&c->spaces))
 		space_free(container_of(c->spaces.next, struct space, link));

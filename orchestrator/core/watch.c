@@ -179,7 +179,8 @@ static const char *disk_trouble(const struct core *c, char *text, size_t size)
 			 (unsigned long long)age_ms / 1000);
 		return text;
 	}
-	return c->watched.disk_trouble[0] ? c->watched.disk_trouble : NULL;
+	return c->watched.disk_trouble[0] ? c->watched.disk_trouble
+					  : catalogue_trouble(c, text, size);
 }
 
 void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),

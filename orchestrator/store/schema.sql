@@ -78,3 +78,9 @@ UPDATE sandboxes SET ended_at_ms = unixepoch() * 1000, ended_code = 'vm_died',
 	WHERE ended_at_ms = 0 AND slot IN (
 		SELECT slot FROM sandboxes WHERE ended_at_ms = 0 GROUP BY slot HAVING count(*) > 1);
 CREATE UNIQUE INDEX sandboxes_slot ON sandboxes (slot) WHERE ended_at_ms = 0;
+
+-- step 8
+CREATE TABLE live_copy (		-- which copy in memory this file follows (store-mirror.c)
+	only INTEGER PRIMARY KEY CHECK (only = 1),
+	id TEXT NOT NULL
+) STRICT;

@@ -66,6 +66,20 @@ int store_backup_new(struct store_backup **out, const char *path, const char *to
 	return 0;
 }
 
+/* It follows no live copy: what is in one of these is newer than the copy that was put back. */
+static int forget_live(struct store_backup *b, struct err *e)
+{
+	sqlite3 *db = NULL;
+
+	sqlite3_backup_finish(b->copy);
+	b->copy = NULL;
+	int ret = store_open_db(&db, b->path, e);
+	if (ret == 0)
+		ret = store_exec(db, "DELETE FROM live_copy; PRAGMA journal_mode=DELETE", e);
+	sqlite3_close(db);
+	return ret;
+}
+
 int store_backup_step(struct store_backup *b, struct err *e)
 {
 	int rc = sqlite3_backup_step(b->copy, STEP_PAGES);
@@ -74,6 +88,8 @@ int store_backup_step(struct store_backup *b, struct err *e)
 		return 0;
 	if (rc != SQLITE_DONE)
 		return store_db_error(NULL, rc, e);
+	if (forget_live(b, e) < 0)
+		return -EIO;
 	return fsync(b->fd) < 0 ? err_set(e, errno, "write the copy to disk") : 1;
 }
 

@@ -27,7 +27,7 @@ static const char *const sql[SANDBOX_STATEMENTS] = {
 			  "ORDER BY ended_at_ms",
 	[SANDBOX_PURGE] = "DELETE FROM sandboxes WHERE id IN (SELECT id FROM sandboxes "
 			  "WHERE ended_at_ms > 0 AND ended_at_ms < ?1 "
-			  "ORDER BY ended_at_ms LIMIT ?2)",
+			  "ORDER BY ended_at_ms, id LIMIT ?2)",
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "orchestrator/store/schema.h"
@@ -32,6 +33,8 @@ static int errno_of(int rc)
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
 		return EBADMSG;
+	case SQLITE_CONSTRAINT:
+		return EEXIST;
 	}
 	return EIO;
 }
@@ -139,14 +142,6 @@ static int prepare_schema(sqlite3 *db, struct err *e)
 
 /* --- open ----------------------------------------------------------------------------------- */
 
-static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
-{
-	struct store *s = arg;
-
-	s->wal_pages = pages;
-	return SQLITE_OK;
-}
-
 /*
  * The index of the log is kept in this process's memory: as a file it is made anew by each start,
  * which a full disk may have no room for. In return no other process can open the catalogue. The
@@ -191,7 +186,7 @@ static int lengthen(sqlite3 *db, struct err *e)
  * SQLite writes over a log that was written back, and takes the database's free pages first. On a
  * disk that is full already there is what the last start took.
  */
-static int reserve(sqlite3 *db, struct err *e)
+int store_reserve(sqlite3 *db, struct err *e)
 {
 	char sql[160];
 	int ret = store_exec(db, "PRAGMA wal_checkpoint", e);
@@ -210,27 +205,50 @@ static int reserve(sqlite3 *db, struct err *e)
 	return ret;
 }
 
-static int set_up(struct store *s, struct err *e)
+int store_check(sqlite3 *db, struct err *e)
 {
-	int ret = store_exec(s->db,
+	int ret = check_whole(db, e);
+
+	return ret == 0 ? prepare_schema(db, e) : ret;
+}
+
+static int set_up(sqlite3 *db, struct err *e)
+{
+	int ret = store_exec(db,
 			     "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; "
 			     "PRAGMA temp_store=MEMORY;",
 			     e);
 
+	sqlite3_wal_autocheckpoint(db, 0);
 	if (ret == 0)
-		ret = check_whole(s->db, e);
+		ret = store_check(db, e);
 	if (ret == 0)
-		ret = prepare_schema(s->db, e);
-	sqlite3_wal_autocheckpoint(s->db, 0);
-	if (ret < 0)
+		ret = store_reserve(db, e);
+	else
 		return ret;
-	ret = reserve(s->db, e);
 	if (ret == -EBADMSG)
 		return ret;
 	if (ret < 0)
 		log_warn("the catalogue can't take room ahead; is the disk full? %s", e->text);
-	sqlite3_wal_hook(s->db, on_wal, s);
-	ret = store_sandboxes_prepare(s, e);
+	sqlite3_wal_autocheckpoint(db, CHECKPOINT_PAGES);
+	return 0;
+}
+
+/* Without room for the live copy the loop's thread works on the disk. */
+static void open_live(struct store *s, const char *live)
+{
+	struct err e;
+
+	if (live && store_mirror_open(s, live, &e) < 0)
+		log_warn("no live copy of the catalogue can be had, so that a disk that stands "
+			 "still holds up all else: %s",
+			 e.text);
+}
+
+static int prepare_all(struct store *s, struct err *e)
+{
+	int ret = store_sandboxes_prepare(s, e);
+
 	if (ret == 0)
 		ret = store_keys_prepare(s, e);
 	return ret == 0 ? store_spaces_prepare(s, e) : ret;
@@ -248,14 +266,20 @@ static void say_damaged(struct err *e)
 		why);
 }
 
-int store_open(struct store **out, const char *path, struct err *e)
+int store_open_live(struct store **out, const char *path, const char *live, struct err *e)
 {
 	struct store *s = calloc(1, sizeof(*s));
 	mode_t before = umask(0077); /* it names tenants */
 
-	int ret = s ? store_open_db(&s->db, path, e) : err_set(e, ENOMEM, "open it");
+	if (!s || !(s->path = strdup(path)))
+		abort();
+	int ret = store_open_db(&s->db, path, e);
 	if (ret == 0)
-		ret = set_up(s, e);
+		ret = set_up(s->db, e);
+	if (ret == 0)
+		open_live(s, live);
+	if (ret == 0)
+		ret = prepare_all(s, e);
 	umask(before);
 	if (ret == -EBUSY)
 		err_say(e, EBUSY, "another process has it open");
@@ -270,18 +294,45 @@ int store_open(struct store **out, const char *path, struct err *e)
 	return 0;
 }
 
+int store_open(struct store **out, const char *path, struct err *e)
+{
+	return store_open_live(out, path, NULL, e);
+}
+
+int store_fold(const char *path, const char *live, struct err *e)
+{
+	struct store *s;
+
+	if (access(live, F_OK) < 0)
+		return 0;
+	int ret = store_open_live(&s, path, live, e);
+	if (ret < 0)
+		return ret;
+	store_close(s);
+	return access(live, F_OK) < 0 ? 0
+				      : err_say(e, EIO, "%s can't be written to %s", live, path);
+}
+
 int store_wait_for_disk(struct store *s, struct err *e)
 {
 	return store_exec(s->db, "PRAGMA synchronous=FULL", e);
+}
+
+void store_finalize(sqlite3 *db)
+{
+	for (sqlite3_stmt *st; (st = sqlite3_next_stmt(db, NULL));)
+		sqlite3_finalize(st);
 }
 
 void store_close(struct store *s)
 {
 	if (!s)
 		return;
-	for (sqlite3_stmt *st; (st = sqlite3_next_stmt(s->db, NULL));)
-		sqlite3_finalize(st);
+	if (s->mirror)
+		store_mirror_close(s);
+	store_finalize(s->db);
 	sqlite3_close(s->db);
+	free(s->path);
 	free(s);
 }
 
@@ -306,6 +357,8 @@ int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
 	if (rc != SQLITE_DONE) {
 		ret = store_db_error(s->db, rc, e);
 		err_context(e, "the catalogue can't be written");
+	} else {
+		store_mirror_note(s, st);
 	}
 	sqlite3_reset(st);
 	sqlite3_clear_bindings(st);
@@ -339,6 +392,7 @@ int store_end(struct store *s, int ret, struct err *e)
 		ret = store_exec(s->db, "COMMIT", e);
 	if (ret < 0)
 		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+	store_mirror_keep(s, ret == 0);
 	return ret;
 }
 
@@ -357,28 +411,4 @@ const char *text_at(sqlite3_stmt *st, int at)
 uint32_t u32_at(sqlite3_stmt *st, int at)
 {
 	return (uint32_t)sqlite3_column_int64(st, at);
-}
-
-/* --- checkpoint ----------------------------------------------------------------------------- */
-
-bool store_wants_checkpoint(const struct store *s)
-{
-	return s->wal_pages >= CHECKPOINT_PAGES;
-}
-
-int store_checkpoint(const char *path, struct err *e)
-{
-	sqlite3 *db = NULL;
-	int ret = store_open_db(&db, path, e);
-
-	/* A connection finds the log when it first reads. */
-	if (ret == 0)
-		ret = store_exec(db, "SELECT count(*) FROM sqlite_master", e);
-	if (ret == 0) {
-		int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-
-		ret = rc == SQLITE_OK ? 0 : store_db_error(db, rc, e);
-	}
-	sqlite3_close(db);
-	return ret;
 }

@@ -3,6 +3,9 @@
  * The catalogue: what must be known after the service was killed. One SQLite file; a change is
  * there for good when its call returns 0, as far as the process goes (a power cut takes the VMs as
  * well, so no call waits for the disk).
+ *
+ * The service works on a live copy of it in memory, so that no change and no read waits for a disk
+ * that stands still. Worker threads bring the file up to it (store_take and what follows).
  */
 #ifndef RAMET_ORCHESTRATOR_STORE_STORE_H
 #define RAMET_ORCHESTRATOR_STORE_STORE_H
@@ -21,6 +24,12 @@ struct store;
  * must know it to be whole. One that was there is opened on a full disk, too; writes may fail then,
  * once the room taken ahead is used up. */
 int store_open(struct store **out, const char *path, struct err *e);
+/* The same with a live copy at `live`, which is on a tmpfs. One that a killed service left is the
+ * newer of the two and counts; store_close removes it when the file has all that is in it. Without
+ * room for one the store works as store_open's. */
+int store_open_live(struct store **out, const char *path, const char *live, struct err *e);
+/* Brings the file up to the live copy that a killed service left, if there is one. */
+int store_fold(const char *path, const char *live, struct err *e);
 /* From here on each change waits for the disk: for programs without a loop to hold up. */
 int store_wait_for_disk(struct store *s, struct err *e);
 void store_close(struct store *s);
@@ -137,13 +146,20 @@ int store_key_rotate(struct store *s, const struct store_key *row, const char *o
 int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
 	       struct err *e);
 
-/* --- the log of changes ---------------------------------------------------------------------- */
+/* --- from the live copy to the disk ---------------------------------------------------------- */
 
-/* Whether the log of changes is long enough to be written back. */
-bool store_wants_checkpoint(const struct store *s);
-/* Writes it back, over a connection of its own: to be called on a worker thread, while the loop's
- * thread goes on with `s`. */
-int store_checkpoint(const char *path, struct err *e);
+/* `changed` is called after each change that the file does not have yet. */
+void store_watch(struct store *s, void (*changed)(void *arg), void *arg);
+/* Returns whether there are changes that were not taken yet. */
+bool store_is_behind(const struct store *s);
+/* Takes what the file lacks; one batch at a time. NULL: not now. */
+struct store_batch;
+struct store_batch *store_take(struct store *s);
+/* Writes it to the file, all or nothing, and with `sync` waits until all that is in the file is on
+ * the disk. To be called on a worker thread, while the loop's thread goes on with `s`. */
+int store_write(struct store *s, const struct store_batch *b, bool sync, struct err *e);
+/* Frees the batch, with what store_write has returned: what failed goes with the next one. */
+void store_written(struct store *s, struct store_batch *b, int ret);
 
 /* --- backup ---------------------------------------------------------------------------------- */
 

@@ -136,6 +136,8 @@ def bring_back(space: str) -> None:
         f"import sqlite3; db = sqlite3.connect('{STATE}/catalogue.db');"
         f" db.execute('ATTACH ? AS kept', ('{STATE}/kept/catalogue.db',));"
         f" db.execute('INSERT INTO spaces SELECT * FROM kept.spaces WHERE id = ?', ('{space}',));"
+        # What the service had in memory when it was killed does not count any more.
+        f" db.execute('DELETE FROM live_copy');"
         f" db.commit(); db.close()"
     )
     # Until the first one's files are gone.

@@ -210,17 +210,21 @@ static void erase(struct all *a, struct one *one)
 		one->mark[0] = 0;
 }
 
+static void note_space(void *arg, const struct space_view *view)
+{
+	memcpy(arg, view->id, sizeof(view->id));
+}
+
 static void freeze_and_resume(struct all *a, struct one *one)
 {
 	struct frozen z;
 	struct made m;
 
 	world_freeze(a->w, &z, one->id);
-	/* It was a Space, and was told to be one whose end a power cut may take back. */
-	if (!z.ok && !strcmp(z.failure.code, "catalogue"))
-		fail_msg("%s", z.failure.text);
-	if (refused(z.ok, &z.failure))
+	if (refused(z.ok, &z.failure) && strcmp(z.failure.code, "catalogue") != 0)
 		return;
+	/* It is a Space, be it one that was told to be none after a power cut. */
+	core_spaces(a->w->core, TENANT, note_space, z.id);
 	char name[2] = {one->mark[0], 0};
 	one->mark[0] = 0;
 	restart(a);

@@ -96,12 +96,69 @@ static void test_a_disk_check_that_hangs_is_a_failed_one(void **state)
 	world_until(w, is_well, w);
 }
 
+static void note_synced(void *arg, const struct failure *f)
+{
+	assert_null(f);
+	*(bool *)arg = true;
+}
+
+static bool is_durable(void *arg)
+{
+	return *(bool *)arg;
+}
+
+/* The catalogue on the disk is behind; no change waits for it but one that has to be on the disk.
+ */
+static void test_what_changes_the_catalogue_waits_for_no_disk(void **state)
+{
+	struct world *w = *state;
+	struct made kept, gone;
+	bool durable = false;
+	struct stall s;
+	struct run r;
+	struct done d;
+
+	world_create(w, &kept, NULL);
+	world_create(w, &gone, NULL);
+	world_wait_ready(w);
+	stall_pool(w, &s, LOOP_DISK);
+	core_sync(w->core, note_synced, &durable);
+	world_delete(w, &d, gone.view.id);
+	assert_false(d.failed);
+	world_exec(w, &r, kept.view.id, "out on");
+	assert_string_equal(r.out, "on");
+	assert_false(durable);
+	end_stall(w, &s);
+	world_until(w, is_durable, &durable);
+	assert_string_equal(disk_check(w), "ok");
+}
+
+/* As long as the file lacks a change, it is told; the clock is set back instead of waited for. */
+static void test_a_catalogue_that_stays_behind_is_told(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct stall s;
+
+	world_until(w, is_checked, w->core);
+	stall_pool(w, &s, LOOP_DISK);
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	assert_string_equal(disk_check(w), "ok");
+	w->core->behind_since_ms -= 60000;
+	assert_non_null(strstr(disk_check(w), "the catalogue in state_dir is 60 s old"));
+	end_stall(w, &s);
+	world_until(w, is_well, w);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_disk_check_that_hangs_is_a_failed_one),
+		TEST(test_what_changes_the_catalogue_waits_for_no_disk),
+		TEST(test_a_catalogue_that_stays_behind_is_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

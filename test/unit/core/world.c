@@ -125,9 +125,9 @@ int world_teardown(void **state)
 
 void world_lock_catalogue(struct world *w, bool locked)
 {
-	char path[CONFIG_PATH_MAX + 16];
+	char path[CATALOGUE_PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/catalogue.db", w->config.state_dir);
+	config_live_catalogue(&w->config, path);
 	if (locked) {
 		assert_int_equal(sqlite3_open(path, &w->catalogue), SQLITE_OK);
 		assert_int_equal(sqlite3_exec(w->catalogue, "BEGIN IMMEDIATE", NULL, NULL, NULL),

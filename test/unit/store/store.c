@@ -313,7 +313,6 @@ static void test_the_file_stops_growing(void **state)
 		add_large(s, prefix, 300);
 		while (store_purge_ended(s, 2000, 64, &e) == 64)
 			;
-		assert_int_equal(store_checkpoint(p->path, &e), 0);
 		assert_int_equal(stat(p->path, &st), 0);
 		sizes[round] = st.st_size;
 	}
@@ -526,9 +525,10 @@ static void test_a_foreign_database_is_named(void **state)
 	refused(*state, "another program");
 }
 
+#define UNDO_STEP_8 "DROP TABLE live_copy; PRAGMA user_version = 7; "
 #define UNDO_STEP_7                                                                                \
-	"DROP INDEX sandboxes_slot; ALTER TABLE sandboxes DROP COLUMN instance; "                  \
-	"PRAGMA user_version = 6; "
+	UNDO_STEP_8 "DROP INDEX sandboxes_slot; ALTER TABLE sandboxes DROP COLUMN instance; "      \
+		    "PRAGMA user_version = 6; "
 #define UNDO_STEP_6 UNDO_STEP_7 "DROP TABLE spaces_gone; PRAGMA user_version = 5; "
 #define UNDO_STEP_5 UNDO_STEP_6 "ALTER TABLE keys DROP COLUMN revoked; PRAGMA user_version = 4; "
 
@@ -689,7 +689,7 @@ static void keep(int from, const char *path)
 	close(from);
 }
 
-/* Step by step, while rows are added and the log is written back. */
+/* Step by step, while rows are added. */
 static void test_a_backup_is_of_one_moment(void **state)
 {
 	struct place *p = *state, copy = {0};
@@ -705,7 +705,6 @@ static void test_a_backup_is_of_one_moment(void **state)
 		add_many(s, n, n + 100);
 		n += 100;
 		steps++;
-		assert_int_equal(store_checkpoint(p->path, &e), 0);
 	}
 	assert_int_equal(ret, 1);
 	assert_true(steps > 1);
@@ -763,26 +762,6 @@ static void test_a_folder_that_is_not_there_is_named(void **state)
 	struct place missing = {.path = "/nowhere/at/all/catalogue.db"};
 
 	refused(&missing, "open");
-}
-
-static void test_a_checkpoint_runs_beside_the_writer(void **state)
-{
-	struct place *p = *state;
-	struct store *s = open_store(p);
-	struct err e;
-
-	for (int i = 0; !store_wants_checkpoint(s); i++) {
-		char id[32];
-
-		snprintf(id, sizeof(id), "sbx_%d", i);
-		struct store_sandbox row = row_of(id);
-		assert_int_equal(store_sandbox_add(s, &row, &e), 0);
-	}
-	assert_int_equal(store_checkpoint(p->path, &e), 0);
-	/* The next write starts the log anew. */
-	assert_int_equal(store_sandbox_forget(s, "sbx_0", &e), 0);
-	assert_false(store_wants_checkpoint(s));
-	store_close(s);
 }
 
 static void test_another_process_is_refused(void **state)
@@ -970,7 +949,6 @@ int main(void)
 		TEST(test_a_merge_survives_a_kill_whole),
 		TEST(test_what_is_no_database_is_named),
 		TEST(test_a_folder_that_is_not_there_is_named),
-		TEST(test_a_checkpoint_runs_beside_the_writer),
 		TEST(test_another_process_is_refused),
 		TEST(test_it_opens_on_a_full_disk),
 	};

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The live copy: the catalogue that the loop's thread reads and writes is a database on a tmpfs,
+ * and this file keeps the one on the disk behind it. Each statement that changes the live copy is
+ * noted as text; a worker thread runs what was noted since the last time on the disk's database, in
+ * the same order and as one transaction. When that is not possible it copies all rows instead.
+ *
+ * After a kill the live copy is still there and is the newer one; after a power cut there is none,
+ * and the disk has a state that was. Both have the same random id, so that a live copy is never
+ * taken for that of another catalogue (a backup that was put back has none).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "orchestrator/store/store-internal.h"
+
+#define CHECKPOINT_PAGES 128
+#define NOTED_MAX	 (4u << 20) /* bytes of statements; with more, all rows are copied instead */
+#define ID_LEN		 32
+
+struct mirror {
+	sqlite3 *disk; /* of the worker while a batch is under way, else of the loop's thread */
+	char *path;    /* of the live copy */
+	int log_pages;
+	char *noted; /* statements, each with a semicolon */
+	size_t len, room;
+	size_t kept; /* of `noted` outside of the transaction that is open */
+	bool whole;  /* all rows are to be copied; `noted` is not needed */
+	void (*changed)(void *arg);
+	void *arg;
+};
+
+struct store_batch {
+	char *sql;  /* NULL: none */
+	bool whole; /* a transaction on the disk's database is open, which sees the live rows */
+};
+
+/* Each table but live_copy itself. */
+static const char copy_rows[] =
+	"DELETE FROM main.sandboxes; INSERT INTO main.sandboxes SELECT * FROM source.sandboxes;"
+	"DELETE FROM main.keys; INSERT INTO main.keys SELECT * FROM source.keys;"
+	"DELETE FROM main.spaces; INSERT INTO main.spaces SELECT * FROM source.spaces;"
+	"DELETE FROM main.spaces_gone;"
+	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;";
+
+/* Runs `format` with one text in it. */
+static int run_with(sqlite3 *db, const char *format, const char *text, struct err *e)
+{
+	char *sql = sqlite3_mprintf(format, text);
+	int ret = sql ? store_exec(db, sql, e) : err_set(e, ENOMEM, "change the catalogue");
+
+	sqlite3_free(sql);
+	return ret;
+}
+
+static void roll_back(sqlite3 *db)
+{
+	sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	sqlite3_exec(db, "DETACH source", NULL, NULL, NULL);
+}
+
+/* Begins a transaction in which `db` sees the rows of the other database as they are now. */
+static int begin_copy(sqlite3 *db, const char *path, struct err *e)
+{
+	int ret = run_with(db, "ATTACH %Q AS source", path, e);
+
+	if (ret == 0)
+		ret = store_exec(db, "BEGIN; SELECT count(*) FROM source.sqlite_master", e);
+	if (ret < 0)
+		roll_back(db);
+	return ret;
+}
+
+static int end_copy(sqlite3 *db, struct err *e)
+{
+	int ret = store_exec(db, copy_rows, e);
+
+	if (ret == 0)
+		ret = store_exec(db, "COMMIT; DETACH source", e);
+	if (ret < 0)
+		roll_back(db);
+	return ret;
+}
+
+/* --- what is noted -------------------------------------------------------------------------- */
+
+static bool make_room(struct mirror *m, size_t more)
+{
+	size_t room = m->room ? m->room : 4096;
+
+	while (room < m->len + more)
+		room *= 2;
+	if (room == m->room)
+		return true;
+	char *longer = room <= NOTED_MAX ? realloc(m->noted, room) : NULL;
+	if (!longer)
+		return false;
+	m->noted = longer;
+	m->room = room;
+	return true;
+}
+
+static void forget_noted(struct mirror *m)
+{
+	free(m->noted);
+	m->noted = NULL;
+	m->len = m->room = m->kept = 0;
+}
+
+static void append(struct mirror *m, const char *sql)
+{
+	size_t len = sql ? strlen(sql) : 0;
+
+	if (m->whole)
+		return;
+	if (!sql || !make_room(m, len + 2)) {
+		m->whole = true;
+		forget_noted(m);
+		return;
+	}
+	memcpy(m->noted + m->len, sql, len);
+	memcpy(m->noted + m->len + len, ";", 2);
+	m->len += len + 1;
+}
+
+void store_mirror_note(struct store *s, sqlite3_stmt *st)
+{
+	struct mirror *m = s->mirror;
+
+	if (!m)
+		return;
+	char *sql = sqlite3_expanded_sql(st);
+	append(m, sql);
+	sqlite3_free(sql);
+	if (sqlite3_get_autocommit(s->db))
+		store_mirror_keep(s, true);
+}
+
+void store_mirror_keep(struct store *s, bool committed)
+{
+	struct mirror *m = s->mirror;
+
+	if (!m)
+		return;
+	if (!committed) {
+		m->len = m->kept;
+		if (m->noted)
+			m->noted[m->len] = 0;
+		return;
+	}
+	m->kept = m->len;
+	if (m->changed)
+		m->changed(m->arg);
+}
+
+void store_watch(struct store *s, void (*changed)(void *arg), void *arg)
+{
+	if (!s->mirror)
+		return;
+	s->mirror->changed = changed;
+	s->mirror->arg = arg;
+}
+
+bool store_is_behind(const struct store *s)
+{
+	return s->mirror && (s->mirror->whole || s->mirror->len);
+}
+
+/* --- to the disk ---------------------------------------------------------------------------- */
+
+struct store_batch *store_take(struct store *s)
+{
+	struct store_batch *b = calloc(1, sizeof(*b));
+	struct mirror *m = s->mirror;
+	struct err e;
+
+	if (!b || !m)
+		return b;
+	if (m->whole) {
+		if (begin_copy(m->disk, m->path, &e) < 0) {
+			log_error("the live catalogue can't be read: %s", e.text);
+			free(b);
+			return NULL;
+		}
+		b->whole = true;
+		m->whole = false;
+		forget_noted(m);
+	} else if (m->len) {
+		b->sql = m->noted;
+		m->noted = NULL;
+		forget_noted(m);
+	}
+	return b;
+}
+
+static int run_noted(sqlite3 *db, const char *sql, struct err *e)
+{
+	int ret = store_exec(db, "BEGIN IMMEDIATE", e);
+
+	if (ret < 0)
+		return ret;
+	ret = store_exec(db, sql, e);
+	if (ret == 0)
+		ret = store_exec(db, "COMMIT", e);
+	if (ret < 0)
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return ret;
+}
+
+/* What is in the log is as good as in the database. */
+static int sync_log(const struct store *s, struct err *e)
+{
+	char *path = sqlite3_mprintf("%s-wal", s->path);
+	scoped_fd int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+
+	sqlite3_free(path);
+	return fd < 0 || fsync(fd) < 0 ? err_set(e, errno, "write the catalogue to disk") : 0;
+}
+
+static void write_back(struct mirror *m)
+{
+	if (m->log_pages < CHECKPOINT_PAGES)
+		return;
+	int rc = sqlite3_wal_checkpoint_v2(m->disk, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	if (rc != SQLITE_OK)
+		log_warn("the catalogue's log can't be written back: %s", sqlite3_errstr(rc));
+}
+
+int store_write(struct store *s, const struct store_batch *b, bool sync, struct err *e)
+{
+	struct mirror *m = s->mirror;
+	int ret = 0;
+
+	if (b->whole)
+		ret = end_copy(m->disk, e);
+	else if (b->sql)
+		ret = run_noted(m->disk, b->sql, e);
+	if (ret == 0 && sync)
+		ret = sync_log(s, e);
+	if (ret == 0 && m)
+		write_back(m);
+	return ret;
+}
+
+/* Puts statements that did not reach the disk before what was noted since. */
+static void put_back(struct mirror *m, char *sql)
+{
+	struct mirror later = *m;
+
+	m->noted = NULL;
+	forget_noted(m);
+	append(m, sql);
+	if (!m->whole && later.len)
+		append(m, later.noted);
+	m->kept = m->len;
+	free(later.noted);
+}
+
+void store_written(struct store *s, struct store_batch *b, int ret)
+{
+	struct mirror *m = s->mirror;
+
+	if (m && ret < 0) {
+		/* Their rows are not as they were here: nothing but a copy of all helps. */
+		if (b->whole || ret == -EEXIST)
+			m->whole = true;
+		else if (b->sql)
+			put_back(m, b->sql);
+	}
+	free(b->sql);
+	free(b);
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+static int on_log(void *arg, sqlite3 *db, const char *name, int pages)
+{
+	struct mirror *m = arg;
+
+	m->log_pages = pages;
+	return SQLITE_OK;
+}
+
+static void remove_live(const char *path)
+{
+	char *log = sqlite3_mprintf("%s-wal", path);
+
+	unlink(path);
+	if (log)
+		unlink(log);
+	sqlite3_free(log);
+}
+
+static bool read_id(sqlite3 *db, char id[ID_LEN + 1])
+{
+	sqlite3_stmt *st = NULL;
+	bool found =
+		sqlite3_prepare_v2(db, "SELECT id FROM live_copy", -1, &st, NULL) == SQLITE_OK &&
+		sqlite3_step(st) == SQLITE_ROW;
+
+	if (found)
+		snprintf(id, ID_LEN + 1, "%s", text_at(st, 0));
+	sqlite3_finalize(st);
+	return found;
+}
+
+static int write_id(sqlite3 *db, const char *id, struct err *e)
+{
+	return run_with(db, "INSERT OR REPLACE INTO live_copy VALUES (1, %Q)", id, e);
+}
+
+/* A power cut takes it anyway, so nothing in it waits for a disk. */
+static int open_live(sqlite3 **db, const char *path, struct err *e)
+{
+	int ret = store_open_db(db, path, e);
+
+	if (ret == 0)
+		ret = store_exec(*db,
+				 "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; "
+				 "PRAGMA temp_store=MEMORY",
+				 e);
+	sqlite3_wal_autocheckpoint(*db, CHECKPOINT_PAGES);
+	return ret == 0 ? store_check(*db, e) : ret;
+}
+
+/* Returns whether the live copy that a killed service left is that of this catalogue. */
+static bool find_live(sqlite3 *disk, sqlite3 **live, const char *path)
+{
+	char id[ID_LEN + 1], ours[ID_LEN + 1];
+	struct err e = {0};
+
+	if (access(path, F_OK) < 0)
+		return false;
+	int ret = open_live(live, path, &e);
+	if (ret == 0 && read_id(*live, id) && read_id(disk, ours) && !strcmp(id, ours))
+		return true;
+	log_warn("%s is not the live copy of this catalogue and is removed: %s", path,
+		 ret < 0 ? e.text : "it is another one's");
+	sqlite3_close(*live);
+	*live = NULL;
+	return false;
+}
+
+static int make_live(const struct store *s, sqlite3 **live, const char *path, struct err *e)
+{
+	char id[ID_LEN + 1];
+
+	remove_live(path);
+	int ret = open_live(live, path, e);
+	if (ret == 0)
+		ret = begin_copy(*live, s->path, e);
+	if (ret == 0)
+		ret = end_copy(*live, e);
+	if (ret == 0)
+		ret = store_reserve(*live, e); /* diaries may fill the tmpfs */
+	random_id(id, sizeof(id), "");
+	if (ret == 0)
+		ret = write_id(*live, id, e);
+	/* The last: with it here, what is there counts. */
+	return ret == 0 ? write_id(s->db, id, e) : ret;
+}
+
+int store_mirror_open(struct store *s, const char *path, struct err *e)
+{
+	struct mirror *m = calloc(1, sizeof(*m));
+	sqlite3 *live = NULL;
+	int ret = 0;
+
+	if (!m || !(m->path = strdup(path)))
+		abort();
+	m->whole = find_live(s->db, &live, path);
+	if (!m->whole)
+		ret = make_live(s, &live, path, e);
+	if (ret < 0) {
+		sqlite3_close(live);
+		remove_live(path);
+		free(m->path);
+		free(m);
+		return ret;
+	}
+	m->disk = s->db;
+	sqlite3_wal_autocheckpoint(m->disk, 0);
+	sqlite3_wal_hook(m->disk, on_log, m);
+	s->db = live;
+	s->mirror = m;
+	return 0;
+}
+
+/* Returns whether the disk has it all. */
+static bool flush(struct store *s)
+{
+	struct err e = {0};
+	int ret = 0;
+
+	for (int tries = 0; store_is_behind(s) && tries < 2; tries++) {
+		struct store_batch *b = store_take(s);
+
+		if (!b)
+			return false;
+		ret = store_write(s, b, true, &e);
+		store_written(s, b, ret);
+	}
+	if (ret < 0)
+		log_error("what the catalogue on the disk lacks is in %s: %s", s->mirror->path,
+			  e.text);
+	return ret == 0 && !store_is_behind(s);
+}
+
+void store_mirror_close(struct store *s)
+{
+	struct mirror *m = s->mirror;
+	bool whole = flush(s);
+
+	store_finalize(s->db);
+	sqlite3_close(s->db);
+	if (whole)
+		remove_live(m->path);
+	s->db = m->disk;
+	s->mirror = NULL;
+	forget_noted(m);
+	free(m->path);
+	free(m);
+}
