@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others notice of a sandbox that takes all it can get: exec in a neighbour, and an answer of
-the service itself, before and while."""
+"""What others notice of sandboxes that take all they can get: exec in a neighbour, an answer of the
+service itself, and an fsync in the neighbour, before and while."""
 
 from __future__ import annotations
 
@@ -46,6 +46,27 @@ while True:
             probe.setblocking(False)
             probe.connect_ex((f"{net}.{host}", 7070))
             probe.close()
+"""
+
+# Each write is made stable before the next.
+SYNC = """
+import os
+file = os.open("/root/flood", os.O_CREAT | os.O_WRONLY)
+while True:
+    os.pwrite(file, os.urandom(4096), 0)
+    os.fsync(file)
+"""
+FLOODERS = 8  # sandboxes of one tenant that do this
+# With pauses, as a program has them that does something else than wait for the disk.
+SYNC_TIMES = """
+import os, time
+file = os.open("/root/mine", os.O_CREAT | os.O_WRONLY)
+for _ in range({runs}):
+    began = time.perf_counter()
+    os.pwrite(file, os.urandom(4096), 0)
+    os.fsync(file)
+    print((time.perf_counter() - began) * 1000)
+    time.sleep(0.05)
 """
 
 
@@ -123,6 +144,35 @@ def while_hostile(
     with opened() as places:
         start(create(places))
         return latencies(neighbour, runs)
+
+
+def sync_times(sandbox_id: str, runs: int) -> list[float]:
+    """Milliseconds of so many writes of a page with an fsync."""
+    code = SYNC_TIMES.format(runs=runs)
+    events = api("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"code": code}, timeout_s=600)
+    told = [json.loads(line) for line in events.splitlines()]
+    text = "\n".join(event["data"] for event in told if event["type"] == "stdout")
+    times = [float(line) for line in text.split()]
+    if len(times) != runs:
+        raise BenchError(f"{runs} fsyncs were asked for: {events[-300:]}")
+    return times
+
+
+def fsync_flood(quick: bool) -> Figures:
+    """An fsync in a sandbox, alone and beside sandboxes that do nothing else."""
+    runs = 30 if quick else 200
+    with opened() as places:
+        neighbour = create(places)
+        sync_times(neighbour, 5)
+        alone = figure(sync_times(neighbour, runs), "ms")
+        for _ in range(FLOODERS):
+            run_bash(create(places), for_ever(SYNC))
+        beside = figure(sync_times(neighbour, runs), "ms")
+    return {
+        "fsync_alone": alone,
+        "fsync_beside_fsyncs": beside,
+        "fsync_p99_slows": figure([beside["p99"] / alone["p99"]], "times"),
+    }
 
 
 def hostile(quick: bool) -> Figures:

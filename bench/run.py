@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 
 from contention import contention
 from files import files
-from hostile import hostile
+from hostile import fsync_flood, hostile
 from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
 from net import net
 from output import output
@@ -130,7 +130,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "first-light": [kvm_floor, service, call, memory, empty_pool],
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
-    "hostile": [hostile],
+    "hostile": [fsync_flood, hostile],
     "net": [net],
     "output": [output],
     "restart": [restart],
