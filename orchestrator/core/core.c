@@ -98,6 +98,7 @@ static void on_housekeeping(void *arg)
 	spaces_lost_check(c);
 	privates_check(c);
 	recents_save(&c->recents, c->loop, &c->config);
+	sources_refresh(c);
 	pool_check(c);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
 }
@@ -178,7 +179,6 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	     struct err *e)
 {
 	struct core *c = must_alloc(sizeof(*c));
-	struct source def;
 	struct size own;
 
 	c->loop = loop;
@@ -203,9 +203,9 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	recents_load(&c->recents, config);
 	backup_sweep(c);
 	c->busy_ms = loop_now_ms(loop);
-	source_find(config, TEMPLATE_DEFAULT, &def, e);
-	own = source_size(&def);
-	c->def = template_get(c, &def, &own);
+	sources_load(c);
+	own = source_size(&c->sources->all[0].source);
+	c->def = template_get(c, &c->sources->all[0].source, &own);
 	template_wait(c->def, &c->def_wait, on_default_template, c);
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
@@ -335,6 +335,7 @@ void core_free(struct core *c)
 	if (c->ahead)
 		template_unwait(&c->ahead_wait);
 	recents_close(&c->recents);
+	sources_free(c);
 	backups_free(c);
 	watch_stop(c);
 	c->vms.detached = true;

@@ -4,15 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fd.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/private.h"
 
 #define TRIES 3
 
 struct create {
 	struct core_call *call;
-	struct sandbox *sandbox; /* all but the VM */
+	struct sandbox_spec spec; /* its sizes */
+	struct disk_job *files;	  /* those of its template are looked for */
+	struct sandbox *sandbox;  /* all but the VM */
 	struct template_wait wait;
 	struct private_wait private_wait;
 	bool private; /* nothing of the pool will do: it maps memory that others map */
@@ -28,6 +29,7 @@ void create_free(struct create *create)
 {
 	if (!create)
 		return;
+	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
 	private_unwait(&create->private_wait);
 	warm_free(create->warm);
@@ -159,19 +161,24 @@ static void make(void *arg, const struct failure *f)
 		fail(create, &full);
 }
 
-static void make_private(struct create *create)
+static void on_memory(void *arg, struct disk_job *memory)
 {
+	struct create *create = arg;
 	struct failure f;
-	struct err e;
-	scoped_fd int memory = template_open_memory(create->template, &e);
 
-	if (memory < 0) {
-		failure_set(&f, 503, "template_failed", 5, "%s", e.text);
+	create->files = NULL;
+	if (memory->ret < 0) {
+		failure_set(&f, 503, "template_failed", 5, "%s", memory->err.text);
 		fail(create, &f);
-	} else if (private_ready(create->call->core, create->tenant, memory, &create->private_wait,
-				 make, create)) {
+	} else if (private_ready(create->call->core, create->tenant, memory->fds[0],
+				 &create->private_wait, make, create)) {
 		make(create, NULL);
 	}
+}
+
+static void make_private(struct create *create)
+{
+	create->files = template_open_memory(create->template, on_memory, create);
 }
 
 static void on_template(void *arg, const struct failure *f)
@@ -234,38 +241,9 @@ static bool too_many(const struct core *c)
 	return under_way >= c->vms.max_vms;
 }
 
-static void unknown_template(struct core *c, const char *name, struct failure *f)
-{
-	char **names = source_names(&c->config);
-	size_t used;
-
-	failure_set(f, 400, "unknown_template", 0,
-		    "template %s is not known; this host has: " TEMPLATE_DEFAULT, name);
-	for (char **each = names; each && *each; each++) {
-		used = strlen(f->text);
-		snprintf(f->text + used, sizeof(f->text) - used, ", %s", *each);
-	}
-	source_names_free(names);
-}
-
-static bool find_source(struct core *c, const char *name, struct source *from, struct failure *f)
-{
-	struct err e;
-	int ret = source_find(&c->config, name, from, &e);
-
-	if (ret == -ENOENT)
-		unknown_template(c, name, f);
-	else if (ret < 0)
-		failure_set(f, 503, "template_failed", 0, "template %s can't be used: %.180s", name,
-			    e.text);
-	return ret == 0;
-}
-
 static bool check(struct core *c, const char *tenant, const struct sandbox_spec *spec,
-		  struct source *from, struct sized_choice *size, struct failure *f)
+		  struct failure *f)
 {
-	struct size most = tenant_size_most(c, tenant);
-
 	if (c->closing) {
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
 		return false;
@@ -280,53 +258,78 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 			    env_size(spec->env), SANDBOX_ENV_MAX);
 		return false;
 	}
-	return find_source(c, spec->template, from, f) && size_choose(from, spec, &most, size, f) &&
-	       tenant_has_room(c, tenant, 1, f);
+	return tenant_has_room(c, tenant, 1, f);
 }
 
-struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
-			      core_create_fn *fn, void *arg)
-{
-	struct core_call *call = call_new(c, CALL_CREATE, arg);
-	struct source from;
-	struct failure f;
-	struct sized_choice size;
-	struct size own;
+/* --- the template --------------------------------------------------------------------------- */
 
-	call->create_fn = fn;
-	if (!check(c, tenant, spec, &from, &size, &f)) {
-		c->figures.create_failures++;
-		call_finish(call, &f);
-		return call;
-	}
-	own = source_size(&from);
-	struct create *create = must_alloc(sizeof(*create));
-	call->create = create;
-	create->call = call;
-	create->sandbox = sandbox_new(c, "", tenant);
-	create->sandbox->size = size.size;
+/* What a worker looks for. */
+struct source_look {
+	struct config config;
+	char name[SANDBOX_NAME_MAX + 1];
+	struct source found;
+	char known[ERR_TEXT_MAX]; /* where it is not found: what there is */
+};
+
+static void list_known(struct source_look *look)
+{
+	char **names = source_names(&look->config);
+	size_t used = (size_t)snprintf(look->known, sizeof(look->known), TEMPLATE_DEFAULT);
+
+	for (char **each = names; each && *each && used < sizeof(look->known); each++)
+		used += (size_t)snprintf(look->known + used, sizeof(look->known) - used, ", %s",
+					 *each);
+	source_names_free(names);
+}
+
+static int find_source(struct disk_job *job)
+{
+	struct source_look *look = job->what;
+	int ret = source_find(&look->config, look->name, &look->found, &job->err);
+
+	if (ret == -ENOENT)
+		list_known(look);
+	return ret;
+}
+
+static bool choose_size(struct create *create, const struct source *from, struct failure *f)
+{
+	struct core *c = create->call->core;
+	struct size most = tenant_size_most(c, create->tenant), own = source_size(from);
+	struct sandbox *s = create->sandbox;
+	struct sized_choice size;
+
+	if (!size_choose(from, &create->spec, &most, &size, f))
+		return false;
+	s->size = size.size;
 	create->sized = !size_equal(&size.size, &own);
-	memcpy(create->sandbox->template, from.name, sizeof(from.name));
-	create->tenant = strdup(tenant);
-	create->private = tenant_is_private(c, tenant);
-	call->tenant = create->sandbox->tenant;
-	call->coming = 1;
-	create->template = template_get(c, &from, &size.image);
-	list_add_tail(&c->creates, &call->link);
-	if (!create->template) {
-		failure_set(&f, 503, "busy", 5,
+	memcpy(s->template, from->name, sizeof(from->name));
+	if (!promises_have_room(c, 0, f)) /* it is on its way already */
+		return false;
+	create->template = template_get(c, from, &size.image);
+	if (!create->template)
+		failure_set(f, 503, "busy", 5,
 			    "too many templates and sizes are being prepared: try again");
+	return create->template != NULL;
+}
+
+static void on_source(void *arg, struct disk_job *job)
+{
+	struct create *create = arg;
+	const struct source_look *look = job->what;
+	struct core *c = create->call->core;
+	struct failure f;
+
+	create->files = NULL;
+	if (job->ret == -ENOENT)
+		failure_set(&f, 400, "unknown_template", 0,
+			    "template %s is not known; this host has: %s", look->name, look->known);
+	else if (job->ret < 0)
+		failure_set(&f, 503, "template_failed", 0, "template %s can't be used: %.180s",
+			    look->name, job->err.text);
+	if (job->ret < 0 || !choose_size(create, &look->found, &f)) {
 		fail(create, &f);
-		return call;
-	}
-	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
-		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
-		fail(create, &f);
-		return call;
-	}
-	if (!promises_have_room(c, 0, &f)) { /* it is on its way already */
-		fail(create, &f);
-		return call;
+		return;
 	}
 	struct warm *warm = take_warm(create);
 	if (warm) {
@@ -336,6 +339,49 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		c->figures.pool_misses++;
 		start(create);
 	}
+}
+
+static void look_for_source(struct create *create)
+{
+	struct source_look *look = must_alloc(sizeof(*look));
+
+	look->config = create->call->core->config;
+	memcpy(look->name, create->spec.template, sizeof(look->name));
+	create->files = disk_job_start(create->call->core, find_source, look, 0, on_source, create);
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+			      core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, CALL_CREATE, arg);
+	struct failure f;
+
+	call->create_fn = fn;
+	if (!check(c, tenant, spec, &f)) {
+		c->figures.create_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct create *create = must_alloc(sizeof(*create));
+	call->create = create;
+	create->call = call;
+	create->spec = *spec;
+	create->sandbox = sandbox_new(c, "", tenant);
+	create->tenant = strdup(tenant);
+	create->private = tenant_is_private(c, tenant);
+	call->tenant = create->sandbox->tenant;
+	call->coming = 1;
+	list_add_tail(&c->creates, &call->link);
+	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		fail(create, &f);
+		return call;
+	}
+	create->spec.env = NULL; /* the caller's */
+	create->spec.metadata = NULL;
+	look_for_source(create);
 	return call;
 }
 

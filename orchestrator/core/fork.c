@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A fork: n children of a sandbox, all or none. Shells of the parent's size first, since the parent
- * stands still from the moment it is asked; then the image of its VM; then all children at the same
- * time, each until its guest has confirmed that it is unique; then one change of the catalogue.
- * Whatever fails before that undoes all of it, and the parent goes on as if nothing was asked.
+ * A fork: n children of a sandbox, all or none. Shells of the parent's size and disk layers first,
+ * since the parent stands still from the moment it is asked; then the image of its VM; then all
+ * children at the same time, each until its guest has confirmed that it is unique; then one change
+ * of the catalogue. Whatever fails before that undoes all of it, and the parent goes on as if
+ * nothing was asked.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,10 +13,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/disk-job.h"
 
 enum fork_state {
-	FORK_SHELLS,   /* not all shells are there */
+	FORK_SHELLS,   /* not all shells and disk layers are there */
 	FORK_WAITING,  /* for the parent: one image at a time, and none before its guest is reached
 			*/
 	FORK_COPYING,  /* the parent's VM process makes the image */
@@ -38,8 +39,10 @@ struct fork {
 	struct sandbox *parent; /* good until FORK_MADE: when it ends, so do its forks */
 	enum fork_state state;
 	bool reseed;
-	unsigned n, missing; /* children; those the state waits for */
+	unsigned n, missing; /* children; what the state waits for */
 	struct child *children;
+	struct disk_job *layers; /* being opened */
+	int writable;		 /* the parent's next disk layer */
 	struct later later;
 	struct vm_request *request;
 	struct vm_image *image;
@@ -57,7 +60,7 @@ static void child_fini(struct child *child)
 {
 	if (child->shell)
 		vm_drop(child->shell, NULL, NULL);
-	close_fd(&child->writable);
+	disk_close(child->fork->call->core, &child->writable);
 	warm_free(child->warm);
 	warm_parts_drop(&child->parts);
 	if (child->sandbox)
@@ -81,6 +84,8 @@ void fork_free(struct fork *fork)
 	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
 
 	later_cancel(&fork->later);
+	disk_job_cancel(fork->layers);
+	disk_close(c, &fork->writable);
 	if (fork->request)
 		vm_request_cancel(fork->request);
 	if (parent)
@@ -239,28 +244,6 @@ static void start_children(struct fork *fork)
 
 /* --- the image ------------------------------------------------------------------------------ */
 
-/* While the VM process is at work: what the children need then is there. */
-static void open_layers(void *arg)
-{
-	struct fork *fork = arg;
-
-	for (unsigned i = 0; i < fork->n; i++) {
-		struct child *child = &fork->children[i];
-		struct failure f;
-		struct err e;
-
-		if (child->writable < 0)
-			child->writable = disk_layer_new(&fork->call->core->config, &e);
-		if (child->writable < 0) {
-			failure_set(&f, 503, "fork_failed", 5, "%s", e.text);
-			fail(fork, &f);
-			return;
-		}
-	}
-	if (fork->state == FORK_CHILDREN)
-		start_children(fork);
-}
-
 /* -E2BIG ends when children of earlier forks do, -ENOTSUP never. */
 unsigned fork_retry_s(int error)
 {
@@ -283,8 +266,7 @@ static void on_copied(void *arg, int error, const char *text, struct vm_image *i
 	fork->state = FORK_CHILDREN;
 	fork->image = image;
 	let_go(fork);
-	later_cancel(&fork->later);
-	open_layers(fork);
+	start_children(fork);
 	fork_next(parent);
 }
 
@@ -308,21 +290,14 @@ static void copy(struct fork *fork)
 {
 	struct sandbox *s = fork->parent;
 	struct failure f;
-	struct err e;
 
 	fork->state = FORK_COPYING;
 	s->copying = fork->call;
-	int writable = disk_layer_new(&s->core->config, &e);
-	if (writable >= 0 && note_parent(fork) < 0) {
-		close_fd(&writable);
-		err_say(&e, ENOMEM, "no memory");
-	}
-	if (writable >= 0) {
-		fork->request = vm_fork(s->vm, fork->n, writable, on_copied, fork);
-		later_run(&s->core->later, &fork->later, open_layers, fork);
+	if (note_parent(fork) == 0) {
+		fork->request = vm_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
 		return;
 	}
-	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: %.180s", e.text);
+	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: no memory");
 	fail(fork, &f);
 }
 
@@ -356,7 +331,7 @@ void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 		fail(copying->fork, f);
 }
 
-/* --- shells --------------------------------------------------------------------------------- */
+/* --- shells and layers ---------------------------------------------------------------------- */
 
 static void look_again(void *arg)
 {
@@ -365,7 +340,7 @@ static void look_again(void *arg)
 	fork_next(fork->parent);
 }
 
-static void have_shell(struct fork *fork)
+static void have_part(struct fork *fork)
 {
 	if (--fork->missing)
 		return;
@@ -378,7 +353,7 @@ static void on_shell_ready(void *arg)
 {
 	struct child *child = arg;
 
-	have_shell(child->fork);
+	have_part(child->fork);
 }
 
 static void on_shell_died(void *arg, const char *why)
@@ -392,6 +367,24 @@ static void on_shell_died(void *arg, const char *why)
 }
 
 static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
+
+/* One for the parent, whose own becomes the image's, and one for each child. */
+static void on_layers(void *arg, struct disk_job *layers)
+{
+	struct fork *fork = arg;
+	struct failure f;
+
+	fork->layers = NULL;
+	if (layers->ret < 0) {
+		failure_set(&f, 503, "fork_failed", 5, "%s", layers->err.text);
+		fail(fork, &f);
+		return;
+	}
+	fork->writable = take_fd(&layers->fds[fork->n]);
+	for (unsigned i = 0; i < fork->n; i++)
+		fork->children[i].writable = take_fd(&layers->fds[i]);
+	have_part(fork);
+}
 
 static void take_shells(struct fork *fork)
 {
@@ -415,7 +408,7 @@ static void take_shells(struct fork *fork)
 		child->shell = vm_spawn(&c->vms, &spec, &shell_owner, child);
 	}
 	for (; ready; ready--)
-		have_shell(fork);
+		have_part(fork);
 }
 
 /* --- the call ------------------------------------------------------------------------------- */
@@ -455,7 +448,12 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 		return call;
 	}
 	struct fork *fork = must_alloc(sizeof(*fork));
-	*fork = (struct fork){.call = call, .parent = s, .reseed = reseed, .n = n, .missing = n};
+	*fork = (struct fork){.call = call,
+			      .parent = s,
+			      .reseed = reseed,
+			      .n = n,
+			      .missing = n + 1,
+			      .writable = -1};
 	fork->children = must_alloc(n * sizeof(*fork->children));
 	for (unsigned i = 0; i < n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
@@ -469,6 +467,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	c->n_forking += n;
 	list_add_tail(&s->forks, &call->link);
 	sandbox_touch(s);
+	fork->layers = disk_layers_open(c, n + 1, on_layers, fork);
 	take_shells(fork);
 	return call;
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
@@ -38,6 +39,9 @@ struct freeze {
 	struct exec_point call;
 	uint64_t seq;
 	bool guest_busy;
+	struct disk_job *layer; /* being opened */
+	int writable;		/* the VM's next disk layer */
+	struct err layer_err;	/* why there is none */
 	struct space_job *job;
 	struct store_sync *sync;
 };
@@ -60,6 +64,8 @@ static void freeze_free(struct freeze *fr)
 {
 	list_del(&fr->link);
 	later_cancel(&fr->later);
+	disk_job_cancel(fr->layer);
+	disk_close(fr->core, &fr->writable);
 	store_sync_cancel(fr->sync);
 	if (fr->job) {
 		fr->job->freeze = NULL;
@@ -356,29 +362,27 @@ static void begin(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
 	struct failure full;
-	struct err e;
 	bool allowed = is_within_quota(fr, 1, &full);
-	int writable = allowed ? disk_layer_new(&s->core->config, &e) : -1;
 
 	fr->state = FREEZE_IMAGE;
-	if (writable >= 0 && note(fr) < 0) {
-		close_fd(&writable);
-		err_say(&e, ENOMEM, "no memory");
+	if (fr->writable >= 0 && note(fr) < 0) {
+		disk_close(fr->core, &fr->writable);
+		err_say(&fr->layer_err, ENOMEM, "no memory");
 	}
 	sandbox_step(s, SBX_FREEZE);
 	if (!allowed)
 		fail_with(fr, &full);
-	else if (writable < 0)
-		fail(fr, e.text);
+	else if (fr->writable < 0)
+		fail(fr, fr->layer_err.text);
 	else
-		vm_freeze(s->vm, writable, on_image, fr);
+		vm_freeze(s->vm, take_fd(&fr->writable), on_image, fr);
 }
 
 static bool may_begin(const struct freeze *fr)
 {
 	const struct sandbox *s = fr->sandbox;
 
-	return fr->state == FREEZE_WAITING && !s->copying &&
+	return fr->state == FREEZE_WAITING && !fr->layer && !s->copying &&
 	       (s->state == SBX_READY || s->state == SBX_RUNNING);
 }
 
@@ -444,6 +448,16 @@ void freeze_next(struct core *c)
 		later_run(&c->later, &c->freeze_later, begin_next, c);
 }
 
+static void on_layer(void *arg, struct disk_job *layer)
+{
+	struct freeze *fr = arg;
+
+	fr->layer = NULL;
+	fr->layer_err = layer->err;
+	fr->writable = take_fd(&layer->fds[0]);
+	freeze_next(fr->core);
+}
+
 void freeze_start(struct sandbox *s, struct core_call *call)
 {
 	struct core *c = s->core;
@@ -451,11 +465,12 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 
 	if (!fr) {
 		fr = must_alloc(sizeof(*fr));
-		*fr = (struct freeze){.core = c, .sandbox = s};
+		*fr = (struct freeze){.core = c, .sandbox = s, .writable = -1};
 		list_init(&fr->calls);
 		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
 		list_add_tail(&c->freezes, &fr->link);
 		s->freeze = fr;
+		fr->layer = disk_layers_open(c, 1, on_layer, fr);
 	}
 	if (call)
 		list_add_tail(&fr->calls, &call->link);

@@ -88,10 +88,10 @@ void promises_measured(void *arg);
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);
 /* Another VM would push the host into swapping or worse. */
 bool host_memory_low(void);
-/* No VM can be filled, and guests that write wait. */
-bool host_disk_full(const struct config *config);
+/* No VM can be filled, and guests that write wait. On a worker. */
+bool disk_is_full(const char *state_dir);
 /* What can wait takes no more of it. */
-bool host_disk_low(const struct config *config);
+bool host_disk_low(const struct core *c);
 
 void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,
 		 const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -124,19 +124,40 @@ const struct size *template_size(const struct template *t);
 void template_wait(struct template *t, struct template_wait *w,
 		   void (*fn)(void *arg, const struct failure *f), void *arg);
 void template_unwait(struct template_wait *w);
-/* What a restore with a disk of `rootfs_gb` needs, as CTL_FILL wants it; the descriptors are the
- * caller's. */
+struct disk_job;
+/* Opens what a restore needs: TEMPLATE_FDS descriptors, as CTL_FILL wants them. */
 #define TEMPLATE_FDS	5
 #define TEMPLATE_MEMORY 1 /* of these, and of an image's */
-int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *fill,
-		       int fds[TEMPLATE_FDS], struct err *e);
+struct disk_job *template_open(struct template *t, void (*done)(void *arg, struct disk_job *job),
+			       void *arg);
+/* Opens the memory file of one that is ready: one descriptor. */
+struct disk_job *template_open_memory(struct template *t,
+				      void (*done)(void *arg, struct disk_job *job), void *arg);
+/* It was not possible. */
+void template_open_failed(struct template *t, int error);
+/* What CTL_FILL says of a restore with a disk of `rootfs_gb`. */
+void template_fill(uint32_t rootfs_gb, struct ctl_msg *fill);
 /* How restores of it go: an image that was found on disk and never works is made anew. Nothing is
  * its fault while the disk is full. */
 void template_restored(struct template *t, bool well);
-/* An empty file for a writable disk layer, without a name; -errno with *e filled. */
-/* The memory file of a template that is ready. A descriptor, or -errno with *e filled. */
-int template_open_memory(struct template *t, struct err *e);
-int disk_layer_new(const struct config *config, struct err *e);
+/* An empty file for a writable disk layer, without a name; -errno with *e filled. On a worker. */
+int disk_layer_new(const char *state_dir, struct err *e);
+
+/* What templates there are (sources.c). */
+struct sources {
+	size_t n;
+	struct known_source {
+		struct source source;
+		int ret; /* negative: it is there, but can't be used; `why` says why */
+		char why[ERR_TEXT_MAX];
+	} all[]; /* the default one first */
+};
+/* NULL: it was not there at the last look. */
+const struct known_source *sources_find(const struct sources *s, const char *name);
+void sources_load(struct core *c);
+/* Looks again, on a worker. */
+void sources_refresh(struct core *c);
+void sources_free(struct core *c);
 /* Of the files of a template, once they are whole: no VM's own file has such a mode, nor can its
  * process, of another user, set one. */
 #define TEMPLATE_FILE_MODE 0400
@@ -716,6 +737,8 @@ struct core {
 	struct template_wait def_wait;
 	struct template *ahead; /* being prepared ahead */
 	struct template_wait ahead_wait;
+	struct sources *sources;      /* as they were found last */
+	struct disk_job *sources_job; /* looks for them again */
 	struct recents recents;
 	uint64_t busy_ms;  /* when somebody wanted something last */
 	size_t n_requests; /* calls under way, but followers and operations */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/private.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
@@ -20,6 +21,8 @@
 struct read_job {
 	struct resume *resume; /* NULL: nobody waits any more */
 	struct space_read read;
+	int writable; /* the VM's disk layer, once all is read well */
+	struct err layer_err;
 };
 
 struct resume {
@@ -30,6 +33,8 @@ struct resume {
 	struct space_manifest manifest;
 	struct vm_image *image;
 	struct private_wait private_wait;
+	int writable; /* the VM's disk layer; -1: none, for `layer_err` */
+	struct err layer_err;
 	struct warm *warm;
 	struct store_sync *sync;
 	char *tenant;
@@ -39,6 +44,7 @@ struct resume {
 static void job_free(struct read_job *job)
 {
 	space_read_fini(&job->read);
+	close_fd(&job->writable);
 	free(job);
 }
 
@@ -53,6 +59,7 @@ void resume_free(struct resume *r)
 		atomic_store(&r->job->read.cancelled, true);
 	}
 	private_unwait(&r->private_wait);
+	disk_close(r->call->core, &r->writable);
 	warm_free(r->warm);
 	vm_image_put(r->image);
 	store_sync_cancel(r->sync);
@@ -180,23 +187,20 @@ static void start_vm(struct resume *r)
 {
 	struct core *c = r->call->core;
 	struct failure f;
-	struct err e;
-	int writable = disk_layer_new(&c->config, &e);
+
+	if (r->writable < 0) {
+		failure_set(&f, 503, "resume_failed", 5,
+			    "space %s can't be resumed, it is kept: %.180s", r->space->id,
+			    r->layer_err.text);
+		fail(r, &f);
+		return;
+	}
 	const struct warm_source from = {.size = r->space->size,
 					 .image = r->image,
 					 .shell = pool_take_shell(c, &r->space->size),
-					 .writable = writable,
+					 .writable = take_fd(&r->writable),
 					 .closed = !r->how.egress};
-
-	if (writable >= 0) {
-		r->warm = warm_make(c, &from, on_warm, r);
-		return;
-	}
-	if (from.shell)
-		vm_drop(from.shell, NULL, NULL);
-	failure_set(&f, 503, "resume_failed", 5, "space %s can't be resumed, it is kept: %.180s",
-		    r->space->id, e.text);
-	fail(r, &f);
+	r->warm = warm_make(c, &from, on_warm, r);
 }
 
 /* A Space may have the memory file of a template, from before its tenant was to have its own. */
@@ -231,14 +235,17 @@ static void choose_memory(struct resume *r)
 
 /* --- the files ------------------------------------------------------------------------------ */
 
-static void on_read(struct resume *r, struct space_read *read)
+static void on_read(struct resume *r, struct read_job *job)
 {
+	struct space_read *read = &job->read;
 	int ret = read->ret < 0 ? read->ret : make_image(r, read);
 	struct space *p = r->space;
 	struct failure f;
 
 	if (ret == 0) {
 		p->checked = true;
+		r->writable = take_fd(&job->writable);
+		r->layer_err = job->layer_err;
 		choose_memory(r);
 		return;
 	}
@@ -262,6 +269,8 @@ static void work(void *arg)
 	struct read_job *job = arg;
 
 	space_read_step(&job->read);
+	if (job->read.over && job->read.ret == 0)
+		job->writable = disk_layer_new(job->read.state_dir, &job->layer_err);
 }
 
 /* False: there is no memory for more work. */
@@ -282,7 +291,7 @@ static void on_step(void *arg)
 	}
 	if (r) {
 		r->job = NULL;
-		on_read(r, &job->read);
+		on_read(r, job);
 	}
 	job_free(job);
 }
@@ -321,7 +330,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		return call;
 	}
 	struct resume *r = must_alloc(sizeof(*r));
-	*r = (struct resume){.call = call, .space = p, .how = *how};
+	*r = (struct resume){.call = call, .space = p, .how = *how, .writable = -1};
 	if (!how->timeout_s)
 		r->how.timeout_s = p->timeout_s;
 	if (!how->idle_timeout_s)
@@ -330,7 +339,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	r->how.egress = how->says_egress ? how->egress : p->egress;
 	r->tenant = strdup(tenant);
 	r->job = must_alloc(sizeof(*r->job));
-	r->job->resume = r;
+	*r->job = (struct read_job){.resume = r, .writable = -1};
 	if (!r->tenant)
 		abort();
 	call->resume = r;

@@ -50,7 +50,7 @@ static bool is_possible(const struct source *from, const struct sandbox_spec *sp
 			struct failure *f)
 {
 	uint32_t asked = spec->rootfs_gb;
-	uint32_t least = asked && asked < from->rootfs_gb ? source_least_gb(from) : 0;
+	uint32_t least = asked && asked < from->rootfs_gb ? from->least_gb : 0;
 
 	if (spec->ram_mib && spec->ram_mib < RAM_MIN_MIB)
 		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the least is %d",
@@ -130,21 +130,19 @@ bool host_memory_low(void)
 	       read_meminfo(text, "MemAvailable:", &available) && available < total / 32;
 }
 
-static bool has_less_disk(const struct config *config, uint64_t bytes)
+bool disk_is_full(const char *state_dir)
 {
 	struct statvfs fs;
 
-	return statvfs(config->state_dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < bytes;
+	return statvfs(state_dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < DISK_LEAST;
 }
 
-bool host_disk_full(const struct config *config)
+/* As of the last look, which is of the start at first. */
+bool host_disk_low(const struct core *c)
 {
-	return has_less_disk(config, DISK_LEAST);
-}
+	uint64_t bytes = c->watched.disk_free_bytes;
 
-bool host_disk_low(const struct config *config)
-{
-	return has_less_disk(config, DISK_AHEAD);
+	return bytes && bytes < DISK_AHEAD;
 }
 
 void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,

@@ -43,7 +43,7 @@ void core_touch(struct core *c)
 static bool is_idle(const struct core *c)
 {
 	return !c->building && c->vms.in_use < c->vms.max_vms && pool_is_full(c) &&
-	       !host_memory_low() && !host_disk_low(&c->config);
+	       !host_memory_low() && !host_disk_low(c);
 }
 
 /* --- what ------------------------------------------------------------------------------------ */
@@ -110,19 +110,17 @@ static bool prepare(struct core *c, const struct source *from, const struct size
 
 static bool prepare_templates(struct core *c)
 {
-	char **names = source_names(&c->config);
-	bool started = false;
-	struct source from;
-	struct err e;
+	/* The default one's sizes come last. */
+	for (size_t i = 1; i < c->sources->n; i++) {
+		const struct known_source *known = &c->sources->all[i];
 
-	for (char **name = names; name && *name && !started; name++) {
-		if (source_find(&c->config, *name, &from, &e) < 0)
+		if (known->ret < 0)
 			continue;
-		struct size own = source_size(&from);
-		started = prepare(c, &from, &own);
+		struct size own = source_size(&known->source);
+		if (prepare(c, &known->source, &own))
+			return true;
 	}
-	source_names_free(names);
-	return started;
+	return false;
 }
 
 static bool is_within(const struct size *size, const struct size *limit)
@@ -137,18 +135,18 @@ static bool prepare_recent(struct core *c, struct recent *r)
 {
 	const struct size size = {r->vcpus, r->ram_mib, r->rootfs_gb};
 	struct size host = size_host();
-	struct source from;
-	struct err e;
+	const struct known_source *known = sources_find(c->sources, r->template);
 
-	if (r->expected || source_find(&c->config, r->template, &from, &e) < 0)
+	if (r->expected || !known || known->ret < 0)
 		return false;
-	struct size own = source_size(&from), image = size_image(&size, &own);
+	const struct source *from = &known->source;
+	struct size own = source_size(from), image = size_image(&size, &own);
 	struct size limit = size_limit(&host, &own, &SIZE_NO_LIMIT);
-	struct template *t = template_find(c, from.name, &image);
+	struct template *t = template_find(c, from->name, &image);
 	if (!is_within(&size, &limit))
 		return false;
 	if (!t || t->state != TPL_READY)
-		return start(c, &from, &image);
+		return start(c, from, &image);
 	r->expected = true;
 	pool_expect(c, t, size.rootfs_gb);
 	return false;
@@ -191,15 +189,11 @@ uint64_t templates_ahead(struct core *c)
 
 size_t templates_ahead_count(const struct core *c)
 {
-	char **names = source_names(&c->config);
 	struct size host = size_host();
 	struct sizes sizes;
 
 	sizes_ahead(&sizes, &c->config, template_size(c->def), &host);
-	for (char **name = names; name && *name; name++)
-		sizes.n++;
-	source_names_free(names);
-	return config_sizes_auto(&c->config) ? AHEAD_IMAGES_MAX : sizes.n + 1;
+	return config_sizes_auto(&c->config) ? AHEAD_IMAGES_MAX : sizes.n + c->sources->n;
 }
 
 /* --- what there is -------------------------------------------------------------------------- */
@@ -227,39 +221,32 @@ static size_t list_sizes(struct core *c, const char *name, struct template_size 
 	return n;
 }
 
-static void tell(struct core *c, const char *name,
+static void tell(struct core *c, const struct known_source *known,
 		 void (*each)(void *arg, const struct template_view *view), void *arg)
 {
 	struct template_size sizes[SIZES_SEEN];
 	struct template_view view;
-	struct source from;
-	struct err e;
-	int ret = source_find(&c->config, name, &from, &e);
-
-	if (ret == -ENOENT)
-		return; /* removed just now */
-	struct size own = source_size(&from);
-	const struct template *t = template_find(c, name, &own);
+	const struct source *from = &known->source;
+	struct size own = source_size(from);
+	const struct template *t = template_find(c, from->name, &own);
 	const char *trouble = t && t->why ? t->why : t ? template_trouble(t) : "";
-	view = (struct template_view){.name = name,
-				      .description = from.description,
-				      .state = ret < 0 ? "failed" : state_name(t),
-				      .why = ret < 0 ? e.text : trouble,
-				      .vcpus = from.vcpus,
-				      .ram_mib = from.ram_mib,
-				      .rootfs_gb = from.rootfs_gb,
+
+	view = (struct template_view){.name = from->name,
+				      .description = from->description,
+				      .state = known->ret < 0 ? "failed" : state_name(t),
+				      .why = known->ret < 0 ? known->why : trouble,
+				      .vcpus = from->vcpus,
+				      .ram_mib = from->ram_mib,
+				      .rootfs_gb = from->rootfs_gb,
 				      .sizes = sizes,
-				      .n_sizes = list_sizes(c, name, sizes)};
+				      .n_sizes = list_sizes(c, from->name, sizes)};
 	each(arg, &view);
 }
 
 void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
 		    void *arg)
 {
-	char **names = source_names(&c->config);
-
-	tell(c, TEMPLATE_DEFAULT, each, arg);
-	for (char **name = names; name && *name; name++)
-		tell(c, *name, each, arg);
-	source_names_free(names);
+	for (size_t i = 0; i < c->sources->n; i++)
+		tell(c, &c->sources->all[i], each, arg);
+	sources_refresh(c);
 }

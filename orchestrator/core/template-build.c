@@ -6,15 +6,12 @@
  * paused -> saved -> quit. A step that fails ends the VM and the build. While a build is held, its
  * vCPUs stand still and its time does not pass.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
@@ -37,7 +34,9 @@ struct build {
 	struct vm *vm;
 	struct dial *dial;
 	struct agent *agent;
-	int dir_fd;
+	struct disk_job *opening;
+	struct build_files *files; /* NULL: not open yet */
+	int fds[BUILD_FDS];	   /* those that were not handed on */
 	enum guest_state guest;
 	bool held;
 	bool done;		     /* with all but the image */
@@ -48,8 +47,6 @@ struct build {
 	unsigned rehearsed;	     /* calls of the rehearsal that were made */
 	char said[TEMPLATE_WHY_MAX]; /* the end of what the warm-up wrote to stderr */
 	size_t said_len;
-	struct later later;
-	struct err err;
 };
 
 void build_free(struct build *b)
@@ -58,12 +55,14 @@ void build_free(struct build *b)
 
 	b->t->build = NULL;
 	loop_timer_clear(c->loop, &b->patience);
-	later_cancel(&b->later);
 	dial_cancel(b->dial);
 	agent_free(b->agent);
 	if (b->vm)
 		vm_drop(b->vm, NULL, NULL);
-	close_fd(&b->dir_fd);
+	disk_job_cancel(b->opening);
+	for (unsigned i = 0; i < BUILD_FDS; i++)
+		disk_close(c, &b->fds[i]);
+	free(b->files);
 	free(b);
 }
 
@@ -154,32 +153,10 @@ static void stop_awaiting(struct build *b)
 
 /* --- image ----------------------------------------------------------------------------------- */
 
-static int open_image(struct build *b, int fds[3], struct err *e)
-{
-	static const char *const names[] = {"state", "memory"};
-
-	for (int i = 0; i < 2; i++) {
-		fds[i] = openat(b->dir_fd, names[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (fds[i] < 0)
-			return err_set(e, errno, "make %s of the image", names[i]);
-	}
-	fds[2] = disk_layer_new(&b->t->core->config, e);
-	return fds[2] < 0 ? fds[2] : 0;
-}
-
 static void save(struct build *b)
 {
-	int fds[3] = {-1, -1, -1};
-	struct err e;
-
 	b->guest = GUEST_NONE;
-	if (open_image(b, fds, &e) < 0) {
-		for (int i = 0; i < 3; i++)
-			close_fd(&fds[i]);
-		fail(b, e.text);
-		return;
-	}
-	vm_save(b->vm, fds, on_saved, b);
+	vm_save(b->vm, &b->fds[IMAGE_FDS], on_saved, b);
 }
 
 /* --- hold ------------------------------------------------------------------------------------ */
@@ -281,51 +258,20 @@ static void rehearse(struct build *b)
 
 /* --- warm-up -------------------------------------------------------------------------------- */
 
-static char *read_warmup(const char *path, size_t *len, struct err *e)
-{
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	char *code = malloc(SOURCE_WARMUP_MAX + 1);
-	ssize_t got = 0;
-
-	if (fd < 0 || !code) {
-		err_set(e, fd < 0 ? errno : ENOMEM, "read %s", path);
-		free(code);
-		return NULL;
-	}
-	for (*len = 0; *len <= SOURCE_WARMUP_MAX; *len += (size_t)got) {
-		got = read(fd, code + *len, SOURCE_WARMUP_MAX + 1 - *len);
-		if (got <= 0)
-			break;
-	}
-	if (got == 0)
-		return code;
-	err_say(e, got < 0 ? errno : EFBIG, "%s can't be read, or has more than %u bytes", path,
-		SOURCE_WARMUP_MAX);
-	free(code);
-	return NULL;
-}
-
 static void warm_up(struct build *b)
 {
-	const char *path = b->t->source.warmup;
+	const struct agent_exec exec = {.language = AGENT_PYTHON,
+					.code = b->files->warmup,
+					.code_len = b->files->warmup_len};
 	uint8_t *bytes = NULL;
 	size_t len = 0;
-	struct err e;
 
 	b->step = BUILD_WARMUP;
-	if (!path[0]) {
+	if (!b->files->source.warmup[0]) {
 		rehearse(b);
 		return;
 	}
-	struct agent_exec exec = {.language = AGENT_PYTHON};
-	char *code = read_warmup(path, &exec.code_len, &e);
-	if (!code) {
-		fail(b, e.text);
-		return;
-	}
-	exec.code = code;
 	int made = agent_exec_bytes(&exec, &bytes, &len);
-	free(code);
 	send_request(b, made, bytes, len);
 }
 
@@ -383,11 +329,10 @@ static void grow(struct build *b)
 {
 	uint64_t disk = (uint64_t)b->t->size.rootfs_gb << 30;
 	uint8_t *bytes = NULL;
-	struct stat st;
 	size_t len = 0;
 
 	b->step = BUILD_GROW;
-	if (stat(b->t->source.rootfs, &st) == 0 && (uint64_t)st.st_size >= disk) {
+	if (b->files->rootfs_bytes >= disk) {
 		warm_up(b);
 		return;
 	}
@@ -467,45 +412,16 @@ void template_cmdline(const struct config *config, char *out, size_t size)
 	snprintf(out, size, CMDLINE "%s", config->network[0] ? CMDLINE_NETWORK : "");
 }
 
-static int open_boot(struct build *b, struct ctl_msg *fill, int fds[4], struct err *e)
-{
-	const struct config *config = &b->t->core->config;
-	const char *paths[] = {config->kernel, config->initramfs, b->t->source.rootfs};
-	int n = 0;
-
-	*fill = (struct ctl_msg){.fill = {.kind = CTL_BOOT,
-					  .has_initrd = config->initramfs[0] != 0,
-					  .disk_bytes = (uint64_t)b->t->size.rootfs_gb << 30}};
-	template_cmdline(config, fill->fill.cmdline, sizeof(fill->fill.cmdline));
-	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-		if (!paths[i][0])
-			continue;
-		fds[n] = open(paths[i], O_RDONLY | O_CLOEXEC);
-		if (fds[n] < 0)
-			return err_set(e, errno, "open %s", paths[i]);
-		n++;
-	}
-	fds[n] = openat(b->dir_fd, "layer-0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fds[n] < 0)
-		return err_set(e, errno, "make the template's disk layer");
-	return n + 1;
-}
-
 static void boot(struct build *b)
 {
-	int fds[4] = {-1, -1, -1, -1};
-	struct ctl_msg fill;
-	struct err e;
-	int n = open_boot(b, &fill, fds, &e);
+	const struct config *config = &b->t->core->config;
+	struct ctl_msg fill = {.fill = {.kind = CTL_BOOT,
+					.has_initrd = config->initramfs[0] != 0,
+					.disk_bytes = (uint64_t)b->t->size.rootfs_gb << 30}};
 
-	if (n < 0) {
-		for (int i = 0; i < 4; i++)
-			close_fd(&fds[i]);
-		fail(b, e.text);
-		return;
-	}
+	template_cmdline(config, fill.fill.cmdline, sizeof(fill.fill.cmdline));
 	b->guest = GUEST_STARTING;
-	vm_fill(b->vm, &fill, fds, (unsigned)n, on_runs, b);
+	vm_fill(b->vm, &fill, b->fds, b->files->n_boot, on_runs, b);
 }
 
 static void on_shell(void *arg)
@@ -523,13 +439,6 @@ static void on_died(void *arg, const char *why)
 
 static const struct vm_owner vm_owner = {on_shell, on_died};
 
-static void fail_later(void *arg)
-{
-	struct build *b = arg;
-
-	fail(b, b->err.text);
-}
-
 void build_set_priority(struct core *c)
 {
 	struct build *b = c->building ? c->building->build : NULL;
@@ -539,19 +448,40 @@ void build_set_priority(struct core *c)
 									   : WARDEN_BRINGUP);
 }
 
+static void on_files(void *arg, struct disk_job *job)
+{
+	struct build *b = arg;
+	struct core *c = b->t->core;
+	struct vm_spec spec = size_vm_spec(&b->t->size, true);
+
+	b->opening = NULL;
+	if (job->ret < 0) {
+		fail(b, job->err.text);
+		return;
+	}
+	for (unsigned i = 0; i < BUILD_FDS; i++)
+		b->fds[i] = take_fd(&job->fds[i]);
+	b->files = job->what;
+	job->what = NULL;
+	b->vm = vm_spawn(&c->vms, &spec, &vm_owner, b);
+	build_set_priority(c);
+}
+
 void build_start(struct template *t)
 {
 	struct build *b = must_alloc(sizeof(*b));
-	struct vm_spec spec = size_vm_spec(&t->size, true);
+	struct build_files *files = must_alloc(sizeof(*files));
+	const struct config *config = &t->core->config;
 
 	b->t = t;
 	b->since_ms = loop_now_ms(t->core->loop);
+	for (unsigned i = 0; i < BUILD_FDS; i++)
+		b->fds[i] = -1;
 	t->build = b;
-	b->dir_fd = template_files_begin(&t->core->config, t->name, &b->err);
-	if (b->dir_fd < 0) {
-		later_run(&t->core->later, &b->later, fail_later, b);
-		return;
-	}
-	b->vm = vm_spawn(&t->core->vms, &spec, &vm_owner, b);
-	build_set_priority(t->core);
+	memcpy(files->kernel, config->kernel, sizeof(files->kernel));
+	memcpy(files->initramfs, config->initramfs, sizeof(files->initramfs));
+	memcpy(files->state_dir, config->state_dir, sizeof(files->state_dir));
+	memcpy(files->name, t->name, sizeof(files->name));
+	files->source = t->source;
+	b->opening = disk_job_start(t->core, build_files_open, files, BUILD_FDS, on_files, b);
 }

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/manifest.h"
 #include "orchestrator/core/template-internal.h"
 #include "proto/agent.h"
@@ -341,6 +342,8 @@ void template_files_check(void *arg)
 	struct err why;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
+	/* Before they are read. */
+	source_stamp(&job->source, &job->source.stamp);
 	job->ret = name_of(job);
 	if (job->ret < 0)
 		return;
@@ -435,30 +438,90 @@ void template_files_clean(void *arg)
 		remove_image(parent, tmp);
 }
 
-int template_files_begin(const struct config *config, const char *name, struct err *e)
+/* --- what a build needs ---------------------------------------------------------------------- */
+
+static int make_directory(const struct build_files *b, struct err *e)
 {
 	char path[2 * CONFIG_PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/templates/%s.tmp", config->state_dir, name);
+	snprintf(path, sizeof(path), "%s/templates/%s.tmp", b->state_dir, b->name);
 	if (mkdir(path, 0700) < 0)
 		return err_set(e, errno, "make %s", path);
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
 }
 
-int template_files_open(const struct config *config, const char *name, struct err *e)
+static int open_boot(struct build_files *b, int dir, int *fds, struct err *e)
 {
-	char path[2 * CONFIG_PATH_MAX];
+	const char *const paths[] = {b->kernel, b->initramfs, b->source.rootfs};
+	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/templates/%s", config->state_dir, name);
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		if (!paths[i][0])
+			continue;
+		int fd = fds[b->n_boot++] = open(paths[i], O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || fstat(fd, &st) < 0)
+			return err_set(e, errno, "open %s", paths[i]);
+		b->rootfs_bytes = (uint64_t)st.st_size; /* the last one's */
+	}
+	int layer = openat(dir, "layer-0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (layer < 0)
+		return err_set(e, errno, "make the template's disk layer");
+	fds[b->n_boot++] = layer;
+	return 0;
+}
+
+static int open_image(const struct build_files *b, int dir, int fds[3], struct err *e)
+{
+	static const char *const names[] = {"state", "memory"};
+
+	for (int i = 0; i < 2; i++) {
+		fds[i] = openat(dir, names[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fds[i] < 0)
+			return err_set(e, errno, "make %s of the image", names[i]);
+	}
+	fds[2] = disk_layer_new(b->state_dir, e);
+	return fds[2] < 0 ? fds[2] : 0;
+}
+
+static int read_warmup(struct build_files *b, struct err *e)
+{
+	const char *path = b->source.warmup;
+	ssize_t got = 1;
+
+	if (!path[0])
+		return 0;
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return err_set(e, errno, "read %s", path);
+	for (; b->warmup_len <= SOURCE_WARMUP_MAX; b->warmup_len += (size_t)got) {
+		got = read(fd, b->warmup + b->warmup_len, sizeof(b->warmup) - b->warmup_len);
+		if (got <= 0)
+			break;
+	}
+	if (got == 0)
+		return 0;
+	return err_say(e, got < 0 ? errno : EFBIG, "%s can't be read, or has more than %u bytes",
+		       path, SOURCE_WARMUP_MAX);
+}
+
+int build_files_open(struct disk_job *job)
+{
+	struct build_files *b = job->what;
+	scoped_fd int dir = make_directory(b, &job->err);
+
+	if (dir < 0)
+		return dir;
+	int ret = open_boot(b, dir, job->fds, &job->err);
+	if (ret == 0)
+		ret = open_image(b, dir, job->fds + IMAGE_FDS, &job->err);
+	return ret == 0 ? read_warmup(b, &job->err) : ret;
 }
 
 /* Without a name: it is gone when the VM process that writes it is. */
-int disk_layer_new(const struct config *config, struct err *e)
+int disk_layer_new(const char *state_dir, struct err *e)
 {
-	int fd = open(config->state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int fd = open(state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
-	return fd < 0 ? err_set(e, errno, "make a disk layer in %s", config->state_dir) : fd;
+	return fd < 0 ? err_set(e, errno, "make a disk layer in %s", state_dir) : fd;
 }

@@ -62,6 +62,7 @@ struct template
 	struct list queue_link; /* on core->builds */
 	struct source source;
 	struct source_stamp stamp; /* of the files its image was made from */
+	struct disk_job *judging;  /* whether restores fail because the disk is full */
 	struct size size;
 	enum template_state state;
 	unsigned uses;		      /* who has it from template_get */
@@ -107,8 +108,22 @@ void template_cmdline(const struct config *config, char *out, size_t size);
 void template_files_check(void *job);
 void template_files_publish(void *job);
 void template_files_clean(void *job);
-/* On the loop: the directory an image is made in. -1 with *e filled on failure. */
-int template_files_begin(const struct config *config, const char *name, struct err *e);
-int template_files_open(const struct config *config, const char *name, struct err *e);
+
+/* What a build needs of files. */
+struct build_files {
+	char kernel[CONFIG_PATH_MAX], initramfs[CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
+	char name[TEMPLATE_NAME_LEN]; /* of the image */
+	struct source source;
+	unsigned n_boot; /* of the descriptors, as CTL_FILL wants them */
+	uint64_t rootfs_bytes;
+	size_t warmup_len;
+	char warmup[SOURCE_WARMUP_MAX + 1];
+};
+/* Descriptors: up to four for the boot, and those of the image as CTL_SAVE wants them. */
+#define IMAGE_FDS 4
+#define BUILD_FDS (IMAGE_FDS + 3)
+struct disk_job;
+/* The work of a disk_job: makes the directory t->name.tmp with the image's files, and opens all. */
+int build_files_open(struct disk_job *job);
 
 #endif

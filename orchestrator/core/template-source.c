@@ -127,10 +127,10 @@ static int read_conf(struct source *out, const char *dir, struct err *e)
 
 /* --- folders -------------------------------------------------------------------------------- */
 
-uint32_t source_least_gb(const struct source *s)
+/* The least disk that holds its root file system. */
+static uint32_t least_gb(const struct source *s)
 {
-	struct stat st;
-	uint64_t gb = stat(s->rootfs, &st) < 0 ? 1 : ((uint64_t)st.st_size + (1u << 30) - 1) >> 30;
+	uint64_t gb = (s->stamp.bytes[0] + (1u << 30) - 1) >> 30;
 
 	return (uint32_t)(gb < 1 ? 1 : gb > SOURCE_ROOTFS_MAX_GB ? SOURCE_ROOTFS_MAX_GB : gb);
 }
@@ -143,7 +143,6 @@ static bool join(char out[SOURCE_PATH_MAX], const char *dir, const char *name)
 static int find_folder(const struct config *c, struct source *out, struct err *e)
 {
 	char dir[SOURCE_PATH_MAX];
-	uint32_t least;
 
 	if (!join(dir, c->templates_dir, out->name) || !join(out->rootfs, dir, "rootfs.ext4") ||
 	    !join(out->warmup, dir, "warmup.py"))
@@ -152,10 +151,11 @@ static int find_folder(const struct config *c, struct source *out, struct err *e
 		return err_set(e, errno, "%s", out->rootfs);
 	if (access(out->warmup, F_OK) < 0)
 		out->warmup[0] = 0;
-	least = source_least_gb(out);
+	source_stamp(out, &out->stamp);
+	out->least_gb = least_gb(out);
 	int r = read_conf(out, dir, e);
-	if (out->rootfs_gb < least)
-		out->rootfs_gb = least;
+	if (out->rootfs_gb < out->least_gb)
+		out->rootfs_gb = out->least_gb;
 	return r;
 }
 
@@ -166,6 +166,8 @@ int source_find(const struct config *c, const char *name, struct source *out, st
 		memcpy(out->name, TEMPLATE_DEFAULT, sizeof(TEMPLATE_DEFAULT));
 		memcpy(out->rootfs, c->rootfs, sizeof(c->rootfs));
 		memcpy(out->warmup, c->warmup, sizeof(c->warmup));
+		source_stamp(out, &out->stamp);
+		out->least_gb = least_gb(out);
 		return 0;
 	}
 	if (!source_name_ok(name) || !c->templates_dir[0])

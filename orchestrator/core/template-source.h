@@ -21,19 +21,27 @@
 #define SOURCE_WARMUP_MAX    (1u << 20) /* bytes of a warmup.py */
 #define SOURCE_ROOTFS_MAX_GB 1024
 
+/* Which files those are that an image was made from: what is replaced has another. */
+struct source_stamp {
+	uint64_t inode[2], bytes[2];
+	struct timespec changed[2];
+};
+
 struct source {
 	char name[SOURCE_NAME_MAX + 1];
 	char description[256];
 	char rootfs[SOURCE_PATH_MAX];
 	char warmup[SOURCE_PATH_MAX];	    /* empty: none */
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of a sandbox that asks for nothing else */
+	uint32_t least_gb;		    /* the least disk that holds its root file system */
+	struct source_stamp stamp;	    /* as it was found */
 };
 
 /* Lower case letters, digits, and . _ - but not first; up to SOURCE_NAME_MAX. */
 bool source_name_ok(const char *name);
 
-/* The template of this name; -errno with *e filled: -ENOENT when there is none, else it is there
- * but can't be used (*out then has its name). */
+/* Finds the template of this name, and looks at its files: not on the loop. -errno with *e filled:
+ * -ENOENT when there is none, else it is there but can't be used (*out then has its name). */
 int source_find(const struct config *c, const char *name, struct source *out, struct err *e);
 
 /* The names of all but the default one, sorted: NULL-terminated, to be freed with
@@ -41,17 +49,10 @@ int source_find(const struct config *c, const char *name, struct source *out, st
 char **source_names(const struct config *c);
 void source_names_free(char **names);
 
-/* The least disk that holds its root file system. */
-uint32_t source_least_gb(const struct source *s);
-
 /* Applies the text of a template.conf. */
 int source_conf(struct source *out, const char *text, size_t len, struct err *e);
 
-/* Which files those are that an image was made from: what is replaced has another. */
-struct source_stamp {
-	uint64_t inode[2], bytes[2];
-	struct timespec changed[2];
-};
+/* Looks at its files. */
 void source_stamp(const struct source *s, struct source_stamp *out);
 bool source_stamp_equal(const struct source_stamp *a, const struct source_stamp *b);
 

@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/template-internal.h"
 #include "proto/agent.h"
 
@@ -193,6 +195,7 @@ static void on_checked(void *arg)
 		t->job = NULL;
 		memcpy(t->name, job->name, sizeof(t->name));
 		memcpy(t->key, job->key, sizeof(t->key));
+		t->stamp = job->source.stamp;
 		if (job->remark[0])
 			log_warn("template %s is made anew: %s", job->name, job->remark);
 		if (job->ret < 0) {
@@ -219,7 +222,6 @@ static void want(struct template *t)
 	loop_timer_clear(t->core->loop, &t->retry);
 	free(t->why);
 	t->why = NULL;
-	source_stamp(&t->source, &t->stamp);
 	start_job(t, template_files_check, on_checked);
 }
 
@@ -352,6 +354,7 @@ static void template_free(struct template *t)
 	list_del(&t->link);
 	list_del(&t->queue_link);
 	loop_timer_clear(t->core->loop, &t->retry);
+	disk_job_cancel(t->judging);
 	free(t->why);
 	free(t);
 }
@@ -404,15 +407,6 @@ static struct template *template_new(struct core *c, const struct source *from,
 
 static void spoil(struct template *t);
 
-/* Whether the files it was made from are still those that are there. */
-static bool is_current(const struct template *t, const struct source *from)
-{
-	struct source_stamp now;
-
-	source_stamp(from, &now);
-	return source_stamp_equal(&now, &t->stamp);
-}
-
 struct template *template_get(struct core *c, const struct source *from, const struct size *size)
 {
 	struct template *t = template_find(c, from->name, size);
@@ -423,7 +417,7 @@ struct template *template_get(struct core *c, const struct source *from, const s
 		return NULL;
 	list_del(&t->link);
 	list_add_tail(&c->templates, &t->link);
-	bool old = t->state == TPL_READY && !is_current(t, from);
+	bool old = t->state == TPL_READY && !source_stamp_equal(&from->stamp, &t->stamp);
 	if (old || t->state == TPL_NEW || t->state == TPL_FAILED)
 		t->source = *from;
 	if (old)
@@ -472,68 +466,116 @@ static void spoil(struct template *t)
 	want(t);
 }
 
-void template_restored(struct template *t, bool well)
+static int look_at_disk(struct disk_job *job)
 {
-	if (!well && host_disk_full(&t->core->config))
-		return;
-	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
-	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here)
+	return disk_is_full(job->what) ? -ENOSPC : 0;
+}
+
+/* A full disk is not the image's fault. */
+static void judge(void *arg, struct disk_job *job)
+{
+	struct template *t = arg;
+
+	t->judging = NULL;
+	if (job->ret < 0)
+		t->bad_in_row = 0;
+	if (t->bad_in_row < BAD_IN_ROW_MAX)
 		return;
 	t->discard = true;
 	spoil(t);
 }
 
-int template_open_memory(struct template *t, struct err *e)
+void template_restored(struct template *t, bool well)
 {
-	scoped_fd int dir = template_files_open(&t->core->config, t->name, e);
-
-	if (dir < 0)
-		return dir;
-	int fd = openat(dir, "memory", O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, errno, "open the memory of template %s", t->name) : fd;
+	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
+	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here || t->judging)
+		return;
+	char *dir = strdup(t->core->config.state_dir);
+	if (!dir)
+		abort();
+	t->judging = disk_job_start(t->core, look_at_disk, dir, 0, judge, t);
 }
 
-static int open_files(struct template *t, int fds[TEMPLATE_FDS], struct err *e)
+/* What a worker needs to know to open a template's files. */
+struct template_files {
+	char dir[2 * CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
+	struct source source;
+	struct source_stamp stamp;
+	bool evictable; /* the least recently used one goes first */
+};
+
+static int open_files(struct disk_job *job)
 {
 	static const char *const names[] = {"state", "memory", NULL, "layer-0"};
-	scoped_fd int dir = template_files_open(&t->core->config, t->name, e);
+	struct template_files *what = job->what;
+	struct source_stamp now;
+	struct err *e = &job->err;
 
+	scoped_fd int dir = open(what->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
-		return dir;
-	if (t != t->core->def)
-		futimens(dir, NULL); /* the least recently used one goes first */
+		return err_set(e, errno, "open %s", what->dir);
+	if (what->evictable)
+		futimens(dir, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		const char *path = names[i] ? names[i] : t->source.rootfs;
+		const char *path = names[i] ? names[i] : what->source.rootfs;
 
-		fds[i] = openat(names[i] ? dir : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-		if (fds[i] < 0)
+		job->fds[i] = openat(names[i] ? dir : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+		if (job->fds[i] < 0)
 			return err_set(e, errno, "open %s", path);
 	}
 	/* After the open: the image holds what differs from just that file. */
-	if (!is_current(t, &t->source))
+	source_stamp(&what->source, &now);
+	if (!source_stamp_equal(&now, &what->stamp))
 		return err_say(e, ENOENT, "what template %s is made from was replaced",
-			       t->source.name);
-	fds[4] = disk_layer_new(&t->core->config, e);
-	return fds[4] < 0 ? fds[4] : 0;
+			       what->source.name);
+	job->fds[4] = disk_layer_new(what->state_dir, e);
+	return job->fds[4] < 0 ? job->fds[4] : 0;
 }
 
-int template_open_fill(struct template *t, uint32_t rootfs_gb, struct ctl_msg *fill,
-		       int fds[TEMPLATE_FDS], struct err *e)
+struct disk_job *template_open(struct template *t, void (*done)(void *arg, struct disk_job *job),
+			       void *arg)
 {
-	memset(fill, 0, sizeof(*fill));
-	fill->fill.kind = CTL_RESTORE;
-	fill->fill.layers = 1;
-	fill->fill.disk_bytes = (uint64_t)rootfs_gb << 30;
-	for (int i = 0; i < TEMPLATE_FDS; i++)
-		fds[i] = -1;
-	int ret = open_files(t, fds, e);
-	if (ret == 0)
-		return 0;
-	for (int i = 0; i < TEMPLATE_FDS; i++)
-		close_fd(&fds[i]);
-	if (ret == -ENOENT) /* somebody removed it, or made it anew */
+	struct template_files *what = must_alloc(sizeof(*what));
+	const struct config *config = &t->core->config;
+
+	snprintf(what->dir, sizeof(what->dir), "%s/templates/%s", config->state_dir, t->name);
+	memcpy(what->state_dir, config->state_dir, sizeof(what->state_dir));
+	what->source = t->source;
+	what->stamp = t->stamp;
+	what->evictable = t != t->core->def;
+	return disk_job_start(t->core, open_files, what, TEMPLATE_FDS, done, arg);
+}
+
+static int open_memory(struct disk_job *job)
+{
+	const char *path = job->what;
+
+	job->fds[0] = open(path, O_RDONLY | O_CLOEXEC);
+	return job->fds[0] < 0 ? err_set(&job->err, errno, "open %s", path) : 0;
+}
+
+struct disk_job *template_open_memory(struct template *t,
+				      void (*done)(void *arg, struct disk_job *job), void *arg)
+{
+	char *path = must_alloc(2 * CONFIG_PATH_MAX);
+
+	snprintf(path, 2 * CONFIG_PATH_MAX, "%s/templates/%s/memory", t->core->config.state_dir,
+		 t->name);
+	return disk_job_start(t->core, open_memory, path, 1, done, arg);
+}
+
+/* Somebody removed it, or made it anew. */
+void template_open_failed(struct template *t, int error)
+{
+	if (error == -ENOENT)
 		spoil(t);
-	return ret;
+}
+
+void template_fill(uint32_t rootfs_gb, struct ctl_msg *fill)
+{
+	*fill = (struct ctl_msg){.fill = {.kind = CTL_RESTORE,
+					  .layers = 1,
+					  .disk_bytes = (uint64_t)rootfs_gb << 30}};
 }
 
 /* --- end ------------------------------------------------------------------------------------ */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
+#include "orchestrator/core/disk-job.h"
 #include "orchestrator/core/inspect.h"
 #include "orchestrator/core/private.h"
 #include "orchestrator/vm/progress.h"
@@ -24,6 +25,7 @@
 enum warm_state {
 	WARM_SHELL,
 	WARM_CLOSING, /* its way to the network, before there is a guest */
+	WARM_OPENING, /* the template's files */
 	WARM_FILLING,
 	WARM_DIALING,
 	WARM_RESEEDING,
@@ -43,6 +45,7 @@ struct warm {
 	enum warm_state state;
 	char id[SANDBOX_ID_LEN + 1];
 	struct vm *vm;
+	struct disk_job *files;
 	struct dial *dial;
 	struct agent *agent;
 	struct loop_timer patience;    /* for the seed and the rehearsal */
@@ -63,13 +66,14 @@ void warm_free(struct warm *w)
 	loop_timer_clear(w->core->loop, &w->patience);
 	inspection_cancel(w->inspection);
 	later_cancel(&w->later);
+	disk_job_cancel(w->files);
 	dial_cancel(w->dial);
 	agent_free(w->agent);
 	if (w->vm)
 		vm_drop(w->vm, NULL, NULL);
 	if (w->from.image) {
 		vm_image_put(w->from.image);
-		close_fd(&w->from.writable);
+		disk_close(w->core, &w->from.writable);
 	}
 	free(w);
 }
@@ -313,25 +317,38 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	w->dial = dial_while_working(w->vm, still_ms(w), on_dialed, w);
 }
 
-static int fill_from_template(struct warm *w, struct err *e)
+static void begin_fill(struct warm *w)
 {
-	int fds[TEMPLATE_FDS];
-	struct ctl_msg fill;
-	int ret = template_open_fill(w->from.template, w->from.size.rootfs_gb, &fill, fds, e);
+	w->fill_ns = now_ns();
+	w->state = WARM_FILLING;
+	watch_progress(w);
+}
 
-	if (ret < 0)
-		return ret;
-	if (w->from.private_of)
-		ret = private_take(w->core, w->from.private_of, &fds[TEMPLATE_MEMORY], e);
-	if (ret == 0)
-		vm_fill(w->vm, &fill, fds, TEMPLATE_FDS, on_filled, w);
-	for (size_t i = 0; i < TEMPLATE_FDS; i++)
-		close_fd(&fds[i]);
-	return ret;
+static void on_opened(void *arg, struct disk_job *files)
+{
+	struct warm *w = arg;
+	struct ctl_msg fill;
+	struct err e;
+
+	w->files = NULL;
+	if (files->ret < 0) {
+		template_open_failed(w->from.template, files->ret);
+		fail(w, files->err.text);
+		return;
+	}
+	if (w->from.private_of &&
+	    private_take(w->core, w->from.private_of, &files->fds[TEMPLATE_MEMORY], &e) < 0) {
+		fail(w, e.text);
+		return;
+	}
+	template_fill(w->from.size.rootfs_gb, &fill);
+	begin_fill(w);
+	vm_fill(w->vm, &fill, files->fds, TEMPLATE_FDS, on_filled, w);
 }
 
 static void fill_from_image(struct warm *w)
 {
+	begin_fill(w);
 	vm_fill_image(w->vm, w->from.image, take_fd(&w->from.writable), on_filled, w);
 	vm_image_put(w->from.image); /* the request holds it */
 	w->from.image = NULL;
@@ -339,17 +356,12 @@ static void fill_from_image(struct warm *w)
 
 static void fill(struct warm *w)
 {
-	struct err e;
-
-	w->fill_ns = now_ns();
 	if (w->from.image) {
 		fill_from_image(w);
-	} else if (fill_from_template(w, &e) < 0) {
-		fail(w, e.text);
 		return;
 	}
-	w->state = WARM_FILLING;
-	watch_progress(w);
+	w->state = WARM_OPENING;
+	w->files = template_open(w->from.template, on_opened, w);
 }
 
 static void fail_open(struct warm *w, const char *text)

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/core/disk-job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+static bool has_open(const struct disk_job *job)
+{
+	for (unsigned i = 0; i < job->n; i++)
+		if (job->fds[i] >= 0)
+			return true;
+	return false;
+}
+
+static void close_all(void *arg)
+{
+	struct disk_job *job = arg;
+
+	for (unsigned i = 0; i < job->n; i++)
+		close_fd(&job->fds[i]);
+}
+
+static void free_job(void *arg)
+{
+	struct disk_job *job = arg;
+
+	close_all(job); /* none, unless there was no worker for them */
+	free(job->what);
+	free(job);
+}
+
+static void let_go(struct disk_job *job)
+{
+	if (!has_open(job) || loop_work(job->loop, LOOP_DISK, close_all, free_job, job) < 0)
+		free_job(job);
+}
+
+static void work(void *arg)
+{
+	struct disk_job *job = arg;
+
+	job->ret = job->work(job);
+}
+
+static void on_worked(void *arg)
+{
+	struct disk_job *job = arg;
+
+	if (!job->cancelled)
+		job->done(job->arg, job);
+	let_go(job);
+}
+
+static struct disk_job *job_new(struct core *c, unsigned n)
+{
+	struct disk_job *job = must_alloc(sizeof(*job) + n * sizeof(job->fds[0]));
+
+	job->loop = c->loop;
+	job->n = n;
+	for (unsigned i = 0; i < n; i++)
+		job->fds[i] = -1;
+	return job;
+}
+
+struct disk_job *disk_job_start(struct core *c, int (*start)(struct disk_job *job), void *what,
+				unsigned n_fds, void (*done)(void *arg, struct disk_job *job),
+				void *arg)
+{
+	struct disk_job *job = job_new(c, n_fds);
+
+	job->work = start;
+	job->what = what;
+	job->done = done;
+	job->arg = arg;
+	if (loop_work(c->loop, LOOP_DISK, work, on_worked, job) < 0) {
+		job->ret = err_say(&job->err, ENOMEM, "no memory for a worker thread");
+		later_run(&c->later, &job->later, on_worked, job);
+	}
+	return job;
+}
+
+void disk_job_cancel(struct disk_job *job)
+{
+	if (!job)
+		return;
+	job->cancelled = true;
+	if (!job->later.link.next || list_empty(&job->later.link))
+		return; /* it is with a worker */
+	later_cancel(&job->later);
+	free_job(job);
+}
+
+/* --- layers --------------------------------------------------------------------------------- */
+
+static int open_layers(struct disk_job *job)
+{
+	for (unsigned i = 0; i < job->n; i++) {
+		job->fds[i] = disk_layer_new(job->what, &job->err);
+		if (job->fds[i] < 0)
+			return job->fds[i];
+	}
+	return 0;
+}
+
+struct disk_job *disk_layers_open(struct core *c, unsigned n,
+				  void (*done)(void *arg, struct disk_job *job), void *arg)
+{
+	char *dir = strdup(c->config.state_dir);
+
+	if (!dir)
+		abort();
+	return disk_job_start(c, open_layers, dir, n, done, arg);
+}
+
+void disk_close(struct core *c, int *fd)
+{
+	if (*fd < 0)
+		return;
+	struct disk_job *job = job_new(c, 1);
+	job->fds[0] = take_fd(fd);
+	let_go(job);
+}
