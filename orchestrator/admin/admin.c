@@ -43,6 +43,9 @@ struct client {
 	char request[COMMAND_BYTES_MAX + 1]; /* one more: to see that it is too long */
 	char *answer;
 	size_t answer_len;
+	FILE *out; /* into it, while parts of it follow */
+	struct command_rest rest;
+	struct loop_timer turn; /* until the next part */
 	/* of an answer with a descriptor; -1 without */
 	int fd_along;
 	struct msghdr msg;
@@ -71,7 +74,10 @@ static void client_free(struct client *c)
 	if (c->call)
 		core_abandon(c->call);
 	loop_timer_clear(a->loop, &c->limit);
+	loop_timer_clear(a->loop, &c->turn);
 	list_del(&c->link);
+	if (c->out)
+		fclose(c->out);
 	close_fd(&c->fd);
 	close_fd(&c->fd_along);
 	free(c->answer);
@@ -202,19 +208,59 @@ static void wait_for(struct client *c, enum command_wait wait, enum command_stat
 	}
 }
 
+static struct command_env env_of(struct client *c)
+{
+	struct command_env env = c->admin->env;
+
+	env.rest = &c->rest;
+	return env;
+}
+
+static void add_parts(void *arg)
+{
+	struct client *c = arg;
+	const struct command_env env = env_of(c);
+
+	if (c->rest.more(&env, &c->rest, c->out)) {
+		loop_timer_set(c->admin->loop, &c->turn, 0);
+		return;
+	}
+	bool whole = fclose(c->out) == 0;
+	c->out = NULL;
+	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	if (whole)
+		send_answer(c, COMMAND_DONE);
+	else
+		client_free(c);
+}
+
+/* A long answer is said in parts, with a turn of the loop between them. */
+static void begin_parts(struct client *c, FILE *out)
+{
+	loop_timer_clear(c->admin->loop, &c->limit);
+	c->out = out;
+	c->turn = (struct loop_timer){.fn = add_parts, .arg = c};
+	add_parts(c);
+}
+
 static void answer(struct client *c)
 {
 	scoped_free struct arguments *args = malloc(sizeof(*args));
+	const struct command_env env = env_of(c);
 	FILE *out = open_memstream(&c->answer, &c->answer_len);
 	bool whole = out && fputc(0, out) != EOF; /* the status goes there */
 	enum command_wait wait = COMMAND_AT_ONCE;
 	enum command_status status = COMMAND_FAILED;
 
 	if (whole && parse(c, args, out))
-		status = command_run(tables, &c->admin->env, args, out, &wait);
+		status = command_run(tables, &env, args, out, &wait);
+	explicit_bzero(c->request, sizeof(c->request));
+	if (status == COMMAND_DONE && c->rest.more) {
+		begin_parts(c, out);
+		return;
+	}
 	if (out && fclose(out) != 0)
 		whole = false;
-	explicit_bzero(c->request, sizeof(c->request));
 	if (whole)
 		wait_for(c, wait, status, args);
 	else

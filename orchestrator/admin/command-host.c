@@ -29,10 +29,28 @@ static void print_age(char out[static AGE_MAX], uint64_t seconds)
 	snprintf(out, AGE_MAX, "%" PRIu64 "s", seconds);
 }
 
+#define AT_A_TIME 64 /* lines */
+
 struct table {
 	FILE *out;
 	int64_t now_ms;
 };
+
+static const struct list_name everything = {.kind = LIST_SANDBOXES};
+
+/* Says all that there is now, a part at a time where that can be. */
+static void list_all(const struct command_env *env, FILE *out,
+		     bool (*more)(const struct command_env *env, struct command_rest *rest,
+				  FILE *out))
+{
+	struct command_rest here = {0}, *rest = env->rest ? env->rest : &here;
+	struct failure f;
+
+	*rest = (struct command_rest){.more = more};
+	core_page(env->core, &everything, SIZE_MAX, &rest->page, &f);
+	while (rest == &here && more(env, rest, out))
+		;
+}
 
 static void list_one(void *arg, const struct sandbox_view *v)
 {
@@ -59,6 +77,16 @@ static void list_lost(void *arg, const char *id, int64_t removed_at_ms)
 		id, time);
 }
 
+static bool list_some(const struct command_env *env, struct command_rest *rest, FILE *out)
+{
+	struct table table = {out, realtime_ms()};
+
+	if (core_list(env->core, &everything, &rest->page, AT_A_TIME, list_one, &table))
+		return true;
+	core_spaces_lost(env->core, list_lost, out);
+	return false;
+}
+
 static int ls(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	      struct err *e)
 {
@@ -66,11 +94,9 @@ static int ls(const struct command_env *env, int argc, const char *const argv[],
 
 	if (ret < 0)
 		return ret;
-	struct table table = {out, realtime_ms()};
 	fprintf(out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %10s  %s\n", "ID", "STATE",
 		"TENANT", "TEMPLATE", "SIZE", "AGE", "IDLE", "MEMORY", "PARENT");
-	core_list(env->core, NULL, list_one, &table);
-	core_spaces_lost(env->core, list_lost, out);
+	list_all(env, out, list_some);
 	return 0;
 }
 
@@ -80,13 +106,18 @@ static void list_process(void *arg, const struct sandbox_view *v)
 		v->template);
 }
 
+static bool list_processes(const struct command_env *env, struct command_rest *rest, FILE *out)
+{
+	return core_list(env->core, &everything, &rest->page, AT_A_TIME, list_process, out);
+}
+
 static int processes(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		     struct err *e)
 {
 	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
 
 	if (ret == 0)
-		core_list(env->core, NULL, list_process, out);
+		list_all(env, out, list_processes);
 	return ret;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "orchestrator/config.h"
+#include "orchestrator/core/core.h"
 
 #define COMMAND_BYTES_MAX 4096 /* of all arguments */
 #define COMMAND_ARGS_MAX  16
@@ -24,10 +25,15 @@ enum command_status {
 };
 
 struct audit_event;
-struct core;
-struct core_call;
-struct failure;
+struct command_env;
 struct keys;
+
+/* What follows of a long answer, so that no command holds up the loop. */
+struct command_rest {
+	/* Says the next part; false: it was the last. NULL: nothing follows. */
+	bool (*more)(const struct command_env *env, struct command_rest *rest, FILE *out);
+	struct list_page page; /* what is left of a list */
+};
 
 struct command_env {
 	const struct config *config;
@@ -48,6 +54,7 @@ struct command_env {
 				     void (*fn)(void *arg, const char *text,
 						const struct failure *f),
 				     void *arg);
+	struct command_rest *rest; /* to be filled in; NULL: all is said at once */
 };
 
 /* argv[0] is the first argument behind the command's words; argv[argc] is NULL. `out` gets what it

@@ -113,11 +113,19 @@ void serve_exec(struct request *r)
 
 /* --- replay --------------------------------------------------------------------------------- */
 
+struct past {
+	struct request *r;
+	size_t left;
+};
+
 static void add_event(void *arg, const struct event *ev, const char *traceparent)
 {
-	struct request *r = arg;
+	struct past *past = arg;
 
-	event_line(&r->out, ev, traceparent);
+	if (!past->left)
+		return;
+	past->left--;
+	event_line(&past->r->out, ev, traceparent);
 }
 
 static void on_follow_started(void *arg)
@@ -165,15 +173,18 @@ static void follow(struct request *r, uint64_t since)
 void serve_replay(struct request *r)
 {
 	bool follows = false;
+	struct past past = {.r = r, .left = SIZE_MAX};
 	uint64_t since = 0;
 	struct failure f;
 
 	if (!ask_number(r, "since", &since) || !ask_flag(r, "follow", &follows) ||
-	    !answer_may_be_long(r))
+	    !ask_limit(r, &past.left) || !answer_may_be_long(r))
 		return;
-	if (follows)
+	if (follows && past.left != SIZE_MAX)
+		answer_error(r, 400, "bad_request", "limit is for a replay that does not follow");
+	else if (follows)
 		follow(r, since);
-	else if (core_replay(r->api->core, r->tenant, r->id, since, add_event, r, &f))
+	else if (core_replay(r->api->core, r->tenant, r->id, since, add_event, &past, &f))
 		answer(r, 200, "application/x-ndjson");
 	else
 		answer_failure(r, &f);

@@ -117,6 +117,21 @@ struct api {
 	char log[ACCESS_LOG_SIZE];
 };
 
+/* Adds at most `most` entries of r->pages.page to `out`, each after pages_comma; false when no more
+ * are left. */
+struct request;
+typedef bool pages_fn(struct request *r, size_t most);
+
+/* A list that is sent. */
+struct pages {
+	struct list_name list;
+	struct list_page page; /* what is left of it */
+	pages_fn *add;
+	bool begun; /* it has an entry */
+	bool more;  /* the next piece is to be gathered */
+	struct loop_timer turn;
+};
+
 /*
  * One request, from its arrival until h2o is done with it and nobody will call back for it.
  * Output is gathered in `out` and goes to h2o one piece at a time, from `sending`.
@@ -161,6 +176,7 @@ struct request {
 	bool limited;		  /* refused by limit_request */
 	struct idem_entry *keyed; /* it has an Idempotency-Key, and is not answered yet */
 	struct list left_link;
+	struct pages pages;
 };
 
 /* --- request.c: life and answers ------------------------------------------------------------ */
@@ -220,6 +236,25 @@ void request_watch(struct request *r);
 /* Once a second for each live request: silence, stalled readers, clients that left. */
 void request_tick(struct request *r, uint64_t now_ms);
 void api_flush(void *arg); /* the loop's before_sleep */
+
+/* --- pages.c: lists ------------------------------------------------------------------------- */
+
+#define PAGE_MAX 1000 /* entries of a page; more are not given */
+
+/* Answers with the list: its page at ?cursor= of ?limit= entries, or all of it. `list` names the
+ * request's own texts. */
+void serve_pages(struct request *r, const struct list_name *list, pages_fn *add);
+void pages_comma(struct request *r);
+/* The client took a piece. */
+void pages_go_on(struct request *r);
+void pages_stop(struct request *r);
+/* Both are false when the query is wrong, which is answered. */
+bool ask_limit(struct request *r, size_t *limit);
+/* Returns the length of the key, 0 when there is no cursor, -EINVAL when it is wrong, which is
+ * answered. */
+int ask_cursor(struct request *r, char kind, void *key, size_t room);
+/* Before the answer: there is a next page. */
+void answer_next(struct request *r, char kind, const void *key, size_t len);
 
 /* --- body.c --------------------------------------------------------------------------------- */
 
@@ -328,6 +363,7 @@ void serve_metrics(struct request *r);
 void serve_templates(struct request *r);
 void serve_create(struct request *r);
 void serve_list(struct request *r);
+void serve_children(struct request *r);
 void serve_info(struct request *r);
 void serve_delete(struct request *r);
 void serve_exec(struct request *r);

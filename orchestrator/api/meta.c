@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Routes about the service itself. */
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/api/cursor.h"
 #include "orchestrator/api/internal.h"
 
 void serve_healthz(struct request *r)
@@ -52,11 +56,37 @@ void serve_readyz(struct request *r)
 	answer(r, checks.ready ? 200 : 503, "application/json");
 }
 
+/* A page of the templates: they are few, so all are walked through. */
+struct templates {
+	struct request *r;
+	char last[CURSOR_KEY_MAX + 1]; /* the name that was told last; empty: none */
+	size_t left;
+	bool more;
+};
+
+/* The default one is the first, the others go by name. */
+static bool is_behind(const char *name, const char *last)
+{
+	static const char first[] = "default";
+
+	if (!*last || strcmp(name, first) == 0)
+		return !*last;
+	return strcmp(last, first) == 0 || strcmp(name, last) > 0;
+}
+
 static void add_template(void *arg, const struct template_view *v)
 {
-	struct request *r = arg;
-	struct text *t = &r->out;
+	struct templates *page = arg;
+	struct text *t = &page->r->out;
 
+	if (!is_behind(v->name, page->last))
+		return;
+	if (!page->left) {
+		page->more = true;
+		return;
+	}
+	page->left--;
+	snprintf(page->last, sizeof(page->last), "%s", v->name);
 	text_puts(t, t->len ? ",{\"name\":" : "[{\"name\":");
 	json_string(t, v->name, strlen(v->name));
 	text_puts(t, ",\"description\":");
@@ -76,7 +106,13 @@ static void add_template(void *arg, const struct template_view *v)
 
 void serve_templates(struct request *r)
 {
-	core_templates(r->api->core, add_template, r);
+	struct templates page = {.r = r, .left = SIZE_MAX};
+
+	if (!ask_limit(r, &page.left) || ask_cursor(r, 't', page.last, sizeof(page.last) - 1) < 0)
+		return;
+	core_templates(r->api->core, add_template, &page);
+	if (page.more)
+		answer_next(r, 't', page.last, strlen(page.last));
 	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
 	answer(r, 200, "application/json");
 }

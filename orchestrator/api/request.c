@@ -57,6 +57,7 @@ static void on_gone(void *at)
 		conn_count_reset(r->conn);
 	access_log_request(r->api, r);
 	poll_stop(r);
+	pages_stop(r);
 	list_del(&r->dirty_link);
 	r->req = NULL;
 	atomic_store(&r->unwanted, true);
@@ -411,6 +412,7 @@ static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 		r->paused = false;
 		core_resume(r->call);
 	}
+	pages_go_on(r);
 	flush_stream(r);
 }
 

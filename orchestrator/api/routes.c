@@ -14,6 +14,7 @@ const struct route routes[] = {
 	{"GET", "/v1/sandboxes", .serve = serve_list},
 	{"GET", "/v1/sandboxes/{id}", .serve = serve_info},
 	{"DELETE", "/v1/sandboxes/{id}", .serve = serve_delete},
+	{"GET", "/v1/sandboxes/{id}/children", .serve = serve_children},
 	{"POST", "/v1/sandboxes/{id}/exec", .serve = serve_exec},
 	{"POST", "/v1/sandboxes/{id}/interrupt", .serve = serve_interrupt},
 	{"GET", "/v1/sandboxes/{id}/replay", .serve = serve_replay},

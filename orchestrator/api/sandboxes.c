@@ -155,6 +155,8 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_text(t, "parent", v->parent);
 	if (v->children)
 		add_children(t, v->children);
+	if (v->children && v->n_children > CHILDREN_SHOWN)
+		text_puts(t, ",\"children_more\":true");
 	add_number(t, "memory_private_bytes", v->memory.private_bytes);
 	add_number(t, "memory_shared_bytes", v->memory.shared_bytes);
 	if (v->freeze_bytes) {
@@ -184,17 +186,27 @@ static void add_to_list(void *arg, const struct sandbox_view *view)
 {
 	struct request *r = arg;
 
-	text_putc(&r->out, r->out.len ? ',' : '[');
+	pages_comma(r);
 	add_view(&r->out, view, r->api->config);
+}
+
+static bool add_some(struct request *r, size_t most)
+{
+	return core_list(r->api->core, &r->pages.list, &r->pages.page, most, add_to_list, r);
 }
 
 void serve_list(struct request *r)
 {
-	if (!answer_may_be_long(r))
-		return;
-	core_list(r->api->core, r->tenant, add_to_list, r);
-	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
-	answer(r, 200, "application/json");
+	const struct list_name list = {.kind = LIST_SANDBOXES, .tenant = r->tenant};
+
+	serve_pages(r, &list, add_some);
+}
+
+void serve_children(struct request *r)
+{
+	const struct list_name list = {.kind = LIST_CHILDREN, .tenant = r->tenant, .parent = r->id};
+
+	serve_pages(r, &list, add_some);
 }
 
 /* --- delete and interrupt ------------------------------------------------------------------- */

@@ -106,17 +106,20 @@ static void add_to_list(void *arg, const struct space_view *view)
 {
 	struct request *r = arg;
 
-	text_putc(&r->out, r->out.len ? ',' : '[');
+	pages_comma(r);
 	add_view(&r->out, view);
+}
+
+static bool add_some(struct request *r, size_t most)
+{
+	return core_spaces(r->api->core, &r->pages.list, &r->pages.page, most, add_to_list, r);
 }
 
 void serve_spaces(struct request *r)
 {
-	if (!answer_may_be_long(r))
-		return;
-	core_spaces(r->api->core, r->tenant, add_to_list, r);
-	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
-	answer(r, 200, "application/json");
+	const struct list_name list = {.kind = LIST_SPACES, .tenant = r->tenant};
+
+	serve_pages(r, &list, add_some);
 }
 
 void serve_space_delete(struct request *r)

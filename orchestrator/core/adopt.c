@@ -40,9 +40,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 		ended_keep(s);
 		return;
 	}
-	list_add_tail(&c->sandboxes, &s->link);
-	c->n_sandboxes++;
-	promises_changed(c);
+	sandbox_enlist(s, SBX_ADOPTING);
 }
 
 /* What only its row tells: nothing of its events, and its times as the wall clock has them. */
@@ -104,7 +102,6 @@ static void adopt(struct sandbox *s)
 	struct vm_id id = {.slot = s->slot, .pid = s->pid};
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
-	s->state = SBX_ADOPTING;
 	take_past(s);
 	s->vm = vm_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
@@ -188,6 +185,8 @@ int adopt_all(struct core *c, struct err *e)
 		ret = store_sandboxes(c->store, on_row, c, e);
 	if (ret < 0)
 		return ret;
+	list_each (pos, &c->sandboxes)
+		lineage_link(container_of(pos, struct sandbox, link));
 	list_each_safe (pos, &c->sandboxes)
 		adopt(container_of(pos, struct sandbox, link));
 	diaries_sweep(c->config.run_dir, has_sandbox, c);

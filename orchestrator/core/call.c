@@ -79,9 +79,38 @@ static void put_away(struct core_call *call)
 	}
 }
 
+void call_promise(struct core_call *call, uint64_t mib)
+{
+	call->coming_mib += mib;
+	call->core->coming_mib += mib;
+}
+
+void call_expect(struct core_call *call, struct tenant *t, unsigned n, uint32_t ram_mib)
+{
+	call->tenant = tenant_hold(t);
+	call->coming = n;
+	t->coming += n;
+	call->core->n_coming += n;
+	call_promise(call, (uint64_t)n * ram_mib);
+}
+
+void call_expects_none(struct core_call *call)
+{
+	if (!call->tenant)
+		return;
+	call->tenant->coming -= call->coming;
+	call->core->n_coming -= call->coming;
+	call->core->coming_mib -= call->coming_mib;
+	call->coming = 0;
+	call->coming_mib = 0;
+	tenant_put(call->tenant);
+	call->tenant = NULL;
+}
+
 void call_free(struct core_call *call)
 {
 	later_cancel(&call->later);
+	call_expects_none(call);
 	list_del(&call->link);
 	put_away(call);
 	if (is_request(call)) {
@@ -146,6 +175,7 @@ void call_finish(struct core_call *call, const struct failure *f)
 
 	list_del(&call->link);
 	list_add_tail(&c->finished, &call->link);
+	call_expects_none(call);
 	call->failed = f != NULL;
 	if (f)
 		call->failure = *f;

@@ -124,7 +124,9 @@ static void init_lists(struct core *c)
 	list_init(&c->waits);
 	list_init(&c->inspections);
 	list_init(&c->syncs);
+	list_init(&c->tenants);
 	list_init(&c->spaces);
+	list_init(&c->unread_spaces);
 	list_init(&c->lost_spaces);
 	list_init(&c->removals);
 	list_init(&c->freezes);
@@ -132,7 +134,7 @@ static void init_lists(struct core *c)
 	for (size_t i = 0; i < BUCKETS; i++) {
 		list_init(&c->buckets[i]);
 		list_init(&c->space_buckets[i]);
-		list_init(&c->owner_buckets[i]);
+		list_init(&c->tenant_buckets[i]);
 	}
 }
 

@@ -62,6 +62,8 @@ struct memory_use {
 	uint64_t private_bytes, shared_bytes;
 };
 
+#define CHILDREN_SHOWN 1000
+
 struct sandbox_view {
 	char id[SANDBOX_ID_LEN + 1];
 	const char *state; /* "ready", "running", "freezing" */
@@ -70,9 +72,12 @@ struct sandbox_view {
 	bool persistent, egress;
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
-	const char *const *children; /* ids of the living ones, NULL-terminated; NULL in lists */
-	struct memory_use memory;    /* in lists as it was some seconds ago; 0: not looked up yet */
-	const char *metadata;	     /* JSON object text */
+	/* Ids of the living ones, oldest first, NULL-terminated, and no more than CHILDREN_SHOWN;
+	 * NULL in lists. */
+	const char *const *children;
+	size_t n_children;	  /* all of them */
+	struct memory_use memory; /* in lists as it was some seconds ago; 0: not looked up yet */
+	const char *metadata;	  /* JSON object text */
 	const char *tenant;
 	uint32_t pid;	  /* of its VM process */
 	uint64_t idle_ms; /* since something was done in it; 0: something is under way */
@@ -106,8 +111,33 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
  * until the caller returns to the loop. */
 bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
 	       struct failure *f);
-/* Every sandbox of the tenant, or of all when it is NULL, oldest first. */
-void core_list(struct core *c, const char *tenant,
+
+/* --- lists, in pages -------------------------------------------------------------------------- */
+
+/* Where an entry stands in a list: lists are ordered by time of creation, then id. Zeroed: before
+ * the first. */
+struct list_place {
+	int64_t at_ms; /* since the epoch */
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+struct list_name {
+	enum { LIST_SANDBOXES, LIST_CHILDREN, LIST_SPACES } kind;
+	const char *tenant; /* LIST_SANDBOXES: NULL: of all tenants */
+	const char *parent; /* LIST_CHILDREN: the id of a sandbox */
+};
+
+struct list_page {
+	struct list_place after, last; /* it has what stands behind the one, up to the other */
+	bool more;		       /* there is something behind it */
+};
+/* Fills in page->last and page->more for a page of at most `most` entries behind page->after. False
+ * with *f filled when there is no such list. */
+bool core_page(struct core *c, const struct list_name *list, size_t most, struct list_page *page,
+	       struct failure *f);
+/* Tells at most `most` entries of the page, oldest first, and moves page->after behind them. False
+ * when no more are left. Both take O(log n) beside what they tell. */
+bool core_list(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
 
 /* --- the catalogue ---------------------------------------------------------------------------- */
@@ -194,8 +224,8 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 				    core_done_fn *fn, void *arg);
 bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
 		     struct failure *f);
-/* Every Space of the tenant, oldest first. */
-void core_spaces(struct core *c, const char *tenant,
+/* The same as core_list, for LIST_SPACES. */
+bool core_spaces(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
 		 void (*each)(void *arg, const struct space_view *view), void *arg);
 /* Every Space on the disk that the catalogue did not name at the start: it is kept as ID.lost until
  * `removed_at_ms` (since the epoch). */

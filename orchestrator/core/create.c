@@ -117,12 +117,8 @@ static void take(struct create *create, struct warm *warm)
 bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
 	bool builds = c->building && !template_is_background(c->building);
-	size_t used = c->n_sandboxes + c->n_unrecorded + c->n_forking + builds;
+	size_t used = c->n_sandboxes + c->n_unrecorded + c->n_coming + builds;
 
-	list_each (pos, &c->creates)
-		used++;
-	list_each (pos, &c->resumes)
-		used++;
 	if (used + n > c->vms.max_vms) {
 		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",
 			    c->vms.max_vms);
@@ -231,16 +227,6 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	return true;
 }
 
-/* Whatever comes of them, no more than that can have room; each holds what was asked for. */
-static bool too_many(const struct core *c)
-{
-	size_t under_way = 0;
-
-	list_each (pos, &c->creates)
-		under_way++;
-	return under_way >= c->vms.max_vms;
-}
-
 static bool check(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 		  struct failure *f)
 {
@@ -248,9 +234,11 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
 		return false;
 	}
-	if (too_many(c)) {
-		failure_set(f, 503, "no_capacity", 5, "%u creates are under way already",
-			    c->vms.max_vms);
+	/* Whatever comes of them, no more than that can have room; each holds what was asked for.
+	 */
+	if (c->n_coming >= c->vms.max_vms) {
+		failure_set(f, 503, "no_capacity", 5,
+			    "%zu creates and children are under way already", c->n_coming);
 		return false;
 	}
 	if (env_size(spec->env) > SANDBOX_ENV_MAX) {
@@ -304,6 +292,7 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	s->size = size.size;
 	create->sized = !size_equal(&size.size, &own);
 	memcpy(s->template, from->name, sizeof(from->name));
+	call_promise(create->call, s->size.ram_mib);
 	if (!promises_have_room(c, 0, f)) /* it is on its way already */
 		return false;
 	create->template = template_get(c, from, &size.image);
@@ -371,8 +360,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->tenant = strdup(tenant);
 	create->private = tenant_is_private(c, tenant);
-	call->tenant = create->sandbox->tenant;
-	call->coming = 1;
+	call_expect(call, create->sandbox->owner, 1, 0); /* its size follows */
 	list_add_tail(&c->creates, &call->link);
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
 		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
@@ -383,13 +371,6 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->spec.metadata = NULL;
 	look_for_source(create);
 	return call;
-}
-
-uint32_t create_coming_mib(const struct core_call *call)
-{
-	const struct sandbox *s = call->create ? call->create->sandbox : NULL;
-
-	return s ? s->size.ram_mib : 0;
 }
 
 /* It may have ended since. */

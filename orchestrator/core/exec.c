@@ -23,6 +23,7 @@
 struct exec {
 	struct core_call *call;
 	struct sandbox *sandbox; /* while the call is in its queue */
+	struct tenant *owner;	 /* in whose account `bytes` are; NULL: there are none */
 	uint8_t *bytes;		 /* what to send, until it is sent */
 	size_t len;
 	bool started, paused;
@@ -42,6 +43,20 @@ struct exec {
 	uint64_t limit_ms; /* on the boot-time clock, 0: none */
 };
 
+/* Code that no guest has taken yet. */
+static void count_waiting(struct tenant *t, ssize_t bytes)
+{
+	t->waiting_bytes += (size_t)bytes;
+	t->core->waiting_bytes += (size_t)bytes;
+}
+
+/* What is to be sent waits from here on. */
+static void wait_to_send(struct exec *exec, struct sandbox *s)
+{
+	exec->owner = tenant_hold(s->owner);
+	count_waiting(exec->owner, (ssize_t)exec->len);
+}
+
 void exec_free(struct exec *exec)
 {
 	if (!exec)
@@ -50,7 +65,8 @@ void exec_free(struct exec *exec)
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
 	if (exec->bytes)
-		exec->call->core->waiting_bytes -= exec->len;
+		count_waiting(exec->owner, -(ssize_t)exec->len);
+	tenant_put(exec->owner);
 	free(exec->bytes);
 	free(exec->traceparent);
 	free(exec);
@@ -395,7 +411,7 @@ void exec_set_timer(struct sandbox *s)
 
 void exec_sent(struct sandbox *s)
 {
-	s->core->waiting_bytes -= s->sending_bytes;
+	count_waiting(s->owner, -(ssize_t)s->sending_bytes);
 	s->sending_bytes = 0;
 }
 
@@ -447,32 +463,12 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 	return ret == 0;
 }
 
-/* Bytes of the tenant's calls that no guest has taken yet. */
-static size_t waiting_of(const struct core *c, const char *tenant)
-{
-	size_t bytes = 0;
-
-	list_each (sandbox, &c->sandboxes) {
-		const struct sandbox *s = container_of(sandbox, struct sandbox, link);
-
-		if (strcmp(s->tenant, tenant) != 0)
-			continue;
-		bytes += s->sending_bytes;
-		list_each (pos, &s->calls) {
-			const struct exec *exec = container_of(pos, struct core_call, link)->exec;
-
-			bytes += exec->bytes ? exec->len : 0;
-		}
-	}
-	return bytes;
-}
-
 static bool has_share(const struct sandbox *s)
 {
 	size_t total = s->core->waiting_bytes;
 
 	return total < WAITING_BYTES_MAX / 2 ||
-	       tenant_share(s->core, total, waiting_of(s->core, s->tenant), WAITING_BYTES_MAX);
+	       tenant_share(s->core, total, s->owner->waiting_bytes, WAITING_BYTES_MAX);
 }
 
 static bool goes_at_once(const struct sandbox *s)
@@ -522,7 +518,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 		call_finish(call, &f);
 		return call;
 	}
-	c->waiting_bytes += exec->len;
+	wait_to_send(exec, s);
 	exec->sandbox = s;
 	exec->out.account = exec->err.account = s->output;
 	if (spec->traceparent)
@@ -617,7 +613,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	if (ret == 0 && p->at_guest)
 		ret = agent_attach_bytes(p->number, p->have, &exec->bytes, &exec->len);
 	if (exec->bytes)
-		s->core->waiting_bytes += exec->len;
+		wait_to_send(exec, s);
 	return ret;
 }
 

@@ -80,18 +80,15 @@ void fork_free(struct fork *fork)
 {
 	if (!fork)
 		return;
-	struct core *c = fork->call->core;
 	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
 
 	later_cancel(&fork->later);
 	disk_job_cancel(fork->layers);
-	disk_close(c, &fork->writable);
+	disk_close(fork->call->core, &fork->writable);
 	if (fork->request)
 		vm_request_cancel(fork->request);
 	if (parent)
 		let_go(fork);
-	if (fork->state < FORK_MADE)
-		c->n_forking -= fork->n;
 	for (unsigned i = 0; i < fork->n; i++)
 		child_fini(&fork->children[i]);
 	vm_image_put(fork->image);
@@ -173,7 +170,6 @@ static void begin(struct fork *fork)
 	struct core *c = fork->call->core;
 
 	fork->state = FORK_MADE;
-	c->n_forking -= fork->n;
 	c->figures.forks++;
 	note_figures(fork);
 	sandbox_touch(fork->parent);
@@ -462,9 +458,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 		abort();
 	fork->began_ns = now_ns();
 	call->fork = fork;
-	call->tenant = fork->tenant;
-	call->coming = n;
-	c->n_forking += n;
+	call_expect(call, s->owner, n, s->size.ram_mib);
 	list_add_tail(&s->forks, &call->link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c, n + 1, on_layers, fork);

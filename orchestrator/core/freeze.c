@@ -189,7 +189,7 @@ static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failu
 {
 	const struct sandbox *s = fr->sandbox;
 	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant);
-	uint64_t used = more + spaces_bytes(fr->core, s->tenant);
+	uint64_t used = more + s->owner->spaces_bytes;
 
 	if (used <= most)
 		return true;
@@ -267,7 +267,7 @@ static void commit(struct freeze *fr)
 	c->figures.freezes++;
 	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
 		 (unsigned long long)row.size_bytes >> 10);
-	space_add(c, &row)->checked = true;
+	space_checked(space_add(c, &row));
 	job_free(fr->job);
 	fr->job = NULL;
 	fr->state = FREEZE_SYNCING;

@@ -51,10 +51,10 @@ static unsigned count_of(const struct list *all)
 static void add_core(const struct core *c, struct report *r)
 {
 	report_add(r,
-		   "service: %zu sandboxes, %zu requests under way, %zu children on the way, %u "
+		   "service: %zu sandboxes, %zu requests under way, %zu sandboxes on the way, %u "
 		   "creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not in the "
 		   "catalogue yet%s%s\n",
-		   c->n_sandboxes, c->n_requests, c->n_forking, count_of(&c->creates),
+		   c->n_sandboxes, c->n_requests, c->n_coming, count_of(&c->creates),
 		   count_of(&c->resumes), count_of(&c->freezes), count_of(&c->vms.waiting),
 		   c->n_unrecorded, c->building ? ", a template is built" : "",
 		   c->vms.warden_lost ? ", the warden is gone" : "");

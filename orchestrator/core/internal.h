@@ -332,9 +332,12 @@ struct sandbox {
 	struct core *core;
 	struct list link;   /* on core->sandboxes or core->ended, oldest first */
 	struct list bucket; /* by id */
+	struct listed listed;
+	bool is_listed; /* on core->all, and those of its tenant and its parent */
 	enum sandbox_state state;
 	char id[SANDBOX_ID_LEN + 1];
-	char *tenant;
+	struct tenant *owner;
+	const char *tenant; /* the owner's name */
 	char template[SANDBOX_NAME_MAX + 1];
 	struct size size;
 	uint32_t timeout_s, idle_timeout_s;
@@ -372,6 +375,9 @@ struct sandbox {
 	char space[SANDBOX_ID_LEN + 1]; /* what it was resumed from: its files are in use */
 	bool held;			/* nothing is read from the agent meanwhile */
 	char *ancestors;		/* as in the catalogue */
+	struct list elders, heirs;	/* struct descent: ancestors and descendants that live */
+	struct sandbox *parent;		/* the last of its elders */
+	struct roster children;		/* whose parent it is */
 	uint64_t seq, seq_reserved;
 	struct output_account *output; /* where what is held of its output counts */
 	struct replay replay;
@@ -456,14 +462,28 @@ void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f);
 
 /* Which sandbox was forked from which (lineage.c). */
 bool lineage_has(const char *ancestors, const char *id);
-/* The last of its ancestors that lives, or NULL. */
-struct sandbox *lineage_parent(const struct sandbox *s);
 /* For a child of `parent`; the caller frees it. */
 char *lineage_of_child(const struct sandbox *parent);
 /* `ancestors` when the place of `winner` among them is taken by `parent`; the caller frees it. */
 char *lineage_merged(const char *ancestors, const char *winner, const char *parent);
-/* Ids of the living children, NULL-terminated, good until the next call. */
-const char *const *lineage_children(const struct sandbox *s);
+/* Enters one that is listed, and whose ancestors are, among their descendants. */
+void lineage_link(struct sandbox *s);
+/* Takes it out; its children get the last of their other elders as their parent. */
+void lineage_unlink(struct sandbox *s);
+/* Takes `ancestors`, from lineage_merged, in place of what it had. */
+void lineage_change(struct sandbox *s, char *ancestors);
+/* A pair of sandboxes that live: the one descends from the other. */
+struct descent {
+	struct list of_heir;  /* on heir->elders, the oldest first */
+	struct list of_elder; /* on elder->heirs */
+	struct sandbox *elder, *heir;
+};
+
+/* What there is of all sandboxes (registry.c). */
+/* Enters one that lives, in this state, and counts it; its ancestors follow with lineage_link. */
+void sandbox_enlist(struct sandbox *s, enum sandbox_state state);
+/* It has ended: it is found by its id only. Nothing happens to one that is not listed. */
+void sandbox_delist(struct sandbox *s);
 
 enum call_kind {
 	CALL_CREATE,
@@ -491,8 +511,9 @@ struct core_call {
 	struct later later;
 	uint64_t began_ms; /* on the loop's clock */
 	bool abandoned, failed;
-	unsigned coming;    /* sandboxes that it will have made, */
-	const char *tenant; /* of this one; only set while `coming` */
+	unsigned coming;       /* sandboxes that it will have made, */
+	uint64_t coming_mib;   /* with so much RAM in all, */
+	struct tenant *tenant; /* of this one; only set while `coming` */
 	struct failure failure;
 	void *arg;
 	union {
@@ -526,13 +547,17 @@ struct core_call {
 struct core_call *call_new(struct core *c, enum call_kind kind, void *arg);
 /* Off its list, and freed with what hangs on it. */
 void call_free(struct core_call *call);
+/* Until it is finished, or expects none any more, `n` sandboxes of the tenant, each with so much
+ * RAM, are on their way. */
+void call_expect(struct core_call *call, struct tenant *t, unsigned n, uint32_t ram_mib);
+/* ... and this much more RAM. */
+void call_promise(struct core_call *call, uint64_t mib);
+void call_expects_none(struct core_call *call);
 /* The call ends with `f` (NULL: it went well) on the loop's next turn. */
 void call_finish(struct core_call *call, const struct failure *f);
 
 void create_free(struct create *create);
 void create_abandon(struct core_call *call);
-/* Returns the RAM of the sandbox that is on its way; 0: there is none, or it is there. */
-uint32_t create_coming_mib(const struct core_call *call);
 void create_tell(struct core_call *call);
 void exec_free(struct exec *exec);
 /* The call has failed: its failure is its last event. */
@@ -620,22 +645,15 @@ void store_sync_cancel(struct store_sync *sync);
 
 #define SPACE_ID_PREFIX "spc_"
 
-/* The Spaces of one tenant, while it has any. */
-struct space_owner {
-	struct list bucket; /* by tenant */
-	struct list spaces; /* oldest first */
-	uint64_t bytes;
-	char tenant[];
-};
-
 struct space {
 	struct list link;     /* on core->spaces, oldest first */
 	struct list bucket;   /* by id */
-	struct list of_owner; /* on owner->spaces */
-	struct space_owner *owner;
+	struct list unread;   /* on core->unread_spaces until all of it was read in this life */
+	struct listed listed; /* on owner->spaces */
+	struct tenant *owner;
 	struct core *core;
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
-	const char *tenant; /* the owner's */
+	const char *tenant; /* the owner's name */
 	char *metadata;
 	char template[SANDBOX_NAME_MAX + 1];
 	struct size size;
@@ -646,7 +664,6 @@ struct space {
 	char *env;
 	size_t env_len;
 	struct resume *resume;	   /* under way */
-	bool checked;		   /* all of it was read in this life, or written */
 	char damage[ERR_TEXT_MAX]; /* what is wrong with it; empty: nothing known */
 };
 
@@ -656,17 +673,18 @@ int spaces_load(struct core *c, struct err *e);
 void spaces_scrub(struct core *c);
 void spaces_free(struct core *c);
 struct space *space_add(struct core *c, const struct store_space *row);
+void space_view_fill(const struct space *p, struct space_view *view);
 /* NULL with *f filled when there is no such Space for this tenant, or it is damaged. */
 struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f);
 void space_damaged(struct space *p, const char *what);
+/* All of it was read, or written: no scrub needs to. */
+void space_checked(struct space *p);
 /* It is no Space any more; its files stay. */
 void space_forget(struct space *p);
 /* The files of one that is gone are removed, in the background. */
 void space_files_drop(struct core *c, const char *id);
 /* Of any tenant; NULL when there is none. */
 struct space *space_of(struct core *c, const char *id);
-/* What all Spaces of the tenant take. */
-uint64_t spaces_bytes(struct core *c, const char *tenant);
 /* Removes those that were lost for too long. */
 void spaces_lost_check(struct core *c);
 /* Frees what space-load.c has; removals under way end with the loop. */
@@ -700,13 +718,11 @@ void freeze_tell(struct core_call *call);
 void resume_free(struct resume *r);
 void resume_tell(struct core_call *call);
 void resume_abandon(struct core_call *call);
-/* As create_coming_mib. */
-uint32_t resume_coming_mib(const struct core_call *call);
 
 /* --- all of it ---------------------------------------------------------------------------------
  */
 
-#define BUCKETS 1024
+#define BUCKETS 16384 /* as many as there can be VMs */
 static inline unsigned bucket_number(const char *name)
 {
 	uint32_t hash = 2166136261u;
@@ -744,20 +760,27 @@ struct core {
 	size_t n_requests; /* calls under way, but followers and operations */
 	struct pool pool;
 	struct list sandboxes, ended;
+	struct roster all; /* sandboxes that live */
 	size_t n_sandboxes, n_ended;
+	size_t n_in[SBX_NSTATES]; /* of those that live */
+	uint64_t promised_mib;	  /* their RAM */
+	size_t n_coming;	  /* on their way, */
+	uint64_t coming_mib;	  /* and the RAM of those */
+	struct list tenants;	  /* that have anything */
+	struct list tenant_buckets[BUCKETS];
 	struct list unrecorded; /* sandboxes that have ended, but not in the catalogue */
 	size_t n_unrecorded;
 	struct loop_timer record, purge;
 	uint32_t record_ms; /* between the last two tries; 0: all is written */
 	struct list buckets[BUCKETS];
-	size_t n_forking;      /* children on the way */
-	const char **children; /* the last answer of lineage_children */
+	const char **children; /* of the last core_view */
 	struct list creates;   /* calls that still work for their sandbox */
 	struct list diffs;     /* calls under way */
 	struct list resumes;   /* the same */
 	struct list waits;     /* calls that wait for the disk alone, or for a report */
 	struct list spaces;    /* struct space */
-	struct list space_buckets[BUCKETS], owner_buckets[BUCKETS];
+	struct list space_buckets[BUCKETS];
+	struct list unread_spaces;
 	struct list lost_spaces; /* struct lost_space, the longest lost first */
 	struct list removals;	 /* of Spaces' files, under way */
 	struct list freezes;	 /* struct freeze: in order, those under way first */

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which sandbox was forked from which. Each knows the ids of its ancestors, oldest first with a
- * space between them; those that have ended are left out when it is forked.
+ * space between them; those that have ended are left out when it is forked. Of those that live
+ * there is a struct descent for each pair, since a merge makes more of it than a tree: who descends
+ * from the winner then descends from the parent, but the ids between the two are ancestors still.
  */
 #include <stdio.h>
 #include <string.h>
@@ -31,20 +33,6 @@ bool lineage_has(const char *ancestors, const char *id)
 	return false;
 }
 
-struct sandbox *lineage_parent(const struct sandbox *s)
-{
-	const char *at = s->ancestors;
-	char id[SANDBOX_ID_LEN + 1];
-	struct sandbox *last = NULL;
-
-	while (next_id(&at, id)) {
-		struct sandbox *each = sandbox_living(s->core, s->tenant, id);
-
-		last = each ? each : last;
-	}
-	return last;
-}
-
 static void append(char *list, const char *id)
 {
 	size_t len = strlen(list);
@@ -54,13 +42,11 @@ static void append(char *list, const char *id)
 
 char *lineage_of_child(const struct sandbox *parent)
 {
-	const char *at = parent->ancestors;
-	char *list = must_alloc(strlen(at) + SANDBOX_ID_LEN + 2);
-	char id[SANDBOX_ID_LEN + 1];
+	/* All elders are among its ancestors. */
+	char *list = must_alloc(strlen(parent->ancestors) + SANDBOX_ID_LEN + 2);
 
-	while (next_id(&at, id))
-		if (sandbox_living(parent->core, parent->tenant, id))
-			append(list, id);
+	list_each (pos, &parent->elders)
+		append(list, container_of(pos, struct descent, of_heir)->elder->id);
 	append(list, parent->id);
 	return list;
 }
@@ -79,19 +65,78 @@ char *lineage_merged(const char *ancestors, const char *winner, const char *pare
 	return list;
 }
 
-const char *const *lineage_children(const struct sandbox *s)
+/* --- who descends from whom, while they live -------------------------------------------------- */
+
+static void descent_free(struct descent *d)
 {
-	struct core *c = s->core;
-	size_t n = 0;
+	list_del(&d->of_heir);
+	list_del(&d->of_elder);
+	free(d);
+}
 
-	free(c->children);
-	c->children = must_alloc((c->n_sandboxes + 1) * sizeof(*c->children));
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *each = container_of(pos, struct sandbox, link);
+static void add_elder(struct sandbox *s, struct sandbox *elder)
+{
+	struct descent *d = must_alloc(sizeof(*d));
 
-		if (each->state < SBX_ENDING && !strcmp(each->tenant, s->tenant) &&
-		    strstr(each->ancestors, s->id) && lineage_parent(each) == s)
-			c->children[n++] = each->id;
+	d->elder = elder;
+	d->heir = s;
+	list_add_tail(&s->elders, &d->of_heir);
+	list_add_tail(&elder->heirs, &d->of_elder);
+}
+
+static void drop_elders(struct sandbox *s)
+{
+	while (!list_empty(&s->elders))
+		descent_free(container_of(s->elders.next, struct descent, of_heir));
+}
+
+/* Makes the last of its elders its parent. */
+static void find_parent(struct sandbox *s)
+{
+	struct sandbox *parent = NULL;
+
+	if (!list_empty(&s->elders))
+		parent = container_of(s->elders.prev, struct descent, of_heir)->elder;
+	if (parent == s->parent)
+		return;
+	if (s->parent)
+		roster_remove(&s->parent->children, &s->listed);
+	s->parent = parent;
+	if (parent)
+		roster_add(&parent->children, &s->listed);
+}
+
+void lineage_link(struct sandbox *s)
+{
+	const char *at = s->ancestors;
+	char id[SANDBOX_ID_LEN + 1];
+
+	while (next_id(&at, id)) {
+		struct sandbox *elder = sandbox_living(s->core, s->tenant, id);
+
+		if (elder && elder != s)
+			add_elder(s, elder);
 	}
-	return c->children;
+	find_parent(s);
+}
+
+void lineage_unlink(struct sandbox *s)
+{
+	drop_elders(s);
+	find_parent(s);
+	while (!list_empty(&s->heirs)) {
+		struct descent *d = container_of(s->heirs.next, struct descent, of_elder);
+		struct sandbox *heir = d->heir;
+
+		descent_free(d);
+		find_parent(heir);
+	}
+}
+
+void lineage_change(struct sandbox *s, char *ancestors)
+{
+	free(s->ancestors);
+	s->ancestors = ancestors;
+	drop_elders(s);
+	lineage_link(s);
 }

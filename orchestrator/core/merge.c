@@ -10,18 +10,26 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
+static size_t count_heirs(const struct sandbox *s)
+{
+	size_t n = 0;
+
+	list_each (pos, &s->heirs)
+		n++;
+	return n;
+}
+
 /* Who descends from the winner descends from the parent instead. */
-static size_t rewrite_lines(struct core *c, const struct sandbox *winner, const char *parent,
+static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
 			    struct store_line *lines)
 {
 	size_t n = 0;
 
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
+	list_each (pos, &winner->heirs) {
+		const struct sandbox *s = container_of(pos, struct descent, of_elder)->heir;
 
-		if (s->state < SBX_ENDING && lineage_has(s->ancestors, winner->id))
-			lines[n++] = (struct store_line){
-				s->id, lineage_merged(s->ancestors, winner->id, parent)};
+		lines[n++] = (struct store_line){s->id,
+						 lineage_merged(s->ancestors, winner->id, parent)};
 	}
 	return n;
 }
@@ -34,12 +42,10 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 		struct sandbox *each =
 			keep ? sandbox_living(s->core, s->tenant, lines[i].id) : NULL;
 
-		if (each) {
-			free(each->ancestors);
-			each->ancestors = ancestors;
-		} else {
+		if (each)
+			lineage_change(each, ancestors);
+		else
 			free(ancestors);
-		}
 	}
 }
 
@@ -108,7 +114,8 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure *f)
 {
 	struct core *c = parent->core;
-	scoped_free struct store_line *lines = must_alloc((c->n_sandboxes + 1) * sizeof(*lines));
+	scoped_free struct store_line *lines =
+		must_alloc((count_heirs(winner) + 1) * sizeof(*lines));
 	char text[ERR_TEXT_MAX];
 	struct err e;
 
@@ -124,7 +131,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.code = "merged",
 		.text = text,
 		.lines = lines,
-		.n_lines = rewrite_lines(c, winner, parent->id, lines),
+		.n_lines = rewrite_lines(winner, parent->id, lines),
 	};
 	int ret = store_sandbox_merge(c->store, &m, &e);
 	apply_lines(parent, lines, m.n_lines, ret == 0);

@@ -94,9 +94,11 @@ static void leave(struct op *op)
 	op->data_left = 0;
 	if (op->kind->listens) {
 		s->n_listeners--;
+		s->owner->listeners--;
 		s->core->figures.listeners--;
 	} else {
 		s->n_ops--;
+		s->owner->operations--;
 		s->core->figures.operations--;
 	}
 }
@@ -376,27 +378,14 @@ static void on_dialed(void *arg, int fd, const char *text)
 	send_request(op);
 }
 
-/* Of all sandboxes of the tenant. */
-static size_t tenant_ops(const struct core *c, const char *tenant, bool listens)
-{
-	size_t n = 0;
-
-	list_each (pos, &c->sandboxes) {
-		const struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		if (strcmp(s->tenant, tenant) == 0)
-			n += listens ? s->n_listeners : s->n_ops;
-	}
-	return n;
-}
-
 static bool has_share(const struct sandbox *s, bool listens)
 {
 	const struct core_figures *all = &s->core->figures;
 	size_t total = listens ? all->listeners : all->operations;
 	size_t most = listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX;
 
-	return tenant_share(s->core, total, tenant_ops(s->core, s->tenant, listens), most);
+	return tenant_share(s->core, total, listens ? s->owner->listeners : s->owner->operations,
+			    most);
 }
 
 static bool has_room(const struct op *op, const struct sandbox *s, struct failure *f)
@@ -440,9 +429,11 @@ static void begin(struct op *op, struct sandbox *s)
 	list_add_tail(&s->ops, &op->call->link);
 	if (op->kind->listens) {
 		s->n_listeners++;
+		s->owner->listeners++;
 		c->figures.listeners++;
 	} else {
 		s->n_ops++;
+		s->owner->operations++;
 		c->figures.operations++;
 	}
 	c->figures.file_calls += op->kind->file;

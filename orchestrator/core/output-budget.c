@@ -2,7 +2,6 @@
 #include "orchestrator/core/output-budget.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/sysinfo.h>
 
 #include "base/alloc.h"
@@ -24,21 +23,12 @@ void output_budget_init(struct output_budget *b, size_t most)
 	list_init(&b->accounts);
 }
 
-struct output_account *output_account_get(struct output_budget *b, const char *tenant)
+struct output_account *output_account_new(struct output_budget *b, void *owner)
 {
-	struct output_account *a;
+	struct output_account *a = must_alloc(sizeof(*a));
 
-	list_each (pos, &b->accounts) {
-		a = container_of(pos, struct output_account, link);
-		if (strcmp(a->tenant, tenant) == 0) {
-			a->users++;
-			return a;
-		}
-	}
-	a = must_alloc(sizeof(*a) + strlen(tenant) + 1);
 	a->budget = b;
-	a->users = 1;
-	strcpy(a->tenant, tenant);
+	a->owner = owner;
 	list_add_tail(&b->accounts, &a->link);
 	b->n_accounts++;
 	return a;
@@ -46,7 +36,7 @@ struct output_account *output_account_get(struct output_budget *b, const char *t
 
 static void free_unused(struct output_account *a)
 {
-	if (a->users || a->held)
+	if (a->owner || a->held)
 		return;
 	a->budget->n_accounts--;
 	list_del(&a->link);
@@ -57,7 +47,7 @@ void output_account_put(struct output_account *a)
 {
 	if (!a)
 		return;
-	a->users--;
+	a->owner = NULL;
 	free_unused(a);
 }
 

@@ -22,14 +22,13 @@ struct output_account {
 	struct list link;
 	struct output_budget *budget;
 	size_t held;
-	unsigned users;
-	char tenant[];
+	void *owner; /* the tenant whose it is; NULL when that is gone */
 };
 
 /* `most` bytes; 0: the default for this host. */
 void output_budget_init(struct output_budget *b, size_t most);
-/* Returns the tenant's account, to be put back. It stays while anything is counted in it. */
-struct output_account *output_account_get(struct output_budget *b, const char *tenant);
+/* Returns a new account, to be put back. It then stays while anything is counted in it. */
+struct output_account *output_account_new(struct output_budget *b, void *owner);
 void output_account_put(struct output_account *a);
 
 /* Counts `now` bytes where `before` were held. NULL: they count nowhere. */

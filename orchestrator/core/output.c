@@ -8,14 +8,15 @@
 #define DROP_LEAST (64u << 10) /* bytes of events at a time: each drop writes a diary anew */
 
 /* Returns the sandbox with the account's oldest event; NULL when there is no event. */
-static struct sandbox *oldest(const struct core *c, const struct output_account *a)
+static struct sandbox *oldest(const struct output_account *a)
 {
+	const struct tenant *t = a->owner;
 	struct sandbox *found = NULL;
 
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
+	for (size_t i = 0; t && i < t->sandboxes.n; i++) {
+		struct sandbox *s = container_of(t->sandboxes.all[i], struct sandbox, listed);
 
-		if (s->output == a && s->replay.count &&
+		if (s->replay.count &&
 		    (!found || replay_since_ms(&s->replay) < replay_since_ms(&found->replay)))
 			found = s;
 	}
@@ -31,12 +32,14 @@ static void drop_older_half(struct sandbox *s)
 	exec_keep_all(s, REPLAY_BYTES_MAX);
 }
 
-static struct sandbox *with_long_line(const struct core *c, const struct output_account *a)
+static struct sandbox *with_long_line(const struct output_account *a)
 {
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
+	const struct tenant *t = a->owner;
 
-		if (s->output == a && exec_has_long_line(s))
+	for (size_t i = 0; t && i < t->sandboxes.n; i++) {
+		struct sandbox *s = container_of(t->sandboxes.all[i], struct sandbox, listed);
+
+		if (exec_has_long_line(s))
 			return s;
 	}
 	return NULL;
@@ -48,7 +51,7 @@ static void cut_lines(void *arg)
 	struct core *c = arg;
 	struct sandbox *s;
 
-	while (output_is_over(&c->output) && (s = with_long_line(c, output_heaviest(&c->output))))
+	while (output_is_over(&c->output) && (s = with_long_line(output_heaviest(&c->output))))
 		exec_cut_lines(s);
 }
 
@@ -56,13 +59,13 @@ void output_trim(struct core *c)
 {
 	while (output_is_over(&c->output)) {
 		struct output_account *a = output_heaviest(&c->output);
-		struct sandbox *s = oldest(c, a);
+		struct sandbox *s = oldest(a);
 
 		if (s) {
 			drop_older_half(s);
 			continue;
 		}
-		if (with_long_line(c, a))
+		if (with_long_line(a))
 			later_run(&c->later, &c->output_later, cut_lines, c);
 		return;
 	}

@@ -378,7 +378,7 @@ uint32_t pool_warms(const struct core *c)
 /* Somebody waits for a VM. */
 static bool is_wanted(const struct core *c)
 {
-	return !list_empty(&c->vms.waiting) || !list_empty(&c->creates) || c->n_forking;
+	return !list_empty(&c->vms.waiting) || c->n_coming;
 }
 
 static bool room(const struct core *c)

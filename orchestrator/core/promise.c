@@ -8,8 +8,6 @@
  * tenant is known, and the memory of a process that moves to another cgroup stays charged to the
  * first one: therefore marks, and not a cgroup for each tenant.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "orchestrator/core/internal.h"
@@ -25,54 +23,34 @@ static uint64_t memory_mib(const struct core *c)
 	return c->config.memory_mib ? c->config.memory_mib : pages * size >> 20;
 }
 
-static int by_tenant(const void *a, const void *b)
+/* Returns the VM of one of the tenant's sandboxes, NULL when it has none. */
+static struct vm *vm_of(const struct tenant *t, size_t i)
 {
-	const struct sandbox *const *left = a, *const *right = b;
-
-	return strcmp((*left)->tenant, (*right)->tenant);
+	return container_of(t->sandboxes.all[i], struct sandbox, listed)->vm;
 }
 
-/* Returns those with a VM, by tenant; the caller frees them. */
-static struct sandbox **sorted(struct core *c, size_t *n)
+/* Returns what the tenant's sandboxes need. */
+static uint64_t need_mib(const struct tenant *t)
 {
-	struct sandbox **all = must_alloc((c->n_sandboxes + 1) * sizeof(struct sandbox *));
+	uint64_t mib = 0;
 
-	*n = 0;
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
+	for (size_t i = 0; i < t->sandboxes.n; i++) {
+		const struct sandbox *s = container_of(t->sandboxes.all[i], struct sandbox, listed);
+		uint64_t charged = s->vm ? vm_charged(s->vm) >> 20 : 0;
 
-		if (s->vm && *n < c->n_sandboxes)
-			all[(*n)++] = s;
+		if (s->vm)
+			mib += charged > s->size.ram_mib ? charged : s->size.ram_mib;
 	}
-	qsort(all, *n, sizeof(struct sandbox *), by_tenant);
-	return all;
+	return mib;
 }
 
-static uint64_t need_mib(const struct sandbox *s)
+static size_t count_tenants(const struct core *c)
 {
-	uint64_t charged = vm_charged(s->vm) >> 20;
+	size_t n = 0;
 
-	return charged > s->size.ram_mib ? charged : s->size.ram_mib;
-}
-
-/* Returns how many of the next ones are of the same tenant, and what they need. */
-static size_t group(struct sandbox *const *all, size_t n, uint64_t *mib)
-{
-	size_t len = 0;
-
-	for (*mib = 0; len < n && by_tenant(&all[len], &all[0]) == 0; len++)
-		*mib += need_mib(all[len]);
-	return len;
-}
-
-static size_t count_tenants(struct sandbox *const *all, size_t n)
-{
-	size_t tenants = 0;
-	uint64_t mib;
-
-	for (size_t i = 0; i < n; i += group(all + i, n - i, &mib))
-		tenants++;
-	return tenants;
+	list_each (pos, &c->tenants)
+		n += container_of(pos, struct tenant, link)->sandboxes.n != 0;
+	return n;
 }
 
 /* A part is for page tables, the processes of VMs, and rametd itself. */
@@ -83,18 +61,17 @@ static uint64_t share_mib(const struct core *c, size_t tenants)
 
 static void mark_all(struct core *c)
 {
-	uint64_t mib;
-	size_t n;
-	struct sandbox **all = sorted(c, &n);
-	size_t tenants = count_tenants(all, n);
+	size_t tenants = count_tenants(c);
 
-	for (size_t i = 0, len; i < n; i += len) {
-		len = group(all + i, n - i, &mib);
-		mib += private_bytes(c, all[i]->tenant) >> 20;
-		for (size_t at = i; at < i + len; at++)
-			vm_set_oom(all[at]->vm, tenants > 1 && mib > share_mib(c, tenants));
+	list_each (pos, &c->tenants) {
+		const struct tenant *t = container_of(pos, struct tenant, link);
+		bool over = tenants > 1 &&
+			    need_mib(t) + (private_bytes(c, t->name) >> 20) > share_mib(c, tenants);
+
+		for (size_t i = 0; i < t->sandboxes.n; i++)
+			if (vm_of(t, i))
+				vm_set_oom(vm_of(t, i), over);
 	}
-	free(all);
 }
 
 void promises_measured(void *arg)
@@ -109,13 +86,15 @@ void promises_measured(void *arg)
 static bool measure_all(struct core *c)
 {
 	bool asked = false;
-	size_t n;
-	struct sandbox **all = sorted(c, &n);
-	bool several = count_tenants(all, n) > 1;
 
-	for (size_t i = 0; several && i < n; i++)
-		asked = vm_measure(all[i]->vm) || asked;
-	free(all);
+	if (count_tenants(c) < 2)
+		return false;
+	list_each (pos, &c->tenants) {
+		const struct tenant *t = container_of(pos, struct tenant, link);
+
+		for (size_t i = 0; i < t->sandboxes.n; i++)
+			asked = (vm_of(t, i) && vm_measure(vm_of(t, i))) || asked;
+	}
 	return asked;
 }
 
@@ -133,40 +112,13 @@ void promises_changed(struct core *c)
 	loop_timer_set(c->loop, &c->promises_timer, CHECK_MS);
 }
 
-/* Returns how many children of the sandbox are on their way. */
-static uint64_t children_coming(const struct sandbox *s)
-{
-	uint64_t n = 0;
-
-	list_each (pos, &s->forks)
-		n += container_of(pos, struct core_call, link)->coming;
-	return n;
-}
-
-/* Many may be asked for before the first is there: those on their way count as well. */
-static uint64_t promised_mib(const struct core *c)
-{
-	uint64_t mib = 0;
-
-	list_each (pos, &c->sandboxes) {
-		const struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		mib += (1 + children_coming(s)) * s->size.ram_mib;
-	}
-	list_each (pos, &c->creates)
-		mib += create_coming_mib(container_of(pos, struct core_call, link));
-	list_each (pos, &c->resumes)
-		mib += resume_coming_mib(container_of(pos, struct core_call, link));
-	return mib;
-}
-
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
 {
 	uint64_t most = memory_mib(c) * c->config.memory_overcommit / 100;
 
 	if (!c->config.memory_overcommit)
 		return true;
-	mib += promised_mib(c);
+	mib += c->promised_mib + c->coming_mib;
 	if (mib <= most)
 		return true;
 	failure_set(

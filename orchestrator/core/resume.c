@@ -118,7 +118,7 @@ static void begin(struct resume *r, struct sandbox *s, struct warm_parts *parts)
 	memcpy(r->id, s->id, sizeof(r->id));
 	r->space = NULL;
 	space_forget(p);
-	r->call->coming = 0;
+	call_expects_none(r->call);
 	sandbox_begin(s, parts);
 	life_tell(s, LIFE_RESUMED, NULL, s->space, NULL);
 	exec_go_on(s);
@@ -243,7 +243,7 @@ static void on_read(struct resume *r, struct read_job *job)
 	struct failure f;
 
 	if (ret == 0) {
-		p->checked = true;
+		space_checked(p);
 		r->writable = take_fd(&job->writable);
 		r->layer_err = job->layer_err;
 		choose_memory(r);
@@ -343,8 +343,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	if (!r->tenant)
 		abort();
 	call->resume = r;
-	call->coming = 1;
-	call->tenant = r->tenant;
+	call_expect(call, p->owner, 1, p->size.ram_mib);
 	p->resume = r;
 	list_add_tail(&c->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
@@ -355,13 +354,6 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		fail(r, &f);
 	}
 	return call;
-}
-
-uint32_t resume_coming_mib(const struct core_call *call)
-{
-	const struct space *p = call->resume ? call->resume->space : NULL;
-
-	return p ? p->size.ram_mib : 0;
 }
 
 /* Its sandbox, when it is there already, lives on: it is all there is of the Space. */

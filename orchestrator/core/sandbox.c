@@ -40,7 +40,9 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event)
 
 	if (!next)
 		return false;
+	s->core->n_in[s->state] -= s->is_listed;
 	s->state = (enum sandbox_state)(next - 1);
+	s->core->n_in[s->state] += s->is_listed;
 	return true;
 }
 
@@ -120,10 +122,11 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 
 	s->core = c;
 	snprintf(s->id, sizeof(s->id), "%s", id);
-	s->tenant = strdup(tenant);
+	s->owner = tenant_get(c, tenant);
+	s->tenant = s->owner->name;
 	s->metadata = strdup("{}");
 	s->ancestors = strdup("");
-	if (!s->tenant || !s->metadata || !s->ancestors)
+	if (!s->metadata || !s->ancestors)
 		abort();
 	list_init(&s->link);
 	list_init(&s->bucket);
@@ -134,7 +137,9 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->ops);
 	list_init(&s->follows);
 	list_init(&s->unrecorded);
-	s->output = output_account_get(&c->output, tenant);
+	list_init(&s->elders);
+	list_init(&s->heirs);
+	s->output = s->owner->output;
 	s->replay.account = s->output;
 	sandbox_set_env(s, "", 0);
 	return s;
@@ -213,6 +218,7 @@ static void shed(struct sandbox *s)
 void sandbox_free(struct sandbox *s)
 {
 	freeze_sandbox_gone(s, NULL);
+	sandbox_delist(s);
 	shed(s);
 	free_calls(&s->calls);
 	free_calls(&s->interrupts);
@@ -223,8 +229,7 @@ void sandbox_free(struct sandbox *s)
 	list_del(&s->link);
 	list_del(&s->bucket);
 	list_del(&s->unrecorded);
-	output_account_put(s->output);
-	free(s->tenant);
+	tenant_put(s->owner);
 	free(s->metadata);
 	free(s->ancestors);
 	free(s->env);
@@ -274,11 +279,9 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	*parts = (struct warm_parts){0};
 	vm_set_owner(s->vm, &sandbox_vm_owner, s);
 	agent_set_events(s->agent, &sandbox_agent_events, s);
-	s->state = SBX_READY;
 	sandbox_index(s);
-	list_add_tail(&s->core->sandboxes, &s->link);
-	s->core->n_sandboxes++;
-	promises_changed(s->core);
+	sandbox_enlist(s, SBX_READY);
+	lineage_link(s);
 	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
 	diary_count(s->diary, s->output);
 	exec_keep_all(s, INHERITED_MAX);
@@ -507,8 +510,7 @@ void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 {
 	sandbox_step(s, SBX_END);
-	s->core->n_sandboxes--;
-	promises_changed(s->core);
+	sandbox_delist(s);
 	s->ended_at_ms = at_ms;
 	s->ended_code = sandbox_end_code("merged");
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
@@ -536,8 +538,7 @@ static void leave(struct sandbox *s)
 
 static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
 {
-	s->core->n_sandboxes--;
-	promises_changed(s->core);
+	sandbox_delist(s);
 	s->ended_at_ms = at_ms;
 	s->ended_code = sandbox_end_code(code);
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
@@ -624,8 +625,20 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
 	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
-	struct sandbox *parent = lineage_parent(s);
-	view->parent = parent ? parent->id : NULL;
+	view->parent = s->parent ? s->parent->id : NULL;
+	view->n_children = s->children.n;
+}
+
+/* Good until the next call. */
+static const char *const *children_of(struct core *c, const struct sandbox *s)
+{
+	size_t n = s->children.n < CHILDREN_SHOWN ? s->children.n : CHILDREN_SHOWN;
+
+	free(c->children);
+	c->children = must_alloc((n + 1) * sizeof(*c->children));
+	for (size_t i = 0; i < n; i++)
+		c->children[i] = s->children.all[i]->place.id;
+	return c->children;
 }
 
 bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
@@ -638,23 +651,8 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 	sandbox_view_fill(s, view);
 	if (s->pid)
 		watch_memory(s->pid, &view->memory);
-	view->children = lineage_children(s);
+	view->children = children_of(c, s);
 	return true;
-}
-
-void core_list(struct core *c, const char *tenant,
-	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
-{
-	struct sandbox_view view;
-
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		if (s->state >= SBX_ENDING || (tenant && strcmp(s->tenant, tenant) != 0))
-			continue;
-		sandbox_view_fill(s, &view);
-		each(arg, &view);
-	}
 }
 
 bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,

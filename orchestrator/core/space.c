@@ -10,53 +10,18 @@
 
 /* --- the list ------------------------------------------------------------------------------- */
 
-static struct space_owner *owner_of(struct core *c, const char *tenant)
-{
-	list_each (pos, &c->owner_buckets[bucket_number(tenant)]) {
-		struct space_owner *o = container_of(pos, struct space_owner, bucket);
-
-		if (!strcmp(o->tenant, tenant))
-			return o;
-	}
-	return NULL;
-}
-
-static struct space_owner *owner_get(struct core *c, const char *tenant)
-{
-	struct space_owner *o = owner_of(c, tenant);
-
-	if (o)
-		return o;
-	o = must_alloc(sizeof(*o) + strlen(tenant) + 1);
-	strcpy(o->tenant, tenant);
-	list_init(&o->spaces);
-	list_add_tail(&c->owner_buckets[bucket_number(tenant)], &o->bucket);
-	return o;
-}
-
-uint64_t spaces_bytes(struct core *c, const char *tenant)
-{
-	const struct space_owner *o = owner_of(c, tenant);
-
-	return o ? o->bytes : 0;
-}
-
 static void disown(struct space *p)
 {
-	struct space_owner *o = p->owner;
-
-	list_del(&p->of_owner);
-	o->bytes -= p->size_bytes;
-	if (!list_empty(&o->spaces))
-		return;
-	list_del(&o->bucket);
-	free(o);
+	roster_remove(&p->owner->spaces, &p->listed);
+	p->owner->spaces_bytes -= p->size_bytes;
+	tenant_put(p->owner);
 }
 
 static void space_free(struct space *p)
 {
 	list_del(&p->link);
 	list_del(&p->bucket);
+	list_del(&p->unread);
 	disown(p);
 	free(p->metadata);
 	free(p->env);
@@ -68,7 +33,7 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	struct space *p = must_alloc(sizeof(*p));
 
 	*p = (struct space){.core = c,
-			    .owner = owner_get(c, row->tenant),
+			    .owner = tenant_get(c, row->tenant),
 			    .size = {row->vcpus, row->ram_mib, row->rootfs_gb},
 			    .timeout_s = row->timeout_s,
 			    .idle_timeout_s = row->idle_timeout_s,
@@ -80,7 +45,7 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	snprintf(p->id, sizeof(p->id), "%s", row->id);
 	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
 	snprintf(p->template, sizeof(p->template), "%s", row->template);
-	p->tenant = p->owner->tenant;
+	p->tenant = p->owner->name;
 	p->metadata = strdup(row->metadata);
 	p->env = must_alloc(row->env_len + 1);
 	if (!p->metadata)
@@ -89,8 +54,11 @@ struct space *space_add(struct core *c, const struct store_space *row)
 		memcpy(p->env, row->env, row->env_len);
 	list_add_tail(&c->spaces, &p->link);
 	list_add_tail(&c->space_buckets[bucket_number(p->id)], &p->bucket);
-	list_add_tail(&p->owner->spaces, &p->of_owner);
-	p->owner->bytes += p->size_bytes;
+	list_add_tail(&c->unread_spaces, &p->unread);
+	p->listed.place.at_ms = p->created_at_ms;
+	memcpy(p->listed.place.id, p->id, sizeof(p->id));
+	roster_add(&p->owner->spaces, &p->listed);
+	p->owner->spaces_bytes += p->size_bytes;
 	c->figures.spaces++;
 	c->figures.spaces_bytes += p->size_bytes;
 	return p;
@@ -104,6 +72,11 @@ void space_forget(struct space *p)
 	c->figures.spaces_bytes -= p->size_bytes;
 	c->figures.spaces_damaged -= p->damage[0] != 0;
 	space_free(p);
+}
+
+void space_checked(struct space *p)
+{
+	list_del(&p->unread);
 }
 
 void space_damaged(struct space *p, const char *what)
@@ -145,7 +118,7 @@ struct space *space_find(struct core *c, const char *tenant, const char *id, str
 	return NULL;
 }
 
-static void view_fill(const struct space *p, struct space_view *view)
+void space_view_fill(const struct space *p, struct space_view *view)
 {
 	*view = (struct space_view){
 		.state = p->damage[0] ? "damaged"
@@ -173,22 +146,8 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 	const struct space *p = lookup(c, tenant, id, f);
 
 	if (p)
-		view_fill(p, view);
+		space_view_fill(p, view);
 	return p != NULL;
-}
-
-void core_spaces(struct core *c, const char *tenant,
-		 void (*each)(void *arg, const struct space_view *view), void *arg)
-{
-	const struct space_owner *o = owner_of(c, tenant);
-	struct space_view view;
-
-	if (!o)
-		return;
-	list_each (pos, &o->spaces) {
-		view_fill(container_of(pos, struct space, of_owner), &view);
-		each(arg, &view);
-	}
 }
 
 /* --- delete --------------------------------------------------------------------------------- */
@@ -265,7 +224,7 @@ static void on_scrubbed(void *arg)
 	if (p && scrub->read.over && scrub->read.damaged)
 		space_damaged(p, scrub->read.err.text);
 	if (p && scrub->read.over)
-		p->checked = true;
+		space_checked(p);
 	scrub_free(scrub);
 	if (c) {
 		c->scrub = NULL;
@@ -273,17 +232,22 @@ static void on_scrubbed(void *arg)
 	}
 }
 
+static const struct space *next_unread(const struct core *c)
+{
+	list_each (pos, &c->unread_spaces) {
+		const struct space *p = container_of(pos, struct space, unread);
+
+		if (!p->resume)
+			return p;
+	}
+	return NULL;
+}
+
 void spaces_scrub(struct core *c)
 {
-	struct space *next = NULL;
+	const struct space *next = c->scrub || c->closing ? NULL : next_unread(c);
 
-	list_each (pos, &c->spaces) {
-		struct space *p = container_of(pos, struct space, link);
-
-		if (!next && !p->checked && !p->resume)
-			next = p;
-	}
-	if (!next || c->scrub || c->closing)
+	if (!next)
 		return;
 	c->scrub = must_alloc(sizeof(*c->scrub));
 	c->scrub->core = c;

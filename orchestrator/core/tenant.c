@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/core/tenant.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -10,6 +11,53 @@
 
 /* A sandbox may end at any time, but most live for minutes. */
 #define CAP_RETRY_S 10
+
+/* --- the object ------------------------------------------------------------------------------ */
+
+struct tenant *tenant_find(const struct core *c, const char *name)
+{
+	list_each (pos, &c->tenant_buckets[bucket_number(name)]) {
+		struct tenant *t = container_of(pos, struct tenant, bucket);
+
+		if (!strcmp(t->name, name))
+			return t;
+	}
+	return NULL;
+}
+
+struct tenant *tenant_hold(struct tenant *t)
+{
+	t->users++;
+	return t;
+}
+
+struct tenant *tenant_get(struct core *c, const char *name)
+{
+	struct tenant *t = tenant_find(c, name);
+
+	if (t)
+		return tenant_hold(t);
+	t = must_alloc(sizeof(*t) + strlen(name) + 1);
+	t->core = c;
+	t->users = 1;
+	t->output = output_account_new(&c->output, t);
+	strcpy(t->name, name);
+	list_add_tail(&c->tenants, &t->link);
+	list_add_tail(&c->tenant_buckets[bucket_number(name)], &t->bucket);
+	return t;
+}
+
+void tenant_put(struct tenant *t)
+{
+	if (!t || --t->users)
+		return;
+	output_account_put(t->output);
+	list_del(&t->link);
+	list_del(&t->bucket);
+	free(t);
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
 
 bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
 {
@@ -48,31 +96,12 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 
 /* --- how many -------------------------------------------------------------------------------- */
 
-static size_t coming(const struct list *calls, const char *tenant)
-{
-	size_t n = 0;
-
-	list_each (pos, calls) {
-		const struct core_call *call = container_of(pos, struct core_call, link);
-
-		if (call->coming && strcmp(call->tenant, tenant) == 0)
-			n += call->coming;
-	}
-	return n;
-}
-
-/* Forks of a sandbox are its own tenant's. */
+/* Of the calls that will have made some, too. */
 size_t tenant_sandboxes(const struct core *c, const char *tenant)
 {
-	size_t n = coming(&c->creates, tenant) + coming(&c->resumes, tenant);
+	const struct tenant *t = tenant_find(c, tenant);
 
-	list_each (pos, &c->sandboxes) {
-		const struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		if (s->state < SBX_ENDING && strcmp(s->tenant, tenant) == 0)
-			n += 1 + coming(&s->forks, tenant);
-	}
-	return n;
+	return t ? t->sandboxes.n + t->coming : 0;
 }
 
 bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f)

@@ -10,10 +10,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "orchestrator/core/core.h"
+#include "orchestrator/core/roster.h"
 
 struct size;
 struct tier;
+
+/* What a tenant has and takes; it is there for as long as somebody holds it. */
+struct tenant {
+	struct list bucket; /* by name */
+	struct list link;   /* on core->tenants */
+	struct core *core;
+	unsigned users;
+	struct roster sandboxes; /* that live */
+	struct roster spaces;
+	uint64_t spaces_bytes;
+	uint64_t promised_mib; /* the RAM of its sandboxes */
+	size_t coming;	       /* sandboxes on their way */
+	size_t waiting_bytes;  /* of its calls that no guest has taken yet */
+	size_t operations, listeners;
+	struct output_account *output;
+	char name[];
+};
+/* Makes it known when it is new. */
+struct tenant *tenant_get(struct core *c, const char *name);
+struct tenant *tenant_hold(struct tenant *t);
+void tenant_put(struct tenant *t);
+/* NULL: it has nothing. */
+struct tenant *tenant_find(const struct core *c, const char *name);
 
 /* The limits of the tenant's key; false: it has none. */
 bool tenant_tier(const struct core *c, const char *tenant, struct tier *out);

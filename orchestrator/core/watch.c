@@ -159,14 +159,9 @@ void watch_figures(const struct core *c, struct core_figures *out)
 {
 	out->memory = c->watched.memory;
 	out->disk_free_bytes = c->watched.disk_free_bytes;
-	out->ready = out->running = out->adopting = 0;
-	list_each (pos, &c->sandboxes) {
-		const struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		out->ready += s->state == SBX_READY;
-		out->running += s->state == SBX_RUNNING;
-		out->adopting += s->state == SBX_ADOPTING;
-	}
+	out->ready = c->n_in[SBX_READY];
+	out->running = c->n_in[SBX_RUNNING];
+	out->adopting = c->n_in[SBX_ADOPTING];
 }
 
 /* Returns what is wrong with the disk, in `text` where that has to be made, or NULL. */

@@ -90,6 +90,8 @@ struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *
 void call_free(struct core_call *call);
 void fail(struct core_call *call, int status, const char *code, const char *text);
 
+void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v);
+void fake_space_view(const struct sandbox *s, struct space_view *v);
 void fake_files_free(struct core *c);
 void fake_ptys_free(struct core *c);
 

@@ -93,7 +93,7 @@ static void none_such(struct failure *f, const char *id)
 	snprintf(f->text, sizeof(f->text), "there is no sandbox %s", id);
 }
 
-static void view_of(const struct sandbox *s, struct sandbox_view *v)
+void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v)
 {
 	*v = (struct sandbox_view){.state = "ready",
 				   .template = s->template,
@@ -136,7 +136,7 @@ static void create_step(struct core_call *call)
 {
 	struct sandbox_view view;
 
-	view_of(call->sandbox, &view);
+	fake_sandbox_view(call->sandbox, &view);
 	list_add_tail(&call->core->sandboxes, &call->sandbox->link);
 	call->core->figures.creates++;
 	call->core->figures.sandboxes++;
@@ -239,20 +239,11 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 		none_such(f, id);
 		return false;
 	}
-	view_of(s, view);
+	fake_sandbox_view(s, view);
 	view->children = children_of(c, s->id);
+	while (view->children[view->n_children])
+		view->n_children++;
 	return true;
-}
-
-void core_list(struct core *c, const char *tenant,
-	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
-{
-	struct sandbox_view view;
-
-	list_each (pos, &c->sandboxes) {
-		view_of(container_of(pos, struct sandbox, link), &view);
-		each(arg, &view);
-	}
 }
 
 void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),

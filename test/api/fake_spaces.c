@@ -107,7 +107,7 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 	return call;
 }
 
-static void view_of(const struct sandbox *s, struct space_view *v)
+void fake_space_view(const struct sandbox *s, struct space_view *v)
 {
 	bool rotten = strcmp(s->template, "rotten") == 0;
 
@@ -133,21 +133,10 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 	const struct sandbox *s = find(c, id);
 
 	if (s) {
-		view_of(s, view);
+		fake_space_view(s, view);
 		return true;
 	}
 	*f = (struct failure){.status = 404, .code = "not_found"};
 	snprintf(f->text, sizeof(f->text), "there is no space %s", id);
 	return false;
-}
-
-void core_spaces(struct core *c, const char *tenant,
-		 void (*each)(void *arg, const struct space_view *view), void *arg)
-{
-	struct space_view view;
-
-	list_each (pos, &c->spaces) {
-		view_of(container_of(pos, struct sandbox, link), &view);
-		each(arg, &view);
-	}
 }

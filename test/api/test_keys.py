@@ -219,7 +219,7 @@ def test_answers_to_slow_readers_leave_room_for_others(start: Callable[..., Serv
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=first).json()["id"]
         http.post(path + "/exec", json={"code": "flood 1000 12000\nexit 0"}, headers=first)
         with http.stream("GET", path + "/replay", headers=first):
-            answer = http.get("/v1/sandboxes", headers=first)
+            answer = http.get(path + "/replay", headers=first)
             assert (answer.status_code, answer.json()["code"]) == (429, "too_many")
             assert int(answer.headers["retry-after"]) >= 1
-            assert http.get("/v1/sandboxes", headers=second).status_code == 200
+            assert http.get(path + "/replay", headers=second).status_code == 200

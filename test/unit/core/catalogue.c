@@ -123,7 +123,7 @@ static void check(struct all *a)
 			world_until(a->w, is_gone, args);
 		}
 	}
-	core_list(a->w->core, TENANT, count, &listed);
+	world_list(a->w, TENANT, count, &listed);
 	assert_int_equal(listed, living);
 }
 
@@ -224,7 +224,7 @@ static void freeze_and_resume(struct all *a, struct one *one)
 	if (refused(z.ok, &z.failure) && strcmp(z.failure.code, "catalogue") != 0)
 		return;
 	/* It is a Space, be it one that was told to be none after a power cut. */
-	core_spaces(a->w->core, TENANT, note_space, z.id);
+	world_spaces(a->w, TENANT, note_space, z.id);
 	char name[2] = {one->mark[0], 0};
 	one->mark[0] = 0;
 	restart(a);

@@ -435,9 +435,9 @@ static void test_a_tenant_sees_its_own_only(void **state)
 	assert_false(core_view(w->core, "somebody-else", m.view.id, &view, &f));
 	assert_int_equal(f.status, 404);
 	assert_string_equal(f.code, "not_found");
-	core_list(w->core, "somebody-else", count_view, &n);
+	world_list(w, "somebody-else", count_view, &n);
 	assert_int_equal(n, 0);
-	core_list(w->core, TENANT, count_view, &n);
+	world_list(w, TENANT, count_view, &n);
 	assert_int_equal(n, 1);
 }
 

@@ -33,14 +33,15 @@ static struct crowd *crowd_new(void)
 static struct sandbox *add_sandbox(struct world *w, struct crowd *crowd, const char *tenant)
 {
 	struct core *c = w->core;
-	struct sandbox *s = sandbox_new(c, "sbx_test", tenant);
+	char id[SANDBOX_ID_LEN + 1];
 
+	snprintf(id, sizeof(id), "sbx_%032u", crowd->n);
+	struct sandbox *s = sandbox_new(c, id, tenant);
 	s->slot = FIRST_SLOT + crowd->n;
 	s->diary = diary_new(crowd->dir, s->slot, 1);
 	assert_non_null(s->diary);
 	diary_count(s->diary, s->output);
-	list_add_tail(&c->sandboxes, &s->link);
-	c->n_sandboxes++;
+	sandbox_enlist(s, SBX_READY);
 	crowd->all[crowd->n++] = s;
 	return s;
 }
@@ -52,7 +53,6 @@ static void crowd_free(struct crowd *crowd)
 	for (unsigned i = 0; i < crowd->n; i++) {
 		struct sandbox *s = crowd->all[i];
 
-		s->core->n_sandboxes--;
 		diary_remove(s->diary);
 		s->diary = NULL;
 		sandbox_free(s);

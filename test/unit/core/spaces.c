@@ -51,7 +51,7 @@ static unsigned spaces(struct world *w)
 {
 	struct listing l = {0};
 
-	core_spaces(w->core, TENANT, on_space, &l);
+	world_spaces(w, TENANT, on_space, &l);
 	return l.n;
 }
 
@@ -288,7 +288,7 @@ static void expect_frozen(struct world *w, const char *id, struct listing *l)
 {
 	world_until(w, has_one, w);
 	*l = (struct listing){0};
-	core_spaces(w->core, TENANT, on_space, l);
+	world_spaces(w, TENANT, on_space, l);
 	assert_true(is_gone(w, id, "frozen", l->last));
 }
 
@@ -653,7 +653,7 @@ static void test_killed_at_any_step_there_is_one_of_both(void **state)
 		bool told = z.done && z.ok;
 		world_kill_core(w);
 		world_start_core(w);
-		core_spaces(w->core, TENANT, on_space, &l);
+		world_spaces(w, TENANT, on_space, &l);
 		bool lives = core_view(w->core, TENANT, m.view.id, &view, &f);
 		assert_int_equal(lives + l.n, 1);
 		assert_true(!told || l.n == 1);
@@ -698,7 +698,7 @@ static void test_killed_in_a_resume_there_is_one_of_both(void **state)
 		}
 		char id[SANDBOX_ID_LEN + 1];
 		struct done d;
-		core_list(w->core, TENANT, note_id, id);
+		world_list(w, TENANT, note_id, id);
 		world_delete(w, &d, id);
 		assert_false(d.failed);
 		until_entries(w, "spaces", 0);
@@ -935,7 +935,7 @@ static void test_many_are_found_at_a_start(void **state)
 		      (unsigned long long)(now_ns() - before) / 1000000);
 	assert_int_equal(figures_of(w).spaces, MANY_SPACES);
 	assert_int_equal(figures_of(w).spaces_lost, 0);
-	core_spaces(w->core, "tnt_3", on_space, &l);
+	world_spaces(w, "tnt_3", on_space, &l);
 	assert_int_equal(l.n, MANY_SPACES / 10);
 	assert_int_equal(spaces(w), 0); /* of another tenant */
 }

@@ -380,7 +380,7 @@ static void test_another_s_sandbox_is_none(void **state)
 	assert_string_equal(d.failure.text, never);
 	world_merge(w, &d, m.view.id, own.view.id);
 	assert_string_equal(d.failure.text, never);
-	core_list(w->core, world_tenant, count, &n);
+	world_list(w, world_tenant, count, &n);
 	assert_int_equal(n, 1);
 }
 

@@ -488,3 +488,33 @@ void world_history(struct world *w, struct history *h, const char *id)
 	if (!core_replay(w->core, TENANT, id, 0, on_past, h, &f))
 		snprintf(h->text, sizeof(h->text), "%s", f.code);
 }
+
+/* --- lists ---------------------------------------------------------------------------------- */
+
+static struct list_page whole(struct world *w, const struct list_name *list)
+{
+	struct list_page page = {0};
+	struct failure f;
+
+	assert_true(core_page(w->core, list, SIZE_MAX, &page, &f));
+	assert_false(page.more);
+	return page;
+}
+
+void world_list(struct world *w, const char *tenant,
+		void (*each)(void *arg, const struct sandbox_view *view), void *arg)
+{
+	const struct list_name list = {.kind = LIST_SANDBOXES, .tenant = tenant};
+	struct list_page page = whole(w, &list);
+
+	assert_false(core_list(w->core, &list, &page, SIZE_MAX, each, arg));
+}
+
+void world_spaces(struct world *w, const char *tenant,
+		  void (*each)(void *arg, const struct space_view *view), void *arg)
+{
+	const struct list_name list = {.kind = LIST_SPACES, .tenant = tenant};
+	struct list_page page = whole(w, &list);
+
+	assert_false(core_spaces(w->core, &list, &page, SIZE_MAX, each, arg));
+}

@@ -116,6 +116,12 @@ struct history {
 	unsigned events;
 	uint64_t last_seq;
 };
+/* Whole lists. */
+void world_list(struct world *w, const char *tenant,
+		void (*each)(void *arg, const struct sandbox_view *view), void *arg);
+void world_spaces(struct world *w, const char *tenant,
+		  void (*each)(void *arg, const struct space_view *view), void *arg);
+
 void world_history(struct world *w, struct history *h, const char *id);
 void world_interrupt(struct world *w, struct done *d, const char *id);
 

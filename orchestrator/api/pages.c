@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Lists of sandboxes and Spaces: an array, whole or a page of it, that is sent in pieces. The loop
+ * turns between two of them and each waits until the one before is taken, so that a long list holds
+ * up nobody, and takes the memory of one piece however slow its reader is.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "orchestrator/api/cursor.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/query.h"
+
+#define PIECE_SIZE    (64u << 10)
+#define AT_A_TIME     8 /* entries until the size of a piece is looked at: each has up to 17 KiB */
+#define ID_PREFIX_LEN 4
+#define ID_BYTES      ((SANDBOX_ID_LEN - ID_PREFIX_LEN) / 2)
+#define KEY_LEN	      (8 + ID_BYTES)
+
+/* --- limit and cursor ----------------------------------------------------------------------- */
+
+bool ask_limit(struct request *r, size_t *limit)
+{
+	h2o_iovec_t url = r->req->input.path;
+	uint64_t n = UINT64_MAX;
+	struct err e;
+
+	if (query_number(url.base, url.len, "limit", &n, &e) < 0 || !n) {
+		answer_error(r, 400, "bad_request", "limit must be a whole number from 1 to %d",
+			     PAGE_MAX);
+		return false;
+	}
+	if (n != UINT64_MAX)
+		*limit = n < PAGE_MAX ? n : PAGE_MAX;
+	return true;
+}
+
+int ask_cursor(struct request *r, char kind, void *key, size_t room)
+{
+	h2o_iovec_t url = r->req->input.path;
+	char text[CURSOR_TEXT_MAX + 1];
+	struct err e;
+	int len = query_text(url.base, url.len, "cursor", text, sizeof(text), &e);
+
+	if (len == -ENOENT)
+		return 0;
+	if (len >= 0)
+		len = cursor_read(text, kind, key, room, &e);
+	if (len < 0)
+		answer_error(r, 400, "bad_request", "%s", e.text);
+	return len;
+}
+
+void answer_next(struct request *r, char kind, const void *key, size_t len)
+{
+	char text[CURSOR_TEXT_MAX + 1];
+
+	cursor_write(text, kind, key, len);
+	answer_header(r, "ramet-next-cursor", text);
+}
+
+/* --- places as keys ------------------------------------------------------------------------- */
+
+static void key_of(uint8_t key[static KEY_LEN], const struct list_place *place)
+{
+	const char *digits = place->id + ID_PREFIX_LEN;
+
+	for (int i = 0; i < 8; i++)
+		key[i] = (uint8_t)((uint64_t)place->at_ms >> (56 - 8 * i));
+	for (int i = 0; i < ID_BYTES; i++)
+		key[8 + i] =
+			(uint8_t)(hex_digit(digits[2 * i]) << 4 | hex_digit(digits[2 * i + 1]));
+}
+
+static void place_of(struct list_place *place, const char *prefix,
+		     const uint8_t key[static KEY_LEN])
+{
+	uint64_t at_ms = 0;
+	char *to = place->id;
+
+	for (int i = 0; i < 8; i++)
+		at_ms = at_ms << 8 | key[i];
+	place->at_ms = (int64_t)at_ms;
+	to += sprintf(to, "%s", prefix);
+	for (int i = 0; i < ID_BYTES; i++)
+		to += sprintf(to, "%02x", key[8 + i]);
+}
+
+static const char *prefix_of(const struct list_name *list)
+{
+	return list->kind == LIST_SPACES ? "spc_" : "sbx_";
+}
+
+static char letter_of(const struct list_name *list)
+{
+	static const char letters[] = {
+		[LIST_SANDBOXES] = 's', [LIST_CHILDREN] = 'c', [LIST_SPACES] = 'p'};
+
+	return letters[list->kind];
+}
+
+static bool ask_place(struct request *r, const struct list_name *list, struct list_place *place)
+{
+	uint8_t key[KEY_LEN];
+	int len = ask_cursor(r, letter_of(list), key, sizeof(key));
+
+	if (len == KEY_LEN)
+		place_of(place, prefix_of(list), key);
+	else if (len > 0)
+		answer_error(r, 400, "bad_request", "cursor is too short");
+	return len == 0 || len == KEY_LEN;
+}
+
+/* --- pieces --------------------------------------------------------------------------------- */
+
+void pages_comma(struct request *r)
+{
+	text_putc(&r->out, r->pages.begun ? ',' : '[');
+	r->pages.begun = true;
+}
+
+/* Gathers the next piece. */
+static void gather(struct request *r)
+{
+	struct pages *p = &r->pages;
+
+	p->more = true;
+	while (p->more && r->out.len < PIECE_SIZE)
+		p->more = p->add(r, AT_A_TIME);
+	if (!p->more)
+		text_puts(&r->out, p->begun ? "]\n" : "[]\n");
+}
+
+static void on_turn(void *arg)
+{
+	struct request *r = arg;
+
+	if (!r->pages.more || r->ended)
+		return;
+	gather(r);
+	if (r->pages.more)
+		stream_touch(r);
+	else
+		stream_end(r, false);
+}
+
+void pages_go_on(struct request *r)
+{
+	if (r->pages.more && !r->ended)
+		loop_timer_set(r->api->loop, &r->pages.turn, 0);
+}
+
+void pages_stop(struct request *r)
+{
+	loop_timer_clear(r->api->loop, &r->pages.turn);
+}
+
+void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
+{
+	size_t limit = SIZE_MAX;
+	struct pages *p = &r->pages;
+	uint8_t key[KEY_LEN];
+	struct failure f;
+
+	*p = (struct pages){.list = *list, .add = add, .turn = {.fn = on_turn, .arg = r}};
+	if (!ask_limit(r, &limit) || !ask_place(r, list, &p->page.after))
+		return;
+	if (!core_page(r->api->core, list, limit, &p->page, &f)) {
+		answer_failure(r, &f);
+		return;
+	}
+	if (p->page.more) {
+		key_of(key, &p->page.last);
+		answer_next(r, letter_of(list), key, sizeof(key));
+	}
+	gather(r);
+	if (!p->more) {
+		answer(r, 200, "application/json");
+	} else if (request_is_head(r)) {
+		p->more = false;
+		r->out.len = 0;
+		answer_head(r, 200, "application/json", SIZE_MAX);
+	} else {
+		stream_begin(r, 200, "application/json", SIZE_MAX);
+		stream_touch(r);
+	}
+}

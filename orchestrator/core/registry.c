@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What there is: the sandboxes that live, in order, in all and of each tenant, with what is counted
+ * of them, and the pages in which the lists are read. Nothing here walks through all of them.
+ */
+#include <string.h>
+
+#include "orchestrator/core/internal.h"
+
+/* --- entries -------------------------------------------------------------------------------- */
+
+void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
+{
+	struct core *c = s->core;
+
+	s->state = state;
+	s->is_listed = true;
+	s->listed.place.at_ms = s->created_at_ms;
+	memcpy(s->listed.place.id, s->id, sizeof(s->id));
+	list_add_tail(&c->sandboxes, &s->link);
+	roster_add(&c->all, &s->listed);
+	roster_add(&s->owner->sandboxes, &s->listed);
+	c->n_sandboxes++;
+	c->n_in[state]++;
+	c->promised_mib += s->size.ram_mib;
+	s->owner->promised_mib += s->size.ram_mib;
+	promises_changed(c);
+}
+
+void sandbox_delist(struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	if (!s->is_listed)
+		return;
+	lineage_unlink(s);
+	s->is_listed = false;
+	roster_remove(&c->all, &s->listed);
+	roster_remove(&s->owner->sandboxes, &s->listed);
+	c->n_sandboxes--;
+	c->n_in[s->state]--;
+	c->promised_mib -= s->size.ram_mib;
+	s->owner->promised_mib -= s->size.ram_mib;
+	promises_changed(c);
+}
+
+/* --- pages ---------------------------------------------------------------------------------- */
+
+static const struct roster *children_of(struct core *c, const struct list_name *list,
+					struct failure *f)
+{
+	const struct sandbox *s = sandbox_find(c, list->tenant, list->parent, f);
+
+	return s ? &s->children : NULL;
+}
+
+/* Returns NULL with *f filled when there is no such list. */
+static const struct roster *roster_of(struct core *c, const struct list_name *list,
+				      struct failure *f)
+{
+	static const struct roster empty;
+
+	if (list->kind == LIST_CHILDREN)
+		return children_of(c, list, f);
+	if (!list->tenant)
+		return &c->all;
+	const struct tenant *t = tenant_find(c, list->tenant);
+	if (!t)
+		return &empty;
+	return list->kind == LIST_SPACES ? &t->spaces : &t->sandboxes;
+}
+
+bool core_page(struct core *c, const struct list_name *list, size_t most, struct list_page *page,
+	       struct failure *f)
+{
+	const struct roster *r = roster_of(c, list, f);
+
+	if (!r)
+		return false;
+	size_t from = roster_after(r, &page->after);
+	size_t n = r->n - from < most ? r->n - from : most;
+	page->last = n ? r->all[from + n - 1]->place : page->after;
+	page->more = from + n < r->n;
+	return true;
+}
+
+/* The entries of the page that are left, up to `most`; `fn` tells one. */
+static bool walk(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
+		 void (*fn)(void *arg, const struct listed *l), void *arg)
+{
+	struct failure f;
+	const struct roster *r = roster_of(c, list, &f);
+	size_t at = r ? roster_after(r, &page->after) : 0;
+
+	for (; r && at < r->n && list_place_compare(&r->all[at]->place, &page->last) <= 0; at++) {
+		if (!most--)
+			return true;
+		page->after = r->all[at]->place;
+		fn(arg, r->all[at]);
+	}
+	return false;
+}
+
+struct teller {
+	void (*sandbox)(void *arg, const struct sandbox_view *view);
+	void (*space)(void *arg, const struct space_view *view);
+	void *arg;
+};
+
+static void tell_sandbox(void *arg, const struct listed *l)
+{
+	const struct teller *teller = arg;
+	struct sandbox_view view;
+
+	sandbox_view_fill(container_of(l, struct sandbox, listed), &view);
+	teller->sandbox(teller->arg, &view);
+}
+
+static void tell_space(void *arg, const struct listed *l)
+{
+	const struct teller *teller = arg;
+	struct space_view view;
+
+	space_view_fill(container_of(l, struct space, listed), &view);
+	teller->space(teller->arg, &view);
+}
+
+bool core_list(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
+	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
+{
+	struct teller teller = {.sandbox = each, .arg = arg};
+
+	return walk(c, list, page, most, tell_sandbox, &teller);
+}
+
+bool core_spaces(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
+		 void (*each)(void *arg, const struct space_view *view), void *arg)
+{
+	struct teller teller = {.space = each, .arg = arg};
+
+	return walk(c, list, page, most, tell_space, &teller);
+}

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists in pages: limit, cursor, and lists that come in pieces."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import Server
+from test_routes import NOBODY, made, refused
+from test_spaces import frozen
+
+NEXT = "ramet-next-cursor"
+
+
+def pages(http: httpx.Client, path: str, limit: int, between: Callable[[], Any] = lambda: 0) -> list[Any]:
+    """All entries, read in pages; `between` is called after each."""
+    answer = http.get(path, params={"limit": limit})
+    entries: list[Any] = answer.json()
+    assert len(entries) <= limit
+    while NEXT in answer.headers:
+        between()
+        answer = http.get(path, params={"limit": limit, "cursor": answer.headers[NEXT]})
+        assert answer.status_code == 200, answer.text
+        assert 0 < len(answer.json()) <= limit
+        entries += answer.json()
+    return entries
+
+
+def ids(entries: list[Any]) -> list[str]:
+    return [entry["id"] for entry in entries]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 8, 1000, 10**9])
+def test_pages_of_sandboxes_are_the_list(http: httpx.Client, limit: int) -> None:
+    for _ in range(8):
+        made(http)
+    whole = http.get("/v1/sandboxes")
+    assert NEXT not in whole.headers
+    assert pages(http, "/v1/sandboxes", limit) == whole.json()
+    assert len(whole.json()) == 8
+
+
+def test_pages_of_spaces_are_the_list(http: httpx.Client) -> None:
+    for _ in range(5):
+        frozen(http)
+    assert pages(http, "/v1/spaces", 2) == http.get("/v1/spaces").json()
+
+
+def test_pages_of_children(http: httpx.Client) -> None:
+    parent = made(http)
+    children = http.post(parent + "/fork", json={"n": 5}).json()["children"]
+    made(http)
+    assert ids(pages(http, parent + "/children", 2)) == children
+    assert ids(http.get(parent + "/children").json()) == children
+    assert http.get("/v1/sandboxes/" + children[0] + "/children").json() == []
+    refused(http.get(NOBODY + "/children"), 404, "not_found")
+
+
+def test_pages_of_templates(http: httpx.Client) -> None:
+    whole = http.get("/v1/templates").json()
+    assert pages(http, "/v1/templates", 1) == whole
+    assert [entry["name"] for entry in whole] == ["default", "data"]
+
+
+def test_what_changes_between_pages_moves_nothing_else(http: httpx.Client) -> None:
+    """Entries that are there all along come once; the cursor's own entry may be gone."""
+    before = [made(http)[-36:] for _ in range(12)]
+    gone = iter(before[2::3])
+
+    def change() -> None:
+        made(http)
+        http.delete("/v1/sandboxes/" + next(gone, "sbx_" + "f" * 32))
+
+    told = ids(pages(http, "/v1/sandboxes", 3, change))
+    assert len(told) == len(set(told))
+    assert set(before) - set(before[2::3]) <= set(told)
+
+
+def test_a_cursor_alone_has_the_rest(http: httpx.Client) -> None:
+    told = [made(http)[-36:] for _ in range(4)]
+    cursor = http.get("/v1/sandboxes?limit=1").headers[NEXT]
+    rest = http.get("/v1/sandboxes", params={"cursor": cursor})
+    assert ids(rest.json()) == told[1:]
+    assert NEXT not in rest.headers
+
+
+@pytest.mark.parametrize("path", ["/v1/sandboxes", "/v1/spaces", "/v1/templates"])
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("limit=0", "limit must be a whole number from 1 to 1000"),
+        ("limit=-1", "limit must be"),
+        ("limit=ten", "limit must be"),
+        ("limit=", "limit must be"),
+        ("limit=1&limit=2", "limit must be"),
+        ("cursor=", "cursor must be"),
+        ("cursor=x", "cursor must be"),
+        ("cursor=" + "a" * 5000, "cursor in the query is over"),
+        ("cursor=%00", "cursor in the query"),
+        ("cursor=s" + "0" * 48 + "00000000", "mistyped or cut off"),
+        ("cursor=s" + "0" * 47 + "00000000", "cursor must be"),
+    ],
+)
+def test_wrong_queries_are_told(http: httpx.Client, path: str, query: str, names: str) -> None:
+    assert names in refused(http.get(f"{path}?{query}"), 400, "bad_request")
+
+
+def test_a_cursor_of_another_list_is_refused(http: httpx.Client) -> None:
+    for _ in range(2):
+        made(http)
+        frozen(http)
+    parent = made(http)
+    http.post(parent + "/fork", json={"n": 2})
+    lists = ("/v1/sandboxes", "/v1/spaces", "/v1/templates", parent + "/children")
+    cursors = [http.get(path + "?limit=1").headers[NEXT] for path in lists]
+    for i, path in enumerate(lists):
+        for j, cursor in enumerate(cursors):
+            answer = http.get(path, params={"cursor": cursor})
+            if i == j:
+                assert answer.status_code == 200
+            else:
+                assert "cursor" in refused(answer, 400, "bad_request")
+
+
+def test_a_cursor_with_a_key_of_another_length_is_refused(http: httpx.Client) -> None:
+    text = b"s" + b"00" * 23
+    cursor = (text + b"%08x" % crc32c(text)).decode()
+    assert "too short" in refused(http.get(f"/v1/sandboxes?cursor={cursor}"), 400, "bad_request")
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_a_long_list_comes_in_pieces(http: httpx.Client) -> None:
+    """Many pieces of 64 KiB, whole and in order, over either version of HTTP."""
+    note = {"note": "x" * 16000}
+    for _ in range(40):
+        http.post("/v1/sandboxes", json={"metadata": note})
+    whole = http.get("/v1/sandboxes")
+    assert len(whole.content) > 600_000
+    assert ids(whole.json()) == sorted(ids(whole.json()))
+    assert len(whole.json()) == 40
+    page = http.get("/v1/sandboxes?limit=30")
+    assert page.json() == whole.json()[:30]
+    assert NEXT in page.headers
+    head = http.head("/v1/sandboxes?limit=30")
+    assert (head.status_code, head.content, head.headers[NEXT]) == (200, b"", page.headers[NEXT])
+
+
+def test_a_list_ends_where_it_ended_when_it_was_asked_for(
+    http: httpx.Client, server: Server
+) -> None:
+    """Whoever reads slowly sees no entry twice, none that is new, and what was deleted not at all."""
+    note = {"note": "x" * 16000}
+    with server.slow_client() as slow:
+        before = [
+            slow.post("/v1/sandboxes", json={"metadata": note}).json()["id"] for _ in range(400)
+        ]
+        with slow.stream("GET", "/v1/sandboxes") as stream:
+            pieces = stream.iter_raw()
+            first = next(pieces)
+            for _ in range(3):
+                made(http)
+            http.delete("/v1/sandboxes/" + before[-1])
+            told = ids(httpx.Response(200, content=first + b"".join(pieces)).json())
+    assert told == before[:-1]
+
+
+def test_a_client_that_leaves_in_the_middle_costs_nothing(
+    http: httpx.Client, server: Server
+) -> None:
+    note = {"note": "x" * 16000}
+    for _ in range(400):
+        http.post("/v1/sandboxes", json={"metadata": note})
+    with server.slow_client() as slow, slow.stream("GET", "/v1/sandboxes") as stream:
+        next(stream.iter_raw())
+    server.wait(lambda f: f["ramet_http_requests_live"] == 1)
+    assert http.get("/v1/sandboxes?limit=1").status_code == 200
+
+
+def test_a_page_of_the_past(http: httpx.Client, sandbox: str) -> None:
+    http.post(sandbox + "/exec", json={"code": "out a\nout b\nout c"})
+    seqs: list[int] = []
+    while events := http.get(sandbox + "/replay", params={"limit": 3, "since": max(seqs, default=0)}):
+        lines = [httpx.Response(200, content=x).json() for x in events.text.splitlines()]
+        if not lines:
+            break
+        assert len(lines) <= 3
+        seqs += [line["seq"] for line in lines]
+    assert seqs == [1, 2, 3, 4]
+    refused(http.get(sandbox + "/replay?limit=0"), 400, "bad_request")
+    assert "follow" in refused(http.get(sandbox + "/replay?limit=1&follow=1"), 400, "bad_request")

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is counted and linked of sandboxes, against a walk through all of them, over random lives.
+ */
+#include <stdlib.h>
+
+#include "orchestrator/core/internal.h"
+#include "orchestrator/keys/keys.h"
+#include "test/unit/core/world.h"
+
+#define TENANTS 3
+#define STEPS	120
+#define CROWD	15
+
+/* What may happen next; only the first ones while there are many. */
+enum { DELETE, KILL, MERGE, EXEC, CREATE, FORK, ACTIONS = FORK + 3 };
+
+static const char *const tenants[TENANTS] = {TENANT_LOCAL, "tnt_1", "tnt_2"};
+static unsigned seed = 20;
+
+static unsigned draw(unsigned below)
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (seed >> 8) % below;
+}
+
+static bool lives(const struct sandbox *s)
+{
+	return s->state < SBX_ENDING;
+}
+
+/* Returns the last of its ancestors that lives. */
+static const struct sandbox *parent_by_walk(const struct core *c, const struct sandbox *s)
+{
+	const struct sandbox *found = NULL;
+	const char *best = NULL;
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *each = container_of(pos, struct sandbox, link);
+		const char *at = strstr(s->ancestors, each->id);
+
+		if (lives(each) && at && at >= best && each->owner == s->owner) {
+			best = at;
+			found = each;
+		}
+	}
+	return found;
+}
+
+static bool is_child(const struct sandbox *parent, const struct sandbox *s)
+{
+	for (size_t i = 0; i < parent->children.n; i++)
+		if (parent->children.all[i] == &s->listed)
+			return true;
+	return false;
+}
+
+static size_t heirs_of(const struct sandbox *s)
+{
+	size_t n = 0;
+
+	list_each (pos, &s->heirs)
+		n++;
+	return n;
+}
+
+static void check_lineage(const struct core *c, const struct sandbox *s)
+{
+	size_t children = 0, heirs = 0;
+
+	assert_ptr_equal(s->parent, parent_by_walk(c, s));
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *each = container_of(pos, struct sandbox, link);
+
+		if (!lives(each))
+			continue;
+		heirs += strstr(each->ancestors, s->id) != NULL;
+		if (parent_by_walk(c, each) == s) {
+			children++;
+			assert_true(is_child(s, each));
+		}
+	}
+	assert_int_equal(s->children.n, children);
+	assert_int_equal(heirs_of(s), heirs);
+}
+
+static void check_tenant(const struct core *c, const char *name)
+{
+	const struct tenant *t = tenant_find(c, name);
+	uint64_t promised = 0;
+	size_t n = 0, ops = 0;
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (!lives(s) || strcmp(s->tenant, name) != 0)
+			continue;
+		n++;
+		ops += s->n_ops;
+		promised += s->size.ram_mib;
+	}
+	assert_int_equal(tenant_sandboxes(c, name), n + (t ? t->coming : 0));
+	assert_int_equal(t ? t->promised_mib : 0, promised);
+	assert_int_equal(t ? t->operations : 0, ops);
+}
+
+static void check(struct world *w)
+{
+	const struct core *c = w->core;
+	size_t in[SBX_NSTATES] = {0}, n = 0;
+	uint64_t promised = 0;
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (!lives(s))
+			continue;
+		n++;
+		in[s->state]++;
+		promised += s->size.ram_mib;
+		check_lineage(c, s);
+	}
+	assert_int_equal(c->n_sandboxes, n);
+	assert_int_equal(c->all.n, n);
+	assert_int_equal(c->promised_mib, promised);
+	assert_memory_equal(c->n_in, in, sizeof(in));
+	for (int i = 0; i < TENANTS; i++)
+		check_tenant(c, tenants[i]);
+}
+
+/* Returns one of the tenant's; NULL when it has none. */
+static const struct sandbox *any(struct world *w)
+{
+	const struct tenant *t = tenant_find(w->core, world_tenant);
+
+	if (!t || !t->sandboxes.n)
+		return NULL;
+	return container_of(t->sandboxes.all[draw((unsigned)t->sandboxes.n)], struct sandbox,
+			    listed);
+}
+
+static void merge_any(struct world *w, const struct sandbox *winner)
+{
+	struct done d;
+
+	if (!list_empty(&winner->elders))
+		world_merge(w, &d,
+			    container_of(winner->elders.next, struct descent, of_heir)->elder->id,
+			    winner->id);
+}
+
+static void step(struct world *w)
+{
+	const struct sandbox *s = any(w);
+	struct forked k;
+	struct made m;
+	struct done d;
+	struct run r;
+
+	switch (!s ? CREATE : draw(w->core->n_sandboxes > CROWD ? CREATE : ACTIONS)) {
+	case DELETE:
+		world_delete(w, &d, s->id);
+		break;
+	case KILL:
+		fakes_kill(w->fakes, s->slot);
+		break;
+	case MERGE:
+		merge_any(w, s);
+		break;
+	case EXEC:
+		world_exec(w, &r, s->id, "out x");
+		break;
+	case CREATE:
+		world_create(w, &m, NULL);
+		break;
+	default:
+		world_fork(w, &k, s->id, 1 + draw(3));
+	}
+}
+
+static bool all_are_reached(void *arg)
+{
+	const struct core *c = arg;
+
+	return !c->n_in[SBX_ADOPTING];
+}
+
+static void test_counts_are_what_a_walk_finds(void **state)
+{
+	struct world *w = *state;
+
+	world_kill_core(w);
+	w->config.max_vms = 24;
+	world_start_core(w);
+	world_wait_ready(w);
+	for (int i = 0; i < STEPS; i++) {
+		world_tenant = tenants[draw(TENANTS)];
+		step(w);
+		check(w);
+		if (draw(30) == 0) {
+			world_kill_core(w);
+			world_start_core(w);
+			check(w);
+			world_until(w, all_are_reached, w->core);
+			check(w);
+		}
+	}
+	world_tenant = TENANT_LOCAL;
+}
+
+/* What is under way counts, until it is there or has failed. */
+static void test_what_is_coming_is_counted_once(void **state)
+{
+	struct world *w = *state;
+	const struct tenant *t;
+	struct forked k;
+	struct made m[2];
+
+	world_wait_ready(w);
+	world_create_start(w, &m[0], NULL);
+	world_create_start(w, &m[1], NULL);
+	t = tenant_find(w->core, TENANT_LOCAL);
+	assert_int_equal(w->core->n_coming + w->core->n_sandboxes, 2);
+	assert_int_equal(t->coming + t->sandboxes.n, 2);
+	world_until_true(w, &m[0].done);
+	world_until_true(w, &m[1].done);
+	assert_int_equal(w->core->n_coming, 0);
+	world_fork_start(w, &k, m[0].view.id, 3, false);
+	assert_int_equal(t->coming, 3);
+	core_abandon(k.call);
+	assert_int_equal(t->coming, 0);
+	fakes_fault(w->fakes, FAKES_FORK, 1);
+	world_fork(w, &k, m[0].view.id, 2);
+	assert_false(k.ok);
+	assert_int_equal(w->core->n_coming, 0);
+	assert_int_equal(t->sandboxes.n, 2);
+}
+
+/* --- pages ---------------------------------------------------------------------------------- */
+
+static void note(void *arg, const struct sandbox_view *view)
+{
+	strcat(arg, view->id);
+}
+
+static void test_pages_of_sandboxes_and_children(void **state)
+{
+	const struct list_name mine = {.kind = LIST_SANDBOXES, .tenant = TENANT_LOCAL};
+	const struct list_name all = {.kind = LIST_SANDBOXES};
+	const struct list_name none = {.kind = LIST_SANDBOXES, .tenant = "tnt_none"};
+	char by_pages[8 * SANDBOX_ID_LEN] = "", whole[8 * SANDBOX_ID_LEN] = "";
+	struct list_page page = {0};
+	struct world *w = *state;
+	struct failure f;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_fork(w, &k, m.view.id, 4);
+	world_list(w, NULL, note, whole);
+	do {
+		assert_true(core_page(w->core, &mine, 2, &page, &f));
+		while (core_list(w->core, &mine, &page, 1, note, by_pages))
+			;
+	} while (page.more);
+	assert_string_equal(by_pages, whole);
+	assert_int_equal(strlen(whole), 5 * SANDBOX_ID_LEN);
+
+	const struct list_name children = {LIST_CHILDREN, TENANT_LOCAL, m.view.id};
+	const struct list_name not_mine = {LIST_CHILDREN, "tnt_none", m.view.id};
+	by_pages[0] = 0;
+	page = (struct list_page){0};
+	assert_true(core_page(w->core, &children, 1000, &page, &f));
+	assert_false(page.more);
+	assert_false(core_list(w->core, &children, &page, 1000, note, by_pages));
+	assert_int_equal(strlen(by_pages), 4 * SANDBOX_ID_LEN);
+	assert_null(strstr(by_pages, m.view.id));
+	/* Others' lists are theirs, whatever place is asked for. */
+	page = (struct list_page){0};
+	assert_false(core_page(w->core, &not_mine, 1000, &page, &f));
+	assert_int_equal(f.status, 404);
+	assert_true(core_page(w->core, &none, 1000, &page, &f));
+	assert_false(page.more);
+	assert_false(core_list(w->core, &none, &page, 1000, note, by_pages));
+	assert_int_equal(strlen(by_pages), 4 * SANDBOX_ID_LEN);
+	assert_true(core_page(w->core, &all, 4, &page, &f));
+	assert_true(page.more);
+}
+
+int main(void)
+{
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(test_counts_are_what_a_walk_finds),
+		WORLD_TEST(test_what_is_coming_is_counted_once),
+		WORLD_TEST(test_pages_of_sandboxes_and_children),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
