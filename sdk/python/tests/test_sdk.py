@@ -114,6 +114,44 @@ def test_what_create_sends() -> None:
     ]
 
 
+class Listing:
+    """Lists of `many` entries in pages of `most`; the cursor is a number."""
+
+    def __init__(self, many: int, most: int) -> None:
+        self.many, self.most = many, most
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request.url.raw_path.decode())
+        begin = int(request.url.params.get("cursor", "0"))
+        end = min(begin + self.most, self.many)
+        more = {"ramet-next-cursor": str(end)} if end < self.many else {}
+        size = {"vcpus": 1, "ram_mib": 128, "rootfs_gb": 1, "sizes": []}
+        one = {"state": "ready", "name": "", "description": "", **size}
+        entries = [{"id": f"{i}", **one} for i in range(begin, end)]
+        return httpx.Response(200, json=entries, headers=more)
+
+
+@pytest.mark.parametrize(("many", "most"), [(0, 5), (1, 5), (5, 5), (6, 5), (23, 5), (23, 10**6)])
+def test_lists_have_all_pages(many: int, most: int) -> None:
+    service = Listing(many, most)
+    client = client_for(service)
+    every = [str(i) for i in range(many)]
+    assert [one.id for one in client.list_sandboxes()] == every
+    assert len(service.asked) == max(1, -(-many // most))
+    assert service.asked[0] == "/v1/sandboxes?limit=500"
+    assert [one.id for one in client.list_children(SBX)] == every
+    assert len(client.templates()) == many
+    assert [one.id for one in client.iter_sandboxes()] == every
+
+
+def test_pages_are_asked_for_as_they_are_taken() -> None:
+    service = Listing(100, 10)
+    some = client_for(service).iter_sandboxes()
+    assert [next(some).id for _ in range(11)] == [str(i) for i in range(11)]
+    assert service.asked == ["/v1/sandboxes?limit=500", "/v1/sandboxes?limit=500&cursor=10"]
+
+
 def test_templates() -> None:
     size = {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
     one = {"name": "default", "description": "as it comes", "state": "ready", "sizes": [size]}
@@ -220,7 +258,7 @@ def test_host_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.warns(ramet.PlainHttpWarning):
         client_for(handle).list_sandboxes()
-    assert seen == ["http://10.1.2.3:81/v1/sandboxes", "Bearer secret"]
+    assert seen == ["http://10.1.2.3:81/v1/sandboxes?limit=500", "Bearer secret"]
 
 
 def test_close_is_idempotent_and_fine_when_the_sandbox_is_gone() -> None:

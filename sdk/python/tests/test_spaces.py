@@ -77,7 +77,7 @@ def test_list_get_and_delete(service: Service, client: Client) -> None:
     assert isinstance(space, ramet.SpaceInfo)
     space.delete()
     there = f"/v1/spaces/{SPC}"
-    assert service.log == ["GET /v1/spaces", f"GET {there}", f"DELETE {there}"]
+    assert service.log == ["GET /v1/spaces?limit=500", f"GET {there}", f"DELETE {there}"]
     assert not client.closed
 
 
@@ -86,7 +86,7 @@ def test_without_a_client_each_call_has_its_own(service: Service, made: list[Cli
     space.delete()
     Space.delete(SPC)
     assert service.log == [
-        "GET /r/eu/v1/spaces",
+        "GET /r/eu/v1/spaces?limit=500",
         f"DELETE /r/eu/v1/spaces/{SPC}",
         f"DELETE /v1/spaces/{SPC}",
     ]

@@ -28,6 +28,7 @@ DEFAULT_HOST = "http://127.0.0.1:7070"
 _STREAM_SILENCE_S = 30.0
 
 _PIECE = 256 << 10  # bytes given to a socket at a time
+_PAGE = 500  # entries of a list that are asked for at a time
 
 _FIRST_WAIT_S = 0.5  # before a request whose connection broke is sent again; doubled each time
 _LEAST_WAIT_S = 0.1
@@ -113,6 +114,24 @@ class Transport:
             raise ServerError(
                 f"{method} {path}: the answer is not JSON", status=response.status_code
             ) from broken
+
+    def pages(self, path: str) -> Iterator[Any]:
+        """The entries of a list, page by page as they are asked for.
+
+        A service that knows no pages gives all of them in the first.
+        """
+        cursor: str | None = None
+        while True:
+            response = self.request("GET", path + query(limit=_PAGE, cursor=cursor))
+            try:
+                yield from response.json()
+            except ValueError as broken:
+                raise ServerError(
+                    f"GET {path}: the answer is not JSON", status=response.status_code
+                ) from broken
+            cursor = response.headers.get("ramet-next-cursor")
+            if not cursor:
+                return
 
     def lines(self, method: str, path: str, body: Any) -> Iterator[str]:
         """Lines of an NDJSON answer, without the empty ones that keep the connection alive."""

@@ -108,7 +108,7 @@ class Client:
 
     def templates(self) -> list[TemplateInfo]:
         """What sandboxes can be made from."""
-        return [TemplateInfo.from_json(one) for one in self._http.json("GET", "/v1/templates")]
+        return [TemplateInfo.from_json(one) for one in self._http.pages("/v1/templates")]
 
     def create_sandbox(
         self,
@@ -164,9 +164,25 @@ class Client:
         return SandboxInfo.from_json(answer)
 
     def list_sandboxes(self) -> list[SandboxInfo]:
-        """Every sandbox of this key, oldest first."""
-        answer = self._http.json("GET", "/v1/sandboxes")
-        return [SandboxInfo.from_json(one) for one in answer]
+        """Every sandbox of this key, oldest first, however many pages that takes."""
+        return list(self.iter_sandboxes())
+
+    def iter_sandboxes(self) -> Iterator[SandboxInfo]:
+        """As `list_sandboxes`, a page at a time while they are taken.
+
+        What is created or deleted meanwhile may come or not; of all others each comes once.
+        """
+        for one in self._http.pages("/v1/sandboxes"):
+            yield SandboxInfo.from_json(one)
+
+    def list_children(self, sandbox_id: str) -> list[SandboxInfo]:
+        """Every living child of a sandbox, oldest first, also of one that has very many.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        path = _sandbox(sandbox_id) + "/children"
+        return [SandboxInfo.from_json(one) for one in self._http.pages(path)]
 
     def get_sandbox(self, sandbox_id: str) -> SandboxInfo:
         """What the service knows of a sandbox.
@@ -196,8 +212,13 @@ class Client:
         return self.get_space(str(answer["space_id"]))
 
     def list_spaces(self) -> list[SpaceInfo]:
-        """Every Space of this key, oldest first."""
-        return [SpaceInfo.from_json(one) for one in self._http.json("GET", "/v1/spaces")]
+        """Every Space of this key, oldest first, however many pages that takes."""
+        return list(self.iter_spaces())
+
+    def iter_spaces(self) -> Iterator[SpaceInfo]:
+        """As `list_spaces`, a page at a time while they are taken."""
+        for one in self._http.pages("/v1/spaces"):
+            yield SpaceInfo.from_json(one)
 
     def get_space(self, space_id: str) -> SpaceInfo:
         """What the service knows of a Space.

@@ -267,7 +267,8 @@ class SandboxInfo:
         id: The sandbox's id.
         state: "ready", "running" or "freezing".
         parent: The id it was forked from, or None.
-        children: Ids of its living forks; empty in lists.
+        children: Ids of its living forks, the oldest 1,000; empty in lists.
+            `Client.list_children` has all of them.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
