@@ -130,6 +130,7 @@ static void init_lists(struct core *c)
 	list_init(&c->lost_spaces);
 	list_init(&c->removals);
 	list_init(&c->freezes);
+	list_init(&c->freeze_turns);
 	list_init(&c->finished);
 	for (size_t i = 0; i < BUCKETS; i++) {
 		list_init(&c->buckets[i]);

@@ -18,7 +18,11 @@
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
-#define AT_ONCE 2 /* so many are written at a time, or wait for their image */
+/* Freezes with a slot: they are written, or wait for their image. The tenants get them by turns. */
+#define AT_ONCE 2
+/* A VM process that takes longer for its image has no slot any more, so that those of two tenants
+ * can't hold up all others. */
+#define IMAGE_SLOT_MS 3000
 
 enum freeze_state {
 	FREEZE_WAITING, /* for others, and for a fork of the sandbox */
@@ -32,7 +36,11 @@ struct freeze {
 	struct list link; /* on core->freezes */
 	struct core *core;
 	struct sandbox *sandbox; /* NULL from FREEZE_SYNCING on */
-	struct list calls;	 /* that wait for it */
+	struct tenant *owner;
+	struct list waiting; /* on owner->freezes */
+	bool has_slot;
+	struct loop_timer slot_limit;
+	struct list calls; /* that wait for it */
 	enum freeze_state state;
 	struct later later;
 	char id[SANDBOX_ID_LEN + 1];
@@ -60,8 +68,74 @@ static void job_free(struct space_job *job)
 	free(job);
 }
 
+/* --- slots, by turns of the tenants ----------------------------------------------------------- */
+
+static void wait_for_turn(struct freeze *fr)
+{
+	struct tenant *t = fr->owner;
+
+	if (list_empty(&t->freezes))
+		list_add_tail(&fr->core->freeze_turns, &t->freeze_turn);
+	list_add_tail(&t->freezes, &fr->waiting);
+}
+
+/* The tenant has had its turn. */
+static void stop_waiting(struct freeze *fr)
+{
+	struct tenant *t = fr->owner;
+
+	list_del(&fr->waiting);
+	list_del(&t->freeze_turn);
+	if (!list_empty(&t->freezes))
+		list_add_tail(&fr->core->freeze_turns, &t->freeze_turn);
+}
+
+static void give_slot_back(struct freeze *fr)
+{
+	loop_timer_clear(fr->core->loop, &fr->slot_limit);
+	fr->core->n_freezing -= fr->has_slot;
+	fr->has_slot = false;
+}
+
+static void on_slot_limit(void *arg)
+{
+	struct freeze *fr = arg;
+
+	give_slot_back(fr);
+	freeze_next(fr->core);
+}
+
+static void take_slot(struct freeze *fr)
+{
+	stop_waiting(fr);
+	fr->has_slot = true;
+	fr->core->n_freezing++;
+	fr->owner->freezing++;
+	fr->slot_limit = (struct loop_timer){.fn = on_slot_limit, .arg = fr};
+	loop_timer_set(fr->core->loop, &fr->slot_limit, IMAGE_SLOT_MS);
+}
+
+static bool is_under_way(const struct freeze *fr)
+{
+	return fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
+}
+
+/* It is not under way from here on. */
+static void leave(struct freeze *fr)
+{
+	if (is_under_way(fr))
+		fr->owner->freezing--;
+	if (fr->state == FREEZE_WAITING)
+		stop_waiting(fr);
+	give_slot_back(fr);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
 static void freeze_free(struct freeze *fr)
 {
+	leave(fr);
+	tenant_put(fr->owner);
 	list_del(&fr->link);
 	later_cancel(&fr->later);
 	disk_job_cancel(fr->layer);
@@ -162,6 +236,7 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 		job_free(fr->job);
 	fr->job = NULL;
 	if (fr->state == FREEZE_WRITING) {
+		give_slot_back(fr);
 		fr->state = FREEZE_THAWING;
 		vm_run(s->vm, on_runs, fr);
 	} else {
@@ -270,6 +345,7 @@ static void commit(struct freeze *fr)
 	space_checked(space_add(c, &row));
 	job_free(fr->job);
 	fr->job = NULL;
+	leave(fr);
 	fr->state = FREEZE_SYNCING;
 	fr->sandbox = NULL;
 	s->freeze = NULL;
@@ -328,6 +404,7 @@ static void on_image(void *arg, int error, const char *text, struct vm_image *im
 {
 	struct freeze *fr = arg;
 
+	loop_timer_clear(fr->core->loop, &fr->slot_limit);
 	if (error) {
 		fail_for(fr, text, fork_retry_s(error));
 		return;
@@ -364,6 +441,7 @@ static void begin(struct freeze *fr)
 	struct failure full;
 	bool allowed = is_within_quota(fr, 1, &full);
 
+	take_slot(fr);
 	fr->state = FREEZE_IMAGE;
 	if (fr->writable >= 0 && note(fr) < 0) {
 		disk_close(fr->core, &fr->writable);
@@ -393,40 +471,38 @@ static bool is_unwanted(const struct freeze *fr)
 	       sandbox_is_busy(fr->sandbox) && !lifetime_is_over(fr->sandbox);
 }
 
-static bool is_under_way(const struct freeze *fr)
+/* Returns the first of the tenant's that may begin, and drops those that are unwanted. */
+static struct freeze *first_of(struct tenant *t)
 {
-	return fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
-}
-
-/* The first that may begin; of a tenant that has none under way, if there is such a one. */
-static struct freeze *choose(struct core *c)
-{
-	const char *busy = "";
-	struct freeze *chosen = NULL;
-	unsigned n = 0;
-
-	list_each (pos, &c->freezes) {
-		const struct freeze *fr = container_of(pos, struct freeze, link);
-
-		if (!is_under_way(fr))
-			continue;
-		if (++n == AT_ONCE)
-			return NULL;
-		busy = fr->sandbox->tenant;
-	}
-	list_each_safe (pos, &c->freezes) {
-		struct freeze *fr = container_of(pos, struct freeze, link);
+	list_each_safe (pos, &t->freezes) {
+		struct freeze *fr = container_of(pos, struct freeze, waiting);
 
 		if (is_unwanted(fr)) {
 			fr->sandbox->freeze = NULL;
 			freeze_free(fr);
 		} else if (may_begin(fr)) {
-			if (strcmp(fr->sandbox->tenant, busy) != 0)
-				return fr;
-			chosen = chosen ? chosen : fr;
+			return fr;
 		}
 	}
-	return chosen;
+	return NULL;
+}
+
+/* A tenant that has one under way gets another slot only when no other tenant can take it. */
+static struct freeze *choose(struct core *c)
+{
+	struct freeze *second = NULL;
+
+	if (c->n_freezing >= AT_ONCE)
+		return NULL;
+	list_each_safe (pos, &c->freeze_turns) {
+		struct tenant *t = container_of(pos, struct tenant, freeze_turn);
+		struct freeze *fr = t->freezing < AT_ONCE ? first_of(t) : NULL;
+
+		if (fr && !t->freezing)
+			return fr;
+		second = second ? second : fr;
+	}
+	return second;
 }
 
 static void begin_next(void *arg)
@@ -444,7 +520,7 @@ static void begin_next(void *arg)
 /* Not from inside an event of a sandbox. */
 void freeze_next(struct core *c)
 {
-	if (!list_empty(&c->freezes))
+	if (!list_empty(&c->freeze_turns) && c->n_freezing < AT_ONCE)
 		later_run(&c->later, &c->freeze_later, begin_next, c);
 }
 
@@ -465,8 +541,11 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 
 	if (!fr) {
 		fr = must_alloc(sizeof(*fr));
-		*fr = (struct freeze){.core = c, .sandbox = s, .writable = -1};
+		*fr = (struct freeze){
+			.core = c, .sandbox = s, .owner = tenant_hold(s->owner), .writable = -1};
 		list_init(&fr->calls);
+		list_init(&fr->waiting);
+		wait_for_turn(fr);
 		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
 		list_add_tail(&c->freezes, &fr->link);
 		s->freeze = fr;

@@ -781,9 +781,11 @@ struct core {
 	struct list spaces;    /* struct space */
 	struct list space_buckets[BUCKETS];
 	struct list unread_spaces;
-	struct list lost_spaces; /* struct lost_space, the longest lost first */
-	struct list removals;	 /* of Spaces' files, under way */
-	struct list freezes;	 /* struct freeze: in order, those under way first */
+	struct list lost_spaces;  /* struct lost_space, the longest lost first */
+	struct list removals;	  /* of Spaces' files, under way */
+	struct list freezes;	  /* struct freeze */
+	struct list freeze_turns; /* struct tenant, with freezes that wait, the next first */
+	unsigned n_freezing;	  /* freezes that have a slot */
 	struct later freeze_later;
 	struct scrub *scrub;  /* under way */
 	struct list finished; /* calls whose end is to be told */

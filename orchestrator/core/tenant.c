@@ -41,6 +41,8 @@ struct tenant *tenant_get(struct core *c, const char *name)
 	t->core = c;
 	t->users = 1;
 	t->output = output_account_new(&c->output, t);
+	list_init(&t->freezes);
+	list_init(&t->freeze_turn);
 	strcpy(t->name, name);
 	list_add_tail(&c->tenants, &t->link);
 	list_add_tail(&c->tenant_buckets[bucket_number(name)], &t->bucket);

@@ -31,6 +31,9 @@ struct tenant {
 	size_t waiting_bytes;  /* of its calls that no guest has taken yet */
 	size_t operations, listeners;
 	struct output_account *output;
+	struct list freezes;	 /* struct freeze: that wait, in order */
+	struct list freeze_turn; /* on core->freeze_turns while any waits */
+	unsigned freezing;	 /* under way */
 	char name[];
 };
 /* Makes it known when it is new. */

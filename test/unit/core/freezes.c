@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Whose turn it is to freeze: no tenant, and no two of them, hold up the others. */
+#include "orchestrator/core/internal.h"
+#include "orchestrator/keys/keys.h"
+#include "test/unit/core/world.h"
+
+#define EACH 3
+
+static struct made make(struct world *w, const char *tenant)
+{
+	struct made m;
+
+	world_tenant = tenant;
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	return m;
+}
+
+static void start(struct world *w, struct frozen *z, const struct made *m, const char *tenant)
+{
+	world_tenant = tenant;
+	world_freeze_start(w, z, m->view.id);
+}
+
+struct watched_sandbox {
+	struct world *w;
+	const char *tenant, *id;
+};
+
+static bool has_begun(void *arg)
+{
+	const struct watched_sandbox *at = arg;
+	const struct sandbox *s = sandbox_living(at->w->core, at->tenant, at->id);
+
+	return !s || s->state == SBX_FREEZING;
+}
+
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static bool two_wait(void *arg)
+{
+	return fakes_waiting(arg) == 2;
+}
+
+static void test_two_tenants_with_slow_vms_hold_up_nobody(void **state)
+{
+	struct frozen slow[2], third;
+	struct world *w = *state;
+	struct made m[3] = {make(w, "tnt_a"), make(w, "tnt_b"), make(w, "tnt_c")};
+
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
+	start(w, &slow[0], &m[0], "tnt_a");
+	start(w, &slow[1], &m[1], "tnt_b");
+	world_until(w, two_wait, w->fakes);
+	start(w, &third, &m[2], "tnt_c");
+	world_until_true(w, &third.done);
+	assert_true(third.ok);
+	assert_false(slow[0].done || slow[1].done);
+	fakes_go(w->fakes);
+	for (int i = 0; i < 2; i++) {
+		world_until_true(w, &slow[i].done);
+		assert_true(slow[i].ok);
+	}
+}
+
+/* With one slot taken all along, the other goes round. */
+static void test_tenants_take_turns(void **state)
+{
+	struct world *w = *state;
+	struct frozen slow, many[EACH], one;
+	struct made b = make(w, "tnt_b"), a[EACH], c;
+
+	for (int i = 0; i < EACH; i++)
+		a[i] = make(w, "tnt_a");
+	c = make(w, "tnt_c");
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	start(w, &slow, &b, "tnt_b");
+	world_until(w, one_waits, w->fakes);
+	for (int i = 0; i < EACH; i++)
+		start(w, &many[i], &a[i], "tnt_a");
+	start(w, &one, &c, "tnt_c");
+	struct watched_sandbox last = {w, "tnt_a", a[EACH - 1].view.id};
+	struct watched_sandbox other = {w, "tnt_c", c.view.id};
+	world_until(w, has_begun, &other);
+	assert_false(has_begun(&last));
+	fakes_go(w->fakes);
+	for (int i = 0; i < EACH; i++)
+		world_until_true(w, &many[i].done);
+	world_until_true(w, &one.done);
+	world_until_true(w, &slow.done);
+}
+
+/* One that is alone has both slots, and no more than these whatever its VMs do. */
+static void test_a_tenant_that_is_alone_has_two(void **state)
+{
+	struct world *w = *state;
+	struct frozen z[EACH];
+	struct made m[EACH];
+
+	for (int i = 0; i < EACH; i++)
+		m[i] = make(w, TENANT_LOCAL);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, EACH);
+	for (int i = 0; i < EACH; i++)
+		start(w, &z[i], &m[i], TENANT_LOCAL);
+	world_until(w, two_wait, w->fakes);
+	struct watched_sandbox last = {w, TENANT_LOCAL, m[EACH - 1].view.id};
+	assert_false(has_begun(&last));
+	assert_int_equal(tenant_find(w->core, TENANT_LOCAL)->freezing, 2);
+	fakes_go(w->fakes);
+	world_until_true(w, &z[0].done);
+	world_until_true(w, &z[1].done);
+	world_until(w, one_waits, w->fakes);
+	fakes_go(w->fakes);
+	world_until_true(w, &z[2].done);
+	assert_int_equal(w->core->n_freezing, 0);
+}
+
+static int teardown(void **state)
+{
+	world_tenant = TENANT_LOCAL;
+	return world_teardown(state);
+}
+
+int main(void)
+{
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, teardown)
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(test_two_tenants_with_slow_vms_hold_up_nobody),
+		WORLD_TEST(test_tenants_take_turns),
+		WORLD_TEST(test_a_tenant_that_is_alone_has_two),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
