@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tells the kernel's random generator that this virtual machine is a copy of another one, and the
- * agent what it needs to make the rest of the guest unique and current. It is built in place of the driver for the device that ACPI describes: here the device is at a port
- * and an interrupt with fixed numbers, which proto/platform.h explains.
+ * agent what it needs to make the rest of the guest unique and current. It is built in place of the
+ * driver for the device that ACPI describes: here the device is at a port and an interrupt with
+ * fixed numbers, which proto/platform.h explains.
  *
  * The interrupt is raised before a copy runs, so that the generator has its new seed before any
  * program draws from it.
@@ -53,8 +54,8 @@ static const struct kernel_param_ops unique_ops = {.set = set_unique};
 module_param_cb(unique, &unique_ops, NULL, 0200);
 
 /*
- * The host's time in ns since 1970, as KVM has it now: the agent sets the clock of a copy by it. The
- * time that a message carries is older by however long the message took.
+ * The host's time in ns since 1970, as KVM has it now: the agent sets the clock of a copy by it.
+ * The time that a message carries is older by however long the message took.
  */
 static int get_host_realtime(char *buffer, const struct kernel_param *kp)
 {
