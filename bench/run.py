@@ -125,6 +125,18 @@ def memory(quick: bool) -> Figures:
     }
 
 
+def scale(quick: bool) -> Figures:
+    """The service with up to 10,000 sandboxes, over VMs that are none, on this machine."""
+    top = os.path.dirname(os.environ.get("RAMET_DEV", "./dev"))
+    program = os.path.join(top, "build/release/bench/scale-latency")
+    runs = "100" if quick else "1000"
+    done = subprocess.run([program, "--runs", runs], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(done.stderr.strip() or f"{program} failed")
+    found: Figures = json.loads(done.stdout)
+    return found
+
+
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "contention": [contention],
     "first-light": [kvm_floor, service, call, memory, empty_pool],
@@ -134,6 +146,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "net": [net],
     "output": [output],
     "restart": [restart],
+    "scale": [scale],
     "sizes": [beside_preparation, sized_creates, freed_memory],
     "soak": [soak],
     "spaces": [spaces],

@@ -24,7 +24,7 @@
 #include "test/unit/core/fake-call.h"
 #include "test/unit/core/fake-files.h"
 
-#define SLOTS  64
+#define SLOTS  64  /* unless more are asked for */
 #define AGENTS 128 /* more than a sandbox may have of listeners */
 
 struct fake_vm;
@@ -73,7 +73,8 @@ struct fakes {
 	pthread_t warden;
 	int service, next_service, wake; /* the warden's ends */
 	bool closing;
-	struct fake_vm vms[SLOTS];
+	struct fake_vm *vms;
+	unsigned n_slots;
 	int faults[FAKES_NFAULTS];
 	unsigned limits;  /* WARDEN_MEMORY */
 	unsigned charges; /* WARDEN_CHARGED */
@@ -934,7 +935,7 @@ static int vm_start(struct fakes *f, const struct warden_msg *msg)
 {
 	struct fake_vm *vm = &f->vms[msg->slot];
 
-	if (msg->slot >= SLOTS || vm->taken)
+	if (msg->slot >= f->n_slots || vm->taken)
 		return -EBUSY;
 	*vm = (struct fake_vm){.f = f,
 			       .slot = msg->slot,
@@ -987,7 +988,7 @@ static void vm_clear(struct fake_vm *vm)
 
 static int vm_close(struct fakes *f, const struct warden_msg *msg)
 {
-	if (msg->slot >= SLOTS || msg->egress.allowed || goes_wrong(f, FAKES_EGRESS))
+	if (msg->slot >= f->n_slots || msg->egress.allowed || goes_wrong(f, FAKES_EGRESS))
 		return -EPERM;
 	lock(f);
 	struct fake_vm *vm = &f->vms[msg->slot];
@@ -1044,7 +1045,7 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 			reply.reply.error = -ENOTSUP;
 	} else if (msg->type == WARDEN_EGRESS) {
 		reply.reply.error = vm_close(f, msg);
-	} else if (msg->slot < SLOTS) {
+	} else if (msg->slot < f->n_slots) {
 		vm_clear(&f->vms[msg->slot]);
 	}
 	send(f->service, &reply, sizeof(reply), MSG_NOSIGNAL);
@@ -1086,8 +1087,16 @@ static void *warden_main(void *arg)
 
 struct fakes *fakes_new(const char *run_dir)
 {
+	return fakes_new_many(run_dir, SLOTS);
+}
+
+struct fakes *fakes_new_many(const char *run_dir, unsigned slots)
+{
 	struct fakes *f = calloc(1, sizeof(*f));
 	char path[256];
+
+	f->vms = calloc(slots, sizeof(*f->vms));
+	f->n_slots = slots;
 
 	snprintf(f->run_dir, sizeof(f->run_dir), "%s", run_dir);
 	snprintf(path, sizeof(path), "%s/vm", run_dir);
@@ -1128,11 +1137,12 @@ void fakes_free(struct fakes *f)
 	pthread_cond_broadcast(&f->changed);
 	unlock(f);
 	pthread_join(f->warden, NULL);
-	for (int i = 0; i < SLOTS; i++)
+	for (unsigned i = 0; i < f->n_slots; i++)
 		vm_clear(&f->vms[i]);
 	for (unsigned i = 0; i < f->n_images; i++)
 		fake_call_free(f->images[i].call);
 	free(f->images);
+	free(f->vms);
 	close_fd(&f->service);
 	close_fd(&f->wake);
 	pthread_mutex_destroy(&f->lock);
@@ -1147,7 +1157,7 @@ static unsigned count(struct fakes *f, bool (*is)(const struct fake_vm *vm))
 	unsigned n = 0;
 
 	lock(f);
-	for (int i = 0; i < SLOTS; i++)
+	for (unsigned i = 0; i < f->n_slots; i++)
 		n += is(&f->vms[i]);
 	unlock(f);
 	return n;
@@ -1226,7 +1236,7 @@ unsigned fakes_with_priorities(struct fakes *f, const char *priorities)
 	unsigned n = 0;
 
 	lock(f);
-	for (unsigned i = 0; i < SLOTS; i++)
+	for (unsigned i = 0; i < f->n_slots; i++)
 		n += f->vms[i].alive && !strcmp(f->vms[i].priorities, priorities);
 	unlock(f);
 	return n;
