@@ -68,9 +68,14 @@ static int reach(const struct config *config, struct err *e)
 	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
 	if (used >= (int)sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
 		return err_set(e, ENAMETOOLONG, "run_dir");
-	if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0)
-		return err_set(e, errno, "reach the service at %s", at.sun_path);
-	return take_fd(&fd);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0)
+		return take_fd(&fd);
+	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
+		return err_say(e, errno,
+			       "no service answers at %s: start rametd, or name its settings "
+			       "(--config=FILE, --run_dir=DIR); only `key` works without one",
+			       at.sun_path);
+	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
 
 static int send_words(int fd, const struct words *w, struct err *e)
@@ -324,7 +329,9 @@ static int show_help(const struct config *config, const struct words *w)
 
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
 		return fail(&e);
-	return (int)command_run(tables, &env, &args, stdout, &wait);
+	int status = (int)command_run(tables, &env, &args, stdout, &wait);
+	puts("\nThe other commands are the service's: `ramet help` lists them while it runs.");
+	return status;
 }
 
 /* ------------------------------------------------------------------------------------------- */
