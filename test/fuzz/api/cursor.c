@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A room and a cursor: what is read fits, and is written as the very same text. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
