@@ -10,10 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -336,6 +338,21 @@ static unsigned allow_files(unsigned vms)
 	return (unsigned)((now.rlim_max - FDS_BESIDE) / FDS_PER_VM);
 }
 
+/* What the service reads of a VM's process takes longer the more threads that has. */
+static pid_t stand_in_process(void)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail("no process");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
 int main(int argc, char **argv)
 {
 	const char *counts[COUNTS_MAX] = {"10", "1000", "10000"};
@@ -364,6 +381,8 @@ int main(int argc, char **argv)
 		fail("usage: scale-latency [--runs N] [COUNT...], the largest last");
 	make_config(&service.config, dir, most + SPARE_VMS);
 	service.fakes = fakes_new_many(service.config.run_dir, most + SPARE_VMS);
+	pid_t vm = stand_in_process();
+	fakes_use_pid(service.fakes, vm);
 	paths = calloc(most + 1, SANDBOX_PATH);
 	int fd = start_service();
 	for (size_t i = 0; i < n; i++) {
@@ -375,6 +394,7 @@ int main(int argc, char **argv)
 	measure_start(fd);
 	puts("}");
 	fflush(stdout);
+	kill(vm, SIGKILL);
 	execlp("rm", "rm", "-rf", dir, (char *)NULL);
 	_exit(1);
 }

@@ -75,6 +75,7 @@ struct fakes {
 	bool closing;
 	struct fake_vm *vms;
 	unsigned n_slots;
+	pid_t pid; /* that VMs say they have */
 	int faults[FAKES_NFAULTS];
 	unsigned limits;  /* WARDEN_MEMORY */
 	unsigned charges; /* WARDEN_CHARGED */
@@ -1021,7 +1022,7 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 		lock(f);
 		reply.reply.error = vm_start(f, msg);
 		unlock(f);
-		reply.reply.value = (uint64_t)getpid();
+		reply.reply.value = (uint64_t)f->pid;
 	} else if (msg->type == WARDEN_MEMORY) {
 		lock(f);
 		f->limits++;
@@ -1097,6 +1098,7 @@ struct fakes *fakes_new_many(const char *run_dir, unsigned slots)
 
 	f->vms = calloc(slots, sizeof(*f->vms));
 	f->n_slots = slots;
+	f->pid = getpid();
 
 	snprintf(f->run_dir, sizeof(f->run_dir), "%s", run_dir);
 	snprintf(path, sizeof(path), "%s/vm", run_dir);
@@ -1107,6 +1109,11 @@ struct fakes *fakes_new_many(const char *run_dir, unsigned slots)
 	f->wake = eventfd(0, EFD_CLOEXEC);
 	pthread_create(&f->warden, NULL, warden_main, f);
 	return f;
+}
+
+void fakes_use_pid(struct fakes *f, int pid)
+{
+	f->pid = pid;
 }
 
 void fakes_use_agent(struct fakes *f, const char *socket_path)

@@ -15,6 +15,8 @@ struct fakes;
 struct fakes *fakes_new(const char *run_dir);
 /* The same with room for so many VMs. */
 struct fakes *fakes_new_many(const char *run_dir, unsigned slots);
+/* Before the first VM: the process that all say they are, instead of this one. */
+void fakes_use_pid(struct fakes *f, int pid);
 /* A new socket for a core; the warden hangs up on the one before. */
 int fakes_attach(struct fakes *f);
 /* Connections to agents lead to the real one that listens on this socket, which all VMs share. */
