@@ -19,6 +19,7 @@
 #include "orchestrator/tiers.h"
 
 #define KEPT_MS	       600000 /* without a sandbox of its tenant */
+#define COPIES_MOST    8      /* of a tenant: the one not used for longest makes room */
 #define STEP_BYTES     (64u << 20)
 #define NAME_MAX_BYTES (TENANT_ID_LEN + 24)
 
@@ -241,6 +242,37 @@ static void on_copy_step(void *arg)
 	job_free(job);
 }
 
+static void drop(struct core *c, struct private_copy *p)
+{
+	struct private_job *job = job_new(c, p);
+
+	if (loop_work(c->loop, LOOP_BULK, remove_work, job_free, job) < 0)
+		job_free(job); /* the next start removes it */
+	forget(p);
+}
+
+/* False while all that the tenant may have are being made. */
+static bool make_room(struct core *c, const char *tenant)
+{
+	struct private_copy *oldest = NULL;
+	unsigned n = 0;
+
+	list_each (pos, &c->privates) {
+		struct private_copy *p = container_of(pos, struct private_copy, link);
+
+		if (strcmp(p->tenant, tenant) != 0)
+			continue;
+		n++;
+		if (!oldest && !p->job)
+			oldest = p;
+	}
+	if (n < COPIES_MOST)
+		return true;
+	if (oldest)
+		drop(c, oldest);
+	return oldest;
+}
+
 static struct private_copy *copy_new(struct core *c, const char *tenant)
 {
 	struct private_copy *p = must_alloc(sizeof(*p));
@@ -254,8 +286,11 @@ static struct private_copy *copy_new(struct core *c, const char *tenant)
 static struct private_copy *start_copy(struct core *c, const char *tenant, int fd,
 				       const struct identity *of)
 {
-	struct private_copy *p = copy_new(c, tenant);
 	char random[20];
+
+	if (!make_room(c, tenant))
+		return NULL;
+	struct private_copy *p = copy_new(c, tenant);
 
 	random_id(random, sizeof(random), ".");
 	snprintf(p->name, sizeof(p->name), "%s%s", tenant, random);
@@ -301,13 +336,15 @@ int private_take(struct core *c, const char *tenant, int *fd, struct err *e)
 
 	if (is_own(c, tenant, *fd))
 		return 0;
-	const struct private_copy *p = identify(*fd, &of) ? find(c, tenant, &of) : NULL;
+	struct private_copy *p = identify(*fd, &of) ? find(c, tenant, &of) : NULL;
 	if (!p || !p->ino)
 		return err_say(e, EAGAIN, "there is no copy of the image's memory for this tenant");
 	snprintf(path, sizeof(path), "%s/private/%s", c->config.state_dir, p->name);
 	int own = open(path, O_RDONLY | O_CLOEXEC);
 	if (own < 0)
 		return err_set(e, errno, "open %s", path);
+	list_del(&p->link);
+	list_add_tail(&c->privates, &p->link);
 	close_fd(fd);
 	*fd = own;
 	return 0;
@@ -327,15 +364,6 @@ uint64_t private_bytes(const struct core *c, const char *tenant)
 }
 
 /* --- the end of a copy ---------------------------------------------------------------------- */
-
-static void drop(struct core *c, struct private_copy *p)
-{
-	struct private_job *job = job_new(c, p);
-
-	if (loop_work(c->loop, LOOP_BULK, remove_work, job_free, job) < 0)
-		job_free(job); /* the next start removes it */
-	forget(p);
-}
 
 void privates_check(struct core *c)
 {

@@ -594,6 +594,28 @@ static void test_a_resumed_space_has_memory_of_its_own(void **state)
 	assert_int_equal(copies(w), 1);
 }
 
+/* One that lives keeps the tenant's copies, whatever else is asked for meanwhile. */
+static void test_many_sizes_leave_few_copies(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct done d;
+
+	restart_private(w);
+	use_key(w, "free");
+	create(w, &m, &(struct sandbox_spec){0});
+	for (uint32_t i = 0; i < 10; i++) {
+		create(w, &m, &(struct sandbox_spec){.ram_mib = 192 + 64 * i});
+		world_delete(w, &d, m.view.id);
+		create(w, &m, &(struct sandbox_spec){.ram_mib = 192});
+		world_delete(w, &d, m.view.id);
+	}
+	world_wait_ready(w);
+	assert_in_range(copies(w), 2, 8);
+	uint64_t one = create_from(w, &m);
+	assert_int_equal(create_from(w, &m), one);
+}
+
 static void test_no_room_for_a_copy_is_told(void **state)
 {
 	struct world *w = *state;
@@ -687,6 +709,7 @@ int main(void)
 		T(test_creates_at_once_share_one_copy),
 		T(test_a_copy_lives_as_long_as_its_tenant_s_sandboxes),
 		T(test_a_resumed_space_has_memory_of_its_own),
+		T(test_many_sizes_leave_few_copies),
 		T(test_no_room_for_a_copy_is_told),
 		T(test_memory_can_be_promised_to_an_end),
 		T(test_memory_is_promised_to_what_is_on_its_way),
