@@ -18,6 +18,7 @@ from ramet import Client, Sandbox
 
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
+STALLS_SHOWN = 3
 PATIENCE_S = 120  # for a service that was just restarted on a busy machine
 
 
@@ -47,14 +48,35 @@ def service_answers(patience_s: float) -> bool:
     return ready
 
 
-def last_words() -> str:
-    """What the service, and the rig's host where there is one, said last."""
-    told = ["", "the service's log:"]
+def service_log() -> list[str]:
     try:
         logs = subprocess.run([REPO / "dev", "logs"], capture_output=True, text=True, timeout=60)
-        told += (logs.stdout + logs.stderr).splitlines()[-15:]
     except subprocess.TimeoutExpired:
-        told.append("(it could not be had within a minute)")
+        return ["(it could not be had within a minute)"]
+    return (logs.stdout + logs.stderr).splitlines()
+
+
+def stalls(log: list[str]) -> str:
+    """The last reports on VMs that stood still."""
+    begins = [i for i, line in enumerate(log) if " stands still; a report on it follows " in line]
+    told = []
+    for begin in begins[-STALLS_SHOWN:]:
+        ends = (i for i in range(begin + 1, len(log)) if ": | " not in log[i])
+        told += log[begin : next(ends, len(log))]
+    return "\n".join(told)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed and item.path.parent.name in ("system", "fault"):
+        report.sections.append(("VMs that stood still", stalls(service_log())))
+
+
+def last_words() -> str:
+    """What the service, and the rig's host where there is one, said last."""
+    told = ["", "the service's log:", *service_log()[-15:]]
     console = REPO / "build/rig/console.log"
     if console.exists():
         told += ["the console of the rig's host:"]
