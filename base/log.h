@@ -18,8 +18,8 @@ void log_set_json(bool json);
 
 /* Takes whole lines. May be called on any thread. */
 typedef void log_write_fn(const char *lines, size_t len);
-/* Gives all lines to `output` from here on; NULL: write(2) on standard error, as at first. To be
- * set before there are other threads. */
+/* Gives all later lines to `output`; NULL: to write(2) on standard error, the default. To be called
+ * before there are other threads. */
 void log_set_output(log_write_fn *output);
 /* Writes whole lines that log_render made. */
 void log_write(const char *lines, size_t len);

@@ -26,8 +26,8 @@
 
 #define GRACE_MS     2000
 #define VSOCK_BUFFER (1u << 20)
-#define BEHIND_MS    10		  /* at most: see behind_ms */
-#define FLOOD	     (256u << 10) /* bytes that came meanwhile, from which on it is 1 */
+#define BEHIND_MS    10		  /* the most that behind_ms returns */
+#define FLOOD	     (256u << 10) /* bytes in that time, from which on writers may wait for room */
 /* A CPU without any timer has its clock stopped, which takes more exits from the VM than a late
  * one: three when it goes to sleep and two when it wakes. */
 #define WAIT_MAX_MS 3600000
@@ -41,8 +41,8 @@ static struct {
 	bool reseeding;	      /* it was told */
 	struct conn *power_off_after;
 	bool power_off;
-	int64_t send_at; /* when output that is due is sent, by loop_now_ms; 0: none is */
-	bool flooded;	 /* so much came the last time that writers may be waiting for room */
+	int64_t send_at; /* when output that is due is sent, by loop_now_ms; 0: none is due */
+	bool flooded;	 /* FLOOD bytes or more came before output was sent the last time */
 } agent;
 
 static struct list waiting = {&waiting, &waiting}; /* for a worker */
@@ -417,10 +417,10 @@ static int sooner(int a, int b)
 }
 
 /*
- * How long output waits for more, or for the call's end, to go with it. Where a VM is slow the end
- * takes its time, and a timer that is due before the next tick (10 ms, CONFIG_HZ_100) is two exits
- * more. Where it is fast, nobody who watches is to wait for text: the first of it is 1 ms late, or
- * comes after five times what it took until then.
+ * Returns how long output waits, so that more output or the call's end is sent with it. In a slow
+ * VM the end takes longer, and a timer that is due before the next tick (10 ms, CONFIG_HZ_100)
+ * costs two more exits. In a fast one text must not seem to be held back: the first of it is 1 ms
+ * late, or comes after five times as long as the call had run.
  */
 static int behind_ms(void)
 {
@@ -429,7 +429,7 @@ static int behind_ms(void)
 	return ms < 1 || agent.flooded ? 1 : ms < BEHIND_MS ? (int)ms : BEHIND_MS;
 }
 
-/* Milliseconds until send_output is to be called, -1: nothing is due. */
+/* Returns the milliseconds until send_output has to be called; -1: nothing is due. */
 static int send_timeout_ms(void)
 {
 	int64_t left = agent.send_at - loop_now_ms();

@@ -59,8 +59,9 @@ progress = memoryview(mmap(PROGRESS, 24, prot=PROT_READ)).cast("Q")  # see outpu
 
 
 def wait_until_read(pipe):
-    """Wait until the agent has read what is in `pipe` now, or will before it reads the other one, so
-    that output to that stays behind it; what others write meanwhile is not waited for.
+    """Wait until the agent has read the text that is in `pipe` now, or will read it before the
+    other pipe, so that later text in the other one stays behind it. Text that others write
+    meanwhile is not waited for.
     """
     delay = 0.00005
     try:
@@ -84,7 +85,7 @@ def bytes_read(pipe):
 
 
 def is_older(pipe):
-    """Return whether the agent takes all that is in `pipe` before what is in the other one."""
+    """Return whether the agent empties `pipe` before it reads the other one."""
     return progress[2] == pipe - PIPE_OUT + 1
 
 
@@ -96,7 +97,7 @@ class PipeWriter(io.RawIOBase):
         self.name = name
         self.mode = "wb"
         self.other_pipe = other_pipe
-        self.before = None  # a stream that may hold text, which is older than what is written here
+        self.before = None  # a stream whose buffered text is older than what is written here
 
     def fileno(self):
         return self.fd
@@ -144,8 +145,8 @@ def encode_odd(error):
 
 
 class Text(io.TextIOWrapper):
-    """sys.stdout, which holds the line that is begun, or sys.stderr, which holds nothing: so they are
-    in order within lines too.
+    """sys.stdout or sys.stderr. Only the former buffers, up to the end of a line, so the two are in
+    order within lines too.
     """
 
     def __init__(self, fd, name, other_pipe):

@@ -19,8 +19,9 @@
 /* What a program can write while nobody reads: see output_is_due. */
 #define PIPE_SIZE (512 << 10)
 /*
- * After so many reads in a row from the same pipe, what comes next is left in it for a while.
- * Before, each is read at once: it is how the order of programs that write to both is known.
+ * After so many reads in a row from the same pipe, later text is left in it for a while. Before
+ * that, text is read at once: the order of the reads is how the order of a program's output to both
+ * pipes is known.
  */
 #define RUN 64
 
@@ -34,14 +35,16 @@ struct pipe_end {
 };
 
 static struct pipe_end pipes[OUTPUT_COUNT];
-static struct pipe_end *last = &pipes[OUTPUT_STDOUT]; /* that was read */
-static unsigned run; /* reads of it since the other one was, up to RUN */
+static struct pipe_end *last = &pipes[OUTPUT_STDOUT]; /* was read last */
+static unsigned run;				      /* reads of it in a row, up to RUN */
 /*
- * Text is left in `last`: it is not watched, so its writer wakes nobody. Text in the other pipe is
- * younger. The driver is told, and writes to the other one without waiting until this one is read.
+ * Text is left in `last`: the pipe is not watched, so its writer wakes nobody. Text in the other
+ * pipe is newer. `older` tells the driver, which then writes to the other pipe without waiting
+ * until `last` is read.
  */
 static bool left_in_pipe;
-static uint64_t *older; /* in the page that the driver sees: the number of that pipe, 0: none */
+static uint64_t
+	*older; /* in the page that the driver sees: the number of `last`; 0: no text is left */
 static struct conn *sink;
 static struct kept kept;
 static uint64_t sent;  /* bytes of the call that were given to a connection */
@@ -119,12 +122,12 @@ static void watch_pipe(struct pipe_end *p, bool on)
 {
 	const uint32_t events = on ? PIPE_EVENTS : 0;
 
-	/* At once: what is in a pipe that is watched again is told again. */
+	/* Text that is in the pipe by now is an event again. */
 	if (p->watch.events != events)
 		watch_again(&p->watch, events);
 }
 
-/* In this order: it is the order in which they are told, should both have text. */
+/* `last` first: where both pipes have text, their events come in the order of these calls. */
 static void watch_pipes(void)
 {
 	bool may = allowance() != 0;
@@ -133,7 +136,7 @@ static void watch_pipes(void)
 	watch_pipe(other(), may);
 }
 
-/* Takes `left` bytes, as far as they may be taken now: true when that was all. */
+/* Takes `left` bytes, as far as the allowance goes. Returns true when that was all of them. */
 static bool drain_pipe(struct pipe_end *p)
 {
 	while (p->left > 0) {
@@ -168,10 +171,10 @@ static void forget_left(void)
 	__atomic_store_n(older, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Takes what was left in the pipe; true when that was all. */
+/* Takes the text that was left in the pipe. Returns true when that was all of it. */
 static bool take_left(void)
 {
-	/* First: what the driver wrote while it was told otherwise is counted by the mark. */
+	/* First: the mark has to count all that the driver wrote while `older` was set. */
 	forget_left();
 	mark(last);
 	return drain_pipe(last);
@@ -233,7 +236,7 @@ static int open_pipe(struct pipe_end *p, bool is_stderr)
 	p->watch.on_event = on_readable;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	/* Refused to who has too many pipes: it works with a small one as well. */
+	/* The kernel refuses this to users with many pipes; a small one works as well. */
 	fcntl(fds[0], F_SETPIPE_SZ, PIPE_SIZE);
 	return watch_add(&p->watch, fds[0], PIPE_EVENTS);
 }

@@ -20,21 +20,21 @@ enum output_stream { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_COUNT };
 int output_open(struct err *e);
 int output_write_end(enum output_stream stream);
 /*
- * A sealed page that holds one u64 for each stream, the bytes read from its pipe so far, and one
- * with the number of a stream, 1 for stdout: all that is in its pipe is taken before what is in the
- * other one (0: of neither is that known). With it the driver knows when it may write to one stream
- * behind what it wrote to the other, also while some child keeps that pipe full.
+ * Returns a sealed page with three u64: for each stream the bytes read from its pipe so far, then
+ * the number of the stream (1: stdout, 2: stderr, 0: none) whose pipe is emptied before the other
+ * one is read. By these the driver knows when it may write to one stream behind its text in the
+ * other, even while some child keeps that pipe full.
  */
 int output_progress_fd(void);
 
 /* A call starts: what comes from now on is its output, and what was kept of another is gone. */
 void output_begin(void);
 /*
- * There is text that is not sent yet, in its pipe or read already. It can wait for what is about to
- * come behind it, for its writer wakes nobody meanwhile: more text, and the call's end.
+ * Returns true when there is text that is not sent yet, in its pipe or read already. It can wait
+ * for more text or the call's end, since its writer wakes nobody meanwhile.
  */
 bool output_is_due(void);
-/* Takes and sends what is there now; returns how many bytes were taken. */
+/* Takes and sends the text that is there now. Returns how many bytes it took. */
 size_t output_send_due(void);
 /* True when byte `from` of it and all after it are there, or will be. */
 bool output_keeps(uint64_t from);

@@ -34,7 +34,7 @@ int reseed_apply(const struct reseed_request *r, const struct system_ops *sys, s
 	bad = sys->reset_tcp();
 	if (bad)
 		return err_set(e, -bad, "reset connections");
-	/* Last: what the guest sends has waited for it. */
+	/* Last: the VMM holds the guest's frames until then. */
 	bad = sys->confirm_unique();
 	return bad ? err_set(e, -bad, "open the network") : 0;
 }

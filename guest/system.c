@@ -110,7 +110,8 @@ static int reset_tcp(void)
 	return 0;
 }
 
-/* Opened once: the guest's programs may unmount it. A kernel without it is not waited for. */
+/* Opens the file once, since the guest's programs may unmount /sys. A kernel without it promised
+ * nothing, so the VMM does not wait. */
 static int confirm_unique(void)
 {
 	static int fd = -1;

@@ -20,7 +20,8 @@ struct system_ops {
 	int (*set_hostname)(const char *name);
 	int (*renew_boot_id)(void);
 	int (*reset_tcp)(void); /* connections to the outside; says itself what fails */
-	/* Tells the VMM that this guest is unique; the first time promises it for every copy. */
+	/* Tells the VMM that this guest is unique. The first time, promises to tell in every copy.
+	 */
 	int (*confirm_unique)(void);
 	int (*grow_root)(uint64_t bytes, struct err *e);
 	int (*sync)(void);

@@ -23,7 +23,8 @@ static void read_generation(u32 *id)
 		id[i] = inl(PLATFORM_GENERATION_PORT + PLATFORM_GENERATION_ID + i * 4);
 }
 
-/* What is chained to add_vmfork_randomness() may sleep; WireGuard alone does that, and is off. */
+/* add_vmfork_randomness() calls a notifier chain, which may sleep; only WireGuard is on it, and
+ * that is not configured. */
 static irqreturn_t on_new_generation(int irq, void *unused)
 {
 	u32 id[PLATFORM_GENERATION_BYTES / 4];

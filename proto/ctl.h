@@ -6,9 +6,9 @@
  * ends check `version`), with descriptors in SCM_RIGHTS. Every request is answered by one CTL_REPLY
  * with its `seq`; events have seq 0. Both sides check each message as hostile.
  *
- * A VM process speaks one version, and its hello says which. rametd starts only VM processes of
- * CTL_VERSION; it takes over those of CTL_VERSION_BEFORE, too, which an upgrade leaves running, and
- * speaks that version to them. Version 4 is the same but for `instance`: its VMs have none.
+ * A VM process speaks one version, and its hello says which. rametd starts VM processes of
+ * CTL_VERSION only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that
+ * version to them. Version 4 differs in one thing: its VMs have no `instance`.
  */
 #ifndef RAMET_PROTO_CTL_H
 #define RAMET_PROTO_CTL_H
@@ -74,8 +74,8 @@ enum ctl_type {
 	/*
 	 * Writes a report for people on vCPUs, interrupts and devices to the one fd, a memory file
 	 * of at most CTL_REPORT_MAX bytes that can't grow: text, up to its end or a NUL. In any
-	 * state of the VM, whose vCPUs stop for a moment. VM processes from before there was this
-	 * request answer as to any that they don't know: -EPROTO.
+	 * state of the VM, whose vCPUs stop for a moment. A VM process of an earlier release, which
+	 * does not know the request, answers -EPROTO.
 	 */
 	CTL_INSPECT = 9,
 
@@ -96,7 +96,7 @@ enum ctl_end_reason {
 };
 
 struct ctl_msg {
-	uint32_t version; /* CTL_VERSION, or of a VM from before an upgrade CTL_VERSION_BEFORE */
+	uint32_t version; /* CTL_VERSION, or CTL_VERSION_BEFORE of a VM that an upgrade left */
 	uint32_t type;	  /* enum ctl_type */
 	uint32_t seq;	  /* set by the requester, not 0; 0 in events */
 	uint32_t nfds;	  /* descriptors that travel with this message */
@@ -164,6 +164,6 @@ struct ctl_msg {
 	};
 };
 
-_Static_assert(sizeof(struct ctl_msg) == 1072, "a message of version 4 has as many bytes");
+_Static_assert(sizeof(struct ctl_msg) == 1072, "version 4 has messages of the same size");
 
 #endif

@@ -11,15 +11,15 @@
 #define PLATFORM_POWER_OFF  0x34
 
 /*
- * The generation of the virtual machine, since it can be copied: a fork's child, a resumed Space
- * and a sandbox of a template all begin as one. From PLATFORM_GENERATION_PORT on: the magic number
- * (u32), by which a kernel finds it, then the id, PLATFORM_GENERATION_BYTES random bytes that are
- * others in each copy. Before a copy's vCPUs run, its id is there and PLATFORM_GENERATION_IRQ
- * (edge) was raised.
+ * The generation of the virtual machine. A fork's child, a resumed Space and a sandbox of a
+ * template all begin as a copy of another VM. From PLATFORM_GENERATION_PORT on there are the magic
+ * number (u32), by which a kernel finds the device, and the id, PLATFORM_GENERATION_BYTES random
+ * bytes that differ in each copy. Before a copy's vCPUs run, its id is there and
+ * PLATFORM_GENERATION_IRQ (edge) was raised.
  *
- * A byte written to the port says who has made itself unique. Who says so once promises to do so in
- * each copy, and is waited for: the kernel by all vCPUs but the first, for a moment at most; the
- * agent by the frames that the guest sends.
+ * The kernel and the agent each write a byte to the port when they have made themselves unique. One
+ * that wrote it once promises to do so in each copy: there all vCPUs but the first wait for the
+ * kernel, for a moment at most, and the guest's frames wait for the agent.
  */
 #define PLATFORM_GENERATION_PORT   0x610
 #define PLATFORM_GENERATION_LEN	   20

@@ -25,7 +25,7 @@
 
 struct rule {
 	int syscall;
-	unsigned nargs; /* so many arguments are compared */
+	unsigned nargs; /* how many arguments are compared */
 	struct scmp_arg_cmp args[2];
 };
 
@@ -33,7 +33,7 @@ struct rule {
 	{                                                                                          \
 		.arg = nr, .op = SCMP_CMP_EQ, .datum_a = is                                        \
 	}
-/* No bits but these. */
+/* No other bits are set. */
 #define ARG_WITHIN(nr, bits)                                                                       \
 	{                                                                                          \
 		.arg = nr, .op = SCMP_CMP_MASKED_EQ, .datum_a = ~(scmp_datum_t)(bits)              \
@@ -70,7 +70,7 @@ static const struct rule both_rules[] = {
 
 /* Both kinds of thread, until the guest runs. */
 static const struct rule fill_rules[] = {
-	/* The filter that follows this one. */
+	/* The filter of the next stage. */
 	RULE_ARGS(seccomp, ARG_IS(0, SECCOMP_SET_MODE_FILTER), ARG_IS(1, SECCOMP_FILTER_FLAG_LOG)),
 	/* A vCPU's state: of a guest that boots on the loop's thread, of an image on its own. */
 	RULE_IOCTL(KVM_SET_CPUID2), RULE_IOCTL(KVM_SET_TSC_KHZ), RULE_IOCTL(KVM_SET_MP_STATE),
@@ -79,7 +79,7 @@ static const struct rule fill_rules[] = {
 	RULE_IOCTL(KVM_SET_MSRS), RULE_IOCTL(KVM_SET_VCPU_EVENTS),
 	/* The chips of an image: on the thread of the vCPU that is set last. */
 	RULE_IOCTL(KVM_SET_IRQCHIP), RULE_IOCTL(KVM_SET_PIT2), RULE_IOCTL(KVM_SET_CLOCK),
-	RULE_IOCTL(KVM_IRQ_LINE), /* the guest's kernel is told that it is a copy */
+	RULE_IOCTL(KVM_IRQ_LINE), /* tells the guest's kernel that it is a copy */
 };
 
 static const struct rule vcpu_rules[] = {
@@ -114,10 +114,10 @@ static const struct rule loop_rules[] = {
 	RULE(readv), /* frames of the tap */
 	RULE(shutdown),
 	RULE_IOCTL(FIONREAD),	     /* for a report: bytes that wait in such a stream */
-	RULE_IOCTL(SIOCOUTQ),	     /* the same, the other way */
+	RULE_IOCTL(SIOCOUTQ),	     /* the same, in the other direction */
 	RULE(getsockopt),	     /* is what was passed a stream socket? */
 	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
-	/* Not O_DIRECT or O_APPEND: others have the same description of an image's file. */
+	/* Not O_DIRECT or O_APPEND: other VM processes share the open file of an image. */
 	RULE_ARGS(fcntl, ARG_IS(1, F_SETFL), ARG_WITHIN(2, O_ACCMODE | O_NONBLOCK)),
 	RULE_ARG(fcntl, 1, F_ADD_SEALS), /* files of an image: read by many, written by none */
 	/* Files: kernel, initramfs, state, memory, disk layers. */
@@ -153,7 +153,7 @@ static const struct rule loop_rules[] = {
 	RULE_IOCTL(KVM_GET_CLOCK),
 };
 
-/* What a thread may do until the guest runs, and from then on. */
+/* The filters of a thread: until the guest runs, and from then on. */
 struct stages {
 	struct sock_fprog fill, run;
 };

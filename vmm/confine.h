@@ -18,7 +18,7 @@ void confine_free(struct confine *c);
 /* For the calling thread, from now on: a vCPU thread; the loop's thread. */
 int confine_vcpu(struct confine *c, struct err *e);
 int confine_loop(struct confine *c, struct err *e);
-/* The same once the guest runs: vCPUs and chips can't be set any more, only read. */
+/* The same once the guest runs: the state of vCPUs and chips can be read but not set any more. */
 int confine_running_vcpu(struct confine *c, struct err *e);
 int confine_running_loop(struct confine *c, struct err *e);
 

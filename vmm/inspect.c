@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "vmm/vm-internal.h"
 
-/* For the vCPUs to stop. A kick takes microseconds, on a busy host milliseconds; meanwhile the loop
- * waits. */
+/* How long the loop waits for the vCPUs to stop. A kick takes microseconds, on a busy host
+ * milliseconds. */
 #define HOLD_MS 200
 
 static void add_state(const struct vm *vm, struct report *r)

@@ -11,8 +11,8 @@
 #define CONSOLE_BYTES_PER_S 1024
 #define VIRTIO_QUEUE_NOTIFY 0x50 /* virtio v1.2, 4.2.2 */
 
-/* Pins of the interrupt controller that no old device claims; 8 is the clock chip's,
- * 12 the generation's (proto/platform.h). */
+/* Pins of the interrupt controller that no legacy device claims; 8 is the clock chip's, 12 the
+ * generation's (proto/platform.h). */
 static const uint32_t device_gsi[MACHINE_DEVICES] = {
 	[MACHINE_BLK] = 5,     [MACHINE_VSOCK] = 6, [MACHINE_RNG] = 7,
 	[MACHINE_CONSOLE] = 9, [MACHINE_NET] = 10,  [MACHINE_BALLOON] = 11,

@@ -94,8 +94,7 @@ int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_f
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
 	       void *arg, struct err *e);
 
-/* Adds what people want to know of a VM that stands still, in any state. Its vCPUs are stopped for
- * a moment to be read, and run on. */
+/* Adds the state of the VM, for people; in any state. Stops the vCPUs for a moment to read them. */
 struct report;
 void vm_inspect(struct vm *vm, struct report *r);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The generation of the virtual machine (proto/platform.h): an id that is another one in each copy,
- * and who in the guest makes itself unique when it changes.
+ * The generation of the virtual machine (proto/platform.h): an id that differs in each copy, and
+ * who in the guest makes itself unique when the id changes.
  */
 #ifndef RAMET_VMM_DEV_GENERATION_H
 #define RAMET_VMM_DEV_GENERATION_H
@@ -12,19 +12,19 @@
 
 struct generation;
 
-/* The guest wrote `who`, one of PLATFORM_GENERATION_*; called on a vCPU thread. */
+/* Called on a vCPU thread when the guest wrote `who`, one of PLATFORM_GENERATION_*. */
 typedef void generation_fn(void *arg, unsigned who);
 
 int generation_new(struct generation **out, struct bus *bus, generation_fn *on_unique, void *arg,
 		   struct err *e);
 void generation_free(struct generation *g);
 
-/* Returns the bits PLATFORM_GENERATION_* of those that make themselves unique in each copy. */
+/* Returns the bits PLATFORM_GENERATION_* of those that promised to make themselves unique. */
 unsigned generation_promised(const struct generation *g);
 
 /* Saves who promised; the id stays out of images. vCPUs must stand still. */
 void generation_save(const struct generation *g, struct wire *w);
-/* Makes the next generation of the one that was saved. */
+/* Restores who promised, and draws a new id. */
 void generation_restore(struct generation *g, struct wire *r);
 
 #endif

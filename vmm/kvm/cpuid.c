@@ -7,11 +7,11 @@
 
 /* How a register of a leaf is compared. */
 enum kind {
-	BITS,  /* each bit is a feature; what no leaf below names is taken for it */
+	BITS,  /* each bit is a feature; also in leaves that the table does not have */
 	LEVEL, /* a number: the last leaf, a size */
 	BYTES, /* four numbers: the widths of addresses, say */
-	SAME,  /* names, and numbers of this vCPU */
-	ANY,   /* describes a CPU without allowing anything: model, brand, caches, clock rates */
+	SAME,  /* a name, or a number of this vCPU: has to be the same */
+	ANY,   /* describes a CPU and allows nothing: model, brand, caches, clock rates */
 };
 
 #define ALL_INDEXES UINT32_MAX
@@ -21,7 +21,7 @@ struct leaf_kinds {
 	enum kind eax, ebx, ecx, edx;
 };
 
-/* The first that fits counts. */
+/* The first entry that fits counts. */
 static const struct leaf_kinds leaves[] = {
 	{0x0, ALL_INDEXES, LEVEL, SAME, SAME, SAME},
 	{0x1, ALL_INDEXES, ANY, SAME, BITS, BITS},
@@ -73,7 +73,7 @@ bool cpuid_same(const struct cpuid_list *a, const struct cpuid_list *b)
 	return true;
 }
 
-/* The flags say whether the index counts: with others KVM would find the leaf elsewhere. */
+/* Compares the flags too: by them KVM knows whether the index of a leaf counts. */
 static const struct kvm_cpuid_entry2 *find(const struct cpuid_list *list,
 					   const struct kvm_cpuid_entry2 *like)
 {

@@ -141,7 +141,7 @@ static uint32_t apic_reg(const struct vcpu_state *s, unsigned reg)
 	return value;
 }
 
-/* The vectors that are set in 256 bits, 32 in each register of 16 bytes. */
+/* Adds the vectors whose bits are set: 256 bits, 32 in each register, which are 16 bytes apart. */
 static void add_vectors(const struct vcpu_state *s, unsigned first_reg, struct report *r)
 {
 	unsigned n = 0;
@@ -258,7 +258,6 @@ void chips_inspect(const struct kvm_vm *vm, struct report *r)
 		   s.chips[2].chip.ioapic.id, s.chips[2].chip.ioapic.irr, (double)s.clock_ns / 1e6);
 	add_ioapic(&s.chips[2].chip.ioapic, r);
 	for (unsigned i = 0; i < 2; i++)
-		report_add(r, "old interrupt controller %u: IRR %02x ISR %02x mask %02x\n", i,
-			   s.chips[i].chip.pic.irr, s.chips[i].chip.pic.isr,
-			   s.chips[i].chip.pic.imr);
+		report_add(r, "i8259 %u: IRR %02x ISR %02x mask %02x\n", i, s.chips[i].chip.pic.irr,
+			   s.chips[i].chip.pic.isr, s.chips[i].chip.pic.imr);
 }

@@ -8,13 +8,14 @@
 #include "vmm/kvm/vcpus.h"
 #include "vmm/kvm/vm.h"
 
-/* What its thread does and did last, as it was before vcpus_hold: that is an exit as well. */
+/* Adds what a vCPU's thread does and did last. `a` is from before vcpus_hold, which causes an exit.
+ */
 void vcpu_inspect_thread(unsigned i, const struct vcpu_activity *a, struct report *r);
-/* Registers, pending events, local APIC, clocks. The vCPU stands still. Of guest memory, which may
- * hold anything, no more than the steal time is read. */
+/* Adds registers, pending events, local APIC and clocks of a vCPU that is parked. Reads nothing of
+ * guest memory but the steal time. */
 void vcpu_inspect_state(const struct kvm_vm *vm, unsigned i, const struct gm *mem,
 			struct report *r);
-/* Pins of the I/O APIC that are not masked, or pending; the old controllers; KVM's clock. */
+/* Adds the I/O APIC's pins that are pending or not masked, the i8259s and KVM's clock. */
 void chips_inspect(const struct kvm_vm *vm, struct report *r);
 
 #endif

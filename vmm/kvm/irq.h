@@ -23,7 +23,7 @@ void irq_line_fini(struct irq_line *line);
 /* One edge. Safe from any thread. */
 void irq_line_raise(const struct irq_line *line);
 
-/* One edge of GSI `gsi`, which is at the vCPUs' local APICs when this returns. */
+/* Raises one edge of GSI `gsi`. When this returns, the vCPUs' local APICs have it. */
 int irq_pulse(const struct kvm_vm *vm, uint32_t gsi, struct err *e);
 
 /* KVM_IRQFD / KVM_IOEVENTFD on this KVM VM. `len` 4 with datamatch `value`. */

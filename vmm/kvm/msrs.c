@@ -45,8 +45,8 @@ static const uint32_t wanted[] = {
 	MSR_TSC_DEADLINE,
 };
 
-/* What an image has elsewhere (special registers), and what keeps nothing: commands, and a revision
- * that kernels clear before they read it. */
+/* Registers that an image carries among the special registers, and registers that keep nothing:
+ * commands, and a revision that kernels clear before they read it. */
 static const uint32_t writable_too[] = {
 	MSR_APIC_BASE, MSR_EFER,      MSR_FS_BASE,   MSR_GS_BASE,
 	MSR_PRED_CMD,  MSR_FLUSH_CMD, MSR_UCODE_REV,
@@ -94,7 +94,8 @@ int msrs_choose(struct kvm_host *h, struct err *e)
 	return 0;
 }
 
-/* KVM's registers are in these; writes outside of them are denied, as reads are. */
+/* All registers that KVM knows are in these ranges. Outside of them the filter denies reads and
+ * writes. */
 #define WINDOW 0x2000u
 static const uint32_t windows[] = {0, 0xc0000000u, 0xc0010000u, 0x4b564d00u};
 
@@ -105,7 +106,7 @@ static void allow(uint8_t *bitmap, uint32_t base, const uint32_t *msrs, size_t c
 			bitmap[(msrs[i] - base) / 8] |= (uint8_t)(1u << (msrs[i] - base) % 8);
 }
 
-/* Not fatal where KVM can't: the kernel of the host is older than this. */
+/* Goes on without where the host's kernel is too old to disable them. */
 static void disable_counters(const struct kvm_host *h, int vm_fd)
 {
 	struct kvm_enable_cap cap = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};

@@ -49,9 +49,9 @@ struct kvm_host;
 bool msr_is_ours(uint32_t msr);
 
 /*
- * The guest of `vm` may write no register from here on but those that an image carries and those
- * that keep nothing; another write faults. Before its first vCPU is made. Where KVM can't filter,
- * that is logged: what the guest writes elsewhere is then lost in a copy.
+ * Denies the guest writes to all registers but those that an image carries and those that keep
+ * nothing: any other write faults. To be called before the VM's first vCPU is made. Where KVM can't
+ * filter, logs that; what the guest writes to other registers is then lost in a copy.
  */
 int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e);
 

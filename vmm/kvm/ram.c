@@ -122,9 +122,9 @@ int ram_back_with_memfd(struct ram *r, struct err *e)
 }
 
 /*
- * A memfd that someone could still write to is no image. Files on a disk have no seals, and those
- * on a tmpfs can get none: what has a name there was put there by the service, since a VM process
- * can name no file. A memfd, sealable or not, has no name.
+ * Refuses a memfd that someone could still write to. Files on a disk have no seals, and files on a
+ * tmpfs can't get any. A file with a name is trusted: the service made it, for a VM process can't
+ * give a file a name. A memfd never has one.
  */
 static int check_sealed(int fd, struct err *e)
 {

@@ -72,7 +72,7 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 	return 0;
 }
 
-/* A shell has all that this host offers; an image may know less of it, as that of another host. */
+/* A shell has all that this host offers. An image, as of another host, may have less. */
 static int set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e)
 {
 	int r;

@@ -15,14 +15,14 @@
 /* Enough for the device models, which keep nothing big on the stack. */
 #define STACK_BYTES (64u << 10)
 #define KICK_SIGNAL SIGUSR1
-#define LEAD_NS	    10000000ull
+#define LEAD_NS	    10000000ull /* see vcpus_lead */
 
 struct vcpu_thread {
 	struct vcpus *all;
 	pthread_t thread;
 	struct kvm_vcpu *cpu;
-	/* Written by its thread, read by the loop's: how often KVM_RUN returned; when it did last
-	 * by the TSC, why (an exit reason, or -errno), and which address the guest reached for. */
+	/* Written by its thread, read by the loop's: how often KVM_RUN returned; and of the last
+	 * time the TSC, the reason (KVM_EXIT_*, or -errno) and the address the guest accessed. */
 	uint64_t exits, exit_tsc, exit_addr;
 	int64_t exit_reason;
 	bool in_guest; /* it is in KVM_RUN, or about to be */
@@ -41,13 +41,13 @@ struct vcpus {
 	unsigned running;     /* threads that are not parked */
 	unsigned busy;	      /* threads that start, or have a job before them */
 	bool run, quit;	      /* what the threads shall do */
-	bool held;	      /* they would run, but for a vcpus_hold */
+	bool held;	      /* vcpus_hold stopped them */
 	bool lead;	      /* vCPU 0 runs alone */
-	uint64_t lead_ns;     /* until then at most; 0: it does not run yet */
+	uint64_t lead_ns;     /* until then at most; 0: nobody waits yet */
 	struct err failed;    /* the first failure of a start or a job */
 	const struct vcpus_job *job;
 	void *job_arg;
-	uint64_t began_tsc, began_ns; /* by which the rate of the TSC is known later */
+	uint64_t began_tsc, began_ns; /* for the rate of the TSC: see ns_since */
 	unsigned count;
 	struct vcpu_thread threads[];
 };
@@ -63,7 +63,7 @@ static bool shall_run(struct vcpus *v)
 
 #define NOTE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 
-/* For vcpus_activity: some stores and one read of the TSC, nothing beside the cost of an exit. */
+/* Takes notes for vcpus_activity: some stores and one read of the TSC, little against an exit. */
 static void note_exit(struct vcpu_thread *t, int r)
 {
 	const struct kvm_run *run = t->cpu->run;
@@ -140,7 +140,13 @@ static bool may_run(const struct vcpu_thread *t)
 	return v->run && !v->busy && !v->failed.code && (!t->index || !v->lead);
 }
 
-/* With the lock held, which is let go meanwhile. */
+static struct timespec to_timespec(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+				 .tv_nsec = (long)(ns % 1000000000)};
+}
+
+/* With the lock held, which is released meanwhile. The first call starts the time of the lead. */
 static void await_change(struct vcpus *v)
 {
 	struct timespec until;
@@ -151,8 +157,7 @@ static void await_change(struct vcpus *v)
 	}
 	if (!v->lead_ns)
 		v->lead_ns = now_ns() + LEAD_NS;
-	until = (struct timespec){.tv_sec = (time_t)(v->lead_ns / 1000000000),
-				  .tv_nsec = (long)(v->lead_ns % 1000000000)};
+	until = to_timespec(v->lead_ns);
 	if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT) {
 		v->lead = false;
 		pthread_cond_broadcast(&v->changed);
@@ -194,7 +199,7 @@ static void stands_still(struct vcpu_thread *t)
 		pthread_cond_signal(&v->still);
 }
 
-/* For who lists the threads of the process. */
+/* Names the thread for tools that list threads. */
 static void set_name(const struct vcpu_thread *t)
 {
 	char name[16];
@@ -389,9 +394,7 @@ void vcpus_halt(struct vcpus *v)
 
 void vcpus_hold(struct vcpus *v, unsigned ms)
 {
-	uint64_t until_ns = now_ns() + ms * 1000000ull;
-	const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-				       .tv_nsec = (long)(until_ns % 1000000000)};
+	const struct timespec until = to_timespec(now_ns() + ms * 1000000ull);
 	int r = 0;
 
 	pthread_mutex_lock(&v->lock);
@@ -415,7 +418,7 @@ void vcpus_unhold(struct vcpus *v)
 
 #define NOTED(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
-/* The time since `tsc`, by how far the TSC and the clock have come together. */
+/* Returns the time since `tsc`. The TSC's rate is taken from how far TSC and clock have come. */
 static uint64_t ns_since(const struct vcpus *v, uint64_t tsc)
 {
 	uint64_t now = __builtin_ia32_rdtsc(), ns = now_ns() - v->began_ns;

@@ -42,8 +42,8 @@ void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg);
 int vcpus_prepared(struct vcpus *v, struct err *e);
 
 /*
- * vCPU 0 runs alone at first, until vcpus_follow (on any thread) or for 10 ms: others that it waits
- * for must not stand still for ever. Before vcpus_run.
+ * Has vCPU 0 run alone until vcpus_follow (on any thread), but for 10 ms at most, since it may wait
+ * for others. To be called before vcpus_run.
  */
 void vcpus_lead(struct vcpus *v);
 void vcpus_follow(struct vcpus *v);
@@ -55,17 +55,17 @@ void vcpus_pause(struct vcpus *v);
 void vcpus_halt(struct vcpus *v);
 
 /*
- * Stops the vCPUs for a look at them and waits for `ms` until they stand still: one that is stuck
- * in the kernel does not, which vcpus_activity tells. vcpus_unhold has those run again that ran
- * before; what the guest's end or a pause stopped stays so.
+ * Stops the vCPUs so that they can be read, and waits up to `ms` until they are parked. One that is
+ * stuck in the kernel does not park; vcpus_activity tells. vcpus_unhold runs them again, unless the
+ * guest's end or a pause had stopped them before.
  */
 void vcpus_hold(struct vcpus *v, unsigned ms);
 void vcpus_unhold(struct vcpus *v);
 
 /* What a vCPU's thread does, and what it did last. */
 struct vcpu_activity {
-	bool parked;   /* it stands still: its vCPU may be read */
-	bool in_guest; /* in KVM_RUN; else, unless it is parked, it serves the last exit */
+	bool parked;   /* its vCPU may be read */
+	bool in_guest; /* in KVM_RUN; one that is neither parked nor there serves the last exit */
 	uint64_t exits;
 	int64_t exit_reason; /* KVM_EXIT_*, or -errno of KVM_RUN */
 	uint64_t exit_addr;  /* of the last KVM_EXIT_IO or KVM_EXIT_MMIO */

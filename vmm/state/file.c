@@ -52,7 +52,7 @@ int64_t state_finish(struct wire *w, struct err *e)
 	return (int64_t)w->pos;
 }
 
-static int check_header(const void *file, size_t size, uint32_t *of, struct err *e)
+static int check_header(const void *file, size_t size, uint32_t *out, struct err *e)
 {
 	struct wire h = wire_from(file, size);
 	uint32_t version, bytes, crc, zero;
@@ -74,7 +74,7 @@ static int check_header(const void *file, size_t size, uint32_t *of, struct err 
 			       bytes, size - HEADER_BYTES);
 	if (crc32c(0, (const uint8_t *)file + HEADER_BYTES, bytes) != crc)
 		return err_say(e, EILSEQ, "the state file is damaged: its checksum is wrong");
-	*of = version;
+	*out = version;
 	return 0;
 }
 

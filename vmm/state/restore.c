@@ -61,7 +61,7 @@ static int check_shape(const struct state_parts *p, const struct state_image *im
 		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
 }
 
-/* Guests of older images know nothing of a generation: nobody promised anything. */
+/* Images before version 3 have no generation: nobody in their guests promised anything. */
 static int read_generation(struct state_restore *s, struct err *e)
 {
 	struct state_section *section = state_find(&s->img, STATE_GENERATION);
@@ -160,7 +160,7 @@ static bool kernel_is_told(const struct state_restore *s)
 	return generation_promised(s->parts.generation) & PLATFORM_GENERATION_KERNEL;
 }
 
-/* With the chips there, and no vCPU running yet: the interrupt is the first thing that happens. */
+/* Raises the interrupt when the chips are set and no vCPU runs yet, so that it comes first. */
 static int set_chips(void *arg, struct err *e)
 {
 	struct state_restore *s = arg;
@@ -175,7 +175,7 @@ void state_start_vcpus(struct state_restore *s)
 {
 	static const struct vcpus_job job = {.each = set_vcpu, .last = set_chips};
 
-	/* The others could draw random numbers before the first one has renewed the kernel's. */
+	/* Other vCPUs could draw random numbers before the first one has reseeded the generator. */
 	if (kernel_is_told(s))
 		vcpus_lead(s->parts.vcpus);
 	vcpus_prepare(s->parts.vcpus, &job, s);

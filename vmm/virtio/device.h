@@ -45,7 +45,7 @@ struct vio_ops {
 	void (*resumed)(struct vio_dev *d);
 	/* After each turn on the loop's thread, without the lock: the place to call others. */
 	void (*settled)(struct vio_dev *d);
-	/* Adds lines on the device's own state, on the loop's thread with the lock held; may be
+	/* Adds lines about the device's own state. On the loop's thread, with the lock held; may be
 	 * NULL. */
 	void (*inspect)(const struct vio_dev *d, struct report *r);
 	void (*free)(struct vio_dev *d);
@@ -109,7 +109,7 @@ void vio_mmio_continue(struct vio_mmio *m);
 void vio_mmio_save(struct vio_mmio *m, struct wire *w);
 int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e);
 void vio_mmio_resumed(struct vio_mmio *m);
-/* Adds what people want to know of transport, queues and device when the VM stands still. */
+/* Adds the state of transport, queues and device, for people. */
 void vio_mmio_inspect(struct vio_mmio *m, struct report *r);
 
 /* Constructors. Each owns what it is given from the moment it succeeds. */
@@ -136,8 +136,8 @@ int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct loop *loo
 int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int tap_fd,
 		bool ipv6, struct err *e);
 
-/* Frames of the guest stay in its queue from here on, until the release. Hold is for the loop's
- * thread, before the vCPUs run; release for any. */
+/* Between these two, frames of the guest stay in its queue. Hold is for the loop's thread before
+ * the vCPUs run; release is for any thread. */
 void vio_net_hold(struct vio_dev *d);
 void vio_net_release(struct vio_dev *d);
 

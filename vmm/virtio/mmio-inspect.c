@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport, its queues and its device as text for people. */
+/* The state of the transport, its queues and its device, as text for people. */
 #include <poll.h>
 
 #include "base/fd.h"
@@ -39,7 +39,7 @@ static void add_transport(const struct vio_mmio *m, struct report *r)
 			   m->activate_due ? "activation due" : "");
 }
 
-/* Its lock is held by a vCPU for a moment only, unless that is what has gone wrong. */
+/* Does not wait for the lock: a vCPU holds it for moments only, unless that is what went wrong. */
 void vio_mmio_inspect(struct vio_mmio *m, struct report *r)
 {
 	struct vio_dev *d = m->dev;

@@ -257,7 +257,7 @@ void vio_net_release(struct vio_dev *d)
 
 	if (!__atomic_exchange_n(&self(d)->held, false, __ATOMIC_ACQ_REL))
 		return;
-	/* As if the driver had kicked: the loop takes what has waited. */
+	/* As if the driver had kicked: the loop takes the frames that waited. */
 	if (write(vio_mmio_doorbell(d->mmio, NET_QUEUE_TX), &one, sizeof(one)) < 0)
 		log_error("the loop can't be told of frames that wait");
 }

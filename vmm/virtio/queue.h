@@ -89,7 +89,7 @@ bool vq_should_notify(struct vq *q);
 /* The driver's index of chains offered so far; moves when it offers more. */
 uint16_t vq_offered(const struct vq *q);
 
-/* Adds a line for people: the indices here and in guest memory, and who waits for whom. */
+/* Adds a line for people: the indices here and in guest memory, and which side has to act. */
 void vq_inspect(const struct vq *q, struct report *r);
 
 /* The saved fields. Restoring checks them like the driver's own. */
