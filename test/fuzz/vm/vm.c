@@ -16,7 +16,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -86,6 +86,11 @@ void loop_timer_clear(struct loop *l, struct loop_timer *t)
 	if (t->heap_index)
 		timers[t->heap_index] = NULL;
 	t->heap_index = 0;
+}
+
+uint64_t loop_now_ms(struct loop *l)
+{
+	return 1000;
 }
 
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
