@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A token bucket: how much of something may be used each second. It holds what comes in one second.
- * Whoever finds it not empty may use any amount, which can leave it in debt; nothing more is to be
- * used until the debt is paid. So the size of a single use needs no bound, and over time the rate
- * holds.
+ * A user that finds it not empty may use any amount, which can leave it in debt; nothing more may
+ * be used until the debt is paid. So the size of a single use needs no bound, and over time the
+ * rate holds.
  */
 #ifndef RAMET_BASE_BUCKET_H
 #define RAMET_BASE_BUCKET_H

@@ -47,8 +47,8 @@ static double level(int fd, const char *name)
 	return http_number(&answer, name);
 }
 
-/* What is timed starts from a pool with so many warm sandboxes, one of the default size among them.
- */
+/* Each timed run starts from a pool with so many warm sandboxes, one of the default size among
+ * them. */
 static void wait_for_pool(int fd, double warms)
 {
 	do

@@ -16,7 +16,7 @@
  * (A level-triggered one that was just read stands in the list again, before the other.)
  */
 #define PIPE_EVENTS (EPOLLIN | EPOLLET)
-/* What a program can write while nobody reads: see output_is_due. */
+/* A program can write so much while nobody reads: see output_is_due. */
 #define PIPE_SIZE (512 << 10)
 /*
  * After so many reads in a row from the same pipe, later text is left in it for a while. Before
@@ -185,7 +185,7 @@ static void read_last(void)
 	size_t max = allowance();
 	size_t n = max ? move(last, max) : 0;
 
-	/* What is not sent yet must stay in the ring. */
+	/* Output that is not sent yet must stay in the ring. */
 	if (kept.total - sent >= AGENT_PAYLOAD_MAX)
 		push();
 	/* There may be more; less means that the pipe was emptied. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What of the host lets a guest learn of others by how the CPU behaves (docs/operating.md). */
+/* Settings of the host that let a guest learn of others by how the CPU behaves
+ * (docs/operating.md). */
 #ifndef RAMET_ORCHESTRATOR_POSTURE_H
 #define RAMET_ORCHESTRATOR_POSTURE_H
 

@@ -157,7 +157,7 @@ static int write_copy(int from, const char *path, struct err *e)
 	return 0;
 }
 
-/* What was there is replaced when the copy is whole. */
+/* An older file is replaced when the copy is whole. */
 static int put_copy(int from, const char *file, struct err *e)
 {
 	char tmp[PATH_MAX], dir[PATH_MAX];

@@ -9,7 +9,7 @@
 
 #define FORGOTTEN_AT_ONCE 16 /* so that no request waits for many old ones to be freed */
 
-/* One that has requests under way, or answers. */
+/* A tenant that has requests under way, or answers. */
 struct idem_tenant {
 	struct list link; /* of its bucket */
 	struct list answered;

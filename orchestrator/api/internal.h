@@ -42,7 +42,7 @@ extern struct api_limits {
 	size_t reading_bytes;	/* of bodies that workers have to read */
 } api_limits;
 
-/* What is limited for each second, by the setting of the same name. */
+/* Limits for each second, by the settings of the same names. */
 enum limit {
 	LIMIT_CONNECTIONS, /* client_connections_s */
 	LIMIT_REQUESTS,	   /* client_requests_s */

@@ -155,8 +155,8 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg);
 
 /* `text`: some pages for people; NULL on failure. */
 typedef void core_inspect_fn(void *arg, const char *text, const struct failure *f);
-/* What is known of a sandbox of any tenant, by its id, or of the VM in a slot, by its number. It
- * takes some seconds when the VM does not answer, and changes nothing. */
+/* Reports on a sandbox of any tenant, by its id, or on the VM in a slot, by its number. It takes
+ * some seconds when the VM does not answer, and changes nothing. */
 struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn *fn, void *arg);
 
 /* --- what becomes of sandboxes -------------------------------------------------------------- */

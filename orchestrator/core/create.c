@@ -251,7 +251,7 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 
 /* --- the template --------------------------------------------------------------------------- */
 
-/* What a worker looks for. */
+/* A template's files as a worker looks them up. */
 struct source_look {
 	struct config config;
 	char name[SANDBOX_NAME_MAX + 1];

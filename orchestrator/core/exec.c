@@ -50,7 +50,7 @@ static void count_waiting(struct tenant *t, ssize_t bytes)
 	t->core->waiting_bytes += (size_t)bytes;
 }
 
-/* What is to be sent waits from here on. */
+/* From here on, frames to the guest wait. */
 static void wait_to_send(struct exec *exec, struct sandbox *s)
 {
 	exec->owner = tenant_hold(s->owner);

@@ -374,7 +374,7 @@ void inspect_tell(struct core_call *call)
 
 /* --- the log -------------------------------------------------------------------------------- */
 
-/* Whoever makes guests stand still can't fill the log with reports on them. */
+/* A tenant whose guests stand still can't fill the log with reports on them. */
 static bool may_log(struct core *c)
 {
 	struct stall_reports *s = &c->stall_reports;

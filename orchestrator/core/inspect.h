@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is known of a VM and its sandbox, for people who want to know why it stands still: the
+ * The report on a VM and its sandbox, for people who want to know why it stands still: the
  * service's view, then the VM's (orchestrator/vm/look.h), then whether the guest's agent answers.
  * Nothing of it can end the VM or its calls.
  */

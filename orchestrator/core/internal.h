@@ -448,13 +448,13 @@ void ended_record(struct sandbox *s);
 void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg));
 /* Keeps what became of it, or frees it. */
 void ended_vm_gone(struct sandbox *s);
-/* Of the last ones that ended what became of them, and nothing else. */
+/* Keeps how the last sandboxes ended, and nothing else of them. */
 void ended_keep(struct sandbox *s);
 /* Those to keep, from the catalogue. */
 int ended_load(struct core *c, store_sandbox_fn *each, struct err *e);
 /* Begins to forget what ended long ago, in the catalogue as well. */
 void ended_purge(struct core *c);
-/* What is not in the catalogue by now won't be: the next start finds that the VM is gone. */
+/* Ends not in the catalogue by now won't be: the next start finds that the VM is gone. */
 void ended_close(struct core *c);
 
 /* What all but execs had under way in its VM fails. */

@@ -46,7 +46,7 @@ struct private_copy {
 	struct list waits;
 };
 
-/* What a worker does; owned by the work, so that it outlives the core. */
+/* A copy in the making; owned by the work, so that it outlives the core. */
 struct private_job {
 	struct core *core; /* NULL: nobody waits any more */
 	struct private_copy *copy;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a sandbox of a size gets, the image it is made from, and which images are made ahead. */
+/* The resources and the image of each size, and which images are made ahead. */
 #include <string.h>
 
 #include "base/num.h"

@@ -68,10 +68,10 @@ void space_read_fini(struct space_read *r);
 bool space_remove(const char *state_dir, const char *id);
 
 /*
- * What a start does with the directories, by their names: a half-written one (ID.tmp) is left over.
- * One that the catalogue does not name is lost: it was frozen after the copy of the catalogue that
- * was put back, or a power cut came before its freeze was answered. It is kept as ID.lost, and gets
- * its name back when a catalogue names it.
+ * A start sorts the directories by their names: a half-written one (ID.tmp) is left over. A
+ * directory that the catalogue does not name is lost: it was frozen after the copy of the catalogue
+ * that was put back, or a power cut came before its freeze was answered. It is kept as ID.lost, and
+ * gets its name back when a catalogue names it.
  */
 struct spaces_sweep {
 	bool (*is_space)(void *arg, const char *id);

@@ -61,7 +61,7 @@ static void drop_room(struct splitter *s)
 	s->room = 0;
 }
 
-/* What was held is out; a long line's room goes with it. */
+/* The held text is out; a long line's room goes with it. */
 static void set_empty(struct splitter *s)
 {
 	s->len = 0;

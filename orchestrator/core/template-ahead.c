@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is prepared before anybody asks for it, when that may be done, and what there is to tell of
- * all templates.
+ * Preparation before anybody asks: of which images, and when. Also what there is to tell of all
+ * templates.
  */
 #include <errno.h>
 #include <stdio.h>

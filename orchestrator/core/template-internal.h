@@ -109,7 +109,7 @@ void template_files_check(void *job);
 void template_files_publish(void *job);
 void template_files_clean(void *job);
 
-/* What a build needs of files. */
+/* The files that a build needs. */
 struct build_files {
 	char kernel[CONFIG_PATH_MAX], initramfs[CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
 	char name[TEMPLATE_NAME_LEN]; /* of the image */

@@ -496,7 +496,7 @@ void template_restored(struct template *t, bool well)
 	t->judging = disk_job_start(t->core, look_at_disk, dir, 0, judge, t);
 }
 
-/* What a worker needs to know to open a template's files. */
+/* All that a worker needs to know to open a template's files. */
 struct template_files {
 	char dir[2 * CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
 	struct source source;

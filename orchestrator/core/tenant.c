@@ -98,7 +98,7 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 
 /* --- how many -------------------------------------------------------------------------------- */
 
-/* Of the calls that will have made some, too. */
+/* Counts those that calls under way will have made, too. */
 size_t tenant_sandboxes(const struct core *c, const char *tenant)
 {
 	const struct tenant *t = tenant_find(c, tenant);

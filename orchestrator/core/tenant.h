@@ -17,7 +17,7 @@
 struct size;
 struct tier;
 
-/* What a tenant has and takes; it is there for as long as somebody holds it. */
+/* A tenant, its sandboxes and counters; it lives for as long as somebody holds it. */
 struct tenant {
 	struct list bucket; /* by name */
 	struct list link;   /* on core->tenants */

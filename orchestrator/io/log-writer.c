@@ -102,7 +102,7 @@ static size_t peek(char *out, size_t size)
 	return len;
 }
 
-/* Whoever reads may have made its end O_NONBLOCK, which is then so here as well. */
+/* The reader may have made its end O_NONBLOCK, which then holds here as well. */
 static void write_all(const char *text, size_t len)
 {
 	while (len) {

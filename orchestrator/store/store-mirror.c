@@ -214,7 +214,7 @@ static int run_noted(sqlite3 *db, const char *sql, struct err *e)
 	return ret;
 }
 
-/* What is in the log is as good as in the database. */
+/* A change in the log is as good as in the database. */
 static int sync_log(const struct store *s, struct err *e)
 {
 	char *path = sqlite3_mprintf("%s-wal", s->path);

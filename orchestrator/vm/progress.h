@@ -14,7 +14,7 @@
 #define VM_WORKS       1   /* a process without a guest, which does nothing unasked */
 #define VM_GUEST_WORKS 100 /* idle guests have timers: up to 5 ms a second in an emulated host */
 
-/* What a VM process has done, by /proc/PID/stat of the host: ms of CPU time, and page reads. */
+/* The work that a VM process has done, by the host's /proc/PID/stat: ms of CPU time, page reads. */
 struct vm_progress {
 	uint64_t first_ms, last_ms; /* at the begin, and at the last look */
 };

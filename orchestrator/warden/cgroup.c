@@ -231,7 +231,7 @@ static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
 	return r;
 }
 
-/* What is not given, nobody needs. */
+/* A controller that is not given is not needed. */
 static void enable_io(struct cgroup_tree *t)
 {
 	if (t->base_is_named) {

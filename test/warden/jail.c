@@ -645,7 +645,7 @@ static void its_share_of_the_disk_follows_its_priority(void **state)
 	release(4);
 }
 
-/* What is ended first gives its memory first, too. */
+/* The VM that is ended first gives its memory first, too. */
 static void assert_low(uint32_t slot, const char *low)
 {
 	char name[16];

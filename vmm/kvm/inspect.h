@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a VM's vCPUs and interrupt controllers are doing, as text for people. */
+/* The state of a VM's vCPUs and interrupt controllers, as text for people. */
 #ifndef RAMET_VMM_KVM_INSPECT_H
 #define RAMET_VMM_KVM_INSPECT_H
 

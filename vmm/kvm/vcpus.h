@@ -62,7 +62,7 @@ void vcpus_halt(struct vcpus *v);
 void vcpus_hold(struct vcpus *v, unsigned ms);
 void vcpus_unhold(struct vcpus *v);
 
-/* What a vCPU's thread does, and what it did last. */
+/* The present and the last work of a vCPU's thread. */
 struct vcpu_activity {
 	bool parked;   /* its vCPU may be read */
 	bool in_guest; /* in KVM_RUN; one that is neither parked nor there serves the last exit */

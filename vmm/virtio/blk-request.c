@@ -105,7 +105,7 @@ void blk_charge(struct blk *b, const struct request *r, uint64_t bytes, unsigned
 	bucket_use(&b->ops, ops, now);
 }
 
-/* What is done is answered at once, however much the guest owes. */
+/* A finished request is answered at once, however much the guest owes. */
 static bool has_to_wait(struct blk *b, const struct request *r)
 {
 	return !r->orphan && r->kind != &blk_lift_kind && r->at < r->end && blk_is_limited(b);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is read of the file of recent sizes is written, and read again, as it is. */
+/* Recent sizes that were read are written, and read again, as they are. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is written to the catalogue fails, at each write of a life in which all happens that is
- * written: nothing is lost, no id ever drives another sandbox's VM, and no slot leaks.
+ * Each write to the catalogue fails once, in a life in which all kinds of them happen: nothing is
+ * lost, no id ever drives another sandbox's VM, and no slot leaks.
  */
 #include <errno.h>
 #include <limits.h>

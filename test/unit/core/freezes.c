@@ -93,7 +93,7 @@ static void test_tenants_take_turns(void **state)
 	world_until_true(w, &slow.done);
 }
 
-/* One that is alone has both slots, and no more than these whatever its VMs do. */
+/* A tenant that is alone has both slots, and no more than these whatever its VMs do. */
 static void test_a_tenant_that_is_alone_has_two(void **state)
 {
 	struct world *w = *state;

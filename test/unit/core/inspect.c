@@ -423,7 +423,7 @@ static bool is_armed(void *arg)
 	return s->stall.timer.heap_index && s->stall.timer.due_ms > loop_now_ms(s->core->loop);
 }
 
-/* What has said something, or whose VM used its CPU, is not even looked at. */
+/* A call that said something, or whose VM used its CPU, is not even looked at. */
 static void test_a_call_that_moves_is_not_looked_at(void **state)
 {
 	struct world *w = *state;

@@ -114,7 +114,7 @@ static void test_no_number_of_sandboxes_holds_more_than_the_budget(void **state)
 			assert_true(w->core->output.held <= BUDGET);
 		}
 	}
-	/* What is counted is what is there, and it is the latest. */
+	/* The counters agree with the output that is there, which is the latest. */
 	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= w->core->output.held);
 	assert_int_equal(crowd->all[0]->replay.count, 0);
 	assert_int_equal(replay_last(&crowd->all[MANY - 1]->replay), EVENTS);

@@ -128,7 +128,7 @@ static void test_a_backup_has_what_was_there(void **state)
 	assert_false(core_view(w->core, TENANT, new.view.id, &view, &f));
 }
 
-/* Of the three: one is told, one is abandoned, and under one the core goes. */
+/* One backup is told, one is abandoned, and under the third the core goes. */
 static void test_a_backup_nobody_waits_for_leaves_nothing(void **state)
 {
 	struct world *w = *state;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is counted and linked of sandboxes, against a walk through all of them, over random lives.
- */
+/* Counters and links of sandboxes, against a walk through all of them, over random lives. */
 #include <stdlib.h>
 
 #include "orchestrator/core/internal.h"
@@ -207,7 +206,7 @@ static void test_counts_are_what_a_walk_finds(void **state)
 	world_tenant = TENANT_LOCAL;
 }
 
-/* What is under way counts, until it is there or has failed. */
+/* A sandbox under way counts, until it is there or has failed. */
 static void test_what_is_coming_is_counted_once(void **state)
 {
 	struct world *w = *state;

@@ -594,7 +594,7 @@ static void test_a_resumed_space_has_memory_of_its_own(void **state)
 	assert_int_equal(copies(w), 1);
 }
 
-/* One that lives keeps the tenant's copies, whatever else is asked for meanwhile. */
+/* A sandbox that lives keeps its tenant's copies, but no more than a few. */
 static void test_many_sizes_leave_few_copies(void **state)
 {
 	struct world *w = *state;

@@ -234,7 +234,7 @@ static void a_clock_that_steps_back_revives_no_key(void **state)
 	assert_int_equal(check(w, new.text), KEY_GOOD);
 }
 
-/* One that was wrong when the service started: what it says once it is right holds. */
+/* A clock that was wrong when the service started counts once it is right. */
 static void a_clock_that_is_put_right_ends_a_grace(void **state)
 {
 	struct world *w = *state;

@@ -297,7 +297,7 @@ static void add_large(struct store *s, const char *prefix, unsigned n)
 	}
 }
 
-/* What is removed makes room for what comes. */
+/* Removed rows make room for new ones. */
 static void test_the_file_stops_growing(void **state)
 {
 	const struct place *p = *state;
@@ -568,7 +568,7 @@ static void note_key(void *arg, const struct store_key *row)
 	assert_int_equal(row->revoked, !strcmp(row->id, "gone"));
 }
 
-/* What was over by the clock is over for good. */
+/* A grace that was over by the clock is over for good. */
 static void test_keys_of_an_earlier_version_are_revoked_for_good(void **state)
 {
 	const char *const ids[] = {"good", "gone", "ends"};

@@ -132,7 +132,7 @@ static void test_a_leaf_more_is_refused(void **state)
 {
 	list.entries[list.nent++] = (struct kvm_cpuid_entry2){.function = 0xa, .eax = 7};
 	expect_refused("leaf 0xa.0 is missing here");
-	/* One that KVM would find for each index. */
+	/* A leaf that KVM would find for each index. */
 	leaf(7, 0)->flags = 0;
 	expect_refused("leaf 0x7.0 is missing here");
 	/* The same leaf a second time is looked at as well. */

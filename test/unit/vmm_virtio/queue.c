@@ -343,7 +343,7 @@ static void test_a_report_says_how_far_each_side_is(void **state)
 					      "way, signalled up to 0; flags 1\n");
 }
 
-/* What a guest writes there is shown, and followed nowhere. */
+/* A number that a guest writes there is shown, and followed nowhere. */
 static void test_a_report_on_nonsense(void **state)
 {
 	struct world *w = *state;

@@ -100,7 +100,7 @@ static void the_host_opens_what_is_allowed(void **state)
 	assert_true(strstr(text, "10.1.0.0/16") < strstr(text, "169.254.0.0/16"));
 }
 
-/* One that is not in a range of its own, and the ranges of the others. */
+/* An address in no range of its own, and the ranges of the others. */
 static void addresses_that_hand_out_credentials_are_closed(void **state)
 {
 	static const char *const closed[] = {"168.63.129.16", "169.254.0.0/16", "100.64.0.0/10",

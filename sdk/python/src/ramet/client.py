@@ -170,7 +170,7 @@ class Client:
     def iter_sandboxes(self) -> Iterator[SandboxInfo]:
         """As `list_sandboxes`, a page at a time while they are taken.
 
-        What is created or deleted meanwhile may come or not; of all others each comes once.
+        Sandboxes created or deleted meanwhile may come or not; all others come once each.
         """
         for one in self._http.pages("/v1/sandboxes"):
             yield SandboxInfo.from_json(one)
