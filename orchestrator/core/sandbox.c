@@ -8,9 +8,8 @@
 #include "base/fd.h"
 #include "orchestrator/core/inspect.h"
 
-/* Then it is given up, with all that is in it. After a restart of the service all VMs are dialed at
- * once, on a machine that has just been in trouble. */
-/* Its VM is ended, with somebody's work, when its process does nothing for so long. */
+/* A VM whose process does nothing for so long is ended, with somebody's work in it. After a restart
+ * of the service all VMs are dialed at once, on a machine that has just been in trouble. */
 #define DIAL_STILL_MS  15000
 #define ADOPT_STILL_MS 60000
 #define ADOPT_RETRY_MS 1000
