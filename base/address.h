@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Addresses and ranges of them, as text. */
+/* Converts addresses and address ranges from and to text. */
 #ifndef RAMET_BASE_ADDRESS_H
 #define RAMET_BASE_ADDRESS_H
 
 #include <arpa/inet.h>
 #include <stdbool.h>
 
-/* Whether the text is an IPv4 or IPv6 address in numbers, and nothing else. */
+/* True if the text is a numeric IPv4 or IPv6 address and nothing else. */
 static inline bool is_address(const char *text)
 {
 	unsigned char binary[sizeof(struct in6_addr)];
@@ -22,15 +22,19 @@ struct range {
 
 #define RANGE_TEXT_MAX (INET6_ADDRSTRLEN + sizeof("/128"))
 
-/* Reads "address/prefix", or one address. False for anything else, and where bits are set behind
- * the prefix. */
+/*
+ * Parses "address/prefix", or a single address. Returns false for anything else, and when bits
+ * behind the prefix are set.
+ */
 bool range_parse(struct range *out, const char *text);
-/* The same as text. */
+/* Writes the range as text. */
 void range_print(char out[static RANGE_TEXT_MAX], const struct range *r);
 
-/* Takes the next part of a list that is separated by commas, without the blanks around it: true
- * and moves *list behind it; false when there is no more. A part longer than `out` comes cut to a
- * text that is no range. */
+/*
+ * Takes the next part of a comma-separated list, without surrounding blanks. Returns true and
+ * advances *list, or false at the end. A part longer than `out` is truncated to a text that is not
+ * a valid range.
+ */
 bool range_next(const char **list, char out[static RANGE_TEXT_MAX]);
 
 #endif

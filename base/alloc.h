@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory for the service's own small objects. There is no good answer to a client when a few
- * hundred bytes are not to be had: the process ends, is started again and adopts its VMs. What a
- * client sizes (code, metadata, output) is not taken from here but checked where it is copied.
+ * Memory for the service's own small objects. If a few hundred bytes can't be allocated, no useful
+ * answer to a client is possible: the process ends, is restarted and adopts its VMs. Buffers whose
+ * size a client chooses (code, metadata, output) are not allocated here; their allocation is
+ * checked where they are copied.
  */
 #ifndef RAMET_BASE_ALLOC_H
 #define RAMET_BASE_ALLOC_H
@@ -11,7 +12,7 @@
 
 #include "base/log.h"
 
-/* Zeroed; never NULL. */
+/* Returns zeroed memory, never NULL. */
 static inline void *must_alloc(size_t size)
 {
 	void *p = calloc(1, size);

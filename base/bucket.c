@@ -6,14 +6,16 @@
 #define SECOND_NS 1000000000ull
 #define AHEAD_NS  (BUCKET_BURST_NS + BUCKET_DEBT_NS)
 
-/* How far ahead the moment is at which the bucket is full: 0 when it is. */
+/* Returns the time until the bucket is full; 0 when it is full. */
 static uint64_t ahead_ns(const struct bucket *b, uint64_t now_ns)
 {
 	return b->full_at_ns > now_ns ? min_u64(b->full_at_ns - now_ns, AHEAD_NS) : 0;
 }
 
-/* Rounded up, so that no amount is for free. Amounts that take longer than the longest debt are cut
- * first: nothing below can overflow. */
+/*
+ * Rounded up, so that no amount is free. Amounts that take longer than the maximum debt are limited
+ * first, so nothing below can overflow.
+ */
 static uint64_t duration_ns(uint64_t amount, uint32_t per_s)
 {
 	uint64_t seconds = amount / per_s;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Clocks: what each is for. */
+/* The clocks and their purposes. */
 #ifndef RAMET_BASE_CLOCK_H
 #define RAMET_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* By which everything here is timed: monotonic, in ns. */
+/* The monotonic clock in ns, for all timers and measurements. */
 static inline uint64_t now_ns(void)
 {
 	struct timespec t;
@@ -15,7 +15,8 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* By which lifetimes and idle times are told: nobody sets it, and it counts while the host sleeps.
+/*
+ * The clock for lifetimes and idle times: nobody can set it, and it advances while the host sleeps.
  */
 static inline uint64_t boottime_ms(void)
 {
@@ -25,7 +26,7 @@ static inline uint64_t boottime_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* What time it is, since the epoch: for people, and for what outlives the host's uptime. */
+/* Wall-clock time since the epoch: for people, and for data that outlives the host's uptime. */
 static inline int64_t realtime_ms(void)
 {
 	struct timespec t;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define POLYNOMIAL 0x82f63b78u /* Castagnoli, bits reversed */
+#define POLYNOMIAL 0x82f63b78u /* Castagnoli polynomial, bits reversed */
 
 static uint32_t crc_bits(uint32_t crc, const uint8_t *p, size_t len)
 {
@@ -16,7 +16,7 @@ static uint32_t crc_bits(uint32_t crc, const uint8_t *p, size_t len)
 }
 
 #if defined(__x86_64__)
-/* The instruction takes 8 bytes at a time: a VM's state is checked in a microsecond. */
+/* Uses the CPU's instruction on 8 bytes at a time: checking a VM's state takes a microsecond. */
 __attribute__((target("sse4.2"))) static uint32_t crc_insn(uint32_t crc, const uint8_t *p,
 							   size_t len)
 {
@@ -45,7 +45,7 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 	return ~crc_any(~crc, data, len);
 }
 
-/* What 4096 zeros make of each bit of the register: all they do is linear. */
+/* The effect of 4096 zeros on each bit of the register. The checksum is linear. */
 static const uint32_t over_zero_page[32] = {
 	0xc2a5b65e, 0x80a71a4d, 0x04a2426b, 0x094484d6, 0x128909ac, 0x25121358, 0x4a2426b0,
 	0x94484d60, 0x2d7cec31, 0x5af9d862, 0xb5f3b0c4, 0x6e0b1779, 0xdc162ef2, 0xbdc02b15,

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Goes on from `crc`, the checksum of what came before; 0 to begin. */
+/* Continues from `crc`, the checksum of the preceding data; 0 to begin. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
-/* The same over 4096 zeros, at once. */
+/* The same for 4096 zeros, in constant time. */
 uint32_t crc32c_zero_page(uint32_t crc);
 
 #endif

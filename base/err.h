@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An error a person will read: a negative errno and a sentence. The buffer is fixed, so it can be
- * filled after fork and when memory is gone. Untouched on success, filled once where the failure
- * is seen, and given context by the callers on the way up.
+ * An error for people: a negative errno and a message. The buffer is fixed, so an error can be set
+ * after fork and when memory is exhausted. It is untouched on success, set once where the failure
+ * is detected, and given context by the callers on the way up.
  */
 #ifndef RAMET_BASE_ERR_H
 #define RAMET_BASE_ERR_H
@@ -16,15 +16,15 @@ struct err {
 	char text[ERR_TEXT_MAX];
 };
 
-/* Fills `e` (may be NULL) with "format: strerror(errnum)". Returns -errnum; 0 counts as EIO. */
+/* Sets `e` (may be NULL) to "format: strerror(errnum)". Returns -errnum; 0 counts as EIO. */
 int err_set(struct err *e, int errnum, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* As err_set, but the sentence stands alone: no strerror text is added. */
+/* Like err_set, but without the strerror text. */
 int err_say(struct err *e, int errnum, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Puts "format: " before the sentence already in `e` (may be NULL). Returns e->code. */
+/* Prepends "format: " to the message in `e` (may be NULL). Returns e->code. */
 int err_context(struct err *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

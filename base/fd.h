@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Owned file descriptors: the scope owns, handing over is visible. -1 means no descriptor. */
+/*
+ * Owned file descriptors: they are closed at the end of their scope, and handing one over is
+ * visible. -1 means no descriptor.
+ */
 #ifndef RAMET_BASE_FD_H
 #define RAMET_BASE_FD_H
 
@@ -7,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Closes *fd when it is open and sets it to -1. Keeps errno. */
+/* Closes *fd if it is open and sets it to -1. Preserves errno. */
 static inline void close_fd(int *fd)
 {
 	int saved = errno;
@@ -18,7 +21,7 @@ static inline void close_fd(int *fd)
 	errno = saved;
 }
 
-/* Hands the descriptor over: the caller owns the result, *fd is -1. */
+/* Hands over the descriptor: the caller owns the result, and *fd becomes -1. */
 static inline int take_fd(int *fd)
 {
 	int taken = *fd;

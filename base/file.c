@@ -10,7 +10,7 @@ int file_size(int fd, uint64_t *bytes, struct err *e)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "size of the file");
+		return err_set(e, errno, "get the size of the file");
 	if (!S_ISREG(st.st_mode))
 		return err_say(e, EINVAL, "not a regular file");
 	*bytes = (uint64_t)st.st_size;
@@ -22,7 +22,7 @@ int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e)
 	uint8_t *p = out;
 
 	if (offset > INT64_MAX || len > INT64_MAX - offset)
-		return err_say(e, EINVAL, "offset 0x%llx is past any end of a file",
+		return err_say(e, EINVAL, "offset 0x%llx is beyond the maximum size of a file",
 			       (unsigned long long)offset);
 	while (len) {
 		ssize_t n = pread(fd, p, len, (off_t)offset);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Regular files, by descriptor and position. */
+/* Reads and writes regular files, by descriptor and offset. */
 #ifndef RAMET_BASE_FILE_H
 #define RAMET_BASE_FILE_H
 
@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-/* Size of a regular file; refuses anything else. */
+/* Returns the size of a regular file; fails for other types. */
 int file_size(int fd, uint64_t *bytes, struct err *e);
 /* Reads exactly `len` bytes from `offset`. */
 int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);

@@ -35,7 +35,7 @@ static inline void list_del(struct list *node)
 	list_init(node);
 }
 
-/* Moves all of `from` behind what `to` has. */
+/* Moves all nodes of `from` to the end of `to`. */
 static inline void list_move_all(struct list *to, struct list *from)
 {
 	while (!list_empty(from)) {
@@ -50,7 +50,7 @@ static inline void list_move_all(struct list *to, struct list *from)
 
 #define list_each(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
 
-/* As list_each, but `pos` may be taken off the list in the body. */
+/* Like list_each, but `pos` may be removed from the list in the body. */
 #define list_each_safe(pos, head)                                                                  \
 	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);              \
 	     pos = pos##_next, pos##_next = pos->next)

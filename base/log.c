@@ -20,7 +20,7 @@ static void write_now(const char *lines, size_t len)
 {
 	ssize_t ignored = write(STDERR_FILENO, lines, len);
 
-	(void)ignored; /* there is nowhere left to tell that the log is gone */
+	(void)ignored; /* there is nowhere left to report that the log is gone */
 }
 
 static log_write_fn *log_output = write_now;
@@ -46,8 +46,10 @@ void log_set_json(bool json)
 	log_json = json;
 }
 
-/* What a guest or client chose must not forge a second line or drive the reader's terminal. To one
- * that reads UTF-8, U+0080 to U+009F are controls as well: U+009B stands for ESC [. */
+/*
+ * Text from a guest or client must not forge a second line or control the reader's terminal. For a
+ * UTF-8 terminal, U+0080 to U+009F are control characters too: U+009B stands for ESC [.
+ */
 static void escape_controls(char *text)
 {
 	unsigned char before = 0;
@@ -61,7 +63,7 @@ static void escape_controls(char *text)
 	}
 }
 
-/* The date and time up to the second change once a second: most lines find them made. */
+/* The date and time up to the second change only once a second, so most lines reuse them. */
 static const char *second(time_t now)
 {
 	static _Thread_local char text[24];
@@ -75,8 +77,10 @@ static const char *second(time_t now)
 	return text;
 }
 
-/* The text behind what is in the line already, as the inside of a JSON string; bytes that are no
- * UTF-8 become question marks. Room is left for what ends the object. */
+/*
+ * Appends text as the inside of a JSON string. Bytes that are not UTF-8 become question marks.
+ * Leaves room for the end of the object.
+ */
 static size_t add_quoted(char *line, size_t used, size_t size, const char *text)
 {
 	const unsigned char *p = (const unsigned char *)text, *end = p + strlen(text);

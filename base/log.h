@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One line per call on standard error: time, level, role, text; or the same as a JSON object.
- * Control bytes are escaped. */
+/*
+ * Writes one line per call to standard error: time, level, role, text; or the same as a JSON
+ * object. Control bytes are escaped.
+ */
 #ifndef RAMET_BASE_LOG_H
 #define RAMET_BASE_LOG_H
 
@@ -11,24 +13,33 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-/* Names this process in its lines ("vm 12", "warden"); copied. Lines below `least` are dropped. */
+/*
+ * Sets the role that names this process in its lines ("vm 12", "warden"; copied). Lines below the
+ * level `least` are dropped.
+ */
 void log_init(const char *role, enum log_level least);
-/* Whether each line is a JSON object. */
+/* Selects between JSON objects and plain text. */
 void log_set_json(bool json);
 
-/* Takes whole lines. May be called on any thread. */
+/* Consumes whole lines. May be called on any thread. */
 typedef void log_write_fn(const char *lines, size_t len);
-/* Gives all later lines to `output`; NULL: to write(2) on standard error, the default. To be called
- * before there are other threads. */
+/*
+ * Passes all later lines to `output`; NULL, the default: write(2) on standard error. Call it before
+ * other threads exist.
+ */
 void log_set_output(log_write_fn *output);
-/* Writes whole lines that log_render made. */
+/* Writes whole lines made by log_render. */
 void log_write(const char *lines, size_t len);
 
-/* Writes one line with one write(2), so that lines of several processes never mix. Keeps errno. */
+/*
+ * Writes one line with one write(2), so that lines of several processes never mix. Preserves errno.
+ */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Makes the line (with its newline) that log_line would write, for a writer that gathers lines.
- * Returns its length, 0 when the level is dropped. `size` is LOG_LINE_MAX at least. */
+/*
+ * Makes the line (with its newline) that log_line would write, for a writer that batches lines.
+ * Returns its length, or 0 when the level is dropped. `size` is at least LOG_LINE_MAX.
+ */
 size_t log_render(char *line, size_t size, enum log_level level, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 

@@ -9,7 +9,7 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* For what may have more bits than its limit leaves of it. */
+/* For values with more bits than the limit. */
 static inline uint32_t min_u32(uint64_t value, uint32_t limit)
 {
 	return value < limit ? (uint32_t)value : limit;
@@ -20,7 +20,7 @@ static inline uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* What a hexadecimal digit stands for; -1 when the character is none. */
+/* Returns the value of a hexadecimal digit, or -1 for other characters. */
 static inline int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')

@@ -11,9 +11,9 @@
 
 void random_bytes(void *out, size_t len)
 {
-	/* Requests of up to 256 bytes are never cut short once the pool is ready. */
+	/* Requests of up to 256 bytes are never short once the pool is ready. */
 	if (getrandom(out, len, 0) != (ssize_t)len) {
-		log_error("the kernel gives no random bytes");
+		log_error("getrandom failed: no random bytes");
 		abort();
 	}
 }

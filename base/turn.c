@@ -7,13 +7,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLICE_NS 100000u /* the least that Linux gives */
+#define SLICE_NS 100000u /* the minimum in Linux */
 
 static void ask(uint64_t flags)
 {
 	struct sched_attr a = {0};
 
-	/* With its priority, which would be set as well. */
+	/* Reads the priority too, since the call below sets both. */
 	if (syscall(SYS_sched_getattr, 0, &a, sizeof(a), 0) < 0)
 		return;
 	a.sched_runtime = SLICE_NS;

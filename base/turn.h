@@ -3,12 +3,12 @@
 #define RAMET_BASE_TURN_H
 
 /*
- * For a thread that does little and that others wait for: when it wakes and the CPUs are busy, it
- * runs before those that run for long. It gets no more of them than before (Linux 6.12: a shorter
- * slice; nothing happens before that). Threads that it makes from then on have the same.
+ * For a thread that works little while others wait for it: when it wakes and the CPUs are busy, it
+ * runs before threads that run for long. Its share of the CPUs stays the same (Linux 6.12: a
+ * shorter slice; before that, nothing happens). Threads that it creates later inherit this.
  */
 void turn_soon(void);
-/* The same, but what it makes has not: neither threads nor processes. */
+/* The same, but neither threads nor processes inherit it. */
 void turn_soon_alone(void);
 
 #endif

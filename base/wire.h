@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Explicit little-endian fields in a buffer: how every message and every saved device state is
- * laid out. A writer or reader that runs over its end turns `bad` and stays so; the caller checks
- * once, after the last field.
+ * Explicit little-endian fields in a buffer, used for every message and every saved device state. A
+ * writer or reader that passes the end sets `bad` for good; the caller checks it once, after the
+ * last field.
  */
 #ifndef RAMET_BASE_WIRE_H
 #define RAMET_BASE_WIRE_H
@@ -15,7 +15,7 @@ struct wire {
 	uint8_t *p;  /* start of the buffer; not owned */
 	size_t size; /* bytes in it */
 	size_t pos;  /* next byte to write or read */
-	bool bad;    /* ran over the end, or a field was out of range */
+	bool bad;    /* passed the end, or a field was out of range */
 };
 
 static inline struct wire wire_on(void *buf, size_t size)
@@ -23,7 +23,7 @@ static inline struct wire wire_on(void *buf, size_t size)
 	return (struct wire){.p = buf, .size = size};
 }
 
-/* A reader's view; the getters never write through it. */
+/* Returns a reader; the getters never write to the buffer. */
 static inline struct wire wire_from(const void *buf, size_t size)
 {
 	return (struct wire){.p = (uint8_t *)(uintptr_t)buf, .size = size};
@@ -33,22 +33,25 @@ void wire_put_u8(struct wire *w, uint8_t v);
 void wire_put_u16(struct wire *w, uint16_t v);
 void wire_put_u32(struct wire *w, uint32_t v);
 void wire_put_u64(struct wire *w, uint64_t v);
-/* Raw bytes, no length before them. */
+/* Raw bytes without a length. */
 void wire_put_bytes(struct wire *w, const void *data, size_t len);
-/* u32 length, then the bytes. */
+/* A u32 length, then the bytes. */
 void wire_put_str(struct wire *w, const void *data, size_t len);
 
-/* The getters return 0 (and leave `bad` set) past the end. */
+/* The getters return 0 and set `bad` past the end. */
 uint8_t wire_get_u8(struct wire *w);
 uint16_t wire_get_u16(struct wire *w);
 uint32_t wire_get_u32(struct wire *w);
 uint64_t wire_get_u64(struct wire *w);
-/* Copies `len` bytes out; zeroes `out` when they are not there. */
+/* Copies `len` bytes to `out`; zeroes it when fewer are left. */
 void wire_get_bytes(struct wire *w, void *out, size_t len);
-/* Points into the buffer; *len is 0 and the result NULL when it is malformed or over `max`. */
+/*
+ * Returns a pointer into the buffer. When the string is malformed or longer than `max`, *len is 0
+ * and the result NULL.
+ */
 const uint8_t *wire_get_str(struct wire *w, size_t *len, size_t max);
 
-/* Bytes not yet read. */
+/* Returns the number of bytes not yet read. */
 static inline size_t wire_left(const struct wire *w)
 {
 	return w->size - w->pos;

@@ -314,7 +314,7 @@ static void restore_template(struct vmm *v)
 {
 	struct vmm_options o = {.exe = VMM, .vcpus = 2, .ram_mib = 512, .log_here = true};
 	const char *template = find_template();
-	struct vmm_image image = {
+	struct vmm_snapshot image = {
 		.state = open_in(template, "state"),
 		.memory = open_in(template, "memory"),
 		.base = open(ROOTFS, O_RDONLY | O_CLOEXEC),

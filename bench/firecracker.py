@@ -84,12 +84,12 @@ class Firecracker:
         log = (self.folder / "log").read_text(errors="replace").strip()
         return Failed(f"{what}; Firecracker's log: {log[-500:] or 'empty'}")
 
-    def connected(self, name: str, patience_s: float) -> socket.socket:
+    def connected(self, name: str, timeout_s: float) -> socket.socket:
         """A connection to one of its sockets, which may not be there yet."""
-        give_up = time.monotonic() + patience_s
+        give_up = time.monotonic() + timeout_s
         while True:
             s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            s.settimeout(patience_s)
+            s.settimeout(timeout_s)
             try:
                 s.connect(str(self.folder / name))
                 return s
@@ -110,9 +110,9 @@ class Firecracker:
                 text = answer.read1().decode(errors="replace").rpartition("\r\n")[2]
                 raise self.fail(f"{method} {path}: {status or 'no answer'} {text}")
 
-    def _ping(self, patience_s: float) -> bool:
+    def _ping(self, timeout_s: float) -> bool:
         """One try to reach the agent; False when nobody listens in the guest yet."""
-        with self.connected("v.sock", patience_s) as s:
+        with self.connected("v.sock", timeout_s) as s:
             try:
                 s.sendall(f"CONNECT {AGENT_PORT}\n".encode())
                 said = b""
@@ -128,9 +128,9 @@ class Firecracker:
             except (ConnectionError, TimeoutError):
                 return False
 
-    def wait_for_agent(self, patience_s: float) -> None:
-        give_up = time.monotonic() + patience_s
-        while not self._ping(patience_s):
+    def wait_for_agent(self, timeout_s: float) -> None:
+        give_up = time.monotonic() + timeout_s
+        while not self._ping(timeout_s):
             if time.monotonic() > give_up:
                 raise self.fail("the guest's agent does not answer")
             time.sleep(0.002)

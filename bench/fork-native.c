@@ -58,11 +58,11 @@ static struct worker boot(const struct vmm_options *o)
 /* Forks, throws the image away and says how long the vCPUs stood still. */
 static double pause_of(struct worker *w)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
 	worker_image(w, &img, &m);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 	return (double)m.reply.fork.pause_ns / 1e6;
 }
 
@@ -120,12 +120,12 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 
 	for (unsigned i = 0; i < CHILDREN; i++) {
 		struct worker child;
-		struct vmm_image img;
+		struct vmm_snapshot img;
 		struct ctl_msg m;
 		uint64_t start;
 		double forked, ran;
 
-		worker_shell(&child, o);
+		worker_blank(&child, o);
 		start = bench_now_ns();
 		worker_image(w, &img, &m);
 		forked = native_ms_since(start);
@@ -133,14 +133,14 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		/* The child's disk is the bench's own affair. */
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
-		worker_fill(&child, w, &img);
+		worker_restore(&child, w, &img);
 		ran = native_ms_since(start);
 		samples_add(&run, ran);
 		samples_add(&ready, forked + ran);
 		worker_wait(&child);
 		samples_add(&answer, native_ms_since(start));
 		worker_stop(&child);
-		vmm_image_close(&img);
+		vmm_snapshot_close(&img);
 	}
 	snprintf(name[0], sizeof(name[0]), "fork%s_ms", what);
 	snprintf(name[1], sizeof(name[1]), "child_run%s_ms", what);

@@ -20,9 +20,10 @@
 #define DISK_BYTES (1u << 20)
 
 /* An image of a guest that says something as soon as it runs. */
-static struct vmm_image make_image(const struct vmm_options *o)
+static struct vmm_snapshot make_image(const struct vmm_options *o)
 {
-	struct vmm_image img = {.base = vmm_file("disk", 4, DISK_BYTES), .disk_bytes = DISK_BYTES};
+	struct vmm_snapshot img = {.base = vmm_file("disk", 4, DISK_BYTES),
+				   .disk_bytes = DISK_BYTES};
 	struct vmm v;
 
 	if (!vmm_start(&v, o) || vmm_boot(&v, guest_elf(GUEST_BRIEF), -1, "", &img) ||
@@ -34,11 +35,11 @@ static struct vmm_image make_image(const struct vmm_options *o)
 	return img;
 }
 
-struct figures {
+struct stats {
 	struct samples reply_ms, exit_ms, net_ms, echo_ms;
 };
 
-static void measure(const struct vmm_options *o, const struct vmm_image *img, struct figures *f)
+static void measure(const struct vmm_options *o, const struct vmm_snapshot *img, struct stats *f)
 {
 	struct vmm v;
 	uint64_t start;
@@ -66,8 +67,8 @@ static void measure(const struct vmm_options *o, const struct vmm_image *img, st
 int main(int argc, char **argv)
 {
 	struct vmm_options o = {.vcpus = 1, .ram_mib = 256, .debug_serial = true};
-	struct figures f = {0};
-	struct vmm_image img;
+	struct stats f = {0};
+	struct vmm_snapshot img;
 	unsigned runs = 100;
 	int i = native_options(argc, argv, &o, &runs);
 

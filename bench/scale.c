@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The service with many sandboxes: its own loop, core and API, over HTTP, and stand-ins for the VMs
- * and their agents, which are threads of this program. `scale-latency [--runs N] [COUNT...]` takes
- * the times of a create, a look at one, a page of ten, and a call to its stand-in agent and back,
- * with each of these counts of sandboxes open (10, 1,000 and 10,000 unless said; fewer than the
- * last where the limit of descriptors is too low and can't be raised), then those of a start that
- * finds them all, and 1,000 Spaces beside them.
+ * and their agents (stand-ins.h). `scale-latency [--runs N] [COUNT...]` takes the times of a
+ * create, a look at one, a page of ten, and a call to its stand-in agent and back, with each of
+ * these counts of sandboxes open (10, 1,000 and 10,000 unless said; fewer than the last where the
+ * limit of descriptors is too low and can't be raised), then those of a start that finds them all,
+ * and 1,000 Spaces beside them.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "bench/http.h"
+#include "bench/stand-ins.h"
 #include "bench/stats.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/core/core.h"
-#include "test/unit/core/fakes.h"
 
 #define COUNTS_MAX 8
 #define SPACES	   1000
 #define SPARE_VMS  16
-#define FDS_PER_VM 8
-#define FDS_BESIDE 1024
+#define FDS_PER_VM 2 /* to its control socket and to its agent */
+#define FDS_BESIDE 128
 #define PAGE_PATH  256
 #define TIMEOUT_S  1000000
 
@@ -45,13 +44,13 @@ static void fail(const char *what)
 
 static struct service {
 	struct config config;
-	struct fakes *fakes;
+	struct stand_ins *stand_ins;
 	struct loop *loop;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool up;
-	double start_ms; /* until it listens */
+	double start_ms, start_cpu_ms; /* until it listens; CPU time of its thread */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void make_file(const char *dir, const char *name, char out[CONFIG_PATH_MAX])
@@ -85,6 +84,14 @@ static void make_config(struct config *c, const char *dir, unsigned vms)
 	c->boot_timeout_s = 20;
 }
 
+static double cpu_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
 static void *serve(void *arg)
 {
 	uint64_t began = bench_now_ns();
@@ -93,12 +100,14 @@ static void *serve(void *arg)
 	struct err e;
 
 	if (loop_new(&service.loop, &e) < 0 ||
-	    core_new(&core, service.loop, &service.config, fakes_attach(service.fakes), &e) < 0 ||
+	    core_new(&core, service.loop, &service.config, stand_ins_attach(service.stand_ins),
+		     &e) < 0 ||
 	    api_new(&api, service.loop, core, &service.config, &e) < 0)
 		fail(e.text);
 	pthread_mutex_lock(&service.lock);
 	service.config.listen_port = api_port(api);
 	service.start_ms = MS(bench_now_ns() - began);
+	service.start_cpu_ms = cpu_ms();
 	service.up = true;
 	pthread_cond_broadcast(&service.changed);
 	pthread_mutex_unlock(&service.lock);
@@ -316,6 +325,7 @@ static void measure_start(int fd)
 	began = bench_now_ns();
 	fd = start_service();
 	print_one(service.start_ms, "start_listens_ms", "ms");
+	print_one(service.start_cpu_ms, "start_listens_cpu_ms", "ms");
 	print_one(MS(bench_now_ns() - began), "start_ready_ms", "ms");
 	print_one(until_reached(fd), "start_reached_ms", "ms");
 }
@@ -336,21 +346,6 @@ static unsigned allow_files(unsigned vms)
 	if (setrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_max < FDS_BESIDE)
 		fail("the limit of descriptors is too low");
 	return (unsigned)((now.rlim_max - FDS_BESIDE) / FDS_PER_VM);
-}
-
-/* What the service reads of a VM's process takes longer the more threads that has. */
-static pid_t stand_in_process(void)
-{
-	pid_t pid = fork();
-
-	if (pid < 0)
-		fail("no process");
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
-			pause();
-	}
-	return pid;
 }
 
 int main(int argc, char **argv)
@@ -380,9 +375,9 @@ int main(int argc, char **argv)
 	if (!runs || !most || !mkdtemp(dir))
 		fail("usage: scale-latency [--runs N] [COUNT...], the largest last");
 	make_config(&service.config, dir, most + SPARE_VMS);
-	service.fakes = fakes_new_many(service.config.run_dir, most + SPARE_VMS);
-	pid_t vm = stand_in_process();
-	fakes_use_pid(service.fakes, vm);
+	service.stand_ins = stand_ins_new(service.config.run_dir);
+	if (!service.stand_ins)
+		fail(strerror(errno));
 	paths = calloc(most + 1, SANDBOX_PATH);
 	int fd = start_service();
 	for (size_t i = 0; i < n; i++) {
@@ -394,7 +389,6 @@ int main(int argc, char **argv)
 	measure_start(fd);
 	puts("}");
 	fflush(stdout);
-	kill(vm, SIGKILL);
 	execlp("rm", "rm", "-rf", dir, (char *)NULL);
 	_exit(1);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in and out of a sandbox, and a program on a terminal that is answered as a person would."""
+"""Moves files in and out of a sandbox, and answers a program that prompts on a terminal."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ print('found')
 
 
 def read_to(pty: Pty, *ends: str) -> str:
-    """What the terminal shows, up to the first of some texts."""
+    """Returns what the terminal shows, up to the first of some texts."""
     shown = ""
     while not any(end in shown for end in ends):
         piece = pty.read(timeout_seconds=60).decode()
         if not piece:
-            raise SystemExit(f"the terminal said no more than {shown!r}")
+            raise SystemExit(f"the terminal ended after {shown!r}")
         shown += piece
     return shown
 
 
 def play(pty: Pty) -> int:
-    """Finds the number by halving; returns the number of guesses."""
+    """Finds the number by bisection; returns the number of guesses."""
     low, high, guesses = 1, 100, 0
     print(read_to(pty, "100: ").splitlines()[0])
     while True:

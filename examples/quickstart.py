@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first program: one sandbox, what it keeps, what it survives. Each step prints its time."""
+"""A first program: runs code in one sandbox that keeps its state. Each step prints its time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def step(title: str, work: Callable[[], Any]) -> Any:
 
 
 def stream(sbx: Sandbox) -> None:
-    """Shows that output comes while the call still runs."""
+    """Shows that output arrives while the call still runs."""
     began = time.perf_counter()
     code = "import time\nfor i in range(3):\n    print('tick', i)\n    time.sleep(0.3)"
     for event in sbx.run_code_stream(code):

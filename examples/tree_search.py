@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Best of five: load data once, fork, let every child try another plan, keep the best one's state.
+"""Best of five: loads data once, forks, tries another plan in every child, keeps the best state.
 
-The data are three months of hourly power demand, made in the sandbox; a plan is a way to predict the
-last two weeks from what came before. Nothing is loaded twice: a child begins with everything the
-parent had in memory.
+The data are three months of hourly power demand, generated in the sandbox. A plan is a way to predict
+the last two weeks from the weeks before. Nothing is loaded twice: each child begins with everything
+that the parent had in memory.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def timed(title: str, work: Callable[[], T]) -> T:
 
 
 def run(sbx: Sandbox, code: str) -> str:
-    """What the code prints; an exception in it ends this program."""
+    """Returns what the code prints; an exception in the code ends this program."""
     result = sbx.run_code(code)
     if not result.ok:
         raise SystemExit(result.stderr)
@@ -91,14 +91,14 @@ def run(sbx: Sandbox, code: str) -> str:
 
 
 def attempt(child: Sandbox, plan: str) -> tuple[float, float]:
-    """Mean error of a plan, and the milliseconds it took."""
+    """Returns the mean error of a plan, and the milliseconds it took."""
     began = time.perf_counter()
     error = float(run(child, f"plan = {plan!r}\n" + PLANS[plan] + SCORE))
     return error, (time.perf_counter() - began) * 1000
 
 
 def main() -> None:
-    with ExitStack() as sandboxes:  # whatever happens, none is left
+    with ExitStack() as sandboxes:  # closes all of them, whatever happens
         parent = sandboxes.enter_context(timed("create a sandbox", Sandbox))
         print(" " * 13 + "| " + timed("load the data, once", lambda: run(parent, LOAD)))
         children = timed(f"fork it into {len(PLANS)}", lambda: parent.fork(len(PLANS)))
@@ -116,7 +116,7 @@ def main() -> None:
         print(f"             | added {diff.added}, modified {diff.modified}")
         timed("merge the best into the parent", lambda: parent.merge_into(best))
         for child in children:
-            child.close()  # of the best one, nothing is left to close
+            child.close()  # does nothing for the best one, which was merged
         tomorrow = "print(f'{plan}: {predict(len(demand) + 12):.1f} at noon tomorrow')"
         print(" " * 13 + "| " + timed("ask the parent", lambda: run(parent, tomorrow)))
     print("done: all sandboxes are closed")

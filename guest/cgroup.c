@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "guest/say.h"
+#include "guest/log-console.h"
 
 #define ROOT "/sys/fs/cgroup"
 #define OURS ROOT "/ramet"
@@ -28,7 +28,7 @@ static void must_write(const char *path, const char *text)
 	int bad = write_text(path, text);
 
 	if (bad)
-		say("write \"%s\" to %s: %s", text, path, strerror(-bad));
+		log_console("write \"%s\" to %s: %s", text, path, strerror(-bad));
 }
 
 static ssize_t read_text(const char *path, char *text, size_t size)
@@ -40,7 +40,7 @@ static ssize_t read_text(const char *path, char *text, size_t size)
 	return n;
 }
 
-/* One by one: a controller that can't be handed down keeps no other back. */
+/* One by one: a controller that cannot be delegated does not keep others from it. */
 static void hand_down_controllers(void)
 {
 	char names[512], order[64];
@@ -74,7 +74,7 @@ static void limit_user(void)
 void cgroup_set_up(void)
 {
 	if (mkdir(OURS, 0755) < 0 || mkdir(USER, 0755) < 0) {
-		say("make control groups: %s", strerror(errno));
+		log_console("create control groups: %s", strerror(errno));
 		return;
 	}
 	must_write(OURS "/cgroup.procs", "0");

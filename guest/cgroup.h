@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Control groups: init and agent are in one of their own, all that the user starts in another, and
- * the root group is left to the user's container engines.
+ * Control groups: init and agent have one, the user's processes another, and the root group is left
+ * to the user's container engines.
  */
 #ifndef RAMET_GUEST_CGROUP_H
 #define RAMET_GUEST_CGROUP_H
 
-/* In init, once they are mounted: makes the groups, enters init's, hands every controller down, and
- * limits the user's processes to nine tenths of what the kernel allows, so that the agent can still
- * fork. Says what fails; a guest without them still works. */
+/* Called by init once cgroup2 is mounted. Creates the groups, enters init's, delegates every
+ * controller, and limits the user's processes to nine tenths of what the kernel allows, so that the
+ * agent can still fork. Logs what fails; a guest without control groups still works. */
 void cgroup_set_up(void);
-/* In a child of the agent that will run the user's code. Nothing where there is no such group. */
+/* Moves the calling process, which will run the user's code, to the user's group. Does nothing
+ * where that group does not exist. */
 void cgroup_enter_user(void);
 
 #endif

@@ -14,12 +14,12 @@ static void set_oom_score(const char *score)
 {
 	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-	/* May be refused outside of a guest; then there is nothing to undo either. */
+	/* Outside a guest this may be refused; then there is nothing to undo either. */
 	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
 		return;
 }
 
-/* The agent itself is kept on one. */
+/* The agent itself is pinned to one. */
 static void use_all_cpus(void)
 {
 	cpu_set_t all;

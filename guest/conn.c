@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/wire.h"
-#include "guest/say.h"
+#include "guest/log-console.h"
 #include "guest/send.h"
 
 struct list conn_all = {&conn_all, &conn_all};
@@ -23,7 +23,7 @@ void conn_init(const struct conn_ops *the_ops)
 	ops = the_ops;
 }
 
-/* A byte that was only looked at is taken out of the socket. */
+/* Takes a byte that was only peeked at out of the socket. */
 static void take_seen(struct conn *c)
 {
 	uint8_t byte;
@@ -34,12 +34,12 @@ static void take_seen(struct conn *c)
 
 void conn_drop(struct conn *c)
 {
-	enum conn_op was = c->op;
+	enum conn_state was = c->state;
 
 	if (was == CONN_GONE)
 		return;
 	take_seen(c);
-	c->op = CONN_GONE;
+	c->state = CONN_GONE;
 	watch_del(&c->watch);
 	close(c->watch.fd);
 	list_del(&c->node);
@@ -60,7 +60,7 @@ void conn_reap(void)
 
 static bool reads_frames(const struct conn *c)
 {
-	return c->op == CONN_IDLE || c->op == CONN_CODE;
+	return c->state == CONN_IDLE || c->state == CONN_CODE;
 }
 
 /* Bytes in the middle of an operation break the protocol; end of file means the client left. */
@@ -72,14 +72,15 @@ static void read_unexpected(struct conn *c)
 	if ((n < 0 && errno == EAGAIN) || (n == 1 && c->seen))
 		return;
 	if (n > 0)
-		say("a frame came before the last operation was over: connection closed");
+		log_console(
+			"a frame arrived before the last operation had ended: connection closed");
 	conn_drop(c);
 }
 
 /*
- * The last byte of code is looked at, and taken with what comes next or when the call has ended:
- * the kernel tells the host of room as soon as all of a packet is taken, and in the middle of a
- * call that is an exit from the VM which the answer takes anyway.
+ * Reads code, but only peeks at its last byte, which is taken with the next read or when the call
+ * has ended. The kernel tells the host about free room as soon as a whole packet was taken; in the
+ * middle of a call that costs an exit from the VM, which the answer takes anyway.
  */
 static ssize_t read_some(struct conn *c)
 {
@@ -87,7 +88,7 @@ static ssize_t read_some(struct conn *c)
 	size_t room = frame_room(&c->in);
 
 	take_seen(c);
-	if (c->op != CONN_CODE || c->in.have < AGENT_HEADER_SIZE)
+	if (c->state != CONN_CODE || c->in.have < AGENT_HEADER_SIZE)
 		return read(c->watch.fd, to, room);
 	if (room > 1)
 		return read(c->watch.fd, to, room - 1);
@@ -96,7 +97,7 @@ static ssize_t read_some(struct conn *c)
 	return n;
 }
 
-/* True when a whole one came and was dealt with. */
+/* Returns true when a whole frame arrived and was handled. */
 static bool read_frame(struct conn *c)
 {
 	struct frame f;
@@ -115,7 +116,7 @@ static bool read_frame(struct conn *c)
 		got = frame_got(&c->in, (size_t)n, &f, &e);
 	} while (!got);
 	if (got < 0) {
-		say("%s: connection closed", e.text);
+		log_console("%s: connection closed", e.text);
 		conn_drop(c);
 		return false;
 	}
@@ -123,12 +124,12 @@ static bool read_frame(struct conn *c)
 	return true;
 }
 
-/* The code of a call comes right behind its request. */
+/* The code of a call follows its request at once: both are read in one event. */
 static void read_frames(struct conn *c)
 {
-	bool was_idle = c->op == CONN_IDLE;
+	bool was_idle = c->state == CONN_IDLE;
 
-	if (read_frame(c) && was_idle && c->op == CONN_CODE && !c->held)
+	if (read_frame(c) && was_idle && c->state == CONN_CODE && !c->held)
 		read_frame(c);
 }
 
@@ -155,17 +156,17 @@ static void on_event(struct watch *w, uint32_t events)
 {
 	struct conn *c = container_of(w, struct conn, watch);
 
-	/* A hang-up while bytes can still be read is left to the read that finds the end. */
+	/* While bytes can still be read, the read that finds the end of file handles a hang-up. */
 	if ((events & (EPOLLERR | EPOLLRDHUP)) || ((events & EPOLLHUP) && !(events & EPOLLIN))) {
 		conn_drop(c);
 		return;
 	}
 	if (events & EPOLLOUT) {
 		flush_out(c);
-		if (c->op != CONN_GONE && !c->out_len)
+		if (c->state != CONN_GONE && !c->out_len)
 			ops->on_sent(c);
 	}
-	if (c->op == CONN_GONE || !(events & EPOLLIN))
+	if (c->state == CONN_GONE || !(events & EPOLLIN))
 		return;
 	if (reads_frames(c))
 		read_frames(c);
@@ -178,11 +179,11 @@ struct conn *conn_new(int fd)
 	struct conn *c = conn_count < CONN_COUNT_MAX ? malloc(sizeof(*c)) : NULL;
 
 	if (!c) {
-		say("connection refused: %u are open", conn_count);
+		log_console("connection refused: %u connections are open", conn_count);
 		close(fd);
 		return NULL;
 	}
-	/* Not the buffers: their pages stay untouched until they are needed. */
+	/* Not the buffers: their pages stay untouched until first use. */
 	memset(c, 0, offsetof(struct conn, in));
 	frame_reset(&c->in);
 	c->watch.on_event = on_event;
@@ -197,34 +198,34 @@ struct conn *conn_new(int fd)
 	return c;
 }
 
-void conn_become(struct conn *c, enum conn_op op)
+void conn_become(struct conn *c, enum conn_state state)
 {
 	conn_hold(c, false);
-	if (c->op == CONN_GONE)
+	if (c->state == CONN_GONE)
 		return;
-	c->op = op;
-	if (op == CONN_IDLE) {
+	c->state = state;
+	if (state == CONN_IDLE) {
 		take_seen(c);
 		frame_reset(&c->in);
 	}
-	/* A queued client's code waits in its socket: no memory is spent on it here, nor on data of
-	 * a file. The next request may be there before a worker has ended. */
-	bool reads =
-		op != CONN_QUEUED && op != CONN_WAITING && op != CONN_WORKER && op != CONN_ENDING;
-	/* While its call runs there may be a byte in its socket, see read_some. */
-	uint32_t in = op == CONN_CALL ? EPOLLIN | EPOLLRDHUP | EPOLLET : reads ? EPOLLIN : 0;
+	/* A queued client's code and the data of a file wait in the socket and use no memory here.
+	 * In CONN_WORKER, the next request may arrive before the worker has ended. */
+	bool reads = state != CONN_QUEUED && state != CONN_WAITING && state != CONN_WORKER &&
+		     state != CONN_ENDING;
+	/* While its call runs, a byte may be left in its socket, see read_some. */
+	uint32_t in = state == CONN_CALL ? EPOLLIN | EPOLLRDHUP | EPOLLET : reads ? EPOLLIN : 0;
 	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | in);
-	if (op == CONN_ENDING && !c->out_len)
+	if (state == CONN_ENDING && !c->out_len)
 		conn_drop(c);
 }
 
 void conn_hold(struct conn *c, bool held)
 {
-	if (c->op == CONN_GONE || c->held == held)
+	if (c->state == CONN_GONE || c->held == held)
 		return;
 	c->held = held;
-	/* Not watched at all: a hang-up would be told again and again, and code that was sent
-	 * whole before it is still to be read. */
+	/* Not watched at all: a hang-up would be reported again and again, while code that was sent
+	 * before it is still to be read. */
 	if (held)
 		watch_del(&c->watch);
 	else if (watch_add(&c->watch, c->watch.fd, c->watch.events) < 0)
@@ -251,7 +252,7 @@ uint8_t *conn_payload(struct conn *c)
 
 void conn_send_payload(struct conn *c, uint8_t type, size_t len)
 {
-	if (c->op == CONN_GONE)
+	if (c->state == CONN_GONE)
 		return;
 	frame_header(c->out + c->out_len, type, (uint32_t)len);
 	c->out_len += AGENT_HEADER_SIZE + len;
@@ -267,16 +268,16 @@ void conn_cork(struct conn *c)
 void conn_uncork(struct conn *c)
 {
 	c->corked = false;
-	if (c->op == CONN_GONE || !c->out_len)
+	if (c->state == CONN_GONE || !c->out_len)
 		return;
 	flush_out(c);
-	if (c->op == CONN_ENDING && !c->out_len)
+	if (c->state == CONN_ENDING && !c->out_len)
 		conn_drop(c);
 }
 
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len)
 {
-	if (c->op == CONN_GONE)
+	if (c->state == CONN_GONE)
 		return;
 	if (CONN_OUT_MAX - c->out_len < AGENT_HEADER_SIZE + len) {
 		conn_drop(c);

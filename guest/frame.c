@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Payload bytes of the frame whose header is there; 0 while it is not. */
+/* Returns the payload bytes of the frame; 0 while its header is incomplete. */
 static size_t payload_len(const struct frame_in *in)
 {
 	struct wire w = wire_from(in->bytes, AGENT_HEADER_SIZE);
@@ -116,7 +116,7 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 	out->code_len = wire_get_u32(&w);
 	out->call = wire_get_u64(&w);
 	if (language > AGENT_BASH)
-		return err_say(e, EPROTO, "exec: no language has the number %u", language);
+		return err_say(e, EPROTO, "exec: there is no language %u", language);
 	if (out->code_len > AGENT_CODE_MAX)
 		return err_say(e, EPROTO, "exec: %u bytes of code; the limit is %u", out->code_len,
 			       AGENT_CODE_MAX);
@@ -178,6 +178,7 @@ int reseed_parse(const struct frame *f, struct reseed_request *out, struct err *
 	memcpy(out->hostname, name, len);
 	out->hostname[len] = '\0';
 	if (strlen(out->hostname) != len || !hostname_is_plain(out->hostname))
-		return err_say(e, EPROTO, "reseed: a host name has letters, digits, - and .");
+		return err_say(e, EPROTO,
+			       "reseed: a host name may only contain letters, digits, - and .");
 	return 0;
 }

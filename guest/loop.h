@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The agent's one epoll loop. A watch is embedded in what it belongs to and owns no descriptor. */
+/* The agent's only epoll loop. A watch is embedded in its owner and does not own its descriptor. */
 #ifndef RAMET_GUEST_LOOP_H
 #define RAMET_GUEST_LOOP_H
 
@@ -10,33 +10,38 @@
 
 struct watch {
 	int fd;
-	uint32_t events;     /* EPOLL*; errors and hang-ups are always told */
-	uint32_t known;	     /* to the kernel */
-	struct list changed; /* while the two differ */
+	uint32_t events;     /* EPOLL*; errors and hang-ups are always reported */
+	uint32_t known;	     /* the events that the kernel has */
+	struct list changed; /* in the list of watches whose two masks differ */
 	void (*on_event)(struct watch *w, uint32_t events);
 };
 
-/* Must be called first. 0 or -errno. */
+/* Creates the loop; called first. Returns 0 or -errno. */
 int loop_init(void);
-/* Starts watching `fd` with w->on_event. 0 or -errno. */
+/* Starts watching `fd` with w->on_event. Returns 0 or -errno. */
 int watch_add(struct watch *w, int fd, uint32_t events);
-/* Changes what is watched for, before the next event is waited for: what is changed and back again
- * by then costs nothing. */
+/* Changes the events before the loop waits again: a change that is reverted by then costs no system
+ * call. */
 void watch_set(struct watch *w, uint32_t events);
-/* The same, but at once: an edge-triggered watch is told again of what is there now, after all that
- * others were told. */
+/* Changes the events at once. An edge-triggered watch gets a new event for data that is there now,
+ * queued behind the events of other watches. */
 void watch_again(struct watch *w, uint32_t events);
 /* Stops watching; the descriptor stays open. */
 void watch_del(struct watch *w);
 
 /*
- * Waits for one event at most `timeout_ms` (-1: for ever) and handles it. One at a time, so that
- * no handler meets an event of something that another one just freed, and the kernel's ready list
- * keeps its order: what came first is read first. False when none came.
+ * Waits up to `timeout_ms` (-1: for ever) for one event and handles it. One at a time, so that no
+ * handler gets an event for something that another handler just freed, and data is read in the
+ * order of the kernel's ready list. Returns false when the time ran out.
  */
 bool loop_once(int timeout_ms);
 
-/* Milliseconds of CLOCK_MONOTONIC. */
+/* Returns the milliseconds of CLOCK_MONOTONIC. */
 int64_t loop_now_ms(void);
+/* Returns the shorter of two timeouts; -1 is none. */
+static inline int loop_sooner(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
 
 #endif

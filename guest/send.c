@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-/* With what the kernel adds no more than four pages in a row, for which it waits. */
+/* With what the kernel adds, at most four contiguous pages: for those it waits. */
 #define ALWAYS_ROOM 15360u
 
 ssize_t send_some(int fd, const void *bytes, size_t len)

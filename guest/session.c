@@ -12,8 +12,8 @@
 
 #define PIDS_MAX (4u << 20) /* the kernel's PID_MAX_LIMIT */
 
-/* True when there was one that is not in `killed` yet. */
-static bool kill_those_there(pid_t session, uint8_t *killed)
+/* Returns true when it found a process that is not in `killed` yet. */
+static bool kill_found(pid_t session, uint8_t *killed)
 {
 	bool found = false;
 	DIR *proc = opendir("/proc");
@@ -40,11 +40,11 @@ void session_kill(pid_t session)
 	/* Mostly untouched pages. */
 	scoped_free uint8_t *killed = calloc(PIDS_MAX / 8, 1);
 
-	/* The group of its leader all at once: most are in there, and a fork bomb has no more time
-	 * to go on. */
+	/* First the leader's group, all at once: most processes are in it, and a fork bomb gets no
+	 * time to continue. */
 	kill(-session, SIGKILL);
-	/* A child that came while its parent was looked for is found the next time; who has a
-	 * SIGKILL pending makes no more of them. */
-	while (killed && kill_those_there(session, killed))
+	/* A child that was forked during the search is found by the next one; a process with a
+	 * pending SIGKILL forks no more. */
+	while (killed && kill_found(session, killed))
 		;
 }

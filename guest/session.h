@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-/* SIGKILL to every process of the session, until there is none left that has not got it. */
+/* Sends SIGKILL to every process of the session, until each of them got it. */
 void session_kill(pid_t session);
 
 #endif

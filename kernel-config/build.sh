@@ -19,8 +19,8 @@ mkdir -p "$out"
 tmp=$(mktemp -d "$out/src.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
-# What an x86 build without drivers for hardware reads, a tenth of the tree: every
-# Kconfig and Makefile, and the rest of these.
+# The part of the tree that an x86 build without hardware drivers reads, a seventh of it: every
+# Kconfig and Makefile, and these folders.
 folders=(arch/x86 block certs crypto drivers/{base,block,char,clocksource,net,rtc,tty,virtio}
 	fs include init io_uring ipc kernel lib mm net scripts security usr virt
 	tools/{arch/x86,build,include,lib,objtool,scripts})
@@ -28,7 +28,7 @@ tar -C "$tmp" --strip-components=1 -xf "$source" --wildcards --exclude='*/driver
 	'*/Kconfig*' '*/Makefile*' '*/Kbuild*' "${folders[@]/#/linux-source-6.1/}"
 cd "$tmp"
 
-# The driver of our own device, in place of the one for ACPI's (proto/platform.h).
+# Replace the ACPI driver by one for our own device (proto/platform.h).
 sed -i '/^config VMGENID/,/^config /s/depends on ACPI/depends on X86/' drivers/virt/Kconfig
 cp "$here/vmgenid.c" drivers/virt/vmgenid.c
 cp "$here/../proto/platform.h" drivers/virt/ramet-platform.h
@@ -38,7 +38,7 @@ export KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=ramet KBUILD_BUILD_HOST=ramet
 
 make -s KCONFIG_ALLCONFIG="$fragment" allnoconfig
 
-# kconfig drops silently what it cannot honour; what was asked for must be there.
+# kconfig silently drops options that it cannot honour, so check that each was accepted.
 while IFS='=' read -r name value; do
 	case $value in
 	n) ! grep -q "^$name=" .config || die "$name is on although the fragment says n" ;;
@@ -46,7 +46,7 @@ while IFS='=' read -r name value; do
 	esac
 done < <(grep '^CONFIG_' "$fragment")
 
-# One more than there are CPUs, for the moments that one of them waits for the disk.
+# One job more than there are CPUs, because jobs sometimes wait for the disk.
 make -s -j"$(($(nproc) + 1))" vmlinux
 objcopy --strip-all vmlinux "$out/vmlinux.tmp"
 cp .config "$out/config"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tells the kernel's random generator that this virtual machine is a copy of another one, and the
- * agent what it needs to make the rest of the guest unique and current. It is built in place of the
- * driver for the device that ACPI describes: here the device is at a port and an interrupt with
- * fixed numbers, which proto/platform.h explains.
+ * Notifies the kernel's random generator that this virtual machine is a copy of another one, and
+ * gives the agent what it needs to make the rest of the guest unique and current. It is built
+ * instead of the driver for the device that ACPI describes: this device has a fixed port and
+ * interrupt (proto/platform.h).
  *
  * The interrupt is raised before a copy runs, so that the generator has its new seed before any
  * program draws from it.
@@ -23,8 +23,8 @@ static void read_generation(u32 *id)
 		id[i] = inl(PLATFORM_GENERATION_PORT + PLATFORM_GENERATION_ID + i * 4);
 }
 
-/* add_vmfork_randomness() calls a notifier chain, which may sleep; only WireGuard is on it, and
- * that is not configured. */
+/* add_vmfork_randomness() calls a notifier chain, which may sleep. Only WireGuard registers there,
+ * and it is not configured. */
 static irqreturn_t on_new_generation(int irq, void *unused)
 {
 	u32 id[PLATFORM_GENERATION_BYTES / 4];
@@ -37,7 +37,7 @@ static irqreturn_t on_new_generation(int irq, void *unused)
 
 static bool present;
 
-/* The agent writes 1 here when the rest of the guest is unique too. */
+/* Called when the agent writes 1: the rest of the guest is unique too. */
 static int set_unique(const char *value, const struct kernel_param *kp)
 {
 	bool unique;
@@ -55,8 +55,8 @@ static const struct kernel_param_ops unique_ops = {.set = set_unique};
 module_param_cb(unique, &unique_ops, NULL, 0200);
 
 /*
- * The host's time in ns since 1970, as KVM has it now: the agent sets the clock of a copy by it.
- * The time that a message carries is older by however long the message took.
+ * Returns the host's time in ns since 1970, as KVM reports it now. The agent sets the clock of a
+ * copy by it, because the time in a message is as old as the message.
  */
 static int get_host_realtime(char *buffer, const struct kernel_param *kp)
 {

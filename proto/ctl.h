@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rametd <-> one VM process, over its SOCK_SEQPACKET control socket. The VM process listens; the
- * newest connection replaces the one before it (rametd was restarted), and nothing about the VM
- * changes when none is there. One struct ctl_msg per packet, host byte order (same machine: both
- * ends check `version`), with descriptors in SCM_RIGHTS. Every request is answered by one CTL_REPLY
- * with its `seq`; events have seq 0. Both sides check each message as hostile.
+ * Protocol between rametd and one VM process, over the process's SOCK_SEQPACKET control socket. The
+ * VM process listens. The newest connection replaces the previous one (rametd was restarted); the
+ * VM does not change while there is no connection. Each packet is one struct ctl_msg in host byte
+ * order (both ends are on the same machine and check `version`), with descriptors in SCM_RIGHTS.
+ * Every request is answered by one CTL_REPLY with its `seq`; events have seq 0. Both sides check
+ * each message as hostile.
  *
- * A VM process speaks one version, and its hello says which. rametd starts VM processes of
- * CTL_VERSION only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that
- * version to them. Version 4 differs in one thing: its VMs have no `instance`.
+ * A VM process speaks one version, which its hello names. rametd starts VM processes of CTL_VERSION
+ * only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that version to
+ * them. Version 4 differs in one point: its VMs have no `instance`.
+ *
+ * A blank VM is a VM process without a guest: CTL_SHELL, until a CTL_FILL.
  */
 #ifndef RAMET_PROTO_CTL_H
 #define RAMET_PROTO_CTL_H
@@ -22,66 +25,69 @@
 #define CTL_TEXT_MAX	   240
 #define CTL_REPORT_MAX	   (64u << 10)
 #define CTL_FDS_MAX	   128 /* descriptors in one message */
-#define CTL_LAYERS_MAX	   90  /* sealed disk layers in one fill */
-#define CTL_MEMORY_MAX	   24  /* memory layers over the memory file in one fill */
+#define CTL_LAYERS_MAX	   90  /* sealed disk layers in one CTL_FILL */
+#define CTL_MEMORY_MAX	   24  /* memory layers over the memory file in one CTL_FILL */
 
 enum ctl_type {
 	/*
-	 * Fills a shell. fds, in order: CTL_BOOT: kernel ELF, initramfs (if has_initrd);
-	 * CTL_RESTORE: state file, memory file, `memory_layers` memory layers (oldest first); then
-	 * for both: disk base, `layers` sealed disk layers (oldest first), one empty file for the
-	 * writable layer. A disk that is larger than that of the image has grown: the guest is
-	 * told. The reply comes when the vCPUs run. After a failed fill the shell is of no more
-	 * use.
+	 * Boots a kernel in a blank VM, or restores a snapshot into it.
+	 * Descriptors, in order:
+	 *   CTL_BOOT: kernel ELF, initramfs (if has_initrd);
+	 *   CTL_RESTORE: state file, memory file, `memory_layers` memory layers (oldest first);
+	 *   then for both: disk base, `layers` sealed disk layers (oldest first), one empty file
+	 *   for the writable layer.
+	 * If the disk is larger than in the snapshot, it has grown, and the guest is notified. The
+	 * reply comes when the vCPUs run. After a failure the VM process cannot be used again.
 	 */
 	CTL_FILL = 1,
 
 	/*
 	 * Opens a vsock connection from the host (CID 2) to the guest's `connect.port` and joins
-	 * it to the stream socket passed as the one fd. The reply comes when the guest accepted
-	 * (0), refused (-ECONNREFUSED) or did not answer in 5 s (-ETIMEDOUT). EOF, back-pressure
-	 * and reset pass through both ways.
+	 * it to the stream socket passed as the one descriptor. The reply says that the guest
+	 * accepted (0), refused (-ECONNREFUSED) or did not answer within 5 s (-ETIMEDOUT). EOF,
+	 * back-pressure and reset pass through in both directions.
 	 */
 	CTL_CONNECT = 2,
 
-	CTL_PAUSE = 3, /* vCPUs stop, devices drain their I/O; replies when all is still */
-	CTL_RUN = 4,   /* the paused VM goes on */
+	CTL_PAUSE = 3, /* stops vCPUs, drains devices' I/O; replies when the VM is quiesced */
+	CTL_RUN = 4,   /* lets the paused VM continue */
 
 	/*
-	 * Writes the paused VM to fds: state file, memory file (both empty, read-write), and
-	 * seals its writable disk layer (its file is from then on an immutable layer; the third
-	 * fd is the new writable one). Memory is written sparse: pages of zeros are holes.
+	 * Writes the paused VM to descriptors: state file, memory file (both empty, read-write).
+	 * Seals its writable disk layer: that file is an immutable layer from then on, and the
+	 * third descriptor is the new writable one. Memory is written sparse: zero pages are holes.
 	 */
 	CTL_SAVE = 5,
 
 	CTL_STATS = 6, /* replies with `stats` */
-	CTL_QUIT = 7,  /* replies, then the process ends with status 0; nothing is flushed */
+	CTL_QUIT = 7,  /* replies, then the process exits with status 0; flushes nothing */
 
 	/*
-	 * Takes an image of the running VM and lets it go on: its clients notice nothing. fds: one
-	 * empty file, the writable disk layer it goes on with (unused, and closed, when the disk
-	 * was not written since the last image). The reply carries, as fds, the image in the order
-	 * of a CTL_RESTORE without its writable layer: state file, memory file, memory layers, disk
-	 * base, disk layers; `fork` says how many. VM and image are independent from then on; an
-	 * image serves any number of fills. On failure the VM runs on as if nothing was asked.
+	 * Takes a snapshot of the running VM and lets it continue; its clients notice nothing.
+	 * Descriptors: one empty file, the writable disk layer to continue with (unused, and
+	 * closed, if the disk was not written since the previous snapshot). The reply carries the
+	 * snapshot's descriptors in the order of a CTL_RESTORE without its writable layer: state
+	 * file, memory file, memory layers, disk base, disk layers; `fork` says how many. VM and
+	 * snapshot are independent from then on; a snapshot can be restored any number of times. On
+	 * failure the VM runs on as before.
 	 *
-	 * With `stay_paused` it does not go on: it is paused as after a CTL_PAUSE, at the very
-	 * moment of the image, until a CTL_RUN. It goes on by itself when the connection that asked
-	 * is gone before the answer.
+	 * With `stay_paused` the VM is paused as after a CTL_PAUSE, at the very moment of the
+	 * snapshot, until a CTL_RUN. It continues by itself if the connection that sent the request
+	 * is closed before the reply.
 	 */
 	CTL_FORK = 8,
 
 	/*
-	 * Writes a report for people on vCPUs, interrupts and devices to the one fd, a memory file
-	 * of at most CTL_REPORT_MAX bytes that can't grow: text, up to its end or a NUL. In any
-	 * state of the VM, whose vCPUs stop for a moment. A VM process of an earlier release, which
-	 * does not know the request, answers -EPROTO.
+	 * Writes a report for people on vCPUs, interrupts and devices to the one descriptor, a
+	 * memory file of at most CTL_REPORT_MAX bytes that cannot grow: text, up to its end or a
+	 * NUL. Works in any state of the VM; the vCPUs stop for a moment. A VM process of an
+	 * earlier release, which does not know the request, replies -EPROTO.
 	 */
 	CTL_INSPECT = 9,
 
 	CTL_REPLY = 64,
-	CTL_HELLO = 65, /* event, first packet on every connection */
-	CTL_ENDED = 66, /* event: the guest is gone; the process waits for CTL_QUIT */
+	CTL_HELLO = 65, /* event: the first packet on every connection */
+	CTL_ENDED = 66, /* event: the guest has ended; the process waits for CTL_QUIT */
 };
 
 enum ctl_fill_kind { CTL_BOOT = 1, CTL_RESTORE = 2 };
@@ -91,33 +97,33 @@ enum ctl_vm_state { CTL_SHELL = 1, CTL_RUNNING, CTL_PAUSED, CTL_GUEST_ENDED };
 enum ctl_end_reason {
 	CTL_END_RESET = 1, /* the guest asked for a reboot */
 	CTL_END_POWEROFF,
-	CTL_END_CRASH, /* triple fault or an exit the VMM can't serve */
-	CTL_END_HOST,  /* a host failure the VM can't go on from */
+	CTL_END_CRASH, /* a triple fault, or an exit that the VMM cannot handle */
+	CTL_END_HOST,  /* a host failure from which the VM cannot continue */
 };
 
 struct ctl_msg {
-	uint32_t version; /* CTL_VERSION, or CTL_VERSION_BEFORE of a VM that an upgrade left */
+	uint32_t version; /* CTL_VERSION; CTL_VERSION_BEFORE of a VM from before an upgrade */
 	uint32_t type;	  /* enum ctl_type */
 	uint32_t seq;	  /* set by the requester, not 0; 0 in events */
-	uint32_t nfds;	  /* descriptors that travel with this message */
+	uint32_t nfds;	  /* descriptors that accompany this message */
 	union {
 		struct {
 			uint32_t kind; /* enum ctl_fill_kind */
 			uint32_t has_initrd;
-			uint32_t ram_mib; /* even; at least 128, at most what the shell has room for
-					   */
+			uint32_t ram_mib; /* even; at least 128, at most the blank VM's `ram_mib` */
 			uint32_t layers;
 			uint32_t memory_layers;	       /* CTL_RESTORE, else 0 */
 			uint64_t disk_bytes;	       /* size the guest sees; a multiple of 4096 */
 			char cmdline[CTL_CMDLINE_MAX]; /* CTL_BOOT; NUL-terminated */
-			/* Names this VM among all there ever were; random, not all zeros. */
+			/* Identifies this VM among all VMs ever; random, not all zeros. */
 			uint8_t instance[CTL_INSTANCE_LEN];
 		} fill;
 		struct {
 			uint32_t port;
 		} connect;
 		struct {
-			uint32_t children; /* so many fills are to come, about: what is worth it */
+			uint32_t children; /* expected number of restores, roughly; guides what to
+					      copy */
 			uint32_t stay_paused; /* 0 or 1 */
 		} fork;
 		struct {
@@ -126,20 +132,20 @@ struct ctl_msg {
 						  */
 			union {
 				struct {
-					uint64_t uptime_ns; /* since the fill */
+					uint64_t uptime_ns; /* since CTL_FILL */
 					uint64_t exits;	    /* KVM_RUN returns, all vCPUs */
 					uint64_t disk_read_bytes, disk_write_bytes;
 					uint64_t disk_layer_bytes; /* in the writable layer */
 					uint64_t vsock_connections;
-					/* Frames, both ways; dropped: of either side, a count. */
+					/* Bytes each way; net_dropped counts frames of either. */
 					uint64_t net_rx_bytes, net_tx_bytes, net_dropped;
 				} stats;
 				struct {
-					uint64_t running_ns; /* since then vCPUs run, on
+					uint64_t running_ns; /* when the vCPUs started, on
 								CLOCK_MONOTONIC */
 				} fill;
 				struct {
-					uint64_t pause_ns; /* vCPUs stood still for so long */
+					uint64_t pause_ns; /* how long the vCPUs stood still */
 				} save;
 				struct {
 					uint64_t pause_ns;     /* as in `save` */
@@ -153,9 +159,9 @@ struct ctl_msg {
 		struct {
 			uint32_t state; /* enum ctl_vm_state */
 			uint32_t vcpus;
-			uint32_t ram_mib; /* of a shell: the most it can be filled with */
+			uint32_t ram_mib; /* of a blank VM: the maximum for CTL_FILL */
 			uint32_t pid;	  /* as the process sees itself */
-			uint8_t instance[CTL_INSTANCE_LEN]; /* of its fill; zeros in a shell */
+			uint8_t instance[CTL_INSTANCE_LEN]; /* from CTL_FILL; zeros in a blank VM */
 		} hello;
 		struct {
 			uint32_t reason; /* enum ctl_end_reason */

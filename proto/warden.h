@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rametd <-> warden, over an inherited SOCK_SEQPACKET pair. One struct warden_msg per packet, host
- * byte order. Every request is answered by one WARDEN_REPLY with its `seq`; WARDEN_EXITED comes
- * unasked with seq 0. The warden checks each request as hostile: it knows nothing but slots.
+ * Protocol between the service and the warden, over an inherited SOCK_SEQPACKET pair. Each packet
+ * is one struct warden_msg in host byte order. Every request is answered by one WARDEN_REPLY with
+ * its `seq`; WARDEN_EXITED is an event, with seq 0. The warden checks each request as hostile, and
+ * knows nothing but slots.
  *
- * A slot is a small number that names one jail: VM `slot` has the uid and gid vm_uid_base + slot,
- * the cgroup ramet/vm-SLOT and the directory RUN_DIR/vm/SLOT with `ctl.sock` (its listening
+ * A slot is a small number that names one jail. The VM in it has the uid and gid vm_uid_base +
+ * slot, the cgroup ramet/vm-SLOT and the directory RUN_DIR/vm/SLOT with `ctl.sock` (its listening
  * control socket, group rametd) and `log` (its standard error).
  */
 #ifndef RAMET_PROTO_WARDEN_H
@@ -17,36 +18,37 @@
 #define WARDEN_TEXT_MAX	 240
 #define WARDEN_SLOTS_MAX 16384
 
-/* The VM process was started by an earlier warden: nobody could ask how it ended. */
+/* The VM process was started by a previous warden, so its exit status is lost. */
 #define WARDEN_STATUS_UNKNOWN (-1)
 
 enum warden_type {
-	WARDEN_SPAWN = 1,   /* makes the jail and starts a shell in it; replies when it listens */
-	WARDEN_RELEASE = 2, /* kills what is in the slot and removes the jail; 0 if it was empty */
-	/* Whether packets of the VM may leave the host (proto/net.h). A new VM's may. Replies when
-	 * it holds. */
+	WARDEN_SPAWN = 1, /* makes the jail, starts a blank VM in it; replies when it listens */
+	WARDEN_RELEASE =
+		2, /* kills all processes in the slot, removes the jail; 0 if it was empty */
+	/* Permits or forbids packets of the VM to leave the host (proto/net.h). A new VM is
+	 * permitted. Replies when the rule is in force. */
 	WARDEN_EGRESS = 3,
-	/* The cgroup's limit of memory, for a shell that is to become a VM of another size. */
+	/* Sets the cgroup's memory limit, for a blank VM that becomes a VM of another size. */
 	WARDEN_MEMORY = 4,
-	/* What the cgroup is charged with and the kernel can't just drop. Where nothing counts it,
-	 * -ENOTSUP. */
+	/* Returns the memory that the cgroup is charged with and that the kernel cannot simply
+	 * drop; -ENOTSUP if memory is not accounted. */
 	WARDEN_CHARGED = 5,
-	/* The VM's share where CPUs and disks are short (enum warden_priority). A new VM's is
-	 * WARDEN_BRINGUP, so that making its jail holds up no other's. */
+	/* Sets the VM's share of CPUs and disks when they are short (enum warden_priority). A new
+	 * VM has WARDEN_BRINGUP, so that making its jail delays no other jail. */
 	WARDEN_PRIORITY = 6,
-	/* Whether the VM is among the first that the kernel takes memory from, and ends, when it
-	 * runs out. A new one is not. */
+	/* Sets whether the VM is among the first from which the kernel reclaims memory, and which
+	 * it kills, when memory runs out. A new VM is not. */
 	WARDEN_OOM = 7,
 	WARDEN_REPLY = 64,
-	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for one that is
-	 * being released. A service that starts anew is told again of every dead slot. */
+	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for a VM that is
+	 * being released. Sent again for every dead slot to a service that was restarted. */
 	WARDEN_EXITED = 65,
 };
 
 enum warden_priority {
-	WARDEN_BACKGROUND, /* nobody waits for it: it runs when nothing else does */
-	WARDEN_BRINGUP,	   /* a request waits for it: ahead of running guests */
-	WARDEN_NORMAL,	   /* it serves */
+	WARDEN_BACKGROUND, /* nobody waits for it; runs when nothing else does */
+	WARDEN_BRINGUP,	   /* a request waits for it; runs ahead of running guests */
+	WARDEN_NORMAL,	   /* a sandbox that serves */
 	WARDEN_PRIORITIES,
 };
 
@@ -58,7 +60,7 @@ struct warden_msg {
 	union {
 		struct {
 			uint32_t vcpus;	      /* 1 to 32 */
-			uint32_t ram_mib;     /* the most it can be filled with: 128 to 65536 */
+			uint32_t ram_mib;     /* maximum RAM for CTL_FILL: 128 to 65536 */
 			uint64_t memory_max;  /* bytes, for the cgroup: 128 MiB to 1 TiB */
 			uint32_t cpu_max_pct; /* of one CPU: 200 is two; 0: no limit */
 			uint32_t pids_max;
@@ -76,7 +78,7 @@ struct warden_msg {
 			uint32_t first; /* 0 or 1 */
 		} oom;
 		struct {
-			/* To WARDEN_SPAWN the pid of the VM process, as the host sees it; to
+			/* For WARDEN_SPAWN the pid of the VM process in the host's namespace; for
 			 * WARDEN_CHARGED bytes. */
 			uint64_t value;
 			int32_t error; /* 0 or -errno */

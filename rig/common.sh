@@ -128,7 +128,9 @@ cached() {
 		flock -n 9 || { say "$label: another ./dev makes it; waiting …" && flock 9; }
 		[[ ! -d $dir ]] || exit 0
 		[[ ! -e $dir.tmp ]] || as_root rm -rf "$dir.tmp"
-		step "$label" "$@" "$dir.tmp"
+		# mmdebstrap has its hooks write to a descriptor that a shell can only
+		# name below 10, so the locks' are not handed on.
+		step "$label" "$@" "$dir.tmp" 8>&- 9>&-
 		as_root chown -R "$(id -u):$(id -g)" "$dir.tmp"
 		mv "$dir.tmp" "$dir"
 	) 9>"$dir.lock"

@@ -54,7 +54,7 @@ mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' \
 	--dpkgopt=force-unsafe-io \
-	--aptopt='Acquire::Languages "none"' \
+	--aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "5"' \
 	--customize-hook='chroot "$1" passwd -d root >/dev/null' \
 	--customize-hook='chroot "$1" useradd --system --no-create-home --shell /usr/sbin/nologin ramet' \
 	--customize-hook='rm -f "$1"/etc/ssh/ssh_host_*' \

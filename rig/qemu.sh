@@ -23,7 +23,7 @@ unpack() {
 	mmdebstrap --quiet --mode=root --variant=extract --include=qemu-system-x86,seabios \
 		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
 		--dpkgopt='path-include=/usr/share/doc/*/copyright' \
-		--aptopt='APT::Install-Recommends "false"' "$@" "$suite" "$out/tree" -
+		--aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Retries "5"' "$@" "$suite" "$out/tree" -
 }
 
 mkdir -p "$out"

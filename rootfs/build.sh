@@ -3,11 +3,12 @@
 #
 # Build the guest's root file system, or that of a template. Needs root.
 #   rootfs/build.sh OUTDIR [TEMPLATE]
-# OUTDIR receives rootfs.ext4, a sparse raw image. Nothing of Ramet is in it:
+# OUTDIR receives rootfs.ext4, a sparse raw image. It contains nothing of Ramet:
 # the guest's init and agent come from the initramfs. TEMPLATE is a folder as
-# docs/templates.md describes; its warmup.py and template.conf are put beside.
+# described in docs/templates.md; its warmup.py and template.conf are copied to
+# OUTDIR as well.
 #   RAMET_ROOTFS_SUITE   another release than this machine's, such as noble
-#   RAMET_ROOTFS_MIRROR  its archive (a URL); needed with RAMET_ROOTFS_SUITE
+#   RAMET_ROOTFS_MIRROR  its archive (a URL); required with RAMET_ROOTFS_SUITE
 set -euo pipefail
 
 die() { printf 'rootfs: %s\n' "$*" >&2; exit 1; }
@@ -17,7 +18,7 @@ die() { printf 'rootfs: %s\n' "$*" >&2; exit 1; }
 out=$(realpath -m "$1")
 template=${2:+$(realpath "$2")}
 here=$(dirname "$(realpath "$0")")
-size=4G # of the disk, most of it a hole: room for what users install
+size=4G # of the disk; mostly a hole, with room for what users install
 suite=${RAMET_ROOTFS_SUITE:-}
 mirror=${RAMET_ROOTFS_MIRROR:-}
 
@@ -38,7 +39,7 @@ else
 	keyring=()
 fi
 
-# Names in a list of packages: one or more a line, # begins a comment.
+# Package lists have one or more names per line; # begins a comment.
 lists=("$here/manifest.txt")
 [[ ! -e $template/packages.txt ]] || lists+=("$template/packages.txt")
 packages=$(sed 's/#.*//' "${lists[@]}" | xargs | tr ' ' ',')
@@ -50,10 +51,10 @@ if [[ -n $template ]]; then
 	[[ ! -d $template/files ]] || hooks+=("--customize-hook=copy-in '$template/files/.' /")
 fi
 
-# Manuals and translations are half of the size and nobody reads them there.
-# A guest is made and thrown away: dpkg need not sync each file, and no service
-# is started by an installation.
-# shellcheck disable=SC2016 # $1 is for the shell that runs the hooks
+# Manuals and translations make up half of the size, and nobody reads them in a
+# sandbox. The tree is disposable, so dpkg need not sync each file, and an
+# installation must not start services.
+# shellcheck disable=SC2016 # $1 is expanded by the shell that runs the hooks
 mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyring[@]}" \
 	--dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
@@ -61,7 +62,7 @@ mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyrin
 	--dpkgopt='path-include=/usr/share/doc/*/copyright' \
 	--dpkgopt=force-unsafe-io \
 	--aptopt='Acquire::Languages "none"' \
-	--aptopt='APT::Install-Recommends "false"' \
+	--aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Retries "5"' \
 	--customize-hook='chroot "$1" passwd -d root >/dev/null' \
 	--customize-hook='chroot "$1" update-alternatives --quiet --install /usr/bin/vim vim /usr/bin/vim.tiny 10' \
 	--customize-hook="copy-in '$here/files/.' /" \
@@ -70,10 +71,10 @@ mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyrin
 	--customize-hook='ln -sf /proc/net/pnp "$1/etc/resolv.conf"' \
 	"$suite" "$tmp/root" - <<<"$sources" || die "mmdebstrap failed"
 
-# Inode tables are cleared now: the guest would do it by itself after each
-# start, and write all of them into every sandbox's own layer. The rest makes
-# it grow fast, to 1 TiB within seconds under emulation: with checksums of all
-# metadata the guest reads two blocks from the disk for each new group of 128
+# Clear the inode tables now: otherwise the guest does it after each start, and
+# writes all of them into every sandbox's own layer. The other options make the
+# file system grow fast, to 1 TiB within seconds under emulation: with metadata
+# checksums the guest reads two blocks from the disk for each new group of 128
 # MiB, one after the other.
 rm -f "$out/rootfs.tmp"
 mke2fs -q -t ext4 -L root -m 0 -J size=16 -d "$tmp/root" \

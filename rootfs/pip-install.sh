@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Install Python packages into a tree with the tree's own pip. Run by build.sh.
+# Install Python packages into a tree with the tree's own pip. Called by build.sh.
 #   rootfs/pip-install.sh ROOT REQUIREMENTS
-# The index, the name servers and the certificates are this machine's; none of
+# The package index, name servers and certificates are this machine's; none of
 # them stays in the tree.
 set -euo pipefail
 
@@ -19,8 +19,8 @@ for config in "${PIP_CONFIG_FILE:-}" "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.
 done
 cp -L "${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}" "$borrowed/certificates.pem"
 
-# /etc/resolv.conf: mmdebstrap puts this machine's there for the time of the build.
-# pip prefers REQUESTS_CA_BUNDLE to its own setting; paths of this machine mean nothing in there.
+# mmdebstrap provides this machine's /etc/resolv.conf during the build. pip prefers
+# REQUESTS_CA_BUNDLE to its own setting, and this machine's paths do not exist in the tree.
 env -u PIP_FIND_LINKS PIP_CONFIG_FILE=/tmp/pip/pip.conf PIP_CERT=/tmp/pip/certificates.pem \
 	REQUESTS_CA_BUNDLE=/tmp/pip/certificates.pem chroot "$root" \
 	python3 -m pip install --quiet --no-cache-dir --break-system-packages \

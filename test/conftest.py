@@ -8,13 +8,13 @@ import re
 import subprocess
 import time
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 import httpx
 import pytest
 
 import ramet._transport
-from ramet import Client, Sandbox
+from ramet import Client, Language, Sandbox
 
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
@@ -108,6 +108,32 @@ def on_host(command: str) -> str:
     return done.stdout
 
 
+def put_on_host(path: str, data: bytes, mode: int = 0o644) -> None:
+    """Writes a file where the VMs run."""
+    command = f"cat >{path} && chmod {mode:o} {path}"
+    subprocess.run([str(REPO / "dev"), "host", "sh", "-c", command], input=data, check=True)
+
+
+def until(holds: Callable[[], bool], seconds: float = 300) -> None:
+    """Waits until `holds` returns true; fails the test if it does not within the time."""
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "what was waited for did not come"
+        time.sleep(0.1)
+
+
+def output(sbx: Sandbox, code: str, language: Language = "python") -> str:
+    """Returns what code in a sandbox prints; fails the test if the code fails."""
+    result = sbx.run_code(code, language)
+    assert result.exit_code == 0, f"exit {result.exit_code}: {result.stderr}\n{result.stdout}"
+    return result.stdout
+
+
+def bash(sbx: Sandbox, script: str) -> str:
+    """Returns what a bash script prints; fails the test if any command of it fails."""
+    return output(sbx, "set -euo pipefail\n" + script, "bash")
+
+
 # Supervisor, warden, service and a VM process that is just being made are all rametd: the service
 # is the one of the user ramet.
 SERVICE_PID = (
@@ -130,10 +156,11 @@ def between_services(command: str) -> None:
 
 
 def vm_of(sbx: Sandbox) -> tuple[str, str]:
-    """The slot and the process of its VM, which only the service's log tells."""
-    lines = on_host(f"grep 'sandbox {sbx.id}: VM in slot' /var/log/ramet.log")
-    told: list[tuple[str, str]] = re.findall(r"VM in slot (\d+), process (\d+)", lines)
-    return told[-1]
+    """Returns the slot and the process of a running sandbox's VM."""
+    report = on_host(f"ramet inspect {sbx.id}")
+    found = re.search(r"^VM in slot (\d+): .*?, process (\d+),", report, re.M)
+    assert found, f"no VM in the report:\n{report}"
+    return found[1], found[2]
 
 
 @pytest.fixture(scope="session")

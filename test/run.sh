@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The tests, by group. `./dev test [GROUP…]` runs this; without a group, all.
+# `./dev test FOLDER…`, such as test/unit/base, runs the tests of a folder with the sanitizers only.
 # Ends with one line: N passed, N failed, N skipped. One group at a time: side by side each
 # would take the processors that the guards of the other's tests count on.
 set -euo pipefail
@@ -71,6 +72,17 @@ check_types() {
 		python -m mypy --config-file test/mypy.ini --no-incremental test/api &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/guest_api
 }
+# Every relative link in a document leads somewhere.
+check_links() {
+	python -m mypy --strict --no-incremental test/links.py && python test/links.py "$top"
+}
+# A room includes what it declares, and no more.
+check_rooms() {
+	python -m mypy --strict --no-incremental test/rooms.py && python test/rooms.py "$top"
+}
+check_words() {
+	python -m mypy --strict --no-incremental test/words.py && python test/words.py "$top"
+}
 # Packages come from where the machine's own configuration says.
 check_hosts() {
 	! git -C "$top" grep -nIE '(deb|security|snapshot)[.]debian[.]org|(archive|security)[.]ubuntu[.]com|(files[.])?pypi(thonhosted)?[.]org|registry[.]npmjs|crates[.]io|proxy[.]golang'
@@ -82,7 +94,11 @@ group_style() {
 	item style clang-format check_format
 	item style shellcheck check_shell
 	item style mypy check_types
+	item style "links between documents" check_links
+	item style "includes of the rooms" check_rooms
+	item style "retired words" check_words
 	item style "no registry is named" check_hosts
+	item style "hook for commit messages" test/hooks/check.sh
 	item style clang-tidy check_tidy
 }
 
@@ -102,21 +118,35 @@ group_h2o() {
 }
 
 fuzz_one() { # BINARY
-	local name corpus found
+	local name seeds found packed
 	name=$(basename "$1")
-	corpus=$top/test/fuzz/corpus/${name#fuzz_}
+	seeds=$top/test/fuzz/corpus/${name#fuzz_}
 	found=$top/build/fuzz-found/$name
+	packed=$top/build/fuzz-corpus/$name
 	mkdir -p "$found"
-	local dirs=("$found")
-	[[ ! -d $corpus ]] || dirs+=("$corpus")
+	[[ -d $seeds ]] || { echo "$seeds is missing: a target needs a few named seeds" && return 1; }
+	"$top/test/fuzz/corpus.sh" unpack "${name#fuzz_}" "$packed" || return
 	# libFuzzer's own status for a finding is 77, which elsewhere means skipped.
 	"$1" -max_total_time="$fuzz_seconds" -timeout=60 -rss_limit_mb=2048 -verbosity=0 \
-		-error_exitcode=1 -artifact_prefix="$found/../$name-" "${dirs[@]}"
+		-error_exitcode=1 -artifact_prefix="$found/../$name-" "$found" "$seeds" "$packed"
+}
+
+# Inputs of a target that was renamed would be read by nobody.
+check_corpus() {
+	local name unread=0
+	for name in "$top"/test/fuzz/corpus/*; do
+		name=$(basename "$name" .tar.xz)
+		[[ -n $(find "$top/build/fuzz" -type f -name "fuzz_$name" -executable) ]] && continue
+		echo "test/fuzz/corpus/$name: there is no fuzz target of this name"
+		unread=1
+	done
+	return $unread
 }
 
 group_fuzz() {
 	local binary name pids=()
 	cmake_tree fuzz || return
+	item fuzz "names of the corpora" check_corpus
 	rm -f "$results"/fuzz_*.log
 	while read -r binary; do
 		name=$(basename "$binary")
@@ -139,10 +169,11 @@ jail_where_vms_run() {
 }
 
 group_native() {
-	cmake_tree release || return
+	cmake_tree release && cmake_tree asan || return
 	item native "jails where the VMs run" jail_where_vms_run
 	if [[ -w /dev/kvm ]]; then
-		run_ctest release native native
+		run_ctest release native native-gcc
+		run_ctest asan native native-asan
 	else
 		echo "skipped: /dev/kvm is missing or not permitted here"
 		printf '77 native\n' >>"$results/native.items"
@@ -209,21 +240,51 @@ run_group() {
 	fi
 }
 
+# need_for_tests: packages and libraries that a build of the tests links
+need_for_tests() {
+	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck python3-venv git ccache \
+		nftables iproute2 systemd
+	cached "$(venv_dir)" "Python for the tests" make_venv
+	together build_h2o -- build_h2o_unpatched
+}
+
+# run_folder FOLDER: builds and runs the tests of one folder, with the sanitizers
+run_folder() {
+	local folder=${1%/} targets=()
+	# Other folders run programs that are built elsewhere.
+	[[ $folder != test/unit/* || $folder == test/unit/programs ]] || targets=("$folder/all")
+	step "build of $folder" cmake_tree asan "${targets[@]}"
+	ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$(nproc)"
+}
+
+run_folders() { # FOLDER…
+	local folder failed=0
+	for folder in "$@"; do
+		[[ $folder == test/* && -e $top/$folder/CMakeLists.txt ]] ||
+			die "'$folder' is not a folder of tests with a CMakeLists.txt, such as test/unit/base"
+	done
+	mkdir -p "$log_dir"
+	need_for_tests
+	for folder in "$@"; do run_folder "$folder" || failed=1; done
+	return $failed
+}
+
 main() {
 	local group was_up=no passed=0 failed=0 skipped=0 p f s bad=()
+	if [[ ${1:-} == */* ]]; then
+		run_folders "$@"
+		return
+	fi
 	[[ $# -gt 0 ]] || set -- "${all_groups[@]}"
 	for group in "$@"; do
 		[[ " ${all_groups[*]} " == *" $group "* ]] ||
-			die "unknown group '$group'; there are: ${all_groups[*]}"
+			die "unknown group '$group'; there are: ${all_groups[*]}, and folders such as test/unit/base"
 	done
 	mkdir -p "$results" "$log_dir"
 	for group in "$@"; do
 		rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
 	done
-	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck python3-venv git ccache \
-		nftables iproute2 systemd
-	cached "$(venv_dir)" "Python for the tests" make_venv
-	together build_h2o -- build_h2o_unpatched
+	need_for_tests
 	"$top/dev" status >/dev/null 2>&1 && was_up=yes
 	for group in "$@"; do
 		run_group "$group"

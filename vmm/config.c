@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 
-struct number {
+struct option_number {
 	const char *name;
 	uint64_t min, max;
 	uint64_t value;
@@ -21,8 +21,8 @@ struct number {
 
 enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, TAP_FD, SLOT, CID, DISK_BYTES_S, DISK_OPS_S };
 
-/* CID 0 to 2 mean no one in particular, oneself and the host. */
-static const struct number numbers[] = {
+/* CIDs 0 to 2 are reserved: hypervisor, loopback and host. */
+static const struct option_number numbers[] = {
 	[VCPUS] = {"--vcpus", 1, CONFIG_VCPUS_MAX, .needed = true},
 	[RAM_MIB] = {"--ram-mib", CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX, .needed = true},
 	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
@@ -35,14 +35,14 @@ static const struct number numbers[] = {
 	[DISK_OPS_S] = {"--disk-ops-s", 0, UINT32_MAX, .value = 0},
 };
 
-static int set_number(struct number *n, const char *text, struct err *e)
+static int set_number(struct option_number *n, const char *text, struct err *e)
 {
 	char *end;
 
 	if (n->given)
 		return err_say(e, EINVAL, "%s is given twice", n->name);
 	if (!text)
-		return err_say(e, EINVAL, "%s needs a number after it", n->name);
+		return err_say(e, EINVAL, "%s needs a number", n->name);
 	errno = 0;
 	n->value = strtoull(text, &end, 10);
 	if (errno || *end || text[0] < '0' || text[0] > '9' || n->value < n->min ||
@@ -68,7 +68,7 @@ static bool set_flag(bool given[FLAGS], const char *name)
 	return false;
 }
 
-static struct number *find(struct number *all, size_t count, const char *name)
+static struct option_number *find(struct option_number *all, size_t count, const char *name)
 {
 	for (size_t i = 0; i < count; i++)
 		if (!strcmp(all[i].name, name))
@@ -99,19 +99,19 @@ static int check_ctl_fd(int fd, struct err *e)
 	return 0;
 }
 
-/* *fd becomes -1 when none is given. */
-static int check_proc_fd(const struct number *n, int *fd, struct err *e)
+/* Sets *fd to -1 when none was given. */
+static int check_proc_fd(const struct option_number *n, int *fd, struct err *e)
 {
 	struct statfs fs;
 
 	*fd = n->given ? (int)n->value : -1;
 	if (n->given && (fstatfs(*fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC))
-		return err_say(e, EBADF, "--proc-fd %d is not of a procfs", *fd);
+		return err_say(e, EBADF, "--proc-fd %d is not on a procfs", *fd);
 	return 0;
 }
 
-/* A tap is a character device; a socket with message boundaries does for tests. */
-static int check_tap_fd(const struct number *n, int *fd, struct err *e)
+/* A tap is a character device. Tests pass a socket that keeps message boundaries. */
+static int check_tap_fd(const struct option_number *n, int *fd, struct err *e)
 {
 	struct stat st;
 	int status;
@@ -123,21 +123,22 @@ static int check_tap_fd(const struct number *n, int *fd, struct err *e)
 		return err_say(e, EBADF, "--tap-fd %d is not a tap", *fd);
 	status = fcntl(*fd, F_GETFL);
 	if (status < 0 || (status & O_ACCMODE) != O_RDWR || !(status & O_NONBLOCK))
-		return err_say(e, EBADF, "--tap-fd %d is not open for both, without blocking", *fd);
+		return err_say(e, EBADF,
+			       "--tap-fd %d must be non-blocking, for reading and writing", *fd);
 	return 0;
 }
 
-static int read_arguments(struct number *n, bool given_flags[FLAGS], int argc, char *const *argv,
-			  struct err *e)
+static int read_arguments(struct option_number *n, bool given_flags[FLAGS], int argc,
+			  char *const *argv, struct err *e)
 {
 	for (int i = 1; i < argc; i++) {
-		struct number *given = find(n, ARRAY_LEN(numbers), argv[i]);
+		struct option_number *given = find(n, ARRAY_LEN(numbers), argv[i]);
 		int r;
 
 		if (set_flag(given_flags, argv[i]))
 			continue;
 		if (!given)
-			return err_say(e, EINVAL, "\"%s\" is no option of ramet-vmm", argv[i]);
+			return err_say(e, EINVAL, "\"%s\" is not an option of ramet-vmm", argv[i]);
 		r = set_number(given, i + 1 < argc ? argv[i + 1] : NULL, e);
 		if (r)
 			return r;
@@ -149,9 +150,9 @@ static int read_arguments(struct number *n, bool given_flags[FLAGS], int argc, c
 	return 0;
 }
 
-int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
+int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct err *e)
 {
-	struct number n[ARRAY_LEN(numbers)];
+	struct option_number n[ARRAY_LEN(numbers)];
 	bool given_flags[FLAGS] = {false};
 	int proc_fd, tap_fd, r;
 
@@ -170,7 +171,7 @@ int config_parse(struct config *out, int argc, char *const *argv, struct err *e)
 			    (unsigned long long)n[RAM_MIB].value);
 	if (r)
 		return r;
-	*out = (struct config){
+	*out = (struct vm_config){
 		.vcpus = (uint32_t)n[VCPUS].value,
 		.ram_mib = (uint32_t)n[RAM_MIB].value,
 		.slot = (uint32_t)n[SLOT].value,

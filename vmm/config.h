@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ramet-vmm is told on its command line. */
+/* The command line of ramet-vmm. */
 #ifndef RAMET_VMM_CONFIG_H
 #define RAMET_VMM_CONFIG_H
 
@@ -12,22 +12,22 @@
 #define CONFIG_RAM_MIB_MAX 65536
 #define CONFIG_VCPUS_MAX   32
 
-struct config {
+struct vm_config {
 	uint32_t vcpus;
-	uint32_t ram_mib; /* the most that the shell can be filled with */
-	uint32_t slot;	  /* names this VM in the log */
+	uint32_t ram_mib; /* maximum size of the guest's RAM */
+	uint32_t slot;	  /* identifies this VM in the log */
 	uint64_t cid;	  /* the guest's vsock address */
 	int kvm_fd;	  /* /dev/kvm */
 	int ctl_fd;	  /* listening SOCK_SEQPACKET socket */
-	int proc_fd;	  /* root of a procfs mount, for vm_new to close; -1: none was passed */
-	int tap_fd;	  /* for vm_new to take: see vio_net_new; -1: none was passed */
-	/* of the host's disk, each second: see vio_blk_limits; 0: no limit */
+	int proc_fd;	  /* root of a procfs mount, closed by vm_new; -1: not passed */
+	int tap_fd;	  /* taken over by vm_new, see vio_net_new; -1: not passed */
+	/* Limits of the host's disk, per second: see vio_blk_limits. 0: no limit. */
 	uint32_t disk_bytes_s, disk_ops_s;
-	bool ipv6; /* packets of IPv6 go out by the tap as well */
+	bool ipv6; /* the tap carries IPv6 packets too */
 	bool debug_serial;
 };
 
-/* Every value is checked, and both descriptors are what they should be. */
-int config_parse(struct config *out, int argc, char *const *argv, struct err *e);
+/* Parses the command line and checks every value and the type of each descriptor. */
+int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct err *e);
 
 #endif

@@ -21,11 +21,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/sanitizer.h"
 #include "vmm/kvm/pagemap-ioctl.h"
 
 struct rule {
 	int syscall;
-	unsigned nargs; /* how many arguments are compared */
+	unsigned nargs; /* number of arguments to compare */
 	struct scmp_arg_cmp args[2];
 };
 
@@ -33,7 +34,7 @@ struct rule {
 	{                                                                                          \
 		.arg = nr, .op = SCMP_CMP_EQ, .datum_a = is                                        \
 	}
-/* No other bits are set. */
+/* Matches when no other bits are set. */
 #define ARG_WITHIN(nr, bits)                                                                       \
 	{                                                                                          \
 		.arg = nr, .op = SCMP_CMP_MASKED_EQ, .datum_a = ~(scmp_datum_t)(bits)              \
@@ -52,58 +53,67 @@ struct rule {
 	}
 #define RULE_IOCTL(request) RULE_ARG(ioctl, 1, request)
 
-/* Both kinds of thread. */
+/* Allowed on both kinds of thread. */
 static const struct rule both_rules[] = {
 	RULE(futex),	       /* mutexes and condition variables */
 	RULE(write),	       /* the log; eventfds of interrupts and of the loop */
 	RULE(clock_gettime),   /* when the vDSO can't serve it */
-	RULE(tgkill),	       /* kicks of vCPU threads; abort() */
-	RULE(rt_sigreturn),    /* the end of the handler of a kick */
-	RULE(restart_syscall), /* goes on with what a stop signal interrupted */
-	RULE(rt_sigprocmask),  /* abort(): a broken invariant must end the process, visibly */
+	RULE(tgkill),	       /* kicks for vCPU threads; abort() */
+	RULE(rt_sigreturn),    /* return from the handler of a kick */
+	RULE(restart_syscall), /* resumes what a stop signal interrupted */
+	RULE(rt_sigprocmask),  /* abort(): a broken invariant must visibly end the process */
 	RULE(gettid),	       /* abort() */
-	RULE(getpid),	       /* abort(); the loop: how it greets */
-	RULE(writev),	       /* what libc says of a broken heap or stack before abort() */
-	RULE(exit_group),      /* the end of the process */
-	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* the guest's clock stood still */
+	RULE(getpid),	       /* abort(); the loop: the hello message */
+	RULE(writev),	       /* message of libc about a broken heap or stack, before abort() */
+	RULE(exit_group),      /* end of the process */
+	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* after the guest's clock was stopped */
 };
 
-/* Both kinds of thread, until the guest runs. */
-static const struct rule fill_rules[] = {
-	/* The filter of the next stage. */
+/* Allowed on both kinds of thread until the guest runs. */
+static const struct rule blank_rules[] = {
+	/* Installs the filter of the next stage. */
 	RULE_ARGS(seccomp, ARG_IS(0, SECCOMP_SET_MODE_FILTER), ARG_IS(1, SECCOMP_FILTER_FLAG_LOG)),
-	/* A vCPU's state: of a guest that boots on the loop's thread, of an image on its own. */
+	/*
+	 * A vCPU's state: set on the loop's thread for a boot, on the vCPU's thread for a restore.
+	 */
 	RULE_IOCTL(KVM_SET_CPUID2), RULE_IOCTL(KVM_SET_TSC_KHZ), RULE_IOCTL(KVM_SET_MP_STATE),
 	RULE_IOCTL(KVM_SET_SREGS), RULE_IOCTL(KVM_SET_REGS), RULE_IOCTL(KVM_SET_XCRS),
 	RULE_IOCTL(KVM_SET_XSAVE), RULE_IOCTL(KVM_SET_DEBUGREGS), RULE_IOCTL(KVM_SET_LAPIC),
 	RULE_IOCTL(KVM_SET_MSRS), RULE_IOCTL(KVM_SET_VCPU_EVENTS),
-	/* The chips of an image: on the thread of the vCPU that is set last. */
+	/* The chips of a snapshot: set on the thread of the vCPU that is set last. */
 	RULE_IOCTL(KVM_SET_IRQCHIP), RULE_IOCTL(KVM_SET_PIT2), RULE_IOCTL(KVM_SET_CLOCK),
-	RULE_IOCTL(KVM_IRQ_LINE), /* tells the guest's kernel that it is a copy */
+	RULE_IOCTL(KVM_IRQ_LINE), /* notifies the guest's kernel that it is a copy */
+};
+
+/* Both kinds of thread of a program that is built with a sanitizer: its runtime's own calls. */
+static const struct rule sanitizer_rules[] = {
+	RULE(madvise),	   /* its allocator and its shadow of memory */
+	RULE(sched_yield), /* its locks */
+	RULE(sigaltstack), /* exit(): where are the stacks? */
 };
 
 static const struct rule vcpu_rules[] = {
 	RULE_IOCTL(KVM_RUN),		     /* the run loop */
-	RULE_ARG(madvise, 2, MADV_DONTNEED), /* the end of a thread: its stack */
-	RULE(exit),			     /* the end of a thread */
+	RULE_ARG(madvise, 2, MADV_DONTNEED), /* end of a thread: frees its stack */
+	RULE(exit),			     /* end of a thread */
 };
 
 static const struct rule loop_rules[] = {
-	/* Memory: malloc, and what guest RAM is backed with. */
+	/* Memory: malloc, and the backing of guest RAM. */
 	RULE(brk),
 	RULE_ARG(mmap, 2, PROT_READ), /* and nothing that could be executed */
 	RULE_ARG(mmap, 2, PROT_READ | PROT_WRITE),
 	RULE(munmap),
 	RULE(mremap),
-	RULE(memfd_create),		     /* the RAM of a guest that boots */
+	RULE(memfd_create),		     /* guest RAM for a boot */
 	RULE_ARG(madvise, 2, MADV_HUGEPAGE), /* the same */
-	RULE_ARG(madvise, 2, MADV_DONTNEED), /* free(); pages that the guest gave back */
+	RULE_ARG(madvise, 2, MADV_DONTNEED), /* free(); pages that the guest has freed */
 	RULE_ARG(fallocate, 1, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE), /* the same */
-	/* The loop itself. */
+	/* The event loop. */
 	RULE(epoll_wait),
-	RULE(epoll_pwait), /* what glibc makes of epoll_wait on some CPUs */
+	RULE(epoll_pwait), /* glibc's implementation of epoll_wait on some CPUs */
 	RULE(epoll_ctl),
-	RULE(poll), /* does the log take more of what the guest's console says? */
+	RULE(poll), /* checks whether the log accepts output of the guest's console */
 	RULE(close),
 	/* Sockets: the control connection, and streams joined to guest ports. */
 	RULE(accept4),
@@ -111,33 +121,37 @@ static const struct rule loop_rules[] = {
 	RULE(sendmsg),
 	RULE(sendto),
 	RULE(read),
-	RULE(readv), /* frames of the tap */
+	RULE(readv), /* frames from the tap */
 	RULE(shutdown),
-	RULE_IOCTL(FIONREAD),	     /* for a report: bytes that wait in such a stream */
+	RULE_IOCTL(FIONREAD),	     /* for a report: bytes waiting in such a stream */
 	RULE_IOCTL(SIOCOUTQ),	     /* the same, in the other direction */
-	RULE(getsockopt),	     /* is what was passed a stream socket? */
-	RULE_ARG(fcntl, 1, F_GETFL), /* the same: does it block? */
-	/* Not O_DIRECT or O_APPEND: other VM processes share the open file of an image. */
+	RULE(getsockopt),	     /* checks that a passed descriptor is a stream socket */
+	RULE_ARG(fcntl, 1, F_GETFL), /* and whether it blocks */
+	/* Without O_DIRECT and O_APPEND: other VM processes share the open files of a snapshot. */
 	RULE_ARGS(fcntl, ARG_IS(1, F_SETFL), ARG_WITHIN(2, O_ACCMODE | O_NONBLOCK)),
-	RULE_ARG(fcntl, 1, F_ADD_SEALS), /* files of an image: read by many, written by none */
+	/* Seals files of a snapshot, which many read and nobody writes. */
+	RULE_ARG(fcntl, 1, F_ADD_SEALS),
 	/* Files: kernel, initramfs, state, memory, disk layers. */
-	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* is an image's memory what it seems to be? */
-	RULE_ARG(fcntl, 1, F_DUPFD_CLOEXEC), /* what RAM keeps of an image */
-	RULE_IOCTL(PAGEMAP_SCAN),	     /* which pages of RAM the guest wrote */
-	RULE_IOCTL(UFFDIO_REGISTER),	     /* the same, from a moment on; made with the shell */
+	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* checks that a snapshot's memory is sealed */
+	RULE_ARG(fcntl, 1, F_DUPFD_CLOEXEC), /* duplicates a snapshot's memory files */
+	RULE_IOCTL(PAGEMAP_SCAN),	     /* finds the pages of RAM that the guest wrote */
+	/* The same, while watching; its descriptor is created with the blank VM. */
+	RULE_IOCTL(UFFDIO_REGISTER),
 	RULE_IOCTL(UFFDIO_UNREGISTER),
 	RULE(fstat),
-	RULE(newfstatat), /* what glibc makes of fstat */
-	RULE(lseek),	  /* what is a hole in guest memory */
+	RULE(newfstatat), /* glibc's implementation of fstat */
+	RULE(lseek),	  /* finds holes in guest memory */
 	RULE(pread64),
 	RULE(pwrite64),
 	RULE(pwritev),
 	RULE(ftruncate),
-	/* The disk's ring, made before: it reads, writes, syncs and punches holes, and can't be
-	 * made to do more. */
+	/*
+	 * The disk's ring, created before: it reads, writes, syncs and punches holes, and can't be
+	 * extended.
+	 */
 	RULE(io_uring_enter),
 	RULE(getrandom), /* the rng device */
-	/* vCPUs and chips are read for an image; all else KVM was asked for with the shell. */
+	/* Reads vCPUs and chips for a snapshot. All other KVM calls were made with the blank VM. */
 	RULE_IOCTL(KVM_GET_MP_STATE),
 	RULE_IOCTL(KVM_GET_REGS),
 	RULE_IOCTL(KVM_GET_SREGS),
@@ -155,7 +169,7 @@ static const struct rule loop_rules[] = {
 
 /* The filters of a thread: until the guest runs, and from then on. */
 struct stages {
-	struct sock_fprog fill, run;
+	struct sock_fprog blank, running;
 };
 
 struct confine {
@@ -174,7 +188,7 @@ static int add_rules(scmp_filter_ctx ctx, const struct rule *rules, size_t count
 	return 0;
 }
 
-/* The compiled program, by way of a memory file, since libseccomp writes it to a descriptor. */
+/* Exports the compiled program through a memfd, since libseccomp writes it to a descriptor. */
 static int export(scmp_filter_ctx ctx, struct sock_fprog *out, struct err *e)
 {
 	scoped_fd int fd = memfd_create("filter", MFD_CLOEXEC);
@@ -182,37 +196,39 @@ static int export(scmp_filter_ctx ctx, struct sock_fprog *out, struct err *e)
 	int r;
 
 	if (fd < 0)
-		return err_set(e, errno, "make a file for the system call filter");
+		return err_set(e, errno, "create a memfd for the system call filter");
 	r = seccomp_export_bpf(ctx, fd);
 	if (r)
 		return err_set(e, -r, "compile the system call filter");
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "size of the system call filter");
+		return err_set(e, errno, "get the size of the system call filter");
 	out->len = (unsigned short)(st.st_size / sizeof(*out->filter));
 	out->filter = malloc((size_t)st.st_size);
 	if (!out->filter)
-		return err_set(e, ENOMEM, "hold the system call filter");
+		return err_set(e, ENOMEM, "allocate the system call filter");
 	if (pread(fd, out->filter, (size_t)st.st_size, 0) != st.st_size)
 		return err_set(e, EIO, "read the system call filter");
 	return 0;
 }
 
-static int compile(struct sock_fprog *out, const struct rule *rules, size_t count, bool fill,
+static int compile(struct sock_fprog *out, const struct rule *rules, size_t count, bool blank,
 		   struct err *e)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
 	int r;
 
 	if (!ctx)
-		return err_set(e, ENOMEM, "make a system call filter");
-	/* A binary tree instead of a chain: a vCPU thread's calls are all hot. */
+		return err_set(e, ENOMEM, "create a system call filter");
+	/* A binary tree instead of a chain: all system calls of a vCPU thread are hot. */
 	r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (r)
 		err_set(e, -r, "order the system call filter");
 	if (!r)
 		r = add_rules(ctx, both_rules, ARRAY_LEN(both_rules), e);
-	if (!r && fill)
-		r = add_rules(ctx, fill_rules, ARRAY_LEN(fill_rules), e);
+	if (!r && blank)
+		r = add_rules(ctx, blank_rules, ARRAY_LEN(blank_rules), e);
+	if (!r && HAS_SANITIZER)
+		r = add_rules(ctx, sanitizer_rules, ARRAY_LEN(sanitizer_rules), e);
 	if (!r)
 		r = add_rules(ctx, rules, count, e);
 	if (!r)
@@ -223,9 +239,9 @@ static int compile(struct sock_fprog *out, const struct rule *rules, size_t coun
 
 static int compile_stages(struct stages *out, const struct rule *rules, size_t count, struct err *e)
 {
-	int r = compile(&out->fill, rules, count, true, e);
+	int r = compile(&out->blank, rules, count, true, e);
 
-	return r ? r : compile(&out->run, rules, count, false, e);
+	return r ? r : compile(&out->running, rules, count, false, e);
 }
 
 static int drop(struct err *e)
@@ -234,7 +250,7 @@ static int drop(struct err *e)
 	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
 
 	if (syscall(SYS_capset, &h, none) < 0)
-		return err_set(e, errno, "give capabilities up");
+		return err_set(e, errno, "drop all capabilities");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "set no_new_privs");
 	return 0;
@@ -264,10 +280,10 @@ void confine_free(struct confine *c)
 {
 	if (!c)
 		return;
-	free(c->vcpu.fill.filter);
-	free(c->vcpu.run.filter);
-	free(c->loop.fill.filter);
-	free(c->loop.run.filter);
+	free(c->vcpu.blank.filter);
+	free(c->vcpu.running.filter);
+	free(c->loop.blank.filter);
+	free(c->loop.running.filter);
 	free(c);
 }
 
@@ -280,20 +296,20 @@ static int load(const struct sock_fprog *program, struct err *e)
 
 int confine_vcpu(struct confine *c, struct err *e)
 {
-	return load(&c->vcpu.fill, e);
+	return load(&c->vcpu.blank, e);
 }
 
 int confine_loop(struct confine *c, struct err *e)
 {
-	return load(&c->loop.fill, e);
+	return load(&c->loop.blank, e);
 }
 
 int confine_running_vcpu(struct confine *c, struct err *e)
 {
-	return load(&c->vcpu.run, e);
+	return load(&c->vcpu.running, e);
 }
 
 int confine_running_loop(struct confine *c, struct err *e)
 {
-	return load(&c->loop.run, e);
+	return load(&c->loop.running, e);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What this process may still do once it is a shell: no capabilities, no new privileges, and per
- * thread a list of the system calls it is known to make. Any other one kills the process, and the
- * kernel logs which it was.
+ * Confines this process once it is a blank VM: no capabilities, no new privileges, and for each
+ * kind of thread a list of the system calls that it is known to make. Any other call kills the
+ * process, and the kernel logs which one it was.
  */
 #ifndef RAMET_VMM_CONFINE_H
 #define RAMET_VMM_CONFINE_H
@@ -11,14 +11,16 @@
 
 struct confine;
 
-/* Gives all capabilities up and prepares both lists. Before any thread is started. */
+/* Drops all capabilities and prepares both lists. Call it before any thread is started. */
 int confine_new(struct confine **out, struct err *e);
 void confine_free(struct confine *c);
 
-/* For the calling thread, from now on: a vCPU thread; the loop's thread. */
+/* Confine the calling thread from now on: a vCPU thread, or the loop's thread. */
 int confine_vcpu(struct confine *c, struct err *e);
 int confine_loop(struct confine *c, struct err *e);
-/* The same once the guest runs: the state of vCPUs and chips can be read but not set any more. */
+/*
+ * The same once the guest runs: the state of vCPUs and chips can still be read but no longer set.
+ */
 int confine_running_vcpu(struct confine *c, struct err *e);
 int confine_running_loop(struct confine *c, struct err *e);
 

@@ -11,36 +11,37 @@
 static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
-	/* kernel or state and memory; base and writable layer */
+	/* kernel, or state and memory; base and writable layer */
 	unsigned expected = m->fill.kind == CTL_RESTORE ? 4 : 3;
 
 	if (m->fill.kind != CTL_BOOT && m->fill.kind != CTL_RESTORE)
-		return err_say(e, EPROTO, "a fill of kind %u is neither boot nor restore",
+		return err_say(e, EPROTO, "CTL_FILL of kind %u: must be CTL_BOOT or CTL_RESTORE",
 			       m->fill.kind);
 	if (m->fill.has_initrd > (m->fill.kind == CTL_BOOT))
-		return err_say(e, EPROTO, "has_initrd is %u", m->fill.has_initrd);
+		return err_say(e, EPROTO, "has_initrd is %u: must be 0, or 1 for a boot",
+			       m->fill.has_initrd);
 	if (m->fill.ram_mib < CONFIG_RAM_MIB_MIN || m->fill.ram_mib > CONFIG_RAM_MIB_MAX ||
 	    m->fill.ram_mib % 2)
-		return err_say(e, EPROTO, "%u MiB of RAM; it must be an even number from %d to %d",
+		return err_say(e, EPROTO, "%u MiB of RAM: must be an even number from %d to %d",
 			       m->fill.ram_mib, CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX);
 	if (m->fill.layers > CTL_LAYERS_MAX)
-		return err_say(e, EPROTO, "%u disk layers; at most %d can be", m->fill.layers,
+		return err_say(e, EPROTO, "%u disk layers; the limit is %d", m->fill.layers,
 			       CTL_LAYERS_MAX);
 	if (m->fill.memory_layers > (m->fill.kind == CTL_RESTORE ? CTL_MEMORY_MAX : 0))
 		return err_say(e, EPROTO, "%u memory layers; a restore takes up to %d, a boot none",
 			       m->fill.memory_layers, CTL_MEMORY_MAX);
 	if (!m->fill.disk_bytes || m->fill.disk_bytes % 4096 || m->fill.disk_bytes > DISK_BYTES_MAX)
 		return err_say(e, EPROTO,
-			       "a disk of %llu bytes; it must be a multiple of 4096 up to 1 TiB",
+			       "a disk of %llu bytes: must be a multiple of 4096 up to 1 TiB",
 			       (unsigned long long)m->fill.disk_bytes);
 	if (!memchr(m->fill.cmdline, '\0', sizeof(m->fill.cmdline)))
-		return err_say(e, EPROTO, "the command line has no end within %d bytes",
+		return err_say(e, EPROTO, "the command line is not terminated within %d bytes",
 			       CTL_CMDLINE_MAX);
 	if (!memcmp(m->fill.instance, none, sizeof(none)))
-		return err_say(e, EPROTO, "a fill needs an instance that is not all zeros");
+		return err_say(e, EPROTO, "CTL_FILL needs an instance that is not all zeros");
 	expected += m->fill.has_initrd + m->fill.memory_layers + m->fill.layers;
 	if (nfds != expected)
-		return err_say(e, EPROTO, "this fill needs %u descriptors, %u came", expected,
+		return err_say(e, EPROTO, "this CTL_FILL needs %u descriptors, got %u", expected,
 			       nfds);
 	return 0;
 }
@@ -48,39 +49,37 @@ static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 static int check_connect(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 1)
-		return err_say(e, EPROTO, "a connect needs 1 descriptor, %u came", nfds);
+		return err_say(e, EPROTO, "CTL_CONNECT needs 1 descriptor, got %u", nfds);
 	return 0;
 }
 
 static int check_inspect(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 1)
-		return err_say(e, EPROTO, "an inspect needs 1 descriptor, %u came", nfds);
+		return err_say(e, EPROTO, "CTL_INSPECT needs 1 descriptor, got %u", nfds);
 	return 0;
 }
 
 static int check_save(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 3)
-		return err_say(e, EPROTO, "a save needs 3 descriptors, %u came", nfds);
+		return err_say(e, EPROTO, "CTL_SAVE needs 3 descriptors, got %u", nfds);
 	return 0;
 }
 
 static int check_fork(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 1)
-		return err_say(e, EPROTO, "a fork needs 1 descriptor, %u came", nfds);
+		return err_say(e, EPROTO, "CTL_FORK needs 1 descriptor, got %u", nfds);
 	if (m->fork.stay_paused > 1)
-		return err_say(e, EPROTO, "stay_paused is %u, neither 0 nor 1",
-			       m->fork.stay_paused);
+		return err_say(e, EPROTO, "stay_paused is %u: must be 0 or 1", m->fork.stay_paused);
 	return 0;
 }
 
 static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds)
-		return err_say(e, EPROTO, "request %u takes no descriptors, %u came", m->type,
-			       nfds);
+		return err_say(e, EPROTO, "request %u takes no descriptors, got %u", m->type, nfds);
 	return 0;
 }
 
@@ -90,19 +89,19 @@ static int (*const checks[])(const struct ctl_msg *, unsigned, struct err *) = {
 	[CTL_QUIT] = check_bare, [CTL_FORK] = check_fork,	[CTL_INSPECT] = check_inspect,
 };
 
-int ctl_check(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)
+int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)
 {
 	if (bytes != sizeof(*m))
-		return err_say(e, EPROTO, "a message has %zu bytes, this one %zu", sizeof(*m),
+		return err_say(e, EPROTO, "a message must have %zu bytes, got %zu", sizeof(*m),
 			       bytes);
 	if (m->version != CTL_VERSION)
-		return err_say(e, EPROTO, "the message has version %u, this process speaks %u",
+		return err_say(e, EPROTO, "the message has version %u, this process supports %u",
 			       m->version, CTL_VERSION);
 	if (!m->seq)
-		return err_say(e, EPROTO, "a request needs a number that is not 0");
+		return err_say(e, EPROTO, "a request needs a seq that is not 0");
 	if (m->nfds != nfds)
-		return err_say(e, EPROTO, "%u descriptors are announced, %u came", m->nfds, nfds);
+		return err_say(e, EPROTO, "%u descriptors announced, got %u", m->nfds, nfds);
 	if (m->type >= ARRAY_LEN(checks) || !checks[m->type])
-		return err_say(e, EPROTO, "there is no request of type %u", m->type);
+		return err_say(e, EPROTO, "unknown request type %u", m->type);
 	return checks[m->type](m, nfds, e);
 }

@@ -13,30 +13,30 @@
 #include "base/log.h"
 #include "base/report.h"
 
-/* One more than may come, so that too many are told from just enough. */
+/* One more than allowed, so that too many descriptors are detected. */
 #define FDS_ROOM (CTL_FDS_MAX + 1)
 
 struct ctl {
-	const struct config *cfg;
-	struct loop *loop;
+	const struct vm_config *cfg;
+	struct event_loop *loop;
 	struct vm *vm;
-	struct loop_watch *listen_watch, *conn_watch;
+	struct event_watch *listen_watch, *conn_watch;
 	int conn;	     /* -1: none */
-	uint32_t generation; /* of the connection: an answer to an older one is dropped */
-	uint8_t instance[CTL_INSTANCE_LEN]; /* of the fill; zeros: none yet */
+	uint32_t generation; /* of the connection: answers to an older connection are dropped */
+	uint8_t instance[CTL_INSTANCE_LEN]; /* set by CTL_FILL; zeros before */
 	bool ended;
 	enum ctl_end_reason end_reason;
 	char end_text[CTL_TEXT_MAX];
 };
 
-struct request {
+struct ctl_request {
 	struct ctl_msg msg;
 	size_t bytes;
 	unsigned nfds;
-	int fds[FDS_ROOM]; /* closed after the request, but for those taken */
+	int fds[FDS_ROOM]; /* closed after the request, except those taken over */
 };
 
-/* Who waits for an answer that comes later. */
+/* Waits for an answer that is sent later. */
 struct waiter {
 	struct ctl *ctl;
 	uint32_t generation, seq;
@@ -46,12 +46,12 @@ struct waiter {
 
 static void hang_up(struct ctl *c)
 {
-	loop_watch_del(c->conn_watch);
+	event_watch_del(c->conn_watch);
 	c->conn_watch = NULL;
 	close_fd(&c->conn);
 }
 
-/* The descriptors stay the caller's. */
+/* The caller keeps the descriptors. */
 static bool send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned nfds)
 {
 	union {
@@ -75,7 +75,7 @@ static bool send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned
 		return false;
 	if (sendmsg(c->conn, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
 		return true;
-	log_warn("the control connection takes no more: %s", strerror(errno));
+	log_warn("can't send on the control connection: %s", strerror(errno));
 	hang_up(c);
 	return false;
 }
@@ -93,7 +93,7 @@ static void set_text(char out[CTL_TEXT_MAX], const char *text)
 	out[len] = '\0';
 }
 
-/* `e` is NULL or unset when all went well. */
+/* `e` is NULL or unset on success. */
 static void reply(struct ctl *c, uint32_t seq, const struct err *e)
 {
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = seq};
@@ -136,14 +136,14 @@ static void on_guest_ended(void *arg, enum ctl_end_reason reason, const char *te
 	send_ended(c);
 }
 
-/* --- Answers that come later --- */
+/* --- Deferred answers --- */
 
 static struct waiter *waiter_new(struct ctl *c, uint32_t seq, struct err *e)
 {
 	struct waiter *w = malloc(sizeof(*w));
 
 	if (!w) {
-		err_set(e, ENOMEM, "wait for the answer");
+		err_set(e, ENOMEM, "allocate a deferred answer");
 		return NULL;
 	}
 	*w = (struct waiter){.ctl = c, .generation = c->generation, .seq = seq};
@@ -175,41 +175,41 @@ static void on_connected(void *arg, int result)
 	answer(arg, &e);
 }
 
-/* Whoever had it paused is not there any more, and whoever came since does not know of it. */
+/* The connection that had the VM paused is gone, and a newer one does not know of the pause. */
 static void run_unasked(struct vm *vm)
 {
 	struct err e = {0};
 
-	log_info("the image that the VM was paused for is not wanted any more: it goes on");
+	log_info("nobody waits any more for the snapshot that the VM was paused for: resume it");
 	if (vm_run(vm, &e))
 		log_error("%s", e.text);
 }
 
-static void on_forked(void *arg, const struct vm_image *img, const struct err *e)
+static void on_forked(void *arg, const struct vm_snapshot *snapshot, const struct err *e)
 {
 	struct waiter *w = arg;
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = w->seq};
 
-	if (!img) {
+	if (!snapshot) {
 		log_warn("fork: %s", e->text);
 		answer(w, e);
 		return;
 	}
-	m.reply.fork.pause_ns = img->pause_ns;
-	m.reply.fork.copied_bytes = img->copied_bytes;
-	m.reply.fork.disk_bytes = img->disk_bytes;
-	m.reply.fork.memory_layers = img->memory_layers;
-	m.reply.fork.layers = img->layers;
-	bool told =
-		w->generation == w->ctl->generation && send_with(w->ctl, &m, img->fds, img->nfds);
-	if (!told && vm_state(w->ctl->vm) == CTL_PAUSED)
+	m.reply.fork.pause_ns = snapshot->pause_ns;
+	m.reply.fork.copied_bytes = snapshot->copied_bytes;
+	m.reply.fork.disk_bytes = snapshot->disk_bytes;
+	m.reply.fork.memory_layers = snapshot->memory_layers;
+	m.reply.fork.layers = snapshot->layers;
+	bool delivered = w->generation == w->ctl->generation &&
+			 send_with(w->ctl, &m, snapshot->fds, snapshot->nfds);
+	if (!delivered && vm_state(w->ctl->vm) == CTL_PAUSED)
 		run_unasked(w->ctl->vm);
 	free(w);
 }
 
-/* --- Requests: each returns 0 (answered by the caller), 1 (answered, or later), or -errno --- */
+/* --- Requests: each returns 0 (the caller answers), 1 (answered, or deferred), or -errno --- */
 
-static int do_fill(struct ctl *c, struct request *r, struct err *e)
+static int do_fill(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	const struct ctl_msg *m = &r->msg;
 	bool boot = m->fill.kind == CTL_BOOT;
@@ -237,7 +237,7 @@ static int do_fill(struct ctl *c, struct request *r, struct err *e)
 	memcpy(c->instance, m->fill.instance, sizeof(c->instance));
 	answer.reply.fill.running_ns = vm_running_since(c->vm);
 	send_msg(c, &answer);
-	vm_filled(c->vm);
+	vm_started(c->vm);
 	return 1;
 }
 
@@ -248,13 +248,13 @@ static int check_stream(int fd, struct err *e)
 	int flags = fcntl(fd, F_GETFL);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_STREAM)
-		return err_say(e, EPROTO, "a connect needs a stream socket");
+		return err_say(e, EPROTO, "CTL_CONNECT needs a stream socket");
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
 		return err_set(e, errno, "make the stream socket non-blocking");
 	return 0;
 }
 
-static int do_connect(struct ctl *c, struct request *r, struct err *e)
+static int do_connect(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	int res = check_stream(r->fds[0], e);
 	struct waiter *w = res ? NULL : waiter_new(c, r->msg.seq, e);
@@ -269,7 +269,7 @@ static int do_connect(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
-static int do_pause(struct ctl *c, struct request *r, struct err *e)
+static int do_pause(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct waiter *w = waiter_new(c, r->msg.seq, e);
 	int res;
@@ -284,12 +284,12 @@ static int do_pause(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
-static int do_run(struct ctl *c, struct request *r, struct err *e)
+static int do_run(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	return vm_run(c->vm, e);
 }
 
-static int do_save(struct ctl *c, struct request *r, struct err *e)
+static int do_save(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
 	uint64_t pause_ns;
@@ -302,7 +302,7 @@ static int do_save(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
-static int do_fork(struct ctl *c, struct request *r, struct err *e)
+static int do_fork(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct waiter *w = waiter_new(c, r->msg.seq, e);
 	int res;
@@ -319,7 +319,7 @@ static int do_fork(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
-static int do_stats(struct ctl *c, struct request *r, struct err *e)
+static int do_stats(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
 
@@ -328,13 +328,13 @@ static int do_stats(struct ctl *c, struct request *r, struct err *e)
 	return 1;
 }
 
-static int do_inspect(struct ctl *c, struct request *r, struct err *e)
+static int do_inspect(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	scoped_free char *text = malloc(CTL_REPORT_MAX);
 	struct report report;
 
 	if (!text)
-		return err_set(e, ENOMEM, "hold the report");
+		return err_set(e, ENOMEM, "allocate the report");
 	report = report_on(text, CTL_REPORT_MAX);
 	vm_inspect(c->vm, &report);
 	if (pwrite(r->fds[0], text, report.len, 0) != (ssize_t)report.len)
@@ -342,23 +342,23 @@ static int do_inspect(struct ctl *c, struct request *r, struct err *e)
 	return 0;
 }
 
-static int do_quit(struct ctl *c, struct request *r, struct err *e)
+static int do_quit(struct ctl *c, struct ctl_request *r, struct err *e)
 {
-	loop_stop(c->loop);
+	event_loop_stop(c->loop);
 	return 0;
 }
 
-static int (*const handlers[])(struct ctl *, struct request *, struct err *) = {
+static int (*const handlers[])(struct ctl *, struct ctl_request *, struct err *) = {
 	[CTL_FILL] = do_fill, [CTL_CONNECT] = do_connect, [CTL_PAUSE] = do_pause,
 	[CTL_RUN] = do_run,   [CTL_SAVE] = do_save,	  [CTL_STATS] = do_stats,
 	[CTL_QUIT] = do_quit, [CTL_FORK] = do_fork,	  [CTL_INSPECT] = do_inspect,
 };
 
-static void serve(struct ctl *c, struct request *r)
+static void serve(struct ctl *c, struct ctl_request *r)
 {
 	uint32_t seq = r->bytes >= offsetof(struct ctl_msg, nfds) ? r->msg.seq : 0;
 	struct err e = {0};
-	int res = ctl_check(&r->msg, r->bytes, r->nfds, &e);
+	int res = ctl_check_request(&r->msg, r->bytes, r->nfds, &e);
 
 	if (!res)
 		res = handlers[r->msg.type](c, r, &e);
@@ -370,7 +370,7 @@ static void serve(struct ctl *c, struct request *r)
 
 /* --- Receiving --- */
 
-static void take_fds(struct request *r, struct msghdr *h)
+static void take_fds(struct ctl_request *r, struct msghdr *h)
 {
 	for (struct cmsghdr *cm = CMSG_FIRSTHDR(h); cm; cm = CMSG_NXTHDR(h, cm)) {
 		size_t n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -382,8 +382,8 @@ static void take_fds(struct request *r, struct msghdr *h)
 	}
 }
 
-/* The kernel gives no more descriptors than there is room for, and closes the rest. */
-static ssize_t receive(int fd, struct request *r)
+/* The kernel passes at most as many descriptors as there is room for, and closes the rest. */
+static ssize_t receive(int fd, struct ctl_request *r)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * FDS_ROOM)];
@@ -409,7 +409,7 @@ static ssize_t receive(int fd, struct request *r)
 static void on_readable(void *arg, uint32_t events)
 {
 	struct ctl *c = arg;
-	struct request r = {.nfds = 0};
+	struct ctl_request r = {.nfds = 0};
 	ssize_t n = receive(c->conn, &r);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -433,7 +433,7 @@ static void on_connection(void *arg, uint32_t events)
 	hang_up(c);
 	c->conn = fd;
 	c->generation++;
-	if (loop_watch_add(c->loop, fd, EPOLLIN, on_readable, c, &c->conn_watch, &e)) {
+	if (event_watch_add(c->loop, fd, EPOLLIN, on_readable, c, &c->conn_watch, &e)) {
 		log_error("%s", e.text);
 		hang_up(c);
 		return;
@@ -443,7 +443,7 @@ static void on_connection(void *arg, uint32_t events)
 		send_ended(c);
 }
 
-int ctl_new(struct ctl **out, const struct config *cfg, struct loop *loop, struct vm *vm,
+int ctl_new(struct ctl **out, const struct vm_config *cfg, struct event_loop *loop, struct vm *vm,
 	    struct err *e)
 {
 	struct ctl *c = calloc(1, sizeof(*c));
@@ -452,7 +452,7 @@ int ctl_new(struct ctl **out, const struct config *cfg, struct loop *loop, struc
 	if (!c)
 		return err_set(e, ENOMEM, "serve the control socket");
 	*c = (struct ctl){.cfg = cfg, .loop = loop, .vm = vm, .conn = -1};
-	r = loop_watch_add(loop, cfg->ctl_fd, EPOLLIN, on_connection, c, &c->listen_watch, e);
+	r = event_watch_add(loop, cfg->ctl_fd, EPOLLIN, on_connection, c, &c->listen_watch, e);
 	if (r) {
 		free(c);
 		return r;
@@ -467,6 +467,6 @@ void ctl_free(struct ctl *c)
 	if (!c)
 		return;
 	hang_up(c);
-	loop_watch_del(c->listen_watch);
+	event_watch_del(c->listen_watch);
 	free(c);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An image of a running VM. What takes time is done while the vCPUs run: before the pause the
- * devices come to rest (what the guest asks of them waits) and the disk's layer is sealed; after
- * it the state is written. All that can fail comes before anything of the VM changed, but for the
- * freeze of its memory, which changes nothing that it could see.
+ * Takes a snapshot of a running VM. Slow work is done while the vCPUs run: before the pause the
+ * devices are drained (requests of the guest wait) and the next disk layer is prepared; after the
+ * pause the state is written. Everything that can fail comes before the VM changes, except the
+ * freeze of its memory, which changes nothing that the guest could see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,16 +15,16 @@
 #include "vmm/backend/layer.h"
 #include "vmm/vm-internal.h"
 
-/* A tenth of the loop's time. */
+/* Uses a tenth of the loop's time. */
 #define FLATTEN_EVERY_NS 1000000u
 
-/* What there is in the course of a fork. */
-struct fork {
-	struct vm_image image;
+/* The intermediate results of a fork. */
+struct fork_job {
+	struct vm_snapshot snapshot;
 	struct layer_stack *disk;
-	struct state_still *still;
+	struct state_capture *quiesced;
 	int state_fd;
-	bool stopped; /* the vCPUs were left so */
+	bool stopped; /* the vCPUs stay paused */
 };
 
 /* --- Merging memory layers in the background --- */
@@ -34,26 +34,26 @@ static void on_flatten(void *arg)
 	struct vm *vm = arg;
 
 	if (vm->state == CTL_RUNNING && !vm->on_paused && ram_flatten_step(vm->ram))
-		loop_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
+		event_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
 }
 
 void vm_flatten(struct vm *vm)
 {
 	vm->flatten.fn = on_flatten;
 	vm->flatten.arg = vm;
-	loop_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
+	event_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
 }
 
 /* --- The fork --- */
 
-static void finish_fork(struct vm *vm, const struct vm_image *image, const struct err *e)
+static void finish_fork(struct vm *vm, const struct vm_snapshot *snapshot, const struct err *e)
 {
 	vm_forked_fn *done = vm->on_forked;
 
 	close_fd(&vm->fork_writable);
 	vm->on_forked = NULL;
 	if (done)
-		done(vm->on_forked_arg, image, e);
+		done(vm->on_forked_arg, snapshot, e);
 }
 
 void vm_end_fork(struct vm *vm)
@@ -67,15 +67,16 @@ void vm_end_fork(struct vm *vm)
 
 static int check_disk(struct vm *vm, struct err *e)
 {
-	if (vio_blk_starved(vm_blk(vm)))
-		return err_say(e, ENOSPC,
-			       "the host's disk is full, and the guest's writes wait for room on "
-			       "it: a fork would lose them");
+	if (vio_blk_enospc(vm_blk(vm)))
+		return err_say(
+			e, ENOSPC,
+			"the host's disk is full: a fork would lose writes of the guest that "
+			"wait for space");
 	return 0;
 }
 
-/* All that can be had before the vCPUs stand still. */
-static int prepare(struct vm *vm, struct fork *f, struct err *e)
+/* Prepares everything that does not need the vCPUs to be paused. */
+static int prepare(struct vm *vm, struct fork_job *f, struct err *e)
 {
 	const struct state_parts p = vm_parts(vm);
 	int r = check_disk(vm, e);
@@ -84,8 +85,8 @@ static int prepare(struct vm *vm, struct fork *f, struct err *e)
 		return r;
 	f->state_fd = memfd_create("state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (f->state_fd < 0)
-		return err_set(e, errno, "make a file for the state");
-	r = state_still_new(&f->still, &p, e);
+		return err_set(e, errno, "create a memfd for the state");
+	r = state_capture_new(&f->quiesced, &p, e);
 	if (!r)
 		r = ram_prepare(vm->ram, vm->fork_how.children, e);
 	/* An empty layer would only make the chain longer. */
@@ -94,9 +95,11 @@ static int prepare(struct vm *vm, struct fork *f, struct err *e)
 	return r;
 }
 
-/* The vCPUs stand still in here, and run when it returns; unless the guest has ended, or is to stay
- * as it is. */
-static int take_still(struct vm *vm, struct fork *f, struct err *e)
+/*
+ * Pauses the vCPUs, captures RAM and state, and resumes the vCPUs, unless the guest has ended or is
+ * to stay paused.
+ */
+static int capture(struct vm *vm, struct fork_job *f, struct err *e)
 {
 	uint64_t start = now_ns();
 	int r;
@@ -104,44 +107,44 @@ static int take_still(struct vm *vm, struct fork *f, struct err *e)
 	vcpus_pause(vm->vcpus);
 	if (vm->end.set)
 		return err_say(e, ECANCELED, "the guest ended before it was forked");
-	r = ram_freeze(vm->ram, &f->image.copied_bytes, e);
+	r = ram_freeze(vm->ram, &f->snapshot.copied_bytes, e);
 	if (!r)
-		r = state_still_take(f->still, e);
-	vm_tell_clock_stopped(vm);
+		r = state_capture_take(f->quiesced, e);
+	vm_notify_clock_stopped(vm);
 	f->stopped = !r && vm->fork_how.stay_paused;
 	if (!f->stopped)
 		vcpus_run(vm->vcpus);
-	f->image.pause_ns = now_ns() - start;
+	f->snapshot.pause_ns = now_ns() - start;
 	return r;
 }
 
-static int write_state(struct fork *f, struct err *e)
+static int write_state(struct fork_job *f, struct err *e)
 {
-	int r = state_still_write(f->still, f->state_fd, e);
+	int r = state_capture_write(f->quiesced, f->state_fd, e);
 
-	/* Many will read it, none shall write it. */
+	/* The snapshot's many readers must not be able to write it. */
 	if (!r && fcntl(f->state_fd, F_ADD_SEALS,
 			F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
 		return err_set(e, errno, "seal the state");
 	return r;
 }
 
-static void list_files(struct vm *vm, struct fork *f)
+static void list_files(struct vm *vm, struct fork_job *f)
 {
-	struct vm_image *img = &f->image;
+	struct vm_snapshot *snapshot = &f->snapshot;
 	unsigned n = 0, memory;
 
-	img->fds[n++] = f->state_fd;
-	memory = ram_image(vm->ram, img->fds + n);
+	snapshot->fds[n++] = f->state_fd;
+	memory = ram_snapshot_fds(vm->ram, snapshot->fds + n);
 	n += memory;
-	img->fds[n++] = layer_base_fd(f->disk);
-	img->layers = layer_sealed_fds(f->disk, img->fds + n);
-	img->nfds = n + img->layers;
-	img->memory_layers = memory - 1;
-	img->disk_bytes = layer_disk_bytes(f->disk);
+	snapshot->fds[n++] = layer_base_fd(f->disk);
+	snapshot->layers = layer_sealed_fds(f->disk, snapshot->fds + n);
+	snapshot->nfds = n + snapshot->layers;
+	snapshot->memory_layers = memory - 1;
+	snapshot->disk_bytes = layer_disk_bytes(f->disk);
 }
 
-/* Or not, when it is to stay paused and there is an image. */
+/* Resumes the VM, unless it is to stay paused and the snapshot succeeded. */
 static void go_on(struct vm *vm, bool stopped, bool well)
 {
 	if (stopped && well) {
@@ -155,12 +158,12 @@ static void go_on(struct vm *vm, bool stopped, bool well)
 
 static void fork_drained(struct vm *vm)
 {
-	struct fork f = {.disk = vio_blk_disk(vm_blk(vm)), .state_fd = -1};
+	struct fork_job f = {.disk = vio_blk_disk(vm_blk(vm)), .state_fd = -1};
 	struct err e = {0};
 	int r = prepare(vm, &f, &e);
 
 	if (!r)
-		r = take_still(vm, &f, &e);
+		r = capture(vm, &f, &e);
 	if (!r)
 		r = write_state(&f, &e);
 	if (!r && layer_stack_written(f.disk)) {
@@ -172,11 +175,11 @@ static void fork_drained(struct vm *vm)
 		layer_stack_abandon(f.disk);
 	else
 		list_files(vm, &f);
-	state_still_free(f.still);
+	state_capture_free(f.quiesced);
 	go_on(vm, f.stopped, r == 0);
-	finish_fork(vm, r ? NULL : &f.image, &e);
+	finish_fork(vm, r ? NULL : &f.snapshot, &e);
 	close_fd(&f.state_fd);
-	ram_settle(vm->ram);
+	ram_end_freeze(vm->ram);
 	vm_flatten(vm);
 }
 
@@ -186,9 +189,9 @@ int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_f
 	int r;
 
 	if (vm->state != CTL_RUNNING)
-		return err_say(e, EINVAL, "the VM does not run");
+		return err_say(e, EINVAL, "the VM is not running");
 	if (vm->on_paused || vm->on_forked)
-		return err_say(e, EBUSY, "the VM is being %s already",
+		return err_say(e, EBUSY, "the VM is already being %s",
 			       vm->on_paused ? "paused" : "forked");
 	r = check_disk(vm, e);
 	if (r)

@@ -1,32 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A report on the VM as it is now, for people who want to know why it stands still. */
+/*
+ * A report on the current state of the VM, for people who want to know why it does not make
+ * progress.
+ */
 #include "vmm/kvm/inspect.h"
 
 #include "base/clock.h"
 #include "vmm/vm-internal.h"
 
-/* How long the loop waits for the vCPUs to stop. A kick takes microseconds, on a busy host
- * milliseconds. */
+/*
+ * Maximum time that the loop waits for the vCPUs to stop. A kick takes microseconds, or
+ * milliseconds on a busy host.
+ */
 #define HOLD_MS 200
 
 static void add_state(const struct vm *vm, struct report *r)
 {
-	static const char *const states[] = {[CTL_SHELL] = "shell",
+	static const char *const states[] = {[CTL_SHELL] = "blank",
 					     [CTL_RUNNING] = "running",
 					     [CTL_PAUSED] = "paused",
 					     [CTL_GUEST_ENDED] = "ended"};
 
 	report_add(r, "VM: %s%s%s%s, %u MiB, %u vCPUs", states[vm->state],
-		   vm->spoiled ? ", a fill failed" : "", vm->on_paused ? ", being paused" : "",
-		   vm->on_forked ? ", an image is being taken" : "", vm_ram_mib(vm), vm->cfg.vcpus);
-	if (vm->filled_at)
+		   vm->unusable ? ", unusable after a failed start" : "",
+		   vm->on_paused ? ", being paused" : "", vm->on_forked ? ", being forked" : "",
+		   vm_ram_mib(vm), vm->cfg.vcpus);
+	if (vm->started_at)
 		report_add(r, ", %s %.3f s ago", vm->restored ? "restored" : "booted",
-			   (double)(now_ns() - vm->filled_at) / 1e9);
+			   (double)(now_ns() - vm->started_at) / 1e9);
 	if (vm->on_drained)
-		report_add(r, ", %u devices have I/O to end", vm->draining);
+		report_add(r, ", %u devices have I/O in flight", vm->draining);
 	report_add(r, "\n");
 	if (vm->state == CTL_GUEST_ENDED)
-		report_add(r, "its end: %s\n", vm->end.text);
+		report_add(r, "the guest has ended: %s\n", vm->end.text);
 }
 
 static void add_vcpus(struct vm *vm, const struct vcpu_activity *before, struct report *r)
@@ -36,7 +42,7 @@ static void add_vcpus(struct vm *vm, const struct vcpu_activity *before, struct 
 		if (vcpus_activity(vm->vcpus, i).parked)
 			vcpu_inspect_state(vm->kvm, i, &vm->mem, r);
 		else
-			report_add(r, "  it does not stop: its registers can't be read\n");
+			report_add(r, "  did not stop: its registers can't be read\n");
 	}
 }
 
@@ -55,6 +61,6 @@ void vm_inspect(struct vm *vm, struct report *r)
 	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
 		vio_mmio_inspect(vm->machine.devices[i], r);
 	vcpus_unhold(vm->vcpus);
-	report_add(r, "this report took %.3f ms, in which the vCPUs stood still\n",
+	report_add(r, "this report took %.3f ms, during which the vCPUs were stopped\n",
 		   (double)(now_ns() - began_ns) / 1e6);
 }

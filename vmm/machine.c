@@ -7,12 +7,14 @@
 #include "vmm/arch/x86/layout.h"
 #include "vmm/kvm/irq.h"
 
-/* A burst of a minute's worth is a boot or a crash; at this rate a day of it is 88 MB of log. */
+/* Bursts of a minute's worth cover a boot or a crash; a day at this rate is 88 MB of log. */
 #define CONSOLE_BYTES_PER_S 1024
 #define VIRTIO_QUEUE_NOTIFY 0x50 /* virtio v1.2, 4.2.2 */
 
-/* Pins of the interrupt controller that no legacy device claims; 8 is the clock chip's, 12 the
- * generation's (proto/platform.h). */
+/*
+ * Pins of the interrupt controller that no other device uses; 8 is the clock's, 12 the generation's
+ * (proto/platform.h).
+ */
 static const uint32_t device_gsi[MACHINE_DEVICES] = {
 	[MACHINE_BLK] = 5,     [MACHINE_VSOCK] = 6, [MACHINE_RNG] = 7,
 	[MACHINE_CONSOLE] = 9, [MACHINE_NET] = 10,  [MACHINE_BALLOON] = 11,
@@ -96,7 +98,9 @@ int machine_init(struct machine *m, const struct machine_config *cfg, struct err
 		m->lines[i].fd = -1;
 	r = bus_new(&m->bus, e);
 	if (!r)
-		r = legacy_new(&m->legacy, m->bus, cfg->on_request, cfg->arg, e);
+		r = cmos_new(&m->cmos, m->bus, e);
+	if (!r)
+		r = i8042_new(&m->i8042, m->bus, cfg->on_request, cfg->arg, e);
 	if (!r)
 		r = generation_new(&m->generation, m->bus, cfg->on_unique, cfg->arg, e);
 	if (!r && cfg->debug_serial)
@@ -118,7 +122,8 @@ void machine_fini(struct machine *m)
 	serial_free(m->serial);
 	irq_line_fini(&m->serial_line);
 	generation_free(m->generation);
-	legacy_free(m->legacy);
+	i8042_free(m->i8042);
+	cmos_free(m->cmos);
 	bus_free(m->bus);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ramet-vmm: one process that is one microVM. It opens nothing by name: see config.h. */
+/* ramet-vmm: one process for one microVM. It opens no files by name: see config.h. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,28 +10,28 @@
 #include "base/turn.h"
 #include "vmm/config.h"
 #include "vmm/ctl.h"
-#include "vmm/dev/loop.h"
+#include "vmm/dev/event-loop.h"
 #include "vmm/vm.h"
 
-static int serve(const struct config *cfg, struct err *e)
+static int serve(const struct vm_config *cfg, struct err *e)
 {
-	struct loop *loop = NULL;
+	struct event_loop *loop = NULL;
 	struct vm *vm = NULL;
 	struct ctl *ctl = NULL;
-	int r = loop_new(&loop, e);
+	int r = event_loop_new(&loop, e);
 
 	if (!r)
 		r = vm_new(&vm, cfg, loop, e);
-	/* Not the vCPUs' threads, which are there by now. */
+	/* For the loop's thread only: the vCPU threads exist already. */
 	turn_soon();
 	if (!r)
 		r = ctl_new(&ctl, cfg, loop, vm, e);
 	if (!r)
 		r = vm_confine(vm, e);
 	if (!r)
-		loop_run(loop);
+		event_loop_run(loop);
 	ctl_free(ctl);
-	/* vm and loop go with the process: to take them apart would only take time. */
+	/* The end of the process frees vm and loop; freeing them here would only take time. */
 	return r;
 }
 
@@ -43,21 +43,24 @@ static int fail(const struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct config cfg;
+	struct vm_config cfg;
 	struct err e = {0};
 	char role[32];
 
-	/* One arena: a shell's memory is counted in KiB, and only the loop's thread allocates. */
+	/*
+	 * One arena: the memory of a blank VM is counted in KiB, and only the loop's thread
+	 * allocates.
+	 */
 	mallopt(M_ARENA_MAX, 1);
-	/* What setting up took and gave back is kept: a fill needs it, and new pages cost time. */
+	/* Keep freed memory for the start of the guest: new pages cost time. */
 	mallopt(M_TRIM_THRESHOLD, 512 << 10);
-	/* The same for what a connection's reader has not taken yet (CONN_BUF_BYTES). */
+	/* The same for data that a connection's reader has not taken yet (CONN_BUF_BYTES). */
 	mallopt(M_MMAP_THRESHOLD, 512 << 10);
 	signal(SIGPIPE, SIG_IGN);
-	/* Reads the time zone's file, if there is one, while files may still be opened. */
+	/* Reads the time zone file, if any, while files may still be opened. */
 	tzset();
 	log_init("vm", LOG_INFO);
-	if (config_parse(&cfg, argc, argv, &e))
+	if (vm_config_parse(&cfg, argc, argv, &e))
 		return fail(&e);
 	snprintf(role, sizeof(role), "vm %u", cfg.slot);
 	log_init(role, LOG_INFO);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A VM that stands still: how it comes to that, is saved, and goes on. */
+/* Pauses, saves and resumes a VM. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -22,7 +22,8 @@ static void on_device_drained(void *arg)
 void vm_drain(struct vm *vm, void (*next)(struct vm *vm))
 {
 	vm->on_drained = next;
-	vm->draining = 1; /* this loop, so that no device ends it before the last was asked */
+	/* Counts this loop, so that no device finishes the drain before the last one was asked. */
+	vm->draining = 1;
 	for (unsigned i = 0; i < MACHINE_DEVICES; i++) {
 		struct vio_dev *d = vio_mmio_device(vm->machine.devices[i]);
 
@@ -52,7 +53,7 @@ static void finish_pause(struct vm *vm, int result)
 		done(vm->on_paused_arg, result);
 }
 
-static void all_still(struct vm *vm)
+static void on_quiesced(struct vm *vm)
 {
 	vm->state = CTL_PAUSED;
 	finish_pause(vm, 0);
@@ -67,21 +68,21 @@ void vm_end_pause(struct vm *vm)
 int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e)
 {
 	if (vm->state != CTL_RUNNING)
-		return err_say(e, EINVAL, "the VM does not run");
+		return err_say(e, EINVAL, "the VM is not running");
 	if (vm->on_paused || vm->on_forked)
-		return err_say(e, EBUSY, "the VM is being %s already",
+		return err_say(e, EBUSY, "the VM is already being %s",
 			       vm->on_paused ? "paused" : "forked");
 	vm->on_paused = done;
 	vm->on_paused_arg = arg;
 	vcpus_pause(vm->vcpus);
 	vm->paused_at = now_ns();
-	/* A guest that just ended is no paused one: on_end_event is due and says so. */
+	/* A guest that has just ended is not paused: on_end_event is due and reports the end. */
 	if (!vm->end.set)
-		vm_drain(vm, all_still);
+		vm_drain(vm, on_quiesced);
 	return 0;
 }
 
-void vm_tell_clock_stopped(struct vm *vm)
+void vm_notify_clock_stopped(struct vm *vm)
 {
 	for (unsigned i = 0; i < vm->cfg.vcpus; i++)
 		kvm_vcpu_clock_stopped(&vm->kvm->vcpu[i]);
@@ -91,7 +92,7 @@ int vm_run(struct vm *vm, struct err *e)
 {
 	if (vm->state != CTL_PAUSED)
 		return err_say(e, EINVAL, "the VM is not paused");
-	vm_tell_clock_stopped(vm);
+	vm_notify_clock_stopped(vm);
 	vm_continue_devices(vm);
 	vm->state = CTL_RUNNING;
 	vcpus_run(vm->vcpus);
@@ -109,14 +110,13 @@ int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64
 
 	if (vm->state != CTL_PAUSED)
 		return err_say(e, EINVAL, "the VM is not paused");
-	if (vio_blk_starved(vm_blk(vm)))
+	if (vio_blk_enospc(vm_blk(vm)))
 		return err_say(e, ENOSPC,
-			       "the host's disk is full, and the guest's writes wait "
-			       "for room on it");
+			       "the host's disk is full: writes of the guest wait for space");
 	r = memory_save(&vm->mem, ram_memfd(vm->ram), memory_fd, e);
 	if (!r)
 		r = state_save(&p, state_fd, e);
-	/* Last, since it is the one step that changes the VM. */
+	/* The last step, since it is the only one that changes the VM. */
 	if (!r)
 		r = layer_stack_seal(vio_blk_disk(vm_blk(vm)), *writable_fd, e);
 	if (r)

@@ -22,7 +22,7 @@
 
 #define VCPU_NICE 5
 
-/* --- The end of the guest: found on a vCPU thread, dealt with on the loop's --- */
+/* --- The end of the guest: detected on a vCPU thread, handled on the loop's thread --- */
 
 __attribute__((format(printf, 4, 5))) static void
 end_guest(struct vm *vm, unsigned vcpu, enum ctl_end_reason reason, const char *format, ...)
@@ -42,20 +42,20 @@ end_guest(struct vm *vm, unsigned vcpu, enum ctl_end_reason reason, const char *
 	pthread_mutex_unlock(&vm->end.lock);
 	vcpus_halt(vm->vcpus);
 	if (write(vm->end.fd, &one, sizeof(one)) < 0)
-		log_error("the loop can't be told of the guest's end");
+		log_error("can't notify the loop of the guest's end");
 }
 
-static void on_legacy_request(void *arg, enum legacy_request what)
+static void on_i8042_request(void *arg, enum i8042_request what)
 {
 	struct vm *vm = arg;
 
-	if (what == LEGACY_RESET)
+	if (what == I8042_RESET)
 		end_guest(vm, 0, CTL_END_RESET, "the guest asked for a reboot");
 	else
 		end_guest(vm, 0, CTL_END_POWEROFF, "the guest powered itself off");
 }
 
-/* On a vCPU's thread. */
+/* Called on a vCPU thread. */
 static void on_unique(void *arg, unsigned who)
 {
 	struct vm *vm = arg;
@@ -113,9 +113,10 @@ static void serve_exit(void *arg, unsigned vcpu, struct kvm_run *run, int error)
 	struct vm *vm = arg;
 
 	if (error) {
-		/* EFAULT: the slots of memory are larger than RAM (gm_resize). */
+		/* EFAULT: the memory slots are larger than RAM (gm_resize). */
 		end_guest(vm, vcpu, error == -EFAULT ? CTL_END_CRASH : CTL_END_HOST,
-			  error == -EFAULT ? "vCPU %u reached for memory that is not there: %s"
+			  error == -EFAULT ? "the guest crashed: vCPU %u accessed memory that does "
+					     "not exist: %s"
 					   : "vCPU %u can't run on this host: %s",
 			  vcpu, strerror(-error));
 		return;
@@ -133,7 +134,7 @@ static void serve_exit(void *arg, unsigned vcpu, struct kvm_run *run, int error)
 		break;
 	case KVM_EXIT_INTERNAL_ERROR:
 		end_guest(vm, vcpu, CTL_END_CRASH,
-			  "the guest crashed: KVM can't go on with vCPU %u (internal error %u%s)",
+			  "the guest crashed: KVM can't continue vCPU %u (internal error %u%s)",
 			  vcpu, run->internal.suberror,
 			  run->internal.suberror == KVM_INTERNAL_ERROR_EMULATION
 				  ? ", an instruction it does not emulate"
@@ -146,8 +147,8 @@ static void serve_exit(void *arg, unsigned vcpu, struct kvm_run *run, int error)
 		break;
 	default:
 		end_guest(vm, vcpu, CTL_END_CRASH,
-			  "the guest crashed: exit %u of vCPU %u is none that is served",
-			  run->exit_reason, vcpu);
+			  "the guest crashed: unsupported exit %u of vCPU %u", run->exit_reason,
+			  vcpu);
 	}
 }
 
@@ -155,8 +156,10 @@ static int confine_thread(void *arg, struct err *e)
 {
 	struct vm *vm = arg;
 
-	/* The loop's thread, which serves what guest and service wait for, goes first. EACCES: the
-	 * priority is lower already, as rametd's was. */
+	/*
+	 * The loop's thread goes first, since guest and service wait for it. EACCES: the priority
+	 * is already lower, as rametd's was.
+	 */
 	if (setpriority(PRIO_PROCESS, (id_t)gettid(), VCPU_NICE) < 0 && errno != EACCES)
 		return err_set(e, errno, "lower the priority of a vCPU's thread");
 	return confine_vcpu(vm->confine, e);
@@ -177,7 +180,7 @@ static const struct vcpus_ops vcpu_ops = {
 	.on_exit = serve_exit,
 };
 
-/* --- The shell --- */
+/* --- The blank VM --- */
 
 static int set_cpuid(struct vm *vm, struct err *e)
 {
@@ -200,18 +203,18 @@ static int watch_end(struct vm *vm, struct err *e)
 {
 	vm->end.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (vm->end.fd < 0)
-		return err_set(e, errno, "make an eventfd");
-	return loop_watch_add(vm->loop, vm->end.fd, EPOLLIN, on_end_event, vm, &vm->end.watch, e);
+		return err_set(e, errno, "create an eventfd");
+	return event_watch_add(vm->loop, vm->end.fd, EPOLLIN, on_end_event, vm, &vm->end.watch, e);
 }
 
-/* Taken now, while this process may still open files. */
+/* Opens the page map now, while this process may still open files. */
 static int make_ram(struct vm *vm, struct err *e)
 {
 	struct err none = {0};
 	int pagemap = pagemap_open(vm->cfg.proc_fd, &none);
 
 	close_fd(&vm->cfg.proc_fd);
-	if (pagemap < 0) /* not fatal: only a fork of it will be refused */
+	if (pagemap < 0) /* not fatal: only forks of a VM that runs on a snapshot are refused */
 		log_warn("%s", none.text);
 	return ram_new(&vm->ram, &vm->mem, pagemap < 0 ? -1 : pagemap, e);
 }
@@ -227,7 +230,7 @@ static int make_machine(struct vm *vm, struct err *e)
 		.tap_fd = vm->cfg.tap_fd,
 		.ipv6 = vm->cfg.ipv6,
 		.debug_serial = vm->cfg.debug_serial,
-		.on_request = on_legacy_request,
+		.on_request = on_i8042_request,
 		.on_unique = on_unique,
 		.arg = vm,
 	};
@@ -236,7 +239,7 @@ static int make_machine(struct vm *vm, struct err *e)
 	return r ? r : machine_attach(&vm->machine, vm->kvm, e);
 }
 
-static int make_shell(struct vm *vm, struct err *e)
+static int make_blank(struct vm *vm, struct err *e)
 {
 	int r = kvm_host_init(&vm->host, vm->cfg.kvm_fd, e);
 
@@ -259,20 +262,20 @@ static int make_shell(struct vm *vm, struct err *e)
 	return r;
 }
 
-int vm_new(struct vm **out, const struct config *cfg, struct loop *loop, struct err *e)
+int vm_new(struct vm **out, const struct vm_config *cfg, struct event_loop *loop, struct err *e)
 {
 	struct vm *vm = calloc(1, sizeof(*vm));
 	int r;
 
 	if (!vm)
-		return err_set(e, ENOMEM, "make the VM");
+		return err_set(e, ENOMEM, "create the VM");
 	vm->cfg = *cfg;
 	vm->loop = loop;
 	vm->fork_writable = -1;
 	vm->end.fd = -1;
 	vm->state = CTL_SHELL;
 	pthread_mutex_init(&vm->end.lock, NULL);
-	r = make_shell(vm, e);
+	r = make_blank(vm, e);
 	if (r) {
 		vm_free(vm);
 		return r;
@@ -286,8 +289,8 @@ void vm_free(struct vm *vm)
 	if (!vm)
 		return;
 	vcpus_free(vm->vcpus);
-	loop_timer_clear(vm->loop, &vm->flatten);
-	loop_watch_del(vm->end.watch);
+	event_timer_clear(vm->loop, &vm->flatten);
+	event_watch_del(vm->end.watch);
 	close_fd(&vm->end.fd);
 	if (vm->machine.bus)
 		machine_fini(&vm->machine);
@@ -321,7 +324,7 @@ enum ctl_vm_state vm_state(const struct vm *vm)
 	return vm->state;
 }
 
-/* --- Fill --- */
+/* --- Boot and restore --- */
 
 static int set_disk(struct vm *vm, const struct vm_disk *d, struct err *e)
 {
@@ -336,22 +339,22 @@ static int set_disk(struct vm *vm, const struct vm_disk *d, struct err *e)
 	return 0;
 }
 
-static int begin_fill(struct vm *vm, uint32_t ram_mib, struct err *e)
+static int begin_start(struct vm *vm, uint32_t ram_mib, struct err *e)
 {
 	if (vm->state != CTL_SHELL)
-		return err_say(e, EBUSY, "this VM is filled already");
-	if (vm->spoiled)
-		return err_say(e, EINVAL, "an earlier fill of this shell failed; it is of no use");
-	vm->spoiled = true;
+		return err_say(e, EBUSY, "this VM has already been booted or restored");
+	if (vm->unusable)
+		return err_say(e, EINVAL, "an earlier boot or restore failed: this VM is unusable");
+	vm->unusable = true;
 	return gm_resize(&vm->mem, (uint64_t)ram_mib << 20, e);
 }
 
 static void start(struct vm *vm)
 {
-	vm->spoiled = false;
+	vm->unusable = false;
 	vm->state = CTL_RUNNING;
 	vcpus_run(vm->vcpus);
-	vm->filled_at = now_ns();
+	vm->started_at = now_ns();
 }
 
 static int set_boot_state(struct vm *vm, uint64_t entry, struct err *e)
@@ -359,7 +362,7 @@ static int set_boot_state(struct vm *vm, uint64_t entry, struct err *e)
 	scoped_free struct vcpu_state *s = calloc(1, sizeof(*s));
 
 	if (!s)
-		return err_set(e, ENOMEM, "set the vCPUs up");
+		return err_set(e, ENOMEM, "set up the vCPUs");
 	for (unsigned i = 0; i < vm->cfg.vcpus; i++) {
 		int r = vcpu_state_get(vm->kvm, i, s, e);
 
@@ -401,7 +404,7 @@ static int load_guest(struct vm *vm, int kernel_fd, int initrd_fd, const char *c
 int vm_boot(struct vm *vm, uint32_t ram_mib, int kernel_fd, int initrd_fd, const char *cmdline,
 	    const struct vm_disk *disk, struct err *e)
 {
-	int r = begin_fill(vm, ram_mib, e);
+	int r = begin_start(vm, ram_mib, e);
 
 	if (!r)
 		r = set_disk(vm, disk, e);
@@ -423,7 +426,7 @@ struct state_parts vm_parts(struct vm *vm)
 	return (struct state_parts){
 		.kvm = vm->kvm,
 		.vcpus = vm->vcpus,
-		.legacy = vm->machine.legacy,
+		.cmos = vm->machine.cmos,
 		.generation = vm->machine.generation,
 		.devices = vm->machine.devices,
 		.ndevices = MACHINE_DEVICES,
@@ -432,8 +435,8 @@ struct state_parts vm_parts(struct vm *vm)
 }
 
 /*
- * While the vCPUs' threads set their vCPUs, and then run them, this one sees to the devices. They
- * are still until all of it went well: what the guest asks of them in between waits.
+ * This thread restores the devices while the vCPU threads set and then run their vCPUs. The devices
+ * stay quiesced until everything succeeded: requests of the guest wait.
  */
 static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm_disk *disk,
 			 struct err *e)
@@ -450,12 +453,12 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	if (!r)
 		start(vm);
 	vcpus_r = vcpus_prepared(vm->vcpus, &vcpus_err);
-	vm->filled_at = now_ns();
+	vm->started_at = now_ns();
 	if (r || !vcpus_r)
 		return r;
 	vcpus_pause(vm->vcpus);
 	vm->state = CTL_SHELL;
-	vm->spoiled = true;
+	vm->unusable = true;
 	*e = vcpus_err;
 	return vcpus_r;
 }
@@ -465,14 +468,14 @@ int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 {
 	struct state_restore *s = NULL;
 	struct state_parts p;
-	int r = begin_fill(vm, memory->ram_mib, e);
+	int r = begin_start(vm, memory->ram_mib, e);
 
 	p = vm_parts(vm);
 	if (!r)
 		r = state_open(&s, &p, state_fd, e);
 	if (!r)
-		r = ram_back_with_image(vm->ram, memory->fds[0], memory->fds + 1, memory->nlayers,
-					e);
+		r = ram_back_with_snapshot(vm->ram, memory->fds[0], memory->fds + 1,
+					   memory->nlayers, e);
 	if (!r)
 		r = restore_parts(vm, s, disk, e);
 	vm->restored = !r;
@@ -480,7 +483,7 @@ int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	return r;
 }
 
-void vm_filled(struct vm *vm)
+void vm_started(struct vm *vm)
 {
 	struct err e = {0};
 
@@ -497,10 +500,10 @@ void vm_filled(struct vm *vm)
 
 uint64_t vm_running_since(const struct vm *vm)
 {
-	return vm->filled_at;
+	return vm->started_at;
 }
 
-/* --- Connections and figures --- */
+/* --- Connections and statistics --- */
 
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
 	       void *arg, struct err *e)
@@ -526,7 +529,7 @@ void vm_stats(const struct vm *vm, struct ctl_msg *reply)
 	struct vio_dev *blk = vm_blk(vm);
 	struct vio_blk_stats io = vio_blk_stats(blk);
 
-	reply->reply.stats.uptime_ns = vm->filled_at ? now_ns() - vm->filled_at : 0;
+	reply->reply.stats.uptime_ns = vm->started_at ? now_ns() - vm->started_at : 0;
 	reply->reply.stats.exits = vcpus_exits(vm->vcpus);
 	reply->reply.stats.disk_read_bytes = io.read_bytes;
 	reply->reply.stats.disk_write_bytes = io.write_bytes;

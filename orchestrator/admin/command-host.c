@@ -29,8 +29,6 @@ static void print_age(char out[static AGE_MAX], uint64_t seconds)
 	snprintf(out, AGE_MAX, "%" PRIu64 "s", seconds);
 }
 
-#define AT_A_TIME 64 /* lines */
-
 struct table {
 	FILE *out;
 	int64_t now_ms;
@@ -81,7 +79,7 @@ static bool list_some(const struct command_env *env, struct command_rest *rest, 
 {
 	struct table table = {out, realtime_ms()};
 
-	if (core_list(env->core, &everything, &rest->page, AT_A_TIME, list_one, &table))
+	if (core_list(env->core, &everything, &rest->page, COMMAND_LINES, list_one, &table))
 		return true;
 	core_spaces_lost(env->core, list_lost, out);
 	return false;
@@ -108,7 +106,7 @@ static void list_process(void *arg, const struct sandbox_view *v)
 
 static bool list_processes(const struct command_env *env, struct command_rest *rest, FILE *out)
 {
-	return core_list(env->core, &everything, &rest->page, AT_A_TIME, list_process, out);
+	return core_list(env->core, &everything, &rest->page, COMMAND_LINES, list_process, out);
 }
 
 static int processes(const struct command_env *env, int argc, const char *const argv[], FILE *out,

@@ -11,7 +11,7 @@
 #include "orchestrator/admin/command.h"
 #include "orchestrator/audit/line.h"
 #include "orchestrator/keys/keys.h"
-#include "orchestrator/tiers.h"
+#include "orchestrator/config/tiers.h"
 
 #define GRACE_MAX_S 31536000
 
@@ -75,6 +75,7 @@ static int key_create(const struct command_env *env, int argc, const char *const
 		return ret;
 	if (!options[0].value || !options[1].value)
 		return err_say(e, EINVAL, "--tier and --name are needed");
+	bool first = !keys_any(env->keys);
 	ret = check_tier(env, options[0].value, e);
 	if (ret == 0)
 		ret = check_tenant(env, options[2].value, e);
@@ -86,10 +87,13 @@ static int key_create(const struct command_env *env, int argc, const char *const
 	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
 	tell(env, "key.created", key, NULL, NULL);
 	tell_new(out, key, text);
+	if (first)
+		fputs("# It is the first key: from now on, requests without a key are refused.\n",
+		      out);
 	return 0;
 }
 
-static void list_one(void *arg, const struct key *key)
+static void list_one(const struct key *key, FILE *out)
 {
 	char created[COMMAND_TIME_LEN + 1], revoked[COMMAND_TIME_LEN + 1] = "-";
 	const char *state = "good";
@@ -99,10 +103,24 @@ static void list_one(void *arg, const struct key *key)
 		command_time(key->revoked_at_ms, revoked);
 		state = key_is_good(key) ? "ending" : "revoked";
 	}
-	fprintf(arg, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
+	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
 		key->tier, state, created, revoked, key->name);
 }
 
+static bool list_some(const struct command_env *env, struct command_rest *rest, FILE *out)
+{
+	for (unsigned i = 0; i < COMMAND_LINES; i++) {
+		const struct key *key = keys_next(env->keys, rest->key);
+
+		if (!key)
+			return false;
+		list_one(key, out);
+		rest->key = key;
+	}
+	return true;
+}
+
+/* A key that is made meanwhile is listed as well. */
 static int key_list(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		    struct err *e)
 {
@@ -112,7 +130,10 @@ static int key_list(const struct command_env *env, int argc, const char *const a
 		return ret;
 	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", "ID", "TENANT", "TIER",
 		"STATE", "CREATED", "ENDS", "NAME");
-	keys_each(env->keys, list_one, out);
+	struct command_rest here = {0}, *rest = env->rest ? env->rest : &here;
+	*rest = (struct command_rest){.more = list_some};
+	while (rest == &here && list_some(env, rest, out))
+		;
 	return 0;
 }
 

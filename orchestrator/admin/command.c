@@ -78,7 +78,9 @@ int command_options(int argc, const char *const argv[], struct option_value *opt
 		i += used ? used : 1;
 		if (used)
 			continue;
-		if (found == n_rest || argv[i - 1][0] == '-')
+		if (argv[i - 1][0] == '-')
+			return err_say(e, EINVAL, "there is no option \"%.60s\"", argv[i - 1]);
+		if (found == n_rest)
 			return err_say(e, EINVAL, "argument \"%.60s\" is one too many",
 				       argv[i - 1]);
 		rest[found++] = argv[i - 1];
@@ -131,6 +133,28 @@ static void tell_all(const struct command *const *tables, FILE *out)
 				c->arguments, c->help);
 }
 
+/* Prints the usage of the commands that begin with the first argument, if there are any. */
+static bool tell_family(const struct command *const *tables, const struct arguments *args,
+			FILE *out)
+{
+	size_t len = strlen(args->argv[0]);
+	bool any = false;
+
+	for (; *tables; tables++)
+		for (const struct command *c = *tables; c->words; c++) {
+			if (strncmp(c->words, args->argv[0], len) != 0 || c->words[len] != ' ')
+				continue;
+			if (!any && args->argc == 1)
+				fprintf(out, "\"%.60s\" needs a subcommand:\n", args->argv[0]);
+			else if (!any)
+				fprintf(out, "there is no command \"%.60s %.60s\"\n", args->argv[0],
+					args->argv[1]);
+			any = true;
+			tell_usage(c, out);
+		}
+	return any;
+}
+
 static const struct command *find(const struct command *const *tables, const struct arguments *args,
 				  int *used)
 {
@@ -154,6 +178,8 @@ enum command_status command_run(const struct command *const *tables, const struc
 	if (!c) {
 		bool help = args->argc == 1 && strcmp(args->argv[0], "help") == 0;
 
+		if (!help && tell_family(tables, args, out))
+			return COMMAND_USAGE;
 		if (!help)
 			fprintf(out, "there is no command \"%.60s\"\n", args->argv[0]);
 		tell_all(tables, out);

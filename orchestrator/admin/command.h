@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "orchestrator/core/core.h"
 
 #define COMMAND_BYTES_MAX 4096 /* of all arguments */
@@ -26,13 +26,15 @@ enum command_status {
 
 struct audit_event;
 struct command_env;
+struct key;
 struct keys;
 
 /* What follows of a long answer, so that no command holds up the loop. */
 struct command_rest {
 	/* Says the next part; false: it was the last. NULL: nothing follows. */
 	bool (*more)(const struct command_env *env, struct command_rest *rest, FILE *out);
-	struct list_page page; /* what is left of a list */
+	struct list_page page; /* what is left of a list of the core */
+	const struct key *key; /* the last one of a list of keys; NULL: none yet */
 };
 
 struct command_env {
@@ -107,6 +109,8 @@ struct option_value {
  * the command must have exactly. -EINVAL with *e filled otherwise. */
 int command_options(int argc, const char *const argv[], struct option_value *options, size_t n,
 		    const char **rest, size_t n_rest, struct err *e);
+/* Lines of a long answer that are said at a time. */
+#define COMMAND_LINES 64
 /* "2026-11-21T20:15:00Z" */
 #define COMMAND_TIME_LEN 20
 void command_time(int64_t ms, char out[static COMMAND_TIME_LEN + 1]);

@@ -50,7 +50,7 @@ bool ask_number(struct request *r, const char *name, uint64_t *n)
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	return good(r, query_number(url.base, url.len, name, n, &e), &e, "bad_request");
+	return good(r, query_number(url.base, url.len, name, 0, n, &e), &e, "bad_request");
 }
 
 /* --- what is done --------------------------------------------------------------------------- */

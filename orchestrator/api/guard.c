@@ -11,7 +11,7 @@
 
 #include "base/address.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/tiers.h"
+#include "orchestrator/config/tiers.h"
 
 #define HOST_MAX	 255
 #define KEY_REVOKED_TEXT "the API key was revoked"
@@ -128,8 +128,12 @@ static bool is_operators(const struct key *key)
 static bool key_admits(struct request *r)
 {
 	if (!r->offers_key)
-		return unauthorized(r, "key_missing",
-				    "an API key is needed: send Authorization: Bearer KEY");
+		return unauthorized(
+			r, "key_missing",
+			request_header(r, "authorization")
+				? "the Authorization header must have the form Bearer KEY: "
+				  "no other scheme is known here"
+				: "an API key is needed: send Authorization: Bearer KEY");
 	switch (r->verdict) {
 	case KEY_GOOD:
 		break;

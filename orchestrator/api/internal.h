@@ -322,8 +322,7 @@ bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_l
 /* Whether a Host header's value is an address, localhost, or the host of `endpoint`. */
 bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
 
-/* --- access.c: the log of requests --------------------------------------------------------------
- */
+/* --- access.c: the log of requests ------------------------------------------------------------ */
 
 /* What may be shown of a request's target: not its query and authority, which may hold secrets, and
  * not endless. */

@@ -298,6 +298,27 @@ static int tls_failed(struct err *e, const char *what, const char *file)
 	return err_say(e, EINVAL, "%s %s: %s", what, file, text);
 }
 
+#define USE_HTTPS "{\"error\":\"this port speaks TLS: use https\",\"code\":\"bad_request\"}"
+_Static_assert(sizeof(USE_HTTPS) - 1 == 64, "the content-length");
+
+/* Answers a client that speaks plain HTTP, before h2o closes the connection: only OpenSSL sees
+ * that, by the first bytes. Called at each end of a step of a handshake. */
+static void on_handshake_step(const SSL *ssl, int where, int ret)
+{
+	static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"
+				     "content-type: application/json\r\n"
+				     "connection: close\r\ncontent-length: 64\r\n\r\n" USE_HTTPS;
+
+	if (where == SSL_CB_ACCEPT_EXIT && ret <= 0 &&
+	    ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_HTTP_REQUEST) {
+		/* h2o's BIO has the socket; nothing was written to it yet. */
+		h2o_socket_t *sock = BIO_get_data(SSL_get_rbio(ssl));
+
+		send(h2o_socket_get_fd(sock), answer, sizeof(answer) - 1,
+		     MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
+}
+
 int listen_load_tls(struct api *a, struct err *e)
 {
 	const struct config *config = a->config;
@@ -318,5 +339,6 @@ int listen_load_tls(struct api *a, struct err *e)
 		return tls_failed(e, "the key does not belong to the certificate: tls_key",
 				  config->tls_key);
 	h2o_ssl_register_alpn_protocols(ctx, h2o_alpn_protocols);
+	SSL_CTX_set_info_callback(ctx, on_handshake_step);
 	return 0;
 }

@@ -104,17 +104,36 @@ static void add_template(void *arg, const struct template_view *v)
 	text_puts(t, "]}");
 }
 
-void serve_templates(struct request *r)
+/* False when the query is wrong, which is answered. */
+static bool ask_page(struct request *r, struct templates *page)
 {
-	struct templates page = {.r = r, .left = SIZE_MAX};
+	*page = (struct templates){.r = r, .left = SIZE_MAX};
+	return ask_limit(r, &page->left) &&
+	       ask_cursor(r, 't', page->last, sizeof(page->last) - 1) >= 0;
+}
 
-	if (!ask_limit(r, &page.left) || ask_cursor(r, 't', page.last, sizeof(page.last) - 1) < 0)
+static void on_templates(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+	struct templates page;
+
+	if (!request_called_well(r, f) || !ask_page(r, &page))
 		return;
 	core_templates(r->api->core, add_template, &page);
 	if (page.more)
 		answer_next(r, 't', page.last, strlen(page.last));
 	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
 	answer(r, 200, "application/json");
+}
+
+void serve_templates(struct request *r)
+{
+	struct templates page;
+
+	if (!ask_page(r, &page))
+		return;
+	request_ref(r);
+	r->call = core_templates_look(r->api->core, on_templates, r);
 }
 
 void serve_openapi(struct request *r)

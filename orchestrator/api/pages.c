@@ -27,9 +27,8 @@ bool ask_limit(struct request *r, size_t *limit)
 	uint64_t n = UINT64_MAX;
 	struct err e;
 
-	if (query_number(url.base, url.len, "limit", &n, &e) < 0 || !n) {
-		answer_error(r, 400, "bad_request", "limit must be a whole number from 1 to %d",
-			     PAGE_MAX);
+	if (query_number(url.base, url.len, "limit", 1, &n, &e) < 0) {
+		answer_error(r, 400, "bad_request", "%s", e.text);
 		return false;
 	}
 	if (n != UINT64_MAX)

@@ -7,6 +7,7 @@
 #include "base/num.h"
 
 #define NUMBER_MAX (1ull << 53)
+#define SHORT_ROOM 64 /* for the value of a number or a flag, with its NUL */
 
 struct span {
 	const char *p, *end;
@@ -97,35 +98,31 @@ int query_path(const char *url, size_t url_len, char *out, size_t room, struct e
 
 int query_mode(const char *url, size_t url_len, uint32_t *out, struct err *e)
 {
-	char text[8];
-	struct err ignored;
-	int len = query_text(url, url_len, "mode", text, sizeof(text), &ignored);
+	char text[SHORT_ROOM];
+	int len = query_text(url, url_len, "mode", text, sizeof(text), e);
 	uint32_t mode = 0;
 
-	if (len == -ENOENT)
-		return 0;
-	for (int i = 0; i < len; i++) {
-		if (text[i] < '0' || text[i] > '7')
-			len = -EINVAL;
-		mode = mode << 3 | (uint32_t)(text[i] - '0');
-	}
-	if (len <= 0 || mode < 1 || mode > 07777)
-		return err_say(e, EINVAL, "mode must be octal digits from 1 to 7777");
+	if (len < 0)
+		return len == -ENOENT ? 0 : len;
+	for (const char *p = text; *p && mode <= 07777; p++)
+		mode = *p >= '0' && *p <= '7' ? mode << 3 | (uint32_t)(*p - '0') : UINT32_MAX;
+	if (mode < 1 || mode > 07777)
+		return err_say(e, EINVAL, "mode must be octal digits from 1 to 7777, not \"%s\"",
+			       text);
 	*out = mode;
 	return 0;
 }
 
 int query_flag(const char *url, size_t url_len, const char *name, bool *out, struct err *e)
 {
-	char text[8];
-	struct err ignored;
-	int len = query_text(url, url_len, name, text, sizeof(text), &ignored);
+	char text[SHORT_ROOM];
+	int len = query_text(url, url_len, name, text, sizeof(text), e);
 
-	if (len == -ENOENT)
-		return 0;
-	bool yes = len > 0 && (!strcmp(text, "1") || !strcmp(text, "true"));
-	if (!yes && (len <= 0 || (strcmp(text, "0") != 0 && strcmp(text, "false") != 0)))
-		return err_say(e, EINVAL, "%s must be 1, true, 0 or false", name);
+	if (len < 0)
+		return len == -ENOENT ? 0 : len;
+	bool yes = !strcmp(text, "1") || !strcmp(text, "true");
+	if (!yes && strcmp(text, "0") != 0 && strcmp(text, "false") != 0)
+		return err_say(e, EINVAL, "%s must be 1, true, 0 or false, not \"%s\"", name, text);
 	*out = yes;
 	return 0;
 }
@@ -148,16 +145,19 @@ static bool number(struct span s, uint64_t *out)
 	return true;
 }
 
-int query_number(const char *url, size_t url_len, const char *name, uint64_t *out, struct err *e)
+int query_number(const char *url, size_t url_len, const char *name, uint64_t least, uint64_t *out,
+		 struct err *e)
 {
-	char text[24];
-	struct err ignored;
-	int len = query_text(url, url_len, name, text, sizeof(text), &ignored);
+	char text[SHORT_ROOM];
+	int len = query_text(url, url_len, name, text, sizeof(text), e);
+	uint64_t n;
 
-	if (len == -ENOENT)
-		return 0;
-	if (len < 0 || !number((struct span){text, text + len}, out))
-		return err_say(e, EINVAL, "%s must be a whole number from 0 to 2^53", name);
+	if (len < 0)
+		return len == -ENOENT ? 0 : len;
+	if (!number((struct span){text, text + len}, &n) || n < least)
+		return err_say(e, EINVAL, "%s must be a whole number from %llu to 2^53, not \"%s\"",
+			       name, (unsigned long long)least, text);
+	*out = n;
 	return 0;
 }
 

@@ -23,8 +23,9 @@ int query_path(const char *url, size_t url_len, char *out, size_t room, struct e
 int query_mode(const char *url, size_t url_len, uint32_t *out, struct err *e);
 /* 1, true, 0 or false; *out stays as it is when it is absent. */
 int query_flag(const char *url, size_t url_len, const char *name, bool *out, struct err *e);
-/* A whole number from 0 to 2^53; *out stays as it is when it is absent. */
-int query_number(const char *url, size_t url_len, const char *name, uint64_t *out, struct err *e);
+/* A whole number from `least` to 2^53; *out stays as it is when it is absent. */
+int query_number(const char *url, size_t url_len, const char *name, uint64_t least, uint64_t *out,
+		 struct err *e);
 
 /* --- Range (RFC 9110 14.1.2) ------------------------------------------------------------------ */
 

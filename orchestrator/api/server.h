@@ -4,7 +4,7 @@
 #define RAMET_ORCHESTRATOR_API_SERVER_H
 
 #include "base/err.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "orchestrator/audit/line.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "orchestrator/io/loop.h"
 
 struct audit;

@@ -101,17 +101,35 @@ static int open_current(struct journal *j, struct err *e)
 	return r;
 }
 
+/* The least age that no file has, or the one of the file that is to go. A rotation that failed has
+ * left such a gap: to move the files behind it once more would lose the last one. */
+static unsigned first_free_age(const struct journal *j)
+{
+	char name[NAME_ROOM];
+	unsigned age = 1;
+	struct stat st;
+
+	for (; age < j->files - 1; age++) {
+		file_name(name, age);
+		if (fstatat(j->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+			break;
+	}
+	return age;
+}
+
 static int rotate(struct journal *j, struct err *e)
 {
 	char from[NAME_ROOM], to[NAME_ROOM];
 
-	for (unsigned age = j->files - 1; age > 0; age--) {
+	/* Once it is closed nobody is told that the disk has not taken it. */
+	if (fdatasync(j->fd) < 0)
+		return err_set(e, errno, "sync " AUDIT_FILE);
+	for (unsigned age = first_free_age(j); age > 0; age--) {
 		file_name(from, age - 1);
 		file_name(to, age);
 		if (renameat(j->dir, from, j->dir, to) < 0 && errno != ENOENT)
 			return err_set(e, errno, "rename %s", from);
 	}
-	fdatasync(j->fd); /* what it says stays true when it fails; the disk's next error tells */
 	journal_close(j);
 	return 0;
 }

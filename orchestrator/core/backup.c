@@ -83,9 +83,39 @@ static void on_synced(void *arg, int error)
 		on_step(job);
 }
 
+static void backup_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->backup_fn(call->arg, call->failed ? -1 : take_fd(&call->backup->fd),
+				call->failed ? &call->failure : NULL);
+}
+
+/* A backup under way ends with its next step. */
+static void backup_put_away(struct core_call *call)
+{
+	struct backup *job = call->backup;
+
+	if (!job)
+		return;
+	call->backup = NULL;
+	job->call = NULL;
+	if (job->sync && job->core)
+		job->core->backup = NULL;
+	if (job->sync)
+		store_sync_cancel(job->sync);
+	if (job->over || job->sync)
+		job_free(job);
+}
+
+static const struct call_ops backup_ops = {
+	.put_away = backup_put_away,
+	.tell = backup_tell,
+	.abandon = call_free,
+};
+
 struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_BACKUP, arg);
+	struct core_call *call = call_new(c, &backup_ops, arg);
 	struct backup *job = must_alloc(sizeof(*job));
 	struct failure f;
 
@@ -106,27 +136,6 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	job_free(job);
 	call_finish(call, &f);
 	return call;
-}
-
-void backup_tell(struct core_call *call)
-{
-	if (!call->abandoned)
-		call->backup_fn(call->arg, call->failed ? -1 : take_fd(&call->backup->fd),
-				call->failed ? &call->failure : NULL);
-}
-
-/* A backup under way ends with its next step. */
-void backup_free(struct backup *job)
-{
-	if (!job)
-		return;
-	job->call = NULL;
-	if (job->sync && job->core)
-		job->core->backup = NULL;
-	if (job->sync)
-		store_sync_cancel(job->sync);
-	if (job->over || job->sync)
-		job_free(job);
 }
 
 void backups_free(struct core *c)

@@ -1,97 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What all calls have in common: their end comes once, and never from inside the call. */
-#include "orchestrator/core/inspect.h"
+#include "orchestrator/core/internal.h"
 
-/* Followers wait for what may never come, operations are counted where they begin, and a report
- * shows what is there without it. */
-static bool is_request(const struct core_call *call)
-{
-	return call->kind != CALL_FOLLOW && call->kind != CALL_OP && call->kind != CALL_INSPECT;
-}
+const struct call_ops call_plain = {0};
 
-struct core_call *call_new(struct core *c, enum call_kind kind, void *arg)
+struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg)
 {
 	struct core_call *call = must_alloc(sizeof(*call));
 
-	call->kind = kind;
+	call->ops = ops;
 	call->core = c;
 	call->arg = arg;
 	call->began_ms = loop_now_ms(c->loop);
 	list_init(&call->link);
-	if (is_request(call)) {
+	if (!ops->passive) {
 		c->n_requests++;
 		core_touch(c);
 	}
 	return call;
 }
 
-/* What the call had under way. */
 static void put_away(struct core_call *call)
 {
-	switch (call->kind) {
-	case CALL_CREATE:
-		create_free(call->create);
-		call->create = NULL;
-		break;
-	case CALL_EXEC:
-		exec_free(call->exec);
-		call->exec = NULL;
-		break;
-	case CALL_FOLLOW:
-		follow_free(call->follow);
-		call->follow = NULL;
-		break;
-	case CALL_INTERRUPT:
-		interrupt_free(call->interrupt);
-		call->interrupt = NULL;
-		break;
-	case CALL_DIFF:
-		diff_free(call->diff);
-		call->diff = NULL;
-		break;
-	case CALL_FORK:
-		fork_free(call->fork);
-		call->fork = NULL;
-		break;
-	case CALL_OP:
-		op_free(call->op);
-		call->op = NULL;
-		break;
-	case CALL_RESUME:
-		resume_free(call->resume);
-		call->resume = NULL;
-		break;
-	case CALL_BACKUP:
-		backup_free(call->backup);
-		call->backup = NULL;
-		break;
-	case CALL_INSPECT:
-		inspection_cancel(call->inspection);
-		call->inspection = NULL;
-		free(call->text);
-		call->text = NULL;
-		break;
-	case CALL_FREEZE:
-	case CALL_DELETE:
-	case CALL_MERGE:
-	case CALL_SYNC:
-		break;
-	}
+	if (call->ops->put_away)
+		call->ops->put_away(call);
 }
 
-void call_promise(struct core_call *call, uint64_t mib)
+void call_promise(struct core_call *call, unsigned n, const struct size *each)
 {
+	uint64_t mib = (uint64_t)n * each->ram_mib, gb = (uint64_t)n * each->rootfs_gb;
+
 	call->coming_mib += mib;
 	call->core->coming_mib += mib;
+	call->coming_gb += gb;
+	call->tenant->coming_gb += gb;
 }
 
-void call_expect(struct core_call *call, struct tenant *t, unsigned n, uint32_t ram_mib)
+void call_expect(struct core_call *call, struct tenant *t, unsigned n, const struct size *each)
 {
 	call->tenant = tenant_hold(t);
 	call->coming = n;
 	t->coming += n;
 	call->core->n_coming += n;
-	call_promise(call, (uint64_t)n * ram_mib);
+	if (each)
+		call_promise(call, n, each);
 }
 
 void call_expects_none(struct core_call *call)
@@ -99,10 +51,12 @@ void call_expects_none(struct core_call *call)
 	if (!call->tenant)
 		return;
 	call->tenant->coming -= call->coming;
+	call->tenant->coming_gb -= call->coming_gb;
 	call->core->n_coming -= call->coming;
 	call->core->coming_mib -= call->coming_mib;
 	call->coming = 0;
 	call->coming_mib = 0;
+	call->coming_gb = 0;
 	tenant_put(call->tenant);
 	call->tenant = NULL;
 }
@@ -113,7 +67,7 @@ void call_free(struct core_call *call)
 	call_expects_none(call);
 	list_del(&call->link);
 	put_away(call);
-	if (is_request(call)) {
+	if (!call->ops->passive) {
 		call->core->n_requests--;
 		call->core->busy_ms = loop_now_ms(call->core->loop);
 	}
@@ -132,40 +86,10 @@ static void tell(void *arg)
 
 	/* Taken off first: what the callback does must not find it. */
 	list_del(&call->link);
-	switch (call->kind) {
-	case CALL_CREATE:
-		create_tell(call);
-		break;
-	case CALL_EXEC:
-		exec_tell(call);
-		break;
-	case CALL_DIFF:
-		diff_tell(call);
-		break;
-	case CALL_FOLLOW:
-		follow_tell(call);
-		break;
-	case CALL_FORK:
-		fork_tell(call);
-		break;
-	case CALL_OP:
-		op_tell(call);
-		break;
-	case CALL_FREEZE:
-		freeze_tell(call);
-		break;
-	case CALL_RESUME:
-		resume_tell(call);
-		break;
-	case CALL_BACKUP:
-		backup_tell(call);
-		break;
-	case CALL_INSPECT:
-		inspect_tell(call);
-		break;
-	default:
+	if (call->ops->tell)
+		call->ops->tell(call);
+	else
 		tell_done(call);
-	}
 	call_free(call);
 }
 
@@ -180,45 +104,33 @@ void call_finish(struct core_call *call, const struct failure *f)
 	if (f)
 		call->failure = *f;
 	/* Connections and VMs under way don't wait for the telling. */
-	if (call->kind == CALL_EXEC)
-		exec_failed(call);
-	else if (call->kind == CALL_OP)
-		op_over(call, !f);
-	else if (f || call->kind == CALL_INTERRUPT)
+	if (call->ops->finished)
+		call->ops->finished(call);
+	else if (f)
 		put_away(call);
-	if (call->kind == CALL_CREATE || call->kind == CALL_FORK || call->kind == CALL_RESUME)
+	if (call->ops->makes_sandboxes)
 		pool_check(c);
 	later_run(&c->later, &call->later, tell, call);
 }
 
+void calls_fail(struct list *calls, const struct failure *f)
+{
+	list_each_safe (pos, calls)
+		call_finish(container_of(pos, struct core_call, link), f);
+}
+
 void core_abandon(struct core_call *call)
 {
-	if (call->kind == CALL_CREATE)
-		create_abandon(call);
-	else if (call->kind == CALL_EXEC)
-		exec_abandon(call);
-	else if (call->kind == CALL_FORK)
-		fork_abandon(call);
-	else if (call->kind == CALL_FOLLOW)
-		follow_abandon(call);
-	else if (call->kind == CALL_OP)
-		op_abandon(call);
-	else if (call->kind == CALL_RESUME)
-		resume_abandon(call);
-	else if (call->kind == CALL_DIFF || call->kind == CALL_BACKUP || call->kind == CALL_INSPECT)
-		call_free(call);
+	if (call->ops->abandon)
+		call->ops->abandon(call);
 	else
 		call->abandoned = true;
 }
 
 static void set_paused(struct core_call *call, bool paused)
 {
-	if (call->kind == CALL_EXEC)
-		exec_set_paused(call, paused);
-	else if (call->kind == CALL_FOLLOW)
-		follow_set_paused(call, paused);
-	else if (call->kind == CALL_OP)
-		op_set_paused(call->op, paused);
+	if (call->ops->set_paused)
+		call->ops->set_paused(call, paused);
 }
 
 void core_pause(struct core_call *call)

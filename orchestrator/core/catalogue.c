@@ -172,7 +172,7 @@ static void on_call_synced(void *arg, int error)
 
 struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_SYNC, arg);
+	struct core_call *call = call_new(c, &call_plain, arg);
 
 	call->done_fn = fn;
 	list_add_tail(&c->waits, &call->link);

@@ -17,6 +17,25 @@
 #define SLEEP_MIN_MS	  1000 /* less is the time between two looks at a clock */
 #define SHUTDOWN_LIMIT_MS 20000
 
+/* --- closing -------------------------------------------------------------------------------- */
+
+static void tell_closed(void *arg)
+{
+	struct core *c = arg;
+	void (*done)(void *arg) = c->shutdown_done;
+
+	loop_timer_clear(c->loop, &c->closing_limit);
+	c->shutdown_done = NULL;
+	if (done)
+		done(c->shutdown_arg);
+}
+
+static void check_closed(struct core *c)
+{
+	if (c->closing && c->shutdown_done && !c->vms.in_use && list_empty(&c->vms.waiting))
+		later_run(&c->later, &c->closed, tell_closed, c);
+}
+
 /* --- warden and slots ----------------------------------------------------------------------- */
 
 static void on_exited(void *arg, uint32_t slot, int status)
@@ -52,7 +71,7 @@ static void on_slot_free(void *arg)
 	struct core *c = arg;
 
 	pool_check(c);
-	core_check_closed(c);
+	check_closed(c);
 }
 
 /* --- every now and then --------------------------------------------------------------------- */
@@ -122,7 +141,10 @@ static void init_lists(struct core *c)
 	list_init(&c->diffs);
 	list_init(&c->resumes);
 	list_init(&c->waits);
+	list_init(&c->looks);
+	list_init(&c->later_looks);
 	list_init(&c->inspections);
+	list_init(&c->stall_turns);
 	list_init(&c->syncs);
 	list_init(&c->tenants);
 	list_init(&c->spaces);
@@ -178,6 +200,14 @@ static int check_files(const struct config *config, struct err *e)
 	return 0;
 }
 
+/* The lower rooms first. An earlier one may begin what a later one then fails: a fork that has
+ * failed begins the next. */
+static const struct sandbox_hooks core_hooks = {.vm_gone = check_closed};
+static const struct sandbox_hooks *const hooks[] = {
+	&stall_hooks,  &inspect_hooks, &exec_hooks, &fork_hooks, &freeze_hooks,
+	&resume_hooks, &diff_hooks,    &op_hooks,   &core_hooks, NULL,
+};
+
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e)
 {
@@ -186,6 +216,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 
 	c->loop = loop;
 	c->config = *config;
+	c->hooks = hooks;
 	later_queue_init(&c->later, loop);
 	init_lists(c);
 	output_budget_init(&c->output, (size_t)config->output_mib << 20);
@@ -256,23 +287,6 @@ void core_figures(const struct core *c, struct core_figures *out)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-static void tell_closed(void *arg)
-{
-	struct core *c = arg;
-	void (*done)(void *arg) = c->shutdown_done;
-
-	loop_timer_clear(c->loop, &c->closing_limit);
-	c->shutdown_done = NULL;
-	if (done)
-		done(c->shutdown_arg);
-}
-
-void core_check_closed(struct core *c)
-{
-	if (c->closing && c->shutdown_done && !c->vms.in_use && list_empty(&c->vms.waiting))
-		later_run(&c->later, &c->closed, tell_closed, c);
-}
-
 static void on_closing_limit(void *arg)
 {
 	struct core *c = arg;
@@ -305,7 +319,7 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	ended_close(c);
 	c->closing_limit = (struct loop_timer){.fn = on_closing_limit, .arg = c};
 	loop_timer_set(c->loop, &c->closing_limit, SHUTDOWN_LIMIT_MS);
-	core_check_closed(c);
+	check_closed(c);
 }
 
 static void free_sandboxes(struct list *sandboxes)
@@ -346,6 +360,8 @@ void core_free(struct core *c)
 	free_calls(&c->diffs);
 	free_calls(&c->resumes);
 	free_calls(&c->waits);
+	free_calls(&c->looks);
+	free_calls(&c->later_looks);
 	free_calls(&c->finished);
 	pool_close(c);
 	templates_free(c);

@@ -11,8 +11,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/journal/event.h"
 #include "proto/agent.h"
 
 #define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
@@ -249,7 +250,9 @@ struct template_view {
 	const struct template_size *sizes;  /* that have an image already */
 	size_t n_sizes;
 };
-/* Every template there is, the default one first, the others by name. */
+/* Looks for templates on the disk, then ends: core_templates tells what is there now. */
+struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg);
+/* Tells every template that the last look found, the default one first, the others by name. */
 void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
 		    void *arg);
 
@@ -297,20 +300,6 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 			    const char *const *paths, core_diff_fn *fn, void *arg);
 
 /* --- exec ----------------------------------------------------------------------------------- */
-
-enum event_type { EVENT_STDOUT, EVENT_STDERR, EVENT_EXIT, EVENT_ERROR };
-
-struct event {
-	enum event_type type;
-	bool partial; /* lines mode: this line goes on in the next event (it is over the limit) */
-	int exit_code;
-	uint64_t seq;
-	int64_t ts_ms; /* since the epoch */
-	const uint8_t
-		*data; /* output: bytes as produced (lines: without the newline); error: text */
-	size_t len;
-	const char *code; /* error: as in a failure; static */
-};
 
 struct exec_spec {
 	bool bash;	  /* else Python */

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/core/internal.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/private.h"
 
 #define TRIES 3
@@ -25,10 +26,13 @@ struct create {
 	char *tenant;
 };
 
-void create_free(struct create *create)
+static void create_put_away(struct core_call *call)
 {
+	struct create *create = call->create;
+
 	if (!create)
 		return;
+	call->create = NULL;
 	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
 	private_unwait(&create->private_wait);
@@ -167,7 +171,7 @@ static void on_memory(void *arg, struct disk_job *memory)
 		failure_set(&f, 503, "template_failed", 5, "%s", memory->err.text);
 		fail(create, &f);
 	} else if (private_ready(create->call->core, create->tenant, memory->fds[0],
-				 &create->private_wait, make, create)) {
+				 &memory->memory, &create->private_wait, make, create)) {
 		make(create, NULL);
 	}
 }
@@ -292,9 +296,10 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	s->size = size.size;
 	create->sized = !size_equal(&size.size, &own);
 	memcpy(s->template, from->name, sizeof(from->name));
-	call_promise(create->call, s->size.ram_mib);
-	if (!promises_have_room(c, 0, f)) /* it is on its way already */
+	if (!tenant_has_disk(c, create->tenant, s->size.rootfs_gb, f) ||
+	    !promises_have_room(c, s->size.ram_mib, f))
 		return false;
+	call_promise(create->call, 1, &s->size);
 	create->template = template_get(c, from, &size.image);
 	if (!create->template)
 		failure_set(f, 503, "busy", 5,
@@ -336,15 +341,55 @@ static void look_for_source(struct create *create)
 
 	look->config = create->call->core->config;
 	memcpy(look->name, create->spec.template, sizeof(look->name));
-	create->files = disk_job_start(create->call->core, find_source, look, 0, on_source, create);
+	create->files =
+		disk_job_start(create->call->core->loop, find_source, look, 0, on_source, create);
 }
 
 /* --- the call ------------------------------------------------------------------------------- */
 
+/* It may have ended since. */
+static struct sandbox *made(struct core_call *call, struct failure *f)
+{
+	struct create *create = call->create;
+
+	if (!create || !create->id[0])
+		return NULL;
+	return sandbox_find(call->core, create->tenant, create->id, f);
+}
+
+/* Nobody knows of the sandbox: it goes. */
+static void create_abandon(struct core_call *call)
+{
+	struct failure f;
+	struct sandbox *s = made(call, &f);
+
+	if (s)
+		sandbox_end(s, "deleted", "its creator went away", true);
+	call_free(call);
+}
+
+static void create_tell(struct core_call *call)
+{
+	struct failure f = call->failure;
+	struct sandbox_view view;
+	struct sandbox *s = call->failed ? NULL : made(call, &f);
+
+	if (s)
+		sandbox_view_fill(s, &view);
+	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+}
+
+static const struct call_ops create_ops = {
+	.makes_sandboxes = true,
+	.put_away = create_put_away,
+	.tell = create_tell,
+	.abandon = create_abandon,
+};
+
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 			      core_create_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_CREATE, arg);
+	struct core_call *call = call_new(c, &create_ops, arg);
 	struct failure f;
 
 	call->create_fn = fn;
@@ -360,7 +405,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->tenant = strdup(tenant);
 	create->private = tenant_is_private(c, tenant);
-	call_expect(call, create->sandbox->owner, 1, 0); /* its size follows */
+	call_expect(call, create->sandbox->owner, 1, NULL);
 	list_add_tail(&c->creates, &call->link);
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
 		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
@@ -371,36 +416,4 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	create->spec.metadata = NULL;
 	look_for_source(create);
 	return call;
-}
-
-/* It may have ended since. */
-static struct sandbox *made(struct core_call *call, struct failure *f)
-{
-	struct create *create = call->create;
-
-	if (!create || !create->id[0])
-		return NULL;
-	return sandbox_find(call->core, create->tenant, create->id, f);
-}
-
-/* Nobody knows of the sandbox: it goes. */
-void create_abandon(struct core_call *call)
-{
-	struct failure f;
-	struct sandbox *s = made(call, &f);
-
-	if (s)
-		sandbox_end(s, "deleted", "its creator went away", true);
-	call_free(call);
-}
-
-void create_tell(struct core_call *call)
-{
-	struct failure f = call->failure;
-	struct sandbox_view view;
-	struct sandbox *s = call->failed ? NULL : made(call, &f);
-
-	if (s)
-		sandbox_view_fill(s, &view);
-	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }

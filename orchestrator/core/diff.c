@@ -17,9 +17,7 @@
 struct listing {
 	struct diff *diff;
 	struct sandbox *sandbox;
-	struct dial *dial;
-	struct agent *agent;
-	bool paused;
+	struct guest_link guest;
 };
 
 struct diff {
@@ -37,18 +35,18 @@ static void hang_up(struct diff *d)
 {
 	loop_timer_clear(d->call->core->loop, &d->silence);
 	for (int i = 0; i < 2; i++) {
-		dial_cancel(d->side[i].dial);
-		agent_free(d->side[i].agent);
-		d->side[i].dial = NULL;
-		d->side[i].agent = NULL;
+		guest_link_close(&d->side[i].guest);
 		d->side[i].sandbox = NULL;
 	}
 }
 
-void diff_free(struct diff *d)
+static void diff_put_away(struct core_call *call)
 {
+	struct diff *d = call->diff;
+
 	if (!d)
 		return;
+	call->diff = NULL;
 	hang_up(d);
 	diff_merge_fini(&d->merge);
 	for (unsigned i = 0; i < d->n_paths; i++)
@@ -97,7 +95,7 @@ static void on_silence(void *arg)
 	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", why);
 }
 
-void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
+static void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &s->core->diffs) {
 		struct core_call *call = container_of(pos, struct core_call, link);
@@ -115,7 +113,7 @@ static void succeed(struct diff *d)
 	call_finish(d->call, NULL);
 }
 
-void diff_tell(struct core_call *call)
+static void diff_tell(struct core_call *call)
 {
 	struct core_diff result;
 
@@ -134,15 +132,11 @@ static bool ask(struct listing *l)
 {
 	struct diff *d = l->diff;
 	const char *const paths[] = {d->paths[d->at], NULL};
-	uint8_t *bytes;
-	size_t len;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	int encoded = agent_tree_bytes(paths, &bytes, &len);
 
-	if (agent_tree_bytes(paths, &bytes, &len) < 0) {
-		fail(l, 503, "no_memory", "no memory to ask its guest");
-		return false;
-	}
-	agent_send(l->agent, bytes, len);
-	return true;
+	return guest_link_send(&l->guest, encoded, bytes, len);
 }
 
 static void next_path(struct diff *d)
@@ -159,18 +153,8 @@ static void next_path(struct diff *d)
 /* The side that is ahead waits for the other; they are never both ahead. */
 static void hold_back(struct diff *d)
 {
-	for (unsigned i = 0; i < 2; i++) {
-		struct listing *l = &d->side[i];
-		bool ahead = diff_merge_is_ahead(&d->merge, i);
-
-		if (ahead == l->paused || !l->agent)
-			continue;
-		l->paused = ahead;
-		if (ahead)
-			agent_pause(l->agent);
-		else
-			agent_resume(l->agent);
-	}
+	for (unsigned i = 0; i < 2; i++)
+		guest_link_pause(&d->side[i].guest, diff_merge_is_ahead(&d->merge, i));
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -203,28 +187,21 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		next_path(d);
 }
 
-static void on_ended(void *arg, const char *why)
+static void on_lost(void *arg, enum guest_lost why, const char *text)
 {
-	fail(arg, 500, "agent_lost", why);
-}
-
-static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
-
-static void on_dialed(void *arg, int fd, const char *text)
-{
-	struct listing *l = arg;
-
-	l->dial = NULL;
-	if (fd < 0) {
-		fail(l, 500, "agent_lost", text);
-		return;
-	}
-	l->agent = agent_new(l->diff->call->core->loop, fd, &events, l);
-	if (!l->agent)
-		fail(l, 503, "no_memory", "no memory for a connection to its guest");
+	if (why == GUEST_NO_MEMORY)
+		fail(arg, 503, "no_memory", "no memory to ask its guest");
 	else
-		ask(l);
+		fail(arg, 500, "agent_lost", text);
 }
+
+static void on_reached(void *arg)
+{
+	ask(arg);
+}
+
+static const struct guest_link_events guest_events = {
+	.reached = on_reached, .frame = on_frame, .lost = on_lost};
 
 /* --- start ---------------------------------------------------------------------------------- */
 
@@ -299,14 +276,21 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 		l->diff = d;
 		l->sandbox = sandboxes[i];
 		sandbox_touch(l->sandbox);
-		l->dial = dial_start(l->sandbox->vm, DIAL_LIMIT_MS, on_dialed, l);
+		guest_link_init(&l->guest, c->loop, &guest_events, l);
+		guest_link_dial(&l->guest, l->sandbox->vm, DIAL_LIMIT_MS);
 	}
 }
+
+static const struct call_ops diff_ops = {
+	.put_away = diff_put_away,
+	.tell = diff_tell,
+	.abandon = call_free,
+};
 
 struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
 			    const char *const *paths, core_diff_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_DIFF, arg);
+	struct core_call *call = call_new(c, &diff_ops, arg);
 	struct sandbox *s[2] = {0};
 	struct failure f;
 
@@ -320,3 +304,5 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 		call_finish(call, &f);
 	return call;
 }
+
+const struct sandbox_hooks diff_hooks = {.fail_side_calls = diff_sandbox_gone};

@@ -9,8 +9,11 @@
 #include "orchestrator/core/inspect.h"
 #include "orchestrator/core/tenant.h"
 
-#define QUEUE_MAX   1000
-#define CALLS_SHOWN 10 /* in a report */
+/* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
+ * copy of its own of them, made while the fork is waited for. */
+#define INHERITED_MAX (64u << 10)
+#define QUEUE_MAX     1000
+#define CALLS_SHOWN   10 /* in a report */
 /* Of all calls that no guest has taken yet: they stay when their clients leave. */
 #define WAITING_BYTES_MAX (256u << 20)
 #define SHORT_CODE	  (16u << 10) /* goes to a guest that is idle whatever waits for others */
@@ -57,10 +60,13 @@ static void wait_to_send(struct exec *exec, struct sandbox *s)
 	count_waiting(exec->owner, (ssize_t)exec->len);
 }
 
-void exec_free(struct exec *exec)
+static void exec_put_away(struct core_call *call)
 {
+	struct exec *exec = call->exec;
+
 	if (!exec)
 		return;
+	call->exec = NULL;
 	loop_timer_clear(exec->call->core->loop, &exec->limit);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
@@ -171,7 +177,8 @@ static void record(struct exec *exec, struct event *ev)
 	follow_news(exec->sandbox);
 }
 
-void exec_failed(struct core_call *call)
+/* The call has failed: its failure is its last event. */
+static void exec_failed(struct core_call *call)
 {
 	struct exec *exec = call->exec;
 
@@ -291,6 +298,7 @@ static void on_exit_code(struct core_call *call, int code)
 	s->guest_busy = false;
 	leave_queue(call);
 	exec_hold(s, s->held);
+	vm_set_priority(s->vm, WARDEN_NORMAL); /* the first call ends its head start */
 	emit(call, &ev);
 	exec_keep(s);
 	call_free(call);
@@ -302,12 +310,7 @@ void exec_hold(struct sandbox *s, bool held)
 	struct core_call *call = running(s);
 
 	s->held = held;
-	if (!s->agent)
-		return;
-	if (held || (call && call->exec->paused))
-		agent_pause(s->agent);
-	else
-		agent_resume(s->agent);
+	guest_link_pause(&s->guest, held || (call && call->exec->paused));
 }
 
 static void fail(struct core_call *call, int status, const char *code, const char *text)
@@ -339,7 +342,7 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 	exec_next(s);
 }
 
-void exec_on_frame(struct sandbox *s, const struct agent_frame *frame)
+static void on_agent_frame(struct sandbox *s, const struct agent_frame *frame)
 {
 	struct core_call *call = running(s);
 
@@ -355,7 +358,7 @@ void exec_on_frame(struct sandbox *s, const struct agent_frame *frame)
 	}
 }
 
-void exec_on_new_agent(struct sandbox *s)
+static void on_agent_reached(struct sandbox *s)
 {
 	struct core_call *call = running(s);
 
@@ -409,7 +412,7 @@ void exec_set_timer(struct sandbox *s)
 		set_limit(call->exec);
 }
 
-void exec_sent(struct sandbox *s)
+static void on_agent_dropped(struct sandbox *s)
 {
 	count_waiting(s->owner, -(ssize_t)s->sending_bytes);
 	s->sending_bytes = 0;
@@ -420,11 +423,12 @@ void exec_next(struct sandbox *s)
 	struct core_call *call = first(s);
 
 	/* A guest can end a call without having taken its code. */
-	if (!call || !s->agent || agent_is_sending(s->agent) || !sandbox_step(s, SBX_EXEC))
+	if (!call || !s->guest.agent || agent_is_sending(s->guest.agent) ||
+	    !sandbox_step(s, SBX_EXEC))
 		return;
 	struct exec *exec = call->exec;
 	s->core->figures.execs += !exec->attached;
-	agent_send(s->agent, exec->bytes, exec->len);
+	guest_link_send(&s->guest, 0, exec->bytes, exec->len);
 	exec->bytes = NULL;
 	s->sending_bytes = exec->len;
 	exec_hold(s, s->held);
@@ -473,8 +477,8 @@ static bool has_share(const struct sandbox *s)
 
 static bool goes_at_once(const struct sandbox *s)
 {
-	return s->state == SBX_READY && list_empty(&s->calls) && s->agent &&
-	       !agent_is_sending(s->agent);
+	return s->state == SBX_READY && list_empty(&s->calls) && s->guest.agent &&
+	       !agent_is_sending(s->guest.agent);
 }
 
 static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, struct failure *f)
@@ -500,10 +504,43 @@ static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, stru
 	return false;
 }
 
+/* --- the call ------------------------------------------------------------------------------- */
+
+static void exec_set_paused(struct core_call *call, bool paused)
+{
+	struct exec *exec = call->exec;
+
+	if (call->failed || exec->paused == paused || (paused && call->abandoned))
+		return;
+	exec->paused = paused;
+	exec_hold(exec->sandbox, exec->sandbox->held);
+}
+
+/* Goes on without a reader; freed at its end, or when its failure would have been told. */
+static void exec_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	exec_set_paused(call, false);
+}
+
+static void exec_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->sink.failed(call->arg, &call->failure, &call->exec->error);
+}
+
+static const struct call_ops exec_ops = {
+	.put_away = exec_put_away,
+	.finished = exec_failed,
+	.tell = exec_tell,
+	.abandon = exec_abandon,
+	.set_paused = exec_set_paused,
+};
+
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_EXEC, arg);
+	struct core_call *call = call_new(c, &exec_ops, arg);
 	struct exec *exec = must_alloc(sizeof(*exec));
 	struct failure f;
 
@@ -531,31 +568,6 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	return call;
 }
 
-/* --- the client ----------------------------------------------------------------------------- */
-
-void exec_set_paused(struct core_call *call, bool paused)
-{
-	struct exec *exec = call->exec;
-
-	if (call->failed || exec->paused == paused || (paused && call->abandoned))
-		return;
-	exec->paused = paused;
-	exec_hold(exec->sandbox, exec->sandbox->held);
-}
-
-/* Goes on without a reader; freed at its end, or when its failure would have been told. */
-void exec_abandon(struct core_call *call)
-{
-	call->abandoned = true;
-	exec_set_paused(call, false);
-}
-
-void exec_tell(struct core_call *call)
-{
-	if (!call->abandoned)
-		call->sink.failed(call->arg, &call->failure, &call->exec->error);
-}
-
 /* --- copies --------------------------------------------------------------------------------- */
 
 int exec_note(struct sandbox *s, struct exec_point *out)
@@ -566,7 +578,7 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 	if (!call)
 		return 0;
 	struct exec *exec = call->exec;
-	out->at_guest = !s->agent || !agent_is_sending(s->agent);
+	out->at_guest = !s->guest.agent || !agent_is_sending(s->guest.agent);
 	out->out.account = out->err.account = s->output;
 	out->number = exec->number;
 	out->have = exec->have;
@@ -589,7 +601,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 {
 	if (!p->running)
 		return 0;
-	struct core_call *call = call_new(s->core, CALL_EXEC, NULL);
+	struct core_call *call = call_new(s->core, &exec_ops, NULL);
 	struct exec *exec = must_alloc(sizeof(*exec));
 
 	call->abandoned = true;
@@ -672,3 +684,31 @@ void exec_report(const struct sandbox *s, struct report *r)
 			call->abandoned ? ", its client is gone" : "");
 	}
 }
+
+/* --- what becomes of its sandbox ------------------------------------------------------------ */
+
+static void on_agent_sent(struct sandbox *s)
+{
+	on_agent_dropped(s);
+	exec_next(s);
+}
+
+static void on_begun(struct sandbox *s)
+{
+	exec_keep_all(s, INHERITED_MAX);
+}
+
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	calls_fail(&s->interrupts, f);
+	calls_fail(&s->follows, f);
+}
+
+const struct sandbox_hooks exec_hooks = {
+	.agent_reached = on_agent_reached,
+	.agent_frame = on_agent_frame,
+	.agent_sent = on_agent_sent,
+	.agent_dropped = on_agent_dropped,
+	.begun = on_begun,
+	.fail_side_calls = fail_side_calls,
+};

@@ -15,9 +15,10 @@ struct follow {
 	bool started, paused, telling, over;
 };
 
-void follow_free(struct follow *f)
+static void follow_put_away(struct core_call *call)
 {
-	free(f);
+	free(call->follow);
+	call->follow = NULL;
 }
 
 static void tell_news(void *arg)
@@ -68,10 +69,42 @@ static bool may_follow(const struct sandbox *s, struct failure *f)
 	return false;
 }
 
+static void follow_set_paused(struct core_call *call, bool paused)
+{
+	struct follow *f = call->follow;
+
+	if (!f || f->over || f->paused == paused)
+		return;
+	f->paused = paused;
+	if (!paused)
+		later_run(&call->core->later, &call->later, tell_news, call);
+}
+
+static void follow_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	if (!call->follow || !call->follow->telling)
+		call_free(call);
+}
+
+static void follow_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->follow_sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static const struct call_ops follow_ops = {
+	.passive = true,
+	.put_away = follow_put_away,
+	.tell = follow_tell,
+	.abandon = follow_abandon,
+	.set_paused = follow_set_paused,
+};
+
 struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
 			      const struct follow_sink *sink, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_FOLLOW, arg);
+	struct core_call *call = call_new(c, &follow_ops, arg);
 	struct failure failure;
 
 	call->follow_sink = *sink;
@@ -86,28 +119,4 @@ struct core_call *core_follow(struct core *c, const char *tenant, const char *id
 	list_add_tail(&s->follows, &call->link);
 	later_run(&c->later, &call->later, tell_news, call);
 	return call;
-}
-
-void follow_set_paused(struct core_call *call, bool paused)
-{
-	struct follow *f = call->follow;
-
-	if (!f || f->over || f->paused == paused)
-		return;
-	f->paused = paused;
-	if (!paused)
-		later_run(&call->core->later, &call->later, tell_news, call);
-}
-
-void follow_abandon(struct core_call *call)
-{
-	call->abandoned = true;
-	if (!call->follow || !call->follow->telling)
-		call_free(call);
-}
-
-void follow_tell(struct core_call *call)
-{
-	if (!call->abandoned)
-		call->follow_sink.ended(call->arg, call->failed ? &call->failure : NULL);
 }

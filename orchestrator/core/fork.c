@@ -13,7 +13,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/core/internal.h"
+#include "orchestrator/io/disk-job.h"
 
 enum fork_state {
 	FORK_SHELLS,   /* not all shells and disk layers are there */
@@ -60,7 +61,7 @@ static void child_fini(struct child *child)
 {
 	if (child->shell)
 		vm_drop(child->shell, NULL, NULL);
-	disk_close(child->fork->call->core, &child->writable);
+	disk_close(child->fork->call->core->loop, &child->writable);
 	warm_free(child->warm);
 	warm_parts_drop(&child->parts);
 	if (child->sandbox)
@@ -76,15 +77,18 @@ static void let_go(struct fork *fork)
 	exec_hold(s, false);
 }
 
-void fork_free(struct fork *fork)
+static void fork_put_away(struct core_call *call)
 {
+	struct fork *fork = call->fork;
+
 	if (!fork)
 		return;
+	call->fork = NULL;
 	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
 
 	later_cancel(&fork->later);
 	disk_job_cancel(fork->layers);
-	disk_close(fork->call->core, &fork->writable);
+	disk_close(call->core->loop, &fork->writable);
 	if (fork->request)
 		vm_request_cancel(fork->request);
 	if (parent)
@@ -429,15 +433,53 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 	return true;
 }
 
+static void fork_tell(struct core_call *call)
+{
+	struct fork *fork = call->fork;
+
+	if (call->failed) {
+		call->fork_fn(call->arg, NULL, &call->failure);
+		return;
+	}
+	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
+	for (unsigned i = 0; i < fork->n; i++)
+		ids[i] = fork->children[i].id;
+	fork->made.ids = ids;
+	fork->made.n = fork->n;
+	call->fork_fn(call->arg, &fork->made, NULL);
+}
+
+/* Nobody knows of the children: they go. */
+static void fork_abandon(struct core_call *call)
+{
+	struct fork *fork = call->fork;
+
+	for (unsigned i = 0; fork && fork->state == FORK_MADE && i < fork->n; i++) {
+		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
+
+		if (s)
+			sandbox_end(s, "deleted", "whoever forked it went away", true);
+	}
+	call_free(call);
+}
+
+static const struct call_ops fork_ops = {
+	.makes_sandboxes = true,
+	.put_away = fork_put_away,
+	.tell = fork_tell,
+	.abandon = fork_abandon,
+};
+
 struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
 			    bool reseed, core_fork_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_FORK, arg);
+	struct core_call *call = call_new(c, &fork_ops, arg);
 	struct failure f;
 
 	call->fork_fn = fn;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
 	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
+	    !tenant_has_disk(c, tenant, (uint64_t)n * s->size.rootfs_gb, &f) ||
 	    !promises_have_room(c, (uint64_t)n * s->size.ram_mib, &f)) {
 		c->figures.fork_failures++;
 		call_finish(call, &f);
@@ -458,7 +500,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 		abort();
 	fork->began_ns = now_ns();
 	call->fork = fork;
-	call_expect(call, s->owner, n, s->size.ram_mib);
+	call_expect(call, s->owner, n, &s->size);
 	list_add_tail(&s->forks, &call->link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c, n + 1, on_layers, fork);
@@ -466,32 +508,5 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	return call;
 }
 
-void fork_tell(struct core_call *call)
-{
-	struct fork *fork = call->fork;
-
-	if (call->failed) {
-		call->fork_fn(call->arg, NULL, &call->failure);
-		return;
-	}
-	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
-	for (unsigned i = 0; i < fork->n; i++)
-		ids[i] = fork->children[i].id;
-	fork->made.ids = ids;
-	fork->made.n = fork->n;
-	call->fork_fn(call->arg, &fork->made, NULL);
-}
-
-/* Nobody knows of the children: they go. */
-void fork_abandon(struct core_call *call)
-{
-	struct fork *fork = call->fork;
-
-	for (unsigned i = 0; fork && fork->state == FORK_MADE && i < fork->n; i++) {
-		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
-
-		if (s)
-			sandbox_end(s, "deleted", "whoever forked it went away", true);
-	}
-	call_free(call);
-}
+const struct sandbox_hooks fork_hooks = {.agent_reached = fork_next,
+					 .fail_side_calls = fork_sandbox_gone};

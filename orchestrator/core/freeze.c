@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
@@ -139,7 +139,7 @@ static void freeze_free(struct freeze *fr)
 	list_del(&fr->link);
 	later_cancel(&fr->later);
 	disk_job_cancel(fr->layer);
-	disk_close(fr->core, &fr->writable);
+	disk_close(fr->core->loop, &fr->writable);
 	store_sync_cancel(fr->sync);
 	if (fr->job) {
 		fr->job->freeze = NULL;
@@ -173,7 +173,7 @@ static bool lifetime_is_over(const struct sandbox *s)
 	return s->expires_ms && boottime_ms() >= s->expires_ms;
 }
 
-void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
+static void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	struct freeze *fr = s->freeze;
 
@@ -444,7 +444,7 @@ static void begin(struct freeze *fr)
 	take_slot(fr);
 	fr->state = FREEZE_IMAGE;
 	if (fr->writable >= 0 && note(fr) < 0) {
-		disk_close(fr->core, &fr->writable);
+		disk_close(fr->core->loop, &fr->writable);
 		err_say(&fr->layer_err, ENOMEM, "no memory");
 	}
 	sandbox_step(s, SBX_FREEZE);
@@ -534,7 +534,7 @@ static void on_layer(void *arg, struct disk_job *layer)
 	freeze_next(fr->core);
 }
 
-void freeze_start(struct sandbox *s, struct core_call *call)
+static void freeze_start(struct sandbox *s, struct core_call *call)
 {
 	struct core *c = s->core;
 	struct freeze *fr = s->freeze;
@@ -556,7 +556,7 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 	freeze_next(c);
 }
 
-void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
+static void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
 {
 	struct space_job *job = s->freeze ? s->freeze->job : NULL;
 
@@ -566,10 +566,21 @@ void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total
 
 /* --- the call ------------------------------------------------------------------------------- */
 
+static void freeze_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->id_fn(call->arg, call->failed ? NULL : call->made,
+			    call->failed ? &call->failure : NULL);
+}
+
+static const struct call_ops freeze_ops = {
+	.tell = freeze_tell,
+};
+
 struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
 			      void *arg)
 {
-	struct core_call *call = call_new(c, CALL_FREEZE, arg);
+	struct core_call *call = call_new(c, &freeze_ops, arg);
 	struct failure f;
 
 	call->id_fn = fn;
@@ -586,9 +597,26 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	return call;
 }
 
-void freeze_tell(struct core_call *call)
+/* --- what becomes of its sandbox ------------------------------------------------------------ */
+
+static void on_time_over(struct sandbox *s)
 {
-	if (!call->abandoned)
-		call->id_fn(call->arg, call->failed ? NULL : call->made,
-			    call->failed ? &call->failure : NULL);
+	freeze_start(s, NULL);
 }
+
+static void on_freed(struct sandbox *s)
+{
+	freeze_sandbox_gone(s, NULL);
+}
+
+static void fill_view(const struct sandbox *s, struct sandbox_view *view)
+{
+	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
+}
+
+const struct sandbox_hooks freeze_hooks = {
+	.fail_side_calls = freeze_sandbox_gone,
+	.freeze = on_time_over,
+	.freed = on_freed,
+	.view = fill_view,
+};

@@ -8,6 +8,7 @@
 #include "orchestrator/core/op.h"
 #include "orchestrator/vm/look.h"
 
+#define AT_ONCE	  8    /* by themselves: each costs memory, a worker and the guest some time */
 #define PING_MS	  5000 /* for the agent to answer; a connection to it is a part of that */
 #define OPS_SHOWN 20
 #define TEXT_MAX  (VM_LOOK_TEXT_MAX + (64u << 10))
@@ -20,9 +21,7 @@ struct inspection {
 	struct sandbox *sandbox; /* NULL: none, or it has gone meanwhile */
 	struct list link;	 /* on core->inspections */
 	struct vm_look *look;
-	struct dial *dial;
-	struct agent *agent;
-	struct loop_timer limit;
+	struct guest_link guest;
 	struct later later;
 	uint64_t asked_ns, connected_ns;
 	struct inspected found;
@@ -63,10 +62,10 @@ static void add_core(const struct core *c, struct report *r)
 static void add_agent(const struct sandbox *s, struct report *r)
 {
 	report_add(r, "  connection to its agent: %s%s%s%s%s",
-		   s->agent  ? "there"
-		   : s->dial ? "being made"
-			     : "none",
-		   s->agent && agent_is_sending(s->agent) ? ", not all sent" : "",
+		   s->guest.agent  ? "there"
+		   : s->guest.dial ? "being made"
+				   : "none",
+		   s->guest.agent && agent_is_sending(s->guest.agent) ? ", not all sent" : "",
 		   s->held ? ", held" : "", s->copying ? ", its VM is being copied" : "",
 		   s->guest_busy ? ", the guest may be at an earlier call" : "");
 	if (s->lost_ms)
@@ -92,9 +91,9 @@ static void add_ops(const struct sandbox *s, struct report *r)
 			   : op->kind->file  ? "file operation"
 					     : "operation",
 			   seconds_since(call->core, call->began_ms),
-			   op->dial    ? "connects"
-			   : op->agent ? "waits for the agent"
-				       : "lost its connection",
+			   op->guest.dial    ? "connects"
+			   : op->guest.agent ? "waits for the agent"
+					     : "lost its connection",
 			   op->paused ? ", paused by its client" : "",
 			   seconds_since(call->core, op->touched_ms));
 	}
@@ -123,11 +122,11 @@ static void add_sandbox(const struct sandbox *s, struct report *r)
 
 static void inspection_free(struct inspection *i)
 {
-	loop_timer_clear(i->core->loop, &i->limit);
+	i->core->n_inspections--;
+	stall_next(i->core);
 	later_cancel(&i->later);
 	vm_look_cancel(i->look);
-	dial_cancel(i->dial);
-	agent_free(i->agent);
+	guest_link_close(&i->guest);
 	list_del(&i->link);
 	free(i);
 }
@@ -157,11 +156,7 @@ static double ms_since(uint64_t ns)
 
 static void end_ping(struct inspection *i)
 {
-	loop_timer_clear(i->core->loop, &i->limit);
-	dial_cancel(i->dial);
-	agent_free(i->agent);
-	i->dial = NULL;
-	i->agent = NULL;
+	guest_link_close(&i->guest);
 	tell(i);
 }
 
@@ -179,23 +174,27 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	end_ping(i);
 }
 
-static void on_ended(void *arg, const char *why)
+static void on_lost(void *arg, enum guest_lost why, const char *text)
 {
 	struct inspection *i = arg;
 
-	report_add(&i->report,
-		   "its agent does not answer: the connection broke after %.3f ms: %s\n",
-		   ms_since(i->connected_ns), why);
+	if (why == GUEST_UNREACHED)
+		report_add(&i->report, "its agent does not answer: no connection in %.3f ms: %s\n",
+			   ms_since(i->asked_ns), text);
+	else if (why == GUEST_BROKEN)
+		report_add(&i->report,
+			   "its agent does not answer: the connection broke after %.3f ms: %s\n",
+			   ms_since(i->connected_ns), text);
+	else
+		report_add(&i->report, "its agent was not asked: no memory\n");
 	end_ping(i);
 }
 
-static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
-
-static void on_limit(void *arg)
+static void on_late(void *arg)
 {
 	struct inspection *i = arg;
 
-	if (i->agent)
+	if (i->guest.agent)
 		report_add(&i->report,
 			   "its agent does not answer: connected after %.3f ms, asked for its "
 			   "terminals, and nothing came for %.3f ms\n",
@@ -208,28 +207,20 @@ static void on_limit(void *arg)
 }
 
 /* The list of terminals is what the agent's own loop answers, whatever Python is doing. */
-static void on_dialed(void *arg, int fd, const char *text)
+static void on_reached(void *arg)
 {
 	struct inspection *i = arg;
-	uint8_t *bytes;
-	size_t len;
 
-	i->dial = NULL;
 	i->connected_ns = now_ns();
-	if (fd < 0) {
-		report_add(&i->report, "its agent does not answer: no connection in %.3f ms: %s\n",
-			   ms_since(i->asked_ns), text);
-		end_ping(i);
-		return;
-	}
-	i->agent = agent_new(i->core->loop, fd, &events, i);
-	if (!i->agent || agent_plain_bytes(AGENT_PTY_LIST, &bytes, &len) < 0) {
-		report_add(&i->report, "its agent was not asked: no memory\n");
-		end_ping(i);
-		return;
-	}
-	agent_send(i->agent, bytes, len);
+	guest_link_send_plain(&i->guest, AGENT_PTY_LIST);
 }
+
+static const struct guest_link_events guest_events = {
+	.reached = on_reached,
+	.frame = on_frame,
+	.lost = on_lost,
+	.late = on_late,
+};
 
 /* A VM process that does not answer is not asked to connect: it would be given up for that. */
 static const char *why_not_asked(const struct inspection *i)
@@ -258,9 +249,14 @@ static void on_looked(void *arg, bool answers, const char *text)
 		return;
 	}
 	i->asked_ns = now_ns();
-	i->limit = (struct loop_timer){.fn = on_limit, .arg = i};
-	loop_timer_set(i->core->loop, &i->limit, PING_MS);
-	i->dial = dial_start(i->sandbox->vm, PING_MS, on_dialed, i);
+	guest_link_init(&i->guest, i->core->loop, &guest_events, i);
+	guest_link_set_deadline(&i->guest, PING_MS);
+	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS);
+}
+
+bool inspections_full(const struct core *c)
+{
+	return c->n_inspections >= AT_ONCE;
 }
 
 struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbox *s,
@@ -274,6 +270,7 @@ struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbo
 	i->arg = arg;
 	i->report = report_on(i->text, sizeof(i->text));
 	list_add_tail(&c->inspections, &i->link);
+	c->n_inspections++;
 	add_core(c, &i->report);
 	if (s)
 		add_sandbox(s, &i->report);
@@ -286,8 +283,8 @@ struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbo
 	return i;
 }
 
-/* A look at its VM ends by itself. */
-void inspections_sandbox_gone(struct sandbox *s)
+/* Inspections of the sandbox go on without it. A look at its VM ends by itself. */
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &s->core->inspections) {
 		struct inspection *i = container_of(pos, struct inspection, link);
@@ -297,15 +294,13 @@ void inspections_sandbox_gone(struct sandbox *s)
 		i->sandbox = NULL;
 		if (i->look || i->later.fn)
 			continue;
-		loop_timer_clear(i->core->loop, &i->limit);
-		dial_cancel(i->dial);
-		agent_free(i->agent);
-		i->dial = NULL;
-		i->agent = NULL;
+		guest_link_close(&i->guest);
 		report_add(&i->report, "its agent did not answer before the sandbox had ended\n");
 		later_run(&i->core->later, &i->later, tell, i);
 	}
 }
+
+const struct sandbox_hooks inspect_hooks = {.fail_side_calls = fail_side_calls};
 
 /* --- operators ------------------------------------------------------------------------------ */
 
@@ -343,9 +338,30 @@ static struct sandbox *sandbox_in(struct core *c, const struct vm *vm)
 	return NULL;
 }
 
+static void inspect_put_away(struct core_call *call)
+{
+	inspection_cancel(call->inspection);
+	call->inspection = NULL;
+	free(call->text);
+	call->text = NULL;
+}
+
+static void inspect_tell(struct core_call *call)
+{
+	if (!call->abandoned)
+		call->inspect_fn(call->arg, call->text, call->failed ? &call->failure : NULL);
+}
+
+static const struct call_ops inspect_ops = {
+	.passive = true,
+	.put_away = inspect_put_away,
+	.tell = inspect_tell,
+	.abandon = call_free,
+};
+
 struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_INSPECT, arg);
+	struct core_call *call = call_new(c, &inspect_ops, arg);
 	struct sandbox *s = sandbox_of_any(c, name);
 	struct vm *vm = s ? s->vm : NULL;
 	struct failure f;
@@ -364,12 +380,6 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 		name);
 	call_finish(call, &f);
 	return call;
-}
-
-void inspect_tell(struct core_call *call)
-{
-	if (!call->abandoned)
-		call->inspect_fn(call->arg, call->text, call->failed ? &call->failure : NULL);
 }
 
 /* --- the log -------------------------------------------------------------------------------- */

@@ -18,15 +18,15 @@ struct inspected {
 typedef void inspected_fn(void *arg, const struct inspected *found);
 
 struct inspection;
+/* True when as many are under way as may be by themselves. What an operator asks for begins all the
+ * same. */
+bool inspections_full(const struct core *c);
 /* `s` may be NULL: then `vm` is no sandbox's, and its agent is not asked. `fn` comes once, from the
  * loop, unless it is cancelled. */
 struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
 /* NULL is fine. */
 void inspection_cancel(struct inspection *i);
-/* The sandbox ends, or its VM is to be another one: inspections of it go on without it. Before the
- * VM is dropped. */
-void inspections_sandbox_gone(struct sandbox *s);
 
 /* Writes a report to the log, for a VM that stands still; unless many were lately. `what` names
  * it. */

@@ -4,74 +4,33 @@
 #define RAMET_ORCHESTRATOR_CORE_INTERNAL_H
 
 #include "base/alloc.h"
-#include "orchestrator/agent/agent.h"
+#include "orchestrator/agent/guest-link.h"
 #include "orchestrator/core/core.h"
-#include "orchestrator/core/diary.h"
-#include "orchestrator/core/output-budget.h"
-#include "orchestrator/core/recent.h"
-#include "orchestrator/core/replay.h"
-#include "orchestrator/core/splitter.h"
-#include "orchestrator/core/template-source.h"
+#include "orchestrator/journal/diary.h"
+#include "orchestrator/journal/output-budget.h"
+#include "orchestrator/template/recent.h"
+#include "orchestrator/journal/replay.h"
+#include "orchestrator/journal/splitter.h"
+#include "orchestrator/template/host.h"
+#include "orchestrator/template/sizes.h"
 #include "orchestrator/core/tenant.h"
 #include "orchestrator/io/later.h"
 #include "orchestrator/store/store.h"
-#include "orchestrator/vm/dial.h"
 #include "orchestrator/vm/progress.h"
 #include "orchestrator/vm/vm.h"
 #include "orchestrator/vm/warden-client.h"
 
 #define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */
 #define SPARES_MAX	4
-#define RAM_STEP_MIB	64	   /* RAM is rounded up to it: each size has an image of its own */
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
 #define SEQ_RETRY	1000	   /* events until the next try, when that failed */
 
-/* --- sizes (sizes.c, spec.c) ----------------------------------------------------------------- */
+/* --- sizes (spec.c) -------------------------------------------------------------------------- */
 
-struct size {
-	uint32_t vcpus, ram_mib, rootfs_gb;
-};
-struct size source_size(const struct source *from); /* of a sandbox that asks for nothing else */
-bool size_equal(const struct size *a, const struct size *b);
-/* What a sandbox gets, and the image it is made from: all but the disk is the same, which may have
- * to grow. */
-struct sized_choice {
-	struct size size, image;
-};
-#define SIZE_NO_LIMIT ((struct size){UINT32_MAX, UINT32_MAX, UINT32_MAX})
-/* The most of each that a sandbox can have here. */
-struct size size_host(void);
-/* The most that a sandbox of a template of size `own` gets on such a host, up to `most`: a disk is
- * no smaller than the template's. */
-struct size size_limit(const struct size *host, const struct size *own, const struct size *most);
-/* What a tier allows. */
-struct tier;
-struct size size_of_tier(const struct tier *t);
-/* Exactly what was asked for (0: the template's own), RAM rounded up to a step, up to the limit. */
-struct size size_exact(const struct size *asked, const struct size *own, const struct size *limit);
-/* The image that serves a size: any disk that is larger than the template's grows at create. */
-struct size size_image(const struct size *size, const struct size *own);
-
-/* With `sizes = auto`, no more images than this are made ahead of need, of all templates. */
-#define AHEAD_IMAGES_MAX 8
-#define AHEAD_BYTES_MAX	 (2ull << 30)
-/* Sizes of the default template that are prepared beside its own, the likeliest first. */
-struct sizes {
-	struct size all[CONFIG_SIZES_MAX];
-	size_t n;
-};
-void sizes_ahead(struct sizes *out, const struct config *c, const struct size *own,
-		 const struct size *host);
-/* About what an image takes on the disk. */
-uint64_t size_image_bytes(const struct size *image);
-/* Whether one of `more` bytes may be made beside `images` with `bytes`. */
-bool sizes_have_room(size_t images, uint64_t bytes, uint64_t more);
 /* Chooses what the host can give for what was asked, up to `most` of it; false with *f filled when
  * it is too little. */
 bool size_choose(const struct source *from, const struct sandbox_spec *spec,
 		 const struct size *most, struct sized_choice *out, struct failure *f);
-/* For the cgroup of a VM; one that writes an image dirties more page cache. */
-struct vm_spec size_vm_spec(const struct size *size, bool builds);
 /* A shell that serves each size with the default's vCPUs: with `auto` of any RAM that the host
  * gives, else up to the largest of `sizes`. */
 struct vm_spec size_shell_spec(const struct core *c);
@@ -86,10 +45,6 @@ void promises_measured(void *arg);
 /* The RAM of all sandboxes, those on their way too, and `mib` more is within the setting
  * memory_overcommit; else *f is filled. */
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);
-/* Another VM would push the host into swapping or worse. */
-bool host_memory_low(void);
-/* No VM can be filled, and guests that write wait. On a worker. */
-bool disk_is_full(const char *state_dir);
 /* What can wait takes no more of it. */
 bool host_disk_low(const struct core *c);
 
@@ -142,6 +97,9 @@ void template_fill(uint32_t rootfs_gb, struct ctl_msg *fill);
 void template_restored(struct template *t, bool well);
 /* An empty file for a writable disk layer, without a name; -errno with *e filled. On a worker. */
 int disk_layer_new(const char *state_dir, struct err *e);
+/* `n` empty files for writable disk layers, without names. */
+struct disk_job *disk_layers_open(struct core *c, unsigned n,
+				  void (*done)(void *arg, struct disk_job *job), void *arg);
 
 /* What templates there are (sources.c). */
 struct sources {
@@ -326,6 +284,7 @@ struct stall_watch {
 	uint64_t wait_ms;	       /* until the next look at a guest that answers */
 	bool heard;		       /* something came since the timer was set */
 	struct inspection *inspection; /* under way */
+	struct list turn;	       /* on core->stall_turns while it waits for one */
 };
 
 struct sandbox {
@@ -354,8 +313,7 @@ struct sandbox {
 	uint8_t instance[CTL_INSTANCE_LEN];
 	struct memory_use memory; /* as it was some seconds ago */
 	struct vm *vm;
-	struct agent *agent; /* idle, or at the running call */
-	struct dial *dial;   /* a new agent connection is on the way */
+	struct guest_link guest; /* to the agent: idle, at the running call, or on its way */
 	struct loop_timer redial;
 	uint64_t lost_ms;   /* when the agent's connection broke last; 0: never */
 	uint32_t redial_ms; /* until a new one is tried, should it break again */
@@ -393,6 +351,35 @@ struct sandbox {
 	char ended_text[ERR_TEXT_MAX];
 };
 
+/* What a part of the service that is above sandboxes does when something becomes of one. A NULL
+ * member: nothing. */
+struct sandbox_hooks {
+	/* There is a new connection to its agent. */
+	void (*agent_reached)(struct sandbox *s);
+	void (*agent_frame)(struct sandbox *s, const struct agent_frame *frame);
+	/* The guest has all that the connection was given. */
+	void (*agent_sent)(struct sandbox *s);
+	/* The connection is gone, and what it had not sent with it. */
+	void (*agent_dropped)(struct sandbox *s);
+	/* It has its VM and an empty diary. */
+	void (*begun)(struct sandbox *s);
+	/* Its time is over, and it is persistent: it is to be frozen. */
+	void (*freeze)(struct sandbox *s);
+	/* It ends, or its VM is to be another one, and is still there: what is under way in it
+	 * beside its execs fails with `f`. */
+	void (*fail_side_calls)(struct sandbox *s, const struct failure *f);
+	/* All but the record of what it was is given up. */
+	void (*shed)(struct sandbox *s);
+	/* Its VM is gone, and it may be, too. */
+	void (*vm_gone)(struct core *c);
+	/* It is freed, without a word to anybody. */
+	void (*freed)(struct sandbox *s);
+	/* Adds what it knows. */
+	void (*view)(const struct sandbox *s, struct sandbox_view *view);
+};
+extern const struct sandbox_hooks stall_hooks, inspect_hooks, exec_hooks, fork_hooks, freeze_hooks,
+	resume_hooks, diff_hooks, op_hooks;
+
 /* False, and nothing changes, when the event has no place in the state. */
 bool sandbox_step(struct sandbox *s, enum sandbox_event event);
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);
@@ -424,7 +411,6 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 /* It is in the catalogue: it gets the VM, and calls may find it. */
 void sandbox_begin(struct sandbox *s, struct warm_parts *parts);
 extern const struct vm_owner sandbox_vm_owner;
-extern const struct agent_events sandbox_agent_events;
 void sandbox_dial(struct sandbox *s);
 void sandbox_lose_agent(struct sandbox *s, const char *why);
 void sandbox_drop_agent(struct sandbox *s);
@@ -485,34 +471,39 @@ void sandbox_enlist(struct sandbox *s, enum sandbox_state state);
 /* It has ended: it is found by its id only. Nothing happens to one that is not listed. */
 void sandbox_delist(struct sandbox *s);
 
-enum call_kind {
-	CALL_CREATE,
-	CALL_EXEC,
-	CALL_INTERRUPT,
-	CALL_DELETE,
-	CALL_DIFF,
-	CALL_FOLLOW,
-	CALL_FORK,
-	CALL_MERGE,
-	CALL_OP,
-	CALL_FREEZE,
-	CALL_RESUME,
-	CALL_SYNC,
-	CALL_BACKUP,
-	CALL_INSPECT,
+/* What calls of one kind do. A NULL member: what is said beside it. */
+struct call_ops {
+	/* It waits for what may never come, is counted where it begins, or shows what is there
+	 * without it: it is not counted as a request, nor as activity. */
+	bool passive;
+	bool makes_sandboxes; /* the pool is checked once it is over */
+	/* Frees what the call has under way, if there is anything. NULL: it has nothing. */
+	void (*put_away)(struct core_call *call);
+	/* The call is over, `call->failed` and its failure are set, and its end will be told.
+	 * Connections and VMs under way don't wait for that. NULL: put_away when it has failed. */
+	void (*finished)(struct core_call *call);
+	/* Tells the end. NULL: done_fn does, unless the call was abandoned. */
+	void (*tell)(struct core_call *call);
+	/* The client went away. NULL: the call goes on, and its end is not told. */
+	void (*abandon)(struct core_call *call);
+	/* Back-pressure. NULL: there is nothing to pause. */
+	void (*set_paused)(struct core_call *call, bool paused);
 };
+extern const struct call_ops call_plain; /* nothing but a done_fn */
 
 struct core_call {
-	enum call_kind kind;
+	const struct call_ops *ops;
 	struct core *core;
-	/* On core->creates, ->diffs, ->resumes, ->waits; freeze->calls; sandbox->calls,
+	/* On core->creates, ->diffs, ->resumes, ->waits, ->looks, ->later_looks; freeze->calls;
+	 * sandbox->calls,
 	 * ->interrupts, ->deletes, ->forks, ->ops; core->finished. */
 	struct list link;
 	struct later later;
 	uint64_t began_ms; /* on the loop's clock */
 	bool abandoned, failed;
-	unsigned coming;       /* sandboxes that it will have made, */
-	uint64_t coming_mib;   /* with so much RAM in all, */
+	unsigned coming;     /* sandboxes that it will have made, */
+	uint64_t coming_mib; /* with so much RAM and disk in all, */
+	uint64_t coming_gb;
 	struct tenant *tenant; /* of this one; only set while `coming` */
 	struct failure failure;
 	void *arg;
@@ -540,40 +531,27 @@ struct core_call {
 		struct backup *backup;
 		struct inspection *inspection;
 	};
-	char *text;		       /* CALL_INSPECT: the report */
-	char made[SANDBOX_ID_LEN + 1]; /* CALL_FREEZE: the Space */
+	char *text;		       /* an inspection: the report */
+	char made[SANDBOX_ID_LEN + 1]; /* a freeze: the Space */
 };
 
-struct core_call *call_new(struct core *c, enum call_kind kind, void *arg);
+struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg);
 /* Off its list, and freed with what hangs on it. */
 void call_free(struct core_call *call);
-/* Until it is finished, or expects none any more, `n` sandboxes of the tenant, each with so much
- * RAM, are on their way. */
-void call_expect(struct core_call *call, struct tenant *t, unsigned n, uint32_t ram_mib);
-/* ... and this much more RAM. */
-void call_promise(struct core_call *call, uint64_t mib);
+/* Until it is finished, or expects none any more, `n` sandboxes of the tenant and of this size are
+ * on their way. NULL: call_promise says the size when it is known. */
+void call_expect(struct core_call *call, struct tenant *t, unsigned n, const struct size *each);
+void call_promise(struct core_call *call, unsigned n, const struct size *each);
 void call_expects_none(struct core_call *call);
 /* The call ends with `f` (NULL: it went well) on the loop's next turn. */
 void call_finish(struct core_call *call, const struct failure *f);
+/* The same for each call of a list. */
+void calls_fail(struct list *calls, const struct failure *f);
 
-void create_free(struct create *create);
-void create_abandon(struct core_call *call);
-void create_tell(struct core_call *call);
-void exec_free(struct exec *exec);
-/* The call has failed: its failure is its last event. */
-void exec_failed(struct core_call *call);
-void exec_abandon(struct core_call *call);
-void exec_tell(struct core_call *call);
 /* Starts the next call when one waits and the sandbox can. */
 void exec_next(struct sandbox *s);
 /* Sets the timer of the running call's time limit anew. */
 void exec_set_timer(struct sandbox *s);
-/* The guest has all that its agent's connection was given, or that is gone. */
-void exec_sent(struct sandbox *s);
-/* Events from the sandbox's agent, which belong to the running call. */
-void exec_on_frame(struct sandbox *s, const struct agent_frame *frame);
-/* There is a new connection to the agent: a call that was at the old one has failed. */
-void exec_on_new_agent(struct sandbox *s);
 /* While `held`, nothing more is read from the agent. */
 void exec_hold(struct sandbox *s, bool held);
 /* -ENOMEM. To be freed in any case. */
@@ -594,35 +572,14 @@ bool exec_has_long_line(struct sandbox *s);
 void exec_cut_lines(struct sandbox *s);
 /* Drops output that is held until all of it is within the budget (output.c). */
 void output_trim(struct core *c);
-void follow_free(struct follow *follow);
 /* There are new events, or nothing runs any more. */
 void follow_news(struct sandbox *s);
-void follow_set_paused(struct core_call *call, bool paused);
-void follow_abandon(struct core_call *call);
-void follow_tell(struct core_call *call);
-void fork_free(struct fork *fork);
-void fork_tell(struct core_call *call);
-void fork_abandon(struct core_call *call);
 /* The sandbox can be copied now, if somebody waits for it. */
 void fork_next(struct sandbox *s);
 /* When to try again after an image could not be had for `error`; 0: waiting does not help. */
 unsigned fork_retry_s(int error);
 /* It ends, or its VM is to be another one: its forks fail. */
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
-void exec_set_paused(struct core_call *call, bool paused);
-void interrupt_free(struct interrupt *interrupt);
-void diff_free(struct diff *diff);
-void diff_tell(struct core_call *call);
-/* It ends, or its VM is to be another one: diffs that read it fail. Before the VM is dropped. */
-void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
-void op_free(struct op *op);
-void op_over(struct core_call *call, bool well);
-void op_tell(struct core_call *call);
-void op_abandon(struct core_call *call);
-void op_set_paused(struct op *op, bool paused);
-/* It ends, or its VM is to be another one. */
-void op_sandbox_gone(struct sandbox *s, const struct failure *f);
-void spares_drop(struct sandbox *s);
 
 /* --- the catalogue (catalogue.c) ------------------------------------------------------------- */
 
@@ -639,9 +596,7 @@ typedef void store_sync_fn(void *arg, int error);
 struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
 void store_sync_cancel(struct store_sync *sync);
 
-/* --- Spaces (space.c, space-load.c, freeze.c, resume.c)
- * ------------------------------------------------------
- */
+/* --- Spaces (space.c, space-load.c, freeze.c, resume.c) --------------------------------------- */
 
 #define SPACE_ID_PREFIX "spc_"
 
@@ -689,7 +644,6 @@ struct space *space_of(struct core *c, const char *id);
 void spaces_lost_check(struct core *c);
 /* Frees what space-load.c has; removals under way end with the loop. */
 void spaces_unload(struct core *c);
-void inspect_tell(struct core_call *call);
 
 /* A call is at the guest from here on; something came of it; none is there any more. */
 void stall_begin(struct sandbox *s);
@@ -698,29 +652,19 @@ static inline void stall_heard(struct sandbox *s)
 	s->stall.heard = true;
 }
 void stall_end(struct sandbox *s);
+/* An inspection is over: the next one that waits for it may begin. */
+void stall_next(struct core *c);
 
-void backup_free(struct backup *job);
-void backup_tell(struct core_call *call);
 /* The core goes. */
 void backups_free(struct core *c);
 /* Removes what a backup left that a kill broke off. */
 void backup_sweep(const struct core *c);
 
-/* Freezes it as soon as can be; `call` may be NULL, or wait for one that is under way. */
-void freeze_start(struct sandbox *s, struct core_call *call);
 /* The next that waits begins. */
 void freeze_next(struct core *c);
-/* It ends: a freeze that has not ended it leaves nothing behind, calls that wait for it fail. */
-void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
 void freezes_free(struct core *c);
-void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total);
-void freeze_tell(struct core_call *call);
-void resume_free(struct resume *r);
-void resume_tell(struct core_call *call);
-void resume_abandon(struct core_call *call);
 
-/* --- all of it ---------------------------------------------------------------------------------
- */
+/* --- all of it ------------------------------------------------------------------------------- */
 
 #define BUCKETS 16384 /* as many as there can be VMs */
 static inline unsigned bucket_number(const char *name)
@@ -733,6 +677,8 @@ static inline unsigned bucket_number(const char *name)
 }
 
 struct core {
+	const struct sandbox_hooks *const
+		*hooks; /* of the parts above sandboxes, NULL-terminated */
 	struct loop *loop;
 	struct config config;
 	struct later_queue later;
@@ -755,6 +701,8 @@ struct core {
 	struct template_wait ahead_wait;
 	struct sources *sources;      /* as they were found last */
 	struct disk_job *sources_job; /* looks for them again */
+	struct list looks;	      /* calls that wait for that job, */
+	struct list later_looks;      /* and for the one after it */
 	struct recents recents;
 	uint64_t busy_ms;  /* when somebody wanted something last */
 	size_t n_requests; /* calls under way, but followers and operations */
@@ -795,6 +743,7 @@ struct core {
 	struct later output_later;
 	struct loop_timer housekeeping;
 	uint64_t slept_ms;     /* for so long the host has slept since it was booted */
+	int64_t clocks_ms;     /* the wall clock minus the boot-time clock; 0: not measured */
 	struct backup *backup; /* under way */
 	bool closing;
 	struct loop_timer closing_limit;
@@ -807,6 +756,9 @@ struct core {
 	struct loop_timer watch_timer;
 	struct loop_timer promises_timer;
 	struct list inspections; /* struct inspection: under way */
+	unsigned n_inspections;
+	struct list stall_turns; /* sandboxes that are to be inspected, the next first */
+	struct later stall_later;
 	struct stall_reports {
 		unsigned written, left_out; /* lately */
 		uint64_t since_ms;
@@ -815,8 +767,5 @@ struct core {
 	core_life_fn *life_fn; /* NULL: nobody listens */
 	void *life_arg;
 };
-
-/* The shutdown may be complete. */
-void core_check_closed(struct core *c);
 
 #endif

@@ -11,18 +11,17 @@
 
 struct interrupt {
 	struct core_call *call;
-	struct dial *dial;
-	struct agent *agent;
-	struct loop_timer patience;
+	struct guest_link guest;
 };
 
-void interrupt_free(struct interrupt *i)
+static void interrupt_put_away(struct core_call *call)
 {
+	struct interrupt *i = call->interrupt;
+
 	if (!i)
 		return;
-	loop_timer_clear(i->call->core->loop, &i->patience);
-	dial_cancel(i->dial);
-	agent_free(i->agent);
+	call->interrupt = NULL;
+	guest_link_close(&i->guest);
 	free(i);
 }
 
@@ -41,39 +40,30 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	finish(arg, frame->type == AGENT_DONE ? NULL : "the guest's agent refused it");
 }
 
-static void on_ended(void *arg, const char *why)
+static void on_lost(void *arg, enum guest_lost why, const char *text)
 {
-	finish(arg, why);
+	finish(arg, text);
 }
 
-static const struct agent_events events = {.frame = on_frame, .ended = on_ended};
-
-static void on_patience(void *arg)
+static void on_late(void *arg)
 {
 	finish(arg, "the guest's agent did not answer in time");
 }
 
-static void on_dialed(void *arg, int fd, const char *text)
+static void on_reached(void *arg)
 {
 	struct interrupt *i = arg;
-	struct loop *loop = i->call->core->loop;
-	uint8_t *bytes = NULL;
-	size_t len;
 
-	i->dial = NULL;
-	if (fd < 0) {
-		finish(i, text);
-		return;
-	}
-	i->agent = agent_new(loop, fd, &events, i);
-	if (!i->agent || agent_plain_bytes(AGENT_INTERRUPT, &bytes, &len) < 0) {
-		finish(i, "no memory");
-		return;
-	}
-	agent_send(i->agent, bytes, len);
-	i->patience = (struct loop_timer){.fn = on_patience, .arg = i};
-	loop_timer_set(loop, &i->patience, ANSWER_PATIENCE_MS);
+	if (guest_link_send_plain(&i->guest, AGENT_INTERRUPT))
+		guest_link_set_deadline(&i->guest, ANSWER_PATIENCE_MS);
 }
+
+static const struct guest_link_events guest_events = {
+	.reached = on_reached,
+	.frame = on_frame,
+	.lost = on_lost,
+	.late = on_late,
+};
 
 /* Each holds a connection to the guest. */
 static bool too_many(const struct sandbox *s)
@@ -85,10 +75,15 @@ static bool too_many(const struct sandbox *s)
 	return n >= WAITING_MAX;
 }
 
+static const struct call_ops interrupt_ops = {
+	.put_away = interrupt_put_away,
+	.finished = interrupt_put_away,
+};
+
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
 				 core_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_INTERRUPT, arg);
+	struct core_call *call = call_new(c, &interrupt_ops, arg);
 	struct failure f;
 
 	call->done_fn = fn;
@@ -109,6 +104,7 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	call->interrupt = i;
 	i->call = call;
 	list_add_tail(&s->interrupts, &call->link);
-	i->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, i);
+	guest_link_init(&i->guest, c->loop, &guest_events, i);
+	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
 	return call;
 }

@@ -54,23 +54,19 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 {
 	struct vm *old = parent->vm;
 
-	dial_cancel(parent->dial);
-	dial_cancel(winner->dial);
-	parent->dial = winner->dial = NULL;
+	guest_link_cancel_dial(&parent->guest);
+	guest_link_cancel_dial(&winner->guest);
 	sandbox_drop_agent(parent);
 	parent->vm = winner->vm;
-	parent->agent = winner->agent;
+	guest_link_take(&parent->guest, guest_link_release(&winner->guest));
 	parent->sending_bytes = winner->sending_bytes;
 	winner->vm = NULL;
-	winner->agent = NULL;
 	winner->sending_bytes = 0;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
 	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
 	parent->guest_busy = winner->guest_busy;
 	vm_set_owner(parent->vm, &sandbox_vm_owner, parent);
-	if (parent->agent)
-		agent_set_events(parent->agent, &sandbox_agent_events, parent);
 	vm_drop(old, NULL, NULL);
 }
 
@@ -103,7 +99,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
-	if (!parent->agent)
+	if (!parent->guest.agent)
 		sandbox_dial(parent);
 	if (parent->state == SBX_RUNNING)
 		stall_begin(parent);
@@ -171,7 +167,7 @@ static bool try(struct core *c, const char *tenant, const char *parent_id, const
 struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
 			     const char *winner, core_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_MERGE, arg);
+	struct core_call *call = call_new(c, &call_plain, arg);
 	struct failure f;
 
 	call->done_fn = fn;

@@ -34,7 +34,7 @@ static void on_spare_ended(void *arg, const char *why)
 
 static const struct agent_events spare_events = {on_spare_frame, on_spare_ended, NULL};
 
-void spares_drop(struct sandbox *s)
+static void spares_drop(struct sandbox *s)
 {
 	loop_timer_clear(s->core->loop, &s->spare_timer);
 	for (size_t i = 0; i < SPARES_MAX; i++)
@@ -85,11 +85,7 @@ static void leave(struct op *op)
 
 	if (!s)
 		return;
-	loop_timer_clear(s->core->loop, &op->patience);
-	dial_cancel(op->dial);
-	agent_free(op->agent);
-	op->dial = NULL;
-	op->agent = NULL;
+	guest_link_close(&op->guest);
 	op->sandbox = NULL;
 	op->data_left = 0;
 	if (op->kind->listens) {
@@ -103,10 +99,13 @@ static void leave(struct op *op)
 	}
 }
 
-void op_free(struct op *op)
+static void op_put_away(struct core_call *call)
 {
+	struct op *op = call->op;
+
 	if (!op)
 		return;
+	call->op = NULL;
 	leave(op);
 	if (op->kind->fini)
 		op->kind->fini(op);
@@ -114,7 +113,7 @@ void op_free(struct op *op)
 	free(op);
 }
 
-void op_over(struct core_call *call, bool well)
+static void op_over(struct core_call *call)
 {
 	struct op *op = call->op;
 	struct sandbox *s = op->sandbox;
@@ -122,10 +121,10 @@ void op_over(struct core_call *call, bool well)
 	leave(op);
 	if (s)
 		sandbox_touch(s);
-	call->core->figures.file_failures += op->kind->file && !well;
+	call->core->figures.file_failures += op->kind->file && call->failed;
 }
 
-void op_tell(struct core_call *call)
+static void op_tell(struct core_call *call)
 {
 	if (call->op->kind->tell)
 		call->op->kind->tell(call);
@@ -133,7 +132,7 @@ void op_tell(struct core_call *call)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
 
-void op_abandon(struct core_call *call)
+static void op_abandon(struct core_call *call)
 {
 	struct op *op = call->op;
 	struct sandbox *s = op->sandbox;
@@ -147,7 +146,7 @@ void op_abandon(struct core_call *call)
 	call_free(call);
 }
 
-void op_sandbox_gone(struct sandbox *s, const struct failure *f)
+static void op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &s->ops)
 		call_finish(container_of(pos, struct core_call, link), f);
@@ -156,9 +155,8 @@ void op_sandbox_gone(struct sandbox *s, const struct failure *f)
 
 void op_succeed(struct op *op)
 {
-	struct agent *agent = op->agent;
+	struct agent *agent = guest_link_release(&op->guest);
 
-	op->agent = NULL;
 	if (op->sandbox)
 		spare_keep(op->sandbox, agent);
 	call_finish(op->call, NULL);
@@ -246,7 +244,7 @@ static void refused(struct op *op, const struct agent_frame *frame)
 
 /* --- on its way ----------------------------------------------------------------------------- */
 
-static void on_patience(void *arg)
+static void on_late(void *arg)
 {
 	struct op *op = arg;
 	uint32_t patience_ms = op->kind->patience_ms;
@@ -255,7 +253,7 @@ static void on_patience(void *arg)
 		op_fail(op, 500, "agent_lost", "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->heard || op->paused) {
 		op->heard = false;
-		loop_timer_set(op->call->core->loop, &op->patience, patience_ms);
+		guest_link_set_deadline(&op->guest, patience_ms);
 	} else if (op->kind->impatient_code) {
 		op_fail(op, 409, op->kind->impatient_code, "nothing was taken for %u s",
 			patience_ms / 1000);
@@ -292,7 +290,7 @@ static void send_data(struct op *op)
 	op->data_left -= part;
 	if (op->count)
 		*op->count += part;
-	agent_send(op->agent, bytes, len);
+	guest_link_send(&op->guest, 0, bytes, len);
 }
 
 static void on_sent(void *arg)
@@ -326,27 +324,35 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		op_fail_rules(op);
 }
 
-static void on_ended(void *arg, const char *why)
+static void on_lost(void *arg, enum guest_lost why, const char *text)
 {
 	struct op *op = arg;
 
-	agent_free(op->agent);
-	op->agent = NULL;
+	if (why == GUEST_NO_MEMORY) {
+		op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
+		return;
+	}
 	op->data_left = 0;
-	snprintf(op->lost, sizeof(op->lost), "%s", why);
-	loop_timer_set(op->call->core->loop, &op->patience, LOST_MS);
+	snprintf(op->lost, sizeof(op->lost), "%s", text);
+	guest_link_set_deadline(&op->guest, LOST_MS);
 }
-
-static const struct agent_events op_events = {on_frame, on_ended, on_sent};
 
 static void send_request(struct op *op)
 {
 	uint8_t *bytes = op->bytes;
 
 	op->bytes = NULL;
-	agent_send(op->agent, bytes, op->len);
+	guest_link_send(&op->guest, 0, bytes, op->len);
 	send_data(op);
 }
+
+static void on_reached(void *arg)
+{
+	send_request(arg);
+}
+
+static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_late,
+						      on_sent};
 
 void op_next(struct op *op, int encoded)
 {
@@ -357,26 +363,6 @@ void op_next(struct op *op, int encoded)
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
-
-static void on_dialed(void *arg, int fd, const char *text)
-{
-	struct op *op = arg;
-
-	op->dial = NULL;
-	if (fd < 0) {
-		snprintf(op->lost, sizeof(op->lost), "%s", text);
-		loop_timer_set(op->call->core->loop, &op->patience, LOST_MS);
-		return;
-	}
-	op->agent = agent_new(op->call->core->loop, fd, &op_events, op);
-	if (!op->agent) {
-		op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
-		return;
-	}
-	if (op->paused)
-		agent_pause(op->agent);
-	send_request(op);
-}
 
 static bool has_share(const struct sandbox *s, bool listens)
 {
@@ -439,23 +425,41 @@ static void begin(struct op *op, struct sandbox *s)
 	c->figures.file_calls += op->kind->file;
 	op->touched_ms = loop_now_ms(c->loop);
 	sandbox_touch(s);
-	op->patience = (struct loop_timer){.fn = on_patience, .arg = op};
+	guest_link_init(&op->guest, c->loop, &guest_events, op);
 	if (!op->kind->listens)
-		loop_timer_set(c->loop, &op->patience, op->kind->patience_ms);
-	op->agent = spare_take(s);
-	if (op->agent) {
-		agent_set_events(op->agent, &op_events, op);
+		guest_link_set_deadline(&op->guest, op->kind->patience_ms);
+	guest_link_take(&op->guest, spare_take(s));
+	if (op->guest.agent)
 		send_request(op);
-	} else {
-		op->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, op);
-	}
+	else
+		guest_link_dial(&op->guest, s->vm, DIAL_LIMIT_MS);
 }
+
+static void op_set_paused(struct core_call *call, bool paused)
+{
+	struct op *op = call->op;
+
+	if (op->paused == paused)
+		return;
+	op->paused = paused;
+	op->heard = true;
+	guest_link_pause(&op->guest, paused);
+}
+
+static const struct call_ops op_ops = {
+	.passive = true,
+	.put_away = op_put_away,
+	.finished = op_over,
+	.tell = op_tell,
+	.abandon = op_abandon,
+	.set_paused = op_set_paused,
+};
 
 struct op *op_new(struct core *c, const struct op_kind *kind, size_t size, void *arg)
 {
 	struct op *op = must_alloc(size);
 
-	op->call = call_new(c, CALL_OP, arg);
+	op->call = call_new(c, &op_ops, arg);
 	op->call->op = op;
 	op->kind = kind;
 	return op;
@@ -482,20 +486,6 @@ struct core_call *op_start(struct op *op, const char *tenant, const char *id, in
 	return call;
 }
 
-/* --- the client ----------------------------------------------------------------------------- */
-
-void op_set_paused(struct op *op, bool paused)
-{
-	if (op->paused == paused)
-		return;
-	op->paused = paused;
-	op->heard = true;
-	if (op->agent && paused)
-		agent_pause(op->agent);
-	else if (op->agent)
-		agent_resume(op->agent);
-}
-
 /* --- new ids -------------------------------------------------------------------------------- */
 
 void id_op_done(struct op *op)
@@ -518,3 +508,5 @@ void id_op_tell(struct core_call *call)
 		call->id_fn(call->arg, call->failed ? NULL : o->id,
 			    call->failed ? &call->failure : NULL);
 }
+
+const struct sandbox_hooks op_hooks = {.fail_side_calls = op_sandbox_gone, .shed = spares_drop};

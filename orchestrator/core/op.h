@@ -43,10 +43,8 @@ struct op {
 	struct core_call *call;
 	const struct op_kind *kind;
 	struct sandbox *sandbox; /* NULL once it is over */
-	struct dial *dial;
-	struct agent *agent;
-	struct loop_timer patience;
-	uint8_t *bytes; /* the request, until it is sent */
+	struct guest_link guest; /* its deadline: something has to move until then */
+	uint8_t *bytes;		 /* the request, until it is sent */
 	size_t len;
 	const uint8_t *data; /* the caller's: goes behind it in AGENT_DATA frames */
 	size_t data_left;

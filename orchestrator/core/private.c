@@ -12,11 +12,11 @@
 
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/core/file-sum.h"
+#include "base/file-sum.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/core/tenant.h"
 #include "orchestrator/keys/keys.h"
-#include "orchestrator/tiers.h"
+#include "orchestrator/config/tiers.h"
 
 #define KEPT_MS	       600000 /* without a sandbox of its tenant */
 #define COPIES_MOST    8      /* of a tenant: the one not used for longest makes room */
@@ -35,11 +35,10 @@ struct private_copy {
 	struct list link; /* on core->privates */
 	char tenant[TENANT_ID_LEN + 1];
 	char name[NAME_MAX_BYTES];
-	/* What it is a copy of; of one that a previous instance made nobody knows, and no further
-	 * VM is made from it. */
-	struct identity of;
-	dev_t dev; /* its own; ino is 0 until it is whole */
+	struct identity of; /* of what it is a copy; of one by a previous instance nobody knows */
+	dev_t dev;	    /* its own; ino is 0 until it is whole */
 	ino_t ino;
+	int fd; /* for reading, of which VMs get duplicates; -1: no further VM is made from it */
 	uint64_t bytes;
 	uint64_t unused_ms; /* since then its tenant has no sandbox; 0: it has */
 	struct private_job *job;
@@ -52,6 +51,7 @@ struct private_job {
 	struct private_copy *copy;
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;
+	int own; /* the copy, once it is whole, for reading */
 	struct file_walk walk;
 	bool begun, over;
 	struct stat made;
@@ -71,14 +71,9 @@ static void dir_of(const struct core *c, char *out, size_t size)
 	snprintf(out, size, "%s/private", c->config.state_dir);
 }
 
-static bool identify(int fd, struct identity *out)
+static struct identity identity_of(const struct stat *st)
 {
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return false;
-	*out = (struct identity){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
-	return true;
+	return (struct identity){st->st_dev, st->st_ino, st->st_size, st->st_mtim};
 }
 
 static bool is_same(const struct identity *a, const struct identity *b)
@@ -100,16 +95,12 @@ static struct private_copy *find(const struct core *c, const char *tenant,
 }
 
 /* True when it is such a copy itself, as that of a sandbox which was frozen and is resumed. */
-static bool is_own(const struct core *c, const char *tenant, int fd)
+static bool is_own(const struct core *c, const char *tenant, const struct stat *st)
 {
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return false;
 	list_each (pos, &c->privates) {
 		const struct private_copy *p = container_of(pos, struct private_copy, link);
 
-		if (p->ino == st.st_ino && p->dev == st.st_dev && strcmp(p->tenant, tenant) == 0)
+		if (p->ino == st->st_ino && p->dev == st->st_dev && strcmp(p->tenant, tenant) == 0)
 			return true;
 	}
 	return false;
@@ -139,12 +130,30 @@ static int begin_copy(struct private_job *job)
 	return file_walk_begin(&job->walk, job->in, job->out, (uint64_t)st.st_size, &job->err);
 }
 
+#define PATH_ROOM (CONFIG_PATH_MAX + 16 + NAME_MAX_BYTES)
+static void path_of(const struct private_job *job, char out[static PATH_ROOM])
+{
+	snprintf(out, PATH_ROOM, "%s/%s", job->dir, job->name);
+}
+
 static void remove_file(const struct private_job *job)
 {
-	char path[sizeof(job->dir) + sizeof(job->name)];
+	char path[PATH_ROOM];
 
-	snprintf(path, sizeof(path), "%s/%s", job->dir, job->name);
+	path_of(job, path);
 	unlink(path);
+}
+
+/* A VM process gets a descriptor that it can't write by. */
+static int end_copy(struct private_job *job)
+{
+	char path[PATH_ROOM];
+
+	path_of(job, path);
+	job->own = open(path, O_RDONLY | O_CLOEXEC);
+	if (job->own < 0 || fstat(job->own, &job->made) < 0)
+		return err_set(&job->err, errno, "open %s", path);
+	return 1;
 }
 
 static void copy_step(void *arg)
@@ -155,16 +164,20 @@ static void copy_step(void *arg)
 	job->ret = job->begun ? 0 : begin_copy(job);
 	if (job->ret == 0)
 		job->ret = file_walk_step(&job->walk, STEP_BYTES, &done, &job->err);
-	if (job->ret > 0 && fstat(job->out, &job->made) < 0)
-		job->ret = err_set(&job->err, errno, "look at it");
+	if (job->ret > 0)
+		job->ret = end_copy(job);
 	job->over = job->ret != 0;
 	if (job->ret < 0)
 		remove_file(job);
 }
 
+/* Its blocks are freed by the close, unless a VM has it mapped. */
 static void remove_work(void *arg)
 {
-	remove_file(arg);
+	struct private_job *job = arg;
+
+	remove_file(job);
+	close_fd(&job->own);
 }
 
 static void job_free(void *arg)
@@ -174,6 +187,7 @@ static void job_free(void *arg)
 	file_walk_end(&job->walk);
 	close_fd(&job->in);
 	close_fd(&job->out);
+	close_fd(&job->own);
 	free(job);
 }
 
@@ -182,7 +196,7 @@ static struct private_job *job_new(struct core *c, const struct private_copy *p)
 	struct private_job *job = must_alloc(sizeof(*job));
 
 	job->core = c;
-	job->in = job->out = -1;
+	job->in = job->out = job->own = -1;
 	dir_of(c, job->dir, sizeof(job->dir));
 	memcpy(job->name, p->name, sizeof(job->name));
 	return job;
@@ -193,6 +207,7 @@ static struct private_job *job_new(struct core *c, const struct private_copy *p)
 static void forget(struct private_copy *p)
 {
 	list_del(&p->link);
+	close_fd(&p->fd);
 	free(p);
 }
 
@@ -234,6 +249,7 @@ static void on_copy_step(void *arg)
 		p->dev = job->made.st_dev;
 		p->ino = job->made.st_ino;
 		p->bytes = (uint64_t)job->made.st_blocks * 512;
+		p->fd = take_fd(&job->own);
 		if (job->ret < 0)
 			fail(p, job->err.text);
 		else
@@ -246,6 +262,7 @@ static void drop(struct core *c, struct private_copy *p)
 {
 	struct private_job *job = job_new(c, p);
 
+	job->own = take_fd(&p->fd);
 	if (loop_work(c->loop, LOOP_BULK, remove_work, job_free, job) < 0)
 		job_free(job); /* the next start removes it */
 	forget(p);
@@ -278,6 +295,7 @@ static struct private_copy *copy_new(struct core *c, const char *tenant)
 	struct private_copy *p = must_alloc(sizeof(*p));
 
 	snprintf(p->tenant, sizeof(p->tenant), "%s", tenant);
+	p->fd = -1;
 	list_init(&p->waits);
 	list_add_tail(&c->privates, &p->link);
 	return p;
@@ -305,12 +323,13 @@ static struct private_copy *start_copy(struct core *c, const char *tenant, int f
 	return NULL;
 }
 
-bool private_ready(struct core *c, const char *tenant, int fd, struct private_wait *w,
-		   void (*fn)(void *arg, const struct failure *f), void *arg)
+bool private_ready(struct core *c, const char *tenant, int fd, const struct stat *st,
+		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
+		   void *arg)
 {
-	struct identity of;
+	const struct identity of = identity_of(st);
 
-	if (is_own(c, tenant, fd) || !identify(fd, &of))
+	if (is_own(c, tenant, st))
 		return true;
 	struct private_copy *p = find(c, tenant, &of);
 	if (!p)
@@ -329,20 +348,18 @@ void private_unwait(struct private_wait *w)
 		list_del(&w->link);
 }
 
-int private_take(struct core *c, const char *tenant, int *fd, struct err *e)
+int private_take(struct core *c, const char *tenant, int *fd, const struct stat *st, struct err *e)
 {
-	char path[2 * CONFIG_PATH_MAX];
-	struct identity of;
+	const struct identity of = identity_of(st);
 
-	if (is_own(c, tenant, *fd))
+	if (is_own(c, tenant, st))
 		return 0;
-	struct private_copy *p = identify(*fd, &of) ? find(c, tenant, &of) : NULL;
-	if (!p || !p->ino)
+	struct private_copy *p = find(c, tenant, &of);
+	if (!p || p->fd < 0)
 		return err_say(e, EAGAIN, "there is no copy of the image's memory for this tenant");
-	snprintf(path, sizeof(path), "%s/private/%s", c->config.state_dir, p->name);
-	int own = open(path, O_RDONLY | O_CLOEXEC);
+	int own = fcntl(p->fd, F_DUPFD_CLOEXEC, 3);
 	if (own < 0)
-		return err_set(e, errno, "open %s", path);
+		return err_set(e, errno, "open the tenant's copy of the image's memory");
 	list_del(&p->link);
 	list_add_tail(&c->privates, &p->link);
 	close_fd(fd);

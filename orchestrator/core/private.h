@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/list.h"
 #include "orchestrator/core/core.h"
@@ -30,14 +31,17 @@ bool tenant_is_private(const struct core *c, const char *tenant);
 
 /*
  * True when the tenant has its copy of the memory file `fd`, or `fd` is its own. Else one is made,
- * and `fn` comes from the loop: *f is NULL, or says why there is none.
+ * and `fn` comes from the loop: *f is NULL, or says why there is none. *st is of `fd`, by the
+ * worker that opened it.
  */
-bool private_ready(struct core *c, const char *tenant, int fd, struct private_wait *w,
-		   void (*fn)(void *arg, const struct failure *f), void *arg);
+bool private_ready(struct core *c, const char *tenant, int fd, const struct stat *st,
+		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
+		   void *arg);
 /* Forgets a wait, if it is one. */
 void private_unwait(struct private_wait *w);
-/* Replaces *fd by the tenant's copy of that file. 0, or -errno with *e filled. */
-int private_take(struct core *c, const char *tenant, int *fd, struct err *e);
+/* Replaces *fd by the tenant's copy of that file, which is open already. 0, or -errno with *e
+ * filled. */
+int private_take(struct core *c, const char *tenant, int *fd, const struct stat *st, struct err *e);
 /* Bytes of the tenant's copies. */
 uint64_t private_bytes(const struct core *c, const char *tenant);
 

@@ -24,6 +24,7 @@ void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
 	c->n_in[state]++;
 	c->promised_mib += s->size.ram_mib;
 	s->owner->promised_mib += s->size.ram_mib;
+	s->owner->promised_gb += s->size.rootfs_gb;
 	promises_changed(c);
 }
 
@@ -41,6 +42,7 @@ void sandbox_delist(struct sandbox *s)
 	c->n_in[s->state]--;
 	c->promised_mib -= s->size.ram_mib;
 	s->owner->promised_mib -= s->size.ram_mib;
+	s->owner->promised_gb -= s->size.rootfs_gb;
 	promises_changed(c);
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/private.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
@@ -32,6 +32,7 @@ struct resume {
 	struct read_job *job;
 	struct space_manifest manifest;
 	struct vm_image *image;
+	struct stat memory; /* of its file */
 	struct private_wait private_wait;
 	int writable; /* the VM's disk layer; -1: none, for `layer_err` */
 	struct err layer_err;
@@ -48,10 +49,13 @@ static void job_free(struct read_job *job)
 	free(job);
 }
 
-void resume_free(struct resume *r)
+static void resume_put_away(struct core_call *call)
 {
+	struct resume *r = call->resume;
+
 	if (!r)
 		return;
+	call->resume = NULL;
 	if (r->space)
 		r->space->resume = NULL;
 	if (r->job) {
@@ -59,7 +63,7 @@ void resume_free(struct resume *r)
 		atomic_store(&r->job->read.cancelled, true);
 	}
 	private_unwait(&r->private_wait);
-	disk_close(r->call->core, &r->writable);
+	disk_close(call->core->loop, &r->writable);
 	warm_free(r->warm);
 	vm_image_put(r->image);
 	store_sync_cancel(r->sync);
@@ -178,6 +182,7 @@ static int make_image(struct resume *r, struct space_read *read)
 	for (unsigned i = 0; i < image.nfds; i++)
 		image.fds[i] = take_fd(&read->fds[i]);
 	r->image = vm_image_of(&image);
+	r->memory = read->memory;
 	r->manifest = *m;
 	m->call = (struct exec_point){0};
 	return 0;
@@ -212,8 +217,8 @@ static void on_private(void *arg, const struct failure *f)
 
 	if (f) {
 		fail(r, f);
-	} else if (private_take(r->call->core, r->tenant, &r->image->fds[TEMPLATE_MEMORY], &e) <
-		   0) {
+	} else if (private_take(r->call->core, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
+				&r->memory, &e) < 0) {
 		failure_set(&failed, 503, "resume_failed", 5,
 			    "space %s can't be resumed, it is kept: %.180s", r->space->id, e.text);
 		fail(r, &failed);
@@ -228,8 +233,8 @@ static void choose_memory(struct resume *r)
 
 	if (!tenant_is_private(c, r->tenant))
 		start_vm(r);
-	else if (private_ready(c, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->private_wait,
-			       on_private, r))
+	else if (private_ready(c, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->memory,
+			       &r->private_wait, on_private, r))
 		on_private(r, NULL);
 }
 
@@ -312,14 +317,44 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 			    p->id);
 	else
 		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
+		       tenant_has_disk(c, p->tenant, p->size.rootfs_gb, f) &&
 		       promises_have_room(c, p->size.ram_mib, f);
 	return false;
 }
 
+/* Its sandbox, when it is there already, lives on: it is all there is of the Space. */
+static void resume_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	if (!call->resume || !call->resume->id[0])
+		call_free(call);
+}
+
+static void resume_tell(struct core_call *call)
+{
+	struct resume *r = call->resume;
+	struct failure f = call->failure;
+	struct sandbox_view view;
+	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
+
+	if (call->abandoned)
+		return;
+	if (s)
+		sandbox_view_fill(s, &view);
+	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+}
+
+static const struct call_ops resume_ops = {
+	.makes_sandboxes = true,
+	.put_away = resume_put_away,
+	.tell = resume_tell,
+	.abandon = resume_abandon,
+};
+
 struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
 				    const struct space_resume *how, core_create_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_RESUME, arg);
+	struct core_call *call = call_new(c, &resume_ops, arg);
 	struct failure f;
 
 	call->create_fn = fn;
@@ -343,7 +378,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	if (!r->tenant)
 		abort();
 	call->resume = r;
-	call_expect(call, p->owner, 1, p->size.ram_mib);
+	call_expect(call, p->owner, 1, &p->size);
 	p->resume = r;
 	list_add_tail(&c->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
@@ -356,24 +391,12 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	return call;
 }
 
-/* Its sandbox, when it is there already, lives on: it is all there is of the Space. */
-void resume_abandon(struct core_call *call)
+/* The Space that it was has files that it used until now. */
+static void on_shed(struct sandbox *s)
 {
-	call->abandoned = true;
-	if (!call->resume || !call->resume->id[0])
-		call_free(call);
+	if (s->space[0] && s->state >= SBX_ENDING)
+		space_files_drop(s->core, s->space);
+	s->space[0] = 0;
 }
 
-void resume_tell(struct core_call *call)
-{
-	struct resume *r = call->resume;
-	struct failure f = call->failure;
-	struct sandbox_view view;
-	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
-
-	if (call->abandoned)
-		return;
-	if (s)
-		sandbox_view_fill(s, &view);
-	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
-}
+const struct sandbox_hooks resume_hooks = {.shed = on_shed};

@@ -2,6 +2,7 @@
 /* What a tenant holds: from the VM it gets to what is said of it when it is gone. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,12 +14,20 @@
 #define DIAL_STILL_MS  15000
 #define ADOPT_STILL_MS 60000
 #define ADOPT_RETRY_MS 1000
-/* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
- * copy of its own of them, made while the fork is waited for. */
-#define INHERITED_MAX	(64u << 10)
+/* A new sandbox runs ahead of the others until its first call ends, but no longer than this: a
+ * tenant who forks in a loop would starve the neighbours. */
+#define HEAD_START_MS	2000
 #define REDIAL_FIRST_MS 50
 #define REDIAL_MAX_MS	10000
 #define REDIAL_CALM_MS	60000 /* a connection that held so long was a good one */
+
+#define CLOCKS_SLACK_MS 5 /* two clocks, read one after the other, differ by less */
+
+/* Has the rooms above do what they do then, the lowest first. */
+#define RUN_HOOKS(s, hook, ...)                                                                    \
+	for (const struct sandbox_hooks *const *at_ = (s)->core->hooks; *at_; at_++)               \
+		if ((*at_)->hook)                                                                  \
+	(*at_)->hook(__VA_ARGS__)
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
@@ -115,6 +124,8 @@ bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
+static const struct guest_link_events link_events;
+
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 {
 	struct sandbox *s = must_alloc(sizeof(*s));
@@ -138,6 +149,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->unrecorded);
 	list_init(&s->elders);
 	list_init(&s->heirs);
+	guest_link_init(&s->guest, c->loop, &link_events, s);
 	s->output = s->owner->output;
 	s->replay.account = s->output;
 	sandbox_set_env(s, "", 0);
@@ -190,9 +202,8 @@ static void free_calls(struct list *calls)
 
 void sandbox_drop_agent(struct sandbox *s)
 {
-	agent_free(s->agent);
-	s->agent = NULL;
-	exec_sent(s);
+	guest_link_hang_up(&s->guest);
+	RUN_HOOKS(s, agent_dropped, s);
 }
 
 /* Gives up all but the record of what it was. */
@@ -201,22 +212,17 @@ static void shed(struct sandbox *s)
 	loop_timer_clear(s->core->loop, &s->lifetime);
 	loop_timer_clear(s->core->loop, &s->idle);
 	loop_timer_clear(s->core->loop, &s->redial);
-	stall_end(s);
-	dial_cancel(s->dial);
-	s->dial = NULL;
+	guest_link_cancel_dial(&s->guest);
 	sandbox_drop_agent(s);
-	spares_drop(s);
+	RUN_HOOKS(s, shed, s);
 	replay_fini(&s->replay);
 	diary_close(s->diary);
 	s->diary = NULL;
-	if (s->space[0] && s->state >= SBX_ENDING)
-		space_files_drop(s->core, s->space);
-	s->space[0] = 0;
 }
 
 void sandbox_free(struct sandbox *s)
 {
-	freeze_sandbox_gone(s, NULL);
+	RUN_HOOKS(s, freed, s);
 	sandbox_delist(s);
 	shed(s);
 	free_calls(&s->calls);
@@ -274,16 +280,16 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 {
 	s->vm = parts->vm;
-	s->agent = parts->agent;
+	guest_link_take(&s->guest, parts->agent);
 	*parts = (struct warm_parts){0};
 	vm_set_owner(s->vm, &sandbox_vm_owner, s);
-	agent_set_events(s->agent, &sandbox_agent_events, s);
+	vm_give_head_start(s->vm, HEAD_START_MS);
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
 	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
 	diary_count(s->diary, s->output);
-	exec_keep_all(s, INHERITED_MAX);
+	RUN_HOOKS(s, begun, s);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
 	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
@@ -297,7 +303,7 @@ static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
 	if (s->state == SBX_ADOPTING)
 		loop_timer_set(s->core->loop, timer, ADOPT_RETRY_MS);
 	else
-		freeze_start(s, NULL);
+		RUN_HOOKS(s, freeze, s);
 	return true;
 }
 
@@ -384,7 +390,9 @@ const struct vm_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
 
 static void on_agent_frame(void *arg, const struct agent_frame *frame)
 {
-	exec_on_frame(arg, frame);
+	struct sandbox *s = arg;
+
+	RUN_HOOKS(s, agent_frame, s, frame);
 }
 
 static void redial(void *arg)
@@ -417,51 +425,49 @@ void sandbox_lose_agent(struct sandbox *s, const char *why)
 	redial_soon(s);
 }
 
-static void on_agent_ended(void *arg, const char *why)
-{
-	sandbox_lose_agent(arg, why);
-}
-
 static void on_agent_sent(void *arg)
-{
-	exec_sent(arg);
-	exec_next(arg);
-}
-
-const struct agent_events sandbox_agent_events = {
-	.frame = on_agent_frame,
-	.ended = on_agent_ended,
-	.sent = on_agent_sent,
-};
-
-static void on_dialed(void *arg, int fd, const char *text)
 {
 	struct sandbox *s = arg;
 
-	s->dial = NULL;
-	if (fd < 0 && !vm_is_running(s->vm))
-		return; /* the VM's death is told next */
-	if (fd >= 0)
-		s->agent = agent_new(s->core->loop, fd, &sandbox_agent_events, s);
-	if (!s->agent) {
-		char why[ERR_TEXT_MAX];
+	RUN_HOOKS(s, agent_sent, s);
+}
 
-		snprintf(why, sizeof(why), "its guest can't be reached: %.180s",
-			 fd >= 0 ? "no memory" : text);
-		on_vm_died(s, why);
+static void on_agent_reached(void *arg)
+{
+	struct sandbox *s = arg;
+
+	sandbox_step(s, SBX_REACHED);
+	RUN_HOOKS(s, agent_reached, s);
+}
+
+static void on_agent_lost(void *arg, enum guest_lost reason, const char *text)
+{
+	struct sandbox *s = arg;
+	char why[ERR_TEXT_MAX];
+
+	if (reason == GUEST_BROKEN) {
+		sandbox_lose_agent(s, text);
 		return;
 	}
-	sandbox_step(s, SBX_REACHED);
-	exec_on_new_agent(s);
-	fork_next(s);
+	if (reason == GUEST_UNREACHED && !vm_is_running(s->vm))
+		return; /* the VM's death is told next */
+	snprintf(why, sizeof(why), "its guest can't be reached: %.180s", text);
+	on_vm_died(s, why);
 }
+
+static const struct guest_link_events link_events = {
+	.reached = on_agent_reached,
+	.frame = on_agent_frame,
+	.lost = on_agent_lost,
+	.sent = on_agent_sent,
+};
 
 void sandbox_dial(struct sandbox *s)
 {
 	uint32_t still_ms = s->state == SBX_ADOPTING ? ADOPT_STILL_MS : DIAL_STILL_MS;
 
-	if (!s->dial && !s->agent)
-		s->dial = dial_while_working(s->vm, still_ms, on_dialed, s);
+	if (!s->guest.dial && !s->guest.agent)
+		guest_link_dial_while_working(&s->guest, s->vm, still_ms);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
@@ -476,34 +482,24 @@ const char *sandbox_end_code(const char *code)
 	return "vm_died";
 }
 
-static void fail_calls(struct list *calls, const struct failure *f)
-{
-	list_each_safe (pos, calls)
-		call_finish(container_of(pos, struct core_call, link), f);
-}
-
 static void on_vm_gone(void *arg)
 {
 	struct sandbox *s = arg;
+	const struct sandbox_hooks *const *hooks = s->core->hooks;
 	struct core *c = s->core;
 
 	sandbox_step(s, SBX_VM_GONE);
 	while (!list_empty(&s->deletes))
 		call_finish(container_of(s->deletes.next, struct core_call, link), NULL);
 	ended_vm_gone(s);
-	core_check_closed(c);
+	for (; *hooks; hooks++)
+		if ((*hooks)->vm_gone)
+			(*hooks)->vm_gone(c);
 }
 
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 {
-	stall_end(s);
-	inspections_sandbox_gone(s);
-	fail_calls(&s->interrupts, f);
-	fail_calls(&s->follows, f);
-	fork_sandbox_gone(s, f);
-	freeze_sandbox_gone(s, f);
-	diff_sandbox_gone(s, f);
-	op_sandbox_gone(s, f);
+	RUN_HOOKS(s, fail_side_calls, s, f);
 }
 
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
@@ -524,7 +520,7 @@ static void leave(struct sandbox *s)
 
 	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, s->ended_text);
-	fail_calls(&s->calls, &f);
+	calls_fail(&s->calls, &f);
 	sandbox_fail_side_calls(s, &f);
 	diary_remove(s->diary);
 	s->diary = NULL;
@@ -567,7 +563,7 @@ void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, cons
 struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
 			      void *arg)
 {
-	struct core_call *call = call_new(c, CALL_DELETE, arg);
+	struct core_call *call = call_new(c, &call_plain, arg);
 	struct failure f;
 	struct err e;
 
@@ -597,10 +593,22 @@ static bool goes_on(const struct sandbox *s)
 	return s->state == SBX_ADOPTING && !list_empty(&s->calls);
 }
 
+/* Returns a moment of the boot-time clock by the wall clock. The distance of the clocks is measured
+ * each time, but kept until one was set: measurements differ by a millisecond. */
+static int64_t to_realtime(struct core *c, uint64_t boottime)
+{
+	uint64_t before = boottime_ms();
+	int64_t distance = realtime_ms() - (int64_t)before;
+	bool is_exact = boottime_ms() - before <= 1; /* this thread ran all the time */
+
+	if (!c->clocks_ms || (is_exact && llabs(distance - c->clocks_ms) > CLOCKS_SLACK_MS))
+		c->clocks_ms = distance;
+	return (int64_t)boottime + c->clocks_ms;
+}
+
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 {
-	uint64_t idle_ms = sandbox_is_busy(s) ? 0 : boottime_ms() - s->idle_since_ms;
-	int64_t idle_from = realtime_ms() - (int64_t)idle_ms;
+	uint64_t now = boottime_ms(), idle_from = sandbox_is_busy(s) ? now : s->idle_since_ms;
 
 	*view = (struct sandbox_view){
 		.state = s->state == SBX_FREEZING		 ? "freezing"
@@ -615,15 +623,17 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 		.created_at_ms = s->created_at_ms,
 		.expires_at_ms = s->expires_at_ms,
 		.idle_expires_at_ms =
-			s->idle_timeout_s ? idle_from + (int64_t)s->idle_timeout_s * 1000 : 0,
+			s->idle_timeout_s
+				? to_realtime(s->core, idle_from + s->idle_timeout_s * 1000ull)
+				: 0,
 		.metadata = s->metadata,
 		.tenant = s->tenant,
 		.pid = s->pid,
 		.memory = s->memory,
-		.idle_ms = idle_ms,
+		.idle_ms = now - idle_from,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
-	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
+	RUN_HOOKS(s, view, s, view);
 	view->parent = s->parent ? s->parent->id : NULL;
 	view->n_children = s->children.n;
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The templates there are, as a worker found them last: looked for at the start, every now and
- * then, and whenever somebody lists them. A create looks for its own one itself.
+ * The templates there are, as a worker found them last: at the start, every now and then, and for
+ * each list that is asked for. A list waits for a look that began after it was asked for, and all
+ * that are asked for during one look share the next. A create looks for its own template itself.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/core/internal.h"
+#include "orchestrator/io/disk-job.h"
 
 static void add(struct sources *s, const struct config *config, const char *name)
 {
@@ -48,6 +50,14 @@ struct look {
 	struct sources *found;
 };
 
+static void look_free(void *arg)
+{
+	struct look *what = arg;
+
+	free(what->found);
+	free(what);
+}
+
 static int look(struct disk_job *job)
 {
 	struct look *what = job->what;
@@ -56,17 +66,39 @@ static int look(struct disk_job *job)
 	return 0;
 }
 
+static void finish_all(struct list *calls, const struct failure *f)
+{
+	list_each_safe (pos, calls)
+		call_finish(container_of(pos, struct core_call, link), f);
+}
+
+static void stop_waiting(struct core *c)
+{
+	struct failure f;
+
+	failure_set(&f, 503, "stopping", 5, "the service is stopping");
+	finish_all(&c->later_looks, &f);
+}
+
 static void on_looked(void *arg, struct disk_job *job)
 {
 	struct core *c = arg;
 	struct look *what = job->what;
+	struct failure f;
 
 	c->sources_job = NULL;
-	if (!what->found)
-		return;
-	free(c->sources);
-	c->sources = what->found;
-	pool_check(c);
+	failure_set(&f, 503, "no_memory", 5, "%s", job->err.text);
+	finish_all(&c->looks, what->found ? NULL : &f);
+	if (what->found) {
+		free(c->sources);
+		c->sources = what->found;
+		what->found = NULL;
+		pool_check(c);
+	}
+	if (c->closing)
+		stop_waiting(c);
+	else if (!list_empty(&c->later_looks))
+		sources_refresh(c);
 }
 
 void sources_refresh(struct core *c)
@@ -75,7 +107,26 @@ void sources_refresh(struct core *c)
 		return;
 	struct look *what = must_alloc(sizeof(*what));
 	what->config = c->config;
-	c->sources_job = disk_job_start(c, look, what, 0, on_looked, c);
+	list_move_all(&c->looks, &c->later_looks);
+	c->sources_job = disk_job_start(c->loop, look, what, 0, on_looked, c);
+	c->sources_job->free_what = look_free;
+}
+
+static const struct call_ops look_ops = {
+	.passive = true,
+};
+
+struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &look_ops, arg);
+
+	call->done_fn = fn;
+	list_add_tail(&c->later_looks, &call->link);
+	if (c->closing && !c->sources_job)
+		stop_waiting(c);
+	else
+		sources_refresh(c);
+	return call;
 }
 
 void sources_load(struct core *c)

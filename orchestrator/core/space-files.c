@@ -305,10 +305,10 @@ static int publish_base(struct space_write *w)
 
 	if (bases < 0)
 		return bases;
-	w->for_base = false;
 	if (linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)
 		return err_set(&w->err, errno, "keep a copy of its root file system");
+	w->for_base = false;
 	return 0;
 }
 
@@ -572,6 +572,8 @@ static int begin_check(struct space_read *r, struct stat *st)
 			(long long)st->st_size, (unsigned long long)file->bytes);
 		return damage(r, name);
 	}
+	if (r->at == TEMPLATE_MEMORY)
+		r->memory = *st;
 	r->open = true;
 	return file_walk_begin(&r->walk, fd, -1, file->bytes, &r->err);
 }

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-#include "orchestrator/core/file-sum.h"
+#include "base/file-sum.h"
 #include "orchestrator/core/space-manifest.h"
 
 #define SPACE_PIECE (32u << 20) /* bytes that a worker reads or writes at a time */
@@ -52,6 +52,7 @@ struct space_read {
 	/* the result: descriptors in the order of a vm_image, to be taken */
 	struct space_manifest manifest;
 	int fds[CTL_FDS_MAX];
+	struct stat memory; /* of the file at TEMPLATE_MEMORY */
 	/* in the course of it */
 	int dir;
 	unsigned at;

@@ -167,7 +167,7 @@ static void on_deleted(void *arg, int error)
 struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
 				    core_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, CALL_DELETE, arg);
+	struct core_call *call = call_new(c, &call_plain, arg);
 	struct failure f;
 	struct err e;
 

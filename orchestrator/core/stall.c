@@ -2,7 +2,7 @@
 /*
  * Finds calls that stand still. A call of which nothing is heard may compute, sleep or wait for the
  * network: then its VM works, or its guest's agent answers. Where neither is so, a report goes to
- * the log, once for a call.
+ * the log, once for a call. Few are inspected at a time; the rest wait for their turn.
  */
 #include <stdio.h>
 
@@ -46,15 +46,37 @@ static void on_timer(void *arg)
 		wait_on(s, STALL_MS);
 	} else if (worked) {
 		wait_on(s, STALL_MS);
+	} else if (inspections_full(s->core)) {
+		list_add_tail(&s->core->stall_turns, &stall->turn);
 	} else {
 		stall->inspection = inspection_start(s->core, s->vm, s, on_inspected, s);
 	}
+}
+
+/* A call may have moved while it waited for its turn. */
+static void give_turns(void *arg)
+{
+	struct core *c = arg;
+
+	while (!list_empty(&c->stall_turns) && !inspections_full(c)) {
+		struct list *first = c->stall_turns.next;
+
+		list_del(first);
+		on_timer(container_of(first, struct sandbox, stall.turn));
+	}
+}
+
+void stall_next(struct core *c)
+{
+	if (!list_empty(&c->stall_turns))
+		later_run(&c->later, &c->stall_later, give_turns, c);
 }
 
 void stall_begin(struct sandbox *s)
 {
 	stall_end(s);
 	s->stall.timer = (struct loop_timer){.fn = on_timer, .arg = s};
+	list_init(&s->stall.turn);
 	s->stall.heard = false;
 	s->stall.wait_ms = STALL_MS;
 	wait_on(s, STALL_MS);
@@ -63,6 +85,15 @@ void stall_begin(struct sandbox *s)
 void stall_end(struct sandbox *s)
 {
 	loop_timer_clear(s->core->loop, &s->stall.timer);
+	if (s->stall.turn.next)
+		list_del(&s->stall.turn);
 	inspection_cancel(s->stall.inspection);
 	s->stall.inspection = NULL;
 }
+
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	stall_end(s);
+}
+
+const struct sandbox_hooks stall_hooks = {.fail_side_calls = fail_side_calls, .shed = stall_end};

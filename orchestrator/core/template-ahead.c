@@ -248,5 +248,4 @@ void core_templates(struct core *c, void (*each)(void *arg, const struct templat
 {
 	for (size_t i = 0; i < c->sources->n; i++)
 		tell(c, &c->sources->all[i], each, arg);
-	sources_refresh(c);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
@@ -32,8 +32,7 @@ enum guest_state {
 struct build {
 	struct template *t;
 	struct vm *vm;
-	struct dial *dial;
-	struct agent *agent;
+	struct guest_link link; /* its deadline: for all that the agent does */
 	struct disk_job *opening;
 	struct build_files *files; /* NULL: not open yet */
 	int fds[BUILD_FDS];	   /* those that were not handed on */
@@ -42,7 +41,6 @@ struct build {
 	bool done;		     /* with all but the image */
 	uint64_t ran_ms;	     /* before `since_ms` */
 	uint64_t since_ms;	     /* when it was released last */
-	struct loop_timer patience;  /* for all that the agent does */
 	enum build_step step;	     /* the agent is at it */
 	unsigned rehearsed;	     /* calls of the rehearsal that were made */
 	char said[TEMPLATE_WHY_MAX]; /* the end of what the warm-up wrote to stderr */
@@ -54,14 +52,12 @@ void build_free(struct build *b)
 	struct core *c = b->t->core;
 
 	b->t->build = NULL;
-	loop_timer_clear(c->loop, &b->patience);
-	dial_cancel(b->dial);
-	agent_free(b->agent);
+	guest_link_close(&b->link);
 	if (b->vm)
 		vm_drop(b->vm, NULL, NULL);
 	disk_job_cancel(b->opening);
 	for (unsigned i = 0; i < BUILD_FDS; i++)
-		disk_close(c, &b->fds[i]);
+		disk_close(c->loop, &b->fds[i]);
 	free(b->files);
 	free(b);
 }
@@ -122,7 +118,7 @@ static uint32_t left_ms(const struct build *b)
 	return ran < limit ? (uint32_t)(limit - ran) : 0;
 }
 
-static void on_patience(void *arg)
+static void on_late(void *arg)
 {
 	struct build *b = arg;
 
@@ -132,23 +128,19 @@ static void on_patience(void *arg)
 		fail_boot(b, "Python was not ready in time (boot_timeout_s)");
 }
 
-static void on_dialed(void *arg, int fd, const char *text);
-
 /* For the agent, or for what it was asked to do. */
 static void await(struct build *b)
 {
-	b->patience = (struct loop_timer){.fn = on_patience, .arg = b};
-	if (b->agent)
-		loop_timer_set(b->t->core->loop, &b->patience, left_ms(b));
+	if (b->link.agent)
+		guest_link_set_deadline(&b->link, left_ms(b));
 	else
-		b->dial = dial_start(b->vm, left_ms(b), on_dialed, b);
+		guest_link_dial(&b->link, b->vm, left_ms(b));
 }
 
 static void stop_awaiting(struct build *b)
 {
-	loop_timer_clear(b->t->core->loop, &b->patience);
-	dial_cancel(b->dial);
-	b->dial = NULL;
+	guest_link_clear_deadline(&b->link);
+	guest_link_cancel_dial(&b->link);
 }
 
 /* --- image ----------------------------------------------------------------------------------- */
@@ -226,14 +218,6 @@ bool build_has_vm(const struct build *b)
 
 /* --- rehearsal ------------------------------------------------------------------------------- */
 
-static void send_request(struct build *b, int made, uint8_t *bytes, size_t len)
-{
-	if (made < 0)
-		fail(b, "no memory");
-	else
-		agent_send(b->agent, bytes, len);
-}
-
 static void rehearse(struct build *b)
 {
 	uint8_t *bytes = NULL;
@@ -243,15 +227,14 @@ static void rehearse(struct build *b)
 	if (b->rehearsed < REHEARSAL_CALLS) {
 		int made = agent_exec_bytes(&rehearsal[b->rehearsed++], &bytes, &len);
 
-		send_request(b, made, bytes, len);
+		guest_link_send(&b->link, made, bytes, len);
 		return;
 	}
 	log_info("template %s: Python waits after %llu ms", b->t->name,
 		 (unsigned long long)ran_ms(b));
 	stop_awaiting(b);
 	/* The image has no connection in it. */
-	agent_free(b->agent);
-	b->agent = NULL;
+	guest_link_hang_up(&b->link);
 	b->done = true;
 	follow(b);
 }
@@ -272,7 +255,7 @@ static void warm_up(struct build *b)
 		return;
 	}
 	int made = agent_exec_bytes(&exec, &bytes, &len);
-	send_request(b, made, bytes, len);
+	guest_link_send(&b->link, made, bytes, len);
 }
 
 /* Of a traceback the end says most: the last TEMPLATE_WHY_MAX - 1 bytes are kept. */
@@ -337,7 +320,7 @@ static void grow(struct build *b)
 		return;
 	}
 	int made = agent_grow_bytes(disk, &bytes, &len);
-	send_request(b, made, bytes, len);
+	guest_link_send(&b->link, made, bytes, len);
 }
 
 static void on_grow_frame(struct build *b, const struct agent_frame *frame)
@@ -380,32 +363,23 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	}
 }
 
-static void on_agent_ended(void *arg, const char *why)
+static void on_lost(void *arg, enum guest_lost why, const char *text)
 {
-	fail_boot(arg, why);
+	if (why == GUEST_NO_MEMORY)
+		fail(arg, text);
+	else
+		fail_boot(arg, text);
 }
 
-static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
-
-static void on_dialed(void *arg, int fd, const char *text)
+static void on_reached(void *arg)
 {
 	struct build *b = arg;
-	uint8_t *bytes = NULL;
-	size_t len;
 
-	b->dial = NULL;
-	if (fd < 0) {
-		fail_boot(b, text);
-		return;
-	}
-	b->agent = agent_new(b->t->core->loop, fd, &agent_events, b);
-	if (!b->agent || agent_plain_bytes(AGENT_PING, &bytes, &len) < 0) {
-		fail(b, "no memory");
-		return;
-	}
-	agent_send(b->agent, bytes, len);
-	await(b);
+	if (guest_link_send_plain(&b->link, AGENT_PING))
+		await(b);
 }
+
+static const struct guest_link_events agent_events = {on_reached, on_frame, on_lost, on_late, NULL};
 
 void template_cmdline(const struct config *config, char *out, size_t size)
 {
@@ -477,11 +451,12 @@ void build_start(struct template *t)
 	b->since_ms = loop_now_ms(t->core->loop);
 	for (unsigned i = 0; i < BUILD_FDS; i++)
 		b->fds[i] = -1;
+	guest_link_init(&b->link, t->core->loop, &agent_events, b);
 	t->build = b;
 	memcpy(files->kernel, config->kernel, sizeof(files->kernel));
 	memcpy(files->initramfs, config->initramfs, sizeof(files->initramfs));
 	memcpy(files->state_dir, config->state_dir, sizeof(files->state_dir));
 	memcpy(files->name, t->name, sizeof(files->name));
 	files->source = t->source;
-	b->opening = disk_job_start(t->core, build_files_open, files, BUILD_FDS, on_files, b);
+	b->opening = disk_job_start(t->core->loop, build_files_open, files, BUILD_FDS, on_files, b);
 }

@@ -9,13 +9,14 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/core/disk-job.h"
-#include "orchestrator/core/manifest.h"
+#include "orchestrator/io/disk-job.h"
+#include "orchestrator/template/manifest.h"
 #include "orchestrator/core/template-internal.h"
 #include "proto/agent.h"
 #include "proto/ctl.h"
@@ -524,4 +525,24 @@ int disk_layer_new(const char *state_dir, struct err *e)
 	int fd = open(state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
 	return fd < 0 ? err_set(e, errno, "make a disk layer in %s", state_dir) : fd;
+}
+
+static int open_layers(struct disk_job *job)
+{
+	for (unsigned i = 0; i < job->n; i++) {
+		job->fds[i] = disk_layer_new(job->what, &job->err);
+		if (job->fds[i] < 0)
+			return job->fds[i];
+	}
+	return 0;
+}
+
+struct disk_job *disk_layers_open(struct core *c, unsigned n,
+				  void (*done)(void *arg, struct disk_job *job), void *arg)
+{
+	char *dir = strdup(c->config.state_dir);
+
+	if (!dir)
+		abort();
+	return disk_job_start(c->loop, open_layers, dir, n, done, arg);
 }

@@ -4,7 +4,7 @@
 #define RAMET_ORCHESTRATOR_CORE_TEMPLATE_INTERNAL_H
 
 #include "orchestrator/core/internal.h"
-#include "orchestrator/core/manifest.h"
+#include "orchestrator/template/manifest.h"
 
 #define TEMPLATE_NAME_LEN 128
 #define TEMPLATE_WHY_MAX  2048 /* of a traceback: its end */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/template-internal.h"
 #include "proto/agent.h"
 
@@ -493,7 +493,7 @@ void template_restored(struct template *t, bool well)
 	char *dir = strdup(t->core->config.state_dir);
 	if (!dir)
 		abort();
-	t->judging = disk_job_start(t->core, look_at_disk, dir, 0, judge, t);
+	t->judging = disk_job_start(t->core->loop, look_at_disk, dir, 0, judge, t);
 }
 
 /* All that a worker needs to know to open a template's files. */
@@ -523,6 +523,8 @@ static int open_files(struct disk_job *job)
 		if (job->fds[i] < 0)
 			return err_set(e, errno, "open %s", path);
 	}
+	if (fstat(job->fds[TEMPLATE_MEMORY], &job->memory) < 0)
+		return err_set(e, errno, "look at %s", names[TEMPLATE_MEMORY]);
 	/* After the open: the image holds what differs from just that file. */
 	source_stamp(&what->source, &now);
 	if (!source_stamp_equal(&now, &what->stamp))
@@ -543,7 +545,7 @@ struct disk_job *template_open(struct template *t, void (*done)(void *arg, struc
 	what->source = t->source;
 	what->stamp = t->stamp;
 	what->evictable = t != t->core->def;
-	return disk_job_start(t->core, open_files, what, TEMPLATE_FDS, done, arg);
+	return disk_job_start(t->core->loop, open_files, what, TEMPLATE_FDS, done, arg);
 }
 
 static int open_memory(struct disk_job *job)
@@ -551,7 +553,9 @@ static int open_memory(struct disk_job *job)
 	const char *path = job->what;
 
 	job->fds[0] = open(path, O_RDONLY | O_CLOEXEC);
-	return job->fds[0] < 0 ? err_set(&job->err, errno, "open %s", path) : 0;
+	if (job->fds[0] < 0 || fstat(job->fds[0], &job->memory) < 0)
+		return err_set(&job->err, errno, "open %s", path);
+	return 0;
 }
 
 struct disk_job *template_open_memory(struct template *t,
@@ -561,7 +565,7 @@ struct disk_job *template_open_memory(struct template *t,
 
 	snprintf(path, 2 * CONFIG_PATH_MAX, "%s/templates/%s/memory", t->core->config.state_dir,
 		 t->name);
-	return disk_job_start(t->core, open_memory, path, 1, done, arg);
+	return disk_job_start(t->core->loop, open_memory, path, 1, done, arg);
 }
 
 /* Somebody removed it, or made it anew. */

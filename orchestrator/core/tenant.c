@@ -7,7 +7,7 @@
 #include "base/num.h"
 #include "orchestrator/core/internal.h"
 #include "orchestrator/keys/keys.h"
-#include "orchestrator/tiers.h"
+#include "orchestrator/config/tiers.h"
 
 /* A sandbox may end at any time, but most live for minutes. */
 #define CAP_RETRY_S 10
@@ -120,6 +120,22 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
 		"there are %zu sandboxes of this key, %zu more would be over its limit of %u at "
 		"one time",
 		used, n, tier.concurrent);
+	return false;
+}
+
+bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f)
+{
+	const struct tenant *t = tenant_find(c, tenant);
+	uint64_t used = t ? t->promised_gb + t->coming_gb : 0;
+	struct tier tier;
+
+	if (!tenant_tier(c, tenant, &tier) || used + gb <= tier.disks_gb)
+		return true;
+	failure_set(
+		f, 429, "cap_reached", CAP_RETRY_S,
+		"the disks of this key's sandboxes have %llu GB, %llu GB more would be over its "
+		"limit of %u GB",
+		(unsigned long long)used, (unsigned long long)gb, tier.disks_gb);
 	return false;
 }
 

@@ -26,8 +26,10 @@ struct tenant {
 	struct roster sandboxes; /* that live */
 	struct roster spaces;
 	uint64_t spaces_bytes;
-	uint64_t promised_mib; /* the RAM of its sandboxes */
-	size_t coming;	       /* sandboxes on their way */
+	uint64_t promised_mib; /* the RAM of its sandboxes, */
+	uint64_t promised_gb;  /* and their disks */
+	size_t coming;	       /* sandboxes on their way, */
+	uint64_t coming_gb;    /* and their disks */
 	size_t waiting_bytes;  /* of its calls that no guest has taken yet */
 	size_t operations, listeners;
 	struct output_account *output;
@@ -55,6 +57,8 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 size_t tenant_sandboxes(const struct core *c, const char *tenant);
 /* `n` more would be within its limit; else *f is the 429. */
 bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f);
+/* Sandboxes with disks of `gb` in all would be within its limit; else *f is the 429. */
+bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f);
 /* Whether there is one more of what the host has `most` of, `total` of them taken. With keys, half
  * is for whoever comes first; the rest is for tenants that have less than an eighth themselves. */
 bool tenant_share(const struct core *c, size_t total, size_t own, size_t most);

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/core/disk-job.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/inspect.h"
 #include "orchestrator/core/private.h"
 #include "orchestrator/vm/progress.h"
@@ -46,9 +46,7 @@ struct warm {
 	char id[SANDBOX_ID_LEN + 1];
 	struct vm *vm;
 	struct disk_job *files;
-	struct dial *dial;
-	struct agent *agent;
-	struct loop_timer patience;    /* for the seed and the rehearsal */
+	struct guest_link guest;       /* its deadline: for the fill, the seed and the rehearsal */
 	struct vm_progress progress;   /* since the seed was sent */
 	unsigned to_rehearse;	       /* calls */
 	uint64_t fill_ns, filled_ns;   /* asked for, and done */
@@ -63,17 +61,15 @@ void warm_free(struct warm *w)
 {
 	if (!w)
 		return;
-	loop_timer_clear(w->core->loop, &w->patience);
 	inspection_cancel(w->inspection);
 	later_cancel(&w->later);
 	disk_job_cancel(w->files);
-	dial_cancel(w->dial);
-	agent_free(w->agent);
+	guest_link_close(&w->guest);
 	if (w->vm)
 		vm_drop(w->vm, NULL, NULL);
 	if (w->from.image) {
 		vm_image_put(w->from.image);
-		disk_close(w->core, &w->from.writable);
+		disk_close(w->core->loop, &w->from.writable);
 	}
 	free(w);
 }
@@ -88,11 +84,14 @@ void warm_parts_drop(struct warm_parts *parts)
 
 struct warm_parts warm_take(struct warm *w)
 {
-	struct warm_parts parts = {.vm = w->vm, .agent = w->agent, .filled_ns = w->filled_ns};
+	struct warm_parts parts = {
+		.vm = w->vm,
+		.agent = guest_link_release(&w->guest),
+		.filled_ns = w->filled_ns,
+	};
 
 	memcpy(parts.id, w->id, sizeof(parts.id));
 	w->vm = NULL;
-	w->agent = NULL;
 	warm_free(w);
 	return parts;
 }
@@ -134,14 +133,20 @@ static void on_inspected(void *arg, const struct inspected *found)
 		fail(w, w->why);
 }
 
-/* It is given up once there is a report on it, if it does not go on meanwhile. */
+/* It is given up once there is a report on it, if it does not go on meanwhile; without one when
+ * many VMs are being inspected, for a request waits for it. */
 static void give_up(struct warm *w, const char *text)
 {
+	if (inspections_full(w->core)) {
+		if (w->state != WARM_FILLING)
+			fail(w, text);
+		return;
+	}
 	snprintf(w->why, sizeof(w->why), "%s", text);
 	w->inspection = inspection_start(w->core, w->vm, NULL, on_inspected, w);
 }
 
-static void on_patience(void *arg)
+static void on_late(void *arg)
 {
 	static const char *const reasons[] = {
 		[WARM_FILLING] = "its process stood still before it was filled",
@@ -152,16 +157,15 @@ static void on_patience(void *arg)
 	struct warm *w = arg;
 
 	if (vm_progressed(&w->progress, vm_pid(w->vm), VM_GUEST_WORKS))
-		loop_timer_set(w->core->loop, &w->patience, still_ms(w));
+		guest_link_set_deadline(&w->guest, still_ms(w));
 	else
 		give_up(w, reasons[w->state]);
 }
 
 static void watch_progress(struct warm *w)
 {
-	w->patience = (struct loop_timer){.fn = on_patience, .arg = w};
 	vm_progress_begin(&w->progress, vm_pid(w->vm));
-	loop_timer_set(w->core->loop, &w->patience, still_ms(w));
+	guest_link_set_deadline(&w->guest, still_ms(w));
 }
 
 static void goes_on(struct warm *w)
@@ -177,23 +181,23 @@ static void goes_on(struct warm *w)
 
 static void rehearse(struct warm *w)
 {
-	uint8_t *bytes;
-	size_t len;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
 
 	if (!w->to_rehearse) {
 		w->state = WARM_READY;
-		vm_set_priority(w->vm, WARDEN_NORMAL); /* who takes it from a shelf need not wait */
-		loop_timer_clear(w->core->loop, &w->patience);
+		vm_set_priority(w->vm,
+				WARDEN_BRINGUP); /* for its first call; until then it idles */
+		guest_link_clear_deadline(&w->guest);
 		if (w->from.template)
 			template_restored(w->from.template, true);
 		w->fn(w->arg, w, NULL);
 		return;
 	}
 	w->state = WARM_REHEARSING;
-	if (agent_exec_bytes(&rehearsal[REHEARSAL_CALLS - w->to_rehearse--], &bytes, &len) < 0)
-		fail(w, "no memory");
-	else
-		agent_send(w->agent, bytes, len);
+	int encoded =
+		agent_exec_bytes(&rehearsal[REHEARSAL_CALLS - w->to_rehearse--], &bytes, &len);
+	guest_link_send(&w->guest, encoded, bytes, len);
 }
 
 /* A fork's disk is that of its image; a template's may be smaller than what was asked for. */
@@ -205,18 +209,16 @@ static bool wants_to_grow(const struct warm *w)
 
 static void grow(struct warm *w)
 {
-	uint8_t *bytes;
-	size_t len;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
 
 	if (!wants_to_grow(w)) {
 		rehearse(w);
 		return;
 	}
 	w->state = WARM_GROWING;
-	if (agent_grow_bytes((uint64_t)w->from.size.rootfs_gb << 30, &bytes, &len) < 0)
-		fail(w, "no memory");
-	else
-		agent_send(w->agent, bytes, len);
+	int encoded = agent_grow_bytes((uint64_t)w->from.size.rootfs_gb << 30, &bytes, &len);
+	guest_link_send(&w->guest, encoded, bytes, len);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -244,55 +246,37 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	}
 }
 
-static void on_agent_ended(void *arg, const char *why)
+static void on_reached(void *arg)
 {
-	fail(arg, why);
-}
-
-static const struct agent_events agent_events = {.frame = on_frame, .ended = on_agent_ended};
-
-static void reseed(struct warm *w)
-{
+	struct warm *w = arg;
 	uint8_t entropy[AGENT_ENTROPY_LEN], *bytes = NULL;
 	struct timespec now;
 	char host[16];
-	size_t len;
+	size_t len = 0;
 
 	random_bytes(entropy, sizeof(entropy));
 	clock_gettime(CLOCK_REALTIME, &now);
 	snprintf(host, sizeof(host), "ramet-%.8s", w->id + 4);
-	int ret =
+	int encoded =
 		agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
 				   w->from.template || w->from.user_generators, host, &bytes, &len);
 	explicit_bzero(entropy, sizeof(entropy));
-	if (ret < 0) {
-		fail(w, "no memory");
-		return;
-	}
 	w->state = WARM_RESEEDING;
 	watch_progress(w);
-	agent_send(w->agent, bytes, len);
+	guest_link_send(&w->guest, encoded, bytes, len);
 }
 
-static void on_dialed(void *arg, int fd, const char *text)
+static void on_lost(void *arg, enum guest_lost why, const char *text)
 {
 	struct warm *w = arg;
 
-	w->dial = NULL;
-	if (fd < 0 && vm_is_running(w->vm)) {
+	if (why == GUEST_UNREACHED && vm_is_running(w->vm))
 		give_up(w, text);
-		return;
-	}
-	if (fd < 0) {
-		fail(w, text);
-		return;
-	}
-	w->agent = agent_new(w->core->loop, fd, &agent_events, w);
-	if (!w->agent)
-		fail(w, "no memory");
 	else
-		reseed(w);
+		fail(w, text);
 }
+
+static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_late, NULL};
 
 /* As the VM process says, when that can be: its answer may have waited for its turn. */
 static uint64_t ran_since(const struct warm *w, const struct ctl_msg *reply)
@@ -307,14 +291,14 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	struct warm *w = arg;
 
 	goes_on(w);
-	loop_timer_clear(w->core->loop, &w->patience);
+	guest_link_clear_deadline(&w->guest);
 	if (error) {
 		fail(w, text);
 		return;
 	}
 	w->filled_ns = ran_since(w, reply);
 	w->state = WARM_DIALING;
-	w->dial = dial_while_working(w->vm, still_ms(w), on_dialed, w);
+	guest_link_dial_while_working(&w->guest, w->vm, still_ms(w));
 }
 
 static void begin_fill(struct warm *w)
@@ -337,7 +321,8 @@ static void on_opened(void *arg, struct disk_job *files)
 		return;
 	}
 	if (w->from.private_of &&
-	    private_take(w->core, w->from.private_of, &files->fds[TEMPLATE_MEMORY], &e) < 0) {
+	    private_take(w->core, w->from.private_of, &files->fds[TEMPLATE_MEMORY], &files->memory,
+			 &e) < 0) {
 		fail(w, e.text);
 		return;
 	}
@@ -423,6 +408,7 @@ struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *
 	struct warm *w = must_alloc(sizeof(*w));
 
 	*w = (struct warm){.core = c, .from = *from, .fn = fn, .arg = arg};
+	guest_link_init(&w->guest, c->loop, &guest_events, w);
 	w->to_rehearse = from->rehearse ? REHEARSAL_CALLS : 0;
 	random_id(w->id, sizeof(w->id), "sbx_");
 	if (from->image)

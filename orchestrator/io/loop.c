@@ -84,7 +84,7 @@ int loop_new(struct loop **out, struct err *e)
 
 	if (!l)
 		return err_set(e, ENOMEM, "make the loop");
-	int ret = uring_init(&l->uring, e);
+	int ret = uring_init(&l->uring, l, e);
 	if (ret < 0)
 		goto no_ring;
 	ret = open_fds(l, e);
@@ -135,19 +135,25 @@ static void turn_ring(struct loop *l)
 		uring_submit(&l->uring);
 		bool any = uring_reap(&l->uring);
 		flush(l);
-		if (!any && !uring_queued(&l->uring))
+		if (!any && uring_wait_ms(&l->uring))
 			return;
 	}
 	uring_submit(&l->uring);
+}
+
+static int32_t wait_ms(struct loop *l)
+{
+	int32_t ring = uring_wait_ms(&l->uring);
+	int32_t timers = l->timers.count ? timers_wait_ms(&l->timers, loop_now_ms(l)) : INT32_MAX;
+
+	return ring < timers ? ring : timers;
 }
 
 int loop_run(struct loop *l)
 {
 	while (!atomic_load(&l->stop)) {
 		turn_ring(l);
-		int32_t wait =
-			l->timers.count ? timers_wait_ms(&l->timers, loop_now_ms(l)) : INT32_MAX;
-		if (h2o_evloop_run(l->h2o, wait) != 0 && errno != EINTR)
+		if (h2o_evloop_run(l->h2o, wait_ms(l)) != 0 && errno != EINTR)
 			return -errno;
 		if (l->timers.count)
 			timers_run(&l->timers, loop_now_ms(l));

@@ -33,7 +33,9 @@ void *loop_h2o(struct loop *l);
  * One operation on the ring. The callback comes exactly once, never from inside the call that
  * started it, with what the system call would have returned (-errno on failure; -ECANCELED after a
  * loop_cancel that came in time). Buffers and messages stay valid until then; a descriptor may be
- * closed only when nothing is under way on it. NULL when the ring is out of memory.
+ * closed only when nothing is under way on it. What fails for want of memory (-ENOMEM, -ENOBUFS) is
+ * tried again for about 2 s before the callback hears of it, except a sync. NULL while the loop is
+ * freed.
  */
 struct loop_op;
 typedef void loop_fn(void *arg, int result);

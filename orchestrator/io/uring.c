@@ -9,16 +9,26 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/io/loop-internal.h"
+
+/* Until a submission that the kernel refused is tried again. */
+#define REFUSED_MS 10
+/* An operation that fails for want of memory is tried again after 1, 2, 4... ms: about 2 s in all.
+ */
+#define TRIES_MAX    16
+#define PAUSE_MAX_MS 250
 
 enum op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG, OP_FSYNC };
 
 struct loop_op {
 	enum op_kind kind;
 	bool cancelled;
-	bool waiting; /* the SQE under way is a poll for readiness, not the operation itself */
+	bool waiting;	  /* the SQE under way is a poll for readiness, not the operation itself */
+	bool with_kernel; /* its SQE is queued, and its completion has not come */
+	unsigned tries;	  /* that failed for want of memory, in a row */
 	int fd;
 	unsigned poll_mask;
 	union {
@@ -28,7 +38,9 @@ struct loop_op {
 	size_t len, sent;
 	loop_fn *fn;
 	void *arg;
-	struct list cancel_link;
+	struct list link; /* on one of the ring's lists */
+	struct loop_timer pause;
+	struct uring *ring;
 	struct loop_op *next_unused;
 };
 
@@ -53,14 +65,18 @@ static int restrict_ring(struct io_uring *ring)
 	return 0;
 }
 
-int uring_init(struct uring *u, struct err *e)
+int uring_init(struct uring *u, struct loop *l, struct err *e)
 {
 	/* Completions are run when this thread enters the kernel anyway, not by an interrupt. */
 	struct io_uring_params params = {.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CLAMP |
 						  IORING_SETUP_R_DISABLED};
 
 	memset(u, 0, sizeof(*u));
+	u->loop = l;
+	list_init(&u->backlog);
+	list_init(&u->paused);
 	list_init(&u->cancels);
+	list_init(&u->ended);
 	int ret = io_uring_queue_init_params(URING_ENTRIES, &u->ring, &params);
 	if (ret < 0)
 		return err_set(e, -ret, "set up io_uring");
@@ -75,40 +91,6 @@ int uring_init(struct uring *u, struct err *e)
 int uring_fd(const struct uring *u)
 {
 	return u->ring.ring_fd;
-}
-
-bool uring_queued(const struct uring *u)
-{
-	return io_uring_sq_ready(&u->ring) || !list_empty(&u->cancels);
-}
-
-void uring_submit(struct uring *u)
-{
-	list_each_safe (pos, &u->cancels) {
-		struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-
-		if (!sqe)
-			break;
-		list_del(pos);
-		io_uring_prep_cancel(sqe, container_of(pos, struct loop_op, cancel_link), 0);
-		io_uring_sqe_set_data(sqe, NULL);
-	}
-	if (!io_uring_sq_ready(&u->ring))
-		return;
-	int ret = io_uring_submit(&u->ring);
-	/* Short of memory: what is queued stays queued and goes with the next turn. */
-	if (ret < 0 && ret != -EAGAIN && ret != -EBUSY && ret != -EINTR)
-		log_error("io_uring submit: %s", strerror(-ret));
-}
-
-static struct io_uring_sqe *sqe_get(struct uring *u)
-{
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-
-	if (sqe)
-		return sqe;
-	uring_submit(u);
-	return io_uring_get_sqe(&u->ring);
 }
 
 static unsigned readiness(const struct loop_op *op)
@@ -145,16 +127,100 @@ static void prepare(const struct loop_op *op, struct io_uring_sqe *sqe)
 	}
 }
 
-static bool op_queue(struct uring *u, struct loop_op *op)
+/* --- to the kernel -------------------------------------------------------------------------- */
+
+/* False when the submission queue is full. */
+static bool queue_op(struct uring *u, struct loop_op *op)
 {
-	struct io_uring_sqe *sqe = sqe_get(u);
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 
 	if (!sqe)
 		return false;
 	prepare(op, sqe);
 	io_uring_sqe_set_data(sqe, op);
+	op->with_kernel = true;
 	return true;
 }
+
+/* A cancel's completion is told from its operation's by this bit. */
+#define CANCEL_TAG 1u
+
+static bool queue_cancel(struct uring *u, struct loop_op *op)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+
+	if (!sqe)
+		return false;
+	io_uring_prep_cancel(sqe, op, 0);
+	io_uring_sqe_set_data64(sqe, (uintptr_t)op | CANCEL_TAG);
+	return true;
+}
+
+static void queue_all(struct uring *u, struct list *from,
+		      bool (*queue)(struct uring *u, struct loop_op *op))
+{
+	list_each_safe (pos, from) {
+		if (!queue(u, container_of(pos, struct loop_op, link)))
+			return;
+		list_del(pos);
+	}
+}
+
+/* False when the kernel took nothing. */
+static bool submit_queued(struct uring *u)
+{
+	int ret = io_uring_submit(&u->ring);
+
+	if (ret < 0 && ret != -EINTR && !u->refused)
+		log_warn("io_uring takes no operation: %s; what is queued is submitted again",
+			 strerror(-ret));
+	u->refused = ret <= 0;
+	return ret > 0;
+}
+
+void uring_submit(struct uring *u)
+{
+	do {
+		queue_all(u, &u->cancels, queue_cancel);
+		queue_all(u, &u->backlog, queue_op);
+	} while (io_uring_sq_ready(&u->ring) && submit_queued(u));
+}
+
+int32_t uring_wait_ms(const struct uring *u)
+{
+	if (!list_empty(&u->ended))
+		return 0;
+	if (!io_uring_sq_ready(&u->ring) && list_empty(&u->cancels) && list_empty(&u->backlog))
+		return INT32_MAX;
+	return u->refused ? REFUSED_MS : 0;
+}
+
+/* With the next submission, after those that wait longer. */
+static void op_queue(struct uring *u, struct loop_op *op)
+{
+	if (!list_empty(&u->backlog) || !queue_op(u, op))
+		list_add_tail(&u->backlog, &op->link);
+}
+
+static void on_pause_over(void *arg)
+{
+	struct loop_op *op = arg;
+
+	list_del(&op->link);
+	op_queue(op->ring, op);
+}
+
+static void op_pause(struct uring *u, struct loop_op *op)
+{
+	uint64_t ms = op->tries < 8 ? UINT64_C(1) << op->tries : PAUSE_MAX_MS;
+
+	op->tries++;
+	op->pause = (struct loop_timer){.fn = on_pause_over, .arg = op};
+	loop_timer_set(u->loop, &op->pause, ms);
+	list_add_tail(&u->paused, &op->link);
+}
+
+/* --- operations ----------------------------------------------------------------------------- */
 
 static struct loop_op *op_new(struct uring *u)
 {
@@ -163,7 +229,7 @@ static struct loop_op *op_new(struct uring *u)
 	if (op)
 		u->unused = op->next_unused;
 	else
-		op = malloc(sizeof(*op));
+		op = must_alloc(sizeof(*op));
 	return op;
 }
 
@@ -181,11 +247,9 @@ static struct loop_op *op_start(struct loop *l, struct loop_op init)
 	if (!op)
 		return NULL;
 	*op = init;
-	list_init(&op->cancel_link);
-	if (!op_queue(u, op)) {
-		op_free(u, op);
-		return NULL;
-	}
+	op->ring = u;
+	list_init(&op->link);
+	op_queue(u, op);
 	u->in_flight++;
 	return op;
 }
@@ -214,15 +278,16 @@ static bool unfinished(struct loop_op *op, int *result)
 	return op->sent < op->len;
 }
 
-static void op_complete(struct uring *u, struct loop_op *op, int result)
+/* The kernel tells an error of the disk once only: a second fsync would hide it. */
+static bool is_worth_a_try(const struct loop_op *op, int result)
 {
-	if (unfinished(op, &result)) {
-		/* A cancel that came between the two found nothing to cancel in the kernel. */
-		if (!op->cancelled && op_queue(u, op))
-			return;
-		result = op->cancelled ? -ECANCELED : -ENOMEM;
-	}
-	list_del(&op->cancel_link);
+	return (result == -ENOMEM || result == -ENOBUFS) && op->kind != OP_FSYNC &&
+	       op->tries < TRIES_MAX;
+}
+
+static void op_end(struct uring *u, struct loop_op *op, int result)
+{
+	list_del(&op->link);
 	u->in_flight--;
 	loop_fn *fn = op->fn;
 	void *arg = op->arg;
@@ -230,42 +295,98 @@ static void op_complete(struct uring *u, struct loop_op *op, int result)
 	fn(arg, result);
 }
 
+/* A cancel that came between two steps found nothing to cancel in the kernel. */
+static void op_complete(struct uring *u, struct loop_op *op, int result)
+{
+	op->with_kernel = false;
+	if (is_worth_a_try(op, result)) {
+		if (!op->cancelled && !u->closing) {
+			op_pause(u, op);
+			return;
+		}
+		result = -ECANCELED;
+	} else if (unfinished(op, &result)) {
+		op->tries = 0;
+		if (!op->cancelled) {
+			op_queue(u, op);
+			return;
+		}
+		result = -ECANCELED;
+	}
+	op_end(u, op, result);
+}
+
+/* The operation may have ended meanwhile, and stand for another one. */
+static void cancel_complete(struct uring *u, struct loop_op *op, int result)
+{
+	if (result >= 0 || result == -ENOENT || result == -EALREADY)
+		return;
+	if (op->cancelled && op->with_kernel && list_empty(&op->link))
+		list_add_tail(&u->cancels, &op->link);
+}
+
+static void end_ended(struct uring *u)
+{
+	while (!list_empty(&u->ended))
+		op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
+}
+
 bool uring_reap(struct uring *u)
 {
+	bool any = !list_empty(&u->ended);
 	struct io_uring_cqe *cqe;
 	int n = 0;
 
+	end_ended(u);
 	/* peek also fetches what overflowed the completion queue. */
 	for (; n < URING_ENTRIES && io_uring_peek_cqe(&u->ring, &cqe) == 0; n++) {
-		struct loop_op *op = io_uring_cqe_get_data(cqe);
+		uint64_t data = io_uring_cqe_get_data64(cqe);
+		struct loop_op *op = (struct loop_op *)(uintptr_t)(data & ~(uint64_t)CANCEL_TAG);
 		int result = cqe->res;
 
 		io_uring_cqe_seen(&u->ring, cqe);
-		if (op)
+		if (op && data & CANCEL_TAG)
+			cancel_complete(u, op, result);
+		else if (op)
 			op_complete(u, op, result);
 	}
-	return n > 0;
+	return any || n > 0;
+}
+
+static void cancel_held(struct uring *u, struct list *held)
+{
+	while (!list_empty(held)) {
+		struct loop_op *op = container_of(held->next, struct loop_op, link);
+
+		loop_timer_clear(u->loop, &op->pause);
+		list_del(&op->link);
+		list_add_tail(&u->ended, &op->link);
+	}
 }
 
 static void cancel_all(struct uring *u)
 {
-	struct io_uring_sqe *sqe = sqe_get(u);
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 
-	if (!sqe)
-		return;
-	io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
-	io_uring_sqe_set_data(sqe, NULL);
-	uring_submit(u);
+	cancel_held(u, &u->backlog);
+	cancel_held(u, &u->paused);
+	if (sqe) {
+		io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+		io_uring_sqe_set_data(sqe, NULL);
+	}
+	io_uring_submit(&u->ring); /* refused: with the next round */
 }
 
 void uring_fini(struct uring *u)
 {
 	u->closing = true;
 	while (u->in_flight) {
+		struct __kernel_timespec soon = {.tv_nsec = 10000000};
 		struct io_uring_cqe *cqe;
 
 		cancel_all(u);
-		io_uring_wait_cqe(&u->ring, &cqe);
+		if (list_empty(&u->ended))
+			io_uring_wait_cqe_timeout(&u->ring, &cqe, &soon);
 		uring_reap(u);
 	}
 	io_uring_queue_exit(&u->ring);
@@ -284,7 +405,13 @@ void loop_cancel(struct loop *l, struct loop_op *op)
 	if (op->cancelled)
 		return;
 	op->cancelled = true;
-	list_add_tail(&u->cancels, &op->cancel_link);
+	if (op->with_kernel) {
+		list_add_tail(&u->cancels, &op->link);
+		return;
+	}
+	loop_timer_clear(l, &op->pause);
+	list_del(&op->link);
+	list_add_tail(&u->ended, &op->link);
 }
 
 struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *fn, void *arg)

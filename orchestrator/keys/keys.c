@@ -12,29 +12,42 @@
 #include "base/num.h"
 #include "base/random.h"
 
-#define BUCKETS 256
+#define BUCKETS	       256
+#define TENANT_BUCKETS 4096
 
 struct entry {
 	struct key key;
 	uint8_t hash[KEY_HASH_LEN];
-	struct list link;   /* oldest first */
-	struct list bucket; /* by the hash's first byte */
+	struct list link;      /* oldest first */
+	struct list bucket;    /* by the hash's first byte */
+	struct list of_tenant; /* by the tenant, oldest first */
 };
 
 struct keys {
 	struct store *store;
 	struct list all;
 	struct list buckets[BUCKETS];
+	struct list tenants[TENANT_BUCKETS];
 	void (*on_revoked)(void *arg);
 	void *arg;
 };
 
 /* --- the table ------------------------------------------------------------------------------ */
 
+static unsigned tenant_bucket(const char *tenant)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *tenant; tenant++)
+		hash = (hash ^ (uint8_t)*tenant) * 16777619u;
+	return hash % TENANT_BUCKETS;
+}
+
 static void insert(struct keys *k, struct entry *entry)
 {
 	list_add_tail(&k->all, &entry->link);
 	list_add_tail(&k->buckets[entry->hash[0]], &entry->bucket);
+	list_add_tail(&k->tenants[tenant_bucket(entry->key.tenant)], &entry->of_tenant);
 }
 
 /* Sets its end on the boot-time clock from what is left until `at_ms`; never later than the end it
@@ -77,6 +90,8 @@ int keys_new(struct keys **out, struct store *store, struct err *e)
 	list_init(&k->all);
 	for (size_t i = 0; i < BUCKETS; i++)
 		list_init(&k->buckets[i]);
+	for (size_t i = 0; i < TENANT_BUCKETS; i++)
+		list_init(&k->tenants[i]);
 	int ret = store_keys(store, take_row, k, e);
 	if (ret < 0) {
 		keys_free(k);
@@ -124,10 +139,11 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 
 const char *keys_tier(const struct keys *k, const char *tenant)
 {
+	const struct list *bucket = &k->tenants[tenant_bucket(tenant)];
 	const struct key *last = NULL;
 
-	for (const struct list *pos = k->all.prev; pos != &k->all; pos = pos->prev) {
-		const struct key *key = &container_of(pos, struct entry, link)->key;
+	for (const struct list *pos = bucket->prev; pos != bucket; pos = pos->prev) {
+		const struct key *key = &container_of(pos, struct entry, of_tenant)->key;
 
 		if (strcmp(key->tenant, tenant) != 0)
 			continue;
@@ -157,10 +173,13 @@ const struct key *keys_find(const struct keys *k, const char *id)
 	return entry ? &entry->key : NULL;
 }
 
-void keys_each(const struct keys *k, void (*each)(void *arg, const struct key *key), void *arg)
+const struct key *keys_next(const struct keys *k, const struct key *previous)
 {
-	list_each (pos, &k->all)
-		each(arg, &container_of(pos, struct entry, link)->key);
+	const struct list *pos = &k->all;
+
+	if (previous)
+		pos = &container_of(previous, struct entry, key)->link;
+	return pos->next == &k->all ? NULL : &container_of(pos->next, struct entry, link)->key;
 }
 
 /* --- changes -------------------------------------------------------------------------------- */

@@ -63,8 +63,8 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 const char *keys_tier(const struct keys *k, const char *tenant);
 /* NULL: there is none of that id. */
 const struct key *keys_find(const struct keys *k, const char *id);
-/* Oldest first. */
-void keys_each(const struct keys *k, void (*each)(void *arg, const struct key *key), void *arg);
+/* Returns the one made after `previous` (NULL: the oldest); NULL: there is none. */
+const struct key *keys_next(const struct keys *k, const struct key *previous);
 
 /* A new key; `tenant` NULL: of a new tenant. `name` is printable UTF-8 of up to KEY_NAME_MAX bytes;
  * `tier` is one that the caller knows. `text` is the key itself. */

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "orchestrator/audit/journal.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "orchestrator/notify/cursor.h"
 #include "orchestrator/notify/notify.h"
 #include "orchestrator/notify/post.h"

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "orchestrator/audit/line.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 
 struct post;
 

@@ -40,6 +40,7 @@ struct mirror {
 struct store_batch {
 	char *sql;  /* NULL: none */
 	bool whole; /* a transaction on the disk's database is open, which sees the live rows */
+	bool committed;
 };
 
 /* Each table but live_copy itself. */
@@ -233,7 +234,7 @@ static void write_back(struct mirror *m)
 		log_warn("the catalogue's log can't be written back: %s", sqlite3_errstr(rc));
 }
 
-int store_write(struct store *s, const struct store_batch *b, bool sync, struct err *e)
+int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e)
 {
 	struct mirror *m = s->mirror;
 	int ret = 0;
@@ -242,6 +243,7 @@ int store_write(struct store *s, const struct store_batch *b, bool sync, struct 
 		ret = end_copy(m->disk, e);
 	else if (b->sql)
 		ret = run_noted(m->disk, b->sql, e);
+	b->committed = ret == 0;
 	if (ret == 0 && sync)
 		ret = sync_log(s, e);
 	if (ret == 0 && m)
@@ -268,8 +270,9 @@ void store_written(struct store *s, struct store_batch *b, int ret)
 	struct mirror *m = s->mirror;
 
 	if (m && ret < 0) {
-		/* Their rows are not as they were here: nothing but a copy of all helps. */
-		if (b->whole || ret == -EEXIST)
+		/* Their rows are not as they were here, or the log may have lost them, and to
+		 * change them twice fails: nothing but a copy of all helps. */
+		if (b->whole || b->committed || ret == -EEXIST)
 			m->whole = true;
 		else if (b->sql)
 			put_back(m, b->sql);

@@ -157,7 +157,7 @@ struct store_batch;
 struct store_batch *store_take(struct store *s);
 /* Writes it to the file, all or nothing, and with `sync` waits until all that is in the file is on
  * the disk. To be called on a worker thread, while the loop's thread goes on with `s`. */
-int store_write(struct store *s, const struct store_batch *b, bool sync, struct err *e);
+int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e);
 /* Frees the batch, with what store_write has returned: what failed goes with the next one. */
 void store_written(struct store *s, struct store_batch *b, int ret);
 

@@ -37,11 +37,14 @@ static void finish(struct dial *d, const char *text)
 	fn(arg, fd, text);
 }
 
-/* The guest's kernel or agent is not up yet, or it was reset by the restore. */
-static bool may_pass(int error)
+/* The guest's kernel or agent is not up yet, or it was reset by the restore; or the host is short
+ * of memory, and the VM process may not even have been asked. */
+static bool may_pass(int error, bool was_asked)
 {
-	return error == -ECONNREFUSED || error == -ETIMEDOUT || error == -ECONNRESET ||
-	       error == -EAGAIN;
+	if (error == -ENOMEM || error == -ENOBUFS)
+		return true;
+	return was_asked && (error == -ECONNREFUSED || error == -ETIMEDOUT ||
+			     error == -ECONNRESET || error == -EAGAIN);
 }
 
 static bool may_go_on(struct dial *d)
@@ -56,6 +59,17 @@ static bool may_go_on(struct dial *d)
 	return true;
 }
 
+/* Tries again in a while, or fails with `text` when the time is over. */
+static void retry(struct dial *d, const char *text)
+{
+	if (!may_go_on(d)) {
+		finish(d, text);
+		return;
+	}
+	loop_timer_set(d->loop, &d->again, d->wait_ms);
+	d->wait_ms = d->wait_ms * 2 < MAX_WAIT_MS ? d->wait_ms * 2 : MAX_WAIT_MS;
+}
+
 static void on_reply(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct dial *d = arg;
@@ -66,12 +80,10 @@ static void on_reply(void *arg, int error, const char *text, const struct ctl_ms
 		return;
 	}
 	close_fd(&d->fd);
-	if (!reply || !may_pass(error) || !may_go_on(d)) {
+	if (may_pass(error, reply != NULL))
+		retry(d, text);
+	else
 		finish(d, text);
-		return;
-	}
-	loop_timer_set(d->loop, &d->again, d->wait_ms);
-	d->wait_ms = d->wait_ms * 2 < MAX_WAIT_MS ? d->wait_ms * 2 : MAX_WAIT_MS;
 }
 
 static bool try(struct dial *d)
@@ -85,12 +97,14 @@ static bool try(struct dial *d)
 	return true;
 }
 
+/* A start dials all VMs at once, and each dial has more descriptors than the connection that it
+ * becomes: some will be left soon. */
 static void try_again(void *arg)
 {
 	struct dial *d = arg;
 
 	if (!try(d))
-		finish(d, "no descriptors left for a connection to the guest");
+		retry(d, "no descriptors left for a connection to the guest");
 }
 
 static struct dial *start(struct vm *vm, uint32_t limit_ms, uint32_t still_ms, dial_fn *fn,

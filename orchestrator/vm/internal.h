@@ -68,6 +68,7 @@ struct vm {
 	bool keeps_slot, emptied; /* dropped, but no other VM gets the slot; it is empty by now */
 	enum warden_priority priority; /* as asked for; the warden knows once the VM is spawned */
 	int oom_first;		       /* 0 or 1; -1: not known */
+	struct loop_timer head_start;  /* while it has WARDEN_BRINGUP for a time */
 	bool spawn_pending;	       /* the warden's reply to the spawn is to come */
 	struct loop_timer timer;       /* spawn, greeting, release retry */
 	uint64_t warden_answers;       /* when the spawn's timer was set */
@@ -119,7 +120,10 @@ void vm_report_requests(const struct vm *vm, struct report *r);
 void vm_on_hello(struct vm *vm, const struct ctl_msg *msg);
 
 /* vm-slots.c */
+/* Takes the first free slot, now or when there is one. */
 void vm_take_slot(struct vm *vm);
+/* Takes this slot, which is free. */
+void vm_occupy_slot(struct vm *vm, uint32_t slot);
 void vm_give_slot(struct vm *vm);
 void vm_start_spawn(struct vm *vm);
 

@@ -3,11 +3,15 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "orchestrator/vm/proc-stat.h"
 
 /* No step of a restore takes a tenth of this, even in an emulated host: a guest that uses more is
  * in an endless loop. */
 #define ENDLESS_MS 300000
+/* A guest that does a little between any two looks would be waited for for days: the most time that
+ * a step may take, on a host that gives it a hundredth of the CPU it needs. */
+#define ALIVE_MS 3600000
 /* A page that is read from a disk costs little CPU time, however slow the disk is. */
 #define PAGE_READ_MS 5
 
@@ -27,6 +31,7 @@ static uint64_t work_done_ms(uint32_t pid)
 void vm_progress_begin(struct vm_progress *p, uint32_t pid)
 {
 	p->first_ms = p->last_ms = work_done_ms(pid);
+	p->began_ms = now_ns() / 1000000;
 }
 
 bool vm_progressed(struct vm_progress *p, uint32_t pid, uint64_t least_ms)
@@ -34,5 +39,6 @@ bool vm_progressed(struct vm_progress *p, uint32_t pid, uint64_t least_ms)
 	uint64_t done = work_done_ms(pid), before = p->last_ms;
 
 	p->last_ms = done;
-	return done >= before + least_ms && done < p->first_ms + ENDLESS_MS;
+	return done >= before + least_ms && done < p->first_ms + ENDLESS_MS &&
+	       now_ns() / 1000000 < p->began_ms + ALIVE_MS;
 }

@@ -150,18 +150,41 @@ static void on_request_timeout(void *arg)
 			r->timeout_ms / 1000);
 }
 
+static void start_next_fork(struct vm *vm);
+
+/* A failure that leaves the VM as it was. */
+static void refuse(struct vm_request *r, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct vm *vm = r->vm;
+
+	if (r->done == VM_FROZEN)
+		vm_step(vm, VM_FREEZE_FAILED);
+	if (r->fork_fn)
+		start_next_fork(vm);
+	request_answer(r, error, text, reply, NULL);
+}
+
+/* A packet is sent whole or not at all: the VM process knows nothing of the request. */
+static void on_unsent(struct vm_request *r, int error)
+{
+	if (r->keeps_state && (error == -ENOMEM || error == -ENOBUFS))
+		refuse(r, error, "the host has no memory for a request to the VM process", NULL);
+	else
+		vm_fail(r->vm, "the VM process can't be talked to: %s", strerror(-error));
+}
+
 static void on_request_sent(void *arg, int result)
 {
 	struct vm_request *r = arg;
 	struct vm *vm = r->vm;
 
 	r->sending = false;
-	vm->sends--;
 	close_fds(r);
 	if (r->over)
 		free(r);
 	else if (result < 0)
-		vm_fail(vm, "the VM process can't be talked to: %s", strerror(-result));
+		on_unsent(r, result);
+	vm->sends--; /* now it may be freed */
 	vm_free_if_idle(vm);
 }
 
@@ -215,10 +238,7 @@ static void start(struct vm_request *r, enum vm_event event)
 		loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
 	vm_progress_begin(&r->progress, vm->id.pid);
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
-	if (r->sending)
-		vm->sends++;
-	else
-		vm_fail(vm, "no memory to talk to the VM process");
+	vm->sends += r->sending; /* else the loop is ending */
 }
 
 /* Takes the descriptors over, but those of `image`, which come first. */
@@ -356,8 +376,6 @@ void vm_report_requests(const struct vm *vm, struct report *r)
 }
 
 /* --- images --------------------------------------------------------------------------------- */
-
-static void start_next_fork(struct vm *vm);
 
 /* A page is copied again with each merge of its layer into a larger one, and the gaps between pages
  * come along: in simulations of parents that keep all their children up to six times. */
@@ -578,12 +596,14 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *
 		vm->charged_most += COPIES_MOST * min_u64(image->copied_bytes, vm->spec.memory_max);
 	int error = msg->reply.error;
 	const char *text = error && !msg->reply.text[0] ? strerror(-error) : msg->reply.text;
-	if (!error)
-		vm_step(vm, r->done);
-	else if (!r->keeps_state)
+	if (error && r->keeps_state) {
+		refuse(r, error, text, msg);
+		return;
+	}
+	if (error)
 		vm_fail(vm, "%s", text);
-	else if (r->done == VM_FROZEN)
-		vm_step(vm, VM_FREEZE_FAILED);
+	else
+		vm_step(vm, r->done);
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, msg, image);
@@ -647,7 +667,13 @@ static void on_received(void *arg, int result)
 	if (result >= 0)
 		take_received(vm, &got);
 	bool unwanted = vm->state == VM_RELEASING || vm->free_me;
-	if (result <= 0 && !unwanted)
+	/* What was sent stays in the socket: nothing is lost, and requests have limits of their
+	 * own. The ring has waited already. */
+	bool no_memory = result == -ENOMEM || result == -ENOBUFS;
+	if (no_memory && !unwanted)
+		log_warn("slot %u: the host has no memory to receive from the VM process",
+			 vm->id.slot);
+	else if (result <= 0 && !unwanted)
 		vm_fail(vm, "the VM process is gone%s%s", result ? ": " : "",
 			result ? strerror(-result) : "");
 	else if (!unwanted)
@@ -669,6 +695,4 @@ void vm_receive(struct vm *vm)
 				     .msg_control = vm->in_control,
 				     .msg_controllen = sizeof(vm->in_control)};
 	vm->recv_op = loop_recvmsg(vm->host->loop, vm->fd, &vm->in_hdr, on_received, vm);
-	if (!vm->recv_op)
-		vm_fail(vm, "no memory to talk to the VM process");
 }

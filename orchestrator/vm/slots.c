@@ -8,12 +8,20 @@
 #include "base/fd.h"
 #include "orchestrator/vm/internal.h"
 
+#define WORD_BITS 64
+
+static size_t words(uint32_t slots)
+{
+	return (slots + WORD_BITS - 1) / WORD_BITS;
+}
+
 int vm_host_init(struct vm_host *h, uint32_t max_vms)
 {
 	h->max_vms = max_vms;
 	h->slots = calloc(max_vms, sizeof(struct vm *));
+	h->taken = calloc(words(max_vms), sizeof(*h->taken));
 	list_init(&h->waiting);
-	return h->slots ? 0 : -ENOMEM;
+	return h->slots && h->taken ? 0 : -ENOMEM;
 }
 
 /* VMs that are still there go with the loop's last operations. */
@@ -42,14 +50,32 @@ void vm_host_fini(struct vm_host *h)
 	}
 	free(h->slots);
 	h->slots = NULL;
+	free(h->taken);
+	h->taken = NULL;
 }
 
+/* Returns the first one. */
 static uint32_t free_slot(const struct vm_host *h)
 {
-	for (uint32_t i = 0; i < h->max_vms; i++)
-		if (!h->slots[i])
-			return i;
+	for (size_t i = 0; i < words(h->max_vms); i++) {
+		uint64_t free_bits = ~h->taken[i];
+
+		if (!free_bits)
+			continue;
+		uint32_t slot = (uint32_t)(i * WORD_BITS) + (uint32_t)__builtin_ctzll(free_bits);
+		return slot < h->max_vms ? slot : VM_NO_SLOT;
+	}
 	return VM_NO_SLOT;
+}
+
+void vm_occupy_slot(struct vm *vm, uint32_t slot)
+{
+	struct vm_host *h = vm->host;
+
+	vm->id.slot = slot;
+	h->slots[slot] = vm;
+	h->taken[slot / WORD_BITS] |= UINT64_C(1) << slot % WORD_BITS;
+	h->in_use++;
 }
 
 static bool claim(struct vm *vm)
@@ -58,9 +84,7 @@ static bool claim(struct vm *vm)
 
 	if (slot == VM_NO_SLOT)
 		return false;
-	vm->id.slot = slot;
-	vm->host->slots[slot] = vm;
-	vm->host->in_use++;
+	vm_occupy_slot(vm, slot);
 	vm_start_spawn(vm);
 	return true;
 }
@@ -84,6 +108,7 @@ void vm_give_slot(struct vm *vm)
 	if (vm->id.slot == VM_NO_SLOT)
 		return;
 	h->slots[vm->id.slot] = NULL;
+	h->taken[vm->id.slot / WORD_BITS] &= ~(UINT64_C(1) << vm->id.slot % WORD_BITS);
 	h->in_use--;
 	vm->id.slot = VM_NO_SLOT;
 	if (!list_empty(&h->waiting)) {

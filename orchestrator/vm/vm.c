@@ -86,6 +86,12 @@ bool vm_step(struct vm *vm, enum vm_event event)
 	return true;
 }
 
+/* True while the warden has a VM process in its slot. */
+static bool is_spawned(const struct vm *vm)
+{
+	return vm->state > VM_SPAWNING && vm->state < VM_BROKEN;
+}
+
 static struct vm *vm_new(struct vm_host *h, const struct vm_owner *owner, void *arg)
 {
 	struct vm *vm = must_alloc(sizeof(*vm));
@@ -278,8 +284,7 @@ struct vm *vm_adopt(struct vm_host *h, const struct vm_id *id, const struct vm_s
 	vm->spec = *spec;
 	vm->charged_most = spec->memory_max; /* nobody knows */
 	vm->id = *id;
-	h->slots[id->slot] = vm;
-	h->in_use++;
+	vm_occupy_slot(vm, id->slot);
 	vm->state = VM_GREETING;
 	vm_set_priority(vm, WARDEN_NORMAL); /* a crash may have come between the two */
 	greet(vm);
@@ -370,13 +375,24 @@ bool vm_fit(struct vm *vm, const struct vm_spec *spec)
 
 void vm_set_priority(struct vm *vm, enum warden_priority priority)
 {
-	bool is_spawned = vm->state > VM_SPAWNING && vm->state < VM_BROKEN;
-
+	loop_timer_clear(vm->host->loop, &vm->head_start);
 	if (priority == vm->priority)
 		return;
 	vm->priority = priority;
-	if (is_spawned)
+	if (is_spawned(vm))
 		send_priority(vm);
+}
+
+static void on_head_start_over(void *arg)
+{
+	vm_set_priority(arg, WARDEN_NORMAL);
+}
+
+void vm_give_head_start(struct vm *vm, uint64_t ms)
+{
+	vm_set_priority(vm, WARDEN_BRINGUP);
+	vm->head_start = (struct loop_timer){.fn = on_head_start_over, .arg = vm};
+	loop_timer_set(vm->host->loop, &vm->head_start, ms);
 }
 
 static void on_marked(void *arg, int error, uint64_t value, const char *text)
@@ -391,7 +407,7 @@ void vm_set_oom(struct vm *vm, bool first)
 	const struct warden_msg msg = {
 		.type = WARDEN_OOM, .slot = vm->id.slot, .oom = {.first = first}};
 
-	if (vm->oom_first == first || vm->state <= VM_SPAWNING || vm->state >= VM_BROKEN)
+	if (vm->oom_first == first || !is_spawned(vm))
 		return;
 	vm->oom_first = first;
 	warden_client_call(vm->host->warden, &msg, on_marked, NULL);
@@ -413,7 +429,7 @@ bool vm_measure(struct vm *vm)
 {
 	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->id.slot};
 
-	if (!vm->charged_most || vm->state <= VM_SPAWNING || vm->state >= VM_BROKEN ||
+	if (!vm->charged_most || !is_spawned(vm) ||
 	    warden_client_call(vm->host->warden, &msg, on_measured, vm) < 0)
 		return false;
 	vm->host->measuring++;
@@ -550,6 +566,7 @@ static void let_go(struct vm *vm)
 	vm->closed = NULL;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
+	loop_timer_clear(vm->host->loop, &vm->head_start);
 	later_cancel(&vm->later);
 	vm_forget_requests(vm);
 	vm_close_socket(vm);
@@ -580,10 +597,8 @@ int vm_sweep(struct vm_host *h, uint32_t slot)
 	if (slot >= h->max_vms || h->slots[slot])
 		return -EBUSY;
 	struct vm *vm = vm_new(h, NULL, NULL);
-	vm->id.slot = slot;
 	vm->state = VM_BROKEN;
-	h->slots[slot] = vm;
-	h->in_use++;
+	vm_occupy_slot(vm, slot);
 	vm_drop(vm, NULL, NULL);
 	return 0;
 }

@@ -27,7 +27,8 @@ struct vm_host {
 	struct warden_client *warden;
 	const char *run_dir;
 	uint32_t max_vms;
-	struct vm **slots; /* [max_vms]; NULL: free */
+	struct vm **slots; /* [max_vms]; NULL: free; changed by slots.c alone */
+	uint64_t *taken;   /* a bit for each slot, so that a free one is found at a glance */
 	uint32_t in_use;
 	struct list waiting; /* VMs that wait for a slot */
 	/* Called when a VM waits and every slot is taken: may drop one that is worth less. */
@@ -101,6 +102,9 @@ void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg);
 /* Sets the VM's share where CPUs are short; nothing waits for it. A new VM has WARDEN_BRINGUP, an
  * adopted one WARDEN_NORMAL. */
 void vm_set_priority(struct vm *vm, enum warden_priority priority);
+/* Gives the VM WARDEN_BRINGUP for `ms` milliseconds, then WARDEN_NORMAL. A vm_set_priority before
+ * that takes its place. */
+void vm_give_head_start(struct vm *vm, uint64_t ms);
 /*
  * Asks how much memory the VM's cgroup is charged with, if that can be more than its RAM: it has
  * made images, or is from before this service. False: it can't be, or nobody can be asked.

@@ -48,7 +48,7 @@ static int set_session(struct err *e)
 }
 
 /* Threads with another cookie don't run on a core that this process runs on. The kernel may lack
- * this, which orchestrator/posture.c tells, and without SMT it has nothing to do. */
+ * this, which orchestrator/daemon/posture.c tells, and without SMT it has nothing to do. */
 static void keep_core(void)
 {
 	prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);

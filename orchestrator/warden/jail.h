@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/cgroup.h"
 #include "orchestrator/warden/net.h"

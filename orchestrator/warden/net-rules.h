@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/address.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 
 #define NET_UPLINK "up0" /* the jail's end of the veth pair */
 #define NET_HOST   "rt"	 /* the host's end: this and the slot */

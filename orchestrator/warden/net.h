@@ -14,7 +14,7 @@
 
 #include "base/address.h"
 #include "base/err.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 
 struct nft_ctx;
 

@@ -114,8 +114,8 @@ int warden_watch(struct warden *w, int fd, uint32_t events, enum source source, 
 void warden_timer(struct warden *w, uint64_t after_ms);
 uint64_t warden_now_ms(void);
 
-/* --- slots.c: one slot's life. Each handler looks at what is, so a stale event does nothing. ---
- */
+/* --- slots.c: one slot's life --- */
+/* Each handler looks at what is, so a stale event does nothing. */
 int slots_init(struct warden *w, struct err *e);
 void slots_fini(struct warden *w);
 void slots_spawn(struct warden *w, const struct warden_msg *m);
@@ -143,11 +143,11 @@ void service_on_pid(struct warden *w);
 void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, uint64_t value,
 		   const char *text);
 void service_tell_exited(struct warden *w, uint32_t slot, int status);
+/* Returns the settings as a sealed file, or -errno. The service and ramet-notify need no right to
+ * read the file that the settings are from, and each restart finds the same ones. */
+int seal_config(const struct config *config, struct err *e);
 
 /* --- notifier.c: the folder of the audit log, and the process that sends it on --- */
-/* The settings as a sealed file: the service and others need no right to read the file they are
- * from, and each restart finds the same ones. */
-int seal_config(const struct config *config, struct err *e);
 /* Before the service starts. */
 int notifier_init(struct warden *w, struct err *e);
 void notifier_fini(struct warden *w);

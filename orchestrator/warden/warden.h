@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 
 /* What the service finds open; its exit status when it can't start at all. */
 #define WARDEN_SOCKET_FD  3 /* proto/warden.h is spoken on it */

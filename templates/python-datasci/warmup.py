@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run once, before the image is taken: every sandbox begins with all this loaded.
+"""Runs once, before the snapshot is taken: every sandbox begins with all of this loaded.
 
-Libraries load parts of themselves at their first use, so each is used a little. The names stay:
-np, pd, sklearn and plt are there in the user's first call."""
+Libraries load parts of themselves at their first use, so each is used a little. The names stay
+defined: np, pd, sklearn and plt exist in the user's first call."""
 
 import matplotlib
 
-matplotlib.use("agg")  # there is no screen; plt.savefig() and plt.show() work all the same
+matplotlib.use("agg")  # there is no screen; plt.savefig() and plt.show() still work
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -38,7 +38,7 @@ def _warm_up() -> None:
     sklearn.metrics.r2_score(y, model.fit(x, y).predict(x))
     sklearn.ensemble.RandomForestClassifier(n_estimators=2).fit(x, y > 1.5)
 
-    # The first figure makes the list of fonts, which is kept in a file.
+    # The first figure builds the font list, which is then cached in a file.
     figure, axes = plt.subplots()
     axes.plot(x[:, 0], y, label="y")
     axes.set_title("warm-up")

@@ -246,6 +246,14 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 	return true;
 }
 
+struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, DONE, arg);
+
+	call->done = fn;
+	return call;
+}
+
 void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
 		    void *arg)
 {

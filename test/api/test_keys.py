@@ -41,10 +41,12 @@ def refused(answer: httpx.Response, code: str) -> str:
 
 
 def test_a_key_is_needed(keyed: Server, http: httpx.Client) -> None:
-    assert "Authorization: Bearer" in refused(http.get("/v1/sandboxes"), "key_missing")
+    assert "send Authorization: Bearer KEY" in refused(http.get("/v1/sandboxes"), "key_missing")
     for value in ("", "Bearer", "Basic dTpw", keyed.keys[0], f"Bear {keyed.keys[0]}"):
         answer = http.get("/v1/sandboxes", headers={"authorization": value})
-        refused(answer, "key_missing")
+        sentence = refused(answer, "key_missing")
+        assert "must have the form Bearer KEY" in sentence
+        assert keyed.keys[0] not in sentence
     assert http.get("/v1/healthz").text == "ok"
 
 

@@ -46,6 +46,18 @@ def test_tls(
         assert json.loads(run.text.splitlines()[-1])["data"] == 0
 
 
+def test_plain_http_is_told_to_use_tls(
+    start: Callable[..., Server], certificate: tuple[Path, Path]
+) -> None:
+    server = start(f"tls_cert={certificate[0]}", f"tls_key={certificate[1]}")
+    for method in ("GET", "POST"):
+        with server.client() as http:
+            answer = http.request(method, "/v1/sandboxes")
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+        assert "use https" in answer.json()["error"]
+    assert server.raw(b"neither of both\r\n\r\n")[:4] != b"HTTP"
+
+
 def test_the_key_must_fit(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     subprocess.run(

@@ -522,7 +522,7 @@ class Connections(AgentTest):
         self.assertEqual(answers, 255)  # 256 with the one of setUp
         for client in clients:
             client.close()
-        self.agent.wait_until_said("connection refused: 256 are open")
+        self.agent.wait_until_said("connection refused: 256 connections are open")
 
     def test_a_frame_in_small_pieces(self):
         data = frame(EXEC, exec_payload(8)) + frame(CODE, b"prin") + frame(CODE, b"t(1)")
@@ -583,7 +583,7 @@ class Connections(AgentTest):
         self.assertFalse([line for line in self.agent.said[before:] if "dry" in line])
 
 
-KEPT = 1 << 20  # AGENT_KEPT_MAX
+KEPT = 1 << 20  # AGENT_OUTPUT_RING
 
 
 class Attach(AgentTest):

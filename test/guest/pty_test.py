@@ -418,7 +418,7 @@ class Limits(PtyTest):
         new = self.start(["sleep", "1000"], label="x" * 512)
         self.assertEqual([entry[0] for entry in self.list()], [first] + ended[1:] + [new])
         live = [self.start(["sleep", "1000"], label="x" * 512) for _ in range(62)]
-        self.fails(errno.EAGAIN, self.start, ["true"], says="64 terminals run, which is the limit")
+        self.fails(errno.EAGAIN, self.start, ["true"], says="64 terminals are running, the maximum")
         self.assertEqual([entry[0] for entry in self.list()], [first, new] + live)
         self.ask(PTY_KILL, live[5])
         self.attach(live[5]).finish()

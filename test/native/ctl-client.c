@@ -132,7 +132,7 @@ static bool copy_log(struct vmm *v, const char *until)
 	}
 }
 
-static void save_and_restore(struct vmm *v, const struct job *j, struct vmm_image *img)
+static void save_and_restore(struct vmm *v, const struct job *j, struct vmm_snapshot *img)
 {
 	struct vmm copy;
 	double start = now_ms(), restored;
@@ -224,7 +224,7 @@ static void exec_code(struct vmm *v, const char *code)
 int main(int argc, char **argv)
 {
 	struct job j = {.vmm = {.vcpus = 1, .ram_mib = 256}, .cmdline = "console=hvc0"};
-	struct vmm_image img = {.base = -1, .disk_bytes = 1 << 20};
+	struct vmm_snapshot img = {.base = -1, .disk_bytes = 1 << 20};
 	struct vmm v;
 	struct stat st;
 	int status;

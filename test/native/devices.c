@@ -65,15 +65,15 @@ static struct box boot(void)
 static struct box fork_of(struct box *parent)
 {
 	scoped_fd int tap = -1;
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 	struct box b;
 	const struct vmm_options o = with_network(&b, &tap);
 
-	worker_shell(&b.w, &o);
+	worker_blank(&b.w, &o);
 	worker_image(&parent->w, &img, &m);
-	worker_fill(&b.w, &parent->w, &img);
-	vmm_image_close(&img);
+	worker_restore(&b.w, &parent->w, &img);
+	vmm_snapshot_close(&img);
 	return b;
 }
 
@@ -213,13 +213,13 @@ static int make_tap(void)
 static int listen_on_tap(void)
 {
 	struct sockaddr_ll a = {.sll_family = AF_PACKET, .sll_protocol = WORKER_ETHERTYPE};
-	struct timeval patience = {.tv_sec = 60};
+	struct timeval timeout = {.tv_sec = 60};
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, WORKER_ETHERTYPE);
 
 	a.sll_ifindex = (int)if_nametoindex("ramet-test");
 	assert_true(a.sll_ifindex > 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)), 0);
 	return fd;
 }
 
@@ -300,7 +300,7 @@ static void free_memory(struct worker *w, const char *what)
 static void test_freed_memory_goes_back(void **state)
 {
 	struct box parent = boot(), child;
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
 	free_memory(&parent.w, "RssShmem:");
@@ -309,7 +309,7 @@ static void test_freed_memory_goes_back(void **state)
 	/* What was given back is not copied by the next fork. */
 	worker_image(&child.w, &img, &m);
 	assert_true(m.reply.fork.copied_bytes < FREED / 4);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 	/* and can be used again */
 	worker_do(&child.w, WORKER_FILL, WORKER_MEMORY, MIB, 5);
 	assert_int_equal(worker_do(&child.w, WORKER_SUM, WORKER_MEMORY, 4096, 0), 5);
@@ -317,26 +317,26 @@ static void test_freed_memory_goes_back(void **state)
 	stop(&parent);
 }
 
-/* A VM that is smaller than its shell: what lies between them is no memory. */
-static void test_memory_that_only_its_shell_had_room_for(void **state)
+/* A VM smaller than its blank VM: the range between the two sizes is not memory. */
+static void test_memory_that_only_its_blank_vm_had_room_for(void **state)
 {
 	struct vmm_options roomy = options(0);
 	struct box parent = boot();
 	struct worker child;
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
 	roomy.ram_mib = 2 * RAM_MIB;
-	worker_shell(&child, &roomy);
+	worker_blank(&child, &roomy);
 	worker_image(&parent.w, &img, &m);
 	img.ram_mib = RAM_MIB;
-	worker_fill(&child, &parent.w, &img);
+	worker_restore(&child, &parent.w, &img);
 	worker_do(&child, WORKER_FILL, WORKER_MEMORY, 4096, 5);
 	worker_post(&child, WORKER_FILL, RAM_MIB * MIB, 4096, 5);
 	assert_true(vmm_wait_ended(&child.vmm));
 	assert_int_equal(child.vmm.ended.ended.reason, CTL_END_CRASH);
-	assert_non_null(strstr(child.vmm.ended.ended.text, "memory that is not there"));
-	vmm_image_close(&img);
+	assert_non_null(strstr(child.vmm.ended.ended.text, "memory that does not exist"));
+	vmm_snapshot_close(&img);
 	worker_stop(&child);
 	stop(&parent);
 }
@@ -350,7 +350,7 @@ int main(void)
 		cmocka_unit_test(test_without_a_network),
 		cmocka_unit_test(test_a_real_tap),
 		cmocka_unit_test(test_freed_memory_goes_back),
-		cmocka_unit_test(test_memory_that_only_its_shell_had_room_for),
+		cmocka_unit_test(test_memory_that_only_its_blank_vm_had_room_for),
 	};
 
 	if (!vmm_kvm_usable()) {

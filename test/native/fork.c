@@ -36,18 +36,18 @@ static struct worker boot(void)
 	return w;
 }
 
-static struct worker child_of(const struct worker *parent, const struct vmm_image *img)
+static struct worker child_of(const struct worker *parent, const struct vmm_snapshot *img)
 {
 	struct worker child;
 
-	worker_shell(&child, &options);
-	worker_fill(&child, parent, img);
+	worker_blank(&child, &options);
+	worker_restore(&child, parent, img);
 	return child;
 }
 
-static struct vmm_image image_of(struct worker *w)
+static struct vmm_snapshot image_of(struct worker *w)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
 	worker_image(w, &img, &m);
@@ -89,7 +89,7 @@ static void expect_sector(struct worker *w, uint64_t sector, uint64_t c)
 static void test_parent_and_children_are_apart(void **state)
 {
 	struct worker parent = boot(), child[2];
-	struct vmm_image img;
+	struct vmm_snapshot img;
 
 	fill(&parent, HERE, 4 * MIB, 1000);
 	write_disk(&parent, 8, 0x1111);
@@ -119,14 +119,14 @@ static void test_parent_and_children_are_apart(void **state)
 		worker_stop(&child[i]);
 	}
 	worker_stop(&parent);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 /* Each fork sees what was written up to it, whatever came in the layers before. */
 static void test_one_parent_forks_again_and_again(void **state)
 {
 	struct worker parent = boot(), child;
-	struct vmm_image img;
+	struct vmm_snapshot img;
 
 	fill(&parent, HERE, 4 * MIB, 7);
 	for (unsigned i = 0; i < 2 * CTL_MEMORY_MAX; i++) {
@@ -140,7 +140,7 @@ static void test_one_parent_forks_again_and_again(void **state)
 		if (i % 3)
 			expect_sector(&child, 8 + 8 * (i % 5), i + 1);
 		worker_stop(&child);
-		vmm_image_close(&img);
+		vmm_snapshot_close(&img);
 	}
 	worker_stop(&parent);
 }
@@ -150,14 +150,14 @@ static void test_a_fork_of_a_fork(void **state)
 	struct worker w = boot();
 
 	for (unsigned i = 0; i < DEPTH; i++) {
-		struct vmm_image img;
+		struct vmm_snapshot img;
 		struct worker child;
 
 		fill(&w, HERE + i * MIB, MIB, i);
 		write_disk(&w, 8 * (i + 1), 0xd00 + i);
 		img = image_of(&w);
 		child = child_of(&w, &img);
-		vmm_image_close(&img);
+		vmm_snapshot_close(&img);
 		worker_stop(&w);
 		w = child;
 		for (unsigned j = 0; j <= i; j += 5) {
@@ -171,7 +171,7 @@ static void test_a_fork_of_a_fork(void **state)
 static void test_many_children_of_one_image(void **state)
 {
 	struct worker parent = boot(), child[CHILDREN];
-	struct vmm_image img;
+	struct vmm_snapshot img;
 
 	fill(&parent, HERE, MIB, 5);
 	img = image_of(&parent);
@@ -188,7 +188,7 @@ static void test_many_children_of_one_image(void **state)
 	}
 	expect_ram(&parent, HERE, MIB, 5);
 	worker_stop(&parent);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 /*
@@ -203,7 +203,7 @@ static void test_forks_while_memory_is_written(void **state)
 
 	worker_do(&parent, WORKER_HAMMER, HERE, bytes, 0);
 	for (unsigned i = 0; i < 30; i++) {
-		struct vmm_image img = image_of(&parent);
+		struct vmm_snapshot img = image_of(&parent);
 		uint64_t sum;
 
 		child = child_of(&parent, &img);
@@ -213,7 +213,7 @@ static void test_forks_while_memory_is_written(void **state)
 		assert_int_equal((sum - sum_of(bytes, 0)) % pages, 0);
 		assert_int_equal(worker_do(&child, WORKER_SUM, HERE, bytes, 0), sum);
 		worker_stop(&child);
-		vmm_image_close(&img);
+		vmm_snapshot_close(&img);
 	}
 	worker_stop(&parent);
 }
@@ -222,7 +222,7 @@ static void test_forks_while_memory_is_written(void **state)
 static void test_an_idle_disk_adds_no_layer(void **state)
 {
 	struct worker parent = boot(), child;
-	struct vmm_image first, second, third;
+	struct vmm_snapshot first, second, third;
 
 	first = image_of(&parent);
 	assert_int_equal(first.nlayers, 0);
@@ -235,9 +235,9 @@ static void test_an_idle_disk_adds_no_layer(void **state)
 	expect_sector(&child, 8, 1);
 	worker_stop(&child);
 	worker_stop(&parent);
-	vmm_image_close(&first);
-	vmm_image_close(&second);
-	vmm_image_close(&third);
+	vmm_snapshot_close(&first);
+	vmm_snapshot_close(&second);
+	vmm_snapshot_close(&third);
 }
 
 /* However often a disk is written to and forked, its chain stays one that can be opened. */
@@ -246,7 +246,7 @@ static void test_a_disk_can_be_forked_for_ever(void **state)
 	struct worker parent = boot(), child;
 
 	for (unsigned i = 0; i < 3 * CTL_LAYERS_MAX; i++) {
-		struct vmm_image img;
+		struct vmm_snapshot img;
 
 		write_disk(&parent, 8 * (1 + i % 50), 0xf000 + i);
 		img = image_of(&parent);
@@ -257,21 +257,21 @@ static void test_a_disk_can_be_forked_for_ever(void **state)
 				expect_sector(&child, 8 * (1 + j % 50), 0xf000 + j);
 			worker_stop(&child);
 		}
-		vmm_image_close(&img);
+		vmm_snapshot_close(&img);
 	}
 	worker_stop(&parent);
 }
 
 static void test_what_is_not_running_is_refused(void **state)
 {
-	struct worker shell, parent = boot();
-	struct vmm_image img;
+	struct worker blank, parent = boot();
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
-	worker_shell(&shell, &options);
-	assert_int_equal(vmm_fork(&shell.vmm, &img, &m), -EINVAL);
-	assert_non_null(strstr(m.reply.text, "does not run"));
-	worker_stop(&shell);
+	worker_blank(&blank, &options);
+	assert_int_equal(vmm_fork(&blank.vmm, &img, &m), -EINVAL);
+	assert_non_null(strstr(m.reply.text, "is not running"));
+	worker_stop(&blank);
 	assert_int_equal(vmm_ask(&parent.vmm, CTL_PAUSE), 0);
 	assert_int_equal(vmm_fork(&parent.vmm, &img, &m), -EINVAL);
 	assert_int_equal(vmm_ask(&parent.vmm, CTL_RUN), 0);
@@ -287,11 +287,11 @@ static uint64_t exits_of(struct worker *w)
 	return m.reply.stats.exits;
 }
 
-/* What it is told while it is paused, it does when it runs again. */
+/* Orders that arrive while it is paused are done when it runs again. */
 static void test_one_that_stays_paused(void **state)
 {
 	struct worker parent = boot(), child;
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
 	fill(&parent, HERE, MIB, 1000);
@@ -309,7 +309,7 @@ static void test_one_that_stays_paused(void **state)
 	expect_ram(&child, HERE, MIB, 3000);
 	worker_stop(&child);
 	worker_stop(&parent);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 /* Nobody would let it go on: the connection is gone before it reads the request. */
@@ -322,7 +322,7 @@ static void test_none_stays_paused_for_nobody(void **state)
 	assert_true(vmm_ask_fork(&parent.vmm, true));
 	close_fd(&parent.vmm.ctl);
 	assert_int_equal(kill(parent.vmm.pid, SIGCONT), 0);
-	assert_true(vmm_expect_log(&parent.vmm, "not wanted any more"));
+	assert_true(vmm_expect_log(&parent.vmm, "nobody waits any more for the snapshot"));
 	expect_ram(&parent, HERE, MIB, 1000);
 	assert_true(vmm_connect(&parent.vmm));
 	assert_int_equal(vmm_ask(&parent.vmm, CTL_RUN), -EINVAL);
@@ -334,7 +334,7 @@ static void test_a_bad_file_is_refused(void **state)
 {
 	struct worker parent = boot();
 	scoped_fd int bad = vmm_file("x", 1, 1);
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 
 	for (unsigned i = 0; i < 50; i++) {
@@ -347,7 +347,7 @@ static void test_a_bad_file_is_refused(void **state)
 	img = image_of(&parent);
 	assert_int_equal(img.nlayers, 1);
 	worker_stop(&parent);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 /* A file system of a few pages, seen by this process and its children only. */
@@ -360,11 +360,11 @@ static bool mount_small(void)
 
 /* The guest's writes wait for room on the host's disk: a fork is refused, and fails none of them.
  */
-static void test_a_full_host_disk_is_told(void **state)
+static void test_full_host_disk_is_reported(void **state)
 {
 	static const uint8_t page[PAGE];
 	struct worker parent;
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct ctl_msg m;
 	int r;
 
@@ -382,21 +382,21 @@ static void test_a_full_host_disk_is_told(void **state)
 	do {
 		r = vmm_fork(&parent.vmm, &img, &m);
 		if (!r)
-			vmm_image_close(&img);
+			vmm_snapshot_close(&img);
 	} while (!r);
 	assert_int_equal(r, -ENOSPC);
-	assert_non_null(strstr(m.reply.text, "wait for room"));
+	assert_non_null(strstr(m.reply.text, "wait for space"));
 	assert_int_equal(ftruncate(filler, 0), 0);
 	worker_wait(&parent);
 	expect_sector(&parent, 8, 0x77);
 	img = image_of(&parent);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 	worker_stop(&parent);
 	umount("/mnt");
 }
 
 /* A memory file of the test's own with what is in the image's, which is sealed. */
-static void own_memory(struct vmm_image *img)
+static void own_memory(struct vmm_snapshot *img)
 {
 	int copy = vmm_file(NULL, 0, (uint64_t)RAM_MIB << 20);
 	static uint8_t buf[1 << 20];
@@ -416,7 +416,7 @@ static void own_memory(struct vmm_image *img)
 static void crowd(unsigned vcpus)
 {
 	struct vmm_options o = options;
-	struct vmm_image img, disk = {.base = vmm_file("disk", 4, MIB), .disk_bytes = MIB};
+	struct vmm_snapshot img, disk = {.base = vmm_file("disk", 4, MIB), .disk_bytes = MIB};
 	int kernel = guest_elf_with(GUEST_CROWD, GUEST_OTHERS, vcpus - 1);
 	struct ctl_msg m;
 	struct vmm v, copy;
@@ -432,10 +432,10 @@ static void crowd(unsigned vcpus)
 	assert_int_equal(vmm_restore(&copy, &img), 0);
 	assert_true(vmm_expect_log(&copy, "serial: still counting"));
 	assert_true(vmm_wait_ended(&copy));
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 	for (int i = 0; i < 5; i++) {
 		assert_int_equal(vmm_fork(&v, &img, &m), 0);
-		vmm_image_close(&img);
+		vmm_snapshot_close(&img);
 	}
 	assert_false(v.has_ended);
 	vmm_stop(&v);
@@ -464,7 +464,8 @@ static void test_thirty_two_vcpus(void **state)
 static void test_a_guest_that_ends_meanwhile(void **state)
 {
 	for (unsigned i = 0; i < 40; i++) {
-		struct vmm_image img, disk = {.base = vmm_file("disk", 4, MIB), .disk_bytes = MIB};
+		struct vmm_snapshot img,
+			disk = {.base = vmm_file("disk", 4, MIB), .disk_bytes = MIB};
 		int kernel = guest_elf(GUEST_HELLO), r;
 		struct ctl_msg m;
 		struct vmm v;
@@ -474,7 +475,7 @@ static void test_a_guest_that_ends_meanwhile(void **state)
 		do {
 			r = vmm_fork(&v, &img, &m);
 			if (!r)
-				vmm_image_close(&img);
+				vmm_snapshot_close(&img);
 		} while (!r);
 		assert_true(r == -ECANCELED || r == -EINVAL);
 		assert_true(m.reply.text[0]);
@@ -501,7 +502,7 @@ int main(void)
 		cmocka_unit_test(test_one_that_stays_paused),
 		cmocka_unit_test(test_none_stays_paused_for_nobody),
 		cmocka_unit_test(test_a_bad_file_is_refused),
-		cmocka_unit_test(test_a_full_host_disk_is_told),
+		cmocka_unit_test(test_full_host_disk_is_reported),
 		cmocka_unit_test(test_one_vcpu),
 		cmocka_unit_test(test_two_vcpus),
 		cmocka_unit_test(test_thirty_two_vcpus),

@@ -47,7 +47,7 @@ asm(
 "1:	power_off\n"
 "guest_hello_end:\n"
 
-"guest_patience:\n"
+"guest_timeout:\n"
 "	movabs $0x1122334455667788, %rbx\n"
 "	movabs $0xfedcba9876543210, %rcx\n"
 "	mov %rbx, 0x300000\n"
@@ -100,7 +100,7 @@ asm(
 "	power_off\n"
 "2:	say differs\n"
 "	power_off\n"
-"guest_patience_end:\n"
+"guest_timeout_end:\n"
 
 ".macro say_number\n"
 "	mov $0x3f8, %dx\n"
@@ -319,7 +319,7 @@ asm(
 #define GUEST_CODE(name) extern const uint8_t guest_##name[], guest_##name##_end[]
 
 GUEST_CODE(hello);
-GUEST_CODE(patience);
+GUEST_CODE(timeout);
 GUEST_CODE(twin);
 GUEST_CODE(crowd);
 GUEST_CODE(copy);
@@ -333,7 +333,7 @@ static const struct {
 	const uint8_t *start, *end;
 } guests[] = {
 	[GUEST_HELLO] = {guest_hello, guest_hello_end},
-	[GUEST_PATIENCE] = {guest_patience, guest_patience_end},
+	[GUEST_TIMEOUT] = {guest_timeout, guest_timeout_end},
 	[GUEST_TWIN] = {guest_twin, guest_twin_end},
 	[GUEST_CROWD] = {guest_crowd, guest_crowd_end},
 	[GUEST_COPY] = {guest_copy, guest_copy_end},

@@ -25,17 +25,19 @@ enum guest {
 	GUEST_HELLO,
 	/* Fills registers and memory with a pattern, says "ready", waits for the flag, then says
 	 * "same" or "differs", and powers off. */
-	GUEST_PATIENCE,
+	GUEST_TIMEOUT,
 	/* Says "ready", waits for the flag, says "n=" and its number, counts it up, says it again,
 	 * and spins. */
 	GUEST_TWIN,
 	/* Wakes all other processors, which count for ever; says "alone" without them, else "all
 	 * up". Waits for the flag, then says "still counting" when they count on. */
 	GUEST_CROWD,
-	/* Wakes the other processors, which count for ever; says "ready" and counts itself. When it
-	 * is told that it is a copy, says "copied", then in hexadecimal both counts and the four
+	/*
+	 * Wakes the other processors, which count for ever; says "ready" and counts itself. When
+	 * notified that it is a copy, says "copied", then in hexadecimal both counts and the four
 	 * words of its generation's id; confirms it, unless the flag is set; says "followed" when
-	 * the others count on, and powers off. */
+	 * the others count on, and powers off.
+	 */
 	GUEST_COPY,
 	/* Says "ready", waits for its near flag, says what character that is, and spins. */
 	GUEST_BRIEF,

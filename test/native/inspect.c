@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports on VMs that stand still, run, or never ran: the real ramet-vmm with tiny guests. */
+/*
+ * Reports on VMs that are stuck, running, or were never started: the real ramet-vmm with tiny
+ * guests.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -22,7 +25,7 @@
 #define RAM_MIB	   128
 #define DISK_BYTES (1u << 20)
 
-static struct vmm new_shell(unsigned vcpus)
+static struct vmm new_blank_vm(unsigned vcpus)
 {
 	const struct vmm_options o = {
 		.exe = RAMET_VMM, .vcpus = vcpus, .ram_mib = RAM_MIB, .debug_serial = true};
@@ -32,18 +35,18 @@ static struct vmm new_shell(unsigned vcpus)
 	return v;
 }
 
-static struct vmm boot(unsigned vcpus, int kernel, struct vmm_image *img)
+static struct vmm boot(unsigned vcpus, int kernel, struct vmm_snapshot *img)
 {
-	struct vmm v = new_shell(vcpus);
+	struct vmm v = new_blank_vm(vcpus);
 
-	*img = (struct vmm_image){.base = vmm_file("disk", 4, DISK_BYTES),
-				  .disk_bytes = DISK_BYTES};
+	*img = (struct vmm_snapshot){.base = vmm_file("disk", 4, DISK_BYTES),
+				     .disk_bytes = DISK_BYTES};
 	assert_int_equal(vmm_boot(&v, kernel, -1, "", img), 0);
 	close(kernel);
 	return v;
 }
 
-static void end(struct vmm *v, struct vmm_image *img)
+static void end(struct vmm *v, struct vmm_snapshot *img)
 {
 	vmm_stop(v);
 	close_fd(&img->base);
@@ -57,7 +60,9 @@ static int inspect_into(struct vmm *v, int fd)
 	return vmm_call(v, &m, &fd, 1);
 }
 
-/* As the service asks: a memory file of a fixed size. Good until the next one. */
+/*
+ * Inspects like the service, with a memfd of a fixed size. The text is valid until the next call.
+ */
 static const char *inspect(struct vmm *v)
 {
 	static char text[CTL_REPORT_MAX + 1];
@@ -78,7 +83,7 @@ static void has(const char *report, const char *text)
 	fail();
 }
 
-/* For what comes to be by itself: a vCPU's thread that was told to run does so soon. */
+/* Waits for a state that comes about by itself: a vCPU's thread starts running soon. */
 static const char *inspect_until(struct vmm *v, const char *text)
 {
 	for (;;) {
@@ -104,7 +109,7 @@ static void has_all_devices(const char *report)
 
 static void test_a_guest_that_halted_with_interrupts_off(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_HALT), &img);
 	const char *report;
 
@@ -117,7 +122,7 @@ static void test_a_guest_that_halted_with_interrupts_off(void **state)
 	has(report, "\n  LAPIC: IRR none, ISR none, ");
 	has(report, "\n  LAPIC timer: LVTT ");
 	has(report, ", deadline none\n");
-	has(report, "\n  steal time: the guest has no such clock\n");
+	has(report, "\n  steal time: not used by the guest\n");
 	has(report, "\nI/O APIC: ");
 	has_all_devices(report);
 	end(&v, &img);
@@ -125,8 +130,8 @@ static void test_a_guest_that_halted_with_interrupts_off(void **state)
 
 static void test_a_guest_that_spins(void **state)
 {
-	struct vmm_image img;
-	struct vmm v = boot(2, guest_elf(GUEST_PATIENCE), &img);
+	struct vmm_snapshot img;
+	struct vmm v = boot(2, guest_elf(GUEST_TIMEOUT), &img);
 	const char *report;
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
@@ -136,15 +141,15 @@ static void test_a_guest_that_spins(void **state)
 	has(report, " rbp bad\n");
 	has(report, " rsp 8ff0 ");
 	has(report, "mp_state 0 (runnable)");
-	has(report, "mp_state 1 (waits to be started)");
+	has(report, "mp_state 1 (waiting for INIT)");
 	end(&v, &img);
 }
 
-/* Its registers and memory are the same after many looks, and it runs on. */
+/* Registers and memory are the same after many reports, and the guest runs on. */
 static void test_a_look_changes_nothing(void **state)
 {
-	struct vmm_image img;
-	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img), copy = new_shell(1);
+	struct vmm_snapshot img;
+	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img), copy = new_blank_vm(1);
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	for (unsigned i = 0; i < 50; i++)
@@ -156,12 +161,12 @@ static void test_a_look_changes_nothing(void **state)
 	assert_true(vmm_expect_log(&copy, "serial: same"));
 	vmm_stop(&v);
 	vmm_stop(&copy);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 static void test_all_vcpus_run_on(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(4, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 3), &img);
 
 	for (unsigned i = 0; i < 20; i++)
@@ -172,18 +177,18 @@ static void test_all_vcpus_run_on(void **state)
 	assert_int_equal(vmm_save(&v, &img), 0);
 	vmm_stop(&v);
 	assert_int_equal(pwrite(img.memory, "\1", 1, GUEST_FLAG), 1);
-	v = new_shell(4);
+	v = new_blank_vm(4);
 	assert_int_equal(vmm_restore(&v, &img), 0);
 	inspect(&v);
 	assert_true(vmm_expect_log(&v, "serial: still counting"));
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 /* The pins of the I/O APIC that the guest has set up. */
 static void test_interrupts(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_COPY, GUEST_OTHERS, 1), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
@@ -194,14 +199,14 @@ static void test_interrupts(void **state)
 
 static void test_a_paused_vm_stays_paused(void **state)
 {
-	struct vmm_image img;
-	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img);
+	struct vmm_snapshot img;
+	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	assert_int_equal(vmm_ask(&v, CTL_PAUSE), 0);
 	has(inspect(&v), "VM: paused, ");
 	has(inspect(&v), "\nvCPU 0: stopped; ");
-	has(inspect(&v), "\n  held (drained or about to be)");
+	has(inspect(&v), "\n  quiesced or draining");
 	assert_int_equal(vmm_ask(&v, CTL_RUN), 0);
 	has(inspect(&v), "VM: running, ");
 	inspect_until(&v, "\nvCPU 0: in KVM_RUN; ");
@@ -211,25 +216,25 @@ static void test_a_paused_vm_stays_paused(void **state)
 /* Its vCPUs are not run again. */
 static void test_a_guest_that_is_gone(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_RESET), &img);
 	char first[256];
 
 	assert_true(vmm_wait_ended(&v));
 	has(inspect(&v), "VM: ended, ");
-	has(inspect(&v), "\nits end: the guest asked for a reboot\n");
+	has(inspect(&v), "\nthe guest has ended: the guest asked for a reboot\n");
 	snprintf(first, sizeof(first), "%.*s", 40, strstr(inspect(&v), "vCPU 0: stopped; "));
 	*strchrnul(first, ',') = '\0';
 	has(inspect(&v), first);
 	end(&v, &img);
 }
 
-static void test_a_shell(void **state)
+static void test_blank_vm(void **state)
 {
-	struct vmm v = new_shell(2);
+	struct vmm v = new_blank_vm(2);
 	const char *report = inspect(&v);
 
-	has(report, "VM: shell, 128 MiB, 2 vCPUs\n");
+	has(report, "VM: blank, 128 MiB, 2 vCPUs\n");
 	has(report, "\nvCPU 1: stopped; 0 exits\n");
 	has_all_devices(report);
 	has(report, "not ready, size ");
@@ -242,7 +247,7 @@ static void test_a_connection(void **state)
 {
 	struct ctl_msg m = {
 		.version = CTL_VERSION, .type = CTL_CONNECT, .seq = 1000, .connect = {.port = 77}};
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_HALT), &img);
 	const char *report;
 	int pair[2];
@@ -265,7 +270,7 @@ static void test_hostile_requests(void **state)
 {
 	scoped_fd int small = memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int pipes[2], two[2] = {small, small};
-	struct vmm v = new_shell(1);
+	struct vmm v = new_blank_vm(1);
 	struct ctl_msg m = {.type = CTL_INSPECT};
 
 	assert_int_equal(vmm_ask(&v, CTL_INSPECT), -EPROTO);
@@ -276,7 +281,7 @@ static void test_hostile_requests(void **state)
 	assert_true(inspect_into(&v, pipes[1]) < 0);
 	close(pipes[0]);
 	close(pipes[1]);
-	has(inspect(&v), "VM: shell, ");
+	has(inspect(&v), "VM: blank, ");
 	vmm_stop(&v);
 }
 
@@ -290,7 +295,7 @@ int main(void)
 		cmocka_unit_test(test_interrupts),
 		cmocka_unit_test(test_a_paused_vm_stays_paused),
 		cmocka_unit_test(test_a_guest_that_is_gone),
-		cmocka_unit_test(test_a_shell),
+		cmocka_unit_test(test_blank_vm),
 		cmocka_unit_test(test_a_connection),
 		cmocka_unit_test(test_hostile_requests),
 	};

@@ -26,7 +26,7 @@
 #define RAM_MIB	   128
 #define DISK_BYTES (1u << 20)
 
-static struct vmm new_shell(unsigned vcpus)
+static struct vmm new_blank_vm(unsigned vcpus)
 {
 	const struct vmm_options o = {
 		.exe = RAMET_VMM, .vcpus = vcpus, .ram_mib = RAM_MIB, .debug_serial = true};
@@ -36,15 +36,15 @@ static struct vmm new_shell(unsigned vcpus)
 	return v;
 }
 
-static struct vmm_image new_disk(void)
+static struct vmm_snapshot new_disk(void)
 {
-	return (struct vmm_image){.base = vmm_file("disk", 4, DISK_BYTES),
-				  .disk_bytes = DISK_BYTES};
+	return (struct vmm_snapshot){.base = vmm_file("disk", 4, DISK_BYTES),
+				     .disk_bytes = DISK_BYTES};
 }
 
-static struct vmm boot(unsigned vcpus, int kernel, struct vmm_image *img)
+static struct vmm boot(unsigned vcpus, int kernel, struct vmm_snapshot *img)
 {
-	struct vmm v = new_shell(vcpus);
+	struct vmm v = new_blank_vm(vcpus);
 
 	*img = new_disk();
 	assert_int_equal(vmm_boot(&v, kernel, -1, "", img), 0);
@@ -53,14 +53,14 @@ static struct vmm boot(unsigned vcpus, int kernel, struct vmm_image *img)
 }
 
 /* Sets the word that a saved guest waits for, in its memory file. */
-static void set_flag(const struct vmm_image *img)
+static void set_flag(const struct vmm_snapshot *img)
 {
 	assert_int_equal(pwrite(img->memory, "\1", 1, GUEST_FLAG), 1);
 }
 
 static void test_greets_and_quits(void **state)
 {
-	struct vmm v = new_shell(2);
+	struct vmm v = new_blank_vm(2);
 	int status;
 
 	assert_int_equal(v.hello.hello.state, CTL_SHELL);
@@ -86,10 +86,10 @@ static bool status_has(pid_t pid, const char *thread, const char *line)
 	return strstr(text, line);
 }
 
-/* Every thread of a shell has a system call filter and no way to new privileges. */
+/* Every thread of a blank VM has a system call filter and can't gain privileges. */
 static void test_is_confined(void **state)
 {
-	struct vmm v = new_shell(2);
+	struct vmm v = new_blank_vm(2);
 	unsigned threads = 0;
 	char path[64];
 	DIR *dir;
@@ -128,7 +128,7 @@ static void test_bad_arguments(void **state)
 /* The guest has no handler for the fault that it gets, and crashes. */
 static void test_only_what_an_image_has_can_be_written(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_MSR), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: kept"));
@@ -143,7 +143,7 @@ static void test_only_what_an_image_has_can_be_written(void **state)
 /* Port writes reach the serial port, an MMIO read a device, and the power port ends the guest. */
 static void test_exits_reach_the_bus(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_HELLO), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: hi"));
@@ -157,8 +157,8 @@ static void test_exits_reach_the_bus(void **state)
 
 static void test_goes_on_where_it_was(void **state)
 {
-	struct vmm_image img;
-	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img), copy = new_shell(1);
+	struct vmm_snapshot img;
+	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img), copy = new_blank_vm(1);
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	assert_int_equal(vmm_save(&v, &img), 0);
@@ -174,7 +174,7 @@ static void test_goes_on_where_it_was(void **state)
 	assert_int_equal(vmm_ask(&v, CTL_STATS), 0);
 	assert_false(v.has_ended);
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 static uint32_t file_checksum(int fd)
@@ -190,7 +190,7 @@ static uint32_t file_checksum(int fd)
 
 static void test_twins_do_not_see_each_other(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img), twins[3];
 	uint32_t before;
 
@@ -200,7 +200,7 @@ static void test_twins_do_not_see_each_other(void **state)
 	set_flag(&img);
 	before = file_checksum(img.memory);
 	for (size_t i = 0; i < ARRAY_LEN(twins); i++) {
-		twins[i] = new_shell(1);
+		twins[i] = new_blank_vm(1);
 		assert_int_equal(vmm_restore(&twins[i], &img), 0);
 		assert_true(vmm_expect_log(&twins[i], "serial: n=0"));
 		assert_true(vmm_expect_log(&twins[i], "serial: n=1"));
@@ -208,14 +208,14 @@ static void test_twins_do_not_see_each_other(void **state)
 	assert_int_equal(file_checksum(img.memory), before);
 	for (size_t i = 0; i < ARRAY_LEN(twins); i++)
 		vmm_stop(&twins[i]);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 /* What a restored VM wrote is in its own image: a second generation. */
 static void test_image_of_a_restored_vm(void **state)
 {
-	struct vmm_image first, second;
-	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &first), child = new_shell(1);
+	struct vmm_snapshot first, second;
+	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &first), child = new_blank_vm(1);
 	uint8_t number = 0xff;
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
@@ -232,7 +232,7 @@ static void test_image_of_a_restored_vm(void **state)
 	assert_int_equal(pread(first.memory, &number, 1, GUEST_NUMBER), 1);
 	assert_int_equal(number, 0);
 	vmm_stop(&child);
-	vmm_image_close(&first);
+	vmm_snapshot_close(&first);
 	close_fd(&second.memory);
 	close_fd(&second.state);
 }
@@ -240,7 +240,7 @@ static void test_image_of_a_restored_vm(void **state)
 /* Pages of zeros are holes of the memory file. */
 static void test_memory_file_is_sparse(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
 	struct stat st;
 
@@ -250,14 +250,14 @@ static void test_memory_file_is_sparse(void **state)
 	assert_int_equal(fstat(img.memory, &st), 0);
 	assert_int_equal(st.st_size, (off_t)RAM_MIB << 20);
 	assert_true(st.st_blocks * 512 < 1 << 20);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 static void crowd(unsigned vcpus)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(vcpus, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, vcpus - 1), &img);
-	struct vmm copy = new_shell(vcpus);
+	struct vmm copy = new_blank_vm(vcpus);
 
 	assert_true(vmm_expect_log(&v, vcpus > 1 ? "serial: all up" : "serial: alone"));
 	assert_int_equal(vmm_save(&v, &img), 0);
@@ -267,7 +267,7 @@ static void crowd(unsigned vcpus)
 	assert_true(vmm_expect_log(&copy, "serial: still counting"));
 	assert_true(vmm_wait_ended(&copy));
 	vmm_stop(&copy);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 static void test_one_vcpu(void **state)
@@ -287,7 +287,7 @@ static void test_four_vcpus(void **state)
 
 static void test_pause_and_run(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: all up"));
@@ -305,14 +305,17 @@ static void test_pause_and_run(void **state)
 
 static void test_triple_fault_is_reported(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_FAULT), &img);
 
 	assert_true(vmm_wait_ended(&v));
 	assert_int_equal(v.ended.ended.reason, CTL_END_CRASH);
 	assert_non_null(strstr(v.ended.ended.text, "crashed"));
 	assert_true(vmm_expect_log(&v, "rip 100000"));
-	/* The process lives on, says so to whoever comes next, and takes no orders but to go. */
+	/*
+	 * The process stays alive, reports the end to each new connection, and accepts only
+	 * CTL_QUIT.
+	 */
 	assert_int_equal(vmm_ask(&v, CTL_RUN), -EINVAL);
 	v.has_ended = false;
 	assert_true(vmm_connect(&v));
@@ -326,7 +329,7 @@ static void test_triple_fault_is_reported(void **state)
 
 static void test_reset_is_reported(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_RESET), &img);
 
 	assert_true(vmm_wait_ended(&v));
@@ -336,11 +339,11 @@ static void test_reset_is_reported(void **state)
 	close_fd(&img.writable);
 }
 
-/* A kernel that is none fails with a sentence, and the shell says that it is of no more use. */
+/* A file that is not a kernel fails with a message, and the VM reports that it is unusable. */
 static void test_bad_kernel(void **state)
 {
-	struct vmm v = new_shell(1);
-	struct vmm_image img = new_disk();
+	struct vmm v = new_blank_vm(1);
+	struct vmm_snapshot img = new_disk();
 	struct ctl_msg m = {.type = CTL_FILL};
 	int kernel = vmm_file("#!/bin/sh\n", 10, 4096);
 
@@ -355,37 +358,37 @@ static void test_bad_kernel(void **state)
 	close(kernel);
 }
 
-/* An image of another shape, a state file cut short and a memory file cut short are refused. */
+/* A snapshot of another shape, a truncated state file and a truncated memory file are refused. */
 static void test_bad_images(void **state)
 {
-	struct vmm_image img, broken;
-	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img);
+	struct vmm_snapshot img, broken;
+	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img);
 	struct stat st;
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	assert_int_equal(vmm_save(&v, &img), 0);
 	vmm_stop(&v);
 
-	v = new_shell(2);
+	v = new_blank_vm(2);
 	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
 	vmm_stop(&v);
 
 	broken = img;
 	broken.memory = vmm_file(NULL, 0, 4096);
-	v = new_shell(1);
+	v = new_blank_vm(1);
 	assert_int_equal(vmm_restore(&v, &broken), -EINVAL);
 	vmm_stop(&v);
 	close(broken.memory);
 
 	assert_int_equal(fstat(img.state, &st), 0);
 	assert_int_equal(ftruncate(img.state, st.st_size - 1), 0);
-	v = new_shell(1);
+	v = new_blank_vm(1);
 	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
-static struct vmm roomy_shell(void)
+static struct vmm big_blank_vm(void)
 {
 	const struct vmm_options o = {
 		.exe = RAMET_VMM, .vcpus = 1, .ram_mib = 4096, .debug_serial = true};
@@ -395,12 +398,12 @@ static struct vmm roomy_shell(void)
 	return v;
 }
 
-/* A shell with room for 4 GiB, on both sides of the hole below that address, is any smaller VM. */
-static void test_a_shell_fits_any_ram(void **state)
+/* A blank VM of 4 GiB, on both sides of the hole below that address, can become any smaller VM. */
+static void test_blank_vm_fits_any_ram(void **state)
 {
-	struct vmm v = roomy_shell();
-	struct vmm_image img = new_disk();
-	int kernel = guest_elf(GUEST_PATIENCE);
+	struct vmm v = big_blank_vm();
+	struct vmm_snapshot img = new_disk();
+	int kernel = guest_elf(GUEST_TIMEOUT);
 
 	assert_int_equal(v.hello.hello.ram_mib, 4096);
 	img.ram_mib = RAM_MIB;
@@ -412,28 +415,28 @@ static void test_a_shell_fits_any_ram(void **state)
 	vmm_stop(&v);
 	set_flag(&img);
 
-	v = roomy_shell();
+	v = big_blank_vm();
 	assert_int_equal(vmm_restore(&v, &img), 0);
 	assert_true(vmm_expect_log(&v, "serial: same"));
 	vmm_stop(&v);
 
-	v = new_shell(1);
+	v = new_blank_vm(1);
 	img.ram_mib = 2 * RAM_MIB;
 	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 	close(kernel);
 }
 
 #define GROWN (3ull << 30)
 
-/* The disk of an image may be larger when it is restored, but never smaller. */
+/* The disk of a snapshot may be larger when it is restored, but never smaller. */
 static void test_a_disk_may_have_grown(void **state)
 {
 	const uint64_t first = 1ull << 30;
-	struct vmm_image img = {.base = vmm_file("disk", 4, DISK_BYTES), .disk_bytes = first};
-	int kernel = guest_elf(GUEST_PATIENCE);
-	struct vmm v = new_shell(1);
+	struct vmm_snapshot img = {.base = vmm_file("disk", 4, DISK_BYTES), .disk_bytes = first};
+	int kernel = guest_elf(GUEST_TIMEOUT);
+	struct vmm v = new_blank_vm(1);
 
 	assert_int_equal(vmm_boot(&v, kernel, -1, "", &img), 0);
 	assert_true(vmm_expect_log(&v, "serial: ready"));
@@ -442,16 +445,16 @@ static void test_a_disk_may_have_grown(void **state)
 	set_flag(&img);
 
 	img.disk_bytes = GROWN;
-	v = new_shell(1);
+	v = new_blank_vm(1);
 	assert_int_equal(vmm_restore(&v, &img), 0);
 	assert_true(vmm_expect_log(&v, "serial: same"));
 	vmm_stop(&v);
 
 	img.disk_bytes = first / 2;
-	v = new_shell(1);
+	v = new_blank_vm(1);
 	assert_int_equal(vmm_restore(&v, &img), -EINVAL);
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 	close(kernel);
 }
 
@@ -564,8 +567,8 @@ static void send_hostile(struct vmm *v, const struct hostile *h, const int *fds)
 
 static void test_hostile_messages(void **state)
 {
-	struct vmm v = new_shell(1);
-	struct vmm_image img = new_disk();
+	struct vmm v = new_blank_vm(1);
+	struct vmm_snapshot img = new_disk();
 	int kernel = guest_elf(GUEST_HELLO), fds[253];
 	struct ctl_msg m;
 
@@ -580,7 +583,7 @@ static void test_hostile_messages(void **state)
 			fail_msg("%s: type %u, error %d, \"%s\"", h->what, m.type, m.reply.error,
 				 m.reply.text);
 	}
-	/* Nothing of it did harm: the shell still boots a guest. */
+	/* No harm was done: the blank VM still boots a guest. */
 	assert_int_equal(vmm_boot(&v, kernel, -1, "", &img), 0);
 	assert_true(vmm_expect_log(&v, "serial: magic"));
 	vmm_stop(&v);
@@ -591,7 +594,7 @@ static void test_hostile_messages(void **state)
 
 static void test_newest_connection_wins(void **state)
 {
-	struct vmm v = new_shell(1);
+	struct vmm v = new_blank_vm(1);
 	int first = v.ctl;
 	char byte;
 
@@ -603,14 +606,15 @@ static void test_newest_connection_wins(void **state)
 	vmm_stop(&v);
 }
 
-/* Nobody there: the VM runs on, and the next one finds it. */
+/* Without a connection the VM runs on, and the next connection finds it. */
 static void test_lives_without_a_connection(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
 	uint8_t instance[CTL_INSTANCE_LEN] = {0};
 
-	assert_memory_equal(v.hello.hello.instance, instance, sizeof(instance)); /* of the shell */
+	/* Of the blank VM. */
+	assert_memory_equal(v.hello.hello.instance, instance, sizeof(instance));
 	memset(instance, VMM_INSTANCE, sizeof(instance));
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	close_fd(&v.ctl);
@@ -627,9 +631,9 @@ struct copied {
 	uint32_t count, counts, id[4];
 };
 
-static struct copied run_copy(const struct vmm_image *img)
+static struct copied run_copy(const struct vmm_snapshot *img)
 {
-	struct vmm v = new_shell(2);
+	struct vmm v = new_blank_vm(2);
 	struct copied c;
 	char text[128];
 
@@ -646,9 +650,9 @@ static struct copied run_copy(const struct vmm_image *img)
 	return c;
 }
 
-static struct vmm_image image_of_copy(void)
+static struct vmm_snapshot image_of_copy(void)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_COPY, GUEST_OTHERS, 1), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
@@ -657,10 +661,10 @@ static struct vmm_image image_of_copy(void)
 	return img;
 }
 
-/* A copy is told before the first instruction of any vCPU, and has an id of its own. */
-static void test_a_copy_is_told_at_once(void **state)
+/* A copy is notified before the first instruction of any vCPU, and has an id of its own. */
+static void test_copy_is_notified_at_once(void **state)
 {
-	struct vmm_image img = image_of_copy();
+	struct vmm_snapshot img = image_of_copy();
 	uint32_t count, counts, last[4] = {0};
 
 	assert_int_equal(pread(img.memory, &count, 4, GUEST_COUNT), 4);
@@ -673,22 +677,22 @@ static void test_a_copy_is_told_at_once(void **state)
 		assert_memory_not_equal(c.id, last, sizeof(last));
 		memcpy(last, c.id, sizeof(last));
 	}
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
-/* A guest that never confirms gets its other vCPUs all the same. */
+/* The other vCPUs of a guest that never confirms run anyway. */
 static void test_a_copy_that_does_not_confirm_goes_on(void **state)
 {
-	struct vmm_image img = image_of_copy();
+	struct vmm_snapshot img = image_of_copy();
 	uint32_t counts;
 
 	assert_int_equal(pread(img.memory, &counts, 4, GUEST_COUNTS), 4);
 	set_flag(&img);
 	assert_int_equal(run_copy(&img).counts, counts);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
-/* Makes of a state file the one that the version before wrote, which has no generation. */
+/* Turns a state file into one of the previous version, which has no generation. */
 static void make_older(int fd)
 {
 	static uint8_t in[1 << 20], out[1 << 20];
@@ -747,26 +751,26 @@ static void set_features(int fd, uint32_t bits)
 	assert_int_equal(pwrite(fd, file, len, 0), len);
 }
 
-/* A feature that this host's KVM has, but that no VM is offered: nested virtualization. */
+/* A feature of this host's KVM that no VM is offered: nested virtualization. */
 static void test_an_image_can_not_ask_for_more_cpu(void **state)
 {
-	struct vmm_image img;
-	struct vmm v = boot(1, guest_elf(GUEST_PATIENCE), &img);
+	struct vmm_snapshot img;
+	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: ready"));
 	assert_int_equal(vmm_save(&v, &img), 0);
 	vmm_stop(&v);
 	set_flag(&img);
 	set_features(img.state, 1u << 5);
-	v = new_shell(1);
+	v = new_blank_vm(1);
 	assert_int_equal(vmm_restore(&v, &img), -ENOTSUP);
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 static void test_an_image_of_the_version_before(void **state)
 {
-	struct vmm_image img;
+	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
 
 	assert_true(vmm_expect_log(&v, "serial: all up"));
@@ -774,11 +778,11 @@ static void test_an_image_of_the_version_before(void **state)
 	vmm_stop(&v);
 	make_older(img.state);
 	set_flag(&img);
-	v = new_shell(2);
+	v = new_blank_vm(2);
 	assert_int_equal(vmm_restore(&v, &img), 0);
 	assert_true(vmm_expect_log(&v, "serial: still counting"));
 	vmm_stop(&v);
-	vmm_image_close(&img);
+	vmm_snapshot_close(&img);
 }
 
 int main(void)
@@ -796,7 +800,7 @@ int main(void)
 		cmocka_unit_test(test_one_vcpu),
 		cmocka_unit_test(test_two_vcpus),
 		cmocka_unit_test(test_four_vcpus),
-		cmocka_unit_test(test_a_copy_is_told_at_once),
+		cmocka_unit_test(test_copy_is_notified_at_once),
 		cmocka_unit_test(test_a_copy_that_does_not_confirm_goes_on),
 		cmocka_unit_test(test_an_image_can_not_ask_for_more_cpu),
 		cmocka_unit_test(test_an_image_of_the_version_before),
@@ -805,7 +809,7 @@ int main(void)
 		cmocka_unit_test(test_reset_is_reported),
 		cmocka_unit_test(test_bad_kernel),
 		cmocka_unit_test(test_bad_images),
-		cmocka_unit_test(test_a_shell_fits_any_ram),
+		cmocka_unit_test(test_blank_vm_fits_any_ram),
 		cmocka_unit_test(test_a_disk_may_have_grown),
 		cmocka_unit_test(test_hostile_messages),
 		cmocka_unit_test(test_newest_connection_wins),

@@ -19,7 +19,7 @@
 
 #include "base/fd.h"
 
-#define PATIENCE_MS 60000 /* after this the VM process hangs, and the test has failed */
+#define TIMEOUT_MS 60000 /* timeout after which the VM process hangs and the test has failed */
 
 /* The descriptors a VM process is started with. */
 enum { KVM_FD = 3, CTL_FD = 4, TAP_FD = 5 };
@@ -36,7 +36,7 @@ static bool wait_for(int fd)
 	int r;
 
 	do {
-		r = poll(&p, 1, PATIENCE_MS);
+		r = poll(&p, 1, TIMEOUT_MS);
 	} while (r < 0 && errno == EINTR);
 	return r == 1;
 }
@@ -68,6 +68,8 @@ static void run_child(const struct vmm_options *o, int kvm, int listener, int lo
 	}
 	close_range((unsigned)last + 1, ~0u, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* LeakSanitizer traces the process at its exit, which the system call filter denies. */
+	setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
 	execv(o->exe, argv);
 	_exit(127);
 }
@@ -320,12 +322,12 @@ static int new_layer(void)
 	return fd;
 }
 
-static uint32_t ram_of(const struct vmm *v, const struct vmm_image *img)
+static uint32_t ram_of(const struct vmm *v, const struct vmm_snapshot *img)
 {
 	return img->ram_mib ? img->ram_mib : v->hello.hello.ram_mib;
 }
 
-int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk)
+int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_snapshot *disk)
 {
 	struct ctl_msg m = {.type = CTL_FILL};
 	int fds[4] = {kernel};
@@ -344,7 +346,7 @@ int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct 
 	return vmm_call(v, &m, fds, n);
 }
 
-int vmm_save(struct vmm *v, struct vmm_image *img)
+int vmm_save(struct vmm *v, struct vmm_snapshot *img)
 {
 	struct ctl_msg m = {.type = CTL_SAVE};
 	int fresh = new_layer();
@@ -361,14 +363,14 @@ int vmm_save(struct vmm *v, struct vmm_image *img)
 	return 0;
 }
 
-int vmm_restore(struct vmm *v, const struct vmm_image *img)
+int vmm_restore(struct vmm *v, const struct vmm_snapshot *img)
 {
 	struct ctl_msg m = {.type = CTL_FILL};
 	scoped_fd int writable = new_layer();
 	int fds[CTL_FDS_MAX];
 	unsigned n = 0;
 
-	/* As a VM process wants it; a file that can't be sealed is none of ours. */
+	/* Sealed like a VM process requires; a file that can't be sealed has another origin. */
 	fcntl(img->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE);
 	m.fill.kind = CTL_RESTORE;
 	m.fill.ram_mib = ram_of(v, img);
@@ -396,7 +398,7 @@ static int receive_reply(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX],
 	return m->reply.error;
 }
 
-static bool take_image(struct vmm_image *img, const struct ctl_msg *m, const int *fds,
+static bool take_image(struct vmm_snapshot *img, const struct ctl_msg *m, const int *fds,
 		       unsigned nfds)
 {
 	unsigned n = 0;
@@ -405,7 +407,7 @@ static bool take_image(struct vmm_image *img, const struct ctl_msg *m, const int
 	    m->reply.fork.layers > CTL_LAYERS_MAX ||
 	    nfds != 3 + m->reply.fork.memory_layers + m->reply.fork.layers)
 		return false;
-	*img = (struct vmm_image){.writable = -1, .disk_bytes = m->reply.fork.disk_bytes};
+	*img = (struct vmm_snapshot){.writable = -1, .disk_bytes = m->reply.fork.disk_bytes};
 	img->state = fds[n++];
 	img->memory = fds[n++];
 	while (img->nmemory_layers < m->reply.fork.memory_layers)
@@ -437,7 +439,7 @@ bool vmm_ask_fork(struct vmm *v, bool stay_paused)
 	return vmm_send_raw(v, &m, sizeof(m), &writable, 1);
 }
 
-int vmm_take_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
+int vmm_take_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply)
 {
 	int fds[CTL_FDS_MAX], r;
 	unsigned nfds;
@@ -451,12 +453,12 @@ int vmm_take_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
 	return take_image(img, reply, fds, nfds) ? 0 : -EPROTO;
 }
 
-int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply)
+int vmm_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply)
 {
 	return vmm_ask_fork(v, false) ? vmm_take_fork(v, img, reply) : -EPIPE;
 }
 
-void vmm_image_close(struct vmm_image *img)
+void vmm_snapshot_close(struct vmm_snapshot *img)
 {
 	close_fd(&img->state);
 	close_fd(&img->memory);

@@ -35,17 +35,21 @@ struct vmm_options {
 /* False, with errno, where this machine has no KVM to use. */
 bool vmm_kvm_usable(void);
 
-/* Starts it and waits for its greeting. False (and a sentence on standard error) when it fails. */
+/*
+ * Starts it and waits for its hello. Returns false, with a message on standard error, on failure.
+ */
 bool vmm_start(struct vmm *v, const struct vmm_options *o);
-/* A new connection, which replaces the one there was; waits for the greeting. */
+/* Opens a new connection, which replaces the previous one, and waits for the hello. */
 bool vmm_connect(struct vmm *v);
 /* Kills it if it still runs; returns its wait status. */
 int vmm_stop(struct vmm *v);
 
 #define VMM_INSTANCE 0x5a /* each byte of a filled VM's instance */
 
-/* Sends a request (version, seq and nfds are filled in, and a fill's instance) and waits for its
- * reply's error code. */
+/*
+ * Sends a request (fills in version, seq, nfds and, in a CTL_FILL, the instance) and waits for its
+ * reply. Returns the reply's error code.
+ */
 int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds);
 /* The same for requests without anything in them. */
 int vmm_ask(struct vmm *v, enum ctl_type type);
@@ -62,34 +66,36 @@ bool vmm_expect_log(struct vmm *v, const char *text);
 /* After it: what is left of that line. */
 bool vmm_log_rest(struct vmm *v, char *out, size_t size);
 
-/* Sealed inputs of a fill: fd of a memory file of `bytes` bytes. */
+/* Makes a sealed input of a CTL_FILL: returns the fd of a memory file of `bytes` bytes. */
 int vmm_file(const void *data, size_t len, uint64_t bytes);
 
-/* An image: what CTL_SAVE writes, CTL_FORK hands out and CTL_RESTORE reads. */
-struct vmm_image {
+/* A snapshot: written by CTL_SAVE, returned by CTL_FORK and read by CTL_RESTORE. */
+struct vmm_snapshot {
 	int state, memory, base;
 	int memory_layers[CTL_MEMORY_MAX];
 	unsigned nmemory_layers;
 	int layers[CTL_LAYERS_MAX];
 	unsigned nlayers;
 	uint64_t disk_bytes;
-	uint32_t ram_mib; /* 0: as much as the shell has room for */
+	uint32_t ram_mib; /* 0: the maximum of the blank VM */
 	int writable;	  /* of the VM that was saved last */
 };
 
 /* Where the files of writable disk layers are made; NULL: in memory. */
 extern const char *vmm_layers_in;
 
-int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_image *disk);
-/* Pauses the VM and saves it; the image owns its files. */
-int vmm_save(struct vmm *v, struct vmm_image *img);
-int vmm_restore(struct vmm *v, const struct vmm_image *img);
-/* Forks the running VM: on success `img` owns the files that came, but for `writable` (-1), and
- * *reply is what came with them. */
-int vmm_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply);
+int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_snapshot *disk);
+/* Pauses the VM and saves it. The snapshot owns its files. */
+int vmm_save(struct vmm *v, struct vmm_snapshot *img);
+int vmm_restore(struct vmm *v, const struct vmm_snapshot *img);
+/*
+ * Forks the running VM. On success `img` owns the received files, except `writable` (-1), and
+ * *reply is the reply.
+ */
+int vmm_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply);
 /* The two halves of it. */
 bool vmm_ask_fork(struct vmm *v, bool stay_paused);
-int vmm_take_fork(struct vmm *v, struct vmm_image *img, struct ctl_msg *reply);
-void vmm_image_close(struct vmm_image *img);
+int vmm_take_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply);
+void vmm_snapshot_close(struct vmm_snapshot *img);
 
 #endif

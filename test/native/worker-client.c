@@ -26,9 +26,9 @@ static int new_base(uint32_t seq)
 void worker_boot(struct worker *w, const struct vmm_options *o, const char *worker_elf)
 {
 	scoped_fd int kernel = open(worker_elf, O_RDONLY | O_CLOEXEC);
-	struct vmm_image disk = {.disk_bytes = WORKER_DISK_BYTES};
+	struct vmm_snapshot disk = {.disk_bytes = WORKER_DISK_BYTES};
 
-	worker_shell(w, o);
+	worker_blank(w, o);
 	disk.base = w->base = new_base(0);
 	if (kernel < 0 || vmm_boot(&w->vmm, kernel, -1, "", &disk) ||
 	    !vmm_expect_log(&w->vmm, "serial: ready"))
@@ -36,7 +36,7 @@ void worker_boot(struct worker *w, const struct vmm_options *o, const char *work
 	close_fd(&disk.writable);
 }
 
-void worker_image(struct worker *w, struct vmm_image *img, struct ctl_msg *reply)
+void worker_image(struct worker *w, struct vmm_snapshot *img, struct ctl_msg *reply)
 {
 	if (!vmm_fork(&w->vmm, img, reply))
 		return;
@@ -44,11 +44,11 @@ void worker_image(struct worker *w, struct vmm_image *img, struct ctl_msg *reply
 	die("it can't be forked");
 }
 
-void worker_shell(struct worker *child, const struct vmm_options *o)
+void worker_blank(struct worker *child, const struct vmm_options *o)
 {
 	*child = (struct worker){.base = -1};
 	if (!vmm_start(&child->vmm, o))
-		die("no shell");
+		die("no blank VM");
 }
 
 void worker_prepare(struct worker *child, const struct worker *parent, enum worker_order order)
@@ -58,9 +58,10 @@ void worker_prepare(struct worker *child, const struct worker *parent, enum work
 	worker_post(child, order, 0, 0, 0);
 }
 
-void worker_fill(struct worker *child, const struct worker *parent, const struct vmm_image *img)
+void worker_restore(struct worker *child, const struct worker *parent,
+		    const struct vmm_snapshot *img)
 {
-	struct vmm_image own = *img;
+	struct vmm_snapshot own = *img;
 
 	if (child->base < 0) {
 		child->base = new_base(parent->seq);

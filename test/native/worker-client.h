@@ -14,15 +14,16 @@ struct worker {
 	uint32_t seq;
 };
 
-/* All of these end the program with a sentence when they fail. */
+/* All of these end the program with a message on failure. */
 void worker_boot(struct worker *w, const struct vmm_options *o, const char *worker_elf);
-/* Forks it; the image is the caller's. */
-void worker_image(struct worker *w, struct vmm_image *img, struct ctl_msg *reply);
-/* A child: a ready shell (worker_shell) is filled with an image of `parent`. */
-void worker_shell(struct worker *child, const struct vmm_options *o);
-/* Before the fill: its first order is in its mail already. */
+/* Forks it. The caller owns the snapshot. */
+void worker_image(struct worker *w, struct vmm_snapshot *img, struct ctl_msg *reply);
+/* Makes a child: restores a snapshot of `parent` into a blank VM (worker_blank). */
+void worker_blank(struct worker *child, const struct vmm_options *o);
+/* Call it before the restore: puts the first order into its mail. */
 void worker_prepare(struct worker *child, const struct worker *parent, enum worker_order order);
-void worker_fill(struct worker *child, const struct worker *parent, const struct vmm_image *img);
+void worker_restore(struct worker *child, const struct worker *parent,
+		    const struct vmm_snapshot *img);
 void worker_stop(struct worker *w);
 
 /* Posts an order; waits until it is done, for its value. */

@@ -12,16 +12,10 @@ from typing import Iterator
 
 import pytest
 
+from conftest import bash
 from ramet import Client, Sandbox
 
 PROGRAMS = Path(__file__).with_name("box")
-
-
-def bash(sbx: Sandbox, script: str) -> str:
-    """Output of a script of which no command may fail."""
-    result = sbx.run_code("set -euo pipefail\n" + script, "bash")
-    assert result.exit_code == 0, f"exit {result.exit_code}: {result.stderr}\n{result.stdout}"
-    return result.stdout
 
 
 def program(sbx: Sandbox, name: str) -> str:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import ramet
-from conftest import HOST, on_host
+from conftest import HOST, on_host, output
 from ramet import Client, Sandbox
 
 MIB = 1 << 20
@@ -26,9 +26,7 @@ PART = 8 * MIB
 
 
 def do(sbx: Sandbox, code: str, language: ramet.Language = "bash") -> str:
-    result = sbx.run_code(code, language)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+    return output(sbx, code, language)
 
 
 def sha256_there(sbx: Sandbox, path: str) -> str:
@@ -269,7 +267,7 @@ def small_disk(sbx: Sandbox, mib: int) -> bytes:
 @pytest.mark.parametrize(("size", "disk_mib"), [(7 * MIB, 6), (20 * MIB, 12)])
 def test_a_full_disk_leaves_the_old_file(sbx: Sandbox, size: int, disk_mib: int) -> None:
     old = small_disk(sbx, disk_mib)
-    with pytest.raises(ramet.DiskFull, match="than the disk has left|No space"):
+    with pytest.raises(ramet.DiskFull, match="do not fit on the disk|No space"):
         sbx.upload(bytes(size), "/root/small/file")
     with pytest.raises(ramet.DiskFull):
         sbx.upload(bytes(size), "/root/small/new/file")

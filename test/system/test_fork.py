@@ -9,16 +9,15 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Callable, Iterator
+from typing import Iterator
 
 import httpx
 import pytest
 
 import ramet
-from conftest import HOST, REPO, on_host
+from conftest import HOST, REPO, on_host, output, until
 from ramet import Client, Sandbox
 
 NOBODY = "sbx_" + "0" * 32
@@ -33,23 +32,7 @@ def forked(parent: Sandbox, n: int = 1, *, reseed: bool = False) -> Iterator[lis
 
 def ask(sbx: Sandbox, expression: str) -> str:
     """What Python in the sandbox makes of it, as text; its exceptions fail the test."""
-    result = sbx.run_code(f"print({expression}, end='')")
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def do(sbx: Sandbox, code: str, language: ramet.Language = "python") -> str:
-    result = sbx.run_code(code, language)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def until(holds: Callable[[], bool], seconds: float = 300) -> None:
-    """Looks again and again; what does not come in time fails the test."""
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "what was waited for did not come"
-        time.sleep(0.1)
+    return output(sbx, f"print({expression}, end='')")
 
 
 # --- what is cloned ---
@@ -96,30 +79,30 @@ print(hashlib.sha256(open('/root/dirty', 'rb').read()).hexdigest() == digest)
 
 
 def test_everything_is_cloned(sbx: Sandbox) -> None:
-    do(sbx, STATE)
+    output(sbx, STATE)
     wanted = "499500\nticking\nrunning\nsecond\nstill here\nin memory only\nTrue\n"
     with forked(sbx, 2) as children:
         for one in (*children, sbx):
-            assert do(one, LOOK) == wanted
+            assert output(one, LOOK) == wanted
 
 
 def test_parent_and_children_are_apart_in_memory_and_on_disk(sbx: Sandbox) -> None:
-    do(sbx, "whose = 'parent'\nopen('/root/whose', 'w').write('parent')")
+    output(sbx, "whose = 'parent'\nopen('/root/whose', 'w').write('parent')")
     with forked(sbx, 2) as (a, b):
         for name, one in (("a", a), ("b", b)):
-            do(one, f"whose += ' {name}'\nopen('/root/whose', 'a').write(' {name}')")
-            do(one, f"sync; echo {name} > /root/{name}; sync", "bash")
-        do(sbx, "whose += ' went on'\nopen('/root/whose', 'a').write(' went on')")
+            output(one, f"whose += ' {name}'\nopen('/root/whose', 'a').write(' {name}')")
+            output(one, f"sync; echo {name} > /root/{name}; sync", "bash")
+        output(sbx, "whose += ' went on'\nopen('/root/whose', 'a').write(' went on')")
         for one, wanted in ((a, "parent a"), (b, "parent b"), (sbx, "parent went on")):
             assert ask(one, "whose + '|' + open('/root/whose').read()") == f"{wanted}|{wanted}"
-        listed = [do(one, "cd /root; ls a b 2>&1 | sort", "bash") for one in (a, b, sbx)]
+        listed = [output(one, "cd /root; ls a b 2>&1 | sort", "bash") for one in (a, b, sbx)]
         assert ["No such file" in text for text in listed] == [True, True, True]
         assert listed[0].splitlines()[0] == "a" and "'b'" in listed[0]
         assert listed[1].splitlines()[0] == "b" and "'a'" in listed[1]
 
 
 def test_five_children_serve_at_once_and_know_their_parent(sbx: Sandbox) -> None:
-    do(sbx, "base = 100")
+    output(sbx, "base = 100")
     with forked(sbx, 5) as children:
         assert len({child.id for child in children} | {sbx.id}) == 6
         with ThreadPoolExecutor(5) as pool:
@@ -137,9 +120,9 @@ def test_a_fork_of_a_fork_of_a_fork(client: Client) -> None:
     generation = Sandbox(client=client)
     with ExitStack() as stack:
         stack.callback(lambda: generation.close())
-        do(generation, "line = []")
+        output(generation, "line = []")
         for depth in range(8):
-            do(
+            output(
                 generation,
                 f"line.append({depth})\nblock{depth} = bytes([{depth}]) * 300_000\n"
                 f"open('/root/{depth}', 'w').write('{depth}' * 5000)",
@@ -168,7 +151,7 @@ def test_a_parent_outlives_the_layers_of_all_its_forks(sbx: Sandbox) -> None:
 
 def test_a_sandbox_of_another_size_is_forked_as_it_is(client: Client) -> None:
     with Sandbox(client=client, vcpus=1) as small:
-        do(small, "x = 7")
+        output(small, "x = 7")
         with forked(small) as (child,):
             assert ask(child, "x, __import__('os').cpu_count()") == "7 1"
             for what in ("vcpus", "ram_mib", "rootfs_gb"):
@@ -260,7 +243,7 @@ KERNEL_DRAW = (
 
 def test_what_must_be_unique_is(sbx: Sandbox) -> None:
     with forked(sbx, 3) as children:
-        draws = [do(one, KERNEL_DRAW).split() for one in (sbx, *children)]
+        draws = [output(one, KERNEL_DRAW).split() for one in (sbx, *children)]
         for column in zip(*draws, strict=True):
             assert len(set(column)) == 4, f"shared: {column}"
         assert [draw[2] for draw in draws[1:]] == [f"ramet-{c.id[4:12]}" for c in children]
@@ -276,7 +259,7 @@ def test_openssl_in_python_draws_differently(sbx: Sandbox) -> None:
 
 
 def test_the_clock_goes_on(sbx: Sandbox) -> None:
-    do(sbx, "import time\nat = time.monotonic()")
+    output(sbx, "import time\nat = time.monotonic()")
     with forked(sbx) as (child,):
         before = float(on_host("date +%s.%N"))
         guest, later = json.loads(ask(child, "[time.time(), int(time.monotonic() > at)]"))
@@ -289,7 +272,7 @@ def draws_of(sandboxes: list[Sandbox], expression: str) -> list[str]:
 
 
 def test_pythons_random_is_state_unless_it_is_to_be_reseeded(sbx: Sandbox) -> None:
-    do(sbx, "import random\nrandom.random()")
+    output(sbx, "import random\nrandom.random()")
     with forked(sbx, 2) as children:
         assert len(set(draws_of([sbx, *children], "random.random()"))) == 1
     with forked(sbx, 2, reseed=True) as children:
@@ -299,7 +282,7 @@ def test_pythons_random_is_state_unless_it_is_to_be_reseeded(sbx: Sandbox) -> No
 def test_numpys_generator_is_reseeded_where_it_was_imported(sbx: Sandbox) -> None:
     if sbx.run_code("import numpy").exit_code:
         pytest.skip("the image has no numpy")
-    do(sbx, "numpy.random.seed(1)")
+    output(sbx, "numpy.random.seed(1)")
     with forked(sbx, 2, reseed=True) as children:
         drawn = draws_of([sbx, *children], "numpy.random.random()")
         assert len(set(drawn)) == 3
@@ -307,7 +290,7 @@ def test_numpys_generator_is_reseeded_where_it_was_imported(sbx: Sandbox) -> Non
 
 
 def test_a_call_that_runs_is_reseeded_when_it_ends(sbx: Sandbox) -> None:
-    do(sbx, "import random, time")
+    output(sbx, "import random, time")
     stream = sbx.run_code_stream("print('on', flush=True)\ntime.sleep(2)")
     children: list[Sandbox] = []
     for event in stream:
@@ -323,9 +306,9 @@ def test_a_call_that_runs_is_reseeded_when_it_ends(sbx: Sandbox) -> None:
 
 
 def test_the_parent_becomes_the_winner(sbx: Sandbox, client: Client, http: httpx.Client) -> None:
-    do(sbx, "x = 1\nopen('/root/f', 'w').write('old')")
+    output(sbx, "x = 1\nopen('/root/f', 'w').write('old')")
     with forked(sbx, 2) as (winner, loser):
-        do(winner, "x = 2\nopen('/root/f', 'w').write('new')")
+        output(winner, "x = 2\nopen('/root/f', 'w').write('new')")
         sbx.merge_into(winner)
         assert ask(sbx, "x, open('/root/f').read()") == "2 new"
         with pytest.raises(ramet.NotFound):
@@ -339,15 +322,15 @@ def test_the_parent_becomes_the_winner(sbx: Sandbox, client: Client, http: httpx
         assert sbx.info().children == [loser.id]
         (child,) = sbx.fork()  # what was merged can be forked and merged again
         with child:
-            do(child, "x = 3")
+            output(child, "x = 3")
             sbx.merge_into(child)
     assert ask(sbx, "x") == "3"
 
 
 def test_a_grandchild_may_win(sbx: Sandbox) -> None:
-    do(sbx, "x = 1")
+    output(sbx, "x = 1")
     with forked(sbx) as (child,), forked(child) as (grandchild,):
-        do(grandchild, "x = 3")
+        output(grandchild, "x = 3")
         sbx.merge_into(grandchild)
         assert ask(sbx, "x") == "3"
         assert ask(child, "x") == "1"
@@ -356,7 +339,7 @@ def test_a_grandchild_may_win(sbx: Sandbox) -> None:
 def test_calls_of_the_old_vm_fail_and_those_that_wait_go_on(
     sbx: Sandbox, http: httpx.Client
 ) -> None:
-    do(sbx, "import time\nx = 'old'")
+    output(sbx, "import time\nx = 'old'")
     taken = threading.Event()
 
     def waiting() -> list[str]:
@@ -368,7 +351,7 @@ def test_calls_of_the_old_vm_fail_and_those_that_wait_go_on(
             return [line for line in lines if line]
 
     with forked(sbx) as (winner,), ThreadPoolExecutor(2) as pool:
-        do(winner, "x = 'new'")
+        output(winner, "x = 'new'")
         running = pool.submit(sbx.run_code, "time.sleep(3600)")
         until(lambda: sbx.info().state == "running")
         waits = pool.submit(waiting)
@@ -462,7 +445,7 @@ print(json.dumps(seen))
 
 def walked(one: Sandbox, other: Sandbox) -> ramet.Diff:
     """What a walk through both says."""
-    mine, its = (json.loads(do(s, WALK)) for s in (one, other))
+    mine, its = (json.loads(output(s, WALK)) for s in (one, other))
 
     def names(keys: set[str]) -> list[str]:
         paths = sorted(bytes.fromhex(key) for key in keys)
@@ -477,10 +460,10 @@ def walked(one: Sandbox, other: Sandbox) -> ramet.Diff:
 
 
 def test_diff_is_what_a_walk_through_both_says(sbx: Sandbox) -> None:
-    do(sbx, PLANT)
+    output(sbx, PLANT)
     with forked(sbx) as (child,):
         assert not sbx.diff(child, ["/root/tree"])
-        do(child, CHANGE)
+        output(child, CHANGE)
         wanted = walked(sbx, child)
         assert len(wanted.added) == 2 and len(wanted.removed) == 1
         assert len(wanted.modified) == 8
@@ -496,7 +479,7 @@ def test_diff_is_what_a_walk_through_both_says(sbx: Sandbox) -> None:
 
 
 def test_diff_of_a_large_tree(sbx: Sandbox) -> None:
-    do(
+    output(
         sbx,
         "import os\n"
         "for i in range(40):\n"
@@ -505,7 +488,7 @@ def test_diff_of_a_large_tree(sbx: Sandbox) -> None:
         "        open(f'/root/many/{i}/{j}', 'w').write(f'{i} {j}')\n",
     )
     with forked(sbx) as (child,):
-        do(child, "open('/root/many/20/50', 'w').write('20 51')")
+        output(child, "open('/root/many/20/50', 'w').write('20 51')")
         assert sbx.diff(child, ["/root/many"]) == ramet.Diff([], [], ["/root/many/20/50"])
 
 

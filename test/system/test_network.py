@@ -6,16 +6,14 @@ ones as well, which they may not."""
 from __future__ import annotations
 
 import json
-import subprocess
 import textwrap
-import time
 from contextlib import ExitStack
-from typing import Callable, Iterator
+from typing import Iterator
 
 import httpx
 import pytest
 
-from conftest import REPO, on_host, vm_of
+from conftest import bash, on_host, output, put_on_host, until, vm_of
 from ramet import Client, Sandbox
 
 OUTSIDE = "203.0.113.1"
@@ -70,19 +68,6 @@ threading.Event().wait()
 """
 
 
-def until(holds: Callable[[], bool], seconds: float = 300) -> None:
-    """Looks again and again; what does not come in time fails the test."""
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "what was waited for did not come"
-        time.sleep(0.1)
-
-
-def put_on_host(path: str, text: str) -> None:
-    command = [str(REPO / "dev"), "host", "sh", "-c", f"cat >{path}"]
-    subprocess.run(command, input=text, text=True, check=True)
-
-
 def resolver() -> str:
     """The host's name server, which the world then plays."""
     first = on_host("grep -m1 ^nameserver /etc/resolv.conf").split()
@@ -106,7 +91,7 @@ def world() -> Iterator[None]:
         "ip -n ramet-test link set lo up && ip -n ramet-test link set out1 up && "
         + " && ".join(f"ip route add {a}/32 via {OUTSIDE}" for a in [*PRIVATE, dns])
     )
-    put_on_host("/run/ramet-test/server.py", SERVER)
+    put_on_host("/run/ramet-test/server.py", SERVER.encode())
     on_host(
         f"setsid ip netns exec ramet-test python3 /run/ramet-test/server.py {dns} "
         "</dev/null >/run/ramet-test/log 2>&1 & echo $! >/run/ramet-test/pid"
@@ -127,15 +112,7 @@ def box(world: None, client: Client) -> Iterator[Sandbox]:
 
 
 def python(sbx: Sandbox, code: str) -> str:
-    result = sbx.run_code(textwrap.dedent(code))
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def bash(sbx: Sandbox, code: str) -> str:
-    result = sbx.run_code(code, "bash")
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+    return output(sbx, textwrap.dedent(code))
 
 
 def dial(sbx: Sandbox, address: str, port: int = 80) -> str:

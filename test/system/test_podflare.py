@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import base64
-import time
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import httpx
 import pytest
 
-from conftest import HOST
+from conftest import HOST, until
 
 
 @pytest.fixture
@@ -31,13 +30,6 @@ def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 def sbx(podflare: Any) -> Iterator[Any]:
     with podflare.Sandbox(client=podflare.Client(timeout=300.0)) as sandbox:
         yield sandbox
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 300
-    while not holds():
-        assert time.monotonic() < give_up, "what was waited for did not come"
-        time.sleep(0.05)
 
 
 def test_health(podflare: Any) -> None:

@@ -9,14 +9,13 @@ import io
 import json
 import subprocess
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from typing import Iterator
 
 import pytest
 
-from conftest import REPO, on_host
+from conftest import REPO, bash, on_host, until
 from ramet import Client, Sandbox
 
 OUTSIDE = "198.51.100.1"
@@ -40,12 +39,6 @@ threading.Thread(target=plain.serve_forever, daemon=True).start()
 open("{WHERE}/ready", "w").close()
 secure.serve_forever()
 """
-
-
-def bash(sbx: Sandbox, script: str) -> str:
-    result = sbx.run_code("set -euo pipefail\n" + script, "bash")
-    assert result.exit_code == 0, f"exit {result.exit_code}: {result.stderr}\n{result.stdout}"
-    return result.stdout
 
 
 # --- what the servers hold -----------------------------------------------------------------------
@@ -178,10 +171,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "sha256sum <www/large >www/large.sum && "
         "{ setsid ip netns exec ramet-use python3 server.py </dev/null >log 2>&1 & }"
     )
-    give_up = time.monotonic() + 300
-    while "ready" not in on_host(f"ls {WHERE}"):
-        assert time.monotonic() < give_up, on_host(f"cat {WHERE}/log")
-        time.sleep(0.1)
+    until(lambda: "ready" in on_host(f"ls {WHERE}"))
     yield where
     on_host(
         "kill $(ip netns pids ramet-use); ip netns del ramet-use; ip link del ramet-use; "

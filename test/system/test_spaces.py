@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 import ramet
-from conftest import SERVICE_PID, between_services, on_host
+from conftest import SERVICE_PID, between_services, on_host, output
 from ramet import Client, Sandbox, Space
 from test_pty import BASH, Screen
 from test_uniqueness import DRAW
 
 
 def do(sbx: Sandbox, code: str, language: ramet.Language = "python") -> str:
-    result = sbx.run_code(code, language)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout.strip()
+    return output(sbx, code, language).strip()
 
 
 SET_UP = """

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import ramet
-from conftest import PATIENCE_S, on_host
+from conftest import on_host
 from ramet import Client, Sandbox
 
 WARMUP = """
@@ -55,15 +55,8 @@ def warmed(client: Client) -> Iterator[str]:
 
 
 def listed(http: httpx.Client, name: str) -> dict[str, Any]:
-    """A list shows what was found by the last look at the disk, and begins the next one."""
-    give_up = time.monotonic() + PATIENCE_S
-    while True:
-        found = [t for t in http.get("/v1/templates").json() if t["name"] == name]
-        if found or time.monotonic() > give_up:
-            break
-        time.sleep(0.2)
-    (view,) = found
-    return dict(view)
+    (found,) = [t for t in http.get("/v1/templates").json() if t["name"] == name]
+    return dict(found)
 
 
 def test_a_sandbox_of_a_template_is_warm(warmed: str, client: Client, http: httpx.Client) -> None:

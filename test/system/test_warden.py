@@ -10,18 +10,12 @@ from typing import Iterator
 
 import pytest
 
-from conftest import REPO, on_host
+from conftest import REPO, on_host, put_on_host
 
 BUILD = REPO / "build" / "release"
 CMOCKA = Path("/usr/lib/x86_64-linux-gnu/libcmocka.so.0")
 
 pytestmark = pytest.mark.alone
-
-
-def put_on_host(source: Path, target: str) -> None:
-    with source.open("rb") as data:
-        command = f"cat >{target} && chmod 755 {target}"
-        subprocess.run([str(REPO / "dev"), "host", "sh", "-c", command], stdin=data, check=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,7 @@ def folder() -> Iterator[str]:
     where = on_host("mktemp -d").strip()
     on_host(f"chmod 755 {where}")
     for source in (BUILD / "test/warden/native_jail", BUILD / "test/warden/warden_probe", CMOCKA):
-        put_on_host(source, f"{where}/{source.name}")
+        put_on_host(f"{where}/{source.name}", source.read_bytes(), 0o755)
     yield where
     on_host(f"rm -rf {where}")
 

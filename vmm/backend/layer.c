@@ -18,34 +18,36 @@
 #include "proto/image.h"
 
 #define HEADER_BYTES  4096u
-#define HEADER_FIELDS 56u /* of them used; the rest is zero */
+#define HEADER_FIELDS 56u /* bytes of the header that are used; the rest is zero */
 #define CRC_AT	      52u
 #define PAGE	      4096u
 #define CLUSTER	      IMAGE_CLUSTER
 
-/* A sealed layer's bitmap is mapped from its file. The writable one's is anonymous memory, of
- * which the touched pages are written when it is sealed: until then nobody can use the file, and
- * a full host disk can't take the map away under us. */
+/*
+ * A sealed layer's bitmap is mapped from its file. The writable layer's is anonymous memory, and
+ * its touched pages are written when it is sealed. Until then nobody else can use the file, and
+ * a full host disk can't break the mapping.
+ */
 struct layer {
 	int fd;
 	uint64_t id, parent;
-	uint64_t data_offset; /* of cluster 0 in its file; the disk may have been smaller then */
-	uint8_t *bits;	      /* of all of the disk's clusters */
-	uint8_t *touched;     /* writable: one byte per page of the bitmap; else NULL */
-	uint64_t held;	      /* clusters in it; UINT64_MAX: not counted yet, or it is writable */
+	uint64_t data_offset; /* of cluster 0 in the file; depends on the size that the disk had */
+	uint8_t *bits;	      /* one bit per cluster of the disk */
+	uint8_t *touched;     /* writable layer: one byte per page of the bitmap; else NULL */
+	uint64_t held;	      /* clusters in the layer; UINT64_MAX: not counted yet, or writable */
 };
 
 struct layer_stack {
 	int base_fd;
 	uint64_t base_bytes;
 	uint64_t disk_bytes, clusters;
-	uint64_t map_bytes; /* of one bitmap, in whole pages */
-	unsigned n;	    /* layers; the last one is writable */
-	bool lifting;	    /* layers from lift_from on, the writable one apart, are lifted */
-	unsigned lift_from;
-	uint64_t lift_at; /* clusters below are in the writable layer, or in no lifted one */
-	bool written;	  /* something is in the writable layer */
-	bool prepared;	  /* `next` is to be the writable layer */
+	uint64_t map_bytes; /* bytes of one bitmap, in whole pages */
+	unsigned n;	    /* number of layers; the last one is writable */
+	bool copying_up;    /* the sealed layers from copy_up_from on are being copied up */
+	unsigned copy_up_from;
+	uint64_t copy_up_at; /* clusters below it are done */
+	bool written;	     /* the writable layer has data */
+	bool prepared;	     /* `next` will become the writable layer */
 	struct layer next;
 	struct layer layer[LAYER_SEALED_MAX + 1];
 };
@@ -55,7 +57,7 @@ static struct layer *writable(const struct layer_stack *s)
 	return (struct layer *)&s->layer[s->n - 1];
 }
 
-/* Of the bitmap of a disk. */
+/* Returns the size of a disk's bitmap. */
 static uint64_t bitmap_bytes(uint64_t disk_bytes)
 {
 	return (disk_bytes / CLUSTER + 8 * PAGE - 1) / (8 * PAGE) * PAGE;
@@ -68,7 +70,7 @@ static bool bit_get(const uint8_t *bits, uint64_t i)
 	return bits[i / 8] >> (i % 8) & 1;
 }
 
-/* First index in [from, to) whose bit is not `value`; `to` when there is none. */
+/* Returns the first index in [from, to) whose bit differs from `value`, or `to`. */
 static uint64_t bit_run(const uint8_t *bits, uint64_t from, uint64_t to, bool value)
 {
 	const uint8_t same = value ? 0xff : 0;
@@ -118,8 +120,10 @@ static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack 
 
 /* --- sealed layers --- */
 
-/* A disk may have grown since: by whole pages of the bitmap, so that no bit of what was no disk
- * then is looked at. */
+/*
+ * True for a size that the disk may have had. A disk grows by whole pages of the bitmap, so no bits
+ * behind its old end are read.
+ */
 static bool is_part(const struct layer_stack *s, uint64_t disk_bytes)
 {
 	return disk_bytes == s->disk_bytes ||
@@ -138,7 +142,7 @@ static int check_geometry(const struct layer_stack *s, struct wire *w, struct la
 		return err_say(e, EINVAL, "this file is not a disk layer");
 	version = wire_get_u32(w);
 	if (version != IMAGE_LAYER_VERSION)
-		return err_say(e, EINVAL, "version %u of disk layers is not known, only %d",
+		return err_say(e, EINVAL, "disk layer version %u is not supported, only %d",
 			       version, IMAGE_LAYER_VERSION);
 	cluster = wire_get_u32(w);
 	disk = wire_get_u64(w);
@@ -152,7 +156,7 @@ static int check_geometry(const struct layer_stack *s, struct wire *w, struct la
 	    l->data_offset != HEADER_BYTES + bitmap_bytes(disk))
 		return err_say(
 			e, EINVAL,
-			"it is of a disk of %llu bytes in clusters of %u, expected %llu in %u",
+			"it is for a disk of %llu bytes in clusters of %u, expected %llu in %u",
 			(unsigned long long)disk, cluster, (unsigned long long)s->disk_bytes,
 			CLUSTER);
 	if (sealed != 1)
@@ -165,10 +169,10 @@ static int check_size(int fd, uint64_t bytes, struct err *e)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "size of the file");
+		return err_set(e, errno, "get the size of the file");
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != bytes)
-		return err_say(e, EINVAL, "it has %lld bytes, expected %llu", (long long)st.st_size,
-			       (unsigned long long)bytes);
+		return err_say(e, EINVAL, "the file has %lld bytes, expected %llu",
+			       (long long)st.st_size, (unsigned long long)bytes);
 	return 0;
 }
 
@@ -183,21 +187,25 @@ static int read_header(int fd, uint8_t block[HEADER_BYTES], struct err *e)
 	return 0;
 }
 
-/* [*data, *hole) of the file: the next stretch from `at` on that is no hole; all of it where the
- * file system can't tell. */
+/*
+ * Finds the next data [*data, *hole) of the file from `at` on. Returns the whole range when the
+ * file system can't tell.
+ */
 static void next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_t *hole)
 {
 	off_t found = lseek(fd, (off_t)at, SEEK_DATA);
 
 	*data = found < 0 ? (errno == ENXIO ? end : at) : (uint64_t)found / PAGE * PAGE;
 	found = *data < end ? lseek(fd, (off_t)*data, SEEK_HOLE) : -1;
-	/* Not past it: the file was changed under us, and the checksum will tell. */
+	/* Never before *data: if the file has changed meanwhile, the checksum shows it. */
 	*hole = found <= (off_t)*data ? end : ((uint64_t)found + PAGE - 1) / PAGE * PAGE;
 	*data = min_u64(*data, end);
 	*hole = min_u64(*hole, end);
 }
 
-/* A bitmap is mostly hole, which is not even looked at: that would put pages of zeros into memory.
+/*
+ * Computes the checksum of a mapped bitmap. Skips holes, which most of it is: reading them would
+ * put pages of zeros into memory.
  */
 static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 {
@@ -212,7 +220,7 @@ static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 	return crc;
 }
 
-/* Its bitmap, and zeros for what the disk has grown by since. */
+/* Maps the bitmap of a layer, followed by zeros for what the disk has grown by since. */
 static int map_bits(const struct layer_stack *s, int fd, struct layer *l, struct err *e)
 {
 	uint64_t own = l->data_offset - HEADER_BYTES;
@@ -248,7 +256,7 @@ static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, str
 	memset(block + CRC_AT, 0, 4);
 	crc = crc_of_mapped(l, fd, crc32c(0, block, HEADER_BYTES));
 	if (crc != want)
-		return err_say(e, EINVAL, "its checksum is wrong: it is torn or damaged");
+		return err_say(e, EINVAL, "wrong checksum: the layer is torn or damaged");
 	l->fd = fd;
 	l->held = UINT64_MAX;
 	return 0;
@@ -266,7 +274,7 @@ static int open_chain(struct layer_stack *s, const int *fds, unsigned n, struct 
 			return err_context(e, "disk layer %u", i);
 		if (l->parent != below)
 			return err_say(e, EINVAL,
-				       "disk layer %u lies over another than the one before it", i);
+				       "the parent of disk layer %u is not the layer before it", i);
 		below = l->id;
 	}
 	return 0;
@@ -279,7 +287,7 @@ static int check_empty(int fd, struct err *e)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "size of the writable disk layer");
+		return err_set(e, errno, "get the size of the writable disk layer");
 	if (!S_ISREG(st.st_mode) || st.st_size != 0)
 		return err_say(e, EINVAL, "the file for the writable disk layer is not empty");
 	return 0;
@@ -299,11 +307,11 @@ static int make_bitmap(const struct layer_stack *s, struct layer *l, struct err 
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
-		return err_set(e, errno, "make a bitmap of %llu bytes",
+		return err_set(e, errno, "allocate a bitmap of %llu bytes",
 			       (unsigned long long)s->map_bytes);
 	l->bits = p;
 	l->touched = calloc(1, s->map_bytes / PAGE);
-	return l->touched ? 0 : err_set(e, ENOMEM, "make a bitmap");
+	return l->touched ? 0 : err_set(e, ENOMEM, "allocate a bitmap");
 }
 
 static int make_identity(struct layer *l, uint64_t parent, struct err *e)
@@ -311,12 +319,12 @@ static int make_identity(struct layer *l, uint64_t parent, struct err *e)
 	l->parent = parent;
 	do {
 		if (getrandom(&l->id, sizeof(l->id), 0) != sizeof(l->id))
-			return err_set(e, errno, "name a disk layer");
+			return err_set(e, errno, "draw the id of a disk layer");
 	} while (l->id == 0);
 	return 0;
 }
 
-/* Makes the empty file at fd the writable layer `l`. On failure l holds nothing. */
+/* Makes the empty file at fd the writable layer `l`. On failure l is empty. */
 static int format(const struct layer_stack *s, int fd, uint64_t parent, struct layer *l,
 		  struct err *e)
 {
@@ -332,7 +340,10 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 		encode_header(block, s, l, false, 0);
 		rc = file_write(fd, 0, block, HEADER_BYTES, e);
 	}
-	/* All of the file exists, so that reading a cluster that is a hole is never short. */
+	/*
+	 * Extend the file to its full size, so that reading a cluster that is a hole is never
+	 * short.
+	 */
 	if (rc == 0 && ftruncate(fd, (off_t)(l->data_offset + s->disk_bytes)) < 0)
 		rc = err_set(e, errno, "size the writable disk layer");
 	if (rc < 0) {
@@ -351,7 +362,7 @@ static int measure_base(struct layer_stack *s, int fd, struct err *e)
 	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 
 	if (end < 0)
-		return err_set(e, errno, "size of the disk's base");
+		return err_set(e, errno, "get the size of the disk's base");
 	s->base_fd = fd;
 	s->base_bytes = (uint64_t)end;
 	return 0;
@@ -361,12 +372,11 @@ static int check_disk(uint64_t disk_bytes, unsigned n, struct err *e)
 {
 	if (!disk_bytes || disk_bytes % CLUSTER || disk_bytes > LAYER_DISK_MAX)
 		return err_say(e, EINVAL,
-			       "a disk of %llu bytes: it must be a multiple of %u, at most %llu",
+			       "a disk of %llu bytes: must be a multiple of %u, at most %llu",
 			       (unsigned long long)disk_bytes, CLUSTER,
 			       (unsigned long long)LAYER_DISK_MAX);
 	if (n > LAYER_SEALED_MAX)
-		return err_say(e, EINVAL, "%u disk layers, at most %d are possible", n,
-			       LAYER_SEALED_MAX);
+		return err_say(e, EINVAL, "%u disk layers; the limit is %d", n, LAYER_SEALED_MAX);
 	return 0;
 }
 
@@ -429,7 +439,7 @@ void layer_stack_free(struct layer_stack *s)
 	free_maps(s);
 }
 
-/* Checksum of a bitmap whose untouched pages need not be looked at. */
+/* Computes the checksum of a bitmap without reading its untouched pages. */
 static uint32_t crc_of_bitmap(const struct layer_stack *s, const struct layer *l, uint32_t crc)
 {
 	for (uint64_t page = 0; page < s->map_bytes / PAGE; page++)
@@ -452,7 +462,7 @@ static int write_bitmap(const struct layer_stack *s, const struct layer *l, stru
 	return 0;
 }
 
-/* The header goes last: a file whose sealing did not come to its end can't be opened. */
+/* Writes the header last: a file whose sealing was interrupted can't be opened. */
 static int seal(const struct layer_stack *s, const struct layer *l, struct err *e)
 {
 	uint8_t block[HEADER_BYTES];
@@ -470,7 +480,7 @@ int layer_stack_prepare(struct layer_stack *s, int writable_fd, struct err *e)
 	int rc;
 
 	if (s->n > LAYER_SEALED_MAX)
-		return err_say(e, E2BIG, "the disk has %d layers and can't have more", s->n);
+		return err_say(e, E2BIG, "the disk has the maximum of %d layers", s->n);
 	rc = format(s, writable_fd, writable(s)->id, &s->next, e);
 	if (rc < 0)
 		return rc;
@@ -492,8 +502,10 @@ void layer_stack_abandon(struct layer_stack *s)
 		return;
 	s->prepared = false;
 	drop_layer(s, &s->next);
-	/* Nobody has the file to open it as sealed, and a later seal writes this anew: a failure
-	 * does no harm. */
+	/*
+	 * A failure does no harm: nobody can open the file as sealed, and a later seal rewrites the
+	 * header.
+	 */
 	encode_header(block, s, l, false, 0);
 	file_write(l->fd, 0, block, HEADER_BYTES, NULL);
 }
@@ -507,7 +519,7 @@ void layer_stack_commit(struct layer_stack *s)
 	free(old->touched);
 	old->touched = NULL;
 	s->layer[s->n++] = s->next;
-	s->prepared = s->written = s->lifting = false;
+	s->prepared = s->written = s->copying_up = false;
 }
 
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
@@ -560,20 +572,22 @@ int layer_writable_fd(const struct layer_stack *s)
 	return writable(s)->fd;
 }
 
-static struct layer_run run_in_base(const struct layer_stack *s, uint64_t at, uint64_t len)
+static struct layer_extent extent_in_base(const struct layer_stack *s, uint64_t at, uint64_t len)
 {
 	if (at >= s->base_bytes)
-		return (struct layer_run){-1, 0, len};
-	return (struct layer_run){s->base_fd, at, min_u64(len, s->base_bytes - at)};
+		return (struct layer_extent){-1, 0, len};
+	return (struct layer_extent){s->base_fd, at, min_u64(len, s->base_bytes - at)};
 }
 
-struct layer_run layer_map(const struct layer_stack *s, uint64_t at, uint64_t len)
+struct layer_extent layer_map(const struct layer_stack *s, uint64_t at, uint64_t len)
 {
 	uint64_t first = at / CLUSTER, end = (at + len + CLUSTER - 1) / CLUSTER;
 	const struct layer *owner = NULL;
 
-	/* From the top down: the first layer that has the cluster holds it, for as long as it
-	 * goes on having clusters and no layer above has one. */
+	/*
+	 * From the top down: the first layer that has the cluster holds it, and the extent ends
+	 * where that layer lacks a cluster or a layer above has one.
+	 */
 	for (unsigned i = s->n; i-- > 0 && !owner;) {
 		const struct layer *l = &s->layer[i];
 
@@ -583,28 +597,28 @@ struct layer_run layer_map(const struct layer_stack *s, uint64_t at, uint64_t le
 	}
 	len = min_u64(len, end * CLUSTER - at);
 	if (!owner)
-		return run_in_base(s, at, len);
-	return (struct layer_run){owner->fd, owner->data_offset + at, len};
+		return extent_in_base(s, at, len);
+	return (struct layer_extent){owner->fd, owner->data_offset + at, len};
 }
 
 enum layer_how layer_write_map(const struct layer_stack *s, uint64_t at, uint64_t len,
-			       struct layer_run *run)
+			       struct layer_extent *extent)
 {
 	const struct layer *l = writable(s);
 	uint64_t into = at % CLUSTER;
 
-	run->fd = l->fd;
-	run->offset = l->data_offset + at;
+	extent->fd = l->fd;
+	extent->offset = l->data_offset + at;
 	if (into == 0 && len >= CLUSTER) {
-		run->len = len - len % CLUSTER;
+		extent->len = len - len % CLUSTER;
 		return LAYER_WRITE;
 	}
 	if (bit_get(l->bits, at / CLUSTER)) {
-		run->len = min_u64(len, CLUSTER - into);
+		extent->len = min_u64(len, CLUSTER - into);
 		return LAYER_WRITE;
 	}
-	run->offset -= into;
-	run->len = CLUSTER;
+	extent->offset -= into;
+	extent->len = CLUSTER;
 	return LAYER_COPY;
 }
 
@@ -619,10 +633,10 @@ void layer_written(struct layer_stack *s, uint64_t at, uint64_t len)
 		l->touched[page] = 1;
 }
 
-/* --- lifting --- */
+/* --- copy-up --- */
 
-/* So many at least at a time: each lift copies what it copies anew into one more file. */
-#define LIFT_LEAST 16
+/* Minimum number of layers per copy-up, since each one copies clusters into one more file. */
+#define COPY_UP_LAYERS_MIN 16
 
 static uint64_t held(const struct layer_stack *s, struct layer *l)
 {
@@ -636,7 +650,9 @@ static uint64_t held(const struct layer_stack *s, struct layer *l)
 	return l->held;
 }
 
-/* From the top down, as long as a layer is no greater than what is lifted with it anyway. */
+/*
+ * Chooses layers from the top down, as long as a layer is not bigger than those above it together.
+ */
 static unsigned choose_lowest(struct layer_stack *s)
 {
 	unsigned low = s->n - 1;
@@ -645,7 +661,7 @@ static unsigned choose_lowest(struct layer_stack *s)
 	while (low > 0) {
 		uint64_t next = held(s, &s->layer[low - 1]);
 
-		if (s->n - 1 - low >= LIFT_LEAST && next > sum)
+		if (s->n - 1 - low >= COPY_UP_LAYERS_MIN && next > sum)
 			break;
 		sum += next;
 		low--;
@@ -653,46 +669,46 @@ static unsigned choose_lowest(struct layer_stack *s)
 	return low;
 }
 
-void layer_lift_plan(struct layer_stack *s, unsigned most)
+void layer_copy_up_plan(struct layer_stack *s, unsigned most)
 {
-	if (s->lifting || s->prepared || s->n - 1 <= most)
+	if (s->copying_up || s->prepared || s->n - 1 <= most)
 		return;
-	s->lift_from = choose_lowest(s);
-	s->lift_at = 0;
-	s->lifting = true;
+	s->copy_up_from = choose_lowest(s);
+	s->copy_up_at = 0;
+	s->copying_up = true;
 }
 
-bool layer_lifting(const struct layer_stack *s)
+bool layer_copying_up(const struct layer_stack *s)
 {
-	return s->lifting;
+	return s->copying_up;
 }
 
-void layer_lift_stop(struct layer_stack *s)
+void layer_copy_up_stop(struct layer_stack *s)
 {
-	s->lifting = false;
+	s->copying_up = false;
 }
 
-/* Clusters 64 * i and on that are to be lifted, as bits. */
+/* Returns the bits of the clusters from 64 * i on that have to be copied up. */
 static uint64_t wanted_word(const struct layer_stack *s, uint64_t i)
 {
 	uint64_t word = 0;
 
-	for (unsigned k = s->lift_from; k < s->n - 1; k++)
+	for (unsigned k = s->copy_up_from; k < s->n - 1; k++)
 		word |= ((const uint64_t *)s->layer[k].bits)[i];
 	return word & ~((const uint64_t *)writable(s)->bits)[i];
 }
 
-bool layer_lift_wanted(const struct layer_stack *s, uint64_t at)
+bool layer_copy_up_wanted(const struct layer_stack *s, uint64_t at)
 {
 	uint64_t cluster = at / CLUSTER;
 
-	return s->lifting && wanted_word(s, cluster / 64) >> cluster % 64 & 1;
+	return s->copying_up && wanted_word(s, cluster / 64) >> cluster % 64 & 1;
 }
 
-/* The first cluster from lift_at on that is to be lifted; s->clusters when none is. */
+/* Returns the first cluster from copy_up_at on that has to be copied up, or s->clusters. */
 static uint64_t first_wanted(const struct layer_stack *s)
 {
-	uint64_t at = s->lift_at;
+	uint64_t at = s->copy_up_at;
 
 	while (at < s->clusters) {
 		uint64_t word = wanted_word(s, at / 64) >> at % 64;
@@ -704,35 +720,35 @@ static uint64_t first_wanted(const struct layer_stack *s)
 	return s->clusters;
 }
 
-/* The lifted layers leave the chain: the writable one lies over what was below them. */
-static void drop_lifted(struct layer_stack *s)
+/* Removes the layers that were copied up from the chain. */
+static void drop_copied_up(struct layer_stack *s)
 {
 	struct layer top = *writable(s);
 
-	for (unsigned k = s->lift_from; k < s->n - 1; k++) {
+	for (unsigned k = s->copy_up_from; k < s->n - 1; k++) {
 		close_fd(&s->layer[k].fd);
 		drop_layer(s, &s->layer[k]);
 	}
-	top.parent = s->lift_from ? s->layer[s->lift_from - 1].id : 0;
-	s->layer[s->lift_from] = top;
-	s->n = s->lift_from + 1;
-	s->lifting = false;
+	top.parent = s->copy_up_from ? s->layer[s->copy_up_from - 1].id : 0;
+	s->layer[s->copy_up_from] = top;
+	s->n = s->copy_up_from + 1;
+	s->copying_up = false;
 }
 
-bool layer_lift_next(struct layer_stack *s, uint64_t bytes, uint64_t *from, uint64_t *end)
+bool layer_copy_up_next(struct layer_stack *s, uint64_t bytes, uint64_t *from, uint64_t *end)
 {
 	uint64_t first, last;
 
-	if (!s->lifting)
+	if (!s->copying_up)
 		return false;
-	first = s->lift_at = first_wanted(s);
+	first = s->copy_up_at = first_wanted(s);
 	if (first == s->clusters) {
-		drop_lifted(s);
+		drop_copied_up(s);
 		return false;
 	}
 	last = first;
 	while (last < s->clusters && last - first < bytes / CLUSTER &&
-	       layer_lift_wanted(s, last * CLUSTER))
+	       layer_copy_up_wanted(s, last * CLUSTER))
 		last++;
 	*from = first * CLUSTER;
 	*end = last * CLUSTER;

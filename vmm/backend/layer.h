@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A VM's disk: a read-only base, sealed layers over it, and one writable layer on top, in the
- * format of proto/image.h. The stack answers where the bytes of a range are and where they must be
- * written; the I/O itself is its user's (virtio/blk.c), so that none of it waits here.
+ * format of proto/image.h. The stack knows where the bytes of a range are and where they must be
+ * written. The user (virtio/blk.c) does the I/O, so that no function here waits for a disk.
  */
 #ifndef RAMET_VMM_BACKEND_LAYER_H
 #define RAMET_VMM_BACKEND_LAYER_H
@@ -13,94 +13,104 @@
 #include "base/err.h"
 #include "proto/ctl.h"
 
-#define LAYER_DISK_MAX	 (1ull << 40)	/* bytes of disk */
-#define LAYER_SEALED_MAX CTL_LAYERS_MAX /* more could be sealed, but not opened again */
+#define LAYER_DISK_MAX	 (1ull << 40)	/* maximum size of a disk in bytes */
+#define LAYER_SEALED_MAX CTL_LAYERS_MAX /* more layers could be sealed, but not opened again */
 
 struct layer_stack;
 
 /*
- * Opens a disk of `disk_bytes` (a multiple of 4096). Sealed layers may be of the disk when it was
- * smaller, of a multiple of 128 MiB: what is behind their end is not in them. `base_fd` is a raw
- * file or block device, shorter or longer than the disk: what it lacks reads as zeros, what it has
- * more is not seen; -1 for an all-zero base. `sealed` are `n` sealed layers, oldest first, each the
- * parent of the next; every one is verified. `writable_fd` is an empty file open for reading and
- * writing. All descriptors are the stack's once this succeeded, and stay the caller's when it
- * failed.
+ * Opens a disk of `disk_bytes` (a multiple of 4096).
  *
- * The bitmaps of sealed layers are mapped from their files, which nobody may change: to shorten
- * one under a running VM ends this process.
+ * `base_fd` is a raw file or block device, or -1 for an all-zero base. It may be shorter than the
+ * disk, which then reads as zeros behind its end, or longer; the excess is not visible. `sealed`
+ * are `n` sealed layers, oldest first, each the parent of the next; each one is verified. A sealed
+ * layer may come from a time when the disk was smaller (a multiple of 128 MiB); it has no clusters
+ * behind that size. `writable_fd` is an empty file open for reading and writing.
+ *
+ * Owns all descriptors on success; on failure the caller keeps them. The bitmaps of sealed layers
+ * are mapped from their files, which nobody may change: truncating one under a running VM kills
+ * this process.
  */
 int layer_stack_open(struct layer_stack **out, int base_fd, const int *sealed, unsigned n,
 		     int writable_fd, uint64_t disk_bytes, struct err *e);
 void layer_stack_free(struct layer_stack *s);
 
 /*
- * Seals the writable layer and puts a fresh one, formatted into the empty file `writable_fd`, over
- * it. Nothing is flushed. No I/O on the stack may be in flight. -E2BIG when there are
- * LAYER_SEALED_MAX sealed ones. On failure the stack is as before and the descriptor the caller's.
+ * Seals the writable layer and puts a new one over it, formatted into the empty file `writable_fd`.
+ * Flushes nothing. No I/O on the stack may be in flight. Returns -E2BIG when there are
+ * LAYER_SEALED_MAX sealed layers. On failure the stack is as before and the caller keeps the
+ * descriptor.
  */
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e);
 
 /*
- * The same in two steps, of which the second can't fail. After prepare the stack goes on as it was,
- * without writes, until either commit or abandon is said. The descriptor is the stack's from the
- * commit on; abandon leaves it the caller's.
+ * The same in two steps, of which the second can't fail. Between prepare and commit or abandon the
+ * stack may only be read. The stack owns the descriptor from the commit on; after abandon the
+ * caller keeps it.
  */
 int layer_stack_prepare(struct layer_stack *s, int writable_fd, struct err *e);
 void layer_stack_commit(struct layer_stack *s);
 void layer_stack_abandon(struct layer_stack *s);
 
-/* Something was written (or discarded) since the last seal: only then is a seal of any use. */
+/* True when data was written or discarded since the last seal. Otherwise a seal is useless. */
 bool layer_stack_written(const struct layer_stack *s);
-unsigned layer_sealed(const struct layer_stack *s); /* how many layers are */
-/* What the disk is made of below the writable layer; they stay the stack's. The sealed ones oldest
- * first; returns how many. */
+unsigned layer_sealed(const struct layer_stack *s); /* number of sealed layers */
+/*
+ * Return the descriptors below the writable layer, which the stack keeps owning. The sealed layers
+ * are listed oldest first; returns their number.
+ */
 int layer_base_fd(const struct layer_stack *s);
 unsigned layer_sealed_fds(const struct layer_stack *s, int fds[LAYER_SEALED_MAX]);
 
 /*
- * A chain is made shorter by lifting: clusters that are in its topmost sealed layers and not in the
- * writable one are copied there by the stack's user, as a write of what layer_map says they hold.
- * With the last of them the sealed layers leave the chain, and their files are closed.
+ * Copy-up shortens the chain: the user copies clusters that are in the topmost sealed layers, and
+ * not in the writable layer, into the writable layer, as a write of their content (layer_map).
+ * After the last cluster those layers leave the chain, and their files are closed.
  *
- * plan: if more than `most` are sealed and nothing is planned, chooses which to lift: those that
- * are small beside the ones above them, so that not much is copied more than a few times.
- * next: the next range to lift, of at most `bytes`; false, and the layers are gone, when there is
- * none left. wanted: whether the cluster at `at` still is to be lifted. A seal ends the plan.
+ * plan: when more than `most` layers are sealed and no copy-up is planned, chooses layers: those
+ * that are small compared with the ones above them, so that not much is copied more than a few
+ * times. next: returns the next range to copy, at most `bytes`, or false when none is left and the
+ * layers are gone. wanted: whether the cluster at `at` still has to be copied. A seal cancels the
+ * plan.
  */
-void layer_lift_plan(struct layer_stack *s, unsigned most);
-bool layer_lifting(const struct layer_stack *s);
-bool layer_lift_next(struct layer_stack *s, uint64_t bytes, uint64_t *from, uint64_t *end);
-bool layer_lift_wanted(const struct layer_stack *s, uint64_t at);
-void layer_lift_stop(struct layer_stack *s);
+void layer_copy_up_plan(struct layer_stack *s, unsigned most);
+bool layer_copying_up(const struct layer_stack *s);
+bool layer_copy_up_next(struct layer_stack *s, uint64_t bytes, uint64_t *from, uint64_t *end);
+bool layer_copy_up_wanted(const struct layer_stack *s, uint64_t at);
+void layer_copy_up_stop(struct layer_stack *s);
 
 uint64_t layer_disk_bytes(const struct layer_stack *s);
-/* Bytes of storage that the writable layer's file takes. */
+/* Returns the storage that the writable layer's file uses, in bytes. */
 uint64_t layer_writable_bytes(const struct layer_stack *s);
-/* The file that guest writes go to, for fdatasync. */
+/* Returns the file of guest writes, for fdatasync. */
 int layer_writable_fd(const struct layer_stack *s);
 
-/* A run of bytes: `len` of them at `offset` of `fd`; fd -1: they are zeros. */
-struct layer_run {
+/* A contiguous extent: `len` bytes at `offset` of `fd`, or zeros when fd is -1. */
+struct layer_extent {
 	int fd;
 	uint64_t offset, len;
 };
 
-/* Where the first bytes of disk range [at, at + len) are; len > 0 and inside the disk. */
-struct layer_run layer_map(const struct layer_stack *s, uint64_t at, uint64_t len);
+/*
+ * Returns where the first bytes of disk range [at, at + len) are. len is not 0, and the range is
+ * inside the disk.
+ */
+struct layer_extent layer_map(const struct layer_stack *s, uint64_t at, uint64_t len);
 
 /*
- * Where to write disk range [at, at + len). LAYER_WRITE: `run` says where the first bytes of it
- * go; when they are there, the caller says layer_written for them. LAYER_COPY: the range starts in
- * a cluster that it covers in part and that is not in the writable layer yet: `run` is that whole
- * cluster, and what it holds must be read through layer_map, merged, and written as one.
+ * Finds where to write disk range [at, at + len). LAYER_WRITE: `extent` is the destination of its
+ * first bytes; call layer_written when they are stored. LAYER_COPY: the range starts in a cluster
+ * that it covers only in part, and that is not in the writable layer yet. `extent` is that whole
+ * cluster: read its content through layer_map, merge, and write it as one.
  */
 enum layer_how { LAYER_WRITE, LAYER_COPY };
 enum layer_how layer_write_map(const struct layer_stack *s, uint64_t at, uint64_t len,
-			       struct layer_run *run);
-/* Every byte of disk range [at, at + len) that layer_write_map gave is in the writable layer:
- * reads see it from here on. Also said of a range in which a hole was punched (it reads as
- * zeros). Clusters covered in part must be there already. */
+			       struct layer_extent *extent);
+/*
+ * Marks disk range [at, at + len), which layer_write_map returned, as stored in the writable layer:
+ * reads now find it there. Also for a range in which a hole was punched, which reads as zeros.
+ * Partially covered clusters must be in the layer already.
+ */
 void layer_written(struct layer_stack *s, uint64_t at, uint64_t len);
 
 #endif

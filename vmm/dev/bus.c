@@ -59,7 +59,10 @@ int bus_add(struct bus *b, enum bus_space space, uint64_t addr, uint64_t len,
 	return 0;
 }
 
-/* The range that holds all of the access; one that straddles an edge has no handler. */
+/*
+ * Returns the range that contains the whole access. An access across the edge of a range has no
+ * handler.
+ */
 static const struct range *find(const struct bus *b, enum bus_space space, uint64_t addr,
 				uint32_t len)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Guest address -> handler, for MMIO and for ports. Called on vCPU threads. */
+/* Maps guest addresses to handlers, for MMIO and ports. Called on vCPU threads. */
 #ifndef RAMET_VMM_DEV_BUS_H
 #define RAMET_VMM_DEV_BUS_H
 
@@ -9,7 +9,7 @@
 #include "base/err.h"
 
 struct bus_ops {
-	/* `offset` into the range; len is 1, 2, 4 or 8. The handler takes its own lock. */
+	/* `offset` is within the range; len is 1, 2, 4 or 8. The handler takes its own lock. */
 	void (*read)(void *dev, uint64_t offset, uint8_t *data, uint32_t len);
 	void (*write)(void *dev, uint64_t offset, const uint8_t *data, uint32_t len);
 };
@@ -20,10 +20,13 @@ struct bus;
 
 int bus_new(struct bus **out, struct err *e);
 void bus_free(struct bus *b);
-/* Ranges must not overlap; all are added before the first vCPU runs. `ops` and `dev` outlive it. */
+/*
+ * Adds a range. Ranges must not overlap and are added before the first vCPU runs. `ops` and `dev`
+ * must outlive the bus.
+ */
 int bus_add(struct bus *b, enum bus_space space, uint64_t addr, uint64_t len,
 	    const struct bus_ops *ops, void *dev, struct err *e);
-/* Where no handler is: reads give all ones, writes vanish. */
+/* Access the bus. Without a handler, reads return all ones and writes are ignored. */
 void bus_read(struct bus *b, enum bus_space space, uint64_t addr, uint8_t *data, uint32_t len);
 void bus_write(struct bus *b, enum bus_space space, uint64_t addr, const uint8_t *data,
 	       uint32_t len);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The generation of the virtual machine (proto/platform.h): an id that differs in each copy, and
- * who in the guest makes itself unique when the id changes.
+ * the parts of the guest that make themselves unique when the id changes.
  */
 #ifndef RAMET_VMM_DEV_GENERATION_H
 #define RAMET_VMM_DEV_GENERATION_H
@@ -19,12 +19,12 @@ int generation_new(struct generation **out, struct bus *bus, generation_fn *on_u
 		   struct err *e);
 void generation_free(struct generation *g);
 
-/* Returns the bits PLATFORM_GENERATION_* of those that promised to make themselves unique. */
+/* Returns the PLATFORM_GENERATION_* bits of the parts that promised to make themselves unique. */
 unsigned generation_promised(const struct generation *g);
 
-/* Saves who promised; the id stays out of images. vCPUs must stand still. */
+/* Saves the promises. The id is not part of a snapshot. The vCPUs must be parked. */
 void generation_save(const struct generation *g, struct wire *w);
-/* Restores who promised, and draws a new id. */
+/* Restores the promises and draws a new id. */
 void generation_restore(struct generation *g, struct wire *r);
 
 #endif

@@ -11,7 +11,7 @@
 #define SERIAL_PORTS 8
 #define LINE_MAX     200
 
-/* Registers of the 16550 by offset; two more hide behind the first two while DLAB is set. */
+/* Offsets of the 16550's registers. While DLAB is set, two others replace the first two. */
 enum {
 	DATA,
 	INTERRUPT_ENABLE,
@@ -25,11 +25,11 @@ enum {
 
 #define LCR_DLAB  0x80
 #define MCR_LOOP  0x10
-#define IER_EMPTY 0x02 /* interrupt when there is room to send */
+#define IER_EMPTY 0x02 /* interrupt when the transmitter is empty */
 #define IIR_NONE  0x01
 #define IIR_EMPTY 0x02
 #define IIR_FIFO  0xc0
-#define LSR_READY 0x60 /* always room to send, never anything to read */
+#define LSR_READY 0x60 /* the transmitter is always empty, the receiver has no data */
 #define MSR_PEER  0xb0 /* carrier, data set ready, clear to send */
 
 struct serial {
@@ -53,7 +53,7 @@ static void put_char(struct serial *s, char c)
 	s->len = 0;
 }
 
-/* What is sent is gone at once, so whoever waits for room is told at once. */
+/* Data is sent immediately, so a driver that waits for an empty transmitter is notified at once. */
 static void room_again(struct serial *s)
 {
 	if (!(s->regs[INTERRUPT_ENABLE] & IER_EMPTY))
@@ -66,7 +66,7 @@ static uint8_t interrupt_id(struct serial *s)
 {
 	uint8_t id = s->empty_pending ? IIR_EMPTY : IIR_NONE;
 
-	s->empty_pending = false; /* reading it is the acknowledgement */
+	s->empty_pending = false; /* a read acknowledges the interrupt */
 	return id | (s->fifo ? IIR_FIFO : 0);
 }
 
@@ -115,7 +115,7 @@ static void write_register(struct serial *s, unsigned reg, uint8_t value)
 		s->regs[reg] = value & 0x0f;
 		room_again(s);
 		break;
-	case INTERRUPT_ID: /* written, it is the FIFO control register */
+	case INTERRUPT_ID: /* a write goes to the FIFO control register */
 		s->fifo = value & 1;
 		break;
 	case LINE_STATUS:

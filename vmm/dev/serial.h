@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A 16550 serial port that only talks: what the guest writes goes to this process's log, line by
- * line. For looking at a kernel that does not come up; every byte costs an exit. Not saved: an
- * image of a VM with a serial port is restored without one.
+ * An output-only 16550 serial port: what the guest writes goes to this process's log, line by line.
+ * It is for debugging a kernel that does not boot; every byte costs an exit. It is not saved: a
+ * snapshot of a VM with a serial port is restored without one.
  */
 #ifndef RAMET_VMM_DEV_SERIAL_H
 #define RAMET_VMM_DEV_SERIAL_H
@@ -16,7 +16,7 @@
 
 struct serial;
 
-/* `line` outlives it. */
+/* `line` must outlive it. */
 int serial_new(struct serial **out, struct bus *bus, const struct irq_line *line, struct err *e);
 void serial_free(struct serial *s);
 

@@ -7,11 +7,11 @@
 
 /* How a register of a leaf is compared. */
 enum kind {
-	BITS,  /* each bit is a feature; also in leaves that the table does not have */
-	LEVEL, /* a number: the last leaf, a size */
-	BYTES, /* four numbers: the widths of addresses, say */
-	SAME,  /* a name, or a number of this vCPU: has to be the same */
-	ANY,   /* describes a CPU and allows nothing: model, brand, caches, clock rates */
+	BITS,  /* each bit is a feature; the default for leaves that are not in the table */
+	LEVEL, /* a number, like the last leaf or a size: at most the offered one */
+	BYTES, /* four numbers, like the widths of addresses */
+	SAME,  /* a name or a number of this vCPU: must be equal */
+	ANY,   /* describes a CPU and enables nothing: model, brand, caches, clock rates */
 };
 
 #define ALL_INDEXES UINT32_MAX
@@ -21,7 +21,7 @@ struct leaf_kinds {
 	enum kind eax, ebx, ecx, edx;
 };
 
-/* The first entry that fits counts. */
+/* The first matching entry applies. */
 static const struct leaf_kinds leaves[] = {
 	{0x0, ALL_INDEXES, LEVEL, SAME, SAME, SAME},
 	{0x1, ALL_INDEXES, ANY, SAME, BITS, BITS},
@@ -73,7 +73,7 @@ bool cpuid_same(const struct cpuid_list *a, const struct cpuid_list *b)
 	return true;
 }
 
-/* Compares the flags too: by them KVM knows whether the index of a leaf counts. */
+/* Compares the flags too, since they say whether the index of a leaf is significant. */
 static const struct kvm_cpuid_entry2 *find(const struct cpuid_list *list,
 					   const struct kvm_cpuid_entry2 *like)
 {
@@ -128,11 +128,12 @@ static int check_leaf(const struct kvm_cpuid_entry2 *asked, const struct kvm_cpu
 
 	for (size_t i = 0; i < ARRAY_LEN(registers); i++)
 		if (!within(registers[i].kind, registers[i].asked, registers[i].offered))
-			return err_say(e, ENOTSUP,
-				       "the image needs a CPU that this host does not offer: leaf "
-				       "0x%x.%u has 0x%x in %s, here 0x%x",
-				       asked->function, asked->index, registers[i].asked,
-				       registers[i].name, registers[i].offered);
+			return err_say(
+				e, ENOTSUP,
+				"the snapshot needs a CPU that this host does not offer: leaf "
+				"0x%x.%u has 0x%x in %s, here 0x%x",
+				asked->function, asked->index, registers[i].asked,
+				registers[i].name, registers[i].offered);
 	return 0;
 }
 
@@ -144,10 +145,11 @@ int cpuid_check_within(const struct cpuid_list *asked, const struct cpuid_list *
 		int r;
 
 		if (!l)
-			return err_say(e, ENOTSUP,
-				       "the image needs a CPU that this host does not offer: leaf "
-				       "0x%x.%u is missing here",
-				       asked->entries[i].function, asked->entries[i].index);
+			return err_say(
+				e, ENOTSUP,
+				"the snapshot needs a CPU that this host does not offer: leaf "
+				"0x%x.%u is missing here",
+				asked->entries[i].function, asked->entries[i].index);
 		r = check_leaf(&asked->entries[i], l, e);
 		if (r)
 			return r;

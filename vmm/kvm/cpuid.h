@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Compares lists of CPUID leaves: KVM gives a guest whatever its list says. */
+/* Compares lists of CPUID leaves. KVM offers a guest exactly the leaves of its list. */
 #ifndef RAMET_VMM_KVM_CPUID_H
 #define RAMET_VMM_KVM_CPUID_H
 
@@ -12,7 +12,7 @@
 
 #define KVM_CPUID_MAX 256 /* as in the kernel: KVM_MAX_CPUID_ENTRIES */
 
-/* A list of CPUID leaves: a struct kvm_cpuid2 with room for the most that KVM takes. */
+/* A list of CPUID leaves: a struct kvm_cpuid2 with room for the maximum that KVM accepts. */
 struct cpuid_list {
 	uint32_t nent;
 	uint32_t padding;
@@ -22,8 +22,9 @@ struct cpuid_list {
 bool cpuid_same(const struct cpuid_list *a, const struct cpuid_list *b);
 
 /*
- * Fails with -ENOTSUP and a sentence unless a vCPU with `offered` has all that `asked` promises a
- * guest: no leaf, no feature and no higher level than there.
+ * Fails with -ENOTSUP and a message unless a vCPU with the leaves `offered` provides everything
+ * that `asked` promises to a guest: every leaf of `asked` exists, no feature bit is missing and no
+ * level is lower.
  */
 int cpuid_check_within(const struct cpuid_list *asked, const struct cpuid_list *offered,
 		       struct err *e);

@@ -12,7 +12,7 @@
 
 #define EFLAGS_IF (1u << 9)
 
-/* The clock for stolen time, as Linux's Documentation/virt/kvm/x86/msr.rst has it. */
+/* Layout of the steal time: Linux, Documentation/virt/kvm/x86/msr.rst. */
 #define STEAL_ENABLED	1u
 #define STEAL_ADDR	(~63ull)
 #define STEAL_PREEMPTED 1u
@@ -43,14 +43,14 @@ static void add_exit(const struct vcpu_activity *a, struct report *r)
 		[KVM_EXIT_INTERNAL_ERROR] = "internal error",
 		[KVM_EXIT_SYSTEM_EVENT] = "system event",
 	};
-	int64_t why = a->exit_reason;
+	int64_t reason = a->exit_reason;
 
-	if (why < 0)
-		report_add(r, "%s", why == -EINTR ? "signal" : strerror((int)-why));
+	if (reason < 0)
+		report_add(r, "%s", reason == -EINTR ? "signal" : strerror((int)-reason));
 	else
-		report_add(r, "%s (%" PRId64 ")", name_of(names, ARRAY_LEN(names), (uint64_t)why),
-			   why);
-	if (why == KVM_EXIT_IO || why == KVM_EXIT_MMIO)
+		report_add(r, "%s (%" PRId64 ")",
+			   name_of(names, ARRAY_LEN(names), (uint64_t)reason), reason);
+	if (reason == KVM_EXIT_IO || reason == KVM_EXIT_MMIO)
 		report_add(r, " at 0x%" PRIx64, a->exit_addr);
 }
 
@@ -92,10 +92,10 @@ static void add_events(const struct vcpu_state *s, struct report *r)
 {
 	static const char *const states[] = {
 		[KVM_MP_STATE_RUNNABLE] = "runnable",
-		[KVM_MP_STATE_UNINITIALIZED] = "waits to be started",
-		[KVM_MP_STATE_INIT_RECEIVED] = "was told INIT",
+		[KVM_MP_STATE_UNINITIALIZED] = "waiting for INIT",
+		[KVM_MP_STATE_INIT_RECEIVED] = "INIT received",
 		[KVM_MP_STATE_HALTED] = "halted",
-		[KVM_MP_STATE_SIPI_RECEIVED] = "was told SIPI",
+		[KVM_MP_STATE_SIPI_RECEIVED] = "SIPI received",
 	};
 	const struct kvm_vcpu_events *v = &s->events;
 	size_t before;
@@ -141,7 +141,10 @@ static uint32_t apic_reg(const struct vcpu_state *s, unsigned reg)
 	return value;
 }
 
-/* Adds the vectors whose bits are set: 256 bits, 32 in each register, which are 16 bytes apart. */
+/*
+ * Adds the vectors whose bits are set. There are 256 bits, 32 in each register; registers are 16
+ * bytes apart.
+ */
 static void add_vectors(const struct vcpu_state *s, unsigned first_reg, struct report *r)
 {
 	unsigned n = 0;
@@ -201,7 +204,7 @@ static void add_steal(const struct vcpu_state *s, const struct gm *mem, struct r
 	struct steal_time t;
 
 	if (!(at & STEAL_ENABLED))
-		report_add(r, "  steal time: the guest has no such clock\n");
+		report_add(r, "  steal time: not used by the guest\n");
 	else if (!gm_read(mem, at & STEAL_ADDR, &t, sizeof(t)))
 		report_add(r, "  steal time: 0x%" PRIx64 " is not RAM\n", at);
 	else
@@ -215,7 +218,7 @@ void vcpu_inspect_state(const struct kvm_vm *vm, unsigned i, const struct gm *me
 	struct err e;
 
 	if (!s || vcpu_state_get(vm, i, s, &e) < 0) {
-		report_add(r, "  its state can't be read: %s\n", s ? e.text : "no memory");
+		report_add(r, "  state unavailable: %s\n", s ? e.text : "no memory");
 		return;
 	}
 	add_registers(s, r);

@@ -26,7 +26,7 @@ void irq_line_raise(const struct irq_line *line)
 {
 	uint64_t one = 1;
 
-	/* Fails only when 2^64 - 2 edges are pending, and then one more changes nothing. */
+	/* Fails only when 2^64 - 2 edges are pending; one more would change nothing. */
 	if (write(line->fd, &one, sizeof(one)) < 0)
 		return;
 }

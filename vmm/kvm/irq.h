@@ -10,8 +10,9 @@
 struct kvm_vm;
 
 /*
- * An interrupt line: an eventfd that raises GSI `gsi` (edge) in the VM. Devices only know the
- * eventfd, so they are tested without KVM and keep it when the KVM VM under them is replaced.
+ * An interrupt line: an eventfd that raises GSI `gsi` (edge-triggered) in the VM. A device knows
+ * only the eventfd. It can therefore be tested without KVM, and keeps the eventfd when the KVM VM
+ * is replaced.
  */
 struct irq_line {
 	int fd; /* eventfd, owned */
@@ -20,13 +21,16 @@ struct irq_line {
 
 int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e);
 void irq_line_fini(struct irq_line *line);
-/* One edge. Safe from any thread. */
+/* Raises one edge. Safe from any thread. */
 void irq_line_raise(const struct irq_line *line);
 
-/* Raises one edge of GSI `gsi`. When this returns, the vCPUs' local APICs have it. */
+/* Raises one edge of GSI `gsi`. On return, the vCPUs' local APICs have received it. */
 int irq_pulse(const struct kvm_vm *vm, uint32_t gsi, struct err *e);
 
-/* KVM_IRQFD / KVM_IOEVENTFD on this KVM VM. `len` 4 with datamatch `value`. */
+/*
+ * Attaches the line or the doorbell to this KVM VM (KVM_IRQFD, KVM_IOEVENTFD). The doorbell matches
+ * writes of 4 bytes with `value`.
+ */
 int irq_line_attach(struct kvm_vm *vm, const struct irq_line *line, struct err *e);
 int doorbell_attach(struct kvm_vm *vm, uint64_t mmio_addr, uint32_t value, int eventfd,
 		    struct err *e);

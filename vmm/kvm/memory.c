@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 
-#define GM_ALIGN (1ull << 30) /* so that huge pages fit however the RAM is backed */
+#define GM_ALIGN (1ull << 30) /* allows huge pages with every kind of backing */
 
 uint64_t gm_offset(const struct gm *m, uint64_t addr)
 {
@@ -22,7 +22,10 @@ uint64_t gm_offset(const struct gm *m, uint64_t addr)
 	return offset < m->bytes ? offset : UINT64_MAX;
 }
 
-/* Bytes of RAM that follow RAM offset `offset` without a hole in guest physical addresses. */
+/*
+ * Returns how many bytes of RAM follow RAM offset `offset` without a hole in guest physical
+ * addresses.
+ */
 static uint64_t bytes_to_edge(const struct gm *m, uint64_t offset)
 {
 	if (offset < GM_HOLE_START && m->bytes > GM_HOLE_START)
@@ -65,7 +68,7 @@ int gm_reserve(struct gm *out, uint64_t bytes, struct err *e)
 	uint8_t *p, *base;
 
 	if (!bytes || bytes % (2u << 20) || span < bytes)
-		return err_say(e, EINVAL, "%llu bytes of guest memory are not a multiple of 2 MiB",
+		return err_say(e, EINVAL, "%llu bytes of guest memory: must be a multiple of 2 MiB",
 			       (unsigned long long)bytes);
 	p = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
@@ -82,11 +85,9 @@ int gm_reserve(struct gm *out, uint64_t bytes, struct err *e)
 int gm_resize(struct gm *m, uint64_t bytes, struct err *e)
 {
 	if (!bytes || bytes % (2u << 20) || bytes > m->reserved)
-		return err_say(e, EINVAL,
-			       "%llu MiB of guest memory; it must be an even number of them, at "
-			       "most %llu",
-			       (unsigned long long)(bytes >> 20),
-			       (unsigned long long)(m->reserved >> 20));
+		return err_say(
+			e, EINVAL, "%llu MiB of guest memory: must be an even number, at most %llu",
+			(unsigned long long)(bytes >> 20), (unsigned long long)(m->reserved >> 20));
 	m->bytes = bytes;
 	return 0;
 }
@@ -102,18 +103,18 @@ int gm_back_with_memfd(struct gm *m, int *fd, struct err *e)
 	if (mmap(m->base, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
 		 mem, 0) == MAP_FAILED)
 		return err_set(e, errno, "map the guest's memory file");
-	/* A wish: without huge pages in shmem the guest runs just the same. */
+	/* Best effort: the guest also runs without huge pages. */
 	madvise(m->base, m->bytes, MADV_HUGEPAGE);
 	*fd = take_fd(&mem);
 	return 0;
 }
 
-int gm_back_with_image(struct gm *m, int fd, struct err *e)
+int gm_back_with_file(struct gm *m, int fd, struct err *e)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "size of the memory file");
+		return err_set(e, errno, "get the size of the memory file");
 	if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size != m->bytes)
 		return err_say(e, EINVAL,
 			       "the memory file has %lld bytes, but this VM has %llu bytes of RAM",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Guest RAM: one reservation of host address space that the memslots point at. RAM below
- * GM_HOLE_START sits at its own guest address, the rest from 4 GiB up. What backs the reservation
- * (PROT_NONE in a shell, a memfd, a private map of an image) changes with mmap(MAP_FIXED) and
- * never moves it.
+ * Guest RAM: one reservation of host address space that the memory slots point to. RAM below
+ * GM_HOLE_START has its offset as guest address; the rest starts at 4 GiB. The backing of the
+ * reservation (PROT_NONE in a blank VM, a memfd, or a private mapping of a snapshot) changes with
+ * mmap(MAP_FIXED); the reservation never moves.
  */
 #ifndef RAMET_VMM_KVM_MEMORY_H
 #define RAMET_VMM_KVM_MEMORY_H
@@ -17,34 +17,39 @@
 #define GM_HIGH_START (4ull << 30) /* guest physical: the rest of RAM */
 
 struct gm {
-	uint8_t *base;	/* host address of RAM offset 0 */
-	uint64_t bytes; /* all of RAM */
-	uint64_t
-		reserved; /* address space for it; memory slots that were made of it are as large */
+	uint8_t *base;	   /* host address of RAM offset 0 */
+	uint64_t bytes;	   /* size of RAM */
+	uint64_t reserved; /* address space reserved for it; the memory slots cover all of it */
 };
 
 /*
- * Host address of guest physical [addr, addr + len), or NULL unless every byte of it is RAM. An
- * address travels with its length: this is the only way from a guest number to a pointer. The
- * guest may change what is there at any moment: copy once, then check.
+ * Returns the host address of guest physical [addr, addr + len), or NULL unless every byte of it is
+ * RAM. This is the only conversion of a guest address to a pointer, and it always takes a length.
+ * The guest may change the bytes at any moment: copy once, then check the copy.
  */
 void *gm_ptr(const struct gm *m, uint64_t addr, uint64_t len);
 
-/* Copies out of and into guest RAM; false (nothing copied) unless all of it is RAM. */
+/*
+ * Copies out of or into guest RAM. Returns false, with nothing copied, unless all of the range is
+ * RAM.
+ */
 bool gm_read(const struct gm *m, uint64_t addr, void *out, uint64_t len);
 bool gm_write(const struct gm *m, uint64_t addr, const void *data, uint64_t len);
 
-/* RAM offset (position in the memory file) of guest physical `addr`; UINT64_MAX when no RAM. */
+/*
+ * Returns the RAM offset (the position in the memory file) of guest physical `addr`, or UINT64_MAX
+ * when it is not RAM.
+ */
 uint64_t gm_offset(const struct gm *m, uint64_t addr);
 
 /* Reserves address space for `bytes` (a multiple of 2 MiB), PROT_NONE, aligned to 1 GiB. */
 int gm_reserve(struct gm *out, uint64_t bytes, struct err *e);
-/* RAM shall be less than what is reserved: a multiple of 2 MiB. Before anything backs it. */
+/* Makes RAM smaller than the reservation, before it is backed. `bytes` is a multiple of 2 MiB. */
 int gm_resize(struct gm *m, uint64_t bytes, struct err *e);
-/* Backs all of RAM with a new shared memfd (fd returned in *fd, owned by the caller). */
+/* Backs all of RAM with a new shared memfd. The caller owns *fd. */
 int gm_back_with_memfd(struct gm *m, int *fd, struct err *e);
-/* Backs all of RAM with a private, copy-on-write map of a memory file of exactly m->bytes. */
-int gm_back_with_image(struct gm *m, int fd, struct err *e);
+/* Backs all of RAM with a private, copy-on-write mapping of a memory file of exactly m->bytes. */
+int gm_back_with_file(struct gm *m, int fd, struct err *e);
 /* Unmaps the reservation. */
 void gm_release(struct gm *m);
 

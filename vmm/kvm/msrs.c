@@ -11,9 +11,9 @@
 #include "vmm/kvm/vm.h"
 
 /*
- * In the order they are restored: the TSC before the deadline that is compared with it. What is not
- * here is out of the guest's reach (its CPUID leaf is masked: performance counters, nested
- * virtualization, machine checks, memory type ranges, paravirtual page faults).
+ * In the order of restoring: the TSC comes before the deadline that is compared with it. All other
+ * registers are out of the guest's reach, since their CPUID features are masked (performance
+ * counters, nested virtualization, machine checks, memory type ranges, paravirtual page faults).
  */
 static const uint32_t wanted[] = {
 	MSR_TSC,
@@ -45,8 +45,10 @@ static const uint32_t wanted[] = {
 	MSR_TSC_DEADLINE,
 };
 
-/* Registers that an image carries among the special registers, and registers that keep nothing:
- * commands, and a revision that kernels clear before they read it. */
+/*
+ * Also writable: registers that the snapshot carries among the special registers, and registers
+ * without state (commands, and a revision that kernels clear before they read it).
+ */
 static const uint32_t writable_too[] = {
 	MSR_APIC_BASE, MSR_EFER,      MSR_FS_BASE,   MSR_GS_BASE,
 	MSR_PRED_CMD,  MSR_FLUSH_CMD, MSR_UCODE_REV,
@@ -60,7 +62,7 @@ bool msr_is_ours(uint32_t msr)
 	return false;
 }
 
-/* These are always there although some kernels leave them out of the list. */
+/* True for registers that are always supported although some kernels leave them out of the list. */
 static bool always_known(uint32_t msr)
 {
 	return msr == MSR_TSC || msr == MSR_PAT || msr == MSR_MISC_ENABLE;
@@ -79,23 +81,25 @@ int msrs_choose(struct kvm_host *h, struct err *e)
 	struct kvm_msr_list probe = {.nmsrs = 0};
 	scoped_free struct kvm_msr_list *list = NULL;
 
-	/* Asked with no room, KVM says E2BIG and how much room it needs. */
+	/* Without room, KVM fails with E2BIG and returns the number of registers. */
 	if (ioctl(h->fd, KVM_GET_MSR_INDEX_LIST, &probe) == 0 || errno != E2BIG)
-		return err_set(e, errno, "ask KVM how many registers it saves");
+		return err_set(e, errno, "query the number of registers that KVM saves");
 	list = calloc(1, sizeof(*list) + probe.nmsrs * sizeof(list->indices[0]));
 	if (!list)
 		return err_set(e, ENOMEM, "list KVM's registers");
 	list->nmsrs = probe.nmsrs;
 	if (ioctl(h->fd, KVM_GET_MSR_INDEX_LIST, list) < 0)
-		return err_set(e, errno, "ask KVM which registers it saves");
+		return err_set(e, errno, "query the registers that KVM saves");
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		if (is_known(list, wanted[i]))
 			h->msrs[h->nmsrs++] = wanted[i];
 	return 0;
 }
 
-/* All registers that KVM knows are in these ranges. Outside of them the filter denies reads and
- * writes. */
+/*
+ * These ranges contain all registers that KVM knows. Outside of them the filter denies reads and
+ * writes.
+ */
 #define WINDOW 0x2000u
 static const uint32_t windows[] = {0, 0xc0000000u, 0xc0010000u, 0x4b564d00u};
 
@@ -106,7 +110,7 @@ static void allow(uint8_t *bitmap, uint32_t base, const uint32_t *msrs, size_t c
 			bitmap[(msrs[i] - base) / 8] |= (uint8_t)(1u << (msrs[i] - base) % 8);
 }
 
-/* Goes on without where the host's kernel is too old to disable them. */
+/* Disables the performance counters. An older kernel can't; the VM works without. */
 static void disable_counters(const struct kvm_host *h, int vm_fd)
 {
 	struct kvm_enable_cap cap = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
@@ -114,8 +118,7 @@ static void disable_counters(const struct kvm_host *h, int vm_fd)
 	if (!(ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE))
 		return;
 	if (ioctl(vm_fd, KVM_ENABLE_CAP, &cap) < 0)
-		log_warn("the guest's performance counters can't be taken away: %s",
-			 strerror(errno));
+		log_warn("can't disable the guest's performance counters: %s", strerror(errno));
 }
 
 static int set_filter(int vm_fd, struct err *e)
@@ -148,7 +151,7 @@ int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e)
 	disable_counters(h, vm_fd);
 	if (ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_X86_MSR_FILTER) > 0)
 		return set_filter(vm_fd, e);
-	log_warn("this host's KVM can't filter model-specific registers: what a guest writes to "
-		 "those that an image does not carry is lost in its copies");
+	log_warn("this host's KVM can't filter model-specific registers: guest writes to those "
+		 "that a snapshot does not carry are lost in forks");
 	return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The model-specific registers that are part of a vCPU's image. */
+/* The model-specific registers that are part of a vCPU's snapshot. */
 #ifndef RAMET_VMM_KVM_MSRS_H
 #define RAMET_VMM_KVM_MSRS_H
 
@@ -45,17 +45,21 @@ struct kvm_host;
 #define MSR_KVM_PV_EOI	     0x4b564d04u
 #define MSR_KVM_POLL_CONTROL 0x4b564d05u
 
-/* Whether an image may carry it: KVM would let this process write any register of the vCPU. */
+/*
+ * True when a snapshot may carry the register. Checked because KVM lets this process write any of
+ * them.
+ */
 bool msr_is_ours(uint32_t msr);
 
 /*
- * Denies the guest writes to all registers but those that an image carries and those that keep
- * nothing: any other write faults. To be called before the VM's first vCPU is made. Where KVM can't
- * filter, logs that; what the guest writes to other registers is then lost in a copy.
+ * Denies the guest writes to all registers except those that a snapshot carries and those that hold
+ * no state; other writes fault. Call it before the VM's first vCPU is created. On a KVM without
+ * filters it logs a warning, and values that the guest writes to other registers are lost in a
+ * fork.
  */
 int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e);
 
-/* Fills h->msrs with the registers of the list that this host's KVM knows. */
+/* Fills h->msrs with the registers of our list that this host's KVM knows. */
 int msrs_choose(struct kvm_host *h, struct err *e);
 
 #endif

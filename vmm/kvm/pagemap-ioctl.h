@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel's interface of PAGEMAP_SCAN (Linux 6.7), for headers that are older. */
+/* The kernel interface PAGEMAP_SCAN (Linux 6.7), for builds with older headers. */
 #ifndef RAMET_VMM_KVM_PAGEMAP_IOCTL_H
 #define RAMET_VMM_KVM_PAGEMAP_IOCTL_H
 

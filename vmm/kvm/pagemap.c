@@ -11,10 +11,10 @@
 
 #define ENTRY_PRESENT (1ull << 63)
 #define ENTRY_SWAPPED (1ull << 62)
-#define ENTRY_FILE    (1ull << 61) /* of a file's page cache: not a page of our own */
+#define ENTRY_FILE    (1ull << 61) /* in the page cache of a file: not an own page */
 
-#define ENTRIES 4096 /* read at once: 32 KiB for 16 MiB of RAM */
-/* Linux 6.18 tells some regions twice when it may tell more at once. */
+#define ENTRIES 4096 /* entries per read: 32 KiB for 16 MiB of RAM */
+/* Regions per call. Linux 6.18 reports some regions twice when there is room for more. */
 #define REGIONS 512
 
 int pagemap_open(int proc_fd, struct err *e)
@@ -30,7 +30,7 @@ static int no_memory(struct err *e)
 	return err_set(e, ENOMEM, "list the pages that the guest wrote");
 }
 
-int pagemap_read(int fd, const struct gm *gm, struct runs *out, struct err *e)
+int pagemap_read(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
 	uint64_t entries[ENTRIES], pages = gm->bytes / RAM_PAGE;
 	uint64_t first = (uintptr_t)gm->base / RAM_PAGE;
@@ -45,24 +45,24 @@ int pagemap_read(int fd, const struct gm *gm, struct runs *out, struct err *e)
 		for (uint64_t i = 0; i < n; i++)
 			if (entries[i] & (ENTRY_PRESENT | ENTRY_SWAPPED) &&
 			    !(entries[i] & ENTRY_FILE) &&
-			    runs_add(out, (at + i) * RAM_PAGE, RAM_PAGE))
+			    extents_add(out, (at + i) * RAM_PAGE, RAM_PAGE))
 				return no_memory(e);
 	}
 	return 0;
 }
 
 static int add_regions(const struct gm *gm, const struct page_region *region, int n,
-		       struct runs *out, struct err *e)
+		       struct extents *out, struct err *e)
 {
 	for (int i = 0; i < n; i++)
-		if (runs_add(out, region[i].start - (uintptr_t)gm->base,
-			     region[i].end - region[i].start))
+		if (extents_add(out, region[i].start - (uintptr_t)gm->base,
+				region[i].end - region[i].start))
 			return no_memory(e);
 	return 0;
 }
 
-static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories, struct runs *out,
-		struct err *e)
+static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories,
+		struct extents *out, struct err *e)
 {
 	struct page_region regions[REGIONS];
 	struct pm_scan_arg arg = {
@@ -84,7 +84,7 @@ static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_set(e, errno, "ask the kernel for the pages that were written");
+			return err_set(e, errno, "scan the page map for written pages");
 		r = add_regions(gm, regions, n, out, e);
 		if (r)
 			return r;
@@ -93,27 +93,27 @@ static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories
 	return 0;
 }
 
-int pagemap_scan(int fd, const struct gm *gm, struct runs *out, struct err *e)
+int pagemap_scan(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
 	return scan(fd, gm, 0, 0, out, e);
 }
 
-int pagemap_protect(int fd, const struct gm *gm, struct runs *out, struct err *e)
+int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
 	return scan(fd, gm, PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC, 0, out, e);
 }
 
-int pagemap_written(int fd, const struct gm *gm, struct runs *out, struct err *e)
+int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
 	return scan(fd, gm, 0, PAGE_IS_WRITTEN, out, e);
 }
 
-int pagemap_dirty(int fd, const struct gm *gm, struct runs *out, struct err *e)
+int pagemap_dirty(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
 	struct err scan_err = {0};
 	int r = pagemap_scan(fd, gm, out, &scan_err);
 
-	if (r == -ENOTTY) /* said at the first one, by a kernel that does not know it */
+	if (r == -ENOTTY) /* a kernel without the ioctl fails the first call */
 		return pagemap_read(fd, gm, out, e);
 	if (r && e)
 		*e = scan_err;

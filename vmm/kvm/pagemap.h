@@ -1,35 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which pages of a private map of files are this process's own: those it wrote to. The kernel says
- * so in /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+ * Finds the pages of a private file mapping that this process has written and therefore owns, in
+ * /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst).
  */
 #ifndef RAMET_VMM_KVM_PAGEMAP_H
 #define RAMET_VMM_KVM_PAGEMAP_H
 
 #include "base/err.h"
 #include "vmm/kvm/memory.h"
-#include "vmm/kvm/overlay.h"
+#include "vmm/kvm/extent-map.h"
 
 /*
- * Opens it: as "self/pagemap" of the procfs mount that `proc_fd` is the root of, by its path when
- * that is -1. A descriptor, or -errno.
+ * Opens the page map: "self/pagemap" below `proc_fd`, the root of a procfs mount, or by its usual
+ * path when `proc_fd` is -1. Returns a descriptor or -errno.
  */
 int pagemap_open(int proc_fd, struct err *e);
 
-/* Appends the runs of written pages, as RAM offsets, to `out`. Nothing writes to RAM meanwhile. */
-int pagemap_dirty(int fd, const struct gm *gm, struct runs *out, struct err *e);
+/*
+ * Appends the extents of written pages, as RAM offsets, to `out`. Nothing may write to RAM
+ * meanwhile.
+ */
+int pagemap_dirty(int fd, const struct gm *gm, struct extents *out, struct err *e);
 
 /*
- * For a RAM that is watched (ram-watch.c). Appends the same, and protects those pages: they count
- * as written again from their next write on. And: those of them that were written to since, or were
- * never protected.
+ * For RAM that is being watched (ram-watch.c). pagemap_protect appends the written pages and
+ * write-protects them; they count as written again after their next write. pagemap_written appends
+ * the pages written since then, and those that were never protected.
  */
-int pagemap_protect(int fd, const struct gm *gm, struct runs *out, struct err *e);
-int pagemap_written(int fd, const struct gm *gm, struct runs *out, struct err *e);
+int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err *e);
+int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e);
 
-/* How it asks the kernel: all at once, which not every kernel can, or page by page. Exposed for
- * tests. pagemap_scan fails with -ENOTTY on a kernel before 6.7. */
-int pagemap_scan(int fd, const struct gm *gm, struct runs *out, struct err *e);
-int pagemap_read(int fd, const struct gm *gm, struct runs *out, struct err *e);
+/*
+ * The two ways to ask the kernel, exposed for tests: PAGEMAP_SCAN for all pages at once, which
+ * fails with -ENOTTY before Linux 6.7, and reading the entry of every page.
+ */
+int pagemap_scan(int fd, const struct gm *gm, struct extents *out, struct err *e);
+int pagemap_read(int fd, const struct gm *gm, struct extents *out, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which of the pages that are this process's own the image does not have. Most that a freeze left
- * as they were are still as they were then, and to look at a page costs a small part of copying it.
+ * Finds the own pages of this process that differ from the snapshot. Most pages that a freeze left
+ * as own pages have not changed since, and comparing a page costs a small part of copying it.
  */
 #include "vmm/kvm/ram-internal.h"
 
@@ -18,18 +18,18 @@ void layer_close(struct ram_layer *l)
 	close_fd(&l->fd);
 }
 
-void layer_go(struct ram *r, struct ram_layer *l)
+void layer_retire(struct ram *r, struct ram_layer *l)
 {
-	if (r->ngone == CTL_MEMORY_MAX)
+	if (r->nretired == CTL_MEMORY_MAX)
 		layer_close(l);
 	else
-		r->gone[r->ngone++] = *l;
+		r->retired[r->nretired++] = *l;
 }
 
 /*
- * The file of a layer, to be compared with; NULL: its pages count as different. Only of layers that
- * this process wrote: those of others hold nothing that was left here. No hole of it is looked at
- * but for pages of zeros.
+ * Returns a mapping of a layer's file to compare with, or NULL: its pages then count as different.
+ * Maps only layers that this process wrote, since no others hold pages that were left as own. Holes
+ * of the file are read only where a page of RAM is compared with a page of zeros.
  */
 static const uint8_t *view_of(struct ram *r, uint32_t file)
 {
@@ -44,30 +44,30 @@ static const uint8_t *view_of(struct ram *r, uint32_t file)
 	return l->view;
 }
 
-/* Adds those pages of [start, end) that are not as in `image`; NULL: all. */
-static int add_different(struct ram *r, struct runs *out, uint64_t start, uint64_t end,
-			 const uint8_t *image)
+/* Adds the pages of [start, end) that differ from `snapshot`; all of them when it is NULL. */
+static int add_different(struct ram *r, struct extents *out, uint64_t start, uint64_t end,
+			 const uint8_t *snapshot)
 {
 	int result = 0;
 
-	if (!image)
-		return runs_add(out, start, end - start);
-	for (uint64_t at = start; at < end && !result; at += RAM_PAGE, image += RAM_PAGE)
-		if (memcmp(r->gm->base + at, image, RAM_PAGE) != 0)
-			result = runs_add(out, at, RAM_PAGE);
+	if (!snapshot)
+		return extents_add(out, start, end - start);
+	for (uint64_t at = start; at < end && !result; at += RAM_PAGE, snapshot += RAM_PAGE)
+		if (memcmp(r->gm->base + at, snapshot, RAM_PAGE) != 0)
+			result = extents_add(out, at, RAM_PAGE);
 	return result;
 }
 
-static int add_changed(struct ram *r, struct runs *out, const struct run *run)
+static int add_changed(struct ram *r, struct extents *out, const struct extent *extent)
 {
-	uint64_t at = run->offset, end = at + run->bytes;
+	uint64_t at = extent->offset, end = at + extent->bytes;
 	int result = 0;
 
-	for (uint32_t i = overlay_find(&r->image, at); at < end && !result; i++) {
-		const struct piece *p = i < r->image.n ? &r->image.piece[i] : NULL;
+	for (uint32_t i = extent_map_find(&r->snapshot, at); at < end && !result; i++) {
+		const struct mapping *p = i < r->snapshot.n ? &r->snapshot.mapping[i] : NULL;
 		uint64_t start = p && p->offset < end ? p->offset : end;
 		uint64_t stop = start < end ? p->offset + p->bytes : end;
-		const uint8_t *image = NULL;
+		const uint8_t *snapshot = NULL;
 
 		if (at < start)
 			result = add_different(r, out, at, start, NULL);
@@ -76,21 +76,21 @@ static int add_changed(struct ram *r, struct runs *out, const struct run *run)
 		if (start < at)
 			start = at;
 		if (start < stop)
-			image = view_of(r, p->file);
-		if (image)
-			image += p->at + (start - p->offset);
+			snapshot = view_of(r, p->file);
+		if (snapshot)
+			snapshot += p->at + (start - p->offset);
 		if (start < stop && !result)
-			result = add_different(r, out, start, stop, image);
+			result = add_different(r, out, start, stop, snapshot);
 		at = stop;
 	}
 	return result;
 }
 
-int ram_changed(struct ram *r, const struct runs *own, struct runs *out, struct err *e)
+int ram_changed(struct ram *r, const struct extents *own, struct extents *out, struct err *e)
 {
 	int result = 0;
 
 	for (uint32_t i = 0; i < own->n && !result; i++)
-		result = add_changed(r, out, &own->run[i]);
+		result = add_changed(r, out, &own->extent[i]);
 	return result ? err_set(e, result, "list the pages that the guest wrote") : 0;
 }

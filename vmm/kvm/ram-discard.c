@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 
 /*
- * A page that is dropped from a private map is no page of our own any more, and so not dirty: RAM
- * and the next image have there what lies below, which may be two different things when a layer
- * that has the page was not mapped (ram_show_long). Neither means anything to the guest.
+ * A page dropped from a private mapping is no longer an own page, hence not dirty. RAM and the next
+ * snapshot then have the content below it. The two may differ when a layer that has the page was
+ * not mapped (ram_map_long_extents); neither content means anything to the guest.
  */
 static int drop(const struct ram *r, uint64_t start, uint64_t end)
 {

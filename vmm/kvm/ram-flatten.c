@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Keeps the chain of layers short: the newest ones become one, as long as those below are not much
- * bigger, so that a page is copied a few times at most, however long the VM lives. An image that
- * was made before keeps the old ones.
+ * Keeps the chain of layers short: merges the newest layers as long as the older ones are not much
+ * bigger, so that each page is copied only a few times however long the VM lives. Existing
+ * snapshots keep the old layers.
  */
 #include "vmm/kvm/ram-internal.h"
 
@@ -13,22 +13,25 @@
 #include "proto/image.h"
 #include "vmm/kvm/ram-table.h"
 
-#define CHAIN_LONG 8u		/* layers: from here on it is worth the work */
-#define WASTE_MIN  (16u << 20)	/* bytes in layers that newer ones hide */
+#define CHAIN_LONG 8u		/* layers: merging starts at this length */
+#define WASTE_MIN  (16u << 20)	/* bytes in layers that newer layers hide */
 #define SLICE	   (128u << 10) /* bytes copied in a step */
 
-/* As RAM_JOIN_GAP, but here nobody waits for what is copied: fewer pieces are worth more of it. */
+/*
+ * Like RAM_JOIN_GAP, but wider: nobody waits for these copies, and fewer mappings are worth more of
+ * them.
+ */
 #define FLATTEN_GAP (16u * RAM_PAGE)
 
-/* --- One layer of some --- */
+/* --- Merging layers --- */
 
 void flatten_stop(struct ram *r)
 {
 	struct flatten *f = &r->flat;
 
 	close_fd(&f->fd);
-	runs_free(&f->runs);
-	overlay_free(&f->source);
+	extents_free(&f->extents);
+	extent_map_free(&f->source);
 	*f = (struct flatten){.fd = -1, .failed = f->failed};
 }
 
@@ -39,41 +42,44 @@ static bool is_between(const struct ram *r, uint32_t file, unsigned first, unsig
 	return at >= (int)first && at < (int)end;
 }
 
-/* The pieces of the image that are of the layers [first, end). */
-static int pieces_of(struct overlay *out, const struct ram *r, unsigned first, unsigned end)
+/* Collects the mappings of the snapshot that are in the layers [first, end). */
+static int mappings_of(struct extent_map *out, const struct ram *r, unsigned first, unsigned end)
 {
 	int result = 0;
 
-	for (uint32_t i = 0; i < r->image.n && !result; i++)
-		if (is_between(r, r->image.piece[i].file, first, end))
-			result = overlay_add(out, &r->image.piece[i]);
+	for (uint32_t i = 0; i < r->snapshot.n && !result; i++)
+		if (is_between(r, r->snapshot.mapping[i].file, first, end))
+			result = extent_map_add(out, &r->snapshot.mapping[i]);
 	return result;
 }
 
-/* These are the newest: what is seen of them is all that the new layer has to hold. */
+/*
+ * Begins to merge the layers from `first` on. They are the newest, so the new layer needs only
+ * their visible extents.
+ */
 static int begin(struct ram *r, unsigned first, uint32_t most, struct err *e)
 {
 	struct flatten *f = &r->flat;
-	struct overlay pieces = {0};
-	struct runs runs = {0};
+	struct extent_map mappings = {0};
+	struct extents extents = {0};
 	uint32_t next = 0;
 	int result;
 
 	f->active = true;
 	f->first = first;
 	f->count = r->nlayers - first;
-	result = pieces_of(&pieces, r, first, r->nlayers);
+	result = mappings_of(&mappings, r, first, r->nlayers);
 	if (!result)
-		result = overlay_runs(&runs, &pieces);
+		result = extent_map_extents(&extents, &mappings);
 	if (!result)
-		result = runs_join(&f->runs, &runs, FLATTEN_GAP, most);
+		result = extents_join(&f->extents, &extents, FLATTEN_GAP, most);
 	if (!result)
-		result = overlay_cut(&f->source, &r->image, &next, 0, UINT64_MAX);
-	runs_free(&runs);
-	overlay_free(&pieces);
+		result = extent_map_cut(&f->source, &r->snapshot, &next, 0, UINT64_MAX);
+	extents_free(&extents);
+	extent_map_free(&mappings);
 	if (result)
 		return err_set(e, ENOMEM, "list what the memory layers hold");
-	f->to = ram_table_bytes(f->runs.n);
+	f->to = ram_table_bytes(f->extents.n);
 	f->fd = layer_create(e);
 	return f->fd < 0 ? f->fd : 0;
 }
@@ -84,63 +90,63 @@ static int copy_slice(struct ram *r, struct err *e)
 	uint64_t left = SLICE;
 	int result = 0;
 
-	while (left && f->run < f->runs.n && !result) {
-		const struct run *run = &f->runs.run[f->run];
-		uint64_t n = run->bytes - f->at < left ? run->bytes - f->at : left;
-		uint64_t start = run->offset + f->at;
+	while (left && f->extent < f->extents.n && !result) {
+		const struct extent *extent = &f->extents.extent[f->extent];
+		uint64_t n = extent->bytes - f->at < left ? extent->bytes - f->at : left;
+		uint64_t start = extent->offset + f->at;
 
-		result = layer_copy_image(r, &f->source, f->fd, f->to, start, start + n, e);
+		result = layer_copy_snapshot(r, &f->source, f->fd, f->to, start, start + n, e);
 		f->to += n;
 		left -= n;
 		f->at += n;
-		if (f->at == run->bytes) {
-			f->run++;
+		if (f->at == extent->bytes) {
+			f->extent++;
 			f->at = 0;
 		}
 	}
-	if (result || f->run < f->runs.n)
+	if (result || f->extent < f->extents.n)
 		return result;
-	result = layer_finish(r, f->fd, &f->runs, e);
+	result = layer_finish(r, f->fd, &f->extents, e);
 	f->done = !result;
 	return result;
 }
 
-/* --- Into the image --- */
+/* --- Adopting the merged layer --- */
 
-/* What the image is with the new layer in place of the old ones. */
-static int merge_overlays(struct overlay *out, const struct ram *r, uint32_t file)
+/* Computes the extent map with the merged layer in place of the old ones. */
+static int merge_extent_maps(struct extent_map *out, const struct ram *r, uint32_t file)
 {
 	const struct flatten *f = &r->flat;
-	struct overlay older = {0}, newer = {0}, covered = {0};
-	struct runs above = {0};
-	int result = pieces_of(&older, r, 0, f->first);
+	struct extent_map older = {0}, newer = {0}, covered = {0};
+	struct extents above = {0};
+	int result = mappings_of(&older, r, 0, f->first);
 
 	if (!result)
-		result = pieces_of(&newer, r, f->first + f->count, r->nlayers);
+		result = mappings_of(&newer, r, f->first + f->count, r->nlayers);
 	if (!result)
-		result = overlay_runs(&above, &newer);
+		result = extent_map_extents(&above, &newer);
 	if (!result)
-		result =
-			overlay_cover(&covered, &older, &f->runs, file, ram_table_bytes(f->runs.n));
+		result = extent_map_cover(&covered, &older, &f->extents, file,
+					  ram_table_bytes(f->extents.n));
 	if (!result)
-		result = overlay_replace(out, &covered, &above, &newer);
-	overlay_free(&older);
-	overlay_free(&newer);
-	overlay_free(&covered);
-	runs_free(&above);
+		result = extent_map_replace(out, &covered, &above, &newer);
+	extent_map_free(&older);
+	extent_map_free(&newer);
+	extent_map_free(&covered);
+	extents_free(&above);
 	return result;
 }
 
 void flatten_adopt(struct ram *r)
 {
 	struct flatten *f = &r->flat;
-	struct overlay image = {0};
+	struct extent_map snapshot = {0};
 	struct ram_layer *first = &r->layers[f->first];
 
 	if (!f->done)
 		return;
-	if (merge_overlays(&image, r, r->last_file + 1)) {
-		overlay_free(&image);
+	if (merge_extent_maps(&snapshot, r, r->last_file + 1)) {
+		extent_map_free(&snapshot);
 		return; /* the next freeze tries again */
 	}
 	for (unsigned i = 0; i < f->count; i++)
@@ -149,42 +155,47 @@ void flatten_adopt(struct ram *r)
 	r->nlayers -= f->count - 1;
 	*first = (struct ram_layer){.file = ++r->last_file,
 				    .fd = take_fd(&f->fd),
-				    .bytes = runs_bytes(&f->runs),
-				    .size = ram_table_bytes(f->runs.n) + runs_bytes(&f->runs),
+				    .bytes = extents_bytes(&f->extents),
+				    .size = ram_table_bytes(f->extents.n) +
+					    extents_bytes(&f->extents),
 				    .own = true};
-	overlay_take(&r->image, &image);
+	extent_map_take(&r->snapshot, &snapshot);
 	flatten_stop(r);
 }
 
-/* --- What is worth it --- */
+/* --- When to merge --- */
 
-static void see(const struct ram *r, uint64_t seen[CTL_MEMORY_MAX])
+static void count_visible(const struct ram *r, uint64_t visible[CTL_MEMORY_MAX])
 {
-	memset(seen, 0, CTL_MEMORY_MAX * sizeof(*seen));
-	for (uint32_t i = 0; i < r->image.n; i++)
-		seen[ram_position(r, r->image.piece[i].file)] += r->image.piece[i].bytes;
+	memset(visible, 0, CTL_MEMORY_MAX * sizeof(*visible));
+	for (uint32_t i = 0; i < r->snapshot.n; i++)
+		visible[ram_position(r, r->snapshot.mapping[i].file)] +=
+			r->snapshot.mapping[i].bytes;
 }
 
 void flatten_drop_hidden(struct ram *r)
 {
-	uint64_t seen[CTL_MEMORY_MAX];
+	uint64_t visible[CTL_MEMORY_MAX];
 	unsigned kept = 0;
 
-	if (r->flat.active) /* which counts on the chain as it is */
+	if (r->flat.active) /* the merge relies on the positions in the chain */
 		return;
-	see(r, seen);
+	count_visible(r, visible);
 	for (unsigned i = 0; i < r->nlayers; i++) {
-		if (seen[i])
+		if (visible[i])
 			r->layers[kept++] = r->layers[i];
 		else
-			layer_go(r, &r->layers[i]);
+			layer_retire(r, &r->layers[i]);
 	}
 	r->nlayers = kept;
 }
 
-/* The oldest layer that is at most twice as big as all that are newer: each page is copied again
- * only into a layer that is half as big again. Of a full chain at least the two newest. */
-static unsigned first_worth(const struct ram *r)
+/*
+ * Returns the oldest layer that is at most twice as big as all newer ones together, so that each
+ * copy moves a page to a layer at least half as big again. From a full chain at least the two
+ * newest are merged.
+ */
+static unsigned first_to_merge(const struct ram *r)
 {
 	unsigned first = r->nlayers - 2;
 	uint64_t newer = 0;
@@ -197,31 +208,34 @@ static unsigned first_worth(const struct ram *r)
 	return first;
 }
 
-/* A child maps each piece: before there are too many, pages between them are copied as well. */
-static bool is_in_bits(const struct ram *r)
+/*
+ * A child maps every mapping of the snapshot. Before there are too many, the pages between them are
+ * copied too.
+ */
+static bool is_fragmented(const struct ram *r)
 {
-	return r->image.n > IMAGE_MEMORY_RUNS_MAX / 2;
+	return r->snapshot.n > IMAGE_MEMORY_EXTENTS_MAX / 2;
 }
 
-static bool is_worth_it(const struct ram *r)
+static bool is_worth_merging(const struct ram *r)
 {
-	uint64_t seen[CTL_MEMORY_MAX], shown = 0, held = 0;
+	uint64_t visible[CTL_MEMORY_MAX], shown = 0, held = 0;
 
 	if (r->nlayers < 2)
 		return false;
-	see(r, seen);
+	count_visible(r, visible);
 	for (unsigned i = 0; i < r->nlayers; i++) {
-		shown += seen[i];
+		shown += visible[i];
 		held += r->layers[i].bytes;
 	}
 	return r->nlayers >= CHAIN_LONG || held > 2 * shown + WASTE_MIN;
 }
 
-static int begin_what_is_worth_it(struct ram *r)
+static int begin_worthwhile(struct ram *r)
 {
-	if (is_in_bits(r))
-		return begin(r, 0, IMAGE_MEMORY_RUNS_MAX / 4, NULL);
-	return begin(r, first_worth(r), IMAGE_MEMORY_RUNS_MAX / 2, NULL);
+	if (is_fragmented(r))
+		return begin(r, 0, IMAGE_MEMORY_EXTENTS_MAX / 4, NULL);
+	return begin(r, first_to_merge(r), IMAGE_MEMORY_EXTENTS_MAX / 2, NULL);
 }
 
 bool ram_flatten_step(struct ram *r)
@@ -229,9 +243,9 @@ bool ram_flatten_step(struct ram *r)
 	struct flatten *f = &r->flat;
 	int result;
 
-	if (f->done || f->failed || (!f->active && !is_in_bits(r) && !is_worth_it(r)))
+	if (f->done || f->failed || (!f->active && !is_fragmented(r) && !is_worth_merging(r)))
 		return false;
-	result = f->active ? copy_slice(r, NULL) : begin_what_is_worth_it(r);
+	result = f->active ? copy_slice(r, NULL) : begin_worthwhile(r);
 	if (result) {
 		flatten_stop(r);
 		f->failed = true;
@@ -239,7 +253,7 @@ bool ram_flatten_step(struct ram *r)
 	return !result && !f->done;
 }
 
-/* --- In a freeze, because it can't wait --- */
+/* --- Merging during a freeze, when it can't wait --- */
 
 static int finish_now(struct ram *r, struct err *e)
 {
@@ -263,7 +277,7 @@ int flatten_chain(struct ram *r, unsigned places, struct err *e)
 	if (r->nlayers + places <= CTL_MEMORY_MAX)
 		return 0;
 	if (!r->flat.active)
-		result = begin(r, first_worth(r), IMAGE_MEMORY_RUNS_MAX / 2, e);
+		result = begin(r, first_to_merge(r), IMAGE_MEMORY_EXTENTS_MAX / 2, e);
 	if (result) {
 		flatten_stop(r);
 		return result;
@@ -271,12 +285,12 @@ int flatten_chain(struct ram *r, unsigned places, struct err *e)
 	return finish_now(r, e);
 }
 
-int flatten_overlay(struct ram *r, struct err *e)
+int flatten_extent_map(struct ram *r, struct err *e)
 {
 	int result;
 
 	flatten_stop(r);
-	result = begin(r, 0, IMAGE_MEMORY_RUNS_MAX / 2, e);
+	result = begin(r, 0, IMAGE_MEMORY_EXTENTS_MAX / 2, e);
 	if (result) {
 		flatten_stop(r);
 		return result;

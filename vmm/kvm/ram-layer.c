@@ -15,7 +15,7 @@
 #include "vmm/kvm/ram-table.h"
 
 #define BOUNCE	   (64u << 10)
-#define GATHER_MAX 1024 /* what the kernel takes in one call */
+#define GATHER_MAX 1024 /* iovecs that the kernel accepts in one call */
 
 int layer_create(struct err *e)
 {
@@ -24,29 +24,29 @@ int layer_create(struct err *e)
 	return fd < 0 ? err_set(e, errno, "make a memory layer") : fd;
 }
 
-int layer_finish(const struct ram *r, int fd, const struct runs *runs, struct err *e)
+int layer_finish(const struct ram *r, int fd, const struct extents *extents, struct err *e)
 {
-	int result = ram_table_write(fd, runs, r->gm->bytes, e);
+	int result = ram_table_write(fd, extents, r->gm->bytes, e);
 
 	if (result)
 		return err_context(e, "a memory layer");
-	/* Its last pages may be holes. */
-	if (ftruncate(fd, (off_t)(ram_table_bytes(runs->n) + runs_bytes(runs))) < 0)
+	/* The layer may end in holes. */
+	if (ftruncate(fd, (off_t)(ram_table_bytes(extents->n) + extents_bytes(extents))) < 0)
 		return err_set(e, errno, "size a memory layer");
-	/* Nobody has mapped it: what FUTURE_WRITE leaves is nothing. */
+	/* No writable mapping exists, so F_SEAL_FUTURE_WRITE suffices. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return err_set(e, errno, "seal a memory layer");
 	return 0;
 }
 
-/* --- From the files of an image --- */
+/* --- Copying from the files of a snapshot --- */
 
 static bool page_is_zero(const uint8_t *p)
 {
 	return p[0] == 0 && !memcmp(p, p + 1, RAM_PAGE - 1);
 }
 
-/* Writes what is not zero of `n` bytes for `offset`, in as few pieces as it can be. */
+/* Writes the pages of `data` that are not all zeros to `offset`, in as few calls as possible. */
 static int write_nonzero(int to, uint64_t offset, const uint8_t *data, uint64_t n, struct err *e)
 {
 	int r = 0;
@@ -63,8 +63,8 @@ static int write_nonzero(int to, uint64_t offset, const uint8_t *data, uint64_t 
 }
 
 /*
- * read(2) of a hole in a memfd fills it with nothing, as a look through a map would. Asking where
- * the holes are costs more than reading: SEEK_HOLE looks at every page up to the next one.
+ * read(2) of a hole in a memfd allocates nothing, unlike a read through a mapping. Looking for
+ * holes costs more than reading them: SEEK_HOLE visits every page up to the next hole.
  */
 static int copy_file(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t bytes,
 		     struct err *e)
@@ -83,25 +83,28 @@ static int copy_file(int from, uint64_t from_at, int to, uint64_t to_at, uint64_
 	return r;
 }
 
-/* The file that [start, *end) is in, and where in it; *end is brought down to where that ends. */
-static int file_at(const struct ram *r, const struct overlay *source, uint64_t start, uint64_t *end,
-		   uint64_t *at)
+/*
+ * Returns the file that holds `start`, and the position in it. Lowers *end to where that mapping
+ * ends.
+ */
+static int file_at(const struct ram *r, const struct extent_map *source, uint64_t start,
+		   uint64_t *end, uint64_t *at)
 {
-	uint32_t i = overlay_find(source, start);
-	const struct piece *p = i < source->n ? &source->piece[i] : NULL;
-	bool in_piece = p && p->offset <= start;
+	uint32_t i = extent_map_find(source, start);
+	const struct mapping *p = i < source->n ? &source->mapping[i] : NULL;
+	bool in_mapping = p && p->offset <= start;
 	uint64_t edge = *end;
 
 	if (p)
-		edge = in_piece ? p->offset + p->bytes : p->offset;
+		edge = in_mapping ? p->offset + p->bytes : p->offset;
 	if (edge < *end)
 		*end = edge;
-	*at = in_piece ? p->at + (start - p->offset) : start;
-	return ram_file(r, in_piece ? p->file : RAM_MEMORY_FILE);
+	*at = in_mapping ? p->at + (start - p->offset) : start;
+	return ram_file(r, in_mapping ? p->file : RAM_MEMORY_FILE);
 }
 
-int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, uint64_t at,
-		     uint64_t start, uint64_t end, struct err *e)
+int layer_copy_snapshot(const struct ram *r, const struct extent_map *source, int fd, uint64_t at,
+			uint64_t start, uint64_t end, struct err *e)
 {
 	while (start < end) {
 		uint64_t stop = end, from_at;
@@ -116,15 +119,15 @@ int layer_copy_image(const struct ram *r, const struct overlay *source, int fd, 
 	return 0;
 }
 
-/* --- From RAM --- */
+/* --- Copying from RAM --- */
 
-/* What goes into a layer next, one behind the other: the guest stands still for each call. */
+/* Collects consecutive writes to a layer, since the guest is paused during every call. */
 struct gather {
 	const struct ram *r;
 	int fd;
 	unsigned n;
-	uint64_t at; /* where in the layer the first of them goes */
-	size_t used; /* of the bounce buffer */
+	uint64_t at; /* position in the layer of the first iovec */
+	size_t used; /* bytes used in the bounce buffer */
 	struct iovec iov[GATHER_MAX];
 	uint8_t bounce[BOUNCE];
 };
@@ -161,7 +164,7 @@ static int add(struct gather *g, uint8_t *data, size_t len, struct err *e)
 	return result;
 }
 
-/* What was read into the bounce buffer; pages of zeros become holes. */
+/* Adds pages that were read into the bounce buffer. Pages of zeros become holes. */
 static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *e)
 {
 	int result = 0;
@@ -177,15 +180,18 @@ static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *
 	return result;
 }
 
-/* [start, end) as the image has it: through RAM, a look could fill a hole of a memfd for good. */
-static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err *e)
+/*
+ * Adds [start, end) as the snapshot has it. Reads files, not RAM: a read through the mapping could
+ * allocate a page for a hole of a memfd, for good.
+ */
+static int add_snapshot(struct gather *g, uint64_t start, uint64_t end, struct err *e)
 {
 	int result = 0;
 
 	while (start < end && !result) {
 		uint64_t stop = end, at;
 		uint8_t *data;
-		int from = file_at(g->r, &g->r->image, start, &stop, &at);
+		int from = file_at(g->r, &g->r->snapshot, start, &stop, &at);
 
 		if (from == g->r->memory_fd && g->r->on_disk) {
 			result = add_nonzero(g, g->r->gm->base + start, stop - start, e);
@@ -196,7 +202,7 @@ static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err 
 			result = flush(g, e);
 		if (result)
 			break;
-		if (!g->n) /* none is of the bounce buffer any more */
+		if (!g->n) /* nothing pending is in the bounce buffer */
 			g->used = 0;
 		data = g->bounce + g->used;
 		if (stop - start > BOUNCE - g->used)
@@ -210,17 +216,20 @@ static int add_image(struct gather *g, uint64_t start, uint64_t end, struct err 
 	return result;
 }
 
-/* One run; *next is the first of `dirty` in it, and then the first behind it. */
-static int add_run(struct gather *g, const struct run *run, const struct runs *dirty,
-		   uint32_t *next, struct err *e)
+/*
+ * Adds one extent. *next is the first extent of `dirty` inside it, and on return the first one
+ * behind it.
+ */
+static int add_extent(struct gather *g, const struct extent *extent, const struct extents *dirty,
+		      uint32_t *next, struct err *e)
 {
-	uint64_t at = run->offset, end = at + run->bytes;
+	uint64_t at = extent->offset, end = at + extent->bytes;
 	int result = 0;
 
-	for (; *next < dirty->n && dirty->run[*next].offset < end && !result; ++*next) {
-		const struct run *d = &dirty->run[*next];
+	for (; *next < dirty->n && dirty->extent[*next].offset < end && !result; ++*next) {
+		const struct extent *d = &dirty->extent[*next];
 
-		result = add_image(g, at, d->offset, e);
+		result = add_snapshot(g, at, d->offset, e);
 		at = d->offset + d->bytes;
 		if (!result)
 			result = add(g, g->r->gm->base + d->offset, d->bytes, e);
@@ -228,8 +237,8 @@ static int add_run(struct gather *g, const struct run *run, const struct runs *d
 	return result;
 }
 
-int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const struct runs *dirty,
-		   struct err *e)
+int layer_copy_ram(const struct ram *r, int fd, const struct extents *extents,
+		   const struct extents *dirty, struct err *e)
 {
 	scoped_free struct gather *g = malloc(sizeof(*g));
 	uint32_t next = 0;
@@ -241,8 +250,8 @@ int layer_copy_ram(const struct ram *r, int fd, const struct runs *runs, const s
 	g->fd = fd;
 	g->n = 0;
 	g->used = 0;
-	g->at = ram_table_bytes(runs->n);
-	for (uint32_t i = 0; i < runs->n && !result; i++)
-		result = add_run(g, &runs->run[i], dirty, &next, e);
+	g->at = ram_table_bytes(extents->n);
+	for (uint32_t i = 0; i < extents->n && !result; i++)
+		result = add_extent(g, &extents->extent[i], dirty, &next, e);
 	return result ? result : flush(g, e);
 }

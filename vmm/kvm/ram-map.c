@@ -5,13 +5,16 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* A piece is up to two maps, itself and what follows it; a process may have 65,530. */
-#define PIECES_MAX 24000u
+/*
+ * A mapping takes up to two of the process's maps, for itself and for what follows it; a process
+ * may have 65,530.
+ */
+#define MAPPINGS_MAX 24000u
 
-/* Shown first when more is our own than shall be left so. */
-#define LONG_RUN (16u * RAM_PAGE)
+/* Extents of this size are mapped first when there are more own pages than keep_max. */
+#define LONG_EXTENT (16u * RAM_PAGE)
 
-/* Pieces of layers that are gone from the image, remapped in one freeze at least. */
+/* Minimum number of mappings of retired layers that one freeze remaps. */
 #define RETIRED_MIN 32u
 
 static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t end, uint64_t at,
@@ -24,13 +27,13 @@ static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t
 	return 0;
 }
 
-static int map_run(const struct ram *r, const struct run *run, struct err *e)
+static int map_extent(const struct ram *r, const struct extent *extent, struct err *e)
 {
-	uint64_t at = run->offset, end = at + run->bytes;
+	uint64_t at = extent->offset, end = at + extent->bytes;
 	int result = 0;
 
-	for (uint32_t i = overlay_find(&r->image, at); at < end && !result; i++) {
-		const struct piece *p = i < r->image.n ? &r->image.piece[i] : NULL;
+	for (uint32_t i = extent_map_find(&r->snapshot, at); at < end && !result; i++) {
+		const struct mapping *p = i < r->snapshot.n ? &r->snapshot.mapping[i] : NULL;
 		uint64_t start = p && p->offset < end ? p->offset : end;
 		uint64_t stop = start < end ? p->offset + p->bytes : end;
 
@@ -47,89 +50,89 @@ static int map_run(const struct ram *r, const struct run *run, struct err *e)
 	return result;
 }
 
-int ram_show(struct ram *r, const struct runs *where, struct err *e)
+int ram_map_snapshot(struct ram *r, const struct extents *where, struct err *e)
 {
-	struct overlay mapped = {0};
+	struct extent_map mapped = {0};
 	int result = 0;
 
-	if (overlay_replace(&mapped, &r->mapped, where, &r->image))
+	if (extent_map_replace(&mapped, &r->mapped, where, &r->snapshot))
 		result = err_set(e, ENOMEM, "list what is mapped");
-	else if (mapped.n > PIECES_MAX)
-		result = err_say(e, E2BIG, "RAM would be mapped in %u pieces; the limit is %u",
-				 mapped.n, PIECES_MAX);
+	else if (mapped.n > MAPPINGS_MAX)
+		result = err_say(e, E2BIG, "RAM would need %u mappings; the limit is %u", mapped.n,
+				 MAPPINGS_MAX);
 	for (uint32_t i = 0; i < where->n && !result; i++)
-		result = map_run(r, &where->run[i], e);
+		result = map_extent(r, &where->extent[i], e);
 	if (!result)
-		overlay_take(&r->mapped, &mapped);
-	overlay_free(&mapped);
+		extent_map_take(&r->mapped, &mapped);
+	extent_map_free(&mapped);
 	return result;
 }
 
-/* Pieces of at least how many bytes are to be mapped. */
-static uint64_t worth_showing(const struct ram *r, const struct overlay *pieces)
+/* Returns the smallest mapping to map, such that at most keep_max bytes stay own pages. */
+static uint64_t min_mapped_bytes(const struct ram *r, const struct extent_map *mappings)
 {
 	uint64_t least = UINT64_MAX, left;
 
-	for (;; least = least == UINT64_MAX ? LONG_RUN : least / 2) {
+	for (;; least = least == UINT64_MAX ? LONG_EXTENT : least / 2) {
 		left = 0;
-		for (uint32_t i = 0; i < pieces->n; i++)
-			if (pieces->piece[i].bytes < least)
-				left += pieces->piece[i].bytes;
-		if (left <= r->left_max)
+		for (uint32_t i = 0; i < mappings->n; i++)
+			if (mappings->mapping[i].bytes < least)
+				left += mappings->mapping[i].bytes;
+		if (left <= r->keep_max)
 			return least;
 	}
 }
 
-/* As the image has them: a run may be in several layers by now. */
-static int pieces_in(const struct ram *r, const struct runs *runs, struct overlay *out)
+/* Splits the extents by layer: an extent may be in several layers by now. */
+static int mappings_in(const struct ram *r, const struct extents *extents, struct extent_map *out)
 {
 	uint32_t next = 0;
 	int result = 0;
 
-	for (uint32_t i = 0; i < runs->n && !result; i++)
-		result = overlay_cut(out, &r->image, &next, runs->run[i].offset,
-				     runs->run[i].offset + runs->run[i].bytes);
+	for (uint32_t i = 0; i < extents->n && !result; i++)
+		result = extent_map_cut(out, &r->snapshot, &next, extents->extent[i].offset,
+					extents->extent[i].offset + extents->extent[i].bytes);
 	return result;
 }
 
-void ram_show_long(struct ram *r, const struct runs *runs)
+void ram_map_long_extents(struct ram *r, const struct extents *extents)
 {
-	struct overlay pieces = {0};
-	struct runs worth = {0};
-	int result = pieces_in(r, runs, &pieces);
-	uint64_t least = result ? 0 : worth_showing(r, &pieces), shown = 0;
+	struct extent_map mappings = {0};
+	struct extents worth = {0};
+	int result = mappings_in(r, extents, &mappings);
+	uint64_t least = result ? 0 : min_mapped_bytes(r, &mappings), shown = 0;
 
-	for (uint32_t i = 0; i < pieces.n && shown < r->show_max && !result; i++) {
-		const struct piece *p = &pieces.piece[i];
-		uint64_t room = r->show_max - shown;
+	for (uint32_t i = 0; i < mappings.n && shown < r->map_max && !result; i++) {
+		const struct mapping *p = &mappings.mapping[i];
+		uint64_t room = r->map_max - shown;
 
 		if (p->bytes < least)
 			continue;
-		result = runs_add(&worth, p->offset, p->bytes < room ? p->bytes : room);
+		result = extents_add(&worth, p->offset, p->bytes < room ? p->bytes : room);
 		shown += p->bytes < room ? p->bytes : room;
 	}
-	/* When it can't be done the pages stay our own. */
+	/* On failure the pages stay own pages. */
 	if (!result && worth.n)
-		ram_show(r, &worth, NULL);
-	runs_free(&worth);
-	overlay_free(&pieces);
+		ram_map_snapshot(r, &worth, NULL);
+	extents_free(&worth);
+	extent_map_free(&mappings);
 }
 
-void ram_show_retired(struct ram *r)
+void ram_remap_retired(struct ram *r)
 {
 	uint32_t budget = RETIRED_MIN + r->mapped.n / 8;
-	struct runs retired = {0};
+	struct extents retired = {0};
 	int result = 0;
 
 	for (uint32_t i = 0; i < r->mapped.n && budget && !result; i++) {
-		const struct piece *p = &r->mapped.piece[i];
+		const struct mapping *p = &r->mapped.mapping[i];
 
 		if (ram_position(r, p->file) >= 0)
 			continue;
-		result = runs_add(&retired, p->offset, p->bytes);
+		result = extents_add(&retired, p->offset, p->bytes);
 		budget--;
 	}
 	if (!result && retired.n)
-		ram_show(r, &retired, NULL);
-	runs_free(&retired);
+		ram_map_snapshot(r, &retired, NULL);
+	extents_free(&retired);
 }

@@ -13,10 +13,10 @@
 
 #define HEADER_BYTES 32u
 #define CRC_AT	     24u
-#define RUN_BYTES    16u
+#define EXTENT_BYTES 16u
 #define COUNT_AT     12u
 
-/* The table's checksum, for which its own field counts as zero. */
+/* Returns the checksum of the table, computed with the checksum field as zeros. */
 static uint32_t checksum(const uint8_t *table, size_t size)
 {
 	static const uint8_t zero[4];
@@ -46,15 +46,15 @@ static int check_header(struct wire *w, uint64_t ram_bytes, uint32_t *count, str
 	if (bytes != ram_bytes)
 		return err_say(e, EINVAL, "made for %llu bytes of RAM, but this VM has %llu",
 			       (unsigned long long)bytes, (unsigned long long)ram_bytes);
-	if (*count > IMAGE_MEMORY_RUNS_MAX || wire_left(w) != *count * (size_t)RUN_BYTES)
-		return err_say(e, EINVAL, "a table of %u runs in %zu bytes (at most %u runs)",
-			       *count, w->size, IMAGE_MEMORY_RUNS_MAX);
+	if (*count > IMAGE_MEMORY_EXTENTS_MAX || wire_left(w) != *count * (size_t)EXTENT_BYTES)
+		return err_say(e, EINVAL, "a table of %u extents in %zu bytes (at most %u extents)",
+			       *count, w->size, IMAGE_MEMORY_EXTENTS_MAX);
 	if (crc != checksum(w->p, w->size))
 		return err_say(e, EINVAL, "damaged: its checksum is wrong");
 	return 0;
 }
 
-int ram_table_parse(struct runs *out, const uint8_t *table, size_t size, uint64_t ram_bytes,
+int ram_table_parse(struct extents *out, const uint8_t *table, size_t size, uint64_t ram_bytes,
 		    struct err *e)
 {
 	struct wire w = wire_from(table, size);
@@ -68,36 +68,39 @@ int ram_table_parse(struct runs *out, const uint8_t *table, size_t size, uint64_
 		if (offset % RAM_PAGE || bytes % RAM_PAGE || !bytes ||
 		    (i ? offset <= end : offset < end) || offset > ram_bytes ||
 		    bytes > ram_bytes - offset)
-			return err_say(e, EINVAL, "run %u is 0x%llx bytes at 0x%llx", i,
+			return err_say(e, EINVAL, "extent %u is invalid: 0x%llx bytes at 0x%llx", i,
 				       (unsigned long long)bytes, (unsigned long long)offset);
 		end = offset + bytes;
-		if (runs_add(out, offset, bytes))
-			r = err_set(e, ENOMEM, "hold its table");
+		if (extents_add(out, offset, bytes))
+			r = err_set(e, ENOMEM, "allocate its extents");
 	}
 	return r;
 }
 
-static size_t exact_bytes(uint32_t runs)
+static size_t exact_bytes(uint32_t extents)
 {
-	return HEADER_BYTES + runs * (size_t)RUN_BYTES;
+	return HEADER_BYTES + extents * (size_t)EXTENT_BYTES;
 }
 
-uint64_t ram_table_bytes(uint32_t runs)
+uint64_t ram_table_bytes(uint32_t extents)
 {
-	return (exact_bytes(runs) + RAM_PAGE - 1) / RAM_PAGE * RAM_PAGE;
+	return (exact_bytes(extents) + RAM_PAGE - 1) / RAM_PAGE * RAM_PAGE;
 }
 
-/* What the table says of its length, or the most that it may be; parsing it will tell. */
+/*
+ * Returns the number of extents that the table claims, limited to the maximum; the parser checks
+ * it.
+ */
 static uint32_t count_in(const uint8_t *table)
 {
 	struct wire w = wire_from(table + COUNT_AT, 4);
-	uint32_t runs = wire_get_u32(&w);
+	uint32_t extents = wire_get_u32(&w);
 
-	return runs < IMAGE_MEMORY_RUNS_MAX ? runs : IMAGE_MEMORY_RUNS_MAX;
+	return extents < IMAGE_MEMORY_EXTENTS_MAX ? extents : IMAGE_MEMORY_EXTENTS_MAX;
 }
 
-/* The file was `size` bytes long. Most tables are within the first page. */
-static int read_table(struct runs *out, int fd, uint64_t size, uint64_t ram_bytes, struct err *e)
+/* Reads the table of a file of `size` bytes. Most tables fit into the first page. */
+static int read_table(struct extents *out, int fd, uint64_t size, uint64_t ram_bytes, struct err *e)
 {
 	uint8_t first[RAM_PAGE];
 	scoped_free uint8_t *all = NULL;
@@ -118,7 +121,7 @@ static int read_table(struct runs *out, int fd, uint64_t size, uint64_t ram_byte
 	return r ? r : ram_table_parse(out, all, bytes, ram_bytes, e);
 }
 
-int ram_table_read(struct runs *out, int fd, uint64_t ram_bytes, struct err *e)
+int ram_table_read(struct extents *out, int fd, uint64_t ram_bytes, struct err *e)
 {
 	uint64_t size, expected;
 	int r = file_size(fd, &size, e);
@@ -126,21 +129,22 @@ int ram_table_read(struct runs *out, int fd, uint64_t ram_bytes, struct err *e)
 	if (r)
 		return r;
 	if (size < RAM_PAGE)
-		return err_say(e, EINVAL, "%llu bytes are no memory layer",
+		return err_say(e, EINVAL, "%llu bytes are too few for a memory layer",
 			       (unsigned long long)size);
 	r = read_table(out, fd, size, ram_bytes, e);
 	if (r)
 		return r;
-	expected = ram_table_bytes(out->n) + runs_bytes(out);
+	expected = ram_table_bytes(out->n) + extents_bytes(out);
 	if (size != expected)
-		return err_say(e, EINVAL, "%llu bytes, but its %u runs and their table take %llu",
+		return err_say(e, EINVAL,
+			       "%llu bytes, but its %u extents and their table take %llu",
 			       (unsigned long long)size, out->n, (unsigned long long)expected);
 	return 0;
 }
 
-int ram_table_write(int fd, const struct runs *runs, uint64_t ram_bytes, struct err *e)
+int ram_table_write(int fd, const struct extents *extents, uint64_t ram_bytes, struct err *e)
 {
-	size_t size = exact_bytes(runs->n);
+	size_t size = exact_bytes(extents->n);
 	scoped_free uint8_t *table = malloc(size);
 	struct wire w = wire_on(table, size), crc;
 
@@ -148,12 +152,12 @@ int ram_table_write(int fd, const struct runs *runs, uint64_t ram_bytes, struct 
 		return err_set(e, ENOMEM, "make the table of a memory layer");
 	wire_put_bytes(&w, IMAGE_MEMORY_MAGIC, 8);
 	wire_put_u32(&w, IMAGE_MEMORY_VERSION);
-	wire_put_u32(&w, runs->n);
+	wire_put_u32(&w, extents->n);
 	wire_put_u64(&w, ram_bytes);
 	wire_put_u64(&w, 0); /* the checksum, and zero */
-	for (uint32_t i = 0; i < runs->n; i++) {
-		wire_put_u64(&w, runs->run[i].offset);
-		wire_put_u64(&w, runs->run[i].bytes);
+	for (uint32_t i = 0; i < extents->n; i++) {
+		wire_put_u64(&w, extents->extent[i].offset);
+		wire_put_u64(&w, extents->extent[i].bytes);
 	}
 	crc = wire_on(table + CRC_AT, 4);
 	wire_put_u32(&crc, checksum(table, size));

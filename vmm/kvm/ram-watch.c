@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which pages the guest writes to from some moment on: they are write-protected, and the kernel
- * itself lets each be written again and remembers it (userfaultfd in its asynchronous mode, Linux
- * 6.7). Nobody ever reads the descriptor.
+ * Tracks which pages the guest writes: they are write-protected, and the kernel itself makes each
+ * one writable again on the first write and records it (userfaultfd in asynchronous mode, Linux
+ * 6.7). Nobody reads the descriptor.
  */
 #include "vmm/kvm/ram-internal.h"
 
@@ -22,7 +22,10 @@
 
 int watch_open(void)
 {
-	/* That no fault of the kernel may be waited for is what anybody may have; none ever is. */
+	/*
+	 * USER_MODE_ONLY lets unprivileged processes open it. It excludes faults in the kernel,
+	 * which asynchronous mode does not need.
+	 */
 	scoped_fd int fd =
 		(int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC};
@@ -37,20 +40,20 @@ static struct uffdio_range all_of(const struct ram *r)
 	return (struct uffdio_range){.start = (uintptr_t)r->gm->base, .len = r->gm->bytes};
 }
 
-bool watch_begin(struct ram *r, struct runs *own)
+bool watch_begin(struct ram *r, struct extents *own)
 {
 	struct uffdio_register reg = {.range = all_of(r), .mode = UFFDIO_REGISTER_MODE_WP};
-	struct runs protected = {0};
+	struct extents protected = {0};
 
 	if (r->watching || r->watch_fd < 0 || ioctl(r->watch_fd, UFFDIO_REGISTER, &reg) < 0)
 		return false;
 	r->watching = true;
 	if (pagemap_protect(r->pagemap_fd, r->gm, &protected, NULL)) {
 		watch_end(r);
-		runs_free(&protected);
+		extents_free(&protected);
 		return false;
 	}
-	runs_free(own);
+	extents_free(own);
 	*own = protected;
 	return true;
 }

@@ -12,31 +12,34 @@
 #include "vmm/kvm/pagemap.h"
 #include "vmm/kvm/ram-table.h"
 
-/* What is copied while the guest stands still costs it some 0.3 ms for each MiB. */
+/* Copying during the pause costs the guest about 0.3 ms per MiB. */
 #define AHEAD_MIN    (4u << 20)
-#define AHEAD_FIRST  (1u << 20)	  /* with no layer yet that what is our own may be in already */
-#define AHEAD_MANY   (256u << 10) /* with many children */
+#define AHEAD_FIRST  (1u << 20)	  /* while no own layer can hold the own pages already */
+#define AHEAD_MANY   (256u << 10) /* with MANY_CHILDREN or more */
 #define AHEAD_ROUNDS 2u
-#define SAMPLE	     16u /* pages, of which one is looked at to see whether it is much */
+#define SAMPLE	     16u /* one page in this many is compared for an estimate */
 
 /*
- * Each run costs every child some 3 us of mapping, a page that is copied needlessly 1 us: with many
- * children it is worth to join over wider gaps, which nobody stands still for.
+ * Each extent costs every child about 3 us of mapping, and a page copied needlessly costs 1 us.
+ * With many children, joining extents over wider gaps pays off, since nobody is paused while
+ * copying ahead.
  */
 #define MANY_CHILDREN 4u
-#define GAP_CHILDREN  32u /* no wider with more */
+#define GAP_CHILDREN  32u /* the gap stops growing here */
 
 /*
- * To map a run from its new layer costs as much as to copy some 20 pages, and then a fault for each
- * page that the guest uses again: many of those that it wrote to since the last freeze it will
- * write to before the next one. So what is little is left as it is, our own, and the next freeze
- * compares it with what the image has (some 0.1 ms for each MiB) and copies what differs. The price
- * is that it is there twice, here and in a layer. Of what is more the long runs go first.
+ * Mapping an extent from its new layer costs as much as copying about 20 pages, plus a fault for
+ * each page that the guest uses again, and the guest will write many of the same pages again before
+ * the next freeze. A small amount therefore stays as own pages: the next freeze compares them with
+ * the snapshot (about 0.1 ms per MiB) and copies those that differ. The price is that these pages
+ * exist twice, here and in a layer. Of a larger amount the long extents are mapped first.
  */
-#define LEFT_MAX (8u << 20)
-#define SHOW_MAX                                                                                   \
-	(2u << 20) /* a freeze takes up to 1 ms for each MiB; the rest waits for the next */
-/* To compare as much takes longer than a freeze may: only what is written to meanwhile is. */
+#define KEEP_MAX (8u << 20)
+#define MAP_MAX	 (2u << 20) /* a freeze takes up to 1 ms per MiB; the rest waits for the next */
+/*
+ * Comparing this much takes longer than a freeze may take: only pages written meanwhile are
+ * compared.
+ */
 #define WATCH_MIN (12u << 20)
 
 /* --- The chain --- */
@@ -66,7 +69,7 @@ int ram_new(struct ram **out, struct gm *gm, int pagemap_fd, struct err *e)
 	struct ram *r = calloc(1, sizeof(*r));
 
 	if (!r)
-		return err_set(e, ENOMEM, "make the guest's RAM");
+		return err_set(e, ENOMEM, "allocate the state of guest RAM");
 	r->gm = gm;
 	r->pagemap_fd = pagemap_fd;
 	r->memory_fd = -1;
@@ -74,8 +77,8 @@ int ram_new(struct ram **out, struct gm *gm, int pagemap_fd, struct err *e)
 	r->watch_fd = watch_open();
 	r->ahead_min = AHEAD_MIN;
 	r->watch_min = WATCH_MIN;
-	r->left_max = LEFT_MAX;
-	r->show_max = SHOW_MAX;
+	r->keep_max = KEEP_MAX;
+	r->map_max = MAP_MAX;
 	*out = r;
 	return 0;
 }
@@ -84,11 +87,11 @@ void ram_free(struct ram *r)
 {
 	if (!r)
 		return;
-	ram_settle(r);
+	ram_end_freeze(r);
 	flatten_stop(r);
 	drop_layers(r);
-	overlay_free(&r->image);
-	overlay_free(&r->mapped);
+	extent_map_free(&r->snapshot);
+	extent_map_free(&r->mapped);
 	close_fd(&r->memory_fd);
 	close_fd(&r->pagemap_fd);
 	close_fd(&r->watch_fd);
@@ -100,7 +103,7 @@ int ram_memfd(const struct ram *r)
 	return r->shared ? r->memory_fd : -1;
 }
 
-unsigned ram_image(const struct ram *r, int fds[RAM_IMAGE_FDS])
+unsigned ram_snapshot_fds(const struct ram *r, int fds[RAM_SNAPSHOT_FDS])
 {
 	fds[0] = r->memory_fd;
 	for (unsigned i = 0; i < r->nlayers; i++)
@@ -115,16 +118,16 @@ int ram_back_with_memfd(struct ram *r, struct err *e)
 	int result;
 
 	if (r->memory_fd >= 0)
-		return err_say(e, EBUSY, "this VM has its RAM already");
+		return err_say(e, EBUSY, "the RAM of this VM is already backed");
 	result = gm_back_with_memfd(r->gm, &r->memory_fd, e);
 	r->shared = !result;
 	return result;
 }
 
 /*
- * Refuses a memfd that someone could still write to. Files on a disk have no seals, and files on a
- * tmpfs can't get any. A file with a name is trusted: the service made it, for a VM process can't
- * give a file a name. A memfd never has one.
+ * Refuses a memfd that someone could still write to. Files on disk have no seals, and files on
+ * tmpfs can't get any. A file that has a name is trusted: only the service can have made it, since
+ * a VM process can't name a file. A memfd never has a name.
  */
 static int check_sealed(int fd, struct err *e)
 {
@@ -137,7 +140,7 @@ static int check_sealed(int fd, struct err *e)
 		return 0;
 	if (seals & F_SEAL_SEAL && fstat(fd, &st) == 0 && st.st_nlink)
 		return 0;
-	return err_say(e, EINVAL, "the memory file is not sealed");
+	return err_say(e, EINVAL, "the memory file is not sealed: someone could still write to it");
 }
 
 static int keep(int *kept, int fd, struct err *e)
@@ -147,55 +150,56 @@ static int keep(int *kept, int fd, struct err *e)
 	if (r)
 		return r;
 	*kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	return *kept < 0 ? err_set(e, errno, "keep a descriptor of it") : 0;
+	return *kept < 0 ? err_set(e, errno, "duplicate its descriptor") : 0;
 }
 
 static int open_layer(struct ram *r, int fd, struct err *e)
 {
 	struct ram_layer *l = &r->layers[r->nlayers];
-	struct overlay image = {0};
-	struct runs runs = {0};
-	int result = ram_table_read(&runs, fd, r->gm->bytes, e);
+	struct extent_map snapshot = {0};
+	struct extents extents = {0};
+	int result = ram_table_read(&extents, fd, r->gm->bytes, e);
 
-	if (!result &&
-	    overlay_cover(&image, &r->image, &runs, r->last_file + 1, ram_table_bytes(runs.n)))
-		result = err_set(e, ENOMEM, "lay it over the others");
-	if (!result && image.n > IMAGE_MEMORY_RUNS_MAX)
-		result = err_say(e, E2BIG, "with it RAM is in %u pieces; the limit is %u", image.n,
-				 IMAGE_MEMORY_RUNS_MAX);
+	if (!result && extent_map_cover(&snapshot, &r->snapshot, &extents, r->last_file + 1,
+					ram_table_bytes(extents.n)))
+		result = err_set(e, ENOMEM, "add it to the extent map");
+	if (!result && snapshot.n > IMAGE_MEMORY_EXTENTS_MAX)
+		result = err_say(e, E2BIG, "RAM would have %u mappings; the limit is %u",
+				 snapshot.n, IMAGE_MEMORY_EXTENTS_MAX);
 	if (!result)
 		result = keep(&l->fd, fd, e);
 	if (!result) {
 		l->file = ++r->last_file;
-		l->bytes = runs_bytes(&runs);
-		l->size = ram_table_bytes(runs.n) + l->bytes;
+		l->bytes = extents_bytes(&extents);
+		l->size = ram_table_bytes(extents.n) + l->bytes;
 		r->nlayers++;
-		overlay_take(&r->image, &image);
+		extent_map_take(&r->snapshot, &snapshot);
 	}
-	runs_free(&runs);
-	overlay_free(&image);
+	extents_free(&extents);
+	extent_map_free(&snapshot);
 	return result;
 }
 
-static int show_all(struct ram *r, struct err *e)
+static int map_all(struct ram *r, struct err *e)
 {
-	struct runs all = {0};
-	int result = overlay_runs(&all, &r->image);
+	struct extents all = {0};
+	int result = extent_map_extents(&all, &r->snapshot);
 
 	if (result)
 		err_set(e, ENOMEM, "list what the memory layers hold");
 	else
-		result = ram_show(r, &all, e);
-	runs_free(&all);
+		result = ram_map_snapshot(r, &all, e);
+	extents_free(&all);
 	return result;
 }
 
-int ram_back_with_image(struct ram *r, int memory_fd, const int *layers, unsigned n, struct err *e)
+int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsigned n,
+			   struct err *e)
 {
 	int result = 0;
 
 	if (r->memory_fd >= 0)
-		return err_say(e, EBUSY, "this VM has its RAM already");
+		return err_say(e, EBUSY, "the RAM of this VM is already backed");
 	if (n > CTL_MEMORY_MAX)
 		return err_say(e, E2BIG, "%u memory layers; the limit is %u", n, CTL_MEMORY_MAX);
 	for (unsigned i = 0; i < n && !result; i++) {
@@ -207,12 +211,12 @@ int ram_back_with_image(struct ram *r, int memory_fd, const int *layers, unsigne
 		result = keep(&r->memory_fd, memory_fd, e);
 	r->on_disk = fcntl(memory_fd, F_GET_SEALS) < 0;
 	if (!result)
-		result = gm_back_with_image(r->gm, memory_fd, e);
+		result = gm_back_with_file(r->gm, memory_fd, e);
 	if (!result)
-		result = show_all(r, e);
+		result = map_all(r, e);
 	if (result) {
 		drop_layers(r);
-		overlay_free(&r->image);
+		extent_map_free(&r->snapshot);
 		close_fd(&r->memory_fd);
 	}
 	return result;
@@ -228,8 +232,10 @@ static int map_memfd(const struct ram *r, int how, struct err *e)
 	return 0;
 }
 
-/* The seals come after the new map: until then the old one can be had back. No map that can write
- * is left then, so that F_SEAL_FUTURE_WRITE stops all, in no time; F_SEAL_WRITE looks at each page.
+/*
+ * Adds the seals after the new mapping, so that a failure can restore the old one. No writable
+ * mapping is left then, so F_SEAL_FUTURE_WRITE suffices and takes no time; F_SEAL_WRITE would visit
+ * each page.
  */
 static int freeze_memfd(struct ram *r, struct err *e)
 {
@@ -247,144 +253,151 @@ static int freeze_memfd(struct ram *r, struct err *e)
 	return 0;
 }
 
-/* Which runs the new layer has, and what the image is with it. */
-static int plan(struct ram *r, const struct runs *dirty, uint64_t gap, uint32_t most,
-		struct runs *runs, struct overlay *image, struct err *e)
+/* Computes the extents of the new layer, and the extent map of the snapshot that includes it. */
+static int plan(struct ram *r, const struct extents *dirty, uint64_t gap, uint32_t most,
+		struct extents *extents, struct extent_map *snapshot, struct err *e)
 {
-	overlay_free(image);
-	runs_free(runs);
-	if (runs_join(runs, dirty, gap, most) ||
-	    overlay_cover(image, &r->image, runs, r->last_file + 1, ram_table_bytes(runs->n)))
+	extent_map_free(snapshot);
+	extents_free(extents);
+	if (extents_join(extents, dirty, gap, most) ||
+	    extent_map_cover(snapshot, &r->snapshot, extents, r->last_file + 1,
+			     ram_table_bytes(extents->n)))
 		return err_set(e, ENOMEM, "list the pages that the guest wrote");
 	return 0;
 }
 
-/* An image in too many pieces would cost a child more maps than the kernel allows. Half of what is
- * allowed for the old layers, and at most two pieces for each new run, leave room. */
-static int plan_within_limits(struct ram *r, const struct runs *dirty, uint64_t gap,
-			      struct runs *runs, struct overlay *image, struct err *e)
+/*
+ * Plans a snapshot that a child can map: the kernel limits the number of maps. Half of the limit
+ * for the old layers and at most two mappings for each new extent leave enough room.
+ */
+static int plan_within_limits(struct ram *r, const struct extents *dirty, uint64_t gap,
+			      struct extents *extents, struct extent_map *snapshot, struct err *e)
 {
-	int result = plan(r, dirty, gap, IMAGE_MEMORY_RUNS_MAX, runs, image, e);
+	int result = plan(r, dirty, gap, IMAGE_MEMORY_EXTENTS_MAX, extents, snapshot, e);
 
-	if (result || image->n <= IMAGE_MEMORY_RUNS_MAX)
+	if (result || snapshot->n <= IMAGE_MEMORY_EXTENTS_MAX)
 		return result;
-	result = flatten_overlay(r, e);
-	return result ? result : plan(r, dirty, gap, IMAGE_MEMORY_RUNS_MAX / 4, runs, image, e);
+	result = flatten_extent_map(r, e);
+	return result ? result
+		      : plan(r, dirty, gap, IMAGE_MEMORY_EXTENTS_MAX / 4, extents, snapshot, e);
 }
 
-static int write_layer(const struct ram *r, const struct runs *runs, const struct runs *dirty,
-		       struct err *e)
+static int write_layer(const struct ram *r, const struct extents *extents,
+		       const struct extents *dirty, struct err *e)
 {
 	scoped_fd int fd = layer_create(e);
 	int result;
 
 	if (fd < 0)
 		return fd;
-	result = layer_copy_ram(r, fd, runs, dirty, e);
+	result = layer_copy_ram(r, fd, extents, dirty, e);
 	if (!result)
-		result = layer_finish(r, fd, runs, e);
+		result = layer_finish(r, fd, extents, e);
 	return result ? result : take_fd(&fd);
 }
 
-static int add_layer(struct ram *r, const struct runs *dirty, uint64_t gap, uint64_t *copied,
+static int add_layer(struct ram *r, const struct extents *dirty, uint64_t gap, uint64_t *copied,
 		     struct err *e)
 {
-	struct overlay image = {0};
-	struct runs runs = {0};
+	struct extent_map snapshot = {0};
+	struct extents extents = {0};
 	int result = flatten_chain(r, 1, e), fd = -1;
 
 	if (!result)
-		result = plan_within_limits(r, dirty, gap, &runs, &image, e);
+		result = plan_within_limits(r, dirty, gap, &extents, &snapshot, e);
 	if (!result)
-		result = fd = write_layer(r, &runs, dirty, e);
+		result = fd = write_layer(r, &extents, dirty, e);
 	if (fd >= 0) {
-		uint64_t bytes = runs_bytes(&runs);
+		uint64_t bytes = extents_bytes(&extents);
 
 		r->layers[r->nlayers++] =
 			(struct ram_layer){.file = ++r->last_file,
 					   .fd = fd,
 					   .bytes = bytes,
-					   .size = ram_table_bytes(runs.n) + bytes,
+					   .size = ram_table_bytes(extents.n) + bytes,
 					   .own = true};
-		overlay_take(&r->image, &image);
+		extent_map_take(&r->snapshot, &snapshot);
 		flatten_drop_hidden(r);
 		*copied += bytes;
 		result = 0;
 	}
-	runs_free(&runs);
-	overlay_free(&image);
+	extents_free(&extents);
+	extent_map_free(&snapshot);
 	return result;
 }
 
-/* A layer of what the image lacks of `own`. */
-static int add_changed(struct ram *r, const struct runs *own, uint64_t *copied, struct err *e)
+/* Adds a layer with the pages of `own` that differ from the snapshot. */
+static int add_changed(struct ram *r, const struct extents *own, uint64_t *copied, struct err *e)
 {
-	struct runs changed = {0};
+	struct extents changed = {0};
 	int result = ram_changed(r, own, &changed, e);
 
 	if (!result && changed.n)
 		result = add_layer(r, &changed, RAM_JOIN_GAP, copied, e);
-	runs_free(&changed);
+	extents_free(&changed);
 	return result;
 }
 
-/* About as much of `own` as this differs from the image; the freeze looks at all of it. */
-static uint64_t estimate_changed(struct ram *r, const struct runs *own)
+/*
+ * Estimates from a sample how much of `own` differs from the snapshot. The freeze compares all of
+ * it.
+ */
+static uint64_t estimate_changed(struct ram *r, const struct extents *own)
 {
-	struct runs some = {0}, changed = {0};
-	uint64_t bytes = runs_bytes(own), skip = 0;
+	struct extents some = {0}, changed = {0};
+	uint64_t bytes = extents_bytes(own), skip = 0;
 	int result = 0;
 
 	for (uint32_t i = 0; i < own->n && !result; i++) {
-		const struct run *run = &own->run[i];
+		const struct extent *extent = &own->extent[i];
 
-		for (; skip < run->bytes && !result; skip += SAMPLE * RAM_PAGE)
-			result = runs_add(&some, run->offset + skip, RAM_PAGE);
-		skip -= run->bytes;
+		for (; skip < extent->bytes && !result; skip += SAMPLE * RAM_PAGE)
+			result = extents_add(&some, extent->offset + skip, RAM_PAGE);
+		skip -= extent->bytes;
 	}
 	if (!result)
 		result = ram_changed(r, &some, &changed, NULL);
 	if (!result)
-		bytes = SAMPLE * runs_bytes(&changed);
-	runs_free(&some);
-	runs_free(&changed);
+		bytes = SAMPLE * extents_bytes(&changed);
+	extents_free(&some);
+	extents_free(&changed);
 	return bytes;
 }
 
-/* No more than `least` bytes of `own` are to be copied. */
-static bool is_little(struct ram *r, const struct runs *own, uint64_t least)
+/* True when at most `least` bytes of `own` have to be copied. */
+static bool is_little(struct ram *r, const struct extents *own, uint64_t least)
 {
-	return runs_bytes(own) <= least || estimate_changed(r, own) <= least;
+	return extents_bytes(own) <= least || estimate_changed(r, own) <= least;
 }
 
-/* True in *enough when no more than `least` bytes are left to copy. */
+/* Runs one round of copying ahead. *enough is true when at most `least` bytes are left to copy. */
 static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough, struct err *e)
 {
-	struct runs own = {0}, changed = {0};
+	struct extents own = {0}, changed = {0};
 	bool began = false;
 	int result = r->watching ? pagemap_written(r->pagemap_fd, r->gm, &own, e)
 				 : pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
 
-	if (!result && runs_bytes(&own) > r->watch_min)
+	if (!result && extents_bytes(&own) > r->watch_min)
 		began = watch_begin(r, &own);
 	*enough = !result && !began && is_little(r, &own, least);
 	if (!result && !*enough) {
 		result = ram_changed(r, &own, &changed, e);
-		*enough = runs_bytes(&changed) <= least;
+		*enough = extents_bytes(&changed) <= least;
 	}
-	/* The freeze looks only at what is written from now on. */
+	/* The freeze compares only what is written from now on. */
 	if (!result && changed.n && (!*enough || began))
 		result = add_layer(r, &changed, gap, &r->ahead, e);
-	runs_free(&changed);
+	extents_free(&changed);
 	if (began)
 		r->watched = own;
 	else
-		runs_free(&own);
+		extents_free(&own);
 	return result;
 }
 
-/* What is no more than that the first time is left to the freeze. */
-static uint64_t worth_ahead(const struct ram *r, bool many)
+/* Returns how many bytes are left to the freeze in the first round. */
+static uint64_t copy_ahead_min(const struct ram *r, bool many)
 {
 	if (many)
 		return AHEAD_MANY;
@@ -399,7 +412,7 @@ int ram_prepare(struct ram *r, unsigned children, struct err *e)
 	bool enough = false, many = children >= MANY_CHILDREN;
 	unsigned counted = children < GAP_CHILDREN ? children : GAP_CHILDREN;
 	uint64_t gap = many ? 2 * counted * RAM_PAGE : RAM_JOIN_GAP;
-	uint64_t least = worth_ahead(r, many);
+	uint64_t least = copy_ahead_min(r, many);
 	int result;
 
 	r->ahead = 0;
@@ -415,30 +428,33 @@ int ram_prepare(struct ram *r, unsigned children, struct err *e)
 	return result;
 }
 
-/* After a freeze; pages between are shown along: fewer maps. */
-static void show_own(struct ram *r, const struct runs *own)
+/*
+ * Maps own pages from the new layer after a freeze. Includes pages in small gaps, to need fewer
+ * maps.
+ */
+static void map_own(struct ram *r, const struct extents *own)
 {
-	struct runs joined = {0};
+	struct extents joined = {0};
 
-	if (!runs_join(&joined, own, RAM_JOIN_GAP, IMAGE_MEMORY_RUNS_MAX))
-		ram_show_long(r, &joined);
-	runs_free(&joined);
+	if (!extents_join(&joined, own, RAM_JOIN_GAP, IMAGE_MEMORY_EXTENTS_MAX))
+		ram_map_long_extents(r, &joined);
+	extents_free(&joined);
 }
 
 int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 {
-	struct runs own = {0};
+	struct extents own = {0};
 	int result;
 
 	*copied = r->ahead;
 	r->ahead = 0;
 	if (r->memory_fd < 0)
-		return err_say(e, EINVAL, "this VM has no RAM yet");
+		return err_say(e, EINVAL, "the RAM of this VM is not backed yet");
 	if (r->shared)
 		return freeze_memfd(r, e);
 	if (r->pagemap_fd < 0)
 		return err_say(e, ENOTSUP,
-			       "which pages the guest wrote is not known: there is no /proc");
+			       "can't find the pages that the guest wrote: no /proc/self/pagemap");
 	flatten_adopt(r);
 	r->flat.failed = false;
 	if (r->watching)
@@ -448,18 +464,18 @@ int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 	if (!result)
 		result = add_changed(r, &own, copied, e);
 	if (!result) {
-		show_own(r, r->watching ? &r->watched : &own);
-		ram_show_retired(r);
+		map_own(r, r->watching ? &r->watched : &own);
+		ram_remap_retired(r);
 	}
-	runs_free(&own);
+	extents_free(&own);
 	return result;
 }
 
-void ram_settle(struct ram *r)
+void ram_end_freeze(struct ram *r)
 {
 	r->ahead = 0;
 	watch_end(r);
-	runs_free(&r->watched);
-	while (r->ngone)
-		layer_close(&r->gone[--r->ngone]);
+	extents_free(&r->watched);
+	while (r->nretired)
+		layer_close(&r->retired[--r->nretired]);
 }

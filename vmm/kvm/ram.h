@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What guest RAM is made of: a memory file, memory layers over it (proto/image.h), and over them
- * the pages that the guest wrote since, which are this process's own. A freeze turns those into one
- * more layer, so that file and layers together are an image of RAM at that moment. All functions
- * are for the loop's thread.
+ * Guest RAM consists of a memory file, memory layers over it (proto/image.h), and the pages that
+ * the guest has written since, which this process owns. A freeze turns those pages into one more
+ * layer; file and layers together are then a snapshot of RAM at that moment. All functions are for
+ * the loop's thread.
  */
 #ifndef RAMET_VMM_KVM_RAM_H
 #define RAMET_VMM_KVM_RAM_H
@@ -18,54 +18,60 @@
 struct ram;
 
 /*
- * `gm` is a reservation (gm_reserve) and outlives it. `pagemap_fd` is this process's own
- * /proc/self/pagemap, taken over; -1: this VM can't be frozen once it runs on an image.
+ * `gm` is a reservation (gm_reserve) and must outlive the RAM. Takes over `pagemap_fd`, this
+ * process's own /proc/self/pagemap; with -1, a VM that runs on a snapshot can't be frozen.
  */
 int ram_new(struct ram **out, struct gm *gm, int pagemap_fd, struct err *e);
 void ram_free(struct ram *r);
 
-/* Backs RAM, once: with a new memfd, mapped shared, or with an image, mapped privately. The
- * image's descriptors stay the caller's: what is kept is duplicated. */
+/*
+ * Backs RAM, once: with a new memfd, mapped shared, or with a snapshot, mapped privately. The
+ * caller keeps the snapshot's descriptors; they are duplicated.
+ */
 int ram_back_with_memfd(struct ram *r, struct err *e);
-int ram_back_with_image(struct ram *r, int memory_fd, const int *layers, unsigned n, struct err *e);
+int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsigned n,
+			   struct err *e);
 
-/* The memfd while RAM is shared with it, else -1. */
+/* Returns the memfd while RAM is shared with it, else -1. */
 int ram_memfd(const struct ram *r);
 
 /*
- * Copies ahead, while the guest runs, what the freeze to come would have to copy, when that is
- * much, or many `children` will map it: what is not written to again until then is only compared.
- * On failure RAM is as before.
+ * Copies pages ahead of the next freeze while the guest runs, when there are many or when many
+ * `children` will map them. The freeze then copies only the pages written again, and compares the
+ * rest. On failure RAM is as before.
  */
 int ram_prepare(struct ram *r, unsigned children, struct err *e);
-/* Ends what it began, when the guest runs again after the freeze, or there was none. */
-void ram_settle(struct ram *r);
+/*
+ * Ends what ram_prepare began. Call it when the guest runs again, after the freeze or instead of
+ * it.
+ */
+void ram_end_freeze(struct ram *r);
 
 /*
- * Makes what RAM holds now part of an image that no later write of the guest changes. vCPUs stand
- * still and no I/O into RAM is under way. A memfd becomes the image's memory file and nothing is
- * copied; later, the pages that differ from the image are copied into a new memory layer, and
- * *copied says how many bytes, with those of ram_prepare. With none no layer is added. On failure
- * RAM is as before.
+ * Makes the current content of RAM part of a snapshot, which later writes of the guest do not
+ * change. The vCPUs are paused and no I/O into RAM is in flight. The first time, a memfd becomes
+ * the snapshot's memory file and nothing is copied. Later, the pages that differ from the snapshot
+ * are copied into a new memory layer, or no layer is added when there are none. *copied is the
+ * number of bytes copied, including those of ram_prepare. On failure RAM is as before.
  */
 int ram_freeze(struct ram *r, uint64_t *copied, struct err *e);
 
 /*
- * The image that the last freeze made: fds[0] is the memory file, the layers follow, oldest first.
- * Returns how many; they stay owned by `r`.
+ * Lists the descriptors of the last freeze's snapshot: fds[0] is the memory file, then the layers,
+ * oldest first. Returns their number. `r` keeps owning them.
  */
-#define RAM_IMAGE_FDS (1 + CTL_MEMORY_MAX)
-unsigned ram_image(const struct ram *r, int fds[RAM_IMAGE_FDS]);
+#define RAM_SNAPSHOT_FDS (1 + CTL_MEMORY_MAX)
+unsigned ram_snapshot_fds(const struct ram *r, int fds[RAM_SNAPSHOT_FDS]);
 
 /*
- * The guest has no use for these bytes of RAM, whatever they hold: what whole pages of them take is
- * given back to the host, as far as it is no image's. 0 or -errno.
+ * Gives the whole pages in this range back to the host, except those of a snapshot. The guest has
+ * no use for their content. Returns 0 or -errno.
  */
 int ram_discard(struct ram *r, uint64_t offset, uint64_t bytes);
 
 /*
- * A piece of the work that keeps the chain of layers short, some 100 us of it; true while there is
- * more to do. Between freezes, while the guest runs. ram_freeze takes over what is complete.
+ * Does about 100 us of the work that keeps the chain of layers short. Returns true while more is to
+ * be done. Call it between freezes, while the guest runs; ram_freeze adopts a completed merge.
  */
 bool ram_flatten_step(struct ram *r);
 

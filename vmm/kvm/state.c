@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "vmm/kvm/msrs.h"
 
-/* KVM_GET_XSAVE2 writes as much as the CPU has; the older call always 4 KiB. */
+/* KVM_GET_XSAVE2 writes as much as the CPU has; the older call always writes 4 KiB. */
 #define GET_XSAVE(host)                                                                            \
 	((host)->xsave_bytes > sizeof(struct kvm_xsave) ? KVM_GET_XSAVE2 : KVM_GET_XSAVE)
 
@@ -27,7 +27,7 @@ static int set(int fd, unsigned long request, const void *in, const char *what, 
 	return 0;
 }
 
-/* KVM stops at the first register it does not have; the rest is asked for after it. */
+/* KVM stops at the first register it does not have; the loop continues after that one. */
 static int get_msrs(const struct kvm_vm *vm, int fd, struct kvm_msr_values *out, struct err *e)
 {
 	struct kvm_msr_values ask;
@@ -54,11 +54,15 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 {
 	int fd = vm->vcpu[i].fd;
 
-	/* As it was set: what KVM gives back follows CR4, and would never compare equal. */
+	/*
+	 * Copied as it was set: KVM returns leaves that follow CR4 and would never compare equal.
+	 */
 	out->cpuid = vm->vcpu[i].cpuid;
 	out->xsave_bytes = vm->host->xsave_bytes;
 	out->tsc_khz = vm->vcpu[i].tsc_khz;
-	/* First: it delivers pending INIT and SIPI, which changes what comes after. */
+	/*
+	 * MP_STATE comes first: reading it delivers a pending INIT or SIPI, which changes the rest.
+	 */
 	if (get(fd, KVM_GET_MP_STATE, &out->mp_state, "run state", e) ||
 	    get(fd, KVM_GET_REGS, &out->regs, "registers", e) ||
 	    get(fd, KVM_GET_SREGS, &out->sregs, "special registers", e) ||
@@ -72,7 +76,10 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 	return 0;
 }
 
-/* A shell has all that this host offers. An image, as of another host, may have less. */
+/*
+ * A blank VM offers all that this host has. A snapshot may need less, for example one from another
+ * host.
+ */
 static int set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e)
 {
 	int r;
@@ -84,8 +91,8 @@ static int set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct 
 }
 
 /*
- * A write of this one makes KVM write the time of boot into the guest's memory, where a guest looks
- * only after it asked for it by a write of its own.
+ * True for the register whose write makes KVM store the boot time in guest memory. A guest reads it
+ * only after a write of its own, so it is not restored.
  */
 static bool is_request(uint32_t msr)
 {
@@ -93,9 +100,9 @@ static bool is_request(uint32_t msr)
 }
 
 /*
- * KVM takes a write of the TSC that is within a second of what it expects for an attempt to keep
- * vCPUs in step, and ignores the value. Right for vCPUs 1 and up; for vCPU 0, whose shell may by
- * chance be as old as the image, a write of a value far off comes first.
+ * KVM treats a TSC write within a second of the expected value as an attempt to synchronize vCPUs,
+ * and ignores the value. This is right for vCPUs 1 and up. For vCPU 0 a write of a distant value
+ * comes first, since the TSC of the blank VM may be within a second of the snapshot's by chance.
  */
 #define TSC_FAR (1ull << 40)
 
@@ -110,11 +117,11 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 	for (unsigned i = 0; i < in->nmsrs; i++) {
 		if (!msr_is_ours(in->entries[i].index))
 			return err_say(e, EINVAL,
-				       "model-specific register 0x%x is not one that an image has",
+				       "model-specific register 0x%x can't be part of a snapshot",
 				       in->entries[i].index);
 		if (is_request(in->entries[i].index))
 			continue;
-		/* Once at most, or there would be no room. */
+		/* At most once, which the array has room for. */
 		if (in->entries[i].index == MSR_TSC && leads_tsc) {
 			leads_tsc = false;
 			m.entries[m.nmsrs].index = MSR_TSC;
@@ -132,7 +139,7 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 	return 0;
 }
 
-/* Only when the image comes from a host whose TSC runs at another rate. */
+/* Changes the rate only when the snapshot comes from a host whose TSC has another rate. */
 static int set_tsc_khz(struct kvm_vcpu *c, uint32_t khz, struct err *e)
 {
 	if (!khz || khz == c->tsc_khz)
@@ -144,9 +151,9 @@ static int set_tsc_khz(struct kvm_vcpu *c, uint32_t khz, struct err *e)
 }
 
 /*
- * The order matters: CPUID decides what the rest may hold; the APIC base is in the special
- * registers and decides how the local APIC is read; the local APIC's timer mode decides what the
- * TSC deadline register means; pending events come last, over a vCPU that is whole.
+ * The order matters. CPUID limits the other state; the special registers contain the APIC base,
+ * which decides how the local APIC is read; the local APIC's timer mode gives the TSC deadline
+ * register its meaning; pending events come last, when the vCPU is complete.
  */
 int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e)
 {
@@ -154,8 +161,8 @@ int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, st
 
 	if (s->xsave_bytes != vm->host->xsave_bytes)
 		return err_say(e, ENOTSUP,
-			       "vCPU %u: the image has %u bytes of extended state, this CPU %zu", i,
-			       s->xsave_bytes, vm->host->xsave_bytes);
+			       "vCPU %u: the snapshot has %u bytes of extended state, this CPU %zu",
+			       i, s->xsave_bytes, vm->host->xsave_bytes);
 	if (set_cpuid(&vm->vcpu[i], &s->cpuid, e) || set_tsc_khz(&vm->vcpu[i], s->tsc_khz, e) ||
 	    set(fd, KVM_SET_MP_STATE, &s->mp_state, "run state", e) ||
 	    set(fd, KVM_SET_SREGS, &s->sregs, "special registers", e) ||

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All that KVM holds of a vCPU and of a VM beside its memory, read and set in the order in which
- * KVM wants it. vCPUs must stand still. How it is written to a file is vmm/state's matter.
+ * KVM's state of a vCPU and of a VM, except memory, read and set in the order that KVM requires.
+ * The vCPUs must be parked. vmm/state defines how it is written to a file.
  */
 #ifndef RAMET_VMM_KVM_STATE_H
 #define RAMET_VMM_KVM_STATE_H
 
 #include "vmm/kvm/vm.h"
 
-/* A struct kvm_msrs with room for the most we carry. */
+/* A struct kvm_msrs with room for the maximum that a snapshot carries. */
 struct kvm_msr_values {
 	uint32_t nmsrs;
 	uint32_t pad;
@@ -41,18 +41,21 @@ struct vm_state {
 
 int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, struct err *e);
 /*
- * In two steps: the second sets the model-specific registers and what is pending, and must be done
- * for vCPU 0 before any other, since its TSC is the one that the others are matched to. Guest
- * memory is there. CPUID leaves that the vCPU already has are not set again.
+ * Set a vCPU in two steps, when guest memory is in place. The second step sets the model-specific
+ * registers and pending events. It must be done for vCPU 0 before all others, since KVM matches
+ * their TSCs to its own. CPUID leaves that the vCPU already has are not set again.
  */
 int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e);
 int vcpu_state_finish(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e);
 
 int vm_state_get(const struct kvm_vm *vm, struct vm_state *out, struct err *e);
-/* After all vCPUs: chips may hand interrupts to them. The clock goes on from where it was read. */
+/*
+ * Call it after all vCPUs are set, since the chips may deliver interrupts to them. The clock
+ * continues from the saved value.
+ */
 int vm_state_set(const struct kvm_vm *vm, const struct vm_state *s, struct err *e);
 
-/* The registers that say where a vCPU was, on one line of the log. */
+/* Logs the vCPU's most important registers in one line. */
 void vcpu_log_registers(const struct kvm_vm *vm, unsigned i);
 
 #endif

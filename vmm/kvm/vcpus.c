@@ -21,15 +21,18 @@ struct vcpu_thread {
 	struct vcpus *all;
 	pthread_t thread;
 	struct kvm_vcpu *cpu;
-	/* Written by its thread, read by the loop's: how often KVM_RUN returned; and of the last
-	 * time the TSC, the reason (KVM_EXIT_*, or -errno) and the address the guest accessed. */
+	/*
+	 * Written by the vCPU's thread, read by the loop's thread: the number of KVM_RUN returns
+	 * and, for the last one, the TSC, the reason (KVM_EXIT_*, or -errno) and the address that
+	 * the guest accessed.
+	 */
 	uint64_t exits, exit_tsc, exit_addr;
 	int64_t exit_reason;
 	bool in_guest; /* it is in KVM_RUN, or about to be */
 	unsigned index;
 	bool started;
-	bool parked;  /* it does not touch its vCPU */
-	bool job_due; /* it has the job still before it */
+	bool parked;  /* the thread does not touch its vCPU */
+	bool job_due; /* the thread has yet to do the job */
 };
 
 struct vcpus {
@@ -37,14 +40,14 @@ struct vcpus {
 	void *arg;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	pthread_cond_t still; /* the last thread that ran is parked */
-	unsigned running;     /* threads that are not parked */
-	unsigned busy;	      /* threads that start, or have a job before them */
-	bool run, quit;	      /* what the threads shall do */
-	bool held;	      /* vcpus_hold stopped them */
-	bool lead;	      /* vCPU 0 runs alone */
-	uint64_t lead_ns;     /* until then at most; 0: nobody waits yet */
-	struct err failed;    /* the first failure of a start or a job */
+	pthread_cond_t quiesced; /* signalled when the last running thread has parked */
+	unsigned running;	 /* threads that are not parked */
+	unsigned busy;		 /* threads that are starting or have a job to do */
+	bool run, quit;		 /* what the threads have to do */
+	bool held;		 /* stopped by vcpus_hold */
+	bool lead;		 /* vCPU 0 runs alone */
+	uint64_t lead_ns;	 /* deadline of the lead; 0: no thread waits yet */
+	struct err failed;	 /* the first failure of a start or a job */
 	const struct vcpus_job *job;
 	void *job_arg;
 	uint64_t began_tsc, began_ns; /* for the rate of the TSC: see ns_since */
@@ -63,7 +66,10 @@ static bool shall_run(struct vcpus *v)
 
 #define NOTE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 
-/* Takes notes for vcpus_activity: some stores and one read of the TSC, little against an exit. */
+/*
+ * Records the exit for vcpus_activity. The cost, a few stores and one read of the TSC, is small
+ * against an exit.
+ */
 static void note_exit(struct vcpu_thread *t, int r)
 {
 	const struct kvm_run *run = t->cpu->run;
@@ -78,8 +84,11 @@ static void note_exit(struct vcpu_thread *t, int r)
 		NOTE(t->exit_addr, run->io.port);
 }
 
-/* immediate_exit makes KVM finish a half-done exit and come back, so it is where a vCPU stops. */
-static void run_until_told(struct vcpu_thread *t)
+/*
+ * Runs the vCPU until it has to stop. immediate_exit makes KVM complete the last exit and return,
+ * so a vCPU stops only there.
+ */
+static void run_until_stopped(struct vcpu_thread *t)
 {
 	struct vcpus *v = t->all;
 
@@ -91,13 +100,13 @@ static void run_until_told(struct vcpu_thread *t)
 		note_exit(t, r);
 		if (r != -EINTR && r != -EAGAIN)
 			v->ops->on_exit(v->arg, t->index, t->cpu->run, r);
-		/* Any failure, for a VM that the kernel gave up never says EINTR again. */
+		/* On any failure, since a VM that the kernel has abandoned never returns EINTR. */
 		if (r && !shall_run(v))
 			return;
 	}
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void note_failure(struct vcpus *v, int r, const struct err *e)
 {
 	if (r && !v->failed.code)
@@ -113,7 +122,7 @@ static void report_start(struct vcpus *v, int r, const struct err *e)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* With the lock held, which is let go meanwhile. */
+/* The caller holds the lock, which is released during the job. */
 static void do_job(struct vcpu_thread *t)
 {
 	struct vcpus *v = t->all;
@@ -125,14 +134,14 @@ static void do_job(struct vcpu_thread *t)
 	r = v->job->each(v->job_arg, t->index, &e);
 	pthread_mutex_lock(&v->lock);
 	note_failure(v, r, &e);
-	/* With all others done, the last step has nobody beside it. */
+	/* All other threads are done, so the last step runs alone. */
 	if (v->busy == 1 && !v->failed.code)
 		note_failure(v, v->job->last(v->job_arg, &e), &e);
 	if (!--v->busy)
 		pthread_cond_broadcast(&v->changed);
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static bool may_run(const struct vcpu_thread *t)
 {
 	const struct vcpus *v = t->all;
@@ -146,7 +155,10 @@ static struct timespec to_timespec(uint64_t ns)
 				 .tv_nsec = (long)(ns % 1000000000)};
 }
 
-/* With the lock held, which is released meanwhile. The first call starts the time of the lead. */
+/*
+ * The caller holds the lock, which is released while waiting. The first call sets the deadline of
+ * the lead.
+ */
 static void await_change(struct vcpus *v)
 {
 	struct timespec until;
@@ -164,7 +176,7 @@ static void await_change(struct vcpus *v)
 	}
 }
 
-/* False when the thread shall end. */
+/* Returns false when the thread has to end. */
 static bool park(struct vcpu_thread *t)
 {
 	struct vcpus *v = t->all;
@@ -185,7 +197,7 @@ static bool park(struct vcpu_thread *t)
 	return !quit;
 }
 
-static void stands_still(struct vcpu_thread *t)
+static void note_parked(struct vcpu_thread *t)
 {
 	struct vcpus *v = t->all;
 	bool last;
@@ -194,12 +206,12 @@ static void stands_still(struct vcpu_thread *t)
 	t->parked = true;
 	last = !--v->running;
 	pthread_mutex_unlock(&v->lock);
-	/* With the lock held, who wakes would wait for it at once. */
+	/* Signal without the lock, or the woken thread would block on it at once. */
 	if (last)
-		pthread_cond_signal(&v->still);
+		pthread_cond_signal(&v->quiesced);
 }
 
-/* Names the thread for tools that list threads. */
+/* Names the thread for tools like ps and top. */
 static void set_name(const struct vcpu_thread *t)
 {
 	char name[16];
@@ -219,8 +231,8 @@ static void *thread_main(void *arg)
 	for (bool first = true; park(t); first = false) {
 		if (first)
 			v->ops->on_first_run(v->arg, t->index);
-		run_until_told(t);
-		stands_still(t);
+		run_until_stopped(t);
+		note_parked(t);
 	}
 	return NULL;
 }
@@ -274,11 +286,11 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&v->changed, &monotonic);
-	pthread_cond_init(&v->still, &monotonic);
+	pthread_cond_init(&v->quiesced, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	v->began_tsc = __builtin_ia32_rdtsc();
 	v->began_ns = now_ns();
-	/* Without SA_RESTART: the signal's only use is to make KVM_RUN return. */
+	/* Without SA_RESTART: the signal only serves to make KVM_RUN return. */
 	sigaction(KICK_SIGNAL, &kick, NULL);
 	for (unsigned i = 0; i < v->count; i++) {
 		v->threads[i].all = v;
@@ -297,8 +309,10 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	return 0;
 }
 
-/* With the lock held. immediate_exit covers a thread that is just about to enter the guest. */
-static void tell_to_stop(struct vcpus *v)
+/*
+ * The caller holds the lock. immediate_exit stops a thread that is just about to enter the guest.
+ */
+static void request_stop(struct vcpus *v)
 {
 	__atomic_store_n(&v->run, false, __ATOMIC_RELEASE);
 	v->held = false;
@@ -322,7 +336,7 @@ void vcpus_free(struct vcpus *v)
 		if (v->threads[i].started)
 			pthread_join(v->threads[i].thread, NULL);
 	pthread_cond_destroy(&v->changed);
-	pthread_cond_destroy(&v->still);
+	pthread_cond_destroy(&v->quiesced);
 	pthread_mutex_destroy(&v->lock);
 	free(v);
 }
@@ -360,8 +374,8 @@ void vcpus_follow(struct vcpus *v)
 	pthread_cond_broadcast(&v->changed);
 }
 
-/* With the lock held. */
-static void tell_to_run(struct vcpus *v)
+/* The caller holds the lock. */
+static void request_run(struct vcpus *v)
 {
 	for (unsigned i = 0; i < v->count; i++)
 		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 0, __ATOMIC_RELEASE);
@@ -372,23 +386,23 @@ static void tell_to_run(struct vcpus *v)
 void vcpus_run(struct vcpus *v)
 {
 	pthread_mutex_lock(&v->lock);
-	tell_to_run(v);
+	request_run(v);
 	pthread_mutex_unlock(&v->lock);
 }
 
 void vcpus_pause(struct vcpus *v)
 {
 	pthread_mutex_lock(&v->lock);
-	tell_to_stop(v);
+	request_stop(v);
 	while (v->running)
-		pthread_cond_wait(&v->still, &v->lock);
+		pthread_cond_wait(&v->quiesced, &v->lock);
 	pthread_mutex_unlock(&v->lock);
 }
 
 void vcpus_halt(struct vcpus *v)
 {
 	pthread_mutex_lock(&v->lock);
-	tell_to_stop(v);
+	request_stop(v);
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -399,11 +413,11 @@ void vcpus_hold(struct vcpus *v, unsigned ms)
 
 	pthread_mutex_lock(&v->lock);
 	if (v->run) {
-		tell_to_stop(v);
+		request_stop(v);
 		v->held = true;
 	}
 	while (v->running && r != ETIMEDOUT)
-		r = pthread_cond_timedwait(&v->still, &v->lock, &until);
+		r = pthread_cond_timedwait(&v->quiesced, &v->lock, &until);
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -411,14 +425,17 @@ void vcpus_unhold(struct vcpus *v)
 {
 	pthread_mutex_lock(&v->lock);
 	if (v->held)
-		tell_to_run(v);
+		request_run(v);
 	v->held = false;
 	pthread_mutex_unlock(&v->lock);
 }
 
 #define NOTED(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
-/* Returns the time since `tsc`. The TSC's rate is taken from how far TSC and clock have come. */
+/*
+ * Returns the time since `tsc`. Derives the rate of the TSC from the progress of TSC and clock
+ * since the start.
+ */
 static uint64_t ns_since(const struct vcpus *v, uint64_t tsc)
 {
 	uint64_t now = __builtin_ia32_rdtsc(), ns = now_ns() - v->began_ns;

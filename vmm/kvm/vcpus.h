@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The vCPU threads: made and parked with the shell, they run between vcpus_run and vcpus_pause.
- * All functions but vcpus_halt are for the loop's thread.
+ * The vCPU threads. They are created and parked with the blank VM and run between vcpus_run and
+ * vcpus_pause. All functions except vcpus_halt are for the loop's thread.
  */
 #ifndef RAMET_VMM_KVM_VCPUS_H
 #define RAMET_VMM_KVM_VCPUS_H
@@ -15,57 +15,61 @@
 struct vcpus;
 
 struct vcpus_ops {
-	/* On each new thread, before it parks: to confine it. Failure fails vcpus_new. */
+	/*
+	 * Called on each new thread before it parks, to confine it. A failure makes vcpus_new fail.
+	 */
 	int (*on_start)(void *arg, struct err *e);
-	/* On each thread, before it runs its vCPU for the first time. */
+	/* Called on each thread before it runs its vCPU for the first time. */
 	void (*on_first_run)(void *arg, unsigned vcpu);
-	/* KVM_RUN returned with something to serve (error 0), or failed with -errno. */
+	/* Called when KVM_RUN returned with an exit to serve (error 0), or failed with -errno. */
 	void (*on_exit)(void *arg, unsigned vcpu, struct kvm_run *run, int error);
 };
 
-/* `vm`, `ops` and `arg` outlive it. */
+/* `vm`, `ops` and `arg` must outlive the threads. */
 int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
 	      struct err *e);
 void vcpus_free(struct vcpus *v);
 
 /*
- * Prepares the vCPUs on their own threads, all at once, while they stand still: `each` for every
- * vCPU, then `last` once, on the thread that was done last. vcpus_run may be called meanwhile: the
- * vCPUs run as soon as all are prepared, and not at all if one could not be.
+ * Prepares the parked vCPUs on their own threads, all at once: calls `each` for every vCPU, then
+ * `last` once, on the thread that finished last. vcpus_run may be called meanwhile: the vCPUs run
+ * as soon as all are prepared, and none runs if one failed.
  */
 struct vcpus_job {
 	int (*each)(void *arg, unsigned vcpu, struct err *e);
 	int (*last)(void *arg, struct err *e);
 };
 void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg);
-/* Waits until they are; fails as the first that failed. */
+/* Waits until all are prepared. Returns the first failure. */
 int vcpus_prepared(struct vcpus *v, struct err *e);
 
 /*
- * Has vCPU 0 run alone until vcpus_follow (on any thread), but for 10 ms at most, since it may wait
- * for others. To be called before vcpus_run.
+ * Lets vCPU 0 run alone until vcpus_follow (on any thread), so that its guest handles an interrupt
+ * before the other vCPUs go on. They wait at most 10 ms of real time, because vCPU 0 may itself
+ * wait for one of them, such as for a lock that it holds. After that they run, even if a busy host
+ * has not let vCPU 0 get so far. Call it before vcpus_run.
  */
 void vcpus_lead(struct vcpus *v);
 void vcpus_follow(struct vcpus *v);
 
 void vcpus_run(struct vcpus *v);
-/* Returns when every vCPU stands still, with no half-done exit in it. */
+/* Returns when every vCPU is parked and has completed its last exit. */
 void vcpus_pause(struct vcpus *v);
-/* Makes all vCPUs park soon; from on_exit. */
+/* Makes all vCPUs park soon. For use in on_exit. */
 void vcpus_halt(struct vcpus *v);
 
 /*
- * Stops the vCPUs so that they can be read, and waits up to `ms` until they are parked. One that is
- * stuck in the kernel does not park; vcpus_activity tells. vcpus_unhold runs them again, unless the
- * guest's end or a pause had stopped them before.
+ * Stops the vCPUs so that they can be read, and waits up to `ms` until they are parked. A vCPU that
+ * is stuck in the kernel does not park; see vcpus_activity. vcpus_unhold runs them again, unless a
+ * pause or the end of the guest had stopped them before.
  */
 void vcpus_hold(struct vcpus *v, unsigned ms);
 void vcpus_unhold(struct vcpus *v);
 
-/* The present and the last work of a vCPU's thread. */
+/* The current and the last work of a vCPU's thread. */
 struct vcpu_activity {
-	bool parked;   /* its vCPU may be read */
-	bool in_guest; /* in KVM_RUN; one that is neither parked nor there serves the last exit */
+	bool parked;   /* the vCPU may be read */
+	bool in_guest; /* in KVM_RUN; neither parked nor in the guest: serving the last exit */
 	uint64_t exits;
 	int64_t exit_reason; /* KVM_EXIT_*, or -errno of KVM_RUN */
 	uint64_t exit_addr;  /* of the last KVM_EXIT_IO or KVM_EXIT_MMIO */
@@ -73,7 +77,7 @@ struct vcpu_activity {
 };
 struct vcpu_activity vcpus_activity(struct vcpus *v, unsigned i);
 
-/* Returns of KVM_RUN, all vCPUs together. */
+/* Returns how often KVM_RUN has returned, for all vCPUs together. */
 uint64_t vcpus_exits(const struct vcpus *v);
 
 #endif

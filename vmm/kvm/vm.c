@@ -11,8 +11,8 @@
 #include "vmm/kvm/msrs.h"
 
 /*
- * Three pages for a task state segment and one for an identity map, which Intel's VMX needs to run
- * real mode; in the hole below 4 GiB, clear of everything else there.
+ * Intel's VMX needs three pages for a task state segment and one for an identity map to run real
+ * mode. They are in the hole below 4 GiB, clear of everything else there.
  */
 #define TSS_ADDR	  0xfffbd000ul
 #define IDENTITY_MAP_ADDR 0xfffbc000ull
@@ -60,14 +60,15 @@ static int ask_sizes(struct kvm_host *h, struct err *e)
 	int vcpus = ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_MAX_VCPUS);
 
 	if (run < (int)sizeof(struct kvm_run))
-		return err_say(e, ENOTSUP, "KVM gives %d bytes to share with a vCPU", run);
+		return err_say(e, ENOTSUP, "KVM_GET_VCPU_MMAP_SIZE returned %d bytes", run);
 	h->run_bytes = run;
 	h->xsave_bytes =
 		xsave > (int)sizeof(struct kvm_xsave) ? (size_t)xsave : sizeof(struct kvm_xsave);
 	if (h->xsave_bytes > KVM_XSAVE_MAX)
 		return err_say(e, ENOTSUP, "a vCPU's extended state has %zu bytes, the limit is %d",
 			       h->xsave_bytes, KVM_XSAVE_MAX);
-	h->vcpus_max = vcpus > 0 ? (unsigned)vcpus : 4; /* 4: the value the interface documents */
+	/* 4 is the value that the interface documents */
+	h->vcpus_max = vcpus > 0 ? (unsigned)vcpus : 4;
 	return 0;
 }
 
@@ -107,7 +108,7 @@ static int create_vm(int kvm_fd, struct err *e)
 
 static int create_chips(int fd, struct err *e)
 {
-	/* Reads of port 0x61 are part of how a kernel measures time with the timer. */
+	/* Kernels read port 0x61 when they calibrate clocks with the timer. */
 	struct kvm_pit_config pit = {.flags = KVM_PIT_SPEAKER_DUMMY};
 	uint64_t identity = IDENTITY_MAP_ADDR;
 
@@ -138,7 +139,7 @@ static int add_slot(int fd, uint32_t slot, uint64_t addr, uint8_t *host, uint64_
 	return 0;
 }
 
-/* Two slots at most: KVM's own pages sit in the hole below 4 GiB and no slot may cross them. */
+/* Uses at most two slots: KVM's own pages are in the hole below 4 GiB, which no slot may cross. */
 static int add_memory(int fd, const struct gm *m, struct err *e)
 {
 	uint64_t low = m->bytes < GM_HOLE_START ? m->bytes : GM_HOLE_START;
@@ -239,6 +240,6 @@ int kvm_vcpu_run(struct kvm_vcpu *c)
 
 void kvm_vcpu_clock_stopped(struct kvm_vcpu *c)
 {
-	/* EINVAL: the guest does not use KVM's clock, and then there is nothing to tell. */
+	/* EINVAL means that the guest does not use KVM's clock and needs no notice. */
 	ioctl(c->fd, KVM_KVMCLOCK_CTRL, 0);
 }

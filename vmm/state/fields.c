@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What of KVM's structures is in an image, field by field. Each list is walked to write and to
- * read, so that the two cannot differ. A change to a list needs a new version in state.h.
+ * The fields of KVM's structures that are part of a snapshot. One list of fields serves writing and
+ * reading, so the two can't differ. A change to a list needs a new version in state.h.
  */
 #include "vmm/state/state.h"
 
@@ -60,7 +60,7 @@ static void f_bytes(struct fields *f, void *p, size_t len)
 		wire_put_bytes(f->w, p, len);
 }
 
-/* A count of things that follow, at most `max`. */
+/* The number of items that follow, at most `max`. */
 static void f_count(struct fields *f, uint32_t *n, uint32_t max)
 {
 	f_u32(f, n);
@@ -252,7 +252,7 @@ static void f_ioapic(struct fields *f, struct kvm_ioapic_state *a)
 		f_u64(f, &a->redirtbl[i].bits);
 }
 
-/* Without count_load_time, a time of the host's: KVM takes its own when the state is set. */
+/* Omits count_load_time, a host time: KVM sets its own when the state is set. */
 static void f_pit_channel(struct fields *f, struct kvm_pit_channel_state *c)
 {
 	f_u32(f, &c->count);
@@ -293,7 +293,10 @@ int vcpu_state_read(struct wire *r, struct vcpu_state *s, struct err *e)
 {
 	struct fields f = {.w = r, .reading = true};
 
-	/* All but the two big arrays: of these only what was read is used. */
+	/*
+	 * Clears everything except the two big arrays, of which only the parts that were read are
+	 * used.
+	 */
 	memset(&s->mp_state, 0,
 	       offsetof(struct vcpu_state, xsave) - offsetof(struct vcpu_state, mp_state));
 	f_vcpu(&f, s);

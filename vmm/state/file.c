@@ -43,7 +43,8 @@ int64_t state_finish(struct wire *w, struct err *e)
 	struct wire h;
 
 	if (w->bad)
-		return err_say(e, E2BIG, "the state of the VM is over %u bytes", IMAGE_STATE_MAX);
+		return err_say(e, E2BIG, "the state of the VM has more than %u bytes",
+			       IMAGE_STATE_MAX);
 	h = wire_on(w->p, HEADER_BYTES);
 	wire_put_bytes(&h, IMAGE_STATE_MAGIC, 8);
 	wire_put_u32(&h, IMAGE_STATE_VERSION);
@@ -64,35 +65,35 @@ static int check_header(const void *file, size_t size, uint32_t *out, struct err
 	crc = wire_get_u32(&h);
 	zero = wire_get_u32(&h);
 	if (h.bad || memcmp(magic, IMAGE_STATE_MAGIC, sizeof(magic)) || zero)
-		return err_say(e, EINVAL, "this is not a state file of a VM");
+		return err_say(e, EINVAL, "not a state file of a VM");
 	if (version < IMAGE_STATE_VERSION_MIN || version > IMAGE_STATE_VERSION)
 		return err_say(e, ENOTSUP,
-			       "the state file has version %u, this build reads %u to %u", version,
-			       IMAGE_STATE_VERSION_MIN, IMAGE_STATE_VERSION);
+			       "the state file has version %u, this build supports %u to %u",
+			       version, IMAGE_STATE_VERSION_MIN, IMAGE_STATE_VERSION);
 	if (bytes != size - HEADER_BYTES)
-		return err_say(e, EINVAL, "the state file says it has %u bytes, but it has %zu",
-			       bytes, size - HEADER_BYTES);
+		return err_say(e, EINVAL, "the state file should have %u bytes, but has %zu", bytes,
+			       size - HEADER_BYTES);
 	if (crc32c(0, (const uint8_t *)file + HEADER_BYTES, bytes) != crc)
-		return err_say(e, EILSEQ, "the state file is damaged: its checksum is wrong");
+		return err_say(e, EILSEQ, "the state file is damaged: wrong checksum");
 	*out = version;
 	return 0;
 }
 
-/* How many sections there are, and where; a list, since files have a dozen of them. */
-static int read_sections(struct state_image *out, struct wire *r, struct err *e)
+/* Lists the sections and their positions. A list suffices: a file has about a dozen. */
+static int read_sections(struct state_file *out, struct wire *r, struct err *e)
 {
 	while (wire_left(r)) {
 		struct state_section *s = &out->sections[out->nsections];
 		uint32_t bytes;
 
 		if (out->nsections == STATE_SECTIONS_MAX)
-			return err_say(e, EINVAL, "the state file has over %d sections",
+			return err_say(e, EINVAL, "the state file has more than %d sections",
 				       STATE_SECTIONS_MAX);
 		s->id = wire_get_u32(r);
 		s->version = wire_get_u32(r);
 		bytes = wire_get_u32(r);
 		if (r->bad || bytes > wire_left(r))
-			return err_say(e, EINVAL, "section %u of the state file is cut off",
+			return err_say(e, EINVAL, "section %u of the state file is truncated",
 				       out->nsections);
 		s->body = wire_from(r->p + r->pos, bytes);
 		r->pos += bytes;
@@ -101,7 +102,7 @@ static int read_sections(struct state_image *out, struct wire *r, struct err *e)
 	return 0;
 }
 
-struct state_section *state_find(struct state_image *img, uint32_t id)
+struct state_section *state_find(struct state_file *img, uint32_t id)
 {
 	for (unsigned i = 0; i < img->nsections; i++)
 		if (img->sections[i].id == id)
@@ -109,29 +110,29 @@ struct state_section *state_find(struct state_image *img, uint32_t id)
 	return NULL;
 }
 
-static int expect(struct state_image *img, uint32_t id, uint32_t version, const char *what,
+static int expect(struct state_file *img, uint32_t id, uint32_t version, const char *what,
 		  struct err *e)
 {
 	const struct state_section *s = state_find(img, id);
 
 	if (!s)
-		return err_say(e, EINVAL, "the state file lacks the section of %s (0x%x)", what,
-			       id);
+		return err_say(e, EINVAL, "the state file has no section for %s (0x%x)", what, id);
 	if (s->version != version)
-		return err_say(e, ENOTSUP, "%s (0x%x) is saved in version %u, this build reads %u",
-			       what, id, s->version, version);
+		return err_say(e, ENOTSUP,
+			       "%s (0x%x) is saved in version %u, this build supports %u", what, id,
+			       s->version, version);
 	return 0;
 }
 
-/* With each known section there and the count right, none is unknown and none is there twice. */
-static int check_sections(struct state_image *img, unsigned ndevices, struct err *e)
+/* If every known section exists and the count is right, none is unknown or duplicate. */
+static int check_sections(struct state_file *img, unsigned ndevices, struct err *e)
 {
 	bool has_generation = img->version >= 3;
 	unsigned expected = 2 + has_generation + img->vcpus + ndevices;
 	int r = expect(img, STATE_VM, STATE_VM_VERSION, "the VM", e);
 
 	if (!r)
-		r = expect(img, STATE_LEGACY, STATE_LEGACY_VERSION, "the legacy ports", e);
+		r = expect(img, STATE_CMOS, STATE_CMOS_VERSION, "the CMOS clock", e);
 	if (!r && has_generation)
 		r = expect(img, STATE_GENERATION, STATE_GENERATION_VERSION, "the generation", e);
 	for (unsigned i = 0; !r && i < img->vcpus; i++)
@@ -139,12 +140,12 @@ static int check_sections(struct state_image *img, unsigned ndevices, struct err
 	for (unsigned i = 0; !r && i < ndevices; i++)
 		r = expect(img, STATE_DEVICE + i, STATE_DEVICE_VERSION, "a device", e);
 	if (!r && img->nsections != expected)
-		return err_say(e, EINVAL, "the state file has %u sections, not %u", img->nsections,
-			       expected);
+		return err_say(e, EINVAL, "the state file has %u sections, expected %u",
+			       img->nsections, expected);
 	return r;
 }
 
-int state_parse(struct state_image *out, const void *file, size_t size, unsigned ndevices,
+int state_parse(struct state_file *out, const void *file, size_t size, unsigned ndevices,
 		struct err *e)
 {
 	struct wire r;
@@ -152,7 +153,7 @@ int state_parse(struct state_image *out, const void *file, size_t size, unsigned
 
 	out->nsections = 0;
 	if (size < HEADER_BYTES || size > IMAGE_STATE_MAX)
-		return err_say(e, EINVAL, "a state file has %d to %u bytes, this one %zu",
+		return err_say(e, EINVAL, "a state file has %d to %u bytes, this one has %zu",
 			       HEADER_BYTES, IMAGE_STATE_MAX, size);
 	res = check_header(file, size, &out->version, e);
 	if (res)
@@ -161,8 +162,8 @@ int state_parse(struct state_image *out, const void *file, size_t size, unsigned
 	out->vcpus = wire_get_u32(&r);
 	out->ram_mib = wire_get_u32(&r);
 	if (r.bad || !out->vcpus || out->vcpus > KVM_VCPUS_MAX)
-		return err_say(e, EINVAL, "the state file has %u vCPUs; 1 to %d can be", out->vcpus,
-			       KVM_VCPUS_MAX);
+		return err_say(e, EINVAL, "the state file has %u vCPUs; the limits are 1 and %d",
+			       out->vcpus, KVM_VCPUS_MAX);
 	res = read_sections(out, &r, e);
 	return res ? res : check_sections(out, ndevices, e);
 }

@@ -14,7 +14,7 @@ static bool page_is_zero(const uint8_t *p)
 	return p[0] == 0 && !memcmp(p, p + 1, PAGE - 1);
 }
 
-/* Writes what is not zero in [at, end) as runs of pages that are as long as they can be. */
+/* Writes the nonzero pages of [at, end), in as few calls as possible. */
 static int write_range(int fd, const struct gm *m, uint64_t at, uint64_t end, struct err *e)
 {
 	while (at < end) {
@@ -34,7 +34,7 @@ static int write_range(int fd, const struct gm *m, uint64_t at, uint64_t end, st
 	return 0;
 }
 
-/* [*start, *end): the next stretch from `at` on that is no hole of the backing file. */
+/* Finds the next extent [*start, *end) from `at` on that is not a hole of the backing file. */
 static int next_data(int backing, uint64_t bytes, uint64_t at, uint64_t *start, uint64_t *end,
 		     struct err *e)
 {
@@ -45,13 +45,13 @@ static int next_data(int backing, uint64_t bytes, uint64_t at, uint64_t *start, 
 	if (backing < 0)
 		return 0;
 	data = lseek(backing, (off_t)at, SEEK_DATA);
-	if (data < 0 && errno == ENXIO) { /* only a hole is left */
+	if (data < 0 && errno == ENXIO) { /* only a hole follows */
 		*start = bytes;
 		return 0;
 	}
 	hole = data < 0 ? -1 : lseek(backing, data, SEEK_HOLE);
 	if (hole < 0)
-		return err_set(e, errno, "find what is in the guest's memory");
+		return err_set(e, errno, "find data in the guest's memory file");
 	*start = (uint64_t)data & ~(uint64_t)(PAGE - 1);
 	*end = ((uint64_t)hole + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 	if (*end > bytes)

@@ -12,12 +12,12 @@
 #include "proto/image.h"
 #include "proto/platform.h"
 #include "vmm/dev/generation.h"
-#include "vmm/dev/legacy.h"
+#include "vmm/dev/cmos.h"
 #include "vmm/kvm/irq.h"
 #include "vmm/kvm/vcpus.h"
 #include "vmm/virtio/device.h"
 
-/* One read: this is on the way of every new sandbox. */
+/* Reads the file with one call, since the creation of every sandbox waits for it. */
 static int read_file(int fd, uint8_t **out, size_t *bytes, struct err *e)
 {
 	scoped_free uint8_t *buf = NULL;
@@ -25,9 +25,9 @@ static int read_file(int fd, uint8_t **out, size_t *bytes, struct err *e)
 	ssize_t n;
 
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "size of the state file");
+		return err_set(e, errno, "get the size of the state file");
 	if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > IMAGE_STATE_MAX)
-		return err_say(e, EINVAL, "a state file is a file of 1 to %u bytes",
+		return err_say(e, EINVAL, "the state file is not a regular file of 1 to %u bytes",
 			       IMAGE_STATE_MAX);
 	buf = malloc((size_t)st.st_size);
 	if (!buf)
@@ -43,8 +43,8 @@ static int read_file(int fd, uint8_t **out, size_t *bytes, struct err *e)
 
 struct state_restore {
 	struct state_parts parts;
-	uint8_t *file; /* which img points into */
-	struct state_image img;
+	uint8_t *file; /* img points into it */
+	struct state_file img;
 	struct vm_state vm;
 	pthread_mutex_t lock;
 	pthread_cond_t led;
@@ -52,16 +52,16 @@ struct state_restore {
 	struct vcpu_state vcpus[];
 };
 
-static int check_shape(const struct state_parts *p, const struct state_image *img, struct err *e)
+static int check_shape(const struct state_parts *p, const struct state_file *img, struct err *e)
 {
 	if (img->vcpus == p->kvm->nvcpus && img->ram_mib == p->ram_mib)
 		return 0;
 	return err_say(e, EINVAL,
-		       "the image is of a VM with %u vCPUs and %u MiB, this shell has %u and %u",
+		       "the snapshot has %u vCPUs and %u MiB of RAM, this VM has %u and %u",
 		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
 }
 
-/* Images before version 3 have no generation: nobody in their guests promised anything. */
+/* Snapshots before version 3 have no generation: nothing in their guests promised anything. */
 static int read_generation(struct state_restore *s, struct err *e)
 {
 	struct state_section *section = state_find(&s->img, STATE_GENERATION);
@@ -137,7 +137,7 @@ static void follow(struct state_restore *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* On each vCPU's thread. */
+/* Called on each vCPU's thread. */
 static int set_vcpu(void *arg, unsigned i, struct err *e)
 {
 	struct state_restore *s = arg;
@@ -155,7 +155,7 @@ static int set_vcpu(void *arg, unsigned i, struct err *e)
 	return r;
 }
 
-static bool kernel_is_told(const struct state_restore *s)
+static bool notifies_kernel(const struct state_restore *s)
 {
 	return generation_promised(s->parts.generation) & PLATFORM_GENERATION_KERNEL;
 }
@@ -166,7 +166,7 @@ static int set_chips(void *arg, struct err *e)
 	struct state_restore *s = arg;
 	int r = vm_state_set(s->parts.kvm, &s->vm, e);
 
-	if (!r && kernel_is_told(s))
+	if (!r && notifies_kernel(s))
 		r = irq_pulse(s->parts.kvm, PLATFORM_GENERATION_IRQ, e);
 	return r;
 }
@@ -175,19 +175,20 @@ void state_start_vcpus(struct state_restore *s)
 {
 	static const struct vcpus_job job = {.each = set_vcpu, .last = set_chips};
 
-	/* Other vCPUs could draw random numbers before the first one has reseeded the generator. */
-	if (kernel_is_told(s))
+	/* Other vCPUs could draw random numbers before the first one has reseeded the generator.
+	 * On a busy host they still can: it leads for a bounded time. */
+	if (notifies_kernel(s))
 		vcpus_lead(s->parts.vcpus);
 	vcpus_prepare(s->parts.vcpus, &job, s);
 }
 
-static int set_legacy(struct state_restore *s, struct err *e)
+static int set_cmos(struct state_restore *s, struct err *e)
 {
-	struct wire *r = &state_find(&s->img, STATE_LEGACY)->body;
+	struct wire *r = &state_find(&s->img, STATE_CMOS)->body;
 
-	legacy_restore(s->parts.legacy, r);
+	cmos_restore(s->parts.cmos, r);
 	if (r->bad || wire_left(r))
-		return err_say(e, EINVAL, "the state of the legacy ports is malformed");
+		return err_say(e, EINVAL, "the state of the CMOS clock is malformed");
 	return 0;
 }
 
@@ -203,7 +204,7 @@ static int set_device(struct state_restore *s, unsigned i, struct err *e)
 
 int state_set_devices(struct state_restore *s, struct err *e)
 {
-	int r = set_legacy(s, e);
+	int r = set_cmos(s, e);
 
 	for (unsigned i = 0; !r && i < s->parts.ndevices; i++)
 		r = set_device(s, i, e);

@@ -9,18 +9,22 @@
 #include "base/file.h"
 #include "proto/image.h"
 #include "vmm/dev/generation.h"
-#include "vmm/dev/legacy.h"
+#include "vmm/dev/cmos.h"
 #include "vmm/virtio/device.h"
 
-/* Of the legacy ports and all devices: each has its limit, and they are a few hundred bytes. */
+/*
+ * Room for the CMOS clock and all devices. Each is limited; together they need a few hundred bytes.
+ */
 #define PARTS_BYTES (64u << 10)
 
-/* A state file is no longer than this and the structures that it is made of: its header, and what
- * sections begin with. */
+/* Room in a state file for its header and the headers of the sections. */
 #define FRAME_BYTES 4096
 
-/* What was read, and not written yet: vCPUs and chips as KVM gives them, the rest as sections. */
-struct state_still {
+/*
+ * State that was read but not written yet: vCPUs and chips in KVM's structures, the rest as
+ * sections.
+ */
+struct state_capture {
 	struct state_parts parts;
 	struct vm_state vm;
 	struct wire sections;
@@ -28,30 +32,30 @@ struct state_still {
 	struct vcpu_state vcpus[];
 };
 
-int state_still_new(struct state_still **out, const struct state_parts *p, struct err *e)
+int state_capture_new(struct state_capture **out, const struct state_parts *p, struct err *e)
 {
 	size_t vcpus = p->kvm->nvcpus * sizeof(struct vcpu_state);
-	struct state_still *s = malloc(sizeof(*s) + vcpus);
+	struct state_capture *s = malloc(sizeof(*s) + vcpus);
 
 	if (!s)
 		return err_set(e, ENOMEM, "save the VM's state");
-	/* Not only for what is never set: the pages are here before anybody waits for them. */
+	/* Also touches the pages, so that the pause does not have to wait for them. */
 	memset(s, 0, sizeof(*s) + vcpus);
 	s->parts = *p;
 	*out = s;
 	return 0;
 }
 
-void state_still_free(struct state_still *s)
+void state_capture_free(struct state_capture *s)
 {
 	free(s);
 }
 
-static void put_legacy(const struct state_parts *p, struct wire *w)
+static void put_cmos(const struct state_parts *p, struct wire *w)
 {
-	size_t mark = state_section_begin(w, STATE_LEGACY, STATE_LEGACY_VERSION);
+	size_t mark = state_section_begin(w, STATE_CMOS, STATE_CMOS_VERSION);
 
-	legacy_save(p->legacy, w);
+	cmos_save(p->cmos, w);
 	state_section_end(w, mark);
 }
 
@@ -73,7 +77,7 @@ static void put_devices(const struct state_parts *p, struct wire *w)
 	}
 }
 
-int state_still_take(struct state_still *s, struct err *e)
+int state_capture_take(struct state_capture *s, struct err *e)
 {
 	const struct state_parts *p = &s->parts;
 	int r = vm_state_get(p->kvm, &s->vm, e);
@@ -81,13 +85,13 @@ int state_still_take(struct state_still *s, struct err *e)
 	for (unsigned i = 0; !r && i < p->kvm->nvcpus; i++)
 		r = vcpu_state_get(p->kvm, i, &s->vcpus[i], e);
 	s->sections = wire_on(s->bytes, sizeof(s->bytes));
-	put_legacy(p, &s->sections);
+	put_cmos(p, &s->sections);
 	put_generation(p, &s->sections);
 	put_devices(p, &s->sections);
 	return r;
 }
 
-static void put_kvm(const struct state_still *s, struct wire *w)
+static void put_kvm(const struct state_capture *s, struct wire *w)
 {
 	size_t mark = state_section_begin(w, STATE_VM, STATE_VM_VERSION);
 
@@ -100,7 +104,7 @@ static void put_kvm(const struct state_still *s, struct wire *w)
 	}
 }
 
-int state_still_write(struct state_still *s, int fd, struct err *e)
+int state_capture_write(struct state_capture *s, int fd, struct err *e)
 {
 	unsigned vcpus = s->parts.kvm->nvcpus;
 	size_t room = sizeof(s->vm) + vcpus * sizeof(s->vcpus[0]) + s->sections.pos + FRAME_BYTES;
@@ -124,13 +128,13 @@ int state_still_write(struct state_still *s, int fd, struct err *e)
 
 int state_save(const struct state_parts *p, int fd, struct err *e)
 {
-	struct state_still *s = NULL;
-	int r = state_still_new(&s, p, e);
+	struct state_capture *s = NULL;
+	int r = state_capture_new(&s, p, e);
 
 	if (!r)
-		r = state_still_take(s, e);
+		r = state_capture_take(s, e);
 	if (!r)
-		r = state_still_write(s, fd, e);
-	state_still_free(s);
+		r = state_capture_write(s, fd, e);
+	state_capture_free(s);
 	return r;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Save and restore of a whole VM (layouts: proto/image.h). A state file has one section for the
- * KVM VM, one for the legacy ports, one for the generation, one for each vCPU and one for each
- * virtio device, each by an explicit list of fields. The VM is paused and its devices are drained.
+ * Saves and restores a whole VM (layouts: proto/image.h). A state file has one section each for the
+ * KVM VM, the CMOS clock, the generation, every vCPU and every virtio device, with an explicit list
+ * of fields. The VM is paused and its devices are drained.
  */
 #ifndef RAMET_VMM_STATE_STATE_H
 #define RAMET_VMM_STATE_STATE_H
@@ -20,21 +20,21 @@
 
 enum state_section_id {
 	STATE_VM = 1,
-	STATE_LEGACY = 2,
-	STATE_GENERATION = 3, /* from version 3 of the file on */
-	STATE_VCPU = 0x100,   /* + its number */
-	STATE_DEVICE = 0x200, /* + its number */
+	STATE_CMOS = 2,
+	STATE_GENERATION = 3, /* since version 3 of the file */
+	STATE_VCPU = 0x100,   /* + index of the vCPU */
+	STATE_DEVICE = 0x200, /* + index of the device */
 };
 
-/* The parts of a VM; none is owned. */
+/* The parts of a VM, all owned by the caller. */
 struct vio_mmio;
 struct generation;
-struct legacy;
+struct cmos;
 struct vcpus;
 struct state_parts {
 	struct kvm_vm *kvm;
 	struct vcpus *vcpus;
-	struct legacy *legacy;
+	struct cmos *cmos;
 	struct generation *generation;
 	struct vio_mmio **devices;
 	unsigned ndevices;
@@ -45,19 +45,19 @@ struct state_parts {
 int state_save(const struct state_parts *p, int fd, struct err *e);
 
 /*
- * The same in steps, so that a VM that is to go on need not wait for the slow ones: new finds the
- * room, take reads the VM, which stands still; write may come when it runs again.
+ * The same in steps, so that a VM that continues need not wait for the slow ones: new allocates,
+ * take reads the paused VM, write may be called when it runs again.
  */
-struct state_still;
-int state_still_new(struct state_still **out, const struct state_parts *p, struct err *e);
-int state_still_take(struct state_still *s, struct err *e);
-int state_still_write(struct state_still *s, int fd, struct err *e);
-void state_still_free(struct state_still *s);
+struct state_capture;
+int state_capture_new(struct state_capture **out, const struct state_parts *p, struct err *e);
+int state_capture_take(struct state_capture *s, struct err *e);
+int state_capture_write(struct state_capture *s, int fd, struct err *e);
+void state_capture_free(struct state_capture *s);
 
 /*
- * Restore, in steps that overlap: open reads the state file; start_vcpus sets the vCPUs and chips
- * on the vCPUs' threads (vcpus_prepared waits for them), when memory is there; set_devices sets
- * the rest meanwhile. Close after vcpus_prepared, or when start_vcpus was not called.
+ * Restores in steps that overlap. open reads the state file. start_vcpus sets the vCPUs and chips
+ * on the vCPU threads, once memory is in place (vcpus_prepared waits for them); set_devices sets
+ * the rest meanwhile. Call close after vcpus_prepared, or when start_vcpus was not called.
  */
 struct state_restore;
 int state_open(struct state_restore **out, const struct state_parts *p, int fd, struct err *e);
@@ -66,26 +66,28 @@ int state_set_devices(struct state_restore *s, struct err *e);
 void state_close(struct state_restore *s);
 
 /*
- * Writes RAM to `fd`, an empty file, as a sparse file: pages of zeros are holes. `backing` is the
- * memfd under RAM, whose holes are not even looked at; -1 when RAM is a private map of an image.
+ * Writes RAM to `fd`, an empty file, as a sparse file: pages of zeros become holes. `backing` is
+ * the memfd of RAM, whose holes are skipped, or -1 when RAM is a private mapping of a snapshot.
  */
 int memory_save(const struct gm *m, int backing, int fd, struct err *e);
 
-/* --- The file's frame (file.c) --- */
+/* --- The structure of the file (file.c) --- */
 
 struct state_section {
 	uint32_t id, version;
 	struct wire body;
 };
 
-struct state_image {
+struct state_file {
 	uint32_t version;
 	uint32_t vcpus, ram_mib;
 	unsigned nsections;
 	struct state_section sections[STATE_SECTIONS_MAX];
 };
 
-/* A writer over `buf`; sections between begin and end; finish fills the header in: bytes or -errno.
+/*
+ * Writes a state file to `buf`: begin, then the sections, each between section_begin and
+ * section_end, then finish, which fills in the header and returns the size or -errno.
  */
 void state_begin(struct wire *w, void *buf, size_t size, uint32_t vcpus, uint32_t ram_mib);
 size_t state_section_begin(struct wire *w, uint32_t id, uint32_t version);
@@ -93,25 +95,25 @@ void state_section_end(struct wire *w, size_t mark);
 int64_t state_finish(struct wire *w, struct err *e);
 
 /*
- * Checks the frame of a whole state file: magic, version, length, checksum, and that each section
- * a VM of `vcpus` vCPUs and `ndevices` devices has is there once, and no other. `out` points into
- * `file`.
+ * Checks the structure of a state file: magic, version, length, checksum, and that it has exactly
+ * the sections of a VM with its number of vCPUs and `ndevices` devices, each once. `out` points
+ * into `file`.
  */
-int state_parse(struct state_image *out, const void *file, size_t size, unsigned ndevices,
+int state_parse(struct state_file *out, const void *file, size_t size, unsigned ndevices,
 		struct err *e);
 /* Never NULL for an id that state_parse has checked. */
-struct state_section *state_find(struct state_image *img, uint32_t id);
+struct state_section *state_find(struct state_file *img, uint32_t id);
 
-/* --- Field lists (fields.c); one list serves both directions --- */
+/* --- Field lists (fields.c), which serve both directions --- */
 
 #define STATE_VCPU_VERSION	 1
 #define STATE_VM_VERSION	 1
-#define STATE_LEGACY_VERSION	 1
+#define STATE_CMOS_VERSION	 1
 #define STATE_DEVICE_VERSION	 1
 #define STATE_GENERATION_VERSION 1
 
 void vcpu_state_write(struct wire *w, const struct vcpu_state *s);
-/* `s` was all zeros before its first use. */
+/* `s` must be all zeros before its first use. */
 int vcpu_state_read(struct wire *r, struct vcpu_state *s, struct err *e);
 void vm_state_write(struct wire *w, const struct vm_state *s);
 int vm_state_read(struct wire *r, struct vm_state *s, struct err *e);

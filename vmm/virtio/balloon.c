@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory balloon (virtio v1.2, 5.5) for its free page reporting: the driver names pages that the
- * guest does not use, and the host has them back until the guest touches them again. It is never
- * asked to inflate; a driver that does so all the same keeps its pages.
+ * Memory balloon (virtio v1.2, 5.5), used for free page reporting only: the driver reports pages
+ * that the guest does not use, and the host frees them until the guest touches them again. The
+ * device never asks the guest to inflate; if a driver does so anyway, the guest's memory stays as
+ * it is.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,23 +11,23 @@
 #include "base/log.h"
 #include "vmm/virtio/device.h"
 
-/* A queue whose feature was not offered has no number, as drivers count them; 5.5.2 counts all. */
+/* Drivers give no number to a queue whose feature was not offered; 5.5.2 numbers all queues. */
 enum { QUEUE_INFLATE, QUEUE_DEFLATE, QUEUE_REPORTING, QUEUES };
 
 #define QUEUE_SIZE  128
 #define F_REPORTING (1ull << 5)
 
-/* In one turn of the loop: where pages are small the kernel takes 0.2 to 0.6 ms for each MiB. */
+/* Bytes per turn of the loop: where pages are small, the kernel takes 0.2 to 0.6 ms per MiB. */
 #define TURN_BYTES (2ull << 20)
 
 struct balloon {
 	struct vio_dev dev;
 	vio_discard *discard;
 	void *arg;
-	bool failed;   /* to discard, and this was logged */
-	bool reported; /* chain is being worked on: */
-	unsigned at;   /* this buffer of it, */
-	uint64_t done; /* and so many bytes of that are done */
+	bool failed;   /* a discard failed, and was logged */
+	bool reported; /* a chain is in progress: */
+	unsigned at;   /* in this buffer of it, */
+	uint64_t done; /* this many bytes are done */
 	struct vq_chain chain;
 };
 
@@ -46,11 +47,11 @@ static void give_back(struct balloon *b, const uint8_t *p, uint64_t bytes)
 
 	if (r && !b->failed) {
 		b->failed = true;
-		log_warn("pages that the guest freed can't be given back: error %d", -r);
+		log_warn("balloon: can't discard free pages: error %d (logged once)", -r);
 	}
 }
 
-/* Works on the chain for up to `most` bytes; returns how many. */
+/* Discards up to `most` bytes of the chain. Returns how many. */
 static uint64_t work(struct balloon *b, uint64_t most)
 {
 	uint64_t worked = 0;
@@ -79,7 +80,7 @@ static bool next_report(struct balloon *b)
 	if (b->reported)
 		return true;
 	if (!vio_pop(d, QUEUE_REPORTING, &b->chain) &&
-	    !(d->active && vq_rearm(&d->vq[QUEUE_REPORTING]) &&
+	    !(d->active && vq_enable_notification(&d->vq[QUEUE_REPORTING]) &&
 	      vio_pop(d, QUEUE_REPORTING, &b->chain)))
 		return false;
 	if (b->chain.nout) {
@@ -121,7 +122,7 @@ static void acknowledge(struct vio_dev *d, unsigned queue)
 	do {
 		for (; left && vio_pop(d, queue, &c); left--)
 			vq_push(&d->vq[queue], c.head, 0);
-	} while (left && d->active && vq_rearm(&d->vq[queue]));
+	} while (left && d->active && vq_enable_notification(&d->vq[queue]));
 	vio_notify(d, queue);
 	if (!left)
 		vio_rekick(d, queue);
@@ -140,7 +141,7 @@ static void balloon_reset(struct vio_dev *d)
 	self(d)->reported = false;
 }
 
-/* What is half done is begun anew: nobody has used the pages, for the chain was not answered. */
+/* A chain in progress starts again later. Nobody has used its pages, since it was not answered. */
 static bool balloon_drain(struct vio_dev *d)
 {
 	struct balloon *b = self(d);
@@ -167,13 +168,13 @@ static const struct vio_ops balloon_ops = {
 	.free = balloon_free,
 };
 
-int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
 		    vio_discard *discard, void *arg, struct err *e)
 {
 	struct balloon *b = calloc(1, sizeof(*b));
 
 	if (!b)
-		return err_set(e, ENOMEM, "make the balloon device");
+		return err_set(e, ENOMEM, "create the balloon device");
 	b->dev = (struct vio_dev){.ops = &balloon_ops, .mem = mem, .loop = loop};
 	b->discard = discard;
 	b->arg = arg;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The parts of the block device: requests as the driver makes them and the device as a whole
- * (blk.c), their life from start to answer (blk-request.c), what each kind of them does with the
- * disk (blk-steps.c), and those of our own that shorten its chain of layers (blk-lift.c).
+ * The parts of the block device: requests from the driver, and the device as a whole (blk.c); the
+ * life of a request from start to answer (blk-request.c); what each kind of request does with the
+ * disk (blk-steps.c); and requests of our own that shorten the chain of layers (blk-copy-up.c).
  *
- * A request is a small machine with one operation in the ring at a time: a step looks where its
- * next bytes are and submits them, a completion moves on. Requests whose clusters overlap, and of
- * which one writes, run one after the other; this alone makes partial writes of a cluster (read
- * it, merge, write it, then say that the layer has it) right against all that races with them.
+ * A request is a small state machine with one operation in the ring at a time: a step finds its
+ * next bytes and submits them, a completion moves on. Requests whose clusters overlap run one after
+ * the other if one of them writes. This alone makes the partial write of a cluster (read it, merge,
+ * write it, then mark it as present in the layer) correct against everything that runs at the same
+ * time.
  */
 #ifndef RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 #define RAMET_VMM_VIRTIO_BLK_INTERNAL_H
@@ -20,82 +21,84 @@
 #include "vmm/virtio/device.h"
 
 #define QUEUE_SIZE 128
-#define SEG_MAX	   126u /* data segments; a chain has a header and a status byte besides */
+#define SEG_MAX	   126u /* data segments; a chain also has a header and a status byte */
 #define SEGS	   (SEG_MAX + 2)
 #define SECTOR	   512u
 #define CLUSTER	   IMAGE_CLUSTER
 #define F_FLUSH	   (1ull << 9)
 
-/* What one flush or hole takes of the operations per second: it makes the host write its journal,
- * which the disks of all others wait for. */
+/*
+ * Cost of one flush or hole in operations per second: it makes the host write its journal, for
+ * which the disks of all other VMs wait.
+ */
 #define BLK_SYNC_OPS 20u
 
-/* Until a write is tried again that found the host's disk full. */
-#define BLK_STARVED_NS 100000000u
+/* Delay before a write that found the host's disk full is retried. */
+#define BLK_ENOSPC_RETRY_NS 100000000u
 
 enum { T_IN = 0, T_OUT = 1, T_FLUSH = 4, T_GET_ID = 8, T_DISCARD = 11, T_WRITE_ZEROES = 13 };
 enum { S_OK = 0, S_IOERR = 1, S_UNSUPP = 2 };
 
 struct blk;
-struct request;
+struct blk_request;
 
 /*
- * `step` submits the next operation and returns 1, or 0 when there is none left, or -errno.
- * `done` takes note of an operation that moved `bytes`; 0 or -errno.
+ * `step` submits the next operation and returns 1, or 0 when none is left, or -errno. `done`
+ * processes an operation that moved `bytes`; it returns 0 or -errno.
  */
-struct kind {
-	int (*step)(struct blk *b, struct request *r);
-	int (*done)(struct blk *b, struct request *r, uint64_t bytes);
+struct blk_kind {
+	int (*step)(struct blk *b, struct blk_request *r);
+	int (*done)(struct blk *b, struct blk_request *r, uint64_t bytes);
 	bool writes;
 };
 
-/* Why a running request has no operation in the ring: the same step is tried again later. */
+/* Why a running request has no operation in the ring. The same step is retried later. */
 enum hold {
 	HOLD_NONE,
-	HOLD_ROOM, /* the host's disk was full */
-	HOLD_RATE, /* the VM used more than it may in this time */
+	HOLD_ENOSPC, /* the host's disk was full */
+	HOLD_RATE,   /* the VM has exceeded its rate limit */
 };
 
-enum phase { PHASE_DATA, PHASE_COPY_READ, PHASE_COPY_WRITE, PHASE_SYNC, PHASE_LIFT_HOLE };
+enum phase { PHASE_DATA, PHASE_COPY_READ, PHASE_COPY_WRITE, PHASE_SYNC, PHASE_COPY_UP_HOLE };
 
-struct request {
+struct blk_request {
 	struct list node; /* on free, running or waiting */
-	const struct kind *kind;
+	const struct blk_kind *kind;
 	uint16_t head;
-	bool orphan;	   /* the driver it came from is gone */
-	bool failed_punch; /* the file can't punch holes: zeros are written */
+	bool orphan;	   /* the driver that made it is gone */
+	bool failed_punch; /* the file does not support holes: zeros are written */
 	bool synced;
 	enum hold hold;
 	enum phase phase;
 	uint8_t *status;    /* in guest memory; NULL: nobody waits for an answer */
 	uint64_t from, end; /* range of the disk in bytes */
 	uint64_t at;	    /* done up to here */
-	uint64_t op_bytes;  /* of the operation in the ring */
-	uint64_t copied;    /* of the cluster in bounce, read or written */
+	uint64_t op_bytes;  /* in the ring */
+	uint64_t copied;    /* bytes of the cluster in bounce that were read or written */
 	uint8_t *bounce;    /* one cluster, while a partial write copies it */
 	unsigned niov;
 	struct iovec iov[SEGS]; /* the data in guest memory */
-	struct iovec cut[SEGS]; /* the part of it that is in the ring */
+	struct iovec cut[SEGS]; /* the part of iov that is in the ring */
 };
 
 struct blk {
 	struct vio_dev dev;
-	struct layer_stack *disk; /* NULL in a shell */
+	struct layer_stack *disk; /* NULL in a blank VM */
 	struct io_uring ring;
-	struct loop_watch *watch;
+	struct event_watch *watch;
 	struct list free, running, waiting;
-	unsigned used;	   /* requests that were ever taken: the others are memory never touched */
-	unsigned in_ring;  /* operations that the kernel has, or will be given */
-	unsigned nstarved; /* requests that wait for room on the host's disk */
-	struct loop_timer retry, starved, limited, lift;
-	struct bucket bytes, ops; /* of the guest's requests on the host's disk */
+	unsigned used;	  /* requests ever used: the memory of the others is untouched */
+	unsigned in_ring; /* operations that the kernel has, or will get */
+	unsigned nenospc; /* requests that wait for space on the host's disk */
+	struct event_timer retry, enospc, limited, copy_up;
+	struct bucket bytes, ops; /* rate limits of the guest's requests */
 	struct vio_blk_stats stats;
-	uint64_t taken; /* bytes of requests in this turn */
-	bool error_logged, starved_logged;
-	bool grown;   /* the restored driver knows a smaller disk */
-	bool lifting; /* a request of blk-lift.c is under way */
+	uint64_t taken; /* bytes of the requests taken in this turn */
+	bool error_logged, enospc_logged;
+	bool grown;	 /* the driver of the restored VM knows a smaller disk */
+	bool copying_up; /* a request of blk-copy-up.c is in flight */
 	struct vq_chain chain;
-	struct request request[QUEUE_SIZE];
+	struct blk_request request[QUEUE_SIZE];
 };
 
 static inline struct blk *blk_self(const struct vio_dev *d)
@@ -103,39 +106,44 @@ static inline struct blk *blk_self(const struct vio_dev *d)
 	return (struct blk *)(uintptr_t)d;
 }
 
-/* blk-steps.c: by virtio type. */
-extern const struct kind blk_kinds[];
-/* True when the operation failed because the file can't punch holes, and there is another way. */
-bool blk_punch_refused(struct request *r, int res);
+/* Defined in blk-steps.c, indexed by virtio request type. */
+extern const struct blk_kind blk_kinds[];
+/*
+ * True when the operation failed because the file does not support holes, and zeros can be written
+ * instead.
+ */
+bool blk_punch_refused(struct blk_request *r, int res);
 
-extern const struct kind blk_lift_kind;
+extern const struct blk_kind blk_copy_up_kind;
 
-/* blk-lift.c: goes on with shortening the chain of layers, when it is time to. */
-void blk_lift_more(struct blk *b);
-void blk_on_lifted(struct blk *b, int error);
-void blk_init_lift(struct blk *b);
+/* blk-copy-up.c: continues to shorten the chain of layers, when it is time to. */
+void blk_copy_up_more(struct blk *b);
+void blk_on_copied_up(struct blk *b, int error);
+void blk_init_copy_up(struct blk *b);
 
 /* blk-request.c */
 void blk_init_requests(struct blk *b);
 bool blk_has_request(const struct blk *b);
-/* One that is free (there is one), to be filled in and started. */
-struct request *blk_get_request(struct blk *b);
-void blk_start(struct blk *b, struct request *r);
+/* Returns a free request (there must be one), to be filled in and started. */
+struct blk_request *blk_get_request(struct blk *b);
+void blk_start(struct blk *b, struct blk_request *r);
 void blk_answer(struct blk *b, uint16_t head, uint8_t *status, uint8_t value, uint64_t written);
-/* Gives the kernel what was started; in any turn that may have started something. */
+/* Submits what was started to the kernel. Call it in every turn that may have started something. */
 void blk_submit(struct blk *b);
-/* Takes up all completions. */
+/* Processes all completions. */
 void blk_reap(struct blk *b);
-/* Those that wait for that reason are tried again, and those that wait for them. */
-void blk_retry_held(struct blk *b, enum hold why);
-/* True while the guest's requests have to wait since it used more than it may in this time; the
- * timer `limited` is set then. Never while the device is to stand still: that is not to wait. */
+/* Retries the requests held for `reason`, and starts those that waited for them. */
+void blk_retry_held(struct blk *b, enum hold reason);
+/*
+ * True while the guest's requests have to wait because of the rate limit; the timer `limited` is
+ * then set. Never true while the device is being drained, which must not wait for the limit.
+ */
 bool blk_is_limited(struct blk *b);
-/* Takes what an operation costs from what may be used. */
-void blk_charge(struct blk *b, const struct request *r, uint64_t bytes, unsigned ops);
-/* The driver is gone: nothing of its is answered any more. */
+/* Takes the cost of an operation from the rate limits. */
+void blk_charge(struct blk *b, const struct blk_request *r, uint64_t bytes, unsigned ops);
+/* The driver is gone: none of its requests is answered any more. */
 void blk_forget_requests(struct blk *b);
-/* Returns when the kernel has no operation any more. */
+/* Waits until the kernel has no operation left. */
 void blk_await_requests(struct blk *b);
 
 #endif

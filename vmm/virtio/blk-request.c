@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a request: it waits for those in its way, runs, and is answered. */
+/* The life of a request: it waits for conflicting requests, runs, and is answered. */
 #include "vmm/virtio/blk-internal.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define RETRY_NS 1000000u /* until the kernel is asked again that was short of memory */
+/* Delay before a submission is retried when the kernel was short of memory. */
+#define RETRY_NS 1000000u
 
 /* --- from start to answer --- */
 
@@ -18,23 +19,23 @@ bool blk_has_request(const struct blk *b)
 	return b->used < QUEUE_SIZE || !list_empty(&b->free);
 }
 
-static struct request *take_free(struct blk *b)
+static struct blk_request *take_free(struct blk *b)
 {
-	struct request *r;
+	struct blk_request *r;
 
 	if (list_empty(&b->free)) {
 		r = &b->request[b->used++];
 		list_init(&r->node);
 		return r;
 	}
-	r = container_of(b->free.next, struct request, node);
+	r = container_of(b->free.next, struct blk_request, node);
 	list_del(&r->node);
 	return r;
 }
 
-struct request *blk_get_request(struct blk *b)
+struct blk_request *blk_get_request(struct blk *b)
 {
-	struct request *r = take_free(b);
+	struct blk_request *r = take_free(b);
 
 	r->orphan = r->failed_punch = r->synced = false;
 	r->hold = HOLD_NONE;
@@ -47,16 +48,19 @@ struct request *blk_get_request(struct blk *b)
 static void log_error_once(struct blk *b, int error)
 {
 	if (!b->error_logged)
-		log_error("disk: %s; the guest sees an I/O error (told once)", strerror(error));
+		log_error("disk: %s; the guest gets an I/O error (logged once)", strerror(error));
 	b->error_logged = true;
 }
 
-static void release(struct blk *b, struct request *r)
+static void release(struct blk *b, struct blk_request *r)
 {
 	list_del(&r->node);
 	free(r->bounce);
 	r->bounce = NULL;
-	/* The one used last is taken first: what an idle guest never needs is never touched. */
+	/*
+	 * The request used last is taken first, so that memory an idle guest never needs is never
+	 * touched.
+	 */
 	list_add_tail(b->free.next, &r->node);
 }
 
@@ -66,11 +70,11 @@ void blk_answer(struct blk *b, uint16_t head, uint8_t *status, uint8_t value, ui
 	vq_push(&b->dev.vq[0], head, (uint32_t)written + 1);
 }
 
-static void finish(struct blk *b, struct request *r, int error)
+static void finish(struct blk *b, struct blk_request *r, int error)
 {
-	if (r->kind == &blk_lift_kind) {
+	if (r->kind == &blk_copy_up_kind) {
 		release(b, r);
-		blk_on_lifted(b, error);
+		blk_on_copied_up(b, error);
 		return;
 	}
 	if (error && !r->orphan)
@@ -88,31 +92,31 @@ bool blk_is_limited(struct blk *b)
 	uint64_t now = now_ns(), bytes = bucket_wait_ns(&b->bytes, now),
 		 ops = bucket_wait_ns(&b->ops, now);
 
-	if ((!bytes && !ops) || b->dev.still)
+	if ((!bytes && !ops) || b->dev.quiesced)
 		return false;
 	if (!b->limited.due_ns)
-		loop_timer_set(b->dev.loop, &b->limited, bytes > ops ? bytes : ops);
+		event_timer_set(b->dev.loop, &b->limited, bytes > ops ? bytes : ops);
 	return true;
 }
 
-void blk_charge(struct blk *b, const struct request *r, uint64_t bytes, unsigned ops)
+void blk_charge(struct blk *b, const struct blk_request *r, uint64_t bytes, unsigned ops)
 {
 	uint64_t now = now_ns();
 
-	if (r->kind == &blk_lift_kind)
+	if (r->kind == &blk_copy_up_kind)
 		return;
 	bucket_use(&b->bytes, bytes, now);
 	bucket_use(&b->ops, ops, now);
 }
 
-/* A finished request is answered at once, however much the guest owes. */
-static bool has_to_wait(struct blk *b, const struct request *r)
+/* A finished request is answered at once, even when the guest has exceeded its limit. */
+static bool has_to_wait(struct blk *b, const struct blk_request *r)
 {
-	return !r->orphan && r->kind != &blk_lift_kind && r->at < r->end && blk_is_limited(b);
+	return !r->orphan && r->kind != &blk_copy_up_kind && r->at < r->end && blk_is_limited(b);
 }
 
-/* Goes on with a running request after each completion, and first of all. */
-static void advance(struct blk *b, struct request *r)
+/* Moves a running request on: at its start and after each completion. */
+static void advance(struct blk *b, struct blk_request *r)
 {
 	if (has_to_wait(b, r)) {
 		r->hold = HOLD_RATE;
@@ -124,61 +128,66 @@ static void advance(struct blk *b, struct request *r)
 }
 
 /*
- * A full disk of the host is no fault of the guest's disk: an I/O error would make the guest's file
- * system give up for good. The write waits until there is room, as a slow disk's would; also while
- * the device is still, since then no operation is in the ring.
+ * True when the host's disk is full, which is not a fault of the guest's disk: an I/O error would
+ * make the guest's file system fail for good. The write waits for space, like a write to a slow
+ * disk. It may wait while the device is quiesced, since then no operation is in the ring.
  */
-static bool is_starved(const struct request *r, int res)
+static bool is_enospc(const struct blk_request *r, int res)
 {
-	return (res == -ENOSPC || res == -EDQUOT) && !r->orphan && r->kind != &blk_lift_kind;
+	return (res == -ENOSPC || res == -EDQUOT) && !r->orphan && r->kind != &blk_copy_up_kind;
 }
 
-static void starve(struct blk *b, struct request *r)
+static void wait_for_space(struct blk *b, struct blk_request *r)
 {
-	if (!b->starved_logged)
-		log_warn("disk: the host has no room; the guest's writes wait for it (told once)");
-	b->starved_logged = true;
-	r->hold = HOLD_ROOM;
-	b->nstarved++;
-	if (!b->starved.due_ns)
-		loop_timer_set(b->dev.loop, &b->starved, BLK_STARVED_NS);
+	if (!b->enospc_logged)
+		log_warn("disk: the host's disk is full; writes of the guest wait for space "
+			 "(logged once)");
+	b->enospc_logged = true;
+	r->hold = HOLD_ENOSPC;
+	b->nenospc++;
+	if (!b->enospc.due_ns)
+		event_timer_set(b->dev.loop, &b->enospc, BLK_ENOSPC_RETRY_NS);
 }
 
-/* A held request has no operation in the ring: it is among those that run, and moved by us. */
-static void each_held(struct blk *b, enum hold why, void (*move)(struct blk *b, struct request *r))
+/*
+ * A held request has no operation in the ring. It is on the list of running requests and moved on
+ * by us.
+ */
+static void each_held(struct blk *b, enum hold reason,
+		      void (*move)(struct blk *b, struct blk_request *r))
 {
 	list_each_safe (n, &b->running) {
-		struct request *r = container_of(n, struct request, node);
+		struct blk_request *r = container_of(n, struct blk_request, node);
 
-		if (r->hold != why)
+		if (r->hold != reason)
 			continue;
 		r->hold = HOLD_NONE;
-		b->nstarved -= why == HOLD_ROOM;
+		b->nenospc -= reason == HOLD_ENOSPC;
 		move(b, r);
 	}
 }
 
-static void give_up(struct blk *b, struct request *r)
+static void give_up(struct blk *b, struct blk_request *r)
 {
 	finish(b, r, r->orphan ? 0 : -ENOSPC);
 }
 
-static bool conflicts(const struct request *x, const struct request *y)
+static bool conflicts(const struct blk_request *x, const struct blk_request *y)
 {
 	if (!x->kind->writes && !y->kind->writes)
 		return false;
 	return x->from / CLUSTER * CLUSTER < y->end && y->from / CLUSTER * CLUSTER < x->end;
 }
 
-/* True when no request that runs, or waits and came before `r`, is in its way. */
-static bool may_run(const struct blk *b, const struct request *r)
+/* True when no conflicting request runs, or waits and came before `r`. */
+static bool may_run(const struct blk *b, const struct blk_request *r)
 {
 	list_each (n, &b->running) {
-		if (conflicts(container_of(n, struct request, node), r))
+		if (conflicts(container_of(n, struct blk_request, node), r))
 			return false;
 	}
 	list_each (n, &b->waiting) {
-		const struct request *w = container_of(n, struct request, node);
+		const struct blk_request *w = container_of(n, struct blk_request, node);
 
 		if (w == r)
 			return true;
@@ -188,7 +197,7 @@ static bool may_run(const struct blk *b, const struct request *r)
 	return true;
 }
 
-static void run(struct blk *b, struct request *r)
+static void run(struct blk *b, struct blk_request *r)
 {
 	list_del(&r->node);
 	list_add_tail(&b->running, &r->node);
@@ -198,20 +207,20 @@ static void run(struct blk *b, struct request *r)
 static void run_waiting(struct blk *b)
 {
 	list_each_safe (n, &b->waiting) {
-		struct request *r = container_of(n, struct request, node);
+		struct blk_request *r = container_of(n, struct blk_request, node);
 
 		if (may_run(b, r))
 			run(b, r);
 	}
 }
 
-void blk_retry_held(struct blk *b, enum hold why)
+void blk_retry_held(struct blk *b, enum hold reason)
 {
-	each_held(b, why, advance);
+	each_held(b, reason, advance);
 	run_waiting(b);
 }
 
-void blk_start(struct blk *b, struct request *r)
+void blk_start(struct blk *b, struct blk_request *r)
 {
 	if (may_run(b, r))
 		run(b, r);
@@ -225,8 +234,8 @@ void blk_submit(struct blk *b)
 {
 	while (io_uring_sq_ready(&b->ring)) {
 		if (io_uring_submit(&b->ring) < 0) {
-			/* The kernel is short of memory; what it did not take stays queued. */
-			loop_timer_set(b->dev.loop, &b->retry, RETRY_NS);
+			/* The kernel is short of memory. What it did not accept stays queued. */
+			event_timer_set(b->dev.loop, &b->retry, RETRY_NS);
 			return;
 		}
 	}
@@ -241,16 +250,16 @@ static void on_retry(void *arg)
 	vio_leave(&b->dev);
 }
 
-static void complete(struct blk *b, struct request *r, int res)
+static void complete(struct blk *b, struct blk_request *r, int res)
 {
 	int rc = res;
 
 	if (res == -EINTR || res == -EAGAIN || blk_punch_refused(r, res))
-		rc = 0; /* the same step again, in its other way if it was refused */
+		rc = 0; /* repeat the step; if a hole was refused, it writes zeros this time */
 	else if (res >= 0)
 		rc = r->kind->done(b, r, (uint64_t)res);
-	if (is_starved(r, rc))
-		starve(b, r);
+	if (is_enospc(r, rc))
+		wait_for_space(b, r);
 	else if (rc < 0)
 		finish(b, r, rc);
 	else
@@ -263,7 +272,7 @@ void blk_reap(struct blk *b)
 	bool was_quiet = !b->in_ring;
 
 	while (io_uring_peek_cqe(&b->ring, &cqe) == 0) {
-		struct request *r = io_uring_cqe_get_data(cqe);
+		struct blk_request *r = io_uring_cqe_get_data(cqe);
 		int res = cqe->res;
 
 		io_uring_cqe_seen(&b->ring, cqe);
@@ -271,26 +280,28 @@ void blk_reap(struct blk *b)
 		complete(b, r, res);
 	}
 	run_waiting(b);
-	blk_lift_more(b);
-	if (b->dev.still && !b->in_ring && !was_quiet)
+	blk_copy_up_more(b);
+	if (b->dev.quiesced && !b->in_ring && !was_quiet)
 		vio_drained(&b->dev);
 }
 
 void blk_forget_requests(struct blk *b)
 {
-	/* The kernel may still be writing to the buffers of what runs; a driver that resets in
-	 * mid-flight and reuses them at once harms only itself. */
+	/*
+	 * The kernel may still write to the buffers of running requests. A driver that resets the
+	 * device in mid-flight and reuses them at once harms only itself.
+	 */
 	list_each (n, &b->running) {
-		struct request *r = container_of(n, struct request, node);
+		struct blk_request *r = container_of(n, struct blk_request, node);
 
-		r->orphan = r->kind != &blk_lift_kind;
+		r->orphan = r->kind != &blk_copy_up_kind;
 	}
-	each_held(b, HOLD_ROOM, give_up);
+	each_held(b, HOLD_ENOSPC, give_up);
 	each_held(b, HOLD_RATE, give_up);
 	list_each_safe (n, &b->waiting) {
-		struct request *r = container_of(n, struct request, node);
+		struct blk_request *r = container_of(n, struct blk_request, node);
 
-		if (r->kind != &blk_lift_kind)
+		if (r->kind != &blk_copy_up_kind)
 			release(b, r);
 	}
 	run_waiting(b);
@@ -301,7 +312,10 @@ void blk_await_requests(struct blk *b)
 	struct io_uring_cqe *cqe;
 
 	while (!list_empty(&b->running)) {
-		/* What the kernel was too short of memory for, and what a completion made due. */
+		/*
+		 * Submits operations that were left over for lack of memory, or started by a
+		 * completion.
+		 */
 		io_uring_submit(&b->ring);
 		if (io_uring_wait_cqe(&b->ring, &cqe) < -EINTR)
 			return;
@@ -314,5 +328,5 @@ void blk_init_requests(struct blk *b)
 	list_init(&b->free);
 	list_init(&b->running);
 	list_init(&b->waiting);
-	b->retry = (struct loop_timer){.fn = on_retry, .arg = b};
+	b->retry = (struct event_timer){.fn = on_retry, .arg = b};
 }

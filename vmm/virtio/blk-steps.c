@@ -12,9 +12,9 @@
 
 /* --- operations --- */
 
-static struct io_uring_sqe *sqe_for(struct blk *b, struct request *r, uint64_t bytes)
+static struct io_uring_sqe *sqe_for(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
-	/* There is one: the ring has as many entries as there are requests. */
+	/* Never NULL: the ring has as many entries as there are requests. */
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring);
 
 	r->op_bytes = bytes;
@@ -22,27 +22,28 @@ static struct io_uring_sqe *sqe_for(struct blk *b, struct request *r, uint64_t b
 	return sqe;
 }
 
-static struct io_uring_sqe *sqe_for_data(struct blk *b, struct request *r, uint64_t bytes)
+static struct io_uring_sqe *sqe_for_data(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
 	blk_charge(b, r, bytes, 1);
 	return sqe_for(b, r, bytes);
 }
 
-static int submit_data(struct blk *b, struct request *r, const struct layer_run *run, bool write)
+static int submit_data(struct blk *b, struct blk_request *r, const struct layer_extent *extent,
+		       bool write)
 {
-	struct io_uring_sqe *sqe = sqe_for_data(b, r, run->len);
-	unsigned n = iov_slice(r->iov, r->niov, r->at - r->from, run->len, r->cut);
+	struct io_uring_sqe *sqe = sqe_for_data(b, r, extent->len);
+	unsigned n = iov_slice(r->iov, r->niov, r->at - r->from, extent->len, r->cut);
 
 	r->phase = PHASE_DATA;
 	if (write)
-		io_uring_prep_writev(sqe, run->fd, r->cut, n, run->offset);
+		io_uring_prep_writev(sqe, extent->fd, r->cut, n, extent->offset);
 	else
-		io_uring_prep_readv(sqe, run->fd, r->cut, n, run->offset);
+		io_uring_prep_readv(sqe, extent->fd, r->cut, n, extent->offset);
 	io_uring_sqe_set_data(sqe, r);
 	return 1;
 }
 
-static int submit_sync(struct blk *b, struct request *r)
+static int submit_sync(struct blk *b, struct blk_request *r)
 {
 	struct io_uring_sqe *sqe = sqe_for(b, r, 0);
 
@@ -54,49 +55,49 @@ static int submit_sync(struct blk *b, struct request *r)
 	return 1;
 }
 
-/* A hole in the writable layer, for whole clusters from where the request stands. */
-static int submit_hole(struct blk *b, struct request *r, uint64_t bytes, enum phase phase)
+/* Punches a hole in the writable layer, for whole clusters from the request's position on. */
+static int submit_hole(struct blk *b, struct blk_request *r, uint64_t bytes, enum phase phase)
 {
 	struct io_uring_sqe *sqe = sqe_for(b, r, bytes);
-	struct layer_run run;
+	struct layer_extent extent;
 
 	blk_charge(b, r, 0, BLK_SYNC_OPS);
-	layer_write_map(b->disk, r->at, bytes, &run);
+	layer_write_map(b->disk, r->at, bytes, &extent);
 	r->phase = phase;
-	io_uring_prep_fallocate(sqe, run.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				(off_t)run.offset, (off_t)bytes);
+	io_uring_prep_fallocate(sqe, extent.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				(off_t)extent.offset, (off_t)bytes);
 	io_uring_sqe_set_data(sqe, r);
 	return 1;
 }
 
 /* --- read --- */
 
-static int read_step(struct blk *b, struct request *r)
+static int read_step(struct blk *b, struct blk_request *r)
 {
 	while (r->at < r->end) {
-		struct layer_run run = layer_map(b->disk, r->at, r->end - r->at);
+		struct layer_extent extent = layer_map(b->disk, r->at, r->end - r->at);
 
-		if (run.fd >= 0)
-			return submit_data(b, r, &run, false);
-		iov_zero(r->iov, r->niov, r->at - r->from, run.len);
-		r->at += run.len;
+		if (extent.fd >= 0)
+			return submit_data(b, r, &extent, false);
+		iov_zero(r->iov, r->niov, r->at - r->from, extent.len);
+		r->at += extent.len;
 	}
 	return 0;
 }
 
-static int read_done(struct blk *b, struct request *r, uint64_t bytes)
+static int read_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
 	if (!bytes)
-		return -EIO; /* a file became shorter under us */
+		return -EIO; /* a file was truncated while in use */
 	b->stats.read_bytes += bytes;
 	r->at += bytes;
 	return 0;
 }
 
-/* --- copying a cluster of which a part changes --- */
+/* --- copying a cluster that changes in part --- */
 
-static int submit_copy(struct blk *b, struct request *r, int fd, uint64_t offset, uint64_t bytes,
-		       bool write)
+static int submit_copy(struct blk *b, struct blk_request *r, int fd, uint64_t offset,
+		       uint64_t bytes, bool write)
 {
 	struct io_uring_sqe *sqe = sqe_for_data(b, r, bytes);
 
@@ -108,15 +109,15 @@ static int submit_copy(struct blk *b, struct request *r, int fd, uint64_t offset
 	return 1;
 }
 
-/* Bytes of the request that fall in the cluster it stands in. */
-static uint64_t part_of_cluster(const struct request *r)
+/* Returns the number of bytes of the request in its current cluster. */
+static uint64_t part_of_cluster(const struct blk_request *r)
 {
 	return min_u64(r->end - r->at, CLUSTER - r->at % CLUSTER);
 }
 
-static void merge(struct request *r)
+static void merge(struct blk_request *r)
 {
-	if (r->kind == &blk_lift_kind)
+	if (r->kind == &blk_copy_up_kind)
 		return;
 	uint8_t *into = r->bounce + r->at % CLUSTER;
 
@@ -126,14 +127,14 @@ static void merge(struct request *r)
 		memset(into, 0, part_of_cluster(r));
 }
 
-static int copy_write_step(struct blk *b, struct request *r)
+static int copy_write_step(struct blk *b, struct blk_request *r)
 {
 	uint64_t cluster = r->at - r->at % CLUSTER;
-	struct layer_run run;
+	struct layer_extent extent;
 
-	/* Asked for a whole cluster, the answer is always its place in the writable layer. */
-	layer_write_map(b->disk, cluster, CLUSTER, &run);
-	return submit_copy(b, r, run.fd, run.offset + r->copied, CLUSTER - r->copied, true);
+	/* For a whole cluster, the answer is always its offset in the writable layer. */
+	layer_write_map(b->disk, cluster, CLUSTER, &extent);
+	return submit_copy(b, r, extent.fd, extent.offset + r->copied, CLUSTER - r->copied, true);
 }
 
 static bool is_zero(const uint8_t cluster[CLUSTER])
@@ -141,27 +142,28 @@ static bool is_zero(const uint8_t cluster[CLUSTER])
 	return cluster[0] == 0 && !memcmp(cluster, cluster + 1, CLUSTER - 1);
 }
 
-static int copy_read_step(struct blk *b, struct request *r)
+static int copy_read_step(struct blk *b, struct blk_request *r)
 {
 	uint64_t cluster = r->at - r->at % CLUSTER;
 
 	while (r->copied < CLUSTER) {
-		struct layer_run run = layer_map(b->disk, cluster + r->copied, CLUSTER - r->copied);
+		struct layer_extent extent =
+			layer_map(b->disk, cluster + r->copied, CLUSTER - r->copied);
 
-		if (run.fd >= 0)
-			return submit_copy(b, r, run.fd, run.offset, run.len, false);
-		memset(r->bounce + r->copied, 0, run.len);
-		r->copied += run.len;
+		if (extent.fd >= 0)
+			return submit_copy(b, r, extent.fd, extent.offset, extent.len, false);
+		memset(r->bounce + r->copied, 0, extent.len);
+		r->copied += extent.len;
 	}
 	r->copied = 0;
-	if (r->kind == &blk_lift_kind && !r->failed_punch && is_zero(r->bounce))
-		return submit_hole(b, r, CLUSTER, PHASE_LIFT_HOLE);
+	if (r->kind == &blk_copy_up_kind && !r->failed_punch && is_zero(r->bounce))
+		return submit_hole(b, r, CLUSTER, PHASE_COPY_UP_HOLE);
 	merge(r);
 	r->phase = PHASE_COPY_WRITE;
 	return copy_write_step(b, r);
 }
 
-static int copy_start(struct blk *b, struct request *r)
+static int copy_start(struct blk *b, struct blk_request *r)
 {
 	if (!r->bounce)
 		r->bounce = malloc(CLUSTER);
@@ -172,7 +174,7 @@ static int copy_start(struct blk *b, struct request *r)
 	return copy_read_step(b, r);
 }
 
-static int copy_done(struct blk *b, struct request *r, uint64_t bytes)
+static int copy_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
 	if (!bytes)
 		return -EIO;
@@ -180,54 +182,56 @@ static int copy_done(struct blk *b, struct request *r, uint64_t bytes)
 	if (r->phase == PHASE_COPY_READ || r->copied < CLUSTER)
 		return 0;
 	layer_written(b->disk, r->at - r->at % CLUSTER, CLUSTER);
-	if (r->kind != &blk_lift_kind)
+	if (r->kind != &blk_copy_up_kind)
 		b->stats.write_bytes += part_of_cluster(r);
 	r->at += part_of_cluster(r);
 	r->phase = PHASE_DATA;
 	return 0;
 }
 
-static bool is_copying(const struct request *r)
+static bool is_copying(const struct blk_request *r)
 {
 	return r->phase == PHASE_COPY_READ || r->phase == PHASE_COPY_WRITE;
 }
 
-static int copy_step(struct blk *b, struct request *r)
+static int copy_step(struct blk *b, struct blk_request *r)
 {
 	return r->phase == PHASE_COPY_READ ? copy_read_step(b, r) : copy_write_step(b, r);
 }
 
 /* --- write --- */
 
-/* A driver that did not take FLUSH expects its writes to be stable when they are answered. */
-static int writes_finish(struct blk *b, struct request *r)
+/* A driver that did not accept FLUSH expects its writes to be stable when they are answered. */
+static int writes_finish(struct blk *b, struct blk_request *r)
 {
 	if ((b->dev.driver_features & F_FLUSH) || r->synced)
 		return 0;
 	return submit_sync(b, r);
 }
 
-static int write_step(struct blk *b, struct request *r)
+static int write_step(struct blk *b, struct blk_request *r)
 {
-	struct layer_run run;
+	struct layer_extent extent;
 
 	if (is_copying(r))
 		return copy_step(b, r);
 	if (r->at == r->end)
 		return writes_finish(b, r);
-	if (layer_write_map(b->disk, r->at, r->end - r->at, &run) == LAYER_COPY)
+	if (layer_write_map(b->disk, r->at, r->end - r->at, &extent) == LAYER_COPY)
 		return copy_start(b, r);
-	return submit_data(b, r, &run, true);
+	return submit_data(b, r, &extent, true);
 }
 
-static int write_done(struct blk *b, struct request *r, uint64_t bytes)
+static int write_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
 	if (is_copying(r))
 		return copy_done(b, r, bytes);
 	if (r->phase == PHASE_SYNC)
 		return 0;
-	/* Of clusters that are new to the layer only whole ones count: of the rest, what was not
-	 * written must not be seen. */
+	/*
+	 * Of the clusters that are new to the layer, only whole ones are marked as present:
+	 * unwritten parts of the others must not be visible.
+	 */
 	if (r->at % CLUSTER == 0 && r->op_bytes >= CLUSTER)
 		bytes -= bytes % CLUSTER;
 	if (!bytes)
@@ -240,12 +244,12 @@ static int write_done(struct blk *b, struct request *r, uint64_t bytes)
 
 /* --- discard, write zeroes --- */
 
-/* Punches a hole for the next whole clusters that do not read as zeros already. */
-static int punch_step(struct blk *b, struct request *r, uint64_t end)
+/* Punches a hole for the next whole clusters that do not already read as zeros. */
+static int punch_step(struct blk *b, struct blk_request *r, uint64_t end)
 {
 	while (r->at < end) {
-		struct layer_run at = layer_map(b->disk, r->at, end - r->at);
-		/* A base may end within a cluster: what follows it there is zeros. */
+		struct layer_extent at = layer_map(b->disk, r->at, end - r->at);
+		/* A base may end within a cluster; the rest of that cluster is zeros. */
 		uint64_t bytes = (at.len + CLUSTER - 1) / CLUSTER * CLUSTER;
 
 		if (at.fd < 0) {
@@ -257,17 +261,17 @@ static int punch_step(struct blk *b, struct request *r, uint64_t end)
 	return 0;
 }
 
-static int discard_step(struct blk *b, struct request *r)
+static int discard_step(struct blk *b, struct blk_request *r)
 {
 	uint64_t end = r->end - r->end % CLUSTER;
 
-	/* A hint (5.2.6.2): clusters covered in part stay as they are. */
+	/* A discard is a hint (5.2.6.2): partially covered clusters stay as they are. */
 	if (r->at % CLUSTER)
 		r->at += CLUSTER - r->at % CLUSTER;
 	return r->failed_punch ? 0 : punch_step(b, r, end);
 }
 
-static int punch_done(struct blk *b, struct request *r, uint64_t bytes)
+static int punch_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
 	if (is_copying(r))
 		return copy_done(b, r, bytes);
@@ -278,7 +282,7 @@ static int punch_done(struct blk *b, struct request *r, uint64_t bytes)
 	return 0;
 }
 
-static int zeroes_step(struct blk *b, struct request *r)
+static int zeroes_step(struct blk *b, struct blk_request *r)
 {
 	uint64_t whole = r->end - r->end % CLUSTER;
 
@@ -295,21 +299,21 @@ static int zeroes_step(struct blk *b, struct request *r)
 	return writes_finish(b, r);
 }
 
-/* --- lifting clusters from sealed layers to the writable one --- */
+/* --- copying clusters up from sealed layers to the writable one --- */
 
-static int lift_step(struct blk *b, struct request *r)
+static int copy_up_step(struct blk *b, struct blk_request *r)
 {
 	if (is_copying(r))
 		return copy_step(b, r);
-	/* What the guest wrote meanwhile is there. */
-	while (r->at < r->end && !layer_lift_wanted(b->disk, r->at))
+	/* Skips clusters that the guest has written meanwhile. */
+	while (r->at < r->end && !layer_copy_up_wanted(b->disk, r->at))
 		r->at += CLUSTER;
 	return r->at < r->end ? copy_start(b, r) : 0;
 }
 
-static int lift_done(struct blk *b, struct request *r, uint64_t bytes)
+static int copy_up_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
-	if (r->phase != PHASE_LIFT_HOLE)
+	if (r->phase != PHASE_COPY_UP_HOLE)
 		return copy_done(b, r, bytes);
 	layer_written(b->disk, r->at, CLUSTER);
 	r->at += CLUSTER;
@@ -317,21 +321,21 @@ static int lift_done(struct blk *b, struct request *r, uint64_t bytes)
 	return 0;
 }
 
-const struct kind blk_lift_kind = {lift_step, lift_done, true};
+const struct blk_kind blk_copy_up_kind = {copy_up_step, copy_up_done, true};
 
 /* --- flush --- */
 
-static int flush_step(struct blk *b, struct request *r)
+static int flush_step(struct blk *b, struct blk_request *r)
 {
 	return r->synced ? 0 : submit_sync(b, r);
 }
 
-static int flush_done(struct blk *b, struct request *r, uint64_t bytes)
+static int flush_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 {
 	return 0;
 }
 
-const struct kind blk_kinds[] = {
+const struct blk_kind blk_kinds[] = {
 	[T_IN] = {read_step, read_done, false},
 	[T_OUT] = {write_step, write_done, true},
 	[T_FLUSH] = {flush_step, flush_done, false},
@@ -339,9 +343,9 @@ const struct kind blk_kinds[] = {
 	[T_WRITE_ZEROES] = {zeroes_step, punch_done, true},
 };
 
-bool blk_punch_refused(struct request *r, int res)
+bool blk_punch_refused(struct blk_request *r, int res)
 {
-	bool hole = r->phase == PHASE_LIFT_HOLE ||
+	bool hole = r->phase == PHASE_COPY_UP_HOLE ||
 		    (r->phase == PHASE_DATA && r->kind->done == punch_done);
 
 	if (res != -EOPNOTSUPP || !hole || r->failed_punch)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Block device (virtio v1.2, 5.2) over a stack of disk layers. All data I/O goes through an
- * io_uring ring, so nothing on the loop's thread waits for a disk.
+ * Block device (virtio v1.2, 5.2) on a stack of disk layers. All data I/O goes through an io_uring
+ * ring, so the loop's thread never waits for a disk.
  */
 #include "vmm/virtio/blk-internal.h"
 
@@ -15,8 +15,9 @@
 
 #define SEG_BYTES	65536u
 #define REQUEST_BYTES	((uint64_t)SEG_MAX * SEG_BYTES)
-#define DISCARD_SECTORS (1u << 21)  /* in one request: 1 GiB */
-#define TURN_BYTES	(16u << 20) /* of requests taken before others get their turn */
+#define DISCARD_SECTORS (1u << 21) /* per request: 1 GiB */
+/* Of requests taken per turn, before other devices get theirs. */
+#define TURN_BYTES (16u << 20)
 
 #define F_SIZE_MAX     (1ull << 1)
 #define F_SEG_MAX      (1ull << 2)
@@ -27,9 +28,9 @@
 #define HEADER_BYTES 16u
 #define ID_BYTES     20u
 #define CONFIG_BYTES 60u
-#define RANGE_BYTES  16u /* of a discard or write-zeroes request (5.2.6) */
+#define RANGE_BYTES  16u /* in a discard or write-zeroes request (5.2.6) */
 
-/* --- taking requests from the driver --- */
+/* --- requests from the driver --- */
 
 struct wanted {
 	uint32_t type;
@@ -45,7 +46,7 @@ static bool range_ok(const struct blk *b, uint64_t sector, uint64_t sectors)
 	return sector <= all && sectors <= all - sector;
 }
 
-/* 5.2.6: a discard or write-zeroes request carries its range as data. */
+/* A discard or write-zeroes request carries its range as data (5.2.6). */
 static uint8_t read_range(const struct vq_chain *c, struct wanted *w)
 {
 	uint8_t raw[RANGE_BYTES];
@@ -101,7 +102,7 @@ static uint8_t check(const struct blk *b, const struct vq_chain *c, struct wante
 
 static void start(struct blk *b, const struct vq_chain *c, const struct wanted *w, uint8_t *status)
 {
-	struct request *r = blk_get_request(b);
+	struct blk_request *r = blk_get_request(b);
 
 	b->taken += w->data_bytes;
 	r->kind = &blk_kinds[w->type];
@@ -167,8 +168,8 @@ static void take_all(struct blk *b)
 			vio_rekick(d, 0);
 			break;
 		}
-	} while (d->active && !d->still && blk_has_request(b) && !blk_is_limited(b) &&
-		 vq_rearm(&d->vq[0]));
+	} while (d->active && !d->quiesced && blk_has_request(b) && !blk_is_limited(b) &&
+		 vq_enable_notification(&d->vq[0]));
 	blk_submit(b);
 	if (d->active)
 		vio_notify(d, 0);
@@ -189,21 +190,21 @@ static void on_ring(void *arg, uint32_t events)
 	vio_leave(&b->dev);
 }
 
-static void on_starved(void *arg)
+static void on_enospc(void *arg)
 {
 	struct blk *b = arg;
 
-	if (b->dev.still) {
-		loop_timer_set(b->dev.loop, &b->starved, BLK_STARVED_NS);
+	if (b->dev.quiesced) {
+		event_timer_set(b->dev.loop, &b->enospc, BLK_ENOSPC_RETRY_NS);
 		return;
 	}
 	vio_enter(&b->dev);
-	blk_retry_held(b, HOLD_ROOM);
+	blk_retry_held(b, HOLD_ENOSPC);
 	take_all(b);
 	vio_leave(&b->dev);
 }
 
-/* While the device is still nothing is held by the rate, and its queue is looked at afterwards. */
+/* While the device is quiesced, the rate limit holds nothing; the queue is checked afterwards. */
 static void on_limited(void *arg)
 {
 	struct blk *b = arg;
@@ -240,11 +241,11 @@ static void blk_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, u
 	wire_put_u32(&w, CLUSTER);
 	put_zeros(&w, 12); /* topology, writeback, queues */
 	wire_put_u32(&w, DISCARD_SECTORS);
-	wire_put_u32(&w, 1); /* ranges in a discard */
+	wire_put_u32(&w, 1); /* ranges per discard */
 	wire_put_u32(&w, CLUSTER / SECTOR);
 	wire_put_u32(&w, DISCARD_SECTORS);
-	wire_put_u32(&w, 1); /* ranges in a write-zeroes */
-	wire_put_u8(&w, 1);  /* which may unmap */
+	wire_put_u32(&w, 1); /* ranges per write-zeroes */
+	wire_put_u8(&w, 1);  /* may unmap */
 	put_zeros(&w, 3);
 	if (offset < CONFIG_BYTES)
 		memcpy(data, config + offset, min_u64(len, CONFIG_BYTES - offset));
@@ -260,7 +261,7 @@ static bool blk_drain(struct vio_dev *d)
 	struct blk *b = blk_self(d);
 
 	blk_retry_held(b, HOLD_RATE);
-	blk_lift_more(b);
+	blk_copy_up_more(b);
 	blk_submit(b);
 	return !b->in_ring;
 }
@@ -307,9 +308,10 @@ static void blk_inspect(const struct vio_dev *d, struct report *r)
 	report_add(r,
 		   "  %u requests run, %u wait for others, %u operations in the ring, %u wait for "
 		   "room on the host's disk%s%s; read %llu bytes, written %llu\n",
-		   count_of(&b->running), count_of(&b->waiting), b->in_ring, b->nstarved,
+		   count_of(&b->running), count_of(&b->waiting), b->in_ring, b->nenospc,
 		   b->limited.due_ns ? ", the VM used more than it may each second" : "",
-		   b->lifting ? ", layers are merged" : "", (unsigned long long)b->stats.read_bytes,
+		   b->copying_up ? ", layers are merged" : "",
+		   (unsigned long long)b->stats.read_bytes,
 		   (unsigned long long)b->stats.write_bytes);
 }
 
@@ -317,17 +319,17 @@ static void blk_free(struct vio_dev *d)
 {
 	struct blk *b = blk_self(d);
 
-	d->still = true;
+	d->quiesced = true;
 	if (b->disk)
-		layer_lift_stop(b->disk);
+		layer_copy_up_stop(b->disk);
 	blk_forget_requests(b);
-	/* Nothing may be freed that the kernel still reads or writes. */
+	/* Wait before freeing memory that the kernel still reads or writes. */
 	blk_await_requests(b);
-	loop_timer_clear(d->loop, &b->lift);
-	loop_timer_clear(d->loop, &b->retry);
-	loop_timer_clear(d->loop, &b->starved);
-	loop_timer_clear(d->loop, &b->limited);
-	loop_watch_del(b->watch);
+	event_timer_clear(d->loop, &b->copy_up);
+	event_timer_clear(d->loop, &b->retry);
+	event_timer_clear(d->loop, &b->enospc);
+	event_timer_clear(d->loop, &b->limited);
+	event_watch_del(b->watch);
 	io_uring_queue_exit(&b->ring);
 	layer_stack_free(b->disk);
 	free(b);
@@ -349,7 +351,7 @@ static const struct vio_ops blk_ops = {
 	.free = blk_free,
 };
 
-int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
 		struct layer_stack *disk, struct err *e)
 {
 	struct blk *b = calloc(1, sizeof(*b));
@@ -359,15 +361,15 @@ int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 		return err_set(e, ENOMEM, "make the disk device");
 	b->dev = (struct vio_dev){.ops = &blk_ops, .mem = mem, .loop = loop};
 	blk_init_requests(b);
-	blk_init_lift(b);
-	b->starved = (struct loop_timer){.fn = on_starved, .arg = b};
-	b->limited = (struct loop_timer){.fn = on_limited, .arg = b};
+	blk_init_copy_up(b);
+	b->enospc = (struct event_timer){.fn = on_enospc, .arg = b};
+	b->limited = (struct event_timer){.fn = on_limited, .arg = b};
 	rc = blk_ring_init(&b->ring, QUEUE_SIZE, e);
 	if (rc < 0) {
 		free(b);
 		return rc;
 	}
-	rc = loop_watch_add(loop, b->ring.ring_fd, EPOLLIN, on_ring, b, &b->watch, e);
+	rc = event_watch_add(loop, b->ring.ring_fd, EPOLLIN, on_ring, b, &b->watch, e);
 	if (rc < 0) {
 		io_uring_queue_exit(&b->ring);
 		free(b);
@@ -394,9 +396,9 @@ struct layer_stack *vio_blk_disk(struct vio_dev *d)
 	return blk_self(d)->disk;
 }
 
-bool vio_blk_starved(const struct vio_dev *d)
+bool vio_blk_enospc(const struct vio_dev *d)
 {
-	return blk_self(d)->nstarved;
+	return blk_self(d)->nenospc;
 }
 
 struct vio_blk_stats vio_blk_stats(const struct vio_dev *d)

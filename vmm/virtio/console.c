@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Console device (virtio v1.2, 5.3) that only talks: what the guest writes goes to a log, line by
- * line, escaped and rate-limited. Nothing is ever put in its receive queue.
+ * Output-only console device (virtio v1.2, 5.3). What the guest writes goes to a log, line by line,
+ * escaped and rate-limited. The receive queue stays empty.
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,11 +18,12 @@
 enum { QUEUE_RX, QUEUE_TX, QUEUES };
 
 #define QUEUE_SIZE  64
-#define LINE_BYTES  1000   /* an escaped line, below PIPE_BUF: one write never blocks half-way */
-#define CHAIN_BYTES 65536u /* looked at in one buffer chain; the rest counts as dropped */
+#define LINE_BYTES  1000   /* an escaped line, below PIPE_BUF: a write never blocks half-way */
+#define CHAIN_BYTES 65536u /* of a buffer chain that are used; the rest counts as dropped */
 #define TURN_BYTES  (4 * CHAIN_BYTES)
-#define BURST_S	    64	       /* seconds of output that may come at once */
-#define LOG_BYTES   (1u << 20) /* of the guest's in the log; with more it begins anew */
+#define BURST_S	    64 /* seconds of output that a burst may contain */
+/* Of the guest's output in the log; the log is truncated when it has more. */
+#define LOG_BYTES (1u << 20)
 
 struct console {
 	struct vio_dev dev;
@@ -30,10 +31,10 @@ struct console {
 	uint64_t bytes_per_s;
 	uint64_t tokens; /* bytes that may be written now */
 	uint64_t filled_ns;
-	uint64_t dropped; /* bytes of the guest's since the last report */
-	size_t written;	  /* since the log began */
+	uint64_t dropped; /* bytes of output dropped since the last report */
+	size_t written;	  /* bytes written since the log was truncated */
 	size_t len;
-	char line[LINE_BYTES + 1]; /* room for the newline */
+	char line[LINE_BYTES + 1]; /* with room for the newline */
 };
 
 static struct console *self(struct vio_dev *d)
@@ -55,12 +56,12 @@ static void refill(struct console *c)
 		elapsed = BURST_S * 1000000000ull;
 	add = elapsed / 1000 * c->bytes_per_s / 1000000;
 	if (!add)
-		return; /* too short to be worth a byte: let it add up */
+		return; /* less than one byte: let it accumulate */
 	c->filled_ns = now;
 	c->tokens = c->tokens + add < most ? c->tokens + add : most;
 }
 
-/* True when the log takes a line without making us wait. */
+/* True when the log accepts a line without blocking. */
 static bool log_is_ready(const struct console *c)
 {
 	struct pollfd p = {.fd = c->log_fd, .events = POLLOUT};
@@ -68,12 +69,14 @@ static bool log_is_ready(const struct console *c)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
 }
 
-/* A guest that talks for days must not fill the file system that all logs share: what it said last
- * counts. A log that is a pipe stays what it is. */
+/*
+ * Truncates the log: a guest that writes for days must not fill the file system that all logs
+ * share, and its latest output counts most. A log that is a pipe is left as it is.
+ */
 static void begin_anew(struct console *c)
 {
 	if (ftruncate(c->log_fd, 0) == 0)
-		log_info("the guest's console: what came before was too much, and is gone");
+		log_info("the guest's console: the log was full, earlier output is discarded");
 	c->written = 0;
 }
 
@@ -112,8 +115,10 @@ static void end_line(struct console *c)
 	c->len = 0;
 }
 
-/* Bytes that are to stand in the log. In UTF-8, U+0080 to U+009F are control characters as well:
- * their second byte is escaped. */
+/*
+ * True for bytes that are logged as they are. In UTF-8, U+0080 to U+009F are control characters
+ * too: their second byte is escaped.
+ */
 static bool is_plain(const struct console *c, uint8_t byte)
 {
 	uint8_t before = c->len ? (uint8_t)c->line[c->len - 1] : 0;
@@ -123,7 +128,7 @@ static bool is_plain(const struct console *c, uint8_t byte)
 	return (byte >= 0x20 && byte != 0x7f) || byte == '\t';
 }
 
-/* Control bytes must not drive the terminal of whoever reads the log. */
+/* Escapes control bytes, which could control the terminal of a person who reads the log. */
 static void put(struct console *c, uint8_t byte)
 {
 	static const char hex[] = "0123456789abcdef";
@@ -147,14 +152,14 @@ static void put(struct console *c, uint8_t byte)
 static size_t take_chain(struct console *c, const struct vq_chain *chain)
 {
 	size_t most = chain->out_bytes < CHAIN_BYTES ? chain->out_bytes : CHAIN_BYTES;
-	uint8_t piece[512];
+	uint8_t chunk[512];
 
 	for (size_t at = 0; at < most;) {
-		size_t want = most - at < sizeof(piece) ? most - at : sizeof(piece);
-		size_t got = iov_read(vq_out(chain), chain->nout, at, piece, want);
+		size_t want = most - at < sizeof(chunk) ? most - at : sizeof(chunk);
+		size_t got = iov_read(vq_out(chain), chain->nout, at, chunk, want);
 
 		for (size_t i = 0; i < got; i++)
-			put(c, piece[i]);
+			put(c, chunk[i]);
 		at += got;
 	}
 	c->dropped += chain->out_bytes - most;
@@ -175,7 +180,7 @@ static void console_on_kick(struct vio_dev *d, unsigned queue)
 			taken += take_chain(c, &chain);
 			vq_push(&d->vq[queue], chain.head, 0);
 		}
-	} while (left && taken < TURN_BYTES && d->active && vq_rearm(&d->vq[queue]));
+	} while (left && taken < TURN_BYTES && d->active && vq_enable_notification(&d->vq[queue]));
 	vio_notify(d, queue);
 	if (!left || taken >= TURN_BYTES)
 		vio_rekick(d, queue);
@@ -207,7 +212,7 @@ static const struct vio_ops console_ops = {
 	.free = console_free,
 };
 
-int vio_console_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int log_fd,
+int vio_console_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int log_fd,
 		    uint64_t bytes_per_s, struct err *e)
 {
 	struct console *c = calloc(1, sizeof(*c));

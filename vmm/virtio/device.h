@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A virtio device (virtio v1.2): the transport (mmio.c) owns registers, status, features and
- * queues; a device is a const table of operations over its own state. Registers are served on vCPU
- * threads under the transport's lock, and of a device's operations only features and config_read
- * are called there. All others run on the loop's thread with the same lock held: a reset or
- * DRIVER_OK is noted by the transport and reaches the device before anything else does.
+ * A virtio device (virtio v1.2). The transport (mmio.c) owns registers, status, features and
+ * queues; a device is a const table of operations on its own state. Registers are served on vCPU
+ * threads under the transport's lock; only the operations features and config_read are called
+ * there. All other operations run on the loop's thread with the same lock held. The transport
+ * records a reset or DRIVER_OK and delivers it to the device before anything else.
  */
 #ifndef RAMET_VMM_VIRTIO_DEVICE_H
 #define RAMET_VMM_VIRTIO_DEVICE_H
@@ -16,7 +16,7 @@
 #include "base/report.h"
 #include "base/wire.h"
 #include "vmm/dev/bus.h"
-#include "vmm/dev/loop.h"
+#include "vmm/dev/event-loop.h"
 #include "vmm/kvm/irq.h"
 #include "vmm/kvm/memory.h"
 #include "vmm/virtio/queue.h"
@@ -28,131 +28,156 @@ struct vio_dev;
 struct vio_ops {
 	uint32_t id; /* virtio device id, v1.2 section 5 */
 	unsigned queues;
-	uint16_t queue_size; /* largest of any queue, also in an image */
-	/* Largest of each that a driver is told of; 0: queue_size. */
-	uint16_t told_size[VIO_QUEUES_MAX];
+	uint16_t queue_size; /* maximum of any queue, also in a snapshot */
+	/* Maximum of each queue that is advertised to a driver; 0: queue_size. */
+	uint16_t advertised_size[VIO_QUEUES_MAX];
 	uint64_t (*features)(const struct vio_dev *d); /* device bits; VERSION_1 is added */
 	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
-	int (*activate)(struct vio_dev *d, struct err *e); /* DRIVER_OK was set; may be NULL */
-	/* The driver's queues are gone: what is in flight must not be answered. */
+	int (*activate)(struct vio_dev *d, struct err *e); /* on DRIVER_OK; may be NULL */
+	/* The driver's queues are gone: requests in flight must not be answered. */
 	void (*reset)(struct vio_dev *d);
 	void (*on_kick)(struct vio_dev *d, unsigned queue);
-	/* True when no I/O is in flight (or NULL); else the device calls vio_drained once so. */
+	/*
+	 * Returns true when no I/O is in flight. Otherwise the device calls vio_drained once,
+	 * later. May be NULL.
+	 */
 	bool (*drain)(struct vio_dev *d);
 	void (*save)(const struct vio_dev *d, struct wire *w);
 	int (*restore)(struct vio_dev *d, struct wire *r, struct err *e);
-	/* Called once after restore when the VM is about to run (vsock: transport reset event). */
+	/*
+	 * Called once after a restore, when the VM is about to run (vsock: transport reset event).
+	 */
 	void (*resumed)(struct vio_dev *d);
-	/* After each turn on the loop's thread, without the lock: the place to call others. */
-	void (*settled)(struct vio_dev *d);
-	/* Adds lines about the device's own state. On the loop's thread, with the lock held; may be
-	 * NULL. */
+	/*
+	 * Called after each turn, on the loop's thread and without the lock: callbacks may be
+	 * called from here.
+	 */
+	void (*after_turn)(struct vio_dev *d);
+	/*
+	 * Adds lines about the device's own state. Called on the loop's thread with the lock held.
+	 * May be NULL.
+	 */
 	void (*inspect)(const struct vio_dev *d, struct report *r);
 	void (*free)(struct vio_dev *d);
 };
 
-/* What every device is built on; embedded first in the device's own struct. */
+/* The base of every device, embedded first in the device's own struct. */
 struct vio_dev {
 	const struct vio_ops *ops;
 	const struct gm *mem;
-	struct loop *loop;
-	struct vio_mmio *mmio; /* the transport it sits in */
+	struct event_loop *loop;
+	struct vio_mmio *mmio; /* the transport that it is part of */
 	struct vq *vq;	       /* ops->queues of them */
 	uint64_t driver_features;
-	bool active;  /* between activate and reset, and the driver made no fault */
-	bool still;   /* between drain and continue: takes no buffers, touches no guest memory
-		       * once drained */
+	/* Between activate and reset, while the driver has not broken the protocol. */
+	bool active;
+	/*
+	 * Between drain and continue: takes no buffers and, once drained, touches no guest memory.
+	 */
+	bool quiesced;
 	bool drained; /* on_drained is due */
 	void (*on_drained)(void *arg);
 	void *on_drained_arg;
 };
 
-/* Every back-end event of a device (a watch, a timer) runs between these two. */
+/* Every event of a device's back end (a watch, a timer) is processed between these two. */
 void vio_enter(struct vio_dev *d);
 void vio_leave(struct vio_dev *d);
 
-/* The driver broke the protocol: sets DEVICE_NEEDS_RESET, tells the driver, logs once. Returns
- * -EPROTO so that a handler can `return vio_guest_fault(...)`. */
+/*
+ * Reports that the driver broke the protocol: sets DEVICE_NEEDS_RESET, notifies the driver, logs
+ * once. Returns -EPROTO so that a handler can `return vio_guest_fault(...)`.
+ */
 int vio_guest_fault(struct vio_dev *d, const char *what);
-/* What config_read says is another than before. */
+/* Device config changed; notifies the driver. */
 void vio_config_changed(struct vio_dev *d);
-/* Used buffers were added to `queue`: raises the line unless the driver suppressed it. */
+/*
+ * Notifies the driver of used buffers in `queue`: raises the interrupt unless the driver suppressed
+ * it.
+ */
 void vio_notify(struct vio_dev *d, unsigned queue);
-/* vq_pop of an active device: a fault counts as an empty queue and has been dealt with. */
+/* vq_pop for an active device. A protocol error is handled here and counts as an empty queue. */
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
-/* Calls on_kick again in a later turn, so that others get theirs. */
+/* Calls on_kick again in a later turn, so that other devices get theirs. */
 void vio_rekick(struct vio_dev *d, unsigned queue);
-/* The device that said false to drain has nothing in flight now. */
+/* Reports that a device whose drain returned false has no I/O in flight any more. */
 void vio_drained(struct vio_dev *d);
 
 /*
- * The transport: registers at `addr` (VIO_MMIO_SIZE bytes) on the bus, doorbell eventfds of the
- * queues on the loop, interrupts on `line`. Takes ownership of `dev` on success.
+ * Creates the transport: registers at `addr` (VIO_MMIO_SIZE bytes) on the bus, doorbell eventfds of
+ * the queues on the loop, interrupts on `line`. Owns `dev` on success.
  */
 #define VIO_MMIO_SIZE 0x1000u
 int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, struct irq_line *line,
-		 struct bus *bus, struct loop *loop, struct err *e);
+		 struct bus *bus, struct event_loop *loop, struct err *e);
 void vio_mmio_free(struct vio_mmio *m);
 struct vio_dev *vio_mmio_device(struct vio_mmio *m);
-/* The doorbell eventfd of queue `q`, for KVM_IOEVENTFD at addr + 0x50 with datamatch q. */
+/* Returns the doorbell eventfd of queue `q`, for KVM_IOEVENTFD at addr + 0x50 with datamatch q. */
 int vio_mmio_doorbell(struct vio_mmio *m, unsigned q);
 /*
- * The device takes no more buffers; kicks are remembered. True when it has nothing in flight
- * either; else on_drained of the device (set it before) is called once, without locks. Then guest
- * memory is not touched until vio_mmio_continue (the same VM goes on) or vio_mmio_resumed (a
- * restored one runs for the first time).
+ * Drains the device: it takes no more buffers, and kicks are remembered. Returns true when no I/O
+ * is in flight. Otherwise calls the device's on_drained (to be set before) once, without locks.
+ * From then on it does not touch guest memory until vio_mmio_continue (the same VM goes on) or
+ * vio_mmio_resumed (a restored VM runs for the first time).
  */
 bool vio_mmio_drain(struct vio_mmio *m);
 void vio_mmio_continue(struct vio_mmio *m);
-/* Transport and device together, as one section of the state file. VM paused, device drained. A
- * restored device is still until vio_mmio_resumed. */
+/*
+ * Save and restore transport and device, as one section of the state file. The VM is paused and the
+ * device drained. A restored device stays quiesced until vio_mmio_resumed.
+ */
 void vio_mmio_save(struct vio_mmio *m, struct wire *w);
 int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e);
 void vio_mmio_resumed(struct vio_mmio *m);
-/* Adds the state of transport, queues and device, for people. */
+/* Adds the state of the transport, the queues and the device, for people. */
 void vio_mmio_inspect(struct vio_mmio *m, struct report *r);
 
-/* Constructors. Each owns what it is given from the moment it succeeds. */
+/* Constructors. Each owns its arguments once it has succeeded. */
 struct layer_stack; /* backend/layer.h */
-int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
 		struct layer_stack *disk, struct err *e);
-int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, struct err *e);
-/* Lines the guest writes go to `log_fd`, at most `bytes_per_s` on average; the rest is counted. */
-int vio_console_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int log_fd,
+int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, struct err *e);
+/*
+ * Logs the lines that the guest writes to `log_fd`, at most `bytes_per_s` on average; the rest is
+ * counted as dropped.
+ */
+int vio_console_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int log_fd,
 		    uint64_t bytes_per_s, struct err *e);
-int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, uint64_t guest_cid,
-		  struct err *e);
+int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
+		  uint64_t guest_cid, struct err *e);
 
-/* The guest has no use for `bytes` of RAM from `offset` on, whatever they hold. 0 or -errno. */
+/* Frees `bytes` of RAM from `offset` on, which the guest does not use. Returns 0 or -errno. */
 typedef int vio_discard(void *arg, uint64_t offset, uint64_t bytes);
-int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
+int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
 		    vio_discard *discard, void *arg, struct err *e);
 
 /*
- * `tap_fd` is a tap that does not block and puts the header of virtio v1.2 (12 bytes) before each
- * frame, with its offloads set; -1: there is no link, and what the guest sends is dropped. With
- * `ipv6` the guest is told of a router for it. Addresses: proto/net.h.
+ * `tap_fd` is a non-blocking tap that puts the header of virtio v1.2 (12 bytes) before each frame,
+ * with its offloads set. With -1 there is no link, and the guest's frames are dropped. With `ipv6`
+ * the device sends router advertisements to the guest. Addresses: proto/net.h.
  */
-int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int tap_fd,
+int vio_net_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int tap_fd,
 		bool ipv6, struct err *e);
 
-/* Between these two, frames of the guest stay in its queue. Hold is for the loop's thread before
- * the vCPUs run; release is for any thread. */
+/*
+ * Between hold and release, frames of the guest stay in its queue. Call hold on the loop's thread
+ * before the vCPUs run; release is safe from any thread.
+ */
 void vio_net_hold(struct vio_dev *d);
 void vio_net_release(struct vio_dev *d);
 
 struct vio_net_stats {
-	uint64_t rx_frames, rx_bytes; /* given to the guest */
-	uint64_t tx_frames, tx_bytes; /* taken by the tap */
+	uint64_t rx_frames, rx_bytes; /* delivered to the guest */
+	uint64_t tx_frames, tx_bytes; /* accepted by the tap */
 	uint64_t rx_dropped, tx_dropped;
 };
 struct vio_net_stats vio_net_stats(const struct vio_dev *d);
 
 /*
- * Opens a connection from the host to a guest port and joins it to `stream_fd` (non-blocking
- * stream socket, owned by the device from here on). `done` is called once, on the loop's thread
- * and without locks, perhaps before this returns: 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET
- * (the guest's driver went away, or the device is freed), -EMFILE (too many connections).
+ * Connects the host to a guest port and joins the connection to `stream_fd` (a non-blocking stream
+ * socket, owned by the device from here on). `done` is called once, on the loop's thread and
+ * without locks, perhaps before this returns, with 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET (the
+ * guest's driver went away, or the device is freed), or -EMFILE (too many connections).
  */
 typedef void vio_vsock_done(void *arg, int result);
 void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,
@@ -160,16 +185,16 @@ void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsoc
 unsigned vio_vsock_connections(const struct vio_dev *d);
 
 /*
- * `disk` may be NULL in vio_blk_new: a shell has none until it is filled. Sets it once, before the
- * driver or vio_mmio_restore touches the device; owned by the device from here on.
+ * Sets the disk, once, before the driver or vio_mmio_restore touches the device. A blank VM has
+ * none: vio_blk_new accepts NULL. The device owns the disk from here on.
  */
 void vio_blk_set_disk(struct vio_dev *d, struct layer_stack *disk);
 
 /*
- * What the guest's requests may take of the host's disk each second; 0: no limit. Counted are
- * operations on files of the host, which one request can need many of, with their bytes; to make
- * what was written stable, or to give room back, counts as many operations. What is over it waits
- * in the queue. Set before the driver touches the device.
+ * Rate limits of the guest's requests on the host's disk, per second; 0: no limit. They count
+ * operations on files of the host, of which a request may need many, and their bytes. A sync or a
+ * hole counts as several operations (BLK_SYNC_OPS). Requests beyond the limits wait in the queue.
+ * Set them before the driver touches the device.
  */
 struct vio_blk_limits {
 	uint32_t bytes_s, ops_s;
@@ -181,14 +206,17 @@ struct vio_blk_stats {
 };
 struct vio_blk_stats vio_blk_stats(const struct vio_dev *d);
 
-/* Writes of the guest wait for room on the host's disk: they are neither done nor refused, and so
- * can't be part of an image. A drain does not wait for them; they go on with the device. */
-bool vio_blk_starved(const struct vio_dev *d);
+/*
+ * True while writes of the guest wait for space on the host's disk. They are neither done nor
+ * refused, and so can't be part of a snapshot. A drain does not wait for them; they continue with
+ * the device.
+ */
+bool vio_blk_enospc(const struct vio_dev *d);
 
-/* The disk was sealed: a chain of layers that became long is made shorter from now on. */
+/* Call it after the disk was sealed: begins to shorten the chain of layers if it is long. */
 void vio_blk_sealed(struct vio_dev *d);
 
-/* Hands the disk of a blk device over, to seal its writable layer and to set the next one. */
+/* Returns the disk, for sealing its writable layer and setting the next one. */
 struct layer_stack *vio_blk_disk(struct vio_dev *d);
 
 #endif

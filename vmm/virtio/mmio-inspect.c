@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of the transport, its queues and its device, as text for people. */
+/* The state of the transport, its queues and its device, as human-readable text. */
 #include <poll.h>
 
 #include "base/fd.h"
@@ -33,13 +33,13 @@ static void add_transport(const struct vio_mmio *m, struct report *r)
 		m->status & S_NEEDS_RESET ? ", needs a reset" : "",
 		__atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST), m->line->gsi,
 		(unsigned long long)d->driver_features);
-	if (d->still || m->reset_due || m->activate_due)
-		report_add(r, "  %s%s%s\n", d->still ? "held (drained or about to be) " : "",
+	if (d->quiesced || m->reset_due || m->activate_due)
+		report_add(r, "  %s%s%s\n", d->quiesced ? "quiesced or draining " : "",
 			   m->reset_due ? "reset due " : "",
 			   m->activate_due ? "activation due" : "");
 }
 
-/* Does not wait for the lock: a vCPU holds it for moments only, unless that is what went wrong. */
+/* Does not wait for the lock: a vCPU holds it only for moments, unless that is what went wrong. */
 void vio_mmio_inspect(struct vio_mmio *m, struct report *r)
 {
 	struct vio_dev *d = m->dev;

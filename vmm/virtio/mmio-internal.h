@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport's own fields, for mmio.c and mmio-save.c. */
+/* The transport's own fields, shared by mmio.c, mmio-save.c and mmio-inspect.c. */
 #ifndef RAMET_VMM_VIRTIO_MMIO_INTERNAL_H
 #define RAMET_VMM_VIRTIO_MMIO_INTERNAL_H
 
@@ -27,7 +27,7 @@ struct doorbell {
 	struct vio_mmio *mmio;
 	unsigned queue;
 	int fd; /* eventfd */
-	struct loop_watch *watch;
+	struct event_watch *watch;
 };
 
 struct vio_mmio {
@@ -39,17 +39,17 @@ struct vio_mmio {
 	uint32_t device_features_sel, driver_features_sel;
 	uint32_t queue_sel;
 	uint32_t config_generation;
-	bool reset_due, activate_due; /* noted on a vCPU thread, done on the loop's */
+	bool reset_due, activate_due; /* recorded on a vCPU thread, done on the loop's thread */
 	bool fault_logged;
 	struct vq vq[VIO_QUEUES_MAX];
 	struct doorbell bell[VIO_QUEUES_MAX];
 };
 
-/* With the lock held. */
+/* The caller holds the lock. */
 bool mmio_features_acceptable(const struct vio_mmio *m, uint64_t features);
-/* What was negotiated, to a queue that is set up. */
+/* Applies the negotiated features to a queue that is set up. */
 void mmio_negotiated(const struct vio_mmio *m, struct vq *q);
-/* As a driver that writes 0 to the status. */
+/* Resets the device like a driver that writes 0 to the status. */
 void mmio_reset(struct vio_mmio *m);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport and its device as a section of the state file. */
+/* Saves and restores the transport and its device, as a section of the state file. */
 #include "vmm/virtio/mmio-internal.h"
 
 #include <errno.h>
 
 #define SAVE_VERSION	 1
-#define DEVICE_STATE_MAX 4096 /* bytes of one device's own fields */
+#define DEVICE_STATE_MAX 4096 /* maximum for one device's own fields */
 
 void vio_mmio_save(struct vio_mmio *m, struct wire *w)
 {
@@ -57,10 +57,9 @@ static int restore_registers(struct vio_mmio *m, struct wire *r, struct err *e)
 	m->queue_sel = wire_get_u32(r);
 	m->config_generation = wire_get_u32(r);
 	if (r->bad || !status_exists(m->status))
-		return err_say(e, EINVAL, "device status %#x does not exist", m->status);
+		return err_say(e, EINVAL, "invalid device status %#x", m->status);
 	if (m->interrupt_status & ~(INT_USED_BUFFER | INT_CONFIG_CHANGE))
-		return err_say(e, EINVAL, "interrupt status %#x does not exist",
-			       m->interrupt_status);
+		return err_say(e, EINVAL, "invalid interrupt status %#x", m->interrupt_status);
 	if ((m->status & S_FEATURES_OK) && !mmio_features_acceptable(m, d->driver_features))
 		return err_say(e, EINVAL, "driver features %#llx were never offered",
 			       (unsigned long long)d->driver_features);
@@ -78,7 +77,7 @@ static int restore_queues(struct vio_mmio *m, struct wire *r, struct err *e)
 			return err_context(e, "queue %u", q);
 		mmio_negotiated(m, &m->vq[q]);
 		if (m->vq[q].ready && !(m->status & S_FEATURES_OK))
-			return err_say(e, EINVAL, "queue %u is ready before its time", q);
+			return err_say(e, EINVAL, "queue %u is ready before FEATURES_OK", q);
 	}
 	return 0;
 }
@@ -119,7 +118,7 @@ int vio_mmio_restore(struct vio_mmio *m, struct wire *r, struct err *e)
 	pthread_mutex_lock(&m->lock);
 	rc = restore_all(m, r, e);
 	if (rc == 0) {
-		d->still = true;
+		d->quiesced = true;
 		d->active = (m->status & ~(uint32_t)S_RUNNING) == 0 && (m->status & S_DRIVER_OK);
 	} else {
 		mmio_reset(m);

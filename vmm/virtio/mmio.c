@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport of virtio v1.2, 4.2 (version 2 of the MMIO layout, no legacy interface). */
+/* The transport of virtio v1.2, 4.2 (version 2 of the MMIO layout only). */
 #include "vmm/virtio/mmio-internal.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static void ring(const struct doorbell *b)
 	uint64_t one = 1;
 
 	if (write(b->fd, &one, sizeof(one)) < 0)
-		return; /* the counter is full: it rings already */
+		return; /* the counter is full: the doorbell rings already */
 }
 
 static uint64_t offered_features(const struct vio_mmio *m)
@@ -62,9 +62,9 @@ static uint64_t offered_features(const struct vio_mmio *m)
 
 /* --- towards the driver --- */
 
-static void interrupt(struct vio_mmio *m, uint32_t why)
+static void interrupt(struct vio_mmio *m, uint32_t reason)
 {
-	__atomic_fetch_or(&m->interrupt_status, why, __ATOMIC_SEQ_CST);
+	__atomic_fetch_or(&m->interrupt_status, reason, __ATOMIC_SEQ_CST);
 	irq_line_raise(m->line);
 }
 
@@ -110,7 +110,9 @@ static void activate(struct vio_dev *d)
 		return;
 	}
 	d->active = true;
-	/* What the driver offered before DRIVER_OK was kicked in vain. */
+	/*
+	 * Serves buffers that the driver offered before DRIVER_OK, since those kicks were ignored.
+	 */
 	for (unsigned q = 0; q < d->ops->queues; q++)
 		ring(&d->mmio->bell[q]);
 }
@@ -138,15 +140,15 @@ void vio_leave(struct vio_dev *d)
 	pthread_mutex_unlock(&d->mmio->lock);
 	if (drained && d->on_drained)
 		d->on_drained(d->on_drained_arg);
-	if (d->ops->settled)
-		d->ops->settled(d);
+	if (d->ops->after_turn)
+		d->ops->after_turn(d);
 }
 
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c)
 {
 	int rc;
 
-	if (!d->active || d->still)
+	if (!d->active || d->quiesced)
 		return false;
 	rc = vq_pop(&d->vq[queue], c);
 	if (rc < 0)
@@ -166,7 +168,7 @@ void vio_drained(struct vio_dev *d)
 
 static void kick(struct vio_dev *d, unsigned queue)
 {
-	if (d->active && !d->still && d->vq[queue].ready)
+	if (d->active && !d->quiesced && d->vq[queue].ready)
 		d->ops->on_kick(d, queue);
 }
 
@@ -190,11 +192,12 @@ static struct vq *selected(struct vio_mmio *m)
 	return m->queue_sel < m->dev->ops->queues ? &m->vq[m->queue_sel] : NULL;
 }
 
-static uint16_t told_size(const struct vio_mmio *m)
+static uint16_t advertised_size(const struct vio_mmio *m)
 {
 	const struct vio_ops *ops = m->dev->ops;
 
-	return ops->told_size[m->queue_sel] ? ops->told_size[m->queue_sel] : ops->queue_size;
+	return ops->advertised_size[m->queue_sel] ? ops->advertised_size[m->queue_sel]
+						  : ops->queue_size;
 }
 
 static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
@@ -215,7 +218,7 @@ static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
 			       ? 0
 			       : (uint32_t)(offered_features(m) >> (32 * m->device_features_sel));
 	case REG_QUEUE_NUM_MAX:
-		return q ? told_size(m) : 0;
+		return q ? advertised_size(m) : 0;
 	case REG_QUEUE_READY:
 		return q ? q->ready : 0;
 	case REG_STATUS:
@@ -244,7 +247,7 @@ void mmio_reset(struct vio_mmio *m)
 	ring(&m->bell[0]);
 }
 
-/* The ways on from each status (3.1.1); others are not taken. */
+/* The valid transitions of the status (3.1.1). Others are ignored. */
 static const struct {
 	uint8_t from, to;
 } status_steps[] = {
@@ -325,7 +328,7 @@ static void write_queue_ready(struct vio_mmio *m, struct vq *q, uint32_t value)
 		vio_guest_fault(m->dev, q->fault);
 }
 
-/* A queue is set up between FEATURES_OK and DRIVER_OK, and not while it is ready (3.1.1, 4.2.2). */
+/* A queue can be set up between FEATURES_OK and DRIVER_OK, while it is not ready (3.1.1, 4.2.2). */
 static void write_queue_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
 {
 	struct vq *q = selected(m);
@@ -397,7 +400,7 @@ static void mmio_read(void *arg, uint64_t offset, uint8_t *data, uint32_t len)
 		return;
 	}
 	if (len != 4 || offset % 4)
-		return; /* 4.2.2.2: registers are read whole */
+		return; /* 4.2.2.2: only full-width accesses are valid */
 	if (offset == REG_INTERRUPT_STATUS) {
 		value = __atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST);
 	} else {
@@ -430,9 +433,9 @@ static void mmio_write(void *arg, uint64_t offset, const uint8_t *data, uint32_t
 
 static const struct bus_ops mmio_bus_ops = {mmio_read, mmio_write};
 
-/* --- life --- */
+/* --- lifecycle --- */
 
-static int add_doorbell(struct vio_mmio *m, unsigned queue, struct loop *loop, struct err *e)
+static int add_doorbell(struct vio_mmio *m, unsigned queue, struct event_loop *loop, struct err *e)
 {
 	struct doorbell *b = &m->bell[queue];
 
@@ -440,14 +443,14 @@ static int add_doorbell(struct vio_mmio *m, unsigned queue, struct loop *loop, s
 	b->queue = queue;
 	b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (b->fd < 0)
-		return err_set(e, errno, "make the eventfd of a queue");
-	return loop_watch_add(loop, b->fd, EPOLLIN, on_doorbell, b, &b->watch, e);
+		return err_set(e, errno, "create the eventfd of a queue");
+	return event_watch_add(loop, b->fd, EPOLLIN, on_doorbell, b, &b->watch, e);
 }
 
 static void free_transport(struct vio_mmio *m)
 {
 	for (unsigned q = 0; q < VIO_QUEUES_MAX; q++) {
-		loop_watch_del(m->bell[q].watch);
+		event_watch_del(m->bell[q].watch);
 		close_fd(&m->bell[q].fd);
 	}
 	pthread_mutex_destroy(&m->lock);
@@ -455,13 +458,13 @@ static void free_transport(struct vio_mmio *m)
 }
 
 int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, struct irq_line *line,
-		 struct bus *bus, struct loop *loop, struct err *e)
+		 struct bus *bus, struct event_loop *loop, struct err *e)
 {
 	struct vio_mmio *m = calloc(1, sizeof(*m));
 	int rc = 0;
 
 	if (!m)
-		return err_set(e, ENOMEM, "make a virtio device");
+		return err_set(e, ENOMEM, "create a virtio device");
 	pthread_mutex_init(&m->lock, NULL);
 	m->dev = dev;
 	m->line = line;
@@ -508,16 +511,16 @@ bool vio_mmio_drain(struct vio_mmio *m)
 	bool drained;
 
 	vio_enter(d);
-	d->still = true;
+	d->quiesced = true;
 	drained = !d->ops->drain || d->ops->drain(d);
 	vio_leave(d);
 	return drained;
 }
 
-/* Kicks that came while the device was still are taken up. */
+/* Serves the kicks that came while the device was quiesced. */
 static void go_on(struct vio_mmio *m)
 {
-	m->dev->still = false;
+	m->dev->quiesced = false;
 	for (unsigned q = 0; q < m->dev->ops->queues; q++)
 		kick(m->dev, q);
 }
@@ -535,7 +538,7 @@ void vio_mmio_resumed(struct vio_mmio *m)
 	if (m->dev->active && m->dev->ops->resumed)
 		m->dev->ops->resumed(m->dev);
 	go_on(m);
-	/* An interrupt that was on its way when the VM was saved must not be lost. */
+	/* An interrupt that was pending when the VM was saved must not be lost. */
 	if (__atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST))
 		irq_line_raise(m->line);
 	vio_leave(m->dev);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The DHCP server of a network with one client (RFC 2131, RFC 2132): it has one address to give,
- * for ever, and remembers nothing.
+ * A DHCP server for a network with a single client (RFC 2131, RFC 2132). It offers one address,
+ * with an infinite lease, and keeps no state.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #define SERVER_PORT    67
 #define CLIENT_PORT    68
 
-/* Fields of a message, by their offsets. */
+/* Offsets of the fields of a message. */
 enum bootp {
 	BOOTP_OP = 0,
 	BOOTP_HTYPE = 1,
@@ -28,7 +28,7 @@ enum bootp {
 	BOOTP_CHADDR = 28,
 	BOOTP_COOKIE = 236,
 	BOOTP_OPTIONS = 240,
-	BOOTP_MIN = 300, /* what old clients take for a whole message (RFC 1542, 2.1) */
+	BOOTP_MIN = 300, /* minimum message size for old clients (RFC 1542, 2.1) */
 };
 
 #define OP_REQUEST     1
@@ -59,11 +59,11 @@ enum option {
 
 #define CLIENT_ID_MAX 64
 
-struct request {
+struct dhcp_request {
 	const uint8_t *bootp;
 	uint8_t message;
-	const uint8_t *address; /* option 50; NULL: not given */
-	const uint8_t *server;	/* option 54; the same */
+	const uint8_t *address; /* option 50; NULL: absent */
+	const uint8_t *server;	/* option 54; NULL: absent */
 	const uint8_t *client_id;
 	uint8_t client_id_len;
 };
@@ -73,7 +73,7 @@ static uint32_t address(const char *text)
 	struct in_addr a;
 
 	inet_pton(AF_INET, text, &a);
-	return a.s_addr; /* in network order, as are all below */
+	return a.s_addr; /* in network byte order, like all addresses below */
 }
 
 static uint32_t get_address(const uint8_t *p)
@@ -84,9 +84,9 @@ static uint32_t get_address(const uint8_t *p)
 	return a;
 }
 
-/* --- What came --- */
+/* --- Requests --- */
 
-/* Where UDP begins in an IPv4 frame that has one, or 0. */
+/* Returns the offset of UDP in an IPv4 frame that has it, or 0. */
 static size_t find_udp(const uint8_t *frame, size_t len)
 {
 	const uint8_t *ip = frame + NET_ETH_BYTES;
@@ -108,8 +108,8 @@ bool net_is_dhcp(const uint8_t *frame, size_t len)
 	return udp && net_get16(frame + udp + 2) == SERVER_PORT;
 }
 
-/* Checks the length of those options that are used. */
-static bool take_option(struct request *r, uint8_t option, const uint8_t *value, uint8_t len)
+/* Checks the length of the options that are used. */
+static bool take_option(struct dhcp_request *r, uint8_t option, const uint8_t *value, uint8_t len)
 {
 	switch (option) {
 	case OPTION_MESSAGE:
@@ -130,7 +130,7 @@ static bool take_option(struct request *r, uint8_t option, const uint8_t *value,
 	}
 }
 
-static bool read_options(struct request *r, const uint8_t *p, size_t len)
+static bool read_options(struct dhcp_request *r, const uint8_t *p, size_t len)
 {
 	size_t at = 0;
 
@@ -148,7 +148,7 @@ static bool read_options(struct request *r, const uint8_t *p, size_t len)
 	return true;
 }
 
-static bool read_request(struct request *r, const uint8_t *frame, size_t len)
+static bool read_request(struct dhcp_request *r, const uint8_t *frame, size_t len)
 {
 	size_t udp = find_udp(frame, len), udp_bytes;
 	const uint8_t *b;
@@ -159,7 +159,7 @@ static bool read_request(struct request *r, const uint8_t *frame, size_t len)
 	if (udp_bytes < UDP_BYTES + BOOTP_OPTIONS || udp_bytes > len - udp)
 		return false;
 	b = frame + udp + UDP_BYTES;
-	*r = (struct request){.bootp = b};
+	*r = (struct dhcp_request){.bootp = b};
 	if (b[BOOTP_OP] != OP_REQUEST || b[BOOTP_HTYPE] != HTYPE_ETHERNET ||
 	    b[BOOTP_HLEN] != NET_MAC_BYTES || memcmp(b + BOOTP_CHADDR, guest_mac, NET_MAC_BYTES) ||
 	    memcmp(b + BOOTP_COOKIE, cookie, sizeof(cookie)))
@@ -167,10 +167,13 @@ static bool read_request(struct request *r, const uint8_t *frame, size_t len)
 	return read_options(r, b + BOOTP_OPTIONS, udp_bytes - UDP_BYTES - BOOTP_OPTIONS);
 }
 
-/* --- What is answered --- */
+/* --- Answers --- */
 
-/* 0: nothing. A client names the address it wants, or has it already (RFC 2131, 4.3.2). */
-static uint8_t answer_to(const struct request *r)
+/*
+ * Returns the type of the answer, or 0 for none. A client names the address that it wants or
+ * already has (RFC 2131, 4.3.2).
+ */
+static uint8_t answer_to(const struct dhcp_request *r)
 {
 	uint32_t guest = address(NET_GUEST_IPV4), gateway = address(NET_GATEWAY_IPV4);
 	const uint8_t *wanted = r->address ? r->address : r->bootp + BOOTP_CIADDR;
@@ -180,7 +183,7 @@ static uint8_t answer_to(const struct request *r)
 		return OFFER;
 	case REQUEST:
 		if (r->server && get_address(r->server) != gateway)
-			return 0; /* the offer of another */
+			return 0; /* the offer of another server */
 		return get_address(wanted) == guest ? ACK : NAK;
 	case INFORM:
 		return ACK;
@@ -216,13 +219,13 @@ static uint8_t *put_network(uint8_t *p)
 	return put_address(p, OPTION_BROADCAST, gateway | ~mask);
 }
 
-static size_t put_options(uint8_t *start, const struct request *r, uint8_t message)
+static size_t put_options(uint8_t *start, const struct dhcp_request *r, uint8_t message)
 {
 	uint8_t *p = put_option(start, OPTION_MESSAGE, &message, 1);
 
 	p = put_address(p, OPTION_SERVER, address(NET_GATEWAY_IPV4));
 	if (message != NAK && r->message != INFORM)
-		p = put_address(p, OPTION_LEASE, UINT32_MAX); /* no end (3.3) */
+		p = put_address(p, OPTION_LEASE, UINT32_MAX); /* infinite (3.3) */
 	if (message != NAK)
 		p = put_network(p);
 	if (r->client_id) /* RFC 6842 */
@@ -231,8 +234,8 @@ static size_t put_options(uint8_t *start, const struct request *r, uint8_t messa
 	return (size_t)(p - start);
 }
 
-/* The message; its length. */
-static size_t put_bootp(uint8_t *b, const struct request *r, uint8_t message)
+/* Writes the message. Returns its length. */
+static size_t put_bootp(uint8_t *b, const struct dhcp_request *r, uint8_t message)
 {
 	const uint32_t guest = address(NET_GUEST_IPV4);
 	size_t len;
@@ -255,9 +258,11 @@ static size_t put_bootp(uint8_t *b, const struct request *r, uint8_t message)
 	return len < BOOTP_MIN ? BOOTP_MIN : len;
 }
 
-/* Where the answer goes: a client without an address says whether it hears what is sent to the
- * one it will have (4.1). */
-static uint32_t destination(const struct request *r, uint8_t message)
+/*
+ * Returns the destination address. A client without an address says whether it can receive at the
+ * one it will have (4.1).
+ */
+static uint32_t destination(const struct dhcp_request *r, uint8_t message)
 {
 	uint32_t has = get_address(r->bootp + BOOTP_CIADDR);
 
@@ -289,7 +294,7 @@ static void put_ip(uint8_t *ip, uint32_t to, size_t payload)
 	memset(ip, 0, IP_BYTES);
 	ip[0] = 0x45;
 	net_put16(ip + 2, (uint16_t)(IP_BYTES + payload));
-	ip[8] = 64; /* hops */
+	ip[8] = 64; /* TTL */
 	ip[9] = IP_UDP;
 	memcpy(ip + 12, &from, sizeof(from));
 	memcpy(ip + 16, &to, sizeof(to));
@@ -299,7 +304,7 @@ static void put_ip(uint8_t *ip, uint32_t to, size_t payload)
 size_t net_dhcp_answer(const uint8_t *frame, size_t len, uint8_t out[NET_ANSWER_BYTES])
 {
 	uint8_t *ip = out + NET_ETH_BYTES, message;
-	struct request r;
+	struct dhcp_request r;
 	uint32_t to;
 	size_t bytes;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The parts of the network device: registers, tap and life (net.c), frames to the guest (net-rx.c)
- * and from it (net-tx.c), and what it answers in the place of a network: leases (net-dhcp.c) and
- * router advertisements (net-ra.c).
+ * The parts of the network device: registers, tap and lifecycle (net.c), frames to the guest
+ * (net-rx.c) and from it (net-tx.c), and the answers it gives in place of a network: leases
+ * (net-dhcp.c) and router advertisements (net-ra.c).
  *
- * A frame passes between guest buffers and tap in one call, behind a header of 12 bytes that both
- * sides know (virtio v1.2, 5.1.6). Headers are copied before they are looked at, and what was
- * looked at is what is passed on.
+ * A frame moves between guest buffers and tap in one call, behind a header of 12 bytes that both
+ * sides know (virtio v1.2, 5.1.6). Headers are copied before they are checked, and the checked copy
+ * is passed on.
  */
 #ifndef RAMET_VMM_VIRTIO_NET_INTERNAL_H
 #define RAMET_VMM_VIRTIO_NET_INTERNAL_H
@@ -30,28 +30,32 @@
 enum { NET_QUEUE_RX, NET_QUEUE_TX, NET_QUEUES };
 
 #define NET_QUEUE_SIZE 256
-#define NET_TURN       64 /* frames each way in one turn of the loop */
+#define NET_TURN       64 /* frames in each direction per turn of the loop */
 
 #define NET_MAC_BYTES	6
 #define NET_ETH_BYTES	14
 #define NET_FRAME_BYTES (NET_ETH_BYTES + 4 + NET_MTU) /* with a VLAN tag */
-#define NET_LARGE_BYTES (NET_ETH_BYTES + 4 + 65535)   /* that segmentation makes small */
+#define NET_LARGE_BYTES (NET_ETH_BYTES + 4 + 65535)   /* split by segmentation offload */
 
-/* The header before each frame, little-endian: u8 flags, u8 gso_type, u16 hdr_len, u16 gso_size,
- * u16 csum_start, u16 csum_offset, u16 num_buffers. */
+/*
+ * The header before each frame, little-endian: u8 flags, u8 gso_type, u16 hdr_len, u16 gso_size,
+ * u16 csum_start, u16 csum_offset, u16 num_buffers.
+ */
 #define NET_HDR_BYTES  12
 #define HDR_NEEDS_CSUM 1u
 #define HDR_DATA_VALID 2u
 enum { GSO_NONE = 0, GSO_TCPV4 = 1, GSO_TCPV6 = 4, GSO_ECN = 0x80 };
 
-#define NET_ANSWER_BYTES 512 /* the longest frame that the device makes itself */
+#define NET_ANSWER_BYTES 512 /* the longest frame that the device itself makes */
 
-/* Receive buffers that the driver offered, taken ahead of the frames that will fill them, in the
- * order of the queue. */
+/*
+ * Receive buffers that were taken from the driver before the frames that will fill them, in the
+ * order of the queue.
+ */
 struct net_window {
 	unsigned nchains, niov;
 	uint64_t bytes;
-	bool full; /* the next one did not fit */
+	bool full; /* the next buffer did not fit */
 	struct {
 		uint16_t head;
 		unsigned niov;
@@ -63,17 +67,17 @@ struct net_window {
 struct net {
 	struct vio_dev dev;
 	int tap_fd; /* -1: no link */
-	bool gone;  /* the tap is of no more use */
+	bool gone;  /* the tap has failed for good */
 	bool ipv6;
-	struct loop_watch *watch; /* of the tap */
-	uint32_t watched;	  /* events */
-	bool rx_starved;	  /* no buffers for frames: the driver's kick is awaited */
-	bool tx_full;		  /* the tap takes no more: the frame waits in its queue */
-	bool held;		  /* nothing is taken from the guest; atomic */
-	bool advertised;	  /* the guest was told of an IPv6 router */
-	bool told_link;		  /* the link's state as the driver was told of it */
+	struct event_watch *watch; /* of the tap */
+	uint32_t watched;	   /* events that the watch is set to */
+	bool rx_no_buffers;	   /* no buffers for frames: wait for the driver's kick */
+	bool tx_full;		   /* the tap is full: the next frame waits in its queue */
+	bool held;		   /* frames of the guest are not taken; atomic */
+	bool advertised;	   /* a router advertisement for IPv6 was sent */
+	bool notified_link;	   /* the link state that the driver knows */
 	bool spoof_logged;
-	struct loop_timer advertise;
+	struct event_timer advertise;
 	struct vio_net_stats stats;
 	struct vq_chain chain;
 	struct net_window window;
@@ -93,18 +97,18 @@ static inline bool net_link(const struct net *n)
 
 /* --- net.c --- */
 
-/* The tap failed in a way that will not pass: the link is down from now on. */
+/* Call it when the tap has failed for good: the link is down from now on. */
 void net_lose_link(struct net *n);
-/* An answer is to go to the guest: takes the place of one that still waits. */
+/* Queues an advertisement for the guest. Replaces an answer that still waits. */
 void net_queue_advertisement(struct net *n);
 
 /* --- net-rx.c --- */
 
-/* Passes on what the tap has and the guest has buffers for. */
+/* Delivers the tap's frames as long as the guest has buffers for them. */
 void net_rx_pump(struct net *n);
-/* Gives buffers back that were taken ahead. */
+/* Returns buffers that were taken ahead to the driver. */
 void net_rx_return(struct net *n);
-/* The same when the queue they were of is gone. */
+/* Forgets buffers that were taken ahead from a queue that is gone. */
 void net_rx_forget(struct net *n);
 
 /* --- net-tx.c --- */
@@ -113,15 +117,18 @@ void net_tx_pump(struct net *n);
 
 /* --- net-dhcp.c (RFC 2131) and net-ra.c (RFC 4861): frames without the header --- */
 
-/* Whether a frame of the guest's is for the device itself. */
+/* True for a frame of the guest that the device itself has to answer. */
 bool net_is_dhcp(const uint8_t *frame, size_t len);
 bool net_is_solicitation(const uint8_t *frame, size_t len);
-/* What to answer to a frame that is; its length, or 0 for nothing. */
+/* Makes the answer to such a frame. Returns its length, or 0 for no answer. */
 size_t net_dhcp_answer(const uint8_t *frame, size_t len, uint8_t out[NET_ANSWER_BYTES]);
-/* Tells all on the link of a router, or with a lifetime of 0 that there is none any more. */
+/*
+ * Makes an advertisement of a router to all on the link; with a lifetime of 0, that the router is
+ * gone. Returns its length.
+ */
 size_t net_advertisement(uint16_t lifetime_s, uint8_t out[NET_ANSWER_BYTES]);
 
-/* Internet checksum (RFC 1071) in parts: sums are added, the last is folded. */
+/* Internet checksum (RFC 1071) in two parts: net_sum of all parts is added, then folded. */
 uint32_t net_sum(const uint8_t *data, size_t len);
 uint16_t net_sum_fold(uint32_t sum);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Router advertisements (RFC 4861, 4.1, 4.2 and 6.2): how a guest comes to its IPv6 address. */
+/*
+ * Router advertisements (RFC 4861, 4.1, 4.2 and 6.2), from which a guest derives its IPv6 address.
+ */
 #include <arpa/inet.h>
 #include <string.h>
 
@@ -8,14 +10,15 @@
 #define ETHERTYPE_IPV6 0x86dd
 #define IP_BYTES       40
 #define IP_ICMP	       58
-#define HOPS	       255 /* a packet that crossed a router has fewer (RFC 4861, 6.1) */
+/* A lower value shows that the packet crossed a router (RFC 4861, 6.1). */
+#define HOPS 255
 
 enum { ICMP_SOLICIT = 133, ICMP_ADVERTISE = 134 };
 enum { OPTION_SOURCE = 1, OPTION_PREFIX = 3, OPTION_MTU = 5 };
 
 #define SOLICIT_BYTES	8
 #define ADVERTISE_BYTES (16 + 8 + 8 + 32)
-#define PREFIX_FLAGS	0xc0 /* on this link, and addresses may be made of it */
+#define PREFIX_FLAGS	0xc0 /* on-link, and usable for address autoconfiguration */
 
 static const uint8_t gateway_mac[NET_MAC_BYTES] = NET_GATEWAY_MAC;
 
@@ -70,7 +73,7 @@ static void put_options(uint8_t *p)
 	p[1] = 4;
 	p[2] = NET_PREFIX_IPV6;
 	p[3] = PREFIX_FLAGS;
-	memset(p + 4, 0xff, 8); /* valid and preferred for ever */
+	memset(p + 4, 0xff, 8); /* valid and preferred lifetime: infinite */
 	inet_pton(AF_INET6, NET_GATEWAY_IPV6, p + 16);
 	memset(p + 16 + NET_PREFIX_IPV6 / 8, 0, 16 - NET_PREFIX_IPV6 / 8);
 }
@@ -86,7 +89,7 @@ size_t net_advertisement(uint16_t lifetime_s, uint8_t out[NET_ANSWER_BYTES])
 	put_ip(ip);
 	memset(icmp, 0, ADVERTISE_BYTES);
 	icmp[0] = ICMP_ADVERTISE;
-	icmp[4] = 64; /* hops of what the guest sends */
+	icmp[4] = 64; /* hop limit of the guest's packets */
 	net_put16(icmp + 6, lifetime_s);
 	put_options(icmp + 16);
 	net_put16(icmp + 2, net_sum_fold(net_sum(ip + 8, 32) + ADVERTISE_BYTES + IP_ICMP +

@@ -32,7 +32,7 @@ static size_t frame_max(const struct net *n)
 	return NET_HDR_BYTES + (large_frames(n) ? NET_LARGE_BYTES : NET_FRAME_BYTES);
 }
 
-/* A driver whose buffers are all here has no more to give: what is longer than they are is lost. */
+/* True when the window has all buffers of the driver: a frame longer than all of them is lost. */
 static bool has_all(const struct net *n)
 {
 	const struct vq *q = &n->dev.vq[NET_QUEUE_RX];
@@ -40,7 +40,9 @@ static bool has_all(const struct net *n)
 	return (uint16_t)(vq_offered(q) - q->next_used) >= q->size;
 }
 
-/* Without MRG_RXBUF a frame has one chain for itself, which is as long as it is. */
+/*
+ * True when any frame fits. Without MRG_RXBUF a frame has one chain to itself, of whatever length.
+ */
 static bool has_room(const struct net *n)
 {
 	const struct net_window *w = &n->window;
@@ -60,7 +62,7 @@ static void append(struct net_window *w, const struct vq_chain *c)
 	w->bytes += c->in_bytes;
 }
 
-/* False when there is no other chain. */
+/* Takes the next chain of buffers. Returns false when there is none. */
 static bool take_chain(struct net *n)
 {
 	struct vio_dev *d = &n->dev;
@@ -81,7 +83,7 @@ static bool take_chain(struct net *n)
 	return true;
 }
 
-/* Takes buffers until any frame fits; false when the driver has to give more first. */
+/* Takes buffers until any frame fits. Returns false when the driver has to provide more first. */
 static bool gather(struct net *n)
 {
 	struct vio_dev *d = &n->dev;
@@ -89,7 +91,7 @@ static bool gather(struct net *n)
 	do {
 		while (d->active && !has_room(n) && take_chain(n))
 			;
-	} while (d->active && !has_room(n) && vq_rearm(&d->vq[NET_QUEUE_RX]));
+	} while (d->active && !has_room(n) && vq_enable_notification(&d->vq[NET_QUEUE_RX]));
 	return d->active && has_room(n);
 }
 
@@ -102,7 +104,7 @@ static unsigned chains_for(const struct net_window *w, size_t bytes)
 	return k;
 }
 
-/* Forgets the first `k` chains. */
+/* Removes the first `k` chains from the window. */
 static void advance(struct net_window *w, unsigned k)
 {
 	unsigned niov = 0;
@@ -118,7 +120,7 @@ static void advance(struct net_window *w, unsigned k)
 	memmove(w->chain, w->chain + k, w->nchains * sizeof(w->chain[0]));
 }
 
-/* Gives the guest the first `bytes` of the window, but for the header, which is put there now. */
+/* Returns the first `bytes` of the window to the guest, after writing the header there. */
 static void give(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t bytes)
 {
 	struct vq *q = &n->dev.vq[NET_QUEUE_RX];
@@ -143,7 +145,10 @@ static void give(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t bytes)
 
 /* --- Frames --- */
 
-/* What the driver did not ask for (5.1.6.4.1) it could not understand. */
+/*
+ * Checks a header against the negotiated features (5.1.6.4.1): the driver could not understand
+ * others.
+ */
 static bool header_fits(const struct net *n, uint8_t hdr[NET_HDR_BYTES])
 {
 	uint64_t needs = 0;
@@ -171,7 +176,7 @@ static bool header_fits(const struct net *n, uint8_t hdr[NET_HDR_BYTES])
 static ssize_t read_tap(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t room)
 {
 	struct iovec iov[VQ_SIZE_MAX + 2] = {{hdr, NET_HDR_BYTES}};
-	uint8_t beyond; /* of a frame that is too long, one byte more is read than there is room */
+	uint8_t beyond; /* a frame that is too long reads into this byte behind the buffers */
 	unsigned count;
 
 	count = 1 + iov_slice(n->window.iov, n->window.niov, NET_HDR_BYTES, room - NET_HDR_BYTES,
@@ -180,7 +185,7 @@ static ssize_t read_tap(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t room)
 	return readv(n->tap_fd, iov, (int)count);
 }
 
-/* False when the tap has no more. */
+/* Delivers a frame. Returns false when the tap has none. */
 static bool take_frame(struct net *n)
 {
 	size_t room = n->window.bytes < frame_max(n) ? n->window.bytes : frame_max(n);
@@ -219,12 +224,12 @@ void net_rx_pump(struct net *n)
 	struct vio_dev *d = &n->dev;
 	uint16_t before = d->vq[NET_QUEUE_RX].next_used;
 
-	n->rx_starved = false;
+	n->rx_no_buffers = false;
 	for (unsigned left = NET_TURN; left && d->active; left--) {
 		if (!n->answer_len && !net_link(n))
 			break;
 		if (!gather(n)) {
-			n->rx_starved = true;
+			n->rx_no_buffers = true;
 			break;
 		}
 		if (n->answer_len)
@@ -232,7 +237,7 @@ void net_rx_pump(struct net *n)
 		else if (!take_frame(n))
 			break;
 	}
-	/* A VM that was just restored is not woken for nothing. */
+	/* A VM that was just restored is not interrupted without need. */
 	if (d->vq[NET_QUEUE_RX].next_used != before)
 		vio_notify(d, NET_QUEUE_RX);
 }

@@ -7,19 +7,20 @@
 #include "base/log.h"
 #include "vmm/virtio/net-internal.h"
 
-/* All of a usual frame, and of a larger one the part that anyone looks at: what is behind it goes
- * from guest memory straight to the tap. */
+/*
+ * The copied part of a frame: all of a usual frame, and the headers of a larger one. The rest goes
+ * from guest memory straight to the tap.
+ */
 #define HEAD_BYTES (NET_HDR_BYTES + NET_FRAME_BYTES)
 
 #define TURN_BYTES (1u << 20)
 
-/* Linux makes no segments of less (TCP_MIN_SND_MSS): smaller ones would only be work for the host.
- */
+/* Linux makes no smaller segments (TCP_MIN_SND_MSS), which would only burden the host. */
 #define SEGMENT_MIN 48
 
 struct frame {
-	size_t bytes;	   /* of the whole, header included */
-	size_t head_bytes; /* of them in head */
+	size_t bytes;	   /* of the whole frame, header included */
+	size_t head_bytes; /* in head */
 	uint8_t head[HEAD_BYTES];
 };
 
@@ -34,7 +35,7 @@ static void hdr_put(uint8_t *hdr, unsigned at, size_t v)
 	hdr[at + 1] = (uint8_t)(v >> 8);
 }
 
-/* What the driver may ask for by what it negotiated (5.1.6.2). */
+/* True when the negotiated features allow this kind of offload (5.1.6.2). */
 static bool gso_allowed(const struct net *n, const uint8_t *hdr)
 {
 	if (hdr[1] == GSO_NONE)
@@ -62,7 +63,7 @@ static bool csum_allowed(const struct net *n, const uint8_t *hdr, size_t len)
 	return net_has(n, NET_F_CSUM) && start >= NET_ETH_BYTES && start + offset + 2 <= len;
 }
 
-/* Whether the frame may go on; its header then says nothing that was not checked. */
+/* True when the frame may be sent. The header then contains only checked values. */
 static bool check_header(const struct net *n, struct frame *f)
 {
 	size_t len = f->bytes - NET_HDR_BYTES, linear;
@@ -92,7 +93,7 @@ static bool check_source(struct net *n, const uint8_t *eth)
 	return false;
 }
 
-/* Frames that are for the device itself. */
+/* Answers frames that are for the device itself. Returns false for others. */
 static bool answered(struct net *n, const struct frame *f)
 {
 	const uint8_t *eth = f->head + NET_HDR_BYTES;
@@ -112,7 +113,7 @@ static bool answered(struct net *n, const struct frame *f)
 	return false;
 }
 
-/* False when the tap has no room now. */
+/* Returns false when the tap has no room now. */
 static bool write_tap(struct net *n, const struct frame *f)
 {
 	struct iovec iov[VQ_SIZE_MAX + 1] = {{(void *)f->head, f->head_bytes}};
@@ -126,12 +127,11 @@ static bool write_tap(struct net *n, const struct frame *f)
 	}
 	if (errno == EAGAIN)
 		return false;
-	n->stats.tx_dropped++; /* a frame that the host's kernel does not like, or a tap that is
-				* down */
+	n->stats.tx_dropped++; /* the host's kernel rejected the frame, or the tap is down */
 	return true;
 }
 
-/* The frame that is in n->chain; false when it has to wait. */
+/* Sends the frame in n->chain. Returns false when it has to wait. */
 static bool send_frame(struct net *n)
 {
 	struct frame f;
@@ -151,7 +151,7 @@ static bool send_frame(struct net *n)
 	return write_tap(n, &f);
 }
 
-/* False when the driver has no more, or the tap no room. */
+/* Takes and sends a frame. Returns false when the driver has none or the tap has no room. */
 static bool take_frame(struct net *n)
 {
 	struct vio_dev *d = &n->dev;
@@ -186,7 +186,7 @@ void net_tx_pump(struct net *n)
 		while (left && n->stats.tx_bytes < end && take_frame(n))
 			left--;
 	} while (left && n->stats.tx_bytes < end && d->active && !n->tx_full &&
-		 vq_rearm(&d->vq[NET_QUEUE_TX]));
+		 vq_enable_notification(&d->vq[NET_QUEUE_TX]));
 	if (d->vq[NET_QUEUE_TX].next_used != before)
 		vio_notify(d, NET_QUEUE_TX);
 	if (d->active && !n->tx_full && (!left || n->stats.tx_bytes >= end))

@@ -13,7 +13,7 @@
 #define CONFIG_BYTES 12
 #define STATUS_LINK  1
 
-/* A guest forgets a router of which it hears nothing for this long (RFC 8319: 65535 at most). */
+/* A guest forgets a router that it has not heard of for this long (RFC 8319: 65535 at most). */
 #define ROUTER_LIFETIME_S 65535
 #define ADVERTISE_NS	  (6ull * 3600 * 1000000000)
 
@@ -30,21 +30,21 @@ static void update_watch(struct net *n)
 
 	if (!n->watch || n->gone)
 		return;
-	if (n->dev.active && !n->dev.still && n->dev.vq[NET_QUEUE_RX].ready && !n->rx_starved)
+	if (n->dev.active && !n->dev.quiesced && n->dev.vq[NET_QUEUE_RX].ready && !n->rx_no_buffers)
 		events |= EPOLLIN;
-	if (n->dev.active && !n->dev.still && n->tx_full)
+	if (n->dev.active && !n->dev.quiesced && n->tx_full)
 		events |= EPOLLOUT;
 	if (events != n->watched)
-		loop_watch_set(n->watch, events);
+		event_watch_set(n->watch, events);
 	n->watched = events;
 }
 
-/* Tells the driver, if the link's state is another than it knows. */
-static void tell_link(struct net *n)
+/* Notifies the driver when the link state differs from what it knows. */
+static void notify_link(struct net *n)
 {
-	if (n->told_link == net_link(n))
+	if (n->notified_link == net_link(n))
 		return;
-	n->told_link = net_link(n);
+	n->notified_link = net_link(n);
 	vio_config_changed(&n->dev);
 }
 
@@ -52,10 +52,10 @@ void net_lose_link(struct net *n)
 {
 	if (n->gone)
 		return;
-	log_warn("the network is lost: the tap is of no more use");
+	log_warn("the network link is down: the tap failed");
 	n->gone = true;
-	loop_watch_mute(n->watch);
-	tell_link(n);
+	event_watch_mute(n->watch);
+	notify_link(n);
 }
 
 static void on_tap(void *arg, uint32_t events)
@@ -65,7 +65,7 @@ static void on_tap(void *arg, uint32_t events)
 	vio_enter(&n->dev);
 	if (events & (EPOLLERR | EPOLLHUP))
 		net_lose_link(n);
-	if (n->dev.active && !n->dev.still) {
+	if (n->dev.active && !n->dev.quiesced) {
 		if (n->tx_full)
 			net_tx_pump(n);
 		net_rx_pump(n);
@@ -74,7 +74,7 @@ static void on_tap(void *arg, uint32_t events)
 	vio_leave(&n->dev);
 }
 
-/* --- The router that is not there --- */
+/* --- The advertised router --- */
 
 static void on_advertise(void *arg)
 {
@@ -83,7 +83,7 @@ static void on_advertise(void *arg)
 	vio_enter(&n->dev);
 	if (n->advertised)
 		net_queue_advertisement(n);
-	if (n->dev.active && !n->dev.still)
+	if (n->dev.active && !n->dev.quiesced)
 		net_rx_pump(n);
 	update_watch(n);
 	vio_leave(&n->dev);
@@ -93,9 +93,9 @@ void net_queue_advertisement(struct net *n)
 {
 	n->answer_len = net_advertisement(n->ipv6 ? ROUTER_LIFETIME_S : 0, n->answer);
 	n->advertised = n->ipv6;
-	loop_timer_clear(n->dev.loop, &n->advertise);
+	event_timer_clear(n->dev.loop, &n->advertise);
 	if (n->advertised)
-		loop_timer_set(n->dev.loop, &n->advertise, ADVERTISE_NS);
+		event_timer_set(n->dev.loop, &n->advertise, ADVERTISE_NS);
 }
 
 /* --- The device --- */
@@ -125,8 +125,8 @@ static void net_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, u
 	struct wire w = wire_on(config, sizeof(config));
 
 	wire_put_bytes(&w, mac, sizeof(mac));
-	wire_put_u16(&w, self(d)->told_link ? STATUS_LINK : 0);
-	wire_put_u16(&w, 1); /* pairs of queues */
+	wire_put_u16(&w, self(d)->notified_link ? STATUS_LINK : 0);
+	wire_put_u16(&w, 1); /* queue pairs */
 	wire_put_u16(&w, NET_MTU);
 	for (uint32_t i = 0; i < len && offset + i < sizeof(config); i++)
 		data[i] = config[offset + i];
@@ -138,13 +138,13 @@ static void net_reset(struct vio_dev *d)
 
 	net_rx_forget(n);
 	n->answer_len = 0;
-	n->rx_starved = n->tx_full = n->advertised = false;
-	loop_timer_clear(d->loop, &n->advertise);
-	n->told_link = net_link(n);
+	n->rx_no_buffers = n->tx_full = n->advertised = false;
+	event_timer_clear(d->loop, &n->advertise);
+	n->notified_link = net_link(n);
 	update_watch(n);
 }
 
-/* Frames that the tap holds stay there: they are no part of an image. */
+/* Frames in the tap stay there: they are not part of a snapshot. */
 static bool net_drain(struct vio_dev *d)
 {
 	struct net *n = self(d);
@@ -158,7 +158,7 @@ static void net_save(const struct vio_dev *d, struct wire *w)
 {
 	const struct net *n = (const struct net *)d;
 
-	wire_put_u8(w, n->told_link);
+	wire_put_u8(w, n->notified_link);
 	wire_put_u8(w, n->advertised);
 }
 
@@ -166,29 +166,29 @@ static int net_restore(struct vio_dev *d, struct wire *r, struct err *e)
 {
 	struct net *n = self(d);
 
-	n->told_link = wire_get_u8(r);
+	n->notified_link = wire_get_u8(r);
 	n->advertised = wire_get_u8(r);
 	return 0;
 }
 
-/* The host of the image may have had another network. */
+/* The snapshot may come from a host with another network. */
 static void net_resumed(struct vio_dev *d)
 {
 	struct net *n = self(d);
 
-	tell_link(n);
+	notify_link(n);
 	if (n->advertised != n->ipv6)
 		net_queue_advertisement(n);
 	else if (n->advertised)
-		loop_timer_set(d->loop, &n->advertise, ADVERTISE_NS);
+		event_timer_set(d->loop, &n->advertise, ADVERTISE_NS);
 }
 
 static void net_free(struct vio_dev *d)
 {
 	struct net *n = self(d);
 
-	loop_timer_clear(d->loop, &n->advertise);
-	loop_watch_del(n->watch);
+	event_timer_clear(d->loop, &n->advertise);
+	event_watch_del(n->watch);
 	close_fd(&n->tap_fd);
 	free(n);
 }
@@ -200,7 +200,7 @@ static void net_inspect(const struct vio_dev *d, struct report *r)
 	report_add(
 		r,
 		"  link %s%s%s%s; to the guest %llu frames (%llu dropped), from it %llu (%llu)\n",
-		net_link(n) ? "up" : "down", n->rx_starved ? ", no receive buffers" : "",
+		net_link(n) ? "up" : "down", n->rx_no_buffers ? ", no receive buffers" : "",
 		n->tx_full ? ", the tap is full" : "",
 		__atomic_load_n(&n->held, __ATOMIC_ACQUIRE) ? ", frames of the guest held" : "",
 		(unsigned long long)n->stats.rx_frames, (unsigned long long)n->stats.rx_dropped,
@@ -223,7 +223,7 @@ static const struct vio_ops net_ops = {
 	.free = net_free,
 };
 
-int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, int tap_fd,
+int vio_net_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int tap_fd,
 		bool ipv6, struct err *e)
 {
 	struct net *n = calloc(1, sizeof(*n));
@@ -234,10 +234,10 @@ int vio_net_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, i
 	n->dev = (struct vio_dev){.ops = &net_ops, .mem = mem, .loop = loop};
 	n->tap_fd = tap_fd;
 	n->ipv6 = ipv6;
-	n->told_link = tap_fd >= 0;
-	n->advertise = (struct loop_timer){.fn = on_advertise, .arg = n};
+	n->notified_link = tap_fd >= 0;
+	n->advertise = (struct event_timer){.fn = on_advertise, .arg = n};
 	if (tap_fd >= 0)
-		rc = loop_watch_add(loop, tap_fd, 0, on_tap, n, &n->watch, e);
+		rc = event_watch_add(loop, tap_fd, 0, on_tap, n, &n->watch, e);
 	if (rc < 0) {
 		free(n);
 		return err_context(e, "the tap");
@@ -257,9 +257,9 @@ void vio_net_release(struct vio_dev *d)
 
 	if (!__atomic_exchange_n(&self(d)->held, false, __ATOMIC_ACQ_REL))
 		return;
-	/* As if the driver had kicked: the loop takes the frames that waited. */
+	/* Rings the doorbell like the driver, so that the loop takes the waiting frames. */
 	if (write(vio_mmio_doorbell(d->mmio, NET_QUEUE_TX), &one, sizeof(one)) < 0)
-		log_error("the loop can't be told of frames that wait");
+		log_error("can't wake the loop for waiting frames");
 }
 
 struct vio_net_stats vio_net_stats(const struct vio_dev *d)

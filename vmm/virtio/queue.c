@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* virtio v1.2, 2.7.5 to 2.7.8: the three parts as they lie in guest memory, little-endian. */
+/* The three parts of a queue in guest memory, little-endian (virtio v1.2, 2.7.5 to 2.7.8). */
 struct vq_desc {
 	uint64_t addr;
 	uint32_t len;
@@ -15,7 +15,7 @@ struct vq_desc {
 struct vq_avail {
 	uint16_t flags;
 	uint16_t idx;
-	uint16_t ring[]; /* size of them, then used_event */
+	uint16_t ring[]; /* `size` entries, then used_event */
 };
 
 struct vq_used_elem {
@@ -26,7 +26,7 @@ struct vq_used_elem {
 struct vq_used {
 	uint16_t flags;
 	uint16_t idx;
-	struct vq_used_elem ring[]; /* size of them, then u16 avail_event */
+	struct vq_used_elem ring[]; /* `size` entries, then u16 avail_event */
 };
 
 #define DESC_F_NEXT	     1
@@ -34,7 +34,9 @@ struct vq_used {
 #define DESC_F_INDIRECT	     4
 #define AVAIL_F_NO_INTERRUPT 1
 
-/* The driver writes these at any moment: one load each, which the compiler may not repeat. */
+/*
+ * The driver may write these at any moment: load them once; the compiler may not repeat the load.
+ */
 #define LOAD(p)	    __atomic_load_n((p), __ATOMIC_RELAXED)
 #define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 
@@ -46,11 +48,13 @@ static int fault(struct vq *q, const char *what)
 
 void vq_reset(struct vq *q)
 {
-	*q = (struct vq){
-		.mem = q->mem, .size_max = q->size_max, .size = q->size_max, .told_valid = true};
+	*q = (struct vq){.mem = q->mem,
+			 .size_max = q->size_max,
+			 .size = q->size_max,
+			 .signalled_valid = true};
 }
 
-/* Maps one part of the queue; NULL when it is not aligned or not all RAM. */
+/* Maps one part of the queue. Returns NULL unless it is aligned and entirely in RAM. */
 static void *map_part(const struct vq *q, uint64_t addr, uint64_t len, uint64_t align)
 {
 	return addr % align ? NULL : gm_ptr(q->mem, addr, len);
@@ -105,14 +109,14 @@ static int add_buffer(struct vq *q, struct vq_chain *c, const struct vq_desc *d)
 	return 0;
 }
 
-/* The descriptors a walk reads from: the queue's own, or an indirect table. */
-struct table {
+/* The descriptors of a chain: the queue's own table or an indirect one. */
+struct desc_table {
 	const struct vq_desc *desc;
 	uint32_t n;
 	bool is_indirect;
 };
 
-static int enter_indirect(struct vq *q, struct table *t, const struct vq_desc *d)
+static int enter_indirect(struct vq *q, struct desc_table *t, const struct vq_desc *d)
 {
 	if (!q->indirect || t->is_indirect)
 		return fault(q, "indirect table that was not negotiated or is nested");
@@ -131,10 +135,10 @@ static int enter_indirect(struct vq *q, struct table *t, const struct vq_desc *d
 
 static int walk(struct vq *q, struct vq_chain *c)
 {
-	struct table t = {.desc = q->desc, .n = q->size};
+	struct desc_table t = {.desc = q->desc, .n = q->size};
 	uint32_t at = c->head;
 
-	/* A chain has at most as many descriptors as fit in a queue, so a loop ends. */
+	/* Limits the chain to the size of a queue, so that a loop ends. */
 	for (unsigned left = VQ_SIZE_MAX; left; left--) {
 		if (at >= t.n)
 			return fault(q, "descriptor index out of range");
@@ -202,7 +206,7 @@ void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written)
 void vq_publish(struct vq *q, uint16_t n)
 {
 	q->next_used += n;
-	/* The driver reads the slot after it saw the index. */
+	/* The driver reads the slot after the index. */
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
 }
 
@@ -212,38 +216,41 @@ void vq_push(struct vq *q, uint16_t head, uint32_t written)
 	vq_publish(q, 1);
 }
 
-bool vq_rearm_at(struct vq *q, uint16_t index)
+bool vq_enable_notification_at(struct vq *q, uint16_t index)
 {
 	if (!q->ready)
 		return false;
 	if (q->event_idx) {
 		STORE((uint16_t *)&q->used->ring[q->size], index);
-		/* Either the driver sees the new avail_event, or the load below what it added. */
+		/*
+		 * Either the driver sees the new avail_event, or the load below sees the chain it
+		 * added.
+		 */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	}
 	return vq_offered(q) != index;
 }
 
-bool vq_rearm(struct vq *q)
+bool vq_enable_notification(struct vq *q)
 {
-	return vq_rearm_at(q, q->next_avail);
+	return vq_enable_notification_at(q, q->next_avail);
 }
 
 bool vq_should_notify(struct vq *q)
 {
-	uint16_t event, added = (uint16_t)(q->next_used - q->told_used);
-	bool told = q->told_valid;
+	uint16_t event, added = (uint16_t)(q->next_used - q->signalled_used);
+	bool signalled = q->signalled_valid;
 
-	if (!q->ready || (told && !added))
+	if (!q->ready || (signalled && !added))
 		return false;
-	q->told_used = q->next_used;
-	q->told_valid = true;
-	/* The used index must be out before the driver's wish is read (2.7.7.2, 2.7.10). */
+	q->signalled_used = q->next_used;
+	q->signalled_valid = true;
+	/* Publish the used index before reading the driver's event index (2.7.7.2, 2.7.10). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!q->event_idx)
 		return !(LOAD(&q->avail->flags) & AVAIL_F_NO_INTERRUPT);
 	event = LOAD(&q->avail->ring[q->size]);
-	return !told || (uint16_t)(q->next_used - event - 1) < added;
+	return !signalled || (uint16_t)(q->next_used - event - 1) < added;
 }
 
 void vq_inspect(const struct vq *q, struct report *r)
@@ -264,9 +271,9 @@ void vq_inspect(const struct vq *q, struct report *r)
 		   q->next_used);
 	if (used != q->next_used)
 		report_add(r, " (in memory %u)", used);
-	report_add(r, ", %u under way, signalled up to %u%s",
-		   (uint16_t)(q->next_avail - q->next_used), q->told_used,
-		   q->told_valid ? "" : " (not since the restore)");
+	report_add(r, ", %u in flight, signalled up to %u%s",
+		   (uint16_t)(q->next_avail - q->next_used), q->signalled_used,
+		   q->signalled_valid ? "" : " (not since the restore)");
 	if (q->event_idx)
 		report_add(r, "; interrupt wanted after %u, kick after %u\n", used_event,
 			   avail_event);
@@ -297,17 +304,17 @@ int vq_restore(struct vq *q, struct wire *r, struct err *e)
 	q->used_addr = wire_get_u64(r);
 	q->next_avail = wire_get_u16(r);
 	q->next_used = wire_get_u16(r);
-	q->told_valid = false;
+	q->signalled_valid = false;
 	if (r->bad)
 		return err_say(e, EINVAL, "the queue's fields end early");
 	if (ready && vq_enable(q) < 0)
 		return err_say(e, EINVAL, "%s", q->fault);
 	if ((uint16_t)(q->next_avail - q->next_used) > q->size_max)
-		return err_say(e, EINVAL, "more chains taken than the queue has");
+		return err_say(e, EINVAL, "more chains in use than the queue has entries");
 	return 0;
 }
 
-/* Steps over `offset` bytes: the first iovec with bytes left, *offset within it. */
+/* Skips `offset` bytes. Returns the first iovec with bytes left; *offset is then within it. */
 static unsigned skip(const struct iovec *iov, unsigned n, size_t *offset)
 {
 	unsigned i = 0;
@@ -333,8 +340,10 @@ unsigned iov_slice(const struct iovec *iov, unsigned n, size_t offset, size_t le
 	return used;
 }
 
-/* Walks [offset, offset + len); memory on the other side is `out` (copy from the iovecs), `data`
- * (copy into them), or neither (zeros into them). */
+/*
+ * Walks [offset, offset + len). The other side is `out` (copies from the iovecs), `data` (copies
+ * into them), or neither (zeroes them).
+ */
 static size_t iov_walk(const struct iovec *iov, unsigned n, size_t offset, void *out,
 		       const void *data, size_t len)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A split virtqueue (virtio v1.2, 2.7), seen from the device. All that lies in guest memory is
- * hostile and may change at any moment: every field is loaded once, checked, then used.
+ * The device's side of a split virtqueue (virtio v1.2, 2.7). Everything in guest memory is hostile
+ * and may change at any moment: each field is loaded once, checked, then used.
  */
 #ifndef RAMET_VMM_VIRTIO_QUEUE_H
 #define RAMET_VMM_VIRTIO_QUEUE_H
@@ -16,7 +16,7 @@
 #include "base/wire.h"
 #include "vmm/kvm/memory.h"
 
-#define VQ_SIZE_MAX 256 /* descriptors in a queue, and in one chain */
+#define VQ_SIZE_MAX 256 /* descriptors in a queue and in a chain */
 
 struct vq_desc;
 struct vq_avail;
@@ -24,7 +24,7 @@ struct vq_used;
 
 struct vq {
 	const struct gm *mem;
-	uint16_t size_max; /* what the device offers */
+	uint16_t size_max; /* offered by the device */
 
 	/* Set by the driver before it sets ready. */
 	uint16_t size;
@@ -37,15 +37,17 @@ struct vq {
 	struct vq_avail *avail;
 	struct vq_used *used;
 
-	uint16_t next_avail; /* chains taken so far, modulo 2^16 */
-	uint16_t next_used;  /* chains given back so far, modulo 2^16 */
-	uint16_t told_used;  /* next_used when the driver was last told */
-	bool told_valid;     /* false after a restore: the next answer is told in any case */
-	const char *fault;   /* what the driver did wrong, when vq_pop says -EPROTO */
+	uint16_t next_avail;	 /* chains taken so far, modulo 2^16 */
+	uint16_t next_used;	 /* chains returned so far, modulo 2^16 */
+	uint16_t signalled_used; /* next_used at the last notification of the driver */
+	bool signalled_valid;	 /* false after a restore: the next push notifies in any case */
+	const char *fault;	 /* the driver's protocol error, when vq_pop returns -EPROTO */
 };
 
-/* A chain of buffers as checked host addresses: `nout` that the device reads, then `nin` that it
- * writes. Empty descriptors are left out. */
+/*
+ * A chain of buffers as checked host addresses: `nout` for the device to read, then `nin` for it to
+ * write. Empty descriptors are left out.
+ */
 struct vq_chain {
 	uint16_t head;
 	unsigned nout, nin;
@@ -63,46 +65,57 @@ static inline const struct iovec *vq_in(const struct vq_chain *c)
 	return c->iov + c->nout;
 }
 
-/* Back to the state before the driver touched it. */
+/* Resets the queue to the state before the driver touched it. */
 void vq_reset(struct vq *q);
-/* Checks size and addresses and maps the parts; -EPROTO (q->fault is set) when they are no good. */
+/*
+ * Checks size and addresses and maps the parts. Returns -EPROTO, with q->fault set, when they are
+ * invalid.
+ */
 int vq_enable(struct vq *q);
 
 /*
- * Takes the next chain: 1, 0 when there is none, -EPROTO when the driver broke the protocol
- * (q->fault says how; nothing was taken).
+ * Takes the next chain. Returns 1, 0 when there is none, or -EPROTO when the driver broke the
+ * protocol (q->fault says how; nothing was taken).
  */
 int vq_pop(struct vq *q, struct vq_chain *c);
-/* Puts the chain taken last back, which was not pushed; again, the one before it, and so on. */
+/* Puts the last chain back that was taken and not pushed; called again, the one before it. */
 void vq_unpop(struct vq *q);
-/* Gives chain `head` back with `written` bytes in its writable part. */
+/* Returns chain `head` to the driver with `written` bytes in its writable part. */
 void vq_push(struct vq *q, uint16_t head, uint32_t written);
-/* The same for several that the driver must see at once: the i-th from 0 on, then `n` of them. */
+/*
+ * The same for several chains that the driver must see at once: vq_put the i-th, from 0 on, then
+ * vq_publish all `n`.
+ */
 void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written);
 void vq_publish(struct vq *q, uint16_t n);
-/* Asks to be kicked for what comes next; true when something is there already. */
-bool vq_rearm(struct vq *q);
-/* The same for what comes after `index` chains were offered, taken or not. */
-bool vq_rearm_at(struct vq *q, uint16_t index);
-/* True when what was pushed since the last call must be told to the driver. */
+/* Asks the driver for a kick when it adds a chain. Returns true when one is there already. */
+bool vq_enable_notification(struct vq *q);
+/* The same for a chain after the first `index` chains that were offered, taken or not. */
+bool vq_enable_notification_at(struct vq *q, uint16_t index);
+/* True when the driver must be notified of what was pushed since the last call. */
 bool vq_should_notify(struct vq *q);
-/* The driver's index of chains offered so far; moves when it offers more. */
+/* Returns the driver's index of offered chains, which moves when it offers more. */
 uint16_t vq_offered(const struct vq *q);
 
 /* Adds a line for people: the indices here and in guest memory, and which side has to act. */
 void vq_inspect(const struct vq *q, struct report *r);
 
-/* The saved fields. Restoring checks them like the driver's own. */
+/* Save and restore the fields. A restore checks them like the driver's own. */
 void vq_save(const struct vq *q, struct wire *w);
 int vq_restore(struct vq *q, struct wire *r, struct err *e);
 
-/* Copies between a buffer and the bytes from `offset` on of `n` iovecs; returns the bytes copied,
- * fewer than `len` when the iovecs end. */
+/*
+ * Copy between a buffer and `n` iovecs, from byte `offset` on. Return the number of bytes copied,
+ * less than `len` when the iovecs end.
+ */
 size_t iov_read(const struct iovec *iov, unsigned n, size_t offset, void *out, size_t len);
 size_t iov_write(const struct iovec *iov, unsigned n, size_t offset, const void *data, size_t len);
 /* Zeroes `len` bytes from `offset` on. */
 void iov_zero(const struct iovec *iov, unsigned n, size_t offset, size_t len);
-/* The part [offset, offset + len) of `iov` as iovecs in `out` (room for n); returns how many. */
+/*
+ * Stores the part [offset, offset + len) of `iov` as iovecs in `out` (with room for n). Returns
+ * their number.
+ */
 unsigned iov_slice(const struct iovec *iov, unsigned n, size_t offset, size_t len,
 		   struct iovec *out);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Entropy device (virtio v1.2, 5.4): every buffer is filled from the host's generator. */
+/* Entropy device (virtio v1.2, 5.4): fills every buffer from the host's random number generator. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
 #include "vmm/virtio/device.h"
 
-#define QUEUE_SIZE  64
-#define REQUEST_MAX 4096u /* bytes given per buffer; fewer than asked is allowed (5.4.6.2) */
+#define QUEUE_SIZE 64
+/* Maximum per buffer; the device may return less than asked for (5.4.6.2). */
+#define REQUEST_MAX 4096u
 
 static uint64_t rng_features(const struct vio_dev *d)
 {
@@ -38,7 +39,7 @@ static void rng_on_kick(struct vio_dev *d, unsigned queue)
 			}
 			vq_push(&d->vq[queue], c.head, fill(&c));
 		}
-	} while (left && d->active && vq_rearm(&d->vq[queue]));
+	} while (left && d->active && vq_enable_notification(&d->vq[queue]));
 	vio_notify(d, queue);
 	if (!left)
 		vio_rekick(d, queue);
@@ -63,7 +64,7 @@ static const struct vio_ops rng_ops = {
 	.free = rng_free,
 };
 
-int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, struct err *e)
+int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, struct err *e)
 {
 	struct vio_dev *d = calloc(1, sizeof(*d));
 

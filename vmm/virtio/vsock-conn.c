@@ -10,12 +10,12 @@
 #include "base/fd.h"
 #include "vmm/virtio/queue.h"
 
-#define PACKET_BYTES 65536u	/* payload in one packet to the guest */
-#define WATCH_MUTED  UINT32_MAX /* not watched at all */
+#define PACKET_BYTES 65536u	/* maximum payload of a packet to the guest */
+#define WATCH_MUTED  UINT32_MAX /* muted: not watched at all */
 
-struct conn *conn_new(uint32_t host_port, uint32_t guest_port, int fd)
+struct vsock_conn *vsock_conn_new(uint32_t host_port, uint32_t guest_port, int fd)
 {
-	struct conn *c = calloc(1, sizeof(*c));
+	struct vsock_conn *c = calloc(1, sizeof(*c));
 
 	if (!c) {
 		close_fd(&fd);
@@ -29,32 +29,32 @@ struct conn *conn_new(uint32_t host_port, uint32_t guest_port, int fd)
 	return c;
 }
 
-void conn_free(struct conn *c)
+void vsock_conn_free(struct vsock_conn *c)
 {
 	close_fd(&c->fd);
 	free(c->buf);
 	free(c);
 }
 
-/* --- what both directions need --- */
+/* --- both directions --- */
 
-static void note_forwarded(struct conn *c, uint32_t bytes)
+static void note_forwarded(struct vsock_conn *c, uint32_t bytes)
 {
 	c->forwarded += bytes;
-	/* The guest must hear of it before it runs out of what it believes to be our room. */
-	if (c->forwarded != c->told && c->received - c->told > CONN_BUF_BYTES / 2)
+	/* Sends a credit update before the guest runs out of credit. */
+	if (c->forwarded != c->credited && c->received - c->credited > CONN_BUF_BYTES / 2)
 		c->credit_due = true;
 }
 
-static void drop_buffer(struct conn *c)
+static void drop_buffer(struct vsock_conn *c)
 {
 	free(c->buf);
 	c->buf = NULL;
 	c->buf_start = c->buf_len = 0;
 }
 
-/* The host reads no more: what the guest sends is taken and thrown away. */
-static void host_went_deaf(struct conn *c)
+/* The host reads no more: the guest's data is accepted and discarded. */
+static void host_went_deaf(struct vsock_conn *c)
 {
 	uint32_t lost = c->buf_len;
 
@@ -65,30 +65,30 @@ static void host_went_deaf(struct conn *c)
 
 /* --- host to guest --- */
 
-/* Bytes the guest has room for. A guest that lies about it only gets fewer or none. */
-static uint32_t credit(const struct conn *c)
+/* Returns how many bytes the guest has room for. A guest that lies about it only receives less. */
+static uint32_t credit(const struct vsock_conn *c)
 {
 	uint32_t under_way = c->sent - c->peer_fwd;
 
 	return under_way < c->peer_alloc ? c->peer_alloc - under_way : 0;
 }
 
-static bool wants_data(const struct conn *c)
+static bool wants_data(const struct vsock_conn *c)
 {
 	return c->state == CONN_UP && c->readable && !c->host_eof && !c->guest_deaf;
 }
 
-static uint8_t shutdown_flags(const struct conn *c)
+static uint8_t shutdown_flags(const struct vsock_conn *c)
 {
 	return (uint8_t)((c->host_eof ? SHUTDOWN_SEND : 0) | (c->host_deaf ? SHUTDOWN_RCV : 0));
 }
 
-static bool wants_credit_request(const struct conn *c)
+static bool wants_credit_request(const struct vsock_conn *c)
 {
 	return wants_data(c) && !credit(c) && !c->credit_asked;
 }
 
-bool conn_wants_to_send(const struct conn *c)
+bool vsock_conn_wants_to_send(const struct vsock_conn *c)
 {
 	if (c->state == CONN_REQUESTED)
 		return !c->request_sent;
@@ -98,8 +98,8 @@ bool conn_wants_to_send(const struct conn *c)
 	       (wants_data(c) && credit(c)) || wants_credit_request(c);
 }
 
-/* Every packet carries where we are with what the guest sent. */
-static void fill_header(struct conn *c, struct vsock_hdr *h, enum vsock_op op, uint32_t flags,
+/* Every packet carries a credit update. */
+static void fill_header(struct vsock_conn *c, struct vsock_hdr *h, enum vsock_op op, uint32_t flags,
 			uint32_t len)
 {
 	*h = (struct vsock_hdr){
@@ -113,11 +113,11 @@ static void fill_header(struct conn *c, struct vsock_hdr *h, enum vsock_op op, u
 		.buf_alloc = CONN_BUF_BYTES,
 		.fwd_cnt = c->forwarded,
 	};
-	c->told = c->forwarded;
+	c->credited = c->forwarded;
 	c->credit_due = false;
 }
 
-static ssize_t receive(struct conn *c, const struct iovec *in, unsigned n, size_t room)
+static ssize_t receive(struct vsock_conn *c, const struct iovec *in, unsigned n, size_t room)
 {
 	struct iovec part[VQ_SIZE_MAX];
 	struct msghdr m = {.msg_iov = part};
@@ -126,8 +126,8 @@ static ssize_t receive(struct conn *c, const struct iovec *in, unsigned n, size_
 	return recvmsg(c->fd, &m, MSG_DONTWAIT);
 }
 
-static int produce_data(struct conn *c, struct vsock_hdr *h, const struct iovec *in, unsigned n,
-			size_t room)
+static int produce_data(struct vsock_conn *c, struct vsock_hdr *h, const struct iovec *in,
+			unsigned n, size_t room)
 {
 	ssize_t got;
 
@@ -138,7 +138,7 @@ static int produce_data(struct conn *c, struct vsock_hdr *h, const struct iovec 
 	got = receive(c, in, n, room);
 	if (got > 0) {
 		c->sent += (uint32_t)got;
-		/* Less than asked for: the socket is empty, and says so when it is not. */
+		/* A short read: the socket is empty. The watch reports when it has data again. */
 		c->readable = (size_t)got == room;
 		fill_header(c, h, OP_RW, 0, (uint32_t)got);
 		return 1;
@@ -152,8 +152,8 @@ static int produce_data(struct conn *c, struct vsock_hdr *h, const struct iovec 
 	return 0;
 }
 
-int conn_produce(struct conn *c, struct vsock_hdr *h, const struct iovec *in, unsigned n,
-		 size_t room)
+int vsock_conn_produce(struct vsock_conn *c, struct vsock_hdr *h, const struct iovec *in,
+		       unsigned n, size_t room)
 {
 	if (c->state == CONN_REQUESTED) {
 		c->request_sent = true;
@@ -182,8 +182,10 @@ int conn_produce(struct conn *c, struct vsock_hdr *h, const struct iovec *in, un
 
 /* --- guest to host --- */
 
-/* Bytes that the socket took: 0 when it is full or its reader is gone (host_deaf). */
-static uint32_t send_some(struct conn *c, struct iovec *iov, unsigned n)
+/*
+ * Returns how many bytes the socket accepted: 0 when it is full or its reader is gone (host_deaf).
+ */
+static uint32_t send_some(struct vsock_conn *c, struct iovec *iov, unsigned n)
 {
 	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
 	ssize_t sent = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -195,13 +197,13 @@ static uint32_t send_some(struct conn *c, struct iovec *iov, unsigned n)
 	return 0;
 }
 
-static void end_output_if_done(struct conn *c)
+static void end_output_if_done(struct vsock_conn *c)
 {
 	if (c->guest_eof && !c->buf_len && !c->host_deaf)
 		shutdown(c->fd, SHUT_WR);
 }
 
-static void flush_buffer(struct conn *c)
+static void flush_buffer(struct vsock_conn *c)
 {
 	while (c->buf_len && !c->host_deaf) {
 		uint32_t to_edge = CONN_BUF_BYTES - c->buf_start;
@@ -222,7 +224,7 @@ static void flush_buffer(struct conn *c)
 	}
 }
 
-static bool keep_in_buffer(struct conn *c, const struct iovec *out, unsigned n, size_t offset,
+static bool keep_in_buffer(struct vsock_conn *c, const struct iovec *out, unsigned n, size_t offset,
 			   uint32_t len)
 {
 	uint32_t at = (c->buf_start + c->buf_len) % CONN_BUF_BYTES;
@@ -238,14 +240,14 @@ static bool keep_in_buffer(struct conn *c, const struct iovec *out, unsigned n, 
 	return true;
 }
 
-static enum conn_verdict on_data(struct conn *c, const struct vsock_hdr *h, const struct iovec *out,
-				 unsigned n, size_t offset)
+static enum conn_verdict on_data(struct vsock_conn *c, const struct vsock_hdr *h,
+				 const struct iovec *out, unsigned n, size_t offset)
 {
 	struct iovec part[VQ_SIZE_MAX];
 	uint32_t sent = 0, len = h->len;
 
 	if (c->guest_eof || len > CONN_BUF_BYTES - (c->received - c->forwarded))
-		return CONN_ABORT; /* data after the end, or more than it had credit for */
+		return CONN_ABORT; /* data after the end of the stream, or beyond its credit */
 	c->received += len;
 	if (!c->buf_len && !c->host_deaf && len) {
 		sent = send_some(c, part, iov_slice(out, n, offset, len, part));
@@ -258,7 +260,7 @@ static enum conn_verdict on_data(struct conn *c, const struct vsock_hdr *h, cons
 	return CONN_KEEP;
 }
 
-static enum conn_verdict on_shutdown(struct conn *c, uint32_t flags)
+static enum conn_verdict on_shutdown(struct vsock_conn *c, uint32_t flags)
 {
 	if (flags & SHUTDOWN_SEND) {
 		c->guest_eof = true;
@@ -271,26 +273,26 @@ static enum conn_verdict on_shutdown(struct conn *c, uint32_t flags)
 	return c->guest_eof && c->guest_deaf ? CONN_END : CONN_KEEP;
 }
 
-static void take_credit(struct conn *c, const struct vsock_hdr *h)
+static void take_credit(struct vsock_conn *c, const struct vsock_hdr *h)
 {
 	c->peer_alloc = h->buf_alloc;
 	c->peer_fwd = h->fwd_cnt;
 	c->credit_asked = false;
 }
 
-static enum conn_verdict on_answer(struct conn *c, const struct vsock_hdr *h)
+static enum conn_verdict on_answer(struct vsock_conn *c, const struct vsock_hdr *h)
 {
 	if (h->op == OP_RST)
 		return CONN_LOST;
 	if (h->op != OP_RESPONSE || !c->request_sent)
 		return CONN_ABORT;
 	c->state = CONN_UP;
-	c->readable = true; /* look once; the watch tells the rest */
+	c->readable = true; /* try once; the watch reports further data */
 	return CONN_KEEP;
 }
 
-enum conn_verdict conn_on_packet(struct conn *c, const struct vsock_hdr *h, const struct iovec *out,
-				 unsigned n, size_t offset)
+enum conn_verdict vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
+				       const struct iovec *out, unsigned n, size_t offset)
 {
 	take_credit(c, h);
 	if (c->state == CONN_REQUESTED)
@@ -314,7 +316,7 @@ enum conn_verdict conn_on_packet(struct conn *c, const struct vsock_hdr *h, cons
 
 /* --- the socket --- */
 
-static enum conn_verdict on_hang_up(struct conn *c)
+static enum conn_verdict on_hang_up(struct vsock_conn *c)
 {
 	c->hung_up = true;
 	if (c->state == CONN_REQUESTED)
@@ -326,7 +328,7 @@ static enum conn_verdict on_hang_up(struct conn *c)
 	return CONN_KEEP;
 }
 
-enum conn_verdict conn_on_socket(struct conn *c, uint32_t events)
+enum conn_verdict vsock_conn_on_socket(struct vsock_conn *c, uint32_t events)
 {
 	enum conn_verdict verdict = CONN_KEEP;
 
@@ -339,12 +341,12 @@ enum conn_verdict conn_on_socket(struct conn *c, uint32_t events)
 	return verdict;
 }
 
-bool conn_is_flushed(const struct conn *c)
+bool vsock_conn_is_flushed(const struct vsock_conn *c)
 {
 	return !c->buf_len || c->host_deaf;
 }
 
-static uint32_t events_wanted(const struct conn *c)
+static uint32_t events_wanted(const struct vsock_conn *c)
 {
 	uint32_t events = 0;
 
@@ -352,13 +354,13 @@ static uint32_t events_wanted(const struct conn *c)
 		events |= EPOLLOUT;
 	if (c->state == CONN_UP && !c->readable && !c->host_eof && !c->guest_deaf)
 		events |= EPOLLIN;
-	/* A hang-up that is known would be told again and again. */
+	/* The event loop would report a known hang-up again and again. */
 	if (c->hung_up && !events)
 		return WATCH_MUTED;
 	return events;
 }
 
-void conn_update_watch(struct conn *c)
+void vsock_conn_update_watch(struct vsock_conn *c)
 {
 	uint32_t events = events_wanted(c);
 
@@ -366,7 +368,7 @@ void conn_update_watch(struct conn *c)
 		return;
 	c->watched = events;
 	if (events == WATCH_MUTED)
-		loop_watch_mute(c->watch);
+		event_watch_mute(c->watch);
 	else
-		loop_watch_set(c->watch, events);
+		event_watch_set(c->watch, events);
 }

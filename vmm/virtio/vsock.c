@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Socket device (virtio v1.2, 5.10): stream connections from the host to ports of the guest, each
- * joined to a stream socket. The guest opens none. Everything a guest can make us keep is bounded:
- * connections, bytes per connection, answers to packets that belong to no connection.
+ * Socket device (virtio v1.2, 5.10): stream connections from the host to guest ports, each joined
+ * to a stream socket. Connections from the guest are refused. Everything that a guest can make the
+ * device store is bounded: connections, bytes per connection, and answers to packets without a
+ * connection.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -18,32 +19,34 @@ enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
 
 #define QUEUE_SIZE 256
 /*
- * The guest keeps a page for each place of this queue and takes them in turn, so that each of its
- * first packets costs a sandbox one more page of its own. Its window (256 KiB) is 64 of them.
+ * The guest keeps a page for each entry of this queue and uses the entries in turn, so each of its
+ * first packets costs a sandbox one more own page. Its window (256 KiB) is 64 pages.
  */
-#define RX_TOLD	    64
-#define CONNS_MAX   256u
-#define RESETS_MAX  64u /* answers that wait; more are lost, as the spec allows a device */
-#define ANSWER_NS   5000000000ull /* for the guest to answer a request */
-#define CLOSE_NS    8000000000ull /* for the guest to end what the host closed */
-#define SHOWN_MAX   40u		  /* connections in a report */
-#define EVENT_RESET 0u		  /* VIRTIO_VSOCK_EVENT_TRANSPORT_RESET */
+#define RX_ADVERTISED 64
+#define CONNS_MAX     256u
+#define RESETS_MAX    64u /* queued answers; further ones are dropped, which the spec allows */
+#define ANSWER_NS     5000000000ull /* timeout for the guest's answer to a request */
+#define CLOSE_NS      8000000000ull /* timeout for the guest to close what the host closed */
+#define SHOWN_MAX     40u	    /* connections listed in a report */
+#define EVENT_RESET   0u	    /* VIRTIO_VSOCK_EVENT_TRANSPORT_RESET */
 
 /*
- * Buffers with packets of the guest's are given back together: the interrupt that tells of each
- * would cost it more than the packet did, and it needs them for nothing but their memory.
+ * Buffers of the guest's packets are returned in batches: an interrupt for each would cost the
+ * guest more than the packet did, and it only needs the memory back.
  */
-#define HELD_SHARE  4		  /* at most that part of the queue */
-#define HELD_BYTES  (256u << 10)  /* or so much */
-#define HELD_MAX_NS 1000000000ull /* or for so long */
+#define HELD_SHARE  4		  /* at most this fraction of the queue */
+#define HELD_BYTES  (256u << 10)  /* or this many bytes */
+#define HELD_MAX_NS 1000000000ull /* or for this long */
 
-/* A host port is the connection's slot and, above it, a serial number that is part of an image:
- * a restored guest does not meet the ports of its earlier life again. */
-#define SLOT_BITS  8   /* CONNS_MAX of them */
+/*
+ * A host port consists of the connection's slot and, above it, a serial number that is part of a
+ * snapshot: ports from before the snapshot do not return in the restored guest.
+ */
+#define SLOT_BITS  8   /* for CONNS_MAX slots */
 #define SERIAL_MIN 16u /* ports below 4096 are never used */
 #define SERIAL_END 0xffffffu
 
-/* An outcome to be told once the device's lock is not held. */
+/* A result to be reported once the device's lock is released. */
 struct conn_ticket {
 	struct list node;
 	vio_vsock_done *done;
@@ -56,10 +59,10 @@ struct reset {
 	uint16_t type;
 };
 
-/* What watches and timers point to: it outlives the connection in it. */
+/* The argument of watches and timers, which outlives the connection in it. */
 struct slot {
 	struct vsock *vsock;
-	struct conn *conn; /* NULL: free */
+	struct vsock_conn *conn; /* NULL: free */
 };
 
 struct vsock {
@@ -69,16 +72,17 @@ struct vsock {
 	unsigned nconns;
 	struct slot slot[CONNS_MAX];
 	struct list ready;    /* connections that want to send, served in turn */
-	struct list outcomes; /* tickets */
+	struct list outcomes; /* tickets with a result */
 	struct reset resets[RESETS_MAX];
 	unsigned reset_first, nresets;
 	/* After a restore the guest must drop its old connections before it sees new ones. */
-	bool event_due;		/* the event was not put in the queue yet */
-	bool event_under_way;	/* the guest has not taken it yet */
-	uint16_t event_offered; /* index of its event queue before it took it */
-	uint16_t held;		/* packets that were taken and are to be given back */
+	bool event_due;	      /* the event is not in the queue yet */
+	bool event_under_way; /* the guest has not processed the event yet */
+	/* The guest's index of the event queue when the event was put there. */
+	uint16_t event_offered;
+	uint16_t held; /* packets that were taken and not returned yet */
 	uint64_t held_bytes;
-	struct loop_timer held_timer;
+	struct event_timer held_timer;
 	struct vq_chain chain;
 };
 
@@ -89,7 +93,7 @@ static struct vsock *self(const struct vio_dev *d)
 
 /* --- connections --- */
 
-static void settle_ticket(struct conn *c, int result)
+static void complete_ticket(struct vsock_conn *c, int result)
 {
 	struct conn_ticket *t = c->ticket;
 
@@ -100,16 +104,16 @@ static void settle_ticket(struct conn *c, int result)
 	list_add_tail(&c->vsock->outcomes, &t->node);
 }
 
-static void drop(struct conn *c)
+static void drop(struct vsock_conn *c)
 {
 	struct vsock *v = c->vsock;
 
 	v->slot[c->host_port % CONNS_MAX].conn = NULL;
 	v->nconns--;
 	list_del(&c->node);
-	loop_timer_clear(v->dev.loop, &c->timer);
-	loop_watch_del(c->watch);
-	conn_free(c);
+	event_timer_clear(v->dev.loop, &c->timer);
+	event_watch_del(c->watch);
+	vsock_conn_free(c);
 }
 
 static void queue_reset(struct vsock *v, uint32_t host_port, uint32_t guest_port, uint16_t type)
@@ -120,27 +124,29 @@ static void queue_reset(struct vsock *v, uint32_t host_port, uint32_t guest_port
 		(struct reset){host_port, guest_port, type};
 }
 
-static void reset_guest_side(struct conn *c)
+static void reset_guest_side(struct vsock_conn *c)
 {
 	if (c->request_sent)
 		queue_reset(c->vsock, c->host_port, c->guest_port, VSOCK_STREAM);
 }
 
-/* Over for the guest: what it sent still goes to the host. */
-static void flush_and_drop(struct conn *c)
+/* The connection is closed for the guest; its data still goes to the host. */
+static void flush_and_drop(struct vsock_conn *c)
 {
-	loop_timer_clear(c->vsock->dev.loop, &c->timer);
+	event_timer_clear(c->vsock->dev.loop, &c->timer);
 	list_del(&c->node);
 	c->state = CONN_FLUSHING;
-	if (conn_is_flushed(c))
+	if (vsock_conn_is_flushed(c))
 		drop(c);
 	else
-		conn_update_watch(c);
+		vsock_conn_update_watch(c);
 }
 
-/* Puts it in the line of those that want to send; others are watched for what they wait for. (For
- * one in the line pump does it, if its turn does not come: a turn changes what it waits for.) */
-static void keep(struct conn *c)
+/*
+ * Queues a connection that wants to send; watches others for what they wait for. (For a queued
+ * connection, pump sets the watch if its turn does not come, since a turn changes it.)
+ */
+static void keep(struct vsock_conn *c)
 {
 	struct vsock *v = c->vsock;
 
@@ -149,27 +155,27 @@ static void keep(struct conn *c)
 		return;
 	}
 	if (c->shutdown_sent == SHUTDOWN_BOTH && !c->timer.due_ns)
-		loop_timer_set(v->dev.loop, &c->timer, CLOSE_NS);
-	if (!conn_wants_to_send(c)) {
+		event_timer_set(v->dev.loop, &c->timer, CLOSE_NS);
+	if (!vsock_conn_wants_to_send(c)) {
 		list_del(&c->node);
-		conn_update_watch(c);
+		vsock_conn_update_watch(c);
 	} else if (list_empty(&c->node)) {
 		list_add_tail(&v->ready, &c->node);
 	}
 }
 
-static void judge(struct conn *c, enum conn_verdict verdict)
+static void judge(struct vsock_conn *c, enum conn_verdict verdict)
 {
 	if (c->ticket && c->state == CONN_UP) {
-		loop_timer_clear(c->vsock->dev.loop, &c->timer);
-		settle_ticket(c, 0);
+		event_timer_clear(c->vsock->dev.loop, &c->timer);
+		complete_ticket(c, 0);
 	}
 	switch (verdict) {
 	case CONN_KEEP:
 		keep(c);
 		break;
 	case CONN_ABORT:
-		settle_ticket(c, -ECONNRESET);
+		complete_ticket(c, -ECONNRESET);
 		reset_guest_side(c);
 		drop(c);
 		break;
@@ -178,16 +184,19 @@ static void judge(struct conn *c, enum conn_verdict verdict)
 		flush_and_drop(c);
 		break;
 	case CONN_LOST:
-		settle_ticket(c, -ECONNREFUSED);
+		complete_ticket(c, -ECONNREFUSED);
 		flush_and_drop(c);
 		break;
 	}
 }
 
-/* The connection a packet of the guest's belongs to; one that is over for the guest is none. */
-static struct conn *find(const struct vsock *v, const struct vsock_hdr *h)
+/*
+ * Returns the connection of a packet from the guest, or NULL. A connection that is closed for the
+ * guest does not count.
+ */
+static struct vsock_conn *find(const struct vsock *v, const struct vsock_hdr *h)
 {
-	struct conn *c = v->slot[h->dst_port % CONNS_MAX].conn;
+	struct vsock_conn *c = v->slot[h->dst_port % CONNS_MAX].conn;
 
 	if (!c || c->host_port != h->dst_port || c->guest_port != h->src_port ||
 	    c->state == CONN_FLUSHING)
@@ -226,21 +235,23 @@ static void take_reset(struct vsock *v, struct vsock_hdr *h)
 	v->nresets--;
 }
 
-/* Fills the buffer in v->chain with the next packet of whose turn it is; false when that one had
- * nothing to send after all. */
+/*
+ * Fills the buffer in v->chain with the next packet of the connection whose turn it is. Returns
+ * false when it had nothing to send after all.
+ */
 static bool produce(struct vsock *v, struct vsock_hdr *h)
 {
 	size_t room = v->chain.in_bytes - VSOCK_HDR_BYTES;
-	struct conn *c;
+	struct vsock_conn *c;
 	int rc;
 
 	if (v->nresets) {
 		take_reset(v, h);
 		return true;
 	}
-	c = container_of(v->ready.next, struct conn, node);
-	list_del(&c->node); /* to the end of the line, if it has more */
-	rc = conn_produce(c, h, vq_in(&v->chain), v->chain.nin, room);
+	c = container_of(v->ready.next, struct vsock_conn, node);
+	list_del(&c->node); /* to the end of the list, if it has more */
+	rc = vsock_conn_produce(c, h, vq_in(&v->chain), v->chain.nin, room);
 	judge(c, rc < 0 ? CONN_ABORT : CONN_KEEP);
 	return rc > 0;
 }
@@ -255,7 +266,8 @@ static bool pop_rx(struct vsock *v)
 	struct vio_dev *d = &v->dev;
 
 	if (!vio_pop(d, QUEUE_RX, &v->chain) &&
-	    !(d->active && vq_rearm(&d->vq[QUEUE_RX]) && vio_pop(d, QUEUE_RX, &v->chain)))
+	    !(d->active && vq_enable_notification(&d->vq[QUEUE_RX]) &&
+	      vio_pop(d, QUEUE_RX, &v->chain)))
 		return false;
 	if (v->chain.in_bytes <= VSOCK_HDR_BYTES || v->chain.nout) {
 		vio_guest_fault(d, "receive buffer without room for a packet");
@@ -266,7 +278,7 @@ static bool pop_rx(struct vsock *v)
 
 static bool may_send(const struct vsock *v)
 {
-	return v->dev.active && !v->dev.still && !v->event_due && !v->event_under_way;
+	return v->dev.active && !v->dev.quiesced && !v->event_due && !v->event_under_way;
 }
 
 static void send_packets(struct vsock *v)
@@ -289,13 +301,13 @@ static void send_packets(struct vsock *v)
 		vio_rekick(d, QUEUE_RX);
 }
 
-/* Sends what there is room for. */
+/* Sends packets as long as the guest has buffers. */
 static void pump(struct vsock *v)
 {
 	if (may_send(v))
 		send_packets(v);
 	list_each (n, &v->ready) {
-		conn_update_watch(container_of(n, struct conn, node));
+		vsock_conn_update_watch(container_of(n, struct vsock_conn, node));
 	}
 }
 
@@ -321,21 +333,22 @@ static void get_header(const struct vq_chain *chain, struct vsock_hdr *h)
 
 static void on_packet(struct vsock *v, const struct vsock_hdr *h)
 {
-	struct conn *c;
+	struct vsock_conn *c;
 
-	/* A packet from or to someone else has nowhere to go (5.10.6.2). */
+	/* A packet with a wrong source or destination address is dropped (5.10.6.2). */
 	if (h->src_cid != v->guest_cid || h->dst_cid != VSOCK_HOST_CID)
 		return;
 	c = h->type == VSOCK_STREAM ? find(v, h) : NULL;
 	if (c)
-		judge(c, conn_on_packet(c, h, vq_out(&v->chain), v->chain.nout, VSOCK_HDR_BYTES));
+		judge(c, vsock_conn_on_packet(c, h, vq_out(&v->chain), v->chain.nout,
+					      VSOCK_HDR_BYTES));
 	else if (h->op != OP_RST)
 		queue_reset(v, h->dst_port, h->src_port, h->type);
 }
 
 static void give_back(struct vsock *v)
 {
-	loop_timer_clear(v->dev.loop, &v->held_timer);
+	event_timer_clear(v->dev.loop, &v->held_timer);
 	if (v->dev.active && v->held) {
 		vq_publish(&v->dev.vq[QUEUE_TX], v->held);
 		vio_notify(&v->dev, QUEUE_TX);
@@ -351,7 +364,7 @@ static void hold(struct vsock *v)
 	if (v->held >= v->dev.vq[QUEUE_TX].size / HELD_SHARE || v->held_bytes >= HELD_BYTES)
 		give_back(v);
 	else if (!v->held_timer.due_ns)
-		loop_timer_set(v->dev.loop, &v->held_timer, HELD_MAX_NS);
+		event_timer_set(v->dev.loop, &v->held_timer, HELD_MAX_NS);
 }
 
 static void take_packets(struct vsock *v)
@@ -372,7 +385,7 @@ static void take_packets(struct vsock *v)
 			on_packet(v, &h);
 			hold(v);
 		}
-	} while (left && d->active && !d->still && vq_rearm(&d->vq[QUEUE_TX]));
+	} while (left && d->active && !d->quiesced && vq_enable_notification(&d->vq[QUEUE_TX]));
 	if (!left)
 		vio_rekick(d, QUEUE_TX);
 }
@@ -398,8 +411,8 @@ static void put_event(struct vsock *v)
 }
 
 /*
- * A driver offers an event buffer again after it has dealt with the event in it. Only then does
- * it get packets of new connections, which it would otherwise reset together with the old ones.
+ * A driver offers an event buffer again after it has processed the event in it. Only then does it
+ * get packets of new connections, which it would otherwise reset together with the old ones.
  */
 static void serve_events(struct vsock *v)
 {
@@ -408,20 +421,23 @@ static void serve_events(struct vsock *v)
 	if (v->event_due)
 		put_event(v);
 	if (v->event_due)
-		vq_rearm(q);
-	else if (v->event_under_way && vq_rearm_at(q, v->event_offered))
+		vq_enable_notification(q);
+	else if (v->event_under_way && vq_enable_notification_at(q, v->event_offered))
 		v->event_under_way = false;
 }
 
-/* The guest's driver is gone, or of no more use. What it never heard of may wait for the next. */
+/*
+ * The guest's driver is gone or has failed. Connections that it does not know of may wait for the
+ * next driver.
+ */
 static void drop_all(struct vsock *v)
 {
 	for (unsigned i = 0; i < CONNS_MAX; i++) {
-		struct conn *c = v->slot[i].conn;
+		struct vsock_conn *c = v->slot[i].conn;
 
 		if (!c || (c->state == CONN_REQUESTED && !c->request_sent))
 			continue;
-		settle_ticket(c, -ECONNRESET);
+		complete_ticket(c, -ECONNRESET);
 		drop(c);
 	}
 	v->nresets = 0;
@@ -449,7 +465,7 @@ static void on_socket(void *arg, uint32_t events)
 
 	vio_enter(d);
 	if (s->conn) /* a reset of the device may have dropped it just now */
-		judge(s->conn, conn_on_socket(s->conn, events));
+		judge(s->conn, vsock_conn_on_socket(s->conn, events));
 	pump(s->vsock);
 	vio_leave(d);
 }
@@ -461,7 +477,7 @@ static void on_timer(void *arg)
 
 	vio_enter(d);
 	if (s->conn) {
-		settle_ticket(s->conn, -ETIMEDOUT);
+		complete_ticket(s->conn, -ETIMEDOUT);
 		judge(s->conn, CONN_ABORT);
 	}
 	pump(s->vsock);
@@ -493,28 +509,28 @@ static uint32_t next_port(struct vsock *v, const struct slot *s)
 	return port;
 }
 
-/* 0 or -errno; owns `fd` in any case. */
+/* Opens a connection. Owns `fd` in any case. Returns 0 or -errno. */
 static int open_conn(struct vsock *v, uint32_t guest_port, int fd)
 {
 	struct slot *s = free_slot(v);
-	struct conn *c;
+	struct vsock_conn *c;
 	int rc;
 
 	if (!s) {
 		close_fd(&fd);
 		return -EMFILE;
 	}
-	c = conn_new(next_port(v, s), guest_port, fd);
+	c = vsock_conn_new(next_port(v, s), guest_port, fd);
 	if (!c)
 		return -ENOMEM;
 	c->vsock = v;
-	c->timer = (struct loop_timer){.fn = on_timer, .arg = s};
-	rc = loop_watch_add(v->dev.loop, fd, 0, on_socket, s, &c->watch, NULL);
+	c->timer = (struct event_timer){.fn = on_timer, .arg = s};
+	rc = event_watch_add(v->dev.loop, fd, 0, on_socket, s, &c->watch, NULL);
 	if (rc < 0) {
-		conn_free(c);
+		vsock_conn_free(c);
 		return rc;
 	}
-	loop_timer_set(v->dev.loop, &c->timer, ANSWER_NS);
+	event_timer_set(v->dev.loop, &c->timer, ANSWER_NS);
 	s->conn = c;
 	v->nconns++;
 	list_add_tail(&v->ready, &c->node);
@@ -577,7 +593,7 @@ static void vsock_reset(struct vio_dev *d)
 	give_back(v);
 }
 
-/* What is held is no part of an image. */
+/* Returns the held packets, which are not part of a snapshot. */
 static bool vsock_drain(struct vio_dev *d)
 {
 	give_back(self(d));
@@ -594,17 +610,18 @@ static int vsock_restore(struct vio_dev *d, struct wire *r, struct err *e)
 	uint32_t serial = wire_get_u32(r);
 
 	if (!r->bad && (serial < SERIAL_MIN || serial >= SERIAL_END))
-		return err_say(e, EINVAL, "connection number %u is out of range", serial);
+		return err_say(e, EINVAL, "serial number %u of connections is out of range",
+			       serial);
 	self(d)->serial = serial;
 	return 0;
 }
 
 static void vsock_resumed(struct vio_dev *d)
 {
-	self(d)->event_due = true; /* goes out with the first kick of the event queue */
+	self(d)->event_due = true; /* sent with the first kick of the event queue */
 }
 
-static void vsock_settled(struct vio_dev *d)
+static void vsock_after_turn(struct vio_dev *d)
 {
 	struct vsock *v = self(d);
 
@@ -624,7 +641,7 @@ static unsigned socket_bytes(int fd, unsigned long request)
 	return ioctl(fd, request, &bytes) < 0 || bytes < 0 ? 0 : (unsigned)bytes;
 }
 
-static void inspect_conn(const struct conn *c, struct report *r)
+static void inspect_conn(const struct vsock_conn *c, struct report *r)
 {
 	static const char *const states[] = {
 		[CONN_REQUESTED] = "requested", [CONN_UP] = "up", [CONN_FLUSHING] = "flushing"};
@@ -645,9 +662,10 @@ static void inspect_conn(const struct conn *c, struct report *r)
 		c->peer_alloc, c->peer_fwd, c->sent, c->sent - c->peer_fwd,
 		socket_bytes(c->fd, FIONREAD));
 	report_add(r,
-		   "    from the guest: our buf_alloc %u, our fwd_cnt %u (told %u), its tx_cnt %u, "
+		   "    from the guest: our buf_alloc %u, our fwd_cnt %u (credited %u), its tx_cnt "
+		   "%u, "
 		   "%u bytes wait here, %u in buffers that the service has to read\n",
-		   CONN_BUF_BYTES, c->forwarded, c->told, c->received, c->buf_len,
+		   CONN_BUF_BYTES, c->forwarded, c->credited, c->received, c->buf_len,
 		   socket_bytes(c->fd, SIOCOUTQ));
 }
 
@@ -675,15 +693,15 @@ static void vsock_free(struct vio_dev *d)
 	struct vsock *v = self(d);
 
 	for (unsigned i = 0; i < CONNS_MAX; i++) {
-		struct conn *c = v->slot[i].conn;
+		struct vsock_conn *c = v->slot[i].conn;
 
 		if (!c)
 			continue;
-		settle_ticket(c, -ECONNRESET);
+		complete_ticket(c, -ECONNRESET);
 		drop(c);
 	}
-	vsock_settled(d);
-	loop_timer_clear(d->loop, &v->held_timer);
+	vsock_after_turn(d);
+	event_timer_clear(d->loop, &v->held_timer);
 	free(v);
 }
 
@@ -691,7 +709,7 @@ static const struct vio_ops vsock_ops = {
 	.id = 19,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,
-	.told_size = {[QUEUE_RX] = RX_TOLD},
+	.advertised_size = {[QUEUE_RX] = RX_ADVERTISED},
 	.features = vsock_features,
 	.config_read = vsock_config_read,
 	.reset = vsock_reset,
@@ -700,13 +718,13 @@ static const struct vio_ops vsock_ops = {
 	.save = vsock_save,
 	.restore = vsock_restore,
 	.resumed = vsock_resumed,
-	.settled = vsock_settled,
+	.after_turn = vsock_after_turn,
 	.inspect = vsock_inspect,
 	.free = vsock_free,
 };
 
-int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop, uint64_t guest_cid,
-		  struct err *e)
+int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
+		  uint64_t guest_cid, struct err *e)
 {
 	struct vsock *v = calloc(1, sizeof(*v));
 
@@ -715,7 +733,7 @@ int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct loop *loop,
 	v->dev = (struct vio_dev){.ops = &vsock_ops, .mem = mem, .loop = loop};
 	v->guest_cid = guest_cid;
 	v->serial = SERIAL_MIN;
-	v->held_timer = (struct loop_timer){.fn = on_held_long, .arg = &v->dev};
+	v->held_timer = (struct event_timer){.fn = on_held_long, .arg = &v->dev};
 	list_init(&v->ready);
 	list_init(&v->outcomes);
 	for (unsigned i = 0; i < CONNS_MAX; i++)

@@ -453,3 +453,11 @@ def test_info_tells_the_family() -> None:
     assert (info.parent, info.children) == ("1", ["3"])
     listed = ramet.SandboxInfo.from_json({"id": "1", "state": "ready", "parent": None})
     assert (listed.parent, listed.children) == (None, [])
+
+
+def test_info_tells_size_and_end() -> None:
+    end = "2026-02-01T23:59:59.123Z"
+    answer = {"id": "1", "state": "ready", "vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
+    info = ramet.SandboxInfo.from_json({**answer, "expires_at": end})
+    assert (info.vcpus, info.ram_mib, info.rootfs_gb, info.expires_at) == (2, 512, 4, end)
+    assert ramet.SandboxInfo.from_json({**answer, "expires_at": None}).expires_at is None

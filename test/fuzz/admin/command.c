@@ -17,14 +17,18 @@ static void expect(int right)
 		abort();
 }
 
-static void count(void *arg, const struct key *key)
-{
-	++*(unsigned *)arg;
-}
-
 static struct config config;
 static struct store *store;
 static struct keys *keys;
+
+static unsigned count(void)
+{
+	unsigned n = 0;
+
+	for (const struct key *key = NULL; (key = keys_next(keys, key));)
+		n++;
+	return n;
+}
 
 static void begin(void)
 {
@@ -46,7 +50,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct command *const tables[] = {key_commands, NULL};
 	static struct arguments args;
-	unsigned before = 0, after = 0;
 	struct err e = {0};
 	size_t len = 0;
 	char *said = NULL;
@@ -58,14 +61,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	expect(args.argc >= 1 && args.argc <= COMMAND_ARGS_MAX && !args.argv[args.argc]);
-	keys_each(keys, count, &before);
+	const unsigned before = count();
 	const struct command_env env = {.config = &config, .keys = keys};
 	FILE *out = open_memstream(&said, &len);
 	enum command_wait wait;
 	enum command_status status = command_run(tables, &env, &args, out, &wait);
 	fclose(out);
 	expect(len > 0);
-	keys_each(keys, count, &after);
+	const unsigned after = count();
 	expect(after == before || (after == before + 1 && status == COMMAND_DONE));
 	expect((after > before) == (strncmp(said, "rmt_", 4) == 0));
 	free(said);

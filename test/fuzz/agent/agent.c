@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "orchestrator/agent/agent.h"
-#include "orchestrator/core/splitter.h"
+#include "orchestrator/journal/splitter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -41,7 +41,7 @@ static void use_url(const char *url, size_t len)
 		expect(mode >= 1 && mode <= 07777);
 	else
 		expect(mode == 1);
-	if (query_number(url, len, "offset", &n, &e) >= 0)
+	if (query_number(url, len, "offset", 0, &n, &e) >= 0)
 		expect(n <= 1ull << 53);
 	query_flag(url, len, "recursive", &flag, &e);
 }

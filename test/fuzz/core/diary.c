@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/core/diary.h"
+#include "orchestrator/journal/diary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest/file-request.h"
-#include "guest/pty-request.h"
+#include "guest/files/file-request.h"
+#include "guest/terminal/pty-request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

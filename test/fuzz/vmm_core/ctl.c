@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	nfds = data[0];
 	size--;
 	memcpy(&m, data + 1, size < sizeof(m) ? size : sizeof(m));
-	if (ctl_check(&m, size, nfds, &e)) {
+	if (ctl_check_request(&m, size, nfds, &e)) {
 		if (!e.text[0])
 			abort();
 	} else if (size != sizeof(m) || !m.seq) {

@@ -22,14 +22,15 @@ static void put_checksum_right(uint8_t *table, size_t size)
 		table[CRC_AT + i] = (uint8_t)(crc >> (8 * i));
 }
 
-static void check(const struct runs *r)
+static void check(const struct extents *r)
 {
 	uint64_t end = 0;
 
 	for (uint32_t i = 0; i < r->n; i++) {
-		if (r->run[i].offset < end || !r->run[i].bytes || r->run[i].offset % RAM_PAGE)
+		if (r->extent[i].offset < end || !r->extent[i].bytes ||
+		    r->extent[i].offset % RAM_PAGE)
 			abort();
-		end = r->run[i].offset + r->run[i].bytes;
+		end = r->extent[i].offset + r->extent[i].bytes;
 		if (end % RAM_PAGE || end > RAM)
 			abort();
 	}
@@ -37,7 +38,7 @@ static void check(const struct runs *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct runs runs = {0};
+	struct extents extents = {0};
 	struct err e = {0};
 	uint8_t *table;
 
@@ -49,11 +50,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(table, data + 1, size - 1);
 	if (size - 1 >= CRC_AT + 4 && !(data[0] & 0x80))
 		put_checksum_right(table, size - 1);
-	if (!ram_table_parse(&runs, table, size - 1, RAM, &e))
-		check(&runs);
+	if (!ram_table_parse(&extents, table, size - 1, RAM, &e))
+		check(&extents);
 	else if (!e.text[0])
 		abort();
-	runs_free(&runs);
+	extents_free(&extents);
 	free(table);
 	return 0;
 }

@@ -25,7 +25,7 @@ static void put_header_right(uint8_t *file, size_t size)
 	wire_put_u32(&h, 0);
 }
 
-static void read_fields(struct state_image *img)
+static void read_fields(struct state_file *img)
 {
 	static struct vcpu_state vcpu;
 	struct vm_state vm;
@@ -38,7 +38,7 @@ static void read_fields(struct state_image *img)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct state_image img;
+	static struct state_file img;
 	struct err e = {0};
 	uint8_t *file;
 

@@ -27,7 +27,7 @@ static void seal(struct guest *g)
 	int fd = new_file();
 
 	for (int i = 0; i < 1000 && !vio_mmio_drain(g->v.mmio); i++)
-		loop_turn(g->v.loop, 10);
+		event_loop_turn(g->v.loop, 10);
 	int rc = layer_stack_seal(vio_blk_disk(g->v.dev), fd, &e);
 	if (rc == -E2BIG) /* an input with more seals than a disk has layers */
 		close(fd);
@@ -63,7 +63,7 @@ static void special(struct guest *g, uint8_t what)
 	if (what % 8 == 7) {
 		seal(g);
 	} else if (what % 8 == 6) {
-		layer_lift_plan(vio_blk_disk(g->v.dev), 1);
+		layer_copy_up_plan(vio_blk_disk(g->v.dev), 1);
 		vio_blk_sealed(g->v.dev);
 	} else {
 		request(g);

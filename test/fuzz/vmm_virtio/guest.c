@@ -7,7 +7,7 @@
 
 void guest_turn(struct guest *g)
 {
-	for (int i = 0; i < 16 && loop_turn(g->v.loop, 0); i++)
+	for (int i = 0; i < 16 && event_loop_turn(g->v.loop, 0); i++)
 		;
 }
 
@@ -87,7 +87,7 @@ static void save(struct guest *g)
 	struct wire w = wire_on(buf, sizeof(buf));
 
 	for (int i = 0; i < 1000 && !vio_mmio_drain(g->v.mmio); i++)
-		loop_turn(g->v.loop, 10);
+		event_loop_turn(g->v.loop, 10);
 	vio_mmio_save(g->v.mmio, &w);
 	if (w.bad)
 		__builtin_trap();

@@ -52,14 +52,14 @@ static void walk(struct layer_stack *s)
 	uint64_t at = 0, step = 512;
 
 	while (at < DISK) {
-		struct layer_run run = layer_map(s, at, DISK - at);
+		struct layer_extent extent = layer_map(s, at, DISK - at);
 
-		if (!run.len || run.len > DISK - at ||
-		    (run.fd >= 0 && run.offset + run.len > HEAD + DISK))
+		if (!extent.len || extent.len > DISK - at ||
+		    (extent.fd >= 0 && extent.offset + extent.len > HEAD + DISK))
 			__builtin_trap();
-		if (layer_write_map(s, at, DISK - at, &run) == LAYER_COPY && run.len != 4096)
+		if (layer_write_map(s, at, DISK - at, &extent) == LAYER_COPY && extent.len != 4096)
 			__builtin_trap();
-		if (run.offset + run.len > HEAD + DISK)
+		if (extent.offset + extent.len > HEAD + DISK)
 			__builtin_trap();
 		at += step;
 		step = step * 2 > 9000 ? 512 : step * 2;
@@ -67,19 +67,19 @@ static void walk(struct layer_stack *s)
 }
 
 /* All of both sealed layers; what is lifted is not wanted any more. */
-static void lift(struct layer_stack *s)
+static void copy_up(struct layer_stack *s)
 {
 	uint64_t from, end;
 
-	layer_lift_plan(s, 1);
-	while (layer_lift_next(s, 8192, &from, &end)) {
-		if (from >= end || end > DISK || !layer_lift_wanted(s, from))
+	layer_copy_up_plan(s, 1);
+	while (layer_copy_up_next(s, 8192, &from, &end)) {
+		if (from >= end || end > DISK || !layer_copy_up_wanted(s, from))
 			__builtin_trap();
 		layer_written(s, from, end - from);
-		if (layer_lift_wanted(s, from) || layer_lift_wanted(s, end - 1))
+		if (layer_copy_up_wanted(s, from) || layer_copy_up_wanted(s, end - 1))
 			__builtin_trap();
 	}
-	if (layer_lifting(s))
+	if (layer_copying_up(s))
 		__builtin_trap();
 	walk(s);
 }
@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (layer_stack_seal(s, new_file(), NULL) < 0)
 		__builtin_trap();
 	walk(s);
-	lift(s);
+	copy_up(s);
 	layer_stack_free(s);
 	return 0;
 }

@@ -21,7 +21,7 @@ static void use(struct vq *q)
 	vq_inspect(q, &r);
 	for (int i = 0; i < 3 * VQ_SIZE_MAX; i++) {
 		if (vq_pop(q, &c) <= 0) {
-			if (!vq_rearm(q))
+			if (!vq_enable_notification(q))
 				break;
 			continue;
 		}

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/config.h"
+#include "orchestrator/config/config.h"
 #include "proto/warden.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

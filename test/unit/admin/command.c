@@ -116,6 +116,7 @@ static void a_key_goes_through_its_life(void **state)
 	assert_int_equal(keys_check(w->keys, text, KEY_TEXT_LEN, &key), KEY_GOOD);
 	take(w, "# key ", id);
 	assert_string_equal(id, key->id);
+	says(w, "first key: from now on, requests without a key are refused");
 	was_told(w, "\"event\":\"key.created\",\"tenant\":\"tnt_", id);
 	was_told(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}\n", id);
 	assert_null(strstr(w->told, text));
@@ -162,13 +163,17 @@ static void a_key_may_be_of_a_tenant_there_is(void **state)
 	assert_int_equal(run(w, "key|create|--tier|pro|--name|a|--tenant|tnt_1"), COMMAND_FAILED);
 	says(w, "there is no tenant \"tnt_1\"");
 	assert_int_equal(run(w, "key|create|--tier|operator|--name|a"), COMMAND_DONE);
+	assert_null(strstr(w->said, "first key"));
 }
 
 static const struct {
 	const char *words, *says;
 	enum command_status status;
 } wrong[] = {
-	{"key", "there is no command \"key\"", COMMAND_USAGE},
+	{"key", "\"key\" needs a subcommand:\nusage: ramet key create ", COMMAND_USAGE},
+	{"key|", "there is no command \"key \"", COMMAND_USAGE},
+	{"key|drop|x", "there is no command \"key drop\"\nusage: ramet key create ", COMMAND_USAGE},
+	{"ke", "there is no command \"ke\"\n", COMMAND_USAGE},
 	{"keys|list", "there is no command \"keys\"", COMMAND_USAGE},
 	{"key|create", "--tier and --name are needed", COMMAND_USAGE},
 	{"key|create|--tier", "--tier needs a value", COMMAND_USAGE},
@@ -177,9 +182,10 @@ static const struct {
 	 COMMAND_USAGE},
 	{"key|create|--tier|pro|--name|", "1 to 63 are needed", COMMAND_USAGE},
 	{"key|create|--tier|pro|--name|x|y", "argument \"y\" is one too many", COMMAND_USAGE},
-	{"key|create|--tier|pro|--nam|x", "argument \"--nam\" is one too many", COMMAND_USAGE},
+	{"key|create|--tier|pro|--nam|x", "there is no option \"--nam\"", COMMAND_USAGE},
 	{"key|list|x", "one too many", COMMAND_USAGE},
 	{"key|revoke", "an argument is missing", COMMAND_USAGE},
+	{"key|revoke|-1", "there is no option \"-1\"\nusage: ramet key revoke ID", COMMAND_USAGE},
 	{"key|revoke|key_0", "there is no key key_0", COMMAND_FAILED},
 	{"key|rotate|key_0", "there is no key key_0", COMMAND_FAILED},
 	{"key|rotate|key_0|--grace|-1", "--grace must be whole seconds from 0", COMMAND_USAGE},
@@ -187,6 +193,49 @@ static const struct {
 	{"key|rotate|key_0|--grace|99999999999999999999", "from 0 to 31536000", COMMAND_USAGE},
 	{"key|rotate|key_0|--grace=", "from 0 to 31536000", COMMAND_USAGE},
 };
+
+static unsigned count_lines(const char *text)
+{
+	unsigned n = 0;
+
+	for (; (text = strchr(text, '\n')); text++)
+		n++;
+	return n;
+}
+
+/* In the parts that the loop says it in, no longer than so many lines. */
+static void many_keys_are_listed_in_parts(void **state)
+{
+	struct world *w = *state;
+	struct command_rest rest = {0};
+	const struct command_env env = {.config = &w->config, .keys = w->keys, .rest = &rest};
+	static struct arguments args;
+	char *said = NULL, text[KEY_TEXT_LEN + 1];
+	const struct key *key = NULL;
+	enum command_wait wait;
+	unsigned before = 0, parts = 0;
+	size_t len = 0;
+	struct err e;
+
+	for (int i = 0; i < 3 * COMMAND_LINES - 1; i++)
+		assert_int_equal(keys_create(w->keys, "k", "pro", NULL, text, &key, &e), 0);
+	assert_int_equal(arguments_parse(&args, "key\0list", 9, &e), 0);
+	FILE *out = open_memstream(&said, &len);
+	assert_int_equal(command_run(tables, &env, &args, out, &wait), COMMAND_DONE);
+	assert_non_null(rest.more);
+	for (bool more = true; more; parts++) {
+		more = rest.more(&env, &rest, out);
+		fflush(out);
+		assert_in_range(count_lines(said) - before, 1, COMMAND_LINES + 1);
+		before = count_lines(said);
+	}
+	fclose(out);
+	assert_int_equal(parts, 3);
+	assert_int_equal(count_lines(said), 3 * COMMAND_LINES);
+	for (key = keys_next(w->keys, NULL); key; key = keys_next(w->keys, key))
+		assert_non_null(strstr(said, key->id));
+	free(said);
+}
 
 static void what_is_wrong_is_said(void **state)
 {
@@ -241,9 +290,8 @@ static void requests_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_key_goes_through_its_life),
-		T(a_key_may_be_of_a_tenant_there_is),
-		T(what_is_wrong_is_said),
+		T(a_key_goes_through_its_life),		T(a_key_may_be_of_a_tenant_there_is),
+		T(many_keys_are_listed_in_parts),	T(what_is_wrong_is_said),
 		cmocka_unit_test(requests_are_checked),
 	};
 

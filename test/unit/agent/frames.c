@@ -12,8 +12,8 @@
 
 #include "base/fd.h"
 #include "base/wire.h"
-#include "guest/file-request.h"
-#include "guest/pty-request.h"
+#include "guest/files/file-request.h"
+#include "guest/terminal/pty-request.h"
 #include "orchestrator/agent/agent.h"
 
 #define UPL "upl_0123456789abcdef0123456789abcdef"
@@ -146,7 +146,7 @@ static void test_requests_about_terminals(void **state)
 					    .id = PTY,
 					    .place = 1ull << 50},
 		&r);
-	assert_true(r.place == 1ull << 50);
+	assert_true(r.offset == 1ull << 50);
 	ask_pty(
 		&(struct agent_pty_request){
 			.type = AGENT_PTY_RESIZE, .id = PTY, .cols = 120, .rows = 40},

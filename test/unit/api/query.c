@@ -127,7 +127,7 @@ static void test_flags(void **state)
 
 static int number(const char *url, uint64_t *n)
 {
-	return query_number(url, strlen(url), "n", n, &e);
+	return query_number(url, strlen(url), "n", 0, n, &e);
 }
 
 static void test_numbers(void **state)
@@ -150,6 +150,25 @@ static void test_numbers(void **state)
 	assert_true(n == 1ull << 53);
 	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
 		assert_int_equal(number(wrong[i], &n), -EINVAL);
+	assert_int_equal(query_number("?n=1", 4, "n", 2, &n, &e), -EINVAL);
+	assert_true(n == 1ull << 53);
+	assert_string_equal(e.text, "n must be a whole number from 2 to 2^53, not \"1\"");
+}
+
+static void test_what_is_wrong_is_quoted(void **state)
+{
+	uint64_t n;
+	uint32_t m;
+	bool f;
+
+	assert_int_equal(number("?n=t%65n", &n), -EINVAL);
+	assert_non_null(strstr(e.text, "n must be a whole number from 0 to 2^53, not \"ten\""));
+	assert_int_equal(mode("?mode=rwxr-xr-x", &m), -EINVAL);
+	assert_non_null(strstr(e.text, "not \"rwxr-xr-x\""));
+	assert_int_equal(flag("?f=yes", &f), -EINVAL);
+	assert_non_null(strstr(e.text, "f must be 1, true, 0 or false, not \"yes\""));
+	assert_int_equal(number("?n=1&n=2", &n), -EINVAL);
+	assert_non_null(strstr(e.text, "n is in the query twice"));
 }
 
 static bool range(const char *value, struct byte_range *r)
@@ -187,10 +206,15 @@ static void test_ranges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts),	      cmocka_unit_test(test_what_is_not_there),
-		cmocka_unit_test(test_what_is_wrong), cmocka_unit_test(test_paths),
-		cmocka_unit_test(test_modes),	      cmocka_unit_test(test_flags),
-		cmocka_unit_test(test_numbers),	      cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_what_is_not_there),
+		cmocka_unit_test(test_what_is_wrong),
+		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_flags),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_what_is_wrong_is_quoted),
+		cmocka_unit_test(test_ranges),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
-#include "orchestrator/config.h"
-#include "orchestrator/tiers.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/config/tiers.h"
 
 #define TEXT(t) t, strlen(t)
 
@@ -392,6 +392,7 @@ static void assert_tier(const struct config *c, const char *name, struct tier ex
 	assert_int_equal(t.idle_s, expected.idle_s);
 	assert_int_equal(t.lifetime_s, expected.lifetime_s);
 	assert_int_equal(t.concurrent, expected.concurrent);
+	assert_int_equal(t.disks_gb, expected.disks_gb);
 	assert_int_equal(t.spaces_gb, expected.spaces_gb);
 	assert_int_equal(t.persistent, expected.persistent);
 	assert_int_equal(t.private_memory, expected.private_memory);
@@ -403,11 +404,12 @@ static void tiers_are_as_promised(void **state)
 	struct tier t;
 
 	config_defaults(&c);
-	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 0, false, false});
-	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true, false});
-	assert_tier(&c, "scale", (struct tier){16384, 64, 7200, 86400, 500, 500, true, false});
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 40, 0, false, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, true, false});
+	assert_tier(&c, "scale",
+		    (struct tier){16384, 64, 7200, 86400, 500, 2000, 500, true, false});
 	assert_tier(&c, "enterprise",
-		    (struct tier){65536, 512, 86400, 604800, 10000, 5000, true, false});
+		    (struct tier){65536, 512, 86400, 604800, 10000, 40000, 5000, true, false});
 	assert_false(tier_find(&t, &c, "gold"));
 	assert_false(tier_find(&t, &c, "operator"));
 }
@@ -418,8 +420,8 @@ static void a_tier_keeps_what_is_not_named(void **state)
 	struct err e;
 
 	assert_int_equal(load(&c, "--tier_free=persistent=yes concurrent=3", &e), 0);
-	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 0, true, false});
-	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 50, true, false});
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 40, 0, true, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, true, false});
 }
 
 static void sizes_are_listed_in_their_order(void **state)
@@ -492,7 +494,7 @@ static char *read_example_file(void)
 	return text;
 }
 
-/* `rametd --example > orchestrator/ramet.conf` brings them together again. */
+/* `rametd --example > orchestrator/config/ramet.conf` brings them together again. */
 static void the_installed_file_is_the_example(void **state)
 {
 	assert_string_equal(read_example_file(), config_example());

@@ -305,7 +305,7 @@ static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
 static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 {
 	struct wire w = wire_from(body, len);
-	char env[1024] = "";
+	char env[40 << 10] = "";
 	size_t text, used = 0;
 
 	wire_get_u8(&w);

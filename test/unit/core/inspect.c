@@ -475,6 +475,60 @@ static void test_a_look_ends_with_its_call(void **state)
 	assert_int_equal(times_logged("stands still"), 0);
 }
 
+#define CALLS 12
+struct crowd {
+	struct world *w;
+	struct made made[CALLS];
+	struct run runs[CALLS];
+	unsigned inspected, most; /* now, and at any time */
+};
+
+static bool all_that_may_are_inspected(void *arg)
+{
+	struct crowd *c = arg;
+
+	c->inspected = 0;
+	list_each (pos, &c->w->core->sandboxes)
+		c->inspected += container_of(pos, struct sandbox, link)->stall.inspection != NULL;
+	c->most = c->inspected > c->most ? c->inspected : c->most;
+	return c->inspected >= 8;
+}
+
+static bool all_that_are_left_were_told(void *arg)
+{
+	all_that_may_are_inspected(arg);
+	return times_logged("stands still") == CALLS - 1;
+}
+
+/* They would take the memory and the workers from what goes on. */
+static void test_few_calls_are_inspected_at_a_time(void **state)
+{
+	struct crowd *c = calloc(1, sizeof(*c));
+	struct done d;
+
+	c->w = *state;
+	world_kill_core(c->w);
+	c->w->config.max_vms = 2 * CALLS;
+	world_start_core(c->w);
+	for (int i = 0; i < CALLS; i++) {
+		world_create(c->w, &c->made[i], NULL);
+		world_exec_start(c->w, &c->runs[i], c->made[i].view.id, "wait", false);
+		world_until_true(c->w, &c->runs[i].started);
+	}
+	fakes_fault(c->w->fakes, FAKES_MUTE, CALLS);
+	for (int i = 0; i < CALLS; i++)
+		stand_still(c->w, c->made[i].view.id);
+	world_until(c->w, all_that_may_are_inspected, c);
+	world_delete(c->w, &d, c->made[CALLS - 1].view.id); /* before its turn */
+	world_until(c->w, all_that_are_left_were_told, c);
+	assert_int_equal(c->most, 8);
+	assert_int_equal(times_logged("| end of the report"), 5);
+	fakes_go(c->w->fakes);
+	for (int i = 0; i < CALLS; i++)
+		world_until_true(c->w, &c->runs[i].over);
+	free(c);
+}
+
 /* The fakes' VMs are threads of this process, which works. */
 static bool was_told_of_idle_vms(void *arg)
 {
@@ -508,6 +562,31 @@ static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
 	assert_int_equal(times_logged("| the VM process says:"), 1);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
+}
+
+static bool is_given_up(void *arg)
+{
+	was_told_of_idle_vms(((struct crowd *)arg)->w);
+	return times_logged("is put away") > 0;
+}
+
+/* The request that waits for it does not wait for others' reports as well. */
+static void test_a_vm_is_given_up_without_a_report_when_many_are_inspected(void **state)
+{
+	struct crowd c = {.w = *state};
+	struct forked k;
+	struct made m;
+
+	world_create(c.w, &m, NULL);
+	world_wait_ready(c.w);
+	c.w->core->n_inspections += 8;
+	fakes_fault(c.w->fakes, FAKES_SEED_WAIT, 1);
+	world_fork_start(c.w, &k, m.view.id, 1, false);
+	world_until(c.w, is_given_up, &c);
+	c.w->core->n_inspections -= 8;
+	world_until_true(c.w, &k.done);
+	assert_false(k.ok);
+	assert_int_equal(times_logged("stands still"), 0);
 }
 
 static void test_the_log_is_not_flooded(void **state)
@@ -554,7 +633,9 @@ int main(void)
 		TEST(test_a_call_that_waits_is_no_stall),
 		TEST(test_a_call_that_moves_is_not_looked_at),
 		TEST(test_a_look_ends_with_its_call),
+		TEST(test_few_calls_are_inspected_at_a_time),
 		TEST(test_a_vm_that_stands_still_while_it_is_brought_up),
+		TEST(test_a_vm_is_given_up_without_a_report_when_many_are_inspected),
 		TEST(test_the_log_is_not_flooded),
 	};
 

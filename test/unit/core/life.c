@@ -218,6 +218,7 @@ static void test_the_code_that_a_guest_does_not_take_is_bounded(void **state)
 	script[LARGE] = 0;
 	for (int i = 0; i < 4; i++)
 		world_create(w, &m[i], NULL);
+	world_wait_ready(w); /* a refill's own calls would meet the fault */
 	fakes_fault(w->fakes, FAKES_CODE, 3);
 	for (int i = 0; i < 5; i++)
 		world_exec_start(w, &r[i], m[i % 3].view.id, script, false);

@@ -274,6 +274,25 @@ static void turn_keys(struct world *w)
 	world_until_true(w, &synced);
 }
 
+/* Whose VMs map a copy of the image's memory that nobody else has. */
+static void live_privately(struct world *w, struct made *m)
+{
+	const struct sandbox_spec sized = {.ram_mib = 192, .egress = true};
+	const char *everybody = world_tenant;
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	struct err e;
+
+	assert_int_equal(keys_create(core_keys(w->core), "own", "free", NULL, text, &key, &e), 0);
+	world_tenant = key->tenant;
+	for (int i = 0; i < 2; i++) { /* the copy is made, then used */
+		world_create(w, m, &sized);
+		assert_true(m->ok);
+		live(w, m);
+	}
+	world_tenant = everybody;
+}
+
 static void back_up(struct world *w)
 {
 	bool copied = false;
@@ -318,6 +337,8 @@ static void test_the_loop_makes_no_call_on_a_disk(void **state)
 	assert_true(m.ok);
 	world_create(w, &m, &named);
 	assert_true(m.ok);
+	live_privately(w, &m);
+	world_look(w);
 	core_templates(w->core, count_template, &templates);
 	turn_keys(w);
 	back_up(w);
@@ -336,6 +357,8 @@ static int setup(void **state)
 		return -1;
 	w = *state;
 	world_kill_core(w);
+	snprintf(w->config.tier_free, sizeof(w->config.tier_free),
+		 "private_memory=yes persistent=yes spaces_gb=1 concurrent=10");
 	snprintf(w->config.templates_dir, sizeof(w->config.templates_dir), "%s/templates", w->dir);
 	snprintf(command, sizeof(command),
 		 "mkdir -p %1$s/other && echo other > %1$s/other/rootfs.ext4 && "

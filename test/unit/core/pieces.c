@@ -17,9 +17,9 @@
 #include "base/fd.h"
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
-#include "orchestrator/core/manifest.h"
-#include "orchestrator/core/replay.h"
-#include "orchestrator/core/splitter.h"
+#include "orchestrator/template/manifest.h"
+#include "orchestrator/journal/replay.h"
+#include "orchestrator/journal/splitter.h"
 #include "orchestrator/vm/vm.h"
 
 static unsigned seed;

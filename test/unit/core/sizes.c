@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/core/internal.h"
-#include "orchestrator/tiers.h"
+#include "orchestrator/config/tiers.h"
 
 static void set_true(void *arg)
 {
@@ -129,8 +129,7 @@ static void test_no_number_is_too_large(void **state)
 	expect_size(&got, "4416x2x1024");
 }
 
-/* --- what is prepared --------------------------------------------------------------------------
- */
+/* --- what is prepared ------------------------------------------------------------------------- */
 
 static void list_ahead(struct sizes *out, const struct size *own, const char *setting,
 		       const struct size *host)
@@ -192,8 +191,7 @@ static void test_what_is_listed_and_too_large_is_cut_and_counts_once(void **stat
 	assert_int_equal(s.n, 0);
 }
 
-/* --- what was asked for lately ------------------------------------------------------------------
- */
+/* --- what was asked for lately ---------------------------------------------------------------- */
 
 static struct recent recent_of(const char *template, uint32_t vcpus, uint32_t ram_mib,
 			       uint32_t rootfs_gb)

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "orchestrator/core/template-source.h"
+#include "orchestrator/template/template-source.h"
 #include "test/unit/core/world.h"
 
 static void put_file(struct world *w, const char *template, const char *name, const char *text)
@@ -227,23 +227,13 @@ static void on_template(void *arg, const struct template_view *view)
 	snprintf(s->description, sizeof(s->description), "%s", view->description);
 }
 
-static bool is_listed(void *arg)
-{
-	void **args = arg;
-	struct seen *s = args[1];
-
-	s->n = 0;
-	core_templates(args[0], on_template, s);
-	return s->view.name;
-}
-
-/* A listing is as of the last look, and has the next one made. */
+/* As a list has it that is asked for now. */
 static struct seen see(struct world *w, const char *name)
 {
 	struct seen s = {.name = name};
-	void *args[] = {w->core, &s};
 
-	world_until(w, is_listed, args);
+	world_look(w);
+	core_templates(w->core, on_template, &s);
 	return s;
 }
 
@@ -313,6 +303,55 @@ static void test_all_templates_are_listed(void **state)
 	assert_int_equal(s.view.ram_mib, w->config.ram_mib);
 	create(w, &m, "datasci");
 	assert_string_equal(see(w, "datasci").view.state, "ready");
+}
+
+/* Not for one that has read the folder already. */
+static void test_a_list_waits_for_a_look_of_its_own(void **state)
+{
+	struct world *w = *state;
+	struct done first, second, third;
+	struct seen s = {.name = "datasci"};
+
+	world_look_start(w, &first);
+	usleep(100000); /* the worker is done with it; the loop does not turn */
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	world_look_start(w, &second);
+	world_look_start(w, &third);
+	world_until_true(w, &second.done);
+	assert_true(first.done);
+	assert_true(third.done); /* with the same look */
+	core_templates(w->core, on_template, &s);
+	assert_int_equal(s.n, 2);
+	assert_string_equal(s.view.name, "datasci");
+}
+
+static void on_shut_down(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void test_a_look_ends_with_the_service(void **state)
+{
+	struct world *w = *state;
+	struct done killed, first, waiting, late;
+	bool closed = false;
+
+	world_look_start(w, &killed);
+	world_kill_core(w);
+	assert_false(killed.done);
+	world_start_core(w);
+	world_look_start(w, &first);
+	world_look_start(w, &waiting);
+	core_shutdown(w->core, on_shut_down, &closed);
+	world_look_start(w, &late);
+	world_until_true(w, &closed);
+	world_until_true(w, &waiting.done);
+	assert_true(first.done && waiting.done && late.done);
+	assert_false(first.failed);
+	assert_string_equal(waiting.failure.code, "stopping");
+	assert_string_equal(late.failure.code, "stopping");
+	world_kill_core(w);
+	world_start_core(w);
 }
 
 static bool is_prepared(void *arg)
@@ -455,7 +494,7 @@ static void test_a_build_in_the_background_makes_way_for_one_that_a_request_wait
 
 static void test_a_refill_of_the_pool_runs_beside_busy_sandboxes(void **state)
 {
-	until_priorities(*state, "2");
+	until_priorities(*state, "21"); /* ahead of others once it is ready, for its first call */
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)
@@ -474,6 +513,8 @@ int main(void)
 		TEST(test_a_warm_up_that_fails_is_the_reason),
 		TEST(test_a_warm_up_that_says_much_is_told_by_its_end),
 		TEST(test_all_templates_are_listed),
+		TEST(test_a_list_waits_for_a_look_of_its_own),
+		TEST(test_a_look_ends_with_the_service),
 		TEST(test_templates_are_prepared_ahead),
 		TEST(test_a_template_that_is_replaced_is_made_anew),
 		TEST(test_images_of_templates_that_are_gone_go),

@@ -87,6 +87,21 @@ static void test_the_defaults_are_cut_as_well(void **state)
 	assert_in_range(m.view.idle_expires_at_ms - m.view.created_at_ms, 399000, 401000);
 }
 
+static void test_the_end_by_idleness_stands_while_nothing_happens(void **state)
+{
+	struct world *w = *state;
+	struct sandbox_view again;
+	struct failure f;
+	struct made m;
+
+	create(w, &m, NULL);
+	assert_true(core_view(w->core, world_tenant, m.view.id, &m.view, &f));
+	for (int i = 0; i < 20000; i++) { /* so many that the clocks' milliseconds change */
+		assert_true(core_view(w->core, world_tenant, m.view.id, &again, &f));
+		assert_int_equal(again.idle_expires_at_ms, m.view.idle_expires_at_ms);
+	}
+}
+
 static void test_the_default_size_is_cut_as_well(void **state)
 {
 	struct world *w = *state;
@@ -258,6 +273,41 @@ static void test_the_limit_holds_after_a_restart(void **state)
 	world_create(w, &m, NULL);
 	expect_cap(&m.failure);
 	world_tenant = TENANT_LOCAL;
+}
+
+/* What a tenant's guests can write to the host's disk is bounded before they write it. */
+static void test_disks_have_a_budget(void **state)
+{
+	struct sandbox_spec two_gb = {.rootfs_gb = 2};
+	struct world *w = *state;
+	struct made m, late;
+	struct forked k;
+	struct done d;
+
+	set_tier(w, "rootfs_gb=4 disks_gb=8");
+	use_key(w, "free");
+	world_create(w, &m, &two_gb);
+	assert_true(m.ok);
+	uint32_t each = m.view.rootfs_gb;
+	uint32_t room = 8 / each - 1;
+	world_fork(w, &k, m.view.id, room + 1);
+	assert_false(k.ok);
+	expect_cap(&k.failure);
+	assert_non_null(strstr(k.failure.text, "over its limit of 8 GB"));
+	world_fork_start(w, &k, m.view.id, room, false);
+	world_create_start(w, &late, &two_gb); /* the children on their way count */
+	world_until_true(w, &k.done);
+	world_until_true(w, &late.done);
+	assert_true(k.ok);
+	assert_false(late.ok);
+	expect_cap(&late.failure);
+	world_delete(w, &d, m.view.id);
+	world_create(w, &late, &two_gb);
+	assert_true(late.ok);
+
+	use_key(w, "free"); /* another's are its own */
+	world_create(w, &m, &two_gb);
+	assert_true(m.ok);
 }
 
 static void test_one_tenant_leaves_room_for_others(void **state)
@@ -689,6 +739,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_what_is_over_the_tier_is_cut),
 		T(test_the_defaults_are_cut_as_well),
+		T(test_the_end_by_idleness_stands_while_nothing_happens),
 		T(test_the_default_size_is_cut_as_well),
 		T(test_better_tiers_keep_more),
 		T(test_without_a_key_there_are_no_limits_but_the_host_s),
@@ -699,6 +750,7 @@ int main(void)
 		T(test_children_on_their_way_count),
 		T(test_a_fork_that_fails_gives_its_places_back),
 		T(test_the_limit_holds_after_a_restart),
+		T(test_disks_have_a_budget),
 		T(test_one_tenant_leaves_room_for_others),
 		T(test_the_code_of_one_tenant_leaves_room_for_others),
 		T(test_a_sandbox_that_is_idle_takes_calls_when_others_queue),

@@ -366,6 +366,22 @@ void world_delete(struct world *w, struct done *d, const char *id)
 	world_until_true(w, &d->done);
 }
 
+void world_look_start(struct world *w, struct done *d)
+{
+	*d = (struct done){0};
+	core_templates_look(w->core, on_done, d);
+	assert_false(d->done);
+}
+
+void world_look(struct world *w)
+{
+	struct done d;
+
+	world_look_start(w, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+}
+
 void world_interrupt(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};

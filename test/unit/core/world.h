@@ -124,6 +124,9 @@ void world_spaces(struct world *w, const char *tenant,
 
 void world_history(struct world *w, struct history *h, const char *id);
 void world_interrupt(struct world *w, struct done *d, const char *id);
+/* Looks for templates on the disk. */
+void world_look_start(struct world *w, struct done *d);
+void world_look(struct world *w);
 
 /* Whose calls they are: "local" at first. */
 extern const char *world_tenant;

@@ -31,7 +31,7 @@ static void on_sent(struct conn *c)
 {
 }
 
-static void on_gone(struct conn *c, enum conn_op was)
+static void on_gone(struct conn *c, enum conn_state was)
 {
 	gone = true;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "guest/file-request.h"
+#include "guest/files/file-request.h"
 
 #define ID "upl_0123456789abcdef0123456789abcdef"
 

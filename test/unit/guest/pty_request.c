@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "guest/pty-request.h"
+#include "guest/terminal/pty-request.h"
 
 #define ID "pty_0123456789abcdef0123456789abcdef"
 
@@ -98,10 +98,10 @@ static void test_a_start_with_a_field_out_of_range(void **state)
 	assert_int_equal(parse_start(65535, 1, PTY_ARGS_MAX, EXEC_ENV_MAX), 0);
 	assert_int_equal(parse_start(0, 1, 1, 0), -EPROTO);
 	assert_int_equal(parse_start(1, 0, 1, 0), -EPROTO);
-	assert_string_equal(e.text, "pty: a terminal has columns and rows");
+	assert_string_equal(e.text, "pty: columns and rows must not be 0");
 	assert_int_equal(parse_start(1, 1, 0, 0), -EPROTO);
 	assert_int_equal(parse_start(1, 1, PTY_ARGS_MAX + 1, 0), -EPROTO);
-	assert_string_equal(e.text, "pty: 4097 arguments; there are 1 to 4096");
+	assert_string_equal(e.text, "pty: 4097 arguments; allowed are 1 to 4096");
 	assert_int_equal(parse_start(1, 1, UINT32_MAX, 0), -EPROTO);
 	assert_int_equal(parse_start(1, 1, 1, EXEC_ENV_MAX + 1), -EPROTO);
 	assert_string_equal(e.text, "pty: 1025 variables; the limit is 1024");
@@ -134,7 +134,7 @@ static void test_the_others(void **state)
 	assert_int_equal(out.rest, w.pos);
 	wire_put_u64(&w, 1ull << 63);
 	assert_int_equal(parse(AGENT_PTY_ATTACH), 0);
-	assert_true(out.place == 1ull << 63);
+	assert_true(out.offset == 1ull << 63);
 	assert_int_equal(parse(AGENT_PTY_KILL), -EPROTO);
 	assert_int_equal(parse(AGENT_PTY_INPUT), 0);
 	assert_int_equal(out.rest, w.pos - 8);

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "guest/reseed.h"
+#include "guest/system/reseed.h"
 
 static struct {
 	int entropy, boot_id, clock, hostname, tcp, unique; /* what each step is to answer */
@@ -154,8 +154,8 @@ static void test_the_step_that_fails_is_named(void **state)
 	assert_string_equal(e.text, "renew the boot id: Permission denied");
 	fake.entropy = -ENOENT;
 	assert_int_equal(reseed_apply(&request, &ops, &e), -ENOENT);
-	assert_string_equal(e.text,
-			    "reseed the kernel's random generator: No such file or directory");
+	assert_string_equal(
+		e.text, "reseed the kernel's random number generator: No such file or directory");
 }
 
 int main(void)

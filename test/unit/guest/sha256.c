@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest/sha256.h"
+#include "guest/files/sha256.h"
 
 static void hex_of(const void *data, size_t len, size_t step, bool portable, char hex[65])
 {

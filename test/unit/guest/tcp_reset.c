@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "guest/tcp-reset.h"
+#include "guest/system/tcp-reset.h"
 
 #define PREPARE                                                                                    \
 	"exec 2>/dev/null; ip link set lo up && ip link add eth0 type veth peer name far && "      \

@@ -19,6 +19,42 @@
 #include "orchestrator/io/loop-internal.h"
 #include "orchestrator/io/uring.h"
 
+/* What the kernel is made to refuse. */
+static struct {
+	unsigned submissions; /* so many */
+	unsigned cancels;     /* so many, with -EACCES */
+	unsigned cancels_sent;
+} refuse;
+
+int __real_io_uring_submit(struct io_uring *ring);
+int __wrap_io_uring_submit(struct io_uring *ring);
+
+/* An operation that the ring is not allowed, instead of each cancel to be refused. */
+static void spoil_cancels(struct io_uring *ring)
+{
+	for (unsigned i = ring->sq.sqe_head; i != ring->sq.sqe_tail; i++) {
+		struct io_uring_sqe *sqe = &ring->sq.sqes[i & *ring->sq.kring_mask];
+
+		if (sqe->opcode != IORING_OP_ASYNC_CANCEL)
+			continue;
+		refuse.cancels_sent++;
+		if (!refuse.cancels)
+			continue;
+		refuse.cancels--;
+		sqe->opcode = IORING_OP_OPENAT;
+	}
+}
+
+int __wrap_io_uring_submit(struct io_uring *ring)
+{
+	if (refuse.submissions) {
+		refuse.submissions--;
+		return -EAGAIN;
+	}
+	spoil_cancels(ring);
+	return __real_io_uring_submit(ring);
+}
+
 struct fixture {
 	struct loop *loop;
 	int pair[2];
@@ -36,6 +72,7 @@ static int setup(void **state)
 		return -1;
 	}
 	f->wanted = 1;
+	memset(&refuse, 0, sizeof(refuse));
 	*state = f;
 	return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->pair);
 }
@@ -274,6 +311,198 @@ static void test_free_ends_what_is_under_way(void **state)
 	assert_int_equal(f->calls, 1);
 	assert_int_equal(f->result, -ECANCELED);
 	struct err e;
+	assert_int_equal(loop_new(&f->loop, &e), 0);
+}
+
+/* --- a kernel that is short of memory --- */
+
+static void stop_loop(void *arg)
+{
+	loop_stop(arg);
+}
+
+/* Until all wanted calls have come; fails where the loop would sleep on without them. */
+static void run_to_the_end(struct fixture *f)
+{
+	struct loop_timer limit = {.fn = stop_loop, .arg = f->loop};
+
+	loop_timer_set(f->loop, &limit, 60000);
+	assert_int_equal(loop_run(f->loop), 0);
+	loop_timer_clear(f->loop, &limit);
+	assert_int_equal(f->calls, f->wanted);
+}
+
+static void test_a_refused_submission_is_made_again(void **state)
+{
+	struct fixture *f = *state;
+
+	refuse.submissions = 40;
+	assert_non_null(loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f));
+	run_to_the_end(f);
+	assert_int_equal(refuse.submissions, 0);
+	assert_true(f->result & POLLOUT);
+}
+
+static void test_ops_wait_while_the_kernel_takes_none(void **state)
+{
+	struct fixture *f = *state;
+
+	f->wanted = 4 * URING_ENTRIES;
+	refuse.submissions = 40;
+	for (int i = 0; i < f->wanted; i++)
+		assert_non_null(loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f));
+	assert_int_equal(f->calls, 0);
+	run_to_the_end(f);
+}
+
+/* Some are with the kernel, some in the submission queue, and some wait for room in it. */
+static void test_ops_are_cancelled_wherever_they_are(void **state)
+{
+	enum { N = 4 * URING_ENTRIES };
+	struct fixture *f = *state;
+	struct loop_op *ops[N];
+	char buf[8];
+
+	f->wanted = N;
+	for (int i = 0; i < N; i++) {
+		if (i == N / 2) {
+			uring_submit(loop_uring(f->loop));
+			refuse.submissions = 10;
+		}
+		ops[i] = loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f);
+		assert_non_null(ops[i]);
+	}
+	for (int i = 0; i < N; i++)
+		loop_cancel(f->loop, ops[i]);
+	assert_int_equal(f->calls, 0);
+	run_to_the_end(f);
+	assert_int_equal(f->result, -ECANCELED);
+}
+
+static void test_a_cancel_that_fails_is_sent_again(void **state)
+{
+	struct fixture *f = *state;
+	char buf[8];
+
+	refuse.cancels = 3;
+	loop_cancel(f->loop, loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
+	run_to_the_end(f);
+	assert_int_equal(f->result, -ECANCELED);
+	assert_int_equal(refuse.cancels_sent, 4);
+}
+
+/* More control data than net.core.optmem_max fails with ENOBUFS. */
+struct large {
+	struct fixture *f;
+	struct loop_timer timer;
+	struct loop_op *op;
+	struct iovec iov;
+	struct msghdr msg;
+	unsigned ticks;
+};
+
+static void send_large(struct fixture *f, struct large *l)
+{
+	static char control[64 << 20];
+	static char byte = 'b';
+
+	*l = (struct large){.f = f,
+			    .iov = {&byte, 1},
+			    .msg = {.msg_iovlen = 1,
+				    .msg_control = control,
+				    .msg_controllen = sizeof(control)}};
+	l->msg.msg_iov = &l->iov;
+	l->op = loop_sendmsg(f->loop, f->pair[0], &l->msg, on_call, f);
+	assert_non_null(l->op);
+}
+
+static void on_tick(void *arg)
+{
+	struct large *l = arg;
+
+	l->ticks++;
+	loop_timer_set(l->f->loop, &l->timer, 1);
+}
+
+static void tick(struct large *l, void (*fn)(void *arg))
+{
+	l->timer = (struct loop_timer){.fn = fn, .arg = l};
+	loop_timer_set(l->f->loop, &l->timer, 1);
+}
+
+static void test_want_of_memory_becomes_an_error_in_the_end(void **state)
+{
+	struct fixture *f = *state;
+	struct large l;
+
+	send_large(f, &l);
+	tick(&l, on_tick);
+	run_to_the_end(f);
+	loop_timer_clear(f->loop, &l.timer);
+	assert_int_equal(f->result, -ENOBUFS);
+	assert_true(l.ticks > 1); /* nothing has waited for it */
+}
+
+static void heal(void *arg)
+{
+	struct large *l = arg;
+
+	assert_int_equal(l->f->calls, 0);
+	l->msg.msg_control = NULL;
+	l->msg.msg_controllen = 0;
+}
+
+static void test_what_had_no_memory_is_tried_again(void **state)
+{
+	struct fixture *f = *state;
+	struct large l;
+	char got;
+
+	send_large(f, &l);
+	tick(&l, heal);
+	run_to_the_end(f);
+	assert_int_equal(f->result, 1);
+	assert_int_equal(read(f->pair[1], &got, 1), 1);
+	assert_int_equal(got, 'b');
+}
+
+static void cancel_large(void *arg)
+{
+	struct large *l = arg;
+
+	loop_cancel(l->f->loop, l->op);
+	assert_int_equal(l->f->calls, 0);
+}
+
+static void test_a_cancel_ends_what_waits_for_memory(void **state)
+{
+	struct fixture *f = *state;
+	struct large l;
+
+	send_large(f, &l);
+	tick(&l, cancel_large);
+	run_to_the_end(f);
+	assert_int_equal(f->result, -ECANCELED);
+}
+
+static void stop_large(void *arg)
+{
+	stop_loop(((struct large *)arg)->f->loop);
+}
+
+static void test_free_ends_what_waits_for_memory(void **state)
+{
+	struct fixture *f = *state;
+	struct large l;
+	struct err e;
+
+	send_large(f, &l);
+	tick(&l, stop_large);
+	assert_int_equal(loop_run(f->loop), 0);
+	f->wanted = 0;
+	loop_free(f->loop);
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->result, -ECANCELED);
 	assert_int_equal(loop_new(&f->loop, &e), 0);
 }
 
@@ -609,6 +838,14 @@ int main(void)
 		T(test_fsync),
 		T(test_more_ops_than_the_queues_hold),
 		T(test_free_ends_what_is_under_way),
+		T(test_a_refused_submission_is_made_again),
+		T(test_ops_wait_while_the_kernel_takes_none),
+		T(test_ops_are_cancelled_wherever_they_are),
+		T(test_a_cancel_that_fails_is_sent_again),
+		T(test_want_of_memory_becomes_an_error_in_the_end),
+		T(test_what_had_no_memory_is_tried_again),
+		T(test_a_cancel_ends_what_waits_for_memory),
+		T(test_free_ends_what_waits_for_memory),
 		T(test_timers_fire_in_order_of_time),
 		T(test_many_timers_keep_heap_order),
 		T(test_ten_thousand_timers_are_moved),

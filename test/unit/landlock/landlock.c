@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
-#include "orchestrator/landlock.h"
+#include "orchestrator/daemon/landlock.h"
 
 static char top[64];
 static struct config config;

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
-#include "orchestrator/posture.h"
+#include "orchestrator/daemon/posture.h"
 
 static char sys[64];
 

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/store/store-internal.h"
+#include "test/unit/writes/failing-writes.h"
 
 /* cmocka.h needs these before it. */
 #include <setjmp.h>
@@ -424,6 +425,26 @@ static void test_what_failed_goes_with_the_next(void **state)
 	store_close(s);
 }
 
+/* The rows are in the file, though maybe not on the disk: to add them once more would fail. */
+static void test_a_failed_sync_does_not_fail_the_next_write(void **state)
+{
+	struct place *p = *state;
+	struct store *s = open_store(p);
+
+	add_number(s, 1);
+	assert_int_equal(write_out(s), 0);
+	add_number(s, 2);
+	writes_fail(p->dir, 1, EIO);
+	assert_int_equal(write_out(s), -EIO);
+	assert_true(writes_end());
+	assert_true(store_is_behind(s));
+	add_number(s, 3);
+	assert_int_equal(write_out(s), 0);
+	assert_false(store_is_behind(s));
+	assert_same(p, s);
+	store_close(s);
+}
+
 /* Somebody changed it under the service. */
 static void test_a_file_with_other_rows_is_brought_in_line(void **state)
 {
@@ -596,6 +617,7 @@ int main(void)
 		TEST(test_the_loop_goes_on_while_a_batch_is_written),
 		TEST(test_what_is_too_much_to_note_is_copied),
 		TEST(test_what_failed_goes_with_the_next),
+		TEST(test_a_failed_sync_does_not_fail_the_next_write),
 		TEST(test_a_file_with_other_rows_is_brought_in_line),
 		TEST(test_a_close_on_a_full_disk_keeps_the_live_copy),
 		TEST(test_without_room_for_a_live_copy_the_file_is_used),

@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/supervisor.h"
+#include "orchestrator/daemon/supervisor.h"
 
 #define TELL_FD 9
 

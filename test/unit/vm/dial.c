@@ -8,7 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "orchestrator/io/loop.h"
+
+static int few_descriptors(int domain, int type, int protocol, int pair[2]);
+#define socketpair few_descriptors
 #include "orchestrator/vm/dial.c"
+#undef socketpair
 
 static struct {
 	struct loop *loop;
@@ -16,14 +21,25 @@ static struct {
 	vm_reply_fn *fn;
 	void *arg;
 	int error;	  /* of each connect */
+	bool unasked;	  /* the VM process was not even asked */
 	unsigned works;	  /* looks that still find the VM process at work */
 	unsigned looks;	  /* at what it does */
 	unsigned tries;	  /* connects */
 	unsigned refused; /* of which that many fail; then one succeeds */
+	unsigned dry;	  /* tries for which no descriptors are left */
 	bool over;
 	int fd;
 	char text[128];
 } t;
+
+static int few_descriptors(int domain, int type, int protocol, int pair[2])
+{
+	if (!t.dry)
+		return socketpair(domain, type, protocol, pair);
+	t.dry--;
+	errno = EMFILE;
+	return -1;
+}
 
 struct loop *vm_loop(const struct vm *vm)
 {
@@ -54,7 +70,8 @@ static void answer(void *arg)
 	const struct ctl_msg reply = {0};
 	bool fails = t.tries <= t.refused;
 
-	t.fn(t.arg, fails ? t.error : 0, fails ? "refused" : "", &reply);
+	t.fn(t.arg, fails ? t.error : 0, fails ? "refused" : "",
+	     fails && t.unasked ? NULL : &reply);
 }
 
 struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg)
@@ -133,6 +150,44 @@ static void test_other_errors_are_not_tried_again(void **state)
 	assert_int_equal(t.tries, 1);
 }
 
+static void test_descriptors_are_waited_for(void **state)
+{
+	begin(0, 0);
+	t.dry = 5;
+	dial(1000, false);
+	assert_string_equal(t.text, "");
+	assert_int_equal(t.tries, 1);
+}
+
+static void test_descriptors_are_not_waited_for_without_end(void **state)
+{
+	begin(0, 0);
+	t.dry = UINT32_MAX;
+	dial(20, false);
+	assert_non_null(strstr(t.text, "no descriptors left"));
+	assert_int_equal(t.tries, 0);
+}
+
+static void test_want_of_memory_is_waited_for(void **state)
+{
+	begin(5, UINT32_MAX);
+	t.error = -ENOMEM;
+	t.unasked = true;
+	dial(1000, true);
+	assert_string_equal(t.text, "");
+	assert_int_equal(t.tries, 6);
+}
+
+static void test_vm_that_is_gone_is_not_tried_again(void **state)
+{
+	begin(UINT32_MAX, UINT32_MAX);
+	t.error = -ECONNRESET;
+	t.unasked = true;
+	dial(1000, true);
+	assert_string_equal(t.text, "refused");
+	assert_int_equal(t.tries, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -140,6 +195,10 @@ int main(void)
 		cmocka_unit_test(test_vm_that_stands_still_is_given_up),
 		cmocka_unit_test(test_limit_holds_for_a_working_vm),
 		cmocka_unit_test(test_other_errors_are_not_tried_again),
+		cmocka_unit_test(test_descriptors_are_waited_for),
+		cmocka_unit_test(test_descriptors_are_not_waited_for_without_end),
+		cmocka_unit_test(test_want_of_memory_is_waited_for),
+		cmocka_unit_test(test_vm_that_is_gone_is_not_tried_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,6 +77,20 @@ static void test_endless_work_is_not_progress(void **state)
 		assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
 }
 
+static void test_work_for_hours_is_not_progress(void **state)
+{
+	pid_t *child = *state;
+	struct vm_progress p;
+
+	vm_progress_begin(&p, (uint32_t)*child);
+	while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+		usleep(10000);
+	p.began_ms -= 3600000; /* as if it had done a little every now and then */
+	uint64_t before = p.last_ms;
+	while (p.last_ms == before)
+		assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
+}
+
 static void test_unknown_process_does_not_progress(void **state)
 {
 	struct vm_progress p;
@@ -94,6 +108,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_stopped_process_does_not_progress, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_endless_work_is_not_progress, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_work_for_hours_is_not_progress, setup,
+						teardown),
 		cmocka_unit_test(test_unknown_process_does_not_progress),
 	};
 

@@ -196,7 +196,7 @@ static const struct {
 	{no_segments, "0 program headers"},
 	{many_segments, "65 program headers"},
 	{headers_past_end, "too short"},
-	{headers_wrap, "past any end"},
+	{headers_wrap, "beyond the maximum size"},
 	{nothing_to_load, "nothing to load"},
 	{file_over_memory, "more bytes in the file"},
 	{offset_past_end, "past the end of the file"},
@@ -205,8 +205,8 @@ static const struct {
 	{past_ram, "not in guest memory"},
 	{address_wraps, "not in guest memory"},
 	{size_wraps, "not in guest memory"},
-	{entry_nowhere, "no place"},
-	{entry_in_tables, "no place"},
+	{entry_nowhere, "below 1 MiB or outside"},
+	{entry_in_tables, "below 1 MiB or outside"},
 };
 
 static void test_bad_kernels(void **state)

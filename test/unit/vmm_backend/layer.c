@@ -46,24 +46,24 @@ static struct layer_stack *open_stack(int base, const int *sealed, unsigned n)
 static void write_cluster(struct layer_stack *s, unsigned i, uint8_t byte)
 {
 	uint8_t data[4096];
-	struct layer_run run;
+	struct layer_extent extent;
 
 	memset(data, byte, sizeof(data));
-	assert_int_equal(layer_write_map(s, i * 4096ull, 4096, &run), LAYER_WRITE);
-	assert_int_equal(run.len, 4096);
-	assert_int_equal(pwrite(run.fd, data, 4096, (off_t)run.offset), 4096);
+	assert_int_equal(layer_write_map(s, i * 4096ull, 4096, &extent), LAYER_WRITE);
+	assert_int_equal(extent.len, 4096);
+	assert_int_equal(pwrite(extent.fd, data, 4096, (off_t)extent.offset), 4096);
 	layer_written(s, i * 4096ull, 4096);
 }
 
 /* First byte of a cluster as the stack shows it; -1 for "zeros, nowhere stored". */
 static int first_byte(const struct layer_stack *s, unsigned i)
 {
-	struct layer_run run = layer_map(s, i * 4096ull, 4096);
+	struct layer_extent extent = layer_map(s, i * 4096ull, 4096);
 	uint8_t byte;
 
-	if (run.fd < 0)
+	if (extent.fd < 0)
 		return -1;
-	assert_int_equal(pread(run.fd, &byte, 1, (off_t)run.offset), 1);
+	assert_int_equal(pread(extent.fd, &byte, 1, (off_t)extent.offset), 1);
 	return byte;
 }
 
@@ -96,22 +96,22 @@ static struct err expect_refused(int sealed_fd)
 static void test_the_base_shows_through_and_ends_in_zeros(void **state)
 {
 	int base = new_file();
-	struct layer_run run;
+	struct layer_extent extent;
 
 	assert_int_equal(pwrite(base, "base", 4, 0), 4);
 	assert_int_equal(ftruncate(base, 5000), 0);
 	struct layer_stack *s = open_stack(base, NULL, 0);
 	assert_int_equal(first_byte(s, 0), 'b');
-	run = layer_map(s, 0, DISK);
-	assert_int_equal(run.offset, 0);
-	assert_int_equal(run.len, 5000);
-	run = layer_map(s, 5000, 100);
-	assert_int_equal(run.fd, -1);
-	run = layer_map(s, 4999, 100);
-	assert_int_equal(run.len, 1);
-	run = layer_map(s, 8192, DISK - 8192);
-	assert_int_equal(run.fd, -1);
-	assert_int_equal(run.len, DISK - 8192);
+	extent = layer_map(s, 0, DISK);
+	assert_int_equal(extent.offset, 0);
+	assert_int_equal(extent.len, 5000);
+	extent = layer_map(s, 5000, 100);
+	assert_int_equal(extent.fd, -1);
+	extent = layer_map(s, 4999, 100);
+	assert_int_equal(extent.len, 1);
+	extent = layer_map(s, 8192, DISK - 8192);
+	assert_int_equal(extent.fd, -1);
+	assert_int_equal(extent.len, DISK - 8192);
 	layer_stack_free(s);
 	close(base);
 }
@@ -121,7 +121,7 @@ static void test_runs_follow_the_topmost_layer(void **state)
 	int bottom = make_sealed(NULL, 0, 'a');
 	int top = make_sealed(&bottom, 1, 'b');
 	struct layer_stack *s = open_stack(-1, (int[]){bottom, top}, 2);
-	struct layer_run run;
+	struct layer_extent extent;
 
 	assert_int_equal(first_byte(s, 2), 'b');
 	write_cluster(s, 3, 'c');
@@ -129,15 +129,15 @@ static void test_runs_follow_the_topmost_layer(void **state)
 	write_cluster(s, 5, 'c');
 	assert_int_equal(first_byte(s, 2), 'b');
 	assert_int_equal(first_byte(s, 5), 'c');
-	run = layer_map(s, 0, DISK);
-	assert_int_equal(run.fd, -1);
-	assert_int_equal(run.len, 2 * 4096);
-	run = layer_map(s, 2 * 4096, DISK - 2 * 4096);
-	assert_int_equal(run.len, 4096);
-	run = layer_map(s, 3 * 4096 + 100, DISK - 3 * 4096 - 100);
-	assert_int_equal(run.fd, layer_writable_fd(s));
-	assert_int_equal(run.offset, DATA + 3 * 4096 + 100);
-	assert_int_equal(run.len, 3 * 4096 - 100);
+	extent = layer_map(s, 0, DISK);
+	assert_int_equal(extent.fd, -1);
+	assert_int_equal(extent.len, 2 * 4096);
+	extent = layer_map(s, 2 * 4096, DISK - 2 * 4096);
+	assert_int_equal(extent.len, 4096);
+	extent = layer_map(s, 3 * 4096 + 100, DISK - 3 * 4096 - 100);
+	assert_int_equal(extent.fd, layer_writable_fd(s));
+	assert_int_equal(extent.offset, DATA + 3 * 4096 + 100);
+	assert_int_equal(extent.len, 3 * 4096 - 100);
 	layer_stack_free(s);
 	close(bottom);
 	close(top);
@@ -146,17 +146,17 @@ static void test_runs_follow_the_topmost_layer(void **state)
 static void test_a_partial_write_of_a_foreign_cluster_is_a_copy(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
-	struct layer_run run;
+	struct layer_extent extent;
 
-	assert_int_equal(layer_write_map(s, 4096 + 512, 512, &run), LAYER_COPY);
-	assert_int_equal(run.offset, DATA + 4096);
-	assert_int_equal(run.len, 4096);
+	assert_int_equal(layer_write_map(s, 4096 + 512, 512, &extent), LAYER_COPY);
+	assert_int_equal(extent.offset, DATA + 4096);
+	assert_int_equal(extent.len, 4096);
 	layer_written(s, 4096, 4096);
-	assert_int_equal(layer_write_map(s, 4096 + 512, DISK - 4608, &run), LAYER_WRITE);
-	assert_int_equal(run.offset, DATA + 4096 + 512);
-	assert_int_equal(run.len, 4096 - 512);
-	assert_int_equal(layer_write_map(s, 8192, 4096 * 3 + 512, &run), LAYER_WRITE);
-	assert_int_equal(run.len, 4096 * 3);
+	assert_int_equal(layer_write_map(s, 4096 + 512, DISK - 4608, &extent), LAYER_WRITE);
+	assert_int_equal(extent.offset, DATA + 4096 + 512);
+	assert_int_equal(extent.len, 4096 - 512);
+	assert_int_equal(layer_write_map(s, 8192, 4096 * 3 + 512, &extent), LAYER_WRITE);
+	assert_int_equal(extent.len, 4096 * 3);
 	layer_stack_free(s);
 }
 
@@ -244,7 +244,7 @@ static void test_no_more_is_sealed_than_can_be_opened(void **state)
 		assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
 	one_more = new_file();
 	assert_int_equal(layer_stack_seal(s, one_more, &e), -E2BIG);
-	assert_non_null(strstr(e.text, "can't have more"));
+	assert_non_null(strstr(e.text, "has the maximum of"));
 	close(one_more);
 	layer_stack_free(s);
 }
@@ -312,7 +312,7 @@ static void test_foreign_fields_are_named(void **state)
 		{CLUSTER_OFF, 65536, "clusters of 65536"},
 		{16, DISK * 2, "expected 65536"},
 		{24, 4096, "expected"},
-		{40, 7, "lies over another"},
+		{40, 7, "is not the layer before it"},
 		{SEALED_AT, 0, "never sealed"},
 		{SEALED_AT, 2, "never sealed"},
 	};
@@ -344,7 +344,7 @@ static void test_layers_in_the_wrong_order_are_refused(void **state)
 	layer_stack_free(s);
 }
 
-#define PIECE (128ull << 20) /* what a page of a bitmap is for */
+#define BITMAP_PAGE_SPAN (128ull << 20) /* what a page of a bitmap is for */
 
 static struct layer_stack *open_disk(const int *sealed, unsigned n, uint64_t disk_bytes)
 {
@@ -370,25 +370,25 @@ static int seal(struct layer_stack *s)
 
 static void test_a_disk_may_have_grown_since_a_layer_was_sealed(void **state)
 {
-	const unsigned last = PIECE / 4096 - 1;
-	struct layer_stack *s = open_disk(NULL, 0, PIECE);
-	struct layer_run run;
+	const unsigned last = BITMAP_PAGE_SPAN / 4096 - 1;
+	struct layer_stack *s = open_disk(NULL, 0, BITMAP_PAGE_SPAN);
+	struct layer_extent extent;
 	int sealed[2];
 
 	write_cluster(s, 2, 'a');
 	write_cluster(s, last, 'b');
 	sealed[0] = seal(s);
-	s = open_disk(sealed, 1, 3 * PIECE);
-	assert_int_equal(layer_disk_bytes(s), 3 * PIECE);
+	s = open_disk(sealed, 1, 3 * BITMAP_PAGE_SPAN);
+	assert_int_equal(layer_disk_bytes(s), 3 * BITMAP_PAGE_SPAN);
 	assert_int_equal(first_byte(s, 2), 'a');
 	assert_int_equal(first_byte(s, last), 'b');
-	run = layer_map(s, PIECE - 4096, 2 * 4096); /* ends where the old disk did */
-	assert_int_equal(run.len, 4096);
+	extent = layer_map(s, BITMAP_PAGE_SPAN - 4096, 2 * 4096); /* ends where the old disk did */
+	assert_int_equal(extent.len, 4096);
 	assert_int_equal(first_byte(s, last + 1), -1);
 	write_cluster(s, last + 1, 'c');
 	write_cluster(s, 2, 'd');
 	sealed[1] = seal(s);
-	s = open_disk(sealed, 2, 3 * PIECE);
+	s = open_disk(sealed, 2, 3 * BITMAP_PAGE_SPAN);
 	assert_int_equal(first_byte(s, 2), 'd');
 	assert_int_equal(first_byte(s, last), 'b');
 	assert_int_equal(first_byte(s, last + 1), 'c');
@@ -397,10 +397,11 @@ static void test_a_disk_may_have_grown_since_a_layer_was_sealed(void **state)
 	close(sealed[1]);
 }
 
-static void test_a_disk_that_shrank_or_grew_by_less_than_a_piece_is_refused(void **state)
+static void test_disk_that_shrank_or_grew_by_less_than_a_bitmap_page_is_refused(void **state)
 {
-	const uint64_t sizes[][2] = {
-		{2 * PIECE, PIECE}, {PIECE / 2, PIECE}, {PIECE + 4096, 2 * PIECE}};
+	const uint64_t sizes[][2] = {{2 * BITMAP_PAGE_SPAN, BITMAP_PAGE_SPAN},
+				     {BITMAP_PAGE_SPAN / 2, BITMAP_PAGE_SPAN},
+				     {BITMAP_PAGE_SPAN + 4096, 2 * BITMAP_PAGE_SPAN}};
 	struct err e = {0};
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -410,7 +411,7 @@ static void test_a_disk_that_shrank_or_grew_by_less_than_a_piece_is_refused(void
 		write_cluster(s, 1, 'a');
 		int sealed = seal(s);
 		assert_true(layer_stack_open(&s, -1, &sealed, 1, writable, sizes[i][1], &e) < 0);
-		assert_non_null(strstr(e.text, "it is of a disk of"));
+		assert_non_null(strstr(e.text, "it is for a disk of"));
 		close(writable);
 		close(sealed);
 	}
@@ -453,7 +454,8 @@ int main(void)
 		cmocka_unit_test(test_foreign_fields_are_named),
 		cmocka_unit_test(test_layers_in_the_wrong_order_are_refused),
 		cmocka_unit_test(test_a_disk_may_have_grown_since_a_layer_was_sealed),
-		cmocka_unit_test(test_a_disk_that_shrank_or_grew_by_less_than_a_piece_is_refused),
+		cmocka_unit_test(
+			test_disk_that_shrank_or_grew_by_less_than_a_bitmap_page_is_refused),
 		cmocka_unit_test(test_bad_sizes_and_files_are_refused),
 	};
 

@@ -36,10 +36,10 @@ static void test_good_requests(void **state)
 		struct ctl_msg m = message(good[i].type, good[i].nfds);
 		struct err e = {0};
 
-		assert_int_equal(ctl_check(&m, sizeof(m), good[i].nfds, &e), 0);
-		assert_int_equal(ctl_check(&m, sizeof(m), good[i].nfds + 1, &e), -EPROTO);
+		assert_int_equal(ctl_check_request(&m, sizeof(m), good[i].nfds, &e), 0);
+		assert_int_equal(ctl_check_request(&m, sizeof(m), good[i].nfds + 1, &e), -EPROTO);
 		m.nfds++;
-		assert_int_equal(ctl_check(&m, sizeof(m), good[i].nfds + 1, &e), -EPROTO);
+		assert_int_equal(ctl_check_request(&m, sizeof(m), good[i].nfds + 1, &e), -EPROTO);
 	}
 }
 
@@ -53,10 +53,10 @@ static void test_fills_count_their_descriptors(void **state)
 		boot.fill.has_initrd = 1;
 		boot.fill.layers = restore.fill.layers = layers;
 		restore.fill.kind = CTL_RESTORE;
-		assert_int_equal(ctl_check(&boot, sizeof(boot), 4 + layers, &e), 0);
-		assert_int_equal(ctl_check(&restore, sizeof(restore), 4 + layers, &e), 0);
+		assert_int_equal(ctl_check_request(&boot, sizeof(boot), 4 + layers, &e), 0);
+		assert_int_equal(ctl_check_request(&restore, sizeof(restore), 4 + layers, &e), 0);
 		boot.nfds--;
-		assert_int_equal(ctl_check(&boot, sizeof(boot), 3 + layers, &e), -EPROTO);
+		assert_int_equal(ctl_check_request(&boot, sizeof(boot), 3 + layers, &e), -EPROTO);
 	}
 }
 
@@ -69,10 +69,10 @@ static void test_restores_count_memory_layers(void **state)
 		m.fill.kind = CTL_RESTORE;
 		m.fill.memory_layers = n;
 		m.fill.layers = 3;
-		assert_int_equal(ctl_check(&m, sizeof(m), 4 + n + 3, &e),
+		assert_int_equal(ctl_check_request(&m, sizeof(m), 4 + n + 3, &e),
 				 n <= CTL_MEMORY_MAX ? 0 : -EPROTO);
 		m.nfds--;
-		assert_int_equal(ctl_check(&m, sizeof(m), 4 + n + 2, &e), -EPROTO);
+		assert_int_equal(ctl_check_request(&m, sizeof(m), 4 + n + 2, &e), -EPROTO);
 	}
 }
 
@@ -89,7 +89,7 @@ static void test_ram_is_even_and_within_its_limits(void **state)
 		struct err e = {0};
 
 		m.fill.ram_mib = cases[i].ram_mib;
-		assert_int_equal(ctl_check(&m, sizeof(m), 3, &e), cases[i].result);
+		assert_int_equal(ctl_check_request(&m, sizeof(m), 3, &e), cases[i].result);
 	}
 }
 
@@ -99,10 +99,10 @@ static void test_a_fill_names_its_instance(void **state)
 	struct err e = {0};
 
 	m.fill.instance[CTL_INSTANCE_LEN - 1] = 0;
-	assert_int_equal(ctl_check(&m, sizeof(m), 3, &e), -EPROTO);
+	assert_int_equal(ctl_check_request(&m, sizeof(m), 3, &e), -EPROTO);
 	assert_non_null(strstr(e.text, "instance"));
 	m.fill.instance[0] = 1;
-	assert_int_equal(ctl_check(&m, sizeof(m), 3, &e), 0);
+	assert_int_equal(ctl_check_request(&m, sizeof(m), 3, &e), 0);
 }
 
 static void test_any_length_but_the_right_one(void **state)
@@ -112,7 +112,7 @@ static void test_any_length_but_the_right_one(void **state)
 	for (size_t len = 0; len <= sizeof(m) + 8; len++) {
 		struct err e = {0};
 
-		assert_int_equal(ctl_check(&m, len, 0, &e), len == sizeof(m) ? 0 : -EPROTO);
+		assert_int_equal(ctl_check_request(&m, len, 0, &e), len == sizeof(m) ? 0 : -EPROTO);
 	}
 }
 

@@ -31,21 +31,21 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int parse(struct config *out, struct err *e, char *const *extra)
+static int parse(struct vm_config *out, struct err *e, char *const *extra)
 {
 	char *argv[32] = {"ramet-vmm", "--kvm-fd", device, "--ctl-fd", listener};
 	int argc = 5;
 
 	while (*extra)
 		argv[argc++] = *extra++;
-	return config_parse(out, argc, argv, e);
+	return vm_config_parse(out, argc, argv, e);
 }
 
 #define PARSE(c, e, ...) parse(c, e, (char *[]){__VA_ARGS__, NULL})
 
 static void test_all_given(void **state)
 {
-	struct config c;
+	struct vm_config c;
 	struct err e = {0};
 
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "4", "--ram-mib", "512", "--slot", "7", "--cid",
@@ -65,7 +65,7 @@ static void test_all_given(void **state)
 
 static void test_defaults(void **state)
 {
-	struct config c;
+	struct vm_config c;
 	struct err e = {0};
 
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0"), 0);
@@ -96,13 +96,13 @@ static const struct {
 	{{"--vcpus", "2", "--ram-mib", "128"}, "--slot is missing"},
 	{{"--vcpus", "2", "--slot", "0"}, "--ram-mib is missing"},
 	{{"--vcpus", "2", "--vcpus", "2"}, "--vcpus is given twice"},
-	{{"--help"}, "\"--help\" is no option"},
+	{{"--help"}, "\"--help\" is not an option"},
 };
 
 static void test_refused(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-		struct config c;
+		struct vm_config c;
 		struct err e = {0};
 
 		assert_int_equal(parse(&c, &e, refused[i].args), -EINVAL);
@@ -113,7 +113,7 @@ static void test_refused(void **state)
 
 static void test_taps(void **state)
 {
-	struct config c;
+	struct vm_config c;
 	struct err e = {0};
 
 	assert_int_equal(
@@ -124,7 +124,7 @@ static void test_taps(void **state)
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0",
 			       "--tap-fd", device),
 			 -EBADF);
-	assert_non_null(strstr(e.text, "without blocking"));
+	assert_non_null(strstr(e.text, "must be non-blocking"));
 }
 
 static void test_descriptors(void **state)
@@ -135,20 +135,20 @@ static void test_descriptors(void **state)
 			 "1", "--ram-mib", "128",  "--slot",   "0"};
 	char *closed[] = {"x", "--kvm-fd",  "999", "--ctl-fd", listener, "--vcpus",
 			  "1", "--ram-mib", "128", "--slot",   "0"};
-	struct config c;
+	struct vm_config c;
 	struct err e = {0};
 
-	assert_int_equal(config_parse(&c, 11, swapped, &e), -EBADF);
-	assert_int_equal(config_parse(&c, 11, plain, &e), -EBADF);
+	assert_int_equal(vm_config_parse(&c, 11, swapped, &e), -EBADF);
+	assert_int_equal(vm_config_parse(&c, 11, plain, &e), -EBADF);
 	assert_non_null(strstr(e.text, "not a socket"));
-	assert_int_equal(config_parse(&c, 11, closed, &e), -EBADF);
+	assert_int_equal(vm_config_parse(&c, 11, closed, &e), -EBADF);
 	assert_non_null(strstr(e.text, "not an open device"));
 }
 
 static void test_proc(void **state)
 {
 	scoped_fd int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	struct config c;
+	struct vm_config c;
 	struct err e = {0};
 	char number[16];
 
@@ -160,7 +160,7 @@ static void test_proc(void **state)
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0",
 			       "--proc-fd", listener),
 			 -EBADF);
-	assert_non_null(strstr(e.text, "not of a procfs"));
+	assert_non_null(strstr(e.text, "not on a procfs"));
 }
 
 int main(void)

@@ -95,7 +95,7 @@ static void test_each_is_taken(void **state)
 		struct ctl_msg m = s.msg;
 		struct err e = {0};
 
-		if (ctl_check(&m, sizeof(m), s.nfds, &e) < 0)
+		if (ctl_check_request(&m, sizeof(m), s.nfds, &e) < 0)
 			fail_msg("%s: %s", seeds[i].name, e.text);
 		seen[m.type] = true;
 	}

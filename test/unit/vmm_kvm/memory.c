@@ -82,12 +82,12 @@ static void test_image_is_private(void **state)
 	assert_int_equal(gm_reserve(&m, 2 * MIB, &e), 0);
 	assert_int_equal(gm_back_with_memfd(&m, &fd, &e), 0);
 	assert_true(gm_write(&m, MIB, "image", 6));
-	assert_int_equal(gm_back_with_image(&m, fd, &e), 0);
+	assert_int_equal(gm_back_with_file(&m, fd, &e), 0);
 	assert_true(gm_write(&m, MIB, "child", 6));
 	assert_int_equal(pread(fd, &byte, 1, MIB), 1);
 	assert_int_equal(byte, 'i');
 	assert_int_equal(ftruncate(fd, MIB), 0);
-	assert_int_equal(gm_back_with_image(&m, fd, &e), -EINVAL);
+	assert_int_equal(gm_back_with_file(&m, fd, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "1048576 bytes"));
 	close(fd);
 	gm_release(&m);

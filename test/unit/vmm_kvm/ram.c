@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Guests without a KVM: patterns are written into RAM beside a copy of what should be there, and
- * images are mapped elsewhere and compared byte by byte.
+ * Guests without a KVM: patterns are written into RAM and into a copy of its expected content;
+ * snapshots are mapped elsewhere and compared byte by byte.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -101,18 +101,18 @@ static uint64_t freeze(struct guest *g)
 	uint64_t copied;
 
 	ok(ram_freeze(g->ram, &copied, &e));
-	ram_settle(g->ram);
+	ram_end_freeze(g->ram);
 	return copied;
 }
 
-/* A guest of the last image of `g`. */
+/* Restores a guest from the last snapshot of `g`. */
 static void fork_guest(const struct guest *g, struct guest *child)
 {
-	int fds[RAM_IMAGE_FDS];
-	unsigned n = ram_image(g->ram, fds);
+	int fds[RAM_SNAPSHOT_FDS];
+	unsigned n = ram_snapshot_fds(g->ram, fds);
 
 	make_guest(child, g->gm.bytes);
-	ok(ram_back_with_image(child->ram, fds[0], fds + 1, n - 1, &e));
+	ok(ram_back_with_snapshot(child->ram, fds[0], fds + 1, n - 1, &e));
 	memcpy(child->expected, g->expected, g->gm.bytes);
 }
 
@@ -145,7 +145,7 @@ static int take_memory(int fd)
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, 4 * MIB), 0);
 	make_guest(&g, 4 * MIB);
-	r = ram_back_with_image(g.ram, fd, NULL, 0, &e);
+	r = ram_back_with_snapshot(g.ram, fd, NULL, 0, &e);
 	end_guest(&g);
 	close(fd);
 	return r;
@@ -160,7 +160,7 @@ static int sealed(int seals)
 	return fd;
 }
 
-/* Nobody may write to an image any more: it is sealed, or a file that has a name. */
+/* Nobody may be able to write to a snapshot: it is sealed, or a file that has a name. */
 static void test_memory_must_be_sealed(void **state)
 {
 	char path[] = "/dev/shm/ramet-test-XXXXXX";
@@ -183,7 +183,7 @@ static void test_memory_must_be_sealed(void **state)
 static void test_first_freeze_copies_nothing(void **state)
 {
 	struct guest g, child;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 	struct stat before, after;
 
 	boot(&g, 4 * MIB);
@@ -192,7 +192,7 @@ static void test_first_freeze_copies_nothing(void **state)
 	assert_int_equal(fstat(ram_memfd(g.ram), &before), 0);
 	assert_int_equal(freeze(&g), 0);
 	assert_int_equal(ram_memfd(g.ram), -1);
-	assert_int_equal(ram_image(g.ram, fds), 1);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 1);
 	put_pages(&g, 3, 5, 'b');
 	assert_int_equal(fstat(fds[0], &after), 0);
 	assert_int_equal(after.st_blocks, before.st_blocks);
@@ -211,21 +211,21 @@ static void test_first_freeze_copies_nothing(void **state)
 static void test_nothing_written_adds_no_layer(void **state)
 {
 	struct guest g, child;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 
 	boot(&g, 4 * MIB);
 	put_pages(&g, 1, 1, 'a');
 	freeze(&g);
 	check(&g); /* reading dirties nothing */
 	assert_int_equal(freeze(&g), 0);
-	assert_int_equal(ram_image(g.ram, fds), 1);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 1);
 	put_pages(&g, 1, 1, 'b');
 	assert_int_equal(freeze(&g), RAM_PAGE);
-	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 2);
 	fork_guest(&g, &child);
 	check(&child);
 	assert_int_equal(freeze(&child), 0);
-	assert_int_equal(ram_image(child.ram, fds), 2);
+	assert_int_equal(ram_snapshot_fds(child.ram, fds), 2);
 	end_guest(&child);
 	end_guest(&g);
 }
@@ -238,11 +238,11 @@ static uint64_t blocks_of(int fd)
 	return (uint64_t)st.st_blocks * 512;
 }
 
-/* Pages between dirty ones are stored along with them, unless nothing is there. */
+/* Pages between dirty ones are stored too, unless they are holes. */
 static void test_gaps(void **state)
 {
 	struct guest g, child;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 	uint64_t before;
 
 	boot(&g, 4 * MIB);
@@ -254,10 +254,10 @@ static void test_gaps(void **state)
 	put_pages(&g, 103, 1, 'e');
 	put_pages(&g, 500, 1, 'f'); /* one of 4 holes */
 	put_pages(&g, 505, 1, 'g');
-	ram_image(g.ram, fds);
+	ram_snapshot_fds(g.ram, fds);
 	before = blocks_of(fds[0]);
 	assert_int_equal(freeze(&g), (4 + 6 + 6) * RAM_PAGE);
-	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 2);
 	assert_int_equal(blocks_of(fds[0]), before);			 /* no hole was filled */
 	assert_int_equal(blocks_of(fds[1]), (1 + 4 + 3 + 2) * RAM_PAGE); /* table first */
 	fork_guest(&g, &child);
@@ -267,7 +267,7 @@ static void test_gaps(void **state)
 	end_guest(&g);
 }
 
-/* What was long enough to be shared again with its new layer is not copied again. */
+/* An extent long enough to be mapped from its new layer is not copied again. */
 static void test_long_runs_are_copied_once(void **state)
 {
 	struct guest g;
@@ -285,18 +285,18 @@ static void test_long_runs_are_copied_once(void **state)
 	end_guest(&g);
 }
 
-/* Layers that newer ones hide are let go of, and so is what this process maps of them. */
+/* Layers that newer ones hide are closed, and this process's mappings of them go away. */
 static void test_hidden_layers_go(void **state)
 {
 	struct guest g;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 
 	boot(&g, 16 * MIB);
 	freeze(&g);
 	for (unsigned i = 0; i < 30; i++) {
 		put(&g, 0, 16 * MIB, (uint8_t)('a' + i % 20));
 		assert_int_equal(freeze(&g), 16 * MIB);
-		assert_int_equal(ram_image(g.ram, fds), 2);
+		assert_int_equal(ram_snapshot_fds(g.ram, fds), 2);
 		assert_int_equal(g.ram->mapped.n, 1);
 	}
 	check(&g);
@@ -305,16 +305,19 @@ static void test_hidden_layers_go(void **state)
 
 static uint64_t own_bytes(const struct guest *g)
 {
-	struct runs own = {0};
+	struct extents own = {0};
 	uint64_t bytes;
 
 	ok(pagemap_dirty(g->ram->pagemap_fd, &g->gm, &own, &e));
-	bytes = runs_bytes(&own);
-	runs_free(&own);
+	bytes = extents_bytes(&own);
+	extents_free(&own);
 	return bytes;
 }
 
-/* What is left as it is, and still is, is in the image: written to anew, with what was there. */
+/*
+ * Own pages that have not changed are in the snapshot already, also after they were rewritten with
+ * the same content.
+ */
 static void test_what_is_the_same_is_not_copied(void **state)
 {
 	struct guest g, child;
@@ -341,7 +344,7 @@ static void test_what_is_the_same_is_not_copied(void **state)
 	end_guest(&g);
 }
 
-/* For many children little is copied ahead as well, and pages between it along with it. */
+/* For many children, few pages are copied ahead too, including those in gaps. */
 static void test_many_children_have_fewer_runs(void **state)
 {
 	struct guest g, child;
@@ -354,30 +357,30 @@ static void test_many_children_have_fewer_runs(void **state)
 	ok(ram_prepare(g.ram, 32, &e));
 	put_pages(&g, 12000, 1, 'c');
 	freeze(&g);
-	assert_int_equal(g.ram->image.n, 2);
+	assert_int_equal(g.ram->snapshot.n, 2);
 	fork_guest(&g, &child);
 	check(&child);
 	end_guest(&child);
 	end_guest(&g);
 }
 
-/* What is copied ahead and not written to since is not copied again. */
+/* Pages that were copied ahead and not written since are not copied again. */
 static void test_much_is_copied_ahead(void **state)
 {
 	struct guest g, child;
 	uint64_t copied;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 
 	boot(&g, 64 * MIB);
 	freeze(&g);
 	put(&g, MIB, 32 * MIB, 'a');
 	ok(ram_prepare(g.ram, 1, &e));
-	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 2);
 	put_pages(&g, 300, 2, 'b');
 	put_pages(&g, 10000, 3, 'c');
 	copied = freeze(&g);
 	assert_in_range(copied, 32 * MIB + 5 * RAM_PAGE, 32 * MIB + 16 * RAM_PAGE);
-	assert_int_equal(ram_image(g.ram, fds), 3);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 3);
 	assert_true(own_bytes(&g) < 32 * MIB);
 	fork_guest(&g, &child);
 	check(&child);
@@ -388,27 +391,27 @@ static void test_much_is_copied_ahead(void **state)
 	end_guest(&g);
 }
 
-/* Of a first fork all that was written has to be copied; after it most is in a layer already. */
+/* A first fork has to copy everything that was written; later most of it is in a layer already. */
 static void test_a_first_fork_copies_less_ahead(void **state)
 {
 	struct guest g;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 
 	boot(&g, 64 * MIB);
 	freeze(&g);
 	put(&g, MIB, 2 * MIB, 'a');
 	ok(ram_prepare(g.ram, 1, &e));
-	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 2);
 	assert_int_equal(freeze(&g), 2 * MIB);
 	put(&g, MIB, 2 * MIB, 'b');
 	ok(ram_prepare(g.ram, 1, &e));
-	assert_int_equal(ram_image(g.ram, fds), 2);
+	assert_int_equal(ram_snapshot_fds(g.ram, fds), 2);
 	assert_int_equal(freeze(&g), 2 * MIB);
 	check(&g);
 	end_guest(&g);
 }
 
-/* A template's memory is a file on disk: pages between dirty ones are looked at through RAM. */
+/* A template's memory is a file on disk: pages in gaps are read through RAM. */
 static void test_gaps_of_a_file_on_disk(void **state)
 {
 	struct guest g, child;
@@ -424,11 +427,11 @@ static void test_gaps_of_a_file_on_disk(void **state)
 		assert_int_equal(pwrite(fileno(file), page, sizeof(page), 2ull * i * RAM_PAGE),
 				 RAM_PAGE);
 	}
-	ok(ram_back_with_image(g.ram, fileno(file), NULL, 0, &e));
+	ok(ram_back_with_snapshot(g.ram, fileno(file), NULL, 0, &e));
 	for (unsigned i = 0; i < 80; i++)
 		put_pages(&g, 3 * i, 1, 'a');
 	freeze(&g);
-	assert_int_equal(g.ram->image.n, 1);
+	assert_int_equal(g.ram->snapshot.n, 1);
 	for (unsigned i = 0; i < 40; i++)
 		put_pages(&g, 5 * i, 1, 'b');
 	freeze(&g);
@@ -451,8 +454,8 @@ static void limit(int what, rlim_t most)
 
 static void assert_freeze_fails(struct guest *g, int error)
 {
-	int before[RAM_IMAGE_FDS], after[RAM_IMAGE_FDS];
-	unsigned n = ram_image(g->ram, before), fds = count_fds();
+	int before[RAM_SNAPSHOT_FDS], after[RAM_SNAPSHOT_FDS];
+	unsigned n = ram_snapshot_fds(g->ram, before), fds = count_fds();
 	struct err e = {0};
 	uint64_t copied;
 
@@ -461,13 +464,13 @@ static void assert_freeze_fails(struct guest *g, int error)
 	assert_int_equal(ram_freeze(g->ram, &copied, &e), error);
 	limit(error == -EMFILE ? RLIMIT_NOFILE : RLIMIT_FSIZE, RLIM_INFINITY);
 	assert_true(e.text[0]);
-	assert_int_equal(ram_image(g->ram, after), n);
+	assert_int_equal(ram_snapshot_fds(g->ram, after), n);
 	assert_memory_equal(before, after, n * sizeof(*before));
 	assert_int_equal(count_fds(), fds);
 	check(g);
 }
 
-/* No descriptor for the layer; and no room for all of its pages, when some are copied. */
+/* Fails without a descriptor for the layer, and without space for all of its pages. */
 static void test_failed_freeze_changes_nothing(void **state)
 {
 	struct guest g, child;
@@ -489,7 +492,7 @@ static void test_failed_freeze_changes_nothing(void **state)
 	end_guest(&g);
 }
 
-/* The first freeze can't seal: RAM stays shared with its file. */
+/* The first freeze can't seal the memory file: RAM stays shared with it. */
 static void test_failed_first_freeze_changes_nothing(void **state)
 {
 	struct guest g;
@@ -515,15 +518,15 @@ static unsigned count_retired(const struct ram *r)
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < r->mapped.n; i++)
-		n += ram_position(r, r->mapped.piece[i].file) < 0;
+		n += ram_position(r, r->mapped.mapping[i].file) < 0;
 	return n;
 }
 
-/* Layers that were flattened are not held for ever by what is mapped of them. */
+/* Layers that were merged are not kept open for ever by mappings of them. */
 static void test_retired_layers_go(void **state)
 {
 	struct guest g;
-	bool seen = false;
+	bool visible = false;
 
 	boot(&g, 32 * MIB);
 	freeze(&g);
@@ -533,9 +536,9 @@ static void test_retired_layers_go(void **state)
 		freeze(&g);
 		while (ram_flatten_step(g.ram))
 			;
-		seen = seen || count_retired(g.ram);
+		visible = visible || count_retired(g.ram);
 	}
-	assert_true(seen);
+	assert_true(visible);
 	for (unsigned i = 0; i < 40 && count_retired(g.ram); i++)
 		freeze(&g);
 	assert_int_equal(count_retired(g.ram), 0);
@@ -543,8 +546,8 @@ static void test_retired_layers_go(void **state)
 	end_guest(&g);
 }
 
-/* In the background, pages between are copied before there are too many pieces. */
-static void test_pieces_are_joined(void **state)
+/* In the background, gaps are copied too before there are too many mappings. */
+static void test_mappings_are_joined(void **state)
 {
 	const uint64_t pages = 288 * MIB / RAM_PAGE;
 	struct guest g, child;
@@ -555,12 +558,12 @@ static void test_pieces_are_joined(void **state)
 	for (uint64_t i = 0; i < pages; i += 8)
 		put_pages(&g, i, 1, 'a');
 	freeze(&g);
-	assert_true(g.ram->image.n > IMAGE_MEMORY_RUNS_MAX / 2);
+	assert_true(g.ram->snapshot.n > IMAGE_MEMORY_EXTENTS_MAX / 2);
 	while (ram_flatten_step(g.ram))
 		steps++;
 	assert_true(steps > 0);
 	freeze(&g);
-	assert_in_range(g.ram->image.n, 1, IMAGE_MEMORY_RUNS_MAX / 4);
+	assert_in_range(g.ram->snapshot.n, 1, IMAGE_MEMORY_EXTENTS_MAX / 4);
 	assert_false(ram_flatten_step(g.ram));
 	fork_guest(&g, &child);
 	check(&child);
@@ -569,12 +572,12 @@ static void test_pieces_are_joined(void **state)
 	end_guest(&g);
 }
 
-/* More scattered than an image may be: pages between are copied until it fits. */
-static void test_too_many_pieces(void **state)
+/* More scattered than a snapshot may be: gaps are copied until it fits. */
+static void test_too_many_mappings(void **state)
 {
 	const uint64_t pages = 160 * MIB / RAM_PAGE;
 	struct guest g, child;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 
 	boot(&g, pages * RAM_PAGE);
 	for (uint64_t i = 0; i < pages; i += 3)
@@ -584,8 +587,8 @@ static void test_too_many_pieces(void **state)
 		for (uint64_t i = round * 5; i < pages; i += 17 - 7 * (round == 2))
 			put_pages(&g, i, 1, (uint8_t)('b' + round));
 		freeze(&g);
-		assert_true(g.ram->image.n <= IMAGE_MEMORY_RUNS_MAX);
-		assert_true(ram_image(g.ram, fds) >= 2);
+		assert_true(g.ram->snapshot.n <= IMAGE_MEMORY_EXTENTS_MAX);
+		assert_true(ram_snapshot_fds(g.ram, fds) >= 2);
 		fork_guest(&g, &child);
 		check(&child);
 		end_guest(&child);
@@ -596,7 +599,7 @@ static void test_too_many_pieces(void **state)
 
 static void test_both_ways_of_asking_agree(void **state)
 {
-	struct runs scanned = {0}, read = {0};
+	struct extents scanned = {0}, read = {0};
 	struct err e = {0};
 	struct guest g;
 	int fd = pagemap_open(-1, &e);
@@ -610,11 +613,11 @@ static void test_both_ways_of_asking_agree(void **state)
 	assert_int_equal(pagemap_read(fd, &g.gm, &read, &e), 0);
 	if (pagemap_scan(fd, &g.gm, &scanned, &e) == 0) {
 		assert_int_equal(scanned.n, read.n);
-		assert_memory_equal(scanned.run, read.run, read.n * sizeof(*read.run));
+		assert_memory_equal(scanned.extent, read.extent, read.n * sizeof(*read.extent));
 	}
 	assert_true(read.n > 512);
-	runs_free(&scanned);
-	runs_free(&read);
+	extents_free(&scanned);
+	extents_free(&read);
 	close(fd);
 	end_guest(&g);
 }
@@ -624,8 +627,8 @@ static void test_both_ways_of_asking_agree(void **state)
 #define GUESTS 5
 #define KEPT   6
 
-struct kept { /* an image that someone keeps, and what was in it */
-	int fds[RAM_IMAGE_FDS];
+struct kept { /* A snapshot that is kept, and its expected content. */
+	int fds[RAM_SNAPSHOT_FDS];
 	unsigned n;
 	uint8_t *expected;
 };
@@ -634,7 +637,7 @@ static void keep_image(struct kept *k, const struct guest *g)
 {
 	for (unsigned i = 0; i < k->n; i++)
 		close(k->fds[i]);
-	k->n = ram_image(g->ram, k->fds);
+	k->n = ram_snapshot_fds(g->ram, k->fds);
 	for (unsigned i = 0; i < k->n; i++)
 		k->fds[i] = fcntl(k->fds[i], F_DUPFD_CLOEXEC, 3);
 	if (!k->expected)
@@ -649,7 +652,7 @@ static void check_kept(struct kept *k, uint64_t bytes)
 	if (!k->n)
 		return;
 	make_guest(&g, bytes);
-	ok(ram_back_with_image(g.ram, k->fds[0], k->fds + 1, k->n - 1, &e));
+	ok(ram_back_with_snapshot(g.ram, k->fds[0], k->fds + 1, k->n - 1, &e));
 	memcpy(g.expected, k->expected, bytes);
 	check(&g);
 	end_guest(&g);
@@ -695,11 +698,11 @@ static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
 		flatten_some(g);
 	if (random_below(5) == 0)
 		check(g);
-	g->ram->left_max = random_below(3) * 50 * RAM_PAGE;
+	g->ram->keep_max = random_below(3) * 50 * RAM_PAGE;
 	if (random_below(3) == 0) {
 		g->ram->ahead_min = random_below(2) * 20 * RAM_PAGE;
 		g->ram->watch_min = random_below(2) * 40 * RAM_PAGE;
-		g->ram->show_max = (1 + random_below(100)) * RAM_PAGE;
+		g->ram->map_max = (1 + random_below(100)) * RAM_PAGE;
 		ok(ram_prepare(g->ram, (unsigned)random_below(8), &e));
 		write_somewhere(g);
 	}
@@ -745,12 +748,12 @@ static void test_random_sequences(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
-/* A child of a child, 80 deep; some flatten on the way, some have no time to. */
+/* A child of a child, 80 levels deep; some merge layers on the way, some have no time to. */
 static void test_deep_chain(void **state)
 {
 	unsigned before = count_fds();
 	struct guest g, child;
-	int fds[RAM_IMAGE_FDS];
+	int fds[RAM_SNAPSHOT_FDS];
 
 	boot(&g, PAGES * RAM_PAGE);
 	for (unsigned depth = 0; depth < 80; depth++) {
@@ -758,7 +761,7 @@ static void test_deep_chain(void **state)
 			write_somewhere(&g);
 		put_pages(&g, depth, 1, (uint8_t)depth);
 		freeze(&g);
-		assert_true(ram_image(g.ram, fds) <= RAM_IMAGE_FDS);
+		assert_true(ram_snapshot_fds(g.ram, fds) <= RAM_SNAPSHOT_FDS);
 		fork_guest(&g, &child);
 		if (depth >= 40)
 			flatten_some(&child);
@@ -772,7 +775,7 @@ static void test_deep_chain(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
-/* From now on the kernel does as one before 6.7 would: PAGEMAP_SCAN is no request of a page map. */
+/* From now on the kernel behaves like one before 6.7, which has no PAGEMAP_SCAN. */
 static int take_scan_away(void)
 {
 	struct sock_filter code[] = {
@@ -808,8 +811,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
 		cmocka_unit_test(test_retired_layers_go),
-		cmocka_unit_test(test_pieces_are_joined),
-		cmocka_unit_test(test_too_many_pieces),
+		cmocka_unit_test(test_mappings_are_joined),
+		cmocka_unit_test(test_too_many_mappings),
 		cmocka_unit_test(test_both_ways_of_asking_agree),
 		cmocka_unit_test(test_random_sequences),
 		cmocka_unit_test(test_deep_chain),

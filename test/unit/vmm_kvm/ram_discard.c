@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages that a guest has no use for: what they take is given back, and nothing else changes. */
+/* Discarded pages: their storage is freed, and nothing else changes. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,11 +55,11 @@ static uint64_t freeze(struct guest *g)
 
 static void fork_guest(const struct guest *g, struct guest *child)
 {
-	int fds[RAM_IMAGE_FDS];
-	unsigned n = ram_image(g->ram, fds);
+	int fds[RAM_SNAPSHOT_FDS];
+	unsigned n = ram_snapshot_fds(g->ram, fds);
 
 	make(child);
-	assert_int_equal(ram_back_with_image(child->ram, fds[0], fds + 1, n - 1, NULL), 0);
+	assert_int_equal(ram_back_with_snapshot(child->ram, fds[0], fds + 1, n - 1, NULL), 0);
 }
 
 static void check(const struct guest *g, uint64_t from, uint64_t to, uint8_t value)
@@ -98,11 +98,11 @@ static void test_of_a_booted_guest(void **state)
 	end(&g);
 }
 
-/* Pages of its own go; those of the image stay where they are, for others see them. */
+/* Own pages are freed; those of the snapshot stay, since others use them. */
 static void test_of_a_restored_guest(void **state)
 {
 	struct guest g, child;
-	struct runs dirty = {0};
+	struct extents dirty = {0};
 
 	boot(&g);
 	freeze(&g);
@@ -110,17 +110,17 @@ static void test_of_a_restored_guest(void **state)
 	memset(child.gm.base, 'c', 2 * MIB);
 	assert_int_equal(ram_discard(child.ram, MIB, 2 * MIB), 0);
 	assert_int_equal(pagemap_dirty(child.ram->pagemap_fd, &child.gm, &dirty, NULL), 0);
-	assert_int_equal(runs_bytes(&dirty), MIB);
+	assert_int_equal(extents_bytes(&dirty), MIB);
 	check(&child, 0, MIB, 'c');
 	check(&child, 3 * MIB, RAM, 'a');
 	check(&g, 0, RAM, 'a');
 	assert_int_equal(freeze(&child), MIB);
-	runs_free(&dirty);
+	extents_free(&dirty);
 	end(&child);
 	end(&g);
 }
 
-/* The guest's own writes after it are in the next image, whatever was dropped before. */
+/* Writes of the guest after a discard are in the next snapshot. */
 static void test_between_freezes(void **state)
 {
 	struct guest g, child;
@@ -161,7 +161,7 @@ static void test_only_whole_pages(void **state)
 
 static void test_outside_of_ram(void **state)
 {
-	struct guest g, shell;
+	struct guest g, blank;
 
 	boot(&g);
 	assert_int_equal(ram_discard(g.ram, RAM, 1), -EINVAL);
@@ -169,9 +169,9 @@ static void test_outside_of_ram(void **state)
 	assert_int_equal(ram_discard(g.ram, UINT64_MAX - 4095, 8192), -EINVAL);
 	check(&g, 0, RAM, 'a');
 	end(&g);
-	make(&shell);
-	assert_int_equal(ram_discard(shell.ram, 0, RAM_PAGE), -EINVAL);
-	end(&shell);
+	make(&blank);
+	assert_int_equal(ram_discard(blank.ram, 0, RAM_PAGE), -EINVAL);
+	end(&blank);
 }
 
 int main(void)

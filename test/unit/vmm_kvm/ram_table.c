@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory layers from anywhere: what is wrong with one is said, and RAM is not backed by it. */
+/* Memory layers from anywhere: each defect is reported, and RAM is not backed by a bad layer. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,77 +24,77 @@
 #define RAM    (4ull << 20)
 #define HEADER 32
 #define ENTRY  16
-#define MOST   IMAGE_MEMORY_RUNS_MAX
+#define MOST   IMAGE_MEMORY_EXTENTS_MAX
 #define ROOM   (HEADER + ENTRY * 8)
 
-static struct runs example(void)
+static struct extents example(void)
 {
-	struct runs r = {0};
+	struct extents r = {0};
 
-	assert_int_equal(runs_add(&r, 0, RAM_PAGE), 0);
-	assert_int_equal(runs_add(&r, 3 * RAM_PAGE, 5 * RAM_PAGE), 0);
-	assert_int_equal(runs_add(&r, RAM - RAM_PAGE, RAM_PAGE), 0);
+	assert_int_equal(extents_add(&r, 0, RAM_PAGE), 0);
+	assert_int_equal(extents_add(&r, 3 * RAM_PAGE, 5 * RAM_PAGE), 0);
+	assert_int_equal(extents_add(&r, RAM - RAM_PAGE, RAM_PAGE), 0);
 	return r;
 }
 
-static void put_table(int fd, const struct runs *runs, uint64_t ram_bytes)
+static void put_table(int fd, const struct extents *extents, uint64_t ram_bytes)
 {
-	assert_int_equal(ram_table_write(fd, runs, ram_bytes, NULL), 0);
+	assert_int_equal(ram_table_write(fd, extents, ram_bytes, NULL), 0);
 }
 
-/* As long as its runs need. */
-static void size_layer(int fd, const struct runs *runs)
+/* Sets the size that its extents need. */
+static void size_layer(int fd, const struct extents *extents)
 {
-	uint64_t bytes = ram_table_bytes(runs->n) + runs_bytes(runs);
+	uint64_t bytes = ram_table_bytes(extents->n) + extents_bytes(extents);
 
 	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
 }
 
-static int layer_of(const struct runs *runs)
+static int layer_of(const struct extents *extents)
 {
 	int fd = memfd_create("layer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	assert_true(fd >= 0);
-	put_table(fd, runs, RAM);
-	size_layer(fd, runs);
+	put_table(fd, extents, RAM);
+	size_layer(fd, extents);
 	return fd;
 }
 
 static void test_round_trip(void **state)
 {
-	struct runs in = example(), out = {0};
+	struct extents in = example(), out = {0};
 	scoped_fd int fd = layer_of(&in);
 	struct err e = {0};
 
 	assert_int_equal(ram_table_read(&out, fd, RAM, &e), 0);
 	assert_int_equal(out.n, in.n);
-	assert_memory_equal(out.run, in.run, in.n * sizeof(*in.run));
-	runs_free(&in);
-	runs_free(&out);
+	assert_memory_equal(out.extent, in.extent, in.n * sizeof(*in.extent));
+	extents_free(&in);
+	extents_free(&out);
 }
 
 static size_t table_bytes(uint8_t table[ROOM])
 {
-	struct runs in = example();
+	struct extents in = example();
 	scoped_fd int fd = memfd_create("table", MFD_CLOEXEC);
 	ssize_t n;
 
 	put_table(fd, &in, RAM);
 	n = pread(fd, table, ROOM, 0);
-	runs_free(&in);
+	extents_free(&in);
 	assert_int_equal(n, HEADER + 3 * ENTRY);
 	return (size_t)n;
 }
 
 static void assert_refused(const uint8_t *table, size_t size, const char *says)
 {
-	struct runs out = {0};
+	struct extents out = {0};
 	struct err e = {0};
 
 	assert_int_equal(ram_table_parse(&out, table, size, RAM, &e), -EINVAL);
 	if (!strstr(e.text, says))
 		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
-	runs_free(&out);
+	extents_free(&out);
 }
 
 static void test_any_bit_damaged(void **state)
@@ -115,33 +115,34 @@ static void test_cut_short_anywhere(void **state)
 	size_t n = table_bytes(table);
 
 	for (size_t i = 0; i < n; i++)
-		assert_refused(table, i, i < HEADER ? "not a memory layer" : "a table of 3 runs");
+		assert_refused(table, i,
+			       i < HEADER ? "not a memory layer" : "a table of 3 extents");
 }
 
 /* A table of many pages, of which the file has fewer. */
 static void test_long_table_cut_short(void **state)
 {
 	scoped_fd int fd = memfd_create("layer", MFD_CLOEXEC);
-	struct runs in = {0}, out = {0};
+	struct extents in = {0}, out = {0};
 	struct err e = {0};
 
 	for (uint64_t i = 0; i < 500; i++)
-		assert_int_equal(runs_add(&in, 2 * i * RAM_PAGE, RAM_PAGE), 0);
+		assert_int_equal(extents_add(&in, 2 * i * RAM_PAGE, RAM_PAGE), 0);
 	put_table(fd, &in, RAM);
 	size_layer(fd, &in);
 	assert_int_equal(ram_table_read(&out, fd, RAM, &e), 0);
 	assert_int_equal(out.n, in.n);
-	assert_memory_equal(out.run, in.run, in.n * sizeof(*in.run));
-	runs_free(&out);
+	assert_memory_equal(out.extent, in.extent, in.n * sizeof(*in.extent));
+	extents_free(&out);
 	assert_int_equal(ftruncate(fd, RAM_PAGE + 100), 0);
 	assert_int_equal(ram_table_read(&out, fd, RAM, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "a table of 500 runs in 4196 bytes"));
-	runs_free(&out);
-	runs_free(&in);
+	assert_non_null(strstr(e.text, "a table of 500 extents in 4196 bytes"));
+	extents_free(&out);
+	extents_free(&in);
 }
 
-/* One run that is wrong, under a checksum that is right. */
-static void assert_run_refused(uint64_t offset, uint64_t bytes)
+/* One invalid extent under a valid checksum. */
+static void assert_extent_refused(uint64_t offset, uint64_t bytes)
 {
 	uint8_t table[ROOM] = {0};
 	struct wire w = wire_on(table, sizeof(table));
@@ -158,22 +159,22 @@ static void assert_run_refused(uint64_t offset, uint64_t bytes)
 	wire_put_u64(&w, bytes);
 	w.pos = 24;
 	wire_put_u32(&w, crc32c(0, table, size));
-	assert_refused(table, size, "run 1 is");
+	assert_refused(table, size, "extent 1 is invalid");
 }
 
 static void test_hostile_runs(void **state)
 {
-	assert_run_refused(5 * RAM_PAGE, 0);
-	assert_run_refused(5 * RAM_PAGE, 100);
-	assert_run_refused(5 * RAM_PAGE + 1, RAM_PAGE);
-	assert_run_refused(2 * RAM_PAGE, RAM_PAGE); /* in the one before */
-	assert_run_refused(3 * RAM_PAGE, RAM_PAGE); /* touches it */
-	assert_run_refused(0, RAM_PAGE);	    /* before it */
-	assert_run_refused(RAM, RAM_PAGE);
-	assert_run_refused(RAM - RAM_PAGE, 2 * RAM_PAGE);
-	assert_run_refused(5 * RAM_PAGE, 0ull - RAM_PAGE);
-	assert_run_refused(0ull - RAM_PAGE, RAM_PAGE);
-	assert_run_refused(0ull - RAM_PAGE, 2 * RAM_PAGE);
+	assert_extent_refused(5 * RAM_PAGE, 0);
+	assert_extent_refused(5 * RAM_PAGE, 100);
+	assert_extent_refused(5 * RAM_PAGE + 1, RAM_PAGE);
+	assert_extent_refused(2 * RAM_PAGE, RAM_PAGE); /* in the one before */
+	assert_extent_refused(3 * RAM_PAGE, RAM_PAGE); /* touches it */
+	assert_extent_refused(0, RAM_PAGE);	       /* before it */
+	assert_extent_refused(RAM, RAM_PAGE);
+	assert_extent_refused(RAM - RAM_PAGE, 2 * RAM_PAGE);
+	assert_extent_refused(5 * RAM_PAGE, 0ull - RAM_PAGE);
+	assert_extent_refused(0ull - RAM_PAGE, RAM_PAGE);
+	assert_extent_refused(0ull - RAM_PAGE, 2 * RAM_PAGE);
 }
 
 /* --- As the RAM of a VM --- */
@@ -199,7 +200,7 @@ static void assert_no_image(int memory, const int *layers, unsigned n, const cha
 
 	assert_int_equal(gm_reserve(&gm, RAM, &e), 0);
 	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
-	assert_true(ram_back_with_image(ram, memory, layers, n, &e) < 0);
+	assert_true(ram_back_with_snapshot(ram, memory, layers, n, &e) < 0);
 	if (!strstr(e.text, says))
 		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
 	ram_free(ram);
@@ -228,10 +229,10 @@ static int sealed(uint64_t bytes)
 	return fd;
 }
 
-static void assert_no_layer_of(const struct runs *runs, off_t bytes, const char *says)
+static void assert_no_layer_of(const struct extents *extents, off_t bytes, const char *says)
 {
 	scoped_fd int memory = sealed(RAM);
-	scoped_fd int layer = layer_of(runs);
+	scoped_fd int layer = layer_of(extents);
 
 	assert_int_equal(ftruncate(layer, bytes), 0);
 	seal(layer);
@@ -240,8 +241,8 @@ static void assert_no_layer_of(const struct runs *runs, off_t bytes, const char 
 
 static void test_images_that_are_none(void **state)
 {
-	struct runs runs = example();
-	scoped_fd int layer = layer_of(&runs);
+	struct extents extents = example();
+	scoped_fd int layer = layer_of(&extents);
 	scoped_fd int memory = sealed(RAM);
 	scoped_fd int small = sealed(RAM / 2);
 	scoped_fd int empty = sealed(0);
@@ -259,16 +260,16 @@ static void test_images_that_are_none(void **state)
 	assert_no_image(memory, (int[]){layer, memory}, 2, "memory layer 2: ");
 	assert_no_image(memory, (int[]){pipe_like}, 1, "not a regular file");
 	assert_no_image(memory, (int[]){-1}, 1, "memory layer 1: ");
-	assert_no_image(memory, (int[]){empty}, 1, "0 bytes are no memory layer");
-	assert_no_layer_of(&runs, 7 * RAM_PAGE, "their table take 32768");
-	assert_no_layer_of(&runs, 9 * RAM_PAGE, "their table take 32768");
-	runs_free(&runs);
+	assert_no_image(memory, (int[]){empty}, 1, "0 bytes are too few for a memory layer");
+	assert_no_layer_of(&extents, 7 * RAM_PAGE, "their table take 32768");
+	assert_no_layer_of(&extents, 9 * RAM_PAGE, "their table take 32768");
+	extents_free(&extents);
 }
 
-/* Each layer is in order; together they are more pieces than a process can map. */
-static void test_too_many_pieces(void **state)
+/* Each layer is valid; together they need more mappings than a process can have. */
+static void test_too_many_mappings(void **state)
 {
-	struct runs even = {0}, odd = {0};
+	struct extents even = {0}, odd = {0};
 	scoped_fd int memory = -1, a = -1, b = -1;
 	const uint64_t bytes = 256ull << 20;
 	struct err e = {0};
@@ -276,8 +277,8 @@ static void test_too_many_pieces(void **state)
 	struct gm gm;
 
 	for (uint64_t i = 0; i < MOST; i++) {
-		assert_int_equal(runs_add(&even, i * 4 * RAM_PAGE, RAM_PAGE), 0);
-		assert_int_equal(runs_add(&odd, (i * 4 + 2) * RAM_PAGE, RAM_PAGE), 0);
+		assert_int_equal(extents_add(&even, i * 4 * RAM_PAGE, RAM_PAGE), 0);
+		assert_int_equal(extents_add(&odd, (i * 4 + 2) * RAM_PAGE, RAM_PAGE), 0);
 	}
 	memory = sealed(bytes);
 	a = sized(0);
@@ -290,13 +291,13 @@ static void test_too_many_pieces(void **state)
 	seal(b);
 	assert_int_equal(gm_reserve(&gm, bytes, &e), 0);
 	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
-	assert_int_equal(ram_back_with_image(ram, memory, (int[]){a, b}, 2, &e), -E2BIG);
-	assert_non_null(strstr(e.text, "32768 pieces; the limit is 16384"));
-	assert_int_equal(ram_back_with_image(ram, memory, (int[]){b}, 1, &e), 0);
+	assert_int_equal(ram_back_with_snapshot(ram, memory, (int[]){a, b}, 2, &e), -E2BIG);
+	assert_non_null(strstr(e.text, "32768 mappings; the limit is 16384"));
+	assert_int_equal(ram_back_with_snapshot(ram, memory, (int[]){b}, 1, &e), 0);
 	ram_free(ram);
 	gm_release(&gm);
-	runs_free(&even);
-	runs_free(&odd);
+	extents_free(&even);
+	extents_free(&odd);
 }
 
 static void test_only_once_and_not_before(void **state)
@@ -310,9 +311,9 @@ static void test_only_once_and_not_before(void **state)
 	assert_int_equal(gm_reserve(&gm, RAM, &e), 0);
 	assert_int_equal(ram_new(&ram, &gm, -1, &e), 0);
 	assert_int_equal(ram_freeze(ram, &copied, &e), -EINVAL);
-	assert_int_equal(ram_back_with_image(ram, memory, NULL, 0, &e), 0);
+	assert_int_equal(ram_back_with_snapshot(ram, memory, NULL, 0, &e), 0);
 	assert_int_equal(ram_back_with_memfd(ram, &e), -EBUSY);
-	assert_int_equal(ram_back_with_image(ram, memory, NULL, 0, &e), -EBUSY);
+	assert_int_equal(ram_back_with_snapshot(ram, memory, NULL, 0, &e), -EBUSY);
 	assert_int_equal(ram_freeze(ram, &copied, &e), -ENOTSUP); /* no page map */
 	ram_free(ram);
 	gm_release(&gm);
@@ -327,7 +328,7 @@ int main(void)
 		cmocka_unit_test(test_long_table_cut_short),
 		cmocka_unit_test(test_hostile_runs),
 		cmocka_unit_test(test_images_that_are_none),
-		cmocka_unit_test(test_too_many_pieces),
+		cmocka_unit_test(test_too_many_mappings),
 		cmocka_unit_test(test_only_once_and_not_before),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,7 +37,7 @@ static void write_file(void)
 
 	state_begin(&w, file, sizeof(file), VCPUS, 256);
 	put_section(&w, STATE_VM, "vm");
-	put_section(&w, STATE_LEGACY, "");
+	put_section(&w, STATE_CMOS, "");
 	put_section(&w, STATE_GENERATION, "g");
 	for (unsigned i = 0; i < VCPUS; i++)
 		put_section(&w, STATE_VCPU + i, "a vcpu");
@@ -57,7 +57,7 @@ static void fix_checksum(uint8_t *f, size_t len)
 
 static void test_good_file(void **state)
 {
-	struct state_image img;
+	struct state_file img;
 	struct err e = {0};
 	char body[6];
 
@@ -71,7 +71,7 @@ static void test_good_file(void **state)
 
 static void test_any_byte_damaged(void **state)
 {
-	struct state_image img;
+	struct state_file img;
 
 	write_file();
 	for (size_t i = 0; i < file_len; i++) {
@@ -88,7 +88,7 @@ static void test_any_byte_damaged(void **state)
 
 static void test_cut_short_anywhere(void **state)
 {
-	struct state_image img;
+	struct state_file img;
 
 	write_file();
 	for (size_t len = 0; len < file_len; len++) {
@@ -109,7 +109,7 @@ static void test_cut_short_anywhere(void **state)
 static void test_hostile_body(void **state)
 {
 	static uint8_t copy[ROOM];
-	struct state_image img;
+	struct state_file img;
 
 	write_file();
 	for (size_t i = 24; i < file_len; i++) {
@@ -127,19 +127,19 @@ static void test_hostile_body(void **state)
 
 static void test_other_devices(void **state)
 {
-	struct state_image img;
+	struct state_file img;
 	struct err e = {0};
 
 	write_file();
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES + 1, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "0x203"));
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES - 1, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "8 sections, not 7"));
+	assert_non_null(strstr(e.text, "8 sections, expected 7"));
 }
 
 static void test_other_version(void **state)
 {
-	struct state_image img;
+	struct state_file img;
 	struct err e = {0};
 
 	write_file();
@@ -151,7 +151,7 @@ static void test_other_version(void **state)
 /* The version before has no generation, and must have none. */
 static void test_the_version_before(void **state)
 {
-	struct state_image img;
+	struct state_file img;
 	struct err e = {0};
 	struct wire w;
 
@@ -160,7 +160,7 @@ static void test_the_version_before(void **state)
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -EINVAL);
 	state_begin(&w, file, sizeof(file), 1, 256);
 	put_section(&w, STATE_VM, "vm");
-	put_section(&w, STATE_LEGACY, "");
+	put_section(&w, STATE_CMOS, "");
 	put_section(&w, STATE_VCPU, "a vcpu");
 	file_len = (size_t)state_finish(&w, &e);
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -EINVAL);

@@ -67,7 +67,10 @@ static void test_reported_pages_are_given_back(void **state)
 	drv_fini(&w.v);
 }
 
-/* More than a turn's worth: others get theirs in between, and the driver waits for the whole. */
+/*
+ * More than a turn's worth: other devices get their turns in between, and the driver waits for all
+ * of it.
+ */
 static void test_a_long_report_takes_turns(void **state)
 {
 	struct world w;
@@ -81,7 +84,7 @@ static void test_a_long_report_takes_turns(void **state)
 	drv_add(&w.v, REPORTING, &(struct drv_buf){60 * MIB, MIB, true}, 1);
 	drv_kick(&w.v, REPORTING);
 	for (; !drv_used(&w.v, REPORTING, &head, &len); turns++)
-		assert_true(loop_turn(w.v.loop, 0) > 0);
+		assert_true(event_loop_turn(w.v.loop, 0) > 0);
 	assert_true(turns >= 20);
 	assert_true(w.largest <= 2 * MIB);
 	drv_run(&w.v);
@@ -92,7 +95,7 @@ static void test_a_long_report_takes_turns(void **state)
 	drv_fini(&w.v);
 }
 
-/* A report that is half done when the VM is to stand still is begun anew when it goes on. */
+/* A report in progress when the VM is paused is started again when it is resumed. */
 static void test_a_drain_in_a_long_report(void **state)
 {
 	struct world w;
@@ -102,7 +105,7 @@ static void test_a_drain_in_a_long_report(void **state)
 	start(&w);
 	drv_add(&w.v, REPORTING, &(struct drv_buf){8 * MIB, 40 * MIB, true}, 1);
 	drv_kick(&w.v, REPORTING);
-	assert_true(loop_turn(w.v.loop, 0) > 0);
+	assert_true(event_loop_turn(w.v.loop, 0) > 0);
 	assert_true(w.bytes && w.bytes < 40 * MIB);
 	assert_true(vio_mmio_drain(w.v.mmio));
 	assert_int_equal(w.v.dev->vq[REPORTING].next_avail, 0);
@@ -126,7 +129,7 @@ static void test_a_reset_in_a_long_report(void **state)
 	start(&w);
 	drv_add(&w.v, REPORTING, &(struct drv_buf){8 * MIB, 40 * MIB, true}, 1);
 	drv_kick(&w.v, REPORTING);
-	assert_true(loop_turn(w.v.loop, 0) > 0);
+	assert_true(event_loop_turn(w.v.loop, 0) > 0);
 	drv_start(&w.v, REPORTS, 64);
 	w.bytes = 0;
 	drv_run(&w.v);
@@ -139,7 +142,7 @@ static void test_a_reset_in_a_long_report(void **state)
 	drv_fini(&w.v);
 }
 
-/* Inflating is accepted and does nothing; a report that can't be followed is answered as well. */
+/* Inflating is accepted and does nothing; an invalid report is answered too. */
 static void test_what_does_nothing(void **state)
 {
 	struct world w;

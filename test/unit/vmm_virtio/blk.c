@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The disk as a guest sees it, against a plain array of bytes that says what must be there. */
+/* The disk as a guest sees it, compared with an array of bytes of the expected content. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@
 enum { IN = 0, OUT = 1, FLUSH = 4, GET_ID = 8, DISCARD = 11, ZEROES = 13 };
 #define F_FLUSH (1ull << 9)
 
-/* Time stands still where `frozen_ns` says it does. */
+/* Set to stop the clock. */
 static uint64_t frozen_ns;
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
@@ -191,7 +191,7 @@ static uint16_t offer(struct world *w, uint32_t type, uint64_t sector, uint64_t 
 
 	put_header(w, header, type, sector);
 	*(uint8_t *)drv_ptr(&w->v, status) = 0xee;
-	if (len > 4096) /* in two pieces of odd lengths */
+	if (len > 4096) /* in two buffers of odd lengths */
 		bufs[n++] = (struct drv_buf){data, 1000, type == IN || type == GET_ID};
 	if (len)
 		bufs[n] = (struct drv_buf){data, len, type == IN || type == GET_ID};
@@ -209,7 +209,7 @@ static uint8_t wait_status(struct world *w, uint16_t head, uint32_t *len)
 	uint16_t got;
 
 	while (!drv_used(&w->v, 0, &got, len))
-		loop_turn(w->v.loop, 1000);
+		event_loop_turn(w->v.loop, 1000);
 	assert_int_equal(got, head);
 	return *(uint8_t *)drv_ptr(&w->v, w->headers + 64ull * head + 32);
 }
@@ -262,14 +262,14 @@ static void seal(struct world *w)
 	struct layer_stack *disk = vio_blk_disk(w->v.dev);
 
 	while (!vio_mmio_drain(w->v.mmio))
-		loop_turn(w->v.loop, 1000);
+		event_loop_turn(w->v.loop, 1000);
 	w->layer[w->nlayers] = new_file();
 	assert_int_equal(layer_stack_seal(disk, dup(w->layer[w->nlayers]), NULL), 0);
 	w->nlayers++;
 	vio_mmio_continue(w->v.mmio);
 }
 
-/* Another VM on what was sealed; the unsealed top goes away. */
+/* Opens the sealed layers as another VM; the unsealed top is dropped. */
 static void reopen(struct world *w)
 {
 	seal(w);
@@ -402,12 +402,12 @@ static void test_a_host_file_that_may_not_grow_is_an_io_error(void **state)
 	assert_int_equal(request(w, OUT, 8, w->data, 4096), 1);
 	assert_int_equal(request(w, OUT, 1, w->data, 512), 1);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	check_disk(w); /* nothing of it is seen */
+	check_disk(w); /* none of it is visible */
 	write_some(w, 8, 8, 1);
 	check_disk(w);
 }
 
-/* Takes all the room there is on the small file system, or skips the test; the fd gives it back. */
+/* Takes all the space on the small file system, or skips the test. The descriptor releases it. */
 static int fill_small(void)
 {
 	static const uint8_t page[4096];
@@ -429,7 +429,7 @@ static uint16_t offer_write(struct world *w, uint64_t sector, uint8_t fill)
 
 	drv_kick(&w->v, 0);
 	for (int i = 0; i < 5; i++)
-		loop_turn(w->v.loop, 50);
+		event_loop_turn(w->v.loop, 50);
 	return head;
 }
 
@@ -447,7 +447,10 @@ static void test_writes_wait_while_the_host_disk_is_full(void **state)
 	check_disk(w);
 }
 
-/* What waits for room waits on through a drain, touches nothing meanwhile, and is done after it. */
+/*
+ * A write that waits for space waits through a drain, touches nothing meanwhile, and is done after
+ * it.
+ */
 static void test_a_drain_does_not_wait_for_room(void **state)
 {
 	struct world *w = *state;
@@ -455,19 +458,19 @@ static void test_a_drain_does_not_wait_for_room(void **state)
 	uint16_t head = offer_write(w, 8, 0x5a), got;
 	uint32_t len;
 
-	while (!vio_blk_starved(w->v.dev)) /* it may be tried again just now */
-		loop_turn(w->v.loop, 1000);
+	while (!vio_blk_enospc(w->v.dev)) /* it may be in a retry right now */
+		event_loop_turn(w->v.loop, 1000);
 	while (!vio_mmio_drain(w->v.mmio))
-		loop_turn(w->v.loop, 1000);
-	assert_true(vio_blk_starved(w->v.dev));
+		event_loop_turn(w->v.loop, 1000);
+	assert_true(vio_blk_enospc(w->v.dev));
 	assert_int_equal(ftruncate(filler, 0), 0);
 	for (int i = 0; i < 5; i++)
-		loop_turn(w->v.loop, 50);
-	assert_true(vio_blk_starved(w->v.dev));
+		event_loop_turn(w->v.loop, 50);
+	assert_true(vio_blk_enospc(w->v.dev));
 	assert_false(drv_used(&w->v, 0, &got, &len));
 	vio_mmio_continue(w->v.mmio);
 	assert_int_equal(wait_status(w, head, &len), 0);
-	assert_false(vio_blk_starved(w->v.dev));
+	assert_false(vio_blk_enospc(w->v.dev));
 	memset(w->model + 4096, 0x5a, 4096);
 	check_disk(w);
 }
@@ -479,10 +482,10 @@ static void test_a_reset_forgets_what_waits_for_room(void **state)
 
 	offer_write(w, 8, 0x5a);
 	/* Until it was tried once more: what the kernel has at the reset may still be done. */
-	while (vio_blk_starved(w->v.dev))
-		loop_turn(w->v.loop, 1000);
-	while (!vio_blk_starved(w->v.dev))
-		loop_turn(w->v.loop, 1000);
+	while (vio_blk_enospc(w->v.dev))
+		event_loop_turn(w->v.loop, 1000);
+	while (!vio_blk_enospc(w->v.dev))
+		event_loop_turn(w->v.loop, 1000);
 	drv_start(&w->v, 0, 128);
 	assert_int_equal(ftruncate(filler, 0), 0);
 	check_disk(w);
@@ -502,7 +505,7 @@ static void limit(struct world *w, uint32_t bytes_s, uint32_t ops_s)
 static void turn(struct world *w)
 {
 	for (int i = 0; i < 20; i++)
-		loop_turn(w->v.loop, 1);
+		event_loop_turn(w->v.loop, 1);
 }
 
 static void wait_ms(struct world *w, uint64_t ms)
@@ -532,7 +535,7 @@ static void offer_many(struct world *w, unsigned n, uint32_t type, uint32_t byte
 	turn(w);
 }
 
-/* A second's worth at once and the one that makes the debt, then the rate. */
+/* A second's worth and the operation that makes the debt pass at once, the rest at the rate. */
 static void test_operations_over_the_rate_wait(void **state)
 {
 	struct world *w = *state;
@@ -574,8 +577,10 @@ static void test_a_flush_costs_more_than_a_read(void **state)
 	assert_int_equal(answered(w), 1);
 }
 
-/* One request may need many operations: each of them counts. Every other cluster is zeros already,
- * so the holes are one apart. */
+/*
+ * A request may need many operations, and each one counts. Every other cluster is zeros already, so
+ * the holes are one apart.
+ */
 static void test_a_request_of_many_operations_waits_in_between(void **state)
 {
 	struct world *w = *state;
@@ -605,7 +610,7 @@ static void test_a_request_of_many_operations_waits_in_between(void **state)
 	check_disk(w);
 }
 
-/* A VM that is forked or frozen stands still at once, however much it owes. */
+/* A drain for a fork or freeze completes at once, however much the guest has exceeded its limit. */
 static void test_a_drain_does_not_wait_for_the_rate(void **state)
 {
 	struct world *w = *state;
@@ -614,7 +619,7 @@ static void test_a_drain_does_not_wait_for_the_rate(void **state)
 	offer_many(w, 8, FLUSH, 0);
 	assert_int_equal(answered(w), 1);
 	while (!vio_mmio_drain(w->v.mmio))
-		loop_turn(w->v.loop, 1000);
+		event_loop_turn(w->v.loop, 1000);
 	turn(w);
 	unsigned done = answered(w);
 	wait_ms(w, 600000);
@@ -661,7 +666,7 @@ static void test_a_write_cut_short_goes_on_when_there_is_room(void **state)
 	uint32_t len;
 	drv_kick(&w->v, 0);
 	for (int i = 0; i < 5; i++)
-		loop_turn(w->v.loop, 50);
+		event_loop_turn(w->v.loop, 50);
 	assert_false(drv_used(&w->v, 0, &got, &len));
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	assert_int_equal(wait_status(w, head, &len), 0);
@@ -674,8 +679,10 @@ static uint32_t random_below(unsigned *seed, uint32_t n)
 	return (uint32_t)rand_r(seed) % n;
 }
 
-/* The model moves when a request is offered: the device must behave as if requests that overlap
- * were done in the order in which they were offered. */
+/*
+ * The model changes when a request is offered: the device must behave as if overlapping requests
+ * were done in the order in which they were offered.
+ */
 static void offer_random(struct world *w, unsigned *seed)
 {
 	static const uint32_t types[] = {IN, IN, IN, OUT, OUT, OUT, ZEROES, DISCARD, FLUSH};
@@ -739,12 +746,12 @@ static void take_answers(struct world *w)
 	}
 }
 
-static void settle(struct world *w)
+static void wait_idle(struct world *w)
 {
 	drv_kick(&w->v, 0);
 	take_answers(w);
 	while (w->npending) {
-		loop_turn(w->v.loop, 1000);
+		event_loop_turn(w->v.loop, 1000);
 		take_answers(w);
 	}
 }
@@ -758,7 +765,7 @@ static void check_random(struct world *w, int rounds)
 
 		for (unsigned i = 0; i < batch; i++)
 			offer_random(w, &seed);
-		settle(w);
+		wait_idle(w);
 		if (round % 40 == 39)
 			seal(w);
 		if (round % 150 == 149)
@@ -798,7 +805,7 @@ static void test_an_overlap_of_partial_writes_loses_nothing(void **state)
 			w->by_head[head] = (struct pending){.used = true, .type = OUT};
 			w->npending++;
 		}
-		settle(w);
+		wait_idle(w);
 	}
 	check_disk(w);
 }
@@ -811,9 +818,9 @@ static void test_drain_waits_for_what_is_in_flight(void **state)
 	for (int i = 0; i < 30; i++)
 		offer_random(w, &seed);
 	drv_kick(&w->v, 0);
-	loop_turn(w->v.loop, 0); /* taken, and not all done */
+	event_loop_turn(w->v.loop, 0); /* taken, and not all done */
 	while (!vio_mmio_drain(w->v.mmio))
-		loop_turn(w->v.loop, 1000);
+		event_loop_turn(w->v.loop, 1000);
 	take_answers(w);
 	unsigned left = w->npending;
 	uint16_t before = *(uint16_t *)drv_ptr(&w->v, w->v.q[0].used + 2);
@@ -823,7 +830,7 @@ static void test_drain_waits_for_what_is_in_flight(void **state)
 	assert_int_equal(*(uint16_t *)drv_ptr(&w->v, w->v.q[0].used + 2), before);
 	assert_int_equal(w->npending, left + 1);
 	vio_mmio_continue(w->v.mmio);
-	settle(w);
+	wait_idle(w);
 	check_disk(w);
 }
 
@@ -832,28 +839,28 @@ static void on_drained(void *arg)
 	++*(int *)arg;
 }
 
-static void test_drained_is_told_once(void **state)
+static void test_drained_is_notified_once(void **state)
 {
 	struct world *w = *state;
-	int told = 0;
+	int notified = 0;
 	unsigned seed = 6;
 
 	w->v.dev->on_drained = on_drained;
-	w->v.dev->on_drained_arg = &told;
+	w->v.dev->on_drained_arg = &notified;
 	for (int i = 0; i < 30; i++)
 		offer_random(w, &seed);
 	drv_kick(&w->v, 0);
-	loop_turn(w->v.loop, 0);
+	event_loop_turn(w->v.loop, 0);
 	if (!vio_mmio_drain(w->v.mmio)) {
-		while (!told)
-			loop_turn(w->v.loop, 1000);
-		assert_int_equal(told, 1);
+		while (!notified)
+			event_loop_turn(w->v.loop, 1000);
+		assert_int_equal(notified, 1);
 	}
 	assert_true(vio_mmio_drain(w->v.mmio));
 	drv_run(&w->v);
-	assert_true(told <= 1);
+	assert_true(notified <= 1);
 	vio_mmio_continue(w->v.mmio);
-	settle(w);
+	wait_idle(w);
 }
 
 static void test_reset_in_mid_flight(void **state)
@@ -865,7 +872,7 @@ static void test_reset_in_mid_flight(void **state)
 		for (int i = 0; i < 20; i++)
 			offer_random(w, &seed);
 		drv_kick(&w->v, 0);
-		loop_turn(w->v.loop, 0);
+		event_loop_turn(w->v.loop, 0);
 		drv_start(&w->v, F_FLUSH, 128);
 		for (unsigned i = 0; i < 128; i++) {
 			free(w->by_head[i].expect);
@@ -873,11 +880,11 @@ static void test_reset_in_mid_flight(void **state)
 		}
 		w->npending = 0;
 		while (!vio_mmio_drain(w->v.mmio))
-			loop_turn(w->v.loop, 1000);
+			event_loop_turn(w->v.loop, 1000);
 		vio_mmio_continue(w->v.mmio);
 		uint16_t head;
 		uint32_t len;
-		assert_false(drv_used(&w->v, 0, &head, &len)); /* nothing of the earlier life */
+		assert_false(drv_used(&w->v, 0, &head, &len)); /* nothing of the previous driver */
 	}
 	/* What was half done is unknown; the device works on. */
 	for (uint64_t s = 0; s < SECTORS; s += 8)
@@ -917,11 +924,11 @@ static void test_a_long_chain_becomes_short(void **state)
 		for (int j = 0; j < 3; j++)
 			offer_random(w, &seed);
 		drv_kick(&w->v, 0);
-		settle(w);
+		wait_idle(w);
 		seal_and_shorten(w);
 		forget_layers(w);
-		while (layer_lifting(disk) && i % 7)
-			loop_turn(w->v.loop, 1000);
+		while (layer_copying_up(disk) && i % 7)
+			event_loop_turn(w->v.loop, 1000);
 		most = layer_sealed_fds(disk, fds) > most ? layer_sealed_fds(disk, fds) : most;
 	}
 	assert_true(most > 20 && most < LAYER_SEALED_MAX - 5);
@@ -962,7 +969,7 @@ static void test_stats_count_bytes(void **state)
 	assert_int_equal(vio_blk_stats(w->v.dev).read_bytes - before.read_bytes, 1024);
 }
 
-static void test_a_shell_has_no_disk_until_it_is_set(void **state)
+static void test_blank_vm_has_no_disk_until_it_is_set(void **state)
 {
 	struct world *w = make_world();
 	struct layer_stack *disk;
@@ -1028,8 +1035,8 @@ int main(void)
 		ON_DISK(test_an_overlap_of_partial_writes_loses_nothing),
 		T(test_drain_waits_for_what_is_in_flight),
 		ON_DISK(test_drain_waits_for_what_is_in_flight),
-		T(test_drained_is_told_once),
-		ON_DISK(test_drained_is_told_once),
+		T(test_drained_is_notified_once),
+		ON_DISK(test_drained_is_notified_once),
 		T(test_reset_in_mid_flight),
 		ON_DISK(test_reset_in_mid_flight),
 		T(test_a_long_chain_becomes_short),
@@ -1046,7 +1053,7 @@ int main(void)
 		ON_SMALL(test_writes_wait_while_the_host_disk_is_full),
 		ON_SMALL(test_a_drain_does_not_wait_for_room),
 		ON_SMALL(test_a_reset_forgets_what_waits_for_room),
-		cmocka_unit_test(test_a_shell_has_no_disk_until_it_is_set),
+		cmocka_unit_test(test_blank_vm_has_no_disk_until_it_is_set),
 		T(test_restore_wants_the_same_size),
 	};
 

@@ -14,7 +14,7 @@
 
 #define TX 1
 
-/* Time stands still but for what a test adds. */
+/* The clock is stopped; a test advances it. */
 static uint64_t skipped_s;
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 

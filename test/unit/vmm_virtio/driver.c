@@ -21,7 +21,7 @@ void drv_init(struct drv *v, uint64_t bytes)
 		abort();
 	memset(v->mem.base, 0, bytes);
 	v->next_free = 4096;
-	must(loop_new(&v->loop, NULL));
+	must(event_loop_new(&v->loop, NULL));
 	must(bus_new(&v->bus, NULL));
 	must(irq_line_init(&v->line, 5, NULL));
 }
@@ -36,7 +36,7 @@ void drv_fini(struct drv *v)
 {
 	vio_mmio_free(v->mmio);
 	bus_free(v->bus);
-	loop_free(v->loop);
+	event_loop_free(v->loop);
 	irq_line_fini(&v->line);
 	free(v->mem.base);
 }
@@ -173,7 +173,7 @@ void drv_kick(struct drv *v, unsigned q)
 void drv_run(struct drv *v)
 {
 	/* A device that keeps the loop busy for ever shows here, not as a hang. */
-	for (int turns = 0; loop_turn(v->loop, 0); turns++)
+	for (int turns = 0; event_loop_turn(v->loop, 0); turns++)
 		if (turns > 100000)
 			abort();
 }

@@ -52,7 +52,7 @@ struct drv_queue {
 struct drv {
 	struct gm mem;
 	uint64_t next_free; /* guest memory handed out so far */
-	struct loop *loop;
+	struct event_loop *loop;
 	struct bus *bus;
 	struct irq_line line;
 	struct vio_mmio *mmio;

@@ -150,7 +150,7 @@ static void test_a_frame_goes_out(void **state)
 	stop(&w);
 }
 
-/* Frames wait in the guest's queue until the release, and go out then in their order. */
+/* Frames wait in the guest's queue until the release, and are then sent in order. */
 static void test_frames_are_held(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 60], got[NET_HDR_BYTES + 60];
@@ -284,7 +284,7 @@ static void test_offloads_must_be_negotiated(void **state)
 	stop(&w);
 }
 
-/* The tap sees no number that was not checked. */
+/* The tap sees only checked numbers. */
 static void test_what_the_header_says_besides_is_taken_out(void **state)
 {
 	static const uint8_t plain[NET_HDR_BYTES] = {0, 0, 200};
@@ -437,7 +437,7 @@ static void test_a_large_frame_takes_many_buffers(void **state)
 		tap_send(&w, f, NET_HDR_BYTES + 60000);
 		expect(&w, f, NET_HDR_BYTES + 60000, 1536);
 	}
-	/* What is left holds no frame of the largest size: it waits in the tap. */
+	/* What is left can't hold a frame of the maximum size: it waits in the tap. */
 	tap_send(&w, f, NET_HDR_BYTES + NET_LARGE_BYTES);
 	assert_int_equal(receive(&w, (uint8_t[2000]){0}, 1536), 0);
 	offer_rx(&w, 80, 1536);
@@ -449,7 +449,7 @@ static void test_a_large_frame_takes_many_buffers(void **state)
 	stop(&w);
 }
 
-/* The rule of a small ring: it gets what fits into it. */
+/* The rule for a small ring: it gets what fits. */
 static void test_a_ring_smaller_than_a_frame(void **state)
 {
 	static uint8_t f[NET_HDR_BYTES + 20000];
@@ -754,7 +754,7 @@ static void test_a_reset_forgets_the_buffers(void **state)
 	stop(&w);
 }
 
-static void test_what_the_driver_is_told(void **state)
+static void test_config_space_that_the_driver_reads(void **state)
 {
 	struct world w;
 
@@ -775,7 +775,7 @@ static void test_what_the_driver_is_told(void **state)
 
 #define BIG 4014 /* three segments */
 
-/* As the warden makes it. -1 where that is not allowed. */
+/* Makes a tap like the warden's. Returns -1 where that is not allowed. */
 static int make_tap(void)
 {
 	struct ifreq ifr = {.ifr_name = "ramet-test",
@@ -858,7 +858,7 @@ static void talk_over_tap(int tap)
 	stop(&w);
 }
 
-/* In a process of its own, whose network is its own. */
+/* Runs in a process with a network namespace of its own. */
 static void test_a_tap_of_the_kernels(void **state)
 {
 	int status;
@@ -903,7 +903,7 @@ int main(void)
 		cmocka_unit_test(test_a_restored_device_goes_on_with_its_own_tap),
 		cmocka_unit_test(test_a_restored_device_tells_of_another_link),
 		cmocka_unit_test(test_a_reset_forgets_the_buffers),
-		cmocka_unit_test(test_what_the_driver_is_told),
+		cmocka_unit_test(test_config_space_that_the_driver_reads),
 		cmocka_unit_test(test_a_tap_of_the_kernels),
 	};
 

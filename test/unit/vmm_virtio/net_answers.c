@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the network device answers by itself. */
+/* The answers that the network device makes itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "driver.h"
 #include "vmm/virtio/net-internal.h"
 
-/* Time stands still but for what a test adds. */
+/* The clock is stopped; a test advances it. */
 static uint64_t skipped_s;
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 
@@ -401,7 +401,7 @@ static void test_damaged_requests(void **state)
 	assert_true(answered > 1000);
 }
 
-/* Not for the device: another port, protocol or place in a packet. */
+/* Not for the device: another port, protocol or position in a packet. */
 static void test_what_is_no_dhcp(void **state)
 {
 	uint8_t f[600], other[600];
@@ -530,7 +530,7 @@ static void test_what_is_no_solicitation(void **state)
 	}
 }
 
-/* An image restored where IPv6 goes out, or does not, unlike before. */
+/* A snapshot that is restored where IPv6 is available or not, unlike before. */
 static void restore_elsewhere(bool before, bool after, struct world *child)
 {
 	uint8_t f[2000], saved[512];

@@ -254,8 +254,8 @@ static void test_event_index_tells_when_it_is_passed(void **state)
 	uint16_t *used_event = half(w, AVAIL_AT + 4 + 2 * SIZE);
 
 	w->q.event_idx = true;
-	w->q.next_used = w->q.told_used = 65533;
-	w->q.told_valid = false; /* as after a restore */
+	w->q.next_used = w->q.signalled_used = 65533;
+	w->q.signalled_valid = false; /* as after a restore */
 	vq_push(&w->q, 0, 0);
 	assert_true(vq_should_notify(&w->q)); /* in any case */
 	*used_event = 1;
@@ -270,7 +270,7 @@ static void test_event_index_tells_when_it_is_passed(void **state)
 	assert_false(vq_should_notify(&w->q));
 }
 
-static void test_rearm_asks_for_the_next_kick(void **state)
+static void test_enabled_notification_asks_for_the_next_kick(void **state)
 {
 	struct world *w = *state;
 	uint16_t *avail_event = half(w, USED_AT + 4 + 8 * SIZE);
@@ -279,10 +279,10 @@ static void test_rearm_asks_for_the_next_kick(void **state)
 	set_desc(w, DESC_AT, 0, (struct desc){DATA_AT, 4, WRITE, 0});
 	offer(w, 0);
 	assert_int_equal(vq_pop(&w->q, &w->c), 1);
-	assert_false(vq_rearm(&w->q));
+	assert_false(vq_enable_notification(&w->q));
 	assert_int_equal(*avail_event, 1);
 	offer(w, 0);
-	assert_true(vq_rearm(&w->q));
+	assert_true(vq_enable_notification(&w->q));
 }
 
 static void test_unpop_gives_the_same_chain_again(void **state)
@@ -334,13 +334,13 @@ static void test_a_report_says_how_far_each_side_is(void **state)
 	vq_push(&w->q, w->c.head, 0);
 	assert_string_equal(
 		report_of(&w->q),
-		"size 8, avail 3, taken 2 (1 wait), used 1, 1 under way, signalled up "
+		"size 8, avail 3, taken 2 (1 wait), used 1, 1 in flight, signalled up "
 		"to 0 (not since the restore); interrupt wanted after 7, kick after 9\n");
 	w->q.event_idx = false;
-	w->q.told_valid = true;
+	w->q.signalled_valid = true;
 	*half(w, AVAIL_AT) = 1;
-	assert_string_equal(report_of(&w->q), "size 8, avail 3, taken 2 (1 wait), used 1, 1 under "
-					      "way, signalled up to 0; flags 1\n");
+	assert_string_equal(report_of(&w->q), "size 8, avail 3, taken 2 (1 wait), used 1, 1 in "
+					      "flight, signalled up to 0; flags 1\n");
 }
 
 /* A number that a guest writes there is shown, and followed nowhere. */
@@ -356,7 +356,7 @@ static void test_a_report_on_nonsense(void **state)
 	assert_string_equal(report_of(&w->q), "not ready, size 8\n");
 }
 
-static void test_a_bad_place_or_size_is_not_enabled(void **state)
+static void test_bad_address_or_size_is_not_enabled(void **state)
 {
 	struct world *w = *state;
 
@@ -448,11 +448,11 @@ int main(void)
 		T(test_indices_wrap_at_65536),
 		T(test_without_event_index_the_flag_decides),
 		T(test_event_index_tells_when_it_is_passed),
-		T(test_rearm_asks_for_the_next_kick),
+		T(test_enabled_notification_asks_for_the_next_kick),
 		T(test_unpop_gives_the_same_chain_again),
 		T(test_a_report_says_how_far_each_side_is),
 		T(test_a_report_on_nonsense),
-		T(test_a_bad_place_or_size_is_not_enabled),
+		T(test_bad_address_or_size_is_not_enabled),
 		T(test_saved_fields_come_back_and_are_checked),
 		T(test_iovecs_are_copied_and_cut_at_any_offset),
 	};

@@ -12,7 +12,7 @@
 
 static void *run_loop(void *arg)
 {
-	loop_run(arg);
+	event_loop_run(arg);
 	return NULL;
 }
 
@@ -57,7 +57,7 @@ static void test_requests_and_resets_from_another_thread(void **state)
 		drv_kick(&v, 0); /* and is gone before the answer, or not */
 	}
 	drv_write(&v, DRV_STATUS, 0);
-	loop_stop(v.loop);
+	event_loop_stop(v.loop);
 	pthread_join(t, NULL);
 	drv_fini(&v);
 }

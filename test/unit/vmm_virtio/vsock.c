@@ -19,12 +19,12 @@
 #define RX_BUFS	    64
 #define RX_BYTES    (44u + 4096)
 #define MAX_CONNS   256
-#define CREDIT	    (256u << 10) /* what the device tells at first */
+#define CREDIT	    (256u << 10) /* the device's initial credit */
 
 enum { RX, TX, EVENT };
 enum { REQUEST = 1, RESPONSE, RST, SHUTDOWN, RW, CREDIT_UPDATE, CREDIT_REQUEST };
 
-/* Time stands still but for what a test adds. */
+/* The clock is stopped; a test advances it. */
 static uint64_t skipped_ns;
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 
@@ -300,7 +300,7 @@ static void test_bytes_pass_both_ways(void **state)
 	close(c.host);
 }
 
-static void test_a_refusal_is_told(void **state)
+static void test_refusal_is_reported(void **state)
 {
 	struct world *w = *state;
 	struct peer c = dial(w, 1);
@@ -537,8 +537,10 @@ static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
 	close(quick.host);
 }
 
-/* A socket that holds little and a host that reads in odd pieces: all passes through our buffer,
- * many times around. */
+/*
+ * A socket with a small buffer and a host that reads odd amounts: everything passes through the
+ * device's buffer, many times around.
+ */
 static void test_a_slow_host_gets_every_byte_in_order(void **state)
 {
 	struct world *w = *state;
@@ -546,7 +548,7 @@ static void test_a_slow_host_gets_every_byte_in_order(void **state)
 	struct peer c = connected(w, 5);
 	const uint32_t total = 3u << 20;
 	uint32_t said = 0, room = CREDIT, got = 0;
-	uint8_t chunk[3001], piece[1999];
+	uint8_t chunk[3001], part[1999];
 
 	while (got < total) {
 		while (said < total && said + sizeof(chunk) <= room) {
@@ -555,9 +557,9 @@ static void test_a_slow_host_gets_every_byte_in_order(void **state)
 			say(w, &c, RW, 0, chunk, sizeof(chunk));
 			said += sizeof(chunk);
 		}
-		ssize_t n = recv(c.host, piece, sizeof(piece), 0);
+		ssize_t n = recv(c.host, part, sizeof(part), 0);
 		for (ssize_t i = 0; i < n; i++, got++)
-			if (piece[i] != (uint8_t)(got * 2654435761u >> 24))
+			if (part[i] != (uint8_t)(got * 2654435761u >> 24))
 				fail_msg("byte %u", got);
 		while (hear(w)) {
 			assert_int_equal(w->p.op, CREDIT_UPDATE);
@@ -802,21 +804,21 @@ static void test_a_flood_is_bounded(void **state)
 	close(c.host);
 }
 
-/* As a fork does: the device stands still, is saved, and goes on. */
+/* As in a fork: the device is quiesced, saved and resumed. */
 static void take_image(struct world *w)
 {
 	static uint8_t buf[8192];
 	struct wire out = wire_on(buf, sizeof(buf));
 
-	assert_true(w->v.dev->still);
+	assert_true(w->v.dev->quiesced);
 	vio_mmio_save(w->v.mmio, &out);
 	assert_false(out.bad);
 	vio_mmio_continue(w->v.mmio);
 }
 
 /*
- * `total` bytes each way, the guest reading as it comes. With forks, an image is taken over and
- * over, each time with bytes that come from both sides while the device stands still.
+ * Sends `total` bytes each way; the guest reads them as they come. With forks, snapshots are taken
+ * over and over, each while bytes arrive from both sides of the quiesced device.
  */
 static void stream(struct world *w, uint64_t total, bool forks)
 {
@@ -832,7 +834,7 @@ static void stream(struct world *w, uint64_t total, bool forks)
 
 			for (size_t i = 0; i < n; i += 8)
 				memcpy(chunk + i, &(uint64_t){sent + i}, 8);
-			if (sent % 4096) /* the rest of a piece that did not fit */
+			if (sent % 4096) /* the rest of a part that did not fit */
 				n = 4096 - sent % 4096;
 			ssize_t did = send(c.host, chunk, n & ~7ull, MSG_NOSIGNAL);
 			if (did <= 0)
@@ -845,7 +847,7 @@ static void stream(struct world *w, uint64_t total, bool forks)
 				memcpy(chunk + i, &(uint64_t){said + i}, 8);
 			say(w, &c, RW, 0, chunk, 4096);
 			said += 4096;
-			if (w->v.dev->still)
+			if (w->v.dev->quiesced)
 				break; /* its one buffer is taken when the device goes on */
 		}
 		if (forks)
@@ -933,7 +935,7 @@ static void test_freeing_tells_who_waits(void **state)
 	free(w);
 }
 
-/* A second VM from what was saved of the first. */
+/* Restores a second VM from the saved state of the first. */
 static struct world *restored(struct world *from)
 {
 	struct world *w = calloc(1, sizeof(*w));
@@ -980,7 +982,7 @@ static void test_a_restored_guest_drops_the_old_before_it_sees_the_new(void **st
 	say(w, &old, RW, 0, "old", 3); /* had the guest not dropped it, it hears now */
 	expect(w, RST);
 
-	vio_mmio_continue(parent->v.mmio); /* the parent goes on as if nothing had been */
+	vio_mmio_continue(parent->v.mmio); /* the parent continues unaffected */
 	say(parent, &old, RW, 0, "here", 4);
 	expect_host_hears(&old, "here");
 	close(old.host);
@@ -1105,7 +1107,7 @@ static void test_restore_checks_the_fields(void **state)
 	free(other);
 }
 
-static uint32_t told_size(struct world *w, unsigned queue)
+static uint32_t advertised_size(struct world *w, unsigned queue)
 {
 	drv_write(&w->v, DRV_QUEUE_SEL, queue);
 	return drv_read(&w->v, DRV_QUEUE_MAX);
@@ -1113,12 +1115,12 @@ static uint32_t told_size(struct world *w, unsigned queue)
 
 static void test_few_receive_buffers_are_asked_for(void **state)
 {
-	assert_int_equal(told_size(*state, RX), 64);
-	assert_int_equal(told_size(*state, TX), 256);
-	assert_int_equal(told_size(*state, EVENT), 256);
+	assert_int_equal(advertised_size(*state, RX), 64);
+	assert_int_equal(advertised_size(*state, TX), 256);
+	assert_int_equal(advertised_size(*state, EVENT), 256);
 }
 
-/* As images have it that were made when the device still said 256. */
+/* Snapshots made when the device still advertised 256 have more. */
 static void test_an_image_with_more_receive_buffers_is_restored(void **state)
 {
 	struct world *w = *state;
@@ -1176,8 +1178,9 @@ static void test_a_report_tells_the_credit(void **state)
 	has(report, " to guest port 5: up, asked for credit\n");
 	has(report, "to the guest: its buf_alloc 10000, its fwd_cnt 0, our tx_cnt 10000 (10000 in "
 		    "flight), ");
-	has(report, "from the guest: our buf_alloc 262144, our fwd_cnt 4 (told 4), its tx_cnt 4, 0 "
-		    "bytes wait here, ");
+	has(report,
+	    "from the guest: our buf_alloc 262144, our fwd_cnt 4 (credited 4), its tx_cnt 4, 0 "
+	    "bytes wait here, ");
 	assert_null(strstr(report, " 0 bytes wait in the socket"));
 	assert_null(strstr(report, " 0 in buffers that the service has to read"));
 	close(c.host);
@@ -1194,7 +1197,7 @@ static void test_a_report_names_so_many_connections(void **state)
 	has(report_of(w), "\n  and 3 connections more\n");
 }
 
-/* The vCPU that has it may never let go. */
+/* The vCPU that holds it may never release it. */
 static void test_a_report_waits_for_no_lock(void **state)
 {
 	struct world *w = *state;
@@ -1210,7 +1213,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_bytes_pass_both_ways),
-		T(test_a_refusal_is_told),
+		T(test_refusal_is_reported),
 		T(test_no_answer_times_out),
 		T(test_a_caller_that_hangs_up_gives_up),
 		cmocka_unit_test(test_a_request_waits_for_the_driver),

@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
-#include "orchestrator/seccomp.h"
+#include "orchestrator/daemon/seccomp.h"
 
 /* Each runs confined, in a process of its own: returns when it was allowed. */
 

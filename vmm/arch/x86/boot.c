@@ -19,9 +19,10 @@
 #define E820_RESERVED 2
 
 /*
- * reboot=k: port 0x64, which the VMM answers. no_timer_check: no test of how the timer's interrupt
- * is wired, which takes long when each port access is an exit. tsc=reliable: no watchdog over it.
- * io_delay=none: old chips wanted a pause between accesses, here each would be an exit.
+ * reboot=k: port 0x64, which the VMM serves. no_timer_check: skips a test of the timer's interrupt,
+ * which takes long when each port access is an exit. tsc=reliable: no watchdog for the TSC.
+ * io_delay=none: skips pauses between accesses, which old chips needed and which would be exits
+ * here.
  */
 #define MACHINE_CMDLINE "reboot=k no_timer_check tsc=reliable io_delay=none"
 
@@ -37,8 +38,8 @@ int boot_cmdline(char *out, const char *client, const struct boot_device *device
 		len += snprintf(out + len, CMDLINE_SIZE - len, "%s%s", *client ? " " : "", client);
 	if (len >= (int)CMDLINE_SIZE)
 		return err_say(e, E2BIG,
-			       "the kernel's command line is too long: %zu bytes are yours, "
-			       "all in all there can be %u",
+			       "the kernel's command line is too long: %zu bytes were given, "
+			       "the limit with the VMM's own options is %u",
 			       strlen(client), CMDLINE_SIZE - 1);
 	return 0;
 }
@@ -60,7 +61,7 @@ static void write_page_tables(const struct gm *m)
 	}
 }
 
-/* The protocol names the selectors: code at 0x10, data at 0x18. A task segment must exist. */
+/* The protocol defines the selectors: code at 0x10, data at 0x18. A task segment must exist. */
 static void write_gdt(const struct gm *m)
 {
 	static const uint64_t gdt[] = {
@@ -87,7 +88,7 @@ static void fill_memory_map(struct boot_params *bp, const struct gm *m)
 		add_range(bp, GM_HIGH_START, GM_HIGH_START + m->bytes - low_end, E820_USABLE);
 }
 
-/* As high as it goes below the hole, clear of where the kernel grows. */
+/* Loads it as high as possible below the hole, clear of the area into which the kernel grows. */
 static int load_initrd(const struct gm *m, int fd, uint64_t kernel_end, struct boot_params *bp,
 		       struct err *e)
 {
@@ -109,7 +110,7 @@ static int load_initrd(const struct gm *m, int fd, uint64_t kernel_end, struct b
 
 static void fill_header(struct boot_params *bp, uint32_t cmdline_len)
 {
-	bp->hdr.type_of_loader = 0xff; /* none that is registered */
+	bp->hdr.type_of_loader = 0xff; /* not a registered boot loader */
 	bp->hdr.boot_flag = 0xaa55;
 	bp->hdr.header = 0x53726448; /* "HdrS" */
 	bp->hdr.kernel_alignment = 0x1000000;

@@ -8,8 +8,8 @@
 
 struct cpuid_build {
 	struct cpuid_list *out;
-	unsigned index, count; /* of this vCPU, of all */
-	unsigned id_bits;      /* of an APIC id that tell cores apart */
+	unsigned index, count; /* of this vCPU; of vCPUs */
+	unsigned id_bits;      /* bits of an APIC id that identify the core */
 	bool amd;
 	uint32_t max_leaf;
 };
@@ -22,11 +22,11 @@ static bool is_amd(const struct kvm_cpuid_entry2 *leaf0)
 static void leaf_features(const struct cpuid_build *b, struct kvm_cpuid_entry2 *l)
 {
 	l->ebx = (l->ebx & 0xff00) | b->index << 24 | (1u << b->id_bits) << 16;
-	/* No performance counters or nested virtualization; KVM has no real MONITOR. */
+	/* No performance counters or nested virtualization; KVM does not implement MONITOR. */
 	l->ecx &= ~(BIT(2) | BIT(3) | BIT(5) | BIT(15));
-	/* x2APIC, TSC deadline timer and hypervisor: from KVM's local APIC, whatever the CPU. */
+	/* x2APIC, TSC deadline timer and hypervisor: provided by KVM on every CPU. */
 	l->ecx |= BIT(21) | BIT(24) | BIT(31);
-	/* No machine checks and no memory type ranges: an image does not carry their state. */
+	/* No machine checks and no memory type ranges: a snapshot does not carry their state. */
 	l->edx &= ~(BIT(7) | BIT(12) | BIT(14) | BIT(28));
 	if (b->count > 1)
 		l->edx |= BIT(28);
@@ -47,7 +47,7 @@ static void leaf_extended_features(struct kvm_cpuid_entry2 *l)
 	}
 }
 
-/* Levels 1 and 2 belong to one core, level 3 to all; the same layout at Intel and AMD. */
+/* Levels 1 and 2 belong to one core, level 3 to all. Intel and AMD use the same layout. */
 static void leaf_caches(const struct cpuid_build *b, struct kvm_cpuid_entry2 *l)
 {
 	unsigned level = (l->eax >> 5) & 7;
@@ -61,7 +61,7 @@ static void leaf_caches(const struct cpuid_build *b, struct kvm_cpuid_entry2 *l)
 		l->eax |= ((1u << b->id_bits) - 1) << 26;
 }
 
-/* False when the sub-leaf is to be left out: a state component of the supervisor. */
+/* Returns false for a sub-leaf to omit: a supervisor state component. */
 static bool leaf_xsave(struct kvm_cpuid_entry2 *l)
 {
 	if (l->index == 1)
@@ -72,8 +72,8 @@ static bool leaf_xsave(struct kvm_cpuid_entry2 *l)
 static void leaf_kvm(struct kvm_cpuid_entry2 *l)
 {
 	/*
-	 * No paravirtual page faults (they are not part of an image) and no registers of the first
-	 * KVM clock, which stand for the same clock under older numbers.
+	 * No paravirtual page faults (they are not part of a snapshot), and no registers of the old
+	 * KVM clock, which are older numbers of the same clock.
 	 */
 	l->eax &= ~(BIT(0) | BIT(4) | BIT(10) | BIT(14) | BIT(17));
 }
@@ -87,7 +87,7 @@ static void leaf_amd_features(const struct cpuid_build *b, struct kvm_cpuid_entr
 		l->ecx |= BIT(1); /* the "hyper-threads" of leaf 1 are cores */
 }
 
-/* False when the leaf is to be left out. */
+/* Returns false for a leaf to omit. */
 static bool edit_leaf(const struct cpuid_build *b, struct kvm_cpuid_entry2 *l)
 {
 	switch (l->function) {
@@ -118,7 +118,7 @@ static bool edit_leaf(const struct cpuid_build *b, struct kvm_cpuid_entry2 *l)
 		l->ecx = 0;
 		return true;
 	case 0xa:  /* performance counters */
-	case 0xb:  /* topology: written anew */
+	case 0xb:  /* topology: replaced below */
 	case 0x12: /* SGX */
 	case 0x14: /* processor trace */
 	case 0x19: /* key locker */
@@ -144,7 +144,7 @@ static void add_leaf(struct cpuid_list *out, const struct kvm_cpuid_entry2 *l)
 		out->entries[out->nent++] = *l;
 }
 
-/* Leaf 0xb: one thread in a core, `count` cores in the package. */
+/* Adds leaf 0xb: one thread per core, `count` cores in the package. */
 static void add_topology(const struct cpuid_build *b)
 {
 	const struct kvm_cpuid_entry2 levels[] = {

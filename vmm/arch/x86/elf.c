@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "vmm/arch/x86/layout.h"
 
-#define SEGMENTS_MAX 64 /* a kernel has five or so */
+#define SEGMENTS_MAX 64 /* a kernel has about five */
 
 static int check_header(const Elf64_Ehdr *h, struct err *e)
 {
@@ -24,7 +24,8 @@ static int check_header(const Elf64_Ehdr *h, struct err *e)
 		return err_say(e, ENOEXEC, "the kernel's program headers have %u bytes, not %zu",
 			       h->e_phentsize, sizeof(Elf64_Phdr));
 	if (!h->e_phnum || h->e_phnum > SEGMENTS_MAX)
-		return err_say(e, ENOEXEC, "the kernel has %u program headers; 1 to %d can be",
+		return err_say(e, ENOEXEC,
+			       "the kernel has %u program headers; the limits are 1 and %d",
 			       h->e_phnum, SEGMENTS_MAX);
 	return 0;
 }
@@ -87,8 +88,10 @@ int elf_load(const struct gm *m, int fd, uint64_t *entry, uint64_t *end, struct 
 	if (r)
 		return r;
 	if (h.e_entry < KERNEL_MIN_ADDR || !gm_ptr(m, h.e_entry, 1))
-		return err_say(e, ENOEXEC, "the kernel starts at 0x%llx, which is no place for it",
-			       (unsigned long long)h.e_entry);
+		return err_say(
+			e, ENOEXEC,
+			"the kernel's entry point 0x%llx is below 1 MiB or outside guest memory",
+			(unsigned long long)h.e_entry);
 	*entry = h.e_entry;
 	return 0;
 }

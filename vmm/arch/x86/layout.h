@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where things are in guest physical memory. */
+/* The layout of guest physical memory. */
 #ifndef RAMET_VMM_ARCH_X86_LAYOUT_H
 #define RAMET_VMM_ARCH_X86_LAYOUT_H
 
-/* Below 1 MiB: what the boot protocol needs before the kernel has tables of its own. */
+/* Below 1 MiB: what the boot protocol needs until the kernel has its own tables. */
 #define GDT_ADDR	 0x500ull
 #define BOOT_PARAMS_ADDR 0x7000ull
 #define BOOT_STACK_TOP	 0x8ff0ull
@@ -13,7 +13,7 @@
 #define CMDLINE_ADDR	 0x20000ull
 #define CMDLINE_SIZE	 2048u /* Linux: COMMAND_LINE_SIZE, with the final NUL */
 #define LOW_RAM_END	 0x9fc00ull
-#define MPTABLE_ADDR	 0xf0000ull /* the BIOS area, which kernels search for it */
+#define MPTABLE_ADDR	 0xf0000ull /* in the BIOS area, where kernels search for it */
 #define MPTABLE_END	 0x100000ull
 #define KERNEL_MIN_ADDR	 0x100000ull
 

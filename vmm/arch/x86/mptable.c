@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Intel MultiProcessor Specification 1.4: how a kernel without ACPI finds CPUs and interrupts. */
+/* Intel MultiProcessor Specification 1.4: CPUs and interrupts for a kernel without ACPI. */
 #include "vmm/arch/x86/boot.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static void put_cpu(struct wire *w, unsigned apic_id)
 	wire_put_u8(w, ENTRY_CPU);
 	wire_put_u8(w, (uint8_t)apic_id);
 	wire_put_u8(w, 0x14);			  /* version of an integrated APIC */
-	wire_put_u8(w, apic_id == 0 ? 0x3 : 0x1); /* enabled; 2: this one boots */
+	wire_put_u8(w, apic_id == 0 ? 0x3 : 0x1); /* enabled; 2: boot processor */
 	wire_put_u32(w, 0x600);			  /* family 6 */
 	wire_put_u32(w, 0x201);			  /* has an FPU and an APIC */
 	wire_put_u64(w, 0);
@@ -58,14 +58,14 @@ static void put_irq(struct wire *w, enum entry entry, enum irq_type type, unsign
 {
 	wire_put_u8(w, entry);
 	wire_put_u8(w, type);
-	wire_put_u16(w, 0); /* polarity and trigger as the bus has them: edge, active high */
+	wire_put_u16(w, 0); /* polarity and trigger conform to the bus: edge, active high */
 	wire_put_u8(w, ISA_BUS);
 	wire_put_u8(w, (uint8_t)irq);
 	wire_put_u8(w, (uint8_t)apic);
 	wire_put_u8(w, (uint8_t)pin);
 }
 
-/* Returns how many there are. */
+/* Returns the number of entries. */
 static unsigned put_entries(struct wire *w, unsigned vcpus)
 {
 	unsigned ioapic = vcpus, n = vcpus + 2;
@@ -75,7 +75,7 @@ static unsigned put_entries(struct wire *w, unsigned vcpus)
 	put_bus(w);
 	put_ioapic(w, ioapic);
 	for (unsigned irq = 0; irq < ISA_IRQS; irq++) {
-		if (irq == 2) /* joins the two PICs, nothing else */
+		if (irq == 2) /* only cascades the two PICs */
 			continue;
 		put_irq(w, ENTRY_IRQ, IRQ_VECTORED, irq, ioapic, irq);
 		n++;
@@ -93,7 +93,7 @@ static void put_header(struct wire *w, size_t bytes, unsigned entries)
 	wire_put_u8(w, 0); /* checksum */
 	wire_put_bytes(w, "RAMET   ", 8);
 	wire_put_bytes(w, "MICROVM     ", 12);
-	wire_put_u32(w, 0); /* no table of the maker's own */
+	wire_put_u32(w, 0); /* no OEM table */
 	wire_put_u16(w, 0);
 	wire_put_u16(w, (uint16_t)entries);
 	wire_put_u32(w, LAPIC_ADDR);
@@ -104,7 +104,7 @@ static void put_floating(struct wire *w)
 {
 	wire_put_bytes(w, "_MP_", 4);
 	wire_put_u32(w, (uint32_t)(MPTABLE_ADDR + FLOATING_BYTES));
-	wire_put_u8(w, 1); /* its length in 16 bytes */
+	wire_put_u8(w, 1); /* length in units of 16 bytes */
 	wire_put_u8(w, 4); /* specification 1.4 */
 	wire_put_u8(w, 0); /* checksum */
 	wire_put_u8(w, 0); /* a table follows */

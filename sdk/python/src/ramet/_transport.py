@@ -24,15 +24,15 @@ from ramet.errors import ConnectionFailed, PlainHttpWarning, RametError, ServerE
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
 
-# The service sends an empty line every 10 s of silence, so a longer one means that it is gone.
+# The service sends an empty line per 10 s of silence, so a longer silence means that it is gone.
 _STREAM_SILENCE_S = 30.0
 
-_PIECE = 256 << 10  # bytes given to a socket at a time
-_PAGE = 500  # entries of a list that are asked for at a time
+_PIECE = 256 << 10  # bytes passed to a socket at a time
+_PAGE = 500  # entries per page of a list
 
-_FIRST_WAIT_S = 0.5  # before a request whose connection broke is sent again; doubled each time
+_FIRST_WAIT_S = 0.5  # before the first retry after a broken connection; doubled each time
 _LEAST_WAIT_S = 0.1
-_SPREAD = 0.25  # of a wait at most, on top: those who were refused together don't come together
+_SPREAD = 0.25  # random extra wait, as a share: spreads clients that were refused together
 
 
 class Transport:
@@ -61,7 +61,7 @@ class Transport:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             transport=transport,
             verify=_trusting(ca_file) if ca_file else True,
-            trust_env=False,  # a proxy of the environment is no way to a service on this host
+            trust_env=False,  # a proxy from the environment cannot reach a service on this host
         )
 
     def close(self) -> None:
@@ -81,9 +81,9 @@ class Transport:
         key: str | None = None,
         retry: bool = True,
     ) -> httpx.Response:
-        """One request with a JSON body, or none; `at_least_s` is the least limit of its answer.
+        """Sends a request with a JSON body or none; `at_least_s` is the minimum timeout.
 
-        With `key` the service does what is asked once, however often it is sent.
+        With `key` the service performs the request once, however often it is sent.
         """
         headers = {"idempotency-key": key} if key else {}
         what = {"json": body, "headers": headers}
@@ -92,7 +92,7 @@ class Transport:
     def send_bytes(
         self, method: str, path: str, data: bytes, at_least_s: float = 0
     ) -> httpx.Response:
-        """One request whose body is `data` as it is."""
+        """Sends a request with `data` as its body."""
         headers = {"content-length": str(len(data)), "content-type": "application/octet-stream"}
         what = {"content": _Pieces(data), "headers": headers}
         return self._send(method, path, self._limits(at_least_s), what)
@@ -106,7 +106,7 @@ class Transport:
         *,
         key: str | None = None,
     ) -> Any:
-        """As `request`; returns the answer's JSON."""
+        """Sends a request like `request`, and returns the answer's JSON."""
         response = self.request(method, path, body, at_least_s, key=key)
         try:
             return response.json()
@@ -116,9 +116,9 @@ class Transport:
             ) from broken
 
     def pages(self, path: str) -> Iterator[Any]:
-        """The entries of a list, page by page as they are asked for.
+        """Yields the entries of a list, and requests a page only when it is needed.
 
-        A service that knows no pages gives all of them in the first.
+        A service that does not support pages returns all entries in the first one.
         """
         cursor: str | None = None
         while True:
@@ -134,13 +134,13 @@ class Transport:
                 return
 
     def lines(self, method: str, path: str, body: Any) -> Iterator[str]:
-        """Lines of an NDJSON answer, without the empty ones that keep the connection alive."""
+        """Yields the lines of an NDJSON answer, without the empty ones that keep it alive."""
         with self._stream(method, path, _STREAM_SILENCE_S, body) as response:
             yield from _lines(response.iter_bytes())
 
     @contextmanager
     def download(self, path: str) -> Iterator[tuple[int | None, Iterator[bytes]]]:
-        """The answer's size in bytes, where it is told, and its bytes as they come."""
+        """Yields the answer's size in bytes, if it is known, and its bytes as they arrive."""
         with self._stream("GET", path, self._timeout) as response:
             size = response.headers.get("content-length")
             yield int(size) if size else None, response.iter_bytes()
@@ -170,7 +170,7 @@ class Transport:
         stream: bool = False,
         retry: bool = True,
     ) -> httpx.Response:
-        """Sends a request, again where that is safe and there is time, until it goes well."""
+        """Sends a request, and retries it while that is safe and time is left."""
         keyed = "idempotency-key" in what.get("headers", {})
         left, tries = self._retry_s if retry else 0.0, 0
         while True:
@@ -202,7 +202,7 @@ class Transport:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as down:
             why = str(down) or "no answer"
-            # The cause is in the sentence; its own traceback would hide it.
+            # The message has the cause; its traceback would hide the message.
             raise ConnectionFailed(f"no Ramet service answers at {self.host}: {why}") from None
         except httpx.ReadTimeout as slow:
             raise ConnectionFailed(
@@ -213,9 +213,9 @@ class Transport:
 
 
 def query(**fields: str | int | bool | None) -> str:
-    """The query of a URL, with its question mark; fields that are None are left out.
+    """Returns the query of a URL, with its question mark, without fields that are None.
 
-    Text may hold bytes that are not UTF-8, as `os.fsdecode` gives them.
+    Text may contain bytes that are not UTF-8, encoded as by `os.fsdecode`.
     """
     pairs = [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
     return "?" + "&".join(pairs) if pairs else ""
@@ -228,12 +228,12 @@ def _value(value: str | int | bool) -> str:
 
 
 def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON body of the fields that are not None."""
+    """Returns a JSON body of the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 class _Pieces:
-    """A body in pieces, for httpcore copies what is left of one after each call of send(2)."""
+    """A body in pieces, because httpcore copies the rest of a body after each send(2)."""
 
     def __init__(self, data: bytes) -> None:
         self._view = memoryview(data)
@@ -244,19 +244,19 @@ class _Pieces:
 
 
 def new_key() -> str:
-    """A value for an Idempotency-Key that nobody else has."""
+    """Returns a unique value for an Idempotency-Key."""
     return str(uuid.uuid4())
 
 
 def _wait_before_retry(failed: RametError, method: str, keyed: bool, tries: int) -> float | None:
-    """Seconds until the request may be sent again; None: it must not be, or it would not help.
+    """Returns the seconds until a retry; None if a retry is not safe or would not help.
 
-    A refusal (429, 503) with Retry-After did nothing, but a 503 may be a proxy's, who does not
-    know what became of the request. Nor does anybody when the connection broke.
+    A request refused with Retry-After (429, 503) had no effect. But a 503 may come from a proxy,
+    which does not know what became of the request, and after a broken connection nobody knows.
     """
     if failed.status == 0:
         broke = isinstance(failed.__context__, (httpx.NetworkError, httpx.RemoteProtocolError))
-        # A service that never answered is told of at once; one that did may be starting again.
+        # A service that never answered is an error at once; one that did may be restarting.
         absent = isinstance(failed.__context__, httpx.ConnectError) and not tries
         safe = broke and not absent and (keyed or method in ("GET", "PUT"))
         return float(_FIRST_WAIT_S * 2**tries) if safe else None
@@ -271,12 +271,12 @@ def _wait_before_retry(failed: RametError, method: str, keyed: bool, tries: int)
 
 
 def _warn_of_plain_http(url: httpx.URL) -> None:
-    """Warns where an API key would be sent so that the network can read it."""
+    """Warns if an API key would be sent over a network in plain text."""
     if url.scheme == "https" or _is_loopback(url.host):
         return
     warnings.warn(
         f"the API key is sent to {url.host} over plain http, where others can read it: use an "
-        "https:// address, or Client(..., allow_plain_http=True) where the way there is private",
+        "https:// address, or Client(..., allow_plain_http=True) on a private network",
         PlainHttpWarning,
         stacklevel=_level_of_caller(),
     )
@@ -290,7 +290,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _level_of_caller() -> int:
-    """The `stacklevel`, for whoever calls this, of the first caller outside of this package."""
+    """Returns the `stacklevel`, for its caller, of the first caller outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__package__") == __package__:
         level, frame = level + 1, frame.f_back
@@ -303,7 +303,7 @@ def _trusting(ca_file: str | os.PathLike[str]) -> ssl.SSLContext:
     except OSError as failed:  # ssl.SSLError is one
         raise ConnectionFailed(
             f"the CA certificates in {os.fspath(ca_file)!r} can't be used: {failed} "
-            "(the file comes from `ca_file`, else from RAMET_CA_FILE)"
+            "(set by `ca_file` or RAMET_CA_FILE)"
         ) from failed
 
 
@@ -315,14 +315,14 @@ def _checked_url(host: str) -> httpx.URL:
     except httpx.InvalidURL:
         pass
     raise ConnectionFailed(
-        f"the service's address is {host!r}, but must be a URL as {DEFAULT_HOST} is "
-        "(it comes from `host`, else from RAMET_HOST)"
+        f"the service's address is {host!r}, but must be a URL like {DEFAULT_HOST} "
+        "(set by `host` or RAMET_HOST)"
     )
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Splits at newlines only; httpx's own iterator also splits at U+2028 and the like."""
-    held: list[bytes] = []  # the pieces of a line that has not ended
+    """Splits at newlines only; httpx's own iterator also splits at characters like U+2028."""
+    held: list[bytes] = []  # pieces of an unfinished line
     for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
@@ -346,7 +346,7 @@ def _answer_error(response: httpx.Response) -> RametError:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds, which a Retry-After says or which there are until the time that it says."""
+    """Returns the seconds until the time in a Retry-After header, which may also be a date."""
     value: str = response.headers.get("retry-after", "")
     try:
         seconds = float(value)

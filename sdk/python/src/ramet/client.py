@@ -17,8 +17,8 @@ from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, SpaceInfo, TemplateInfo
 
-# Creating boots a guest first when the size is new to the host; a diff reads every file, and so
-# does the commit of an upload.
+# A create boots a guest first if the size is new to the host. A diff reads every file, and so does
+# the commit of an upload.
 _CREATE_S = 360.0
 _DIFF_S = 3660.0
 _COMMIT_S = 3660.0
@@ -33,23 +33,23 @@ class Client:
     Args:
         host: Base URL. Default: the environment's `RAMET_HOST`, then `http://127.0.0.1:7070`.
         api_key: Bearer key. Default: the environment's `RAMET_API_KEY`, then none.
-        region: Everything is asked of the service of that region; another one answers NotFound
-            (code ``unknown_region``). Default: whichever is at `host`.
-        timeout: Seconds that one answer may take. Creating and comparing sandboxes have longer
-            limits of their own at least, and a stream of events has none while the service lives.
-        ca_file: PEM file of the certificates to trust, for an https `host` with one of your own.
-            Default: the environment's `RAMET_CA_FILE`, then the public authorities.
-        retry_seconds: How long one request may wait, in all, to be sent again; 0: never. It is
-            sent again when the service said when to try again (`Retry-After`: 429, 503), or when
-            the connection broke, and only where that can't do twice what was asked: to read,
-            to write a file, to create, fork and resume (which have an `Idempotency-Key`). Past
-            it the error is raised at once, with its `retry_after`.
-        allow_plain_http: No `PlainHttpWarning` for a key that is sent over plain http to
-            another machine: the way there is private.
-        transport: An httpx transport to use instead of the network (tests).
+        region: Region whose service must answer; the service of another region answers NotFound
+            (code ``unknown_region``). Default: any region.
+        timeout: Seconds that one answer may take. Slow requests, such as create and diff, have a
+            higher minimum; a stream of events has no limit while the service lives.
+        ca_file: PEM file of the certificates to trust, for an https `host` with your own
+            certificate. Default: the environment's `RAMET_CA_FILE`, then the public authorities.
+        retry_seconds: Total time that one request may wait for retries; 0: never retry. A request
+            is retried if the service names a time (`Retry-After`: 429, 503) or the connection
+            broke, and only if a repetition is harmless: reading, writing a file, and create, fork
+            and resume (which carry an `Idempotency-Key`). After that the error is raised, with
+            its `retry_after`.
+        allow_plain_http: Suppress `PlainHttpWarning` for a key that is sent over plain http to
+            another machine, because the network in between is private.
+        transport: An httpx transport to use instead of the network (for tests).
 
     Raises:
-        ConnectionFailed: `host` is no URL, or `ca_file` can't be read.
+        ConnectionFailed: `host` is not a URL, or `ca_file` cannot be read.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """True after `close`: nothing can be asked any more."""
+        """True after `close`: no more requests are possible."""
         return self._http.closed
 
     def __enter__(self) -> "Client":
@@ -99,7 +99,7 @@ class Client:
         self.close()
 
     def healthz(self) -> bool:
-        """True when the service answers and can serve sandboxes."""
+        """Returns True if the service answers and can create sandboxes."""
         try:
             answer = self._http.request("GET", "/v1/healthz", retry=False)
             return answer.text.strip() == "ok"
@@ -107,7 +107,7 @@ class Client:
             return False
 
     def templates(self) -> list[TemplateInfo]:
-        """What sandboxes can be made from."""
+        """Returns the templates."""
         return [TemplateInfo.from_json(one) for one in self._http.pages("/v1/templates")]
 
     def create_sandbox(
@@ -125,7 +125,7 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> SandboxInfo:
-        """Creates a sandbox; what is None is the service's default.
+        """Creates a sandbox; an argument that is None takes the service's default.
 
         Args:
             template: Name of the template to start from.
@@ -135,11 +135,11 @@ class Client:
             timeout_seconds: Lifetime in seconds.
             idle_timeout_seconds: Seconds without activity after which the sandbox ends.
             persistent: Freeze it into a Space at its timeouts, instead of ending it.
-            egress: False: nothing that it sends gets out, for good, also of its forks.
+            egress: False: it can never send anything to the network, nor can its forks.
             env: Environment variables of every call.
             metadata: JSON object kept with the sandbox.
-            idempotency_key: With the key of an earlier call that had the same arguments, this one
-                makes nothing and returns what that one made, for an hour. None: a new key.
+            idempotency_key: Within an hour, a call with the same key and arguments as an earlier
+                one creates nothing and returns what that one created. None: a new key.
 
         Raises:
             BadRequest: A value is wrong; the message names it.
@@ -164,19 +164,19 @@ class Client:
         return SandboxInfo.from_json(answer)
 
     def list_sandboxes(self) -> list[SandboxInfo]:
-        """Every sandbox of this key, oldest first, however many pages that takes."""
+        """Returns all sandboxes of this key, oldest first, from as many pages as needed."""
         return list(self.iter_sandboxes())
 
     def iter_sandboxes(self) -> Iterator[SandboxInfo]:
-        """As `list_sandboxes`, a page at a time while they are taken.
+        """Yields what `list_sandboxes` returns, and requests a page only when it is needed.
 
-        Sandboxes created or deleted meanwhile may come or not; all others come once each.
+        Sandboxes created or deleted meanwhile may be missing; all others appear exactly once.
         """
         for one in self._http.pages("/v1/sandboxes"):
             yield SandboxInfo.from_json(one)
 
     def list_children(self, sandbox_id: str) -> list[SandboxInfo]:
-        """Every living child of a sandbox, oldest first, also of one that has very many.
+        """Returns all living children of a sandbox, oldest first, from as many pages as needed.
 
         Raises:
             NotFound: There is no such sandbox.
@@ -185,7 +185,7 @@ class Client:
         return [SandboxInfo.from_json(one) for one in self._http.pages(path)]
 
     def get_sandbox(self, sandbox_id: str) -> SandboxInfo:
-        """What the service knows of a sandbox.
+        """Returns what the service knows about a sandbox.
 
         Raises:
             NotFound: There is none with this id.
@@ -201,27 +201,27 @@ class Client:
         self._http.request("DELETE", _sandbox(sandbox_id))
 
     def freeze_sandbox(self, sandbox_id: str) -> SpaceInfo:
-        """Writes a sandbox to disk as a Space, with everything in memory; its id is gone then.
+        """Writes a sandbox to disk as a Space, with everything in memory. Its id is gone then.
 
         Raises:
             NotFound: There is no such sandbox.
-            CapReached: The Spaces of this key may not take more of the disk.
-            Unavailable: It could not be written; the sandbox runs on.
+            CapReached: The Spaces of this key may not use more of the disk.
+            Unavailable: The Space could not be written; the sandbox runs on.
         """
         answer = self._http.json("POST", _sandbox(sandbox_id) + "/freeze", None, _FREEZE_S)
         return self.get_space(str(answer["space_id"]))
 
     def list_spaces(self) -> list[SpaceInfo]:
-        """Every Space of this key, oldest first, however many pages that takes."""
+        """Returns all Spaces of this key, oldest first, from as many pages as needed."""
         return list(self.iter_spaces())
 
     def iter_spaces(self) -> Iterator[SpaceInfo]:
-        """As `list_spaces`, a page at a time while they are taken."""
+        """Yields what `list_spaces` returns, and requests a page only when it is needed."""
         for one in self._http.pages("/v1/spaces"):
             yield SpaceInfo.from_json(one)
 
     def get_space(self, space_id: str) -> SpaceInfo:
-        """What the service knows of a Space.
+        """Returns what the service knows about a Space.
 
         Raises:
             NotFound: There is none with this id.
@@ -246,20 +246,20 @@ class Client:
         egress: bool | None = None,
         idempotency_key: str | None = None,
     ) -> SandboxInfo:
-        """Makes a Space a sandbox again, with a new id; the Space is gone with that.
+        """Makes a Space a sandbox again, with a new id. The Space is gone then.
 
         Args:
-            space_id: The Space. A resume that fails leaves it.
-            timeout_seconds: Lifetime in seconds; None: as it had.
-            idle_timeout_seconds: Seconds without activity; None: as it had.
+            space_id: The Space. It remains if the resume fails.
+            timeout_seconds: Lifetime in seconds. None: as before.
+            idle_timeout_seconds: Seconds without activity. None: as before.
             persistent: Freeze it again at its timeouts.
-            egress: None: as it had. What was closed can't be opened.
+            egress: None: as before. A sandbox without egress cannot get it back.
             idempotency_key: As for `create_sandbox`.
 
         Raises:
             NotFound: There is no such Space.
-            Conflict: It is being resumed, or `egress` can't be given to it.
-            SpaceDamaged: What is on the disk is not what was written.
+            Conflict: It is being resumed already, or `egress` was requested for a Space without it.
+            SpaceDamaged: The files on disk differ from what was written.
         """
         body = to_json(
             {
@@ -283,12 +283,12 @@ class Client:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> Iterator[Event]:
-        """Runs code and yields its events as they come; the last one is the exit event.
+        """Runs code and yields its events as they arrive; the last one is the exit event.
 
         Args:
-            sandbox_id: Where to run it.
+            sandbox_id: The sandbox to run it in.
             code: Source text.
-            language: "python" (the sandbox's one process) or "bash" (a fresh process).
+            language: "python" (the sandbox's one process) or "bash" (a new process).
             timeout_seconds: Limit of the call in seconds.
             env: Environment variables of this call.
             cwd: Working directory of this call.
@@ -296,7 +296,7 @@ class Client:
         Raises:
             NotFound: There is no such sandbox.
             VmDied: The sandbox's VM died during the call.
-            ConnectionFailed: The stream broke off; the call itself goes on in the sandbox.
+            ConnectionFailed: The stream broke off; the call itself continues in the sandbox.
         """
         body = to_json(
             {
@@ -320,7 +320,7 @@ class Client:
             raise ConnectionFailed("the stream of events ended before the call's exit event")
 
     def interrupt(self, sandbox_id: str) -> None:
-        """Raises KeyboardInterrupt in the running call (SIGINT in bash); without one, nothing.
+        """Raises KeyboardInterrupt in the running call (SIGINT in bash), if there is one.
 
         Raises:
             NotFound: There is no such sandbox.
@@ -338,10 +338,10 @@ class Client:
         """Clones a running sandbox, in the middle of whatever it does; returns the children's ids.
 
         Args:
-            sandbox_id: The parent. It goes on and notices nothing.
+            sandbox_id: The parent. It continues and notices nothing.
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
-            reseed: Python's `random` and numpy's generator draw differently in each child. By
-                default they are part of the state that is cloned.
+            reseed: Seed Python's `random` and numpy's generator differently in each child. By
+                default they are part of the cloned state.
             idempotency_key: As for `create_sandbox`.
 
         Raises:
@@ -357,12 +357,12 @@ class Client:
         return [str(child) for child in answer["children"]]
 
     def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
-        """Lets the parent's id drive the winner's VM. The parent's old VM and the winner's id go.
+        """Makes the parent's id drive the winner's VM. The parent's old VM and the winner's id end.
 
         Raises:
             BadRequest: Parent and winner are the same.
             Conflict: The winner does not descend from the parent.
-            NotFound: One of them is not there.
+            NotFound: One of them does not exist.
         """
         self._http.request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
 
@@ -373,12 +373,12 @@ class Client:
 
         Args:
             sandbox_id: One sandbox.
-            other_id: The other. `added` is what only the other has.
-            paths: Absolute paths to compare, with all that is under them. Default: /root and /tmp.
+            other_id: The other. `added` exists only in it.
+            paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
 
         Raises:
-            BadRequest: A path is wrong, or more differs than can be told (code ``too_large``).
-            NotFound: One of them is not there.
+            BadRequest: A path is wrong, or there are too many differences (code ``too_large``).
+            NotFound: One of them does not exist.
         """
         if isinstance(paths, str):
             raise TypeError("paths must be a list of strings, not one string")
@@ -387,7 +387,7 @@ class Client:
         return Diff.from_json(self._http.json("POST", path, body, _DIFF_S))
 
     def replay(self, sandbox_id: str, *, since: int = 0) -> list[Event]:
-        """The sandbox's last events (up to 1,000) with a higher `seq` than `since`, oldest first.
+        """Returns the last events (up to 1,000) with a higher `seq` than `since`, oldest first.
 
         Raises:
             NotFound: There is no such sandbox.
@@ -396,25 +396,25 @@ class Client:
         return [Event.from_json(json.loads(line)) for line in self._http.lines("GET", path, None)]
 
     def follow(self, sandbox_id: str, *, since: int = 0) -> Iterator[Event]:
-        """As `replay`, and then what comes, until nothing runs or waits in the sandbox.
+        """Yields the events of `replay`, then new ones until no call runs or waits.
 
         Raises:
             NotFound: There is no such sandbox.
-            ConnectionFailed: The stream broke off; another `since` goes on where it was.
+            ConnectionFailed: The stream broke off; continue with the `seq` of the last event.
         """
         path = _sandbox(sandbox_id) + "/replay" + query(since=since or None, follow=True)
         for line in self._http.lines("GET", path, None):
             yield Event.from_json(json.loads(line))
 
-    # Files. `path` is absolute; bytes that are not UTF-8 are in it as `os.fsdecode` puts them.
+    # Files. `path` is absolute; bytes that are not UTF-8 are encoded as by `os.fsdecode`.
 
     def write_file(
         self, sandbox_id: str, path: str, data: bytes, *, mode: int | None = None
     ) -> None:
-        """Writes a file whole, in one request: to 64 MiB. See `Files.upload` for any size.
+        """Writes a file of up to 64 MiB in one request. See `Files.upload` for any size.
 
         Raises:
-            IsADirectory, NotADirectory, PermissionDenied, DiskFull: As they say.
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
             NotFound: There is no such sandbox.
         """
         where = _sandbox(sandbox_id) + "/files" + query(path=path, mode=_octal(mode))
@@ -423,30 +423,30 @@ class Client:
     def read_file(
         self, sandbox_id: str, path: str
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
-        """For a `with`: the size of a file in bytes, and its content piece by piece.
+        """Opens a file, for a `with` block: its size in bytes, and its content in pieces.
 
         Raises:
-            NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: As they say.
+            NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
             ConnectionFailed: The answer broke off.
         """
         return self._http.download(_sandbox(sandbox_id) + "/files" + query(path=path))
 
     def list_files(self, sandbox_id: str, path: str) -> list[FileInfo]:
-        """What is in a folder.
+        """Returns the entries of a folder.
 
         Raises:
-            NoSuchFile, NotADirectory, PermissionDenied: As they say.
+            NoSuchFile, NotADirectory, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
         """
         answer = self._http.json("GET", _sandbox(sandbox_id) + "/files/list" + query(path=path))
         return [FileInfo.from_json(one) for one in answer["entries"]]
 
     def stat_file(self, sandbox_id: str, path: str, *, follow: bool = True) -> FileInfo:
-        """What is known of one file.
+        """Returns what is known about one file.
 
         Raises:
-            NoSuchFile, NotADirectory, PermissionDenied: As they say.
+            NoSuchFile, NotADirectory, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
         """
         asked = query(path=path, follow=None if follow else False)
@@ -458,7 +458,7 @@ class Client:
         """Removes a file, a link or a folder.
 
         Raises:
-            NoSuchFile, NotADirectory, DirectoryNotEmpty, PermissionDenied: As they say.
+            NoSuchFile, NotADirectory, DirectoryNotEmpty, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
         """
         asked = query(path=path, recursive=recursive or None)
@@ -469,22 +469,22 @@ class Client:
     def make_folder(
         self, sandbox_id: str, path: str, *, mode: int | None = None, parents: bool = False
     ) -> None:
-        """Makes a folder.
+        """Creates a folder.
 
         Raises:
-            FileExists, NoSuchFile, NotADirectory, PermissionDenied, DiskFull: As they say.
+            FileExists, NoSuchFile, NotADirectory, PermissionDenied, DiskFull: See their classes.
             NotFound: There is no such sandbox.
         """
         asked = query(path=path, mode=_octal(mode), parents=parents or None)
         self._http.request("POST", _sandbox(sandbox_id) + "/files/mkdir" + asked)
 
-    # A file in parts, see `Files.upload`.
+    # Uploads in parts, see `Files.upload`.
 
     def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:
-        """Begins an upload and returns its id; an hour untouched, it is forgotten.
+        """Begins an upload and returns its id. It is dropped when it was unused for an hour.
 
         Raises:
-            IsADirectory, NotADirectory, PermissionDenied, DiskFull: As they say.
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
             NotFound: There is no such sandbox.
         """
         asked = query(path=path, mode=_octal(mode))
@@ -492,33 +492,33 @@ class Client:
         return str(answer["id"])
 
     def write_part(self, sandbox_id: str, upload_id: str, offset: int, data: bytes) -> None:
-        """Sends up to 8 MiB of the file; in any order, several at once, again if need be.
+        """Sends up to 8 MiB of the file. Parts may come in any order, in parallel, and repeatedly.
 
         Raises:
-            DiskFull: It does not fit.
-            BadRequest: It is more than 8 MiB.
+            DiskFull: The part does not fit.
+            BadRequest: The part is larger than 8 MiB.
             NotFound: There is no such sandbox or upload.
         """
         self._http.send_bytes("PUT", _upload(sandbox_id, upload_id) + query(offset=offset), data)
 
     def commit_upload(self, sandbox_id: str, upload_id: str, size: int, sha256: str) -> None:
-        """Puts the file into its place.
+        """Moves the complete file to its path.
 
         Args:
-            sandbox_id: Where it is.
-            upload_id: Of `open_upload`.
+            sandbox_id: The sandbox.
+            upload_id: The id from `open_upload`.
             size: Bytes of the whole file.
             sha256: Of the whole file, as 64 hex digits.
 
         Raises:
-            Conflict: Size or checksum are not those of what came; the upload stays open.
+            Conflict: Size or checksum differ from what was received; the upload stays open.
             NotFound: There is no such sandbox or upload.
         """
         body = {"size": size, "sha256": sha256}
         self._http.request("POST", _upload(sandbox_id, upload_id) + "/commit", body, _COMMIT_S)
 
     def abort_upload(self, sandbox_id: str, upload_id: str) -> None:
-        """Drops an upload and what came of it.
+        """Drops an upload and its parts.
 
         Raises:
             NotFound: There is no such sandbox.
@@ -553,7 +553,7 @@ class Client:
             }
         )
         path = _sandbox(sandbox_id) + "/pty"
-        for line in self._http.lines("POST", path, body):  # left at once: output is read apart
+        for line in self._http.lines("POST", path, body):  # closed at once; read apart
             event = json.loads(line)
             if event["type"] == "pty_ready":
                 return str(event["session_id"])
@@ -564,14 +564,14 @@ class Client:
     def pty_read(
         self, sandbox_id: str, pty_id: str, place: int, *, max_bytes: int, timeout_ms: int
     ) -> tuple[bytes, int, int | None]:
-        """Output from `place` on: its bytes, the place after them, the exit code once there is one.
+        """Returns output from `place` on, the offset after it, and the exit code if it has ended.
 
         Args:
-            sandbox_id: Where it is.
-            pty_id: Of `pty_create`.
-            place: Bytes of the output that came before. What is not kept any more is left out.
-            max_bytes: The most to return.
-            timeout_ms: How long to wait for output, to 30,000.
+            sandbox_id: The sandbox.
+            pty_id: The id from `pty_create`.
+            place: Offset in the output. Output that is no longer kept is left out.
+            max_bytes: Maximum number of bytes to return.
+            timeout_ms: How long to wait for output, up to 30,000.
 
         Raises:
             NotFound: There is no such sandbox or terminal.
@@ -595,7 +595,7 @@ class Client:
         self._http.request("POST", _pty(sandbox_id, pty_id) + "/input", body)
 
     def pty_resize(self, sandbox_id: str, pty_id: str, cols: int, rows: int) -> None:
-        """Gives a terminal another size, in characters.
+        """Resizes a terminal.
 
         Raises:
             BadRequest: A size is not 1 to 65535.
@@ -606,7 +606,7 @@ class Client:
         )
 
     def pty_kill(self, sandbox_id: str, pty_id: str) -> None:
-        """SIGKILL to all processes of a terminal.
+        """Sends SIGKILL to all processes of a terminal.
 
         Raises:
             NotFound: There is no such sandbox or terminal.
@@ -614,7 +614,7 @@ class Client:
         self._http.request("POST", _pty(sandbox_id, pty_id) + "/kill")
 
     def pty_list(self, sandbox_id: str) -> list[PtyInfo]:
-        """All terminals of a sandbox, ended ones included, oldest first.
+        """Returns all terminals of a sandbox, ended ones included, oldest first.
 
         Raises:
             NotFound: There is no such sandbox.

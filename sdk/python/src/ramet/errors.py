@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as exceptions. `str(error)` is the server's sentence."""
+"""The SDK's exceptions. `str(error)` is the server's message."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ class RametError(Exception):
     """Base of every error the SDK raises.
 
     Attributes:
-        status: HTTP status, or 0 when there was no answer.
+        status: HTTP status, or 0 if there was no answer.
         code: The server's short, stable identifier of the failure ("" without an answer).
-        retry_after: Seconds after which a new try makes sense, when the server said so. It is
-            None where trying again does not help.
+        retry_after: Seconds after which to retry, if the server named a time. None: a retry does
+            not help.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class PlainHttpWarning(UserWarning):
 
 
 class ConnectionFailed(RametError):
-    """The service could not be reached, or the connection broke before the answer was whole."""
+    """The service could not be reached, or the connection broke before the end of the answer."""
 
 
 class BadRequest(RametError):
-    """The request is wrong (400, 413, ...); the sentence names the field and the limit."""
+    """The request is wrong (400, 413, ...); the message names the field and the limit."""
 
 
 class Unauthorized(RametError):
@@ -40,19 +40,19 @@ class Unauthorized(RametError):
 
 
 class NotFound(RametError):
-    """No such sandbox, for this key, or nothing of that name in it (404)."""
+    """There is no such sandbox for this key, or no such object in it (404)."""
 
 
 class Expired(NotFound):
-    """The sandbox existed and its time is over (404, code ``expired``)."""
+    """The sandbox existed, but its time is over (404, code ``expired``)."""
 
 
 class Frozen(NotFound):
-    """The sandbox is a Space now; the sentence names it (404, code ``frozen``)."""
+    """The sandbox is a Space now; the message names it (404, code ``frozen``)."""
 
 
 class SpaceDamaged(RametError):
-    """What is on the disk is not what was written: it is kept, and not run (409, code
+    """The Space's files differ from what was written. It is kept, but never run (409, code
     ``space_damaged``)."""
 
 
@@ -61,48 +61,48 @@ class VmDied(RametError):
 
 
 class Conflict(RametError):
-    """The sandbox, file or terminal is not in a state that allows this (409), or left it: a call
-    was running in the VM that a merge replaced (code ``merged``)."""
+    """The state of the sandbox, file or terminal does not allow this (409), or a merge replaced the
+    VM in which the call was running (code ``merged``)."""
 
 
 class NoSuchFile(NotFound):
-    """No file of that name, or a folder on the way to it is missing (code ``no_such_file``)."""
+    """The file, or a folder of its path, does not exist (code ``no_such_file``)."""
 
 
 class FileExists(Conflict):
-    """Something has that name already (code ``file_exists``)."""
+    """The name is taken already (code ``file_exists``)."""
 
 
 class IsADirectory(Conflict):
-    """It is a folder, and a file was asked for (code ``is_a_directory``)."""
+    """The path is a folder, and a file was expected (code ``is_a_directory``)."""
 
 
 class NotADirectory(Conflict):
-    """It, or something on the way to it, is no folder (code ``not_a_directory``)."""
+    """The path, or a part of it, is not a folder (code ``not_a_directory``)."""
 
 
 class DirectoryNotEmpty(Conflict):
-    """A folder with something in it is removed only when asked for (code ``not_empty``)."""
+    """The folder is not empty, and `recursive` was not set (code ``not_empty``)."""
 
 
 class PermissionDenied(RametError):
-    """The sandbox's system does not allow it (code ``not_permitted``)."""
+    """The sandbox's operating system does not permit it (code ``not_permitted``)."""
 
 
 class DiskFull(RametError):
-    """It does not fit on the sandbox's disk; nothing was written (code ``disk_full``)."""
+    """The data does not fit on the sandbox's disk; nothing was written (code ``disk_full``)."""
 
 
 class CapReached(RametError):
-    """As many sandboxes, calls, uploads or terminals are there as may be at once (429)."""
+    """The maximum number of sandboxes, calls, uploads or terminals is reached (429)."""
 
 
 class Unavailable(RametError):
-    """The host has no room or is not ready (503); `retry_after` says when to try again."""
+    """The host has no room or is not ready (503); `retry_after` says when to retry."""
 
 
 class ServerError(RametError):
-    """The service failed (500); the sentence has the id to look for in its log."""
+    """The service failed (500); the message has an id that its log has too."""
 
 
 _BY_CODE: dict[str, type[RametError]] = {
@@ -128,19 +128,19 @@ _BY_STATUS: dict[int, type[RametError]] = {
 }
 
 
-# An error event in a stream has a code, but no status of its own.
+# An error event in a stream has a code, but no HTTP status.
 _STATUS_OF_CODE = {"expired": 404, "frozen": 404, "deleted": 404, "stopped": 404, "merged": 409}
 
 
 def stream_error(code: str, message: str) -> RametError:
-    """The exception for an error event in the middle of a stream."""
+    """Returns the exception for an error event in the middle of a stream."""
     return error_for(_STATUS_OF_CODE.get(code, 500), code, message)
 
 
 def error_for(
     status: int, code: str, message: str, retry_after: float | None = None
 ) -> RametError:
-    """The exception that fits an answer of the service best."""
+    """Returns the most specific exception for an answer of the service."""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status)
     if kind is None:
         kind = ServerError if status >= 500 else BadRequest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a sandbox: to it, from it, and what is there."""
+"""The files of a sandbox: upload, download, list, change."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ramet.errors import RametError
 from ramet.types import FileInfo
 
 Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
-"""What can be uploaded: the bytes themselves, the path of a local file, or a binary file object."""
+"""Sources of an upload: bytes, the path of a local file, or a binary file object."""
 
 RemotePath = str | os.PathLike[str]
-"""An absolute path in a sandbox. Names that are not UTF-8 are written as `os.fsdecode` does."""
+"""An absolute path in a sandbox. Names that are not UTF-8 are encoded as by `os.fsdecode`."""
 
 Progress = Callable[[int, int | None], None]
-"""Called as progress(bytes done, bytes in all); None in all: it is not known."""
+"""Called as progress(bytes done, bytes in all); the latter is None if it is not known."""
 
 PART = 8 << 20
-"""Bytes of a part of a file that is uploaded in parts."""
+"""Size of a part, for files that are uploaded in parts."""
 
-_AT_ONCE = 3  # parts under way: one is read while others travel and are written
+_AT_ONCE = 3  # parts in flight: one is read while others are sent and written
 
 
 class Files:
     """The files of one sandbox; `Sandbox.files` is one.
 
-    All calls raise `NoSuchFile` (also for a folder on the way), `NotADirectory`,
-    `PermissionDenied` and `DiskFull` where these apply; `BadRequest` for a path that is not
-    absolute or too long; `NotFound` when the sandbox is gone.
+    All calls raise `NoSuchFile` (also for a folder of the path), `NotADirectory`,
+    `PermissionDenied` and `DiskFull` as appropriate; `BadRequest` if the path is not absolute or
+    too long; `NotFound` if the sandbox is gone.
     """
 
     def __init__(self, sandbox_id: str, client: Callable[[], Client]) -> None:
@@ -51,23 +51,23 @@ class Files:
         mode: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Writes a file, in place of what is there: its readers see the old file or the new one,
-        never a part of it, and nothing is left of an upload that fails. Missing folders are made.
+        """Writes a file, replacing an existing one atomically: readers see the old file or the
+        whole new one, and a failed upload leaves nothing. Missing folders are created.
 
-        Memory use does not grow with the file: what is over 8 MiB goes in parts.
+        Memory use does not grow with the file: files over 8 MiB are sent in parts.
 
         Args:
             source: The bytes, the path of a local file, or a file object open for reading bytes,
-                which is read from where it stands to its end.
+                which is read from its current position to its end.
             remote: Absolute path of the file in the sandbox.
             mode: Permission bits, such as 0o755. None: those of the file it replaces, else 0o644.
             progress: Called after each part with the bytes written so far and the size, which
-                is None for a file object that can't tell.
+                is None for a file object of unknown size.
 
         Raises:
             IsADirectory: `remote` is a folder.
-            DiskFull: It does not fit; the file that was there is as it was.
-            OSError: The local file can't be read.
+            DiskFull: The file does not fit; the old file is unchanged.
+            OSError: The local file cannot be read.
         """
         if isinstance(source, (bytes, bytearray, memoryview)):
             self._upload(io.BytesIO(source), remote, mode, progress)
@@ -78,7 +78,7 @@ class Files:
             self._upload(source, remote, mode, progress)
 
     def download(self, remote: RemotePath) -> bytes:
-        """The content of a file.
+        """Returns the content of a file.
 
         Raises:
             IsADirectory: `remote` is a folder.
@@ -94,18 +94,18 @@ class Files:
         *,
         progress: Progress | None = None,
     ) -> None:
-        """Writes the content of a file to a local one, as it comes, under another name that is
-        renamed at the end: `local` is whole, or as it was.
+        """Copies a file of the sandbox to a local file. The data is written under another name and
+        renamed at the end, so `local` is either complete or unchanged.
 
         Args:
             remote: Absolute path of the file in the sandbox.
-            local: Path of the local file; its folder must be there.
+            local: Path of the local file; its folder must exist.
             progress: Called for each piece with the bytes written so far and the size.
 
         Raises:
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
-            OSError: The local file can't be written.
+            OSError: The local file cannot be written.
         """
         target = Path(local)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
@@ -118,19 +118,19 @@ class Files:
             raise
 
     def list(self, remote: RemotePath) -> List[FileInfo]:
-        """What is in a folder, in the order of the bytes of the names; links are not followed.
+        """Returns the entries of a folder, in byte order of the names; links are not followed.
 
         Raises:
-            NotADirectory: `remote` is no folder.
+            NotADirectory: `remote` is not a folder.
         """
         return self._client().list_files(self._id, os.fspath(remote))
 
     def stat(self, remote: RemotePath, *, follow: bool = True) -> FileInfo:
-        """What kind of file it is, its size, its mode.
+        """Returns type, size, mode and more of a file.
 
         Args:
             remote: Absolute path.
-            follow: False: of a symbolic link itself, not of what it points to.
+            follow: False: describe a symbolic link itself, not its target.
         """
         return self._client().stat_file(self._id, os.fspath(remote), follow=follow)
 
@@ -139,25 +139,25 @@ class Files:
 
         Args:
             remote: Absolute path.
-            recursive: A folder goes with all that is in it. Without it, it must be empty.
+            recursive: Remove a folder with its content. Otherwise a folder must be empty.
 
         Raises:
-            DirectoryNotEmpty: It is a folder with something in it.
+            DirectoryNotEmpty: The folder is not empty.
         """
         self._client().remove_file(self._id, os.fspath(remote), recursive=recursive)
 
     def mkdir(
         self, remote: RemotePath, *, mode: int | None = None, parents: bool = False
     ) -> None:
-        """Makes a folder.
+        """Creates a folder.
 
         Args:
             remote: Absolute path.
             mode: Permission bits. None: 0o755.
-            parents: Make missing folders above it too, and do not mind when it is there.
+            parents: Also create missing folders above it, and accept an existing folder.
 
         Raises:
-            FileExists: Something has that name.
+            FileExists: The name is taken.
         """
         self._client().make_folder(self._id, os.fspath(remote), mode=mode, parents=parents)
 
@@ -185,7 +185,7 @@ class Files:
 
 
 class _Upload:
-    """One upload in parts: they are read in order and sent a few at a time."""
+    """One upload in parts, which are read in order and sent a few at a time."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class _Upload:
         self._done = 0
 
     def run(self, first: bytes, source: BinaryIO) -> None:
-        """Sends `first` and what `source` has after it; aborted when anything fails."""
+        """Sends `first` and the rest of `source`; aborts the upload if anything fails."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ramet-upload") as threads:
             try:
                 size, digest = self._send_all(threads, first, source)
@@ -247,11 +247,11 @@ class _Upload:
         try:
             self._client.abort_upload(self._sandbox, self._id)
         except RametError:
-            pass  # what made the upload fail is the error to tell; the service forgets it in time
+            pass  # the first error is the one to raise; the service drops the upload later
 
 
 def _read_part(source: BinaryIO) -> bytes:
-    """PART bytes, or less at the end; a pipe gives them in pieces."""
+    """Returns PART bytes, fewer at the end; a pipe may deliver them in pieces."""
     pieces: list[bytes] = []
     missing = PART
     while missing:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminals: programs that talk to a person, held by a program."""
+"""Terminals: run interactive programs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _READ_MAX = 1 << 20
 class Pty:
     """A program on a terminal in a sandbox.
 
-    It belongs to the sandbox and not to this object: it goes on when this program ends, and in
-    the children of a fork, each with its own. What it wrote last, up to 1 MiB, is kept for whoever
-    reads later. Nobody who reads slowly holds it up.
+    The terminal belongs to the sandbox and not to this object: it continues when this program
+    ends, and every child of a fork has its own copy. The last 1 MiB of its output is kept for later
+    readers. Slow readers do not delay it.
 
-    Iterate over it for its output as it comes, to its end. Each object reads at a place of its
-    own; several, here or elsewhere, may read the same terminal. Any method may be called while
+    Iterate over it to get its output as it arrives, up to its end. Each object has its own read
+    offset; several, here or elsewhere, may read the same terminal. Any method may be called while
     another thread iterates.
 
     Attributes:
         id: For `Ptys.attach`.
-        place: Bytes of its output that came before what is read next.
-        lost: Bytes that were not kept long enough for this object to read them.
-        exit_code: Of the program, once its end was seen; until then None. 128 + signal when it
-            was killed.
+        place: Offset in the output of the next byte to read.
+        lost: Number of bytes that were dropped before this object read them.
+        exit_code: Exit code of the program, once its end was read; until then None. 128 + signal
+            if it was killed.
     """
 
     def __init__(
@@ -44,33 +44,33 @@ class Pty:
         self._client = client
 
     def read(self, timeout_seconds: float | None = None) -> bytes:
-        """The output that came since the last read, as soon as there is any.
+        """Returns the output since the last read, as soon as there is any.
 
         Args:
-            timeout_seconds: How long to wait for some; None: until there is; 0: what is there now.
+            timeout_seconds: How long to wait for output. None: without limit; 0: do not wait.
 
         Returns:
-            Up to 1 MiB; nothing after the end of the program and its output, or in time.
+            Up to 1 MiB; empty after the end of the program and its output, or at the timeout.
 
         Raises:
             NotFound: The terminal or its sandbox is gone.
-            ConnectionFailed: The service did not answer. A new read goes on where this one began.
+            ConnectionFailed: The service did not answer. The next read begins at the same place.
         """
         data, self.place, skipped = self._next(self.place, timeout_seconds)
         self.lost += skipped
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        """Output as it comes, until the program has ended and all of it was read."""
+        """Yields output as it arrives, until the program has ended and all of it was read."""
         while data := self.read():
             yield data
 
     def wait(self, timeout_seconds: float | None = None) -> int:
-        """Waits for the end of the program and returns its exit code. Reads nothing: what it
-        wrote last can be read before and after.
+        """Waits for the end of the program and returns its exit code. Consumes no output: it can
+        be read before and after.
 
         Raises:
-            TimeoutError: It runs still after `timeout_seconds`.
+            TimeoutError: It still runs after `timeout_seconds`.
             NotFound: The terminal or its sandbox is gone.
         """
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -79,11 +79,11 @@ class Pty:
             left = None if until is None else max(until - time.monotonic(), 0)
             _, place, _ = self._next(place, left)
             if left == 0 and self.exit_code is None:
-                raise TimeoutError(f"{self.id} runs still after {timeout_seconds:g} s")
+                raise TimeoutError(f"{self.id} still runs after {timeout_seconds:g} s")
         return self.exit_code
 
     def send_input(self, data: bytes | str) -> None:
-        """Types: `"ls\\r"`, `"\\x03"` for Ctrl-C. Returns when the terminal took it.
+        """Types `data`, such as `"ls\\r"`, or `"\\x03"` for Ctrl-C. Returns when it was accepted.
 
         Raises:
             Conflict: The program has ended.
@@ -92,7 +92,7 @@ class Pty:
         self._client().pty_input(self._sandbox, self.id, raw)
 
     def resize(self, cols: int, rows: int) -> None:
-        """Gives the terminal another size in characters; the program gets SIGWINCH.
+        """Resizes the terminal, in characters; the program gets SIGWINCH.
 
         Raises:
             BadRequest: A size is not 1 to 65535.
@@ -100,11 +100,11 @@ class Pty:
         self._client().pty_resize(self._sandbox, self.id, cols, rows)
 
     def kill(self) -> None:
-        """SIGKILL to all processes of the terminal. Its output can still be read."""
+        """Sends SIGKILL to all processes of the terminal. Its output can still be read."""
         self._client().pty_kill(self._sandbox, self.id)
 
     def _next(self, place: int, timeout_seconds: float | None) -> tuple[bytes, int, int]:
-        """Output from `place` on, the place after it, and the bytes that were left out."""
+        """Returns output from `place` on, the offset after it, and the number of bytes skipped."""
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
             wait_ms = _POLL_MS
@@ -144,11 +144,11 @@ class Ptys:
             cmd: Text is run by `bash -lc`; a list is the program and its arguments.
             cols: Width in characters, 1 to 65535.
             rows: Height in lines, 1 to 65535.
-            env: Environment variables beside the usual ones.
+            env: Environment variables in addition to the usual ones.
             cwd: Working directory. None: that of the sandbox's Python process.
 
         Raises:
-            BadRequest: A value is wrong, or the program can't be started; the message says why.
+            BadRequest: A value is wrong, or the program cannot be started; the message says why.
             NotFound: The sandbox is gone.
         """
         pty_id = self._client().pty_create(
@@ -157,12 +157,12 @@ class Ptys:
         return Pty(self._id, pty_id, self._client)
 
     def attach(self, pty_id: str, *, place: int = 0) -> Pty:
-        """Takes hold of a terminal that is there, or was: an ended one can be read for a while.
+        """Returns an object for an existing terminal. One that has ended can be read for a while.
 
         Args:
             pty_id: `Pty.id`.
-            place: Where to go on: `Pty.place` of the one who read before. 0: the oldest output
-                that is kept.
+            place: Offset to read from, such as `Pty.place` of a previous reader. 0: the oldest
+                output that is kept.
 
         Raises:
             NotFound: There is none with this id.
@@ -172,5 +172,5 @@ class Ptys:
         return Pty(self._id, pty_id, self._client, place)
 
     def list(self) -> List[PtyInfo]:
-        """All terminals, ended ones included, oldest first."""
+        """Returns all terminals, ended ones included, oldest first."""
         return self._client().pty_list(self._id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sandbox as a program holds it."""
+"""The class `Sandbox`: a running sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
 
 
 class _OwnClient:
-    """A client that nobody was given from outside: closed when its last sandbox is."""
+    """A client that the SDK made itself; it is closed with the last sandbox that uses it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -39,7 +39,7 @@ class _OwnClient:
 class Sandbox:
     """A running sandbox: a Linux microVM with a persistent Python process.
 
-    Creating the object creates the sandbox; `close`, or leaving the `with` block, ends it.
+    Creating the object creates the sandbox; `close`, or the end of a `with` block, ends it.
 
     Args:
         template: Name of the template to start from. None: the service's default.
@@ -49,12 +49,12 @@ class Sandbox:
         timeout_seconds: Lifetime in seconds. None: the service's default.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
         persistent: Freeze it into a Space at its timeouts, instead of ending it.
-        egress: False: nothing that it sends gets out, for good, also of its forks. None: it does.
+        egress: False: it can never send anything to the network, nor can its forks. None: it can.
         env: Environment variables of every call.
         metadata: JSON object kept with the sandbox.
         host: The service's URL, as for `Client`. None: from the environment.
         api_key: The key, as for `Client`. None: from the environment.
-        region: The service's region, as for `Client`. None: whichever it is.
+        region: The service's region, as for `Client`. None: any.
         client: The service to use, instead of `host`, `api_key` and `region`.
 
     Raises:
@@ -65,10 +65,10 @@ class Sandbox:
 
     id: str
     _client: Client
-    _own: _OwnClient | None  # None: the client is the caller's
+    _own: _OwnClient | None  # None: the client belongs to the caller
     _place: Place
     _closed: bool
-    _lock: threading.Lock  # of `_closed`
+    _lock: threading.Lock  # guards `_closed`
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Sandbox:
         region: str | None = None,
         client: Client | None = None,
     ) -> "Sandbox":
-        """Takes hold of a sandbox that exists already.
+        """Returns an object for an existing sandbox.
 
         Raises:
             NotFound: There is none with this id.
@@ -140,9 +140,9 @@ class Sandbox:
         region: str | None = None,
         client: Client | None = None,
     ) -> "Sandbox":
-        """Goes on with a Space: the sandbox that was frozen, with everything in memory, under a
-        new id. The Space is gone with that, and was in the region that resumes it. Arguments and
-        errors as in `Client.resume_space`."""
+        """Resumes a Space: the frozen sandbox continues, with everything in memory, under a new id.
+        The Space is gone then. `region` must be the one that froze it. Arguments and errors as in
+        `Client.resume_space`."""
         sandbox = cls.__new__(cls)
         sandbox._start(
             Place(host, api_key, region, client),
@@ -157,11 +157,11 @@ class Sandbox:
         return sandbox
 
     def freeze(self) -> Space:
-        """Writes this sandbox to disk as a Space, with everything in memory: `Sandbox.resume` of
-        its id goes on with it. This object can only be closed then.
+        """Writes this sandbox to disk as a Space, with everything in memory. `Sandbox.resume` with
+        the Space's id continues it. Afterwards this object can only be closed.
 
         Raises:
-            Unavailable: It could not be written; the sandbox runs on.
+            Unavailable: The Space could not be written; the sandbox runs on.
         """
         return Space.of(self._live().freeze_sandbox(self.id), self._place)
 
@@ -174,13 +174,13 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> ExecResult:
-        """Runs code and returns all it produced. An exception in the code is no exception here:
-        it is in `stderr`, with exit code 1.
+        """Runs code and returns all its output. An exception in the code is not raised here: its
+        traceback is in `stderr`, and the exit code is 1.
 
         Args:
             code: Source text, taken verbatim; indented blocks are fine.
-            language: "python" (state is kept from call to call) or "bash" (a fresh process).
-            timeout_seconds: Limit of the call in seconds; past it the call is interrupted.
+            language: "python" (keeps its state from call to call) or "bash" (a new process).
+            timeout_seconds: Limit of the call in seconds; after it the call is interrupted.
             env: Environment variables of this call.
             cwd: Working directory of this call.
 
@@ -214,26 +214,26 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> Iterator[Event]:
-        """As `run_code`, but yields output as soon as it is there; the last event is the exit."""
+        """Like `run_code`, but yields output as it is produced; the last event is the exit."""
         return self._live().exec_stream(
             self.id, code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd
         )
 
     def interrupt(self) -> None:
-        """Interrupts the running call, as Ctrl-C would: it ends with exit code 130."""
+        """Interrupts the running call, like Ctrl-C: it ends with exit code 130."""
         self._live().interrupt(self.id)
 
     def fork(self, n: int = 1, *, reseed: bool = False) -> list["Sandbox"]:
         """Clones this sandbox in the middle of whatever it does: variables, threads, processes,
-        open files. It goes on and notices nothing; from then on all are apart.
+        open files. This sandbox continues and notices nothing; from then on all are independent.
 
         Args:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
-            reseed: Python's `random` and numpy's generator draw differently in each child. By
-                default they are part of the state that is cloned.
+            reseed: Seed Python's `random` and numpy's generator differently in each child. By
+                default they are part of the cloned state.
 
         Returns:
-            The children, each usable at once and to be closed by the caller.
+            The children. Each can be used at once, and the caller must close it.
 
         Raises:
             BadRequest: `n` is out of range.
@@ -248,8 +248,8 @@ class Sandbox:
     def merge_into(self, winner: "Sandbox") -> None:
         """Takes over the state of `winner`, which must descend from this sandbox by forks.
 
-        This sandbox's id drives the winner's VM from here on; the VM it had is gone, and so is
-        the winner's id: closing the winner does nothing, all else in it is NotFound.
+        This sandbox's id drives the winner's VM from here on. The VM it had is gone, and so is the
+        winner's id: closing the winner does nothing, everything else raises NotFound.
 
         Raises:
             BadRequest: The winner is this sandbox.
@@ -264,11 +264,11 @@ class Sandbox:
         """Compares the files of this sandbox with those of another.
 
         Args:
-            other: Any sandbox. `added` is what only the other has.
-            paths: Absolute paths to compare, with all that is under them. Default: /root and /tmp.
+            other: Any sandbox. `added` exists only in the other.
+            paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
 
         Raises:
-            BadRequest: A path is wrong, or more differs than can be told (code ``too_large``).
+            BadRequest: A path is wrong, or there are too many differences (code ``too_large``).
             NotFound: One of them is gone.
         """
         return self._live().diff_sandboxes(self.id, other.id, paths)
@@ -295,7 +295,7 @@ class Sandbox:
         self.files.upload(source, remote, mode=mode, progress=progress)
 
     def download(self, remote: RemotePath) -> bytes:
-        """The content of a file in the sandbox; see `Files.download`."""
+        """Returns the content of a file in the sandbox; see `Files.download`."""
         return self.files.download(remote)
 
     def download_to(
@@ -305,25 +305,25 @@ class Sandbox:
         *,
         progress: Progress | None = None,
     ) -> None:
-        """Writes a file of the sandbox to a local one; see `Files.download_to`."""
+        """Copies a file of the sandbox to a local file; see `Files.download_to`."""
         self.files.download_to(remote, local, progress=progress)
 
     def info(self) -> SandboxInfo:
-        """What the service says of this sandbox now."""
+        """Returns what the service knows about this sandbox now."""
         return self._live().get_sandbox(self.id)
 
     def replay(self, *, since: int = 0) -> list[Event]:
-        """The sandbox's last events (up to 1,000) with a higher `seq` than `since`, oldest first."""
+        """Returns the last events (up to 1,000) with a `seq` above `since`, oldest first."""
         return self._live().replay(self.id, since=since)
 
     def follow(self, *, since: int = 0) -> Iterator[Event]:
-        """As `replay`, and then what comes, until nothing runs or waits: the way back to a stream
-        that broke off, and to what runs on when the service was restarted."""
+        """Yields the events of `replay`, then new ones until no call runs or waits. Use it to
+        return to a stream that broke off, or to a call that outlived a restart of the service."""
         return self._live().follow(self.id, since=since)
 
     def close(self) -> None:
-        """Ends the sandbox. Closing twice, from several threads, or one that is gone already, is
-        fine."""
+        """Ends the sandbox. It may be called repeatedly, from several threads, and for a sandbox
+        that is gone already."""
         if not self._closes_now():
             return
         try:
@@ -334,7 +334,7 @@ class Sandbox:
             self._release_client()
 
     def _closes_now(self) -> bool:
-        """True for the first who closes it."""
+        """Returns True for the first caller only."""
         with self._lock:
             first, self._closed = not self._closed, True
         return first
@@ -345,7 +345,7 @@ class Sandbox:
         return self._client
 
     def _start(self, place: Place, ask: Callable[[Client], SandboxInfo]) -> None:
-        """Takes hold of the sandbox that the service tells of when it is asked."""
+        """Makes this the object for the sandbox that `ask` returns."""
         self._place = place
         self._client = place.client or place.new_client()
         self._own = None if place.client else _OwnClient(self._client)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces as a program holds them."""
+"""The class `Space`: a sandbox on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ramet.types import SpaceInfo
 
 @dataclass(frozen=True)
 class Place:
-    """Which service it is: the caller's client, or what a new one is made of."""
+    """Which service to use: the caller's client, or parameters of a new one."""
 
     host: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -22,26 +22,26 @@ class Place:
 
     def __post_init__(self) -> None:
         if self.client and (self.host or self.api_key or self.region):
-            raise ValueError("host, api_key and region are the client's, where one is given")
+            raise ValueError("pass either `client` or `host`, `api_key` and `region`, not both")
 
     def new_client(self) -> Client:
         return Client(self.host, self.api_key, region=self.region)
 
     def visit(self) -> AbstractContextManager[Client]:
-        """A client for a `with` block: a new one ends with it, the caller's does not."""
+        """Returns a client for a `with` block, which closes a new one but not the caller's."""
         return nullcontext(self.client) if self.client else self.new_client()
 
 
 @dataclass(frozen=True)
 class Space(SpaceInfo):
-    """A Space: a sandbox on disk, as it was when it was asked for. `Sandbox.resume(space.id)` goes
-    on with it. Attributes as in `SpaceInfo`."""
+    """A Space: a sandbox on disk. Its attributes, as in `SpaceInfo`, are those at the time of the
+    request. `Sandbox.resume(space.id)` continues the sandbox."""
 
     place: Place = field(default=Place(), repr=False, compare=False)
 
     @classmethod
     def of(cls, info: SpaceInfo, place: Place) -> "Space":
-        """The Space that the service at `place` told of."""
+        """Returns the Space for what the service at `place` reported."""
         return cls(**vars(info), place=place)
 
     @classmethod
@@ -53,7 +53,7 @@ class Space(SpaceInfo):
         region: str | None = None,
         client: Client | None = None,
     ) -> List["Space"]:
-        """Every Space of this key, oldest first. Arguments as of `Sandbox`."""
+        """Returns all Spaces of this key, oldest first. Arguments as for `Sandbox`."""
         place = Place(host, api_key, region, client)
         with place.visit() as service:
             return [cls.of(one, place) for one in service.list_spaces()]
@@ -68,7 +68,7 @@ class Space(SpaceInfo):
         region: str | None = None,
         client: Client | None = None,
     ) -> "Space":
-        """The Space with that id. Arguments as of `Sandbox`.
+        """Returns the Space with that id. Arguments as for `Sandbox`.
 
         Raises:
             NotFound: There is none with this id.
@@ -78,11 +78,11 @@ class Space(SpaceInfo):
             return cls.of(service.get_space(space_id), place)
 
     def delete(self: "Space | str") -> None:
-        """Removes the Space. `Space.delete(space_id)` does it for an id, at the service of the
-        environment.
+        """Deletes the Space. `Space.delete(space_id)` deletes one by id, at the service that the
+        environment names.
 
         Raises:
-            NotFound: It is gone, or was resumed.
+            NotFound: It was deleted or resumed already.
         """
         place, space_id = (self.place, self.id) if isinstance(self, Space) else (Place(), self)
         with place.visit() as service:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values the SDK hands out."""
+"""Values that the SDK returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Mapping
 
 Language = Literal["python", "bash"]
-"""What `run_code` runs."""
+"""Languages of `run_code`."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Event:
 
     Attributes:
         type: "stdout", "stderr" or "exit". Newer servers may send types this SDK does not know.
-        data: Output: the text as produced, newlines included. Exit: the exit code.
+        data: Of output, the text as produced, newlines included. Of an exit, the exit code.
         seq: Grows by one per event of the sandbox, across calls.
         ts: Milliseconds since the epoch, by the server's clock.
-        raw: Output: the bytes as produced.
+        raw: Of output, the bytes as produced.
     """
 
     type: str
@@ -31,7 +31,7 @@ class Event:
 
     @property
     def code(self) -> int | None:
-        """The exit code of an exit event, else None."""
+        """The exit code of an exit event; otherwise None."""
         return self.data if self.type == "exit" and isinstance(self.data, int) else None
 
     @classmethod
@@ -49,11 +49,11 @@ class Event:
 
 @dataclass(frozen=True)
 class ExecResult:
-    """All that one call produced.
+    """The result of one call.
 
     Attributes:
-        stdout: Text written to standard output, exactly.
-        stderr: Text written to standard error, exactly.
+        stdout: The exact text written to standard output.
+        stderr: The exact text written to standard error.
         exit_code: 0 for success; 1 for an exception; 124 at the call's time limit; 130 when
             interrupted; 128 + signal when killed.
     """
@@ -70,15 +70,15 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class Diff:
-    """What differs between the files of two sandboxes, as sorted paths.
+    """Differences between the files of two sandboxes, as sorted paths.
 
-    Bytes of a name that are not UTF-8 are in the text as `os.fsdecode` puts them there, so that
-    `os.fsencode` gives the exact name back.
+    Bytes of a name that are not UTF-8 are encoded as by `os.fsdecode`, so that `os.fsencode`
+    returns the exact name.
 
     Attributes:
-        added: Only the other sandbox has it.
-        removed: Only this sandbox has it.
-        modified: Both have it; type, mode, owner, size or content differ.
+        added: Paths that only the other sandbox has.
+        removed: Paths that only this sandbox has.
+        modified: Paths that both have, with another type, mode, owner, size or content.
     """
 
     added: list[str]
@@ -86,7 +86,7 @@ class Diff:
     modified: list[str]
 
     def __bool__(self) -> bool:
-        """True when something differs."""
+        """True if anything differs."""
         return bool(self.added or self.removed or self.modified)
 
     @classmethod
@@ -102,28 +102,29 @@ def _paths(obj: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _exact(text: str, raw: str | None) -> str:
-    """A name whose bytes that are not UTF-8 are as `os.fsdecode` puts them."""
+    """Returns the name with bytes that are not UTF-8 encoded as by `os.fsdecode`."""
     return base64.b64decode(raw).decode("utf-8", "surrogateescape") if raw else text
 
 
 FileType = Literal["file", "directory", "symlink", "block", "char", "fifo", "socket"]
-"""What a file can be."""
+"""Types of files."""
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What is known of a file in a sandbox.
+    """What is known about a file in a sandbox.
 
     Attributes:
-        name: Of an entry of a list: its name in the folder; of `stat`: the path that was asked for.
-            Bytes that are not UTF-8 are in it as `os.fsdecode` puts them.
+        name: In a list, the name in the folder; from `stat`, the requested path. Bytes that are
+            not UTF-8 are encoded as by `os.fsdecode`.
         type: "file", "directory", "symlink", ...
         mode: Permission bits, such as 0o644.
-        uid: Id of its owner.
+        uid: User id of its owner.
         gid: Id of its group.
-        size: Bytes of a file, else 0.
-        mtime: When its content was last changed: seconds since the epoch, by the sandbox's clock.
-        target: Of a symbolic link, what it points to; else None.
+        size: Size of a file in bytes; otherwise 0.
+        mtime: Time of the last change of its content: seconds since the epoch, by the sandbox's
+            clock.
+        target: Target of a symbolic link; otherwise None.
     """
 
     name: str
@@ -158,13 +159,13 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class PtyInfo:
-    """What is known of a terminal.
+    """What is known about a terminal.
 
     Attributes:
         id: For `Ptys.attach`.
-        label: The command it was started with.
+        label: The command that it was started with.
         created_at: Seconds since the epoch, by the sandbox's clock.
-        exit_code: Of its program, once that has ended.
+        exit_code: Exit code of its program, once that has ended.
     """
 
     id: str
@@ -186,15 +187,15 @@ class PtyInfo:
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """What sandboxes can be made from.
+    """A template: what sandboxes can be made from.
 
     Attributes:
         name: For `Sandbox(template=...)`.
-        description: Its own words, or nothing.
-        state: "ready"; "building"; "waiting": its image is made when it is asked for; "failed".
-        vcpus: Virtual CPUs of a sandbox that asks for nothing else.
-        ram_mib: Its memory in MiB.
-        rootfs_gb: Its root disk in GiB.
+        description: The template's description; may be empty.
+        state: "ready"; "building"; "waiting": its snapshot is made on request; "failed".
+        vcpus: Default virtual CPUs of a sandbox.
+        ram_mib: Default memory in MiB.
+        rootfs_gb: Default root disk in GiB.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
@@ -222,15 +223,15 @@ class TemplateInfo:
 
 @dataclass(frozen=True)
 class SpaceInfo:
-    """What the service says of a Space: a sandbox on disk.
+    """What the service knows about a Space, a sandbox on disk.
 
     Attributes:
         id: For `Sandbox.resume`.
         state: "frozen", "resuming" or "damaged".
         created_at: When it was frozen, as in docs/api.md.
-        size_bytes: Of the disk; what it shares with its template is not counted.
+        size_bytes: Bytes on disk, without what it shares with its template.
         ram_mib: Memory of the sandbox in MiB.
-        template: What that was made from.
+        template: Template that the sandbox was made from.
         metadata: As given when it was created.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
@@ -261,7 +262,7 @@ class SpaceInfo:
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """What the service says of a sandbox.
+    """What the service knows about a sandbox.
 
     Attributes:
         id: The sandbox's id.
@@ -269,6 +270,10 @@ class SandboxInfo:
         parent: The id it was forked from, or None.
         children: Ids of its living forks, the oldest 1,000; empty in lists.
             `Client.list_children` has all of them.
+        vcpus: Its virtual CPUs.
+        ram_mib: Its memory in MiB.
+        rootfs_gb: Its root disk in GiB.
+        expires_at: When its lifetime ends, as in docs/api.md; None for never.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
@@ -278,11 +283,34 @@ class SandboxInfo:
 
     @property
     def parent(self) -> str | None:
+        """The id it was forked from, or None."""
         return self.raw.get("parent")
 
     @property
     def children(self) -> list[str]:
+        """Ids of its living forks, the oldest 1,000; empty in lists."""
         return list(self.raw.get("children") or [])
+
+    @property
+    def vcpus(self) -> int:
+        """Its virtual CPUs."""
+        return int(self.raw["vcpus"])
+
+    @property
+    def ram_mib(self) -> int:
+        """Its memory in MiB. It is less than what was asked for if the tier allows no more."""
+        return int(self.raw["ram_mib"])
+
+    @property
+    def rootfs_gb(self) -> int:
+        """Its root disk in GiB."""
+        return int(self.raw["rootfs_gb"])
+
+    @property
+    def expires_at(self) -> str | None:
+        """When its lifetime ends, in UTC, such as "2026-01-31T23:59:59.123Z"; None for never."""
+        at = self.raw["expires_at"]
+        return None if at is None else str(at)
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> "SandboxInfo":

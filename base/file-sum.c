@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/file-sum.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/num.h"
+
+#define PAGE	     4096u
+#define BUFFER_BYTES (1u << 20)
+#define KNOWN	     65536u /* a power of two; an entry that is displaced is computed again */
+
+/* --- walk ----------------------------------------------------------------------------------- */
+
+int file_walk_begin(struct file_walk *w, int in, int out, uint64_t bytes, struct err *e)
+{
+	*w = (struct file_walk){.in = in, .out = out, .bytes = bytes};
+	w->buffer = malloc(BUFFER_BYTES);
+	if (!w->buffer)
+		return err_set(e, ENOMEM, "copy");
+	if (out >= 0 && ftruncate(out, (off_t)bytes) < 0)
+		return err_set(e, errno, "set its size");
+	return 0;
+}
+
+void file_walk_end(struct file_walk *w)
+{
+	free(w->buffer);
+	w->buffer = NULL;
+}
+
+static bool is_zero(const uint8_t *p, size_t len)
+{
+	return !p[0] && !memcmp(p, p + 1, len - 1);
+}
+
+static void add(struct file_walk *w, uint64_t page, const uint8_t *p, size_t len)
+{
+	uint8_t number[8];
+
+	for (int i = 0; i < 8; i++)
+		number[i] = (uint8_t)(page >> 8 * i);
+	w->sum = crc32c(crc32c(w->sum, number, sizeof(number)), p, len);
+}
+
+static int put(const struct file_walk *w, const uint8_t *p, size_t len, uint64_t at, struct err *e)
+{
+	while (len) {
+		ssize_t n = pwrite(w->out, p, len, (off_t)at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_set(e, errno, "write it");
+		p += n;
+		at += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/*
+ * Adds the blocks of the buffer that are not zeros to the sum, and copies them in as few calls as
+ * possible.
+ */
+static int serve(struct file_walk *w, size_t len, struct err *e)
+{
+	size_t run = 0, n;
+	int ret = 0;
+
+	for (size_t at = 0; at < len && ret == 0; at += n) {
+		n = min_u64(PAGE, len - at);
+		bool zero = is_zero(w->buffer + at, n);
+
+		if (!zero)
+			add(w, (w->at + at) / PAGE, w->buffer + at, n);
+		run += zero ? 0 : n;
+		if (w->out < 0 || !run || (!zero && at + n < len))
+			continue;
+		size_t end = zero ? at : at + n;
+		ret = put(w, w->buffer + end - run, run, w->at + end - run, e);
+		run = 0;
+	}
+	return ret;
+}
+
+/* Skips holes, up to the start of a page. Returns false at the end of the data. */
+static bool find_data(struct file_walk *w)
+{
+	off_t found = lseek(w->in, (off_t)w->at, SEEK_DATA);
+
+	if (found < 0 && errno == ENXIO)
+		w->at = w->bytes;
+	else if (found > (off_t)w->at)
+		w->at = (uint64_t)found / PAGE * PAGE;
+	return w->at < w->bytes;
+}
+
+static uint64_t data_end(const struct file_walk *w)
+{
+	off_t hole = lseek(w->in, (off_t)w->at, SEEK_HOLE);
+	uint64_t end = hole > (off_t)w->at ? ((uint64_t)hole + PAGE - 1) / PAGE * PAGE : w->bytes;
+
+	return min_u64(end, w->bytes);
+}
+
+static int step(struct file_walk *w, uint64_t end, uint64_t *done, struct err *e)
+{
+	size_t want = min_u64(BUFFER_BYTES, end - w->at), len = 0;
+
+	while (len < want) {
+		ssize_t n = pread(w->in, w->buffer + len, want - len, (off_t)(w->at + len));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_set(e, errno, "read it");
+		if (!n)
+			return err_say(e, EIO, "it is shorter than it was");
+		len += (size_t)n;
+	}
+	int ret = serve(w, len, e);
+	w->at += len;
+	*done += len;
+	return ret;
+}
+
+int file_walk_step(struct file_walk *w, uint64_t budget, uint64_t *done, struct err *e)
+{
+	uint64_t before = *done;
+	int ret = 0;
+
+	while (ret == 0 && *done - before < budget) {
+		if (!find_data(w))
+			return 1;
+		uint64_t end = data_end(w);
+		while (ret == 0 && w->at < end && *done - before < budget)
+			ret = step(w, end, done, e);
+	}
+	return ret;
+}
+
+/* --- known sums ----------------------------------------------------------------------------- */
+
+static struct known {
+	dev_t dev;
+	ino_t ino;
+	off_t size;
+	struct timespec mtime;
+	uint32_t sum;
+	bool set;
+} known[KNOWN];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct known *place_of(const struct stat *st)
+{
+	uint64_t hash = ((uint64_t)st->st_ino * 0x9e3779b97f4a7c15u) ^ st->st_dev;
+
+	return &known[(hash >> 40) % KNOWN];
+}
+
+static bool is_same(const struct known *k, const struct stat *st)
+{
+	return k->set && k->dev == st->st_dev && k->ino == st->st_ino && k->size == st->st_size &&
+	       k->mtime.tv_sec == st->st_mtim.tv_sec && k->mtime.tv_nsec == st->st_mtim.tv_nsec;
+}
+
+bool file_sum_known(const struct stat *st, uint32_t *sum)
+{
+	pthread_mutex_lock(&lock);
+	const struct known *k = place_of(st);
+	bool found = is_same(k, st);
+
+	if (found)
+		*sum = k->sum;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+void file_sum_learn(const struct stat *st, uint32_t sum)
+{
+	pthread_mutex_lock(&lock);
+	*place_of(st) = (struct known){.dev = st->st_dev,
+				       .ino = st->st_ino,
+				       .size = st->st_size,
+				       .mtime = st->st_mtim,
+				       .sum = sum,
+				       .set = true};
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/agent/agent.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <linux/vm_sockets.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/wire.h"
+#include "guest/exec/call.h"
+#include "guest/conn.h"
+#include "guest/exec/driver.h"
+#include "guest/files/files.h"
+#include "guest/terminal/pty.h"
+#include "guest/system/reseed.h"
+#include "guest/log-console.h"
+
+#define GRACE_MS     2000
+#define VSOCK_BUFFER (1u << 20)
+/* A CPU without any timer stops its clock, which takes more exits from the VM than a distant timer:
+ * three when it goes to sleep and two when it wakes. */
+#define WAIT_MAX_MS 3600000
+
+static struct {
+	struct watch listener;
+	const struct system_ops *sys;
+	bool announced;
+	bool reseed_driver;   /* the driver must reseed before it gets more code */
+	uint8_t reseed_users; /* and then the user's generators too */
+	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
+	struct conn *power_off_after;
+	bool power_off;
+} agent;
+
+static struct list waiting = {&waiting, &waiting}; /* connections in CONN_WAITING */
+
+/* Answers each connection that waits in `state`, which ends its operation. */
+static void answer_all(enum conn_state state, uint8_t type, const void *payload, size_t len)
+{
+	list_each_safe (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+		if (c->state != state)
+			continue;
+		conn_send(c, type, payload, len);
+		conn_become(c, CONN_IDLE);
+	}
+}
+
+static void refuse_all(enum conn_state state, const struct err *e)
+{
+	list_each_safe (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+		if (c->state != state)
+			continue;
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+	}
+}
+
+static void answer_pings(void)
+{
+	uint8_t version[4];
+	struct wire w = wire_on(version, sizeof(version));
+
+	wire_put_u32(&w, AGENT_VERSION);
+	answer_all(CONN_PING, AGENT_PONG, version, sizeof(version));
+}
+
+/* Gives an idle driver its next work: reseed first, then pings, then the next call. */
+static void serve(void)
+{
+	struct err e;
+
+	if (driver_state() == DRIVER_DOWN && driver_start(&e) < 0) {
+		refuse_all(CONN_PING, &e);
+		refuse_all(CONN_RESEED, &e);
+		call_refuse_all(&e);
+	}
+	if (driver_state() != DRIVER_IDLE || call_is_active())
+		return;
+	if (agent.reseed_driver) {
+		agent.reseed_driver = false;
+		agent.reseeding = true;
+		driver_send(AGENT_RESEED, &agent.reseed_users, 1);
+		agent.reseed_users = 0;
+		return;
+	}
+	answer_pings();
+	call_next();
+}
+
+static void on_idle(void)
+{
+	if (!agent.announced)
+		log_console("agent ready");
+	agent.announced = true;
+	serve();
+}
+
+static void on_reseeded(const struct err *e)
+{
+	if (!agent.reseeding)
+		return;
+	agent.reseeding = false;
+	if (!e) {
+		answer_all(CONN_RESEED, AGENT_DONE, NULL, 0);
+		return;
+	}
+	log_console("%s", e->text);
+	refuse_all(CONN_RESEED, e);
+}
+
+static void on_driver_gone(enum driver_state was, int status, const struct err *how)
+{
+	struct err e = *how;
+
+	log_console("%s", how->text);
+	call_on_driver_gone(status, how);
+	if (agent.reseeding)
+		agent.reseed_driver = true;
+	agent.reseeding = false;
+	if (was != DRIVER_STARTING) {
+		serve();
+		return;
+	}
+	/* It would probably fail again at once: the next request starts it again. */
+	err_context(&e, "before it could take code");
+	refuse_all(CONN_PING, &e);
+	refuse_all(CONN_RESEED, &e);
+	call_refuse_all(&e);
+}
+
+static const struct driver_ops driver_calls = {
+	.on_idle = on_idle,
+	.on_sent = call_on_driver_sent,
+	.on_started = call_on_started,
+	.on_exit = call_on_exit,
+	.on_reseeded = on_reseeded,
+	.on_gone = on_driver_gone,
+};
+
+static void done(struct conn *c)
+{
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_IDLE);
+}
+
+static int handle_exec(struct conn *c, const struct frame *f, struct err *e)
+{
+	int bad = exec_parse(f, &c->exec, e);
+
+	if (bad)
+		return bad;
+	call_queue(c);
+	serve();
+	return 0;
+}
+
+static int handle_attach(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct attach_request r;
+	int bad = attach_parse(f, &r, e);
+
+	if (bad)
+		return bad;
+	if (call_attach(c, &r, e) < 0) {
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+	}
+	return 0;
+}
+
+static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct reseed_request r;
+	int bad = reseed_parse(f, &r, e);
+
+	if (bad)
+		return bad;
+	bad = reseed_apply(&r, agent.sys, e);
+	explicit_bzero(r.entropy, sizeof(r.entropy));
+	if (bad) {
+		conn_send_error(c, e);
+		conn_become(c, CONN_IDLE);
+		return 0;
+	}
+	files_drop_uploads();
+	agent.reseed_driver = true;
+	agent.reseed_users |= r.user_generators;
+	/* During a call the interpreter cannot be reached: it reseeds before the next one. Nobody
+	 * waits for OpenSSL's generator alone either. */
+	if (!r.user_generators || call_is_active())
+		done(c);
+	else
+		conn_become(c, CONN_RESEED);
+	serve();
+	return 0;
+}
+
+static int handle_files(struct conn *c, const struct frame *f, struct err *e)
+{
+	int bad = files_handle(c, f, e);
+
+	if (c->state == CONN_WAITING)
+		list_add_tail(&waiting, &c->turn);
+	return bad;
+}
+
+static int handle_shutdown(struct conn *c)
+{
+	agent.sys->sync();
+	agent.power_off_after = c;
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_ENDING);
+	return 0;
+}
+
+/* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */
+static int handle(struct conn *c, const struct frame *f, struct err *e)
+{
+	bool bare =
+		f->type == AGENT_PING || f->type == AGENT_INTERRUPT || f->type == AGENT_SHUTDOWN;
+
+	if (c->state == CONN_CODE)
+		return call_code(c, f, e);
+	if (bare && f->len)
+		return err_say(e, EPROTO, "a request of type %u has no payload", f->type);
+	if (files_takes(f->type))
+		return handle_files(c, f, e);
+	if (pty_takes(f->type))
+		return pty_handle(c, f, e);
+	switch (f->type) {
+	case AGENT_PING:
+		conn_become(c, CONN_PING);
+		call_drop_backpressure();
+		serve();
+		return 0;
+	case AGENT_EXEC:
+		return handle_exec(c, f, e);
+	case AGENT_ATTACH:
+		return handle_attach(c, f, e);
+	case AGENT_INTERRUPT:
+		call_interrupt();
+		done(c);
+		return 0;
+	case AGENT_RESEED:
+		return handle_reseed(c, f, e);
+	case AGENT_SHUTDOWN:
+		return handle_shutdown(c);
+	default:
+		return err_say(e, EPROTO, "there is no request of type %u", f->type);
+	}
+}
+
+static void on_frame(struct conn *c, const struct frame *f)
+{
+	struct err e;
+
+	if (handle(c, f, &e) == 0)
+		return;
+	log_console("%s: connection closed", e.text);
+	conn_drop(c);
+}
+
+/* A worker has ended: handles the waiting requests again, in order. */
+static void retry_waiting(void)
+{
+	struct list then = {&then, &then};
+
+	list_move_all(&then, &waiting);
+	while (!list_empty(&then)) {
+		struct conn *c = container_of(then.next, struct conn, turn);
+		struct frame f = frame_again(&c->in);
+
+		list_del(&c->turn);
+		on_frame(c, &f);
+	}
+}
+
+static void on_sent(struct conn *c)
+{
+	if (c->state == CONN_ENDING)
+		conn_drop(c);
+	else if (c->state == CONN_PTY_LISTENS)
+		pty_on_sent(c);
+	else
+		call_on_sent(c);
+}
+
+static bool ping_waits(void)
+{
+	list_each (pos, &conn_all)
+		if (container_of(pos, struct conn, node)->state == CONN_PING)
+			return true;
+	return false;
+}
+
+static void on_conn_gone(struct conn *c, enum conn_state was)
+{
+	if (c == agent.power_off_after)
+		agent.power_off = true;
+	if (was == CONN_WORKER)
+		files_on_gone(c);
+	pty_on_gone(c);
+	call_on_gone(c);
+	if (ping_waits())
+		call_drop_backpressure();
+}
+
+static const struct conn_ops conn_calls = {
+	.on_frame = on_frame,
+	.on_sent = on_sent,
+	.on_gone = on_conn_gone,
+};
+
+static void on_accept(struct watch *w, uint32_t events)
+{
+	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd >= 0)
+		conn_new(fd);
+}
+
+static int bind_unix(int fd, const char *path, struct err *e)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return err_say(e, ENAMETOOLONG, "--unix: %s: the limit is %zu bytes", path,
+			       sizeof(addr.sun_path) - 1);
+	memcpy(addr.sun_path, path, strlen(path) + 1);
+	unlink(path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return err_set(e, errno, "bind %s", path);
+	return 0;
+}
+
+/* Connections inherit the size. The kernel tells the host about free room only when little is left,
+ * and each time costs two exits. The memory is used only while a reader is slow. */
+static int enlarge_buffers(int fd, struct err *e)
+{
+	const uint64_t size = VSOCK_BUFFER;
+
+	if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_MAX_SIZE, &size, sizeof(size)) < 0 ||
+	    setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, &size, sizeof(size)) < 0)
+		return err_set(e, errno, "set the size of vsock buffers");
+	return 0;
+}
+
+static int bind_vsock(int fd, struct err *e)
+{
+	/* Any CID: a restored guest may have another one. */
+	struct sockaddr_vm addr = {
+		.svm_family = AF_VSOCK,
+		.svm_cid = VMADDR_CID_ANY,
+		.svm_port = AGENT_PORT,
+	};
+
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return err_set(e, errno, "bind vsock port %u", AGENT_PORT);
+	return enlarge_buffers(fd, e);
+}
+
+static int open_listener(const char *unix_path, struct err *e)
+{
+	int family = unix_path ? AF_UNIX : AF_VSOCK;
+	scoped_fd int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return err_set(e, errno, "%s socket", unix_path ? "Unix" : "vsock");
+	int bad = unix_path ? bind_unix(fd, unix_path, e) : bind_vsock(fd, e);
+	if (bad)
+		return bad;
+	agent.listener.on_event = on_accept;
+	if (listen(fd, CONN_COUNT_MAX) < 0 || watch_add(&agent.listener, fd, EPOLLIN) < 0)
+		return err_set(e, errno, "listen");
+	take_fd(&fd);
+	return 0;
+}
+
+static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, struct err *e)
+{
+	int bad = loop_init();
+
+	if (bad)
+		return err_set(e, -bad, "epoll");
+	conn_init(&conn_calls);
+	files_init(agent.sys, retry_waiting);
+	pty_init(driver_pid);
+	bad = call_init(grace_ms, serve, e);
+	const struct driver_pipes pipes = call_pipes();
+	if (!bad)
+		bad = driver_init(run_dir, &pipes, &driver_calls, e);
+	if (!bad)
+		bad = open_listener(unix_path, e);
+	if (!bad)
+		serve();
+	return bad;
+}
+
+static void loop_for_ever(void)
+{
+	for (;;) {
+		int timeout = loop_sooner(call_timeout_ms(), files_expire());
+
+		loop_once(loop_sooner(timeout, WAIT_MAX_MS));
+		call_on_time();
+		conn_reap();
+		if (agent.power_off && agent.sys->power_off() < 0)
+			log_console("power off: %s", strerror(errno));
+		agent.power_off = false;
+	}
+}
+
+int agent_main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"unix", required_argument, NULL, 'u'},
+		{"run-dir", required_argument, NULL, 'r'},
+		{"grace-ms", required_argument, NULL, 'g'},
+		{"dry-run-system", no_argument, NULL, 'd'},
+		{0},
+	};
+	const char *unix_path = NULL, *run_dir = "/run/ramet";
+	unsigned grace_ms = GRACE_MS;
+	struct err e;
+	int opt;
+
+	agent.sys = &system_real;
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == 'u')
+			unix_path = optarg;
+		else if (opt == 'r')
+			run_dir = optarg;
+		else if (opt == 'g')
+			grace_ms = (unsigned)strtoul(optarg, NULL, 10);
+		else if (opt == 'd')
+			agent.sys = &system_dry;
+		else
+			return 2;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	if (agent.sys->confirm_unique() < 0)
+		log_console("agent: copies of this guest cannot report when they are unique");
+	if (start(unix_path, run_dir, grace_ms, &e) < 0) {
+		log_console("agent: %s", e.text);
+		return 1;
+	}
+	loop_for_ever();
+	return 0;
+}

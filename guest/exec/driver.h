@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The Python process that runs all code (driver.py). The agent starts it, exchanges frames of
+ * proto/agent.h with it over a private socket, and replaces it when it dies. Its frames are checked
+ * as if they were the user's: the user's code runs in the same process.
+ */
+#ifndef RAMET_GUEST_EXEC_DRIVER_H
+#define RAMET_GUEST_EXEC_DRIVER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "guest/frame.h"
+
+enum driver_state {
+	DRIVER_DOWN,	 /* not running */
+	DRIVER_STARTING, /* has not reported yet that it waits for code */
+	DRIVER_IDLE,	 /* waits for code */
+	DRIVER_BUSY,	 /* runs code or reseeds */
+};
+
+struct driver_ops {
+	void (*on_idle)(void); /* after its start, and after each answer */
+	void (*on_sent)(void); /* it received all of the last driver_send */
+	/* After driver_await_start. bash_group 0: the code is Python and runs in the driver. */
+	void (*on_started)(pid_t bash_group);
+	/* The exit code, and the end of the call's stderr, which is valid during the callback. */
+	void (*on_exit)(int32_t code, const uint8_t *last, size_t last_len);
+	void (*on_reseeded)(const struct err *e); /* NULL: success */
+	/* It ended; `e` says how, `status` is waitpid's, `was` its state before. */
+	void (*on_gone)(enum driver_state was, int status, const struct err *e);
+};
+
+/* Descriptors that the Python process gets. */
+struct driver_pipes {
+	int out, err; /* the write ends of its standard output and error */
+	/*
+	 * A sealed page with three u64: for each stream the bytes read from its pipe so far, then
+	 * the number of the stream (1: stdout, 2: stderr, 0: none) whose pipe is emptied before the
+	 * other one is read. From these the driver knows when text that it writes to one stream
+	 * stays behind its text in the other, even while a child keeps that pipe full.
+	 */
+	int progress;
+};
+
+/* Writes the embedded driver.py to `dir`/driver.py. Returns 0 or -errno. */
+int driver_init(const char *dir, const struct driver_pipes *pipes, const struct driver_ops *ops,
+		struct err *e);
+/* Starts the Python process. Returns 0 or -errno; the ops report what happens later. */
+int driver_start(struct err *e);
+enum driver_state driver_state(void);
+/* Returns the process id; 0 while there is no process. */
+pid_t driver_pid(void);
+
+/* Sends one frame; the state becomes DRIVER_BUSY. Requires driver_taken(). */
+void driver_send(uint8_t type, const void *payload, size_t len);
+/* Queues a frame that is sent together with the next one, which has to follow, so that the driver
+ * is woken once. */
+void driver_send_with_next(uint8_t type, const void *payload, size_t len);
+/* Returns true when the driver received all frames but a queued one. */
+bool driver_taken(void);
+
+/* Returns true, once per call, when SIGINT now reaches the call's code. `bash_group` is bash's
+ * process group, 0 for Python. */
+bool driver_started(pid_t *bash_group);
+/* Calls on_started when SIGINT reaches the code. */
+void driver_await_start(void);
+
+/* Signals the driver's process group, as a terminal would. */
+void driver_signal(int sig);
+
+#endif

@@ -1,0 +1,717 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the code of all calls in one long-lived process, which the agent starts and controls.
+
+Both exchange frames of proto/agent.h on descriptor CTL. The user's code shares this process and may
+change anything in it. So the driver binds the names that it needs before any user code runs, and
+repairs what a call needs before the call starts.
+"""
+
+import builtins
+
+__builtins__ = dict(vars(builtins))  # the driver's stay the same when user code replaces one
+
+import codecs
+import gc
+import io
+import linecache
+import os
+import struct
+import sys
+import traceback
+import types
+
+# The C module: its Python wrapper uses enum, which runs builtins that users may have replaced.
+from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP
+from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signals
+from _signal import signal as set_handler
+from _thread import start_new_thread
+from fcntl import ioctl
+from mmap import PROT_READ, mmap
+from os import environb, fstat, getpid, kill, posix_spawn, read, urandom, waitpid, write
+from select import POLLOUT, poll
+from time import sleep
+
+CTL, PIPE_OUT, PIPE_ERR, PROGRESS, STARTS = 1000, 1001, 1002, 1003, 1004  # as in driver.c
+EXEC, CODE, RESEED = 2, 3, 5
+PONG, EXIT, DONE, ERROR = 64, 67, 68, 69
+PYTHON = 0
+HEADER = struct.Struct("<IBBH")
+REQUEST = struct.Struct("<BIIQ")
+U32 = struct.Struct("<I")
+EXITED = struct.Struct("<iB")
+FRAME_MAX = HEADER.size + 65536
+LAST_MAX = 32768  # bytes of text in an EXIT frame
+FIONREAD = 0x541B
+EMPTY = b"\0\0\0\0"  # FIONREAD's answer for an empty pipe
+BASH = "/bin/bash"
+ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
+SCRIPT_FD = 250
+ALL_SIGNALS = valid_signals() - {SIGKILL, SIGSTOP}
+HELD_SIGNALS = ALL_SIGNALS - {SIGINT}
+SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
+
+main = types.ModuleType("__main__")
+driver_pid = getpid()
+progress = memoryview(mmap(PROGRESS, 24, prot=PROT_READ)).cast("Q")  # see driver_pipes in driver.h
+
+
+# ---- standard streams -------------------------------------------------------------------------
+
+
+def wait_until_read(pipe):
+    """Wait until the agent has read the text that is in `pipe` now, or is going to read it before
+    the other pipe, so that later text in the other pipe stays behind it. Do not wait for text that
+    other processes write meanwhile.
+    """
+    delay = 0.00005
+    try:
+        size = ioctl(pipe, FIONREAD, EMPTY)
+        if size == EMPTY:
+            return
+        end = bytes_read(pipe) + int.from_bytes(size, "little")
+        while bytes_read(pipe) < end and not is_older(pipe) and not is_empty(pipe):
+            sleep(delay)
+            delay = min(2 * delay, 0.005)
+    except OSError:
+        pass  # user code closed our copy of the pipe: only the order is lost
+
+
+def is_empty(pipe):
+    return ioctl(pipe, FIONREAD, EMPTY) == EMPTY
+
+
+def bytes_read(pipe):
+    return progress[pipe - PIPE_OUT]
+
+
+def is_older(pipe):
+    """Return whether the agent empties `pipe` before it reads the other one."""
+    return progress[2] == pipe - PIPE_OUT + 1
+
+
+class PipeWriter(io.RawIOBase):
+    """Standard output or error: unbuffered, and in exact order with the other stream."""
+
+    def __init__(self, fd, name, other_pipe):
+        self.fd = fd
+        self.name = name
+        self.mode = "wb"
+        self.other_pipe = other_pipe
+        self.before = None  # a stream whose buffered text precedes what is written here
+
+    def fileno(self):
+        return self.fd
+
+    def writable(self):
+        return True
+
+    def isatty(self):
+        return os.isatty(self.fd)
+
+    def write(self, data):
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        if self.before is not None and not is_closed(self.before):
+            self.before.flush()
+        wait_until_read(self.other_pipe)
+        try:
+            done = write(self.fd, data)
+        except BlockingIOError:
+            done = 0
+        size = len(data) if type(data) is bytes else memoryview(data).nbytes
+        if done < size:
+            self.write_rest(memoryview(data).cast("B")[done:])
+        return size
+
+    def write_rest(self, view):
+        while view:
+            try:
+                view = view[write(self.fd, view) :]
+            except BlockingIOError:  # a child made the shared pipe non-blocking
+                ready = poll()
+                ready.register(self.fd, POLLOUT)
+                ready.poll()
+
+
+def encode_odd(error):
+    """Encode escaped bytes as themselves and other surrogates as three bytes; never fail."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    out = b""
+    for odd in error.object[error.start : error.end]:
+        escaped = "\udc80" <= odd <= "\udcff"
+        out += odd.encode("utf-8", "surrogateescape" if escaped else "surrogatepass")
+    return out, error.end
+
+
+class Text(io.TextIOWrapper):
+    """sys.stdout or sys.stderr. Only sys.stdout buffers, up to the end of a line, so the two are in
+    order within lines too.
+    """
+
+    def __init__(self, fd, name, other_pipe):
+        super().__init__(
+            PipeWriter(fd, name, other_pipe),
+            "utf-8",
+            "ramet-odd",
+            newline="\n",
+            line_buffering=True,
+            write_through=fd == 2,
+        )
+        self.mode = "w"
+
+
+def is_closed(stream):
+    try:
+        return stream is None or stream.closed
+    except AttributeError:
+        return False  # an object of the user's
+    except ValueError:
+        return True  # its buffer was detached
+
+
+class Streams:
+    """The driver's three standard streams. User code may replace them; its streams then stay."""
+
+    def __init__(self):
+        codecs.register_error("ramet-odd", encode_odd)
+        # The agent reads it, whatever user code does to descriptors 1 and 2.
+        self.direct_err = PipeWriter(PIPE_ERR, "<stderr>", PIPE_OUT)
+        self.last = b""  # text of the call, after everything in the pipes
+        self.out = self.err = None
+
+    def repair(self):
+        """Reopen what a call closed; done after each call, when nobody waits."""
+        self.repair_descriptors()
+        if is_closed(self.out) or is_closed(self.err):
+            self.out = sys.__stdout__ = Text(1, "<stdout>", PIPE_ERR)
+            self.err = sys.__stderr__ = Text(2, "<stderr>", PIPE_OUT)
+            self.err.buffer.before = self.out
+            sys.stdout = sys.stderr = None
+        if is_closed(getattr(sys, "stdout", None)):
+            sys.stdout = self.out
+        if is_closed(getattr(sys, "stderr", None)):
+            sys.stderr = self.err
+        if is_closed(getattr(sys, "stdin", None)):  # exit() closes it
+            sys.stdin = sys.__stdin__ = io.open(0, "r", encoding="utf-8", closefd=False)
+
+    @staticmethod
+    def repair_descriptors():
+        for fd, source in ((0, None), (1, PIPE_OUT), (2, PIPE_ERR)):
+            try:
+                fstat(fd)
+            except OSError:
+                source = os.open("/dev/null", os.O_RDONLY) if source is None else source
+                os.dup2(source, fd)
+                if source not in (fd, PIPE_OUT, PIPE_ERR):
+                    os.close(source)
+        os.set_blocking(PIPE_OUT, True)
+        os.set_blocking(PIPE_ERR, True)
+
+    def flush(self):
+        users = getattr(sys, "stdout", None), getattr(sys, "stderr", None)
+        for stream in (*users, self.out, self.err):
+            try:
+                if stream is not None:
+                    stream.flush()
+            except BaseException:
+                pass  # a stream of the user's, or descriptor 1 is a file on a full disk
+
+    def report(self, text):
+        """Write text to the call's stderr, after everything printed before; once per call. If
+        possible, it is sent in the EXIT frame, so that no pipe has to be waited for.
+        """
+        self.flush()
+        data = text.encode("utf-8", "ramet-odd")
+        if getpid() == driver_pid and len(data) <= LAST_MAX:
+            self.last = data
+        else:
+            self.direct_err.write(data)
+
+    def take_last(self):
+        data, self.last = self.last, b""
+        return data
+
+
+streams = Streams()
+
+
+# ---- frames -----------------------------------------------------------------------------------
+
+
+received = b""
+
+
+def read_exactly(size):
+    global received
+    while len(received) < size:
+        more = read(CTL, FRAME_MAX)
+        if not more:
+            os._exit(0)  # the agent is gone
+        received += more
+    data, received = received[:size], received[size:]
+    return data
+
+
+def read_frame():
+    size, kind, _, _ = HEADER.unpack(read_exactly(HEADER.size))
+    return kind, read_exactly(size)
+
+
+def send_frame(kind, payload=b""):
+    data = HEADER.pack(len(payload), kind, 0, 0) + payload
+    while data:
+        data = data[write(CTL, data) :]
+
+
+def announce_start(bash_group):
+    """Tell the agent that SIGINT now reaches the user's code; 0: it runs in this process."""
+    write(STARTS, U32.pack(bash_group))
+
+
+class Request:
+    """An AGENT_EXEC; the agent has checked its layout."""
+
+    def __init__(self, payload):
+        self.payload = payload
+        self.at = REQUEST.size
+        self.language, _, self.code_size, _ = REQUEST.unpack_from(payload)
+        self.cwd = self.text()
+        self.env = [(self.text(), self.text()) for _ in range(self.number())]
+        self.payload = None
+
+    def number(self):
+        (value,) = U32.unpack_from(self.payload, self.at)
+        self.at += U32.size
+        return value
+
+    def text(self):
+        size = self.number()
+        self.at += size
+        return self.payload[self.at - size : self.at]
+
+    def read_code(self):
+        """Return the code, or None when its sender left before the end."""
+        parts = []
+        missing = self.code_size
+        while missing:
+            _, part = read_frame()
+            if not part:
+                return None
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+
+# ---- interrupts -------------------------------------------------------------------------------
+
+
+def ignore_interrupt(number, frame):
+    """Handle SIGINT between calls. Not SIG_IGN, which child processes would inherit."""
+
+
+class Signals:
+    """Runs the user's handlers during calls only: in the driver's own code, an exception of theirs
+    would end the process. Signals between calls are handled before the next call's code.
+    """
+
+    def __init__(self):
+        self.mask = set()  # the user's signal mask; None while it is in force
+
+    def hold(self):
+        """Block signals. May raise what a handler raises; can then be called again."""
+        if self.mask is None:
+            self.mask = pthread_sigmask(SIG_BLOCK, ())
+        pthread_sigmask(SIG_BLOCK, HELD_SIGNALS)
+
+    def hold_handled(self):
+        """Unblock signals without a handler. Called after the answer, for it takes a while."""
+        handled = {number for number in ALL_SIGNALS if callable(getsignal(number))}
+        pthread_sigmask(SIG_SETMASK, self.mask | handled - {SIGINT})
+
+    def release(self):
+        while True:
+            try:
+                if self.mask is not None:
+                    pthread_sigmask(SIG_SETMASK, self.mask - {SIGINT})
+                self.mask = None
+                return
+            except BaseException:
+                pass  # the exception belongs to no call; another may follow
+
+
+signals = Signals()
+
+
+def interrupts_on():
+    """Make the call interruptible, whatever earlier code did to SIGINT."""
+    signals.release()
+    set_handler(SIGINT, default_int_handler)
+
+
+def interrupts_off():
+    """Prevent KeyboardInterrupt from here on. Raises one that is pending."""
+    set_handler(SIGINT, ignore_interrupt)
+
+
+def interrupt_again(pid, call):
+    if sources.calls == call:
+        kill(pid, SIGINT)
+
+
+def on_unraisable(unraisable):
+    """Repeat an interrupt that came in a callback whose exceptions Python drops, for example one of
+    the import system. A thread sends it, for this function is such a callback too. A
+    KeyboardInterrupt that user code itself raises there looks the same and also ends the call.
+    """
+    if unraisable.exc_type is KeyboardInterrupt and getsignal(SIGINT) is default_int_handler:
+        try:
+            start_new_thread(interrupt_again, (getpid(), sources.calls))
+            return
+        except RuntimeError:
+            pass  # no more threads are possible
+    sys.__unraisablehook__(unraisable)
+
+
+# ---- Python -----------------------------------------------------------------------------------
+
+
+class Source:
+    """The text of one call as an entry of linecache: size, time, lines, name. The lines are made on
+    first use, because few entries are ever used.
+    """
+
+    def __init__(self, name, text):
+        self.name = name
+        self.text = text
+        self.entry = None
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if self.entry is None:
+            self.entry = (len(self.text), None, self.lines(), self.name)
+        return self.entry[index]
+
+    def lines(self):
+        lines = io.StringIO(self.text, newline=None).readlines()
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        return lines
+
+
+class Sources:
+    """Keeps the source lines of calls where traceback, inspect and pdb look for them."""
+
+    def __init__(self):
+        self.calls = 0
+        self.kept = []
+        self.size = 0
+
+    def new_name(self):
+        self.calls += 1
+        return "<call %d>" % self.calls
+
+    def keep(self, name, text):
+        linecache.cache[name] = Source(name, text)
+        self.kept.append((name, len(text)))
+        self.size += len(text)
+        while self.size > SOURCES_MAX and len(self.kept) > 1:
+            old, size = self.kept.pop(0)
+            self.size -= size
+            linecache.cache.pop(old, None)
+
+
+sources = Sources()
+
+
+def without_common_indentation(text):
+    """Remove the indentation that all lines share; blank lines and comments do not count."""
+    lines = text.splitlines(keepends=True)
+    margin = None
+    for line in lines:
+        bare = line.lstrip(" \t")
+        if not bare.strip() or bare.startswith("#"):
+            continue
+        indent = line[: len(line) - len(bare)]
+        margin = indent if margin is None else os.path.commonprefix([margin, indent])
+    if not margin:
+        return text
+    return "".join(line[len(margin) :] if line.startswith(margin) else line for line in lines)
+
+
+def compile_source(source, name):
+    try:
+        text = str(source, "utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        return compile(source, name, "exec", dont_inherit=True)  # for Python's own error
+    sources.keep(name, text)
+    try:
+        return compile(text, name, "exec", dont_inherit=True)
+    except SyntaxError:
+        bare = without_common_indentation(text)
+        if bare == text:
+            raise
+    sources.keep(name, bare)
+    return compile(bare, name, "exec", dont_inherit=True)
+
+
+def run_python(source):
+    """Run Python code and return its exit code. Any exception is the user's."""
+    try:
+        interrupts_on()
+        announce_start(0)
+        exec(compile_source(source, sources.new_name()), main.__dict__)
+        signals.hold()
+        interrupts_off()
+        return 0
+    except BaseException as error:
+        while True:
+            try:
+                signals.hold()
+                interrupts_off()
+                break
+            except BaseException:
+                pass  # a pending one
+        return exit_code_of(error)
+
+
+def exit_code_of(error):
+    if not isinstance(error, SystemExit):
+        print_exception(error)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code if -(2**31) <= code < 2**31 else 255
+    try:
+        streams.report("%s\n" % (code,))
+    except BaseException:
+        pass  # its __str__ is the user's and may raise
+    return 1
+
+
+def is_ours(code):
+    return code.co_filename == __file__
+
+
+def print_exception(error):
+    tb = error.__traceback__
+    while tb and is_ours(tb.tb_frame.f_code):
+        tb = tb.tb_next
+    try:
+        if sys.excepthook is not sys.__excepthook__:
+            sys.excepthook(type(error), error.with_traceback(tb), tb)
+            return
+    except BaseException:
+        pass  # the user's hook failed: print the exception here
+    try:
+        shown = traceback.TracebackException(type(error), error, tb, compact=True)
+        hide_driver(shown, set())
+        text = "".join(shown.format())
+    except BaseException:  # memory, recursion, or a __str__ that raises
+        text = "%s (and printing its traceback failed)\n" % type(error).__name__
+    streams.report(text)
+
+
+def hide_driver(shown, seen):
+    """Remove the driver's frames from a traceback and from those it is chained to."""
+    if shown is None or id(shown) in seen:
+        return
+    seen.add(id(shown))
+    if shown.stack is not None:
+        shown.stack[:] = [frame for frame in shown.stack if frame.filename != __file__]
+        shown.stack = shown.stack or None
+    for linked in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
+        hide_driver(linked, seen)
+
+
+# ---- bash -------------------------------------------------------------------------------------
+
+
+def spawn_bash(code):
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, PIPE_OUT, 1),
+        (os.POSIX_SPAWN_DUP2, PIPE_ERR, 2),
+    ]
+    arguments = ["bash", "-c", code]
+    script = None
+    if len(code) > ARGUMENT_MAX:
+        script = script_file(code)
+        actions.append((os.POSIX_SPAWN_DUP2, script, SCRIPT_FD))
+        # bash reads the script, then closes the descriptor, then runs the script.
+        arguments[2] = 'eval "$(</proc/self/fd/%d)" %d<&-' % (SCRIPT_FD, SCRIPT_FD)
+    try:
+        return posix_spawn(
+            BASH,
+            arguments,
+            os.environ,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=ALL_SIGNALS,
+        )
+    finally:
+        if script is not None:
+            os.close(script)
+
+
+def script_file(code):
+    script = os.memfd_create("bash")
+    view = memoryview(code)
+    while view:
+        view = view[write(script, view) :]
+    return script
+
+
+def run_bash(code):
+    """Run code in a new bash and return its exit code; its background children keep running."""
+    if b"\0" in code:
+        streams.report("bash: the code has a zero byte in it\n")
+        return 2
+    # A handler of the user's, or SIG_IGN, could take bash's exit code.
+    old = set_handler(SIGCHLD, SIG_DFL)
+    try:
+        streams.flush()
+        pid = spawn_bash(code)
+        announce_start(pid)
+        status = waitpid(pid, 0)[1]
+    except OSError as error:
+        streams.report("bash: %s\n" % error)
+        return 126
+    finally:
+        set_handler(SIGCHLD, SIG_DFL if old is None else old)
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+# ---- calls ------------------------------------------------------------------------------------
+
+
+def reason(error):
+    return getattr(error, "strerror", None) or error
+
+
+class CallContext:
+    """The working directory and variables that a request sets for one call."""
+
+    def __init__(self, request):
+        self.request = request
+        self.folder = None
+        self.env = []
+
+    def enter(self):
+        """Apply them. Return an error message, or None."""
+        for name, value in self.request.env:
+            self.env.append((name, environb.get(name)))
+            try:
+                environb[name] = value
+            except (OSError, ValueError) as error:  # a name with = in it
+                return "set the variable %s: %s" % (os.fsdecode(name), reason(error))
+        try:
+            if self.request.cwd:
+                self.folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                os.chdir(self.request.cwd)
+        except OSError as error:
+            return "enter the folder %s: %s" % (os.fsdecode(self.request.cwd), reason(error))
+        return None
+
+    def leave(self):
+        for name, value in reversed(self.env):
+            if value is not None:
+                environb[name] = value
+            else:
+                environb.pop(name, None)
+        if self.folder is not None:
+            os.fchdir(self.folder)
+            os.close(self.folder)
+
+
+def run_call(request, code):
+    context = CallContext(request)
+    error = context.enter()
+    if error:
+        streams.report("ramet: %s\n" % error)
+        exit_code = 1
+    elif request.language == PYTHON:
+        exit_code = run_python(code)
+    else:
+        exit_code = run_bash(code)
+    if getpid() == driver_pid:
+        context.leave()
+    return exit_code
+
+
+def serve_exec(payload):
+    request = Request(payload)
+    code = request.read_code()
+    if code is None:
+        send_frame(EXIT, EXITED.pack(1, 0))
+        return
+    exit_code = run_call(request, code)
+    sys.settrace(None)
+    sys.setprofile(None)
+    streams.flush()
+    if getpid() != driver_pid:
+        os._exit(exit_code & 0xFF)  # a child of os.fork() that returned from the user's code
+    send_frame(EXIT, EXITED.pack(exit_code, 0) + streams.take_last())
+    signals.hold_handled()
+    streams.repair()
+
+
+def serve_reseed(users_too):
+    """Seed the generators that sandboxes restored from one snapshot would share.
+
+    OpenSSL's generator makes keys, so it is always seeded. The user's generators are part of the
+    state that the snapshot is to preserve, so they are seeded on request only.
+    """
+    name = "OpenSSL"
+    try:
+        openssl = getattr(sys.modules.get("_ssl"), "RAND_add", None)
+        if openssl is not None:
+            openssl(urandom(32), 32.0)
+        for name in ("random", "numpy.random") if users_too else ():
+            seed = getattr(sys.modules.get(name), "seed", None)
+            if seed is not None:  # a module of the user's may have this name, but no seed
+                seed()
+    except Exception as error:
+        text = ("seed %s: %s" % (name, error)).encode("utf-8", "replace")[:200]
+        send_frame(ERROR, struct.pack("<II", 5, len(text)) + text)  # EIO
+    else:
+        send_frame(DONE)
+
+
+def start():
+    for fd in (CTL, PIPE_OUT, PIPE_ERR, STARTS):
+        os.set_inheritable(fd, False)
+    os.close(PROGRESS)
+    interrupts_off()
+    sys.unraisablehook = on_unraisable
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    sys.argv = [""]
+    sys.path[0] = ""  # the current directory, as at a prompt
+    streams.out = streams.err = None
+    sys.stdout = sys.stderr = None
+    streams.repair()
+
+
+def serve():
+    start()
+    # A template's memory is shared until written: keep the collector away from existing objects.
+    gc.collect()
+    gc.freeze()
+    send_frame(PONG)
+    while True:
+        kind, payload = read_frame()
+        if kind == EXEC:
+            serve_exec(payload)
+        elif kind == RESEED:
+            serve_reseed(payload[0])
+
+
+serve()

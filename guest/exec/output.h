@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The two pipes that are fd 1 and 2 of everything the driver runs, and the output of the call that
+ * runs or ran last. The pipes live as long as the agent: processes that an old interpreter left
+ * running continue to write to them. Output between calls is read and dropped, so that no writer
+ * blocks for good. Output during a call belongs to that call, whoever wrote it. It is sent to the
+ * call's connection, and the last of it stays in a ring for a host that attaches later.
+ */
+#ifndef RAMET_GUEST_EXEC_OUTPUT_H
+#define RAMET_GUEST_EXEC_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "guest/conn.h"
+#include "guest/exec/driver.h"
+#include "guest/exec/output-ring.h"
+
+enum output_stream { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_COUNT };
+
+struct output_pipe {
+	struct watch watch; /* of the read end */
+	struct output *output;
+	int write_fd;
+	bool is_stderr;
+	int left;	    /* bytes before the mark of output_mark_end or take_left */
+	uint64_t *progress; /* in the page that the driver sees; never read here */
+	uint64_t moved;
+};
+
+/* All fields are output.c's. */
+struct output {
+	/* --- as long as the agent --- */
+	struct output_pipe pipes[OUTPUT_COUNT];
+	struct output_pipe *last; /* the one that was read last */
+	int progress_fd;
+	/* In the page that the driver sees: the number of `last` while left_in_pipe, else 0. */
+	uint64_t *older;
+
+	/* --- the call's --- */
+	bool of_call;	       /* what arrives is a call's output */
+	struct conn *sink;     /* NULL: nobody is there to take it */
+	uint64_t sent;	       /* bytes that were given to a connection */
+	bool no_backpressure;  /* the writer does not wait for a connection */
+	bool ends;	       /* only bytes before the marks are the call's */
+	bool due;	       /* text was left in a pipe, or was read and could be sent */
+	unsigned reads_in_row; /* of `last`, up to READS_IN_ROW_MAX */
+	/*
+	 * Text is left in `last`: the pipe is not watched, so its writer wakes nobody. Text in the
+	 * other pipe is newer. `older` tells the driver, which then writes to the other pipe
+	 * without waiting until `last` is read.
+	 */
+	bool left_in_pipe;
+	int64_t send_at; /* when output that is due is sent, by loop_now_ms; 0: none is due */
+	bool flooded;	 /* FLOOD bytes or more came before output was sent the last time */
+	struct output_ring ring;
+};
+
+/* Opens the pipes; called once. The write ends stay open here too, so the pipes never hang up.
+ * Returns 0 or -errno. */
+int output_open(struct output *o, struct err *e);
+/* Returns what the driver gets: the pipes' write ends and the page of driver_pipes.progress. */
+struct driver_pipes output_driver_pipes(const struct output *o);
+
+/* Starts a call: what arrives from now on is its output, and the ring is cleared. */
+void output_begin(struct output *o);
+/* Returns whether byte `from` of the output and all bytes after it are in the ring, or will be. */
+bool output_keeps(const struct output *o, uint64_t from);
+/* Sends the output to `c` from now on, starting at byte `from`. It waits while `c` is NULL. */
+void output_to(struct output *o, struct conn *c, uint64_t from);
+/* Reads on without a connection until the next output_to; the ring drops its oldest bytes. */
+void output_drop_backpressure(struct output *o);
+/* Continues after the connection of output_to has sent everything it was given. */
+void output_resume(struct output *o);
+
+/* Returns the milliseconds until output_on_time has to be called; -1: nothing is due. */
+int output_timeout_ms(const struct output *o);
+/* Sends output that has waited long enough; called after each event. `ran_ms`: how long the call's
+ * code has been running. */
+void output_on_time(struct output *o, int64_t ran_ms);
+
+/* Marks what the pipes hold now as the last output of this call. */
+void output_mark_end(struct output *o);
+/* Reads the pipes up to that mark. Returns true when all of it was read; otherwise it is to be
+ * called again after output_resume. */
+bool output_drain(struct output *o);
+/* Appends text on stderr. */
+void output_add(struct output *o, const void *text, size_t len);
+/* Returns true when the connection was given everything and has sent it, or is corked and will
+ * send it with what follows; or when there is no connection. */
+bool output_is_sent(const struct output *o);
+/* Ends the call: what arrives from now on belongs to no call. The ring stays until output_begin. */
+void output_end(struct output *o);
+
+#endif

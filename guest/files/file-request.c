@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/files/file-request.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum field { END, ID, OFFSET, SIZE, MODE, FLAG, PATH, HASH };
+
+#define FIELDS_MAX 5
+
+/* The fields of each payload, in order. */
+static const struct layout {
+	const char *name;
+	enum field fields[FIELDS_MAX];
+} layouts[] = {
+	[AGENT_PUT] = {"put", {SIZE, MODE, PATH}},
+	[AGENT_GET] = {"get", {OFFSET, SIZE, PATH}},
+	[AGENT_STAT] = {"stat", {FLAG, PATH}},
+	[AGENT_LIST] = {"list", {PATH}},
+	[AGENT_REMOVE] = {"remove", {FLAG, PATH}},
+	[AGENT_MKDIR] = {"mkdir", {MODE, FLAG, PATH}},
+	[AGENT_UPLOAD] = {"upload", {ID, MODE, PATH}},
+	[AGENT_PART] = {"part", {ID, OFFSET, SIZE}},
+	[AGENT_COMMIT] = {"commit", {ID, SIZE, HASH}},
+	[AGENT_ABORT] = {"abort", {ID}},
+	[AGENT_GROW] = {"grow", {SIZE}},
+};
+
+bool file_request_is(uint8_t type)
+{
+	return type < sizeof(layouts) / sizeof(layouts[0]) && layouts[type].name;
+}
+
+static int get_path(struct wire *w, const char *what, char *path, struct err *e)
+{
+	size_t len;
+	const uint8_t *text = payload_text(w, &len, AGENT_PATH_MAX);
+
+	if (w->bad)
+		return payload_end(w, what, e);
+	if (!len || text[0] != '/')
+		return err_say(e, EPROTO, "%s: a path must start with /", what);
+	memcpy(path, text, len);
+	return 0;
+}
+
+static int get_id(struct wire *w, const char *what, char *id, struct err *e)
+{
+	size_t len;
+	const uint8_t *text = payload_text(w, &len, AGENT_ID_LEN);
+
+	if (w->bad || len != AGENT_ID_LEN)
+		return err_say(e, EPROTO, "%s: an id has %d bytes", what, AGENT_ID_LEN);
+	memcpy(id, text, len);
+	return 0;
+}
+
+static int get_mode(struct wire *w, const char *what, uint32_t *mode, struct err *e)
+{
+	*mode = wire_get_u32(w);
+	if (*mode > 07777)
+		return err_say(e, EPROTO, "%s: mode 0%o; the limit is 07777", what, *mode);
+	return 0;
+}
+
+static int get_flag(struct wire *w, const char *what, bool *flag, struct err *e)
+{
+	uint8_t value = wire_get_u8(w);
+
+	if (value > 1)
+		return err_say(e, EPROTO, "%s: a flag is 0 or 1, not %u", what, value);
+	*flag = value;
+	return 0;
+}
+
+static int get_hash(struct wire *w, const char *what, struct file_request *out, struct err *e)
+{
+	size_t len;
+	const uint8_t *hash = wire_get_str(w, &len, AGENT_HASH_LEN);
+
+	if (w->bad || (len && len != AGENT_HASH_LEN))
+		return err_say(e, EPROTO, "%s: a SHA-256 has %d bytes", what, AGENT_HASH_LEN);
+	out->has_hash = len > 0;
+	if (len)
+		memcpy(out->hash, hash, len);
+	return 0;
+}
+
+static int get_field(enum field field, struct wire *w, const char *what, struct file_request *out,
+		     struct err *e)
+{
+	switch (field) {
+	case ID:
+		return get_id(w, what, out->id, e);
+	case OFFSET:
+		out->offset = wire_get_u64(w);
+		return 0;
+	case SIZE:
+		out->size = wire_get_u64(w);
+		return 0;
+	case MODE:
+		return get_mode(w, what, &out->mode, e);
+	case FLAG:
+		return get_flag(w, what, &out->flag, e);
+	case PATH:
+		return get_path(w, what, out->path, e);
+	case HASH:
+		return get_hash(w, what, out, e);
+	case END:
+		break;
+	}
+	return 0;
+}
+
+int file_request_parse(const struct frame *f, struct file_request *out, struct err *e)
+{
+	const struct layout *layout = &layouts[f->type];
+	struct wire w = wire_from(f->payload, f->len);
+
+	memset(out, 0, sizeof(*out));
+	out->type = f->type;
+	for (int i = 0; i < FIELDS_MAX && layout->fields[i] != END; i++) {
+		int bad = get_field(layout->fields[i], &w, layout->name, out, e);
+		if (bad)
+			return bad;
+	}
+	return payload_end(&w, layout->name, e);
+}

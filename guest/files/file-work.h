@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The operations on files of proto/agent.h, in workers. Each function answers its request through
+ * worker-io.h and ends the process.
+ */
+#ifndef RAMET_GUEST_FILES_FILE_WORK_H
+#define RAMET_GUEST_FILES_FILE_WORK_H
+
+#include "guest/files/staged.h"
+#include "guest/files/file-request.h"
+
+/* A worker's request. */
+struct file_work {
+	const struct file_request *r;
+	struct staged_file *staged; /* PUT, UPLOAD, PART, COMMIT, ABORT */
+	const struct err *refused;  /* file_refuse: the error */
+};
+
+/* file-read.c */
+__attribute__((noreturn)) void file_get(const struct file_work *w);
+__attribute__((noreturn)) void file_stat(const struct file_work *w);
+__attribute__((noreturn)) void file_list(const struct file_work *w);
+
+/* file-write.c */
+__attribute__((noreturn)) void file_put(const struct file_work *w);
+__attribute__((noreturn)) void file_remove(const struct file_work *w);
+__attribute__((noreturn)) void file_mkdir(const struct file_work *w);
+__attribute__((noreturn)) void file_upload(const struct file_work *w);
+__attribute__((noreturn)) void file_part(const struct file_work *w);
+__attribute__((noreturn)) void file_commit(const struct file_work *w);
+__attribute__((noreturn)) void file_abort(const struct file_work *w);
+/* Answers with the error and reads the data that follows the request. */
+__attribute__((noreturn)) void file_refuse(const struct file_work *w);
+
+#endif

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/files/file-work.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "guest/files/folder.h"
+#include "guest/files/worker-io.h"
+#include "guest/files/sha256.h"
+
+#define READ_BYTES (256u << 10)
+
+__attribute__((noreturn)) static void fail(const struct err *e)
+{
+	worker_io_fail(-e->code, "%s", e->text);
+}
+
+/* --- data ----------------------------------------------------------------------------------- */
+
+/* Reports a full disk before the data arrives. */
+static int check_room(int fd, uint64_t size, struct err *e)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0 || !fs.f_blocks || size / (uint64_t)fs.f_bsize <= fs.f_bfree)
+		return 0;
+	return err_say(e, ENOSPC, "%llu bytes do not fit on the disk, which has %llu left",
+		       (unsigned long long)size,
+		       (unsigned long long)(fs.f_bfree * (uint64_t)fs.f_bsize));
+}
+
+static int write_all(int fd, const uint8_t *data, size_t len, off_t at, struct err *e)
+{
+	while (len) {
+		ssize_t n = pwrite(fd, data, len, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_set(e, errno, "write");
+		data += n;
+		len -= (size_t)n;
+		at += n;
+	}
+	return 0;
+}
+
+/* Writes the host's data to `fd`, starting at offset `at`. */
+static int take_data(int fd, uint64_t at, struct err *e)
+{
+	const uint8_t *data;
+	size_t n;
+
+	while ((n = worker_io_data(&data)) > 0) {
+		int bad = write_all(fd, data, n, (off_t)at, e);
+		if (bad)
+			return bad;
+		at += n;
+	}
+	return 0;
+}
+
+/* --- whole files ---------------------------------------------------------------------------- */
+
+static int put(const struct file_work *w, struct err *e)
+{
+	scoped_fd int fd = staged_create(w->staged, w->r->path, w->r->mode, e);
+
+	if (fd < 0)
+		return fd;
+	int bad = check_room(fd, w->r->size, e);
+	if (!bad)
+		bad = take_data(fd, 0, e);
+	if (bad)
+		return err_context(e, "%.100s", w->r->path);
+	return staged_rename(w->staged, e);
+}
+
+void file_put(const struct file_work *w)
+{
+	struct err e;
+
+	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
+	worker_io_expect(w->r->size);
+	if (put(w, &e) == 0)
+		worker_io_done();
+	staged_remove(w->staged);
+	err_context(&e, "put");
+	fail(&e);
+}
+
+static int make_folder(const char *path, uint32_t mode, bool parents, struct err *e)
+{
+	struct stat st;
+	int bad = parents ? folder_make_parents(path, e) : 0;
+
+	if (bad)
+		return bad;
+	if (mkdir(path, mode) < 0) {
+		int saved = errno;
+		bool there = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+		bool fine = parents && saved == EEXIST && there;
+		return fine ? 0 : err_set(e, saved, "create the folder %.100s", path);
+	}
+	/* mkdir(2) ignores set-id bits. */
+	return chmod(path, mode) < 0 ? err_set(e, errno, "set the mode of %.100s", path) : 0;
+}
+
+void file_mkdir(const struct file_work *w)
+{
+	const struct file_request *r = w->r;
+	char path[AGENT_PATH_MAX + 1];
+	struct err e;
+
+	size_t len = strlen(strcpy(path, r->path));
+	while (len > 1 && path[len - 1] == '/')
+		path[--len] = '\0';
+	if (make_folder(path, r->mode ? r->mode : 0755, r->flag, &e) < 0)
+		fail(&e);
+	worker_io_done();
+}
+
+void file_remove(const struct file_work *w)
+{
+	const char *path = w->r->path;
+	struct err e;
+
+	if (w->r->flag && folder_remove(path, &e) < 0)
+		fail(&e);
+	/* Linux reports a folder with EISDIR, not with POSIX's EPERM. */
+	if (!w->r->flag && unlink(path) < 0 && (errno != EISDIR || rmdir(path) < 0))
+		worker_io_fail(errno, "remove %.100s: %s", path, strerror(errno));
+	worker_io_done();
+}
+
+/* --- in parts ------------------------------------------------------------------------------- */
+
+void file_refuse(const struct file_work *w)
+{
+	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART)
+		worker_io_expect(w->r->size);
+	fail(w->refused);
+}
+
+void file_upload(const struct file_work *w)
+{
+	struct err e;
+
+	if (staged_create(w->staged, w->r->path, w->r->mode, &e) < 0)
+		fail(&e);
+	worker_io_done();
+}
+
+/* Returns how much the file grows: a part that is sent again needs no room. */
+static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
+{
+	struct stat st;
+	uint64_t end = offset + size, old = fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
+
+	return end <= old ? 0 : min_u64(end - old, size);
+}
+
+static int part(const struct file_work *w, struct err *e)
+{
+	const struct file_request *r = w->r;
+
+	if (r->offset > INT64_MAX || r->size > INT64_MAX - r->offset)
+		return err_set(e, EFBIG, "%llu bytes at %llu", (unsigned long long)r->size,
+			       (unsigned long long)r->offset);
+	scoped_fd int fd = staged_open(w->staged, e);
+	if (fd < 0)
+		return fd;
+	int bad = check_room(fd, bytes_beyond(fd, r->offset, r->size), e);
+	return bad ? bad : take_data(fd, r->offset, e);
+}
+
+void file_part(const struct file_work *w)
+{
+	struct err e;
+
+	signal(SIGXFSZ, SIG_IGN);
+	worker_io_expect(w->r->size);
+	if (part(w, &e) == 0)
+		worker_io_done();
+	err_context(&e, "write a part");
+	fail(&e);
+}
+
+static int check_size(int fd, uint64_t size, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "stat");
+	if ((uint64_t)st.st_size != size)
+		return err_say(e, EBADMSG, "the parts add up to %llu bytes, not %llu",
+			       (unsigned long long)st.st_size, (unsigned long long)size);
+	/* Written bytes are not a hole, even if they are zeros. */
+	off_t hole = size ? lseek(fd, 0, SEEK_HOLE) : 0;
+	if (hole >= 0 && (uint64_t)hole != size)
+		return err_say(e, EBADMSG, "the bytes at offset %llu were never sent",
+			       (unsigned long long)hole);
+	return 0;
+}
+
+static int check_hash(int fd, const uint8_t *want, struct err *e)
+{
+	static uint8_t buf[READ_BYTES];
+	uint8_t hash[SHA256_LEN];
+	struct sha256 sum;
+	off_t at = 0;
+	ssize_t n;
+
+	sha256_init(&sum);
+	while ((n = pread(fd, buf, sizeof(buf), at)) > 0) {
+		sha256_add(&sum, buf, (size_t)n);
+		at += n;
+	}
+	if (n < 0)
+		return err_set(e, errno, "read");
+	sha256_end(&sum, hash);
+	if (memcmp(hash, want, sizeof(hash)) != 0)
+		return err_say(e, EBADMSG, "the file does not have this SHA-256");
+	return 0;
+}
+
+static int commit(const struct file_work *w, struct err *e)
+{
+	scoped_fd int fd = staged_open(w->staged, e);
+
+	if (fd < 0)
+		return fd;
+	int bad = check_size(fd, w->r->size, e);
+	if (!bad && w->r->has_hash)
+		bad = check_hash(fd, w->r->hash, e);
+	return bad ? bad : staged_rename(w->staged, e);
+}
+
+void file_commit(const struct file_work *w)
+{
+	struct err e;
+
+	if (commit(w, &e) == 0)
+		worker_io_done();
+	err_context(&e, "commit the upload");
+	fail(&e);
+}
+
+void file_abort(const struct file_work *w)
+{
+	staged_remove(w->staged);
+	worker_io_done();
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Requests on files in the agent: AGENT_PUT to AGENT_ABORT, AGENT_TREE and AGENT_GROW. */
+#ifndef RAMET_GUEST_FILES_FILES_H
+#define RAMET_GUEST_FILES_FILES_H
+
+#include "guest/conn.h"
+#include "guest/system/system.h"
+
+/* `on_free` is called when a request has ended: connections in CONN_WAITING may ask again. */
+void files_init(const struct system_ops *sys, void (*on_free)(void));
+/* Returns true for the types that files_handle accepts. */
+bool files_takes(uint8_t type);
+/*
+ * Starts a worker for the request. If it has to wait, the connection becomes CONN_WAITING, and the
+ * request is to be handled again after on_free. Returns 0 or -EPROTO.
+ */
+int files_handle(struct conn *c, const struct frame *f, struct err *e);
+/* The connection of a request that a worker serves is gone: ends the worker. */
+void files_on_gone(struct conn *c);
+/* Drops every open upload, also those that workers write to. */
+void files_drop_uploads(void);
+/* Drops uploads that were not used for an hour. Returns the milliseconds until the next call is
+ * due; -1: no upload is open. */
+int files_expire(void);
+
+#endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/files/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/child.h"
+#include "guest/files/worker-io.h"
+#include "guest/log-console.h"
+
+#define CHILD_FD 3
+
+static struct worker {
+	struct watch life; /* its pidfd */
+	pid_t pid;	   /* 0: this one is free */
+	struct conn *conn; /* NULL: gone, or there was none */
+	struct staged *staged;
+} workers[WORKER_COUNT_MAX];
+
+static void (*on_free)(void);
+
+void worker_init(void (*the_on_free)(void))
+{
+	on_free = the_on_free;
+}
+
+static struct worker *find_free(void)
+{
+	for (struct worker *w = workers; w < workers + WORKER_COUNT_MAX; w++)
+		if (!w->pid)
+			return w;
+	return NULL;
+}
+
+bool worker_is_free(void)
+{
+	return find_free() != NULL;
+}
+
+static void on_life(struct watch *watch, uint32_t events)
+{
+	struct worker *w = container_of(watch, struct worker, life);
+	struct conn *c = w->conn;
+	struct staged *staged = w->staged;
+	int status;
+
+	if (waitpid(w->pid, &status, WNOHANG) != w->pid)
+		return;
+	watch_del(&w->life);
+	close_fd(&w->life.fd);
+	*w = (struct worker){0};
+	if (staged)
+		staged_unuse(staged);
+	if (c && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+		conn_become(c, CONN_IDLE);
+	} else if (c) {
+		log_console("a worker ended with status 0x%x: connection closed", status);
+		conn_drop(c);
+	}
+	on_free();
+}
+
+__attribute__((noreturn)) static void child(const struct conn *c, const struct worker_job *job,
+					    pid_t agent)
+{
+	struct rlimit files;
+
+	child_begin(agent, "500");
+	/* Other connections must not stay open here after the agent closes them. */
+	if (c && dup2(c->watch.fd, CHILD_FD) < 0)
+		_exit(126);
+	if (close_range(CHILD_FD + (c ? 1 : 0), ~0u, 0) < 0)
+		_exit(126);
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	umask(0);
+	if (c)
+		worker_io_init(CHILD_FD, c->out + c->out_pos, c->out_len - c->out_pos);
+	job->run(job->request);
+	_exit(0);
+}
+
+int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
+{
+	struct worker *w = find_free();
+	pid_t agent = getpid();
+
+	if (!w)
+		return err_say(e, EAGAIN, "%d operations on files are running, the maximum",
+			       WORKER_COUNT_MAX);
+	pid_t pid = fork();
+	if (pid < 0)
+		return err_set(e, errno, "fork for an operation on files");
+	if (pid == 0)
+		child(c, job, agent);
+	scoped_fd int life = (int)syscall(SYS_pidfd_open, pid, 0);
+	w->life.on_event = on_life;
+	if (life < 0 || watch_add(&w->life, life, EPOLLIN | EPOLLET) < 0) {
+		int saved = errno;
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		/* It may have begun to answer, so the agent cannot. */
+		if (c)
+			conn_drop(c);
+		return err_set(e, saved, "watch a process for an operation on files");
+	}
+	take_fd(&life);
+	w->pid = pid;
+	w->conn = c;
+	w->staged = job->staged;
+	if (w->staged)
+		staged_use(w->staged);
+	if (!c)
+		return 0;
+	conn_hand_over(c);
+	conn_become(c, CONN_WORKER);
+	return 0;
+}
+
+void worker_on_gone(struct conn *c)
+{
+	for (struct worker *w = workers; w < workers + WORKER_COUNT_MAX; w++)
+		if (w->pid && w->conn == c) {
+			w->conn = NULL;
+			kill(w->pid, SIGKILL);
+		}
+}

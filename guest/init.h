@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#ifndef RAMET_GUEST_INIT_H
-#define RAMET_GUEST_INIT_H
-
-/* PID 1: mounts, starts and restarts the agent, reaps orphans; SIGTERM powers off. No return. */
-int init_main(void);
-
-#endif

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ramet: what operators type. The service runs the commands; this sends it the words and shows what
+ * comes back. Only keys can be seen to while no service runs, for the first one is made before an
+ * API is opened to others: then it is done here, in the catalogue, as the service's account.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/admin/command.h"
+#include "orchestrator/audit/journal.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/keys/keys.h"
+#include "orchestrator/store/store.h"
+#include "orchestrator/cli/top.h"
+#include "orchestrator/warden/account.h"
+#include "orchestrator/warden/directory.h"
+
+#define COPY_PIECE (1u << 20)
+
+static int fail(const struct err *e)
+{
+	fprintf(stderr, "ramet: %s\n", e->text);
+	return COMMAND_FAILED;
+}
+
+/* --- the words ------------------------------------------------------------------------------ */
+
+struct words {
+	char text[COMMAND_BYTES_MAX];
+	size_t len;
+};
+
+static int gather(struct words *w, int argc, char *const argv[], struct err *e)
+{
+	for (int i = 0; i < argc; i++) {
+		size_t len = strlen(argv[i]) + 1;
+
+		if (len > sizeof(w->text) - w->len)
+			return err_say(e, E2BIG, "the arguments have more than %d bytes",
+				       COMMAND_BYTES_MAX);
+		memcpy(w->text + w->len, argv[i], len);
+		w->len += len;
+	}
+	return 0;
+}
+
+/* --- a service that runs -------------------------------------------------------------------- */
+
+/* -ENOENT or -ECONNREFUSED: none runs. */
+static int reach(const struct config *config, struct err *e)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
+	if (used >= (int)sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
+		return err_set(e, ENAMETOOLONG, "run_dir");
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0)
+		return take_fd(&fd);
+	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
+		return err_say(e, errno,
+			       "no service answers at %s: start rametd, or name its settings "
+			       "(--config=FILE, --run_dir=DIR); only `key` works without one",
+			       at.sun_path);
+	return err_set(e, errno, "reach the service at %s", at.sun_path);
+}
+
+static int send_words(int fd, const struct words *w, struct err *e)
+{
+	for (size_t at = 0; at < w->len;) {
+		ssize_t n = send(fd, w->text + at, w->len - at, MSG_NOSIGNAL);
+
+		if (n < 0)
+			return err_set(e, errno, "tell the service");
+		at += (size_t)n;
+	}
+	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "tell the service") : 0;
+}
+
+static const struct err broken = {
+	.text = "the service broke off before its answer was whole; see its log"};
+
+/* What is no success is for standard error. */
+static int show_text(int fd, unsigned char status)
+{
+	char piece[16384];
+	FILE *out = status == COMMAND_DONE ? stdout : stderr;
+	for (;;) {
+		ssize_t n = read(fd, piece, sizeof(piece));
+
+		if (n < 0)
+			return fail(&broken);
+		if (n == 0)
+			return fflush(out) == 0 ? status : COMMAND_FAILED;
+		fwrite(piece, 1, (size_t)n, out);
+	}
+}
+
+static int show_answer(int fd)
+{
+	unsigned char status;
+
+	return read(fd, &status, 1) == 1 ? show_text(fd, status) : fail(&broken);
+}
+
+/* --- backup ---------------------------------------------------------------------------------- */
+
+/* The descriptor that comes with the status, or -1. */
+static int receive_copy(int fd, unsigned char *status)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {status, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	int copy = -1;
+
+	if (recvmsg(fd, &msg, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+		memcpy(&copy, CMSG_DATA(head), sizeof(copy));
+	return copy;
+}
+
+/* To a file of our own: one that was there may be open to others. */
+static int write_copy(int from, const char *path, struct err *e)
+{
+	off_t at = 0;
+	ssize_t n;
+
+	unlink(path);
+	scoped_fd int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0)
+		return err_set(e, errno, "make %s", path);
+	while ((n = sendfile(to, from, &at, COPY_PIECE)) > 0)
+		;
+	if (n < 0 || fsync(to) < 0)
+		return err_set(e, errno, "write %s", path);
+	return 0;
+}
+
+/* An older file is replaced when the copy is whole. */
+static int put_copy(int from, const char *file, struct err *e)
+{
+	char tmp[PATH_MAX], dir[PATH_MAX];
+
+	if (snprintf(tmp, sizeof(tmp), "%s.tmp", file) >= (int)sizeof(tmp))
+		return err_set(e, ENAMETOOLONG, "write %.100s", file);
+	int ret = write_copy(from, tmp, e);
+	if (ret == 0 && rename(tmp, file) < 0)
+		ret = err_set(e, errno, "rename %s to %s", tmp, file);
+	if (ret < 0) {
+		unlink(tmp);
+		return ret;
+	}
+	snprintf(dir, sizeof(dir), "%s", file);
+	scoped_fd int folder = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return folder < 0 || fsync(folder) < 0 ? err_set(e, errno, "write the folder of %s", file)
+					       : 0;
+}
+
+static int show_backup(int fd, const char *file)
+{
+	unsigned char status = COMMAND_FAILED;
+	scoped_fd int copy = receive_copy(fd, &status);
+	struct err e;
+
+	if (status != COMMAND_DONE)
+		return show_text(fd, status);
+	if (copy < 0) {
+		err_say(&e, EPROTO, "the service sent no copy; see its log");
+		return fail(&e);
+	}
+	return put_copy(copy, file, &e) < 0 ? fail(&e) : COMMAND_DONE;
+}
+
+/* --- top ------------------------------------------------------------------------------------ */
+
+static char *read_all(int fd, struct err *e)
+{
+	char piece[16384], *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	ssize_t n;
+
+	while (out && (n = read(fd, piece, sizeof(piece))) > 0)
+		fwrite(piece, 1, (size_t)n, out);
+	if (!out || fclose(out) != 0 || n < 0) {
+		free(text);
+		err_set(e, errno, "read the service's answer");
+		return NULL;
+	}
+	return text;
+}
+
+/* top_ask_fn: `arg` is the settings. */
+static char *ask_processes(void *arg, struct err *e)
+{
+	static const struct words words = {.text = "processes", .len = sizeof("processes")};
+	scoped_fd int fd = reach(arg, e);
+	unsigned char status = COMMAND_FAILED;
+
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return NULL;
+	if (read(fd, &status, 1) == 1 && status == COMMAND_DONE)
+		return read_all(fd, e);
+	err_say(e, EPROTO, "the service does not say what runs; see its log");
+	return NULL;
+}
+
+static int run_top(struct config *config, int argc, char *const argv[])
+{
+	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
+
+	if (argc > 1 && !once) {
+		fputs("usage: ramet top [--once]\n", stderr);
+		return COMMAND_USAGE;
+	}
+	return top_run(ask_processes, config, once);
+}
+
+/* --- none ----------------------------------------------------------------------------------- */
+
+static const struct command *const tables[] = {key_commands, NULL};
+
+/* The audit log, which nobody else writes now. */
+static int open_audit(struct journal *j, const struct config *config, struct account account,
+		      struct err *e)
+{
+	gid_t readers = account_of_notify(config->vm_uid_base).gid;
+	char path[2 * CONFIG_PATH_MAX + 2];
+
+	if (!config->audit_dir[0])
+		return 0;
+	config_audit_dir(config, path, sizeof(path));
+	j->max_bytes = (uint64_t)config->audit_max_mib << 20;
+	j->files = config->audit_files;
+	j->dir = directory_for_readers(path, account, readers, e);
+	return j->dir < 0 ? err_context(e, "audit_dir") : 0;
+}
+
+static int become_account(const struct config *config, struct journal *audit, struct err *e)
+{
+	struct account account;
+	int ret = account_find(&account, config->user, e);
+
+	if (ret < 0)
+		return ret;
+	if (geteuid() != 0)
+		return err_say(e, EPERM, "no service runs, and only root may change its catalogue");
+	int dir = directory_for_account(config->state_dir, account, e);
+	if (dir < 0)
+		return err_context(e, "state_dir");
+	close_fd(&dir);
+	ret = open_audit(audit, config, account, e);
+	return ret < 0 ? ret : account_become(account.uid, account.gid, e);
+}
+
+static void tell(void *arg, const struct audit_event *event)
+{
+	struct journal *audit = arg;
+	struct err e;
+
+	if (audit->dir >= 0 && journal_add(audit, event, &e) < 0)
+		fprintf(stderr, "ramet: %s is not in the audit log: %s\n", event->name, e.text);
+}
+
+static int run_here(const struct config *config, const struct words *w)
+{
+	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+	static struct arguments args;
+	struct journal audit = {.dir = -1, .fd = -1};
+	struct command_env env = {.config = config, .tell = tell, .tell_arg = &audit};
+	enum command_wait wait; /* the disk has it all */
+	struct store *store = NULL;
+	struct err e;
+
+	config_catalogue(config, path);
+	config_live_catalogue(config, live);
+	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
+	    become_account(config, &audit, &e) < 0 || store_fold(path, live, &e) < 0 ||
+	    store_open(&store, path, &e) < 0)
+		return fail(&e);
+	if (store_wait_for_disk(store, &e) < 0 || keys_new(&env.keys, store, &e) < 0) {
+		store_close(store);
+		return fail(&e);
+	}
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	int status = out ? (int)command_run(tables, &env, &args, out, &wait) : COMMAND_FAILED;
+	if (!out || fclose(out) != 0)
+		status = COMMAND_FAILED;
+	else
+		fputs(text, status == COMMAND_DONE ? stdout : stderr);
+	free(text);
+	keys_free(env.keys);
+	store_close(store);
+	journal_close(&audit);
+	close_fd(&audit.dir);
+	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
+}
+
+/* Of the commands that work without one. */
+static int show_help(const struct config *config, const struct words *w)
+{
+	static struct arguments args;
+	const struct command_env env = {.config = config};
+	enum command_wait wait;
+	struct err e;
+
+	if (arguments_parse(&args, w->text, w->len, &e) < 0)
+		return fail(&e);
+	int status = (int)command_run(tables, &env, &args, stdout, &wait);
+	puts("\nThe other commands are the service's: `ramet help` lists them while it runs.");
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------- */
+
+/* Settings stand before the command: --config=FILE, --run_dir=DIR. */
+static int settings_count(int argc, char *const argv[])
+{
+	int n = 1;
+
+	while (n < argc && strncmp(argv[n], "--", 2) == 0 && strchr(argv[n], '='))
+		n++;
+	return n;
+}
+
+int main(int argc, char *argv[])
+{
+	static char *help[] = {"help"};
+	struct config config;
+	struct words words = {.len = 0};
+	struct err e;
+	int settings = settings_count(argc, argv), n = argc - settings;
+	char **command = argv + settings;
+
+	log_init("ramet", LOG_WARN);
+	if (n == 0 || strcmp(command[0], "--help") == 0 || strcmp(command[0], "-h") == 0) {
+		command = help;
+		n = 1;
+	}
+	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
+		return fail(&e);
+	if (strcmp(command[0], "top") == 0)
+		return run_top(&config, n, command);
+	scoped_fd int fd = reach(&config, &e);
+	if (fd >= 0 && send_words(fd, &words, &e) < 0)
+		return fail(&e);
+	if (fd >= 0)
+		return n == 2 && strcmp(command[0], "backup") == 0 ? show_backup(fd, command[1])
+								   : show_answer(fd);
+	if (strcmp(command[0], "help") == 0)
+		return show_help(&config, &words);
+	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
+		return run_here(&config, &words);
+	return fail(&e);
+}

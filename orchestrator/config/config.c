@@ -1,0 +1,841 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/config/config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/config/tiers.h"
+#include "proto/warden.h"
+
+#define FILE_MAX_BYTES (64u << 10)
+#define NAME_MAX_BYTES 32
+
+enum kind {
+	NUMBER,	 /* uint32_t in [min, max] */
+	TEXT,	 /* printable; min 1: not empty */
+	PATH,	 /* absolute; min 1: not empty */
+	ADDRESS, /* IPv4 or IPv6, in numbers */
+	CHOICE,	 /* one word of `choices` */
+	TIER,	 /* limits as in tiers.h */
+	RANGES,	 /* comma-separated: 10.0.0.0/8, an address, the same of IPv6 */
+};
+
+struct setting {
+	const char *name;
+	enum kind kind;
+	size_t offset;
+	uint32_t min, max;   /* NUMBER: the range; else: least and most bytes, without the NUL */
+	const char *initial; /* the default, as one would write it */
+	const char *choices; /* CHOICE: words with a space after each */
+	const char *help;
+};
+
+#define AT(field)   offsetof(struct config, field)
+#define ROOM(field) (sizeof(((struct config *)0)->field) - 1)
+#define NUM(field, lo, hi, def, about)                                                             \
+	{                                                                                          \
+#field, NUMBER, AT(field), lo, hi, def, NULL, about                                \
+	}
+#define STR(field, kind, least, def, about)                                                        \
+	{                                                                                          \
+#field, kind, AT(field), least, ROOM(field), def, NULL, about                      \
+	}
+
+/* run_dir is shorter than the other paths: RUN_DIR/vm/16383/ctl.sock must fit in a sun_path. */
+#define RUN_DIR_MAX 80
+#define OURS_MIB    256 /* of memory_mib: that of our own processes */
+
+static const struct setting settings[] = {
+	STR(listen_host, ADDRESS, 1, "127.0.0.1",
+	    "Address that the API listens on, IPv4 or IPv6, in numbers."),
+	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
+	{"allow_open", CHOICE, AT(allow_open), 1, ROOM(allow_open), "no", "no yes ",
+	 "On an address that other machines can reach, the API is served only with TLS and\n"
+	 "once a key exists (`ramet key create`), because without keys everybody may do\n"
+	 "everything. yes: serve it without these conditions, in a closed network or behind a\n"
+	 "TLS proxy."},
+	STR(tls_cert, PATH, 0, "",
+	    "PEM files of the certificate chain and its key; set both or none. Empty: no TLS.\n"
+	    "The account in `user` must be able to read them."),
+	STR(tls_key, PATH, 0, "", NULL),
+	STR(region, TEXT, 0, "",
+	    "Names of this host's region and public endpoint, for answers. Empty: left out."),
+	STR(endpoint, TEXT, 0, "", NULL),
+	STR(trusted_proxies, RANGES, 0, "",
+	    "Addresses of proxies in front of the API, like 10.1.0.0/16. A request from one of\n"
+	    "them counts for the client in its X-Forwarded-For. The header Forwarded is never\n"
+	    "read."),
+	NUM(client_connections_s, 0, 1000000, "200",
+	    "Limits per second for each client address (IPv6: each /64), with up to ten seconds'\n"
+	    "worth saved up; 0: no limit. In order: new connections (each with a TLS handshake),\n"
+	    "requests without a valid API key, and wrong keys. While there are no keys, clients\n"
+	    "on this machine have no limit."),
+	NUM(client_requests_s, 0, 1000000, "200", NULL),
+	NUM(client_failures_s, 0, 1000000, "20", NULL),
+	NUM(tenant_requests_s, 0, 1000000, "2000", "The same for all requests of one tenant."),
+	STR(vmm, PATH, 1, "/usr/lib/ramet/ramet-vmm", "Program of a VM process."),
+	STR(kernel, PATH, 1, "/usr/share/ramet/vmlinux",
+	    "Guest kernel (uncompressed ELF), initramfs and root file system of the default\n"
+	    "template."),
+	STR(initramfs, PATH, 1, "/usr/share/ramet/initramfs.cpio", NULL),
+	STR(rootfs, PATH, 1, "/usr/share/ramet/rootfs.ext4", NULL),
+	STR(warmup, PATH, 0, "",
+	    "Python code to run in the default template before its snapshot is taken: whatever\n"
+	    "it imports is imported in each sandbox. Empty: none."),
+	STR(templates_dir, PATH, 0, "/usr/share/ramet/templates",
+	    "Further templates: each folder in it is one, with rootfs.ext4 and, optionally,\n"
+	    "warmup.py and template.conf. Empty: none."),
+	STR(state_dir, PATH, 2, "/var/lib/ramet",
+	    "Folder for what survives a reboot: catalogue, snapshots, disks. Created if missing."),
+	{"run_dir", PATH, AT(run_dir), 2, RUN_DIR_MAX, "/run/ramet", NULL,
+	 "Folder for what does not survive a reboot: control sockets, logs of VM processes."},
+	STR(user, TEXT, 1, "ramet",
+	    "Account of the service: a name, or a number that is both uid and gid. Nothing else\n"
+	    "may use it."),
+	STR(cgroup, PATH, 0, "",
+	    "cgroup v2 path (/ is the root) under which rametd makes its own; created if\n"
+	    "missing. Empty: the cgroup that rametd was started in, which must contain no other\n"
+	    "process."),
+	NUM(vm_uid_base, 1000, 4000000000, "300000",
+	    "The VM process in slot N runs with uid and gid vm_uid_base + N, and ramet-notify\n"
+	    "with vm_uid_base + 16384. No account may use these."),
+	NUM(max_vms, 1, WARDEN_SLOTS_MAX, "256", "Maximum number of VM processes at one time."),
+	NUM(memory_mib, 0, 4294967295, "0",
+	    "Memory that VMs and rametd may use together. 0: all but a little, which is kept for\n"
+	    "the host's own programs. When it is used up, the kernel ends the largest VM of a\n"
+	    "tenant above its share."),
+	NUM(memory_overcommit, 0, 100000, "0",
+	    "RAM that all sandboxes together may be promised, in percent of that memory;\n"
+	    "requests beyond it are refused. Besides their RAM, sandboxes use memory for VM\n"
+	    "processes and the snapshots of forks: with 100, a VM is rarely ended because of\n"
+	    "others. 0: no limit, since most sandboxes use a part of their RAM and share their\n"
+	    "template's memory."),
+	NUM(cpu_weight, 1, 10000, "1000",
+	    "CPU weight of VMs and rametd together, when CPUs are short; other services of the\n"
+	    "host have 100. Within it, rametd goes before VMs, and a VM that a request waits for\n"
+	    "before running ones. In a cgroup that systemd made, CPUWeight= of its unit counts\n"
+	    "instead."),
+	{"core_scheduling", CHOICE, AT(core_scheduling), 1, ROOM(core_scheduling), "yes", "yes no ",
+	 "Whether a core with two threads (SMT) runs one VM at a time, so that no VM can\n"
+	 "observe another through the core's caches. no: more throughput, for VMs that trust\n"
+	 "each other."},
+	NUM(disk_bytes_s, 0, 4294967295, "250000000",
+	    "Limits of each VM's disk; 0: no limit. Bytes and operations per second on files of\n"
+	    "the host, with up to one second's worth saved up. An fsync counts as 20 operations.\n"
+	    "They apply to VM processes started from then on."),
+	NUM(disk_ops_s, 0, 100000000, "5000", NULL),
+	NUM(output_mib, 0, 1048576, "0",
+	    "Memory for the output of all sandboxes: events for replay, and unfinished lines. 0:\n"
+	    "a 128th of the host's memory, at least 64. Above it, the oldest events of the\n"
+	    "tenant that has most are dropped."),
+	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
+	NUM(ram_mib, 128, 65536, "512", NULL),
+	NUM(rootfs_gb, 1, 1024, "4", NULL),
+	STR(sizes, TEXT, 0, "auto",
+	    "Sizes of the default template whose snapshots are made ahead, when nothing else is\n"
+	    "to do: RAM in MiB x vCPUs, and x GB of disk if it is not the template's own, like\n"
+	    "1024x2,4096x4x16. auto: sizes requested recently, and RAM by doubling; up to 8\n"
+	    "snapshots and 2 GB, including each template's own. Empty: none."),
+	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
+	    "Blank VMs (VM processes without a guest), and warm sandboxes (restored from the\n"
+	    "default template), to keep ready."),
+	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
+	NUM(pool_others, 0, 16, "2",
+	    "Warm sandboxes to keep ready of each size and template that is prepared ahead or\n"
+	    "was requested recently. Only one each if all that may be prepared would take more\n"
+	    "than half of max_vms."),
+	NUM(fork_max, 1, 1000, "32", "Maximum number of children of one fork."),
+	NUM(timeout_s, 1, 31536000, "86400",
+	    "Default lifetime and idle timeout of a sandbox, in seconds."),
+	NUM(idle_timeout_s, 1, 31536000, "3600", NULL),
+	NUM(boot_timeout_s, 1, 86400, "300", "Maximum time for a template to boot, in seconds."),
+	NUM(stop_timeout_s, 0, 3600, "10",
+	    "Time for running requests to end when rametd is stopped, in seconds."),
+	STR(network, RANGES, 0, "10.251.0.0/17",
+	    "IPv4 range that nothing else uses; the link of each VM to the host takes two\n"
+	    "addresses of it. Empty: VMs have no network."),
+	STR(dns, ADDRESS, 0, "",
+	    "Name server of the VMs (IPv4). Empty: the first one that this host uses, which may\n"
+	    "reveal names of internal zones to VMs; a public resolver does not."),
+	{"ipv6", CHOICE, AT(ipv6), 1, ROOM(ipv6), "auto", "auto yes no ",
+	 "Whether VMs reach the internet over IPv6 as well. auto: if this host has an IPv6\n"
+	 "default route when the service starts."},
+	STR(allow, RANGES, 0, "",
+	    "Private ranges that VMs may reach, like 10.1.0.0/16,192.168.7.5. A range with an\n"
+	    "address of this host opens every service of the host there."),
+	NUM(net_bytes_s, 0, 4294967295, "125000000",
+	    "Limits of each VM's network; 0: no limit. Bytes and packets per second in each\n"
+	    "direction, new connections per second, and connections at one time."),
+	NUM(net_packets_s, 0, 100000000, "100000", NULL),
+	NUM(net_connections_s, 0, 1000000, "500", NULL),
+	NUM(net_connections, 0, 1000000, "1024", NULL),
+	STR(tier_free, TIER, 0, TIER_FREE,
+	    "Limits of each tier. Make keys with `ramet key create --tier NAME`. Values that a\n"
+	    "line leaves out are as shown here. Without keys there are no such limits.\n"
+	    "With private_memory=yes, each tenant gets its own copy of the memory of snapshots:\n"
+	    "others cannot learn from the host's cache what it reads, but creates are slower."),
+	STR(tier_pro, TIER, 0, TIER_PRO, NULL),
+	STR(tier_scale, TIER, 0, TIER_SCALE, NULL),
+	STR(tier_enterprise, TIER, 0, TIER_ENTERPRISE, NULL),
+	NUM(max_body_bytes, 4096, 1073741824, "67108864", "Maximum size of a request body."),
+	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
+	 "Lowest level that is logged: debug, info, warn or error."},
+	{"log_format", CHOICE, AT(log_format), 1, ROOM(log_format), "text", "text json ",
+	 "Format of each line of the log: text, or a JSON object."},
+	STR(audit_dir, TEXT, 0, "audit",
+	    "Folder of the audit log, which records what became of each sandbox\n"
+	    "(docs/operating.md): a path, or a name in state_dir. Empty: no audit log."),
+	NUM(audit_max_mib, 1, 65536, "64",
+	    "Size at which a file of the audit log is rotated, and the number of files to keep,\n"
+	    "including the current one."),
+	NUM(audit_files, 2, 1000, "8", NULL),
+	STR(webhook_url, TEXT, 0, "",
+	    "URL that gets each line of the audit log in a POST signed with the secret (at least\n"
+	    "16 bytes; better in the environment than in a file that others can read). Empty:\n"
+	    "none."),
+	STR(webhook_secret, TEXT, 0, "", NULL),
+	STR(webhook_events, TEXT, 1, "sandbox.*",
+	    "Events to send, like sandbox.frozen,sandbox.died,key.* or *."),
+	{"webhook_http", CHOICE, AT(webhook_http), 1, ROOM(webhook_http), "no", "no yes ",
+	 "yes: webhook_url may be http:// to another host. Everyone on the path can read it\n"
+	 "then."},
+	STR(notify, PATH, 1, "/usr/lib/ramet/ramet-notify", "Program that sends webhooks."),
+};
+
+#define SETTINGS ARRAY_LEN(settings)
+
+/* --- one value ------------------------------------------------------------------------------- */
+
+/* A value as it stands in the input; not NUL-terminated. */
+struct value {
+	const char *p;
+	size_t len;
+};
+
+/* The longest value there is plus some: enough to show what was wrong with a longer one. */
+#define VALUE_MAX (512 + 64)
+
+static int set_number(const struct setting *s, struct config *c, const char *text, struct err *e)
+{
+	uint64_t n = 0;
+
+	for (const char *p = text; *p; p++) {
+		if (*p < '0' || *p > '9' || n > UINT32_MAX) {
+			n = UINT64_MAX;
+			break;
+		}
+		n = n * 10 + (uint64_t)(*p - '0');
+	}
+	if (!*text || n < s->min || n > s->max)
+		return err_say(e, EINVAL, "%s must be a whole number from %u to %u, not \"%.60s\"",
+			       s->name, s->min, s->max, text);
+	uint32_t number = (uint32_t)n;
+	memcpy((char *)c + s->offset, &number, sizeof(number));
+	return 0;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+	size_t len = strlen(text);
+
+	for (const char *p = choices; *p; p = strchr(p, ' ') + 1)
+		if ((size_t)(strchr(p, ' ') - p) == len && strncmp(p, text, len) == 0)
+			return true;
+	return false;
+}
+
+static int check_ranges(const struct setting *s, const char *text, struct err *e)
+{
+	char part[RANGE_TEXT_MAX];
+	struct range range;
+
+	while (range_next(&text, part))
+		if (!range_parse(&range, part))
+			return err_say(
+				e, EINVAL,
+				"%s must be ranges like 10.0.0.0/8 or fd00::/8, with no bits "
+				"set behind the prefix, not \"%.60s\"",
+				s->name, part);
+	return 0;
+}
+
+static int check_tier(const struct setting *s, const char *text, struct err *e)
+{
+	struct tier any;
+
+	return tier_parse(&any, text, e) < 0 ? err_context(e, "%s", s->name) : 0;
+}
+
+static int check_text(const struct setting *s, const char *text, struct err *e)
+{
+	size_t len = strlen(text);
+
+	if (len == 0)
+		return s->min == 0 ? 0 : err_say(e, EINVAL, "%s must not be empty", s->name);
+	if (len > s->max)
+		return err_say(e, EINVAL, "%s must be at most %u bytes long, not %zu", s->name,
+			       s->max, len);
+	if (s->kind == PATH && text[0] != '/')
+		return err_say(e, EINVAL, "%s must be an absolute path, not \"%.60s\"", s->name,
+			       text);
+	if (len < s->min)
+		return err_say(e, EINVAL, "%s must be at least %u bytes long, not \"%s\"", s->name,
+			       s->min, text);
+	if (s->kind == ADDRESS && !is_address(text))
+		return err_say(e, EINVAL,
+			       "%s must be an IPv4 or IPv6 address in numbers, not \"%.60s\"",
+			       s->name, text);
+	if (s->kind == CHOICE && !is_choice(s->choices, text))
+		return err_say(e, EINVAL, "%s must be one of the words %snot \"%.60s\"", s->name,
+			       s->choices, text);
+	if (s->kind == TIER)
+		return check_tier(s, text, e);
+	return s->kind == RANGES ? check_ranges(s, text, e) : 0;
+}
+
+static int set_value(const struct setting *s, struct config *c, struct value v, struct err *e)
+{
+	char text[VALUE_MAX];
+
+	if (v.len >= sizeof(text))
+		return err_say(e, EINVAL, "%s is %zu bytes long; that is too long", s->name, v.len);
+	memcpy(text, v.p, v.len);
+	text[v.len] = '\0';
+	for (size_t i = 0; i < v.len; i++)
+		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+			return err_say(e, EINVAL, "%s holds a control character (0x%02x)", s->name,
+				       (unsigned char)text[i]);
+	if (s->kind == NUMBER)
+		return set_number(s, c, text, e);
+	int r = check_text(s, text, e);
+	if (r < 0)
+		return r;
+	char *field = (char *)c + s->offset;
+	memset(field, 0, s->max + 1);
+	memcpy(field, text, v.len);
+	return 0;
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Levenshtein distance; both are shorter than NAME_MAX_BYTES. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t row[NAME_MAX_BYTES + 1], lb = strlen(b);
+
+	for (size_t j = 0; j <= lb; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= lb; j++) {
+			size_t change = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			row[j] = least(change, 1 + least(row[j], row[j - 1]));
+		}
+	}
+	return row[lb];
+}
+
+static int unknown(const char *name, struct err *e)
+{
+	const struct setting *nearest = NULL;
+	size_t best =
+		least(4, strlen(name) / 3 + 1); /* from there on it is no slip of the finger */
+
+	for (size_t i = 0; i < SETTINGS; i++) {
+		size_t d = distance(name, settings[i].name);
+
+		if (d < best) {
+			best = d;
+			nearest = &settings[i];
+		}
+	}
+	if (nearest)
+		return err_say(e, EINVAL, "there is no setting \"%s\"; did you mean %s?", name,
+			       nearest->name);
+	return err_say(e, EINVAL, "there is no setting \"%s\"", name);
+}
+
+/* The setting of that name; -errno with a suggestion when there is none. */
+static int find(struct value name, size_t *out, struct err *e)
+{
+	char text[NAME_MAX_BYTES];
+
+	if (name.len == 0)
+		return err_say(e, EINVAL, "there is no name before the =");
+	if (name.len >= sizeof(text))
+		return err_say(e, EINVAL, "there is no setting \"%.*s...\"", NAME_MAX_BYTES - 1,
+			       name.p);
+	memcpy(text, name.p, name.len);
+	text[name.len] = '\0';
+	for (size_t i = 0; i < SETTINGS; i++)
+		if (strcmp(settings[i].name, text) == 0) {
+			*out = i;
+			return 0;
+		}
+	return unknown(text, e);
+}
+
+/* --- the file -------------------------------------------------------------------------------- */
+
+static bool is_blank(char ch)
+{
+	return ch == ' ' || ch == '\t' || ch == '\r';
+}
+
+static struct value trimmed(const char *p, const char *end)
+{
+	while (p < end && is_blank(*p))
+		p++;
+	while (end > p && is_blank(end[-1]))
+		end--;
+	return (struct value){p, (size_t)(end - p)};
+}
+
+/* Where the comment starts: a # that begins the line or follows a blank. */
+static const char *comment(const char *p, const char *end)
+{
+	for (const char *at = p; at < end; at++)
+		if (*at == '#' && (at == p || is_blank(at[-1])))
+			return at;
+	return end;
+}
+
+/* `seen` holds, for each setting, the line that set it. */
+static int parse_line(struct config *c, const char *p, const char *end, unsigned line,
+		      unsigned *seen, struct err *e)
+{
+	size_t i;
+
+	end = comment(p, end);
+	if (trimmed(p, end).len == 0)
+		return 0;
+	const char *equals = memchr(p, '=', (size_t)(end - p));
+	if (!equals)
+		return err_say(e, EINVAL,
+			       "expected `name = value` or a comment that begins with #");
+	int r = find(trimmed(p, equals), &i, e);
+	if (r < 0)
+		return r;
+	if (seen[i])
+		return err_say(e, EINVAL, "%s is set twice; line %u set it first", settings[i].name,
+			       seen[i]);
+	seen[i] = line;
+	return set_value(&settings[i], c, trimmed(equals + 1, end), e);
+}
+
+int config_parse(struct config *out, const char *name, const char *text, size_t len, struct err *e)
+{
+	unsigned seen[SETTINGS] = {0}, line = 1;
+	const char *end = text + len;
+
+	for (const char *p = text; p < end; line++) {
+		const char *eol = memchr(p, '\n', (size_t)(end - p));
+
+		if (!eol)
+			eol = end;
+		if (parse_line(out, p, eol, line, seen, e) < 0)
+			return err_context(e, "%s:%u", name, line);
+		p = eol + 1;
+	}
+	return 0;
+}
+
+static int load_file(struct config *c, const char *path, bool must_exist, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	scoped_free char *text = malloc(FILE_MAX_BYTES + 1);
+	size_t len = 0;
+
+	if (fd < 0 && errno == ENOENT && !must_exist)
+		return 0;
+	if (fd < 0)
+		return err_set(e, errno, "open the configuration file %s", path);
+	if (!text)
+		return err_set(e, ENOMEM, "read %s", path);
+	while (len <= FILE_MAX_BYTES) {
+		ssize_t n = read(fd, text + len, FILE_MAX_BYTES + 1 - len);
+
+		if (n < 0)
+			return err_set(e, errno, "read the configuration file %s", path);
+		if (n == 0)
+			return config_parse(c, path, text, len, e);
+		len += (size_t)n;
+	}
+	return err_say(e, EFBIG, "%s is no configuration file: it is larger than %u KiB", path,
+		       FILE_MAX_BYTES >> 10);
+}
+
+/* --- environment and flags ------------------------------------------------------------------- */
+
+static int load_environment(struct config *c, struct err *e)
+{
+	for (size_t i = 0; i < SETTINGS; i++) {
+		char name[sizeof("RAMET_") + NAME_MAX_BYTES] = "RAMET_";
+		size_t used = strlen(name);
+
+		for (const char *p = settings[i].name; *p; p++)
+			name[used++] = *p == '_' ? '_' : (char)(*p - 'a' + 'A');
+		name[used] = '\0';
+		const char *text = getenv(name);
+		if (text && set_value(&settings[i], c, (struct value){text, strlen(text)}, e) < 0)
+			return err_context(e, "environment variable %s", name);
+	}
+	return 0;
+}
+
+/* --listen-port is as good as --listen_port. */
+static struct value flag_name(const char *flag, char name[static NAME_MAX_BYTES + 1])
+{
+	size_t len = strcspn(flag, "=");
+	size_t kept = least(len, NAME_MAX_BYTES);
+
+	for (size_t i = 0; i < kept; i++)
+		name[i] = flag[i] == '-' ? '_' : flag[i];
+	name[kept] = '\0';
+	return (struct value){name, kept};
+}
+
+static int apply_flag(struct config *c, const char *flag, bool *seen, struct err *e)
+{
+	char name[NAME_MAX_BYTES + 1];
+	size_t i;
+
+	int r = find(flag_name(flag, name), &i, e);
+	if (r < 0)
+		return r;
+	const char *equals = strchr(flag, '=');
+	if (!equals)
+		return err_say(e, EINVAL, "a flag needs its value: --%s=VALUE", settings[i].name);
+	if (seen[i])
+		return err_say(e, EINVAL, "--%s is given twice", settings[i].name);
+	seen[i] = true;
+	return set_value(&settings[i], c, (struct value){equals + 1, strlen(equals + 1)}, e);
+}
+
+static int load_flags(struct config *c, int argc, char *const argv[], struct err *e)
+{
+	bool seen[SETTINGS] = {false};
+
+	for (int i = 1; i < argc; i++) {
+		if (strncmp(argv[i], "--config=", 9) == 0)
+			continue;
+		if (strncmp(argv[i], "--", 2) != 0 || !argv[i][2])
+			return err_say(e, EINVAL, "argument %.60s: expected --NAME=VALUE", argv[i]);
+		if (apply_flag(c, argv[i] + 2, seen, e) < 0)
+			return err_context(e, "flag %.60s", argv[i]);
+	}
+	return 0;
+}
+
+static int config_flag(int argc, char *const argv[], const char **path, struct err *e)
+{
+	*path = NULL;
+	for (int i = 1; i < argc; i++) {
+		if (strncmp(argv[i], "--config", 8) != 0 || (argv[i][8] && argv[i][8] != '='))
+			continue;
+		if (!argv[i][8] || !argv[i][9])
+			return err_say(e, EINVAL, "flag --config: write --config=FILE");
+		if (*path)
+			return err_say(e, EINVAL, "flag --config is given twice");
+		*path = argv[i] + 9;
+	}
+	return 0;
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+void config_defaults(struct config *out)
+{
+	memset(out, 0, sizeof(*out));
+	for (size_t i = 0; i < SETTINGS; i++) {
+		const char *text = settings[i].initial;
+		struct err e;
+
+		if (set_value(&settings[i], out, (struct value){text, strlen(text)}, &e) < 0)
+			abort(); /* the table contradicts itself */
+	}
+}
+
+/* Moves *p past a number in [min, max]. */
+static bool take_number(const char **p, uint32_t min, uint32_t max, uint32_t *out)
+{
+	uint64_t n = 0;
+	const char *start = *p;
+
+	for (; **p >= '0' && **p <= '9' && n <= max; (*p)++)
+		n = n * 10 + (uint64_t)(**p - '0');
+	*out = (uint32_t)n;
+	return *p > start && n >= min && n <= max;
+}
+
+bool config_sizes_auto(const struct config *c)
+{
+	return strcmp(c->sizes, "auto") == 0;
+}
+
+int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e)
+{
+	const char *p = c->sizes;
+	int n = 0;
+
+	while (*p) {
+		struct config_size size = {0};
+
+		if (!take_number(&p, 128, 65536, &size.ram_mib) || *p++ != 'x' ||
+		    !take_number(&p, 1, 32, &size.vcpus) ||
+		    (*p == 'x' && (p++, !take_number(&p, 1, 1024, &size.rootfs_gb))) ||
+		    (*p && *p != ',') || size.ram_mib % 64)
+			return err_say(
+				e, EINVAL,
+				"sizes must be auto or like 1024x2,4096x4x16: MiB of RAM (a"
+				" multiple of 64 from 128 to 65536) x vCPUs (1 to 32) x GB of"
+				" disk (1 to 1024), not \"%.60s\"",
+				c->sizes);
+		if (n == CONFIG_SIZES_MAX)
+			return err_say(e, EINVAL, "sizes names more than %d sizes",
+				       CONFIG_SIZES_MAX);
+		out[n++] = size;
+		p += *p == ',';
+	}
+	return n;
+}
+
+/* Two addresses for each slot. */
+static int check_network(const struct config *c, struct err *e)
+{
+	struct range r;
+
+	if (!c->network[0])
+		return 0;
+	if (!range_parse(&r, c->network) || r.family != AF_INET || r.prefix < 8)
+		return err_say(e, EINVAL,
+			       "network must be one IPv4 range of at most /8, like 10.251.0.0/17, "
+			       "not \"%s\"",
+			       c->network);
+	if (c->max_vms > (1ull << (32 - r.prefix)) / 2)
+		return err_say(e, EINVAL, "network %s has addresses for %llu VMs, max_vms is %u",
+			       c->network, (1ull << (32 - r.prefix)) / 2, c->max_vms);
+	return 0;
+}
+
+static int check_dns(const struct config *c, struct err *e)
+{
+	struct range r;
+
+	if (!c->dns[0] || (range_parse(&r, c->dns) && r.family == AF_INET && r.first[0] != 127))
+		return 0;
+	return err_say(
+		e, EINVAL,
+		"dns must be an IPv4 address that VMs can reach (not 127.0.0.0/8), not \"%s\"",
+		c->dns);
+}
+
+/* Where the host of an http:// URL is this machine by its very name. */
+static bool is_loopback_url(const char *url)
+{
+	static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
+
+	url += strlen("http://");
+	if (strchr(url, '@')) /* what stands before it is no host */
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+		size_t len = strlen(hosts[i]);
+
+		if (strncmp(url, hosts[i], len) == 0 && strchr(":/", url[len]))
+			return true; /* also where the name is all there is */
+	}
+	return false;
+}
+
+static int check_webhook(const struct config *c, struct err *e)
+{
+	const char *url = c->webhook_url;
+	bool plain = strncmp(url, "http://", 7) == 0;
+
+	if (!url[0])
+		return 0;
+	if (!c->audit_dir[0])
+		return err_say(e, EINVAL, "webhook_url needs the audit log: audit_dir is empty");
+	if (!plain && strncmp(url, "https://", 8) != 0)
+		return err_say(e, EINVAL, "webhook_url must begin with https://, not \"%.60s\"",
+			       url);
+	if (plain && !is_loopback_url(url) && c->webhook_http[0] != 'y')
+		return err_say(e, EINVAL,
+			       "webhook_url is http:// to another host: use https://, or set "
+			       "webhook_http to yes");
+	if (strlen(c->webhook_secret) < 16)
+		return err_say(e, EINVAL,
+			       "webhook_secret must be at least 16 bytes long, not %zu, as "
+			       "webhook_url is set",
+			       strlen(c->webhook_secret));
+	return 0;
+}
+
+static int check_audit(const struct config *c, struct err *e)
+{
+	const char *dir = c->audit_dir;
+
+	if (dir[0] && dir[0] != '/' && (strchr(dir, '/') || dir[0] == '.'))
+		return err_say(e, EINVAL,
+			       "audit_dir must be an absolute path or a name without slashes that "
+			       "begins with no dot, not \"%.60s\"",
+			       dir);
+	return check_webhook(c, e);
+}
+
+static int check_together(const struct config *c, struct err *e)
+{
+	int r = check_network(c, e);
+
+	if (r == 0)
+		r = check_dns(c, e);
+	if (r == 0)
+		r = check_audit(c, e);
+	if (r < 0)
+		return r;
+	struct config_size sizes[CONFIG_SIZES_MAX];
+
+	if (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0)
+		return e->code;
+	if (!c->tls_cert[0] != !c->tls_key[0])
+		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",
+			       c->tls_cert[0] ? "tls_cert" : "tls_key",
+			       c->tls_cert[0] ? "tls_key" : "tls_cert");
+	if (c->pool_shells + c->pool_warm > c->max_vms)
+		return err_say(e, EINVAL,
+			       "pool_shells + pool_warm is %u, more than max_vms allows (%u)",
+			       c->pool_shells + c->pool_warm, c->max_vms);
+	if (c->memory_mib && c->memory_mib < c->ram_mib + OURS_MIB)
+		return err_say(
+			e, EINVAL,
+			"memory_mib is %u, less than a sandbox (ram_mib, %u) and rametd (%u) may "
+			"take",
+			c->memory_mib, c->ram_mib, OURS_MIB);
+	return 0;
+}
+
+int config_load(struct config *out, int argc, char *const argv[], struct err *e)
+{
+	struct config c;
+	const char *path;
+
+	config_defaults(&c);
+	int r = config_flag(argc, argv, &path, e);
+	if (r < 0)
+		return r;
+	r = load_file(&c, path ? path : CONFIG_FILE, path != NULL, e);
+	if (r < 0)
+		return r;
+	r = load_environment(&c, e);
+	if (r < 0)
+		return r;
+	r = load_flags(&c, argc, argv, e);
+	if (r < 0)
+		return r;
+	r = check_together(&c, e);
+	if (r < 0)
+		return r;
+	*out = c;
+	return 0;
+}
+
+/* --- the example file ------------------------------------------------------------------------ */
+
+static void print_help(FILE *f, const char *help)
+{
+	fputs("\n# ", f);
+	for (const char *p = help; *p; p++) {
+		fputc(*p, f);
+		if (*p == '\n')
+			fputs("# ", f);
+	}
+	fputc('\n', f);
+}
+
+static void print_range(FILE *f, const struct setting *s)
+{
+	if (s->kind == NUMBER)
+		fprintf(f, "# %s: %u to %u\n", s->name, s->min, s->max);
+}
+
+static char *print_example(void)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	fputs("# Settings of rametd. Each line that is commented out shows the default.\n"
+	      "# The environment (RAMET_NAME) and flags (--name=value) override this file.\n"
+	      "# rametd --check checks it.\n",
+	      f);
+	for (size_t i = 0; i < SETTINGS; i++) {
+		if (settings[i].help)
+			print_help(f, settings[i].help);
+		print_range(f, &settings[i]);
+		fprintf(f, "#%s =%s%s\n", settings[i].name, settings[i].initial[0] ? " " : "",
+			settings[i].initial);
+	}
+	if (fclose(f) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+const char *config_example(void)
+{
+	static char *text;
+
+	if (!text)
+		text = print_example();
+	return text ? text : "";
+}
+
+void config_audit_dir(const struct config *c, char *out, size_t size)
+{
+	if (c->audit_dir[0] == '/')
+		snprintf(out, size, "%s", c->audit_dir);
+	else
+		snprintf(out, size, "%s/%s", c->state_dir, c->audit_dir);
+}
+
+void config_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX])
+{
+	snprintf(out, CATALOGUE_PATH_MAX, "%s/catalogue.db", c->state_dir);
+}
+
+void config_live_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX])
+{
+	snprintf(out, CATALOGUE_PATH_MAX, "%s/diaries/catalogue.db", c->run_dir);
+}
+
+int config_log_level(const struct config *c)
+{
+	switch (c->log_level[0]) {
+	case 'd':
+		return LOG_DEBUG;
+	case 'w':
+		return LOG_WARN;
+	case 'e':
+		return LOG_ERROR;
+	default:
+		return LOG_INFO;
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/config/tiers.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+#define WORD_MAX 48
+
+static const struct limit {
+	const char *name;
+	size_t offset;
+	uint32_t min, max;
+} limits[] = {
+	{"ram_mib", offsetof(struct tier, ram_mib), 128, 65536},
+	{"rootfs_gb", offsetof(struct tier, rootfs_gb), 1, 1024},
+	{"idle_s", offsetof(struct tier, idle_s), 1, 31536000},
+	{"lifetime_s", offsetof(struct tier, lifetime_s), 1, 31536000},
+	{"concurrent", offsetof(struct tier, concurrent), 1, 1000000},
+	{"disks_gb", offsetof(struct tier, disks_gb), 1, 1000000},
+	{"spaces_gb", offsetof(struct tier, spaces_gb), 0, 1000000},
+};
+
+static int set_choice(bool *choice, const char *name, const char *value, struct err *e)
+{
+	*choice = strcmp(value, "yes") == 0;
+	if (*choice || strcmp(value, "no") == 0)
+		return 0;
+	return err_say(e, EINVAL, "%s must be yes or no, not \"%s\"", name, value);
+}
+
+static int set_limit(struct tier *t, const struct limit *l, const char *value, struct err *e)
+{
+	uint64_t n = 0;
+	const char *p = value;
+
+	for (; *p >= '0' && *p <= '9' && n <= l->max; p++)
+		n = n * 10 + (uint64_t)(*p - '0');
+	if (p == value || *p || n < l->min || n > l->max)
+		return err_say(e, EINVAL, "%s must be a whole number from %u to %u, not \"%s\"",
+			       l->name, l->min, l->max, value);
+	uint32_t number = (uint32_t)n;
+	memcpy((char *)t + l->offset, &number, sizeof(number));
+	return 0;
+}
+
+/* `word` is NAME=VALUE. */
+static int set_word(struct tier *t, char *word, struct err *e)
+{
+	char *equals = strchr(word, '=');
+
+	if (!equals)
+		return err_say(e, EINVAL, "expected NAME=VALUE, not \"%s\"", word);
+	*equals = '\0';
+	if (strcmp(word, "persistent") == 0)
+		return set_choice(&t->persistent, word, equals + 1, e);
+	if (strcmp(word, "private_memory") == 0)
+		return set_choice(&t->private_memory, word, equals + 1, e);
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+		if (strcmp(word, limits[i].name) == 0)
+			return set_limit(t, &limits[i], equals + 1, e);
+	return err_say(e, EINVAL,
+		       "a tier has ram_mib, rootfs_gb, idle_s, lifetime_s, concurrent, "
+		       "disks_gb, persistent, spaces_gb and private_memory, but no \"%s\"",
+		       word);
+}
+
+int tier_parse(struct tier *t, const char *text, struct err *e)
+{
+	char word[WORD_MAX];
+
+	for (;;) {
+		text += strspn(text, " ");
+		size_t len = strcspn(text, " ");
+		if (!len)
+			return 0;
+		if (len >= sizeof(word))
+			return err_say(e, EINVAL, "\"%.40s…\" is too long for a limit", text);
+		memcpy(word, text, len);
+		word[len] = '\0';
+		int ret = set_word(t, word, e);
+		if (ret < 0)
+			return ret;
+		text += len;
+	}
+}
+
+/* --- by name -------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	size_t offset;
+	const char *initial;
+} tiers[] = {
+	{"free", offsetof(struct config, tier_free), TIER_FREE},
+	{"pro", offsetof(struct config, tier_pro), TIER_PRO},
+	{"scale", offsetof(struct config, tier_scale), TIER_SCALE},
+	{"enterprise", offsetof(struct config, tier_enterprise), TIER_ENTERPRISE},
+};
+
+const char tier_names[] = "free, pro, scale or enterprise";
+
+bool tier_at(struct tier *out, const struct config *c, size_t i)
+{
+	struct err e;
+
+	if (i >= ARRAY_LEN(tiers))
+		return false;
+	*out = (struct tier){0};
+	if (tier_parse(out, tiers[i].initial, &e) < 0 ||
+	    tier_parse(out, (const char *)c + tiers[i].offset, &e) < 0)
+		abort(); /* the value was checked where it was read */
+	return true;
+}
+
+bool tier_find(struct tier *out, const struct config *c, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tiers); i++)
+		if (strcmp(tiers[i].name, name) == 0)
+			return tier_at(out, c, i);
+	return false;
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/daemon/landlock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/landlock.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+/* The numbers of the kernel's interface; the headers of a distribution may be older. */
+#define EXECUTE	    (1ull << 0)
+#define WRITE_FILE  (1ull << 1)
+#define READ_FILE   (1ull << 2)
+#define READ_DIR    (1ull << 3)
+#define REMOVE_DIR  (1ull << 4)
+#define REMOVE_FILE (1ull << 5)
+#define MAKE_CHAR   (1ull << 6)
+#define MAKE_DIR    (1ull << 7)
+#define MAKE_REG    (1ull << 8)
+#define MAKE_SOCK   (1ull << 9)
+#define MAKE_FIFO   (1ull << 10)
+#define MAKE_BLOCK  (1ull << 11)
+#define MAKE_SYM    (1ull << 12)
+#define REFER	    (1ull << 13) /* ABI 2 */
+#define TRUNCATE    (1ull << 14) /* ABI 3 */
+#define IOCTL_DEV   (1ull << 15) /* ABI 5 */
+
+#define BIND_TCP    (1ull << 0) /* ABI 4 */
+#define CONNECT_TCP (1ull << 1)
+
+#define SCOPE_ABSTRACT_UNIX_SOCKET (1ull << 0) /* ABI 6 */
+#define SCOPE_SIGNAL		   (1ull << 1)
+
+#define RULE_NET_PORT 2
+
+#define ABI_LEAST 2 /* before it no file moves from one directory to another */
+
+#define FIRST_ACCESSES                                                                             \
+	(EXECUTE | WRITE_FILE | READ_FILE | READ_DIR | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR |      \
+	 MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_BLOCK | MAKE_SYM | REFER)
+#define READING (READ_FILE | READ_DIR)
+#define KEEPING                                                                                    \
+	(READING | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE)
+#define ON_FILES (EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV)
+
+struct ruleset_attr {
+	uint64_t fs, net, scoped;
+};
+
+struct port_attr {
+	uint64_t access, port;
+};
+
+struct fence {
+	int ruleset;
+	struct ruleset_attr handled;
+};
+
+/* --- rules ---------------------------------------------------------------------------------- */
+
+/* Opens a file, or a folder with all below it; a path that does not exist needs no rule. */
+static int allow(const struct fence *f, const char *path, uint64_t access, struct err *e)
+{
+	struct landlock_path_beneath_attr rule = {.allowed_access = access & f->handled.fs};
+	scoped_fd int fd = open(path, O_PATH | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return 0;
+	if (!S_ISDIR(st.st_mode))
+		rule.allowed_access &= ON_FILES;
+	rule.parent_fd = fd;
+	if (syscall(SYS_landlock_add_rule, f->ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+		return err_set(e, errno, "confine the service to %s", path);
+	return 0;
+}
+
+/* Opens the folder of a file that may be replaced, and of what it is a link to. */
+static int allow_around(const struct fence *f, const char *path, struct err *e)
+{
+	char folder[PATH_MAX];
+	scoped_free char *real = realpath(path, NULL);
+	int r = 0;
+
+	for (const char *each = path; r == 0 && each && each[0];
+	     each = each == path ? real : NULL) {
+		snprintf(folder, sizeof(folder), "%s", each);
+		char *slash = strrchr(folder, '/');
+
+		/* A file at the top of the tree is not to open all of it. */
+		if (slash && slash != folder)
+			*slash = '\0';
+		r = allow(f, folder, READING, e);
+	}
+	return r;
+}
+
+/* Opens each template, which is a folder or a link to one. */
+static int allow_templates(const struct fence *f, const char *path, struct err *e)
+{
+	DIR *dir = path[0] ? opendir(path) : NULL;
+	struct dirent *entry;
+	char each[PATH_MAX];
+	int r = path[0] ? allow(f, path, READING, e) : 0;
+
+	while (r == 0 && dir && (entry = readdir(dir)))
+		if (entry->d_type == DT_LNK &&
+		    snprintf(each, sizeof(each), "%s/%s", path, entry->d_name) < (int)sizeof(each))
+			r = allow(f, each, READING, e);
+	if (dir)
+		closedir(dir);
+	return r;
+}
+
+static int allow_settings(const struct fence *f, const struct config *c, struct err *e)
+{
+	const char *const replaced[] = {c->kernel, c->initramfs, c->rootfs,
+					c->warmup, c->tls_cert,	 c->tls_key};
+	char audit[2 * CONFIG_PATH_MAX + 2], diaries[CONFIG_PATH_MAX + 16];
+	int r = allow(f, c->state_dir, KEEPING, e);
+
+	config_audit_dir(c, audit, sizeof(audit));
+	snprintf(diaries, sizeof(diaries), "%s/diaries", c->run_dir);
+	if (r == 0 && c->audit_dir[0])
+		r = allow(f, audit, KEEPING, e);
+	if (r == 0)
+		r = allow(f, diaries, KEEPING, e);
+	if (r == 0)
+		r = allow(f, c->run_dir, READING, e);
+	if (r == 0)
+		r = allow_templates(f, c->templates_dir, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(replaced); i++)
+		r = allow_around(f, replaced[i], e);
+	return r;
+}
+
+/* Opens what of the system the service itself, libc and OpenSSL read. */
+static int allow_system(const struct fence *f, struct err *e)
+{
+	static const char *const read[] = {"/proc",
+					   "/sys/devices/system/cpu",
+					   "/usr/lib",
+					   "/lib",
+					   "/lib64",
+					   "/etc/ld.so.cache",
+					   "/etc/ssl",
+					   "/etc/localtime",
+					   "/usr/share/zoneinfo",
+					   "/dev/urandom"};
+	int r = allow(f, "/dev/null", READ_FILE | WRITE_FILE, e);
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(read); i++)
+		r = allow(f, read[i], READING, e);
+	return r;
+}
+
+static int allow_port(const struct fence *f, uint32_t port, struct err *e)
+{
+	const struct port_attr rule = {.access = BIND_TCP, .port = port};
+
+	if (f->handled.net &&
+	    syscall(SYS_landlock_add_rule, f->ruleset, RULE_NET_PORT, &rule, 0) < 0)
+		return err_set(e, errno, "confine the service to port %u", port);
+	return 0;
+}
+
+/* --- the ruleset ---------------------------------------------------------------------------- */
+
+static struct ruleset_attr handled_by(long abi)
+{
+	struct ruleset_attr handled = {.fs = FIRST_ACCESSES};
+
+	if (abi >= 3)
+		handled.fs |= TRUNCATE;
+	if (abi >= 4)
+		handled.net = BIND_TCP | CONNECT_TCP;
+	if (abi >= 5)
+		handled.fs |= IOCTL_DEV;
+	if (abi >= 6)
+		handled.scoped = SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL;
+	return handled;
+}
+
+/* A kernel takes a longer struct than its own as long as what it does not know is 0. */
+static int open_ruleset(struct fence *f, long abi, struct err *e)
+{
+	f->handled = handled_by(abi);
+	f->ruleset = (int)syscall(SYS_landlock_create_ruleset, &f->handled, sizeof(f->handled), 0);
+	return f->ruleset < 0 ? err_set(e, errno, "make a Landlock ruleset") : 0;
+}
+
+int landlock_confine(const struct config *config, struct err *e)
+{
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	struct fence f = {.ruleset = -1};
+
+	if (abi < ABI_LEAST) {
+		log_warn("this kernel's Landlock is off or too old: the service may open what its "
+			 "user may (boot with lsm=landlock,... or use Linux 5.19 or later)");
+		return 0;
+	}
+	int r = open_ruleset(&f, abi, e);
+	if (r == 0)
+		r = allow_settings(&f, config, e);
+	if (r == 0)
+		r = allow_system(&f, e);
+	if (r == 0)
+		r = allow_port(&f, config->listen_port, e);
+	if (r == 0 && syscall(SYS_landlock_restrict_self, f.ruleset, 0) < 0)
+		r = err_set(e, errno, "confine the service with Landlock");
+	close_fd(&f.ruleset);
+	return r;
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/daemon/posture.h"
+#include "orchestrator/daemon/roles.h"
+#include "orchestrator/daemon/supervisor.h"
+
+static const char usage[] =
+	"usage: rametd [--config=FILE] [--NAME=VALUE ...]\n"
+	"       rametd --check [--config=FILE] [--NAME=VALUE ...]\n"
+	"       rametd --example | --help | --version\n"
+	"\n"
+	"Serves sandboxes in microVMs. Start it as root; it drops to an account of its own.\n"
+	"Each setting comes from its default, the file (" CONFIG_FILE " unless\n"
+	"--config names another), the environment (RAMET_NAME) or a flag; the later of\n"
+	"these override the earlier ones.\n"
+	"\n"
+	"  --check      check the settings, warn of weaknesses of this host that concern the\n"
+	"               isolation of VMs, and exit\n"
+	"  --example    print a commented file with every setting\n"
+	"\n"
+	"SIGTERM or SIGINT: ends running requests in order, then every VM.\n"
+	"SIGHUP: the installed program takes over; VMs continue, streams break.\n";
+
+struct command {
+	bool check, example, help, version, service;
+};
+
+/* Takes the flags that are no settings out of argv. Returns how many arguments are left. */
+static int take_command(struct command *c, int argc, char *argv[])
+{
+	const struct {
+		const char *flag;
+		bool *found;
+	} flags[] = {
+		{"--check", &c->check},	    {"--example", &c->example},	     {"--help", &c->help},
+		{"--version", &c->version}, {"--role=service", &c->service}, {"-h", &c->help},
+	};
+	int kept = 0;
+
+	for (int i = 0; i < argc; i++) {
+		bool taken = false;
+
+		for (size_t f = 0; i > 0 && f < ARRAY_LEN(flags); f++)
+			if (strcmp(argv[i], flags[f].flag) == 0)
+				*flags[f].found = taken = true;
+		if (!taken)
+			argv[kept++] = argv[i];
+	}
+	return kept;
+}
+
+static int print(const char *text)
+{
+	return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? EXIT_FAILED : EXIT_FINE;
+}
+
+static void print_warning(void *arg, const char *sentence)
+{
+	fprintf(stderr, "warning: %s\n", sentence);
+}
+
+/* A host that is less safe than it could be has right settings all the same. */
+static int check(const struct config *config)
+{
+	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);
+	return print("The settings are right.\n");
+}
+
+static int run_warden(const void *config)
+{
+	return role_warden(config);
+}
+
+int main(int argc, char *argv[])
+{
+	struct command command = {0};
+	struct config config;
+	struct err e;
+
+	argc = take_command(&command, argc, argv);
+	if (command.service)
+		return role_service();
+	if (command.help)
+		return print(usage);
+	if (command.version)
+		return print("rametd " RAMET_VERSION "\n");
+	if (command.example)
+		return print(config_example());
+	if (config_load(&config, argc, argv, &e) < 0) {
+		fprintf(stderr, "rametd: %s\n", e.text);
+		return EXIT_FAILED;
+	}
+	if (command.check)
+		return check(&config);
+	return supervise(run_warden, &config, argv);
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/daemon/roles.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/io/log-writer.h"
+#include "orchestrator/daemon/posture.h"
+#include "orchestrator/daemon/service.h"
+#include "orchestrator/warden/warden.h"
+
+static void log_warning(void *arg, const char *sentence)
+{
+	log_warn("%s", sentence);
+}
+
+int role_warden(const struct config *config)
+{
+	char *const argv[] = {"rametd", "--role=service", NULL};
+	struct err e;
+
+	log_init("warden", config_log_level(config));
+	log_set_json(config->log_format[0] == 'j');
+	if (geteuid() != 0) {
+		log_error("rametd must be started as root: it makes jails, and drops to account %s"
+			  " for the rest",
+			  config->user);
+		return EXIT_FAILED;
+	}
+	/* Open from now on: a restart after an upgrade runs the same program as this one. */
+	scoped_fd int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	if (self < 0) {
+		log_error("open /proc/self/exe: is /proc mounted?");
+		return EXIT_FAILED;
+	}
+	posture_check_host(config->core_scheduling[0] == 'y', log_warning, NULL);
+	struct warden_options options = {
+		.config = config, .service = self, .service_argv = argv, .supervisor = getppid()};
+	if (warden_run(&options, &e) < 0) {
+		log_error("%s", e.text);
+		return EXIT_FAILED;
+	}
+	return EXIT_FINE;
+}
+
+/* What the warden passes down: a packet socket and the settings. */
+static int take_over(struct config *config, struct err *e)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+
+	if (getsockopt(WARDEN_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
+	    type != SOCK_SEQPACKET)
+		return err_say(e, EINVAL,
+			       "--role=service is for the warden, which rametd starts as");
+	if (pread(WARDEN_CONFIG_FD, config, sizeof(*config), 0) != (ssize_t)sizeof(*config))
+		return err_say(e, EINVAL, "the settings from the warden are not whole");
+	close(WARDEN_CONFIG_FD);
+	fcntl(WARDEN_SOCKET_FD, F_SETFD, FD_CLOEXEC);
+	fcntl(WARDEN_ADMIN_FD, F_SETFD, FD_CLOEXEC);
+	return 0;
+}
+
+int role_service(void)
+{
+	struct config config;
+	struct err e;
+
+	/* First of all calls of it: a worker may be in OpenSSL when the process ends, and crashes
+	 * where that is cleaned up beside it. */
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+	log_init("service", LOG_INFO);
+	if (take_over(&config, &e) < 0) {
+		log_error("%s", e.text);
+		return WARDEN_SETUP_EXIT;
+	}
+	log_init("service", config_log_level(&config));
+	log_set_json(config.log_format[0] == 'j');
+	int status = service_run(&config, WARDEN_SOCKET_FD, WARDEN_ADMIN_FD);
+	log_writer_flush();
+	return status;
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/daemon/service.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/turn.h"
+#include "orchestrator/admin/admin.h"
+#include "orchestrator/api/server.h"
+#include "orchestrator/audit/audit.h"
+#include "orchestrator/core/core.h"
+#include "orchestrator/io/log-writer.h"
+#include "orchestrator/io/loop.h"
+#include "orchestrator/daemon/landlock.h"
+#include "orchestrator/notify/notify.h"
+#include "orchestrator/daemon/seccomp.h"
+#include "orchestrator/warden/warden.h"
+
+struct service {
+	const struct config *config;
+	struct loop *loop;
+	struct core *core;
+	struct audit *audit;		      /* NULL: none is wanted */
+	const struct notify_counters *notify; /* the same */
+	struct api *api;
+	struct admin *admin;
+	int signals;
+	int warden; /* the core's; polled here for its end */
+	int admin_fd;
+	enum { SERVING, DRAINING, ENDING } phase;
+	int status; /* to exit with */
+};
+
+/* --- stopping: requests first, then sandboxes ------------------------------------------------ */
+
+static void on_core_gone(void *arg)
+{
+	struct service *s = arg;
+
+	loop_stop(s->loop);
+}
+
+static void end_sandboxes(struct service *s)
+{
+	if (s->phase == ENDING)
+		return;
+	s->phase = ENDING;
+	core_shutdown(s->core, on_core_gone, s);
+}
+
+static void on_drained(void *arg)
+{
+	end_sandboxes(arg);
+}
+
+static void stop(struct service *s)
+{
+	if (s->phase != SERVING) {
+		end_sandboxes(s);
+		return;
+	}
+	log_info("stopping");
+	s->phase = DRAINING;
+	api_drain(s->api, on_drained, s);
+}
+
+/* --- what comes from outside ----------------------------------------------------------------- */
+
+static void watch_signals(struct service *s);
+
+static void on_signals(void *arg, int result)
+{
+	struct service *s = arg;
+	struct signalfd_siginfo info;
+
+	if (result < 0)
+		return;
+	while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		stop(s);
+	watch_signals(s);
+}
+
+static void watch_signals(struct service *s)
+{
+	loop_poll(s->loop, s->signals, POLLIN, on_signals, s);
+}
+
+/* The VMs go on; the next start of rametd finds them. */
+static void on_warden_gone(void *arg, int result)
+{
+	struct service *s = arg;
+
+	if (result < 0)
+		return;
+	log_error("the warden is gone: the service ends, the VMs go on");
+	s->status = 1;
+	loop_stop(s->loop);
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+/* A Ctrl-C reaches the whole process group: the warden decides what it means. */
+static int open_signals(struct service *s, struct err *e)
+{
+	sigset_t set;
+
+	signal(SIGINT, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signals < 0 ? err_set(e, errno, "watch for signals") : 0;
+}
+
+/* --- the audit log --------------------------------------------------------------------------- */
+
+static void on_life(void *arg, const struct life *life)
+{
+	static const char *const names[] = {
+		[LIFE_CREATED] = "sandbox.created", [LIFE_FORKED] = "sandbox.forked",
+		[LIFE_MERGED] = "sandbox.merged",   [LIFE_FROZEN] = "sandbox.frozen",
+		[LIFE_RESUMED] = "sandbox.resumed", [LIFE_EXPIRED] = "sandbox.expired",
+		[LIFE_DELETED] = "sandbox.deleted", [LIFE_STOPPED] = "sandbox.stopped",
+		[LIFE_DIED] = "sandbox.died",
+	};
+	const struct audit_event event = {
+		.name = names[life->event],
+		.at_ms = life->at_ms,
+		.tenant = life->tenant,
+		.sandbox = life->sandbox,
+		.template = life->template,
+		.parent = life->event == LIFE_FORKED ? life->other : NULL,
+		.winner = life->event == LIFE_MERGED ? life->other : NULL,
+		.space = life->space,
+		.text = life->text,
+	};
+	struct service *s = arg;
+
+	audit_add(s->audit, &event);
+}
+
+static void on_key(void *arg, const struct audit_event *event)
+{
+	const struct service *s = arg;
+
+	audit_add(s->audit, event);
+}
+
+/* What ramet-notify counts, in memory that the warden made for both. */
+static void map_notify(struct service *s)
+{
+	void *p = mmap(NULL, sizeof(*s->notify), PROT_READ, MAP_SHARED, WARDEN_NOTIFY_FD, 0);
+
+	s->notify = p == MAP_FAILED || !s->config->webhook_url[0] ? NULL : p;
+}
+
+static void on_watch(void *arg, struct api_watched *out)
+{
+	const struct service *s = arg;
+	struct audit_figures f;
+
+	audit_figures(s->audit, &f);
+	*out = (struct api_watched){
+		.log_dropped = log_writer_dropped(),
+		.audit_lines = f.lines,
+		.audit_lost = f.lost,
+		.audit_failures = f.failures,
+		.audit_waiting_bytes = f.waiting_bytes,
+	};
+	if (!s->notify)
+		return;
+	const volatile struct notify_counters *n = s->notify;
+	uint64_t done = n->done;
+	out->webhooks_delivered = n->delivered;
+	out->webhooks_failures = n->failures;
+	out->webhooks_dropped = n->dropped;
+	out->webhooks_behind = f.last > done ? f.last - done : 0;
+}
+
+static int start_core(struct service *s, struct err *e)
+{
+	int r = audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e);
+
+	if (r == 0)
+		r = core_new(&s->core, s->loop, s->config, s->warden, e);
+	if (r == 0)
+		core_watch_lives(s->core, on_life, s);
+	map_notify(s);
+	return r;
+}
+
+static int start_admin(struct service *s, struct err *e)
+{
+	const struct command_env env = {
+		.config = s->config,
+		.keys = core_keys(s->core),
+		.core = s->core,
+		.tell = on_key,
+		.tell_arg = s,
+		.sync = core_sync,
+		.backup = core_backup,
+		.inspect = core_inspect,
+	};
+
+	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);
+}
+
+static int start(struct service *s, struct err *e)
+{
+	int r = open_signals(s, e);
+
+	if (r == 0)
+		r = loop_new(&s->loop, e);
+	if (r == 0)
+		r = landlock_confine(s->config, e);
+	if (r == 0)
+		r = seccomp_confine(e);
+	/* After the filter, which holds for threads that are started later. */
+	if (r == 0)
+		r = log_writer_start(STDERR_FILENO, e);
+	if (r == 0)
+		r = start_core(s, e);
+	if (r == 0)
+		r = api_new(&s->api, s->loop, s->core, s->config, e);
+	if (r == 0)
+		api_watch(s->api, on_watch, s);
+	if (r == 0)
+		r = start_admin(s, e);
+	if (r < 0)
+		return r;
+	watch_signals(s);
+	loop_poll(s->loop, s->warden, POLLRDHUP, on_warden_gone, s);
+	return 0;
+}
+
+int service_run(const struct config *config, int warden_fd, int admin_fd)
+{
+	struct service s = {
+		.config = config, .warden = warden_fd, .admin_fd = admin_fd, .signals = -1};
+	struct err e;
+
+	turn_soon();
+	if (start(&s, &e) < 0) {
+		log_error("%s", e.text);
+		return WARDEN_SETUP_EXIT;
+	}
+	int r = loop_run(s.loop);
+	if (r < 0) {
+		log_error("the event loop failed with error %d", -r);
+		return 1;
+	}
+	audit_stop(s.audit);
+	if (s.status == 0) {
+		admin_free(s.admin);
+		api_free(s.api);
+		core_free(s.core);
+		close_fd(&s.signals);
+		loop_free(s.loop);
+		log_info("stopped");
+	}
+	audit_free(s.audit);
+	return s.status;
+}

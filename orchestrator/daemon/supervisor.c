@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/daemon/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/daemon/roles.h"
+
+#define PAUSE_FIRST_MS 100
+#define PAUSE_MOST_MS  10000
+#define LIVED_WELL_NS  60000000000ull
+#define OOM_SCORE      "-900" /* VM processes have a positive one (warden/jail-child.c) */
+
+struct supervisor {
+	int (*warden)(const void *arg);
+	const void *arg;
+	char *const *argv;
+	char program[PATH_MAX]; /* where it is installed; empty: not known */
+	sigset_t signals;
+	pid_t pid; /* the warden's; 0: none runs */
+	uint64_t started_ns;
+	uint32_t pause_ms;
+	bool stopping, stopped_again, killed;
+	int status; /* to exit with, once `over` */
+	bool over;
+};
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+/* The path stays the same when another file takes its place, as an upgrade does it. */
+static void find_program(struct supervisor *s)
+{
+	ssize_t len = readlink("/proc/self/exe", s->program, sizeof(s->program) - 1);
+	const char gone[] = " (deleted)";
+	const size_t tail = sizeof(gone) - 1;
+
+	s->program[len > 0 ? len : 0] = 0;
+	if (len > (ssize_t)tail && !strcmp(s->program + len - tail, gone))
+		s->program[len - (ssize_t)tail] = 0;
+}
+
+/* When the host is out of memory the largest VM goes, and not who looks after all of them. */
+static void spare_from_oom(void)
+{
+	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0)
+		log_warn("oom_score_adj: %s; when memory is short the kernel may end rametd",
+			 strerror(errno));
+}
+
+static void start_warden(struct supervisor *s)
+{
+	pid_t self = getpid();
+
+	s->started_ns = now_ns();
+	s->pid = fork();
+	if (s->pid < 0) {
+		log_error("start the warden: %s", strerror(errno));
+		s->pid = 0;
+	}
+	if (s->pid)
+		return;
+	/* One without a supervisor would be in the way of the next. It inherits the blocked
+	 * signals: none that comes before it looks is lost. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != self)
+		_exit(EXIT_FAILED);
+	_exit(s->warden(s->arg));
+}
+
+/* --- its end -------------------------------------------------------------------------------- */
+
+static void on_warden_end(struct supervisor *s, int status)
+{
+	s->pid = 0;
+	/* It was killed as it was told to stop: what was to end is still there. */
+	if (WIFSIGNALED(status) && s->stopping && !s->stopped_again) {
+		s->stopped_again = true;
+		start_warden(s);
+		if (s->pid)
+			kill(s->pid, SIGTERM);
+		return;
+	}
+	/* One that follows a killed one may find what that left not yet gone. */
+	if (WIFEXITED(status) && (!WEXITSTATUS(status) || !s->killed || s->stopping)) {
+		s->over = true;
+		s->status = WEXITSTATUS(status);
+		return;
+	}
+	if (s->stopping) {
+		s->over = true;
+		s->status = EXIT_FAILED;
+		return;
+	}
+	if (now_ns() - s->started_ns > LIVED_WELL_NS || !s->pause_ms)
+		s->pause_ms = PAUSE_FIRST_MS;
+	else if (s->pause_ms < PAUSE_MOST_MS)
+		s->pause_ms *= 2;
+	s->killed = true;
+	log_error("the warden has ended (%s); it is started again in %u ms, the VMs go on",
+		  WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it could not start",
+		  s->pause_ms);
+}
+
+/* VM processes of a warden that is gone are ours by now: their ends are taken note of by nobody. */
+static void reap(struct supervisor *s)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (pid == s->pid)
+			on_warden_end(s, status);
+}
+
+/* --- upgrade -------------------------------------------------------------------------------- */
+
+static bool settings_are_right(struct supervisor *s)
+{
+	char *argv[64] = {s->argv[0], (char[]){"--check"}};
+	size_t n = 2;
+	int status;
+
+	for (size_t i = 1; s->argv[i] && n < ARRAY_LEN(argv) - 1; i++)
+		argv[n++] = s->argv[i];
+	pid_t pid = fork();
+	if (pid == 0) {
+		sigprocmask(SIG_UNBLOCK, &s->signals, NULL);
+		execv(s->program, argv);
+		_exit(127);
+	}
+	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static void end_warden(struct supervisor *s)
+{
+	if (!s->pid)
+		return;
+	kill(s->pid, SIGKILL);
+	waitpid(s->pid, NULL, 0);
+	s->pid = 0;
+}
+
+/* The warden and the service are to be killed at any moment anyway: an upgrade does just that, with
+ * another program after it. */
+static void upgrade(struct supervisor *s)
+{
+	if (s->stopping)
+		return;
+	if (!s->program[0] || !settings_are_right(s)) {
+		log_error("no upgrade: %s does not start with these settings; all goes on as it is",
+			  s->program);
+		return;
+	}
+	log_info("upgrade: %s takes over, the VMs go on", s->program);
+	s->killed = true;
+	end_warden(s);
+	execv(s->program, s->argv);
+	log_error("execute %s: %s", s->program, strerror(errno));
+	start_warden(s);
+}
+
+/* --- the loop ------------------------------------------------------------------------------- */
+
+/* A Ctrl-C reaches the warden as well: the kernel sends it to the whole group. */
+static void stop(struct supervisor *s, const siginfo_t *info)
+{
+	s->stopping = true;
+	if (!s->pid)
+		start_warden(s); /* it ends the VMs */
+	if (s->pid && info->si_code != SI_KERNEL)
+		kill(s->pid, info->si_signo);
+}
+
+static void wait_for_signal(struct supervisor *s)
+{
+	const struct timespec pause = {s->pause_ms / 1000, (long)(s->pause_ms % 1000) * 1000000};
+	siginfo_t info;
+	int number =
+		s->pid ? sigwaitinfo(&s->signals, &info) : sigtimedwait(&s->signals, &info, &pause);
+
+	if (number == SIGCHLD)
+		reap(s);
+	else if (number == SIGHUP)
+		upgrade(s);
+	else if (number == SIGTERM || number == SIGINT)
+		stop(s, &info);
+	else if (number < 0 && errno == EAGAIN)
+		start_warden(s);
+}
+
+int supervise(int (*warden)(const void *arg), const void *arg, char *const argv[])
+{
+	struct supervisor s = {.warden = warden, .arg = arg, .argv = argv};
+
+	log_init("supervisor", LOG_INFO);
+	find_program(&s);
+	spare_from_oom();
+	sigemptyset(&s.signals);
+	sigaddset(&s.signals, SIGTERM);
+	sigaddset(&s.signals, SIGINT);
+	sigaddset(&s.signals, SIGHUP);
+	sigaddset(&s.signals, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &s.signals, NULL);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	start_warden(&s);
+	if (!s.pid)
+		return EXIT_FAILED;
+	while (!s.over)
+		wait_for_signal(&s);
+	return s.status;
+}

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/journal/diary.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/wire.h"
+#include "orchestrator/config/config.h"
+#include "proto/agent.h"
+
+#define MAGIC	  0x41494454454d4152ull /* "RAMETDIA" */
+#define VERSION	  1u
+#define PAGE	  4096u
+#define FIRST_LOG (64u << 10)
+#define CODE_MAX  64
+#define TRACE_MAX 1024
+#define HELD_MAX  (LINE_KEPT_MAX + AGENT_PAYLOAD_MAX)
+/* The most that can be said: events with what is around them, and both streams' lines. */
+#define SAID_MAX      (REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX + PAGE)
+#define AREA_SIZE     (28u << 20)
+#define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
+#define FILE_SIZE     AREA_AT(2)
+#define PATH_MAX_LEN  (CONFIG_PATH_MAX + 32)
+#define SECOND_AREA   (1ull << 63)
+
+_Static_assert(AREA_SIZE % PAGE == 0, "areas are punched out by pages");
+_Static_assert(2 * SAID_MAX <= AREA_SIZE, "there is room for all and as much again");
+
+enum record {
+	RECORD_SEQ = 1,
+	RECORD_EVENT,
+	RECORD_CALL,
+	RECORD_HAVE,
+	RECORD_HELD,
+	RECORD_OVER,
+};
+
+/* The first page. Each word is stored whole: who is killed leaves the old or the new one. */
+struct head {
+	uint64_t magic;
+	uint32_t version, pid;
+	uint64_t committed; /* bytes of the log that count, and which area it is; 0: none do */
+	uint64_t expires_ms, idle_since_ms;
+	uint64_t guest_busy;
+};
+
+struct diary {
+	uint8_t *map; /* the whole file; its descriptor is closed, since each VM has a diary */
+	struct head *head;
+	unsigned area;
+	size_t len;   /* of the log, with what does not count yet */
+	size_t room;  /* of the area, that has pages behind it */
+	size_t limit; /* then it is written anew; whole pages */
+	size_t pages; /* bytes that the file takes, in both areas */
+	struct output_account *account;
+	bool goes_on; /* see diary_goes_on */
+	bool full;    /* something did not fit: what is there is of no use any more */
+	bool told;    /* that there is no room */
+	char path[PATH_MAX_LEN];
+};
+
+/* --- the file ------------------------------------------------------------------------------- */
+
+static bool map_file(struct diary *d, int fd)
+{
+	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (map == MAP_FAILED)
+		return false;
+	d->map = map;
+	d->head = map;
+	return true;
+}
+
+static struct diary *make(const char *run_dir, uint32_t slot)
+{
+	struct diary *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	snprintf(d->path, sizeof(d->path), "%s/diaries/%u", run_dir, slot);
+	d->limit = FIRST_LOG;
+	return d;
+}
+
+static void count_pages(struct diary *d, size_t now)
+{
+	output_count(d->account, d->pages, now);
+	d->pages = now;
+}
+
+void diary_count(struct diary *d, struct output_account *account)
+{
+	if (!d)
+		return;
+	output_count(d->account, d->pages, 0);
+	d->account = account;
+	output_count(d->account, 0, d->pages);
+}
+
+void diary_close(struct diary *d)
+{
+	if (!d)
+		return;
+	count_pages(d, 0);
+	if (d->map)
+		munmap(d->map, FILE_SIZE);
+	free(d);
+}
+
+void diary_remove(struct diary *d)
+{
+	if (!d)
+		return;
+	unlink(d->path);
+	diary_close(d);
+}
+
+/* A store into a page that a full file system can't give would end the service: each page is asked
+ * for first. */
+static bool give_pages(struct diary *d, size_t at, size_t len)
+{
+	if (madvise(d->map + at, len, MADV_POPULATE_WRITE) == 0) {
+		count_pages(d, d->pages + len);
+		return true;
+	}
+	/* EFAULT stands for the SIGBUS that a store would have been answered with. */
+	const char *why = strerror(errno == EFAULT ? ENOSPC : errno);
+	madvise(d->map + at, len, MADV_REMOVE); /* some of them may have been given */
+	if (!d->told)
+		log_warn("%s: %s; should the service end now, events are lost", d->path, why);
+	d->told = true;
+	return false;
+}
+
+/* Fails, with errno set, when there is no file, or no room for its first page. */
+static bool make_file(struct diary *d, const char *run_dir)
+{
+	char dir[PATH_MAX_LEN];
+
+	snprintf(dir, sizeof(dir), "%s/diaries", run_dir);
+	mkdir(dir, 0700); /* the warden has made it, where only root may */
+	unlink(d->path);
+	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(d, fd) &&
+	       give_pages(d, 0, PAGE);
+}
+
+struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid)
+{
+	struct diary *d = make(run_dir, slot);
+
+	if (!d)
+		return NULL;
+	if (!make_file(d, run_dir)) {
+		if (!d->told)
+			log_warn("make %s: %s", d->path, strerror(errno));
+		diary_remove(d);
+		return NULL;
+	}
+	*d->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
+	return d;
+}
+
+void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
+{
+	char path[PATH_MAX_LEN], extra;
+	struct dirent *entry;
+	uint32_t slot;
+
+	snprintf(path, sizeof(path), "%s/diaries", run_dir);
+	DIR *d = opendir(path);
+	if (!d)
+		return;
+	while ((entry = readdir(d)))
+		if (sscanf(entry->d_name, "%u%c", &slot, &extra) == 1 && !used(arg, slot))
+			unlinkat(dirfd(d), entry->d_name, 0);
+	closedir(d);
+}
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static size_t whole_pages(size_t len)
+{
+	return (len + PAGE - 1) / PAGE * PAGE;
+}
+
+static bool has_room(struct diary *d, size_t len)
+{
+	size_t need = d->len + len, room = d->room + d->room / 2;
+
+	if (d->full || need > d->limit)
+		return false;
+	if (need <= d->room)
+		return true;
+	if (room < need + 2 * PAGE)
+		room = need + 2 * PAGE;
+	room = min_u64(whole_pages(room), d->limit);
+	if (!give_pages(d, AREA_AT(d->area) + d->room, room - d->room))
+		return false;
+	d->room = room;
+	return true;
+}
+
+/* A writer on room for `len` bytes and what each record begins with; false when there is none. */
+static bool begin(struct diary *d, enum record type, size_t len, struct wire *w)
+{
+	if (!d)
+		return false;
+	if (!has_room(d, len + 1)) {
+		d->full = true;
+		return false;
+	}
+	*w = wire_on(d->map + AREA_AT(d->area) + d->len, len + 1);
+	wire_put_u8(w, (uint8_t)type);
+	return true;
+}
+
+static void finish(struct diary *d, const struct wire *w)
+{
+	d->len += w->pos;
+}
+
+void diary_seq(struct diary *d, uint64_t seq, uint64_t reserved)
+{
+	struct wire w;
+
+	if (!begin(d, RECORD_SEQ, 16, &w))
+		return;
+	wire_put_u64(&w, seq);
+	wire_put_u64(&w, reserved);
+	finish(d, &w);
+}
+
+void diary_event(struct diary *d, const struct event *ev, const char *traceparent)
+{
+	size_t code = ev->code ? strlen(ev->code) : 0;
+	size_t trace = traceparent ? strlen(traceparent) : 0;
+	struct wire w;
+
+	if (code > CODE_MAX || trace > TRACE_MAX || ev->len > REPLAY_BYTES_MAX ||
+	    !begin(d, RECORD_EVENT, 34 + code + trace + ev->len, &w))
+		return;
+	wire_put_u8(&w, (uint8_t)ev->type);
+	wire_put_u8(&w, ev->partial);
+	wire_put_u32(&w, (uint32_t)ev->exit_code);
+	wire_put_u64(&w, ev->seq);
+	wire_put_u64(&w, (uint64_t)ev->ts_ms);
+	wire_put_str(&w, ev->code, code);
+	wire_put_str(&w, traceparent, trace);
+	wire_put_str(&w, ev->data, ev->len);
+	finish(d, &w);
+}
+
+void diary_call(struct diary *d, const struct exec_point *point)
+{
+	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
+	struct wire w;
+
+	if (trace > TRACE_MAX || !begin(d, RECORD_CALL, 25 + trace, &w))
+		return;
+	wire_put_u64(&w, point->number);
+	wire_put_u32(&w, point->timeout_ms);
+	wire_put_u64(&w, point->limit_ms);
+	wire_put_u8(&w, point->out.chunks);
+	wire_put_str(&w, point->traceparent, trace);
+	finish(d, &w);
+}
+
+void diary_have(struct diary *d, uint64_t have)
+{
+	struct wire w;
+
+	if (!begin(d, RECORD_HAVE, 8, &w))
+		return;
+	wire_put_u64(&w, have);
+	finish(d, &w);
+}
+
+void diary_held(struct diary *d, bool is_err, bool fresh, const void *data, size_t len)
+{
+	struct wire w;
+
+	if (!begin(d, RECORD_HELD, 6 + len, &w))
+		return;
+	wire_put_u8(&w, is_err);
+	wire_put_u8(&w, fresh);
+	wire_put_str(&w, data, len);
+	finish(d, &w);
+}
+
+void diary_over(struct diary *d)
+{
+	struct wire w;
+
+	if (begin(d, RECORD_OVER, 0, &w))
+		finish(d, &w);
+}
+
+static void store(uint64_t *word, uint64_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+bool diary_commit(struct diary *d, bool guest_busy)
+{
+	if (!d)
+		return true;
+	store(&d->head->guest_busy, guest_busy);
+	if (!d->full)
+		store(&d->head->committed, d->len | (d->area ? SECOND_AREA : 0));
+	return !d->full;
+}
+
+void diary_times(struct diary *d, uint64_t expires_ms, uint64_t idle_since_ms)
+{
+	if (!d)
+		return;
+	store(&d->head->expires_ms, expires_ms);
+	store(&d->head->idle_since_ms, idle_since_ms);
+}
+
+/* --- writing it anew ------------------------------------------------------------------------ */
+
+struct rewrite {
+	struct diary *diary;
+	size_t skip; /* bytes of events that are left out */
+};
+
+static void write_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct rewrite *r = arg;
+
+	if (r->skip) {
+		r->skip -= ev->len < r->skip ? ev->len : r->skip;
+		return;
+	}
+	diary_event(r->diary, ev, traceparent);
+}
+
+static void write_all(struct diary *d, const struct diary_state *now, size_t replay_most)
+{
+	const struct exec_point *p = &now->point;
+	struct rewrite r = {d, 0};
+
+	if (now->replay.bytes > replay_most)
+		r.skip = now->replay.bytes - replay_most;
+	diary_seq(d, now->seq, now->seq_reserved);
+	replay_each(&now->replay, write_event, &r);
+	if (!p->running)
+		return;
+	diary_call(d, p);
+	if (p->out.len)
+		diary_held(d, false, true, p->out.held, p->out.len);
+	if (p->err.len)
+		diary_held(d, true, true, p->err.held, p->err.len);
+	diary_have(d, p->have);
+}
+
+/* Gives back all pages but the head and what the other area has. */
+static void punch(struct diary *d, unsigned area, size_t others)
+{
+	madvise(d->map + AREA_AT(area), AREA_SIZE, MADV_REMOVE);
+	count_pages(d, PAGE + others);
+}
+
+/* Half as much again: each byte is copied twice on the whole, and few pages lie idle. */
+static size_t limit_after(size_t len)
+{
+	size_t limit = whole_pages(len + len / 2);
+
+	return min_u64(limit > FIRST_LOG ? limit : FIRST_LOG, AREA_SIZE);
+}
+
+void diary_write(struct diary *d, const struct diary_state *now, size_t replay_most)
+{
+	if (!d)
+		return;
+	unsigned before = d->area;
+	bool lost = d->full;
+	size_t others = d->pages - PAGE;
+
+	d->area = !before;
+	d->len = d->room = 0;
+	d->limit = AREA_SIZE;
+	d->full = false;
+	write_all(d, now, replay_most);
+	if (d->full) {
+		/* What the file says is of an earlier moment: a later life must not go by it. */
+		if (lost)
+			store(&d->head->committed, 0);
+		punch(d, d->area, others);
+		d->area = before;
+		return;
+	}
+	d->limit = limit_after(d->len);
+	d->told = false;
+	diary_commit(d, now->guest_busy);
+	punch(d, before, d->room);
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+static bool read_text(struct wire *w, char *out, size_t most)
+{
+	size_t len;
+	const uint8_t *p = wire_get_str(w, &len, most);
+
+	if (w->bad || (len && memchr(p, 0, len)))
+		return false;
+	if (len)
+		memcpy(out, p, len);
+	out[len] = 0;
+	return true;
+}
+
+static bool read_event(struct wire *w, struct diary_state *out)
+{
+	char code[CODE_MAX + 1], trace[TRACE_MAX + 1];
+	struct event ev = {.type = wire_get_u8(w), .partial = wire_get_u8(w)};
+
+	ev.exit_code = (int)wire_get_u32(w);
+	ev.seq = wire_get_u64(w);
+	ev.ts_ms = (int64_t)wire_get_u64(w);
+	if (!read_text(w, code, CODE_MAX) || !read_text(w, trace, TRACE_MAX))
+		return false;
+	ev.data = wire_get_str(w, &ev.len, REPLAY_BYTES_MAX);
+	if (w->bad || ev.type > EVENT_ERROR || ev.seq <= replay_last(&out->replay))
+		return false;
+	ev.code = ev.type == EVENT_ERROR ? code : NULL;
+	if (ev.seq > out->seq)
+		out->seq = ev.seq;
+	replay_add(&out->replay, &ev, trace[0] ? trace : NULL);
+	return true;
+}
+
+static void end_call(struct exec_point *p)
+{
+	splitter_fini(&p->out);
+	splitter_fini(&p->err);
+	free(p->traceparent);
+	*p = (struct exec_point){0};
+}
+
+static bool read_call(struct wire *w, struct exec_point *p)
+{
+	char trace[TRACE_MAX + 1];
+
+	end_call(p);
+	p->running = p->at_guest = p->earlier_life = true;
+	p->number = wire_get_u64(w);
+	p->timeout_ms = wire_get_u32(w);
+	p->limit_ms = wire_get_u64(w);
+	p->out.chunks = p->err.chunks = wire_get_u8(w) != 0;
+	if (!read_text(w, trace, TRACE_MAX))
+		return false;
+	p->traceparent = trace[0] ? strdup(trace) : NULL;
+	return true;
+}
+
+static bool read_held(struct wire *w, struct exec_point *p)
+{
+	struct splitter *s = wire_get_u8(w) ? &p->err : &p->out;
+	bool fresh = wire_get_u8(w);
+	size_t len;
+	const uint8_t *data = wire_get_str(w, &len, HELD_MAX);
+
+	if (fresh)
+		s->len = 0;
+	return !w->bad && p->running && s->len + len <= HELD_MAX &&
+	       splitter_hold(s, data, len) == 0;
+}
+
+static bool read_have(struct wire *w, struct exec_point *p)
+{
+	uint64_t have = wire_get_u64(w);
+	bool grows = have >= p->have;
+
+	p->have = have;
+	return p->running && grows;
+}
+
+static bool read_record(struct wire *w, struct diary_state *out)
+{
+	switch ((enum record)wire_get_u8(w)) {
+	case RECORD_SEQ:
+		out->seq = wire_get_u64(w);
+		out->seq_reserved = wire_get_u64(w);
+		return out->seq <= out->seq_reserved;
+	case RECORD_EVENT:
+		return read_event(w, out);
+	case RECORD_CALL:
+		return read_call(w, &out->point);
+	case RECORD_HAVE:
+		return read_have(w, &out->point);
+	case RECORD_HELD:
+		return read_held(w, &out->point);
+	case RECORD_OVER:
+		end_call(&out->point);
+		return true;
+	}
+	return false;
+}
+
+int diary_read(const uint8_t *log, size_t len, struct diary_state *out, struct err *e)
+{
+	struct wire w = wire_from(log, len);
+
+	*out = (struct diary_state){0};
+	while (wire_left(&w)) {
+		size_t at = w.pos;
+
+		if (!read_record(&w, out) || w.bad)
+			return err_say(e, EBADMSG, "the record at %zu of %zu makes no sense", at,
+				       len);
+	}
+	return 0;
+}
+
+void diary_state_fini(struct diary_state *s)
+{
+	end_call(&s->point);
+	replay_fini(&s->replay);
+}
+
+/* False when it is of another VM, another version, or not one of ours. */
+static bool head_is_good(const struct diary *d, uint32_t pid, size_t *len)
+{
+	uint64_t committed = __atomic_load_n(&d->head->committed, __ATOMIC_ACQUIRE);
+
+	*len = committed & ~SECOND_AREA;
+	return d->head->magic == MAGIC && d->head->version == VERSION && d->head->pid == pid &&
+	       *len && *len <= AREA_SIZE;
+}
+
+/* Sees how many pages are behind the log. Where the file takes more than those, it is not known
+ * what it has them for. */
+static void find_room(struct diary *d, int fd, size_t len)
+{
+	off_t end = lseek(fd, (off_t)AREA_AT(d->area), SEEK_HOLE);
+	size_t room = end < 0 ? 0 : (size_t)end - AREA_AT(d->area);
+
+	d->goes_on = len <= room && room <= AREA_SIZE && d->pages == PAGE + room;
+	if (!d->goes_on)
+		return;
+	d->len = len;
+	d->room = room;
+	d->limit = limit_after(len);
+}
+
+bool diary_goes_on(const struct diary *d)
+{
+	return d && d->goes_on;
+}
+
+static bool restore(struct diary *d, uint32_t pid, struct diary_state *out)
+{
+	struct stat st;
+	struct err e;
+	size_t len;
+
+	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(d, fd) ||
+	    !head_is_good(d, pid, &len))
+		return false;
+	d->area = d->head->committed & SECOND_AREA ? 1 : 0;
+	d->pages = (size_t)st.st_blocks * 512;
+	if (diary_read(d->map + AREA_AT(d->area), len, out, &e) < 0) {
+		log_warn("%s: %s; its events are lost", d->path, e.text);
+		diary_state_fini(out);
+		return false;
+	}
+	find_room(d, fd, len);
+	out->guest_busy = d->head->guest_busy;
+	out->expires_ms = d->head->expires_ms;
+	out->idle_since_ms = d->head->idle_since_ms;
+	return true;
+}
+
+struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out)
+{
+	struct diary *d = make(run_dir, slot);
+
+	*out = (struct diary_state){0};
+	if (!d)
+		return NULL;
+	if (restore(d, pid, out))
+		return d;
+	diary_close(d);
+	*out = (struct diary_state){0};
+	return NULL;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Each write of a freeze and of a resume fails in turn: either the sandbox or the Space is there,
+ * whole, and nothing else. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "orchestrator/core/space-files.h"
+#include "test/unit/core/world.h"
+#include "test/unit/writes/failing-writes.h"
+
+static const int errors[] = {ENOSPC, EIO, 0};
+
+/* 0: the n-th that writes bytes is short. */
+static void break_write(struct world *w, unsigned n, int error)
+{
+	if (error)
+		writes_fail(w->config.state_dir, n, error);
+	else
+		writes_are_short(w->config.state_dir, n);
+}
+
+struct listing {
+	unsigned n;
+	bool damaged;
+	char id[SANDBOX_ID_LEN + 1]; /* of the last */
+};
+
+static void on_space(void *arg, const struct space_view *view)
+{
+	struct listing *l = arg;
+
+	l->n++;
+	memcpy(l->id, view->id, sizeof(l->id));
+	l->damaged = l->damaged || strcmp(view->state, "frozen") != 0;
+}
+
+static unsigned spaces(struct world *w)
+{
+	struct listing l = {0};
+
+	world_spaces(w, TENANT, on_space, &l);
+	assert_false(l.damaged);
+	return l.n;
+}
+
+static unsigned entries(struct world *w, const char *name, const char *part)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	struct dirent *entry;
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, name);
+	DIR *d = opendir(path);
+	while (d && (entry = readdir(d)))
+		n += entry->d_name[0] != '.' && strstr(entry->d_name, part) != NULL;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+struct count {
+	struct world *w;
+	unsigned n;
+};
+
+static bool has_directories(void *arg)
+{
+	const struct count *c = arg;
+
+	return entries(c->w, "spaces", "") == c->n;
+}
+
+/* Workers remove what is left over. */
+static void expect_directories(struct world *w, unsigned n)
+{
+	struct count c = {w, n};
+
+	world_until(w, has_directories, &c);
+	assert_int_equal(entries(w, "bases", ".tmp"), 0);
+}
+
+static void expect_alive(struct world *w, const char *id)
+{
+	struct run r;
+
+	world_exec(w, &r, id, "marked");
+	assert_string_equal(r.out, "of before");
+}
+
+static uint32_t sum_of(int fd, uint64_t bytes)
+{
+	struct file_walk walk = {0};
+	uint64_t done = 0;
+	struct err e;
+
+	assert_int_equal(file_walk_begin(&walk, fd, -1, bytes, &e), 0);
+	while (file_walk_step(&walk, SPACE_PIECE, &done, &e) == 0)
+		;
+	file_walk_end(&walk);
+	return walk.sum;
+}
+
+/* Reads its files, also those that this process knows the sums of. */
+static void expect_whole(struct world *w, const char *space)
+{
+	struct space_read read = {0};
+
+	space_read_begin(&read, w->config.state_dir, space);
+	while (!read.over)
+		space_read_step(&read);
+	if (read.ret < 0)
+		fail_msg("%s", read.err.text);
+	for (unsigned i = 0; i < read.manifest.n_files; i++)
+		assert_int_equal(sum_of(read.fds[i], read.manifest.files[i].bytes),
+				 read.manifest.files[i].sum);
+	space_read_fini(&read);
+}
+
+static void make(struct world *w, struct made *m)
+{
+	struct run r;
+
+	world_create(w, m, NULL);
+	assert_true(m->ok);
+	world_exec(w, &r, m->view.id, "mark of before");
+	world_wait_ready(w);
+}
+
+/* Where the catalogue has it, but maybe not the disk, the freeze is done and says so. */
+static void expect_told(struct world *w, struct frozen *z, int error)
+{
+	assert_non_null(strstr(z->failure.text, strerror(error)));
+	if (!strcmp(z->failure.code, "catalogue")) {
+		struct listing l = {0};
+
+		world_spaces(w, TENANT, on_space, &l);
+		assert_int_equal(l.n, 1);
+		assert_non_null(strstr(z->failure.text, l.id));
+		memcpy(z->id, l.id, sizeof(z->id));
+		z->ok = true;
+		return;
+	}
+	assert_string_equal(z->failure.code, "freeze_failed");
+	assert_non_null(strstr(z->failure.text, "it runs on: "));
+	assert_int_equal(spaces(w), 0);
+	expect_directories(w, 0);
+}
+
+/* Until a freeze in which nothing fails; each of a new sandbox, so that all do the same. Returns
+ * how often something did. */
+static unsigned freeze_until_well(struct world *w, int error)
+{
+	unsigned n = 0, failed = 0;
+	struct frozen z;
+	struct made m;
+	struct done d;
+	bool broke;
+
+	do {
+		make(w, &m);
+		break_write(w, ++n, error);
+		world_freeze(w, &z, m.view.id);
+		broke = writes_end();
+		if (!z.ok) {
+			assert_true(broke);
+			failed++;
+			expect_told(w, &z, error);
+		}
+		if (z.ok) {
+			expect_whole(w, z.id);
+			world_resume(w, &m, z.id);
+			assert_true(m.ok);
+		}
+		expect_alive(w, m.view.id);
+		world_delete(w, &d, m.view.id);
+		assert_int_equal(spaces(w), 0);
+		expect_directories(w, 0);
+	} while (broke);
+	print_message("%u writes of a freeze, %u of which it needs: %s\n", n - 1, failed,
+		      error ? strerror(error) : "short");
+	return failed;
+}
+
+static void test_a_freeze_survives_each_failed_write(void **state)
+{
+	for (size_t i = 0; i < 3; i++) {
+		unsigned failed = freeze_until_well(*state, errors[i]);
+
+		assert_int_equal(failed > 8, errors[i] != 0); /* a short write is gone on with */
+	}
+}
+
+/* Until a resume in which nothing fails. */
+static unsigned resume_until_well(struct world *w, int error)
+{
+	unsigned n = 0, failed = 0;
+	struct frozen z;
+	struct made m;
+	struct done d;
+	bool broke;
+
+	make(w, &m);
+	world_freeze(w, &z, m.view.id);
+	assert_true(z.ok);
+	do {
+		world_wait_ready(w);
+		break_write(w, ++n, error);
+		world_resume(w, &m, z.id);
+		broke = writes_end();
+		if (m.ok) {
+			expect_alive(w, m.view.id);
+			assert_int_equal(spaces(w), 0);
+			world_freeze(w, &z, m.view.id);
+			if (!z.ok)
+				fail_msg("%s", z.failure.text);
+		} else {
+			assert_true(broke);
+			failed++;
+			assert_non_null(strstr(m.failure.text, "it is kept: "));
+			assert_non_null(strstr(m.failure.text, strerror(error)));
+		}
+		assert_int_equal(spaces(w), 1);
+		expect_directories(w, 1);
+		expect_whole(w, z.id);
+	} while (broke);
+	print_message("%u writes of a resume, %u of which it needs\n", n - 1, failed);
+	world_resume(w, &m, z.id);
+	expect_alive(w, m.view.id);
+	world_delete(w, &d, m.view.id);
+	expect_directories(w, 0);
+	return failed;
+}
+
+static void test_a_resume_survives_each_failed_write(void **state)
+{
+	for (size_t i = 0; i < 2; i++)
+		assert_int_not_equal(resume_until_well(*state, errors[i]), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_freeze_survives_each_failed_write),
+		TEST(test_a_resume_survives_each_failed_write),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

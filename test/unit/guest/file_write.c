@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Each write of a put and of an upload fails in turn: what was there stays, and nothing is left.
+ * The host's end of the connection is the test's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "guest/files/file-work.h"
+#include "guest/files/worker-io.h"
+#include "test/unit/writes/failing-writes.h"
+
+#define PIECE 1000
+
+static struct {
+	jmp_buf ended; /* the worker's process */
+	int errnum;
+	char text[256];
+	uint64_t left;
+	uint8_t data[PIECE];
+} peer;
+
+void worker_io_expect(uint64_t size)
+{
+	peer.left = size;
+}
+
+size_t worker_io_data(const uint8_t **data)
+{
+	size_t n = peer.left < PIECE ? (size_t)peer.left : PIECE;
+
+	*data = peer.data;
+	peer.left -= n;
+	return n;
+}
+
+void worker_io_done(void)
+{
+	peer.errnum = 0;
+	longjmp(peer.ended, 1);
+}
+
+void worker_io_fail(int errnum, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(peer.text, sizeof(peer.text), format, args);
+	va_end(args);
+	peer.errnum = errnum;
+	longjmp(peer.ended, 1);
+}
+
+/* Returns what the host is told; 0: done. */
+static int work(void (*volatile run)(const struct file_work *w), struct staged_file *staged,
+		const struct file_request *r)
+{
+	const struct file_work w = {.r = r, .staged = staged};
+
+	if (!setjmp(peer.ended))
+		run(&w);
+	return peer.errnum;
+}
+
+/* --- the disk ------------------------------------------------------------------------------- */
+
+static char dir[64], path[128];
+
+static int remove_one(const char *at, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(at);
+}
+
+static int setup(void **state)
+{
+	snprintf(dir, sizeof(dir), "/tmp/ramet-write-XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof(path), "%s/folder/file", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* "": there is none. */
+static void expect_file(const char *text, size_t len)
+{
+	char got[4 * PIECE];
+	scoped_free char *folder = strndup(path, (size_t)(strrchr(path, '/') - path));
+	unsigned entries = 0;
+	FILE *f = fopen(path, "r");
+	size_t n = f ? fread(got, 1, sizeof(got), f) : 0;
+	DIR *d = opendir(folder);
+
+	if (f)
+		fclose(f);
+	assert_int_equal(n, len);
+	assert_memory_equal(got, text, len);
+	while (d && readdir(d))
+		entries++;
+	if (d)
+		closedir(d);
+	assert_int_equal(entries, d ? 2 + (len > 0) : 0); /* with . and .. */
+}
+
+static void break_write(unsigned n, int error)
+{
+	if (error)
+		writes_fail(dir, n, error);
+	else
+		writes_are_short(dir, n);
+}
+
+/* Also of a failure, as the agent does at the end of what a staged is for. */
+static bool end_try(int error, int told, struct staged_file *staged)
+{
+	bool broke = writes_end();
+
+	assert_true(told == 0 || (broke && told == error && strstr(peer.text, strerror(error))));
+	staged_remove(staged);
+	return broke;
+}
+
+static const struct file_request put_request = {.type = AGENT_PUT, .size = 3 * PIECE, .mode = 0640};
+
+/* Returns how many writes there are that it does not do without. */
+static unsigned put_until_well(int error, const char *old, size_t old_len)
+{
+	struct file_request r = put_request;
+	unsigned n = 0, failed = 0;
+	char new[3 * PIECE];
+	bool broke;
+
+	memset(new, 'n', sizeof(new));
+	memset(peer.data, 'n', sizeof(peer.data));
+	snprintf(r.path, sizeof(r.path), "%s", path);
+	do {
+		struct staged_file staged = {0};
+
+		break_write(++n, error);
+		int told = work(file_put, &staged, &r);
+		broke = end_try(error, told, &staged);
+		failed += told != 0;
+		if (told)
+			expect_file(old, old_len);
+	} while (broke && failed == n);
+	expect_file(new, sizeof(new));
+	return failed;
+}
+
+static void test_a_put_survives_each_failed_write(void **state)
+{
+	static const int errors[] = {ENOSPC, EIO, 0};
+	char old[3 * PIECE];
+
+	for (size_t i = 0; i < 3; i++) {
+		unsigned failed = put_until_well(errors[i], "", 0);
+
+		assert_int_equal(failed > 5, errors[i] != 0);
+		memset(old, 'n', sizeof(old));
+		failed = put_until_well(errors[i], old, sizeof(old)); /* in place of that one */
+		assert_int_equal(failed > 4, errors[i] != 0);
+		assert_int_equal(remove(path), 0);
+		*strrchr(path, '/') = 0;
+		assert_int_equal(remove(path), 0);
+		path[strlen(path)] = '/';
+	}
+}
+
+/* Begins, sends two parts and puts the file in its place. What fails is asked for again, as a
+ * client does, and only that. Returns how often. */
+static unsigned upload(unsigned n, int error, bool *broke)
+{
+	struct file_request begin = {.type = AGENT_UPLOAD}, commit = {.type = AGENT_COMMIT};
+	struct file_request parts[2] = {{.type = AGENT_PART, .size = PIECE + 500},
+					{.type = AGENT_PART, .size = 500, .offset = PIECE + 500}};
+	struct staged_file staged = {0};
+	unsigned failed = 0;
+
+	snprintf(begin.path, sizeof(begin.path), "%s", path);
+	commit.size = 2 * PIECE;
+	break_write(n, error);
+	while (work(file_upload, &staged, &begin)) {
+		assert_int_equal(peer.errnum, error);
+		expect_file("", 0);
+		staged = (struct staged_file){0};
+		failed++;
+	}
+	for (int i = 0; i < 2; i++)
+		for (; work(file_part, &staged, &parts[i]); failed++)
+			assert_int_equal(peer.errnum, error);
+	for (; work(file_commit, &staged, &commit); failed++)
+		assert_int_equal(peer.errnum, error);
+	*broke = writes_end();
+	assert_int_equal(staged.state, STAGED_OVER);
+	return failed;
+}
+
+static void test_an_upload_survives_each_failed_write(void **state)
+{
+	static const int errors[] = {ENOSPC, EIO, 0};
+	char all[2 * PIECE];
+	bool broke;
+
+	memset(all, 'u', sizeof(all));
+	memset(peer.data, 'u', sizeof(peer.data));
+	for (size_t i = 0; i < 3; i++) {
+		unsigned n = 0, failed = 0;
+
+		do {
+			unsigned times = upload(++n, errors[i], &broke);
+
+			assert_int_equal(times, broke && errors[i]);
+			failed += times;
+			expect_file(all, sizeof(all));
+			assert_int_equal(remove(path), 0);
+		} while (broke);
+		assert_int_equal(failed > 5, errors[i] != 0);
+	}
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_put_survives_each_failed_write),
+		TEST(test_an_upload_survives_each_failed_write),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

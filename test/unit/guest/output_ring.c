@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest/exec/output-ring.h"
+
+static struct output_ring ring;
+
+static void test_pieces_come_back_with_their_streams(void **state)
+{
+	const struct {
+		const char *text;
+		bool is_stderr;
+	} parts[] = {{"out", false}, {"err", true}, {"a longer line of output\n", false},
+		     {"x", true},    {"y", false},  {"", true}};
+	uint64_t at = 0;
+	size_t len, parts_seen = 0;
+	bool is_stderr;
+
+	output_ring_clear(&ring);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		output_ring_add(&ring, parts[i].text, strlen(parts[i].text), parts[i].is_stderr);
+	for (; at < ring.total; at += len, parts_seen++) {
+		const uint8_t *piece =
+			output_ring_run(&ring, at, OUTPUT_RING_SIZE, &len, &is_stderr);
+
+		assert_int_equal(len, strlen(parts[parts_seen].text));
+		assert_memory_equal(piece, parts[parts_seen].text, len);
+		assert_int_equal(is_stderr, parts[parts_seen].is_stderr);
+	}
+	assert_int_equal(parts_seen, 5);
+	output_ring_run(&ring, 8, 4, &len, &is_stderr);
+	assert_int_equal(len, 4);
+}
+
+static uint8_t byte_at(uint64_t offset)
+{
+	return (uint8_t)(offset * 2654435761u >> 13);
+}
+
+static bool stream_at(uint64_t offset)
+{
+	return (offset / 37 ^ offset / 1000) & 1;
+}
+
+static void fill(uint64_t end)
+{
+	while (ring.total < end) {
+		size_t room, n = 0;
+		uint64_t at = ring.total;
+		uint8_t *to = output_ring_end(&ring, &room);
+
+		for (; n < room && at + n < end && stream_at(at + n) == stream_at(at); n++)
+			to[n] = byte_at(at + n);
+		output_ring_grow(&ring, n, stream_at(at));
+	}
+}
+
+static void test_the_last_bytes_stay_however_many_came(void **state)
+{
+	static const uint64_t ends[] = {1, OUTPUT_RING_SIZE - 1, OUTPUT_RING_SIZE,
+					OUTPUT_RING_SIZE + 1,
+					3 * (uint64_t)OUTPUT_RING_SIZE + 12345};
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		output_ring_clear(&ring);
+		fill(ends[i]);
+		uint64_t at = output_ring_first(&ring);
+		assert_int_equal(at, ends[i] > OUTPUT_RING_SIZE ? ends[i] - OUTPUT_RING_SIZE : 0);
+		while (at < ring.total) {
+			size_t len;
+			bool is_stderr;
+			const uint8_t *p = output_ring_run(&ring, at, 65536, &len, &is_stderr);
+
+			assert_true(len > 0 && len <= ring.total - at);
+			for (size_t n = 0; n < len; n++)
+				if (p[n] != byte_at(at + n) || is_stderr != stream_at(at + n))
+					fail_msg("byte %zu of the piece at %zu", n, (size_t)at);
+			at += len;
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pieces_come_back_with_their_streams),
+		cmocka_unit_test(test_the_last_bytes_stay_however_many_came),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

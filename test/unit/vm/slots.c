@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which slot a VM gets. What VMs do with it is the test's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "orchestrator/vm/slots.c"
+
+#define SLOTS 130 /* the last word of bits is not full */
+
+static unsigned wanted, given; /* calls of the host's callbacks */
+
+void vm_start_spawn(struct vm *vm)
+{
+}
+
+void vm_fail(struct vm *vm, const char *format, ...)
+{
+}
+
+void vm_forget_requests(struct vm *vm)
+{
+}
+
+void vm_close_socket(struct vm *vm)
+{
+}
+
+void vm_free_if_idle(struct vm *vm)
+{
+}
+
+static void on_wanted(void *arg)
+{
+	wanted++;
+}
+
+static void on_given(void *arg)
+{
+	given++;
+}
+
+static struct vm vms[SLOTS + 1];
+
+static void begin(struct vm_host *h)
+{
+	*h = (struct vm_host){.want_slot = on_wanted, .slot_free = on_given};
+	assert_int_equal(vm_host_init(h, SLOTS), 0);
+	wanted = given = 0;
+	for (unsigned i = 0; i <= SLOTS; i++) {
+		vms[i] = (struct vm){.host = h, .id = {.slot = VM_NO_SLOT}};
+		list_init(&vms[i].wait_link);
+	}
+}
+
+static void end(struct vm_host *h)
+{
+	for (unsigned i = 0; i < SLOTS; i++)
+		h->slots[i] = NULL;
+	vm_host_fini(h);
+}
+
+static void the_first_free_slot_is_taken(void **state)
+{
+	struct vm_host h;
+
+	begin(&h);
+	vm_occupy_slot(&vms[SLOTS], 64);
+	for (unsigned i = 0; i < SLOTS - 1; i++) {
+		vm_take_slot(&vms[i]);
+		assert_int_equal(vms[i].id.slot, i < 64 ? i : i + 1);
+		assert_ptr_equal(h.slots[vms[i].id.slot], &vms[i]);
+	}
+	assert_int_equal(h.in_use, SLOTS);
+	vm_give_slot(&vms[100]);
+	vm_give_slot(&vms[3]);
+	vm_give_slot(&vms[SLOTS - 2]);
+	vm_take_slot(&vms[100]);
+	assert_int_equal(vms[100].id.slot, 3);
+	vm_take_slot(&vms[3]);
+	assert_int_equal(vms[3].id.slot, 101);
+	vm_take_slot(&vms[SLOTS - 2]);
+	assert_int_equal(vms[SLOTS - 2].id.slot, SLOTS - 1);
+	assert_int_equal(wanted, 0);
+	end(&h);
+}
+
+static void a_vm_waits_when_all_are_taken(void **state)
+{
+	struct vm_host h;
+
+	begin(&h);
+	for (unsigned i = 0; i <= SLOTS; i++)
+		vm_take_slot(&vms[i]);
+	assert_int_equal(wanted, 1);
+	assert_int_equal(vms[SLOTS].id.slot, VM_NO_SLOT);
+	vm_give_slot(&vms[77]);
+	assert_int_equal(given, 1);
+	assert_int_equal(vms[SLOTS].id.slot, 77);
+	assert_ptr_equal(h.slots[77], &vms[SLOTS]);
+	assert_int_equal(h.in_use, SLOTS);
+	assert_true(list_empty(&h.waiting));
+	end(&h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_first_free_slot_is_taken),
+		cmocka_unit_test(a_vm_waits_when_all_are_taken),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
