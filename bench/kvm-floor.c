@@ -63,7 +63,7 @@ struct vm_state {
 	struct vcpu_state vcpu[VCPUS_MAX];
 };
 
-struct vm {
+struct vmproc {
 	int fd;
 	int vcpu[VCPUS_MAX];
 	struct kvm_run *run; /* of vCPU 0 */
@@ -105,7 +105,7 @@ static void *map(void *at, size_t len, int prot, int flags, int fd, const char *
 	return p;
 }
 
-static void vm_create(struct vm *vm)
+static void vm_create(struct vmproc *vm)
 {
 	uint64_t identity = 0xfffbc000;
 	struct kvm_pit_config pit = {.flags = KVM_PIT_SPEAKER_DUMMY};
@@ -128,7 +128,7 @@ static void vm_create(struct vm *vm)
 	vm->run = map(NULL, run_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, vm->vcpu[0], "kvm_run");
 }
 
-static void vm_destroy(struct vm *vm)
+static void vm_destroy(struct vmproc *vm)
 {
 	munmap(vm->run, run_bytes);
 	for (unsigned i = 0; i < vcpus; i++)
@@ -137,7 +137,7 @@ static void vm_destroy(struct vm *vm)
 	munmap(vm->mem, ram_bytes);
 }
 
-static void run_to_exit(struct vm *vm)
+static void run_to_exit(struct vmproc *vm)
 {
 	call(vm->vcpu[0], KVM_RUN, NULL, "KVM_RUN");
 	if (vm->run->exit_reason == KVM_EXIT_IO)
@@ -175,7 +175,7 @@ static void set_vcpu(int fd, const struct vcpu_state *s)
 	call(fd, KVM_SET_VCPU_EVENTS, &s->events, "KVM_SET_VCPU_EVENTS");
 }
 
-static void get_state(const struct vm *vm, struct vm_state *s)
+static void get_state(const struct vmproc *vm, struct vm_state *s)
 {
 	for (unsigned i = 0; i < vcpus; i++)
 		get_vcpu(vm->vcpu[i], &s->vcpu[i]);
@@ -188,7 +188,7 @@ static void get_state(const struct vm *vm, struct vm_state *s)
 	s->clock.flags = 0;
 }
 
-static void set_state(const struct vm *vm, const struct vm_state *s)
+static void set_state(const struct vmproc *vm, const struct vm_state *s)
 {
 	for (unsigned i = 0; i < vcpus; i++)
 		set_vcpu(vm->vcpu[i], &s->vcpu[i]);
@@ -198,14 +198,14 @@ static void set_state(const struct vm *vm, const struct vm_state *s)
 	call(vm->fd, KVM_SET_CLOCK, &s->clock, "KVM_SET_CLOCK");
 }
 
-static void reserve(struct vm *vm)
+static void reserve(struct vmproc *vm)
 {
 	vm->mem = map(NULL, ram_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 		      "reserve address space");
 }
 
 /* 64-bit code over page tables, as a kernel's: its first instruction costs a walk of them. */
-static void enter_long_mode(struct vm *vm, struct kvm_sregs *s, struct kvm_regs *r)
+static void enter_long_mode(struct vmproc *vm, struct kvm_sregs *s, struct kvm_regs *r)
 {
 	const struct kvm_segment code = {
 		.limit = ~0u, .selector = 0x10, .type = 0xb, .present = 1, .s = 1, .l = 1, .g = 1};
@@ -226,7 +226,7 @@ static void enter_long_mode(struct vm *vm, struct kvm_sregs *s, struct kvm_regs 
 }
 
 /* Runs a guest to its first exit and keeps its memory and state as the image. */
-static int make_image(struct vm *vm, struct vm_state *s)
+static int make_image(struct vmproc *vm, struct vm_state *s)
 {
 	int image = memfd_create("image", MFD_CLOEXEC);
 
@@ -250,7 +250,7 @@ static double ms_since(uint64_t start)
 	return (double)(bench_now_ns() - start) / 1e6;
 }
 
-static void fill(struct vm *vm, int image, const struct vm_state *s, struct samples *floor_ms)
+static void fill(struct vmproc *vm, int image, const struct vm_state *s, struct samples *floor_ms)
 {
 	uint64_t start = bench_now_ns();
 
@@ -261,7 +261,7 @@ static void fill(struct vm *vm, int image, const struct vm_state *s, struct samp
 	samples_add(floor_ms, ms_since(start));
 }
 
-static void run_warm(struct vm *vm, struct samples *warm_us)
+static void run_warm(struct vmproc *vm, struct samples *warm_us)
 {
 	uint64_t start = bench_now_ns();
 
@@ -277,7 +277,7 @@ static void run_warm(struct vm *vm, struct samples *warm_us)
 static void measure(unsigned n, int image, const struct vm_state *s, struct samples *floor_ms,
 		    struct samples *create_ms, struct samples *warm_us)
 {
-	struct vm pool[POOL];
+	struct vmproc pool[POOL];
 
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t start;
@@ -331,7 +331,7 @@ int main(int argc, char **argv)
 	unsigned runs = read_arguments(argc, argv);
 	struct samples floor_ms = {0}, create_ms = {0}, warm_us = {0};
 	struct vm_state *state = calloc(1, sizeof(*state));
-	struct vm first; /* stays: the last VM closed would turn virtualization off */
+	struct vmproc first; /* stays: the last VM closed would turn virtualization off */
 	int image;
 
 	kvm_fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);

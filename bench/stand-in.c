@@ -21,19 +21,19 @@
 
 #define REQUEST_MAX 65536
 
-struct vm;
+struct vmproc;
 
 /* A descriptor that epoll watches. */
 struct source {
 	struct list link; /* of an agent's connection: on vm->agents */
 	int fd;		  /* -1: none */
 	void (*fn)(struct source *s);
-	struct vm *vm;
+	struct vmproc *vm;
 	uint32_t code_left; /* of a call that comes in */
 	bool prints;
 };
 
-struct vm {
+struct vmproc {
 	uint32_t slot, vcpus, ram_mib, state;
 	uint8_t instance[CTL_INSTANCE_LEN];
 	struct source listener, ctl;
@@ -45,7 +45,7 @@ static struct stand_in {
 	int epoll;
 	pid_t pid;
 	struct source warden;
-	struct vm *vms[WARDEN_SLOTS_MAX];
+	struct vmproc *vms[WARDEN_SLOTS_MAX];
 } self;
 
 static void fail(const char *what)
@@ -54,7 +54,7 @@ static void fail(const char *what)
 	_exit(1);
 }
 
-static void watch(struct source *s, int fd, void (*fn)(struct source *s), struct vm *vm)
+static void watch(struct source *s, int fd, void (*fn)(struct source *s), struct vmproc *vm)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = s};
 
@@ -155,20 +155,20 @@ static void on_agent(struct source *s)
 
 /* --- VMs -------------------------------------------------------------------------------------- */
 
-static void vm_send(struct vm *vm, struct ctl_msg *msg)
+static void vm_send(struct vmproc *vm, struct ctl_msg *msg)
 {
 	msg->version = CTL_VERSION;
 	send(vm->ctl.fd, msg, sizeof(*msg), MSG_NOSIGNAL);
 }
 
-static void fill(struct vm *vm, const struct ctl_msg *msg)
+static void fill(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	vm->state = CTL_RUNNING;
 	vm->ram_mib = msg->fill.ram_mib;
 	memcpy(vm->instance, msg->fill.instance, sizeof(vm->instance));
 }
 
-static void connect_agent(struct vm *vm, int *fd)
+static void connect_agent(struct vmproc *vm, int *fd)
 {
 	struct source *s = calloc(1, sizeof(*s));
 
@@ -179,7 +179,7 @@ static void connect_agent(struct vm *vm, int *fd)
 }
 
 /* Returns 0 or -errno. */
-static int serve_ctl(struct vm *vm, const struct ctl_msg *msg, int fds[CTL_FDS_MAX])
+static int serve_ctl(struct vmproc *vm, const struct ctl_msg *msg, int fds[CTL_FDS_MAX])
 {
 	switch (msg->type) {
 	case CTL_FILL:
@@ -237,7 +237,7 @@ static void on_ctl(struct source *s)
 
 static void on_connection(struct source *s)
 {
-	struct vm *vm = s->vm;
+	struct vmproc *vm = s->vm;
 	struct ctl_msg hello = {
 		.type = CTL_HELLO,
 		.hello = {.state = vm->state, .vcpus = vm->vcpus, .ram_mib = vm->ram_mib}};
@@ -257,7 +257,7 @@ static void vm_dir(uint32_t slot, struct sockaddr_un *addr, const char *file)
 static void vm_start(const struct warden_msg *msg)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	struct vm *vm = calloc(1, sizeof(*vm));
+	struct vmproc *vm = calloc(1, sizeof(*vm));
 	struct sockaddr_un addr;
 
 	if (!vm)
@@ -277,7 +277,7 @@ static void vm_start(const struct warden_msg *msg)
 	self.vms[vm->slot] = vm;
 }
 
-static void vm_end(struct vm *vm)
+static void vm_end(struct vmproc *vm)
 {
 	struct sockaddr_un addr;
 

@@ -15,7 +15,7 @@
 #include "orchestrator/core/core.h"
 
 #define CLIENTS_MAX 32
-#define PATIENCE_MS 10000 /* for a request; for a reader of the answer */
+#define TIMEOUT_MS  10000 /* for a request; for a reader of the answer */
 
 /* What there is to be told to do. */
 static const struct command *const tables[] = {key_commands, host_commands, NULL};
@@ -126,7 +126,7 @@ static void on_synced(void *arg, const struct failure *f)
 	struct client *c = arg;
 
 	c->call = NULL;
-	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
 	if (f)
 		add_line(c, f->text);
 	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
@@ -156,7 +156,7 @@ static void on_backup(void *arg, int fd, const struct failure *f)
 
 	c->call = NULL;
 	c->fd_along = fd;
-	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
 	if (!f) {
 		send_copy(c);
 		return;
@@ -170,7 +170,7 @@ static void on_inspected(void *arg, const char *text, const struct failure *f)
 	struct client *c = arg;
 
 	c->call = NULL;
-	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
 	if (f)
 		add_line(c, f->text);
 	else
@@ -227,7 +227,7 @@ static void add_parts(void *arg)
 	}
 	bool whole = fclose(c->out) == 0;
 	c->out = NULL;
-	loop_timer_set(c->admin->loop, &c->limit, PATIENCE_MS);
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
 	if (whole)
 		send_answer(c, COMMAND_DONE);
 	else
@@ -330,7 +330,7 @@ static void client_new(struct admin *a, int accepted)
 	c->fd = take_fd(&fd);
 	c->fd_along = -1;
 	c->limit = (struct loop_timer){.fn = on_limit, .arg = c};
-	loop_timer_set(a->loop, &c->limit, PATIENCE_MS);
+	loop_timer_set(a->loop, &c->limit, TIMEOUT_MS);
 	list_add_tail(&a->clients, &c->link);
 	a->n_clients++;
 	receive(c);

@@ -119,9 +119,9 @@ static int processes(const struct command_env *env, int argc, const char *const 
 	return ret;
 }
 
-static void list_check(void *arg, const char *name, const char *why)
+static void list_check(void *arg, const char *name, const char *reason)
 {
-	fprintf(arg, "%-8s  %s\n", name, why ? why : "ok");
+	fprintf(arg, "%-8s  %s\n", name, reason ? reason : "ok");
 }
 
 static int checks(const struct command_env *env, int argc, const char *const argv[], FILE *out,

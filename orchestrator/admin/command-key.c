@@ -26,8 +26,8 @@ static void tell_new(FILE *out, const struct key *key, char text[static KEY_TEXT
 }
 
 /* For the audit log. `previous`: NULL, or the key that this one follows, which is good `until`. */
-static void tell(const struct command_env *env, const char *name, const struct key *key,
-		 const char *previous, const char *until)
+static void notify(const struct command_env *env, const char *name, const struct key *key,
+		   const char *previous, const char *until)
 {
 	char text[KEY_NAME_MAX + 128];
 	const struct audit_event event = {.name = name,
@@ -39,8 +39,8 @@ static void tell(const struct command_env *env, const char *name, const struct k
 
 	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
 		 previous ? "; the one before is good " : "", previous ? until : "");
-	if (env->tell)
-		env->tell(env->tell_arg, &event);
+	if (env->notify)
+		env->notify(env->tell_arg, &event);
 }
 
 static int check_tier(const struct command_env *env, const char *name, struct err *e)
@@ -85,7 +85,7 @@ static int key_create(const struct command_env *env, int argc, const char *const
 	if (ret < 0)
 		return ret;
 	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
-	tell(env, "key.created", key, NULL, NULL);
+	notify(env, "key.created", key, NULL, NULL);
 	tell_new(out, key, text);
 	if (first)
 		fputs("# It is the first key: from now on, requests without a key are refused.\n",
@@ -152,7 +152,7 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 		return ret;
 	if (was_good) {
 		log_info("key %s revoked", id);
-		tell(env, "key.revoked", key, NULL, NULL);
+		notify(env, "key.revoked", key, NULL, NULL);
 	}
 	fprintf(out, "key %s is revoked\n", id);
 	return 0;
@@ -197,7 +197,7 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 	if (grace_s >= 0)
 		snprintf(until, sizeof(until), "for %lld s more at most", (long long)grace_s);
 	log_info("key %s follows %s", key->id, id);
-	tell(env, "key.rotated", key, id, until);
+	notify(env, "key.rotated", key, id, until);
 	tell_new(out, key, text);
 	fprintf(out, "# Key %s is good %s.\n", id, until);
 	return 0;

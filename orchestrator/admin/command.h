@@ -42,7 +42,7 @@ struct command_env {
 	struct keys *keys;
 	struct core *core; /* NULL: no service runs */
 	/* Tells the audit log what became of a key; NULL: there is none. */
-	void (*tell)(void *arg, const struct audit_event *event);
+	void (*notify)(void *arg, const struct audit_event *event);
 	void *tell_arg;
 	/* core_sync; NULL: each change is on the disk when it was made. */
 	struct core_call *(*sync)(struct core *core, void (*fn)(void *arg, const struct failure *f),

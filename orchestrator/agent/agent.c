@@ -53,13 +53,13 @@ static void free_if_idle(struct agent *a)
 	free(a);
 }
 
-static void tell_end(struct agent *a, const char *why)
+static void tell_end(struct agent *a, const char *reason)
 {
 	if (a->ended || a->closing)
 		return;
 	a->ended = true;
 	loop_timer_clear(a->loop, &a->pull);
-	a->events->ended(a->arg, why);
+	a->events->ended(a->arg, reason);
 }
 
 static void receive(struct agent *a);

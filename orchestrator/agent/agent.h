@@ -127,7 +127,7 @@ struct agent_events {
 	/* May pause, send on and free the connection. */
 	void (*frame)(void *arg, const struct agent_frame *frame);
 	/* It is of no more use; `why` says what happened. */
-	void (*ended)(void *arg, const char *why);
+	void (*ended)(void *arg, const char *reason);
 	/* All that was to be sent has left. May be NULL. */
 	void (*sent)(void *arg);
 };

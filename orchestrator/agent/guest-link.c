@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/agent/guest-link.h"
 
-static void lose(struct guest_link *l, enum guest_lost why, const char *text)
+static void lose(struct guest_link *l, enum guest_lost reason, const char *text)
 {
 	guest_link_hang_up(l);
-	l->events->lost(l->arg, why, text);
+	l->events->lost(l->arg, reason, text);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -14,9 +14,9 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	l->events->frame(l->arg, frame);
 }
 
-static void on_ended(void *arg, const char *why)
+static void on_ended(void *arg, const char *reason)
 {
-	lose(arg, GUEST_BROKEN, why);
+	lose(arg, GUEST_BROKEN, reason);
 }
 
 static void on_sent(void *arg)
@@ -62,14 +62,14 @@ void guest_link_init(struct guest_link *l, struct loop *loop,
 	l->deadline = (struct loop_timer){.fn = on_deadline, .arg = l};
 }
 
-void guest_link_dial(struct guest_link *l, struct vm *vm, uint32_t limit_ms)
+void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t limit_ms)
 {
 	l->dial = dial_start(vm, limit_ms, on_dialed, l);
 }
 
-void guest_link_dial_while_working(struct guest_link *l, struct vm *vm, uint32_t still_ms)
+void guest_link_dial_while_working(struct guest_link *l, struct vmproc *vm, uint32_t stalled_ms)
 {
-	l->dial = dial_while_working(vm, still_ms, on_dialed, l);
+	l->dial = dial_while_working(vm, stalled_ms, on_dialed, l);
 }
 
 void guest_link_cancel_dial(struct guest_link *l)

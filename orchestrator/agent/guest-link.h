@@ -23,7 +23,7 @@ struct guest_link_events {
 	void (*frame)(void *arg, const struct agent_frame *frame);
 	/* There is no connection any more; a deadline still runs. `text` is good during the call
 	 * only. */
-	void (*lost)(void *arg, enum guest_lost why, const char *text);
+	void (*lost)(void *arg, enum guest_lost how, const char *text);
 	/* The deadline has passed; the connection is as it was. NULL: none is ever set. */
 	void (*late)(void *arg);
 	/* All requests have left for the guest. May be NULL. */
@@ -45,9 +45,9 @@ struct guest_link {
 void guest_link_init(struct guest_link *l, struct loop *loop,
 		     const struct guest_link_events *events, void *arg);
 /* Tries to reach the agent for `limit_ms`; `reached` or `lost` follows. */
-void guest_link_dial(struct guest_link *l, struct vm *vm, uint32_t limit_ms);
+void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t limit_ms);
 /* The same, until the VM process has made no progress for `still_ms`. */
-void guest_link_dial_while_working(struct guest_link *l, struct vm *vm, uint32_t still_ms);
+void guest_link_dial_while_working(struct guest_link *l, struct vmproc *vm, uint32_t stalled_ms);
 /* Stops trying to reach the agent. A connection that is there stays. */
 void guest_link_cancel_dial(struct guest_link *l);
 /* Takes over an open connection, paused or not as it is. */

@@ -95,10 +95,10 @@ bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_l
 }
 
 /* Always false. */
-static bool unauthorized(struct request *r, const char *code, const char *why)
+static bool unauthorized(struct request *r, const char *code, const char *reason)
 {
 	answer_header(r, "www-authenticate", SCHEME);
-	answer_error(r, 401, code, "%s", why);
+	answer_error(r, 401, code, "%s", reason);
 	return false;
 }
 

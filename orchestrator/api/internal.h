@@ -229,7 +229,7 @@ void stream_end(struct request *r, bool broken);
 bool stream_called_late(struct request *r, const struct failure *f);
 
 /* Ends it and its HTTP/1 connection; with this answer when there was none yet. */
-void request_cut(struct request *r, int status, const char *code, const char *why);
+void request_cut(struct request *r, int status, const char *code, const char *reason);
 /* From now on, not from the next tick, it is seen when the client leaves: for what makes much that
  * only this client would know of. */
 void request_watch(struct request *r);

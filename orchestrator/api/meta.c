@@ -11,7 +11,7 @@ void serve_healthz(struct request *r)
 	if (!core_ready(r->api->core)) {
 		answer_retry_after(r, 1);
 		answer_error(r, 503, "not_ready", "%s",
-			     guard_is_operator(r) ? core_trouble(r->api->core)
+			     guard_is_operator(r) ? core_error(r->api->core)
 						  : "the service is not ready");
 		return;
 	}
@@ -32,16 +32,16 @@ struct checks {
 	bool ready;
 };
 
-static void add_check(void *arg, const char *name, const char *why)
+static void add_check(void *arg, const char *name, const char *reason)
 {
 	struct checks *checks = arg;
 	struct text *t = &checks->r->out;
 
-	checks->ready = checks->ready && !why;
+	checks->ready = checks->ready && !reason;
 	if (!checks->shown)
 		return;
 	text_printf(t, "%s\"%s\":", t->len ? "," : "{\"checks\":{", name);
-	json_string(t, why ? why : "ok", strlen(why ? why : "ok"));
+	json_string(t, reason ? reason : "ok", strlen(reason ? reason : "ok"));
 }
 
 void serve_readyz(struct request *r)
@@ -92,9 +92,9 @@ static void add_template(void *arg, const struct template_view *v)
 	text_puts(t, ",\"description\":");
 	json_string(t, v->description, strlen(v->description));
 	text_printf(t, ",\"state\":\"%s\"", v->state);
-	if (v->why[0]) {
+	if (v->reason[0]) {
 		text_puts(t, ",\"why\":");
-		json_string(t, v->why, strlen(v->why));
+		json_string(t, v->reason, strlen(v->reason));
 	}
 	text_printf(t, ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"sizes\":[", v->vcpus,
 		    v->ram_mib, v->rootfs_gb);

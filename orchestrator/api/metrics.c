@@ -115,7 +115,7 @@ static void error_metrics(const struct counters *c, struct text *t)
 			    (unsigned long long)c->errors[i].count);
 }
 
-static void image_metrics(const struct core_figures *f, struct text *t)
+static void image_metrics(const struct core_stats *f, struct text *t)
 {
 	metric(t, "ramet_forks_total", "counter", "Forks made, of however many children.",
 	       f->forks);
@@ -135,7 +135,7 @@ static void image_metrics(const struct core_figures *f, struct text *t)
 	       "Spaces on the disk that the catalogue does not name.", f->spaces_lost);
 }
 
-static void state_metrics(const struct core_figures *f, struct text *t)
+static void state_metrics(const struct core_stats *f, struct text *t)
 {
 	text_printf(t,
 		    "# HELP ramet_sandboxes_by_state Sandboxes there are now, by state.\n"
@@ -186,7 +186,7 @@ static void watch_metrics(const struct api_watched *w, struct text *t)
 	       "Lines of the audit log that ramet-notify has not dealt with.", w->webhooks_behind);
 }
 
-static void core_metrics(const struct core_figures *f, struct text *t)
+static void core_metrics(const struct core_stats *f, struct text *t)
 {
 	metric(t, "ramet_sandboxes", "gauge", "Sandboxes there are now.", f->sandboxes);
 	metric(t, "ramet_creates_total", "counter", "Sandboxes created.", f->creates);
@@ -218,7 +218,7 @@ static void core_metrics(const struct core_figures *f, struct text *t)
 	       f->template_boots);
 	metric(t, "ramet_templates_building", "gauge", "Images being made now.",
 	       f->templates_building);
-	metric(t, "ramet_shells_ready", "gauge", "Shells in the pool.", f->shells_ready);
+	metric(t, "ramet_shells_ready", "gauge", "Shells in the pool.", f->blank_vms_ready);
 	metric(t, "ramet_warm_ready", "gauge", "Warm sandboxes in the pool.", f->warm_ready);
 	metric(t, "ramet_warm_default_ready", "gauge",
 	       "Of these, of the default template and size.", f->warm_default_ready);
@@ -227,16 +227,16 @@ static void core_metrics(const struct core_figures *f, struct text *t)
 void metrics_print(struct api *a, struct text *t)
 {
 	const struct counters *c = &a->counters;
-	struct core_figures figures;
+	struct core_stats stats;
 	struct api_watched watched = {0};
 	size_t live = 0;
 
-	core_figures(a->core, &figures);
+	core_stats(a->core, &stats);
 	text_puts(t, "# HELP ramet_build_info What runs.\n# TYPE ramet_build_info gauge\n"
 		     "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
-	core_metrics(&figures, t);
-	image_metrics(&figures, t);
-	state_metrics(&figures, t);
+	core_metrics(&stats, t);
+	image_metrics(&stats, t);
+	state_metrics(&stats, t);
 	list_each (pos, &a->live)
 		live++;
 	metric(t, "ramet_http_requests_live", "gauge", "Requests under way.", live);

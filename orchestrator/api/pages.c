@@ -62,7 +62,7 @@ void answer_next(struct request *r, char kind, const void *key, size_t len)
 
 /* --- places as keys ------------------------------------------------------------------------- */
 
-static void key_of(uint8_t key[static KEY_LEN], const struct list_place *place)
+static void key_of(uint8_t key[static KEY_LEN], const struct list_position *place)
 {
 	const char *digits = place->id + ID_PREFIX_LEN;
 
@@ -73,7 +73,7 @@ static void key_of(uint8_t key[static KEY_LEN], const struct list_place *place)
 			(uint8_t)(hex_digit(digits[2 * i]) << 4 | hex_digit(digits[2 * i + 1]));
 }
 
-static void place_of(struct list_place *place, const char *prefix,
+static void place_of(struct list_position *place, const char *prefix,
 		     const uint8_t key[static KEY_LEN])
 {
 	uint64_t at_ms = 0;
@@ -100,7 +100,7 @@ static char letter_of(const struct list_name *list)
 	return letters[list->kind];
 }
 
-static bool ask_place(struct request *r, const struct list_name *list, struct list_place *place)
+static bool ask_place(struct request *r, const struct list_name *list, struct list_position *place)
 {
 	uint8_t key[KEY_LEN];
 	int len = ask_cursor(r, letter_of(list), key, sizeof(key));

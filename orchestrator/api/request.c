@@ -429,7 +429,7 @@ void api_flush(void *arg)
 
 /* --- the client's end ----------------------------------------------------------------------- */
 
-void request_cut(struct request *r, int status, const char *code, const char *why)
+void request_cut(struct request *r, int status, const char *code, const char *reason)
 {
 	r->req->http1_is_persistent = 0;
 	request_leave_call(r); /* its callback would answer a second time */
@@ -438,7 +438,7 @@ void request_cut(struct request *r, int status, const char *code, const char *wh
 	else if (r->started)
 		stream_end(r, true);
 	else
-		answer_error(r, status, code, "%s", why);
+		answer_error(r, status, code, "%s", reason);
 }
 
 /* HTTP/1 only: h2o reads nothing while a request is served and would not see the client leave. */

@@ -76,12 +76,12 @@ void api_request_ended(struct api *a, struct request *r)
 		loop_timer_set(a->loop, &a->drain_limit, 0);
 }
 
-static void refuse(struct request *r, enum route_result why, const struct route_match *m)
+static void refuse(struct request *r, enum route_result reason, const struct route_match *m)
 {
 	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
 	int len = path.len < 100 ? (int)path.len : 100;
 
-	switch (why) {
+	switch (reason) {
 	case ROUTE_SLASH:
 		answer_error(r, 404, "no_such_route",
 			     "there is no route %.*s; it exists without the slash at its end", len,

@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 
 #define RING_SIZE  (1u << 20)
 #define RING_MAGIC 0x31474e4952444152u
@@ -32,7 +32,7 @@ struct audit {
 	struct loop *loop;
 	struct ring *ring;
 	int dir;
-	struct journal journal;
+	struct audit_files journal;
 	uint64_t next; /* number of the next line */
 	bool working, stopped, failing;
 	bool at_work; /* the worker is; set and cleared with care for the other thread */
@@ -42,9 +42,9 @@ struct audit {
 	size_t len, done;
 	size_t step; /* of `done`, in this job */
 	int error;
-	struct err why;
+	struct err reason;
 	struct loop_timer retry, sync;
-	struct audit_figures figures;
+	struct audit_stats stats;
 };
 
 /* --- the ring ------------------------------------------------------------------------------- */
@@ -97,10 +97,10 @@ static void write_batch(struct audit *a)
 	a->step = 0;
 	a->error = 0;
 	if (a->done < a->len)
-		a->error = journal_append(&a->journal, a->batch + a->done, a->len - a->done,
-					  at_line, &a->step, &a->why);
+		a->error = audit_files_append(&a->journal, a->batch + a->done, a->len - a->done,
+					      at_line, &a->step, &a->reason);
 	if (a->error == 0 && a->wants_sync)
-		a->error = journal_sync(&a->journal, &a->why);
+		a->error = audit_files_sync(&a->journal, &a->reason);
 }
 
 static void on_work(void *arg)
@@ -127,9 +127,9 @@ static void account_for(struct audit *a)
 static void tell_trouble(struct audit *a)
 {
 	if (a->error < 0)
-		a->figures.failures++;
+		a->stats.failures++;
 	if (a->error < 0 && !a->failing)
-		log_error("audit log: %s; lines wait until it can be written", a->why.text);
+		log_error("audit log: %s; lines wait until it can be written", a->reason.text);
 	else if (a->error == 0 && a->failing)
 		log_info("audit log: it is written again");
 	a->failing = a->error < 0;
@@ -197,13 +197,13 @@ void audit_add(struct audit *a, const struct audit_event *event)
 	len += audit_line_new(lines + len, n++, event);
 	if (used(r) + len > RING_SIZE) {
 		r->lost++;
-		a->figures.lost++;
+		a->stats.lost++;
 		return;
 	}
 	a->next = n;
 	copy_in(r, lines, len);
 	r->lost = 0;
-	a->figures.lines++;
+	a->stats.lines++;
 	go_on(a);
 }
 
@@ -242,7 +242,7 @@ static size_t line_at(const struct ring *r, uint64_t from, struct audit_line *li
 static void pick_up(struct audit *a)
 {
 	struct ring *r = a->ring;
-	uint64_t last = journal_last(a->dir), from;
+	uint64_t last = audit_files_last(a->dir), from;
 	struct audit_line line;
 	size_t len;
 
@@ -284,7 +284,7 @@ int audit_new(struct audit **out, struct loop *loop, const struct config *config
 	}
 	a->loop = loop;
 	a->dir = take_fd(&dir);
-	a->journal = (struct journal){
+	a->journal = (struct audit_files){
 		.dir = a->dir,
 		.fd = -1,
 		.max_bytes = (uint64_t)config->audit_max_mib << 20,
@@ -329,7 +329,7 @@ static void flush(struct audit *a)
 		account_for(a);
 	} while (a->error == 0 && used(a->ring));
 	if (a->error < 0)
-		log_error("audit log: %s; %zu bytes of it were not written", a->why.text,
+		log_error("audit log: %s; %zu bytes of it were not written", a->reason.text,
 			  used(a->ring));
 }
 
@@ -338,15 +338,15 @@ void audit_free(struct audit *a)
 	if (!a)
 		return;
 	flush(a);
-	journal_close(&a->journal);
+	audit_files_close(&a->journal);
 	close_fd(&a->dir);
 	munmap(a->ring, AUDIT_RING_BYTES);
 	free(a);
 }
 
-void audit_figures(const struct audit *a, struct audit_figures *out)
+void audit_stats(const struct audit *a, struct audit_stats *out)
 {
-	*out = a ? a->figures : (struct audit_figures){0};
+	*out = a ? a->stats : (struct audit_stats){0};
 	if (!a)
 		return;
 	out->last = a->next - 1;

@@ -30,12 +30,12 @@ void audit_add(struct audit *a, const struct audit_event *event);
 void audit_stop(struct audit *a);
 void audit_free(struct audit *a);
 
-struct audit_figures {
+struct audit_stats {
 	uint64_t lines, lost, failures; /* taken; not kept; writes that failed */
 	uint64_t waiting_bytes, written_bytes;
 	uint64_t last; /* number of the last line taken */
 };
 /* All 0 when `a` is NULL. */
-void audit_figures(const struct audit *a, struct audit_figures *out);
+void audit_stats(const struct audit *a, struct audit_stats *out);
 
 #endif

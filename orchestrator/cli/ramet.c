@@ -20,7 +20,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/admin/command.h"
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/store/store.h"
@@ -96,16 +96,16 @@ static const struct err broken = {
 /* What is no success is for standard error. */
 static int show_text(int fd, unsigned char status)
 {
-	char piece[16384];
+	char chunk[16384];
 	FILE *out = status == COMMAND_DONE ? stdout : stderr;
 	for (;;) {
-		ssize_t n = read(fd, piece, sizeof(piece));
+		ssize_t n = read(fd, chunk, sizeof(chunk));
 
 		if (n < 0)
 			return fail(&broken);
 		if (n == 0)
 			return fflush(out) == 0 ? status : COMMAND_FAILED;
-		fwrite(piece, 1, (size_t)n, out);
+		fwrite(chunk, 1, (size_t)n, out);
 	}
 }
 
@@ -196,13 +196,13 @@ static int show_backup(int fd, const char *file)
 
 static char *read_all(int fd, struct err *e)
 {
-	char piece[16384], *text = NULL;
+	char chunk[16384], *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
 	ssize_t n;
 
-	while (out && (n = read(fd, piece, sizeof(piece))) > 0)
-		fwrite(piece, 1, (size_t)n, out);
+	while (out && (n = read(fd, chunk, sizeof(chunk))) > 0)
+		fwrite(chunk, 1, (size_t)n, out);
 	if (!out || fclose(out) != 0 || n < 0) {
 		free(text);
 		err_set(e, errno, "read the service's answer");
@@ -242,7 +242,7 @@ static int run_top(struct config *config, int argc, char *const argv[])
 static const struct command *const tables[] = {key_commands, NULL};
 
 /* The audit log, which nobody else writes now. */
-static int open_audit(struct journal *j, const struct config *config, struct account account,
+static int open_audit(struct audit_files *j, const struct config *config, struct account account,
 		      struct err *e)
 {
 	gid_t readers = account_of_notify(config->vm_uid_base).gid;
@@ -257,7 +257,7 @@ static int open_audit(struct journal *j, const struct config *config, struct acc
 	return j->dir < 0 ? err_context(e, "audit_dir") : 0;
 }
 
-static int become_account(const struct config *config, struct journal *audit, struct err *e)
+static int become_account(const struct config *config, struct audit_files *audit, struct err *e)
 {
 	struct account account;
 	int ret = account_find(&account, config->user, e);
@@ -274,12 +274,12 @@ static int become_account(const struct config *config, struct journal *audit, st
 	return ret < 0 ? ret : account_become(account.uid, account.gid, e);
 }
 
-static void tell(void *arg, const struct audit_event *event)
+static void notify(void *arg, const struct audit_event *event)
 {
-	struct journal *audit = arg;
+	struct audit_files *audit = arg;
 	struct err e;
 
-	if (audit->dir >= 0 && journal_add(audit, event, &e) < 0)
+	if (audit->dir >= 0 && audit_files_add(audit, event, &e) < 0)
 		fprintf(stderr, "ramet: %s is not in the audit log: %s\n", event->name, e.text);
 }
 
@@ -287,8 +287,8 @@ static int run_here(const struct config *config, const struct words *w)
 {
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
 	static struct arguments args;
-	struct journal audit = {.dir = -1, .fd = -1};
-	struct command_env env = {.config = config, .tell = tell, .tell_arg = &audit};
+	struct audit_files audit = {.dir = -1, .fd = -1};
+	struct command_env env = {.config = config, .notify = notify, .tell_arg = &audit};
 	enum command_wait wait; /* the disk has it all */
 	struct store *store = NULL;
 	struct err e;
@@ -314,7 +314,7 @@ static int run_here(const struct config *config, const struct words *w)
 	free(text);
 	keys_free(env.keys);
 	store_close(store);
-	journal_close(&audit);
+	audit_files_close(&audit);
 	close_fd(&audit.dir);
 	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
 }

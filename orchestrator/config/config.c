@@ -823,7 +823,7 @@ void config_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX
 
 void config_live_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX])
 {
-	snprintf(out, CATALOGUE_PATH_MAX, "%s/diaries/catalogue.db", c->run_dir);
+	snprintf(out, CATALOGUE_PATH_MAX, "%s/journals/catalogue.db", c->run_dir);
 }
 
 int config_log_level(const struct config *c)

@@ -51,12 +51,12 @@ static void take_row(struct sandbox *s)
 	s->guest_busy = true;
 	s->idle_since_ms = boottime_ms();
 	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
-	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
+	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
 }
 
 /* All goes on where it was. When the catalogue has moved on without the diary (a merge), what
  * the last numbers were is not known. */
-static void take_diary(struct sandbox *s, struct diary_state *past)
+static void take_diary(struct sandbox *s, struct journal_state *past)
 {
 	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
 		s->seq = past->seq;
@@ -69,27 +69,27 @@ static void take_diary(struct sandbox *s, struct diary_state *past)
 }
 
 /* Whether the diary already says what is known now. */
-static bool says_all(const struct sandbox *s, const struct diary_state *past)
+static bool says_all(const struct sandbox *s, const struct journal_state *past)
 {
-	return diary_goes_on(s->diary) && past->seq == s->seq &&
+	return journal_goes_on(s->journal) && past->seq == s->seq &&
 	       past->seq_reserved == s->seq_reserved;
 }
 
 static void take_past(struct sandbox *s)
 {
-	struct diary_state past;
+	struct journal_state past;
 
-	s->diary = diary_open(s->core->config.run_dir, s->slot, s->pid, &past);
-	if (s->diary)
+	s->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
+	if (s->journal)
 		take_diary(s, &past);
 	else
 		take_row(s);
-	diary_count(s->diary, s->output);
+	journal_count(s->journal, s->output);
 	if (!says_all(s, &past))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 	output_trim(s->core);
-	diary_times(s->diary, s->expires_ms, s->idle_since_ms);
-	diary_state_fini(&past);
+	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
+	journal_state_fini(&past);
 }
 
 static void on_closed(void *arg, int error, const char *text)
@@ -106,12 +106,12 @@ static void on_no_slot(void *arg)
 static void adopt(struct sandbox *s)
 {
 	struct core *c = s->core;
-	const struct vm_spec spec = size_vm_spec(&s->size, false);
-	struct vm_id id = {.slot = s->slot, .pid = s->pid};
+	const struct vmproc_spec spec = size_vm_spec(&s->size, false);
+	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
 	take_past(s);
-	s->vm = vm_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
+	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* When somebody listens to what becomes of sandboxes: nobody does yet. */
 		s->redial = (struct loop_timer){.fn = on_no_slot, .arg = s};
@@ -120,7 +120,7 @@ static void adopt(struct sandbox *s)
 	}
 	/* It is closed, unless somebody took the host's rules away in between. */
 	if (!s->egress)
-		vm_close_egress(s->vm, on_closed, s);
+		vmproc_close_egress(s->vm, on_closed, s);
 	log_info("sandbox %s: VM in slot %u, process %u, is taken over", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);
 }
@@ -128,9 +128,9 @@ static void adopt(struct sandbox *s)
 void adopt_leave_foreign(struct sandbox *s)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
-	const uint8_t *instance = vm_instance(s->vm);
+	const uint8_t *instance = vmproc_instance(s->vm);
 
-	if (!vm_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
+	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
 		return;
 	list_each (pos, &s->core->sandboxes) {
 		const struct sandbox *each = container_of(pos, struct sandbox, link);
@@ -140,7 +140,7 @@ void adopt_leave_foreign(struct sandbox *s)
 		log_error("slot %u has the VM of sandbox %s, which the catalogue names slot %u "
 			  "for: it is left alone",
 			  s->slot, each->id, each->slot);
-		vm_leave(s->vm);
+		vmproc_leave(s->vm);
 		s->vm = NULL;
 		return;
 	}
@@ -157,7 +157,7 @@ static void empty_slot(struct core *c, uint32_t slot)
 	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = slot};
 
 	if (slot < c->vms.max_vms)
-		vm_sweep(&c->vms, slot); /* refused where a sandbox was found */
+		vmproc_sweep(&c->vms, slot); /* refused where a sandbox was found */
 	else if (slot < WARDEN_SLOTS_MAX)
 		warden_client_call(c->warden, &msg, on_emptied, NULL);
 }
@@ -197,7 +197,7 @@ int adopt_all(struct core *c, struct err *e)
 		lineage_link(container_of(pos, struct sandbox, link));
 	list_each_safe (pos, &c->sandboxes)
 		adopt(container_of(pos, struct sandbox, link));
-	diaries_sweep(c->config.run_dir, has_sandbox, c);
+	journals_sweep(c->config.run_dir, has_sandbox, c);
 	sweep_slots(c);
 	return 0;
 }

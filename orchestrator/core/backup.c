@@ -83,7 +83,7 @@ static void on_synced(void *arg, int error)
 		on_step(job);
 }
 
-static void backup_tell(struct core_call *call)
+static void backup_notify(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->backup_fn(call->arg, call->failed ? -1 : take_fd(&call->backup->fd),
@@ -109,7 +109,7 @@ static void backup_put_away(struct core_call *call)
 
 static const struct call_ops backup_ops = {
 	.put_away = backup_put_away,
-	.tell = backup_tell,
+	.notify = backup_notify,
 	.abandon = call_free,
 };
 

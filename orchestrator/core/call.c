@@ -63,7 +63,7 @@ void call_expects_none(struct core_call *call)
 
 void call_free(struct core_call *call)
 {
-	later_cancel(&call->later);
+	deferred_cancel(&call->deferred);
 	call_expects_none(call);
 	list_del(&call->link);
 	put_away(call);
@@ -80,14 +80,14 @@ static void tell_done(struct core_call *call)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
 
-static void tell(void *arg)
+static void notify(void *arg)
 {
 	struct core_call *call = arg;
 
 	/* Taken off first: what the callback does must not find it. */
 	list_del(&call->link);
-	if (call->ops->tell)
-		call->ops->tell(call);
+	if (call->ops->notify)
+		call->ops->notify(call);
 	else
 		tell_done(call);
 	call_free(call);
@@ -110,7 +110,7 @@ void call_finish(struct core_call *call, const struct failure *f)
 		put_away(call);
 	if (call->ops->makes_sandboxes)
 		pool_check(c);
-	later_run(&c->later, &call->later, tell, call);
+	deferred_run(&c->deferred, &call->deferred, notify, call);
 }
 
 void calls_fail(struct list *calls, const struct failure *f)

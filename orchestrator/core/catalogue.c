@@ -149,7 +149,7 @@ struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
 
 	*sync = (struct store_sync){.fn = fn, .arg = arg};
 	list_add_tail(&c->syncs, &sync->link);
-	later_run(&c->later, &c->sync_later, sync_now, c);
+	deferred_run(&c->deferred, &c->sync_deferred, sync_now, c);
 	return sync;
 }
 
@@ -187,7 +187,7 @@ int catalogue_open(struct core *c, struct err *e)
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
 
 	/* The warden has made it, where only root may. */
-	snprintf(live, sizeof(live), "%s/diaries", c->config.run_dir);
+	snprintf(live, sizeof(live), "%s/journals", c->config.run_dir);
 	mkdir(live, 0700);
 	config_catalogue(&c->config, path);
 	config_live_catalogue(&c->config, live);
@@ -219,7 +219,7 @@ void catalogue_close(struct core *c)
 		store_close(c->store);
 }
 
-const char *catalogue_trouble(const struct core *c, char *text, size_t size)
+const char *catalogue_error(const struct core *c, char *text, size_t size)
 {
 	uint64_t ms = c->behind_since_ms ? loop_now_ms(c->loop) - c->behind_since_ms : 0;
 

@@ -33,7 +33,7 @@ static void tell_closed(void *arg)
 static void check_closed(struct core *c)
 {
 	if (c->closing && c->shutdown_done && !c->vms.in_use && list_empty(&c->vms.waiting))
-		later_run(&c->later, &c->closed, tell_closed, c);
+		deferred_run(&c->deferred, &c->closed, tell_closed, c);
 }
 
 /* --- warden and slots ----------------------------------------------------------------------- */
@@ -42,20 +42,20 @@ static void on_exited(void *arg, uint32_t slot, int status)
 {
 	struct core *c = arg;
 
-	vm_host_exited(&c->vms, slot, status);
+	vmproc_host_exited(&c->vms, slot, status);
 }
 
-static void on_warden_lost(void *arg, const char *why)
+static void on_warden_lost(void *arg, const char *reason)
 {
 	struct core *c = arg;
 
 	/* The service ends; the VMs go on, and the next life of it finds them. */
 	if (!c->closing) {
-		log_error("the warden is lost: %s", why);
+		log_error("the warden is lost: %s", reason);
 		c->vms.warden_lost = true;
 		return;
 	}
-	vm_host_lost(&c->vms);
+	vmproc_host_lost(&c->vms);
 }
 
 static const struct warden_events warden_events = {on_exited, on_warden_lost};
@@ -164,13 +164,13 @@ static void init_lists(struct core *c)
 static int open_parts(struct core *c, int warden_fd, struct err *e)
 {
 	c->vms.loop = c->loop;
-	c->vms.later = &c->later;
+	c->vms.deferred = &c->deferred;
 	c->vms.run_dir = c->config.run_dir;
 	c->vms.want_slot = on_want_slot;
 	c->vms.slot_free = on_slot_free;
 	c->vms.measured = promises_measured;
 	c->vms.arg = c;
-	if (vm_host_init(&c->vms, c->config.max_vms) < 0)
+	if (vmproc_host_init(&c->vms, c->config.max_vms) < 0)
 		return err_set(e, ENOMEM, "keep %u VM slots", c->config.max_vms);
 	int ret = catalogue_open(c, e);
 	if (ret == 0)
@@ -204,8 +204,8 @@ static int check_files(const struct config *config, struct err *e)
  * failed begins the next. */
 static const struct sandbox_hooks core_hooks = {.vm_gone = check_closed};
 static const struct sandbox_hooks *const hooks[] = {
-	&stall_hooks,  &inspect_hooks, &exec_hooks, &fork_hooks, &freeze_hooks,
-	&resume_hooks, &diff_hooks,    &op_hooks,   &core_hooks, NULL,
+	&stall_hooks,  &inspect_hooks, &exec_hooks,	&fork_hooks, &freeze_hooks,
+	&resume_hooks, &diff_hooks,    &guest_op_hooks, &core_hooks, NULL,
 };
 
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
@@ -217,7 +217,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	c->loop = loop;
 	c->config = *config;
 	c->hooks = hooks;
-	later_queue_init(&c->later, loop);
+	deferred_queue_init(&c->deferred, loop);
 	init_lists(c);
 	output_budget_init(&c->output, (size_t)config->output_mib << 20);
 	pool_init(c);
@@ -253,36 +253,36 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 
 bool core_ready(const struct core *c)
 {
-	return core_trouble(c)[0] == 0;
+	return core_error(c)[0] == 0;
 }
 
-const char *core_trouble(const struct core *c)
+const char *core_error(const struct core *c)
 {
 	if (c->closing)
 		return "the service is stopping";
 	if (c->vms.warden_lost)
 		return "the warden is gone";
 	if (!template_ready(c->def)) {
-		const char *trouble = template_trouble(c->def);
+		const char *error_text = template_error(c->def);
 
-		return trouble[0] ? trouble : "the template is being prepared";
+		return error_text[0] ? error_text : "the template is being prepared";
 	}
 	if (c->config.pool_warm && !c->pool.main.was_filled)
 		return "the first sandbox is being made";
 	return "";
 }
 
-void core_figures(const struct core *c, struct core_figures *out)
+void core_stats(const struct core *c, struct core_stats *out)
 {
-	*out = c->figures;
+	*out = c->stats;
 	out->sandboxes = c->n_sandboxes;
-	out->shells_ready = c->pool.n_shells;
+	out->blank_vms_ready = c->pool.n_blanks;
 	out->warm_ready = pool_warms(c);
 	out->warm_default_ready = c->pool.main.n;
 	out->output_held_bytes = c->output.held;
 	out->ends_unrecorded = c->n_unrecorded;
 	out->templates_building = c->building || c->ahead;
-	watch_figures(c, out);
+	watch_stats(c, out);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
@@ -370,9 +370,9 @@ void core_free(struct core *c)
 	free_sandboxes(&c->ended);
 	freezes_free(c);
 	spaces_free(c);
-	vm_host_fini(&c->vms);
+	vmproc_host_fini(&c->vms);
 	warden_client_free(c->warden);
-	later_queue_fini(&c->later);
+	deferred_queue_fini(&c->deferred);
 	keys_free(c->keys);
 	catalogue_close(c);
 	free(c->children);

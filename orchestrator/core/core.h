@@ -34,12 +34,12 @@ struct failure {
 /*
  * Fails when the catalogue can't be used or what an image is made of is missing. Takes `warden_fd`
  * over when it does not. Templates are then prepared in the background; `core_ready` tells when the
- * first sandbox can be created at once, `core_trouble` why not (empty when it can).
+ * first sandbox can be created at once, `core_error` why not (empty when it can).
  */
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e);
 bool core_ready(const struct core *c);
-const char *core_trouble(const struct core *c);
+const char *core_error(const struct core *c);
 /* Who may ask (orchestrator/keys/keys.h): the core's, as long as it is there. */
 struct keys *core_keys(struct core *c);
 /* Ends every VM and calls `done` when all are gone. New calls fail with 503 from here on. */
@@ -117,7 +117,7 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 
 /* Where an entry stands in a list: lists are ordered by time of creation, then id. Zeroed: before
  * the first. */
-struct list_place {
+struct list_position {
 	int64_t at_ms; /* since the epoch */
 	char id[SANDBOX_ID_LEN + 1];
 };
@@ -129,8 +129,8 @@ struct list_name {
 };
 
 struct list_page {
-	struct list_place after, last; /* it has what stands behind the one, up to the other */
-	bool more;		       /* there is something behind it */
+	struct list_position after, last; /* it has what stands behind the one, up to the other */
+	bool more;			  /* there is something behind it */
 };
 /* Fills in page->last and page->more for a page of at most `most` entries behind page->after. False
  * with *f filled when there is no such list. */
@@ -245,7 +245,7 @@ struct template_view {
 	/* "ready"; "building"; "waiting": its image is made when nothing else is to do, or when it
 	 * is asked for; "failed" */
 	const char *state;
-	const char *why;		    /* failed: a sentence, or a traceback; else "" */
+	const char *reason;		    /* failed: a sentence, or a traceback; else "" */
 	uint32_t vcpus, ram_mib, rootfs_gb; /* of a sandbox that asks for nothing else */
 	const struct template_size *sizes;  /* that have an image already */
 	size_t n_sizes;
@@ -509,7 +509,7 @@ struct core_call *core_pty_list(struct core *c, const char *tenant, const char *
 
 /* --- figures -------------------------------------------------------------------------------- */
 
-struct core_figures {
+struct core_stats {
 	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
 	uint64_t output_held_bytes;	 /* for replay, and lines that have not ended */
 	uint64_t output_dropped_bytes;	 /* events that went because all of it was too much */
@@ -517,7 +517,7 @@ struct core_figures {
 	uint64_t template_boots;	 /* images made */
 	uint64_t templates_building;	 /* that are asked for, or prepared ahead */
 	uint64_t forks, fork_failures, merges;
-	uint64_t shells_ready, warm_ready;
+	uint64_t blank_vms_ready, warm_ready;
 	uint64_t warm_default_ready; /* of these, those that a create without a wish takes */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
 	uint64_t ptys, pty_bytes_in, pty_bytes_out;
@@ -531,9 +531,9 @@ struct core_figures {
 	uint64_t spaces_lost;	       /* directories that the catalogue does not name */
 	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
 };
-void core_figures(const struct core *c, struct core_figures *out);
+void core_stats(const struct core *c, struct core_stats *out);
 /* All that must hold for a sandbox to be served: `why` is NULL where it does, else a sentence. */
-void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),
-		 void *arg);
+void core_checks(const struct core *c,
+		 void (*each)(void *arg, const char *name, const char *reason), void *arg);
 
 #endif

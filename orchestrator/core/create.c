@@ -47,7 +47,7 @@ static void create_put_away(struct core_call *call)
 
 static void fail(struct create *create, const struct failure *f)
 {
-	create->call->core->figures.create_failures++;
+	create->call->core->stats.create_failures++;
 	call_finish(create->call, f);
 }
 
@@ -78,10 +78,10 @@ static void complete(struct create *create, struct warm *warm)
 		fail(create, &f);
 		return;
 	}
-	c->figures.creates++;
+	c->stats.creates++;
 	create->sandbox = NULL;
 	sandbox_begin(s, &parts);
-	life_tell(s, LIFE_CREATED, NULL, NULL, NULL);
+	life_notify(s, LIFE_CREATED, NULL, NULL, NULL);
 	if (create->sized)
 		note_size(c, s);
 	memcpy(create->id, s->id, sizeof(create->id));
@@ -327,10 +327,10 @@ static void on_source(void *arg, struct disk_job *job)
 	}
 	struct warm *warm = take_warm(create);
 	if (warm) {
-		c->figures.pool_hits++;
+		c->stats.pool_hits++;
 		take(create, warm);
 	} else {
-		c->figures.pool_misses++;
+		c->stats.pool_misses++;
 		start(create);
 	}
 }
@@ -368,7 +368,7 @@ static void create_abandon(struct core_call *call)
 	call_free(call);
 }
 
-static void create_tell(struct core_call *call)
+static void create_notify(struct core_call *call)
 {
 	struct failure f = call->failure;
 	struct sandbox_view view;
@@ -382,7 +382,7 @@ static void create_tell(struct core_call *call)
 static const struct call_ops create_ops = {
 	.makes_sandboxes = true,
 	.put_away = create_put_away,
-	.tell = create_tell,
+	.notify = create_notify,
 	.abandon = create_abandon,
 };
 
@@ -394,7 +394,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 
 	call->create_fn = fn;
 	if (!check(c, tenant, spec, &f)) {
-		c->figures.create_failures++;
+		c->stats.create_failures++;
 		call_finish(call, &f);
 		return call;
 	}

@@ -56,11 +56,11 @@ static void diff_put_away(struct core_call *call)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-static void fail(struct listing *l, int status, const char *code, const char *why)
+static void fail(struct listing *l, int status, const char *code, const char *reason)
 {
 	struct failure f;
 
-	failure_set(&f, status, code, 0, "sandbox %s: %.180s", l->sandbox->id, why);
+	failure_set(&f, status, code, 0, "sandbox %s: %.180s", l->sandbox->id, reason);
 	call_finish(l->diff->call, &f);
 }
 
@@ -78,7 +78,7 @@ static void fail_with(struct listing *l, int error, const struct err *e)
 static void on_silence(void *arg)
 {
 	struct diff *d = arg;
-	char why[ERR_TEXT_MAX];
+	char reason[ERR_TEXT_MAX];
 
 	if (d->heard && ++d->rounds < ROUNDS_MAX) {
 		d->heard = false;
@@ -86,13 +86,13 @@ static void on_silence(void *arg)
 		return;
 	}
 	if (d->heard)
-		snprintf(why, sizeof(why), "its guest still lists %.100s after %d s",
+		snprintf(reason, sizeof(reason), "its guest still lists %.100s after %d s",
 			 d->paths[d->at], SILENCE_MS / 1000 * ROUNDS_MAX);
 	else
-		snprintf(why, sizeof(why),
+		snprintf(reason, sizeof(reason),
 			 "nothing came from its guest for %d s while listing %.60s",
 			 SILENCE_MS / 1000, d->paths[d->at]);
-	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", why);
+	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", reason);
 }
 
 static void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
@@ -113,7 +113,7 @@ static void succeed(struct diff *d)
 	call_finish(d->call, NULL);
 }
 
-static void diff_tell(struct core_call *call)
+static void diff_notify(struct core_call *call)
 {
 	struct core_diff result;
 
@@ -162,7 +162,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	struct listing *l = arg;
 	struct diff *d = l->diff;
 	unsigned side = l == &d->side[1];
-	char why[ERR_TEXT_MAX];
+	char reason[ERR_TEXT_MAX];
 	struct err e;
 	int ret;
 
@@ -172,10 +172,10 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	} else if (frame->type == AGENT_DONE) {
 		ret = diff_merge_end(&d->merge, side, &e);
 	} else {
-		snprintf(why, sizeof(why), "its guest's agent can't list %.60s: %.*s",
+		snprintf(reason, sizeof(reason), "its guest's agent can't list %.60s: %.*s",
 			 d->paths[d->at], (int)(frame->len < 100 ? frame->len : 100),
 			 frame->type == AGENT_ERROR && frame->len ? (const char *)frame->data : "");
-		fail(l, 500, "agent_error", why);
+		fail(l, 500, "agent_error", reason);
 		return;
 	}
 	if (ret < 0) {
@@ -187,9 +187,9 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		next_path(d);
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
-	if (why == GUEST_NO_MEMORY)
+	if (reason == GUEST_NO_MEMORY)
 		fail(arg, 503, "no_memory", "no memory to ask its guest");
 	else
 		fail(arg, 500, "agent_lost", text);
@@ -283,7 +283,7 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 
 static const struct call_ops diff_ops = {
 	.put_away = diff_put_away,
-	.tell = diff_tell,
+	.notify = diff_notify,
 	.abandon = call_free,
 };
 

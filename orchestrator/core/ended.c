@@ -129,13 +129,13 @@ void ended_vm_gone(struct sandbox *s)
 
 static void recorded(struct sandbox *s)
 {
-	struct vm *vm = s->kept_vm;
+	struct vmproc *vm = s->kept_vm;
 
 	list_del(&s->unrecorded);
 	s->core->n_unrecorded--;
 	s->kept_vm = NULL;
 	if (vm)
-		vm_give_back(vm);
+		vmproc_give_back(vm);
 	if (s->state == SBX_ENDED)
 		file_away(s);
 }
@@ -193,14 +193,14 @@ void ended_record(struct sandbox *s)
 
 void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg))
 {
-	struct vm *vm = s->vm;
+	struct vmproc *vm = s->vm;
 
 	s->vm = NULL;
 	if (!list_empty(&s->unrecorded)) {
 		s->kept_vm = vm;
-		vm_keep_slot(vm);
+		vmproc_keep_slot(vm);
 	}
-	vm_drop(vm, gone, s);
+	vmproc_drop(vm, gone, s);
 }
 
 void ended_close(struct core *c)

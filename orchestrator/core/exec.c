@@ -96,7 +96,7 @@ static void leave_queue(struct core_call *call)
 	list_del(&call->link);
 	s->n_calls--;
 	stall_end(s);
-	diary_over(s->diary);
+	journal_over(s->journal);
 	sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
 }
@@ -124,18 +124,18 @@ static struct exec_point point_of(struct sandbox *s)
 
 void exec_keep_all(struct sandbox *s, size_t replay_most)
 {
-	const struct diary_state now = {.seq = s->seq,
-					.seq_reserved = s->seq_reserved,
-					.guest_busy = s->guest_busy,
-					.replay = s->replay,
-					.point = point_of(s)};
+	const struct journal_state now = {.seq = s->seq,
+					  .seq_reserved = s->seq_reserved,
+					  .guest_busy = s->guest_busy,
+					  .replay = s->replay,
+					  .point = point_of(s)};
 
-	diary_write(s->diary, &now, replay_most);
+	journal_write(s->journal, &now, replay_most);
 }
 
 void exec_keep(struct sandbox *s)
 {
-	if (!diary_commit(s->diary, s->guest_busy))
+	if (!journal_commit(s->journal, s->guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 	output_trim(s->core);
 }
@@ -146,7 +146,7 @@ static void tell_started(void *arg)
 {
 	struct core_call *call = arg;
 
-	later_cancel(&call->later);
+	deferred_cancel(&call->deferred);
 	call->exec->started = true;
 	if (!call->abandoned)
 		call->sink.started(call->arg);
@@ -163,7 +163,7 @@ static uint64_t next_seq(struct sandbox *s)
 			log_error("sandbox %s: %s", s->id, e.text);
 			s->seq_reserved = s->seq + SEQ_RETRY;
 		}
-		diary_seq(s->diary, s->seq, s->seq_reserved);
+		journal_seq(s->journal, s->seq, s->seq_reserved);
 	}
 	return s->seq;
 }
@@ -173,7 +173,7 @@ static void record(struct exec *exec, struct event *ev)
 	ev->seq = next_seq(exec->sandbox);
 	ev->ts_ms = realtime_ms();
 	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
-	diary_event(exec->sandbox->diary, ev, exec->traceparent);
+	journal_event(exec->sandbox->journal, ev, exec->traceparent);
 	follow_news(exec->sandbox);
 }
 
@@ -207,7 +207,7 @@ static void emit(struct core_call *call, struct event *ev)
 		call->sink.event(call->arg, ev);
 }
 
-static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
+static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 {
 	struct core_call *call = arg;
 	struct event ev = {.type = call->exec->type, .partial = partial, .data = data, .len = len};
@@ -219,14 +219,14 @@ static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
 /* How far the call has come: with the events before it, all that one frame has changed. */
 static void note_output(struct exec *exec, bool is_err, size_t held_before)
 {
-	struct diary *j = exec->sandbox->diary;
+	struct journal *j = exec->sandbox->journal;
 	const struct splitter *s = is_err ? &exec->err : &exec->out;
 
 	if (exec->cut && (s->len || held_before))
-		diary_held(j, is_err, true, s->held, s->len);
+		journal_held(j, is_err, true, s->held, s->len);
 	else if (!exec->cut)
-		diary_held(j, is_err, false, s->held + held_before, s->len - held_before);
-	diary_have(j, exec->have);
+		journal_held(j, is_err, false, s->held + held_before, s->len - held_before);
+	journal_have(j, exec->have);
 	exec_keep(exec->sandbox);
 }
 
@@ -241,7 +241,7 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
 	s->tight = output_is_tight(s->account);
-	if (splitter_feed(s, frame->data, frame->len, on_piece, call) < 0)
+	if (splitter_feed(s, frame->data, frame->len, on_chunk, call) < 0)
 		log_error("sandbox %s: no memory for its output", exec->sandbox->id);
 	if (!call->failed && frame->len)
 		note_output(exec, is_err, held);
@@ -256,7 +256,7 @@ static void cut_line(struct exec *exec, bool is_err)
 		return;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
-	splitter_cut(s, on_piece, exec->call);
+	splitter_cut(s, on_chunk, exec->call);
 	if (!exec->call->failed)
 		note_output(exec, is_err, held);
 }
@@ -288,9 +288,9 @@ static void on_exit_code(struct core_call *call, int code)
 	struct event ev = {.type = EVENT_EXIT, .exit_code = code};
 
 	exec->type = EVENT_STDOUT;
-	splitter_end(&exec->out, on_piece, call);
+	splitter_end(&exec->out, on_chunk, call);
 	exec->type = EVENT_STDERR;
-	splitter_end(&exec->err, on_piece, call);
+	splitter_end(&exec->err, on_chunk, call);
 	if (call->failed) /* the sandbox was ended from within; that is told instead */
 		return;
 	struct sandbox *s = exec->sandbox; /* by now: a merge may have moved the call */
@@ -298,7 +298,7 @@ static void on_exit_code(struct core_call *call, int code)
 	s->guest_busy = false;
 	leave_queue(call);
 	exec_hold(s, s->held);
-	vm_set_priority(s->vm, WARDEN_NORMAL); /* the first call ends its head start */
+	vmproc_set_priority(s->vm, WARDEN_NORMAL); /* the first call ends its head start */
 	emit(call, &ev);
 	exec_keep(s);
 	call_free(call);
@@ -427,7 +427,7 @@ void exec_next(struct sandbox *s)
 	    !sandbox_step(s, SBX_EXEC))
 		return;
 	struct exec *exec = call->exec;
-	s->core->figures.execs += !exec->attached;
+	s->core->stats.execs += !exec->attached;
 	guest_link_send(&s->guest, 0, exec->bytes, exec->len);
 	exec->bytes = NULL;
 	s->sending_bytes = exec->len;
@@ -437,7 +437,7 @@ void exec_next(struct sandbox *s)
 	if (exec->attached)
 		return;
 	const struct exec_point point = point_of(s);
-	diary_call(s->diary, &point);
+	journal_call(s->journal, &point);
 	exec_keep(s);
 }
 
@@ -523,7 +523,7 @@ static void exec_abandon(struct core_call *call)
 	exec_set_paused(call, false);
 }
 
-static void exec_tell(struct core_call *call)
+static void exec_notify(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->sink.failed(call->arg, &call->failure, &call->exec->error);
@@ -532,7 +532,7 @@ static void exec_tell(struct core_call *call)
 static const struct call_ops exec_ops = {
 	.put_away = exec_put_away,
 	.finished = exec_failed,
-	.tell = exec_tell,
+	.notify = exec_notify,
 	.abandon = exec_abandon,
 	.set_paused = exec_set_paused,
 };
@@ -563,7 +563,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	list_add_tail(&s->calls, &call->link);
 	s->n_calls++;
 	sandbox_touch(s);
-	later_run(&c->later, &call->later, tell_started, call);
+	deferred_run(&c->deferred, &call->deferred, tell_started, call);
 	exec_next(s);
 	return call;
 }

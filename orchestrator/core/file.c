@@ -5,56 +5,56 @@
 #include <sys/stat.h>
 
 #include "base/num.h"
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 
-#define PATIENCE_MS	 60000
-#define LONG_PATIENCE_MS 600000 /* a folder with much in it goes without a word */
+#define TIMEOUT_MS	60000
+#define LONG_TIMEOUT_MS 600000 /* a folder with much in it goes without a word */
 
 /* --- what has no answer but its end --------------------------------------------------------- */
 
-static const struct op_kind plain_kind = {
-	.patience_ms = PATIENCE_MS, .missing_code = "no_such_file", .file = true};
-static const struct op_kind remove_kind = {
-	.patience_ms = LONG_PATIENCE_MS, .missing_code = "no_such_file", .file = true};
+static const struct guest_op_kind plain_kind = {
+	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
+static const struct guest_op_kind remove_kind = {
+	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
 
 struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
 				const struct file_put *put, core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->len};
 
 	op->data = put->data;
 	op->data_left = put->len;
-	op->count = &c->figures.file_bytes_in;
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	op->count = &c->stats.file_bytes_in;
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
 				   const char *path, bool recursive, core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new_plain(c, &remove_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &remove_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_REMOVE, .path = path, .flag = recursive};
 
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
 				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
 				  void *arg)
 {
-	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_MKDIR, .path = path, .mode = mode, .flag = parents};
 
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 /* --- what has a sink ------------------------------------------------------------------------ */
 
 struct file_op {
-	struct op op;
+	struct guest_op op;
 	struct file_sink sink;
 	bool told; /* a file was */
 	/* Of a get. */
@@ -65,17 +65,17 @@ struct file_op {
 	uint64_t left;
 };
 
-static struct file_op *of(struct op *op)
+static struct file_op *of(struct guest_op *op)
 {
 	return container_of(op, struct file_op, op);
 }
 
-static void fini(struct op *op)
+static void fini(struct guest_op *op)
 {
 	free(of(op)->path);
 }
 
-static void tell(struct core_call *call)
+static void notify(struct core_call *call)
 {
 	if (!call->abandoned)
 		of(call->op)->sink.ended(call->arg, call->failed ? &call->failure : NULL);
@@ -102,29 +102,29 @@ static void tell_file(struct file_op *o, const struct agent_file *f)
 	o->sink.file(o->op.call->arg, &view);
 }
 
-static void on_stat_frame(struct op *op, const struct agent_frame *frame)
+static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	if (frame->type == AGENT_FILE && !of(op)->told)
 		tell_file(of(op), &frame->file);
 	else
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 }
 
-static void on_stat_done(struct op *op)
+static void on_stat_done(struct guest_op *op)
 {
 	if (of(op)->told)
-		op_succeed(op);
+		guest_op_succeed(op);
 	else
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 }
 
-static const struct op_kind stat_kind = {
-	.patience_ms = PATIENCE_MS,
+static const struct guest_op_kind stat_kind = {
+	.timeout_ms = TIMEOUT_MS,
 	.missing_code = "no_such_file",
 	.file = true,
 	.frame = on_stat_frame,
 	.done = on_stat_done,
-	.tell = tell,
+	.notify = notify,
 	.fini = fini,
 };
 
@@ -136,27 +136,27 @@ static bool is_entry_name(const struct agent_file *f)
 	return !dots && !memchr(f->name, '/', f->name_len);
 }
 
-static void on_list_frame(struct op *op, const struct agent_frame *frame)
+static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	if (frame->type == AGENT_FILE && is_entry_name(&frame->file))
 		tell_file(of(op), &frame->file);
 	else
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 }
 
-static const struct op_kind list_kind = {
-	.patience_ms = PATIENCE_MS,
+static const struct guest_op_kind list_kind = {
+	.timeout_ms = TIMEOUT_MS,
 	.missing_code = "no_such_file",
 	.file = true,
 	.frame = on_list_frame,
-	.tell = tell,
+	.notify = notify,
 	.fini = fini,
 };
 
-static struct file_op *file_op_new(struct core *c, const struct op_kind *kind,
+static struct file_op *file_op_new(struct core *c, const struct guest_op_kind *kind,
 				   const struct file_sink *sink, void *arg)
 {
-	struct op *op = op_new(c, kind, sizeof(struct file_op), arg);
+	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), arg);
 
 	of(op)->sink = *sink;
 	return of(op);
@@ -166,19 +166,19 @@ struct core_call *core_file_stat(struct core *c, const char *tenant, const char 
 				 const char *path, bool link, const struct file_sink *sink,
 				 void *arg)
 {
-	struct op *op = &file_op_new(c, &stat_kind, sink, arg)->op;
+	struct guest_op *op = &file_op_new(c, &stat_kind, sink, arg)->op;
 	const struct agent_file_request request = {.type = AGENT_STAT, .path = path, .flag = link};
 
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
 				 const char *path, const struct file_sink *sink, void *arg)
 {
-	struct op *op = &file_op_new(c, &list_kind, sink, arg)->op;
+	struct guest_op *op = &file_op_new(c, &list_kind, sink, arg)->op;
 	const struct agent_file_request request = {.type = AGENT_LIST, .path = path};
 
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 /* --- get ------------------------------------------------------------------------------------ */
@@ -220,15 +220,15 @@ static void on_bytes(struct file_op *o, const struct agent_frame *frame)
 	if (enough)
 		len = o->left;
 	o->left -= o->sized ? len : 0;
-	o->op.call->core->figures.file_bytes_out += len;
+	o->op.call->core->stats.file_bytes_out += len;
 	/* Before the bytes: their reader may abandon the call. */
 	if (enough)
-		op_enough(&o->op);
+		guest_op_enough(&o->op);
 	if (len)
 		o->sink.bytes(o->op.call->arg, frame->data, len);
 }
 
-static void on_get_frame(struct op *op, const struct agent_frame *frame)
+static void on_get_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct file_op *o = of(op);
 
@@ -239,32 +239,32 @@ static void on_get_frame(struct op *op, const struct agent_frame *frame)
 	else if (frame->type == AGENT_BYTES && o->told)
 		on_bytes(o, frame);
 	else
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 }
 
-static void on_get_done(struct op *op)
+static void on_get_done(struct guest_op *op)
 {
 	struct file_op *o = of(op);
 
 	if (o->asks_size && !o->range.from_end) {
 		o->asks_size = false;
-		op_next(op, encode_get(o));
+		guest_op_next(op, encode_get(o));
 	} else if (o->told && o->left) {
-		op_fail(op, 409, "file_changed",
-			"the file became shorter while it was read: %llu bytes are missing",
-			(unsigned long long)o->left);
+		guest_op_fail(op, 409, "file_changed",
+			      "the file became shorter while it was read: %llu bytes are missing",
+			      (unsigned long long)o->left);
 	} else {
 		on_stat_done(op);
 	}
 }
 
-static const struct op_kind get_kind = {
-	.patience_ms = PATIENCE_MS,
+static const struct guest_op_kind get_kind = {
+	.timeout_ms = TIMEOUT_MS,
 	.missing_code = "no_such_file",
 	.file = true,
 	.frame = on_get_frame,
 	.done = on_get_done,
-	.tell = tell,
+	.notify = notify,
 	.fini = fini,
 };
 
@@ -279,5 +279,5 @@ struct core_call *core_file_get(struct core *c, const char *tenant, const char *
 		abort();
 	o->range = *range;
 	o->asks_size = range->from_end;
-	return op_start(&o->op, tenant, id, encode_get(o));
+	return guest_op_start(&o->op, tenant, id, encode_get(o));
 }

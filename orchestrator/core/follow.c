@@ -52,7 +52,7 @@ void follow_news(struct sandbox *s)
 	list_each (pos, &s->follows) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
-		later_run(&s->core->later, &call->later, tell_news, call);
+		deferred_run(&s->core->deferred, &call->deferred, tell_news, call);
 	}
 }
 
@@ -77,7 +77,7 @@ static void follow_set_paused(struct core_call *call, bool paused)
 		return;
 	f->paused = paused;
 	if (!paused)
-		later_run(&call->core->later, &call->later, tell_news, call);
+		deferred_run(&call->core->deferred, &call->deferred, tell_news, call);
 }
 
 static void follow_abandon(struct core_call *call)
@@ -87,7 +87,7 @@ static void follow_abandon(struct core_call *call)
 		call_free(call);
 }
 
-static void follow_tell(struct core_call *call)
+static void follow_notify(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->follow_sink.ended(call->arg, call->failed ? &call->failure : NULL);
@@ -96,7 +96,7 @@ static void follow_tell(struct core_call *call)
 static const struct call_ops follow_ops = {
 	.passive = true,
 	.put_away = follow_put_away,
-	.tell = follow_tell,
+	.notify = follow_notify,
 	.abandon = follow_abandon,
 	.set_paused = follow_set_paused,
 };
@@ -117,6 +117,6 @@ struct core_call *core_follow(struct core *c, const char *tenant, const char *id
 	*f = (struct follow){.call = call, .sandbox = s, .since = since};
 	call->follow = f;
 	list_add_tail(&s->follows, &call->link);
-	later_run(&c->later, &call->later, tell_news, call);
+	deferred_run(&c->deferred, &call->deferred, tell_news, call);
 	return call;
 }

@@ -27,7 +27,7 @@ enum fork_state {
 
 struct child {
 	struct fork *fork;
-	struct vm *shell;	 /* until the image is there */
+	struct vmproc *blank;	 /* until the image is there */
 	int writable;		 /* its disk layer; the same */
 	struct warm *warm;	 /* from then on */
 	struct warm_parts parts; /* when all are usable */
@@ -44,9 +44,9 @@ struct fork {
 	struct child *children;
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
-	struct later later;
-	struct vm_request *request;
-	struct vm_image *image;
+	struct deferred deferred;
+	struct vmproc_request *request;
+	struct vmproc_image *image;
 	/* The parent's side of it at the moment of the image. */
 	struct exec_point point;
 	struct replay replay;
@@ -59,8 +59,8 @@ struct fork {
 
 static void child_fini(struct child *child)
 {
-	if (child->shell)
-		vm_drop(child->shell, NULL, NULL);
+	if (child->blank)
+		vmproc_drop(child->blank, NULL, NULL);
 	disk_close(child->fork->call->core->loop, &child->writable);
 	warm_free(child->warm);
 	warm_parts_drop(&child->parts);
@@ -86,16 +86,16 @@ static void fork_put_away(struct core_call *call)
 	call->fork = NULL;
 	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
 
-	later_cancel(&fork->later);
+	deferred_cancel(&fork->deferred);
 	disk_job_cancel(fork->layers);
 	disk_close(call->core->loop, &fork->writable);
 	if (fork->request)
-		vm_request_cancel(fork->request);
+		vmproc_request_cancel(fork->request);
 	if (parent)
 		let_go(fork);
 	for (unsigned i = 0; i < fork->n; i++)
 		child_fini(&fork->children[i]);
-	vm_image_put(fork->image);
+	vmproc_image_put(fork->image);
 	exec_point_fini(&fork->point);
 	replay_fini(&fork->replay);
 	free(fork->children);
@@ -107,7 +107,7 @@ static void fork_put_away(struct core_call *call)
 
 static void fail(struct fork *fork, const struct failure *f)
 {
-	fork->call->core->figures.fork_failures++;
+	fork->call->core->stats.fork_failures++;
 	call_finish(fork->call, f);
 }
 
@@ -152,7 +152,7 @@ static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 	return true;
 }
 
-static void note_figures(struct fork *fork)
+static void note_stats(struct fork *fork)
 {
 	struct core_forked *made = &fork->made;
 
@@ -174,10 +174,10 @@ static void begin(struct fork *fork)
 	struct core *c = fork->call->core;
 
 	fork->state = FORK_MADE;
-	c->figures.forks++;
-	note_figures(fork);
+	c->stats.forks++;
+	note_stats(fork);
 	sandbox_touch(fork->parent);
-	vm_image_put(fork->image);
+	vmproc_image_put(fork->image);
 	fork->image = NULL;
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
@@ -185,7 +185,7 @@ static void begin(struct fork *fork)
 
 		child->sandbox = NULL;
 		sandbox_begin(s, &child->parts);
-		life_tell(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
+		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
 		exec_go_on(s);
 	}
 	call_finish(fork->call, NULL);
@@ -232,12 +232,12 @@ static void start_children(struct fork *fork)
 		struct child *child = &fork->children[i];
 		const struct warm_source from = {.size = fork->parent->size,
 						 .image = fork->image,
-						 .shell = child->shell,
+						 .blank = child->blank,
 						 .writable = take_fd(&child->writable),
 						 .closed = !fork->parent->egress,
 						 .user_generators = fork->reseed};
 
-		child->shell = NULL;
+		child->blank = NULL;
 		child->warm = warm_make(fork->call->core, &from, on_warm, child);
 	}
 }
@@ -250,7 +250,7 @@ unsigned fork_retry_s(int error)
 	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;
 }
 
-static void on_copied(void *arg, int error, const char *text, struct vm_image *image)
+static void on_copied(void *arg, int error, const char *text, struct vmproc_image *image)
 {
 	struct fork *fork = arg;
 	struct sandbox *parent = fork->parent;
@@ -294,7 +294,8 @@ static void copy(struct fork *fork)
 	fork->state = FORK_COPYING;
 	s->copying = fork->call;
 	if (note_parent(fork) == 0) {
-		fork->request = vm_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
+		fork->request =
+			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
 		return;
 	}
 	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: no memory");
@@ -346,27 +347,27 @@ static void have_part(struct fork *fork)
 		return;
 	fork->state = FORK_WAITING;
 	/* Not from inside an event of the parent's running call. */
-	later_run(&fork->call->core->later, &fork->later, look_again, fork);
+	deferred_run(&fork->call->core->deferred, &fork->deferred, look_again, fork);
 }
 
-static void on_shell_ready(void *arg)
+static void on_blank_ready(void *arg)
 {
 	struct child *child = arg;
 
 	have_part(child->fork);
 }
 
-static void on_shell_died(void *arg, const char *why)
+static void on_blank_died(void *arg, const char *reason)
 {
 	struct child *child = arg;
 	struct failure f;
 
 	failure_set(&f, 503, "vm_failed", 5, "a VM for the child could not be started: %.180s",
-		    why);
+		    reason);
 	fail(child->fork, &f);
 }
 
-static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
+static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
 
 /* One for the parent, whose own becomes the image's, and one for each child. */
 static void on_layers(void *arg, struct disk_job *layers)
@@ -386,26 +387,26 @@ static void on_layers(void *arg, struct disk_job *layers)
 	have_part(fork);
 }
 
-static void take_shells(struct fork *fork)
+static void take_blanks(struct fork *fork)
 {
 	struct core *c = fork->call->core;
 	const struct size *size = &fork->parent->size;
-	struct vm_spec spec = size_vm_spec(size, false);
+	struct vmproc_spec spec = size_vm_spec(size, false);
 	unsigned ready = 0;
 
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
 
-		child->shell = pool_take_shell(c, size);
-		if (!child->shell)
+		child->blank = pool_take_blank(c, size);
+		if (!child->blank)
 			break;
-		vm_set_owner(child->shell, &shell_owner, child);
+		vmproc_set_owner(child->blank, &blank_owner, child);
 		ready++;
 	}
 	for (unsigned i = ready; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
 
-		child->shell = vm_spawn(&c->vms, &spec, &shell_owner, child);
+		child->blank = vmproc_spawn(&c->vms, &spec, &blank_owner, child);
 	}
 	for (; ready; ready--)
 		have_part(fork);
@@ -433,7 +434,7 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 	return true;
 }
 
-static void fork_tell(struct core_call *call)
+static void fork_notify(struct core_call *call)
 {
 	struct fork *fork = call->fork;
 
@@ -466,7 +467,7 @@ static void fork_abandon(struct core_call *call)
 static const struct call_ops fork_ops = {
 	.makes_sandboxes = true,
 	.put_away = fork_put_away,
-	.tell = fork_tell,
+	.notify = fork_notify,
 	.abandon = fork_abandon,
 };
 
@@ -481,7 +482,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
 	    !tenant_has_disk(c, tenant, (uint64_t)n * s->size.rootfs_gb, &f) ||
 	    !promises_have_room(c, (uint64_t)n * s->size.ram_mib, &f)) {
-		c->figures.fork_failures++;
+		c->stats.fork_failures++;
 		call_finish(call, &f);
 		return call;
 	}
@@ -504,7 +505,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	list_add_tail(&s->forks, &call->link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c, n + 1, on_layers, fork);
-	take_shells(fork);
+	take_blanks(fork);
 	return call;
 }
 

@@ -42,7 +42,7 @@ struct freeze {
 	struct loop_timer slot_limit;
 	struct list calls; /* that wait for it */
 	enum freeze_state state;
-	struct later later;
+	struct deferred deferred;
 	char id[SANDBOX_ID_LEN + 1];
 	struct exec_point call;
 	uint64_t seq;
@@ -63,7 +63,7 @@ struct space_job {
 
 static void job_free(struct space_job *job)
 {
-	vm_image_put(job->write.image);
+	vmproc_image_put(job->write.image);
 	space_write_fini(&job->write);
 	free(job);
 }
@@ -137,7 +137,7 @@ static void freeze_free(struct freeze *fr)
 	leave(fr);
 	tenant_put(fr->owner);
 	list_del(&fr->link);
-	later_cancel(&fr->later);
+	deferred_cancel(&fr->deferred);
 	disk_job_cancel(fr->layer);
 	disk_close(fr->core->loop, &fr->writable);
 	store_sync_cancel(fr->sync);
@@ -229,7 +229,7 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 {
 	struct sandbox *s = fr->sandbox;
 
-	fr->core->figures.freeze_failures++;
+	fr->core->stats.freeze_failures++;
 	log_warn("%s", f->text);
 	finish_calls(fr, f);
 	if (fr->job)
@@ -238,7 +238,7 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 	if (fr->state == FREEZE_WRITING) {
 		give_slot_back(fr);
 		fr->state = FREEZE_THAWING;
-		vm_run(s->vm, on_runs, fr);
+		vmproc_run(s->vm, on_runs, fr);
 	} else {
 		thawed(fr);
 	}
@@ -339,7 +339,7 @@ static void commit(struct freeze *fr)
 		fail(fr, e.text);
 		return;
 	}
-	c->figures.freezes++;
+	c->stats.freezes++;
 	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
 		 (unsigned long long)row.size_bytes >> 10);
 	space_checked(space_add(c, &row));
@@ -400,7 +400,7 @@ static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 	fr->call = (struct exec_point){.running = m->call.running};
 }
 
-static void on_image(void *arg, int error, const char *text, struct vm_image *image)
+static void on_image(void *arg, int error, const char *text, struct vmproc_image *image)
 {
 	struct freeze *fr = arg;
 
@@ -453,7 +453,7 @@ static void begin(struct freeze *fr)
 	else if (fr->writable < 0)
 		fail(fr, fr->layer_err.text);
 	else
-		vm_freeze(s->vm, take_fd(&fr->writable), on_image, fr);
+		vmproc_freeze(s->vm, take_fd(&fr->writable), on_image, fr);
 }
 
 static bool may_begin(const struct freeze *fr)
@@ -521,7 +521,7 @@ static void begin_next(void *arg)
 void freeze_next(struct core *c)
 {
 	if (!list_empty(&c->freeze_turns) && c->n_freezing < AT_ONCE)
-		later_run(&c->later, &c->freeze_later, begin_next, c);
+		deferred_run(&c->deferred, &c->freeze_deferred, begin_next, c);
 }
 
 static void on_layer(void *arg, struct disk_job *layer)
@@ -566,7 +566,7 @@ static void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-static void freeze_tell(struct core_call *call)
+static void freeze_notify(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->id_fn(call->arg, call->failed ? NULL : call->made,
@@ -574,7 +574,7 @@ static void freeze_tell(struct core_call *call)
 }
 
 static const struct call_ops freeze_ops = {
-	.tell = freeze_tell,
+	.notify = freeze_notify,
 };
 
 struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 #include "orchestrator/vm/look.h"
 
 #define AT_ONCE	  8    /* by themselves: each costs memory, a worker and the guest some time */
@@ -20,9 +20,9 @@ struct inspection {
 	struct core *core;
 	struct sandbox *sandbox; /* NULL: none, or it has gone meanwhile */
 	struct list link;	 /* on core->inspections */
-	struct vm_look *look;
+	struct vmproc_look *look;
 	struct guest_link guest;
-	struct later later;
+	struct deferred deferred;
 	uint64_t asked_ns, connected_ns;
 	struct inspected found;
 	inspected_fn *fn;
@@ -82,7 +82,7 @@ static void add_ops(const struct sandbox *s, struct report *r)
 			   s->n_listeners, count_of(&s->interrupts), count_of(&s->forks));
 	list_each (pos, &s->ops) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
-		const struct op *op = call->op;
+		const struct guest_op *op = call->op;
 
 		if (shown++ == OPS_SHOWN)
 			return;
@@ -124,8 +124,8 @@ static void inspection_free(struct inspection *i)
 {
 	i->core->n_inspections--;
 	stall_next(i->core);
-	later_cancel(&i->later);
-	vm_look_cancel(i->look);
+	deferred_cancel(&i->deferred);
+	vmproc_look_cancel(i->look);
 	guest_link_close(&i->guest);
 	list_del(&i->link);
 	free(i);
@@ -137,7 +137,7 @@ void inspection_cancel(struct inspection *i)
 		inspection_free(i);
 }
 
-static void tell(void *arg)
+static void notify(void *arg)
 {
 	struct inspection *i = arg;
 	inspected_fn *fn = i->fn;
@@ -157,7 +157,7 @@ static double ms_since(uint64_t ns)
 static void end_ping(struct inspection *i)
 {
 	guest_link_close(&i->guest);
-	tell(i);
+	notify(i);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -174,14 +174,14 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	end_ping(i);
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	struct inspection *i = arg;
 
-	if (why == GUEST_UNREACHED)
+	if (reason == GUEST_UNREACHED)
 		report_add(&i->report, "its agent does not answer: no connection in %.3f ms: %s\n",
 			   ms_since(i->asked_ns), text);
-	else if (why == GUEST_BROKEN)
+	else if (reason == GUEST_BROKEN)
 		report_add(&i->report,
 			   "its agent does not answer: the connection broke after %.3f ms: %s\n",
 			   ms_since(i->connected_ns), text);
@@ -229,7 +229,7 @@ static const char *why_not_asked(const struct inspection *i)
 		return "the VM is no sandbox's, or not any more";
 	if (!i->found.vm_answers)
 		return "the VM process does not answer";
-	if (!vm_is_running(i->sandbox->vm))
+	if (!vmproc_is_running(i->sandbox->vm))
 		return "the VM does not run";
 	return NULL;
 }
@@ -237,15 +237,15 @@ static const char *why_not_asked(const struct inspection *i)
 static void on_looked(void *arg, bool answers, const char *text)
 {
 	struct inspection *i = arg;
-	const char *why;
+	const char *reason;
 
 	i->look = NULL;
 	i->found.vm_answers = answers;
 	report_add(&i->report, "%s", text);
-	why = why_not_asked(i);
-	if (why) {
-		report_add(&i->report, "its agent was not asked: %s\n", why);
-		tell(i);
+	reason = why_not_asked(i);
+	if (reason) {
+		report_add(&i->report, "its agent was not asked: %s\n", reason);
+		notify(i);
 		return;
 	}
 	i->asked_ns = now_ns();
@@ -259,7 +259,7 @@ bool inspections_full(const struct core *c)
 	return c->n_inspections >= AT_ONCE;
 }
 
-struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbox *s,
+struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg)
 {
 	struct inspection *i = must_alloc(sizeof(*i));
@@ -275,11 +275,11 @@ struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbo
 	if (s)
 		add_sandbox(s, &i->report);
 	if (vm)
-		i->look = vm_look(vm, on_looked, i);
+		i->look = vmproc_look(vm, on_looked, i);
 	if (i->look)
 		return i;
 	report_add(&i->report, vm ? "no memory for a look at its VM\n" : "it has no VM\n");
-	later_run(&c->later, &i->later, tell, i);
+	deferred_run(&c->deferred, &i->deferred, notify, i);
 	return i;
 }
 
@@ -292,11 +292,11 @@ static void fail_side_calls(struct sandbox *s, const struct failure *f)
 		if (i->sandbox != s)
 			continue;
 		i->sandbox = NULL;
-		if (i->look || i->later.fn)
+		if (i->look || i->deferred.fn)
 			continue;
 		guest_link_close(&i->guest);
 		report_add(&i->report, "its agent did not answer before the sandbox had ended\n");
-		later_run(&i->core->later, &i->later, tell, i);
+		deferred_run(&i->core->deferred, &i->deferred, notify, i);
 	}
 }
 
@@ -316,7 +316,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 }
 
 /* "12": the VM in slot 12. */
-static bool find_slot(struct core *c, const char *name, struct vm **vm)
+static bool find_slot(struct core *c, const char *name, struct vmproc **vm)
 {
 	unsigned slot;
 	char rest;
@@ -327,7 +327,7 @@ static bool find_slot(struct core *c, const char *name, struct vm **vm)
 	return *vm;
 }
 
-static struct sandbox *sandbox_in(struct core *c, const struct vm *vm)
+static struct sandbox *sandbox_in(struct core *c, const struct vmproc *vm)
 {
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
@@ -346,7 +346,7 @@ static void inspect_put_away(struct core_call *call)
 	call->text = NULL;
 }
 
-static void inspect_tell(struct core_call *call)
+static void inspect_notify(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->inspect_fn(call->arg, call->text, call->failed ? &call->failure : NULL);
@@ -355,7 +355,7 @@ static void inspect_tell(struct core_call *call)
 static const struct call_ops inspect_ops = {
 	.passive = true,
 	.put_away = inspect_put_away,
-	.tell = inspect_tell,
+	.notify = inspect_notify,
 	.abandon = call_free,
 };
 
@@ -363,7 +363,7 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 {
 	struct core_call *call = call_new(c, &inspect_ops, arg);
 	struct sandbox *s = sandbox_of_any(c, name);
-	struct vm *vm = s ? s->vm : NULL;
+	struct vmproc *vm = s ? s->vm : NULL;
 	struct failure f;
 
 	call->inspect_fn = fn;

@@ -23,7 +23,7 @@ struct inspection;
 bool inspections_full(const struct core *c);
 /* `s` may be NULL: then `vm` is no sandbox's, and its agent is not asked. `fn` comes once, from the
  * loop, unless it is cancelled. */
-struct inspection *inspection_start(struct core *c, struct vm *vm, struct sandbox *s,
+struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
 /* NULL is fine. */
 void inspection_cancel(struct inspection *i);

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "orchestrator/agent/guest-link.h"
 #include "orchestrator/core/core.h"
-#include "orchestrator/journal/diary.h"
+#include "orchestrator/journal/journal.h"
 #include "orchestrator/journal/output-budget.h"
 #include "orchestrator/template/recent.h"
 #include "orchestrator/journal/replay.h"
@@ -14,14 +14,14 @@
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/sizes.h"
 #include "orchestrator/core/tenant.h"
-#include "orchestrator/io/later.h"
+#include "orchestrator/io/deferred.h"
 #include "orchestrator/store/store.h"
 #include "orchestrator/vm/progress.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/vmproc.h"
 #include "orchestrator/vm/warden-client.h"
 
 #define SANDBOX_ENV_MAX (32u << 10) /* bytes: it goes with each exec, in one frame */
-#define SPARES_MAX	4
+#define IDLE_CONNS_MAX	4
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at once */
 #define SEQ_RETRY	1000	   /* events until the next try, when that failed */
 
@@ -33,7 +33,7 @@ bool size_choose(const struct source *from, const struct sandbox_spec *spec,
 		 const struct size *most, struct sized_choice *out, struct failure *f);
 /* A shell that serves each size with the default's vCPUs: with `auto` of any RAM that the host
  * gives, else up to the largest of `sizes`. */
-struct vm_spec size_shell_spec(const struct core *c);
+struct vmproc_spec size_blank_spec(const struct core *c);
 
 /* There are VMs for `n` more sandboxes; else *f is filled. What is in the pool makes room. */
 bool host_has_room(struct core *c, size_t n, struct failure *f);
@@ -58,7 +58,7 @@ void failure_not_found(struct failure *f, const char *id);
 struct template;
 struct template_wait {
 	struct list link;
-	struct later later;
+	struct deferred deferred;
 	struct template *template;
 	void (*fn)(void *arg, const struct failure *f); /* f NULL: ready */
 	void *arg;
@@ -72,7 +72,7 @@ struct template *template_hold(struct template *t);
 void template_put(struct template *t);
 bool template_ready(const struct template *t);
 /* Why it is not ready; empty when it is on the way. */
-const char *template_trouble(const struct template *t);
+const char *template_error(const struct template *t);
 const char *template_name(const struct template *t);
 const struct size *template_size(const struct template *t);
 /* Prepares it if needed; `fn` comes from the loop. */
@@ -107,7 +107,7 @@ struct sources {
 	struct known_source {
 		struct source source;
 		int ret; /* negative: it is there, but can't be used; `why` says why */
-		char why[ERR_TEXT_MAX];
+		char reason[ERR_TEXT_MAX];
 	} all[]; /* the default one first */
 };
 /* NULL: it was not there at the last look. */
@@ -152,23 +152,23 @@ struct warm_source {
 	struct size size;
 	struct template *template;
 	const char *private_of; /* maps this tenant's copy of the template's memory; NULL: not */
-	struct vm_image *image;
-	struct vm *shell;
+	struct vmproc_image *image;
+	struct vmproc *blank;
 	int writable;
 	bool closed;	      /* its packets don't leave the host, from before it has a guest */
 	bool user_generators; /* of a sandbox are made unique too; those of a template always are */
-	bool rehearse;	      /* what a first call touches is touched ahead of it */
+	bool prime;	      /* what a first call touches is touched ahead of it */
 };
 /* Fills a VM and makes it unique. `fn` comes from the loop. */
 struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg);
 /* Calls that leave no trace but what a first call loads and touches. */
-#define REHEARSAL_CALLS 2
-extern const struct agent_exec rehearsal[REHEARSAL_CALLS];
+#define PRIMING_CALLS 2
+extern const struct agent_exec priming_calls[PRIMING_CALLS];
 /* At any time: drops the VM. NULL is fine. */
 void warm_free(struct warm *w);
 /* Frees it but keeps what is in it: the caller sets new owners. */
 struct warm_parts {
-	struct vm *vm;
+	struct vmproc *vm;
 	struct agent *agent;
 	char id[SANDBOX_ID_LEN + 1];
 	uint64_t filled_ns; /* when its vCPUs ran, on the monotonic clock */
@@ -185,7 +185,7 @@ struct pool_pace {
 };
 
 /* Warm sandboxes of one template and disk size. */
-struct shelf {
+struct pool_bucket {
 	struct list link; /* on pool->others, least recently asked for first */
 	struct template *template;
 	uint32_t rootfs_gb;
@@ -199,14 +199,14 @@ struct shelf {
 };
 
 struct pool {
-	struct list shells; /* struct pool_item */
-	uint32_t n_shells;
-	struct shelf main; /* of the default template */
+	struct list blanks; /* struct pool_item */
+	uint32_t n_blanks;
+	struct pool_bucket main; /* of the default template */
 	struct list others;
 	struct pool_item *spawning; /* shell under way */
 	struct pool_item *making;   /* warm sandbox under way */
 	struct loop_timer refill;
-	struct pool_pace shell_pace;
+	struct pool_pace blank_pace;
 };
 void pool_init(struct core *c);
 /* The default template is known. */
@@ -214,7 +214,7 @@ void pool_start(struct core *c);
 /* Looks soon whether something is missing. */
 void pool_check(struct core *c);
 /* NULL when there is none. The shell is of that size. */
-struct vm *pool_take_shell(struct core *c, const struct size *size);
+struct vmproc *pool_take_blank(struct core *c, const struct size *size);
 /* Also remembers for a while that it was asked for. */
 struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb);
 /* Warm sandboxes of the template with such a disk are kept for good. */
@@ -234,10 +234,10 @@ void pool_close(struct core *c);
 
 struct sandbox;
 /* `other`, `space`, `text`: NULL where the event has none. */
-void life_tell(const struct sandbox *s, enum life_event event, const char *other, const char *space,
-	       const char *text);
+void life_notify(const struct sandbox *s, enum life_event event, const char *other,
+		 const char *space, const char *text);
 /* Of one that has ended for good: what its code says. A merge or a freeze is told by who did it. */
-void life_tell_end(const struct sandbox *s);
+void life_notify_end(const struct sandbox *s);
 
 /* --- the host (watch.c) ----------------------------------------------------------------------- */
 
@@ -245,11 +245,11 @@ void life_tell_end(const struct sandbox *s);
 struct watched {
 	struct memory_use memory; /* of the VMs of sandboxes */
 	uint64_t disk_free_bytes;
-	char disk_trouble[ERR_TEXT_MAX]; /* empty: state_dir can be written */
+	char disk_error[ERR_TEXT_MAX]; /* empty: state_dir can be written */
 };
 void watch_start(struct core *c);
 void watch_stop(struct core *c);
-void watch_figures(const struct core *c, struct core_figures *out);
+void watch_stats(const struct core *c, struct core_stats *out);
 /* Of one VM process, now; as it was when it can't be told. */
 void watch_memory(uint32_t pid, struct memory_use *use);
 
@@ -280,11 +280,11 @@ enum sandbox_event {
 struct inspection;
 struct stall_watch {
 	struct loop_timer timer;
-	struct vm_progress progress;   /* since the timer was set */
-	uint64_t wait_ms;	       /* until the next look at a guest that answers */
-	bool heard;		       /* something came since the timer was set */
-	struct inspection *inspection; /* under way */
-	struct list turn;	       /* on core->stall_turns while it waits for one */
+	struct vmproc_progress progress; /* since the timer was set */
+	uint64_t wait_ms;		 /* until the next look at a guest that answers */
+	bool heard;			 /* something came since the timer was set */
+	struct inspection *inspection;	 /* under way */
+	struct list turn;		 /* on core->stall_turns while it waits for one */
 };
 
 struct sandbox {
@@ -312,7 +312,7 @@ struct sandbox {
 	uint32_t slot, pid; /* as in the catalogue, and so is the VM's `instance` */
 	uint8_t instance[CTL_INSTANCE_LEN];
 	struct memory_use memory; /* as it was some seconds ago */
-	struct vm *vm;
+	struct vmproc *vm;
 	struct guest_link guest; /* to the agent: idle, at the running call, or on its way */
 	struct loop_timer redial;
 	uint64_t lost_ms;   /* when the agent's connection broke last; 0: never */
@@ -326,8 +326,8 @@ struct sandbox {
 	struct list interrupts, deletes, forks;
 	struct list ops; /* on files and terminals */
 	unsigned n_ops, n_listeners;
-	struct agent *spares[SPARES_MAX]; /* connections that wait for such */
-	struct loop_timer spare_timer;
+	struct agent *idle_conns[IDLE_CONNS_MAX]; /* connections that wait for such */
+	struct loop_timer idle_conn_timer;
 	struct core_call *copying;	/* the fork whose image is being taken */
 	struct freeze *freeze;		/* asked for, or under way */
 	char space[SANDBOX_ID_LEN + 1]; /* what it was resumed from: its files are in use */
@@ -340,10 +340,10 @@ struct sandbox {
 	struct output_account *output; /* where what is held of its output counts */
 	struct replay replay;
 	struct list follows;
-	struct diary *diary; /* NULL: events are not kept for a later life of the service */
+	struct journal *journal; /* NULL: events are not kept for a later life of the service */
 
 	struct list unrecorded; /* on core->unrecorded while the catalogue says that it lives */
-	struct vm *kept_vm;	/* dropped, but its slot stays taken as long; NULL: there is none */
+	struct vmproc *kept_vm; /* dropped, but its slot stays taken as long; NULL: there is none */
 	bool off_catalogue;	/* its row is gone already */
 	bool forget;		/* no trace is kept once the VM is gone */
 	int64_t ended_at_ms;
@@ -378,7 +378,7 @@ struct sandbox_hooks {
 	void (*view)(const struct sandbox *s, struct sandbox_view *view);
 };
 extern const struct sandbox_hooks stall_hooks, inspect_hooks, exec_hooks, fork_hooks, freeze_hooks,
-	resume_hooks, diff_hooks, op_hooks;
+	resume_hooks, diff_hooks, guest_op_hooks;
 
 /* False, and nothing changes, when the event has no place in the state. */
 bool sandbox_step(struct sandbox *s, enum sandbox_event event);
@@ -410,9 +410,9 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
 struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts);
 /* It is in the catalogue: it gets the VM, and calls may find it. */
 void sandbox_begin(struct sandbox *s, struct warm_parts *parts);
-extern const struct vm_owner sandbox_vm_owner;
+extern const struct vmproc_owner sandbox_vm_owner;
 void sandbox_dial(struct sandbox *s);
-void sandbox_lose_agent(struct sandbox *s, const char *why);
+void sandbox_lose_agent(struct sandbox *s, const char *reason);
 void sandbox_drop_agent(struct sandbox *s);
 /* Ends it: calls fail with `code`, the VM is dropped. `forget`: no trace is kept. */
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
@@ -483,7 +483,7 @@ struct call_ops {
 	 * Connections and VMs under way don't wait for that. NULL: put_away when it has failed. */
 	void (*finished)(struct core_call *call);
 	/* Tells the end. NULL: done_fn does, unless the call was abandoned. */
-	void (*tell)(struct core_call *call);
+	void (*notify)(struct core_call *call);
 	/* The client went away. NULL: the call goes on, and its end is not told. */
 	void (*abandon)(struct core_call *call);
 	/* Back-pressure. NULL: there is nothing to pause. */
@@ -498,7 +498,7 @@ struct core_call {
 	 * sandbox->calls,
 	 * ->interrupts, ->deletes, ->forks, ->ops; core->finished. */
 	struct list link;
-	struct later later;
+	struct deferred deferred;
 	uint64_t began_ms; /* on the loop's clock */
 	bool abandoned, failed;
 	unsigned coming;     /* sandboxes that it will have made, */
@@ -525,7 +525,7 @@ struct core_call {
 		struct interrupt *interrupt;
 		struct diff *diff;
 		struct fork *fork;
-		struct op *op;
+		struct guest_op *op;
 		struct freeze *freeze;
 		struct resume *resume;
 		struct backup *backup;
@@ -588,7 +588,7 @@ int catalogue_open(struct core *c, struct err *e);
 /* What the disk lacks is written; by the job that is under way, if there is one. */
 void catalogue_close(struct core *c);
 /* Returns what is wrong, in `text` where that has to be made, or NULL. */
-const char *catalogue_trouble(const struct core *c, char *text, size_t size);
+const char *catalogue_error(const struct core *c, char *text, size_t size);
 /* Until what is in the catalogue is on the disk, so that no power cut takes it back. `fn` comes
  * from the loop, with 0 or -errno. Cancelled: not. */
 struct store_sync;
@@ -681,7 +681,7 @@ struct core {
 		*hooks; /* of the parts above sandboxes, NULL-terminated */
 	struct loop *loop;
 	struct config config;
-	struct later_queue later;
+	struct deferred_queue deferred;
 	struct store *store;
 	struct keys *keys;
 	struct catalogue_job *catalogue_job; /* under way */
@@ -689,9 +689,9 @@ struct core {
 	uint32_t catalogue_retry_ms;	     /* since the last one failed; else 0 */
 	uint64_t behind_since_ms; /* so long the disk lacks something; 0: it has it all */
 	struct list syncs;	  /* struct store_sync, in order */
-	struct later sync_later;
+	struct deferred sync_deferred;
 	struct warden_client *warden;
-	struct vm_host vms;
+	struct vmproc_host vms;
 	struct list templates; /* struct template */
 	struct list builds;    /* templates that wait for their turn to boot */
 	struct template *building;
@@ -734,20 +734,20 @@ struct core {
 	struct list freezes;	  /* struct freeze */
 	struct list freeze_turns; /* struct tenant, with freezes that wait, the next first */
 	unsigned n_freezing;	  /* freezes that have a slot */
-	struct later freeze_later;
+	struct deferred freeze_deferred;
 	struct scrub *scrub;  /* under way */
 	struct list finished; /* calls whose end is to be told */
-	struct core_figures figures;
+	struct core_stats stats;
 	size_t waiting_bytes; /* of calls that no guest has taken yet */
 	struct output_budget output;
-	struct later output_later;
+	struct deferred output_deferred;
 	struct loop_timer housekeeping;
 	uint64_t slept_ms;     /* for so long the host has slept since it was booted */
 	int64_t clocks_ms;     /* the wall clock minus the boot-time clock; 0: not measured */
 	struct backup *backup; /* under way */
 	bool closing;
 	struct loop_timer closing_limit;
-	struct later closed;
+	struct deferred closed;
 	void (*shutdown_done)(void *arg);
 	void *shutdown_arg;
 	struct watching *watching; /* under way */
@@ -758,7 +758,7 @@ struct core {
 	struct list inspections; /* struct inspection: under way */
 	unsigned n_inspections;
 	struct list stall_turns; /* sandboxes that are to be inspected, the next first */
-	struct later stall_later;
+	struct deferred stall_deferred;
 	struct stall_reports {
 		unsigned written, left_out; /* lately */
 		uint64_t since_ms;

@@ -25,14 +25,14 @@ static void interrupt_put_away(struct core_call *call)
 	free(i);
 }
 
-static void finish(struct interrupt *i, const char *trouble)
+static void finish(struct interrupt *i, const char *error_text)
 {
 	struct core_call *call = i->call;
 	struct failure f;
 
 	failure_set(&f, 500, "agent_error", 0, "the call could not be interrupted: %s",
-		    trouble ? trouble : "");
-	call_finish(call, trouble ? &f : NULL);
+		    error_text ? error_text : "");
+	call_finish(call, error_text ? &f : NULL);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -40,7 +40,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	finish(arg, frame->type == AGENT_DONE ? NULL : "the guest's agent refused it");
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	finish(arg, text);
 }

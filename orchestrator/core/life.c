@@ -12,8 +12,8 @@ void core_watch_lives(struct core *c, core_life_fn *fn, void *arg)
 	c->life_arg = arg;
 }
 
-void life_tell(const struct sandbox *s, enum life_event event, const char *other, const char *space,
-	       const char *text)
+void life_notify(const struct sandbox *s, enum life_event event, const char *other,
+		 const char *space, const char *text)
 {
 	const struct life life = {
 		.event = event,
@@ -30,7 +30,7 @@ void life_tell(const struct sandbox *s, enum life_event event, const char *other
 		s->core->life_fn(s->core->life_arg, &life);
 }
 
-void life_tell_end(const struct sandbox *s)
+void life_notify_end(const struct sandbox *s)
 {
 	static const struct {
 		const char *code;
@@ -44,5 +44,5 @@ void life_tell_end(const struct sandbox *s)
 
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
 		if (!strcmp(s->ended_code, ends[i].code))
-			life_tell(s, ends[i].event, NULL, NULL, s->ended_text);
+			life_notify(s, ends[i].event, NULL, NULL, s->ended_text);
 }

@@ -52,7 +52,7 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 /* All that hangs on the parent's VM goes; the winner's comes in its place. */
 static void move_vm(struct sandbox *parent, struct sandbox *winner)
 {
-	struct vm *old = parent->vm;
+	struct vmproc *old = parent->vm;
 
 	guest_link_cancel_dial(&parent->guest);
 	guest_link_cancel_dial(&winner->guest);
@@ -66,19 +66,19 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	parent->pid = winner->pid;
 	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
 	parent->guest_busy = winner->guest_busy;
-	vm_set_owner(parent->vm, &sandbox_vm_owner, parent);
-	vm_drop(old, NULL, NULL);
+	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
+	vmproc_drop(old, NULL, NULL);
 }
 
 /* No number is given twice under the parent's id. */
-static uint64_t later_seq(const struct sandbox *parent, const struct sandbox *winner)
+static uint64_t deferred_seq(const struct sandbox *parent, const struct sandbox *winner)
 {
 	return parent->seq > winner->seq ? parent->seq : winner->seq;
 }
 
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
-	uint64_t seq = later_seq(parent, winner);
+	uint64_t seq = deferred_seq(parent, winner);
 	struct failure f;
 
 	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s meanwhile", winner->id,
@@ -88,12 +88,12 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner);
-	diary_remove(parent->diary);
-	parent->diary = winner->diary;
-	winner->diary = NULL;
+	journal_remove(parent->journal);
+	parent->journal = winner->journal;
+	winner->journal = NULL;
 	replay_fini(&parent->replay);
 	replay_move(&parent->replay, &winner->replay);
-	diary_count(parent->diary, parent->output);
+	journal_count(parent->journal, parent->output);
 	parent->seq = seq;
 	parent->seq_reserved = m->seq_reserved;
 	sandbox_end_merged(winner, m->at_ms, m->text);
@@ -122,7 +122,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.slot = winner->slot,
 		.pid = winner->pid,
 		.instance = winner->instance,
-		.seq_reserved = later_seq(parent, winner) + SEQ_BLOCK,
+		.seq_reserved = deferred_seq(parent, winner) + SEQ_BLOCK,
 		.at_ms = realtime_ms(),
 		.code = "merged",
 		.text = text,
@@ -135,10 +135,10 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		failure_set(f, 503, "catalogue", 5, "%s", e.text);
 		return false;
 	}
-	c->figures.merges++;
+	c->stats.merges++;
 	log_info("sandbox %s: goes on with the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
-	life_tell(parent, LIFE_MERGED, winner->id, NULL, NULL);
+	life_notify(parent, LIFE_MERGED, winner->id, NULL, NULL);
 	move(parent, winner, &m);
 	return true;
 }

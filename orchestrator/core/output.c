@@ -28,7 +28,7 @@ static void drop_older_half(struct sandbox *s)
 	size_t half = s->replay.bytes / 2, held = s->replay.bytes;
 
 	replay_drop(&s->replay, half > DROP_LEAST ? half : DROP_LEAST);
-	s->core->figures.output_dropped_bytes += held - s->replay.bytes;
+	s->core->stats.output_dropped_bytes += held - s->replay.bytes;
 	exec_keep_all(s, REPLAY_BYTES_MAX);
 }
 
@@ -66,7 +66,7 @@ void output_trim(struct core *c)
 			continue;
 		}
 		if (with_long_line(a))
-			later_run(&c->later, &c->output_later, cut_lines, c);
+			deferred_run(&c->deferred, &c->output_deferred, cut_lines, c);
 		return;
 	}
 }

@@ -20,8 +20,8 @@
 struct pool_item {
 	struct core *core;
 	struct list link;
-	struct vm *vm;	     /* a shell */
-	struct shelf *shelf; /* of a warm sandbox; NULL: it went while this one is made */
+	struct vmproc *vm;	    /* a shell */
+	struct pool_bucket *bucket; /* of a warm sandbox; NULL: it went while this one is made */
 	struct warm *warm;
 	bool kept; /* it is on its shelf */
 };
@@ -88,55 +88,55 @@ static void yield_if_wanted(struct core *c)
 
 /* --- shells --------------------------------------------------------------------------------- */
 
-static void on_shell_ready(void *arg)
+static void on_blank_ready(void *arg)
 {
 	struct pool_item *item = arg;
 	struct core *c = item->core;
 	struct pool *p = &c->pool;
 
 	p->spawning = NULL;
-	p->shell_pace.backoff_ms = 0;
-	p->n_shells++;
-	list_add_tail(&p->shells, &item->link);
+	p->blank_pace.backoff_ms = 0;
+	p->n_blanks++;
+	list_add_tail(&p->blanks, &item->link);
 	yield_if_wanted(c);
 	pool_check(c);
 }
 
-static void on_shell_died(void *arg, const char *why)
+static void on_blank_died(void *arg, const char *reason)
 {
 	struct pool_item *item = arg;
 	struct core *c = item->core;
 
-	log_warn("a shell in slot %u died: %s", vm_slot(item->vm), why);
-	vm_drop(item->vm, NULL, NULL);
+	log_warn("a shell in slot %u died: %s", vmproc_slot(item->vm), reason);
+	vmproc_drop(item->vm, NULL, NULL);
 	if (c->pool.spawning == item)
 		c->pool.spawning = NULL;
 	else
-		c->pool.n_shells--;
+		c->pool.n_blanks--;
 	item_free(item);
-	back_off(c, &c->pool.shell_pace);
+	back_off(c, &c->pool.blank_pace);
 }
 
-static const struct vm_owner shell_owner = {on_shell_ready, on_shell_died};
+static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
 
-static void make_shell(struct core *c)
+static void make_blank(struct core *c)
 {
 	struct pool_item *item = item_new(c);
-	struct vm_spec spec = size_shell_spec(c);
+	struct vmproc_spec spec = size_blank_spec(c);
 
 	c->pool.spawning = item;
-	item->vm = vm_spawn(&c->vms, &spec, &shell_owner, item);
+	item->vm = vmproc_spawn(&c->vms, &spec, &blank_owner, item);
 }
 
-struct vm *pool_take_shell(struct core *c, const struct size *size)
+struct vmproc *pool_take_blank(struct core *c, const struct size *size)
 {
-	struct pool_item *item = first(&c->pool.shells);
-	struct vm_spec spec = size_vm_spec(size, false);
+	struct pool_item *item = first(&c->pool.blanks);
+	struct vmproc_spec spec = size_vm_spec(size, false);
 
-	if (!item || !vm_fit(item->vm, &spec))
+	if (!item || !vmproc_fit(item->vm, &spec))
 		return NULL;
-	struct vm *vm = item->vm;
-	c->pool.n_shells--;
+	struct vmproc *vm = item->vm;
+	c->pool.n_blanks--;
 	item_free(item);
 	pool_check(c);
 	return vm;
@@ -144,31 +144,32 @@ struct vm *pool_take_shell(struct core *c, const struct size *size)
 
 /* --- warm sandboxes ------------------------------------------------------------------------- */
 
-static void shelf_init(struct shelf *s, struct template *t, uint32_t rootfs_gb, uint32_t wanted)
+static void pool_bucket_init(struct pool_bucket *s, struct template *t, uint32_t rootfs_gb,
+			     uint32_t wanted)
 {
-	*s = (struct shelf){.template = t, .rootfs_gb = rootfs_gb, .wanted = wanted};
+	*s = (struct pool_bucket){.template = t, .rootfs_gb = rootfs_gb, .wanted = wanted};
 	list_init(&s->link);
 	list_init(&s->warms);
 }
 
 static void drop_warm(struct pool_item *item)
 {
-	item->shelf->n--;
+	item->bucket->n--;
 	warm_free(item->warm);
 	item_free(item);
 }
 
-static void shelf_empty(struct shelf *s)
+static void pool_bucket_empty(struct pool_bucket *s)
 {
 	while (!list_empty(&s->warms))
 		drop_warm(first(&s->warms));
 }
 
-static void shelf_free(struct core *c, struct shelf *s)
+static void pool_bucket_free(struct core *c, struct pool_bucket *s)
 {
-	shelf_empty(s);
-	if (c->pool.making && c->pool.making->shelf == s)
-		c->pool.making->shelf = NULL;
+	pool_bucket_empty(s);
+	if (c->pool.making && c->pool.making->bucket == s)
+		c->pool.making->bucket = NULL;
 	list_del(&s->link);
 	template_put(s->template);
 	free(s);
@@ -177,7 +178,7 @@ static void shelf_free(struct core *c, struct shelf *s)
 static void on_made(struct pool_item *item, struct warm *w)
 {
 	struct core *c = item->core;
-	struct shelf *s = item->shelf;
+	struct pool_bucket *s = item->bucket;
 
 	c->pool.making = NULL;
 	if (!s) {
@@ -199,7 +200,7 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 {
 	struct pool_item *item = arg;
 	struct core *c = item->core;
-	struct shelf *s = item->shelf;
+	struct pool_bucket *s = item->bucket;
 
 	if (w) {
 		on_made(item, w);
@@ -214,27 +215,27 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 		back_off(c, &s->pace);
 }
 
-static void make_warm(struct core *c, struct shelf *s)
+static void make_warm(struct core *c, struct pool_bucket *s)
 {
 	struct warm_source from = {
-		.size = *template_size(s->template), .template = s->template, .rehearse = true};
+		.size = *template_size(s->template), .template = s->template, .prime = true};
 	struct pool_item *item = item_new(c);
 
 	from.size.rootfs_gb = s->rootfs_gb;
-	item->shelf = s;
+	item->bucket = s;
 	c->pool.making = item;
 	item->warm = warm_make(c, &from, on_warm, item);
 }
 
-static bool is_of(const struct shelf *s, const struct template *t, uint32_t rootfs_gb)
+static bool is_of(const struct pool_bucket *s, const struct template *t, uint32_t rootfs_gb)
 {
 	return s->template == t && s->rootfs_gb == rootfs_gb;
 }
 
-static struct shelf *find_other(struct core *c, const struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *find_other(struct core *c, const struct template *t, uint32_t rootfs_gb)
 {
 	list_each (pos, &c->pool.others) {
-		struct shelf *s = container_of(pos, struct shelf, link);
+		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (is_of(s, t, rootfs_gb))
 			return s;
@@ -242,11 +243,11 @@ static struct shelf *find_other(struct core *c, const struct template *t, uint32
 	return NULL;
 }
 
-static struct shelf *other_new(struct core *c, struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *other_new(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
-	struct shelf *s = must_alloc(sizeof(*s));
+	struct pool_bucket *s = must_alloc(sizeof(*s));
 
-	shelf_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
+	pool_bucket_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
 	s->background = true;
 	list_add_tail(&c->pool.others, &s->link);
 	return s;
@@ -255,11 +256,11 @@ static struct shelf *other_new(struct core *c, struct template *t, uint32_t root
 /* What was not asked for the longest makes room for another. */
 static void forget_oldest(struct core *c)
 {
-	struct shelf *oldest = NULL;
+	struct pool_bucket *oldest = NULL;
 	size_t n = 0;
 
 	list_each (pos, &c->pool.others) {
-		struct shelf *s = container_of(pos, struct shelf, link);
+		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (s->for_good)
 			continue;
@@ -267,15 +268,15 @@ static void forget_oldest(struct core *c)
 		n++;
 	}
 	if (n >= OTHERS_MAX)
-		shelf_free(c, oldest);
+		pool_bucket_free(c, oldest);
 }
 
 /* NULL: it has none, and none is kept. */
-static struct shelf *other_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *other_of(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
 	if (!c->config.pool_others || c->closing)
 		return NULL;
-	struct shelf *s = find_other(c, t, rootfs_gb);
+	struct pool_bucket *s = find_other(c, t, rootfs_gb);
 	if (!s) {
 		forget_oldest(c);
 		s = other_new(c, t, rootfs_gb);
@@ -286,13 +287,13 @@ static struct shelf *other_of(struct core *c, struct template *t, uint32_t rootf
 	return s;
 }
 
-static struct shelf *shelf_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *pool_bucket_of(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
 	struct pool *p = &c->pool;
 
 	if (is_of(&p->main, t, rootfs_gb))
 		return &p->main;
-	struct shelf *s = other_of(c, t, rootfs_gb);
+	struct pool_bucket *s = other_of(c, t, rootfs_gb);
 	if (s)
 		s->background = false;
 	return s;
@@ -319,12 +320,12 @@ static uint32_t kept_of_each(const struct core *c)
 	return min_u32(max_u32(share, 1), c->config.pool_others);
 }
 
-static bool has_shelf_left(const struct core *c, uint32_t wanted)
+static bool has_bucket_left(const struct core *c, uint32_t wanted)
 {
 	uint32_t kept = wanted;
 
 	list_each (pos, &c->pool.others) {
-		const struct shelf *s = container_of(pos, struct shelf, link);
+		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		kept += s->for_good ? s->wanted : 0;
 	}
@@ -333,13 +334,13 @@ static bool has_shelf_left(const struct core *c, uint32_t wanted)
 
 void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
-	struct shelf *s = find_other(c, t, rootfs_gb);
+	struct pool_bucket *s = find_other(c, t, rootfs_gb);
 
 	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
-	    (s && s->for_good) || !has_shelf_left(c, 1))
+	    (s && s->for_good) || !has_bucket_left(c, 1))
 		return;
 	uint32_t wanted = kept_of_each(c);
-	if (!has_shelf_left(c, wanted))
+	if (!has_bucket_left(c, wanted))
 		return;
 	if (!s)
 		s = other_new(c, t, rootfs_gb);
@@ -350,7 +351,7 @@ void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb)
 
 struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
-	struct shelf *s = shelf_of(c, t, rootfs_gb);
+	struct pool_bucket *s = pool_bucket_of(c, t, rootfs_gb);
 	struct pool_item *item = s && template_ready(t) ? first(&s->warms) : NULL;
 
 	pool_check(c);
@@ -369,7 +370,7 @@ uint32_t pool_warms(const struct core *c)
 	uint32_t n = c->pool.main.n;
 
 	list_each (pos, &c->pool.others)
-		n += container_of(pos, struct shelf, link)->n;
+		n += container_of(pos, struct pool_bucket, link)->n;
 	return n;
 }
 
@@ -386,21 +387,21 @@ static bool room(const struct core *c)
 	return c->vms.in_use < c->vms.max_vms && !is_wanted(c) && !host_memory_low();
 }
 
-static bool wants_warm(struct core *c, struct shelf *s)
+static bool wants_warm(struct core *c, struct pool_bucket *s)
 {
 	struct pool *p = &c->pool;
 
 	return !p->making && s->n < s->wanted && template_ready(s->template) && !is_wanted(c) &&
-	       (!s->background || core_is_calm(c)) && (p->n_shells || room(c)) &&
+	       (!s->background || core_is_calm(c)) && (p->n_blanks || room(c)) &&
 	       may_try(c, &s->pace);
 }
 
-static bool wants_shell(struct core *c)
+static bool wants_blank(struct core *c)
 {
 	struct pool *p = &c->pool;
 
-	return !p->spawning && p->n_shells < c->config.pool_shells && room(c) &&
-	       may_try(c, &p->shell_pace);
+	return !p->spawning && p->n_blanks < c->config.pool_shells && room(c) &&
+	       may_try(c, &p->blank_pace);
 }
 
 /* What was not asked for any more, and what a template that is made anew left. */
@@ -409,15 +410,15 @@ static void clear_others(struct core *c)
 	uint64_t now = loop_now_ms(c->loop);
 
 	list_each_safe (pos, &c->pool.others) {
-		struct shelf *s = container_of(pos, struct shelf, link);
+		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (!s->for_good && now >= s->asked_ms + OTHERS_KEPT_MS)
-			shelf_free(c, s);
+			pool_bucket_free(c, s);
 		else if (!template_ready(s->template))
-			shelf_empty(s);
+			pool_bucket_empty(s);
 	}
 	if (!template_ready(c->def))
-		shelf_empty(&c->pool.main);
+		pool_bucket_empty(&c->pool.main);
 }
 
 static void refill(void *arg)
@@ -430,10 +431,10 @@ static void refill(void *arg)
 	clear_others(c);
 	if (wants_warm(c, &p->main))
 		make_warm(c, &p->main);
-	if (wants_shell(c))
-		make_shell(c);
+	if (wants_blank(c))
+		make_blank(c);
 	list_each (pos, &p->others) {
-		struct shelf *s = container_of(pos, struct shelf, link);
+		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (wants_warm(c, s))
 			make_warm(c, s);
@@ -447,10 +448,10 @@ bool pool_is_full(const struct core *c)
 {
 	const struct pool *p = &c->pool;
 
-	if (p->making || p->spawning || p->n_shells < c->config.pool_shells)
+	if (p->making || p->spawning || p->n_blanks < c->config.pool_shells)
 		return false;
 	list_each (pos, &p->others) {
-		const struct shelf *s = container_of(pos, struct shelf, link);
+		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (s->n < s->wanted && template_ready(s->template))
 			return false;
@@ -461,20 +462,20 @@ bool pool_is_full(const struct core *c)
 static struct pool_item *least_worth(struct core *c)
 {
 	list_each (pos, &c->pool.others) {
-		struct shelf *s = container_of(pos, struct shelf, link);
+		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (!list_empty(&s->warms))
 			return first(&s->warms);
 	}
-	struct pool_item *shell = first(&c->pool.shells);
-	return shell ? shell : first(&c->pool.main.warms);
+	struct pool_item *blank = first(&c->pool.blanks);
+	return blank ? blank : first(&c->pool.main.warms);
 }
 
 void pool_yield_background(struct core *c)
 {
 	struct pool_item *item = c->pool.making;
 
-	if (!item || !item->shelf || !item->shelf->background)
+	if (!item || !item->bucket || !item->bucket->background)
 		return;
 	c->pool.making = NULL;
 	warm_free(item->warm);
@@ -487,12 +488,12 @@ bool pool_yield(struct core *c)
 
 	if (!item)
 		return false;
-	if (item->shelf) {
+	if (item->bucket) {
 		drop_warm(item);
 		return true;
 	}
-	c->pool.n_shells--;
-	vm_drop(item->vm, NULL, NULL);
+	c->pool.n_blanks--;
+	vmproc_drop(item->vm, NULL, NULL);
 	item_free(item);
 	return true;
 }
@@ -500,14 +501,15 @@ bool pool_yield(struct core *c)
 void pool_init(struct core *c)
 {
 	c->pool = (struct pool){.refill = {.fn = refill, .arg = c}};
-	list_init(&c->pool.shells);
+	list_init(&c->pool.blanks);
 	list_init(&c->pool.others);
-	shelf_init(&c->pool.main, NULL, 0, 0);
+	pool_bucket_init(&c->pool.main, NULL, 0, 0);
 }
 
 void pool_start(struct core *c)
 {
-	shelf_init(&c->pool.main, c->def, template_size(c->def)->rootfs_gb, c->config.pool_warm);
+	pool_bucket_init(&c->pool.main, c->def, template_size(c->def)->rootfs_gb,
+			 c->config.pool_warm);
 	pool_check(c);
 }
 
@@ -519,9 +521,9 @@ void pool_close(struct core *c)
 	while (pool_yield(c))
 		;
 	while (!list_empty(&p->others))
-		shelf_free(c, container_of(p->others.next, struct shelf, link));
+		pool_bucket_free(c, container_of(p->others.next, struct pool_bucket, link));
 	if (p->spawning) {
-		vm_drop(p->spawning->vm, NULL, NULL);
+		vmproc_drop(p->spawning->vm, NULL, NULL);
 		item_free(p->spawning);
 		p->spawning = NULL;
 	}

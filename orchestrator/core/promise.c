@@ -24,7 +24,7 @@ static uint64_t memory_mib(const struct core *c)
 }
 
 /* Returns the VM of one of the tenant's sandboxes, NULL when it has none. */
-static struct vm *vm_of(const struct tenant *t, size_t i)
+static struct vmproc *vm_of(const struct tenant *t, size_t i)
 {
 	return container_of(t->sandboxes.all[i], struct sandbox, listed)->vm;
 }
@@ -36,7 +36,7 @@ static uint64_t need_mib(const struct tenant *t)
 
 	for (size_t i = 0; i < t->sandboxes.n; i++) {
 		const struct sandbox *s = container_of(t->sandboxes.all[i], struct sandbox, listed);
-		uint64_t charged = s->vm ? vm_charged(s->vm) >> 20 : 0;
+		uint64_t charged = s->vm ? vmproc_charged(s->vm) >> 20 : 0;
 
 		if (s->vm)
 			mib += charged > s->size.ram_mib ? charged : s->size.ram_mib;
@@ -70,7 +70,7 @@ static void mark_all(struct core *c)
 
 		for (size_t i = 0; i < t->sandboxes.n; i++)
 			if (vm_of(t, i))
-				vm_set_oom(vm_of(t, i), over);
+				vmproc_set_oom(vm_of(t, i), over);
 	}
 }
 
@@ -93,7 +93,7 @@ static bool measure_all(struct core *c)
 		const struct tenant *t = container_of(pos, struct tenant, link);
 
 		for (size_t i = 0; i < t->sandboxes.n; i++)
-			asked = (vm_of(t, i) && vm_measure(vm_of(t, i))) || asked;
+			asked = (vm_of(t, i) && vmproc_measure(vm_of(t, i))) || asked;
 	}
 	return asked;
 }

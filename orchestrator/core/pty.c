@@ -7,37 +7,37 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/random.h"
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 
-#define PATIENCE_MS	  30000
-#define START_PATIENCE_MS 9000 /* the published client waits 10 s for its terminal */
-#define SILENCE_MS	  5000 /* a guest's agent that says nothing for so long has nothing to say */
-#define GATHER_MS	  5    /* what comes so soon behind the first piece goes with it */
-#define LIST_MAX	  256  /* AGENT_PTY_MAX, and more than any honest guest has */
+#define TIMEOUT_MS	 30000
+#define START_TIMEOUT_MS 9000 /* the published client waits 10 s for its terminal */
+#define SILENCE_MS	 5000 /* a guest's agent that says nothing for so long has nothing to say */
+#define GATHER_MS	 5    /* what comes so soon behind the first piece goes with it */
+#define LIST_MAX	 256  /* AGENT_PTY_MAX, and more than any honest guest has */
 
-static const struct op_kind plain_kind = {.patience_ms = PATIENCE_MS,
-					  .missing_code = "no_such_pty"};
+static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS,
+						.missing_code = "no_such_pty"};
 
 struct core_call *core_pty_resize(struct core *c, const char *tenant, const char *id,
 				  const char *pty, uint32_t cols, uint32_t rows, core_done_fn *fn,
 				  void *arg)
 {
-	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_pty_request request = {.type = AGENT_PTY_RESIZE,
 						  .id = pty,
 						  .cols = (uint16_t)cols,
 						  .rows = (uint16_t)rows};
 
-	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *id, const char *pty,
 				core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_pty_request request = {.type = AGENT_PTY_KILL, .id = pty};
 
-	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -49,31 +49,31 @@ static int encode_kill(struct id_op *o)
 	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
 }
 
-static void on_start_refused(struct op *op, uint32_t errnum, const char *text)
+static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *text)
 {
 	bool full = errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
 
-	op_fail(op, full ? 429 : 400, full ? "too_many" : "pty_failed", "%s", text);
+	guest_op_fail(op, full ? 429 : 400, full ? "too_many" : "pty_failed", "%s", text);
 }
 
-static void on_start_done(struct op *op)
+static void on_start_done(struct guest_op *op)
 {
-	op->call->core->figures.ptys += !op->call->abandoned;
+	op->call->core->stats.ptys += !op->call->abandoned;
 	id_op_done(op);
 }
 
-static const struct op_kind start_kind = {
-	.patience_ms = START_PATIENCE_MS,
+static const struct guest_op_kind start_kind = {
+	.timeout_ms = START_TIMEOUT_MS,
 	.undoes = true,
 	.done = on_start_done,
 	.refused = on_start_refused,
-	.tell = id_op_tell,
+	.notify = id_op_tell,
 };
 
 struct core_call *core_pty_start(struct core *c, const char *tenant, const char *id,
 				 const struct pty_spec *spec, core_id_fn *fn, void *arg)
 {
-	struct op *op = op_new(c, &start_kind, sizeof(struct id_op), arg);
+	struct guest_op *op = guest_op_new(c, &start_kind, sizeof(struct id_op), arg);
 	struct id_op *o = container_of(op, struct id_op, op);
 	struct failure ignored;
 	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);
@@ -91,13 +91,13 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	op->call->id_fn = fn;
 	o->undo = encode_kill;
 	random_id(o->id, sizeof(o->id), "pty_");
-	return op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
 }
 
 /* --- input: as many requests, one after the other, as its bytes need ------------------------- */
 
 struct input_op {
-	struct op op;
+	struct guest_op op;
 	char id[CORE_ID_LEN + 1];
 	const uint8_t *input; /* the caller's */
 	size_t left;
@@ -111,22 +111,22 @@ static int encode_input(struct input_op *o)
 
 	o->input += part;
 	o->left -= part;
-	o->op.call->core->figures.pty_bytes_in += part;
+	o->op.call->core->stats.pty_bytes_in += part;
 	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
 }
 
-static void on_input_done(struct op *op)
+static void on_input_done(struct guest_op *op)
 {
 	struct input_op *o = container_of(op, struct input_op, op);
 
 	if (o->left)
-		op_next(op, encode_input(o));
+		guest_op_next(op, encode_input(o));
 	else
-		op_succeed(op);
+		guest_op_succeed(op);
 }
 
-static const struct op_kind input_kind = {
-	.patience_ms = PATIENCE_MS,
+static const struct guest_op_kind input_kind = {
+	.timeout_ms = TIMEOUT_MS,
 	.impatient_code = "pty_full",
 	.missing_code = "no_such_pty",
 	.done = on_input_done,
@@ -136,20 +136,20 @@ struct core_call *core_pty_input(struct core *c, const char *tenant, const char 
 				 const char *pty, const void *data, size_t len, core_done_fn *fn,
 				 void *arg)
 {
-	struct op *op = op_new(c, &input_kind, sizeof(struct input_op), arg);
+	struct guest_op *op = guest_op_new(c, &input_kind, sizeof(struct input_op), arg);
 	struct input_op *o = container_of(op, struct input_op, op);
 
 	op->call->done_fn = fn;
 	snprintf(o->id, sizeof(o->id), "%s", pty);
 	o->input = data;
 	o->left = len;
-	return op_start(op, tenant, id, encode_input(o));
+	return guest_op_start(op, tenant, id, encode_input(o));
 }
 
 /* --- attach --------------------------------------------------------------------------------- */
 
 struct attach_op {
-	struct op op;
+	struct guest_op op;
 	struct pty_sink sink;
 	char id[CORE_ID_LEN + 1];
 	/* First it is looked for, since the attach to a silent one has no answer. */
@@ -161,18 +161,18 @@ struct attach_op {
 };
 
 /* False when the guest broke the rules. */
-static bool note_bytes(struct op *op, const struct agent_frame *frame, uint64_t *place)
+static bool note_bytes(struct guest_op *op, const struct agent_frame *frame, uint64_t *place)
 {
 	if (frame->place < *place) {
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 		return false;
 	}
 	*place = frame->place + frame->len;
-	op->call->core->figures.pty_bytes_out += frame->len;
+	op->call->core->stats.pty_bytes_out += frame->len;
 	return true;
 }
 
-static int encode_attach(struct op *op, const char *pty, uint64_t place)
+static int encode_attach(struct guest_op *op, const char *pty, uint64_t place)
 {
 	const struct agent_pty_request request = {
 		.type = AGENT_PTY_ATTACH, .id = pty, .place = place};
@@ -183,42 +183,44 @@ static int encode_attach(struct op *op, const char *pty, uint64_t place)
 static void on_listed(struct attach_op *o, const struct agent_frame *frame)
 {
 	if (frame->type != AGENT_PTY || ++o->n > LIST_MAX)
-		op_fail_rules(&o->op);
+		guest_op_fail_rules(&o->op);
 	else if (!memcmp(frame->pty.id, o->id, CORE_ID_LEN))
 		o->found = true;
 }
 
-static void on_attach_done(struct op *op)
+static void on_attach_done(struct guest_op *op)
 {
 	struct attach_op *o = container_of(op, struct attach_op, op);
 	uint64_t place = o->place;
 
 	if (!o->looking) {
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 	} else if (!o->found) {
-		op_fail(op, 404, "no_such_pty", "there is no terminal %s in this sandbox", o->id);
+		guest_op_fail(op, 404, "no_such_pty", "there is no terminal %s in this sandbox",
+			      o->id);
 	} else {
 		o->looking = false;
 		o->place = 0;
-		op_next(op, encode_attach(op, o->id, place));
+		guest_op_next(op, encode_attach(op, o->id, place));
 		if (!op->call->failed)
 			o->sink.found(op->call->arg);
 	}
 }
 
 /* After the output nothing else may come. */
-static void on_exit_frame(struct op *op, const struct agent_frame *frame, bool *exited, int *code)
+static void on_exit_frame(struct guest_op *op, const struct agent_frame *frame, bool *exited,
+			  int *code)
 {
 	if (frame->type != AGENT_EXIT) {
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 		return;
 	}
 	*exited = true;
 	*code = frame->exit_code;
-	op_succeed(op);
+	guest_op_succeed(op);
 }
 
-static void on_attach_frame(struct op *op, const struct agent_frame *frame)
+static void on_attach_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct attach_op *o = container_of(op, struct attach_op, op);
 
@@ -244,34 +246,35 @@ static void attach_tell(struct core_call *call)
 		o->sink.exited(call->arg, o->exit_code);
 }
 
-static const struct op_kind attach_kind = {
+static const struct guest_op_kind attach_kind = {
 	.listens = true,
 	.missing_code = "no_such_pty",
 	.frame = on_attach_frame,
 	.done = on_attach_done,
-	.tell = attach_tell,
+	.notify = attach_tell,
 };
 
 struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
 				  const char *pty, uint64_t place, const struct pty_sink *sink,
 				  void *arg)
 {
-	struct op *op = op_new(c, &attach_kind, sizeof(struct attach_op), arg);
+	struct guest_op *op = guest_op_new(c, &attach_kind, sizeof(struct attach_op), arg);
 	struct attach_op *o = container_of(op, struct attach_op, op);
 
 	o->sink = *sink;
 	snprintf(o->id, sizeof(o->id), "%s", pty);
 	o->looking = sink->found != NULL;
 	if (!o->looking)
-		return op_start(op, tenant, id, encode_attach(op, pty, place));
+		return guest_op_start(op, tenant, id, encode_attach(op, pty, place));
 	o->place = place;
-	return op_start(op, tenant, id, agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id,
+			      agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
 }
 
 /* --- read: an attach for a while ------------------------------------------------------------- */
 
 struct read_op {
-	struct op op;
+	struct guest_op op;
 	core_pty_read_fn *fn;
 	struct loop_timer limit; /* of the read, then of what is gathered behind the first piece */
 	uint64_t until_ms;
@@ -283,7 +286,7 @@ struct read_op {
 	int exit_code;
 };
 
-static struct read_op *read_of(struct op *op)
+static struct read_op *read_of(struct guest_op *op)
 {
 	return container_of(op, struct read_op, op);
 }
@@ -293,7 +296,7 @@ static void on_limit(void *arg)
 	struct read_op *o = arg;
 
 	if (o->op.sandbox)
-		op_enough(&o->op);
+		guest_op_enough(&o->op);
 }
 
 static void on_first_bytes(struct read_op *o, bool silent)
@@ -315,7 +318,7 @@ static void on_read_bytes(struct read_op *o, const struct agent_frame *frame)
 	if (!note_bytes(&o->op, frame, &next))
 		return;
 	if (o->len && frame->place != o->next) {
-		op_enough(&o->op);
+		guest_op_enough(&o->op);
 		return;
 	}
 	if (!o->answered)
@@ -326,10 +329,10 @@ static void on_read_bytes(struct read_op *o, const struct agent_frame *frame)
 	o->len += len;
 	o->next = frame->place + len;
 	if (o->len == o->max && len < frame->len)
-		op_enough(&o->op);
+		guest_op_enough(&o->op);
 }
 
-static void on_read_frame(struct op *op, const struct agent_frame *frame)
+static void on_read_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct read_op *o = read_of(op);
 
@@ -353,25 +356,25 @@ static void read_tell(struct core_call *call)
 		o->fn(call->arg, call->failed ? NULL : &out, call->failed ? &call->failure : NULL);
 }
 
-static void read_fini(struct op *op)
+static void read_fini(struct guest_op *op)
 {
 	loop_timer_clear(op->call->core->loop, &read_of(op)->limit);
 	free(read_of(op)->data);
 }
 
-static const struct op_kind read_kind = {
+static const struct guest_op_kind read_kind = {
 	.listens = true,
 	.missing_code = "no_such_pty",
 	.frame = on_read_frame,
-	.done = op_fail_rules,
-	.tell = read_tell,
+	.done = guest_op_fail_rules,
+	.notify = read_tell,
 	.fini = read_fini,
 };
 
 struct core_call *core_pty_read(struct core *c, const char *tenant, const char *id, const char *pty,
 				const struct pty_read *read, core_pty_read_fn *fn, void *arg)
 {
-	struct op *op = op_new(c, &read_kind, sizeof(struct read_op), arg);
+	struct guest_op *op = guest_op_new(c, &read_kind, sizeof(struct read_op), arg);
 	struct read_op *o = read_of(op);
 	int ret = encode_attach(op, pty, read->place);
 
@@ -381,7 +384,7 @@ struct core_call *core_pty_read(struct core *c, const char *tenant, const char *
 	o->data = malloc(o->max); /* its pages are there when output is */
 	if (!o->data)
 		ret = -ENOMEM;
-	struct core_call *call = op_start(op, tenant, id, ret);
+	struct core_call *call = guest_op_start(op, tenant, id, ret);
 	o->until_ms = loop_now_ms(c->loop) + read->timeout_ms;
 	o->limit = (struct loop_timer){.fn = on_limit, .arg = o};
 	if (op->sandbox)
@@ -393,19 +396,19 @@ struct core_call *core_pty_read(struct core *c, const char *tenant, const char *
 /* --- list ----------------------------------------------------------------------------------- */
 
 struct list_op {
-	struct op op;
+	struct guest_op op;
 	struct pty_list_sink sink;
 	unsigned n;
 };
 
-static void on_list_frame(struct op *op, const struct agent_frame *frame)
+static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct list_op *o = container_of(op, struct list_op, op);
 	const struct agent_pty *p = &frame->pty;
 	struct pty_view view;
 
 	if (frame->type != AGENT_PTY || ++o->n > LIST_MAX) {
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 		return;
 	}
 	view = (struct pty_view){.label = (const char *)p->label,
@@ -425,18 +428,19 @@ static void list_tell(struct core_call *call)
 		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
 }
 
-static const struct op_kind list_kind = {
-	.patience_ms = PATIENCE_MS,
+static const struct guest_op_kind list_kind = {
+	.timeout_ms = TIMEOUT_MS,
 	.missing_code = "no_such_pty",
 	.frame = on_list_frame,
-	.tell = list_tell,
+	.notify = list_tell,
 };
 
 struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,
 				const struct pty_list_sink *sink, void *arg)
 {
-	struct op *op = op_new(c, &list_kind, sizeof(struct list_op), arg);
+	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), arg);
 
 	container_of(op, struct list_op, op)->sink = *sink;
-	return op_start(op, tenant, id, agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id,
+			      agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
 }

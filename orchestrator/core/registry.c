@@ -94,7 +94,8 @@ static bool walk(struct core *c, const struct list_name *list, struct list_page 
 	const struct roster *r = roster_of(c, list, &f);
 	size_t at = r ? roster_after(r, &page->after) : 0;
 
-	for (; r && at < r->n && list_place_compare(&r->all[at]->place, &page->last) <= 0; at++) {
+	for (; r && at < r->n && list_position_compare(&r->all[at]->place, &page->last) <= 0;
+	     at++) {
 		if (!most--)
 			return true;
 		page->after = r->all[at]->place;

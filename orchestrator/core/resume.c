@@ -31,7 +31,7 @@ struct resume {
 	struct space_resume how;
 	struct read_job *job;
 	struct space_manifest manifest;
-	struct vm_image *image;
+	struct vmproc_image *image;
 	struct stat memory; /* of its file */
 	struct private_wait private_wait;
 	int writable; /* the VM's disk layer; -1: none, for `layer_err` */
@@ -65,7 +65,7 @@ static void resume_put_away(struct core_call *call)
 	private_unwait(&r->private_wait);
 	disk_close(call->core->loop, &r->writable);
 	warm_free(r->warm);
-	vm_image_put(r->image);
+	vmproc_image_put(r->image);
 	store_sync_cancel(r->sync);
 	space_manifest_fini(&r->manifest);
 	free(r->tenant);
@@ -74,7 +74,7 @@ static void resume_put_away(struct core_call *call)
 
 static void fail(struct resume *r, const struct failure *f)
 {
-	r->call->core->figures.resume_failures++;
+	r->call->core->stats.resume_failures++;
 	call_finish(r->call, f);
 }
 
@@ -116,7 +116,7 @@ static void begin(struct resume *r, struct sandbox *s, struct warm_parts *parts)
 	struct core *c = r->call->core;
 	struct space *p = r->space;
 
-	c->figures.resumes++;
+	c->stats.resumes++;
 	log_info("space %s: resumed as sandbox %s", p->id, s->id);
 	memcpy(s->space, p->id, sizeof(s->space));
 	memcpy(r->id, s->id, sizeof(r->id));
@@ -124,7 +124,7 @@ static void begin(struct resume *r, struct sandbox *s, struct warm_parts *parts)
 	space_forget(p);
 	call_expects_none(r->call);
 	sandbox_begin(s, parts);
-	life_tell(s, LIFE_RESUMED, NULL, s->space, NULL);
+	life_notify(s, LIFE_RESUMED, NULL, s->space, NULL);
 	exec_go_on(s);
 	r->sync = store_sync(c, on_synced, r);
 }
@@ -171,17 +171,17 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 
 static int make_image(struct resume *r, struct space_read *read)
 {
-	struct vm_image image = {.memory_layers = read->manifest.memory_layers,
-				 .layers = read->manifest.layers,
-				 .disk_bytes = read->manifest.disk_bytes,
-				 .nfds = read->manifest.n_files};
+	struct vmproc_image image = {.memory_layers = read->manifest.memory_layers,
+				     .layers = read->manifest.layers,
+				     .disk_bytes = read->manifest.disk_bytes,
+				     .nfds = read->manifest.n_files};
 	struct space_manifest *m = &read->manifest;
 
 	if (!size_equal(&m->size, &r->space->size) || strcmp(m->template, r->space->template) != 0)
 		return err_say(&read->err, EINVAL, "its manifest is that of another Space");
 	for (unsigned i = 0; i < image.nfds; i++)
 		image.fds[i] = take_fd(&read->fds[i]);
-	r->image = vm_image_of(&image);
+	r->image = vmproc_image_of(&image);
 	r->memory = read->memory;
 	r->manifest = *m;
 	m->call = (struct exec_point){0};
@@ -202,7 +202,7 @@ static void start_vm(struct resume *r)
 	}
 	const struct warm_source from = {.size = r->space->size,
 					 .image = r->image,
-					 .shell = pool_take_shell(c, &r->space->size),
+					 .blank = pool_take_blank(c, &r->space->size),
 					 .writable = take_fd(&r->writable),
 					 .closed = !r->how.egress};
 	r->warm = warm_make(c, &from, on_warm, r);
@@ -330,7 +330,7 @@ static void resume_abandon(struct core_call *call)
 		call_free(call);
 }
 
-static void resume_tell(struct core_call *call)
+static void resume_notify(struct core_call *call)
 {
 	struct resume *r = call->resume;
 	struct failure f = call->failure;
@@ -347,7 +347,7 @@ static void resume_tell(struct core_call *call)
 static const struct call_ops resume_ops = {
 	.makes_sandboxes = true,
 	.put_away = resume_put_away,
-	.tell = resume_tell,
+	.notify = resume_notify,
 	.abandon = resume_abandon,
 };
 
@@ -360,7 +360,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	call->create_fn = fn;
 	struct space *p = space_find(c, tenant, id, &f);
 	if (!p || !check(c, p, how, &f)) {
-		c->figures.resume_failures++;
+		c->stats.resume_failures++;
 		call_finish(call, &f);
 		return call;
 	}

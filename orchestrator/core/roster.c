@@ -8,21 +8,21 @@
 
 #define FIRST_ROOM 4
 
-int list_place_compare(const struct list_place *a, const struct list_place *b)
+int list_position_compare(const struct list_position *a, const struct list_position *b)
 {
 	if (a->at_ms != b->at_ms)
 		return a->at_ms < b->at_ms ? -1 : 1;
 	return strcmp(a->id, b->id);
 }
 
-size_t roster_after(const struct roster *r, const struct list_place *place)
+size_t roster_after(const struct roster *r, const struct list_position *place)
 {
 	size_t from = 0, to = r->n;
 
 	while (from < to) {
 		size_t middle = from + (to - from) / 2;
 
-		if (list_place_compare(&r->all[middle]->place, place) <= 0)
+		if (list_position_compare(&r->all[middle]->place, place) <= 0)
 			from = middle + 1;
 		else
 			to = middle;

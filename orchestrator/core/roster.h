@@ -14,7 +14,7 @@
 
 /* To be embedded in what is listed. */
 struct listed {
-	struct list_place place;
+	struct list_position place;
 };
 
 struct roster {
@@ -23,14 +23,14 @@ struct roster {
 };
 
 /* Compares as memcmp does. */
-int list_place_compare(const struct list_place *a, const struct list_place *b);
+int list_position_compare(const struct list_position *a, const struct list_position *b);
 /* The place of each entry is its own. */
 void roster_add(struct roster *r, struct listed *l);
 /* It is in there. */
 void roster_remove(struct roster *r, const struct listed *l);
 /* Returns the number of the first entry behind `place`, which need not be anybody's; r->n when
  * there is none. */
-size_t roster_after(const struct roster *r, const struct list_place *place);
+size_t roster_after(const struct roster *r, const struct list_position *place);
 /* Frees the array; entries are the callers'. It is empty then, and may be used again. */
 void roster_fini(struct roster *r);
 

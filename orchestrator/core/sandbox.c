@@ -216,8 +216,8 @@ static void shed(struct sandbox *s)
 	sandbox_drop_agent(s);
 	RUN_HOOKS(s, shed, s);
 	replay_fini(&s->replay);
-	diary_close(s->diary);
-	s->diary = NULL;
+	journal_close(s->journal);
+	s->journal = NULL;
 }
 
 void sandbox_free(struct sandbox *s)
@@ -245,9 +245,9 @@ void sandbox_free(struct sandbox *s)
 struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts)
 {
 	memcpy(s->id, parts->id, sizeof(s->id));
-	s->slot = vm_slot(parts->vm);
-	s->pid = vm_pid(parts->vm);
-	memcpy(s->instance, vm_instance(parts->vm), sizeof(s->instance));
+	s->slot = vmproc_slot(parts->vm);
+	s->pid = vmproc_pid(parts->vm);
+	memcpy(s->instance, vmproc_instance(parts->vm), sizeof(s->instance));
 	s->created_at_ms = realtime_ms();
 	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
 	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
@@ -282,13 +282,13 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	s->vm = parts->vm;
 	guest_link_take(&s->guest, parts->agent);
 	*parts = (struct warm_parts){0};
-	vm_set_owner(s->vm, &sandbox_vm_owner, s);
-	vm_give_head_start(s->vm, HEAD_START_MS);
+	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
+	vmproc_give_head_start(s->vm, HEAD_START_MS);
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
-	s->diary = diary_new(s->core->config.run_dir, s->slot, s->pid);
-	diary_count(s->diary, s->output);
+	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	journal_count(s->journal, s->output);
 	RUN_HOOKS(s, begun, s);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
@@ -365,7 +365,7 @@ void sandbox_touch(struct sandbox *s)
 {
 	core_touch(s->core);
 	s->idle_since_ms = boottime_ms();
-	diary_times(s->diary, s->expires_ms, s->idle_since_ms);
+	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
 	set_idle(s);
 }
 
@@ -376,17 +376,17 @@ static void on_vm_ready(void *arg) /* of an adopted VM */
 	sandbox_dial(arg);
 }
 
-static void on_vm_died(void *arg, const char *why)
+static void on_vm_died(void *arg, const char *reason)
 {
 	struct sandbox *s = arg;
 
-	s->core->figures.vm_deaths++;
-	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, why);
+	s->core->stats.vm_deaths++;
+	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, reason);
 	adopt_leave_foreign(s);
-	sandbox_end(s, "vm_died", why, false);
+	sandbox_end(s, "vm_died", reason, false);
 }
 
-const struct vm_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
+const struct vmproc_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
 
 static void on_agent_frame(void *arg, const struct agent_frame *frame)
 {
@@ -417,9 +417,9 @@ static void redial_soon(struct sandbox *s)
 
 /* The next call is not to wait for a handshake. Whether it was the connection alone that broke or
  * the VM is dead shows when the new one is there, or not. */
-void sandbox_lose_agent(struct sandbox *s, const char *why)
+void sandbox_lose_agent(struct sandbox *s, const char *reason)
 {
-	log_warn("sandbox %s: connection to its agent lost: %s", s->id, why);
+	log_warn("sandbox %s: connection to its agent lost: %s", s->id, reason);
 	sandbox_drop_agent(s);
 	s->guest_busy = true;
 	redial_soon(s);
@@ -440,19 +440,19 @@ static void on_agent_reached(void *arg)
 	RUN_HOOKS(s, agent_reached, s);
 }
 
-static void on_agent_lost(void *arg, enum guest_lost reason, const char *text)
+static void on_agent_lost(void *arg, enum guest_lost how, const char *text)
 {
 	struct sandbox *s = arg;
-	char why[ERR_TEXT_MAX];
+	char reason[ERR_TEXT_MAX];
 
-	if (reason == GUEST_BROKEN) {
+	if (how == GUEST_BROKEN) {
 		sandbox_lose_agent(s, text);
 		return;
 	}
-	if (reason == GUEST_UNREACHED && !vm_is_running(s->vm))
+	if (how == GUEST_UNREACHED && !vmproc_is_running(s->vm))
 		return; /* the VM's death is told next */
-	snprintf(why, sizeof(why), "its guest can't be reached: %.180s", text);
-	on_vm_died(s, why);
+	snprintf(reason, sizeof(reason), "its guest can't be reached: %.180s", text);
+	on_vm_died(s, reason);
 }
 
 static const struct guest_link_events link_events = {
@@ -464,10 +464,10 @@ static const struct guest_link_events link_events = {
 
 void sandbox_dial(struct sandbox *s)
 {
-	uint32_t still_ms = s->state == SBX_ADOPTING ? ADOPT_STILL_MS : DIAL_STILL_MS;
+	uint32_t stalled_ms = s->state == SBX_ADOPTING ? ADOPT_STILL_MS : DIAL_STILL_MS;
 
 	if (!s->guest.dial && !s->guest.agent)
-		guest_link_dial_while_working(&s->guest, s->vm, still_ms);
+		guest_link_dial_while_working(&s->guest, s->vm, stalled_ms);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
@@ -522,8 +522,8 @@ static void leave(struct sandbox *s)
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, s->ended_text);
 	calls_fail(&s->calls, &f);
 	sandbox_fail_side_calls(s, &f);
-	diary_remove(s->diary);
-	s->diary = NULL;
+	journal_remove(s->journal);
+	s->journal = NULL;
 	shed(s);
 	if (s->vm)
 		ended_drop_vm(s, on_vm_gone);
@@ -546,7 +546,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	s->forget = forget;
 	note_end(s, realtime_ms(), code, text);
 	ended_record(s);
-	life_tell_end(s);
+	life_notify_end(s);
 	leave(s);
 }
 
@@ -554,7 +554,7 @@ void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, cons
 {
 	sandbox_step(s, SBX_END);
 	note_end(s, at_ms, "frozen", text);
-	life_tell(s, LIFE_FROZEN, NULL, space, NULL);
+	life_notify(s, LIFE_FROZEN, NULL, space, NULL);
 	leave(s);
 }
 

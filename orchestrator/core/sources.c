@@ -18,7 +18,7 @@ static void add(struct sources *s, const struct config *config, const char *name
 	struct err e = {0};
 
 	known->ret = source_find(config, name, &known->source, &e);
-	snprintf(known->why, sizeof(known->why), "%s", e.text);
+	snprintf(known->reason, sizeof(known->reason), "%s", e.text);
 	s->n += known->ret != -ENOENT; /* removed just now */
 }
 

@@ -209,7 +209,7 @@ static uint64_t bytes_on_disk(const struct stat *st)
 	return (uint64_t)st->st_blocks * 512;
 }
 
-void space_write_begin(struct space_write *w, const char *state_dir, struct vm_image *image)
+void space_write_begin(struct space_write *w, const char *state_dir, struct vmproc_image *image)
 {
 	struct stat st;
 
@@ -359,7 +359,7 @@ static int begin_file(struct space_write *w)
 
 /* What was walked over begins to go to disk, and what was before is there: one flush at the end, of
  * gigabytes, would keep the worker from what others wait for. A failure is that flush's to tell. */
-static void flush_piece(const struct space_write *w, uint64_t from)
+static void flush_chunk(const struct space_write *w, uint64_t from)
 {
 	const int fd = w->out >= 0 ? w->out : w->walk.in;
 
@@ -455,7 +455,7 @@ static int write_some(struct space_write *w)
 		uint64_t from = w->walk.at;
 		ret = known ? 1 : file_walk_step(&w->walk, SPACE_PIECE - done, &done, &w->err);
 		if (done > before)
-			flush_piece(w, from);
+			flush_chunk(w, from);
 		atomic_fetch_add(&w->written, done - before);
 		if (ret == 1)
 			ret = end_file(w);

@@ -23,7 +23,7 @@
 struct space_write {
 	char state_dir[CONFIG_PATH_MAX];
 	struct space_manifest manifest; /* files: filled here */
-	struct vm_image *image;		/* what is written; held */
+	struct vmproc_image *image;	/* what is written; held */
 	atomic_bool cancelled;		/* the next step is the last, and leaves nothing behind */
 	atomic_ullong written, total;	/* bytes */
 	uint64_t size_bytes;		/* of the disk; not what is the template's, and all have */
@@ -36,7 +36,7 @@ struct space_write {
 	bool open, shared, for_base;
 	struct file_walk walk;
 };
-void space_write_begin(struct space_write *w, const char *state_dir, struct vm_image *image);
+void space_write_begin(struct space_write *w, const char *state_dir, struct vmproc_image *image);
 void space_write_step(struct space_write *w);
 /* Frees what it has, but the image. */
 void space_write_fini(struct space_write *w);
@@ -49,7 +49,7 @@ struct space_read {
 	bool over;
 	int ret;
 	struct err err;
-	/* the result: descriptors in the order of a vm_image, to be taken */
+	/* the result: descriptors in the order of a vmproc_image, to be taken */
 	struct space_manifest manifest;
 	int fds[CTL_FDS_MAX];
 	struct stat memory; /* of the file at TEMPLATE_MEMORY */

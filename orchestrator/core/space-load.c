@@ -78,7 +78,7 @@ static void on_lost(void *arg, const char *id, int64_t since_ms)
 	lost->due_ms = boottime_ms() + (uint64_t)(left > 0 ? left : 0);
 	lost->removed_at_ms = since_ms + LOST_KEPT_MS;
 	list_add_tail(&c->lost_spaces, &lost->link);
-	c->figures.spaces_lost++;
+	c->stats.spaces_lost++;
 	log_warn("space %s is on the disk and not in the catalogue: it is kept for %lld h more, as "
 		 "STATE_DIR/spaces/%s.lost (docs/operating.md, Backup)",
 		 id, (long long)(left > 0 ? left : 0) / 3600000, id);
@@ -94,7 +94,7 @@ void spaces_lost_check(struct core *c)
 		log_warn("space %s was lost for %d days: its files are removed", lost->id,
 			 LOST_KEPT_DAYS);
 		space_files_drop(c, lost->id);
-		c->figures.spaces_lost--;
+		c->stats.spaces_lost--;
 		list_del(&lost->link);
 		free(lost);
 	}

@@ -26,7 +26,7 @@ struct space_manifest {
 	uint32_t memory_layers, layers;
 	bool guest_busy;
 	struct exec_point call; /* that ran when it was frozen */
-	unsigned n_files;	/* in the order of a vm_image */
+	unsigned n_files;	/* in the order of a vmproc_image */
 	struct space_file files[CTL_FDS_MAX];
 };
 

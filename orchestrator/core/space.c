@@ -59,8 +59,8 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	memcpy(p->listed.place.id, p->id, sizeof(p->id));
 	roster_add(&p->owner->spaces, &p->listed);
 	p->owner->spaces_bytes += p->size_bytes;
-	c->figures.spaces++;
-	c->figures.spaces_bytes += p->size_bytes;
+	c->stats.spaces++;
+	c->stats.spaces_bytes += p->size_bytes;
 	return p;
 }
 
@@ -68,9 +68,9 @@ void space_forget(struct space *p)
 {
 	struct core *c = p->core;
 
-	c->figures.spaces--;
-	c->figures.spaces_bytes -= p->size_bytes;
-	c->figures.spaces_damaged -= p->damage[0] != 0;
+	c->stats.spaces--;
+	c->stats.spaces_bytes -= p->size_bytes;
+	c->stats.spaces_damaged -= p->damage[0] != 0;
 	space_free(p);
 }
 
@@ -82,7 +82,7 @@ void space_checked(struct space *p)
 void space_damaged(struct space *p, const char *what)
 {
 	log_error("space %s is damaged: %s", p->id, what);
-	p->core->figures.spaces_damaged += !p->damage[0];
+	p->core->stats.spaces_damaged += !p->damage[0];
 	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
 }
 

@@ -41,7 +41,7 @@ bool size_choose(const struct source *from, const struct sandbox_spec *spec,
 	return true;
 }
 
-struct vm_spec size_shell_spec(const struct core *c)
+struct vmproc_spec size_blank_spec(const struct core *c)
 {
 	struct size host = size_host(), most = *template_size(c->def);
 	struct sizes sizes;

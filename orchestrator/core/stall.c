@@ -13,7 +13,7 @@
 
 static void wait_on(struct sandbox *s, uint64_t ms)
 {
-	vm_progress_begin(&s->stall.progress, s->pid);
+	vmproc_progress_begin(&s->stall.progress, s->pid);
 	loop_timer_set(s->core->loop, &s->stall.timer, ms);
 }
 
@@ -25,7 +25,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 
 	stall->inspection = NULL;
 	if (stall->heard || (found->vm_answers && found->agent_answers) ||
-	    vm_progressed(&stall->progress, s->pid, VM_GUEST_WORKS)) {
+	    vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS)) {
 		stall->wait_ms = stall->wait_ms < WAIT_MAX ? 2 * stall->wait_ms : WAIT_MAX;
 		wait_on(s, stall->wait_ms);
 		return;
@@ -38,7 +38,7 @@ static void on_timer(void *arg)
 {
 	struct sandbox *s = arg;
 	struct stall_watch *stall = &s->stall;
-	bool worked = vm_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
+	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
 
 	if (stall->heard || s->state != SBX_RUNNING) {
 		stall->heard = false;
@@ -69,7 +69,7 @@ static void give_turns(void *arg)
 void stall_next(struct core *c)
 {
 	if (!list_empty(&c->stall_turns))
-		later_run(&c->later, &c->stall_later, give_turns, c);
+		deferred_run(&c->deferred, &c->stall_deferred, give_turns, c);
 }
 
 void stall_begin(struct sandbox *s)

@@ -20,7 +20,7 @@ static uint64_t calm_in_ms(const struct core *c)
 {
 	uint64_t since_ms = loop_now_ms(c->loop) - c->busy_ms;
 
-	if (c->n_requests || c->figures.operations)
+	if (c->n_requests || c->stats.operations)
 		return CALM_MS;
 	return since_ms < CALM_MS ? CALM_MS - since_ms : 0;
 }
@@ -221,20 +221,20 @@ static size_t list_sizes(struct core *c, const char *name, struct template_size 
 	return n;
 }
 
-static void tell(struct core *c, const struct known_source *known,
-		 void (*each)(void *arg, const struct template_view *view), void *arg)
+static void notify(struct core *c, const struct known_source *known,
+		   void (*each)(void *arg, const struct template_view *view), void *arg)
 {
 	struct template_size sizes[SIZES_SEEN];
 	struct template_view view;
 	const struct source *from = &known->source;
 	struct size own = source_size(from);
 	const struct template *t = template_find(c, from->name, &own);
-	const char *trouble = t && t->why ? t->why : t ? template_trouble(t) : "";
+	const char *error_text = t && t->reason ? t->reason : t ? template_error(t) : "";
 
 	view = (struct template_view){.name = from->name,
 				      .description = from->description,
 				      .state = known->ret < 0 ? "failed" : state_name(t),
-				      .why = known->ret < 0 ? known->why : trouble,
+				      .reason = known->ret < 0 ? known->reason : error_text,
 				      .vcpus = from->vcpus,
 				      .ram_mib = from->ram_mib,
 				      .rootfs_gb = from->rootfs_gb,
@@ -247,5 +247,5 @@ void core_templates(struct core *c, void (*each)(void *arg, const struct templat
 		    void *arg)
 {
 	for (size_t i = 0; i < c->sources->n; i++)
-		tell(c, &c->sources->all[i], each, arg);
+		notify(c, &c->sources->all[i], each, arg);
 }

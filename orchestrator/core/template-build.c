@@ -31,7 +31,7 @@ enum guest_state {
 
 struct build {
 	struct template *t;
-	struct vm *vm;
+	struct vmproc *vm;
 	struct guest_link link; /* its deadline: for all that the agent does */
 	struct disk_job *opening;
 	struct build_files *files; /* NULL: not open yet */
@@ -42,7 +42,7 @@ struct build {
 	uint64_t ran_ms;	     /* before `since_ms` */
 	uint64_t since_ms;	     /* when it was released last */
 	enum build_step step;	     /* the agent is at it */
-	unsigned rehearsed;	     /* calls of the rehearsal that were made */
+	unsigned primed;	     /* calls of the rehearsal that were made */
 	char said[TEMPLATE_WHY_MAX]; /* the end of what the warm-up wrote to stderr */
 	size_t said_len;
 };
@@ -54,7 +54,7 @@ void build_free(struct build *b)
 	b->t->build = NULL;
 	guest_link_close(&b->link);
 	if (b->vm)
-		vm_drop(b->vm, NULL, NULL);
+		vmproc_drop(b->vm, NULL, NULL);
 	disk_job_cancel(b->opening);
 	for (unsigned i = 0; i < BUILD_FDS; i++)
 		disk_close(c->loop, &b->fds[i]);
@@ -77,7 +77,7 @@ static void fail_boot(struct build *b, const char *text)
 {
 	char words[80], all[ERR_TEXT_MAX];
 
-	vm_last_words(b->vm, VM_GUEST, words, sizeof(words));
+	vmproc_last_words(b->vm, VM_GUEST, words, sizeof(words));
 	snprintf(all, sizeof(all), "the guest did not come up: %.100s%s%s%s", text,
 		 words[0] ? " (last line of its console: " : "", words, words[0] ? ")" : "");
 	fail(b, all);
@@ -101,7 +101,7 @@ static void on_saved(void *arg, int error, const char *text, const struct ctl_ms
 		fail(b, text);
 		return;
 	}
-	vm_quit(b->vm, on_quit, b);
+	vmproc_quit(b->vm, on_quit, b);
 }
 
 /* --- time ------------------------------------------------------------------------------------ */
@@ -148,7 +148,7 @@ static void stop_awaiting(struct build *b)
 static void save(struct build *b)
 {
 	b->guest = GUEST_NONE;
-	vm_save(b->vm, &b->fds[IMAGE_FDS], on_saved, b);
+	vmproc_save(b->vm, &b->fds[IMAGE_FDS], on_saved, b);
 }
 
 /* --- hold ------------------------------------------------------------------------------------ */
@@ -189,12 +189,12 @@ static void follow(struct build *b)
 		boot(b);
 	} else if (b->guest == GUEST_RUNS && (b->held || b->done)) {
 		b->guest = GUEST_PAUSING;
-		vm_pause(b->vm, on_paused, b);
+		vmproc_pause(b->vm, on_paused, b);
 	} else if (b->guest == GUEST_PAUSED && !b->held && b->done) {
 		save(b);
 	} else if (b->guest == GUEST_PAUSED && !b->held) {
 		b->guest = GUEST_STARTING;
-		vm_run(b->vm, on_runs, b);
+		vmproc_run(b->vm, on_runs, b);
 	}
 }
 
@@ -218,14 +218,14 @@ bool build_has_vm(const struct build *b)
 
 /* --- rehearsal ------------------------------------------------------------------------------- */
 
-static void rehearse(struct build *b)
+static void prime(struct build *b)
 {
 	uint8_t *bytes = NULL;
 	size_t len = 0;
 
 	b->step = BUILD_REHEARSAL;
-	if (b->rehearsed < REHEARSAL_CALLS) {
-		int made = agent_exec_bytes(&rehearsal[b->rehearsed++], &bytes, &len);
+	if (b->primed < PRIMING_CALLS) {
+		int made = agent_exec_bytes(&priming_calls[b->primed++], &bytes, &len);
 
 		guest_link_send(&b->link, made, bytes, len);
 		return;
@@ -251,7 +251,7 @@ static void warm_up(struct build *b)
 
 	b->step = BUILD_WARMUP;
 	if (!b->files->source.warmup[0]) {
-		rehearse(b);
+		prime(b);
 		return;
 	}
 	int made = agent_exec_bytes(&exec, &bytes, &len);
@@ -289,8 +289,8 @@ static void fail_warmup(struct build *b, const struct agent_frame *frame)
 	last = strrchr(b->said, '\n');
 	snprintf(text, sizeof(text), "its warm-up ended with exit code %d: %.180s",
 		 frame->exit_code, last ? last + 1 : b->said);
-	free(t->why);
-	t->why = strdup(b->said_len ? b->said : text);
+	free(t->reason);
+	t->reason = strdup(b->said_len ? b->said : text);
 	fail(b, text);
 }
 
@@ -301,7 +301,7 @@ static void on_warmup_frame(struct build *b, const struct agent_frame *frame)
 	else if (frame->type == AGENT_EXIT && frame->exit_code)
 		fail_warmup(b, frame);
 	else if (frame->type == AGENT_EXIT)
-		rehearse(b);
+		prime(b);
 	else if (frame->type != AGENT_STDOUT)
 		fail_boot(b, "the agent answers to what was not asked");
 }
@@ -358,14 +358,14 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		if (frame->type != AGENT_EXIT || frame->exit_code)
 			fail_boot(b, "a call that does nothing did not end well");
 		else
-			rehearse(b);
+			prime(b);
 		break;
 	}
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
-	if (why == GUEST_NO_MEMORY)
+	if (reason == GUEST_NO_MEMORY)
 		fail(arg, text);
 	else
 		fail_boot(arg, text);
@@ -395,10 +395,10 @@ static void boot(struct build *b)
 
 	template_cmdline(config, fill.fill.cmdline, sizeof(fill.fill.cmdline));
 	b->guest = GUEST_STARTING;
-	vm_fill(b->vm, &fill, b->fds, b->files->n_boot, on_runs, b);
+	vmproc_fill(b->vm, &fill, b->fds, b->files->n_boot, on_runs, b);
 }
 
-static void on_shell(void *arg)
+static void on_blank(void *arg)
 {
 	struct build *b = arg;
 
@@ -406,27 +406,27 @@ static void on_shell(void *arg)
 	follow(b);
 }
 
-static void on_died(void *arg, const char *why)
+static void on_died(void *arg, const char *reason)
 {
-	fail(arg, why);
+	fail(arg, reason);
 }
 
-static const struct vm_owner vm_owner = {on_shell, on_died};
+static const struct vmproc_owner vmproc_owner = {on_blank, on_died};
 
 void build_set_priority(struct core *c)
 {
 	struct build *b = c->building ? c->building->build : NULL;
 
 	if (b && b->vm && !c->closing)
-		vm_set_priority(b->vm, template_is_background(c->building) ? WARDEN_BACKGROUND
-									   : WARDEN_BRINGUP);
+		vmproc_set_priority(b->vm, template_is_background(c->building) ? WARDEN_BACKGROUND
+									       : WARDEN_BRINGUP);
 }
 
 static void on_files(void *arg, struct disk_job *job)
 {
 	struct build *b = arg;
 	struct core *c = b->t->core;
-	struct vm_spec spec = size_vm_spec(&b->t->size, true);
+	struct vmproc_spec spec = size_vm_spec(&b->t->size, true);
 
 	b->opening = NULL;
 	if (job->ret < 0) {
@@ -437,7 +437,7 @@ static void on_files(void *arg, struct disk_job *job)
 		b->fds[i] = take_fd(&job->fds[i]);
 	b->files = job->what;
 	job->what = NULL;
-	b->vm = vm_spawn(&c->vms, &spec, &vm_owner, b);
+	b->vm = vmproc_spawn(&c->vms, &spec, &vmproc_owner, b);
 	build_set_priority(c);
 }
 

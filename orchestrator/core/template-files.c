@@ -340,7 +340,7 @@ static int open_parent(const struct template_job *job, struct err *e)
 void template_files_check(void *arg)
 {
 	struct template_job *job = arg;
-	struct err why;
+	struct err reason;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
 	/* Before they are read. */
@@ -359,14 +359,14 @@ void template_files_check(void *arg)
 	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return;
-	if (!job->discard && check_image(dir, job, &why) == 0) {
+	if (!job->discard && check_image(dir, job, &reason) == 0) {
 		futimens(dir, NULL); /* used just now */
 		job->bytes = image_bytes(parent, job->name);
 		job->found = true;
 		return;
 	}
 	snprintf(job->remark, sizeof(job->remark), "%s",
-		 job->discard ? "restores of it failed" : why.text);
+		 job->discard ? "restores of it failed" : reason.text);
 	remove_image(parent, job->name);
 }
 

@@ -71,8 +71,8 @@ struct template
 	char key[MANIFEST_KEY_LEN + 1];
 	struct template_job *job;
 	struct build *build;
-	struct failure trouble; /* in TPL_FAILED */
-	char *why;		/* more of it than fits there; may be NULL */
+	struct failure error_text; /* in TPL_FAILED */
+	char *reason;		   /* more of it than fits there; may be NULL */
 	struct loop_timer retry;
 	uint32_t backoff_ms;
 	bool ahead;	     /* prepared whether it is asked for or not */

@@ -53,9 +53,9 @@ bool template_ready(const struct template *t)
 	return t->state == TPL_READY;
 }
 
-const char *template_trouble(const struct template *t)
+const char *template_error(const struct template *t)
 {
-	return t->state == TPL_FAILED ? t->trouble.text : "";
+	return t->state == TPL_FAILED ? t->error_text.text : "";
 }
 
 const char *template_name(const struct template *t)
@@ -83,7 +83,7 @@ static void answer(struct template_wait *w, const struct failure *f)
 	w->failed = f != NULL;
 	if (f)
 		w->failure = *f;
-	later_run(&w->template->core->later, &w->later, tell_wait, w);
+	deferred_run(&w->template->core->deferred, &w->deferred, tell_wait, w);
 }
 
 static void answer_all(struct template *t, const struct failure *f)
@@ -94,7 +94,7 @@ static void answer_all(struct template *t, const struct failure *f)
 
 void template_unwait(struct template_wait *w)
 {
-	later_cancel(&w->later);
+	deferred_cancel(&w->deferred);
 	if (!w->link.next)
 		return;
 	list_del(&w->link);
@@ -123,12 +123,12 @@ void template_fail(struct template *t, const char *text)
 	t->backoff_ms = t->backoff_ms ? 2 * t->backoff_ms : BACKOFF_FIRST_MS;
 	if (t->backoff_ms > BACKOFF_MAX_MS)
 		t->backoff_ms = BACKOFF_MAX_MS;
-	failure_set(&t->trouble, 503, "template_failed", t->backoff_ms / 1000,
+	failure_set(&t->error_text, 503, "template_failed", t->backoff_ms / 1000,
 		    "the template can't be prepared: %s", text);
 	log_error("template %s with %u vCPUs, %u MiB: %s", t->source.name, t->size.vcpus,
 		  t->size.ram_mib, text);
 	list_del(&t->queue_link);
-	answer_all(t, &t->trouble);
+	answer_all(t, &t->error_text);
 	if (!c->closing)
 		loop_timer_set(c->loop, &t->retry, t->backoff_ms);
 	if (c->building == t) {
@@ -220,8 +220,8 @@ static void want(struct template *t)
 	if (t->core->closing || !template_step(t, TPL_WANTED))
 		return;
 	loop_timer_clear(t->core->loop, &t->retry);
-	free(t->why);
-	t->why = NULL;
+	free(t->reason);
+	t->reason = NULL;
 	start_job(t, template_files_check, on_checked);
 }
 
@@ -320,7 +320,7 @@ static void on_published(void *arg)
 			t->bytes = job->bytes;
 			t->built_here = true;
 			c->building = NULL;
-			c->figures.template_boots++;
+			c->stats.template_boots++;
 			become_ready(t, "is ready");
 			template_next_build(c);
 		}
@@ -355,7 +355,7 @@ static void template_free(struct template *t)
 	list_del(&t->queue_link);
 	loop_timer_clear(t->core->loop, &t->retry);
 	disk_job_cancel(t->judging);
-	free(t->why);
+	free(t->reason);
 	free(t);
 }
 
@@ -446,7 +446,7 @@ void template_wait(struct template *t, struct template_wait *w,
 	if (t->state == TPL_READY) {
 		answer(w, NULL);
 	} else if (t->state == TPL_FAILED && t->retry.heap_index) {
-		answer(w, &t->trouble);
+		answer(w, &t->error_text);
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);

@@ -3,22 +3,22 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 
-#define PATIENCE_MS	   60000
-#define COMMIT_PATIENCE_MS 600000 /* all of the file is read for its checksum */
+#define TIMEOUT_MS	  60000
+#define COMMIT_TIMEOUT_MS 600000 /* all of the file is read for its checksum */
 
-static const struct op_kind plain_kind = {
-	.patience_ms = PATIENCE_MS, .missing_code = "no_such_upload", .file = true};
-static const struct op_kind commit_kind = {
-	.patience_ms = COMMIT_PATIENCE_MS, .missing_code = "no_such_upload", .file = true};
-static const struct op_kind begin_kind = {
-	.patience_ms = PATIENCE_MS,
+static const struct guest_op_kind plain_kind = {
+	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_upload", .file = true};
+static const struct guest_op_kind commit_kind = {
+	.timeout_ms = COMMIT_TIMEOUT_MS, .missing_code = "no_such_upload", .file = true};
+static const struct guest_op_kind begin_kind = {
+	.timeout_ms = TIMEOUT_MS,
 	.missing_code = "no_such_file",
 	.file = true,
 	.undoes = true,
 	.done = id_op_done,
-	.tell = id_op_tell,
+	.notify = id_op_tell,
 };
 
 static int encode_abort(struct id_op *o)
@@ -31,7 +31,7 @@ static int encode_abort(struct id_op *o)
 struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
 				    const char *path, uint32_t mode, core_id_fn *fn, void *arg)
 {
-	struct op *op = op_new(c, &begin_kind, sizeof(struct id_op), arg);
+	struct guest_op *op = guest_op_new(c, &begin_kind, sizeof(struct id_op), arg);
 	struct id_op *o = container_of(op, struct id_op, op);
 	const struct agent_file_request request = {
 		.type = AGENT_UPLOAD, .id = o->id, .mode = mode, .path = path};
@@ -39,39 +39,39 @@ struct core_call *core_upload_begin(struct core *c, const char *tenant, const ch
 	op->call->id_fn = fn;
 	o->undo = encode_abort;
 	random_id(o->id, sizeof(o->id), "upl_");
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_upload_part(struct core *c, const char *tenant, const char *id,
 				   const char *upload, const struct upload_part *part,
 				   core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_PART, .id = upload, .offset = part->offset, .size = part->len};
 
 	op->data = part->data;
 	op->data_left = part->len;
-	op->count = &c->figures.file_bytes_in;
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	op->count = &c->stats.file_bytes_in;
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
 				     const char *upload, uint64_t size, const uint8_t *hash,
 				     core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new_plain(c, &commit_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &commit_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_COMMIT, .id = upload, .size = size, .hash = hash};
 
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_upload_abort(struct core *c, const char *tenant, const char *id,
 				    const char *upload, core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new_plain(c, &plain_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {.type = AGENT_ABORT, .id = upload};
 
-	return op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }

@@ -34,7 +34,7 @@ enum warm_state {
 	WARM_READY,
 };
 
-const struct agent_exec rehearsal[REHEARSAL_CALLS] = {
+const struct agent_exec priming_calls[PRIMING_CALLS] = {
 	{.language = AGENT_PYTHON, .code = "print(end='')", .code_len = 13},
 	{.language = AGENT_BASH, .code = "true", .code_len = 4},
 };
@@ -44,15 +44,15 @@ struct warm {
 	struct warm_source from; /* the image is held */
 	enum warm_state state;
 	char id[SANDBOX_ID_LEN + 1];
-	struct vm *vm;
+	struct vmproc *vm;
 	struct disk_job *files;
-	struct guest_link guest;       /* its deadline: for the fill, the seed and the rehearsal */
-	struct vm_progress progress;   /* since the seed was sent */
-	unsigned to_rehearse;	       /* calls */
-	uint64_t fill_ns, filled_ns;   /* asked for, and done */
-	struct inspection *inspection; /* under way: then it is given up, for this */
-	char why[ERR_TEXT_MAX];
-	struct later later;
+	struct guest_link guest; /* its deadline: for the fill, the seed and the rehearsal */
+	struct vmproc_progress progress; /* since the seed was sent */
+	unsigned to_prime;		 /* calls */
+	uint64_t fill_ns, filled_ns;	 /* asked for, and done */
+	struct inspection *inspection;	 /* under way: then it is given up, for this */
+	char reason[ERR_TEXT_MAX];
+	struct deferred deferred;
 	warm_fn *fn;
 	void *arg;
 };
@@ -62,13 +62,13 @@ void warm_free(struct warm *w)
 	if (!w)
 		return;
 	inspection_cancel(w->inspection);
-	later_cancel(&w->later);
+	deferred_cancel(&w->deferred);
 	disk_job_cancel(w->files);
 	guest_link_close(&w->guest);
 	if (w->vm)
-		vm_drop(w->vm, NULL, NULL);
+		vmproc_drop(w->vm, NULL, NULL);
 	if (w->from.image) {
-		vm_image_put(w->from.image);
+		vmproc_image_put(w->from.image);
 		disk_close(w->core->loop, &w->from.writable);
 	}
 	free(w);
@@ -78,7 +78,7 @@ void warm_parts_drop(struct warm_parts *parts)
 {
 	agent_free(parts->agent);
 	if (parts->vm)
-		vm_drop(parts->vm, NULL, NULL);
+		vmproc_drop(parts->vm, NULL, NULL);
 	*parts = (struct warm_parts){0};
 }
 
@@ -104,7 +104,7 @@ static void fail(struct warm *w, const char *text)
 	char copy[ERR_TEXT_MAX];
 
 	snprintf(copy, sizeof(copy), "%s", text);
-	log_warn("a restored VM in slot %u is put away: %s", w->vm ? vm_slot(w->vm) : 0, copy);
+	log_warn("a restored VM in slot %u is put away: %s", w->vm ? vmproc_slot(w->vm) : 0, copy);
 	if (w->from.template && w->state >= WARM_FILLING && w->state < WARM_READY)
 		template_restored(w->from.template, false);
 	warm_free(w);
@@ -113,9 +113,9 @@ static void fail(struct warm *w, const char *text)
 
 /* --- one that stands still ------------------------------------------------------------------ */
 
-static uint32_t still_ms(const struct warm *w)
+static uint32_t stalled_ms(const struct warm *w)
 {
-	if (w->from.rehearse)
+	if (w->from.prime)
 		return IDLE_STILL_MS;
 	return w->state == WARM_FILLING ? FILL_STILL_MS : STILL_MS;
 }
@@ -127,10 +127,10 @@ static void on_inspected(void *arg, const struct inspected *found)
 	char what[ERR_TEXT_MAX + 64];
 
 	w->inspection = NULL;
-	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vm_slot(w->vm), w->why);
+	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_slot(w->vm), w->reason);
 	stall_log(w->core, what, found->text);
 	if (w->state != WARM_FILLING)
-		fail(w, w->why);
+		fail(w, w->reason);
 }
 
 /* It is given up once there is a report on it, if it does not go on meanwhile; without one when
@@ -142,7 +142,7 @@ static void give_up(struct warm *w, const char *text)
 			fail(w, text);
 		return;
 	}
-	snprintf(w->why, sizeof(w->why), "%s", text);
+	snprintf(w->reason, sizeof(w->reason), "%s", text);
 	w->inspection = inspection_start(w->core, w->vm, NULL, on_inspected, w);
 }
 
@@ -156,16 +156,16 @@ static void on_late(void *arg)
 	};
 	struct warm *w = arg;
 
-	if (vm_progressed(&w->progress, vm_pid(w->vm), VM_GUEST_WORKS))
-		guest_link_set_deadline(&w->guest, still_ms(w));
+	if (vmproc_progressed(&w->progress, vmproc_pid(w->vm), VM_GUEST_WORKS))
+		guest_link_set_deadline(&w->guest, stalled_ms(w));
 	else
 		give_up(w, reasons[w->state]);
 }
 
 static void watch_progress(struct warm *w)
 {
-	vm_progress_begin(&w->progress, vm_pid(w->vm));
-	guest_link_set_deadline(&w->guest, still_ms(w));
+	vmproc_progress_begin(&w->progress, vmproc_pid(w->vm));
+	guest_link_set_deadline(&w->guest, stalled_ms(w));
 }
 
 static void goes_on(struct warm *w)
@@ -179,15 +179,15 @@ static void goes_on(struct warm *w)
 
 /* -------------------------------------------------------------------------------------------- */
 
-static void rehearse(struct warm *w)
+static void prime(struct warm *w)
 {
 	uint8_t *bytes = NULL;
 	size_t len = 0;
 
-	if (!w->to_rehearse) {
+	if (!w->to_prime) {
 		w->state = WARM_READY;
-		vm_set_priority(w->vm,
-				WARDEN_BRINGUP); /* for its first call; until then it idles */
+		vmproc_set_priority(w->vm,
+				    WARDEN_BRINGUP); /* for its first call; until then it idles */
 		guest_link_clear_deadline(&w->guest);
 		if (w->from.template)
 			template_restored(w->from.template, true);
@@ -195,8 +195,7 @@ static void rehearse(struct warm *w)
 		return;
 	}
 	w->state = WARM_REHEARSING;
-	int encoded =
-		agent_exec_bytes(&rehearsal[REHEARSAL_CALLS - w->to_rehearse--], &bytes, &len);
+	int encoded = agent_exec_bytes(&priming_calls[PRIMING_CALLS - w->to_prime--], &bytes, &len);
 	guest_link_send(&w->guest, encoded, bytes, len);
 }
 
@@ -213,7 +212,7 @@ static void grow(struct warm *w)
 	size_t len = 0;
 
 	if (!wants_to_grow(w)) {
-		rehearse(w);
+		prime(w);
 		return;
 	}
 	w->state = WARM_GROWING;
@@ -228,7 +227,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 
 	goes_on(w);
 	if (w->state == WARM_REHEARSING && frame->type == AGENT_EXIT && !frame->exit_code) {
-		rehearse(w);
+		prime(w);
 	} else if (w->state == WARM_REHEARSING) {
 		fail(w, "a call that does nothing did not end well");
 	} else if (w->state != WARM_RESEEDING && w->state != WARM_GROWING) {
@@ -266,11 +265,11 @@ static void on_reached(void *arg)
 	guest_link_send(&w->guest, encoded, bytes, len);
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	struct warm *w = arg;
 
-	if (why == GUEST_UNREACHED && vm_is_running(w->vm))
+	if (reason == GUEST_UNREACHED && vmproc_is_running(w->vm))
 		give_up(w, text);
 	else
 		fail(w, text);
@@ -298,7 +297,7 @@ static void on_filled(void *arg, int error, const char *text, const struct ctl_m
 	}
 	w->filled_ns = ran_since(w, reply);
 	w->state = WARM_DIALING;
-	guest_link_dial_while_working(&w->guest, w->vm, still_ms(w));
+	guest_link_dial_while_working(&w->guest, w->vm, stalled_ms(w));
 }
 
 static void begin_fill(struct warm *w)
@@ -328,14 +327,14 @@ static void on_opened(void *arg, struct disk_job *files)
 	}
 	template_fill(w->from.size.rootfs_gb, &fill);
 	begin_fill(w);
-	vm_fill(w->vm, &fill, files->fds, TEMPLATE_FDS, on_filled, w);
+	vmproc_fill(w->vm, &fill, files->fds, TEMPLATE_FDS, on_filled, w);
 }
 
 static void fill_from_image(struct warm *w)
 {
 	begin_fill(w);
-	vm_fill_image(w->vm, w->from.image, take_fd(&w->from.writable), on_filled, w);
-	vm_image_put(w->from.image); /* the request holds it */
+	vmproc_fill_image(w->vm, w->from.image, take_fd(&w->from.writable), on_filled, w);
+	vmproc_image_put(w->from.image); /* the request holds it */
 	w->from.image = NULL;
 }
 
@@ -357,7 +356,7 @@ static void fail_open(struct warm *w, const char *text)
 	fail(w, copy);
 }
 
-static void on_shell_closed(void *arg, int error, const char *text)
+static void on_blank_closed(void *arg, int error, const char *text)
 {
 	struct warm *w = arg;
 
@@ -367,7 +366,7 @@ static void on_shell_closed(void *arg, int error, const char *text)
 		fill(w);
 }
 
-static void on_shell(void *arg)
+static void on_blank(void *arg)
 {
 	struct warm *w = arg;
 
@@ -376,7 +375,7 @@ static void on_shell(void *arg)
 		return;
 	}
 	w->state = WARM_CLOSING;
-	vm_close_egress(w->vm, on_shell_closed, w);
+	vmproc_close_egress(w->vm, on_blank_closed, w);
 }
 
 static void on_ready_closed(void *arg, int error, const char *text)
@@ -393,15 +392,15 @@ void warm_close_egress(struct warm *w, warm_fn *fn, void *arg)
 {
 	w->fn = fn;
 	w->arg = arg;
-	vm_close_egress(w->vm, on_ready_closed, w);
+	vmproc_close_egress(w->vm, on_ready_closed, w);
 }
 
-static void on_died(void *arg, const char *why)
+static void on_died(void *arg, const char *reason)
 {
-	fail(arg, why);
+	fail(arg, reason);
 }
 
-static const struct vm_owner vm_owner = {on_shell, on_died};
+static const struct vmproc_owner vmproc_owner = {on_blank, on_died};
 
 struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg)
 {
@@ -409,20 +408,20 @@ struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *
 
 	*w = (struct warm){.core = c, .from = *from, .fn = fn, .arg = arg};
 	guest_link_init(&w->guest, c->loop, &guest_events, w);
-	w->to_rehearse = from->rehearse ? REHEARSAL_CALLS : 0;
+	w->to_prime = from->prime ? PRIMING_CALLS : 0;
 	random_id(w->id, sizeof(w->id), "sbx_");
 	if (from->image)
-		vm_image_get(from->image);
-	w->vm = from->image ? from->shell : pool_take_shell(c, &from->size);
+		vmproc_image_get(from->image);
+	w->vm = from->image ? from->blank : pool_take_blank(c, &from->size);
 	if (w->vm) {
-		vm_set_owner(w->vm, &vm_owner, w);
-		later_run(&c->later, &w->later, on_shell, w);
+		vmproc_set_owner(w->vm, &vmproc_owner, w);
+		deferred_run(&c->deferred, &w->deferred, on_blank, w);
 	} else {
-		struct vm_spec spec = size_vm_spec(&from->size, false);
+		struct vmproc_spec spec = size_vm_spec(&from->size, false);
 
-		w->vm = vm_spawn(&c->vms, &spec, &vm_owner, w);
+		w->vm = vmproc_spawn(&c->vms, &spec, &vmproc_owner, w);
 	}
-	if (from->rehearse) /* no request waits for it yet; the next may soon */
-		vm_set_priority(w->vm, WARDEN_NORMAL);
+	if (from->prime) /* no request waits for it yet; the next may soon */
+		vmproc_set_priority(w->vm, WARDEN_NORMAL);
 	return w;
 }

@@ -56,7 +56,7 @@ static void probe_disk(const char *dir, struct watched *found)
 	struct statvfs fs;
 	struct err e;
 
-	found->disk_trouble[0] = 0;
+	found->disk_error[0] = 0;
 	if (statvfs(dir, &fs) == 0)
 		found->disk_free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 	scoped_fd int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -65,7 +65,7 @@ static void probe_disk(const char *dir, struct watched *found)
 	if (fd >= 0 && write(fd, zeros, PROBE) == PROBE)
 		return;
 	err_set(&e, errno, "state_dir %.100s can't be written", dir);
-	snprintf(found->disk_trouble, sizeof(found->disk_trouble), "%s", e.text);
+	snprintf(found->disk_error, sizeof(found->disk_error), "%s", e.text);
 }
 
 static void on_work(void *arg)
@@ -155,7 +155,7 @@ void watch_stop(struct core *c)
 	c->watching = NULL;
 }
 
-void watch_figures(const struct core *c, struct core_figures *out)
+void watch_stats(const struct core *c, struct core_stats *out)
 {
 	out->memory = c->watched.memory;
 	out->disk_free_bytes = c->watched.disk_free_bytes;
@@ -165,7 +165,7 @@ void watch_figures(const struct core *c, struct core_figures *out)
 }
 
 /* Returns what is wrong with the disk, in `text` where that has to be made, or NULL. */
-static const char *disk_trouble(const struct core *c, char *text, size_t size)
+static const char *disk_error(const struct core *c, char *text, size_t size)
 {
 	uint64_t age_ms = loop_now_ms(c->loop) - c->watched_ms;
 
@@ -174,14 +174,13 @@ static const char *disk_trouble(const struct core *c, char *text, size_t size)
 			 (unsigned long long)age_ms / 1000);
 		return text;
 	}
-	return c->watched.disk_trouble[0] ? c->watched.disk_trouble
-					  : catalogue_trouble(c, text, size);
+	return c->watched.disk_error[0] ? c->watched.disk_error : catalogue_error(c, text, size);
 }
 
-void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),
-		 void *arg)
+void core_checks(const struct core *c,
+		 void (*each)(void *arg, const char *name, const char *reason), void *arg)
 {
-	const char *template = template_trouble(c->def);
+	const char *template = template_error(c->def);
 	char text[128];
 
 	if (template_ready(c->def))
@@ -194,5 +193,5 @@ void core_checks(const struct core *c, void (*each)(void *arg, const char *name,
 	each(arg, "pool",
 	     c->config.pool_warm && !c->pool.main.was_filled ? "the first sandbox is being made"
 							     : NULL);
-	each(arg, "disk", disk_trouble(c, text, sizeof(text)));
+	each(arg, "disk", disk_error(c, text, sizeof(text)));
 }

@@ -130,7 +130,7 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 	int r = allow(f, c->state_dir, KEEPING, e);
 
 	config_audit_dir(c, audit, sizeof(audit));
-	snprintf(diaries, sizeof(diaries), "%s/diaries", c->run_dir);
+	snprintf(diaries, sizeof(diaries), "%s/journals", c->run_dir);
 	if (r == 0 && c->audit_dir[0])
 		r = allow(f, audit, KEEPING, e);
 	if (r == 0)

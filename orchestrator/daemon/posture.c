@@ -23,7 +23,7 @@
 struct check {
 	const char *sys;
 	bool cores_are_apart;
-	void (*tell)(void *arg, const char *sentence);
+	void (*notify)(void *arg, const char *sentence);
 	void *arg;
 };
 
@@ -47,11 +47,12 @@ static void check_smt(const struct check *c)
 
 	read_value(c, "devices/system/cpu/smt/active", value);
 	if (value[0] == '1' && !c->cores_are_apart)
-		c->tell(c->arg, "SMT is on and VMs may share a core, by whose caches one can watch "
-				"another: use "
-				"a kernel with core scheduling (CONFIG_SCHED_CORE) and "
-				"core_scheduling = yes, or "
-				"boot with nosmt");
+		c->notify(c->arg,
+			  "SMT is on and VMs may share a core, by whose caches one can watch "
+			  "another: use "
+			  "a kernel with core scheduling (CONFIG_SCHED_CORE) and "
+			  "core_scheduling = yes, or "
+			  "boot with nosmt");
 }
 
 static void check_ksm(const struct check *c)
@@ -60,7 +61,8 @@ static void check_ksm(const struct check *c)
 
 	read_value(c, "kernel/mm/ksm/run", value);
 	if (value[0] == '1')
-		c->tell(c->arg,
+		c->notify(
+			c->arg,
 			"KSM merges equal pages of processes, which lets one find out what another "
 			"has in memory: write 2 to /sys/kernel/mm/ksm/run");
 }
@@ -79,8 +81,8 @@ static void check_huge_pages(const struct check *c)
 	read_value(c, "devices/system/cpu/vulnerabilities/itlb_multihit", weakness);
 	if ((value[0] == 'N' || strcmp(value, "never") == 0) && weakness[0] &&
 	    strcmp(weakness, "Not affected") != 0)
-		c->tell(c->arg, "kvm.nx_huge_pages is off, so that a guest can halt the CPUs of "
-				"this host: boot with kvm.nx_huge_pages=auto");
+		c->notify(c->arg, "kvm.nx_huge_pages is off, so that a guest can halt the CPUs of "
+				  "this host: boot with kvm.nx_huge_pages=auto");
 }
 
 static void check_weakness(const struct check *c, const char *name)
@@ -96,7 +98,7 @@ static void check_weakness(const struct check *c, const char *name)
 		 "boot "
 		 "with mitigations=off",
 		 name, value);
-	c->tell(c->arg, sentence);
+	c->notify(c->arg, sentence);
 }
 
 static void check_weaknesses(const struct check *c)
@@ -115,10 +117,10 @@ static void check_weaknesses(const struct check *c)
 }
 
 void posture_check(const char *sys, bool cores_are_apart,
-		   void (*tell)(void *arg, const char *sentence), void *arg)
+		   void (*notify)(void *arg, const char *sentence), void *arg)
 {
 	const struct check c = {
-		.sys = sys, .cores_are_apart = cores_are_apart, .tell = tell, .arg = arg};
+		.sys = sys, .cores_are_apart = cores_are_apart, .notify = notify, .arg = arg};
 
 	check_smt(&c);
 	check_ksm(&c);
@@ -135,8 +137,8 @@ static bool can_part_cores(void)
 	return prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, 0, 0 /* this thread */, &cookie) == 0;
 }
 
-void posture_check_host(bool core_scheduling, void (*tell)(void *arg, const char *sentence),
+void posture_check_host(bool core_scheduling, void (*notify)(void *arg, const char *sentence),
 			void *arg)
 {
-	posture_check("/sys", core_scheduling && can_part_cores(), tell, arg);
+	posture_check("/sys", core_scheduling && can_part_cores(), notify, arg);
 }

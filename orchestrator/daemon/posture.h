@@ -13,11 +13,11 @@
  * runs.
  */
 void posture_check(const char *sys, bool cores_are_apart,
-		   void (*tell)(void *arg, const char *sentence), void *arg);
+		   void (*notify)(void *arg, const char *sentence), void *arg);
 
 /* posture_check of this host. `core_scheduling`: VMs get a core each where the kernel can do that.
  */
-void posture_check_host(bool core_scheduling, void (*tell)(void *arg, const char *sentence),
+void posture_check_host(bool core_scheduling, void (*notify)(void *arg, const char *sentence),
 			void *arg);
 
 #endif

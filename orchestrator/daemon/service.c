@@ -165,9 +165,9 @@ static void map_notify(struct service *s)
 static void on_watch(void *arg, struct api_watched *out)
 {
 	const struct service *s = arg;
-	struct audit_figures f;
+	struct audit_stats f;
 
-	audit_figures(s->audit, &f);
+	audit_stats(s->audit, &f);
 	*out = (struct api_watched){
 		.log_dropped = log_writer_dropped(),
 		.audit_lines = f.lines,
@@ -203,7 +203,7 @@ static int start_admin(struct service *s, struct err *e)
 		.config = s->config,
 		.keys = core_keys(s->core),
 		.core = s->core,
-		.tell = on_key,
+		.notify = on_key,
 		.tell_arg = s,
 		.sync = core_sync,
 		.backup = core_backup,

@@ -21,10 +21,10 @@
 #define TRIES_MAX    16
 #define PAUSE_MAX_MS 250
 
-enum op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG, OP_FSYNC };
+enum guest_op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG, OP_FSYNC };
 
 struct loop_op {
-	enum op_kind kind;
+	enum guest_op_kind kind;
 	bool cancelled;
 	bool waiting;	  /* the SQE under way is a poll for readiness, not the operation itself */
 	bool with_kernel; /* its SQE is queued, and its completion has not come */
@@ -196,7 +196,7 @@ int32_t uring_wait_ms(const struct uring *u)
 }
 
 /* With the next submission, after those that wait longer. */
-static void op_queue(struct uring *u, struct loop_op *op)
+static void guest_op_queue(struct uring *u, struct loop_op *op)
 {
 	if (!list_empty(&u->backlog) || !queue_op(u, op))
 		list_add_tail(&u->backlog, &op->link);
@@ -207,10 +207,10 @@ static void on_pause_over(void *arg)
 	struct loop_op *op = arg;
 
 	list_del(&op->link);
-	op_queue(op->ring, op);
+	guest_op_queue(op->ring, op);
 }
 
-static void op_pause(struct uring *u, struct loop_op *op)
+static void guest_op_pause(struct uring *u, struct loop_op *op)
 {
 	uint64_t ms = op->tries < 8 ? UINT64_C(1) << op->tries : PAUSE_MAX_MS;
 
@@ -222,7 +222,7 @@ static void op_pause(struct uring *u, struct loop_op *op)
 
 /* --- operations ----------------------------------------------------------------------------- */
 
-static struct loop_op *op_new(struct uring *u)
+static struct loop_op *guest_op_new(struct uring *u)
 {
 	struct loop_op *op = u->unused;
 
@@ -233,23 +233,23 @@ static struct loop_op *op_new(struct uring *u)
 	return op;
 }
 
-static void op_free(struct uring *u, struct loop_op *op)
+static void guest_op_free(struct uring *u, struct loop_op *op)
 {
 	op->next_unused = u->unused;
 	u->unused = op;
 }
 
-static struct loop_op *op_start(struct loop *l, struct loop_op init)
+static struct loop_op *guest_op_start(struct loop *l, struct loop_op init)
 {
 	struct uring *u = loop_uring(l);
-	struct loop_op *op = u->closing ? NULL : op_new(u);
+	struct loop_op *op = u->closing ? NULL : guest_op_new(u);
 
 	if (!op)
 		return NULL;
 	*op = init;
 	op->ring = u;
 	list_init(&op->link);
-	op_queue(u, op);
+	guest_op_queue(u, op);
 	u->in_flight++;
 	return op;
 }
@@ -285,35 +285,35 @@ static bool is_worth_a_try(const struct loop_op *op, int result)
 	       op->tries < TRIES_MAX;
 }
 
-static void op_end(struct uring *u, struct loop_op *op, int result)
+static void guest_op_end(struct uring *u, struct loop_op *op, int result)
 {
 	list_del(&op->link);
 	u->in_flight--;
 	loop_fn *fn = op->fn;
 	void *arg = op->arg;
-	op_free(u, op);
+	guest_op_free(u, op);
 	fn(arg, result);
 }
 
 /* A cancel that came between two steps found nothing to cancel in the kernel. */
-static void op_complete(struct uring *u, struct loop_op *op, int result)
+static void guest_op_complete(struct uring *u, struct loop_op *op, int result)
 {
 	op->with_kernel = false;
 	if (is_worth_a_try(op, result)) {
 		if (!op->cancelled && !u->closing) {
-			op_pause(u, op);
+			guest_op_pause(u, op);
 			return;
 		}
 		result = -ECANCELED;
 	} else if (unfinished(op, &result)) {
 		op->tries = 0;
 		if (!op->cancelled) {
-			op_queue(u, op);
+			guest_op_queue(u, op);
 			return;
 		}
 		result = -ECANCELED;
 	}
-	op_end(u, op, result);
+	guest_op_end(u, op, result);
 }
 
 /* The operation may have ended meanwhile, and stand for another one. */
@@ -328,7 +328,7 @@ static void cancel_complete(struct uring *u, struct loop_op *op, int result)
 static void end_ended(struct uring *u)
 {
 	while (!list_empty(&u->ended))
-		op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
+		guest_op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
 }
 
 bool uring_reap(struct uring *u)
@@ -348,7 +348,7 @@ bool uring_reap(struct uring *u)
 		if (op && data & CANCEL_TAG)
 			cancel_complete(u, op, result);
 		else if (op)
-			op_complete(u, op, result);
+			guest_op_complete(u, op, result);
 	}
 	return any || n > 0;
 }
@@ -416,7 +416,7 @@ void loop_cancel(struct loop *l, struct loop_op *op)
 
 struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *fn, void *arg)
 {
-	return op_start(
+	return guest_op_start(
 		l,
 		(struct loop_op){
 			.kind = OP_POLL, .fd = fd, .poll_mask = poll_mask, .fn = fn, .arg = arg});
@@ -424,7 +424,7 @@ struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *f
 
 struct loop_op *loop_recv(struct loop *l, int fd, void *buf, size_t len, loop_fn *fn, void *arg)
 {
-	return op_start(
+	return guest_op_start(
 		l,
 		(struct loop_op){
 			.kind = OP_RECV, .fd = fd, .buf = buf, .len = len, .fn = fn, .arg = arg});
@@ -435,31 +435,33 @@ struct loop_op *loop_send(struct loop *l, int fd, const void *buf, size_t len, l
 {
 	if (len > INT_MAX) /* the result would not fit */
 		return NULL;
-	return op_start(l, (struct loop_op){.kind = OP_SEND,
-					    .fd = fd,
-					    .buf = (char *)(uintptr_t)buf,
-					    .len = len,
-					    .fn = fn,
-					    .arg = arg});
+	return guest_op_start(l, (struct loop_op){.kind = OP_SEND,
+						  .fd = fd,
+						  .buf = (char *)(uintptr_t)buf,
+						  .len = len,
+						  .fn = fn,
+						  .arg = arg});
 }
 
 struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg)
 {
-	return op_start(l, (struct loop_op){
-				   .kind = OP_RECVMSG, .fd = fd, .msg = msg, .fn = fn, .arg = arg});
+	return guest_op_start(
+		l,
+		(struct loop_op){.kind = OP_RECVMSG, .fd = fd, .msg = msg, .fn = fn, .arg = arg});
 }
 
 struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
 			     void *arg)
 {
-	return op_start(l, (struct loop_op){.kind = OP_SENDMSG,
-					    .fd = fd,
-					    .msg = (struct msghdr *)(uintptr_t)msg,
-					    .fn = fn,
-					    .arg = arg});
+	return guest_op_start(l, (struct loop_op){.kind = OP_SENDMSG,
+						  .fd = fd,
+						  .msg = (struct msghdr *)(uintptr_t)msg,
+						  .fn = fn,
+						  .arg = arg});
 }
 
 struct loop_op *loop_fsync(struct loop *l, int fd, loop_fn *fn, void *arg)
 {
-	return op_start(l, (struct loop_op){.kind = OP_FSYNC, .fd = fd, .fn = fn, .arg = arg});
+	return guest_op_start(l,
+			      (struct loop_op){.kind = OP_FSYNC, .fd = fd, .fn = fn, .arg = arg});
 }

@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/notify/cursor.h"
 #include "orchestrator/notify/notify.h"
@@ -150,7 +150,7 @@ static _Noreturn void serve(struct notify *n)
  * all there are, since one that comes twice does less harm than one that never comes. */
 static uint64_t first_line(struct notify *n)
 {
-	uint64_t last = journal_last(NOTIFY_AUDIT_FD), done = 0;
+	uint64_t last = audit_files_last(NOTIFY_AUDIT_FD), done = 0;
 	struct err e;
 
 	int r = cursor_load(NOTIFY_OWN_FD, &done, &e);

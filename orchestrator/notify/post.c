@@ -16,7 +16,7 @@
 struct post {
 	CURL *curl;
 	const struct config *config;
-	char why[CURL_ERROR_SIZE];
+	char reason[CURL_ERROR_SIZE];
 };
 
 /* The answer's body is of no use. */
@@ -38,7 +38,7 @@ static bool set_up(struct post *p)
 	r = r ? r : curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, LIMIT_MS);
 	r = r ? r : curl_easy_setopt(c, CURLOPT_USERAGENT, "ramet/" RAMET_VERSION);
 	r = r ? r : curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
-	r = r ? r : curl_easy_setopt(c, CURLOPT_ERRORBUFFER, p->why);
+	r = r ? r : curl_easy_setopt(c, CURLOPT_ERRORBUFFER, p->reason);
 	r = r ? r : curl_easy_setopt(c, CURLOPT_POST, 1L);
 	return r == CURLE_OK;
 }
@@ -87,14 +87,14 @@ static int send_now(struct post *p, const char *line, size_t len, struct curl_sl
 {
 	long status = 0;
 
-	p->why[0] = '\0';
+	p->reason[0] = '\0';
 	curl_easy_setopt(p->curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(p->curl, CURLOPT_POSTFIELDS, line);
 	curl_easy_setopt(p->curl, CURLOPT_POSTFIELDSIZE, (long)len);
 	CURLcode r = curl_easy_perform(p->curl);
 	curl_easy_setopt(p->curl, CURLOPT_HTTPHEADER, NULL);
 	if (r != CURLE_OK)
-		return err_say(e, EIO, "%s", p->why[0] ? p->why : curl_easy_strerror(r));
+		return err_say(e, EIO, "%s", p->reason[0] ? p->reason : curl_easy_strerror(r));
 	curl_easy_getinfo(p->curl, CURLINFO_RESPONSE_CODE, &status);
 	if (status < 200 || status > 299)
 		return err_say(e, EIO, "the receiver answered %ld", status);

@@ -256,14 +256,14 @@ static int prepare_all(struct store *s, struct err *e)
 
 static void say_damaged(struct err *e)
 {
-	char why[ERR_TEXT_MAX];
+	char reason[ERR_TEXT_MAX];
 
 	/* The check's own words may be many lines. */
-	snprintf(why, sizeof(why), "%.*s", (int)strcspn(e->text, "\n"), e->text);
+	snprintf(reason, sizeof(reason), "%.*s", (int)strcspn(e->text, "\n"), e->text);
 	err_say(e, EBADMSG,
 		"it is damaged (%.70s); nothing was changed: put a backup back, as "
 		"docs/operating.md says",
-		why);
+		reason);
 }
 
 int store_open_live(struct store **out, const char *path, const char *live, struct err *e)

@@ -49,14 +49,14 @@ struct size size_host(void)
 #define BUILDS_MEMORY 2u
 #define FORKED_MEMORY 8u
 
-struct vm_spec size_vm_spec(const struct size *size, bool builds)
+struct vmproc_spec size_vm_spec(const struct size *size, bool builds)
 {
 	uint64_t ram = (uint64_t)size->ram_mib << 20, own = 256u << 20;
 
-	return (struct vm_spec){.vcpus = size->vcpus,
-				.ram_mib = size->ram_mib,
-				.memory_max = builds ? BUILDS_MEMORY * ram + 2 * own
-						     : FORKED_MEMORY * ram + own};
+	return (struct vmproc_spec){.vcpus = size->vcpus,
+				    .ram_mib = size->ram_mib,
+				    .memory_max = builds ? BUILDS_MEMORY * ram + 2 * own
+							 : FORKED_MEMORY * ram + own};
 }
 
 static bool read_meminfo(const char *text, const char *name, uint64_t *kib)

@@ -4,12 +4,12 @@
 #define RAMET_ORCHESTRATOR_TEMPLATE_HOST_H
 
 #include "orchestrator/template/sizes.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/vmproc.h"
 
 /* The most of each that a sandbox can have here. */
 struct size size_host(void);
 /* For the cgroup of a VM; one that writes an image dirties more page cache. */
-struct vm_spec size_vm_spec(const struct size *size, bool builds);
+struct vmproc_spec size_vm_spec(const struct size *size, bool builds);
 /* Another VM would push the host into swapping or worse. */
 bool host_memory_low(void);
 /* No VM can be filled, and guests that write wait. On a worker. */

@@ -13,14 +13,14 @@
 #define MAX_WAIT_MS   500
 
 struct dial {
-	struct vm *vm;
+	struct vmproc *vm;
 	struct loop *loop;
 	uint64_t give_up_ms; /* on the loop's clock */
-	uint32_t still_ms;   /* 0: it is given up then, whatever the VM does */
-	struct vm_progress progress;
+	uint32_t stalled_ms; /* 0: it is given up then, whatever the VM does */
+	struct vmproc_progress progress;
 	uint32_t wait_ms;
 	struct loop_timer again;
-	struct vm_request *request;
+	struct vmproc_request *request;
 	int fd; /* our end while the request is under way */
 	dial_fn *fn;
 	void *arg;
@@ -53,9 +53,9 @@ static bool may_go_on(struct dial *d)
 
 	if (next_ms <= d->give_up_ms)
 		return true;
-	if (!d->still_ms || !vm_progressed(&d->progress, vm_pid(d->vm), VM_GUEST_WORKS))
+	if (!d->stalled_ms || !vmproc_progressed(&d->progress, vmproc_pid(d->vm), VM_GUEST_WORKS))
 		return false;
-	d->give_up_ms = next_ms + d->still_ms;
+	d->give_up_ms = next_ms + d->stalled_ms;
 	return true;
 }
 
@@ -93,7 +93,7 @@ static bool try(struct dial *d)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return false;
 	d->fd = pair[0];
-	d->request = vm_connect(d->vm, AGENT_PORT, pair[1], on_reply, d);
+	d->request = vmproc_connect(d->vm, AGENT_PORT, pair[1], on_reply, d);
 	return true;
 }
 
@@ -107,35 +107,35 @@ static void try_again(void *arg)
 		retry(d, "no descriptors left for a connection to the guest");
 }
 
-static struct dial *start(struct vm *vm, uint32_t limit_ms, uint32_t still_ms, dial_fn *fn,
+static struct dial *start(struct vmproc *vm, uint32_t limit_ms, uint32_t stalled_ms, dial_fn *fn,
 			  void *arg)
 {
 	struct dial *d = must_alloc(sizeof(*d));
-	struct loop *loop = vm_loop(vm);
+	struct loop *loop = vmproc_loop(vm);
 
 	*d = (struct dial){.vm = vm,
 			   .loop = loop,
 			   .give_up_ms = loop_now_ms(loop) + limit_ms,
-			   .still_ms = still_ms,
+			   .stalled_ms = stalled_ms,
 			   .wait_ms = FIRST_WAIT_MS,
 			   .again = {.fn = try_again, .arg = d},
 			   .fd = -1,
 			   .fn = fn,
 			   .arg = arg};
-	vm_progress_begin(&d->progress, vm_pid(vm));
+	vmproc_progress_begin(&d->progress, vmproc_pid(vm));
 	if (!try(d))
 		loop_timer_set(loop, &d->again, FIRST_WAIT_MS);
 	return d;
 }
 
-struct dial *dial_start(struct vm *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
+struct dial *dial_start(struct vmproc *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
 {
 	return start(vm, limit_ms, 0, fn, arg);
 }
 
-struct dial *dial_while_working(struct vm *vm, uint32_t still_ms, dial_fn *fn, void *arg)
+struct dial *dial_while_working(struct vmproc *vm, uint32_t stalled_ms, dial_fn *fn, void *arg)
 {
-	return start(vm, still_ms, still_ms, fn, arg);
+	return start(vm, stalled_ms, stalled_ms, fn, arg);
 }
 
 void dial_cancel(struct dial *d)
@@ -144,7 +144,7 @@ void dial_cancel(struct dial *d)
 		return;
 	loop_timer_clear(d->loop, &d->again);
 	if (d->request)
-		vm_request_cancel(d->request);
+		vmproc_request_cancel(d->request);
 	close_fd(&d->fd);
 	free(d);
 }

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/vmproc.h"
 #include "proto/image.h"
 
 #define PLAIN_FDS 3 /* state, memory, disk base */
@@ -72,41 +72,41 @@ static int make_read_only(int *fd, struct err *e)
 	return 0;
 }
 
-struct vm_image *vm_image_new(const struct ctl_msg *reply, int *fds, unsigned nfds,
-			      uint32_t ram_mib, struct err *e)
+struct vmproc_image *vmproc_image_new(const struct ctl_msg *reply, int *fds, unsigned nfds,
+				      uint32_t ram_mib, struct err *e)
 {
 	if (check_counts(reply, nfds, e) < 0 || check_files(fds, nfds, ram_mib, e) < 0)
 		return NULL;
 	for (unsigned i = 0; i < nfds; i++)
 		if (make_read_only(&fds[i], e) < 0)
 			return NULL;
-	struct vm_image image = {.memory_layers = reply->reply.fork.memory_layers,
-				 .layers = reply->reply.fork.layers,
-				 .disk_bytes = reply->reply.fork.disk_bytes,
-				 .pause_ns = reply->reply.fork.pause_ns,
-				 .copied_bytes = reply->reply.fork.copied_bytes,
-				 .nfds = nfds};
+	struct vmproc_image image = {.memory_layers = reply->reply.fork.memory_layers,
+				     .layers = reply->reply.fork.layers,
+				     .disk_bytes = reply->reply.fork.disk_bytes,
+				     .pause_ns = reply->reply.fork.pause_ns,
+				     .copied_bytes = reply->reply.fork.copied_bytes,
+				     .nfds = nfds};
 	for (unsigned i = 0; i < nfds; i++)
 		image.fds[i] = take_fd(&fds[i]);
-	return vm_image_of(&image);
+	return vmproc_image_of(&image);
 }
 
-struct vm_image *vm_image_of(const struct vm_image *from)
+struct vmproc_image *vmproc_image_of(const struct vmproc_image *from)
 {
-	struct vm_image *image = must_alloc(sizeof(*image));
+	struct vmproc_image *image = must_alloc(sizeof(*image));
 
 	*image = *from;
 	image->users = 1;
 	return image;
 }
 
-struct vm_image *vm_image_get(struct vm_image *image)
+struct vmproc_image *vmproc_image_get(struct vmproc_image *image)
 {
 	image->users++;
 	return image;
 }
 
-void vm_image_put(struct vm_image *image)
+void vmproc_image_put(struct vmproc_image *image)
 {
 	if (!image || --image->users)
 		return;

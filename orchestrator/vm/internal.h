@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 
 #include "orchestrator/vm/progress.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/vmproc.h"
 
 #define VM_NO_SLOT UINT32_MAX
 
-enum vm_state {
+enum vmproc_state {
 	VM_WAITING,  /* for a slot */
 	VM_SPAWNING, /* the warden makes it */
 	VM_GREETING, /* connected, its hello is to come */
@@ -28,7 +28,7 @@ enum vm_state {
 	VM_NSTATES,
 };
 
-enum vm_event {
+enum vmproc_event {
 	VM_GOT_SLOT,
 	VM_SPAWNED,
 	VM_HELLO_SHELL,
@@ -55,28 +55,28 @@ enum vm_event {
 	VM_NEVENTS,
 };
 
-struct vm {
-	struct vm_host *host;
-	enum vm_state state;
-	struct vm_spec spec;
-	struct vm_id id;
-	uint32_t version;	      /* of the control protocol that the VM process speaks */
-	const struct vm_owner *owner; /* NULL: nobody listens */
+struct vmproc {
+	struct vmproc_host *host;
+	enum vmproc_state state;
+	struct vmproc_spec spec;
+	struct vmproc_id id;
+	uint32_t version;		  /* of the control protocol that the VM process speaks */
+	const struct vmproc_owner *owner; /* NULL: nobody listens */
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
 	bool adopted, foreign;
 	bool keeps_slot, emptied; /* dropped, but no other VM gets the slot; it is empty by now */
-	enum warden_priority priority; /* as asked for; the warden knows once the VM is spawned */
-	int oom_first;		       /* 0 or 1; -1: not known */
-	struct loop_timer head_start;  /* while it has WARDEN_BRINGUP for a time */
-	bool spawn_pending;	       /* the warden's reply to the spawn is to come */
-	struct loop_timer timer;       /* spawn, greeting, release retry */
-	uint64_t warden_answers;       /* when the spawn's timer was set */
-	struct vm_progress progress;   /* since the greeting's timer was set */
-	struct later later;	       /* failure to be told; the end of a drop */
-	enum vm_voice voice;	       /* whose last words say most about its end */
-	char why[ERR_TEXT_MAX];	       /* it broke */
-	vm_closed_fn *closed;	       /* waits for the warden; NULL: nobody does */
+	enum warden_priority priority;	 /* as asked for; the warden knows once the VM is spawned */
+	int oom_first;			 /* 0 or 1; -1: not known */
+	struct loop_timer head_start;	 /* while it has WARDEN_BRINGUP for a time */
+	bool spawn_pending;		 /* the warden's reply to the spawn is to come */
+	struct loop_timer timer;	 /* spawn, greeting, release retry */
+	uint64_t warden_answers;	 /* when the spawn's timer was set */
+	struct vmproc_progress progress; /* since the greeting's timer was set */
+	struct deferred deferred;	 /* failure to be told; the end of a drop */
+	enum vmproc_voice voice;	 /* whose last words say most about its end */
+	char reason[ERR_TEXT_MAX];	 /* it broke */
+	vmproc_closed_fn *closed;	 /* waits for the warden; NULL: nobody does */
 	void *closed_arg;
 	void (*gone)(void *arg);
 	void *gone_arg;
@@ -92,39 +92,39 @@ struct vm {
 	uint64_t charged_most;
 	uint64_t charged; /* what it was when it was measured */
 	uint32_t next_seq;
-	struct list requests; /* struct vm_request */
+	struct list requests; /* struct vmproc_request */
 	unsigned sends;	      /* send operations under way */
 	bool free_me;	      /* once no operation is under way */
 };
 
 /* Moves the state, or says in the log that the event has no place in it and returns false. */
-bool vm_step(struct vm *vm, enum vm_event event);
+bool vmproc_step(struct vmproc *vm, enum vmproc_event event);
 /* The VM is of no more use; its owner is told on the next turn. */
-void vm_fail(struct vm *vm, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void vm_free_if_idle(struct vm *vm);
+void vmproc_fail(struct vmproc *vm, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void vmproc_free_if_idle(struct vmproc *vm);
 
 /* vm-request.c */
-int vm_open_socket(struct vm *vm, struct err *e);
-void vm_receive(struct vm *vm);
-void vm_fail_requests(struct vm *vm);
-void vm_forget_requests(struct vm *vm);
-void vm_close_socket(struct vm *vm);
+int vmproc_open_socket(struct vmproc *vm, struct err *e);
+void vmproc_receive(struct vmproc *vm);
+void vmproc_fail_requests(struct vmproc *vm);
+void vmproc_forget_requests(struct vmproc *vm);
+void vmproc_close_socket(struct vmproc *vm);
 /* Asks for a report (CTL_INSPECT) into the memory file `fd`, taken over. A VM process that does not
  * answer is left alone, and `fn` comes also when the VM is dropped, from inside of that. NULL: one
  * is under way already. */
-struct vm_request *vm_ask_report(struct vm *vm, int fd, vm_reply_fn *fn, void *arg);
+struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply_fn *fn, void *arg);
 /* Adds a line for each request under way. */
 struct report;
-void vm_report_requests(const struct vm *vm, struct report *r);
+void vmproc_report_requests(const struct vmproc *vm, struct report *r);
 /* Checked messages that are no replies. */
-void vm_on_hello(struct vm *vm, const struct ctl_msg *msg);
+void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg);
 
 /* vm-slots.c */
 /* Takes the first free slot, now or when there is one. */
-void vm_take_slot(struct vm *vm);
+void vmproc_take_slot(struct vmproc *vm);
 /* Takes this slot, which is free. */
-void vm_occupy_slot(struct vm *vm, uint32_t slot);
-void vm_give_slot(struct vm *vm);
-void vm_start_spawn(struct vm *vm);
+void vmproc_occupy_slot(struct vmproc *vm, uint32_t slot);
+void vmproc_give_slot(struct vmproc *vm);
+void vmproc_start_spawn(struct vmproc *vm);
 
 #endif

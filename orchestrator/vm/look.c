@@ -15,16 +15,16 @@
 
 #define THREADS_MAX 64 /* a VM process has one for each vCPU, and few others */
 
-struct vm_look {
-	struct vm_host *host;
+struct vmproc_look {
+	struct vmproc_host *host;
 	uint32_t pid;
-	struct vm_request *request; /* under way */
+	struct vmproc_request *request; /* under way */
 	struct loop_timer limit;
-	struct later later;
+	struct deferred deferred;
 	int fd; /* the memory file that the VM process writes its report to */
 	bool answers, wrote;
-	bool working;	/* on a worker's thread */
-	vm_look_fn *fn; /* NULL: cancelled */
+	bool working;	    /* on a worker's thread */
+	vmproc_look_fn *fn; /* NULL: cancelled */
 	void *arg;
 	struct report report;
 	char text[VM_LOOK_TEXT_MAX];
@@ -32,7 +32,7 @@ struct vm_look {
 
 /* --- what the service knows ----------------------------------------------------------------- */
 
-void vm_report(const struct vm *vm, struct report *r)
+void vmproc_report(const struct vmproc *vm, struct report *r)
 {
 	static const char *const names[VM_NSTATES] = {
 		[VM_WAITING] = "waits for a slot",
@@ -53,8 +53,8 @@ void vm_report(const struct vm *vm, struct report *r)
 
 	report_add(r, "VM in slot %u: %s, process %u, control protocol %u, %u MiB, %u vCPUs%s%s\n",
 		   vm->id.slot, names[vm->state], vm->id.pid, vm->version, vm->spec.ram_mib,
-		   vm->spec.vcpus, vm->why[0] ? ": " : "", vm->why);
-	vm_report_requests(vm, r);
+		   vm->spec.vcpus, vm->reason[0] ? ": " : "", vm->reason);
+	vmproc_report_requests(vm, r);
 }
 
 /* --- on a worker ---------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static void add_pressure(struct report *r)
 	}
 }
 
-static void add_vm_report(const struct vm_look *l, struct report *r)
+static void add_vm_report(const struct vmproc_look *l, struct report *r)
 {
 	scoped_free char *text = must_alloc(CTL_REPORT_MAX);
 	ssize_t len = pread(l->fd, text, CTL_REPORT_MAX, 0);
@@ -157,7 +157,7 @@ static void add_vm_report(const struct vm_look *l, struct report *r)
 
 static void work(void *arg)
 {
-	struct vm_look *l = arg;
+	struct vmproc_look *l = arg;
 
 	if (l->wrote)
 		add_vm_report(l, &l->report);
@@ -167,35 +167,35 @@ static void work(void *arg)
 
 /* --- on the loop ---------------------------------------------------------------------------- */
 
-static void look_free(struct vm_look *l)
+static void look_free(struct vmproc_look *l)
 {
 	close_fd(&l->fd);
 	free(l);
 }
 
-static void tell(void *arg)
+static void notify(void *arg)
 {
-	struct vm_look *l = arg;
+	struct vmproc_look *l = arg;
 
 	if (l->fn)
 		l->fn(l->arg, l->answers, l->text);
 	look_free(l);
 }
 
-static void begin_work(struct vm_look *l)
+static void begin_work(struct vmproc_look *l)
 {
 	loop_timer_clear(l->host->loop, &l->limit);
 	/* Files of /proc, which wait for no disk. */
-	l->working = loop_work(l->host->loop, LOOP_CPU, work, tell, l) == 0;
+	l->working = loop_work(l->host->loop, LOOP_CPU, work, notify, l) == 0;
 	if (l->working)
 		return;
 	report_add(&l->report, "no memory to look further\n");
-	later_run(l->host->later, &l->later, tell, l);
+	deferred_run(l->host->deferred, &l->deferred, notify, l);
 }
 
 static void on_report(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
-	struct vm_look *l = arg;
+	struct vmproc_look *l = arg;
 
 	l->request = NULL;
 	l->answers = reply != NULL;
@@ -209,9 +209,9 @@ static void on_report(void *arg, int error, const char *text, const struct ctl_m
 
 static void on_limit(void *arg)
 {
-	struct vm_look *l = arg;
+	struct vmproc_look *l = arg;
 
-	vm_request_cancel(l->request);
+	vmproc_request_cancel(l->request);
 	l->request = NULL;
 	report_add(&l->report, "the VM process does not answer: nothing came for %u s\n",
 		   VM_LOOK_MS / 1000);
@@ -229,12 +229,12 @@ static int report_file(void)
 	return take_fd(&fd);
 }
 
-static void ask(struct vm_look *l, struct vm *vm)
+static void ask(struct vmproc_look *l, struct vmproc *vm)
 {
 	int fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
 
 	if (fd >= 0)
-		l->request = vm_ask_report(vm, fd, on_report, l);
+		l->request = vmproc_ask_report(vm, fd, on_report, l);
 	if (l->request) {
 		l->limit = (struct loop_timer){.fn = on_limit, .arg = l};
 		loop_timer_set(l->host->loop, &l->limit, VM_LOOK_MS);
@@ -245,9 +245,9 @@ static void ask(struct vm_look *l, struct vm *vm)
 	begin_work(l);
 }
 
-struct vm_look *vm_look(struct vm *vm, vm_look_fn *fn, void *arg)
+struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg)
 {
-	struct vm_look *l = calloc(1, sizeof(*l));
+	struct vmproc_look *l = calloc(1, sizeof(*l));
 
 	if (!l)
 		return NULL;
@@ -257,12 +257,12 @@ struct vm_look *vm_look(struct vm *vm, vm_look_fn *fn, void *arg)
 	l->arg = arg;
 	l->report = report_on(l->text, sizeof(l->text));
 	l->fd = report_file();
-	vm_report(vm, &l->report);
+	vmproc_report(vm, &l->report);
 	ask(l, vm);
 	return l;
 }
 
-void vm_look_cancel(struct vm_look *l)
+void vmproc_look_cancel(struct vmproc_look *l)
 {
 	if (!l)
 		return;
@@ -270,8 +270,8 @@ void vm_look_cancel(struct vm_look *l)
 	if (l->working)
 		return;
 	loop_timer_clear(l->host->loop, &l->limit);
-	later_cancel(&l->later);
+	deferred_cancel(&l->deferred);
 	if (l->request)
-		vm_request_cancel(l->request);
+		vmproc_request_cancel(l->request);
 	look_free(l);
 }

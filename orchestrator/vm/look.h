@@ -8,23 +8,23 @@
 #define RAMET_ORCHESTRATOR_VM_LOOK_H
 
 #include "base/report.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/vmproc.h"
 
 #define VM_LOOK_TEXT_MAX (CTL_REPORT_MAX + (32u << 10))
 #define VM_LOOK_MS	 3000 /* for the VM process to answer */
 
-struct vm_look;
+struct vmproc_look;
 
 /* `answers`: the VM process did, if only to say that it can't tell. The text is good during the
  * call. */
-typedef void vm_look_fn(void *arg, bool answers, const char *text);
+typedef void vmproc_look_fn(void *arg, bool answers, const char *text);
 /* `fn` comes once, from the loop, also when the VM dies or is dropped meanwhile. NULL: no memory,
  * and `fn` does not come. */
-struct vm_look *vm_look(struct vm *vm, vm_look_fn *fn, void *arg);
+struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg);
 /* `fn` will not be called. NULL is fine. */
-void vm_look_cancel(struct vm_look *l);
+void vmproc_look_cancel(struct vmproc_look *l);
 
 /* Adds what the service knows of the VM, its requests under way included. */
-void vm_report(const struct vm *vm, struct report *r);
+void vmproc_report(const struct vmproc *vm, struct report *r);
 
 #endif

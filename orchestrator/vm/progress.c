@@ -28,13 +28,13 @@ static uint64_t work_done_ms(uint32_t pid)
 	return stat.user_ms + stat.system_ms + stat.major_faults * PAGE_READ_MS;
 }
 
-void vm_progress_begin(struct vm_progress *p, uint32_t pid)
+void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid)
 {
 	p->first_ms = p->last_ms = work_done_ms(pid);
 	p->began_ms = now_ns() / 1000000;
 }
 
-bool vm_progressed(struct vm_progress *p, uint32_t pid, uint64_t least_ms)
+bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms)
 {
 	uint64_t done = work_done_ms(pid), before = p->last_ms;
 

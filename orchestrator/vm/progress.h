@@ -15,15 +15,16 @@
 #define VM_GUEST_WORKS 100 /* idle guests have timers: up to 5 ms a second in an emulated host */
 
 /* The work that a VM process has done, by the host's /proc/PID/stat: ms of CPU time, page reads. */
-struct vm_progress {
+struct vmproc_progress {
 	uint64_t first_ms, last_ms; /* at the begin, and at the last look */
 	uint64_t began_ms;	    /* on the loop's clock */
 };
 
-/* Takes the marks that vm_progressed compares with. `pid` 0: not known, which never progresses. */
-void vm_progress_begin(struct vm_progress *p, uint32_t pid);
+/* Takes the marks that vmproc_progressed compares with. `pid` 0: not known, which never progresses.
+ */
+void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid);
 /* Returns true when the process has worked since the last look, and neither without end nor for
  * more than an hour since the begin: the caller waits on. */
-bool vm_progressed(struct vm_progress *p, uint32_t pid, uint64_t least_ms);
+bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms);
 
 #endif

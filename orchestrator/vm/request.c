@@ -13,28 +13,28 @@
 #include "base/report.h"
 #include "orchestrator/vm/internal.h"
 
-struct vm_request {
-	struct vm *vm;
+struct vmproc_request {
+	struct vmproc *vm;
 	struct list link; /* on vm->requests */
-	enum vm_event start, done;
+	enum vmproc_event start, done;
 	bool keeps_state; /* a failure leaves the VM as it was */
 	uint32_t timeout_ms;
 	bool cancelled;
 	bool waits; /* for the answer to another CTL_FORK: the VM process takes one at a time */
 	bool asks;  /* the warden for the VM's memory, before it starts */
-	vm_reply_fn *fn;
-	vm_fork_fn *fork_fn; /* instead, of a CTL_FORK */
+	vmproc_reply_fn *fn;
+	vmproc_fork_fn *fork_fn; /* instead, of a CTL_FORK */
 	void *arg;
 	struct loop_timer timer;
-	struct vm_progress progress; /* since it was sent */
-	struct later later;	     /* a refusal to be told */
+	struct vmproc_progress progress; /* since it was sent */
+	struct deferred deferred;	 /* a refusal to be told */
 	int refused;
 	bool over;	   /* answered or forgotten */
 	bool is_look;	   /* a report is asked for: who did hears of a drop of the VM */
 	uint64_t began_ms; /* on the loop's clock; 0: not sent yet */
 	bool sending;
 	struct ctl_msg msg;
-	struct vm_image *image; /* whose descriptors are the first in `fds` */
+	struct vmproc_image *image; /* whose descriptors are the first in `fds` */
 	int fds[CTL_FDS_MAX];
 	struct iovec iov;
 	struct msghdr hdr;
@@ -75,20 +75,20 @@ int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out
 
 /* --- requests ------------------------------------------------------------------------------- */
 
-static void close_fds(struct vm_request *r)
+static void close_fds(struct vmproc_request *r)
 {
 	for (unsigned i = r->image ? r->image->nfds : 0; i < r->msg.nfds; i++)
 		close_fd(&r->fds[i]);
-	vm_image_put(r->image);
+	vmproc_image_put(r->image);
 	r->image = NULL;
 	r->msg.nfds = 0;
 }
 
 /* Off the list; freed once its send is over as well. */
-static void request_end(struct vm_request *r)
+static void request_end(struct vmproc_request *r)
 {
 	list_del(&r->link);
-	later_cancel(&r->later);
+	deferred_cancel(&r->deferred);
 	loop_timer_clear(r->vm->host->loop, &r->timer);
 	r->over = true;
 	if (r->sending)
@@ -97,40 +97,41 @@ static void request_end(struct vm_request *r)
 	free(r);
 }
 
-static void request_answer(struct vm_request *r, int error, const char *text,
-			   const struct ctl_msg *reply, struct vm_image *image)
+static void request_answer(struct vmproc_request *r, int error, const char *text,
+			   const struct ctl_msg *reply, struct vmproc_image *image)
 {
-	vm_reply_fn *fn = r->fn;
-	vm_fork_fn *fork_fn = r->fork_fn;
+	vmproc_reply_fn *fn = r->fn;
+	vmproc_fork_fn *fork_fn = r->fork_fn;
 	void *arg = r->arg;
 	bool cancelled = r->cancelled;
 
 	request_end(r);
 	if (cancelled)
-		vm_image_put(image);
+		vmproc_image_put(image);
 	else if (fork_fn)
 		fork_fn(arg, error, text, image);
 	else
 		fn(arg, error, text, reply);
 }
 
-void vm_request_cancel(struct vm_request *r)
+void vmproc_request_cancel(struct vmproc_request *r)
 {
 	r->cancelled = true;
 }
 
-void vm_fail_requests(struct vm *vm)
+void vmproc_fail_requests(struct vmproc *vm)
 {
 	/* One at a time: a callback may drop the VM, which forgets the rest. */
 	while (!list_empty(&vm->requests))
-		request_answer(container_of(vm->requests.next, struct vm_request, link),
-			       -ECONNRESET, vm->why, NULL, NULL);
+		request_answer(container_of(vm->requests.next, struct vmproc_request, link),
+			       -ECONNRESET, vm->reason, NULL, NULL);
 }
 
-void vm_forget_requests(struct vm *vm)
+void vmproc_forget_requests(struct vmproc *vm)
 {
 	while (!list_empty(&vm->requests)) {
-		struct vm_request *r = container_of(vm->requests.next, struct vm_request, link);
+		struct vmproc_request *r =
+			container_of(vm->requests.next, struct vmproc_request, link);
 
 		if (r->is_look)
 			request_answer(r, -ECANCELED, "the VM was ended meanwhile", NULL, NULL);
@@ -141,42 +142,43 @@ void vm_forget_requests(struct vm *vm)
 
 static void on_request_timeout(void *arg)
 {
-	struct vm_request *r = arg;
+	struct vmproc_request *r = arg;
 
-	if (vm_progressed(&r->progress, r->vm->id.pid, VM_GUEST_WORKS))
+	if (vmproc_progressed(&r->progress, r->vm->id.pid, VM_GUEST_WORKS))
 		loop_timer_set(r->vm->host->loop, &r->timer, r->timeout_ms);
 	else
-		vm_fail(r->vm, "the VM process did not answer, and did nothing else for %u s",
-			r->timeout_ms / 1000);
+		vmproc_fail(r->vm, "the VM process did not answer, and did nothing else for %u s",
+			    r->timeout_ms / 1000);
 }
 
-static void start_next_fork(struct vm *vm);
+static void start_next_fork(struct vmproc *vm);
 
 /* A failure that leaves the VM as it was. */
-static void refuse(struct vm_request *r, int error, const char *text, const struct ctl_msg *reply)
+static void refuse(struct vmproc_request *r, int error, const char *text,
+		   const struct ctl_msg *reply)
 {
-	struct vm *vm = r->vm;
+	struct vmproc *vm = r->vm;
 
 	if (r->done == VM_FROZEN)
-		vm_step(vm, VM_FREEZE_FAILED);
+		vmproc_step(vm, VM_FREEZE_FAILED);
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, reply, NULL);
 }
 
 /* A packet is sent whole or not at all: the VM process knows nothing of the request. */
-static void on_unsent(struct vm_request *r, int error)
+static void on_unsent(struct vmproc_request *r, int error)
 {
 	if (r->keeps_state && (error == -ENOMEM || error == -ENOBUFS))
 		refuse(r, error, "the host has no memory for a request to the VM process", NULL);
 	else
-		vm_fail(r->vm, "the VM process can't be talked to: %s", strerror(-error));
+		vmproc_fail(r->vm, "the VM process can't be talked to: %s", strerror(-error));
 }
 
 static void on_request_sent(void *arg, int result)
 {
-	struct vm_request *r = arg;
-	struct vm *vm = r->vm;
+	struct vmproc_request *r = arg;
+	struct vmproc *vm = r->vm;
 
 	r->sending = false;
 	close_fds(r);
@@ -185,10 +187,10 @@ static void on_request_sent(void *arg, int result)
 	else if (result < 0)
 		on_unsent(r, result);
 	vm->sends--; /* now it may be freed */
-	vm_free_if_idle(vm);
+	vmproc_free_if_idle(vm);
 }
 
-static void fill_header(struct vm_request *r)
+static void fill_header(struct vmproc_request *r)
 {
 	r->iov = (struct iovec){.iov_base = &r->msg, .iov_len = sizeof(r->msg)};
 	r->hdr = (struct msghdr){.msg_iov = &r->iov, .msg_iovlen = 1};
@@ -205,27 +207,27 @@ static void fill_header(struct vm_request *r)
 
 static void tell_refusal(void *arg)
 {
-	struct vm_request *r = arg;
+	struct vmproc_request *r = arg;
 
 	request_answer(r, r->refused,
-		       r->vm->why[0] ? r->vm->why : "the VM is not in a state for this", NULL,
+		       r->vm->reason[0] ? r->vm->reason : "the VM is not in a state for this", NULL,
 		       NULL);
 }
 
 struct request_kind {
 	enum ctl_type type;
-	enum vm_event start, done;
+	enum vmproc_event start, done;
 	bool keeps_state;
 	uint32_t timeout_ms;
 };
 
-static void start(struct vm_request *r, enum vm_event event)
+static void start(struct vmproc_request *r, enum vmproc_event event)
 {
-	struct vm *vm = r->vm;
+	struct vmproc *vm = r->vm;
 
-	if (!vm_step(vm, event)) {
+	if (!vmproc_step(vm, event)) {
 		r->refused = -EBADFD;
-		later_run(vm->host->later, &r->later, tell_refusal, r);
+		deferred_run(vm->host->deferred, &r->deferred, tell_refusal, r);
 		return;
 	}
 	r->msg.seq = vm->next_seq++;
@@ -236,17 +238,17 @@ static void start(struct vm_request *r, enum vm_event event)
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
 	if (r->timeout_ms)
 		loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
-	vm_progress_begin(&r->progress, vm->id.pid);
+	vmproc_progress_begin(&r->progress, vm->id.pid);
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	vm->sends += r->sending; /* else the loop is ending */
 }
 
 /* Takes the descriptors over, but those of `image`, which come first. */
-static struct vm_request *request_new(struct vm *vm, const struct request_kind *kind,
-				      const struct ctl_msg *body, struct vm_image *image, int *fds,
-				      unsigned nfds, void *arg)
+static struct vmproc_request *request_new(struct vmproc *vm, const struct request_kind *kind,
+					  const struct ctl_msg *body, struct vmproc_image *image,
+					  int *fds, unsigned nfds, void *arg)
 {
-	struct vm_request *r = must_alloc(sizeof(*r));
+	struct vmproc_request *r = must_alloc(sizeof(*r));
 	unsigned borrowed = image ? image->nfds : 0;
 
 	r->vm = vm;
@@ -261,7 +263,7 @@ static struct vm_request *request_new(struct vm *vm, const struct request_kind *
 	r->msg.type = kind->type;
 	r->msg.nfds = borrowed + nfds;
 	if (image)
-		r->image = vm_image_get(image);
+		r->image = vmproc_image_get(image);
 	for (unsigned i = 0; i < borrowed; i++)
 		r->fds[i] = image->fds[i];
 	for (unsigned i = 0; i < nfds; i++)
@@ -270,18 +272,18 @@ static struct vm_request *request_new(struct vm *vm, const struct request_kind *
 	return r;
 }
 
-static struct vm_request *request(struct vm *vm, const struct request_kind *kind,
-				  const struct ctl_msg *body, int *fds, unsigned nfds,
-				  vm_reply_fn *fn, void *arg)
+static struct vmproc_request *request(struct vmproc *vm, const struct request_kind *kind,
+				      const struct ctl_msg *body, int *fds, unsigned nfds,
+				      vmproc_reply_fn *fn, void *arg)
 {
-	struct vm_request *r = request_new(vm, kind, body, NULL, fds, nfds, arg);
+	struct vmproc_request *r = request_new(vm, kind, body, NULL, fds, nfds, arg);
 
 	r->fn = fn;
 	start(r, kind->start);
 	return r;
 }
 
-static void name_instance(struct vm *vm, struct ctl_msg *fill)
+static void name_instance(struct vmproc *vm, struct ctl_msg *fill)
 {
 	random_bytes(vm->id.instance, sizeof(vm->id.instance));
 	memcpy(fill->fill.instance, vm->id.instance, sizeof(fill->fill.instance));
@@ -289,8 +291,8 @@ static void name_instance(struct vm *vm, struct ctl_msg *fill)
 
 /* A VM whose process neither answers nor works for as long as the limits below is ended, with
  * somebody's work: they allow for hosts that stand still for a while. */
-struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, unsigned nfds,
-			   vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill, int *fds,
+				   unsigned nfds, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
 	struct ctl_msg msg = *fill;
@@ -300,7 +302,8 @@ struct vm_request *vm_fill(struct vm *vm, const struct ctl_msg *fill, int *fds, 
 	return request(vm, &kind, &msg, fds, nfds, fn, arg);
 }
 
-struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, vmproc_reply_fn *fn,
+				      void *arg)
 {
 	static const struct request_kind kind = {CTL_CONNECT, VM_CONNECT, VM_CONNECT, true, 60000};
 	struct ctl_msg msg = {.connect = {.port = port}};
@@ -308,50 +311,50 @@ struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn 
 	return request(vm, &kind, &msg, &fd, 1, fn, arg);
 }
 
-struct vm_request *vm_pause(struct vm *vm, vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_pause(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_PAUSE, VM_PAUSE, VM_PAUSE_DONE, false, 60000};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
-struct vm_request *vm_run(struct vm *vm, vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_RUN, VM_RUN, VM_RUNS, false, 60000};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
-struct vm_request *vm_save(struct vm *vm, int fds[3], vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_save(struct vmproc *vm, int fds[3], vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_SAVE, VM_SAVE, VM_SAVED, false, 300000};
 
 	return request(vm, &kind, NULL, fds, 3, fn, arg);
 }
 
-struct vm_request *vm_quit(struct vm *vm, vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
-struct vm_request *vm_ask_report(struct vm *vm, int fd, vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_INSPECT, VM_INSPECT, VM_INSPECT, true, 0};
 
 	list_each (pos, &vm->requests) {
-		if (!container_of(pos, struct vm_request, link)->is_look)
+		if (!container_of(pos, struct vmproc_request, link)->is_look)
 			continue;
 		close_fd(&fd);
 		return NULL;
 	}
-	struct vm_request *r = request(vm, &kind, NULL, &fd, 1, fn, arg);
+	struct vmproc_request *r = request(vm, &kind, NULL, &fd, 1, fn, arg);
 	r->is_look = true;
 	return r;
 }
 
-void vm_report_requests(const struct vm *vm, struct report *r)
+void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 {
 	static const char *const names[] = {
 		[CTL_FILL] = "fill", [CTL_CONNECT] = "connect", [CTL_PAUSE] = "pause",
@@ -360,7 +363,7 @@ void vm_report_requests(const struct vm *vm, struct report *r)
 	uint64_t now_ms = loop_now_ms(vm->host->loop);
 
 	list_each (pos, &vm->requests) {
-		const struct vm_request *each = container_of(pos, struct vm_request, link);
+		const struct vmproc_request *each = container_of(pos, struct vmproc_request, link);
 
 		report_add(r, "  request for %s: ", names[each->msg.type]);
 		if (each->began_ms)
@@ -386,17 +389,17 @@ void vm_report_requests(const struct vm *vm, struct report *r)
  * children keep the old ones. Where it runs on, layers are merged as well; that much again is what
  * this usually takes, not the most that a guest could bring about.
  */
-static bool has_room(const struct vm_request *r, uint64_t charged)
+static bool has_room(const struct vmproc_request *r, uint64_t charged)
 {
-	const struct vm_spec *spec = &r->vm->spec;
+	const struct vmproc_spec *spec = &r->vm->spec;
 	unsigned parts = r->msg.fork.stay_paused ? 1 : 2;
 
 	return charged + parts * ((uint64_t)spec->ram_mib << 20) <= spec->memory_max;
 }
 
-static void refuse_image(struct vm_request *r, uint64_t charged)
+static void refuse_image(struct vmproc_request *r, uint64_t charged)
 {
-	struct vm *vm = r->vm;
+	struct vmproc *vm = r->vm;
 	char text[ERR_TEXT_MAX];
 
 	snprintf(text, sizeof(text),
@@ -407,10 +410,10 @@ static void refuse_image(struct vm_request *r, uint64_t charged)
 	request_answer(r, -E2BIG, text, NULL, NULL);
 }
 
-static struct vm_request *find_asking(struct vm *vm)
+static struct vmproc_request *find_asking(struct vmproc *vm)
 {
 	list_each (pos, &vm->requests) {
-		struct vm_request *r = container_of(pos, struct vm_request, link);
+		struct vmproc_request *r = container_of(pos, struct vmproc_request, link);
 
 		if (r->asks)
 			return r;
@@ -422,8 +425,8 @@ static struct vm_request *find_asking(struct vm *vm)
  * goes on as if there was room: should there be none the VM dies, and that is told. */
 static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 {
-	struct vm *vm = arg;
-	struct vm_request *r = find_asking(vm);
+	struct vmproc *vm = arg;
+	struct vmproc_request *r = find_asking(vm);
 
 	if (error && error != -ENOTSUP)
 		log_warn("slot %u: %s", vm->id.slot, text[0] ? text : strerror(-error));
@@ -442,9 +445,9 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 }
 
 /* Few VMs come near their limit: only of those the warden is asked. */
-static void start_image(struct vm_request *r)
+static void start_image(struct vmproc_request *r)
 {
-	struct vm *vm = r->vm;
+	struct vmproc *vm = r->vm;
 	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->id.slot};
 	uint64_t ram = (uint64_t)vm->spec.ram_mib << 20;
 
@@ -454,15 +457,15 @@ static void start_image(struct vm_request *r)
 		start(r, r->start);
 }
 
-static struct vm_request *fork_request(struct vm *vm, const struct request_kind *kind,
-				       const struct ctl_msg *msg, int writable, vm_fork_fn *fn,
-				       void *arg)
+static struct vmproc_request *fork_request(struct vmproc *vm, const struct request_kind *kind,
+					   const struct ctl_msg *msg, int writable,
+					   vmproc_fork_fn *fn, void *arg)
 {
-	struct vm_request *r = request_new(vm, kind, msg, NULL, &writable, 1, arg);
+	struct vmproc_request *r = request_new(vm, kind, msg, NULL, &writable, 1, arg);
 
 	r->fork_fn = fn;
 	list_each (pos, &vm->requests) {
-		struct vm_request *each = container_of(pos, struct vm_request, link);
+		struct vmproc_request *each = container_of(pos, struct vmproc_request, link);
 
 		r->waits = r->waits || (each != r && each->fork_fn && !each->refused);
 	}
@@ -471,8 +474,8 @@ static struct vm_request *fork_request(struct vm *vm, const struct request_kind 
 	return r;
 }
 
-struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fork_fn *fn,
-			   void *arg)
+struct vmproc_request *vmproc_fork(struct vmproc *vm, unsigned children, int writable,
+				   vmproc_fork_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_FORK, VM_FORK, VM_FORK, true, 60000};
 	const struct ctl_msg msg = {.fork = {.children = children}};
@@ -480,7 +483,7 @@ struct vm_request *vm_fork(struct vm *vm, unsigned children, int writable, vm_fo
 	return fork_request(vm, &kind, &msg, writable, fn, arg);
 }
 
-struct vm_request *vm_freeze(struct vm *vm, int writable, vm_fork_fn *fn, void *arg)
+struct vmproc_request *vmproc_freeze(struct vmproc *vm, int writable, vmproc_fork_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_FORK, VM_FREEZE, VM_FROZEN, true, 60000};
 	const struct ctl_msg msg = {.fork = {.children = 1, .stay_paused = 1}};
@@ -489,10 +492,10 @@ struct vm_request *vm_freeze(struct vm *vm, int writable, vm_fork_fn *fn, void *
 }
 
 /* The VM process is free for the next image. */
-static void start_next_fork(struct vm *vm)
+static void start_next_fork(struct vmproc *vm)
 {
 	list_each_safe (pos, &vm->requests) {
-		struct vm_request *r = container_of(pos, struct vm_request, link);
+		struct vmproc_request *r = container_of(pos, struct vmproc_request, link);
 
 		if (!r->waits)
 			continue;
@@ -506,8 +509,8 @@ static void start_next_fork(struct vm *vm)
 	}
 }
 
-struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writable,
-				 vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_fill_image(struct vmproc *vm, struct vmproc_image *image,
+					 int writable, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
 	struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE,
@@ -516,7 +519,7 @@ struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writ
 					.memory_layers = image->memory_layers,
 					.disk_bytes = image->disk_bytes}};
 	name_instance(vm, &fill);
-	struct vm_request *r = request_new(vm, &kind, &fill, image, &writable, 1, arg);
+	struct vmproc_request *r = request_new(vm, &kind, &fill, image, &writable, 1, arg);
 
 	r->fn = fn;
 	start(r, kind.start);
@@ -525,7 +528,7 @@ struct vm_request *vm_fill_image(struct vm *vm, struct vm_image *image, int writ
 
 /* --- the socket ----------------------------------------------------------------------------- */
 
-int vm_open_socket(struct vm *vm, struct err *e)
+int vmproc_open_socket(struct vmproc *vm, struct err *e)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int used = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/vm/%u/ctl.sock",
@@ -545,7 +548,7 @@ int vm_open_socket(struct vm *vm, struct err *e)
 	return 0;
 }
 
-void vm_close_socket(struct vm *vm)
+void vmproc_close_socket(struct vmproc *vm)
 {
 	if (vm->recv_op)
 		loop_cancel(vm->host->loop, vm->recv_op);
@@ -562,10 +565,10 @@ struct received {
 	int fds[CTL_FDS_MAX];
 };
 
-static struct vm_request *find_request(struct vm *vm, uint32_t seq)
+static struct vmproc_request *find_request(struct vmproc *vm, uint32_t seq)
 {
 	list_each (pos, &vm->requests) {
-		struct vm_request *r = container_of(pos, struct vm_request, link);
+		struct vmproc_request *r = container_of(pos, struct vmproc_request, link);
 
 		if (r->msg.seq == seq && seq)
 			return r;
@@ -573,23 +576,23 @@ static struct vm_request *find_request(struct vm *vm, uint32_t seq)
 	return NULL;
 }
 
-static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *got)
+static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct received *got)
 {
-	struct vm_request *r = find_request(vm, msg->seq);
+	struct vmproc_request *r = find_request(vm, msg->seq);
 	bool forked = r && r->fork_fn && !msg->reply.error;
-	struct vm_image *image = NULL;
+	struct vmproc_image *image = NULL;
 	struct err e;
 
 	if (!r) {
-		vm_fail(vm, "the VM process replied to a request that was never made");
+		vmproc_fail(vm, "the VM process replied to a request that was never made");
 		return;
 	}
 	if (forked)
-		image = vm_image_new(msg, got->fds, got->n, vm->spec.ram_mib, &e);
+		image = vmproc_image_new(msg, got->fds, got->n, vm->spec.ram_mib, &e);
 	else if (got->n)
 		err_say(&e, EPROTO, "the VM process sends descriptors unasked");
 	if (forked ? !image : got->n) {
-		vm_fail(vm, "%s", e.text);
+		vmproc_fail(vm, "%s", e.text);
 		return;
 	}
 	if (image)
@@ -601,49 +604,50 @@ static void on_reply(struct vm *vm, const struct ctl_msg *msg, struct received *
 		return;
 	}
 	if (error)
-		vm_fail(vm, "%s", text);
+		vmproc_fail(vm, "%s", text);
 	else
-		vm_step(vm, r->done);
+		vmproc_step(vm, r->done);
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, msg, image);
 }
 
-static void on_ended(struct vm *vm, const char *text)
+static void on_ended(struct vmproc *vm, const char *text)
 {
 	vm->voice = VM_GUEST;
-	vm_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
+	vmproc_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
 }
 
 /* A VM that is taken over says with its hello which version it speaks. */
-static bool speaks(struct vm *vm, const struct ctl_msg *msg)
+static bool speaks(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	if (vm->adopted && vm->state == VM_GREETING && msg->type == CTL_HELLO)
 		vm->version = msg->version;
 	return msg->version == vm->version;
 }
 
-static void on_packet(struct vm *vm, size_t len, struct received *got)
+static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 {
 	struct ctl_msg msg;
 	struct err e;
 
 	if (got->cut)
-		vm_fail(vm, "the VM process sent more than %u descriptors", CTL_FDS_MAX);
+		vmproc_fail(vm, "the VM process sent more than %u descriptors", CTL_FDS_MAX);
 	else if (ctl_check(vm->in, len, got->n, &msg, &e) < 0)
-		vm_fail(vm, "%s", e.text);
+		vmproc_fail(vm, "%s", e.text);
 	else if (!speaks(vm, &msg))
-		vm_fail(vm, "the VM process speaks version %u, not %u", msg.version, vm->version);
+		vmproc_fail(vm, "the VM process speaks version %u, not %u", msg.version,
+			    vm->version);
 	else if (msg.type == CTL_REPLY)
 		on_reply(vm, &msg, got);
 	else if (msg.type == CTL_HELLO)
-		vm_on_hello(vm, &msg);
+		vmproc_on_hello(vm, &msg);
 	else
 		on_ended(vm, msg.ended.text);
 }
 
 /* A packet's descriptors are ours as soon as it is read, whatever it is. */
-static void take_received(struct vm *vm, struct received *got)
+static void take_received(struct vmproc *vm, struct received *got)
 {
 	struct msghdr *hdr = &vm->in_hdr;
 
@@ -660,7 +664,7 @@ static void take_received(struct vm *vm, struct received *got)
 
 static void on_received(void *arg, int result)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 	struct received got = {0};
 
 	vm->recv_op = NULL;
@@ -674,19 +678,19 @@ static void on_received(void *arg, int result)
 		log_warn("slot %u: the host has no memory to receive from the VM process",
 			 vm->id.slot);
 	else if (result <= 0 && !unwanted)
-		vm_fail(vm, "the VM process is gone%s%s", result ? ": " : "",
-			result ? strerror(-result) : "");
+		vmproc_fail(vm, "the VM process is gone%s%s", result ? ": " : "",
+			    result ? strerror(-result) : "");
 	else if (!unwanted)
 		on_packet(vm, (size_t)result, &got);
 	for (unsigned i = 0; i < got.n; i++)
 		close_fd(&got.fds[i]);
 	if (unwanted)
-		vm_free_if_idle(vm);
+		vmproc_free_if_idle(vm);
 	else if (vm->state != VM_BROKEN && vm->state != VM_RELEASING)
-		vm_receive(vm);
+		vmproc_receive(vm);
 }
 
-void vm_receive(struct vm *vm)
+void vmproc_receive(struct vmproc *vm)
 {
 	memset(vm->in_control, 0, sizeof(vm->in_control));
 	vm->in_iov = (struct iovec){.iov_base = vm->in, .iov_len = sizeof(vm->in)};

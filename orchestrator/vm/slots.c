@@ -15,37 +15,37 @@ static size_t words(uint32_t slots)
 	return (slots + WORD_BITS - 1) / WORD_BITS;
 }
 
-int vm_host_init(struct vm_host *h, uint32_t max_vms)
+int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms)
 {
 	h->max_vms = max_vms;
-	h->slots = calloc(max_vms, sizeof(struct vm *));
+	h->slots = calloc(max_vms, sizeof(struct vmproc *));
 	h->taken = calloc(words(max_vms), sizeof(*h->taken));
 	list_init(&h->waiting);
 	return h->slots && h->taken ? 0 : -ENOMEM;
 }
 
 /* VMs that are still there go with the loop's last operations. */
-void vm_host_fini(struct vm_host *h)
+void vmproc_host_fini(struct vmproc_host *h)
 {
 	for (uint32_t i = 0; h->slots && i < h->max_vms; i++) {
-		struct vm *vm = h->slots[i];
+		struct vmproc *vm = h->slots[i];
 
 		if (!vm)
 			continue;
 		loop_timer_clear(h->loop, &vm->timer);
-		later_cancel(&vm->later);
-		vm_forget_requests(vm);
-		vm_close_socket(vm);
+		deferred_cancel(&vm->deferred);
+		vmproc_forget_requests(vm);
+		vmproc_close_socket(vm);
 		vm->free_me = true;
-		vm_free_if_idle(vm);
+		vmproc_free_if_idle(vm);
 	}
 	if (!h->slots)
 		return;
 	list_each_safe (pos, &h->waiting) {
-		struct vm *vm = container_of(pos, struct vm, wait_link);
+		struct vmproc *vm = container_of(pos, struct vmproc, wait_link);
 
 		loop_timer_clear(h->loop, &vm->timer);
-		later_cancel(&vm->later);
+		deferred_cancel(&vm->deferred);
 		free(vm);
 	}
 	free(h->slots);
@@ -55,7 +55,7 @@ void vm_host_fini(struct vm_host *h)
 }
 
 /* Returns the first one. */
-static uint32_t free_slot(const struct vm_host *h)
+static uint32_t free_slot(const struct vmproc_host *h)
 {
 	for (size_t i = 0; i < words(h->max_vms); i++) {
 		uint64_t free_bits = ~h->taken[i];
@@ -68,9 +68,9 @@ static uint32_t free_slot(const struct vm_host *h)
 	return VM_NO_SLOT;
 }
 
-void vm_occupy_slot(struct vm *vm, uint32_t slot)
+void vmproc_occupy_slot(struct vmproc *vm, uint32_t slot)
 {
-	struct vm_host *h = vm->host;
+	struct vmproc_host *h = vm->host;
 
 	vm->id.slot = slot;
 	h->slots[slot] = vm;
@@ -78,32 +78,32 @@ void vm_occupy_slot(struct vm *vm, uint32_t slot)
 	h->in_use++;
 }
 
-static bool claim(struct vm *vm)
+static bool claim(struct vmproc *vm)
 {
 	uint32_t slot = free_slot(vm->host);
 
 	if (slot == VM_NO_SLOT)
 		return false;
-	vm_occupy_slot(vm, slot);
-	vm_start_spawn(vm);
+	vmproc_occupy_slot(vm, slot);
+	vmproc_start_spawn(vm);
 	return true;
 }
 
-void vm_take_slot(struct vm *vm)
+void vmproc_take_slot(struct vmproc *vm)
 {
-	struct vm_host *h = vm->host;
+	struct vmproc_host *h = vm->host;
 
 	if (h->warden_lost)
-		vm_fail(vm, "the warden is gone");
+		vmproc_fail(vm, "the warden is gone");
 	else if (!list_empty(&h->waiting) || !claim(vm)) {
 		list_add_tail(&h->waiting, &vm->wait_link);
 		h->want_slot(h->arg);
 	}
 }
 
-void vm_give_slot(struct vm *vm)
+void vmproc_give_slot(struct vmproc *vm)
 {
-	struct vm_host *h = vm->host;
+	struct vmproc_host *h = vm->host;
 
 	if (vm->id.slot == VM_NO_SLOT)
 		return;
@@ -112,7 +112,7 @@ void vm_give_slot(struct vm *vm)
 	h->in_use--;
 	vm->id.slot = VM_NO_SLOT;
 	if (!list_empty(&h->waiting)) {
-		struct vm *next = container_of(h->waiting.next, struct vm, wait_link);
+		struct vmproc *next = container_of(h->waiting.next, struct vmproc, wait_link);
 
 		list_del(&next->wait_link);
 		claim(next);
@@ -134,7 +134,7 @@ static bool is_own_line(const char *line)
 	return strspn(line, "0123456789") == 4 && line[4] == '-' && strstr(line, "Z ");
 }
 
-static void copy_last_line(char *text, enum vm_voice voice, char *out, size_t size)
+static void copy_last_line(char *text, enum vmproc_voice voice, char *out, size_t size)
 {
 	size_t len = strlen(text);
 
@@ -152,7 +152,7 @@ static void copy_last_line(char *text, enum vm_voice voice, char *out, size_t si
 	}
 }
 
-void vm_last_words(const struct vm *vm, enum vm_voice voice, char *out, size_t size)
+void vmproc_last_words(const struct vmproc *vm, enum vmproc_voice voice, char *out, size_t size)
 {
 	char path[512], text[2049];
 

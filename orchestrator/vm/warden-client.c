@@ -41,12 +41,12 @@ static void free_if_idle(struct warden_client *w)
 	free(w);
 }
 
-static void lose(struct warden_client *w, const char *why)
+static void lose(struct warden_client *w, const char *reason)
 {
 	if (w->lost)
 		return;
 	w->lost = true;
-	w->events->lost(w->arg, why);
+	w->events->lost(w->arg, reason);
 }
 
 static void send_next(struct warden_client *w);

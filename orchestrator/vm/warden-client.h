@@ -13,7 +13,7 @@ struct warden_events {
 	/* The VM process in `slot` died; `status` as from waitpid(2). */
 	void (*exited)(void *arg, uint32_t slot, int status);
 	/* The warden is gone or breaks the protocol. No reply comes any more. */
-	void (*lost)(void *arg, const char *why);
+	void (*lost)(void *arg, const char *reason);
 };
 
 /* `error` is 0 or -errno; `value` is what the request asks for; `text` says what went wrong. */

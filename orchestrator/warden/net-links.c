@@ -75,7 +75,7 @@ static int ask(struct mnl_socket *nl, const struct request *r, mnl_cb_t on_data,
 	return more < 0 ? -errno : 0;
 }
 
-static int tell(struct mnl_socket *nl, const struct request *r)
+static int notify(struct mnl_socket *nl, const struct request *r)
 {
 	return ask(nl, r, NULL, NULL);
 }
@@ -99,7 +99,7 @@ int link_add_veth(struct mnl_socket *nl, const char *name, const char *far, int 
 	mnl_attr_nest_end(r.head, peer);
 	mnl_attr_nest_end(r.head, data);
 	mnl_attr_nest_end(r.head, info);
-	int ret = tell(nl, &r);
+	int ret = notify(nl, &r);
 	return ret < 0 ? err_set(e, -ret, "make the link %s", far) : 0;
 }
 
@@ -108,7 +108,7 @@ int link_delete(struct mnl_socket *nl, const char *name, struct err *e)
 	struct request r;
 
 	begin_link(&r, RTM_DELLINK, 0, name);
-	int ret = tell(nl, &r);
+	int ret = notify(nl, &r);
 	return ret < 0 && ret != -ENODEV ? err_set(e, -ret, "remove the link %s", name) : 0;
 }
 
@@ -162,7 +162,7 @@ int link_up(struct mnl_socket *nl, const char *name, struct err *e)
 	struct ifinfomsg *link = begin_link(&r, RTM_NEWLINK, 0, name);
 
 	link->ifi_flags = link->ifi_change = IFF_UP;
-	int ret = tell(nl, &r);
+	int ret = notify(nl, &r);
 	return ret < 0 ? err_set(e, -ret, "bring up the link %s", name) : 0;
 }
 
@@ -178,7 +178,7 @@ int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err
 	mnl_attr_nest_end(r.head, conf);
 	mnl_attr_nest_end(r.head, ipv4);
 	mnl_attr_nest_end(r.head, families);
-	int ret = tell(nl, &r);
+	int ret = notify(nl, &r);
 	return ret < 0 ? err_set(e, -ret, "set whether %s forwards", name) : 0;
 }
 
@@ -198,7 +198,7 @@ int link_address(struct mnl_socket *nl, const char *name, const struct range *ra
 	a->ifa_index = (uint32_t)index;
 	mnl_attr_put(r.head, IFA_LOCAL, address_len(range), range->first);
 	mnl_attr_put(r.head, IFA_ADDRESS, address_len(range), range->first);
-	int ret = tell(nl, &r);
+	int ret = notify(nl, &r);
 	return ret < 0 ? err_set(e, -ret, "give %s its address", name) : 0;
 }
 
@@ -213,7 +213,7 @@ int route_default(struct mnl_socket *nl, const struct range *gateway, struct err
 	route->rtm_scope = RT_SCOPE_UNIVERSE;
 	route->rtm_type = RTN_UNICAST;
 	mnl_attr_put(r.head, RTA_GATEWAY, address_len(gateway), gateway->first);
-	int ret = tell(nl, &r);
+	int ret = notify(nl, &r);
 	return ret < 0 ? err_set(e, -ret, "make the default route") : 0;
 }
 

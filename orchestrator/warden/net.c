@@ -92,11 +92,11 @@ static int default_route6(struct mnl_socket *nl, struct err *e)
 
 static int choose_ipv6(struct net *n, const struct config *c, struct mnl_socket *nl, struct err *e)
 {
-	struct err why = {0};
+	struct err reason = {0};
 
 	if (c->ipv6[0] == 'n')
 		return 0;
-	n->ipv6 = default_route6(nl, &why) > 0;
+	n->ipv6 = default_route6(nl, &reason) > 0;
 	if (!n->ipv6 && c->ipv6[0] == 'y')
 		return err_say(e, ENETUNREACH,
 			       "ipv6 is yes, but this host has no IPv6 default route");

@@ -260,17 +260,17 @@ static int prepare_state(struct warden *w, struct err *e)
 	return 0;
 }
 
-static void diaries_path(char path[static CONFIG_PATH_MAX + 16], const struct config *c)
+static void journals_path(char path[static CONFIG_PATH_MAX + 16], const struct config *c)
 {
-	snprintf(path, CONFIG_PATH_MAX + 16, "%s/diaries", c->run_dir);
+	snprintf(path, CONFIG_PATH_MAX + 16, "%s/journals", c->run_dir);
 }
 
 /* What the service writes for its own next life. */
-static int prepare_diaries(struct warden *w, struct err *e)
+static int prepare_journals(struct warden *w, struct err *e)
 {
 	char path[CONFIG_PATH_MAX + 16];
 
-	diaries_path(path, w->config);
+	journals_path(path, w->config);
 	int fd = directory_for_account(path, w->account, e);
 	if (fd < 0)
 		return err_context(e, "run_dir");
@@ -330,7 +330,7 @@ static int start(struct warden *w, struct err *e)
 	if (r == 0)
 		r = prepare_state(w, e);
 	if (r == 0)
-		r = prepare_diaries(w, e);
+		r = prepare_journals(w, e);
 	if (r == 0)
 		r = service_init(w, e);
 	if (r == 0)
@@ -346,7 +346,7 @@ static void remove_run_dir(const struct config *c)
 
 	snprintf(path, sizeof(path), "%s/admin.sock", c->run_dir);
 	unlink(path);
-	diaries_path(path, c);
+	journals_path(path, c);
 	rmdir(path);
 	snprintf(path, sizeof(path), "%s/lock", c->run_dir);
 	unlink(path);

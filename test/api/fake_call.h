@@ -77,7 +77,7 @@ struct core {
 	struct keys *keys;
 	struct list sandboxes, spaces, calls;
 	uint64_t next_id;
-	struct core_figures figures;
+	struct core_stats stats;
 	void (*down)(void *arg);
 	void *down_arg;
 	struct loop_timer down_timer;

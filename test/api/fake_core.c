@@ -20,7 +20,7 @@ struct core_call *call_new(struct core *c, enum kind kind, void *arg)
 	call->arg = arg;
 	call->step = (struct loop_timer){.fn = step, .arg = call};
 	list_add_tail(&c->calls, &call->link);
-	c->figures.shells_ready++;
+	c->stats.blank_vms_ready++;
 	loop_timer_set(c->loop, &call->step, 0);
 	return call;
 }
@@ -29,7 +29,7 @@ void call_free(struct core_call *call)
 {
 	loop_timer_clear(call->core->loop, &call->step);
 	list_del(&call->link);
-	call->core->figures.shells_ready--;
+	call->core->stats.blank_vms_ready--;
 	for (char **path = call->paths; *path; path++)
 		free(*path);
 	free(call->code);
@@ -64,7 +64,7 @@ void fail(struct core_call *call, int status, const char *code, const char *text
 
 void core_abandon(struct core_call *call)
 {
-	call->core->figures.vm_deaths++;
+	call->core->stats.vm_deaths++;
 	if (call->kind == EXEC) {
 		call->abandoned = true;
 		core_resume(call);
@@ -138,8 +138,8 @@ static void create_step(struct core_call *call)
 
 	fake_sandbox_view(call->sandbox, &view);
 	list_add_tail(&call->core->sandboxes, &call->sandbox->link);
-	call->core->figures.creates++;
-	call->core->figures.sandboxes++;
+	call->core->stats.creates++;
+	call->core->stats.sandboxes++;
 	call->created(call->arg, &view, NULL);
 	call_free(call);
 }
@@ -205,7 +205,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 		}
 	}
 	sandbox_free(s);
-	c->figures.sandboxes--;
+	c->stats.sandboxes--;
 	return call;
 }
 
@@ -290,7 +290,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 
 	call->forked = fn;
 	call->n = n;
-	c->figures.warm_ready = reseed;
+	c->stats.warm_ready = reseed;
 	return call;
 }
 
@@ -304,7 +304,7 @@ static void fork_step(struct core_call *call)
 		memcpy(s->template, call->sandbox->template, sizeof(s->template));
 		memcpy(s->parent, call->sandbox->id, sizeof(s->parent));
 		list_add_tail(&call->core->sandboxes, &s->link);
-		call->core->figures.sandboxes++;
+		call->core->stats.sandboxes++;
 		ids[i] = s->id;
 	}
 	const struct core_forked forked = {.ids = ids,
@@ -332,7 +332,7 @@ struct core_call *core_merge(struct core *c, const char *tenant, const char *par
 		fail(call, 409, "not_a_descendant", "the winner does not descend from it");
 	} else {
 		sandbox_free(w);
-		c->figures.sandboxes--;
+		c->stats.sandboxes--;
 	}
 	return call;
 }
@@ -476,7 +476,7 @@ static void exec_step(struct core_call *call)
 {
 	if (!call->started) {
 		call->started = true;
-		call->core->figures.execs++;
+		call->core->stats.execs++;
 		if (!call->abandoned && strncmp(call->at, "fail", 4) != 0)
 			call->sink.started(call->arg);
 	}
@@ -513,7 +513,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	memcpy(call->code, spec->code, spec->code_len);
 	call->at = call->code;
 	call->code_len = spec->code_len;
-	c->figures.warm_ready = spec->code_len;
+	c->stats.warm_ready = spec->code_len;
 	if (spec->traceparent)
 		snprintf(call->traceparent, sizeof(call->traceparent), "%s", spec->traceparent);
 	if (!call->sandbox)
@@ -524,14 +524,14 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 void core_pause(struct core_call *call)
 {
 	call->paused = true;
-	call->core->figures.pool_hits++;
+	call->core->stats.pool_hits++;
 	loop_timer_clear(call->core->loop, &call->step);
 }
 
 void core_resume(struct core_call *call)
 {
 	if (call->paused)
-		call->core->figures.pool_misses++;
+		call->core->stats.pool_misses++;
 	call->paused = false;
 	loop_timer_set(call->core->loop, &call->step, 0);
 }
@@ -659,7 +659,7 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 
 	c->loop = loop;
 	c->ready = ready;
-	c->figures.ends_unrecorded = 3;
+	c->stats.ends_unrecorded = 3;
 	list_init(&c->sandboxes);
 	list_init(&c->spaces);
 	list_init(&c->calls);
@@ -688,13 +688,13 @@ bool core_ready(const struct core *c)
 	return c->ready;
 }
 
-const char *core_trouble(const struct core *c)
+const char *core_error(const struct core *c)
 {
 	return c->ready ? "" : "the template is being prepared";
 }
 
-void core_checks(const struct core *c, void (*each)(void *arg, const char *name, const char *why),
-		 void *arg)
+void core_checks(const struct core *c,
+		 void (*each)(void *arg, const char *name, const char *reason), void *arg)
 {
 	each(arg, "warden", NULL);
 	each(arg, "template", c->ready ? NULL : "it is being \"prepared\"");
@@ -725,7 +725,7 @@ void core_free(struct core *c)
 	free(c);
 }
 
-void core_figures(const struct core *c, struct core_figures *out)
+void core_stats(const struct core *c, struct core_stats *out)
 {
-	*out = c->figures;
+	*out = c->stats;
 }

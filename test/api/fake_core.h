@@ -17,9 +17,10 @@
  * i / 256 % 251), /short/N is cut off in the middle; a list of /names has all kinds, of /many/N N
  * names, of /worn N that end in a failure; everything on /locked is not permitted. Programs of
  * terminals say what they were started with, echo what is typed, and do as it says: "exit N",
- * "flood N" (N bytes). "missing" can't be started. core_figures tells what was asked of it:
- * vm_deaths counts abandoned calls, pool_hits pauses, pool_misses resumes, shells_ready the calls
- * that are open, warm_ready the length of the last code, or whether the last fork was to reseed.
+ * "flood N" (N bytes). "missing" can't be started. core_stats tells what was asked of it:
+ * vm_deaths counts abandoned calls, pool_hits pauses, pool_misses resumes, blank_vms_ready the
+ * calls that are open, warm_ready the length of the last code, or whether the last fork was to
+ * reseed.
  */
 #ifndef RAMET_TEST_FAKE_CORE_H
 #define RAMET_TEST_FAKE_CORE_H

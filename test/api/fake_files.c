@@ -121,7 +121,7 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 	f->len = 0;
 	write_at(f, 0, put->data, put->len);
 	f->mode = put->mode ? put->mode : f->mode;
-	c->figures.file_bytes_in += put->len;
+	c->stats.file_bytes_in += put->len;
 	return call;
 }
 

@@ -41,7 +41,7 @@ static struct sorted sort(const struct core *c, const struct list_name *list)
 	return out;
 }
 
-static size_t first_behind(const struct sorted *s, const struct list_place *place)
+static size_t first_behind(const struct sorted *s, const struct list_position *place)
 {
 	size_t at = 0;
 
@@ -61,7 +61,7 @@ bool core_page(struct core *c, const struct list_name *list, size_t most, struct
 	size_t from = first_behind(&s, &page->after), n = s.n - from < most ? s.n - from : most;
 	page->last = page->after;
 	if (n)
-		page->last = (struct list_place){.at_ms = 1700000000123};
+		page->last = (struct list_position){.at_ms = 1700000000123};
 	if (n)
 		strcpy(page->last.id, id_of(s.all[from + n - 1], s.spaces));
 	page->more = from + n < s.n;

@@ -123,7 +123,7 @@ static void attach_run(struct core_call *call)
 
 	if (!call->started) {
 		call->started = true;
-		call->core->figures.listeners++;
+		call->core->stats.listeners++;
 		if (call->listener.found)
 			call->listener.found(call->arg);
 	}
@@ -135,7 +135,7 @@ static void attach_run(struct core_call *call)
 		loop_timer_set(call->core->loop, &call->step, 0);
 		call->listener.bytes(call->arg, place, p->out + place, part);
 	} else if (p->ended) {
-		call->core->figures.listeners--;
+		call->core->stats.listeners--;
 		call->listener.exited(call->arg, p->exit_code);
 		call_free(call);
 	}

@@ -27,7 +27,7 @@ static void frozen_run(struct core_call *call)
 	snprintf(s->space, sizeof(s->space), "spc_%032" PRIx64, ++call->core->next_id);
 	list_del(&s->link);
 	list_add_tail(&call->core->spaces, &s->link);
-	call->core->figures.sandboxes--;
+	call->core->stats.sandboxes--;
 	call->id_fn(call->arg, s->space, NULL);
 	call_free(call);
 }
@@ -53,7 +53,7 @@ static void resumed_run(struct core_call *call)
 	s->space[0] = 0;
 	list_del(&s->link);
 	list_add_tail(&call->core->sandboxes, &s->link);
-	call->core->figures.sandboxes++;
+	call->core->stats.sandboxes++;
 	memcpy(view.id, s->id, sizeof(view.id));
 	call->created(call->arg, &view, NULL);
 	call_free(call);

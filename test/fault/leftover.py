@@ -16,7 +16,7 @@ echo namespaces $(readlink /proc/[0-9]*/ns/net /proc/[0-9]*/ns/mnt | sort -u | w
 echo links $(ip -o link | wc -l)
 echo mounts $(wc -l < /proc/mounts)
 echo folders $(ls /run/ramet/vm | wc -l)
-echo diaries $(ls /run/ramet/diaries | wc -l)
+echo diaries $(ls /run/ramet/journals | wc -l)
 # Without lost ones, which a kill in the moment between a freeze's files and its commit leaves.
 echo spaces $(ls /var/lib/ramet/spaces | grep -vc '[.]lost$')
 echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)

@@ -299,7 +299,7 @@ static const char *tell_on(int fd, const char *command)
 	return answer;
 }
 
-static const char *tell(uint32_t slot, const char *command)
+static const char *notify(uint32_t slot, const char *command)
 {
 	scoped_fd int fd = control(slot);
 
@@ -463,7 +463,7 @@ static void it_is_started_as_asked(void **state)
 			    "ramet-vmm --vcpus 2 --ram-mib 128 --kvm-fd 3 --ctl-fd 4 --proc-fd 5 "
 			    "--slot 5 --disk-bytes-s 250000000 --disk-ops-s 5000 --tap-fd 6 ");
 	assert_string_equal(file_text(proc(pid, "environ")), "");
-	assert_string_equal(tell(5, "hello"), "what?");
+	assert_string_equal(notify(5, "hello"), "what?");
 	assert_string_equal(file_text(under("run/vm/5/log")), "probe of slot 5\n");
 	assert_non_null(strstr(file_text(proc(pid, "limits")),
 			       "Max core file size        0                    0 "));
@@ -500,7 +500,7 @@ static void its_directory_is_for_the_service(void **state)
 static void nothing_works_from_inside(void **state)
 {
 	spawn(0);
-	assert_string_equal(tell(0, "try"), "nothing works");
+	assert_string_equal(notify(0, "try"), "nothing works");
 	release(0);
 }
 
@@ -679,7 +679,7 @@ static void too_much_memory_ends_it(void **state)
 	if (!has_controller("memory"))
 		skip();
 	spawn(0);
-	assert_string_equal(tell(0, "hog"), "");
+	assert_string_equal(notify(0, "hog"), "");
 	assert_int_equal(exit_of(0), SIGKILL);
 	release(0);
 }
@@ -689,14 +689,14 @@ static void threads_have_an_end(void **state)
 	if (!has_controller("pids"))
 		skip();
 	spawn(0);
-	assert_string_equal(tell(0, "threads"), "24");
+	assert_string_equal(notify(0, "threads"), "24");
 	release(0);
 }
 
 static void a_death_is_told_and_keeps_the_slot(void **state)
 {
 	spawn(2);
-	assert_string_equal(tell(2, "exit"), "");
+	assert_string_equal(notify(2, "exit"), "");
 	assert_int_equal(exit_of(2), 7 << 8);
 	assert_refused(spawn_of(2), EBUSY, "slot 2 is taken");
 	release(2);
@@ -978,12 +978,12 @@ static void a_vm_outlives_the_service(void **state)
 	pid_t pid = spawn(1);
 
 	spawn(2);
-	tell(2, "exit");
+	notify(2, "exit");
 	assert_int_equal(exit_of(2), 7 << 8);
 	kill(service_pid(), SIGKILL);
 	accept_service();
 	assert_int_equal(exit_of(2), 7 << 8); /* the new one is told */
-	assert_string_equal(tell(1, "hello"), "what?");
+	assert_string_equal(notify(1, "hello"), "what?");
 	assert_refused(spawn_of(1), EBUSY, "slot 1 is taken");
 	kill(pid, SIGKILL);
 	assert_int_equal(exit_of(1), SIGKILL);
@@ -1000,7 +1000,7 @@ static void a_vm_outlives_the_warden(void **state)
 	stop_warden(SIGKILL);
 	start_warden();
 	assert_int_equal(access(under("run/vm/2"), F_OK), -1); /* a dead slot is cleaned */
-	assert_string_equal(tell(1, "hello"), "what?");
+	assert_string_equal(notify(1, "hello"), "what?");
 	assert_refused(spawn_of(1), EBUSY, "slot 1 is taken");
 	kill(pid, SIGKILL);
 	assert_int_equal(exit_of(1), WARDEN_STATUS_UNKNOWN);

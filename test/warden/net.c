@@ -65,8 +65,8 @@ static struct guest guests[2];
 
 /* --- tools ----------------------------------------------------------------------------------- */
 
-static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void shell(const char *format, ...)
+static void blank(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void blank(const char *format, ...)
 {
 	char command[512];
 	va_list args;
@@ -331,7 +331,7 @@ static pid_t start_carrier(int a, int b)
 
 static void set_guest_mac(const char *mac)
 {
-	shell("ip link set eth0 down && ip link set eth0 address %s && ip link set eth0 up && "
+	blank("ip link set eth0 down && ip link set eth0 address %s && ip link set eth0 up && "
 	      "ip route replace default via " NET_GATEWAY_IPV4 " && ip addr replace " NET_GUEST_IPV6
 	      "/64 dev eth0 nodad"
 	      " && ip route replace default via " NET_GATEWAY_LINK_LOCAL " dev eth0",
@@ -352,7 +352,7 @@ static void start_guest(struct guest *g, uint32_t slot)
 	scoped_fd int own = guest_tap();
 	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
 		 m[5]);
-	shell("ip link set lo up && ip addr add %s/%d dev eth0", NET_GUEST_IPV4, NET_PREFIX_IPV4);
+	blank("ip link set lo up && ip addr add %s/%d dev eth0", NET_GUEST_IPV4, NET_PREFIX_IPV4);
 	set_guest_mac(mac);
 	enter(host_ns);
 	g->carrier = start_carrier(tap, own);
@@ -470,7 +470,7 @@ static void nobody_comes_in(void **state)
 	unsigned long before = dropped("forward", rule);
 
 	enter(outside_ns);
-	shell("ip route replace 10.251.0.0/17 via " HOST);
+	blank("ip route replace 10.251.0.0/17 via " HOST);
 	enter(host_ns);
 	assert_true(sendto(fd, "hello?", 6, 0, (struct sockaddr *)&at, sizeof(at)) > 0);
 	wait_for_drop("forward", rule, before);
@@ -502,14 +502,14 @@ static void a_closed_one_sends_nothing(void **state)
 static void a_false_address_gets_nowhere(void **state)
 {
 	enter(guests[0].ns);
-	shell("ip addr add 192.168.252.66/32 dev eth0 && ip addr add 203.0.113.9/32 dev eth0");
+	blank("ip addr add 192.168.252.66/32 dev eth0 && ip addr add 203.0.113.9/32 dev eth0");
 	enter(host_ns);
 	say(guests[0].ns, "192.168.252.66", "forged");
 	say(guests[0].ns, "203.0.113.9", "forged, too");
 	say(guests[0].ns, NET_GUEST_IPV4, "honest");
 	assert_next("honest");
 	enter(guests[0].ns);
-	shell("ip addr del 192.168.252.66/32 dev eth0 && ip addr del 203.0.113.9/32 dev eth0");
+	blank("ip addr del 192.168.252.66/32 dev eth0 && ip addr del 203.0.113.9/32 dev eth0");
 	enter(host_ns);
 }
 
@@ -518,7 +518,7 @@ static void a_false_mac_gets_nowhere(void **state)
 {
 	enter(guests[0].ns);
 	set_guest_mac("02:00:00:00:00:66");
-	shell("ip neigh replace " NET_GATEWAY_IPV4 " lladdr 02:52:41:4d:45:01 dev eth0");
+	blank("ip neigh replace " NET_GATEWAY_IPV4 " lladdr 02:52:41:4d:45:01 dev eth0");
 	enter(host_ns);
 	say(guests[0].ns, NET_GUEST_IPV4, "forged");
 	enter(guests[0].ns);
@@ -924,18 +924,18 @@ static void jails_cost_little(void **state)
 static void make_world(void)
 {
 	outside_ns = new_ns();
-	shell("ip link set lo up");
+	blank("ip link set lo up");
 	host_ns = new_ns();
-	shell("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward && "
+	blank("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward && "
 	      "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding");
-	shell("ip link add out0 type veth peer name out1 netns /proc/%d/fd/%d", getpid(),
+	blank("ip link add out0 type veth peer name out1 netns /proc/%d/fd/%d", getpid(),
 	      outside_ns);
-	shell("ip link add other0 type veth peer name other1");
-	shell("ip addr add " HOST "/24 dev out0 && ip link set out0 up && "
+	blank("ip link add other0 type veth peer name other1");
+	blank("ip addr add " HOST "/24 dev out0 && ip link set out0 up && "
 	      "ip route add default via " OUTSIDE " && "
 	      "ip addr add " HOST6 "/64 dev out0 nodad && ip route add default via " OUTSIDE6);
 	enter(outside_ns);
-	shell("ip addr add " OUTSIDE "/24 dev out1 && ip addr add 10.9.9.9/32 dev out1 && "
+	blank("ip addr add " OUTSIDE "/24 dev out1 && ip addr add 10.9.9.9/32 dev out1 && "
 	      "ip addr add 10.8.0.1/32 dev out1 && ip addr add 169.254.169.254/32 dev out1 && "
 	      "ip addr add " OUTSIDE6 "/64 dev out1 nodad && "
 	      "ip addr add fd99::1/128 dev out1 nodad && "

@@ -23,7 +23,7 @@ static void expect(bool right)
 		abort();
 }
 
-static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
+static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 {
 	struct flow *flow = arg;
 
@@ -83,7 +83,7 @@ static void on_frame(const struct agent_frame *f, struct splitter *s, struct flo
 	flow->in += f->len;
 	for (size_t i = 0; flow->lines && i < f->len; i++)
 		flow->in -= f->data[i] == '\n';
-	expect(splitter_feed(s, f->data, f->len, on_piece, flow) == 0);
+	expect(splitter_feed(s, f->data, f->len, on_chunk, flow) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -109,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	expect(took >= 0 || e.text[0]);
-	splitter_end(&s, on_piece, &flow);
+	splitter_end(&s, on_chunk, &flow);
 	expect(flow.in == flow.out);
 	return 0;
 }

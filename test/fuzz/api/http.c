@@ -116,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		set_up();
 	if (size < 2)
 		return 0;
-	size_t pieces = 1 + data[0] % 4, step = (size - 1 + pieces - 1) / pieces;
+	size_t chunks = 1 + data[0] % 4, step = (size - 1 + chunks - 1) / chunks;
 	data++;
 	size--;
 	scoped_fd int fd = dial();

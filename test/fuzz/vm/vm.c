@@ -47,7 +47,7 @@ struct loop_op {
 static struct loop_op ops[OPS];
 static struct loop_timer *timers[TIMERS + 1];
 
-static struct loop_op *op_new(struct loop_op init)
+static struct loop_op *guest_op_new(struct loop_op init)
 {
 	for (int i = 0; i < OPS; i++)
 		if (!ops[i].used) {
@@ -66,13 +66,13 @@ static void op_finish(struct loop_op *op, int result)
 
 struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg)
 {
-	return op_new((struct loop_op){.receives = true, .msg = msg, .fn = fn, .arg = arg});
+	return guest_op_new((struct loop_op){.receives = true, .msg = msg, .fn = fn, .arg = arg});
 }
 
 struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
 			     void *arg)
 {
-	return op_new((struct loop_op){.len = msg->msg_iov[0].iov_len, .fn = fn, .arg = arg});
+	return guest_op_new((struct loop_op){.len = msg->msg_iov[0].iov_len, .fn = fn, .arg = arg});
 }
 
 void loop_cancel(struct loop *l, struct loop_op *op)
@@ -156,9 +156,9 @@ static void warden_reply(int error, uint64_t value)
 /* --- the owner ------------------------------------------------------------------------------ */
 
 static int memory_fd = -1, empty_fd = -1;
-static struct vm_host host;
-static struct later_queue later;
-static struct vm *vm;
+static struct vmproc_host host;
+static struct deferred_queue deferred;
+static struct vmproc *vm;
 static bool is_ready, is_dead, is_dropped, is_gone;
 static unsigned requests, replies;
 
@@ -168,13 +168,13 @@ static void on_ready(void *arg)
 	is_ready = true;
 }
 
-static void on_died(void *arg, const char *why)
+static void on_died(void *arg, const char *reason)
 {
-	expect(!is_dead && !is_dropped && why[0]);
+	expect(!is_dead && !is_dropped && reason[0]);
 	is_dead = true;
 }
 
-static const struct vm_owner owner = {on_ready, on_died};
+static const struct vmproc_owner owner = {on_ready, on_died};
 
 static void on_reply(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
@@ -186,14 +186,14 @@ static void on_reply(void *arg, int error, const char *text, const struct ctl_ms
 	replies++;
 }
 
-static void on_forked(void *arg, int error, const char *text, struct vm_image *image)
+static void on_forked(void *arg, int error, const char *text, struct vmproc_image *image)
 {
 	expect((error == 0) == (image != NULL));
 	if (image)
 		expect(image->nfds == 3 + image->memory_layers + image->layers);
 	for (unsigned i = 0; image && i < image->nfds; i++)
 		expect(image->fds[i] > 2);
-	vm_image_put(image);
+	vmproc_image_put(image);
 	on_reply(arg, error, text, NULL);
 }
 
@@ -210,7 +210,7 @@ static void on_reported(void *arg, int error, const char *text, const struct ctl
 
 static void ask_for_report(int *fd, bool *seen)
 {
-	if (vm_ask_report(vm, take_fd(fd), on_reported, seen))
+	if (vmproc_ask_report(vm, take_fd(fd), on_reported, seen))
 		return;
 	*seen = true; /* there is one already */
 	replies++;
@@ -235,25 +235,25 @@ static void ask(uint8_t what)
 		ask_for_report(&fds[0], seen);
 		break;
 	case 0:
-		vm_fill(vm, &fill, fds, 3, on_reply, seen);
+		vmproc_fill(vm, &fill, fds, 3, on_reply, seen);
 		break;
 	case 1:
-		vm_connect(vm, 5555, take_fd(&fds[0]), on_reply, seen);
+		vmproc_connect(vm, 5555, take_fd(&fds[0]), on_reply, seen);
 		break;
 	case 2:
-		vm_pause(vm, on_reply, seen);
+		vmproc_pause(vm, on_reply, seen);
 		break;
 	case 3:
-		vm_save(vm, fds, on_reply, seen);
+		vmproc_save(vm, fds, on_reply, seen);
 		break;
 	case 4:
-		vm_quit(vm, on_reply, seen);
+		vmproc_quit(vm, on_reply, seen);
 		break;
 	case 5: {
-		struct vm_request *r = vm_fork(vm, 1, take_fd(&fds[0]), on_forked, seen);
+		struct vmproc_request *r = vmproc_fork(vm, 1, take_fd(&fds[0]), on_forked, seen);
 
 		if (what >= 240) {
-			vm_request_cancel(r);
+			vmproc_request_cancel(r);
 			*seen = true;
 			replies++;
 		}
@@ -275,7 +275,7 @@ static void drop(void)
 	if (is_dropped)
 		return;
 	is_dropped = true;
-	vm_drop(vm, on_gone, NULL);
+	vmproc_drop(vm, on_gone, NULL);
 }
 
 /* --- the input ------------------------------------------------------------------------------ */
@@ -393,7 +393,7 @@ static void one_thing(struct input *in)
 		warden_reply(byte(in) % 4 ? 0 : -EPERM, (uint64_t)byte(in) << 23);
 		break;
 	case 9:
-		vm_host_exited(&host, byte(in) % 2, byte(in));
+		vmproc_host_exited(&host, byte(in) % 2, byte(in));
 		break;
 	case 10:
 		drop();
@@ -439,24 +439,24 @@ static void set_up(void)
 
 static void start(uint8_t how)
 {
-	const struct vm_spec spec = {.vcpus = 1, .ram_mib = 128, .memory_max = 1ull << 30};
+	const struct vmproc_spec spec = {.vcpus = 1, .ram_mib = 128, .memory_max = 1ull << 30};
 
-	later_queue_init(&later, NULL);
-	host = (struct vm_host){
-		.later = &later, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
+	deferred_queue_init(&later, NULL);
+	host = (struct vmproc_host){
+		.deferred = &later, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
 	/* Between inputs the fuzzer may open some of its own, such as those to a symbolizer. */
 	first_free_fd = dup(empty_fd);
 	close(first_free_fd);
-	expect(vm_host_init(&host, 1) == 0);
+	expect(vmproc_host_init(&host, 1) == 0);
 	is_ready = is_dead = is_dropped = is_gone = false;
 	requests = replies = 0;
 	memset(answered, 0, sizeof(answered));
 	if (how & 1) {
-		const struct vm_id id = {.instance = {how & 4}};
+		const struct vmproc_id id = {.instance = {how & 4}};
 
-		vm = vm_adopt(&host, &id, &spec, &owner, NULL);
+		vm = vmproc_adopt(&host, &id, &spec, &owner, NULL);
 	} else {
-		vm = vm_spawn(&host, &spec, &owner, NULL);
+		vm = vmproc_spawn(&host, &spec, &owner, NULL);
 		if (how & 2)
 			warden_reply(0, 1234);
 	}
@@ -476,8 +476,8 @@ static void end(void)
 		if (ops[i].used)
 			op_finish(&ops[i], 0);
 	expect(host.in_use == 0);
-	vm_host_fini(&host);
-	later_queue_fini(&later);
+	vmproc_host_fini(&host);
+	deferred_queue_fini(&later);
 	for (size_t i = 1; i <= TIMERS; i++)
 		expect(!timers[i]);
 	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0)

@@ -68,7 +68,7 @@ static void was_told(struct world *w, const char *format, const char *id)
 static enum command_status run(struct world *w, const char *words)
 {
 	const struct command_env env = {
-		.config = &w->config, .keys = w->keys, .tell = on_tell, .tell_arg = w};
+		.config = &w->config, .keys = w->keys, .notify = on_tell, .tell_arg = w};
 	static struct arguments args;
 	char request[512];
 	size_t len = strlen(words) + 1, said;

@@ -24,7 +24,7 @@ static struct {
 	struct loop_timer dialed, steps;
 	dial_fn *fn;
 	void *arg;
-	uint32_t limit_ms, still_ms;
+	uint32_t limit_ms, stalled_ms;
 	bool cancelled;
 	int guest;	/* the guest's end */
 	char heard[16]; /* the callbacks, in order */
@@ -43,7 +43,7 @@ static void on_attempt_over(void *arg)
 	int pair[2];
 
 	t.fn = NULL;
-	if (!t.limit_ms && !t.still_ms) {
+	if (!t.limit_ms && !t.stalled_ms) {
 		fn(t.arg, -1, "nobody answers");
 		return;
 	}
@@ -52,10 +52,10 @@ static void on_attempt_over(void *arg)
 	fn(t.arg, pair[0], NULL);
 }
 
-static struct dial *attempt(uint32_t limit_ms, uint32_t still_ms, dial_fn *fn, void *arg)
+static struct dial *attempt(uint32_t limit_ms, uint32_t stalled_ms, dial_fn *fn, void *arg)
 {
 	t.limit_ms = limit_ms;
-	t.still_ms = still_ms;
+	t.stalled_ms = stalled_ms;
 	t.fn = fn;
 	t.arg = arg;
 	t.dialed = (struct loop_timer){.fn = on_attempt_over};
@@ -63,14 +63,14 @@ static struct dial *attempt(uint32_t limit_ms, uint32_t still_ms, dial_fn *fn, v
 	return (struct dial *)&t;
 }
 
-struct dial *dial_start(struct vm *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
+struct dial *dial_start(struct vmproc *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
 {
 	return attempt(limit_ms, 0, fn, arg);
 }
 
-struct dial *dial_while_working(struct vm *vm, uint32_t still_ms, dial_fn *fn, void *arg)
+struct dial *dial_while_working(struct vmproc *vm, uint32_t stalled_ms, dial_fn *fn, void *arg)
 {
-	return attempt(0, still_ms, fn, arg);
+	return attempt(0, stalled_ms, fn, arg);
 }
 
 void dial_cancel(struct dial *d)
@@ -109,12 +109,12 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	hear(FRAME);
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	assert_null(t.link->agent);
 	assert_null(t.link->dial);
 	snprintf(t.text, sizeof(t.text), "%s", text);
-	hear(why == GUEST_UNREACHED ? UNREACHED : why == GUEST_BROKEN ? BROKEN : NO_MEMORY);
+	hear(reason == GUEST_UNREACHED ? UNREACHED : reason == GUEST_BROKEN ? BROKEN : NO_MEMORY);
 }
 
 static void on_late(void *arg)
@@ -211,7 +211,7 @@ static void test_attempt_follows_the_vm(void **state)
 {
 	guest_link_dial_while_working(t.link, NULL, 700);
 	expect("r");
-	assert_int_equal(t.still_ms, 700);
+	assert_int_equal(t.stalled_ms, 700);
 	assert_int_equal(t.limit_ms, 0);
 }
 

@@ -50,7 +50,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		agent_pause(r->agent);
 }
 
-static void on_ended(void *arg, const char *why)
+static void on_ended(void *arg, const char *reason)
 {
 	struct reader *r = arg;
 

@@ -54,12 +54,12 @@ static void test_each_route_is_found(void **state)
 		while (*at) {
 			bool is_id = *at == '{';
 
-			const char *piece = is_id ? id_for(at) : at;
+			const char *chunk = is_id ? id_for(at) : at;
 
-			ids[n] = piece;
+			ids[n] = chunk;
 			n += is_id;
 			len += (size_t)snprintf(path + len, sizeof(path) - len, "%.*s",
-						is_id ? 36 : 1, piece);
+						is_id ? 36 : 1, chunk);
 			at = is_id ? strchr(at, '}') + 1 : at + 1;
 		}
 		assert_int_equal(find(routes[i].method, path), ROUTE_FOUND);

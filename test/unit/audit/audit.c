@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/audit/audit.h"
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 
 struct world {
 	struct config config;
@@ -173,17 +173,17 @@ static void until(struct world *w, bool (*holds)(struct world *w))
 
 static bool nothing_waits(struct world *w)
 {
-	struct audit_figures f;
+	struct audit_stats f;
 
-	audit_figures(w->audit, &f);
+	audit_stats(w->audit, &f);
 	return f.waiting_bytes == 0;
 }
 
 static bool has_failed(struct world *w)
 {
-	struct audit_figures f;
+	struct audit_stats f;
 
-	audit_figures(w->audit, &f);
+	audit_stats(w->audit, &f);
 	return f.failures > 0;
 }
 
@@ -221,17 +221,17 @@ static void test_lines_can_be_added_without_a_service(void **state)
 	const struct audit_event made = {
 		.name = "key.created", .at_ms = 1795298467007, .key = "key_1", .previous = "key_0"};
 	scoped_fd int dir = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct journal j = {.dir = dir, .fd = -1, .max_bytes = 1 << 20, .files = 3};
+	struct audit_files j = {.dir = dir, .fd = -1, .max_bytes = 1 << 20, .files = 3};
 	struct err e;
 
 	add(w, "before");
 	stop(w);
-	assert_int_equal(journal_add(&j, &made, &e), 0);
-	assert_int_equal(journal_add(&j, &made, &e), 0);
+	assert_int_equal(audit_files_add(&j, &made, &e), 0);
+	assert_int_equal(audit_files_add(&j, &made, &e), 0);
 	limit_files(0);
-	assert_int_equal(journal_add(&j, &made, &e), -EFBIG);
+	assert_int_equal(audit_files_add(&j, &made, &e), -EFBIG);
 	limit_files(RLIM_INFINITY);
-	journal_close(&j);
+	audit_files_close(&j);
 	start(w);
 	add(w, "after");
 	stop(w);
@@ -269,7 +269,7 @@ static void test_files_are_put_aside_by_size(void **state)
 static void test_a_full_disk_leaves_a_counted_gap(void **state)
 {
 	struct world *w = *state;
-	struct audit_figures f;
+	struct audit_stats f;
 
 	add(w, "before");
 	until(w, nothing_waits);
@@ -277,7 +277,7 @@ static void test_a_full_disk_leaves_a_counted_gap(void **state)
 	for (int i = 0; i < 20000; i++)
 		add(w, "one that may be lost");
 	until(w, has_failed);
-	audit_figures(w->audit, &f);
+	audit_stats(w->audit, &f);
 	assert_true(f.lost > 0);
 	assert_in_range(f.waiting_bytes, 1, 1 << 20);
 	limit_files(RLIM_INFINITY);

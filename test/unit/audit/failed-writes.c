@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/audit/audit.h"
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 #include "test/unit/writes/failing-writes.h"
 
 #define FILES 6
@@ -87,17 +87,17 @@ static unsigned expect_lines(unsigned lines, unsigned torn)
 }
 
 /* What is not written is tried again, from there on, as the audit log does. Returns how often. */
-static unsigned append(struct journal *j, const char *p, size_t len)
+static unsigned append(struct audit_files *j, const char *p, size_t len)
 {
 	unsigned failed = 0;
 	struct err e = {0};
 	size_t done, at = 0;
 
-	for (; journal_append(j, p + at, len - at, at == 0, &done, &e) < 0; failed++) {
+	for (; audit_files_append(j, p + at, len - at, at == 0, &done, &e) < 0; failed++) {
 		assert_string_not_equal(e.text, "");
 		at += done;
 	}
-	while (journal_sync(j, &e) < 0)
+	while (audit_files_sync(j, &e) < 0)
 		failed++;
 	return failed;
 }
@@ -106,7 +106,7 @@ static unsigned write_all(unsigned n, int error, bool *broke)
 {
 	const struct audit_event event = {.name = "sandbox.died", .at_ms = 1795298467007};
 	scoped_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct journal j = {.dir = fd, .fd = -1, .max_bytes = 500, .files = FILES};
+	struct audit_files j = {.dir = fd, .fd = -1, .max_bytes = 500, .files = FILES};
 	char lines[2 * AUDIT_LINE_MAX];
 	unsigned failed = 0;
 
@@ -118,7 +118,7 @@ static unsigned write_all(unsigned n, int error, bool *broke)
 		failed += append(&j, lines, len);
 	}
 	*broke = writes_end();
-	journal_close(&j);
+	audit_files_close(&j);
 	return failed;
 }
 

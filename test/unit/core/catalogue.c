@@ -265,9 +265,9 @@ static void live(struct all *a)
 static bool only_the_pool_lives(void *arg)
 {
 	struct all *a = arg;
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(a->w->core, &figures);
+	core_stats(a->w->core, &stats);
 	return core_ready(a->w->core) && fakes_live(a->w->fakes) == 2 &&
 	       fakes_slots(a->w->fakes) == 2 && a->w->core->vms.in_use == 2;
 }
@@ -334,7 +334,7 @@ static void test_an_end_that_is_not_written_keeps_its_slot(void **state)
 {
 	struct world *w = *state;
 	struct all a = {.w = w};
-	struct core_figures figures;
+	struct core_stats stats;
 	struct failure f;
 	struct sandbox_view view;
 
@@ -348,13 +348,13 @@ static void test_an_end_that_is_not_written_keeps_its_slot(void **state)
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 2);
 	assert_int_equal(w->core->vms.in_use, 3);
-	core_figures(w->core, &figures);
-	assert_int_equal(figures.ends_unrecorded, 1);
+	core_stats(w->core, &stats);
+	assert_int_equal(stats.ends_unrecorded, 1);
 	core_shutdown(w->core, on_closed, &w->closed);
 	world_until_true(w, &w->closed);
 	assert_int_equal(w->core->vms.in_use, 0);
-	core_figures(w->core, &figures);
-	assert_int_equal(figures.sandboxes, 0);
+	core_stats(w->core, &stats);
+	assert_int_equal(stats.sandboxes, 0);
 	make_room();
 	world_kill_core(w);
 	world_start_core(w); /* its row is left: the VM that it names is gone */

@@ -22,7 +22,7 @@ static void test_the_others_stay_open(void **state)
 static void test_one_of_the_pool_is_closed(void **state)
 {
 	struct world *w = *state;
-	struct core_figures figures;
+	struct core_stats stats;
 	struct made m;
 	struct run r;
 
@@ -32,8 +32,8 @@ static void test_one_of_the_pool_is_closed(void **state)
 	assert_true(m.ok);
 	assert_false(m.view.egress);
 	assert_int_equal(fakes_closed(w->fakes), 1);
-	core_figures(w->core, &figures);
-	assert_int_equal(figures.pool_hits, 1);
+	core_stats(w->core, &stats);
+	assert_int_equal(stats.pool_hits, 1);
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
 }

@@ -641,7 +641,7 @@ static void note_restore(struct fakes *f, int memory)
 	f->memory = fstat(memory, &st) == 0 && st.st_nlink ? st.st_ino : 0;
 }
 
-static void vm_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds, int nfds)
+static void vmproc_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds, int nfds)
 {
 	bool boot = msg->fill.kind == CTL_BOOT;
 	int expected = boot ? 4 : 4 + (int)(msg->fill.memory_layers + msg->fill.layers);
@@ -726,7 +726,7 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 }
 
 /* Each has one more layer, until they are made one. */
-static void vm_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
+static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 {
 	if (nfds != 1 || goes_wrong(vm->f, FAKES_FORK)) {
 		vm_reply(vm, msg->seq, -ENOSPC, "no space for the image");
@@ -752,7 +752,7 @@ static void vm_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 	send_image(vm, msg->seq, number);
 }
 
-static void vm_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
+static void vmproc_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
 	if (nfds != 1 || msg->connect.port != AGENT_PORT || goes_wrong(vm->f, FAKES_CONNECT))
 		vm_reply(vm, msg->seq, -ECONNREFUSED, "connect to the guest: refused");
@@ -762,7 +762,7 @@ static void vm_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, 
 		vm_reply(vm, msg->seq, -EMFILE, "too many connections");
 }
 
-static void vm_save(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
+static void vmproc_save(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
 	bool bad = goes_wrong(vm->f, FAKES_SAVE) || nfds != 3 ||
 		   pwrite(fds[0], "a state", 7, 0) != 7 ||
@@ -796,10 +796,10 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 	}
 	switch (msg->type) {
 	case CTL_FILL:
-		vm_fill(vm, msg, fds, nfds);
+		vmproc_fill(vm, msg, fds, nfds);
 		return true;
 	case CTL_CONNECT:
-		vm_connect(vm, msg, fds, nfds);
+		vmproc_connect(vm, msg, fds, nfds);
 		return true;
 	case CTL_PAUSE:
 		lock(vm->f);
@@ -815,10 +815,10 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		vm_reply(vm, msg->seq, 0, "");
 		return true;
 	case CTL_SAVE:
-		vm_save(vm, msg, fds, nfds);
+		vmproc_save(vm, msg, fds, nfds);
 		return true;
 	case CTL_FORK:
-		vm_fork(vm, msg, nfds);
+		vmproc_fork(vm, msg, nfds);
 		return true;
 	case CTL_INSPECT:
 		vm_inspect(vm, msg, fds, nfds);
@@ -828,7 +828,7 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 	return msg->type != CTL_QUIT;
 }
 
-static bool vm_receive(struct fake_vm *vm)
+static bool vmproc_receive(struct fake_vm *vm)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
@@ -892,7 +892,7 @@ static void *vm_main(void *arg)
 		if (p[1].revents)
 			vm_accept(vm);
 		else if (p[2].revents)
-			goes_on = vm_receive(vm);
+			goes_on = vmproc_receive(vm);
 	}
 	lock(vm->f);
 	vm_die(vm);

@@ -50,7 +50,7 @@ static void test_death_during_a_call_is_told_in_its_stream(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, queued = {0}, late;
-	struct core_figures figures;
+	struct core_stats stats;
 	struct made m;
 	struct done d;
 
@@ -68,8 +68,8 @@ static void test_death_during_a_call_is_told_in_its_stream(void **state)
 	assert_string_equal(late.failure.code, "vm_died");
 	world_delete(w, &d, m.view.id);
 	assert_true(d.failed);
-	core_figures(w->core, &figures);
-	assert_int_equal(figures.vm_deaths, 1);
+	core_stats(w->core, &stats);
+	assert_int_equal(stats.vm_deaths, 1);
 }
 
 static void test_death_at_rest_is_noticed(void **state)
@@ -191,7 +191,7 @@ static void test_what_goes_wrong_with_the_template_is_told_and_tried_again(void 
 		if (!strstr(m.failure.text, cases[i].says))
 			fail_msg("\"%s\" does not say \"%s\"", m.failure.text, cases[i].says);
 		assert_false(core_ready(w->core));
-		assert_non_null(strstr(core_trouble(w->core), cases[i].says));
+		assert_non_null(strstr(core_error(w->core), cases[i].says));
 		world_wait_ready(w);
 		world_teardown((void **)&w);
 	}

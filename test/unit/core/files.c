@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 
@@ -130,12 +130,12 @@ static void fails_with(const struct told *t, int status, const char *code)
 	assert_true(t->failure.text[0]);
 }
 
-static struct core_figures figures_of(struct world *w)
+static struct core_stats stats_of(struct world *w)
 {
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(w->core, &figures);
-	return figures;
+	core_stats(w->core, &stats);
+	return stats;
 }
 
 static bool nothing_under_way(void *arg)
@@ -143,7 +143,7 @@ static bool nothing_under_way(void *arg)
 	struct world *w = arg;
 
 	fakes_go(w->fakes);
-	return figures_of(w).operations == 0 && figures_of(w).listeners == 0;
+	return stats_of(w).operations == 0 && stats_of(w).listeners == 0;
 }
 
 static unsigned n_waiting;
@@ -181,8 +181,8 @@ static void test_all_of_a_put_arrives(void **state)
 		sent += sizes[i];
 		free(data);
 	}
-	assert_int_equal(figures_of(w).file_bytes_in, sent);
-	assert_int_equal(figures_of(w).file_calls, ARRAY_LEN(sizes));
+	assert_int_equal(stats_of(w).file_bytes_in, sent);
+	assert_int_equal(stats_of(w).file_calls, ARRAY_LEN(sizes));
 }
 
 static void test_a_connection_is_used_again(void **state)
@@ -242,7 +242,7 @@ static void test_get(void **state)
 		assert_true(t.view.length == (t.view.size ? gets[i].bytes : UINT64_MAX));
 		all += t.bytes;
 	}
-	assert_int_equal(figures_of(w).file_bytes_out, all);
+	assert_int_equal(stats_of(w).file_bytes_out, all);
 }
 
 static void test_a_file_that_became_shorter(void **state)
@@ -337,7 +337,7 @@ static void test_what_a_guest_refuses(void **state)
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].status, refusals[i].code);
 	}
-	assert_int_equal(figures_of(w).file_failures, 3 * ARRAY_LEN(refusals));
+	assert_int_equal(stats_of(w).file_failures, 3 * ARRAY_LEN(refusals));
 	d = (struct told){0};
 	core_file_mkdir(w->core, TENANT, id, "/d", 0700, true, on_done, &d);
 	world_until_true(w, &d.done);
@@ -410,7 +410,7 @@ static void test_so_many_at_once(void **state)
 	world_wait_ready(w);
 	for (int i = 0; i < OPS_MAX; i++)
 		put_start(w, &many[i], "/wait", "x", 1);
-	assert_int_equal(figures_of(w).operations, OPS_MAX);
+	assert_int_equal(stats_of(w).operations, OPS_MAX);
 	put(w, &t, "/x", "x", 1);
 	fails_with(&t, 429, "too_many");
 	assert_int_equal(t.failure.retry_after, 1);
@@ -420,7 +420,7 @@ static void test_so_many_at_once(void **state)
 		world_until_true(w, &many[i].done);
 		assert_false(many[i].failed);
 	}
-	assert_int_equal(figures_of(w).operations, 0);
+	assert_int_equal(stats_of(w).operations, 0);
 	put(w, &t, "/x", "x", 1);
 	assert_false(t.failed);
 }
@@ -446,7 +446,7 @@ static void test_an_abandoned_one_hangs_up(void **state)
 	world_until(w, has_begun, &g);
 	core_abandon(t.call);
 	core_abandon(g.call);
-	assert_int_equal(figures_of(w).operations, 0);
+	assert_int_equal(stats_of(w).operations, 0);
 	world_until(w, few_agents, w);
 	assert_false(t.done || g.done);
 }

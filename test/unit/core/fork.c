@@ -5,12 +5,12 @@
 
 #include "test/unit/core/world.h"
 
-static struct core_figures figures_of(struct world *w)
+static struct core_stats stats_of(struct world *w)
 {
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(w->core, &figures);
-	return figures;
+	core_stats(w->core, &stats);
+	return stats;
 }
 
 /* Only the pool and `sandboxes` are there. */
@@ -22,11 +22,11 @@ struct calm {
 static bool is_calm(void *arg)
 {
 	struct calm *calm = arg;
-	struct core_figures figures = figures_of(calm->w);
+	struct core_stats stats = stats_of(calm->w);
 	unsigned pool = calm->w->config.pool_shells + calm->w->config.pool_warm;
 
-	return figures.sandboxes == calm->sandboxes && core_ready(calm->w->core) &&
-	       figures.shells_ready + figures.warm_ready == pool &&
+	return stats.sandboxes == calm->sandboxes && core_ready(calm->w->core) &&
+	       stats.blank_vms_ready + stats.warm_ready == pool &&
 	       fakes_slots(calm->w->fakes) == calm->sandboxes + pool &&
 	       fakes_agents(calm->w->fakes) == calm->sandboxes + calm->w->config.pool_warm;
 }
@@ -110,9 +110,9 @@ static void test_children_are_sandboxes_of_their_own(void **state)
 		assert_true(is_one_of(view.children[i], &k));
 	assert_null(view.children[3]);
 	expect_history(w, m.view.id, "before|=0");
-	struct core_figures figures = figures_of(w);
-	assert_int_equal(figures.forks, 1);
-	assert_int_equal(figures.sandboxes, 4);
+	struct core_stats stats = stats_of(w);
+	assert_int_equal(stats.forks, 1);
+	assert_int_equal(stats.sandboxes, 4);
 	until_calm(w, 4);
 }
 
@@ -167,7 +167,7 @@ static void test_a_running_call_goes_on_in_all(void **state)
 	}
 	world_history(w, &h, k.ids[0]);
 	assert_string_equal(h.text, "one|two|half|=3|next|=0");
-	assert_int_equal(figures_of(w).execs, 5);
+	assert_int_equal(stats_of(w).execs, 5);
 	assert_int_equal(fakes_attaches(w->fakes), 3);
 }
 
@@ -290,7 +290,7 @@ static void test_what_is_out_of_range_is_named(void **state)
 	assert_int_equal(k.failure.retry_after, 0); /* there will never be so many */
 	world_fork(w, &k, "sbx_00000000000000000000000000000000", 1);
 	assert_int_equal(k.failure.status, 404);
-	assert_int_equal(figures_of(w).fork_failures, 4);
+	assert_int_equal(stats_of(w).fork_failures, 4);
 	/* All that the host has, with what is in the pool. */
 	world_fork(w, &k, m.view.id, w->config.max_vms - 1);
 	assert_true(k.ok);
@@ -636,7 +636,7 @@ static void test_the_service_may_be_killed_during_a_fork(void **state)
 		until_calm(w, 1);
 		world_fork_start(w, &k, m.view.id, 3, false);
 		world_until(w, turn_over, &left);
-		whole = figures_of(w).sandboxes - 1;
+		whole = stats_of(w).sandboxes - 1;
 		world_kill_core(w);
 		world_start_core(w);
 		until_calm(w, 1 + whole);

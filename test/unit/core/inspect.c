@@ -323,7 +323,7 @@ static struct sandbox *stand_still(struct world *w, const char *id)
 	struct sandbox *s = sandbox_of_id(w, id);
 
 	s->pid = 0;
-	vm_progress_begin(&s->stall.progress, s->pid);
+	vmproc_progress_begin(&s->stall.progress, s->pid);
 	s->stall.heard = false;
 	loop_timer_set(w->loop, &s->stall.timer, 0);
 	return s;

@@ -8,7 +8,7 @@
 static void test_a_pool_hit_has_a_vm_of_its_own(void **state)
 {
 	struct world *w = *state;
-	struct core_figures figures;
+	struct core_stats stats;
 	struct made m;
 
 	world_wait_ready(w);
@@ -17,9 +17,9 @@ static void test_a_pool_hit_has_a_vm_of_its_own(void **state)
 	assert_int_equal(strlen(m.view.id), SANDBOX_ID_LEN);
 	assert_memory_equal(m.view.id, "sbx_", 4);
 	assert_string_equal(m.view.state, "ready");
-	core_figures(w->core, &figures);
-	assert_int_equal(figures.pool_hits, 1);
-	assert_int_equal(figures.sandboxes, 1);
+	core_stats(w->core, &stats);
+	assert_int_equal(stats.pool_hits, 1);
+	assert_int_equal(stats.sandboxes, 1);
 	world_wait_ready(w); /* the pool is filled again */
 	assert_int_equal(fakes_live(w->fakes), 3);
 	assert_int_equal(fakes_boots(w->fakes), 1);
@@ -379,10 +379,10 @@ static void test_pause_and_resume_from_within_events_loses_nothing(void **state)
 
 static bool gone(void *arg)
 {
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(arg, &figures);
-	return figures.sandboxes == 0;
+	core_stats(arg, &stats);
+	return stats.sandboxes == 0;
 }
 
 static void test_an_abandoned_create_leaves_no_sandbox(void **state)

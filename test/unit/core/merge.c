@@ -64,7 +64,7 @@ static void test_the_parent_goes_on_as_the_winner(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
-	struct core_figures figures;
+	struct core_stats stats;
 	struct history h;
 	struct made m;
 	struct done d;
@@ -88,9 +88,9 @@ static void test_the_parent_goes_on_as_the_winner(void **state)
 	world_delete(w, &d, winner);
 	assert_false(d.failed);
 	assert_string_equal(code_of(w, m.view.id), "");
-	core_figures(w->core, &figures);
-	assert_int_equal(figures.merges, 1);
-	assert_int_equal(figures.sandboxes, 1);
+	core_stats(w->core, &stats);
+	assert_int_equal(stats.merges, 1);
+	assert_int_equal(stats.sandboxes, 1);
 	until_slots(w, 1);
 	/* All of it still holds in the next life. */
 	world_kill_core(w);

@@ -38,9 +38,9 @@ static struct sandbox *add_sandbox(struct world *w, struct crowd *crowd, const c
 	snprintf(id, sizeof(id), "sbx_%032u", crowd->n);
 	struct sandbox *s = sandbox_new(c, id, tenant);
 	s->slot = FIRST_SLOT + crowd->n;
-	s->diary = diary_new(crowd->dir, s->slot, 1);
-	assert_non_null(s->diary);
-	diary_count(s->diary, s->output);
+	s->journal = journal_new(crowd->dir, s->slot, 1);
+	assert_non_null(s->journal);
+	journal_count(s->journal, s->output);
 	sandbox_enlist(s, SBX_READY);
 	crowd->all[crowd->n++] = s;
 	return s;
@@ -53,11 +53,11 @@ static void crowd_free(struct crowd *crowd)
 	for (unsigned i = 0; i < crowd->n; i++) {
 		struct sandbox *s = crowd->all[i];
 
-		diary_remove(s->diary);
-		s->diary = NULL;
+		journal_remove(s->journal);
+		s->journal = NULL;
 		sandbox_free(s);
 	}
-	snprintf(path, sizeof(path), "%s/diaries", crowd->dir);
+	snprintf(path, sizeof(path), "%s/journals", crowd->dir);
 	rmdir(path);
 	rmdir(crowd->dir);
 	free(crowd);
@@ -71,7 +71,7 @@ static void print(struct sandbox *s, size_t len)
 	const struct event ev = {.seq = ++s->seq, .ts_ms = ++now, .data = text, .len = len};
 
 	replay_add(&s->replay, &ev, NULL);
-	diary_event(s->diary, &ev, NULL);
+	journal_event(s->journal, &ev, NULL);
 	exec_keep(s);
 }
 
@@ -83,7 +83,7 @@ static size_t file_bytes(const struct crowd *crowd)
 		char path[64];
 		struct stat st;
 
-		snprintf(path, sizeof(path), "%s/diaries/%u", crowd->dir, crowd->all[i]->slot);
+		snprintf(path, sizeof(path), "%s/journals/%u", crowd->dir, crowd->all[i]->slot);
 		assert_int_equal(stat(path, &st), 0);
 		sum += (size_t)st.st_blocks * 512;
 	}

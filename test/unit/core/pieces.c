@@ -20,7 +20,7 @@
 #include "orchestrator/template/manifest.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
-#include "orchestrator/vm/vm.h"
+#include "orchestrator/vm/vmproc.h"
 
 static unsigned seed;
 
@@ -40,7 +40,7 @@ static int print_seed(void **state)
 
 /* --- splitter ------------------------------------------------------------------------------- */
 
-struct pieces {
+struct chunks {
 	char text[1 << 16];
 	size_t len;
 	unsigned count, partial;
@@ -48,9 +48,9 @@ struct pieces {
 	bool add_newlines;
 };
 
-static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
+static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 {
-	struct pieces *p = arg;
+	struct chunks *p = arg;
 
 	assert_true(p->len + len + 1 < sizeof(p->text));
 	memcpy(p->text + p->len, data, len);
@@ -63,17 +63,17 @@ static void on_piece(void *arg, const uint8_t *data, size_t len, bool partial)
 		p->whole_characters = false;
 }
 
-static void feed_in_parts(struct splitter *s, const char *text, size_t len, struct pieces *p)
+static void feed_in_parts(struct splitter *s, const char *text, size_t len, struct chunks *p)
 {
 	while (len) {
 		size_t part = 1 + below(7);
 
 		part = part < len ? part : len;
-		assert_int_equal(splitter_feed(s, (const uint8_t *)text, part, on_piece, p), 0);
+		assert_int_equal(splitter_feed(s, (const uint8_t *)text, part, on_chunk, p), 0);
 		text += part;
 		len -= part;
 	}
-	splitter_end(s, on_piece, p);
+	splitter_end(s, on_chunk, p);
 }
 
 static size_t random_text(char *text, size_t size)
@@ -90,7 +90,7 @@ static size_t random_text(char *text, size_t size)
 static void test_lines_join_to_what_came(void **state)
 {
 	for (int round = 0; round < 2000; round++) {
-		struct pieces p = {.whole_characters = true, .add_newlines = true};
+		struct chunks p = {.whole_characters = true, .add_newlines = true};
 		struct splitter s = {0};
 		char text[2048];
 		size_t len = random_text(text, sizeof(text));
@@ -108,7 +108,7 @@ static void test_lines_join_to_what_came(void **state)
 static void test_chunks_join_to_what_came_and_cut_no_character(void **state)
 {
 	for (int round = 0; round < 2000; round++) {
-		struct pieces p = {.whole_characters = true};
+		struct chunks p = {.whole_characters = true};
 		struct splitter s = {.chunks = true};
 		char text[2048];
 		size_t len = random_text(text, sizeof(text));
@@ -123,7 +123,7 @@ static void test_chunks_join_to_what_came_and_cut_no_character(void **state)
 static void test_random_bytes_pass_unharmed(void **state)
 {
 	for (int round = 0; round < 2000; round++) {
-		struct pieces p = {0};
+		struct chunks p = {0};
 		struct splitter s = {.chunks = true};
 		char text[256];
 		size_t len = below(sizeof(text));
@@ -139,15 +139,15 @@ static void test_random_bytes_pass_unharmed(void **state)
 static void test_a_chunk_is_not_held_back_without_need(void **state)
 {
 	struct splitter s = {.chunks = true};
-	struct pieces p = {0};
+	struct chunks p = {0};
 
-	splitter_feed(&s, (const uint8_t *)"abc", 3, on_piece, &p);
+	splitter_feed(&s, (const uint8_t *)"abc", 3, on_chunk, &p);
 	assert_int_equal(p.len, 3);
-	splitter_feed(&s, (const uint8_t *)"d\xe2\x82", 3, on_piece, &p);
+	splitter_feed(&s, (const uint8_t *)"d\xe2\x82", 3, on_chunk, &p);
 	assert_int_equal(p.len, 4); /* half a character waits */
-	splitter_feed(&s, (const uint8_t *)"\xac", 1, on_piece, &p);
+	splitter_feed(&s, (const uint8_t *)"\xac", 1, on_chunk, &p);
 	assert_int_equal(p.len, 7);
-	splitter_feed(&s, (const uint8_t *)"\xff", 1, on_piece, &p);
+	splitter_feed(&s, (const uint8_t *)"\xff", 1, on_chunk, &p);
 	assert_int_equal(p.len, 8); /* can't become one */
 	splitter_fini(&s);
 }
@@ -605,14 +605,14 @@ static void test_what_a_vm_process_sends_is_checked(void **state)
 	assert_int_equal(ctl_check(&msg, sizeof(msg), 2, &out, &e), -EPROTO);
 }
 
-static struct vm_image *image_of(struct ctl_msg *reply, int *fds, unsigned n, struct err *e)
+static struct vmproc_image *image_of(struct ctl_msg *reply, int *fds, unsigned n, struct err *e)
 {
 	for (unsigned i = 0; i < n; i++) {
 		fds[i] = memfd_create("image", MFD_CLOEXEC);
 		assert_true(fds[i] >= 0);
 	}
 	assert_int_equal(ftruncate(fds[1], 128 << 20), 0);
-	return vm_image_new(reply, fds, n, 128, e);
+	return vmproc_image_new(reply, fds, n, 128, e);
 }
 
 static void close_all(int *fds, unsigned n)
@@ -640,7 +640,7 @@ static void test_an_image_is_checked_before_it_is_taken(void **state)
 		close_all(fds, 4);
 	}
 	bad[0] = good;
-	struct vm_image *image = image_of(&bad[0], fds, 4, &e);
+	struct vmproc_image *image = image_of(&bad[0], fds, 4, &e);
 	assert_non_null(image);
 	assert_int_equal(fds[3], -1);
 	/* What one VM process gave, another must not write. */
@@ -648,21 +648,21 @@ static void test_an_image_is_checked_before_it_is_taken(void **state)
 		assert_int_equal(fcntl(image->fds[i], F_GETFL) & O_ACCMODE, O_RDONLY);
 	assert_int_equal(pwrite(image->fds[3], "x", 1, 0), -1);
 	int last = image->fds[3];
-	vm_image_put(vm_image_get(image));
+	vmproc_image_put(vmproc_image_get(image));
 	assert_int_not_equal(fcntl(last, F_GETFD), -1);
 	/* A socket is no file, and a memory of another size is not this VM's. */
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	for (unsigned i = 0; i < 4; i++)
 		fds[i] = dup(image->fds[i]);
 	assert_int_equal(dup2(pair[0], fds[2]), fds[2]);
-	assert_null(vm_image_new(&good, fds, 4, 128, &e));
+	assert_null(vmproc_image_new(&good, fds, 4, 128, &e));
 	assert_non_null(strstr(e.text, "no file"));
 	assert_int_equal(dup2(image->fds[2], fds[2]), fds[2]);
-	assert_null(vm_image_new(&good, fds, 4, 192, &e));
+	assert_null(vmproc_image_new(&good, fds, 4, 192, &e));
 	assert_non_null(strstr(e.text, "192 MiB"));
 	close_all(fds, 4);
 	close_all(pair, 2);
-	vm_image_put(image);
+	vmproc_image_put(image);
 	assert_int_equal(fcntl(last, F_GETFD), -1);
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 
@@ -145,12 +145,12 @@ static void fails_with(const struct told *t, int status, const char *code)
 	assert_int_equal(t->failure.status, status);
 }
 
-static struct core_figures figures_of(struct world *w)
+static struct core_stats stats_of(struct world *w)
 {
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(w->core, &figures);
-	return figures;
+	core_stats(w->core, &stats);
+	return stats;
 }
 
 static bool one_waits(void *arg)
@@ -179,7 +179,7 @@ static void test_start(void **state)
 	assert_false(t.failed);
 	assert_memory_equal(t.id, "pty_", 4);
 	assert_int_equal(strspn(t.id + 4, "0123456789abcdef"), 32);
-	assert_int_equal(figures_of(w).ptys, 1);
+	assert_int_equal(stats_of(w).ptys, 1);
 	start(w, &t, "/errno/2");
 	world_until_true(w, &t.done);
 	fails_with(&t, 400, "pty_failed");
@@ -211,7 +211,7 @@ static void test_an_abandoned_start_is_undone(void **state)
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	assert_false(t.done);
-	assert_int_equal(figures_of(w).ptys, 0);
+	assert_int_equal(stats_of(w).ptys, 0);
 }
 
 static void test_attach(void **state)
@@ -228,8 +228,8 @@ static void test_attach(void **state)
 	assert_int_equal(t.code, 3);
 	assert_string_equal(t.out, "llo world");
 	assert_int_equal(t.first, 2);
-	assert_int_equal(figures_of(w).pty_bytes_out, 9);
-	assert_int_equal(figures_of(w).listeners, 0);
+	assert_int_equal(stats_of(w).pty_bytes_out, 9);
+	assert_int_equal(stats_of(w).listeners, 0);
 	attach(w, &t, 9, 0);
 	world_until_true(w, &t.done);
 	fails_with(&t, 404, "no_such_pty");
@@ -278,7 +278,7 @@ static void test_a_listener_may_pause_and_leave(void **state)
 	t.bytes = 1;
 	world_until(w, has_much, &t);
 	core_abandon(t.call);
-	assert_int_equal(figures_of(w).listeners, 0);
+	assert_int_equal(stats_of(w).listeners, 0);
 	world_until(w, few_agents, w);
 	assert_false(t.done);
 }
@@ -339,7 +339,7 @@ static void test_input(void **state)
 	assert_false(t.failed);
 	assert_int_equal(fakes_put(w->fakes, &sum), PTY_INPUT_MAX);
 	assert_true(sum == fake_sum(0, typed, PTY_INPUT_MAX));
-	assert_int_equal(figures_of(w).pty_bytes_in, PTY_INPUT_MAX);
+	assert_int_equal(stats_of(w).pty_bytes_in, PTY_INPUT_MAX);
 	free(typed);
 	t = (struct told){0};
 	core_pty_input(w->core, TENANT, id, pty(0), "", 0, on_done, &t);
@@ -413,7 +413,7 @@ static void test_so_many_listeners(void **state)
 	fails_with(&t, 429, "too_many");
 	for (int i = 0; i < LISTENERS_MAX; i++)
 		core_abandon(many[i].call);
-	assert_int_equal(figures_of(w).listeners, 0);
+	assert_int_equal(stats_of(w).listeners, 0);
 	world_until(w, few_agents, w);
 }
 

@@ -51,11 +51,11 @@ static void check_order(const struct roster *r, const struct entry *all)
 		n += all[i].in;
 	assert_int_equal(r->n, n);
 	for (size_t i = 1; i < r->n; i++)
-		assert_true(list_place_compare(&r->all[i - 1]->place, &r->all[i]->place) < 0);
+		assert_true(list_position_compare(&r->all[i - 1]->place, &r->all[i]->place) < 0);
 }
 
 /* Tells a page, as the service does; false when it was the last. */
-static bool tell_page(struct roster *r, struct list_place *after, size_t most)
+static bool tell_page(struct roster *r, struct list_position *after, size_t most)
 {
 	size_t at = roster_after(r, after);
 
@@ -68,7 +68,7 @@ static bool tell_page(struct roster *r, struct list_place *after, size_t most)
 
 static void read_while_it_changes(struct roster *r, struct entry *all)
 {
-	struct list_place after = {0};
+	struct list_position after = {0};
 	bool more = true;
 
 	for (size_t i = 0; i < MANY; i++) {
@@ -118,7 +118,7 @@ static void test_what_is_empty_takes_no_memory(void **state)
 	make(&e, 1);
 	assert_int_equal(roster_after(&r, &e.listed.place), 0);
 	roster_add(&r, &e.listed);
-	assert_int_equal(roster_after(&r, &(struct list_place){0}), 0);
+	assert_int_equal(roster_after(&r, &(struct list_position){0}), 0);
 	assert_int_equal(roster_after(&r, &e.listed.place), 1);
 	roster_remove(&r, &e.listed);
 	assert_null(r.all);

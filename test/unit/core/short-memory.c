@@ -19,7 +19,7 @@ struct starved {
 	void *arg;
 };
 
-static void tell(void *arg, int result)
+static void notify(void *arg, int result)
 {
 	struct starved s = *(struct starved *)arg;
 
@@ -32,7 +32,7 @@ static struct loop_op *fail_when(struct loop *l, int fd, unsigned ready, loop_fn
 	struct starved *s = malloc(sizeof(*s));
 
 	*s = (struct starved){fn, arg};
-	return loop_poll(l, fd, ready, tell, s);
+	return loop_poll(l, fd, ready, notify, s);
 }
 
 struct loop_op *__real_loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,

@@ -16,11 +16,11 @@ static void set_true(void *arg)
 	*(bool *)arg = true;
 }
 
-static struct core_figures figures(struct world *w)
+static struct core_stats stats(struct world *w)
 {
-	struct core_figures f;
+	struct core_stats f;
 
-	core_figures(w->core, &f);
+	core_stats(w->core, &f);
 	return f;
 }
 
@@ -356,7 +356,7 @@ static void test_a_size_is_served_by_a_shell_of_the_pool(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots);
 	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* it is no default shell any more */
 	assert_int_equal(second.view.ram_mib, 192);
-	assert_int_equal(figures(w).template_boots, 1);
+	assert_int_equal(stats(w).template_boots, 1);
 }
 
 static void test_the_file_system_grows_to_the_disk(void **state)
@@ -538,9 +538,9 @@ static bool has_192(void *arg)
 
 static bool is_warm_twice(void *arg)
 {
-	struct core_figures f;
+	struct core_stats f;
 
-	core_figures(arg, &f);
+	core_stats(arg, &f);
 	return f.warm_ready >= 2;
 }
 
@@ -564,7 +564,7 @@ static void test_what_was_asked_for_is_remembered_over_a_restart(void **state)
 	world_until(w, has_192, w);
 	world_until(w, is_warm_twice, w->core);
 	create(w, &m, 192, 3);
-	assert_int_equal(figures(w).pool_hits, 1);
+	assert_int_equal(stats(w).pool_hits, 1);
 	assert_int_equal(m.view.rootfs_gb, 3);
 }
 
@@ -717,7 +717,7 @@ static void test_warm_sandboxes_that_nobody_asked_for_are_made_when_it_is_calm(v
 	world_until(w, call_waits, w->fakes);
 	world_wait_ready(w); /* the default one was asked for */
 	pass(w, 6000);
-	assert_int_equal(figures(w).warm_ready, 1);
+	assert_int_equal(stats(w).warm_ready, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 	world_until(w, is_warm_twice, w->core);
@@ -771,7 +771,7 @@ static void test_a_build_makes_way_for_sandboxes(void **state)
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
-	assert_int_equal(figures(w).sandboxes, w->config.max_vms);
+	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 }
@@ -798,10 +798,10 @@ static void test_what_fails_ahead_is_not_tried_again_and_again(void **state)
 
 static bool is_learnt(void *arg)
 {
-	struct core_figures f;
+	struct core_stats f;
 
-	core_figures(arg, &f);
-	return f.warm_ready == 2 && f.shells_ready == 1;
+	core_stats(arg, &f);
+	return f.warm_ready == 2 && f.blank_vms_ready == 1;
 }
 
 static void learn(struct world *w)
@@ -820,21 +820,21 @@ static void test_the_pool_learns_what_is_asked_for(void **state)
 
 	learn(w);
 	create(w, &m, 192, 2);
-	assert_int_equal(figures(w).pool_hits, 0);
+	assert_int_equal(stats(w).pool_hits, 0);
 	world_until(w, is_learnt, w->core);
 	create(w, &m, 192, 2);
-	assert_int_equal(figures(w).pool_hits, 1);
+	assert_int_equal(stats(w).pool_hits, 1);
 	assert_int_equal(m.view.ram_mib, 192);
 	assert_int_equal(m.view.rootfs_gb, 2);
 	create(w, &m, 0, 0); /* the default one is kept as ever */
-	assert_int_equal(figures(w).pool_hits, 2);
+	assert_int_equal(stats(w).pool_hits, 2);
 }
 
 static bool is_stocked(void *arg)
 {
-	struct core_figures f;
+	struct core_stats f;
 
-	core_figures(arg, &f);
+	core_stats(arg, &f);
 	return f.warm_ready == 3;
 }
 
@@ -850,18 +850,18 @@ static void test_the_first_create_of_a_prepared_size_is_a_hit(void **state)
 	world_start_core(w);
 	world_until(w, is_stocked, w->core);
 	create(w, &m, 512, 4);
-	assert_int_equal(figures(w).pool_hits, 1);
+	assert_int_equal(stats(w).pool_hits, 1);
 	create(w, &m, 256, 4);
-	assert_int_equal(figures(w).pool_hits, 2);
+	assert_int_equal(stats(w).pool_hits, 2);
 	assert_int_equal(m.view.ram_mib, 256);
 	world_until(w, is_stocked, w->core);
 }
 
 static bool is_stocked_twice(void *arg)
 {
-	struct core_figures f;
+	struct core_stats f;
 
-	core_figures(arg, &f);
+	core_stats(arg, &f);
 	return f.warm_ready == 5;
 }
 
@@ -879,7 +879,7 @@ static void test_two_creates_in_a_row_are_hits_where_there_is_room(void **state)
 	world_until(w, is_stocked_twice, w->core);
 	create(w, &m, 512, 4);
 	create(w, &m, 512, 4);
-	assert_int_equal(figures(w).pool_hits, 2);
+	assert_int_equal(stats(w).pool_hits, 2);
 	world_kill_core(w);
 	w->config.max_vms = 11; /* two of each of three were more than half */
 	world_start_core(w);
@@ -906,7 +906,7 @@ static void test_more_sizes_than_vms_are_prepared_all_the_same(void **state)
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "192x1,256x1,320x1,384x1,448x1,512x1");
 	world_start_core(w);
 	world_until(w, are_seven_ahead, w->core);
-	assert_in_range(figures(w).warm_ready, 3, 4); /* half of all, and the default one */
+	assert_in_range(stats(w).warm_ready, 3, 4); /* half of all, and the default one */
 }
 
 static void test_what_was_learnt_makes_room(void **state)
@@ -919,7 +919,7 @@ static void test_what_was_learnt_makes_room(void **state)
 	world_until(w, is_learnt, w->core);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
-	assert_int_equal(figures(w).sandboxes, w->config.max_vms);
+	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
 }
 
 static void test_the_pool_remembers_few_sizes(void **state)
@@ -933,7 +933,7 @@ static void test_the_pool_remembers_few_sizes(void **state)
 		create(w, &m, 0, gb);
 		world_delete(w, &d, m.view.id);
 	}
-	assert_true(figures(w).warm_ready <= 5);
+	assert_true(stats(w).warm_ready <= 5);
 	assert_true(fakes_slots(w->fakes) <= w->config.max_vms);
 }
 

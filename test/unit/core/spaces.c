@@ -103,12 +103,12 @@ static void turn(struct world *w)
 	world_until(w, at_once, NULL);
 }
 
-static struct core_figures figures_of(struct world *w)
+static struct core_stats stats_of(struct world *w)
 {
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(w->core, &figures);
-	return figures;
+	core_stats(w->core, &stats);
+	return stats;
 }
 
 static bool one_waits(void *arg)
@@ -163,7 +163,7 @@ static void test_a_space_is_the_sandbox_again(void **state)
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 	assert_true(is_gone(w, m.view.id, "frozen", z.id));
-	assert_int_equal(figures_of(w).sandboxes, 0);
+	assert_int_equal(stats_of(w).sandboxes, 0);
 	assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
 	assert_string_equal(view.state, "frozen");
 	assert_string_equal(view.sandbox, m.view.id);
@@ -362,7 +362,7 @@ static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
 	world_until_true(w, &r.over);
 	assert_string_equal(r.out, "one|two");
 	assert_int_equal(fakes_runs(w->fakes), 1);
-	assert_int_equal(figures_of(w).freeze_failures, 2);
+	assert_int_equal(stats_of(w).freeze_failures, 2);
 	expect_alive(w, m.view.id);
 }
 
@@ -517,7 +517,7 @@ static int file_in(struct world *w, const char *name, mode_t mode, size_t bytes)
 /* What a Space counts for, with files that all have a name already. */
 static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
 {
-	const struct vm_image image = {
+	const struct vmproc_image image = {
 		.layers = 1,
 		.disk_bytes = 4096,
 		.nfds = 4,
@@ -525,11 +525,11 @@ static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
 			file_in(w, "base", 0600, 1), file_in(w, "layer", layer, 1 << 20)}};
 	struct space_write write = {.manifest = {.id = "spc_x", .size.ram_mib = 1}};
 
-	space_write_begin(&write, w->config.state_dir, vm_image_of(&image));
+	space_write_begin(&write, w->config.state_dir, vmproc_image_of(&image));
 	while (!write.over)
 		space_write_step(&write);
 	assert_int_equal(write.ret, 0);
-	vm_image_put(write.image);
+	vmproc_image_put(write.image);
 	space_write_fini(&write);
 	space_remove(w->config.state_dir, "spc_x");
 	return write.size_bytes;
@@ -691,7 +691,7 @@ static void test_killed_in_a_resume_there_is_one_of_both(void **state)
 			turn(w);
 		world_kill_core(w);
 		world_start_core(w);
-		assert_int_equal(figures_of(w).sandboxes + spaces(w), 1);
+		assert_int_equal(stats_of(w).sandboxes + spaces(w), 1);
 		if (spaces(w)) {
 			world_resume(w, &again, z.id);
 			assert_true(again.ok);
@@ -762,14 +762,14 @@ static void test_a_catalogue_put_back_loses_no_space(void **state)
 	world_start_core(w);
 	put_back(w, "yesterday");
 	assert_int_equal(spaces(w), 1);
-	assert_int_equal(figures_of(w).spaces_lost, 2);
+	assert_int_equal(stats_of(w).spaces_lost, 2);
 	restart(w);
-	assert_int_equal(figures_of(w).spaces_lost, 2);
+	assert_int_equal(stats_of(w).spaces_lost, 2);
 	world_resume(w, &m, new[0].id);
 	assert_int_equal(m.failure.status, 404);
 	put_back(w, "today");
 	assert_int_equal(spaces(w), 3);
-	assert_int_equal(figures_of(w).spaces_lost, 0);
+	assert_int_equal(stats_of(w).spaces_lost, 0);
 	for (int i = 0; i < 2; i++) {
 		world_resume(w, &m, new[i].id);
 		assert_true(m.ok);
@@ -826,14 +826,14 @@ static void test_a_lost_space_is_kept_for_days(void **state)
 	until_entries(w, "spaces", 1);
 	assert_true(has_dir(w, "spc_a.lost") && has_dir(w, "spc_b.lost"));
 	assert_true(has_dir(w, "lost+found"));
-	assert_int_equal(figures_of(w).spaces_lost, 2);
+	assert_int_equal(stats_of(w).spaces_lost, 2);
 	world_kill_core(w);
 	set_lost_since(w, "spc_a.lost", 6);
 	set_lost_since(w, "spc_b.lost", 8);
 	world_start_core(w);
 	world_until(w, b_is_removed, w);
 	assert_true(has_dir(w, "spc_a.lost"));
-	assert_int_equal(figures_of(w).spaces_lost, 1);
+	assert_int_equal(stats_of(w).spaces_lost, 1);
 }
 
 static void test_a_copy_of_a_space_is_left_alone(void **state)
@@ -852,7 +852,7 @@ static void test_a_copy_of_a_space_is_left_alone(void **state)
 		set_lost_since(w, copy, 8);
 		world_start_core(w);
 		assert_true(has_dir(w, copy));
-		assert_int_equal(figures_of(w).spaces_lost, 0);
+		assert_int_equal(stats_of(w).spaces_lost, 0);
 	}
 	world_resume(w, &m, z.id);
 	assert_true(m.ok);
@@ -874,7 +874,7 @@ static void test_a_lost_space_outlives_a_wrong_clock(void **state)
 	world_start_core(w);
 	turn(w);
 	assert_true(has_dir(w, "spc_a.lost"));
-	assert_int_equal(figures_of(w).spaces_lost, 1);
+	assert_int_equal(stats_of(w).spaces_lost, 1);
 }
 
 /* --- many ------------------------------------------------------------------------------------- */
@@ -933,8 +933,8 @@ static void test_many_are_found_at_a_start(void **state)
 	world_start_core(w);
 	print_message("started with %d Spaces and %d rows in %llu ms\n", MANY_SPACES, MANY_ROWS,
 		      (unsigned long long)(now_ns() - before) / 1000000);
-	assert_int_equal(figures_of(w).spaces, MANY_SPACES);
-	assert_int_equal(figures_of(w).spaces_lost, 0);
+	assert_int_equal(stats_of(w).spaces, MANY_SPACES);
+	assert_int_equal(stats_of(w).spaces_lost, 0);
 	world_spaces(w, "tnt_3", on_space, &l);
 	assert_int_equal(l.n, MANY_SPACES / 10);
 	assert_int_equal(spaces(w), 0); /* of another tenant */
@@ -989,7 +989,7 @@ static void test_a_flipped_bit_is_found_and_not_run(void **state)
 
 static bool one_is_damaged(void *arg)
 {
-	return figures_of(arg).spaces_damaged == 1;
+	return stats_of(arg).spaces_damaged == 1;
 }
 
 static void test_damage_is_found_after_a_start(void **state)

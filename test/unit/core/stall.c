@@ -44,12 +44,12 @@ static void end_stall(struct world *w, struct stall *s)
 	sem_destroy(&s->go);
 }
 
-static void note_disk(void *arg, const char *name, const char *why)
+static void note_disk(void *arg, const char *name, const char *reason)
 {
 	char *text = arg;
 
 	if (!strcmp(name, "disk"))
-		snprintf(text, 128, "%s", why ? why : "ok");
+		snprintf(text, 128, "%s", reason ? reason : "ok");
 }
 
 static const char *disk_check(struct world *w)

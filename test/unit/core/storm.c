@@ -245,7 +245,7 @@ static void resume_all(struct storm *s)
 			core_resume(s->asked[i].call);
 }
 
-static void trouble(struct storm *s)
+static void error_text(struct storm *s)
 {
 	static const enum fakes_fault faults[] = {FAKES_FORK,	FAKES_FORK_LIE, FAKES_ATTACH,
 						  FAKES_SPAWN,	FAKES_FILL,	FAKES_CONNECT,
@@ -292,7 +292,7 @@ typedef void op_fn(struct storm *s);
 static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned turns_max)
 {
 	struct storm *s = calloc(1, sizeof(*s));
-	struct core_figures figures;
+	struct core_stats stats;
 
 	s->w = *state;
 	world_wait_ready(s->w);
@@ -305,12 +305,11 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 	for (int fault = 0; fault < FAKES_NFAULTS; fault++)
 		fakes_fault(s->w->fakes, (enum fakes_fault)fault, 0);
 	world_until(s->w, all_answered, s);
-	core_figures(s->w->core, &figures);
+	core_stats(s->w->core, &stats);
 	print_message("%u creates, %u execs, %u forks, %u merges, %u of files, %u terminals\n",
-		      (unsigned)figures.creates, (unsigned)figures.execs, (unsigned)figures.forks,
-		      (unsigned)figures.merges, (unsigned)figures.file_calls,
-		      (unsigned)figures.ptys);
-	assert_int_equal(figures.listeners, 0);
+		      (unsigned)stats.creates, (unsigned)stats.execs, (unsigned)stats.forks,
+		      (unsigned)stats.merges, (unsigned)stats.file_calls, (unsigned)stats.ptys);
+	assert_int_equal(stats.listeners, 0);
 	world_teardown(state);
 	free(s);
 }
@@ -318,7 +317,7 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 static void test_storm(void **state)
 {
 	static op_fn *const ops[] = {create, exec, exec,  exec,	   divide, unite,
-				     work,   work, erase, abandon, press,  trouble};
+				     work,   work, erase, abandon, press,  error_text};
 
 	storm(state, ops, 12, 4);
 }
@@ -327,7 +326,7 @@ static void test_storm(void **state)
 static void test_storm_of_families(void **state)
 {
 	static op_fn *const ops[] = {create, exec,  exec, work,	   divide, divide,
-				     unite,  unite, work, abandon, erase,  trouble};
+				     unite,  unite, work, abandon, erase,  error_text};
 	struct world *w = *state;
 
 	world_kill_core(w);

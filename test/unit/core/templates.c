@@ -211,7 +211,7 @@ static void test_a_template_that_can_not_be_used_says_why(void **state)
 struct seen {
 	const char *name;
 	struct template_view view;
-	char name_seen[64], why[2048], description[256];
+	char name_seen[64], reason[2048], description[256];
 	unsigned n;
 };
 
@@ -223,7 +223,7 @@ static void on_template(void *arg, const struct template_view *view)
 	if (strcmp(view->name, s->name) != 0)
 		return;
 	s->view = *view;
-	snprintf(s->why, sizeof(s->why), "%s", view->why);
+	snprintf(s->reason, sizeof(s->reason), "%s", view->reason);
 	snprintf(s->description, sizeof(s->description), "%s", view->description);
 }
 
@@ -252,7 +252,7 @@ static void test_a_warm_up_that_fails_is_the_reason(void **state)
 	assert_non_null(strstr(m.failure.text, "warm-up ended with exit code 1: ModuleNotFound"));
 	struct seen s = see(w, "datasci");
 	assert_string_equal(s.view.state, "failed");
-	assert_non_null(strstr(s.why, "Traceback (most recent call last):\n  line 1\nModule"));
+	assert_non_null(strstr(s.reason, "Traceback (most recent call last):\n  line 1\nModule"));
 	assert_int_equal(s.view.n_sizes, 0);
 	/* Mended. */
 	put_file(w, "datasci", "warmup.py", "out importing");
@@ -277,8 +277,8 @@ static void test_a_warm_up_that_says_much_is_told_by_its_end(void **state)
 	create(w, &m, "datasci");
 	assert_non_null(strstr(m.failure.text, "exit code 3: the end of it"));
 	struct seen s = see(w, "datasci");
-	assert_in_range(strlen(s.why), 1000, 2047);
-	assert_string_equal(s.why + strlen(s.why) - 13, "the end of it");
+	assert_in_range(strlen(s.reason), 1000, 2047);
+	assert_string_equal(s.reason + strlen(s.reason) - 13, "the end of it");
 }
 
 static void test_all_templates_are_listed(void **state)
@@ -296,7 +296,7 @@ static void test_all_templates_are_listed(void **state)
 	assert_string_equal(s.description, "Numbers");
 	s = see(w, "broken");
 	assert_string_equal(s.view.state, "failed");
-	assert_non_null(strstr(s.why, "template.conf:1"));
+	assert_non_null(strstr(s.reason, "template.conf:1"));
 	s = see(w, "default");
 	assert_string_equal(s.view.state, "ready");
 	assert_int_equal(s.view.n_sizes, 1);

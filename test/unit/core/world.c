@@ -218,10 +218,10 @@ bool world_stands_still(void *arg)
 static bool is_ready(void *arg)
 {
 	struct core *c = arg;
-	struct core_figures figures;
+	struct core_stats stats;
 
-	core_figures(c, &figures);
-	return core_ready(c) && figures.warm_ready == 1 && figures.shells_ready == 1;
+	core_stats(c, &stats);
+	return core_ready(c) && stats.warm_ready == 1 && stats.blank_vms_ready == 1;
 }
 
 void world_wait_ready(struct world *w)

@@ -51,9 +51,9 @@ static bool can_read(const char *path)
 
 static int make_tree(void **state)
 {
-	static const char *const folders[] = {"state",	"state/a",     "state/b",
-					      "run",	"run/diaries", "run/vm",
-					      "images", "elsewhere",   "templates"};
+	static const char *const folders[] = {"state",	"state/a",	"state/b",
+					      "run",	"run/journals", "run/vm",
+					      "images", "elsewhere",	"templates"};
 	socklen_t len = sizeof(listening);
 
 	snprintf(top, sizeof(top), "/tmp/ramet-landlock-XXXXXX");

@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 #include "orchestrator/notify/cursor.h"
 #include "orchestrator/notify/rules.h"
 #include "orchestrator/notify/sign.h"
@@ -66,7 +66,7 @@ static void test_the_signature_is_that_of_others(void **state)
 struct world {
 	char dir[64];
 	int fd;
-	struct journal journal;
+	struct audit_files journal;
 };
 
 static int setup(void **state)
@@ -76,7 +76,7 @@ static int setup(void **state)
 	snprintf(w->dir, sizeof(w->dir), "/tmp/ramet-notify-XXXXXX");
 	assert_non_null(mkdtemp(w->dir));
 	w->fd = open(w->dir, O_RDONLY | O_DIRECTORY);
-	w->journal = (struct journal){.dir = w->fd, .fd = -1, .max_bytes = 1 << 20, .files = 4};
+	w->journal = (struct audit_files){.dir = w->fd, .fd = -1, .max_bytes = 1 << 20, .files = 4};
 	*state = w;
 	return 0;
 }
@@ -90,7 +90,7 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	journal_close(&w->journal);
+	audit_files_close(&w->journal);
 	close(w->fd);
 	nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 	free(w);
@@ -141,7 +141,7 @@ static void append(struct world *w, const char *p, size_t len)
 	size_t done;
 	struct err e;
 
-	if (journal_append(&w->journal, p, len, true, &done, &e) < 0)
+	if (audit_files_append(&w->journal, p, len, true, &done, &e) < 0)
 		fail_msg("%s", e.text);
 }
 
@@ -238,7 +238,7 @@ static void test_an_empty_file_behind_full_ones_is_waited_for(void **state)
 	assert_int_equal(read_lines(&t), 0); /* the current one is away */
 	write_lines(w, 6, 6);		     /* still into the old one */
 	assert_int_equal(read_lines(&t), 1);
-	journal_close(&w->journal);
+	audit_files_close(&w->journal);
 	close(openat(w->fd, AUDIT_FILE, O_WRONLY | O_CREAT, 0600));
 	assert_int_equal(read_lines(&t), 0);
 	write_lines(w, 7, 9);

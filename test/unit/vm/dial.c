@@ -18,7 +18,7 @@ static int few_descriptors(int domain, int type, int protocol, int pair[2]);
 static struct {
 	struct loop *loop;
 	struct loop_timer answer;
-	vm_reply_fn *fn;
+	vmproc_reply_fn *fn;
 	void *arg;
 	int error;	  /* of each connect */
 	bool unasked;	  /* the VM process was not even asked */
@@ -41,27 +41,27 @@ static int few_descriptors(int domain, int type, int protocol, int pair[2])
 	return -1;
 }
 
-struct loop *vm_loop(const struct vm *vm)
+struct loop *vmproc_loop(const struct vmproc *vm)
 {
 	return t.loop;
 }
 
-uint32_t vm_pid(const struct vm *vm)
+uint32_t vmproc_pid(const struct vmproc *vm)
 {
 	return 1;
 }
 
-void vm_progress_begin(struct vm_progress *p, uint32_t pid)
+void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid)
 {
 }
 
-bool vm_progressed(struct vm_progress *p, uint32_t pid, uint64_t least_ms)
+bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms)
 {
 	t.looks++;
 	return t.works && t.works--;
 }
 
-void vm_request_cancel(struct vm_request *r)
+void vmproc_request_cancel(struct vmproc_request *r)
 {
 }
 
@@ -74,7 +74,8 @@ static void answer(void *arg)
 	     fails && t.unasked ? NULL : &reply);
 }
 
-struct vm_request *vm_connect(struct vm *vm, uint32_t port, int fd, vm_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, vmproc_reply_fn *fn,
+				      void *arg)
 {
 	close(fd);
 	t.fn = fn;

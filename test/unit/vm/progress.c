@@ -36,12 +36,12 @@ static int teardown(void **state)
 static void test_working_process_progresses(void **state)
 {
 	pid_t *child = *state;
-	struct vm_progress p;
+	struct vmproc_progress p;
 
 	for (int i = 0; i < 3; i++) {
-		vm_progress_begin(&p, (uint32_t)*child);
+		vmproc_progress_begin(&p, (uint32_t)*child);
 		/* However long the machine takes to give it a CPU. */
-		while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+		while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 			usleep(10000);
 	}
 }
@@ -49,56 +49,56 @@ static void test_working_process_progresses(void **state)
 static void test_stopped_process_does_not_progress(void **state)
 {
 	pid_t *child = *state;
-	struct vm_progress p;
+	struct vmproc_progress p;
 	int status;
 
 	kill(*child, SIGSTOP);
 	assert_int_equal(waitpid(*child, &status, WUNTRACED), *child);
 	assert_true(WIFSTOPPED(status));
-	vm_progress_begin(&p, (uint32_t)*child);
+	vmproc_progress_begin(&p, (uint32_t)*child);
 	usleep(50000);
-	assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
+	assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));
 	kill(*child, SIGCONT);
-	while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+	while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 		usleep(10000);
 }
 
 static void test_endless_work_is_not_progress(void **state)
 {
 	pid_t *child = *state;
-	struct vm_progress p;
+	struct vmproc_progress p;
 
-	vm_progress_begin(&p, (uint32_t)*child);
-	while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+	vmproc_progress_begin(&p, (uint32_t)*child);
+	while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 		usleep(10000);
 	p.first_ms -= 300000; /* as if it had computed for five minutes */
 	uint64_t before = p.last_ms;
 	while (p.last_ms == before)
-		assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
+		assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));
 }
 
 static void test_work_for_hours_is_not_progress(void **state)
 {
 	pid_t *child = *state;
-	struct vm_progress p;
+	struct vmproc_progress p;
 
-	vm_progress_begin(&p, (uint32_t)*child);
-	while (!vm_progressed(&p, (uint32_t)*child, VM_WORKS))
+	vmproc_progress_begin(&p, (uint32_t)*child);
+	while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 		usleep(10000);
 	p.began_ms -= 3600000; /* as if it had done a little every now and then */
 	uint64_t before = p.last_ms;
 	while (p.last_ms == before)
-		assert_false(vm_progressed(&p, (uint32_t)*child, VM_WORKS));
+		assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));
 }
 
 static void test_unknown_process_does_not_progress(void **state)
 {
-	struct vm_progress p;
+	struct vmproc_progress p;
 
-	vm_progress_begin(&p, 0);
-	assert_false(vm_progressed(&p, 0, VM_WORKS));
-	vm_progress_begin(&p, UINT32_MAX);
-	assert_false(vm_progressed(&p, UINT32_MAX, VM_WORKS));
+	vmproc_progress_begin(&p, 0);
+	assert_false(vmproc_progressed(&p, 0, VM_WORKS));
+	vmproc_progress_begin(&p, UINT32_MAX);
+	assert_false(vmproc_progressed(&p, UINT32_MAX, VM_WORKS));
 }
 
 int main(void)

@@ -11,23 +11,23 @@
 
 static unsigned wanted, given; /* calls of the host's callbacks */
 
-void vm_start_spawn(struct vm *vm)
+void vmproc_start_spawn(struct vmproc *vm)
 {
 }
 
-void vm_fail(struct vm *vm, const char *format, ...)
+void vmproc_fail(struct vmproc *vm, const char *format, ...)
 {
 }
 
-void vm_forget_requests(struct vm *vm)
+void vmproc_forget_requests(struct vmproc *vm)
 {
 }
 
-void vm_close_socket(struct vm *vm)
+void vmproc_close_socket(struct vmproc *vm)
 {
 }
 
-void vm_free_if_idle(struct vm *vm)
+void vmproc_free_if_idle(struct vmproc *vm)
 {
 }
 
@@ -41,46 +41,46 @@ static void on_given(void *arg)
 	given++;
 }
 
-static struct vm vms[SLOTS + 1];
+static struct vmproc vms[SLOTS + 1];
 
-static void begin(struct vm_host *h)
+static void begin(struct vmproc_host *h)
 {
-	*h = (struct vm_host){.want_slot = on_wanted, .slot_free = on_given};
-	assert_int_equal(vm_host_init(h, SLOTS), 0);
+	*h = (struct vmproc_host){.want_slot = on_wanted, .slot_free = on_given};
+	assert_int_equal(vmproc_host_init(h, SLOTS), 0);
 	wanted = given = 0;
 	for (unsigned i = 0; i <= SLOTS; i++) {
-		vms[i] = (struct vm){.host = h, .id = {.slot = VM_NO_SLOT}};
+		vms[i] = (struct vmproc){.host = h, .id = {.slot = VM_NO_SLOT}};
 		list_init(&vms[i].wait_link);
 	}
 }
 
-static void end(struct vm_host *h)
+static void end(struct vmproc_host *h)
 {
 	for (unsigned i = 0; i < SLOTS; i++)
 		h->slots[i] = NULL;
-	vm_host_fini(h);
+	vmproc_host_fini(h);
 }
 
 static void the_first_free_slot_is_taken(void **state)
 {
-	struct vm_host h;
+	struct vmproc_host h;
 
 	begin(&h);
-	vm_occupy_slot(&vms[SLOTS], 64);
+	vmproc_occupy_slot(&vms[SLOTS], 64);
 	for (unsigned i = 0; i < SLOTS - 1; i++) {
-		vm_take_slot(&vms[i]);
+		vmproc_take_slot(&vms[i]);
 		assert_int_equal(vms[i].id.slot, i < 64 ? i : i + 1);
 		assert_ptr_equal(h.slots[vms[i].id.slot], &vms[i]);
 	}
 	assert_int_equal(h.in_use, SLOTS);
-	vm_give_slot(&vms[100]);
-	vm_give_slot(&vms[3]);
-	vm_give_slot(&vms[SLOTS - 2]);
-	vm_take_slot(&vms[100]);
+	vmproc_give_slot(&vms[100]);
+	vmproc_give_slot(&vms[3]);
+	vmproc_give_slot(&vms[SLOTS - 2]);
+	vmproc_take_slot(&vms[100]);
 	assert_int_equal(vms[100].id.slot, 3);
-	vm_take_slot(&vms[3]);
+	vmproc_take_slot(&vms[3]);
 	assert_int_equal(vms[3].id.slot, 101);
-	vm_take_slot(&vms[SLOTS - 2]);
+	vmproc_take_slot(&vms[SLOTS - 2]);
 	assert_int_equal(vms[SLOTS - 2].id.slot, SLOTS - 1);
 	assert_int_equal(wanted, 0);
 	end(&h);
@@ -88,14 +88,14 @@ static void the_first_free_slot_is_taken(void **state)
 
 static void a_vm_waits_when_all_are_taken(void **state)
 {
-	struct vm_host h;
+	struct vmproc_host h;
 
 	begin(&h);
 	for (unsigned i = 0; i <= SLOTS; i++)
-		vm_take_slot(&vms[i]);
+		vmproc_take_slot(&vms[i]);
 	assert_int_equal(wanted, 1);
 	assert_int_equal(vms[SLOTS].id.slot, VM_NO_SLOT);
-	vm_give_slot(&vms[77]);
+	vmproc_give_slot(&vms[77]);
 	assert_int_equal(given, 1);
 	assert_int_equal(vms[SLOTS].id.slot, 77);
 	assert_ptr_equal(h.slots[77], &vms[SLOTS]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/journal/diary.h"
+#include "orchestrator/journal/journal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,7 +54,7 @@ struct head {
 	uint64_t guest_busy;
 };
 
-struct diary {
+struct journal {
 	uint8_t *map; /* the whole file; its descriptor is closed, since each VM has a diary */
 	struct head *head;
 	unsigned area;
@@ -63,7 +63,7 @@ struct diary {
 	size_t limit; /* then it is written anew; whole pages */
 	size_t pages; /* bytes that the file takes, in both areas */
 	struct output_account *account;
-	bool goes_on; /* see diary_goes_on */
+	bool goes_on; /* see journal_goes_on */
 	bool full;    /* something did not fit: what is there is of no use any more */
 	bool told;    /* that there is no room */
 	char path[PATH_MAX_LEN];
@@ -71,7 +71,7 @@ struct diary {
 
 /* --- the file ------------------------------------------------------------------------------- */
 
-static bool map_file(struct diary *d, int fd)
+static bool map_file(struct journal *d, int fd)
 {
 	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -82,24 +82,24 @@ static bool map_file(struct diary *d, int fd)
 	return true;
 }
 
-static struct diary *make(const char *run_dir, uint32_t slot)
+static struct journal *make(const char *run_dir, uint32_t slot)
 {
-	struct diary *d = calloc(1, sizeof(*d));
+	struct journal *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return NULL;
-	snprintf(d->path, sizeof(d->path), "%s/diaries/%u", run_dir, slot);
+	snprintf(d->path, sizeof(d->path), "%s/journals/%u", run_dir, slot);
 	d->limit = FIRST_LOG;
 	return d;
 }
 
-static void count_pages(struct diary *d, size_t now)
+static void count_pages(struct journal *d, size_t now)
 {
 	output_count(d->account, d->pages, now);
 	d->pages = now;
 }
 
-void diary_count(struct diary *d, struct output_account *account)
+void journal_count(struct journal *d, struct output_account *account)
 {
 	if (!d)
 		return;
@@ -108,7 +108,7 @@ void diary_count(struct diary *d, struct output_account *account)
 	output_count(d->account, 0, d->pages);
 }
 
-void diary_close(struct diary *d)
+void journal_close(struct journal *d)
 {
 	if (!d)
 		return;
@@ -118,37 +118,37 @@ void diary_close(struct diary *d)
 	free(d);
 }
 
-void diary_remove(struct diary *d)
+void journal_remove(struct journal *d)
 {
 	if (!d)
 		return;
 	unlink(d->path);
-	diary_close(d);
+	journal_close(d);
 }
 
 /* A store into a page that a full file system can't give would end the service: each page is asked
  * for first. */
-static bool give_pages(struct diary *d, size_t at, size_t len)
+static bool give_pages(struct journal *d, size_t at, size_t len)
 {
 	if (madvise(d->map + at, len, MADV_POPULATE_WRITE) == 0) {
 		count_pages(d, d->pages + len);
 		return true;
 	}
 	/* EFAULT stands for the SIGBUS that a store would have been answered with. */
-	const char *why = strerror(errno == EFAULT ? ENOSPC : errno);
+	const char *reason = strerror(errno == EFAULT ? ENOSPC : errno);
 	madvise(d->map + at, len, MADV_REMOVE); /* some of them may have been given */
 	if (!d->told)
-		log_warn("%s: %s; should the service end now, events are lost", d->path, why);
+		log_warn("%s: %s; should the service end now, events are lost", d->path, reason);
 	d->told = true;
 	return false;
 }
 
 /* Fails, with errno set, when there is no file, or no room for its first page. */
-static bool make_file(struct diary *d, const char *run_dir)
+static bool make_file(struct journal *d, const char *run_dir)
 {
 	char dir[PATH_MAX_LEN];
 
-	snprintf(dir, sizeof(dir), "%s/diaries", run_dir);
+	snprintf(dir, sizeof(dir), "%s/journals", run_dir);
 	mkdir(dir, 0700); /* the warden has made it, where only root may */
 	unlink(d->path);
 	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
@@ -156,29 +156,29 @@ static bool make_file(struct diary *d, const char *run_dir)
 	       give_pages(d, 0, PAGE);
 }
 
-struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid)
+struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
 {
-	struct diary *d = make(run_dir, slot);
+	struct journal *d = make(run_dir, slot);
 
 	if (!d)
 		return NULL;
 	if (!make_file(d, run_dir)) {
 		if (!d->told)
 			log_warn("make %s: %s", d->path, strerror(errno));
-		diary_remove(d);
+		journal_remove(d);
 		return NULL;
 	}
 	*d->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
 	return d;
 }
 
-void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
+void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
 {
 	char path[PATH_MAX_LEN], extra;
 	struct dirent *entry;
 	uint32_t slot;
 
-	snprintf(path, sizeof(path), "%s/diaries", run_dir);
+	snprintf(path, sizeof(path), "%s/journals", run_dir);
 	DIR *d = opendir(path);
 	if (!d)
 		return;
@@ -195,7 +195,7 @@ static size_t whole_pages(size_t len)
 	return (len + PAGE - 1) / PAGE * PAGE;
 }
 
-static bool has_room(struct diary *d, size_t len)
+static bool has_room(struct journal *d, size_t len)
 {
 	size_t need = d->len + len, room = d->room + d->room / 2;
 
@@ -213,7 +213,7 @@ static bool has_room(struct diary *d, size_t len)
 }
 
 /* A writer on room for `len` bytes and what each record begins with; false when there is none. */
-static bool begin(struct diary *d, enum record type, size_t len, struct wire *w)
+static bool begin(struct journal *d, enum record type, size_t len, struct wire *w)
 {
 	if (!d)
 		return false;
@@ -226,12 +226,12 @@ static bool begin(struct diary *d, enum record type, size_t len, struct wire *w)
 	return true;
 }
 
-static void finish(struct diary *d, const struct wire *w)
+static void finish(struct journal *d, const struct wire *w)
 {
 	d->len += w->pos;
 }
 
-void diary_seq(struct diary *d, uint64_t seq, uint64_t reserved)
+void journal_seq(struct journal *d, uint64_t seq, uint64_t reserved)
 {
 	struct wire w;
 
@@ -242,7 +242,7 @@ void diary_seq(struct diary *d, uint64_t seq, uint64_t reserved)
 	finish(d, &w);
 }
 
-void diary_event(struct diary *d, const struct event *ev, const char *traceparent)
+void journal_event(struct journal *d, const struct event *ev, const char *traceparent)
 {
 	size_t code = ev->code ? strlen(ev->code) : 0;
 	size_t trace = traceparent ? strlen(traceparent) : 0;
@@ -262,7 +262,7 @@ void diary_event(struct diary *d, const struct event *ev, const char *traceparen
 	finish(d, &w);
 }
 
-void diary_call(struct diary *d, const struct exec_point *point)
+void journal_call(struct journal *d, const struct exec_point *point)
 {
 	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
 	struct wire w;
@@ -277,7 +277,7 @@ void diary_call(struct diary *d, const struct exec_point *point)
 	finish(d, &w);
 }
 
-void diary_have(struct diary *d, uint64_t have)
+void journal_have(struct journal *d, uint64_t have)
 {
 	struct wire w;
 
@@ -287,7 +287,7 @@ void diary_have(struct diary *d, uint64_t have)
 	finish(d, &w);
 }
 
-void diary_held(struct diary *d, bool is_err, bool fresh, const void *data, size_t len)
+void journal_held(struct journal *d, bool is_err, bool fresh, const void *data, size_t len)
 {
 	struct wire w;
 
@@ -299,7 +299,7 @@ void diary_held(struct diary *d, bool is_err, bool fresh, const void *data, size
 	finish(d, &w);
 }
 
-void diary_over(struct diary *d)
+void journal_over(struct journal *d)
 {
 	struct wire w;
 
@@ -312,7 +312,7 @@ static void store(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-bool diary_commit(struct diary *d, bool guest_busy)
+bool journal_commit(struct journal *d, bool guest_busy)
 {
 	if (!d)
 		return true;
@@ -322,7 +322,7 @@ bool diary_commit(struct diary *d, bool guest_busy)
 	return !d->full;
 }
 
-void diary_times(struct diary *d, uint64_t expires_ms, uint64_t idle_since_ms)
+void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_ms)
 {
 	if (!d)
 		return;
@@ -333,7 +333,7 @@ void diary_times(struct diary *d, uint64_t expires_ms, uint64_t idle_since_ms)
 /* --- writing it anew ------------------------------------------------------------------------ */
 
 struct rewrite {
-	struct diary *diary;
+	struct journal *journal;
 	size_t skip; /* bytes of events that are left out */
 };
 
@@ -345,30 +345,30 @@ static void write_event(void *arg, const struct event *ev, const char *tracepare
 		r->skip -= ev->len < r->skip ? ev->len : r->skip;
 		return;
 	}
-	diary_event(r->diary, ev, traceparent);
+	journal_event(r->journal, ev, traceparent);
 }
 
-static void write_all(struct diary *d, const struct diary_state *now, size_t replay_most)
+static void write_all(struct journal *d, const struct journal_state *now, size_t replay_most)
 {
 	const struct exec_point *p = &now->point;
 	struct rewrite r = {d, 0};
 
 	if (now->replay.bytes > replay_most)
 		r.skip = now->replay.bytes - replay_most;
-	diary_seq(d, now->seq, now->seq_reserved);
+	journal_seq(d, now->seq, now->seq_reserved);
 	replay_each(&now->replay, write_event, &r);
 	if (!p->running)
 		return;
-	diary_call(d, p);
+	journal_call(d, p);
 	if (p->out.len)
-		diary_held(d, false, true, p->out.held, p->out.len);
+		journal_held(d, false, true, p->out.held, p->out.len);
 	if (p->err.len)
-		diary_held(d, true, true, p->err.held, p->err.len);
-	diary_have(d, p->have);
+		journal_held(d, true, true, p->err.held, p->err.len);
+	journal_have(d, p->have);
 }
 
 /* Gives back all pages but the head and what the other area has. */
-static void punch(struct diary *d, unsigned area, size_t others)
+static void punch(struct journal *d, unsigned area, size_t others)
 {
 	madvise(d->map + AREA_AT(area), AREA_SIZE, MADV_REMOVE);
 	count_pages(d, PAGE + others);
@@ -382,7 +382,7 @@ static size_t limit_after(size_t len)
 	return min_u64(limit > FIRST_LOG ? limit : FIRST_LOG, AREA_SIZE);
 }
 
-void diary_write(struct diary *d, const struct diary_state *now, size_t replay_most)
+void journal_write(struct journal *d, const struct journal_state *now, size_t replay_most)
 {
 	if (!d)
 		return;
@@ -405,7 +405,7 @@ void diary_write(struct diary *d, const struct diary_state *now, size_t replay_m
 	}
 	d->limit = limit_after(d->len);
 	d->told = false;
-	diary_commit(d, now->guest_busy);
+	journal_commit(d, now->guest_busy);
 	punch(d, before, d->room);
 }
 
@@ -424,7 +424,7 @@ static bool read_text(struct wire *w, char *out, size_t most)
 	return true;
 }
 
-static bool read_event(struct wire *w, struct diary_state *out)
+static bool read_event(struct wire *w, struct journal_state *out)
 {
 	char code[CODE_MAX + 1], trace[TRACE_MAX + 1];
 	struct event ev = {.type = wire_get_u8(w), .partial = wire_get_u8(w)};
@@ -490,7 +490,7 @@ static bool read_have(struct wire *w, struct exec_point *p)
 	return p->running && grows;
 }
 
-static bool read_record(struct wire *w, struct diary_state *out)
+static bool read_record(struct wire *w, struct journal_state *out)
 {
 	switch ((enum record)wire_get_u8(w)) {
 	case RECORD_SEQ:
@@ -512,11 +512,11 @@ static bool read_record(struct wire *w, struct diary_state *out)
 	return false;
 }
 
-int diary_read(const uint8_t *log, size_t len, struct diary_state *out, struct err *e)
+int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e)
 {
 	struct wire w = wire_from(log, len);
 
-	*out = (struct diary_state){0};
+	*out = (struct journal_state){0};
 	while (wire_left(&w)) {
 		size_t at = w.pos;
 
@@ -527,14 +527,14 @@ int diary_read(const uint8_t *log, size_t len, struct diary_state *out, struct e
 	return 0;
 }
 
-void diary_state_fini(struct diary_state *s)
+void journal_state_fini(struct journal_state *s)
 {
 	end_call(&s->point);
 	replay_fini(&s->replay);
 }
 
 /* False when it is of another VM, another version, or not one of ours. */
-static bool head_is_good(const struct diary *d, uint32_t pid, size_t *len)
+static bool head_is_good(const struct journal *d, uint32_t pid, size_t *len)
 {
 	uint64_t committed = __atomic_load_n(&d->head->committed, __ATOMIC_ACQUIRE);
 
@@ -545,7 +545,7 @@ static bool head_is_good(const struct diary *d, uint32_t pid, size_t *len)
 
 /* Sees how many pages are behind the log. Where the file takes more than those, it is not known
  * what it has them for. */
-static void find_room(struct diary *d, int fd, size_t len)
+static void find_room(struct journal *d, int fd, size_t len)
 {
 	off_t end = lseek(fd, (off_t)AREA_AT(d->area), SEEK_HOLE);
 	size_t room = end < 0 ? 0 : (size_t)end - AREA_AT(d->area);
@@ -558,12 +558,12 @@ static void find_room(struct diary *d, int fd, size_t len)
 	d->limit = limit_after(len);
 }
 
-bool diary_goes_on(const struct diary *d)
+bool journal_goes_on(const struct journal *d)
 {
 	return d && d->goes_on;
 }
 
-static bool restore(struct diary *d, uint32_t pid, struct diary_state *out)
+static bool restore(struct journal *d, uint32_t pid, struct journal_state *out)
 {
 	struct stat st;
 	struct err e;
@@ -575,9 +575,9 @@ static bool restore(struct diary *d, uint32_t pid, struct diary_state *out)
 		return false;
 	d->area = d->head->committed & SECOND_AREA ? 1 : 0;
 	d->pages = (size_t)st.st_blocks * 512;
-	if (diary_read(d->map + AREA_AT(d->area), len, out, &e) < 0) {
+	if (journal_read(d->map + AREA_AT(d->area), len, out, &e) < 0) {
 		log_warn("%s: %s; its events are lost", d->path, e.text);
-		diary_state_fini(out);
+		journal_state_fini(out);
 		return false;
 	}
 	find_room(d, fd, len);
@@ -587,16 +587,17 @@ static bool restore(struct diary *d, uint32_t pid, struct diary_state *out)
 	return true;
 }
 
-struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out)
+struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
+			     struct journal_state *out)
 {
-	struct diary *d = make(run_dir, slot);
+	struct journal *d = make(run_dir, slot);
 
-	*out = (struct diary_state){0};
+	*out = (struct journal_state){0};
 	if (!d)
 		return NULL;
 	if (restore(d, pid, out))
 		return d;
-	diary_close(d);
-	*out = (struct diary_state){0};
+	journal_close(d);
+	*out = (struct journal_state){0};
 	return NULL;
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "orchestrator/journal/diary.h"
+#include "orchestrator/journal/journal.h"
 
 #define SLOT	3
 #define PID	77
@@ -41,25 +41,25 @@ static int remove_dir(void **state)
 {
 	char path[64];
 
-	diaries_sweep(dir, none_used, NULL);
-	snprintf(path, sizeof(path), "%s/diaries", dir);
+	journals_sweep(dir, none_used, NULL);
+	snprintf(path, sizeof(path), "%s/journals", dir);
 	rmdir(path);
 	return rmdir(dir);
 }
 
-static void add_event(struct diary *j, uint64_t seq, const char *text)
+static void add_event(struct journal *j, uint64_t seq, const char *text)
 {
 	const struct event ev = {
 		.seq = seq, .ts_ms = 5, .data = (const uint8_t *)text, .len = strlen(text)};
 
-	diary_event(j, &ev, seq % 2 ? "trace" : NULL);
+	journal_event(j, &ev, seq % 2 ? "trace" : NULL);
 }
 
 /* As the next life does it. */
-static struct diary *reopen(struct diary *j, struct diary_state *out)
+static struct journal *reopen(struct journal *j, struct journal_state *out)
 {
-	diary_close(j);
-	return diary_open(dir, SLOT, PID, out);
+	journal_close(j);
+	return journal_open(dir, SLOT, PID, out);
 }
 
 struct text {
@@ -76,7 +76,7 @@ static void on_event(void *arg, const struct event *ev, const char *traceparent)
 		 ev->code ? ev->code : "-");
 }
 
-static void expect_replay(const struct diary_state *s, const char *text)
+static void expect_replay(const struct journal_state *s, const char *text)
 {
 	struct text t = {""};
 
@@ -97,24 +97,24 @@ static void test_all_that_was_committed_is_there(void **state)
 				     .code = "agent_lost",
 				     .data = (const uint8_t *)"why",
 				     .len = 3};
-	struct diary *j = diary_new(dir, SLOT, PID);
-	struct diary_state s;
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
 
 	assert_non_null(j);
-	diary_seq(j, 0, 1000);
+	journal_seq(j, 0, 1000);
 	add_event(j, 1, "one");
 	add_event(j, 2, "two");
-	diary_event(j, &failed, NULL);
-	diary_call(j, &call);
-	diary_held(j, false, false, "ab", 2);
-	diary_held(j, false, false, "c", 1);
-	diary_held(j, true, true, "err", 3);
-	diary_have(j, 6);
-	assert_true(diary_commit(j, true));
-	diary_times(j, 7, 8);
+	journal_event(j, &failed, NULL);
+	journal_call(j, &call);
+	journal_held(j, false, false, "ab", 2);
+	journal_held(j, false, false, "c", 1);
+	journal_held(j, true, true, "err", 3);
+	journal_have(j, 6);
+	assert_true(journal_commit(j, true));
+	journal_times(j, 7, 8);
 	/* Not committed: not there. */
 	add_event(j, 4, "lost");
-	diary_over(j);
+	journal_over(j);
 	j = reopen(j, &s);
 	assert_non_null(j);
 	expect_replay(&s, "1:one:trace:- 2:two:-:- 3:why:-:agent_lost ");
@@ -131,32 +131,32 @@ static void test_all_that_was_committed_is_there(void **state)
 	assert_memory_equal(s.point.err.held, "err", 3);
 	assert_int_equal(s.expires_ms, 7);
 	assert_int_equal(s.idle_since_ms, 8);
-	diary_state_fini(&s);
-	diary_remove(j);
+	journal_state_fini(&s);
+	journal_remove(j);
 }
 
 static void test_a_call_that_is_over_does_not_run(void **state)
 {
 	const struct exec_point call = {.running = true, .number = 42};
-	struct diary *j = diary_new(dir, SLOT, PID);
-	struct diary_state s;
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
 
-	diary_call(j, &call);
-	diary_have(j, 6);
-	diary_over(j);
-	assert_true(diary_commit(j, false));
+	journal_call(j, &call);
+	journal_have(j, 6);
+	journal_over(j);
+	assert_true(journal_commit(j, false));
 	j = reopen(j, &s);
 	assert_non_null(j);
 	assert_false(s.point.running);
-	diary_state_fini(&s);
-	diary_remove(j);
+	journal_state_fini(&s);
+	journal_remove(j);
 }
 
 /* Twenty times what fits: written anew from what is known, and it grows no further. */
 static void test_it_is_written_anew_when_it_is_full(void **state)
 {
-	struct diary *j = diary_new(dir, SLOT, PID);
-	struct diary_state now = {.seq_reserved = 1 << 20}, past;
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state now = {.seq_reserved = 1 << 20}, past;
 	char text[1000], path[64];
 	struct stat st;
 	unsigned times = 0;
@@ -168,58 +168,58 @@ static void test_it_is_written_anew_when_it_is_full(void **state)
 
 		replay_add(&now.replay, &ev, NULL);
 		add_event(j, now.seq, text);
-		if (!diary_commit(j, false)) {
-			diary_write(j, &now, REPLAY_BYTES_MAX);
+		if (!journal_commit(j, false)) {
+			journal_write(j, &now, REPLAY_BYTES_MAX);
 			times++;
 		}
 	}
 	assert_true(times > 1 && times < 50);
-	snprintf(path, sizeof(path), "%s/diaries/%d", dir, SLOT);
+	snprintf(path, sizeof(path), "%s/journals/%d", dir, SLOT);
 	assert_int_equal(stat(path, &st), 0);
 	assert_true(st.st_blocks * 512 < 4 << 20);
 	j = reopen(j, &past);
 	assert_non_null(j);
 	assert_int_equal(past.seq, 5000);
 	assert_int_equal(past.replay.count, REPLAY_EVENTS_MAX);
-	diary_state_fini(&past);
-	diary_state_fini(&now);
-	diary_remove(j);
+	journal_state_fini(&past);
+	journal_state_fini(&now);
+	journal_remove(j);
 }
 
 static void test_a_child_is_given_the_last_of_it(void **state)
 {
-	struct diary *j = diary_new(dir, SLOT, PID);
-	struct diary_state now = {.seq = 3, .seq_reserved = 10}, past;
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state now = {.seq = 3, .seq_reserved = 10}, past;
 
 	for (uint64_t seq = 1; seq <= 3; seq++) {
 		struct event ev = {.seq = seq, .data = (const uint8_t *)"12345", .len = 5};
 
 		replay_add(&now.replay, &ev, NULL);
 	}
-	diary_write(j, &now, 7);
+	journal_write(j, &now, 7);
 	j = reopen(j, &past);
 	assert_non_null(j);
 	expect_replay(&past, "3:12345:-:- ");
-	diary_state_fini(&past);
-	diary_state_fini(&now);
-	diary_remove(j);
+	journal_state_fini(&past);
+	journal_state_fini(&now);
+	journal_remove(j);
 }
 
 static void test_another_vms_is_none(void **state)
 {
-	struct diary *j = diary_new(dir, SLOT, PID);
-	struct diary_state s;
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
 
-	diary_close(diary_open(dir, SLOT, PID, &s)); /* nothing was committed */
+	journal_close(journal_open(dir, SLOT, PID, &s)); /* nothing was committed */
 	add_event(j, 1, "one");
-	diary_commit(j, false);
-	assert_null(diary_open(dir, SLOT, PID + 1, &s));
-	assert_null(diary_open(dir, SLOT + 1, PID, &s));
+	journal_commit(j, false);
+	assert_null(journal_open(dir, SLOT, PID + 1, &s));
+	assert_null(journal_open(dir, SLOT + 1, PID, &s));
 	j = reopen(j, &s);
 	assert_non_null(j);
-	diary_state_fini(&s);
-	diary_remove(j);
-	assert_null(diary_open(dir, SLOT, PID, &s));
+	journal_state_fini(&s);
+	journal_remove(j);
+	assert_null(journal_open(dir, SLOT, PID, &s));
 }
 
 /* Every byte of it wrong, one after the other; also cut short anywhere. */
@@ -227,20 +227,20 @@ static void test_a_file_that_is_spoilt_is_read_without_harm(void **state)
 {
 	char path[64];
 	uint8_t log[4096], copy[4096];
-	struct diary_state s;
+	struct journal_state s;
 	struct err e;
-	struct diary *j = diary_new(dir, SLOT, PID);
+	struct journal *j = journal_new(dir, SLOT, PID);
 	const struct exec_point call = {.running = true, .number = 1};
 
-	diary_seq(j, 0, 10);
+	journal_seq(j, 0, 10);
 	add_event(j, 1, "one");
-	diary_call(j, &call);
-	diary_held(j, false, false, "abc", 3);
-	diary_have(j, 3);
+	journal_call(j, &call);
+	journal_held(j, false, false, "abc", 3);
+	journal_have(j, 3);
 	add_event(j, 2, "two");
-	assert_true(diary_commit(j, false));
-	diary_close(j);
-	snprintf(path, sizeof(path), "%s/diaries/%d", dir, SLOT);
+	assert_true(journal_commit(j, false));
+	journal_close(j);
+	snprintf(path, sizeof(path), "%s/journals/%d", dir, SLOT);
 	FILE *f = fopen(path, "r");
 	fseek(f, 4096, SEEK_SET);
 	size_t len = fread(log, 1, 200, f);
@@ -248,70 +248,70 @@ static void test_a_file_that_is_spoilt_is_read_without_harm(void **state)
 	assert_int_equal(len, 200);
 	while (len && !log[len - 1])
 		len--;
-	assert_int_equal(diary_read(log, len, &s, &e), 0);
+	assert_int_equal(journal_read(log, len, &s, &e), 0);
 	expect_replay(&s, "1:one:trace:- 2:two:-:- ");
-	diary_state_fini(&s);
+	journal_state_fini(&s);
 	for (size_t i = 0; i < len; i++) {
 		memcpy(copy, log, len);
 		copy[i] ^= 0xff;
-		diary_read(copy, len, &s, &e);
-		diary_state_fini(&s);
-		diary_read(log, i, &s, &e);
-		diary_state_fini(&s);
+		journal_read(copy, len, &s, &e);
+		journal_state_fini(&s);
+		journal_read(log, i, &s, &e);
+		journal_state_fini(&s);
 	}
 	log[0] = 99;
-	assert_true(diary_read(log, len, &s, &e) < 0);
+	assert_true(journal_read(log, len, &s, &e) < 0);
 	assert_non_null(strstr(e.text, "makes no sense"));
-	diary_state_fini(&s);
+	journal_state_fini(&s);
 }
 
 /* What was not committed is written over. */
 static void test_it_goes_on_in_the_next_life(void **state)
 {
-	struct diary_state s;
-	struct diary *j = diary_new(dir, SLOT, PID);
+	struct journal_state s;
+	struct journal *j = journal_new(dir, SLOT, PID);
 
-	diary_seq(j, 0, 10);
+	journal_seq(j, 0, 10);
 	add_event(j, 1, "one");
-	assert_true(diary_commit(j, false));
+	assert_true(journal_commit(j, false));
 	add_event(j, 2, "lost");
 	for (uint64_t life = 2; life < 5; life++) {
 		j = reopen(j, &s);
-		assert_true(diary_goes_on(j));
-		diary_state_fini(&s);
+		assert_true(journal_goes_on(j));
+		journal_state_fini(&s);
 		add_event(j, life, "more");
-		assert_true(diary_commit(j, false));
+		assert_true(journal_commit(j, false));
 		add_event(j, 9, "a longer one that is lost");
 	}
 	j = reopen(j, &s);
 	expect_replay(&s, "1:one:trace:- 2:more:-:- 3:more:trace:- 4:more:-:- ");
-	diary_state_fini(&s);
-	diary_close(j);
+	journal_state_fini(&s);
+	journal_close(j);
 }
 
 /* What a life that was killed while it wrote it anew left in the other half is not kept. */
 static void test_a_file_with_pages_too_many_is_written_anew(void **state)
 {
-	struct diary_state s;
-	struct diary *j = diary_new(dir, SLOT, PID);
+	struct journal_state s;
+	struct journal *j = journal_new(dir, SLOT, PID);
 	char path[64];
 
-	diary_seq(j, 0, 10);
-	assert_true(diary_commit(j, false));
-	snprintf(path, sizeof(path), "%s/diaries/%d", dir, SLOT);
+	journal_seq(j, 0, 10);
+	assert_true(journal_commit(j, false));
+	snprintf(path, sizeof(path), "%s/journals/%d", dir, SLOT);
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	assert_int_equal(pwrite(fd, "x", 1, 40 << 20), 1);
 	close(fd);
 	j = reopen(j, &s);
 	assert_non_null(j);
-	assert_false(diary_goes_on(j));
-	diary_write(j, &s, SIZE_MAX); /* into the half that they are in */
-	diary_write(j, &s, SIZE_MAX);
-	diary_state_fini(&s);
+	assert_false(journal_goes_on(j));
+	journal_write(j, &s, SIZE_MAX); /* into the half that they are in */
+	journal_write(j, &s, SIZE_MAX);
+	journal_state_fini(&s);
 	j = reopen(j, &s);
-	assert_true(diary_goes_on(j));
-	diary_state_fini(&s);
-	diary_close(j);
+	assert_true(journal_goes_on(j));
+	journal_state_fini(&s);
+	journal_close(j);
 }
 
 /* --- what it takes -------------------------------------------------------------------------- */
@@ -331,18 +331,18 @@ static unsigned count_descriptors(void)
 static void test_it_keeps_no_descriptor(void **state)
 {
 	unsigned before = count_descriptors();
-	struct diary *j = diary_new(dir, SLOT, PID);
-	struct diary_state s;
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
 
 	assert_non_null(j);
 	assert_int_equal(count_descriptors(), before);
-	diary_seq(j, 0, 10);
-	assert_true(diary_commit(j, false));
+	journal_seq(j, 0, 10);
+	assert_true(journal_commit(j, false));
 	j = reopen(j, &s);
 	assert_non_null(j);
 	assert_int_equal(count_descriptors(), before);
-	diary_state_fini(&s);
-	diary_close(j);
+	journal_state_fini(&s);
+	journal_close(j);
 }
 
 static size_t free_bytes(void)
@@ -357,29 +357,29 @@ static size_t free_bytes(void)
 static int fill_small_disk(void)
 {
 	static char big[512 << 10];
-	struct diary_state s;
+	struct journal_state s;
 
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    mount("disk", dir, "tmpfs", 0, "size=256k") < 0)
 		return SKIPPED;
-	struct diary *j = diary_new(dir, SLOT, PID);
+	struct journal *j = journal_new(dir, SLOT, PID);
 	assert_non_null(j);
-	diary_seq(j, 0, 10);
+	journal_seq(j, 0, 10);
 	add_event(j, 1, "one");
-	assert_true(diary_commit(j, false));
+	assert_true(journal_commit(j, false));
 	size_t before = free_bytes();
 	memset(big, 'x', sizeof(big) - 1);
-	struct diary_state now = {.seq = 2, .seq_reserved = 10};
+	struct journal_state now = {.seq = 2, .seq_reserved = 10};
 	const struct event ev = {.seq = 2, .data = (const uint8_t *)big, .len = sizeof(big) - 1};
 	replay_add(&now.replay, &ev, NULL);
-	diary_write(j, &now, SIZE_MAX);
-	diary_state_fini(&now);
+	journal_write(j, &now, SIZE_MAX);
+	journal_state_fini(&now);
 	assert_int_equal(free_bytes(), before);
 	j = reopen(j, &s);
 	assert_non_null(j);
 	expect_replay(&s, "1:one:trace:- ");
-	diary_state_fini(&s);
-	diary_close(j);
+	journal_state_fini(&s);
+	journal_close(j);
 	return 0;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/io/later.h"
+#include "orchestrator/io/deferred.h"
 
 static void run_waiting(void *arg)
 {
-	struct later_queue *q = arg;
+	struct deferred_queue *q = arg;
 	struct list now;
 
 	/* What is added meanwhile waits for the next turn. */
@@ -15,29 +15,29 @@ static void run_waiting(void *arg)
 		list_add_tail(&now, first);
 	}
 	while (!list_empty(&now)) {
-		struct later *l = container_of(now.next, struct later, link);
+		struct deferred *l = container_of(now.next, struct deferred, link);
 
 		list_del(&l->link);
 		l->fn(l->arg);
 	}
 }
 
-void later_queue_init(struct later_queue *q, struct loop *loop)
+void deferred_queue_init(struct deferred_queue *q, struct loop *loop)
 {
-	*q = (struct later_queue){.loop = loop, .timer = {.fn = run_waiting, .arg = q}};
+	*q = (struct deferred_queue){.loop = loop, .timer = {.fn = run_waiting, .arg = q}};
 	list_init(&q->waiting);
 }
 
-void later_queue_fini(struct later_queue *q)
+void deferred_queue_fini(struct deferred_queue *q)
 {
 	loop_timer_clear(q->loop, &q->timer);
 	while (!list_empty(&q->waiting))
 		list_del(q->waiting.next);
 }
 
-void later_run(struct later_queue *q, struct later *l, void (*fn)(void *arg), void *arg)
+void deferred_run(struct deferred_queue *q, struct deferred *l, void (*fn)(void *arg), void *arg)
 {
-	later_cancel(l);
+	deferred_cancel(l);
 	l->fn = fn;
 	l->arg = arg;
 	list_add_tail(&q->waiting, &l->link);
@@ -45,7 +45,7 @@ void later_run(struct later_queue *q, struct later *l, void (*fn)(void *arg), vo
 		loop_timer_set(q->loop, &q->timer, 0);
 }
 
-void later_cancel(struct later *l)
+void deferred_cancel(struct deferred *l)
 {
 	if (l->link.next)
 		list_del(&l->link);

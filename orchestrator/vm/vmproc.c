@@ -76,40 +76,40 @@ static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 	[VM_BROKEN] = {[VM_DROP] = GO(VM_RELEASING)},
 };
 
-bool vm_step(struct vm *vm, enum vm_event event)
+bool vmproc_step(struct vmproc *vm, enum vmproc_event event)
 {
 	uint8_t next = vm_next[vm->state][event];
 
 	if (!next)
 		return false;
-	vm->state = (enum vm_state)(next - 1);
+	vm->state = (enum vmproc_state)(next - 1);
 	return true;
 }
 
 /* True while the warden has a VM process in its slot. */
-static bool is_spawned(const struct vm *vm)
+static bool is_spawned(const struct vmproc *vm)
 {
 	return vm->state > VM_SPAWNING && vm->state < VM_BROKEN;
 }
 
-static struct vm *vm_new(struct vm_host *h, const struct vm_owner *owner, void *arg)
+static struct vmproc *vmproc_new(struct vmproc_host *h, const struct vmproc_owner *owner, void *arg)
 {
-	struct vm *vm = must_alloc(sizeof(*vm));
+	struct vmproc *vm = must_alloc(sizeof(*vm));
 
-	*vm = (struct vm){.host = h,
-			  .id = {.slot = VM_NO_SLOT},
-			  .version = CTL_VERSION,
-			  .priority = WARDEN_BRINGUP, /* what the warden starts it with */
-			  .owner = owner,
-			  .owner_arg = arg,
-			  .fd = -1,
-			  .next_seq = 1};
+	*vm = (struct vmproc){.host = h,
+			      .id = {.slot = VM_NO_SLOT},
+			      .version = CTL_VERSION,
+			      .priority = WARDEN_BRINGUP, /* what the warden starts it with */
+			      .owner = owner,
+			      .owner_arg = arg,
+			      .fd = -1,
+			      .next_seq = 1};
 	list_init(&vm->wait_link);
 	list_init(&vm->requests);
 	return vm;
 }
 
-void vm_free_if_idle(struct vm *vm)
+void vmproc_free_if_idle(struct vmproc *vm)
 {
 	if (!vm->free_me || vm->recv_op || vm->sends)
 		return;
@@ -119,66 +119,66 @@ void vm_free_if_idle(struct vm *vm)
 
 static void tell_death(void *arg)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 
-	vm_fail_requests(vm);
+	vmproc_fail_requests(vm);
 	if (vm->owner)
-		vm->owner->died(vm->owner_arg, vm->why);
+		vm->owner->died(vm->owner_arg, vm->reason);
 }
 
-void vm_fail(struct vm *vm, const char *format, ...)
+void vmproc_fail(struct vmproc *vm, const char *format, ...)
 {
 	char words[ERR_TEXT_MAX / 2];
 	va_list args;
 
-	if (!vm_step(vm, VM_FAIL))
+	if (!vmproc_step(vm, VM_FAIL))
 		return;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	va_start(args, format);
-	vsnprintf(vm->why, sizeof(vm->why), format, args);
+	vsnprintf(vm->reason, sizeof(vm->reason), format, args);
 	va_end(args);
-	vm_last_words(vm, vm->voice, words, sizeof(words));
-	size_t used = strlen(vm->why);
+	vmproc_last_words(vm, vm->voice, words, sizeof(words));
+	size_t used = strlen(vm->reason);
 	if (words[0])
-		snprintf(vm->why + used, sizeof(vm->why) - used, " (last line of its %s: %s)",
+		snprintf(vm->reason + used, sizeof(vm->reason) - used, " (last line of its %s: %s)",
 			 vm->voice == VM_GUEST ? "console" : "log", words);
-	later_run(vm->host->later, &vm->later, tell_death, vm);
+	deferred_run(vm->host->deferred, &vm->deferred, tell_death, vm);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static uint32_t hello_timeout_ms(const struct vm *vm)
+static uint32_t hello_timeout_ms(const struct vmproc *vm)
 {
 	return vm->adopted ? ADOPT_TIMEOUT_MS : HELLO_TIMEOUT_MS;
 }
 
 static void on_hello_timeout(void *arg)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 
-	if (vm_progressed(&vm->progress, vm->id.pid, vm->adopted ? VM_GUEST_WORKS : VM_WORKS))
+	if (vmproc_progressed(&vm->progress, vm->id.pid, vm->adopted ? VM_GUEST_WORKS : VM_WORKS))
 		loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
 	else
-		vm_fail(vm, "the VM process did not say hello, and did nothing else for %u s",
-			hello_timeout_ms(vm) / 1000);
+		vmproc_fail(vm, "the VM process did not say hello, and did nothing else for %u s",
+			    hello_timeout_ms(vm) / 1000);
 }
 
-static void greet(struct vm *vm)
+static void greet(struct vmproc *vm)
 {
 	struct err e;
 
-	if (vm_open_socket(vm, &e) < 0) {
-		vm_fail(vm, "%s", e.text);
+	if (vmproc_open_socket(vm, &e) < 0) {
+		vmproc_fail(vm, "%s", e.text);
 		return;
 	}
 	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
-	vm_progress_begin(&vm->progress, vm->id.pid);
+	vmproc_progress_begin(&vm->progress, vm->id.pid);
 	loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
-	vm_receive(vm);
+	vmproc_receive(vm);
 }
 
-static void release(struct vm *vm);
+static void release(struct vmproc *vm);
 
 static void on_prioritized(void *arg, int error, uint64_t value, const char *text)
 {
@@ -187,7 +187,7 @@ static void on_prioritized(void *arg, int error, uint64_t value, const char *tex
 		log_warn("a VM's priority can't be changed: %s", text[0] ? text : strerror(-error));
 }
 
-static void send_priority(struct vm *vm)
+static void send_priority(struct vmproc *vm)
 {
 	const struct warden_msg msg = {.type = WARDEN_PRIORITY,
 				       .slot = vm->id.slot,
@@ -198,7 +198,7 @@ static void send_priority(struct vm *vm)
 
 static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 
 	vm->spawn_pending = false;
 	if (vm->state == VM_RELEASING) {
@@ -209,18 +209,18 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 		return;
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	if (error) {
-		vm_fail(vm, "the VM process could not be started: %s",
-			text[0] ? text : strerror(-error));
+		vmproc_fail(vm, "the VM process could not be started: %s",
+			    text[0] ? text : strerror(-error));
 		return;
 	}
 	vm->id.pid = (uint32_t)value;
-	vm_step(vm, VM_SPAWNED);
+	vmproc_step(vm, VM_SPAWNED);
 	if (vm->priority != WARDEN_BRINGUP)
 		send_priority(vm);
 	greet(vm);
 }
 
-static void set_spawn_timer(struct vm *vm)
+static void set_spawn_timer(struct vmproc *vm)
 {
 	vm->warden_answers = warden_client_answers(vm->host->warden);
 	loop_timer_set(vm->host->loop, &vm->timer, SPAWN_TIMEOUT_MS);
@@ -230,19 +230,19 @@ static void set_spawn_timer(struct vm *vm)
  * nearer. */
 static void on_spawn_timeout(void *arg)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 
 	if (warden_client_answers(vm->host->warden) != vm->warden_answers) {
 		set_spawn_timer(vm);
 		return;
 	}
-	vm_fail(vm,
-		vm->state == VM_WAITING ? "no VM slot became free in %d s"
-					: "the warden did not start a VM process in %d s",
-		SPAWN_TIMEOUT_MS / 1000);
+	vmproc_fail(vm,
+		    vm->state == VM_WAITING ? "no VM slot became free in %d s"
+					    : "the warden did not start a VM process in %d s",
+		    SPAWN_TIMEOUT_MS / 1000);
 }
 
-void vm_start_spawn(struct vm *vm)
+void vmproc_start_spawn(struct vmproc *vm)
 {
 	struct warden_msg msg = {
 		.type = WARDEN_SPAWN,
@@ -254,39 +254,40 @@ void vm_start_spawn(struct vm *vm)
 			  .pids_max = 64 + 2 * vm->spec.vcpus},
 	};
 
-	vm_step(vm, VM_GOT_SLOT);
+	vmproc_step(vm, VM_GOT_SLOT);
 	if (warden_client_call(vm->host->warden, &msg, on_spawned, vm) < 0)
-		vm_fail(vm, "the warden is gone");
+		vmproc_fail(vm, "the warden is gone");
 	else
 		vm->spawn_pending = true;
 }
 
-struct vm *vm_spawn(struct vm_host *h, const struct vm_spec *spec, const struct vm_owner *owner,
-		    void *arg)
+struct vmproc *vmproc_spawn(struct vmproc_host *h, const struct vmproc_spec *spec,
+			    const struct vmproc_owner *owner, void *arg)
 {
-	struct vm *vm = vm_new(h, owner, arg);
+	struct vmproc *vm = vmproc_new(h, owner, arg);
 
 	vm->spec = *spec;
 	vm->timer = (struct loop_timer){.fn = on_spawn_timeout, .arg = vm};
 	set_spawn_timer(vm);
-	vm_take_slot(vm);
+	vmproc_take_slot(vm);
 	return vm;
 }
 
-struct vm *vm_adopt(struct vm_host *h, const struct vm_id *id, const struct vm_spec *spec,
-		    const struct vm_owner *owner, void *arg)
+struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
+			    const struct vmproc_spec *spec, const struct vmproc_owner *owner,
+			    void *arg)
 {
 	if (id->slot >= h->max_vms || h->slots[id->slot])
 		return NULL;
-	struct vm *vm = vm_new(h, owner, arg);
+	struct vmproc *vm = vmproc_new(h, owner, arg);
 	vm->adopted = true;
 	vm->oom_first = -1;
 	vm->spec = *spec;
 	vm->charged_most = spec->memory_max; /* nobody knows */
 	vm->id = *id;
-	vm_occupy_slot(vm, id->slot);
+	vmproc_occupy_slot(vm, id->slot);
 	vm->state = VM_GREETING;
-	vm_set_priority(vm, WARDEN_NORMAL); /* a crash may have come between the two */
+	vmproc_set_priority(vm, WARDEN_NORMAL); /* a crash may have come between the two */
 	greet(vm);
 	return vm;
 }
@@ -294,7 +295,7 @@ struct vm *vm_adopt(struct vm_host *h, const struct vm_id *id, const struct vm_s
 /* A failure is told to the owner as the death of the VM. */
 static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 
 	if (!error && vm->owner)
 		vm->owner->ready(vm->owner_arg);
@@ -302,7 +303,7 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 
 /* True when the VM is the one to adopt. The slot may have got another one since, if the end of a
  * sandbox did not come into the catalogue. */
-static bool is_the_one(struct vm *vm, const struct ctl_msg *msg)
+static bool is_the_one(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
 	bool current = vm->version == CTL_VERSION;
@@ -316,19 +317,20 @@ static bool is_the_one(struct vm *vm, const struct ctl_msg *msg)
 	return false;
 }
 
-void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
+void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	bool same = msg->hello.vcpus == vm->spec.vcpus && msg->hello.ram_mib == vm->spec.ram_mib;
-	bool shell = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
+	bool blank = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
 	bool paused = msg->hello.state == CTL_PAUSED;
 
 	if (vm->state == VM_GREETING && vm->adopted && !is_the_one(vm, msg)) {
-		vm_fail(vm, "another VM than the catalogue names for it was found in slot %u",
-			vm->id.slot);
+		vmproc_fail(vm, "another VM than the catalogue names for it was found in slot %u",
+			    vm->id.slot);
 		return;
 	}
-	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running && !paused : !shell)) {
-		vm_fail(vm,
+	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running && !paused : !blank)) {
+		vmproc_fail(
+			vm,
 			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB;"
 			" it was made with %u vCPUs, %u MiB)",
 			msg->hello.state, msg->hello.vcpus, msg->hello.ram_mib, vm->spec.vcpus,
@@ -336,14 +338,14 @@ void vm_on_hello(struct vm *vm, const struct ctl_msg *msg)
 		return;
 	}
 	loop_timer_clear(vm->host->loop, &vm->timer);
-	vm_step(vm, shell ? VM_HELLO_SHELL : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
+	vmproc_step(vm, blank ? VM_HELLO_SHELL : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
 	if (paused) /* the service ended while it froze it */
-		vm_run(vm, on_runs, vm);
+		vmproc_run(vm, on_runs, vm);
 	else if (vm->owner)
 		vm->owner->ready(vm->owner_arg);
 }
 
-void vm_set_owner(struct vm *vm, const struct vm_owner *owner, void *arg)
+void vmproc_set_owner(struct vmproc *vm, const struct vmproc_owner *owner, void *arg)
 {
 	vm->owner = owner;
 	vm->owner_arg = arg;
@@ -358,7 +360,7 @@ static void on_limited(void *arg, int error, uint64_t value, const char *text)
 }
 
 /* The fill need not wait for the limit: a guest takes longer to touch that much memory. */
-bool vm_fit(struct vm *vm, const struct vm_spec *spec)
+bool vmproc_fit(struct vmproc *vm, const struct vmproc_spec *spec)
 {
 	struct warden_msg msg = {.type = WARDEN_MEMORY, .slot = vm->id.slot};
 
@@ -373,7 +375,7 @@ bool vm_fit(struct vm *vm, const struct vm_spec *spec)
 	return true;
 }
 
-void vm_set_priority(struct vm *vm, enum warden_priority priority)
+void vmproc_set_priority(struct vmproc *vm, enum warden_priority priority)
 {
 	loop_timer_clear(vm->host->loop, &vm->head_start);
 	if (priority == vm->priority)
@@ -385,12 +387,12 @@ void vm_set_priority(struct vm *vm, enum warden_priority priority)
 
 static void on_head_start_over(void *arg)
 {
-	vm_set_priority(arg, WARDEN_NORMAL);
+	vmproc_set_priority(arg, WARDEN_NORMAL);
 }
 
-void vm_give_head_start(struct vm *vm, uint64_t ms)
+void vmproc_give_head_start(struct vmproc *vm, uint64_t ms)
 {
-	vm_set_priority(vm, WARDEN_BRINGUP);
+	vmproc_set_priority(vm, WARDEN_BRINGUP);
 	vm->head_start = (struct loop_timer){.fn = on_head_start_over, .arg = vm};
 	loop_timer_set(vm->host->loop, &vm->head_start, ms);
 }
@@ -402,7 +404,7 @@ static void on_marked(void *arg, int error, uint64_t value, const char *text)
 			 text[0] ? text : strerror(-error));
 }
 
-void vm_set_oom(struct vm *vm, bool first)
+void vmproc_set_oom(struct vmproc *vm, bool first)
 {
 	const struct warden_msg msg = {
 		.type = WARDEN_OOM, .slot = vm->id.slot, .oom = {.first = first}};
@@ -416,8 +418,8 @@ void vm_set_oom(struct vm *vm, bool first)
 /* The VM is there: see on_closed. A warden that is gone answers with an error. */
 static void on_measured(void *arg, int error, uint64_t charged, const char *text)
 {
-	struct vm *vm = arg;
-	struct vm_host *h = vm->host;
+	struct vmproc *vm = arg;
+	struct vmproc_host *h = vm->host;
 
 	if (!error)
 		vm->charged = charged;
@@ -425,7 +427,7 @@ static void on_measured(void *arg, int error, uint64_t charged, const char *text
 		h->measured(h->arg);
 }
 
-bool vm_measure(struct vm *vm)
+bool vmproc_measure(struct vmproc *vm)
 {
 	const struct warden_msg msg = {.type = WARDEN_CHARGED, .slot = vm->id.slot};
 
@@ -436,7 +438,7 @@ bool vm_measure(struct vm *vm)
 	return true;
 }
 
-uint64_t vm_charged(const struct vm *vm)
+uint64_t vmproc_charged(const struct vmproc *vm)
 {
 	return vm->charged;
 }
@@ -444,60 +446,60 @@ uint64_t vm_charged(const struct vm *vm)
 /* The warden answers in order: the VM is there until it is emptied, which comes after. */
 static void on_closed(void *arg, int error, uint64_t value, const char *text)
 {
-	struct vm *vm = arg;
-	vm_closed_fn *fn = vm->closed;
+	struct vmproc *vm = arg;
+	vmproc_closed_fn *fn = vm->closed;
 
 	vm->closed = NULL;
 	if (fn)
 		fn(vm->closed_arg, error, error && !text[0] ? strerror(-error) : text);
 }
 
-void vm_close_egress(struct vm *vm, vm_closed_fn *fn, void *arg)
+void vmproc_close_egress(struct vmproc *vm, vmproc_closed_fn *fn, void *arg)
 {
 	struct warden_msg msg = {.type = WARDEN_EGRESS, .slot = vm->id.slot};
 
 	vm->closed = fn;
 	vm->closed_arg = arg;
 	if (warden_client_call(vm->host->warden, &msg, on_closed, vm) < 0)
-		vm_fail(vm, "the warden is gone");
+		vmproc_fail(vm, "the warden is gone");
 }
 
-struct loop *vm_loop(const struct vm *vm)
+struct loop *vmproc_loop(const struct vmproc *vm)
 {
 	return vm->host->loop;
 }
 
-uint32_t vm_slot(const struct vm *vm)
+uint32_t vmproc_slot(const struct vmproc *vm)
 {
 	return vm->id.slot;
 }
 
-uint32_t vm_pid(const struct vm *vm)
+uint32_t vmproc_pid(const struct vmproc *vm)
 {
 	return vm->id.pid;
 }
 
-const uint8_t *vm_instance(const struct vm *vm)
+const uint8_t *vmproc_instance(const struct vmproc *vm)
 {
 	return vm->id.instance;
 }
 
-bool vm_is_foreign(const struct vm *vm)
+bool vmproc_is_foreign(const struct vmproc *vm)
 {
 	return vm->foreign;
 }
 
-const struct vm_spec *vm_spec(const struct vm *vm)
+const struct vmproc_spec *vmproc_spec(const struct vmproc *vm)
 {
 	return &vm->spec;
 }
 
-bool vm_is_shell(const struct vm *vm)
+bool vmproc_is_blank(const struct vmproc *vm)
 {
 	return vm->state == VM_SHELL;
 }
 
-bool vm_is_running(const struct vm *vm)
+bool vmproc_is_running(const struct vmproc *vm)
 {
 	return vm->state == VM_RUNNING;
 }
@@ -506,30 +508,30 @@ bool vm_is_running(const struct vm *vm)
 
 static void finish_drop(void *arg)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 	void (*gone)(void *arg) = vm->gone;
 	void *gone_arg = vm->gone_arg;
 
 	vm->emptied = true;
 	if (!vm->keeps_slot)
-		vm_give_back(vm);
+		vmproc_give_back(vm);
 	if (gone)
 		gone(gone_arg);
 }
 
-void vm_keep_slot(struct vm *vm)
+void vmproc_keep_slot(struct vmproc *vm)
 {
 	vm->keeps_slot = true;
 }
 
-void vm_give_back(struct vm *vm)
+void vmproc_give_back(struct vmproc *vm)
 {
 	vm->keeps_slot = false;
 	if (!vm->emptied)
 		return;
-	vm_give_slot(vm);
+	vmproc_give_slot(vm);
 	vm->free_me = true;
-	vm_free_if_idle(vm);
+	vmproc_free_if_idle(vm);
 }
 
 static void retry_release(void *arg)
@@ -539,7 +541,7 @@ static void retry_release(void *arg)
 
 static void on_released(void *arg, int error, uint64_t value, const char *text)
 {
-	struct vm *vm = arg;
+	struct vmproc *vm = arg;
 
 	if (!error) {
 		finish_drop(vm);
@@ -550,76 +552,76 @@ static void on_released(void *arg, int error, uint64_t value, const char *text)
 	loop_timer_set(vm->host->loop, &vm->timer, RELEASE_RETRY_MS);
 }
 
-static void release(struct vm *vm)
+static void release(struct vmproc *vm)
 {
 	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = vm->id.slot};
 
 	if (vm->id.slot == VM_NO_SLOT || vm->host->warden_lost ||
 	    warden_client_call(vm->host->warden, &msg, on_released, vm) < 0)
-		later_run(vm->host->later, &vm->later, finish_drop, vm);
+		deferred_run(vm->host->deferred, &vm->deferred, finish_drop, vm);
 }
 
-static void let_go(struct vm *vm)
+static void let_go(struct vmproc *vm)
 {
-	vm_step(vm, VM_DROP);
+	vmproc_step(vm, VM_DROP);
 	vm->owner = NULL;
 	vm->closed = NULL;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	loop_timer_clear(vm->host->loop, &vm->head_start);
-	later_cancel(&vm->later);
-	vm_forget_requests(vm);
-	vm_close_socket(vm);
+	deferred_cancel(&vm->deferred);
+	vmproc_forget_requests(vm);
+	vmproc_close_socket(vm);
 }
 
-void vm_drop(struct vm *vm, void (*gone)(void *arg), void *arg)
+void vmproc_drop(struct vmproc *vm, void (*gone)(void *arg), void *arg)
 {
 	let_go(vm);
 	vm->gone = gone;
 	vm->gone_arg = arg;
 	if (vm->id.slot == VM_NO_SLOT && !gone) {
 		vm->free_me = true;
-		vm_free_if_idle(vm);
+		vmproc_free_if_idle(vm);
 	} else if (!vm->host->detached && (!vm->spawn_pending || vm->host->warden_lost)) {
 		release(vm);
 	}
 }
 
-void vm_leave(struct vm *vm)
+void vmproc_leave(struct vmproc *vm)
 {
 	let_go(vm);
 	vm->emptied = true; /* as far as this service goes */
 	vm->host->in_use--;
 }
 
-int vm_sweep(struct vm_host *h, uint32_t slot)
+int vmproc_sweep(struct vmproc_host *h, uint32_t slot)
 {
 	if (slot >= h->max_vms || h->slots[slot])
 		return -EBUSY;
-	struct vm *vm = vm_new(h, NULL, NULL);
+	struct vmproc *vm = vmproc_new(h, NULL, NULL);
 	vm->state = VM_BROKEN;
-	vm_occupy_slot(vm, slot);
-	vm_drop(vm, NULL, NULL);
+	vmproc_occupy_slot(vm, slot);
+	vmproc_drop(vm, NULL, NULL);
 	return 0;
 }
 
-void vm_host_exited(struct vm_host *h, uint32_t slot, int status)
+void vmproc_host_exited(struct vmproc_host *h, uint32_t slot, int status)
 {
-	struct vm *vm = slot < h->max_vms ? h->slots[slot] : NULL;
+	struct vmproc *vm = slot < h->max_vms ? h->slots[slot] : NULL;
 
 	if (!vm)
 		return;
 	if (WIFSIGNALED(status))
-		vm_fail(vm, "the VM process was killed by signal %d", WTERMSIG(status));
+		vmproc_fail(vm, "the VM process was killed by signal %d", WTERMSIG(status));
 	else
-		vm_fail(vm, "the VM process ended with status %d", WEXITSTATUS(status));
+		vmproc_fail(vm, "the VM process ended with status %d", WEXITSTATUS(status));
 }
 
-void vm_host_lost(struct vm_host *h)
+void vmproc_host_lost(struct vmproc_host *h)
 {
 	h->warden_lost = true;
 	for (uint32_t i = 0; i < h->max_vms; i++) {
-		struct vm *vm = h->slots[i];
+		struct vmproc *vm = h->slots[i];
 
 		if (!vm)
 			continue;
@@ -627,8 +629,8 @@ void vm_host_lost(struct vm_host *h)
 		if (vm->emptied)
 			continue;
 		if (vm->state == VM_RELEASING)
-			later_run(h->later, &vm->later, finish_drop, vm);
+			deferred_run(h->deferred, &vm->deferred, finish_drop, vm);
 		else
-			vm_fail(vm, "the warden is gone");
+			vmproc_fail(vm, "the warden is gone");
 	}
 }

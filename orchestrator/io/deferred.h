@@ -7,23 +7,23 @@
 #include "base/list.h"
 #include "orchestrator/io/loop.h"
 
-struct later_queue {
+struct deferred_queue {
 	struct loop *loop;
 	struct list waiting;
 	struct loop_timer timer;
 };
 
 /* Embedded in its owner; zeroed before first use. */
-struct later {
+struct deferred {
 	struct list link;
 	void (*fn)(void *arg);
 	void *arg;
 };
 
-void later_queue_init(struct later_queue *q, struct loop *loop);
-void later_queue_fini(struct later_queue *q);
+void deferred_queue_init(struct deferred_queue *q, struct loop *loop);
+void deferred_queue_fini(struct deferred_queue *q);
 /* Moves an entry that already waits to the end. */
-void later_run(struct later_queue *q, struct later *l, void (*fn)(void *arg), void *arg);
-void later_cancel(struct later *l);
+void deferred_run(struct deferred_queue *q, struct deferred *l, void (*fn)(void *arg), void *arg);
+void deferred_cancel(struct deferred *l);
 
 #endif

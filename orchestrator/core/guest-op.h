@@ -15,11 +15,11 @@
 #define ALL_OPS_MAX	  512 /* each may hold 256 KiB of data on its way, and 64 of answers */
 #define ALL_LISTENERS_MAX 1024
 
-struct op;
+struct guest_op;
 
-struct op_kind {
+struct guest_op_kind {
 	/* Nothing comes and nothing is taken for so long: it has failed. */
-	uint32_t patience_ms;
+	uint32_t timeout_ms;
 	const char *impatient_code; /* NULL: agent_error */
 	const char *missing_code;   /* what ENOENT means */
 	bool file;		    /* counted with those of files */
@@ -28,20 +28,20 @@ struct op_kind {
 	/* When it is abandoned it goes on: `done` undoes what it did. */
 	bool undoes;
 	/* What comes beside AGENT_DONE and AGENT_ERROR. NULL: nothing may come. */
-	void (*frame)(struct op *op, const struct agent_frame *frame);
+	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
 	/* AGENT_DONE. NULL: the operation has succeeded. */
-	void (*done)(struct op *op);
+	void (*done)(struct guest_op *op);
 	/* AGENT_ERROR, where it means something else than elsewhere. May be NULL. */
-	void (*refused)(struct op *op, uint32_t errnum, const char *text);
+	void (*refused)(struct guest_op *op, uint32_t errnum, const char *text);
 	/* Its end. NULL: it is a done_fn's. */
-	void (*tell)(struct core_call *call);
-	void (*fini)(struct op *op); /* may be NULL */
+	void (*notify)(struct core_call *call);
+	void (*fini)(struct guest_op *op); /* may be NULL */
 };
 
 /* The first member of what an operation consists of. */
-struct op {
+struct guest_op {
 	struct core_call *call;
-	const struct op_kind *kind;
+	const struct guest_op_kind *kind;
 	struct sandbox *sandbox; /* NULL once it is over */
 	struct guest_link guest; /* its deadline: something has to move until then */
 	uint8_t *bytes;		 /* the request, until it is sent */
@@ -56,30 +56,33 @@ struct op {
 };
 
 /* A call with an operation of `size` bytes, zeroed. */
-struct op *op_new(struct core *c, const struct op_kind *kind, size_t size, void *arg);
+struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
+			      void *arg);
 /* One whose end is a done_fn's. */
-struct op *op_new_plain(struct core *c, const struct op_kind *kind, core_done_fn *fn, void *arg);
+struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
+				    core_done_fn *fn, void *arg);
 /* `encoded` is what came of encoding the first request into op->bytes. */
-struct core_call *op_start(struct op *op, const char *tenant, const char *id, int encoded);
+struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
+				 int encoded);
 /* The next request on the same connection; `encoded` as above. */
-void op_next(struct op *op, int encoded);
+void guest_op_next(struct guest_op *op, int encoded);
 /* It is over and the connection may be used again: its last frame has come. */
-void op_succeed(struct op *op);
+void guest_op_succeed(struct guest_op *op);
 /* It is over before that. */
-void op_enough(struct op *op);
-void op_fail(struct op *op, int status, const char *code, const char *format, ...)
+void guest_op_enough(struct guest_op *op);
+void guest_op_fail(struct guest_op *op, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* The guest sent what has no place here. */
-void op_fail_rules(struct op *op);
+void guest_op_fail_rules(struct guest_op *op);
 
 /* Of a new upload or terminal, whose id the service draws. */
 struct id_op {
-	struct op op;
+	struct guest_op op;
 	char id[CORE_ID_LEN + 1];
 	bool undoing;
 	int (*undo)(struct id_op *o); /* encodes the request for it */
 };
-void id_op_done(struct op *op);
+void id_op_done(struct guest_op *op);
 void id_op_tell(struct core_call *call);
 
 #endif

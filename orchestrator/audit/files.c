@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/audit/journal.h"
+#include "orchestrator/audit/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ static uint64_t last_in(int dir, const char *name)
 	return len > 0 ? last_line(text, (size_t)len) : 0;
 }
 
-uint64_t journal_last(int dir)
+uint64_t audit_files_last(int dir)
 {
 	char name[NAME_ROOM];
 	uint64_t n = 0;
@@ -68,7 +68,7 @@ uint64_t journal_last(int dir)
 
 /* --- writing -------------------------------------------------------------------------------- */
 
-static int end_torn_line(struct journal *j, struct err *e)
+static int end_torn_line(struct audit_files *j, struct err *e)
 {
 	char last;
 
@@ -80,7 +80,7 @@ static int end_torn_line(struct journal *j, struct err *e)
 	return 0;
 }
 
-static int open_current(struct journal *j, struct err *e)
+static int open_current(struct audit_files *j, struct err *e)
 {
 	struct stat st;
 	scoped_fd int fd = openat(j->dir, AUDIT_FILE,
@@ -103,7 +103,7 @@ static int open_current(struct journal *j, struct err *e)
 
 /* The least age that no file has, or the one of the file that is to go. A rotation that failed has
  * left such a gap: to move the files behind it once more would lose the last one. */
-static unsigned first_free_age(const struct journal *j)
+static unsigned first_free_age(const struct audit_files *j)
 {
 	char name[NAME_ROOM];
 	unsigned age = 1;
@@ -117,7 +117,7 @@ static unsigned first_free_age(const struct journal *j)
 	return age;
 }
 
-static int rotate(struct journal *j, struct err *e)
+static int rotate(struct audit_files *j, struct err *e)
 {
 	char from[NAME_ROOM], to[NAME_ROOM];
 
@@ -130,12 +130,12 @@ static int rotate(struct journal *j, struct err *e)
 		if (renameat(j->dir, from, j->dir, to) < 0 && errno != ENOENT)
 			return err_set(e, errno, "rename %s", from);
 	}
-	journal_close(j);
+	audit_files_close(j);
 	return 0;
 }
 
-int journal_append(struct journal *j, const char *p, size_t len, bool at_line, size_t *done,
-		   struct err *e)
+int audit_files_append(struct audit_files *j, const char *p, size_t len, bool at_line, size_t *done,
+		       struct err *e)
 {
 	int r = 0;
 
@@ -161,22 +161,22 @@ int journal_append(struct journal *j, const char *p, size_t len, bool at_line, s
 	return r;
 }
 
-int journal_sync(struct journal *j, struct err *e)
+int audit_files_sync(struct audit_files *j, struct err *e)
 {
 	if (j->fd >= 0 && fdatasync(j->fd) < 0)
 		return err_set(e, errno, "sync " AUDIT_FILE);
 	return 0;
 }
 
-int journal_add(struct journal *j, const struct audit_event *event, struct err *e)
+int audit_files_add(struct audit_files *j, const struct audit_event *event, struct err *e)
 {
 	char line[AUDIT_LINE_MAX];
-	size_t done, len = audit_line_new(line, journal_last(j->dir) + 1, event);
-	int r = journal_append(j, line, len, true, &done, e);
-	return r < 0 ? r : journal_sync(j, e);
+	size_t done, len = audit_line_new(line, audit_files_last(j->dir) + 1, event);
+	int r = audit_files_append(j, line, len, true, &done, e);
+	return r < 0 ? r : audit_files_sync(j, e);
 }
 
-void journal_close(struct journal *j)
+void audit_files_close(struct audit_files *j)
 {
 	close_fd(&j->fd);
 }

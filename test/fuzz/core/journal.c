@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/journal/diary.h"
+#include "orchestrator/journal/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,15 +25,15 @@ static void on_event(void *arg, const struct event *ev, const char *traceparent)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct diary_state s;
+	struct journal_state s;
 	uint64_t last = 0;
 	struct err e;
 
-	if (diary_read(data, size, &s, &e) == 0) {
+	if (journal_read(data, size, &s, &e) == 0) {
 		replay_each(&s.replay, on_event, &last);
 		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
 		expect(s.point.running || !s.point.traceparent);
 	}
-	diary_state_fini(&s);
+	journal_state_fini(&s);
 	return 0;
 }

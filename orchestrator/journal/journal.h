@@ -30,7 +30,7 @@ struct exec_point {
 	char *traceparent;
 };
 
-struct diary_state {
+struct journal_state {
 	uint64_t seq, seq_reserved;
 	bool guest_busy;
 	struct replay replay;
@@ -39,44 +39,45 @@ struct diary_state {
 	uint64_t expires_ms, idle_since_ms;
 };
 
-struct diary;
+struct journal;
 
 /* For all that follow a NULL diary is none, and nothing is kept. */
 
 /* An empty one of the VM process `pid`. NULL: it can't be had; then a later life knows less. */
-struct diary *diary_new(const char *run_dir, uint32_t slot, uint32_t pid);
+struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid);
 /* That of an earlier life, with what it says, which is the caller's. NULL, and `out` says nothing:
  * there is none of this process, or it is not whole. */
-struct diary *diary_open(const char *run_dir, uint32_t slot, uint32_t pid, struct diary_state *out);
+struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
+			     struct journal_state *out);
 /* True for one of an earlier life that records can be added to; else it has to be written anew. */
-bool diary_goes_on(const struct diary *d);
+bool journal_goes_on(const struct journal *d);
 /* What the file takes is counted there from here on. */
-void diary_count(struct diary *d, struct output_account *account);
+void journal_count(struct journal *d, struct output_account *account);
 /* Leaves the file. */
-void diary_close(struct diary *d);
-void diary_remove(struct diary *d);
+void journal_close(struct journal *d);
+void journal_remove(struct journal *d);
 /* All files that no diary has open are taken away: `used` tells of a slot. */
-void diaries_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
+void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
-/* Records; none counts before diary_commit. */
-void diary_seq(struct diary *d, uint64_t seq, uint64_t reserved);
-void diary_event(struct diary *d, const struct event *ev, const char *traceparent);
-void diary_call(struct diary *d, const struct exec_point *point);
-void diary_have(struct diary *d, uint64_t have);
+/* Records; none counts before journal_commit. */
+void journal_seq(struct journal *d, uint64_t seq, uint64_t reserved);
+void journal_event(struct journal *d, const struct event *ev, const char *traceparent);
+void journal_call(struct journal *d, const struct exec_point *point);
+void journal_have(struct journal *d, uint64_t have);
 /* What the splitter of a stream has got on top of what it held, or (`fresh`) holds now. */
-void diary_held(struct diary *d, bool is_err, bool fresh, const void *data, size_t len);
-void diary_over(struct diary *d);
+void journal_held(struct journal *d, bool is_err, bool fresh, const void *data, size_t len);
+void journal_over(struct journal *d);
 /* False when there was no room: what it says must be written anew. */
-bool diary_commit(struct diary *d, bool guest_busy);
+bool journal_commit(struct journal *d, bool guest_busy);
 /* In place of all records: `now`, but of its replay no more than the last `replay_most` bytes. What
  * finds no room on the disk is not kept, until the next time. */
-void diary_write(struct diary *d, const struct diary_state *now, size_t replay_most);
+void journal_write(struct journal *d, const struct journal_state *now, size_t replay_most);
 /* Counts at once. */
-void diary_times(struct diary *d, uint64_t expires_ms, uint64_t idle_since_ms);
+void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_ms);
 
 /* Reads records, as a file has them; to be freed in any case. 0, or -errno with *e filled: then it
  * was not written by this program. */
-int diary_read(const uint8_t *log, size_t len, struct diary_state *out, struct err *e);
-void diary_state_fini(struct diary_state *s);
+int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e);
+void journal_state_fini(struct journal_state *s);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The files of the audit log. Everything here may wait for the disk: for worker threads. */
-#ifndef RAMET_ORCHESTRATOR_AUDIT_JOURNAL_H
-#define RAMET_ORCHESTRATOR_AUDIT_JOURNAL_H
+#ifndef RAMET_ORCHESTRATOR_AUDIT_FILES_H
+#define RAMET_ORCHESTRATOR_AUDIT_FILES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "orchestrator/audit/line.h"
 
-struct journal {
+struct audit_files {
 	int dir; /* not owned */
 	int fd;	 /* of the current file; -1: it is opened with the next append */
 	uint64_t size;
@@ -20,17 +20,17 @@ struct journal {
 };
 
 /* The number of the last whole line in the folder; 0: there is none. */
-uint64_t journal_last(int dir);
+uint64_t audit_files_last(int dir);
 /*
  * Appends `len` bytes; *done says how many of them are there, in any case. A file that would grow
  * over its size is put aside first, but only where a line begins: `at_line`. What an earlier life
  * left half written at the end gets a newline.
  */
-int journal_append(struct journal *j, const char *p, size_t len, bool at_line, size_t *done,
-		   struct err *e);
-int journal_sync(struct journal *j, struct err *e);
+int audit_files_append(struct audit_files *j, const char *p, size_t len, bool at_line, size_t *done,
+		       struct err *e);
+int audit_files_sync(struct audit_files *j, struct err *e);
 /* Appends one event's line and waits for the disk: for where no service keeps the log. */
-int journal_add(struct journal *j, const struct audit_event *event, struct err *e);
-void journal_close(struct journal *j);
+int audit_files_add(struct audit_files *j, const struct audit_event *event, struct err *e);
+void audit_files_close(struct audit_files *j);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/op.h"
+#include "orchestrator/core/guest-op.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -16,60 +16,60 @@
 
 /* --- connections that wait for an operation ------------------------------------------------- */
 
-static void spare_drop(struct agent **spare)
+static void idle_conn_drop(struct agent **idle)
 {
-	agent_free(*spare);
-	*spare = NULL;
+	agent_free(*idle);
+	*idle = NULL;
 }
 
-static void on_spare_frame(void *arg, const struct agent_frame *frame)
+static void on_idle_conn_frame(void *arg, const struct agent_frame *frame)
 {
-	spare_drop(arg);
+	idle_conn_drop(arg);
 }
 
-static void on_spare_ended(void *arg, const char *why)
+static void on_idle_conn_ended(void *arg, const char *reason)
 {
-	spare_drop(arg);
+	idle_conn_drop(arg);
 }
 
-static const struct agent_events spare_events = {on_spare_frame, on_spare_ended, NULL};
+static const struct agent_events idle_conn_events = {on_idle_conn_frame, on_idle_conn_ended, NULL};
 
-static void spares_drop(struct sandbox *s)
+static void idle_conns_drop(struct sandbox *s)
 {
-	loop_timer_clear(s->core->loop, &s->spare_timer);
-	for (size_t i = 0; i < SPARES_MAX; i++)
-		spare_drop(&s->spares[i]);
+	loop_timer_clear(s->core->loop, &s->idle_conn_timer);
+	for (size_t i = 0; i < IDLE_CONNS_MAX; i++)
+		idle_conn_drop(&s->idle_conns[i]);
 }
 
-static void on_spares_old(void *arg)
+static void on_idle_conns_old(void *arg)
 {
-	spares_drop(arg);
+	idle_conns_drop(arg);
 }
 
-static void spare_keep(struct sandbox *s, struct agent *agent)
+static void idle_conn_keep(struct sandbox *s, struct agent *agent)
 {
 	size_t i = 0;
 
-	while (i < SPARES_MAX && s->spares[i])
+	while (i < IDLE_CONNS_MAX && s->idle_conns[i])
 		i++;
-	if (i == SPARES_MAX || agent_is_sending(agent)) {
+	if (i == IDLE_CONNS_MAX || agent_is_sending(agent)) {
 		agent_free(agent);
 		return;
 	}
-	s->spares[i] = agent;
-	agent_set_events(agent, &spare_events, &s->spares[i]);
+	s->idle_conns[i] = agent;
+	agent_set_events(agent, &idle_conn_events, &s->idle_conns[i]);
 	agent_resume(agent);
-	s->spare_timer.fn = on_spares_old;
-	s->spare_timer.arg = s;
-	loop_timer_set(s->core->loop, &s->spare_timer, OP_SPARE_MS);
+	s->idle_conn_timer.fn = on_idle_conns_old;
+	s->idle_conn_timer.arg = s;
+	loop_timer_set(s->core->loop, &s->idle_conn_timer, OP_SPARE_MS);
 }
 
-static struct agent *spare_take(struct sandbox *s)
+static struct agent *idle_conn_take(struct sandbox *s)
 {
-	for (size_t i = 0; i < SPARES_MAX; i++) {
-		struct agent *agent = s->spares[i];
+	for (size_t i = 0; i < IDLE_CONNS_MAX; i++) {
+		struct agent *agent = s->idle_conns[i];
 
-		s->spares[i] = NULL;
+		s->idle_conns[i] = NULL;
 		if (agent)
 			return agent;
 	}
@@ -79,7 +79,7 @@ static struct agent *spare_take(struct sandbox *s)
 /* --- end ------------------------------------------------------------------------------------ */
 
 /* Of the sandbox it knows no more from here on. */
-static void leave(struct op *op)
+static void leave(struct guest_op *op)
 {
 	struct sandbox *s = op->sandbox;
 
@@ -91,17 +91,17 @@ static void leave(struct op *op)
 	if (op->kind->listens) {
 		s->n_listeners--;
 		s->owner->listeners--;
-		s->core->figures.listeners--;
+		s->core->stats.listeners--;
 	} else {
 		s->n_ops--;
 		s->owner->operations--;
-		s->core->figures.operations--;
+		s->core->stats.operations--;
 	}
 }
 
-static void op_put_away(struct core_call *call)
+static void guest_op_put_away(struct core_call *call)
 {
-	struct op *op = call->op;
+	struct guest_op *op = call->op;
 
 	if (!op)
 		return;
@@ -113,28 +113,28 @@ static void op_put_away(struct core_call *call)
 	free(op);
 }
 
-static void op_over(struct core_call *call)
+static void guest_op_over(struct core_call *call)
 {
-	struct op *op = call->op;
+	struct guest_op *op = call->op;
 	struct sandbox *s = op->sandbox;
 
 	leave(op);
 	if (s)
 		sandbox_touch(s);
-	call->core->figures.file_failures += op->kind->file && call->failed;
+	call->core->stats.file_failures += op->kind->file && call->failed;
 }
 
-static void op_tell(struct core_call *call)
+static void guest_op_notify(struct core_call *call)
 {
-	if (call->op->kind->tell)
-		call->op->kind->tell(call);
+	if (call->op->kind->notify)
+		call->op->kind->notify(call);
 	else if (!call->abandoned)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
 
-static void op_abandon(struct core_call *call)
+static void guest_op_abandon(struct core_call *call)
 {
-	struct op *op = call->op;
+	struct guest_op *op = call->op;
 	struct sandbox *s = op->sandbox;
 
 	call->abandoned = true;
@@ -146,28 +146,28 @@ static void op_abandon(struct core_call *call)
 	call_free(call);
 }
 
-static void op_sandbox_gone(struct sandbox *s, const struct failure *f)
+static void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &s->ops)
 		call_finish(container_of(pos, struct core_call, link), f);
-	spares_drop(s);
+	idle_conns_drop(s);
 }
 
-void op_succeed(struct op *op)
+void guest_op_succeed(struct guest_op *op)
 {
 	struct agent *agent = guest_link_release(&op->guest);
 
 	if (op->sandbox)
-		spare_keep(op->sandbox, agent);
+		idle_conn_keep(op->sandbox, agent);
 	call_finish(op->call, NULL);
 }
 
-void op_enough(struct op *op)
+void guest_op_enough(struct guest_op *op)
 {
 	call_finish(op->call, NULL);
 }
 
-void op_fail(struct op *op, int status, const char *code, const char *format, ...)
+void guest_op_fail(struct guest_op *op, int status, const char *code, const char *format, ...)
 {
 	char text[ERR_TEXT_MAX];
 	struct failure f;
@@ -180,12 +180,12 @@ void op_fail(struct op *op, int status, const char *code, const char *format, ..
 	call_finish(op->call, &f);
 }
 
-void op_fail_rules(struct op *op)
+void guest_op_fail_rules(struct guest_op *op)
 {
-	op_fail(op, 500, "agent_error",
-		"sandbox %s: its guest's agent sent a frame that has no "
-		"place there",
-		op->sandbox->id);
+	guest_op_fail(op, 500, "agent_error",
+		      "sandbox %s: its guest's agent sent a frame that has no "
+		      "place there",
+		      op->sandbox->id);
 }
 
 static const struct {
@@ -219,7 +219,7 @@ static const struct {
 	{EDQUOT, 507, "disk_full"},
 };
 
-static void refused(struct op *op, const struct agent_frame *frame)
+static void refused(struct guest_op *op, const struct agent_frame *frame)
 {
 	char text[200];
 
@@ -236,35 +236,38 @@ static void refused(struct op *op, const struct agent_frame *frame)
 		if (refusals[i].errnum != frame->errnum)
 			continue;
 		const char *code = refusals[i].code;
-		op_fail(op, refusals[i].status, code ? code : op->kind->missing_code, "%s", text);
+		guest_op_fail(op, refusals[i].status, code ? code : op->kind->missing_code, "%s",
+			      text);
 		return;
 	}
-	op_fail(op, 500, "agent_error", "sandbox %s: %s", op->sandbox->id, text);
+	guest_op_fail(op, 500, "agent_error", "sandbox %s: %s", op->sandbox->id, text);
 }
 
 /* --- on its way ----------------------------------------------------------------------------- */
 
 static void on_late(void *arg)
 {
-	struct op *op = arg;
-	uint32_t patience_ms = op->kind->patience_ms;
+	struct guest_op *op = arg;
+	uint32_t timeout_ms = op->kind->timeout_ms;
 
 	if (op->lost[0]) {
-		op_fail(op, 500, "agent_lost", "sandbox %s: %.150s", op->sandbox->id, op->lost);
+		guest_op_fail(op, 500, "agent_lost", "sandbox %s: %.150s", op->sandbox->id,
+			      op->lost);
 	} else if (op->heard || op->paused) {
 		op->heard = false;
-		guest_link_set_deadline(&op->guest, patience_ms);
+		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (op->kind->impatient_code) {
-		op_fail(op, 409, op->kind->impatient_code, "nothing was taken for %u s",
-			patience_ms / 1000);
+		guest_op_fail(op, 409, op->kind->impatient_code, "nothing was taken for %u s",
+			      timeout_ms / 1000);
 	} else {
-		op_fail(op, 500, "agent_error", "sandbox %s: nothing came from its guest for %u s",
-			op->sandbox->id, patience_ms / 1000);
+		guest_op_fail(op, 500, "agent_error",
+			      "sandbox %s: nothing came from its guest for %u s", op->sandbox->id,
+			      timeout_ms / 1000);
 	}
 }
 
 /* Something came or was taken. */
-static void moved(struct op *op)
+static void moved(struct guest_op *op)
 {
 	uint64_t now = loop_now_ms(op->call->core->loop);
 
@@ -275,7 +278,7 @@ static void moved(struct op *op)
 	sandbox_touch(op->sandbox);
 }
 
-static void send_data(struct op *op)
+static void send_data(struct guest_op *op)
 {
 	size_t part = min_u64(op->data_left, PIECE), len;
 	uint8_t *bytes;
@@ -283,7 +286,7 @@ static void send_data(struct op *op)
 	if (!part)
 		return;
 	if (agent_data_bytes(op->data, part, &bytes, &len) < 0) {
-		op_fail(op, 503, "no_memory", "the service has no memory for the request");
+		guest_op_fail(op, 503, "no_memory", "the service has no memory for the request");
 		return;
 	}
 	op->data += part;
@@ -299,19 +302,19 @@ static void on_sent(void *arg)
 	send_data(arg);
 }
 
-static void on_done(struct op *op)
+static void on_done(struct guest_op *op)
 {
 	if (op->data_left)
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 	else if (op->kind->done)
 		op->kind->done(op);
 	else
-		op_succeed(op);
+		guest_op_succeed(op);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
-	struct op *op = arg;
+	struct guest_op *op = arg;
 
 	moved(op);
 	if (frame->type == AGENT_ERROR)
@@ -321,15 +324,15 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	else if (op->kind->frame)
 		op->kind->frame(op, frame);
 	else
-		op_fail_rules(op);
+		guest_op_fail_rules(op);
 }
 
-static void on_lost(void *arg, enum guest_lost why, const char *text)
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
-	struct op *op = arg;
+	struct guest_op *op = arg;
 
-	if (why == GUEST_NO_MEMORY) {
-		op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
+	if (reason == GUEST_NO_MEMORY) {
+		guest_op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
 		return;
 	}
 	op->data_left = 0;
@@ -337,7 +340,7 @@ static void on_lost(void *arg, enum guest_lost why, const char *text)
 	guest_link_set_deadline(&op->guest, LOST_MS);
 }
 
-static void send_request(struct op *op)
+static void send_request(struct guest_op *op)
 {
 	uint8_t *bytes = op->bytes;
 
@@ -354,10 +357,10 @@ static void on_reached(void *arg)
 static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_late,
 						      on_sent};
 
-void op_next(struct op *op, int encoded)
+void guest_op_next(struct guest_op *op, int encoded)
 {
 	if (encoded < 0)
-		op_fail(op, 503, "no_memory", "the service has no memory for the request");
+		guest_op_fail(op, 503, "no_memory", "the service has no memory for the request");
 	else
 		send_request(op);
 }
@@ -366,7 +369,7 @@ void op_next(struct op *op, int encoded)
 
 static bool has_share(const struct sandbox *s, bool listens)
 {
-	const struct core_figures *all = &s->core->figures;
+	const struct core_stats *all = &s->core->stats;
 	size_t total = listens ? all->listeners : all->operations;
 	size_t most = listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX;
 
@@ -374,9 +377,9 @@ static bool has_share(const struct sandbox *s, bool listens)
 			    most);
 }
 
-static bool has_room(const struct op *op, const struct sandbox *s, struct failure *f)
+static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
 {
-	const struct core_figures *all = &s->core->figures;
+	const struct core_stats *all = &s->core->stats;
 	bool listens = op->kind->listens;
 	const char *what = listens ? "listeners" : "operations";
 
@@ -407,7 +410,7 @@ static bool is_encoded(int encoded, struct failure *f)
 	return encoded >= 0;
 }
 
-static void begin(struct op *op, struct sandbox *s)
+static void begin(struct guest_op *op, struct sandbox *s)
 {
 	struct core *c = s->core;
 
@@ -416,28 +419,28 @@ static void begin(struct op *op, struct sandbox *s)
 	if (op->kind->listens) {
 		s->n_listeners++;
 		s->owner->listeners++;
-		c->figures.listeners++;
+		c->stats.listeners++;
 	} else {
 		s->n_ops++;
 		s->owner->operations++;
-		c->figures.operations++;
+		c->stats.operations++;
 	}
-	c->figures.file_calls += op->kind->file;
+	c->stats.file_calls += op->kind->file;
 	op->touched_ms = loop_now_ms(c->loop);
 	sandbox_touch(s);
 	guest_link_init(&op->guest, c->loop, &guest_events, op);
 	if (!op->kind->listens)
-		guest_link_set_deadline(&op->guest, op->kind->patience_ms);
-	guest_link_take(&op->guest, spare_take(s));
+		guest_link_set_deadline(&op->guest, op->kind->timeout_ms);
+	guest_link_take(&op->guest, idle_conn_take(s));
 	if (op->guest.agent)
 		send_request(op);
 	else
 		guest_link_dial(&op->guest, s->vm, DIAL_LIMIT_MS);
 }
 
-static void op_set_paused(struct core_call *call, bool paused)
+static void guest_op_set_paused(struct core_call *call, bool paused)
 {
-	struct op *op = call->op;
+	struct guest_op *op = call->op;
 
 	if (op->paused == paused)
 		return;
@@ -446,34 +449,37 @@ static void op_set_paused(struct core_call *call, bool paused)
 	guest_link_pause(&op->guest, paused);
 }
 
-static const struct call_ops op_ops = {
+static const struct call_ops guest_op_ops = {
 	.passive = true,
-	.put_away = op_put_away,
-	.finished = op_over,
-	.tell = op_tell,
-	.abandon = op_abandon,
-	.set_paused = op_set_paused,
+	.put_away = guest_op_put_away,
+	.finished = guest_op_over,
+	.notify = guest_op_notify,
+	.abandon = guest_op_abandon,
+	.set_paused = guest_op_set_paused,
 };
 
-struct op *op_new(struct core *c, const struct op_kind *kind, size_t size, void *arg)
+struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
+			      void *arg)
 {
-	struct op *op = must_alloc(size);
+	struct guest_op *op = must_alloc(size);
 
-	op->call = call_new(c, &op_ops, arg);
+	op->call = call_new(c, &guest_op_ops, arg);
 	op->call->op = op;
 	op->kind = kind;
 	return op;
 }
 
-struct op *op_new_plain(struct core *c, const struct op_kind *kind, core_done_fn *fn, void *arg)
+struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
+				    core_done_fn *fn, void *arg)
 {
-	struct op *op = op_new(c, kind, sizeof(*op), arg);
+	struct guest_op *op = guest_op_new(c, kind, sizeof(*op), arg);
 
 	op->call->done_fn = fn;
 	return op;
 }
 
-struct core_call *op_start(struct op *op, const char *tenant, const char *id, int encoded)
+struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
+				 int encoded)
 {
 	struct core_call *call = op->call;
 	struct failure f;
@@ -488,16 +494,16 @@ struct core_call *op_start(struct op *op, const char *tenant, const char *id, in
 
 /* --- new ids -------------------------------------------------------------------------------- */
 
-void id_op_done(struct op *op)
+void id_op_done(struct guest_op *op)
 {
 	struct id_op *o = container_of(op, struct id_op, op);
 
 	if (!op->call->abandoned || o->undoing) {
-		op_succeed(op);
+		guest_op_succeed(op);
 		return;
 	}
 	o->undoing = true;
-	op_next(op, o->undo(o));
+	guest_op_next(op, o->undo(o));
 }
 
 void id_op_tell(struct core_call *call)
@@ -509,4 +515,5 @@ void id_op_tell(struct core_call *call)
 			    call->failed ? &call->failure : NULL);
 }
 
-const struct sandbox_hooks op_hooks = {.fail_side_calls = op_sandbox_gone, .shed = spares_drop};
+const struct sandbox_hooks guest_op_hooks = {.fail_side_calls = guest_op_sandbox_gone,
+					     .shed = idle_conns_drop};
