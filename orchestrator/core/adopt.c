@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What an earlier life of the service left: sandboxes in the catalogue whose VMs run on, and VM
- * processes that nobody knows of (shells, warm sandboxes, half-made ones), which are put away.
+ * Takes over what the previous instance of the service left: the sandboxes in the catalogue, whose
+ * VMs are still running. Removes VM processes that have no sandbox in the catalogue: blank VMs,
+ * warm sandboxes and VMs whose bring-up was not complete.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +27,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	s->slot = row->slot;
 	s->pid = row->pid;
 	memcpy(s->instance, row->instance, sizeof(s->instance));
-	/* What was numbered after the last reservation is not known. */
+	/* How many numbers of the last reservation were used is unknown: continue behind it. */
 	s->seq = s->seq_reserved = row->seq_reserved;
 	snprintf(s->template, sizeof(s->template), "%s", row->template);
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
@@ -43,7 +44,8 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	sandbox_enlist(s, SBX_ADOPTING);
 }
 
-/* What only its row tells: nothing of its events, and its times as the wall clock has them. */
+/* Restores the state from the catalogue row alone: the events are lost, and the remaining lifetime
+ * is computed from the wall clock. */
 static void take_row(struct sandbox *s)
 {
 	int64_t left = s->expires_at_ms - realtime_ms();
@@ -54,8 +56,8 @@ static void take_row(struct sandbox *s)
 	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
 }
 
-/* All goes on where it was. When the catalogue has moved on without the diary (a merge), what
- * the last numbers were is not known. */
+/* Restores the state from the journal. When the catalogue has reserved numbers that the journal
+ * does not know (a merge), the last number used is unknown and the row's is kept. */
 static void take_diary(struct sandbox *s, struct journal_state *past)
 {
 	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
@@ -65,10 +67,10 @@ static void take_diary(struct sandbox *s, struct journal_state *past)
 	s->expires_ms = past->expires_ms;
 	replay_move(&s->replay, &past->replay);
 	if (exec_copy(s, &past->point) < 0)
-		log_error("sandbox %s: no memory for the call that runs in it", s->id);
+		log_error("sandbox %s: no memory to take over its running call", s->id);
 }
 
-/* Whether the diary already says what is known now. */
+/* True when the journal can be continued and already holds the current numbers. */
 static bool says_all(const struct sandbox *s, const struct journal_state *past)
 {
 	return journal_goes_on(s->journal) && past->seq == s->seq &&
@@ -95,12 +97,12 @@ static void take_past(struct sandbox *s)
 static void on_closed(void *arg, int error, const char *text)
 {
 	if (error)
-		sandbox_end(arg, "vm_died", "its way to the network could not be closed", false);
+		sandbox_end(arg, "vm_died", "its network access could not be closed", false);
 }
 
 static void on_no_slot(void *arg)
 {
-	sandbox_end(arg, "vm_died", "its VM slot is no longer there", false);
+	sandbox_end(arg, "vm_died", "its VM slot no longer exists", false);
 }
 
 static void adopt(struct sandbox *s)
@@ -113,15 +115,15 @@ static void adopt(struct sandbox *s)
 	take_past(s);
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
-		/* When somebody listens to what becomes of sandboxes: nobody does yet. */
+		/* On the loop's next turn: nobody listens to the ends of sandboxes yet. */
 		s->redial = (struct loop_timer){.fn = on_no_slot, .arg = s};
 		loop_timer_set(c->loop, &s->redial, 0);
 		return;
 	}
-	/* It is closed, unless somebody took the host's rules away in between. */
+	/* It is closed already, unless the host's packet filter rules were removed meanwhile. */
 	if (!s->egress)
 		vmproc_close_egress(s->vm, on_closed, s);
-	log_info("sandbox %s: VM in slot %u, process %u, is taken over", s->id, s->slot, s->pid);
+	log_info("sandbox %s: took over its VM in slot %u, process %u", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);
 }
 
@@ -137,8 +139,8 @@ void adopt_leave_foreign(struct sandbox *s)
 
 		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
 			continue;
-		log_error("slot %u has the VM of sandbox %s, which the catalogue names slot %u "
-			  "for: it is left alone",
+		log_error("slot %u holds the VM of sandbox %s, whose slot is %u in the catalogue: "
+			  "the VM is left alone",
 			  s->slot, each->id, each->slot);
 		vmproc_leave(s->vm);
 		s->vm = NULL;
@@ -149,7 +151,7 @@ void adopt_leave_foreign(struct sandbox *s)
 static void on_emptied(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error)
-		log_error("a VM slot over max_vms can't be emptied: %s", text);
+		log_error("a VM slot above max_vms can't be emptied: %s", text);
 }
 
 static void empty_slot(struct core *c, uint32_t slot)
@@ -157,7 +159,7 @@ static void empty_slot(struct core *c, uint32_t slot)
 	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = slot};
 
 	if (slot < c->vms.max_vms)
-		vmproc_sweep(&c->vms, slot); /* refused where a sandbox was found */
+		vmproc_sweep(&c->vms, slot); /* refused for a slot that a sandbox occupies */
 	else if (slot < WARDEN_SLOTS_MAX)
 		warden_client_call(c->warden, &msg, on_emptied, NULL);
 }
@@ -178,7 +180,7 @@ static void sweep_slots(struct core *c)
 	snprintf(path, sizeof(path), "%s/vm", c->config.run_dir);
 	DIR *d = opendir(path);
 	if (!d)
-		return; /* the warden has made none yet */
+		return; /* the warden has not created a slot yet */
 	while ((entry = readdir(d)))
 		if (sscanf(entry->d_name, "%u%c", &slot, &extra) == 1)
 			empty_slot(c, slot);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A copy of the catalogue, made piece by piece on worker threads that others wait for, too. */
+/* Copies the catalogue to a file, in steps, so that the worker threads stay available for other
+ * jobs between two steps. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +9,15 @@
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
 
-/* A backup under way, then its result until the call has passed it on. */
+/* A backup in progress, then its result until the call has handed it to the caller. */
 struct backup {
-	struct core *core;	/* NULL: it is gone */
-	struct core_call *call; /* NULL: nobody waits any more */
+	struct core *core;	/* NULL: the core was freed */
+	struct core_call *call; /* NULL: the call is gone, nobody waits */
 	struct loop *loop;
 	char path[CATALOGUE_PATH_MAX], to[CONFIG_PATH_MAX + 16];
-	struct store_sync *sync; /* the copy is of what is on the disk */
+	struct store_sync *sync; /* before the copy, which reads the file on disk */
 	struct store_backup *copy;
-	int ret; /* of the last step; 1: the copy is whole */
+	int ret; /* of the last step; 1: the copy is complete */
 	bool given_up, over;
 	int fd;
 	struct err err;
@@ -90,7 +91,7 @@ static void backup_notify(struct core_call *call)
 				call->failed ? &call->failure : NULL);
 }
 
-/* A backup under way ends with its next step. */
+/* Detaches the backup from the call. A copy in progress ends with its next step. */
 static void backup_put_away(struct core_call *call)
 {
 	struct backup *job = call->backup;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What all calls have in common: their end comes once, and never from inside the call. */
+/* The part that all calls share. A call ends exactly once, and its end is never reported from
+ * inside the function that started it. */
 #include "orchestrator/core/internal.h"
 
 const struct call_ops call_plain = {0};
@@ -84,7 +85,7 @@ static void notify(void *arg)
 {
 	struct core_call *call = arg;
 
-	/* Taken off first: what the callback does must not find it. */
+	/* Unlink it first: the callback must not find the call in a list. */
 	list_del(&call->link);
 	if (call->ops->notify)
 		call->ops->notify(call);
@@ -103,7 +104,7 @@ void call_finish(struct core_call *call, const struct failure *f)
 	call->failed = f != NULL;
 	if (f)
 		call->failure = *f;
-	/* Connections and VMs under way don't wait for the telling. */
+	/* Release connections and VMs in progress now, before the callback runs. */
 	if (call->ops->finished)
 		call->ops->finished(call);
 	else if (f)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The catalogue's way to the disk. The loop changes a live copy of it in memory; what the file on
- * the disk lacks is written by one job at a time on a worker thread, a moment after the first
- * change, or at once when somebody waits for the disk. What can't be written is tried again.
+ * Writes the catalogue to disk. The loop changes a live copy of it in memory. Worker threads bring
+ * the file on disk up to date, one job at a time: GATHER_MS after the first change, or at once when
+ * a caller waits for the disk. A failed write is retried.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,13 +11,13 @@
 
 #include "orchestrator/core/internal.h"
 
-#define GATHER_MS      20 /* changes that are written together */
+#define GATHER_MS      20 /* changes within this time are written together */
 #define RETRY_FIRST_MS 100
 #define RETRY_MAX_MS   10000
-#define BEHIND_MAX_MS  30000 /* then the disk is said to be in trouble */
+#define BEHIND_MAX_MS  30000 /* from then on, catalogue_error reports the disk */
 
 struct catalogue_job {
-	struct core *core; /* NULL: it is gone */
+	struct core *core; /* NULL: the core was freed */
 	struct store *store;
 	struct store_batch *batch;
 	bool sync;
@@ -27,8 +27,8 @@ struct catalogue_job {
 
 struct store_sync {
 	struct list link;  /* on core->syncs */
-	bool under_way;	   /* the job will tell how it ends */
-	store_sync_fn *fn; /* NULL: nobody waits any more */
+	bool under_way;	   /* the job in progress reports the result */
+	store_sync_fn *fn; /* NULL: cancelled */
 	void *arg;
 };
 
@@ -54,14 +54,13 @@ static void note_result(struct core *c, const struct catalogue_job *job)
 		return;
 	}
 	if (!c->catalogue_retry_ms)
-		log_error("the catalogue can't be written to disk, which is tried again: %s",
-			  job->err.text);
+		log_error("the catalogue can't be written to disk, retrying: %s", job->err.text);
 	c->catalogue_retry_ms = c->catalogue_retry_ms ? 2 * c->catalogue_retry_ms : RETRY_FIRST_MS;
 	if (c->catalogue_retry_ms > RETRY_MAX_MS)
 		c->catalogue_retry_ms = RETRY_MAX_MS;
 }
 
-/* In the order they were asked for. */
+/* Finishes the syncs that the job covered, in the order of their requests. */
 static void tell_syncs(struct core *c, int error)
 {
 	while (!list_empty(&c->syncs)) {
@@ -103,7 +102,7 @@ static void on_written(void *arg)
 	free(job);
 }
 
-/* Begins a job, unless one is under way: its end begins the next. */
+/* Starts a job, unless one is in progress: that one's end starts the next. */
 static void write_now(void *arg)
 {
 	struct core *c = arg;
@@ -136,7 +135,7 @@ static void on_changed(void *arg)
 		write_in(c, GATHER_MS);
 }
 
-/* --- who waits for the disk ------------------------------------------------------------------ */
+/* --- waiting for the disk ------------------------------------------------------------------- */
 
 static void sync_now(void *arg)
 {
@@ -165,7 +164,8 @@ static void on_call_synced(void *arg, int error)
 	struct failure f;
 
 	failure_set(&f, 503, "catalogue", 0,
-		    "it holds, but the host's disk may not keep it over a power cut: %s",
+		    "the change is in effect, but the disk has not stored it and a power failure "
+		    "may undo it: %s",
 		    strerror(-error));
 	call_finish(call, error ? &f : NULL);
 }
@@ -186,7 +186,7 @@ int catalogue_open(struct core *c, struct err *e)
 {
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
 
-	/* The warden has made it, where only root may. */
+	/* Where only root can create it, the warden already has. */
 	snprintf(live, sizeof(live), "%s/journals", c->config.run_dir);
 	mkdir(live, 0700);
 	config_catalogue(&c->config, path);
@@ -212,7 +212,7 @@ void catalogue_close(struct core *c)
 	if (!c->store)
 		return;
 	store_watch(c->store, NULL, NULL);
-	/* The end of the job closes it. */
+	/* A job in progress closes the store when it ends. */
 	if (c->catalogue_job)
 		c->catalogue_job->core = NULL;
 	else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The start and the end of it all, and what is done every now and then. */
+/* Start, shutdown and periodic housekeeping of the core. */
 #include "orchestrator/core/core.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
-#define SLEEP_MIN_MS	  1000 /* less is the time between two looks at a clock */
+#define SLEEP_MIN_MS	  1000 /* less is the time between two clock readings */
 #define SHUTDOWN_LIMIT_MS 20000
 
 /* --- closing -------------------------------------------------------------------------------- */
@@ -49,9 +49,9 @@ static void on_warden_lost(void *arg, const char *reason)
 {
 	struct core *c = arg;
 
-	/* The service ends; the VMs go on, and the next life of it finds them. */
+	/* The service ends. The VMs keep running, and the next instance adopts them. */
 	if (!c->closing) {
-		log_error("the warden is lost: %s", reason);
+		log_error("the connection to the warden is lost: %s", reason);
 		c->vms.warden_lost = true;
 		return;
 	}
@@ -74,9 +74,10 @@ static void on_slot_free(void *arg)
 	check_closed(c);
 }
 
-/* --- every now and then --------------------------------------------------------------------- */
+/* --- housekeeping --------------------------------------------------------------------------- */
 
-/* The loop's timers stand still while the host sleeps; the times of sandboxes do not. */
+/* Re-arms the timers of sandboxes after the host slept: the loop's clock stops meanwhile, sandbox
+ * lifetimes do not. */
 static void note_sleep(struct core *c)
 {
 	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
@@ -94,7 +95,7 @@ static void note_sleep(struct core *c)
 	}
 }
 
-/* Revokes keys whose grace is over; nobody waits for the disk. */
+/* Revokes keys whose grace period is over. Does not wait for the disk. */
 static void end_graces(struct core *c)
 {
 	struct err e;
@@ -122,7 +123,7 @@ static void on_housekeeping(void *arg)
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
 }
 
-/* The default template is kept ready; its own retries follow. */
+/* Nothing to do: a failed build of the default template is retried by the template itself. */
 static void on_default_template(void *arg, const struct failure *f)
 {
 }
@@ -171,7 +172,7 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	c->vms.measured = promises_measured;
 	c->vms.arg = c;
 	if (vmproc_host_init(&c->vms, c->config.max_vms) < 0)
-		return err_set(e, ENOMEM, "keep %u VM slots", c->config.max_vms);
+		return err_set(e, ENOMEM, "allocate %u VM slots", c->config.max_vms);
 	int ret = catalogue_open(c, e);
 	if (ret == 0)
 		ret = keys_new(&c->keys, c->store, e);
@@ -181,7 +182,7 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	return ret;
 }
 
-/* A start that can't lead anywhere is refused at once, with the path that is wrong. */
+/* Fails the start at once when a required file can't be opened, and names its path. */
 static int check_files(const struct config *config, struct err *e)
 {
 	const struct {
@@ -200,8 +201,8 @@ static int check_files(const struct config *config, struct err *e)
 	return 0;
 }
 
-/* The lower rooms first. An earlier one may begin what a later one then fails: a fork that has
- * failed begins the next. */
+/* In the order of the layers, lowest first. A hook may start work that a later hook then fails: a
+ * failing fork starts the next one in its queue. */
 static const struct sandbox_hooks core_hooks = {.vm_gone = check_closed};
 static const struct sandbox_hooks *const hooks[] = {
 	&stall_hooks,  &inspect_hooks, &exec_hooks,	&fork_hooks, &freeze_hooks,
@@ -291,7 +292,7 @@ static void on_closing_limit(void *arg)
 {
 	struct core *c = arg;
 
-	log_error("%u VM slots were not given back in %d s", c->vms.in_use,
+	log_error("%u VM slots were not released within %d s", c->vms.in_use,
 		  SHUTDOWN_LIMIT_MS / 1000);
 	tell_closed(c);
 }
@@ -337,7 +338,8 @@ static void free_calls(struct list *calls)
 		call_free(container_of(calls->next, struct core_call, link));
 }
 
-/* Without a shutdown before it, VMs run on, to be taken over by the next life. */
+/* Frees everything. Without a preceding core_shutdown, the VMs keep running and the next instance
+ * adopts them. */
 void core_free(struct core *c)
 {
 	if (!c)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A create: a warm sandbox from the pool, or one made to order: template -> VM -> catalogue. */
+/* Creates a sandbox: takes a warm one from the pool, or brings one up for the request: template,
+ * VM, then the catalogue row. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,17 +13,17 @@
 
 struct create {
 	struct core_call *call;
-	struct sandbox_spec spec; /* its sizes */
-	struct disk_job *files;	  /* those of its template are looked for */
-	struct sandbox *sandbox;  /* all but the VM */
+	struct sandbox_spec spec; /* only its sizes and the template's name are used later */
+	struct disk_job *files;	  /* looks up the template's files, or opens its memory */
+	struct sandbox *sandbox;  /* complete except for the VM */
 	struct template_wait wait;
 	struct private_wait private_wait;
-	bool private; /* nothing of the pool will do: it maps memory that others map */
+	bool private; /* no pool sandbox: those map memory that other tenants map too */
 	struct template *template;
-	struct warm *warm; /* under way */
+	struct warm *warm; /* bring-up in progress */
 	unsigned tries;
-	bool sized;		     /* otherwise than its template */
-	char id[SANDBOX_ID_LEN + 1]; /* of the complete one; empty before */
+	bool sized;		     /* its size differs from the template's */
+	char id[SANDBOX_ID_LEN + 1]; /* empty until the sandbox is complete */
 	char *tenant;
 };
 
@@ -61,7 +62,7 @@ static void note_size(struct core *c, const struct sandbox *s)
 		recents_save(&c->recents, c->loop, &c->config);
 }
 
-/* The VM is there: the record, then the answer. */
+/* The VM is ready: writes the catalogue row, then answers. */
 static void complete(struct create *create, struct warm *warm)
 {
 	struct core_call *call = create->call;
@@ -101,13 +102,15 @@ static void on_warm(void *arg, struct warm *warm, const char *text)
 	} else if (++create->tries < TRIES) {
 		start(create);
 	} else {
-		failure_set(&f, 503, "vm_failed", 5, "no VM could be restored, the last of %d: %s",
-			    TRIES, text);
+		failure_set(&f, 503, "vm_failed", 5,
+			    "no VM could be restored in %d attempts; the last error: %s", TRIES,
+			    text);
 		fail(create, &f);
 	}
 }
 
-/* One of the pool may send packets; nobody gets it before it is as it was asked for. */
+/* Finishes with a pool sandbox. Those have network access, so it is closed first when the request
+ * says so. */
 static void take(struct create *create, struct warm *warm)
 {
 	if (create->sandbox->egress) {
@@ -238,11 +241,11 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
 		return false;
 	}
-	/* Whatever comes of them, no more than that can have room; each holds what was asked for.
-	 */
+	/* No more than max_vms can succeed, and each waiting request holds memory. */
 	if (c->n_coming >= c->vms.max_vms) {
 		failure_set(f, 503, "no_capacity", 5,
-			    "%zu creates and children are under way already", c->n_coming);
+			    "%zu sandboxes are being created or forked already, which is the limit",
+			    c->n_coming);
 		return false;
 	}
 	if (env_size(spec->env) > SANDBOX_ENV_MAX) {
@@ -255,12 +258,12 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 
 /* --- the template --------------------------------------------------------------------------- */
 
-/* A template's files as a worker looks them up. */
+/* A worker's lookup of a template's files by name. */
 struct source_look {
 	struct config config;
 	char name[SANDBOX_NAME_MAX + 1];
 	struct source found;
-	char known[ERR_TEXT_MAX]; /* where it is not found: what there is */
+	char known[ERR_TEXT_MAX]; /* when not found: the existing names, comma-separated */
 };
 
 static void list_known(struct source_look *look)
@@ -347,7 +350,7 @@ static void look_for_source(struct create *create)
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-/* It may have ended since. */
+/* Returns the sandbox that the call created, or NULL when it has ended since. */
 static struct sandbox *made(struct core_call *call, struct failure *f)
 {
 	struct create *create = call->create;
@@ -357,14 +360,14 @@ static struct sandbox *made(struct core_call *call, struct failure *f)
 	return sandbox_find(call->core, create->tenant, create->id, f);
 }
 
-/* Nobody knows of the sandbox: it goes. */
+/* Deletes the sandbox: the client never received its id. */
 static void create_abandon(struct core_call *call)
 {
 	struct failure f;
 	struct sandbox *s = made(call, &f);
 
 	if (s)
-		sandbox_end(s, "deleted", "its creator went away", true);
+		sandbox_end(s, "deleted", "the client that created it disconnected", true);
 	call_free(call);
 }
 
@@ -412,7 +415,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
-	create->spec.env = NULL; /* the caller's */
+	create->spec.env = NULL; /* owned by the caller, not valid after the call */
 	create->spec.metadata = NULL;
 	look_for_source(create);
 	return call;

@@ -8,7 +8,7 @@
 
 struct diff_entry {
 	struct list link;
-	struct agent_entry is; /* points into `bytes` */
+	struct agent_entry is; /* its pointers refer to `bytes` */
 	uint8_t bytes[];       /* path, NUL, content */
 };
 
@@ -39,7 +39,8 @@ static struct diff_entry *first(const struct diff_side *s)
 	return list_empty(&s->ahead) ? NULL : container_of(s->ahead.next, struct diff_entry, link);
 }
 
-/* The last one stays, to tell whether the next is behind it. */
+/* Removes the entry. The last one received stays allocated: the order of the next is checked
+ * against it. */
 static void take_off(struct diff_side *s, struct diff_entry *n)
 {
 	s->ahead_bytes -= cost_of(n);
@@ -99,27 +100,28 @@ static int find(struct diff_merge *m, enum diff_kind kind, const struct diff_ent
 	if (m->n_found == DIFF_FOUND_MAX)
 		return err_say(e, EFBIG, "more than %u paths differ", DIFF_FOUND_MAX);
 	if (m->found_bytes + n->is.path_len > DIFF_FOUND_BYTES_MAX)
-		return err_say(e, EFBIG, "the paths that differ are over %u MiB together",
+		return err_say(e, EFBIG, "the differing paths take more than %u MiB",
 			       DIFF_FOUND_BYTES_MAX >> 20);
 	if (f->n == f->room) {
 		size_t room = f->room ? 2 * f->room : 64;
 		char **paths = realloc(f->paths, room * sizeof(*paths));
 
 		if (!paths)
-			return err_set(e, ENOMEM, "keep what differs");
+			return err_set(e, ENOMEM, "store a differing path");
 		f->paths = paths;
 		f->room = room;
 	}
 	f->paths[f->n] = strdup((const char *)n->is.path);
 	if (!f->paths[f->n])
-		return err_set(e, ENOMEM, "keep what differs");
+		return err_set(e, ENOMEM, "store a differing path");
 	f->n++;
 	m->n_found++;
 	m->found_bytes += n->is.path_len;
 	return 0;
 }
 
-/* A file whose content nobody could read is not known to be the same. */
+/* Compares two entries. A file without a content hash (the guest could not read it) counts as
+ * different. */
 static bool same(const struct agent_entry *a, const struct agent_entry *b)
 {
 	if (S_ISREG(a->mode) && !a->content_len)
@@ -136,7 +138,7 @@ static int order_of(const struct diff_entry *a, const struct diff_entry *b)
 	return agent_path_order(a->is.path, a->is.path_len, b->is.path, b->is.path_len);
 }
 
-/* Compares as far as both sides have come. */
+/* Compares the entries that both sides have delivered so far. */
 static int catch_up(struct diff_merge *m, struct err *e)
 {
 	for (;;) {
@@ -160,7 +162,7 @@ static int catch_up(struct diff_merge *m, struct err *e)
 	}
 }
 
-/* --- what comes ----------------------------------------------------------------------------- */
+/* --- entries -------------------------------------------------------------------------------- */
 
 static bool is_under(const struct agent_entry *n, const char *root)
 {
@@ -178,14 +180,15 @@ int diff_merge_entry(struct diff_merge *m, unsigned side, const struct agent_ent
 	struct diff_side *s = &m->side[side];
 
 	if (s->ended || !is_under(entry, m->root))
-		return err_say(e, EPROTO, "the guest's agent listed what is not under %.100s",
-			       m->root);
+		return err_say(e, EPROTO,
+			       "the guest's agent listed a path that is not under %.100s", m->root);
 	if (s->last && agent_path_order(s->last->is.path, s->last->is.path_len, entry->path,
 					entry->path_len) >= 0)
-		return err_say(e, EPROTO, "the guest's agent listed %.100s out of order", m->root);
+		return err_say(e, EPROTO, "the guest's agent listed entries of %.100s out of order",
+			       m->root);
 	struct diff_entry *n = copy(entry);
 	if (!n)
-		return err_set(e, ENOMEM, "keep an entry of %.100s", m->root);
+		return err_set(e, ENOMEM, "store an entry of %.100s", m->root);
 	forget_last(s);
 	s->last = n;
 	list_add_tail(&s->ahead, &n->link);
@@ -196,7 +199,8 @@ int diff_merge_entry(struct diff_merge *m, unsigned side, const struct agent_ent
 int diff_merge_end(struct diff_merge *m, unsigned side, struct err *e)
 {
 	if (m->side[side].ended)
-		return err_say(e, EPROTO, "the guest's agent ended %.100s twice", m->root);
+		return err_say(e, EPROTO, "the guest's agent ended the listing of %.100s twice",
+			       m->root);
 	m->side[side].ended = true;
 	return catch_up(m, e);
 }
@@ -218,7 +222,7 @@ static int by_bytes(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Paths of the request may lie in each other. */
+/* Sorts the paths and removes duplicates: requested paths may contain each other. */
 static void sort_once(struct diff_found *f)
 {
 	size_t kept = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Both guests list their trees over connections of their own, one path of the request after the
- * other, while what came is compared. */
+/* Compares the files of two sandboxes. Each guest lists its tree over a separate connection, one
+ * requested path after the other; entries are compared as they arrive. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "orchestrator/core/internal.h"
 #include "orchestrator/core/tenant.h"
 
-#define DIFFS_MAX     8 /* at once: each holds what it found */
+#define DIFFS_MAX     8 /* at the same time; each holds its result in memory */
 #define DIAL_LIMIT_MS 30000
-#define SILENCE_MS    300000 /* of both guests: they may be hashing one big file */
-#define ROUNDS_MAX    12     /* of that, for all of it */
+#define SILENCE_MS    300000 /* of both guests: each may be hashing one big file */
+#define ROUNDS_MAX    12     /* a whole diff may take this many times SILENCE_MS */
 
 struct listing {
 	struct diff *diff;
@@ -25,9 +25,9 @@ struct diff {
 	struct listing side[2];
 	struct diff_merge merge;
 	char *paths[DIFF_PATHS_MAX];
-	unsigned n_paths, at; /* the one that is listed */
+	unsigned n_paths, at; /* at: index of the path being listed */
 	struct loop_timer silence;
-	bool heard; /* since the timer was set */
+	bool heard; /* a frame arrived since the timer was set */
 	unsigned rounds;
 };
 
@@ -64,7 +64,7 @@ static void fail(struct listing *l, int status, const char *code, const char *re
 	call_finish(l->diff->call, &f);
 }
 
-/* Of the merge. */
+/* Maps an error of the merge to a failure. */
 static void fail_with(struct listing *l, int error, const struct err *e)
 {
 	if (error == -EFBIG)
@@ -86,12 +86,12 @@ static void on_silence(void *arg)
 		return;
 	}
 	if (d->heard)
-		snprintf(reason, sizeof(reason), "its guest still lists %.100s after %d s",
+		snprintf(reason, sizeof(reason), "its guest is still listing %.100s after %d s",
 			 d->paths[d->at], SILENCE_MS / 1000 * ROUNDS_MAX);
 	else
 		snprintf(reason, sizeof(reason),
-			 "nothing came from its guest for %d s while listing %.60s",
-			 SILENCE_MS / 1000, d->paths[d->at]);
+			 "its guest sent nothing for %d s while listing %.60s", SILENCE_MS / 1000,
+			 d->paths[d->at]);
 	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", reason);
 }
 
@@ -127,7 +127,7 @@ static void diff_notify(struct core_call *call)
 
 /* --- listing -------------------------------------------------------------------------------- */
 
-/* False when the call failed. */
+/* Requests the listing of the current path. False when the call failed. */
 static bool ask(struct listing *l)
 {
 	struct diff *d = l->diff;
@@ -150,7 +150,7 @@ static void next_path(struct diff *d)
 		ask(&d->side[1]);
 }
 
-/* The side that is ahead waits for the other; they are never both ahead. */
+/* Applies back-pressure to the side that is ahead. The two are never ahead at once. */
 static void hold_back(struct diff *d)
 {
 	for (unsigned i = 0; i < 2; i++)
@@ -190,7 +190,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	if (reason == GUEST_NO_MEMORY)
-		fail(arg, 503, "no_memory", "no memory to ask its guest");
+		fail(arg, 503, "no_memory", "no memory for a request to its guest");
 	else
 		fail(arg, 500, "agent_lost", text);
 }
@@ -205,7 +205,7 @@ static const struct guest_link_events guest_events = {
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* As the guest will spell it: one slash where there are several, none at the end, and no ".". */
+/* Returns a copy of the path as the guest spells it: no repeated or trailing slashes, no ".". */
 static char *clean(const char *path)
 {
 	char *out = must_alloc(strlen(path) + 2), *end = out;
@@ -247,7 +247,7 @@ static bool has_room(const struct core *c, const char *tenant, struct failure *f
 			    DIFFS_MAX);
 	else if (!tenant_share(c, n, own, DIFFS_MAX))
 		failure_set(f, 429, "too_many", 2,
-			    "%u of the host's %d diffs are under way, %u of them of this key", n,
+			    "%u of the host's %d diffs are under way, %u of them with this key", n,
 			    DIFFS_MAX, own);
 	else
 		return true;

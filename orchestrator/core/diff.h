@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two listings of a tree, each in the order of AGENT_TREE, compared as they come. What was read and
- * not yet compared is bounded by holding back the side that is ahead, what was found by a limit.
+ * Compares two listings of a tree, each in the order of AGENT_TREE, while they arrive. Entries that
+ * are not compared yet are bounded by back-pressure on the side that is ahead. The number and the
+ * size of differing paths have limits.
  */
 #ifndef RAMET_ORCHESTRATOR_CORE_DIFF_H
 #define RAMET_ORCHESTRATOR_CORE_DIFF_H
@@ -15,16 +16,16 @@
 #include "orchestrator/core/core.h"
 
 #define DIFF_FOUND_MAX	     200000u
-#define DIFF_FOUND_BYTES_MAX (16u << 20) /* of all paths found */
-#define DIFF_AHEAD_MAX	     (256u << 10)
+#define DIFF_FOUND_BYTES_MAX (16u << 20)  /* of all differing paths together */
+#define DIFF_AHEAD_MAX	     (256u << 10) /* bytes of uncompared entries before back-pressure */
 
 struct diff_entry;
 
 struct diff_side {
-	struct list ahead; /* struct diff_entry: waits for the other side's */
+	struct list ahead; /* struct diff_entry: not compared yet */
 	size_t ahead_bytes;
-	struct diff_entry *last; /* what came last: what comes next must be behind it */
-	bool ended;		 /* all that is under the root has come */
+	struct diff_entry *last; /* last received: the next must sort behind it */
+	bool ended;		 /* the listing of the root is complete */
 };
 
 struct diff_found {
@@ -43,19 +44,20 @@ struct diff_merge {
 
 void diff_merge_init(struct diff_merge *m);
 void diff_merge_fini(struct diff_merge *m);
-/* Both sides list what is under `root` from here on: absolute, without a slash at its end, kept by
- * the caller. Several may follow each other. */
+/* Starts the comparison of the trees under `root`: absolute, without a trailing slash, not copied.
+ * May be called again for the next root once both sides have ended. */
 void diff_merge_begin(struct diff_merge *m, const char *root);
-/* The next entry of a side. -EPROTO: a guest that keeps the rules does not send it; -EFBIG: more
- * differs than can be told; -ENOMEM. */
+/* Adds the next entry of a side. -EPROTO: the guest violates the protocol; -EFBIG: the differing
+ * paths exceed a limit; -ENOMEM. */
 int diff_merge_entry(struct diff_merge *m, unsigned side, const struct agent_entry *entry,
 		     struct err *e);
+/* Ends the listing of a side. Errors as for diff_merge_entry. */
 int diff_merge_end(struct diff_merge *m, unsigned side, struct err *e);
-/* All that is under the root was compared. */
+/* True when both sides have ended and every entry was compared. */
 bool diff_merge_complete(const struct diff_merge *m);
-/* Nothing more is to be read from this side until the other has caught up. */
+/* True while this side must not be read, until the other catches up. */
 bool diff_merge_is_ahead(const struct diff_merge *m, unsigned side);
-/* The result, sorted, each path once; good until fini. */
+/* Fills `out` with the result: sorted, each path once. Valid until diff_merge_fini. */
 void diff_merge_result(struct diff_merge *m, struct core_diff *out);
 
 #endif

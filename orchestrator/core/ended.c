@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sandboxes that have ended: the end is written to the catalogue until it is there, the last ones
- * are kept in memory to say what became of them, and their rows are removed after a while.
+ * Sandboxes that have ended. The write of an end to the catalogue is retried until it succeeds. The
+ * most recent ones stay in memory, so that requests can be answered with the reason of the end.
+ * Rows are removed KEPT_MS after the end.
  */
 #include <string.h>
 
@@ -10,10 +11,10 @@
 
 #define KEPT_MS	    (3600 * 1000)
 #define KEPT_MAX    1000
-#define PURGE_ROWS  64 /* in one go, while the loop waits: docs/operating.md says how long */
-#define PURGE_MS    20 /* between two of them */
+#define PURGE_ROWS  64 /* per batch; the loop waits for it, docs/operating.md says how long */
+#define PURGE_MS    20 /* between two batches */
 #define RECORD_ROWS 64
-/* Between two tries. */
+/* Between two attempts to record an end; the delay doubles. */
 #define RECORD_FIRST_MS 100
 #define RECORD_MAX_MS	10000
 
@@ -25,8 +26,8 @@ static void free_oldest(struct core *c)
 	sandbox_free(container_of(c->ended.next, struct sandbox, link));
 }
 
-/* A tenant that has more than an eighth of the places makes room itself, so that it can't have
- * forgotten what became of another's. */
+/* Frees one ended sandbox: the oldest of this tenant when it has more than an eighth of KEPT_MAX,
+ * so that it can't displace those of other tenants; else the oldest of all. */
 static void make_room(struct core *c, const char *tenant)
 {
 	struct sandbox *own = NULL;
@@ -76,8 +77,8 @@ int ended_load(struct core *c, store_sandbox_fn *each, struct err *e)
 
 /* --- in the catalogue ----------------------------------------------------------------------- */
 
-/* A batch at a time. Each waits until the one before is on its way to the disk, so that a slow disk
- * is not asked for all of them at once. */
+/* Removes a batch of old rows. Waits while a write to the disk is in progress, so that batches do
+ * not pile up on a slow disk. */
 static void purge(void *arg)
 {
 	struct core *c = arg;
@@ -100,7 +101,7 @@ void ended_purge(struct core *c)
 	loop_timer_set(c->loop, &c->purge, 0);
 }
 
-/* --- the end, until it is in the catalogue --------------------------------------------------- */
+/* --- recording the end in the catalogue ----------------------------------------------------- */
 
 static int write_end(struct sandbox *s, struct err *e)
 {
@@ -112,7 +113,7 @@ static int write_end(struct sandbox *s, struct err *e)
 	return s->off_catalogue ? 0 : store_sandbox_forget(store, s->id, e);
 }
 
-/* The VM is gone, and the catalogue has it: the sandbox is done with. */
+/* Keeps or frees the sandbox once its VM is gone and its end is recorded. */
 static void file_away(struct sandbox *s)
 {
 	if (s->forget)
@@ -156,7 +157,7 @@ static void record_again(void *arg)
 			wait_to_record(c);
 			return;
 		}
-		log_info("the end of sandbox %s is in the catalogue now", s->id);
+		log_info("the end of sandbox %s is now recorded in the catalogue", s->id);
 		recorded(s);
 	}
 	c->record_ms = 0;
@@ -182,8 +183,8 @@ void ended_record(struct sandbox *s)
 
 	if (write_end(s, &e) == 0)
 		return;
-	log_error("the end of sandbox %s is not in the catalogue yet: %s", s->id, e.text);
-	if (c->closing) /* no other VM gets its slot before the next start has looked at it */
+	log_error("the end of sandbox %s is not recorded in the catalogue yet: %s", s->id, e.text);
+	if (c->closing) /* the next start checks the slot before another VM gets it */
 		return;
 	list_add_tail(&c->unrecorded, &s->unrecorded);
 	c->n_unrecorded++;
@@ -213,8 +214,8 @@ void ended_close(struct core *c)
 		struct sandbox *s = container_of(pos, struct sandbox, unrecorded);
 
 		if (write_end(s, &e) < 0)
-			log_error("the end of sandbox %s is not in the catalogue: %s", s->id,
-				  e.text);
+			log_error("the end of sandbox %s is not recorded in the catalogue: %s",
+				  s->id, e.text);
 		recorded(s);
 	}
 }

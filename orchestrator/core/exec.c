@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls in a sandbox: one after the other, in order of arrival, over its agent connection. */
+/* Calls in a sandbox. They run one after the other, in order of arrival, over the connection to the
+ * guest's agent. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,51 +10,51 @@
 #include "orchestrator/core/inspect.h"
 #include "orchestrator/core/tenant.h"
 
-/* Bytes of its parent's events that a child keeps over a restart of the service: each child has a
- * copy of its own of them, made while the fork is waited for. */
+/* Bytes of the parent's events that a child's journal keeps over a restart of the service: every
+ * child gets a copy, and the fork's client waits for it. */
 #define INHERITED_MAX (64u << 10)
 #define QUEUE_MAX     1000
-#define CALLS_SHOWN   10 /* in a report */
-/* Of all calls that no guest has taken yet: they stay when their clients leave. */
+#define CALLS_SHOWN   10 /* in an inspection report */
+/* Limit for the code of all queued calls. Queued calls stay when their clients disconnect. */
 #define WAITING_BYTES_MAX (256u << 20)
-#define SHORT_CODE	  (16u << 10) /* goes to a guest that is idle whatever waits for others */
-/* For the guest to end a call whose time is over. That begins when the code does: on a busy machine
- * a new interpreter may take long to start before it, and a killed one to go after it. */
-#define GRACE_MS 120000
-#define NOT_FORKED                                                                                 \
-	"the call had not reached the guest when it was forked: it runs in the parent alone"
+#define SHORT_CODE	  (16u << 10) /* goes to an idle guest regardless of the limit */
+/* Grace period on top of a call's time limit. The guest enforces the limit and starts counting when
+ * the code starts: on a busy machine the start of an interpreter before it, and the exit of a
+ * killed one after it, may take long. */
+#define GRACE_MS   120000
+#define NOT_FORKED "the call had not reached the guest before the fork: it runs only in the parent"
 
 struct exec {
 	struct core_call *call;
-	struct sandbox *sandbox; /* while the call is in its queue */
-	struct tenant *owner;	 /* in whose account `bytes` are; NULL: there are none */
-	uint8_t *bytes;		 /* what to send, until it is sent */
+	struct sandbox *sandbox; /* valid while the call is in its queue */
+	struct tenant *owner;	 /* charged for `bytes`; NULL: none are charged */
+	uint8_t *bytes;		 /* the encoded request, until it is sent */
 	size_t len;
 	bool started, paused;
 	struct splitter out, err;
-	enum event_type type; /* of what the splitter cuts just now */
+	enum event_type type; /* type of the event that the splitter is emitting */
 	uint32_t timeout_ms;
 	struct loop_timer limit;
 	char *traceparent;
-	struct event error; /* the failure, when the call was in a queue */
-	uint64_t number;    /* what the guest knows it by */
-	uint64_t have;	    /* bytes of output that came */
-	/* It began in the guest that this one is a copy of, or in an earlier life of the service.
-	 */
+	struct event error; /* the failure as an event; in the replay when the call was queued */
+	uint64_t number;    /* the guest's id for the call */
+	uint64_t have;	    /* bytes of output received */
+	/* The call began in the guest that this guest is a copy of, or under a previous instance of
+	 * the service. */
 	bool attached;
-	bool earlier_life; /* the latter */
-	bool cut;	   /* the splitter handed something out */
-	uint64_t limit_ms; /* on the boot-time clock, 0: none */
+	bool earlier_life; /* the call began under a previous instance */
+	bool cut;	   /* the splitter emitted an event for the current frame */
+	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
 };
 
-/* Code that no guest has taken yet. */
+/* Adds `bytes` (negative: subtracts) to the account of requests that no guest has received yet. */
 static void count_waiting(struct tenant *t, ssize_t bytes)
 {
 	t->waiting_bytes += (size_t)bytes;
 	t->core->waiting_bytes += (size_t)bytes;
 }
 
-/* From here on, frames to the guest wait. */
+/* Charges the request to the tenant until the guest has received it. */
 static void wait_to_send(struct exec *exec, struct sandbox *s)
 {
 	exec->owner = tenant_hold(s->owner);
@@ -101,10 +102,10 @@ static void leave_queue(struct core_call *call)
 	sandbox_touch(s);
 }
 
-/* --- what a later life of the service needs -------------------------------------------------- */
+/* --- state for the next instance of the service --------------------------------------------- */
 
-/* The call that runs, or will as soon as the guest is reached again; what it holds stays its own.
- */
+/* Returns the call that runs, or that continues once the guest is reached again. Its buffers stay
+ * owned by the call. */
 static struct exec_point point_of(struct sandbox *s)
 {
 	struct core_call *call = first(s);
@@ -152,7 +153,8 @@ static void tell_started(void *arg)
 		call->sink.started(call->arg);
 }
 
-/* Numbers are reserved in the catalogue by blocks, so that none comes twice after a crash. */
+/* Returns the next event number. Numbers are reserved in the catalogue in blocks, so that none is
+ * used twice after a crash. */
 static uint64_t next_seq(struct sandbox *s)
 {
 	struct err e;
@@ -177,7 +179,7 @@ static void record(struct exec *exec, struct event *ev)
 	follow_news(exec->sandbox);
 }
 
-/* The call has failed: its failure is its last event. */
+/* Records the failure as the last event of the call. */
 static void exec_failed(struct core_call *call)
 {
 	struct exec *exec = call->exec;
@@ -197,7 +199,7 @@ static void emit(struct core_call *call, struct event *ev)
 {
 	struct exec *exec = call->exec;
 
-	/* It was ended from within an event of its own. */
+	/* The reader of an earlier event of this frame ended the sandbox. */
 	if (call->failed)
 		return;
 	record(exec, ev);
@@ -216,7 +218,8 @@ static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 	emit(call, &ev);
 }
 
-/* How far the call has come: with the events before it, all that one frame has changed. */
+/* Records the progress of the call in the journal and commits all changes of one frame, its events
+ * included. */
 static void note_output(struct exec *exec, bool is_err, size_t held_before)
 {
 	struct journal *j = exec->sandbox->journal;
@@ -277,7 +280,7 @@ void exec_cut_lines(struct sandbox *s)
 		return;
 	struct exec *exec = call->exec;
 	cut_line(exec, false);
-	/* It may have ended within the event. */
+	/* The reader of the event may have ended the call. */
 	if (running(s) == call)
 		cut_line(exec, true);
 }
@@ -291,14 +294,15 @@ static void on_exit_code(struct core_call *call, int code)
 	splitter_end(&exec->out, on_chunk, call);
 	exec->type = EVENT_STDERR;
 	splitter_end(&exec->err, on_chunk, call);
-	if (call->failed) /* the sandbox was ended from within; that is told instead */
+	if (call->failed) /* a reader ended the sandbox: that is reported instead */
 		return;
-	struct sandbox *s = exec->sandbox; /* by now: a merge may have moved the call */
-	/* Before the last event, since that may end the sandbox or add a call. */
+	struct sandbox *s = exec->sandbox; /* read it now: a merge may have moved the call */
+	/* Before the last event, whose reader may end the sandbox or add a call. */
 	s->guest_busy = false;
 	leave_queue(call);
 	exec_hold(s, s->held);
-	vmproc_set_priority(s->vm, WARDEN_NORMAL); /* the first call ends its head start */
+	/* The priority boost of a new VM ends with its first call. */
+	vmproc_set_priority(s->vm, WARDEN_NORMAL);
 	emit(call, &ev);
 	exec_keep(s);
 	call_free(call);
@@ -329,14 +333,16 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 
 	if (call->exec->earlier_life && frame->errnum == ENOENT) {
 		fail(call, 500, "agent_lost",
-		     "the service ended before the guest had all of the call: it did not run");
+		     "the service stopped before the guest had received the whole call: it did not "
+		     "run");
 	} else if (call->exec->attached && frame->errnum == ENOENT) {
 		fail(call, 500, "not_forked", NOT_FORKED);
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
 			 (int)(frame->len < 160 ? frame->len : 160),
 			 frame->data ? (const char *)frame->data : "");
-		s->guest_busy = s->guest_busy || call->exec->attached; /* it may well run on */
+		/* An attached call may still be running. */
+		s->guest_busy = s->guest_busy || call->exec->attached;
 		fail(call, 500, "agent_error", text);
 	}
 	exec_next(s);
@@ -354,7 +360,7 @@ static void on_agent_frame(struct sandbox *s, const struct agent_frame *frame)
 	} else if (call && frame->type == AGENT_ERROR) {
 		on_error(call, frame);
 	} else {
-		sandbox_lose_agent(s, "it sent a frame that has no place here");
+		sandbox_lose_agent(s, "it sent a frame that is not expected here");
 	}
 }
 
@@ -376,11 +382,11 @@ static void on_limit(void *arg)
 	struct core_call *call = arg;
 	struct exec *exec = call->exec;
 
-	/* The end may be there, unread: it waits for the client. */
+	/* The exit frame may have arrived and be unread, because the client is slow. */
 	if (exec->paused && !call->abandoned)
 		loop_timer_set(call->core->loop, &exec->limit, GRACE_MS);
 	else
-		sandbox_lose_agent(exec->sandbox, "it did not end a call whose time was over");
+		sandbox_lose_agent(exec->sandbox, "it did not end a call after its time limit");
 }
 
 static void set_limit(struct exec *exec)
@@ -391,7 +397,7 @@ static void set_limit(struct exec *exec)
 		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
 }
 
-/* A call inherited from a previous instance keeps what is left of its time. */
+/* Starts the time limit. A call inherited from a previous instance keeps its remaining time. */
 static void start_limit(struct core_call *call)
 {
 	struct exec *exec = call->exec;
@@ -422,7 +428,8 @@ void exec_next(struct sandbox *s)
 {
 	struct core_call *call = first(s);
 
-	/* A guest can end a call without having taken its code. */
+	/* The previous request may still be sending: a guest can end a call before it has read all
+	 * its code. */
 	if (!call || !s->guest.agent || agent_is_sending(s->guest.agent) ||
 	    !sandbox_step(s, SBX_EXEC))
 		return;
@@ -462,7 +469,7 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 			    spec->code_len, AGENT_CODE_MAX);
 	else if (ret < 0)
 		failure_set(f, 400, "out_of_range", 0,
-			    "env and cwd are over the limit of %u bytes or 1024 variables",
+			    "env and cwd exceed the limit of %u bytes or of 1024 variables",
 			    AGENT_PAYLOAD_MAX);
 	return ret == 0;
 }
@@ -487,17 +494,18 @@ static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, stru
 
 	if (s->n_calls >= QUEUE_MAX)
 		failure_set(f, 429, "queue_full", 1,
-			    "%d calls wait in this sandbox already, which is the limit", QUEUE_MAX);
+			    "%d calls are queued in this sandbox already, which is the limit",
+			    QUEUE_MAX);
 	else if (spec->code_len <= SHORT_CODE && goes_at_once(s))
 		return true;
 	else if (waiting + spec->code_len > WAITING_BYTES_MAX)
 		failure_set(f, 429, "queue_full", 1,
-			    "calls that wait hold %zu MiB of code already, the limit is %u",
+			    "queued calls hold %zu MiB of code already, the limit is %u MiB",
 			    waiting >> 20, WAITING_BYTES_MAX >> 20);
 	else if (!has_share(s))
 		failure_set(f, 429, "queue_full", 1,
-			    "calls that wait hold %zu MiB of code already, an eighth of the "
-			    "limit of %u those of this key",
+			    "queued calls hold %zu MiB of code already, and those of this key at "
+			    "least an eighth of the limit of %u MiB",
 			    waiting >> 20, WAITING_BYTES_MAX >> 20);
 	else
 		return true;
@@ -516,7 +524,7 @@ static void exec_set_paused(struct core_call *call, bool paused)
 	exec_hold(exec->sandbox, exec->sandbox->held);
 }
 
-/* Goes on without a reader; freed at its end, or when its failure would have been told. */
+/* Lets the call continue without a reader. It is freed at its end or after its failure. */
 static void exec_abandon(struct core_call *call)
 {
 	call->abandoned = true;
@@ -658,7 +666,7 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 		sandbox_step(to, SBX_EXEC);
 }
 
-/* --- for people ----------------------------------------------------------------------------- */
+/* --- report --------------------------------------------------------------------------------- */
 
 void exec_report(const struct sandbox *s, struct report *r)
 {
@@ -672,20 +680,21 @@ void exec_report(const struct sandbox *s, struct report *r)
 
 		if (shown++ == CALLS_SHOWN)
 			return;
-		report_add(
-			r,
-			"  call %016llx: %s, asked for %.1f s ago, time limit %u ms, %llu bytes of "
-			"output came%s%s%s\n",
-			(unsigned long long)exec->number, runs ? "at the guest" : "waits",
-			(double)(loop_now_ms(call->core->loop) - call->began_ms) / 1e3,
-			exec->timeout_ms, (unsigned long long)exec->have,
-			exec->attached ? ", it began elsewhere" : "",
-			exec->paused ? ", its client does not read" : "",
-			call->abandoned ? ", its client is gone" : "");
+		report_add(r,
+			   "  call %016llx: %s, requested %.1f s ago, time limit %u ms, %llu bytes "
+			   "of output received%s%s%s\n",
+			   (unsigned long long)exec->number, runs ? "at the guest" : "queued",
+			   (double)(loop_now_ms(call->core->loop) - call->began_ms) / 1e3,
+			   exec->timeout_ms, (unsigned long long)exec->have,
+			   exec->attached
+				   ? ", it began in another guest or under a previous instance"
+				   : "",
+			   exec->paused ? ", its client does not read" : "",
+			   call->abandoned ? ", its client is gone" : "");
 	}
 }
 
-/* --- what becomes of its sandbox ------------------------------------------------------------ */
+/* --- sandbox hooks -------------------------------------------------------------------------- */
 
 static void on_agent_sent(struct sandbox *s)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files of a guest, by its agent. */
+/* File operations in a guest, done by its agent. */
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include "orchestrator/core/guest-op.h"
 
 #define TIMEOUT_MS	60000
-#define LONG_TIMEOUT_MS 600000 /* a folder with much in it goes without a word */
+#define LONG_TIMEOUT_MS 600000 /* the agent sends nothing while it removes a big folder */
 
-/* --- what has no answer but its end --------------------------------------------------------- */
+/* --- operations without output -------------------------------------------------------------- */
 
 static const struct guest_op_kind plain_kind = {
 	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
@@ -51,17 +51,17 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-/* --- what has a sink ------------------------------------------------------------------------ */
+/* --- operations with a sink ----------------------------------------------------------------- */
 
 struct file_op {
 	struct guest_op op;
 	struct file_sink sink;
-	bool told; /* a file was */
-	/* Of a get. */
+	bool told; /* the sink has received a file */
+	/* For a get only: */
 	char *path;
 	struct file_range range;
-	bool asks_size; /* first, for a range that counts from the end */
-	bool sized;	/* `left` is known */
+	bool asks_size; /* the first request is a stat: the range counts from the end */
+	bool sized;	/* `left` is valid */
 	uint64_t left;
 };
 
@@ -81,7 +81,7 @@ static void notify(struct core_call *call)
 		of(call->op)->sink.ended(call->arg, call->failed ? &call->failure : NULL);
 }
 
-/* May be the operation's end: the reader may abandon it. */
+/* Passes the file's properties to the sink, which may abandon the operation: `o` may be freed. */
 static void tell_file(struct file_op *o, const struct agent_file *f)
 {
 	const struct file_view view = {
@@ -183,7 +183,7 @@ struct core_call *core_file_list(struct core *c, const char *tenant, const char 
 
 /* --- get ------------------------------------------------------------------------------------ */
 
-/* The size, or the bytes. */
+/* Encodes the request for the size or, once it is known, for the bytes. */
 static int encode_get(struct file_op *o)
 {
 	const struct agent_file_request request = {
@@ -221,7 +221,7 @@ static void on_bytes(struct file_op *o, const struct agent_frame *frame)
 		len = o->left;
 	o->left -= o->sized ? len : 0;
 	o->op.call->core->stats.file_bytes_out += len;
-	/* Before the bytes: their reader may abandon the call. */
+	/* End the operation before the sink gets the bytes: it may abandon the call. */
 	if (enough)
 		guest_op_enough(&o->op);
 	if (len)
@@ -251,7 +251,7 @@ static void on_get_done(struct guest_op *op)
 		guest_op_next(op, encode_get(o));
 	} else if (o->told && o->left) {
 		guest_op_fail(op, 409, "file_changed",
-			      "the file became shorter while it was read: %llu bytes are missing",
+			      "the file shrank while it was read: %llu bytes are missing",
 			      (unsigned long long)o->left);
 	} else {
 		on_stat_done(op);

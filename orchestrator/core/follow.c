@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A stream of a sandbox's events that is opened anew: what is in its replay, then what comes, until
- * nothing runs. A reader that is slow misses what leaves the replay meanwhile; it holds nobody up.
- */
+/* Streams a sandbox's events to a reader that reconnects: first those in the replay buffer, then
+ * new ones, until no call is running or queued. A slow reader misses events that leave the replay
+ * buffer meanwhile; it does not delay the sandbox. */
 #include <stdio.h>
 
 #include "orchestrator/core/internal.h"
@@ -11,7 +11,7 @@
 struct follow {
 	struct core_call *call;
 	struct sandbox *sandbox;
-	uint64_t since; /* the number of the last event that was told */
+	uint64_t since; /* sequence number of the last event sent */
 	bool started, paused, telling, over;
 };
 
@@ -46,7 +46,8 @@ static void tell_news(void *arg)
 	}
 }
 
-/* On the loop's next turn: not from inside an event, and all events of a frame at once. */
+/* Schedules the delivery for the loop's next turn: never from inside an event, and all events of a
+ * frame together. */
 void follow_news(struct sandbox *s)
 {
 	list_each (pos, &s->follows) {

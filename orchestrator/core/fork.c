@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A fork: n children of a sandbox, all or none. Shells of the parent's size and disk layers first,
- * since the parent stands still from the moment it is asked; then the image of its VM; then all
- * children at the same time, each until its guest has confirmed that it is unique; then one change
- * of the catalogue. Whatever fails before that undoes all of it, and the parent goes on as if
- * nothing was asked.
+ * Forks a sandbox into n children, all or none:
+ * 1. Get blank VMs of the parent's size, and disk layers. This comes first because the image pauses
+ *    the parent.
+ * 2. Take an image of the parent's VM.
+ * 3. Start all children in parallel. Each guest must confirm that it is unique.
+ * 4. Add the children to the catalogue in one transaction.
+ * A failure before the end of step 4 undoes everything, and the parent continues unchanged.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,44 +19,43 @@
 #include "orchestrator/io/disk-job.h"
 
 enum fork_state {
-	FORK_SHELLS,   /* not all shells and disk layers are there */
-	FORK_WAITING,  /* for the parent: one image at a time, and none before its guest is reached
-			*/
-	FORK_COPYING,  /* the parent's VM process makes the image */
-	FORK_CHILDREN, /* not all children are usable */
+	FORK_SHELLS,   /* waits for blank VMs and disk layers */
+	FORK_WAITING,  /* until the guest is reached and no other image is being taken */
+	FORK_COPYING,  /* the parent's VM process takes the image */
+	FORK_CHILDREN, /* waits for the children to become usable */
 	FORK_MADE,
 };
 
 struct child {
 	struct fork *fork;
-	struct vmproc *blank;	 /* until the image is there */
-	int writable;		 /* its disk layer; the same */
-	struct warm *warm;	 /* from then on */
-	struct warm_parts parts; /* when all are usable */
-	struct sandbox *sandbox; /* until it stands in the catalogue */
+	struct vmproc *blank;	 /* until the image is complete */
+	int writable;		 /* its disk layer, until the image is complete */
+	struct warm *warm;	 /* from the image on, until all children are usable */
+	struct warm_parts parts; /* once all are usable */
+	struct sandbox *sandbox; /* until it is in the catalogue */
 	char id[SANDBOX_ID_LEN + 1];
 };
 
 struct fork {
 	struct core_call *call;
-	struct sandbox *parent; /* good until FORK_MADE: when it ends, so do its forks */
+	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	enum fork_state state;
 	bool reseed;
-	unsigned n, missing; /* children; what the state waits for */
+	unsigned n, missing; /* children; parts that the state still waits for */
 	struct child *children;
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
 	struct deferred deferred;
 	struct vmproc_request *request;
 	struct vmproc_image *image;
-	/* The parent's side of it at the moment of the image. */
+	/* The service's state of the parent at the moment of the image. */
 	struct exec_point point;
 	struct replay replay;
 	uint64_t seq;
 	bool guest_busy;
 	char *tenant;
 	uint64_t began_ns;
-	struct core_forked made; /* its figures */
+	struct core_forked made; /* the result, with statistics */
 };
 
 static void child_fini(struct child *child)
@@ -68,7 +69,7 @@ static void child_fini(struct child *child)
 		sandbox_free(child->sandbox);
 }
 
-/* The parent's next image may be taken, and its output is read again. */
+/* Allows the parent's next image, and reads the parent's output again. */
 static void let_go(struct fork *fork)
 {
 	struct sandbox *s = fork->parent;
@@ -113,7 +114,7 @@ static void fail(struct fork *fork, const struct failure *f)
 
 /* --- children ------------------------------------------------------------------------------- */
 
-/* All but the VM; NULL when there is no memory. */
+/* Returns a child that is complete except for the VM, or NULL without memory. */
 static struct sandbox *sandbox_of(struct fork *fork)
 {
 	struct sandbox *p = fork->parent, *s = sandbox_new(p->core, "", p->tenant);
@@ -164,7 +165,7 @@ static void note_stats(struct fork *fork)
 	}
 	made->pause_us = fork->image->pause_ns / 1000;
 	made->copied_bytes = fork->image->copied_bytes;
-	log_info("sandbox %s: forked into %u, its VM stood still for %llu us, %llu KiB copied",
+	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
 		 fork->parent->id, fork->n, (unsigned long long)made->pause_us,
 		 (unsigned long long)made->copied_bytes >> 10);
 }
@@ -244,7 +245,8 @@ static void start_children(struct fork *fork)
 
 /* --- the image ------------------------------------------------------------------------------ */
 
-/* -E2BIG ends when children of earlier forks do, -ENOTSUP never. */
+/* Returns after how many seconds a retry makes sense; 0: it does not. -E2BIG lasts until children
+ * of earlier forks end, -ENOTSUP forever. */
 unsigned fork_retry_s(int error)
 {
 	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;
@@ -271,9 +273,9 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 }
 
 /*
- * What has come of the running call's output and what is kept of it must be of one moment, and not
- * be ahead of the image: nothing is read from the guest until the image is there. What is on its
- * way by then, the guest still has for an attach.
+ * Copies the service's state of the parent. The count of output bytes and the replay must belong to
+ * the same moment, and must not be ahead of the image: nothing is read from the guest until the
+ * image is complete. The guest still holds the output in flight by then, for the children's attach.
  */
 static int note_parent(struct fork *fork)
 {
@@ -304,7 +306,7 @@ static void copy(struct fork *fork)
 
 void fork_next(struct sandbox *s)
 {
-	freeze_next(s->core); /* it may have waited for an image */
+	freeze_next(s->core); /* a freeze may have waited for this image */
 	if (s->copying || s->core->closing || (s->state != SBX_READY && s->state != SBX_RUNNING))
 		return;
 	list_each (pos, &s->forks) {
@@ -321,7 +323,7 @@ void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	struct core_call *copying = s->copying;
 
-	/* That one last: with it, the next in line would begin. */
+	/* Fail the one being copied last: its end would start the next in the queue. */
 	list_each_safe (pos, &s->forks) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
@@ -332,7 +334,7 @@ void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 		fail(copying->fork, f);
 }
 
-/* --- shells and layers ---------------------------------------------------------------------- */
+/* --- blank VMs and layers ------------------------------------------------------------------- */
 
 static void look_again(void *arg)
 {
@@ -369,7 +371,8 @@ static void on_blank_died(void *arg, const char *reason)
 
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
 
-/* One for the parent, whose own becomes the image's, and one for each child. */
+/* Takes the disk layers: one for each child, and one for the parent, whose current layer becomes
+ * part of the image. */
 static void on_layers(void *arg, struct disk_job *layers)
 {
 	struct fork *fork = arg;
@@ -427,7 +430,7 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 	}
 	if (n >= c->vms.max_vms) {
 		failure_set(f, 503, "no_capacity", 0,
-			    "n is %u, and this host can have %u VMs, the parent's included", n,
+			    "n is %u, and this host can run %u VMs, including the parent's", n,
 			    c->vms.max_vms);
 		return false;
 	}
@@ -450,7 +453,7 @@ static void fork_notify(struct core_call *call)
 	call->fork_fn(call->arg, &fork->made, NULL);
 }
 
-/* Nobody knows of the children: they go. */
+/* Deletes the children: the client never received their ids. */
 static void fork_abandon(struct core_call *call)
 {
 	struct fork *fork = call->fork;
@@ -459,7 +462,7 @@ static void fork_abandon(struct core_call *call)
 		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
 
 		if (s)
-			sandbox_end(s, "deleted", "whoever forked it went away", true);
+			sandbox_end(s, "deleted", "the client that forked it disconnected", true);
 	}
 	call_free(call);
 }

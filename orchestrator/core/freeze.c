@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A freeze: the sandbox's VM makes an image of itself and stands still; workers write the image to
- * disk as a Space; then one change of the catalogue makes the sandbox a Space, and the VM is
- * dropped. Whatever fails before that leaves nothing behind, and the VM runs on as if nothing was
- * asked. A power cut that takes the change back takes the VM as well, and finds a directory that
- * nobody was told of.
+ * Freezes a sandbox:
+ * 1. Its VM takes an image of itself and stays paused.
+ * 2. Worker threads write the image to disk as a Space.
+ * 3. One transaction in the catalogue replaces the sandbox by the Space, and the VM is dropped.
+ * A failure before the end of step 3 removes the files, and the VM continues. A power failure that
+ * loses the transaction also ends the VM, and leaves a directory that was never reported to
+ * anybody.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,18 +20,19 @@
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
-/* Freezes with a slot: they are written, or wait for their image. The tenants get them by turns. */
+/* Number of slots. A freeze has one while its image is taken and written. Tenants get slots in
+ * turn. */
 #define AT_ONCE 2
-/* A VM process that takes longer for its image has no slot any more, so that those of two tenants
- * can't hold up all others. */
+/* A freeze whose VM process takes longer for its image loses its slot, so that slow VMs of two
+ * tenants can't block all others. */
 #define IMAGE_SLOT_MS 3000
 
 enum freeze_state {
-	FREEZE_WAITING, /* for others, and for a fork of the sandbox */
-	FREEZE_IMAGE,	/* the VM process makes it */
+	FREEZE_WAITING, /* for a slot, the disk layer, and a fork of the sandbox */
+	FREEZE_IMAGE,	/* the VM process takes the image */
 	FREEZE_WRITING,
-	FREEZE_THAWING, /* it failed; the VM is to run again */
-	FREEZE_SYNCING, /* it is a Space, when the catalogue is on the disk */
+	FREEZE_THAWING, /* it failed; the VM is being resumed */
+	FREEZE_SYNCING, /* it is a Space; waits until the catalogue is on disk */
 };
 
 struct freeze {
@@ -40,7 +43,7 @@ struct freeze {
 	struct list waiting; /* on owner->freezes */
 	bool has_slot;
 	struct loop_timer slot_limit;
-	struct list calls; /* that wait for it */
+	struct list calls; /* waiting for the result */
 	enum freeze_state state;
 	struct deferred deferred;
 	char id[SANDBOX_ID_LEN + 1];
@@ -49,14 +52,14 @@ struct freeze {
 	bool guest_busy;
 	struct disk_job *layer; /* being opened */
 	int writable;		/* the VM's next disk layer */
-	struct err layer_err;	/* why there is none */
+	struct err layer_err;	/* why `writable` is missing */
 	struct space_job *job;
 	struct store_sync *sync;
 };
 
-/* What workers are at; it outlives its freeze, and the core. */
+/* The state that workers use. May outlive its freeze and the core. */
 struct space_job {
-	struct freeze *freeze; /* NULL: nobody waits any more */
+	struct freeze *freeze; /* NULL: cancelled */
 	struct loop *loop;
 	struct space_write write;
 };
@@ -68,7 +71,7 @@ static void job_free(struct space_job *job)
 	free(job);
 }
 
-/* --- slots, by turns of the tenants ----------------------------------------------------------- */
+/* --- slots, tenants in turn ----------------------------------------------------------------- */
 
 static void wait_for_turn(struct freeze *fr)
 {
@@ -79,7 +82,7 @@ static void wait_for_turn(struct freeze *fr)
 	list_add_tail(&t->freezes, &fr->waiting);
 }
 
-/* The tenant has had its turn. */
+/* Leaves the queue, and moves the tenant behind the others. */
 static void stop_waiting(struct freeze *fr)
 {
 	struct tenant *t = fr->owner;
@@ -120,7 +123,7 @@ static bool is_under_way(const struct freeze *fr)
 	return fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
 }
 
-/* It is not under way from here on. */
+/* Releases the slot and the place in the queue or in the tenant's count. */
 static void leave(struct freeze *fr)
 {
 	if (is_under_way(fr))
@@ -130,7 +133,7 @@ static void leave(struct freeze *fr)
 	give_slot_back(fr);
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
+/* --- freeing -------------------------------------------------------------------------------- */
 
 static void freeze_free(struct freeze *fr)
 {
@@ -186,15 +189,15 @@ static void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 	freeze_free(fr);
 	if (!f)
 		return;
-	/* Its timer has told once; a merge lets it live on. */
+	/* The timer fired once already: set it again, since a merged sandbox stays alive. */
 	if (lifetime_is_over(s))
 		loop_timer_set(c->loop, &s->lifetime, 0);
 	freeze_next(c);
 }
 
-/* --- failure: the VM goes on ---------------------------------------------------------------- */
+/* --- failure: the VM continues -------------------------------------------------------------- */
 
-/* Its guest goes on, and so do its calls. */
+/* Continues the sandbox and its calls after a failed freeze: its VM runs. */
 static void thawed(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
@@ -221,7 +224,7 @@ static void thawed(struct freeze *fr)
 
 static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
-	if (!error) /* else its death is told next */
+	if (!error) /* else the VM's owner learns of its death next */
 		thawed(arg);
 }
 
@@ -244,13 +247,13 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 	}
 }
 
-/* `retry_s` seconds later it may work; 0: waiting does not help. */
+/* Fails the freeze. A retry may succeed after `retry_s` seconds; 0: waiting does not help. */
 static void fail_for(struct freeze *fr, const char *text, unsigned retry_s)
 {
 	struct failure f;
 
 	failure_set(&f, 503, "freeze_failed", retry_s,
-		    "sandbox %s can't be frozen, it runs on: %.180s", fr->sandbox->id, text);
+		    "sandbox %s can't be frozen and keeps running: %.180s", fr->sandbox->id, text);
 	fail_with(fr, &f);
 }
 
@@ -259,7 +262,7 @@ static void fail(struct freeze *fr, const char *text)
 	fail_for(fr, text, 5);
 }
 
-/* What all Spaces of the tenant take, with `more` for this one. */
+/* True when all Spaces of the tenant, with `more` bytes for this one, fit the quota. */
 static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failure *f)
 {
 	const struct sandbox *s = fr->sandbox;
@@ -269,8 +272,8 @@ static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failu
 	if (used <= most)
 		return true;
 	failure_set(f, 429, "quota_reached", 0,
-		    "sandbox %s can't be frozen, it runs on: with it the spaces of this key would "
-		    "take %llu MiB of the disk, the limit is %llu",
+		    "sandbox %s can't be frozen and keeps running: with it, the spaces of this key "
+		    "would take %llu MiB of the disk, the limit is %llu MiB",
 		    s->id, (unsigned long long)used >> 20, (unsigned long long)most >> 20);
 	return false;
 }
@@ -309,8 +312,8 @@ static void on_synced(void *arg, int error)
 
 	fr->sync = NULL;
 	failure_set(&f, 503, "catalogue", 0,
-		    "it is frozen as space %s, but the host's disk may not keep that over a power "
-		    "cut: %s",
+		    "it is frozen as space %s, but the disk has not stored that and a power "
+		    "failure may undo it: %s",
 		    fr->id, strerror(-error));
 	if (error)
 		log_error("%s", f.text);
@@ -368,7 +371,8 @@ static void on_step(void *arg)
 	struct freeze *fr = job->freeze;
 	char text[ERR_TEXT_MAX];
 
-	/* Once more when it was given up, be it whole: that step removes what there is. */
+	/* A cancelled write needs one more step, even when it is complete: that step removes the
+	 * files. */
 	if (!job->write.over || (!fr && job->write.ret == 0)) {
 		if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
 			return;
@@ -395,7 +399,8 @@ static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 	memcpy(m->template, s->template, sizeof(m->template));
 	m->size = s->size;
 	m->guest_busy = fr->guest_busy;
-	/* The call's are the job's from here on; that one runs, the freeze still knows. */
+	/* The job owns the call's buffers from here on. The freeze only remembers that a call runs.
+	 */
 	m->call = fr->call;
 	fr->call = (struct exec_point){.running = m->call.running};
 }
@@ -423,8 +428,8 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 	fail(fr, "no memory");
 }
 
-/* As for a fork: what has come of a running call's output, and what the guest has still, are of the
- * very moment of the image. */
+/* Saves the state of the running call. As for a fork, the output received so far and the output
+ * that the guest still holds must match the moment of the image. */
 static int note(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
@@ -464,14 +469,14 @@ static bool may_begin(const struct freeze *fr)
 	       (s->state == SBX_READY || s->state == SBX_RUNNING);
 }
 
-/* It was idle, and is no more. */
+/* True for a freeze that the idle timeout started, when the sandbox is in use again. */
 static bool is_unwanted(const struct freeze *fr)
 {
 	return fr->state == FREEZE_WAITING && list_empty(&fr->calls) &&
 	       sandbox_is_busy(fr->sandbox) && !lifetime_is_over(fr->sandbox);
 }
 
-/* Returns the first of the tenant's that may begin, and drops those that are unwanted. */
+/* Returns the first freeze of the tenant that may begin, and drops unwanted ones. */
 static struct freeze *first_of(struct tenant *t)
 {
 	list_each_safe (pos, &t->freezes) {
@@ -487,7 +492,8 @@ static struct freeze *first_of(struct tenant *t)
 	return NULL;
 }
 
-/* A tenant that has one under way gets another slot only when no other tenant can take it. */
+/* Returns the next freeze to begin. A tenant with a slot gets another one only when no other tenant
+ * can use it. */
 static struct freeze *choose(struct core *c)
 {
 	struct freeze *second = NULL;
@@ -512,12 +518,12 @@ static void begin_next(void *arg)
 
 	if (!fr)
 		return;
-	/* One at a time: what fails at once changes the list. */
+	/* One per turn of the loop: a freeze that fails at once changes the list. */
 	freeze_next(c);
 	begin(fr);
 }
 
-/* Not from inside an event of a sandbox. */
+/* Deferred: never from inside an event of a sandbox. */
 void freeze_next(struct core *c)
 {
 	if (!list_empty(&c->freeze_turns) && c->n_freezing < AT_ONCE)
@@ -597,7 +603,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	return call;
 }
 
-/* --- what becomes of its sandbox ------------------------------------------------------------ */
+/* --- sandbox hooks -------------------------------------------------------------------------- */
 
 static void on_time_over(struct sandbox *s)
 {

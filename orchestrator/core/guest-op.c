@@ -10,11 +10,11 @@
 #include "base/num.h"
 
 #define DIAL_LIMIT_MS 30000 /* the guest may be slow */
-#define LOST_MS	      500   /* the death of the VM, if it was that, is told by then */
+#define LOST_MS	      500   /* if the VM died, its end is reported within this time */
 #define TOUCH_MS      1000
-#define PIECE	      (4 * AGENT_PAYLOAD_MAX) /* of data handed to the connection at a time */
+#define PIECE	      (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
 
-/* --- connections that wait for an operation ------------------------------------------------- */
+/* --- idle connections ----------------------------------------------------------------------- */
 
 static void idle_conn_drop(struct agent **idle)
 {
@@ -78,7 +78,7 @@ static struct agent *idle_conn_take(struct sandbox *s)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-/* Of the sandbox it knows no more from here on. */
+/* Detaches the operation from its sandbox. */
 static void leave(struct guest_op *op)
 {
 	struct sandbox *s = op->sandbox;
@@ -183,15 +183,14 @@ void guest_op_fail(struct guest_op *op, int status, const char *code, const char
 void guest_op_fail_rules(struct guest_op *op)
 {
 	guest_op_fail(op, 500, "agent_error",
-		      "sandbox %s: its guest's agent sent a frame that has no "
-		      "place there",
+		      "sandbox %s: its guest's agent sent a frame that is not expected here",
 		      op->sandbox->id);
 }
 
 static const struct {
 	uint32_t errnum;
 	int status;
-	const char *code; /* NULL: what the operation says */
+	const char *code; /* NULL: the operation's missing_code */
 } refusals[] = {
 	{ENOENT, 404, NULL},
 	{EISDIR, 409, "is_a_directory"},
@@ -243,7 +242,7 @@ static void refused(struct guest_op *op, const struct agent_frame *frame)
 	guest_op_fail(op, 500, "agent_error", "sandbox %s: %s", op->sandbox->id, text);
 }
 
-/* --- on its way ----------------------------------------------------------------------------- */
+/* --- in progress ---------------------------------------------------------------------------- */
 
 static void on_late(void *arg)
 {
@@ -257,16 +256,15 @@ static void on_late(void *arg)
 		op->heard = false;
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (op->kind->impatient_code) {
-		guest_op_fail(op, 409, op->kind->impatient_code, "nothing was taken for %u s",
+		guest_op_fail(op, 409, op->kind->impatient_code, "the guest took no data for %u s",
 			      timeout_ms / 1000);
 	} else {
-		guest_op_fail(op, 500, "agent_error",
-			      "sandbox %s: nothing came from its guest for %u s", op->sandbox->id,
-			      timeout_ms / 1000);
+		guest_op_fail(op, 500, "agent_error", "sandbox %s: its guest sent nothing for %u s",
+			      op->sandbox->id, timeout_ms / 1000);
 	}
 }
 
-/* Something came or was taken. */
+/* Notes that data moved; touches the sandbox at most once per TOUCH_MS. */
 static void moved(struct guest_op *op)
 {
 	uint64_t now = loop_now_ms(op->call->core->loop);
@@ -390,9 +388,10 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else if (!has_share(s, listens))
-		failure_set(f, 429, "too_many", 1,
-			    "most of the host's %d %s are taken, and an eighth of them by this key",
-			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
+		failure_set(
+			f, 429, "too_many", 1,
+			"most of the host's %d %s are in use, and an eighth of them by this key",
+			listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else
 		return true;
 	return false;
@@ -402,8 +401,8 @@ static bool is_encoded(int encoded, struct failure *f)
 {
 	if (encoded == -E2BIG)
 		failure_set(f, 400, "out_of_range", 0,
-			    "the request is too long for the guest's agent: a path is up to %u "
-			    "bytes, all of a request up to %u, with 1024 variables",
+			    "the request is too long for the guest's agent: a path may have %u "
+			    "bytes, the whole request %u bytes and 1024 variables",
 			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
 	else if (encoded < 0)
 		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");

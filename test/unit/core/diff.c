@@ -354,7 +354,7 @@ static void test_one_tenant_leaves_diffs_for_others(void **state)
 	for (int i = 1; i < 5; i++)
 		start(w, &t[i], m[0].view.id, m[1].view.id, "/d");
 	world_until_true(w, &t[4].done);
-	fails_with(&t[4], 429, "too_many", "of this key");
+	fails_with(&t[4], 429, "too_many", "with this key");
 	world_tenant = keys[1]->tenant;
 	make_pair(w, m, "tree /d 40755", "tree /d 40755");
 	diff(w, &other, m, "/d");

@@ -142,7 +142,7 @@ static void expect_told(struct world *w, struct frozen *z, int error)
 		return;
 	}
 	assert_string_equal(z->failure.code, "freeze_failed");
-	assert_non_null(strstr(z->failure.text, "it runs on: "));
+	assert_non_null(strstr(z->failure.text, "keeps running: "));
 	assert_int_equal(spaces(w), 0);
 	expect_directories(w, 0);
 }

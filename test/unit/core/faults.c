@@ -340,7 +340,7 @@ static void test_no_more_creates_wait_than_can_have_room(void **state)
 	world_until_true(w, &m[w->config.max_vms].done);
 	assert_int_equal(m[w->config.max_vms].failure.status, 503);
 	assert_string_equal(m[w->config.max_vms].failure.code, "no_capacity");
-	assert_non_null(strstr(m[w->config.max_vms].failure.text, "under way"));
+	assert_non_null(strstr(m[w->config.max_vms].failure.text, "which is the limit"));
 	for (unsigned i = 0; i < w->config.max_vms; i++)
 		world_until_true(w, &m[i].done);
 	assert_true(m[0].ok);

@@ -146,8 +146,8 @@ static void test_calls_and_operations_are_listed(void **state)
 	text = report_on_vm(w, m.view.id);
 	has(text, ": running, tenant local, ");
 	has(text, "  2 calls\n");
-	has(text, ": at the guest, asked for ");
-	has(text, ": waits, asked for ");
+	has(text, ": at the guest, requested ");
+	has(text, ": queued, requested ");
 	has(text, "its agent answers: ");
 	fakes_go(w->fakes);
 	world_until_true(w, &second.over);

@@ -141,7 +141,7 @@ static void test_a_freeze_fails_alone(void **state)
 	starve.sends = 1;
 	world_freeze(w, &z, m.view.id);
 	assert_false(z.ok);
-	assert_non_null(strstr(z.failure.text, "it runs on: the host has no memory"));
+	assert_non_null(strstr(z.failure.text, "keeps running: the host has no memory"));
 	expect_alive(w, m.view.id);
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
