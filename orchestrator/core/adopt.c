@@ -58,7 +58,7 @@ static void take_row(struct sandbox *s)
 
 /* Restores the state from the journal. When the catalogue has reserved numbers that the journal
  * does not know (a merge), the last number used is unknown and the row's is kept. */
-static void take_diary(struct sandbox *s, struct journal_state *past)
+static void take_journal(struct sandbox *s, struct journal_state *past)
 {
 	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
 		s->seq = past->seq;
@@ -71,7 +71,7 @@ static void take_diary(struct sandbox *s, struct journal_state *past)
 }
 
 /* True when the journal can be continued and already holds the current numbers. */
-static bool says_all(const struct sandbox *s, const struct journal_state *past)
+static bool journal_is_current(const struct sandbox *s, const struct journal_state *past)
 {
 	return journal_goes_on(s->journal) && past->seq == s->seq &&
 	       past->seq_reserved == s->seq_reserved;
@@ -83,11 +83,11 @@ static void take_past(struct sandbox *s)
 
 	s->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
 	if (s->journal)
-		take_diary(s, &past);
+		take_journal(s, &past);
 	else
 		take_row(s);
 	journal_count(s->journal, s->output);
-	if (!says_all(s, &past))
+	if (!journal_is_current(s, &past))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 	output_trim(s->core);
 	journal_times(s->journal, s->expires_ms, s->idle_since_ms);

@@ -75,7 +75,7 @@ void call_free(struct core_call *call)
 	free(call);
 }
 
-static void tell_done(struct core_call *call)
+static void notify_done(struct core_call *call)
 {
 	if (!call->abandoned)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
@@ -90,7 +90,7 @@ static void notify(void *arg)
 	if (call->ops->notify)
 		call->ops->notify(call);
 	else
-		tell_done(call);
+		notify_done(call);
 	call_free(call);
 }
 

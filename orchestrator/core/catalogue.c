@@ -61,7 +61,7 @@ static void note_result(struct core *c, const struct catalogue_job *job)
 }
 
 /* Finishes the syncs that the job covered, in the order of their requests. */
-static void tell_syncs(struct core *c, int error)
+static void finish_syncs(struct core *c, int error)
 {
 	while (!list_empty(&c->syncs)) {
 		struct store_sync *sync = container_of(c->syncs.next, struct store_sync, link);
@@ -91,7 +91,7 @@ static void on_written(void *arg)
 	if (c) {
 		c->catalogue_job = NULL;
 		note_result(c, job);
-		tell_syncs(c, job->ret);
+		finish_syncs(c, job->ret);
 		if (!list_empty(&c->syncs))
 			write_now(c);
 		else if (store_is_behind(c->store))

@@ -19,7 +19,7 @@
 
 /* --- closing -------------------------------------------------------------------------------- */
 
-static void tell_closed(void *arg)
+static void notify_closed(void *arg)
 {
 	struct core *c = arg;
 	void (*done)(void *arg) = c->shutdown_done;
@@ -33,7 +33,7 @@ static void tell_closed(void *arg)
 static void check_closed(struct core *c)
 {
 	if (c->closing && c->shutdown_done && !c->vms.in_use && list_empty(&c->vms.waiting))
-		deferred_run(&c->deferred, &c->closed, tell_closed, c);
+		deferred_run(&c->deferred, &c->closed, notify_closed, c);
 }
 
 /* --- warden and slots ----------------------------------------------------------------------- */
@@ -294,7 +294,7 @@ static void on_closing_limit(void *arg)
 
 	log_error("%u VM slots were not released within %d s", c->vms.in_use,
 		  SHUTDOWN_LIMIT_MS / 1000);
-	tell_closed(c);
+	notify_closed(c);
 }
 
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)

@@ -41,7 +41,7 @@ static struct diff_entry *first(const struct diff_side *s)
 
 /* Removes the entry. The last one received stays allocated: the order of the next is checked
  * against it. */
-static void take_off(struct diff_side *s, struct diff_entry *n)
+static void entry_remove(struct diff_side *s, struct diff_entry *n)
 {
 	s->ahead_bytes -= cost_of(n);
 	list_del(&n->link);
@@ -60,7 +60,7 @@ static void side_clear(struct diff_side *s)
 {
 	forget_last(s);
 	while (first(s))
-		take_off(s, first(s));
+		entry_remove(s, first(s));
 	s->ended = false;
 }
 
@@ -92,8 +92,8 @@ void diff_merge_begin(struct diff_merge *m, const char *root)
 
 /* --- comparing ------------------------------------------------------------------------------ */
 
-static int find(struct diff_merge *m, enum diff_kind kind, const struct diff_entry *n,
-		struct err *e)
+static int add_difference(struct diff_merge *m, enum diff_kind kind, const struct diff_entry *n,
+			  struct err *e)
 {
 	struct diff_found *f = &m->found[kind];
 
@@ -148,17 +148,17 @@ static int catch_up(struct diff_merge *m, struct err *e)
 		if ((!a && !m->side[0].ended) || (!b && !m->side[1].ended) || (!a && !b))
 			return 0;
 		if (order < 0)
-			ret = find(m, DIFF_REMOVED, a, e);
+			ret = add_difference(m, DIFF_REMOVED, a, e);
 		else if (order > 0)
-			ret = find(m, DIFF_ADDED, b, e);
+			ret = add_difference(m, DIFF_ADDED, b, e);
 		else if (!same(&a->is, &b->is))
-			ret = find(m, DIFF_MODIFIED, a, e);
+			ret = add_difference(m, DIFF_MODIFIED, a, e);
 		if (ret < 0)
 			return ret;
 		if (order <= 0)
-			take_off(&m->side[0], a);
+			entry_remove(&m->side[0], a);
 		if (order >= 0)
-			take_off(&m->side[1], b);
+			entry_remove(&m->side[1], b);
 	}
 }
 

@@ -114,7 +114,7 @@ static int write_end(struct sandbox *s, struct err *e)
 }
 
 /* Keeps or frees the sandbox once its VM is gone and its end is recorded. */
-static void file_away(struct sandbox *s)
+static void finish_ended(struct sandbox *s)
 {
 	if (s->forget)
 		sandbox_free(s);
@@ -125,10 +125,10 @@ static void file_away(struct sandbox *s)
 void ended_vm_gone(struct sandbox *s)
 {
 	if (list_empty(&s->unrecorded))
-		file_away(s);
+		finish_ended(s);
 }
 
-static void recorded(struct sandbox *s)
+static void on_recorded(struct sandbox *s)
 {
 	struct vmproc *vm = s->kept_vm;
 
@@ -138,7 +138,7 @@ static void recorded(struct sandbox *s)
 	if (vm)
 		vmproc_give_back(vm);
 	if (s->state == SBX_ENDED)
-		file_away(s);
+		finish_ended(s);
 }
 
 static void wait_to_record(struct core *c);
@@ -158,7 +158,7 @@ static void record_again(void *arg)
 			return;
 		}
 		log_info("the end of sandbox %s is now recorded in the catalogue", s->id);
-		recorded(s);
+		on_recorded(s);
 	}
 	c->record_ms = 0;
 	if (!list_empty(&c->unrecorded))
@@ -216,6 +216,6 @@ void ended_close(struct core *c)
 		if (write_end(s, &e) < 0)
 			log_error("the end of sandbox %s is not recorded in the catalogue: %s",
 				  s->id, e.text);
-		recorded(s);
+		on_recorded(s);
 	}
 }

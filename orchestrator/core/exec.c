@@ -42,7 +42,7 @@ struct exec {
 	/* The call began in the guest that this guest is a copy of, or under a previous instance of
 	 * the service. */
 	bool attached;
-	bool earlier_life; /* the call began under a previous instance */
+	bool inherited;	   /* the call began under a previous instance */
 	bool cut;	   /* the splitter emitted an event for the current frame */
 	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
 };
@@ -143,7 +143,7 @@ void exec_keep(struct sandbox *s)
 
 /* --- events --------------------------------------------------------------------------------- */
 
-static void tell_started(void *arg)
+static void notify_started(void *arg)
 {
 	struct core_call *call = arg;
 
@@ -204,7 +204,7 @@ static void emit(struct core_call *call, struct event *ev)
 		return;
 	record(exec, ev);
 	if (!exec->started)
-		tell_started(call);
+		notify_started(call);
 	if (!call->abandoned)
 		call->sink.event(call->arg, ev);
 }
@@ -331,7 +331,7 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 	struct sandbox *s = call->exec->sandbox;
 	char text[ERR_TEXT_MAX];
 
-	if (call->exec->earlier_life && frame->errnum == ENOENT) {
+	if (call->exec->inherited && frame->errnum == ENOENT) {
 		fail(call, 500, "agent_lost",
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
@@ -571,7 +571,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	list_add_tail(&s->calls, &call->link);
 	s->n_calls++;
 	sandbox_touch(s);
-	deferred_run(&c->deferred, &call->deferred, tell_started, call);
+	deferred_run(&c->deferred, &call->deferred, notify_started, call);
 	exec_next(s);
 	return call;
 }
@@ -621,7 +621,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	exec->have = p->have;
 	exec->timeout_ms = p->timeout_ms;
 	exec->limit_ms = p->limit_ms;
-	exec->earlier_life = p->earlier_life;
+	exec->inherited = p->earlier_life;
 	if (p->traceparent)
 		exec->traceparent = strdup(p->traceparent);
 	list_add_tail(&s->calls, &call->link);

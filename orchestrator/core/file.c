@@ -56,7 +56,7 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 struct file_op {
 	struct guest_op op;
 	struct file_sink sink;
-	bool told; /* the sink has received a file */
+	bool reported; /* the sink has received a file */
 	/* For a get only: */
 	char *path;
 	struct file_range range;
@@ -82,7 +82,7 @@ static void notify(struct core_call *call)
 }
 
 /* Passes the file's properties to the sink, which may abandon the operation: `o` may be freed. */
-static void tell_file(struct file_op *o, const struct agent_file *f)
+static void report_file(struct file_op *o, const struct agent_file *f)
 {
 	const struct file_view view = {
 		.name = (const char *)f->name,
@@ -98,21 +98,21 @@ static void tell_file(struct file_op *o, const struct agent_file *f)
 		.length = o->sized ? o->left : UINT64_MAX,
 	};
 
-	o->told = true;
+	o->reported = true;
 	o->sink.file(o->op.call->arg, &view);
 }
 
 static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
 {
-	if (frame->type == AGENT_FILE && !of(op)->told)
-		tell_file(of(op), &frame->file);
+	if (frame->type == AGENT_FILE && !of(op)->reported)
+		report_file(of(op), &frame->file);
 	else
 		guest_op_fail_rules(op);
 }
 
 static void on_stat_done(struct guest_op *op)
 {
-	if (of(op)->told)
+	if (of(op)->reported)
 		guest_op_succeed(op);
 	else
 		guest_op_fail_rules(op);
@@ -139,7 +139,7 @@ static bool is_entry_name(const struct agent_file *f)
 static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	if (frame->type == AGENT_FILE && is_entry_name(&frame->file))
-		tell_file(of(op), &frame->file);
+		report_file(of(op), &frame->file);
 	else
 		guest_op_fail_rules(op);
 }
@@ -209,7 +209,7 @@ static void begin_bytes(struct file_op *o, const struct agent_file *f)
 	o->sized = f->size > 0;
 	o->left = f->size > o->range.offset ? f->size - o->range.offset : 0;
 	o->left = min_u64(o->left, o->range.length);
-	tell_file(o, f);
+	report_file(o, f);
 }
 
 static void on_bytes(struct file_op *o, const struct agent_frame *frame)
@@ -234,9 +234,9 @@ static void on_get_frame(struct guest_op *op, const struct agent_frame *frame)
 
 	if (frame->type == AGENT_FILE && o->range.from_end)
 		note_size(o, frame->file.size);
-	else if (frame->type == AGENT_FILE && !o->asks_size && !o->told)
+	else if (frame->type == AGENT_FILE && !o->asks_size && !o->reported)
 		begin_bytes(o, &frame->file);
-	else if (frame->type == AGENT_BYTES && o->told)
+	else if (frame->type == AGENT_BYTES && o->reported)
 		on_bytes(o, frame);
 	else
 		guest_op_fail_rules(op);
@@ -249,7 +249,7 @@ static void on_get_done(struct guest_op *op)
 	if (o->asks_size && !o->range.from_end) {
 		o->asks_size = false;
 		guest_op_next(op, encode_get(o));
-	} else if (o->told && o->left) {
+	} else if (o->reported && o->left) {
 		guest_op_fail(op, 409, "file_changed",
 			      "the file shrank while it was read: %llu bytes are missing",
 			      (unsigned long long)o->left);

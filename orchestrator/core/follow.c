@@ -12,7 +12,7 @@ struct follow {
 	struct core_call *call;
 	struct sandbox *sandbox;
 	uint64_t since; /* sequence number of the last event sent */
-	bool started, paused, telling, over;
+	bool started, paused, sending, over;
 };
 
 static void follow_put_away(struct core_call *call)
@@ -21,14 +21,14 @@ static void follow_put_away(struct core_call *call)
 	call->follow = NULL;
 }
 
-static void tell_news(void *arg)
+static void send_news(void *arg)
 {
 	struct core_call *call = arg;
 	struct follow *f = call->follow;
 	const char *traceparent;
 	const struct event *ev;
 
-	f->telling = true;
+	f->sending = true;
 	if (!f->started)
 		call->follow_sink.started(call->arg);
 	f->started = true;
@@ -37,7 +37,7 @@ static void tell_news(void *arg)
 		f->since = ev->seq;
 		call->follow_sink.event(call->arg, ev, traceparent);
 	}
-	f->telling = false;
+	f->sending = false;
 	if (call->abandoned) {
 		call_free(call);
 	} else if (!f->paused && list_empty(&f->sandbox->calls)) {
@@ -53,7 +53,7 @@ void follow_news(struct sandbox *s)
 	list_each (pos, &s->follows) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
-		deferred_run(&s->core->deferred, &call->deferred, tell_news, call);
+		deferred_run(&s->core->deferred, &call->deferred, send_news, call);
 	}
 }
 
@@ -78,13 +78,13 @@ static void follow_set_paused(struct core_call *call, bool paused)
 		return;
 	f->paused = paused;
 	if (!paused)
-		deferred_run(&call->core->deferred, &call->deferred, tell_news, call);
+		deferred_run(&call->core->deferred, &call->deferred, send_news, call);
 }
 
 static void follow_abandon(struct core_call *call)
 {
 	call->abandoned = true;
-	if (!call->follow || !call->follow->telling)
+	if (!call->follow || !call->follow->sending)
 		call_free(call);
 }
 
@@ -118,6 +118,6 @@ struct core_call *core_follow(struct core *c, const char *tenant, const char *id
 	*f = (struct follow){.call = call, .sandbox = s, .since = since};
 	call->follow = f;
 	list_add_tail(&s->follows, &call->link);
-	deferred_run(&c->deferred, &call->deferred, tell_news, call);
+	deferred_run(&c->deferred, &call->deferred, send_news, call);
 	return call;
 }

@@ -19,7 +19,7 @@
 #include "orchestrator/io/disk-job.h"
 
 enum fork_state {
-	FORK_SHELLS,   /* waits for blank VMs and disk layers */
+	FORK_BLANKS,   /* waits for blank VMs and disk layers */
 	FORK_WAITING,  /* until the guest is reached and no other image is being taken */
 	FORK_COPYING,  /* the parent's VM process takes the image */
 	FORK_CHILDREN, /* waits for the children to become usable */
@@ -70,7 +70,7 @@ static void child_fini(struct child *child)
 }
 
 /* Allows the parent's next image, and reads the parent's output again. */
-static void let_go(struct fork *fork)
+static void release_parent(struct fork *fork)
 {
 	struct sandbox *s = fork->parent;
 
@@ -93,7 +93,7 @@ static void fork_put_away(struct core_call *call)
 	if (fork->request)
 		vmproc_request_cancel(fork->request);
 	if (parent)
-		let_go(fork);
+		release_parent(fork);
 	for (unsigned i = 0; i < fork->n; i++)
 		child_fini(&fork->children[i]);
 	vmproc_image_put(fork->image);
@@ -267,7 +267,7 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 	}
 	fork->state = FORK_CHILDREN;
 	fork->image = image;
-	let_go(fork);
+	release_parent(fork);
 	start_children(fork);
 	fork_next(parent);
 }
@@ -336,27 +336,27 @@ void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 
 /* --- blank VMs and layers ------------------------------------------------------------------- */
 
-static void look_again(void *arg)
+static void begin_copy(void *arg)
 {
 	struct fork *fork = arg;
 
 	fork_next(fork->parent);
 }
 
-static void have_part(struct fork *fork)
+static void part_ready(struct fork *fork)
 {
 	if (--fork->missing)
 		return;
 	fork->state = FORK_WAITING;
 	/* Not from inside an event of the parent's running call. */
-	deferred_run(&fork->call->core->deferred, &fork->deferred, look_again, fork);
+	deferred_run(&fork->call->core->deferred, &fork->deferred, begin_copy, fork);
 }
 
 static void on_blank_ready(void *arg)
 {
 	struct child *child = arg;
 
-	have_part(child->fork);
+	part_ready(child->fork);
 }
 
 static void on_blank_died(void *arg, const char *reason)
@@ -387,7 +387,7 @@ static void on_layers(void *arg, struct disk_job *layers)
 	fork->writable = take_fd(&layers->fds[fork->n]);
 	for (unsigned i = 0; i < fork->n; i++)
 		fork->children[i].writable = take_fd(&layers->fds[i]);
-	have_part(fork);
+	part_ready(fork);
 }
 
 static void take_blanks(struct fork *fork)
@@ -412,7 +412,7 @@ static void take_blanks(struct fork *fork)
 		child->blank = vmproc_spawn(&c->vms, &spec, &blank_owner, child);
 	}
 	for (; ready; ready--)
-		have_part(fork);
+		part_ready(fork);
 }
 
 /* --- the call ------------------------------------------------------------------------------- */

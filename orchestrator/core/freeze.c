@@ -93,7 +93,7 @@ static void stop_waiting(struct freeze *fr)
 		list_add_tail(&fr->core->freeze_turns, &t->freeze_turn);
 }
 
-static void give_slot_back(struct freeze *fr)
+static void release_slot(struct freeze *fr)
 {
 	loop_timer_clear(fr->core->loop, &fr->slot_limit);
 	fr->core->n_freezing -= fr->has_slot;
@@ -104,7 +104,7 @@ static void on_slot_limit(void *arg)
 {
 	struct freeze *fr = arg;
 
-	give_slot_back(fr);
+	release_slot(fr);
 	freeze_next(fr->core);
 }
 
@@ -130,7 +130,7 @@ static void leave(struct freeze *fr)
 		fr->owner->freezing--;
 	if (fr->state == FREEZE_WAITING)
 		stop_waiting(fr);
-	give_slot_back(fr);
+	release_slot(fr);
 }
 
 /* --- freeing -------------------------------------------------------------------------------- */
@@ -222,7 +222,7 @@ static void thawed(struct freeze *fr)
 	freeze_next(c);
 }
 
-static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
+static void on_resumed(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	if (!error) /* else the VM's owner learns of its death next */
 		thawed(arg);
@@ -239,9 +239,9 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 		job_free(fr->job);
 	fr->job = NULL;
 	if (fr->state == FREEZE_WRITING) {
-		give_slot_back(fr);
+		release_slot(fr);
 		fr->state = FREEZE_THAWING;
-		vmproc_run(s->vm, on_runs, fr);
+		vmproc_run(s->vm, on_resumed, fr);
 	} else {
 		thawed(fr);
 	}
@@ -477,7 +477,7 @@ static bool is_unwanted(const struct freeze *fr)
 }
 
 /* Returns the first freeze of the tenant that may begin, and drops unwanted ones. */
-static struct freeze *first_of(struct tenant *t)
+static struct freeze *first_freeze_of(struct tenant *t)
 {
 	list_each_safe (pos, &t->freezes) {
 		struct freeze *fr = container_of(pos, struct freeze, waiting);
@@ -502,7 +502,7 @@ static struct freeze *choose(struct core *c)
 		return NULL;
 	list_each_safe (pos, &c->freeze_turns) {
 		struct tenant *t = container_of(pos, struct tenant, freeze_turn);
-		struct freeze *fr = t->freezing < AT_ONCE ? first_of(t) : NULL;
+		struct freeze *fr = t->freezing < AT_ONCE ? first_freeze_of(t) : NULL;
 
 		if (fr && !t->freezing)
 			return fr;

@@ -12,7 +12,7 @@
 #define DIAL_LIMIT_MS 30000 /* the guest may be slow */
 #define LOST_MS	      500   /* if the VM died, its end is reported within this time */
 #define TOUCH_MS      1000
-#define PIECE	      (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
+#define DATA_CHUNK    (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
 
 /* --- idle connections ----------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ static void idle_conn_keep(struct sandbox *s, struct agent *agent)
 	agent_resume(agent);
 	s->idle_conn_timer.fn = on_idle_conns_old;
 	s->idle_conn_timer.arg = s;
-	loop_timer_set(s->core->loop, &s->idle_conn_timer, OP_SPARE_MS);
+	loop_timer_set(s->core->loop, &s->idle_conn_timer, IDLE_CONN_MS);
 }
 
 static struct agent *idle_conn_take(struct sandbox *s)
@@ -113,7 +113,7 @@ static void guest_op_put_away(struct core_call *call)
 	free(op);
 }
 
-static void guest_op_over(struct core_call *call)
+static void guest_op_finished(struct core_call *call)
 {
 	struct guest_op *op = call->op;
 	struct sandbox *s = op->sandbox;
@@ -244,7 +244,7 @@ static void refused(struct guest_op *op, const struct agent_frame *frame)
 
 /* --- in progress ---------------------------------------------------------------------------- */
 
-static void on_late(void *arg)
+static void on_deadline(void *arg)
 {
 	struct guest_op *op = arg;
 	uint32_t timeout_ms = op->kind->timeout_ms;
@@ -265,7 +265,7 @@ static void on_late(void *arg)
 }
 
 /* Notes that data moved; touches the sandbox at most once per TOUCH_MS. */
-static void moved(struct guest_op *op)
+static void note_progress(struct guest_op *op)
 {
 	uint64_t now = loop_now_ms(op->call->core->loop);
 
@@ -278,7 +278,7 @@ static void moved(struct guest_op *op)
 
 static void send_data(struct guest_op *op)
 {
-	size_t part = min_u64(op->data_left, PIECE), len;
+	size_t part = min_u64(op->data_left, DATA_CHUNK), len;
 	uint8_t *bytes;
 
 	if (!part)
@@ -296,7 +296,7 @@ static void send_data(struct guest_op *op)
 
 static void on_sent(void *arg)
 {
-	moved(arg);
+	note_progress(arg);
 	send_data(arg);
 }
 
@@ -314,7 +314,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct guest_op *op = arg;
 
-	moved(op);
+	note_progress(op);
 	if (frame->type == AGENT_ERROR)
 		refused(op, frame);
 	else if (frame->type == AGENT_DONE)
@@ -352,7 +352,7 @@ static void on_reached(void *arg)
 	send_request(arg);
 }
 
-static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_late,
+static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_deadline,
 						      on_sent};
 
 void guest_op_next(struct guest_op *op, int encoded)
@@ -451,7 +451,7 @@ static void guest_op_set_paused(struct core_call *call, bool paused)
 static const struct call_ops guest_op_ops = {
 	.passive = true,
 	.put_away = guest_op_put_away,
-	.finished = guest_op_over,
+	.finished = guest_op_finished,
 	.notify = guest_op_notify,
 	.abandon = guest_op_abandon,
 	.set_paused = guest_op_set_paused,

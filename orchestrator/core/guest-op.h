@@ -9,7 +9,7 @@
 
 #include "orchestrator/core/internal.h"
 
-#define OP_SPARE_MS	  15000
+#define IDLE_CONN_MS	  15000
 #define OPS_MAX		  32 /* at once in a sandbox; each has a process in the guest */
 #define LISTENERS_MAX	  64
 #define ALL_OPS_MAX	  512 /* each may hold 256 KiB of data in flight and 64 KiB of answers */
