@@ -58,7 +58,7 @@ def service_log() -> list[str]:
 
 def stalls(log: list[str]) -> str:
     """The last reports on VMs that stood still."""
-    begins = [i for i, line in enumerate(log) if " stands still; a report on it follows " in line]
+    begins = [i for i, line in enumerate(log) if " is stalled; a report on it follows " in line]
     told = []
     for begin in begins[-STALLS_SHOWN:]:
         ends = (i for i in range(begin + 1, len(log)) if ": | " not in log[i])

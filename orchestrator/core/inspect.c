@@ -8,17 +8,17 @@
 #include "orchestrator/core/guest-op.h"
 #include "orchestrator/vm/look.h"
 
-#define AT_ONCE	  8    /* by themselves: each costs memory, a worker and the guest some time */
-#define PING_MS	  5000 /* for the agent to answer; a connection to it is a part of that */
+#define AT_ONCE	  8    /* automatic inspections; each costs memory, a worker and guest time */
+#define PING_MS	  5000 /* for the agent's answer, the connection included */
 #define OPS_SHOWN 20
 #define TEXT_MAX  (VM_LOOK_TEXT_MAX + (64u << 10))
-#define LINES_MAX 200 /* of a report in the log */
-#define BURST	  5   /* reports in the log at once, and one more for each */
+#define LINES_MAX 200 /* of one report in the log */
+#define BURST	  5   /* logged reports at once; one more is allowed each REFILL_MS */
 #define REFILL_MS 60000
 
 struct inspection {
 	struct core *core;
-	struct sandbox *sandbox; /* NULL: none, or it has gone meanwhile */
+	struct sandbox *sandbox; /* NULL: none, or it ended during the inspection */
 	struct list link;	 /* on core->inspections */
 	struct vmproc_look *look;
 	struct guest_link guest;
@@ -49,28 +49,29 @@ static unsigned count_of(const struct list *all)
 
 static void add_core(const struct core *c, struct report *r)
 {
-	report_add(r,
-		   "service: %zu sandboxes, %zu requests under way, %zu sandboxes on the way, %u "
-		   "creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not in the "
-		   "catalogue yet%s%s\n",
-		   c->n_sandboxes, c->n_requests, c->n_coming, count_of(&c->creates),
-		   count_of(&c->resumes), count_of(&c->freezes), count_of(&c->vms.waiting),
-		   c->n_unrecorded, c->building ? ", a template is built" : "",
-		   c->vms.warden_lost ? ", the warden is gone" : "");
+	report_add(
+		r,
+		"service: %zu sandboxes, %zu requests in flight, %zu sandboxes being created, %u "
+		"creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not yet in the "
+		"catalogue%s%s\n",
+		c->n_sandboxes, c->n_requests, c->n_coming, count_of(&c->creates),
+		count_of(&c->resumes), count_of(&c->freezes), count_of(&c->vms.waiting),
+		c->n_unrecorded, c->building ? ", a template is being built" : "",
+		c->vms.warden_lost ? ", the warden is gone" : "");
 }
 
 static void add_agent(const struct sandbox *s, struct report *r)
 {
 	report_add(r, "  connection to its agent: %s%s%s%s%s",
-		   s->guest.agent  ? "there"
-		   : s->guest.dial ? "being made"
+		   s->guest.agent  ? "open"
+		   : s->guest.dial ? "connecting"
 				   : "none",
 		   s->guest.agent && agent_is_sending(s->guest.agent) ? ", not all sent" : "",
 		   s->held ? ", held" : "", s->copying ? ", its VM is being copied" : "",
-		   s->guest_busy ? ", the guest may be at an earlier call" : "");
+		   s->guest_busy ? ", the guest may still run an earlier call" : "");
 	if (s->lost_ms)
 		report_add(r, ", lost %.1f s ago", seconds_since(s->core, s->lost_ms));
-	report_add(r, "; %zu bytes of a call are not taken yet\n", s->sending_bytes);
+	report_add(r, "; %zu bytes of a call are not sent yet\n", s->sending_bytes);
 }
 
 static void add_ops(const struct sandbox *s, struct report *r)
@@ -86,13 +87,13 @@ static void add_ops(const struct sandbox *s, struct report *r)
 
 		if (shown++ == OPS_SHOWN)
 			return;
-		report_add(r, "  %s for %.1f s: %s%s, something moved %.1f s ago\n",
+		report_add(r, "  %s for %.1f s: %s%s, last progress %.1f s ago\n",
 			   op->kind->listens ? "listener"
 			   : op->kind->file  ? "file operation"
 					     : "operation",
 			   seconds_since(call->core, call->began_ms),
-			   op->guest.dial    ? "connects"
-			   : op->guest.agent ? "waits for the agent"
+			   op->guest.dial    ? "connecting"
+			   : op->guest.agent ? "waiting for the agent"
 					     : "lost its connection",
 			   op->paused ? ", paused by its client" : "",
 			   seconds_since(call->core, op->touched_ms));
@@ -165,7 +166,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	struct inspection *i = arg;
 
 	if (frame->type != AGENT_DONE)
-		return; /* a terminal */
+		return; /* AGENT_PTY: one entry of the list */
 	i->found.agent_answers = true;
 	report_add(&i->report,
 		   "its agent answers: connected after %.3f ms, its list of terminals came %.3f ms "
@@ -206,7 +207,7 @@ static void on_late(void *arg)
 	end_ping(i);
 }
 
-/* The list of terminals is what the agent's own loop answers, whatever Python is doing. */
+/* Asks for the list of terminals: the agent's own loop answers that, whatever Python is doing. */
 static void on_reached(void *arg)
 {
 	struct inspection *i = arg;
@@ -222,11 +223,12 @@ static const struct guest_link_events guest_events = {
 	.late = on_late,
 };
 
-/* A VM process that does not answer is not asked to connect: it would be given up for that. */
+/* Returns why the agent can't be asked; NULL: it can. A VM process that does not answer is not
+ * asked to connect, since a failed request would end the VM. */
 static const char *why_not_asked(const struct inspection *i)
 {
 	if (!i->sandbox)
-		return "the VM is no sandbox's, or not any more";
+		return "the VM belongs to no sandbox, or its sandbox ended";
 	if (!i->found.vm_answers)
 		return "the VM process does not answer";
 	if (!vmproc_is_running(i->sandbox->vm))
@@ -278,12 +280,13 @@ struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sa
 		i->look = vmproc_look(vm, on_looked, i);
 	if (i->look)
 		return i;
-	report_add(&i->report, vm ? "no memory for a look at its VM\n" : "it has no VM\n");
+	report_add(&i->report, vm ? "no memory to inspect its VM\n" : "it has no VM\n");
 	deferred_run(&c->deferred, &i->deferred, notify, i);
 	return i;
 }
 
-/* Inspections of the sandbox go on without it. A look at its VM ends by itself. */
+/* Detaches inspections from the ending sandbox; they continue without it. An inspection of its VM
+ * ends by itself. */
 static void fail_side_calls(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &s->core->inspections) {
@@ -315,7 +318,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 	call_finish(call, NULL);
 }
 
-/* "12": the VM in slot 12. */
+/* Finds a VM by its slot number, as "12". Returns false when the slot is empty. */
 static bool find_slot(struct core *c, const char *name, struct vmproc **vm)
 {
 	unsigned slot;
@@ -375,8 +378,8 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 	}
 	failure_set(
 		&f, 404, "not_found", 0,
-		"there is no sandbox %.60s, nor a VM in a slot of that number: `ramet ls` shows "
-		"those there are",
+		"there is no sandbox %.60s and no VM in a slot of that number: `ramet ls` lists "
+		"the sandboxes",
 		name);
 	call_finish(call, &f);
 	return call;
@@ -384,7 +387,7 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 
 /* --- the log -------------------------------------------------------------------------------- */
 
-/* A tenant whose guests stand still can't fill the log with reports on them. */
+/* Limits the rate of reports, so that a tenant with stalled guests can't fill the log. */
 static bool may_log(struct core *c)
 {
 	struct stall_reports *s = &c->stall_reports;
@@ -407,12 +410,12 @@ void stall_log(struct core *c, const char *what, const char *text)
 	unsigned lines = 0;
 
 	if (!may_log(c)) {
-		log_warn("%s stands still; its report is left out, for %d were written lately: "
-			 "`ramet inspect` shows how it is now",
+		log_warn("%s is stalled; its report is left out, since %d were logged recently: "
+			 "`ramet inspect` shows its current state",
 			 what, BURST);
 		return;
 	}
-	log_warn("%s stands still; a report on it follows (%u others were left out)", what,
+	log_warn("%s is stalled; a report on it follows (%u others were left out)", what,
 		 c->stall_reports.left_out);
 	c->stall_reports.left_out = 0;
 	for (; *text && lines < LINES_MAX; lines++) {

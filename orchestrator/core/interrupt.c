@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* KeyboardInterrupt for the running call, over a connection of its own. */
+/* Interrupts: each raises KeyboardInterrupt in the running call, over a separate connection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void finish(struct interrupt *i, const char *error_text)
 
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
-	finish(arg, frame->type == AGENT_DONE ? NULL : "the guest's agent refused it");
+	finish(arg, frame->type == AGENT_DONE ? NULL : "the guest's agent refused the interrupt");
 }
 
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
@@ -65,7 +65,8 @@ static const struct guest_link_events guest_events = {
 	.late = on_late,
 };
 
-/* Each holds a connection to the guest. */
+/* Returns whether the sandbox has WAITING_MAX pending interrupts; each holds a connection to the
+ * guest. */
 static bool too_many(const struct sandbox *s)
 {
 	unsigned n = 0;
@@ -89,11 +90,12 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	call->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (s && s->state == SBX_ADOPTING) {
-		failure_set(&f, 503, "not_ready", 1, "the sandbox is being found again");
+		failure_set(&f, 503, "not_ready", 1,
+			    "the sandbox is being reconnected after a restart of the service");
 		s = NULL;
 	} else if (s && too_many(s)) {
 		failure_set(&f, 429, "queue_full", 1,
-			    "%d interrupts are on their way to this sandbox already", WAITING_MAX);
+			    "%d interrupts are pending for this sandbox already", WAITING_MAX);
 		s = NULL;
 	}
 	if (!s) {

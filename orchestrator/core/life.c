@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tells what becomes of sandboxes to who keeps account of it. */
+/* Reports the life events of sandboxes to the registered observer. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which sandbox was forked from which. Each knows the ids of its ancestors, oldest first with a
- * space between them; those that have ended are left out when it is forked. Of those that live
- * there is a struct descent for each pair, since a merge makes more of it than a tree: who descends
- * from the winner then descends from the parent, but the ids between the two are ancestors still.
+ * Records which sandbox was forked from which. Each sandbox stores the ids of its ancestors, oldest
+ * first, separated by spaces; a fork leaves out the ids of ancestors that have ended. For each pair
+ * of a living ancestor and a living descendant there is a struct descent. A tree of parents would
+ * not suffice because of merges: a descendant of the winner then descends from the parent, but the
+ * sandboxes between the two remain its ancestors.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "orchestrator/core/internal.h"
 
-/* The next id from *at on, which moves past it; false at the end. */
+/* Copies the next id at *at and moves *at past it; returns false at the end. */
 static bool next_id(const char **at, char id[SANDBOX_ID_LEN + 1])
 {
 	*at += strspn(*at, " ");
@@ -42,7 +43,7 @@ static void append(char *list, const char *id)
 
 char *lineage_of_child(const struct sandbox *parent)
 {
-	/* All elders are among its ancestors. */
+	/* The elders are a subset of the parent's ancestors, which bounds the length. */
 	char *list = must_alloc(strlen(parent->ancestors) + SANDBOX_ID_LEN + 2);
 
 	list_each (pos, &parent->elders)
@@ -90,7 +91,7 @@ static void drop_elders(struct sandbox *s)
 		descent_free(container_of(s->elders.next, struct descent, of_heir));
 }
 
-/* Makes the last of its elders its parent. */
+/* Makes the most recent living ancestor the sandbox's parent. */
 static void find_parent(struct sandbox *s)
 {
 	struct sandbox *parent = NULL;

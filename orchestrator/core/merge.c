@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A merge: the id of a sandbox moves to the VM of one of its descendants. First in the catalogue,
- * by one transaction, then here, at once: no other call sees anything between.
+ * A merge moves a sandbox's id to the VM of one of its descendants: first in the catalogue, in one
+ * transaction, then in memory, within the same turn of the loop. No other call sees a state in
+ * between.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static size_t count_heirs(const struct sandbox *s)
 	return n;
 }
 
-/* Who descends from the winner descends from the parent instead. */
+/* Computes the new ancestors of the winner's descendants, which then descend from the parent.
+ * Returns the number of `lines`; their strings belong to the caller. */
 static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
 			    struct store_line *lines)
 {
@@ -34,7 +36,7 @@ static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
 	return n;
 }
 
-/* Keeps the new lists, or throws them away. */
+/* Applies the new ancestor lists, or frees them unless `keep`. */
 static void apply_lines(struct sandbox *s, const struct store_line *lines, size_t n, bool keep)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -49,7 +51,7 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 	}
 }
 
-/* All that hangs on the parent's VM goes; the winner's comes in its place. */
+/* Drops the parent's VM with its connections and gives the parent the winner's VM. */
 static void move_vm(struct sandbox *parent, struct sandbox *winner)
 {
 	struct vmproc *old = parent->vm;
@@ -70,7 +72,8 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	vmproc_drop(old, NULL, NULL);
 }
 
-/* No number is given twice under the parent's id. */
+/* Returns the higher of both event numbers, so that no number is used twice under the parent's
+ * id. */
 static uint64_t deferred_seq(const struct sandbox *parent, const struct sandbox *winner)
 {
 	return parent->seq > winner->seq ? parent->seq : winner->seq;
@@ -81,8 +84,8 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	uint64_t seq = deferred_seq(parent, winner);
 	struct failure f;
 
-	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s meanwhile", winner->id,
-		    parent->id);
+	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s during the call",
+		    winner->id, parent->id);
 	sandbox_fail_side_calls(parent, &f);
 	list_move_all(&parent->interrupts, &winner->interrupts);
 	sandbox_fail_side_calls(winner, &f);
@@ -136,7 +139,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		return false;
 	}
 	c->stats.merges++;
-	log_info("sandbox %s: goes on with the VM of %s, slot %u", parent->id, winner->id,
+	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
 	life_notify(parent, LIFE_MERGED, winner->id, NULL, NULL);
 	move(parent, winner, &m);

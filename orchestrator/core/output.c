@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What gives way when held output is over its budget: of the tenant that holds most, the oldest
- * events, and when there are none left, lines that are held because their end has not come.
+ * Frees held output when the budget is exceeded. The tenant that holds most loses its oldest events
+ * first; when it has none left, unfinished lines that are held until their end comes are cut.
  */
 #include "orchestrator/core/internal.h"
 
-#define DROP_LEAST (64u << 10) /* bytes of events at a time: each drop writes a diary anew */
+#define DROP_LEAST (64u << 10) /* bytes of events; each drop rewrites a journal */
 
 /* Returns the sandbox with the account's oldest event; NULL when there is no event. */
 static struct sandbox *oldest(const struct output_account *a)
@@ -45,7 +45,7 @@ static struct sandbox *with_long_line(const struct output_account *a)
 	return NULL;
 }
 
-/* From the loop, since each line that is cut is an event. */
+/* Runs deferred from the loop, since each line that is cut emits an event. */
 static void cut_lines(void *arg)
 {
 	struct core *c = arg;

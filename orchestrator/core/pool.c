@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shells and warm sandboxes, made ahead of need: one of each at a time, never while a client waits
- * for a VM, and more and more slowly while it fails. A shell has room for the largest of `sizes`.
- * Warm sandboxes are kept of the default template, of what is prepared ahead, and for a while of
- * what else was asked for. Those that nobody has asked for are background work.
+ * The pool: blank VMs and warm sandboxes, made ahead of need. It makes one of each at a time, never
+ * while a client waits for a VM, and backs off exponentially while that fails. A blank VM has room
+ * for the largest of `sizes`. The pool holds warm sandboxes of the default template, of templates
+ * prepared ahead, and for OTHERS_KEPT_MS of other templates that were requested. Making warm
+ * sandboxes that nobody has requested is background work.
  */
 #include <string.h>
 
 #include "base/num.h"
 #include "orchestrator/core/internal.h"
 
-#define REFILL_MS	 20  /* lets what took the last one run first */
-#define CALM_MS		 500 /* and its first calls, while the shelf is not empty */
+#define REFILL_MS	 20  /* lets the request that took the last item run first */
+#define CALM_MS		 500 /* lets its first calls run too, while the bucket is not empty */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
-#define OTHERS_MAX	 4	  /* shelves of what was asked for */
-#define OTHERS_KEPT_MS	 (600000) /* since they were asked for */
+#define OTHERS_MAX	 4	  /* buckets of requested templates */
+#define OTHERS_KEPT_MS	 (600000) /* since the last request */
 
 struct pool_item {
 	struct core *core;
 	struct list link;
-	struct vmproc *vm;	    /* a shell */
-	struct pool_bucket *bucket; /* of a warm sandbox; NULL: it went while this one is made */
+	struct vmproc *vm;	    /* the blank VM; NULL for a warm sandbox */
+	struct pool_bucket *bucket; /* of a warm sandbox; NULL: freed meanwhile */
 	struct warm *warm;
-	bool kept; /* it is on its shelf */
+	bool kept; /* it is in its bucket */
 };
 
 static struct pool_item *first(struct list *items)
@@ -68,7 +69,7 @@ void pool_check(struct core *c)
 	check_within(c, REFILL_MS);
 }
 
-/* Whether it may be tried now; else the refill comes back when it may. */
+/* Returns whether the back-off has passed; if not, schedules the refill for its end. */
 static bool may_try(struct core *c, const struct pool_pace *pace)
 {
 	uint64_t now = loop_now_ms(c->loop);
@@ -79,14 +80,15 @@ static bool may_try(struct core *c, const struct pool_pace *pace)
 	return false;
 }
 
-/* It was on the way when the last slot was asked for. */
+/* Frees a slot for a waiting client: one may have asked for the last slot while this item was
+ * made. */
 static void yield_if_wanted(struct core *c)
 {
 	if (!list_empty(&c->vms.waiting))
 		pool_yield(c);
 }
 
-/* --- shells --------------------------------------------------------------------------------- */
+/* --- blank VMs ------------------------------------------------------------------------------ */
 
 static void on_blank_ready(void *arg)
 {
@@ -107,7 +109,7 @@ static void on_blank_died(void *arg, const char *reason)
 	struct pool_item *item = arg;
 	struct core *c = item->core;
 
-	log_warn("a shell in slot %u died: %s", vmproc_slot(item->vm), reason);
+	log_warn("a blank VM in slot %u died: %s", vmproc_slot(item->vm), reason);
 	vmproc_drop(item->vm, NULL, NULL);
 	if (c->pool.spawning == item)
 		c->pool.spawning = NULL;
@@ -253,7 +255,7 @@ static struct pool_bucket *other_new(struct core *c, struct template *t, uint32_
 	return s;
 }
 
-/* What was not asked for the longest makes room for another. */
+/* Frees the least recently requested bucket when there are OTHERS_MAX of them. */
 static void forget_oldest(struct core *c)
 {
 	struct pool_bucket *oldest = NULL;
@@ -271,7 +273,7 @@ static void forget_oldest(struct core *c)
 		pool_bucket_free(c, oldest);
 }
 
-/* NULL: it has none, and none is kept. */
+/* Returns the bucket of a requested template, made if needed; NULL when the pool makes none. */
 static struct pool_bucket *other_of(struct core *c, struct template *t, uint32_t rootfs_gb)
 {
 	if (!c->config.pool_others || c->closing)
@@ -306,8 +308,8 @@ void pool_expect(struct core *c, struct template *t, uint32_t rootfs_gb)
 	pool_check(c);
 }
 
-/* No more than half of all VMs wait on shelves for good: without a free one, nothing is prepared.
- * One of each size comes before two of some. */
+/* At most half of all VMs stay in permanent buckets: without a free slot, nothing can be prepared.
+ * One warm sandbox of each size takes precedence over two of one size. */
 static uint32_t kept_most(const struct core *c)
 {
 	return c->vms.max_vms / 2;
@@ -376,7 +378,7 @@ uint32_t pool_warms(const struct core *c)
 
 /* --- both ----------------------------------------------------------------------------------- */
 
-/* Somebody waits for a VM. */
+/* Returns whether a client waits for a VM. */
 static bool is_wanted(const struct core *c)
 {
 	return !list_empty(&c->vms.waiting) || c->n_coming;
@@ -404,7 +406,8 @@ static bool wants_blank(struct core *c)
 	       may_try(c, &p->blank_pace);
 }
 
-/* What was not asked for any more, and what a template that is made anew left. */
+/* Frees buckets that were not requested for OTHERS_KEPT_MS, and empties those whose template is
+ * being rebuilt. */
 static void clear_others(struct core *c)
 {
 	uint64_t now = loop_now_ms(c->loop);

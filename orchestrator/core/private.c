@@ -18,12 +18,12 @@
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/config/tiers.h"
 
-#define KEPT_MS	       600000 /* without a sandbox of its tenant */
-#define COPIES_MOST    8      /* of a tenant: the one not used for longest makes room */
+#define KEPT_MS	       600000 /* time without a sandbox of the tenant */
+#define COPIES_MOST    8      /* for each tenant; the least recently used one is replaced */
 #define STEP_BYTES     (64u << 20)
 #define NAME_MAX_BYTES (TENANT_ID_LEN + 24)
 
-/* A file as it is now: what is written or replaced is another one. */
+/* Identifies a version of a file: a file that is written or replaced has another identity. */
 struct identity {
 	dev_t dev;
 	ino_t ino;
@@ -35,23 +35,23 @@ struct private_copy {
 	struct list link; /* on core->privates */
 	char tenant[TENANT_ID_LEN + 1];
 	char name[NAME_MAX_BYTES];
-	struct identity of; /* of what it is a copy; of one by a previous instance nobody knows */
-	dev_t dev;	    /* its own; ino is 0 until it is whole */
+	struct identity of; /* of the original; unknown for a previous instance's copy */
+	dev_t dev;	    /* of the copy; ino is 0 until it is complete */
 	ino_t ino;
-	int fd; /* for reading, of which VMs get duplicates; -1: no further VM is made from it */
+	int fd; /* read-only, VMs get duplicates; -1: no new VM uses the copy */
 	uint64_t bytes;
-	uint64_t unused_ms; /* since then its tenant has no sandbox; 0: it has */
+	uint64_t unused_ms; /* when the tenant's last sandbox was gone; 0: it has some */
 	struct private_job *job;
 	struct list waits;
 };
 
-/* A copy in the making; owned by the work, so that it outlives the core. */
+/* A copy in progress. It is owned by the worker job, so that it can outlive the core. */
 struct private_job {
-	struct core *core; /* NULL: nobody waits any more */
+	struct core *core; /* NULL: the core is gone */
 	struct private_copy *copy;
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;
-	int own; /* the copy, once it is whole, for reading */
+	int own; /* the complete copy, read-only */
 	struct file_walk walk;
 	bool begun, over;
 	struct stat made;
@@ -94,7 +94,8 @@ static struct private_copy *find(const struct core *c, const char *tenant,
 	return NULL;
 }
 
-/* True when it is such a copy itself, as that of a sandbox which was frozen and is resumed. */
+/* Returns whether the file is one of the tenant's copies already, as when a frozen sandbox is
+ * resumed. */
 static bool is_own(const struct core *c, const char *tenant, const struct stat *st)
 {
 	list_each (pos, &c->privates) {
@@ -125,7 +126,7 @@ static int begin_copy(struct private_job *job)
 		return dir;
 	job->out = openat(dir, job->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (job->out < 0 || fstat(job->in, &st) < 0)
-		return err_set(&job->err, errno, "make it");
+		return err_set(&job->err, errno, "create the copy");
 	job->begun = true;
 	return file_walk_begin(&job->walk, job->in, job->out, (uint64_t)st.st_size, &job->err);
 }
@@ -144,7 +145,8 @@ static void remove_file(const struct private_job *job)
 	unlink(path);
 }
 
-/* A VM process gets a descriptor that it can't write by. */
+/* Opens the finished copy read-only, so that a VM process can't write through its descriptor.
+ * Returns 1. */
 static int end_copy(struct private_job *job)
 {
 	char path[PATH_ROOM];
@@ -171,7 +173,7 @@ static void copy_step(void *arg)
 		remove_file(job);
 }
 
-/* Its blocks are freed by the close, unless a VM has it mapped. */
+/* Removes the file. The close frees its blocks, unless a VM has it mapped. */
 static void remove_work(void *arg)
 {
 	struct private_job *job = arg;
@@ -226,9 +228,9 @@ static void fail(struct private_copy *p, const char *text)
 	struct failure f;
 
 	failure_set(&f, 503, "private_copy", 5,
-		    "no copy of the image's memory can be made for this tenant: %.200s", text);
+		    "can't copy the image's memory for this tenant: %.200s", text);
 	log_error("%s", f.text);
-	list_del(&p->link); /* who asks again begins anew */
+	list_del(&p->link); /* the next request starts a new copy */
 	answer(p, &f);
 	free(p);
 }
@@ -264,11 +266,12 @@ static void drop(struct core *c, struct private_copy *p)
 
 	job->own = take_fd(&p->fd);
 	if (loop_work(c->loop, LOOP_BULK, remove_work, job_free, job) < 0)
-		job_free(job); /* the next start removes it */
+		job_free(job); /* the next start of the service removes the file */
 	forget(p);
 }
 
-/* False while all that the tenant may have are being made. */
+/* Drops the tenant's least recently used copy if it has COPIES_MOST. Returns false when all of them
+ * are still in progress. */
 static bool make_room(struct core *c, const char *tenant)
 {
 	struct private_copy *oldest = NULL;
@@ -335,7 +338,7 @@ bool private_ready(struct core *c, const char *tenant, int fd, const struct stat
 	if (!p)
 		p = start_copy(c, tenant, fd, &of);
 	if (!p || p->ino)
-		return true; /* private_take says what is wrong */
+		return true; /* private_take reports the error */
 	w->fn = fn;
 	w->arg = arg;
 	list_add_tail(&p->waits, &w->link);
@@ -356,7 +359,8 @@ int private_take(struct core *c, const char *tenant, int *fd, const struct stat 
 		return 0;
 	struct private_copy *p = find(c, tenant, &of);
 	if (!p || p->fd < 0)
-		return err_say(e, EAGAIN, "there is no copy of the image's memory for this tenant");
+		return err_say(e, EAGAIN,
+			       "no copy of the image's memory could be made for this tenant");
 	int own = fcntl(p->fd, F_DUPFD_CLOEXEC, 3);
 	if (own < 0)
 		return err_set(e, errno, "open the tenant's copy of the image's memory");
@@ -398,7 +402,8 @@ void privates_check(struct core *c)
 	}
 }
 
-/* VMs that run on may be forked, and their children map it as well. */
+/* Adopts a previous instance's copy if its tenant has sandboxes, since their forks map the file as
+ * well; else removes it. */
 static void load_one(struct core *c, int dir, const char *name)
 {
 	char tenant[TENANT_ID_LEN + 1] = "";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies of memory files that one tenant has for itself. VMs map their image's memory, so tenants
- * whose VMs come from one image share pages of the host's cache, and can tell by their timing which
- * of these another one reads (Flush+Reload). A file of its own has pages of its own.
+ * Private copies of memory files, one set for each tenant. VMs map their image's memory, so tenants
+ * whose VMs come from one image share pages of the host's page cache, and can tell by timing which
+ * of these another tenant reads (Flush+Reload). A private copy has separate pages.
  *
- * A copy is made when the tenant first needs it, used for all its VMs from that image, and removed
- * when the tenant has had no sandbox for a while. It has a name in STATE_DIR/private as long as a
- * VM may be made from it, for a VM process takes no memory file without one.
+ * A copy is made when the tenant first needs it, used for all the tenant's VMs from that image, and
+ * removed when the tenant has had no sandbox for a while. It has a name in STATE_DIR/private as
+ * long as a VM may be made from it, because a VM process accepts no memory file without a name.
  */
 #ifndef RAMET_ORCHESTRATOR_CORE_PRIVATE_H
 #define RAMET_ORCHESTRATOR_CORE_PRIVATE_H
@@ -26,28 +26,29 @@ struct private_wait {
 	void *arg;
 };
 
-/* True when the tenant's VMs are to have no memory file of others. */
+/* Returns whether the tenant's VMs must not map memory files of others. */
 bool tenant_is_private(const struct core *c, const char *tenant);
 
 /*
- * True when the tenant has its copy of the memory file `fd`, or `fd` is its own. Else one is made,
- * and `fn` comes from the loop: *f is NULL, or says why there is none. *st is of `fd`, by the
- * worker that opened it.
+ * Returns true when the tenant has a copy of the memory file `fd`, when `fd` is such a copy, or
+ * when no copy can be started (then private_take fails). Otherwise a copy is being made and `fn` is
+ * called from the loop; its `f` is NULL on success. `st` is the stat of `fd`, from the worker that
+ * opened it.
  */
 bool private_ready(struct core *c, const char *tenant, int fd, const struct stat *st,
 		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
 		   void *arg);
-/* Forgets a wait, if it is one. */
+/* Cancels a wait; does nothing if `w` is not waiting. */
 void private_unwait(struct private_wait *w);
-/* Replaces *fd by the tenant's copy of that file, which is open already. 0, or -errno with *e
- * filled. */
+/* Replaces *fd with a descriptor of the tenant's copy of that file and closes the old one. Returns
+ * 0, or -errno with *e filled. */
 int private_take(struct core *c, const char *tenant, int *fd, const struct stat *st, struct err *e);
-/* Bytes of the tenant's copies. */
+/* Returns the disk space of the tenant's copies, in bytes. */
 uint64_t private_bytes(const struct core *c, const char *tenant);
 
-/* Removes what a previous instance left for tenants without sandboxes, and keeps the rest. */
+/* Removes a previous instance's copies for tenants without sandboxes, and adopts the rest. */
 void privates_load(struct core *c);
-/* Every now and then: removes copies that are not used any more. */
+/* Removes copies that are no longer used. Called periodically. */
 void privates_check(struct core *c);
 void privates_free(struct core *c);
 

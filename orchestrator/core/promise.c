@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that was promised: the RAM of sandboxes, or what the VM is charged with where that is
- * more, since the images of its forks are held as well. When more is used than there is, the kernel
- * ends a VM; it is to be one of a tenant that has more than its share. If no tenant is over its
- * share, all of it fits, and nothing runs out: so there is always one of these, and a tenant that
- * keeps to its share loses no VM by what others do. Warm VMs are made before their
- * tenant is known, and the memory of a process that moves to another cgroup stays charged to the
- * first one: therefore marks, and not a cgroup for each tenant.
+ * Memory promised to sandboxes: the RAM of each, or the amount its VM is charged with if that is
+ * more, since the images of its forks count too.
+ *
+ * When the memory in use exceeds what the host has, the kernel kills a VM. It must be a VM of a
+ * tenant above its share. If no tenant is above its share, everything fits and memory does not run
+ * out; so there is always such a tenant when it does, and a tenant within its share loses no VM
+ * because of others.
+ *
+ * The VMs are marked with OOM scores instead of using a cgroup for each tenant: warm VMs are made
+ * before their tenant is known, and the memory of a process that moves to another cgroup stays
+ * charged to the first one.
  */
 #include <unistd.h>
 
 #include "orchestrator/core/internal.h"
 #include "orchestrator/core/private.h"
 
-#define CHECK_MS 500 /* after a change, so that many at once are one */
-#define OVERHEAD 16  /* one part of so many of the memory is not for sandboxes */
+#define CHECK_MS 500 /* delay after a change, which combines several changes */
+#define OVERHEAD 16  /* 1/16 of the memory is not for sandboxes */
 
 static uint64_t memory_mib(const struct core *c)
 {
@@ -23,13 +27,13 @@ static uint64_t memory_mib(const struct core *c)
 	return c->config.memory_mib ? c->config.memory_mib : pages * size >> 20;
 }
 
-/* Returns the VM of one of the tenant's sandboxes, NULL when it has none. */
+/* Returns the VM of the tenant's sandbox number `i`; NULL when it has none. */
 static struct vmproc *vm_of(const struct tenant *t, size_t i)
 {
 	return container_of(t->sandboxes.all[i], struct sandbox, listed)->vm;
 }
 
-/* Returns what the tenant's sandboxes need. */
+/* Returns the memory that the tenant's sandboxes need, in MiB. */
 static uint64_t need_mib(const struct tenant *t)
 {
 	uint64_t mib = 0;
@@ -53,7 +57,8 @@ static size_t count_tenants(const struct core *c)
 	return n;
 }
 
-/* A part is for page tables, the processes of VMs, and rametd itself. */
+/* Returns each tenant's share. 1/OVERHEAD of the memory is for page tables, the VM processes, and
+ * rametd itself. */
 static uint64_t share_mib(const struct core *c, size_t tenants)
 {
 	return memory_mib(c) / OVERHEAD * (OVERHEAD - 1) / tenants;
@@ -82,7 +87,8 @@ void promises_measured(void *arg)
 		mark_all(c);
 }
 
-/* A tenant that is alone harms itself only: nothing is measured for it. */
+/* Starts measuring all VMs; returns false when none is measured. A single tenant can only harm
+ * itself, so nothing is measured for it. */
 static bool measure_all(struct core *c)
 {
 	bool asked = false;
@@ -121,10 +127,9 @@ bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
 	mib += c->promised_mib + c->coming_mib;
 	if (mib <= most)
 		return true;
-	failure_set(
-		f, 503, "no_capacity", 10,
-		"the memory of this host is promised to other sandboxes: with this they would have "
-		"%llu of %llu MiB",
-		(unsigned long long)mib, (unsigned long long)most);
+	failure_set(f, 503, "no_capacity", 10,
+		    "the memory of this host is promised to other sandboxes: with this one, they "
+		    "would have %llu of %llu MiB",
+		    (unsigned long long)mib, (unsigned long long)most);
 	return false;
 }

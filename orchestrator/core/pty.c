@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Terminals of a guest, by its agent, which keeps them and what they put out. */
+/* Terminals of a guest. Its agent runs them and keeps their output. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,10 +10,10 @@
 #include "orchestrator/core/guest-op.h"
 
 #define TIMEOUT_MS	 30000
-#define START_TIMEOUT_MS 9000 /* the published client waits 10 s for its terminal */
-#define SILENCE_MS	 5000 /* a guest's agent that says nothing for so long has nothing to say */
-#define GATHER_MS	 5    /* what comes so soon behind the first piece goes with it */
-#define LIST_MAX	 256  /* AGENT_PTY_MAX, and more than any honest guest has */
+#define START_TIMEOUT_MS 9000 /* the published client waits 10 s for a new terminal */
+#define SILENCE_MS	 5000 /* without an answer from the agent, there is no output */
+#define GATHER_MS	 5    /* output this soon after the first bytes is returned too */
+#define LIST_MAX	 256  /* more than AGENT_PTY_MAX, which a correct guest never exceeds */
 
 static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS,
 						.missing_code = "no_such_pty"};
@@ -94,12 +94,12 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
 }
 
-/* --- input: as many requests, one after the other, as its bytes need ------------------------- */
+/* --- input: one request after the other, until all bytes are sent --------------------------- */
 
 struct input_op {
 	struct guest_op op;
 	char id[CORE_ID_LEN + 1];
-	const uint8_t *input; /* the caller's */
+	const uint8_t *input; /* owned by the caller */
 	size_t left;
 };
 
@@ -152,15 +152,15 @@ struct attach_op {
 	struct guest_op op;
 	struct pty_sink sink;
 	char id[CORE_ID_LEN + 1];
-	/* First it is looked for, since the attach to a silent one has no answer. */
+	/* The op lists the terminals first, since attaching to a silent terminal has no answer. */
 	bool looking, found;
-	unsigned n;	/* terminals that came meanwhile */
-	uint64_t place; /* asked for; then behind what came last */
+	unsigned n;	/* terminals listed so far */
+	uint64_t place; /* requested offset; then the end of the received output */
 	bool exited;
 	int exit_code;
 };
 
-/* False when the guest broke the rules. */
+/* Counts output. Returns false when the guest broke the protocol; the op has failed then. */
 static bool note_bytes(struct guest_op *op, const struct agent_frame *frame, uint64_t *place)
 {
 	if (frame->place < *place) {
@@ -207,7 +207,7 @@ static void on_attach_done(struct guest_op *op)
 	}
 }
 
-/* After the output nothing else may come. */
+/* Handles the frame after the output, which must be AGENT_EXIT. */
 static void on_exit_frame(struct guest_op *op, const struct agent_frame *frame, bool *exited,
 			  int *code)
 {
@@ -271,14 +271,14 @@ struct core_call *core_pty_attach(struct core *c, const char *tenant, const char
 			      agent_plain_bytes(AGENT_PTY_LIST, &op->bytes, &op->len));
 }
 
-/* --- read: an attach for a while ------------------------------------------------------------- */
+/* --- read: an attach with a time limit ------------------------------------------------------ */
 
 struct read_op {
 	struct guest_op op;
 	core_pty_read_fn *fn;
-	struct loop_timer limit; /* of the read, then of what is gathered behind the first piece */
+	struct loop_timer limit; /* of the read, then for bytes that follow the first ones */
 	uint64_t until_ms;
-	bool answered; /* by the agent, which says at once what is there now */
+	bool answered; /* by the agent, which sends the output it has at once */
 	uint8_t *data;
 	size_t len, max;
 	uint64_t next;
@@ -309,7 +309,8 @@ static void on_first_bytes(struct read_op *o, bool silent)
 		loop_timer_set(loop, &o->limit, o->until_ms > now ? o->until_ms - now : 0);
 }
 
-/* The pieces of an answer follow each other: behind a gap the next one begins. */
+/* Appends output that is contiguous with the output so far. A gap ends this read; the next read
+ * begins after it. */
 static void on_read_bytes(struct read_op *o, const struct agent_frame *frame)
 {
 	uint64_t next = o->len ? o->next : 0;
@@ -381,7 +382,7 @@ struct core_call *core_pty_read(struct core *c, const char *tenant, const char *
 	o->fn = fn;
 	o->max = read->max_bytes;
 	o->next = read->place;
-	o->data = malloc(o->max); /* its pages are there when output is */
+	o->data = malloc(o->max); /* its pages are allocated when they are written */
 	if (!o->data)
 		ret = -ENOMEM;
 	struct core_call *call = guest_op_start(op, tenant, id, ret);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What there is: the sandboxes that live, in order, in all and of each tenant, with what is counted
- * of them, and the pages in which the lists are read. Nothing here walks through all of them.
+ * The registry: ordered lists of the living sandboxes, of all and of each tenant, with their
+ * counters, and the pages in which clients read the lists. No function here walks through all
+ * sandboxes.
  */
 #include <string.h>
 
@@ -86,7 +87,7 @@ bool core_page(struct core *c, const struct list_name *list, size_t most, struct
 	return true;
 }
 
-/* The entries of the page that are left, up to `most`; `fn` tells one. */
+/* Passes up to `most` of the page's remaining entries to `fn`. Returns true when more remain. */
 static bool walk(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
 		 void (*fn)(void *arg, const struct listed *l), void *arg)
 {

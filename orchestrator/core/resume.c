@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A resume: a Space's files are opened, and read where their checksums are not known to be right; a
- * VM is filled from them as a fork's child is from its parent's image, so that it maps and does not
- * read them; then one change of the catalogue makes the Space a sandbox. Whatever fails before that
- * leaves the Space. Its files stay where they are for as long as the sandbox lives, which has them
- * mapped: if it is frozen again, they are linked, not copied.
+ * A resume opens a Space's files, and reads those whose checksums are not verified yet. It restores
+ * a VM from them as a fork restores a child from its parent's image: the VM maps the files instead
+ * of reading them. Then one change of the catalogue turns the Space into a sandbox. If a step
+ * before that fails, the Space remains. The Space's files stay in place while the sandbox lives,
+ * because its VM maps them: when the sandbox is frozen again, they are linked, not copied.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,29 +17,29 @@
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
-/* What workers are at; it outlives the resume, and the core. */
+/* The worker's part of a resume. It can outlive the resume and the core. */
 struct read_job {
-	struct resume *resume; /* NULL: nobody waits any more */
+	struct resume *resume; /* NULL: the resume was cancelled */
 	struct space_read read;
-	int writable; /* the VM's disk layer, once all is read well */
+	int writable; /* the VM's disk layer, created after all files were read */
 	struct err layer_err;
 };
 
 struct resume {
 	struct core_call *call;
-	struct space *space; /* NULL when it is a sandbox */
+	struct space *space; /* NULL once it is a sandbox */
 	struct space_resume how;
 	struct read_job *job;
 	struct space_manifest manifest;
 	struct vmproc_image *image;
-	struct stat memory; /* of its file */
+	struct stat memory; /* stat of its file */
 	struct private_wait private_wait;
-	int writable; /* the VM's disk layer; -1: none, for `layer_err` */
+	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
 	struct err layer_err;
 	struct warm *warm;
 	struct store_sync *sync;
 	char *tenant;
-	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before */
+	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
 };
 
 static void job_free(struct read_job *job)
@@ -80,7 +80,7 @@ static void fail(struct resume *r, const struct failure *f)
 
 /* --- the catalogue -------------------------------------------------------------------------- */
 
-/* All but the VM. */
+/* Makes the sandbox, without its VM. Returns NULL when there is no memory. */
 static struct sandbox *sandbox_of(struct resume *r)
 {
 	const struct space *p = r->space;
@@ -107,7 +107,7 @@ static void on_synced(void *arg, int error)
 
 	r->sync = NULL;
 	if (error)
-		log_error("the resume of a space can't be written to disk: %s", strerror(-error));
+		log_error("the resume of a space can't be flushed to disk: %s", strerror(-error));
 	call_finish(r->call, NULL);
 }
 
@@ -164,7 +164,7 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 		complete(r, w);
 		return;
 	}
-	failure_set(&f, 503, "vm_failed", 5, "space %s could not be run, it is kept: %.180s",
+	failure_set(&f, 503, "vm_failed", 5, "space %s could not be started and is kept: %.180s",
 		    r->space->id, text);
 	fail(r, &f);
 }
@@ -178,7 +178,7 @@ static int make_image(struct resume *r, struct space_read *read)
 	struct space_manifest *m = &read->manifest;
 
 	if (!size_equal(&m->size, &r->space->size) || strcmp(m->template, r->space->template) != 0)
-		return err_say(&read->err, EINVAL, "its manifest is that of another Space");
+		return err_say(&read->err, EINVAL, "its manifest belongs to another Space");
 	for (unsigned i = 0; i < image.nfds; i++)
 		image.fds[i] = take_fd(&read->fds[i]);
 	r->image = vmproc_image_of(&image);
@@ -195,7 +195,7 @@ static void start_vm(struct resume *r)
 
 	if (r->writable < 0) {
 		failure_set(&f, 503, "resume_failed", 5,
-			    "space %s can't be resumed, it is kept: %.180s", r->space->id,
+			    "space %s can't be resumed and is kept: %.180s", r->space->id,
 			    r->layer_err.text);
 		fail(r, &f);
 		return;
@@ -208,7 +208,8 @@ static void start_vm(struct resume *r)
 	r->warm = warm_make(c, &from, on_warm, r);
 }
 
-/* A Space may have the memory file of a template, from before its tenant was to have its own. */
+/* Replaces the image's memory file with the tenant's copy. A Space may have a template's memory
+ * file if it was frozen before its tenant required private memory. */
 static void on_private(void *arg, const struct failure *f)
 {
 	struct resume *r = arg;
@@ -220,7 +221,7 @@ static void on_private(void *arg, const struct failure *f)
 	} else if (private_take(r->call->core, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
 				&r->memory, &e) < 0) {
 		failure_set(&failed, 503, "resume_failed", 5,
-			    "space %s can't be resumed, it is kept: %.180s", r->space->id, e.text);
+			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
 		fail(r, &failed);
 	} else {
 		start_vm(r);
@@ -262,7 +263,7 @@ static void on_read(struct resume *r, struct read_job *job)
 			    p->id, read->err.text);
 	} else {
 		failure_set(&f, 503, "resume_failed", 5,
-			    "space %s can't be resumed, it is kept: %.160s", p->id, read->err.text);
+			    "space %s can't be resumed and is kept: %.160s", p->id, read->err.text);
 	}
 	fail(r, &f);
 }
@@ -278,7 +279,7 @@ static void work(void *arg)
 		job->writable = disk_layer_new(job->read.state_dir, &job->layer_err);
 }
 
-/* False: there is no memory for more work. */
+/* Schedules the next step; returns false when there is no memory for it. */
 static bool go_on(struct core *c, struct read_job *job)
 {
 	return loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0;
@@ -312,8 +313,8 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 		failure_set(f, 409, "busy", 1, "space %s is being resumed already", p->id);
 	else if (how->says_egress && how->egress && !p->egress)
 		failure_set(f, 409, "egress_closed", 0,
-			    "space %s was frozen from a sandbox without a way to the network, and "
-			    "can't be given one",
+			    "space %s was frozen from a sandbox without network access and "
+			    "can't be given it",
 			    p->id);
 	else
 		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
@@ -322,7 +323,8 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 	return false;
 }
 
-/* Its sandbox, when it is there already, lives on: it is all there is of the Space. */
+/* Abandons the call. A sandbox that exists already lives on, since the Space exists only as that
+ * sandbox now. */
 static void resume_abandon(struct core_call *call)
 {
 	call->abandoned = true;
@@ -391,7 +393,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	return call;
 }
 
-/* The Space that it was has files that it used until now. */
+/* Removes the files of the Space that the sandbox was resumed from, when the sandbox ends. */
 static void on_shed(struct sandbox *s)
 {
 	if (s->space[0] && s->state >= SBX_ENDING)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a tenant holds: from the VM it gets to what is said of it when it is gone. */
+/* A sandbox, from the time it gets its VM until the record of its end is all that remains. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,21 +9,22 @@
 #include "base/fd.h"
 #include "orchestrator/core/inspect.h"
 
-/* A VM whose process does nothing for so long is ended, with somebody's work in it. After a restart
- * of the service all VMs are dialed at once, on a machine that has just been in trouble. */
+/* A VM whose process makes no progress for this time is ended, with the tenant's work in it. After
+ * a restart of the service all VMs are dialed at once, perhaps on an overloaded host, so the limit
+ * is higher then. */
 #define DIAL_STILL_MS  15000
 #define ADOPT_STILL_MS 60000
 #define ADOPT_RETRY_MS 1000
-/* A new sandbox runs ahead of the others until its first call ends, but no longer than this: a
- * tenant who forks in a loop would starve the neighbours. */
+/* A new sandbox has priority over others until its first call ends, at most for this time:
+ * otherwise a tenant that forks in a loop would take the CPU from its neighbours. */
 #define HEAD_START_MS	2000
 #define REDIAL_FIRST_MS 50
 #define REDIAL_MAX_MS	10000
-#define REDIAL_CALM_MS	60000 /* a connection that held so long was a good one */
+#define REDIAL_CALM_MS	60000 /* a connection that lasted this long resets the back-off */
 
-#define CLOCKS_SLACK_MS 5 /* two clocks, read one after the other, differ by less */
+#define CLOCKS_SLACK_MS 5 /* two clocks read in a row differ by less */
 
-/* Has the rooms above do what they do then, the lowest first. */
+/* Calls the hook of each room above, the lowest first. */
 #define RUN_HOOKS(s, hook, ...)                                                                    \
 	for (const struct sandbox_hooks *const *at_ = (s)->core->hooks; *at_; at_++)               \
 		if ((*at_)->hook)                                                                  \
@@ -114,7 +115,9 @@ struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id,
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 {
 	if (s->state == SBX_ADOPTING)
-		failure_set(f, 503, "not_ready", 1, "sandbox %s is being found again", s->id);
+		failure_set(f, 503, "not_ready", 1,
+			    "sandbox %s is being reconnected after a restart of the service",
+			    s->id);
 	else if (s->state == SBX_FREEZING)
 		failure_set(f, 409, "freezing", 0, "sandbox %s is being frozen", s->id);
 	else
@@ -172,7 +175,7 @@ void sandbox_set_env(struct sandbox *s, const void *env, size_t len)
 		s->env_list[i++] = at;
 }
 
-/* False, and `*field` is as it was, when there is no memory. */
+/* Replaces `*field`; returns false and leaves it unchanged when there is no memory. */
 static bool replace_text(char **field, const char *text)
 {
 	char *copy = strdup(text);
@@ -206,7 +209,7 @@ void sandbox_drop_agent(struct sandbox *s)
 	RUN_HOOKS(s, agent_dropped, s);
 }
 
-/* Gives up all but the record of what it was. */
+/* Frees everything except the record of the sandbox. */
 static void shed(struct sandbox *s)
 {
 	loop_timer_clear(s->core->loop, &s->lifetime);
@@ -295,7 +298,8 @@ void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
 	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 }
 
-/* A persistent one is frozen, which it can be once its agent is reached. */
+/* Freezes a persistent sandbox instead of ending it, once its agent is connected. Returns false
+ * when it is not persistent. */
 static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
 {
 	if (!s->persistent)
@@ -325,7 +329,7 @@ static void on_idle(void *arg)
 
 	if (freezes_instead(s, &s->idle))
 		return;
-	snprintf(text, sizeof(text), "nothing was done in it for %u s", s->idle_timeout_s);
+	snprintf(text, sizeof(text), "it was idle for %u s", s->idle_timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
 
@@ -371,7 +375,7 @@ void sandbox_touch(struct sandbox *s)
 
 /* --- VM and agent --------------------------------------------------------------------------- */
 
-static void on_vm_ready(void *arg) /* of an adopted VM */
+static void on_vm_ready(void *arg) /* for an adopted VM */
 {
 	sandbox_dial(arg);
 }
@@ -400,7 +404,8 @@ static void redial(void *arg)
 	sandbox_dial(arg);
 }
 
-/* A guest can break each connection as soon as it is made: only the first new one comes at once. */
+/* Schedules a new connection. A guest can break each one as soon as it is made, so only the first
+ * is attempted at once; then the delay doubles. */
 static void redial_soon(struct sandbox *s)
 {
 	uint64_t now = loop_now_ms(s->core->loop);
@@ -415,8 +420,9 @@ static void redial_soon(struct sandbox *s)
 		s->redial_ms = REDIAL_MAX_MS;
 }
 
-/* The next call is not to wait for a handshake. Whether it was the connection alone that broke or
- * the VM is dead shows when the new one is there, or not. */
+/* Drops the broken connection and reconnects at once, so that the next call need not wait for a
+ * handshake. Whether only the connection broke or the VM is dead shows when the new connection
+ * succeeds or fails. */
 void sandbox_lose_agent(struct sandbox *s, const char *reason)
 {
 	log_warn("sandbox %s: connection to its agent lost: %s", s->id, reason);
@@ -450,8 +456,8 @@ static void on_agent_lost(void *arg, enum guest_lost how, const char *text)
 		return;
 	}
 	if (how == GUEST_UNREACHED && !vmproc_is_running(s->vm))
-		return; /* the VM's death is told next */
-	snprintf(reason, sizeof(reason), "its guest can't be reached: %.180s", text);
+		return; /* on_vm_died follows */
+	snprintf(reason, sizeof(reason), "can't connect to its guest: %.180s", text);
 	on_vm_died(s, reason);
 }
 
@@ -513,7 +519,7 @@ void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 	on_vm_gone(s);
 }
 
-/* It is told that it has ended. */
+/* Fails the ended sandbox's calls, sheds its state and drops its VM. */
 static void leave(struct sandbox *s)
 {
 	struct failure f;
@@ -570,7 +576,8 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 	call->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (!s) {
-		/* One that was merged lives on under another id: its owner may let go of it. */
+		/* A merged sandbox lives on under another id. Deleting the old id succeeds, so that
+		 * its owner can release it. */
 		call_finish(call, strcmp(f.code, "merged") ? &f : NULL);
 		return call;
 	}
@@ -587,19 +594,21 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 /* --- views ---------------------------------------------------------------------------------- */
 
-/* A call that an earlier life began, while its guest is not reached yet. */
+/* Returns whether a call from a previous instance is running while the guest is not connected
+ * yet. */
 static bool goes_on(const struct sandbox *s)
 {
 	return s->state == SBX_ADOPTING && !list_empty(&s->calls);
 }
 
-/* Returns a moment of the boot-time clock by the wall clock. The distance of the clocks is measured
- * each time, but kept until one was set: measurements differ by a millisecond. */
+/* Converts a time of the boot-time clock to the wall clock. The offset of the clocks is measured
+ * each time, but the stored value is kept until a clock was set, since measurements differ by a
+ * millisecond. */
 static int64_t to_realtime(struct core *c, uint64_t boottime)
 {
 	uint64_t before = boottime_ms();
 	int64_t distance = realtime_ms() - (int64_t)before;
-	bool is_exact = boottime_ms() - before <= 1; /* this thread ran all the time */
+	bool is_exact = boottime_ms() - before <= 1; /* no preemption in between */
 
 	if (!c->clocks_ms || (is_exact && llabs(distance - c->clocks_ms) > CLOCKS_SLACK_MS))
 		c->clocks_ms = distance;
@@ -638,7 +647,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 	view->n_children = s->children.n;
 }
 
-/* Good until the next call. */
+/* Returns the ids of the first children. The array is valid until the next call. */
 static const char *const *children_of(struct core *c, const struct sandbox *s)
 {
 	size_t n = s->children.n < CHILDREN_SHOWN ? s->children.n : CHILDREN_SHOWN;

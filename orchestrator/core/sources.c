@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The templates there are, as a worker found them last: at the start, every now and then, and for
- * each list that is asked for. A list waits for a look that began after it was asked for, and all
- * that are asked for during one look share the next. A create looks for its own template itself.
+ * The available templates, as a worker last found them. A worker searches at the start,
+ * periodically, and for each list that a client requests. A list waits for a search that began
+ * after the request; all lists requested during one search share the next. A create searches for
+ * its template itself.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static void add(struct sources *s, const struct config *config, const char *name
 
 	known->ret = source_find(config, name, &known->source, &e);
 	snprintf(known->reason, sizeof(known->reason), "%s", e.text);
-	s->n += known->ret != -ENOENT; /* removed just now */
+	s->n += known->ret != -ENOENT; /* -ENOENT: removed meanwhile */
 }
 
 static struct sources *sources_read(const struct config *config)

@@ -55,7 +55,7 @@ static void remove_dir(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Root file systems that no Space uses, and half made ones: while nobody is at work. */
+/* Removes root file systems that no Space uses, and incomplete ones. No freeze may be running. */
 static void sweep_bases(const char *state_dir)
 {
 	struct err e;
@@ -74,8 +74,8 @@ static void sweep_bases(const char *state_dir)
 		closedir(d);
 }
 
-/* Under the name of a half-written one first: what is left when this is broken off is no lost
- * Space. */
+/* Renames the directory to its temporary name before removing it, so that an interrupted removal
+ * does not leave a lost Space. Returns true when both names are gone. */
 static bool remove_named(int parent, const char *name, const char *tmp)
 {
 	renameat(parent, name, parent, tmp);
@@ -115,7 +115,7 @@ static void add_name(struct names *names, const char *name)
 	snprintf(names->all[names->n++], NAME_ROOM, "%s", name);
 }
 
-/* Reads all names before any is changed. Entries not named like a Space are left alone. */
+/* Reads all names, before any is changed. Ignores entries that are not named like a Space. */
 static int read_names(int parent, struct names *out, struct err *e)
 {
 	DIR *d = fdopendir(dup(parent));
@@ -131,7 +131,7 @@ static int read_names(int parent, struct names *out, struct err *e)
 	return 0;
 }
 
-/* Cuts `suffix` off `name` when it ends so. */
+/* Removes `suffix` from the end of `name`; returns false if it is not there. */
 static bool cut(char *name, const char *suffix)
 {
 	size_t len = strlen(name), tail = strlen(suffix);
@@ -142,8 +142,8 @@ static bool cut(char *name, const char *suffix)
 	return true;
 }
 
-/* Returns since when it is lost. A time in the future, or more than a year ago, comes from a wrong
- * clock: the days count from now on. */
+/* Returns when the Space was lost, in ms since the epoch. A time in the future or more than a year
+ * ago comes from a wrong clock: then the retention period starts now. */
 static int64_t lost_since(int parent, const char *lost)
 {
 	const int64_t now = realtime_ms();
@@ -173,13 +173,14 @@ static void sweep_one(int parent, const char *name, const struct spaces_sweep *s
 
 	snprintf(id, sizeof(id), "%s", name);
 	bool half = cut(id, TMP), was_lost = cut(id, LOST);
-	/* Somebody's copy of a Space: its name cut to the length of an id would be the Space's. */
+	/* A copy of a Space made by hand: its name cut to the length of an id would be the
+	 * Space's. */
 	if (strlen(id) > SANDBOX_ID_LEN)
 		return;
 	snprintf(lost, sizeof(lost), "%s" LOST, id);
 	if (s->is_space(s->arg, id)) {
 		if ((half || was_lost) && renameat(parent, name, parent, id) == 0)
-			log_info("space %s: its directory, which was %s, is there again", id, name);
+			log_info("space %s: its directory has its name back, it was %s", id, name);
 	} else if (half) {
 		s->on_leftover(s->arg, id);
 	} else if (!s->is_gone(s->arg, id)) {
@@ -252,14 +253,15 @@ static int link_fd(int fd, int dir, const char *name)
 	return linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW);
 }
 
-/* The copy of the image's root file system that all its Spaces share, and what it is called while
- * it is made. */
+/* The copy of the image's root file system that all its Spaces share, and its temporary name. */
 struct base {
 	char name[BASE_ROOM];
 	char tmp[BASE_ROOM + NAME_ROOM];
 };
 
-/* One and the same file always has the same name, another one never. Returns the folder, owned. */
+/* Fills *base with names derived from the file's identity: the same file always has the same name,
+ * and different files never share one. Returns the descriptor of the directory, which the caller
+ * closes. */
 static int open_bases(struct space_write *w, struct base *base, struct err *e)
 {
 	struct stat st;
@@ -268,7 +270,7 @@ static int open_bases(struct space_write *w, struct base *base, struct err *e)
 	if (bases < 0)
 		return bases;
 	if (fstat(w->image->fds[w->at], &st) < 0) {
-		err_set(e, errno, "look at its root file system");
+		err_set(e, errno, "stat its root file system");
 		close_fd(&bases);
 		return e->code;
 	}
@@ -280,7 +282,8 @@ static int open_bases(struct space_write *w, struct base *base, struct err *e)
 	return bases;
 }
 
-/* 0: linked, or a copy has begun: then w->out is its file. */
+/* Links the root file system, or begins to copy it to w->out. Returns 0 in both cases, or
+ * -errno. */
 static int begin_base(struct space_write *w)
 {
 	struct base base;
@@ -297,7 +300,7 @@ static int begin_base(struct space_write *w)
 	return 0;
 }
 
-/* The copy is there for all from here on; another one that was made meanwhile is as good. */
+/* Makes the copy available to all Spaces. It may replace one made meanwhile, which is identical. */
 static int publish_base(struct space_write *w)
 {
 	struct base base;
@@ -307,7 +310,7 @@ static int publish_base(struct space_write *w)
 		return bases;
 	if (linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)
-		return err_set(&w->err, errno, "keep a copy of its root file system");
+		return err_set(&w->err, errno, "publish the copy of its root file system");
 	w->for_base = false;
 	return 0;
 }
@@ -323,7 +326,7 @@ static void drop_base(struct space_write *w)
 	w->for_base = false;
 }
 
-/* For a file that can't be linked. */
+/* Begins a copy of a file that can't be linked. */
 static int begin_copy(struct space_write *w, const char *name)
 {
 	if (w->at == space_base_index(&w->manifest))
@@ -332,7 +335,8 @@ static int begin_copy(struct space_write *w, const char *name)
 	return w->out < 0 ? err_set(&w->err, errno, "make its %s", name) : 0;
 }
 
-/* A link where the file has a name on the same file system or may get one, else a copy. */
+/* Begins the next file: links it if it has or may get a name on the same file system, else copies
+ * it. */
 static int begin_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
@@ -344,7 +348,7 @@ static int begin_file(struct space_write *w)
 
 	space_file_name(&w->manifest, w->at, name);
 	if (fstat(in, &st) < 0)
-		return err_set(&w->err, errno, "look at its %s", name);
+		return err_set(&w->err, errno, "stat its %s", name);
 	file->bytes = (uint64_t)st.st_size;
 	w->open = true;
 	bool linked = link_fd(in, w->dir, name) == 0;
@@ -352,13 +356,15 @@ static int begin_file(struct space_write *w)
 		ret = begin_copy(w, name);
 	if (ret < 0)
 		return ret;
-	/* What all have, and the template's: that a file has a name, or its place, says nothing. */
+	/* Shared files: the base, and files with the template's mode. A link alone proves
+	 * nothing. */
 	w->shared = w->at == base || (linked && (st.st_mode & 07777) == TEMPLATE_FILE_MODE);
 	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->err);
 }
 
-/* What was walked over begins to go to disk, and what was before is there: one flush at the end, of
- * gigabytes, would keep the worker from what others wait for. A failure is that flush's to tell. */
+/* Starts to write the new chunk to disk and waits for the previous one. Without this, one flush of
+ * gigabytes at the end would block the worker for other jobs. Errors are ignored here: that final
+ * flush reports them. */
 static void flush_chunk(const struct space_write *w, uint64_t from)
 {
 	const int fd = w->out >= 0 ? w->out : w->walk.in;
@@ -370,8 +376,8 @@ static void flush_chunk(const struct space_write *w, uint64_t from)
 	sync_file_range(fd, (off_t)from, (off_t)(w->walk.at - from), SYNC_FILE_RANGE_WRITE);
 }
 
-/* On disk, and its checksum is known: of what was read, and of what was written. A copy of the root
- * file system that an earlier freeze made is neither. */
+/* Flushes the file and records the checksum of the file read and of the file written. A base copied
+ * by an earlier freeze was neither read nor written now, so nothing is recorded for it. */
 static int end_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
@@ -388,7 +394,7 @@ static int end_file(struct space_write *w)
 	close_fd(&w->out);
 	space_file_name(&w->manifest, w->at, name);
 	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || fstat(in, &source) < 0)
-		return err_set(&w->err, errno, "look at its %s", name);
+		return err_set(&w->err, errno, "stat its %s", name);
 	if (copied)
 		file_sum_learn(&st, w->manifest.files[w->at].sum);
 	if (!copied || base)
@@ -435,7 +441,8 @@ static int publish(struct space_write *w)
 	return sync_path(w->state_dir, &w->err);
 }
 
-/* 0: there is more to do; 1: it is done. */
+/* Writes up to SPACE_STEP_BYTES. Returns 0 when there is more to do, 1 when the Space is
+ * complete. */
 static int write_some(struct space_write *w)
 {
 	uint64_t done = 0;
@@ -465,7 +472,7 @@ static int write_some(struct space_write *w)
 
 void space_write_step(struct space_write *w)
 {
-	w->ret = atomic_load(&w->cancelled) ? err_say(&w->err, ECANCELED, "it was given up")
+	w->ret = atomic_load(&w->cancelled) ? err_say(&w->err, ECANCELED, "it was cancelled")
 					    : write_some(w);
 	if (w->ret == 0)
 		return;
@@ -504,7 +511,7 @@ static int damage(struct space_read *r, const char *name)
 	return r->err.code;
 }
 
-/* A missing file is damage; that there are too many open ones is not. */
+/* Opens a file of the Space. A missing file is damage; too many open files are not. */
 static int open_file(struct space_read *r, const char *name)
 {
 	int fd = openat(r->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -524,9 +531,9 @@ static int read_manifest(struct space_read *r)
 	if (fd < 0)
 		return r->err.code;
 	if (fstat(fd, &st) < 0)
-		return err_set(&r->err, errno, "look at its manifest");
+		return err_set(&r->err, errno, "stat its manifest");
 	if (!S_ISREG(st.st_mode) || st.st_size > SPACE_MANIFEST_MAX) {
-		err_say(&r->err, EINVAL, "it has %lld bytes", (long long)st.st_size);
+		err_say(&r->err, EINVAL, "its size of %lld bytes is wrong", (long long)st.st_size);
 		return damage(r, "manifest");
 	}
 	bytes = malloc((size_t)st.st_size + 1);
@@ -537,7 +544,7 @@ static int read_manifest(struct space_read *r)
 		return err_set(&r->err, errno, "read its manifest");
 	int ret = space_manifest_read(bytes, (size_t)len, &r->manifest, &r->err);
 	if (ret == 0 && strcmp(r->manifest.id, r->id) != 0)
-		ret = err_say(&r->err, EINVAL, "it is that of another Space");
+		ret = err_say(&r->err, EINVAL, "it belongs to another Space");
 	return ret < 0 ? damage(r, "manifest") : 0;
 }
 
@@ -566,10 +573,10 @@ static int begin_check(struct space_read *r, struct stat *st)
 		return fd;
 	r->fds[r->at] = fd;
 	if (fstat(fd, st) < 0)
-		return err_set(&r->err, errno, "look at its %s", name);
+		return err_set(&r->err, errno, "stat its %s", name);
 	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != file->bytes) {
-		err_say(&r->err, EIO, "it has %lld bytes, %llu were written",
-			(long long)st->st_size, (unsigned long long)file->bytes);
+		err_say(&r->err, EIO, "it has %lld bytes instead of %llu", (long long)st->st_size,
+			(unsigned long long)file->bytes);
 		return damage(r, name);
 	}
 	if (r->at == TEMPLATE_MEMORY)
@@ -587,7 +594,7 @@ static int end_check(struct space_read *r)
 	r->open = false;
 	if (r->walk.sum != r->manifest.files[r->at].sum) {
 		space_file_name(&r->manifest, r->at, name);
-		err_say(&r->err, EIO, "its checksum is not that of what was written");
+		err_say(&r->err, EIO, "its checksum differs from the manifest's");
 		return damage(r, name);
 	}
 	if (fstat(r->fds[r->at], &st) == 0)
@@ -623,7 +630,7 @@ static int read_some(struct space_read *r)
 
 void space_read_step(struct space_read *r)
 {
-	r->ret = atomic_load(&r->cancelled) ? err_say(&r->err, ECANCELED, "it was given up")
+	r->ret = atomic_load(&r->cancelled) ? err_say(&r->err, ECANCELED, "it was cancelled")
 					    : read_some(r);
 	r->over = r->ret != 0;
 	r->ret = r->ret > 0 ? 0 : r->ret;

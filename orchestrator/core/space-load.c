@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loads the Spaces at a start, and compares the catalogue's rows with the directories. Only files
- * of a Space that the catalogue says is gone are removed. A directory that it does not name at all
- * is kept for LOST_KEPT_MS, since the catalogue may be a copy of yesterday's that was put back.
+ * Loads the Spaces at the start, and compares the catalogue's rows with the directories. Only files
+ * of a Space that the catalogue records as gone are removed. A directory that the catalogue does
+ * not name is kept for LOST_KEPT_MS, since the catalogue may have been restored from an older
+ * backup.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,15 +17,15 @@
 struct lost_space {
 	struct list link; /* on core->lost_spaces */
 	char id[SANDBOX_ID_LEN + 1];
-	uint64_t due_ms;       /* on the boot-time clock: it is removed */
-	int64_t removed_at_ms; /* the same as the wall clock was at the start */
+	uint64_t due_ms;       /* time of removal, on the boot-time clock */
+	int64_t removed_at_ms; /* the same time, by the wall clock at the start */
 };
 
 /* --- removal -------------------------------------------------------------------------------- */
 
 struct removal {
 	struct list link;  /* on core->removals */
-	struct core *core; /* NULL: it is gone */
+	struct core *core; /* NULL: the core is gone */
 	char state_dir[CONFIG_PATH_MAX];
 	char id[SANDBOX_ID_LEN + 1];
 	bool whole;
@@ -44,14 +45,16 @@ static void on_removed(void *arg)
 
 	list_del(&job->link);
 	if (!job->whole)
-		log_error("space %s: its files can't all be removed; the next start tries again",
+		log_error("space %s: not all of its files could be removed; the next start of the "
+			  "service tries again",
 			  job->id);
 	else if (job->core && store_space_removed(job->core->store, job->id, &e) < 0)
-		log_warn("space %s: its files are removed: %s", job->id, e.text);
+		log_warn("space %s: its files are removed, but that can't be recorded: %s", job->id,
+			 e.text);
 	free(job);
 }
 
-/* Without memory for the job, the next start removes the files. */
+/* Removes a Space's files on a worker. Without memory for the job, the next start removes them. */
 void space_files_drop(struct core *c, const char *id)
 {
 	struct removal *job = must_alloc(sizeof(*job));
@@ -66,7 +69,7 @@ void space_files_drop(struct core *c, const char *id)
 	}
 }
 
-/* --- lost ones ------------------------------------------------------------------------------ */
+/* --- lost Spaces ---------------------------------------------------------------------------- */
 
 static void on_lost(void *arg, const char *id, int64_t since_ms)
 {
@@ -127,7 +130,8 @@ static bool is_space(void *arg, const char *id)
 	return space_of(arg, id) != NULL;
 }
 
-/* Returns false when the catalogue can't be read: the directory is kept. */
+/* Returns whether the catalogue records the Space as gone. False when it can't be read: the
+ * directory is kept. */
 static bool is_gone(void *arg, const char *id)
 {
 	struct core *c = arg;
@@ -136,7 +140,7 @@ static bool is_gone(void *arg, const char *id)
 	return store_space_is_gone(c->store, id, &e) > 0;
 }
 
-/* A Space that lacks its directory is found by the scrub, or when it is to be resumed. */
+/* Loads the Spaces. A missing directory is found later, by the scrub or a resume. */
 int spaces_load(struct core *c, struct err *e)
 {
 	const struct spaces_sweep sweep = {is_space, is_gone, drop, on_lost, c};

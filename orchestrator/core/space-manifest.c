@@ -16,7 +16,7 @@
 #define PLAIN_FILES  3 /* state, memory, disk base */
 #define TRACE_MAX    256u
 
-/* An image of another version can't be run: its sandbox is to be told so, not tried. */
+/* Images of other versions can't be restored: they are reported as such, not tried. */
 static const struct {
 	uint32_t now, oldest;
 } formats[] = {
@@ -98,7 +98,7 @@ int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *
 	body = wire_on(bytes + HEADER_BYTES, room - HEADER_BYTES);
 	put_body(&body, m);
 	if (body.bad)
-		abort(); /* room was counted wrong */
+		abort(); /* `room` was too small */
 	head = wire_on(bytes, HEADER_BYTES);
 	wire_put_bytes(&head, MAGIC, 8);
 	wire_put_u32(&head, SPACE_MANIFEST_VERSION);
@@ -160,8 +160,8 @@ static int check_formats(struct wire *w, struct err *e)
 
 		if (!w->bad && (version < formats[i].oldest || version > formats[i].now))
 			return err_say(e, EINVAL,
-				       "it was frozen by a version of Ramet with another format of "
-				       "images (%u, this one has %u)",
+				       "it was frozen by a version of Ramet with a different image "
+				       "format (%u, this version uses %u)",
 				       version, formats[i].now);
 	}
 	return 0;
@@ -213,16 +213,16 @@ int space_manifest_read(const void *bytes, size_t len, struct space_manifest *ou
 	uint32_t version = wire_get_u32(&head), body_bytes = wire_get_u32(&head);
 	uint32_t crc = wire_get_u32(&head), zero = wire_get_u32(&head);
 	if (head.bad || memcmp(magic, MAGIC, sizeof(magic)) != 0)
-		return err_say(e, EINVAL, "its manifest is none of a Space");
+		return err_say(e, EINVAL, "it is not the manifest of a Space");
 	if (version != SPACE_MANIFEST_VERSION)
-		return err_say(e, EINVAL, "its manifest has version %u, this one reads %d", version,
+		return err_say(e, EINVAL, "it has version %u, this Ramet reads version %d", version,
 			       SPACE_MANIFEST_VERSION);
 	if (body_bytes != len - HEADER_BYTES || zero)
-		return err_say(e, EINVAL, "its manifest has %zu bytes, it says %u",
+		return err_say(e, EINVAL, "its body has %zu bytes instead of %u",
 			       len - HEADER_BYTES, body_bytes);
 	body = wire_from((const uint8_t *)bytes + HEADER_BYTES, body_bytes);
 	if (crc32c(0, body.p, body.size) != crc)
-		return err_say(e, EINVAL, "its manifest does not match its checksum");
+		return err_say(e, EINVAL, "its checksum does not match");
 	return get_body(&body, out, e);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The manifest of a Space's directory: what its files are, and what of the sandbox the catalogue
- * has no place for. Little-endian fields: char magic[8], u32 version, u32 body bytes, u32 CRC-32C
- * of the body, u32 zero, then the body. The file is not trusted.
+ * The manifest of a Space's directory: the list of its files, and the parts of the sandbox that the
+ * catalogue does not store. Little-endian fields: char magic[8], u32 version, u32 body bytes, u32
+ * CRC-32C of the body, u32 zero, then the body. The file is not trusted.
  */
 #ifndef RAMET_ORCHESTRATOR_CORE_SPACE_MANIFEST_H
 #define RAMET_ORCHESTRATOR_CORE_SPACE_MANIFEST_H
@@ -10,12 +10,12 @@
 #include "orchestrator/core/internal.h"
 
 #define SPACE_MANIFEST_VERSION 1
-#define SPACE_MANIFEST_MAX     (16u << 20) /* two lines of output that have no end yet, and more */
+#define SPACE_MANIFEST_MAX     (16u << 20) /* two unfinished lines of output, and more */
 #define SPACE_FILE_NAME_MAX    24
 
 struct space_file {
 	uint64_t bytes;
-	uint32_t sum; /* as file_sum_step counts it */
+	uint32_t sum; /* as computed by file_sum_step */
 };
 
 struct space_manifest {
@@ -25,19 +25,19 @@ struct space_manifest {
 	uint64_t disk_bytes;
 	uint32_t memory_layers, layers;
 	bool guest_busy;
-	struct exec_point call; /* that ran when it was frozen */
+	struct exec_point call; /* the call that ran during the freeze */
 	unsigned n_files;	/* in the order of a vmproc_image */
 	struct space_file files[CTL_FDS_MAX];
 };
 
-/* The name of file `i`. */
+/* Writes the name of file `i` to `out`. */
 void space_file_name(const struct space_manifest *m, unsigned i, char out[SPACE_FILE_NAME_MAX]);
 unsigned space_base_index(const struct space_manifest *m);
 
-/* The caller frees *out; -ENOMEM. */
+/* Encodes the manifest. The caller frees *out. Returns 0 or -ENOMEM. */
 int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *len);
-/* -EINVAL when it is no whole manifest of this version. `out` is to be given to fini in any case.
- */
+/* Decodes a manifest. Returns 0, or -EINVAL with *e filled when it is incomplete, invalid or of
+ * another version. The caller passes `out` to space_manifest_fini in either case. */
 int space_manifest_read(const void *bytes, size_t len, struct space_manifest *out, struct err *e);
 void space_manifest_fini(struct space_manifest *m);
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Spaces that there are: sandboxes on disk. How they come to be: freeze.c; how they go on:
- * resume.c.
- */
+/* The known Spaces: sandboxes on disk. freeze.c makes them, resume.c resumes them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,13 +150,14 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 
 /* --- delete --------------------------------------------------------------------------------- */
 
-/* The files go when no power cut can bring the Space back. */
+/* Removes the files, now that the deletion is on disk: a power failure can't bring the Space
+ * back. */
 static void on_deleted(void *arg, int error)
 {
 	struct core_call *call = arg;
 
 	if (error)
-		log_error("space %s: its end can't be written to disk: %s", call->made,
+		log_error("space %s: its deletion can't be flushed to disk: %s", call->made,
 			  strerror(-error));
 	space_files_drop(call->core, call->made);
 	call_finish(call, NULL);
@@ -194,7 +193,7 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 /* --- scrub ---------------------------------------------------------------------------------- */
 
 struct scrub {
-	struct core *core; /* NULL: it is gone */
+	struct core *core; /* NULL: the core is gone */
 	struct space_read read;
 };
 
@@ -217,7 +216,7 @@ static void on_scrubbed(void *arg)
 	struct core *c = scrub->core;
 	struct space *p = c ? space_of(c, scrub->read.id) : NULL;
 
-	/* One that is resumed meanwhile is read by that. */
+	/* Skip a Space that is being resumed: the resume reads it. */
 	bool over = !p || p->resume || scrub->read.over;
 	if (!over && loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, scrub) == 0)
 		return;

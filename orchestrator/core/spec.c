@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How large a sandbox gets, and sentences about what it can't get. */
+/* Chooses the size of a sandbox, and formats failures. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/num.h"
 #include "orchestrator/core/internal.h"
 
-#define DISK_AHEAD (2ull << 30) /* kept for sandboxes: images made ahead don't take it */
+#define DISK_AHEAD (2ull << 30) /* reserved for sandboxes, not for images made ahead */
 
-/* A disk has room for the template's root file system. */
+/* Returns whether the requested size is possible: a disk must hold the template's root file
+ * system. */
 static bool is_possible(const struct source *from, const struct sandbox_spec *spec,
 			struct failure *f)
 {
@@ -16,11 +17,11 @@ static bool is_possible(const struct source *from, const struct sandbox_spec *sp
 	uint32_t least = asked && asked < from->rootfs_gb ? from->least_gb : 0;
 
 	if (spec->ram_mib && spec->ram_mib < RAM_MIN_MIB)
-		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the least is %d",
+		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the minimum is %d",
 			    spec->ram_mib, RAM_MIN_MIB);
 	else if (asked < least)
 		failure_set(f, 400, "out_of_range", 0,
-			    "rootfs_gb is %u, the least that holds the template is %u", asked,
+			    "rootfs_gb is %u, the minimum that holds the template is %u", asked,
 			    least);
 	else
 		return true;
@@ -54,7 +55,7 @@ struct vmproc_spec size_blank_spec(const struct core *c)
 	return size_vm_spec(&most, false);
 }
 
-/* As of the last look, which is of the start at first. */
+/* Uses the last measurement, which is that of the start at first. */
 bool host_disk_low(const struct core *c)
 {
 	uint64_t bytes = c->watched.disk_free_bytes;

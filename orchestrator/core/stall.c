@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finds calls that stand still. A call of which nothing is heard may compute, sleep or wait for the
- * network: then its VM works, or its guest's agent answers. Where neither is so, a report goes to
- * the log, once for a call. Few are inspected at a time; the rest wait for their turn.
+ * Finds stalled calls. A silent call may compute, sleep or wait for the network; then its VM works
+ * or its guest's agent answers. If neither is the case, a report goes to the log, once for each
+ * call. Few sandboxes are inspected at a time; the rest queue.
  */
 #include <stdio.h>
 
 #include "orchestrator/core/inspect.h"
 
 #define STALL_MS 30000
-#define WAIT_MAX (20 * STALL_MS) /* between two looks at a guest that answers */
+#define WAIT_MAX (20 * STALL_MS) /* between two inspections of a guest that answers */
 
 static void wait_on(struct sandbox *s, uint64_t ms)
 {
@@ -53,7 +53,8 @@ static void on_timer(void *arg)
 	}
 }
 
-/* A call may have moved while it waited for its turn. */
+/* Inspects queued sandboxes while the limit allows. Checks each again, since its call may have made
+ * progress in the queue. */
 static void give_turns(void *arg)
 {
 	struct core *c = arg;

@@ -15,7 +15,7 @@ SECTIONS = [
     "service: ",
     ": ready, tenant ",
     "  0 calls",
-    "  connection to its agent: there",
+    "  connection to its agent: open",
     "VM in slot ",
     "the VM process says:",
     "VM: running, ",

@@ -191,4 +191,4 @@ def test_what_is_too_little_is_refused_with_the_limit(http: httpx.Client) -> Non
     assert answer.json()["error"] == "ram_mib must be a whole number from 128 to 65536, not 64"
     answer = http.post("/v1/sandboxes", json={"rootfs_gb": 1})
     assert answer.status_code == 400
-    assert "the least that holds the template is" in answer.json()["error"]
+    assert "the minimum that holds the template is" in answer.json()["error"]

@@ -217,7 +217,7 @@ static unsigned resume_until_well(struct world *w, int error)
 		} else {
 			assert_true(broke);
 			failed++;
-			assert_non_null(strstr(m.failure.text, "it is kept: "));
+			assert_non_null(strstr(m.failure.text, "is kept: "));
 			assert_non_null(strstr(m.failure.text, strerror(error)));
 		}
 		assert_int_equal(spaces(w), 1);

@@ -113,7 +113,7 @@ static void test_a_report_has_all_there_is_to_know(void **state)
 	has(text, m.view.id);
 	has(text, ": ready, tenant local, template default, ");
 	has(text, "  0 calls\n");
-	has(text, "  connection to its agent: there");
+	has(text, "  connection to its agent: open");
 	has(text, "\nVM in slot ");
 	has(text, ": running, process ");
 
@@ -183,7 +183,7 @@ static void test_a_vm_of_the_pool(void **state)
 	assert_true(n < w->core->vms.max_vms);
 	snprintf(slot, sizeof(slot), "%u", n);
 	has(report_on_vm(w, slot), "\nVM in slot ");
-	has(report_on_vm(w, slot), "its agent was not asked: the VM is no sandbox's");
+	has(report_on_vm(w, slot), "its agent was not asked: the VM belongs to no sandbox");
 }
 
 static void test_what_is_not_there(void **state)
@@ -369,7 +369,7 @@ static void test_a_call_that_stands_still_is_reported_once(void **state)
 	fakes_fault(w->fakes, FAKES_DEAF, 1);
 	struct sandbox *s = stand_still(w, m.view.id);
 	world_until(w, was_told, w);
-	snprintf(what, sizeof(what), "a call in sandbox %s stands still; a report on it follows",
+	snprintf(what, sizeof(what), "a call in sandbox %s is stalled; a report on it follows",
 		 m.view.id);
 	assert_int_equal(times_logged(what), 1);
 	assert_int_equal(times_logged("| the VM process says:"), 1);

@@ -73,7 +73,7 @@ static void test_ends_nobody_asked_for(void **state)
 	world_create(w, &m, &spec);
 	a.names[0] = m.view.id;
 	world_until(w, says_two, &a);
-	assert_string_equal(a.text, "created ? - |expired a - nothing was done in it for 1 s|");
+	assert_string_equal(a.text, "created ? - |expired a - it was idle for 1 s|");
 	world_create(w, &m, NULL);
 	a.text[0] = 0;
 	world_exec(w, &r, m.view.id, "die");
