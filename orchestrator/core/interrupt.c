@@ -5,9 +5,9 @@
 
 #include "orchestrator/core/internal.h"
 
-#define WAITING_MAX	   16
-#define DIAL_LIMIT_MS	   30000
-#define ANSWER_PATIENCE_MS 10000
+#define PENDING_MAX	  16
+#define DIAL_LIMIT_MS	  30000
+#define ANSWER_TIMEOUT_MS 10000
 
 struct interrupt {
 	struct core_call *call;
@@ -55,7 +55,7 @@ static void on_reached(void *arg)
 	struct interrupt *i = arg;
 
 	if (guest_link_send_plain(&i->guest, AGENT_INTERRUPT))
-		guest_link_set_deadline(&i->guest, ANSWER_PATIENCE_MS);
+		guest_link_set_deadline(&i->guest, ANSWER_TIMEOUT_MS);
 }
 
 static const struct guest_link_events guest_events = {
@@ -65,7 +65,7 @@ static const struct guest_link_events guest_events = {
 	.late = on_late,
 };
 
-/* Returns whether the sandbox has WAITING_MAX pending interrupts; each holds a connection to the
+/* Returns whether the sandbox has PENDING_MAX pending interrupts; each holds a connection to the
  * guest. */
 static bool too_many(const struct sandbox *s)
 {
@@ -73,7 +73,7 @@ static bool too_many(const struct sandbox *s)
 
 	list_each (pos, &s->interrupts)
 		n++;
-	return n >= WAITING_MAX;
+	return n >= PENDING_MAX;
 }
 
 static const struct call_ops interrupt_ops = {
@@ -95,7 +95,7 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 		s = NULL;
 	} else if (s && too_many(s)) {
 		failure_set(&f, 429, "queue_full", 1,
-			    "%d interrupts are pending for this sandbox already", WAITING_MAX);
+			    "%d interrupts are pending for this sandbox already", PENDING_MAX);
 		s = NULL;
 	}
 	if (!s) {

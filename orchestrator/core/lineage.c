@@ -66,7 +66,7 @@ char *lineage_merged(const char *ancestors, const char *winner, const char *pare
 	return list;
 }
 
-/* --- who descends from whom, while they live -------------------------------------------------- */
+/* --- living ancestors and descendants --------------------------------------------------------- */
 
 static void descent_free(struct descent *d)
 {

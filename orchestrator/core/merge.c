@@ -74,14 +74,14 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 
 /* Returns the higher of both event numbers, so that no number is used twice under the parent's
  * id. */
-static uint64_t deferred_seq(const struct sandbox *parent, const struct sandbox *winner)
+static uint64_t higher_seq(const struct sandbox *parent, const struct sandbox *winner)
 {
 	return parent->seq > winner->seq ? parent->seq : winner->seq;
 }
 
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
-	uint64_t seq = deferred_seq(parent, winner);
+	uint64_t seq = higher_seq(parent, winner);
 	struct failure f;
 
 	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s during the call",
@@ -125,7 +125,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.slot = winner->slot,
 		.pid = winner->pid,
 		.instance = winner->instance,
-		.seq_reserved = deferred_seq(parent, winner) + SEQ_BLOCK,
+		.seq_reserved = higher_seq(parent, winner) + SEQ_BLOCK,
 		.at_ms = realtime_ms(),
 		.code = "merged",
 		.text = text,

@@ -5,7 +5,7 @@
  */
 #include "orchestrator/core/internal.h"
 
-#define DROP_LEAST (64u << 10) /* bytes of events; each drop rewrites a journal */
+#define DROP_MIN_BYTES (64u << 10) /* dropped at least, since each drop rewrites a journal */
 
 /* Returns the sandbox with the account's oldest event; NULL when there is no event. */
 static struct sandbox *oldest(const struct output_account *a)
@@ -27,7 +27,7 @@ static void drop_older_half(struct sandbox *s)
 {
 	size_t half = s->replay.bytes / 2, held = s->replay.bytes;
 
-	replay_drop(&s->replay, half > DROP_LEAST ? half : DROP_LEAST);
+	replay_drop(&s->replay, half > DROP_MIN_BYTES ? half : DROP_MIN_BYTES);
 	s->core->stats.output_dropped_bytes += held - s->replay.bytes;
 	exec_keep_all(s, REPLAY_BYTES_MAX);
 }

@@ -310,14 +310,14 @@ void pool_expect(struct core *c, struct template *t, uint32_t rootfs_gb)
 
 /* At most half of all VMs stay in permanent buckets: without a free slot, nothing can be prepared.
  * One warm sandbox of each size takes precedence over two of one size. */
-static uint32_t kept_most(const struct core *c)
+static uint32_t permanent_max(const struct core *c)
 {
 	return c->vms.max_vms / 2;
 }
 
-static uint32_t kept_of_each(const struct core *c)
+static uint32_t permanent_of_each(const struct core *c)
 {
-	uint32_t share = kept_most(c) / (uint32_t)templates_ahead_count(c);
+	uint32_t share = permanent_max(c) / (uint32_t)templates_ahead_count(c);
 
 	return min_u32(max_u32(share, 1), c->config.pool_others);
 }
@@ -331,7 +331,7 @@ static bool has_bucket_left(const struct core *c, uint32_t wanted)
 
 		kept += s->for_good ? s->wanted : 0;
 	}
-	return kept <= kept_most(c);
+	return kept <= permanent_max(c);
 }
 
 void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb)
@@ -341,7 +341,7 @@ void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb)
 	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
 	    (s && s->for_good) || !has_bucket_left(c, 1))
 		return;
-	uint32_t wanted = kept_of_each(c);
+	uint32_t wanted = permanent_of_each(c);
 	if (!has_bucket_left(c, wanted))
 		return;
 	if (!s)
@@ -376,7 +376,7 @@ uint32_t pool_warms(const struct core *c)
 	return n;
 }
 
-/* --- both ----------------------------------------------------------------------------------- */
+/* --- the refill ----------------------------------------------------------------------------- */
 
 /* Returns whether a client waits for a VM. */
 static bool is_wanted(const struct core *c)

@@ -19,7 +19,7 @@
 #include "orchestrator/config/tiers.h"
 
 #define KEPT_MS	       600000 /* time without a sandbox of the tenant */
-#define COPIES_MOST    8      /* for each tenant; the least recently used one is replaced */
+#define COPIES_MAX     8      /* for each tenant; the least recently used one is replaced */
 #define STEP_BYTES     (64u << 20)
 #define NAME_MAX_BYTES (TENANT_ID_LEN + 24)
 
@@ -270,7 +270,7 @@ static void drop(struct core *c, struct private_copy *p)
 	forget(p);
 }
 
-/* Drops the tenant's least recently used copy if it has COPIES_MOST. Returns false when all of them
+/* Drops the tenant's least recently used copy if it has COPIES_MAX. Returns false when all of them
  * are still in progress. */
 static bool make_room(struct core *c, const char *tenant)
 {
@@ -286,7 +286,7 @@ static bool make_room(struct core *c, const char *tenant)
 		if (!oldest && !p->job)
 			oldest = p;
 	}
-	if (n < COPIES_MOST)
+	if (n < COPIES_MAX)
 		return true;
 	if (oldest)
 		drop(c, oldest);
@@ -384,7 +384,7 @@ uint64_t private_bytes(const struct core *c, const char *tenant)
 	return bytes;
 }
 
-/* --- the end of a copy ---------------------------------------------------------------------- */
+/* --- removal of copies ---------------------------------------------------------------------- */
 
 void privates_check(struct core *c)
 {

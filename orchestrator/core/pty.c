@@ -234,7 +234,7 @@ static void on_attach_frame(struct guest_op *op, const struct agent_frame *frame
 	}
 }
 
-static void attach_tell(struct core_call *call)
+static void attach_notify(struct core_call *call)
 {
 	struct attach_op *o = container_of(call->op, struct attach_op, op);
 
@@ -251,7 +251,7 @@ static const struct guest_op_kind attach_kind = {
 	.missing_code = "no_such_pty",
 	.frame = on_attach_frame,
 	.done = on_attach_done,
-	.notify = attach_tell,
+	.notify = attach_notify,
 };
 
 struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
@@ -344,7 +344,7 @@ static void on_read_frame(struct guest_op *op, const struct agent_frame *frame)
 	}
 }
 
-static void read_tell(struct core_call *call)
+static void read_notify(struct core_call *call)
 {
 	struct read_op *o = read_of(call->op);
 	const struct pty_output out = {.data = o->data,
@@ -368,7 +368,7 @@ static const struct guest_op_kind read_kind = {
 	.missing_code = "no_such_pty",
 	.frame = on_read_frame,
 	.done = guest_op_fail_rules,
-	.notify = read_tell,
+	.notify = read_notify,
 	.fini = read_fini,
 };
 
@@ -421,7 +421,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 	o->sink.pty(op->call->arg, &view);
 }
 
-static void list_tell(struct core_call *call)
+static void list_notify(struct core_call *call)
 {
 	struct list_op *o = container_of(call->op, struct list_op, op);
 
@@ -433,7 +433,7 @@ static const struct guest_op_kind list_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.missing_code = "no_such_pty",
 	.frame = on_list_frame,
-	.notify = list_tell,
+	.notify = list_notify,
 };
 
 struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,

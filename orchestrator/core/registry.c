@@ -105,42 +105,42 @@ static bool walk(struct core *c, const struct list_name *list, struct list_page 
 	return false;
 }
 
-struct teller {
+struct view_sink {
 	void (*sandbox)(void *arg, const struct sandbox_view *view);
 	void (*space)(void *arg, const struct space_view *view);
 	void *arg;
 };
 
-static void tell_sandbox(void *arg, const struct listed *l)
+static void emit_sandbox(void *arg, const struct listed *l)
 {
-	const struct teller *teller = arg;
+	const struct view_sink *sink = arg;
 	struct sandbox_view view;
 
 	sandbox_view_fill(container_of(l, struct sandbox, listed), &view);
-	teller->sandbox(teller->arg, &view);
+	sink->sandbox(sink->arg, &view);
 }
 
-static void tell_space(void *arg, const struct listed *l)
+static void emit_space(void *arg, const struct listed *l)
 {
-	const struct teller *teller = arg;
+	const struct view_sink *sink = arg;
 	struct space_view view;
 
 	space_view_fill(container_of(l, struct space, listed), &view);
-	teller->space(teller->arg, &view);
+	sink->space(sink->arg, &view);
 }
 
 bool core_list(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
 	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
 {
-	struct teller teller = {.sandbox = each, .arg = arg};
+	struct view_sink sink = {.sandbox = each, .arg = arg};
 
-	return walk(c, list, page, most, tell_sandbox, &teller);
+	return walk(c, list, page, most, emit_sandbox, &sink);
 }
 
 bool core_spaces(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
 		 void (*each)(void *arg, const struct space_view *view), void *arg)
 {
-	struct teller teller = {.space = each, .arg = arg};
+	struct view_sink sink = {.space = each, .arg = arg};
 
-	return walk(c, list, page, most, tell_space, &teller);
+	return walk(c, list, page, most, emit_space, &sink);
 }

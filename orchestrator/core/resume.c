@@ -280,7 +280,7 @@ static void work(void *arg)
 }
 
 /* Schedules the next step; returns false when there is no memory for it. */
-static bool go_on(struct core *c, struct read_job *job)
+static bool schedule_step(struct core *c, struct read_job *job)
 {
 	return loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0;
 }
@@ -291,7 +291,7 @@ static void on_step(void *arg)
 	struct resume *r = job->resume;
 
 	if (r && !job->read.over) {
-		if (go_on(r->call->core, job))
+		if (schedule_step(r->call->core, job))
 			return;
 		job->read.ret = err_say(&job->read.err, ENOMEM, "no memory");
 	}
@@ -384,7 +384,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	p->resume = r;
 	list_add_tail(&c->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
-	if (!go_on(c, r->job)) {
+	if (!schedule_step(c, r->job)) {
 		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
 		job_free(r->job);
 		r->job = NULL;

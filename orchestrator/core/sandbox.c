@@ -12,8 +12,8 @@
 /* A VM whose process makes no progress for this time is ended, with the tenant's work in it. After
  * a restart of the service all VMs are dialed at once, perhaps on an overloaded host, so the limit
  * is higher then. */
-#define DIAL_STILL_MS  15000
-#define ADOPT_STILL_MS 60000
+#define DIAL_STALL_MS  15000
+#define ADOPT_STALL_MS 60000
 #define ADOPT_RETRY_MS 1000
 /* A new sandbox has priority over others until its first call ends, at most for this time:
  * otherwise a tenant that forks in a loop would take the CPU from its neighbours. */
@@ -470,7 +470,7 @@ static const struct guest_link_events link_events = {
 
 void sandbox_dial(struct sandbox *s)
 {
-	uint32_t stalled_ms = s->state == SBX_ADOPTING ? ADOPT_STILL_MS : DIAL_STILL_MS;
+	uint32_t stalled_ms = s->state == SBX_ADOPTING ? ADOPT_STALL_MS : DIAL_STALL_MS;
 
 	if (!s->guest.dial && !s->guest.agent)
 		guest_link_dial_while_working(&s->guest, s->vm, stalled_ms);
@@ -596,7 +596,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 /* Returns whether a call from a previous instance is running while the guest is not connected
  * yet. */
-static bool goes_on(const struct sandbox *s)
+static bool has_inherited_call(const struct sandbox *s)
 {
 	return s->state == SBX_ADOPTING && !list_empty(&s->calls);
 }
@@ -620,9 +620,9 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 	uint64_t now = boottime_ms(), idle_from = sandbox_is_busy(s) ? now : s->idle_since_ms;
 
 	*view = (struct sandbox_view){
-		.state = s->state == SBX_FREEZING		 ? "freezing"
-			 : s->state == SBX_RUNNING || goes_on(s) ? "running"
-								 : "ready",
+		.state = s->state == SBX_FREEZING			    ? "freezing"
+			 : s->state == SBX_RUNNING || has_inherited_call(s) ? "running"
+									    : "ready",
 		.template = s->template,
 		.vcpus = s->size.vcpus,
 		.ram_mib = s->size.ram_mib,

@@ -159,7 +159,7 @@ static int64_t lost_since(int parent, const char *lost)
 	return now;
 }
 
-static int64_t lose(int parent, const char *id, const char *lost)
+static int64_t mark_lost(int parent, const char *id, const char *lost)
 {
 	if (renameat(parent, id, parent, lost) < 0)
 		log_error("space %s: rename its directory to %s: %s", id, lost, strerror(errno));
@@ -185,7 +185,7 @@ static void sweep_one(int parent, const char *name, const struct spaces_sweep *s
 		s->on_leftover(s->arg, id);
 	} else if (!s->is_gone(s->arg, id)) {
 		s->on_lost(s->arg, id,
-			   was_lost ? lost_since(parent, lost) : lose(parent, id, lost));
+			   was_lost ? lost_since(parent, lost) : mark_lost(parent, id, lost));
 	}
 }
 
@@ -448,7 +448,7 @@ static int write_some(struct space_write *w)
 	uint64_t done = 0;
 	int ret = w->dir < 0 ? make_dir(w) : 0;
 
-	while (ret == 0 && done < SPACE_PIECE) {
+	while (ret == 0 && done < SPACE_STEP_BYTES) {
 		uint64_t before = done;
 
 		if (w->at == w->manifest.n_files)
@@ -460,7 +460,7 @@ static int write_some(struct space_write *w)
 		bool known = w->out < 0 && !w->walk.at && fstat(w->walk.in, &st) == 0 &&
 			     file_sum_known(&st, &w->walk.sum);
 		uint64_t from = w->walk.at;
-		ret = known ? 1 : file_walk_step(&w->walk, SPACE_PIECE - done, &done, &w->err);
+		ret = known ? 1 : file_walk_step(&w->walk, SPACE_STEP_BYTES - done, &done, &w->err);
 		if (done > before)
 			flush_chunk(w, from);
 		atomic_fetch_add(&w->written, done - before);
@@ -608,7 +608,7 @@ static int read_some(struct space_read *r)
 	int ret = r->dir < 0 ? open_all(r) : 0;
 	uint64_t done = 0;
 
-	while (ret == 0 && done < SPACE_PIECE) {
+	while (ret == 0 && done < SPACE_STEP_BYTES) {
 		struct stat st;
 
 		if (r->at == r->manifest.n_files)
@@ -619,7 +619,7 @@ static int read_some(struct space_read *r)
 			break;
 		ret = fresh && file_sum_known(&st, &r->walk.sum)
 			      ? 1
-			      : file_walk_step(&r->walk, SPACE_PIECE - done, &done, &r->err);
+			      : file_walk_step(&r->walk, SPACE_STEP_BYTES - done, &done, &r->err);
 		if (ret == -EIO)
 			r->damaged = true;
 		if (ret == 1)

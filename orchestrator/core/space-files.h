@@ -14,7 +14,7 @@
 #include "base/file-sum.h"
 #include "orchestrator/core/space-manifest.h"
 
-#define SPACE_PIECE (32u << 20) /* bytes that a worker reads or writes in one step */
+#define SPACE_STEP_BYTES (32u << 20) /* bytes that a worker reads or writes in one step */
 
 /*
  * Reads and writes run in steps, each on a worker thread. The last step sets `over`; then `ret` and

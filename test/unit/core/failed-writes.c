@@ -95,7 +95,7 @@ static uint32_t sum_of(int fd, uint64_t bytes)
 	struct err e;
 
 	assert_int_equal(file_walk_begin(&walk, fd, -1, bytes, &e), 0);
-	while (file_walk_step(&walk, SPACE_PIECE, &done, &e) == 0)
+	while (file_walk_step(&walk, SPACE_STEP_BYTES, &done, &e) == 0)
 		;
 	file_walk_end(&walk);
 	return walk.sum;
