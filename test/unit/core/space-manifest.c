@@ -42,7 +42,7 @@ static void test_a_space_of_the_version_before_is_read(void **state)
 	assert_true(reads_state_version(bytes, len, IMAGE_STATE_VERSION, &e));
 	assert_true(reads_state_version(bytes, len, IMAGE_STATE_VERSION_MIN, &e));
 	assert_false(reads_state_version(bytes, len, IMAGE_STATE_VERSION_MIN - 1, &e));
-	assert_non_null(strstr(e.text, "another format"));
+	assert_non_null(strstr(e.text, "different image format"));
 	assert_false(reads_state_version(bytes, len, IMAGE_STATE_VERSION + 1, &e));
 	free(bytes);
 }
