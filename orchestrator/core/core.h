@@ -106,12 +106,13 @@ void core_abandon(struct core_call *call);
 void core_pause(struct core_call *call);
 void core_resume(struct core_call *call);
 
-/* Start a call on behalf of `tenant`. They return NULL only after scheduling `fn` with a failure.
- */
+/* Creates a sandbox for `tenant`. Returns NULL only after scheduling `fn` with a failure. */
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 			      core_create_fn *fn, void *arg);
+/* Deletes a sandbox. An abandoned delete is not undone. */
 struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
 			      void *arg);
+/* Interrupts the sandbox's running exec. */
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
 				 core_done_fn *fn, void *arg);
 /* Fills in *view. Returns false, with *f filled, when the tenant has no such sandbox. The view's
@@ -417,8 +418,7 @@ struct core_call *core_file_stat(struct core *c, const char *tenant, const char 
 /* Lists a folder. Symbolic links in it are reported as links. */
 struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
 				 const char *path, const struct file_sink *sink, void *arg);
-/* Removes a path; a symbolic link itself, not its target. `recursive`: a folder with its contents.
- */
+/* Removes a path; of a symbolic link, the link itself. `recursive`: a folder with its contents. */
 struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
 				   const char *path, bool recursive, core_done_fn *fn, void *arg);
 /* Makes a folder. `mode` 0: 0755. `parents`: creates missing parents; an existing folder is no

@@ -109,8 +109,7 @@ struct sources {
 	size_t n;
 	struct known_source {
 		struct source source;
-		int ret; /* negative: the template exists but is unusable; `reason` holds the error
-			  */
+		int ret; /* negative: unusable; `reason` holds the error */
 		char reason[ERR_TEXT_MAX];
 	} all[]; /* the default template first */
 };
@@ -234,7 +233,7 @@ void pool_yield_background(struct core *c);
 uint32_t pool_warms(const struct core *c);
 /* True when the pool has reached its targets for blank VMs and warm sandboxes. */
 bool pool_is_full(const struct core *c);
-/* Gives up a blank VM or a warm sandbox to free a slot for a waiting request. */
+/* Gives up a blank VM or a warm sandbox to free a slot for a waiting request. False: none left. */
 bool pool_yield(struct core *c);
 void pool_close(struct core *c);
 
@@ -267,8 +266,7 @@ enum sandbox_state {
 	SBX_ADOPTING, /* its VM was found, its agent is not connected yet */
 	SBX_READY,
 	SBX_RUNNING,  /* the agent runs a call */
-	SBX_FREEZING, /* its VM is paused and being written to disk; the agent may still have a call
-		       */
+	SBX_FREEZING, /* its VM is paused and written to disk; a call may be in flight */
 	SBX_ENDING,   /* its VM is being ended */
 	SBX_ENDED,    /* kept for a while, to report how it ended */
 	SBX_NSTATES,
@@ -576,16 +574,14 @@ void exec_hold(struct sandbox *s, bool held);
  * exec_point_fini in both cases.  */
 int exec_note(struct sandbox *s, struct exec_point *out);
 void exec_point_fini(struct exec_point *p);
-/* Gives the call to a child that has no calls yet; exec_go_on continues it. Returns 0 or -ENOMEM.
- */
+/* Gives the call to a child without calls; exec_go_on continues it. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);
 void exec_go_on(struct sandbox *s);
-/* Moves the calls of `from` to `to`, ahead of those queued there; a call that runs in `to` fails.
- */
+/* Moves the calls of `from` to `to`, ahead of those queued there; a call running in `to` fails. */
 void exec_move(struct sandbox *from, struct sandbox *to);
-/* Makes the journal's latest record take effect. */
+/* Commits the changes noted in the journal. */
 void exec_keep(struct sandbox *s);
-/* Writes the whole journal anew, with at most the last `replay_most` bytes of events. */
+/* Rewrites the whole journal, with at most the last `replay_most` bytes of events. */
 void exec_keep_all(struct sandbox *s, size_t replay_most);
 /* Returns true when an unfinished line is longer than may be held while the output budget is used
  * up. */
@@ -711,8 +707,7 @@ struct core {
 	struct catalogue_job *catalogue_job; /* in progress, or NULL */
 	struct loop_timer catalogue_timer;   /* for the next job */
 	uint32_t catalogue_retry_ms;	     /* retry delay after a failed job; else 0 */
-	uint64_t behind_since_ms; /* since when the disk lags behind, loop ms; 0: it has everything
-				   */
+	uint64_t behind_since_ms; /* loop ms since the disk lags behind; 0: it does not */
 	struct list syncs;	  /* struct store_sync, in order */
 	struct deferred sync_deferred;
 	struct warden_client *warden;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Preparation before anybody asks: of which images, and when. Also what there is to tell of all
- * templates.
+ * Prepares images ahead of need: chooses which and when. Also implements the list of templates.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,12 +9,12 @@
 #include "base/num.h"
 #include "orchestrator/core/template-internal.h"
 
-#define CALM_MS	   3000 /* nobody wanted anything for so long */
+#define CALM_MS	   3000 /* the core is calm after so long without activity */
 #define SIZES_SEEN 64
 
 /* --- when ------------------------------------------------------------------------------------ */
 
-/* 0: the core is calm. */
+/* Returns the ms until the core is calm, if nothing happens; 0: it is calm. */
 static uint64_t calm_in_ms(const struct core *c)
 {
 	uint64_t since_ms = loop_now_ms(c->loop) - c->busy_ms;
@@ -39,7 +38,7 @@ void core_touch(struct core *c)
 	pool_yield_background(c);
 }
 
-/* Nothing that is worth more is to be done. */
+/* Returns true when no more important work is pending and the host has resources to spare. */
 static bool is_idle(const struct core *c)
 {
 	return !c->building && c->vms.in_use < c->vms.max_vms && pool_is_full(c) &&
@@ -55,11 +54,11 @@ static void on_prepared(void *arg, const struct failure *f)
 
 	c->ahead = NULL;
 	template_put(t);
-	pool_check(c); /* its warm sandboxes, then the next one */
+	pool_check(c); /* makes its warm sandboxes, then the next image */
 }
 
-/* An image of so many bytes may be made beside those that are there. A list of sizes is made as it
- * is. */
+/* Returns true when an image of `more` bytes may be added to those prepared ahead. A configured
+ * list of sizes has no limit. */
 static bool has_room(const struct core *c, uint64_t more)
 {
 	uint64_t bytes = 0;
@@ -78,7 +77,8 @@ static bool has_room(const struct core *c, uint64_t more)
 	return sizes_have_room(images, bytes, more);
 }
 
-/* True when it was started. One that failed waits until it is asked for. */
+/* Starts preparing an image. Returns true when it was started. A failed template waits for a
+ * request. */
 static bool start(struct core *c, const struct source *from, const struct size *image)
 {
 	struct template *t = template_find(c, from->name, image);
@@ -94,7 +94,8 @@ static bool start(struct core *c, const struct source *from, const struct size *
 	return true;
 }
 
-/* Its image, and once that is there its warm sandboxes. True when the image was started. */
+/* Prepares a size: first its image, then its warm sandboxes. Returns true when it started the
+ * image. */
 static bool prepare(struct core *c, const struct source *from, const struct size *size)
 {
 	struct size own = source_size(from), image = size_image(size, &own);
@@ -102,7 +103,7 @@ static bool prepare(struct core *c, const struct source *from, const struct size
 
 	if (!t || t->state != TPL_READY)
 		return start(c, from, &image);
-	t->ahead = t->ahead || has_room(c, t->bytes); /* it may have been asked for first */
+	t->ahead = t->ahead || has_room(c, t->bytes); /* a request may have created it first */
 	if (t->ahead)
 		pool_keep(c, t, size->rootfs_gb);
 	return false;
@@ -110,7 +111,7 @@ static bool prepare(struct core *c, const struct source *from, const struct size
 
 static bool prepare_templates(struct core *c)
 {
-	/* The default one's sizes come last. */
+	/* Skip the default template, all[0]: its sizes come last. */
 	for (size_t i = 1; i < c->sources->n; i++) {
 		const struct known_source *known = &c->sources->all[i];
 
@@ -129,8 +130,8 @@ static bool is_within(const struct size *size, const struct size *limit)
 	       size->rootfs_gb <= limit->rootfs_gb;
 }
 
-/* An image of what an earlier instance was asked for; the pool learns the size as if it had been
- * asked for again. */
+/* Prepares an image for a size requested in a previous instance; the pool treats the size as
+ * requested again. */
 static bool prepare_recent(struct core *c, struct recent *r)
 {
 	const struct size size = {r->vcpus, r->ram_mib, r->rootfs_gb};
@@ -196,7 +197,7 @@ size_t templates_ahead_count(const struct core *c)
 	return config_sizes_auto(&c->config) ? AHEAD_IMAGES_MAX : sizes.n + c->sources->n;
 }
 
-/* --- what there is -------------------------------------------------------------------------- */
+/* --- the list of templates -------------------------------------------------------------------- */
 
 static const char *state_name(const struct template *t)
 {

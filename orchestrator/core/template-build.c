@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Boots a template's guest, waits until its Python waits for code, has its root file system grow to
- * the disk, runs the template's warm-up, rehearses a call of each kind, and has the VM process
- * write the image: shell -> fill -> agent reached -> pong -> grown -> warmed up -> rehearsed ->
- * paused -> saved -> quit. A step that fails ends the VM and the build. While a build is held, its
- * vCPUs stand still and its time does not pass.
+ * Builds a template's image: boots its guest, waits until Python is ready for code, grows the root
+ * file system to the disk, runs the template's warm-up, makes the priming calls, and has the VM
+ * process save the image: blank VM -> boot -> agent reached -> pong -> grown -> warmed up -> primed
+ * -> paused -> saved -> quit. A failed step ends the VM and the build. While a build is held, its
+ * vCPUs are paused and its time limit does not advance.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +15,15 @@
 #include "orchestrator/core/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
-/* The kernel asks for its address itself: it is in the image, and no program has to ask again. */
+/* The kernel configures its address itself, so the address is in the image and no program requests
+ * it again. */
 #define CMDLINE_NETWORK " ip=dhcp"
 
 enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_REHEARSAL };
 
 enum guest_state {
-	GUEST_NONE,  /* no shell yet, or its image is being written */
-	GUEST_SHELL, /* waits to be filled */
+	GUEST_NONE,  /* no blank VM yet, or its image is being saved */
+	GUEST_SHELL, /* a blank VM, ready to boot */
 	GUEST_RUNS,
 	GUEST_PAUSING,
 	GUEST_PAUSED,
@@ -32,18 +33,18 @@ enum guest_state {
 struct build {
 	struct template *t;
 	struct vmproc *vm;
-	struct guest_link link; /* its deadline: for all that the agent does */
+	struct guest_link link; /* the deadline covers all requests to the agent */
 	struct disk_job *opening;
 	struct build_files *files; /* NULL: not open yet */
-	int fds[BUILD_FDS];	   /* those that were not handed on */
+	int fds[BUILD_FDS];	   /* those not handed on yet; others are -1 */
 	enum guest_state guest;
 	bool held;
-	bool done;		     /* with all but the image */
-	uint64_t ran_ms;	     /* before `since_ms` */
-	uint64_t since_ms;	     /* when it was released last */
-	enum build_step step;	     /* the agent is at it */
-	unsigned primed;	     /* calls of the rehearsal that were made */
-	char said[TEMPLATE_WHY_MAX]; /* the end of what the warm-up wrote to stderr */
+	bool done;		     /* all steps but saving the image */
+	uint64_t ran_ms;	     /* run time before `since_ms` */
+	uint64_t since_ms;	     /* when it was last released */
+	enum build_step step;	     /* the agent's current step */
+	unsigned primed;	     /* priming calls made */
+	char said[TEMPLATE_WHY_MAX]; /* the end of the warm-up's stderr */
 	size_t said_len;
 };
 
@@ -72,7 +73,7 @@ static void fail(struct build *b, const char *text)
 	template_fail(t, copy);
 }
 
-/* The guest did not come up: what it said last tells most. */
+/* Fails a build whose guest did not come up. The last line of its console is the best hint. */
 static void fail_boot(struct build *b, const char *text)
 {
 	char words[80], all[ERR_TEXT_MAX];
@@ -88,7 +89,7 @@ static void on_quit(void *arg, int error, const char *text, const struct ctl_msg
 	struct build *b = arg;
 	struct template *t = b->t;
 
-	/* Dropping ends it as well; the image is whole. */
+	/* The image is complete; dropping the VM ends it anyway. */
 	build_free(b);
 	template_built(t);
 }
@@ -123,12 +124,12 @@ static void on_late(void *arg)
 	struct build *b = arg;
 
 	if (b->step == BUILD_WARMUP)
-		fail(b, "its warm-up was not over in time (boot_timeout_s)");
+		fail(b, "its warm-up exceeded the time limit (boot_timeout_s)");
 	else
-		fail_boot(b, "Python was not ready in time (boot_timeout_s)");
+		fail_boot(b, "Python was not ready within the time limit (boot_timeout_s)");
 }
 
-/* For the agent, or for what it was asked to do. */
+/* Starts the deadline for the agent's answer, or dials the agent first. */
 static void await(struct build *b)
 {
 	if (b->link.agent)
@@ -182,7 +183,8 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 	follow(b);
 }
 
-/* Brings the guest where it is to be: held or not, and paused for its image when all is done. */
+/* Moves the guest towards its target state: held or running, and paused for saving when all steps
+ * are done. */
 static void follow(struct build *b)
 {
 	if (b->guest == GUEST_SHELL && !b->held) {
@@ -207,7 +209,7 @@ void build_hold(struct build *b, bool hold)
 	b->held = hold;
 	if (hold)
 		stop_awaiting(b);
-	log_debug("template %s: its build %s", b->t->name, hold ? "stands still" : "goes on");
+	log_debug("template %s: its build is %s", b->t->name, hold ? "held" : "released");
 	follow(b);
 }
 
@@ -216,7 +218,7 @@ bool build_has_vm(const struct build *b)
 	return b->vm != NULL;
 }
 
-/* --- rehearsal ------------------------------------------------------------------------------- */
+/* --- priming ---------------------------------------------------------------------------------- */
 
 static void prime(struct build *b)
 {
@@ -230,10 +232,10 @@ static void prime(struct build *b)
 		guest_link_send(&b->link, made, bytes, len);
 		return;
 	}
-	log_info("template %s: Python waits after %llu ms", b->t->name,
+	log_info("template %s: Python is ready after %llu ms", b->t->name,
 		 (unsigned long long)ran_ms(b));
 	stop_awaiting(b);
-	/* The image has no connection in it. */
+	/* The image must not contain an open connection. */
 	guest_link_hang_up(&b->link);
 	b->done = true;
 	follow(b);
@@ -258,7 +260,7 @@ static void warm_up(struct build *b)
 	guest_link_send(&b->link, made, bytes, len);
 }
 
-/* Of a traceback the end says most: the last TEMPLATE_WHY_MAX - 1 bytes are kept. */
+/* Keeps the last TEMPLATE_WHY_MAX - 1 bytes: the end of a traceback says most. */
 static void note_words(struct build *b, const uint8_t *data, size_t len)
 {
 	size_t room = sizeof(b->said) - 1;
@@ -303,10 +305,10 @@ static void on_warmup_frame(struct build *b, const struct agent_frame *frame)
 	else if (frame->type == AGENT_EXIT)
 		prime(b);
 	else if (frame->type != AGENT_STDOUT)
-		fail_boot(b, "the agent answers to what was not asked");
+		fail_boot(b, "the agent sent an unexpected frame during the warm-up");
 }
 
-/* --- what the agent says --------------------------------------------------------------------- */
+/* --- agent's answers -------------------------------------------------------------------------- */
 
 static void grow(struct build *b)
 {
@@ -344,7 +346,8 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	switch (b->step) {
 	case BUILD_PONG:
 		if (frame->type != AGENT_PONG || frame->version != AGENT_VERSION)
-			fail(b, "the guest's agent speaks another version of the protocol");
+			fail(b, "the guest's agent has another protocol version; update its root "
+				"file system");
 		else
 			grow(b);
 		break;
@@ -356,7 +359,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		break;
 	case BUILD_REHEARSAL:
 		if (frame->type != AGENT_EXIT || frame->exit_code)
-			fail_boot(b, "a call that does nothing did not end well");
+			fail_boot(b, "a priming call failed");
 		else
 			prime(b);
 		break;

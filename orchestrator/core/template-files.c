@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Images of templates on disk: STATE_DIR/templates/IMAGE/{state,memory,layer-0,manifest}. IMAGE is
- * NAME-KEY-SIZE; KEY stands for all that the image was made from, so an image whose inputs changed
- * is never found. A directory is made as IMAGE.tmp and renamed when all of it is on disk.
+ * Template images on disk: STATE_DIR/templates/IMAGE/{state,memory,layer-0,manifest}. IMAGE is
+ * NAME-KEY-SIZE. KEY is a hash of all inputs, so an image whose inputs changed is never found. A
+ * directory is made as IMAGE.tmp and renamed once all of it is on disk.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,10 +22,10 @@
 #include "proto/ctl.h"
 #include "proto/image.h"
 
-#define WHOLE_MAX   (8u << 20) /* files up to this size are hashed whole */
-#define PART	    (1u << 20) /* of larger ones, so much at each end */
-#define ASKED_MAX   16	       /* images that are kept beside those made ahead, of all templates, */
-#define ASKED_BYTES (4ull << 30) /* and what they take on the disk */
+#define WHOLE_MAX   (8u << 20)	 /* bytes; files up to this size are hashed whole */
+#define PART	    (1u << 20)	 /* bytes hashed at each end of a larger file */
+#define ASKED_MAX   16		 /* images kept besides those prepared ahead, of all templates, */
+#define ASKED_BYTES (4ull << 30) /* and their size on disk, in bytes */
 
 static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
 
@@ -51,7 +51,8 @@ static int hash_part(EVP_MD_CTX *md, int fd, off_t from, size_t len)
 	return ret;
 }
 
-/* A large file is known by its size, its time and its ends: reading it all would cost seconds. */
+/* Hashes a file. A large one is identified by its size, its mtime and its ends: reading it all
+ * would take seconds. */
 static int hash_file(EVP_MD_CTX *md, const char *what, const char *path, struct err *e)
 {
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -60,7 +61,7 @@ static int hash_file(EVP_MD_CTX *md, const char *what, const char *path, struct 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "%s %s", what, path);
 	if (!S_ISREG(st.st_mode) || !st.st_size)
-		return err_say(e, EINVAL, "%s %s is not a file with something in it", what, path);
+		return err_say(e, EINVAL, "%s %s is empty or not a regular file", what, path);
 	uint64_t about[2] = {(uint64_t)st.st_size, 0};
 	int ret;
 	if (st.st_size <= (off_t)WHOLE_MAX) {
@@ -103,7 +104,7 @@ static int key_of(const struct template_job *job, char key[MANIFEST_KEY_LEN + 1]
 	uint8_t digest[EVP_MAX_MD_SIZE];
 	int ret = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL)
 			  ? hash_inputs(md, &job->config, &job->source, e)
-			  : err_say(e, ENOMEM, "no memory for a hash");
+			  : err_say(e, ENOMEM, "no memory for a hash context");
 
 	if (ret == 0)
 		EVP_DigestFinal_ex(md, digest, NULL);
@@ -132,13 +133,14 @@ static int name_of(struct template_job *job)
 	return ret;
 }
 
-/* The template whose image a directory is; false when it is none. */
+/* Parses the name of an image directory into its template's name and key. Returns false when it is
+ * not one. */
 static bool owner_of(const char *entry, char name[SOURCE_NAME_MAX + 1],
 		     char key[MANIFEST_KEY_LEN + 1])
 {
 	size_t len = strlen(entry);
 
-	/* From the end: three parts of the size, then the key. */
+	/* Search from the end: three parts of the size, then the key. */
 	for (int dashes = 0; len && dashes < 3;)
 		dashes += entry[--len] == '-';
 	if (len < MANIFEST_KEY_LEN + 2 || entry[len - MANIFEST_KEY_LEN - 1] != '-')
@@ -181,10 +183,10 @@ static int check_image(int dir, const struct template_job *job, struct err *e)
 	if (ret < 0)
 		return ret;
 	if (strcmp(m.template, job->source.name) != 0 || strcmp(m.key, job->key) != 0)
-		return err_say(e, EINVAL, "its manifest is that of another template");
+		return err_say(e, EINVAL, "its manifest belongs to another template");
 	if (m.vcpus != size->vcpus || m.ram_mib != size->ram_mib ||
 	    m.rootfs_gb != size->rootfs_gb || m.memory_bytes != (uint64_t)size->ram_mib << 20)
-		return err_say(e, EINVAL, "its manifest is that of another size");
+		return err_say(e, EINVAL, "its manifest has another size");
 	ret = size_is(dir, "state", m.state_bytes, e);
 	if (ret == 0)
 		ret = size_is(dir, "memory", m.memory_bytes, e);
@@ -202,7 +204,7 @@ static void remove_image(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* It was left half made, or its template is gone. */
+/* Returns true for an incomplete image, and for one whose template is gone. */
 static bool is_litter(const struct config *config, const char *entry)
 {
 	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
@@ -229,7 +231,7 @@ void templates_sweep(const struct config *config)
 		closedir(d);
 }
 
-/* What it takes on the disk. */
+/* Returns the size of an image on disk, in bytes. */
 static uint64_t image_bytes(int parent, const char *name)
 {
 	scoped_fd int dir = openat(parent, name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -242,7 +244,7 @@ static uint64_t image_bytes(int parent, const char *name)
 	return bytes;
 }
 
-/* Removes what was made from other inputs of the template. */
+/* Removes the template's images that were made from other inputs. */
 static void sweep_others(int parent, const struct template_job *job)
 {
 	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
@@ -259,7 +261,7 @@ static void sweep_others(int parent, const struct template_job *job)
 	closedir(d);
 }
 
-/* Images that may be removed for others: how many there are, and the least recently used one. */
+/* The evictable images: their number and size, and the least recently used one. */
 struct asked {
 	size_t n;
 	uint64_t bytes;
@@ -314,7 +316,7 @@ static struct asked find_asked(int parent, const struct template_job *job)
 	return out;
 }
 
-/* There is a new image: the least recently used ones go. */
+/* Evicts the least recently used images after a new one was added. */
 static void evict(int parent, const struct template_job *job)
 {
 	struct asked a = find_asked(parent, job);
@@ -343,7 +345,7 @@ void template_files_check(void *arg)
 	struct err reason;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
-	/* Before they are read. */
+	/* Take the stamp before the files are read: a later change is then noticed. */
 	source_stamp(&job->source, &job->source.stamp);
 	job->ret = name_of(job);
 	if (job->ret < 0)
@@ -360,13 +362,13 @@ void template_files_check(void *arg)
 	if (dir < 0)
 		return;
 	if (!job->discard && check_image(dir, job, &reason) == 0) {
-		futimens(dir, NULL); /* used just now */
+		futimens(dir, NULL); /* mark as used now */
 		job->bytes = image_bytes(parent, job->name);
 		job->found = true;
 		return;
 	}
 	snprintf(job->remark, sizeof(job->remark), "%s",
-		 job->discard ? "restores of it failed" : reason.text);
+		 job->discard ? "restores from it failed" : reason.text);
 	remove_image(parent, job->name);
 }
 
@@ -388,14 +390,14 @@ static int write_manifest(int dir, const struct template_job *job, struct err *e
 		struct stat st;
 		scoped_fd int fd = openat(dir, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
-		/* Such a mode is what a Space knows a template's files by. */
+		/* A Space recognizes a template's files by this mode. */
 		if (fd < 0 || fstat(fd, &st) < 0 || fchmod(fd, TEMPLATE_FILE_MODE) < 0 ||
 		    fsync(fd) < 0)
 			return err_set(e, errno, "write %s to disk", files[i]);
 		*sizes[i] = (uint64_t)st.st_size;
 	}
 	if (m.memory_bytes != (uint64_t)size->ram_mib << 20 || !m.state_bytes)
-		return err_say(e, EIO, "the VM process wrote an image of a wrong size");
+		return err_say(e, EIO, "the VM process saved an image of the wrong size");
 	size_t len = manifest_write(&m, text, sizeof(text));
 	scoped_fd int fd = openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 || write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
@@ -463,11 +465,12 @@ static int open_boot(struct build_files *b, int dir, int *fds, struct err *e)
 		int fd = fds[b->n_boot++] = open(paths[i], O_RDONLY | O_CLOEXEC);
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return err_set(e, errno, "open %s", paths[i]);
-		b->rootfs_bytes = (uint64_t)st.st_size; /* the last one's */
+		b->rootfs_bytes =
+			(uint64_t)st.st_size; /* ends as the size of the last file, the rootfs */
 	}
 	int layer = openat(dir, "layer-0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (layer < 0)
-		return err_set(e, errno, "make the template's disk layer");
+		return err_set(e, errno, "create the template's disk layer");
 	fds[b->n_boot++] = layer;
 	return 0;
 }
@@ -479,7 +482,7 @@ static int open_image(const struct build_files *b, int dir, int fds[3], struct e
 	for (int i = 0; i < 2; i++) {
 		fds[i] = openat(dir, names[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fds[i] < 0)
-			return err_set(e, errno, "make %s of the image", names[i]);
+			return err_set(e, errno, "create the image's %s file", names[i]);
 	}
 	fds[2] = disk_layer_new(b->state_dir, e);
 	return fds[2] < 0 ? fds[2] : 0;
@@ -502,7 +505,7 @@ static int read_warmup(struct build_files *b, struct err *e)
 	}
 	if (got == 0)
 		return 0;
-	return err_say(e, got < 0 ? errno : EFBIG, "%s can't be read, or has more than %u bytes",
+	return err_say(e, got < 0 ? errno : EFBIG, "%s can't be read, or is larger than %u bytes",
 		       path, SOURCE_WARMUP_MAX);
 }
 
@@ -519,12 +522,12 @@ int build_files_open(struct disk_job *job)
 	return ret == 0 ? read_warmup(b, &job->err) : ret;
 }
 
-/* Without a name: it is gone when the VM process that writes it is. */
+/* The file is unnamed, so it vanishes with the VM process that writes to it. */
 int disk_layer_new(const char *state_dir, struct err *e)
 {
 	int fd = open(state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
-	return fd < 0 ? err_set(e, errno, "make a disk layer in %s", state_dir) : fd;
+	return fd < 0 ? err_set(e, errno, "create a disk layer in %s", state_dir) : fd;
 }
 
 static int open_layers(struct disk_job *job)

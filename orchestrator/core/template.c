@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One template per source and size: found on disk, or booted once and imaged. Everybody who
- * wants it meanwhile waits; one boots at a time.
+ * Template life cycle: one template per source and size, found on disk or booted once and saved as
+ * an image. Requests for it wait meanwhile; one template boots at a time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS	 60000
 #define BAD_IN_ROW_MAX	 3
-#define ASKED_MAX	 32 /* that creates may wait for at the same time */
+/* Templates, except those prepared ahead, that creates may hold or wait for at a time. */
+#define ASKED_MAX 32
 
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t tpl_next[TPL_NSTATES][TPL_NEVENTS] = {
@@ -101,11 +102,11 @@ void template_unwait(struct template_wait *w)
 	build_set_priority(w->template->core);
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life cycle ------------------------------------------------------------------------------- */
 
 static void want(struct template *t);
 
-/* Other sizes wait until somebody asks again. */
+/* Retries the default template; other sizes are retried at the next request. */
 static void retry(void *arg)
 {
 	struct template *t = arg;
@@ -147,7 +148,7 @@ static void become_ready(struct template *t, const char *how)
 	pool_check(t->core);
 }
 
-/* Images that are made ahead of need stay on the disk whether they are used or not. */
+/* Lists the images prepared ahead: they stay on disk whether they are used or not. */
 static void list_kept(const struct core *c, struct template_job *job)
 {
 	list_each (pos, &c->templates) {
@@ -197,7 +198,7 @@ static void on_checked(void *arg)
 		memcpy(t->key, job->key, sizeof(t->key));
 		t->stamp = job->source.stamp;
 		if (job->remark[0])
-			log_warn("template %s is made anew: %s", job->name, job->remark);
+			log_warn("template %s is rebuilt: %s", job->name, job->remark);
 		if (job->ret < 0) {
 			template_fail(t, job->err.text);
 		} else if (job->found) {
@@ -233,8 +234,8 @@ bool template_is_background(const struct template *t)
 	return t != t->core->def;
 }
 
-/* Forgets those in the queue that nobody has any more. Returns the first that may boot now, or
- * NULL: what nobody waits for boots when the core is calm. */
+/* Dequeues templates that nobody holds. Returns the first that may boot now, or NULL. A template
+ * that no request waits for boots only when the core is calm. */
 static struct template *find_wanted(struct core *c)
 {
 	list_each_safe (pos, &c->builds) {
@@ -267,7 +268,7 @@ static void on_yielded(void *arg)
 		t->job = NULL;
 		template_step(t, TPL_CLEANED);
 		if (!list_empty(&t->waits))
-			want(t); /* it was asked for meanwhile */
+			want(t); /* requested while its build was being removed */
 	}
 	free(job);
 }
@@ -279,7 +280,7 @@ bool templates_yield(struct core *c)
 	if (!t || c->closing || !template_is_background(t) || !t->build ||
 	    !build_has_vm(t->build) || !template_step(t, TPL_YIELD))
 		return false;
-	log_info("template %s: its build makes way", t->name);
+	log_info("template %s: its build is cancelled in favor of a requested template", t->name);
 	build_free(t->build);
 	c->building = NULL;
 	if (t == c->ahead) {
@@ -339,7 +340,8 @@ static void on_cleaned(void *arg)
 	free(arg);
 }
 
-/* Nobody waits for it: the next check would do the same. */
+/* Removes the files of an unfinished build. Nobody waits for that: the next check would do the
+ * same. */
 static void clean(struct template *t)
 {
 	struct template_job *job = job_new(t);
@@ -359,7 +361,8 @@ static void template_free(struct template *t)
 	free(t);
 }
 
-/* False when all that were asked for are in use. What is forgotten is found on disk again. */
+/* Forgets an unused template when too many are known; its image stays on disk. Returns false when
+ * all are in use. */
 static bool make_room(struct core *c)
 {
 	size_t asked = 0;
@@ -450,7 +453,7 @@ void template_wait(struct template *t, struct template_wait *w,
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);
-		templates_hold(t->core); /* it may be in the foreground from now on */
+		templates_hold(t->core); /* its build may not be background work any more */
 		template_next_build(t->core);
 		build_set_priority(t->core);
 	}
@@ -471,7 +474,8 @@ static int look_at_disk(struct disk_job *job)
 	return disk_is_full(job->what) ? -ENOSPC : 0;
 }
 
-/* A full disk is not the image's fault. */
+/* Discards an image after repeated failures, unless the disk is full: that is not the image's
+ * fault. */
 static void judge(void *arg, struct disk_job *job)
 {
 	struct template *t = arg;
@@ -496,12 +500,12 @@ void template_restored(struct template *t, bool well)
 	t->judging = disk_job_start(t->core->loop, look_at_disk, dir, 0, judge, t);
 }
 
-/* All that a worker needs to know to open a template's files. */
+/* What a worker needs to open a template's files. */
 struct template_files {
 	char dir[2 * CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
 	struct source source;
 	struct source_stamp stamp;
-	bool evictable; /* the least recently used one goes first */
+	bool evictable; /* mark as used now: eviction takes the least recently used image */
 };
 
 static int open_files(struct disk_job *job)
@@ -525,11 +529,13 @@ static int open_files(struct disk_job *job)
 	}
 	if (fstat(job->fds[TEMPLATE_MEMORY], &job->memory) < 0)
 		return err_set(e, errno, "look at %s", names[TEMPLATE_MEMORY]);
-	/* After the open: the image holds what differs from just that file. */
+	/* Check the stamp after the open: the image holds only differences from that file. */
 	source_stamp(&what->source, &now);
 	if (!source_stamp_equal(&now, &what->stamp))
-		return err_say(e, ENOENT, "what template %s is made from was replaced",
-			       what->source.name);
+		return err_say(
+			e, ENOENT,
+			"a source file of template %s was replaced; the template must be rebuilt",
+			what->source.name);
 	job->fds[4] = disk_layer_new(what->state_dir, e);
 	return job->fds[4] < 0 ? job->fds[4] : 0;
 }
@@ -568,7 +574,7 @@ struct disk_job *template_open_memory(struct template *t,
 	return disk_job_start(t->core->loop, open_memory, path, 1, done, arg);
 }
 
-/* Somebody removed it, or made it anew. */
+/* Discards the image after somebody removed or replaced its files. */
 void template_open_failed(struct template *t, int error)
 {
 	if (error == -ENOENT)

@@ -9,7 +9,7 @@
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/config/tiers.h"
 
-/* A sandbox may end at any time, but most live for minutes. */
+/* seconds; a sandbox may end at any time, but most live for minutes */
 #define CAP_RETRY_S 10
 
 /* --- the object ------------------------------------------------------------------------------ */
@@ -67,7 +67,7 @@ bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
 
 	if (!name || strcmp(name, TIER_OPERATOR) == 0)
 		return false;
-	/* A name of another version of this program: the least there is. */
+	/* The key names a tier of another version of this program: use the lowest one. */
 	return tier_find(out, &c->config, name) || tier_find(out, &c->config, "free");
 }
 
@@ -96,9 +96,9 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 	*persistent = *persistent && tier.persistent;
 }
 
-/* --- how many -------------------------------------------------------------------------------- */
+/* --- counts ----------------------------------------------------------------------------------- */
 
-/* Counts those that calls under way will have made, too. */
+/* Includes the sandboxes that calls in flight are about to make. */
 size_t tenant_sandboxes(const struct core *c, const char *tenant)
 {
 	const struct tenant *t = tenant_find(c, tenant);
@@ -117,7 +117,7 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
 		return true;
 	failure_set(
 		f, 429, "cap_reached", CAP_RETRY_S,
-		"there are %zu sandboxes of this key, %zu more would be over its limit of %u at "
+		"there are %zu sandboxes of this key, and %zu more would exceed its limit of %u at "
 		"one time",
 		used, n, tier.concurrent);
 	return false;
@@ -133,7 +133,7 @@ bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, stru
 		return true;
 	failure_set(
 		f, 429, "cap_reached", CAP_RETRY_S,
-		"the disks of this key's sandboxes have %llu GB, %llu GB more would be over its "
+		"the disks of this key's sandboxes have %llu GB, and %llu GB more would exceed its "
 		"limit of %u GB",
 		(unsigned long long)used, (unsigned long long)gb, tier.disks_gb);
 	return false;

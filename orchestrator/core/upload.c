@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files in parts. What came of one is kept by the guest, which is asked for everything. */
+/* Uploads: files written in parts. The guest holds their state, so each call asks the guest. */
 #include <string.h>
 
 #include "base/random.h"
 #include "orchestrator/core/guest-op.h"
 
 #define TIMEOUT_MS	  60000
-#define COMMIT_TIMEOUT_MS 600000 /* all of the file is read for its checksum */
+#define COMMIT_TIMEOUT_MS 600000 /* a commit reads the whole file for its checksum */
 
 static const struct guest_op_kind plain_kind = {
 	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_upload", .file = true};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A warm sandbox: a VM filled from a template or from the image of another VM, whose guest has
- * confirmed that it is unique, with an open connection to its agent. It has its id already, so that
- * the guest's name is right and nothing is left to do in it when a client takes it.
+ * Warm sandboxes: VMs restored from a template or from another VM's snapshot, whose guest has
+ * confirmed that it is unique, with an open connection to the agent. A warm sandbox has its id
+ * already, so the guest's host name is right and nothing is left to do in it when a client takes
+ * it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,19 +18,20 @@
 #include "orchestrator/core/private.h"
 #include "orchestrator/vm/progress.h"
 
-/* A guest that is slow is waited for; one whose VM process does nothing for so long is not. */
+/* A slow guest gets more time; the limit applies to a VM process that makes no progress for so
+ * long. */
 #define STILL_MS      15000
-#define IDLE_STILL_MS (20 * STILL_MS) /* of one that runs when nothing else does */
-#define FILL_STILL_MS 30000	      /* then a report is written; vm.c gives it up later */
+#define IDLE_STILL_MS (20 * STILL_MS) /* for a VM that runs at low priority */
+#define FILL_STILL_MS 30000	      /* then a report is written; vm.c gives up the VM later */
 
 enum warm_state {
 	WARM_SHELL,
-	WARM_CLOSING, /* its way to the network, before there is a guest */
+	WARM_CLOSING, /* its egress, before the guest starts */
 	WARM_OPENING, /* the template's files */
 	WARM_FILLING,
 	WARM_DIALING,
 	WARM_RESEEDING,
-	WARM_GROWING, /* its root file system, to a disk that is larger than the template's */
+	WARM_GROWING, /* its root file system, to a disk larger than the template's */
 	WARM_REHEARSING,
 	WARM_READY,
 };
@@ -41,16 +43,16 @@ const struct agent_exec priming_calls[PRIMING_CALLS] = {
 
 struct warm {
 	struct core *core;
-	struct warm_source from; /* the image is held */
+	struct warm_source from; /* holds a reference to the image */
 	enum warm_state state;
 	char id[SANDBOX_ID_LEN + 1];
 	struct vmproc *vm;
 	struct disk_job *files;
-	struct guest_link guest; /* its deadline: for the fill, the seed and the rehearsal */
-	struct vmproc_progress progress; /* since the seed was sent */
-	unsigned to_prime;		 /* calls */
-	uint64_t fill_ns, filled_ns;	 /* asked for, and done */
-	struct inspection *inspection;	 /* under way: then it is given up, for this */
+	struct guest_link guest; /* its deadline covers the restore, the reseed and the priming */
+	struct vmproc_progress progress; /* since the deadline was set */
+	unsigned to_prime;		 /* priming calls left */
+	uint64_t fill_ns, filled_ns;	 /* monotonic: restore requested, restore done */
+	struct inspection *inspection; /* in progress: the VM is given up after it, for `reason` */
 	char reason[ERR_TEXT_MAX];
 	struct deferred deferred;
 	warm_fn *fn;
@@ -96,7 +98,8 @@ struct warm_parts warm_take(struct warm *w)
 	return parts;
 }
 
-/* Before it is ready: the maker hears of it. After: whoever holds it does, to put it away. */
+/* Fails a warm sandbox and calls its `fn`: before it is ready, its maker's; afterwards its
+ * holder's, who drops it. */
 static void fail(struct warm *w, const char *text)
 {
 	warm_fn *fn = w->fn;
@@ -104,14 +107,14 @@ static void fail(struct warm *w, const char *text)
 	char copy[ERR_TEXT_MAX];
 
 	snprintf(copy, sizeof(copy), "%s", text);
-	log_warn("a restored VM in slot %u is put away: %s", w->vm ? vmproc_slot(w->vm) : 0, copy);
+	log_warn("a restored VM in slot %u is dropped: %s", w->vm ? vmproc_slot(w->vm) : 0, copy);
 	if (w->from.template && w->state >= WARM_FILLING && w->state < WARM_READY)
 		template_restored(w->from.template, false);
 	warm_free(w);
 	fn(arg, NULL, copy);
 }
 
-/* --- one that stands still ------------------------------------------------------------------ */
+/* --- VMs without progress --------------------------------------------------------------------- */
 
 static uint32_t stalled_ms(const struct warm *w)
 {
@@ -120,7 +123,7 @@ static uint32_t stalled_ms(const struct warm *w)
 	return w->state == WARM_FILLING ? FILL_STILL_MS : STILL_MS;
 }
 
-/* A VM process that does not answer a fill is given up by vm.c. */
+/* Logs the report. A VM process that does not answer the restore request is given up by vm.c. */
 static void on_inspected(void *arg, const struct inspected *found)
 {
 	struct warm *w = arg;
@@ -133,8 +136,8 @@ static void on_inspected(void *arg, const struct inspected *found)
 		fail(w, w->reason);
 }
 
-/* It is given up once there is a report on it, if it does not go on meanwhile; without one when
- * many VMs are being inspected, for a request waits for it. */
+/* Gives the VM up once a report on it is written, unless it progresses meanwhile. Skips the report
+ * when many VMs are being inspected, because a request waits. */
 static void give_up(struct warm *w, const char *text)
 {
 	if (inspections_full(w->core)) {
@@ -149,10 +152,10 @@ static void give_up(struct warm *w, const char *text)
 static void on_late(void *arg)
 {
 	static const char *const reasons[] = {
-		[WARM_FILLING] = "its process stood still before it was filled",
-		[WARM_RESEEDING] = "the guest stood still before it confirmed the new seed",
-		[WARM_GROWING] = "the guest stood still before its file system had grown",
-		[WARM_REHEARSING] = "the guest stood still in a call that does nothing",
+		[WARM_FILLING] = "its process made no progress before the restore",
+		[WARM_RESEEDING] = "the guest made no progress before it confirmed the new seed",
+		[WARM_GROWING] = "the guest made no progress before its file system had grown",
+		[WARM_REHEARSING] = "the guest made no progress in a priming call",
 	};
 	struct warm *w = arg;
 
@@ -177,7 +180,7 @@ static void goes_on(struct warm *w)
 	watch_progress(w);
 }
 
-/* -------------------------------------------------------------------------------------------- */
+/* --- reseed, grow, prime ---------------------------------------------------------------------- */
 
 static void prime(struct warm *w)
 {
@@ -187,7 +190,7 @@ static void prime(struct warm *w)
 	if (!w->to_prime) {
 		w->state = WARM_READY;
 		vmproc_set_priority(w->vm,
-				    WARDEN_BRINGUP); /* for its first call; until then it idles */
+				    WARDEN_BRINGUP); /* for its first call; it idles until then */
 		guest_link_clear_deadline(&w->guest);
 		if (w->from.template)
 			template_restored(w->from.template, true);
@@ -199,7 +202,7 @@ static void prime(struct warm *w)
 	guest_link_send(&w->guest, encoded, bytes, len);
 }
 
-/* A fork's disk is that of its image; a template's may be smaller than what was asked for. */
+/* Returns true when the disk is larger than the template's. A fork's disk has its image's size. */
 static bool wants_to_grow(const struct warm *w)
 {
 	return w->state == WARM_RESEEDING && w->from.template &&
@@ -229,9 +232,9 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	if (w->state == WARM_REHEARSING && frame->type == AGENT_EXIT && !frame->exit_code) {
 		prime(w);
 	} else if (w->state == WARM_REHEARSING) {
-		fail(w, "a call that does nothing did not end well");
+		fail(w, "a priming call failed");
 	} else if (w->state != WARM_RESEEDING && w->state != WARM_GROWING) {
-		fail(w, "the guest's agent speaks unasked");
+		fail(w, "the guest's agent sent a frame without a request");
 	} else if (frame->type == AGENT_DONE) {
 		grow(w);
 	} else if (frame->type == AGENT_ERROR) {
@@ -241,7 +244,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 			 frame->data ? (const char *)frame->data : "");
 		fail(w, text);
 	} else {
-		fail(w, "the guest's agent did not confirm what it was asked");
+		fail(w, "the guest's agent sent an unexpected answer");
 	}
 }
 
@@ -277,7 +280,8 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 
 static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_late, NULL};
 
-/* As the VM process says, when that can be: its answer may have waited for its turn. */
+/* Returns when the vCPUs began to run: the VM process's own time if plausible, since its answer may
+ * have waited in a queue; else now. */
 static uint64_t ran_since(const struct warm *w, const struct ctl_msg *reply)
 {
 	uint64_t since = reply->reply.fill.running_ns, now = now_ns();
@@ -334,7 +338,7 @@ static void fill_from_image(struct warm *w)
 {
 	begin_fill(w);
 	vmproc_fill_image(w->vm, w->from.image, take_fd(&w->from.writable), on_filled, w);
-	vmproc_image_put(w->from.image); /* the request holds it */
+	vmproc_image_put(w->from.image); /* the request holds its own reference */
 	w->from.image = NULL;
 }
 
@@ -352,7 +356,7 @@ static void fail_open(struct warm *w, const char *text)
 {
 	char copy[ERR_TEXT_MAX];
 
-	snprintf(copy, sizeof(copy), "its way to the network can't be closed: %s", text);
+	snprintf(copy, sizeof(copy), "its egress can't be closed: %s", text);
 	fail(w, copy);
 }
 
@@ -421,7 +425,7 @@ struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *
 
 		w->vm = vmproc_spawn(&c->vms, &spec, &vmproc_owner, w);
 	}
-	if (from->prime) /* no request waits for it yet; the next may soon */
+	if (from->prime) /* no request waits for it yet; the next one may soon */
 		vmproc_set_priority(w->vm, WARDEN_NORMAL);
 	return w;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What an operator asks of the host again and again, looked up on a worker thread every few
- * seconds: files under /proc and the disk can keep a reader waiting.
+ * Host measurements that operators poll. A worker thread takes them every few seconds, because
+ * reads from /proc and the disk can block.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +13,11 @@
 #include "orchestrator/core/internal.h"
 
 #define EVERY_MS 10000
-#define STALE_MS (3 * EVERY_MS) /* a check that takes so long is a failed one */
+#define STALE_MS (3 * EVERY_MS) /* a check that takes longer has failed */
 #define PROBE	 4096
 
 struct watching {
-	struct core *core; /* NULL: it is gone */
+	struct core *core; /* NULL: the core was freed */
 	char dir[CONFIG_PATH_MAX];
 	struct watched found;
 	size_t n;
@@ -27,8 +27,8 @@ struct watching {
 	} vms[]; /* in the order of core->sandboxes */
 };
 
-/* From /proc/PID/statm, which any user may read: pages that are the process's own, and those that
- * it shares with others through a file (the template's memory) or a memfd. */
+/* Reads /proc/PID/statm, which any user may read: private pages, and pages shared with others
+ * through a file (the template's memory) or a memfd. */
 void watch_memory(uint32_t pid, struct memory_use *use)
 {
 	char path[64], text[128];
@@ -49,7 +49,7 @@ void watch_memory(uint32_t pid, struct memory_use *use)
 
 /* --- on the worker -------------------------------------------------------------------------- */
 
-/* Whether a file can be written there, which a full disk and one gone read-only deny. */
+/* Checks that a file can be written in `dir`: not on a full disk or one that became read-only. */
 static void probe_disk(const char *dir, struct watched *found)
 {
 	static const char zeros[PROBE];
@@ -61,10 +61,10 @@ static void probe_disk(const char *dir, struct watched *found)
 		found->disk_free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 	scoped_fd int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
 	if (fd < 0 && errno == EOPNOTSUPP)
-		return; /* such files are not to be had there */
+		return; /* the file system does not support unnamed files */
 	if (fd >= 0 && write(fd, zeros, PROBE) == PROBE)
 		return;
-	err_set(&e, errno, "state_dir %.100s can't be written", dir);
+	err_set(&e, errno, "state_dir %.100s is not writable", dir);
 	snprintf(found->disk_error, sizeof(found->disk_error), "%s", e.text);
 }
 
@@ -84,7 +84,8 @@ static void on_work(void *arg)
 
 /* --- on the loop ---------------------------------------------------------------------------- */
 
-/* Some have ended meanwhile, and new ones are behind the others. */
+/* Copies the measurements to the sandboxes. Some have ended meanwhile; new ones are at the list's
+ * end. */
 static void note_memory(struct watching *w)
 {
 	size_t i = 0;
@@ -113,7 +114,7 @@ static void on_done(void *arg)
 		w->core->watched = w->found;
 		w->core->watched_ms = loop_now_ms(w->core->loop);
 		w->core->watching = NULL;
-		promises_changed(w->core); /* memory of images grows by itself */
+		promises_changed(w->core); /* image memory grows without any call */
 		loop_timer_set(w->core->loop, &w->core->watch_timer, EVERY_MS);
 	}
 	free(w);
@@ -164,7 +165,7 @@ void watch_stats(const struct core *c, struct core_stats *out)
 	out->adopting = c->n_in[SBX_ADOPTING];
 }
 
-/* Returns what is wrong with the disk, in `text` where that has to be made, or NULL. */
+/* Returns the disk's error, formatted in `text` where needed, or NULL. */
 static const char *disk_error(const struct core *c, char *text, size_t size)
 {
 	uint64_t age_ms = loop_now_ms(c->loop) - c->watched_ms;

@@ -26,12 +26,13 @@ static uint32_t host_ram_mib(void)
 	return min_u32(most, RAM_MAX_MIB) / RAM_STEP_MIB * RAM_STEP_MIB;
 }
 
-/* Those that this process, and so its VMs, may run on: others may be kept for something else. */
+/* Counts the CPUs that this process, and so its VMs, may run on; others may be reserved. */
 static uint32_t host_vcpus(void)
 {
 	cpu_set_t own;
 
-	if (sched_getaffinity(0, sizeof(own), &own) < 0) /* more CPUs than the set holds */
+	if (sched_getaffinity(0, sizeof(own), &own) <
+	    0) /* the host has more CPUs than the set holds */
 		return VCPUS_MAX;
 	return min_u32((uint64_t)CPU_COUNT(&own), VCPUS_MAX);
 }
@@ -42,9 +43,9 @@ struct size size_host(void)
 }
 
 /*
- * What a VM may be charged with, in parts as large as its RAM: RAM itself; once its template's
- * image when it writes one; or the layers of its forks: up to two that newer ones hide, the one
- * that is being made, the one that several become, and those that only its children still have.
+ * A VM's memory limit, in multiples of its RAM. It covers the RAM itself, plus either the template
+ * image that it saves (once), or the layers of its forks: up to two hidden by newer ones, the one
+ * being made, the one that several are merged into, and those that only its children still use.
  */
 #define BUILDS_MEMORY 2u
 #define FORKED_MEMORY 8u

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What this host has for VMs, and whether it is running out of it. */
+/* The host's resources for VMs, and whether they are running out. */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_HOST_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_HOST_H
 
 #include "orchestrator/template/sizes.h"
 #include "orchestrator/vm/vmproc.h"
 
-/* The most of each that a sandbox can have here. */
+/* Returns the largest sandbox size that the host supports. */
 struct size size_host(void);
-/* For the cgroup of a VM; one that writes an image dirties more page cache. */
+/* Returns the VM spec of a size, with its cgroup's memory limit. `builds`: the VM saves a template
+ * image, which dirties more page cache. */
 struct vmproc_spec size_vm_spec(const struct size *size, bool builds);
-/* Another VM would push the host into swapping or worse. */
+/* Returns true when another VM would push the host into swapping or out of memory. */
 bool host_memory_low(void);
-/* No VM can be filled, and guests that write wait. On a worker. */
+/* Returns true when the disk has no space for another VM and guests that write are blocked. May
+ * block: call it on a worker. */
 bool disk_is_full(const char *state_dir);
 
 #endif

@@ -12,7 +12,7 @@
 static const struct {
 	const char *name;
 	size_t at;
-	size_t text; /* room for it; 0: a number */
+	size_t text; /* buffer size in bytes; 0: the field is a number */
 } fields[] = {
 	{"ramet-image", offsetof(struct manifest, version), 0},
 	{"template", offsetof(struct manifest, template), MANIFEST_NAME_MAX + 1},
@@ -50,7 +50,7 @@ size_t manifest_write(const struct manifest *m, char *out, size_t size)
 	return used < size ? used : size - 1;
 }
 
-/* Decimal, without sign, spaces or overflow. */
+/* Parses a decimal number without sign or spaces; fails on overflow. */
 static bool read_number(const char **text, const char *end, uint64_t *out)
 {
 	const char *p = *text;
@@ -67,7 +67,7 @@ static bool read_number(const char **text, const char *end, uint64_t *out)
 	return any;
 }
 
-/* What a template's name and a key are made of. */
+/* Parses the characters of template names and keys. */
 static bool read_word(const char **text, const char *end, char *out, size_t room)
 {
 	size_t len = 0;
@@ -83,7 +83,7 @@ static bool read_word(const char **text, const char *end, char *out, size_t room
 	return true;
 }
 
-/* Moves *text past `name value\n`. */
+/* Parses `name value\n` and moves *text past it. */
 static bool read_field(const char **text, const char *end, size_t i, char *out)
 {
 	size_t len = strlen(fields[i].name);
@@ -118,10 +118,11 @@ int manifest_parse(const char *text, size_t len, struct manifest *out, struct er
 				       fields[i].name);
 		if (i == 0 && out->version != MANIFEST_VERSION)
 			return err_say(e, EINVAL,
-				       "the manifest has version %" PRIu64 ", this one reads %d",
+				       "the manifest has version %" PRIu64
+				       ", this program reads version %d",
 				       out->version, MANIFEST_VERSION);
 	}
 	if (end - text != 4 || memcmp(text, "end\n", 4) != 0)
-		return err_say(e, EINVAL, "the manifest is cut off or goes on after its end");
+		return err_say(e, EINVAL, "the manifest is cut off or has text after its end");
 	return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The manifest of an image directory: lines of `name value`, the last is `end`. */
+/* The manifest of an image directory: lines of `name value`; the last line is `end`. */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_MANIFEST_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_MANIFEST_H
 
@@ -10,20 +10,21 @@
 
 #define MANIFEST_VERSION  2
 #define MANIFEST_MAX	  4096 /* bytes */
-#define MANIFEST_NAME_MAX 63   /* of a template */
+#define MANIFEST_NAME_MAX 63   /* bytes of a template's name */
 #define MANIFEST_KEY_LEN  16   /* hexadecimal digits */
 
 struct manifest {
 	uint64_t version;
 	char template[MANIFEST_NAME_MAX + 1];
-	char key[MANIFEST_KEY_LEN + 1]; /* a hash of all that the image was made from */
+	char key[MANIFEST_KEY_LEN + 1]; /* hash of all the image's inputs */
 	uint64_t vcpus, ram_mib, rootfs_gb;
-	uint64_t state_bytes, memory_bytes, layer_bytes; /* sizes of the files */
+	uint64_t state_bytes, memory_bytes, layer_bytes; /* file sizes */
 };
 
-/* Writes at most `size` bytes with the NUL; returns the length. */
+/* Writes the manifest, at most `size` bytes with the NUL. Returns its length without the NUL. */
 size_t manifest_write(const struct manifest *m, char *out, size_t size);
-/* Every field once, nothing else, up to the end; the file is not trusted. */
+/* Parses an untrusted manifest: every field once, in order, and nothing else up to the end. Returns
+ * 0, or a negative errno with *e filled. */
 int manifest_parse(const char *text, size_t len, struct manifest *out, struct err *e);
 
 #endif

@@ -16,7 +16,7 @@
 #define NAME_NEW "sizes.new"
 
 struct recents_job {
-	struct recents *recents; /* NULL: nobody waits any more */
+	struct recents *recents; /* NULL: the result is not wanted any more */
 	char dir[CONFIG_PATH_MAX];
 	char text[RECENT_TEXT_MAX];
 	size_t len;
@@ -47,7 +47,7 @@ size_t recents_print(const struct recents *r, char out[RECENT_TEXT_MAX])
 	return len;
 }
 
-/* True when the line is exactly as it would be written. */
+/* Accepts a line only if it is exactly what print_line would write. */
 static bool parse_line(const char *line, size_t len, struct recent *out)
 {
 	char copy[128], again[128];
@@ -75,7 +75,7 @@ void recents_parse(struct recents *out, const char *text, size_t len)
 		out->n += parse_line(text, (size_t)(eol - text), &out->all[out->n]);
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- life cycle ------------------------------------------------------------------------------- */
 
 bool recents_note(struct recents *r, const struct recent *size)
 {
@@ -139,7 +139,7 @@ static void save_done(void *arg)
 	struct recents_job *job = arg;
 
 	if (job->ret < 0)
-		log_warn("the sizes asked for lately are not remembered: %s", job->err.text);
+		log_warn("the recently requested sizes can't be saved: %s", job->err.text);
 	if (job->recents)
 		job->recents->job = NULL;
 	free(job);
@@ -157,7 +157,7 @@ void recents_save(struct recents *r, struct loop *loop, const struct config *con
 	job->len = recents_print(r, job->text);
 	if (loop_work(loop, LOOP_DISK, save_work, save_done, job) < 0) {
 		free(job);
-		return; /* the next one tries again */
+		return; /* the next save tries again */
 	}
 	r->job = job;
 	r->dirty = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The sizes that sandboxes were created with lately, beside the templates' own, so that they can be
- * prepared again after a restart: STATE_DIR/sizes, a line `TEMPLATE VCPUSxRAMxDISK` each, the most
- * recent first. What is lost of it, or damaged, is only slower.
+ * Recently requested sandbox sizes, other than the templates' own, so that they can be prepared
+ * again after a restart. File STATE_DIR/sizes: one line `TEMPLATE VCPUSxRAMxDISK` each, most recent
+ * first. A lost or damaged file costs only speed.
  */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_RECENT_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_RECENT_H
@@ -14,34 +14,34 @@
 #include "orchestrator/template/template-source.h"
 
 #define RECENT_MAX	8
-#define RECENT_TEXT_MAX 1024 /* of the file */
+#define RECENT_TEXT_MAX 1024 /* bytes of the file */
 
 struct loop;
 
 struct recent {
 	char template[SOURCE_NAME_MAX + 1];
 	uint32_t vcpus, ram_mib, rootfs_gb;
-	bool expected; /* the pool has been told of it, or it was asked for in this instance */
+	bool expected; /* passed on to the pool, or requested in this instance */
 };
 
 struct recents {
 	struct recent all[RECENT_MAX];
 	size_t n;
-	bool dirty; /* the file has another order or content */
+	bool dirty; /* differs from the file */
 	struct recents_job *job;
 };
 
-/* Reads the lines that are well formed, and skips the others. */
+/* Parses the well-formed lines and skips the others. */
 void recents_parse(struct recents *out, const char *text, size_t len);
-/* Returns the length, without a NUL. */
+/* Formats the file's text. Returns its length without the NUL. */
 size_t recents_print(const struct recents *r, char out[RECENT_TEXT_MAX]);
-/* Reads the file of `config`; without one there are none. */
+/* Reads the file below config->state_dir; a missing file means no sizes. */
 void recents_load(struct recents *out, const struct config *config);
-/* Moves it to the front. Returns true when it is new. */
+/* Moves the size to the front. Returns true when it is new. */
 bool recents_note(struct recents *r, const struct recent *size);
-/* Writes the file on a worker thread when it is not up to date. */
+/* Writes the file on a worker thread unless it is up to date or being written. */
 void recents_save(struct recents *r, struct loop *loop, const struct config *config);
-/* A write under way goes on without it. */
+/* Detaches from a write in progress, which completes by itself. */
 void recents_close(struct recents *r);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "orchestrator/config/tiers.h"
 
-/* Measured: what an image takes on the disk, and each GiB of its RAM (the kernel's own pages). */
+/* Measured bytes of an image on disk: fixed, and per GiB of RAM (the kernel's own pages). */
 #define IMAGE_BYTES	    (45ull << 20)
 #define IMAGE_BYTES_PER_GIB (18ull << 20)
 

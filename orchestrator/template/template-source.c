@@ -67,7 +67,7 @@ static int set_value(struct source *out, const char *name, const char *value, st
 			return set_number(out, &numbers[i], value, e);
 	if (strcmp(name, "description") != 0)
 		return err_say(e, EINVAL,
-			       "there is no setting \"%.40s\"; there are description, vcpus,"
+			       "there is no setting \"%.40s\"; the settings are description, vcpus,"
 			       " ram_mib and rootfs_gb",
 			       name);
 	if (strlen(value) >= sizeof(out->description))
@@ -98,7 +98,7 @@ int source_conf(struct source *out, const char *text, size_t len, struct err *e)
 	unsigned number = 1;
 
 	if (len > SOURCE_CONF_MAX || memchr(text, 0, len))
-		return err_say(e, EINVAL, "template.conf is no text of up to %u bytes",
+		return err_say(e, EINVAL, "template.conf is not a text file of up to %u bytes",
 			       SOURCE_CONF_MAX);
 	memcpy(copy, text, len);
 	copy[len] = 0;
@@ -127,7 +127,7 @@ static int read_conf(struct source *out, const char *dir, struct err *e)
 
 /* --- folders -------------------------------------------------------------------------------- */
 
-/* The least disk that holds its root file system. */
+/* Returns the smallest disk, in GiB, that holds the root file system. */
 static uint32_t least_gb(const struct source *s)
 {
 	uint64_t gb = (s->stamp.bytes[0] + (1u << 30) - 1) >> 30;

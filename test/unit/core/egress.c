@@ -88,7 +88,7 @@ static void test_what_can_not_be_closed_is_not_handed_out(void **state)
 	world_create(w, &m, &closed);
 	assert_false(m.ok);
 	assert_int_equal(m.failure.status, 503);
-	assert_non_null(strstr(m.failure.text, "its way to the network can't be closed"));
+	assert_non_null(strstr(m.failure.text, "its egress can't be closed"));
 	fakes_fault(w->fakes, FAKES_EGRESS, 0);
 	world_wait_ready(w);
 }

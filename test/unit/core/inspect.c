@@ -554,9 +554,9 @@ static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
 	world_until(w, was_told_of_idle_vms, w);
 	world_until_true(w, &k.done);
 	assert_false(k.ok);
-	has(k.failure.text, "the guest stood still before it confirmed the new seed");
+	has(k.failure.text, "the guest made no progress before it confirmed the new seed");
 	assert_int_equal(
-		times_logged("(the guest stood still before it confirmed the new seed) stands "
+		times_logged("(the guest made no progress before it confirmed the new seed) stands "
 			     "still; a report on it follows"),
 		1);
 	assert_int_equal(times_logged("| the VM process says:"), 1);
@@ -567,7 +567,7 @@ static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
 static bool is_given_up(void *arg)
 {
 	was_told_of_idle_vms(((struct crowd *)arg)->w);
-	return times_logged("is put away") > 0;
+	return times_logged("is dropped") > 0;
 }
 
 /* The request that waits for it does not wait for others' reports as well. */

@@ -293,7 +293,7 @@ static void test_disks_have_a_budget(void **state)
 	world_fork(w, &k, m.view.id, room + 1);
 	assert_false(k.ok);
 	expect_cap(&k.failure);
-	assert_non_null(strstr(k.failure.text, "over its limit of 8 GB"));
+	assert_non_null(strstr(k.failure.text, "would exceed its limit of 8 GB"));
 	world_fork_start(w, &k, m.view.id, room, false);
 	world_create_start(w, &late, &two_gb); /* the children on their way count */
 	world_until_true(w, &k.done);
