@@ -105,7 +105,7 @@ static void wait_for_pool(void)
 		unsigned before = now;
 
 		usleep(POLL_US);
-		now = (unsigned)(level("\nramet_shells_ready ") + level("\nramet_warm_ready "));
+		now = (unsigned)(level("\nramet_blank_vms_ready ") + level("\nramet_warm_ready "));
 		same = now == before ? same + 1 : 0;
 	}
 }

@@ -55,7 +55,7 @@ static void wait_for_pool(int fd, double warms)
 		usleep(20000);
 	while (level(fd, "\nramet_warm_ready ") < warms ||
 	       http_number(&answer, "\nramet_warm_default_ready ") < 1 ||
-	       http_number(&answer, "\nramet_shells_ready ") < 1);
+	       http_number(&answer, "\nramet_blank_vms_ready ") < 1);
 }
 
 /* How many there are when no more come. */

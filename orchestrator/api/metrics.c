@@ -218,7 +218,8 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 	       f->template_boots);
 	metric(t, "ramet_templates_building", "gauge", "Images being made now.",
 	       f->templates_building);
-	metric(t, "ramet_shells_ready", "gauge", "Shells in the pool.", f->blank_vms_ready);
+	metric(t, "ramet_blank_vms_ready", "gauge", "Blank VMs in the pool that are ready.",
+	       f->blank_vms_ready);
 	metric(t, "ramet_warm_ready", "gauge", "Warm sandboxes in the pool.", f->warm_ready);
 	metric(t, "ramet_warm_default_ready", "gauge",
 	       "Of these, of the default template and size.", f->warm_default_ready);

@@ -135,7 +135,7 @@ def test_requests_over_the_limit_are_refused(start: Callable[..., Server]) -> No
         hanging = [stack.enter_context(server.connect()) for _ in range(8)]
         for s in hanging:
             s.sendall(exec_bytes(path, "out x\nhang"))
-        server.wait(lambda f: f["ramet_shells_ready"] == 8)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 8)
         busy = http.get(path)
         assert (busy.status_code, busy.json()["code"]) == (503, "busy")
         assert busy.headers["retry-after"] == "1"
@@ -236,13 +236,13 @@ def test_a_client_that_leaves_is_noticed(server: Server, when: str, version: str
     if version == "h1":
         s = server.connect()
         s.sendall(request_bytes(target, json.dumps(body).encode()))
-        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
         s.close()
     else:
         client = server.client(http2=True)
         leaver = threading.Thread(target=expect_break, args=(client, target, body))
         leaver.start()
-        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
         h2_socket(client).shutdown(socket.SHUT_RDWR)
         leaver.join()
     server.wait(lambda f: f["ramet_vm_deaths_total"] == 1)
@@ -536,7 +536,7 @@ def test_stop_does_not_wait_for_ever(start: Callable[..., Server]) -> None:
     for s, code in zip(silent, ("out x\nhang", "hang", "")):
         s.sendall(exec_bytes(path, code) if code else b"GET /v1/healthz HTTP/1.1\r\n")
     assert b'"x"' in silent[0].recv(4096)
-    server.wait(lambda f: f["ramet_shells_ready"] == 4)
+    server.wait(lambda f: f["ramet_blank_vms_ready"] == 4)
     server.stop()
     assert server.process.returncode == 0
     assert b"0\r\n\r\n" not in until_closed(silent[0])

@@ -138,7 +138,7 @@ def test_a_client_that_leaves_ends_the_read(server: Server) -> None:
     with server.connect() as s:
         s.sendall(f"GET {box}/files?path=/big/4000000000 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
         s.recv(1000)
-    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_shells_ready"] == 0)
+    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
 
 
 def test_a_put_whose_client_leaves_is_given_up(server: Server) -> None:
@@ -148,8 +148,8 @@ def test_a_put_whose_client_leaves_is_given_up(server: Server) -> None:
     with server.connect() as s:
         head = f"PUT {box}/files?path=/x HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 3\r\n\r\n"
         s.sendall(head.encode() + b"abc")
-        server.wait(lambda f: f["ramet_shells_ready"] == 1)
-    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_shells_ready"] == 0)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
+    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
 
 
 def test_failures_of_the_sandbox(http: httpx.Client, sandbox: str) -> None:

@@ -100,7 +100,7 @@ def test_the_core_hears_of_a_client_that_left(server: Server, tail: str) -> None
     head = f"POST {path}{tail} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
     with server.connect() as s:
         s.sendall(head.encode() + body)
-        server.wait(lambda f: f["ramet_shells_ready"] == 1)
-    figures = server.wait(lambda f: f["ramet_shells_ready"] == 0)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
+    figures = server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
     assert figures["ramet_vm_deaths_total"] == 1
     assert figures["ramet_sandboxes"] == 1

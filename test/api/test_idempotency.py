@@ -125,7 +125,7 @@ def test_a_repeat_while_the_first_is_under_way_is_told_to_wait(server: Server) -
     body = {"template": "held"}
     with server.client() as http, server.connect() as first:
         send(first, "/v1/sandboxes", b'{"template":"held"}')
-        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
         answer = http.post(
             "/v1/sandboxes", content=b'{"template":"held"}', headers=key("k")
         )
@@ -143,8 +143,8 @@ def test_a_create_whose_client_left_frees_its_key(server: Server) -> None:
     with server.client() as http:
         with server.connect() as first:
             send(first, "/v1/sandboxes", b'{"template": "held"}')
-            server.wait(lambda f: f["ramet_shells_ready"] == 1)
-        server.wait(lambda f: f["ramet_shells_ready"] == 0)
+            server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
         answer = ask_again(http, "/v1/sandboxes", {})
         assert answer.status_code == 201 and "idempotent-replayed" not in answer.headers
         assert count(http) == 1
@@ -155,10 +155,10 @@ def test_a_resume_whose_client_left_goes_on(server: Server) -> None:
         path = frozen(http, template="sleepy")
         with server.connect() as first:
             send(first, path + "/resume", b"{}")
-            server.wait(lambda f: f["ramet_shells_ready"] == 1)
+            server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
         # The answer that nobody got (499) is counted once the service has seen the client leave.
         server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))
-        assert server.figures()["ramet_shells_ready"] == 1
+        assert server.figures()["ramet_blank_vms_ready"] == 1
         refused(http.post(path + "/resume", json={}, headers=key("k")), 409, "idempotency_key_in_use")
         made(http, "release")
         answer = http.post(path + "/resume", content=b"{}", headers=key("k"))
@@ -173,5 +173,5 @@ def test_a_resume_that_goes_on_ends_with_the_service(server: Server) -> None:
         path = frozen(http, template="sleepy")
     with server.connect() as first:
         send(first, path + "/resume", b"{}")
-        server.wait(lambda f: f["ramet_shells_ready"] == 1)
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
     server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))

@@ -216,8 +216,8 @@ def test_a_client_that_leaves_ends_the_listener_only(server: Server) -> None:
         with http.stream("POST", f"{box}/pty", json={"argv": ["cat"]}) as answer:
             lines = events(answer)  # held: one that is let go of closes the connection
             ready = next(lines)
-            server.wait(lambda f: f["ramet_shells_ready"] == 1)
-        server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_shells_ready"] == 0)
+            server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
+        server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
         assert type_in(http, f"{box}/pty/{ready['session_id']}", b"on").status_code == 204
 
 

@@ -43,12 +43,12 @@ def held_beyond_pool(http: httpx.Client) -> dict[str, int]:
     """Counted once no sandbox is left and no VM is on its way into the pool."""
 
     def pool() -> tuple[int, int] | None:
-        """Warm sandboxes and shells, when there is nothing else."""
+        """Returns the numbers of warm sandboxes and blank VMs, when there is nothing else."""
         pairs = (x.split() for x in http.get("/metrics").text.splitlines())
         level = {x[0]: int(float(x[1])) for x in pairs if len(x) == 2}
-        warm, shells = level["ramet_warm_ready"], level["ramet_shells_ready"]
-        quiet = not level["ramet_sandboxes"] and len(vm_pids()) == warm + shells
-        return (warm, shells) if quiet else None
+        warm, blank = level["ramet_warm_ready"], level["ramet_blank_vms_ready"]
+        quiet = not level["ramet_sandboxes"] and len(vm_pids()) == warm + blank
+        return (warm, blank) if quiet else None
 
     give_up = time.monotonic() + 300
     tries = 0
