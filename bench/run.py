@@ -55,7 +55,7 @@ def call(quick: bool) -> Figures:
 def empty_pool(quick: bool) -> Figures:
     """Create in a second service beside the running one, which keeps no pool."""
     creates = 5 if quick else 30
-    settings = "--pool_warm=0 --pool_shells=0"
+    settings = "--pool_warm=0 --pool_blank_vms=0"
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' http-latency --empty --creates {creates}")
 
 
@@ -68,7 +68,7 @@ def fork(quick: bool) -> Figures:
             "--runs 20 --children 1,2,5,10,32,100 --pauses 300"
             " --dirty 1,7,64,256 --touched 512 --depth 1,8,64"
         )
-    settings = f"--pool_warm=1 --pool_shells={most} --fork_max={most}"
+    settings = f"--pool_warm=1 --pool_blank_vms={most} --fork_max={most}"
     what = f"--pool {most + 1} {what}"
     return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
@@ -76,7 +76,7 @@ def fork(quick: bool) -> Figures:
 def density(quick: bool) -> Figures:
     """Children of one sandbox until the host's memory is low, or there are so many."""
     most = 16 if quick else 250
-    settings = f"--pool_warm=1 --pool_shells=8 --fork_max=8 --max_vms={most + 20}"
+    settings = f"--pool_warm=1 --pool_blank_vms=8 --fork_max=8 --max_vms={most + 20}"
     return host_json(
         f"{BENCH_DIR}/beside.sh '{settings}' fork-latency --pool 9 --density {most}", timeout_s=7200
     )

@@ -9,7 +9,7 @@ import time
 from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
 
 BESIDE = f"{BENCH_DIR}/beside.sh"
-POOL = "--pool_shells=2 --pool_warm=1"
+POOL = "--pool_blank_vms=2 --pool_warm=1"
 STATE = "/var/lib/ramet/bench"
 MIB = 1 << 20
 HOG_MIB = 256

@@ -47,8 +47,8 @@ RETIRED = {
     r"goes on with": "continues",
 }
 
-# Names that others use as well: they change with the interface or the setting that they belong to.
-NAMES = re.compile(r"\bCTL_SHELL\b|\bramet_shells_ready\b|--pool_shells\b")
+# Names that outlive their word: one of an interface, and the former name of a setting.
+NAMES = re.compile(r"\bCTL_SHELL\b|(?i:pool[_-]shells)\b")
 
 ROOMS: dict[str, set[str]] = {
     "base": set(),

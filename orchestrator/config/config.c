@@ -30,10 +30,10 @@ struct setting {
 	const char *name;
 	enum kind kind;
 	size_t offset;
-	uint32_t min, max;   /* NUMBER: the range; else: least and most bytes, without the NUL */
-	const char *initial; /* the default, as one would write it */
+	uint32_t min, max; /* NUMBER: the range; else: range of the length in bytes, without NUL */
+	const char *initial; /* the default, as written in a configuration file */
 	const char *choices; /* CHOICE: words with a space after each */
-	const char *help;
+	const char *help;    /* NULL: covered by the help of the setting above */
 };
 
 #define AT(field)   offsetof(struct config, field)
@@ -49,15 +49,15 @@ struct setting {
 
 /* run_dir is shorter than the other paths: RUN_DIR/vm/16383/ctl.sock must fit in a sun_path. */
 #define RUN_DIR_MAX 80
-#define OURS_MIB    256 /* of memory_mib: that of our own processes */
+#define OURS_MIB    256 /* the part of memory_mib that Ramet's own processes need */
 
 static const struct setting settings[] = {
 	STR(listen_host, ADDRESS, 1, "127.0.0.1",
 	    "Address that the API listens on, IPv4 or IPv6, in numbers."),
 	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
 	{"allow_open", CHOICE, AT(allow_open), 1, ROOM(allow_open), "no", "no yes ",
-	 "On an address that other machines can reach, the API is served only with TLS and\n"
-	 "once a key exists (`ramet key create`), because without keys everybody may do\n"
+	 "no: on an address that other machines can reach, the API is served only with TLS\n"
+	 "and once a key exists (`ramet key create`), because without keys everybody may do\n"
 	 "everything. yes: serve it without these conditions, in a closed network or behind a\n"
 	 "TLS proxy."},
 	STR(tls_cert, PATH, 0, "",
@@ -65,29 +65,31 @@ static const struct setting settings[] = {
 	    "The account in `user` must be able to read them."),
 	STR(tls_key, PATH, 0, "", NULL),
 	STR(region, TEXT, 0, "",
-	    "Names of this host's region and public endpoint, for answers. Empty: left out."),
+	    "Names of this host's region and public endpoint, as reported by the API. Empty: not\n"
+	    "reported."),
 	STR(endpoint, TEXT, 0, "", NULL),
 	STR(trusted_proxies, RANGES, 0, "",
 	    "Addresses of proxies in front of the API, like 10.1.0.0/16. A request from one of\n"
-	    "them counts for the client in its X-Forwarded-For. The header Forwarded is never\n"
-	    "read."),
+	    "them counts against the limits of the client named in its X-Forwarded-For header.\n"
+	    "The header Forwarded is never read."),
 	NUM(client_connections_s, 0, 1000000, "200",
-	    "Limits per second for each client address (IPv6: each /64), with up to ten seconds'\n"
-	    "worth saved up; 0: no limit. In order: new connections (each with a TLS handshake),\n"
+	    "Limits per second for each client address (IPv6: each /64), with bursts of up to ten\n"
+	    "seconds' worth; 0: no limit. In order: new connections (each with a TLS handshake),\n"
 	    "requests without a valid API key, and wrong keys. While there are no keys, clients\n"
 	    "on this machine have no limit."),
 	NUM(client_requests_s, 0, 1000000, "200", NULL),
 	NUM(client_failures_s, 0, 1000000, "20", NULL),
-	NUM(tenant_requests_s, 0, 1000000, "2000", "The same for all requests of one tenant."),
-	STR(vmm, PATH, 1, "/usr/lib/ramet/ramet-vmm", "Program of a VM process."),
+	NUM(tenant_requests_s, 0, 1000000, "2000",
+	    "The same limit for all requests of one tenant."),
+	STR(vmm, PATH, 1, "/usr/lib/ramet/ramet-vmm", "Program that VM processes run."),
 	STR(kernel, PATH, 1, "/usr/share/ramet/vmlinux",
 	    "Guest kernel (uncompressed ELF), initramfs and root file system of the default\n"
 	    "template."),
 	STR(initramfs, PATH, 1, "/usr/share/ramet/initramfs.cpio", NULL),
 	STR(rootfs, PATH, 1, "/usr/share/ramet/rootfs.ext4", NULL),
 	STR(warmup, PATH, 0, "",
-	    "Python code to run in the default template before its snapshot is taken: whatever\n"
-	    "it imports is imported in each sandbox. Empty: none."),
+	    "File of Python code to run in the default template before its snapshot is taken:\n"
+	    "whatever it imports is imported in each sandbox. Empty: none."),
 	STR(templates_dir, PATH, 0, "/usr/share/ramet/templates",
 	    "Further templates: each folder in it is one, with rootfs.ext4 and, optionally,\n"
 	    "warmup.py and template.conf. Empty: none."),
@@ -107,59 +109,60 @@ static const struct setting settings[] = {
 	    "with vm_uid_base + 16384. No account may use these."),
 	NUM(max_vms, 1, WARDEN_SLOTS_MAX, "256", "Maximum number of VM processes at one time."),
 	NUM(memory_mib, 0, 4294967295, "0",
-	    "Memory that VMs and rametd may use together. 0: all but a little, which is kept for\n"
-	    "the host's own programs. When it is used up, the kernel ends the largest VM of a\n"
-	    "tenant above its share."),
+	    "Memory that VMs and rametd may use together. 0: all but a little, which is reserved\n"
+	    "for the host's own programs. When it is used up, the kernel kills the largest VM of\n"
+	    "a tenant above its share."),
 	NUM(memory_overcommit, 0, 100000, "0",
 	    "RAM that all sandboxes together may be promised, in percent of that memory;\n"
 	    "requests beyond it are refused. Besides their RAM, sandboxes use memory for VM\n"
-	    "processes and the snapshots of forks: with 100, a VM is rarely ended because of\n"
+	    "processes and the snapshots of forks: with 100, a VM is rarely killed because of\n"
 	    "others. 0: no limit, since most sandboxes use a part of their RAM and share their\n"
 	    "template's memory."),
 	NUM(cpu_weight, 1, 10000, "1000",
 	    "CPU weight of VMs and rametd together, when CPUs are short; other services of the\n"
-	    "host have 100. Within it, rametd goes before VMs, and a VM that a request waits for\n"
-	    "before running ones. In a cgroup that systemd made, CPUWeight= of its unit counts\n"
-	    "instead."),
+	    "host have 100. Within it, rametd has priority over VMs, and a VM that a request\n"
+	    "waits for has priority over running ones. In a cgroup that systemd made, CPUWeight=\n"
+	    "of its unit applies instead."),
 	{"core_scheduling", CHOICE, AT(core_scheduling), 1, ROOM(core_scheduling), "yes", "yes no ",
 	 "Whether a core with two threads (SMT) runs one VM at a time, so that no VM can\n"
 	 "observe another through the core's caches. no: more throughput, for VMs that trust\n"
 	 "each other."},
 	NUM(disk_bytes_s, 0, 4294967295, "250000000",
 	    "Limits of each VM's disk; 0: no limit. Bytes and operations per second on files of\n"
-	    "the host, with up to one second's worth saved up. An fsync counts as 20 operations.\n"
-	    "They apply to VM processes started from then on."),
+	    "the host, with bursts of up to one second's worth. An fsync counts as 20 operations.\n"
+	    "A changed limit applies to VM processes started after the change."),
 	NUM(disk_ops_s, 0, 100000000, "5000", NULL),
 	NUM(output_mib, 0, 1048576, "0",
 	    "Memory for the output of all sandboxes: events for replay, and unfinished lines. 0:\n"
-	    "a 128th of the host's memory, at least 64. Above it, the oldest events of the\n"
-	    "tenant that has most are dropped."),
+	    "1/128 of the host's memory, at least 64 MiB. Above the limit, the oldest events of\n"
+	    "the tenant with the most output are dropped."),
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
 	NUM(ram_mib, 128, 65536, "512", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
 	STR(sizes, TEXT, 0, "auto",
-	    "Sizes of the default template whose snapshots are made ahead, when nothing else is\n"
-	    "to do: RAM in MiB x vCPUs, and x GB of disk if it is not the template's own, like\n"
-	    "1024x2,4096x4x16. auto: sizes requested recently, and RAM by doubling; up to 8\n"
-	    "snapshots and 2 GB, including each template's own. Empty: none."),
-	NUM(pool_shells, 0, WARDEN_SLOTS_MAX, "6",
-	    "Blank VMs (VM processes without a guest), and warm sandboxes (restored from the\n"
-	    "default template), to keep ready."),
+	    "Sizes of the default template whose snapshots are made ahead of requests, while the\n"
+	    "service is idle: RAM in MiB x vCPUs, and x GB of disk if it is not the template's\n"
+	    "own, like 1024x2,4096x4x16. auto: sizes requested recently, and doublings of the\n"
+	    "RAM; up to 8 snapshots and 2 GB, including each template's own. Empty: none."),
+	NUM(pool_blank_vms, 0, WARDEN_SLOTS_MAX, "6",
+	    "Number of blank VMs (VM processes without a guest) and of warm sandboxes (restored\n"
+	    "from the default template) to keep ready. pool_shells, the former name of\n"
+	    "pool_blank_vms, still works but is deprecated."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
 	NUM(pool_others, 0, 16, "2",
-	    "Warm sandboxes to keep ready of each size and template that is prepared ahead or\n"
-	    "was requested recently. Only one each if all that may be prepared would take more\n"
-	    "than half of max_vms."),
+	    "Number of warm sandboxes to keep ready of each further size and template that is\n"
+	    "prepared ahead or was requested recently. Only one of each, if all of them together\n"
+	    "would take more than half of max_vms."),
 	NUM(fork_max, 1, 1000, "32", "Maximum number of children of one fork."),
 	NUM(timeout_s, 1, 31536000, "86400",
 	    "Default lifetime and idle timeout of a sandbox, in seconds."),
 	NUM(idle_timeout_s, 1, 31536000, "3600", NULL),
 	NUM(boot_timeout_s, 1, 86400, "300", "Maximum time for a template to boot, in seconds."),
 	NUM(stop_timeout_s, 0, 3600, "10",
-	    "Time for running requests to end when rametd is stopped, in seconds."),
+	    "Time that running requests get to end when rametd stops, in seconds."),
 	STR(network, RANGES, 0, "10.251.0.0/17",
-	    "IPv4 range that nothing else uses; the link of each VM to the host takes two\n"
-	    "addresses of it. Empty: VMs have no network."),
+	    "IPv4 range that nothing else uses; the link between each VM and the host takes two\n"
+	    "of its addresses. Empty: VMs have no network."),
 	STR(dns, ADDRESS, 0, "",
 	    "Name server of the VMs (IPv4). Empty: the first one that this host uses, which may\n"
 	    "reveal names of internal zones to VMs; a public resolver does not."),
@@ -167,11 +170,11 @@ static const struct setting settings[] = {
 	 "Whether VMs reach the internet over IPv6 as well. auto: if this host has an IPv6\n"
 	 "default route when the service starts."},
 	STR(allow, RANGES, 0, "",
-	    "Private ranges that VMs may reach, like 10.1.0.0/16,192.168.7.5. A range with an\n"
-	    "address of this host opens every service of the host there."),
+	    "Private ranges that VMs may reach, like 10.1.0.0/16,192.168.7.5. A range that\n"
+	    "contains an address of this host exposes every service that listens there."),
 	NUM(net_bytes_s, 0, 4294967295, "125000000",
 	    "Limits of each VM's network; 0: no limit. Bytes and packets per second in each\n"
-	    "direction, new connections per second, and connections at one time."),
+	    "direction, new connections per second, and concurrent connections."),
 	NUM(net_packets_s, 0, 100000000, "100000", NULL),
 	NUM(net_connections_s, 0, 1000000, "500", NULL),
 	NUM(net_connections, 0, 1000000, "1024", NULL),
@@ -179,7 +182,8 @@ static const struct setting settings[] = {
 	    "Limits of each tier. Make keys with `ramet key create --tier NAME`. Values that a\n"
 	    "line leaves out are as shown here. Without keys there are no such limits.\n"
 	    "With private_memory=yes, each tenant gets its own copy of the memory of snapshots:\n"
-	    "others cannot learn from the host's cache what it reads, but creates are slower."),
+	    "others cannot learn from the host's cache what the tenant reads, but creates are\n"
+	    "slower."),
 	STR(tier_pro, TIER, 0, TIER_PRO, NULL),
 	STR(tier_scale, TIER, 0, TIER_SCALE, NULL),
 	STR(tier_enterprise, TIER, 0, TIER_ENTERPRISE, NULL),
@@ -189,36 +193,44 @@ static const struct setting settings[] = {
 	{"log_format", CHOICE, AT(log_format), 1, ROOM(log_format), "text", "text json ",
 	 "Format of each line of the log: text, or a JSON object."},
 	STR(audit_dir, TEXT, 0, "audit",
-	    "Folder of the audit log, which records what became of each sandbox\n"
-	    "(docs/operating.md): a path, or a name in state_dir. Empty: no audit log."),
+	    "Folder of the audit log, which records what happened to each sandbox\n"
+	    "(docs/operating.md): an absolute path, or a name in state_dir. Empty: no audit log."),
 	NUM(audit_max_mib, 1, 65536, "64",
 	    "Size at which a file of the audit log is rotated, and the number of files to keep,\n"
 	    "including the current one."),
 	NUM(audit_files, 2, 1000, "8", NULL),
 	STR(webhook_url, TEXT, 0, "",
-	    "URL that gets each line of the audit log in a POST signed with the secret (at least\n"
-	    "16 bytes; better in the environment than in a file that others can read). Empty:\n"
-	    "none."),
+	    "URL to which each line of the audit log is sent, in a POST signed with the secret "
+	    "(at\n"
+	    "least 16 bytes; better set in the environment than in a file that others can read).\n"
+	    "Empty: none."),
 	STR(webhook_secret, TEXT, 0, "", NULL),
 	STR(webhook_events, TEXT, 1, "sandbox.*",
 	    "Events to send, like sandbox.frozen,sandbox.died,key.* or *."),
 	{"webhook_http", CHOICE, AT(webhook_http), 1, ROOM(webhook_http), "no", "no yes ",
-	 "yes: webhook_url may be http:// to another host. Everyone on the path can read it\n"
-	 "then."},
+	 "yes: webhook_url may be http:// to another host. Everyone on the network path can\n"
+	 "then read the events."},
 	STR(notify, PATH, 1, "/usr/lib/ramet/ramet-notify", "Program that sends webhooks."),
 };
 
 #define SETTINGS ARRAY_LEN(settings)
 
+/* Former names of settings, accepted wherever the present name is. */
+static const struct alias {
+	const char *former, *present;
+} aliases[] = {
+	{"pool_shells", "pool_blank_vms"}, /* deprecated before 0.1.0 */
+};
+
 /* --- one value ------------------------------------------------------------------------------- */
 
-/* A value as it stands in the input; not NUL-terminated. */
+/* A part of the input; not NUL-terminated. */
 struct value {
 	const char *p;
 	size_t len;
 };
 
-/* The longest value there is plus some: enough to show what was wrong with a longer one. */
+/* The longest valid value, plus room to quote from a value that is too long. */
 #define VALUE_MAX (512 + 64)
 
 static int set_number(const struct setting *s, struct config *c, const char *text, struct err *e)
@@ -260,7 +272,7 @@ static int check_ranges(const struct setting *s, const char *text, struct err *e
 			return err_say(
 				e, EINVAL,
 				"%s must be ranges like 10.0.0.0/8 or fd00::/8, with no bits "
-				"set behind the prefix, not \"%.60s\"",
+				"set after the prefix, not \"%.60s\"",
 				s->name, part);
 	return 0;
 }
@@ -292,7 +304,7 @@ static int check_text(const struct setting *s, const char *text, struct err *e)
 			       "%s must be an IPv4 or IPv6 address in numbers, not \"%.60s\"",
 			       s->name, text);
 	if (s->kind == CHOICE && !is_choice(s->choices, text))
-		return err_say(e, EINVAL, "%s must be one of the words %snot \"%.60s\"", s->name,
+		return err_say(e, EINVAL, "%s must be one of: %s(not \"%.60s\")", s->name,
 			       s->choices, text);
 	if (s->kind == TIER)
 		return check_tier(s, text, e);
@@ -304,13 +316,14 @@ static int set_value(const struct setting *s, struct config *c, struct value v, 
 	char text[VALUE_MAX];
 
 	if (v.len >= sizeof(text))
-		return err_say(e, EINVAL, "%s is %zu bytes long; that is too long", s->name, v.len);
+		return err_say(e, EINVAL, "%s is %zu bytes long, which is too long", s->name,
+			       v.len);
 	memcpy(text, v.p, v.len);
 	text[v.len] = '\0';
 	for (size_t i = 0; i < v.len; i++)
 		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
-			return err_say(e, EINVAL, "%s holds a control character (0x%02x)", s->name,
-				       (unsigned char)text[i]);
+			return err_say(e, EINVAL, "%s contains a control character (0x%02x)",
+				       s->name, (unsigned char)text[i]);
 	if (s->kind == NUMBER)
 		return set_number(s, c, text, e);
 	int r = check_text(s, text, e);
@@ -329,7 +342,7 @@ static size_t least(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* Levenshtein distance; both are shorter than NAME_MAX_BYTES. */
+/* Returns the Levenshtein distance of two names, both shorter than NAME_MAX_BYTES. */
 static size_t distance(const char *a, const char *b)
 {
 	size_t row[NAME_MAX_BYTES + 1], lb = strlen(b);
@@ -350,11 +363,11 @@ static size_t distance(const char *a, const char *b)
 	return row[lb];
 }
 
+/* Returns -EINVAL with a message that suggests the setting with the most similar name. */
 static int unknown(const char *name, struct err *e)
 {
 	const struct setting *nearest = NULL;
-	size_t best =
-		least(4, strlen(name) / 3 + 1); /* from there on it is no slip of the finger */
+	size_t best = least(4, strlen(name) / 3 + 1); /* as many differences are not a typo */
 
 	for (size_t i = 0; i < SETTINGS; i++) {
 		size_t d = distance(name, settings[i].name);
@@ -370,7 +383,17 @@ static int unknown(const char *name, struct err *e)
 	return err_say(e, EINVAL, "there is no setting \"%s\"", name);
 }
 
-/* The setting of that name; -errno with a suggestion when there is none. */
+/* Returns the present name of a setting, given its present or a former name. */
+static const char *present_name(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(aliases); i++)
+		if (strcmp(aliases[i].former, name) == 0)
+			return aliases[i].present;
+	return name;
+}
+
+/* Sets *out to the index of the setting called `name`, which may be a former name. Returns -EINVAL
+ * with a suggestion when there is none. */
 static int find(struct value name, size_t *out, struct err *e)
 {
 	char text[NAME_MAX_BYTES];
@@ -382,8 +405,9 @@ static int find(struct value name, size_t *out, struct err *e)
 			       name.p);
 	memcpy(text, name.p, name.len);
 	text[name.len] = '\0';
+	const char *present = present_name(text);
 	for (size_t i = 0; i < SETTINGS; i++)
-		if (strcmp(settings[i].name, text) == 0) {
+		if (strcmp(settings[i].name, present) == 0) {
 			*out = i;
 			return 0;
 		}
@@ -406,7 +430,7 @@ static struct value trimmed(const char *p, const char *end)
 	return (struct value){p, (size_t)(end - p)};
 }
 
-/* Where the comment starts: a # that begins the line or follows a blank. */
+/* Returns where the comment starts (a # that begins the line or follows a blank), or `end`. */
 static const char *comment(const char *p, const char *end)
 {
 	for (const char *at = p; at < end; at++)
@@ -476,38 +500,56 @@ static int load_file(struct config *c, const char *path, bool must_exist, struct
 			return config_parse(c, path, text, len, e);
 		len += (size_t)n;
 	}
-	return err_say(e, EFBIG, "%s is no configuration file: it is larger than %u KiB", path,
+	return err_say(e, EFBIG, "%s is not a configuration file: it is larger than %u KiB", path,
 		       FILE_MAX_BYTES >> 10);
 }
 
 /* --- environment and flags ------------------------------------------------------------------- */
 
-static int load_environment(struct config *c, struct err *e)
+/* Applies the environment variable that belongs to `name`, a present or former name of `s`. */
+static int load_variable(struct config *c, const struct setting *s, const char *name, struct err *e)
 {
-	for (size_t i = 0; i < SETTINGS; i++) {
-		char name[sizeof("RAMET_") + NAME_MAX_BYTES] = "RAMET_";
-		size_t used = strlen(name);
+	char variable[sizeof("RAMET_") + NAME_MAX_BYTES] = "RAMET_";
+	size_t used = strlen(variable);
 
-		for (const char *p = settings[i].name; *p; p++)
-			name[used++] = *p == '_' ? '_' : (char)(*p - 'a' + 'A');
-		name[used] = '\0';
-		const char *text = getenv(name);
-		if (text && set_value(&settings[i], c, (struct value){text, strlen(text)}, e) < 0)
-			return err_context(e, "environment variable %s", name);
-	}
+	for (const char *p = name; *p; p++)
+		variable[used++] = *p == '_' ? '_' : (char)(*p - 'a' + 'A');
+	variable[used] = '\0';
+	const char *text = getenv(variable);
+	if (text && set_value(s, c, (struct value){text, strlen(text)}, e) < 0)
+		return err_context(e, "environment variable %s", variable);
 	return 0;
 }
 
-/* --listen-port is as good as --listen_port. */
+/* Applies former names first, so that a variable with the present name overrides them. */
+static int load_environment(struct config *c, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(aliases); i++) {
+		const char *former = aliases[i].former;
+		size_t s;
+
+		int r = find((struct value){former, strlen(former)}, &s, e);
+		if (r == 0)
+			r = load_variable(c, &settings[s], former, e);
+		if (r < 0)
+			return r;
+	}
+	for (size_t i = 0; i < SETTINGS; i++)
+		if (load_variable(c, &settings[i], settings[i].name, e) < 0)
+			return e->code;
+	return 0;
+}
+
+/* Copies the name out of a flag, with underscores for dashes: --listen-port is --listen_port. */
 static struct value flag_name(const char *flag, char name[static NAME_MAX_BYTES + 1])
 {
 	size_t len = strcspn(flag, "=");
-	size_t kept = least(len, NAME_MAX_BYTES);
+	size_t copied = least(len, NAME_MAX_BYTES);
 
-	for (size_t i = 0; i < kept; i++)
+	for (size_t i = 0; i < copied; i++)
 		name[i] = flag[i] == '-' ? '_' : flag[i];
-	name[kept] = '\0';
-	return (struct value){name, kept};
+	name[copied] = '\0';
+	return (struct value){name, copied};
 }
 
 static int apply_flag(struct config *c, const char *flag, bool *seen, struct err *e)
@@ -542,6 +584,7 @@ static int load_flags(struct config *c, int argc, char *const argv[], struct err
 	return 0;
 }
 
+/* Sets *path to the value of --config, or NULL without that flag. */
 static int config_flag(int argc, char *const argv[], const char **path, struct err *e)
 {
 	*path = NULL;
@@ -571,7 +614,7 @@ void config_defaults(struct config *out)
 	}
 }
 
-/* Moves *p past a number in [min, max]. */
+/* Moves *p past a number; returns false if there is none in [min, max]. */
 static bool take_number(const char **p, uint32_t min, uint32_t max, uint32_t *out)
 {
 	uint64_t n = 0;
@@ -615,7 +658,7 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 	return n;
 }
 
-/* Two addresses for each slot. */
+/* Checks that the range holds two addresses for each slot. */
 static int check_network(const struct config *c, struct err *e)
 {
 	struct range r;
@@ -645,19 +688,19 @@ static int check_dns(const struct config *c, struct err *e)
 		c->dns);
 }
 
-/* Where the host of an http:// URL is this machine by its very name. */
+/* Returns whether the host name of an http:// URL alone shows that it is this machine. */
 static bool is_loopback_url(const char *url)
 {
 	static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
 
 	url += strlen("http://");
-	if (strchr(url, '@')) /* what stands before it is no host */
+	if (strchr(url, '@')) /* the text before it is a user name, not a host */
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
 		size_t len = strlen(hosts[i]);
 
 		if (strncmp(url, hosts[i], len) == 0 && strchr(":/", url[len]))
-			return true; /* also where the name is all there is */
+			return true; /* strchr also finds the NUL, when the URL ends there */
 	}
 	return false;
 }
@@ -692,8 +735,8 @@ static int check_audit(const struct config *c, struct err *e)
 
 	if (dir[0] && dir[0] != '/' && (strchr(dir, '/') || dir[0] == '.'))
 		return err_say(e, EINVAL,
-			       "audit_dir must be an absolute path or a name without slashes that "
-			       "begins with no dot, not \"%.60s\"",
+			       "audit_dir must be an absolute path, or a name without slashes that "
+			       "does not begin with a dot, not \"%.60s\"",
 			       dir);
 	return check_webhook(c, e);
 }
@@ -716,10 +759,10 @@ static int check_together(const struct config *c, struct err *e)
 		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",
 			       c->tls_cert[0] ? "tls_cert" : "tls_key",
 			       c->tls_cert[0] ? "tls_key" : "tls_cert");
-	if (c->pool_shells + c->pool_warm > c->max_vms)
+	if (c->pool_blank_vms + c->pool_warm > c->max_vms)
 		return err_say(e, EINVAL,
-			       "pool_shells + pool_warm is %u, more than max_vms allows (%u)",
-			       c->pool_shells + c->pool_warm, c->max_vms);
+			       "pool_blank_vms + pool_warm is %u, more than max_vms allows (%u)",
+			       c->pool_blank_vms + c->pool_warm, c->max_vms);
 	if (c->memory_mib && c->memory_mib < c->ram_mib + OURS_MIB)
 		return err_say(
 			e, EINVAL,

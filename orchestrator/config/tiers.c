@@ -63,8 +63,9 @@ static int set_word(struct tier *t, char *word, struct err *e)
 		if (strcmp(word, limits[i].name) == 0)
 			return set_limit(t, &limits[i], equals + 1, e);
 	return err_say(e, EINVAL,
-		       "a tier has ram_mib, rootfs_gb, idle_s, lifetime_s, concurrent, "
-		       "disks_gb, persistent, spaces_gb and private_memory, but no \"%s\"",
+		       "a tier has no limit \"%s\"; its limits are ram_mib, rootfs_gb, idle_s, "
+		       "lifetime_s, concurrent, disks_gb, persistent, spaces_gb and "
+		       "private_memory",
 		       word);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tiers: the most that sandboxes of a tenant may have. A setting each (tier_free, …), whose value
- * is words NAME=NUMBER; what a value does not name is as in the default.
+ * Tiers: limits on what the sandboxes of a tenant may have. Each tier is a setting (tier_free, …)
+ * whose value is a list of NAME=VALUE words; limits that the value leaves out keep their defaults.
  */
 #ifndef RAMET_ORCHESTRATOR_CONFIG_TIERS_H
 #define RAMET_ORCHESTRATOR_CONFIG_TIERS_H
@@ -16,26 +16,26 @@
 struct tier {
 	uint32_t ram_mib, rootfs_gb;
 	uint32_t idle_s, lifetime_s;
-	uint32_t concurrent; /* living sandboxes, children of forks too */
-	uint32_t disks_gb;   /* the sizes of their disks together */
-	uint32_t spaces_gb;  /* that all Spaces of the tenant may take on the disk */
-	bool persistent;     /* Spaces at the idle timeout */
-	bool private_memory; /* VMs map a copy of their image that no other tenant's map */
+	uint32_t concurrent; /* sandboxes at one time, including children of forks */
+	uint32_t disks_gb;   /* total size of their disks */
+	uint32_t spaces_gb;  /* total size of the tenant's Spaces on the disk */
+	bool persistent;     /* sandboxes may become Spaces at the idle timeout */
+	bool private_memory; /* VMs map a copy of their snapshot that only this tenant maps */
 };
 
 /* Applies one setting's value to *t; -EINVAL with a sentence that names the word and the range. */
 int tier_parse(struct tier *t, const char *text, struct err *e);
 
-/* The tier called `name` as configured. False: there is none of that name. */
+/* Copies the tier called `name`, as configured, to *out; false if there is none of that name. */
 bool tier_find(struct tier *out, const struct config *c, const char *name);
-/* The i-th; false: there are no more. */
+/* Copies the i-th tier to *out; false if there are fewer. */
 bool tier_at(struct tier *out, const struct config *c, size_t i);
-/* The tier of operators' keys, which no setting has: no limits, and the figures of the host. */
+/* The tier of operators' keys. It has no setting and no limits, and may read the host's metrics. */
 #define TIER_OPERATOR "operator"
 /* For sentences: "free, pro, scale or enterprise". */
 extern const char tier_names[];
 
-/* As one would write them. */
+/* The defaults, as written in a configuration file. */
 #define TIER_FREE                                                                                  \
 	"ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=10 persistent=no "         \
 	"disks_gb=40 spaces_gb=0 private_memory=no"

@@ -402,7 +402,7 @@ static bool wants_blank(struct core *c)
 {
 	struct pool *p = &c->pool;
 
-	return !p->spawning && p->n_blanks < c->config.pool_shells && room(c) &&
+	return !p->spawning && p->n_blanks < c->config.pool_blank_vms && room(c) &&
 	       may_try(c, &p->blank_pace);
 }
 
@@ -451,7 +451,7 @@ bool pool_is_full(const struct core *c)
 {
 	const struct pool *p = &c->pool;
 
-	if (p->making || p->spawning || p->n_blanks < c->config.pool_shells)
+	if (p->making || p->spawning || p->n_blanks < c->config.pool_blank_vms)
 		return false;
 	list_each (pos, &p->others) {
 		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);

@@ -16,7 +16,7 @@ STATE, RUN, PORT = "/var/lib/ramet/keys-test", "/run/ramet-keys", 7998
 PLACE = f"--config=/dev/null --run_dir={RUN} --state_dir={STATE}"
 RAMETD = (
     f"/usr/lib/ramet/rametd {PLACE} --vm_uid_base=700000 --cgroup=/keys --network= --sizes="
-    " --templates_dir= --pool_shells=1 --pool_warm=1 --pool_others=0 --boot_timeout_s=900"
+    " --templates_dir= --pool_blank_vms=1 --pool_warm=1 --pool_others=0 --boot_timeout_s=900"
     f" --listen_port={PORT} '--tier_free=concurrent=3 lifetime_s=500 idle_s=400 ram_mib=512'"
 )
 RAMET = f"ramet {PLACE}"

@@ -24,7 +24,7 @@ SETTINGS = [
     "--templates_dir=",
     "--sizes=",
     "--pool_warm=0",
-    "--pool_shells=0",
+    "--pool_blank_vms=0",
 ]
 
 # Runs where the VMs run: a receiver, the service, and a key that is made. Prints what the receiver

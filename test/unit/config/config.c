@@ -18,7 +18,7 @@
 
 #define TEXT(t) t, strlen(t)
 
-/* The defaults hold no file of this machine: an empty one stands for /etc/ramet/ramet.conf. */
+/* An empty file replaces /etc/ramet/ramet.conf, so that tests do not depend on this machine's. */
 #define NO_FILE "--config=/dev/null"
 
 static int load(struct config *c, const char *flag, struct err *e)
@@ -39,7 +39,7 @@ static void assert_says(const struct err *e, const char *words)
 
 static const struct {
 	const char *text;
-	const char *error; /* NULL: it is right */
+	const char *error; /* NULL: the file is correct */
 } files[] = {
 	{"", NULL},
 	{"\n\n# only comments\n   # and blanks\n\t\n", NULL},
@@ -59,7 +59,7 @@ static const struct {
 	{"allow = 10.0.0.1/8\n", "not \"10.0.0.1/8\""},
 	{"allow = localhost\n", "not \"localhost\""},
 	{"dns = resolver\n", "f:1: dns must be an IPv4 or IPv6 address in numbers"},
-	{"ipv6 = maybe\n", "f:1: ipv6 must be one of the words auto yes no"},
+	{"ipv6 = maybe\n", "f:1: ipv6 must be one of: auto yes no"},
 	{"listen_port\n", "f:1: expected `name = value`"},
 	{"= 80\n", "f:1: there is no name before the ="},
 	{"\n\nlisten_port = 0\n",
@@ -93,18 +93,17 @@ static const struct {
 	{"vmm =\n", "vmm must not be empty"},
 	{"run_dir = /\n", "run_dir must be at least 2 bytes long"},
 	{"state_dir = /\n", "state_dir must be at least 2 bytes long"},
-	{"log_level = loud\n",
-	 "log_level must be one of the words debug info warn error not \"loud\""},
-	{"log_level = inf\n", "must be one of the words"},
+	{"log_level = loud\n", "log_level must be one of: debug info warn error (not \"loud\")"},
+	{"log_level = inf\n", "must be one of:"},
 	{"log_level = debug info\n", "log_level must be at most 7 bytes long"},
 	{"log_level =\n", "log_level must not be empty"},
-	{"region = a\033[2Jb\n", "region holds a control character (0x1b)"},
+	{"region = a\033[2Jb\n", "region contains a control character (0x1b)"},
 	{"max_vms = 16385\n", "max_vms must be a whole number from 1 to 16384"},
 	{"vcpus = 33\n", "vcpus must be a whole number from 1 to 32"},
 	{"ram_mib = 127\n", "ram_mib must be a whole number from 128 to 65536"},
 };
 
-static void each_file_is_taken_or_named(void **state)
+static void files_are_accepted_or_errors_name_the_line(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		struct config c;
@@ -116,13 +115,13 @@ static void each_file_is_taken_or_named(void **state)
 			fail_msg("\"%s\": %s", files[i].text, e.text);
 		if (files[i].error) {
 			if (r != -EINVAL)
-				fail_msg("\"%s\" is taken", files[i].text);
+				fail_msg("\"%s\" is accepted", files[i].text);
 			assert_says(&e, files[i].error);
 		}
 	}
 }
 
-static void values_arrive(void **state)
+static void values_are_stored(void **state)
 {
 	static const char text[] = "listen_host = ::1\nlisten_port = 65535 # last\n"
 				   "region = eu#1\nvmm = /opt/with blank/vmm\nlog_level = error\n";
@@ -139,7 +138,7 @@ static void values_arrive(void **state)
 	assert_string_equal(c.run_dir, "/run/ramet");
 }
 
-static void a_shorter_value_leaves_nothing_of_the_longer(void **state)
+static void shorter_value_overwrites_longer_one(void **state)
 {
 	struct config a, b;
 	struct err e;
@@ -153,7 +152,7 @@ static void a_shorter_value_leaves_nothing_of_the_longer(void **state)
 	assert_memory_equal(&a, &b, sizeof(a));
 }
 
-static void a_nul_byte_is_refused(void **state)
+static void nul_byte_is_refused(void **state)
 {
 	static const char text[] = "region = a\0b\n";
 	struct config c;
@@ -164,8 +163,9 @@ static void a_nul_byte_is_refused(void **state)
 	assert_says(&e, "control character (0x00)");
 }
 
-/* The longest path fits; one byte more is named. run_dir is shorter, for the sockets under it. */
-static void lengths_end_where_they_should(void **state)
+/* The longest path is accepted, and one more byte is an error. The limit of run_dir is lower,
+ * because paths of sockets begin with it. */
+static void values_above_the_maximum_length_are_refused(void **state)
 {
 	static const struct {
 		const char *name;
@@ -189,7 +189,7 @@ static void lengths_end_where_they_should(void **state)
 		}
 }
 
-static void a_huge_value_is_refused(void **state)
+static void huge_value_is_refused(void **state)
 {
 	static char text[4096] = "region = ";
 	struct config c;
@@ -198,7 +198,7 @@ static void a_huge_value_is_refused(void **state)
 	memset(text + 9, 'x', sizeof(text) - 10);
 	config_defaults(&c);
 	assert_int_equal(config_parse(&c, "f", TEXT(text), &e), -EINVAL);
-	assert_says(&e, "region is 4086 bytes long; that is too long");
+	assert_says(&e, "region is 4086 bytes long, which is too long");
 }
 
 /* --- files on disk --------------------------------------------------------------------------- */
@@ -235,7 +235,7 @@ static void errors_name_file_and_line(void **state)
 	unlink(path);
 }
 
-static void a_named_file_must_exist(void **state)
+static void file_named_by_flag_must_exist(void **state)
 {
 	struct config c;
 	struct err e;
@@ -246,16 +246,16 @@ static void a_named_file_must_exist(void **state)
 	assert_says(&e, "read the configuration file /tmp");
 }
 
-static void an_endless_file_is_refused(void **state)
+static void endless_file_is_refused(void **state)
 {
 	struct config c;
 	struct err e;
 
 	assert_int_equal(load_path(&c, "/dev/zero", NULL, &e), -EFBIG);
-	assert_says(&e, "/dev/zero is no configuration file: it is larger than 64 KiB");
+	assert_says(&e, "/dev/zero is not a configuration file: it is larger than 64 KiB");
 }
 
-static void a_failed_load_changes_nothing(void **state)
+static void failed_load_changes_nothing(void **state)
 {
 	struct config c, before;
 	struct err e;
@@ -268,7 +268,7 @@ static void a_failed_load_changes_nothing(void **state)
 
 /* --- environment and flags ------------------------------------------------------------------- */
 
-static void each_source_goes_before_the_one_below(void **state)
+static void flags_override_environment_and_file(void **state)
 {
 	struct config c;
 	struct err e;
@@ -287,7 +287,7 @@ static void each_source_goes_before_the_one_below(void **state)
 	unlink(path);
 }
 
-static void the_environment_is_named(void **state)
+static void errors_name_the_environment_variable(void **state)
 {
 	struct config c;
 	struct err e;
@@ -299,7 +299,36 @@ static void the_environment_is_named(void **state)
 	unsetenv("RAMET_IDLE_TIMEOUT_S");
 }
 
-static void others_variables_are_left_alone(void **state)
+static void former_names_are_accepted(void **state)
+{
+	struct config c;
+	struct err e;
+	char path[64];
+
+	file_with(path, "pool_shells = 3\n");
+	assert_int_equal(load_path(&c, path, NULL, &e), 0);
+	assert_int_equal(c.pool_blank_vms, 3);
+	setenv("RAMET_POOL_SHELLS", "4", 1);
+	assert_int_equal(load_path(&c, path, NULL, &e), 0);
+	assert_int_equal(c.pool_blank_vms, 4);
+	setenv("RAMET_POOL_BLANK_VMS", "5", 1);
+	assert_int_equal(load_path(&c, path, NULL, &e), 0);
+	assert_int_equal(c.pool_blank_vms, 5);
+	assert_int_equal(load_path(&c, path, "--pool-shells=6", &e), 0);
+	assert_int_equal(c.pool_blank_vms, 6);
+	unsetenv("RAMET_POOL_BLANK_VMS");
+	setenv("RAMET_POOL_SHELLS", "many", 1);
+	assert_int_equal(load(&c, NULL, &e), -EINVAL);
+	assert_says(&e, "environment variable RAMET_POOL_SHELLS: pool_blank_vms must be a whole");
+	unsetenv("RAMET_POOL_SHELLS");
+	unlink(path);
+	config_defaults(&c);
+	assert_int_equal(config_parse(&c, "f", TEXT("pool_shells = 3\npool_blank_vms = 3\n"), &e),
+			 -EINVAL);
+	assert_says(&e, "f:2: pool_blank_vms is set twice; line 1 set it first");
+}
+
+static void unknown_variables_are_ignored(void **state)
 {
 	struct config c;
 	struct err e;
@@ -327,7 +356,8 @@ static const struct {
 	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
 	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
 	{"--tier_pro=ram_mib", "tier_pro: expected NAME=VALUE, not \"ram_mib\""},
-	{"--tier_pro=ram=1", "tier_pro: a tier has ram_mib, rootfs_gb"},
+	{"--tier_pro=ram=1",
+	 "tier_pro: a tier has no limit \"ram\"; its limits are ram_mib, rootfs_gb"},
 	{"--tier_pro=ram_mib=127", "tier_pro: ram_mib must be a whole number from 128 to 65536"},
 	{"--tier_pro=rootfs_gb=1025", "rootfs_gb must be a whole number from 1 to 1024"},
 	{"--tier_pro=idle_s=0", "idle_s must be a whole number from 1 to 31536000"},
@@ -356,13 +386,13 @@ static const struct {
 	{"--network=0.0.0.0/0", "network must be one IPv4 range"},
 	{"--dns=127.0.0.53", "dns must be an IPv4 address that VMs can reach"},
 	{"--dns=::1", "dns must be an IPv4 address that VMs can reach"},
-	{"--max_vms=7", "pool_shells + pool_warm is 8, more than max_vms allows (7)"},
+	{"--max_vms=7", "pool_blank_vms + pool_warm is 8, more than max_vms allows (7)"},
 	{"--memory_mib=767",
 	 "memory_mib is 767, less than a sandbox (ram_mib, 512) and rametd (256)"},
 	{"--audit_dir=a/b", "audit_dir must be an absolute path or a name without slashes"},
-	{"--audit_dir=..", "that begins with no dot"},
+	{"--audit_dir=..", "that does not begin with a dot"},
 	{"--audit_files=1", "audit_files must be a whole number from 2 to 1000"},
-	{"--log_format=xml", "log_format must be one of the words text json"},
+	{"--log_format=xml", "log_format must be one of: text json"},
 	{"--webhook_url=ftp://a/", "webhook_url must begin with https://"},
 	{"--webhook_url=https://a/", "webhook_secret must be at least 16 bytes long, not 0"},
 	{"--webhook_url=http://example.net/", "http:// to another host"},
@@ -370,14 +400,14 @@ static const struct {
 	{"--webhook_url=http://localhost:x@example.net/", "http:// to another host"},
 };
 
-static void each_wrong_flag_is_named(void **state)
+static void errors_name_the_flag(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
 		struct config c;
 		struct err e;
 
 		if (load(&c, flags[i].flag, &e) != -EINVAL)
-			fail_msg("%s is taken", flags[i].flag);
+			fail_msg("%s is accepted", flags[i].flag);
 		assert_says(&e, flags[i].error);
 	}
 }
@@ -398,7 +428,7 @@ static void assert_tier(const struct config *c, const char *name, struct tier ex
 	assert_int_equal(t.private_memory, expected.private_memory);
 }
 
-static void tiers_are_as_promised(void **state)
+static void tiers_have_documented_limits(void **state)
 {
 	struct config c;
 	struct tier t;
@@ -414,7 +444,7 @@ static void tiers_are_as_promised(void **state)
 	assert_false(tier_find(&t, &c, "operator"));
 }
 
-static void a_tier_keeps_what_is_not_named(void **state)
+static void tier_keeps_defaults_of_other_limits(void **state)
 {
 	struct config c;
 	struct err e;
@@ -424,7 +454,7 @@ static void a_tier_keeps_what_is_not_named(void **state)
 	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, true, false});
 }
 
-static void sizes_are_listed_in_their_order(void **state)
+static void sizes_are_listed_in_order(void **state)
 {
 	struct config_size sizes[CONFIG_SIZES_MAX];
 	struct config c = {.sizes = "4096x4,128x1,65536x32x1024"};
@@ -445,7 +475,7 @@ static void sizes_are_listed_in_their_order(void **state)
 	assert_true(config_sizes_auto(&c));
 }
 
-static void webhooks_of_this_host_need_no_tls(void **state)
+static void webhooks_on_this_host_need_no_tls(void **state)
 {
 	static const char *const urls[] = {
 		"--webhook_url=http://127.0.0.1:80/x", "--webhook_url=http://localhost",
@@ -471,7 +501,7 @@ static void webhooks_of_this_host_need_no_tls(void **state)
 	assert_string_equal(path, "/var/lib/ramet/audit");
 }
 
-static void a_flag_twice_is_refused(void **state)
+static void repeated_flag_is_refused(void **state)
 {
 	char *argv[] = {"rametd", NO_FILE, "--vcpus=1", "--vcpus=1", NULL};
 	struct config c;
@@ -494,13 +524,13 @@ static char *read_example_file(void)
 	return text;
 }
 
-/* `rametd --example > orchestrator/config/ramet.conf` brings them together again. */
-static void the_installed_file_is_the_example(void **state)
+/* After a change, run `rametd --example > orchestrator/config/ramet.conf`. */
+static void installed_file_is_the_example(void **state)
 {
 	assert_string_equal(read_example_file(), config_example());
 }
 
-static void the_example_says_the_defaults(void **state)
+static void example_contains_the_defaults(void **state)
 {
 	struct config defaults, c;
 	struct err e = {0};
@@ -511,7 +541,7 @@ static void the_example_says_the_defaults(void **state)
 	assert_int_equal(config_parse(&c, "example", TEXT(text), &e), 0);
 	assert_memory_equal(&c, &defaults, sizeof(c));
 
-	/* "#name = value" is a setting that is commented out; text has a blank after its #. */
+	/* "#name = value" is a setting that is commented out; other comments begin with "# ". */
 	unsigned settings = 0;
 	for (char *p = text; (p = strchr(p, '#')); p++)
 		if (p[1] != ' ') {
@@ -529,27 +559,28 @@ static void the_example_says_the_defaults(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_file_is_taken_or_named),
-		cmocka_unit_test(values_arrive),
-		cmocka_unit_test(a_shorter_value_leaves_nothing_of_the_longer),
-		cmocka_unit_test(a_nul_byte_is_refused),
-		cmocka_unit_test(lengths_end_where_they_should),
-		cmocka_unit_test(a_huge_value_is_refused),
+		cmocka_unit_test(files_are_accepted_or_errors_name_the_line),
+		cmocka_unit_test(values_are_stored),
+		cmocka_unit_test(shorter_value_overwrites_longer_one),
+		cmocka_unit_test(nul_byte_is_refused),
+		cmocka_unit_test(values_above_the_maximum_length_are_refused),
+		cmocka_unit_test(huge_value_is_refused),
 		cmocka_unit_test(errors_name_file_and_line),
-		cmocka_unit_test(a_named_file_must_exist),
-		cmocka_unit_test(an_endless_file_is_refused),
-		cmocka_unit_test(a_failed_load_changes_nothing),
-		cmocka_unit_test(each_source_goes_before_the_one_below),
-		cmocka_unit_test(the_environment_is_named),
-		cmocka_unit_test(others_variables_are_left_alone),
-		cmocka_unit_test(each_wrong_flag_is_named),
-		cmocka_unit_test(tiers_are_as_promised),
-		cmocka_unit_test(a_tier_keeps_what_is_not_named),
-		cmocka_unit_test(sizes_are_listed_in_their_order),
-		cmocka_unit_test(a_flag_twice_is_refused),
-		cmocka_unit_test(the_installed_file_is_the_example),
-		cmocka_unit_test(webhooks_of_this_host_need_no_tls),
-		cmocka_unit_test(the_example_says_the_defaults),
+		cmocka_unit_test(file_named_by_flag_must_exist),
+		cmocka_unit_test(endless_file_is_refused),
+		cmocka_unit_test(failed_load_changes_nothing),
+		cmocka_unit_test(flags_override_environment_and_file),
+		cmocka_unit_test(errors_name_the_environment_variable),
+		cmocka_unit_test(former_names_are_accepted),
+		cmocka_unit_test(unknown_variables_are_ignored),
+		cmocka_unit_test(errors_name_the_flag),
+		cmocka_unit_test(tiers_have_documented_limits),
+		cmocka_unit_test(tier_keeps_defaults_of_other_limits),
+		cmocka_unit_test(sizes_are_listed_in_order),
+		cmocka_unit_test(repeated_flag_is_refused),
+		cmocka_unit_test(installed_file_is_the_example),
+		cmocka_unit_test(webhooks_on_this_host_need_no_tls),
+		cmocka_unit_test(example_contains_the_defaults),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

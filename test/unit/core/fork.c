@@ -23,7 +23,7 @@ static bool is_calm(void *arg)
 {
 	struct calm *calm = arg;
 	struct core_stats stats = stats_of(calm->w);
-	unsigned pool = calm->w->config.pool_shells + calm->w->config.pool_warm;
+	unsigned pool = calm->w->config.pool_blank_vms + calm->w->config.pool_warm;
 
 	return stats.sandboxes == calm->sandboxes && core_ready(calm->w->core) &&
 	       stats.blank_vms_ready + stats.warm_ready == pool &&
@@ -126,7 +126,7 @@ static void test_seeds_of_user_generators_part_only_when_asked(void **state)
 	until_calm(w, 1);
 	unsigned all = fakes_reseeds(w->fakes), user = fakes_user_reseeds(w->fakes);
 	assert_int_equal(all, user); /* what comes from the template always gets them */
-	w->config.pool_shells = 1;
+	w->config.pool_blank_vms = 1;
 	world_fork(w, &k, m.view.id, 2);
 	assert_int_equal(fakes_reseeds(w->fakes), all + 2);
 	assert_int_equal(fakes_user_reseeds(w->fakes), user);

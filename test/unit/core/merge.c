@@ -36,7 +36,7 @@ static bool has_slots(void *arg)
 
 static void until_slots(struct world *w, unsigned sandboxes)
 {
-	struct calm calm = {w, sandboxes + w->config.pool_shells + w->config.pool_warm};
+	struct calm calm = {w, sandboxes + w->config.pool_blank_vms + w->config.pool_warm};
 
 	world_until(w, has_slots, &calm);
 }

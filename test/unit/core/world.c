@@ -54,7 +54,7 @@ static void write_config(struct world *w)
 	c->vcpus = 1;
 	c->ram_mib = 128;
 	c->rootfs_gb = 1;
-	c->pool_shells = 1;
+	c->pool_blank_vms = 1;
 	c->pool_warm = 1;
 	c->timeout_s = 1000;
 	c->idle_timeout_s = 1000;
