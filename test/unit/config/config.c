@@ -389,7 +389,7 @@ static const struct {
 	{"--max_vms=7", "pool_blank_vms + pool_warm is 8, more than max_vms allows (7)"},
 	{"--memory_mib=767",
 	 "memory_mib is 767, less than a sandbox (ram_mib, 512) and rametd (256)"},
-	{"--audit_dir=a/b", "audit_dir must be an absolute path or a name without slashes"},
+	{"--audit_dir=a/b", "audit_dir must be an absolute path, or a name without slashes"},
 	{"--audit_dir=..", "that does not begin with a dot"},
 	{"--audit_files=1", "audit_files must be a whole number from 2 to 1000"},
 	{"--log_format=xml", "log_format must be one of: text json"},
