@@ -52,8 +52,9 @@ NAMES = re.compile(r"\bCTL_SHELL\b|(?i:pool[_-]shells)\b")
 
 ROOMS: dict[str, set[str]] = {
     "base": set(),
+    **{f"orchestrator/{room}": set() for room in ("config", "io")},
     "test/native": set(),
-    "test/unit/base": set(),
+    **{f"test/unit/{room}": set() for room in ("base", "config", "io")},
     **{
         f"test/unit/vmm_{room}": set()
         for room in ("arch", "backend", "confine", "ctl", "dev", "kvm", "state", "virtio")

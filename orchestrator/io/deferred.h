@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that must not come from inside the call that asked for them: run on the loop's next turn,
- * in order. */
-#ifndef RAMET_ORCHESTRATOR_IO_LATER_H
-#define RAMET_ORCHESTRATOR_IO_LATER_H
+/* Functions to run on the loop's next turn, in order, because they must not run inside the function
+ * that requests them. */
+#ifndef RAMET_ORCHESTRATOR_IO_DEFERRED_H
+#define RAMET_ORCHESTRATOR_IO_DEFERRED_H
 
 #include "base/list.h"
 #include "orchestrator/io/loop.h"
@@ -22,7 +22,7 @@ struct deferred {
 
 void deferred_queue_init(struct deferred_queue *q, struct loop *loop);
 void deferred_queue_fini(struct deferred_queue *q);
-/* Moves an entry that already waits to the end. */
+/* Queues fn(arg) for the next turn; an entry that is queued already moves to the end. */
 void deferred_run(struct deferred_queue *q, struct deferred *l, void (*fn)(void *arg), void *arg);
 void deferred_cancel(struct deferred *l);
 

@@ -28,7 +28,7 @@ static void free_job(void *arg)
 {
 	struct disk_job *job = arg;
 
-	close_all(job); /* none, unless there was no worker for them */
+	close_all(job); /* any are left only if no worker could be had */
 	if (job->free_what)
 		job->free_what(job->what);
 	else
@@ -36,7 +36,8 @@ static void free_job(void *arg)
 	free(job);
 }
 
-static void let_go(struct disk_job *job)
+/* Frees the job, after a worker has closed its open descriptors. */
+static void job_close(struct disk_job *job)
 {
 	if (!has_open(job) || loop_work(job->loop, LOOP_DISK, close_all, free_job, job) < 0)
 		free_job(job);
@@ -55,7 +56,7 @@ static void on_worked(void *arg)
 
 	if (!job->cancelled)
 		job->done(job->arg, job);
-	let_go(job);
+	job_close(job);
 }
 
 static struct disk_job *job_new(struct loop *loop, unsigned n)
@@ -93,7 +94,7 @@ void disk_job_cancel(struct disk_job *job)
 		return;
 	job->cancelled = true;
 	if (!job->undone.heap_index)
-		return; /* it is with a worker */
+		return; /* a worker runs it; on_worked frees it */
 	loop_timer_clear(job->loop, &job->undone);
 	free_job(job);
 }
@@ -104,5 +105,5 @@ void disk_close(struct loop *loop, int *fd)
 		return;
 	struct disk_job *job = job_new(loop, 1);
 	job->fds[0] = take_fd(fd);
-	let_go(job);
+	job_close(job);
 }

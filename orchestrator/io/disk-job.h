@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Work on files for one owner: what opens, stats or reads files on a disk, which may stand still,
- * is done by a worker thread, and its owner goes on when it is over.
+ * Work on files for one owner. A disk may hang, so a worker thread opens, stats or reads the files;
+ * the owner continues from a callback.
  */
 #ifndef RAMET_ORCHESTRATOR_IO_DISK_JOB_H
 #define RAMET_ORCHESTRATOR_IO_DISK_JOB_H
@@ -18,24 +18,26 @@ struct disk_job {
 	int (*work)(struct disk_job *job); /* on a worker; fills `fds` and `what` */
 	void (*done)(void *arg, struct disk_job *job);
 	void *arg;
-	void *what;		       /* malloc'd, the job's; NULL: nothing */
-	void (*free_what)(void *what); /* set by the owner where free does not do */
-	struct loop_timer undone;      /* set when there was no worker for it */
+	void *what;		       /* input and output of `work`, owned by the job; or NULL */
+	void (*free_what)(void *what); /* set by the owner unless free() is enough */
+	struct loop_timer undone;      /* set when no worker could be had; calls `done` */
 	bool cancelled;
-	int ret; /* of the work; `err` says why */
+	int ret; /* result of `work`; `err` has the reason */
 	struct err err;
-	struct stat memory; /* of a template's memory file, where one was opened */
-	unsigned n;
-	int fds[]; /* -1: none; those that `done` leaves are closed, on a worker */
+	struct stat memory; /* of a template's memory file, if one was opened */
+	unsigned n;	    /* number of fds */
+	int fds[];	    /* -1: none; a worker closes those that `done` does not take */
 };
 
-/* `done` comes from the loop. `what` is the job's from here on. */
+/* Starts `work` on a worker thread; calls `done` on the loop, also if no worker could be had. Takes
+ * ownership of `what`. */
 struct disk_job *disk_job_start(struct loop *loop, int (*work)(struct disk_job *job), void *what,
 				unsigned n_fds, void (*done)(void *arg, struct disk_job *job),
 				void *arg);
-/* `done` does not come. NULL is fine. */
+/* Cancels the job: `done` is not called. NULL is fine. */
 void disk_job_cancel(struct disk_job *job);
-/* Closes a file that may be without a name, so that its blocks are freed; *fd is -1 then. */
+/* Closes *fd on a worker thread and sets it to -1. Use it for files that may be unlinked, because
+ * closing them frees their blocks. */
 void disk_close(struct loop *loop, int *fd);
 
 #endif

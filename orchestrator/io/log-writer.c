@@ -22,7 +22,7 @@ static struct {
 	pthread_cond_t wake;
 	char ring[LOG_RING_BYTES];
 	atomic_size_t queued, written; /* bytes since the start; changed under the lock */
-	uint64_t missing; /* lines that were dropped and not reported yet; under the lock */
+	uint64_t missing;	       /* lines dropped but not reported yet; under the lock */
 	atomic_uint_fast64_t dropped;
 	int fd;
 } writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
@@ -60,19 +60,19 @@ static void drop(const char *lines, size_t len)
 	writer.dropped += n;
 }
 
-/* Says at this place of the log what is missing there. */
+/* Appends a line that says how many lines are missing at this point of the log. */
 static void report_missing(void)
 {
 	char line[LOG_LINE_MAX];
 
 	append(line, log_render(line, sizeof(line), LOG_ERROR,
-				"%llu lines of the log are missing here: whoever reads it was too "
-				"slow",
+				"%llu lines of the log are missing here: its reader was too slow",
 				(unsigned long long)writer.missing));
 	writer.missing = 0;
 }
 
-/* Once lines were dropped, all are until half of the ring is free: so they are missing together. */
+/* Once a line was dropped, drops all until half of the ring is free, so that one gap results
+ * instead of many. */
 static void put(const char *lines, size_t len)
 {
 	pthread_mutex_lock(&writer.lock);
@@ -86,7 +86,7 @@ static void put(const char *lines, size_t len)
 	pthread_mutex_unlock(&writer.lock);
 }
 
-/* Copies as many whole lines as fit out of the ring; they stay in it until they are written. */
+/* Copies as many whole lines as fit out of the ring, in which they stay until they are written. */
 static size_t peek(char *out, size_t size)
 {
 	size_t len = writer.queued - writer.written, at = writer.written % LOG_RING_BYTES;
@@ -102,7 +102,8 @@ static size_t peek(char *out, size_t size)
 	return len;
 }
 
-/* The reader may have made its end O_NONBLOCK, which then holds here as well. */
+/* Handles EAGAIN, because the reader may have set O_NONBLOCK on a file description that both share.
+ */
 static void write_all(const char *text, size_t len)
 {
 	while (len) {
@@ -112,7 +113,7 @@ static void write_all(const char *text, size_t len)
 		if (n < 0 && errno == EAGAIN)
 			poll(&poll_fd, 1, -1);
 		else if (n < 0 && errno != EINTR)
-			return; /* there is nowhere left to tell that the log is gone */
+			return; /* nothing is left to report the error to */
 		if (n < 0)
 			continue;
 		text += n;
@@ -120,7 +121,7 @@ static void write_all(const char *text, size_t len)
 	}
 }
 
-/* What one write(2) of this size writes to a pipe is not mixed with lines of other processes. */
+/* A write(2) of up to PIPE_BUF bytes to a pipe is atomic: lines of processes are not mixed. */
 _Static_assert(LOG_LINE_MAX <= PIPE_BUF, "a batch has room for a line");
 
 static void *writer_main(void *arg)
@@ -155,13 +156,13 @@ void log_writer_flush(void)
 		nanosleep(&ms, NULL);
 }
 
-/* The writer goes on while this thread waits here; then the signal takes its usual course. */
+/* Waits while the writer thread writes; then the signal's default action follows (SA_RESETHAND). */
 static void on_crash(int signal)
 {
 	log_writer_flush();
 }
 
-/* A sanitizer's own handlers stay. */
+/* Installs on_crash for fatal signals, except those that a sanitizer handles already. */
 static void watch_crashes(void)
 {
 	static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};

@@ -11,26 +11,27 @@
 struct uring;
 struct uring *loop_uring(struct loop *l);
 
-/* A binary min-heap of set timers; timers.c. */
+/* A binary min-heap of the timers that are set; timers.c. */
 struct timers {
-	struct loop_timer **at; /* at[0] is first due */
+	struct loop_timer **at; /* at[0] is due first */
 	size_t count, room;
 };
 void timers_fini(struct timers *t);
 void timers_insert(struct timers *t, struct loop_timer *timer);
 void timers_remove(struct timers *t, struct loop_timer *timer);
-/* Milliseconds until the first is due: 0 when one is, INT32_MAX when none is set. */
+/* Returns the milliseconds until the first timer is due: 0 when one is, INT32_MAX when none is set.
+ */
 int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms);
 void timers_run(struct timers *t, uint64_t now_ms);
 
-/* The worker threads of one pool; workers.c. `wake_fd` is an eventfd written when something is
+/* The worker threads of one pool; workers.c. They write to the eventfd `wake_fd` whenever a job is
  * done. */
 struct workers;
 int workers_new(struct workers **out, int wake_fd);
-/* Lets the queued work end and calls what is done. */
+/* Waits for the queued jobs, calls their `done` and frees the pool. */
 void workers_free(struct workers *w);
 int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *arg), void *arg);
-/* Calls `done` for what is done; on the loop's thread. */
+/* Calls `done` of each job that is done; on the loop's thread. */
 void workers_reap(struct workers *w);
 
 #endif

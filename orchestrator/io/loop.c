@@ -19,8 +19,8 @@ struct loop {
 	struct uring uring;
 	struct timers timers;
 	struct workers *pools[LOOP_NPOOLS]; /* each NULL until the first loop_work */
-	h2o_socket_t *ring_sock;	    /* tells of completions */
-	h2o_socket_t *wake_sock;	    /* loop_stop, finished work */
+	h2o_socket_t *ring_sock;	    /* readable while completions wait */
+	h2o_socket_t *wake_sock;	    /* readable after loop_stop and when a job is done */
 	int wake_fd;
 	atomic_bool stop;
 	void (*before_sleep)(void *arg);
@@ -37,7 +37,7 @@ void *loop_h2o(struct loop *l)
 	return l->h2o;
 }
 
-/* The completions themselves are taken at the top of each turn. */
+/* Does nothing: loop_run takes the completions at the start of each turn. */
 static void on_ring(h2o_socket_t *sock, const char *err)
 {
 }
@@ -53,7 +53,7 @@ static void on_wake(h2o_socket_t *sock, const char *err)
 			workers_reap(l->pools[i]);
 }
 
-/* The socket owns `fd` from here on. */
+/* Calls `cb` when `fd` is readable. The socket takes ownership of `fd`. */
 static h2o_socket_t *watch(struct loop *l, int fd, h2o_socket_cb cb)
 {
 	h2o_socket_t *sock = h2o_evloop_socket_create(l->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
@@ -113,8 +113,9 @@ void loop_free(struct loop *l)
 	free(l);
 }
 
-/* What was gathered goes out. h2o's callbacks that this makes due are run now, for the next
- * h2o_evloop_run would sleep first; and what they gather (a request's line in the log) as well. */
+/* Sends gathered output. Runs the h2o callbacks that become due by this, because the next
+ * h2o_evloop_run would sleep first; a second round sends what these gather (a request's log line).
+ */
 static void flush(struct loop *l)
 {
 	for (int i = 0; i < 2; i++) {
@@ -125,9 +126,9 @@ static void flush(struct loop *l)
 }
 
 /*
- * What completes at once is served before the loop sleeps, so that an answer from a local peer
- * costs no turn of its own. Bounded, so that a peer that always has data can't starve the rest:
- * what is left makes the ring's descriptor readable.
+ * Handles operations that complete at once before the loop sleeps, so that an answer from a local
+ * peer does not cost a turn. The number of rounds is bounded, so that a peer that always has data
+ * cannot delay others forever; remaining completions make the ring's descriptor readable.
  */
 static void turn_ring(struct loop *l)
 {

@@ -54,7 +54,7 @@ void timers_insert(struct timers *t, struct loop_timer *timer)
 		size_t room = t->room ? 2 * t->room : 64;
 		struct loop_timer **at = realloc(t->at, room * sizeof(*at));
 
-		/* A deadline that is silently lost is worse than a restart. */
+		/* A silently lost deadline is worse than a restart. */
 		if (!at)
 			abort();
 		t->at = at;
@@ -89,7 +89,7 @@ int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms)
 
 void timers_run(struct timers *t, uint64_t now_ms)
 {
-	/* A timer that sets itself to "now" again waits for the next turn. */
+	/* The count bounds the loop: a timer that sets itself to "now" waits for the next turn. */
 	for (size_t n = t->count; n && t->count && t->at[0]->due_ms <= now_ms; n--) {
 		struct loop_timer *timer = t->at[0];
 

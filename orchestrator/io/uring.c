@@ -14,21 +14,20 @@
 #include "base/log.h"
 #include "orchestrator/io/loop-internal.h"
 
-/* Until a submission that the kernel refused is tried again. */
+/* Delay before a submission that the kernel refused is retried. */
 #define REFUSED_MS 10
-/* An operation that fails for want of memory is tried again after 1, 2, 4... ms: about 2 s in all.
- */
+/* An operation that fails for lack of memory is retried after 1, 2, 4... ms: about 2 s in total. */
 #define TRIES_MAX    16
 #define PAUSE_MAX_MS 250
 
-enum guest_op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG, OP_FSYNC };
+enum op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG, OP_FSYNC };
 
 struct loop_op {
-	enum guest_op_kind kind;
+	enum op_kind kind;
 	bool cancelled;
-	bool waiting;	  /* the SQE under way is a poll for readiness, not the operation itself */
-	bool with_kernel; /* its SQE is queued, and its completion has not come */
-	unsigned tries;	  /* that failed for want of memory, in a row */
+	bool waiting;	  /* the SQE in flight is a poll for readiness, not the operation itself */
+	bool with_kernel; /* its SQE is queued, and its completion has not arrived */
+	unsigned tries;	  /* number of consecutive failures for lack of memory */
 	int fd;
 	unsigned poll_mask;
 	union {
@@ -44,7 +43,8 @@ struct loop_op {
 	struct loop_op *next_unused;
 };
 
-/* What a ring does passes no seccomp filter: it gets a list of its own. */
+/* Restricts the ring to the operations used here, because seccomp does not filter what a ring does.
+ */
 static int restrict_ring(struct io_uring *ring)
 {
 	static const uint8_t allowed[] = {IORING_OP_POLL_ADD,	 IORING_OP_RECV,    IORING_OP_SEND,
@@ -56,7 +56,7 @@ static int restrict_ring(struct io_uring *ring)
 		list[i].opcode = IORING_RESTRICTION_SQE_OP;
 		list[i].sqe_op = allowed[i];
 	}
-	/* By the system call: liburing 2.3 as a shared library lacks its two functions for it. */
+	/* Uses system calls: liburing 2.3 as a shared library lacks the two functions for it. */
 	if (syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_RESTRICTIONS, list,
 		    ARRAY_LEN(list)) < 0 ||
 	    syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) <
@@ -67,7 +67,8 @@ static int restrict_ring(struct io_uring *ring)
 
 int uring_init(struct uring *u, struct loop *l, struct err *e)
 {
-	/* Completions are run when this thread enters the kernel anyway, not by an interrupt. */
+	/* Completions are processed when this thread enters the kernel anyway, not by an interrupt.
+	 */
 	struct io_uring_params params = {.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CLAMP |
 						  IORING_SETUP_R_DISABLED};
 
@@ -129,7 +130,7 @@ static void prepare(const struct loop_op *op, struct io_uring_sqe *sqe)
 
 /* --- to the kernel -------------------------------------------------------------------------- */
 
-/* False when the submission queue is full. */
+/* Returns false when the submission queue is full. */
 static bool queue_op(struct uring *u, struct loop_op *op)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
@@ -142,7 +143,7 @@ static bool queue_op(struct uring *u, struct loop_op *op)
 	return true;
 }
 
-/* A cancel's completion is told from its operation's by this bit. */
+/* This bit marks the completion of a cancel, as opposed to that of the operation. */
 #define CANCEL_TAG 1u
 
 static bool queue_cancel(struct uring *u, struct loop_op *op)
@@ -166,14 +167,13 @@ static void queue_all(struct uring *u, struct list *from,
 	}
 }
 
-/* False when the kernel took nothing. */
+/* Returns false when the kernel accepted no operation. */
 static bool submit_queued(struct uring *u)
 {
 	int ret = io_uring_submit(&u->ring);
 
 	if (ret < 0 && ret != -EINTR && !u->refused)
-		log_warn("io_uring takes no operation: %s; what is queued is submitted again",
-			 strerror(-ret));
+		log_warn("io_uring accepts no operation: %s; will submit again", strerror(-ret));
 	u->refused = ret <= 0;
 	return ret > 0;
 }
@@ -195,8 +195,8 @@ int32_t uring_wait_ms(const struct uring *u)
 	return u->refused ? REFUSED_MS : 0;
 }
 
-/* With the next submission, after those that wait longer. */
-static void guest_op_queue(struct uring *u, struct loop_op *op)
+/* Queues the operation for the next submission, after those that wait already. */
+static void op_queue(struct uring *u, struct loop_op *op)
 {
 	if (!list_empty(&u->backlog) || !queue_op(u, op))
 		list_add_tail(&u->backlog, &op->link);
@@ -207,10 +207,10 @@ static void on_pause_over(void *arg)
 	struct loop_op *op = arg;
 
 	list_del(&op->link);
-	guest_op_queue(op->ring, op);
+	op_queue(op->ring, op);
 }
 
-static void guest_op_pause(struct uring *u, struct loop_op *op)
+static void op_pause(struct uring *u, struct loop_op *op)
 {
 	uint64_t ms = op->tries < 8 ? UINT64_C(1) << op->tries : PAUSE_MAX_MS;
 
@@ -222,7 +222,7 @@ static void guest_op_pause(struct uring *u, struct loop_op *op)
 
 /* --- operations ----------------------------------------------------------------------------- */
 
-static struct loop_op *guest_op_new(struct uring *u)
+static struct loop_op *op_new(struct uring *u)
 {
 	struct loop_op *op = u->unused;
 
@@ -233,31 +233,31 @@ static struct loop_op *guest_op_new(struct uring *u)
 	return op;
 }
 
-static void guest_op_free(struct uring *u, struct loop_op *op)
+static void op_free(struct uring *u, struct loop_op *op)
 {
 	op->next_unused = u->unused;
 	u->unused = op;
 }
 
-static struct loop_op *guest_op_start(struct loop *l, struct loop_op init)
+static struct loop_op *op_start(struct loop *l, struct loop_op init)
 {
 	struct uring *u = loop_uring(l);
-	struct loop_op *op = u->closing ? NULL : guest_op_new(u);
+	struct loop_op *op = u->closing ? NULL : op_new(u);
 
 	if (!op)
 		return NULL;
 	*op = init;
 	op->ring = u;
 	list_init(&op->link);
-	guest_op_queue(u, op);
+	op_queue(u, op);
 	u->in_flight++;
 	return op;
 }
 
 /*
- * Whether the operation has to be queued once more: after a short send, and around the wait for a
- * descriptor that is O_NONBLOCK, for which the kernel says EAGAIN instead of waiting. Else *result
- * is what the caller gets.
+ * Returns whether the operation must be queued again: after a short send, and before and after the
+ * wait for an O_NONBLOCK descriptor, for which the kernel returns EAGAIN instead of waiting. If
+ * not, *result is the caller's result.
  */
 static bool unfinished(struct loop_op *op, int *result)
 {
@@ -278,45 +278,47 @@ static bool unfinished(struct loop_op *op, int *result)
 	return op->sent < op->len;
 }
 
-/* The kernel tells an error of the disk once only: a second fsync would hide it. */
-static bool is_worth_a_try(const struct loop_op *op, int result)
+/* Never retries an fsync: the kernel reports a disk error only once, so a second one would hide it.
+ */
+static bool may_retry(const struct loop_op *op, int result)
 {
 	return (result == -ENOMEM || result == -ENOBUFS) && op->kind != OP_FSYNC &&
 	       op->tries < TRIES_MAX;
 }
 
-static void guest_op_end(struct uring *u, struct loop_op *op, int result)
+static void op_end(struct uring *u, struct loop_op *op, int result)
 {
 	list_del(&op->link);
 	u->in_flight--;
 	loop_fn *fn = op->fn;
 	void *arg = op->arg;
-	guest_op_free(u, op);
+	op_free(u, op);
 	fn(arg, result);
 }
 
-/* A cancel that came between two steps found nothing to cancel in the kernel. */
-static void guest_op_complete(struct uring *u, struct loop_op *op, int result)
+/* Checks `cancelled`, because a cancel between two steps found nothing to cancel in the kernel. */
+static void op_complete(struct uring *u, struct loop_op *op, int result)
 {
 	op->with_kernel = false;
-	if (is_worth_a_try(op, result)) {
+	if (may_retry(op, result)) {
 		if (!op->cancelled && !u->closing) {
-			guest_op_pause(u, op);
+			op_pause(u, op);
 			return;
 		}
 		result = -ECANCELED;
 	} else if (unfinished(op, &result)) {
 		op->tries = 0;
 		if (!op->cancelled) {
-			guest_op_queue(u, op);
+			op_queue(u, op);
 			return;
 		}
 		result = -ECANCELED;
 	}
-	guest_op_end(u, op, result);
+	op_end(u, op, result);
 }
 
-/* The operation may have ended meanwhile, and stand for another one. */
+/* Queues a failed cancel again. The operation may have ended meanwhile and `op` have been reused.
+ */
 static void cancel_complete(struct uring *u, struct loop_op *op, int result)
 {
 	if (result >= 0 || result == -ENOENT || result == -EALREADY)
@@ -328,7 +330,7 @@ static void cancel_complete(struct uring *u, struct loop_op *op, int result)
 static void end_ended(struct uring *u)
 {
 	while (!list_empty(&u->ended))
-		guest_op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
+		op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
 }
 
 bool uring_reap(struct uring *u)
@@ -338,7 +340,7 @@ bool uring_reap(struct uring *u)
 	int n = 0;
 
 	end_ended(u);
-	/* peek also fetches what overflowed the completion queue. */
+	/* peek also fetches completions that overflowed the queue. */
 	for (; n < URING_ENTRIES && io_uring_peek_cqe(&u->ring, &cqe) == 0; n++) {
 		uint64_t data = io_uring_cqe_get_data64(cqe);
 		struct loop_op *op = (struct loop_op *)(uintptr_t)(data & ~(uint64_t)CANCEL_TAG);
@@ -348,7 +350,7 @@ bool uring_reap(struct uring *u)
 		if (op && data & CANCEL_TAG)
 			cancel_complete(u, op, result);
 		else if (op)
-			guest_op_complete(u, op, result);
+			op_complete(u, op, result);
 	}
 	return any || n > 0;
 }
@@ -374,7 +376,7 @@ static void cancel_all(struct uring *u)
 		io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
 		io_uring_sqe_set_data(sqe, NULL);
 	}
-	io_uring_submit(&u->ring); /* refused: with the next round */
+	io_uring_submit(&u->ring); /* if refused, uring_fini's next round submits it */
 }
 
 void uring_fini(struct uring *u)
@@ -416,7 +418,7 @@ void loop_cancel(struct loop *l, struct loop_op *op)
 
 struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *fn, void *arg)
 {
-	return guest_op_start(
+	return op_start(
 		l,
 		(struct loop_op){
 			.kind = OP_POLL, .fd = fd, .poll_mask = poll_mask, .fn = fn, .arg = arg});
@@ -424,7 +426,7 @@ struct loop_op *loop_poll(struct loop *l, int fd, unsigned poll_mask, loop_fn *f
 
 struct loop_op *loop_recv(struct loop *l, int fd, void *buf, size_t len, loop_fn *fn, void *arg)
 {
-	return guest_op_start(
+	return op_start(
 		l,
 		(struct loop_op){
 			.kind = OP_RECV, .fd = fd, .buf = buf, .len = len, .fn = fn, .arg = arg});
@@ -435,33 +437,31 @@ struct loop_op *loop_send(struct loop *l, int fd, const void *buf, size_t len, l
 {
 	if (len > INT_MAX) /* the result would not fit */
 		return NULL;
-	return guest_op_start(l, (struct loop_op){.kind = OP_SEND,
-						  .fd = fd,
-						  .buf = (char *)(uintptr_t)buf,
-						  .len = len,
-						  .fn = fn,
-						  .arg = arg});
+	return op_start(l, (struct loop_op){.kind = OP_SEND,
+					    .fd = fd,
+					    .buf = (char *)(uintptr_t)buf,
+					    .len = len,
+					    .fn = fn,
+					    .arg = arg});
 }
 
 struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg)
 {
-	return guest_op_start(
-		l,
-		(struct loop_op){.kind = OP_RECVMSG, .fd = fd, .msg = msg, .fn = fn, .arg = arg});
+	return op_start(l, (struct loop_op){
+				   .kind = OP_RECVMSG, .fd = fd, .msg = msg, .fn = fn, .arg = arg});
 }
 
 struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
 			     void *arg)
 {
-	return guest_op_start(l, (struct loop_op){.kind = OP_SENDMSG,
-						  .fd = fd,
-						  .msg = (struct msghdr *)(uintptr_t)msg,
-						  .fn = fn,
-						  .arg = arg});
+	return op_start(l, (struct loop_op){.kind = OP_SENDMSG,
+					    .fd = fd,
+					    .msg = (struct msghdr *)(uintptr_t)msg,
+					    .fn = fn,
+					    .arg = arg});
 }
 
 struct loop_op *loop_fsync(struct loop *l, int fd, loop_fn *fn, void *arg)
 {
-	return guest_op_start(l,
-			      (struct loop_op){.kind = OP_FSYNC, .fd = fd, .fn = fn, .arg = arg});
+	return op_start(l, (struct loop_op){.kind = OP_FSYNC, .fd = fd, .fn = fn, .arg = arg});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The ring half of the loop: one op per SQE under way. For loop.c only. */
+/* The ring part of the loop: one op per SQE in flight. For loop.c only. */
 #ifndef RAMET_ORCHESTRATOR_IO_URING_H
 #define RAMET_ORCHESTRATOR_IO_URING_H
 
@@ -13,28 +13,28 @@
 
 struct uring {
 	struct io_uring ring;
-	struct loop *loop;	/* whose timers ops wait with */
-	unsigned in_flight;	/* ops whose callback has not come yet */
-	bool closing;		/* no new ops */
-	bool refused;		/* the kernel took nothing of the last submission */
-	struct list backlog;	/* ops for which the submission queue had no room */
-	struct list paused;	/* ops that are tried again when their timer fires */
+	struct loop *loop;	/* its timers delay retries */
+	unsigned in_flight;	/* ops whose callback was not called yet */
+	bool closing;		/* no new ops are accepted */
+	bool refused;		/* the kernel accepted nothing of the last submission */
+	struct list backlog;	/* ops that did not fit in the submission queue */
+	struct list paused;	/* ops that are retried when their timer fires */
 	struct list cancels;	/* ops in the kernel, to be cancelled there */
 	struct list ended;	/* ops that were cancelled before the kernel had them */
-	struct loop_op *unused; /* ops kept for the next call */
+	struct loop_op *unused; /* free list */
 };
 
 int uring_init(struct uring *u, struct loop *l, struct err *e);
-/* Cancels what is under way and waits for it; the callbacks come from here. */
+/* Cancels operations in flight, waits for them and calls their callbacks. */
 void uring_fini(struct uring *u);
-/* Readable while completions wait. */
+/* Returns a descriptor that is readable while completions wait. */
 int uring_fd(const struct uring *u);
-/* Hands queued operations to the kernel, the backlog included, until it takes no more. */
+/* Submits queued operations, including the backlog, until the kernel accepts no more. */
 void uring_submit(struct uring *u);
-/* Returns how long the loop may sleep before the next uring_submit: 0 when something is queued,
- * a few ms when the kernel refused it just now, INT32_MAX when nothing is. */
+/* Returns how long the loop may sleep before the next uring_submit: INT32_MAX when nothing is
+ * queued, a few ms when the kernel just refused a submission, else 0. */
 int32_t uring_wait_ms(const struct uring *u);
-/* Calls back for the completions there are, URING_ENTRIES at most; false when there was none. */
+/* Calls the callbacks of up to URING_ENTRIES completions; returns false when there were none. */
 bool uring_reap(struct uring *u);
 
 #endif

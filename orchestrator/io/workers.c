@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two threads of one pool. They share nothing with the loop but the two queues here. */
+/* The two threads of one pool. They share only the two queues here with the loop. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ static struct job *take(struct list *from)
 	return job;
 }
 
-/* NULL when the thread is to end. */
+/* Waits for the next job. Returns NULL when the thread must end. */
 static struct job *next_job(struct workers *w)
 {
 	struct job *job;
@@ -70,7 +70,7 @@ static int start_threads(struct workers *w)
 	sigset_t all, before;
 	int ret = 0;
 
-	/* Signals are the loop's thread's. */
+	/* Only the loop's thread handles signals. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (!ret && w->n_threads < THREADS) {

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "orchestrator/io/log-writer.h"
 
-static int log_pipe[2]; /* of this process's log: there is one in a process */
+static int log_pipe[2]; /* takes the log of this process, which has only one */
 
 static int start(void **state)
 {
@@ -36,8 +36,8 @@ static FILE *open_reader(void)
 	return f;
 }
 
-/* In a process of its own: it ends by abort(3), at once after it logged. */
-static void test_the_last_lines_before_an_abort_are_written(void **state)
+/* Runs in a child process, which aborts immediately after it logged. */
+static void lines_before_an_abort_are_written(void **state)
 {
 	const struct rlimit no_core = {0, 0};
 	int fds[2], status, lines = 0;
@@ -64,8 +64,8 @@ static void test_the_last_lines_before_an_abort_are_written(void **state)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-/* Nobody reads: a call that waited for the pipe would not come back. */
-static void test_a_reader_that_stands_still_holds_nobody_up(void **state)
+/* Nobody reads: a call that waited for the pipe would never return. */
+static void hanging_reader_does_not_block_logging(void **state)
 {
 	const int lines = 10000;
 	char line[LOG_LINE_MAX];
@@ -75,7 +75,7 @@ static void test_a_reader_that_stands_still_holds_nobody_up(void **state)
 		log_error("%d %80s", i, "x");
 	assert_in_range(log_writer_dropped(), 1, lines - 1);
 	FILE *f = open_reader();
-	/* Each line is whole and in order, or counted at its place. */
+	/* Each line is whole and in order, or counted where it is missing. */
 	while (next < lines && fgets(line, sizeof(line), f)) {
 		assert_int_equal(sscanf(strstr(line, ": ") + 2, "%d", &number), 1);
 		if (strstr(line, "lines of the log are missing here"))
@@ -94,7 +94,7 @@ static void *log_many(void *arg)
 	return NULL;
 }
 
-static void test_lines_of_several_threads_stay_whole(void **state)
+static void lines_of_several_threads_are_not_mixed(void **state)
 {
 	char texts[4][100], line[LOG_LINE_MAX];
 	unsigned seen[4] = {0};
@@ -121,7 +121,7 @@ static void test_lines_of_several_threads_stay_whole(void **state)
 	fclose(f);
 }
 
-static void test_a_flush_waits_until_all_is_written(void **state)
+static void flush_waits_until_all_is_written(void **state)
 {
 	struct pollfd readable = {.fd = log_pipe[0], .events = POLLIN};
 	char text[4096];
@@ -135,12 +135,12 @@ static void test_a_flush_waits_until_all_is_written(void **state)
 int main(void)
 {
 	const struct CMUnitTest before[] = {
-		cmocka_unit_test(test_the_last_lines_before_an_abort_are_written),
+		cmocka_unit_test(lines_before_an_abort_are_written),
 	};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_reader_that_stands_still_holds_nobody_up),
-		cmocka_unit_test(test_lines_of_several_threads_stay_whole),
-		cmocka_unit_test(test_a_flush_waits_until_all_is_written),
+		cmocka_unit_test(hanging_reader_does_not_block_logging),
+		cmocka_unit_test(lines_of_several_threads_are_not_mixed),
+		cmocka_unit_test(flush_waits_until_all_is_written),
 	};
 
 	int failed = cmocka_run_group_tests(before, NULL, NULL);

@@ -19,17 +19,17 @@
 #include "orchestrator/io/loop-internal.h"
 #include "orchestrator/io/uring.h"
 
-/* What the kernel is made to refuse. */
+/* Numbers of calls that the simulated kernel will refuse. */
 static struct {
-	unsigned submissions; /* so many */
-	unsigned cancels;     /* so many, with -EACCES */
+	unsigned submissions;
+	unsigned cancels; /* with -EACCES */
 	unsigned cancels_sent;
 } refuse;
 
 int __real_io_uring_submit(struct io_uring *ring);
 int __wrap_io_uring_submit(struct io_uring *ring);
 
-/* An operation that the ring is not allowed, instead of each cancel to be refused. */
+/* Replaces each cancel to be refused by an operation that the ring does not allow. */
 static void spoil_cancels(struct io_uring *ring)
 {
 	for (unsigned i = ring->sq.sqe_head; i != ring->sq.sqe_tail; i++) {
@@ -98,8 +98,8 @@ static void on_call(void *arg, int result)
 		loop_stop(f->loop);
 }
 
-/* A ring that opened files would do so past the seccomp filter. */
-static void test_the_ring_does_what_the_loop_needs_only(void **state)
+/* A ring that could open files would bypass the seccomp filter. */
+static void ring_refuses_operations_the_loop_does_not_use(void **state)
 {
 	struct fixture *f = *state;
 	struct io_uring *ring = &loop_uring(f->loop)->ring;
@@ -114,7 +114,7 @@ static void test_the_ring_does_what_the_loop_needs_only(void **state)
 	io_uring_cqe_seen(ring, cqe);
 }
 
-static void test_recv_waits_for_data(void **state)
+static void recv_waits_for_data(void **state)
 {
 	struct fixture *f = *state;
 	char buf[8] = "";
@@ -127,7 +127,7 @@ static void test_recv_waits_for_data(void **state)
 	assert_string_equal(buf, "hello");
 }
 
-static void test_recv_on_a_nonblocking_socket_waits_too(void **state)
+static void recv_on_nonblocking_socket_waits(void **state)
 {
 	struct fixture *f = *state;
 	char buf[8] = "";
@@ -135,7 +135,7 @@ static void test_recv_on_a_nonblocking_socket_waits_too(void **state)
 	fcntl(f->pair[0], F_SETFL, O_NONBLOCK);
 	f->wanted = 2;
 	assert_non_null(loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
-	/* Sent from the loop, thus after the receive found nothing. */
+	/* The loop sends it, so that the receive finds nothing first. */
 	struct loop_op *op = loop_send(f->loop, f->pair[1], "hello", 5, on_call, f);
 	assert_non_null(op);
 	assert_int_equal(loop_run(f->loop), 0);
@@ -170,12 +170,12 @@ static void send_much(struct fixture *f, size_t size)
 	assert_int_equal((size_t)total, size);
 }
 
-static void test_send_sends_all(void **state)
+static void send_sends_all(void **state)
 {
 	send_much(*state, 8 << 20);
 }
 
-static void test_send_on_a_nonblocking_socket_sends_all(void **state)
+static void send_on_a_nonblocking_socket_sends_all(void **state)
 {
 	struct fixture *f = *state;
 
@@ -183,7 +183,7 @@ static void test_send_on_a_nonblocking_socket_sends_all(void **state)
 	send_much(f, 8 << 20);
 }
 
-static void test_send_to_a_closed_peer_says_epipe(void **state)
+static void send_to_closed_peer_returns_epipe(void **state)
 {
 	struct fixture *f = *state;
 
@@ -193,7 +193,7 @@ static void test_send_to_a_closed_peer_says_epipe(void **state)
 	assert_int_equal(f->result, -EPIPE);
 }
 
-static void test_cancel_ends_a_waiting_op(void **state)
+static void cancel_ends_waiting_operation(void **state)
 {
 	struct fixture *f = *state;
 	char buf[8];
@@ -220,7 +220,7 @@ static void cancel_from_a_callback(void *arg, int result)
 	loop_cancel(c->f->loop, c->op);
 }
 
-static void test_cancel_ends_an_op_that_waits_for_a_nonblocking_fd(void **state)
+static void cancel_ends_operation_on_nonblocking_fd(void **state)
 {
 	struct fixture *f = *state;
 	char buf[8];
@@ -233,7 +233,7 @@ static void test_cancel_ends_an_op_that_waits_for_a_nonblocking_fd(void **state)
 	assert_int_equal(f->result, -ECANCELED);
 }
 
-static void test_poll_sees_the_peer_leave(void **state)
+static void poll_sees_the_peer_leave(void **state)
 {
 	struct fixture *f = *state;
 
@@ -243,7 +243,7 @@ static void test_poll_sees_the_peer_leave(void **state)
 	assert_true(f->result & POLLRDHUP);
 }
 
-static void test_messages_carry_descriptors(void **state)
+static void messages_carry_descriptors(void **state)
 {
 	struct fixture *f = *state;
 	char out = 'o', in = 0;
@@ -277,7 +277,7 @@ static void test_messages_carry_descriptors(void **state)
 	close(got);
 }
 
-static void test_fsync(void **state)
+static void fsync_completes(void **state)
 {
 	struct fixture *f = *state;
 	FILE *file = tmpfile();
@@ -288,7 +288,7 @@ static void test_fsync(void **state)
 	fclose(file);
 }
 
-static void test_more_ops_than_the_queues_hold(void **state)
+static void more_operations_than_queue_entries_complete(void **state)
 {
 	struct fixture *f = *state;
 
@@ -300,7 +300,7 @@ static void test_more_ops_than_the_queues_hold(void **state)
 	assert_int_equal(f->calls, f->wanted);
 }
 
-static void test_free_ends_what_is_under_way(void **state)
+static void free_cancels_operations_in_flight(void **state)
 {
 	struct fixture *f = *state;
 	char buf[8];
@@ -321,8 +321,8 @@ static void stop_loop(void *arg)
 	loop_stop(arg);
 }
 
-/* Until all wanted calls have come; fails where the loop would sleep on without them. */
-static void run_to_the_end(struct fixture *f)
+/* Runs the loop until all wanted calls have come; fails after a minute. */
+static void run_until_done(struct fixture *f)
 {
 	struct loop_timer limit = {.fn = stop_loop, .arg = f->loop};
 
@@ -332,18 +332,18 @@ static void run_to_the_end(struct fixture *f)
 	assert_int_equal(f->calls, f->wanted);
 }
 
-static void test_a_refused_submission_is_made_again(void **state)
+static void refused_submission_is_retried(void **state)
 {
 	struct fixture *f = *state;
 
 	refuse.submissions = 40;
 	assert_non_null(loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f));
-	run_to_the_end(f);
+	run_until_done(f);
 	assert_int_equal(refuse.submissions, 0);
 	assert_true(f->result & POLLOUT);
 }
 
-static void test_ops_wait_while_the_kernel_takes_none(void **state)
+static void operations_wait_while_kernel_accepts_none(void **state)
 {
 	struct fixture *f = *state;
 
@@ -352,11 +352,11 @@ static void test_ops_wait_while_the_kernel_takes_none(void **state)
 	for (int i = 0; i < f->wanted; i++)
 		assert_non_null(loop_poll(f->loop, f->pair[0], POLLOUT, on_call, f));
 	assert_int_equal(f->calls, 0);
-	run_to_the_end(f);
+	run_until_done(f);
 }
 
-/* Some are with the kernel, some in the submission queue, and some wait for room in it. */
-static void test_ops_are_cancelled_wherever_they_are(void **state)
+/* Some operations are in the kernel, some in the submission queue, some wait for room in it. */
+static void operations_are_cancelled_in_every_queue(void **state)
 {
 	enum { N = 4 * URING_ENTRIES };
 	struct fixture *f = *state;
@@ -375,18 +375,18 @@ static void test_ops_are_cancelled_wherever_they_are(void **state)
 	for (int i = 0; i < N; i++)
 		loop_cancel(f->loop, ops[i]);
 	assert_int_equal(f->calls, 0);
-	run_to_the_end(f);
+	run_until_done(f);
 	assert_int_equal(f->result, -ECANCELED);
 }
 
-static void test_a_cancel_that_fails_is_sent_again(void **state)
+static void failed_cancel_is_retried(void **state)
 {
 	struct fixture *f = *state;
 	char buf[8];
 
 	refuse.cancels = 3;
 	loop_cancel(f->loop, loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
-	run_to_the_end(f);
+	run_until_done(f);
 	assert_int_equal(f->result, -ECANCELED);
 	assert_int_equal(refuse.cancels_sent, 4);
 }
@@ -430,17 +430,17 @@ static void tick(struct large *l, void (*fn)(void *arg))
 	loop_timer_set(l->f->loop, &l->timer, 1);
 }
 
-static void test_want_of_memory_becomes_an_error_in_the_end(void **state)
+static void lasting_lack_of_memory_becomes_an_error(void **state)
 {
 	struct fixture *f = *state;
 	struct large l;
 
 	send_large(f, &l);
 	tick(&l, on_tick);
-	run_to_the_end(f);
+	run_until_done(f);
 	loop_timer_clear(f->loop, &l.timer);
 	assert_int_equal(f->result, -ENOBUFS);
-	assert_true(l.ticks > 1); /* nothing has waited for it */
+	assert_true(l.ticks > 1); /* the loop was not blocked meanwhile */
 }
 
 static void heal(void *arg)
@@ -452,7 +452,7 @@ static void heal(void *arg)
 	l->msg.msg_controllen = 0;
 }
 
-static void test_what_had_no_memory_is_tried_again(void **state)
+static void operation_without_memory_is_retried(void **state)
 {
 	struct fixture *f = *state;
 	struct large l;
@@ -460,7 +460,7 @@ static void test_what_had_no_memory_is_tried_again(void **state)
 
 	send_large(f, &l);
 	tick(&l, heal);
-	run_to_the_end(f);
+	run_until_done(f);
 	assert_int_equal(f->result, 1);
 	assert_int_equal(read(f->pair[1], &got, 1), 1);
 	assert_int_equal(got, 'b');
@@ -474,14 +474,14 @@ static void cancel_large(void *arg)
 	assert_int_equal(l->f->calls, 0);
 }
 
-static void test_a_cancel_ends_what_waits_for_memory(void **state)
+static void cancel_ends_operation_that_waits_for_memory(void **state)
 {
 	struct fixture *f = *state;
 	struct large l;
 
 	send_large(f, &l);
 	tick(&l, cancel_large);
-	run_to_the_end(f);
+	run_until_done(f);
 	assert_int_equal(f->result, -ECANCELED);
 }
 
@@ -490,7 +490,7 @@ static void stop_large(void *arg)
 	stop_loop(((struct large *)arg)->f->loop);
 }
 
-static void test_free_ends_what_waits_for_memory(void **state)
+static void free_ends_operation_that_waits_for_memory(void **state)
 {
 	struct fixture *f = *state;
 	struct large l;
@@ -523,7 +523,7 @@ static void on_fire(void *arg)
 		loop_stop(t->loop);
 }
 
-static void test_timers_fire_in_order_of_time(void **state)
+static void timers_fire_in_order(void **state)
 {
 	struct fixture *f = *state;
 	static const unsigned after[] = {30, 1, 20, 0, 10, 25, 5, 15};
@@ -548,7 +548,7 @@ static void test_timers_fire_in_order_of_time(void **state)
 	assert_memory_equal(order, expected, sizeof(expected));
 }
 
-static void test_many_timers_keep_heap_order(void **state)
+static void many_timers_keep_heap_order(void **state)
 {
 	enum { N = 2000 };
 	struct fixture *f = *state;
@@ -574,9 +574,9 @@ static void test_many_timers_keep_heap_order(void **state)
 	free(order);
 }
 
-/* An idle timeout and a lifetime for each of so many sandboxes: moved with all that is done. The
- * time it takes is printed, not checked. */
-static void test_ten_thousand_timers_are_moved(void **state)
+/* Each sandbox has timers for its idle timeout and lifetime, which most requests move. The time to
+ * move one is printed, not checked. */
+static void ten_thousand_timers_are_moved(void **state)
 {
 	enum { N = 10000, MOVES = 20 };
 	struct fixture *f = *state;
@@ -614,7 +614,7 @@ static void on_again(void *arg)
 		loop_timer_set(a->loop, &a->timer, 0);
 }
 
-static void test_a_timer_that_sets_itself_does_not_starve_the_rest(void **state)
+static void timer_that_sets_itself_does_not_delay_others(void **state)
 {
 	struct fixture *f = *state;
 	struct again a = {.loop = f->loop};
@@ -654,7 +654,7 @@ static void stop_on_fire(void *arg)
 	loop_stop(fl->f->loop);
 }
 
-static void test_a_flood_does_not_starve_timers(void **state)
+static void flood_does_not_delay_timers(void **state)
 {
 	struct fixture *f = *state;
 	struct flood fl = {.f = f};
@@ -663,10 +663,10 @@ static void test_a_flood_does_not_starve_timers(void **state)
 	assert_int_equal(write(f->pair[1], "x", 1), 1);
 	loop_recv(f->loop, f->pair[0], fl.buf, sizeof(fl.buf), on_flood, &fl);
 	loop_timer_set(f->loop, &t, 5);
-	assert_int_equal(loop_run(f->loop), 0); /* ends, or the test's own time limit does it */
+	assert_int_equal(loop_run(f->loop), 0); /* returns, or the test's time limit expires */
 	assert_true(fl.chunks > 0);
 	fl.f = NULL;
-	loop_free(f->loop); /* the buffer goes with this frame */
+	loop_free(f->loop); /* before the buffer in this stack frame ends */
 	struct err e;
 	assert_int_equal(loop_new(&f->loop, &e), 0);
 }
@@ -690,8 +690,8 @@ static void count_done(void *arg)
 	on_call(arg, 0);
 }
 
-/* Both threads of a pool stand still; what is queued behind them waits, and nothing else does. */
-static void test_a_stuck_pool_holds_up_no_other(void **state)
+/* Both threads of a pool block. Only jobs queued behind them wait; other pools continue. */
+static void blocked_pool_does_not_delay_others(void **state)
 {
 	struct fixture *f = *state;
 	static const enum loop_pool others[][2] = {
@@ -737,7 +737,7 @@ static void job_done(void *arg)
 		loop_stop(j->f->loop);
 }
 
-static void test_work_runs_elsewhere_and_ends_here(void **state)
+static void work_runs_on_a_worker_and_done_on_the_loop(void **state)
 {
 	struct fixture *f = *state;
 	struct job jobs[50];
@@ -755,7 +755,7 @@ static void test_work_runs_elsewhere_and_ends_here(void **state)
 	}
 }
 
-static void test_free_ends_queued_work(void **state)
+static void free_ends_queued_work(void **state)
 {
 	struct fixture *f = *state;
 	struct job jobs[20];
@@ -784,7 +784,7 @@ static void *raise_later(void *arg)
 	return NULL;
 }
 
-static void test_stop_from_a_signal_handler(void **state)
+static void stop_from_a_signal_handler(void **state)
 {
 	struct fixture *f = *state;
 	struct sigaction sa = {.sa_handler = on_signal};
@@ -797,7 +797,7 @@ static void test_stop_from_a_signal_handler(void **state)
 	pthread_join(t, NULL);
 }
 
-static void test_stop_before_run_is_not_lost(void **state)
+static void stop_before_run_is_not_lost(void **state)
 {
 	struct fixture *f = *state;
 
@@ -810,7 +810,7 @@ static void count_turn(void *arg)
 	++*(int *)arg;
 }
 
-static void test_before_sleep_is_called_each_turn(void **state)
+static void before_sleep_is_called_each_turn(void **state)
 {
 	struct fixture *f = *state;
 	int turns = 0;
@@ -826,38 +826,38 @@ static void test_before_sleep_is_called_each_turn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_recv_waits_for_data),
-		T(test_recv_on_a_nonblocking_socket_waits_too),
-		T(test_send_sends_all),
-		T(test_send_on_a_nonblocking_socket_sends_all),
-		T(test_send_to_a_closed_peer_says_epipe),
-		T(test_cancel_ends_a_waiting_op),
-		T(test_cancel_ends_an_op_that_waits_for_a_nonblocking_fd),
-		T(test_poll_sees_the_peer_leave),
-		T(test_messages_carry_descriptors),
-		T(test_fsync),
-		T(test_more_ops_than_the_queues_hold),
-		T(test_free_ends_what_is_under_way),
-		T(test_a_refused_submission_is_made_again),
-		T(test_ops_wait_while_the_kernel_takes_none),
-		T(test_ops_are_cancelled_wherever_they_are),
-		T(test_a_cancel_that_fails_is_sent_again),
-		T(test_want_of_memory_becomes_an_error_in_the_end),
-		T(test_what_had_no_memory_is_tried_again),
-		T(test_a_cancel_ends_what_waits_for_memory),
-		T(test_free_ends_what_waits_for_memory),
-		T(test_timers_fire_in_order_of_time),
-		T(test_many_timers_keep_heap_order),
-		T(test_ten_thousand_timers_are_moved),
-		T(test_a_timer_that_sets_itself_does_not_starve_the_rest),
-		T(test_a_flood_does_not_starve_timers),
-		T(test_a_stuck_pool_holds_up_no_other),
-		T(test_work_runs_elsewhere_and_ends_here),
-		T(test_free_ends_queued_work),
-		T(test_stop_from_a_signal_handler),
-		T(test_stop_before_run_is_not_lost),
-		T(test_before_sleep_is_called_each_turn),
-		T(test_the_ring_does_what_the_loop_needs_only),
+		T(recv_waits_for_data),
+		T(recv_on_nonblocking_socket_waits),
+		T(send_sends_all),
+		T(send_on_a_nonblocking_socket_sends_all),
+		T(send_to_closed_peer_returns_epipe),
+		T(cancel_ends_waiting_operation),
+		T(cancel_ends_operation_on_nonblocking_fd),
+		T(poll_sees_the_peer_leave),
+		T(messages_carry_descriptors),
+		T(fsync_completes),
+		T(more_operations_than_queue_entries_complete),
+		T(free_cancels_operations_in_flight),
+		T(refused_submission_is_retried),
+		T(operations_wait_while_kernel_accepts_none),
+		T(operations_are_cancelled_in_every_queue),
+		T(failed_cancel_is_retried),
+		T(lasting_lack_of_memory_becomes_an_error),
+		T(operation_without_memory_is_retried),
+		T(cancel_ends_operation_that_waits_for_memory),
+		T(free_ends_operation_that_waits_for_memory),
+		T(timers_fire_in_order),
+		T(many_timers_keep_heap_order),
+		T(ten_thousand_timers_are_moved),
+		T(timer_that_sets_itself_does_not_delay_others),
+		T(flood_does_not_delay_timers),
+		T(blocked_pool_does_not_delay_others),
+		T(work_runs_on_a_worker_and_done_on_the_loop),
+		T(free_ends_queued_work),
+		T(stop_from_a_signal_handler),
+		T(stop_before_run_is_not_lost),
+		T(before_sleep_is_called_each_turn),
+		T(ring_refuses_operations_the_loop_does_not_use),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
