@@ -265,7 +265,7 @@ static void vm_start(const struct warden_msg *msg)
 	vm->slot = msg->slot;
 	vm->vcpus = msg->spawn.vcpus;
 	vm->ram_mib = msg->spawn.ram_mib;
-	vm->state = CTL_SHELL;
+	vm->state = CTL_BLANK;
 	vm->ctl.fd = -1;
 	list_init(&vm->agents);
 	vm_dir(vm->slot, &addr, "");

@@ -11,7 +11,7 @@
  * only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that version to
  * them. Version 4 differs in one point: its VMs have no `instance`.
  *
- * A blank VM is a VM process without a guest: CTL_SHELL, until a CTL_FILL.
+ * A blank VM is a VM process without a guest: CTL_BLANK, until a CTL_FILL.
  */
 #ifndef RAMET_PROTO_CTL_H
 #define RAMET_PROTO_CTL_H
@@ -92,7 +92,7 @@ enum ctl_type {
 
 enum ctl_fill_kind { CTL_BOOT = 1, CTL_RESTORE = 2 };
 
-enum ctl_vm_state { CTL_SHELL = 1, CTL_RUNNING, CTL_PAUSED, CTL_GUEST_ENDED };
+enum ctl_vm_state { CTL_BLANK = 1, CTL_RUNNING, CTL_PAUSED, CTL_GUEST_ENDED };
 
 enum ctl_end_reason {
 	CTL_END_RESET = 1, /* the guest asked for a reboot */

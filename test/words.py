@@ -47,14 +47,18 @@ RETIRED = {
     r"goes on with": "continues",
 }
 
-# Names that outlive their word: one of an interface, and the former name of a setting.
-NAMES = re.compile(r"\bCTL_SHELL\b|(?i:pool[_-]shells)\b")
+# Names that outlive their word: the former name of a setting.
+NAMES = re.compile(r"(?i:pool[_-]shells)\b")
 
 ROOMS: dict[str, set[str]] = {
     "base": set(),
     **{f"orchestrator/{room}": set() for room in ("config", "io")},
     "test/native": set(),
     **{f"test/unit/{room}": set() for room in ("base", "config", "io")},
+    "orchestrator/vm": set(),
+    "test/fuzz/vm": set(),
+    "test/unit/base": set(),
+    "test/unit/vm": set(),
     **{
         f"test/unit/vmm_{room}": set()
         for room in ("arch", "backend", "confine", "ctl", "dev", "kvm", "state", "virtio")

@@ -16,7 +16,7 @@
 
 static void add_state(const struct vm *vm, struct report *r)
 {
-	static const char *const states[] = {[CTL_SHELL] = "blank",
+	static const char *const states[] = {[CTL_BLANK] = "blank",
 					     [CTL_RUNNING] = "running",
 					     [CTL_PAUSED] = "paused",
 					     [CTL_GUEST_ENDED] = "ended"};

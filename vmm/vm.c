@@ -273,7 +273,7 @@ int vm_new(struct vm **out, const struct vm_config *cfg, struct event_loop *loop
 	vm->loop = loop;
 	vm->fork_writable = -1;
 	vm->end.fd = -1;
-	vm->state = CTL_SHELL;
+	vm->state = CTL_BLANK;
 	pthread_mutex_init(&vm->end.lock, NULL);
 	r = make_blank(vm, e);
 	if (r) {
@@ -341,7 +341,7 @@ static int set_disk(struct vm *vm, const struct vm_disk *d, struct err *e)
 
 static int begin_start(struct vm *vm, uint32_t ram_mib, struct err *e)
 {
-	if (vm->state != CTL_SHELL)
+	if (vm->state != CTL_BLANK)
 		return err_say(e, EBUSY, "this VM has already been booted or restored");
 	if (vm->unusable)
 		return err_say(e, EINVAL, "an earlier boot or restore failed: this VM is unusable");
@@ -457,7 +457,7 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	if (r || !vcpus_r)
 		return r;
 	vcpus_pause(vm->vcpus);
-	vm->state = CTL_SHELL;
+	vm->state = CTL_BLANK;
 	vm->unusable = true;
 	*e = vcpus_err;
 	return vcpus_r;

@@ -16,12 +16,12 @@ struct dial {
 	struct vmproc *vm;
 	struct loop *loop;
 	uint64_t give_up_ms; /* on the loop's clock */
-	uint32_t stalled_ms; /* 0: it is given up then, whatever the VM does */
+	uint32_t stalled_ms; /* 0: `give_up_ms` is final, whatever the VM does */
 	struct vmproc_progress progress;
 	uint32_t wait_ms;
 	struct loop_timer again;
 	struct vmproc_request *request;
-	int fd; /* our end while the request is under way */
+	int fd; /* this side's end of the pair while the request is in flight */
 	dial_fn *fn;
 	void *arg;
 };
@@ -37,9 +37,10 @@ static void finish(struct dial *d, const char *text)
 	fn(arg, fd, text);
 }
 
-/* The guest's kernel or agent is not up yet, or it was reset by the restore; or the host is short
- * of memory, and the VM process may not even have been asked. */
-static bool may_pass(int error, bool was_asked)
+/* Returns true for an error that may go away: the guest's kernel or agent is not up yet or was
+ * reset by the restore, or the host is short of memory and the VM process may not have received the
+ * request. */
+static bool is_transient(int error, bool was_asked)
 {
 	if (error == -ENOMEM || error == -ENOBUFS)
 		return true;
@@ -47,7 +48,7 @@ static bool may_pass(int error, bool was_asked)
 			     error == -ECONNRESET || error == -EAGAIN);
 }
 
-static bool may_go_on(struct dial *d)
+static bool extend_deadline(struct dial *d)
 {
 	uint64_t next_ms = loop_now_ms(d->loop) + d->wait_ms;
 
@@ -59,10 +60,10 @@ static bool may_go_on(struct dial *d)
 	return true;
 }
 
-/* Tries again in a while, or fails with `text` when the time is over. */
+/* Schedules the next attempt, or fails with `text` after the deadline. */
 static void retry(struct dial *d, const char *text)
 {
-	if (!may_go_on(d)) {
+	if (!extend_deadline(d)) {
 		finish(d, text);
 		return;
 	}
@@ -80,7 +81,7 @@ static void on_reply(void *arg, int error, const char *text, const struct ctl_ms
 		return;
 	}
 	close_fd(&d->fd);
-	if (may_pass(error, reply != NULL))
+	if (is_transient(error, reply != NULL))
 		retry(d, text);
 	else
 		finish(d, text);
@@ -97,14 +98,15 @@ static bool try(struct dial *d)
 	return true;
 }
 
-/* A start dials all VMs at once, and each dial has more descriptors than the connection that it
- * becomes: some will be left soon. */
+/* When the service starts it dials all VMs at once, and a dial holds more descriptors than the
+ * resulting connection: running out of descriptors is transient. */
 static void try_again(void *arg)
 {
 	struct dial *d = arg;
 
 	if (!try(d))
-		retry(d, "no descriptors left for a connection to the guest");
+		retry(d, "no descriptors left for a connection to the guest (see the limit on open "
+			 "files)");
 }
 
 static struct dial *start(struct vmproc *vm, uint32_t limit_ms, uint32_t stalled_ms, dial_fn *fn,

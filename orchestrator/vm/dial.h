@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gets a connection to the agent in a VM, trying again while the guest is not there yet. */
+/* Connects to the agent in a VM and retries while the guest is not ready. */
 #ifndef RAMET_ORCHESTRATOR_VM_DIAL_H
 #define RAMET_ORCHESTRATOR_VM_DIAL_H
 
@@ -7,16 +7,16 @@
 
 struct dial;
 
-/* `fd` is -1 on failure, with a sentence; else it is the callee's. */
+/* `fd` is -1 on failure, with the reason in `text`; otherwise the callee owns it. */
 typedef void dial_fn(void *arg, int fd, const char *text);
 
-/* Tries for `limit_ms`. `fn` comes once, from the loop, unless cancelled; then the handle is gone.
- */
+/* Tries for `limit_ms`. Calls `fn` once, from the loop, unless cancelled. The handle is invalid
+ * after that call. */
 struct dial *dial_start(struct vmproc *vm, uint32_t limit_ms, dial_fn *fn, void *arg);
-/* The same, but tries until the VM process has stood still for `still_ms`: for VMs that are of no
- * use without a connection, and may be slow. */
+/* Like dial_start, but retries until the VM process has made no progress for `stalled_ms`: for VMs
+ * that are unusable without a connection and may be slow. */
 struct dial *dial_while_working(struct vmproc *vm, uint32_t stalled_ms, dial_fn *fn, void *arg);
-/* NULL is fine. To be called before the VM is dropped. */
+/* Must be called before the VM is dropped. Accepts NULL. */
 void dial_cancel(struct dial *d);
 
 #endif

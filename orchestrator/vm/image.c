@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Images of running VMs, as a VM process hands them over. */
+/* Snapshots of running VMs, as VM processes hand them over. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,44 +19,51 @@ static int check_counts(const struct ctl_msg *reply, unsigned nfds, struct err *
 	uint64_t disk_bytes = reply->reply.fork.disk_bytes;
 
 	if (memory_layers > CTL_MEMORY_MAX || layers > CTL_LAYERS_MAX)
-		return err_say(e, EPROTO,
-			       "the VM process made an image of %u memory and %u disk layers, the "
-			       "limits are %u and %u",
-			       memory_layers, layers, CTL_MEMORY_MAX, CTL_LAYERS_MAX);
+		return err_say(
+			e, EPROTO,
+			"the VM process made a snapshot with %u memory and %u disk layers, the "
+			"limits are %u and %u",
+			memory_layers, layers, CTL_MEMORY_MAX, CTL_LAYERS_MAX);
 	if (nfds != PLAIN_FDS + memory_layers + layers)
-		return err_say(e, EPROTO, "the VM process sent an image of %u files, not %u", nfds,
-			       PLAIN_FDS + memory_layers + layers);
+		return err_say(e, EPROTO, "the VM process sent a snapshot of %u files, expected %u",
+			       nfds, PLAIN_FDS + memory_layers + layers);
 	if (!disk_bytes || disk_bytes % IMAGE_CLUSTER)
-		return err_say(e, EPROTO, "the VM process made an image with a disk of %llu bytes",
-			       (unsigned long long)disk_bytes);
+		return err_say(
+			e, EPROTO,
+			"the VM process made a snapshot with an invalid disk size of %llu bytes",
+			(unsigned long long)disk_bytes);
 	return 0;
 }
 
-/* What is in them is checked by who is filled from them. A socket or a device goes no further. */
+/* Checks types and sizes, so that no socket or device is passed on. The restoring VM validates the
+ * contents. */
 static int check_files(const int *fds, unsigned nfds, uint32_t ram_mib, struct err *e)
 {
 	for (unsigned i = 0; i < nfds; i++) {
 		struct stat st;
 
 		if (fstat(fds[i], &st) < 0)
-			return err_set(e, errno, "look at the image of a VM");
+			return err_set(e, errno, "inspect the snapshot of a VM");
 		if (!S_ISREG(st.st_mode))
 			return err_say(e, EPROTO,
-				       "the VM process sent something that is no file in an image");
+				       "the VM process sent a snapshot with a descriptor that is "
+				       "not a regular file");
 		if (i == 0 && st.st_size > IMAGE_STATE_MAX)
-			return err_say(e, EPROTO,
-				       "the VM process sent a state of %lld bytes, the limit is %u",
-				       (long long)st.st_size, IMAGE_STATE_MAX);
+			return err_say(
+				e, EPROTO,
+				"the VM process sent a state file of %lld bytes, the limit is %u",
+				(long long)st.st_size, IMAGE_STATE_MAX);
 		if (i == 1 && st.st_size != (off_t)ram_mib << 20)
-			return err_say(e, EPROTO,
-				       "the VM process sent a memory of %lld bytes, not %u MiB",
-				       (long long)st.st_size, ram_mib);
+			return err_say(
+				e, EPROTO,
+				"the VM process sent a memory file of %lld bytes, expected %u MiB",
+				(long long)st.st_size, ram_mib);
 	}
 	return 0;
 }
 
-/* Parent and children have the same files: a VM process must not be able to write another's. Seals
- * see to that in memory files only, and disk layers come with the parent's right to write. */
+/* Parent and children share these files, and no VM process may write those of another. Seals
+ * guarantee that for memory files only; disk layers arrive with the parent's write access. */
 static int make_read_only(int *fd, struct err *e)
 {
 	char path[32];
@@ -66,7 +73,7 @@ static int make_read_only(int *fd, struct err *e)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", *fd);
 	int read_only = open(path, O_RDONLY | O_CLOEXEC);
 	if (read_only < 0)
-		return err_set(e, errno, "open the image of a VM for reading");
+		return err_set(e, errno, "reopen the snapshot of a VM read-only");
 	close_fd(fd);
 	*fd = read_only;
 	return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared by vm.c (life), vm-slots.c and vm-request.c (the control socket). */
+/* Shared by vmproc.c (life cycle), slots.c, look.c and request.c (the control socket). */
 #ifndef RAMET_ORCHESTRATOR_VM_INTERNAL_H
 #define RAMET_ORCHESTRATOR_VM_INTERNAL_H
 
@@ -12,18 +12,18 @@
 
 enum vmproc_state {
 	VM_WAITING,  /* for a slot */
-	VM_SPAWNING, /* the warden makes it */
-	VM_GREETING, /* connected, its hello is to come */
-	VM_SHELL,
+	VM_SPAWNING, /* the warden is starting the process */
+	VM_GREETING, /* connected, no hello yet */
+	VM_BLANK,
 	VM_FILLING,
 	VM_RUNNING,
 	VM_PAUSING,
 	VM_PAUSED,
 	VM_SAVING,
-	VM_FREEZING, /* an image is made of it, for which it stays paused */
-	VM_STARTING, /* a paused one is to run again */
+	VM_FREEZING, /* taking a snapshot, after which it stays paused */
+	VM_STARTING, /* resuming after a pause */
 	VM_QUITTING,
-	VM_BROKEN,    /* dead, or a step failed: of no use but to be dropped */
+	VM_BROKEN,    /* dead, or a step failed: can only be dropped */
 	VM_RELEASING, /* dropped; the warden empties its slot */
 	VM_NSTATES,
 };
@@ -31,7 +31,7 @@ enum vmproc_state {
 enum vmproc_event {
 	VM_GOT_SLOT,
 	VM_SPAWNED,
-	VM_HELLO_SHELL,
+	VM_HELLO_BLANK,
 	VM_HELLO_RUNNING,
 	VM_HELLO_PAUSED,
 	VM_FILL,
@@ -49,7 +49,7 @@ enum vmproc_event {
 	VM_RUNS,
 	VM_QUIT,
 	VM_QUIT_DONE,
-	VM_INSPECT, /* asked for, and answered */
+	VM_INSPECT, /* requested, and answered */
 	VM_FAIL,
 	VM_DROP,
 	VM_NEVENTS,
@@ -60,23 +60,24 @@ struct vmproc {
 	enum vmproc_state state;
 	struct vmproc_spec spec;
 	struct vmproc_id id;
-	uint32_t version;		  /* of the control protocol that the VM process speaks */
-	const struct vmproc_owner *owner; /* NULL: nobody listens */
+	uint32_t version;		  /* control protocol version that the VM process speaks */
+	const struct vmproc_owner *owner; /* NULL: no callbacks */
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
 	bool adopted, foreign;
-	bool keeps_slot, emptied; /* dropped, but no other VM gets the slot; it is empty by now */
-	enum warden_priority priority;	 /* as asked for; the warden knows once the VM is spawned */
-	int oom_first;			 /* 0 or 1; -1: not known */
-	struct loop_timer head_start;	 /* while it has WARDEN_BRINGUP for a time */
-	bool spawn_pending;		 /* the warden's reply to the spawn is to come */
-	struct loop_timer timer;	 /* spawn, greeting, release retry */
-	uint64_t warden_answers;	 /* when the spawn's timer was set */
-	struct vmproc_progress progress; /* since the greeting's timer was set */
-	struct deferred deferred;	 /* failure to be told; the end of a drop */
-	enum vmproc_voice voice;	 /* whose last words say most about its end */
-	char reason[ERR_TEXT_MAX];	 /* it broke */
-	vmproc_closed_fn *closed;	 /* waits for the warden; NULL: nobody does */
+	bool keeps_slot, emptied; /* keeps_slot: dropped, but the slot stays reserved; emptied: the
+				     warden emptied the slot */
+	enum warden_priority priority; /* as requested; the warden learns it after the spawn */
+	int oom_first;		       /* 0 or 1; -1: unknown */
+	struct loop_timer head_start;  /* runs while the VM has WARDEN_BRINGUP for a limited time */
+	bool spawn_pending;	       /* the warden has not answered the spawn yet */
+	struct loop_timer timer;       /* spawn, greeting, release retry */
+	uint64_t warden_answers; /* value of warden_client_answers when the spawn timer was set */
+	struct vmproc_progress progress; /* since the greeting timer was set */
+	struct deferred deferred;	 /* reports a failure, or ends a drop */
+	enum vmproc_voice voice;	 /* whose last log line best explains its end */
+	char reason[ERR_TEXT_MAX];	 /* why it broke */
+	vmproc_closed_fn *closed;	 /* waits for the warden's answer; NULL: nobody waits */
 	void *closed_arg;
 	void (*gone)(void *arg);
 	void *gone_arg;
@@ -87,42 +88,43 @@ struct vmproc {
 	struct iovec in_iov;
 	struct msghdr in_hdr;
 	_Alignas(struct cmsghdr) char in_control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
-	/* Bytes its cgroup is charged with at most, as far as is known: when the warden was asked
-	 * last, and by images since. Until then without what the guest has of its own. */
+	/* Upper bound of the bytes charged to the VM's cgroup: the warden's last answer plus what
+	 * snapshots have added since. Before the first answer it leaves out the guest's private
+	 * memory. */
 	uint64_t charged_most;
-	uint64_t charged; /* what it was when it was measured */
+	uint64_t charged; /* bytes at the last measurement */
 	uint32_t next_seq;
 	struct list requests; /* struct vmproc_request */
-	unsigned sends;	      /* send operations under way */
-	bool free_me;	      /* once no operation is under way */
+	unsigned sends;	      /* send operations in flight */
+	bool free_me;	      /* once no operation is in flight */
 };
 
-/* Moves the state, or says in the log that the event has no place in it and returns false. */
+/* Moves the state. Returns false when the event is not allowed in the current state. */
 bool vmproc_step(struct vmproc *vm, enum vmproc_event event);
-/* The VM is of no more use; its owner is told on the next turn. */
+/* Marks the VM as broken and calls the owner's `died` on the next turn of the loop. */
 void vmproc_fail(struct vmproc *vm, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void vmproc_free_if_idle(struct vmproc *vm);
 
-/* vm-request.c */
+/* request.c */
 int vmproc_open_socket(struct vmproc *vm, struct err *e);
 void vmproc_receive(struct vmproc *vm);
 void vmproc_fail_requests(struct vmproc *vm);
 void vmproc_forget_requests(struct vmproc *vm);
 void vmproc_close_socket(struct vmproc *vm);
-/* Asks for a report (CTL_INSPECT) into the memory file `fd`, taken over. A VM process that does not
- * answer is left alone, and `fn` comes also when the VM is dropped, from inside of that. NULL: one
- * is under way already. */
+/* Requests a report (CTL_INSPECT) into the memory file `fd`, which is taken over. A VM process that
+ * does not answer is not failed for it. A vmproc_drop calls `fn` from inside. Returns NULL when
+ * such a request is already in flight. */
 struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply_fn *fn, void *arg);
-/* Adds a line for each request under way. */
+/* Adds a line for each request in flight. */
 struct report;
 void vmproc_report_requests(const struct vmproc *vm, struct report *r);
-/* Checked messages that are no replies. */
+/* Handles a checked hello. */
 void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg);
 
-/* vm-slots.c */
-/* Takes the first free slot, now or when there is one. */
+/* slots.c */
+/* Takes the first free slot, now or as soon as one is free. */
 void vmproc_take_slot(struct vmproc *vm);
-/* Takes this slot, which is free. */
+/* Takes this slot, which must be free. */
 void vmproc_occupy_slot(struct vmproc *vm, uint32_t slot);
 void vmproc_give_slot(struct vmproc *vm);
 void vmproc_start_spawn(struct vmproc *vm);

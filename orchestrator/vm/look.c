@@ -13,40 +13,40 @@
 #include "orchestrator/vm/internal.h"
 #include "orchestrator/vm/proc-stat.h"
 
-#define THREADS_MAX 64 /* a VM process has one for each vCPU, and few others */
+#define THREADS_MAX 64 /* a VM process has one thread for each vCPU, and few others */
 
 struct vmproc_look {
 	struct vmproc_host *host;
 	uint32_t pid;
-	struct vmproc_request *request; /* under way */
+	struct vmproc_request *request; /* in flight; NULL: none */
 	struct loop_timer limit;
 	struct deferred deferred;
-	int fd; /* the memory file that the VM process writes its report to */
+	int fd; /* memory file that receives the VM process's report */
 	bool answers, wrote;
-	bool working;	    /* on a worker's thread */
+	bool working;	    /* a worker thread is using it */
 	vmproc_look_fn *fn; /* NULL: cancelled */
 	void *arg;
 	struct report report;
 	char text[VM_LOOK_TEXT_MAX];
 };
 
-/* --- what the service knows ----------------------------------------------------------------- */
+/* --- the service's own data ------------------------------------------------------------------ */
 
 void vmproc_report(const struct vmproc *vm, struct report *r)
 {
 	static const char *const names[VM_NSTATES] = {
 		[VM_WAITING] = "waits for a slot",
-		[VM_SPAWNING] = "the warden makes its process",
-		[VM_GREETING] = "its hello is to come",
-		[VM_SHELL] = "shell",
-		[VM_FILLING] = "is being filled",
+		[VM_SPAWNING] = "the warden starts its process",
+		[VM_GREETING] = "waiting for its hello",
+		[VM_BLANK] = "blank",
+		[VM_FILLING] = "being booted or restored",
 		[VM_RUNNING] = "running",
-		[VM_PAUSING] = "is being paused",
+		[VM_PAUSING] = "being paused",
 		[VM_PAUSED] = "paused",
-		[VM_SAVING] = "is being saved",
-		[VM_FREEZING] = "an image is made of it, for which it stays paused",
-		[VM_STARTING] = "is to run again",
-		[VM_QUITTING] = "is to end",
+		[VM_SAVING] = "being saved",
+		[VM_FREEZING] = "being snapshotted, stays paused",
+		[VM_STARTING] = "resuming",
+		[VM_QUITTING] = "quitting",
 		[VM_BROKEN] = "broken",
 		[VM_RELEASING] = "dropped: its slot is being emptied",
 	};
@@ -70,7 +70,7 @@ static void task_path(const struct task *t, const char *file, char out[static TA
 	snprintf(out, TASK_PATH, "/proc/%u/task/%u/%s", t->pid, t->tid, file);
 }
 
-/* In the order of schedstat's fields (Documentation/scheduler/sched-stats.rst). */
+/* Fields as in schedstat (Documentation/scheduler/sched-stats.rst). */
 static void add_schedstat(const struct task *t, struct report *r)
 {
 	unsigned long long ran_ns, waited_ns;
@@ -131,7 +131,7 @@ static void add_threads(uint32_t pid, struct report *r)
 	closedir(dir);
 }
 
-/* How short of CPU, disk and memory the host was in the last seconds. */
+/* Adds the host's CPU, disk and memory pressure over the last seconds (PSI). */
 static void add_pressure(struct report *r)
 {
 	static const char *const names[] = {"cpu", "io", "memory"};
@@ -185,11 +185,11 @@ static void notify(void *arg)
 static void begin_work(struct vmproc_look *l)
 {
 	loop_timer_clear(l->host->loop, &l->limit);
-	/* Files of /proc, which wait for no disk. */
+	/* These are /proc files, which never wait for a disk. */
 	l->working = loop_work(l->host->loop, LOOP_CPU, work, notify, l) == 0;
 	if (l->working)
 		return;
-	report_add(&l->report, "no memory to look further\n");
+	report_add(&l->report, "not enough memory to inspect the host's threads\n");
 	deferred_run(l->host->deferred, &l->deferred, notify, l);
 }
 
@@ -218,7 +218,8 @@ static void on_limit(void *arg)
 	begin_work(l);
 }
 
-/* A file of fixed size: the VM process can't make it larger, nor what is read of it go away. */
+/* Creates a file of fixed size, so that the VM process can neither grow it nor truncate it while it
+ * is read. */
 static int report_file(void)
 {
 	scoped_fd int fd = memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -240,7 +241,7 @@ static void ask(struct vmproc_look *l, struct vmproc *vm)
 		loop_timer_set(l->host->loop, &l->limit, VM_LOOK_MS);
 		return;
 	}
-	report_add(&l->report, fd < 0 ? "no descriptor is left to ask the VM process\n"
+	report_add(&l->report, fd < 0 ? "no descriptor left to ask the VM process for a report\n"
 				      : "the VM process has still not answered an earlier look\n");
 	begin_work(l);
 }

@@ -26,7 +26,7 @@ static uint64_t ticks_to_ms(unsigned long ticks)
 	return ticks * 1000ull / (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
-/* Fields by number as in proc_pid_stat(5). */
+/* Field numbers are those of proc_pid_stat(5). */
 bool proc_stat_read(const char *path, struct proc_stat *out)
 {
 	unsigned long majflt, utime, stime;
@@ -34,7 +34,7 @@ bool proc_stat_read(const char *path, struct proc_stat *out)
 
 	if (!proc_text_read(path, text, sizeof(text)))
 		return false;
-	/* The name in the second field may hold blanks and brackets. */
+	/* The name in the second field may contain spaces and parentheses. */
 	const char *begin = strchr(text, '('), *end = strrchr(text, ')');
 	if (!begin || !end ||
 	    sscanf(end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %lu %*u %lu %lu", &out->state,

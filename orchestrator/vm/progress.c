@@ -6,16 +6,16 @@
 #include "base/clock.h"
 #include "orchestrator/vm/proc-stat.h"
 
-/* No step of a restore takes a tenth of this, even in an emulated host: a guest that uses more is
+/* No step of a restore takes a tenth of this, even on an emulated host: a guest that uses more is
  * in an endless loop. */
 #define ENDLESS_MS 300000
-/* A guest that does a little between any two looks would be waited for for days: the most time that
- * a step may take, on a host that gives it a hundredth of the CPU it needs. */
+/* A guest that does a little work between checks could extend the wait for days. This is the
+ * longest that a step may take, on a host that gives it a hundredth of the CPU it needs. */
 #define ALIVE_MS 3600000
-/* A page that is read from a disk costs little CPU time, however slow the disk is. */
+/* Reading a page from a disk costs little CPU time, however slow the disk is. */
 #define PAGE_READ_MS 5
 
-/* Returns CPU time in ms and major faults, weighted, of all threads; 0 when there is no such
+/* Returns the CPU time in ms plus the weighted major faults of all threads; 0 when there is no such
  * process. */
 static uint64_t work_done_ms(uint32_t pid)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tells a slow VM from one that stands still. On an overcommitted host every step of a VM may take
- * many times as long as on an idle one, so no limit on wall-clock time is right for both. A VM
- * process that works or waits for a busy CPU accumulates CPU time; one that is stuck does not.
+ * Distinguishes a slow VM from a stuck one. On an overcommitted host every step of a VM may take
+ * many times as long as on an idle one, so no wall-clock limit fits both. A VM process that works
+ * or waits for a busy CPU accumulates CPU time; a stuck one does not.
  */
 #ifndef RAMET_ORCHESTRATOR_VM_PROGRESS_H
 #define RAMET_ORCHESTRATOR_VM_PROGRESS_H
@@ -10,21 +10,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The least that counts as work between two looks, in ms of CPU time. */
-#define VM_WORKS       1   /* a process without a guest, which does nothing unasked */
-#define VM_GUEST_WORKS 100 /* idle guests have timers: up to 5 ms a second in an emulated host */
+/* Minimum that counts as work between two checks, in ms of CPU time. */
+#define VM_WORKS       1   /* a process without a guest, idle unless requested */
+#define VM_GUEST_WORKS 100 /* idle guests have timers: up to 5 ms/s on an emulated host */
 
-/* The work that a VM process has done, by the host's /proc/PID/stat: ms of CPU time, page reads. */
+/* Work of a VM process according to the host's /proc/PID/stat: ms of CPU time, and page reads. */
 struct vmproc_progress {
-	uint64_t first_ms, last_ms; /* at the begin, and at the last look */
-	uint64_t began_ms;	    /* on the loop's clock */
+	uint64_t first_ms, last_ms; /* at the start, and at the last check */
+	uint64_t began_ms;	    /* now_ns() in ms */
 };
 
-/* Takes the marks that vmproc_progressed compares with. `pid` 0: not known, which never progresses.
- */
+/* Records the values that vmproc_progressed compares with. A `pid` of 0 is unknown and never
+ * progresses. */
 void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid);
-/* Returns true when the process has worked since the last look, and neither without end nor for
- * more than an hour since the begin: the caller waits on. */
+/* Returns true when the process has worked since the last check, is not in an endless loop, and
+ * began less than an hour ago: the caller keeps waiting. */
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms);
 
 #endif

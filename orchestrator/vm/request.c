@@ -17,24 +17,24 @@ struct vmproc_request {
 	struct vmproc *vm;
 	struct list link; /* on vm->requests */
 	enum vmproc_event start, done;
-	bool keeps_state; /* a failure leaves the VM as it was */
+	bool keeps_state; /* a failure leaves the VM's state unchanged */
 	uint32_t timeout_ms;
 	bool cancelled;
 	bool waits; /* for the answer to another CTL_FORK: the VM process takes one at a time */
-	bool asks;  /* the warden for the VM's memory, before it starts */
+	bool asks;  /* waits for the warden's measurement of the VM's memory, before it is sent */
 	vmproc_reply_fn *fn;
-	vmproc_fork_fn *fork_fn; /* instead, of a CTL_FORK */
+	vmproc_fork_fn *fork_fn; /* used instead of `fn` by a CTL_FORK */
 	void *arg;
 	struct loop_timer timer;
 	struct vmproc_progress progress; /* since it was sent */
-	struct deferred deferred;	 /* a refusal to be told */
+	struct deferred deferred;	 /* reports a refusal */
 	int refused;
 	bool over;	   /* answered or forgotten */
-	bool is_look;	   /* a report is asked for: who did hears of a drop of the VM */
+	bool is_look;	   /* CTL_INSPECT: also answered when the VM is dropped */
 	uint64_t began_ms; /* on the loop's clock; 0: not sent yet */
 	bool sending;
 	struct ctl_msg msg;
-	struct vmproc_image *image; /* whose descriptors are the first in `fds` */
+	struct vmproc_image *image; /* owns the first descriptors in `fds` */
 	int fds[CTL_FDS_MAX];
 	struct iovec iov;
 	struct msghdr hdr;
@@ -46,22 +46,25 @@ struct vmproc_request {
 int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out, struct err *e)
 {
 	if (len != sizeof(*out))
-		return err_say(e, EPROTO, "the VM process sent a message of %zu bytes, not %zu",
-			       len, sizeof(*out));
+		return err_say(e, EPROTO,
+			       "the VM process sent a message of %zu bytes, expected %zu", len,
+			       sizeof(*out));
 	memcpy(out, packet, sizeof(*out));
 	if (out->version != CTL_VERSION && out->version != CTL_VERSION_BEFORE)
-		return err_say(e, EPROTO, "the VM process speaks version %u, not %u", out->version,
-			       CTL_VERSION);
+		return err_say(e, EPROTO, "the VM process speaks protocol version %u, expected %u",
+			       out->version, CTL_VERSION);
 	if (out->nfds != nfds)
-		return err_say(e, EPROTO, "the VM process sent %u descriptors, not %u", nfds,
-			       out->nfds);
+		return err_say(e, EPROTO, "the VM process sent %u descriptors, but announced %u",
+			       nfds, out->nfds);
 	if (nfds && out->type != CTL_REPLY)
-		return err_say(e, EPROTO, "the VM process sends descriptors unasked");
+		return err_say(e, EPROTO,
+			       "the VM process sent descriptors that were not requested");
 	switch (out->type) {
 	case CTL_REPLY:
 		out->reply.text[sizeof(out->reply.text) - 1] = 0;
 		if (out->reply.error > 0 || out->reply.error < -4095)
-			return err_say(e, EPROTO, "the VM process replies with error %d",
+			return err_say(e, EPROTO,
+				       "the VM process replied with the invalid error %d",
 				       out->reply.error);
 		return 0;
 	case CTL_HELLO:
@@ -70,7 +73,8 @@ int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out
 		out->ended.text[sizeof(out->ended.text) - 1] = 0;
 		return 0;
 	}
-	return err_say(e, EPROTO, "the VM process sent a message of type %u", out->type);
+	return err_say(e, EPROTO, "the VM process sent a message of the unknown type %u",
+		       out->type);
 }
 
 /* --- requests ------------------------------------------------------------------------------- */
@@ -84,7 +88,7 @@ static void close_fds(struct vmproc_request *r)
 	r->msg.nfds = 0;
 }
 
-/* Off the list; freed once its send is over as well. */
+/* Takes the request off the list; frees it when its send has completed as well. */
 static void request_end(struct vmproc_request *r)
 {
 	list_del(&r->link);
@@ -147,13 +151,13 @@ static void on_request_timeout(void *arg)
 	if (vmproc_progressed(&r->progress, r->vm->id.pid, VM_GUEST_WORKS))
 		loop_timer_set(r->vm->host->loop, &r->timer, r->timeout_ms);
 	else
-		vmproc_fail(r->vm, "the VM process did not answer, and did nothing else for %u s",
+		vmproc_fail(r->vm, "the VM process did not answer and made no progress for %u s",
 			    r->timeout_ms / 1000);
 }
 
 static void start_next_fork(struct vmproc *vm);
 
-/* A failure that leaves the VM as it was. */
+/* Answers a request whose failure leaves the VM's state unchanged. */
 static void refuse(struct vmproc_request *r, int error, const char *text,
 		   const struct ctl_msg *reply)
 {
@@ -166,13 +170,13 @@ static void refuse(struct vmproc_request *r, int error, const char *text,
 	request_answer(r, error, text, reply, NULL);
 }
 
-/* A packet is sent whole or not at all: the VM process knows nothing of the request. */
+/* A packet is sent whole or not at all, so the VM process knows nothing of the request. */
 static void on_unsent(struct vmproc_request *r, int error)
 {
 	if (r->keeps_state && (error == -ENOMEM || error == -ENOBUFS))
 		refuse(r, error, "the host has no memory for a request to the VM process", NULL);
 	else
-		vmproc_fail(r->vm, "the VM process can't be talked to: %s", strerror(-error));
+		vmproc_fail(r->vm, "cannot send to the VM process: %s", strerror(-error));
 }
 
 static void on_request_sent(void *arg, int result)
@@ -186,7 +190,7 @@ static void on_request_sent(void *arg, int result)
 		free(r);
 	else if (result < 0)
 		on_unsent(r, result);
-	vm->sends--; /* now it may be freed */
+	vm->sends--; /* only now may it be freed */
 	vmproc_free_if_idle(vm);
 }
 
@@ -205,13 +209,14 @@ static void fill_header(struct vmproc_request *r)
 	memcpy(CMSG_DATA(c), r->fds, sizeof(int) * r->msg.nfds);
 }
 
-static void tell_refusal(void *arg)
+static void report_refusal(void *arg)
 {
 	struct vmproc_request *r = arg;
 
 	request_answer(r, r->refused,
-		       r->vm->reason[0] ? r->vm->reason : "the VM is not in a state for this", NULL,
-		       NULL);
+		       r->vm->reason[0] ? r->vm->reason
+					: "the VM's current state does not allow this request",
+		       NULL, NULL);
 }
 
 struct request_kind {
@@ -227,7 +232,7 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 
 	if (!vmproc_step(vm, event)) {
 		r->refused = -EBADFD;
-		deferred_run(vm->host->deferred, &r->deferred, tell_refusal, r);
+		deferred_run(vm->host->deferred, &r->deferred, report_refusal, r);
 		return;
 	}
 	r->msg.seq = vm->next_seq++;
@@ -240,10 +245,10 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 		loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
 	vmproc_progress_begin(&r->progress, vm->id.pid);
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
-	vm->sends += r->sending; /* else the loop is ending */
+	vm->sends += r->sending; /* NULL: the loop is ending */
 }
 
-/* Takes the descriptors over, but those of `image`, which come first. */
+/* Takes ownership of `fds`. The descriptors of `image` come first and stay the image's. */
 static struct vmproc_request *request_new(struct vmproc *vm, const struct request_kind *kind,
 					  const struct ctl_msg *body, struct vmproc_image *image,
 					  int *fds, unsigned nfds, void *arg)
@@ -289,8 +294,8 @@ static void name_instance(struct vmproc *vm, struct ctl_msg *fill)
 	memcpy(fill->fill.instance, vm->id.instance, sizeof(fill->fill.instance));
 }
 
-/* A VM whose process neither answers nor works for as long as the limits below is ended, with
- * somebody's work: they allow for hosts that stand still for a while. */
+/* A VM whose process neither answers nor works for these timeouts is ended, and a tenant's work
+ * with it, so they allow for a host that stalls for a while. */
 struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill, int *fds,
 				   unsigned nfds, vmproc_reply_fn *fn, void *arg)
 {
@@ -372,22 +377,22 @@ void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 				   each->sending ? ", and not sent yet" : "");
 		else
 			report_add(r, "%s\n",
-				   each->waits	? "waits for another image"
-				   : each->asks ? "asks the warden for its memory"
+				   each->waits	? "waits for another snapshot"
+				   : each->asks ? "asks the warden for its memory use"
 						: "refused");
 	}
 }
 
-/* --- images --------------------------------------------------------------------------------- */
+/* --- snapshots ------------------------------------------------------------------------------- */
 
-/* A page is copied again with each merge of its layer into a larger one, and the gaps between pages
- * come along: in simulations of parents that keep all their children up to six times. */
+/* Each merge of a page's layer into a larger one copies the page again, with the gaps between
+ * pages: up to six times in simulations of parents that keep all their children. */
 #define COPIES_MOST 8
 
 /*
- * An image may cost the VM's cgroup all of RAM, for the guest may write every page anew while
- * children keep the old ones. Where it runs on, layers are merged as well; that much again is what
- * this usually takes, not the most that a guest could bring about.
+ * A snapshot may cost the VM's cgroup all of RAM, because the guest may rewrite every page while
+ * children keep the old ones. Merging layers of a VM that runs on may cost the same again: the
+ * usual amount, not the maximum that a guest could cause.
  */
 static bool has_room(const struct vmproc_request *r, uint64_t charged)
 {
@@ -403,8 +408,8 @@ static void refuse_image(struct vmproc_request *r, uint64_t charged)
 	char text[ERR_TEXT_MAX];
 
 	snprintf(text, sizeof(text),
-		 "it and the memory that it shares with children of earlier forks take %llu of"
-		 " %llu MiB, too much for another image: end some of those children first",
+		 "its memory and the memory it shares with children of earlier forks take %llu of"
+		 " %llu MiB, too much for another snapshot: end some of those children first",
 		 (unsigned long long)charged >> 20, (unsigned long long)vm->spec.memory_max >> 20);
 	start_next_fork(vm);
 	request_answer(r, -E2BIG, text, NULL, NULL);
@@ -421,8 +426,8 @@ static struct vmproc_request *find_asking(struct vmproc *vm)
 	return NULL;
 }
 
-/* The warden answers in order, so the VM is there; the request may be gone. Without an answer it
- * goes on as if there was room: should there be none the VM dies, and that is told. */
+/* The warden answers in order, so the VM still exists; the request may be gone. Without an answer
+ * the request continues as if there was room: if there is none the VM dies, which is reported. */
 static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 {
 	struct vmproc *vm = arg;
@@ -444,7 +449,7 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 	}
 }
 
-/* Few VMs come near their limit: only of those the warden is asked. */
+/* Asks the warden only about the few VMs near their limit. */
 static void start_image(struct vmproc_request *r)
 {
 	struct vmproc *vm = r->vm;
@@ -491,7 +496,7 @@ struct vmproc_request *vmproc_freeze(struct vmproc *vm, int writable, vmproc_for
 	return fork_request(vm, &kind, &msg, writable, fn, arg);
 }
 
-/* The VM process is free for the next image. */
+/* Starts the next waiting snapshot, since the VM process takes one at a time. */
 static void start_next_fork(struct vmproc *vm)
 {
 	list_each_safe (pos, &vm->requests) {
@@ -535,15 +540,16 @@ int vmproc_open_socket(struct vmproc *vm, struct err *e)
 			    vm->host->run_dir, vm->id.slot);
 
 	if (used >= (int)sizeof(addr.sun_path))
-		return err_say(e, ENAMETOOLONG, "run_dir %s is too long for a socket's path",
+		return err_say(e, ENAMETOOLONG,
+			       "run_dir %s is too long for a socket path: use a shorter one",
 			       vm->host->run_dir);
 	scoped_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return err_set(e, errno, "make a socket");
+		return err_set(e, errno, "create a control socket");
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_set(e, errno, "connect to the VM process at %s", addr.sun_path);
-	if (fcntl(fd, F_SETFL, 0) < 0) /* the ring waits better when the kernel may */
-		return err_set(e, errno, "set the socket's flags");
+	if (fcntl(fd, F_SETFL, 0) < 0) /* blocking mode: the ring then waits in the kernel */
+		return err_set(e, errno, "set the flags of the control socket");
 	vm->fd = take_fd(&fd);
 	return 0;
 }
@@ -555,13 +561,13 @@ void vmproc_close_socket(struct vmproc *vm)
 	else if (!vm->sends)
 		close_fd(&vm->fd);
 	if (vm->fd >= 0)
-		shutdown(vm->fd, SHUT_RDWR); /* ends a send that waits for room, too */
+		shutdown(vm->fd, SHUT_RDWR); /* also ends a send that waits for buffer space */
 }
 
-/* Descriptors that came with a packet: whoever wants one takes it. */
+/* Descriptors received with a packet. Consumers take theirs; the rest are closed. */
 struct received {
 	unsigned n;
-	bool cut; /* there were more */
+	bool cut; /* there were more than fit */
 	int fds[CTL_FDS_MAX];
 };
 
@@ -584,13 +590,13 @@ static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct receiv
 	struct err e;
 
 	if (!r) {
-		vmproc_fail(vm, "the VM process replied to a request that was never made");
+		vmproc_fail(vm, "the VM process replied to an unknown request");
 		return;
 	}
 	if (forked)
 		image = vmproc_image_new(msg, got->fds, got->n, vm->spec.ram_mib, &e);
 	else if (got->n)
-		err_say(&e, EPROTO, "the VM process sends descriptors unasked");
+		err_say(&e, EPROTO, "the VM process sent descriptors that were not requested");
 	if (forked ? !image : got->n) {
 		vmproc_fail(vm, "%s", e.text);
 		return;
@@ -618,7 +624,7 @@ static void on_ended(struct vmproc *vm, const char *text)
 	vmproc_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
 }
 
-/* A VM that is taken over says with its hello which version it speaks. */
+/* The hello of an adopted VM process names the version it speaks. */
 static bool speaks(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	if (vm->adopted && vm->state == VM_GREETING && msg->type == CTL_HELLO)
@@ -636,8 +642,8 @@ static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 	else if (ctl_check(vm->in, len, got->n, &msg, &e) < 0)
 		vmproc_fail(vm, "%s", e.text);
 	else if (!speaks(vm, &msg))
-		vmproc_fail(vm, "the VM process speaks version %u, not %u", msg.version,
-			    vm->version);
+		vmproc_fail(vm, "the VM process speaks protocol version %u, expected %u",
+			    msg.version, vm->version);
 	else if (msg.type == CTL_REPLY)
 		on_reply(vm, &msg, got);
 	else if (msg.type == CTL_HELLO)
@@ -646,7 +652,8 @@ static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 		on_ended(vm, msg.ended.text);
 }
 
-/* A packet's descriptors are ours as soon as it is read, whatever it is. */
+/* The descriptors of a packet are open in this process as soon as it is read, whatever it contains.
+ */
 static void take_received(struct vmproc *vm, struct received *got)
 {
 	struct msghdr *hdr = &vm->in_hdr;
@@ -671,8 +678,8 @@ static void on_received(void *arg, int result)
 	if (result >= 0)
 		take_received(vm, &got);
 	bool unwanted = vm->state == VM_RELEASING || vm->free_me;
-	/* What was sent stays in the socket: nothing is lost, and requests have limits of their
-	 * own. The ring has waited already. */
+	/* The packet stays in the socket, so nothing is lost, and requests have their own timeouts.
+	 * The ring has waited before reporting this. */
 	bool no_memory = result == -ENOMEM || result == -ENOBUFS;
 	if (no_memory && !unwanted)
 		log_warn("slot %u: the host has no memory to receive from the VM process",

@@ -24,7 +24,7 @@ int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms)
 	return h->slots && h->taken ? 0 : -ENOMEM;
 }
 
-/* VMs that are still there go with the loop's last operations. */
+/* The remaining VMs are freed by the loop's last operations. */
 void vmproc_host_fini(struct vmproc_host *h)
 {
 	for (uint32_t i = 0; h->slots && i < h->max_vms; i++) {
@@ -54,7 +54,7 @@ void vmproc_host_fini(struct vmproc_host *h)
 	h->taken = NULL;
 }
 
-/* Returns the first one. */
+/* Returns the first free slot, or VM_NO_SLOT. */
 static uint32_t free_slot(const struct vmproc_host *h)
 {
 	for (size_t i = 0; i < words(h->max_vms); i++) {
@@ -120,7 +120,7 @@ void vmproc_give_slot(struct vmproc *vm)
 	h->slot_free(h->arg);
 }
 
-/* The console of a guest goes to the log as well: the bytes are a tenant's. */
+/* The log also contains the guest's console, whose bytes a tenant chooses. */
 static void make_printable(char *s)
 {
 	for (; *s; s++)
@@ -128,7 +128,7 @@ static void make_printable(char *s)
 			*s = '?';
 }
 
-/* base/log.h's lines begin with the date. */
+/* Lines of base/log.h begin with the date. */
 static bool is_own_line(const char *line)
 {
 	return strspn(line, "0123456789") == 4 && line[4] == '-' && strstr(line, "Z ");

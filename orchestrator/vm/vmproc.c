@@ -11,13 +11,14 @@
 #include "base/log.h"
 #include "orchestrator/vm/internal.h"
 
-/* Without a sign of progress: an overcommitted host takes many times as long as an idle one. */
+/* Timeouts without progress: an overcommitted host takes many times as long as an idle one. */
 #define SPAWN_TIMEOUT_MS 30000
 #define HELLO_TIMEOUT_MS 30000
-#define ADOPT_TIMEOUT_MS 60000 /* somebody's work is in it, and the host may stand still */
+#define ADOPT_TIMEOUT_MS 60000 /* it holds a tenant's work, and the host may stall */
 #define RELEASE_RETRY_MS 2000
 
-/* What may happen in which state, and what follows. A place that is not named is refused. */
+/* The allowed events of each state and the states that follow. An event that is not named is
+ * refused. */
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 	[VM_WAITING] = {[VM_GOT_SLOT] = GO(VM_SPAWNING),
@@ -26,13 +27,13 @@ static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
 	[VM_SPAWNING] = {[VM_SPAWNED] = GO(VM_GREETING),
 			 [VM_FAIL] = GO(VM_BROKEN),
 			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_GREETING] = {[VM_HELLO_SHELL] = GO(VM_SHELL),
+	[VM_GREETING] = {[VM_HELLO_BLANK] = GO(VM_BLANK),
 			 [VM_HELLO_RUNNING] = GO(VM_RUNNING),
 			 [VM_HELLO_PAUSED] = GO(VM_PAUSED),
 			 [VM_FAIL] = GO(VM_BROKEN),
 			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_SHELL] = {[VM_FILL] = GO(VM_FILLING),
-		      [VM_INSPECT] = GO(VM_SHELL),
+	[VM_BLANK] = {[VM_FILL] = GO(VM_FILLING),
+		      [VM_INSPECT] = GO(VM_BLANK),
 		      [VM_FAIL] = GO(VM_BROKEN),
 		      [VM_DROP] = GO(VM_RELEASING)},
 	[VM_FILLING] = {[VM_FILLED] = GO(VM_RUNNING),
@@ -86,7 +87,7 @@ bool vmproc_step(struct vmproc *vm, enum vmproc_event event)
 	return true;
 }
 
-/* True while the warden has a VM process in its slot. */
+/* Returns true while the warden has a VM process in the slot. */
 static bool is_spawned(const struct vmproc *vm)
 {
 	return vm->state > VM_SPAWNING && vm->state < VM_BROKEN;
@@ -99,7 +100,7 @@ static struct vmproc *vmproc_new(struct vmproc_host *h, const struct vmproc_owne
 	*vm = (struct vmproc){.host = h,
 			      .id = {.slot = VM_NO_SLOT},
 			      .version = CTL_VERSION,
-			      .priority = WARDEN_BRINGUP, /* what the warden starts it with */
+			      .priority = WARDEN_BRINGUP, /* the warden starts it with this */
 			      .owner = owner,
 			      .owner_arg = arg,
 			      .fd = -1,
@@ -117,7 +118,7 @@ void vmproc_free_if_idle(struct vmproc *vm)
 	free(vm);
 }
 
-static void tell_death(void *arg)
+static void report_death(void *arg)
 {
 	struct vmproc *vm = arg;
 
@@ -143,7 +144,7 @@ void vmproc_fail(struct vmproc *vm, const char *format, ...)
 	if (words[0])
 		snprintf(vm->reason + used, sizeof(vm->reason) - used, " (last line of its %s: %s)",
 			 vm->voice == VM_GUEST ? "console" : "log", words);
-	deferred_run(vm->host->deferred, &vm->deferred, tell_death, vm);
+	deferred_run(vm->host->deferred, &vm->deferred, report_death, vm);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -160,11 +161,11 @@ static void on_hello_timeout(void *arg)
 	if (vmproc_progressed(&vm->progress, vm->id.pid, vm->adopted ? VM_GUEST_WORKS : VM_WORKS))
 		loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
 	else
-		vmproc_fail(vm, "the VM process did not say hello, and did nothing else for %u s",
+		vmproc_fail(vm, "the VM process sent no hello and made no progress for %u s",
 			    hello_timeout_ms(vm) / 1000);
 }
 
-static void greet(struct vmproc *vm)
+static void connect_control(struct vmproc *vm)
 {
 	struct err e;
 
@@ -182,9 +183,10 @@ static void release(struct vmproc *vm);
 
 static void on_prioritized(void *arg, int error, uint64_t value, const char *text)
 {
-	/* A VM that died meanwhile is told by other means. */
+	/* The death of a VM is reported separately. */
 	if (error && error != -ESRCH)
-		log_warn("a VM's priority can't be changed: %s", text[0] ? text : strerror(-error));
+		log_warn("cannot change the priority of a VM: %s",
+			 text[0] ? text : strerror(-error));
 }
 
 static void send_priority(struct vmproc *vm)
@@ -205,11 +207,11 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 		release(vm);
 		return;
 	}
-	if (vm->state != VM_SPAWNING) /* it took too long */
+	if (vm->state != VM_SPAWNING) /* the spawn timed out */
 		return;
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	if (error) {
-		vmproc_fail(vm, "the VM process could not be started: %s",
+		vmproc_fail(vm, "cannot start the VM process: %s",
 			    text[0] ? text : strerror(-error));
 		return;
 	}
@@ -217,7 +219,7 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 	vmproc_step(vm, VM_SPAWNED);
 	if (vm->priority != WARDEN_BRINGUP)
 		send_priority(vm);
-	greet(vm);
+	connect_control(vm);
 }
 
 static void set_spawn_timer(struct vmproc *vm)
@@ -226,8 +228,8 @@ static void set_spawn_timer(struct vmproc *vm)
 	loop_timer_set(vm->host->loop, &vm->timer, SPAWN_TIMEOUT_MS);
 }
 
-/* The warden does one thing after the other: what it answers frees slots and brings the spawn
- * nearer. */
+/* The warden handles requests one by one: each answer may free a slot and brings this spawn closer.
+ */
 static void on_spawn_timeout(void *arg)
 {
 	struct vmproc *vm = arg;
@@ -283,16 +285,17 @@ struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 	vm->adopted = true;
 	vm->oom_first = -1;
 	vm->spec = *spec;
-	vm->charged_most = spec->memory_max; /* nobody knows */
+	vm->charged_most = spec->memory_max; /* unknown: assume the maximum */
 	vm->id = *id;
 	vmproc_occupy_slot(vm, id->slot);
 	vm->state = VM_GREETING;
-	vmproc_set_priority(vm, WARDEN_NORMAL); /* a crash may have come between the two */
-	greet(vm);
+	vmproc_set_priority(vm,
+			    WARDEN_NORMAL); /* the service may have crashed before it set this */
+	connect_control(vm);
 	return vm;
 }
 
-/* A failure is told to the owner as the death of the VM. */
+/* A failure reaches the owner as the death of the VM. */
 static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct vmproc *vm = arg;
@@ -301,8 +304,8 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 		vm->owner->ready(vm->owner_arg);
 }
 
-/* True when the VM is the one to adopt. The slot may have got another one since, if the end of a
- * sandbox did not come into the catalogue. */
+/* Returns true for the VM to adopt. The slot may hold another VM if the end of a sandbox did not
+ * reach the catalogue. */
 static bool is_the_one(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
@@ -320,26 +323,26 @@ static bool is_the_one(struct vmproc *vm, const struct ctl_msg *msg)
 void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	bool same = msg->hello.vcpus == vm->spec.vcpus && msg->hello.ram_mib == vm->spec.ram_mib;
-	bool blank = msg->hello.state == CTL_SHELL, running = msg->hello.state == CTL_RUNNING;
+	bool blank = msg->hello.state == CTL_BLANK, running = msg->hello.state == CTL_RUNNING;
 	bool paused = msg->hello.state == CTL_PAUSED;
 
 	if (vm->state == VM_GREETING && vm->adopted && !is_the_one(vm, msg)) {
-		vmproc_fail(vm, "another VM than the catalogue names for it was found in slot %u",
+		vmproc_fail(vm, "another VM than the catalogue names was found in slot %u",
 			    vm->id.slot);
 		return;
 	}
 	if (vm->state != VM_GREETING || !same || (vm->adopted ? !running && !paused : !blank)) {
 		vmproc_fail(
 			vm,
-			"the VM process says it is what it can't be (state %u, %u vCPUs, %u MiB;"
-			" it was made with %u vCPUs, %u MiB)",
+			"the VM process reports an impossible state (state %u, %u vCPUs, %u MiB;"
+			" expected %u vCPUs, %u MiB)",
 			msg->hello.state, msg->hello.vcpus, msg->hello.ram_mib, vm->spec.vcpus,
 			vm->spec.ram_mib);
 		return;
 	}
 	loop_timer_clear(vm->host->loop, &vm->timer);
-	vmproc_step(vm, blank ? VM_HELLO_SHELL : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
-	if (paused) /* the service ended while it froze it */
+	vmproc_step(vm, blank ? VM_HELLO_BLANK : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
+	if (paused) /* the service ended during a freeze */
 		vmproc_run(vm, on_runs, vm);
 	else if (vm->owner)
 		vm->owner->ready(vm->owner_arg);
@@ -353,18 +356,18 @@ void vmproc_set_owner(struct vmproc *vm, const struct vmproc_owner *owner, void 
 
 static void on_limited(void *arg, int error, uint64_t value, const char *text)
 {
-	/* It lives on with the limit it had: should it need more, it dies, and that is told. */
+	/* The VM keeps its previous limit. If it needs more it dies, which is reported. */
 	if (error)
-		log_error("a VM's limit of memory can't be changed: %s",
+		log_error("cannot change the memory limit of a VM: %s",
 			  text[0] ? text : strerror(-error));
 }
 
-/* The fill need not wait for the limit: a guest takes longer to touch that much memory. */
+/* The fill need not wait for the new limit: a guest takes longer to touch that much memory. */
 bool vmproc_fit(struct vmproc *vm, const struct vmproc_spec *spec)
 {
 	struct warden_msg msg = {.type = WARDEN_MEMORY, .slot = vm->id.slot};
 
-	if (vm->state != VM_SHELL || spec->vcpus != vm->spec.vcpus ||
+	if (vm->state != VM_BLANK || spec->vcpus != vm->spec.vcpus ||
 	    spec->ram_mib > vm->spec.ram_mib)
 		return false;
 	msg.memory.max = spec->memory_max;
@@ -400,7 +403,7 @@ void vmproc_give_head_start(struct vmproc *vm, uint64_t ms)
 static void on_marked(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error && error != -ESRCH)
-		log_warn("a VM's place in the order of ends by OOM can't be changed: %s",
+		log_warn("cannot change the OOM score of a VM: %s",
 			 text[0] ? text : strerror(-error));
 }
 
@@ -415,7 +418,7 @@ void vmproc_set_oom(struct vmproc *vm, bool first)
 	warden_client_call(vm->host->warden, &msg, on_marked, NULL);
 }
 
-/* The VM is there: see on_closed. A warden that is gone answers with an error. */
+/* The VM still exists: see on_closed. A lost warden answers with an error. */
 static void on_measured(void *arg, int error, uint64_t charged, const char *text)
 {
 	struct vmproc *vm = arg;
@@ -443,7 +446,8 @@ uint64_t vmproc_charged(const struct vmproc *vm)
 	return vm->charged;
 }
 
-/* The warden answers in order: the VM is there until it is emptied, which comes after. */
+/* The warden answers in order, and a VM exists until the warden has emptied its slot, which comes
+ * later. */
 static void on_closed(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vmproc *vm = arg;
@@ -496,7 +500,7 @@ const struct vmproc_spec *vmproc_spec(const struct vmproc *vm)
 
 bool vmproc_is_blank(const struct vmproc *vm)
 {
-	return vm->state == VM_SHELL;
+	return vm->state == VM_BLANK;
 }
 
 bool vmproc_is_running(const struct vmproc *vm)
@@ -547,7 +551,8 @@ static void on_released(void *arg, int error, uint64_t value, const char *text)
 		finish_drop(vm);
 		return;
 	}
-	log_error("slot %u can't be emptied: %s", vm->id.slot, text[0] ? text : strerror(-error));
+	log_error("cannot empty slot %u (will retry): %s", vm->id.slot,
+		  text[0] ? text : strerror(-error));
 	vm->timer = (struct loop_timer){.fn = retry_release, .arg = vm};
 	loop_timer_set(vm->host->loop, &vm->timer, RELEASE_RETRY_MS);
 }
@@ -561,7 +566,7 @@ static void release(struct vmproc *vm)
 		deferred_run(vm->host->deferred, &vm->deferred, finish_drop, vm);
 }
 
-static void let_go(struct vmproc *vm)
+static void detach(struct vmproc *vm)
 {
 	vmproc_step(vm, VM_DROP);
 	vm->owner = NULL;
@@ -576,7 +581,7 @@ static void let_go(struct vmproc *vm)
 
 void vmproc_drop(struct vmproc *vm, void (*gone)(void *arg), void *arg)
 {
-	let_go(vm);
+	detach(vm);
 	vm->gone = gone;
 	vm->gone_arg = arg;
 	if (vm->id.slot == VM_NO_SLOT && !gone) {
@@ -589,8 +594,8 @@ void vmproc_drop(struct vmproc *vm, void (*gone)(void *arg), void *arg)
 
 void vmproc_leave(struct vmproc *vm)
 {
-	let_go(vm);
-	vm->emptied = true; /* as far as this service goes */
+	detach(vm);
+	vm->emptied = true; /* this service will not use it again */
 	vm->host->in_use--;
 }
 

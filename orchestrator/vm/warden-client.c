@@ -25,7 +25,7 @@ struct warden_client {
 	const struct warden_events *events;
 	void *arg;
 	struct list unsent, waiting; /* struct call */
-	struct warden_msg out;	     /* under way while send_op is set */
+	struct warden_msg out;	     /* in flight while send_op is set */
 	uint32_t next_seq;
 	uint64_t answers;
 	struct loop_op *recv_op, *send_op;
@@ -76,7 +76,7 @@ static void send_next(struct warden_client *w)
 	w->out = call->msg;
 	w->send_op = loop_send(w->loop, w->fd, &w->out, sizeof(w->out), on_sent, w);
 	if (!w->send_op)
-		lose(w, "no memory to send to it");
+		lose(w, "not enough memory to send to it");
 }
 
 static struct call *find_waiting(struct warden_client *w, uint32_t seq)
@@ -95,7 +95,7 @@ static void on_reply(struct warden_client *w, struct warden_msg *msg)
 	struct call *call = find_waiting(w, msg->seq);
 
 	if (!call) {
-		log_warn("the warden replies to a request that was never made (seq %u)", msg->seq);
+		log_warn("the warden replied to an unknown request (seq %u)", msg->seq);
 		return;
 	}
 	list_del(&call->link);
@@ -110,12 +110,12 @@ static void on_message(struct warden_client *w, size_t len)
 	struct warden_msg msg;
 
 	if (len != sizeof(msg)) {
-		lose(w, "it sent a message of a wrong size");
+		lose(w, "it sent a message of an unexpected size");
 		return;
 	}
 	memcpy(&msg, w->in, sizeof(msg));
 	if (msg.version != WARDEN_VERSION)
-		lose(w, "it speaks another version of the protocol");
+		lose(w, "it speaks another protocol version");
 	else if (msg.type == WARDEN_REPLY)
 		on_reply(w, &msg);
 	else if (msg.type == WARDEN_EXITED)
@@ -130,7 +130,7 @@ static void receive(struct warden_client *w)
 {
 	w->recv_op = loop_recv(w->loop, w->fd, w->in, sizeof(w->in), on_received, w);
 	if (!w->recv_op)
-		lose(w, "no memory to receive from it");
+		lose(w, "not enough memory to receive from it");
 }
 
 static void on_received(void *arg, int result)
@@ -142,7 +142,7 @@ static void on_received(void *arg, int result)
 		free_if_idle(w);
 		return;
 	}
-	if (w->lost) /* VMs may be freed by now that an answer would be for */
+	if (w->lost) /* the VM that is waiting for the answer may already be freed */
 		return;
 	if (result <= 0) {
 		lose(w, result ? strerror(-result) : "it ended");
@@ -159,7 +159,7 @@ int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 	struct warden_client *w = calloc(1, sizeof(*w));
 
 	if (!w)
-		return err_set(e, ENOMEM, "talk to the warden");
+		return err_set(e, ENOMEM, "connect to the warden");
 	*w = (struct warden_client){
 		.loop = loop, .fd = fd, .events = events, .arg = arg, .next_seq = 1};
 	list_init(&w->unsent);
@@ -167,7 +167,7 @@ int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 	w->recv_op = loop_recv(loop, fd, w->in, sizeof(w->in), on_received, w);
 	if (!w->recv_op) {
 		free(w);
-		return err_set(e, ENOMEM, "talk to the warden");
+		return err_set(e, ENOMEM, "connect to the warden");
 	}
 	*out = w;
 	return 0;

@@ -12,28 +12,28 @@ struct warden_client;
 struct warden_events {
 	/* The VM process in `slot` died; `status` as from waitpid(2). */
 	void (*exited)(void *arg, uint32_t slot, int status);
-	/* The warden is gone or breaks the protocol. No reply comes any more. */
+	/* The warden ended or broke the protocol. No more replies come. */
 	void (*lost)(void *arg, const char *reason);
 };
 
-/* `error` is 0 or -errno; `value` is what the request asks for; `text` says what went wrong. */
+/* `error` is 0 or -errno; `value` is the requested value; `text` describes the error. */
 typedef void warden_reply_fn(void *arg, int error, uint64_t value, const char *text);
 
-/* Takes `fd` over when it succeeds. */
+/* Takes ownership of `fd` on success. */
 int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 		      const struct warden_events *events, void *arg, struct err *e);
-/* Replies that are still to come are not told. */
+/* Outstanding replies are dropped without a call. */
 void warden_client_free(struct warden_client *w);
 
 /*
- * Sends a request; version and seq are filled in here. `fn` comes once, from the loop, unless the
- * warden is lost before. -EPIPE: it is already, and nothing else fails: a VM that is dropped is not
- * freed before its last answer.
+ * Sends a request, whose version and seq are filled in here. Calls `fn` once, from the loop, unless
+ * the warden is lost first. Returns -EPIPE when it is already lost, and fails for no other reason,
+ * because a dropped VM is only freed after its last answer.
  */
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
 		       void *arg);
 
-/* How many requests it has answered: while this grows, those behind them only have to wait. */
+/* Returns the number of answered requests: while it grows, later requests only have to wait. */
 uint64_t warden_client_answers(const struct warden_client *w);
 
 #endif

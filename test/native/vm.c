@@ -63,7 +63,7 @@ static void test_greets_and_quits(void **state)
 	struct vmm v = new_blank_vm(2);
 	int status;
 
-	assert_int_equal(v.hello.hello.state, CTL_SHELL);
+	assert_int_equal(v.hello.hello.state, CTL_BLANK);
 	assert_int_equal(v.hello.hello.vcpus, 2);
 	assert_int_equal(v.hello.hello.ram_mib, RAM_MIB);
 	assert_int_equal(v.hello.hello.pid, (uint32_t)v.pid);

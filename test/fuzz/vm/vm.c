@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service's view of one VM process that was taken over: the input says which packets come, what
- * the owner asks for meanwhile, when timers run out and when the warden speaks. The loop and the
- * warden are here. Nothing may be called back twice, after a drop, or be left behind.
+ * Drives the service's handle on one adopted VM process. The input chooses the incoming packets,
+ * the owner's requests, the timers that fire and the warden's answers. This file provides the loop
+ * and the warden. Nothing may be called twice, called after a drop, or leaked.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -197,7 +197,7 @@ static void on_forked(void *arg, int error, const char *text, struct vmproc_imag
 	on_reply(arg, error, text, NULL);
 }
 
-/* Comes from within a drop, too. */
+/* Also called from inside a drop. */
 static void on_reported(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	bool *seen = arg;
@@ -212,7 +212,7 @@ static void ask_for_report(int *fd, bool *seen)
 {
 	if (vmproc_ask_report(vm, take_fd(fd), on_reported, seen))
 		return;
-	*seen = true; /* there is one already */
+	*seen = true; /* one is already in flight */
 	replies++;
 }
 
@@ -293,7 +293,7 @@ static uint8_t byte(struct input *in)
 	return *in->data++;
 }
 
-/* A memory of the right size first, so that an image may be whole. */
+/* The first memory file has the right size, so that a snapshot can be valid. */
 static void attach(struct msghdr *hdr, unsigned n, bool sound)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(hdr);
@@ -314,7 +314,7 @@ static void deliver(struct loop_op *op, const struct ctl_msg *msg, size_t len, u
 	struct iovec *iov = op->msg->msg_iov;
 
 	memcpy(iov->iov_base, msg, len < iov->iov_len ? len : iov->iov_len);
-	if (op->cancelled) /* then the kernel would have read nothing */
+	if (op->cancelled) /* the kernel would not have read the packet */
 		nfds = 0;
 	if (nfds)
 		attach(op->msg, nfds, sound);
@@ -323,7 +323,7 @@ static void deliver(struct loop_op *op, const struct ctl_msg *msg, size_t len, u
 	op_finish(op, (int)len);
 }
 
-/* Mostly right packets: random ones would never come past the first check. */
+/* Builds mostly valid packets: random ones would never pass the first check. */
 static void packet(struct input *in)
 {
 	unsigned nfds = 0;
@@ -444,7 +444,7 @@ static void start(uint8_t how)
 	deferred_queue_init(&later, NULL);
 	host = (struct vmproc_host){
 		.deferred = &later, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
-	/* Between inputs the fuzzer may open some of its own, such as those to a symbolizer. */
+	/* Between inputs the fuzzer may open descriptors, such as those to a symbolizer. */
 	first_free_fd = dup(empty_fd);
 	close(first_free_fd);
 	expect(vmproc_host_init(&host, 1) == 0);
@@ -483,7 +483,7 @@ static void end(void)
 	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0)
 		close(fd);
 	fd = dup(empty_fd);
-	expect(fd == first_free_fd); /* none is left behind */
+	expect(fd == first_free_fd); /* no descriptor is leaked */
 	close(fd);
 }
 

@@ -332,7 +332,7 @@ static void test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over(void *
 		world_until_true(w, &r.over);
 		assert_true(r.failed);
 		assert_string_equal(r.failure.code, "vm_died");
-		assert_non_null(strstr(r.failure.text, "1 vCPUs, 192 MiB; it was made with"));
+		assert_non_null(strstr(r.failure.text, "1 vCPUs, 192 MiB; expected"));
 	}
 }
 

@@ -944,7 +944,7 @@ static int vm_start(struct fakes *f, const struct warden_msg *msg)
 			       .ram_mib = msg->spawn.ram_mib,
 			       .taken = true,
 			       .alive = true,
-			       .state = CTL_SHELL,
+			       .state = CTL_BLANK,
 			       .version = CTL_VERSION,
 			       .ctl = -1,
 			       .stop = eventfd(0, EFD_CLOEXEC)};
@@ -994,7 +994,7 @@ static int vm_close(struct fakes *f, const struct warden_msg *msg)
 	lock(f);
 	struct fake_vm *vm = &f->vms[msg->slot];
 	bool taken = vm->taken;
-	vm->closed_first = vm->closed_first || (taken && vm->state == CTL_SHELL);
+	vm->closed_first = vm->closed_first || (taken && vm->state == CTL_BLANK);
 	vm->closed = taken;
 	unlock(f);
 	return taken ? 0 : -ESRCH;

@@ -478,7 +478,7 @@ static void test_an_image_that_is_none_ends_the_parent(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_LIE, 1);
 	world_fork(w, &k, m.view.id, 2);
 	assert_false(k.ok);
-	assert_non_null(strstr(k.failure.text, "image"));
+	assert_non_null(strstr(k.failure.text, "snapshot"));
 	until_calm(w, 0);
 }
 

@@ -656,7 +656,7 @@ static void test_an_image_is_checked_before_it_is_taken(void **state)
 		fds[i] = dup(image->fds[i]);
 	assert_int_equal(dup2(pair[0], fds[2]), fds[2]);
 	assert_null(vmproc_image_new(&good, fds, 4, 128, &e));
-	assert_non_null(strstr(e.text, "no file"));
+	assert_non_null(strstr(e.text, "not a regular file"));
 	assert_int_equal(dup2(image->fds[2], fds[2]), fds[2]);
 	assert_null(vmproc_image_new(&good, fds, 4, 192, &e));
 	assert_non_null(strstr(e.text, "192 MiB"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whether a connection that fails is tried again, by what the VM process does meanwhile. The VM and
- * its progress are the test's; the loop is the real one. */
+/* When a failed connection is retried, depending on what the VM process does. The VM and its
+ * progress are simulated; the loop is the real one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,13 +20,13 @@ static struct {
 	struct loop_timer answer;
 	vmproc_reply_fn *fn;
 	void *arg;
-	int error;	  /* of each connect */
-	bool unasked;	  /* the VM process was not even asked */
-	unsigned works;	  /* looks that still find the VM process at work */
-	unsigned looks;	  /* at what it does */
+	int error;	  /* result of each connect */
+	bool unasked;	  /* the VM process received no request */
+	unsigned works;	  /* checks that find the VM process working */
+	unsigned looks;	  /* checks of its progress */
 	unsigned tries;	  /* connects */
-	unsigned refused; /* of which that many fail; then one succeeds */
-	unsigned dry;	  /* tries for which no descriptors are left */
+	unsigned refused; /* how many connects fail before one succeeds */
+	unsigned dry;	  /* attempts without descriptors */
 	bool over;
 	int fd;
 	char text[128];
@@ -117,7 +117,7 @@ static void begin(unsigned refused, unsigned works)
 	t.works = works;
 }
 
-static void test_working_vm_is_tried_until_it_answers(void **state)
+static void working_vm_is_retried_until_it_answers(void **state)
 {
 	begin(12, 100);
 	dial(1, true);
@@ -126,7 +126,7 @@ static void test_working_vm_is_tried_until_it_answers(void **state)
 	assert_true(t.looks > 0);
 }
 
-static void test_vm_that_stands_still_is_given_up(void **state)
+static void stuck_vm_is_given_up(void **state)
 {
 	begin(UINT32_MAX, 3);
 	dial(20, true);
@@ -134,7 +134,7 @@ static void test_vm_that_stands_still_is_given_up(void **state)
 	assert_int_equal(t.looks, 4);
 }
 
-static void test_limit_holds_for_a_working_vm(void **state)
+static void limit_applies_to_a_working_vm(void **state)
 {
 	begin(UINT32_MAX, UINT32_MAX);
 	dial(20, false);
@@ -142,7 +142,7 @@ static void test_limit_holds_for_a_working_vm(void **state)
 	assert_int_equal(t.looks, 0);
 }
 
-static void test_other_errors_are_not_tried_again(void **state)
+static void permanent_error_is_not_retried(void **state)
 {
 	begin(UINT32_MAX, UINT32_MAX);
 	t.error = -EBADFD;
@@ -151,7 +151,7 @@ static void test_other_errors_are_not_tried_again(void **state)
 	assert_int_equal(t.tries, 1);
 }
 
-static void test_descriptors_are_waited_for(void **state)
+static void lack_of_descriptors_is_retried(void **state)
 {
 	begin(0, 0);
 	t.dry = 5;
@@ -160,7 +160,7 @@ static void test_descriptors_are_waited_for(void **state)
 	assert_int_equal(t.tries, 1);
 }
 
-static void test_descriptors_are_not_waited_for_without_end(void **state)
+static void lack_of_descriptors_is_given_up_after_the_limit(void **state)
 {
 	begin(0, 0);
 	t.dry = UINT32_MAX;
@@ -169,7 +169,7 @@ static void test_descriptors_are_not_waited_for_without_end(void **state)
 	assert_int_equal(t.tries, 0);
 }
 
-static void test_want_of_memory_is_waited_for(void **state)
+static void lack_of_memory_is_retried(void **state)
 {
 	begin(5, UINT32_MAX);
 	t.error = -ENOMEM;
@@ -179,7 +179,7 @@ static void test_want_of_memory_is_waited_for(void **state)
 	assert_int_equal(t.tries, 6);
 }
 
-static void test_vm_that_is_gone_is_not_tried_again(void **state)
+static void dead_vm_is_not_retried(void **state)
 {
 	begin(UINT32_MAX, UINT32_MAX);
 	t.error = -ECONNRESET;
@@ -192,14 +192,14 @@ static void test_vm_that_is_gone_is_not_tried_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_working_vm_is_tried_until_it_answers),
-		cmocka_unit_test(test_vm_that_stands_still_is_given_up),
-		cmocka_unit_test(test_limit_holds_for_a_working_vm),
-		cmocka_unit_test(test_other_errors_are_not_tried_again),
-		cmocka_unit_test(test_descriptors_are_waited_for),
-		cmocka_unit_test(test_descriptors_are_not_waited_for_without_end),
-		cmocka_unit_test(test_want_of_memory_is_waited_for),
-		cmocka_unit_test(test_vm_that_is_gone_is_not_tried_again),
+		cmocka_unit_test(working_vm_is_retried_until_it_answers),
+		cmocka_unit_test(stuck_vm_is_given_up),
+		cmocka_unit_test(limit_applies_to_a_working_vm),
+		cmocka_unit_test(permanent_error_is_not_retried),
+		cmocka_unit_test(lack_of_descriptors_is_retried),
+		cmocka_unit_test(lack_of_descriptors_is_given_up_after_the_limit),
+		cmocka_unit_test(lack_of_memory_is_retried),
+		cmocka_unit_test(dead_vm_is_not_retried),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

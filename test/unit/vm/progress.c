@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Real processes stand in for VM processes: one that computes, and the same one stopped. */
+/* Real processes replace VM processes: a child computes endlessly, and one test stops it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,20 +33,20 @@ static int teardown(void **state)
 	return waitpid(*child, NULL, 0) == *child ? 0 : -1;
 }
 
-static void test_working_process_progresses(void **state)
+static void working_process_progresses(void **state)
 {
 	pid_t *child = *state;
 	struct vmproc_progress p;
 
 	for (int i = 0; i < 3; i++) {
 		vmproc_progress_begin(&p, (uint32_t)*child);
-		/* However long the machine takes to give it a CPU. */
+		/* Loops until the machine gives it a CPU, however long that takes. */
 		while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 			usleep(10000);
 	}
 }
 
-static void test_stopped_process_does_not_progress(void **state)
+static void stopped_process_does_not_progress(void **state)
 {
 	pid_t *child = *state;
 	struct vmproc_progress p;
@@ -63,7 +63,7 @@ static void test_stopped_process_does_not_progress(void **state)
 		usleep(10000);
 }
 
-static void test_endless_work_is_not_progress(void **state)
+static void endless_work_is_not_progress(void **state)
 {
 	pid_t *child = *state;
 	struct vmproc_progress p;
@@ -77,7 +77,7 @@ static void test_endless_work_is_not_progress(void **state)
 		assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));
 }
 
-static void test_work_for_hours_is_not_progress(void **state)
+static void work_for_over_an_hour_is_not_progress(void **state)
 {
 	pid_t *child = *state;
 	struct vmproc_progress p;
@@ -91,7 +91,7 @@ static void test_work_for_hours_is_not_progress(void **state)
 		assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));
 }
 
-static void test_unknown_process_does_not_progress(void **state)
+static void unknown_process_does_not_progress(void **state)
 {
 	struct vmproc_progress p;
 
@@ -104,13 +104,12 @@ static void test_unknown_process_does_not_progress(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_working_process_progresses, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_stopped_process_does_not_progress, setup,
+		cmocka_unit_test_setup_teardown(working_process_progresses, setup, teardown),
+		cmocka_unit_test_setup_teardown(stopped_process_does_not_progress, setup, teardown),
+		cmocka_unit_test_setup_teardown(endless_work_is_not_progress, setup, teardown),
+		cmocka_unit_test_setup_teardown(work_for_over_an_hour_is_not_progress, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(test_endless_work_is_not_progress, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work_for_hours_is_not_progress, setup,
-						teardown),
-		cmocka_unit_test(test_unknown_process_does_not_progress),
+		cmocka_unit_test(unknown_process_does_not_progress),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

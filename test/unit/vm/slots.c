@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which slot a VM gets. What VMs do with it is the test's. */
+/* Which slot a VM gets. The test provides the VMs' other functions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static void end(struct vmproc_host *h)
 	vmproc_host_fini(h);
 }
 
-static void the_first_free_slot_is_taken(void **state)
+static void first_free_slot_is_taken(void **state)
 {
 	struct vmproc_host h;
 
@@ -86,7 +86,7 @@ static void the_first_free_slot_is_taken(void **state)
 	end(&h);
 }
 
-static void a_vm_waits_when_all_are_taken(void **state)
+static void vm_waits_when_all_slots_are_taken(void **state)
 {
 	struct vmproc_host h;
 
@@ -107,8 +107,8 @@ static void a_vm_waits_when_all_are_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_first_free_slot_is_taken),
-		cmocka_unit_test(a_vm_waits_when_all_are_taken),
+		cmocka_unit_test(first_free_slot_is_taken),
+		cmocka_unit_test(vm_waits_when_all_slots_are_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
