@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Callable, Iterator
@@ -19,31 +20,32 @@ from ramet import Client, Language, Sandbox
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
 STALLS_SHOWN = 3
-PATIENCE_S = 120  # for a service that was just restarted on a busy machine
+START_TIMEOUT_S = 120  # for a service that was just restarted on a busy machine
 
 
-# Files that take minutes: each is given out whole, so they go first and the short ones fill up.
-# After a power cut the service starts with nothing: last.
+# Files that take minutes. A worker gets a whole file, so the long ones start first and the short
+# ones fill the gaps. test_power comes last: after a power cut the service has no sandboxes.
 LONGEST_FIRST = ["test_real_use", "test_box", "test_hostile_guest", "test_pty", "test_fork"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
+    def rank(item: pytest.Item) -> int:
         name = item.path.stem
         if name in LONGEST_FIRST:
             return LONGEST_FIRST.index(name)
         return len(LONGEST_FIRST) + (name == "test_power")
 
-    items.sort(key=place)
+    items.sort(key=rank)
 
 
 _service_is_gone = False
 
 
-def service_answers(patience_s: float) -> bool:
-    give_up = time.monotonic() + patience_s
-    with Client(HOST, timeout=2) as asking:
-        while not (ready := asking.healthz()) and time.monotonic() < give_up:
+def service_is_ready(timeout_s: float) -> bool:
+    """Polls the health check; returns false if it does not succeed within the time."""
+    give_up = time.monotonic() + timeout_s
+    with Client(HOST, timeout=2) as probe:
+        while not (ready := probe.healthz()) and time.monotonic() < give_up:
             time.sleep(0.2)
     return ready
 
@@ -52,18 +54,18 @@ def service_log() -> list[str]:
     try:
         logs = subprocess.run([REPO / "dev", "logs"], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
-        return ["(it could not be had within a minute)"]
+        return ["(`dev logs` did not return it within a minute)"]
     return (logs.stdout + logs.stderr).splitlines()
 
 
 def stalls(log: list[str]) -> str:
-    """The last reports on VMs that stood still."""
+    """Returns the last STALLS_SHOWN reports on stalled VMs that a service log contains."""
     begins = [i for i, line in enumerate(log) if " is stalled; a report on it follows " in line]
-    told = []
+    reports = []
     for begin in begins[-STALLS_SHOWN:]:
         ends = (i for i in range(begin + 1, len(log)) if ": | " not in log[i])
-        told += log[begin : next(ends, len(log))]
-    return "\n".join(told)
+        reports += log[begin : next(ends, len(log))]
+    return "\n".join(reports)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -71,71 +73,97 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed and item.path.parent.name in ("system", "fault"):
-        report.sections.append(("VMs that stood still", stalls(service_log())))
+        report.sections.append(("Stalled VMs", stalls(service_log())))
 
 
-def last_words() -> str:
-    """What the service, and the rig's host where there is one, said last."""
-    told = ["", "the service's log:", *service_log()[-15:]]
+def end_of_logs() -> str:
+    """Returns the last lines of the service's log and, with a rig, of its host's console."""
+    lines = ["", "the service's log:", *service_log()[-15:]]
     console = REPO / "build/rig/console.log"
     if console.exists():
-        told += ["the console of the rig's host:"]
-        told += console.read_text(errors="replace").splitlines()[-15:]
-    return "\n".join(told)
+        lines += ["the console of the rig's host:"]
+        lines += console.read_text(errors="replace").splitlines()[-15:]
+    return "\n".join(lines)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Without the service each test would wait for it in vain, for hours in all."""
+    """Fails a test at once if the service is gone.
+
+    Otherwise each test would wait for the service until its own timeout, for hours in all.
+    """
     global _service_is_gone
     if item.path.parent.name not in ("system", "fault"):
         return
     was_gone = _service_is_gone
-    _service_is_gone = not service_answers(0 if was_gone else PATIENCE_S)
+    _service_is_gone = not service_is_ready(0 if was_gone else START_TIMEOUT_S)
     if _service_is_gone:
-        why = "" if was_gone else last_words()
-        pytest.fail(f"no ready service at {HOST}{why}", pytrace=False)
+        logs = "" if was_gone else end_of_logs()
+        pytest.fail(f"no ready service at {HOST}{logs}", pytrace=False)
 
 
 def on_host(command: str) -> str:
-    """Output of a shell command run where the VMs run."""
+    """Runs a command on the host of the VMs; returns its output, fails the test if it fails."""
     done = subprocess.run(
         [str(REPO / "dev"), "host", "sh", "-c", command],
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, f"`{command}` gave {done.returncode}: {done.stderr}"
+    assert done.returncode == 0, f"`{command}` exited with {done.returncode}: {done.stderr}"
     return done.stdout
 
 
 def put_on_host(path: str, data: bytes, mode: int = 0o644) -> None:
-    """Writes a file where the VMs run."""
+    """Writes a file on the host of the VMs."""
     command = f"cat >{path} && chmod {mode:o} {path}"
     subprocess.run([str(REPO / "dev"), "host", "sh", "-c", command], input=data, check=True)
 
 
-def until(holds: Callable[[], bool], seconds: float = 300) -> None:
-    """Waits until `holds` returns true; fails the test if it does not within the time."""
+def until(
+    holds: Callable[[], bool], seconds: float = 300, error: Callable[[], str] | None = None
+) -> None:
+    """Waits until `holds` returns true; fails the test with `error` after `seconds`."""
     give_up = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < give_up, "what was waited for did not come"
+        if time.monotonic() > give_up:
+            pytest.fail(error() if error else f"the condition did not hold within {seconds} s")
         time.sleep(0.1)
 
 
+def metrics(http: httpx.Client) -> dict[str, float]:
+    """Returns the value of each series in /metrics by its name, labels included."""
+    lines = http.get("/metrics").text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def run_example(name: str) -> str:
+    """Runs a program of examples/ against the service; returns its output."""
+    done = subprocess.run(
+        [sys.executable, str(REPO / "examples" / name)],
+        env={**os.environ, "RAMET_HOST": HOST, "PYTHONPATH": str(REPO / "sdk/python/src")},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def output(sbx: Sandbox, code: str, language: Language = "python") -> str:
-    """Returns what code in a sandbox prints; fails the test if the code fails."""
+    """Runs code in a sandbox; returns what it prints, fails the test if it fails."""
     result = sbx.run_code(code, language)
     assert result.exit_code == 0, f"exit {result.exit_code}: {result.stderr}\n{result.stdout}"
     return result.stdout
 
 
 def bash(sbx: Sandbox, script: str) -> str:
-    """Returns what a bash script prints; fails the test if any command of it fails."""
+    """Runs a bash script; returns what it prints, fails the test if one of its commands fails."""
     return output(sbx, "set -euo pipefail\n" + script, "bash")
 
 
-# Supervisor, warden, service and a VM process that is just being made are all rametd: the service
-# is the one of the user ramet.
+# A command line that prints the pid of the service. Supervisor, warden, service and a VM process
+# that is just being created all have the name rametd; only the service runs as the user ramet.
 SERVICE_PID = (
     "for p in $(pidof rametd); do"
     " ! grep -q \"^Uid:.$(id -u ramet)[^0-9]\" /proc/$p/status || echo $p; done"
@@ -143,8 +171,9 @@ SERVICE_PID = (
 
 
 def between_services(command: str) -> None:
-    """Kills the service, and runs a shell command before the warden starts it again."""
-    # The end of its last thread gives its files back; the warden, who would bury it, stands still.
+    """Kills the service, and runs a command on the host before the warden starts it again."""
+    # The service's files are closed when its last thread ends. Until then the warden, which would
+    # reap and restart the service, is stopped.
     on_host(
         f"s=$({SERVICE_PID}) && warden=$(awk '/^PPid:/ {{print $2}}' /proc/$s/status) || exit\n"
         "trap \"kill -CONT $warden\" EXIT; kill -STOP $warden; kill -9 $s || exit\n"
@@ -156,7 +185,7 @@ def between_services(command: str) -> None:
 
 
 def vm_of(sbx: Sandbox) -> tuple[str, str]:
-    """Returns the slot and the process of a running sandbox's VM."""
+    """Returns the slot and the process id of a running sandbox's VM, from `ramet inspect`."""
     report = on_host(f"ramet inspect {sbx.id}")
     found = re.search(r"^VM in slot (\d+): .*?, process (\d+),", report, re.M)
     assert found, f"no VM in the report:\n{report}"
@@ -165,28 +194,28 @@ def vm_of(sbx: Sandbox) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
-    """The SDK's client, once the service is ready."""
-    ramet._transport._STREAM_SILENCE_S = 300  # a machine with much other work may stand still
+    """A client of the SDK."""
+    ramet._transport._STREAM_SILENCE_S = 300  # a busy machine may send nothing for minutes
     with Client(HOST, timeout=300) as c:
         yield c
 
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    """Plain HTTP, for what the SDK would not send."""
+    """A plain HTTP client, for requests that the SDK would not send."""
     with httpx.Client(base_url=HOST, timeout=300, trust_env=False) as c:
         yield c
 
 
 @pytest.fixture
 def sbx(client: Client) -> Iterator[Sandbox]:
-    """A sandbox of its own for one test."""
+    """A new sandbox for one test."""
     with Sandbox(client=client) as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="module")
 def shared(client: Client) -> Iterator[Sandbox]:
-    """One sandbox for the tests of a module that leave nothing behind."""
+    """One sandbox for all tests of a module that leave it unchanged."""
     with Sandbox(client=client) as sandbox:
         yield sandbox

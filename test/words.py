@@ -57,6 +57,12 @@ ROOMS: dict[str, set[str]] = {
     **{f"test/unit/{room}": set() for room in ("base", "config", "io")},
     "orchestrator/vm": set(),
     "test/fuzz/vm": set(),
+    "test/fault": {"shells?"},  # the command interpreter
+    "test/system": {
+        "overlays?",  # the file system
+        "shells?",  # the command interpreter
+        "(stand|stands|standing|stood) still",  # test_inspect.py looks for the service's message
+    },
     "test/unit/base": set(),
     "test/unit/vm": set(),
     **{

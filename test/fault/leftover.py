@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is held on the host beyond the pool, to be compared before and after."""
+"""Counts resources on the host, without those of the pool, to compare them before and after."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import time
 
 import httpx
 
-from conftest import on_host
+from conftest import metrics, on_host
+from processes import vm_pids
 
-# Jails, memory of layers, descriptors of the service, files.
+# Prints counts of jails, memory of layers, and files and descriptors of the service.
 HELD = r"""
 echo groups $(find /sys/fs/cgroup -type d -name 'vm-*' | wc -l)
 echo namespaces $(readlink /proc/[0-9]*/ns/net /proc/[0-9]*/ns/mnt | sort -u | wc -l)
 echo links $(ip -o link | wc -l)
 echo mounts $(wc -l < /proc/mounts)
 echo folders $(ls /run/ramet/vm | wc -l)
-echo diaries $(ls /run/ramet/journals | wc -l)
-# Without lost ones, which a kill in the moment between a freeze's files and its commit leaves.
+echo journals $(ls /run/ramet/journals | wc -l)
+# Without *.lost: a kill between the writing of a freeze's files and its commit leaves them.
 echo spaces $(ls /var/lib/ramet/spaces | grep -vc '[.]lost$')
 echo shared_kib $(awk '$1 == "Shmem:" {print $2}' /proc/meminfo)
 for p in $(pidof rametd); do
   grep -q '^Uid:.0' /proc/$p/status && continue
   links=$(for f in /proc/$p/fd/*; do readlink $f; done)
-  # SQLite keeps a descriptor of its file until all locks of the process on it are gone; the audit
-  # log is opened with its first line.
+  # Not counted: the catalogue, as SQLite keeps descriptors until the process holds no lock on the
+  # file, and the audit log, which is opened with its first line.
   echo files $(echo "$links" | grep -vc '^socket:\|catalogue\|audit.jsonl')
-  ours=0 # sockets to VMs and guests; those of clients come and go
+  ours=0 # sockets to VMs and guests, which are Unix sockets; those of clients come and go
   for inode in $(echo "$links" | sed -n 's/^socket:.\([0-9]*\).$/\1/p'); do
     grep -q " $inode\( \|$\)" /proc/net/unix && ours=$((ours + 1))
   done
@@ -35,49 +36,44 @@ done
 """
 
 
-def vm_pids() -> set[str]:
-    return set(on_host("pidof ramet-vmm || true").split())
-
-
 def held_beyond_pool(http: httpx.Client) -> dict[str, int]:
-    """Counted once no sandbox is left and no VM is on its way into the pool."""
+    """Waits until no sandbox is left and the pool is quiet; returns the count of each resource."""
 
     def pool() -> tuple[int, int] | None:
-        """Returns the numbers of warm sandboxes and blank VMs, when there is nothing else."""
-        pairs = (x.split() for x in http.get("/metrics").text.splitlines())
-        level = {x[0]: int(float(x[1])) for x in pairs if len(x) == 2}
-        warm, blank = level["ramet_warm_ready"], level["ramet_blank_vms_ready"]
-        quiet = not level["ramet_sandboxes"] and len(vm_pids()) == warm + blank
+        """Returns the numbers of warm sandboxes and blank VMs, if there are no other VMs."""
+        now = metrics(http)
+        warm, blank = int(now["ramet_warm_ready"]), int(now["ramet_blank_vms_ready"])
+        quiet = not now["ramet_sandboxes"] and len(vm_pids()) == warm + blank
         return (warm, blank) if quiet else None
 
     give_up = time.monotonic() + 300
     tries = 0
     while True:
-        assert time.monotonic() < give_up, "sandboxes, or VMs of none, are left"
+        assert time.monotonic() < give_up, "sandboxes, or VMs without a sandbox, are left"
         ready = pool()
         if not ready:
             continue
         tries += 1
         held = {name: int(n) for name, n in (x.split() for x in on_host(HELD).splitlines())}
-        # The jail of a VM that is being made is there before its process; a forgotten one stays.
-        being_made = held["groups"] != sum(ready) and tries < 10
-        if pool() == ready and not being_made:
+        # A jail exists before its VM's process does, so the count is repeated. A leaked jail stays.
+        unequal = held["groups"] != sum(ready) and tries < 10
+        if pool() == ready and not unequal:
             break
     warm, vms = ready[0], sum(ready)
     for name in ("groups", "links", "folders"):
         held[name] -= vms
     held["namespaces"] -= 2 * vms  # of network and of mounts
-    held["sockets"] -= vms + warm  # a warm one's agent is connected
+    held["sockets"] -= vms + warm  # the agent of a warm sandbox is connected
     return held
 
 
 def assert_nothing_left(before: dict[str, int], http: httpx.Client) -> None:
-    """What takes a moment to go is waited for."""
+    """Compares with `before`; waits up to a minute for what is removed in the background."""
     give_up = time.monotonic() + 60
     while True:
         after = held_beyond_pool(http)
         other = {name: after[name] - before[name] for name in after if after[name] != before[name]}
-        # Less than what one forgotten layer of a child would hold.
+        # One leaked layer of a child would hold more than 2 MiB.
         if other.get("shared_kib", 0) < 2048:
             other.pop("shared_kib", None)
         if not other:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig's own process, for what no test may do to the machine that it runs on."""
+"""The rig's QEMU process, for faults that no test may cause on the machine that it runs on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from conftest import REPO
 
 
 def qemu() -> int | None:
+    """Returns the pid of the rig's QEMU process, if it runs."""
     try:
         pid = int((REPO / "build/rig/qemu.pid").read_text())
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return None
-    # The number may have been given to another process since.
+    # The pid may have been reused by another process.
     return pid if f"{REPO}/build/rig/".encode() in line else None
 
 
 needs_rig = pytest.mark.skipif(
-    not qemu(), reason="VMs run on this machine itself, which is not to suffer that"
+    not qemu(), reason="VMs run on this machine itself, which the test would harm"
 )
 
 

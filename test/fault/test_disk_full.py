@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state directory's disk is full: writes wait, nothing is corrupted, all goes on with room."""
+"""The state directory's disk is full: writes wait, nothing is corrupted, and all continues once
+there is space."""
 
 from __future__ import annotations
 
 import json
-import re
 import threading
-import time
 from contextlib import ExitStack
 from typing import Iterator
 
 import httpx
 import pytest
 
-from conftest import SERVICE_PID, between_services, on_host
+from conftest import SERVICE_PID, between_services, metrics, on_host, until
 from ramet import Client, ConnectionFailed, ExecResult, Sandbox, Unavailable
 from rig import needs_rig
 
@@ -32,10 +31,10 @@ def filler() -> Iterator[None]:
 
 @pytest.fixture
 def boxes() -> Iterator[list[Sandbox]]:
-    """Closed at the end, should the test not come to it."""
+    """A list of sandboxes; those that the test has not closed are closed at its end."""
     boxes: list[Sandbox] = []
     yield boxes
-    with ExitStack() as closing:  # each, when another can't be, too
+    with ExitStack() as closing:  # closes each, even if closing another one fails
         for sbx in boxes:
             closing.callback(sbx.close)
 
@@ -51,25 +50,25 @@ def fill_disk() -> None:
 
 
 def audited(sbx: Sandbox) -> list[str]:
-    """What the audit log says became of it."""
+    """Returns the names of the sandbox's events in the audit log."""
     lines = on_host(f"grep -h {sbx.id} /var/lib/ramet/audit/audit.jsonl || true").splitlines()
     return [str(json.loads(line)["event"]) for line in lines]
 
 
-def served(client: Client) -> list[str]:
+def ready_sandboxes(client: Client) -> list[str]:
     try:
         return [info.id for info in client.list_sandboxes() if info.state == "ready"]
     except ConnectionFailed:
         return []
 
 
-def test_a_write_waits_for_room_and_nothing_is_lost(client: Client, filler: None) -> None:
+def test_guest_write_waits_while_disk_is_full(client: Client, filler: None) -> None:
     with Sandbox(client=client) as writer, Sandbox(client=client) as other:
         fill_disk()
         results: list[ExecResult] = []
         write = threading.Thread(target=lambda: results.append(writer.run_code(WRITE, "bash")))
         write.start()
-        assert other.run_code("print('goes on')").stdout == "goes on\n"
+        assert other.run_code("print('runs')").stdout == "runs\n"
         assert not results, f"4 MiB were written to a full disk: {results}"
         on_host(f"rm -f {FILLER}")
         write.join()
@@ -78,39 +77,41 @@ def test_a_write_waits_for_room_and_nothing_is_lost(client: Client, filler: None
         assert fresh.run_code(WRITE, "bash").stdout == "whole\n"
 
 
-def test_a_freeze_fails_whole_and_a_space_is_kept(client: Client, filler: None) -> None:
+def test_freeze_fails_completely_when_disk_is_full(client: Client, filler: None) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = bytes(30 << 20).replace(b'\\0', b'a')")
-        sbx.run_code("sync", "bash")  # what the guest writes to a full disk waits, and is told instead
-        there = on_host("ls /var/lib/ramet/spaces")
+        sbx.run_code("sync", "bash")  # a write waiting for space would fail the freeze earlier
+        before = on_host("ls /var/lib/ramet/spaces")
         fill_disk()
         with pytest.raises(Unavailable, match="No space left"):
             sbx.freeze()
-        give_up = time.monotonic() + 60
-        while on_host("ls /var/lib/ramet/spaces") != there:
-            assert time.monotonic() < give_up, "half a Space is left"
+        until(
+            lambda: on_host("ls /var/lib/ramet/spaces") == before,
+            60,
+            lambda: "a partial Space is left",
+        )
         assert sbx.run_code("print(len(x))").stdout == f"{30 << 20}\n"
         on_host(f"rm -f {FILLER}")
-        sbx.run_code("sync", "bash")  # what it wrote all the same is through
+        sbx.run_code("sync", "bash")  # waits until the guest's delayed writes are done
         space = sbx.freeze()
     fill_disk()
     try:
         again = Sandbox.resume(space.id, client=client)
-    except Unavailable:  # the catalogue found no room
+    except Unavailable:  # there was no space for the catalogue
         on_host(f"rm -f {FILLER}")
         again = Sandbox.resume(space.id, client=client)
     with again:
         assert again.run_code("print(len(x), set(x))").stdout == f"{30 << 20} {{97}}\n"
 
 
-def test_the_catalogue_and_the_audit_log_go_on(
+def test_catalogue_and_audit_log_survive_full_disk(
     client: Client, http: httpx.Client, boxes: list[Sandbox], filler: None
 ) -> None:
-    """What was answered while the disk was full is there after a restart, and told when there is
-    room; what was refused was refused with a sentence."""
+    """Creates that succeeded while the disk was full survive a restart, and reach the audit log
+    once there is space; the others were refused with a clear error."""
 
-    def boots() -> list[str]:
-        return re.findall(r"^ramet_template_boots_total .*", http.get("/metrics").text, re.M)
+    def boots() -> float:
+        return metrics(http)["ramet_template_boots_total"]
 
     before = boots()
     fill_disk()
@@ -119,25 +120,23 @@ def test_the_catalogue_and_the_audit_log_go_on(
             boxes.append(Sandbox(client=client))
         except Unavailable as full:
             assert "No space left" in str(full)
-    assert boots() == before, "a template was thought bad"
-    between_services(FILL)  # with what its end made free
-    for sbx in boxes:  # what there is, is served; it is not ready for more
-        while sbx.id not in served(client):
-            time.sleep(0.1)
+    assert boots() == before, "a template was discarded and booted again"
+    between_services(FILL)  # fills the space that the end of the service has freed
+    for sbx in boxes:  # existing sandboxes are served, although readyz may fail
+        until(lambda: sbx.id in ready_sandboxes(client))
         assert sbx.run_code("print(1)").stdout == "1\n"
         sbx.close()
     on_host(f"rm -f {FILLER}")
     with Sandbox(client=client) as sbx:
         boxes.append(sbx)
     for sbx in boxes:
-        while len(told := audited(sbx)) < 2:
-            time.sleep(0.1)
-        assert told == ["sandbox.created", "sandbox.deleted"], sbx.id
+        until(lambda: len(audited(sbx)) >= 2)
+        assert audited(sbx) == ["sandbox.created", "sandbox.deleted"], sbx.id
 
 
 @pytest.fixture
 def full_run_dir() -> Iterator[None]:
-    """RUN_DIR, where diaries are, is in memory and of a size that can be changed."""
+    """Leaves 8 KiB free in the run directory, the tmpfs that holds the journals."""
     run = "/run/ramet"
     on_host(f"mount -o remount,size=$(($(df --output=used -k {run} | tail -1) + 8))k {run}")
     yield
@@ -145,7 +144,7 @@ def full_run_dir() -> Iterator[None]:
 
 
 @needs_rig
-def test_sandboxes_go_on_without_room_for_their_diaries(
+def test_sandbox_survives_without_space_for_its_journal(
     client: Client, request: pytest.FixtureRequest
 ) -> None:
     with Sandbox(client=client) as sbx:
@@ -154,6 +153,5 @@ def test_sandboxes_go_on_without_room_for_their_diaries(
         assert len(sbx.run_code("print('a' * 500_000)").stdout) == 500_001
         on_host("grep 'should the service end now, events are lost' /var/log/ramet.log")
         on_host(f"kill -9 $({SERVICE_PID})")
-        while sbx.id not in served(client):
-            time.sleep(0.1)
+        until(lambda: sbx.id in ready_sandboxes(client))
         assert sbx.run_code("print(x)").stdout == "kept\n"

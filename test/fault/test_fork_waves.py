@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forks in waves, while VM processes are killed and clients leave: survivors keep what is theirs,
+"""Forks in waves while VM processes are killed and clients disconnect: survivors keep their state,
 and nothing is left over."""
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pytest
 import ramet
 from conftest import HOST, on_host
 from leftover import assert_nothing_left, held_beyond_pool
+from processes import process_of
 from ramet import Client, Sandbox
-from test_kill import process_of
 
 WAVES = int(os.environ.get("RAMET_FORK_WAVES", "2"))
 CHILDREN = int(os.environ.get("RAMET_FORK_CHILDREN", "6"))
 
-# The forwarder in front of an emulated host lets few connections wait to be accepted, and resets
-# the rest of a crowd: they are opened one after the other.
+# The port forwarder of an emulated host has a short accept backlog and resets connections beyond
+# it, so connections are opened one after the other.
 _opening = threading.Lock()
 
 
@@ -33,34 +33,34 @@ def opened(timeout: float) -> httpx.Client:
     return http
 
 
-def on_its_own(child: Sandbox) -> Sandbox:
-    """The same sandbox by a client, and a connection, that nobody shares."""
+def with_own_client(child: Sandbox) -> Sandbox:
+    """Returns the same sandbox with a client, and so a connection, that nobody shares."""
     with _opening:
         own = Client(HOST)
         assert own.healthz()
     return Sandbox.connect(child.id, client=own)
 
 
-def leave_in_a_call(child: Sandbox) -> None:
-    """A client that goes away while its call runs; the call goes on without it."""
+def disconnect_in_a_call(child: Sandbox) -> None:
+    """Starts a call and disconnects while it runs; the call continues without a client."""
     with closing(opened(timeout=30)) as http:
         body = {"code": "import time\nprint('on')\ntime.sleep(0.2)\nstate.append('alone')"}
         with http.stream("POST", f"/v1/sandboxes/{child.id}/exec", json=body) as answer:
             next(answer.iter_raw())
 
 
-def leave_in_a_fork(child: Sandbox) -> None:
-    """A client that goes away before its fork is answered: no child of it may stay."""
+def disconnect_in_a_fork(child: Sandbox) -> None:
+    """Requests a fork and disconnects before the answer: the service must delete the children."""
     with closing(opened(timeout=0.05)) as http:
         with pytest.raises(httpx.ReadTimeout):
             http.post(f"/v1/sandboxes/{child.id}/fork", json={"n": 2})
 
 
 def one_life(child: Sandbox, rng: random.Random) -> None:
-    """What befalls one child; checks that it is itself for as long as it lives."""
+    """Puts one child through a random fate, and checks that it keeps its own state."""
     mine = ["parent", child.id]
     child.run_code(f"state.append({child.id!r})")
-    fate = rng.choice(["live", "fork", "killed", "left", "left in a fork"])
+    fate = rng.choice(["live", "fork", "killed", "disconnect", "disconnect in a fork"])
     if fate == "fork":
         with child.fork(1)[0] as grandchild:
             grandchild.run_code("state.append('grandchild')")
@@ -71,25 +71,25 @@ def one_life(child: Sandbox, rng: random.Random) -> None:
         with pytest.raises(ramet.VmDied):
             child.run_code("print(state)")
         return
-    elif fate == "left":
-        leave_in_a_call(child)
+    elif fate == "disconnect":
+        disconnect_in_a_call(child)
         mine.append("alone")
-    elif fate == "left in a fork":
-        leave_in_a_fork(child)
+    elif fate == "disconnect in a fork":
+        disconnect_in_a_fork(child)
     assert child.run_code("print(state)").stdout == f"{mine}\n", fate
 
 
 def wave(client: Client, rng: random.Random) -> None:
     with Sandbox(client=client) as parent:
         parent.run_code("state = ['parent']")
-        children = [on_its_own(child) for child in parent.fork(CHILDREN)]
+        children = [with_own_client(child) for child in parent.fork(CHILDREN)]
         failed: list[BaseException] = []
 
         def live(child: Sandbox, seed: int) -> None:
             try:
                 with child:
                     one_life(child, random.Random(seed))
-            except BaseException as bad:  # told by the test's own thread
+            except BaseException as bad:  # raised again in the test's thread
                 failed.append(bad)
 
         threads = [
@@ -109,7 +109,7 @@ def test_waves_of_forks_leave_nothing(client: Client, http: httpx.Client) -> Non
     seed = random.randrange(2**32)
     print(f"seed {seed}, {WAVES} waves of {CHILDREN}")
     rng = random.Random(seed)
-    wave(client, rng)  # what is made with the first fork stays
+    wave(client, rng)  # first, since some resources are created once, with the first fork
     before = held_beyond_pool(http)
     for _ in range(WAVES):
         wave(client, rng)

@@ -1,66 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes die by kill -9; what was promised holds."""
+"""Service, warden and VM processes are killed with SIGKILL; guarantees hold."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import time
 
 import httpx
 import pytest
 
 import ramet
-from conftest import SERVICE_PID, on_host, vm_of
+from conftest import on_host
 from leftover import assert_nothing_left, held_beyond_pool
+from processes import kill_service, process_of
 from ramet import Client, Sandbox
 
 
-# The warden is root's too, as its parent, the supervisor, is.
-WARDEN_PID = (
-    "for p in $(pidof rametd); do"
-    " ! grep -q '^Uid:.0[^0-9]' /proc/$p/status"
-    " || ! grep -q \"^PPid:.$(cat /run/ramet/dev.pid)$\" /proc/$p/status || echo $p; done"
-)
-
-
-def wait_until_ready(client: Client) -> None:
-    while not client.healthz():
-        time.sleep(0.1)  # a refused connection takes no time
-
-
-def settled(client: Client) -> tuple[str, str]:
-    """Warden and service, once both are there, the one the other's parent, and it answers."""
-    while True:
-        wait_until_ready(client)
-        warden, service = on_host(WARDEN_PID).strip(), on_host(SERVICE_PID).strip()
-        if warden.isdigit() and service.isdigit():
-            parent = on_host(f"grep '^PPid:' /proc/{service}/status || true").split()
-            if parent[1:] == [warden] and client.healthz():
-                return warden, service
-
-
-def kill_one(client: Client, which: int) -> str:
-    """Kills one of the two that `settled` tells, and waits until another has its place."""
-    before = settled(client)[which]
-    on_host(f"kill -9 {before}")
-    assert settled(client)[which] != before
-    return before
-
-
-def kill_warden(client: Client) -> str:
-    return kill_one(client, 0)
-
-
-def kill_service(client: Client) -> str:
-    return kill_one(client, 1)
-
-
-def process_of(sbx: Sandbox) -> str:
-    return vm_of(sbx)[1]
-
-
-def test_a_killed_service_loses_no_sandbox(client: Client) -> None:
+def test_sandbox_survives_a_killed_service(client: Client) -> None:
     with Sandbox(client=client, metadata={"kept": True}) as sbx:
         sbx.run_code("x = 'through it all'")
         kill_service(client)
@@ -68,7 +24,7 @@ def test_a_killed_service_loses_no_sandbox(client: Client) -> None:
         assert sbx.run_code("print(x)").stdout == "through it all\n"
 
 
-def test_a_call_that_ran_when_the_service_died_does_not_block_the_next(client: Client) -> None:
+def test_call_running_at_the_kill_does_not_block_the_next_call(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         stream = sbx.run_code_stream("print('on')\nimport time\ntime.sleep(2)\ny = 5")
         assert next(stream).data == "on\n"
@@ -78,7 +34,7 @@ def test_a_call_that_ran_when_the_service_died_does_not_block_the_next(client: C
         assert sbx.run_code("print(y)").stdout == "5\n"
 
 
-def test_terminals_and_uploads_go_on_when_the_service_died(client: Client) -> None:
+def test_terminals_and_uploads_survive_a_killed_service(client: Client) -> None:
     data = os.urandom(2 << 20)
     with Sandbox(client=client) as sbx:
         pty = sbx.pty.create("stty -echo -opost; seq 1 1000; read go; seq 1001 2000")
@@ -95,7 +51,7 @@ def test_terminals_and_uploads_go_on_when_the_service_died(client: Client) -> No
         assert sbx.download("/root/file") == data
 
 
-def test_a_killed_vm_is_told_and_others_do_not_notice(client: Client) -> None:
+def test_killed_vm_is_reported_and_others_are_unaffected(client: Client) -> None:
     with Sandbox(client=client) as other:
         other.run_code("x = 1")
         with Sandbox(client=client) as victim:
@@ -110,13 +66,13 @@ def test_a_killed_vm_is_told_and_others_do_not_notice(client: Client) -> None:
         assert other.run_code("print(x)").stdout == "1\n"
 
 
-def test_a_guest_that_reboots_itself_is_told(client: Client) -> None:
+def test_guest_reboot_is_reported_as_vm_died(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         with pytest.raises(ramet.VmDied):
             sbx.run_code("import ctypes\nctypes.CDLL(None).reboot(0x01234567)")
 
 
-def test_closed_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
+def test_deleted_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
     before = held_beyond_pool(http)
     assert (before["groups"], before["folders"]) == (0, 0)
     boxes = [Sandbox(client=client) for _ in range(5)]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is short for all that rametd runs: one VM dies, the largest, and nothing else.
+"""Memory runs short in the control group of rametd: the largest VM dies, and nothing else.
 
-Minutes may pass before the kernel ends one: RAMET_SLOW=1 runs it."""
+The kernel may take minutes to kill a process, so this runs only with RAMET_SLOW=1.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from typing import Iterator
 import pytest
 
 from conftest import on_host
+from processes import warden_and_service
 from ramet import Client, Sandbox, VmDied
-from test_kill import settled
 
 GROUP = "/sys/fs/cgroup/ramet"
 LEFT_MIB = 128
@@ -21,7 +22,7 @@ WANTED_MIB = 320
 
 @pytest.fixture
 def short_memory() -> Iterator[None]:
-    """There is room for what can't be given back, what is mapped, and LEFT_MIB."""
+    """Limits the group's memory to its unreclaimable and mapped pages plus LEFT_MIB."""
     before = on_host(f"cat {GROUP}/memory.max").strip()
     on_host(
         "awk '$1 ~ /^(anon|shmem|kernel|file_mapped)$/ {n += $2}"
@@ -33,14 +34,14 @@ def short_memory() -> Iterator[None]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="memory runs short: set RAMET_SLOW")
-def test_the_largest_vm_dies(client: Client, request: pytest.FixtureRequest) -> None:
+@pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="takes minutes: set RAMET_SLOW=1 to run it")
+def test_only_the_largest_vm_dies_when_memory_is_short(client: Client, request: pytest.FixtureRequest) -> None:
     with Sandbox(client=client) as offender, Sandbox(client=client) as other:
         other.run_code("x = 'kept'")
         offender.run_code("x = 'gone'")
-        before = settled(client)
+        before = warden_and_service(client)
         request.getfixturevalue("short_memory")
         with pytest.raises(VmDied):
             offender.run_code(f"x = b'1' * ({WANTED_MIB} << 20)")
-        assert settled(client) == before
+        assert warden_and_service(client) == before
         assert other.run_code("print(x)").stdout == "kept\n"

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig's power is cut at random moments: a freeze that was answered holds, a resume is no second
-time, and nothing half is left; a revoked key stays revoked. RAMET_POWER_CUTS=50 for many, RAMET_POWER_SEED to draw them again."""
+"""The rig's power is cut at random moments.
+
+Acknowledged freezes hold, no Space is resumed twice, no partial Space is left, and a revoked key
+stays revoked. RAMET_POWER_CUTS sets the number of cuts, RAMET_POWER_SEED repeats a run.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from collections import Counter
 
 import pytest
 
-from conftest import on_host
+from conftest import on_host, until
+from processes import wait_until_ready
 from ramet import Client
 from rig import cut_power, needs_rig, start_again
 from test_keys import RAMET, RAMETD, RUN, STATE, Key
-from test_kill import wait_until_ready
 from worker import Ledger, Worker
 
 CUTS = int(os.environ.get("RAMET_POWER_CUTS", "1"))
@@ -25,14 +28,14 @@ WORKERS = 3
 
 
 def spaces_on_disk() -> list[str]:
-    """Without lost ones: of a freeze that the cut kept from being answered."""
+    """Returns the ids of Spaces with files, without *.lost: a cut prevented their acknowledgement."""
     names = on_host("ls /var/lib/ramet/spaces").split()
     return sorted(name for name in names if not name.endswith(".lost"))
 
 
 def one_cut(rng: random.Random, client: Client, during: Counter[str]) -> Counter[str]:
     ledger, over = Ledger(), threading.Event()
-    kinds = ("exec", "file", "freeze", "freeze")  # and each freeze is followed by a resume
+    kinds = ("exec", "file", "freeze", "freeze")  # a resume follows each freeze
     workers = [Worker(rng.randrange(2**32), ledger, over, kinds) for _ in range(WORKERS)]
     for worker in workers:
         worker.power_is_cut = True
@@ -56,7 +59,7 @@ def one_cut(rng: random.Random, client: Client, during: Counter[str]) -> Counter
 
 @needs_rig
 @pytest.mark.timeout(600 + 120 * CUTS)
-def test_what_was_frozen_outlives_power_cuts(client: Client) -> None:
+def test_frozen_spaces_survive_power_cuts(client: Client) -> None:
     print(f"seed {SEED}, {CUTS} cuts")
     rng = random.Random(SEED)
     there = spaces_on_disk()
@@ -65,24 +68,30 @@ def test_what_was_frozen_outlives_power_cuts(client: Client) -> None:
     for _ in range(CUTS):
         answered += one_cut(rng, client, during)
         print(f"cut during {dict(during)}; answered {dict(answered)}", flush=True)
-    give_up = time.monotonic() + 60  # those of sandboxes that were closed take a moment to go
-    while spaces_on_disk() != there:
-        assert time.monotonic() < give_up, f"left over: {spaces_on_disk()}; there were {there}"
+    # Files of sandboxes that were closed are removed in the background.
+    until(
+        lambda: spaces_on_disk() == there,
+        60,
+        lambda: f"Spaces before: {there}; after: {spaces_on_disk()}",
+    )
     assert not client.list_sandboxes()
 
 
 def states_of_keys() -> dict[str, str]:
-    """By id: "good", "ending" or "revoked". Waits for a service that starts."""
-    give_up = time.monotonic() + 60
-    while not (listed := on_host(f"{RAMET} key list 2>/dev/null || true").splitlines()[1:]):
-        assert time.monotonic() < give_up, on_host(f"tail -n 20 {STATE}.log")
-        time.sleep(0.2)
+    """Waits until the service has started; returns "good", "ending" or "revoked" by key id."""
+    listed: list[str] = []
+
+    def list_keys() -> bool:
+        listed[:] = on_host(f"{RAMET} key list 2>/dev/null || true").splitlines()[1:]
+        return bool(listed)
+
+    until(list_keys, 60, lambda: on_host(f"tail -n 20 {STATE}.log"))
     return {line.split()[0]: line.split()[3] for line in listed}
 
 
 @needs_rig
 @pytest.mark.timeout(600)
-def test_a_revocation_outlives_a_power_cut(client: Client) -> None:
+def test_revocation_survives_a_power_cut(client: Client) -> None:
     on_host(f"rm -rf {STATE} {RUN}; install -d -m 700 -o ramet -g ramet {STATE}")
     first = Key("key create --tier pro --name first")
     on_host(f"setsid {RAMETD} </dev/null >{STATE}.log 2>&1 &")
@@ -96,7 +105,7 @@ def test_a_revocation_outlives_a_power_cut(client: Client) -> None:
     wait_until_ready(client)
     expected = {first.id: "good", new.id: "good", old.id: "revoked", gone.id: "revoked"}
     assert states_of_keys() == expected
-    on_host(f"{RAMET} key revoke {first.id}")  # no service runs there any more
+    on_host(f"{RAMET} key revoke {first.id}")  # now without a running service
     cut_power()
     start_again()
     wait_until_ready(client)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service that can't start says why, in one sentence, and ends with status 1."""
+"""A service that cannot start prints the reason in one sentence and exits with status 1."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ RAMETD = (
     "/usr/lib/ramet/rametd --config=/dev/null --listen_port=7999 --run_dir=/tmp/fault-run"
     " --state_dir=/tmp/fault-state --vm_uid_base=700000 --cgroup=/fault"
 )
-# The running service has the host's network: only one can.
+# Without a network: only one service on a host can have it, and that is the running one.
 ALONE = f"{RAMETD} --network="
 
 
 def refused(flags: str) -> str:
-    """Standard error of a start that must fail with status 1."""
+    """Starts the service, which must fail with status 1; returns its output."""
     out = on_host(f"{ALONE} {flags} 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state")
     assert out.rstrip().endswith("status 1"), out
     return out
@@ -38,17 +38,17 @@ def refused(flags: str) -> str:
         ("--user=nobody-has-this-name", "nobody-has-this-name"),
     ],
 )
-def test_a_wrong_setting_is_named(flags: str, names: str) -> None:
+def test_invalid_setting_is_named(flags: str, names: str) -> None:
     assert names in refused(flags)
 
 
-def test_a_wrong_line_in_the_file_is_named() -> None:
+def test_invalid_line_of_the_config_file_is_named() -> None:
     on_host("printf '# fine\\nram_mib = 512\\nvcpus = many\\n' > /tmp/fault.conf")
     out = on_host("/usr/lib/ramet/rametd --config=/tmp/fault.conf 2>&1; echo status $?")
     assert "/tmp/fault.conf:3" in out and "vcpus" in out and "status 1" in out
 
 
-def test_kvm_not_permitted_is_told() -> None:
+def test_missing_kvm_permission_is_reported() -> None:
     out = on_host(
         "unshare -m sh -c 'mount --bind /dev/null /dev/kvm && "
         f"{ALONE}' 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state"
@@ -56,6 +56,6 @@ def test_kvm_not_permitted_is_told() -> None:
     assert "/dev/kvm" in out and "status 1" in out
 
 
-def test_a_second_one_on_a_host_is_told() -> None:
+def test_second_service_on_a_host_is_refused() -> None:
     out = on_host(f"{RAMETD} 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state")
     assert "another rametd makes networks" in out and "status 1" in out

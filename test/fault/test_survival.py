@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills at random moments under load: whatever was answered is there afterwards, nothing is left.
+"""Kills at random moments under load: acknowledged operations survive, and nothing is left over.
 
-RAMET_FAULT_POINTS=200 for the whole of it, RAMET_FAULT_SEED to draw the same points again."""
+RAMET_FAULT_POINTS sets the number of kills (200 for a full run), RAMET_FAULT_SEED repeats a run.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,9 @@ import httpx
 import pytest
 
 from conftest import SERVICE_PID, on_host
-from leftover import assert_nothing_left, held_beyond_pool, vm_pids
+from leftover import assert_nothing_left, held_beyond_pool
+from processes import WARDEN_PID, kill_service, kill_warden, vm_pids, warden_and_service
 from ramet import Client, Sandbox, SpaceDamaged
-from test_kill import (
-    WARDEN_PID,
-    kill_service,
-    kill_warden,
-    settled,
-)
 from worker import Ledger, Worker
 
 POINTS = int(os.environ.get("RAMET_FAULT_POINTS", "4"))
@@ -32,7 +28,7 @@ WORKERS = int(os.environ.get("RAMET_FAULT_WORKERS", "3"))
 
 
 def kill_one(what: str, rng: random.Random, client: Client) -> str:
-    """The process that was killed; empty: there was none."""
+    """Kills a process; returns its pid, or "" if there was none."""
     if what == "service":
         return kill_service(client)
     if what == "warden":
@@ -45,16 +41,19 @@ def kill_one(what: str, rng: random.Random, client: Client) -> str:
 
 
 def whose_vms(pids: list[str]) -> set[str]:
-    """Sandboxes whose VMs these processes were, and Spaces that they came of."""
+    """Returns the ids of the sandboxes that these processes ran, and of Spaces they resumed.
+
+    This reads the log: the operator's tool shows only sandboxes that exist, and these have died.
+    """
     log = on_host("grep -E 'VM in slot|resumed as sandbox' /var/log/ramet.log || true")
     vms = re.findall(r"sandbox (sbx_\w+): VM in slot \d+, process (\d+)", log)
     ids = {sandbox for sandbox, pid in vms if pid in pids}
-    came = re.findall(r"space (spc_\w+): resumed as sandbox (sbx_\w+)", log)
-    return ids | {space for space, sandbox in came if sandbox in ids}
+    resumes = re.findall(r"space (spc_\w+): resumed as sandbox (sbx_\w+)", log)
+    return ids | {space for space, sandbox in resumes if sandbox in ids}
 
 
 @pytest.mark.timeout(600 + 60 * POINTS)
-def test_nothing_that_was_answered_is_lost(client: Client, http: httpx.Client) -> None:
+def test_acknowledged_operations_survive_kills(client: Client, http: httpx.Client) -> None:
     print(f"seed {SEED}, {POINTS} points, {WORKERS} workers")
     rng = random.Random(SEED)
     before = held_beyond_pool(http)
@@ -66,7 +65,7 @@ def test_nothing_that_was_answered_is_lost(client: Client, http: httpx.Client) -
     killed: list[str] = []
     while sum(kills.values()) < POINTS and not any(w.failed for w in workers):
         done = sum(ledger.done.values())
-        until = done + rng.randrange(1, 6)  # by what was done, not by the clock
+        until = done + rng.randrange(1, 6)  # counted in operations, not in seconds
         give_up = time.monotonic() + 120
         while sum(ledger.done.values()) < until and time.monotonic() < give_up:
             time.sleep(rng.random() * 0.2)
@@ -84,11 +83,11 @@ def test_nothing_that_was_answered_is_lost(client: Client, http: httpx.Client) -
     victims = whose_vms(killed)
     for worker in workers:
         for vms in worker.lost:
-            assert victims & set(vms), f"a VM of {vms} died that nobody killed"
+            assert victims & set(vms), f"a VM of {vms} died, but the test did not kill it"
     assert_nothing_left(before, http)
 
 
-def test_a_stream_goes_on_where_it_was(client: Client) -> None:
+def test_stream_resumes_at_its_sequence_number(client: Client) -> None:
     code = (
         "import os, time\nfor i in range(40):\n    print(i, flush=True)\n"
         "    while i % 10 == 9 and not os.path.exists(f'/tmp/go{i}'):\n        time.sleep(0.05)"
@@ -113,14 +112,14 @@ def test_a_stream_goes_on_where_it_was(client: Client) -> None:
         assert [e.seq for e in sbx.replay()] == [e.seq for e in got]
 
 
-def test_a_killed_warden_comes_back_and_takes_over(client: Client) -> None:
+def test_killed_warden_is_replaced_and_takes_over(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
         vms = vm_pids()
         kill_warden(client)
         assert sbx.run_code("print(x)").stdout == "kept\n"
         assert vms & vm_pids()
-        # It removes jails of VMs that it has not started itself.
+        # The new warden removes jails of VMs that the old one started.
         with sbx.fork(1)[0] as child:
             assert child.run_code("print(x)").stdout == "kept\n"
 
@@ -128,19 +127,19 @@ def test_a_killed_warden_comes_back_and_takes_over(client: Client) -> None:
 def test_an_upgrade_keeps_sandboxes(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
-        warden, _ = settled(client)
+        warden, _ = warden_and_service(client)
         first = on_host("cat /run/ramet/dev.pid").strip()
         on_host("cp /usr/lib/ramet/rametd /usr/lib/ramet/rametd.new")
         on_host("mv /usr/lib/ramet/rametd.new /usr/lib/ramet/rametd")
         on_host(f"kill -HUP {first}")
-        while settled(client)[0] == warden:
+        while warden_and_service(client)[0] == warden:
             pass
         assert on_host(f"readlink /proc/{first}/exe").strip() == "/usr/lib/ramet/rametd"
         assert sbx.run_code("print(x)").stdout == "kept\n"
 
 
 @pytest.mark.parametrize("who", ["supervisor", "warden", "service", "vm"])
-def test_the_kernel_ends_vms_first(client: Client, who: str) -> None:
+def test_oom_killer_prefers_vms(client: Client, who: str) -> None:
     with Sandbox(client=client):
         pids = {
             "supervisor": "cat /run/ramet/dev.pid",
@@ -152,10 +151,10 @@ def test_the_kernel_ends_vms_first(client: Client, who: str) -> None:
         assert (score > 0) == (who == "vm") and score != 0
 
 
-def test_a_space_that_rots_is_told_and_never_run(client: Client) -> None:
+def test_damaged_space_is_reported_and_never_resumed(client: Client) -> None:
     space = Sandbox(client=client).freeze()
     folder = f"/var/lib/ramet/spaces/{space.id}"
-    # The largest file that is not shared with the template.
+    # Overwrites 16 bytes of the largest file that is not shared with the template.
     on_host(
         f"f=$(find {folder} -type f -links 1 ! -name manifest -printf '%s %p\\n' | sort -n | tail -1"
         " | cut -d' ' -f2-) && head -c 16 /dev/urandom |"

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A webhook, from the running service to its receiver: rametd starts ramet-notify, which reads the
-audit log that the service writes, and sends a line of it. With a service of its own, since the
-receiver is a setting; it needs no VM for this."""
+"""A webhook, from the running service to its receiver.
+
+rametd starts ramet-notify, which reads the service's audit log and sends a line of it. The test
+starts a second service, since the receiver is a setting; it needs no VM.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ SETTINGS = [
     "--pool_blank_vms=0",
 ]
 
-# Runs where the VMs run: a receiver, the service, and a key that is made. Prints what the receiver
-# got first, and the figures of the service then.
+# Runs on the host of the VMs: starts a receiver and the service, creates a key, and prints the
+# first delivery once the service's metrics count it.
 PROGRAM = f"""
 import json, os, queue, shutil, subprocess, sys, threading, time, urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -45,13 +47,13 @@ class Receiver(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
-def key():
+def create_key():
     made = subprocess.run(
         ["/usr/bin/ramet", *settings, "key", "create", "--tier", "operator", "--name", "test"],
         capture_output=True)
     return made.stdout.decode().split()[0]
 
-def lives():
+def is_live():
     if rametd.poll() is not None or time.monotonic() > give_up:
         raise RuntimeError("rametd or ramet-notify did not start")
     try:
@@ -59,10 +61,10 @@ def lives():
     except OSError:
         return False
 
-def figures(key):
-    ask = urllib.request.Request("http://127.0.0.1:7998/metrics")
-    ask.add_header("authorization", "Bearer " + key)
-    return urllib.request.urlopen(ask, timeout=30).read().decode()
+def metrics(key):
+    request = urllib.request.Request("http://127.0.0.1:7998/metrics")
+    request.add_header("authorization", "Bearer " + key)
+    return urllib.request.urlopen(request, timeout=30).read().decode()
 
 server = HTTPServer(("127.0.0.1", 0), Receiver)
 threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -76,12 +78,12 @@ log = open({HERE!r} + "/log", "w+b")
 rametd = subprocess.Popen(["/usr/lib/ramet/rametd", *settings], stdout=log, stderr=log)
 try:
     give_up = time.monotonic() + 90
-    # What the log has before ramet-notify began is not sent; the cursor says where it began.
-    while not (lives() and os.path.exists({HERE!r} + "/state/notify/cursor")):
+    # ramet-notify sends only lines from after its start; once its cursor exists, it has started.
+    while not (is_live() and os.path.exists({HERE!r} + "/state/notify/cursor")):
         time.sleep(0.05)
-    made = key()
+    key = create_key()
     first = got.get(timeout=60)
-    while "ramet_webhooks_delivered_total 1" not in figures(made):
+    while "ramet_webhooks_delivered_total 1" not in metrics(key):
         time.sleep(0.05)
     print(json.dumps(first))
 except Exception as failed:
@@ -96,7 +98,7 @@ finally:
 """
 
 
-def test_a_webhook_is_delivered_by_the_running_service() -> None:
+def test_webhook_is_delivered_by_the_running_service() -> None:
     on_host("mkdir -p /sys/fs/cgroup/fault-webhook")
     first = json.loads(on_host(f"timeout 240 python3 -c {shlex.quote(PROGRAM)}"))
     body, headers = first["body"], first["headers"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client under whose hands things are killed: what it was promised, and whether that holds."""
+"""A client that works while processes are killed, and checks that acknowledged operations hold."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Callable, Sequence, TypeVar
 
 import ramet
 from conftest import HOST
+from processes import wait_until_ready
 from ramet import Client, Sandbox
-from test_kill import wait_until_ready
 
 T = TypeVar("T")
 
@@ -21,11 +21,11 @@ UNANSWERED = (ramet.ConnectionFailed, ramet.Unavailable, ramet.ServerError)
 
 
 class Gone(Exception):
-    """The VM was killed: its state is lost, as was told."""
+    """The service reported that the VM has died: the state of the sandbox is lost."""
 
 
 class Ledger:
-    """What was answered, over all workers."""
+    """Counts the acknowledged operations of all workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class Ledger:
 
 
 class Worker:
-    """One client with one sandbox, or its Space, at a time, and what it has been promised of it."""
+    """A client that has one sandbox, or its Space, at a time, and the state it must find there."""
 
     KINDS = ("exec", "exec", "file", "upload", "fork", "freeze")
 
@@ -51,22 +51,25 @@ class Worker:
         self.over = over
         self.client = Client(HOST)
         self.sbx: Sandbox | None = None
-        self.vm_of: list[str] = []  # sandboxes whose VM it has, or may have
-        self.space = ""  # what it is when it is no sandbox
-        self.resuming = False  # a resume of it was asked for and not answered
-        self.lost: list[list[str]] = []  # who was told that a VM died: each as in vm_of
+        self.vm_of: list[str] = []  # ids of the sandboxes (or Space) whose VM this may be
+        self.space = ""  # id of the Space while the sandbox is frozen
+        self.resuming = False  # a resume of `space` was requested and not answered
+        self.lost: list[list[str]] = []  # one copy of vm_of for each VM that was reported dead
         self.numbers: set[int] = set()
         self.files: dict[str, bytes] = {}
         self.next = 0
         self.failed: BaseException | None = None
-        self.doing = ""  # what it waits for
-        self.power_is_cut = False  # a sandbox, and that there was one, may be gone with that
-        self.resumed: list[str] = []  # Spaces that were answered to be sandboxes again
+        self.doing = ""  # the operation in flight
+        self.power_is_cut = False  # a power cut may erase a sandbox and all record of it
+        self.resumed: list[str] = []  # ids of Spaces whose resume was acknowledged
 
-    # --- one step, and what comes of it
+    # --- one operation, and its outcome
 
     def ask(self, what: str, fn: Callable[[], T]) -> T | None:
-        """None: nobody knows whether it was done. Only VMs that are killed are gone."""
+        """Tries an operation once; returns None if its outcome is unknown.
+
+        Raises Gone if the VM was killed.
+        """
         self.doing = what
         try:
             answer = fn()
@@ -81,7 +84,7 @@ class Worker:
         return answer
 
     def surely(self, fn: Callable[[], T]) -> T:
-        """For what can be asked any number of times."""
+        """Retries an idempotent operation until it is answered."""
         while True:
             try:
                 return fn()
@@ -101,11 +104,11 @@ class Worker:
         return self.sbx
 
     def drop_unknown(self) -> None:
-        """Sandboxes that were made for this worker, which was not told of them."""
+        """Deletes sandboxes that were created for this worker by requests without an answer."""
         for info in self.surely(self.client.list_sandboxes):
             if info.raw["metadata"] == self.mine and info.id not in self.vm_of:
                 self.surely(lambda: self.client.delete_sandbox(info.id))
-                self.ledger.add("made and not told of")
+                self.ledger.add("created without an answer")
 
     def create(self) -> None:
         sbx = self.ask("create", lambda: Sandbox(client=self.client, metadata=self.mine))
@@ -114,7 +117,7 @@ class Worker:
             return
         self.sbx, self.vm_of = sbx, [sbx.id]
         self.numbers, self.files = set(), {}
-        # A set made twice is made anew: only the first call may make it.
+        # The call may run twice: the second run must not replace the set by an empty one.
         self.surely(lambda: self.run(sbx, "done = globals().get('done', set())"))
 
     def run(self, sbx: Sandbox, code: str) -> str:
@@ -187,7 +190,7 @@ class Worker:
     def freeze(self) -> None:
         sbx = self.box()
         self.space = self.ask("freeze", lambda: sbx.freeze().id) or ""
-        while not self.space:  # nobody knows: it is a sandbox or a Space, never neither
+        while not self.space:  # outcome unknown: it is a sandbox or a Space, never neither
             try:
                 if self.surely(sbx.info).state != "freezing":
                     return
@@ -203,24 +206,24 @@ class Worker:
                 self.resumed.append(self.space)
             self.resuming = True
         except ramet.Conflict:
-            assert self.resuming, f"{self.space}: busy, and nobody resumes it"
+            assert self.resuming, f"{self.space}: busy although no resume was requested"
             return
         except ramet.NotFound:
-            assert self.resuming, f"{self.space}: answered and lost"
-            sbx = self.came_of_space()
+            assert self.resuming, f"{self.space}: its freeze was acknowledged, but it is lost"
+            sbx = self.resumed_sandbox()
         if sbx:
             self.sbx, self.vm_of, self.space = sbx, [sbx.id], ""
             self.check_in(sbx, self.numbers, self.files)
 
-    def came_of_space(self) -> Sandbox:
-        """What a resume that was not answered has made."""
-        self.vm_of = [self.space]  # the service's log tells who that became
+    def resumed_sandbox(self) -> Sandbox:
+        """Returns the sandbox that a resume without an answer has created."""
+        self.vm_of = [self.space]  # the service's log says which sandbox it became
         for info in self.surely(self.client.list_sandboxes):
             if info.raw["metadata"] == self.mine:
                 return self.surely(lambda: Sandbox.connect(info.id, client=self.client))
         raise Gone
 
-    # --- what was promised
+    # --- checks
 
     def state(self, sbx: Sandbox) -> set[int]:
         said = self.surely(lambda: self.run(sbx, "print(sorted(done))"))
@@ -228,7 +231,7 @@ class Worker:
 
     def check_in(self, sbx: Sandbox, numbers: set[int], files: dict[str, bytes]) -> None:
         lost = numbers - self.state(sbx)
-        assert not lost, f"{sbx.id}: answered and lost: {sorted(lost)}"
+        assert not lost, f"{sbx.id}: calls were acknowledged, but are lost: {sorted(lost)}"
         for path in self.rng.sample(sorted(files), min(3, len(files))):
             assert self.surely(lambda: sbx.download(path)) == files[path], f"{sbx.id}: {path}"
 
@@ -242,15 +245,15 @@ class Worker:
             self.sbx.close()
             self.sbx = None
         again = set(self.resumed) & {one.id for one in self.client.list_spaces()}
-        assert not again, f"resumed, and there again: {again}"
+        assert not again, f"these Spaces were resumed, but still exist: {again}"
 
     def ended(self) -> None:
-        """Its VM was killed."""
+        """Records that the VM was killed."""
         self.ledger.add("sandbox's VM killed")
         self.lost.append(self.vm_of)
         self.sbx, self.space = None, ""
 
-    # --- its thread
+    # --- the worker's thread
 
     def start(self) -> None:
         self.thread = threading.Thread(target=self._run)
@@ -262,7 +265,7 @@ class Worker:
             raise self.failed
 
     def finish(self) -> None:
-        """Nothing is killed any more: all that was promised is looked at, and ended."""
+        """Checks and deletes everything. Call it once nothing is killed any more."""
         try:
             self.check_all()
         except Gone:
@@ -287,5 +290,5 @@ class Worker:
                     self._step()
                 except Gone:
                     self.ended()
-        except BaseException as bad:  # told by the test's own thread
+        except BaseException as bad:  # join() raises it in the test's thread
             self.failed = bad

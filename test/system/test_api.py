@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire contract against the real service: life of a sandbox, and wrong input in every way."""
+"""The HTTP contract against the real service: lifecycle of a sandbox, and invalid input."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 import ramet
-from conftest import HOST
+from conftest import HOST, metrics
 from ramet import Client, Sandbox
 
 NOBODY = "sbx_" + "0" * 32
 
 
-def test_a_sandbox_lives_from_create_to_delete(http: httpx.Client) -> None:
+def test_sandbox_exists_from_create_to_delete(http: httpx.Client) -> None:
     created = http.post("/v1/sandboxes", json={"metadata": {"run": 7}})
     assert created.status_code in (200, 201)
     sandbox_id = created.json()["id"]
@@ -36,7 +36,7 @@ def test_a_sandbox_lives_from_create_to_delete(http: httpx.Client) -> None:
     assert sandbox_id not in [s["id"] for s in http.get("/v1/sandboxes").json()]
 
 
-def connect_at_once(clients: int) -> list[socket.socket]:
+def connect_simultaneously(clients: int) -> list[socket.socket]:
     address = urlsplit(HOST)
     sockets = [socket.socket() for _ in range(clients)]
     for one in sockets:
@@ -45,7 +45,7 @@ def connect_at_once(clients: int) -> list[socket.socket]:
     return sockets
 
 
-def ask_livez(one: socket.socket) -> bytes:
+def get_livez(one: socket.socket) -> bytes:
     with one:
         one.settimeout(60)
         host = urlsplit(HOST).netloc
@@ -56,13 +56,13 @@ def ask_livez(one: socket.socket) -> bytes:
         return answer
 
 
-def test_a_crowd_that_connects_at_once_is_answered() -> None:
+def test_simultaneous_connections_are_all_answered() -> None:
     for _ in range(3):
-        answers = [ask_livez(one) for one in connect_at_once(100)]
+        answers = [get_livez(one) for one in connect_simultaneously(100)]
         assert [a.split()[1] for a in answers] == [b"200"] * 100
 
 
-def test_a_size_is_exactly_what_was_asked_for(client: Client) -> None:
+def test_sandbox_has_the_requested_size(client: Client) -> None:
     with Sandbox(client=client, vcpus=1, ram_mib=250, rootfs_gb=5) as sbx:
         seen = sbx.run_code("nproc; awk '/MemTotal/ {print $2}' /proc/meminfo", "bash").stdout
         nproc, kib = map(int, seen.split())
@@ -72,7 +72,7 @@ def test_a_size_is_exactly_what_was_asked_for(client: Client) -> None:
         assert (info["ram_mib"], info["vcpus"], info["rootfs_gb"]) == (256, 1, 5)
 
 
-def test_numbers_above_a_limit_are_cut(client: Client) -> None:
+def test_values_above_a_limit_are_clamped(client: Client) -> None:
     with Sandbox(client=client, ram_mib=999999, rootfs_gb=99999, timeout_seconds=99999999) as sbx:
         assert sbx.run_code("print(1)").stdout == "1\n"
         info = sbx.info().raw
@@ -100,7 +100,7 @@ def test_numbers_above_a_limit_are_cut(client: Client) -> None:
         (b"{}" + b"x", 400, "JSON"),
     ],
 )
-def test_wrong_create_is_told_what_is_wrong(
+def test_invalid_create_names_the_field(
     http: httpx.Client, body: bytes, status: int, names: str
 ) -> None:
     answer = http.post("/v1/sandboxes", content=body)
@@ -121,7 +121,7 @@ def test_wrong_create_is_told_what_is_wrong(
         ({"code": "1", "env": []}, "env"),
     ],
 )
-def test_wrong_exec_is_told_what_is_wrong(
+def test_invalid_exec_names_the_field(
     shared: Sandbox, http: httpx.Client, body: dict[str, Any], names: str
 ) -> None:
     answer = http.post(f"/v1/sandboxes/{shared.id}/exec", json=body)
@@ -130,14 +130,14 @@ def test_wrong_exec_is_told_what_is_wrong(
 
 
 @pytest.mark.parametrize("sandbox_id", [NOBODY, "sbx_", "sbx_XYZ", "..", "sbx_" + "0" * 31 + "/"])
-def test_an_unknown_sandbox_is_404(http: httpx.Client, sandbox_id: str) -> None:
+def test_unknown_sandbox_is_404(http: httpx.Client, sandbox_id: str) -> None:
     for method, tail in [("GET", ""), ("DELETE", ""), ("POST", "/exec"), ("GET", "/replay")]:
         answer = http.request(method, f"/v1/sandboxes/{sandbox_id}{tail}", json={"code": "1"})
         assert answer.status_code in (404, 405), f"{method} {tail}: {answer.text}"
         assert answer.json()["error"]
 
 
-def test_a_wrong_method_names_the_right_ones(http: httpx.Client) -> None:
+def test_wrong_method_lists_allowed_methods(http: httpx.Client) -> None:
     answer = http.put("/v1/sandboxes", content=b"{}")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].replace(" ", "").split(",")) >= {"GET", "POST"}
@@ -152,17 +152,17 @@ def test_healthz_and_openapi(http: httpx.Client) -> None:
 
 
 @pytest.mark.alone
-def test_metrics_count_what_happened(http: httpx.Client, client: Client) -> None:
+def test_metrics_count_creates(http: httpx.Client, client: Client) -> None:
     def creates() -> float:
-        lines = http.get("/metrics").text.splitlines()
-        return sum(float(x.split()[-1]) for x in lines if x.startswith("ramet_creates_total"))
+        now = metrics(http)
+        return sum(now[series] for series in now if series.startswith("ramet_creates_total"))
 
     before = creates()
     Sandbox(client=client).close()
     assert creates() == before + 1
 
 
-def test_http2_prior_knowledge() -> None:
+def test_http2_works_with_prior_knowledge() -> None:
     with httpx.Client(base_url=HOST, http1=False, http2=True, timeout=120, trust_env=False) as h2:
         answer = h2.get("/v1/healthz")
         assert answer.http_version == "HTTP/2"
@@ -172,7 +172,7 @@ def test_http2_prior_knowledge() -> None:
         assert h2.delete(f"/v1/sandboxes/{sandbox_id}").status_code == 204
 
 
-def test_the_lifetime_ends_a_sandbox(client: Client) -> None:
+def test_sandbox_expires_after_its_lifetime(client: Client) -> None:
     sbx = Sandbox(client=client, timeout_seconds=1)
     with pytest.raises(ramet.Expired):
         while True:
@@ -181,7 +181,7 @@ def test_the_lifetime_ends_a_sandbox(client: Client) -> None:
 
 
 @pytest.mark.alone
-def test_an_idle_sandbox_ends_and_a_busy_one_does_not(client: Client) -> None:
+def test_idle_sandbox_expires_and_busy_one_does_not(client: Client) -> None:
     sbx = Sandbox(client=client, idle_timeout_seconds=2)
     busy = sbx.run_code("import time\ntime.sleep(3)\nprint('done')")
     assert busy.stdout == "done\n"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox is a whole Linux machine: mounts, namespaces, control groups, firewalls, containers.
+"""A sandbox is a complete Linux machine: mounts, namespaces, cgroups, firewalls, containers.
 
-The default template serves the first half, the template `containers` (Podman) the second.
+Tests of containers use the template `containers` (Podman), the others the default template.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROGRAMS = Path(__file__).with_name("box")
 
 
 def program(sbx: Sandbox, name: str) -> str:
-    """Output of one of the Python programs in box/, in a process of its own."""
+    """Runs one of the Python programs in box/ as a separate process; returns its output."""
     sbx.files.upload(PROGRAMS / name, f"/tmp/{name}")
     return bash(sbx, f"python3 /tmp/{name}")
 
@@ -36,7 +36,7 @@ print(os.getxattr("/tmp/t", "trusted.box").decode(), os.statvfs("/tmp/t").f_bloc
     assert bash(shared, script) == "yes 8192\n"
 
 
-def test_overlay_leaves_the_lower_layer_alone(shared: Sandbox) -> None:
+def test_overlayfs_leaves_the_lower_layer_unchanged(shared: Sandbox) -> None:
     script = """
         mkdir -p /tmp/o/{lower,upper,work,all} && cd /tmp/o && echo old >lower/file
         mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work o all
@@ -45,7 +45,7 @@ def test_overlay_leaves_the_lower_layer_alone(shared: Sandbox) -> None:
     assert bash(shared, script) == "new\nold\nnew\n"
 
 
-def test_a_loop_device_carries_a_file_system_that_grows(shared: Sandbox) -> None:
+def test_file_system_on_a_loop_device_grows(shared: Sandbox) -> None:
     script = """
         cd /tmp && truncate -s 16M disk && mkfs.ext4 -q disk && mkdir -p disk.d
         mount -o loop disk disk.d && device=$(findmnt -no SOURCE disk.d)
@@ -58,14 +58,14 @@ def test_a_loop_device_carries_a_file_system_that_grows(shared: Sandbox) -> None
     assert bash(shared, script) == "kept\ngrown\n"
 
 
-def test_a_user_file_system_is_served(shared: Sandbox) -> None:
+def test_fuse_file_system_is_served(shared: Sandbox) -> None:
     assert program(shared, "fuse.py") == "['hello'] served from user space\n"
 
 
 # --- processes -----------------------------------------------------------------------------------
 
 
-def test_namespaces_of_every_kind(shared: Sandbox) -> None:
+def test_namespaces_of_every_kind_work(shared: Sandbox) -> None:
     script = """
         unshare --mount --uts --ipc --net --pid --cgroup --time --fork --mount-proc bash -c '
             hostname inner; echo $(hostname) $$ $(ip -br link | cut -d" " -f1)'
@@ -73,7 +73,7 @@ def test_namespaces_of_every_kind(shared: Sandbox) -> None:
     assert bash(shared, script) == "inner 1 lo\n"
 
 
-def test_a_user_without_rights_is_root_in_a_namespace_of_its_own(shared: Sandbox) -> None:
+def test_unprivileged_user_becomes_root_in_a_user_namespace(shared: Sandbox) -> None:
     script = """
         setpriv --reuid 65534 --regid 65534 --clear-groups \
             unshare --user --map-root-user --net sh -c 'id -u; ip link add v0 type veth && echo made'"""
@@ -95,25 +95,25 @@ def test_nested_control_groups_limit_memory_processes_and_time(shared: Sandbox) 
     assert bash(shared, script) == "memory 137\nBlockingIOError\nthrottled\n"
 
 
-def test_a_seccomp_filter_is_obeyed(shared: Sandbox) -> None:
+def test_seccomp_filter_is_enforced(shared: Sandbox) -> None:
     assert program(shared, "seccomp.py") == "mkdir: Operation not permitted\n"
 
 
-def test_io_uring_completes_what_was_submitted(shared: Sandbox) -> None:
+def test_io_uring_completes_a_request(shared: Sandbox) -> None:
     assert program(shared, "uring.py") == "completed 1234 with 0\n"
 
 
-def test_device_rules_of_a_control_group_are_bpf(shared: Sandbox) -> None:
+def test_bpf_program_denies_devices_to_a_control_group(shared: Sandbox) -> None:
     assert program(shared, "device_bpf.py") == "before: opened\nafter: Operation not permitted\n"
 
 
-def test_keys_queues_and_tunnels(shared: Sandbox) -> None:
+def test_keyrings_message_queues_and_tunnels_work(shared: Sandbox) -> None:
     assert program(shared, "calls.py") == "key kept\nqueue message\ntunnel tun7\n"
 
 
 # --- networks ------------------------------------------------------------------------------------
 
-# Two namespaces on a bridge, and one that is reached through the sandbox itself, behind NAT.
+# Two network namespaces on a bridge, and one behind NAT that they reach through the sandbox.
 NETWORKS = """
     sysctl -qw net.ipv4.ip_forward=1
     ip link add br7 type bridge && ip addr add 10.77.0.1/24 dev br7 && ip link set br7 up
@@ -163,10 +163,10 @@ IPTABLES = """
 
 
 @pytest.mark.parametrize("rules", [NFT, IPTABLES], ids=["nftables", "iptables"])
-def test_a_bridge_with_address_translation(sbx: Sandbox, rules: str) -> None:
+def test_bridge_with_nat_works_before_and_after_fork(sbx: Sandbox, rules: str) -> None:
     bash(sbx, NETWORKS + rules)
     answers = "ask in2 10.77.0.11 80; ask in2 10.78.0.2 80; ask out 10.78.0.1 8080"
-    expected = "10.77.0.12\n10.78.0.1\n10.78.0.2\n"  # bridged, masqueraded, let in
+    expected = "10.77.0.12\n10.78.0.1\n10.78.0.2\n"  # bridged, masqueraded, DNAT
     assert bash(sbx, ASK + answers) == expected
     (child,) = sbx.fork()
     with child:
@@ -174,10 +174,10 @@ def test_a_bridge_with_address_translation(sbx: Sandbox, rules: str) -> None:
     assert bash(sbx, ASK + answers) == expected
 
 
-# --- what people install with --------------------------------------------------------------------
+# --- package managers ----------------------------------------------------------------------------
 
 
-def test_python_packages_go_into_the_machine_and_into_environments(sbx: Sandbox) -> None:
+def test_pip_installs_globally_and_into_a_venv(sbx: Sandbox) -> None:
     script = """
         mkdir -p /tmp/p/greet && cd /tmp/p
         echo 'def hello(): return "hello"' >greet/__init__.py
@@ -202,7 +202,7 @@ def build_wheel(to, config_settings=None, metadata_directory=None):
     assert second.startswith("hello /tmp/env/lib/python3.")
 
 
-def test_packages_of_the_distribution_are_installed_and_removed(sbx: Sandbox) -> None:
+def test_apt_installs_and_removes_packages(sbx: Sandbox) -> None:
     script = """
         mkdir -p /tmp/d/{DEBIAN,usr/bin} && cd /tmp
         printf '#!/bin/sh\\necho packaged\\n' >d/usr/bin/box-hello && chmod 755 d/usr/bin/box-hello
@@ -217,7 +217,7 @@ def test_packages_of_the_distribution_are_installed_and_removed(sbx: Sandbox) ->
     assert int(sources) > 0
 
 
-def test_git_and_curl(sbx: Sandbox) -> None:
+def test_git_and_curl_work(sbx: Sandbox) -> None:
     script = """
         git init -q --bare /tmp/origin.git && git clone -q /tmp/origin.git /tmp/work 2>/dev/null && cd /tmp/work
         git config user.name box && git config user.email box@example.com
@@ -232,7 +232,7 @@ def test_git_and_curl(sbx: Sandbox) -> None:
 
 @pytest.fixture(scope="module")
 def podman(client: Client) -> Iterator[Sandbox]:
-    """A sandbox with Podman and an image made from a file of its own."""
+    """A sandbox with Podman and an image that was built in it from local files."""
     dev = Path(__file__).resolve().parents[2] / "dev"
     subprocess.run([dev, "template", "containers"], check=True)
     with Sandbox(template="containers", client=client) as sandbox:
@@ -252,11 +252,11 @@ CMD ["cat", "/etc-built"]
         yield sandbox
 
 
-def test_a_container_is_built_and_run_from_local_files(podman: Sandbox) -> None:
+def test_container_is_built_and_run_from_local_files(podman: Sandbox) -> None:
     assert bash(podman, "podman run --rm box") == "built\n"
 
 
-def test_a_container_has_limits_and_a_volume(podman: Sandbox) -> None:
+def test_container_has_limits_and_a_volume(podman: Sandbox) -> None:
     script = """
         mkdir -p /root/data
         podman run --rm --memory 64m --pids-limit 20 --cpus 0.5 -v /root/data:/data box sh -c '
@@ -265,7 +265,7 @@ def test_a_container_has_limits_and_a_volume(podman: Sandbox) -> None:
     assert bash(podman, script) == "67108864\n20\n1\n"
 
 
-def test_a_container_has_a_network_and_a_published_port(podman: Sandbox) -> None:
+def test_container_has_a_network_and_a_published_port(podman: Sandbox) -> None:
     script = """
         podman run -d --name web -p 8099:80 box sh -c 'mkdir /w && echo served >/w/index.html && httpd -f -p 80 -h /w' >/dev/null
         for _ in $(seq 100); do curl -fsS http://127.0.0.1:8099/ 2>/dev/null && break; sleep 0.2; done"""

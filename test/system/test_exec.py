@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user relies on when running code, in real guests."""
+"""Calls in real guests: output, state, interrupts, time limits, environment."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import ramet
 from ramet import Client, Event, Sandbox
 
 
-def test_text_is_exact(shared: Sandbox) -> None:
+def test_output_text_is_exact(shared: Sandbox) -> None:
     assert shared.run_code("print('still alive')").stdout == "still alive\n"
     assert shared.run_code("print('no newline', end='')").stdout == "no newline"
     assert shared.run_code("print('a\\r\\n\\u2028b')").stdout == "a\r\n\u2028b\n"
 
 
-def test_state_is_kept_from_call_to_call(sbx: Sandbox) -> None:
+def test_state_persists_between_calls(sbx: Sandbox) -> None:
     sbx.run_code("import collections\nx = 41\nf = open('/tmp/kept', 'w+')\nf.write('open')")
     result = sbx.run_code("x += 1\nf.seek(0)\nprint(x, f.read(), collections.Counter('aab')['a'])")
     assert result == ramet.ExecResult("42 open 2\n", "", 0)
 
 
-def test_it_is_a_linux_machine_of_its_own(shared: Sandbox) -> None:
+def test_sandbox_is_a_separate_linux_machine(shared: Sandbox) -> None:
     result = shared.run_code("uname -s; id -u; test -w /etc/hostname && echo writable", "bash")
     assert result.stdout == "Linux\n0\nwritable\n"
 
 
-def test_an_exception_is_an_answer_and_shows_the_source(sbx: Sandbox) -> None:
+def test_exception_is_returned_with_its_source_line(sbx: Sandbox) -> None:
     result = sbx.run_code("kept = 1\ndef broken():\n    return 1 / 0\nbroken()")
     assert result.exit_code == 1
     assert result.stderr.startswith("Traceback (most recent call last):\n")
@@ -55,19 +55,19 @@ def test_system_exit_ends_the_call_only(
     assert shared.run_code(code) == ramet.ExecResult("", stderr, exit_code)
 
 
-def test_a_syntax_error_is_an_answer(shared: Sandbox) -> None:
+def test_syntax_error_is_returned(shared: Sandbox) -> None:
     result = shared.run_code("def (:")
     assert result.exit_code == 1
     assert "SyntaxError" in result.stderr
 
 
-def test_indented_code_runs_and_its_line_numbers_hold(shared: Sandbox) -> None:
+def test_indented_code_runs_with_correct_line_numbers(shared: Sandbox) -> None:
     result = shared.run_code("    a = 1\n    b = 0\n    a / b\n")
     assert "line 3" in result.stderr
     assert shared.run_code("    if True:\n        print('in')\n").stdout == "in\n"
 
 
-def test_bash_runs_where_python_is(sbx: Sandbox) -> None:
+def test_bash_shares_folder_and_environment_of_python(sbx: Sandbox) -> None:
     sbx.run_code("import os\nos.chdir('/usr')\nos.environ['COLOUR'] = 'green'")
     assert sbx.run_code("pwd; echo $COLOUR; exit 3", "bash") == ramet.ExecResult(
         "/usr\ngreen\n", "", 3
@@ -75,7 +75,7 @@ def test_bash_runs_where_python_is(sbx: Sandbox) -> None:
     assert sbx.run_code("kill -9 $$", "bash").exit_code == 137
 
 
-def test_output_of_children_comes_in_order(sbx: Sandbox) -> None:
+def test_output_of_child_processes_arrives_in_order(sbx: Sandbox) -> None:
     code = (
         "import subprocess, sys\n"
         "for i in range(5):\n"
@@ -93,7 +93,7 @@ def test_stdin_is_empty(shared: Sandbox) -> None:
     assert shared.run_code("cat; echo end", "bash").stdout == "end\n"
 
 
-def test_bytes_that_are_not_text_arrive_as_they_are(shared: Sandbox) -> None:
+def test_output_that_is_not_utf8_arrives_unchanged(shared: Sandbox) -> None:
     raw = b"".join(
         event.raw
         for event in shared.run_code_stream(
@@ -104,7 +104,7 @@ def test_bytes_that_are_not_text_arrive_as_they_are(shared: Sandbox) -> None:
     assert raw == bytes(range(256))
 
 
-def test_a_dead_interpreter_is_replaced(sbx: Sandbox) -> None:
+def test_dead_interpreter_is_replaced(sbx: Sandbox) -> None:
     sbx.run_code("lost = 1")
     died = sbx.run_code("import os\nos._exit(9)")
     assert died.exit_code == 9
@@ -131,7 +131,8 @@ def test_interrupt_without_a_call_does_nothing(sbx: Sandbox) -> None:
     assert sbx.run_code("print(1)").stdout == "1\n"
 
 
-# Raises where a late SIGINT does: behind the last line, when the driver has just blocked signals.
+# Raises KeyboardInterrupt where a late SIGINT does: after the last line, when the driver has just
+# blocked signals.
 LATE = """
 import signal, sys
 def late(frame, event, function):
@@ -142,7 +143,7 @@ sys.setprofile(late)
 """
 
 
-def test_an_interrupt_at_the_very_end_leaves_no_signal_blocked(sbx: Sandbox) -> None:
+def test_interrupt_at_the_end_of_a_call_leaves_no_signal_blocked(sbx: Sandbox) -> None:
     mask = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
     before = sbx.run_code(mask).stdout
     assert sbx.run_code(LATE).exit_code == 130
@@ -150,21 +151,21 @@ def test_an_interrupt_at_the_very_end_leaves_no_signal_blocked(sbx: Sandbox) -> 
 
 
 def test_output_streams_while_the_call_runs(sbx: Sandbox) -> None:
-    """The call would never end by itself: its first line can only have come while it ran."""
+    """The call never ends by itself, so its first line must have arrived while it ran."""
     stream = sbx.run_code_stream("print('first')\nimport threading\nthreading.Event().wait()")
     assert next(stream).data == "first\n"
     sbx.interrupt()
     assert list(stream)[-1].code == 130
 
 
-def test_ten_megabytes_of_code(sbx: Sandbox) -> None:
+def test_ten_megabytes_of_code_run(sbx: Sandbox) -> None:
     filler = "#" + "x" * (10 << 20)
     assert sbx.run_code(f"{filler}\nprint('ran')").stdout == "ran\n"
     assert sbx.run_code(f"{filler}\necho ran", "bash").stdout == "ran\n"
 
 
-def test_a_lot_of_output_is_whole(sbx: Sandbox) -> None:
-    """20 MiB here; the 100 MB case runs natively in the guest's own tests."""
+def test_large_output_is_complete(sbx: Sandbox) -> None:
+    """Prints 20 MiB; the tests of the agent in test/guest cover 100 MB."""
     size = 20 << 20
     code = (
         "import hashlib, sys\n"
@@ -172,16 +173,16 @@ def test_a_lot_of_output_is_whole(sbx: Sandbox) -> None:
         "sys.stdout.buffer.write(data)\n"
         "print(hashlib.sha256(data).hexdigest(), file=sys.stderr)"
     )
-    got, told = hashlib.sha256(), ""
+    got, digest = hashlib.sha256(), ""
     count = 0
     for event in sbx.run_code_stream(code):
         if event.type == "stdout":
             got.update(event.raw)
             count += len(event.raw)
         elif event.type == "stderr":
-            told += str(event.data)
+            digest += str(event.data)
     assert count == size
-    assert got.hexdigest() == told.strip()
+    assert got.hexdigest() == digest.strip()
 
 
 def test_calls_queue_in_order_of_arrival(sbx: Sandbox) -> None:
@@ -201,7 +202,7 @@ def test_calls_queue_in_order_of_arrival(sbx: Sandbox) -> None:
         first.result()
 
 
-def test_a_client_that_goes_away_loses_nothing(sbx: Sandbox) -> None:
+def test_disconnected_client_can_replay_all_output(sbx: Sandbox) -> None:
     stream = sbx.run_code_stream("print('before')\nimport time\ntime.sleep(0.5)\nprint('after')")
     assert next(stream).data == "before\n"
     stream.close()  # type: ignore[attr-defined]
@@ -216,7 +217,7 @@ def test_seq_grows_by_one_across_calls(sbx: Sandbox) -> None:
     assert [e.seq for e in events] == list(range(first, first + len(events)))
 
 
-def test_time_limit_env_and_cwd_of_a_call(sbx: Sandbox) -> None:
+def test_call_takes_time_limit_env_and_cwd(sbx: Sandbox) -> None:
     late = sbx.run_code("while True: pass", timeout_seconds=1)
     assert late.exit_code == 124
     result = sbx.run_code(
@@ -227,11 +228,11 @@ def test_time_limit_env_and_cwd_of_a_call(sbx: Sandbox) -> None:
     assert after.stdout == "False /root\n"
 
 
-# Runs in C for ages; like numpy's loops, it never looks whether a signal came.
+# Runs in C practically forever and, like numpy's loops, never checks for signals.
 DEAF = "print('on')\nsum(range(10**15))"
 
 
-def test_interrupt_in_a_c_loop_that_looks_for_signals(sbx: Sandbox) -> None:
+def test_interrupt_stops_a_c_loop_that_checks_signals(sbx: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
     stream = sbx.run_code_stream("print('on')\nimport re\nre.match('(a+)+$', 'a' * 64 + 'b')")
     assert next(stream).data == "on\n"
@@ -240,7 +241,7 @@ def test_interrupt_in_a_c_loop_that_looks_for_signals(sbx: Sandbox) -> None:
     assert sbx.run_code("print(kept)").stdout == "yes\n"
 
 
-def test_the_time_limit_ends_a_c_loop_that_is_deaf_to_signals(sbx: Sandbox) -> None:
+def test_time_limit_kills_a_c_loop_that_ignores_signals(sbx: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
     late = sbx.run_code(DEAF, timeout_seconds=5)
     assert (late.stdout, late.exit_code) == ("on\n", 124)
@@ -250,8 +251,8 @@ def test_the_time_limit_ends_a_c_loop_that_is_deaf_to_signals(sbx: Sandbox) -> N
 
 @pytest.mark.alone
 @pytest.mark.parametrize("code", ["import time\ntime.sleep(1000)", "while True: pass"])
-def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox, code: str) -> None:
-    """Code that does not stop within 2 s of Ctrl-C is killed; a busy machine may need another try."""
+def test_time_limit_keeps_state_of_interruptible_code(sbx: Sandbox, code: str) -> None:
+    """Code that does not stop within 2 s of SIGINT is killed, so a busy machine may need retries."""
     kept = False
     for _ in range(5):
         sbx.run_code("kept = 'yes'")
@@ -264,7 +265,7 @@ def test_the_time_limit_keeps_the_state_where_it_can(sbx: Sandbox, code: str) ->
     assert kept
 
 
-def test_the_time_limit_of_bash_ends_all_of_it(sbx: Sandbox) -> None:
+def test_time_limit_ends_all_processes_of_a_bash_call(sbx: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
     late = sbx.run_code("trap '' INT; sleep 4242 | cat; echo never", "bash", timeout_seconds=1)
     assert (late.stdout, late.exit_code) == ("", 124)
@@ -272,7 +273,7 @@ def test_the_time_limit_of_bash_ends_all_of_it(sbx: Sandbox) -> None:
     assert sbx.run_code("print(kept)").stdout == "yes\n"
 
 
-def test_interrupt_of_bash(sbx: Sandbox) -> None:
+def test_interrupt_ends_a_bash_call(sbx: Sandbox) -> None:
     stream = sbx.run_code_stream("echo on; sleep 1000; echo never", "bash")
     assert next(stream).data == "on\n"
     sbx.interrupt()
@@ -280,13 +281,13 @@ def test_interrupt_of_bash(sbx: Sandbox) -> None:
     assert [event.code for event in events] == [130]
 
 
-def test_environment_and_folder_of_a_bash_call(sbx: Sandbox) -> None:
+def test_bash_call_takes_env_and_cwd(sbx: Sandbox) -> None:
     result = sbx.run_code('echo "$A-$B"; pwd', "bash", env={"A": "a  b", "B": "ü\n"}, cwd="/usr")
     assert result.stdout == "a  b-ü\n\n/usr\n"
     assert sbx.run_code("echo $A$B; pwd", "bash").stdout == "\n/root\n"
 
 
-def test_a_folder_that_is_not_there_is_named(sbx: Sandbox) -> None:
+def test_missing_cwd_is_named_in_the_error(sbx: Sandbox) -> None:
     for language in ("python", "bash"):
         result = sbx.run_code("pwd", language, cwd="/no/such/folder")
         assert result.exit_code == 1
@@ -294,7 +295,7 @@ def test_a_folder_that_is_not_there_is_named(sbx: Sandbox) -> None:
     assert sbx.run_code("print(1)").stdout == "1\n"
 
 
-def test_the_sandboxs_environment_and_that_of_a_call(client: Client) -> None:
+def test_env_of_a_call_overrides_that_of_the_sandbox(client: Client) -> None:
     with Sandbox(client=client, env={"A": "sandbox", "B": "sandbox"}) as sbx:
         show = "import os\nprint(os.environ['A'], os.environ['B'])"
         assert sbx.run_code(show, env={"B": "call"}).stdout == "sandbox call\n"
@@ -302,7 +303,7 @@ def test_the_sandboxs_environment_and_that_of_a_call(client: Client) -> None:
         assert sbx.run_code("echo $A", "bash").stdout == "sandbox\n"
 
 
-def test_lines_are_the_default_output(sbx: Sandbox, http: httpx.Client) -> None:
+def test_output_is_split_into_lines_by_default(sbx: Sandbox, http: httpx.Client) -> None:
     answer = http.post(
         f"/v1/sandboxes/{sbx.id}/exec", json={"code": "print('a\\n\\nb', end='')"}
     )
@@ -316,7 +317,7 @@ def test_lines_are_the_default_output(sbx: Sandbox, http: httpx.Client) -> None:
     ]
 
 
-def test_many_sandboxes_at_once_keep_their_own_state(client: Client) -> None:
+def test_concurrent_sandboxes_keep_separate_state(client: Client) -> None:
     def one(i: int) -> str:
         with Sandbox(client=client) as mine:
             mine.run_code(f"x = {i}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in and out of real guests: exact bytes, all or nothing, clear errors."""
+"""File transfer with real guests: exact bytes, atomic replacement, clear errors."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def names(sbx: Sandbox, folder: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 5 * MIB, PART, PART + 1, 64 * MIB + 3])
-def test_what_goes_in_comes_out(shared: Sandbox, size: int) -> None:
+def test_downloaded_bytes_equal_uploaded_bytes(shared: Sandbox, size: int) -> None:
     data = os.urandom(size)
-    told: list[tuple[int, int | None]] = []
-    shared.upload(data, "/root/sized", progress=lambda *now: told.append(now))
-    assert told[-1] == (size, size)
+    progress: list[tuple[int, int | None]] = []
+    shared.upload(data, "/root/sized", progress=lambda *now: progress.append(now))
+    assert progress[-1] == (size, size)
     assert shared.files.stat("/root/sized").size == size
     assert shared.download("/root/sized") == data
-    if size <= 5 * MIB:  # of what comes in parts, the commit compared it
+    if size <= 5 * MIB:  # larger uploads come in parts, whose digest the commit has checked
         assert sha256_there(shared, "/root/sized") == hashlib.sha256(data).hexdigest()
     shared.files.remove("/root/sized")
 
 
-def test_from_a_local_file_and_to_one(shared: Sandbox, tmp_path: Path) -> None:
+def test_local_files_are_uploaded_and_downloaded(shared: Sandbox, tmp_path: Path) -> None:
     local, back = tmp_path / "local", tmp_path / "back"
     data = os.urandom(9 * MIB)
     local.write_bytes(data)
@@ -61,10 +61,10 @@ def test_from_a_local_file_and_to_one(shared: Sandbox, tmp_path: Path) -> None:
     with local.open("rb") as file:
         shared.upload(file, "/tmp/by-object")
     for name in ("/tmp/by-path", "/tmp/by-object"):
-        told: list[tuple[int, int | None]] = []
-        shared.download_to(name, back, progress=lambda *now: told.append(now))
+        progress: list[tuple[int, int | None]] = []
+        shared.download_to(name, back, progress=lambda *now: progress.append(now))
         assert back.read_bytes() == data
-        assert told[-1] == (len(data), len(data))
+        assert progress[-1] == (len(data), len(data))
 
 
 def test_files_are_served_while_a_call_runs(sbx: Sandbox) -> None:
@@ -76,12 +76,12 @@ def test_files_are_served_while_a_call_runs(sbx: Sandbox) -> None:
     assert list(stream)[-1].code == 130
 
 
-def test_what_the_kernel_makes_up_can_be_read(shared: Sandbox) -> None:
+def test_proc_files_can_be_downloaded(shared: Sandbox) -> None:
     assert shared.download("/proc/version").startswith(b"Linux version ")
     assert shared.download("/proc/version").decode() == do(shared, "cat /proc/version")
 
 
-def test_ranges(shared: Sandbox, http: httpx.Client) -> None:
+def test_range_requests_are_served(shared: Sandbox, http: httpx.Client) -> None:
     data = bytes(range(256)) * 1000
     shared.upload(data, "/root/ranged")
     url = f"/v1/sandboxes/{shared.id}/files?path=/root/ranged"
@@ -126,7 +126,7 @@ def test_ranges(shared: Sandbox, http: httpx.Client) -> None:
         "\x01\x7f",
     ],
 )
-def test_names_are_any_bytes(shared: Sandbox, name: str) -> None:
+def test_file_names_may_contain_any_bytes(shared: Sandbox, name: str) -> None:
     path = f"/root/names/{name}"
     shared.upload(b"here", path)
     assert names(shared, "/root/names") == [name]
@@ -139,7 +139,7 @@ def test_names_are_any_bytes(shared: Sandbox, name: str) -> None:
     assert names(shared, "/root/names") == []
 
 
-def test_a_list_tells_what_is_what(sbx: Sandbox) -> None:
+def test_listing_has_type_and_attributes_of_each_entry(sbx: Sandbox) -> None:
     do(
         sbx,
         "mkdir -p /root/zoo/dir && cd /root/zoo && printf 1234567 >file && chown 12:34 file"
@@ -168,7 +168,7 @@ def test_a_list_tells_what_is_what(sbx: Sandbox) -> None:
     assert sbx.files.stat("/root/zoo/link", follow=False).target == "no where"
 
 
-def test_a_large_folder_is_listed_whole(sbx: Sandbox) -> None:
+def test_large_folder_is_listed_completely(sbx: Sandbox) -> None:
     do(sbx, "mkdir /root/many && cd /root/many && seq -w 5000 | xargs touch")
     assert names(sbx, "/root/many") == [f"{i:04}" for i in range(1, 5001)]
 
@@ -176,7 +176,7 @@ def test_a_large_folder_is_listed_whole(sbx: Sandbox) -> None:
 # --- modes, folders, removal ---
 
 
-def test_modes(sbx: Sandbox) -> None:
+def test_upload_sets_or_keeps_the_mode(sbx: Sandbox) -> None:
     def mode() -> str:
         return do(sbx, "stat -c %a /root/mode").strip()
 
@@ -194,7 +194,7 @@ def test_modes(sbx: Sandbox) -> None:
     assert do(sbx, "mine") == "runs\n"
 
 
-def test_missing_folders_are_made(sbx: Sandbox) -> None:
+def test_missing_folders_are_created(sbx: Sandbox) -> None:
     sbx.upload(b"deep", "/srv/a/b/c/file")
     assert do(sbx, "cat /srv/a/b/c/file; stat -c %a /srv/a/b") == "deep755\n"
     sbx.files.mkdir("/srv/d/e/f", parents=True)
@@ -203,7 +203,7 @@ def test_missing_folders_are_made(sbx: Sandbox) -> None:
     assert do(sbx, "stat -c %a /srv/d /srv/d/e/f /srv/g") == "755\n755\n1777\n"
 
 
-def test_removal(sbx: Sandbox) -> None:
+def test_remove_deletes_files_links_and_trees(sbx: Sandbox) -> None:
     do(sbx, "mkdir -p /root/a/b/c /root/kept && touch /root/a/b/file /root/kept/file")
     do(sbx, "ln -s /root/kept /root/a/link && ln -s /root/kept /root/link")
     with pytest.raises(ramet.DirectoryNotEmpty):
@@ -215,16 +215,16 @@ def test_removal(sbx: Sandbox) -> None:
     assert names(sbx, "/root/kept") == ["file"]
 
 
-def test_a_link_is_written_through(sbx: Sandbox) -> None:
+def test_upload_follows_a_symlinked_folder(sbx: Sandbox) -> None:
     do(sbx, "mkdir /root/far && ln -s /root/far /root/near")
     sbx.upload(b"x", "/root/near/file")
     assert do(sbx, "cat /root/far/file") == "x"
 
 
-# --- all or nothing ---
+# --- atomic replacement ---
 
 
-def test_who_reads_the_old_file_reads_it_to_its_end(sbx: Sandbox) -> None:
+def test_open_reader_keeps_the_old_file_when_it_is_replaced(sbx: Sandbox) -> None:
     old, new = b"o" * MIB, b"n" * (9 * MIB)
     sbx.upload(old, "/root/swap")
     do(sbx, "f = open('/root/swap', 'rb')\nhalf = f.read(1 << 19)", "python")
@@ -246,7 +246,7 @@ print(mixed, len(seen))
 """
 
 
-def test_no_reader_sees_a_part_of_a_file(sbx: Sandbox) -> None:
+def test_no_reader_sees_a_partial_file(sbx: Sandbox) -> None:
     sbx.upload(b"a" * (1 << 18), "/root/swap")
     stream = sbx.run_code_stream(READER)
     assert next(stream).data == "reads\n"
@@ -258,14 +258,14 @@ def test_no_reader_sees_a_part_of_a_file(sbx: Sandbox) -> None:
 
 
 def small_disk(sbx: Sandbox, mib: int) -> bytes:
-    """A disk of that size at /root/small, with a file on it."""
+    """Mounts a disk of that size at /root/small and writes a file; returns the file's content."""
     do(sbx, f"mkdir -p /root/small && mount -t tmpfs -o size={mib}M none /root/small")
     sbx.upload(b"old", "/root/small/file")
     return b"old"
 
 
 @pytest.mark.parametrize(("size", "disk_mib"), [(7 * MIB, 6), (20 * MIB, 12)])
-def test_a_full_disk_leaves_the_old_file(sbx: Sandbox, size: int, disk_mib: int) -> None:
+def test_upload_to_a_full_disk_keeps_the_old_file(sbx: Sandbox, size: int, disk_mib: int) -> None:
     old = small_disk(sbx, disk_mib)
     with pytest.raises(ramet.DiskFull, match="do not fit on the disk|No space"):
         sbx.upload(bytes(size), "/root/small/file")
@@ -276,7 +276,7 @@ def test_a_full_disk_leaves_the_old_file(sbx: Sandbox, size: int, disk_mib: int)
     sbx.upload(bytes(3 * MIB), "/root/small/fits")
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing(sbx: Sandbox) -> None:
+def test_interrupted_upload_leaves_no_file(sbx: Sandbox) -> None:
     sbx.upload(b"old", "/root/left/file")
     url = urlsplit(HOST)
     for cut_at in (0, 1000, 3 * MIB):
@@ -331,7 +331,7 @@ def setup_for_errors(sbx: Sandbox) -> None:
         (lambda s: s.upload(b"x", "/root/e/\0x"), ramet.BadRequest),
     ],
 )
-def test_errors_are_clear(
+def test_file_errors_have_their_class_and_change_nothing(
     shared: Sandbox, call: Callable[[Sandbox], Any], kind: type[ramet.RametError]
 ) -> None:
     setup_for_errors(shared)
@@ -357,7 +357,7 @@ def test_errors_are_clear(
         ("PUT", "uploads/upl_00000000000000000000000000000000?offset=-1", "offset"),
     ],
 )
-def test_wrong_requests_are_told_what_is_wrong(
+def test_invalid_request_names_the_field(
     shared: Sandbox, http: httpx.Client, method: str, tail: str, names: str
 ) -> None:
     answer = http.request(method, f"/v1/sandboxes/{shared.id}/{tail}", content=b"x")
@@ -365,7 +365,7 @@ def test_wrong_requests_are_told_what_is_wrong(
     assert names in answer.json()["error"]
 
 
-def test_nothing_is_there_of_a_sandbox_that_is_gone(client: Client) -> None:
+def test_file_calls_on_a_deleted_sandbox_fail_with_not_found(client: Client) -> None:
     gone = Sandbox(client=client)
     gone.close()
     calls: list[Callable[[], Any]] = [
@@ -383,7 +383,7 @@ def test_nothing_is_there_of_a_sandbox_that_is_gone(client: Client) -> None:
 # --- uploads in parts ---
 
 
-def test_parts_come_in_any_order_at_once_and_again(sbx: Sandbox, client: Client) -> None:
+def test_parts_may_arrive_out_of_order_concurrently_and_twice(sbx: Sandbox, client: Client) -> None:
     data = os.urandom(5 * MIB + 7)
     upload = client.open_upload(sbx.id, "/root/parts", mode=0o640)
     step = 300_001
@@ -402,7 +402,7 @@ def test_parts_come_in_any_order_at_once_and_again(sbx: Sandbox, client: Client)
         client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
 
 
-def test_a_wrong_commit_is_refused_and_a_right_one_follows(sbx: Sandbox, client: Client) -> None:
+def test_commit_with_a_wrong_digest_is_refused_and_can_be_repeated(sbx: Sandbox, client: Client) -> None:
     data = b"x" * 1000
     right = hashlib.sha256(data).hexdigest()
     sbx.upload(b"old", "/root/file")
@@ -419,7 +419,7 @@ def test_a_wrong_commit_is_refused_and_a_right_one_follows(sbx: Sandbox, client:
     assert sbx.download("/root/file") == data
 
 
-def test_an_aborted_upload_leaves_nothing(sbx: Sandbox, client: Client) -> None:
+def test_aborted_upload_leaves_no_file(sbx: Sandbox, client: Client) -> None:
     upload = client.open_upload(sbx.id, "/root/up/file")
     client.write_part(sbx.id, upload, 0, bytes(MIB))
     client.abort_upload(sbx.id, upload)
@@ -429,14 +429,14 @@ def test_an_aborted_upload_leaves_nothing(sbx: Sandbox, client: Client) -> None:
     assert do(sbx, "find /root -type f -size +500k") == ""
 
 
-def test_a_part_over_its_limit_is_refused(sbx: Sandbox, client: Client) -> None:
+def test_part_over_8_mib_is_refused(sbx: Sandbox, client: Client) -> None:
     upload = client.open_upload(sbx.id, "/root/file")
     with pytest.raises(ramet.BadRequest, match="8388608|8 MiB"):
         client.write_part(sbx.id, upload, 0, bytes(PART + 1))
 
 
-def test_a_fork_in_the_middle_of_an_upload(sbx: Sandbox, client: Client) -> None:
-    """The parent's goes on; in the child there is nothing of it."""
+def test_fork_during_an_upload_leaves_it_to_the_parent(sbx: Sandbox, client: Client) -> None:
+    """The parent can finish the upload; the child has no trace of it."""
     data = os.urandom(2 * MIB)
     upload = client.open_upload(sbx.id, "/root/up/file")
     client.write_part(sbx.id, upload, 0, data[:MIB])
@@ -451,8 +451,8 @@ def test_a_fork_in_the_middle_of_an_upload(sbx: Sandbox, client: Client) -> None
         assert child.download("/root/up/file") == b"the child's"
 
 
-def test_uploads_and_downloads_at_once(client: Client) -> None:
-    """Several clients, several sandboxes, forks in between: nothing is mixed up."""
+def test_concurrent_transfers_are_not_mixed_up(client: Client) -> None:
+    """Several clients use several sandboxes while one of these is forked."""
 
     def one(sbx: Sandbox, i: int) -> None:
         data = os.urandom(2 * MIB + i)
@@ -473,7 +473,7 @@ def test_uploads_and_downloads_at_once(client: Client) -> None:
 
 
 class Noise(io.RawIOBase):
-    """So many bytes that look random and are cheap to make; hashes them as they are read."""
+    """A stream of `size` bytes that look random and are cheap to make; `digest` hashes them."""
 
     def __init__(self, size: int) -> None:
         self.left = size
@@ -487,23 +487,23 @@ class Noise(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         n = min(len(buffer), self.left, MIB)
         self._count += 1
-        piece = (self._count.to_bytes(8, "little") + self._block)[:n]
-        self.digest.update(piece)
-        buffer[:n] = piece
+        block = (self._count.to_bytes(8, "little") + self._block)[:n]
+        self.digest.update(block)
+        buffer[:n] = block
         self.left -= n
         return n
 
 
 def service_kib() -> int:
-    """Memory of the service and its warden that is no file's."""
-    told = on_host("for pid in $(pidof rametd); do grep ^RssAnon: /proc/$pid/status; done")
-    return sum(int(line.split()[1]) for line in told.splitlines())
+    """Returns the anonymous memory of all rametd processes in KiB."""
+    lines = on_host("for pid in $(pidof rametd); do grep ^RssAnon: /proc/$pid/status; done")
+    return sum(int(line.split()[1]) for line in lines.splitlines())
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="2 GB both ways: set RAMET_SLOW")
-def test_two_gigabytes_both_ways_at_constant_memory(sbx: Sandbox, client: Client) -> None:
-    """The guest, with 512 MiB of RAM, could not hold it; neither may the service nor the SDK."""
+@pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="transfers 2 GB twice: set RAMET_SLOW=1")
+def test_two_gigabytes_transfer_at_constant_memory(sbx: Sandbox, client: Client) -> None:
+    """The guest has 512 MiB of RAM; neither it nor the service nor the SDK may buffer the file."""
     size = 2_000_000_000
     most = before = service_kib()
     mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -520,13 +520,13 @@ def test_two_gigabytes_both_ways_at_constant_memory(sbx: Sandbox, client: Client
         noise = Noise(size)
         sbx.upload(cast(BinaryIO, io.BufferedReader(noise)), "/root/large")
         got = hashlib.sha256()
-        with client.read_file(sbx.id, "/root/large") as (told, pieces):
-            for piece in pieces:
-                got.update(piece)
+        with client.read_file(sbx.id, "/root/large") as (reported_size, chunks):
+            for chunk in chunks:
+                got.update(chunk)
     finally:
         stop.set()
         watcher.join()
-    assert told == size
+    assert reported_size == size
     assert got.hexdigest() == noise.digest.hexdigest() == sha256_there(sbx, "/root/large")
     assert most - before < 128 << 10, f"the service took {(most - before) >> 10} MiB more"
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - mine

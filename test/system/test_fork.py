@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork, merge and diff of real guests: what is cloned, what is apart, what nobody notices."""
+"""Fork, merge and diff of real guests: what is cloned, what is separate, and what is not disturbed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -17,7 +14,7 @@ import httpx
 import pytest
 
 import ramet
-from conftest import HOST, REPO, on_host, output, until
+from conftest import on_host, output, run_example, until
 from ramet import Client, Sandbox
 
 NOBODY = "sbx_" + "0" * 32
@@ -25,13 +22,13 @@ NOBODY = "sbx_" + "0" * 32
 
 @contextmanager
 def forked(parent: Sandbox, n: int = 1, *, reseed: bool = False) -> Iterator[list[Sandbox]]:
-    """Children that are closed when the block is left."""
+    """Yields children, and closes them when the block is left."""
     with ExitStack() as stack:
         yield [stack.enter_context(child) for child in parent.fork(n, reseed=reseed)]
 
 
 def ask(sbx: Sandbox, expression: str) -> str:
-    """What Python in the sandbox makes of it, as text; its exceptions fail the test."""
+    """Evaluates a Python expression in the sandbox; returns the result as text."""
     return output(sbx, f"print({expression}, end='')")
 
 
@@ -78,7 +75,7 @@ print(hashlib.sha256(open('/root/dirty', 'rb').read()).hexdigest() == digest)
 """
 
 
-def test_everything_is_cloned(sbx: Sandbox) -> None:
+def test_children_inherit_the_whole_state(sbx: Sandbox) -> None:
     output(sbx, STATE)
     wanted = "499500\nticking\nrunning\nsecond\nstill here\nin memory only\nTrue\n"
     with forked(sbx, 2) as children:
@@ -86,7 +83,7 @@ def test_everything_is_cloned(sbx: Sandbox) -> None:
             assert output(one, LOOK) == wanted
 
 
-def test_parent_and_children_are_apart_in_memory_and_on_disk(sbx: Sandbox) -> None:
+def test_parent_and_children_have_separate_memory_and_disk(sbx: Sandbox) -> None:
     output(sbx, "whose = 'parent'\nopen('/root/whose', 'w').write('parent')")
     with forked(sbx, 2) as (a, b):
         for name, one in (("a", a), ("b", b)):
@@ -101,7 +98,7 @@ def test_parent_and_children_are_apart_in_memory_and_on_disk(sbx: Sandbox) -> No
         assert listed[1].splitlines()[0] == "b" and "'a'" in listed[1]
 
 
-def test_five_children_serve_at_once_and_know_their_parent(sbx: Sandbox) -> None:
+def test_five_children_serve_concurrently_and_name_their_parent(sbx: Sandbox) -> None:
     output(sbx, "base = 100")
     with forked(sbx, 5) as children:
         assert len({child.id for child in children} | {sbx.id}) == 6
@@ -115,8 +112,8 @@ def test_five_children_serve_at_once_and_know_their_parent(sbx: Sandbox) -> None
     assert sbx.info().children == []
 
 
-def test_a_fork_of_a_fork_of_a_fork(client: Client) -> None:
-    """Each generation writes memory and disk, and its parent ends before the next one."""
+def test_generations_of_forks_keep_their_state(client: Client) -> None:
+    """Each generation writes memory and disk, and its parent is closed before the next fork."""
     generation = Sandbox(client=client)
     with ExitStack() as stack:
         stack.callback(lambda: generation.close())
@@ -138,7 +135,7 @@ def test_a_fork_of_a_fork_of_a_fork(client: Client) -> None:
         assert ask(generation, check) == "True"
 
 
-def test_a_parent_outlives_the_layers_of_all_its_forks(sbx: Sandbox) -> None:
+def test_repeated_forks_do_not_exhaust_the_parent(sbx: Sandbox) -> None:
     sbx.run_code("held = bytearray(240 << 20)")
     with ExitStack() as children:
         for number in range(1, 6):
@@ -149,7 +146,7 @@ def test_a_parent_outlives_the_layers_of_all_its_forks(sbx: Sandbox) -> None:
         assert child.run_code("print(held[0], held[-4096])").stdout == "5 5\n"
 
 
-def test_a_sandbox_of_another_size_is_forked_as_it_is(client: Client) -> None:
+def test_fork_keeps_a_size_other_than_the_default(client: Client) -> None:
     with Sandbox(client=client, vcpus=1) as small:
         output(small, "x = 7")
         with forked(small) as (child,):
@@ -158,7 +155,7 @@ def test_a_sandbox_of_another_size_is_forked_as_it_is(client: Client) -> None:
                 assert child.info().raw[what] == small.info().raw[what]
 
 
-# --- a call that runs at the fork ---
+# --- calls in progress during a fork ---
 
 COUNT = """
 import time
@@ -169,9 +166,9 @@ done = True
 """
 
 
-def test_a_running_call_goes_on_in_all_of_them(sbx: Sandbox) -> None:
-    """The parent's stream has every byte once; a child's replay has what came before the fork,
-    and the rest."""
+def test_running_call_continues_in_parent_and_children(sbx: Sandbox) -> None:
+    """The parent's stream has every byte once; a child's replay has the output from before and
+    after the fork."""
     stream = sbx.run_code_stream(COUNT)
     text = ""
     children: list[Sandbox] = []
@@ -197,8 +194,8 @@ def test_a_running_call_goes_on_in_all_of_them(sbx: Sandbox) -> None:
             assert ask(child, "i, done") == "59 True"
 
 
-def test_output_and_connections_of_the_parent_survive_many_forks(sbx: Sandbox) -> None:
-    """A TCP stream inside the guest, and 2 MB to its client, across five forks."""
+def test_output_and_connections_of_the_parent_survive_forks(sbx: Sandbox) -> None:
+    """Sends 2 MiB over TCP inside the guest, and from there to the client, across five forks."""
     code = (
         "import hashlib, os, socket, sys, threading\n"
         "a, b = socket.socketpair()\n"
@@ -231,7 +228,7 @@ def test_output_and_connections_of_the_parent_survive_many_forks(sbx: Sandbox) -
     assert hashlib.sha256(text).hexdigest() == digest.decode()
 
 
-# --- what must not be equal ---
+# --- uniqueness ---
 
 KERNEL_DRAW = (
     "import os, socket, uuid\n"
@@ -241,7 +238,7 @@ KERNEL_DRAW = (
 )
 
 
-def test_what_must_be_unique_is(sbx: Sandbox) -> None:
+def test_random_sources_and_identities_are_unique(sbx: Sandbox) -> None:
     with forked(sbx, 3) as children:
         draws = [output(one, KERNEL_DRAW).split() for one in (sbx, *children)]
         for column in zip(*draws, strict=True):
@@ -249,8 +246,8 @@ def test_what_must_be_unique_is(sbx: Sandbox) -> None:
         assert [draw[2] for draw in draws[1:]] == [f"ramet-{c.id[4:12]}" for c in children]
 
 
-def test_openssl_in_python_draws_differently(sbx: Sandbox) -> None:
-    """Its generator lives in the process, has drawn before, and makes keys."""
+def test_openssl_generators_differ_after_fork(sbx: Sandbox) -> None:
+    """OpenSSL's generator is state of the process, has been used before, and makes keys."""
     if sbx.run_code("import ssl\nssl.RAND_bytes(16)").exit_code:
         pytest.skip("Python in the image has no OpenSSL")
     with forked(sbx, 3) as children:
@@ -258,7 +255,7 @@ def test_openssl_in_python_draws_differently(sbx: Sandbox) -> None:
         assert len(set(draws)) == 4, f"shared: {draws}"
 
 
-def test_the_clock_goes_on(sbx: Sandbox) -> None:
+def test_clocks_are_correct_after_fork(sbx: Sandbox) -> None:
     output(sbx, "import time\nat = time.monotonic()")
     with forked(sbx) as (child,):
         before = float(on_host("date +%s.%N"))
@@ -271,7 +268,7 @@ def draws_of(sandboxes: list[Sandbox], expression: str) -> list[str]:
     return [ask(one, expression) for one in sandboxes]
 
 
-def test_pythons_random_is_state_unless_it_is_to_be_reseeded(sbx: Sandbox) -> None:
+def test_python_random_is_inherited_unless_reseeded(sbx: Sandbox) -> None:
     output(sbx, "import random\nrandom.random()")
     with forked(sbx, 2) as children:
         assert len(set(draws_of([sbx, *children], "random.random()"))) == 1
@@ -279,17 +276,17 @@ def test_pythons_random_is_state_unless_it_is_to_be_reseeded(sbx: Sandbox) -> No
         assert len(set(draws_of([sbx, *children], "random.random()"))) == 3
 
 
-def test_numpys_generator_is_reseeded_where_it_was_imported(sbx: Sandbox) -> None:
+def test_numpy_generator_is_reseeded_if_imported(sbx: Sandbox) -> None:
     if sbx.run_code("import numpy").exit_code:
         pytest.skip("the image has no numpy")
     output(sbx, "numpy.random.seed(1)")
     with forked(sbx, 2, reseed=True) as children:
         drawn = draws_of([sbx, *children], "numpy.random.random()")
         assert len(set(drawn)) == 3
-        assert drawn[0].startswith("0.417022")  # the parent's went on from its seed
+        assert drawn[0].startswith("0.417022")  # the parent's generator keeps its seed
 
 
-def test_a_call_that_runs_is_reseeded_when_it_ends(sbx: Sandbox) -> None:
+def test_running_call_is_reseeded_when_it_ends(sbx: Sandbox) -> None:
     output(sbx, "import random, time")
     stream = sbx.run_code_stream("print('on', flush=True)\ntime.sleep(2)")
     children: list[Sandbox] = []
@@ -305,7 +302,7 @@ def test_a_call_that_runs_is_reseeded_when_it_ends(sbx: Sandbox) -> None:
 # --- merge ---
 
 
-def test_the_parent_becomes_the_winner(sbx: Sandbox, client: Client, http: httpx.Client) -> None:
+def test_merge_replaces_the_parent_by_the_winner(sbx: Sandbox, client: Client, http: httpx.Client) -> None:
     output(sbx, "x = 1\nopen('/root/f', 'w').write('old')")
     with forked(sbx, 2) as (winner, loser):
         output(winner, "x = 2\nopen('/root/f', 'w').write('new')")
@@ -320,14 +317,14 @@ def test_the_parent_becomes_the_winner(sbx: Sandbox, client: Client, http: httpx
         assert ask(sbx, "x") == "2"
         assert ask(loser, "x, open('/root/f').read()") == "1 old"
         assert sbx.info().children == [loser.id]
-        (child,) = sbx.fork()  # what was merged can be forked and merged again
+        (child,) = sbx.fork()  # a merged sandbox can be forked and merged again
         with child:
             output(child, "x = 3")
             sbx.merge_into(child)
     assert ask(sbx, "x") == "3"
 
 
-def test_a_grandchild_may_win(sbx: Sandbox) -> None:
+def test_grandchild_can_be_merged(sbx: Sandbox) -> None:
     output(sbx, "x = 1")
     with forked(sbx) as (child,), forked(child) as (grandchild,):
         output(grandchild, "x = 3")
@@ -336,7 +333,7 @@ def test_a_grandchild_may_win(sbx: Sandbox) -> None:
         assert ask(child, "x") == "1"
 
 
-def test_calls_of_the_old_vm_fail_and_those_that_wait_go_on(
+def test_merge_fails_the_running_call_and_runs_queued_calls(
     sbx: Sandbox, http: httpx.Client
 ) -> None:
     output(sbx, "import time\nx = 'old'")
@@ -346,7 +343,7 @@ def test_calls_of_the_old_vm_fail_and_those_that_wait_go_on(
         path, body = f"/v1/sandboxes/{sbx.id}/exec", {"code": "print(x)"}
         with http.stream("POST", path, json=body) as answer:
             lines = answer.iter_lines()
-            assert next(lines) == ""  # after 10 s of silence: it is in the queue
+            assert next(lines) == ""  # the keep-alive after 10 s of silence: the call is queued
             taken.set()
             return [line for line in lines if line]
 
@@ -363,7 +360,7 @@ def test_calls_of_the_old_vm_fail_and_those_that_wait_go_on(
         assert [event["data"] for event in events] == ["new", 0]
 
 
-def test_wrong_merges_are_refused(sbx: Sandbox, client: Client) -> None:
+def test_invalid_merges_are_refused(sbx: Sandbox, client: Client) -> None:
     with forked(sbx) as (child,), Sandbox(client=client) as stranger:
         for parent, winner in ((sbx, stranger), (child, sbx)):
             with pytest.raises(ramet.Conflict, match="descend"):
@@ -404,7 +401,7 @@ os.chmod(root + b'/chmod', 0o600)
 os.chown(root + b'/chown', 1, 1)
 put(b'grown', b'same and more')
 at = os.stat(root + b'/hidden')
-put(b'hidden', b'SAME')  # same size, and as if nothing was
+put(b'hidden', b'SAME')  # same size, and the old mtime below
 os.utime(root + b'/hidden', ns=(at.st_atime_ns, at.st_mtime_ns))
 os.unlink(root + b'/now a folder')
 os.mkdir(root + b'/now a folder')
@@ -444,7 +441,7 @@ print(json.dumps(seen))
 
 
 def walked(one: Sandbox, other: Sandbox) -> ramet.Diff:
-    """What a walk through both says."""
+    """Returns the diff that a walk of both trees gives."""
     mine, its = (json.loads(output(s, WALK)) for s in (one, other))
 
     def names(keys: set[str]) -> list[str]:
@@ -459,7 +456,7 @@ def walked(one: Sandbox, other: Sandbox) -> ramet.Diff:
     )
 
 
-def test_diff_is_what_a_walk_through_both_says(sbx: Sandbox) -> None:
+def test_diff_equals_a_walk_of_both_trees(sbx: Sandbox) -> None:
     output(sbx, PLANT)
     with forked(sbx) as (child,):
         assert not sbx.diff(child, ["/root/tree"])
@@ -478,7 +475,7 @@ def test_diff_is_what_a_walk_through_both_says(sbx: Sandbox) -> None:
         assert narrow == ramet.Diff([], ["/root/tree/gone"], ["/root/tree/deep/er"])
 
 
-def test_diff_of_a_large_tree(sbx: Sandbox) -> None:
+def test_diff_finds_one_change_in_a_large_tree(sbx: Sandbox) -> None:
     output(
         sbx,
         "import os\n"
@@ -492,18 +489,18 @@ def test_diff_of_a_large_tree(sbx: Sandbox) -> None:
         assert sbx.diff(child, ["/root/many"]) == ramet.Diff([], [], ["/root/many/20/50"])
 
 
-# --- what is refused ---
+# --- refused requests ---
 
 
 @pytest.mark.parametrize("n", [0, -1, 1001, 1.5, "2", True, None])
-def test_wrong_n_is_refused(shared: Sandbox, http: httpx.Client, n: object) -> None:
+def test_invalid_fork_count_is_refused(shared: Sandbox, http: httpx.Client, n: object) -> None:
     answer = http.post(f"/v1/sandboxes/{shared.id}/fork", json={"n": n})
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("n ")
     assert shared.info().children == []
 
 
-def test_what_is_not_there_can_not_be_forked(client: Client) -> None:
+def test_fork_of_a_missing_sandbox_fails_with_not_found(client: Client) -> None:
     with pytest.raises(ramet.NotFound):
         client.fork_sandbox(NOBODY)
     gone = Sandbox(client=client)
@@ -514,7 +511,7 @@ def test_what_is_not_there_can_not_be_forked(client: Client) -> None:
         gone.diff(gone)
 
 
-def test_a_fork_whose_client_leaves_has_no_children(sbx: Sandbox, http: httpx.Client) -> None:
+def test_fork_of_a_disconnected_client_leaves_no_children(sbx: Sandbox, http: httpx.Client) -> None:
     at_once = httpx.Timeout(120, read=0.001)
     with pytest.raises(httpx.ReadTimeout):
         http.post(f"/v1/sandboxes/{sbx.id}/fork", json={"n": 8}, timeout=at_once)
@@ -523,13 +520,6 @@ def test_a_fork_whose_client_leaves_has_no_children(sbx: Sandbox, http: httpx.Cl
         assert ask(child, "1 + 1") == ask(sbx, "1 + 1") == "2"
 
 
-def test_the_example_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, str(REPO / "examples/tree_search.py")],
-        env={**os.environ, "RAMET_HOST": HOST, "PYTHONPATH": str(REPO / "sdk/python/src")},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "the mean of each hour of the week, and a trend: 72.0 at noon tomorrow" in done.stdout
+def test_example_runs() -> None:
+    text = run_example("tree_search.py")
+    assert "the mean of each hour of the week, and a trend: 72.0 at noon tomorrow" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that take all they can get: their owner learns what became of it, others notice nothing."""
+"""Guests that exhaust a resource: their owner gets a clear error, other sandboxes are unaffected."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from ramet import Client, Sandbox
 
 @pytest.fixture(scope="module")
 def other(client: Client) -> Iterator[Sandbox]:
-    """Somebody else's sandbox on the same host."""
+    """Another sandbox on the same host."""
     with Sandbox(client=client) as sandbox:
         yield sandbox
 
 
 @contextmanager
 def served(neighbour: Sandbox) -> Iterator[None]:
-    """All calls of a neighbour, one after the other for as long as the block lasts, are right.
-    Between them is a pause: it is there to be served, not to load the host too."""
+    """Makes calls in a neighbour while the block runs, and checks that all of them succeed.
+
+    It pauses between the calls: they are to be served, not to load the host as well.
+    """
     neighbour.run_code("n = 0")
     stop = threading.Event()
     answers: list[ramet.ExecResult] = []
@@ -41,7 +43,7 @@ def served(neighbour: Sandbox) -> Iterator[None]:
     caller.start()
     try:
         yield
-        answers.append(neighbour.run_code("n += 1\nprint(n)"))  # at the end of it, still
+        answers.append(neighbour.run_code("n += 1\nprint(n)"))  # one more at the end of the block
     finally:
         stop.set()
         caller.join()
@@ -50,8 +52,8 @@ def served(neighbour: Sandbox) -> Iterator[None]:
     assert sorted(int(a.stdout) for a in answers) == list(range(1, len(answers) + 1))
 
 
-def is_well(sbx: Sandbox) -> None:
-    """It serves calls, files and terminals, and says so."""
+def assert_serves(sbx: Sandbox) -> None:
+    """Checks that the sandbox is ready and serves calls, files and terminals."""
     assert sbx.info().state == "ready"
     assert sbx.run_code("print(6 * 7)").stdout == "42\n"
     assert sbx.run_code("echo $((6 * 7))", "bash").stdout == "42\n"
@@ -63,34 +65,34 @@ def is_well(sbx: Sandbox) -> None:
 HOG = "hog = []\nwhile True: hog.append(b'x' * (8 << 20))"
 
 
-def test_python_that_takes_all_memory_is_ended_and_told(sbx: Sandbox, other: Sandbox) -> None:
+def test_interpreter_that_exhausts_memory_is_killed_and_reported(sbx: Sandbox, other: Sandbox) -> None:
     with served(other):
         result = sbx.run_code(HOG)
     assert result.exit_code == 137
     assert "killed" in result.stderr and "state is lost" in result.stderr
-    is_well(sbx)
+    assert_serves(sbx)
 
 
-def test_a_child_that_takes_all_memory_is_ended_alone(sbx: Sandbox, other: Sandbox) -> None:
+def test_child_process_that_exhausts_memory_is_killed_alone(sbx: Sandbox, other: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
     with served(other):
         result = sbx.run_code(f"python3 -c {shlex.quote(HOG)}; echo it gave $?", "bash")
     assert "it gave 137" in result.stdout
     assert sbx.run_code("print(kept)").stdout == "yes\n"
-    is_well(sbx)
+    assert_serves(sbx)
 
 
-def test_memory_that_files_take_is_the_sandboxs_own(sbx: Sandbox, other: Sandbox) -> None:
-    """No process that could be ended would give it back: the guest's system may well give up."""
+def test_tmpfs_that_exhausts_memory_affects_its_sandbox_only(sbx: Sandbox, other: Sandbox) -> None:
+    """Killing a process frees no tmpfs, so the guest's kernel may panic: VmDied is acceptable."""
     fill = "mkdir /ram && mount -t tmpfs -o size=2G none /ram && head -c 2G /dev/zero >/ram/x"
     with served(other):
         try:
             assert sbx.run_code(fill, "bash").exit_code != 0
-        except ramet.VmDied as told:
-            assert len(str(told)) > 10
+        except ramet.VmDied as died:
+            assert len(str(died)) > 10
 
 
-def test_a_full_disk_is_an_error_in_the_guest(sbx: Sandbox, other: Sandbox) -> None:
+def test_full_disk_is_an_error_in_the_guest(sbx: Sandbox, other: Sandbox) -> None:
     sbx.run_code("kept = 'yes'")
     fill = (
         "fallocate -l $(($(df --output=avail -B1 / | tail -1) - 1000000)) /root/most;"
@@ -109,23 +111,24 @@ def test_a_full_disk_is_an_error_in_the_guest(sbx: Sandbox, other: Sandbox) -> N
             assert child.run_code("print(kept)").stdout == "yes\n"
     sbx.files.remove("/root/most")
     sbx.files.remove("/root/rest")
-    is_well(sbx)
+    assert_serves(sbx)
 
 
-# Subshells that start each other, all in the process group of the call.
+# Starts itself recursively in subprocesses, all in the process group of the call.
 BOMB = "bomb() { bomb | bomb & }; bomb; sleep 1000"
 
 
-def test_a_fork_bomb_ends_with_its_call(sbx: Sandbox, other: Sandbox) -> None:
+def test_fork_bomb_ends_with_its_call(sbx: Sandbox, other: Sandbox) -> None:
     with served(other):
         result = sbx.run_code(BOMB, "bash", timeout_seconds=5)
-    told = {124: "time limit of 5.000 s", 137: "state is lost"}  # 137: memory was out first
-    assert told[result.exit_code] in result.stderr
-    is_well(sbx)
+    # 137: the guest ran out of memory before the time limit.
+    errors = {124: "time limit of 5.000 s", 137: "state is lost"}
+    assert errors[result.exit_code] in result.stderr
+    assert_serves(sbx)
 
 
-def test_a_sandbox_under_a_bomb_can_be_closed(client: Client, other: Sandbox) -> None:
-    """The call that sets it off is over at once, and the bomb goes on without it."""
+def test_sandbox_with_a_fork_bomb_can_be_deleted(client: Client, other: Sandbox) -> None:
+    """The call that starts the bomb returns at once; the bomb continues in the background."""
     with served(other):
         bombed = Sandbox(client=client)
         bombed.run_code("setsid bash -c 'bomb() { bomb | bomb & }; bomb' &", "bash")
@@ -137,7 +140,7 @@ def test_a_sandbox_under_a_bomb_can_be_closed(client: Client, other: Sandbox) ->
         client.get_sandbox(bombed.id)
 
 
-def test_busy_vcpus_are_the_sandboxs_own(sbx: Sandbox, other: Sandbox) -> None:
+def test_busy_vcpus_do_not_block_other_sandboxes(sbx: Sandbox, other: Sandbox) -> None:
     sbx.run_code("for i in $(seq 16); do (while :; do :; done) & done", "bash")
     with served(other):
         assert sbx.run_code("print(1)").stdout == "1\n"

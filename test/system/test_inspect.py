@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ramet inspect on real guests, and the report on one that stands still, which comes by itself."""
+"""`ramet inspect` on real guests, and the report on a stalled one that the service logs by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from conftest import on_host, vm_of
 from ramet import Sandbox
 
-STALL_S = 30  # then the service looks at a call of which nothing is heard
+STALL_S = 30  # the service inspects a call that has been silent for so long
 
 SECTIONS = [
     "service: ",
@@ -49,7 +49,7 @@ def report(name: str) -> str:
     return on_host(f"ramet inspect {name}")
 
 
-def test_a_report_has_every_section(sbx: Sandbox) -> None:
+def test_report_has_every_section(sbx: Sandbox) -> None:
     sbx.run_code("x = 1")
     text = report(sbx.id)
     for section in SECTIONS:
@@ -58,32 +58,32 @@ def test_a_report_has_every_section(sbx: Sandbox) -> None:
     assert sbx.run_code("print(x)").stdout == "1\n"
 
 
-def test_what_is_not_there(sbx: Sandbox) -> None:
-    said = on_host("ramet inspect sbx_0 2>&1 || echo status $?")
-    assert "there is no sandbox sbx_0" in said and said.endswith("status 1\n")
+def test_unknown_sandbox_is_an_error(sbx: Sandbox) -> None:
+    text = on_host("ramet inspect sbx_0 2>&1 || echo status $?")
+    assert "there is no sandbox sbx_0" in text and text.endswith("status 1\n")
 
 
 class Call(threading.Thread):
-    """A call that sleeps in the guest, and says so at its end."""
+    """A call that sleeps in the guest, then prints "awake"; `stdout` is what it printed."""
 
     def __init__(self, sbx: Sandbox, seconds: int) -> None:
         super().__init__()
-        self.sbx, self.seconds, self.said = sbx, seconds, ""
+        self.sbx, self.seconds, self.stdout = sbx, seconds, ""
 
     def run(self) -> None:
         code = f"import time; time.sleep({self.seconds}); print('awake')"
-        self.said = self.sbx.run_code(code).stdout
+        self.stdout = self.sbx.run_code(code).stdout
 
 
-def told_of(sbx: Sandbox) -> str:
-    """The report on it in the service's log, if there is one by now."""
+def logged_report(sbx: Sandbox) -> str:
+    """Returns the report on the sandbox in the service's log, or "" if there is none yet."""
     return on_host(
         f"grep -A 200 'call in sandbox {sbx.id} stands still' /var/log/ramet.log | "
         "sed '/end of the report/q' || true"
     )
 
 
-def test_a_call_that_waits_is_no_stall(sbx: Sandbox) -> None:
+def test_sleeping_call_is_not_reported_as_stalled(sbx: Sandbox) -> None:
     call = Call(sbx, 2 * STALL_S)
     call.start()
     time.sleep(STALL_S / 2)
@@ -91,11 +91,11 @@ def test_a_call_that_waits_is_no_stall(sbx: Sandbox) -> None:
     assert "  1 calls\n" in text and ": at the guest, asked for " in text
     assert "its agent answers: " in text
     call.join()
-    assert call.said == "awake\n"
-    assert told_of(sbx) == ""
+    assert call.stdout == "awake\n"
+    assert logged_report(sbx) == ""
 
 
-def test_a_vm_process_that_stands_still_is_reported(sbx: Sandbox) -> None:
+def test_stopped_vm_process_is_reported(sbx: Sandbox) -> None:
     call = Call(sbx, STALL_S)
     call.start()
     time.sleep(2)
@@ -103,15 +103,15 @@ def test_a_vm_process_that_stands_still_is_reported(sbx: Sandbox) -> None:
     on_host(f"kill -STOP {pid}")
     try:
         give_up = time.monotonic() + 10 * STALL_S
-        while "end of the report" not in (told := told_of(sbx)) and time.monotonic() < give_up:
+        while "end of the report" not in (text := logged_report(sbx)) and time.monotonic() < give_up:
             time.sleep(2)
     finally:
         on_host(f"kill -CONT {pid}")
-    assert "the VM process does not answer: nothing came for 3 s" in told
-    assert "its agent was not asked: the VM process does not answer" in told
-    assert f"| threads of process {pid}, by the host:" in told
-    assert " (vcpu 0): state T, " in told
-    assert ": at the guest, asked for " in told
+    assert "the VM process does not answer: nothing came for 3 s" in text
+    assert "its agent was not asked: the VM process does not answer" in text
+    assert f"| threads of process {pid}, by the host:" in text
+    assert " (vcpu 0): state T, " in text
+    assert ": at the guest, asked for " in text
     call.join()
-    assert call.said == "awake\n"
+    assert call.stdout == "awake\n"
     assert "its agent answers: " in report(sbx.id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts that docs/threats.md promises, read from the real processes in /proc."""
+"""Checks in /proc of the real processes that the isolation described in docs/threats.md holds."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Iterator
 
 import pytest
 
-from conftest import on_host
+from conftest import SERVICE_PID, on_host
 from ramet import Client, Sandbox
 
-# Every process of a VM is looked at: others' tests would make and end many meanwhile.
+# These look at every VM process; concurrent tests would start and end many meanwhile.
 pytestmark = pytest.mark.alone
 
 
 @pytest.fixture(scope="module")
 def vms(client: Client) -> Iterator[list[str]]:
-    """Process ids of the VM processes, at least two of them with a sandbox in it."""
+    """Process ids of all VM processes; at least two of them run a sandbox."""
     with Sandbox(client=client) as one, Sandbox(client=client) as other:
         yield on_host("pidof ramet-vmm").split()
         for sbx in (one, other):
-            assert sbx.run_code("print('there')").stdout == "there\n"
+            assert sbx.run_code("print('runs')").stdout == "runs\n"
 
 
 @contextlib.contextmanager
 def unless_gone(pid: str) -> Iterator[None]:
-    """The pool may put a VM away at any moment; not those of the two sandboxes."""
+    """Ignores a failed check if the process has ended: the pool may discard a VM at any time."""
     try:
         yield
     except AssertionError:
-        if on_host(f"test -d /proc/{pid} && echo there || true"):
+        if on_host(f"test -d /proc/{pid} && echo exists || true"):
             raise
 
 
@@ -39,16 +39,7 @@ def status(pid: str) -> dict[str, str]:
     return {k: v.strip() for k, v in (line.split(":", 1) for line in text.splitlines())}
 
 
-def role_pid(role: str) -> str:
-    """The service is the child of the warden, which is that of the supervisor; all are rametd."""
-    for pid in on_host("pidof rametd").split():
-        facts = status(pid)
-        if facts["Uid"].split()[0] != "0":
-            return pid if role == "service" else facts["PPid"]
-    raise AssertionError("no service runs")
-
-
-def test_each_vm_has_its_own_uid_and_nothing_else(vms: list[str]) -> None:
+def test_each_vm_has_its_own_uid_and_no_privileges(vms: list[str]) -> None:
     uids = []
     for pid in vms:
         with unless_gone(pid):
@@ -81,7 +72,7 @@ def test_each_vm_has_its_own_namespaces(vms: list[str]) -> None:
                 seen[link] = pid
 
 
-def test_the_root_is_empty_and_read_only(vms: list[str]) -> None:
+def test_root_file_system_is_empty_and_read_only(vms: list[str]) -> None:
     for pid in vms:
         with unless_gone(pid):
             assert on_host(f"ls -A /proc/{pid}/root/").strip() == ""
@@ -90,7 +81,7 @@ def test_the_root_is_empty_and_read_only(vms: list[str]) -> None:
             assert "ro" in mounts[0].split()[5].split(",")
 
 
-def test_the_cgroup_limits_are_set(vms: list[str]) -> None:
+def test_cgroup_limits_are_set(vms: list[str]) -> None:
     for pid in vms:
         with unless_gone(pid):
             group = on_host(f"cut -d: -f3 /proc/{pid}/cgroup").strip()
@@ -98,7 +89,7 @@ def test_the_cgroup_limits_are_set(vms: list[str]) -> None:
             assert limits[0] != "max" and limits[1] != "max", f"limits of {pid}: {limits}"
 
 
-def test_vms_have_only_the_descriptors_they_need(vms: list[str]) -> None:
+def test_vms_hold_only_the_descriptors_they_need(vms: list[str]) -> None:
     rootfs = on_host("readlink -f /usr/share/ramet/rootfs.ext4").strip()
     allowed = (
         "/1/pagemap",
@@ -120,8 +111,8 @@ def test_vms_have_only_the_descriptors_they_need(vms: list[str]) -> None:
                 assert link.startswith(allowed), f"{pid} has {link}"
 
 
-def test_the_service_is_unprivileged() -> None:
-    facts = status(role_pid("service"))
+def test_service_is_unprivileged() -> None:
+    facts = status(on_host(SERVICE_PID).strip())
     assert set(facts["Uid"].split()) != {"0"}
     for cap in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(facts[cap], 16) == 0, f"{cap}: {facts[cap]}"
@@ -129,8 +120,8 @@ def test_the_service_is_unprivileged() -> None:
     assert facts["Seccomp"] == "2"
 
 
-def test_the_warden_has_no_network_input() -> None:
-    pid = role_pid("warden")
+def test_warden_has_no_network_socket() -> None:
+    pid = status(on_host(SERVICE_PID).strip())["PPid"]  # the service is the child of the warden
     links = on_host(f"for f in /proc/{pid}/fd/*; do readlink $f; done").split()
     inodes = [link[8:-1] for link in links if link.startswith("socket:")]
     tables = on_host(f"cat /proc/{pid}/net/tcp /proc/{pid}/net/tcp6 /proc/{pid}/net/udp")

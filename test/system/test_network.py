@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of real guests. The world outside is a namespace on the host with a few servers, so
-nothing here needs the internet. `OUTSIDE` is an address that VMs may reach; the world has private
-ones as well, which they may not."""
+"""The network of real guests.
+
+A network namespace on the host with a few servers plays the outside world, so that no test needs
+the internet. VMs may reach its address `OUTSIDE`, but not its addresses of `PRIVATE`.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from conftest import bash, on_host, output, put_on_host, until, vm_of
 from ramet import Client, Sandbox
 
 OUTSIDE = "203.0.113.1"
-HOST = "203.0.113.254"  # the host's own address on the way there
+HOST = "203.0.113.254"  # the host's address on the link to the outside
 OUTSIDE6, HOST6 = "2a00:ffff::1", "2a00:ffff::fe"
 PRIVATE = ["10.9.9.9", "172.16.9.9", "192.168.9.9", "100.64.9.9", "169.254.169.254"]
 GUEST = "192.168.252.2"
 GATEWAY = "192.168.252.1"
 
-# TCP 80 tells whom it sees and echoes; UDP 9 writes what arrives to a file; port 53 answers each
-# question for a name with OUTSIDE and writes the name to another file.
+# TCP 80 sends the client's address, then echoes. UDP 9 writes each datagram to a file. UDP 53
+# answers each query for a name with OUTSIDE, and writes the name to another file.
 SERVER = f"""
 import socket, socketserver, sys, threading
 class Echo(socketserver.BaseRequestHandler):
@@ -69,14 +71,14 @@ threading.Event().wait()
 
 
 def resolver() -> str:
-    """The host's name server, which the world then plays."""
+    """Returns the address of the host's name server, which the outside world takes over."""
     first = on_host("grep -m1 ^nameserver /etc/resolv.conf").split()
     return first[1]
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[None]:
-    """The world outside, on the host."""
+    """The outside world: a network namespace on the host."""
     dns = resolver()
     add = " && ".join(f"ip -n ramet-test addr add {a}/32 dev out1" for a in [*PRIVATE, dns])
     on_host(
@@ -106,7 +108,7 @@ def world() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def box(world: None, client: Client) -> Iterator[Sandbox]:
-    """One sandbox for the tests that leave it as it was."""
+    """One sandbox for all tests that leave it unchanged."""
     with Sandbox(client=client) as sandbox:
         yield sandbox
 
@@ -116,7 +118,7 @@ def python(sbx: Sandbox, code: str) -> str:
 
 
 def dial(sbx: Sandbox, address: str, port: int = 80) -> str:
-    """What the other side says first, or the name of the error."""
+    """Connects over TCP; returns the first data received, or "error" and the name of the error."""
     return python(
         sbx,
         f"""
@@ -131,7 +133,7 @@ def dial(sbx: Sandbox, address: str, port: int = 80) -> str:
 
 
 def say(sbx: Sandbox, text: str) -> None:
-    """One datagram to the world; whether it arrives is another matter."""
+    """Sends one datagram to the outside; it may be dropped."""
     python(
         sbx,
         f"""
@@ -147,7 +149,7 @@ def heard() -> list[str]:
 
 
 def dropped() -> int:
-    """Packets of VMs without egress that the host threw away."""
+    """Returns how many packets of VMs without egress the host has dropped."""
     rules = on_host("nft list chain inet ramet first")
     return int(rules.split("@no_egress counter packets ")[1].split()[0])
 
@@ -157,14 +159,14 @@ def slot_of(sbx: Sandbox) -> int:
 
 
 def links() -> int:
-    """How many VMs have their link on the host."""
+    """Returns the number of VM links on the host."""
     return sum(name.startswith("rt") for name in on_host("ls /sys/class/net").split())
 
 
-# --- what a sandbox has and reaches ---
+# --- reachable destinations ---
 
 
-def test_it_has_its_address_and_route_at_once(world: None, client: Client) -> None:
+def test_address_and_route_exist_at_once(world: None, client: Client) -> None:
     with Sandbox(client=client) as sbx:
         facts = bash(sbx, "ip -4 -o addr show dev eth0; ip route; cat /etc/resolv.conf")
     assert f"inet {GUEST}/30" in facts
@@ -172,11 +174,11 @@ def test_it_has_its_address_and_route_at_once(world: None, client: Client) -> No
     assert f"nameserver {GATEWAY}" in facts
 
 
-def test_the_world_sees_the_host(box: Sandbox) -> None:
+def test_outside_sees_the_address_of_the_host(box: Sandbox) -> None:
     assert dial(box, OUTSIDE) == HOST
 
 
-def test_ipv6_where_the_host_has_it(box: Sandbox) -> None:
+def test_ipv6_works_if_the_host_has_it(box: Sandbox) -> None:
     facts = bash(box, "ip -6 addr show dev eth0 scope global; ip -6 route")
     if "default" not in on_host("ip -6 route"):
         assert "default" not in facts
@@ -186,13 +188,13 @@ def test_ipv6_where_the_host_has_it(box: Sandbox) -> None:
     assert dial(box, "fd52:616d:6574:ff00::", 22).startswith("error")
 
 
-def test_names_are_found(box: Sandbox) -> None:
+def test_names_are_resolved(box: Sandbox) -> None:
     found = python(box, "import socket; print(socket.gethostbyname('some.example'), end='')")
     assert found == OUTSIDE
     assert "some.example" in on_host("cat /run/ramet-test/asked")
 
 
-def test_a_megabyte_comes_back_whole(box: Sandbox) -> None:
+def test_a_megabyte_is_echoed_completely(box: Sandbox) -> None:
     same = python(
         box,
         f"""
@@ -213,16 +215,16 @@ def test_a_megabyte_comes_back_whole(box: Sandbox) -> None:
     assert same == "True"
 
 
-# --- what it does not reach ---
+# --- blocked destinations ---
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_private_ranges_are_refused(box: Sandbox, address: str) -> None:
+def test_private_ranges_are_unreachable(box: Sandbox, address: str) -> None:
     on_host(f"python3 -c \"import socket; socket.create_connection(('{address}', 80), 10)\"")
     assert dial(box, address).startswith("error")
 
 
-def test_the_host_is_refused(box: Sandbox) -> None:
+def test_host_is_unreachable(box: Sandbox) -> None:
     on_host(
         "setsid python3 -m http.server 8099 --bind 0.0.0.0 </dev/null >/dev/null 2>&1 & "
         "echo $! >/run/ramet-test/http"
@@ -244,7 +246,7 @@ def test_the_host_is_refused(box: Sandbox) -> None:
 
 
 @pytest.mark.alone
-def test_sandboxes_do_not_meet(box: Sandbox, client: Client) -> None:
+def test_sandboxes_cannot_reach_each_other(box: Sandbox, client: Client) -> None:
     with Sandbox(client=client) as other:
         python(
             other,
@@ -257,7 +259,7 @@ def test_sandboxes_do_not_meet(box: Sandbox, client: Client) -> None:
             threading.Thread(target=serve, daemon=True).start()
             """,
         )
-        assert dial(other, GUEST) == "come in"  # itself
+        assert dial(other, GUEST) == "come in"  # its own address
         slot = slot_of(other)
         for address in (f"10.251.0.{2 * slot + 1}", f"10.251.0.{2 * slot}"):
             assert dial(box, address).startswith("error")
@@ -267,7 +269,7 @@ def test_sandboxes_do_not_meet(box: Sandbox, client: Client) -> None:
 
 
 @pytest.mark.alone
-def test_without_egress_nothing_leaves(
+def test_sandbox_without_egress_sends_nothing(
     box: Sandbox, client: Client, http: httpx.Client
 ) -> None:
     with ExitStack() as stack:
@@ -297,7 +299,7 @@ def test_without_egress_nothing_leaves(
 # --- spoofing ---
 
 
-def test_a_false_address_gets_nowhere(box: Sandbox) -> None:
+def test_spoofed_addresses_are_dropped(box: Sandbox) -> None:
     python(
         box,
         f"""
@@ -329,7 +331,7 @@ def test_a_false_address_gets_nowhere(box: Sandbox) -> None:
 # --- forks ---
 
 
-# On a machine that is another one than before.
+# Runs in a child or resumed sandbox, whose connections were reset.
 TRY_CONNECTION = """
     try:
         s.sendall(b"from another")
@@ -340,7 +342,7 @@ TRY_CONNECTION = """
 LOST = ("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
 
 
-def test_forks_and_resumes_keep_the_address_and_lose_the_connections(
+def test_fork_and_resume_keep_the_address_and_reset_connections(
     world: None, client: Client
 ) -> None:
     with ExitStack() as stack:
@@ -366,16 +368,16 @@ def test_forks_and_resumes_keep_the_address_and_lose_the_connections(
             assert dial(sbx, OUTSIDE) == HOST
 
 
-# --- what is left ---
+# --- cleanup ---
 
 
 @pytest.mark.alone
-def test_a_sandbox_takes_its_link_along(world: None, client: Client) -> None:
+def test_deleted_sandbox_leaves_no_link(world: None, client: Client) -> None:
     sbx = Sandbox(client=client)
     with sbx:
         slot = slot_of(sbx)
         index = on_host(f"cat /sys/class/net/rt{slot}/ifindex")
-    # Another VM may have the slot by then: the link is another one all the same.
+    # Another VM may use the slot by then, but its link has a new index.
     until(lambda: on_host(f"cat /sys/class/net/rt{slot}/ifindex 2>/dev/null || true") != index)
     taken = len(on_host("pidof ramet-vmm").split())
     until(lambda: abs(links() - taken) <= 2)

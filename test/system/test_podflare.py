@@ -36,7 +36,7 @@ def test_health(podflare: Any) -> None:
     assert podflare.Client().healthz() is True
 
 
-def test_state_lines_and_exit_codes(sbx: Any) -> None:
+def test_state_output_and_exit_codes(sbx: Any) -> None:
     sbx.run_code("x = 5")
     result = sbx.run_code("print(x)\nprint('second')")
     assert (result.stdout, result.stderr, result.exit_code) == ("5\nsecond", "", 0)
@@ -44,12 +44,12 @@ def test_state_lines_and_exit_codes(sbx: Any) -> None:
     assert "ZeroDivisionError" in sbx.run_code("1/0").stderr
 
 
-def test_lines_with_unicode_separators_stay_whole(sbx: Any) -> None:
+def test_lines_with_unicode_separators_are_not_split(sbx: Any) -> None:
     result = sbx.run_code("print('a\\u2028b\\u2029c\\x85d')")
     assert result.stdout == "a\u2028b\u2029c\x85d"
 
 
-def test_every_create_option_is_taken(podflare: Any) -> None:
+def test_every_create_option_is_accepted(podflare: Any) -> None:
     with podflare.Sandbox(
         client=podflare.Client(timeout=120.0),
         timeout_seconds=600,
@@ -67,7 +67,7 @@ def test_upload_download_and_replay(sbx: Any) -> None:
     assert sbx.replay()[-1].type == "exit"
 
 
-def test_a_terminal(sbx: Any) -> None:
+def test_terminal_can_be_used_resized_and_attached(sbx: Any) -> None:
     shown = bytearray()
     codes: list[int] = []
     pty = sbx.pty.create(
@@ -96,7 +96,7 @@ def test_a_terminal(sbx: Any) -> None:
     assert codes == [3] and again == shown
 
 
-def test_a_terminal_is_killed(sbx: Any) -> None:
+def test_terminal_can_be_killed(sbx: Any) -> None:
     pty = sbx.pty.create(cmd="sleep 1000")
     with pytest.raises(TimeoutError):
         pty.wait(0.1)
@@ -105,8 +105,8 @@ def test_a_terminal_is_killed(sbx: Any) -> None:
 
 
 @pytest.mark.alone
-def test_silence_longer_than_the_clients_read_timeout(podflare: Any) -> None:
-    """The service's empty lines keep a silent call alive: 12 s of silence, 11 s allowed."""
+def test_silent_call_outlives_the_read_timeout_of_the_client(podflare: Any) -> None:
+    """The service's empty lines keep a call alive that prints nothing for 12 s; the timeout is 11 s."""
     with podflare.Sandbox(client=podflare.Client(timeout=11.0)) as sandbox:
         result = sandbox.run_code("import time\ntime.sleep(12)\nprint('awake')")
         assert result.stdout == "awake"
@@ -134,7 +134,7 @@ def test_fork_merge_and_diff(sbx: Any) -> None:
             child.close()
 
 
-def test_wrong_forks_are_refused(sbx: Any) -> None:
+def test_invalid_forks_are_refused(sbx: Any) -> None:
     with pytest.raises(httpx.HTTPStatusError, match="400"):
         sbx.fork(n=1001)
     with pytest.raises(httpx.HTTPStatusError, match="409"):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with a machine that has a network: install, clone, fetch. The servers are on the
-host, in a namespace beyond the address translation; all they hold is made here."""
+"""Common uses of a machine with a network: package managers, git, downloads.
+
+The servers run on the host, in a network namespace behind its NAT. This file makes their content.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from ramet import Client, Sandbox
 
 OUTSIDE = "198.51.100.1"
 HOST = "198.51.100.254"
-WHERE = "/var/lib/ramet/rig/real-use"  # on the host's disk; its root may be in memory
+WHERE = "/var/lib/ramet/rig/real-use"  # on the host's disk, as its root may be a tmpfs
 DOWNLOAD_MIB = 200
 
 SERVER = f"""
@@ -41,7 +43,7 @@ secure.serve_forever()
 """
 
 
-# --- what the servers hold -----------------------------------------------------------------------
+# --- content of the servers ----------------------------------------------------------------------
 
 
 def run(command: str, where: Path) -> None:
@@ -55,7 +57,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def python_index(www: Path) -> None:
-    """A simple index of one package, which needs another."""
+    """Writes a simple package index with two packages, one of which depends on the other."""
     for name, needs in (("outer-box", "Requires-Dist: inner-box\n"), ("inner-box", "")):
         module = name.replace("-", "_")
         folder = www / "simple" / name
@@ -75,7 +77,7 @@ def python_index(www: Path) -> None:
 
 
 def npm_registry(www: Path) -> None:
-    """One package as a registry describes it: a document and an archive."""
+    """Writes one package in the form of a registry: a document and an archive."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for path, text in (
@@ -148,7 +150,7 @@ def contents(where: Path) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The servers, where VMs reach them; the folder they were made from."""
+    """Starts the servers; yields the local folder with their content."""
     where = tmp_path_factory.mktemp("real-use")
     contents(where)
     on_host(
@@ -185,10 +187,10 @@ def box(world: Path, client: Client) -> Iterator[Sandbox]:
         yield sandbox
 
 
-# --- what people do ------------------------------------------------------------------------------
+# --- uses ----------------------------------------------------------------------------------------
 
 
-def test_pip_installs_a_package_and_what_it_needs(box: Sandbox) -> None:
+def test_pip_installs_a_package_with_its_dependency(box: Sandbox) -> None:
     install = f"pip install -q --index-url http://{OUTSIDE}/simple --trusted-host {OUTSIDE} outer-box"
     bash(box, install)
     found = box.run_code("import outer_box, inner_box\nprint(outer_box.name, inner_box.name)")
@@ -208,7 +210,7 @@ def test_npm_installs_a_package(world: Path, client: Client) -> None:
         assert bash(box, script) == ".....box\n"
 
 
-def test_git_clones(box: Sandbox) -> None:
+def test_git_clones_over_http(box: Sandbox) -> None:
     script = f"git clone -q http://{OUTSIDE}/project.git /root/project && cat /root/project/hello.txt"
     assert bash(box, script) == "cloned\n"
 
@@ -221,7 +223,7 @@ def test_apt_updates_and_installs(box: Sandbox) -> None:
     assert bash(box, script) == "installed\n"
 
 
-def test_curl_speaks_tls_and_checks_who_answers(world: Path, box: Sandbox) -> None:
+def test_curl_verifies_tls_certificates(world: Path, box: Sandbox) -> None:
     box.files.upload(world / "cert.pem", "/root/cert.pem")
     script = f"""
         curl -fsS --cacert /root/cert.pem https://{OUTSIDE}/page.txt
@@ -229,7 +231,7 @@ def test_curl_speaks_tls_and_checks_who_answers(world: Path, box: Sandbox) -> No
     assert bash(box, script) == "a page\n60\n"
 
 
-def test_a_large_download_is_whole(box: Sandbox) -> None:
+def test_large_download_is_complete(box: Sandbox) -> None:
     script = f"""
         curl -fsS http://{OUTSIDE}/large | tee >(sha256sum >/tmp/sum) | wc -c
         curl -fsS http://{OUTSIDE}/large.sum; until [[ -s /tmp/sum ]]; do sleep 0.1; done; cat /tmp/sum"""

@@ -10,14 +10,15 @@ from typing import Iterator
 import httpx
 import pytest
 
+from conftest import metrics
 from ramet import Client, Sandbox
 
-# Its RAM is prepared ahead where the settings are the defaults; its disk grows.
+# With default settings, images with this RAM are prepared ahead; the disk is grown at create.
 RAM_MIB, ROOTFS_GB, VCPUS = 1024, 16, 2
 
 
 def machine(sbx: Sandbox) -> tuple[int, int, int]:
-    """MiB of RAM, processors and GiB of the root file system, as the guest sees them."""
+    """Returns MiB of RAM, number of CPUs, and GiB of the root file system, as the guest sees them."""
     text = sbx.run_code(
         "awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo; nproc;"
         " df -B1G --output=size / | tail -1",
@@ -27,15 +28,9 @@ def machine(sbx: Sandbox) -> tuple[int, int, int]:
     return ram, cpus, disk
 
 
-def metric(http: httpx.Client, name: str) -> int:
-    for line in http.get("/metrics").text.splitlines():
-        if line.startswith(name + " "):
-            return int(float(line.split()[1]))
-    raise AssertionError(f"there is no metric {name}")
-
 
 def is_as_large(got: tuple[int, int, int], ram_mib: int, vcpus: int, rootfs_gb: int) -> bool:
-    """The kernel keeps some RAM for itself, and a file system some of the disk."""
+    """Compares sizes with tolerance: the kernel reserves some RAM, the file system some disk."""
     ram, cpus, disk = got
     return (
         ram_mib * 0.85 < ram <= ram_mib
@@ -56,13 +51,13 @@ def sized(client: Client) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def test_the_guest_has_what_was_asked_for(sized: Sandbox, http: httpx.Client) -> None:
+def test_guest_has_the_requested_size(sized: Sandbox, http: httpx.Client) -> None:
     got = info(http, sized)
     assert (got["ram_mib"], got["vcpus"], got["rootfs_gb"]) == (RAM_MIB, VCPUS, ROOTFS_GB)
     assert is_as_large(machine(sized), RAM_MIB, VCPUS, ROOTFS_GB)
 
 
-def test_its_memory_and_disk_can_be_used(sized: Sandbox) -> None:
+def test_memory_and_disk_can_be_used_in_full(sized: Sandbox) -> None:
     used = sized.run_code(
         "hog = bytearray(b'x') * (700 << 20)\n"
         "with open('/root/large', 'wb') as f:\n"
@@ -87,50 +82,50 @@ def test_its_memory_and_disk_can_be_used(sized: Sandbox) -> None:
 
 
 @pytest.mark.alone
-def test_a_size_that_is_known_needs_no_boot(
+def test_known_size_needs_no_boot(
     sized: Sandbox, client: Client, http: httpx.Client
 ) -> None:
-    boots = metric(http, "ramet_template_boots_total")
+    boots = metrics(http)["ramet_template_boots_total"]
     with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as again:
         assert is_as_large(machine(again), RAM_MIB, VCPUS, ROOTFS_GB)
-    assert metric(http, "ramet_template_boots_total") == boots
+    assert metrics(http)["ramet_template_boots_total"] == boots
 
 
 @pytest.mark.alone
-def test_what_was_asked_for_lately_is_kept_ready(
+def test_recently_requested_size_is_kept_in_the_pool(
     sized: Sandbox, client: Client, http: httpx.Client
 ) -> None:
     deadline = time.monotonic() + 300
     while True:
-        hits = metric(http, "ramet_pool_hits_total")
+        hits = metrics(http)["ramet_pool_hits_total"]
         with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as again:
-            hit = metric(http, "ramet_pool_hits_total") > hits
+            hit = metrics(http)["ramet_pool_hits_total"] > hits
             assert again.run_code("print(1)").stdout == "1\n"
         if hit:
             return
-        assert time.monotonic() < deadline, "the pool did not learn the size"
+        assert time.monotonic() < deadline, "the pool did not prepare the size"
         time.sleep(1)
 
 
 @pytest.mark.alone
-def test_a_disk_near_a_prepared_one_is_exact_and_needs_no_boot(
+def test_disk_near_a_prepared_size_is_exact_and_needs_no_boot(
     sized: Sandbox, client: Client, http: httpx.Client
 ) -> None:
-    boots = metric(http, "ramet_template_boots_total")
+    boots = metrics(http)["ramet_template_boots_total"]
     with Sandbox(client=client, ram_mib=RAM_MIB - 20, rootfs_gb=ROOTFS_GB - 3) as sandbox:
         got = info(http, sandbox)
         assert (got["ram_mib"], got["rootfs_gb"]) == (RAM_MIB, ROOTFS_GB - 3)
         assert is_as_large(machine(sandbox), RAM_MIB, VCPUS, ROOTFS_GB - 3)
-    assert metric(http, "ramet_template_boots_total") == boots
+    assert metrics(http)["ramet_template_boots_total"] == boots
 
 
-def test_the_least_ram_there_may_be(client: Client, http: httpx.Client) -> None:
+def test_minimum_ram_works(client: Client, http: httpx.Client) -> None:
     with Sandbox(client=client, ram_mib=128) as sandbox:
         assert info(http, sandbox)["ram_mib"] == 128
         assert sandbox.run_code("print(6 * 7)").stdout == "42\n"
 
 
-def test_a_sized_sandbox_forks_and_merges(client: Client, http: httpx.Client) -> None:
+def test_sandbox_with_a_size_forks_and_merges(client: Client, http: httpx.Client) -> None:
     with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB) as parent:
         parent.run_code("kept = bytearray(b'k') * (300 << 20)\nopen('/root/a', 'w').write('a')")
         left, right = parent.fork(2)
@@ -148,19 +143,20 @@ def test_a_sized_sandbox_forks_and_merges(client: Client, http: httpx.Client) ->
 
 
 @pytest.mark.alone
-def test_a_disk_that_no_image_has_grows_when_it_is_made(
+def test_disk_without_an_image_is_grown_at_create(
     client: Client, http: httpx.Client
 ) -> None:
-    boots = metric(http, "ramet_template_boots_total")
+    boots = metrics(http)["ramet_template_boots_total"]
     with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=ROOTFS_GB + 2) as sandbox:
         assert info(http, sandbox)["rootfs_gb"] == ROOTFS_GB + 2
         assert is_as_large(machine(sandbox), RAM_MIB, VCPUS, ROOTFS_GB + 2)
-    assert metric(http, "ramet_template_boots_total") <= boots + 1
+    assert metrics(http)["ramet_template_boots_total"] <= boots + 1
 
 
-def test_the_largest_disk(client: Client) -> None:
+def test_largest_disk_is_usable_at_its_end(client: Client) -> None:
     with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=1024) as parent:
-        # The kernel's thread would write zeros over all inode tables, in each sandbox anew: it ends.
+        # Waits for the kernel's ext4lazyinit thread, which zeroes inode tables, to end: otherwise
+        # it would write all of them in each sandbox.
         ended = parent.run_code(
             "for i in {1..120}; do grep -qs ext4lazyinit /proc/[0-9]*/comm || exit 0; sleep 0.5; done;"
             " exit 1",
@@ -179,13 +175,13 @@ def test_the_largest_disk(client: Client) -> None:
         child.close()
 
 
-def test_another_number_of_processors(client: Client, http: httpx.Client) -> None:
+def test_single_vcpu_sandbox_works(client: Client, http: httpx.Client) -> None:
     with Sandbox(client=client, vcpus=1) as sandbox:
         assert info(http, sandbox)["vcpus"] == 1
         assert machine(sandbox)[1] == 1
 
 
-def test_what_is_too_little_is_refused_with_the_limit(http: httpx.Client) -> None:
+def test_too_little_ram_is_refused_with_the_limits(http: httpx.Client) -> None:
     answer = http.post("/v1/sandboxes", json={"ram_mib": 64})
     assert answer.status_code == 400
     assert answer.json()["error"] == "ram_mib must be a whole number from 128 to 65536, not 64"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces of real guests: what a freeze and a resume keep, and what is not run."""
+"""Spaces of real guests: what a freeze and a resume keep, and what they refuse."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import ramet
-from conftest import SERVICE_PID, between_services, on_host, output
+from conftest import SERVICE_PID, between_services, on_host, output, until
 from ramet import Client, Sandbox, Space
-from test_pty import BASH, Screen
+from screen import BASH, Screen
 from test_uniqueness import DRAW
 
 
@@ -40,7 +40,7 @@ random.seed(7)
 BOOT_ID = "print(open('/proc/sys/kernel/random/boot_id').read())"
 
 
-def test_all_of_it_is_there_again_and_again() -> None:
+def test_freeze_and_resume_keep_the_whole_state() -> None:
     with Client() as client, Sandbox(client=client, metadata={"who": "me"}) as sbx:
         do(sbx, SET_UP)
         pty = sbx.pty.create(BASH, env={"PS1": "$ "})
@@ -56,7 +56,7 @@ def test_all_of_it_is_there_again_and_again() -> None:
                 client.get_sandbox(sbx.id)
             began = time.monotonic()
             sbx = Sandbox.resume(space.id, client=client)
-            took = time.monotonic() - began  # the clock is set in the course of it
+            took = time.monotonic() - began  # the guest's clock is set within this time
             before = float(on_host("date +%s.%N"))
             there = float(do(sbx, "print(time.time())"))
             assert before - took - 0.1 <= there <= float(on_host("date +%s.%N")) + 0.1
@@ -74,7 +74,7 @@ def test_all_of_it_is_there_again_and_again() -> None:
         sbx.close()
 
 
-def test_one_of_another_size_and_how_far_its_freeze_is(client: Client) -> None:
+def test_freeze_reports_progress_and_keeps_the_size(client: Client) -> None:
     with Sandbox(client=client, vcpus=1, rootfs_gb=6) as sbx:
         do(sbx, "kept = bytearray(b'k') * (60 << 20)")
         seen: list[dict[str, Any]] = []
@@ -100,15 +100,15 @@ def test_one_of_another_size_and_how_far_its_freeze_is(client: Client) -> None:
         assert int(do(sbx, "df --output=size -B1M / | tail -1", "bash")) > 5 << 10
 
 
-def test_an_idle_persistent_one_freezes() -> None:
+def test_idle_persistent_sandbox_is_frozen() -> None:
     with Client() as client:
         sbx = Sandbox(client=client, persistent=True, idle_timeout_seconds=2)
         do(sbx, "x = 41")
-        until = time.monotonic() + 120
+        give_up = time.monotonic() + 120
         spaces: list[ramet.SpaceInfo] = []
-        while not spaces and time.monotonic() < until:
+        while not spaces and time.monotonic() < give_up:
             spaces = [one for one in client.list_spaces() if one.raw["sandbox"] == sbx.id]
-        assert spaces, "it did not freeze"
+        assert spaces, "the idle sandbox was not frozen"
         with Sandbox.resume(spaces[0].id, client=client, idle_timeout_seconds=600) as again:
             assert do(again, "print(x + 1)") == "42"
             (child,) = again.fork()
@@ -119,8 +119,8 @@ def test_an_idle_persistent_one_freezes() -> None:
 STATE = "/var/lib/ramet"
 
 
-def keep(space: str) -> None:
-    """All of it, as a backup would have it: its files, and the catalogue with its row."""
+def back_up(space: str) -> None:
+    """Copies the files of a Space, and the catalogue with its row, as a backup does."""
     on_host(
         f"cd {STATE} && rm -rf kept && mkdir kept && cp -a --sparse=always spaces/{space} kept/space"
         f" && s=$({SERVICE_PID}) && kill -STOP $s || exit;"
@@ -128,17 +128,20 @@ def keep(space: str) -> None:
     )
 
 
-def bring_back(space: str) -> None:
-    """While the service runs the catalogue is its own. Spaces are looked for at its start."""
+def restore(space: str) -> None:
+    """Restores a Space from the backup.
+
+    The service is down meanwhile: it owns the catalogue, and it looks for Spaces when it starts.
+    """
     program = (
         f"import sqlite3; db = sqlite3.connect('{STATE}/catalogue.db');"
         f" db.execute('ATTACH ? AS kept', ('{STATE}/kept/catalogue.db',));"
         f" db.execute('INSERT INTO spaces SELECT * FROM kept.spaces WHERE id = ?', ('{space}',));"
-        # What the service had in memory when it was killed does not count any more.
+        # The database of the killed service, which would take precedence.
         f" db.execute('DELETE FROM live_copy');"
         f" db.commit(); db.close()"
     )
-    # Until the first one's files are gone.
+    # mv fails until the files of the resumed Space have been removed.
     on_host(
         f"cd {STATE}; until mv -T kept/space spaces/{space}; do sleep 0.1; done 2>/dev/null"
     )
@@ -147,23 +150,22 @@ def bring_back(space: str) -> None:
 
 
 @pytest.mark.alone
-def test_two_machines_of_the_same_memory_draw_apart(client: Client) -> None:
+def test_two_resumes_of_the_same_memory_draw_different_numbers(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         do(sbx, "import random; random.seed(7)")
         space = sbx.freeze()
-    keep(space.id)
+    back_up(space.id)
     with Sandbox.resume(space.id, client=client) as sbx:
         draws = do(sbx, DRAW).split()
-    bring_back(space.id)
-    while not client.healthz():
-        time.sleep(0.1)
+    restore(space.id)
+    until(client.healthz)
     with Sandbox.resume(space.id, client=client) as sbx:
         draws += do(sbx, DRAW).split()
     assert draws[0] == draws[4], "the state of Python's own generator was kept"
     assert len(set(draws)) == 7, f"shared randomness: {sorted(draws)}"
 
 
-def test_what_was_closed_stays_closed_and_a_space_can_be_deleted() -> None:
+def test_resume_cannot_add_egress_and_space_can_be_deleted() -> None:
     with Client() as client:
         space = Sandbox(client=client, egress=False).freeze()
         with pytest.raises(ramet.Conflict, match="network"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Templates that are put where the service looks for them, in real guests."""
+"""Templates that are added to the running service's folder of templates, in real guests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONF = "description = Made by a test\nram_mib = 640\n"
 
 
 def setting(name: str) -> str:
-    """What the running service was started with, or its default."""
+    """Returns a setting from the running service's command line, or its default."""
     given = on_host(f"tr '\\0' '\\n' < /proc/$(pidof -s rametd)/cmdline | sed -n 's/--{name}=//p'")
     defaults = {
         "templates_dir": "/usr/share/ramet/templates",
@@ -33,7 +33,7 @@ def setting(name: str) -> str:
 
 
 def put_template(name: str, warmup: str, conf: str) -> None:
-    """A template on the default one's root file system."""
+    """Writes a template that uses the root file system of the default one."""
     folder = f"{setting('templates_dir')}/{name}"
     on_host(
         f"mkdir -p {folder} && ln -sfn {setting('rootfs')} {folder}/rootfs.ext4 &&"
@@ -59,7 +59,7 @@ def listed(http: httpx.Client, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_sandbox_of_a_template_is_warm(warmed: str, client: Client, http: httpx.Client) -> None:
+def test_sandbox_starts_with_the_state_of_the_warm_up(warmed: str, client: Client, http: httpx.Client) -> None:
     assert listed(http, warmed)["description"] == "Made by a test"
     with Sandbox(client=client, template=warmed) as sandbox:
         assert sandbox.run_code("print(decimal.Decimal('1.5') * 2)").stdout == "3.0\n"
@@ -72,7 +72,7 @@ def test_a_sandbox_of_a_template_is_warm(warmed: str, client: Client, http: http
     assert {"vcpus": view["vcpus"], "ram_mib": 640, "rootfs_gb": view["rootfs_gb"]} in view["sizes"]
 
 
-def test_what_was_drawn_in_the_warm_up_is_shared_and_the_rest_is_not(
+def test_only_numbers_drawn_in_the_warm_up_are_shared(
     warmed: str, client: Client
 ) -> None:
     drawn, own = set(), set()
@@ -85,7 +85,7 @@ def test_what_was_drawn_in_the_warm_up_is_shared_and_the_rest_is_not(
     assert len(own) == 3
 
 
-def test_children_know_their_template(warmed: str, client: Client, http: httpx.Client) -> None:
+def test_children_keep_the_template_name(warmed: str, client: Client, http: httpx.Client) -> None:
     with Sandbox(client=client, template=warmed) as sandbox:
         (child,) = sandbox.fork(1)
         assert http.get(f"/v1/sandboxes/{child.id}").json()["template"] == warmed
@@ -93,7 +93,7 @@ def test_children_know_their_template(warmed: str, client: Client, http: httpx.C
         child.close()
 
 
-def test_a_template_has_other_sizes_too(warmed: str, client: Client) -> None:
+def test_template_works_with_other_sizes(warmed: str, client: Client) -> None:
     with Sandbox(client=client, template=warmed, ram_mib=1024) as sandbox:
         text = sandbox.run_code(
             "ram = int(open('/proc/meminfo').readline().split()[1]) >> 10\nprint(ram, warmed > 0)"
@@ -103,7 +103,7 @@ def test_a_template_has_other_sizes_too(warmed: str, client: Client) -> None:
         assert is_warm == "True"
 
 
-def test_a_warm_up_that_fails_is_told_with_its_traceback(
+def test_failing_warm_up_is_reported_with_its_traceback(
     client: Client, http: httpx.Client
 ) -> None:
     put_template("test-broken", "import json\nimport no_such_module\n", "")
@@ -115,7 +115,7 @@ def test_a_warm_up_that_fails_is_told_with_its_traceback(
         assert view["state"] == "failed"
         assert "Traceback (most recent call last):" in view["why"]
         assert "import no_such_module" in view["why"]
-        # Mended, it is served without a restart; the failure is repeated for a while only.
+        # Once corrected, it works without a restart; the old failure is returned for a while.
         put_template("test-broken", "import json", "")
         deadline = time.monotonic() + 600
         while True:
@@ -130,7 +130,7 @@ def test_a_warm_up_that_fails_is_told_with_its_traceback(
         remove_template("test-broken")
 
 
-def test_an_unknown_name_is_answered_with_what_there_is(warmed: str, http: httpx.Client) -> None:
+def test_unknown_template_lists_the_known_ones(warmed: str, http: httpx.Client) -> None:
     answer = http.post("/v1/sandboxes", json={"template": "test-wormed"})
     assert answer.status_code == 400
     assert answer.json()["code"] == "unknown_template"
@@ -138,7 +138,7 @@ def test_an_unknown_name_is_answered_with_what_there_is(warmed: str, http: httpx
     assert warmed in answer.json()["error"]
 
 
-# --- python-datasci, where it was built: ./dev template python-datasci ---
+# --- python-datasci, if it was built with `./dev template python-datasci` ---
 
 
 @pytest.fixture(scope="module")
@@ -149,13 +149,13 @@ def datasci(client: Client, http: httpx.Client) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def test_all_of_it_is_imported_already(datasci: Sandbox) -> None:
+def test_datasci_packages_are_already_imported(datasci: Sandbox) -> None:
     code = "print(np.arange(4).sum(), pd.Series([1, 2]).mean(), sklearn.__name__, plt.__name__)"
     assert datasci.run_code(code).stdout == "6 1.5 sklearn matplotlib.pyplot\n"
 
 
-def test_interrupt_in_c_loops_of_numpy(datasci: Sandbox) -> None:
-    """They do not look for signals: it comes when the one that runs is through."""
+def test_interrupt_arrives_between_numpy_c_loops(datasci: Sandbox) -> None:
+    """numpy's loops do not check for signals, so the interrupt arrives when the current one ends."""
     loop = "kept = np.arange(3.0)\nx = np.random.random(200_000)\nprint('on')\nwhile True: np.sort(x)"
     stream = datasci.run_code_stream(loop)
     assert next(stream).data == "on\n"
@@ -166,7 +166,7 @@ def test_interrupt_in_c_loops_of_numpy(datasci: Sandbox) -> None:
     assert datasci.run_code("print(kept.sum())").stdout == "3.0\n"
 
 
-def test_the_time_limit_ends_a_c_loop_of_numpy_without_end(datasci: Sandbox) -> None:
+def test_time_limit_kills_an_endless_numpy_c_loop(datasci: Sandbox) -> None:
     with datasci.fork()[0] as child:
         deaf = "x = np.ones(10**6)\nprint('on')\nnp.einsum('i,j,k->', x, x, x)"
         late = child.run_code(deaf, timeout_seconds=5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sandboxes of one template share nothing that must be random or current."""
+"""Sandboxes of one template share no random numbers, and have the current time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRAW = (
 )
 
 
-def test_no_two_sandboxes_draw_the_same(client: Client) -> None:
+def test_sandboxes_draw_different_random_numbers(client: Client) -> None:
     draws: list[str] = []
     for _ in range(4):
         with Sandbox(client=client) as sbx:
@@ -24,7 +24,7 @@ def test_no_two_sandboxes_draw_the_same(client: Client) -> None:
     assert len(set(draws)) == 16, f"shared randomness: {sorted(draws)}"
 
 
-# A line for each draw: when it began, and what it gave.
+# Writes a line for each draw: the monotonic time before it, and the value.
 DRAW_ON = """
 import os, time
 with open("/dev/shm/draws", "w") as out:
@@ -46,15 +46,15 @@ def draws_of(sbx: Sandbox) -> list[str]:
 
 
 def after_the_fork(a: list[str], b: list[str]) -> tuple[set[str], set[str]]:
-    """What was drawn once the clocks of the two went apart."""
+    """Returns the values that each drew after its first difference from the other."""
     same = 0
     while same < min(len(a), len(b)) and a[same] == b[same]:
         same += 1
     return {line.split()[1] for line in a[same:]}, {line.split()[1] for line in b[same:]}
 
 
-def test_a_program_that_draws_goes_on_with_other_numbers(sbx: Sandbox) -> None:
-    """It never stops, so it draws before the child's agent could do anything about it."""
+def test_running_program_draws_different_numbers_after_fork(sbx: Sandbox) -> None:
+    """The program draws all the time, so it does before the child's agent can act."""
     sbx.upload(DRAW_ON.encode(), "/root/draw.py")
     sbx.run_code(START, "bash")
     with ExitStack() as stack:
@@ -67,14 +67,14 @@ def test_a_program_that_draws_goes_on_with_other_numbers(sbx: Sandbox) -> None:
             assert not ours & theirs, f"{len(ours & theirs)} draws are the same in both"
 
 
-def test_the_clock_is_right(sbx: Sandbox) -> None:
-    """By the clock of the host the VM runs on."""
+def test_guest_clock_is_correct(sbx: Sandbox) -> None:
+    """Compares with the clock of the host on which the VM runs."""
     before = float(on_host("date +%s.%N"))
     guest = float(sbx.run_code("import time; print(time.time())").stdout)
     assert before - 0.1 <= guest <= float(on_host("date +%s.%N")) + 0.1
 
 
-def test_what_one_writes_the_other_does_not_see(client: Client) -> None:
+def test_sandboxes_do_not_share_files(client: Client) -> None:
     with Sandbox(client=client) as a, Sandbox(client=client) as b:
         a.run_code("echo secret > /root/mine && sync", "bash")
         assert b.run_code("ls /root/mine", "bash").exit_code != 0

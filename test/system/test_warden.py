@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jail's own tests, run where cgroup v2 has all its controllers: where the VMs run."""
+"""Runs the native tests of the jail on the host of the VMs, which has all controllers of cgroup v2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.alone
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[str]:
-    """The test program, its probe and its library, on the host."""
+    """A folder on the host with the test program, its probe and its library."""
     assert shutil.which("cmake"), "cmake is needed to build the test program"
     subprocess.run(["flock", f"{BUILD}.lock", "cmake", "--build", BUILD, "--target", "native_jail"], check=True)
     where = on_host("mktemp -d").strip()
@@ -31,7 +31,7 @@ def folder() -> Iterator[str]:
     on_host(f"rm -rf {where}")
 
 
-def test_the_jail_holds(folder: str) -> None:
+def test_jail_tests_pass_on_the_host(folder: str) -> None:
     out = on_host(f"cd {folder} && LD_LIBRARY_PATH=. ./native_jail 2>&1 || true")
     assert "[  FAILED  ]" not in out and "[  PASSED  ]" in out, out
-    assert "SKIPPED" not in out, f"the host lacks something that the jail needs:\n{out}"
+    assert "SKIPPED" not in out, f"the host lacks a feature that the jail needs:\n{out}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator sees of real sandboxes: the audit log, figures, health, ramet ls and top."""
+"""The operator's view of real sandboxes: audit log, metrics, health, `ramet ls` and `ramet top`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from conftest import on_host
+from conftest import metrics, on_host
 from ramet import Client, Sandbox
 
-# The audit log is everybody's: it is read whole while nobody else writes it.
+# The audit log covers all sandboxes: these read it while no other test adds lines.
 pytestmark = pytest.mark.alone
 
 AUDIT = "/var/lib/ramet/audit"
@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 def lines() -> list[Line]:
-    """Of all files, oldest first. What a kill cut off is passed over."""
+    """Returns the lines of all audit files, oldest first, without lines that a kill truncated."""
     text = on_host(f"cat $(ls -v -r {AUDIT}/audit.jsonl*)")
     return [json.loads(each) for each in text.splitlines() if each.endswith("}")]
 
@@ -29,20 +29,20 @@ def events_of(*ids: str) -> list[Line]:
     return [line for line in lines() if line.get("sandbox") in ids]
 
 
-def until_told(count: int, *ids: str) -> list[Line]:
-    """A worker writes the lines; the test's time limit ends this."""
+def until_audited(count: int, *ids: str) -> list[Line]:
+    """Waits for `count` events of these sandboxes: a worker thread writes them."""
     while len(found := events_of(*ids)) < count:
         pass
     return found
 
 
-def test_the_audit_log_tells_each_life(client: Client) -> None:
+def test_audit_log_has_each_lifecycle_event(client: Client) -> None:
     parent = Sandbox(client=client)
     first, second = parent.fork(2)
     parent.merge_into(first)
     second.close()
     parent.close()
-    found = until_told(6, parent.id, first.id, second.id)
+    found = until_audited(6, parent.id, first.id, second.id)
     assert [line["event"] for line in found] == [
         "sandbox.created",
         "sandbox.forked",
@@ -58,31 +58,30 @@ def test_the_audit_log_tells_each_life(client: Client) -> None:
     assert {line["tenant"] for line in found} == {"local"}
 
 
-def test_lines_are_numbered_without_gaps(client: Client, sbx: Sandbox) -> None:
-    until_told(1, sbx.id)
+def test_audit_lines_are_numbered_without_gaps(client: Client, sbx: Sandbox) -> None:
+    until_audited(1, sbx.id)
     numbers = [line["n"] for line in lines()]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     owner, mode = on_host(f"stat -c '%U %a' {AUDIT}/audit.jsonl").split()
     assert (owner, mode) == ("ramet", "640")
 
 
-def test_health_and_figures(http: httpx.Client, sbx: Sandbox) -> None:
+def test_health_and_metrics(http: httpx.Client, sbx: Sandbox) -> None:
     sbx.run_code("print(1)")
     assert http.get("/livez").text == "ok"
     ready = http.get("/readyz")
     assert ready.status_code == 200 and ready.json()["checks"]["disk"] == "ok"
-    while True:  # looked up every some seconds
+    while True:  # the service updates it every few seconds
         (mine,) = (one for one in http.get("/v1/sandboxes").json() if one["id"] == sbx.id)
         if mine["memory_private_bytes"] > 0:
             break
-    pairs = (each.rsplit(" ", 1) for each in http.get("/metrics").text.splitlines())
-    figures = {name: float(value) for name, value in pairs if name[0] != "#"}
-    assert figures["ramet_memory_private_bytes"] > 0
-    assert figures["ramet_create_seconds_count"] >= 1
-    assert figures["ramet_exec_seconds_count"] >= 1
-    assert figures["ramet_audit_lines_total"] >= 1
-    assert figures["ramet_audit_lost_total"] == 0
-    assert figures["ramet_disk_free_bytes"] > 0
+    now = metrics(http)
+    assert now["ramet_memory_private_bytes"] > 0
+    assert now["ramet_create_seconds_count"] >= 1
+    assert now["ramet_exec_seconds_count"] >= 1
+    assert now["ramet_audit_lines_total"] >= 1
+    assert now["ramet_audit_lost_total"] == 0
+    assert now["ramet_disk_free_bytes"] > 0
 
 
 def test_checks_are_shown_to_operators() -> None:
@@ -90,10 +89,10 @@ def test_checks_are_shown_to_operators() -> None:
     assert checks["template"] == checks["disk"] == "ok"
 
 
-def test_ls_and_top_show_it(sbx: Sandbox) -> None:
+def test_ls_and_top_show_the_sandbox(sbx: Sandbox) -> None:
     rows = [row.split() for row in on_host("ramet ls").splitlines()]
     assert rows[0][:3] == ["ID", "STATE", "TENANT"]
     (mine,) = (row for row in rows if row[0] == sbx.id)
     assert mine[1:4] == ["ready", "local", "default"]
     (top,) = (row for row in on_host("ramet top --once").splitlines() if row.startswith(sbx.id))
-    assert float(top.split()[5]) > 0  # MiB of its own
+    assert float(top.split()[5]) > 0  # MiB of private memory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key rings, POSIX message queues, tunnels."""
+"""Uses a key ring, a POSIX message queue and a tun device."""
 
 import ctypes
 import fcntl

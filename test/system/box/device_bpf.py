@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A BPF program of two instructions that refuses every device to a control group."""
+"""Denies all devices to a control group with a BPF program of two instructions."""
 
 import ctypes
 import os

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system of one file, spoken over /dev/fuse by hand (include/uapi/linux/fuse.h)."""
+"""Serves a file system with one file over /dev/fuse, without a library (see
+include/uapi/linux/fuse.h)."""
 
 import ctypes
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A filter that refuses mkdir and lets all else through."""
+"""Installs a seccomp filter that denies mkdir and permits every other system call."""
 
 import ctypes
 import os

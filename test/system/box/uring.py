@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One no-operation through io_uring, by its system calls (include/uapi/linux/io_uring.h)."""
+"""Submits one no-op to io_uring with plain system calls (see include/uapi/linux/io_uring.h)."""
 
 import ctypes
 import mmap
