@@ -53,6 +53,8 @@ NAMES = re.compile(r"(?i:pool[_-]shells)\b")
 ROOMS: dict[str, set[str]] = {
     "base": set(),
     **{f"orchestrator/{room}": set() for room in ("config", "io")},
+    "sdk": {"shells?"},  # the command interpreter
+    "test/fault": {"shells?"},  # the command interpreter
     "test/native": set(),
     **{f"test/unit/{room}": set() for room in ("base", "config", "io")},
     "orchestrator/vm": set(),

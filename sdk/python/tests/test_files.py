@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files by the SDK against a service made by hand, which keeps them in a dict."""
+"""File transfer of the SDK against a fake service, which keeps files in a dict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def error(status: int, code: str) -> httpx.Response:
 
 
 class Box:
-    """The routes of files and uploads; `log` is what it was asked, bodies left out."""
+    """The routes of files and uploads; `log` has the requests without their bodies."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -98,7 +98,7 @@ def sbx(box: Box) -> Iterator[Sandbox]:
 
 
 class Pipe(io.RawIOBase):
-    """Gives a few bytes at a time and can't tell how many there are."""
+    """Returns a few bytes at a time, and cannot seek."""
 
     def __init__(self, data: bytes, step: int) -> None:
         self._data, self._step = io.BytesIO(data), step
@@ -107,12 +107,12 @@ class Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        piece = self._data.read(min(len(buffer), self._step))
-        buffer[: len(piece)] = piece
-        return len(piece)
+        chunk = self._data.read(min(len(buffer), self._step))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
-def test_what_is_small_goes_in_one_request(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+def test_small_file_is_sent_in_one_request(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
     local = tmp_path / "local"
     local.write_bytes(b"of a file")
     sbx.upload(b"bytes", "/a", mode=0o755)
@@ -136,37 +136,37 @@ def test_what_is_small_goes_in_one_request(sbx: Sandbox, box: Box, tmp_path: Pat
 
 
 @pytest.mark.parametrize("more", [0, 1, PART, 3 * PART + 5])
-def test_what_is_big_goes_in_parts(sbx: Sandbox, box: Box, more: int) -> None:
+def test_large_file_is_sent_in_parts(sbx: Sandbox, box: Box, more: int) -> None:
     data = os.urandom(PART) + bytes(more)
-    told: list[tuple[int, int | None]] = []
-    sbx.upload(data, "/big", mode=0o600, progress=lambda *now: told.append(now))
+    progress: list[tuple[int, int | None]] = []
+    sbx.upload(data, "/big", mode=0o600, progress=lambda *now: progress.append(now))
     assert box.files == {"/big": data}
     assert box.modes == {"/big": "0600"}
     assert set(box.parts) == set(range(0, len(data), PART))
     assert box.log[0] == "POST /uploads?path=/big&mode=0600"
     assert box.log[-1] == "POST /uploads/upl_1/commit"
-    assert told[-1] == (len(data), len(data))
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert progress[-1] == (len(data), len(data))
+    assert [done for done, _ in progress] == sorted({done for done, _ in progress})
 
 
-def test_a_pipe_is_read_to_its_end(sbx: Sandbox, box: Box) -> None:
+def test_pipe_is_read_to_its_end(sbx: Sandbox, box: Box) -> None:
     data = os.urandom(PART + 12345)
-    told: list[tuple[int, int | None]] = []
+    progress: list[tuple[int, int | None]] = []
     pipe = cast(BinaryIO, Pipe(data, 70_001))
-    sbx.upload(pipe, "/piped", progress=lambda *now: told.append(now))
+    sbx.upload(pipe, "/piped", progress=lambda *now: progress.append(now))
     assert box.files["/piped"] == data
-    assert told == [(PART, None), (len(data), None)]
+    assert progress == [(PART, None), (len(data), None)]
 
 
-def test_a_file_object_goes_from_where_it_stands(sbx: Sandbox, box: Box) -> None:
+def test_file_object_is_read_from_its_position(sbx: Sandbox, box: Box) -> None:
     file = io.BytesIO(b"skipped, sent")
     file.seek(9)
-    told: list[tuple[int, int | None]] = []
-    sbx.upload(file, "/rest", progress=lambda *now: told.append(now))
-    assert (box.files["/rest"], told) == (b"sent", [(4, 4)])
+    progress: list[tuple[int, int | None]] = []
+    sbx.upload(file, "/rest", progress=lambda *now: progress.append(now))
+    assert (box.files["/rest"], progress) == (b"sent", [(4, 4)])
 
 
-def test_a_part_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+def test_failing_part_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
     box.part_fails = error(507, "disk_full")
     with pytest.raises(ramet.DiskFull, match="disk_full"):
         sbx.upload(bytes(9 * PART), "/big")
@@ -175,7 +175,7 @@ def test_a_part_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
     assert box.files == {}
 
 
-def test_a_source_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+def test_failing_source_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             if self.tell() >= PART:
@@ -187,36 +187,36 @@ def test_a_source_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
     assert box.log[-1] == "DELETE /uploads/upl_1"
 
 
-def test_a_commit_that_fails_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+def test_failing_commit_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
     box.parts[5 * PART] = b"of somebody else"
     with pytest.raises(ramet.Conflict, match="checksum_mismatch"):
         sbx.upload(bytes(PART), "/big")
     assert box.log[-1] == "DELETE /uploads/upl_1"
 
 
-def test_text_files_and_missing_ones_are_refused_before_anything_is_sent(
+def test_text_and_missing_files_are_refused_before_anything_is_sent(
     sbx: Sandbox, box: Box, tmp_path: Path
 ) -> None:
-    with pytest.raises(TypeError, match="must give bytes, not str"):
+    with pytest.raises(TypeError, match="must return bytes, not str"):
         sbx.upload(cast(BinaryIO, io.StringIO("text")), "/x")
     with pytest.raises(FileNotFoundError):
         sbx.upload(tmp_path / "none", "/x")
     assert box.log == []
 
 
-def test_download(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+def test_download_reports_progress_and_replaces_the_file(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
     box.files["/big"] = os.urandom(3_000_000)
     assert sbx.download("/big") == box.files["/big"]
-    told: list[tuple[int, int | None]] = []
+    progress: list[tuple[int, int | None]] = []
     local = tmp_path / "local"
     local.write_bytes(b"old")
-    sbx.download_to("/big", local, progress=lambda *now: told.append(now))
+    sbx.download_to("/big", local, progress=lambda *now: progress.append(now))
     assert local.read_bytes() == box.files["/big"]
-    assert told[-1] == (3_000_000, 3_000_000)
+    assert progress[-1] == (3_000_000, 3_000_000)
     assert os.listdir(tmp_path) == ["local"]
 
 
-def test_a_download_that_breaks_off_leaves_the_old_file(tmp_path: Path) -> None:
+def test_broken_download_keeps_the_old_file(tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"
         raise httpx.RemoteProtocolError("peer closed connection")
@@ -236,13 +236,13 @@ def test_a_download_that_breaks_off_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/a b", "/a\nb", "/a&path=/c", "/100%41", "/é", "/\udcff+", "/?#"])
-def test_names_arrive_byte_by_byte(sbx: Sandbox, box: Box, name: str) -> None:
+def test_names_are_sent_exactly(sbx: Sandbox, box: Box, name: str) -> None:
     sbx.upload(b"x", name)
     assert list(box.files) == [name]
     assert sbx.download(name) == b"x"
 
 
-def test_what_the_other_calls_send_and_make_of_the_answer() -> None:
+def test_requests_and_results_of_list_stat_remove_and_mkdir() -> None:
     entry: dict[str, Any] = {
         "name": "a",
         "type": "file",

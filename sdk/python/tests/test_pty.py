@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminals by the SDK against a service made by hand."""
+"""Terminals of the SDK against a fake service."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LISTED = [
 
 
 class Terminal:
-    """One terminal. `script` is what it puts out, one item for each read; a number is its exit."""
+    """A fake terminal. `script` has the answer to each read: output, the exit code or an error."""
 
     def __init__(self, script: list[bytes | int | httpx.Response], kept_from: int = 0) -> None:
         self.script = script
-        self.place = kept_from
-        self.asked: list[tuple[str, Any]] = []
+        self.kept_from = kept_from
+        self.requests: list[tuple[str, Any]] = []
         self.start: list[dict[str, Any]] = [{"type": "pty_ready", "session_id": PTY}]
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -36,7 +36,7 @@ class Terminal:
         body: Any = json.loads(request.content) if request.content else None
         if path == "/v1/sandboxes":
             return httpx.Response(201, json={"id": SBX, "state": "ready"})
-        self.asked.append((f"{request.method} {path}", body))
+        self.requests.append((f"{request.method} {path}", body))
         if path == "/pty" and request.method == "POST":
             text = "\n".join(json.dumps(event) for event in self.start)
             return httpx.Response(200, content=f"\n{text}\n".encode())
@@ -47,28 +47,28 @@ class Terminal:
         return httpx.Response(204)
 
     def read(self, body: dict[str, Any]) -> httpx.Response:
-        place = max(body["since_seq"], self.place)
+        offset = max(body["since_seq"], self.kept_from)
         item = self.script[0] if self.script else b""
-        if isinstance(item, int):  # the end stays
-            answer = {"data_b64": "", "next_seq": place, "exit_code": item}
+        if isinstance(item, int):  # the exit code remains for later reads
+            answer = {"data_b64": "", "next_seq": offset, "exit_code": item}
             return httpx.Response(200, json=answer)
         self.script = self.script[1:]
         if isinstance(item, httpx.Response):
             return item
         text = base64.b64encode(item).decode()
-        return httpx.Response(200, json={"data_b64": text, "next_seq": place + len(item)})
+        return httpx.Response(200, json={"data_b64": text, "next_seq": offset + len(item)})
 
 
 def sandbox(terminal: Terminal) -> Sandbox:
     return Sandbox(client=Client(transport=httpx.MockTransport(terminal)))
 
 
-def test_what_create_sends() -> None:
+def test_create_sends_its_arguments() -> None:
     terminal = Terminal([])
     sbx = sandbox(terminal)
     assert sbx.pty.create("top -d 1").id == PTY
     sbx.pty.create(["vi", "/x"], cols=120, rows=40, env={"A": "b"}, cwd="/tmp")
-    assert terminal.asked == [
+    assert terminal.requests == [
         ("POST /pty", {"shellCmd": "top -d 1", "cols": 80, "rows": 24}),
         (
             "POST /pty",
@@ -77,7 +77,7 @@ def test_what_create_sends() -> None:
     ]
 
 
-def test_a_program_that_can_not_be_started() -> None:
+def test_program_that_cannot_start_is_an_error() -> None:
     terminal = Terminal([])
     terminal.start = [{"type": "pty_error", "message": "no such program"}]
     with pytest.raises(ramet.BadRequest, match="no such program"):
@@ -87,14 +87,14 @@ def test_a_program_that_can_not_be_started() -> None:
         sandbox(terminal).pty.create(["nothing"])
 
 
-def test_iteration_is_all_output_to_the_end() -> None:
+def test_iteration_yields_all_output() -> None:
     pty = sandbox(Terminal([b"one ", b"", b"two", 3])).pty.create()
     assert list(pty) == [b"one ", b"two"]
     assert (pty.exit_code, pty.place, pty.lost) == (3, 7, 0)
     assert list(pty) == [] and pty.read() == b""
 
 
-def test_a_broken_read_is_taken_up_where_it_began() -> None:
+def test_read_after_an_error_continues_at_the_same_offset() -> None:
     broken = httpx.Response(503, json={"error": "stopping", "code": "stopping"})
     terminal = Terminal([b"one", broken, b"two", 0])
     pty = sandbox(terminal).pty.create()
@@ -102,25 +102,25 @@ def test_a_broken_read_is_taken_up_where_it_began() -> None:
     with pytest.raises(ramet.Unavailable):
         pty.read()
     assert got + list(pty) == [b"one", b"two"]
-    places = [body["since_seq"] for what, body in terminal.asked if what.endswith("/read")]
-    assert places == [0, 3, 3, 6]
+    offsets = [body["since_seq"] for what, body in terminal.requests if what.endswith("/read")]
+    assert offsets == [0, 3, 3, 6]
 
 
-def test_what_was_not_kept_is_counted() -> None:
+def test_dropped_output_is_counted() -> None:
     pty = sandbox(Terminal([b"late", 0], kept_from=1000)).pty.create()
     assert list(pty) == [b"late"]
     assert (pty.place, pty.lost) == (1004, 1000)
 
 
-def test_read_gives_up_in_time() -> None:
+def test_read_returns_at_its_timeout() -> None:
     terminal = Terminal([])
     pty = sandbox(terminal).pty.create()
     assert pty.read(timeout_seconds=0) == b""
     assert pty.exit_code is None
-    assert terminal.asked[-1][1]["timeout_ms"] == 0
+    assert terminal.requests[-1][1]["timeout_ms"] == 0
 
 
-def test_wait_reads_nothing() -> None:
+def test_wait_consumes_no_output() -> None:
     pty = sandbox(Terminal([b"one", 137])).pty.create()
     assert pty.wait() == 137
     assert (pty.exit_code, pty.place) == (137, 0)
@@ -128,14 +128,14 @@ def test_wait_reads_nothing() -> None:
         sandbox(Terminal([])).pty.create().wait(timeout_seconds=0.01)
 
 
-def test_input_size_and_kill() -> None:
+def test_input_resize_and_kill_are_sent() -> None:
     terminal = Terminal([])
     pty = sandbox(terminal).pty.create()
     pty.send_input("é\r")
     pty.send_input(b"\xff")
     pty.resize(100, 30)
     pty.kill()
-    assert terminal.asked[1:] == [
+    assert terminal.requests[1:] == [
         (f"POST /pty/{PTY}/input", {"data_b64": base64.b64encode("é\r".encode()).decode()}),
         (f"POST /pty/{PTY}/input", {"data_b64": "/w=="}),
         (f"POST /pty/{PTY}/resize", {"cols": 100, "rows": 30}),
@@ -143,7 +143,7 @@ def test_input_size_and_kill() -> None:
     ]
 
 
-def test_attach_looks_first_and_goes_on_at_a_place() -> None:
+def test_attach_checks_the_id_and_continues_at_an_offset() -> None:
     sbx = sandbox(Terminal([b"rest", 0]))
     pty = sbx.pty.attach(PTY, place=20)
     assert list(pty) == [b"rest"]
@@ -152,7 +152,7 @@ def test_attach_looks_first_and_goes_on_at_a_place() -> None:
         sbx.pty.attach("pty_other")
 
 
-def test_list() -> None:
+def test_list_returns_all_terminals() -> None:
     assert sandbox(Terminal([])).pty.list() == [
         ramet.PtyInfo(PTY, "bash", 1.5, None),
         ramet.PtyInfo("pty_2", "top", 2.5, 0),

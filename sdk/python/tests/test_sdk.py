@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SDK against answers made by hand: what it sends, what it makes of what comes."""
+"""The SDK against fake answers: the requests that it sends, and the values that it returns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def service(exec_answer: httpx.Response) -> Handler:
     return handle
 
 
-def test_text_is_exact() -> None:
+def test_output_text_is_exact() -> None:
     answer = ndjson(
         {"type": "stdout", "data": "still ", "seq": 1, "ts": 5},
         {"type": "stdout", "data": "alive\n", "seq": 2, "ts": 5},
@@ -53,7 +53,7 @@ def test_text_is_exact() -> None:
     assert not result.ok
 
 
-def test_a_character_split_over_two_chunks_is_whole_again() -> None:
+def test_character_split_over_two_chunks_is_decoded() -> None:
     euro = "€".encode()
     chunks = [euro[:1], euro[1:]]
     answer = ndjson(
@@ -72,23 +72,23 @@ def test_only_newlines_split_the_stream_and_empty_lines_are_skipped() -> None:
     line = json.dumps({"type": "stdout", "data": "a\u2028b", "seq": 1, "ts": 0}, ensure_ascii=False)
     end = json.dumps({"type": "exit", "data": 0, "seq": 2, "ts": 0})
 
-    def pieces() -> Iterator[bytes]:
+    def chunks() -> Iterator[bytes]:
         body = f"\n{line}\n\n{end}\n".encode()
         for i in range(0, len(body), 7):
             yield body[i : i + 7]
 
-    sbx = Sandbox(client=client_for(service(httpx.Response(200, content=pieces()))))
+    sbx = Sandbox(client=client_for(service(httpx.Response(200, content=chunks()))))
     assert sbx.run_code("x").stdout == "a\u2028b"
 
 
-def test_a_stream_without_exit_is_an_error() -> None:
+def test_stream_without_exit_event_is_an_error() -> None:
     answer = ndjson({"type": "stdout", "data": "half", "seq": 1, "ts": 0})
     sbx = Sandbox(client=client_for(service(answer)))
     with pytest.raises(ramet.ConnectionFailed, match="exit event"):
         sbx.run_code("x")
 
 
-def test_a_death_in_mid_stream_is_typed() -> None:
+def test_death_of_the_vm_during_a_stream_raises_vm_died() -> None:
     answer = ndjson(
         {"type": "stdout", "data": "half", "seq": 1, "ts": 0},
         {"type": "error", "data": "the VM died", "code": "vm_died", "seq": 2, "ts": 0},
@@ -98,7 +98,7 @@ def test_a_death_in_mid_stream_is_typed() -> None:
         sbx.run_code("x")
 
 
-def test_what_create_sends() -> None:
+def test_create_sends_its_arguments() -> None:
     sent: list[dict[str, Any]] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -119,10 +119,10 @@ class Listing:
 
     def __init__(self, many: int, most: int) -> None:
         self.many, self.most = many, most
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request.url.raw_path.decode())
+        self.requests.append(request.url.raw_path.decode())
         begin = int(request.url.params.get("cursor", "0"))
         end = min(begin + self.most, self.many)
         more = {"ramet-next-cursor": str(end)} if end < self.many else {}
@@ -133,31 +133,31 @@ class Listing:
 
 
 @pytest.mark.parametrize(("many", "most"), [(0, 5), (1, 5), (5, 5), (6, 5), (23, 5), (23, 10**6)])
-def test_lists_have_all_pages(many: int, most: int) -> None:
+def test_lists_contain_all_pages(many: int, most: int) -> None:
     service = Listing(many, most)
     client = client_for(service)
     every = [str(i) for i in range(many)]
     assert [one.id for one in client.list_sandboxes()] == every
-    assert len(service.asked) == max(1, -(-many // most))
-    assert service.asked[0] == "/v1/sandboxes?limit=500"
+    assert len(service.requests) == max(1, -(-many // most))
+    assert service.requests[0] == "/v1/sandboxes?limit=500"
     assert [one.id for one in client.list_children(SBX)] == every
     assert len(client.templates()) == many
     assert [one.id for one in client.iter_sandboxes()] == every
 
 
-def test_pages_are_asked_for_as_they_are_taken() -> None:
+def test_pages_are_requested_on_demand() -> None:
     service = Listing(100, 10)
     some = client_for(service).iter_sandboxes()
     assert [next(some).id for _ in range(11)] == [str(i) for i in range(11)]
-    assert service.asked == ["/v1/sandboxes?limit=500", "/v1/sandboxes?limit=500&cursor=10"]
+    assert service.requests == ["/v1/sandboxes?limit=500", "/v1/sandboxes?limit=500&cursor=10"]
 
 
-def test_templates() -> None:
+def test_templates_are_parsed() -> None:
     size = {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
     one = {"name": "default", "description": "as it comes", "state": "ready", "sizes": [size]}
     client = client_for(lambda request: httpx.Response(200, json=[one | size]))
-    told = ramet.TemplateInfo("default", "as it comes", "ready", 2, 512, 4, one | size)
-    assert client.templates() == [told]
+    expected = ramet.TemplateInfo("default", "as it comes", "ready", 2, 512, 4, one | size)
+    assert client.templates() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ def test_errors_are_typed(status: int, code: str, kind: type[ramet.RametError]) 
     assert (caught.value.status, caught.value.code, caught.value.retry_after) == (status, code, 7)
 
 
-def test_an_answer_that_is_not_ours_is_quoted() -> None:
+def test_answer_without_json_is_quoted() -> None:
     with pytest.raises(ramet.ServerError, match="HTTP 502: <html>"):
         client_for(lambda r: httpx.Response(502, text="<html>")).get_sandbox(SBX)
 
 
-def test_no_service_names_the_address() -> None:
+def test_missing_service_is_reported_with_its_address() -> None:
     client = Client("http://127.0.0.1:9")
     with pytest.raises(ramet.ConnectionFailed, match="http://127.0.0.1:9"):
         client.list_sandboxes()
@@ -206,13 +206,13 @@ def test_no_service_names_the_address() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost:7070", "7070", "http:", "http://[::1]:x", "ftp://a"])
-def test_an_address_that_is_no_url_is_named(host: str) -> None:
+def test_invalid_url_is_reported(host: str) -> None:
     with pytest.raises(ramet.ConnectionFailed, match="must be a URL") as caught:
         Client(host)
     assert repr(host) in str(caught.value)
 
 
-def test_what_is_slow_by_nature_gets_longer() -> None:
+def test_slow_requests_have_longer_timeouts() -> None:
     limits: dict[str, float] = {}
     nothing: dict[str, Any] = {"added": [], "removed": [], "modified": []}
 
@@ -228,16 +228,16 @@ def test_what_is_slow_by_nature_gets_longer() -> None:
     assert limits["POST/v1/sandboxes"] > 300 and limits["POST/v1/sandboxes/1/diff/2"] > 3600
 
 
-def test_a_service_that_says_nothing_is_told_so() -> None:
+def test_read_timeout_is_reported() -> None:
     def handle(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("timed out", request=request)
 
     client = Client(transport=httpx.MockTransport(handle), timeout=7)
-    with pytest.raises(ramet.ConnectionFailed, match="nothing came for 7 s"):
+    with pytest.raises(ramet.ConnectionFailed, match="no data was received for 7 s"):
         client.get_sandbox(SBX)
 
 
-def test_what_was_closed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_sandbox_and_client_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ramet.space.Client", lambda *_, **__: client_for(service(ndjson())))
     with Sandbox() as sbx:
         pass
@@ -261,7 +261,7 @@ def test_host_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert seen == ["http://10.1.2.3:81/v1/sandboxes?limit=500", "Bearer secret"]
 
 
-def test_close_is_idempotent_and_fine_when_the_sandbox_is_gone() -> None:
+def test_close_is_idempotent_and_accepts_a_missing_sandbox() -> None:
     deletes: list[str] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -276,8 +276,8 @@ def test_close_is_idempotent_and_fine_when_the_sandbox_is_gone() -> None:
     assert deletes == [f"/v1/sandboxes/{SBX}"]
 
 
-def test_threads_that_close_at_once_delete_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them is held where it has seen that the sandbox is open."""
+def test_concurrent_closes_delete_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both threads wait until the other one has read that the sandbox is open."""
     closed: list[bool] = []
 
     def own_client(*_: object, **__: object) -> Client:
@@ -300,7 +300,7 @@ def test_threads_that_close_at_once_delete_once(monkeypatch: pytest.MonkeyPatch)
 
 
 class Flag:
-    """An attribute that, once it was read, waits a moment for another thread to read it too."""
+    """An attribute whose read waits up to 0.2 s for another thread to read it too."""
 
     def __init__(self, together: threading.Barrier) -> None:
         self.value = False
@@ -318,7 +318,7 @@ class Flag:
         self.value = value
 
 
-def test_an_id_cannot_change_the_path() -> None:
+def test_id_cannot_change_the_path() -> None:
     paths: list[bytes] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -333,7 +333,7 @@ def test_an_id_cannot_change_the_path() -> None:
 
 
 class Family:
-    """Enough of a service for sandboxes that fork, merge and close; `log` is what it was asked."""
+    """A fake service for sandboxes that fork, merge and close; `log` has the requests."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -363,11 +363,11 @@ def test_fork_makes_sandboxes_of_the_same_client() -> None:
         assert [a.id, b.id, c.id] == ["2", "3", "4"]
         b.close()
         b.close()
-    asked = ['POST /1/fork {"n":2}', 'POST /1/fork {"n":1,"reseed":true}']
-    assert family.log[1:] == [*asked, "DELETE /3", "DELETE /1"]
+    expected = ['POST /1/fork {"n":2}', 'POST /1/fork {"n":1,"reseed":true}']
+    assert family.log[1:] == [*expected, "DELETE /3", "DELETE /1"]
 
 
-def test_after_a_merge_the_winner_closes_without_a_word() -> None:
+def test_winner_of_a_merge_closes_without_a_request() -> None:
     family = Family()
     with Sandbox(client=client_for(family)) as parent:
         with parent.fork()[0] as winner:
@@ -375,7 +375,7 @@ def test_after_a_merge_the_winner_closes_without_a_word() -> None:
     assert family.log[2:] == ["POST /1/merge_into/2", "DELETE /1"]
 
 
-def test_a_merge_that_fails_leaves_the_winner_to_be_closed() -> None:
+def test_winner_of_a_failed_merge_is_still_deleted() -> None:
     family = Family()
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -389,7 +389,7 @@ def test_a_merge_that_fails_leaves_the_winner_to_be_closed() -> None:
     assert family.log[-2:] == ["DELETE /2", "DELETE /1"]
 
 
-def test_a_client_of_its_own_lives_as_long_as_its_last_sandbox(
+def test_own_client_is_closed_with_its_last_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed: list[bool] = []
@@ -410,7 +410,7 @@ def test_a_client_of_its_own_lives_as_long_as_its_last_sandbox(
     assert closed == [True]
 
 
-def test_a_call_in_the_vm_that_was_replaced_fails_as_a_conflict() -> None:
+def test_call_in_a_replaced_vm_raises_conflict() -> None:
     answer = ndjson({"type": "error", "data": "it was merged", "code": "merged", "seq": 1, "ts": 0})
     with pytest.raises(ramet.Conflict, match="it was merged"):
         Sandbox(client=client_for(service(answer))).run_code("x")
@@ -446,7 +446,7 @@ def test_diff_sends_its_paths_and_keeps_names_exact() -> None:
         sbx.diff(sbx, "/srv")
 
 
-def test_info_tells_the_family() -> None:
+def test_info_has_parent_and_children() -> None:
     info = ramet.SandboxInfo.from_json(
         {"id": "2", "state": "ready", "parent": "1", "children": ["3"]}
     )
@@ -455,7 +455,7 @@ def test_info_tells_the_family() -> None:
     assert (listed.parent, listed.children) == (None, [])
 
 
-def test_info_tells_size_and_end() -> None:
+def test_info_has_size_and_expiry() -> None:
     end = "2026-02-01T23:59:59.123Z"
     answer = {"id": "1", "state": "ready", "vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
     info = ramet.SandboxInfo.from_json({**answer, "expires_at": end})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces in the SDK, and which service is asked, against answers made by hand."""
+"""Spaces in the SDK, and the choice of the service, against fake answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ramet
 from ramet import Client, Sandbox, Space
 
 SPC = "spc_" + "1" * 32
-TOLD: dict[str, Any] = {
+SPACE: dict[str, Any] = {
     "id": SPC,
     "state": "frozen",
     "created_at": "2026-11-21T22:01:07.007Z",
@@ -25,7 +25,7 @@ TOLD: dict[str, Any] = {
 
 
 class Service:
-    """Enough of a service for one Space; `log` is what it was asked, `keys` by whom."""
+    """A fake service with one Space; `log` has the requests, `keys` their authorization."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -39,11 +39,11 @@ class Service:
         if request.method == "DELETE":
             return httpx.Response(204)
         if request.url.path.endswith("/v1/spaces"):
-            return httpx.Response(200, json=[TOLD])
+            return httpx.Response(200, json=[SPACE])
         if request.url.path.endswith("/freeze"):
             return httpx.Response(200, json={"space_id": SPC})
         if request.method == "GET":
-            return httpx.Response(200, json=TOLD)
+            return httpx.Response(200, json=SPACE)
         return httpx.Response(201, json={"id": "sbx_2", "state": "ready"})
 
 
@@ -59,7 +59,7 @@ def client(service: Service) -> Client:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, service: Service) -> list[Client]:
-    """The clients that the SDK makes by itself."""
+    """The clients that the SDK creates by itself."""
     clients: list[Client] = []
 
     def make(*where: Any, **more: Any) -> Client:
@@ -70,7 +70,7 @@ def made(monkeypatch: pytest.MonkeyPatch, service: Service) -> list[Client]:
     return clients
 
 
-def test_list_get_and_delete(service: Service, client: Client) -> None:
+def test_spaces_are_listed_read_and_deleted(service: Service, client: Client) -> None:
     (space,) = Space.list(client=client)
     assert space == Space.get(SPC, client=client)
     assert (space.id, space.size_bytes, space.metadata) == (SPC, 4096, {"who": "me"})
@@ -81,7 +81,7 @@ def test_list_get_and_delete(service: Service, client: Client) -> None:
     assert not client.closed
 
 
-def test_without_a_client_each_call_has_its_own(service: Service, made: list[Client]) -> None:
+def test_calls_without_a_client_create_and_close_one(service: Service, made: list[Client]) -> None:
     (space,) = Space.list(host="http://127.0.0.1:81", api_key="secret", region="eu")
     space.delete()
     Space.delete(SPC)
@@ -96,7 +96,7 @@ def test_without_a_client_each_call_has_its_own(service: Service, made: list[Cli
     assert "secret" not in repr(space)
 
 
-def test_freeze_and_resume(service: Service, made: list[Client]) -> None:
+def test_freeze_and_resume_send_their_arguments(service: Service, made: list[Client]) -> None:
     with Sandbox(persistent=True, timeout_seconds=600, idle_timeout_seconds=60) as sbx:
         space = sbx.freeze()
     with Sandbox.resume(space.id, region="eu", persistent=True, idle_timeout_seconds=9) as sbx:
@@ -123,7 +123,7 @@ def test_freeze_and_resume(service: Service, made: list[Client]) -> None:
         lambda client: Space.list(region="eu", client=client),
     ],
 )
-def test_a_client_knows_its_place(
+def test_client_and_address_together_are_refused(
     ask: Callable[[Client], Any], service: Service, client: Client
 ) -> None:
     with pytest.raises(ValueError, match="either `client` or"):
@@ -131,7 +131,7 @@ def test_a_client_knows_its_place(
     assert not service.log
 
 
-def test_a_failure_closes_the_client_and_has_the_service_s_words(
+def test_failed_resume_closes_its_client_and_keeps_the_message(
     made: list[Client], service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {"error": "it is for a region that this host is not in", "code": "unknown_region"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent again and what is not, keys over plain http, certificates, and lines."""
+"""Retries, keys over plain http, certificates, and the splitting of lines."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SPC = "spc_" + "0" * 32
 
 
 class Service:
-    """Answers with one after the other of `answers`, exceptions included, the last one for ever."""
+    """Returns or raises one of `answers` for each request, and repeats the last one."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers = list(answers)
-        self.asked: list[httpx.Request] = []
+        self.requests: list[httpx.Request] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         request.read()
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -44,7 +44,7 @@ class Service:
         return Client(transport=httpx.MockTransport(self), **more)
 
     def keys(self) -> list[str | None]:
-        return [request.headers.get("idempotency-key") for request in self.asked]
+        return [request.headers.get("idempotency-key") for request in self.requests]
 
 
 def refusal(status: int, retry_after: str | None = "3", code: str = "busy") -> httpx.Response:
@@ -59,7 +59,7 @@ def good() -> httpx.Response:
 
 BROKEN = httpx.RemoteProtocolError("Server disconnected without sending a response.")
 
-# What can be asked, and whether it does no more when it is sent twice.
+# Requests, and whether a repetition is harmless.
 ASK: dict[str, tuple[Callable[[Client], object], bool]] = {
     "create": (lambda c: c.create_sandbox(vcpus=2), True),
     "fork": (lambda c: c.fork_sandbox(SBX, 2), True),
@@ -75,7 +75,7 @@ ASK: dict[str, tuple[Callable[[Client], object], bool]] = {
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits that were made, in seconds, without the time that they take."""
+    """Replaces sleep; collects the requested waits in seconds."""
     made: list[float] = []
     monkeypatch.setattr("ramet._transport.time.sleep", made.append)
     monkeypatch.setattr("ramet._transport.random.uniform", lambda low, high: low)
@@ -83,19 +83,19 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ASK)
-def test_what_was_refused_for_now_is_sent_again(name: str, waits: list[float]) -> None:
+def test_refused_request_is_retried(name: str, waits: list[float]) -> None:
     ask, _ = ASK[name]
     end = httpx.Response(200, text='{"type":"exit","data":0,"seq":1,"ts":1}\n')
     service = Service(refusal(429), refusal(429, "0"), end if name == "exec" else good())
     ask(service.client())
     assert waits == [3, 0.1]
-    assert len({(r.method, r.url, r.content) for r in service.asked}) == 1
+    assert len({(r.method, r.url, r.content) for r in service.requests}) == 1
     keyed = name in ("create", "fork", "resume")
     assert len(set(service.keys())) == 1 and (service.keys()[0] is not None) == keyed
 
 
 @pytest.mark.parametrize("name", ASK)
-def test_a_503_is_sent_again_where_a_proxy_s_does_no_harm(name: str, waits: list[float]) -> None:
+def test_503_is_retried_if_repetition_is_harmless(name: str, waits: list[float]) -> None:
     ask, safe = ASK[name]
     service = Service(refusal(503), good())
     if safe or name == "delete":
@@ -107,11 +107,11 @@ def test_a_503_is_sent_again_where_a_proxy_s_does_no_harm(name: str, waits: list
 
 
 @pytest.mark.parametrize("name", ASK)
-def test_a_broken_connection_is_tried_again_where_that_is_safe(
+def test_broken_connection_is_retried_if_repetition_is_harmless(
     name: str, waits: list[float]
 ) -> None:
     ask, safe = ASK[name]
-    # The service is started again meanwhile.
+    # The service restarts in between.
     service = Service(BROKEN, httpx.ConnectError("refused"), httpx.ReadError("reset"), good())
     if safe:
         ask(service.client())
@@ -122,7 +122,7 @@ def test_a_broken_connection_is_tried_again_where_that_is_safe(
     assert len(set(service.keys())) == 1
 
 
-def test_each_create_has_a_key_of_its_own(waits: list[float]) -> None:
+def test_each_create_has_a_unique_idempotency_key(waits: list[float]) -> None:
     service = Service(good())
     client = service.client()
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_each_create_has_a_key_of_its_own(waits: list[float]) -> None:
     assert all(re.fullmatch("[!-~]{1,255}", key or "") for key in keys)
 
 
-def test_a_create_under_way_is_waited_for(waits: list[float]) -> None:
+def test_create_in_flight_is_waited_for(waits: list[float]) -> None:
     service = Service(BROKEN, refusal(409, "1", "idempotency_key_in_use"), good())
     assert service.client().create_sandbox().id == SBX
     assert waits == [0.5, 1]
@@ -141,7 +141,7 @@ def test_a_create_under_way_is_waited_for(waits: list[float]) -> None:
         Service(refusal(409, "1", "busy")).client().create_sandbox()
 
 
-def test_waits_are_bounded(waits: list[float]) -> None:
+def test_total_wait_is_bounded(waits: list[float]) -> None:
     service = Service(refusal(429, "4"))
     with pytest.raises(ramet.CapReached) as caught:
         service.client().get_sandbox(SBX)
@@ -161,7 +161,7 @@ def test_waits_are_bounded(waits: list[float]) -> None:
 
 
 @pytest.mark.parametrize("failure", [httpx.ConnectError("no"), httpx.ReadTimeout("slow")])
-def test_no_service_and_no_answer_are_told_at_once(
+def test_missing_service_and_read_timeout_are_not_retried(
     waits: list[float], failure: Exception
 ) -> None:
     with pytest.raises(ramet.ConnectionFailed):
@@ -170,21 +170,21 @@ def test_no_service_and_no_answer_are_told_at_once(
 
 
 @pytest.mark.parametrize("value", [None, "", "soon", "nan", "inf", "-1", "1e400"])
-def test_a_retry_after_that_is_none(waits: list[float], value: str | None) -> None:
+def test_invalid_retry_after_is_not_retried(waits: list[float], value: str | None) -> None:
     with pytest.raises(ramet.Unavailable) as caught:
         Service(refusal(503, value)).client().get_sandbox(SBX)
     assert caught.value.retry_after is None
     assert waits == []
 
 
-def test_a_retry_after_may_be_a_date(waits: list[float]) -> None:
+def test_retry_after_may_be_a_date(waits: list[float]) -> None:
     then = email.utils.formatdate(time.time() + 5, usegmt=True)
     past = email.utils.formatdate(0, usegmt=True)
     Service(refusal(503, then), refusal(503, past), good()).client().get_sandbox(SBX)
     assert 0 < waits[0] <= 5 and waits[1] == 0.1
 
 
-def test_a_stream_that_broke_is_not_begun_again(waits: list[float]) -> None:
+def test_broken_stream_is_not_restarted(waits: list[float]) -> None:
     def broken() -> Iterator[bytes]:
         yield b'{"type":"stdout","data":"a","seq":1,"ts":1}\n'
         raise httpx.ReadError("reset")
@@ -192,7 +192,7 @@ def test_a_stream_that_broke_is_not_begun_again(waits: list[float]) -> None:
     service = Service(httpx.Response(200, content=broken()))
     with pytest.raises(ramet.ConnectionFailed):
         service.client().replay(SBX)
-    assert waits == [] and len(service.asked) == 1
+    assert waits == [] and len(service.requests) == 1
 
 
 # --- keys over plain http ---
@@ -201,19 +201,19 @@ def test_a_stream_that_broke_is_not_begun_again(waits: list[float]) -> None:
 @pytest.mark.parametrize(
     "host", ["http://10.1.2.3:7070", "http://ramet.example", "http://[2001:db8::1]:7070"]
 )
-def test_a_key_over_plain_http_is_warned_of_once(host: str) -> None:
-    with pytest.warns(ramet.PlainHttpWarning, match="over plain http") as told:
+def test_key_over_plain_http_warns_once(host: str) -> None:
+    with pytest.warns(ramet.PlainHttpWarning, match="over plain http") as caught:
         client = Service(good()).client(host=host, api_key="secret")
         client.get_sandbox(SBX)
         client.get_sandbox(SBX)
-    assert len(told) == 1
-    assert "secret" not in str(told[0].message)
+    assert len(caught) == 1
+    assert "secret" not in str(caught[0].message)
 
 
-def test_the_warning_points_at_the_program() -> None:
-    with pytest.warns(ramet.PlainHttpWarning) as told, pytest.raises(ramet.ConnectionFailed):
+def test_warning_points_at_the_caller() -> None:
+    with pytest.warns(ramet.PlainHttpWarning) as caught, pytest.raises(ramet.ConnectionFailed):
         Sandbox(host="http://ramet.invalid:9", api_key="secret")
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_the_warning_points_at_the_program() -> None:
         ("http://ramet.example", {"api_key": "k", "allow_plain_http": True}),
     ],
 )
-def test_nobody_is_warned_without_reason(host: str, more: dict[str, Any]) -> None:
+def test_safe_connections_do_not_warn(host: str, more: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Service(good()).client(host=host, **more)
@@ -249,7 +249,7 @@ class Ok(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
-    """A certificate for 127.0.0.1 that nobody else knows, with its key behind it."""
+    """A self-signed certificate for 127.0.0.1; its key is in key.pem beside it."""
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
@@ -263,7 +263,7 @@ def authority(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tls(authority: Path) -> Iterator[str]:
-    """The address of a server with that certificate."""
+    """The URL of a server with that certificate."""
     server = HTTPServer(("127.0.0.1", 0), Ok)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority, authority.with_name("key.pem"))
@@ -275,7 +275,7 @@ def tls(authority: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_an_authority_of_one_s_own(
+def test_custom_certificate_authority_is_trusted(
     tls: str, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Client(tls, ca_file=authority) as client:
@@ -288,11 +288,11 @@ def test_an_authority_of_one_s_own(
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])
-def test_a_file_without_certificates_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_file_without_certificates_is_reported(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "ca.pem"
     if content:
         path.write_bytes(content)
-    with pytest.raises(ramet.ConnectionFailed, match="ca.pem.*can't be used"):
+    with pytest.raises(ramet.ConnectionFailed, match="ca.pem.*cannot be used"):
         Client("https://ramet.example", ca_file=path)
 
 
@@ -300,7 +300,7 @@ def test_a_file_without_certificates_is_named(tmp_path: Path, content: bytes | N
 
 
 class Counted(bytes):
-    """Bytes that count what is copied to put others before them."""
+    """Bytes that count how many bytes are copied when others are prepended."""
 
     copied = 0
 
@@ -309,15 +309,15 @@ class Counted(bytes):
         return Counted(bytes(before) + bytes(self))
 
 
-def test_a_long_line_is_put_together_once() -> None:
-    pieces = [Counted(b"x" * 100) for _ in range(1000)]
+def test_long_line_is_joined_once() -> None:
+    chunks = [Counted(b"x" * 100) for _ in range(1000)]
     Counted.copied = 0
-    assert list(_lines([*pieces, b"\n", b"y\n"])) == ["x" * 100_000, "y"]
+    assert list(_lines([*chunks, b"\n", b"y\n"])) == ["x" * 100_000, "y"]
     assert Counted.copied <= 100_000
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_are_the_same_however_they_are_cut(size: int) -> None:
+def test_lines_do_not_depend_on_chunk_boundaries(size: int) -> None:
     text = "\n\nfirst\n \nsecond \u2028 still\r\nlast".encode()
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     assert list(_lines(chunks)) == ["first", "second \u2028 still\r", "last"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the service, and its errors as exceptions."""
+"""Sends requests to the service, retries them, and raises its errors as exceptions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ DEFAULT_HOST = "http://127.0.0.1:7070"
 # The service sends an empty line per 10 s of silence, so a longer silence means that it is gone.
 _STREAM_SILENCE_S = 30.0
 
-_PIECE = 256 << 10  # bytes passed to a socket at a time
+_CHUNK = 256 << 10  # bytes passed to a socket at a time
 _PAGE = 500  # entries per page of a list
 
-_FIRST_WAIT_S = 0.5  # before the first retry after a broken connection; doubled each time
+_FIRST_WAIT_S = 0.5  # wait before the first retry after a broken connection; doubled each time
 _LEAST_WAIT_S = 0.1
-_SPREAD = 0.25  # random extra wait, as a share: spreads clients that were refused together
+_JITTER = 0.25  # maximum random extra wait, as a share: spreads clients that were refused together
 
 
 class Transport:
@@ -94,7 +94,7 @@ class Transport:
     ) -> httpx.Response:
         """Sends a request with `data` as its body."""
         headers = {"content-length": str(len(data)), "content-type": "application/octet-stream"}
-        what = {"content": _Pieces(data), "headers": headers}
+        what = {"content": _Chunks(data), "headers": headers}
         return self._send(method, path, self._limits(at_least_s), what)
 
     def json(
@@ -181,7 +181,7 @@ class Transport:
                 if wait is None or wait > left:
                     raise
             left, tries = left - wait, tries + 1
-            time.sleep(wait * random.uniform(1, 1 + _SPREAD))
+            time.sleep(wait * random.uniform(1, 1 + _JITTER))
 
     def _send_once(
         self, method: str, path: str, timeout: httpx.Timeout, what: dict[str, Any], stream: bool
@@ -201,12 +201,12 @@ class Transport:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as down:
-            why = str(down) or "no answer"
+            reason = str(down) or "no answer"
             # The message has the cause; its traceback would hide the message.
-            raise ConnectionFailed(f"no Ramet service answers at {self.host}: {why}") from None
+            raise ConnectionFailed(f"no Ramet service answers at {self.host}: {reason}") from None
         except httpx.ReadTimeout as slow:
             raise ConnectionFailed(
-                f"{method} {self.host}{path}: nothing came for {timeout.read:g} s"
+                f"{method} {self.host}{path}: no data was received for {timeout.read:g} s"
             ) from slow
         except httpx.TransportError as broken:
             raise ConnectionFailed(f"{method} {self.host}{path}: {broken!r}") from broken
@@ -232,15 +232,15 @@ def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _Pieces:
-    """A body in pieces, because httpcore copies the rest of a body after each send(2)."""
+class _Chunks:
+    """A request body in chunks, because httpcore copies the rest of a body after each send(2)."""
 
     def __init__(self, data: bytes) -> None:
         self._view = memoryview(data)
 
     def __iter__(self) -> Iterator[bytes]:
-        for at in range(0, len(self._view), _PIECE):
-            yield bytes(self._view[at : at + _PIECE])
+        for at in range(0, len(self._view), _CHUNK):
+            yield bytes(self._view[at : at + _CHUNK])
 
 
 def new_key() -> str:
@@ -251,12 +251,14 @@ def new_key() -> str:
 def _wait_before_retry(failed: RametError, method: str, keyed: bool, tries: int) -> float | None:
     """Returns the seconds until a retry; None if a retry is not safe or would not help.
 
-    A request refused with Retry-After (429, 503) had no effect. But a 503 may come from a proxy,
-    which does not know what became of the request, and after a broken connection nobody knows.
+    A request that the service refused with Retry-After (429, 503) had no effect. But a 503 may
+    come from a proxy, in which case the request may have been performed; the same is true after
+    a broken connection.
     """
     if failed.status == 0:
         broke = isinstance(failed.__context__, (httpx.NetworkError, httpx.RemoteProtocolError))
-        # A service that never answered is an error at once; one that did may be restarting.
+        # If the first attempt cannot connect, there is no service. If a later one cannot, the
+        # service may be restarting.
         absent = isinstance(failed.__context__, httpx.ConnectError) and not tries
         safe = broke and not absent and (keyed or method in ("GET", "PUT"))
         return float(_FIRST_WAIT_S * 2**tries) if safe else None
@@ -302,7 +304,7 @@ def _trusting(ca_file: str | os.PathLike[str]) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as failed:  # ssl.SSLError is one
         raise ConnectionFailed(
-            f"the CA certificates in {os.fspath(ca_file)!r} can't be used: {failed} "
+            f"the CA certificates in {os.fspath(ca_file)!r} cannot be used: {failed} "
             "(set by `ca_file` or RAMET_CA_FILE)"
         ) from failed
 
@@ -322,7 +324,7 @@ def _checked_url(host: str) -> httpx.URL:
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
     """Splits at newlines only; httpx's own iterator also splits at characters like U+2028."""
-    held: list[bytes] = []  # pieces of an unfinished line
+    held: list[bytes] = []  # parts of an unfinished line
     for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
         for end in ends:

@@ -17,12 +17,12 @@ from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, SpaceInfo, TemplateInfo
 
-# A create boots a guest first if the size is new to the host. A diff reads every file, and so does
-# the commit of an upload.
+# Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
+# the host. A diff and the commit of an upload read whole files.
 _CREATE_S = 360.0
 _DIFF_S = 3660.0
 _COMMIT_S = 3660.0
-_FREEZE_S = 3660.0  # what differs from the template is written to disk
+_FREEZE_S = 3660.0  # writes to disk whatever differs from the template
 _REMOVE_S = 660.0
 _PTY_WAIT_S = 30.0  # the longest that the service waits for output
 
@@ -47,6 +47,10 @@ class Client:
         allow_plain_http: Suppress `PlainHttpWarning` for a key that is sent over plain http to
             another machine, because the network in between is private.
         transport: An httpx transport to use instead of the network (for tests).
+
+    Every method that sends a request may also raise these, in addition to the errors it lists:
+    `ConnectionFailed` if there is no answer, `Unauthorized` if the key is not accepted,
+    `CapReached` and `Unavailable` if the service refuses the request for now, and `ServerError`.
 
     Raises:
         ConnectionFailed: `host` is not a URL, or `ca_file` cannot be read.
@@ -79,7 +83,7 @@ class Client:
         )
 
     def close(self) -> None:
-        """Closes the connections; sandboxes stay."""
+        """Closes the connections. Sandboxes continue to run."""
         self._http.close()
 
     @property
@@ -99,7 +103,7 @@ class Client:
         self.close()
 
     def healthz(self) -> bool:
-        """Returns True if the service answers and can create sandboxes."""
+        """Returns True if the service answers and can create sandboxes. Raises nothing."""
         try:
             answer = self._http.request("GET", "/v1/healthz", retry=False)
             return answer.text.strip() == "ok"
@@ -107,7 +111,7 @@ class Client:
             return False
 
     def templates(self) -> list[TemplateInfo]:
-        """Returns the templates."""
+        """Returns the templates of the service."""
         return [TemplateInfo.from_json(one) for one in self._http.pages("/v1/templates")]
 
     def create_sandbox(
@@ -135,11 +139,11 @@ class Client:
             timeout_seconds: Lifetime in seconds.
             idle_timeout_seconds: Seconds without activity after which the sandbox ends.
             persistent: Freeze it into a Space at its timeouts, instead of ending it.
-            egress: False: it can never send anything to the network, nor can its forks.
+            egress: False: neither it nor its forks can ever send to the network.
             env: Environment variables of every call.
-            metadata: JSON object kept with the sandbox.
-            idempotency_key: Within an hour, a call with the same key and arguments as an earlier
-                one creates nothing and returns what that one created. None: a new key.
+            metadata: JSON object that is stored with the sandbox.
+            idempotency_key: If a call with the same key and arguments was made within the last
+                hour, returns the sandbox that it created instead of a new one. None: a new key.
 
         Raises:
             BadRequest: A value is wrong; the message names it.
@@ -168,7 +172,7 @@ class Client:
         return list(self.iter_sandboxes())
 
     def iter_sandboxes(self) -> Iterator[SandboxInfo]:
-        """Yields what `list_sandboxes` returns, and requests a page only when it is needed.
+        """Yields all sandboxes of this key, oldest first, and requests pages only as needed.
 
         Sandboxes created or deleted meanwhile may be missing; all others appear exactly once.
         """
@@ -193,7 +197,7 @@ class Client:
         return SandboxInfo.from_json(self._http.json("GET", _sandbox(sandbox_id)))
 
     def delete_sandbox(self, sandbox_id: str) -> None:
-        """Ends a sandbox; its memory and disk are gone.
+        """Ends a sandbox and discards its memory and disk.
 
         Raises:
             NotFound: There is none with this id.
@@ -201,12 +205,12 @@ class Client:
         self._http.request("DELETE", _sandbox(sandbox_id))
 
     def freeze_sandbox(self, sandbox_id: str) -> SpaceInfo:
-        """Writes a sandbox to disk as a Space, with everything in memory. Its id is gone then.
+        """Writes a sandbox, memory included, to disk as a Space, and removes the sandbox's id.
 
         Raises:
             NotFound: There is no such sandbox.
             CapReached: The Spaces of this key may not use more of the disk.
-            Unavailable: The Space could not be written; the sandbox runs on.
+            Unavailable: The Space could not be written; the sandbox continues.
         """
         answer = self._http.json("POST", _sandbox(sandbox_id) + "/freeze", None, _FREEZE_S)
         return self.get_space(str(answer["space_id"]))
@@ -216,7 +220,7 @@ class Client:
         return list(self.iter_spaces())
 
     def iter_spaces(self) -> Iterator[SpaceInfo]:
-        """Yields what `list_spaces` returns, and requests a page only when it is needed."""
+        """Yields all Spaces of this key, oldest first, and requests pages only as needed."""
         for one in self._http.pages("/v1/spaces"):
             yield SpaceInfo.from_json(one)
 
@@ -246,13 +250,14 @@ class Client:
         egress: bool | None = None,
         idempotency_key: str | None = None,
     ) -> SandboxInfo:
-        """Makes a Space a sandbox again, with a new id. The Space is gone then.
+        """Resumes a Space as a sandbox with a new id, and removes the Space.
 
         Args:
             space_id: The Space. It remains if the resume fails.
-            timeout_seconds: Lifetime in seconds. None: as before.
-            idle_timeout_seconds: Seconds without activity. None: as before.
-            persistent: Freeze it again at its timeouts.
+            timeout_seconds: Lifetime in seconds from now. None: as before.
+            idle_timeout_seconds: Seconds without activity after which the sandbox ends. None: as
+                before.
+            persistent: Freeze it again at its timeouts. None: end it.
             egress: None: as before. A sandbox without egress cannot get it back.
             idempotency_key: As for `create_sandbox`.
 
@@ -289,7 +294,8 @@ class Client:
             sandbox_id: The sandbox to run it in.
             code: Source text.
             language: "python" (the sandbox's one process) or "bash" (a new process).
-            timeout_seconds: Limit of the call in seconds.
+            timeout_seconds: Time limit of the call in seconds; at the limit it is interrupted, and
+                killed if it does not end.
             env: Environment variables of this call.
             cwd: Working directory of this call.
 
@@ -338,7 +344,7 @@ class Client:
         """Clones a running sandbox, in the middle of whatever it does; returns the children's ids.
 
         Args:
-            sandbox_id: The parent. It continues and notices nothing.
+            sandbox_id: The parent. It continues undisturbed.
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
             reseed: Seed Python's `random` and numpy's generator differently in each child. By
                 default they are part of the cloned state.
@@ -347,6 +353,7 @@ class Client:
         Raises:
             BadRequest: `n` is out of range.
             NotFound: There is no such sandbox.
+            CapReached: The key may not have so many sandboxes.
             Unavailable: The host has no room for so many.
         """
         body: dict[str, Any] = {"n": n}
@@ -357,7 +364,7 @@ class Client:
         return [str(child) for child in answer["children"]]
 
     def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
-        """Makes the parent's id drive the winner's VM. The parent's old VM and the winner's id end.
+        """Replaces the parent's VM by the winner's. The parent keeps its id; the winner's id ends.
 
         Raises:
             BadRequest: Parent and winner are the same.
@@ -423,7 +430,7 @@ class Client:
     def read_file(
         self, sandbox_id: str, path: str
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
-        """Opens a file, for a `with` block: its size in bytes, and its content in pieces.
+        """Opens a file for a `with` block: its size in bytes if known, and its content in chunks.
 
         Raises:
             NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: See their classes.
@@ -481,7 +488,7 @@ class Client:
     # Uploads in parts, see `Files.upload`.
 
     def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:
-        """Begins an upload and returns its id. It is dropped when it was unused for an hour.
+        """Begins an upload and returns its id. The service drops it after an hour without use.
 
         Raises:
             IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
@@ -508,7 +515,7 @@ class Client:
             sandbox_id: The sandbox.
             upload_id: The id from `open_upload`.
             size: Bytes of the whole file.
-            sha256: Of the whole file, as 64 hex digits.
+            sha256: SHA-256 of the whole file, as 64 hexadecimal digits.
 
         Raises:
             Conflict: Size or checksum differ from what was received; the upload stays open.
@@ -540,7 +547,7 @@ class Client:
         """Starts a program on a terminal and returns its id; see `Ptys.create`.
 
         Raises:
-            BadRequest: A value is wrong, or the program can't be started.
+            BadRequest: A value is wrong, or the program cannot be started.
             NotFound: There is no such sandbox.
         """
         body = to_json(
@@ -553,7 +560,8 @@ class Client:
             }
         )
         path = _sandbox(sandbox_id) + "/pty"
-        for line in self._http.lines("POST", path, body):  # closed at once; read apart
+        # Output is read with pty_read; leaving the loop closes this stream.
+        for line in self._http.lines("POST", path, body):
             event = json.loads(line)
             if event["type"] == "pty_ready":
                 return str(event["session_id"])
@@ -569,9 +577,9 @@ class Client:
         Args:
             sandbox_id: The sandbox.
             pty_id: The id from `pty_create`.
-            place: Offset in the output. Output that is no longer kept is left out.
+            place: Offset in the output, in bytes. Output that is no longer kept is skipped.
             max_bytes: Maximum number of bytes to return.
-            timeout_ms: How long to wait for output, up to 30,000.
+            timeout_ms: Milliseconds to wait for output, up to 30,000.
 
         Raises:
             NotFound: There is no such sandbox or terminal.
@@ -585,10 +593,10 @@ class Client:
         return data, int(answer["next_seq"]), None if code is None else int(code)
 
     def pty_input(self, sandbox_id: str, pty_id: str, data: bytes) -> None:
-        """Types into a terminal.
+        """Sends input to a terminal.
 
         Raises:
-            Conflict: Its program has ended.
+            Conflict: The program has ended.
             NotFound: There is no such sandbox or terminal.
         """
         body = {"data_b64": base64.b64encode(data).decode()}

@@ -10,8 +10,7 @@ class RametError(Exception):
     Attributes:
         status: HTTP status, or 0 if there was no answer.
         code: The server's short, stable identifier of the failure ("" without an answer).
-        retry_after: Seconds after which to retry, if the server named a time. None: a retry does
-            not help.
+        retry_after: Seconds after which to retry, if the server named a time; otherwise None.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class NotFound(RametError):
 
 
 class Expired(NotFound):
-    """The sandbox existed, but its time is over (404, code ``expired``)."""
+    """The sandbox existed, but its lifetime is over (404, code ``expired``)."""
 
 
 class Frozen(NotFound):
@@ -52,8 +51,8 @@ class Frozen(NotFound):
 
 
 class SpaceDamaged(RametError):
-    """The Space's files differ from what was written. It is kept, but never run (409, code
-    ``space_damaged``)."""
+    """The Space's files differ from what was written. The Space is kept, but cannot be resumed
+    (409, code ``space_damaged``)."""
 
 
 class VmDied(RametError):
@@ -61,8 +60,8 @@ class VmDied(RametError):
 
 
 class Conflict(RametError):
-    """The state of the sandbox, file or terminal does not allow this (409), or a merge replaced the
-    VM in which the call was running (code ``merged``)."""
+    """The state of the sandbox, file or terminal does not allow the request (409), or a merge
+    replaced the VM in which the call was running (code ``merged``)."""
 
 
 class NoSuchFile(NotFound):
@@ -102,7 +101,7 @@ class Unavailable(RametError):
 
 
 class ServerError(RametError):
-    """The service failed (500); the message has an id that its log has too."""
+    """The service failed (500); the message contains an id to find in the service's log."""
 
 
 _BY_CODE: dict[str, type[RametError]] = {

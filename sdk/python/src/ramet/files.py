@@ -23,12 +23,12 @@ RemotePath = str | os.PathLike[str]
 """An absolute path in a sandbox. Names that are not UTF-8 are encoded as by `os.fsdecode`."""
 
 Progress = Callable[[int, int | None], None]
-"""Called as progress(bytes done, bytes in all); the latter is None if it is not known."""
+"""Called as progress(bytes done, total bytes); the total is None if it is not known."""
 
 PART = 8 << 20
 """Size of a part, for files that are uploaded in parts."""
 
-_AT_ONCE = 3  # parts in flight: one is read while others are sent and written
+_IN_FLIGHT = 3  # parts: one is read while others are sent and written
 
 
 class Files:
@@ -51,10 +51,11 @@ class Files:
         mode: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Writes a file, replacing an existing one atomically: readers see the old file or the
-        whole new one, and a failed upload leaves nothing. Missing folders are created.
+        """Writes a file, and replaces an existing one atomically.
 
-        Memory use does not grow with the file: files over 8 MiB are sent in parts.
+        Readers see either the old file or the complete new one, and a failed upload leaves
+        nothing. Missing folders are created. Memory use does not grow with the file: files of
+        8 MiB and more are sent in parts.
 
         Args:
             source: The bytes, the path of a local file, or a file object open for reading bytes,
@@ -84,8 +85,8 @@ class Files:
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
         """
-        with self._client().read_file(self._id, os.fspath(remote)) as (_, pieces):
-            return b"".join(pieces)
+        with self._client().read_file(self._id, os.fspath(remote)) as (_, chunks):
+            return b"".join(chunks)
 
     def download_to(
         self,
@@ -94,13 +95,16 @@ class Files:
         *,
         progress: Progress | None = None,
     ) -> None:
-        """Copies a file of the sandbox to a local file. The data is written under another name and
-        renamed at the end, so `local` is either complete or unchanged.
+        """Copies a file of the sandbox to a local file.
+
+        The data is written under another name and renamed at the end, so `local` is either
+        complete or unchanged.
 
         Args:
             remote: Absolute path of the file in the sandbox.
             local: Path of the local file; its folder must exist.
-            progress: Called for each piece with the bytes written so far and the size.
+            progress: Called for each chunk with the bytes written so far and the size, which is
+                None for a file without a size, such as those of /proc.
 
         Raises:
             IsADirectory: `remote` is a folder.
@@ -118,7 +122,7 @@ class Files:
             raise
 
     def list(self, remote: RemotePath) -> List[FileInfo]:
-        """Returns the entries of a folder, in byte order of the names; links are not followed.
+        """Returns the entries of a folder in byte order of their names. Links are not followed.
 
         Raises:
             NotADirectory: `remote` is not a folder.
@@ -126,7 +130,7 @@ class Files:
         return self._client().list_files(self._id, os.fspath(remote))
 
     def stat(self, remote: RemotePath, *, follow: bool = True) -> FileInfo:
-        """Returns type, size, mode and more of a file.
+        """Returns type, size, mode, owner and modification time of a file.
 
         Args:
             remote: Absolute path.
@@ -176,10 +180,10 @@ class Files:
 
     def _download(self, remote: str, file: BinaryIO, progress: Progress | None) -> None:
         done = 0
-        with self._client().read_file(self._id, remote) as (size, pieces):
-            for piece in pieces:
-                file.write(piece)
-                done += len(piece)
+        with self._client().read_file(self._id, remote) as (size, chunks):
+            for chunk in chunks:
+                file.write(chunk)
+                done += len(chunk)
                 if progress:
                     progress(done, size)
 
@@ -201,12 +205,12 @@ class _Upload:
         self._id = client.open_upload(sandbox_id, remote, mode=mode)
         self._total = total
         self._progress = progress
-        self._under_way: deque[Future[int]] = deque()
+        self._parts: deque[Future[int]] = deque()  # in flight, oldest first
         self._done = 0
 
     def run(self, first: bytes, source: BinaryIO) -> None:
         """Sends `first` and the rest of `source`; aborts the upload if anything fails."""
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ramet-upload") as threads:
+        with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="ramet-upload") as threads:
             try:
                 size, digest = self._send_all(threads, first, source)
             except BaseException:
@@ -224,13 +228,13 @@ class _Upload:
     ) -> tuple[int, str]:
         offset, digest = 0, hashlib.sha256()
         while part:
-            if len(self._under_way) == _AT_ONCE:
+            if len(self._parts) == _IN_FLIGHT:
                 self._take_oldest()
-            self._under_way.append(threads.submit(self._send, offset, part))
+            self._parts.append(threads.submit(self._send, offset, part))
             offset += len(part)
             digest.update(part)
             part = _read_part(source)
-        while self._under_way:
+        while self._parts:
             self._take_oldest()
         return offset, digest.hexdigest()
 
@@ -239,7 +243,7 @@ class _Upload:
         return len(part)
 
     def _take_oldest(self) -> None:
-        self._done += self._under_way.popleft().result()
+        self._done += self._parts.popleft().result()
         if self._progress:
             self._progress(self._done, self._total)
 
@@ -251,25 +255,25 @@ class _Upload:
 
 
 def _read_part(source: BinaryIO) -> bytes:
-    """Returns PART bytes, fewer at the end; a pipe may deliver them in pieces."""
-    pieces: list[bytes] = []
+    """Returns PART bytes, or fewer at the end. Reads repeatedly, as a pipe returns less."""
+    chunks: list[bytes] = []
     missing = PART
     while missing:
-        piece = source.read(missing)
-        if not isinstance(piece, bytes):
-            raise TypeError(f"the file object must give bytes, not {type(piece).__name__}")
-        if not piece:
+        chunk = source.read(missing)
+        if not isinstance(chunk, bytes):
+            raise TypeError(f"the file object must return bytes, not {type(chunk).__name__}")
+        if not chunk:
             break
-        pieces.append(piece)
-        missing -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        chunks.append(chunk)
+        missing -= len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _bytes_left(source: BinaryIO) -> int | None:
     try:
-        here = source.tell()
+        offset = source.tell()
         end = source.seek(0, os.SEEK_END)
-        source.seek(here)
+        source.seek(offset)
     except (AttributeError, OSError):
-        return None  # a pipe, a socket
-    return max(end - here, 0)
+        return None  # such as a pipe or a socket
+    return max(end - offset, 0)

@@ -10,7 +10,7 @@ from ramet.client import Client
 from ramet.errors import NotFound
 from ramet.types import PtyInfo
 
-_POLL_MS = 20_000  # of the 30 s that the service waits at most
+_POLL_MS = 20_000  # below the service's limit of 30 s
 _READ_MAX = 1 << 20
 
 
@@ -27,10 +27,10 @@ class Pty:
 
     Attributes:
         id: For `Ptys.attach`.
-        place: Offset in the output of the next byte to read.
+        place: Offset in the output of the next byte to read, in bytes.
         lost: Number of bytes that were dropped before this object read them.
-        exit_code: Exit code of the program, once its end was read; until then None. 128 + signal
-            if it was killed.
+        exit_code: Exit code of the program, 128 + signal if it was killed; None until all output
+            was read.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Pty:
         """Returns the output since the last read, as soon as there is any.
 
         Args:
-            timeout_seconds: How long to wait for output. None: without limit; 0: do not wait.
+            timeout_seconds: Seconds to wait for output. None: without limit; 0: do not wait.
 
         Returns:
             Up to 1 MiB; empty after the end of the program and its output, or at the timeout.
 
         Raises:
             NotFound: The terminal or its sandbox is gone.
-            ConnectionFailed: The service did not answer. The next read begins at the same place.
+            ConnectionFailed: The service did not answer. The next read begins at the same offset.
         """
         data, self.place, skipped = self._next(self.place, timeout_seconds)
         self.lost += skipped
@@ -66,11 +66,15 @@ class Pty:
             yield data
 
     def wait(self, timeout_seconds: float | None = None) -> int:
-        """Waits for the end of the program and returns its exit code. Consumes no output: it can
-        be read before and after.
+        """Waits for the end of the program and returns its exit code.
+
+        It consumes no output, so `read` returns all of it afterwards.
+
+        Args:
+            timeout_seconds: Seconds to wait. None: without limit.
 
         Raises:
-            TimeoutError: It still runs after `timeout_seconds`.
+            TimeoutError: The program still runs after `timeout_seconds`.
             NotFound: The terminal or its sandbox is gone.
         """
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -83,16 +87,19 @@ class Pty:
         return self.exit_code
 
     def send_input(self, data: bytes | str) -> None:
-        """Types `data`, such as `"ls\\r"`, or `"\\x03"` for Ctrl-C. Returns when it was accepted.
+        """Sends input, such as `"ls\\r"`, or `"\\x03"` for Ctrl-C. Text is sent as UTF-8.
+
+        It returns once the service has accepted the input.
 
         Raises:
             Conflict: The program has ended.
+            NotFound: The terminal or its sandbox is gone.
         """
         raw = data.encode() if isinstance(data, str) else bytes(data)
         self._client().pty_input(self._sandbox, self.id, raw)
 
     def resize(self, cols: int, rows: int) -> None:
-        """Resizes the terminal, in characters; the program gets SIGWINCH.
+        """Resizes the terminal to columns and rows of characters; the program gets SIGWINCH.
 
         Raises:
             BadRequest: A size is not 1 to 65535.
@@ -100,7 +107,11 @@ class Pty:
         self._client().pty_resize(self._sandbox, self.id, cols, rows)
 
     def kill(self) -> None:
-        """Sends SIGKILL to all processes of the terminal. Its output can still be read."""
+        """Sends SIGKILL to all processes of the terminal. Its output can still be read.
+
+        Raises:
+            NotFound: The terminal or its sandbox is gone.
+        """
         self._client().pty_kill(self._sandbox, self.id)
 
     def _next(self, place: int, timeout_seconds: float | None) -> tuple[bytes, int, int]:
@@ -141,7 +152,7 @@ class Ptys:
         """Starts a program on a new terminal.
 
         Args:
-            cmd: Text is run by `bash -lc`; a list is the program and its arguments.
+            cmd: A string is run by `bash -lc`; a list is the program and its arguments.
             cols: Width in characters, 1 to 65535.
             rows: Height in lines, 1 to 65535.
             env: Environment variables in addition to the usual ones.
@@ -157,12 +168,12 @@ class Ptys:
         return Pty(self._id, pty_id, self._client)
 
     def attach(self, pty_id: str, *, place: int = 0) -> Pty:
-        """Returns an object for an existing terminal. One that has ended can be read for a while.
+        """Returns an object for an existing terminal. After its end it can be read for a while.
 
         Args:
             pty_id: `Pty.id`.
-            place: Offset to read from, such as `Pty.place` of a previous reader. 0: the oldest
-                output that is kept.
+            place: Offset in bytes to read from, such as `Pty.place` of a previous reader. 0: the
+                oldest output that is kept.
 
         Raises:
             NotFound: There is none with this id.
@@ -172,5 +183,9 @@ class Ptys:
         return Pty(self._id, pty_id, self._client, place)
 
     def list(self) -> List[PtyInfo]:
-        """Returns all terminals, ended ones included, oldest first."""
+        """Returns all terminals, ended ones included, oldest first.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
         return self._client().pty_list(self._id)

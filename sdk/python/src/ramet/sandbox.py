@@ -17,7 +17,7 @@ from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
 
 
 class _OwnClient:
-    """A client that the SDK made itself; it is closed with the last sandbox that uses it."""
+    """A client that the SDK created; it is closed with the last sandbox that uses it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -49,9 +49,9 @@ class Sandbox:
         timeout_seconds: Lifetime in seconds. None: the service's default.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
         persistent: Freeze it into a Space at its timeouts, instead of ending it.
-        egress: False: it can never send anything to the network, nor can its forks. None: it can.
+        egress: False: neither it nor its forks can ever send to the network. None: they can.
         env: Environment variables of every call.
-        metadata: JSON object kept with the sandbox.
+        metadata: JSON object that is stored with the sandbox.
         host: The service's URL, as for `Client`. None: from the environment.
         api_key: The key, as for `Client`. None: from the environment.
         region: The service's region, as for `Client`. None: any.
@@ -140,9 +140,11 @@ class Sandbox:
         region: str | None = None,
         client: Client | None = None,
     ) -> "Sandbox":
-        """Resumes a Space: the frozen sandbox continues, with everything in memory, under a new id.
-        The Space is gone then. `region` must be the one that froze it. Arguments and errors as in
-        `Client.resume_space`."""
+        """Resumes a Space: the frozen sandbox continues, memory included, under a new id.
+
+        The Space no longer exists afterwards. `region` must be the one that froze it. Arguments
+        and errors are those of `Client.resume_space`.
+        """
         sandbox = cls.__new__(cls)
         sandbox._start(
             Place(host, api_key, region, client),
@@ -157,11 +159,15 @@ class Sandbox:
         return sandbox
 
     def freeze(self) -> Space:
-        """Writes this sandbox to disk as a Space, with everything in memory. `Sandbox.resume` with
-        the Space's id continues it. Afterwards this object can only be closed.
+        """Writes this sandbox, memory included, to disk as a Space.
+
+        `Sandbox.resume` with the Space's id continues it. Afterwards this object can only be
+        closed.
 
         Raises:
-            Unavailable: The Space could not be written; the sandbox runs on.
+            NotFound: The sandbox is gone.
+            CapReached: The Spaces of this key may not use more of the disk.
+            Unavailable: The Space could not be written; the sandbox continues.
         """
         return Space.of(self._live().freeze_sandbox(self.id), self._place)
 
@@ -174,19 +180,23 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> ExecResult:
-        """Runs code and returns all its output. An exception in the code is not raised here: its
-        traceback is in `stderr`, and the exit code is 1.
+        """Runs code and returns all its output.
+
+        An exception in the code is not raised here: its traceback is in `stderr`, and the exit
+        code is 1.
 
         Args:
-            code: Source text, taken verbatim; indented blocks are fine.
-            language: "python" (keeps its state from call to call) or "bash" (a new process).
-            timeout_seconds: Limit of the call in seconds; after it the call is interrupted.
+            code: Source text, taken verbatim; it may be indented as a whole.
+            language: "python" (keeps its state between calls) or "bash" (a new process).
+            timeout_seconds: Time limit of the call in seconds; at the limit it is interrupted, and
+                killed if it does not end. The exit code is 124 then.
             env: Environment variables of this call.
             cwd: Working directory of this call.
 
         Raises:
             NotFound: The sandbox is gone.
             VmDied: Its VM died during the call.
+            ConnectionFailed: The connection broke; the call continues, see `follow`.
         """
         stdout, stderr = bytearray(), bytearray()
         exit_code = -1
@@ -214,18 +224,27 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> Iterator[Event]:
-        """Like `run_code`, but yields output as it is produced; the last event is the exit."""
+        """Like `run_code`, but yields output as it is produced; the last event is the exit event.
+
+        Raises: As `run_code`, while the events are iterated over.
+        """
         return self._live().exec_stream(
             self.id, code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd
         )
 
     def interrupt(self) -> None:
-        """Interrupts the running call, like Ctrl-C: it ends with exit code 130."""
+        """Interrupts the running call, like Ctrl-C: it ends with exit code 130 unless it handles
+        that. Without a running call it does nothing.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
         self._live().interrupt(self.id)
 
     def fork(self, n: int = 1, *, reseed: bool = False) -> list["Sandbox"]:
-        """Clones this sandbox in the middle of whatever it does: variables, threads, processes,
-        open files. This sandbox continues and notices nothing; from then on all are independent.
+        """Clones this sandbox while it runs: variables, threads, processes, open files.
+
+        This sandbox continues undisturbed. Parent and children are independent of each other.
 
         Args:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
@@ -238,6 +257,7 @@ class Sandbox:
         Raises:
             BadRequest: `n` is out of range.
             NotFound: This sandbox is gone.
+            CapReached: The key may not have so many sandboxes.
             Unavailable: The host has no room for so many.
         """
         ids = self._live().fork_sandbox(self.id, n, reseed=reseed)
@@ -246,10 +266,10 @@ class Sandbox:
         return [self._child(child_id) for child_id in ids]
 
     def merge_into(self, winner: "Sandbox") -> None:
-        """Takes over the state of `winner`, which must descend from this sandbox by forks.
+        """Replaces the state of this sandbox by that of `winner`, a fork of it or of its forks.
 
-        This sandbox's id drives the winner's VM from here on. The VM it had is gone, and so is the
-        winner's id: closing the winner does nothing, everything else raises NotFound.
+        This sandbox keeps its id and gets the winner's VM; its old VM ends. The winner's id ends
+        too: closing the winner does nothing, and all its other methods raise NotFound.
 
         Raises:
             BadRequest: The winner is this sandbox.
@@ -309,21 +329,39 @@ class Sandbox:
         self.files.download_to(remote, local, progress=progress)
 
     def info(self) -> SandboxInfo:
-        """Returns what the service knows about this sandbox now."""
+        """Returns the current state of this sandbox.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
         return self._live().get_sandbox(self.id)
 
     def replay(self, *, since: int = 0) -> list[Event]:
-        """Returns the last events (up to 1,000) with a `seq` above `since`, oldest first."""
+        """Returns the last events (up to 1,000) with a higher `seq` than `since`, oldest first.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
         return self._live().replay(self.id, since=since)
 
     def follow(self, *, since: int = 0) -> Iterator[Event]:
-        """Yields the events of `replay`, then new ones until no call runs or waits. Use it to
-        return to a stream that broke off, or to a call that outlived a restart of the service."""
+        """Yields the events of `replay`, then new ones until no call runs or waits.
+
+        Use it to continue after a stream broke off, or with a call that outlived a restart of the
+        service.
+
+        Raises:
+            NotFound: The sandbox is gone.
+            ConnectionFailed: The stream broke off; continue with the `seq` of the last event.
+        """
         return self._live().follow(self.id, since=since)
 
     def close(self) -> None:
-        """Ends the sandbox. It may be called repeatedly, from several threads, and for a sandbox
-        that is gone already."""
+        """Ends the sandbox and discards its memory and disk.
+
+        It is idempotent and safe to call from several threads. It raises nothing if the sandbox
+        is gone already.
+        """
         if not self._closes_now():
             return
         try:
@@ -345,7 +383,7 @@ class Sandbox:
         return self._client
 
     def _start(self, place: Place, ask: Callable[[Client], SandboxInfo]) -> None:
-        """Makes this the object for the sandbox that `ask` returns."""
+        """Initializes this object for the sandbox that `ask` returns."""
         self._place = place
         self._client = place.client or place.new_client()
         self._own = None if place.client else _OwnClient(self._client)

@@ -34,8 +34,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Space(SpaceInfo):
-    """A Space: a sandbox on disk. Its attributes, as in `SpaceInfo`, are those at the time of the
-    request. `Sandbox.resume(space.id)` continues the sandbox."""
+    """A Space: a sandbox on disk. `Sandbox.resume(space.id)` continues the sandbox.
+
+    The attributes are those of `SpaceInfo`, as they were at the time of the request.
+    """
 
     place: Place = field(default=Place(), repr=False, compare=False)
 
@@ -78,8 +80,10 @@ class Space(SpaceInfo):
             return cls.of(service.get_space(space_id), place)
 
     def delete(self: "Space | str") -> None:
-        """Deletes the Space. `Space.delete(space_id)` deletes one by id, at the service that the
-        environment names.
+        """Deletes the Space.
+
+        `Space.delete(space_id)` deletes a Space by its id, at the service that the environment
+        names.
 
         Raises:
             NotFound: It was deleted or resumed already.

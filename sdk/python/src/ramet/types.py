@@ -17,10 +17,10 @@ class Event:
 
     Attributes:
         type: "stdout", "stderr" or "exit". Newer servers may send types this SDK does not know.
-        data: Of output, the text as produced, newlines included. Of an exit, the exit code.
-        seq: Grows by one per event of the sandbox, across calls.
-        ts: Milliseconds since the epoch, by the server's clock.
-        raw: Of output, the bytes as produced.
+        data: The text of an output event, newlines included; the exit code of an exit event.
+        seq: Sequence number: grows by one per event of the sandbox, across calls.
+        ts: Time in milliseconds since the epoch, by the server's clock.
+        raw: The exact bytes of an output event; otherwise empty.
     """
 
     type: str
@@ -52,8 +52,8 @@ class ExecResult:
     """The result of one call.
 
     Attributes:
-        stdout: The exact text written to standard output.
-        stderr: The exact text written to standard error.
+        stdout: The text written to standard output; bytes that are not UTF-8 are U+FFFD.
+        stderr: The text written to standard error, likewise.
         exit_code: 0 for success; 1 for an exception; 124 at the call's time limit; 130 when
             interrupted; 128 + signal when killed.
     """
@@ -64,7 +64,7 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """True when the exit code is 0."""
+        """True if the exit code is 0."""
         return self.exit_code == 0
 
 
@@ -78,7 +78,7 @@ class Diff:
     Attributes:
         added: Paths that only the other sandbox has.
         removed: Paths that only this sandbox has.
-        modified: Paths that both have, with another type, mode, owner, size or content.
+        modified: Paths that both have, but with a different type, mode, owner, size or content.
     """
 
     added: list[str]
@@ -112,18 +112,18 @@ FileType = Literal["file", "directory", "symlink", "block", "char", "fifo", "soc
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What is known about a file in a sandbox.
+    """A file in a sandbox, or an entry of a folder.
 
     Attributes:
         name: In a list, the name in the folder; from `stat`, the requested path. Bytes that are
             not UTF-8 are encoded as by `os.fsdecode`.
         type: "file", "directory", "symlink", ...
         mode: Permission bits, such as 0o644.
-        uid: User id of its owner.
-        gid: Id of its group.
-        size: Size of a file in bytes; otherwise 0.
-        mtime: Time of the last change of its content: seconds since the epoch, by the sandbox's
-            clock.
+        uid: User id of the owner.
+        gid: Group id.
+        size: Size of a regular file in bytes; otherwise 0.
+        mtime: Time of the last change of the content, in seconds since the epoch, by the
+            sandbox's clock.
         target: Target of a symbolic link; otherwise None.
     """
 
@@ -159,13 +159,13 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class PtyInfo:
-    """What is known about a terminal.
+    """A terminal of a sandbox.
 
     Attributes:
-        id: For `Ptys.attach`.
+        id: The terminal's id, for `Ptys.attach`.
         label: The command that it was started with.
-        created_at: Seconds since the epoch, by the sandbox's clock.
-        exit_code: Exit code of its program, once that has ended.
+        created_at: Time of its start in seconds since the epoch, by the sandbox's clock.
+        exit_code: Exit code of its program; None while that runs.
     """
 
     id: str
@@ -187,12 +187,12 @@ class PtyInfo:
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A template: what sandboxes can be made from.
+    """A template, from which sandboxes are created.
 
     Attributes:
-        name: For `Sandbox(template=...)`.
+        name: Its name, for `Sandbox(template=...)`.
         description: The template's description; may be empty.
-        state: "ready"; "building"; "waiting": its snapshot is made on request; "failed".
+        state: "ready", "building", "waiting" (its snapshot is made on request) or "failed".
         vcpus: Default virtual CPUs of a sandbox.
         ram_mib: Default memory in MiB.
         rootfs_gb: Default root disk in GiB.
@@ -223,16 +223,16 @@ class TemplateInfo:
 
 @dataclass(frozen=True)
 class SpaceInfo:
-    """What the service knows about a Space, a sandbox on disk.
+    """A Space: a sandbox on disk.
 
     Attributes:
-        id: For `Sandbox.resume`.
+        id: The Space's id, for `Sandbox.resume`.
         state: "frozen", "resuming" or "damaged".
-        created_at: When it was frozen, as in docs/api.md.
-        size_bytes: Bytes on disk, without what it shares with its template.
+        created_at: Time of the freeze in UTC, such as "2026-01-31T23:59:59.123Z".
+        size_bytes: Bytes on disk, without the part that it shares with its template.
         ram_mib: Memory of the sandbox in MiB.
-        template: Template that the sandbox was made from.
-        metadata: As given when it was created.
+        template: Name of the template that the sandbox was created from.
+        metadata: The JSON object that was passed when the sandbox was created.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
@@ -262,18 +262,18 @@ class SpaceInfo:
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """What the service knows about a sandbox.
+    """A sandbox, as it was at the time of the request.
 
     Attributes:
         id: The sandbox's id.
         state: "ready", "running" or "freezing".
         parent: The id it was forked from, or None.
-        children: Ids of its living forks, the oldest 1,000; empty in lists.
-            `Client.list_children` has all of them.
-        vcpus: Its virtual CPUs.
-        ram_mib: Its memory in MiB.
-        rootfs_gb: Its root disk in GiB.
-        expires_at: When its lifetime ends, as in docs/api.md; None for never.
+        children: Ids of its living forks, up to the oldest 1,000; empty in lists.
+            `Client.list_children` returns all of them.
+        vcpus: Number of virtual CPUs.
+        ram_mib: Memory in MiB.
+        rootfs_gb: Size of the root disk in GiB.
+        expires_at: End of its lifetime in UTC, such as "2026-01-31T23:59:59.123Z"; None: never.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
@@ -288,27 +288,27 @@ class SandboxInfo:
 
     @property
     def children(self) -> list[str]:
-        """Ids of its living forks, the oldest 1,000; empty in lists."""
+        """Ids of its living forks, up to the oldest 1,000; empty in lists."""
         return list(self.raw.get("children") or [])
 
     @property
     def vcpus(self) -> int:
-        """Its virtual CPUs."""
+        """Number of virtual CPUs."""
         return int(self.raw["vcpus"])
 
     @property
     def ram_mib(self) -> int:
-        """Its memory in MiB. It is less than what was asked for if the tier allows no more."""
+        """Memory in MiB. It is less than requested if the key's tier does not allow more."""
         return int(self.raw["ram_mib"])
 
     @property
     def rootfs_gb(self) -> int:
-        """Its root disk in GiB."""
+        """Size of the root disk in GiB."""
         return int(self.raw["rootfs_gb"])
 
     @property
     def expires_at(self) -> str | None:
-        """When its lifetime ends, in UTC, such as "2026-01-31T23:59:59.123Z"; None for never."""
+        """End of its lifetime in UTC, such as "2026-01-31T23:59:59.123Z"; None: never."""
         at = self.raw["expires_at"]
         return None if at is None else str(at)
 
