@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loaded into QEMU before its libraries: its user network listens for one connection at a time, and
- * a crowd of clients that connect at the same moment would be reset. Here the kernel keeps as many
- * as it keeps for anybody. Uses no C library: QEMU has its own.
+ * Replaces listen() in QEMU, by LD_PRELOAD, with one that has a larger backlog. QEMU's user network
+ * listens with a backlog of one, so most clients that connect at the same moment would be reset.
+ * This library must not link a C library, since QEMU brings its own.
  */
 #include <sys/syscall.h>
 
-#define BACKLOG 4096 /* the kernel cuts it to net.core.somaxconn */
+#define BACKLOG 4096 /* the kernel limits it to net.core.somaxconn */
 
 int listen(int fd, int backlog);
 

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What every command of dev uses: progress, packages, the cache.
+# Functions that all commands of dev use: progress, packages, the cache.
 
-# shellcheck disable=SC2154 # top, the root of the tree, is dev's
+# shellcheck disable=SC2154 # dev sets top, the root of the tree
 cache=${RAMET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ramet}
 log_dir=$top/build/log
 started=${EPOCHREALTIME/./}
@@ -27,20 +27,21 @@ as_root() {
 	fi
 }
 
-# One dev at a time starts or stops things. Programs that outlive it must be
-# started with descriptor 8 closed, or they would keep the lock.
+# Only one dev at a time starts or stops things. Programs that outlive dev must be
+# started with descriptor 8 closed, or they would hold the lock.
 lock() {
 	mkdir -p "$top/build"
 	exec 8>"$top/build/lock"
-	# In a trap, a return without a number has the status from before the trap.
+	# In a trap, `return` without a number returns the status from before the trap.
 	flock -n 8 && return 0
 	say "waiting for another ./dev that starts or stops something …"
 	flock 8
 }
 unlock() { exec 8>&-; }
 
-# step LABEL CMD…: run it with a line at both ends; its output is shown only if it
-# fails. In a function given to it `set -e` has no effect: it joins by &&.
+# step LABEL CMD…: runs the command, with a line of progress before and after it. Its
+# output is shown only if it fails. `set -e` has no effect in a function that is run
+# this way, so such functions join their commands with &&.
 step() {
 	local label=$1 log t0=$SECONDS
 	shift
@@ -54,8 +55,8 @@ step() {
 	say "$label: done in $((SECONDS - t0)) s"
 }
 
-# together CMD -- CMD …: run the functions side by side; fails if one does. Each
-# is a process group of its own, so that stop_groups reaches all it started.
+# together CMD -- CMD …: runs the functions in parallel; fails if one fails. Each runs
+# in a separate process group, so that stop_groups reaches all processes it started.
 groups=()
 together() {
 	local failed=0 cmd=() word pid
@@ -80,13 +81,13 @@ stop_groups() {
 }
 trap stop_groups EXIT
 
-# need PACKAGE…: installs what is missing; apt's lists are fetched only if they must be
+# need PACKAGE…: installs missing packages; updates apt's lists only if necessary
 need() {
 	local missing
 	missing=$(comm -23 <(printf '%s\n' "$@" | sort -u) \
 		<(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))
 	[[ -n $missing ]] || return 0
-	# shellcheck disable=SC2086 # one package a word
+	# shellcheck disable=SC2086 # each word is a package
 	set -- $missing
 	step "installing $# packages" install_packages "$@"
 }
@@ -101,7 +102,7 @@ install_packages() {
 	as_root "${apt[@]}" "$@"
 }
 
-# cache_path THING PATH-OR-TEXT…: where THING made from these inputs is kept
+# cache_path THING PATH-OR-TEXT…: prints the cache path of THING built from these inputs
 cache_path() {
 	local thing=$1 input
 	shift
@@ -117,19 +118,19 @@ cache_path() {
 	)"
 }
 
-# cached DIR LABEL BUILDER…: runs `BUILDER… DIR.tmp` unless DIR is there. What is
-# interrupted stays .tmp; two runs at once build it once.
+# cached DIR LABEL BUILDER…: runs `BUILDER… DIR.tmp` and renames it to DIR, unless DIR
+# exists. An interrupted build leaves DIR.tmp; concurrent runs build it once.
 cached() {
 	local dir=$1 label=$2
 	shift 2
 	[[ ! -d $dir ]] || return 0
 	mkdir -p "$cache"
 	(
-		flock -n 9 || { say "$label: another ./dev makes it; waiting …" && flock 9; }
+		flock -n 9 || { say "$label: another ./dev builds it; waiting …" && flock 9; }
 		[[ ! -d $dir ]] || exit 0
 		[[ ! -e $dir.tmp ]] || as_root rm -rf "$dir.tmp"
-		# mmdebstrap has its hooks write to a descriptor that a shell can only
-		# name below 10, so the locks' are not handed on.
+		# The builder does not inherit the locks: mmdebstrap's hooks need a free
+		# descriptor below 10, since a shell can name no other.
 		step "$label" "$@" "$dir.tmp" 8>&- 9>&-
 		as_root chown -R "$(id -u):$(id -g)" "$dir.tmp"
 		mv "$dir.tmp" "$dir"

@@ -2,9 +2,10 @@
 /*
  * PID 1 of the rig's host. It keeps one empty KVM VM open, because the first VM
  * opened and the last one closed switch SVM on and off on all CPUs, which costs
- * tens of milliseconds under emulation. The VM has a vCPU that never runs: while
- * no local APIC is off, KVM patches that question out of its code, and QEMU does
- * not always notice (README.md). Then it starts sshd and reaps orphans.
+ * tens of milliseconds under emulation. The VM has a vCPU that never runs, whose
+ * local APIC is off. Otherwise KVM would patch its code whenever the first APIC is
+ * switched off or the last one on, and QEMU does not always notice (README.md).
+ * Then it starts sshd and reaps orphans.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The service on this machine itself. Sourced by dev. The unprivileged half of
-# the service cannot look into a home directory, so what it reads is put below
-# /var/lib/ramet.
+# Runs the service on this machine itself. Sourced by dev. The unprivileged part of
+# the service cannot read a home directory, so its files are copied to /var/lib/ramet.
 
 native_root=/var/lib/ramet/dev
 
@@ -18,7 +17,7 @@ native_up() {
 	native_service stop
 	getent passwd ramet >/dev/null || as_root useradd --system --no-create-home --shell /usr/sbin/nologin ramet
 	as_root mkdir -p "$native_root"
-	as_root chown ramet: /var/lib/ramet # rametd takes nobody else's
+	as_root chown ramet: /var/lib/ramet # rametd refuses another owner
 	as_root tar -C "$native_root" -xf "$top/build/product.tar"
 	as_root cp "$top/build/product.tar" "$native_root/product.tar"
 	as_root cp -u --sparse=always "$(rootfs_dir)/rootfs.ext4" "$native_root/rootfs.ext4"
@@ -28,7 +27,7 @@ native_up() {
 		--rootfs="$native_root/rootfs.ext4" --templates_dir="$native_root/templates" --listen_port="$(api_port)" --cgroup=/ "$@"
 }
 
-# The templates that were built, where the service finds them.
+# Copies the templates that were built to the folder where the service finds them.
 native_templates() {
 	local built name into=$native_root/templates
 	as_root mkdir -p "$into"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The parts a start needs: packages, the guest's kernel and root file system,
-# the rig's host, the product itself. Sourced by dev.
+# Builds the parts that a start needs: packages, the guest's kernel and root file system,
+# the rig's host, and the product itself. Sourced by dev.
 
 need_for_build() {
 	need gcc libc6-dev cmake ninja-build pkg-config make patch dpkg-dev ca-certificates curl \
@@ -42,7 +42,7 @@ template_dir() { # NAME
 }
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
-# v2.6.0: that name is refused, for the module has no /v2 in its path
+# This is v2.6.0. Go does not accept that name, since the module's path has no /v2.
 h2spec_version=v0.0.0-20200804131034-70ac22940108
 h2spec_dir() { cache_path h2spec "$h2spec_version"; }
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
@@ -56,7 +56,7 @@ build_h2o_unpatched() {
 	cached "$(h2o_unpatched_dir)" "h2o unpatched" "$top/third_party/h2o/build.sh" --unpatched
 }
 
-# The tests' alone; Go checks the sums of what it fetches.
+# Only the tests use it. Go checks the checksums of its downloads.
 build_h2spec() { cached "$(h2spec_dir)" "h2spec" make_h2spec "$h2spec_version"; }
 make_h2spec() { # VERSION OUTDIR
 	command -v go >/dev/null || need golang-go
@@ -67,8 +67,8 @@ make_h2spec() { # VERSION OUTDIR
 		rm -rf "$work"
 }
 
-# The disk that carries the root file system into the rig; the kernel, which is
-# done later, goes with the product.
+# Builds the disk that brings the root file system into the rig. The kernel, whose build
+# takes longer, is part of the product's archive instead.
 make_assets() {
 	local out=$1
 	mkdir -p "$out/files" &&
@@ -81,21 +81,22 @@ make_assets() {
 build_images() { build_rootfs && build_assets && build_host_image && build_qemu; }
 build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
 
-# beside FUNCTION: the same, giving way to what the start waits for longest
-beside() {
-	renice -n 5 -p "$BASHPID" >/dev/null 2>&1 || true # refused to a user who gives way already
+# low_priority FUNCTION: runs it with less CPU time than the kernel's build, for which
+# the start waits longest
+low_priority() {
+	renice -n 5 -p "$BASHPID" >/dev/null 2>&1 || true # fails if the priority is lower already
 	"$@"
 }
 
-# build_parts MODE [FUNCTION]: all that MODE's start needs, and FUNCTION beside it.
-# The kernel takes longest and waits for nothing, so it has a lane of its own.
+# build_parts MODE [FUNCTION]: builds all that MODE's start needs, and runs FUNCTION in
+# parallel. The kernel takes longest and depends on nothing, so it is a separate job.
 build_parts() {
 	local images=build_rootfs
 	[[ $1 != rig ]] || images=build_images
-	together build_kernel -- beside "$images" ${2:+-- beside "$2"}
+	together build_kernel -- low_priority "$images" ${2:+-- low_priority "$2"}
 }
 
-# build_template NAME: for those who ask for it; build/templates has what was built
+# build_template NAME: builds a template and links it into build/templates
 build_template() {
 	local name=$1 dir
 	[[ $name =~ ^[a-z0-9][a-z0-9._-]{0,62}$ && -d $top/templates/$name ]] ||
@@ -107,8 +108,8 @@ build_template() {
 }
 make_template() { as_root "$top/rootfs/build.sh" "$2" "$top/templates/$1"; }
 
-# cmake_tree PRESET [TARGET…]: configure and build, one at a time in a tree. What
-# was compiled is kept in the cache, where ccache is installed.
+# cmake_tree PRESET [TARGET…]: configures and builds; concurrent runs in one tree wait for
+# each other. If ccache is installed, the cache keeps its results.
 cmake_tree() {
 	local preset=$1 launcher
 	shift
@@ -117,7 +118,7 @@ cmake_tree() {
 	(
 		flock 7
 		export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=2G
-		# -U: the path of the library found before is of another build of h2o
+		# -U: CMake's cached path of the library may be that of another build of h2o
 		cmake -S "$top" --preset "$preset" -URAMET_H2O_LIB "-DRAMET_H2O_DIR=$(h2o_dir)" \
 			"-DRAMET_H2O_UNPATCHED_DIR=$(h2o_unpatched_dir)" \
 			"-DRAMET_PYTHON=$(venv_dir)/bin/python" "-DRAMET_H2SPEC=$(h2spec_dir)/h2spec" \
@@ -126,7 +127,7 @@ cmake_tree() {
 	) 7>"$top/build/$preset.lock"
 }
 
-# The product as it is installed, in build/stage.
+# Installs the product into build/stage.
 stage_product() {
 	local stage=$top/build/stage
 	rm -rf "$stage.tmp" &&
@@ -135,7 +136,8 @@ stage_product() {
 		mv "$stage.tmp" "$stage"
 }
 
-# The same with the guest's kernel, as one file for where the VMs run.
+# Packs the installed product and the guest's kernel into one file, for the machine on
+# which the VMs run.
 pack_product() {
 	local stage=$top/build/stage
 	install -D -m 644 "$(kernel_dir)/vmlinux" "$stage/usr/share/ramet/vmlinux" &&
@@ -146,6 +148,6 @@ pack_product() {
 build_product() {
 	build_h2o
 	step "product" cmake_tree release vmm/all orchestrator/all guest/all bench/all \
-		test/native/all # which installs what bench needs
+		test/native/all # installs programs that bench runs
 	step "installed tree" stage_product
 }

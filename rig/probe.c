@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Can the KVM of this machine run a Linux kernel? Some KVMs run a guest's user
- * mode natively and emulate its kernel mode, slowly and without instructions a
- * kernel needs. This asks by doing: tiny guests in ring 0, in each CPU mode.
- * Prints one line per finding. Exit status: 0 yes, 1 no, 2 the probe failed.
+ * Tests whether the KVM of this machine can run a Linux kernel. Some KVMs run a
+ * guest's user mode natively, but emulate its kernel mode, slowly and without
+ * instructions that a kernel needs. The test runs tiny guests in ring 0, in each
+ * CPU mode. Prints one line per finding. Exit status: 0: yes; 1: no; 2: the probe
+ * failed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,7 @@
 #define STACK_AT   0xf000u
 #define CODE64_SEL 0x08
 #define LOOPS	   20000u
-/* Emulated ring 0 makes 1 to 2 million instructions per second, native ones a thousand times more.
+/* Emulated ring 0 runs 1 to 2 million instructions per second, native ring 0 a thousand times more.
  */
 #define NATIVE_MIPS 50.0
 
@@ -83,7 +84,7 @@ static void fatal(const char *what)
 
 static void on_alarm(int sig)
 {
-	(void)sig; /* only interrupts KVM_RUN */
+	(void)sig; /* the signal is only sent to interrupt KVM_RUN */
 }
 
 static void read_cpuid(void)
@@ -104,7 +105,7 @@ static uint32_t feature_bits(void)
 	return 0;
 }
 
-/* Identity map of the first 2 MiB, and an IDT whose vector 3 leads to a hlt. */
+/* Writes an identity map of the first 2 MiB, and an IDT whose vector 3 leads to a hlt. */
 static void fill_memory(uint8_t *mem, const struct test *t)
 {
 	uint64_t gate[2] = {(uint64_t)CODE64_SEL << 16 | HANDLER_AT | 0x8e00ull << 32, 0};
@@ -117,7 +118,7 @@ static void fill_memory(uint8_t *mem, const struct test *t)
 	entry = 0x83; /* 2 MiB page, present, writable */
 	memcpy(mem + PD_AT, &entry, sizeof(entry));
 	memcpy(mem + IDT_AT + 3 * sizeof(gate), gate, sizeof(gate));
-	/* The GDT behind the IDT: null, 64-bit code. The handler reloads CS from it. */
+	/* The GDT after the IDT: null, 64-bit code. The interrupt reloads CS from it. */
 	entry = 0x00209b0000000000ull;
 	memcpy(mem + IDT_AT + 0x1000 + CODE64_SEL, &entry, sizeof(entry));
 	mem[HANDLER_AT] = 0xf4;
@@ -176,7 +177,7 @@ static void set_registers(int vcpu, enum mode mode)
 		fatal("KVM_SET_SREGS");
 	if (ioctl(vcpu, KVM_SET_REGS, &regs) < 0)
 		fatal("KVM_SET_REGS");
-	(void)ioctl(vcpu, KVM_SET_XCRS, &xcrs); /* where it fails, the xrstor test says so */
+	(void)ioctl(vcpu, KVM_SET_XCRS, &xcrs); /* a failure shows in the xrstor test */
 }
 
 static double now_s(void)
@@ -187,9 +188,9 @@ static double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* Runs until the guest leaves; true if it left by hlt. *seconds is what it took. */
-static bool run_vcpu(int vcpu, const struct kvm_run *run, double *seconds, char *why,
-		     size_t why_len)
+/* Runs the guest until it exits; returns true if it executed hlt. Sets *seconds to the time. */
+static bool run_vcpu(int vcpu, const struct kvm_run *run, double *seconds, char *error,
+		     size_t error_len)
 {
 	struct itimerval limit = {.it_value.tv_sec = 2}, off = {0};
 	double began = now_s();
@@ -200,17 +201,17 @@ static bool run_vcpu(int vcpu, const struct kvm_run *run, double *seconds, char 
 	*seconds = now_s() - began;
 	setitimer(ITIMER_REAL, &off, NULL);
 	if (rc < 0) {
-		snprintf(why, why_len, "%s",
+		snprintf(error, error_len, "%s",
 			 errno == EINTR ? "still runs after 2 s" : strerror(errno));
 		return false;
 	}
 	if (run->exit_reason == KVM_EXIT_HLT)
 		return true;
-	snprintf(why, why_len, "left with KVM exit reason %u", run->exit_reason);
+	snprintf(error, error_len, "left with KVM exit reason %u", run->exit_reason);
 	return false;
 }
 
-static bool run_test(const struct test *t, double *seconds, char *why, size_t why_len)
+static bool run_test(const struct test *t, double *seconds, char *error, size_t error_len)
 {
 	int vm = ioctl(kvm, KVM_CREATE_VM, 0UL);
 	int vcpu = vm < 0 ? -1 : ioctl(vm, KVM_CREATE_VCPU, 0UL);
@@ -221,7 +222,7 @@ static bool run_test(const struct test *t, double *seconds, char *why, size_t wh
 	bool ok;
 
 	if (vcpu < 0 || run_size < 0)
-		fatal("no VM can be made");
+		fatal("create a VM");
 	mem = mmap(NULL, MEM_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	run = mmap(NULL, (size_t)run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu, 0);
 	if (mem == MAP_FAILED || run == MAP_FAILED)
@@ -234,7 +235,7 @@ static bool run_test(const struct test *t, double *seconds, char *why, size_t wh
 		fatal("KVM_SET_CPUID2");
 	set_registers(vcpu, t->mode);
 
-	ok = run_vcpu(vcpu, run, seconds, why, why_len);
+	ok = run_vcpu(vcpu, run, seconds, error, error_len);
 	munmap(run, (size_t)run_size);
 	close(vcpu);
 	close(vm);
@@ -246,16 +247,16 @@ static bool instructions_work(void)
 {
 	bool good = true;
 	double seconds;
-	char why[64];
+	char error[64];
 
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
 		const struct test *t = &tests[i];
 
 		if (t->feature && !(feature_bits() & t->feature))
 			continue;
-		if (run_test(t, &seconds, why, sizeof(why)))
+		if (run_test(t, &seconds, error, sizeof(error)))
 			continue;
-		printf("%s in ring 0: %s\n", t->name, why);
+		printf("%s in ring 0: %s\n", t->name, error);
 		good = false;
 	}
 	return good;
@@ -264,14 +265,14 @@ static bool instructions_work(void)
 static bool speed_is_native(void)
 {
 	double seconds, mips;
-	char why[64];
+	char error[64];
 
-	if (!run_test(&loop_test, &seconds, why, sizeof(why))) {
-		printf("a loop in ring 0: %s\n", why);
+	if (!run_test(&loop_test, &seconds, error, sizeof(error))) {
+		printf("a loop in ring 0: %s\n", error);
 		return false;
 	}
 	mips = 2.0 * LOOPS / seconds / 1e6;
-	printf("ring 0 makes %.1f million instructions per second%s\n", mips,
+	printf("ring 0 runs %.1f million instructions per second%s\n", mips,
 	       mips < NATIVE_MIPS ? ": it is emulated" : "");
 	return mips >= NATIVE_MIPS;
 }

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The rig: a machine under emulation whose nested KVM runs real guests, for
-# machines whose own KVM cannot. Sourced by dev, whose say, die, note and cache
-# functions it uses. State is in build/rig.
+# The rig: an emulated machine whose nested KVM runs real guests, for machines whose
+# own KVM cannot. Sourced by dev after common.sh, whose functions it uses. State is in
+# build/rig.
 
-# shellcheck disable=SC2154 # top, the root of the tree, is dev's
+# shellcheck disable=SC2154 # dev sets top, the root of the tree
 rig_dir=$top/build/rig
-# A socket's path must be short, whatever the path of the checkout.
+# The path of a socket must be short, so it is not below the checkout.
 rig_sock=/tmp/ramet-rig-$(id -u)-$(printf %s "$top" | sha256sum | cut -c1-12)
 rig_mem=${RAMET_RIG_MEM_MIB:-$(awk '/^MemTotal:/ { m = int($2 / 1536); print m < 8192 ? m : 8192 }' /proc/meminfo)}
 rig_cpus=${RAMET_RIG_CPUS:-$(nproc)}
@@ -15,7 +15,7 @@ rig_cpus=${RAMET_RIG_CPUS:-$(nproc)}
 rig_pid() {
 	local pid
 	pid=$(cat "$rig_dir/qemu.pid" 2>/dev/null) || return 1
-	# The number may have been given to another process since.
+	# The pid may have been reused by another process.
 	grep -qsa "$rig_dir/" "/proc/$pid/cmdline" || return 1
 	printf '%s\n' "$pid"
 }
@@ -40,8 +40,8 @@ rig_keys() {
 	printf '* %s\n' "$(cut -d' ' -f1,2 "$rig_dir/hostkey.pub")" >"$rig_dir/known_hosts"
 }
 
-# The second half of the initramfs: what changes with the tree and not with the
-# distribution.
+# Builds the second part of the initramfs, which depends on this tree and not on the
+# distribution, and appends it to the first.
 rig_initramfs() {
 	local dir=$rig_dir/initramfs overlay=$rig_dir/initramfs/overlay
 	rm -rf "$dir"
@@ -63,17 +63,18 @@ rig_tsc_khz() {
 	"$rig_dir/tsc"
 }
 
-# Clients that connect at the same moment wait for QEMU instead of being refused.
+# Builds the library with which clients that connect at the same moment wait for QEMU
+# instead of being reset.
 rig_backlog() {
 	[[ $rig_dir/backlog.so -nt $top/rig/backlog.c ]] ||
 		cc -O2 -Wall -Wextra -shared -fPIC -nostdlib -o "$rig_dir/backlog.so" "$top/rig/backlog.c"
 }
 
-# The rig's disk grows with what is stored there: the tests and a few templates need some GiB.
-rig_room() {
+# Checks the space for the rig's sparse data disk: tests and a few templates need some GiB.
+rig_check_space() {
 	local free
 	free=$(df --output=avail -B1M "$rig_dir" | tail -n 1)
-	((free >= 4096)) || die "the rig needs 4 GiB of disk for its own; $rig_dir has $free MiB left"
+	((free >= 4096)) || die "the rig needs 4096 MiB of free disk space; $rig_dir has $free MiB"
 }
 
 rig_data_disk() {
@@ -83,7 +84,8 @@ rig_data_disk() {
 	mv "$rig_dir/data.tmp" "$rig_dir/data.ext4"
 }
 
-# What the guest was told is on stable storage must be there after a power cut.
+# Prints QEMU's cache mode of the data disk. Data whose flush was acknowledged must survive a
+# power cut, so it is never "writeback".
 rig_data_cache() {
 	if dd if="$rig_dir/data.ext4" of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null; then
 		echo none
@@ -111,7 +113,7 @@ rig_start() {
 	mkdir -p "$rig_dir" "$rig_sock"
 	chmod 700 "$rig_sock"
 	rm -f "$rig_sock"/*
-	rig_room
+	rig_check_space
 	rig_keys
 	rig_data_disk
 	rig_backlog
@@ -123,12 +125,13 @@ rig_start() {
 	[[ ! -s $rig_dir/console.log ]] || mv "$rig_dir/console.log" "$rig_dir/console.old.log"
 
 	local cmdline="console=ttyS0 quiet mitigations=off nokaslr panic=-1 reboot=t"
-	# No guest may run on QEMU's first CPU (README.md): there is one more, and no program gets there.
+	# No guest may run on QEMU's first CPU (README.md), so it has one CPU more, and the first is
+	# isolated.
 	cmdline+=" isolcpus=0"
-	# The clock watchdog measures how late an emulated tick comes and would give up
-	# the TSC for jiffies of 4 ms.
+	# The clock watchdog would take late emulated ticks for an unstable TSC, and replace it
+	# by jiffies of 4 ms.
 	cmdline+=" tsc=reliable tsc_early_khz=$(rig_tsc_khz)"
-	# shellcheck disable=SC2054 # the commas are QEMU's
+	# shellcheck disable=SC2054 # the commas are part of QEMU's options
 	local -a disks=(
 		-drive "if=none,id=root,format=raw,readonly=on,file=$image/root.ext4"
 		-device virtio-blk-device,drive=root,serial=root
@@ -141,11 +144,12 @@ rig_start() {
 		-drive "if=none,id=inbox,format=raw,readonly=on,file=$rig_dir/inbox"
 		-device virtio-blk-device,drive=inbox,serial=inbox
 	)
-	# werror=report: where this machine's disk is full the rig is told, and does not stand still.
+	# werror=report: if this machine's disk is full, the rig gets an I/O error. By default QEMU
+	# would pause it.
 	# phys-bits=40: with more, an inner guest hangs at its first instruction.
-	# cx16=off: QEMU 7.2 computes the flags of an unlocked cmpxchg16b from a stale
-	# state; an interrupt right behind one saves rubbish (TF, NT) and the kernel dies.
-	# erms=off, fsrm=off: "fast" byte copies are run byte by byte.
+	# cx16=off: QEMU 7.2 computes the flags after an unlocked cmpxchg16b from stale
+	# state; an interrupt right after one saves garbage (TF, NT) and the kernel dies.
+	# erms=off, fsrm=off: QEMU runs "fast" byte copies byte by byte.
 	LD_PRELOAD=$rig_dir/backlog.so "$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
 		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off,erms=off,fsrm=off \
 		-smp "$((rig_cpus + 1))" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
@@ -171,7 +175,7 @@ rig_wait() {
 	done
 }
 
-# rig_host CMD...: one command in the rig's host; output, input and exit status are its own
+# rig_host CMD...: runs a command on the rig's host, with this input, output and exit status
 rig_host() {
 	local tty=()
 	[[ ! (-t 0 && -t 1) ]] || tty=(-t)
@@ -189,9 +193,9 @@ rig_boot() {
 	say "the rig is up"
 }
 
-# The templates that were built, onto the data disk. They are large and ssh is
-# slow under emulation: they go by a disk that is written here and read there
-# past the page cache.
+# Copies the templates that were built to the data disk. They are large and ssh is slow
+# under emulation, so the rig reads them from a disk, with O_DIRECT since the disk's
+# content changes.
 rig_templates() {
 	local built name into=/var/lib/ramet/rig/templates inbox=$rig_dir/inbox
 	for built in "$top"/build/templates/*; do
@@ -204,12 +208,12 @@ rig_templates() {
 				tar -x -C $into/.$name
 			echo $(readlink "$built") >$into/.$name/of
 			rm -rf $into/$name; mv $into/.$name $into/$name"
-		truncate -s 0 "$inbox" # its room is given back
+		truncate -s 0 "$inbox" # frees its space
 		truncate -s 16G "$inbox"
 	done
 }
 
-# rig_up FLAG…: the service runs in the rig, as the tree has it now
+# rig_up FLAG…: starts the current build of the service in the rig
 rig_up() {
 	rig_is_up || rig_boot
 	rig_templates
@@ -223,7 +227,7 @@ rig_up() {
 	else
 		rig_service stop
 	fi
-	# A warm-up that imports much takes minutes here when the machine has other work too.
+	# Under emulation, a warm-up with many imports takes minutes on a busy machine.
 	[[ " $* " == *" --boot_timeout_s="* ]] || set -- --boot_timeout_s=900 "$@"
 	rig_service start /usr/lib/ramet/rametd "$@"
 }
@@ -243,7 +247,7 @@ rig_stop() {
 	local pid
 	pid=$(rig_pid) || { rig_forget; return 0; }
 	if rig_has_booted; then
-		# sysrq-b after a sync and a read-only remount: orderly for the disk and quick.
+		# sysrq-b after a sync and a read-only remount leaves the disk clean, and is quick.
 		rig_connect_timeout=3 rig_ssh root@127.0.0.1 \
 			'sync; umount /var/lib/ramet || mount -o remount,ro /var/lib/ramet; echo b >/proc/sysrq-trigger' \
 			>/dev/null 2>&1 || true

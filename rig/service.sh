@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Start and stop the service on the machine where the VMs run (the rig's host,
+# Starts and stops the service on the machine on which the VMs run (the rig's host,
 # or this one). Run as root.
-#   service.sh start RAMETD [FLAG…]   returns at once
-#   service.sh stop                   returns when it has ended
-#   service.sh status                 exit 0 while it runs
-#   service.sh log | follow           the log so far, or as it grows
+#   service.sh start RAMETD [FLAG…]   starts it; returns at once
+#   service.sh stop                   stops it; returns when it has ended
+#   service.sh status                 exits with 0 if it runs
+#   service.sh log                    prints the log
+#   service.sh follow                 prints the log, and what is added to it
 run=${RAMET_RUN_DIR:-/run/ramet}
 pidfile=$run/dev.pid
 log=${RAMET_LOG:-/var/log/ramet.log}
 
-# As run-ramet.mount does it. A VM that runs has its socket in the directory: nothing is mounted
-# over that.
+# Mounts the run directory, as run-ramet.mount does. A mount would hide the sockets of running
+# VMs, so nothing is mounted over a directory that is not empty.
 mount_run() {
 	mkdir -p "$run"
 	mountpoint -q "$run" || [ -n "$(ls -A "$run")" ] ||
@@ -39,7 +40,7 @@ stop)
 	i=0
 	while [ -e "/proc/$pid" ]; do
 		i=$((i + 1))
-		[ "$i" -lt 300 ] || { echo "the service did not stop within 30 s; it is killed" >&2; kill -KILL "$pid"; }
+		[ "$i" -lt 300 ] || { echo "the service did not stop within 30 s: killing it" >&2; kill -KILL "$pid"; }
 		sleep 0.1
 	done
 	rm -f "$pidfile"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Prints how many kHz this machine's time stamp counter makes. QEMU hands the counter to the rig's
- * kernel as it is; told its frequency, the kernel need not measure it against the emulated timer
- * chip, which fails on a busy machine and leaves a kernel that waits for ticks for ever.
+ * Prints the frequency of this machine's time stamp counter in kHz. QEMU passes the counter to the
+ * rig's kernel unchanged. A kernel that gets the frequency on its command line need not measure it
+ * against the emulated timer chip. That measurement fails on a busy machine, and the kernel would
+ * then wait forever for ticks.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -22,8 +23,8 @@ static int64_t now_ns(void)
 	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
 }
 
-/* Both clocks at one moment: of several tries the one that took the least time. */
-static struct moment look(void)
+/* Returns both clocks at the same moment. Of several tries it takes the shortest one. */
+static struct moment read_clocks(void)
 {
 	struct moment best = {0};
 	int64_t least = INT64_MAX;
@@ -44,10 +45,10 @@ static struct moment look(void)
 int main(void)
 {
 	struct timespec pause = {.tv_nsec = 100000000};
-	struct moment from = look(), to;
+	struct moment from = read_clocks(), to;
 
 	nanosleep(&pause, NULL);
-	to = look();
+	to = read_clocks();
 	printf("%.0f\n", (double)(to.ticks - from.ticks) * 1e6 / (double)(to.ns - from.ns));
 	return 0;
 }

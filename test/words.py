@@ -50,23 +50,17 @@ RETIRED = {
 # Names that outlive their word: the former name of a setting.
 NAMES = re.compile(r"(?i:pool[_-]shells)\b")
 
+INTERPRETER = "shells?"  # here the command interpreter
 ROOMS: dict[str, set[str]] = {
     "base": set(),
-    **{f"orchestrator/{room}": set() for room in ("config", "io")},
-    "sdk": {"shells?"},  # the command interpreter
-    "test/fault": {"shells?"},  # the command interpreter
-    "test/native": set(),
-    **{f"test/unit/{room}": set() for room in ("base", "config", "io")},
-    "orchestrator/vm": set(),
+    **{f"orchestrator/{room}": set() for room in ("config", "io", "vm")},
+    "rig": {INTERPRETER, "overlays?"},  # the file system
+    "sdk": {INTERPRETER},
+    "test/fault": {INTERPRETER},
     "test/fuzz/vm": set(),
-    "test/fault": {"shells?"},  # the command interpreter
-    "test/system": {
-        "overlays?",  # the file system
-        "shells?",  # the command interpreter
-        "(stand|stands|standing|stood) still",  # test_inspect.py looks for the service's message
-    },
-    "test/unit/base": set(),
-    "test/unit/vm": set(),
+    "test/native": set(),
+    "test/system": {INTERPRETER, "overlays?"},  # the file system
+    **{f"test/unit/{room}": set() for room in ("base", "config", "io", "vm")},
     **{
         f"test/unit/vmm_{room}": set()
         for room in ("arch", "backend", "confine", "ctl", "dev", "kvm", "state", "virtio")
