@@ -78,7 +78,7 @@ class Call(threading.Thread):
 def logged_report(sbx: Sandbox) -> str:
     """Returns the report on the sandbox in the service's log, or "" if there is none yet."""
     return on_host(
-        f"grep -A 200 'call in sandbox {sbx.id} stands still' /var/log/ramet.log | "
+        f"grep -A 200 'call in sandbox {sbx.id} is stalled' /var/log/ramet.log | "
         "sed '/end of the report/q' || true"
     )
 

@@ -195,7 +195,7 @@ static void test_what_is_not_there(void **state)
 		ask(*state, a, names[i]);
 		world_until_true(*state, &a->done);
 		assert_int_equal(a->failure.status, 404);
-		has(a->failure.text, "`ramet ls` shows");
+		has(a->failure.text, "`ramet ls` lists");
 	}
 	free(a);
 }
@@ -354,7 +354,7 @@ static bool has_looked(void *arg)
 
 static bool was_told(void *arg)
 {
-	return times_logged("stands still") > 0;
+	return times_logged("is stalled") > 0;
 }
 
 static void test_a_call_that_stands_still_is_reported_once(void **state)
@@ -412,7 +412,7 @@ static void test_a_call_that_waits_is_no_stall(void **state)
 		assert_true(s->stall.timer.heap_index);
 		assert_true(s->stall.wait_ms > 30000 && s->stall.wait_ms < 2000000);
 	}
-	assert_int_equal(times_logged("stands still"), 0);
+	assert_int_equal(times_logged("is stalled"), 0);
 	end_waiting(w, &r);
 }
 
@@ -472,7 +472,7 @@ static void test_a_look_ends_with_its_call(void **state)
 		world_until(w, is_waiting, w->fakes);
 	world_delete(w, &d, m.view.id);
 	world_until_true(w, &second.over);
-	assert_int_equal(times_logged("stands still"), 0);
+	assert_int_equal(times_logged("is stalled"), 0);
 }
 
 #define CALLS 12
@@ -497,7 +497,7 @@ static bool all_that_may_are_inspected(void *arg)
 static bool all_that_are_left_were_told(void *arg)
 {
 	all_that_may_are_inspected(arg);
-	return times_logged("stands still") == CALLS - 1;
+	return times_logged("is stalled") == CALLS - 1;
 }
 
 /* They would take the memory and the workers from what goes on. */
@@ -556,8 +556,8 @@ static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
 	assert_false(k.ok);
 	has(k.failure.text, "the guest made no progress before it confirmed the new seed");
 	assert_int_equal(
-		times_logged("(the guest made no progress before it confirmed the new seed) stands "
-			     "still; a report on it follows"),
+		times_logged("(the guest made no progress before it confirmed the new seed) is "
+			     "stalled; a report on it follows"),
 		1);
 	assert_int_equal(times_logged("| the VM process says:"), 1);
 	world_fork(w, &k, m.view.id, 1);
@@ -586,7 +586,7 @@ static void test_a_vm_is_given_up_without_a_report_when_many_are_inspected(void 
 	c.w->core->n_inspections -= 8;
 	world_until_true(c.w, &k.done);
 	assert_false(k.ok);
-	assert_int_equal(times_logged("stands still"), 0);
+	assert_int_equal(times_logged("is stalled"), 0);
 }
 
 static void test_the_log_is_not_flooded(void **state)
