@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
-#include "orchestrator/core/private.h"
+#include "orchestrator/template/private.h"
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000

@@ -7,7 +7,7 @@
 
 #include "orchestrator/core/internal.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/core/private.h"
+#include "orchestrator/template/private.h"
 
 #define TRIES 3
 

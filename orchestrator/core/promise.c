@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "orchestrator/core/internal.h"
-#include "orchestrator/core/private.h"
+#include "orchestrator/template/private.h"
 
 #define CHECK_MS 500 /* delay after a change, which combines several changes */
 #define OVERHEAD 16  /* 1/16 of the memory is not for sandboxes */

@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/core/private.h"
+#include "orchestrator/template/private.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 

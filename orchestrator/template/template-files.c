@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "orchestrator/io/disk-job.h"
 #include "orchestrator/template/manifest.h"
-#include "orchestrator/core/template-internal.h"
+#include "orchestrator/template/template-internal.h"
 #include "proto/agent.h"
 #include "proto/ctl.h"
 #include "proto/image.h"

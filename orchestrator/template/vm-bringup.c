@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "orchestrator/io/disk-job.h"
 #include "orchestrator/core/inspect.h"
-#include "orchestrator/core/private.h"
+#include "orchestrator/template/private.h"
 #include "orchestrator/vm/progress.h"
 
 /* A slow guest gets more time; the limit applies to a VM process that makes no progress for so

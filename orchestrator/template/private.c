@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/core/private.h"
+#include "orchestrator/template/private.h"
 
 #include <dirent.h>
 #include <errno.h>

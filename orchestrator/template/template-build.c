@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/core/template-internal.h"
+#include "orchestrator/template/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
 /* The kernel configures its address itself, so the address is in the image and no program requests

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Shared by template.c (life cycle), template-build.c (boot, image), template-files.c (disk). */
-#ifndef RAMET_ORCHESTRATOR_CORE_TEMPLATE_INTERNAL_H
-#define RAMET_ORCHESTRATOR_CORE_TEMPLATE_INTERNAL_H
+#ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_INTERNAL_H
+#define RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_INTERNAL_H
 
 #include "orchestrator/core/internal.h"
 #include "orchestrator/template/manifest.h"

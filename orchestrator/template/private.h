@@ -8,8 +8,8 @@
  * removed when the tenant has had no sandbox for a while. It has a name in STATE_DIR/private as
  * long as a VM may be made from it, because a VM process accepts no memory file without a name.
  */
-#ifndef RAMET_ORCHESTRATOR_CORE_PRIVATE_H
-#define RAMET_ORCHESTRATOR_CORE_PRIVATE_H
+#ifndef RAMET_ORCHESTRATOR_TEMPLATE_PRIVATE_H
+#define RAMET_ORCHESTRATOR_TEMPLATE_PRIVATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

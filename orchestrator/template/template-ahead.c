@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "orchestrator/core/template-internal.h"
+#include "orchestrator/template/template-internal.h"
 
 #define CALM_MS	   3000 /* the core is calm after so long without activity */
 #define SIZES_SEEN 64

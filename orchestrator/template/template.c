@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/core/template-internal.h"
+#include "orchestrator/template/template-internal.h"
 #include "proto/agent.h"
 
 #define BACKOFF_FIRST_MS 1000
