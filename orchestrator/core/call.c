@@ -16,7 +16,7 @@ struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg
 	list_init(&call->link);
 	if (!ops->passive) {
 		c->n_requests++;
-		core_touch(c);
+		templates_work_began(c->templates);
 	}
 	return call;
 }
@@ -70,7 +70,7 @@ void call_free(struct core_call *call)
 	put_away(call);
 	if (!call->ops->passive) {
 		call->core->n_requests--;
-		call->core->busy_ms = loop_now_ms(call->core->loop);
+		templates_work_ended(call->core->templates);
 	}
 	free(call);
 }
@@ -110,7 +110,7 @@ void call_finish(struct core_call *call, const struct failure *f)
 	else if (f)
 		put_away(call);
 	if (call->ops->makes_sandboxes)
-		pool_check(c);
+		pool_check(c->pool);
 	deferred_run(&c->deferred, &call->deferred, notify, call);
 }
 

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/core/internal.h"
-#include "orchestrator/template/private.h"
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
@@ -62,15 +61,17 @@ static const struct warden_events warden_events = {on_exited, on_warden_lost};
 
 static void on_want_slot(void *arg)
 {
-	if (!pool_yield(arg))
-		templates_yield(arg);
+	struct core *c = arg;
+
+	if (!pool_yield(c->pool))
+		templates_yield(c->templates);
 }
 
 static void on_slot_free(void *arg)
 {
 	struct core *c = arg;
 
-	pool_check(c);
+	pool_check(c->pool);
 	check_closed(c);
 }
 
@@ -116,25 +117,16 @@ static void on_housekeeping(void *arg)
 	end_graces(c);
 	spaces_scrub(c);
 	spaces_lost_check(c);
-	privates_check(c);
-	recents_save(&c->recents, c->loop, &c->config);
-	sources_refresh(c);
-	pool_check(c);
+	privates_check(c->privates);
+	templates_housekeeping(c->templates);
+	pool_check(c->pool);
 	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
-}
-
-/* Nothing to do: a failed build of the default template is retried by the template itself. */
-static void on_default_template(void *arg, const struct failure *f)
-{
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
 static void init_lists(struct core *c)
 {
-	list_init(&c->templates);
-	list_init(&c->privates);
-	list_init(&c->builds);
 	list_init(&c->sandboxes);
 	list_init(&c->ended);
 	list_init(&c->unrecorded);
@@ -142,8 +134,6 @@ static void init_lists(struct core *c)
 	list_init(&c->diffs);
 	list_init(&c->resumes);
 	list_init(&c->waits);
-	list_init(&c->looks);
-	list_init(&c->later_looks);
 	list_init(&c->inspections);
 	list_init(&c->stall_turns);
 	list_init(&c->syncs);
@@ -213,7 +203,6 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	     struct err *e)
 {
 	struct core *c = must_alloc(sizeof(*c));
-	struct size own;
 
 	c->loop = loop;
 	c->config = *config;
@@ -221,7 +210,11 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	deferred_queue_init(&c->deferred, loop);
 	init_lists(c);
 	output_budget_init(&c->output, (size_t)config->output_mib << 20);
-	pool_init(c);
+	c->template_env =
+		(struct template_env){c->loop, &c->config, &c->deferred, &c->vms, &template_ops, c};
+	c->templates = templates_new(&c->template_env);
+	c->privates = privates_new(&c->template_env);
+	c->pool = pool_new(&c->template_env, c->templates, c->privates);
 	int ret = check_files(config, e);
 	if (ret == 0)
 		ret = open_parts(c, warden_fd, e);
@@ -233,20 +226,14 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		core_free(c);
 		return ret;
 	}
-	templates_sweep(config);
-	privates_load(c);
-	recents_load(&c->recents, config);
+	privates_load(c->privates);
 	backup_sweep(c);
-	c->busy_ms = loop_now_ms(loop);
-	sources_load(c);
-	own = source_size(&c->sources->all[0].source);
-	c->def = template_get(c, &c->sources->all[0].source, &own);
-	template_wait(c->def, &c->def_wait, on_default_template, c);
+	templates_start(c->templates);
 	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
 	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
 	c->slept_ms = boottime_ms() - now_ns() / 1000000;
 	ended_purge(c);
-	pool_start(c);
+	pool_start(c->pool);
 	watch_start(c);
 	*out = c;
 	return 0;
@@ -259,30 +246,36 @@ bool core_ready(const struct core *c)
 
 const char *core_error(const struct core *c)
 {
+	const struct template *def = templates_default(c->templates);
+
 	if (c->closing)
 		return "the service is stopping";
 	if (c->vms.warden_lost)
 		return "the warden is gone";
-	if (!template_ready(c->def)) {
-		const char *error_text = template_error(c->def);
+	if (!template_ready(def)) {
+		const char *error_text = template_error(def);
 
 		return error_text[0] ? error_text : "the template is being prepared";
 	}
-	if (c->config.pool_warm && !c->pool.main.was_filled)
+	if (!pool_was_filled(c->pool))
 		return "the first sandbox is being made";
 	return "";
 }
 
 void core_stats(const struct core *c, struct core_stats *out)
 {
+	struct pool_stats pool;
+
 	*out = c->stats;
+	pool_stats(c->pool, &pool);
 	out->sandboxes = c->n_sandboxes;
-	out->blank_vms_ready = c->pool.n_blanks;
-	out->warm_ready = pool_warms(c);
-	out->warm_default_ready = c->pool.main.n;
+	out->blank_vms_ready = pool.blanks;
+	out->warm_ready = pool.warm;
+	out->warm_default_ready = pool.warm_default;
 	out->output_held_bytes = c->output.held;
 	out->ends_unrecorded = c->n_unrecorded;
-	out->templates_building = c->building || c->ahead;
+	out->template_boots = templates_boots(c->templates);
+	out->templates_building = templates_are_prepared(c->templates);
 	watch_stats(c, out);
 }
 
@@ -312,8 +305,8 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	list_each (pos, &c->sandboxes)
 		fork_sandbox_gone(container_of(pos, struct sandbox, link), &f);
 	loop_timer_clear(c->loop, &c->housekeeping);
-	templates_close(c);
-	pool_close(c);
+	templates_close(c->templates);
+	pool_close(c->pool);
 	list_each_safe (pos, &c->sandboxes)
 		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
 			    "the service was stopped", false);
@@ -350,11 +343,6 @@ void core_free(struct core *c)
 	loop_timer_clear(c->loop, &c->closing_limit);
 	loop_timer_clear(c->loop, &c->purge);
 	loop_timer_clear(c->loop, &c->record);
-	template_unwait(&c->def_wait);
-	if (c->ahead)
-		template_unwait(&c->ahead_wait);
-	recents_close(&c->recents);
-	sources_free(c);
 	backups_free(c);
 	watch_stop(c);
 	c->vms.detached = true;
@@ -362,16 +350,15 @@ void core_free(struct core *c)
 	free_calls(&c->diffs);
 	free_calls(&c->resumes);
 	free_calls(&c->waits);
-	free_calls(&c->looks);
-	free_calls(&c->later_looks);
 	free_calls(&c->finished);
-	pool_close(c);
-	templates_free(c);
-	privates_free(c);
+	pool_close(c->pool);
 	free_sandboxes(&c->sandboxes);
 	free_sandboxes(&c->ended);
 	freezes_free(c);
 	spaces_free(c);
+	pool_free(c->pool);
+	templates_free(c->templates);
+	privates_free(c->privates);
 	vmproc_host_fini(&c->vms);
 	warden_client_free(c->warden);
 	deferred_queue_fini(&c->deferred);

@@ -13,8 +13,10 @@
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/failure/failure.h"
 #include "orchestrator/io/loop.h"
 #include "orchestrator/journal/event.h"
+#include "orchestrator/template/template-view.h"
 #include "proto/agent.h"
 
 #define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
@@ -23,14 +25,6 @@
 
 struct core;
 struct keys;
-
-/* Why a call failed, in the terms of docs/api.md. */
-struct failure {
-	int status;	      /* the HTTP status that fits best */
-	const char *code;     /* short, stable; a static string */
-	unsigned retry_after; /* seconds; 0: none */
-	char text[ERR_TEXT_MAX];
-};
 
 /*
  * Creates the core. Fails, with *e filled, when the catalogue is unusable or an input of an image
@@ -245,21 +239,6 @@ void core_spaces_lost(struct core *c,
 
 /* --- templates -------------------------------------------------------------------------------- */
 
-struct template_size {
-	uint32_t vcpus, ram_mib, rootfs_gb;
-};
-
-/* Valid during the callback only. */
-struct template_view {
-	const char *name, *description; /* without a description: "" */
-	/* "ready"; "building"; "waiting": its image is made when the service is idle or when a
-	 * request needs it; "failed" */
-	const char *state;
-	const char *reason;		    /* if failed: a sentence or a traceback; else "" */
-	uint32_t vcpus, ram_mib, rootfs_gb; /* the defaults of its sandboxes */
-	const struct template_size *sizes;  /* sizes that have an image already */
-	size_t n_sizes;
-};
 /* Looks for templates on disk, then ends: core_templates reports what it found. */
 struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg);
 /* Reports every template that the last look found: the default one first, the others by name. */

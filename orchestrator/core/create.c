@@ -7,7 +7,6 @@
 
 #include "orchestrator/core/internal.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/template/private.h"
 
 #define TRIES 3
 
@@ -20,7 +19,7 @@ struct create {
 	struct private_wait private_wait;
 	bool private; /* no pool sandbox: those map memory that other tenants map too */
 	struct template *template;
-	struct warm *warm; /* bring-up in progress */
+	struct vm_bringup *bringup; /* in progress */
 	unsigned tries;
 	bool sized;		     /* its size differs from the template's */
 	char id[SANDBOX_ID_LEN + 1]; /* empty until the sandbox is complete */
@@ -37,7 +36,7 @@ static void create_put_away(struct core_call *call)
 	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
 	private_unwait(&create->private_wait);
-	warm_free(create->warm);
+	vm_bringup_free(create->bringup);
 	if (create->sandbox)
 		sandbox_free(create->sandbox);
 	if (create->template)
@@ -52,51 +51,41 @@ static void fail(struct create *create, const struct failure *f)
 	call_finish(create->call, f);
 }
 
-static void note_size(struct core *c, const struct sandbox *s)
-{
-	struct recent size = {
-		.vcpus = s->size.vcpus, .ram_mib = s->size.ram_mib, .rootfs_gb = s->size.rootfs_gb};
-
-	memcpy(size.template, s->template, sizeof(size.template));
-	if (recents_note(&c->recents, &size))
-		recents_save(&c->recents, c->loop, &c->config);
-}
-
 /* The VM is ready: writes the catalogue row, then answers. */
-static void complete(struct create *create, struct warm *warm)
+static void complete(struct create *create, struct vm_bringup *warm)
 {
 	struct core_call *call = create->call;
 	struct core *c = call->core;
 	struct sandbox *s = create->sandbox;
-	struct warm_parts parts = warm_take(warm);
-	struct store_sandbox row = sandbox_row(s, &parts);
+	struct ready_vm ready = vm_bringup_take(warm);
+	struct store_sandbox row = sandbox_row(s, &ready);
 	struct failure f;
 	struct err e;
 
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
-		warm_parts_drop(&parts);
+		ready_vm_drop(&ready);
 		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
 		fail(create, &f);
 		return;
 	}
 	c->stats.creates++;
 	create->sandbox = NULL;
-	sandbox_begin(s, &parts);
+	sandbox_begin(s, &ready);
 	life_notify(s, LIFE_CREATED, NULL, NULL, NULL);
 	if (create->sized)
-		note_size(c, s);
+		templates_note_size(c->templates, s->template, &s->size);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }
 
 static void start(struct create *create);
 
-static void on_warm(void *arg, struct warm *warm, const char *text)
+static void on_bringup(void *arg, struct vm_bringup *warm, const char *text)
 {
 	struct create *create = arg;
 	struct failure f;
 
-	create->warm = NULL;
+	create->bringup = NULL;
 	if (warm) {
 		complete(create, warm);
 	} else if (++create->tries < TRIES) {
@@ -111,19 +100,20 @@ static void on_warm(void *arg, struct warm *warm, const char *text)
 
 /* Finishes with a pool sandbox. Those have network access, so it is closed first when the request
  * says so. */
-static void take(struct create *create, struct warm *warm)
+static void take(struct create *create, struct vm_bringup *warm)
 {
 	if (create->sandbox->egress) {
 		complete(create, warm);
 		return;
 	}
-	create->warm = warm;
-	warm_close_egress(warm, on_warm, create);
+	create->bringup = warm;
+	vm_bringup_close_egress(warm, on_bringup, create);
 }
 
 bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
-	bool builds = c->building && !template_is_background(c->building);
+	const struct template *t = templates_building(c->templates);
+	bool builds = t && !template_is_background(t);
 	size_t used = c->n_sandboxes + c->n_unrecorded + c->n_coming + builds;
 
 	if (used + n > c->vms.max_vms) {
@@ -138,11 +128,11 @@ bool host_has_room(struct core *c, size_t n, struct failure *f)
 	return true;
 }
 
-static struct warm *take_warm(struct create *create)
+static struct vm_bringup *take_warm(struct create *create)
 {
 	if (create->private)
 		return NULL;
-	return pool_take_warm(create->call->core, create->template,
+	return pool_take_warm(create->call->core->pool, create->template,
 			      create->sandbox->size.rootfs_gb);
 }
 
@@ -150,16 +140,16 @@ static void make(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
 	struct core *c = create->call->core;
-	const struct warm_source from = {.size = create->sandbox->size,
-					 .template = create->template,
-					 .private_of = create->private ? create->tenant : NULL,
-					 .closed = !create->sandbox->egress};
+	const struct vm_bringup_spec spec = {.size = create->sandbox->size,
+					     .template = create->template,
+					     .private_of = create->private ? create->tenant : NULL,
+					     .closed = !create->sandbox->egress};
 	struct failure full;
 
 	if (f)
 		fail(create, f);
 	else if (host_has_room(c, 0, &full))
-		create->warm = warm_make(c, &from, on_warm, create);
+		create->bringup = vm_bringup_start(c->pool, &spec, on_bringup, create);
 	else
 		fail(create, &full);
 }
@@ -173,7 +163,7 @@ static void on_memory(void *arg, struct disk_job *memory)
 	if (memory->ret < 0) {
 		failure_set(&f, 503, "template_failed", 5, "%s", memory->err.text);
 		fail(create, &f);
-	} else if (private_ready(create->call->core, create->tenant, memory->fds[0],
+	} else if (private_ready(create->call->core->privates, create->tenant, memory->fds[0],
 				 &memory->memory, &create->private_wait, make, create)) {
 		make(create, NULL);
 	}
@@ -187,7 +177,7 @@ static void make_private(struct create *create)
 static void on_template(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
-	struct warm *warm = f ? NULL : take_warm(create);
+	struct vm_bringup *warm = f ? NULL : take_warm(create);
 
 	if (warm)
 		take(create, warm);
@@ -292,9 +282,11 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	struct core *c = create->call->core;
 	struct size most = tenant_size_most(c, create->tenant), own = source_size(from);
 	struct sandbox *s = create->sandbox;
+	const struct size asked = {create->spec.vcpus, create->spec.ram_mib,
+				   create->spec.rootfs_gb};
 	struct sized_choice size;
 
-	if (!size_choose(from, &create->spec, &most, &size, f))
+	if (!size_choose(from, &asked, &most, &size, f))
 		return false;
 	s->size = size.size;
 	create->sized = !size_equal(&size.size, &own);
@@ -303,7 +295,7 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	    !promises_have_room(c, s->size.ram_mib, f))
 		return false;
 	call_promise(create->call, 1, &s->size);
-	create->template = template_get(c, from, &size.image);
+	create->template = template_get(c->templates, from, &size.image);
 	if (!create->template)
 		failure_set(f, 503, "busy", 5,
 			    "too many templates and sizes are being prepared: try again");
@@ -328,7 +320,7 @@ static void on_source(void *arg, struct disk_job *job)
 		fail(create, &f);
 		return;
 	}
-	struct warm *warm = take_warm(create);
+	struct vm_bringup *warm = take_warm(create);
 	if (warm) {
 		c->stats.pool_hits++;
 		take(create, warm);

@@ -28,11 +28,11 @@ enum fork_state {
 
 struct child {
 	struct fork *fork;
-	struct vmproc *blank;	 /* until the image is complete */
-	int writable;		 /* its disk layer, until the image is complete */
-	struct warm *warm;	 /* from the image on, until all children are usable */
-	struct warm_parts parts; /* once all are usable */
-	struct sandbox *sandbox; /* until it is in the catalogue */
+	struct vmproc *blank;	    /* until the image is complete */
+	int writable;		    /* its disk layer, until the image is complete */
+	struct vm_bringup *bringup; /* from the image on, until all children are usable */
+	struct ready_vm ready;	    /* once all are usable */
+	struct sandbox *sandbox;    /* until it is in the catalogue */
 	char id[SANDBOX_ID_LEN + 1];
 };
 
@@ -63,8 +63,8 @@ static void child_fini(struct child *child)
 	if (child->blank)
 		vmproc_drop(child->blank, NULL, NULL);
 	disk_close(child->fork->call->core->loop, &child->writable);
-	warm_free(child->warm);
-	warm_parts_drop(&child->parts);
+	vm_bringup_free(child->bringup);
+	ready_vm_drop(&child->ready);
 	if (child->sandbox)
 		sandbox_free(child->sandbox);
 }
@@ -145,10 +145,10 @@ static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 		child->sandbox = sandbox_of(fork);
 		if (!child->sandbox)
 			return false;
-		child->parts = warm_take(child->warm);
-		child->warm = NULL;
-		memcpy(child->id, child->parts.id, sizeof(child->id));
-		rows[i] = sandbox_row(child->sandbox, &child->parts);
+		child->ready = vm_bringup_take(child->bringup);
+		child->bringup = NULL;
+		memcpy(child->id, child->ready.id, sizeof(child->id));
+		rows[i] = sandbox_row(child->sandbox, &child->ready);
 	}
 	return true;
 }
@@ -158,7 +158,7 @@ static void note_stats(struct fork *fork)
 	struct core_forked *made = &fork->made;
 
 	for (unsigned i = 0; i < fork->n; i++) {
-		uint64_t ready_us = (fork->children[i].parts.filled_ns - fork->began_ns) / 1000;
+		uint64_t ready_us = (fork->children[i].ready.filled_ns - fork->began_ns) / 1000;
 
 		if (ready_us > made->ready_us)
 			made->ready_us = ready_us;
@@ -185,7 +185,7 @@ static void begin(struct fork *fork)
 		struct sandbox *s = child->sandbox;
 
 		child->sandbox = NULL;
-		sandbox_begin(s, &child->parts);
+		sandbox_begin(s, &child->ready);
 		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
 		exec_go_on(s);
 	}
@@ -209,7 +209,7 @@ static void complete(struct fork *fork)
 	}
 }
 
-static void on_warm(void *arg, struct warm *w, const char *text)
+static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 {
 	struct child *child = arg;
 	struct fork *fork = child->fork;
@@ -220,7 +220,7 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 			complete(fork);
 		return;
 	}
-	child->warm = NULL;
+	child->bringup = NULL;
 	failure_set(&f, 503, "vm_failed", 5, "a child of %u could not be started: %.180s", fork->n,
 		    text);
 	fail(fork, &f);
@@ -231,15 +231,15 @@ static void start_children(struct fork *fork)
 	fork->missing = fork->n;
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
-		const struct warm_source from = {.size = fork->parent->size,
-						 .image = fork->image,
-						 .blank = child->blank,
-						 .writable = take_fd(&child->writable),
-						 .closed = !fork->parent->egress,
-						 .user_generators = fork->reseed};
+		const struct vm_bringup_spec spec = {.size = fork->parent->size,
+						     .image = fork->image,
+						     .blank = child->blank,
+						     .writable = take_fd(&child->writable),
+						     .closed = !fork->parent->egress,
+						     .user_generators = fork->reseed};
 
 		child->blank = NULL;
-		child->warm = warm_make(fork->call->core, &from, on_warm, child);
+		child->bringup = vm_bringup_start(fork->call->core->pool, &spec, on_bringup, child);
 	}
 }
 
@@ -400,7 +400,7 @@ static void take_blanks(struct fork *fork)
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
 
-		child->blank = pool_take_blank(c, size);
+		child->blank = pool_take_blank(c->pool, size);
 		if (!child->blank)
 			break;
 		vmproc_set_owner(child->blank, &blank_owner, child);
@@ -507,7 +507,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	call_expect(call, s->owner, n, &s->size);
 	list_add_tail(&s->forks, &call->link);
 	sandbox_touch(s);
-	fork->layers = disk_layers_open(c, n + 1, on_layers, fork);
+	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);
 	take_blanks(fork);
 	return call;
 }

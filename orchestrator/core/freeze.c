@@ -555,7 +555,7 @@ static void freeze_start(struct sandbox *s, struct core_call *call)
 		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
 		list_add_tail(&c->freezes, &fr->link);
 		s->freeze = fr;
-		fr->layer = disk_layers_open(c, 1, on_layer, fr);
+		fr->layer = disk_layers_open(c->loop, c->config.state_dir, 1, on_layer, fr);
 	}
 	if (call)
 		list_add_tail(&fr->calls, &call->link);

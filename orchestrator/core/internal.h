@@ -8,13 +8,16 @@
 #include "orchestrator/core/core.h"
 #include "orchestrator/journal/journal.h"
 #include "orchestrator/journal/output-budget.h"
-#include "orchestrator/template/recent.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
-#include "orchestrator/template/host.h"
-#include "orchestrator/template/sizes.h"
 #include "orchestrator/core/tenant.h"
 #include "orchestrator/io/deferred.h"
+#include "orchestrator/template/disk-layer.h"
+#include "orchestrator/template/host.h"
+#include "orchestrator/template/pool.h"
+#include "orchestrator/template/private.h"
+#include "orchestrator/template/templates.h"
+#include "orchestrator/template/vm-bringup.h"
 #include "orchestrator/store/store.h"
 #include "orchestrator/vm/progress.h"
 #include "orchestrator/vm/vmproc.h"
@@ -25,15 +28,7 @@
 #define SEQ_BLOCK	(1u << 20) /* event numbers reserved in the catalogue at a time */
 #define SEQ_RETRY	1000	   /* events until the next try after a failed reservation */
 
-/* --- sizes (spec.c) -------------------------------------------------------------------------- */
-
-/* Chooses the size for a request: what the host can give, up to `most`. Returns false, with *f
- * filled, when that is less than the request needs. */
-bool size_choose(const struct source *from, const struct sandbox_spec *spec,
-		 const struct size *most, struct sized_choice *out, struct failure *f);
-/* Returns the spec of a blank VM that serves every size with the default vCPU count: with `sizes =
- * auto` up to all the RAM that the host gives, else up to the largest listed size. */
-struct vmproc_spec size_blank_spec(const struct core *c);
+/* --- room on the host, failures (create.c, promise.c, spec.c) --------------------------------- */
 
 /* Returns true when VM slots for `n` more sandboxes are available, counting what the pool can give
  * up; else false with *f filled. */
@@ -49,193 +44,12 @@ bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);
 /* Returns true when disk space is low: deferrable work must use no more of it. */
 bool host_disk_low(const struct core *c);
 
-void failure_set(struct failure *f, int status, const char *code, unsigned retry_after,
-		 const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Fills in *f for a sandbox that this tenant does not have. */
 void failure_not_found(struct failure *f, const char *id);
 
-/* --- templates (template.c, template-{ahead,build,files,source}.c) ---------------------------- */
+/* --- templates (templates.c) ------------------------------------------------------------------ */
 
-struct template;
-struct template_wait {
-	struct list link;
-	struct deferred deferred;
-	struct template *template;
-	void (*fn)(void *arg, const struct failure *f); /* f NULL: the template is ready */
-	void *arg;
-	struct failure failure;
-	bool failed;
-};
-/* Returns the template made from `from` in this size, creating it when new. The caller releases it
- * with template_put; an unused template may be forgotten. NULL: the maximum number of templates is
- * in use. */
-struct template *template_get(struct core *c, const struct source *from, const struct size *size);
-struct template *template_hold(struct template *t);
-void template_put(struct template *t);
-bool template_ready(const struct template *t);
-/* Returns why the template is not ready; "" while it is being prepared. */
-const char *template_error(const struct template *t);
-const char *template_name(const struct template *t);
-const struct size *template_size(const struct template *t);
-/* Prepares the template if needed. `fn` comes from the loop. */
-void template_wait(struct template *t, struct template_wait *w,
-		   void (*fn)(void *arg, const struct failure *f), void *arg);
-void template_unwait(struct template_wait *w);
-struct disk_job;
-/* Opens the files for a restore: TEMPLATE_FDS descriptors, in the order of CTL_FILL. */
-#define TEMPLATE_FDS	5
-#define TEMPLATE_MEMORY 1 /* index of the memory file in these and in a snapshot's descriptors */
-struct disk_job *template_open(struct template *t, void (*done)(void *arg, struct disk_job *job),
-			       void *arg);
-/* Opens the memory file of a ready template: one descriptor. */
-struct disk_job *template_open_memory(struct template *t,
-				      void (*done)(void *arg, struct disk_job *job), void *arg);
-/* Reports that opening the files failed with `error`. */
-void template_open_failed(struct template *t, int error);
-/* Fills in the CTL_FILL request for a restore with a disk of `rootfs_gb`. */
-void template_fill(uint32_t rootfs_gb, struct ctl_msg *fill);
-/* Reports whether a restore worked. An image that was found on disk and never works is rebuilt.
- * Failures don't count while the disk is full. */
-void template_restored(struct template *t, bool well);
-/* Creates an empty, unnamed file for a writable disk layer. Returns its descriptor, which the
- * caller owns, or -errno with *e filled. Runs on a worker. */
-int disk_layer_new(const char *state_dir, struct err *e);
-/* Creates `n` empty, unnamed files for writable disk layers. */
-struct disk_job *disk_layers_open(struct core *c, unsigned n,
-				  void (*done)(void *arg, struct disk_job *job), void *arg);
-
-/* The known templates (sources.c). */
-struct sources {
-	size_t n;
-	struct known_source {
-		struct source source;
-		int ret; /* negative: unusable; `reason` holds the error */
-		char reason[ERR_TEXT_MAX];
-	} all[]; /* the default template first */
-};
-/* Returns NULL when the last look did not find the template. */
-const struct known_source *sources_find(const struct sources *s, const char *name);
-void sources_load(struct core *c);
-/* Looks for templates again, on a worker. */
-void sources_refresh(struct core *c);
-void sources_free(struct core *c);
-/* The mode of a template's finished files. No VM's own file has this mode, and the VM process,
- * which runs as another user, can't set it on a template's file. */
-#define TEMPLATE_FILE_MODE 0400
-/* Removes incomplete files left by a previous instance. */
-void templates_sweep(const struct config *config);
-/*
- * Background work: builds that no request waits for, and warm sandboxes that nobody asked for. It
- * begins only when the core is calm; while it is not calm, a build is held.
- */
-/* Prepares the images that are likely to be needed, one after the other. Returns the ms until the
- * next call; 0: call again when something has changed. */
-uint64_t templates_ahead(struct core *c);
-/* Returns the maximum number of images prepared ahead of need. */
-size_t templates_ahead_count(const struct core *c);
-/* Returns true when no request is in flight, nor was one in the last seconds. */
-bool core_is_calm(const struct core *c);
-/* Records activity: background work yields. */
-void core_touch(struct core *c);
-/* Returns true when no request waits for the template's build. */
-bool template_is_background(const struct template *t);
-/* Cancels the current build when no request waits for it. Returns false when there is none to
- * cancel. */
-bool templates_yield(struct core *c);
-void templates_close(struct core *c); /* stops all preparation for good */
-void templates_free(struct core *c);
-
-/* --- warm sandboxes and the pool (warm.c, pool.c) --------------------------------------------- */
-
-struct warm;
-/* `w`: the callee owns it; NULL on failure, with the reason in `text`. */
-typedef void warm_fn(void *arg, struct warm *w, const char *text);
-/* The source of a restore: a ready template, or an image together with a blank VM and an empty disk
- * layer, of which warm_make takes ownership. */
-struct warm_source {
-	struct size size;
-	struct template *template;
-	const char *private_of; /* map this tenant's copy of the template's memory; NULL: the shared
-				   one */
-	struct vmproc_image *image;
-	struct vmproc *blank;
-	int writable;
-	bool closed;	      /* egress is closed before the guest starts */
-	bool user_generators; /* reseed a sandbox's user-space generators too; a template's always
-				 are */
-	bool prime; /* run the priming calls, so that a first call finds its memory touched */
-};
-/* Restores a VM and makes its guest unique. `fn` comes from the loop. */
-struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg);
-/* Calls whose only effect is to load and touch what a first call needs. */
-#define PRIMING_CALLS 2
-extern const struct agent_exec priming_calls[PRIMING_CALLS];
-/* Drops the VM; allowed in any state. Ignores NULL. */
-void warm_free(struct warm *w);
-/* Frees the warm sandbox but keeps its VM and connection, which the caller takes over and gives new
- * owners. */
-struct warm_parts {
-	struct vmproc *vm;
-	struct agent *agent;
-	char id[SANDBOX_ID_LEN + 1];
-	uint64_t filled_ns; /* when its vCPUs began to run; monotonic ns */
-};
-struct warm_parts warm_take(struct warm *w);
-/* Closes the egress of a ready warm sandbox for good; then `fn` comes again. */
-void warm_close_egress(struct warm *w, warm_fn *fn, void *arg);
-void warm_parts_drop(struct warm_parts *parts);
-
-/* Retry backoff: the delay grows while attempts fail. */
-struct pool_pace {
-	uint32_t backoff_ms; /* ms; 0: the last attempt succeeded */
-	uint64_t not_before_ms;
-};
-
-/* A pool bucket: warm sandboxes of one template and disk size. */
-struct pool_bucket {
-	struct list link; /* on pool->others, least recently requested first */
-	struct template *template;
-	uint32_t rootfs_gb;
-	uint64_t asked_ms;
-	bool for_good;
-	bool background;   /* not requested in this instance */
-	struct list warms; /* struct pool_item */
-	uint32_t n, wanted;
-	struct pool_pace pace;
-	bool was_filled;
-};
-
-struct pool {
-	struct list blanks; /* struct pool_item */
-	uint32_t n_blanks;
-	struct pool_bucket main; /* for the default template */
-	struct list others;
-	struct pool_item *spawning; /* blank VM being started */
-	struct pool_item *making;   /* warm sandbox being made */
-	struct loop_timer refill;
-	struct pool_pace blank_pace;
-};
-void pool_init(struct core *c);
-/* Starts the pool; the default template is known. */
-void pool_start(struct core *c);
-/* Schedules a check for missing pool entries. */
-void pool_check(struct core *c);
-/* Takes a blank VM of that size, which the caller then owns; NULL when there is none. */
-struct vmproc *pool_take_blank(struct core *c, const struct size *size);
-/* Takes a warm sandbox, or returns NULL. Also remembers the request for a while. */
-struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb);
-/* Keeps warm sandboxes of the template with such a disk for good. */
-void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb);
-/* Keeps them for a while, as if they had just been requested. */
-void pool_expect(struct core *c, struct template *t, uint32_t rootfs_gb);
-/* Stops making a warm sandbox that nobody has requested. */
-void pool_yield_background(struct core *c);
-uint32_t pool_warms(const struct core *c);
-/* True when the pool has reached its targets for blank VMs and warm sandboxes. */
-bool pool_is_full(const struct core *c);
-/* Gives up a blank VM or a warm sandbox to free a slot for a waiting request. False: none left. */
-bool pool_yield(struct core *c);
-void pool_close(struct core *c);
+extern const struct template_env_ops template_ops;
 
 /* --- life cycle events (life.c) --------------------------------------------------------------- */
 
@@ -420,9 +234,9 @@ struct sandbox *sandbox_of_any(struct core *c, const char *id);
 struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
 /* Starts the sandbox's lifetime. Returns its catalogue row, with the VM it will have. */
-struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts);
+struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready);
 /* Hands the VM to a sandbox whose row is in the catalogue; from here on calls find it. */
-void sandbox_begin(struct sandbox *s, struct warm_parts *parts);
+void sandbox_begin(struct sandbox *s, struct ready_vm *ready);
 extern const struct vmproc_owner sandbox_vm_owner;
 void sandbox_dial(struct sandbox *s);
 void sandbox_lose_agent(struct sandbox *s, const char *reason);
@@ -510,8 +324,7 @@ extern const struct call_ops call_plain; /* has only a done_fn */
 struct core_call {
 	const struct call_ops *ops;
 	struct core *core;
-	/* On core->creates, ->diffs, ->resumes, ->waits, ->looks, ->later_looks; freeze->calls;
-	 * sandbox->calls,
+	/* On core->creates, ->diffs, ->resumes, ->waits; freeze->calls; sandbox->calls,
 	 * ->interrupts, ->deletes, ->forks, ->ops; core->finished. */
 	struct list link;
 	struct deferred deferred;
@@ -546,6 +359,7 @@ struct core_call {
 		struct resume *resume;
 		struct backup *backup;
 		struct inspection *inspection;
+		struct template_look *look;
 	};
 	char *text;		       /* for an inspection: the report */
 	char made[SANDBOX_ID_LEN + 1]; /* for a freeze: the id of the new Space */
@@ -712,21 +526,11 @@ struct core {
 	struct deferred sync_deferred;
 	struct warden_client *warden;
 	struct vmproc_host vms;
-	struct list templates; /* struct template */
-	struct list builds;    /* templates queued to boot */
-	struct template *building;
-	struct template *def; /* the default template */
-	struct template_wait def_wait;
-	struct template *ahead; /* being prepared ahead */
-	struct template_wait ahead_wait;
-	struct sources *sources;      /* as last found */
-	struct disk_job *sources_job; /* the next look, in progress */
-	struct list looks;	      /* calls that wait for that job, */
-	struct list later_looks;      /* and for the one after it */
-	struct recents recents;
-	uint64_t busy_ms;  /* time of the last activity, loop ms */
+	struct template_env template_env;
+	struct templates *templates;
+	struct privates *privates;
+	struct pool *pool;
 	size_t n_requests; /* calls in flight, except followers and operations */
-	struct pool pool;
 	struct list sandboxes, ended;
 	struct roster all; /* living sandboxes */
 	size_t n_sandboxes, n_ended;
@@ -783,7 +587,6 @@ struct core {
 		unsigned written, left_out; /* recent counts */
 		uint64_t since_ms;
 	} stall_reports;
-	struct list privates;  /* private.c */
 	core_life_fn *life_fn; /* NULL: no listener */
 	void *life_arg;
 };

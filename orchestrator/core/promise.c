@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "orchestrator/core/internal.h"
-#include "orchestrator/template/private.h"
 
 #define CHECK_MS 500 /* delay after a change, which combines several changes */
 #define OVERHEAD 16  /* 1/16 of the memory is not for sandboxes */
@@ -70,8 +69,9 @@ static void mark_all(struct core *c)
 
 	list_each (pos, &c->tenants) {
 		const struct tenant *t = container_of(pos, struct tenant, link);
-		bool over = tenants > 1 &&
-			    need_mib(t) + (private_bytes(c, t->name) >> 20) > share_mib(c, tenants);
+		bool over =
+			tenants > 1 && need_mib(t) + (private_bytes(c->privates, t->name) >> 20) >
+					       share_mib(c, tenants);
 
 		for (size_t i = 0; i < t->sandboxes.n; i++)
 			if (vm_of(t, i))

@@ -13,7 +13,6 @@
 
 #include "base/fd.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/template/private.h"
 #include "orchestrator/core/space-files.h"
 #include "orchestrator/core/tenant.h"
 
@@ -36,7 +35,7 @@ struct resume {
 	struct private_wait private_wait;
 	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
 	struct err layer_err;
-	struct warm *warm;
+	struct vm_bringup *bringup;
 	struct store_sync *sync;
 	char *tenant;
 	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
@@ -64,7 +63,7 @@ static void resume_put_away(struct core_call *call)
 	}
 	private_unwait(&r->private_wait);
 	disk_close(call->core->loop, &r->writable);
-	warm_free(r->warm);
+	vm_bringup_free(r->bringup);
 	vmproc_image_put(r->image);
 	store_sync_cancel(r->sync);
 	space_manifest_fini(&r->manifest);
@@ -111,7 +110,7 @@ static void on_synced(void *arg, int error)
 	call_finish(r->call, NULL);
 }
 
-static void begin(struct resume *r, struct sandbox *s, struct warm_parts *parts)
+static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 {
 	struct core *c = r->call->core;
 	struct space *p = r->space;
@@ -123,43 +122,43 @@ static void begin(struct resume *r, struct sandbox *s, struct warm_parts *parts)
 	r->space = NULL;
 	space_forget(p);
 	call_expects_none(r->call);
-	sandbox_begin(s, parts);
+	sandbox_begin(s, ready);
 	life_notify(s, LIFE_RESUMED, NULL, s->space, NULL);
 	exec_go_on(s);
 	r->sync = store_sync(c, on_synced, r);
 }
 
-static void complete(struct resume *r, struct warm *warm)
+static void complete(struct resume *r, struct vm_bringup *warm)
 {
 	struct core *c = r->call->core;
 	struct sandbox *s = sandbox_of(r);
-	struct warm_parts parts = warm_take(warm);
+	struct ready_vm ready = vm_bringup_take(warm);
 	struct failure f;
 	struct err e;
 
 	failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
 	if (s) {
-		const struct store_sandbox row = sandbox_row(s, &parts);
+		const struct store_sandbox row = sandbox_row(s, &ready);
 
 		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
-			begin(r, s, &parts);
+			begin(r, s, &ready);
 			return;
 		}
 		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
 		sandbox_free(s);
 	}
-	warm_parts_drop(&parts);
+	ready_vm_drop(&ready);
 	fail(r, &f);
 }
 
 /* --- the VM --------------------------------------------------------------------------------- */
 
-static void on_warm(void *arg, struct warm *w, const char *text)
+static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 {
 	struct resume *r = arg;
 	struct failure f;
 
-	r->warm = NULL;
+	r->bringup = NULL;
 	if (w) {
 		complete(r, w);
 		return;
@@ -200,12 +199,12 @@ static void start_vm(struct resume *r)
 		fail(r, &f);
 		return;
 	}
-	const struct warm_source from = {.size = r->space->size,
-					 .image = r->image,
-					 .blank = pool_take_blank(c, &r->space->size),
-					 .writable = take_fd(&r->writable),
-					 .closed = !r->how.egress};
-	r->warm = warm_make(c, &from, on_warm, r);
+	const struct vm_bringup_spec spec = {.size = r->space->size,
+					     .image = r->image,
+					     .blank = pool_take_blank(c->pool, &r->space->size),
+					     .writable = take_fd(&r->writable),
+					     .closed = !r->how.egress};
+	r->bringup = vm_bringup_start(c->pool, &spec, on_bringup, r);
 }
 
 /* Replaces the image's memory file with the tenant's copy. A Space may have a template's memory
@@ -218,7 +217,7 @@ static void on_private(void *arg, const struct failure *f)
 
 	if (f) {
 		fail(r, f);
-	} else if (private_take(r->call->core, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
+	} else if (private_take(r->call->core->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
 				&r->memory, &e) < 0) {
 		failure_set(&failed, 503, "resume_failed", 5,
 			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
@@ -234,7 +233,7 @@ static void choose_memory(struct resume *r)
 
 	if (!tenant_is_private(c, r->tenant))
 		start_vm(r);
-	else if (private_ready(c, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->memory,
+	else if (private_ready(c->privates, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->memory,
 			       &r->private_wait, on_private, r))
 		on_private(r, NULL);
 }

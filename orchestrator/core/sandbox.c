@@ -245,12 +245,12 @@ void sandbox_free(struct sandbox *s)
 	free(s);
 }
 
-struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *parts)
+struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready)
 {
-	memcpy(s->id, parts->id, sizeof(s->id));
-	s->slot = vmproc_slot(parts->vm);
-	s->pid = vmproc_pid(parts->vm);
-	memcpy(s->instance, vmproc_instance(parts->vm), sizeof(s->instance));
+	memcpy(s->id, ready->id, sizeof(s->id));
+	s->slot = vmproc_slot(ready->vm);
+	s->pid = vmproc_pid(ready->vm);
+	memcpy(s->instance, vmproc_instance(ready->vm), sizeof(s->instance));
 	s->created_at_ms = realtime_ms();
 	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
 	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
@@ -280,11 +280,11 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct warm_parts *par
 	return row;
 }
 
-void sandbox_begin(struct sandbox *s, struct warm_parts *parts)
+void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 {
-	s->vm = parts->vm;
-	guest_link_take(&s->guest, parts->agent);
-	*parts = (struct warm_parts){0};
+	s->vm = ready->vm;
+	guest_link_take(&s->guest, ready->agent);
+	*ready = (struct ready_vm){0};
 	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
 	vmproc_give_head_start(s->vm, HEAD_START_MS);
 	sandbox_index(s);
@@ -367,7 +367,7 @@ bool sandbox_is_busy(const struct sandbox *s)
 
 void sandbox_touch(struct sandbox *s)
 {
-	core_touch(s->core);
+	templates_work_began(s->core->templates);
 	s->idle_since_ms = boottime_ms();
 	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
 	set_idle(s);

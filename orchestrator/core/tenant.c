@@ -99,6 +99,13 @@ void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 /* --- counts ----------------------------------------------------------------------------------- */
 
 /* Includes the sandboxes that calls in flight are about to make. */
+bool tenant_is_private(const struct core *c, const char *tenant)
+{
+	struct tier tier;
+
+	return tenant_tier(c, tenant, &tier) && tier.private_memory;
+}
+
 size_t tenant_sandboxes(const struct core *c, const char *tenant)
 {
 	const struct tenant *t = tenant_find(c, tenant);

@@ -54,6 +54,8 @@ struct size tenant_size_most(const struct core *c, const char *tenant);
 /* Replaces 0 by the configured defaults, then reduces all values to the tenant's limits. */
 void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
 		  uint32_t *idle_timeout_s, bool *persistent);
+/* Returns whether the tenant's VMs must not map memory files of others. */
+bool tenant_is_private(const struct core *c, const char *tenant);
 /* Returns the number of the tenant's sandboxes, living or being made (core_call.coming). */
 size_t tenant_sandboxes(const struct core *c, const char *tenant);
 /* Returns true when `n` more sandboxes are within the limit; else false with *f, a 429. */

@@ -181,18 +181,17 @@ static const char *disk_error(const struct core *c, char *text, size_t size)
 void core_checks(const struct core *c,
 		 void (*each)(void *arg, const char *name, const char *reason), void *arg)
 {
-	const char *template = template_error(c->def);
+	const struct template *def = templates_default(c->templates);
+	const char *template = template_error(def);
 	char text[128];
 
-	if (template_ready(c->def))
+	if (template_ready(def))
 		template = NULL;
 	else if (!template[0])
 		template = "it is being prepared";
 	each(arg, "service", c->closing ? "it is stopping" : NULL);
 	each(arg, "warden", c->vms.warden_lost ? "it is gone" : NULL);
 	each(arg, "template", template);
-	each(arg, "pool",
-	     c->config.pool_warm && !c->pool.main.was_filled ? "the first sandbox is being made"
-							     : NULL);
+	each(arg, "pool", pool_was_filled(c->pool) ? NULL : "the first sandbox is being made");
 	each(arg, "disk", disk_error(c, text, sizeof(text)));
 }

@@ -87,3 +87,37 @@ bool disk_is_full(const char *state_dir)
 
 	return statvfs(state_dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < DISK_LEAST;
 }
+
+/* --- sizes ----------------------------------------------------------------------------------- */
+
+/* Returns whether the requested size is possible: a disk must hold the template's root file
+ * system. */
+static bool is_possible(const struct source *from, const struct size *size, struct failure *f)
+{
+	uint32_t asked = size->rootfs_gb;
+	uint32_t least = asked && asked < from->rootfs_gb ? from->least_gb : 0;
+
+	if (size->ram_mib && size->ram_mib < RAM_MIN_MIB)
+		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the minimum is %d",
+			    size->ram_mib, RAM_MIN_MIB);
+	else if (asked < least)
+		failure_set(f, 400, "out_of_range", 0,
+			    "rootfs_gb is %u, the minimum that holds the template is %u", asked,
+			    least);
+	else
+		return true;
+	return false;
+}
+
+bool size_choose(const struct source *from, const struct size *asked, const struct size *most,
+		 struct sized_choice *out, struct failure *f)
+{
+	struct size own = source_size(from), host = size_host();
+	struct size limit = size_limit(&host, &own, most);
+
+	if (!is_possible(from, asked, f))
+		return false;
+	out->size = size_exact(asked, &own, &limit);
+	out->image = size_image(&out->size, &own);
+	return true;
+}

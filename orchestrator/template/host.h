@@ -3,6 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_HOST_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_HOST_H
 
+#include "orchestrator/failure/failure.h"
 #include "orchestrator/template/sizes.h"
 #include "orchestrator/vm/vmproc.h"
 
@@ -16,5 +17,10 @@ bool host_memory_low(void);
 /* Returns true when the disk has no space for another VM and guests that write are blocked. May
  * block: call it on a worker. */
 bool disk_is_full(const char *state_dir);
+/* Chooses the size of a sandbox from what was asked for (0: the template's own), cut to what the
+ * host has and to `most`, and the image that serves it. Returns false with *f filled when less than
+ * the minimum was asked for. */
+bool size_choose(const struct source *from, const struct size *asked, const struct size *most,
+		 struct sized_choice *out, struct failure *f);
 
 #endif

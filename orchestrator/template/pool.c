@@ -6,10 +6,13 @@
  * prepared ahead, and for OTHERS_KEPT_MS of other templates that were requested. Making warm
  * sandboxes that nobody has requested is background work.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/template/host.h"
+#include "orchestrator/template/template-internal.h"
+#include "orchestrator/template/vm-bringup.h"
 
 #define REFILL_MS	 20  /* lets the request that took the last item run first */
 #define CALM_MS		 500 /* lets its first calls run too, while the bucket is not empty */
@@ -19,13 +22,52 @@
 #define OTHERS_KEPT_MS	 (600000) /* since the last request */
 
 struct pool_item {
-	struct core *core;
+	struct pool *pool;
 	struct list link;
 	struct vmproc *vm;	    /* the blank VM; NULL for a warm sandbox */
 	struct pool_bucket *bucket; /* of a warm sandbox; NULL: freed meanwhile */
-	struct warm *warm;
+	struct vm_bringup *warm;
 	bool kept; /* it is in its bucket */
 };
+
+/* The retry delay: doubled by each failure in a row. */
+struct pool_pace {
+	uint32_t backoff_ms; /* 0: the last attempt succeeded */
+	uint64_t not_before_ms;
+};
+
+/* Warm sandboxes of one template and disk size. */
+struct pool_bucket {
+	struct list link; /* on pool->others, least recently requested first */
+	struct template *template;
+	uint32_t rootfs_gb;
+	uint64_t asked_ms; /* when a client last requested one, on the loop's clock */
+	bool for_good;	   /* kept whether it is requested or not */
+	bool background;   /* no client has requested one from this instance */
+	struct list warms; /* struct pool_item */
+	uint32_t n, wanted;
+	struct pool_pace pace;
+	bool was_filled;
+};
+
+struct pool {
+	const struct template_env *env;
+	struct templates *templates;
+	struct privates *privates;
+	struct list blanks; /* struct pool_item */
+	uint32_t n_blanks;
+	struct pool_bucket main;    /* of the default template */
+	struct list others;	    /* struct pool_bucket: of all other templates and sizes */
+	struct pool_item *spawning; /* a blank VM in progress */
+	struct pool_item *making;   /* a warm sandbox in progress */
+	struct loop_timer refill;
+	struct pool_pace blank_pace;
+};
+
+static bool is_closing(const struct pool *p)
+{
+	return p->env->ops->is_closing(p->env->arg);
+}
 
 static struct pool_item *first(struct list *items)
 {
@@ -38,54 +80,54 @@ static void item_free(struct pool_item *item)
 	free(item);
 }
 
-static struct pool_item *item_new(struct core *c)
+static struct pool_item *item_new(struct pool *p)
 {
 	struct pool_item *item = must_alloc(sizeof(*item));
 
-	item->core = c;
+	item->pool = p;
 	list_init(&item->link);
 	return item;
 }
 
-static void back_off(struct core *c, struct pool_pace *pace)
+static void back_off(struct pool *p, struct pool_pace *pace)
 {
 	pace->backoff_ms = pace->backoff_ms ? 2 * pace->backoff_ms : BACKOFF_FIRST_MS;
 	if (pace->backoff_ms > BACKOFF_MAX_MS)
 		pace->backoff_ms = BACKOFF_MAX_MS;
-	pace->not_before_ms = loop_now_ms(c->loop) + pace->backoff_ms;
-	pool_check(c);
+	pace->not_before_ms = loop_now_ms(p->env->loop) + pace->backoff_ms;
+	pool_check(p);
 }
 
-static void check_within(struct core *c, uint64_t ms)
+static void check_within(struct pool *p, uint64_t ms)
 {
-	struct loop_timer *t = &c->pool.refill;
+	struct loop_timer *t = &p->refill;
 
-	if (!c->closing && (!t->heap_index || t->due_ms > loop_now_ms(c->loop) + ms))
-		loop_timer_set(c->loop, t, ms);
+	if (!is_closing(p) && (!t->heap_index || t->due_ms > loop_now_ms(p->env->loop) + ms))
+		loop_timer_set(p->env->loop, t, ms);
 }
 
-void pool_check(struct core *c)
+void pool_check(struct pool *p)
 {
-	check_within(c, REFILL_MS);
+	check_within(p, REFILL_MS);
 }
 
 /* Returns whether the back-off has passed; if not, schedules the refill for its end. */
-static bool may_try(struct core *c, const struct pool_pace *pace)
+static bool may_try(struct pool *p, const struct pool_pace *pace)
 {
-	uint64_t now = loop_now_ms(c->loop);
+	uint64_t now = loop_now_ms(p->env->loop);
 
 	if (now >= pace->not_before_ms)
 		return true;
-	check_within(c, pace->not_before_ms - now);
+	check_within(p, pace->not_before_ms - now);
 	return false;
 }
 
 /* Frees a slot for a waiting client: one may have asked for the last slot while this item was
  * made. */
-static void yield_if_wanted(struct core *c)
+static void yield_if_wanted(struct pool *p)
 {
-	if (!list_empty(&c->vms.waiting))
-		pool_yield(c);
+	if (!list_empty(&p->env->vms->waiting))
+		pool_yield(p);
 }
 
 /* --- blank VMs ------------------------------------------------------------------------------ */
@@ -93,54 +135,70 @@ static void yield_if_wanted(struct core *c)
 static void on_blank_ready(void *arg)
 {
 	struct pool_item *item = arg;
-	struct core *c = item->core;
-	struct pool *p = &c->pool;
+	struct pool *p = item->pool;
 
 	p->spawning = NULL;
 	p->blank_pace.backoff_ms = 0;
 	p->n_blanks++;
 	list_add_tail(&p->blanks, &item->link);
-	yield_if_wanted(c);
-	pool_check(c);
+	yield_if_wanted(p);
+	pool_check(p);
 }
 
 static void on_blank_died(void *arg, const char *reason)
 {
 	struct pool_item *item = arg;
-	struct core *c = item->core;
+	struct pool *p = item->pool;
 
 	log_warn("a blank VM in slot %u died: %s", vmproc_slot(item->vm), reason);
 	vmproc_drop(item->vm, NULL, NULL);
-	if (c->pool.spawning == item)
-		c->pool.spawning = NULL;
+	if (p->spawning == item)
+		p->spawning = NULL;
 	else
-		c->pool.n_blanks--;
+		p->n_blanks--;
 	item_free(item);
-	back_off(c, &c->pool.blank_pace);
+	back_off(p, &p->blank_pace);
 }
 
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
 
-static void make_blank(struct core *c)
+/* Returns a size from which a blank VM serves each prepared size with the default template's vCPUs:
+ * with `sizes = auto` any RAM that the host has, else up to the largest of `sizes`. */
+static struct vmproc_spec blank_spec(const struct pool *p)
 {
-	struct pool_item *item = item_new(c);
-	struct vmproc_spec spec = size_blank_spec(c);
+	const struct config *config = p->env->config;
+	const struct size *own = template_size(templates_default(p->templates));
+	struct size host = size_host(), most = *own;
+	struct sizes sizes;
 
-	c->pool.spawning = item;
-	item->vm = vmproc_spawn(&c->vms, &spec, &blank_owner, item);
+	sizes_ahead(&sizes, config, own, &host);
+	for (size_t i = 0; i < sizes.n; i++)
+		most.ram_mib = max_u32(most.ram_mib, sizes.all[i].ram_mib);
+	if (config_sizes_auto(config))
+		most.ram_mib = max_u32(most.ram_mib, host.ram_mib);
+	return size_vm_spec(&most, false);
 }
 
-struct vmproc *pool_take_blank(struct core *c, const struct size *size)
+static void make_blank(struct pool *p)
 {
-	struct pool_item *item = first(&c->pool.blanks);
+	struct pool_item *item = item_new(p);
+	struct vmproc_spec spec = blank_spec(p);
+
+	p->spawning = item;
+	item->vm = vmproc_spawn(p->env->vms, &spec, &blank_owner, item);
+}
+
+struct vmproc *pool_take_blank(struct pool *p, const struct size *size)
+{
+	struct pool_item *item = first(&p->blanks);
 	struct vmproc_spec spec = size_vm_spec(size, false);
 
 	if (!item || !vmproc_fit(item->vm, &spec))
 		return NULL;
 	struct vmproc *vm = item->vm;
-	c->pool.n_blanks--;
+	p->n_blanks--;
 	item_free(item);
-	pool_check(c);
+	pool_check(p);
 	return vm;
 }
 
@@ -157,7 +215,7 @@ static void pool_bucket_init(struct pool_bucket *s, struct template *t, uint32_t
 static void drop_warm(struct pool_item *item)
 {
 	item->bucket->n--;
-	warm_free(item->warm);
+	vm_bringup_free(item->warm);
 	item_free(item);
 }
 
@@ -167,24 +225,24 @@ static void pool_bucket_empty(struct pool_bucket *s)
 		drop_warm(first(&s->warms));
 }
 
-static void pool_bucket_free(struct core *c, struct pool_bucket *s)
+static void pool_bucket_free(struct pool *p, struct pool_bucket *s)
 {
 	pool_bucket_empty(s);
-	if (c->pool.making && c->pool.making->bucket == s)
-		c->pool.making->bucket = NULL;
+	if (p->making && p->making->bucket == s)
+		p->making->bucket = NULL;
 	list_del(&s->link);
 	template_put(s->template);
 	free(s);
 }
 
-static void on_made(struct pool_item *item, struct warm *w)
+static void on_made(struct pool_item *item, struct vm_bringup *w)
 {
-	struct core *c = item->core;
+	struct pool *p = item->pool;
 	struct pool_bucket *s = item->bucket;
 
-	c->pool.making = NULL;
+	p->making = NULL;
 	if (!s) {
-		warm_free(w);
+		vm_bringup_free(w);
 		item_free(item);
 		return;
 	}
@@ -194,14 +252,14 @@ static void on_made(struct pool_item *item, struct warm *w)
 	s->n++;
 	s->pace.backoff_ms = 0;
 	s->was_filled = true;
-	yield_if_wanted(c);
-	pool_check(c);
+	yield_if_wanted(p);
+	pool_check(p);
 }
 
-static void on_warm(void *arg, struct warm *w, const char *text)
+static void on_warm(void *arg, struct vm_bringup *w, const char *text)
 {
 	struct pool_item *item = arg;
-	struct core *c = item->core;
+	struct pool *p = item->pool;
 	struct pool_bucket *s = item->bucket;
 
 	if (w) {
@@ -211,22 +269,22 @@ static void on_warm(void *arg, struct warm *w, const char *text)
 	if (item->kept)
 		s->n--;
 	else
-		c->pool.making = NULL;
+		p->making = NULL;
 	item_free(item);
 	if (s)
-		back_off(c, &s->pace);
+		back_off(p, &s->pace);
 }
 
-static void make_warm(struct core *c, struct pool_bucket *s)
+static void make_warm(struct pool *p, struct pool_bucket *s)
 {
-	struct warm_source from = {
+	struct vm_bringup_spec spec = {
 		.size = *template_size(s->template), .template = s->template, .prime = true};
-	struct pool_item *item = item_new(c);
+	struct pool_item *item = item_new(p);
 
-	from.size.rootfs_gb = s->rootfs_gb;
+	spec.size.rootfs_gb = s->rootfs_gb;
 	item->bucket = s;
-	c->pool.making = item;
-	item->warm = warm_make(c, &from, on_warm, item);
+	p->making = item;
+	item->warm = vm_bringup_start(p, &spec, on_warm, item);
 }
 
 static bool is_of(const struct pool_bucket *s, const struct template *t, uint32_t rootfs_gb)
@@ -234,9 +292,9 @@ static bool is_of(const struct pool_bucket *s, const struct template *t, uint32_
 	return s->template == t && s->rootfs_gb == rootfs_gb;
 }
 
-static struct pool_bucket *find_other(struct core *c, const struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *find_other(struct pool *p, const struct template *t, uint32_t rootfs_gb)
 {
-	list_each (pos, &c->pool.others) {
+	list_each (pos, &p->others) {
 		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (is_of(s, t, rootfs_gb))
@@ -245,23 +303,23 @@ static struct pool_bucket *find_other(struct core *c, const struct template *t, 
 	return NULL;
 }
 
-static struct pool_bucket *other_new(struct core *c, struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *other_new(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
 	struct pool_bucket *s = must_alloc(sizeof(*s));
 
-	pool_bucket_init(s, template_hold(t), rootfs_gb, c->config.pool_others);
+	pool_bucket_init(s, template_hold(t), rootfs_gb, p->env->config->pool_others);
 	s->background = true;
-	list_add_tail(&c->pool.others, &s->link);
+	list_add_tail(&p->others, &s->link);
 	return s;
 }
 
 /* Frees the least recently requested bucket when there are OTHERS_MAX of them. */
-static void forget_oldest(struct core *c)
+static void forget_oldest(struct pool *p)
 {
 	struct pool_bucket *oldest = NULL;
 	size_t n = 0;
 
-	list_each (pos, &c->pool.others) {
+	list_each (pos, &p->others) {
 		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (s->for_good)
@@ -270,188 +328,193 @@ static void forget_oldest(struct core *c)
 		n++;
 	}
 	if (n >= OTHERS_MAX)
-		pool_bucket_free(c, oldest);
+		pool_bucket_free(p, oldest);
 }
 
 /* Returns the bucket of a requested template, made if needed; NULL when the pool makes none. */
-static struct pool_bucket *other_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *other_of(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	if (!c->config.pool_others || c->closing)
+	if (!p->env->config->pool_others || is_closing(p))
 		return NULL;
-	struct pool_bucket *s = find_other(c, t, rootfs_gb);
+	struct pool_bucket *s = find_other(p, t, rootfs_gb);
 	if (!s) {
-		forget_oldest(c);
-		s = other_new(c, t, rootfs_gb);
+		forget_oldest(p);
+		s = other_new(p, t, rootfs_gb);
 	}
 	list_del(&s->link);
-	list_add_tail(&c->pool.others, &s->link);
-	s->asked_ms = loop_now_ms(c->loop);
+	list_add_tail(&p->others, &s->link);
+	s->asked_ms = loop_now_ms(p->env->loop);
 	return s;
 }
 
-static struct pool_bucket *pool_bucket_of(struct core *c, struct template *t, uint32_t rootfs_gb)
+static struct pool_bucket *pool_bucket_of(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool *p = &c->pool;
-
 	if (is_of(&p->main, t, rootfs_gb))
 		return &p->main;
-	struct pool_bucket *s = other_of(c, t, rootfs_gb);
+	struct pool_bucket *s = other_of(p, t, rootfs_gb);
 	if (s)
 		s->background = false;
 	return s;
 }
 
-void pool_expect(struct core *c, struct template *t, uint32_t rootfs_gb)
+void pool_expect(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	if (!is_of(&c->pool.main, t, rootfs_gb))
-		other_of(c, t, rootfs_gb);
-	pool_check(c);
+	if (!is_of(&p->main, t, rootfs_gb))
+		other_of(p, t, rootfs_gb);
+	pool_check(p);
 }
 
 /* At most half of all VMs stay in permanent buckets: without a free slot, nothing can be prepared.
  * One warm sandbox of each size takes precedence over two of one size. */
-static uint32_t permanent_max(const struct core *c)
+static uint32_t permanent_max(const struct pool *p)
 {
-	return c->vms.max_vms / 2;
+	return p->env->vms->max_vms / 2;
 }
 
-static uint32_t permanent_of_each(const struct core *c)
+static uint32_t permanent_of_each(const struct pool *p)
 {
-	uint32_t share = permanent_max(c) / (uint32_t)templates_ahead_count(c);
+	uint32_t share = permanent_max(p) / (uint32_t)templates_ahead_count(p->templates);
 
-	return min_u32(max_u32(share, 1), c->config.pool_others);
+	return min_u32(max_u32(share, 1), p->env->config->pool_others);
 }
 
-static bool has_bucket_left(const struct core *c, uint32_t wanted)
+static bool has_bucket_left(const struct pool *p, uint32_t wanted)
 {
 	uint32_t kept = wanted;
 
-	list_each (pos, &c->pool.others) {
+	list_each (pos, &p->others) {
 		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		kept += s->for_good ? s->wanted : 0;
 	}
-	return kept <= permanent_max(c);
+	return kept <= permanent_max(p);
 }
 
-void pool_keep(struct core *c, struct template *t, uint32_t rootfs_gb)
+void pool_keep(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool_bucket *s = find_other(c, t, rootfs_gb);
+	struct pool_bucket *s = find_other(p, t, rootfs_gb);
 
-	if (!c->config.pool_others || c->closing || is_of(&c->pool.main, t, rootfs_gb) ||
-	    (s && s->for_good) || !has_bucket_left(c, 1))
+	if (!p->env->config->pool_others || is_closing(p) || is_of(&p->main, t, rootfs_gb) ||
+	    (s && s->for_good) || !has_bucket_left(p, 1))
 		return;
-	uint32_t wanted = permanent_of_each(c);
-	if (!has_bucket_left(c, wanted))
+	uint32_t wanted = permanent_of_each(p);
+	if (!has_bucket_left(p, wanted))
 		return;
 	if (!s)
-		s = other_new(c, t, rootfs_gb);
+		s = other_new(p, t, rootfs_gb);
 	s->for_good = true;
 	s->wanted = wanted;
-	pool_check(c);
+	pool_check(p);
 }
 
-struct warm *pool_take_warm(struct core *c, struct template *t, uint32_t rootfs_gb)
+struct vm_bringup *pool_take_warm(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool_bucket *s = pool_bucket_of(c, t, rootfs_gb);
+	struct pool_bucket *s = pool_bucket_of(p, t, rootfs_gb);
 	struct pool_item *item = s && template_ready(t) ? first(&s->warms) : NULL;
 
-	pool_check(c);
+	pool_check(p);
 	if (!item)
 		return NULL;
-	struct warm *w = item->warm;
+	struct vm_bringup *w = item->warm;
 	s->n--;
 	if (!s->pace.backoff_ms)
-		s->pace.not_before_ms = s->n ? loop_now_ms(c->loop) + CALM_MS : 0;
+		s->pace.not_before_ms = s->n ? loop_now_ms(p->env->loop) + CALM_MS : 0;
 	item_free(item);
 	return w;
 }
 
-uint32_t pool_warms(const struct core *c)
+void pool_stats(const struct pool *p, struct pool_stats *out)
 {
-	uint32_t n = c->pool.main.n;
+	*out = (struct pool_stats){
+		.blanks = p->n_blanks, .warm = p->main.n, .warm_default = p->main.n};
+	list_each (pos, &p->others)
+		out->warm += container_of(pos, struct pool_bucket, link)->n;
+}
 
-	list_each (pos, &c->pool.others)
-		n += container_of(pos, struct pool_bucket, link)->n;
-	return n;
+bool pool_was_filled(const struct pool *p)
+{
+	return !p->env->config->pool_warm || p->main.was_filled;
+}
+
+struct privates *pool_privates(const struct pool *p)
+{
+	return p->privates;
+}
+
+const struct template_env *pool_env(const struct pool *p)
+{
+	return p->env;
 }
 
 /* --- the refill ----------------------------------------------------------------------------- */
 
 /* Returns whether a client waits for a VM. */
-static bool is_wanted(const struct core *c)
+static bool is_wanted(const struct pool *p)
 {
-	return !list_empty(&c->vms.waiting) || c->n_coming;
+	return !list_empty(&p->env->vms->waiting) || p->env->ops->needs_vms(p->env->arg);
 }
 
-static bool room(const struct core *c)
+static bool room(const struct pool *p)
 {
-	return c->vms.in_use < c->vms.max_vms && !is_wanted(c) && !host_memory_low();
+	return p->env->vms->in_use < p->env->vms->max_vms && !is_wanted(p) && !host_memory_low();
 }
 
-static bool wants_warm(struct core *c, struct pool_bucket *s)
+static bool wants_warm(struct pool *p, struct pool_bucket *s)
 {
-	struct pool *p = &c->pool;
-
-	return !p->making && s->n < s->wanted && template_ready(s->template) && !is_wanted(c) &&
-	       (!s->background || core_is_calm(c)) && (p->n_blanks || room(c)) &&
-	       may_try(c, &s->pace);
+	return !p->making && s->n < s->wanted && template_ready(s->template) && !is_wanted(p) &&
+	       (!s->background || templates_calm(p->templates)) && (p->n_blanks || room(p)) &&
+	       may_try(p, &s->pace);
 }
 
-static bool wants_blank(struct core *c)
+static bool wants_blank(struct pool *p)
 {
-	struct pool *p = &c->pool;
-
-	return !p->spawning && p->n_blanks < c->config.pool_blank_vms && room(c) &&
-	       may_try(c, &p->blank_pace);
+	return !p->spawning && p->n_blanks < p->env->config->pool_blank_vms && room(p) &&
+	       may_try(p, &p->blank_pace);
 }
 
 /* Frees buckets that were not requested for OTHERS_KEPT_MS, and empties those whose template is
  * being rebuilt. */
-static void clear_others(struct core *c)
+static void clear_others(struct pool *p)
 {
-	uint64_t now = loop_now_ms(c->loop);
+	uint64_t now = loop_now_ms(p->env->loop);
 
-	list_each_safe (pos, &c->pool.others) {
+	list_each_safe (pos, &p->others) {
 		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (!s->for_good && now >= s->asked_ms + OTHERS_KEPT_MS)
-			pool_bucket_free(c, s);
+			pool_bucket_free(p, s);
 		else if (!template_ready(s->template))
 			pool_bucket_empty(s);
 	}
-	if (!template_ready(c->def))
-		pool_bucket_empty(&c->pool.main);
+	if (!template_ready(templates_default(p->templates)))
+		pool_bucket_empty(&p->main);
 }
 
 static void refill(void *arg)
 {
-	struct core *c = arg;
-	struct pool *p = &c->pool;
+	struct pool *p = arg;
 
-	if (c->closing)
+	if (is_closing(p))
 		return;
-	clear_others(c);
-	if (wants_warm(c, &p->main))
-		make_warm(c, &p->main);
-	if (wants_blank(c))
-		make_blank(c);
+	clear_others(p);
+	if (wants_warm(p, &p->main))
+		make_warm(p, &p->main);
+	if (wants_blank(p))
+		make_blank(p);
 	list_each (pos, &p->others) {
 		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
-		if (wants_warm(c, s))
-			make_warm(c, s);
+		if (wants_warm(p, s))
+			make_warm(p, s);
 	}
-	uint64_t again_ms = templates_ahead(c);
+	uint64_t again_ms = templates_ahead(p->templates);
 	if (again_ms)
-		check_within(c, again_ms);
+		check_within(p, again_ms);
 }
 
-bool pool_is_full(const struct core *c)
+bool pool_is_full(const struct pool *p)
 {
-	const struct pool *p = &c->pool;
-
-	if (p->making || p->spawning || p->n_blanks < c->config.pool_blank_vms)
+	if (p->making || p->spawning || p->n_blanks < p->env->config->pool_blank_vms)
 		return false;
 	list_each (pos, &p->others) {
 		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
@@ -462,32 +525,32 @@ bool pool_is_full(const struct core *c)
 	return p->main.n >= p->main.wanted;
 }
 
-static struct pool_item *least_worth(struct core *c)
+static struct pool_item *least_worth(struct pool *p)
 {
-	list_each (pos, &c->pool.others) {
+	list_each (pos, &p->others) {
 		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
 
 		if (!list_empty(&s->warms))
 			return first(&s->warms);
 	}
-	struct pool_item *blank = first(&c->pool.blanks);
-	return blank ? blank : first(&c->pool.main.warms);
+	struct pool_item *blank = first(&p->blanks);
+	return blank ? blank : first(&p->main.warms);
 }
 
-void pool_yield_background(struct core *c)
+void pool_yield_background(struct pool *p)
 {
-	struct pool_item *item = c->pool.making;
+	struct pool_item *item = p->making;
 
 	if (!item || !item->bucket || !item->bucket->background)
 		return;
-	c->pool.making = NULL;
-	warm_free(item->warm);
+	p->making = NULL;
+	vm_bringup_free(item->warm);
 	item_free(item);
 }
 
-bool pool_yield(struct core *c)
+bool pool_yield(struct pool *p)
 {
-	struct pool_item *item = least_worth(c);
+	struct pool_item *item = least_worth(p);
 
 	if (!item)
 		return false;
@@ -495,44 +558,56 @@ bool pool_yield(struct core *c)
 		drop_warm(item);
 		return true;
 	}
-	c->pool.n_blanks--;
+	p->n_blanks--;
 	vmproc_drop(item->vm, NULL, NULL);
 	item_free(item);
 	return true;
 }
 
-void pool_init(struct core *c)
+struct pool *pool_new(const struct template_env *env, struct templates *templates,
+		      struct privates *privates)
 {
-	c->pool = (struct pool){.refill = {.fn = refill, .arg = c}};
-	list_init(&c->pool.blanks);
-	list_init(&c->pool.others);
-	pool_bucket_init(&c->pool.main, NULL, 0, 0);
+	struct pool *p = must_alloc(sizeof(*p));
+
+	p->env = env;
+	p->templates = templates;
+	p->privates = privates;
+	p->refill = (struct loop_timer){.fn = refill, .arg = p};
+	list_init(&p->blanks);
+	list_init(&p->others);
+	pool_bucket_init(&p->main, NULL, 0, 0);
+	templates->pool = p;
+	return p;
 }
 
-void pool_start(struct core *c)
+void pool_start(struct pool *p)
 {
-	pool_bucket_init(&c->pool.main, c->def, template_size(c->def)->rootfs_gb,
-			 c->config.pool_warm);
-	pool_check(c);
+	struct template *t = templates_default(p->templates);
+
+	pool_bucket_init(&p->main, t, template_size(t)->rootfs_gb, p->env->config->pool_warm);
+	pool_check(p);
 }
 
-void pool_close(struct core *c)
+void pool_close(struct pool *p)
 {
-	struct pool *p = &c->pool;
-
-	loop_timer_clear(c->loop, &p->refill);
-	while (pool_yield(c))
+	loop_timer_clear(p->env->loop, &p->refill);
+	while (pool_yield(p))
 		;
 	while (!list_empty(&p->others))
-		pool_bucket_free(c, container_of(p->others.next, struct pool_bucket, link));
+		pool_bucket_free(p, container_of(p->others.next, struct pool_bucket, link));
 	if (p->spawning) {
 		vmproc_drop(p->spawning->vm, NULL, NULL);
 		item_free(p->spawning);
 		p->spawning = NULL;
 	}
 	if (p->making) {
-		warm_free(p->making->warm);
+		vm_bringup_free(p->making->warm);
 		item_free(p->making);
 		p->making = NULL;
 	}
+}
+
+void pool_free(struct pool *p)
+{
+	free(p);
 }

@@ -10,18 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/random.h"
 #include "base/file-sum.h"
-#include "orchestrator/core/internal.h"
-#include "orchestrator/core/tenant.h"
-#include "orchestrator/keys/keys.h"
-#include "orchestrator/config/tiers.h"
+#include "base/log.h"
 
 #define KEPT_MS	       600000 /* time without a sandbox of the tenant */
 #define COPIES_MAX     8      /* for each tenant; the least recently used one is replaced */
 #define STEP_BYTES     (64u << 20)
-#define NAME_MAX_BYTES (TENANT_ID_LEN + 24)
+#define NAME_MAX_BYTES (PRIVATE_TENANT_MAX + 24)
 
 /* Identifies a version of a file: a file that is written or replaced has another identity. */
 struct identity {
@@ -32,8 +30,8 @@ struct identity {
 };
 
 struct private_copy {
-	struct list link; /* on core->privates */
-	char tenant[TENANT_ID_LEN + 1];
+	struct list link; /* on privates->copies */
+	char tenant[PRIVATE_TENANT_MAX + 1];
 	char name[NAME_MAX_BYTES];
 	struct identity of; /* of the original; unknown for a previous instance's copy */
 	dev_t dev;	    /* of the copy; ino is 0 until it is complete */
@@ -47,7 +45,7 @@ struct private_copy {
 
 /* A copy in progress. It is owned by the worker job, so that it can outlive the core. */
 struct private_job {
-	struct core *core; /* NULL: the core is gone */
+	struct privates *all; /* NULL: the core is gone */
 	struct private_copy *copy;
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;
@@ -59,16 +57,19 @@ struct private_job {
 	struct err err;
 };
 
-bool tenant_is_private(const struct core *c, const char *tenant)
-{
-	struct tier tier;
+struct privates {
+	const struct template_env *env;
+	struct list copies; /* struct private_copy, least recently used first */
+};
 
-	return tenant_tier(c, tenant, &tier) && tier.private_memory;
+static bool has_sandboxes(const struct privates *all, const char *tenant)
+{
+	return all->env->ops->tenant_has_sandboxes(all->env->arg, tenant);
 }
 
-static void dir_of(const struct core *c, char *out, size_t size)
+static void dir_of(const struct privates *all, char *out, size_t size)
 {
-	snprintf(out, size, "%s/private", c->config.state_dir);
+	snprintf(out, size, "%s/private", all->env->config->state_dir);
 }
 
 static struct identity identity_of(const struct stat *st)
@@ -82,10 +83,10 @@ static bool is_same(const struct identity *a, const struct identity *b)
 	       a->mtime.tv_sec == b->mtime.tv_sec && a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
-static struct private_copy *find(const struct core *c, const char *tenant,
+static struct private_copy *find(const struct privates *all, const char *tenant,
 				 const struct identity *of)
 {
-	list_each (pos, &c->privates) {
+	list_each (pos, &all->copies) {
 		struct private_copy *p = container_of(pos, struct private_copy, link);
 
 		if (strcmp(p->tenant, tenant) == 0 && is_same(&p->of, of))
@@ -96,9 +97,9 @@ static struct private_copy *find(const struct core *c, const char *tenant,
 
 /* Returns whether the file is one of the tenant's copies already, as when a frozen sandbox is
  * resumed. */
-static bool is_own(const struct core *c, const char *tenant, const struct stat *st)
+static bool is_own(const struct privates *all, const char *tenant, const struct stat *st)
 {
-	list_each (pos, &c->privates) {
+	list_each (pos, &all->copies) {
 		const struct private_copy *p = container_of(pos, struct private_copy, link);
 
 		if (p->ino == st->st_ino && p->dev == st->st_dev && strcmp(p->tenant, tenant) == 0)
@@ -193,13 +194,13 @@ static void job_free(void *arg)
 	free(job);
 }
 
-static struct private_job *job_new(struct core *c, const struct private_copy *p)
+static struct private_job *job_new(struct privates *all, const struct private_copy *p)
 {
 	struct private_job *job = must_alloc(sizeof(*job));
 
-	job->core = c;
+	job->all = all;
 	job->in = job->out = job->own = -1;
-	dir_of(c, job->dir, sizeof(job->dir));
+	dir_of(all, job->dir, sizeof(job->dir));
 	memcpy(job->name, p->name, sizeof(job->name));
 	return job;
 }
@@ -241,7 +242,7 @@ static void on_copy_step(void *arg)
 	struct private_copy *p = job->copy;
 
 	if (p && !job->over) {
-		if (loop_work(job->core->loop, LOOP_BULK, copy_step, on_copy_step, job) == 0)
+		if (loop_work(job->all->env->loop, LOOP_BULK, copy_step, on_copy_step, job) == 0)
 			return;
 		job->ret = err_say(&job->err, ENOMEM, "no memory for a worker thread");
 		remove_file(job);
@@ -260,24 +261,24 @@ static void on_copy_step(void *arg)
 	job_free(job);
 }
 
-static void drop(struct core *c, struct private_copy *p)
+static void drop(struct privates *all, struct private_copy *p)
 {
-	struct private_job *job = job_new(c, p);
+	struct private_job *job = job_new(all, p);
 
 	job->own = take_fd(&p->fd);
-	if (loop_work(c->loop, LOOP_BULK, remove_work, job_free, job) < 0)
+	if (loop_work(all->env->loop, LOOP_BULK, remove_work, job_free, job) < 0)
 		job_free(job); /* the next start of the service removes the file */
 	forget(p);
 }
 
 /* Drops the tenant's least recently used copy if it has COPIES_MAX. Returns false when all of them
  * are still in progress. */
-static bool make_room(struct core *c, const char *tenant)
+static bool make_room(struct privates *all, const char *tenant)
 {
 	struct private_copy *oldest = NULL;
 	unsigned n = 0;
 
-	list_each (pos, &c->privates) {
+	list_each (pos, &all->copies) {
 		struct private_copy *p = container_of(pos, struct private_copy, link);
 
 		if (strcmp(p->tenant, tenant) != 0)
@@ -289,54 +290,55 @@ static bool make_room(struct core *c, const char *tenant)
 	if (n < COPIES_MAX)
 		return true;
 	if (oldest)
-		drop(c, oldest);
+		drop(all, oldest);
 	return oldest;
 }
 
-static struct private_copy *copy_new(struct core *c, const char *tenant)
+static struct private_copy *copy_new(struct privates *all, const char *tenant)
 {
 	struct private_copy *p = must_alloc(sizeof(*p));
 
 	snprintf(p->tenant, sizeof(p->tenant), "%s", tenant);
 	p->fd = -1;
 	list_init(&p->waits);
-	list_add_tail(&c->privates, &p->link);
+	list_add_tail(&all->copies, &p->link);
 	return p;
 }
 
-static struct private_copy *start_copy(struct core *c, const char *tenant, int fd,
+static struct private_copy *start_copy(struct privates *all, const char *tenant, int fd,
 				       const struct identity *of)
 {
 	char random[20];
 
-	if (!make_room(c, tenant))
+	if (!make_room(all, tenant))
 		return NULL;
-	struct private_copy *p = copy_new(c, tenant);
+	struct private_copy *p = copy_new(all, tenant);
 
 	random_id(random, sizeof(random), ".");
 	snprintf(p->name, sizeof(p->name), "%s%s", tenant, random);
 	p->of = *of;
-	p->job = job_new(c, p);
+	p->job = job_new(all, p);
 	p->job->copy = p;
 	p->job->in = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	if (p->job->in >= 0 && loop_work(c->loop, LOOP_BULK, copy_step, on_copy_step, p->job) == 0)
+	if (p->job->in >= 0 &&
+	    loop_work(all->env->loop, LOOP_BULK, copy_step, on_copy_step, p->job) == 0)
 		return p;
 	job_free(p->job);
 	forget(p);
 	return NULL;
 }
 
-bool private_ready(struct core *c, const char *tenant, int fd, const struct stat *st,
+bool private_ready(struct privates *all, const char *tenant, int fd, const struct stat *st,
 		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
 		   void *arg)
 {
 	const struct identity of = identity_of(st);
 
-	if (is_own(c, tenant, st))
+	if (is_own(all, tenant, st))
 		return true;
-	struct private_copy *p = find(c, tenant, &of);
+	struct private_copy *p = find(all, tenant, &of);
 	if (!p)
-		p = start_copy(c, tenant, fd, &of);
+		p = start_copy(all, tenant, fd, &of);
 	if (!p || p->ino)
 		return true; /* private_take reports the error */
 	w->fn = fn;
@@ -351,13 +353,14 @@ void private_unwait(struct private_wait *w)
 		list_del(&w->link);
 }
 
-int private_take(struct core *c, const char *tenant, int *fd, const struct stat *st, struct err *e)
+int private_take(struct privates *all, const char *tenant, int *fd, const struct stat *st,
+		 struct err *e)
 {
 	const struct identity of = identity_of(st);
 
-	if (is_own(c, tenant, st))
+	if (is_own(all, tenant, st))
 		return 0;
-	struct private_copy *p = find(c, tenant, &of);
+	struct private_copy *p = find(all, tenant, &of);
 	if (!p || p->fd < 0)
 		return err_say(e, EAGAIN,
 			       "no copy of the image's memory could be made for this tenant");
@@ -365,17 +368,17 @@ int private_take(struct core *c, const char *tenant, int *fd, const struct stat 
 	if (own < 0)
 		return err_set(e, errno, "open the tenant's copy of the image's memory");
 	list_del(&p->link);
-	list_add_tail(&c->privates, &p->link);
+	list_add_tail(&all->copies, &p->link);
 	close_fd(fd);
 	*fd = own;
 	return 0;
 }
 
-uint64_t private_bytes(const struct core *c, const char *tenant)
+uint64_t private_bytes(const struct privates *all, const char *tenant)
 {
 	uint64_t bytes = 0;
 
-	list_each (pos, &c->privates) {
+	list_each (pos, &all->copies) {
 		const struct private_copy *p = container_of(pos, struct private_copy, link);
 
 		if (strcmp(p->tenant, tenant) == 0)
@@ -386,62 +389,71 @@ uint64_t private_bytes(const struct core *c, const char *tenant)
 
 /* --- removal of copies ---------------------------------------------------------------------- */
 
-void privates_check(struct core *c)
+void privates_check(struct privates *all)
 {
-	const uint64_t now = loop_now_ms(c->loop);
+	const uint64_t now = loop_now_ms(all->env->loop);
 
-	list_each_safe (pos, &c->privates) {
+	list_each_safe (pos, &all->copies) {
 		struct private_copy *p = container_of(pos, struct private_copy, link);
 
-		if (p->job || tenant_sandboxes(c, p->tenant))
+		if (p->job || has_sandboxes(all, p->tenant))
 			p->unused_ms = 0;
 		else if (!p->unused_ms)
 			p->unused_ms = now;
 		else if (now - p->unused_ms >= KEPT_MS)
-			drop(c, p);
+			drop(all, p);
 	}
 }
 
 /* Adopts a previous instance's copy if its tenant has sandboxes, since their forks map the file as
  * well; else removes it. */
-static void load_one(struct core *c, int dir, const char *name)
+static void load_one(struct privates *all, int dir, const char *name)
 {
-	char tenant[TENANT_ID_LEN + 1] = "";
+	char tenant[PRIVATE_TENANT_MAX + 1] = "";
 	size_t len = strcspn(name, ".");
 	struct stat st;
 
 	if (len < sizeof(tenant))
 		memcpy(tenant, name, len);
-	if (strlen(name) >= NAME_MAX_BYTES || !tenant_sandboxes(c, tenant) ||
+	if (strlen(name) >= NAME_MAX_BYTES || !has_sandboxes(all, tenant) ||
 	    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		unlinkat(dir, name, 0);
 		return;
 	}
-	struct private_copy *p = copy_new(c, tenant);
+	struct private_copy *p = copy_new(all, tenant);
 	memcpy(p->name, name, strlen(name));
 	p->dev = st.st_dev;
 	p->ino = st.st_ino;
 	p->bytes = (uint64_t)st.st_blocks * 512;
 }
 
-void privates_load(struct core *c)
+void privates_load(struct privates *all)
 {
 	char path[CONFIG_PATH_MAX + 16];
 	struct dirent *entry;
 
-	dir_of(c, path, sizeof(path));
+	dir_of(all, path, sizeof(path));
 	DIR *dir = opendir(path);
 	while (dir && (entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
-			load_one(c, dirfd(dir), entry->d_name);
+			load_one(all, dirfd(dir), entry->d_name);
 	if (dir)
 		closedir(dir);
 }
 
-void privates_free(struct core *c)
+struct privates *privates_new(const struct template_env *env)
 {
-	while (!list_empty(&c->privates)) {
-		struct private_copy *p = container_of(c->privates.next, struct private_copy, link);
+	struct privates *all = must_alloc(sizeof(*all));
+
+	all->env = env;
+	list_init(&all->copies);
+	return all;
+}
+
+void privates_free(struct privates *all)
+{
+	while (all && !list_empty(&all->copies)) {
+		struct private_copy *p = container_of(all->copies.next, struct private_copy, link);
 
 		if (p->job)
 			p->job->copy = NULL;
@@ -449,4 +461,5 @@ void privates_free(struct core *c)
 			list_del(p->waits.next);
 		forget(p);
 	}
+	free(all);
 }

@@ -16,40 +16,43 @@
 #include <sys/stat.h>
 
 #include "base/list.h"
-#include "orchestrator/core/core.h"
+#include "orchestrator/failure/failure.h"
+#include "orchestrator/template/template-env.h"
 
-struct private_copy;
+#define PRIVATE_TENANT_MAX 20 /* bytes of a tenant's name */
 
+struct privates; /* the copies of all tenants */
+
+struct privates *privates_new(const struct template_env *env);
+/* Removes a previous instance's copies for tenants without sandboxes, and adopts the rest. */
+void privates_load(struct privates *all);
+/* Removes copies that are no longer used. Called periodically. */
+void privates_check(struct privates *all);
+/* NULL is fine. */
+void privates_free(struct privates *all);
+
+/* A wait for a copy. Embedded in its owner; zeroed before first use. */
 struct private_wait {
 	struct list link;
 	void (*fn)(void *arg, const struct failure *f);
 	void *arg;
 };
-
-/* Returns whether the tenant's VMs must not map memory files of others. */
-bool tenant_is_private(const struct core *c, const char *tenant);
-
 /*
  * Returns true when the tenant has a copy of the memory file `fd`, when `fd` is such a copy, or
  * when no copy can be started (then private_take fails). Otherwise a copy is being made and `fn` is
  * called from the loop; its `f` is NULL on success. `st` is the stat of `fd`, from the worker that
  * opened it.
  */
-bool private_ready(struct core *c, const char *tenant, int fd, const struct stat *st,
+bool private_ready(struct privates *all, const char *tenant, int fd, const struct stat *st,
 		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
 		   void *arg);
-/* Cancels a wait; does nothing if `w` is not waiting. */
+/* Cancels a wait; does nothing if `w` does not wait. */
 void private_unwait(struct private_wait *w);
 /* Replaces *fd with a descriptor of the tenant's copy of that file and closes the old one. Returns
  * 0, or -errno with *e filled. */
-int private_take(struct core *c, const char *tenant, int *fd, const struct stat *st, struct err *e);
+int private_take(struct privates *all, const char *tenant, int *fd, const struct stat *st,
+		 struct err *e);
 /* Returns the disk space of the tenant's copies, in bytes. */
-uint64_t private_bytes(const struct core *c, const char *tenant);
-
-/* Removes a previous instance's copies for tenants without sandboxes, and adopts the rest. */
-void privates_load(struct core *c);
-/* Removes copies that are no longer used. Called periodically. */
-void privates_check(struct core *c);
-void privates_free(struct core *c);
+uint64_t private_bytes(const struct privates *all, const char *tenant);
 
 #endif

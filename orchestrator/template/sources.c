@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/core/internal.h"
 #include "orchestrator/io/disk-job.h"
+#include "orchestrator/template/template-internal.h"
 
-static void add(struct sources *s, const struct config *config, const char *name)
+static void add(struct known_sources *s, const struct config *config, const char *name)
 {
 	struct known_source *known = &s->all[s->n];
 	struct err e = {0};
@@ -23,14 +23,14 @@ static void add(struct sources *s, const struct config *config, const char *name
 	s->n += known->ret != -ENOENT; /* -ENOENT: removed meanwhile */
 }
 
-static struct sources *sources_read(const struct config *config)
+static struct known_sources *sources_read(const struct config *config)
 {
 	char **names = source_names(config);
 	size_t n = 1;
 
 	while (names && names[n - 1])
 		n++;
-	struct sources *s = must_alloc(sizeof(*s) + n * sizeof(s->all[0]));
+	struct known_sources *s = must_alloc(sizeof(*s) + n * sizeof(s->all[0]));
 	add(s, config, TEMPLATE_DEFAULT);
 	for (char **name = names; name && *name; name++)
 		add(s, config, *name);
@@ -38,7 +38,7 @@ static struct sources *sources_read(const struct config *config)
 	return s;
 }
 
-const struct known_source *sources_find(const struct sources *s, const char *name)
+const struct known_source *sources_find(const struct known_sources *s, const char *name)
 {
 	for (size_t i = 0; i < s->n; i++)
 		if (!strcmp(s->all[i].source.name, name))
@@ -48,7 +48,7 @@ const struct known_source *sources_find(const struct sources *s, const char *nam
 
 struct look {
 	struct config config;
-	struct sources *found;
+	struct known_sources *found;
 };
 
 static void look_free(void *arg)
@@ -67,76 +67,81 @@ static int look(struct disk_job *job)
 	return 0;
 }
 
-static void finish_all(struct list *calls, const struct failure *f)
+static void answer_all(struct list *waits, const struct failure *f)
 {
-	list_each_safe (pos, calls)
-		call_finish(container_of(pos, struct core_call, link), f);
+	while (!list_empty(waits)) {
+		struct sources_wait *w = container_of(waits->next, struct sources_wait, link);
+
+		list_del(&w->link);
+		w->fn(w->arg, f);
+	}
 }
 
-static void stop_waiting(struct core *c)
+static void stop_waiting(struct templates *ts)
 {
 	struct failure f;
 
 	failure_set(&f, 503, "stopping", 5, "the service is stopping");
-	finish_all(&c->later_looks, &f);
+	answer_all(&ts->next_looks, &f);
 }
 
 static void on_looked(void *arg, struct disk_job *job)
 {
-	struct core *c = arg;
+	struct templates *ts = arg;
 	struct look *what = job->what;
 	struct failure f;
 
-	c->sources_job = NULL;
+	ts->sources_job = NULL;
 	failure_set(&f, 503, "no_memory", 5, "%s", job->err.text);
-	finish_all(&c->looks, what->found ? NULL : &f);
+	answer_all(&ts->looks, what->found ? NULL : &f);
 	if (what->found) {
-		free(c->sources);
-		c->sources = what->found;
+		free(ts->sources);
+		ts->sources = what->found;
 		what->found = NULL;
-		pool_check(c);
+		pool_check(ts->pool);
 	}
-	if (c->closing)
-		stop_waiting(c);
-	else if (!list_empty(&c->later_looks))
-		sources_refresh(c);
+	if (templates_closing(ts))
+		stop_waiting(ts);
+	else if (!list_empty(&ts->next_looks))
+		sources_refresh(ts);
 }
 
-void sources_refresh(struct core *c)
+void sources_refresh(struct templates *ts)
 {
-	if (c->sources_job || c->closing)
+	if (ts->sources_job || templates_closing(ts))
 		return;
 	struct look *what = must_alloc(sizeof(*what));
-	what->config = c->config;
-	list_move_all(&c->looks, &c->later_looks);
-	c->sources_job = disk_job_start(c->loop, look, what, 0, on_looked, c);
-	c->sources_job->free_what = look_free;
+	what->config = *ts->env->config;
+	list_move_all(&ts->looks, &ts->next_looks);
+	ts->sources_job = disk_job_start(ts->env->loop, look, what, 0, on_looked, ts);
+	ts->sources_job->free_what = look_free;
 }
 
-static const struct call_ops look_ops = {
-	.passive = true,
-};
-
-struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg)
+void sources_look(struct templates *ts, struct sources_wait *w,
+		  void (*fn)(void *arg, const struct failure *f), void *arg)
 {
-	struct core_call *call = call_new(c, &look_ops, arg);
-
-	call->done_fn = fn;
-	list_add_tail(&c->later_looks, &call->link);
-	if (c->closing && !c->sources_job)
-		stop_waiting(c);
+	w->fn = fn;
+	w->arg = arg;
+	list_add_tail(&ts->next_looks, &w->link);
+	if (templates_closing(ts) && !ts->sources_job)
+		stop_waiting(ts);
 	else
-		sources_refresh(c);
-	return call;
+		sources_refresh(ts);
 }
 
-void sources_load(struct core *c)
+void sources_unwait(struct sources_wait *w)
 {
-	c->sources = sources_read(&c->config);
+	if (w->link.next)
+		list_del(&w->link);
 }
 
-void sources_free(struct core *c)
+void sources_load(struct templates *ts)
 {
-	disk_job_cancel(c->sources_job);
-	free(c->sources);
+	ts->sources = sources_read(ts->env->config);
+}
+
+void sources_free(struct templates *ts)
+{
+	disk_job_cancel(ts->sources_job);
+	free(ts->sources);
 }

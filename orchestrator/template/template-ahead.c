@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
 
 #define CALM_MS	   3000 /* the core is calm after so long without activity */
@@ -15,61 +16,68 @@
 /* --- when ------------------------------------------------------------------------------------ */
 
 /* Returns the ms until the core is calm, if nothing happens; 0: it is calm. */
-static uint64_t calm_in_ms(const struct core *c)
+static uint64_t calm_in_ms(const struct templates *ts)
 {
-	uint64_t since_ms = loop_now_ms(c->loop) - c->busy_ms;
+	uint64_t since_ms = loop_now_ms(ts->env->loop) - ts->busy_ms;
 
-	if (c->n_requests || c->stats.operations)
+	if (ts->env->ops->has_requests(ts->env->arg))
 		return CALM_MS;
 	return since_ms < CALM_MS ? CALM_MS - since_ms : 0;
 }
 
-bool core_is_calm(const struct core *c)
+bool templates_calm(const struct templates *ts)
 {
-	return calm_in_ms(c) == 0;
+	return calm_in_ms(ts) == 0;
 }
 
-void core_touch(struct core *c)
+void templates_work_began(struct templates *ts)
 {
-	c->busy_ms = loop_now_ms(c->loop);
-	if (c->closing)
+	templates_work_ended(ts);
+	if (templates_closing(ts))
 		return;
-	templates_hold(c);
-	pool_yield_background(c);
+	templates_hold(ts);
+	pool_yield_background(ts->pool);
+}
+
+void templates_work_ended(struct templates *ts)
+{
+	ts->busy_ms = loop_now_ms(ts->env->loop);
 }
 
 /* Returns true when no more important work is pending and the host has resources to spare. */
-static bool is_idle(const struct core *c)
+static bool is_idle(const struct templates *ts)
 {
-	return !c->building && c->vms.in_use < c->vms.max_vms && pool_is_full(c) &&
-	       !host_memory_low() && !host_disk_low(c);
+	const struct vmproc_host *vms = ts->env->vms;
+
+	return !ts->building && vms->in_use < vms->max_vms && pool_is_full(ts->pool) &&
+	       !host_memory_low() && !ts->env->ops->disk_is_low(ts->env->arg);
 }
 
 /* --- what ------------------------------------------------------------------------------------ */
 
 static void on_prepared(void *arg, const struct failure *f)
 {
-	struct core *c = arg;
-	struct template *t = c->ahead;
+	struct templates *ts = arg;
+	struct template *t = ts->ahead;
 
-	c->ahead = NULL;
+	ts->ahead = NULL;
 	template_put(t);
-	pool_check(c); /* makes its warm sandboxes, then the next image */
+	pool_check(ts->pool); /* makes its warm sandboxes, then the next image */
 }
 
 /* Returns true when an image of `more` bytes may be added to those prepared ahead. A configured
  * list of sizes has no limit. */
-static bool has_room(const struct core *c, uint64_t more)
+static bool has_room(const struct templates *ts, uint64_t more)
 {
 	uint64_t bytes = 0;
 	size_t images = 0;
 
-	if (!config_sizes_auto(&c->config))
+	if (!config_sizes_auto(ts->env->config))
 		return true;
-	list_each (pos, &c->templates) {
+	list_each (pos, &ts->all) {
 		const struct template *t = container_of(pos, struct template, link);
 
-		if ((t->ahead || t == c->def) && t->state == TPL_READY) {
+		if ((t->ahead || t == ts->def) && t->state == TPL_READY) {
 			images++;
 			bytes += t->bytes;
 		}
@@ -79,46 +87,46 @@ static bool has_room(const struct core *c, uint64_t more)
 
 /* Starts preparing an image. Returns true when it was started. A failed template waits for a
  * request. */
-static bool start(struct core *c, const struct source *from, const struct size *image)
+static bool start(struct templates *ts, const struct source *from, const struct size *image)
 {
-	struct template *t = template_find(c, from->name, image);
+	struct template *t = template_find(ts, from->name, image);
 
 	if ((t && t->state != TPL_NEW) || image->ram_mib > size_host().ram_mib ||
-	    !has_room(c, size_image_bytes(image)))
+	    !has_room(ts, size_image_bytes(image)))
 		return false;
-	c->ahead = template_get(c, from, image);
-	if (!c->ahead)
+	ts->ahead = template_get(ts, from, image);
+	if (!ts->ahead)
 		return false;
-	c->ahead->ahead = true;
-	template_wait(c->ahead, &c->ahead_wait, on_prepared, c);
+	ts->ahead->ahead = true;
+	template_wait(ts->ahead, &ts->ahead_wait, on_prepared, ts);
 	return true;
 }
 
 /* Prepares a size: first its image, then its warm sandboxes. Returns true when it started the
  * image. */
-static bool prepare(struct core *c, const struct source *from, const struct size *size)
+static bool prepare(struct templates *ts, const struct source *from, const struct size *size)
 {
 	struct size own = source_size(from), image = size_image(size, &own);
-	struct template *t = template_find(c, from->name, &image);
+	struct template *t = template_find(ts, from->name, &image);
 
 	if (!t || t->state != TPL_READY)
-		return start(c, from, &image);
-	t->ahead = t->ahead || has_room(c, t->bytes); /* a request may have created it first */
+		return start(ts, from, &image);
+	t->ahead = t->ahead || has_room(ts, t->bytes); /* a request may have created it first */
 	if (t->ahead)
-		pool_keep(c, t, size->rootfs_gb);
+		pool_keep(ts->pool, t, size->rootfs_gb);
 	return false;
 }
 
-static bool prepare_templates(struct core *c)
+static bool prepare_templates(struct templates *ts)
 {
 	/* Skip the default template, all[0]: its sizes come last. */
-	for (size_t i = 1; i < c->sources->n; i++) {
-		const struct known_source *known = &c->sources->all[i];
+	for (size_t i = 1; i < ts->sources->n; i++) {
+		const struct known_source *known = &ts->sources->all[i];
 
 		if (known->ret < 0)
 			continue;
 		struct size own = source_size(&known->source);
-		if (prepare(c, &known->source, &own))
+		if (prepare(ts, &known->source, &own))
 			return true;
 	}
 	return false;
@@ -132,69 +140,69 @@ static bool is_within(const struct size *size, const struct size *limit)
 
 /* Prepares an image for a size requested in a previous instance; the pool treats the size as
  * requested again. */
-static bool prepare_recent(struct core *c, struct recent *r)
+static bool prepare_recent(struct templates *ts, struct recent *r)
 {
 	const struct size size = {r->vcpus, r->ram_mib, r->rootfs_gb};
 	struct size host = size_host();
-	const struct known_source *known = sources_find(c->sources, r->template);
+	const struct known_source *known = sources_find(ts->sources, r->template);
 
 	if (r->expected || !known || known->ret < 0)
 		return false;
 	const struct source *from = &known->source;
 	struct size own = source_size(from), image = size_image(&size, &own);
 	struct size limit = size_limit(&host, &own, &SIZE_NO_LIMIT);
-	struct template *t = template_find(c, from->name, &image);
+	struct template *t = template_find(ts, from->name, &image);
 	if (!is_within(&size, &limit))
 		return false;
 	if (!t || t->state != TPL_READY)
-		return start(c, from, &image);
+		return start(ts, from, &image);
 	r->expected = true;
-	pool_expect(c, t, size.rootfs_gb);
+	pool_expect(ts->pool, t, size.rootfs_gb);
 	return false;
 }
 
-static bool prepare_recents(struct core *c)
+static bool prepare_recents(struct templates *ts)
 {
-	for (size_t i = 0; config_sizes_auto(&c->config) && i < c->recents.n; i++)
-		if (prepare_recent(c, &c->recents.all[i]))
+	for (size_t i = 0; config_sizes_auto(ts->env->config) && i < ts->recents.n; i++)
+		if (prepare_recent(ts, &ts->recents.all[i]))
 			return true;
 	return false;
 }
 
-static bool prepare_sizes(struct core *c)
+static bool prepare_sizes(struct templates *ts)
 {
 	struct size host = size_host();
 	struct sizes sizes;
 
-	sizes_ahead(&sizes, &c->config, template_size(c->def), &host);
+	sizes_ahead(&sizes, ts->env->config, template_size(ts->def), &host);
 	for (size_t i = 0; i < sizes.n; i++)
-		if (prepare(c, &c->def->source, &sizes.all[i]))
+		if (prepare(ts, &ts->def->source, &sizes.all[i]))
 			return true;
 	return false;
 }
 
-uint64_t templates_ahead(struct core *c)
+uint64_t templates_ahead(struct templates *ts)
 {
-	uint64_t calm_ms = calm_in_ms(c);
+	uint64_t calm_ms = calm_in_ms(ts);
 
-	if (c->closing)
+	if (templates_closing(ts))
 		return 0;
-	templates_hold(c);
+	templates_hold(ts);
 	if (calm_ms)
 		return calm_ms;
-	template_next_build(c);
-	if (!c->ahead && is_idle(c) && !prepare_templates(c) && !prepare_recents(c))
-		prepare_sizes(c);
+	template_next_build(ts);
+	if (!ts->ahead && is_idle(ts) && !prepare_templates(ts) && !prepare_recents(ts))
+		prepare_sizes(ts);
 	return 0;
 }
 
-size_t templates_ahead_count(const struct core *c)
+size_t templates_ahead_count(const struct templates *ts)
 {
 	struct size host = size_host();
 	struct sizes sizes;
 
-	sizes_ahead(&sizes, &c->config, template_size(c->def), &host);
-	return config_sizes_auto(&c->config) ? AHEAD_IMAGES_MAX : sizes.n + c->sources->n;
+	sizes_ahead(&sizes, ts->env->config, template_size(ts->def), &host);
+	return config_sizes_auto(ts->env->config) ? AHEAD_IMAGES_MAX : sizes.n + ts->sources->n;
 }
 
 /* --- the list of templates -------------------------------------------------------------------- */
@@ -208,11 +216,12 @@ static const char *state_name(const struct template *t)
 	return t->state == TPL_FAILED ? "failed" : "building";
 }
 
-static size_t list_sizes(struct core *c, const char *name, struct template_size out[SIZES_SEEN])
+static size_t list_sizes(struct templates *ts, const char *name,
+			 struct template_size out[SIZES_SEEN])
 {
 	size_t n = 0;
 
-	list_each (pos, &c->templates) {
+	list_each (pos, &ts->all) {
 		const struct template *t = container_of(pos, struct template, link);
 
 		if (n < SIZES_SEEN && t->state == TPL_READY && !strcmp(t->source.name, name))
@@ -222,14 +231,14 @@ static size_t list_sizes(struct core *c, const char *name, struct template_size 
 	return n;
 }
 
-static void notify(struct core *c, const struct known_source *known,
-		   void (*each)(void *arg, const struct template_view *view), void *arg)
+static void show(struct templates *ts, const struct known_source *known,
+		 void (*each)(void *arg, const struct template_view *view), void *arg)
 {
 	struct template_size sizes[SIZES_SEEN];
 	struct template_view view;
 	const struct source *from = &known->source;
 	struct size own = source_size(from);
-	const struct template *t = template_find(c, from->name, &own);
+	const struct template *t = template_find(ts, from->name, &own);
 	const char *error_text = t && t->reason ? t->reason : t ? template_error(t) : "";
 
 	view = (struct template_view){.name = from->name,
@@ -240,13 +249,31 @@ static void notify(struct core *c, const struct known_source *known,
 				      .ram_mib = from->ram_mib,
 				      .rootfs_gb = from->rootfs_gb,
 				      .sizes = sizes,
-				      .n_sizes = list_sizes(c, from->name, sizes)};
+				      .n_sizes = list_sizes(ts, from->name, sizes)};
 	each(arg, &view);
 }
 
-void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
+void templates_list(struct templates *ts, void (*each)(void *arg, const struct template_view *view),
 		    void *arg)
 {
-	for (size_t i = 0; i < c->sources->n; i++)
-		notify(c, &c->sources->all[i], each, arg);
+	for (size_t i = 0; i < ts->sources->n; i++)
+		show(ts, &ts->sources->all[i], each, arg);
+}
+
+/* --- what was requested ----------------------------------------------------------------------- */
+
+void templates_note_size(struct templates *ts, const char *template, const struct size *size)
+{
+	struct recent recent = {
+		.vcpus = size->vcpus, .ram_mib = size->ram_mib, .rootfs_gb = size->rootfs_gb};
+
+	snprintf(recent.template, sizeof(recent.template), "%s", template);
+	if (recents_note(&ts->recents, &recent))
+		recents_save(&ts->recents, ts->env->loop, ts->env->config);
+}
+
+void templates_housekeeping(struct templates *ts)
+{
+	recents_save(&ts->recents, ts->env->loop, ts->env->config);
+	sources_refresh(ts);
 }

@@ -12,6 +12,8 @@
 
 #include "base/fd.h"
 #include "orchestrator/io/disk-job.h"
+#include "orchestrator/agent/guest-link.h"
+#include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
@@ -19,11 +21,11 @@
  * it again. */
 #define CMDLINE_NETWORK " ip=dhcp"
 
-enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_REHEARSAL };
+enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_PRIMING };
 
 enum guest_state {
 	GUEST_NONE,  /* no blank VM yet, or its image is being saved */
-	GUEST_SHELL, /* a blank VM, ready to boot */
+	GUEST_BLANK, /* a blank VM, ready to boot */
 	GUEST_RUNS,
 	GUEST_PAUSING,
 	GUEST_PAUSED,
@@ -50,7 +52,7 @@ struct build {
 
 void build_free(struct build *b)
 {
-	struct core *c = b->t->core;
+	struct templates *ts = b->t->templates;
 
 	b->t->build = NULL;
 	guest_link_close(&b->link);
@@ -58,7 +60,7 @@ void build_free(struct build *b)
 		vmproc_drop(b->vm, NULL, NULL);
 	disk_job_cancel(b->opening);
 	for (unsigned i = 0; i < BUILD_FDS; i++)
-		disk_close(c->loop, &b->fds[i]);
+		disk_close(ts->env->loop, &b->fds[i]);
 	free(b->files);
 	free(b);
 }
@@ -109,12 +111,13 @@ static void on_saved(void *arg, int error, const char *text, const struct ctl_ms
 
 static uint64_t ran_ms(const struct build *b)
 {
-	return b->ran_ms + (b->held ? 0 : loop_now_ms(b->t->core->loop) - b->since_ms);
+	return b->ran_ms + (b->held ? 0 : loop_now_ms(b->t->templates->env->loop) - b->since_ms);
 }
 
 static uint32_t left_ms(const struct build *b)
 {
-	uint64_t limit = (uint64_t)b->t->core->config.boot_timeout_s * 1000, ran = ran_ms(b);
+	uint64_t limit = (uint64_t)b->t->templates->env->config->boot_timeout_s * 1000,
+		 ran = ran_ms(b);
 
 	return ran < limit ? (uint32_t)(limit - ran) : 0;
 }
@@ -187,7 +190,7 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
  * are done. */
 static void follow(struct build *b)
 {
-	if (b->guest == GUEST_SHELL && !b->held) {
+	if (b->guest == GUEST_BLANK && !b->held) {
 		boot(b);
 	} else if (b->guest == GUEST_RUNS && (b->held || b->done)) {
 		b->guest = GUEST_PAUSING;
@@ -205,7 +208,7 @@ void build_hold(struct build *b, bool hold)
 	if (b->held == hold)
 		return;
 	b->ran_ms = ran_ms(b);
-	b->since_ms = loop_now_ms(b->t->core->loop);
+	b->since_ms = loop_now_ms(b->t->templates->env->loop);
 	b->held = hold;
 	if (hold)
 		stop_awaiting(b);
@@ -225,7 +228,7 @@ static void prime(struct build *b)
 	uint8_t *bytes = NULL;
 	size_t len = 0;
 
-	b->step = BUILD_REHEARSAL;
+	b->step = BUILD_PRIMING;
 	if (b->primed < PRIMING_CALLS) {
 		int made = agent_exec_bytes(&priming_calls[b->primed++], &bytes, &len);
 
@@ -357,7 +360,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	case BUILD_WARMUP:
 		on_warmup_frame(b, frame);
 		break;
-	case BUILD_REHEARSAL:
+	case BUILD_PRIMING:
 		if (frame->type != AGENT_EXIT || frame->exit_code)
 			fail_boot(b, "a priming call failed");
 		else
@@ -391,7 +394,7 @@ void template_cmdline(const struct config *config, char *out, size_t size)
 
 static void boot(struct build *b)
 {
-	const struct config *config = &b->t->core->config;
+	const struct config *config = b->t->templates->env->config;
 	struct ctl_msg fill = {.fill = {.kind = CTL_BOOT,
 					.has_initrd = config->initramfs[0] != 0,
 					.disk_bytes = (uint64_t)b->t->size.rootfs_gb << 30}};
@@ -405,7 +408,7 @@ static void on_blank(void *arg)
 {
 	struct build *b = arg;
 
-	b->guest = GUEST_SHELL;
+	b->guest = GUEST_BLANK;
 	follow(b);
 }
 
@@ -416,19 +419,19 @@ static void on_died(void *arg, const char *reason)
 
 static const struct vmproc_owner vmproc_owner = {on_blank, on_died};
 
-void build_set_priority(struct core *c)
+void build_set_priority(struct templates *ts)
 {
-	struct build *b = c->building ? c->building->build : NULL;
+	struct build *b = ts->building ? ts->building->build : NULL;
 
-	if (b && b->vm && !c->closing)
-		vmproc_set_priority(b->vm, template_is_background(c->building) ? WARDEN_BACKGROUND
-									       : WARDEN_BRINGUP);
+	if (b && b->vm && !templates_closing(ts))
+		vmproc_set_priority(b->vm, template_is_background(ts->building) ? WARDEN_BACKGROUND
+										: WARDEN_BRINGUP);
 }
 
 static void on_files(void *arg, struct disk_job *job)
 {
 	struct build *b = arg;
-	struct core *c = b->t->core;
+	struct templates *ts = b->t->templates;
 	struct vmproc_spec spec = size_vm_spec(&b->t->size, true);
 
 	b->opening = NULL;
@@ -440,26 +443,27 @@ static void on_files(void *arg, struct disk_job *job)
 		b->fds[i] = take_fd(&job->fds[i]);
 	b->files = job->what;
 	job->what = NULL;
-	b->vm = vmproc_spawn(&c->vms, &spec, &vmproc_owner, b);
-	build_set_priority(c);
+	b->vm = vmproc_spawn(ts->env->vms, &spec, &vmproc_owner, b);
+	build_set_priority(ts);
 }
 
 void build_start(struct template *t)
 {
 	struct build *b = must_alloc(sizeof(*b));
 	struct build_files *files = must_alloc(sizeof(*files));
-	const struct config *config = &t->core->config;
+	const struct config *config = t->templates->env->config;
 
 	b->t = t;
-	b->since_ms = loop_now_ms(t->core->loop);
+	b->since_ms = loop_now_ms(t->templates->env->loop);
 	for (unsigned i = 0; i < BUILD_FDS; i++)
 		b->fds[i] = -1;
-	guest_link_init(&b->link, t->core->loop, &agent_events, b);
+	guest_link_init(&b->link, t->templates->env->loop, &agent_events, b);
 	t->build = b;
 	memcpy(files->kernel, config->kernel, sizeof(files->kernel));
 	memcpy(files->initramfs, config->initramfs, sizeof(files->initramfs));
 	memcpy(files->state_dir, config->state_dir, sizeof(files->state_dir));
 	memcpy(files->name, t->name, sizeof(files->name));
 	files->source = t->source;
-	b->opening = disk_job_start(t->core->loop, build_files_open, files, BUILD_FDS, on_files, b);
+	b->opening = disk_job_start(t->templates->env->loop, build_files_open, files, BUILD_FDS,
+				    on_files, b);
 }

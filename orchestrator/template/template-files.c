@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/template/manifest.h"
+#include "orchestrator/template/disk-layer.h"
 #include "orchestrator/template/template-internal.h"
 #include "proto/agent.h"
 #include "proto/ctl.h"
@@ -520,32 +520,4 @@ int build_files_open(struct disk_job *job)
 	if (ret == 0)
 		ret = open_image(b, dir, job->fds + IMAGE_FDS, &job->err);
 	return ret == 0 ? read_warmup(b, &job->err) : ret;
-}
-
-/* The file is unnamed, so it vanishes with the VM process that writes to it. */
-int disk_layer_new(const char *state_dir, struct err *e)
-{
-	int fd = open(state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	return fd < 0 ? err_set(e, errno, "create a disk layer in %s", state_dir) : fd;
-}
-
-static int open_layers(struct disk_job *job)
-{
-	for (unsigned i = 0; i < job->n; i++) {
-		job->fds[i] = disk_layer_new(job->what, &job->err);
-		if (job->fds[i] < 0)
-			return job->fds[i];
-	}
-	return 0;
-}
-
-struct disk_job *disk_layers_open(struct core *c, unsigned n,
-				  void (*done)(void *arg, struct disk_job *job), void *arg)
-{
-	char *dir = strdup(c->config.state_dir);
-
-	if (!dir)
-		abort();
-	return disk_job_start(c->loop, open_layers, dir, n, done, arg);
 }

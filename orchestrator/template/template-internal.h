@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared by template.c (life cycle), template-build.c (boot, image), template-files.c (disk). */
+/* Shared by the files of this room; the room's struct templates and struct template. */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_INTERNAL_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_INTERNAL_H
 
-#include "orchestrator/core/internal.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "orchestrator/agent/agent.h"
 #include "orchestrator/template/manifest.h"
+#include "orchestrator/template/pool.h"
+#include "orchestrator/template/recent.h"
+#include "orchestrator/template/sources.h"
+#include "orchestrator/template/templates.h"
 
 #define TEMPLATE_NAME_LEN 128
 #define TEMPLATE_WHY_MAX  2048 /* bytes; a longer traceback keeps its end */
@@ -57,9 +63,9 @@ struct template_job {
 
 struct template
 {
-	struct core *core;
-	struct list link;	/* on core->templates, least recently requested first */
-	struct list queue_link; /* on core->builds */
+	struct templates *templates;
+	struct list link;	/* on templates->all, least recently requested first */
+	struct list queue_link; /* on templates->builds */
 	struct source source;
 	struct source_stamp stamp; /* of the source files of its image */
 	struct disk_job *judging;  /* checks whether restores fail because the disk is full */
@@ -85,13 +91,13 @@ struct template
 bool template_step(struct template *t, enum template_event event);
 void template_fail(struct template *t, const char *text);
 /* Returns the template, or NULL when there is none. */
-struct template *template_find(struct core *c, const char *name, const struct size *size);
+struct template *template_find(struct templates *ts, const char *name, const struct size *size);
 /* The build saved the image into the directory t->name.tmp: publish it. */
 void template_built(struct template *t);
-void template_next_build(struct core *c);
+void template_next_build(struct templates *ts);
 /* Pauses the current build while it is background work and the core is not calm; else lets it
  * continue. */
-void templates_hold(struct core *c);
+void templates_hold(struct templates *ts);
 
 /* template-build.c */
 void build_start(struct template *t);
@@ -102,7 +108,7 @@ bool build_has_vm(const struct build *b);
 void build_hold(struct build *b, bool hold);
 void build_free(struct build *b);
 /* Sets the scheduling priority of the current build: background unless a request waits for it. */
-void build_set_priority(struct core *c);
+void build_set_priority(struct templates *ts);
 /* Formats the guest kernel's command line. */
 void template_cmdline(const struct config *config, char *out, size_t size);
 
@@ -128,5 +134,83 @@ struct disk_job;
 /* Work of a disk_job: makes the directory t->name.tmp with the image's files and opens all files.
  * Returns 0 or -errno. */
 int build_files_open(struct disk_job *job);
+
+/* --- all templates --------------------------------------------------------------------------- */
+
+/* The templates that a look at the disk found (sources.c). */
+struct known_sources {
+	size_t n;
+	struct known_source {
+		struct source source;
+		int ret; /* negative: the template can't be used, for `reason` */
+		char reason[ERR_TEXT_MAX];
+	} all[]; /* the default template first */
+};
+
+struct templates {
+	const struct template_env *env;
+	struct pool *pool;
+	struct list all;    /* struct template, least recently requested first */
+	struct list builds; /* templates that wait for their turn to boot */
+	struct template *building;
+	struct template *def; /* the default template */
+	struct template_wait def_wait;
+	struct template *ahead; /* being prepared ahead of need */
+	struct template_wait ahead_wait;
+	struct known_sources *sources; /* the result of the last look */
+	struct disk_job *sources_job;  /* the look in progress */
+	struct list looks;	       /* struct sources_wait: for that look */
+	struct list next_looks;	       /* for the one after it */
+	struct recents recents;
+	uint64_t busy_ms; /* when a client last wanted something, on the loop's clock */
+	uint64_t boots;	  /* images made */
+};
+
+static inline bool templates_closing(const struct templates *ts)
+{
+	return ts->env->ops->is_closing(ts->env->arg);
+}
+
+/* Returns whether background work may run: nobody wants anything, nor did in the last seconds. */
+bool templates_calm(const struct templates *ts);
+/*
+ * Prepares one after the other what is likely to be requested. Returns after how many milliseconds
+ * it is to be called again; 0: when something has changed.
+ */
+uint64_t templates_ahead(struct templates *ts);
+/* Returns how many images are made ahead of need, at most. */
+size_t templates_ahead_count(const struct templates *ts);
+
+/* sources.c */
+/* Looks for templates on the calling thread. */
+void sources_load(struct templates *ts);
+/* Looks again, on a worker. */
+void sources_refresh(struct templates *ts);
+void sources_free(struct templates *ts);
+/* Returns NULL when the last look did not find the template. */
+const struct known_source *sources_find(const struct known_sources *s, const char *name);
+
+/* pool.c */
+/* Keeps warm sandboxes of the template, with disks of this size, for good. */
+void pool_keep(struct pool *p, struct template *t, uint32_t rootfs_gb);
+/* Keeps them for a while, as if a client had just requested one. */
+void pool_expect(struct pool *p, struct template *t, uint32_t rootfs_gb);
+/* Gives up a warm sandbox in progress that nobody has requested. */
+void pool_yield_background(struct pool *p);
+/* Returns whether the pool has reached its targets. */
+bool pool_is_full(const struct pool *p);
+
+/* Returns what a bring-up of the pool works with. */
+const struct template_env *pool_env(const struct pool *p);
+struct privates *pool_privates(const struct pool *p);
+
+/* vm-bringup.c */
+/* Calls that leave no trace but the code and data that a first call loads and touches. */
+#define PRIMING_CALLS 2
+extern const struct agent_exec priming_calls[PRIMING_CALLS];
+
+/* template-files.c; on the calling thread, when the service starts. */
+/* Removes what a previous instance left half made. */
+void templates_sweep(const struct config *config);
 
 #endif

@@ -12,6 +12,8 @@
 
 #include "base/fd.h"
 #include "orchestrator/io/disk-job.h"
+#include "orchestrator/template/disk-layer.h"
+#include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
 #include "proto/agent.h"
 
@@ -71,7 +73,7 @@ const struct size *template_size(const struct template *t)
 
 /* --- waiting -------------------------------------------------------------------------------- */
 
-static void tell_wait(void *arg)
+static void notify(void *arg)
 {
 	struct template_wait *w = arg;
 
@@ -84,7 +86,7 @@ static void answer(struct template_wait *w, const struct failure *f)
 	w->failed = f != NULL;
 	if (f)
 		w->failure = *f;
-	deferred_run(&w->template->core->deferred, &w->deferred, tell_wait, w);
+	deferred_run(w->template->templates->env->deferred, &w->deferred, notify, w);
 }
 
 static void answer_all(struct template *t, const struct failure *f)
@@ -99,7 +101,7 @@ void template_unwait(struct template_wait *w)
 	if (!w->link.next)
 		return;
 	list_del(&w->link);
-	build_set_priority(w->template->core);
+	build_set_priority(w->template->templates);
 }
 
 /* --- life cycle ------------------------------------------------------------------------------- */
@@ -111,13 +113,13 @@ static void retry(void *arg)
 {
 	struct template *t = arg;
 
-	if (t == t->core->def)
+	if (t == t->templates->def)
 		want(t);
 }
 
 void template_fail(struct template *t, const char *text)
 {
-	struct core *c = t->core;
+	struct templates *ts = t->templates;
 
 	if (!template_step(t, TPL_FAIL))
 		return;
@@ -130,11 +132,11 @@ void template_fail(struct template *t, const char *text)
 		  t->size.ram_mib, text);
 	list_del(&t->queue_link);
 	answer_all(t, &t->error_text);
-	if (!c->closing)
-		loop_timer_set(c->loop, &t->retry, t->backoff_ms);
-	if (c->building == t) {
-		c->building = NULL;
-		template_next_build(c);
+	if (!templates_closing(ts))
+		loop_timer_set(ts->env->loop, &t->retry, t->backoff_ms);
+	if (ts->building == t) {
+		ts->building = NULL;
+		template_next_build(ts);
 	}
 }
 
@@ -145,16 +147,16 @@ static void become_ready(struct template *t, const char *how)
 	t->bad_in_row = 0;
 	log_info("template %s %s", t->name, how);
 	answer_all(t, NULL);
-	pool_check(t->core);
+	pool_check(t->templates->pool);
 }
 
 /* Lists the images prepared ahead: they stay on disk whether they are used or not. */
-static void list_kept(const struct core *c, struct template_job *job)
+static void list_kept(const struct templates *ts, struct template_job *job)
 {
-	list_each (pos, &c->templates) {
+	list_each (pos, &ts->all) {
 		const struct template *t = container_of(pos, struct template, link);
 
-		if ((t->ahead || t == c->def) && t->name[0] && job->n_keep < TEMPLATE_KEEP_MAX)
+		if ((t->ahead || t == ts->def) && t->name[0] && job->n_keep < TEMPLATE_KEEP_MAX)
 			memcpy(job->keep[job->n_keep++], t->name, sizeof(t->name));
 	}
 }
@@ -164,21 +166,21 @@ static struct template_job *job_new(struct template *t)
 	struct template_job *job = must_alloc(sizeof(*job));
 
 	job->t = t;
-	job->config = t->core->config;
+	job->config = *t->templates->env->config;
 	job->source = t->source;
 	job->size = t->size;
 	job->discard = t->discard;
 	snprintf(job->dir, sizeof(job->dir), "%s/templates", job->config.state_dir);
 	memcpy(job->name, t->name, sizeof(job->name));
 	memcpy(job->key, t->key, sizeof(job->key));
-	list_kept(t->core, job);
+	list_kept(t->templates, job);
 	return job;
 }
 
 static void start_job(struct template *t, void (*work)(void *arg), void (*done)(void *arg))
 {
 	t->job = job_new(t);
-	if (loop_work(t->core->loop, LOOP_BULK, work, done, t->job) < 0) {
+	if (loop_work(t->templates->env->loop, LOOP_BULK, work, done, t->job) < 0) {
 		free(t->job);
 		t->job = NULL;
 		template_fail(t, "no memory for a worker thread");
@@ -191,7 +193,7 @@ static void on_checked(void *arg)
 	struct template *t = job->t;
 
 	if (t) {
-		struct core *c = t->core;
+		struct templates *ts = t->templates;
 
 		t->job = NULL;
 		memcpy(t->name, job->name, sizeof(t->name));
@@ -208,9 +210,9 @@ static void on_checked(void *arg)
 			become_ready(t, "found on disk");
 		} else {
 			template_step(t, TPL_MISSING);
-			list_add_tail(&c->builds, &t->queue_link);
-			template_next_build(c);
-			build_set_priority(c);
+			list_add_tail(&ts->builds, &t->queue_link);
+			template_next_build(ts);
+			build_set_priority(ts);
 		}
 	}
 	free(job);
@@ -218,9 +220,9 @@ static void on_checked(void *arg)
 
 static void want(struct template *t)
 {
-	if (t->core->closing || !template_step(t, TPL_WANTED))
+	if (templates_closing(t->templates) || !template_step(t, TPL_WANTED))
 		return;
-	loop_timer_clear(t->core->loop, &t->retry);
+	loop_timer_clear(t->templates->env->loop, &t->retry);
 	free(t->reason);
 	t->reason = NULL;
 	start_job(t, template_files_check, on_checked);
@@ -229,34 +231,34 @@ static void want(struct template *t)
 bool template_is_background(const struct template *t)
 {
 	list_each (pos, &t->waits)
-		if (pos != &t->core->ahead_wait.link)
+		if (pos != &t->templates->ahead_wait.link)
 			return false;
-	return t != t->core->def;
+	return t != t->templates->def;
 }
 
 /* Dequeues templates that nobody holds. Returns the first that may boot now, or NULL. A template
  * that no request waits for boots only when the core is calm. */
-static struct template *find_wanted(struct core *c)
+static struct template *find_wanted(struct templates *ts)
 {
-	list_each_safe (pos, &c->builds) {
+	list_each_safe (pos, &ts->builds) {
 		struct template *t = container_of(pos, struct template, queue_link);
 
 		if (!t->uses) {
 			list_del(&t->queue_link);
 			template_step(t, TPL_UNWANTED);
-		} else if (!template_is_background(t) || core_is_calm(c)) {
+		} else if (!template_is_background(t) || templates_calm(ts)) {
 			return t;
 		}
 	}
 	return NULL;
 }
 
-void templates_hold(struct core *c)
+void templates_hold(struct templates *ts)
 {
-	struct template *t = c->building;
+	struct template *t = ts->building;
 
 	if (t && t->build)
-		build_hold(t->build, template_is_background(t) && !core_is_calm(c));
+		build_hold(t->build, template_is_background(t) && !templates_calm(ts));
 }
 
 static void on_yielded(void *arg)
@@ -273,33 +275,33 @@ static void on_yielded(void *arg)
 	free(job);
 }
 
-bool templates_yield(struct core *c)
+bool templates_yield(struct templates *ts)
 {
-	struct template *t = c->building;
+	struct template *t = ts->building;
 
-	if (!t || c->closing || !template_is_background(t) || !t->build ||
+	if (!t || templates_closing(ts) || !template_is_background(t) || !t->build ||
 	    !build_has_vm(t->build) || !template_step(t, TPL_YIELD))
 		return false;
 	log_info("template %s: its build is cancelled in favor of a requested template", t->name);
 	build_free(t->build);
-	c->building = NULL;
-	if (t == c->ahead) {
-		template_unwait(&c->ahead_wait);
-		c->ahead = NULL;
+	ts->building = NULL;
+	if (t == ts->ahead) {
+		template_unwait(&ts->ahead_wait);
+		ts->ahead = NULL;
 		template_put(t);
 	}
 	start_job(t, template_files_clean, on_yielded);
 	return true;
 }
 
-void template_next_build(struct core *c)
+void template_next_build(struct templates *ts)
 {
-	struct template *t = c->closing ? NULL : find_wanted(c);
+	struct template *t = templates_closing(ts) ? NULL : find_wanted(ts);
 
-	if (!t || (c->building && (template_is_background(t) || !templates_yield(c))))
+	if (!t || (ts->building && (template_is_background(t) || !templates_yield(ts))))
 		return;
 	list_del(&t->queue_link);
-	c->building = t;
+	ts->building = t;
 	template_step(t, TPL_TURN);
 	log_info("template %s: booting", t->name);
 	build_start(t);
@@ -311,7 +313,7 @@ static void on_published(void *arg)
 	struct template *t = job->t;
 
 	if (t) {
-		struct core *c = t->core;
+		struct templates *ts = t->templates;
 
 		t->job = NULL;
 		if (job->ret < 0) {
@@ -320,10 +322,10 @@ static void on_published(void *arg)
 			template_step(t, TPL_PUBLISHED);
 			t->bytes = job->bytes;
 			t->built_here = true;
-			c->building = NULL;
-			c->stats.template_boots++;
+			ts->building = NULL;
+			ts->boots++;
 			become_ready(t, "is ready");
-			template_next_build(c);
+			template_next_build(ts);
 		}
 	}
 	free(job);
@@ -347,7 +349,8 @@ static void clean(struct template *t)
 	struct template_job *job = job_new(t);
 
 	job->t = NULL;
-	if (loop_work(t->core->loop, LOOP_BULK, template_files_clean, on_cleaned, job) < 0)
+	if (loop_work(t->templates->env->loop, LOOP_BULK, template_files_clean, on_cleaned, job) <
+	    0)
 		free(job);
 }
 
@@ -355,7 +358,7 @@ static void template_free(struct template *t)
 {
 	list_del(&t->link);
 	list_del(&t->queue_link);
-	loop_timer_clear(t->core->loop, &t->retry);
+	loop_timer_clear(t->templates->env->loop, &t->retry);
 	disk_job_cancel(t->judging);
 	free(t->reason);
 	free(t);
@@ -363,15 +366,15 @@ static void template_free(struct template *t)
 
 /* Forgets an unused template when too many are known; its image stays on disk. Returns false when
  * all are in use. */
-static bool make_room(struct core *c)
+static bool make_room(struct templates *ts)
 {
 	size_t asked = 0;
 
-	list_each (pos, &c->templates)
+	list_each (pos, &ts->all)
 		asked += !container_of(pos, struct template, link)->ahead;
 	if (asked < ASKED_MAX)
 		return true;
-	list_each (pos, &c->templates) {
+	list_each (pos, &ts->all) {
 		struct template *t = container_of(pos, struct template, link);
 
 		if (!t->ahead && !t->uses && !t->job && !t->build) {
@@ -382,9 +385,9 @@ static bool make_room(struct core *c)
 	return false;
 }
 
-struct template *template_find(struct core *c, const char *name, const struct size *size)
+struct template *template_find(struct templates *ts, const char *name, const struct size *size)
 {
-	list_each (pos, &c->templates) {
+	list_each (pos, &ts->all) {
 		struct template *t = container_of(pos, struct template, link);
 
 		if (!strcmp(t->source.name, name) && size_equal(&t->size, size))
@@ -393,12 +396,12 @@ struct template *template_find(struct core *c, const char *name, const struct si
 	return NULL;
 }
 
-static struct template *template_new(struct core *c, const struct source *from,
+static struct template *template_new(struct templates *ts, const struct source *from,
 				     const struct size *size)
 {
 	struct template *t = must_alloc(sizeof(*t));
 
-	t->core = c;
+	t->templates = ts;
 	t->source = *from;
 	t->size = *size;
 	t->retry = (struct loop_timer){.fn = retry, .arg = t};
@@ -410,16 +413,17 @@ static struct template *template_new(struct core *c, const struct source *from,
 
 static void spoil(struct template *t);
 
-struct template *template_get(struct core *c, const struct source *from, const struct size *size)
+struct template *template_get(struct templates *ts, const struct source *from,
+			      const struct size *size)
 {
-	struct template *t = template_find(c, from->name, size);
+	struct template *t = template_find(ts, from->name, size);
 
-	if (!t && make_room(c))
-		t = template_new(c, from, size);
+	if (!t && make_room(ts))
+		t = template_new(ts, from, size);
 	if (!t)
 		return NULL;
 	list_del(&t->link);
-	list_add_tail(&c->templates, &t->link);
+	list_add_tail(&ts->all, &t->link);
 	bool old = t->state == TPL_READY && !source_stamp_equal(&from->stamp, &t->stamp);
 	if (old || t->state == TPL_NEW || t->state == TPL_FAILED)
 		t->source = *from;
@@ -453,9 +457,9 @@ void template_wait(struct template *t, struct template_wait *w,
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);
-		templates_hold(t->core); /* its build may not be background work any more */
-		template_next_build(t->core);
-		build_set_priority(t->core);
+		templates_hold(t->templates); /* its build may not be background work any more */
+		template_next_build(t->templates);
+		build_set_priority(t->templates);
 	}
 }
 
@@ -494,10 +498,10 @@ void template_restored(struct template *t, bool well)
 	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
 	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here || t->judging)
 		return;
-	char *dir = strdup(t->core->config.state_dir);
+	char *dir = strdup(t->templates->env->config->state_dir);
 	if (!dir)
 		abort();
-	t->judging = disk_job_start(t->core->loop, look_at_disk, dir, 0, judge, t);
+	t->judging = disk_job_start(t->templates->env->loop, look_at_disk, dir, 0, judge, t);
 }
 
 /* What a worker needs to open a template's files. */
@@ -544,14 +548,14 @@ struct disk_job *template_open(struct template *t, void (*done)(void *arg, struc
 			       void *arg)
 {
 	struct template_files *what = must_alloc(sizeof(*what));
-	const struct config *config = &t->core->config;
+	const struct config *config = t->templates->env->config;
 
 	snprintf(what->dir, sizeof(what->dir), "%s/templates/%s", config->state_dir, t->name);
 	memcpy(what->state_dir, config->state_dir, sizeof(what->state_dir));
 	what->source = t->source;
 	what->stamp = t->stamp;
-	what->evictable = t != t->core->def;
-	return disk_job_start(t->core->loop, open_files, what, TEMPLATE_FDS, done, arg);
+	what->evictable = t != t->templates->def;
+	return disk_job_start(t->templates->env->loop, open_files, what, TEMPLATE_FDS, done, arg);
 }
 
 static int open_memory(struct disk_job *job)
@@ -569,9 +573,9 @@ struct disk_job *template_open_memory(struct template *t,
 {
 	char *path = must_alloc(2 * CONFIG_PATH_MAX);
 
-	snprintf(path, 2 * CONFIG_PATH_MAX, "%s/templates/%s/memory", t->core->config.state_dir,
-		 t->name);
-	return disk_job_start(t->core->loop, open_memory, path, 1, done, arg);
+	snprintf(path, 2 * CONFIG_PATH_MAX, "%s/templates/%s/memory",
+		 t->templates->env->config->state_dir, t->name);
+	return disk_job_start(t->templates->env->loop, open_memory, path, 1, done, arg);
 }
 
 /* Discards the image after somebody removed or replaced its files. */
@@ -588,19 +592,68 @@ void template_fill(uint32_t rootfs_gb, struct ctl_msg *fill)
 					  .disk_bytes = (uint64_t)rootfs_gb << 30}};
 }
 
-/* --- end ------------------------------------------------------------------------------------ */
+struct template *templates_default(const struct templates *ts)
+{
+	return ts->def;
+}
 
-void templates_close(struct core *c)
+struct template *templates_building(const struct templates *ts)
+{
+	return ts->building;
+}
+
+bool templates_are_prepared(const struct templates *ts)
+{
+	return ts->building || ts->ahead;
+}
+
+uint64_t templates_boots(const struct templates *ts)
+{
+	return ts->boots;
+}
+
+/* --- start and end --------------------------------------------------------------------------- */
+
+struct templates *templates_new(const struct template_env *env)
+{
+	struct templates *ts = must_alloc(sizeof(*ts));
+
+	ts->env = env;
+	list_init(&ts->all);
+	list_init(&ts->builds);
+	list_init(&ts->looks);
+	list_init(&ts->next_looks);
+	return ts;
+}
+
+/* The default template is always kept ready: it retries by itself. */
+static void on_default(void *arg, const struct failure *f)
+{
+}
+
+void templates_start(struct templates *ts)
+{
+	templates_sweep(ts->env->config);
+	recents_load(&ts->recents, ts->env->config);
+	ts->busy_ms = loop_now_ms(ts->env->loop);
+	sources_load(ts);
+	const struct source *from = &ts->sources->all[0].source;
+	struct size own = source_size(from);
+	ts->def = template_get(ts, from, &own);
+	template_wait(ts->def, &ts->def_wait, on_default, ts);
+}
+
+void templates_close(struct templates *ts)
 {
 	struct failure f;
 
 	failure_set(&f, 503, "stopping", 0, "the service is stopping");
-	if (c->ahead)
-		template_unwait(&c->ahead_wait);
-	list_each (pos, &c->templates) {
+	if (ts->ahead)
+		template_unwait(&ts->ahead_wait);
+	list_each (pos, &ts->all) {
 		struct template *t = container_of(pos, struct template, link);
 
-		loop_timer_clear(c->loop, &t->retry);
+		loop_timer_clear(ts->env->loop, &t->retry);
 		answer_all(t, &f);
 		if (t->build) {
 			build_free(t->build);
@@ -609,10 +662,15 @@ void templates_close(struct core *c)
 	}
 }
 
-void templates_free(struct core *c)
+void templates_free(struct templates *ts)
 {
-	while (!list_empty(&c->templates)) {
-		struct template *t = container_of(c->templates.next, struct template, link);
+	if (!ts)
+		return;
+	template_unwait(&ts->def_wait);
+	if (ts->ahead)
+		template_unwait(&ts->ahead_wait);
+	while (!list_empty(&ts->all)) {
+		struct template *t = container_of(ts->all.next, struct template, link);
 
 		if (t->job)
 			t->job->t = NULL;
@@ -620,4 +678,7 @@ void templates_free(struct core *c)
 			build_free(t->build);
 		template_free(t);
 	}
+	recents_close(&ts->recents);
+	sources_free(ts);
+	free(ts);
 }

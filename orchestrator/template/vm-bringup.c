@@ -14,8 +14,11 @@
 #include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/core/inspect.h"
+#include "orchestrator/agent/guest-link.h"
+#include "orchestrator/template/host.h"
 #include "orchestrator/template/private.h"
+#include "orchestrator/template/template-internal.h"
+#include "orchestrator/template/vm-bringup.h"
 #include "orchestrator/vm/progress.h"
 
 /* A slow guest gets more time; the limit applies to a VM process that makes no progress for so
@@ -24,16 +27,16 @@
 #define IDLE_STILL_MS (20 * STILL_MS) /* for a VM that runs at low priority */
 #define FILL_STILL_MS 30000	      /* then a report is written; vm.c gives up the VM later */
 
-enum warm_state {
-	WARM_SHELL,
-	WARM_CLOSING, /* its egress, before the guest starts */
-	WARM_OPENING, /* the template's files */
-	WARM_FILLING,
-	WARM_DIALING,
-	WARM_RESEEDING,
-	WARM_GROWING, /* its root file system, to a disk larger than the template's */
-	WARM_REHEARSING,
-	WARM_READY,
+enum bringup_state {
+	BRINGUP_BLANK,
+	BRINGUP_CLOSING, /* its egress, before the guest starts */
+	BRINGUP_OPENING, /* the template's files */
+	BRINGUP_RESTORING,
+	BRINGUP_DIALING,
+	BRINGUP_RESEEDING,
+	BRINGUP_GROWING, /* its root file system, to a disk larger than the template's */
+	BRINGUP_PRIMING,
+	BRINGUP_READY,
 };
 
 const struct agent_exec priming_calls[PRIMING_CALLS] = {
@@ -41,216 +44,220 @@ const struct agent_exec priming_calls[PRIMING_CALLS] = {
 	{.language = AGENT_BASH, .code = "true", .code_len = 4},
 };
 
-struct warm {
-	struct core *core;
-	struct warm_source from; /* holds a reference to the image */
-	enum warm_state state;
-	char id[SANDBOX_ID_LEN + 1];
+struct vm_bringup {
+	struct pool *pool;
+	const struct template_env *env;
+	struct vm_bringup_spec spec; /* holds a reference to the image */
+	enum bringup_state state;
+	char id[BRINGUP_ID_LEN + 1];
 	struct vmproc *vm;
 	struct disk_job *files;
 	struct guest_link guest; /* its deadline covers the restore, the reseed and the priming */
 	struct vmproc_progress progress; /* since the deadline was set */
 	unsigned to_prime;		 /* priming calls left */
 	uint64_t fill_ns, filled_ns;	 /* monotonic: restore requested, restore done */
-	struct inspection *inspection; /* in progress: the VM is given up after it, for `reason` */
+	struct stall_report *report; /* in progress: the VM is given up after it, for `reason` */
 	char reason[ERR_TEXT_MAX];
 	struct deferred deferred;
-	warm_fn *fn;
+	vm_bringup_fn *fn;
 	void *arg;
 };
 
-void warm_free(struct warm *w)
+static void cancel_report(struct vm_bringup *b)
 {
-	if (!w)
+	if (b->report)
+		b->env->ops->cancel_report(b->env->arg, b->report);
+	b->report = NULL;
+}
+
+void vm_bringup_free(struct vm_bringup *b)
+{
+	if (!b)
 		return;
-	inspection_cancel(w->inspection);
-	deferred_cancel(&w->deferred);
-	disk_job_cancel(w->files);
-	guest_link_close(&w->guest);
-	if (w->vm)
-		vmproc_drop(w->vm, NULL, NULL);
-	if (w->from.image) {
-		vmproc_image_put(w->from.image);
-		disk_close(w->core->loop, &w->from.writable);
+	cancel_report(b);
+	deferred_cancel(&b->deferred);
+	disk_job_cancel(b->files);
+	guest_link_close(&b->guest);
+	if (b->vm)
+		vmproc_drop(b->vm, NULL, NULL);
+	if (b->spec.image) {
+		vmproc_image_put(b->spec.image);
+		disk_close(b->env->loop, &b->spec.writable);
 	}
-	free(w);
+	free(b);
 }
 
-void warm_parts_drop(struct warm_parts *parts)
+void ready_vm_drop(struct ready_vm *ready)
 {
-	agent_free(parts->agent);
-	if (parts->vm)
-		vmproc_drop(parts->vm, NULL, NULL);
-	*parts = (struct warm_parts){0};
+	agent_free(ready->agent);
+	if (ready->vm)
+		vmproc_drop(ready->vm, NULL, NULL);
+	*ready = (struct ready_vm){0};
 }
 
-struct warm_parts warm_take(struct warm *w)
+struct ready_vm vm_bringup_take(struct vm_bringup *b)
 {
-	struct warm_parts parts = {
-		.vm = w->vm,
-		.agent = guest_link_release(&w->guest),
-		.filled_ns = w->filled_ns,
+	struct ready_vm ready = {
+		.vm = b->vm,
+		.agent = guest_link_release(&b->guest),
+		.filled_ns = b->filled_ns,
 	};
 
-	memcpy(parts.id, w->id, sizeof(parts.id));
-	w->vm = NULL;
-	warm_free(w);
-	return parts;
+	memcpy(ready.id, b->id, sizeof(ready.id));
+	b->vm = NULL;
+	vm_bringup_free(b);
+	return ready;
 }
 
 /* Fails a warm sandbox and calls its `fn`: before it is ready, its maker's; afterwards its
  * holder's, who drops it. */
-static void fail(struct warm *w, const char *text)
+static void fail(struct vm_bringup *b, const char *text)
 {
-	warm_fn *fn = w->fn;
-	void *arg = w->arg;
+	vm_bringup_fn *fn = b->fn;
+	void *arg = b->arg;
 	char copy[ERR_TEXT_MAX];
 
 	snprintf(copy, sizeof(copy), "%s", text);
-	log_warn("a restored VM in slot %u is dropped: %s", w->vm ? vmproc_slot(w->vm) : 0, copy);
-	if (w->from.template && w->state >= WARM_FILLING && w->state < WARM_READY)
-		template_restored(w->from.template, false);
-	warm_free(w);
+	log_warn("a restored VM in slot %u is dropped: %s", b->vm ? vmproc_slot(b->vm) : 0, copy);
+	if (b->spec.template && b->state >= BRINGUP_RESTORING && b->state < BRINGUP_READY)
+		template_restored(b->spec.template, false);
+	vm_bringup_free(b);
 	fn(arg, NULL, copy);
 }
 
 /* --- VMs without progress --------------------------------------------------------------------- */
 
-static uint32_t stalled_ms(const struct warm *w)
+static uint32_t stalled_ms(const struct vm_bringup *b)
 {
-	if (w->from.prime)
+	if (b->spec.prime)
 		return IDLE_STILL_MS;
-	return w->state == WARM_FILLING ? FILL_STILL_MS : STILL_MS;
+	return b->state == BRINGUP_RESTORING ? FILL_STILL_MS : STILL_MS;
 }
 
 /* Logs the report. A VM process that does not answer the restore request is given up by vm.c. */
-static void on_inspected(void *arg, const struct inspected *found)
+static void on_reported(void *arg)
 {
-	struct warm *w = arg;
-	char what[ERR_TEXT_MAX + 64];
+	struct vm_bringup *b = arg;
 
-	w->inspection = NULL;
-	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_slot(w->vm), w->reason);
-	stall_log(w->core, what, found->text);
-	if (w->state != WARM_FILLING)
-		fail(w, w->reason);
+	b->report = NULL;
+	if (b->state != BRINGUP_RESTORING)
+		fail(b, b->reason);
 }
 
 /* Gives the VM up once a report on it is written, unless it progresses meanwhile. Skips the report
  * when many VMs are being inspected, because a request waits. */
-static void give_up(struct warm *w, const char *text)
+static void give_up(struct vm_bringup *b, const char *text)
 {
-	if (inspections_full(w->core)) {
-		if (w->state != WARM_FILLING)
-			fail(w, text);
-		return;
-	}
-	snprintf(w->reason, sizeof(w->reason), "%s", text);
-	w->inspection = inspection_start(w->core, w->vm, NULL, on_inspected, w);
+	char what[ERR_TEXT_MAX + 64];
+
+	snprintf(b->reason, sizeof(b->reason), "%s", text);
+	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_slot(b->vm), b->reason);
+	b->report = b->env->ops->report_stall(b->env->arg, b->vm, what, on_reported, b);
+	if (!b->report && b->state != BRINGUP_RESTORING)
+		fail(b, b->reason);
 }
 
 static void on_late(void *arg)
 {
 	static const char *const reasons[] = {
-		[WARM_FILLING] = "its process made no progress before the restore",
-		[WARM_RESEEDING] = "the guest made no progress before it confirmed the new seed",
-		[WARM_GROWING] = "the guest made no progress before its file system had grown",
-		[WARM_REHEARSING] = "the guest made no progress in a priming call",
+		[BRINGUP_RESTORING] = "its process made no progress before the restore",
+		[BRINGUP_RESEEDING] = "the guest made no progress before it confirmed the new seed",
+		[BRINGUP_GROWING] = "the guest made no progress before its file system had grown",
+		[BRINGUP_PRIMING] = "the guest made no progress in a priming call",
 	};
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 
-	if (vmproc_progressed(&w->progress, vmproc_pid(w->vm), VM_GUEST_WORKS))
-		guest_link_set_deadline(&w->guest, stalled_ms(w));
+	if (vmproc_progressed(&b->progress, vmproc_pid(b->vm), VM_GUEST_WORKS))
+		guest_link_set_deadline(&b->guest, stalled_ms(b));
 	else
-		give_up(w, reasons[w->state]);
+		give_up(b, reasons[b->state]);
 }
 
-static void watch_progress(struct warm *w)
+static void watch_progress(struct vm_bringup *b)
 {
-	vmproc_progress_begin(&w->progress, vmproc_pid(w->vm));
-	guest_link_set_deadline(&w->guest, stalled_ms(w));
+	vmproc_progress_begin(&b->progress, vmproc_pid(b->vm));
+	guest_link_set_deadline(&b->guest, stalled_ms(b));
 }
 
-static void goes_on(struct warm *w)
+static void goes_on(struct vm_bringup *b)
 {
-	if (!w->inspection)
+	if (!b->report)
 		return;
-	inspection_cancel(w->inspection);
-	w->inspection = NULL;
-	watch_progress(w);
+	cancel_report(b);
+	watch_progress(b);
 }
 
 /* --- reseed, grow, prime ---------------------------------------------------------------------- */
 
-static void prime(struct warm *w)
+static void prime(struct vm_bringup *b)
 {
 	uint8_t *bytes = NULL;
 	size_t len = 0;
 
-	if (!w->to_prime) {
-		w->state = WARM_READY;
-		vmproc_set_priority(w->vm,
+	if (!b->to_prime) {
+		b->state = BRINGUP_READY;
+		vmproc_set_priority(b->vm,
 				    WARDEN_BRINGUP); /* for its first call; it idles until then */
-		guest_link_clear_deadline(&w->guest);
-		if (w->from.template)
-			template_restored(w->from.template, true);
-		w->fn(w->arg, w, NULL);
+		guest_link_clear_deadline(&b->guest);
+		if (b->spec.template)
+			template_restored(b->spec.template, true);
+		b->fn(b->arg, b, NULL);
 		return;
 	}
-	w->state = WARM_REHEARSING;
-	int encoded = agent_exec_bytes(&priming_calls[PRIMING_CALLS - w->to_prime--], &bytes, &len);
-	guest_link_send(&w->guest, encoded, bytes, len);
+	b->state = BRINGUP_PRIMING;
+	int encoded = agent_exec_bytes(&priming_calls[PRIMING_CALLS - b->to_prime--], &bytes, &len);
+	guest_link_send(&b->guest, encoded, bytes, len);
 }
 
 /* Returns true when the disk is larger than the template's. A fork's disk has its image's size. */
-static bool wants_to_grow(const struct warm *w)
+static bool wants_to_grow(const struct vm_bringup *b)
 {
-	return w->state == WARM_RESEEDING && w->from.template &&
-	       w->from.size.rootfs_gb > template_size(w->from.template)->rootfs_gb;
+	return b->state == BRINGUP_RESEEDING && b->spec.template &&
+	       b->spec.size.rootfs_gb > template_size(b->spec.template)->rootfs_gb;
 }
 
-static void grow(struct warm *w)
+static void grow(struct vm_bringup *b)
 {
 	uint8_t *bytes = NULL;
 	size_t len = 0;
 
-	if (!wants_to_grow(w)) {
-		prime(w);
+	if (!wants_to_grow(b)) {
+		prime(b);
 		return;
 	}
-	w->state = WARM_GROWING;
-	int encoded = agent_grow_bytes((uint64_t)w->from.size.rootfs_gb << 30, &bytes, &len);
-	guest_link_send(&w->guest, encoded, bytes, len);
+	b->state = BRINGUP_GROWING;
+	int encoded = agent_grow_bytes((uint64_t)b->spec.size.rootfs_gb << 30, &bytes, &len);
+	guest_link_send(&b->guest, encoded, bytes, len);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 	char text[ERR_TEXT_MAX];
 
-	goes_on(w);
-	if (w->state == WARM_REHEARSING && frame->type == AGENT_EXIT && !frame->exit_code) {
-		prime(w);
-	} else if (w->state == WARM_REHEARSING) {
-		fail(w, "a priming call failed");
-	} else if (w->state != WARM_RESEEDING && w->state != WARM_GROWING) {
-		fail(w, "the guest's agent sent a frame without a request");
+	goes_on(b);
+	if (b->state == BRINGUP_PRIMING && frame->type == AGENT_EXIT && !frame->exit_code) {
+		prime(b);
+	} else if (b->state == BRINGUP_PRIMING) {
+		fail(b, "a priming call failed");
+	} else if (b->state != BRINGUP_RESEEDING && b->state != BRINGUP_GROWING) {
+		fail(b, "the guest's agent sent a frame without a request");
 	} else if (frame->type == AGENT_DONE) {
-		grow(w);
+		grow(b);
 	} else if (frame->type == AGENT_ERROR) {
 		snprintf(text, sizeof(text), "the guest could not be made %s: %.*s",
-			 w->state == WARM_GROWING ? "as large as its disk" : "unique",
+			 b->state == BRINGUP_GROWING ? "as large as its disk" : "unique",
 			 (int)(frame->len < 128 ? frame->len : 128),
 			 frame->data ? (const char *)frame->data : "");
-		fail(w, text);
+		fail(b, text);
 	} else {
-		fail(w, "the guest's agent sent an unexpected answer");
+		fail(b, "the guest's agent sent an unexpected answer");
 	}
 }
 
 static void on_reached(void *arg)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 	uint8_t entropy[AGENT_ENTROPY_LEN], *bytes = NULL;
 	struct timespec now;
 	char host[16];
@@ -258,145 +265,145 @@ static void on_reached(void *arg)
 
 	random_bytes(entropy, sizeof(entropy));
 	clock_gettime(CLOCK_REALTIME, &now);
-	snprintf(host, sizeof(host), "ramet-%.8s", w->id + 4);
+	snprintf(host, sizeof(host), "ramet-%.8s", b->id + 4);
 	int encoded =
 		agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
-				   w->from.template || w->from.user_generators, host, &bytes, &len);
+				   b->spec.template || b->spec.user_generators, host, &bytes, &len);
 	explicit_bzero(entropy, sizeof(entropy));
-	w->state = WARM_RESEEDING;
-	watch_progress(w);
-	guest_link_send(&w->guest, encoded, bytes, len);
+	b->state = BRINGUP_RESEEDING;
+	watch_progress(b);
+	guest_link_send(&b->guest, encoded, bytes, len);
 }
 
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 
-	if (reason == GUEST_UNREACHED && vmproc_is_running(w->vm))
-		give_up(w, text);
+	if (reason == GUEST_UNREACHED && vmproc_is_running(b->vm))
+		give_up(b, text);
 	else
-		fail(w, text);
+		fail(b, text);
 }
 
 static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_late, NULL};
 
 /* Returns when the vCPUs began to run: the VM process's own time if plausible, since its answer may
  * have waited in a queue; else now. */
-static uint64_t ran_since(const struct warm *w, const struct ctl_msg *reply)
+static uint64_t ran_since(const struct vm_bringup *b, const struct ctl_msg *reply)
 {
 	uint64_t since = reply->reply.fill.running_ns, now = now_ns();
 
-	return since >= w->fill_ns && since <= now ? since : now;
+	return since >= b->fill_ns && since <= now ? since : now;
 }
 
 static void on_filled(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 
-	goes_on(w);
-	guest_link_clear_deadline(&w->guest);
+	goes_on(b);
+	guest_link_clear_deadline(&b->guest);
 	if (error) {
-		fail(w, text);
+		fail(b, text);
 		return;
 	}
-	w->filled_ns = ran_since(w, reply);
-	w->state = WARM_DIALING;
-	guest_link_dial_while_working(&w->guest, w->vm, stalled_ms(w));
+	b->filled_ns = ran_since(b, reply);
+	b->state = BRINGUP_DIALING;
+	guest_link_dial_while_working(&b->guest, b->vm, stalled_ms(b));
 }
 
-static void begin_fill(struct warm *w)
+static void begin_fill(struct vm_bringup *b)
 {
-	w->fill_ns = now_ns();
-	w->state = WARM_FILLING;
-	watch_progress(w);
+	b->fill_ns = now_ns();
+	b->state = BRINGUP_RESTORING;
+	watch_progress(b);
 }
 
 static void on_opened(void *arg, struct disk_job *files)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 	struct ctl_msg fill;
 	struct err e;
 
-	w->files = NULL;
+	b->files = NULL;
 	if (files->ret < 0) {
-		template_open_failed(w->from.template, files->ret);
-		fail(w, files->err.text);
+		template_open_failed(b->spec.template, files->ret);
+		fail(b, files->err.text);
 		return;
 	}
-	if (w->from.private_of &&
-	    private_take(w->core, w->from.private_of, &files->fds[TEMPLATE_MEMORY], &files->memory,
-			 &e) < 0) {
-		fail(w, e.text);
+	if (b->spec.private_of &&
+	    private_take(pool_privates(b->pool), b->spec.private_of, &files->fds[TEMPLATE_MEMORY],
+			 &files->memory, &e) < 0) {
+		fail(b, e.text);
 		return;
 	}
-	template_fill(w->from.size.rootfs_gb, &fill);
-	begin_fill(w);
-	vmproc_fill(w->vm, &fill, files->fds, TEMPLATE_FDS, on_filled, w);
+	template_fill(b->spec.size.rootfs_gb, &fill);
+	begin_fill(b);
+	vmproc_fill(b->vm, &fill, files->fds, TEMPLATE_FDS, on_filled, b);
 }
 
-static void fill_from_image(struct warm *w)
+static void fill_from_image(struct vm_bringup *b)
 {
-	begin_fill(w);
-	vmproc_fill_image(w->vm, w->from.image, take_fd(&w->from.writable), on_filled, w);
-	vmproc_image_put(w->from.image); /* the request holds its own reference */
-	w->from.image = NULL;
+	begin_fill(b);
+	vmproc_fill_image(b->vm, b->spec.image, take_fd(&b->spec.writable), on_filled, b);
+	vmproc_image_put(b->spec.image); /* the request holds its own reference */
+	b->spec.image = NULL;
 }
 
-static void fill(struct warm *w)
+static void fill(struct vm_bringup *b)
 {
-	if (w->from.image) {
-		fill_from_image(w);
+	if (b->spec.image) {
+		fill_from_image(b);
 		return;
 	}
-	w->state = WARM_OPENING;
-	w->files = template_open(w->from.template, on_opened, w);
+	b->state = BRINGUP_OPENING;
+	b->files = template_open(b->spec.template, on_opened, b);
 }
 
-static void fail_open(struct warm *w, const char *text)
+static void fail_open(struct vm_bringup *b, const char *text)
 {
 	char copy[ERR_TEXT_MAX];
 
 	snprintf(copy, sizeof(copy), "its egress can't be closed: %s", text);
-	fail(w, copy);
+	fail(b, copy);
 }
 
 static void on_blank_closed(void *arg, int error, const char *text)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 
 	if (error)
-		fail_open(w, text);
+		fail_open(b, text);
 	else
-		fill(w);
+		fill(b);
 }
 
 static void on_blank(void *arg)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 
-	if (!w->from.closed) {
-		fill(w);
+	if (!b->spec.closed) {
+		fill(b);
 		return;
 	}
-	w->state = WARM_CLOSING;
-	vmproc_close_egress(w->vm, on_blank_closed, w);
+	b->state = BRINGUP_CLOSING;
+	vmproc_close_egress(b->vm, on_blank_closed, b);
 }
 
 static void on_ready_closed(void *arg, int error, const char *text)
 {
-	struct warm *w = arg;
+	struct vm_bringup *b = arg;
 
 	if (error)
-		fail_open(w, text);
+		fail_open(b, text);
 	else
-		w->fn(w->arg, w, NULL);
+		b->fn(b->arg, b, NULL);
 }
 
-void warm_close_egress(struct warm *w, warm_fn *fn, void *arg)
+void vm_bringup_close_egress(struct vm_bringup *b, vm_bringup_fn *fn, void *arg)
 {
-	w->fn = fn;
-	w->arg = arg;
-	vmproc_close_egress(w->vm, on_ready_closed, w);
+	b->fn = fn;
+	b->arg = arg;
+	vmproc_close_egress(b->vm, on_ready_closed, b);
 }
 
 static void on_died(void *arg, const char *reason)
@@ -406,26 +413,28 @@ static void on_died(void *arg, const char *reason)
 
 static const struct vmproc_owner vmproc_owner = {on_blank, on_died};
 
-struct warm *warm_make(struct core *c, const struct warm_source *from, warm_fn *fn, void *arg)
+struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_spec *spec,
+				    vm_bringup_fn *fn, void *arg)
 {
-	struct warm *w = must_alloc(sizeof(*w));
+	struct vm_bringup *b = must_alloc(sizeof(*b));
 
-	*w = (struct warm){.core = c, .from = *from, .fn = fn, .arg = arg};
-	guest_link_init(&w->guest, c->loop, &guest_events, w);
-	w->to_prime = from->prime ? PRIMING_CALLS : 0;
-	random_id(w->id, sizeof(w->id), "sbx_");
-	if (from->image)
-		vmproc_image_get(from->image);
-	w->vm = from->image ? from->blank : pool_take_blank(c, &from->size);
-	if (w->vm) {
-		vmproc_set_owner(w->vm, &vmproc_owner, w);
-		deferred_run(&c->deferred, &w->deferred, on_blank, w);
+	*b = (struct vm_bringup){
+		.pool = pool, .env = pool_env(pool), .spec = *spec, .fn = fn, .arg = arg};
+	guest_link_init(&b->guest, b->env->loop, &guest_events, b);
+	b->to_prime = spec->prime ? PRIMING_CALLS : 0;
+	random_id(b->id, sizeof(b->id), "sbx_");
+	if (spec->image)
+		vmproc_image_get(spec->image);
+	b->vm = spec->image ? spec->blank : pool_take_blank(pool, &spec->size);
+	if (b->vm) {
+		vmproc_set_owner(b->vm, &vmproc_owner, b);
+		deferred_run(b->env->deferred, &b->deferred, on_blank, b);
 	} else {
-		struct vmproc_spec spec = size_vm_spec(&from->size, false);
+		struct vmproc_spec vm = size_vm_spec(&spec->size, false);
 
-		w->vm = vmproc_spawn(&c->vms, &spec, &vmproc_owner, w);
+		b->vm = vmproc_spawn(b->env->vms, &vm, &vmproc_owner, b);
 	}
-	if (from->prime) /* no request waits for it yet; the next one may soon */
-		vmproc_set_priority(w->vm, WARDEN_NORMAL);
-	return w;
+	if (spec->prime) /* no request waits for it yet; the next one may soon */
+		vmproc_set_priority(b->vm, WARDEN_NORMAL);
+	return b;
 }

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/template/recent.h"
 #include "orchestrator/config/tiers.h"
 
 static void set_true(void *arg)
@@ -616,14 +617,18 @@ static bool builds_256(void *arg)
 {
 	const struct core *c = arg;
 
-	return c->building && template_size(c->building)->ram_mib == 256;
+	const struct template *t = templates_building(c->templates);
+
+	return t && template_size(t)->ram_mib == 256;
 }
 
 static bool builds_192(void *arg)
 {
 	const struct core *c = arg;
 
-	return c->building && template_size(c->building)->ram_mib == 192;
+	const struct template *t = templates_building(c->templates);
+
+	return t && template_size(t)->ram_mib == 192;
 }
 
 static bool has_booted_twice(void *arg)
