@@ -14,7 +14,7 @@
 #define BODY_LEN     32
 #define CHECK_LEN    6 /* 62^6 > 2^32 */
 #define BASE	     62
-#define FAIR_BYTES   (256 / BASE * BASE) /* bytes from there on would favour the first digits */
+#define FAIR_BYTES   (256 / BASE * BASE) /* larger bytes would make the first digits more likely */
 #define RANDOM_BATCH 64
 
 static const char digits[BASE + 1] =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The text of an API key: "rmt_", 32 digits of base 62 from the kernel's random numbers (190 bits),
- * and 6 more that are the CRC-32C of all before them. So a slip of the finger or a key that was cut
- * off is told from one that is not known here.
+ * and 6 more with the CRC-32C of all before them, which distinguishes a mistyped or truncated key
+ * from an unknown one.
  */
 #ifndef RAMET_ORCHESTRATOR_KEYS_KEY_TEXT_H
 #define RAMET_ORCHESTRATOR_KEYS_KEY_TEXT_H
@@ -14,11 +14,11 @@
 #define KEY_TEXT_LEN 42
 #define KEY_HASH_LEN 32
 
-/* A new one, NUL-terminated. Ends the process when the kernel gives no random bytes. */
+/* Writes the NUL-terminated text of a new key. Aborts when the kernel returns no random bytes. */
 void key_text_make(char out[static KEY_TEXT_LEN + 1]);
-/* Whether it has the form and its check digits fit. */
+/* Returns whether the text has the form of a key and its check digits match. */
 bool key_text_is_whole(const char *text, size_t len);
-/* SHA-256: what is kept of a key. */
+/* Writes the SHA-256 of a key, which is all that is stored of it. */
 void key_text_hash(const char *text, size_t len, uint8_t out[static KEY_HASH_LEN]);
 
 #endif

@@ -50,8 +50,8 @@ static void insert(struct keys *k, struct entry *entry)
 	list_add_tail(&k->tenants[tenant_bucket(entry->key.tenant)], &entry->of_tenant);
 }
 
-/* Sets its end on the boot-time clock from what is left until `at_ms`; never later than the end it
- * had. */
+/* Sets the key's end on the boot-time clock from the time left until `at_ms`. Never postpones an
+ * earlier end. */
 static void set_end(struct key *key, int64_t at_ms)
 {
 	int64_t left = at_ms - realtime_ms();
@@ -117,7 +117,7 @@ bool keys_any(const struct keys *k)
 	return !list_empty(&k->all);
 }
 
-/* How long it takes tells at most which first byte of a hash is there. */
+/* Its duration reveals at most whether some hash has the same first byte. */
 enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out)
 {
@@ -189,11 +189,11 @@ static int check_name(const char *name, struct err *e)
 	size_t len = strlen(name);
 
 	if (len < 1 || len > KEY_NAME_MAX)
-		return err_say(e, EINVAL, "the name has %zu bytes; 1 to %d are needed", len,
-			       KEY_NAME_MAX);
+		return err_say(e, EINVAL, "the name must have 1 to %d bytes, not %zu", KEY_NAME_MAX,
+			       len);
 	for (const char *p = name; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return err_say(e, EINVAL, "the name holds a control character (0x%02x)",
+			return err_say(e, EINVAL, "the name contains a control character (0x%02x)",
 				       (unsigned char)*p);
 	return 0;
 }
@@ -233,8 +233,10 @@ static struct store_key row_of(const struct entry *entry)
 	};
 }
 
-/* It stands in the catalogue, or not: then neither it nor its text is of any use. */
-static int settle(struct keys *k, struct entry *entry, int ret, char *text, const struct key **out)
+/* Inserts a key that was added to the catalogue. If that failed with `ret`, erases its text and
+ * frees it. */
+static int finish_entry(struct keys *k, struct entry *entry, int ret, char *text,
+			const struct key **out)
 {
 	if (ret < 0) {
 		explicit_bzero(text, KEY_TEXT_LEN + 1);
@@ -254,7 +256,7 @@ int keys_create(struct keys *k, const char *name, const char *tier, const char *
 	struct entry *entry = entry_new(name, tier, tenant, text);
 	struct store_key row = row_of(entry);
 
-	return settle(k, entry, store_key_add(k->store, &row, e), text, out);
+	return finish_entry(k, entry, store_key_add(k->store, &row, e), text, out);
 }
 
 static int unknown(const char *id, struct err *e)
@@ -263,7 +265,7 @@ static int unknown(const char *id, struct err *e)
 		       id);
 }
 
-static void tell_revoked(struct keys *k)
+static void notify_revoked(struct keys *k)
 {
 	if (k->on_revoked)
 		k->on_revoked(k->arg);
@@ -292,7 +294,7 @@ int keys_revoke(struct keys *k, const char *id, struct err *e)
 	bool was_good = key_is_good(&entry->key);
 	int ret = revoke(k, &entry->key, was_good ? realtime_ms() : entry->key.revoked_at_ms, e);
 	if (ret == 0 && was_good)
-		tell_revoked(k);
+		notify_revoked(k);
 	return ret;
 }
 
@@ -312,7 +314,7 @@ int keys_end_graces(struct keys *k, struct err *e)
 			continue;
 		int ret = revoke(k, key, key->revoked_at_ms, e);
 		if (ret < 0)
-			return err_context(e, "key %s, whose grace is over", key->id);
+			return err_context(e, "revoke key %s, whose grace period ended", key->id);
 		n++;
 	}
 	return n;
@@ -334,14 +336,14 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 	int64_t until = realtime_ms() + grace_s * 1000;
 	if (grace_s >= 0 && (!end.at_ms || until < end.at_ms))
 		end.at_ms = until;
-	int ret = settle(k, entry, store_key_rotate(k->store, &row, id, &end, e), text, out);
+	int ret = finish_entry(k, entry, store_key_rotate(k->store, &row, id, &end, e), text, out);
 	if (ret < 0)
 		return ret;
 	if (end.at_ms)
 		set_end(&old->key, end.at_ms);
 	old->key.revoked = end.done;
 	if (end.done)
-		tell_revoked(k);
+		notify_revoked(k);
 	return 0;
 }
 

@@ -14,10 +14,11 @@ struct store_backup {
 	sqlite3 *from, *to;
 	sqlite3_backup *copy;
 	int fd;
-	char *path; /* of the copy */
+	char *path; /* path of the copy */
 };
 
-/* Its snapshot holds until it is closed: no change begins the copy anew. */
+/* Opens the catalogue with a read transaction that lasts until it is closed, so that a change does
+ * not restart the copy. */
 static int open_source(struct store_backup *b, const char *path, struct err *e)
 {
 	int ret = store_open_db(&b->from, path, e);
@@ -25,7 +26,8 @@ static int open_source(struct store_backup *b, const char *path, struct err *e)
 	return ret < 0 ? ret : store_exec(b->from, "BEGIN; SELECT count(*) FROM sqlite_master", e);
 }
 
-/* A half-made copy is of no use, so it has no journal, and is flushed when it is whole. */
+/* Opens the copy without a rollback journal, because an incomplete copy is discarded anyway; it is
+ * flushed once, when it is complete. */
 static int open_copy(struct store_backup *b, struct err *e)
 {
 	unlink(b->path);
@@ -66,7 +68,7 @@ int store_backup_new(struct store_backup **out, const char *path, const char *to
 	return 0;
 }
 
-/* It follows no live copy: what is in one of these is newer than the copy that was put back. */
+/* Unlinks the backup from the live copy, whose newer rows must not overwrite a restored backup. */
 static int forget_live(struct store_backup *b, struct err *e)
 {
 	sqlite3 *db = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared by the files of this room: each table has one of its own. */
+/* Shared by the files of this room, one for each table. */
 #ifndef RAMET_ORCHESTRATOR_STORE_INTERNAL_H
 #define RAMET_ORCHESTRATOR_STORE_INTERNAL_H
 
@@ -41,8 +41,8 @@ enum space_statement {
 struct mirror;
 
 struct store {
-	sqlite3 *db;	       /* the live copy, or the file itself without one */
-	struct mirror *mirror; /* NULL: there is no live copy */
+	sqlite3 *db;	       /* the live copy, or the file itself if there is none */
+	struct mirror *mirror; /* NULL: no live copy */
 	char *path;
 	sqlite3_stmt *sandboxes[SANDBOX_STATEMENTS];
 	sqlite3_stmt *keys[KEY_STATEMENTS];
@@ -50,46 +50,47 @@ struct store {
 };
 
 int store_db_error(sqlite3 *db, int rc, struct err *e);
-/* A connection to the catalogue; to be closed on failure, too. */
+/* Opens a connection to the catalogue. The caller closes it, also on failure. */
 int store_open_db(sqlite3 **db, const char *path, struct err *e);
-/* Returns 0 when the database is whole, and ours with today's tables. */
+/* Returns 0 when the database is undamaged, belongs to Ramet and has the current schema, to which
+ * older ones are upgraded. */
 int store_check(sqlite3 *db, struct err *e);
-/* Takes room ahead of need. */
+/* Allocates disk space in advance, for writes while the disk is full. */
 int store_reserve(sqlite3 *db, struct err *e);
 void store_finalize(sqlite3 *db);
-/* Runs statements that answer nothing that is wanted. */
+/* Runs SQL statements and ignores their rows. */
 int store_exec(sqlite3 *db, const char *sql, struct err *e);
-/* Statements for as long as the store is open: out[i] is that of sql[i]. */
+/* Prepares statements for as long as the store is open: out[i] from sql[i]. */
 int store_prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out,
 		  struct err *e);
-/* Runs a bound statement that answers nothing, and makes it ready for its next use. */
+/* Runs a bound statement that returns no rows, and resets it. */
 int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
-/* Calls `each` for every row of a bound statement, which is then as new. */
+/* Calls `each` for every row of a bound statement, and resets it. */
 int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
 	       void *arg, struct err *e);
 
-/* Several changes, all of them or none: begin, the changes while they return 0, end with what the
- * last one returned. */
+/* A transaction: call store_begin, then make changes while they return 0, then call store_end with
+ * the last result, which commits or rolls back. */
 int store_begin(struct store *s, struct err *e);
 int store_end(struct store *s, int ret, struct err *e);
 
 /* The live copy; store-mirror.c. */
-/* From here on s->db is the live copy at `path`, and the database that it was follows. */
+/* Makes the live copy at `path` the database s->db; the former s->db is updated from it. */
 int store_mirror_open(struct store *s, const char *path, struct err *e);
-/* The reverse; the live copy stays when the disk could not take all of it. */
+/* Undoes store_mirror_open. The live copy is kept if not all of it could be written to the disk. */
 void store_mirror_close(struct store *s);
-/* A bound statement has changed the database. */
+/* Records a bound statement that changed the database. */
 void store_mirror_note(struct store *s, sqlite3_stmt *st);
-/* The transaction is over, and its statements count, or not. */
+/* Keeps or discards the recorded statements of a transaction that ended. */
 void store_mirror_keep(struct store *s, bool committed);
 
-/* NULL is the empty text. It must stay until the statement was run. */
+/* Binds a text, which must stay valid until the statement was run. NULL is the empty text. */
 void bind_text(sqlite3_stmt *st, int at, const char *text);
-/* Never NULL; good until the next row. */
+/* Returns a column's text, valid until the next row; never NULL. */
 const char *text_at(sqlite3_stmt *st, int at);
 uint32_t u32_at(sqlite3_stmt *st, int at);
 
-/* Of each table, when the store is opened. */
+/* Prepare the statements of one table, when the store is opened. */
 int store_sandboxes_prepare(struct store *s, struct err *e);
 int store_keys_prepare(struct store *s, struct err *e);
 int store_spaces_prepare(struct store *s, struct err *e);

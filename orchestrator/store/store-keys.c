@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The keys of the catalogue. */
+/* The catalogue's table of API keys. */
 #include "orchestrator/store/store-internal.h"
 
 #define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms, revoked"
@@ -54,17 +54,17 @@ struct reader {
 	void *arg;
 };
 
-static void tell_row(void *arg, sqlite3_stmt *st)
+static void on_row(void *arg, sqlite3_stmt *st)
 {
 	static const uint8_t none[STORE_KEY_HASH_LEN];
 	const struct reader *reader = arg;
-	bool whole = sqlite3_column_bytes(st, 4) == STORE_KEY_HASH_LEN;
+	bool complete = sqlite3_column_bytes(st, 4) == STORE_KEY_HASH_LEN;
 	const struct store_key row = {
 		.id = text_at(st, 0),
 		.tenant = text_at(st, 1),
 		.name = text_at(st, 2),
 		.tier = text_at(st, 3),
-		.hash = whole ? sqlite3_column_blob(st, 4) : none, /* nothing hashes to zeros */
+		.hash = complete ? sqlite3_column_blob(st, 4) : none, /* matches no key */
 		.created_at_ms = sqlite3_column_int64(st, 5),
 		.revoked_at_ms = sqlite3_column_int64(st, 6),
 		.revoked = sqlite3_column_int(st, 7) != 0,
@@ -78,7 +78,7 @@ int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *
 {
 	struct reader reader = {each, arg};
 
-	return store_rows(s, s->keys[KEY_ALL], tell_row, &reader, e);
+	return store_rows(s, s->keys[KEY_ALL], on_row, &reader, e);
 }
 
 int store_keys_prepare(struct store *s, struct err *e)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The live copy: the catalogue that the loop's thread reads and writes is a database on a tmpfs,
- * and this file keeps the one on the disk behind it. Each statement that changes the live copy is
- * noted as text; a worker thread runs what was noted since the last time on the disk's database, in
- * the same order and as one transaction. When that is not possible it copies all rows instead.
+ * The live copy. The loop's thread reads and writes a database on a tmpfs, and this file updates
+ * the database on the disk from it. Each statement that changes the live copy is recorded as text;
+ * a worker thread runs the statements recorded since the last time on the disk's database, in the
+ * same order and in one transaction. If that fails, it copies all rows instead.
  *
- * After a kill the live copy is still there and is the newer one; after a power cut there is none,
- * and the disk has a state that was. Both have the same random id, so that a live copy is never
- * taken for that of another catalogue (a backup that was put back has none).
+ * After a kill, the live copy still exists and is newer than the disk. After a power cut it is
+ * lost, and the disk has an earlier, consistent state. Both databases hold the same random id, so
+ * that a live copy is never used with another catalogue (a restored backup has no id).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,28 +22,30 @@
 #include "orchestrator/store/store-internal.h"
 
 #define CHECKPOINT_PAGES 128
-#define NOTED_MAX	 (4u << 20) /* bytes of statements; with more, all rows are copied instead */
+#define NOTED_MAX	 (4u << 20) /* bytes of statements; above it, all rows are copied instead */
 #define ID_LEN		 32
 
 struct mirror {
-	sqlite3 *disk; /* of the worker while a batch is under way, else of the loop's thread */
-	char *path;    /* of the live copy */
-	int log_pages;
-	char *noted; /* statements, each with a semicolon */
+	sqlite3 *
+		disk; /* used by the worker while a batch is in flight, else by the loop's thread */
+	char *path;   /* path of the live copy */
+	int log_pages; /* pages in the disk database's write-ahead log */
+	char *noted;   /* recorded statements, each with a semicolon */
 	size_t len, room;
-	size_t kept; /* of `noted` outside of the transaction that is open */
-	bool whole;  /* all rows are to be copied; `noted` is not needed */
+	size_t kept; /* length of `noted` before the open transaction */
+	bool whole;  /* copy all rows; `noted` is not needed */
 	void (*changed)(void *arg);
 	void *arg;
 };
 
 struct store_batch {
 	char *sql;  /* NULL: none */
-	bool whole; /* a transaction on the disk's database is open, which sees the live rows */
+	bool whole; /* copy all rows; the disk's database has a transaction that sees the live rows
+		     */
 	bool committed;
 };
 
-/* Each table but live_copy itself. */
+/* All tables except live_copy. */
 static const char copy_rows[] =
 	"DELETE FROM main.sandboxes; INSERT INTO main.sandboxes SELECT * FROM source.sandboxes;"
 	"DELETE FROM main.keys; INSERT INTO main.keys SELECT * FROM source.keys;"
@@ -51,7 +53,7 @@ static const char copy_rows[] =
 	"DELETE FROM main.spaces_gone;"
 	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;";
 
-/* Runs `format` with one text in it. */
+/* Runs the SQL `format`, which contains one %Q for `text`. */
 static int run_with(sqlite3 *db, const char *format, const char *text, struct err *e)
 {
 	char *sql = sqlite3_mprintf(format, text);
@@ -67,7 +69,7 @@ static void roll_back(sqlite3 *db)
 	sqlite3_exec(db, "DETACH source", NULL, NULL, NULL);
 }
 
-/* Begins a transaction in which `db` sees the rows of the other database as they are now. */
+/* Begins a transaction in which `db` sees a snapshot of the database at `path` as `source`. */
 static int begin_copy(sqlite3 *db, const char *path, struct err *e)
 {
 	int ret = run_with(db, "ATTACH %Q AS source", path, e);
@@ -90,7 +92,7 @@ static int end_copy(sqlite3 *db, struct err *e)
 	return ret;
 }
 
-/* --- what is noted -------------------------------------------------------------------------- */
+/* --- recorded statements -------------------------------------------------------------------- */
 
 static bool make_room(struct mirror *m, size_t more)
 {
@@ -186,7 +188,7 @@ struct store_batch *store_take(struct store *s)
 		return b;
 	if (m->whole) {
 		if (begin_copy(m->disk, m->path, &e) < 0) {
-			log_error("the live catalogue can't be read: %s", e.text);
+			log_error("cannot read the live catalogue: %s", e.text);
 			free(b);
 			return NULL;
 		}
@@ -215,7 +217,7 @@ static int run_noted(sqlite3 *db, const char *sql, struct err *e)
 	return ret;
 }
 
-/* A change in the log is as good as in the database. */
+/* Syncs the write-ahead log only: a change is durable once it is there. */
 static int sync_log(const struct store *s, struct err *e)
 {
 	char *path = sqlite3_mprintf("%s-wal", s->path);
@@ -231,7 +233,7 @@ static void write_back(struct mirror *m)
 		return;
 	int rc = sqlite3_wal_checkpoint_v2(m->disk, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 	if (rc != SQLITE_OK)
-		log_warn("the catalogue's log can't be written back: %s", sqlite3_errstr(rc));
+		log_warn("cannot checkpoint the catalogue's log: %s", sqlite3_errstr(rc));
 }
 
 int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e)
@@ -251,18 +253,18 @@ int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e
 	return ret;
 }
 
-/* Puts statements that did not reach the disk before what was noted since. */
+/* Inserts statements that did not reach the disk before those recorded since. */
 static void put_back(struct mirror *m, char *sql)
 {
-	struct mirror later = *m;
+	struct mirror since = *m;
 
 	m->noted = NULL;
 	forget_noted(m);
 	append(m, sql);
-	if (!m->whole && later.len)
-		append(m, later.noted);
+	if (!m->whole && since.len)
+		append(m, since.noted);
 	m->kept = m->len;
-	free(later.noted);
+	free(since.noted);
 }
 
 void store_written(struct store *s, struct store_batch *b, int ret)
@@ -270,8 +272,8 @@ void store_written(struct store *s, struct store_batch *b, int ret)
 	struct mirror *m = s->mirror;
 
 	if (m && ret < 0) {
-		/* Their rows are not as they were here, or the log may have lost them, and to
-		 * change them twice fails: nothing but a copy of all helps. */
+		/* Only a copy of all rows helps: rows on the disk differ from those here, or the
+		 * log may have lost changes that cannot be applied twice. */
 		if (b->whole || b->committed || ret == -EEXIST)
 			m->whole = true;
 		else if (b->sql)
@@ -319,7 +321,7 @@ static int write_id(sqlite3 *db, const char *id, struct err *e)
 	return run_with(db, "INSERT OR REPLACE INTO live_copy VALUES (1, %Q)", id, e);
 }
 
-/* A power cut takes it anyway, so nothing in it waits for a disk. */
+/* Opens the live copy without syncing, because it does not survive a power cut anyway. */
 static int open_live(sqlite3 **db, const char *path, struct err *e)
 {
 	int ret = store_open_db(db, path, e);
@@ -333,7 +335,7 @@ static int open_live(sqlite3 **db, const char *path, struct err *e)
 	return ret == 0 ? store_check(*db, e) : ret;
 }
 
-/* Returns whether the live copy that a killed service left is that of this catalogue. */
+/* Returns whether the live copy that a killed service left belongs to this catalogue. */
 static bool find_live(sqlite3 *disk, sqlite3 **live, const char *path)
 {
 	char id[ID_LEN + 1], ours[ID_LEN + 1];
@@ -345,7 +347,7 @@ static bool find_live(sqlite3 *disk, sqlite3 **live, const char *path)
 	if (ret == 0 && read_id(*live, id) && read_id(disk, ours) && !strcmp(id, ours))
 		return true;
 	log_warn("%s is not the live copy of this catalogue and is removed: %s", path,
-		 ret < 0 ? e.text : "it is another one's");
+		 ret < 0 ? e.text : "it belongs to another catalogue");
 	sqlite3_close(*live);
 	*live = NULL;
 	return false;
@@ -362,11 +364,11 @@ static int make_live(const struct store *s, sqlite3 **live, const char *path, st
 	if (ret == 0)
 		ret = end_copy(*live, e);
 	if (ret == 0)
-		ret = store_reserve(*live, e); /* diaries may fill the tmpfs */
+		ret = store_reserve(*live, e); /* journals may fill the tmpfs */
 	random_id(id, sizeof(id), "");
 	if (ret == 0)
 		ret = write_id(*live, id, e);
-	/* The last: with it here, what is there counts. */
+	/* Last, because from then on the live copy is the newer database. */
 	return ret == 0 ? write_id(s->db, id, e) : ret;
 }
 
@@ -396,7 +398,7 @@ int store_mirror_open(struct store *s, const char *path, struct err *e)
 	return 0;
 }
 
-/* Returns whether the disk has it all. */
+/* Writes all recorded changes; returns whether the disk has them all. */
 static bool flush(struct store *s)
 {
 	struct err e = {0};
@@ -411,8 +413,8 @@ static bool flush(struct store *s)
 		store_written(s, b, ret);
 	}
 	if (ret < 0)
-		log_error("what the catalogue on the disk lacks is in %s: %s", s->mirror->path,
-			  e.text);
+		log_error("the catalogue on the disk is behind; %s has the missing changes: %s",
+			  s->mirror->path, e.text);
 	return ret == 0 && !store_is_behind(s);
 }
 

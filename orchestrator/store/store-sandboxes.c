@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sandboxes of the catalogue. */
+/* The catalogue's table of sandboxes. */
 #include <errno.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ static int move(struct store *s, const struct store_merge *m, struct err *e)
 			  SQLITE_STATIC);
 	int ret = store_run(s, s->sandboxes[SANDBOX_MOVE], e);
 	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		return err_say(e, ENOENT, "the catalogue does not know %s", m->parent);
+		return err_say(e, ENOENT, "%s is not in the catalogue", m->parent);
 	return ret;
 }
 
@@ -86,7 +86,7 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
 
 	if (ret < 0)
 		return ret;
-	/* First: no two that live are in one slot. */
+	/* First, because a slot can have only one living sandbox. */
 	ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
 	if (ret == 0)
 		ret = move(s, m, e);
@@ -165,7 +165,7 @@ struct reader {
 	void *arg;
 };
 
-static void tell_row(void *arg, sqlite3_stmt *st)
+static void on_row(void *arg, sqlite3_stmt *st)
 {
 	const struct reader *reader = arg;
 	struct store_sandbox row = read_row(st);
@@ -177,7 +177,7 @@ int store_sandboxes(struct store *s, store_sandbox_fn *each, void *arg, struct e
 {
 	struct reader reader = {each, arg};
 
-	return store_rows(s, s->sandboxes[SANDBOX_LIVING], tell_row, &reader, e);
+	return store_rows(s, s->sandboxes[SANDBOX_LIVING], on_row, &reader, e);
 }
 
 int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, store_sandbox_fn *each,
@@ -187,7 +187,7 @@ int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, stor
 
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 1, after_ms);
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 2, most);
-	return store_rows(s, s->sandboxes[SANDBOX_ENDED], tell_row, &reader, e);
+	return store_rows(s, s->sandboxes[SANDBOX_ENDED], on_row, &reader, e);
 }
 
 int store_sandboxes_prepare(struct store *s, struct err *e)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The Spaces of the catalogue. */
+/* The catalogue's tables of Spaces. */
 #include <errno.h>
 
 #include "orchestrator/store/store-internal.h"
@@ -52,7 +52,7 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 		return ret;
 	ret = store_sandbox_end(s, row->sandbox, at_ms, code, text, e);
 	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		ret = err_say(e, ENOENT, "the catalogue does not know %s", row->sandbox);
+		ret = err_say(e, ENOENT, "%s is not in the catalogue", row->sandbox);
 	if (ret == 0)
 		ret = add(s, row, e);
 	return store_end(s, ret, e);
@@ -64,13 +64,13 @@ static int run_on(struct store *s, enum space_statement statement, const char *i
 	return store_run(s, s->spaces[statement], e);
 }
 
-/* In a transaction. */
+/* Removes a Space and records it as gone; runs inside a transaction. */
 static int forget(struct store *s, const char *id, struct err *e)
 {
 	int ret = run_on(s, SPACE_FORGET, id, e);
 
 	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		ret = err_say(e, ENOENT, "the catalogue does not know %s", id);
+		ret = err_say(e, ENOENT, "%s is not in the catalogue", id);
 	return ret < 0 ? ret : run_on(s, GONE_ADD, id, e);
 }
 
@@ -94,7 +94,7 @@ int store_space_forget(struct store *s, const char *id, struct err *e)
 	return ret < 0 ? ret : store_end(s, forget(s, id, e), e);
 }
 
-/* --- whose files are still to be removed ----------------------------------------------------- */
+/* --- Spaces whose files must still be removed ------------------------------------------------ */
 
 int store_space_removed(struct store *s, const char *id, struct err *e)
 {
@@ -120,7 +120,7 @@ struct gone_reader {
 	void *arg;
 };
 
-static void tell_gone(void *arg, sqlite3_stmt *st)
+static void on_gone_row(void *arg, sqlite3_stmt *st)
 {
 	const struct gone_reader *reader = arg;
 
@@ -132,7 +132,7 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
 {
 	struct gone_reader reader = {each, arg};
 
-	return store_rows(s, s->spaces[GONE_ALL], tell_gone, &reader, e);
+	return store_rows(s, s->spaces[GONE_ALL], on_gone_row, &reader, e);
 }
 
 /* --- rows ------------------------------------------------------------------------------------ */
@@ -164,7 +164,7 @@ struct reader {
 	void *arg;
 };
 
-static void tell_row(void *arg, sqlite3_stmt *st)
+static void on_row(void *arg, sqlite3_stmt *st)
 {
 	const struct reader *reader = arg;
 	struct store_space row = read_row(st);
@@ -177,7 +177,7 @@ int store_spaces(struct store *s, void (*each)(void *arg, const struct store_spa
 {
 	struct reader reader = {each, arg};
 
-	return store_rows(s, s->spaces[SPACE_ALL], tell_row, &reader, e);
+	return store_rows(s, s->spaces[SPACE_ALL], on_row, &reader, e);
 }
 
 int store_spaces_prepare(struct store *s, struct err *e)

@@ -13,7 +13,7 @@
 #define APPLICATION_ID	 0x52414d54 /* "RAMT" */
 #define CHECKPOINT_PAGES 128
 #define RESERVE_BYTES	 (2u << 20)
-#define RESERVE_SPARE	 (32u << 10) /* for the pages that say where it is */
+#define RESERVE_SPARE	 (32u << 10) /* for the pages that list the free pages */
 #define BUSY_MS		 2000
 
 static int errno_of(int rc)
@@ -97,17 +97,18 @@ static int check_schema(sqlite3 *db, struct err *e)
 		return err_say(e, EINVAL, "it is a database of another program");
 	if (version > SCHEMA_VERSION)
 		return err_say(e, EINVAL,
-			       "it was written by a newer version (schema %lld, this one knows "
-			       "%d): install that version, or put back a backup of this one's",
+			       "it was written by a newer version (schema %lld, this one supports "
+			       "%d): install that version, or restore a backup of this version",
 			       (long long)version, SCHEMA_VERSION);
 	if (version < 0)
-		return err_say(e, EINVAL, "its schema version %lld is not ours",
+		return err_say(e, EINVAL, "its schema version is invalid: %lld",
 			       (long long)version);
 	return version < SCHEMA_VERSION ? migrate(db, version, e) : 0;
 }
 
-/* Checks that every page can be read and is where it belongs, which takes about as long as reading
- * the rows. */
+/* Checks that every page is readable and in its place, which takes about as long as reading the
+ * rows.
+ */
 static int check_whole(sqlite3 *db, struct err *e)
 {
 	sqlite3_stmt *st = NULL;
@@ -118,14 +119,14 @@ static int check_whole(sqlite3 *db, struct err *e)
 	if (rc != SQLITE_ROW)
 		ret = store_db_error(db, rc, e);
 	const char *said = rc == SQLITE_ROW ? text_at(st, 0) : "ok";
-	const char *line = strchr(said, '\n'); /* behind the database's name */
+	const char *line = strchr(said, '\n'); /* follows the database's name */
 	if (strcmp(said, "ok") != 0)
 		ret = err_say(e, EBADMSG, "%s", line ? line + 1 : said);
 	sqlite3_finalize(st);
 	return ret;
 }
 
-/* In one transaction: a kill in between leaves no half of the tables. */
+/* Creates or upgrades the tables in one transaction, which a kill cannot leave half done. */
 static int prepare_schema(sqlite3 *db, struct err *e)
 {
 	int ret = store_exec(db, "BEGIN IMMEDIATE", e);
@@ -143,9 +144,9 @@ static int prepare_schema(sqlite3 *db, struct err *e)
 /* --- open ----------------------------------------------------------------------------------- */
 
 /*
- * The index of the log is kept in this process's memory: as a file it is made anew by each start,
- * which a full disk may have no room for. In return no other process can open the catalogue. The
- * log itself stays when it is closed: its blocks are room for the next start.
+ * Keeps the index of the write-ahead log in this process's memory. As a file, it would be created
+ * at each start, which fails on a full disk. The price is that no other process can open the
+ * catalogue. The log itself is kept on close, because the next start needs its blocks.
  */
 int store_open_db(sqlite3 **db, const char *path, struct err *e)
 {
@@ -162,15 +163,15 @@ int store_open_db(sqlite3 **db, const char *path, struct err *e)
 }
 
 /*
- * Takes the disk's blocks for it before the database gets its free pages. A change that fits in the
- * log but not in the database can't be written back, and nothing can be written behind it.
+ * Allocates the blocks on the disk before the database gets its free pages. A change that fits in
+ * the log but not in the database cannot be checkpointed, and blocks all changes after it.
  */
 static int lengthen(sqlite3 *db, struct err *e)
 {
 	static const char used[] = "SELECT (page_count - freelist_count) * page_size FROM "
 				   "pragma_page_count, pragma_freelist_count, pragma_page_size";
 	int64_t bytes = 0;
-	int chunk = 4096; /* without one the hint is not taken */
+	int chunk = 4096; /* without a chunk size, SQLite ignores the hint */
 	int ret = read_number(db, used, &bytes, e);
 
 	if (ret < 0)
@@ -182,9 +183,9 @@ static int lengthen(sqlite3 *db, struct err *e)
 }
 
 /*
- * Gives both files room ahead of need, so that rows can still be written when the disk is full:
- * SQLite writes over a log that was written back, and takes the database's free pages first. On a
- * disk that is full already there is what the last start took.
+ * Allocates space for both files in advance, so that rows can still be written when the disk is
+ * full: SQLite overwrites a log that was checkpointed, and uses the database's free pages first. On
+ * a disk that is full already, the space from the previous start remains.
  */
 int store_reserve(sqlite3 *db, struct err *e)
 {
@@ -229,20 +230,22 @@ static int set_up(sqlite3 *db, struct err *e)
 	if (ret == -EBADMSG)
 		return ret;
 	if (ret < 0)
-		log_warn("the catalogue can't take room ahead; is the disk full? %s", e->text);
+		log_warn("cannot reserve disk space for the catalogue; is the disk full? %s",
+			 e->text);
 	sqlite3_wal_autocheckpoint(db, CHECKPOINT_PAGES);
 	return 0;
 }
 
-/* Without room for the live copy the loop's thread works on the disk. */
+/* Opens the live copy; without space for it, the loop's thread works on the disk. */
 static void open_live(struct store *s, const char *live)
 {
 	struct err e;
 
 	if (live && store_mirror_open(s, live, &e) < 0)
-		log_warn("no live copy of the catalogue can be had, so that a disk that stands "
-			 "still holds up all else: %s",
-			 e.text);
+		log_warn(
+			"cannot make a live copy of the catalogue, so a disk that hangs will block "
+			"the service: %s",
+			e.text);
 }
 
 static int prepare_all(struct store *s, struct err *e)
@@ -254,22 +257,22 @@ static int prepare_all(struct store *s, struct err *e)
 	return ret == 0 ? store_spaces_prepare(s, e) : ret;
 }
 
+/* Replaces the error, since the check's own may have many lines. */
 static void say_damaged(struct err *e)
 {
 	char reason[ERR_TEXT_MAX];
 
-	/* The check's own words may be many lines. */
 	snprintf(reason, sizeof(reason), "%.*s", (int)strcspn(e->text, "\n"), e->text);
 	err_say(e, EBADMSG,
-		"it is damaged (%.70s); nothing was changed: put a backup back, as "
-		"docs/operating.md says",
+		"it is damaged (%.70s); nothing was changed: restore a backup, as described in "
+		"docs/operating.md",
 		reason);
 }
 
 int store_open_live(struct store **out, const char *path, const char *live, struct err *e)
 {
 	struct store *s = calloc(1, sizeof(*s));
-	mode_t before = umask(0077); /* it names tenants */
+	mode_t before = umask(0077); /* the catalogue names tenants */
 
 	if (!s || !(s->path = strdup(path)))
 		abort();
@@ -309,8 +312,9 @@ int store_fold(const char *path, const char *live, struct err *e)
 	if (ret < 0)
 		return ret;
 	store_close(s);
-	return access(live, F_OK) < 0 ? 0
-				      : err_say(e, EIO, "%s can't be written to %s", live, path);
+	return access(live, F_OK) < 0
+		       ? 0
+		       : err_say(e, EIO, "cannot write the changes in %s to %s", live, path);
 }
 
 int store_wait_for_disk(struct store *s, struct err *e)
@@ -356,7 +360,7 @@ int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
 
 	if (rc != SQLITE_DONE) {
 		ret = store_db_error(s->db, rc, e);
-		err_context(e, "the catalogue can't be written");
+		err_context(e, "write the catalogue");
 	} else {
 		store_mirror_note(s, st);
 	}
@@ -374,7 +378,7 @@ int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite
 		each(arg, st);
 	if (rc != SQLITE_DONE) {
 		ret = store_db_error(s->db, rc, e);
-		err_context(e, "the catalogue can't be read");
+		err_context(e, "read the catalogue");
 	}
 	sqlite3_reset(st);
 	sqlite3_clear_bindings(st);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The catalogue: what must be known after the service was killed. One SQLite file; a change is
- * there for good when its call returns 0, as far as the process goes (a power cut takes the VMs as
- * well, so no call waits for the disk).
+ * The catalogue: state that must survive a kill of the service. It is one SQLite file. A change
+ * survives a kill once its call returned 0. It may be lost in a power cut, which ends the VMs as
+ * well, so no call waits for the disk.
  *
- * The service works on a live copy of it in memory, so that no change and no read waits for a disk
- * that stands still. Worker threads bring the file up to it (store_take and what follows).
+ * The service works on a live copy in memory, so that no change and no read waits for a disk that
+ * hangs. Worker threads write the changes to the file (store_take, store_write, store_written).
  */
 #ifndef RAMET_ORCHESTRATOR_STORE_STORE_H
 #define RAMET_ORCHESTRATOR_STORE_STORE_H
@@ -18,25 +18,26 @@
 
 struct store;
 
-/* Makes the file when there is none, and keeps other processes from it until store_close(): -EBUSY
- * when one of them has it. Errors say what it is when it is not ours or too new. -EBADMSG: it is
- * damaged; all of it is read to know that, since whoever acts on what a catalogue does not name
- * must know it to be whole. One that was there is opened on a full disk, too; writes may fail then,
- * once the room taken ahead is used up. */
+/* Opens the catalogue, creating it if it does not exist, and locks out other processes until
+ * store_close(). Returns -EBUSY when another process has it open, -EBADMSG when it is damaged;
+ * errors say so when the file belongs to another program or is too new. Reads the whole file to
+ * detect damage, since the service removes files that the catalogue does not name. An existing
+ * catalogue can be opened on a full disk; writes fail once the space reserved in advance is used
+ * up. */
 int store_open(struct store **out, const char *path, struct err *e);
-/* The same with a live copy at `live`, which is on a tmpfs. One that a killed service left is the
- * newer of the two and counts; store_close removes it when the file has all that is in it. Without
- * room for one the store works as store_open's. */
+/* Like store_open, with a live copy at `live`, a path on a tmpfs. If a killed service left a live
+ * copy, that is newer than the file and is used. store_close removes it once the file has all its
+ * changes. Without space for a live copy, the store works on the file. */
 int store_open_live(struct store **out, const char *path, const char *live, struct err *e);
-/* Brings the file up to the live copy that a killed service left, if there is one. */
+/* Writes the changes in a live copy that a killed service left, if there is one, to the file. */
 int store_fold(const char *path, const char *live, struct err *e);
-/* From here on each change waits for the disk: for programs without a loop to hold up. */
+/* Makes each later change wait for the disk. For programs without an event loop. */
 int store_wait_for_disk(struct store *s, struct err *e);
 void store_close(struct store *s);
 
 #define STORE_INSTANCE_LEN 16
 
-/* No two that live are in one slot. */
+/* A row of the table of sandboxes. A slot has at most one living sandbox. */
 struct store_sandbox {
 	const char *id, *tenant, *template;
 	uint32_t slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
@@ -46,18 +47,18 @@ struct store_sandbox {
 	const char *metadata;
 	const void *env;
 	size_t env_len;
-	int64_t ended_at_ms; /* 0: it lives */
+	int64_t ended_at_ms; /* 0: alive */
 	const char *ended_code, *ended_text;
-	const char *ancestors; /* ids with a space between them, oldest first */
+	const char *ancestors; /* space-separated ids, oldest first */
 	uint8_t instance[STORE_INSTANCE_LEN];
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
-/* All or none. */
+/* Adds all rows or none. */
 int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_t n, struct err *e);
 
-/* The VM of `winner` is the one of `parent` from here on; the winner ends with `code` and `text`.
- * `lines`: sandboxes whose ancestors are other ones now. */
+/* Describes a merge: the VM of `winner` becomes that of `parent`, and the winner ends with `code`
+ * and `text`. `lines`: sandboxes whose ancestors change. */
 struct store_merge {
 	const char *parent, *winner;
 	uint32_t slot, pid;
@@ -72,19 +73,21 @@ struct store_merge {
 };
 int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e);
 
-/* Keeps the row for a while, so that the id is answered with what became of it; its metadata and
- * environment are gone with this. */
+/* Records the end of a sandbox and deletes its metadata and environment. The row stays for a while,
+ * so that requests for the id can be answered with the reason. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
 int store_sandbox_forget(struct store *s, const char *id, struct err *e);
-/* Removes up to `most` rows that ended before `before_ms`, those that ended first; returns how
- * many. */
+/* Removes up to `most` rows of sandboxes that ended before `before_ms`, oldest first; returns the
+ * number removed. */
 int store_purge_ended(struct store *s, int64_t before_ms, unsigned most, struct err *e);
-/* Those that live, oldest first. What the row points to is good during the call only. */
+/* Calls `each` for every living sandbox, oldest first. The row and what it points to are valid only
+ * during the call. */
 typedef void store_sandbox_fn(void *arg, const struct store_sandbox *row);
 int store_sandboxes(struct store *s, store_sandbox_fn *each, void *arg, struct err *e);
-/* The last `most` that ended after `after_ms`, in the order they ended. */
+/* Calls `each` for the last `most` sandboxes that ended after `after_ms`, in the order of their
+ * end. */
 int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, store_sandbox_fn *each,
 			  void *arg, struct err *e);
 
@@ -101,79 +104,85 @@ struct store_space {
 	size_t env_len;
 };
 
-/* The sandbox it was ends, with `code` and `text`, and the Space is there: both or neither. */
+/* Ends the frozen sandbox with `code` and `text` and adds its Space, in one transaction. */
 int store_space_freeze(struct store *s, const struct store_space *row, int64_t at_ms,
 		       const char *code, const char *text, struct err *e);
-/* The Space is gone, and the sandbox `row` is there: both or neither. */
+/* Removes the Space and adds the sandbox `row`, in one transaction. */
 int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
 		       struct err *e);
 int store_space_forget(struct store *s, const char *id, struct err *e);
-/* A Space that was resumed or forgotten is remembered as gone until its files are removed: so what
- * else is on the disk and not here is known to be lost, not left over. */
+/* Records that the files of a Space were removed. Until then a resumed or forgotten Space is
+ * recorded as gone; other Spaces on the disk that the catalogue does not name are lost ones, not
+ * leftovers. */
 int store_space_removed(struct store *s, const char *id, struct err *e);
-/* Returns 1 or 0, or -errno. */
+/* Returns 1 if the Space is recorded as gone, else 0; -errno on failure. */
 int store_space_is_gone(struct store *s, const char *id, struct err *e);
-/* `id` is good during the call only, which may not change the catalogue. */
+/* Calls `each` for every Space recorded as gone. `id` is valid only during the call, which must not
+ * change the catalogue. */
 int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), void *arg,
 		      struct err *e);
-/* Oldest first. What the row points to is good during the call only. */
+/* Calls `each` for every Space, oldest first. The row and what it points to are valid only during
+ * the call. */
 int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
 		 struct err *e);
 /* --- keys ------------------------------------------------------------------------------------ */
 
 #define STORE_KEY_HASH_LEN 32
 
-/* Names and ids as orchestrator/keys/keys.h has them. */
+/* A row of the table of keys; names and ids as in orchestrator/keys/keys.h. */
 struct store_key {
 	const char *id, *tenant, *name, *tier;
 	const uint8_t *hash; /* STORE_KEY_HASH_LEN bytes */
 	int64_t created_at_ms;
-	int64_t revoked_at_ms; /* when it was revoked, or is to be; 0: neither */
-	bool revoked;	       /* for good: no clock is asked any more */
+	int64_t revoked_at_ms; /* past or future time of its revocation; 0: none */
+	bool revoked;	       /* permanently, whatever the clock says */
 };
-/* When a key is revoked, and whether it is so for good already. */
+
 struct store_revocation {
 	int64_t at_ms;
-	bool done;
+	bool done; /* revoked permanently already */
 };
 int store_key_add(struct store *s, const struct store_key *row, struct err *e);
 int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
 		     struct err *e);
-/* Adds `row` and revokes `old`: both or neither. */
+/* Adds `row` and revokes `old`, in one transaction. */
 int store_key_rotate(struct store *s, const struct store_key *row, const char *old,
 		     const struct store_revocation *r, struct err *e);
-/* Oldest first. What the row points to is good during the call only. */
+/* Calls `each` for every key, oldest first. The row and what it points to are valid only during the
+ * call. */
 int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
 	       struct err *e);
 
 /* --- from the live copy to the disk ---------------------------------------------------------- */
 
-/* `changed` is called after each change that the file does not have yet. */
+/* Sets the function that is called after each change that the file does not have yet. */
 void store_watch(struct store *s, void (*changed)(void *arg), void *arg);
-/* Returns whether there are changes that were not taken yet. */
+/* Returns whether there are changes that store_take did not take yet. */
 bool store_is_behind(const struct store *s);
-/* Takes what the file lacks; one batch at a time. NULL: not now. */
+/* Takes the changes that the file lacks. Only one batch may be in flight. Returns NULL if they
+ * cannot be taken now. */
 struct store_batch;
 struct store_batch *store_take(struct store *s);
-/* Writes it to the file, all or nothing, and with `sync` waits until all that is in the file is on
- * the disk. To be called on a worker thread, while the loop's thread goes on with `s`. */
+/* Writes the batch to the file, all or nothing; with `sync`, waits until the whole file is on the
+ * disk. Call it on a worker thread; the loop's thread may use `s` meanwhile. */
 int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e);
-/* Frees the batch, with what store_write has returned: what failed goes with the next one. */
+/* Frees the batch, given the result of store_write: changes that failed join the next batch. */
 void store_written(struct store *s, struct store_batch *b, int ret);
 
 /* --- backup ---------------------------------------------------------------------------------- */
 
 /*
- * A copy of the catalogue as it is when the backup begins, in one file, over a connection of its
- * own: each call is for a worker thread, while the loop's thread goes on with the store. What is
- * written meanwhile is not in the copy, and does not slow it down.
+ * A copy of the catalogue in one file, as of the begin of the backup, over a separate connection:
+ * call these functions on a worker thread, while the loop's thread uses the store. Later changes
+ * are not in the copy, and do not slow it down.
  */
 struct store_backup;
-/* `to` is made anew, for its owner alone. */
+/* Begins a backup to the file `to`, which is replaced and accessible to its owner only. */
 int store_backup_new(struct store_backup **out, const char *path, const char *to, struct err *e);
-/* Copies up to a MiB. 1: the copy is whole and on the disk; 0: there is more; -errno. */
+/* Copies up to 1 MiB. Returns 1 when the copy is complete and on the disk, 0 when there is more to
+ * copy, or -errno. */
 int store_backup_step(struct store_backup *b, struct err *e);
-/* Removes the name of the copy; returns its descriptor, which is the caller's. */
+/* Frees the backup and unlinks the copy; returns its descriptor, which the caller owns. */
 int store_backup_end(struct store_backup *b);
 
 #endif

@@ -10,7 +10,7 @@
 
 static const char alphabet[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-static void a_new_key_is_whole(void **state)
+static void new_key_is_valid(void **state)
 {
 	char key[KEY_TEXT_LEN + 1], other[KEY_TEXT_LEN + 1];
 
@@ -23,15 +23,15 @@ static void a_new_key_is_whole(void **state)
 	assert_string_not_equal(key, other);
 }
 
-/* The form is what other programs keep: it must not change. */
-static void check_digits_are_those_that_were_given_out(void **state)
+/* Other programs store keys, so their form must not change. */
+static void check_digits_do_not_change_between_versions(void **state)
 {
 	static const char good[] = "rmt_nlcIvHSi1rqImbStDqXSAiyfQimglwaa1cUBDx";
 
 	assert_true(key_text_is_whole(good, KEY_TEXT_LEN));
 }
 
-static void each_character_alone_mistyped_is_seen(void **state)
+static void every_mistyped_character_is_detected(void **state)
 {
 	char key[KEY_TEXT_LEN + 1], typo[KEY_TEXT_LEN + 1];
 
@@ -42,12 +42,12 @@ static void each_character_alone_mistyped_is_seen(void **state)
 				memcpy(typo, key, sizeof(key));
 				typo[at] = (char)byte;
 				if (key_text_is_whole(typo, KEY_TEXT_LEN) != (typo[at] == key[at]))
-					fail_msg("%s, place %zu, byte %d", key, at, byte);
+					fail_msg("%s, offset %zu, byte %d", key, at, byte);
 			}
 	}
 }
 
-static void neighbours_that_changed_places_are_seen(void **state)
+static void swapped_characters_are_detected(void **state)
 {
 	char key[KEY_TEXT_LEN + 1];
 
@@ -65,7 +65,7 @@ static void neighbours_that_changed_places_are_seen(void **state)
 	}
 }
 
-static void other_lengths_are_none(void **state)
+static void other_lengths_are_refused(void **state)
 {
 	char key[KEY_TEXT_LEN + 2] = {0};
 
@@ -76,8 +76,8 @@ static void other_lengths_are_none(void **state)
 	assert_false(key_text_is_whole(key, KEY_TEXT_LEN + 1));
 }
 
-/* What other programs hash: "abc" of FIPS 180-2. */
-static void the_hash_is_sha_256(void **state)
+/* The test vector "abc" of FIPS 180-2. */
+static void hash_is_sha_256(void **state)
 {
 	static const uint8_t abc[] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea,
 				      0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
@@ -89,7 +89,7 @@ static void the_hash_is_sha_256(void **state)
 	assert_memory_equal(hash, abc, sizeof(abc));
 }
 
-/* Each digit of the random part comes about as often as any other: 62 digits, 64,000 drawn. */
+/* All digits are about equally frequent in the random part: 62 digits, 64,000 drawn. */
 static void digits_are_drawn_evenly(void **state)
 {
 	unsigned count[256] = {0};
@@ -107,12 +107,12 @@ static void digits_are_drawn_evenly(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_new_key_is_whole),
-		cmocka_unit_test(check_digits_are_those_that_were_given_out),
-		cmocka_unit_test(each_character_alone_mistyped_is_seen),
-		cmocka_unit_test(neighbours_that_changed_places_are_seen),
-		cmocka_unit_test(other_lengths_are_none),
-		cmocka_unit_test(the_hash_is_sha_256),
+		cmocka_unit_test(new_key_is_valid),
+		cmocka_unit_test(check_digits_do_not_change_between_versions),
+		cmocka_unit_test(every_mistyped_character_is_detected),
+		cmocka_unit_test(swapped_characters_are_detected),
+		cmocka_unit_test(other_lengths_are_refused),
+		cmocka_unit_test(hash_is_sha_256),
 		cmocka_unit_test(digits_are_drawn_evenly),
 	};
 

@@ -16,10 +16,10 @@
 
 /* --- clocks --------------------------------------------------------------------------------- */
 
-static int64_t passed_s;  /* since the test began, by all clocks */
-static int64_t stepped_s; /* what the wall clock was set forwards or backwards */
+static int64_t passed_s;  /* added to all clocks since the test began */
+static int64_t stepped_s; /* by how much the wall clock was set forward or back */
 
-/* In the place of libc's. */
+/* Replaces libc's function. */
 int clock_gettime(clockid_t id, struct timespec *t)
 {
 	long ret = syscall(SYS_clock_gettime, id, t);
@@ -34,12 +34,12 @@ struct world {
 	char dir[32], path[64];
 	struct store *store;
 	struct keys *keys;
-	unsigned told; /* revocations heard of */
+	unsigned notified; /* number of calls of the listener */
 };
 
 static void on_revoked(void *arg)
 {
-	((struct world *)arg)->told++;
+	((struct world *)arg)->notified++;
 }
 
 static void open_all(struct world *w)
@@ -112,7 +112,7 @@ static enum key_verdict check(struct world *w, const char *text)
 	return v;
 }
 
-static void a_key_is_known_after_a_restart(void **state)
+static void key_survives_a_restart(void **state)
 {
 	struct world *w = *state;
 	const struct key *key;
@@ -133,7 +133,7 @@ static void a_key_is_known_after_a_restart(void **state)
 	assert_null(keys_tier(w->keys, TENANT_LOCAL));
 }
 
-static void what_is_no_key_of_ours_is_told(void **state)
+static void malformed_and_unknown_keys_are_distinguished(void **state)
 {
 	struct world *w = *state;
 	struct made m = make(w, NULL);
@@ -147,8 +147,8 @@ static void what_is_no_key_of_ours_is_told(void **state)
 	assert_int_equal(check(w, m.text), KEY_MALFORMED);
 }
 
-/* Of the files, not only of what is asked for: a page that was freed may still hold it. */
-static void the_key_itself_is_on_no_disk(void **state)
+/* Searches the files, since a freed page of the database may still contain a key. */
+static void key_text_is_not_on_the_disk(void **state)
 {
 	struct world *w = *state;
 	struct made m = make(w, NULL);
@@ -160,24 +160,24 @@ static void the_key_itself_is_on_no_disk(void **state)
 	assert_int_equal(system(command), 0);
 }
 
-static void a_revoked_key_stays_so(void **state)
+static void revoked_key_stays_revoked(void **state)
 {
 	struct world *w = *state;
 	struct made m = make(w, NULL);
 	struct err e;
 
 	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
-	assert_int_equal(w->told, 1);
+	assert_int_equal(w->notified, 1);
 	assert_int_equal(check(w, m.text), KEY_REVOKED);
 	assert_int_equal(keys_revoke(w->keys, m.key->id, &e), 0);
-	assert_int_equal(w->told, 1);
+	assert_int_equal(w->notified, 1);
 	reopen(w);
 	assert_int_equal(check(w, m.text), KEY_REVOKED);
 	assert_true(keys_any(w->keys)); /* and nobody is let in without one */
 	assert_int_equal(keys_revoke(w->keys, "key_0000000000000000", &e), -ENOENT);
 }
 
-static void a_rotated_key_is_of_the_same_tenant(void **state)
+static void rotated_key_has_the_same_tenant(void **state)
 {
 	struct world *w = *state;
 	struct made old = make(w, NULL), new;
@@ -190,10 +190,10 @@ static void a_rotated_key_is_of_the_same_tenant(void **state)
 	passed_s = 1000000;
 	assert_int_equal(check(w, old.text), KEY_GOOD);
 	assert_int_equal(check(w, new.text), KEY_GOOD);
-	assert_int_equal(w->told, 0);
+	assert_int_equal(w->notified, 0);
 }
 
-static void the_old_key_ends_with_the_grace(void **state)
+static void old_key_ends_with_the_grace_period(void **state)
 {
 	struct world *w = *state;
 	struct made old = make(w, NULL), new;
@@ -212,8 +212,8 @@ static void the_old_key_ends_with_the_grace(void **state)
 
 #define DAY_S 86400
 
-/* As a host's clock does that has no battery. */
-static void a_clock_that_steps_back_revives_no_key(void **state)
+/* As on a host whose clock has no battery. */
+static void clock_set_back_does_not_revive_a_key(void **state)
 {
 	struct world *w = *state;
 	struct made gone = make(w, NULL), graced = make(w, NULL), new;
@@ -234,8 +234,8 @@ static void a_clock_that_steps_back_revives_no_key(void **state)
 	assert_int_equal(check(w, new.text), KEY_GOOD);
 }
 
-/* A clock that was wrong when the service started counts once it is right. */
-static void a_clock_that_is_put_right_ends_a_grace(void **state)
+/* A clock that was wrong when the service started is used once it is corrected. */
+static void corrected_clock_ends_a_grace_period(void **state)
 {
 	struct world *w = *state;
 	struct made old = make(w, NULL), new;
@@ -251,7 +251,7 @@ static void a_clock_that_is_put_right_ends_a_grace(void **state)
 	assert_int_equal(check(w, old.text), KEY_REVOKED);
 }
 
-static void a_grace_that_is_over_can_be_revoked(void **state)
+static void key_can_be_revoked_after_its_grace_period(void **state)
 {
 	struct world *w = *state;
 	struct made old = make(w, NULL), new;
@@ -261,13 +261,14 @@ static void a_grace_that_is_over_can_be_revoked(void **state)
 	int64_t at_ms = old.key->revoked_at_ms;
 	passed_s = 100;
 	assert_int_equal(keys_revoke(w->keys, old.key->id, &e), 0);
-	assert_int_equal(w->told, 0); /* its requests were cut when the grace was over */
+	assert_int_equal(w->notified,
+			 0); /* its requests were cut off when the grace period ended */
 	assert_int_equal(old.key->revoked_at_ms, at_ms);
 	assert_int_equal(keys_end_graces(w->keys, &e), 0);
 }
 
-/* A second rotation does not lengthen what the first one has left. */
-static void a_grace_is_only_ever_shortened(void **state)
+/* A second rotation does not extend the grace period of the first. */
+static void rotation_never_extends_a_grace_period(void **state)
 {
 	struct world *w = *state;
 	struct made old = make(w, NULL), new;
@@ -288,7 +289,7 @@ static void a_grace_is_only_ever_shortened(void **state)
 	assert_int_equal(keys_rotate(w->keys, "key_x", 0, new.text, &new.key, &e), -ENOENT);
 }
 
-static void the_newest_key_says_the_tier(void **state)
+static void newest_key_sets_the_tier(void **state)
 {
 	struct world *w = *state;
 	struct made first = make(w, NULL), second;
@@ -300,8 +301,8 @@ static void the_newest_key_says_the_tier(void **state)
 	assert_string_equal(keys_tier(w->keys, first.key->tenant), "scale");
 }
 
-/* What a key gave goes with it, as long as the tenant has another. */
-static void a_revoked_key_says_no_tier(void **state)
+/* A revoked key does not set the tier as long as the tenant has a valid one. */
+static void revoked_key_does_not_set_the_tier(void **state)
 {
 	struct world *w = *state;
 	struct made first = make(w, NULL), second;
@@ -333,7 +334,7 @@ static void names_are_checked(void **state)
 	assert_int_equal(keys_create(w->keys, name, "pro", NULL, text, &key, &e), 0);
 }
 
-static void a_thousand_keys_are_told_apart(void **state)
+static void thousand_keys_are_distinguished(void **state)
 {
 	struct world *w = *state;
 	struct made first = make(w, NULL), last = first;
@@ -357,20 +358,20 @@ static void a_thousand_keys_are_told_apart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_key_is_known_after_a_restart),
-		T(what_is_no_key_of_ours_is_told),
-		T(the_key_itself_is_on_no_disk),
-		T(a_revoked_key_stays_so),
-		T(a_rotated_key_is_of_the_same_tenant),
-		T(the_old_key_ends_with_the_grace),
-		T(a_clock_that_steps_back_revives_no_key),
-		T(a_clock_that_is_put_right_ends_a_grace),
-		T(a_grace_that_is_over_can_be_revoked),
-		T(a_grace_is_only_ever_shortened),
-		T(the_newest_key_says_the_tier),
-		T(a_revoked_key_says_no_tier),
+		T(key_survives_a_restart),
+		T(malformed_and_unknown_keys_are_distinguished),
+		T(key_text_is_not_on_the_disk),
+		T(revoked_key_stays_revoked),
+		T(rotated_key_has_the_same_tenant),
+		T(old_key_ends_with_the_grace_period),
+		T(clock_set_back_does_not_revive_a_key),
+		T(corrected_clock_ends_a_grace_period),
+		T(key_can_be_revoked_after_its_grace_period),
+		T(rotation_never_extends_a_grace_period),
+		T(newest_key_sets_the_tier),
+		T(revoked_key_does_not_set_the_tier),
 		T(names_are_checked),
-		T(a_thousand_keys_are_told_apart),
+		T(thousand_keys_are_distinguished),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The live copy of the catalogue and the file that follows it: through kills, failed writes, files
- * that were replaced. */
+/* The live copy of the catalogue and the file that is updated from it: kills, failed writes and
+ * replaced files. */
 #include <errno.h>
 #include <ftw.h>
 #include <pthread.h>
@@ -100,7 +100,7 @@ static void add_number(struct store *s, unsigned number)
 	add(s, id, number);
 }
 
-/* Returns what store_write has. */
+/* Returns the result of store_write. */
 static int write_out(struct store *s)
 {
 	struct store_batch *b = store_take(s);
@@ -132,7 +132,7 @@ static void dump_rows(sqlite3 *db, const char *table, FILE *out)
 	sqlite3_finalize(st);
 }
 
-/* All tables there are, so that none is left out. */
+/* Compares all tables that exist, so that none is left out. */
 static char *dump(sqlite3 *db)
 {
 	sqlite3_stmt *st;
@@ -193,7 +193,7 @@ static unsigned count(sqlite3 *db, const char *sql)
 
 #define LIVING "SELECT count(*) FROM sandboxes WHERE ended_at_ms = 0"
 
-/* --- what changes ---------------------------------------------------------------------------- */
+/* --- changes --------------------------------------------------------------------------------- */
 
 static void change_keys(struct store *s)
 {
@@ -260,8 +260,8 @@ static void change_sandboxes(struct store *s)
 	assert_int_equal(store_purge_ended(s, 5, 4, &e), 4);
 }
 
-/* Its first row is noted before the second is refused. */
-static void test_what_is_rolled_back_is_not_written(void **state)
+/* The first row is recorded before the second is refused. */
+static void rolled_back_changes_are_not_written(void **state)
 {
 	const struct store_sandbox rows[] = {row_of("x", 70), row_of("sbx_000001", 71)};
 	struct place *p = *state;
@@ -280,7 +280,7 @@ static void test_what_is_rolled_back_is_not_written(void **state)
 	store_close(s);
 }
 
-static void test_the_file_follows_in_all_that_changes(void **state)
+static void file_gets_all_changes(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -306,7 +306,7 @@ static void test_the_file_follows_in_all_that_changes(void **state)
 	store_close(s);
 }
 
-static void test_a_close_writes_what_is_left(void **state)
+static void close_writes_remaining_changes(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -319,7 +319,7 @@ static void test_a_close_writes_what_is_left(void **state)
 	sqlite3_close(file);
 }
 
-/* Each in a transaction of its own while the other thread writes; what is noted has no bound. */
+/* Each change is one transaction, made while the other thread writes. */
 static void *write_all(void *arg)
 {
 	void **args = arg;
@@ -330,7 +330,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-static void test_the_loop_goes_on_while_a_batch_is_written(void **state)
+static void changes_continue_while_a_batch_is_written(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -354,7 +354,7 @@ static void test_the_loop_goes_on_while_a_batch_is_written(void **state)
 	store_close(s);
 }
 
-static void test_what_is_too_much_to_note_is_copied(void **state)
+static void too_many_changes_cause_a_full_copy(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -407,7 +407,7 @@ static int write_to_full_disk(struct store *s)
 	return ret;
 }
 
-static void test_what_failed_goes_with_the_next(void **state)
+static void failed_changes_join_the_next_batch(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -425,8 +425,8 @@ static void test_what_failed_goes_with_the_next(void **state)
 	store_close(s);
 }
 
-/* The rows are in the file, though maybe not on the disk: to add them once more would fail. */
-static void test_a_failed_sync_does_not_fail_the_next_write(void **state)
+/* The rows are in the file, though perhaps not on the disk: adding them again would fail. */
+static void failed_sync_does_not_fail_the_next_write(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -445,8 +445,8 @@ static void test_a_failed_sync_does_not_fail_the_next_write(void **state)
 	store_close(s);
 }
 
-/* Somebody changed it under the service. */
-static void test_a_file_with_other_rows_is_brought_in_line(void **state)
+/* Another program changed the file while the service ran. */
+static void file_with_foreign_rows_is_overwritten(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -463,7 +463,7 @@ static void test_a_file_with_other_rows_is_brought_in_line(void **state)
 	store_close(s);
 }
 
-static void test_a_close_on_a_full_disk_keeps_the_live_copy(void **state)
+static void close_on_a_full_disk_keeps_the_live_copy(void **state)
 {
 	struct place *p = *state;
 	struct store *s = open_store(p);
@@ -479,7 +479,7 @@ static void test_a_close_on_a_full_disk_keeps_the_live_copy(void **state)
 	assert_false(has_live(p));
 }
 
-static void test_without_room_for_a_live_copy_the_file_is_used(void **state)
+static void file_is_used_without_space_for_a_live_copy(void **state)
 {
 	struct place p = *(struct place *)*state;
 	struct store_batch *b;
@@ -498,11 +498,11 @@ static void test_without_room_for_a_live_copy_the_file_is_used(void **state)
 
 /* --- kills ----------------------------------------------------------------------------------- */
 
-/* In a process of its own, which is killed when it has told how many rows it added. */
+/* Runs in a child process, which is killed after it reported how many rows it added. */
 static unsigned add_until_killed(const struct place *p, unsigned from, useconds_t after_us)
 {
 	int pipe_fds[2];
-	unsigned told = 0, number;
+	unsigned reported = 0, number;
 
 	assert_int_equal(pipe(pipe_fds), 0);
 	pid_t child = fork();
@@ -521,15 +521,15 @@ static unsigned add_until_killed(const struct place *p, unsigned from, useconds_
 	assert_int_equal(read(pipe_fds[0], &number, sizeof(number)), sizeof(number));
 	usleep(after_us);
 	kill(child, SIGKILL);
-	told = number;
+	reported = number;
 	while (read(pipe_fds[0], &number, sizeof(number)) == sizeof(number))
-		told = number;
+		reported = number;
 	close(pipe_fds[0]);
 	waitpid(child, NULL, 0);
-	return told + 1;
+	return reported + 1;
 }
 
-static void test_what_was_answered_survives_a_kill(void **state)
+static void confirmed_changes_survive_a_kill(void **state)
 {
 	struct place *p = *state;
 	unsigned rows = 0;
@@ -539,7 +539,7 @@ static void test_what_was_answered_survives_a_kill(void **state)
 		assert_true(has_live(p));
 		struct store *s = open_store(p);
 		unsigned found = count(s->db, LIVING);
-		assert_in_range(found, rows, rows + 1); /* the last may not have been told */
+		assert_in_range(found, rows, rows + 1); /* the last may not have been reported */
 		assert_true(store_is_behind(s));
 		rows = found;
 		store_close(s);
@@ -549,7 +549,7 @@ static void test_what_was_answered_survives_a_kill(void **state)
 	sqlite3_close(file);
 }
 
-static void test_a_fold_brings_the_file_up(void **state)
+static void fold_updates_the_file(void **state)
 {
 	struct place *p = *state;
 	struct err e;
@@ -579,8 +579,8 @@ static void back_up(const struct place *p, const char *to)
 	close(store_backup_end(b));
 }
 
-/* The live copy that the killed service left is newer than the backup, which has no row. */
-static void test_a_backup_that_is_put_back_counts(void **state)
+/* The killed service left a live copy that is newer than the backup, which has no rows. */
+static void restored_backup_overrides_the_live_copy(void **state)
 {
 	struct place *p = *state;
 	char copy[128], log[128];
@@ -611,19 +611,19 @@ static void test_a_backup_that_is_put_back_counts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_the_file_follows_in_all_that_changes),
-		TEST(test_what_is_rolled_back_is_not_written),
-		TEST(test_a_close_writes_what_is_left),
-		TEST(test_the_loop_goes_on_while_a_batch_is_written),
-		TEST(test_what_is_too_much_to_note_is_copied),
-		TEST(test_what_failed_goes_with_the_next),
-		TEST(test_a_failed_sync_does_not_fail_the_next_write),
-		TEST(test_a_file_with_other_rows_is_brought_in_line),
-		TEST(test_a_close_on_a_full_disk_keeps_the_live_copy),
-		TEST(test_without_room_for_a_live_copy_the_file_is_used),
-		TEST(test_what_was_answered_survives_a_kill),
-		TEST(test_a_fold_brings_the_file_up),
-		TEST(test_a_backup_that_is_put_back_counts),
+		TEST(file_gets_all_changes),
+		TEST(rolled_back_changes_are_not_written),
+		TEST(close_writes_remaining_changes),
+		TEST(changes_continue_while_a_batch_is_written),
+		TEST(too_many_changes_cause_a_full_copy),
+		TEST(failed_changes_join_the_next_batch),
+		TEST(failed_sync_does_not_fail_the_next_write),
+		TEST(file_with_foreign_rows_is_overwritten),
+		TEST(close_on_a_full_disk_keeps_the_live_copy),
+		TEST(file_is_used_without_space_for_a_live_copy),
+		TEST(confirmed_changes_survive_a_kill),
+		TEST(fold_updates_the_file),
+		TEST(restored_backup_overrides_the_live_copy),
 	};
 
 	take_over_writes();

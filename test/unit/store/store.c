@@ -61,7 +61,7 @@ static struct store *open_store(const struct place *p)
 	return s;
 }
 
-/* Each has a slot of its own. */
+/* Each row has a different slot. */
 static uint32_t slot_of(const char *id)
 {
 	uint32_t hash = 2166136261u;
@@ -128,7 +128,7 @@ static struct rows read_rows(struct store *s)
 	return rows;
 }
 
-static void test_a_row_comes_back_after_opening_again(void **state)
+static void row_survives_a_reopen(void **state)
 {
 	struct store_sandbox row = row_of("sbx_1");
 	struct store *s = open_store(*state);
@@ -151,7 +151,7 @@ static void test_a_row_comes_back_after_opening_again(void **state)
 	store_close(s);
 }
 
-static void test_the_same_id_twice_is_refused(void **state)
+static void duplicate_id_is_refused(void **state)
 {
 	struct store_sandbox row = row_of("sbx_1");
 	struct store *s = open_store(*state);
@@ -163,7 +163,7 @@ static void test_the_same_id_twice_is_refused(void **state)
 	store_close(s);
 }
 
-static void test_ended_rows_are_kept_for_a_while(void **state)
+static void ended_rows_are_kept_until_a_purge(void **state)
 {
 	struct store_sandbox a = row_of("a"), b = row_of("b"), c = row_of("c");
 	struct store *s = open_store(*state);
@@ -194,7 +194,7 @@ static void end_at(struct store *s, const char *id, int64_t at_ms)
 	assert_int_equal(store_sandbox_end(s, id, at_ms, "expired", "its time was over", &e), 0);
 }
 
-static void test_an_end_takes_metadata_and_env_away(void **state)
+static void end_deletes_metadata_and_env(void **state)
 {
 	struct store_sandbox row = row_of("a");
 	struct store *s = open_store(*state);
@@ -228,8 +228,8 @@ static void add_some(struct store *s, unsigned n, unsigned ended)
 	}
 }
 
-/* Neither its time nor its size grows with what there is. */
-static void test_a_purge_is_bounded(void **state)
+/* Neither its duration nor its size grows with the number of rows. */
+static void purge_is_bounded(void **state)
 {
 	struct store *s = open_store(*state);
 	sqlite3_stmt *purge = s->sandboxes[SANDBOX_PURGE];
@@ -247,7 +247,7 @@ static void test_a_purge_is_bounded(void **state)
 	store_close(s);
 }
 
-static void test_of_ended_rows_the_last_are_read(void **state)
+static void last_ended_rows_are_read(void **state)
 {
 	struct store *s = open_store(*state);
 	sqlite3_stmt *ended = s->sandboxes[SANDBOX_ENDED];
@@ -266,7 +266,7 @@ static void test_of_ended_rows_the_last_are_read(void **state)
 	store_close(s);
 }
 
-static void test_no_two_that_live_are_in_one_slot(void **state)
+static void slot_has_one_living_sandbox(void **state)
 {
 	struct store_sandbox a = row_of("a"), b = row_of("b");
 	struct store *s = open_store(*state);
@@ -297,8 +297,8 @@ static void add_large(struct store *s, const char *prefix, unsigned n)
 	}
 }
 
-/* Removed rows make room for new ones. */
-static void test_the_file_stops_growing(void **state)
+/* New rows use the space of removed ones. */
+static void file_stops_growing(void **state)
 {
 	const struct place *p = *state;
 	struct store *s = open_store(p);
@@ -321,12 +321,12 @@ static void test_the_file_stops_growing(void **state)
 	store_close(s);
 }
 
-/* The child is killed at a random moment; what it had been told is there must be there. */
-static void test_what_was_answered_survives_a_kill(void **state)
+/* The child is killed at a random moment; all rows that it reported as added must exist. */
+static void confirmed_changes_survive_a_kill(void **state)
 {
 	for (int round = 0; round < 10; round++) {
 		int pipe_fds[2];
-		uint32_t told = 0, number;
+		uint32_t reported = 0, number;
 
 		assert_int_equal(pipe(pipe_fds), 0);
 		pid_t child = fork();
@@ -347,23 +347,24 @@ static void test_what_was_answered_survives_a_kill(void **state)
 		}
 		close(pipe_fds[1]);
 		for (int i = 0; i < 5 + round; i++)
-			assert_int_equal(read(pipe_fds[0], &told, sizeof(told)), sizeof(told));
+			assert_int_equal(read(pipe_fds[0], &reported, sizeof(reported)),
+					 sizeof(reported));
 		kill(child, SIGKILL);
 		waitpid(child, NULL, 0);
 		while (read(pipe_fds[0], &number, sizeof(number)) == sizeof(number))
-			told = number;
+			reported = number;
 		close(pipe_fds[0]);
 		struct store *s = open_store(*state);
 		struct err e;
 		unsigned before = read_rows(s).n;
-		assert_true(before >= told);
-		for (number = 1; number <= told; number++) {
+		assert_true(before >= reported);
+		for (number = 1; number <= reported; number++) {
 			char id[32];
 
 			snprintf(id, sizeof(id), "r%d-%u", round, number);
 			assert_int_equal(store_sandbox_forget(s, id, &e), 0);
 		}
-		assert_int_equal(read_rows(s).n, before - told);
+		assert_int_equal(read_rows(s).n, before - reported);
 		store_close(s);
 	}
 }
@@ -399,7 +400,7 @@ static struct lines read_lines(struct store *s)
 	return l;
 }
 
-static void test_many_rows_are_all_there_or_none(void **state)
+static void many_rows_are_added_atomically(void **state)
 {
 	struct store_sandbox rows[] = {row_of("a"), row_of("b"), row_of("a")};
 	struct store *s = open_store(*state);
@@ -435,7 +436,7 @@ static void add_family(struct store *s)
 	assert_int_equal(store_sandboxes_add(s, rows, 3, &e), 0);
 }
 
-static void test_a_merge_is_one_change(void **state)
+static void merge_is_atomic(void **state)
 {
 	struct store_merge nobody = merged;
 	struct store *s = open_store(*state);
@@ -455,8 +456,8 @@ static void test_a_merge_is_one_change(void **state)
 	store_close(s);
 }
 
-/* Killed at a random moment: it stands as before or as after. */
-static void test_a_merge_survives_a_kill_whole(void **state)
+/* After a kill at a random moment, the rows are those before or those after the merge. */
+static void merge_is_atomic_under_kills(void **state)
 {
 	unsigned after = 0;
 
@@ -519,7 +520,7 @@ static void run_sql(const struct place *p, const char *sql)
 	sqlite3_close(db);
 }
 
-static void test_a_foreign_database_is_named(void **state)
+static void foreign_database_is_refused(void **state)
 {
 	run_sql(*state, "CREATE TABLE theirs (x)");
 	refused(*state, "another program");
@@ -532,7 +533,7 @@ static void test_a_foreign_database_is_named(void **state)
 #define UNDO_STEP_6 UNDO_STEP_7 "DROP TABLE spaces_gone; PRAGMA user_version = 5; "
 #define UNDO_STEP_5 UNDO_STEP_6 "ALTER TABLE keys DROP COLUMN revoked; PRAGMA user_version = 4; "
 
-static void test_one_of_the_first_version_is_brought_up(void **state)
+static void first_version_is_upgraded(void **state)
 {
 	struct store_sandbox row = row_of("sbx_1");
 	struct store *s = open_store(*state);
@@ -568,8 +569,8 @@ static void note_key(void *arg, const struct store_key *row)
 	assert_int_equal(row->revoked, !strcmp(row->id, "gone"));
 }
 
-/* A grace that was over by the clock is over for good. */
-static void test_keys_of_an_earlier_version_are_revoked_for_good(void **state)
+/* A grace period that ended by the wall clock has ended permanently. */
+static void upgrade_revokes_ended_keys_permanently(void **state)
 {
 	const char *const ids[] = {"good", "gone", "ends"};
 	const int64_t at_ms[] = {0, 1000, INT64_C(1) << 50};
@@ -599,7 +600,7 @@ static void count_gone(void *arg, const char *id)
 	++*(int *)arg;
 }
 
-static void test_a_space_is_gone_until_its_files_are_removed(void **state)
+static void space_is_gone_until_its_files_are_removed(void **state)
 {
 	const struct store_space space = {.id = "spc_1", .sandbox = "sbx_1"};
 	struct store_sandbox row = row_of("sbx_1");
@@ -653,8 +654,8 @@ static int count_rows(struct store *s)
 	return n;
 }
 
-/* It is found before anything is made of the rows that can still be read, and stays as it is. */
-static void test_a_damaged_one_is_named(void **state)
+/* Damage is found before any row is used, and the file is not changed. */
+static void damaged_catalogue_is_refused(void **state)
 {
 	char zeros[4096] = "", before[4096], after[4096];
 	struct place *p = *state;
@@ -664,20 +665,20 @@ static void test_a_damaged_one_is_named(void **state)
 	store_close(s);
 	char log[sizeof(p->path) + 8];
 	snprintf(log, sizeof(log), "%s-wal", p->path);
-	assert_int_equal(unlink(log), 0); /* it has the same pages */
+	assert_int_equal(unlink(log), 0); /* it holds copies of the pages */
 	int fd = open(p->path, O_RDWR | O_CLOEXEC);
 	for (off_t page = 20; page < 40; page++)
 		assert_int_equal(pwrite(fd, zeros, sizeof(zeros), page * 4096), sizeof(zeros));
 	assert_int_equal(pread(fd, before, sizeof(before), 0), sizeof(before));
 	refused(p, "is damaged (");
-	refused(p, "(Page "); /* where */
-	refused(p, "put a backup back, as docs/operating.md says");
+	refused(p, "(Page "); /* the place of the damage */
+	refused(p, "restore a backup, as described in docs/operating.md");
 	assert_int_equal(pread(fd, after, sizeof(after), 0), sizeof(after));
 	assert_memory_equal(before, after, sizeof(before));
 	close(fd);
 }
 
-/* Writes a file that has no name any more to `path`. */
+/* Copies a file that has no name any more to `path`. */
 static void keep(int from, const char *path)
 {
 	int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -689,8 +690,8 @@ static void keep(int from, const char *path)
 	close(from);
 }
 
-/* Step by step, while rows are added. */
-static void test_a_backup_is_of_one_moment(void **state)
+/* The backup runs step by step, while rows are added. */
+static void backup_is_a_snapshot(void **state)
 {
 	struct place *p = *state, copy = {0};
 	struct store *s = open_store(p);
@@ -719,8 +720,8 @@ static void test_a_backup_is_of_one_moment(void **state)
 	store_close(s);
 }
 
-/* Rows of the version before have no instance, and two of them may name one slot. */
-static void test_of_two_rows_with_one_slot_none_lives_on(void **state)
+/* Rows of the previous version have no instance, and two of them may name one slot. */
+static void upgrade_ends_sandboxes_that_share_a_slot(void **state)
 {
 	static const uint8_t none[STORE_INSTANCE_LEN];
 	struct store *s = open_store(*state);
@@ -738,14 +739,14 @@ static void test_of_two_rows_with_one_slot_none_lives_on(void **state)
 	store_close(s);
 }
 
-static void test_a_newer_one_is_named(void **state)
+static void newer_catalogue_is_refused(void **state)
 {
 	store_close(open_store(*state));
 	run_sql(*state, "PRAGMA user_version = 1000");
-	refused(*state, "newer version (schema 1000, this one knows ");
+	refused(*state, "newer version (schema 1000, this one supports ");
 }
 
-static void test_what_is_no_database_is_named(void **state)
+static void file_that_is_not_a_database_is_refused(void **state)
 {
 	struct place *p = *state;
 	int fd = open(p->path, O_WRONLY | O_CREAT, 0600);
@@ -757,14 +758,14 @@ static void test_what_is_no_database_is_named(void **state)
 	refused(p, "not a database");
 }
 
-static void test_a_folder_that_is_not_there_is_named(void **state)
+static void missing_folder_is_refused(void **state)
 {
 	struct place missing = {.path = "/nowhere/at/all/catalogue.db"};
 
 	refused(&missing, "open");
 }
 
-static void test_another_process_is_refused(void **state)
+static void second_process_is_refused(void **state)
 {
 	struct place *p = *state;
 	int pipe_fds[2];
@@ -791,7 +792,7 @@ static void test_another_process_is_refused(void **state)
 	store_close(open_store(p));
 }
 
-/* --- a full disk, in a process of its own: exits with 77 where it may mount none -------------- */
+/* --- a full disk, in a child process, which exits with 77 where it may not mount one ---------- */
 
 #define SKIPPED 77
 
@@ -857,7 +858,7 @@ static void add(struct store *s, const char *name, unsigned number)
 	check(store_sandbox_add(s, &row, &e) == 0, e.text);
 }
 
-#define ROWS 40 /* some of them take a page of the room */
+#define ROWS 40 /* some of them take a reserved page */
 
 static void die_with_rows(const struct place *p)
 {
@@ -876,7 +877,7 @@ static void die_with_rows(const struct place *p)
 	check(WIFSIGNALED(status), "no row could be added before it was full");
 }
 
-/* Whatever the next one makes for itself, there is no room for. */
+/* Leaves no space for files that the next instance would create. */
 static void leave_only_the_catalogue(const struct place *p)
 {
 	char path[128];
@@ -902,14 +903,14 @@ static void go_on_when_full(const struct place *p)
 	check(rows.n == ROWS, "rows are lost");
 	for (unsigned life = 1; life < 50; life++) {
 		store_close(s);
-		fill_disk(p); /* with what its end made free */
+		fill_disk(p); /* in the space that its end freed */
 		check(store_open(&s, p->path, &e) == 0, e.text);
 		add(s, "late", life);
 	}
 	_exit(0);
 }
 
-static void test_it_opens_on_a_full_disk(void **state)
+static void catalogue_opens_on_a_full_disk(void **state)
 {
 	int status = 0;
 	pid_t child = fork();
@@ -927,30 +928,30 @@ static void test_it_opens_on_a_full_disk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_row_comes_back_after_opening_again),
-		TEST(test_the_same_id_twice_is_refused),
-		TEST(test_ended_rows_are_kept_for_a_while),
-		TEST(test_an_end_takes_metadata_and_env_away),
-		TEST(test_a_purge_is_bounded),
-		TEST(test_of_ended_rows_the_last_are_read),
-		TEST(test_no_two_that_live_are_in_one_slot),
-		TEST(test_the_file_stops_growing),
-		TEST(test_of_two_rows_with_one_slot_none_lives_on),
-		TEST(test_what_was_answered_survives_a_kill),
-		TEST(test_a_foreign_database_is_named),
-		TEST(test_a_newer_one_is_named),
-		TEST(test_one_of_the_first_version_is_brought_up),
-		TEST(test_keys_of_an_earlier_version_are_revoked_for_good),
-		TEST(test_a_space_is_gone_until_its_files_are_removed),
-		TEST(test_a_damaged_one_is_named),
-		TEST(test_a_backup_is_of_one_moment),
-		TEST(test_many_rows_are_all_there_or_none),
-		TEST(test_a_merge_is_one_change),
-		TEST(test_a_merge_survives_a_kill_whole),
-		TEST(test_what_is_no_database_is_named),
-		TEST(test_a_folder_that_is_not_there_is_named),
-		TEST(test_another_process_is_refused),
-		TEST(test_it_opens_on_a_full_disk),
+		TEST(row_survives_a_reopen),
+		TEST(duplicate_id_is_refused),
+		TEST(ended_rows_are_kept_until_a_purge),
+		TEST(end_deletes_metadata_and_env),
+		TEST(purge_is_bounded),
+		TEST(last_ended_rows_are_read),
+		TEST(slot_has_one_living_sandbox),
+		TEST(file_stops_growing),
+		TEST(upgrade_ends_sandboxes_that_share_a_slot),
+		TEST(confirmed_changes_survive_a_kill),
+		TEST(foreign_database_is_refused),
+		TEST(newer_catalogue_is_refused),
+		TEST(first_version_is_upgraded),
+		TEST(upgrade_revokes_ended_keys_permanently),
+		TEST(space_is_gone_until_its_files_are_removed),
+		TEST(damaged_catalogue_is_refused),
+		TEST(backup_is_a_snapshot),
+		TEST(many_rows_are_added_atomically),
+		TEST(merge_is_atomic),
+		TEST(merge_is_atomic_under_kills),
+		TEST(file_that_is_not_a_database_is_refused),
+		TEST(missing_folder_is_refused),
+		TEST(second_process_is_refused),
+		TEST(catalogue_opens_on_a_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
