@@ -17,13 +17,13 @@
 #define RING_MAGIC 0x31474e4952444152u
 #define BATCH	   (64u << 10)
 #define RETRY_MS   1000
-#define SYNC_MS	   1000 /* a power cut loses no more than that of it, and what is in the ring */
+#define SYNC_MS	   1000 /* a power cut loses at most the lines of this time, and the ring */
 
-/* Whole lines from `head` to `tail`, which count bytes and wrap where they are used. Each is stored
- * after what it stands for, so that whoever comes after a kill finds whole lines. */
+/* Holds whole lines from `head` to `tail`, which count bytes and wrap where they are used. Each is
+ * updated after the bytes it covers were copied, so that the ring has whole lines after a kill. */
 struct ring {
 	uint64_t magic, head, tail;
-	uint64_t lost; /* lines, since the last that was kept */
+	uint64_t lost; /* lines dropped since the last one that fit */
 	char bytes[RING_SIZE];
 };
 _Static_assert(sizeof(struct ring) <= AUDIT_RING_BYTES, "the ring has room");
@@ -35,12 +35,12 @@ struct audit {
 	struct audit_files journal;
 	uint64_t next; /* number of the next line */
 	bool working, stopped, failing;
-	bool at_work; /* the worker is; set and cleared with care for the other thread */
-	bool unsynced;
-	bool wants_sync;
-	char batch[BATCH]; /* whole lines, on the way to the file */
-	size_t len, done;
-	size_t step; /* of `done`, in this job */
+	bool at_work;	   /* a worker runs; atomic, for wait_for_worker */
+	bool unsynced;	   /* the file has bytes that were not synced */
+	bool wants_sync;   /* the next job syncs */
+	char batch[BATCH]; /* whole lines being written to the file */
+	size_t len, done;  /* length of `batch`; bytes of it that are in the file */
+	size_t step;	   /* bytes that the current job wrote */
 	int error;
 	struct err reason;
 	struct loop_timer retry, sync;
@@ -76,7 +76,7 @@ static void drop(struct ring *r, size_t len)
 	__atomic_store_n(&r->head, r->head + len, __ATOMIC_RELEASE);
 }
 
-/* As many whole lines as fit; returns their bytes. */
+/* Copies as many whole lines as fit; returns their length. */
 static size_t peek_lines(const struct ring *r, char *out, size_t room)
 {
 	size_t len = used(r) < room ? used(r) : room;
@@ -111,7 +111,7 @@ static void on_work(void *arg)
 	__atomic_store_n(&a->at_work, false, __ATOMIC_RELEASE);
 }
 
-/* The file has what the batch had, or a part of it. */
+/* Accounts for what a job wrote: the batch, or a part of it. */
 static void account_for(struct audit *a)
 {
 	a->done += a->step;
@@ -124,14 +124,15 @@ static void account_for(struct audit *a)
 	}
 }
 
-static void tell_trouble(struct audit *a)
+/* Logs the first of consecutive failures, and the first success after them. */
+static void report_error(struct audit *a)
 {
 	if (a->error < 0)
 		a->stats.failures++;
 	if (a->error < 0 && !a->failing)
-		log_error("audit log: %s; lines wait until it can be written", a->reason.text);
+		log_error("audit log: %s; lines wait until writing succeeds", a->reason.text);
 	else if (a->error == 0 && a->failing)
-		log_info("audit log: it is written again");
+		log_info("audit log: writing succeeds again");
 	a->failing = a->error < 0;
 }
 
@@ -141,7 +142,7 @@ static void on_worked(void *arg)
 
 	a->working = false;
 	account_for(a);
-	tell_trouble(a);
+	report_error(a);
 	if (!a->stopped && a->failing)
 		loop_timer_set(a->loop, &a->retry, RETRY_MS);
 	else if (!a->stopped)
@@ -225,7 +226,7 @@ static int map_ring(struct audit *a, int ring_fd, struct err *e)
 	return 0;
 }
 
-/* The length of the line that begins at `from`; 0 when there is none that makes sense. */
+/* Returns the length of the line that begins at `from`, with its newline; 0 if there is none. */
 static size_t line_at(const struct ring *r, uint64_t from, struct audit_line *line)
 {
 	char text[AUDIT_LINE_MAX];
@@ -238,8 +239,9 @@ static size_t line_at(const struct ring *r, uint64_t from, struct audit_line *li
 	return (size_t)(end + 1 - text);
 }
 
-/* What the service had in the ring when it was killed: some of it may be in the file already. */
-static void pick_up(struct audit *a)
+/* Takes over the lines that a killed service left in the ring, without those that are in the file
+ * already. */
+static void recover_ring(struct audit *a)
 {
 	struct ring *r = a->ring;
 	uint64_t last = audit_files_last(a->dir), from;
@@ -292,7 +294,7 @@ int audit_new(struct audit **out, struct loop *loop, const struct config *config
 	};
 	a->retry = (struct loop_timer){.fn = on_retry, .arg = a};
 	a->sync = (struct loop_timer){.fn = on_sync, .arg = a};
-	pick_up(a);
+	recover_ring(a);
 	go_on(a);
 	*out = a;
 	return 0;
@@ -307,7 +309,7 @@ void audit_stop(struct audit *a)
 	loop_timer_clear(a->loop, &a->sync);
 }
 
-/* Its job has ended, which the loop may not have told. */
+/* Waits for the job, whose on_worked the loop may never call. */
 static void wait_for_worker(struct audit *a)
 {
 	while (__atomic_load_n(&a->at_work, __ATOMIC_ACQUIRE))
@@ -317,7 +319,7 @@ static void wait_for_worker(struct audit *a)
 	a->working = false;
 }
 
-/* Until nothing is left or the disk refuses. */
+/* Writes until the ring is empty or a write fails. */
 static void flush(struct audit *a)
 {
 	wait_for_worker(a);
@@ -329,7 +331,7 @@ static void flush(struct audit *a)
 		account_for(a);
 	} while (a->error == 0 && used(a->ring));
 	if (a->error < 0)
-		log_error("audit log: %s; %zu bytes of it were not written", a->reason.text,
+		log_error("audit log: %s; %zu bytes were not written", a->reason.text,
 			  used(a->ring));
 }
 

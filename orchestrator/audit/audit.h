@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The audit log: what became of sandboxes and keys, one line of JSON for each event, in order.
- * Writing never holds the loop up: lines wait in a ring of bounded size, which a worker writes out.
- * The ring lies in memory that the warden keeps, so that a killed service loses no line. When the
- * disk takes nothing for so long that the ring is full, lines are counted instead, and a line
- * "audit.lost" says how many, where they would be.
+ * The audit log: what happened to sandboxes and keys, one line of JSON for each event, in order.
+ * Writing never blocks the loop: lines wait in a ring of bounded size, which a worker writes out.
+ * The ring is in memory that the warden keeps, so that a killed service loses no line. When writing
+ * fails for so long that the ring is full, lines are dropped and counted, and a line "audit.lost"
+ * states their number in their place.
  */
 #ifndef RAMET_ORCHESTRATOR_AUDIT_AUDIT_H
 #define RAMET_ORCHESTRATOR_AUDIT_AUDIT_H
@@ -17,25 +17,26 @@
 struct audit;
 
 /*
- * *out is NULL when the settings want no audit log. `ring_fd`: AUDIT_RING_BYTES of shared memory
- * (not taken over), or -1 for memory of its own. Opens the folder, which is there. Before the
- * loop's first turn: it reads files.
+ * Opens the audit log in its folder, which must exist. Sets *out to NULL when the settings disable
+ * the audit log. `ring_fd`: AUDIT_RING_BYTES of shared memory (the caller keeps ownership), or -1
+ * for private memory. Reads files, so call it before the loop runs.
  */
 int audit_new(struct audit **out, struct loop *loop, const struct config *config, int ring_fd,
 	      struct err *e);
-/* `a` may be NULL. */
+/* Adds a line for the event. `a` may be NULL. */
 void audit_add(struct audit *a, const struct audit_event *event);
-/* Nothing is written from here on but by audit_free, which waits for the disk and writes what is
- * left; the loop turns no more then, or is freed. NULL is fine. */
+/* audit_stop stops writing. audit_free, called once the loop no longer runs or was freed, waits for
+ * the disk and writes the remaining lines. Both accept NULL. */
 void audit_stop(struct audit *a);
 void audit_free(struct audit *a);
 
 struct audit_stats {
-	uint64_t lines, lost, failures; /* taken; not kept; writes that failed */
+	uint64_t lines, lost, failures; /* lines accepted; lines dropped; failed writes */
 	uint64_t waiting_bytes, written_bytes;
-	uint64_t last; /* number of the last line taken */
+	uint64_t last; /* number of the last line accepted */
 };
-/* All 0 when `a` is NULL. */
+
+/* Fills *out; all 0 when `a` is NULL. */
 void audit_stats(const struct audit *a, struct audit_stats *out);
 
 #endif

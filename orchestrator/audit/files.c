@@ -58,7 +58,7 @@ uint64_t audit_files_last(int dir)
 	char name[NAME_ROOM];
 	uint64_t n = 0;
 
-	/* The current file may be new and the one before torn: no more than that. */
+	/* At worst, the current file is new and the one before it ends in a torn line. */
 	for (unsigned age = 0; !n && age < 3; age++) {
 		file_name(name, age);
 		n = last_in(dir, name);
@@ -86,11 +86,11 @@ static int open_current(struct audit_files *j, struct err *e)
 	scoped_fd int fd = openat(j->dir, AUDIT_FILE,
 				  O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0640);
 
-	/* 0640 whatever the umask: who sends it on reads it by its group. */
+	/* 0640 whatever the umask: ramet-notify reads the file through its group. */
 	if (fd < 0 || fchmod(fd, 0640) < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "open " AUDIT_FILE);
 	if (!S_ISREG(st.st_mode))
-		return err_say(e, EINVAL, AUDIT_FILE " is no regular file");
+		return err_say(e, EINVAL, AUDIT_FILE " is not a regular file");
 	j->fd = fd;
 	j->size = (uint64_t)st.st_size;
 	int r = end_torn_line(j, e);
@@ -101,8 +101,8 @@ static int open_current(struct audit_files *j, struct err *e)
 	return r;
 }
 
-/* The least age that no file has, or the one of the file that is to go. A rotation that failed has
- * left such a gap: to move the files behind it once more would lose the last one. */
+/* Returns the lowest age that no file has, or that of the file to remove. A failed rotation leaves
+ * such a gap; moving the files behind the gap again would lose the oldest one. */
 static unsigned first_free_age(const struct audit_files *j)
 {
 	char name[NAME_ROOM];
@@ -121,7 +121,7 @@ static int rotate(struct audit_files *j, struct err *e)
 {
 	char from[NAME_ROOM], to[NAME_ROOM];
 
-	/* Once it is closed nobody is told that the disk has not taken it. */
+	/* Sync first: after the close, a write error can no longer be reported. */
 	if (fdatasync(j->fd) < 0)
 		return err_set(e, errno, "sync " AUDIT_FILE);
 	for (unsigned age = first_free_age(j); age > 0; age--) {
@@ -155,7 +155,7 @@ int audit_files_append(struct audit_files *j, const char *p, size_t len, bool at
 			return err_set(e, n < 0 ? errno : EIO, "write " AUDIT_FILE);
 		*done += (size_t)n;
 		j->size += (size_t)n;
-		/* The loop reads it meanwhile, for its figures. */
+		/* Atomic, because the loop's thread reads it for audit_stats. */
 		__atomic_fetch_add(&j->written, (uint64_t)n, __ATOMIC_RELAXED);
 	}
 	return r;

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "base/utf8.h"
 
-/* --- making one ----------------------------------------------------------------------------- */
+/* --- writing a line ------------------------------------------------------------------------- */
 
 struct out {
 	char *p;
@@ -20,7 +20,7 @@ struct out {
 
 static void put(struct out *o, const void *p, size_t len)
 {
-	/* Room is kept for the brace and the newline at the end. */
+	/* Leaves space for the brace and the newline at the end. */
 	if (o->full || len > AUDIT_LINE_MAX - 2 - o->len) {
 		o->full = true;
 		return;
@@ -29,8 +29,9 @@ static void put(struct out *o, const void *p, size_t len)
 	o->len += len;
 }
 
-/* One character; returns how many bytes of the text it was. Line iterators of some clients split
- * at U+0085, U+2028 and U+2029: these and all controls become a question mark. */
+/* Writes one character; returns the number of its bytes in the text. Control characters become a
+ * question mark, and so do U+0085, U+2028 and U+2029, at which line iterators of some clients
+ * split. */
 static size_t put_char(struct out *o, const unsigned char *p, const unsigned char *end)
 {
 	size_t bad, len = utf8_len(p, end, &bad);
@@ -46,7 +47,7 @@ static size_t put_char(struct out *o, const unsigned char *p, const unsigned cha
 	return len ? len : bad;
 }
 
-/* A field that does not fit is left out whole. */
+/* Writes a field, or nothing if the whole field does not fit or `text` is NULL. */
 static void put_text(struct out *o, const char *name, const char *text)
 {
 	const struct out before = *o;
@@ -110,7 +111,7 @@ size_t audit_line_new(char out[static AUDIT_LINE_MAX], uint64_t n, const struct 
 	return audit_line_make(out, n, id, event);
 }
 
-/* --- reading its head ----------------------------------------------------------------------- */
+/* --- reading the head of a line ------------------------------------------------------------- */
 
 struct in {
 	const char *p, *end;
@@ -126,7 +127,7 @@ static bool take(struct in *in, const char *text)
 	return true;
 }
 
-/* 1 to 19 digits: no number of those overflows. */
+/* Takes 1 to 19 digits, which cannot overflow. */
 static bool take_number(struct in *in, uint64_t *n)
 {
 	const char *start = in->p;

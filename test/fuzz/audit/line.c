@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A line that is read has a name and an id as the log makes them; one that is made is read back. */
+/* Checks that a parsed line has a valid name and id, and that a written line is parsed. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two files of a log, split at the first zero byte: reading them ends, and numbers grow. */
+/* Splits the input at the first zero byte into two files of a log. Reading them must end, and the
+ * numbers of lines must grow. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The audit log on a real loop and real files: order, rotation, a disk that is full, kills. */
+/* The audit log on a real loop and real files: order, rotation, full disks, kills. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +91,7 @@ static void add(struct world *w, const char *text)
 				    .name = "sandbox.died", .at_ms = 1795298467007, .text = text});
 }
 
-/* All that the files say, oldest first. */
+/* Reads the content of all files, oldest first. */
 static char *read_all(struct world *w)
 {
 	char path[128], *text = NULL;
@@ -187,7 +187,7 @@ static bool has_failed(struct world *w)
 	return f.failures > 0;
 }
 
-static void test_lines_are_written_in_order(void **state)
+static void lines_are_written_in_order(void **state)
 {
 	struct world *w = *state;
 
@@ -200,7 +200,7 @@ static void test_lines_are_written_in_order(void **state)
 	stop(w);
 }
 
-static void test_what_waits_is_written_at_the_end(void **state)
+static void waiting_lines_are_written_at_the_end(void **state)
 {
 	struct world *w = *state;
 
@@ -214,8 +214,8 @@ static void test_what_waits_is_written_at_the_end(void **state)
 	assert_int_equal(count(w).last, 2001);
 }
 
-/* What `ramet` does while no service runs. */
-static void test_lines_can_be_added_without_a_service(void **state)
+/* Adds lines as `ramet` does while no service runs. */
+static void lines_can_be_added_without_a_service(void **state)
 {
 	struct world *w = *state;
 	const struct audit_event made = {
@@ -241,7 +241,7 @@ static void test_lines_can_be_added_without_a_service(void **state)
 				     "\"previous\":\"key_0\"}\n"));
 }
 
-static void test_files_are_put_aside_by_size(void **state)
+static void files_are_rotated_by_size(void **state)
 {
 	struct world *w = *state;
 	char path[128];
@@ -266,7 +266,7 @@ static void test_files_are_put_aside_by_size(void **state)
 	}
 }
 
-static void test_a_full_disk_leaves_a_counted_gap(void **state)
+static void full_disk_leaves_a_counted_gap(void **state)
 {
 	struct world *w = *state;
 	struct audit_stats f;
@@ -291,7 +291,7 @@ static void test_a_full_disk_leaves_a_counted_gap(void **state)
 	assert_int_equal(t.lines - t.gaps + t.lost, 20002);
 }
 
-static void test_a_disk_that_stays_full_ends_nothing(void **state)
+static void service_survives_a_full_disk(void **state)
 {
 	struct world *w = *state;
 
@@ -301,16 +301,16 @@ static void test_a_disk_that_stays_full_ends_nothing(void **state)
 	add(w, "three");
 	stop(w);
 	limit_files(RLIM_INFINITY);
-	/* What was left is in the memory that the next life finds. */
+	/* The remaining lines are in the memory that the next instance finds. */
 	start(w);
 	add(w, "four");
 	stop(w);
 	struct tally t = count(w);
 	assert_int_equal(t.last, 4);
-	assert_true(t.bad <= 1); /* the one that was cut off */
+	assert_true(t.bad <= 1); /* the torn line */
 }
 
-/* As a kill leaves it: lines in the ring, none, some or all of them in the file. */
+/* State after a kill: lines in the ring, of which none, some or all are also in the file. */
 static void killed_after(struct world *w, off_t bytes)
 {
 	char path[128];
@@ -329,7 +329,7 @@ static void killed_after(struct world *w, off_t bytes)
 	until(w, has_failed);
 	audit_stop(killed);
 	loop_free(w->loop);
-	/* Its memory is as the kernel keeps it; what it had written is made by hand. */
+	/* The ring is left by a child process; the test writes the file itself. */
 	limit_files(RLIM_INFINITY);
 	char *ring = mmap(NULL, AUDIT_RING_BYTES, PROT_READ, MAP_SHARED, w->ring, 0);
 	FILE *f = fopen(path, "w");
@@ -342,7 +342,7 @@ static void killed_after(struct world *w, off_t bytes)
 	stop(w);
 }
 
-static void test_a_kill_loses_and_doubles_no_line(void **state)
+static void kill_neither_loses_nor_repeats_lines(void **state)
 {
 	struct world *w = *state;
 	static const off_t cuts[] = {0, 1, 70, 136, 137, 138, 500, 900, 1000};
@@ -358,7 +358,7 @@ static void test_a_kill_loses_and_doubles_no_line(void **state)
 	}
 }
 
-static void test_memory_that_makes_no_sense_is_begun_anew(void **state)
+static void invalid_ring_is_reset(void **state)
 {
 	struct world *w = *state;
 	char junk[4096];
@@ -370,7 +370,7 @@ static void test_memory_that_makes_no_sense_is_begun_anew(void **state)
 	add(w, "here");
 	stop(w);
 	assert_int_equal(count(w).lines, 1);
-	/* The frame is right, the content is not. */
+	/* The positions are valid, but the content is not. */
 	assert_int_equal(pwrite(w->ring, junk, sizeof(junk), 32), sizeof(junk));
 	uint64_t tail = 4000, head = 0;
 	assert_int_equal(pwrite(w->ring, &head, 8, 8), 8);
@@ -381,7 +381,7 @@ static void test_memory_that_makes_no_sense_is_begun_anew(void **state)
 	assert_int_equal(count(w).last, 2);
 }
 
-static void test_a_folder_that_is_not_there_is_said(void **state)
+static void missing_folder_is_an_error(void **state)
 {
 	struct world *w = *state;
 	struct config config = w->config;
@@ -403,15 +403,15 @@ static void test_a_folder_that_is_not_there_is_said(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_lines_are_written_in_order),
-		TEST(test_what_waits_is_written_at_the_end),
-		TEST(test_lines_can_be_added_without_a_service),
-		TEST(test_files_are_put_aside_by_size),
-		TEST(test_a_full_disk_leaves_a_counted_gap),
-		TEST(test_a_disk_that_stays_full_ends_nothing),
-		TEST(test_a_kill_loses_and_doubles_no_line),
-		TEST(test_memory_that_makes_no_sense_is_begun_anew),
-		TEST(test_a_folder_that_is_not_there_is_said),
+		TEST(lines_are_written_in_order),
+		TEST(waiting_lines_are_written_at_the_end),
+		TEST(lines_can_be_added_without_a_service),
+		TEST(files_are_rotated_by_size),
+		TEST(full_disk_leaves_a_counted_gap),
+		TEST(service_survives_a_full_disk),
+		TEST(kill_neither_loses_nor_repeats_lines),
+		TEST(invalid_ring_is_reset),
+		TEST(missing_folder_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

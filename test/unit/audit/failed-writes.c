@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each write to the audit log's files fails in turn: every line is there once, in order. */
+/* Each write to the audit log's files fails in turn. Every line must be there once, in order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +56,7 @@ static void break_write(unsigned n, int error)
 		writes_are_short(dir, n);
 }
 
-/* Oldest first; numbers must grow by one from 1 on. Returns how many files there are. */
+/* Checks that numbers grow by one, from 1 in the oldest file. Returns the number of files. */
 static unsigned expect_lines(unsigned lines, unsigned torn)
 {
 	char path[128], text[4096], *end;
@@ -86,7 +86,8 @@ static unsigned expect_lines(unsigned lines, unsigned torn)
 	return files;
 }
 
-/* What is not written is tried again, from there on, as the audit log does. Returns how often. */
+/* Retries a failed write from the byte where it stopped, as the audit log does. Returns the number
+ * of failures. */
 static unsigned append(struct audit_files *j, const char *p, size_t len)
 {
 	unsigned failed = 0;
@@ -122,7 +123,7 @@ static unsigned write_all(unsigned n, int error, bool *broke)
 	return failed;
 }
 
-static void test_files_have_every_line_whatever_failed(void **state)
+static void files_have_every_line_after_any_failed_write(void **state)
 {
 	for (size_t i = 0; i < 3; i++) {
 		unsigned n = 0, failed = 0;
@@ -165,7 +166,7 @@ static void stop(struct service *s)
 	audit_free(s->audit);
 }
 
-/* Three services after each other, of which something fails for the second one. */
+/* Runs three instances in turn; a write of the second one fails. */
 static bool log_lines(unsigned n, int error)
 {
 	const struct audit_event event = {.name = "sandbox.died", .at_ms = 1795298467007};
@@ -190,7 +191,7 @@ static bool log_lines(unsigned n, int error)
 	return broke;
 }
 
-static void test_the_log_has_every_line_whatever_failed(void **state)
+static void log_has_every_line_after_any_failed_write(void **state)
 {
 	for (size_t i = 0; i < 3; i++) {
 		unsigned n = 0;
@@ -210,8 +211,8 @@ static void test_the_log_has_every_line_whatever_failed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_files_have_every_line_whatever_failed),
-		TEST(test_the_log_has_every_line_whatever_failed),
+		TEST(files_have_every_line_after_any_failed_write),
+		TEST(log_has_every_line_after_any_failed_write),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static const struct audit_event frozen = {
 	.space = "spc_1",
 };
 
-static void test_a_line_says_what_it_was_given(void **state)
+static void line_contains_all_fields(void **state)
 {
 	char line[AUDIT_LINE_MAX];
 	size_t len = audit_line_make(line, 42, ID, &frozen);
@@ -32,7 +32,7 @@ static void test_a_line_says_what_it_was_given(void **state)
 			    "\"space\":\"spc_1\"}\n");
 }
 
-static void test_a_line_is_read_back(void **state)
+static void line_is_read_back(void **state)
 {
 	char line[AUDIT_LINE_MAX];
 	struct audit_line head;
@@ -43,12 +43,12 @@ static void test_a_line_is_read_back(void **state)
 	assert_string_equal(head.id, ID);
 	assert_string_equal(head.name, "sandbox.frozen");
 	assert_int_equal(head.at_ms, frozen.at_ms);
-	/* Every part of it that a kill may leave is none. */
+	/* A kill may truncate a line anywhere; no part of it may be accepted. */
 	for (size_t part = 0; part < len - 1; part++)
 		assert_false(audit_line_parse(&head, line, part));
 }
 
-static void test_what_is_no_line_is_refused(void **state)
+static void invalid_lines_are_refused(void **state)
 {
 	static const char *const bad[] = {
 		"",
@@ -70,7 +70,7 @@ static void test_what_is_no_line_is_refused(void **state)
 		assert_false(audit_line_parse(&head, bad[i], strlen(bad[i])));
 }
 
-static void test_texts_stay_in_their_quotes(void **state)
+static void texts_are_escaped(void **state)
 {
 	struct audit_event died = frozen;
 	char line[AUDIT_LINE_MAX];
@@ -83,7 +83,7 @@ static void test_texts_stay_in_their_quotes(void **state)
 	assert_ptr_equal(strchr(line, '\n'), line + len - 1);
 }
 
-static void test_a_field_that_has_no_room_is_left_out(void **state)
+static void field_that_does_not_fit_is_left_out(void **state)
 {
 	struct audit_event died = frozen;
 	char line[AUDIT_LINE_MAX], text[2 * AUDIT_LINE_MAX];
@@ -102,11 +102,11 @@ static void test_a_field_that_has_no_room_is_left_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_line_says_what_it_was_given),
-		cmocka_unit_test(test_a_line_is_read_back),
-		cmocka_unit_test(test_what_is_no_line_is_refused),
-		cmocka_unit_test(test_texts_stay_in_their_quotes),
-		cmocka_unit_test(test_a_field_that_has_no_room_is_left_out),
+		cmocka_unit_test(line_contains_all_fields),
+		cmocka_unit_test(line_is_read_back),
+		cmocka_unit_test(invalid_lines_are_refused),
+		cmocka_unit_test(texts_are_escaped),
+		cmocka_unit_test(field_that_does_not_fit_is_left_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
