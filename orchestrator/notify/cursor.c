@@ -21,7 +21,7 @@ size_t cursor_print(char out[static CURSOR_TEXT_MAX], uint64_t n)
 	       (size_t)snprintf(out + len, CURSOR_TEXT_MAX - len, " %08x\n", crc32c(0, out, len));
 }
 
-/* What it printed, byte by byte: there is one way to write a number. */
+/* Accepts exactly what cursor_print prints, byte by byte. */
 bool cursor_parse(const char *text, size_t len, uint64_t *n)
 {
 	char copy[CURSOR_TEXT_MAX], again[CURSOR_TEXT_MAX];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Up to which line of the audit log everything is dealt with, in a file. */
+/* A file with the number of the last line of the audit log that was handled. */
 #ifndef RAMET_ORCHESTRATOR_NOTIFY_CURSOR_H
 #define RAMET_ORCHESTRATOR_NOTIFY_CURSOR_H
 
@@ -11,9 +11,10 @@
 
 #define CURSOR_TEXT_MAX 64
 
-/* 1: there it is; 0: there is none; -errno with *e filled: it can't be read or is damaged. */
+/* Reads the cursor. Returns 1; 0 if there is none; -errno with *e filled if it cannot be read or is
+ * damaged. */
 int cursor_load(int dir, uint64_t *n, struct err *e);
-/* All of it or nothing, also when the power fails. */
+/* Replaces the cursor atomically, also with respect to a power cut. */
 int cursor_save(int dir, uint64_t n, struct err *e);
 
 /* The file's content. */

@@ -24,8 +24,8 @@
 #include "orchestrator/notify/rules.h"
 #include "orchestrator/notify/tail.h"
 
-#define LOOK_AGAIN_MS 5000 /* should a change of the folder not be told */
-#define SKIPPED_SAVE  1000 /* lines that are not sent, after which the cursor is saved too */
+#define LOOK_AGAIN_MS 5000 /* polls the folder, in case inotify misses a change */
+#define SKIPPED_SAVE  1000 /* saves the cursor also after this many lines that are not sent */
 
 struct notify {
 	struct config config;
@@ -59,7 +59,7 @@ static uint32_t wait_of(unsigned failures)
 	return rules_wait_ms(failures, chance);
 }
 
-/* The later ones wait behind it: they come in order. */
+/* Sends one line, with retries. Later lines wait for it, because they are sent in order. */
 static void deliver(struct notify *n, const struct audit_line *head, const char *line, size_t len)
 {
 	struct err e;
@@ -68,13 +68,13 @@ static void deliver(struct notify *n, const struct audit_line *head, const char 
 		store(&n->counters->failures, n->counters->failures + 1);
 		if (realtime_ms() - head->at_ms > GIVE_UP_MS) {
 			store(&n->counters->dropped, n->counters->dropped + 1);
-			log_error("webhook %s (%s) is given up after a day: %s", head->id,
-				  head->name, e.text);
+			log_error("webhook %s (%s) was dropped after a day of attempts: %s",
+				  head->id, head->name, e.text);
 			return;
 		}
 		uint32_t wait = wait_of(failures);
-		log_warn("webhook %s (%s), attempt %u: %s; again in %u ms", head->id, head->name,
-			 failures, e.text, wait);
+		log_warn("webhook %s (%s), attempt %u: %s; next attempt in %u ms", head->id,
+			 head->name, failures, e.text, wait);
 		pause_ms(wait);
 	}
 	store(&n->counters->delivered, n->counters->delivered + 1);
@@ -87,19 +87,22 @@ static void save(struct notify *n, uint64_t line)
 	if (line == n->saved)
 		return;
 	if (cursor_save(NOTIFY_OWN_FD, line, &e) < 0)
-		log_error("%s: after a restart, webhooks since the last one come again", e.text);
+		log_error(
+			"%s: after a restart, webhooks since the last saved one will be sent again",
+			e.text);
 	else
 		n->saved = line;
 }
 
-static void tell_gone(struct notify *n, uint64_t before)
+/* Counts and logs lines that are missing between two lines that were read. */
+static void report_gone(struct notify *n, uint64_t before)
 {
 	uint64_t gone = n->tail.gone - before;
 
 	if (!gone)
 		return;
 	store(&n->counters->dropped, n->counters->dropped + gone);
-	log_error("%llu lines were gone from the audit log before they could be sent",
+	log_error("%llu lines were removed from the audit log before they could be sent",
 		  (unsigned long long)gone);
 }
 
@@ -114,7 +117,7 @@ static void on_line(struct notify *n, const struct audit_line *head, const char 
 		save(n, head->n);
 }
 
-/* --- all of them ---------------------------------------------------------------------------- */
+/* --- all lines ------------------------------------------------------------------------------ */
 
 static void wait_for_change(struct notify *n)
 {
@@ -136,7 +139,7 @@ static _Noreturn void serve(struct notify *n)
 		uint64_t gone = n->tail.gone;
 
 		if (tail_next(&n->tail, &head, &line, &len)) {
-			tell_gone(n, gone);
+			report_gone(n, gone);
 			on_line(n, &head, line, len);
 		} else {
 			wait_for_change(n);
@@ -146,8 +149,9 @@ static _Noreturn void serve(struct notify *n)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* 0: whatever comes first. At the first start, with the lines from now on. A damaged cursor: with
- * all there are, since one that comes twice does less harm than one that never comes. */
+/* Returns the number of the first line to send; 0: the oldest there is. The first start begins with
+ * new lines. With a damaged cursor, all lines are sent again, since a repeated event does less harm
+ * than a missing one. */
 static uint64_t first_line(struct notify *n)
 {
 	uint64_t last = audit_files_last(NOTIFY_AUDIT_FD), done = 0;
@@ -155,15 +159,15 @@ static uint64_t first_line(struct notify *n)
 
 	int r = cursor_load(NOTIFY_OWN_FD, &done, &e);
 	if (r < 0) {
-		log_error("%s: all that the audit log has is sent again", e.text);
+		log_error("%s: all lines of the audit log will be sent again", e.text);
 		return 0;
 	}
 	if (r == 0) {
 		done = last;
-		n->saved = UINT64_MAX; /* nothing */
+		n->saved = UINT64_MAX; /* nothing was saved */
 		save(n, done);
 	} else if (done > last) {
-		log_warn("the audit log has begun anew: so do the webhooks");
+		log_warn("the audit log was restarted: sending it from its first line");
 		return 0;
 	}
 	n->saved = done;
@@ -175,8 +179,8 @@ static int take_over(struct notify *n, struct err *e)
 {
 	if (pread(NOTIFY_CONFIG_FD, &n->config, sizeof(n->config), 0) != (ssize_t)sizeof(n->config))
 		return err_say(e, EINVAL,
-			       "ramet-notify is started by rametd, and of one version "
-			       "with it");
+			       "ramet-notify must be started by rametd, and be of the same "
+			       "version");
 	log_init("notify", config_log_level(&n->config));
 	log_set_json(n->config.log_format[0] == 'j');
 	void *p = mmap(NULL, sizeof(*n->counters), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -196,11 +200,11 @@ static void watch_changes(struct notify *n)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", NOTIFY_AUDIT_FD);
 	n->changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (inotify_add_watch(n->changes, path, IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0)
-		log_warn("changes of the audit log are looked for every %d s",
-			 LOOK_AGAIN_MS / 1000);
+		log_warn("cannot watch the audit log; reading it every %d s", LOOK_AGAIN_MS / 1000);
 }
 
-/* Nobody looks into its memory, where the secret is; nor has it a /proc/self from here on. */
+/* Prevents other processes from reading its memory, which contains the secret. Makes /proc/self
+ * inaccessible to itself as well. */
 static void hide(void)
 {
 	const struct rlimit none = {0, 0};
@@ -215,7 +219,7 @@ int main(void)
 	struct err e;
 
 	log_init("notify", LOG_INFO);
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* it ends with the warden */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with the warden */
 	signal(SIGPIPE, SIG_IGN);
 	int r = take_over(&n, &e);
 	if (r == 0)

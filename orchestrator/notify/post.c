@@ -19,7 +19,7 @@ struct post {
 	char reason[CURL_ERROR_SIZE];
 };
 
-/* The answer's body is of no use. */
+/* Ignores the answer's body. */
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
 	return size * n;
@@ -30,7 +30,7 @@ static bool set_up(struct post *p)
 	CURL *c = p->curl;
 	CURLcode r = curl_easy_setopt(c, CURLOPT_URL, p->config->webhook_url);
 
-	/* Redirects are not followed: the address is the operator's, not the receiver's. */
+	/* Does not follow redirects: the operator chooses the address, not the receiver. */
 	r = r ? r : curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	r = r ? r : curl_easy_setopt(c, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
 	r = r ? r : curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -53,7 +53,7 @@ int post_new(struct post **out, const struct config *config, struct err *e)
 	p->curl = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_easy_init() : NULL;
 	if (!p->curl || !set_up(p)) {
 		free(p);
-		return err_say(e, EINVAL, "libcurl does not take webhook_url");
+		return err_say(e, EINVAL, "libcurl does not accept webhook_url");
 	}
 	*out = p;
 	return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The one POST at a time, with libcurl. */
+/* Sends one POST at a time, with libcurl. */
 #ifndef RAMET_ORCHESTRATOR_NOTIFY_POST_H
 #define RAMET_ORCHESTRATOR_NOTIFY_POST_H
 
@@ -10,7 +10,7 @@
 struct post;
 
 int post_new(struct post **out, const struct config *config, struct err *e);
-/* Sends one line and waits for the answer, 30 s at most. 0 when it was a 2xx. */
+/* Sends one line and waits for the answer, 30 s at most. Returns 0 when its status is 2xx. */
 int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
 	      struct err *e);
 

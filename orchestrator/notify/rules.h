@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which events are sent, and when one is tried again. */
+/* Which events are sent, and when a failed one is retried. */
 #ifndef RAMET_ORCHESTRATOR_NOTIFY_RULES_H
 #define RAMET_ORCHESTRATOR_NOTIFY_RULES_H
 
@@ -10,11 +10,11 @@
 #define RETRY_MOST_MS  (300 * 1000)
 #define GIVE_UP_MS     (24ll * 3600 * 1000)
 
-/* Whether the list ("sandbox.*,key.made", blanks allowed) has the event. */
+/* Returns whether the list ("sandbox.*,key.made", blanks allowed) matches the event. */
 bool rules_want(const char *list, const char *event);
-/* How long to wait after so many failures in a row (1: the first): it doubles up to RETRY_MOST_MS,
- * of which a part between half and all is taken, by `chance`, so that senders do not come in step.
- */
+/* Returns how long to wait after a number of consecutive failures (1: the first). The time doubles
+ * up to RETRY_MOST_MS; the random number `chance` selects between half and all of it, so that
+ * senders do not retry in step. */
 uint32_t rules_wait_ms(unsigned failures, uint32_t chance);
 
 #endif

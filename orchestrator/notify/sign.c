@@ -18,7 +18,7 @@ void sign(char out[static SIGNATURE_MAX], const char *secret, int64_t seconds, c
 	int head = snprintf((char *)text, 32, "%" PRId64 ".", seconds);
 
 	if (len > AUDIT_LINE_MAX)
-		abort(); /* the log has no such line */
+		abort(); /* no line of the log is that long */
 	memcpy(text + head, body, len);
 	if (!HMAC(EVP_sha256(), secret, (int)strlen(secret), text, (size_t)head + len, hash,
 		  &hash_len))

@@ -7,7 +7,7 @@
 
 #define SIGNATURE_MAX 96
 
-/* "t=SECONDS,v1=HEX": HMAC-SHA256 of "SECONDS.BODY" by the secret. */
+/* Writes "t=SECONDS,v1=HEX", with the HMAC-SHA256 of "SECONDS.BODY" under the secret. */
 void sign(char out[static SIGNATURE_MAX], const char *secret, int64_t seconds, const char *body,
 	  size_t len);
 

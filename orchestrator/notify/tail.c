@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 
-#define AGES_MAX 1000 /* as audit_files */
+#define AGES_MAX 1000 /* the maximum of the setting audit_files */
 
 void tail_init(struct tail *t, int dir, uint64_t next)
 {
@@ -20,9 +20,8 @@ void tail_fini(struct tail *t)
 	close_fd(&t->fd);
 }
 
-/* --- lines of the file that is open --------------------------------------------------------- */
-
-/* Keeps what was not taken and reads on behind it; false when there is nothing more. */
+/* --- lines of the open file ----------------------------------------------------------------- */
+/* Moves the bytes that were not taken to the front and reads more; false when there is no more. */
 static bool fill(struct tail *t)
 {
 	t->len -= t->taken;
@@ -30,7 +29,7 @@ static bool fill(struct tail *t)
 	t->taken = 0;
 	if (t->fd < 0)
 		return false;
-	if (t->len == sizeof(t->buf)) { /* no newline in all of it */
+	if (t->len == sizeof(t->buf)) { /* the buffer has no newline */
 		t->skipping = true;
 		t->len = 0;
 	}
@@ -42,7 +41,7 @@ static bool fill(struct tail *t)
 	return true;
 }
 
-/* What stands up to the next newline; false when that is not there yet. */
+/* Takes the bytes up to the next newline; false when the buffer has none. */
 static bool take_raw(struct tail *t, const char **line, size_t *len)
 {
 	const char *start = t->buf + t->taken;
@@ -56,6 +55,7 @@ static bool take_raw(struct tail *t, const char **line, size_t *len)
 	return true;
 }
 
+/* Takes the next valid line that was not taken yet. */
 static bool take_line(struct tail *t, struct audit_line *head, const char **line, size_t *len)
 {
 	while (take_raw(t, line, len)) {
@@ -82,7 +82,7 @@ static int open_age(const struct tail *t, unsigned age)
 	return openat(t->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* Number of the first line of a file; 0: it has none. */
+/* Returns the number of the first line of a file; 0: it has none. */
 static uint64_t first_of(int fd)
 {
 	struct tail probe;
@@ -95,8 +95,8 @@ static uint64_t first_of(int fd)
 	return fill(&probe) && take_line(&probe, &head, &line, &len) ? head.n : 0;
 }
 
-/* The newest file that begins no later than with the line that comes next; if none does, the
- * oldest. -1: there is none with a line. */
+/* Opens the newest file whose first line is not after the next line to read, or else the oldest
+ * file. Returns -1 if no file has a line. */
 static int find_file(const struct tail *t)
 {
 	int found = -1;
@@ -105,7 +105,7 @@ static int find_file(const struct tail *t)
 		int fd = open_age(t, age);
 		uint64_t first = fd < 0 ? 0 : first_of(fd);
 
-		if (fd < 0 && age) /* the current one is away for a moment when it is put aside */
+		if (fd < 0 && age) /* during a rotation, the current file is briefly missing */
 			break;
 		if (!first) {
 			close_fd(&fd);
@@ -129,7 +129,8 @@ static bool same_file(int a, int b, uint64_t *size)
 	return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-/* Nothing more is in the open file: true when there is another one to read, or more in this. */
+/* At the end of the open file, opens the next one. Returns true when that or the open file has
+ * more. */
 static bool move_on(struct tail *t)
 {
 	uint64_t size;

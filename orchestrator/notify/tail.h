@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads the audit log line by line while it grows and its files are put aside. */
+/* Reads the audit log line by line while it grows and is rotated. */
 #ifndef RAMET_ORCHESTRATOR_NOTIFY_TAIL_H
 #define RAMET_ORCHESTRATOR_NOTIFY_TAIL_H
 
@@ -11,19 +11,19 @@
 
 struct tail {
 	int dir;       /* not owned */
-	uint64_t next; /* number of the line that comes next; 0 at first: whatever is there */
-	uint64_t gone; /* lines that were not in the log any more */
-	int fd;	       /* the file that is read, -1: none yet */
+	uint64_t next; /* number of the next line; 0 at first: any */
+	uint64_t gone; /* lines that were removed before they were read */
+	int fd;	       /* the file being read; -1: none yet */
 	uint64_t offset;
-	bool skipping; /* the rest of a line that is longer than any */
+	bool skipping; /* skips the rest of a line that exceeds AUDIT_LINE_MAX */
 	size_t len, taken;
 	char buf[4 * AUDIT_LINE_MAX];
 };
 
 void tail_init(struct tail *t, int dir, uint64_t next);
 void tail_fini(struct tail *t);
-/* True: the next line, without its newline, good until the next call. False: there is none yet, or
- * none can be read. What is no line is passed over. */
+/* Reads the next line, without its newline, valid until the next call. Returns false when there is
+ * none yet, or none can be read. Skips anything that is not a valid line. */
 bool tail_next(struct tail *t, struct audit_line *head, const char **line, size_t *len);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ramet-notify, with a log that the test writes and a receiver that the test is."""
+"""ramet-notify, with an audit log and a receiver that the tests provide."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 STARTER = os.environ.get("NOTIFY_STARTER", "build/test/notify/notify_starter")
 PROGRAM = os.environ.get("NOTIFY_PROGRAM", "build/orchestrator/notify/ramet-notify")
 SECRET = "a secret of more than 16 bytes"
-PATIENCE = 60
+TIMEOUT_S = 60
 
 
 def line(n: int, event: str = "sandbox.frozen", age_s: float = 0, **more: Any) -> str:
@@ -30,7 +30,7 @@ def line(n: int, event: str = "sandbox.frozen", age_s: float = 0, **more: Any) -
 
 
 class Receiver:
-    """Answers with what `answers` has, then with 204; keeps what came."""
+    """Answers with the statuses in `answers`, then with 204; `came` holds the requests."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
@@ -58,7 +58,7 @@ class Receiver:
         self.thread.start()
 
     def next(self) -> tuple[dict[str, str], bytes, int]:
-        return self.came.get(timeout=PATIENCE)
+        return self.came.get(timeout=TIMEOUT_S)
 
     def stop(self) -> None:
         self.server.shutdown()
@@ -83,15 +83,15 @@ class World:
         (self.audit / "audit.jsonl").rename(self.audit / "audit.jsonl.1")
 
     def start(self, *settings: str) -> None:
-        how = [f"--webhook_url={self.url}", f"--webhook_secret={SECRET}", *settings]
+        flags = [f"--webhook_url={self.url}", f"--webhook_secret={SECRET}", *settings]
         self.process = subprocess.Popen(
-            [STARTER, PROGRAM, str(self.audit), str(self.own), *how],
+            [STARTER, PROGRAM, str(self.audit), str(self.own), *flags],
             stderr=subprocess.PIPE,
             env={**os.environ, "http_proxy": "http://127.0.0.1:1"},
         )
 
     def until_cursor(self, n: int) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while self.cursor() != n:
             ended = self.process is None or self.process.poll() is not None
             assert not ended and time.monotonic() < deadline, (self.cursor(), self.kill())
@@ -125,7 +125,7 @@ def world(receiver: Receiver, tmp_path: Path) -> Iterator[World]:
     world.kill()
 
 
-def test_a_line_is_sent_as_it_stands_and_signed(world: World, receiver: Receiver) -> None:
+def test_line_is_sent_unchanged_and_signed(world: World, receiver: Receiver) -> None:
     world.start()
     world.until_cursor(0)
     frozen = line(1, space="spc_1", text='"quoted"')
@@ -142,7 +142,7 @@ def test_a_line_is_sent_as_it_stands_and_signed(world: World, receiver: Receiver
     world.until_cursor(1)
 
 
-def test_what_is_refused_is_tried_again_in_order(world: World, receiver: Receiver) -> None:
+def test_refused_lines_are_retried_in_order(world: World, receiver: Receiver) -> None:
     receiver.answers = [500, 302]
     world.start()
     world.until_cursor(0)
@@ -155,7 +155,7 @@ def test_what_is_refused_is_tried_again_in_order(world: World, receiver: Receive
     assert "attempt 1: the receiver answered 500" in world.kill()
 
 
-def test_a_kill_in_between_delivers_it_later(world: World, receiver: Receiver) -> None:
+def test_line_is_delivered_after_a_kill(world: World, receiver: Receiver) -> None:
     receiver.answers = [503] * 1000
     world.start()
     world.until_cursor(0)
@@ -170,7 +170,7 @@ def test_a_kill_in_between_delivers_it_later(world: World, receiver: Receiver) -
     assert [json.loads(receiver.next()[1])["n"] for _ in range(2)] == [1, 2]
 
 
-def test_only_what_is_wanted_is_sent(world: World, receiver: Receiver) -> None:
+def test_only_selected_events_are_sent(world: World, receiver: Receiver) -> None:
     world.start("--webhook_events=sandbox.died,key.*")
     world.until_cursor(0)
     world.write(line(1), line(2, "key.made"), line(3), line(4, "sandbox.died"))
@@ -178,7 +178,7 @@ def test_only_what_is_wanted_is_sent(world: World, receiver: Receiver) -> None:
     world.until_cursor(4)
 
 
-def test_at_the_first_start_nothing_old_is_sent(world: World, receiver: Receiver) -> None:
+def test_first_start_sends_no_old_lines(world: World, receiver: Receiver) -> None:
     world.write(*(line(n) for n in range(1, 101)))
     world.start()
     world.until_cursor(100)
@@ -186,14 +186,14 @@ def test_at_the_first_start_nothing_old_is_sent(world: World, receiver: Receiver
     assert json.loads(receiver.next()[1])["n"] == 101
 
 
-def test_a_day_old_one_is_tried_once_and_given_up(world: World, receiver: Receiver) -> None:
+def test_day_old_line_is_tried_once_and_dropped(world: World, receiver: Receiver) -> None:
     receiver.answers = [500]
     world.start()
     world.until_cursor(0)
     world.write(line(1, age_s=25 * 3600), line(2))
     assert [json.loads(receiver.next()[1])["n"] for _ in range(2)] == [1, 2]
     world.until_cursor(2)
-    assert "is given up after a day" in world.kill()
+    assert "was dropped after a day" in world.kill()
 
 
 def test_rotation_and_torn_lines_lose_nothing(world: World, receiver: Receiver) -> None:
@@ -209,7 +209,7 @@ def test_rotation_and_torn_lines_lose_nothing(world: World, receiver: Receiver) 
     assert [json.loads(receiver.next()[1])["n"] for _ in range(4)] == [1, 2, 3, 4]
 
 
-def test_a_receiver_that_is_away_is_waited_for(world: World, receiver: Receiver) -> None:
+def test_unreachable_receiver_is_retried(world: World, receiver: Receiver) -> None:
     away = world.url
     world.url = away.rsplit(":", 1)[0] + ":9/hook"  # discard: nobody listens
     world.start()
@@ -223,7 +223,7 @@ def test_a_receiver_that_is_away_is_waited_for(world: World, receiver: Receiver)
     assert json.loads(receiver.next()[1])["n"] == 1
 
 
-def test_a_damaged_cursor_sends_all_again(world: World, receiver: Receiver) -> None:
+def test_damaged_cursor_sends_all_lines_again(world: World, receiver: Receiver) -> None:
     (world.own / "cursor").write_text("ramet-cursor 1 7 00000000\n")
     world.write(line(5), line(6))
     world.start()

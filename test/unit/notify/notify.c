@@ -21,7 +21,7 @@
 
 /* --- rules ---------------------------------------------------------------------------------- */
 
-static void test_which_events_are_wanted(void **state)
+static void rules_select_events(void **state)
 {
 	assert_true(rules_want("sandbox.*", "sandbox.frozen"));
 	assert_false(rules_want("sandbox.*", "key.made"));
@@ -34,7 +34,7 @@ static void test_which_events_are_wanted(void **state)
 	assert_false(rules_want("", "sandbox.died"));
 }
 
-static void test_waits_double_up_to_five_minutes(void **state)
+static void waits_double_up_to_five_minutes(void **state)
 {
 	static const uint32_t most[] = {1000,  2000,   4000,   8000,   16000, 32000,
 					64000, 128000, 256000, 300000, 300000};
@@ -50,7 +50,7 @@ static void test_waits_double_up_to_five_minutes(void **state)
 
 /* --- the signature -------------------------------------------------------------------------- */
 
-static void test_the_signature_is_that_of_others(void **state)
+static void signature_matches_other_implementations(void **state)
 {
 	char text[SIGNATURE_MAX];
 
@@ -97,7 +97,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void test_the_cursor_is_kept(void **state)
+static void cursor_is_saved_and_loaded(void **state)
 {
 	struct world *w = *state;
 	static const uint64_t numbers[] = {0, 1, 42, UINT64_MAX};
@@ -112,7 +112,7 @@ static void test_the_cursor_is_kept(void **state)
 	}
 }
 
-static void test_a_damaged_cursor_is_told(void **state)
+static void damaged_cursor_is_an_error(void **state)
 {
 	struct world *w = *state;
 	char text[CURSOR_TEXT_MAX];
@@ -156,7 +156,7 @@ static void write_lines(struct world *w, uint64_t from, uint64_t to)
 		       audit_line_make(line, from, "evt_0123456789abcdef0123456789abcdef", &event));
 }
 
-/* Reads all there is; returns how many lines. They must be in order. */
+/* Reads all lines, which must be in order; returns their number. */
 static unsigned read_lines(struct tail *t)
 {
 	struct audit_line head;
@@ -172,7 +172,7 @@ static unsigned read_lines(struct tail *t)
 	return count;
 }
 
-static void test_lines_come_as_they_are_written(void **state)
+static void lines_are_read_as_they_are_written(void **state)
 {
 	struct world *w = *state;
 	struct tail t;
@@ -182,21 +182,21 @@ static void test_lines_come_as_they_are_written(void **state)
 	write_lines(w, 1, 10);
 	assert_int_equal(read_lines(&t), 10);
 	assert_int_equal(read_lines(&t), 0);
-	append(w, "{\"n\":11,", 8); /* half of one */
+	append(w, "{\"n\":11,", 8); /* half a line */
 	assert_int_equal(read_lines(&t), 0);
-	append(w, "\n", 1); /* what a killed service left */
+	append(w, "\n", 1); /* a torn line of a killed service */
 	write_lines(w, 11, 12);
 	assert_int_equal(read_lines(&t), 2);
 	assert_int_equal(t.gone, 0);
 	tail_fini(&t);
-	/* From the middle on. */
+	/* Starts in the middle. */
 	tail_init(&t, w->fd, 8);
 	assert_int_equal(read_lines(&t), 5);
 	assert_int_equal(t.gone, 0);
 	tail_fini(&t);
 }
 
-static void test_files_that_are_put_aside_are_read_to_their_end(void **state)
+static void rotated_files_are_read_to_their_end(void **state)
 {
 	struct world *w = *state;
 	struct tail at_once, later, late;
@@ -216,7 +216,7 @@ static void test_files_that_are_put_aside_are_read_to_their_end(void **state)
 	write_lines(w, 61, 1000);
 	assert_int_equal(read_lines(&at_once) + at_once.gone, 940);
 	assert_int_equal(read_lines(&later) + later.gone, 940);
-	/* What is gone is counted. */
+	/* Removed lines are counted. */
 	unsigned rest = read_lines(&late);
 	assert_in_range(rest, 50, 110);
 	assert_int_equal(rest + late.gone, 1000);
@@ -226,7 +226,7 @@ static void test_files_that_are_put_aside_are_read_to_their_end(void **state)
 	tail_fini(&late);
 }
 
-static void test_an_empty_file_behind_full_ones_is_waited_for(void **state)
+static void empty_file_after_full_ones_is_waited_for(void **state)
 {
 	struct world *w = *state;
 	struct tail t;
@@ -235,8 +235,8 @@ static void test_an_empty_file_behind_full_ones_is_waited_for(void **state)
 	tail_init(&t, w->fd, 1);
 	assert_int_equal(read_lines(&t), 5);
 	assert_int_equal(renameat(w->fd, AUDIT_FILE, w->fd, AUDIT_FILE ".1"), 0);
-	assert_int_equal(read_lines(&t), 0); /* the current one is away */
-	write_lines(w, 6, 6);		     /* still into the old one */
+	assert_int_equal(read_lines(&t), 0); /* the current file is missing */
+	write_lines(w, 6, 6);		     /* still to the old file */
 	assert_int_equal(read_lines(&t), 1);
 	audit_files_close(&w->journal);
 	close(openat(w->fd, AUDIT_FILE, O_WRONLY | O_CREAT, 0600));
@@ -247,7 +247,7 @@ static void test_an_empty_file_behind_full_ones_is_waited_for(void **state)
 	tail_fini(&t);
 }
 
-static void test_what_is_no_line_is_passed_over(void **state)
+static void invalid_lines_are_skipped(void **state)
 {
 	struct world *w = *state;
 	char junk[6 * AUDIT_LINE_MAX];
@@ -257,7 +257,7 @@ static void test_what_is_no_line_is_passed_over(void **state)
 	append(w, junk, 100);
 	append(w, "\n\n\n", 3);
 	write_lines(w, 1, 2);
-	append(w, junk, sizeof(junk)); /* longer than what is read at once */
+	append(w, junk, sizeof(junk)); /* longer than the buffer */
 	append(w, "{\"n\":3,\n", 8);
 	write_lines(w, 3, 4);
 	tail_init(&t, w->fd, 0);
@@ -271,15 +271,15 @@ static void test_what_is_no_line_is_passed_over(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_which_events_are_wanted),
-		cmocka_unit_test(test_waits_double_up_to_five_minutes),
-		cmocka_unit_test(test_the_signature_is_that_of_others),
-		TEST(test_the_cursor_is_kept),
-		TEST(test_a_damaged_cursor_is_told),
-		TEST(test_lines_come_as_they_are_written),
-		TEST(test_files_that_are_put_aside_are_read_to_their_end),
-		TEST(test_an_empty_file_behind_full_ones_is_waited_for),
-		TEST(test_what_is_no_line_is_passed_over),
+		cmocka_unit_test(rules_select_events),
+		cmocka_unit_test(waits_double_up_to_five_minutes),
+		cmocka_unit_test(signature_matches_other_implementations),
+		TEST(cursor_is_saved_and_loaded),
+		TEST(damaged_cursor_is_an_error),
+		TEST(lines_are_read_as_they_are_written),
+		TEST(rotated_files_are_read_to_their_end),
+		TEST(empty_file_after_full_ones_is_waited_for),
+		TEST(invalid_lines_are_skipped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
