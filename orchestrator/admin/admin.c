@@ -15,9 +15,8 @@
 #include "orchestrator/core/core.h"
 
 #define CLIENTS_MAX 32
-#define TIMEOUT_MS  10000 /* for a request; for a reader of the answer */
+#define TIMEOUT_MS  10000 /* limit for receiving a request, and for sending the answer */
 
-/* What there is to be told to do. */
 static const struct command *const tables[] = {key_commands, host_commands, NULL};
 
 struct admin {
@@ -30,24 +29,24 @@ struct admin {
 	bool closing;
 };
 
-/* Always with one operation under way, or the core's call that the answer waits for: the end of
- * either goes on with it or frees it. */
+/* A client always has one operation in flight, or a call of the core that its answer waits
+ * for, or a timer for the next part of its answer. The end of each continues with the
+ * client or frees it. */
 struct client {
 	struct admin *admin;
 	struct list link;
 	int fd;
 	struct loop_op *op;
 	struct core_call *call;
-	struct loop_timer limit; /* none while it is the core that is waited for */
+	struct loop_timer limit; /* not set while the client waits for the core */
 	size_t len;
-	char request[COMMAND_BYTES_MAX + 1]; /* one more: to see that it is too long */
+	char request[COMMAND_BYTES_MAX + 1]; /* one more byte, to detect that it is too long */
 	char *answer;
 	size_t answer_len;
-	FILE *out; /* into it, while parts of it follow */
+	FILE *out; /* writes to `answer` while parts of it follow */
 	struct command_rest rest;
-	struct loop_timer turn; /* until the next part */
-	/* of an answer with a descriptor; -1 without */
-	int fd_along;
+	struct loop_timer turn; /* starts the next part */
+	int fd_along;		/* descriptor to send with the answer; -1: none */
 	struct msghdr msg;
 	struct iovec iov;
 	union {
@@ -58,8 +57,8 @@ struct client {
 
 static void watch(struct admin *a);
 
-/* Once it is closing, the last of what was under way takes it along. */
-static void check_over(struct admin *a)
+/* Frees `a` when it is closing and nothing is in flight any more. */
+static void check_closed(struct admin *a)
 {
 	if (!a->closing || a->poll || a->n_clients)
 		return;
@@ -84,7 +83,7 @@ static void client_free(struct client *c)
 	free(c);
 	a->n_clients--;
 	watch(a);
-	check_over(a);
+	check_closed(a);
 }
 
 /* --- the answer ----------------------------------------------------------------------------- */
@@ -102,7 +101,7 @@ static void send_answer(struct client *c, enum command_status status)
 		client_free(c);
 }
 
-/* Adds to the answer; without memory it stays as it is. */
+/* Appends to the answer; does nothing without memory. */
 static void add_text(struct client *c, const char *text)
 {
 	size_t len = strlen(text);
@@ -132,7 +131,7 @@ static void on_synced(void *arg, const struct failure *f)
 	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
 }
 
-/* Nothing is said beside the descriptor: the status and it are one message. */
+/* Sends the status and the descriptor of the copy as one message, without a text. */
 static void send_copy(struct client *c)
 {
 	c->answer[0] = COMMAND_DONE;
@@ -178,14 +177,14 @@ static void on_inspected(void *arg, const char *text, const struct failure *f)
 	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
 }
 
-/* False when the request is none: `out` says why. */
+/* Parses the request; on failure, writes the reason to `out` and returns false. */
 static bool parse(struct client *c, struct arguments *args, FILE *out)
 {
 	struct err e;
 
 	if (args && arguments_parse(args, c->request, c->len, &e) == 0)
 		return true;
-	fprintf(out, "%s\n", args ? e.text : "the service has no memory");
+	fprintf(out, "%s\n", args ? e.text : "the service is out of memory");
 	return false;
 }
 
@@ -234,7 +233,7 @@ static void add_parts(void *arg)
 		client_free(c);
 }
 
-/* A long answer is said in parts, with a turn of the loop between them. */
+/* Writes a long answer in parts, with a turn of the loop between them. */
 static void begin_parts(struct client *c, FILE *out)
 {
 	loop_timer_clear(c->admin->loop, &c->limit);
@@ -248,7 +247,7 @@ static void answer(struct client *c)
 	scoped_free struct arguments *args = malloc(sizeof(*args));
 	const struct command_env env = env_of(c);
 	FILE *out = open_memstream(&c->answer, &c->answer_len);
-	bool whole = out && fputc(0, out) != EOF; /* the status goes there */
+	bool whole = out && fputc(0, out) != EOF; /* reserves the byte for the status */
 	enum command_wait wait = COMMAND_AT_ONCE;
 	enum command_status status = COMMAND_FAILED;
 
@@ -304,8 +303,8 @@ static void on_limit(void *arg)
 
 /* --- clients -------------------------------------------------------------------------------- */
 
-/* The socket's mode lets root alone in; a service that runs as root's equal may be asked by
- * itself. */
+/* Returns whether the peer is root, or has the service's own uid. The mode of the socket already
+ * excludes others. */
 static bool may_ask(int fd)
 {
 	struct ucred peer;
@@ -315,7 +314,7 @@ static bool may_ask(int fd)
 		return false;
 	if (peer.uid == 0 || peer.uid == geteuid())
 		return true;
-	log_warn("uid %u may not tell the service what to do", peer.uid);
+	log_warn("refused a command from uid %u: only root may send commands", peer.uid);
 	return false;
 }
 
@@ -342,7 +341,7 @@ static void on_connect(void *arg, int result)
 
 	a->poll = NULL;
 	if (a->closing || result < 0) {
-		check_over(a);
+		check_closed(a);
 		return;
 	}
 	int fd = accept4(a->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -380,7 +379,7 @@ void admin_free(struct admin *a)
 	if (!a)
 		return;
 	a->closing = true;
-	a->n_clients++; /* the last of them does not take it along before the end of this */
+	a->n_clients++; /* so that the end of the last client does not free `a` in this loop */
 	if (a->poll)
 		loop_cancel(a->loop, a->poll);
 	list_each_safe (pos, &a->clients) {
@@ -392,5 +391,5 @@ void admin_free(struct admin *a)
 			client_free(c);
 	}
 	a->n_clients--;
-	check_over(a);
+	check_closed(a);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * RUN_DIR/admin.sock, which the warden has made: one command a connection. `ramet` sends its
- * arguments, ends its side, and gets a byte of enum command_status and a text until the end.
+ * RUN_DIR/admin.sock, which the warden creates. Each connection carries one command: `ramet` sends
+ * its arguments, shuts down its side, and receives a byte of enum command_status, then a text until
+ * the end of the stream.
  */
 #ifndef RAMET_ORCHESTRATOR_ADMIN_ADMIN_H
 #define RAMET_ORCHESTRATOR_ADMIN_ADMIN_H
@@ -12,11 +13,11 @@
 
 struct admin;
 
-/* Serves on the listening socket `fd`, taken over, from the loop's next turn on; `loop` and what
- * `env` points to outlive it. */
+/* Serves the listening socket `fd` from the loop's next turn on, and takes ownership of it. `loop`
+ * and what `env` points to must outlive *out. */
 int admin_new(struct admin **out, struct loop *loop, int fd, const struct command_env *env,
 	      struct err *e);
-/* Before loop_free, which waits for the end of what is under way. */
+/* Call it before loop_free, which waits for operations in flight. */
 void admin_free(struct admin *a);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What runs on this host, and how the host is. */
+/* Commands on the sandboxes and the state of this host. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -10,7 +10,7 @@
 
 #define AGE_MAX 48
 
-/* Two units: "3d4h", "12m5s". */
+/* Prints a duration with two units: "3d4h", "12m5s". */
 static void print_age(char out[static AGE_MAX], uint64_t seconds)
 {
 	static const struct {
@@ -36,7 +36,7 @@ struct table {
 
 static const struct list_name everything = {.kind = LIST_SANDBOXES};
 
-/* Says all that there is now, a part at a time where that can be. */
+/* Lists everything that exists now, in parts if the caller can continue later. */
 static void list_all(const struct command_env *env, FILE *out,
 		     bool (*more)(const struct command_env *env, struct command_rest *rest,
 				  FILE *out))
@@ -70,7 +70,7 @@ static void list_lost(void *arg, const char *id, int64_t removed_at_ms)
 
 	command_time(removed_at_ms, time);
 	fprintf(arg,
-		"# space %s is on the disk and not in the catalogue: its files are removed "
+		"# space %s is on the disk but not in the catalogue: its files will be removed "
 		"on %s\n",
 		id, time);
 }
@@ -134,8 +134,8 @@ static int checks(const struct command_env *env, int argc, const char *const arg
 	return ret;
 }
 
-/* The copy goes along with the answer, and `ramet` writes the file: the service can't write where
- * operators can. */
+/* Only checks its arguments. The answer carries the copy's descriptor, and `ramet` writes the file,
+ * because the service cannot write where operators can. */
 static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		  struct err *e)
 {
@@ -144,7 +144,7 @@ static int backup(const struct command_env *env, int argc, const char *const arg
 	return command_options(argc, argv, NULL, 0, &file, 1, e);
 }
 
-/* The report comes later; see core_inspect. */
+/* Only checks its arguments. The answer waits for core_inspect. */
 static int inspect(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		   struct err *e)
 {
@@ -153,23 +153,25 @@ static int inspect(const struct command_env *env, int argc, const char *const ar
 	return command_options(argc, argv, NULL, 0, &name, 1, e);
 }
 
-/* For the help: `ramet` draws it itself, of what `processes` says. */
+/* Exists for the help text: `ramet` draws the view itself, from the output of `processes`. */
 static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	       struct err *e)
 {
-	return err_say(e, EINVAL, "it is drawn by ramet, not by the service");
+	return err_say(e, EINVAL, "the service does not run this command, but ramet itself");
 }
 
 const struct command host_commands[] = {
-	{"ls", "", "sandboxes: size is MiB of RAM x vCPUs, memory what is a VM's own", ls,
+	{"ls", "", "lists sandboxes; SIZE: MiB of RAM x vCPUs, MEMORY: private memory of the VM",
+	 ls, COMMAND_AT_ONCE},
+	{"top", "[--once]", "shows the resource usage of sandboxes, updated every second", top,
 	 COMMAND_AT_ONCE},
-	{"top", "[--once]", "the same as it changes, with what each uses", top, COMMAND_AT_ONCE},
-	{"processes", "", "id, process, state, tenant and template of each, with tabs between",
+	{"processes", "", "lists id, pid, state, tenant and template of sandboxes, tab-separated",
 	 processes, COMMAND_AT_ONCE},
-	{"checks", "", "what /readyz looks at: ok, or what is wrong", checks, COMMAND_AT_ONCE},
-	{"inspect", "ID", "why a VM stands still: a report on a sandbox, or on a VM by its slot",
+	{"checks", "", "shows the checks of /readyz: ok, or what is wrong", checks,
+	 COMMAND_AT_ONCE},
+	{"inspect", "ID", "reports why a VM makes no progress; ID: a sandbox, or the slot of a VM",
 	 inspect, COMMAND_INSPECT},
-	{"backup", "FILE", "writes a copy of the catalogue, whole as of now, to FILE", backup,
+	{"backup", "FILE", "writes a consistent copy of the catalogue to FILE", backup,
 	 COMMAND_BACKUP},
 	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ramet key …: who may use the API. */
+/* ramet key …: commands on API keys. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -15,17 +15,18 @@
 
 #define GRACE_MAX_S 31536000
 
-/* The key is what goes to a pipe; the rest is for eyes. */
-static void tell_new(FILE *out, const struct key *key, char text[static KEY_TEXT_LEN + 1])
+/* Prints a new key, and facts about it as comments, so that a script can read the first line. */
+static void print_new(FILE *out, const struct key *key, char text[static KEY_TEXT_LEN + 1])
 {
 	fprintf(out, "%s\n", text);
 	fprintf(out, "# key %s, tenant %s, tier %s, name %s\n", key->id, key->tenant, key->tier,
 		key->name);
-	fputs("# The key is not kept anywhere: this is the only time it is shown.\n", out);
+	fputs("# The key is not stored anywhere: this is the only time it is shown.\n", out);
 	explicit_bzero(text, KEY_TEXT_LEN + 1);
 }
 
-/* For the audit log. `previous`: NULL, or the key that this one follows, which is good `until`. */
+/* Adds an event to the audit log. `previous`: NULL, or the key that this one replaces, which is
+ * valid `until`. */
 static void notify(const struct command_env *env, const char *name, const struct key *key,
 		   const char *previous, const char *until)
 {
@@ -38,9 +39,9 @@ static void notify(const struct command_env *env, const char *name, const struct
 					  .text = text};
 
 	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
-		 previous ? "; the one before is good " : "", previous ? until : "");
+		 previous ? "; the previous key is valid " : "", previous ? until : "");
 	if (env->notify)
-		env->notify(env->tell_arg, &event);
+		env->notify(env->notify_arg, &event);
 }
 
 static int check_tier(const struct command_env *env, const char *name, struct err *e)
@@ -53,14 +54,13 @@ static int check_tier(const struct command_env *env, const char *name, struct er
 		       tier_names, name);
 }
 
-/* What was made without keys can be reached with a key of the local tenant. */
+/* Also accepts the local tenant, whose keys give access to what was made without keys. */
 static int check_tenant(const struct command_env *env, const char *tenant, struct err *e)
 {
 	if (!tenant || strcmp(tenant, TENANT_LOCAL) == 0 || keys_tier(env->keys, tenant))
 		return 0;
 	return err_say(e, ENOENT,
-		       "there is no tenant \"%.40s\": `ramet key list` shows those there are",
-		       tenant);
+		       "there is no tenant \"%.40s\": `ramet key list` shows the tenants", tenant);
 }
 
 static int key_create(const struct command_env *env, int argc, const char *const argv[], FILE *out,
@@ -74,7 +74,7 @@ static int key_create(const struct command_env *env, int argc, const char *const
 	if (ret < 0)
 		return ret;
 	if (!options[0].value || !options[1].value)
-		return err_say(e, EINVAL, "--tier and --name are needed");
+		return err_say(e, EINVAL, "--tier and --name are required");
 	bool first = !keys_any(env->keys);
 	ret = check_tier(env, options[0].value, e);
 	if (ret == 0)
@@ -86,9 +86,9 @@ static int key_create(const struct command_env *env, int argc, const char *const
 		return ret;
 	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
 	notify(env, "key.created", key, NULL, NULL);
-	tell_new(out, key, text);
+	print_new(out, key, text);
 	if (first)
-		fputs("# It is the first key: from now on, requests without a key are refused.\n",
+		fputs("# This is the first key: from now on, requests without a key are refused.\n",
 		      out);
 	return 0;
 }
@@ -120,7 +120,7 @@ static bool list_some(const struct command_env *env, struct command_rest *rest, 
 	return true;
 }
 
-/* A key that is made meanwhile is listed as well. */
+/* Lists all keys, including those made while the list is written. */
 static int key_list(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		    struct err *e)
 {
@@ -158,7 +158,7 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 	return 0;
 }
 
-/* Whole seconds; -1 when the option is not there. */
+/* Reads whole seconds; -1 without the option. */
 static int read_grace(const char *value, int64_t *out, struct err *e)
 {
 	char *end;
@@ -195,23 +195,23 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 		return ret;
 	char until[64] = "until it is revoked";
 	if (grace_s >= 0)
-		snprintf(until, sizeof(until), "for %lld s more at most", (long long)grace_s);
-	log_info("key %s follows %s", key->id, id);
+		snprintf(until, sizeof(until), "for at most %lld s", (long long)grace_s);
+	log_info("key %s replaces %s", key->id, id);
 	notify(env, "key.rotated", key, id, until);
-	tell_new(out, key, text);
-	fprintf(out, "# Key %s is good %s.\n", id, until);
+	print_new(out, key, text);
+	fprintf(out, "# Key %s is valid %s.\n", id, until);
 	return 0;
 }
 
 const struct command key_commands[] = {
 	{"key create", "--tier TIER --name NAME [--tenant TENANT]",
-	 "makes a key, of a new tenant or of one there is, and shows it this once", key_create,
+	 "makes a key for a new or existing tenant and shows it, this time only", key_create,
 	 COMMAND_SYNC},
-	{"key list", "", "every key there is or was", key_list, COMMAND_AT_ONCE},
-	{"key revoke", "ID", "ends a key at once, with all that is under way with it", key_revoke,
-	 COMMAND_SYNC},
+	{"key list", "", "lists all keys, including revoked ones", key_list, COMMAND_AT_ONCE},
+	{"key revoke", "ID", "revokes a key at once and cuts off its requests in progress",
+	 key_revoke, COMMAND_SYNC},
 	{"key rotate", "ID [--grace SECONDS]",
-	 "makes a new key of the same tenant; the old one ends with the grace, or by key revoke",
+	 "makes a new key of the same tenant; the old one is valid for SECONDS, or until revoked",
 	 key_rotate, COMMAND_SYNC},
 	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
 };

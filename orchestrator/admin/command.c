@@ -12,11 +12,11 @@ int arguments_parse(struct arguments *out, const void *request, size_t len, stru
 {
 	out->argc = 0;
 	if (!len || len > sizeof(out->text))
-		return err_say(e, EINVAL, "the request has %zu bytes; 1 to %zu are taken", len,
-			       sizeof(out->text));
+		return err_say(e, EINVAL, "the request must have 1 to %zu bytes, not %zu",
+			       sizeof(out->text), len);
 	memcpy(out->text, request, len);
 	if (out->text[len - 1])
-		return err_say(e, EINVAL, "the request is cut off");
+		return err_say(e, EINVAL, "the request is truncated");
 	for (size_t at = 0; at < len; at += strlen(out->text + at) + 1) {
 		if (out->argc == COMMAND_ARGS_MAX)
 			return err_say(e, EINVAL, "there are more than %d arguments",
@@ -26,12 +26,13 @@ int arguments_parse(struct arguments *out, const void *request, size_t len, stru
 	out->argv[out->argc] = NULL;
 	for (size_t i = 0; i < len; i++)
 		if ((out->text[i] > 0 && out->text[i] < 0x20) || out->text[i] == 0x7f)
-			return err_say(e, EINVAL, "an argument holds a control character (0x%02x)",
+			return err_say(e, EINVAL,
+				       "an argument contains a control character (0x%02x)",
 				       (unsigned)out->text[i]);
 	return 0;
 }
 
-/* Moves *value behind `name` and a '=' when the argument is NAME=VALUE. */
+/* Sets *value to the text after `name` and '=' if the argument is NAME=VALUE. */
 static bool has_value(const char *argument, const char *name, const char **value)
 {
 	size_t len = strlen(name);
@@ -42,7 +43,8 @@ static bool has_value(const char *argument, const char *name, const char **value
 	return true;
 }
 
-/* How many arguments the option at argv[0] takes: 0 when it is none of them; -EINVAL. */
+/* Parses the option at argv[0]. Returns the number of arguments it takes, 0 if it is not one of
+ * `options`, or -EINVAL. */
 static int take_option(const char *const argv[], struct option_value *options, size_t n,
 		       struct err *e)
 {
@@ -81,8 +83,7 @@ int command_options(int argc, const char *const argv[], struct option_value *opt
 		if (argv[i - 1][0] == '-')
 			return err_say(e, EINVAL, "there is no option \"%.60s\"", argv[i - 1]);
 		if (found == n_rest)
-			return err_say(e, EINVAL, "argument \"%.60s\" is one too many",
-				       argv[i - 1]);
+			return err_say(e, EINVAL, "unexpected argument \"%.60s\"", argv[i - 1]);
 		rest[found++] = argv[i - 1];
 	}
 	if (found < n_rest)
@@ -101,7 +102,7 @@ void command_time(int64_t ms, char out[static COMMAND_TIME_LEN + 1])
 
 /* --- commands ------------------------------------------------------------------------------- */
 
-/* How many of the arguments are the command's words: 0 when they are not. */
+/* Returns how many arguments are the command's words; 0 if the arguments do not begin with them. */
 static int words_match(const char *words, const struct arguments *args)
 {
 	int n = 0;
@@ -119,12 +120,12 @@ static int words_match(const char *words, const struct arguments *args)
 	return n;
 }
 
-static void tell_usage(const struct command *c, FILE *out)
+static void print_usage(const struct command *c, FILE *out)
 {
 	fprintf(out, "usage: ramet %s%s%s\n", c->words, *c->arguments ? " " : "", c->arguments);
 }
 
-static void tell_all(const struct command *const *tables, FILE *out)
+static void print_all(const struct command *const *tables, FILE *out)
 {
 	fputs("usage: ramet [--config=FILE] [--NAME=VALUE ...] COMMAND\n\n", out);
 	for (; *tables; tables++)
@@ -133,9 +134,9 @@ static void tell_all(const struct command *const *tables, FILE *out)
 				c->arguments, c->help);
 }
 
-/* Prints the usage of the commands that begin with the first argument, if there are any. */
-static bool tell_family(const struct command *const *tables, const struct arguments *args,
-			FILE *out)
+/* Prints the usage of the commands that begin with the first argument; false if there are none. */
+static bool print_family(const struct command *const *tables, const struct arguments *args,
+			 FILE *out)
 {
 	size_t len = strlen(args->argv[0]);
 	bool any = false;
@@ -150,7 +151,7 @@ static bool tell_family(const struct command *const *tables, const struct argume
 				fprintf(out, "there is no command \"%.60s %.60s\"\n", args->argv[0],
 					args->argv[1]);
 			any = true;
-			tell_usage(c, out);
+			print_usage(c, out);
 		}
 	return any;
 }
@@ -178,11 +179,11 @@ enum command_status command_run(const struct command *const *tables, const struc
 	if (!c) {
 		bool help = args->argc == 1 && strcmp(args->argv[0], "help") == 0;
 
-		if (!help && tell_family(tables, args, out))
+		if (!help && print_family(tables, args, out))
 			return COMMAND_USAGE;
 		if (!help)
 			fprintf(out, "there is no command \"%.60s\"\n", args->argv[0]);
-		tell_all(tables, out);
+		print_all(tables, out);
 		return help ? COMMAND_DONE : COMMAND_USAGE;
 	}
 	int ret = c->run(env, args->argc - used, args->argv + used, out, &e);
@@ -192,6 +193,6 @@ enum command_status command_run(const struct command *const *tables, const struc
 	}
 	fprintf(out, "%s\n", e.text);
 	if (ret == -EINVAL)
-		tell_usage(c, out);
+		print_usage(c, out);
 	return ret == -EINVAL ? COMMAND_USAGE : COMMAND_FAILED;
 }

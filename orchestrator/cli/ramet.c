@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ramet: what operators type. The service runs the commands; this sends it the words and shows what
- * comes back. Only keys can be seen to while no service runs, for the first one is made before an
- * API is opened to others: then it is done here, in the catalogue, as the service's account.
+ * ramet: the operators' command. It sends its arguments to the service, which runs the command, and
+ * shows the answer. While no service runs, only commands on keys work, because the first key is
+ * made before the API is opened to others: ramet then changes the catalogue itself, as the
+ * service's account.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/directory.h"
 
-#define COPY_PIECE (1u << 20)
+#define COPY_CHUNK (1u << 20)
 
 static int fail(const struct err *e)
 {
@@ -59,7 +60,7 @@ static int gather(struct words *w, int argc, char *const argv[], struct err *e)
 
 /* --- a service that runs -------------------------------------------------------------------- */
 
-/* -ENOENT or -ECONNREFUSED: none runs. */
+/* Connects to the service. Returns a descriptor; -ENOENT or -ECONNREFUSED if no service runs. */
 static int reach(const struct config *config, struct err *e)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -72,8 +73,8 @@ static int reach(const struct config *config, struct err *e)
 		return take_fd(&fd);
 	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
 		return err_say(e, errno,
-			       "no service answers at %s: start rametd, or name its settings "
-			       "(--config=FILE, --run_dir=DIR); only `key` works without one",
+			       "no service answers at %s: start rametd, or give its settings "
+			       "(--config=FILE, --run_dir=DIR); only `key` works without a service",
 			       at.sun_path);
 	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
@@ -84,16 +85,16 @@ static int send_words(int fd, const struct words *w, struct err *e)
 		ssize_t n = send(fd, w->text + at, w->len - at, MSG_NOSIGNAL);
 
 		if (n < 0)
-			return err_set(e, errno, "tell the service");
+			return err_set(e, errno, "send the command to the service");
 		at += (size_t)n;
 	}
-	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "tell the service") : 0;
+	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "send the command to the service") : 0;
 }
 
 static const struct err broken = {
-	.text = "the service broke off before its answer was whole; see its log"};
+	.text = "the service closed the connection before its answer was complete; see its log"};
 
-/* What is no success is for standard error. */
+/* Prints the text to standard output on success, else to standard error. */
 static int show_text(int fd, unsigned char status)
 {
 	char chunk[16384];
@@ -118,7 +119,7 @@ static int show_answer(int fd)
 
 /* --- backup ---------------------------------------------------------------------------------- */
 
-/* The descriptor that comes with the status, or -1. */
+/* Receives the status; returns the descriptor that comes with it, or -1. */
 static int receive_copy(int fd, unsigned char *status)
 {
 	union {
@@ -140,7 +141,7 @@ static int receive_copy(int fd, unsigned char *status)
 	return copy;
 }
 
-/* To a file of our own: one that was there may be open to others. */
+/* Replaces an existing file instead of writing to it, since others may have it open. */
 static int write_copy(int from, const char *path, struct err *e)
 {
 	off_t at = 0;
@@ -150,14 +151,14 @@ static int write_copy(int from, const char *path, struct err *e)
 	scoped_fd int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (to < 0)
 		return err_set(e, errno, "make %s", path);
-	while ((n = sendfile(to, from, &at, COPY_PIECE)) > 0)
+	while ((n = sendfile(to, from, &at, COPY_CHUNK)) > 0)
 		;
 	if (n < 0 || fsync(to) < 0)
 		return err_set(e, errno, "write %s", path);
 	return 0;
 }
 
-/* An older file is replaced when the copy is whole. */
+/* Replaces an older file once the copy is complete. */
 static int put_copy(int from, const char *file, struct err *e)
 {
 	char tmp[PATH_MAX], dir[PATH_MAX];
@@ -211,7 +212,7 @@ static char *read_all(int fd, struct err *e)
 	return text;
 }
 
-/* top_ask_fn: `arg` is the settings. */
+/* A top_ask_fn; `arg` is the struct config. */
 static char *ask_processes(void *arg, struct err *e)
 {
 	static const struct words words = {.text = "processes", .len = sizeof("processes")};
@@ -222,7 +223,7 @@ static char *ask_processes(void *arg, struct err *e)
 		return NULL;
 	if (read(fd, &status, 1) == 1 && status == COMMAND_DONE)
 		return read_all(fd, e);
-	err_say(e, EPROTO, "the service does not say what runs; see its log");
+	err_say(e, EPROTO, "the service did not list its processes; see its log");
 	return NULL;
 }
 
@@ -237,11 +238,11 @@ static int run_top(struct config *config, int argc, char *const argv[])
 	return top_run(ask_processes, config, once);
 }
 
-/* --- none ----------------------------------------------------------------------------------- */
+/* --- no service runs ------------------------------------------------------------------------ */
 
 static const struct command *const tables[] = {key_commands, NULL};
 
-/* The audit log, which nobody else writes now. */
+/* Opens the audit log, to which no service writes now. */
 static int open_audit(struct audit_files *j, const struct config *config, struct account account,
 		      struct err *e)
 {
@@ -280,7 +281,7 @@ static void notify(void *arg, const struct audit_event *event)
 	struct err e;
 
 	if (audit->dir >= 0 && audit_files_add(audit, event, &e) < 0)
-		fprintf(stderr, "ramet: %s is not in the audit log: %s\n", event->name, e.text);
+		fprintf(stderr, "ramet: cannot add %s to the audit log: %s\n", event->name, e.text);
 }
 
 static int run_here(const struct config *config, const struct words *w)
@@ -288,8 +289,8 @@ static int run_here(const struct config *config, const struct words *w)
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
 	static struct arguments args;
 	struct audit_files audit = {.dir = -1, .fd = -1};
-	struct command_env env = {.config = config, .notify = notify, .tell_arg = &audit};
-	enum command_wait wait; /* the disk has it all */
+	struct command_env env = {.config = config, .notify = notify, .notify_arg = &audit};
+	enum command_wait wait; /* not needed: each change waited for the disk */
 	struct store *store = NULL;
 	struct err e;
 
@@ -319,7 +320,7 @@ static int run_here(const struct config *config, const struct words *w)
 	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
 }
 
-/* Of the commands that work without one. */
+/* Shows the help for commands that work without a service. */
 static int show_help(const struct config *config, const struct words *w)
 {
 	static struct arguments args;
@@ -330,13 +331,14 @@ static int show_help(const struct config *config, const struct words *w)
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
 		return fail(&e);
 	int status = (int)command_run(tables, &env, &args, stdout, &wait);
-	puts("\nThe other commands are the service's: `ramet help` lists them while it runs.");
+	puts("\nThe service has more commands: `ramet help` lists them while it runs.");
 	return status;
 }
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* Settings stand before the command: --config=FILE, --run_dir=DIR. */
+/* Returns the number of arguments before the command: the program's name and the settings
+ * (--config=FILE, --run_dir=DIR). */
 static int settings_count(int argc, char *const argv[])
 {
 	int n = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service says which process is whose; what they use is read here, from /proc, so that watching
- * costs the service next to nothing. Rates are differences of two looks.
+ * The service lists the VM processes; their usage is read here from /proc, so that watching costs
+ * the service almost nothing. Rates are differences between two samples.
  */
 #include "orchestrator/cli/top.h"
 
@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "proto/net.h"
 
-#define LOOK_S	 1
+#define SAMPLE_S 1
 #define ROWS_MAX 16384
 #define CLEAR	 "\033[H\033[2J"
 
@@ -31,10 +31,10 @@ struct usage {
 struct row {
 	char id[40], state[16], tenant[32], template[32];
 	unsigned pid;
-	struct usage now, rate; /* of the rate: per second */
+	struct usage now, rate; /* rate: change per second */
 };
 
-struct look {
+struct sample {
 	struct row *rows;
 	size_t n;
 	uint64_t at_ns;
@@ -44,7 +44,7 @@ struct look {
 
 /* --- /proc ---------------------------------------------------------------------------------- */
 
-/* The text of a file there, as much of it as has room; empty when it can't be read. */
+/* Reads as much of a file of /proc as fits; an empty text when it cannot be read. */
 static void read_proc(unsigned pid, const char *name, char *text, size_t size)
 {
 	char path[64];
@@ -60,7 +60,7 @@ static void read_proc(unsigned pid, const char *name, char *text, size_t size)
 	text[len] = 0;
 }
 
-/* The name in brackets may hold anything: what follows the last bracket counts. */
+/* Parses after the last bracket, because the name in brackets may contain any characters. */
 static void read_cpu(unsigned pid, struct usage *u)
 {
 	unsigned long user = 0, system = 0;
@@ -86,7 +86,7 @@ static void read_memory(unsigned pid, struct usage *u)
 	u->shared_bytes = shared * page;
 }
 
-/* What the tap receives, the guest has sent. */
+/* Bytes that the tap receives are those that the guest sends. */
 static void read_network(unsigned pid, struct usage *u)
 {
 	char text[4096];
@@ -99,14 +99,14 @@ static void read_network(unsigned pid, struct usage *u)
 		       &u->received_bytes);
 }
 
-static uint64_t number_behind(const char *text, const char *name)
+static uint64_t number_after(const char *text, const char *name)
 {
 	const char *at = strstr(text, name);
 
 	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
-static void read_host(struct look *look)
+static void read_host(struct sample *sample)
 {
 	uint64_t ticks[8] = {0};
 	char text[4096];
@@ -118,15 +118,15 @@ static void read_host(struct look *look)
 	       &ticks[0], &ticks[1], &ticks[2], &ticks[3], &ticks[4], &ticks[5], &ticks[6],
 	       &ticks[7]);
 	for (size_t i = 0; i < ARRAY_LEN(ticks); i++) {
-		look->host_ticks += ticks[i];
-		look->host_busy += i == 3 || i == 4 ? 0 : ticks[i]; /* idle, waiting for disks */
+		sample->host_ticks += ticks[i];
+		sample->host_busy += i == 3 || i == 4 ? 0 : ticks[i]; /* idle, waiting for disks */
 	}
 	read_proc(0, "meminfo", text, sizeof(text));
-	look->memory_total = number_behind(text, "MemTotal:");
-	look->memory_available = number_behind(text, "MemAvailable:");
+	sample->memory_total = number_after(text, "MemTotal:");
+	sample->memory_available = number_after(text, "MemAvailable:");
 }
 
-/* --- one look ------------------------------------------------------------------------------- */
+/* --- one sample ----------------------------------------------------------------------------- */
 
 static bool read_row(char *line, struct row *row)
 {
@@ -148,20 +148,20 @@ static bool read_row(char *line, struct row *row)
 	return true;
 }
 
-static int take_look(struct look *look, top_ask_fn *ask, void *arg, struct err *e)
+static int take_sample(struct sample *sample, top_ask_fn *ask, void *arg, struct err *e)
 {
 	scoped_free char *text = ask(arg, e);
 	char *at = text, *line;
 
-	*look = (struct look){.at_ns = now_ns()};
+	*sample = (struct sample){.at_ns = now_ns()};
 	if (!text)
 		return e->code;
-	look->rows = calloc(ROWS_MAX, sizeof(*look->rows));
-	if (!look->rows)
+	sample->rows = calloc(ROWS_MAX, sizeof(*sample->rows));
+	if (!sample->rows)
 		return err_set(e, ENOMEM, "make a table");
-	while ((line = strsep(&at, "\n")) && look->n < ROWS_MAX)
-		look->n += read_row(line, &look->rows[look->n]);
-	read_host(look);
+	while ((line = strsep(&at, "\n")) && sample->n < ROWS_MAX)
+		sample->n += read_row(line, &sample->rows[sample->n]);
+	read_host(sample);
 	return 0;
 }
 
@@ -170,8 +170,9 @@ static uint64_t rate(uint64_t now, uint64_t before, uint64_t ns)
 	return now > before && ns ? (uint64_t)((double)(now - before) * 1e9 / (double)ns) : 0;
 }
 
-/* Rows are few enough, and mostly where they were. */
-static const struct row *row_before(const struct look *before, const struct row *row, size_t near)
+/* Finds a row of the previous sample. Searches from its present position, where most rows still
+ * are. */
+static const struct row *row_before(const struct sample *before, const struct row *row, size_t near)
 {
 	for (size_t i = 0; i < before->n; i++) {
 		const struct row *each = &before->rows[(near + i) % before->n];
@@ -182,7 +183,7 @@ static const struct row *row_before(const struct look *before, const struct row 
 	return NULL;
 }
 
-static void compare(struct look *now, const struct look *before)
+static void compare(struct sample *now, const struct sample *before)
 {
 	uint64_t ns = now->at_ns - before->at_ns;
 
@@ -212,7 +213,7 @@ static int by_use(const void *a, const void *b)
 	return strcmp(x->id, y->id);
 }
 
-static void draw_host(const struct look *now, const struct look *before)
+static void draw_host(const struct sample *now, const struct sample *before)
 {
 	uint64_t ticks = now->host_ticks - before->host_ticks, own = 0, shared = 0;
 
@@ -220,14 +221,14 @@ static void draw_host(const struct look *now, const struct look *before)
 		own += now->rows[i].now.private_bytes;
 		shared += now->rows[i].now.shared_bytes;
 	}
-	printf("%zu sandboxes, %" PRIu64 " MiB of their own, %" PRIu64 " MiB mapped of images\n"
+	printf("%zu sandboxes, %" PRIu64 " MiB private, %" PRIu64 " MiB shared (snapshots)\n"
 	       "host: CPU %.0f %%, memory %" PRIu64 " of %" PRIu64 " MiB available\n\n",
 	       now->n, own >> 20, shared >> 20,
 	       ticks ? 100.0 * (double)(now->host_busy - before->host_busy) / (double)ticks : 0.0,
 	       now->memory_available >> 10, now->memory_total >> 10);
 }
 
-static void draw(struct look *now, const struct look *before, bool screen)
+static void draw(struct sample *now, const struct sample *before, bool screen)
 {
 	double tick = (double)sysconf(_SC_CLK_TCK);
 
@@ -236,7 +237,7 @@ static void draw(struct look *now, const struct look *before, bool screen)
 		fputs(CLEAR, stdout);
 	draw_host(now, before);
 	printf("%-36s  %-7s  %-12s  %-12s  %6s  %10s  %10s  %10s  %10s\n", "ID", "STATE", "TENANT",
-	       "TEMPLATE", "CPU %", "OWN MiB", "SHARED MiB", "OUT KiB/s", "IN KiB/s");
+	       "TEMPLATE", "CPU %", "PRIV. MiB", "SHARED MiB", "OUT KiB/s", "IN KiB/s");
 	if (now->n)
 		qsort(now->rows, now->n, sizeof(*now->rows), by_use);
 	for (size_t i = 0; i < now->n; i++) {
@@ -253,14 +254,14 @@ static void draw(struct look *now, const struct look *before, bool screen)
 
 int top_run(top_ask_fn *ask, void *arg, bool once)
 {
-	struct look before, now;
+	struct sample before, now;
 	bool screen = !once && isatty(STDOUT_FILENO);
 	struct err e;
 
-	int r = take_look(&before, ask, arg, &e);
+	int r = take_sample(&before, ask, arg, &e);
 	while (r == 0) {
-		nanosleep(&(struct timespec){.tv_sec = LOOK_S}, NULL);
-		r = take_look(&now, ask, arg, &e);
+		nanosleep(&(struct timespec){.tv_sec = SAMPLE_S}, NULL);
+		r = take_sample(&now, ask, arg, &e);
 		if (r < 0)
 			break;
 		draw(&now, &before, screen);

@@ -26,15 +26,15 @@ struct service {
 	const struct config *config;
 	struct loop *loop;
 	struct core *core;
-	struct audit *audit;		      /* NULL: none is wanted */
-	const struct notify_counters *notify; /* the same */
+	struct audit *audit;		      /* NULL: no audit log */
+	const struct notify_counters *notify; /* NULL: no webhook */
 	struct api *api;
 	struct admin *admin;
 	int signals;
-	int warden; /* the core's; polled here for its end */
+	int warden; /* owned by the core; polled here for its end */
 	int admin_fd;
 	enum { SERVING, DRAINING, ENDING } phase;
-	int status; /* to exit with */
+	int status; /* exit status */
 };
 
 /* --- stopping: requests first, then sandboxes ------------------------------------------------ */
@@ -70,7 +70,7 @@ static void stop(struct service *s)
 	api_drain(s->api, on_drained, s);
 }
 
-/* --- what comes from outside ----------------------------------------------------------------- */
+/* --- signals and the end of the warden ------------------------------------------------------- */
 
 static void watch_signals(struct service *s);
 
@@ -91,21 +91,21 @@ static void watch_signals(struct service *s)
 	loop_poll(s->loop, s->signals, POLLIN, on_signals, s);
 }
 
-/* The VMs go on; the next start of rametd finds them. */
+/* Ends the service but not the VMs, which the next start of rametd finds. */
 static void on_warden_gone(void *arg, int result)
 {
 	struct service *s = arg;
 
 	if (result < 0)
 		return;
-	log_error("the warden is gone: the service ends, the VMs go on");
+	log_error("the warden has ended: the service exits, VMs continue");
 	s->status = 1;
 	loop_stop(s->loop);
 }
 
 /* --- start ----------------------------------------------------------------------------------- */
 
-/* A Ctrl-C reaches the whole process group: the warden decides what it means. */
+/* Ignores SIGINT, because a Ctrl-C reaches the whole process group and the warden handles it. */
 static int open_signals(struct service *s, struct err *e)
 {
 	sigset_t set;
@@ -154,7 +154,7 @@ static void on_key(void *arg, const struct audit_event *event)
 	audit_add(s->audit, event);
 }
 
-/* What ramet-notify counts, in memory that the warden made for both. */
+/* Maps the counters of ramet-notify, in memory that the warden made for both. */
 static void map_notify(struct service *s)
 {
 	void *p = mmap(NULL, sizeof(*s->notify), PROT_READ, MAP_SHARED, WARDEN_NOTIFY_FD, 0);
@@ -204,7 +204,7 @@ static int start_admin(struct service *s, struct err *e)
 		.keys = core_keys(s->core),
 		.core = s->core,
 		.notify = on_key,
-		.tell_arg = s,
+		.notify_arg = s,
 		.sync = core_sync,
 		.backup = core_backup,
 		.inspect = core_inspect,
@@ -223,7 +223,7 @@ static int start(struct service *s, struct err *e)
 		r = landlock_confine(s->config, e);
 	if (r == 0)
 		r = seccomp_confine(e);
-	/* After the filter, which holds for threads that are started later. */
+	/* After the filter, which only threads that start later inherit. */
 	if (r == 0)
 		r = log_writer_start(STDERR_FILENO, e);
 	if (r == 0)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A request on the operators' socket, against a catalogue in memory that grows meanwhile. */
+/* The input is a request on the admin socket. The catalogue is in memory and grows with the
+ * requests. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ramet backup` does with the copy that the service gives it. Its one argument is ramet."""
+"""Tests what `ramet backup` does with the copy from the service. The argument is the path of ramet."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Backup(unittest.TestCase):
         service.join()
         return done.returncode
 
-    def test_root_alone_can_read_it(self) -> None:
+    def test_copy_is_readable_by_its_owner_only(self) -> None:
         self.assertEqual(self.backup(), 0)
         self.assertEqual(self.file.read_bytes(), COPY)
         self.assertEqual(self.file.stat().st_mode & 0o777, 0o600)
 
-    def test_a_file_of_somebody_else_is_not_written_to(self) -> None:
+    def test_leftover_temporary_file_is_replaced(self) -> None:
         before = self.dir / "ramet.db.tmp"
         before.touch()
         before.chmod(0o666)

@@ -18,8 +18,8 @@ struct world {
 	struct store *store;
 	struct keys *keys;
 	char *said;
-	enum command_wait wait;	   /* of the last command */
-	char told[AUDIT_LINE_MAX]; /* the last line for the audit log; "" when there was none */
+	enum command_wait wait;	      /* set by the last command */
+	char audited[AUDIT_LINE_MAX]; /* audit line of the last command; "" when there was none */
 };
 
 static int setup(void **state)
@@ -47,28 +47,29 @@ static int teardown(void **state)
 
 static const struct command *const tables[] = {key_commands, NULL};
 
-static void on_tell(void *arg, const struct audit_event *event)
+static void on_notify(void *arg, const struct audit_event *event)
 {
 	struct world *w = arg;
 
 	assert_true(event->at_ms > 0);
-	w->told[audit_line_make(w->told, 1, "", event)] = '\0';
+	w->audited[audit_line_make(w->audited, 1, "", event)] = '\0';
 }
 
-/* What the audit log was told by the last command, from the event on; `format` has the key's id. */
-static void was_told(struct world *w, const char *format, const char *id)
+/* Checks the audit line of the last command, from the event on; `format` may contain the
+ * key's id. */
+static void was_audited(struct world *w, const char *format, const char *id)
 {
 	char line[AUDIT_LINE_MAX];
 
 	snprintf(line, sizeof(line), format, id, id);
-	assert_non_null(strstr(w->told, line));
+	assert_non_null(strstr(w->audited, line));
 }
 
 /* Words are separated by | */
 static enum command_status run(struct world *w, const char *words)
 {
 	const struct command_env env = {
-		.config = &w->config, .keys = w->keys, .notify = on_tell, .tell_arg = w};
+		.config = &w->config, .keys = w->keys, .notify = on_notify, .notify_arg = w};
 	static struct arguments args;
 	char request[512];
 	size_t len = strlen(words) + 1, said;
@@ -81,7 +82,7 @@ static enum command_status run(struct world *w, const char *words)
 	if (arguments_parse(&args, request, len, &e) < 0)
 		fail_msg("%s", e.text);
 	free(w->said);
-	w->told[0] = '\0';
+	w->audited[0] = '\0';
 	FILE *out = open_memstream(&w->said, &said);
 	enum command_status status = command_run(tables, &env, &args, out, &w->wait);
 	fclose(out);
@@ -94,7 +95,7 @@ static void says(struct world *w, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", w->said, words);
 }
 
-/* The word behind `before` in what was said. */
+/* Copies the word after `before` in the last answer. */
 static void take(struct world *w, const char *before, char out[static 64])
 {
 	const char *at = strstr(w->said, before);
@@ -103,7 +104,7 @@ static void take(struct world *w, const char *before, char out[static 64])
 	snprintf(out, 64, "%.*s", (int)strcspn(at + strlen(before), " ,\n"), at + strlen(before));
 }
 
-static void a_key_goes_through_its_life(void **state)
+static void key_is_created_rotated_and_revoked(void **state)
 {
 	struct world *w = *state;
 	char id[64], words[128], text[KEY_TEXT_LEN + 1];
@@ -117,14 +118,14 @@ static void a_key_goes_through_its_life(void **state)
 	take(w, "# key ", id);
 	assert_string_equal(id, key->id);
 	says(w, "first key: from now on, requests without a key are refused");
-	was_told(w, "\"event\":\"key.created\",\"tenant\":\"tnt_", id);
-	was_told(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}\n", id);
-	assert_null(strstr(w->told, text));
+	was_audited(w, "\"event\":\"key.created\",\"tenant\":\"tnt_", id);
+	was_audited(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}\n", id);
+	assert_null(strstr(w->audited, text));
 	assert_int_equal(w->wait, COMMAND_SYNC);
 
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	assert_int_equal(w->wait, COMMAND_AT_ONCE);
-	assert_string_equal(w->told, "");
+	assert_string_equal(w->audited, "");
 	says(w, id);
 	says(w, "good");
 	assert_null(strstr(w->said, "rmt_"));
@@ -133,28 +134,28 @@ static void a_key_goes_through_its_life(void **state)
 	assert_int_equal(run(w, words), COMMAND_DONE);
 	assert_int_equal(w->wait, COMMAND_SYNC);
 	says(w, "rmt_");
-	says(w, "60 s more");
-	was_told(w, "\"event\":\"key.rotated\"", id);
-	was_told(w,
-		 "\",\"previous\":\"%s\",\"text\":\"tier pro, name ci & more; "
-		 "the one before is good for 60 s more at most\"}\n",
-		 id);
+	says(w, "for at most 60 s");
+	was_audited(w, "\"event\":\"key.rotated\"", id);
+	was_audited(w,
+		    "\",\"previous\":\"%s\",\"text\":\"tier pro, name ci & more; "
+		    "the previous key is valid for at most 60 s\"}\n",
+		    id);
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "ending");
 
 	snprintf(words, sizeof(words), "key|revoke|%s", id);
 	assert_int_equal(run(w, words), COMMAND_DONE);
-	was_told(w, "\"event\":\"key.revoked\",\"tenant\":\"tnt_", id);
-	was_told(w, "\"key\":\"%s\"", id);
+	was_audited(w, "\"event\":\"key.revoked\",\"tenant\":\"tnt_", id);
+	was_audited(w, "\"key\":\"%s\"", id);
 	assert_int_equal(w->wait, COMMAND_SYNC);
 	assert_int_equal(run(w, words), COMMAND_DONE);
 	assert_int_equal(w->wait, COMMAND_SYNC); /* the first answer may have been a failure */
-	assert_string_equal(w->told, "");
+	assert_string_equal(w->audited, "");
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "revoked");
 }
 
-static void a_key_may_be_of_a_tenant_there_is(void **state)
+static void key_can_be_made_for_an_existing_tenant(void **state)
 {
 	struct world *w = *state;
 
@@ -175,15 +176,15 @@ static const struct {
 	{"key|drop|x", "there is no command \"key drop\"\nusage: ramet key create ", COMMAND_USAGE},
 	{"ke", "there is no command \"ke\"\n", COMMAND_USAGE},
 	{"keys|list", "there is no command \"keys\"", COMMAND_USAGE},
-	{"key|create", "--tier and --name are needed", COMMAND_USAGE},
+	{"key|create", "--tier and --name are required", COMMAND_USAGE},
 	{"key|create|--tier", "--tier needs a value", COMMAND_USAGE},
 	{"key|create|--tier|pro|--tier|pro|--name|x", "--tier is given twice", COMMAND_USAGE},
 	{"key|create|--tier|gold|--name|x", "must be free, pro, scale or enterprise",
 	 COMMAND_USAGE},
-	{"key|create|--tier|pro|--name|", "1 to 63 are needed", COMMAND_USAGE},
-	{"key|create|--tier|pro|--name|x|y", "argument \"y\" is one too many", COMMAND_USAGE},
+	{"key|create|--tier|pro|--name|", "must have 1 to 63 bytes", COMMAND_USAGE},
+	{"key|create|--tier|pro|--name|x|y", "unexpected argument \"y\"", COMMAND_USAGE},
 	{"key|create|--tier|pro|--nam|x", "there is no option \"--nam\"", COMMAND_USAGE},
-	{"key|list|x", "one too many", COMMAND_USAGE},
+	{"key|list|x", "unexpected argument", COMMAND_USAGE},
 	{"key|revoke", "an argument is missing", COMMAND_USAGE},
 	{"key|revoke|-1", "there is no option \"-1\"\nusage: ramet key revoke ID", COMMAND_USAGE},
 	{"key|revoke|key_0", "there is no key key_0", COMMAND_FAILED},
@@ -203,7 +204,7 @@ static unsigned count_lines(const char *text)
 	return n;
 }
 
-/* In the parts that the loop says it in, no longer than so many lines. */
+/* Each part has at most COMMAND_LINES lines. */
 static void many_keys_are_listed_in_parts(void **state)
 {
 	struct world *w = *state;
@@ -237,7 +238,7 @@ static void many_keys_are_listed_in_parts(void **state)
 	free(said);
 }
 
-static void what_is_wrong_is_said(void **state)
+static void errors_name_the_mistake(void **state)
 {
 	struct world *w = *state;
 
@@ -268,7 +269,7 @@ static void requests_are_checked(void **state)
 	static char large[COMMAND_BYTES_MAX + 1], many[2 * COMMAND_ARGS_MAX + 2];
 
 	assert_int_equal(parse("", 0), -EINVAL);
-	assert_int_equal(parse("key", 3), -EINVAL); /* cut off */
+	assert_int_equal(parse("key", 3), -EINVAL); /* truncated */
 	assert_int_equal(parse("key", 4), 0);
 	assert_int_equal(parse("", 1), 0); /* one empty argument */
 	assert_int_equal(parse("k\ny", 4), -EINVAL);
@@ -290,8 +291,8 @@ static void requests_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_key_goes_through_its_life),		T(a_key_may_be_of_a_tenant_there_is),
-		T(many_keys_are_listed_in_parts),	T(what_is_wrong_is_said),
+		T(key_is_created_rotated_and_revoked),	T(key_can_be_made_for_an_existing_tenant),
+		T(many_keys_are_listed_in_parts),	T(errors_name_the_mistake),
 		cmocka_unit_test(requests_are_checked),
 	};
 

@@ -4,7 +4,7 @@
 #include "orchestrator/admin/command.h"
 #include "test/unit/core/world.h"
 
-static void checks_are_told_by_name(void **state)
+static void checks_are_listed_by_name(void **state)
 {
 	static const struct command *const tables[] = {host_commands, NULL};
 	struct world *w = *state;
@@ -28,7 +28,7 @@ static void checks_are_told_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(checks_are_told_by_name, world_setup,
+		cmocka_unit_test_setup_teardown(checks_are_listed_by_name, world_setup,
 						world_teardown),
 	};
 

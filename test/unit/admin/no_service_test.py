@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ramet` says while no service answers. Its one argument is ramet."""
+"""Tests the errors of `ramet` while no service runs. The argument is the path of ramet."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class NoService(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn(f"no service answers at {self.socket}: start rametd", done.stderr)
 
-    def test_one_that_never_ran(self) -> None:
+    def test_service_that_never_ran(self) -> None:
         self.assert_says_so()
 
-    def test_one_that_was_killed(self) -> None:
+    def test_service_that_was_killed(self) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
             service.bind(str(self.socket))
         self.assert_says_so()
 
-    def test_help_says_that_there_are_more_commands(self) -> None:
+    def test_help_mentions_further_commands(self) -> None:
         done = self.ramet("help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("key create", done.stdout)

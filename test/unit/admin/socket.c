@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The socket's side: whole requests, cut ones, too many clients, and an end while some are there.
- */
+/* The admin socket: complete and truncated requests, too many clients, and a stop while clients are
+ * connected. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *
 	return (struct core_call *)w;
 }
 
-/* It answers on the loop's next turn. */
+/* Answers on the loop's next turn. */
 static void tell_report(void *arg)
 {
 	struct world *w = arg;
@@ -150,7 +150,7 @@ static void disk_answers(struct world *w, const struct failure *f)
 	fn(w->synced_arg, f);
 }
 
-/* Runs the loop until the answer is whole; *status is its first byte. */
+/* Runs the loop until the answer is complete; *status is its first byte. */
 static char *answer_of(struct world *w, int fd, int *status)
 {
 	static char text[65536];
@@ -183,7 +183,7 @@ static char *ask(struct world *w, const void *request, size_t len, int *status)
 	return answer_of(w, fd, status);
 }
 
-static void a_command_is_answered(void **state)
+static void command_is_answered(void **state)
 {
 	static const char create[] = "key\0create\0--tier\0pro\0--name\0x";
 	struct world *w = *state;
@@ -218,7 +218,7 @@ static bool has_answer(struct world *w, int fd)
 	return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
 }
 
-static void a_revocation_is_answered_when_it_is_on_the_disk(void **state)
+static void revocation_is_answered_once_it_is_on_the_disk(void **state)
 {
 	const struct failure broken = {.text = "the disk is gone"};
 	char text[KEY_TEXT_LEN + 1], words[64] = "key\0revoke";
@@ -259,7 +259,7 @@ static int ask_for_backup(struct world *w)
 	return fd;
 }
 
-static void a_backup_comes_as_a_descriptor(void **state)
+static void backup_is_sent_as_a_descriptor(void **state)
 {
 	const struct failure full = {.text = "the disk is full"};
 	union {
@@ -296,7 +296,7 @@ static void a_backup_comes_as_a_descriptor(void **state)
 	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: ramet backup FILE"));
 }
 
-static void a_report_comes_when_it_is_there(void **state)
+static void report_is_sent_when_it_is_ready(void **state)
 {
 	struct world *w = *state;
 	int code;
@@ -310,27 +310,28 @@ static void a_report_comes_when_it_is_there(void **state)
 	assert_int_equal(code, COMMAND_USAGE);
 }
 
-static void what_is_no_request_is_answered_too(void **state)
+static void invalid_requests_are_answered(void **state)
 {
 	static char large[3 * COMMAND_BYTES_MAX];
 	struct world *w = *state;
 	int status;
 
-	assert_non_null(strstr(ask(w, "key\0li", 6, &status), "cut off"));
+	assert_non_null(strstr(ask(w, "key\0li", 6, &status), "truncated"));
 	assert_int_equal(status, COMMAND_FAILED);
-	assert_non_null(strstr(ask(w, "", 0, &status), "0 bytes"));
-	assert_non_null(strstr(ask(w, large, COMMAND_BYTES_MAX + 1, &status), "4097 bytes"));
+	assert_non_null(strstr(ask(w, "", 0, &status), "not 0"));
+	assert_non_null(strstr(ask(w, large, COMMAND_BYTES_MAX + 1, &status), "not 4097"));
 	ask(w, "nothing", 8, &status);
 	assert_int_equal(status, COMMAND_USAGE);
-	/* Much too long: whatever it gets, the next one is served. */
+	/* Much too long: whatever the answer, the next request is served. */
 	memset(large, 'x', sizeof(large));
 	ask(w, large, sizeof(large), &status);
 	ask(w, "key\0list", 9, &status);
 	assert_int_equal(status, COMMAND_DONE);
 }
 
-/* More than are served at a time, all of them silent; some leave, and the rest get their turn. */
-static void many_clients_wait_for_their_turn(void **state)
+/* More clients than are served at a time, all of them silent; when some leave, the rest
+ * are served. */
+static void excess_clients_wait(void **state)
 {
 	struct world *w = *state;
 	int fds[60], status;
@@ -351,7 +352,7 @@ static void many_clients_wait_for_their_turn(void **state)
 }
 
 /* The teardown takes it away under them. */
-static void an_end_comes_while_clients_are_there(void **state)
+static void stop_ends_connected_clients(void **state)
 {
 	struct world *w = *state;
 	int status;
@@ -367,13 +368,13 @@ static void an_end_comes_while_clients_are_there(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_command_is_answered),
-		T(a_revocation_is_answered_when_it_is_on_the_disk),
-		T(a_backup_comes_as_a_descriptor),
-		T(a_report_comes_when_it_is_there),
-		T(what_is_no_request_is_answered_too),
-		T(many_clients_wait_for_their_turn),
-		T(an_end_comes_while_clients_are_there),
+		T(command_is_answered),
+		T(revocation_is_answered_once_it_is_on_the_disk),
+		T(backup_is_sent_as_a_descriptor),
+		T(report_is_sent_when_it_is_ready),
+		T(invalid_requests_are_answered),
+		T(excess_clients_wait),
+		T(stop_ends_connected_clients),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
