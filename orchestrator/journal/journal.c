@@ -25,7 +25,7 @@
 #define CODE_MAX  64
 #define TRACE_MAX 1024
 #define HELD_MAX  (LINE_KEPT_MAX + AGENT_PAYLOAD_MAX)
-/* The most that can be said: events with what is around them, and both streams' lines. */
+/* Upper bound of the content: events with their records, and the held lines of both streams. */
 #define SAID_MAX      (REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX + PAGE)
 #define AREA_SIZE     (28u << 20)
 #define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
@@ -34,7 +34,7 @@
 #define SECOND_AREA   (1ull << 63)
 
 _Static_assert(AREA_SIZE % PAGE == 0, "areas are punched out by pages");
-_Static_assert(2 * SAID_MAX <= AREA_SIZE, "there is room for all and as much again");
+_Static_assert(2 * SAID_MAX <= AREA_SIZE, "an area holds the content twice");
 
 enum record {
 	RECORD_SEQ = 1,
@@ -45,27 +45,27 @@ enum record {
 	RECORD_OVER,
 };
 
-/* The first page. Each word is stored whole: who is killed leaves the old or the new one. */
+/* The first page. Each word is stored atomically: a kill leaves its old or its new value. */
 struct head {
 	uint64_t magic;
 	uint32_t version, pid;
-	uint64_t committed; /* bytes of the log that count, and which area it is; 0: none do */
+	uint64_t committed; /* valid bytes of the log, and SECOND_AREA if it is there; 0: no log */
 	uint64_t expires_ms, idle_since_ms;
 	uint64_t guest_busy;
 };
 
 struct journal {
-	uint8_t *map; /* the whole file; its descriptor is closed, since each VM has a diary */
+	uint8_t *map; /* the whole file; its descriptor is closed, since each VM has a journal */
 	struct head *head;
 	unsigned area;
-	size_t len;   /* of the log, with what does not count yet */
-	size_t room;  /* of the area, that has pages behind it */
-	size_t limit; /* then it is written anew; whole pages */
-	size_t pages; /* bytes that the file takes, in both areas */
+	size_t len;   /* length of the log, including records not committed yet */
+	size_t room;  /* bytes of the area that have pages */
+	size_t limit; /* length at which the log is rewritten; whole pages */
+	size_t pages; /* bytes that the file occupies, in both areas */
 	struct output_account *account;
 	bool goes_on; /* see journal_goes_on */
-	bool full;    /* something did not fit: what is there is of no use any more */
-	bool told;    /* that there is no room */
+	bool full;    /* a record did not fit, so the log is incomplete */
+	bool warned;  /* a lack of space was logged */
 	char path[PATH_MAX_LEN];
 };
 
@@ -126,30 +126,30 @@ void journal_remove(struct journal *d)
 	journal_close(d);
 }
 
-/* A store into a page that a full file system can't give would end the service: each page is asked
- * for first. */
+/* Allocates pages before they are written, because a store into a page that a full file system
+ * cannot provide would kill the service. */
 static bool give_pages(struct journal *d, size_t at, size_t len)
 {
 	if (madvise(d->map + at, len, MADV_POPULATE_WRITE) == 0) {
 		count_pages(d, d->pages + len);
 		return true;
 	}
-	/* EFAULT stands for the SIGBUS that a store would have been answered with. */
+	/* EFAULT is reported where a store would raise SIGBUS. */
 	const char *reason = strerror(errno == EFAULT ? ENOSPC : errno);
-	madvise(d->map + at, len, MADV_REMOVE); /* some of them may have been given */
-	if (!d->told)
-		log_warn("%s: %s; should the service end now, events are lost", d->path, reason);
-	d->told = true;
+	madvise(d->map + at, len, MADV_REMOVE); /* some of the pages may have been allocated */
+	if (!d->warned)
+		log_warn("%s: %s; if the service ends now, events are lost", d->path, reason);
+	d->warned = true;
 	return false;
 }
 
-/* Fails, with errno set, when there is no file, or no room for its first page. */
+/* Creates the file with its first page; returns false, with errno set, on failure. */
 static bool make_file(struct journal *d, const char *run_dir)
 {
 	char dir[PATH_MAX_LEN];
 
 	snprintf(dir, sizeof(dir), "%s/journals", run_dir);
-	mkdir(dir, 0700); /* the warden has made it, where only root may */
+	mkdir(dir, 0700); /* the warden made it already if only root may */
 	unlink(d->path);
 	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
 	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(d, fd) &&
@@ -163,7 +163,7 @@ struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
 	if (!d)
 		return NULL;
 	if (!make_file(d, run_dir)) {
-		if (!d->told)
+		if (!d->warned)
 			log_warn("make %s: %s", d->path, strerror(errno));
 		journal_remove(d);
 		return NULL;
@@ -212,7 +212,7 @@ static bool has_room(struct journal *d, size_t len)
 	return true;
 }
 
-/* A writer on room for `len` bytes and what each record begins with; false when there is none. */
+/* Begins a record with `len` bytes of content; returns false when it does not fit. */
 static bool begin(struct journal *d, enum record type, size_t len, struct wire *w)
 {
 	if (!d)
@@ -330,11 +330,11 @@ void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_m
 	store(&d->head->idle_since_ms, idle_since_ms);
 }
 
-/* --- writing it anew ------------------------------------------------------------------------ */
+/* --- rewriting the log ---------------------------------------------------------------------- */
 
 struct rewrite {
 	struct journal *journal;
-	size_t skip; /* bytes of events that are left out */
+	size_t skip; /* bytes of the oldest events to leave out */
 };
 
 static void write_event(void *arg, const struct event *ev, const char *traceparent)
@@ -367,14 +367,15 @@ static void write_all(struct journal *d, const struct journal_state *now, size_t
 	journal_have(d, p->have);
 }
 
-/* Gives back all pages but the head and what the other area has. */
+/* Frees the pages of an area; `others` is the size of the other area's. */
 static void punch(struct journal *d, unsigned area, size_t others)
 {
 	madvise(d->map + AREA_AT(area), AREA_SIZE, MADV_REMOVE);
 	count_pages(d, PAGE + others);
 }
 
-/* Half as much again: each byte is copied twice on the whole, and few pages lie idle. */
+/* Rewriting after growth by half copies each byte about twice in total and leaves few
+ * pages unused. */
 static size_t limit_after(size_t len)
 {
 	size_t limit = whole_pages(len + len / 2);
@@ -396,7 +397,7 @@ void journal_write(struct journal *d, const struct journal_state *now, size_t re
 	d->full = false;
 	write_all(d, now, replay_most);
 	if (d->full) {
-		/* What the file says is of an earlier moment: a later life must not go by it. */
+		/* The file has an outdated state, which the next instance must not use. */
 		if (lost)
 			store(&d->head->committed, 0);
 		punch(d, d->area, others);
@@ -404,7 +405,7 @@ void journal_write(struct journal *d, const struct journal_state *now, size_t re
 		return;
 	}
 	d->limit = limit_after(d->len);
-	d->told = false;
+	d->warned = false;
 	journal_commit(d, now->guest_busy);
 	punch(d, before, d->room);
 }
@@ -521,7 +522,7 @@ int journal_read(const uint8_t *log, size_t len, struct journal_state *out, stru
 		size_t at = w.pos;
 
 		if (!read_record(&w, out) || w.bad)
-			return err_say(e, EBADMSG, "the record at %zu of %zu makes no sense", at,
+			return err_say(e, EBADMSG, "the record at offset %zu of %zu is invalid", at,
 				       len);
 	}
 	return 0;
@@ -533,7 +534,7 @@ void journal_state_fini(struct journal_state *s)
 	replay_fini(&s->replay);
 }
 
-/* False when it is of another VM, another version, or not one of ours. */
+/* Returns false when the file is of another VM or version, or is not a journal. */
 static bool head_is_good(const struct journal *d, uint32_t pid, size_t *len)
 {
 	uint64_t committed = __atomic_load_n(&d->head->committed, __ATOMIC_ACQUIRE);
@@ -543,8 +544,8 @@ static bool head_is_good(const struct journal *d, uint32_t pid, size_t *len)
 	       *len && *len <= AREA_SIZE;
 }
 
-/* Sees how many pages are behind the log. Where the file takes more than those, it is not known
- * what it has them for. */
+/* Determines how many pages the log's area has. If the file occupies more than those, the journal
+ * cannot be continued, since the use of the other pages is unknown. */
 static void find_room(struct journal *d, int fd, size_t len)
 {
 	off_t end = lseek(fd, (off_t)AREA_AT(d->area), SEEK_HOLE);

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What of a sandbox must survive the service beside its row in the catalogue: its last events, how
- * far the call that runs in it has come, and when its time is over. A file of the slot its VM is
- * in, RUN_DIR/diaries/SLOT, mapped here: writing it is storing in memory, and what was stored is
- * there for the next life of the service when this one is killed. It goes with the VM, so that a
- * merge need not touch it before the catalogue says whose VM it is.
+ * The journal of a sandbox: the state, besides its row in the catalogue, that must survive a crash
+ * of the service. It has the last events, the progress of the running call, and the deadlines. It
+ * is a mapped file, RUN_DIR/journals/SLOT, named after the slot of the VM: writing is a store to
+ * memory, which the next instance of the service finds after a kill. It belongs to the VM, so that
+ * a merge need not change it before the catalogue says whose VM it is.
  *
- * A log of records; what counts is what lies before one word that is stored last. A log that is
- * full is written anew, in the other half of the file. The file is sparse and grows as it is
- * used: without output it has one page.
+ * The file is a log of records. Those before an offset, which is stored last, are valid. A full log
+ * is rewritten in the other half of the file. The file is sparse and grows with its use: without
+ * output it has one page.
  */
-#ifndef RAMET_ORCHESTRATOR_JOURNAL_DIARY_H
-#define RAMET_ORCHESTRATOR_JOURNAL_DIARY_H
+#ifndef RAMET_ORCHESTRATOR_JOURNAL_JOURNAL_H
+#define RAMET_ORCHESTRATOR_JOURNAL_JOURNAL_H
 
 #include "base/err.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
 
-/* The running call as it is at one moment: what a copy of its guest goes on with, or a later life
- * of the service. */
+/* A snapshot of the running call, from which a copy of its guest or the next instance of the
+ * service continues. */
 struct exec_point {
-	bool running;  /* else there is none */
-	bool at_guest; /* all of it has left for the guest */
+	bool running;  /* false: no call runs */
+	bool at_guest; /* the whole request was sent to the guest */
 	uint64_t number, have;
 	uint32_t timeout_ms;
-	uint64_t limit_ms; /* on the boot-time clock; 0: none, or to be counted anew */
-	bool earlier_life; /* it was begun by a service that is gone */
+	uint64_t limit_ms; /* deadline, boot-time clock; 0: none, or not determined yet */
+	bool earlier_life; /* a previous instance of the service began it */
 	struct splitter out, err;
 	char *traceparent;
 };
@@ -35,48 +35,51 @@ struct journal_state {
 	bool guest_busy;
 	struct replay replay;
 	struct exec_point point;
-	/* On the boot-time clock; expires 0: never. */
-	uint64_t expires_ms, idle_since_ms;
+	uint64_t expires_ms, idle_since_ms; /* boot-time clock; expires_ms 0: never */
 };
 
 struct journal;
 
-/* For all that follow a NULL diary is none, and nothing is kept. */
+/* All functions accept a NULL journal and then record nothing. */
 
-/* An empty one of the VM process `pid`. NULL: it can't be had; then a later life knows less. */
+/* Creates the empty journal of the VM process `pid`. Returns NULL when that fails: the sandbox
+ * works, but the next instance will know less about it. */
 struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid);
-/* That of an earlier life, with what it says, which is the caller's. NULL, and `out` says nothing:
- * there is none of this process, or it is not whole. */
+/* Opens the journal that a previous instance left for the VM process, and reads it to `out`, which
+ * the caller frees. Returns NULL and an empty `out` when there is none or it is damaged. */
 struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
 			     struct journal_state *out);
-/* True for one of an earlier life that records can be added to; else it has to be written anew. */
+/* Returns whether records can be added to a journal of a previous instance. If not, call
+ * journal_write first. */
 bool journal_goes_on(const struct journal *d);
-/* What the file takes is counted there from here on. */
+/* Sets the account in which the size of the file is counted. */
 void journal_count(struct journal *d, struct output_account *account);
-/* Leaves the file. */
+/* Frees the journal; journal_close keeps the file, journal_remove unlinks it. */
 void journal_close(struct journal *d);
 void journal_remove(struct journal *d);
-/* All files that no diary has open are taken away: `used` tells of a slot. */
+/* Unlinks the files of all slots for which `used` returns false. */
 void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
-/* Records; none counts before journal_commit. */
+/* Append a record, which is not valid before journal_commit. */
 void journal_seq(struct journal *d, uint64_t seq, uint64_t reserved);
 void journal_event(struct journal *d, const struct event *ev, const char *traceparent);
 void journal_call(struct journal *d, const struct exec_point *point);
 void journal_have(struct journal *d, uint64_t have);
-/* What the splitter of a stream has got on top of what it held, or (`fresh`) holds now. */
+/* Records bytes that the splitter of a stream holds: in addition to those before, or (`fresh`)
+ * instead. */
 void journal_held(struct journal *d, bool is_err, bool fresh, const void *data, size_t len);
 void journal_over(struct journal *d);
-/* False when there was no room: what it says must be written anew. */
+/* Makes the appended records valid. Returns false when one of them did not fit: call
+ * journal_write. */
 bool journal_commit(struct journal *d, bool guest_busy);
-/* In place of all records: `now`, but of its replay no more than the last `replay_most` bytes. What
- * finds no room on the disk is not kept, until the next time. */
+/* Replaces all records by the state `now`, with at most the last `replay_most` bytes of its replay.
+ * If the file system is full, the journal is incomplete until the next call. */
 void journal_write(struct journal *d, const struct journal_state *now, size_t replay_most);
-/* Counts at once. */
+/* Stores the times, which are valid at once. */
 void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_ms);
 
-/* Reads records, as a file has them; to be freed in any case. 0, or -errno with *e filled: then it
- * was not written by this program. */
+/* Parses the records of a file to `out`, which the caller must free, also on failure. Returns 0, or
+ * -errno with *e filled for records that this program did not write. */
 int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e);
 void journal_state_fini(struct journal_state *s);
 

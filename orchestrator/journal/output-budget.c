@@ -8,7 +8,8 @@
 
 #define LEAST_DEFAULT (64u << 20)
 
-/* A 128th of the host's memory: half of what is kept from the VMs unless memory_mib says else. */
+/* Returns 1/128 of the host's memory: half of what is reserved from the VMs by default
+ * (memory_mib). */
 static size_t default_most(void)
 {
 	struct sysinfo info;

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shared by the rings of a parent and its children; counted once. */
+/* The bytes of an event, shared by the rings of a parent and its children, and counted once. */
 struct replay_bytes {
 	struct output_account *account;
 	unsigned users;
 	size_t size;
-	char bytes[]; /* the data, then traceparent and code, each with its NUL when there is one */
+	char bytes[]; /* the data, then traceparent and code, if any, each NUL-terminated */
 };
 
 struct replay_entry {
@@ -46,8 +46,8 @@ static struct replay_entry *entry_at(const struct replay *r, size_t i)
 	return &r->entries[(r->first + i) % r->room];
 }
 
-/* The events begin at the start of the new ring, which has room for all. False, and nothing
- * changes, when there is no memory. */
+/* Moves the events to the start of a new ring, which must have room for all. Returns false, and
+ * changes nothing, without memory. */
 static bool set_room(struct replay *r, size_t room)
 {
 	struct replay_entry *entries = calloc(room, sizeof(*entries));
@@ -82,7 +82,7 @@ static void drop_first(struct replay *r)
 	r->count--;
 }
 
-/* For one more event; false when there is no memory. */
+/* Makes room for one more event; returns false without memory. */
 static bool has_room(struct replay *r)
 {
 	size_t room = r->room ? 2 * r->room : ROOM_FIRST;

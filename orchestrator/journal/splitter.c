@@ -7,9 +7,9 @@
 
 #include "orchestrator/journal/output-budget.h"
 
-#define ROOM_KEPT (64u << 10) /* once nothing is held */
+#define ROOM_KEPT (64u << 10) /* largest buffer that is kept while nothing is held */
 
-/* Bytes a character has by its first one; 1 for what can't begin one. */
+/* Returns the length of a character by its first byte; 1 for a byte that cannot begin one. */
 static size_t utf8_size(uint8_t lead)
 {
 	if (lead >= 0xc2 && lead <= 0xdf)
@@ -61,7 +61,7 @@ static void drop_room(struct splitter *s)
 	s->room = 0;
 }
 
-/* The held text is out; a long line's room goes with it. */
+/* Empties the buffer, and frees it if it has grown for a long line. */
 static void set_empty(struct splitter *s)
 {
 	s->len = 0;
@@ -69,7 +69,7 @@ static void set_empty(struct splitter *s)
 		drop_room(s);
 }
 
-/* Hands out all that is held but half a character at its end. */
+/* Passes on the held bytes, except an incomplete character at the end. */
 static void flush(struct splitter *s, bool partial, splitter_fn *fn, void *arg)
 {
 	size_t keep = utf8_cut(s->held, s->len), out = s->len - keep;
@@ -103,7 +103,7 @@ static void out_of_memory(struct splitter *s, splitter_fn *fn, void *arg)
 static int feed_chunk(struct splitter *s, const uint8_t *data, size_t len, splitter_fn *fn,
 		      void *arg)
 {
-	if (s->len) { /* at most three bytes: half a character */
+	if (s->len) { /* at most three bytes: an incomplete character */
 		int ret = splitter_hold(s, data, len);
 
 		if (ret == 0)
@@ -118,14 +118,14 @@ static int feed_chunk(struct splitter *s, const uint8_t *data, size_t len, split
 	return splitter_hold(s, data + len - keep, keep);
 }
 
-/* A part of a line, without its end. */
+/* Feeds a part of a line that does not contain its end. */
 static int feed_part(struct splitter *s, const uint8_t *data, size_t len, splitter_fn *fn,
 		     void *arg)
 {
 	size_t limit = line_limit(s);
 
 	while (len) {
-		/* Only once more comes is it known that the line goes on. */
+		/* Not before more bytes come, since a line of exactly the limit is not partial. */
 		if (s->len >= limit) {
 			flush(s, true, fn, arg);
 			continue;

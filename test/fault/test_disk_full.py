@@ -151,7 +151,7 @@ def test_sandbox_survives_without_space_for_its_journal(
         sbx.run_code("x = 'kept'")
         request.getfixturevalue("full_run_dir")
         assert len(sbx.run_code("print('a' * 500_000)").stdout) == 500_001
-        on_host("grep 'should the service end now, events are lost' /var/log/ramet.log")
+        on_host("grep 'if the service ends now, events are lost' /var/log/ramet.log")
         on_host(f"kill -9 $({SERVICE_PID})")
         until(lambda: sbx.id in ready_sandboxes(client))
         assert sbx.run_code("print(x)").stdout == "kept\n"

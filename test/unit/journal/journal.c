@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is read back is what was said up to the last commit, wherever the writer was stopped. */
+/* A journal that is read back has the state of the last commit, wherever the writer was stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static void add_event(struct journal *j, uint64_t seq, const char *text)
 	journal_event(j, &ev, seq % 2 ? "trace" : NULL);
 }
 
-/* As the next life does it. */
+/* Reads it as the next instance does. */
 static struct journal *reopen(struct journal *j, struct journal_state *out)
 {
 	journal_close(j);
@@ -84,7 +84,7 @@ static void expect_replay(const struct journal_state *s, const char *text)
 	assert_string_equal(t.s, text);
 }
 
-static void test_all_that_was_committed_is_there(void **state)
+static void committed_records_are_read_back(void **state)
 {
 	const struct exec_point call = {.running = true,
 					.number = 42,
@@ -112,7 +112,7 @@ static void test_all_that_was_committed_is_there(void **state)
 	journal_have(j, 6);
 	assert_true(journal_commit(j, true));
 	journal_times(j, 7, 8);
-	/* Not committed: not there. */
+	/* Not committed, so not found. */
 	add_event(j, 4, "lost");
 	journal_over(j);
 	j = reopen(j, &s);
@@ -135,7 +135,7 @@ static void test_all_that_was_committed_is_there(void **state)
 	journal_remove(j);
 }
 
-static void test_a_call_that_is_over_does_not_run(void **state)
+static void ended_call_does_not_run(void **state)
 {
 	const struct exec_point call = {.running = true, .number = 42};
 	struct journal *j = journal_new(dir, SLOT, PID);
@@ -152,8 +152,9 @@ static void test_a_call_that_is_over_does_not_run(void **state)
 	journal_remove(j);
 }
 
-/* Twenty times what fits: written anew from what is known, and it grows no further. */
-static void test_it_is_written_anew_when_it_is_full(void **state)
+/* Writes twenty times the limit: the log is rewritten from the state, and the file stops
+ * growing. */
+static void full_journal_is_rewritten(void **state)
 {
 	struct journal *j = journal_new(dir, SLOT, PID);
 	struct journal_state now = {.seq_reserved = 1 << 20}, past;
@@ -186,7 +187,7 @@ static void test_it_is_written_anew_when_it_is_full(void **state)
 	journal_remove(j);
 }
 
-static void test_a_child_is_given_the_last_of_it(void **state)
+static void child_gets_the_last_events(void **state)
 {
 	struct journal *j = journal_new(dir, SLOT, PID);
 	struct journal_state now = {.seq = 3, .seq_reserved = 10}, past;
@@ -205,7 +206,7 @@ static void test_a_child_is_given_the_last_of_it(void **state)
 	journal_remove(j);
 }
 
-static void test_another_vms_is_none(void **state)
+static void journal_of_another_vm_is_refused(void **state)
 {
 	struct journal *j = journal_new(dir, SLOT, PID);
 	struct journal_state s;
@@ -222,8 +223,8 @@ static void test_another_vms_is_none(void **state)
 	assert_null(journal_open(dir, SLOT, PID, &s));
 }
 
-/* Every byte of it wrong, one after the other; also cut short anywhere. */
-static void test_a_file_that_is_spoilt_is_read_without_harm(void **state)
+/* Damages every byte in turn, and truncates the log at every length. */
+static void damaged_journal_is_read_safely(void **state)
 {
 	char path[64];
 	uint8_t log[4096], copy[4096];
@@ -261,12 +262,12 @@ static void test_a_file_that_is_spoilt_is_read_without_harm(void **state)
 	}
 	log[0] = 99;
 	assert_true(journal_read(log, len, &s, &e) < 0);
-	assert_non_null(strstr(e.text, "makes no sense"));
+	assert_non_null(strstr(e.text, "is invalid"));
 	journal_state_fini(&s);
 }
 
-/* What was not committed is written over. */
-static void test_it_goes_on_in_the_next_life(void **state)
+/* Records that were not committed are overwritten. */
+static void next_instance_continues_the_journal(void **state)
 {
 	struct journal_state s;
 	struct journal *j = journal_new(dir, SLOT, PID);
@@ -289,8 +290,8 @@ static void test_it_goes_on_in_the_next_life(void **state)
 	journal_close(j);
 }
 
-/* What a life that was killed while it wrote it anew left in the other half is not kept. */
-static void test_a_file_with_pages_too_many_is_written_anew(void **state)
+/* A service that was killed during a rewrite left pages in the other half, which are freed. */
+static void journal_with_extra_pages_is_rewritten(void **state)
 {
 	struct journal_state s;
 	struct journal *j = journal_new(dir, SLOT, PID);
@@ -305,7 +306,7 @@ static void test_a_file_with_pages_too_many_is_written_anew(void **state)
 	j = reopen(j, &s);
 	assert_non_null(j);
 	assert_false(journal_goes_on(j));
-	journal_write(j, &s, SIZE_MAX); /* into the half that they are in */
+	journal_write(j, &s, SIZE_MAX); /* into the half with those pages */
 	journal_write(j, &s, SIZE_MAX);
 	journal_state_fini(&s);
 	j = reopen(j, &s);
@@ -314,7 +315,7 @@ static void test_a_file_with_pages_too_many_is_written_anew(void **state)
 	journal_close(j);
 }
 
-/* --- what it takes -------------------------------------------------------------------------- */
+/* --- resources ------------------------------------------------------------------------------ */
 
 static unsigned count_descriptors(void)
 {
@@ -328,7 +329,7 @@ static unsigned count_descriptors(void)
 	return n;
 }
 
-static void test_it_keeps_no_descriptor(void **state)
+static void journal_keeps_no_descriptor(void **state)
 {
 	unsigned before = count_descriptors();
 	struct journal *j = journal_new(dir, SLOT, PID);
@@ -353,7 +354,7 @@ static size_t free_bytes(void)
 	return (size_t)fs.f_bfree * fs.f_bsize;
 }
 
-/* In a process of its own, which has the file system. */
+/* Runs in a child process, which mounts the file system. */
 static int fill_small_disk(void)
 {
 	static char big[512 << 10];
@@ -383,7 +384,7 @@ static int fill_small_disk(void)
 	return 0;
 }
 
-static void test_a_full_disk_leaves_what_was_there(void **state)
+static void full_disk_keeps_committed_records(void **state)
 {
 	int status;
 	pid_t pid = fork();
@@ -403,16 +404,16 @@ static void test_a_full_disk_leaves_what_was_there(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_all_that_was_committed_is_there),
-		TEST(test_a_call_that_is_over_does_not_run),
-		TEST(test_it_is_written_anew_when_it_is_full),
-		TEST(test_a_child_is_given_the_last_of_it),
-		TEST(test_another_vms_is_none),
-		TEST(test_a_file_that_is_spoilt_is_read_without_harm),
-		TEST(test_it_goes_on_in_the_next_life),
-		TEST(test_a_file_with_pages_too_many_is_written_anew),
-		TEST(test_it_keeps_no_descriptor),
-		TEST(test_a_full_disk_leaves_what_was_there),
+		TEST(committed_records_are_read_back),
+		TEST(ended_call_does_not_run),
+		TEST(full_journal_is_rewritten),
+		TEST(child_gets_the_last_events),
+		TEST(journal_of_another_vm_is_refused),
+		TEST(damaged_journal_is_read_safely),
+		TEST(next_instance_continues_the_journal),
+		TEST(journal_with_extra_pages_is_rewritten),
+		TEST(journal_keeps_no_descriptor),
+		TEST(full_disk_keeps_committed_records),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
