@@ -53,14 +53,20 @@ NAMES = re.compile(r"(?i:pool[_-]shells)\b")
 INTERPRETER = "shells?"  # here the command interpreter
 ROOMS: dict[str, set[str]] = {
     "base": set(),
-    **{f"orchestrator/{room}": set() for room in ("config", "io", "vm")},
+    **{
+        f"orchestrator/{room}": set()
+        for room in "admin audit cli config daemon io journal keys notify store vm".split()
+    },
     "rig": {INTERPRETER, "overlays?"},  # the file system
     "sdk": {INTERPRETER},
     "test/fault": {INTERPRETER},
-    "test/fuzz/vm": set(),
+    **{f"test/fuzz/{room}": set() for room in ("admin", "audit", "vm")},
     "test/native": set(),
+    "test/notify": set(),
     "test/system": {INTERPRETER, "overlays?"},  # the file system
-    **{f"test/unit/{room}": set() for room in ("base", "config", "io", "vm")},
+    **{f"test/unit/{room}": set() for room in "admin audit base config io journal".split()},
+    **{f"test/unit/{room}": set() for room in "keys landlock notify posture programs".split()},
+    **{f"test/unit/{room}": set() for room in "store supervisor vm writes".split()},
     **{
         f"test/unit/vmm_{room}": set()
         for room in ("arch", "backend", "confine", "ctl", "dev", "kvm", "state", "virtio")

@@ -43,7 +43,7 @@
 
 #define RULE_NET_PORT 2
 
-#define ABI_LEAST 2 /* before it no file moves from one directory to another */
+#define ABI_LEAST 2 /* earlier versions forbid moving a file to another directory */
 
 #define FIRST_ACCESSES                                                                             \
 	(EXECUTE | WRITE_FILE | READ_FILE | READ_DIR | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR |      \
@@ -68,7 +68,8 @@ struct fence {
 
 /* --- rules ---------------------------------------------------------------------------------- */
 
-/* Opens a file, or a folder with all below it; a path that does not exist needs no rule. */
+/* Allows `access` to a file, or to a folder with all below it. A path that does not exist
+ * needs no rule. */
 static int allow(const struct fence *f, const char *path, uint64_t access, struct err *e)
 {
 	struct landlock_path_beneath_attr rule = {.allowed_access = access & f->handled.fs};
@@ -85,7 +86,8 @@ static int allow(const struct fence *f, const char *path, uint64_t access, struc
 	return 0;
 }
 
-/* Opens the folder of a file that may be replaced, and of what it is a link to. */
+/* Allows reading the folder of a file that may be replaced, and that of the target if it
+ * is a link. */
 static int allow_around(const struct fence *f, const char *path, struct err *e)
 {
 	char folder[PATH_MAX];
@@ -97,7 +99,7 @@ static int allow_around(const struct fence *f, const char *path, struct err *e)
 		snprintf(folder, sizeof(folder), "%s", each);
 		char *slash = strrchr(folder, '/');
 
-		/* A file at the top of the tree is not to open all of it. */
+		/* For a file in the root folder, allow only the file. */
 		if (slash && slash != folder)
 			*slash = '\0';
 		r = allow(f, folder, READING, e);
@@ -105,7 +107,7 @@ static int allow_around(const struct fence *f, const char *path, struct err *e)
 	return r;
 }
 
-/* Opens each template, which is a folder or a link to one. */
+/* Allows reading each template, which is a folder or a link to one. */
 static int allow_templates(const struct fence *f, const char *path, struct err *e)
 {
 	DIR *dir = path[0] ? opendir(path) : NULL;
@@ -126,15 +128,15 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 {
 	const char *const replaced[] = {c->kernel, c->initramfs, c->rootfs,
 					c->warmup, c->tls_cert,	 c->tls_key};
-	char audit[2 * CONFIG_PATH_MAX + 2], diaries[CONFIG_PATH_MAX + 16];
+	char audit[2 * CONFIG_PATH_MAX + 2], journals[CONFIG_PATH_MAX + 16];
 	int r = allow(f, c->state_dir, KEEPING, e);
 
 	config_audit_dir(c, audit, sizeof(audit));
-	snprintf(diaries, sizeof(diaries), "%s/journals", c->run_dir);
+	snprintf(journals, sizeof(journals), "%s/journals", c->run_dir);
 	if (r == 0 && c->audit_dir[0])
 		r = allow(f, audit, KEEPING, e);
 	if (r == 0)
-		r = allow(f, diaries, KEEPING, e);
+		r = allow(f, journals, KEEPING, e);
 	if (r == 0)
 		r = allow(f, c->run_dir, READING, e);
 	if (r == 0)
@@ -144,7 +146,7 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 	return r;
 }
 
-/* Opens what of the system the service itself, libc and OpenSSL read. */
+/* Allows reading the system files that the service itself, libc and OpenSSL need. */
 static int allow_system(const struct fence *f, struct err *e)
 {
 	static const char *const read[] = {"/proc",
@@ -191,7 +193,7 @@ static struct ruleset_attr handled_by(long abi)
 	return handled;
 }
 
-/* A kernel takes a longer struct than its own as long as what it does not know is 0. */
+/* Passes the whole struct to any kernel, which accepts unknown fields that are 0. */
 static int open_ruleset(struct fence *f, long abi, struct err *e)
 {
 	f->handled = handled_by(abi);
@@ -205,8 +207,10 @@ int landlock_confine(const struct config *config, struct err *e)
 	struct fence f = {.ruleset = -1};
 
 	if (abi < ABI_LEAST) {
-		log_warn("this kernel's Landlock is off or too old: the service may open what its "
-			 "user may (boot with lsm=landlock,... or use Linux 5.19 or later)");
+		log_warn(
+			"this kernel's Landlock is off or too old: the service can open every file "
+			"that its user can (boot with lsm=landlock,... or use Linux 5.19 or "
+			"later)");
 		return 0;
 	}
 	int r = open_ruleset(&f, abi, e);

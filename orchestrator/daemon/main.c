@@ -14,23 +14,23 @@ static const char usage[] =
 	"       rametd --check [--config=FILE] [--NAME=VALUE ...]\n"
 	"       rametd --example | --help | --version\n"
 	"\n"
-	"Serves sandboxes in microVMs. Start it as root; it drops to an account of its own.\n"
+	"Serves sandboxes in microVMs. Start it as root; it drops to the account in `user`.\n"
 	"Each setting comes from its default, the file (" CONFIG_FILE " unless\n"
-	"--config names another), the environment (RAMET_NAME) or a flag; the later of\n"
-	"these override the earlier ones.\n"
+	"--config names another), the environment (RAMET_NAME) or a flag. Later sources\n"
+	"in this list override earlier ones.\n"
 	"\n"
 	"  --check      check the settings, warn of weaknesses of this host that concern the\n"
 	"               isolation of VMs, and exit\n"
 	"  --example    print a commented file with every setting\n"
 	"\n"
-	"SIGTERM or SIGINT: ends running requests in order, then every VM.\n"
-	"SIGHUP: the installed program takes over; VMs continue, streams break.\n";
+	"SIGTERM or SIGINT: drains running requests, then ends every VM.\n"
+	"SIGHUP: upgrades to the installed program; VMs continue, streams break.\n";
 
 struct command {
 	bool check, example, help, version, service;
 };
 
-/* Takes the flags that are no settings out of argv. Returns how many arguments are left. */
+/* Removes the flags that are not settings from argv. Returns the number of arguments left. */
 static int take_command(struct command *c, int argc, char *argv[])
 {
 	const struct {
@@ -64,11 +64,12 @@ static void print_warning(void *arg, const char *sentence)
 	fprintf(stderr, "warning: %s\n", sentence);
 }
 
-/* A host that is less safe than it could be has right settings all the same. */
+/* Checks the host as well, whose weaknesses only cause warnings. The settings were checked
+ * already. */
 static int check(const struct config *config)
 {
 	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);
-	return print("The settings are right.\n");
+	return print("The settings are valid.\n");
 }
 
 static int run_warden(const void *config)

@@ -47,12 +47,11 @@ static void check_smt(const struct check *c)
 
 	read_value(c, "devices/system/cpu/smt/active", value);
 	if (value[0] == '1' && !c->cores_are_apart)
-		c->notify(c->arg,
-			  "SMT is on and VMs may share a core, by whose caches one can watch "
-			  "another: use "
-			  "a kernel with core scheduling (CONFIG_SCHED_CORE) and "
-			  "core_scheduling = yes, or "
-			  "boot with nosmt");
+		c->notify(
+			c->arg,
+			"SMT is on and VMs may share a core, through whose caches one can observe "
+			"another: use a kernel with core scheduling (CONFIG_SCHED_CORE) and "
+			"core_scheduling = yes, or boot with nosmt");
 }
 
 static void check_ksm(const struct check *c)
@@ -63,11 +62,12 @@ static void check_ksm(const struct check *c)
 	if (value[0] == '1')
 		c->notify(
 			c->arg,
-			"KSM merges equal pages of processes, which lets one find out what another "
-			"has in memory: write 2 to /sys/kernel/mm/ksm/run");
+			"KSM merges equal pages of processes, so that one can find out the memory "
+			"contents of another: write 2 to /sys/kernel/mm/ksm/run");
 }
 
-/* The kernel names a weakness in one of these ways; what it says of SMT is check_smt's. */
+/* Returns whether the kernel reports a weakness. Ignores "SMT vulnerable", which check_smt
+ * covers. */
 static bool is_vulnerable(const char *value)
 {
 	return strstr(value, "Vulnerable") || strstr(value, "VMX: vulnerable");
@@ -94,9 +94,8 @@ static void check_weakness(const struct check *c, const char *name)
 	if (!is_vulnerable(value))
 		return;
 	snprintf(sentence, sizeof(sentence),
-		 "the CPU is open to %.64s (\"%.200s\"): update kernel and microcode, and don't "
-		 "boot "
-		 "with mitigations=off",
+		 "the CPU is vulnerable to %.64s (\"%.200s\"): update kernel and microcode, and do "
+		 "not boot with mitigations=off",
 		 name, value);
 	c->notify(c->arg, sentence);
 }
@@ -128,8 +127,8 @@ void posture_check(const char *sys, bool cores_are_apart,
 	check_weaknesses(&c);
 }
 
-/* True when the kernel can keep threads of different VMs off one core. Without SMT it says ENODEV:
- * no threads share a core then. */
+/* Returns whether the kernel can prevent threads of different VMs from sharing a core. It fails
+ * with ENODEV without SMT, when no threads share a core. */
 static bool can_part_cores(void)
 {
 	unsigned long cookie = 0;

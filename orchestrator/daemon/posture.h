@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Settings of the host that let a guest learn of others by how the CPU behaves
- * (docs/operating.md). */
+/* Checks the host for settings that allow a guest to observe others through side channels of the
+ * CPU (docs/operating.md). */
 #ifndef RAMET_ORCHESTRATOR_DAEMON_POSTURE_H
 #define RAMET_ORCHESTRATOR_DAEMON_POSTURE_H
 
 #include <stdbool.h>
 
 /*
- * Calls tell(arg, sentence) for each setting of the host that weakens the walls between VMs, as the
- * files of sysfs, mounted at `sys`, have it. A file that is missing or can't be read counts as
- * fine: another kernel or CPU has none. `cores_are_apart`: each VM has a core for itself while it
- * runs.
+ * Calls notify(arg, sentence) for each setting of the host that weakens the isolation of VMs,
+ * according to the sysfs mounted at `sys`. Ignores files that are missing or unreadable, since not
+ * every kernel and CPU has them. `cores_are_apart`: VMs never share a core.
  */
 void posture_check(const char *sys, bool cores_are_apart,
 		   void (*notify)(void *arg, const char *sentence), void *arg);
 
-/* posture_check of this host. `core_scheduling`: VMs get a core each where the kernel can do that.
- */
+/* Runs posture_check on this host. `core_scheduling`: VMs never share a core if the kernel supports
+ * that. */
 void posture_check_host(bool core_scheduling, void (*notify)(void *arg, const char *sentence),
 			void *arg);
 

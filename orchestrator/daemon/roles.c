@@ -27,12 +27,12 @@ int role_warden(const struct config *config)
 	log_init("warden", config_log_level(config));
 	log_set_json(config->log_format[0] == 'j');
 	if (geteuid() != 0) {
-		log_error("rametd must be started as root: it makes jails, and drops to account %s"
-			  " for the rest",
+		log_error("rametd must be started as root, to make jails; the service itself runs "
+			  "as account %s",
 			  config->user);
 		return EXIT_FAILED;
 	}
-	/* Open from now on: a restart after an upgrade runs the same program as this one. */
+	/* Keep the program open, so that a restart of the service runs the same version as this. */
 	scoped_fd int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	if (self < 0) {
 		log_error("open /proc/self/exe: is /proc mounted?");
@@ -48,7 +48,7 @@ int role_warden(const struct config *config)
 	return EXIT_FINE;
 }
 
-/* What the warden passes down: a packet socket and the settings. */
+/* Takes over what the warden passes: a packet socket and the settings. */
 static int take_over(struct config *config, struct err *e)
 {
 	int type = 0;
@@ -57,9 +57,9 @@ static int take_over(struct config *config, struct err *e)
 	if (getsockopt(WARDEN_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
 	    type != SOCK_SEQPACKET)
 		return err_say(e, EINVAL,
-			       "--role=service is for the warden, which rametd starts as");
+			       "only the warden may start --role=service; start rametd without it");
 	if (pread(WARDEN_CONFIG_FD, config, sizeof(*config), 0) != (ssize_t)sizeof(*config))
-		return err_say(e, EINVAL, "the settings from the warden are not whole");
+		return err_say(e, EINVAL, "the settings from the warden are incomplete");
 	close(WARDEN_CONFIG_FD);
 	fcntl(WARDEN_SOCKET_FD, F_SETFD, FD_CLOEXEC);
 	fcntl(WARDEN_ADMIN_FD, F_SETFD, FD_CLOEXEC);
@@ -71,8 +71,8 @@ int role_service(void)
 	struct config config;
 	struct err e;
 
-	/* First of all calls of it: a worker may be in OpenSSL when the process ends, and crashes
-	 * where that is cleaned up beside it. */
+	/* Before any other call of OpenSSL: a worker may be inside OpenSSL when the process exits,
+	 * and would crash if an exit handler cleaned up at the same time. */
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 	log_init("service", LOG_INFO);
 	if (take_over(&config, &e) < 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The two roles of rametd. The warden is what root starts; it starts the service. */
+/* The two roles of rametd: root starts the warden, and the warden starts the service. */
 #ifndef RAMET_ORCHESTRATOR_DAEMON_ROLES_H
 #define RAMET_ORCHESTRATOR_DAEMON_ROLES_H
 
@@ -8,11 +8,11 @@
 /* Exit statuses of rametd. */
 enum { EXIT_FINE = 0, EXIT_FAILED = 1 };
 
-/* Runs the warden until it is told to stop. Returns the exit status. */
+/* Runs the warden until a signal stops it. Returns the exit status. */
 int role_warden(const struct config *config);
 
-/* Runs the service on what the warden passed down (orchestrator/warden/warden.h). Returns the exit
- * status. */
+/* Runs the service with the descriptors from the warden (orchestrator/warden/warden.h). Returns the
+ * exit status. */
 int role_service(void);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The filter is made here instead of with a library: a list of numbers, three calls that are
- * looked at more closely, and a kill. The kernel remembers which numbers are always allowed, so
- * that the length of the list costs nothing (seccomp_cache_prepare, Linux 5.11).
+ * The filter is written without a library: it has a list of allowed calls, checks the arguments of
+ * a few others, and kills the process for the rest. The kernel caches which calls are always
+ * allowed, so that the length of the list costs nothing (seccomp_cache_prepare, Linux 5.11).
  */
 #include "orchestrator/daemon/seccomp.h"
 
@@ -27,7 +27,7 @@
 
 /* clang-format off */
 static const uint16_t allowed[] = {
-	/* the ring: most of what the service does; it is made, and restricted, before this */
+	/* io_uring, for most operations; the ring is made and restricted before the filter */
 	SYS_io_uring_enter,
 	/* h2o's loop, signals and wake-ups */
 	SYS_epoll_create, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_poll, SYS_ppoll,
@@ -39,7 +39,7 @@ static const uint16_t allowed[] = {
 	/* descriptors and bytes */
 	SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv,
 	SYS_pwritev, SYS_close, SYS_close_range, SYS_fcntl, SYS_dup, SYS_dup3, SYS_lseek,
-	/* images, disks and the catalogue (SQLite locks, maps and syncs its files) */
+	/* snapshots, disks and the catalogue (SQLite locks, maps and syncs its files) */
 	SYS_openat, SYS_open, SYS_fstat, SYS_stat, SYS_lstat, SYS_newfstatat, SYS_statx,
 	SYS_statfs, SYS_fstatfs, SYS_access, SYS_faccessat, SYS_faccessat2, SYS_readlink,
 	SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_ftruncate, SYS_fallocate, SYS_fsync,
@@ -57,7 +57,7 @@ static const uint16_t allowed[] = {
 	/* time */
 	SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_time, SYS_nanosleep,
 	SYS_clock_nanosleep,
-	/* libraries ask who and where they are */
+	/* queries by libraries */
 	SYS_getrandom, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getppid, SYS_uname,
 	SYS_sysinfo, SYS_getrusage, SYS_prlimit64,
 };
@@ -72,7 +72,7 @@ static const uint32_t allowed_ioctls[] = {
 };
 
 static const uint32_t allowed_prctls[] = {
-	PR_SET_NAME, PR_SET_VMA, /* names of threads; of malloc's memory */
+	PR_SET_NAME, PR_SET_VMA, /* names of threads; names of malloc's memory */
 };
 
 /* --- the program ----------------------------------------------------------------------------- */
@@ -95,7 +95,8 @@ static void load(struct program *p, size_t offset)
 	emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
 }
 
-/* The low half: what the kernel takes of an int or unsigned int. x86 is little-endian. */
+/* Loads the low half of an argument, which is all that the kernel uses of an int or unsigned int.
+ * x86 is little-endian. */
 static void load_argument(struct program *p, unsigned index)
 {
 	load(p, offsetof(struct seccomp_data, args) + index * sizeof(uint64_t));
@@ -128,8 +129,8 @@ static void allow_values(struct program *p, uint32_t nr, unsigned index, const u
 	answer(p, SECCOMP_RET_KILL_PROCESS);
 }
 
-/* Threads, not processes. What clone3 is asked lies in memory, out of a filter's reach: libc goes
- * back to clone when the kernel has no clone3. */
+/* Allows threads, but not processes. The arguments of clone3 are in memory, which a filter cannot
+ * read, so it fails with ENOSYS; libc then uses clone. */
 static void allow_threads(struct program *p)
 {
 	unless(p, SYS_clone3, 1);
@@ -142,8 +143,8 @@ static void allow_threads(struct program *p)
 }
 
 /*
- * Allows streams and packets between programs of this host, and TCP for clients: no datagrams,
- * nothing raw, no netlink, and no MPTCP or SCTP, which Landlock's rules for TCP are not about.
+ * Allows AF_UNIX stream and packet sockets, and TCP for clients. Forbids datagrams, raw sockets,
+ * netlink, and also MPTCP and SCTP, which Landlock's rules for TCP do not cover.
  */
 static void allow_sockets(struct program *p)
 {
@@ -160,7 +161,7 @@ static void allow_sockets(struct program *p)
 	load_argument(p, 0);
 	allow(p, AF_UNIX);
 	answer(p, SECCOMP_RET_KILL_PROCESS);
-	load_argument(p, 0); /* of a stream */
+	load_argument(p, 0); /* the family of a stream socket */
 	allow(p, AF_UNIX);
 	allow(p, AF_INET);
 	allow(p, AF_INET6);
@@ -184,7 +185,7 @@ static void write_program(struct program *p)
 
 int seccomp_confine(struct err *e)
 {
-	/* Two instructions for each number, and room for the rest. */
+	/* Two instructions for each call, and room for the rest. */
 	_Static_assert(2 * ARRAY_LEN(allowed) + 64 < PROGRAM_MAX, "the program fits");
 	struct program p = {.len = 0};
 

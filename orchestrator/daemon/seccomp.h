@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The system calls the service may make. */
+/* The system calls that the service may make. */
 #ifndef RAMET_ORCHESTRATOR_DAEMON_SECCOMP_H
 #define RAMET_ORCHESTRATOR_DAEMON_SECCOMP_H
 
 #include "base/err.h"
 
 /*
- * Confines this thread and those it starts: any other call ends the process and is logged by the
- * kernel. No process can be made and nothing executed; no io_uring, which goes past all this. Needs
- * no_new_privs. Builds with a sanitizer are not confined: its runtime makes calls of its own.
+ * Confines this thread, and those it starts, with a seccomp filter: for any other call the kernel
+ * kills the process and logs it. The service can then neither start nor execute a process, nor
+ * create an io_uring ring, which would bypass the filter. Requires no_new_privs. Builds with a
+ * sanitizer are not confined, since its runtime makes further calls.
  */
 int seccomp_confine(struct err *e);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The service: HTTP API and sandbox life on one loop, until it is told to stop. */
+/* The service: the HTTP API and the sandboxes, on one loop. */
 #ifndef RAMET_ORCHESTRATOR_DAEMON_SERVICE_H
 #define RAMET_ORCHESTRATOR_DAEMON_SERVICE_H
 
 #include "orchestrator/config/config.h"
 
-/* Takes both over: the socket to the warden, and the one that operators' commands come by.
- * Returns the exit status: 0 after an orderly stop, WARDEN_SETUP_EXIT when
- * it can't start (told in the log), 1 when the warden is gone; then the VMs live on. */
+/* Runs the service until a signal stops it. Takes ownership of `warden_fd`, the socket to the
+ * warden, and `admin_fd`, the socket for operators' commands. Returns the exit status: 0 after an
+ * orderly stop; WARDEN_SETUP_EXIT when it cannot start, with the reason in the log; 1 when the
+ * warden has ended, while the VMs continue. */
 int service_run(const struct config *config, int warden_fd, int admin_fd);
 
 #endif

@@ -22,25 +22,25 @@
 #define PAUSE_FIRST_MS 100
 #define PAUSE_MOST_MS  10000
 #define LIVED_WELL_NS  60000000000ull
-#define OOM_SCORE      "-900" /* VM processes have a positive one (warden/jail-child.c) */
+#define OOM_SCORE      "-900" /* that of VM processes is positive (warden/jail-child.c) */
 
 struct supervisor {
 	int (*warden)(const void *arg);
 	const void *arg;
 	char *const *argv;
-	char program[PATH_MAX]; /* where it is installed; empty: not known */
+	char program[PATH_MAX]; /* path of the installed program; empty: unknown */
 	sigset_t signals;
 	pid_t pid; /* the warden's; 0: none runs */
 	uint64_t started_ns;
 	uint32_t pause_ms;
 	bool stopping, stopped_again, killed;
-	int status; /* to exit with, once `over` */
+	int status; /* exit status, once `over` */
 	bool over;
 };
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* The path stays the same when another file takes its place, as an upgrade does it. */
+/* Finds the path of the program. An upgrade replaces the file at this path. */
 static void find_program(struct supervisor *s)
 {
 	ssize_t len = readlink("/proc/self/exe", s->program, sizeof(s->program) - 1);
@@ -52,13 +52,13 @@ static void find_program(struct supervisor *s)
 		s->program[len - (ssize_t)tail] = 0;
 }
 
-/* When the host is out of memory the largest VM goes, and not who looks after all of them. */
+/* Makes the kernel kill the largest VM, rather than rametd, when the host is out of memory. */
 static void spare_from_oom(void)
 {
 	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0 || write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0)
-		log_warn("oom_score_adj: %s; when memory is short the kernel may end rametd",
+		log_warn("oom_score_adj: %s; when memory is short, the kernel may kill rametd",
 			 strerror(errno));
 }
 
@@ -74,20 +74,20 @@ static void start_warden(struct supervisor *s)
 	}
 	if (s->pid)
 		return;
-	/* One without a supervisor would be in the way of the next. It inherits the blocked
-	 * signals: none that comes before it looks is lost. */
+	/* A warden without a supervisor would prevent the next one from starting. The blocked
+	 * signals are inherited, so that none is lost before the warden waits for them. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != self)
 		_exit(EXIT_FAILED);
 	_exit(s->warden(s->arg));
 }
 
-/* --- its end -------------------------------------------------------------------------------- */
+/* --- end of the warden ---------------------------------------------------------------------- */
 
 static void on_warden_end(struct supervisor *s, int status)
 {
 	s->pid = 0;
-	/* It was killed as it was told to stop: what was to end is still there. */
+	/* It was killed during a stop, so VMs are still running: another warden must end them. */
 	if (WIFSIGNALED(status) && s->stopping && !s->stopped_again) {
 		s->stopped_again = true;
 		start_warden(s);
@@ -95,7 +95,7 @@ static void on_warden_end(struct supervisor *s, int status)
 			kill(s->pid, SIGTERM);
 		return;
 	}
-	/* One that follows a killed one may find what that left not yet gone. */
+	/* After a killed warden, the next one may fail because of remains that are not gone yet. */
 	if (WIFEXITED(status) && (!WEXITSTATUS(status) || !s->killed || s->stopping)) {
 		s->over = true;
 		s->status = WEXITSTATUS(status);
@@ -111,12 +111,12 @@ static void on_warden_end(struct supervisor *s, int status)
 	else if (s->pause_ms < PAUSE_MOST_MS)
 		s->pause_ms *= 2;
 	s->killed = true;
-	log_error("the warden has ended (%s); it is started again in %u ms, the VMs go on",
+	log_error("the warden has ended (%s); restarting it in %u ms, VMs continue",
 		  WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it could not start",
 		  s->pause_ms);
 }
 
-/* VM processes of a warden that is gone are ours by now: their ends are taken note of by nobody. */
+/* Reaps the warden, and VM processes that the supervisor inherited from a previous warden. */
 static void reap(struct supervisor *s)
 {
 	int status;
@@ -155,18 +155,18 @@ static void end_warden(struct supervisor *s)
 	s->pid = 0;
 }
 
-/* The warden and the service are to be killed at any moment anyway: an upgrade does just that, with
- * another program after it. */
+/* Kills the warden, which ends the service, and executes the installed program. A kill is safe,
+ * because both must survive one at any moment anyway. */
 static void upgrade(struct supervisor *s)
 {
 	if (s->stopping)
 		return;
 	if (!s->program[0] || !settings_are_right(s)) {
-		log_error("no upgrade: %s does not start with these settings; all goes on as it is",
+		log_error("upgrade refused: %s does not accept these settings; nothing was changed",
 			  s->program);
 		return;
 	}
-	log_info("upgrade: %s takes over, the VMs go on", s->program);
+	log_info("upgrade: %s takes over, VMs continue", s->program);
 	s->killed = true;
 	end_warden(s);
 	execv(s->program, s->argv);
@@ -176,7 +176,8 @@ static void upgrade(struct supervisor *s)
 
 /* --- the loop ------------------------------------------------------------------------------- */
 
-/* A Ctrl-C reaches the warden as well: the kernel sends it to the whole group. */
+/* Passes a signal on to the warden, except for a Ctrl-C, which the kernel sends to the whole
+ * process group. */
 static void stop(struct supervisor *s, const siginfo_t *info)
 {
 	s->stopping = true;

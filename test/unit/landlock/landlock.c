@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each case runs confined, in a process of its own, by settings whose folders are under /tmp. */
+/* Each case runs in a confined child process, with settings whose folders are under /tmp. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static int make_tree(void **state)
 	snprintf(config.templates_dir, sizeof(config.templates_dir), "%s", under("templates"));
 	put(under("elsewhere/secret"));
 	put(under("images/vmlinux"));
-	int fd = socket(AF_INET, SOCK_STREAM, 0); /* for as long as the tests run */
+	int fd = socket(AF_INET, SOCK_STREAM, 0); /* open while the tests run */
 	listening.sin_family = AF_INET;
 	listening.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	return bind(fd, (struct sockaddr *)&listening, sizeof(listening)) < 0 ||
@@ -115,7 +115,7 @@ static bool keeps_its_state(void)
 	       linkat(AT_FDCWD, link, dir, "named", AT_SYMLINK_FOLLOW) == 0 &&
 	       can_read(under("state/a/named")) && truncate(under("state/a/named"), 1) == 0 &&
 	       unlink(under("state/a/named")) == 0 && mkdir(under("state/c"), 0700) == 0 &&
-	       rmdir(under("state/c")) == 0 && put(under("run/diaries/7"));
+	       rmdir(under("state/c")) == 0 && put(under("run/journals/7"));
 }
 
 static bool opens_memory_again(void)
@@ -182,13 +182,13 @@ static long abi(void)
 	return syscall(SYS_landlock_create_ruleset, NULL, 0, 1);
 }
 
-static void what_the_service_needs_is_open(void **state)
+static void needed_files_are_accessible(void **state)
 {
 	assert_true(confined(keeps_its_state));
 	assert_true(confined(opens_memory_again));
 }
 
-static void a_file_that_was_replaced_is_open(void **state)
+static void replaced_file_is_accessible(void **state)
 {
 	char new[CONFIG_PATH_MAX];
 
@@ -199,7 +199,7 @@ static void a_file_that_was_replaced_is_open(void **state)
 	assert_true(confined(reads_what_was_replaced));
 }
 
-static void a_template_that_is_a_link_is_open(void **state)
+static void linked_template_is_accessible(void **state)
 {
 	char to[CONFIG_PATH_MAX];
 
@@ -209,7 +209,7 @@ static void a_template_that_is_a_link_is_open(void **state)
 	unlink(under("templates/linked"));
 }
 
-static void all_else_is_closed(void **state)
+static void other_files_are_inaccessible(void **state)
 {
 	if (abi() < 2)
 		skip();
@@ -218,7 +218,7 @@ static void all_else_is_closed(void **state)
 	assert_false(confined(replaces_the_kernel));
 }
 
-static void it_connects_to_nobody(void **state)
+static void connecting_is_forbidden(void **state)
 {
 	assert_true(connects());
 	if (abi() < 4)
@@ -231,11 +231,11 @@ static void it_connects_to_nobody(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_the_service_needs_is_open),
-		cmocka_unit_test(a_file_that_was_replaced_is_open),
-		cmocka_unit_test(a_template_that_is_a_link_is_open),
-		cmocka_unit_test(all_else_is_closed),
-		cmocka_unit_test(it_connects_to_nobody),
+		cmocka_unit_test(needed_files_are_accessible),
+		cmocka_unit_test(replaced_file_is_accessible),
+		cmocka_unit_test(linked_template_is_accessible),
+		cmocka_unit_test(other_files_are_inaccessible),
+		cmocka_unit_test(connecting_is_forbidden),
 	};
 
 	return cmocka_run_group_tests(tests, make_tree, remove_tree);

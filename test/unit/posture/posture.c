@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sample trees of sysfs, and what is said of each. */
+/* Sample trees of sysfs, and the warnings for each. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,12 +63,12 @@ static const char *check(bool cores_are_apart)
 	return said;
 }
 
-static void a_tree_without_these_files_is_fine(void **state)
+static void missing_files_cause_no_warning(void **state)
 {
 	assert_string_equal(check(false), "");
 }
 
-static void a_host_in_order_is_fine(void **state)
+static void hardened_host_causes_no_warning(void **state)
 {
 	put(CPU "smt/active", "0\n");
 	put("kernel/mm/ksm/run", "0\n");
@@ -79,7 +79,7 @@ static void a_host_in_order_is_fine(void **state)
 	assert_string_equal(check(false), "");
 }
 
-static void smt_is_fine_where_cores_are_not_shared(void **state)
+static void smt_is_fine_when_cores_are_not_shared(void **state)
 {
 	put(CPU "smt/active", "1\n");
 	assert_non_null(strstr(check(false), "boot with nosmt"));
@@ -88,7 +88,7 @@ static void smt_is_fine_where_cores_are_not_shared(void **state)
 	assert_string_equal(check(false), "");
 }
 
-static void ksm_is_named(void **state)
+static void ksm_causes_a_warning(void **state)
 {
 	put("kernel/mm/ksm/run", "1\n");
 	assert_non_null(strstr(check(true), "KSM"));
@@ -96,7 +96,7 @@ static void ksm_is_named(void **state)
 	assert_string_equal(check(true), "");
 }
 
-static void huge_pages_matter_on_a_cpu_that_they_can_halt(void **state)
+static void huge_pages_cause_a_warning_on_affected_cpus(void **state)
 {
 	put("module/kvm/parameters/nx_huge_pages", "never\n");
 	assert_string_equal(check(true), "");
@@ -108,20 +108,21 @@ static void huge_pages_matter_on_a_cpu_that_they_can_halt(void **state)
 	assert_null(strstr(check(true), "kvm.nx_huge_pages=auto"));
 }
 
-static void each_weakness_is_named_with_what_the_kernel_says(void **state)
+static void warnings_quote_the_kernel(void **state)
 {
 	put(CPU "vulnerabilities/l1tf", "Mitigation: PTE Inversion; VMX: vulnerable\n");
 	put(CPU "vulnerabilities/mds", "Vulnerable: Clear CPU buffers attempted, no microcode\n");
 	put(CPU "vulnerabilities/spectre_v2", "Mitigation: Retpolines; BHI: Vulnerable\n");
 	put(CPU "vulnerabilities/srbds", "Mitigation: Microcode\n");
 	const char *text = check(true);
-	assert_non_null(strstr(text, "open to l1tf (\"Mitigation: PTE Inversion; VMX: vuln"));
-	assert_non_null(strstr(text, "open to mds (\"Vulnerable: Clear CPU buffers attempted"));
-	assert_non_null(strstr(text, "open to spectre_v2 "));
+	assert_non_null(strstr(text, "vulnerable to l1tf (\"Mitigation: PTE Inversion; VMX: vuln"));
+	assert_non_null(
+		strstr(text, "vulnerable to mds (\"Vulnerable: Clear CPU buffers attempted"));
+	assert_non_null(strstr(text, "vulnerable to spectre_v2 "));
 	assert_null(strstr(text, "srbds"));
 }
 
-static void long_names_and_texts_are_cut(void **state)
+static void long_names_and_texts_are_truncated(void **state)
 {
 	char name[300] = CPU "vulnerabilities/", text[2000];
 
@@ -138,13 +139,13 @@ static void long_names_and_texts_are_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_tree_without_these_files_is_fine),
-		TEST(a_host_in_order_is_fine),
-		TEST(smt_is_fine_where_cores_are_not_shared),
-		TEST(ksm_is_named),
-		TEST(huge_pages_matter_on_a_cpu_that_they_can_halt),
-		TEST(each_weakness_is_named_with_what_the_kernel_says),
-		TEST(long_names_and_texts_are_cut),
+		TEST(missing_files_cause_no_warning),
+		TEST(hardened_host_causes_no_warning),
+		TEST(smt_is_fine_when_cores_are_not_shared),
+		TEST(ksm_causes_a_warning),
+		TEST(huge_pages_cause_a_warning_on_affected_cpus),
+		TEST(warnings_quote_the_kernel),
+		TEST(long_names_and_texts_are_truncated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every program that is installed, and the guest's: its ELF headers say that it can be loaded
-anywhere, that its relocations are read-only and that its stack is not executable. Two runs of each
-are loaded at different addresses."""
+"""Checks every installed program, and the guest's, for hardening: its ELF headers must show that it
+is position-independent, that its relocations are read-only and that its stack is not executable. Two
+runs of each must be loaded at different addresses."""
 
 import ctypes
 import os
@@ -56,7 +56,7 @@ def is_elf(path: Path) -> bool:
 
 
 def load_address(path: Path) -> int:
-    """Where the kernel loads the program: it is stopped before its first instruction."""
+    """Returns where the kernel loads the program, which is stopped before its first instruction."""
     pid = os.fork()
     if pid == 0:
         libc.ptrace(PTRACE_TRACEME, 0, None, None)
@@ -92,7 +92,7 @@ class Programs(unittest.TestCase):
     def tearDownClass(cls) -> None:
         cls.tree.cleanup()
 
-    def test_the_known_programs_are_among_them(self) -> None:
+    def test_known_programs_are_installed(self) -> None:
         names = {program.name for program in self.programs}
         self.assertLessEqual({"rametd", "ramet", "ramet-notify", "ramet-vmm", "ramet-init"}, names)
 
@@ -117,7 +117,7 @@ class Programs(unittest.TestCase):
             with self.subTest(program=program.name):
                 elf = Elf(program)
                 stack = elf.flags_of(PT_GNU_STACK)
-                self.assertEqual(len(stack), 1, "does not say what its stack is")
+                self.assertEqual(len(stack), 1, "no header for its stack")
                 self.assertFalse(stack[0] & PF_X, "an executable stack")
                 for segment in elf.segments:
                     self.assertNotEqual(segment[1] & (PF_W | PF_X), PF_W | PF_X)
@@ -129,7 +129,7 @@ class Programs(unittest.TestCase):
             self.skipTest("addresses are not randomised on this machine")
         for program in self.programs:
             with self.subTest(program=program.name):
-                # 28 random bits: that three runs agree by chance does not happen.
+                # With 28 random bits, three runs do not agree by chance.
                 self.assertGreater(len({load_address(program) for _ in range(3)}), 1)
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first process: starts the warden again when it is killed, passes on what it says, and becomes
- * another program. Each test runs one in a process of its own, whose wardens tell their pids. */
+/* The supervisor restarts the warden when it is killed, passes on its exit status, and executes
+ * another program for an upgrade. Each test runs a supervisor in a child process; its wardens
+ * report their pids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,16 +18,16 @@
 #include "base/log.h"
 #include "orchestrator/daemon/supervisor.h"
 
-#define TELL_FD 9
+#define REPORT_FD 9
 
-struct told {
+struct report {
 	pid_t pid, parent;
 };
 
-/* Ends with 7 at SIGTERM, as a warden ends in order. */
+/* Exits with 7 at SIGTERM, as a warden does in an orderly stop, and with 3 at SIGUSR1. */
 static int warden(const void *arg)
 {
-	const struct told told = {getpid(), getppid()};
+	const struct report report = {getpid(), getppid()};
 	sigset_t set;
 	int number;
 
@@ -34,7 +35,7 @@ static int warden(const void *arg)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	if (write(TELL_FD, &told, sizeof(told)) != (ssize_t)sizeof(told))
+	if (write(REPORT_FD, &report, sizeof(report)) != (ssize_t)sizeof(report))
 		return 1;
 	return sigwait(&set, &number) == 0 && number == SIGTERM ? 7 : 3;
 }
@@ -43,7 +44,7 @@ static char *args[] = {(char[]){"test"}, (char[]){"--run"}, NULL};
 
 struct run {
 	pid_t pid;
-	int told;
+	int reports; /* receives a struct report from each warden */
 };
 
 static struct run start(void)
@@ -53,20 +54,20 @@ static struct run start(void)
 	assert_int_equal(pipe(ends), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
-		dup2(ends[1], TELL_FD);
+		dup2(ends[1], REPORT_FD);
 		_exit(supervise(warden, NULL, args));
 	}
 	close(ends[1]);
 	return (struct run){pid, ends[0]};
 }
 
-static struct told next(struct run *r)
+static struct report next(struct run *r)
 {
-	struct told told = {0, 0};
+	struct report report = {0, 0};
 
-	assert_int_equal(read(r->told, &told, sizeof(told)), sizeof(told));
-	assert_int_equal(told.parent, r->pid);
-	return told;
+	assert_int_equal(read(r->reports, &report, sizeof(report)), sizeof(report));
+	assert_int_equal(report.parent, r->pid);
+	return report;
 }
 
 static int end_of(struct run *r)
@@ -75,12 +76,12 @@ static int end_of(struct run *r)
 	char byte;
 
 	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
-	assert_int_equal(read(r->told, &byte, 1), 0); /* no warden is left either */
-	close(r->told);
+	assert_int_equal(read(r->reports, &byte, 1), 0); /* no warden is left either */
+	close(r->reports);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static void test_a_warden_that_ends_is_the_end(void **state)
+static void supervisor_ends_with_the_warden(void **state)
 {
 	struct run r = start();
 
@@ -88,7 +89,7 @@ static void test_a_warden_that_ends_is_the_end(void **state)
 	assert_int_equal(end_of(&r), 3);
 }
 
-static void test_a_stop_is_passed_on(void **state)
+static void stop_is_passed_on(void **state)
 {
 	struct run r = start();
 
@@ -97,7 +98,7 @@ static void test_a_stop_is_passed_on(void **state)
 	assert_int_equal(end_of(&r), 7);
 }
 
-static void test_a_warden_that_is_killed_comes_back(void **state)
+static void killed_warden_is_restarted(void **state)
 {
 	struct run r = start();
 	pid_t first = next(&r).pid;
@@ -111,7 +112,7 @@ static void test_a_warden_that_is_killed_comes_back(void **state)
 	assert_int_equal(end_of(&r), 7);
 }
 
-static void test_a_stop_while_none_runs_is_in_order_too(void **state)
+static void stop_without_a_warden_is_orderly(void **state)
 {
 	struct run r = start();
 
@@ -121,7 +122,7 @@ static void test_a_stop_while_none_runs_is_in_order_too(void **state)
 	assert_int_equal(end_of(&r), 7);
 }
 
-static void test_a_warden_does_not_outlive_it(void **state)
+static void warden_ends_with_the_supervisor(void **state)
 {
 	struct run r = start();
 
@@ -130,8 +131,8 @@ static void test_a_warden_does_not_outlive_it(void **state)
 	assert_int_equal(end_of(&r), -SIGKILL);
 }
 
-/* This very program, which says that the settings are right: main. */
-static void test_an_upgrade_keeps_the_process(void **state)
+/* The upgrade executes this program, whose main accepts the settings. */
+static void upgrade_keeps_the_process(void **state)
 {
 	struct run r = start();
 	pid_t first = next(&r).pid;
@@ -143,7 +144,7 @@ static void test_an_upgrade_keeps_the_process(void **state)
 	assert_int_equal(end_of(&r), 7);
 }
 
-static void test_settings_that_are_wrong_stop_an_upgrade(void **state)
+static void wrong_settings_prevent_an_upgrade(void **state)
 {
 	char wrong[] = "--wrong", *right = args[1];
 
@@ -153,20 +154,20 @@ static void test_settings_that_are_wrong_stop_an_upgrade(void **state)
 	args[1] = right;
 	kill(r.pid, SIGHUP);
 	kill(r.pid, SIGTERM);
-	assert_int_equal(end_of(&r), 7); /* of the first: no second one told its pid */
+	assert_int_equal(end_of(&r), 7); /* that of the first: no second one reported */
 	assert_int_equal(kill(first, 0), -1);
 }
 
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_warden_that_ends_is_the_end),
-		cmocka_unit_test(test_a_stop_is_passed_on),
-		cmocka_unit_test(test_a_warden_that_is_killed_comes_back),
-		cmocka_unit_test(test_a_stop_while_none_runs_is_in_order_too),
-		cmocka_unit_test(test_a_warden_does_not_outlive_it),
-		cmocka_unit_test(test_an_upgrade_keeps_the_process),
-		cmocka_unit_test(test_settings_that_are_wrong_stop_an_upgrade),
+		cmocka_unit_test(supervisor_ends_with_the_warden),
+		cmocka_unit_test(stop_is_passed_on),
+		cmocka_unit_test(killed_warden_is_restarted),
+		cmocka_unit_test(stop_without_a_warden_is_orderly),
+		cmocka_unit_test(warden_ends_with_the_supervisor),
+		cmocka_unit_test(upgrade_keeps_the_process),
+		cmocka_unit_test(wrong_settings_prevent_an_upgrade),
 	};
 
 	if (argc > 2 && !strcmp(argv[1], "--check"))
