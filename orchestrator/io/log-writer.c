@@ -102,8 +102,8 @@ static size_t peek(char *out, size_t size)
 	return len;
 }
 
-/* Handles EAGAIN, because the reader may have set O_NONBLOCK on a file description that both share.
- */
+/* Handles EAGAIN, because the reader may have set O_NONBLOCK on a file description that
+ * both share. */
 static void write_all(const char *text, size_t len)
 {
 	while (len) {

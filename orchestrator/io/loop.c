@@ -114,8 +114,8 @@ void loop_free(struct loop *l)
 }
 
 /* Sends gathered output. Runs the h2o callbacks that become due by this, because the next
- * h2o_evloop_run would sleep first; a second round sends what these gather (a request's log line).
- */
+ * h2o_evloop_run would sleep first; a second round sends what these gather (a request's
+ * log line). */
 static void flush(struct loop *l)
 {
 	for (int i = 0; i < 2; i++) {

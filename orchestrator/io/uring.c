@@ -43,8 +43,8 @@ struct loop_op {
 	struct loop_op *next_unused;
 };
 
-/* Restricts the ring to the operations used here, because seccomp does not filter what a ring does.
- */
+/* Restricts the ring to the operations used here, because seccomp does not filter what a
+ * ring does. */
 static int restrict_ring(struct io_uring *ring)
 {
 	static const uint8_t allowed[] = {IORING_OP_POLL_ADD,	 IORING_OP_RECV,    IORING_OP_SEND,
@@ -67,8 +67,8 @@ static int restrict_ring(struct io_uring *ring)
 
 int uring_init(struct uring *u, struct loop *l, struct err *e)
 {
-	/* Completions are processed when this thread enters the kernel anyway, not by an interrupt.
-	 */
+	/* Completions are processed when this thread enters the kernel anyway, not by an
+	 * interrupt. */
 	struct io_uring_params params = {.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CLAMP |
 						  IORING_SETUP_R_DISABLED};
 
@@ -278,8 +278,8 @@ static bool unfinished(struct loop_op *op, int *result)
 	return op->sent < op->len;
 }
 
-/* Never retries an fsync: the kernel reports a disk error only once, so a second one would hide it.
- */
+/* Never retries an fsync: the kernel reports a disk error only once, so a second one would
+ * hide it. */
 static bool may_retry(const struct loop_op *op, int result)
 {
 	return (result == -ENOMEM || result == -ENOBUFS) && op->kind != OP_FSYNC &&
@@ -317,8 +317,8 @@ static void op_complete(struct uring *u, struct loop_op *op, int result)
 	op_end(u, op, result);
 }
 
-/* Queues a failed cancel again. The operation may have ended meanwhile and `op` have been reused.
- */
+/* Queues a failed cancel again. The operation may have ended meanwhile and `op` have been
+ * reused. */
 static void cancel_complete(struct uring *u, struct loop_op *op, int result)
 {
 	if (result >= 0 || result == -ENOENT || result == -EALREADY)

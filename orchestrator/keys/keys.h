@@ -41,9 +41,8 @@ struct keys;
 int keys_new(struct keys **out, struct store *store, struct err *e);
 void keys_free(struct keys *k);
 
-/* Returns whether a key was ever made. From then on each request needs a key, even if all are
- * revoked.
- */
+/* Returns whether a key was ever made. From then on each request needs a key, even if all
+ * are revoked. */
 bool keys_any(const struct keys *k);
 /* Returns whether the key is valid. Once false, it stays false: neither `revoked` nor the boot-time
  * clock ever goes back. */

@@ -106,9 +106,8 @@ static int check_schema(sqlite3 *db, struct err *e)
 	return version < SCHEMA_VERSION ? migrate(db, version, e) : 0;
 }
 
-/* Checks that every page is readable and in its place, which takes about as long as reading the
- * rows.
- */
+/* Checks that every page is readable and in its place, which takes about as long as
+ * reading the rows. */
 static int check_whole(sqlite3 *db, struct err *e)
 {
 	sqlite3_stmt *st = NULL;
