@@ -88,7 +88,7 @@ static size_t peek_lines(const struct ring *r, char *out, size_t room)
 
 /* --- writing it out ------------------------------------------------------------------------- */
 
-static void go_on(struct audit *a);
+static void write_more(struct audit *a);
 
 static void write_batch(struct audit *a)
 {
@@ -146,10 +146,10 @@ static void on_worked(void *arg)
 	if (!a->stopped && a->failing)
 		loop_timer_set(a->loop, &a->retry, RETRY_MS);
 	else if (!a->stopped)
-		go_on(a);
+		write_more(a);
 }
 
-static void go_on(struct audit *a)
+static void write_more(struct audit *a)
 {
 	if (a->working || a->stopped || a->retry.heap_index)
 		return;
@@ -169,7 +169,7 @@ static void go_on(struct audit *a)
 
 static void on_retry(void *arg)
 {
-	go_on(arg);
+	write_more(arg);
 }
 
 static void on_sync(void *arg)
@@ -177,7 +177,7 @@ static void on_sync(void *arg)
 	struct audit *a = arg;
 
 	a->wants_sync = true;
-	go_on(a);
+	write_more(a);
 }
 
 /* --- lines ---------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ void audit_add(struct audit *a, const struct audit_event *event)
 	copy_in(r, lines, len);
 	r->lost = 0;
 	a->stats.lines++;
-	go_on(a);
+	write_more(a);
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
@@ -295,7 +295,7 @@ int audit_new(struct audit **out, struct loop *loop, const struct config *config
 	a->retry = (struct loop_timer){.fn = on_retry, .arg = a};
 	a->sync = (struct loop_timer){.fn = on_sync, .arg = a};
 	recover_ring(a);
-	go_on(a);
+	write_more(a);
 	*out = a;
 	return 0;
 }

@@ -600,7 +600,7 @@ static int config_flag(int argc, char *const argv[], const char **path, struct e
 	return 0;
 }
 
-/* --- the whole ------------------------------------------------------------------------------- */
+/* --- all sources ----------------------------------------------------------------------------- */
 
 void config_defaults(struct config *out)
 {

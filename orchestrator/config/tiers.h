@@ -32,7 +32,7 @@ bool tier_find(struct tier *out, const struct config *c, const char *name);
 bool tier_at(struct tier *out, const struct config *c, size_t i);
 /* The tier of operators' keys. It has no setting and no limits, and may read the host's metrics. */
 #define TIER_OPERATOR "operator"
-/* For sentences: "free, pro, scale or enterprise". */
+/* The names, for messages: "free, pro, scale or enterprise". */
 extern const char tier_names[];
 
 /* The defaults, as written in a configuration file. */

@@ -28,7 +28,7 @@ static void free_job(void *arg)
 {
 	struct disk_job *job = arg;
 
-	close_all(job); /* any are left only if no worker could be had */
+	close_all(job); /* some are open only if no worker was available */
 	if (job->free_what)
 		job->free_what(job->what);
 	else

@@ -20,7 +20,7 @@ struct disk_job {
 	void *arg;
 	void *what;		       /* input and output of `work`, owned by the job; or NULL */
 	void (*free_what)(void *what); /* set by the owner unless free() is enough */
-	struct loop_timer undone;      /* set when no worker could be had; calls `done` */
+	struct loop_timer undone;      /* set without a worker thread; calls `done` */
 	bool cancelled;
 	int ret; /* result of `work`; `err` has the reason */
 	struct err err;
@@ -29,8 +29,8 @@ struct disk_job {
 	int fds[];	    /* -1: none; a worker closes those that `done` does not take */
 };
 
-/* Starts `work` on a worker thread; calls `done` on the loop, also if no worker could be had. Takes
- * ownership of `what`. */
+/* Starts `work` on a worker thread; calls `done` on the loop, also if no worker thread is
+ * available. Takes ownership of `what`. */
 struct disk_job *disk_job_start(struct loop *loop, int (*work)(struct disk_job *job), void *what,
 				unsigned n_fds, void (*done)(void *arg, struct disk_job *job),
 				void *arg);

@@ -30,12 +30,12 @@ void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg);
 void *loop_h2o(struct loop *l);
 
 /*
- * One operation on the ring. Its callback is called exactly once, never inside the function that
- * started it, with the result of the system call (-errno on failure; -ECANCELED after a loop_cancel
- * that came in time). Buffers and messages must stay valid until then; a descriptor may be closed
- * only when no operation on it is in flight. Operations that fail for lack of memory (-ENOMEM,
- * -ENOBUFS) are retried for about 2 s before the callback gets the error, except a sync. The
- * functions return NULL while the loop is being freed.
+ * Operations on the ring. A callback is called exactly once, never inside the function that started
+ * the operation, with the result of the system call (-errno on failure; -ECANCELED after a
+ * loop_cancel that came in time). Buffers and messages must stay valid until then; a descriptor may
+ * be closed only when no operation on it is in flight. Operations that fail for lack of memory
+ * (-ENOMEM, -ENOBUFS) are retried for about 2 s before the callback gets the error, except a sync.
+ * The functions return NULL while the loop is being freed.
  */
 struct loop_op;
 typedef void loop_fn(void *arg, int result);
