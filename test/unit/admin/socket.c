@@ -60,7 +60,7 @@ static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *
 }
 
 /* Answers on the loop's next turn. */
-static void tell_report(void *arg)
+static void send_report(void *arg)
 {
 	struct world *w = arg;
 	const struct failure f = {.status = 404, .text = "there is no such sandbox"};
@@ -77,7 +77,7 @@ static struct core_call *on_inspect(struct core *core, const char *name, core_in
 	w->inspected = fn;
 	w->inspected_arg = arg;
 	snprintf(w->inspected_name, sizeof(w->inspected_name), "%s", name);
-	w->report = (struct loop_timer){.fn = tell_report, .arg = w};
+	w->report = (struct loop_timer){.fn = send_report, .arg = w};
 	loop_timer_set(w->loop, &w->report, 0);
 	return (struct core_call *)w;
 }
@@ -359,7 +359,7 @@ static void stop_ends_connected_clients(void **state)
 
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(send(client(w), "ke", 2, MSG_NOSIGNAL), 2);
-	ask(w, "key\0list", 9, &status); /* by then the others were taken in */
+	ask(w, "key\0list", 9, &status); /* the others were accepted before */
 	assert_int_equal(status, COMMAND_DONE);
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks every installed program, and the guest's, for hardening: its ELF headers must show that it
-is position-independent, that its relocations are read-only and that its stack is not executable. Two
-runs of each must be loaded at different addresses."""
+is position-independent, that its relocations are read-only and that its stack is not executable.
+Two runs of each must be loaded at different addresses."""
 
 import ctypes
 import os

@@ -24,13 +24,13 @@
 
 #include <cmocka.h>
 
-struct place {
+struct fixture {
 	char dir[64], path[96], live[96];
 };
 
 static int setup(void **state)
 {
-	struct place *p = calloc(1, sizeof(*p));
+	struct fixture *p = calloc(1, sizeof(*p));
 
 	snprintf(p->dir, sizeof(p->dir), "/tmp/ramet-store-XXXXXX");
 	if (!mkdtemp(p->dir))
@@ -48,14 +48,14 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 static int teardown(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 
 	nftw(p->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 	free(p);
 	return 0;
 }
 
-static struct store *open_store(const struct place *p)
+static struct store *open_store(const struct fixture *p)
 {
 	struct store *s;
 	struct err e;
@@ -65,7 +65,7 @@ static struct store *open_store(const struct place *p)
 	return s;
 }
 
-static bool has_live(const struct place *p)
+static bool has_live(const struct fixture *p)
 {
 	return access(p->live, F_OK) == 0;
 }
@@ -152,7 +152,7 @@ static char *dump(sqlite3 *db)
 	return text;
 }
 
-static sqlite3 *open_file(const struct place *p)
+static sqlite3 *open_file(const struct fixture *p)
 {
 	sqlite3 *db;
 	struct err e;
@@ -161,7 +161,7 @@ static sqlite3 *open_file(const struct place *p)
 	return db;
 }
 
-static void assert_same(const struct place *p, struct store *s)
+static void assert_same(const struct fixture *p, struct store *s)
 {
 	sqlite3 *file = open_file(p);
 	char *ours = dump(s->db), *theirs = dump(file);
@@ -172,7 +172,7 @@ static void assert_same(const struct place *p, struct store *s)
 	sqlite3_close(file);
 }
 
-static void run_sql(const struct place *p, const char *sql)
+static void run_sql(const struct fixture *p, const char *sql)
 {
 	sqlite3 *db = open_file(p);
 
@@ -264,7 +264,7 @@ static void change_sandboxes(struct store *s)
 static void rolled_back_changes_are_not_written(void **state)
 {
 	const struct store_sandbox rows[] = {row_of("x", 70), row_of("sbx_000001", 71)};
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 	struct err e;
 
@@ -282,7 +282,7 @@ static void rolled_back_changes_are_not_written(void **state)
 
 static void file_gets_all_changes(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 
 	assert_false(store_is_behind(s));
@@ -308,7 +308,7 @@ static void file_gets_all_changes(void **state)
 
 static void close_writes_remaining_changes(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 
 	add(s, "sbx_1", 1);
@@ -332,7 +332,7 @@ static void *write_all(void *arg)
 
 static void changes_continue_while_a_batch_is_written(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 	unsigned n = 0;
 
@@ -356,7 +356,7 @@ static void changes_continue_while_a_batch_is_written(void **state)
 
 static void too_many_changes_cause_a_full_copy(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 	static char env[1 << 20];
 	struct err e;
@@ -409,7 +409,7 @@ static int write_to_full_disk(struct store *s)
 
 static void failed_changes_join_the_next_batch(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 	struct err e;
 
@@ -428,7 +428,7 @@ static void failed_changes_join_the_next_batch(void **state)
 /* The rows are in the file, though perhaps not on the disk: adding them again would fail. */
 static void failed_sync_does_not_fail_the_next_write(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 
 	add_number(s, 1);
@@ -448,7 +448,7 @@ static void failed_sync_does_not_fail_the_next_write(void **state)
 /* Another program changed the file while the service ran. */
 static void file_with_foreign_rows_is_overwritten(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 
 	add_number(s, 1);
@@ -465,7 +465,7 @@ static void file_with_foreign_rows_is_overwritten(void **state)
 
 static void close_on_a_full_disk_keeps_the_live_copy(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 
 	add_number(s, 1);
@@ -481,7 +481,7 @@ static void close_on_a_full_disk_keeps_the_live_copy(void **state)
 
 static void file_is_used_without_space_for_a_live_copy(void **state)
 {
-	struct place p = *(struct place *)*state;
+	struct fixture p = *(struct fixture *)*state;
 	struct store_batch *b;
 	struct err e;
 
@@ -499,7 +499,7 @@ static void file_is_used_without_space_for_a_live_copy(void **state)
 /* --- kills ----------------------------------------------------------------------------------- */
 
 /* Runs in a child process, which is killed after it reported how many rows it added. */
-static unsigned add_until_killed(const struct place *p, unsigned from, useconds_t after_us)
+static unsigned add_until_killed(const struct fixture *p, unsigned from, useconds_t after_us)
 {
 	int pipe_fds[2];
 	unsigned reported = 0, number;
@@ -531,7 +531,7 @@ static unsigned add_until_killed(const struct place *p, unsigned from, useconds_
 
 static void confirmed_changes_survive_a_kill(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	unsigned rows = 0;
 
 	for (unsigned round = 0; round < 10; round++) {
@@ -551,7 +551,7 @@ static void confirmed_changes_survive_a_kill(void **state)
 
 static void fold_updates_the_file(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct err e;
 
 	assert_int_equal(store_fold(p->path, p->live, &e), 0); /* there is none */
@@ -563,7 +563,7 @@ static void fold_updates_the_file(void **state)
 	sqlite3_close(file);
 }
 
-static void back_up(const struct place *p, const char *to)
+static void back_up(const struct fixture *p, const char *to)
 {
 	struct store_backup *b;
 	char copy[160];
@@ -582,7 +582,7 @@ static void back_up(const struct place *p, const char *to)
 /* The killed service left a live copy that is newer than the backup, which has no rows. */
 static void restored_backup_overrides_the_live_copy(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	char copy[128], log[128];
 
 	snprintf(copy, sizeof(copy), "%s/copy", p->dir);

@@ -21,13 +21,13 @@
 
 #include "orchestrator/store/store-internal.h"
 
-struct place {
+struct fixture {
 	char dir[64], path[96];
 };
 
 static int setup(void **state)
 {
-	struct place *p = calloc(1, sizeof(*p));
+	struct fixture *p = calloc(1, sizeof(*p));
 
 	snprintf(p->dir, sizeof(p->dir), "/tmp/ramet-store-XXXXXX");
 	if (!mkdtemp(p->dir))
@@ -44,14 +44,14 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 static int teardown(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 
 	nftw(p->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 	free(p);
 	return 0;
 }
 
-static struct store *open_store(const struct place *p)
+static struct store *open_store(const struct fixture *p)
 {
 	struct store *s;
 	struct err e;
@@ -113,7 +113,7 @@ static void note(void *arg, const struct store_sandbox *row)
 		memcpy(rows->env, row->env, row->env_len);
 	if (row->ended_at_ms) {
 		assert_string_equal(row->ended_code, "expired");
-		assert_string_equal(row->ended_text, "its time was over");
+		assert_string_equal(row->ended_text, "its time is over");
 	}
 }
 
@@ -173,8 +173,8 @@ static void ended_rows_are_kept_until_a_purge(void **state)
 	assert_int_equal(store_sandbox_add(s, &a, &e), 0);
 	assert_int_equal(store_sandbox_add(s, &b, &e), 0);
 	assert_int_equal(store_sandbox_add(s, &c, &e), 0);
-	assert_int_equal(store_sandbox_end(s, "a", 2000, "expired", "its time was over", &e), 0);
-	assert_int_equal(store_sandbox_end(s, "c", 3000, "expired", "its time was over", &e), 0);
+	assert_int_equal(store_sandbox_end(s, "a", 2000, "expired", "its time is over", &e), 0);
+	assert_int_equal(store_sandbox_end(s, "c", 3000, "expired", "its time is over", &e), 0);
 	struct rows rows = read_rows(s);
 	assert_int_equal(rows.n, 3);
 	assert_int_equal(rows.ended, 2);
@@ -191,7 +191,7 @@ static void end_at(struct store *s, const char *id, int64_t at_ms)
 {
 	struct err e;
 
-	assert_int_equal(store_sandbox_end(s, id, at_ms, "expired", "its time was over", &e), 0);
+	assert_int_equal(store_sandbox_end(s, id, at_ms, "expired", "its time is over", &e), 0);
 }
 
 static void end_deletes_metadata_and_env(void **state)
@@ -205,7 +205,7 @@ static void end_deletes_metadata_and_env(void **state)
 	store_close(s);
 	sqlite3 *db;
 	sqlite3_stmt *st;
-	assert_int_equal(sqlite3_open(((struct place *)*state)->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_open(((struct fixture *)*state)->path, &db), SQLITE_OK);
 	sqlite3_prepare_v2(db, "SELECT length(metadata) + length(env) FROM sandboxes", -1, &st,
 			   NULL);
 	assert_int_equal(sqlite3_step(st), SQLITE_ROW);
@@ -300,7 +300,7 @@ static void add_large(struct store *s, const char *prefix, unsigned n)
 /* New rows use the space of removed ones. */
 static void file_stops_growing(void **state)
 {
-	const struct place *p = *state;
+	const struct fixture *p = *state;
 	struct store *s = open_store(p);
 	off_t sizes[6];
 	struct err e;
@@ -497,10 +497,10 @@ static void merge_is_atomic_under_kills(void **state)
 				store_sandbox_forget(s, (const char *[]){"p", "w", "d"}[i], &e), 0);
 		store_close(s);
 	}
-	print_message("%u of 40 merges were whole when the writer was killed\n", after);
+	print_message("%u of 40 merges were complete when the writer was killed\n", after);
 }
 
-static void refused(const struct place *p, const char *says)
+static void refused(const struct fixture *p, const char *says)
 {
 	struct store *s = NULL;
 	struct err e = {0};
@@ -511,7 +511,7 @@ static void refused(const struct place *p, const char *says)
 		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
 }
 
-static void run_sql(const struct place *p, const char *sql)
+static void run_sql(const struct fixture *p, const char *sql)
 {
 	sqlite3 *db;
 
@@ -658,7 +658,7 @@ static int count_rows(struct store *s)
 static void damaged_catalogue_is_refused(void **state)
 {
 	char zeros[4096] = "", before[4096], after[4096];
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct store *s = open_store(p);
 
 	add_many(s, 0, 300);
@@ -693,7 +693,7 @@ static void keep(int from, const char *path)
 /* The backup runs step by step, while rows are added. */
 static void backup_is_a_snapshot(void **state)
 {
-	struct place *p = *state, copy = {0};
+	struct fixture *p = *state, copy = {0};
 	struct store *s = open_store(p);
 	struct store_backup *b;
 	struct err e;
@@ -748,7 +748,7 @@ static void newer_catalogue_is_refused(void **state)
 
 static void file_that_is_not_a_database_is_refused(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	int fd = open(p->path, O_WRONLY | O_CREAT, 0600);
 	char junk[4096];
 
@@ -760,14 +760,14 @@ static void file_that_is_not_a_database_is_refused(void **state)
 
 static void missing_folder_is_refused(void **state)
 {
-	struct place missing = {.path = "/nowhere/at/all/catalogue.db"};
+	struct fixture missing = {.path = "/nowhere/at/all/catalogue.db"};
 
 	refused(&missing, "open");
 }
 
 static void second_process_is_refused(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	int pipe_fds[2];
 	struct store *s;
 	struct err e;
@@ -826,7 +826,7 @@ static void become_root(void)
 	write_line("/proc/self/gid_map", gids);
 }
 
-static void mount_disk(const struct place *p)
+static void mount_disk(const struct fixture *p)
 {
 	if (geteuid())
 		become_root();
@@ -835,7 +835,7 @@ static void mount_disk(const struct place *p)
 		_exit(SKIPPED);
 }
 
-static void fill_disk(const struct place *p)
+static void fill_disk(const struct fixture *p)
 {
 	static const char page[4096];
 	char path[96];
@@ -860,7 +860,7 @@ static void add(struct store *s, const char *name, unsigned number)
 
 #define ROWS 40 /* some of them take a reserved page */
 
-static void die_with_rows(const struct place *p)
+static void exit_with_rows(const struct fixture *p)
 {
 	struct store *s;
 	struct err e;
@@ -878,7 +878,7 @@ static void die_with_rows(const struct place *p)
 }
 
 /* Leaves no space for files that the next instance would create. */
-static void leave_only_the_catalogue(const struct place *p)
+static void leave_only_the_catalogue(const struct fixture *p)
 {
 	char path[128];
 
@@ -886,26 +886,26 @@ static void leave_only_the_catalogue(const struct place *p)
 	unlink(path);
 }
 
-static void go_on_when_full(const struct place *p)
+static void continue_on_full_disk(const struct fixture *p)
 {
 	struct store *s;
 	struct err e;
 
 	mount_disk(p);
-	die_with_rows(p);
+	exit_with_rows(p);
 	leave_only_the_catalogue(p);
 	fill_disk(p);
 	check(store_open(&s, p->path, &e) == 0, e.text);
 	add(s, "late", 0);
-	check(store_sandbox_end(s, "sbx_1", 1, "expired", "its time was over", &e) == 0, e.text);
+	check(store_sandbox_end(s, "sbx_1", 1, "expired", "its time is over", &e) == 0, e.text);
 	struct rows rows = {0};
 	check(store_sandboxes(s, note, &rows, &e) == 0, e.text);
 	check(rows.n == ROWS, "rows are lost");
-	for (unsigned life = 1; life < 50; life++) {
+	for (unsigned restart = 1; restart < 50; restart++) {
 		store_close(s);
 		fill_disk(p); /* in the space that its end freed */
 		check(store_open(&s, p->path, &e) == 0, e.text);
-		add(s, "late", life);
+		add(s, "late", restart);
 	}
 	_exit(0);
 }
@@ -916,7 +916,7 @@ static void catalogue_opens_on_a_full_disk(void **state)
 	pid_t child = fork();
 
 	if (child == 0)
-		go_on_when_full(*state);
+		continue_on_full_disk(*state);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
 		skip();
