@@ -22,7 +22,8 @@ static int account_number(struct account *out, const char *text, struct err *e)
 	errno = 0;
 	unsigned long n = strtoul(text, &end, 10);
 	if (errno || *end || n == 0 || n >= UINT32_MAX)
-		return err_say(e, EINVAL, "user %s is no uid from 1 to %u", text, UINT32_MAX - 1);
+		return err_say(e, EINVAL, "user %s is not a uid from 1 to %u", text,
+			       UINT32_MAX - 1);
 	out->uid = (uid_t)n;
 	out->gid = (gid_t)n;
 	return 0;
@@ -37,10 +38,12 @@ int account_find(struct account *out, const char *name, struct err *e)
 	if (!pw && errno && errno != ENOENT)
 		return err_set(e, errno, "look up the account %s", name);
 	if (!pw)
-		return err_say(e, ENOENT,
-			       "there is no account %s: make it with `useradd --system --user-group"
-			       " --no-create-home --shell /usr/sbin/nologin %s`, or set `user`",
-			       name, name);
+		return err_say(
+			e, ENOENT,
+			"there is no account %s: create it with `useradd --system --user-group"
+			" --no-create-home --shell /usr/sbin/nologin %s`, or set `user` to an "
+			"existing account",
+			name, name);
 	if (pw->pw_uid == 0 || pw->pw_gid == 0)
 		return err_say(e, EPERM, "user %s is root; rametd must drop to another account",
 			       name);
@@ -56,7 +59,8 @@ struct account account_of_notify(uint32_t vm_uid_base)
 	return (struct account){id, id};
 }
 
-/* Bounding set first: it takes CAP_SETPCAP, which the change of uid ends. */
+/* Drops the bounding set before the uid changes, because that takes CAP_SETPCAP, which the change
+ * of uid drops. */
 static int bound_capabilities(struct err *e)
 {
 	const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED |
@@ -87,7 +91,7 @@ int account_become(uid_t uid, gid_t gid, struct err *e)
 		return err_set(e, errno, "become gid %u", gid);
 	if (setresuid(uid, uid, uid) < 0)
 		return err_set(e, errno, "become uid %u", uid);
-	/* The change of uid leaves the inheritable set as it was. */
+	/* The change of uid does not clear the inheritable set. */
 	if (syscall(SYS_capset, &header, none) < 0)
 		return err_set(e, errno, "empty the capability sets");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

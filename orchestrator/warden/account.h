@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who a process is, and how it gives up being root for good. */
+/* Accounts of processes, and how a process gives up root for good. */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_ACCOUNT_H
 #define RAMET_ORCHESTRATOR_WARDEN_ACCOUNT_H
 
@@ -13,15 +13,16 @@ struct account {
 	gid_t gid;
 };
 
-/* The account called `name`, or the one whose uid and gid are that number. Never root. */
+/* Finds the account named `name`, or uses that number as uid and gid. Refuses root. */
 int account_find(struct account *out, const char *name, struct err *e);
 
-/* That of ramet-notify: behind those of the VMs, which begin at `vm_uid_base`. */
+/* Returns the account of ramet-notify: the uid after those of the VMs, which begin at
+ * `vm_uid_base`. */
 struct account account_of_notify(uint32_t vm_uid_base);
 
 /*
- * Becomes uid and gid with no other groups, no capability in any set, and no way to gain one by
- * exec. Called between clone and exec; the caller was root.
+ * Changes to uid and gid with no other groups, no capability in any set, and no way to gain one by
+ * exec. Called between clone and exec, as root.
  */
 int account_become(uid_t uid, gid_t gid, struct err *e);
 

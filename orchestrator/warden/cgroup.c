@@ -72,7 +72,7 @@ static int open_dir(int dir, const char *name)
 	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* --- where BASE is --------------------------------------------------------------------------- */
+/* --- locating BASE --------------------------------------------------------------------------- */
 
 bool cgroup_mount_line(const char *line, char root[static CGROUP_PATH_MAX],
 		       char point[static CGROUP_PATH_MAX])
@@ -81,7 +81,7 @@ bool cgroup_mount_line(const char *line, char root[static CGROUP_PATH_MAX],
 
 	if (!type || strncmp(type, " - cgroup2 ", 11) != 0)
 		return false;
-	_Static_assert(CGROUP_PATH_MAX == 512, "the widths below");
+	_Static_assert(CGROUP_PATH_MAX == 512, "widths in the format below");
 	return sscanf(line, "%*d %*d %*s %511s %511s", root, point) == 2;
 }
 
@@ -130,11 +130,13 @@ static int find_own(char path[static CGROUP_PATH_MAX], struct err *e)
 		found = cgroup_own_line(line, path);
 	fclose(f);
 	if (!found || strncmp(path, "/..", 3) == 0)
-		return err_say(e, ENOENT, "/proc/self/cgroup names no cgroup v2 that can be seen");
+		return err_say(e, ENOENT,
+			       "/proc/self/cgroup names no visible cgroup v2: is /sys/fs/cgroup "
+			       "mounted in this namespace?");
 	return 0;
 }
 
-/* A mount may show only a part of the hierarchy: what is before that part is not in the path. */
+/* Returns the part of `path` below `root`. A mount may show only a subtree of the hierarchy. */
 static const char *below(const char *path, const char *root)
 {
 	size_t len = strlen(root);
@@ -144,7 +146,7 @@ static const char *below(const char *path, const char *root)
 	return path[len] == '/' || path[len] == '\0' ? path + len : path;
 }
 
-/* Started by a process that an earlier warden has taken along into BASE/ramet/warden. */
+/* Corrects the own path when the caller inherited BASE/ramet/warden from a previous warden. */
 static void leave_leaf(char *own)
 {
 	const char leaf[] = "/ramet/warden";
@@ -177,7 +179,7 @@ static int find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP
 
 /* --- controllers ----------------------------------------------------------------------------- */
 
-/* Which of two things is wrong takes a look at the top of the hierarchy. */
+/* Looks at the top of the hierarchy to say which of two causes applies. */
 static int explain_missing(const struct cgroup_tree *t, const char *point, const char *controller,
 			   struct err *e)
 {
@@ -210,7 +212,8 @@ static int check_controllers(const struct cgroup_tree *t, const char *point, str
 	return 0;
 }
 
-/* Turns a controller on ('+') or off ('-') for the children of `dir`, where it is not. */
+/* Enables ('+') or disables ('-') a controller for the children of `dir`, unless it is so already.
+ */
 static int switch_one(int dir, const char *controller, char sign)
 {
 	char now[TEXT_MAX], text[32];
@@ -231,7 +234,7 @@ static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
 	return r;
 }
 
-/* A controller that is not given is not needed. */
+/* Enables the io controller if it was delegated; it is optional. */
 static void enable_io(struct cgroup_tree *t)
 {
 	if (t->base_is_named) {
@@ -249,7 +252,7 @@ static void disable_io(const struct cgroup_tree *t)
 		switch_one(t->base, "io", '-');
 }
 
-/* Every VM waits for this process: it goes before all of them. */
+/* Gives the warden, which every VM waits for, the highest CPU weight. */
 static int favour_warden(const struct cgroup_tree *t, struct err *e)
 {
 	const struct cgroup_limits first = {.weight = CGROUP_WEIGHT_MOST,
@@ -265,8 +268,8 @@ static int enable_controllers(const struct cgroup_tree *t, struct err *e)
 	if (r == -EBUSY)
 		return err_say(
 			e, EBUSY,
-			"cgroup %s holds other processes and so can't be divided: start"
-			" rametd in a cgroup of its own (systemd-run -p Delegate=yes), or set"
+			"cgroup %s holds other processes, so no child cgroups can be used: start"
+			" rametd in its own cgroup (systemd-run -p Delegate=yes), or set"
 			" `cgroup`",
 			t->path);
 	if (r == 0)
@@ -278,7 +281,7 @@ static int enable_controllers(const struct cgroup_tree *t, struct err *e)
 
 /* --- the tree -------------------------------------------------------------------------------- */
 
-/* The kernel moves the writer when it reads "0". */
+/* Writing "0" moves the writing process. */
 static int enter(const struct cgroup_tree *t, int dir)
 {
 	char pid[16];
@@ -293,14 +296,14 @@ static int enter(const struct cgroup_tree *t, int dir)
 static int make_leaves(struct cgroup_tree *t, struct err *e)
 {
 	if (mkdirat(t->base, "ramet", 0755) < 0 && errno != EEXIST)
-		return err_set(e, errno, "make cgroup %s/ramet", t->path);
+		return err_set(e, errno, "create cgroup %s/ramet", t->path);
 	t->top = open_dir(t->base, "ramet");
 	if (t->top < 0 || fchmod(t->top, 0755) < 0)
 		return err_set(e, errno, "open cgroup %s/ramet", t->path);
-	/* Held until the process ends. */
+	/* The lock is held until the process ends. */
 	if (flock(t->top, LOCK_EX | LOCK_NB) < 0) {
-		close_fd(&t->top); /* not ours to remove */
-		return err_say(e, EEXIST, "another rametd works in cgroup %s", t->path);
+		close_fd(&t->top); /* it belongs to another warden */
+		return err_say(e, EEXIST, "another rametd uses cgroup %s", t->path);
 	}
 	scoped_fd int service = cgroup_make(t, "service", NULL, e);
 	if (service < 0)
@@ -327,9 +330,9 @@ static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
 	if (t->base_is_made) {
 		scoped_fd int parent = open_dir(t->base, "..");
 
-		switch_controllers(t, parent, '+'); /* checked below */
+		switch_controllers(t, parent, '+'); /* checked later */
 	}
-	/* Only the top of the hierarchy has no cgroup.type. */
+	/* Only the root cgroup lacks cgroup.type. */
 	t->base_is_root = faccessat(t->base, "cgroup.type", F_OK, 0) < 0;
 	return check_controllers(t, point, e);
 }
@@ -361,9 +364,9 @@ static void note_vm(void *arg, uint32_t slot)
 }
 
 /*
- * A cgroup that hands controllers on may hold no process, the top of the hierarchy apart: to get
- * back into BASE, what was enabled there is disabled first. Not while a VM is there: its limits
- * would go.
+ * Moves this process back to BASE. A cgroup other than the root may hold processes only while no
+ * controller is enabled for its children, so what was enabled there is disabled first. Skipped
+ * while a VM remains, because that would remove its limits.
  */
 static void leave(struct cgroup_tree *t)
 {
@@ -383,7 +386,7 @@ static void leave(struct cgroup_tree *t)
 	unlinkat(t->base, "ramet", AT_REMOVEDIR);
 }
 
-/* Where a made BASE is taken away, the process goes one up. */
+/* Removes a BASE that this process created, after moving itself to the parent cgroup. */
 static void remove_base(struct cgroup_tree *t)
 {
 	if (rmdir(t->path) == 0)
@@ -433,7 +436,7 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	int r = set_number(dir, "memory.max", bytes, e);
 	if (r < 0)
 		return r;
-	/* The VM dies as a whole: half a VM is of no use to anyone. */
+	/* One OOM kill ends the whole VM: half a VM is useless. */
 	r = set_limit(dir, "memory.oom.group", "1", e);
 	if (r < 0)
 		return r;
@@ -442,16 +445,16 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
 }
 
-/* Below BASE/ramet, whose limit is what brings about the shortage, each is measured by its own. */
+/* The limit of BASE/ramet causes the shortage, so memory.low below it is relative to siblings. */
 static int set_reclaim(int dir, enum cgroup_reclaim reclaim, struct err *e)
 {
 	return set_limit(dir, "memory.low", reclaim == CGROUP_RECLAIM_LAST ? "max" : "0", e);
 }
 
 /*
- * An idle cgroup gives way the moment another one has work, which a small weight does not; its
- * weight can't be set. What the kernel or the disk lacks of this is no error: the I/O weight needs
- * the io controller and a scheduler that knows weights, of which BFQ has a file of its own.
+ * An idle cgroup yields as soon as another has work, which a small weight does not achieve; an idle
+ * one has no weight. Missing kernel or disk support is not an error: the I/O weight needs the io
+ * controller and a scheduler that implements weights, of which BFQ has its own file.
  */
 static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, struct err *e)
 {
@@ -488,9 +491,9 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 }
 
 /*
- * An empty one that is there already is made anew: a clone into a cgroup that was once killed is
- * killed too (Linux 6.14 and later take the kill count of the parent's cgroup for that of the
- * target). One with processes in it is left.
+ * Recreates an existing empty cgroup: a clone into a cgroup that was once killed is killed too
+ * (Linux 6.14 and later compare the kill count of the parent's cgroup with that of the target). One
+ * that holds processes is kept.
  */
 static int make_fresh(const struct cgroup_tree *t, const char *name)
 {
@@ -508,9 +511,9 @@ int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgro
 	int r = make_fresh(t, name);
 
 	if (r < 0)
-		return err_set(e, -r, "make cgroup %s/ramet/%s", t->path, name);
+		return err_set(e, -r, "create cgroup %s/ramet/%s", t->path, name);
 	scoped_fd int dir = open_dir(t->top, name);
-	if (dir < 0 || fchmod(dir, 0755) < 0) /* the service reads the figures in it */
+	if (dir < 0 || fchmod(dir, 0755) < 0) /* the service reads its statistics */
 		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
 	if (limits && set_limits(t, dir, limits, e) < 0) {
 		unlinkat(t->top, name, AT_REMOVEDIR);
@@ -533,8 +536,8 @@ int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgr
 int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, uint32_t weight,
 		     struct err *e)
 {
-	/* BASE stands beside the rest of the host, or BASE/ramet where BASE is the top; where it is
-	 * somebody else's, as under systemd, so is its weight. */
+	/* BASE competes with the rest of the host, or BASE/ramet does if BASE is the root. If BASE
+	 * belongs to somebody else, as under systemd, so does its weight. */
 	if (uses(t, "cpu") && t->base_is_named)
 		set_number(t->base, "cpu.weight", weight, NULL);
 	if (uses(t, "cpu"))
@@ -545,7 +548,7 @@ int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, uint32_t 
 	return r < 0 ? err_context(e, "cgroup %s/ramet", t->path) : 0;
 }
 
-/* The number behind `name` in a memory.stat; 0 when there is none. */
+/* Returns the value of `name` in memory.stat; 0 when missing. */
 static uint64_t stat_of(const char *text, const char *name)
 {
 	size_t len = strlen(name);
@@ -563,7 +566,7 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 	char current[32], stat[STAT_MAX];
 
 	if (!uses(t, "memory"))
-		return err_say(e, ENOTSUP, "nothing counts the memory of cgroup %s/ramet/%s",
+		return err_say(e, ENOTSUP, "the memory controller is off for cgroup %s/ramet/%s",
 			       t->path, name);
 	scoped_fd int dir = open_dir(t->top, name);
 	if (dir < 0)
@@ -573,7 +576,7 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 		r = read_file(dir, "memory.stat", stat, sizeof(stat));
 	if (r < 0)
 		return err_set(e, -r, "read the memory of cgroup %s/ramet/%s", t->path, name);
-	/* Files in memory, as layers are, are on the anonymous lists, and so in neither of these.
+	/* Files in memory, such as layers, are on the anonymous lists and so in neither of these.
 	 */
 	uint64_t all = strtoull(current, NULL, 10);
 	uint64_t cache = stat_of(stat, "active_file") + stat_of(stat, "inactive_file");
@@ -599,7 +602,7 @@ int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *
 	int r = read_file(t->top, path, pids, sizeof(pids));
 	while (r == 0 && (pid = strsep(&rest, "\n")))
 		r = *pid ? set_oom_score(pid, score) : 0;
-	/* It may have ended just now. */
+	/* The process may have ended in the meantime. */
 	return r < 0 && r != -ENOENT && r != -ESRCH
 		       ? err_set(e, -r, "set the OOM score of cgroup %s/ramet/%s", t->path, name)
 		       : 0;
@@ -662,7 +665,7 @@ int cgroup_empty(const struct cgroup_tree *t, const char *name, struct err *e)
 	return 0;
 }
 
-/* --- what is there --------------------------------------------------------------------------- */
+/* --- listing -------------------------------------------------------------------------------- */
 
 bool cgroup_vm_name(const char *name, uint32_t *slot)
 {

@@ -19,21 +19,21 @@ static int make_parents(const char *path, struct err *e)
 	size_t len = strlen(path);
 
 	if (len >= sizeof(part))
-		return err_set(e, ENAMETOOLONG, "make %s", path);
+		return err_set(e, ENAMETOOLONG, "create directory %s", path);
 	memcpy(part, path, len + 1);
 	for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
-		/* The umask is for what we keep to ourselves; parents are open to all. */
+		/* The umask is for private directories; parents are readable by all. */
 		if (mkdir(part, 0755) == 0)
 			chmod(part, 0755);
 		else if (errno != EEXIST)
-			return err_set(e, errno, "make %s", part);
+			return err_set(e, errno, "create directory %s", part);
 		*slash = '/';
 	}
 	return 0;
 }
 
-/* Opens `path` and tells whether it was made just now. */
+/* Opens `path` and sets *made if it was created just now. */
 static int open_or_make(const char *path, mode_t mode, bool *made, struct err *e)
 {
 	int r = make_parents(path, e);
@@ -41,7 +41,7 @@ static int open_or_make(const char *path, mode_t mode, bool *made, struct err *e
 		return r;
 	*made = mkdir(path, mode) == 0;
 	if (!*made && errno != EEXIST)
-		return err_set(e, errno, "make %s", path);
+		return err_set(e, errno, "create directory %s", path);
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
 }
@@ -64,10 +64,12 @@ int directory_for_root(const char *path, gid_t gid, struct err *e)
 	if (made && hand_over(fd, path, 0, gid, 0750, e) < 0)
 		return e ? e->code : -EPERM;
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "look at %s", path);
+		return err_set(e, errno, "inspect %s", path);
 	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
-		return err_say(e, EPERM, "%s must belong to root and be writable by root alone",
-			       path);
+		return err_say(e, EPERM,
+			       "%s must belong to root and be writable by root only (chown root "
+			       "%s; chmod go-w %s)",
+			       path, path, path);
 	if (!(st.st_mode & S_IXOTH) && (st.st_gid != gid || !(st.st_mode & S_IXGRP)))
 		return err_say(e, EPERM, "%s must be open to group %u (chgrp %u %s; chmod 0750 %s)",
 			       path, gid, gid, path, path);
@@ -101,15 +103,16 @@ int directory_for_account(const char *path, struct account account, struct err *
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "look at %s", path);
+		return err_set(e, errno, "inspect %s", path);
 	if (made || (st.st_uid == 0 && is_empty(fd))) {
 		int r = hand_over(fd, path, account.uid, account.gid, 0700, e);
 
 		return r < 0 ? r : take_fd(&fd);
 	}
 	if (st.st_uid != account.uid)
-		return err_say(e, EPERM, "%s belongs to uid %u, not to %u (chown -R %u:%u %s)",
-			       path, st.st_uid, account.uid, account.uid, account.gid, path);
+		return err_say(e, EPERM,
+			       "%s belongs to uid %u, expected uid %u (chown -R %u:%u %s)", path,
+			       st.st_uid, account.uid, account.uid, account.gid, path);
 	return take_fd(&fd);
 }
 

@@ -38,17 +38,17 @@ static int set_session(struct err *e)
 	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0)
 		return err_set(e, errno, "unblock signals");
 	if (setsid() < 0)
-		return err_set(e, errno, "begin a session");
-	/* Not part of the clone: its root would be the cgroup of the warden, not of the child. */
+		return err_set(e, errno, "create a session");
+	/* Not a clone flag: the namespace's root would be the warden's cgroup, not the child's. */
 	if (unshare(CLONE_NEWCGROUP) < 0)
-		return err_set(e, errno, "make a cgroup namespace");
+		return err_set(e, errno, "create a cgroup namespace");
 	if (sethostname("vm", 2) < 0)
 		return err_set(e, errno, "set the host name");
 	return 0;
 }
 
-/* Threads with another cookie don't run on a core that this process runs on. The kernel may lack
- * this, which orchestrator/daemon/posture.c tells, and without SMT it has nothing to do. */
+/* Keeps threads with another cookie off a core while this process runs on it. A kernel without core
+ * scheduling is reported by orchestrator/daemon/posture.c; without SMT there is nothing to do. */
 static void keep_core(void)
 {
 	prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
@@ -68,7 +68,7 @@ static int set_limits(struct err *e)
 		{RLIMIT_MSGQUEUE, 0, "message queues"},
 		{RLIMIT_RTPRIO, 0, "real-time priority"},
 		{RLIMIT_NICE, 0, "priority"},
-		/* A layer with all of the largest disk (1 TiB), and the table before it. */
+		/* The largest disk (1 TiB) in one layer, with its table. */
 		{RLIMIT_FSIZE, (1ull << 40) + (1ull << 30), "the size of a file"},
 	};
 
@@ -82,9 +82,8 @@ static int set_limits(struct err *e)
 }
 
 /*
- * A procfs that is mounted nowhere: its root, with the processes of this namespace and nothing
- * else in it, is for the VM program to open its own page map by, and to close. A descriptor, or
- * -errno.
+ * Returns the root of a procfs that is mounted nowhere, showing only this namespace's processes, or
+ * -errno. The VM program opens its own page map through it and closes it.
  */
 static int make_proc(struct err *e)
 {
@@ -94,15 +93,15 @@ static int make_proc(struct err *e)
 		return err_set(e, errno, "open a procfs");
 	if (fsconfig(fs, FSCONFIG_SET_STRING, "subset", "pid", 0) < 0 ||
 	    fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return err_set(e, errno, "make a procfs");
+		return err_set(e, errno, "create a procfs");
 	int root = fsmount(fs, FSMOUNT_CLOEXEC,
 			   MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
 				   MOUNT_ATTR_NOEXEC);
 	return root < 0 ? err_set(e, errno, "mount a procfs") : root;
 }
 
-/* First out of the way of the numbers they will have, then into place. *status is at each moment
- * where the warden can be told. A tap of -1 is none. */
+/* Moves the descriptors out of the way first, then to their final numbers. *status is the current
+ * number of the descriptor that reports errors to the warden. A tap of -1: none. */
 static int place_fds(const struct jail_child *c, int proc, int tap, int *status, struct err *e)
 {
 	const int from[] = {c->log, c->log, c->log,	c->kvm,	  c->ctl,
@@ -114,19 +113,19 @@ static int place_fds(const struct jail_child *c, int proc, int tap, int *status,
 		if (from[i] < 0)
 			continue;
 		if (high[i] < 0)
-			return err_set(e, errno, "move a descriptor");
+			return err_set(e, errno, "move a descriptor out of the way");
 	}
 	*status = high[STATUS_FD];
 	for (size_t i = 0; i < ARRAY_LEN(from); i++)
 		if (high[i] >= 0 && dup3(high[i], (int)i, i < JAIL_FDS ? 0 : O_CLOEXEC) < 0)
-			return err_set(e, errno, "place descriptor %zu", i);
+			return err_set(e, errno, "move a descriptor to number %zu", i);
 	*status = STATUS_FD;
 	if (syscall(SYS_close_range, STATUS_FD + 1, ~0u, 0) < 0)
 		return err_set(e, errno, "close all other descriptors");
 	return 0;
 }
 
-/* An empty root of its own; the host's tree is gone from this namespace. */
+/* Changes the root to an empty tmpfs and unmounts the host's tree from this namespace. */
 static int set_root(const char *root, struct err *e)
 {
 	const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -136,14 +135,14 @@ static int set_root(const char *root, struct err *e)
 	if (mount("ramet", root, "tmpfs", flags, "size=4k,nr_inodes=1,mode=555") < 0)
 		return err_set(e, errno, "mount an empty root over %s", root);
 	if (chdir(root) < 0)
-		return err_set(e, errno, "enter %s", root);
+		return err_set(e, errno, "change the directory to %s", root);
 	/* Stacks the old root on the new one (pivot_root(2), "pivot_root(".", ".")"). */
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return err_set(e, errno, "make %s the root", root);
 	if (umount2(".", MNT_DETACH) < 0)
-		return err_set(e, errno, "unmount the host's root");
+		return err_set(e, errno, "unmount the host's root directory");
 	if (chdir("/") < 0)
-		return err_set(e, errno, "enter the empty root");
+		return err_set(e, errno, "change the directory to the empty root");
 	return 0;
 }
 
@@ -184,12 +183,12 @@ static int start_program(const struct jail_child *c, struct err *e)
 		a.all[a.n++] = "--ipv6";
 	syscall(SYS_execveat, PROGRAM_FD, "", a.all, env, AT_EMPTY_PATH);
 	if (errno == ENOENT) /* its loader is not in the empty root */
-		return err_say(e, ENOEXEC, "the VM program is not statically linked");
+		return err_say(e, ENOEXEC, "the VM program is not statically linked (setting vmm)");
 	return err_set(e, errno, "execute the VM program");
 }
 
-/* Marks the process as what the kernel ends when memory runs out. Rametd's own processes have a
- * negative score, which was inherited so far. */
+/* Sets the OOM score of the VM. So far it has the negative score inherited from rametd's own
+ * processes. */
 static int offer_to_oom(struct err *e)
 {
 	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Between jail.c, which prepares in the warden, and jail-child.c, which runs in the new process. */
+/* Shared by jail.c, which prepares a jail in the warden, and jail-child.c, which runs in the new
+ * process. */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_JAIL_INTERNAL_H
 #define RAMET_ORCHESTRATOR_WARDEN_JAIL_INTERNAL_H
 
@@ -10,29 +11,31 @@
 struct net;
 
 /*
- * The kernel ends the process with most memory, counted with this many thousandths of all there is
- * (oom_score_adj(5)). VMs come before the rest of the host, and those of tenants who were promised
- * more than their share come before all others of up to 0.6 of the memory.
+ * When memory runs out the kernel kills the process with the highest memory use plus this many
+ * thousandths of all memory (oom_score_adj(5)). VMs come before the rest of the host. VMs of
+ * tenants that were promised more than their share come before all others that use up to 0.6 of the
+ * memory.
  */
 #define JAIL_OOM_LAST  "300"
 #define JAIL_OOM_FIRST "900"
 
-/* The descriptors as the VM program finds them. */
+/* Descriptor numbers that the VM program expects. */
 enum jail_fd { JAIL_KVM = 3, JAIL_CTL = 4, JAIL_PROC = 5, JAIL_TAP = 6, JAIL_FDS = 7 };
 
 struct jail_child {
-	const char *root; /* directory the empty root is mounted over */
+	const char *root; /* directory over which the empty root is mounted */
 	int log, kvm, ctl;
-	int program; /* executable */
-	int status;  /* write end: a struct err goes here; closed by the exec */
+	int program; /* the VM program */
+	int status;  /* write end: receives a struct err; closed by the exec */
 	const struct net *net;
 	uint32_t slot, vcpus, ram_mib;
-	uid_t uid; /* and gid */
+	uid_t uid; /* also the gid */
 	uint32_t disk_bytes_s, disk_ops_s;
 	bool alone_on_core;
 };
 
-/* Runs in the cloned process; ends in the VM program or after telling `status` why not. */
+/* Runs in the cloned process. Ends by executing the VM program, or by reporting an error to
+ * `status`. */
 _Noreturn void jail_child_run(const struct jail_child *c);
 
 #endif

@@ -52,7 +52,7 @@ int jails_open(struct jails *j, const struct config *config, const struct cgroup
 	if (run < 0)
 		return err_context(e, "run_dir");
 	if (mkdirat(run, "vm", 0750) < 0 && errno != EEXIST)
-		return err_set(e, errno, "make %s/vm", config->run_dir);
+		return err_set(e, errno, "create %s/vm", config->run_dir);
 	scoped_fd int vm = openat(run, "vm", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (vm < 0 || fchown(vm, 0, account.gid) < 0 || fchmod(vm, 0750) < 0)
 		return err_set(e, errno, "prepare %s/vm", config->run_dir);
@@ -73,15 +73,16 @@ static int open_kvm(struct err *e)
 
 	if (fd < 0 && errno == ENOENT)
 		return err_say(e, ENOENT,
-			       "there is no /dev/kvm: the CPU's virtualization is off, or the"
+			       "/dev/kvm does not exist: virtualization is disabled in the "
+			       "firmware, or the"
 			       " module kvm_intel or kvm_amd is not loaded");
 	if (fd < 0)
-		return err_set(e, errno, "KVM is not permitted here: open /dev/kvm");
+		return err_set(e, errno, "open /dev/kvm (no permission to use KVM here)");
 	int version = ioctl(fd, KVM_GET_API_VERSION, 0);
 	if (version < 0)
-		return err_set(e, errno, "/dev/kvm is not KVM: ask for its version");
+		return err_set(e, errno, "query the KVM API version of /dev/kvm");
 	if (version != KVM_API_VERSION)
-		return err_say(e, ENOTSUP, "/dev/kvm speaks version %d, not %d", version,
+		return err_say(e, ENOTSUP, "/dev/kvm has API version %d, expected %d", version,
 			       KVM_API_VERSION);
 	return take_fd(&fd);
 }
@@ -93,11 +94,12 @@ static int open_program(const struct jails *j, struct err *e)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "open the VM program %s (setting vmm)", j->config->vmm);
-	/* Of a program that it may not read, the kernel hides the page map from its own process. */
+	/* The kernel hides the page map of a process that may not read its own program. */
 	if (!S_ISREG(st.st_mode) || !(st.st_mode & S_IXOTH) || !(st.st_mode & S_IROTH))
-		return err_say(e, EACCES,
-			       "the VM program %s is no file that every user may read and execute",
-			       j->config->vmm);
+		return err_say(
+			e, EACCES,
+			"the VM program %s (setting vmm) must be a regular file with mode a+rx",
+			j->config->vmm);
 	return take_fd(&fd);
 }
 
@@ -135,7 +137,7 @@ static int open_log(const struct jails *j, int dir, struct err *e)
 		openat(dir, "log", O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
 
 	if (fd < 0 || fchown(fd, 0, j->account.gid) < 0 || fchmod(fd, 0640) < 0)
-		return err_set(e, errno, "make the log");
+		return err_set(e, errno, "create the log file");
 	return take_fd(&fd);
 }
 
@@ -147,16 +149,17 @@ static int open_control(const struct jails *j, int dir, uint32_t slot, struct er
 
 	slot_path(path, j, slot, "/ctl.sock");
 	if (fd < 0)
-		return err_set(e, errno, "make the control socket");
-	if (strlen(path) >= sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
-		return err_set(e, ENAMETOOLONG, "name the control socket %s", path);
+		return err_set(e, errno, "create the control socket");
+	if (strlen(path) >= sizeof(at.sun_path)) /* config.c limits the length of run_dir */
+		return err_set(e, ENAMETOOLONG,
+			       "create the control socket, whose path is too long: %s", path);
 	memcpy(at.sun_path, path, strlen(path));
 	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0)
 		return err_set(e, errno, "bind %s", path);
-	/* Nobody but root can write the directory: these are the socket just made. */
+	/* Only root can write to the directory, so this is the socket just created. */
 	if (fchownat(dir, "ctl.sock", 0, j->account.gid, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    fchmodat(dir, "ctl.sock", 0660, 0) < 0)
-		return err_set(e, errno, "let the service use %s", path);
+		return err_set(e, errno, "give the service access to %s", path);
 	if (listen(fd, 4) < 0)
 		return err_set(e, errno, "listen on %s", path);
 	return take_fd(&fd);
@@ -167,12 +170,12 @@ static int make_directory(const struct jails *j, uint32_t slot, struct err *e)
 	char name[SLOT_NAME_MAX];
 
 	directory_name(name, slot);
-	/* A slot that is free has no directory; one may be left from a jail half made. */
+	/* A free slot has no directory, unless creating a jail failed half-way. */
 	int r = remove_directory(j, name, e);
 	if (r < 0)
 		return r;
 	if (mkdirat(j->vm_dir, name, 0750) < 0)
-		return err_set(e, errno, "make %s/vm/%s", j->config->run_dir, name);
+		return err_set(e, errno, "create %s/vm/%s", j->config->run_dir, name);
 	scoped_fd int dir =
 		openat(j->vm_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0 || fchown(dir, 0, j->account.gid) < 0 || fchmod(dir, 0750) < 0)
@@ -239,7 +242,7 @@ static int start_process(const struct jails *j, const struct warden_msg *m, int 
 	if (kvm < 0)
 		return kvm;
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return err_set(e, errno, "make a status pipe");
+		return err_set(e, errno, "create a status pipe");
 	scoped_fd int from_child = ends[0];
 	scoped_fd int to_warden = ends[1];
 
@@ -255,7 +258,7 @@ static int start_process(const struct jails *j, const struct warden_msg *m, int 
 	return r;
 }
 
-/* Where CPUs are short a VM that a request waits for gets ten times what a running guest gets. */
+/* On contended CPUs, a VM that a request waits for gets ten times the share of a running guest. */
 static const uint32_t weights[WARDEN_PRIORITIES] = {
 	[WARDEN_BACKGROUND] = CGROUP_WEIGHT_IDLE,
 	[WARDEN_BRINGUP] = 10 * CGROUP_WEIGHT_USUAL,
@@ -333,7 +336,7 @@ int jail_kill(const struct jails *j, uint32_t slot, struct err *e)
 {
 	char name[JAIL_NAME_MAX];
 
-	/* What gave way so far is not to hold its memory until nobody else has work. */
+	/* A dying VM gets CPU time to free its memory, whatever its priority was. */
 	jail_set_priority(j, slot, WARDEN_BRINGUP, NULL);
 	jail_name(name, slot);
 	return cgroup_kill(j->tree, name, e);

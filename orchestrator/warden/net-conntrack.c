@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the host still knows of connections of a VM that is gone: days of it, for a connection that
- * nobody closed. By ctnetlink: each entry is listed and deleted by its own tuple. */
+/* Deletes the host's conntrack entries of a VM that has ended; one of a connection that nobody
+ * closed would stay for days. Uses ctnetlink: each entry is listed and then deleted by its tuple.
+ */
 #include <errno.h>
 #include <libmnl/libmnl.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -13,7 +14,7 @@
 
 #define REQUEST_MAX 512
 #define ANSWER_MAX  32768
-/* The kernel's CTA_FILTER_F_CTA_IP_SRC, which is in no header of its interface. */
+/* The kernel's CTA_FILTER_F_CTA_IP_SRC, missing from its uapi headers. */
 #define FILTER_SOURCE 1u
 
 struct sweep {
@@ -44,7 +45,7 @@ static size_t source_len(const struct range *r)
 	return r->family == AF_INET6 ? 16 : 4;
 }
 
-/* The first attribute of that type in a nest; NULL: none. */
+/* Returns the first attribute of that type in a nest, or NULL. */
 static const struct nlattr *find(const struct nlattr *nest, uint16_t type)
 {
 	struct nlattr *attr;
@@ -76,7 +77,7 @@ static void delete_one(struct sweep *s, const struct nlattr *tuple)
 		return;
 	if (mnl_socket_sendto(s->deletes, head, head->nlmsg_len) < 0 ||
 	    mnl_socket_recvfrom(s->deletes, answer, sizeof(answer)) < 0)
-		s->error = errno; /* one that has ended by itself is no error, nor looked for */
+		s->error = errno; /* the answer is not read: an expired entry is not an error */
 }
 
 static int on_entry(const struct nlmsghdr *head, void *arg)
@@ -92,7 +93,7 @@ static int on_entry(const struct nlmsghdr *head, void *arg)
 	return MNL_CB_OK;
 }
 
-/* An older kernel does not know the filter and lists all: each is looked at. */
+/* An older kernel ignores the filter and lists all entries, so each is checked again. */
 static int ask_for_list(struct mnl_socket *nl, const struct range *source)
 {
 	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
@@ -160,5 +161,5 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 		mnl_socket_close(lists);
 	if (deletes)
 		mnl_socket_close(deletes);
-	return r < 0 ? err_set(e, -r, "forget the connections of a VM that is gone") : 0;
+	return r < 0 ? err_set(e, -r, "delete the tracked connections of an ended VM") : 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* In the process that will be the VM, as long as it is root: links first, rules before any of them
- * is up. */
+/* Runs in the process that becomes the VM, while it is still root: creates the links, then sets the
+ * rules before any link is up. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libmnl/libmnl.h>
@@ -39,13 +39,13 @@ static int set_tap(int fd, uid_t uid, struct err *e)
 
 	memcpy(ifr.ifr_name, NET_TAP, sizeof(NET_TAP));
 	if (ioctl(fd, TUNSETIFF, &ifr) < 0)
-		return err_set(e, errno, "make the tap");
+		return err_set(e, errno, "create the tap");
 	if (ioctl(fd, TUNSETVNETHDRSZ, &len) < 0)
-		return err_set(e, errno, "set the tap's header");
+		return err_set(e, errno, "set the header length of the tap");
 	if (ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN) < 0)
-		return err_set(e, errno, "set the tap's offloads");
+		return err_set(e, errno, "set the offloads of the tap");
 	if (ioctl(fd, TUNSETOWNER, (unsigned long)uid) < 0)
-		return err_set(e, errno, "give the tap to the VM");
+		return err_set(e, errno, "set the owner of the tap");
 	return 0;
 }
 
@@ -58,7 +58,7 @@ static int set_tap_mac(struct err *e)
 	memcpy(ifr.ifr_name, NET_TAP, sizeof(NET_TAP));
 	memcpy(ifr.ifr_hwaddr.sa_data, mac, sizeof(mac));
 	if (fd < 0 || ioctl(fd, SIOCSIFHWADDR, &ifr) < 0)
-		return err_set(e, errno, "set the tap's address");
+		return err_set(e, errno, "set the MAC address of the tap");
 	return 0;
 }
 
@@ -67,8 +67,9 @@ static int make_tap(uid_t uid, struct err *e)
 	scoped_fd int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0 && (errno == ENOENT || errno == ENODEV || errno == ENXIO))
-		return err_say(e, errno,
-			       "there is no /dev/net/tun: the kernel module tun is not loaded");
+		return err_say(
+			e, errno,
+			"/dev/net/tun does not exist: load the kernel module tun (modprobe tun)");
 	if (fd < 0)
 		return err_set(e, errno, "open /dev/net/tun");
 	int r = set_tap(fd, uid, e);
@@ -77,7 +78,7 @@ static int make_tap(uid_t uid, struct err *e)
 	return r < 0 ? r : take_fd(&fd);
 }
 
-/* --- the kernel's settings in this namespace ------------------------------------------------- */
+/* --- sysctls of this namespace ---------------------------------------------------------------- */
 
 static int set_sysctl(const char *name, const char *value, struct err *e)
 {
@@ -90,10 +91,10 @@ static int set_sysctl(const char *name, const char *value, struct err *e)
 	return 0;
 }
 
-/* Before there is a link: it takes the defaults over. */
+/* Called before a link exists, because links copy the defaults when they are created. */
 static int set_ipv6(bool on, struct err *e)
 {
-	/* A kernel without IPv6 has nothing to switch off. */
+	/* A kernel without IPv6 has nothing to disable. */
 	if (!on && access("/proc/sys/net/ipv6", F_OK) < 0)
 		return 0;
 	if (!on)
@@ -102,13 +103,14 @@ static int set_ipv6(bool on, struct err *e)
 	return r < 0 ? r : set_sysctl("ipv6/conf/default/accept_dad", "0", e);
 }
 
-/* Conntrack's are there once the rules are. */
+/* The conntrack sysctls exist only after the rules were loaded. */
 static int set_conntrack(struct err *e)
 {
 	static const struct {
 		const char *name, *value;
 	} settings[] = {
-		{"netfilter/nf_conntrack_tcp_loose", "0"}, /* no connection from the middle of it */
+		{"netfilter/nf_conntrack_tcp_loose",
+		 "0"}, /* no pick-up of established connections */
 		{"netfilter/nf_conntrack_tcp_timeout_time_wait", "15"},
 		{"netfilter/nf_conntrack_tcp_timeout_established", "86400"},
 	};
@@ -124,11 +126,12 @@ static int set_rules(const char *rules, struct err *e)
 	struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
 
 	if (!nft || nft_ctx_buffer_error(nft) < 0)
-		return err_set(e, ENOMEM, "prepare the rules of the network");
+		return err_set(e, ENOMEM, "allocate an nftables context for the jail");
 	errno = 0;
 	int r = 0;
 	if (nft_run_cmd_from_buffer(nft, rules) < 0)
-		r = err_say(e, errno ? errno : EINVAL, "set the rules of the network: %.160s",
+		r = err_say(e, errno ? errno : EINVAL,
+			    "load the nftables rules of the jail: %.160s",
 			    nft_ctx_get_error_buffer(nft));
 	nft_ctx_free(nft);
 	return r;
@@ -149,16 +152,16 @@ static int address_tap(struct mnl_socket *own, bool ipv6, struct err *e)
 	struct range gateway;
 
 	if (parse_into(&gateway, NET_GATEWAY_IPV4, NET_PREFIX_IPV4) < 0)
-		return err_say(e, EINVAL, NET_GATEWAY_IPV4 " is no address");
+		return err_say(e, EINVAL, NET_GATEWAY_IPV4 " is not an address");
 	int r = link_address(own, NET_TAP, &gateway, e);
 	if (r < 0 || !ipv6)
 		return r;
 	if (parse_into(&gateway, NET_GATEWAY_IPV6, NET_PREFIX_IPV6) < 0)
-		return err_say(e, EINVAL, NET_GATEWAY_IPV6 " is no address");
+		return err_say(e, EINVAL, NET_GATEWAY_IPV6 " is not an address");
 	return link_address(own, NET_TAP, &gateway, e);
 }
 
-/* The host's end; what an earlier jail of this slot had may not be gone yet. */
+/* Prepares the host's end; the link of this slot's previous jail may still exist. */
 static int prepare_host(struct mnl_socket *host, struct mnl_socket *own, const char *name, int ns,
 			struct err *e)
 {
@@ -221,7 +224,7 @@ static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *hos
 	return r < 0 ? r : bring_up(host, own, name, &link, n->ipv6, e);
 }
 
-/* A netlink socket belongs to the namespace it was made in. */
+/* A netlink socket belongs to the namespace in which it was created. */
 static struct mnl_socket *open_there(int ns, struct err *e)
 {
 	scoped_fd int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -233,7 +236,7 @@ static struct mnl_socket *open_there(int ns, struct err *e)
 	struct mnl_socket *nl = links_open(e);
 	if (setns(own, CLONE_NEWNET) == 0)
 		return nl;
-	err_set(e, errno, "leave the host's network namespace");
+	err_set(e, errno, "return from the host's network namespace");
 	free_socket(&nl);
 	return NULL;
 }

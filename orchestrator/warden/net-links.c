@@ -13,7 +13,7 @@
 
 #include "proto/net.h"
 
-/* A request of ours is short; what is read of an answer is at its beginning. */
+/* Requests are short, and only the start of an answer is read. */
 #define REQUEST_MAX 512
 #define ANSWER_MAX  16384
 
@@ -28,7 +28,7 @@ struct mnl_socket *links_open(struct err *e)
 
 	if (nl && mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) == 0)
 		return nl;
-	err_set(e, errno, "open a socket to set up links");
+	err_set(e, errno, "open a netlink socket");
 	if (nl)
 		mnl_socket_close(nl);
 	return NULL;
@@ -57,7 +57,8 @@ static size_t address_len(const struct range *range)
 	return range->family == AF_INET6 ? 16 : 4;
 }
 
-/* Sends the request and calls on_data for what comes before the acknowledgement. 0 or -errno. */
+/* Sends the request and calls on_data for each message before the acknowledgement. Returns 0 or
+ * -errno. */
 static int ask(struct mnl_socket *nl, const struct request *r, mnl_cb_t on_data, void *arg)
 {
 	char answer[ANSWER_MAX];
@@ -100,7 +101,7 @@ int link_add_veth(struct mnl_socket *nl, const char *name, const char *far, int 
 	mnl_attr_nest_end(r.head, data);
 	mnl_attr_nest_end(r.head, info);
 	int ret = notify(nl, &r);
-	return ret < 0 ? err_set(e, -ret, "make the link %s", far) : 0;
+	return ret < 0 ? err_set(e, -ret, "create the link %s", far) : 0;
 }
 
 int link_delete(struct mnl_socket *nl, const char *name, struct err *e)
@@ -137,7 +138,7 @@ static int on_received(const struct nlmsghdr *head, void *arg)
 {
 	struct nlattr *attr;
 
-	/* struct rtnl_link_stats64, which begins with rx_packets. */
+	/* struct rtnl_link_stats64 begins with rx_packets. */
 	mnl_attr_for_each(attr, head, sizeof(struct ifinfomsg))
 	{
 		if (mnl_attr_get_type(attr) == IFLA_STATS64 &&
@@ -179,7 +180,7 @@ int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err
 	mnl_attr_nest_end(r.head, ipv4);
 	mnl_attr_nest_end(r.head, families);
 	int ret = notify(nl, &r);
-	return ret < 0 ? err_set(e, -ret, "set whether %s forwards", name) : 0;
+	return ret < 0 ? err_set(e, -ret, "set the forwarding of the link %s", name) : 0;
 }
 
 /* --- addresses and routes -------------------------------------------------------------------- */
@@ -199,7 +200,7 @@ int link_address(struct mnl_socket *nl, const char *name, const struct range *ra
 	mnl_attr_put(r.head, IFA_LOCAL, address_len(range), range->first);
 	mnl_attr_put(r.head, IFA_ADDRESS, address_len(range), range->first);
 	int ret = notify(nl, &r);
-	return ret < 0 ? err_set(e, -ret, "give %s its address", name) : 0;
+	return ret < 0 ? err_set(e, -ret, "set the address of the link %s", name) : 0;
 }
 
 int route_default(struct mnl_socket *nl, const struct range *gateway, struct err *e)
@@ -214,7 +215,7 @@ int route_default(struct mnl_socket *nl, const struct range *gateway, struct err
 	route->rtm_type = RTN_UNICAST;
 	mnl_attr_put(r.head, RTA_GATEWAY, address_len(gateway), gateway->first);
 	int ret = notify(nl, &r);
-	return ret < 0 ? err_set(e, -ret, "make the default route") : 0;
+	return ret < 0 ? err_set(e, -ret, "set the default route") : 0;
 }
 
 static int on_route(const struct nlmsghdr *head, void *arg)
@@ -241,5 +242,5 @@ int route_link(struct mnl_socket *nl, const struct range *to, struct err *e)
 	int ret = ask(nl, &r, on_route, &index);
 	if (ret == 0 && index < 0)
 		ret = index;
-	return ret < 0 ? err_set(e, -ret, "find a route") : index;
+	return ret < 0 ? err_set(e, -ret, "find a route to the network") : index;
 }

@@ -10,11 +10,11 @@
 #include "proto/warden.h"
 
 /*
- * What no VM reaches unless `allow` says so: the special-purpose registries (RFC 6890) without the
- * ranges for documentation, which lead nowhere. Of IPv6 only global unicast addresses are open
- * (RFC 4291), and of these none that carry or stand for others. These hold the addresses by which
- * clouds hand a machine its credentials (169.254.169.254, 100.100.100.200, 192.0.0.192,
- * fd00:ec2::254, fd20:ce::254), but one: Azure's is in a range that is public.
+ * Destinations closed to VMs unless `allow` opens them: the special-purpose registries (RFC 6890)
+ * without the documentation ranges, which lead nowhere. Of IPv6 only global unicast addresses are
+ * open (RFC 4291), except those that embed or represent other addresses. The closed ranges include
+ * the addresses at which clouds give a machine its credentials (169.254.169.254, 100.100.100.200,
+ * 192.0.0.192, fd00:ec2::254, fd20:ce::254); Azure's is public and listed by itself.
  */
 #define PRIVATE4                                                                                   \
 	"0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, "       \
@@ -23,8 +23,8 @@
 #define PUBLIC6	 "2000::/3"
 #define PRIVATE6 "2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20"
 
-/* Frames that leave the guest's hands are its own: nothing else gets past the tap. One address of
- * each kind: the table of neighbours is one for all namespaces, and small. */
+/* Drops frames with other source addresses than the guest's own at the tap. One address of each
+ * kind: the neighbour table is shared by all namespaces, and small. */
 static const char from_guest[] =
 	"table netdev ramet {\n"
 	"	chain tap {\n"
@@ -37,7 +37,7 @@ static const char from_guest_ipv6[] =
 	"		ether type ip6 ip6 saddr { ::, " NET_GUEST_LINK_LOCAL " } icmpv6 type "
 	"{ nd-neighbor-solicit, nd-neighbor-advert } accept\n";
 
-/* Each echo is an entry of connection tracking, in memory that is nobody's. */
+/* Each echo creates a conntrack entry, in memory that is charged to no VM. */
 #define ECHOES "limit rate 100/second burst 100 packets"
 
 static const char jail_filter[] =
@@ -53,11 +53,11 @@ static const char jail_filter[] =
 	"		iifname \"" NET_TAP "\" meta l4proto tcp reject with tcp reset\n"
 	"		iifname \"" NET_TAP "\" meta l4proto udp reject\n"
 	"	}\n"
-	"	chain output {\n" /* a VM process that is in a guest's hands has its tap, no sockets
-				   */
+	"	chain output {\n" /* a VM process taken over by its guest has its tap, but no
+				     sockets */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid != 0 drop\n"
-	/* The jail's own kernel says nothing by itself: what comes by the link is the guest's. */
+	/* The jail's kernel sends nothing itself: packets on the link are the guest's. */
 	"		oifname \"" NET_UPLINK
 	"\" icmpv6 type { mld-listener-report, mld2-listener-report } drop\n"
 	"	}\n"
@@ -67,11 +67,11 @@ static const char jail_filter[] =
 	"		iifname \"" NET_UPLINK "\" oifname \"" NET_TAP "\" jump in\n"
 	"	}\n";
 
-/* The others have connections of days, which end in a jail without the host seeing it. */
+/* Other protocols have connections of days, which end in a jail unnoticed by the host. */
 static const char protocols[] = "		meta l4proto != { tcp, udp, icmp, icmpv6 } reject "
 				"with icmpx admin-prohibited\n";
 
-/* A connection that began elsewhere, as in the parent of a fork, is ended at once. */
+/* Ends connections that began elsewhere, as in the parent of a fork. */
 static const char known_only[] =
 	"		ct state invalid meta l4proto tcp reject with tcp reset\n"
 	"		ct state invalid drop\n"
@@ -107,14 +107,14 @@ void net_link_of(struct net_link *out, const struct range *block, uint32_t slot)
 	set_ipv6(&out->jail6, 2 * slot + 1);
 }
 
-/* --- a jail's -------------------------------------------------------------------------------- */
+/* --- rules of a jail ------------------------------------------------------------------------ */
 
 static void print_mac(char out[static 18], const unsigned char *m)
 {
 	snprintf(out, 18, "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
 }
 
-/* A quarter of a second's worth may come at once. */
+/* Bursts of up to a quarter of a second are allowed. */
 static void print_limits_of(FILE *f, const struct config *c, const char *link)
 {
 	if (c->net_packets_s)
@@ -126,8 +126,8 @@ static void print_limits_of(FILE *f, const struct config *c, const char *link)
 			link, c->net_bytes_s, c->net_bytes_s / 4 + 1);
 }
 
-/* Before connection tracking, which would take a connection for ended by a packet that is then
- * dropped. */
+/* Limits apply before connection tracking, which would otherwise record the end of a connection
+ * from a packet that is then dropped. */
 static void print_limits(FILE *f, const struct config *c)
 {
 	fputs("\tchain limits {\n"
@@ -176,9 +176,9 @@ static void print_jail(FILE *f, const struct net_plan *plan)
 	fputs("}\n", f);
 }
 
-/* --- the host's ------------------------------------------------------------------------------ */
+/* --- rules of the host ---------------------------------------------------------------------- */
 
-/* All that `allow` opens, in the way of `keyword` (ip or ip6). */
+/* Prints all destinations that `allow` opens, with `keyword` (ip or ip6). */
 static void print_allowed(FILE *f, const struct config *c, const char *keyword, int family)
 {
 	const char *list = c->allow;
@@ -191,9 +191,9 @@ static void print_allowed(FILE *f, const struct config *c, const char *keyword, 
 }
 
 /*
- * A guest can end a connection for its jail alone, by a last packet that gets no further: what it
- * has here is counted here. Nor does it fill the host's table with connections that are over, which
- * no count has in it.
+ * Counts each VM's connections on the host: a guest can end a connection for its jail alone, with a
+ * last packet that goes no further. The short timeout keeps closed connections, which no count
+ * includes, from filling the host's table.
  */
 static void print_counted(FILE *f, const struct config *c)
 {
@@ -205,7 +205,7 @@ static void print_counted(FILE *f, const struct config *c)
 			c->net_connections);
 }
 
-/* What is open before anything else is refused: on the host itself, and behind it. */
+/* Prints the exceptions that come before any refusal, on the host itself and behind it. */
 static void print_open(FILE *f, const struct net_plan *plan)
 {
 	print_counted(f, plan->config);
@@ -217,8 +217,8 @@ static void print_open(FILE *f, const struct net_plan *plan)
 }
 
 /*
- * What is there is kept and only its rules go, so that the set of closed slots lives through a
- * restart; all of the text takes effect at once.
+ * Keeps the existing table and replaces only its rules, so that the set of closed slots survives a
+ * restart. The whole text takes effect atomically.
  */
 static const char host_begin[] =
 	"table inet ramet {\n"
@@ -273,7 +273,8 @@ static const char host_end[] =
 	"		oifname \"" NET_HOST "*\" counter drop\n"
 	"%s"
 	"	}\n"
-	"	chain from_service {\n" /* it answers its clients and begins nothing */
+	"	chain from_service {\n" /* the service answers its clients and opens no connections
+					 */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid %u tcp flags & (syn | ack) == syn reject with tcp reset\n"
 	"		meta skuid %u meta l4proto != tcp reject with icmpx admin-prohibited\n"

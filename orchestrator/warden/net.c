@@ -18,18 +18,18 @@
 
 #define FILE_MAX 8192
 
-/* --- small tools ----------------------------------------------------------------------------- */
+/* --- helpers --------------------------------------------------------------------------------- */
 
 static int run_nft(struct net *n, const char *commands, struct err *e)
 {
 	errno = 0;
 	if (nft_run_cmd_from_buffer(n->nft, commands) == 0)
 		return 0;
-	return err_say(e, errno ? errno : EINVAL, "set the host's rules for VMs: %.160s",
+	return err_say(e, errno ? errno : EINVAL, "load the host's nftables rules for VMs: %.160s",
 		       nft_ctx_get_error_buffer(n->nft));
 }
 
-/* The length of the text, or -errno. */
+/* Returns the length of the text, or -errno. */
 static ssize_t read_text(const char *path, char *out, size_t size)
 {
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -57,11 +57,12 @@ static int sysctl_set(const char *path, const char *value, struct err *e)
 	return 0;
 }
 
-/* --- what this host has ---------------------------------------------------------------------- */
+/* --- the host's configuration --------------------------------------------------------------- */
 
 static void find_dns(char out[static INET_ADDRSTRLEN], const struct config *c)
 {
-	/* The second is what systemd-resolved asks itself, where the first names but its stub. */
+	/* The second file lists the upstream servers of systemd-resolved, when the first names only
+	 * its stub. */
 	static const char *const files[] = {"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"};
 	char text[FILE_MAX];
 	bool any = false, loopback = false;
@@ -76,9 +77,9 @@ static void find_dns(char out[static INET_ADDRSTRLEN], const struct config *c)
 		any |= loopback;
 	}
 	out[0] = '\0';
-	log_warn(any ? "the name server of this host is on its loopback, where VMs can't reach it: "
-		       "they have none (setting dns)"
-		     : "this host has no IPv4 name server: VMs have none (setting dns)");
+	log_warn(any ? "this host's name server is on its loopback, where VMs can't reach it: "
+		       "VMs have no name server (set dns to one)"
+		     : "this host has no IPv4 name server: VMs have none either (set dns to one)");
 }
 
 static int default_route6(struct mnl_socket *nl, struct err *e)
@@ -99,15 +100,16 @@ static int choose_ipv6(struct net *n, const struct config *c, struct mnl_socket 
 	n->ipv6 = default_route6(nl, &reason) > 0;
 	if (!n->ipv6 && c->ipv6[0] == 'y')
 		return err_say(e, ENETUNREACH,
-			       "ipv6 is yes, but this host has no IPv6 default route");
+			       "ipv6 is yes, but this host has no IPv6 default route: add one or "
+			       "set ipv6 to no");
 	if (!n->ipv6)
-		log_info("VMs have no IPv6: this host has no default route of it now");
+		log_info("VMs have no IPv6: this host has no IPv6 default route now");
 	return 0;
 }
 
 /* --- forwarding ------------------------------------------------------------------------------ */
 
-/* Answers come in by the link that the questions left by. */
+/* Answers arrive on the link through which the requests left. */
 static int forward_on(struct net *n, struct mnl_socket *nl, const struct range *to, struct err *e)
 {
 	struct err none;
@@ -133,7 +135,7 @@ static int forward_all(struct net *n, const struct net_plan *plan, struct mnl_so
 	struct range to;
 	int r = 0;
 
-	if (range_parse(&to, "1.1.1.1")) /* any that only the default route leads to */
+	if (range_parse(&to, "1.1.1.1")) /* any destination that only the default route covers */
 		r = forward_on(n, nl, &to, e);
 	if (r == 0 && range_parse(&to, plan->dns) && to.family == AF_INET)
 		r = forward_on(n, nl, &to, e);
@@ -145,8 +147,8 @@ static int forward_all(struct net *n, const struct net_plan *plan, struct mnl_so
 
 #define FORWARD_IPV6 "/proc/sys/net/ipv6/conf/all/forwarding"
 
-/* IPv6 knows no forwarding of single links, and a link that forwards takes no more routes from
- * routers unless accept_ra is 2 (the kernel's ip-sysctl.rst). */
+/* IPv6 has no forwarding of single links, and a forwarding link ignores router advertisements
+ * unless accept_ra is 2 (the kernel's ip-sysctl.rst). */
 static int forward_ipv6(struct net *n, struct mnl_socket *nl, struct err *e)
 {
 	char path[80], name[IF_NAMESIZE];
@@ -157,7 +159,7 @@ static int forward_ipv6(struct net *n, struct mnl_socket *nl, struct err *e)
 	if (index < 0)
 		return index;
 	if (!if_indextoname((unsigned)index, name))
-		return err_set(e, errno, "name the link of the IPv6 default route");
+		return err_set(e, errno, "find the name of the link of the IPv6 default route");
 	snprintf(path, sizeof(path), "/proc/sys/net/ipv6/conf/%s/accept_ra", name);
 	int r = sysctl_is(path, '1') ? sysctl_set(path, "2", e) : 0;
 	if (r == 0)
@@ -176,7 +178,7 @@ static int lock_namespace(struct net *n, struct err *e)
 	if (flock(n->ns, LOCK_EX | LOCK_NB) == 0)
 		return 0;
 	if (errno == EWOULDBLOCK)
-		return err_say(e, EEXIST, "another rametd makes networks for VMs on this host");
+		return err_say(e, EEXIST, "another rametd manages VM networks on this host");
 	return err_set(e, errno, "lock this network namespace");
 }
 
@@ -184,7 +186,7 @@ static int open_nft(struct net *n, struct err *e)
 {
 	n->nft = nft_ctx_new(NFT_CTX_DEFAULT);
 	if (!n->nft || nft_ctx_buffer_error(n->nft) < 0)
-		return err_set(e, ENOMEM, "prepare the host's rules for VMs");
+		return err_set(e, ENOMEM, "allocate an nftables context for the host");
 	return 0;
 }
 
@@ -194,11 +196,11 @@ static int set_table(struct net *n, const struct net_plan *plan, struct err *e)
 
 	n->rules = net_rules_jail(plan);
 	if (!rules || !n->rules)
-		return err_set(e, ENOMEM, "make the rules for VMs");
+		return err_set(e, ENOMEM, "generate the host's rules for VMs");
 	return run_nft(n, rules, e);
 }
 
-/* An earlier warden, which was killed, had switched IPv6 forwarding on. */
+/* Returns true if a previous warden, which was killed, had enabled IPv6 forwarding. */
 static bool was_opened_ipv6(struct net *n)
 {
 	if (nft_ctx_buffer_output(n->nft) < 0)
@@ -222,7 +224,7 @@ static int set_up(struct net *n, const struct config *c, uid_t service_uid, stru
 		.config = c, .dns = dns, .service_uid = service_uid, .ipv6 = n->ipv6};
 	n->opened_ipv6 = r == 0 && was_opened_ipv6(n);
 	plan.closed6 = n->opened_ipv6 || (n->ipv6 && !sysctl_is(FORWARD_IPV6, '1'));
-	/* The rules first: what is let in is for VMs from the first moment. */
+	/* The rules come first, so that forwarding never happens without them. */
 	if (r == 0)
 		r = set_table(n, &plan, e);
 	if (r == 0)
@@ -238,7 +240,7 @@ int net_open(struct net *n, const struct config *config, uid_t service_uid, stru
 	if (!n->on)
 		return 0;
 	if (!range_parse(&n->block, config->network))
-		return err_say(e, EINVAL, "network \"%s\" is no range", config->network);
+		return err_say(e, EINVAL, "network \"%s\" is not a range", config->network);
 	int r = lock_namespace(n, e);
 	struct mnl_socket *nl = r < 0 ? NULL : links_open(e);
 	if (r == 0)
@@ -283,7 +285,7 @@ int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e)
 
 	if (!n->on)
 		return 0;
-	/* Both ways it does not matter what was there before. */
+	/* Works whatever the previous state of the slot was. */
 	snprintf(commands, sizeof(commands),
 		 "add element inet ramet no_egress { \"" NET_HOST "%u\" }\n%s", slot,
 		 allowed ? "delete element inet ramet no_egress { \"" : "");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The network of the VMs (proto/net.h, docs/network.md). Each jail has a tap for its VM and one end
- * of a veth pair whose other end, rtSLOT, is on the host. What a VM may do is ruled twice: by the
- * table of its own namespace, made before the VM program runs, and by `table inet ramet` of the
- * host. One warden at a time works in a network namespace.
+ * of a veth pair whose other end, rtSLOT, is on the host. Two sets of rules restrict a VM: the
+ * tables of its own namespace, set before the VM program runs, and the host's `table inet ramet`.
+ * Only one warden at a time uses a network namespace.
  */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_NET_H
 #define RAMET_ORCHESTRATOR_WARDEN_NET_H
@@ -22,35 +22,36 @@ struct nft_ctx;
 #define NET_NAME_MAX	16 /* IFNAMSIZ */
 
 struct net {
-	bool on;	  /* false: VMs have no network, and there is nothing on the host */
-	bool ipv6;	  /* VMs reach out by it, too */
-	bool opened_ipv6; /* the host forwarded no IPv6 before */
-	int ns;		  /* the host's namespace; locked */
+	bool on;	  /* false: VMs have no network, and nothing is set up on the host */
+	bool ipv6;	  /* VMs reach the outside over IPv6, too */
+	bool opened_ipv6; /* the host did not forward IPv6 before */
+	int ns;		  /* the host's namespace, locked */
 	struct nft_ctx *nft;
-	char *rules; /* of a jail, as nft reads them */
+	char *rules; /* rules of a jail, in nft's syntax */
 	struct range block;
-	char uplinks[NET_UPLINKS_MAX][NET_NAME_MAX]; /* that were made to forward */
+	char uplinks[NET_UPLINKS_MAX]
+		    [NET_NAME_MAX]; /* links with forwarding enabled by this warden */
 	unsigned n_uplinks;
 };
 
-/* Sets up the host: the table, which keeps `service_uid` from opening connections, with an earlier
- * warden's list of closed slots, and forwarding. On failure nothing is open. */
+/* Sets up the host: forwarding, and the table, which also prevents `service_uid` from opening
+ * connections and keeps a previous warden's list of closed slots. On failure nothing is open. */
 int net_open(struct net *n, const struct config *config, uid_t service_uid, struct err *e);
-/* Closes it; with `remove` also takes away what was set up. */
+/* Closes it; with `remove` also undoes the setup. */
 void net_close(struct net *n, bool remove);
 
-/* Whether packets of the VM in `slot` leave the host; true is what a new slot must have. Holds when
- * it returns 0. */
+/* Sets whether packets of the VM in `slot` may leave the host. A new slot must start with true. In
+ * effect when it returns 0. */
 int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e);
 
-/* False when it is known that nothing has come from the VM in `slot`: there is nothing to forget,
- * which takes a walk over all that the host tracks. */
+/* Returns false when the VM in `slot` certainly sent nothing: then net_forget, which walks over all
+ * connections that the host tracks, can be skipped. */
 bool net_was_used(const struct net *n, uint32_t slot);
-/* Takes what the host's connection tracking knows of a slot whose VM is gone. */
+/* Deletes the host's tracked connections of a slot whose VM has ended. */
 int net_forget(const struct net *n, uint32_t slot, struct err *e);
 
-/* In the cloned process, which is root in a network namespace of its own: makes its links and rules
- * and returns the tap, which belongs to `uid`. -errno with *e filled. */
+/* Runs in the cloned process, as root in its own network namespace: creates its links and rules and
+ * returns the tap, which belongs to `uid`, or -errno with *e filled. */
 int net_jail(const struct net *n, uint32_t slot, uid_t uid, struct err *e);
 
 #endif

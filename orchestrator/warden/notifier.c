@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What outlives the service on behalf of the audit log: the memory its lines wait in, and the
- * process that sends them on as webhooks. That one talks to strangers, so it is of a user of its
- * own, to whom the files of the log are open by their group, and nothing else is.
+ * The part of the audit log that outlives the service: the memory in which its lines wait, and the
+ * process that sends them as webhooks. That process talks to strangers, so it has its own user,
+ * whose only access is to the log's files, through their group.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #define RESTART_MOST_MS	 60000
 #define LIVED_WELL_MS	 60000
 #define MEMORY_MAX	 (256ull << 20)
-#define PIDS_MAX	 16 /* libcurl looks names up in a thread */
+#define PIDS_MAX	 16 /* libcurl resolves names in a thread */
 #define FILES_MAX	 64
 
 /* --- the process ---------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static int start_notifier(struct warden *w, struct err *e)
 
 	_Static_assert(NOTIFY_AUDIT_FD == PROGRAM_FIRST_FD &&
 			       NOTIFY_AUDIT_FD + ARRAY_LEN(fds) - 1 == NOTIFY_COUNTERS_FD,
-		       "each where it looks for it");
+		       "descriptor numbers that ramet-notify expects");
 	return program_start(&w->tree, &p, e);
 }
 
@@ -97,14 +97,14 @@ void notifier_on_pid(struct warden *w)
 	    info.si_pid == 0)
 		return;
 	close_fd(&n->pidfd);
-	log_error("ramet-notify was ended by %s %d; it is started again",
-		  info.si_code == CLD_EXITED ? "itself with status" : "signal", info.si_status);
+	log_error("ramet-notify ended with %s %d: restarting it",
+		  info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
 	if (warden_now_ms() - n->started_ms > LIVED_WELL_MS)
 		n->failures = 0;
 	start_later(n);
 }
 
-/* --- what it and the service need ----------------------------------------------------------- */
+/* --- resources of ramet-notify and the service --------------------------------------------- */
 
 static int make_memory(const char *name, size_t bytes, struct err *e)
 {
@@ -112,7 +112,7 @@ static int make_memory(const char *name, size_t bytes, struct err *e)
 
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-		err_set(e, errno, "make memory for the %s", name);
+		err_set(e, errno, "allocate shared memory for the %s", name);
 		close_fd(&fd);
 		return e ? e->code : -ENOMEM;
 	}
@@ -142,17 +142,17 @@ static int open_own(struct warden *w, struct err *e)
 		return n->own;
 	n->program = open(w->config->notify, O_RDONLY | O_CLOEXEC);
 	if (n->program < 0)
-		return err_set(e, errno, "notify: open %s", w->config->notify);
+		return err_set(e, errno, "open the program %s (setting notify)", w->config->notify);
 	n->config = seal_config(w->config, e);
 	if (n->config < 0)
 		return n->config;
 	n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (n->timer < 0)
-		return err_set(e, errno, "make a timer");
+		return err_set(e, errno, "create a timer");
 	return warden_watch(w, n->timer, EPOLLIN, SOURCE_NOTIFIER_TIMER, 0, e);
 }
 
-/* One that lost its warden may still be on its way out. */
+/* A process that lost its warden may still be exiting. */
 static int end_earlier(struct warden *w, struct err *e)
 {
 	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", NULL, e);

@@ -15,11 +15,11 @@
 #include "base/log.h"
 #include "base/num.h"
 
-#define ABOVE_ALL_FDS 64 /* where no descriptor that is placed is in another's way */
+#define ABOVE_ALL_FDS 64 /* above every final descriptor number */
 
 /* --- in the clone --------------------------------------------------------------------------- */
 
-/* As many as it may have, or the most that the kernel gives. */
+/* Raises the limit of open files to `wanted`, or to the kernel's maximum. */
 static void limit_files(rlim_t wanted)
 {
 	struct rlimit most = {wanted, wanted};
@@ -34,10 +34,10 @@ static void limit_files(rlim_t wanted)
 
 static int place_fd(int from, int to, int flags, struct err *e)
 {
-	return dup3(from, to, flags) < 0 ? err_set(e, errno, "place a descriptor") : 0;
+	return dup3(from, to, flags) < 0 ? err_set(e, errno, "move a descriptor to its number") : 0;
 }
 
-/* Leaves its file open behind them, until it is executed. */
+/* Puts the program's file behind its descriptors; it stays open until the exec. */
 static int place_fds(const struct program *p, struct err *e)
 {
 	int high[ABOVE_ALL_FDS], last = PROGRAM_FIRST_FD + (int)p->n_fds;
@@ -54,8 +54,8 @@ static int place_fds(const struct program *p, struct err *e)
 	return r < 0 ? r : last;
 }
 
-/* Settings may be in the environment, and secrets among them: what a program needs of these comes
- * by a descriptor. */
+/* Removes settings from the environment, which may contain secrets. Programs get their settings
+ * through a descriptor. */
 static void drop_settings(char **variables)
 {
 	char **kept = variables;
@@ -66,7 +66,7 @@ static void drop_settings(char **variables)
 	*kept = NULL;
 }
 
-/* Nobody waits for its answer: it tells the log. */
+/* Reports errors to the log, since nobody waits for an answer. */
 static _Noreturn void become(const struct program *p)
 {
 	struct err e = {0};
@@ -80,7 +80,7 @@ static _Noreturn void become(const struct program *p)
 	limit_files(p->files);
 	if (exe >= 0 && account_become(p->account.uid, p->account.gid, &e) == 0) {
 		syscall(SYS_execveat, exe, "", p->argv, environ, AT_EMPTY_PATH);
-		err_set(&e, errno, "execute it");
+		err_set(&e, errno, "execute the program");
 	}
 	log_error("start %s: %s", p->name, e.text);
 	_exit(p->setup_exit);

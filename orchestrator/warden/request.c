@@ -47,16 +47,17 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 	if (len >= offsetof(struct warden_msg, slot))
 		memcpy(seq, (const char *)packet + offsetof(struct warden_msg, seq), sizeof(*seq));
 	if (len != sizeof(*out))
-		return err_say(e, EPROTO, "a request of %zu bytes; it must have %zu", len,
+		return err_say(e, EPROTO, "the request has %zu bytes; it must have %zu", len,
 			       sizeof(*out));
 	memcpy(out, packet, sizeof(*out));
 	if (out->version != WARDEN_VERSION)
-		return err_say(e, EPROTO, "protocol version %u; the warden speaks %u", out->version,
-			       WARDEN_VERSION);
+		return err_say(e, EPROTO,
+			       "protocol version %u is not supported; the warden speaks %u",
+			       out->version, WARDEN_VERSION);
 	if (out->seq == 0)
-		return err_say(e, EPROTO, "a request's seq must not be 0");
+		return err_say(e, EPROTO, "the seq of a request must not be 0");
 	if (out->type < WARDEN_SPAWN || out->type > WARDEN_OOM)
-		return err_say(e, EPROTO, "there is no request of type %u", out->type);
+		return err_say(e, EPROTO, "%u is not a request type", out->type);
 	if (out->slot >= max_slots)
 		return err_say(e, ERANGE, "slot %u does not exist; the last is %u", out->slot,
 			       max_slots - 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the warden believes of a request: nothing that was not checked here. */
+/* Validates requests of the service. The warden uses no request that was not checked here. */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_REQUEST_H
 #define RAMET_ORCHESTRATOR_WARDEN_REQUEST_H
 
@@ -10,9 +10,9 @@
 #include "proto/warden.h"
 
 /*
- * Checks one packet of `len` bytes (as received: more than the struct when it was cut) and copies
- * it to *out. On failure *seq is the sequence number to answer, or 0 when the packet is too
- * short to have one.
+ * Checks one packet of `len` bytes (the received length: larger than the struct when it was
+ * truncated) and copies it to *out. On failure *seq is the sequence number to answer, or 0 when the
+ * packet is too short to contain one.
  */
 int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, size_t len,
 		  uint32_t max_slots, struct err *e);

@@ -23,7 +23,7 @@
 
 #define RESTART_FIRST_MS 100
 #define RESTART_MOST_MS	 10000
-#define RESTART_SETUP_MS 60000 /* after a failed start, which an operator must mend */
+#define RESTART_SETUP_MS 60000 /* after a setup failure, which an operator must fix */
 #define LIVED_WELL_MS	 60000
 #define SERVICE_FILES	 1048576 /* one for each client and each VM connection */
 #define ADMIN_BACKLOG	 16
@@ -34,7 +34,7 @@ struct packet {
 	struct warden_msg msg;
 };
 
-/* --- starting it ----------------------------------------------------------------------------- */
+/* --- start ----------------------------------------------------------------------------------- */
 
 static int clone_service(struct warden *w, int socket, struct err *e)
 {
@@ -44,7 +44,7 @@ static int clone_service(struct warden *w, int socket, struct err *e)
 		.name = "service",
 		.argv = w->options->service_argv,
 		.account = w->account,
-		/* Every sandbox waits for it: it does not queue behind what guests compute. */
+		/* Every sandbox waits for the service, so guests must not delay it. */
 		.limits = {.weight = CGROUP_WEIGHT_MOST, .reclaim = CGROUP_RECLAIM_LAST},
 		.files = SERVICE_FILES,
 		.exe = w->options->service,
@@ -55,7 +55,7 @@ static int clone_service(struct warden *w, int socket, struct err *e)
 
 	_Static_assert(WARDEN_SOCKET_FD == PROGRAM_FIRST_FD &&
 			       WARDEN_SOCKET_FD + ARRAY_LEN(fds) - 1 == WARDEN_NOTIFY_FD,
-		       "each where the service looks for it");
+		       "descriptor numbers that the service expects");
 	w->service.pidfd = program_start(&w->tree, &p, e);
 	return w->service.pidfd < 0 ? w->service.pidfd : 0;
 }
@@ -66,7 +66,7 @@ int service_start(struct warden *w, struct err *e)
 	int ends[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-		return err_set(e, errno, "make a socket pair");
+		return err_set(e, errno, "create a socket pair for the service");
 	scoped_fd int ours = ends[0];
 	scoped_fd int theirs = ends[1];
 	int r = clone_service(w, theirs, e);
@@ -93,7 +93,7 @@ void service_signal(struct warden *w, int signal)
 		syscall(SYS_pidfd_send_signal, w->service.pidfd, signal, NULL, 0);
 }
 
-/* --- packets to it --------------------------------------------------------------------------- */
+/* --- packets to the service ------------------------------------------------------------------ */
 
 static void drop_queue(struct service *s)
 {
@@ -109,7 +109,7 @@ static void disconnect(struct warden *w)
 	drop_queue(&w->service);
 }
 
-/* 0, or -EAGAIN when the socket is full; a socket that is broken counts as sent. */
+/* Returns 0, or -EAGAIN when the socket is full. A packet to a broken socket counts as sent. */
 static int send_now(struct service *s, const struct warden_msg *m)
 {
 	if (send(s->socket, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
@@ -118,7 +118,7 @@ static int send_now(struct service *s, const struct warden_msg *m)
 	return 0;
 }
 
-/* While packets wait, no request is read: the queue is as long as what is under way. */
+/* While packets wait, no request is read, which bounds the queue by the requests in flight. */
 static void watch_socket(struct warden *w)
 {
 	struct service *s = &w->service;
@@ -139,8 +139,8 @@ static void send_packet(struct warden *w, const struct warden_msg *m)
 	if (list_empty(&s->queue) && send_now(s, m) == 0)
 		return;
 	struct packet *p = malloc(sizeof(*p));
-	if (!p) { /* it would wait for the answer for ever: a new one asks again */
-		log_error("no memory for a packet to the service: it is restarted");
+	if (!p) { /* the service would wait for the answer forever; a new one asks again */
+		log_error("not enough memory for a packet to the service: restarting the service");
 		service_signal(w, SIGKILL);
 		return;
 	}
@@ -185,7 +185,7 @@ void service_tell_exited(struct warden *w, uint32_t slot, int status)
 	send_packet(w, &m);
 }
 
-/* --- requests from it ------------------------------------------------------------------------ */
+/* --- requests from the service --------------------------------------------------------------- */
 
 static void serve(struct warden *w, const void *packet, size_t len)
 {
@@ -194,7 +194,7 @@ static void serve(struct warden *w, const void *packet, size_t len)
 	uint32_t seq;
 
 	if (request_check(&m, &seq, packet, len, w->config->max_vms, &e) < 0) {
-		log_warn("a request of the service is refused: %s", e.text);
+		log_warn("refused a request of the service: %s", e.text);
 		if (seq)
 			service_reply(w, seq, 0, e.code, 0, e.text);
 		return;
@@ -217,7 +217,7 @@ static void serve(struct warden *w, const void *packet, size_t len)
 		slots_egress(w, &m);
 }
 
-/* Descriptors that come along are not taken: the kernel closes them. */
+/* Descriptors sent along are not received: the kernel closes them. */
 static void receive(struct warden *w)
 {
 	struct service *s = &w->service;
@@ -228,7 +228,7 @@ static void receive(struct warden *w)
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (n <= 0) { /* it is on its way out: its end comes as an event of its own */
+		if (n <= 0) { /* the service is exiting, which a separate event reports */
 			disconnect(w);
 			return;
 		}
@@ -248,7 +248,7 @@ void service_on_socket(struct warden *w, uint32_t events)
 		receive(w);
 }
 
-/* --- its end --------------------------------------------------------------------------------- */
+/* --- end of the service ---------------------------------------------------------------------- */
 
 static uint64_t pause_ms(struct service *s, const siginfo_t *info)
 {
@@ -260,21 +260,22 @@ static uint64_t pause_ms(struct service *s, const siginfo_t *info)
 				setup ? RESTART_SETUP_MS : RESTART_MOST_MS);
 }
 
-static void tell_end(const siginfo_t *info)
+static void log_end(const siginfo_t *info)
 {
 	if (info->si_code == CLD_EXITED && info->si_status == 0)
 		log_info("the service has ended");
 	else if (info->si_code == CLD_EXITED)
 		log_error("the service has ended with status %d", info->si_status);
 	else
-		log_error("the service was ended by signal %d (%s)%s", info->si_status,
+		log_error("the service was killed by signal %d (%s)%s", info->si_status,
 			  strsignal(info->si_status),
 			  info->si_status == SIGSYS
 				  ? ": a system call that seccomp.c does not allow"
 				  : "");
 }
 
-/* It told why it can't start, and there is nothing to keep alive for it. */
+/* Returns true when a restart cannot help: the service logged why it cannot start, and no VM
+ * depends on it. */
 static bool is_hopeless(const struct warden *w, const siginfo_t *info)
 {
 	return info->si_code == CLD_EXITED && info->si_status == WARDEN_SETUP_EXIT &&
@@ -291,7 +292,7 @@ void service_on_pid(struct warden *w)
 		return;
 	close_fd(&s->pidfd);
 	disconnect(w);
-	tell_end(&info);
+	log_end(&info);
 	if (w->phase == PHASE_SERVING && is_hopeless(w, &info)) {
 		w->result = -ESRCH;
 		w->phase = PHASE_STOPPING;
@@ -300,7 +301,7 @@ void service_on_pid(struct warden *w)
 		uint64_t ms = pause_ms(s, &info);
 
 		s->state = SERVICE_WAITING;
-		log_info("the service is started again in %llu ms; the VMs go on",
+		log_info("restarting the service in %llu ms; the VMs keep running",
 			 (unsigned long long)ms);
 		warden_timer(w, ms);
 		return;
@@ -308,27 +309,28 @@ void service_on_pid(struct warden *w)
 	s->state = SERVICE_ENDED;
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- setup and teardown ---------------------------------------------------------------------- */
 
 int seal_config(const struct config *config, struct err *e)
 {
 	scoped_fd int fd = memfd_create("config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0 || write(fd, config, sizeof(*config)) != (ssize_t)sizeof(*config))
-		return err_set(e, errno, "hand the settings over");
+		return err_set(e, errno, "write the settings for the service");
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return err_set(e, errno, "seal the settings");
+		return err_set(e, errno, "seal the settings for the service");
 	return take_fd(&fd);
 }
 
-/* Made here, where root alone can write, and kept while the service restarts: operators wait. */
+/* Opened by the warden, in a directory that only root can write, and kept across restarts of the
+ * service so that operators' connections wait instead of failing. */
 static int open_admin(const struct config *config, struct err *e)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
-	if (used >= (int)sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
+	if (used >= (int)sizeof(at.sun_path)) /* config.c limits the length of run_dir */
 		return err_set(e, ENAMETOOLONG, "run_dir");
 	unlink(at.sun_path);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
@@ -349,7 +351,7 @@ int service_init(struct warden *w, struct err *e)
 	w->admin_fd = open_admin(w->config, e);
 	if (w->admin_fd < 0)
 		return w->admin_fd;
-	/* One that lost its warden may still be on its way out. */
+	/* A service that lost its warden may still be exiting. */
 	return cgroup_empty(&w->tree, "service", e);
 }
 

@@ -59,7 +59,7 @@ static void set_empty(struct warden *w, uint32_t number)
 	w->taken--;
 }
 
-/* A new VM's packets may leave the host, whatever the one before it was told. */
+/* Lets packets of a new VM leave the host, whatever the previous VM of the slot was set to. */
 static int open_egress(struct warden *w, uint32_t number, struct err *e)
 {
 	struct slot *s = &w->slots[number];
@@ -71,7 +71,7 @@ static int open_egress(struct warden *w, uint32_t number, struct err *e)
 	return r;
 }
 
-/* Nothing lives in it any more: takes the jail away and answers. */
+/* Removes the jail, in which nothing runs any more, and answers the release. */
 static void finish_release(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
@@ -80,14 +80,14 @@ static void finish_release(struct warden *w, uint32_t number)
 	if (s->pidfd >= 0 || cgroup_populated(s->events) == 1)
 		return;
 	if (jail_remove(&w->jails, number, &e) < 0 || open_egress(w, number, &e) < 0) {
-		/* The slot stays taken; a later release tries again. */
+		/* The slot stays taken; a later release retries. */
 		log_error("slot %u: %s", number, e.text);
 		answer_later(s, &e);
 		answer(w, number);
 		s->state = SLOT_DEAD;
 		return;
 	}
-	/* They would end by themselves, in days; the slot is free all the same. */
+	/* The entries would expire after days, so the slot is free even if this fails. */
 	if (s->used && net_forget(&w->net, number, &e) < 0)
 		log_warn("slot %u: %s", number, e.text);
 	set_empty(w, number);
@@ -190,7 +190,7 @@ static void set_dead(struct warden *w, uint32_t number)
 
 	s->state = SLOT_DEAD;
 	if (WIFSIGNALED(s->exit_status))
-		log_warn("slot %u: the VM process was ended by signal %d (%s)", number,
+		log_warn("slot %u: the VM process was killed by signal %d (%s)", number,
 			 WTERMSIG(s->exit_status), strsignal(WTERMSIG(s->exit_status)));
 	service_tell_exited(w, number, s->exit_status);
 }
@@ -212,7 +212,7 @@ void slots_on_pid(struct warden *w, uint32_t number)
 
 	if (s->pidfd < 0 || !reap(s))
 		return;
-	if (s->state == SLOT_STARTING) /* what it told comes first */
+	if (s->state == SLOT_STARTING) /* the child's error report comes first */
 		slots_on_status(w, number);
 	if (s->state == SLOT_RUNNING)
 		set_dead(w, number);
@@ -224,7 +224,7 @@ void slots_on_events(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
 
-	/* Read in every state: the event stays until it is. */
+	/* Read in every state, because the event stays pending until it is read. */
 	if (s->events < 0 || cgroup_populated(s->events) == 1)
 		return;
 	if (s->state == SLOT_RELEASING) {
@@ -237,9 +237,9 @@ void slots_on_events(struct warden *w, uint32_t number)
 
 /* --- release --------------------------------------------------------------------------------- */
 
-/* Whoever waits for an earlier answer gets it now, when it can be told already. False when it
- * can't: one release is enough. */
-static bool settle(struct warden *w, uint32_t number)
+/* Answers a request that still waits, if its result is known. Returns false when a release is
+ * already waiting. */
+static bool answer_waiting(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
 
@@ -247,7 +247,7 @@ static bool settle(struct warden *w, uint32_t number)
 		return true;
 	if (s->state == SLOT_STARTING) {
 		s->error = -ECANCELED;
-		s->text = strdup("released before it had started");
+		s->text = strdup("the slot was released before the VM started");
 	}
 	if (!s->error)
 		return false;
@@ -263,8 +263,9 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 		service_reply(w, m->seq, m->slot, 0, 0, NULL);
 		return;
 	}
-	if (!settle(w, m->slot)) {
-		service_reply(w, m->seq, m->slot, -EALREADY, 0, "it is being released");
+	if (!answer_waiting(w, m->slot)) {
+		service_reply(w, m->seq, m->slot, -EALREADY, 0,
+			      "the slot is already being released");
 		return;
 	}
 	ask(w, s, m->seq);
@@ -272,9 +273,9 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 		begin_release(w, m->slot);
 }
 
-/* --- memory ---------------------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------------------------- */
 
-static bool is_there(struct warden *w, const struct warden_msg *m, struct err *e)
+static bool has_vm(struct warden *w, const struct warden_msg *m, struct err *e)
 {
 	if (w->slots[m->slot].state == SLOT_RUNNING)
 		return true;
@@ -289,7 +290,7 @@ void slots_memory(struct warden *w, const struct warden_msg *m)
 	struct err e = {0};
 
 	jail_name(name, m->slot);
-	if (is_there(w, m, &e) && cgroup_limit(&w->tree, name, &limits, &e) < 0)
+	if (has_vm(w, m, &e) && cgroup_limit(&w->tree, name, &limits, &e) < 0)
 		log_error("slot %u: %s", m->slot, e.text);
 	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
 }
@@ -301,7 +302,7 @@ void slots_charged(struct warden *w, const struct warden_msg *m)
 	struct err e = {0};
 
 	jail_name(name, m->slot);
-	if (is_there(w, m, &e))
+	if (has_vm(w, m, &e))
 		cgroup_charged(&w->tree, name, &bytes, &e);
 	service_reply(w, m->seq, m->slot, e.code, bytes, e.code ? e.text : NULL);
 }
@@ -312,7 +313,7 @@ void slots_priority(struct warden *w, const struct warden_msg *m)
 {
 	struct err e = {0};
 
-	if (is_there(w, m, &e))
+	if (has_vm(w, m, &e))
 		jail_set_priority(&w->jails, m->slot, m->priority.priority, &e);
 	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
 }
@@ -321,7 +322,7 @@ void slots_oom(struct warden *w, const struct warden_msg *m)
 {
 	struct err e = {0};
 
-	if (is_there(w, m, &e))
+	if (has_vm(w, m, &e))
 		jail_set_oom(&w->jails, m->slot, m->oom.first, &e);
 	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
 }
@@ -336,7 +337,7 @@ void slots_egress(struct warden *w, const struct warden_msg *m)
 	if (s->state != SLOT_RUNNING) {
 		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
 	} else {
-		s->closed = true; /* also when it is not known how it went */
+		s->closed = true; /* also when the outcome is unknown */
 		if (m->egress.allowed)
 			open_egress(w, m->slot, &e);
 		else
@@ -356,10 +357,10 @@ static void adopt(struct warden *w, uint32_t number, int events)
 	s->state = SLOT_RUNNING;
 	s->events = events;
 	w->taken++;
-	log_info("slot %u: a VM process from before this start goes on", number);
+	log_info("slot %u: a VM process of the previous warden keeps running", number);
 }
 
-/* What an earlier warden left: VMs that live are kept, the rest goes. */
+/* Adopts live VMs that a previous warden left, and removes the rest. */
 static void find_one(void *arg, uint32_t number)
 {
 	struct warden *w = arg;
@@ -374,9 +375,9 @@ static void find_one(void *arg, uint32_t number)
 		return;
 	}
 	if (number >= w->config->max_vms)
-		log_warn("slot %u is over max_vms now: its VM is ended", number);
+		log_warn("slot %u exceeds max_vms: ending its VM", number);
 	if (cgroup_empty(&w->tree, name, &e) < 0 || jail_remove(&w->jails, number, &e) < 0)
-		log_error("slot %u, from before this start: %s", number, e.text);
+		log_error("slot %u, left by the previous warden: %s", number, e.text);
 }
 
 static bool is_taken(void *arg, uint32_t number)
@@ -390,10 +391,10 @@ int slots_init(struct warden *w, struct err *e)
 {
 	w->slots = calloc(w->config->max_vms, sizeof(*w->slots));
 	if (!w->slots)
-		return err_set(e, ENOMEM, "make %u slots", w->config->max_vms);
+		return err_set(e, ENOMEM, "allocate %u slots", w->config->max_vms);
 	for (uint32_t i = 0; i < w->config->max_vms; i++) {
 		w->slots[i].pidfd = w->slots[i].status = w->slots[i].events = -1;
-		w->slots[i].closed = true; /* by an earlier warden */
+		w->slots[i].closed = true; /* a previous warden may have closed it */
 	}
 	int r = cgroup_each_vm(&w->tree, find_one, w, e);
 	return r < 0 ? r : jails_sweep(&w->jails, is_taken, w, e);

@@ -23,11 +23,11 @@
 #define EVENTS_MAX 64
 #define LOCK_TRIES 60
 #define KEPT_LEAST (128ull << 20) /* bytes of the host's memory that are not for VMs */
-/* Beyond stop_timeout_s: the service ends its VMs, and the kernel takes the killed ones apart. */
+/* Added to stop_timeout_s: the service ends its VMs, and the kernel tears down the killed ones. */
 #define STOP_GRACE_MS  10000
 #define CLEAN_LIMIT_MS 30000
 
-/* --- the loop's tools ------------------------------------------------------------------------ */
+/* --- event loop helpers ---------------------------------------------------------------------- */
 
 int warden_watch(struct warden *w, int fd, uint32_t events, enum source source, uint32_t slot,
 		 struct err *e)
@@ -54,8 +54,8 @@ uint64_t warden_now_ms(void)
 
 /* --- stopping -------------------------------------------------------------------------------- */
 
-/* Goes on with a stop that is under way, as far as it can now. */
-static void step(struct warden *w)
+/* Advances a stop in progress as far as possible. */
+static void advance_stop(struct warden *w)
 {
 	if (w->phase == PHASE_STOPPING && w->service.state == SERVICE_ENDED) {
 		w->phase = PHASE_CLEANING;
@@ -69,7 +69,7 @@ static void step(struct warden *w)
 static void stop(struct warden *w)
 {
 	if (w->phase != PHASE_SERVING) {
-		log_warn("told to stop again: the service is killed");
+		log_warn("received a second stop signal: killing the service");
 		service_signal(w, SIGKILL);
 		return;
 	}
@@ -89,7 +89,7 @@ static void on_signals(struct warden *w)
 
 	while (read(w->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGHUP)
-			log_info("SIGHUP is for the first process of rametd");
+			log_info("ignoring SIGHUP: send it to rametd's first process");
 		else
 			stop(w);
 	}
@@ -114,10 +114,10 @@ static void on_timer(struct warden *w)
 	if (w->phase == PHASE_SERVING && w->service.state == SERVICE_WAITING) {
 		restart_service(w);
 	} else if (w->phase == PHASE_STOPPING) {
-		log_warn("the service did not end in time: it is killed");
+		log_warn("the service did not end in time: killing it");
 		service_signal(w, SIGKILL);
 	} else if (w->phase == PHASE_CLEANING) {
-		log_error("%u VM processes did not die; they are left", w->taken);
+		log_error("%u VM processes did not die and are left behind", w->taken);
 		w->result = -ETIMEDOUT;
 		w->phase = PHASE_OVER;
 	}
@@ -171,15 +171,15 @@ static int loop(struct warden *w, struct err *e)
 			return err_set(e, errno, "wait for events");
 		for (int i = 0; i < n; i++)
 			dispatch(w, &events[i]);
-		step(w);
+		advance_stop(w);
 	}
 	return 0;
 }
 
 /* --- start ----------------------------------------------------------------------------------- */
 
-/* Of a warden that was killed, a VM process that it had just cloned has the lock until it runs its
- * own program. */
+/* Locks the file, with retries: after a warden was killed, a VM process that it had just cloned
+ * holds the lock until the exec. */
 static int lock_soon(int fd)
 {
 	const struct timespec pause = {.tv_nsec = 50 * 1000000};
@@ -194,7 +194,7 @@ static int lock_soon(int fd)
 	return flock(fd, LOCK_EX | LOCK_NB);
 }
 
-/* Two wardens would take each other's slots apart. */
+/* Prevents two wardens from using the same slots. */
 static int lock_run_dir(struct warden *w, struct err *e)
 {
 	char path[CONFIG_PATH_MAX + 8];
@@ -210,9 +210,9 @@ static int lock_run_dir(struct warden *w, struct err *e)
 	if (lock_soon(w->lock) == 0)
 		return 0;
 	int error = errno;
-	close_fd(&w->lock); /* not ours to remove */
+	close_fd(&w->lock); /* it belongs to another warden */
 	if (error == EWOULDBLOCK)
-		return err_say(e, EEXIST, "another rametd works in %s", w->config->run_dir);
+		return err_say(e, EEXIST, "another rametd uses run_dir %s", w->config->run_dir);
 	return err_set(e, error, "lock %s", path);
 }
 
@@ -230,7 +230,7 @@ static int open_loop(struct warden *w, struct err *e)
 	w->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (w->epoll < 0 || w->signals < 0 || w->timer < 0)
-		return err_set(e, errno, "make the event loop");
+		return err_set(e, errno, "create the event loop");
 	int r = warden_watch(w, w->signals, EPOLLIN, SOURCE_SIGNALS, 0, e);
 	return r < 0 ? r : warden_watch(w, w->timer, EPOLLIN, SOURCE_TIMER, 0, e);
 }
@@ -242,11 +242,12 @@ static int check_account(struct warden *w, struct err *e)
 	int r = account_find(&w->account, c->user, e);
 	if (r < 0)
 		return r;
-	/* The one behind those of all slots is for ramet-notify. */
+	/* The uid after those of all slots is for ramet-notify. */
 	if (w->account.uid >= c->vm_uid_base && w->account.uid - c->vm_uid_base <= WARDEN_SLOTS_MAX)
 		return err_say(e, EINVAL,
-			       "user %s has uid %u, which VM processes use (vm_uid_base)", c->user,
-			       w->account.uid);
+			       "user %s has uid %u, which is reserved for VM processes: choose "
+			       "another account or another vm_uid_base",
+			       c->user, w->account.uid);
 	return 0;
 }
 
@@ -265,7 +266,7 @@ static void journals_path(char path[static CONFIG_PATH_MAX + 16], const struct c
 	snprintf(path, CONFIG_PATH_MAX + 16, "%s/journals", c->run_dir);
 }
 
-/* What the service writes for its own next life. */
+/* Prepares the directory of the journals, which the service writes for its next instance. */
 static int prepare_journals(struct warden *w, struct err *e)
 {
 	char path[CONFIG_PATH_MAX + 16];
@@ -278,7 +279,7 @@ static int prepare_journals(struct warden *w, struct err *e)
 	return 0;
 }
 
-/* Two descriptors for each VM and some. */
+/* Raises the limit of open files: two for each VM and some more. */
 static void raise_files(const struct config *c)
 {
 	rlim_t wanted = 256 + 3ull * c->max_vms;
@@ -292,7 +293,7 @@ static void raise_files(const struct config *c)
 	setrlimit(RLIMIT_NOFILE, &now);
 }
 
-/* Bytes that all of ours may take. */
+/* Returns the maximum memory of all VMs and of rametd, in bytes. */
 static uint64_t memory_max(const struct config *c)
 {
 	uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -320,8 +321,8 @@ static int start(struct warden *w, struct err *e)
 		r = cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
 				     controllers ? controllers : cgroup_controllers, e);
 	if (r == 0 && !w->tree.io)
-		log_info("cgroup %s was not given the io controller: where disks are short, no VM "
-			 "goes before another; disk_bytes_s and disk_ops_s limit each",
+		log_info("cgroup %s was not given the io controller: on busy disks no VM "
+			 "has priority over another; disk_bytes_s and disk_ops_s still limit each",
 			 w->tree.path);
 	if (r == 0)
 		r = cgroup_limit_all(&w->tree, memory_max(w->config), w->config->cpu_weight, e);
@@ -353,8 +354,7 @@ static void remove_run_dir(const struct config *c)
 	rmdir(c->run_dir);
 }
 
-/* Takes away what is empty: VMs that live, from an earlier warden or because they did not die, are
- * left as they are. */
+/* Removes what is empty. VMs that are alive, adopted or unkillable, are left as they are. */
 static void finish(struct warden *w)
 {
 	service_fini(w);
@@ -401,8 +401,9 @@ int warden_run(const struct warden_options *options, struct err *e)
 		r = loop(&w, e);
 	if (r == 0 && w.result < 0)
 		r = err_say(e, -w.result, "%s",
-			    w.result == -ESRCH ? "the service could not start"
-					       : "stopped with VMs left");
+			    w.result == -ESRCH
+				    ? "the service could not start (see its log lines above)"
+				    : "stopped, but some VMs are left");
 	finish(&w);
 	return r;
 }

@@ -58,4 +58,4 @@ def test_missing_kvm_permission_is_reported() -> None:
 
 def test_second_service_on_a_host_is_refused() -> None:
     out = on_host(f"{RAMETD} 2>&1; echo status $?; rm -rf /tmp/fault-run /tmp/fault-state")
-    assert "another rametd makes networks" in out and "status 1" in out
+    assert "another rametd manages VM networks" in out and "status 1" in out

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The real warden, a probe in place of ramet-vmm, and a service that passes packets on to this
- * test: what docs/threats.md says of a jail is read from /proc, from the cgroups, and from inside.
- * Where cgroup v2 lacks a controller, the tests of its limit are skipped.
+ * Tests the real warden with a probe that replaces ramet-vmm and a service that relays packets to
+ * this test. Checks the claims of docs/threats.md about a jail in /proc, in the cgroups, and from
+ * inside. Where cgroup v2 lacks a controller, the tests of its limit are skipped.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -43,14 +43,14 @@
 #define RAM_MIB	 128
 #define MEMORY	 (256ull << 20)
 
-static char top[64];				     /* everything of this test is under it */
-static char base[CGROUP_PATH_MAX + CONFIG_PATH_MAX]; /* the cgroup it works under */
+static char top[64];				     /* directory of all files of this test */
+static char base[CGROUP_PATH_MAX + CONFIG_PATH_MAX]; /* cgroup that the test works under */
 static char group[sizeof(base) + 16];
-static const char *controllers[4]; /* those of cgroup_controllers that are there */
+static const char *controllers[4]; /* the available ones of cgroup_controllers */
 static struct config config;
-static char probe[512];	  /* the program in place of ramet-vmm; beside this one */
+static char probe[512];	  /* the program that replaces ramet-vmm, next to this one */
 static int listener = -1; /* the service's relay connects here */
-static int warden = -1;	  /* packets to and from the warden, by way of the relay */
+static int warden = -1;	  /* packets to and from the warden, through the relay */
 static pid_t warden_pid;
 static uint32_t last_seq;
 
@@ -62,13 +62,13 @@ static const char *under(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, a line above */
+	/* initialized a line above */
 	vsnprintf(path + used, sizeof(path) - (size_t)used, format, args);
 	va_end(args);
 	return path;
 }
 
-/* --- the service: passes packets on both ways ------------------------------------------------- */
+/* --- the service: relays packets both ways ---------------------------------------------------- */
 
 static struct sockaddr_un address(const char *path)
 {
@@ -78,7 +78,7 @@ static struct sockaddr_un address(const char *path)
 	return at;
 }
 
-/* How many jails asked for cores of their own, in memory that they share with the test. */
+/* Number of jails that asked for their own cores, in memory shared with the test. */
 static atomic_uint *cookies;
 
 int __real_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
@@ -92,7 +92,7 @@ int __wrap_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsi
 	return __real_prctl(op, a, b, c, d);
 }
 
-static bool held; /* what the warden says is not read */
+static bool held; /* the relay does not read from the warden */
 
 static void pass_on(int from, int to)
 {
@@ -106,7 +106,7 @@ static void pass_on(int from, int to)
 
 	if (n <= 0)
 		_exit(0);
-	if (n < 8) { /* for the relay itself: "hold" or "go" */
+	if (n < 8) { /* a command to the relay itself: "hold" or "go" */
 		held = n == 4;
 		return;
 	}
@@ -287,8 +287,8 @@ static int control(uint32_t slot)
 	return fd;
 }
 
-/* Empty when the probe ended instead of answering. */
-static const char *tell_on(int fd, const char *command)
+/* Returns an empty text when the probe ended instead of answering. */
+static const char *ask_on(int fd, const char *command)
 {
 	static char answer[256];
 
@@ -299,11 +299,11 @@ static const char *tell_on(int fd, const char *command)
 	return answer;
 }
 
-static const char *notify(uint32_t slot, const char *command)
+static const char *ask_probe(uint32_t slot, const char *command)
 {
 	scoped_fd int fd = control(slot);
 
-	return tell_on(fd, command);
+	return ask_on(fd, command);
 }
 
 /* --- facts ----------------------------------------------------------------------------------- */
@@ -321,7 +321,7 @@ static const char *file_text(const char *path)
 		used += (size_t)n;
 	for (size_t i = 0; i < used; i++)
 		if (!text[i])
-			text[i] = ' '; /* cmdline and environ */
+			text[i] = ' '; /* separators in cmdline and environ */
 	text[used] = '\0';
 	return text;
 }
@@ -374,7 +374,7 @@ static size_t count_entries(const char *path)
 
 /* --- tests ----------------------------------------------------------------------------------- */
 
-static void it_is_someone_else_without_rights(void **state)
+static void vm_process_has_own_uid_and_no_privileges(void **state)
 {
 	pid_t pid = spawn(3);
 
@@ -392,7 +392,7 @@ static void it_is_someone_else_without_rights(void **state)
 	release(3);
 }
 
-static void it_has_its_own_namespaces(void **state)
+static void vm_process_has_own_namespaces(void **state)
 {
 	static const char *const kinds[] = {"mnt", "pid", "net", "ipc", "uts", "cgroup"};
 	pid_t pids[] = {spawn(0), spawn(1), getpid()};
@@ -417,7 +417,7 @@ static void it_has_its_own_namespaces(void **state)
 	release(1);
 }
 
-static void its_root_is_empty_and_read_only(void **state)
+static void root_is_empty_and_read_only(void **state)
 {
 	pid_t pid = spawn(0);
 	char first[1024];
@@ -426,13 +426,14 @@ static void its_root_is_empty_and_read_only(void **state)
 	snprintf(first, sizeof(first), "%s", file_text(proc(pid, "mountinfo")));
 	char *end = strchr(first, '\n');
 	assert_non_null(end);
-	assert_int_equal(end[1], '\0'); /* one mount */
+	assert_int_equal(end[1], '\0'); /* only one mount */
 	assert_non_null(strstr(first, " / / ro,nosuid,nodev,noexec"));
 	release(0);
 }
 
-/* Of procfs only the page map, to be read: the probe closed the mount, as ramet-vmm does. */
-static void it_has_only_the_descriptors_it_needs(void **state)
+/* Of procfs only the page map is open, for reading: the probe closed the mount, as ramet-vmm does.
+ */
+static void only_needed_descriptors_are_open(void **state)
 {
 	static const struct {
 		const char *name, *link;
@@ -440,9 +441,9 @@ static void it_has_only_the_descriptors_it_needs(void **state)
 		   {"fd/3", "/dev/kvm"},      {"fd/4", "socket:["},	 {"fd/5", "socket:["},
 		   {"fd/6", "/net/tun"},      {"fd/7", "/1/pagemap"}};
 	pid_t pid = spawn(0);
-	scoped_fd int connection = control(0); /* its fd/5 */
+	scoped_fd int connection = control(0); /* becomes its fd/5 */
 
-	assert_string_equal(tell_on(connection, "page"), "present");
+	assert_string_equal(ask_on(connection, "page"), "present");
 	assert_non_null(strstr(file_text(proc(pid, "fdinfo/7")), "flags:\t02100000\n"));
 	assert_int_equal(count_entries(proc(pid, "fd")), ARRAY_LEN(fds));
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
@@ -455,7 +456,7 @@ static void it_has_only_the_descriptors_it_needs(void **state)
 	release(0);
 }
 
-static void it_is_started_as_asked(void **state)
+static void arguments_follow_the_request(void **state)
 {
 	pid_t pid = spawn(5);
 
@@ -463,7 +464,7 @@ static void it_is_started_as_asked(void **state)
 			    "ramet-vmm --vcpus 2 --ram-mib 128 --kvm-fd 3 --ctl-fd 4 --proc-fd 5 "
 			    "--slot 5 --disk-bytes-s 250000000 --disk-ops-s 5000 --tap-fd 6 ");
 	assert_string_equal(file_text(proc(pid, "environ")), "");
-	assert_string_equal(notify(5, "hello"), "what?");
+	assert_string_equal(ask_probe(5, "hello"), "what?");
 	assert_string_equal(file_text(under("run/vm/5/log")), "probe of slot 5\n");
 	assert_non_null(strstr(file_text(proc(pid, "limits")),
 			       "Max core file size        0                    0 "));
@@ -472,8 +473,8 @@ static void it_is_started_as_asked(void **state)
 	release(5);
 }
 
-/* The service's group may connect and read the log; nobody else may look in. */
-static void its_directory_is_for_the_service(void **state)
+/* The service's group may connect and read the log; nobody else has access. */
+static void slot_directory_is_for_the_service_only(void **state)
 {
 	static const struct {
 		const char *name;
@@ -497,20 +498,20 @@ static void its_directory_is_for_the_service(void **state)
 	release(0);
 }
 
-static void nothing_works_from_inside(void **state)
+static void escape_attempts_fail(void **state)
 {
 	spawn(0);
-	assert_string_equal(notify(0, "try"), "nothing works");
+	assert_string_equal(ask_probe(0, "try"), "nothing works");
 	release(0);
 }
 
-static void its_cgroup_has_its_limits(void **state)
+static void cgroup_has_the_requested_limits(void **state)
 {
 	pid_t pid = spawn(0);
 	struct stat st;
 
 	assert_int_equal(stat(group, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0755); /* the service reads its figures */
+	assert_int_equal(st.st_mode & 0777, 0755); /* the service reads its statistics */
 
 	assert_non_null(strstr(file_text(proc(pid, "cgroup")), "/ramet/vm-0\n"));
 	if (has_controller("memory")) {
@@ -526,10 +527,10 @@ static void its_cgroup_has_its_limits(void **state)
 		assert_string_equal(limit_of("vm-0", "pids.max"), "24\n");
 	release(0);
 	if (!controllers[2])
-		skip(); /* not all of it was looked at */
+		skip(); /* a controller is missing: the test was incomplete */
 }
 
-/* Answers with an error where no VM runs. */
+/* Answered with an error where no VM runs. */
 static struct warden_msg set_memory(uint32_t slot, uint64_t max)
 {
 	struct warden_msg m = {.version = WARDEN_VERSION,
@@ -542,8 +543,8 @@ static struct warden_msg set_memory(uint32_t slot, uint64_t max)
 	return get();
 }
 
-/* Where the kernel can do that; elsewhere it refuses, and rametd says so. */
-static void it_asks_for_cores_of_its_own(void **state)
+/* Core scheduling, if the kernel supports it; otherwise prctl fails and rametd reports that. */
+static void jail_requests_its_own_cores(void **state)
 {
 	unsigned before = atomic_load(cookies);
 
@@ -552,7 +553,7 @@ static void it_asks_for_cores_of_its_own(void **state)
 	release(1);
 }
 
-static void its_memory_limit_can_be_changed(void **state)
+static void memory_limit_can_be_changed(void **state)
 {
 	assert_int_equal(set_memory(0, 1ull << 30).reply.error, -ESRCH);
 	spawn(0);
@@ -567,7 +568,7 @@ static void its_memory_limit_can_be_changed(void **state)
 		skip();
 }
 
-/* Answers with an error where no VM runs. */
+/* Answered with an error where no VM runs. */
 static struct warden_msg ask_charged(uint32_t slot)
 {
 	struct warden_msg m = {
@@ -577,7 +578,7 @@ static struct warden_msg ask_charged(uint32_t slot)
 	return get();
 }
 
-static void what_its_cgroup_is_charged_with_is_told(void **state)
+static void charged_memory_is_reported(void **state)
 {
 	assert_int_equal(ask_charged(0).reply.error, -ESRCH);
 	spawn(0);
@@ -604,7 +605,7 @@ static struct warden_msg priority_of(uint32_t slot, uint32_t priority)
 	return m;
 }
 
-static void its_share_of_the_cpus_follows_its_priority(void **state)
+static void cpu_weight_follows_priority(void **state)
 {
 	assert_refused(priority_of(4, WARDEN_NORMAL), ESRCH, "no VM runs in slot 4");
 	spawn(4);
@@ -625,8 +626,8 @@ static void its_share_of_the_cpus_follows_its_priority(void **state)
 	release(4);
 }
 
-/* Where the io controller is, but for a kernel whose disks know no weights. */
-static void its_share_of_the_disk_follows_its_priority(void **state)
+/* Needs the io controller, and disks with I/O weights. */
+static void io_weight_follows_priority(void **state)
 {
 	char path[sizeof(group) + 32];
 
@@ -645,7 +646,7 @@ static void its_share_of_the_disk_follows_its_priority(void **state)
 	release(4);
 }
 
-/* The VM that is ended first gives its memory first, too. */
+/* The VM that is killed first is also reclaimed first. */
 static void assert_low(uint32_t slot, const char *low)
 {
 	char name[16];
@@ -655,7 +656,7 @@ static void assert_low(uint32_t slot, const char *low)
 		assert_string_equal(limit_of(name, "memory.low"), low);
 }
 
-static void one_can_be_marked_to_be_ended_first(void **state)
+static void oom_mark_sets_score_and_reclaim(void **state)
 {
 	struct warden_msg m = {.version = WARDEN_VERSION, .type = WARDEN_OOM, .slot = 4};
 	pid_t pid = spawn(4);
@@ -674,29 +675,29 @@ static void one_can_be_marked_to_be_ended_first(void **state)
 	release(4);
 }
 
-static void too_much_memory_ends_it(void **state)
+static void vm_over_its_memory_limit_is_killed(void **state)
 {
 	if (!has_controller("memory"))
 		skip();
 	spawn(0);
-	assert_string_equal(notify(0, "hog"), "");
+	assert_string_equal(ask_probe(0, "hog"), "");
 	assert_int_equal(exit_of(0), SIGKILL);
 	release(0);
 }
 
-static void threads_have_an_end(void **state)
+static void thread_count_is_limited(void **state)
 {
 	if (!has_controller("pids"))
 		skip();
 	spawn(0);
-	assert_string_equal(notify(0, "threads"), "24");
+	assert_string_equal(ask_probe(0, "threads"), "24");
 	release(0);
 }
 
-static void a_death_is_told_and_keeps_the_slot(void **state)
+static void death_is_reported_and_keeps_the_slot(void **state)
 {
 	spawn(2);
-	assert_string_equal(notify(2, "exit"), "");
+	assert_string_equal(ask_probe(2, "exit"), "");
 	assert_int_equal(exit_of(2), 7 << 8);
 	assert_refused(spawn_of(2), EBUSY, "slot 2 is taken");
 	release(2);
@@ -705,7 +706,7 @@ static void a_death_is_told_and_keeps_the_slot(void **state)
 	release(2);
 }
 
-static void a_release_leaves_nothing(void **state)
+static void release_removes_everything(void **state)
 {
 	pid_t pid = spawn(4);
 	char path[sizeof(group) + 16];
@@ -716,10 +717,10 @@ static void a_release_leaves_nothing(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(access(under("run/vm/4"), F_OK), -1);
 	assert_int_equal(kill(pid, 0), -1);
-	release(4); /* an empty slot is released already */
+	release(4); /* an empty slot counts as released */
 }
 
-static void two_requests_for_a_slot_do_not_mix(void **state)
+static void requests_for_one_slot_do_not_mix(void **state)
 {
 	struct warden_msg a = spawn_of(6), b = release_of(6), c = spawn_of(6);
 	unsigned answers = 0;
@@ -740,7 +741,7 @@ static void two_requests_for_a_slot_do_not_mix(void **state)
 	release(6);
 }
 
-static void many_at_once_all_arrive(void **state)
+static void many_concurrent_spawns_succeed(void **state)
 {
 	struct timespec from, to;
 	bool seen[SLOTS] = {false};
@@ -789,7 +790,7 @@ static bool is_closed(uint32_t slot)
 	return found;
 }
 
-static void a_slot_is_closed_until_its_release(void **state)
+static void slot_stays_closed_until_released(void **state)
 {
 	pid_t pid = spawn(2);
 
@@ -811,7 +812,7 @@ static void a_slot_is_closed_until_its_release(void **state)
 	assert_refused(egress_of(2, 7), EINVAL, "allowed is 7");
 }
 
-static void hostile_packets_are_refused(void **state)
+static void invalid_packets_are_refused(void **state)
 {
 	struct warden_msg m = spawn_of(SLOTS);
 	size_t fds = count_entries(proc(warden_pid, "fd"));
@@ -822,7 +823,7 @@ static void hostile_packets_are_refused(void **state)
 	assert_refused(m, EINVAL, "vcpus is 1000");
 	m = spawn_of(0);
 	m.type = WARDEN_EXITED;
-	assert_refused(m, EPROTO, "no request of type 65");
+	assert_refused(m, EPROTO, "65 is not a request type");
 
 	char longer[2 * sizeof(m)] = {0};
 	m = spawn_of(0);
@@ -836,9 +837,9 @@ static void hostile_packets_are_refused(void **state)
 
 /*
  * A service that asks and does not read: nothing is lost, and the warden does not wait for it. A
- * socket holds less than 280 packets one way; the relay's to the warden holds twice as many.
+ * socket holds fewer than 280 packets one way; the relay's to the warden holds twice as many.
  */
-static void a_flood_is_answered_in_order(void **state)
+static void flood_is_answered_in_order(void **state)
 {
 	enum { REQUESTS = 400 };
 	uint32_t first = last_seq + 1;
@@ -860,7 +861,7 @@ static void a_flood_is_answered_in_order(void **state)
 	release(0);
 }
 
-static void descriptors_are_not_taken(void **state)
+static void descriptors_are_not_received(void **state)
 {
 	size_t fds = count_entries(proc(warden_pid, "fd"));
 	char space[CMSG_SPACE(sizeof(int))] = {0};
@@ -887,16 +888,16 @@ static void set_vmm(const char *target)
 	assert_int_equal(symlink(target, under("vmm")), 0);
 }
 
-static void a_wrong_program_is_named(void **state)
+static void unusable_vm_program_is_reported(void **state)
 {
 	set_vmm("/bin/true");
 	assert_refused(spawn_of(0), ENOEXEC, "slot 0: the VM program is not statically linked");
 	set_vmm("/etc/passwd");
-	assert_refused(spawn_of(0), EACCES, "no file that every user may read and execute");
+	assert_refused(spawn_of(0), EACCES, "must be a regular file with mode a+rx");
 	set_vmm("/nonexistent");
 	assert_refused(spawn_of(0), ENOENT, "open the VM program");
 	set_vmm(probe);
-	spawn(0); /* nothing of the failed ones is in the way */
+	spawn(0); /* nothing is left of the failed ones */
 	release(0);
 }
 
@@ -919,7 +920,7 @@ static int try_warden(void)
 	return WEXITSTATUS(status);
 }
 
-static void a_second_warden_is_refused(void **state)
+static void second_warden_is_refused(void **state)
 {
 	pid_t mine = service_pid();
 
@@ -934,7 +935,7 @@ static void a_second_warden_is_refused(void **state)
 	release(0);
 }
 
-static void the_service_is_unprivileged(void **state)
+static void service_is_unprivileged(void **state)
 {
 	pid_t pid = service_pid();
 
@@ -947,8 +948,8 @@ static void the_service_is_unprivileged(void **state)
 	assert_status(pid, "SigBlk:\t0000000000000000");
 }
 
-/* Only ramet-notify gets it. */
-static void the_service_has_no_secret_of_another(void **state)
+/* The webhooks' secret is for ramet-notify only. */
+static void service_does_not_get_the_webhook_secret(void **state)
 {
 	pid_t pid = service_pid();
 	scoped_fd int settings = open(proc(pid, "fd/4"), O_RDONLY | O_CLOEXEC);
@@ -960,7 +961,7 @@ static void the_service_has_no_secret_of_another(void **state)
 	assert_null(strstr(file_text(proc(pid, "environ")), "RAMET_"));
 }
 
-static void ramet_notify_runs_as_someone_else(void **state)
+static void ramet_notify_has_its_own_uid(void **state)
 {
 	pid_t pid = atoi(limit_of("notify", "cgroup.procs"));
 	scoped_fd int settings = open(proc(pid, "fd/5"), O_RDONLY | O_CLOEXEC);
@@ -973,17 +974,17 @@ static void ramet_notify_runs_as_someone_else(void **state)
 	assert_string_equal(c.webhook_secret, config.webhook_secret);
 }
 
-static void a_vm_outlives_the_service(void **state)
+static void vm_survives_a_service_restart(void **state)
 {
 	pid_t pid = spawn(1);
 
 	spawn(2);
-	notify(2, "exit");
+	ask_probe(2, "exit");
 	assert_int_equal(exit_of(2), 7 << 8);
 	kill(service_pid(), SIGKILL);
 	accept_service();
-	assert_int_equal(exit_of(2), 7 << 8); /* the new one is told */
-	assert_string_equal(notify(1, "hello"), "what?");
+	assert_int_equal(exit_of(2), 7 << 8); /* the new service is notified */
+	assert_string_equal(ask_probe(1, "hello"), "what?");
 	assert_refused(spawn_of(1), EBUSY, "slot 1 is taken");
 	kill(pid, SIGKILL);
 	assert_int_equal(exit_of(1), SIGKILL);
@@ -991,7 +992,7 @@ static void a_vm_outlives_the_service(void **state)
 	release(2);
 }
 
-static void a_vm_outlives_the_warden(void **state)
+static void vm_survives_a_warden_restart(void **state)
 {
 	pid_t pid = spawn(1);
 
@@ -999,8 +1000,8 @@ static void a_vm_outlives_the_warden(void **state)
 	assert_int_equal(exit_of(2), SIGKILL);
 	stop_warden(SIGKILL);
 	start_warden();
-	assert_int_equal(access(under("run/vm/2"), F_OK), -1); /* a dead slot is cleaned */
-	assert_string_equal(notify(1, "hello"), "what?");
+	assert_int_equal(access(under("run/vm/2"), F_OK), -1); /* a dead slot is cleaned up */
+	assert_string_equal(ask_probe(1, "hello"), "what?");
 	assert_refused(spawn_of(1), EBUSY, "slot 1 is taken");
 	kill(pid, SIGKILL);
 	assert_int_equal(exit_of(1), WARDEN_STATUS_UNKNOWN);
@@ -1008,7 +1009,7 @@ static void a_vm_outlives_the_warden(void **state)
 	spawn(1);
 	stop_warden(SIGKILL);
 	start_warden();
-	release(1); /* while it lives */
+	release(1); /* while the VM runs */
 	assert_int_equal(access(under("run/vm/1"), F_OK), -1);
 }
 
@@ -1029,15 +1030,15 @@ static int open_tree_in_child(const char *const *wanted, const char *words)
 	return WEXITSTATUS(status);
 }
 
-static void a_missing_controller_is_named(void **state)
+static void missing_controller_is_reported(void **state)
 {
 	static const char *const wanted[] = {"gravity", NULL};
 
 	assert_int_equal(open_tree_in_child(wanted, "has no gravity controller"), 1);
 }
 
-/* After the stop: this test itself sits where rametd would divide. */
-static void a_cgroup_with_others_in_it_is_refused(void **state)
+/* After the stop, because this test itself is in the cgroup that rametd would divide. */
+static void cgroup_with_other_processes_is_refused(void **state)
 {
 	char path[sizeof(base) + 32];
 
@@ -1057,7 +1058,7 @@ static void a_cgroup_with_others_in_it_is_refused(void **state)
 	assert_int_equal(access(group, F_OK), -1);
 }
 
-static void a_stop_leaves_nothing(void **state)
+static void stop_removes_everything(void **state)
 {
 	pid_t pid = spawn(1);
 
@@ -1071,9 +1072,9 @@ static void a_stop_leaves_nothing(void **state)
 	assert_int_not_equal(system("nft list table inet ramet >/dev/null 2>&1"), 0);
 }
 
-/* --- around them ----------------------------------------------------------------------------- */
+/* --- setup and teardown ---------------------------------------------------------------------- */
 
-/* Where cgroup v2 is mounted; empty: nowhere. */
+/* Returns the mount point of cgroup v2; empty: not mounted. */
 static void find_mount(char point[static CGROUP_PATH_MAX])
 {
 	char line[4096], root[CGROUP_PATH_MAX];
@@ -1088,7 +1089,8 @@ static void find_mount(char point[static CGROUP_PATH_MAX])
 		point[0] = '\0';
 }
 
-/* Makes a cgroup for this test with the controllers there are. False: this machine has none. */
+/* Creates a cgroup for this test with the available controllers. Returns false when there are none.
+ */
 static bool make_base(void)
 {
 	char point[CGROUP_PATH_MAX], path[CGROUP_PATH_MAX + 32];
@@ -1120,7 +1122,7 @@ static int set_up(void **state)
 	config_defaults(&config);
 	if (!make_base())
 		return -1;
-	/* A host's network of its own: the machine's may be in use by a service. */
+	/* A separate network namespace: a service may be using the machine's. */
 	if (unshare(CLONE_NEWNET) < 0)
 		return -1;
 	snprintf(config.run_dir, sizeof(config.run_dir), "%s/run", top);
@@ -1131,7 +1133,8 @@ static int set_up(void **state)
 	snprintf(config.webhook_secret, sizeof(config.webhook_secret), "0123456789abcdef");
 	setenv("RAMET_WEBHOOK_SECRET", config.webhook_secret, 1);
 	snprintf(config.webhook_url, sizeof(config.webhook_url), "http://127.0.0.1:9/");
-	memset(config.notify, 0, sizeof(config.notify)); /* readlink(2) ends no string */
+	memset(config.notify, 0,
+	       sizeof(config.notify)); /* readlink(2) does not terminate the string */
 	if (readlink("/proc/self/exe", config.notify, sizeof(config.notify) - 1) < 0)
 		return -1;
 	config.vm_uid_base = UID_BASE;
@@ -1160,40 +1163,40 @@ static int tear_down(void **state)
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(it_is_someone_else_without_rights),
-		cmocka_unit_test(it_has_its_own_namespaces),
-		cmocka_unit_test(its_root_is_empty_and_read_only),
-		cmocka_unit_test(it_has_only_the_descriptors_it_needs),
-		cmocka_unit_test(it_is_started_as_asked),
-		cmocka_unit_test(its_directory_is_for_the_service),
-		cmocka_unit_test(nothing_works_from_inside),
-		cmocka_unit_test(its_cgroup_has_its_limits),
-		cmocka_unit_test(it_asks_for_cores_of_its_own),
-		cmocka_unit_test(its_memory_limit_can_be_changed),
-		cmocka_unit_test(what_its_cgroup_is_charged_with_is_told),
-		cmocka_unit_test(its_share_of_the_cpus_follows_its_priority),
-		cmocka_unit_test(its_share_of_the_disk_follows_its_priority),
-		cmocka_unit_test(one_can_be_marked_to_be_ended_first),
-		cmocka_unit_test(too_much_memory_ends_it),
-		cmocka_unit_test(threads_have_an_end),
-		cmocka_unit_test(a_death_is_told_and_keeps_the_slot),
-		cmocka_unit_test(a_release_leaves_nothing),
-		cmocka_unit_test(two_requests_for_a_slot_do_not_mix),
-		cmocka_unit_test(many_at_once_all_arrive),
-		cmocka_unit_test(a_slot_is_closed_until_its_release),
-		cmocka_unit_test(hostile_packets_are_refused),
-		cmocka_unit_test(a_flood_is_answered_in_order),
-		cmocka_unit_test(descriptors_are_not_taken),
-		cmocka_unit_test(a_wrong_program_is_named),
-		cmocka_unit_test(a_second_warden_is_refused),
-		cmocka_unit_test(the_service_is_unprivileged),
-		cmocka_unit_test(the_service_has_no_secret_of_another),
-		cmocka_unit_test(ramet_notify_runs_as_someone_else),
-		cmocka_unit_test(a_vm_outlives_the_service),
-		cmocka_unit_test(a_vm_outlives_the_warden),
-		cmocka_unit_test(a_missing_controller_is_named),
-		cmocka_unit_test(a_stop_leaves_nothing),
-		cmocka_unit_test(a_cgroup_with_others_in_it_is_refused),
+		cmocka_unit_test(vm_process_has_own_uid_and_no_privileges),
+		cmocka_unit_test(vm_process_has_own_namespaces),
+		cmocka_unit_test(root_is_empty_and_read_only),
+		cmocka_unit_test(only_needed_descriptors_are_open),
+		cmocka_unit_test(arguments_follow_the_request),
+		cmocka_unit_test(slot_directory_is_for_the_service_only),
+		cmocka_unit_test(escape_attempts_fail),
+		cmocka_unit_test(cgroup_has_the_requested_limits),
+		cmocka_unit_test(jail_requests_its_own_cores),
+		cmocka_unit_test(memory_limit_can_be_changed),
+		cmocka_unit_test(charged_memory_is_reported),
+		cmocka_unit_test(cpu_weight_follows_priority),
+		cmocka_unit_test(io_weight_follows_priority),
+		cmocka_unit_test(oom_mark_sets_score_and_reclaim),
+		cmocka_unit_test(vm_over_its_memory_limit_is_killed),
+		cmocka_unit_test(thread_count_is_limited),
+		cmocka_unit_test(death_is_reported_and_keeps_the_slot),
+		cmocka_unit_test(release_removes_everything),
+		cmocka_unit_test(requests_for_one_slot_do_not_mix),
+		cmocka_unit_test(many_concurrent_spawns_succeed),
+		cmocka_unit_test(slot_stays_closed_until_released),
+		cmocka_unit_test(invalid_packets_are_refused),
+		cmocka_unit_test(flood_is_answered_in_order),
+		cmocka_unit_test(descriptors_are_not_received),
+		cmocka_unit_test(unusable_vm_program_is_reported),
+		cmocka_unit_test(second_warden_is_refused),
+		cmocka_unit_test(service_is_unprivileged),
+		cmocka_unit_test(service_does_not_get_the_webhook_secret),
+		cmocka_unit_test(ramet_notify_has_its_own_uid),
+		cmocka_unit_test(vm_survives_a_service_restart),
+		cmocka_unit_test(vm_survives_a_warden_restart),
+		cmocka_unit_test(missing_controller_is_reported),
+		cmocka_unit_test(stop_removes_everything),
+		cmocka_unit_test(cgroup_with_other_processes_is_refused),
 	};
 
 	char *slash;
@@ -1207,7 +1210,7 @@ int main(int argc, char *argv[])
 	if (cookies == MAP_FAILED)
 		return 1;
 	if (geteuid() != 0 || access("/dev/kvm", R_OK | W_OK) < 0) {
-		print_message("needs root and /dev/kvm\n");
+		print_message("skipped: needs root and /dev/kvm\n");
 		return 77;
 	}
 	ssize_t len = readlink("/proc/self/exe", probe, sizeof(probe) - 16);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The network of jails, with real packets and without VMs: the test's own namespace is the host,
- * another one is the world outside, and a guest is a namespace with a tap whose frames are carried
- * to the jail's tap and back. Needs root, nothing else.
+ * Tests the network of jails with real packets and without VMs: the test's own namespace is the
+ * host, another one is the outside world, and a guest is a namespace with a tap whose frames are
+ * carried to the jail's tap and back. Needs root, nothing else.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,39 +40,39 @@
 #include "proto/net.h"
 
 #define WAIT_MS	 20000
-#define OUTSIDE	 "203.0.113.1"	 /* the world's address */
-#define HOST	 "203.0.113.254" /* the host's, seen from there */
+#define OUTSIDE	 "203.0.113.1"	 /* address of the outside world */
+#define HOST	 "203.0.113.254" /* address of the host, as seen from outside */
 #define OUTSIDE6 "2a00:ffff::1"
 #define HOST6	 "2a00:ffff::fe"
 #define PORT	 "80"
 #define JAIL_UID 310000
-#define MOST	 100 /* connections at one time */
+#define MOST	 100 /* maximum of concurrent connections */
 
 static int host_ns = -1, outside_ns = -1;
 static struct config config;
 static struct net net = {.ns = -1};
 static pid_t servers[2];
-static int arrived[2]; /* a pipe in packet mode: the datagrams that reached the world */
+static int arrived[2]; /* a pipe in packet mode: the datagrams that reached the outside */
 
 struct guest {
 	int ns, jail_ns;
 	pid_t carrier;
 };
 
-#define SERVICE 64999 /* its user */
+#define SERVICE 64999 /* uid of the service */
 
 static struct guest guests[2];
 
-/* --- tools ----------------------------------------------------------------------------------- */
+/* --- helpers --------------------------------------------------------------------------------- */
 
-static void blank(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void blank(const char *format, ...)
+static void run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void run(const char *format, ...)
 {
 	char command[512];
 	va_list args;
 
 	va_start(args, format);
-	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, a line above */
+	/* initialized a line above */
 	vsnprintf(command, sizeof(command), format, args);
 	va_end(args);
 	if (system(command) != 0)
@@ -92,7 +92,7 @@ static void enter(int ns)
 	assert_int_equal(setns(ns, CLONE_NEWNET), 0);
 }
 
-/* Output of a command in a namespace. */
+/* Returns the output of a command in a namespace. */
 static const char *output_in(int ns, const char *command)
 {
 	static char text[32768];
@@ -146,7 +146,7 @@ static bool readable(int fd)
 	return poll(&p, 1, WAIT_MS) == 1;
 }
 
-/* A connection from a namespace; -errno. */
+/* Connects from a namespace. Returns a socket or -errno. */
 static int dial(int ns, const char *address, unsigned short port)
 {
 	bool v6 = strchr(address, ':') != NULL;
@@ -161,7 +161,7 @@ static int dial(int ns, const char *address, unsigned short port)
 	return r < 0 ? -errno : take_fd(&fd);
 }
 
-/* What the server says first: the address that it sees. */
+/* Returns the server's first message: the client address that it sees. */
 static const char *greeting(int fd)
 {
 	static char text[64];
@@ -181,7 +181,7 @@ static void assert_reaches(int ns, const char *address, const char *seen)
 	assert_string_equal(greeting(fd), seen);
 }
 
-/* Told so, not only silent. */
+/* The refusal must be explicit: a timeout is not enough. */
 static void assert_refused(int ns, const char *address)
 {
 	scoped_fd int fd = dial(ns, address, 80);
@@ -192,7 +192,7 @@ static void assert_refused(int ns, const char *address)
 		fail_msg("%s: %s", address, strerror(-fd));
 }
 
-/* --- the world and the host's services ------------------------------------------------------- */
+/* --- servers outside and on the host --------------------------------------------------------- */
 
 static int listen_on(int type, unsigned short port)
 {
@@ -229,7 +229,7 @@ static void greet(int fd)
 		inet_ntop(AF_INET6, &((struct sockaddr_in6 *)&from)->sin6_addr, text, sizeof(text));
 	else
 		inet_ntop(AF_INET, &((struct sockaddr_in *)&from)->sin_addr, text, sizeof(text));
-	if (c >= 0) /* it stays open until the end of the test */
+	if (c >= 0) /* stays open until the end of the test */
 		send(c, text, strlen(text), MSG_NOSIGNAL);
 }
 
@@ -268,7 +268,7 @@ static pid_t serve(int ns)
 	}
 }
 
-/* The next datagram that reached the world is this one. */
+/* Asserts that this is the next datagram that reached the outside. */
 static void assert_next(const char *wanted)
 {
 	char text[256];
@@ -316,7 +316,7 @@ static pid_t start_carrier(int a, int b)
 	if (pid)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	close_fd(&net.ns); /* or it would hold the lock as well */
+	close_fd(&net.ns); /* an inherited descriptor would hold the lock as well */
 	for (;;) {
 		struct pollfd p[] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
 
@@ -331,11 +331,11 @@ static pid_t start_carrier(int a, int b)
 
 static void set_guest_mac(const char *mac)
 {
-	blank("ip link set eth0 down && ip link set eth0 address %s && ip link set eth0 up && "
-	      "ip route replace default via " NET_GATEWAY_IPV4 " && ip addr replace " NET_GUEST_IPV6
-	      "/64 dev eth0 nodad"
-	      " && ip route replace default via " NET_GATEWAY_LINK_LOCAL " dev eth0",
-	      mac);
+	run("ip link set eth0 down && ip link set eth0 address %s && ip link set eth0 up && "
+	    "ip route replace default via " NET_GATEWAY_IPV4 " && ip addr replace " NET_GUEST_IPV6
+	    "/64 dev eth0 nodad"
+	    " && ip route replace default via " NET_GATEWAY_LINK_LOCAL " dev eth0",
+	    mac);
 }
 
 static void start_guest(struct guest *g, uint32_t slot)
@@ -352,7 +352,7 @@ static void start_guest(struct guest *g, uint32_t slot)
 	scoped_fd int own = guest_tap();
 	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
 		 m[5]);
-	blank("ip link set lo up && ip addr add %s/%d dev eth0", NET_GUEST_IPV4, NET_PREFIX_IPV4);
+	run("ip link set lo up && ip addr add %s/%d dev eth0", NET_GUEST_IPV4, NET_PREFIX_IPV4);
 	set_guest_mac(mac);
 	enter(host_ns);
 	g->carrier = start_carrier(tap, own);
@@ -376,15 +376,15 @@ static void set_egress(uint32_t slot, bool allowed)
 
 /* --- tests ----------------------------------------------------------------------------------- */
 
-static void it_reaches_the_world_as_the_host(void **state)
+static void guest_reaches_outside_as_the_host(void **state)
 {
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 	assert_reaches(guests[1].ns, OUTSIDE, HOST);
 }
 
-static void it_reaches_the_world_by_ipv6(void **state)
+static void guest_reaches_outside_over_ipv6(void **state)
 {
-	assert_reaches(host_ns, "fd99::1", HOST6); /* it is there */
+	assert_reaches(host_ns, "fd99::1", HOST6); /* the server exists */
 	assert_reaches(guests[0].ns, OUTSIDE6, HOST6);
 	assert_reaches(guests[0].ns, "fd00:8::1", HOST6); /* allowed */
 	assert_refused(guests[0].ns, "fd99::1");
@@ -394,7 +394,7 @@ static void it_reaches_the_world_by_ipv6(void **state)
 	assert_refused(guests[0].ns, NET_GATEWAY_IPV6);
 }
 
-static void names_are_asked_of_the_gateway(void **state)
+static void gateway_answers_dns(void **state)
 {
 	struct sockaddr_in at = to(NET_GATEWAY_IPV4, 53);
 	scoped_fd int fd = socket_in(guests[0].ns, SOCK_DGRAM, 0);
@@ -408,7 +408,7 @@ static void names_are_asked_of_the_gateway(void **state)
 
 static void private_ranges_are_refused(void **state)
 {
-	assert_reaches(host_ns, "10.9.9.9", HOST); /* they are there */
+	assert_reaches(host_ns, "10.9.9.9", HOST); /* the servers exist */
 	assert_reaches(host_ns, "169.254.169.254", HOST);
 	assert_refused(guests[0].ns, "10.9.9.9");
 	assert_refused(guests[0].ns, "169.254.169.254");
@@ -421,27 +421,27 @@ static void private_ranges_are_refused(void **state)
 	assert_refused(guests[0].ns, "240.0.0.1");
 }
 
-static void an_allowed_range_is_reached(void **state)
+static void allowed_range_is_reachable(void **state)
 {
 	assert_reaches(guests[0].ns, "10.8.0.1", HOST);
 }
 
-static void the_host_is_not_reached(void **state)
+static void host_is_unreachable(void **state)
 {
-	assert_reaches(outside_ns, HOST, OUTSIDE); /* others do */
+	assert_reaches(outside_ns, HOST, OUTSIDE); /* others reach it */
 	assert_refused(guests[0].ns, HOST);
-	assert_refused(guests[0].ns, "10.251.0.0"); /* its end of this link */
-	assert_refused(guests[0].ns, "10.251.0.2"); /* and of the other */
+	assert_refused(guests[0].ns, "10.251.0.0"); /* the host's end of this link */
+	assert_refused(guests[0].ns, "10.251.0.2"); /* the host's end of the other link */
 	assert_refused(guests[0].ns, NET_GATEWAY_IPV4);
 }
 
-static void guests_do_not_meet(void **state)
+static void guests_cannot_reach_each_other(void **state)
 {
 	assert_refused(guests[0].ns, "10.251.0.3");
 	assert_refused(guests[1].ns, "10.251.0.1");
 }
 
-/* Packets that a rule of the host's table has dropped. */
+/* Returns the number of packets that a rule of the host's table dropped. */
 static unsigned long dropped(const char *chain, const char *rule)
 {
 	char command[64];
@@ -461,8 +461,8 @@ static void wait_for_drop(const char *chain, const char *rule, unsigned long bef
 	assert_true(dropped(chain, rule) > before);
 }
 
-/* Nothing is let in that a guest did not ask for, also from one who has the route. */
-static void nobody_comes_in(void **state)
+/* Packets that no guest asked for are dropped, even from a neighbour with a route. */
+static void inbound_packets_are_dropped(void **state)
 {
 	static const char rule[] = "oifname \"rt*\" counter packets ";
 	struct sockaddr_in at = to("10.251.0.1", 9);
@@ -470,7 +470,7 @@ static void nobody_comes_in(void **state)
 	unsigned long before = dropped("forward", rule);
 
 	enter(outside_ns);
-	blank("ip route replace 10.251.0.0/17 via " HOST);
+	run("ip route replace 10.251.0.0/17 via " HOST);
 	enter(host_ns);
 	assert_true(sendto(fd, "hello?", 6, 0, (struct sockaddr *)&at, sizeof(at)) > 0);
 	wait_for_drop("forward", rule, before);
@@ -486,10 +486,10 @@ static void say_in_vain(int ns)
 	wait_for_drop(CLOSED, before);
 }
 
-static void a_closed_one_sends_nothing(void **state)
+static void closed_slot_sends_nothing(void **state)
 {
 	set_egress(0, false);
-	set_egress(0, false); /* once more changes nothing */
+	set_egress(0, false); /* repeating it changes nothing */
 	say_in_vain(guests[0].ns);
 	say(guests[1].ns, NET_GUEST_IPV4, "from the other");
 	assert_next("from the other");
@@ -499,26 +499,26 @@ static void a_closed_one_sends_nothing(void **state)
 	assert_next("opened");
 }
 
-static void a_false_address_gets_nowhere(void **state)
+static void spoofed_ip_is_dropped(void **state)
 {
 	enter(guests[0].ns);
-	blank("ip addr add 192.168.252.66/32 dev eth0 && ip addr add 203.0.113.9/32 dev eth0");
+	run("ip addr add 192.168.252.66/32 dev eth0 && ip addr add 203.0.113.9/32 dev eth0");
 	enter(host_ns);
 	say(guests[0].ns, "192.168.252.66", "forged");
 	say(guests[0].ns, "203.0.113.9", "forged, too");
 	say(guests[0].ns, NET_GUEST_IPV4, "honest");
 	assert_next("honest");
 	enter(guests[0].ns);
-	blank("ip addr del 192.168.252.66/32 dev eth0 && ip addr del 203.0.113.9/32 dev eth0");
+	run("ip addr del 192.168.252.66/32 dev eth0 && ip addr del 203.0.113.9/32 dev eth0");
 	enter(host_ns);
 }
 
-/* With ARP entries of its own, so that the datagram itself goes out with the wrong MAC. */
-static void a_false_mac_gets_nowhere(void **state)
+/* Uses its own ARP entries, so that the datagram itself is sent with the wrong MAC. */
+static void spoofed_mac_is_dropped(void **state)
 {
 	enter(guests[0].ns);
 	set_guest_mac("02:00:00:00:00:66");
-	blank("ip neigh replace " NET_GATEWAY_IPV4 " lladdr 02:52:41:4d:45:01 dev eth0");
+	run("ip neigh replace " NET_GATEWAY_IPV4 " lladdr 02:52:41:4d:45:01 dev eth0");
 	enter(host_ns);
 	say(guests[0].ns, NET_GUEST_IPV4, "forged");
 	enter(guests[0].ns);
@@ -539,7 +539,7 @@ static uint16_t checksum(const void *data, size_t len, uint32_t sum)
 	return htons((uint16_t)~sum);
 }
 
-/* A segment of a connection that this jail has never seen, as a fork's child would send. */
+/* Sends a segment of a connection that this jail has never seen, as a fork's child would. */
 static void send_stray(int raw)
 {
 	struct sockaddr_in at = to(OUTSIDE, 80), from = to(NET_GUEST_IPV4, 0);
@@ -557,7 +557,7 @@ static void send_stray(int raw)
 			 sizeof(t));
 }
 
-static void an_unknown_connection_is_reset(void **state)
+static void unknown_connection_is_reset(void **state)
 {
 	scoped_fd int raw = socket_in(guests[0].ns, SOCK_RAW, IPPROTO_TCP);
 	struct tcphdr t = {0};
@@ -573,7 +573,7 @@ static void an_unknown_connection_is_reset(void **state)
 	assert_true(t.rst);
 }
 
-static void connections_at_once_have_an_end(void **state)
+static void concurrent_connections_are_limited(void **state)
 {
 	int held[MOST + 1], n = 0;
 
@@ -581,20 +581,20 @@ static void connections_at_once_have_an_end(void **state)
 		n++;
 	assert_in_range(n, 1, MOST);
 	assert_int_equal(held[n], -EHOSTUNREACH);
-	assert_reaches(guests[0].ns, OUTSIDE, HOST); /* it is nobody else's */
+	assert_reaches(guests[0].ns, OUTSIDE, HOST); /* other guests are not affected */
 	while (n > 0)
 		close_fd(&held[--n]);
 }
 
-/* Their ends get no further than the jail, which forgets them: the host does not. */
-static void connections_that_only_its_jail_forgets_count(void **state)
+/* The last packets of these connections stop at the jail, which forgets them; the host does not. */
+static void connections_ended_in_the_jail_only_still_count(void **state)
 {
 	const struct linger at_once = {.l_onoff = 1};
 	struct err e = {0};
 	int n = 0, fd = 0, hops = 1;
 
 	while (n <= MOST && (fd = dial(guests[0].ns, OUTSIDE, 80)) >= 0) {
-		greeting(fd); /* nothing is left to come, and to be answered by a reset */
+		greeting(fd); /* nothing is pending that a reset would answer */
 		assert_int_equal(setsockopt(fd, SOL_IP, IP_TTL, &hops, sizeof(hops)), 0);
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 		close_fd(&fd);
@@ -606,7 +606,7 @@ static void connections_that_only_its_jail_forgets_count(void **state)
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 }
 
-static void other_protocols_get_nowhere(void **state)
+static void other_protocols_are_refused(void **state)
 {
 	static const int protocols[] = {IPPROTO_SCTP, IPPROTO_GRE, IPPROTO_DCCP, 253};
 	struct sockaddr_in at = to(OUTSIDE, 0);
@@ -632,7 +632,7 @@ struct tagged {
 	char text[6];
 } __attribute__((packed));
 
-/* A datagram to the world in a frame with this tag. */
+/* Sends a datagram to the outside in a frame with this VLAN tag. */
 static void send_tagged(int ns, uint16_t tag)
 {
 	struct sockaddr_in at = to(OUTSIDE, 9), from = to(NET_GUEST_IPV4, 0);
@@ -658,8 +658,8 @@ static void send_tagged(int ns, uint16_t tag)
 	assert_int_equal(sendto(raw, &f, sizeof(f), 0, (void *)&link, sizeof(link)), sizeof(f));
 }
 
-/* Also with the tag that means none. */
-static void a_tagged_frame_gets_nowhere(void **state)
+/* Includes the tag that means no VLAN. */
+static void vlan_tagged_frame_is_dropped(void **state)
 {
 	send_tagged(guests[0].ns, 0);
 	send_tagged(guests[0].ns, 5);
@@ -683,10 +683,10 @@ static unsigned long tracked_in_jail(void)
 	return strtoul(output_in(guests[0].jail_ns, show), NULL, 10);
 }
 
-/* Each is a connection of its own to the kernel of the jail. */
-static void echoes_fill_no_table(void **state)
+/* The jail's kernel tracks each echo as a connection. */
+static void echo_flood_does_not_fill_conntrack(void **state)
 {
-	enum { ECHOES = 600 }; /* its tap holds no more than 1000 */
+	enum { ECHOES = 600 }; /* the tap queues at most 1000 */
 	scoped_fd int raw = socket_in(guests[0].ns, SOCK_RAW, IPPROTO_ICMP);
 	unsigned long before = tracked_in_jail();
 	struct timespec from, until;
@@ -701,8 +701,7 @@ static void echoes_fill_no_table(void **state)
 			100 + 100 * (unsigned long)(until.tv_sec - from.tv_sec + 1) + 2);
 }
 
-/* Answers to one that asks for it without end are not taken from the others'. */
-/* Runs as the service's user in the host's namespace; true when it returns 0. */
+/* Runs `what` as the service's user in the host's namespace. Returns true when it returns 0. */
 static bool as_service(int (*what)(int), int arg)
 {
 	int status;
@@ -725,7 +724,7 @@ static int connect_to_loopback(int arg)
 
 static int send_a_datagram(int arg)
 {
-	struct sockaddr_in at = to(OUTSIDE, 7); /* where nobody takes note of it */
+	struct sockaddr_in at = to(OUTSIDE, 7); /* a port where nobody records it */
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	return sendto(fd, "x", 1, 0, (struct sockaddr *)&at, sizeof(at)) < 0;
@@ -738,7 +737,7 @@ static int answer_a_client(int listening)
 	return fd < 0 || send(fd, "hello", 5, 0) != 5;
 }
 
-static void the_service_answers_but_begins_nothing(void **state)
+static void service_accepts_but_cannot_connect(void **state)
 {
 	scoped_fd int by_root = dial(host_ns, "127.0.0.1", 80);
 
@@ -753,7 +752,8 @@ static void the_service_answers_but_begins_nothing(void **state)
 	assert_string_equal(greeting(client), "hello");
 }
 
-static void each_has_its_own_refusals(void **state)
+/* One guest that provokes refusals without end does not use up those of the others. */
+static void refusals_are_limited_per_slot(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(guests); i++)
 		assert_refused(guests[i].ns, "172.16.0.1");
@@ -767,7 +767,7 @@ static const char *host_rules(void)
 	return output_in(host_ns, "nft list table inet ramet 2>&1");
 }
 
-static void a_restart_keeps_what_was_closed(void **state)
+static void restart_keeps_closed_slots(void **state)
 {
 	struct err e = {0};
 	scoped_fd int connection = dial(guests[0].ns, OUTSIDE, 80);
@@ -787,7 +787,7 @@ static void a_restart_keeps_what_was_closed(void **state)
 	assert_null(strstr(host_rules(), "\"rt1\""));
 }
 
-static void a_second_one_is_refused(void **state)
+static void second_warden_is_refused(void **state)
 {
 	struct net second = {.ns = -1};
 	struct err e = {0};
@@ -797,7 +797,7 @@ static void a_second_one_is_refused(void **state)
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 }
 
-/* As many as there are of this VM's link; the host's own are not counted. */
+/* Returns the number of tracked connections of this VM's link, without the host's own. */
 static unsigned tracked(void)
 {
 	const char *list = output_in(host_ns, "cat /proc/net/nf_conntrack 2>/dev/null");
@@ -808,7 +808,7 @@ static unsigned tracked(void)
 	return n;
 }
 
-static void its_connections_are_forgotten(void **state)
+static void connections_of_an_ended_vm_are_forgotten(void **state)
 {
 	scoped_fd int connection = dial(guests[0].ns, OUTSIDE, 80);
 	struct err e = {0};
@@ -821,10 +821,10 @@ static void its_connections_are_forgotten(void **state)
 	assert_reaches(guests[1].ns, OUTSIDE, HOST);
 }
 
-static void it_is_known_who_sent_nothing(void **state)
+static void unused_slot_is_detected(void **state)
 {
 	struct err e = {0};
-	scoped_fd int ns = new_ns(); /* entered, and kept while the tap is looked at */
+	scoped_fd int ns = new_ns(); /* entered, and kept while the tap is inspected */
 	scoped_fd int tap = net_jail(&net, 20, JAIL_UID, &e);
 
 	assert_true(ns >= 0);
@@ -833,7 +833,7 @@ static void it_is_known_who_sent_nothing(void **state)
 		fail_msg("%s", e.text);
 	assert_false(net_was_used(&net, 20));
 	assert_true(net_was_used(&net, 0));
-	assert_true(net_was_used(&net, 99)); /* there is none: it may have been */
+	assert_true(net_was_used(&net, 99)); /* no such link: it may have been used */
 }
 
 static bool link_is_there(const char *name)
@@ -841,13 +841,13 @@ static bool link_is_there(const char *name)
 	return if_nametoindex(name) != 0;
 }
 
-static void the_links_go_with_the_jail(void **state)
+static void links_end_with_the_jail(void **state)
 {
 	struct timespec pause = {.tv_nsec = 5000000};
 
 	assert_true(link_is_there("rt0"));
 	end_guest(&guests[0]);
-	start_guest(&guests[0], 0); /* at once: the old link may be there still */
+	start_guest(&guests[0], 0); /* immediately: the old link may still exist */
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 	end_guest(&guests[0]);
 	for (int i = 0; i < WAIT_MS / 5 && link_is_there("rt0"); i++)
@@ -856,7 +856,7 @@ static void the_links_go_with_the_jail(void **state)
 	start_guest(&guests[0], 0);
 }
 
-static void its_namespace_has_the_tap_and_the_rules(void **state)
+static void jail_namespace_has_tap_and_rules(void **state)
 {
 	const char *links = output_in(guests[0].jail_ns, "ip -d addr");
 
@@ -869,7 +869,7 @@ static void its_namespace_has_the_tap_and_the_rules(void **state)
 	assert_non_null(strstr(rules, "masquerade"));
 }
 
-static void only_its_links_forward(void **state)
+static void only_needed_links_forward(void **state)
 {
 	static const char show[] = "cat /proc/sys/net/ipv4/ip_forward "
 				   "/proc/sys/net/ipv4/conf/out0/forwarding "
@@ -879,7 +879,7 @@ static void only_its_links_forward(void **state)
 	assert_string_equal(output_in(host_ns, show), "0110");
 }
 
-static void a_close_leaves_nothing(void **state)
+static void close_removes_everything(void **state)
 {
 	struct err e = {0};
 
@@ -896,7 +896,7 @@ static void a_close_leaves_nothing(void **state)
 	start_guest(&guests[1], 1);
 }
 
-static void jails_cost_little(void **state)
+static void jail_network_is_cheap(void **state)
 {
 	enum { TIMES = 10 };
 	struct timespec from, until;
@@ -919,27 +919,26 @@ static void jails_cost_little(void **state)
 	print_message("a jail's network takes %.1f ms\n", ms / TIMES);
 }
 
-/* --- around them ----------------------------------------------------------------------------- */
+/* --- setup and teardown ---------------------------------------------------------------------- */
 
 static void make_world(void)
 {
 	outside_ns = new_ns();
-	blank("ip link set lo up");
+	run("ip link set lo up");
 	host_ns = new_ns();
-	blank("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward && "
-	      "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding");
-	blank("ip link add out0 type veth peer name out1 netns /proc/%d/fd/%d", getpid(),
-	      outside_ns);
-	blank("ip link add other0 type veth peer name other1");
-	blank("ip addr add " HOST "/24 dev out0 && ip link set out0 up && "
-	      "ip route add default via " OUTSIDE " && "
-	      "ip addr add " HOST6 "/64 dev out0 nodad && ip route add default via " OUTSIDE6);
+	run("ip link set lo up && echo 0 >/proc/sys/net/ipv4/ip_forward && "
+	    "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding");
+	run("ip link add out0 type veth peer name out1 netns /proc/%d/fd/%d", getpid(), outside_ns);
+	run("ip link add other0 type veth peer name other1");
+	run("ip addr add " HOST "/24 dev out0 && ip link set out0 up && "
+	    "ip route add default via " OUTSIDE " && "
+	    "ip addr add " HOST6 "/64 dev out0 nodad && ip route add default via " OUTSIDE6);
 	enter(outside_ns);
-	blank("ip addr add " OUTSIDE "/24 dev out1 && ip addr add 10.9.9.9/32 dev out1 && "
-	      "ip addr add 10.8.0.1/32 dev out1 && ip addr add 169.254.169.254/32 dev out1 && "
-	      "ip addr add " OUTSIDE6 "/64 dev out1 nodad && "
-	      "ip addr add fd99::1/128 dev out1 nodad && "
-	      "ip addr add fd00:8::1/128 dev out1 nodad && ip link set out1 up");
+	run("ip addr add " OUTSIDE "/24 dev out1 && ip addr add 10.9.9.9/32 dev out1 && "
+	    "ip addr add 10.8.0.1/32 dev out1 && ip addr add 169.254.169.254/32 dev out1 && "
+	    "ip addr add " OUTSIDE6 "/64 dev out1 nodad && "
+	    "ip addr add fd99::1/128 dev out1 nodad && "
+	    "ip addr add fd00:8::1/128 dev out1 nodad && ip link set out1 up");
 	enter(host_ns);
 }
 
@@ -980,38 +979,38 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(its_namespace_has_the_tap_and_the_rules),
-		cmocka_unit_test(it_reaches_the_world_as_the_host),
-		cmocka_unit_test(it_reaches_the_world_by_ipv6),
-		cmocka_unit_test(only_its_links_forward),
-		cmocka_unit_test(names_are_asked_of_the_gateway),
+		cmocka_unit_test(jail_namespace_has_tap_and_rules),
+		cmocka_unit_test(guest_reaches_outside_as_the_host),
+		cmocka_unit_test(guest_reaches_outside_over_ipv6),
+		cmocka_unit_test(only_needed_links_forward),
+		cmocka_unit_test(gateway_answers_dns),
 		cmocka_unit_test(private_ranges_are_refused),
-		cmocka_unit_test(an_allowed_range_is_reached),
-		cmocka_unit_test(the_host_is_not_reached),
-		cmocka_unit_test(guests_do_not_meet),
-		cmocka_unit_test(the_service_answers_but_begins_nothing),
-		cmocka_unit_test(each_has_its_own_refusals),
-		cmocka_unit_test(nobody_comes_in),
-		cmocka_unit_test(a_closed_one_sends_nothing),
-		cmocka_unit_test(a_false_address_gets_nowhere),
-		cmocka_unit_test(a_false_mac_gets_nowhere),
-		cmocka_unit_test(an_unknown_connection_is_reset),
-		cmocka_unit_test(connections_at_once_have_an_end),
-		cmocka_unit_test(connections_that_only_its_jail_forgets_count),
-		cmocka_unit_test(other_protocols_get_nowhere),
-		cmocka_unit_test(a_tagged_frame_gets_nowhere),
-		cmocka_unit_test(echoes_fill_no_table),
-		cmocka_unit_test(a_close_leaves_nothing),
-		cmocka_unit_test(a_restart_keeps_what_was_closed),
-		cmocka_unit_test(a_second_one_is_refused),
-		cmocka_unit_test(its_connections_are_forgotten),
-		cmocka_unit_test(it_is_known_who_sent_nothing),
-		cmocka_unit_test(the_links_go_with_the_jail),
-		cmocka_unit_test(jails_cost_little),
+		cmocka_unit_test(allowed_range_is_reachable),
+		cmocka_unit_test(host_is_unreachable),
+		cmocka_unit_test(guests_cannot_reach_each_other),
+		cmocka_unit_test(service_accepts_but_cannot_connect),
+		cmocka_unit_test(refusals_are_limited_per_slot),
+		cmocka_unit_test(inbound_packets_are_dropped),
+		cmocka_unit_test(closed_slot_sends_nothing),
+		cmocka_unit_test(spoofed_ip_is_dropped),
+		cmocka_unit_test(spoofed_mac_is_dropped),
+		cmocka_unit_test(unknown_connection_is_reset),
+		cmocka_unit_test(concurrent_connections_are_limited),
+		cmocka_unit_test(connections_ended_in_the_jail_only_still_count),
+		cmocka_unit_test(other_protocols_are_refused),
+		cmocka_unit_test(vlan_tagged_frame_is_dropped),
+		cmocka_unit_test(echo_flood_does_not_fill_conntrack),
+		cmocka_unit_test(close_removes_everything),
+		cmocka_unit_test(restart_keeps_closed_slots),
+		cmocka_unit_test(second_warden_is_refused),
+		cmocka_unit_test(connections_of_an_ended_vm_are_forgotten),
+		cmocka_unit_test(unused_slot_is_detected),
+		cmocka_unit_test(links_end_with_the_jail),
+		cmocka_unit_test(jail_network_is_cheap),
 	};
 
 	if (geteuid() != 0 || access("/dev/net/tun", R_OK | W_OK) < 0) {
-		print_message("needs root and /dev/net/tun\n");
+		print_message("skipped: needs root and /dev/net/tun\n");
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, set_up, tear_down);

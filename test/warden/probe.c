@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Stands in for ramet-vmm in a jail: does what one packet on the control socket says and answers
- * with one packet of text. It is linked statically, as the jail asks.
+ * Replaces ramet-vmm in a jail: executes the command of each packet on the control socket and
+ * answers with one packet of text. Linked statically, as the jail requires.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 static int page_map;
 
-/* --- what a jail must refuse: each returns true when it worked ------------------------------- */
+/* --- what a jail must prevent: each returns true when it worked ------------------------------ */
 
 static bool write_root(void)
 {
@@ -91,7 +91,7 @@ static bool raise_files(void)
 	return true;
 }
 
-/* The mount it was opened by is closed: a file leads nowhere. */
+/* The mount it was opened through is closed, and a file has no children. */
 static bool leave_page_map(void)
 {
 	return openat(page_map, "..", O_PATH) >= 0 || openat(page_map, "../status", O_RDONLY) >= 0;
@@ -174,7 +174,7 @@ static int option(int argc, char *argv[], const char *name)
 	_exit(64);
 }
 
-/* As ramet-vmm does: the mount is closed, the page map stays. */
+/* Like ramet-vmm: closes the mount and keeps the page map open. */
 static int open_page_map(int proc)
 {
 	int fd = openat(proc, "self/pagemap", O_RDONLY | O_CLOEXEC);

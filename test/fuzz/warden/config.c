@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A configuration file of any content: it is taken or an error says why, and what was taken can be
- * used. */
+/* Parses a configuration file with any content: it is accepted or refused with an error text, and
+ * accepted values are valid. */
 #include <stdlib.h>
 #include <string.h>
 

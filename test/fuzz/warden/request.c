@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A packet as a service that was taken over could send it. The first byte is the number of slots.
- */
+/* Checks a packet as a compromised service could send it. The first byte is the number of slots. */
 #include <stdlib.h>
 #include <string.h>
 

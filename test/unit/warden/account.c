@@ -27,7 +27,7 @@ static void accounts_are_found_by_name_and_number(void **state)
 	assert_int_equal(a.gid, 64123);
 }
 
-static void others_are_refused(void **state)
+static void root_and_unknown_accounts_are_refused(void **state)
 {
 	static const struct {
 		const char *name;
@@ -35,11 +35,11 @@ static void others_are_refused(void **state)
 		const char *says;
 	} cases[] = {
 		{"root", EPERM, "user root is root"},
-		{"0", EINVAL, "user 0 is no uid from 1 to"},
-		{"4294967295", EINVAL, "is no uid"},
-		{"99999999999999999999999", EINVAL, "is no uid"},
-		{"12x", EINVAL, "is no uid"},
-		{"no-such-account", ENOENT, "make it with `useradd --system"},
+		{"0", EINVAL, "user 0 is not a uid from 1 to"},
+		{"4294967295", EINVAL, "is not a uid"},
+		{"99999999999999999999999", EINVAL, "is not a uid"},
+		{"12x", EINVAL, "is not a uid"},
+		{"no-such-account", ENOENT, "create it with `useradd --system"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -52,7 +52,7 @@ static void others_are_refused(void **state)
 	}
 }
 
-/* One line of /proc/self/status, without its name. */
+/* Compares one line of /proc/self/status, without its name. */
 static bool status_is(const char *name, const char *value)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -72,7 +72,7 @@ static bool status_is(const char *name, const char *value)
 	return is;
 }
 
-static int become_and_look(void)
+static int become_and_check(void)
 {
 	static const char *const none = "\t0000000000000000\n";
 	struct err e;
@@ -90,7 +90,7 @@ static int become_and_look(void)
 	return right ? 0 : 1;
 }
 
-static void nothing_of_root_is_left(void **state)
+static void account_become_drops_all_privileges(void **state)
 {
 	int status;
 
@@ -98,7 +98,7 @@ static void nothing_of_root_is_left(void **state)
 		skip();
 	pid_t pid = fork();
 	if (pid == 0)
-		_exit(become_and_look());
+		_exit(become_and_check());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 }
@@ -107,8 +107,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(accounts_are_found_by_name_and_number),
-		cmocka_unit_test(others_are_refused),
-		cmocka_unit_test(nothing_of_root_is_left),
+		cmocka_unit_test(root_and_unknown_accounts_are_refused),
+		cmocka_unit_test(account_become_drops_all_privileges),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include "orchestrator/warden/cgroup.h"
 
 static const struct {
-	const char *line, *root, *point; /* root NULL: no cgroup v2 mount */
+	const char *line, *root, *point; /* root NULL: not a cgroup v2 mount */
 } mounts[] = {
 	{"31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "/",
 	 "/sys/fs/cgroup"},
@@ -26,7 +26,7 @@ static const struct {
 	{"nonsense\n", NULL, NULL},
 };
 
-static void mounts_are_found(void **state)
+static void cgroup_v2_mount_is_parsed(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(mounts); i++) {
 		char root[CGROUP_PATH_MAX], point[CGROUP_PATH_MAX];
@@ -52,7 +52,7 @@ static const struct {
 	{"", NULL},
 };
 
-static void the_own_path_is_found(void **state)
+static void own_path_is_parsed(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
 		char path[CGROUP_PATH_MAX];
@@ -64,7 +64,7 @@ static void the_own_path_is_found(void **state)
 	}
 }
 
-static void a_path_too_long_is_refused(void **state)
+static void too_long_path_is_refused(void **state)
 {
 	char line[CGROUP_PATH_MAX + 8] = "0::/", path[CGROUP_PATH_MAX];
 
@@ -76,7 +76,7 @@ static void a_path_too_long_is_refused(void **state)
 
 static const struct {
 	const char *name;
-	int64_t slot; /* -1: none of ours */
+	int64_t slot; /* -1: not a VM's cgroup */
 } names[] = {
 	{"vm-0", 0},	      {"vm-7", 7},   {"vm-16383", 16383},    {"vm-16384", -1},
 	{"vm-007", -1},	      {"vm-", -1},   {"vm--1", -1},	     {"vm-+1", -1},
@@ -85,7 +85,7 @@ static const struct {
 	{"vm-16383 ", -1},
 };
 
-static void vm_names_have_one_spelling(void **state)
+static void vm_name_has_one_spelling(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		uint32_t slot = 0;
@@ -101,10 +101,10 @@ static void vm_names_have_one_spelling(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(mounts_are_found),
-		cmocka_unit_test(the_own_path_is_found),
-		cmocka_unit_test(a_path_too_long_is_refused),
-		cmocka_unit_test(vm_names_have_one_spelling),
+		cmocka_unit_test(cgroup_v2_mount_is_parsed),
+		cmocka_unit_test(own_path_is_parsed),
+		cmocka_unit_test(too_long_path_is_refused),
+		cmocka_unit_test(vm_name_has_one_spelling),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

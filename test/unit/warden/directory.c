@@ -58,7 +58,7 @@ static void assert_says(const struct err *e, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", e->text, words);
 }
 
-static void what_is_missing_is_made(void **state)
+static void missing_directories_are_created(void **state)
 {
 	struct err e;
 
@@ -70,13 +70,13 @@ static void what_is_missing_is_made(void **state)
 	assert_is("a/b/run", 0, someone.gid, 0750);
 	assert_is("a/c/state", someone.uid, someone.gid, 0700);
 
-	/* And found again. */
+	/* Existing directories are opened again. */
 	scoped_fd int run2 = directory_for_root(under("a/b/run"), someone.gid, &e);
 	scoped_fd int state2 = directory_for_account(under("a/c/state"), someone, &e);
 	assert_true(run2 >= 0 && state2 >= 0);
 }
 
-static void readers_come_in_by_its_group(void **state)
+static void readers_get_access_by_group(void **state)
 {
 	struct err e;
 
@@ -90,8 +90,8 @@ static void readers_come_in_by_its_group(void **state)
 	assert_is("d/log/file", 0, 64125, 0600);
 }
 
-/* A directory that others use must not be locked by us (run_dir=/run). */
-static void an_open_directory_is_left_as_it_is(void **state)
+/* A directory that others use must not be restricted (run_dir=/run). */
+static void shared_directory_keeps_its_mode(void **state)
 {
 	struct err e;
 
@@ -102,14 +102,14 @@ static void an_open_directory_is_left_as_it_is(void **state)
 	assert_is("shared", 0, 0, 0755);
 }
 
-static void unsafe_ones_are_refused(void **state)
+static void unsafe_directory_is_refused(void **state)
 {
 	struct err e;
 
 	mkdir(under("writable"), 0755);
 	chmod(under("writable"), 01777);
 	assert_int_equal(directory_for_root(under("writable"), someone.gid, &e), -EPERM);
-	assert_says(&e, "must belong to root and be writable by root alone");
+	assert_says(&e, "must belong to root and be writable by root only");
 
 	mkdir(under("foreign"), 0755);
 	assert_int_equal(chown(under("foreign"), 64125, 64125), 0);
@@ -128,7 +128,7 @@ static void unsafe_ones_are_refused(void **state)
 	assert_int_equal(directory_for_account(under("file/x"), someone, &e), -ENOTDIR);
 }
 
-static void only_an_empty_one_is_handed_over(void **state)
+static void only_empty_directory_changes_owner(void **state)
 {
 	struct err e;
 
@@ -140,18 +140,17 @@ static void only_an_empty_one_is_handed_over(void **state)
 	mkdir(under("full"), 0755);
 	mkdir(under("full/of"), 0755);
 	assert_int_equal(directory_for_account(under("full"), someone, &e), -EPERM);
-	assert_says(&e, "belongs to uid 0, not to 64123 (chown -R 64123:64124 ");
+	assert_says(&e, "belongs to uid 0, expected uid 64123 (chown -R 64123:64124 ");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(what_is_missing_is_made, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(readers_come_in_by_its_group, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(an_open_directory_is_left_as_it_is, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(unsafe_ones_are_refused, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(only_an_empty_one_is_handed_over, set_up,
+		cmocka_unit_test_setup_teardown(missing_directories_are_created, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(readers_get_access_by_group, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shared_directory_keeps_its_mode, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(unsafe_directory_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(only_empty_directory_changes_owner, set_up,
 						tear_down),
 	};
 

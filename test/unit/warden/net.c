@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the rules are made from: the name server that is found, the addresses of a slot, and that
- * each setting is in the text. What the rules do, test/warden/net.c shows with packets. */
+/* Inputs of the rules: the name server, the addresses of a slot, and that each setting appears in
+ * the text. test/warden/net.c tests the effect of the rules with packets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "orchestrator/warden/net-rules.h"
 
-static void the_name_server_is_found(void **state)
+static void name_server_is_found(void **state)
 {
 	static const struct {
 		const char *text, *found;
@@ -54,7 +54,7 @@ static void assert_range(const struct range *r, const char *text)
 	assert_string_equal(printed, text);
 }
 
-static void each_slot_has_two_addresses(void **state)
+static void slot_has_two_addresses(void **state)
 {
 	struct net_link link;
 	struct range block;
@@ -64,7 +64,7 @@ static void each_slot_has_two_addresses(void **state)
 	assert_range(&link.host, "10.251.0.0/31");
 	assert_range(&link.jail, "10.251.0.1/31");
 	assert_range(&link.host6, "fd52:616d:6574:ff00::/127");
-	net_link_of(&link, &block, 16383); /* the last of them */
+	net_link_of(&link, &block, 16383); /* the last slot */
 	assert_range(&link.host, "10.251.127.254/31");
 	assert_range(&link.jail, "10.251.127.255/31");
 	assert_range(&link.host6, "fd52:616d:6574:ff00::7ffe/127");
@@ -86,7 +86,7 @@ static void assert_has(const char *text, const char *words)
 		fail_msg("no \"%s\" in:\n%s", words, text);
 }
 
-static void the_host_opens_what_is_allowed(void **state)
+static void allowed_ranges_are_open_in_the_host_rules(void **state)
 {
 	const struct config c = config_with("10.1.0.0/16, fd00:7::/48");
 	const struct net_plan plan = {.config = &c, .dns = "192.0.2.53"};
@@ -100,13 +100,13 @@ static void the_host_opens_what_is_allowed(void **state)
 	assert_true(strstr(text, "10.1.0.0/16") < strstr(text, "169.254.0.0/16"));
 }
 
-/* An address in no range of its own, and the ranges of the others. */
-static void addresses_that_hand_out_credentials_are_closed(void **state)
+/* Azure's address, which is in none of the closed ranges, and the ranges of the others. */
+static void credential_servers_are_closed(void **state)
 {
 	static const char *const closed[] = {"168.63.129.16", "169.254.0.0/16", "100.64.0.0/10",
 					     "192.0.0.0/24", "ip6 daddr != 2000::/3 jump refuse"};
 	const struct config c = config_with("");
-	/* Where that address is the name server, it is open for names alone. */
+	/* As the name server that address is open, but for names only. */
 	const struct net_plan plan = {.config = &c, .dns = "168.63.129.16"};
 	scoped_free char *text = net_rules_host(&plan);
 
@@ -116,7 +116,7 @@ static void addresses_that_hand_out_credentials_are_closed(void **state)
 	assert_has(chain, "ip daddr 168.63.129.16 meta l4proto { tcp, udp } th dport 53 accept");
 }
 
-static void the_service_begins_no_connection(void **state)
+static void service_cannot_open_connections(void **state)
 {
 	const struct config c = config_with("");
 	const struct net_plan plan = {.config = &c, .dns = "", .service_uid = 64999};
@@ -126,7 +126,7 @@ static void the_service_begins_no_connection(void **state)
 	assert_has(text, "meta skuid 64999 meta l4proto != tcp reject");
 }
 
-static void a_host_that_forwarded_no_ipv6_does_not_begin(void **state)
+static void host_without_ipv6_forwarding_drops_ipv6(void **state)
 {
 	const struct config c = config_with("");
 	const struct net_plan plan = {.config = &c, .dns = "", .ipv6 = true, .closed6 = true};
@@ -136,7 +136,7 @@ static void a_host_that_forwarded_no_ipv6_does_not_begin(void **state)
 	assert_null(strstr(text, "dport 53"));
 }
 
-static void the_limits_are_the_settings(void **state)
+static void limits_follow_the_settings(void **state)
 {
 	struct config c = config_with("");
 	const struct net_plan plan = {.config = &c, .dns = "192.0.2.53"};
@@ -157,7 +157,7 @@ static void the_limits_are_the_settings(void **state)
 	assert_null(strstr(text, "ip6 saddr"));
 }
 
-static void zero_is_no_limit(void **state)
+static void zero_means_no_limit(void **state)
 {
 	struct config c = config_with("");
 	const struct net_plan plan = {.config = &c, .dns = "", .ipv6 = true};
@@ -169,8 +169,8 @@ static void zero_is_no_limit(void **state)
 	assert_null(strstr(text, "dnat"));
 }
 
-/* A false one would be an entry in the kernel's one table of neighbours. */
-static void a_guest_has_one_address_of_each_kind(void **state)
+/* A wrong address would become an entry in the kernel's shared neighbour table. */
+static void guest_has_one_address_of_each_kind(void **state)
 {
 	const struct config c = config_with("");
 	const struct net_plan plan = {.config = &c, .dns = "", .ipv6 = true};
@@ -181,7 +181,7 @@ static void a_guest_has_one_address_of_each_kind(void **state)
 	assert_null(strstr(text, "/64"));
 }
 
-static void what_the_host_tracks_is_counted(void **state)
+static void tracked_connections_are_counted(void **state)
 {
 	struct config c = config_with("");
 	const struct net_plan plan = {.config = &c, .dns = ""};
@@ -199,16 +199,16 @@ static void what_the_host_tracks_is_counted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_name_server_is_found),
-		cmocka_unit_test(each_slot_has_two_addresses),
-		cmocka_unit_test(the_host_opens_what_is_allowed),
-		cmocka_unit_test(addresses_that_hand_out_credentials_are_closed),
-		cmocka_unit_test(the_service_begins_no_connection),
-		cmocka_unit_test(a_host_that_forwarded_no_ipv6_does_not_begin),
-		cmocka_unit_test(the_limits_are_the_settings),
-		cmocka_unit_test(zero_is_no_limit),
-		cmocka_unit_test(a_guest_has_one_address_of_each_kind),
-		cmocka_unit_test(what_the_host_tracks_is_counted),
+		cmocka_unit_test(name_server_is_found),
+		cmocka_unit_test(slot_has_two_addresses),
+		cmocka_unit_test(allowed_ranges_are_open_in_the_host_rules),
+		cmocka_unit_test(credential_servers_are_closed),
+		cmocka_unit_test(service_cannot_open_connections),
+		cmocka_unit_test(host_without_ipv6_forwarding_drops_ipv6),
+		cmocka_unit_test(limits_follow_the_settings),
+		cmocka_unit_test(zero_means_no_limit),
+		cmocka_unit_test(guest_has_one_address_of_each_kind),
+		cmocka_unit_test(tracked_connections_are_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ static struct warden_msg good(void)
 	return m;
 }
 
-static void a_right_request_is_taken(void **state)
+static void valid_request_is_accepted(void **state)
 {
 	struct warden_msg m = good(), out;
 	struct err e;
@@ -35,7 +35,7 @@ static void a_right_request_is_taken(void **state)
 	assert_int_equal(seq, 7);
 	assert_memory_equal(&m, &out, sizeof(m));
 	m.type = WARDEN_RELEASE;
-	memset(&m.spawn, 0xff, sizeof(m.spawn)); /* means nothing there */
+	memset(&m.spawn, 0xff, sizeof(m.spawn)); /* means nothing for this type */
 	assert_int_equal(request_check(&out, &seq, &m, sizeof(m), SLOTS, &e), 0);
 }
 
@@ -44,16 +44,16 @@ static void a_right_request_is_taken(void **state)
 static const struct {
 	size_t offset, size;
 	uint64_t value;
-	int error; /* 0: it is taken */
+	int error; /* 0: the request is valid */
 	const char *says;
 } cases[] = {
-	{FIELD(version), 0, EPROTO, "protocol version 0; the warden speaks 4"},
+	{FIELD(version), 0, EPROTO, "protocol version 0 is not supported; the warden speaks 4"},
 	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 5"},
-	{FIELD(type), 0, EPROTO, "there is no request of type 0"},
-	{FIELD(type), WARDEN_REPLY, EPROTO, "type 64"},
-	{FIELD(type), WARDEN_EXITED, EPROTO, "type 65"},
-	{FIELD(type), UINT32_MAX, EPROTO, "type 4294967295"},
-	{FIELD(seq), 0, EPROTO, "seq must not be 0"},
+	{FIELD(type), 0, EPROTO, "0 is not a request type"},
+	{FIELD(type), WARDEN_REPLY, EPROTO, "64 is not a request type"},
+	{FIELD(type), WARDEN_EXITED, EPROTO, "65 is not a request type"},
+	{FIELD(type), UINT32_MAX, EPROTO, "4294967295 is not a request type"},
+	{FIELD(seq), 0, EPROTO, "the seq of a request must not be 0"},
 	{FIELD(slot), SLOTS, ERANGE, "slot 8 does not exist; the last is 7"},
 	{FIELD(slot), UINT32_MAX, ERANGE, "slot 4294967295 does not exist"},
 	{FIELD(slot), 0, 0, NULL},
@@ -79,7 +79,7 @@ static const struct {
 	{FIELD(spawn.pids_max), UINT32_MAX, EINVAL, "pids_max"},
 };
 
-static void each_field_has_its_limits(void **state)
+static void each_field_is_checked(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct warden_msg m = good(), out;
@@ -96,7 +96,7 @@ static void each_field_has_its_limits(void **state)
 	}
 }
 
-static void a_memory_limit_has_its_own(void **state)
+static void memory_limit_is_checked(void **state)
 {
 	static const struct {
 		uint64_t max;
@@ -116,7 +116,7 @@ static void a_memory_limit_has_its_own(void **state)
 	}
 }
 
-static void a_priority_and_an_oom_mark_have_a_range(void **state)
+static void priority_and_oom_mark_are_checked(void **state)
 {
 	static const struct {
 		enum warden_type type;
@@ -145,8 +145,8 @@ static void a_priority_and_an_oom_mark_have_a_range(void **state)
 	}
 }
 
-/* A packet that was cut on arrival reports its real length. */
-static void every_other_length_is_refused(void **state)
+/* A truncated packet reports its real length. */
+static void wrong_length_is_refused(void **state)
 {
 	unsigned char packet[2 * sizeof(struct warden_msg)] = {0};
 	struct warden_msg m = good(), out;
@@ -165,11 +165,11 @@ static void every_other_length_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_right_request_is_taken),
-		cmocka_unit_test(each_field_has_its_limits),
-		cmocka_unit_test(a_memory_limit_has_its_own),
-		cmocka_unit_test(a_priority_and_an_oom_mark_have_a_range),
-		cmocka_unit_test(every_other_length_is_refused),
+		cmocka_unit_test(valid_request_is_accepted),
+		cmocka_unit_test(each_field_is_checked),
+		cmocka_unit_test(memory_limit_is_checked),
+		cmocka_unit_test(priority_and_oom_mark_are_checked),
+		cmocka_unit_test(wrong_length_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@
 #include "base/fd.h"
 #include "orchestrator/daemon/seccomp.h"
 
-/* Each runs confined, in a process of its own: returns when it was allowed. */
+/* Each function runs confined, in its own process, and returns if the call was allowed. */
 
 static void *in_thread(void *arg)
 {
@@ -92,7 +92,7 @@ static void speak_sctp(void)
 
 static void send_packets(void)
 {
-	socket(AF_INET, SOCK_SEQPACKET, 0); /* SCTP, where there is that */
+	socket(AF_INET, SOCK_SEQPACKET, 0); /* SCTP, if the kernel has it */
 }
 
 static void ask_for_routes(void)
@@ -175,7 +175,7 @@ static void set_keyring(void)
 	syscall(SYS_keyctl, 0, 0);
 }
 
-/* The 32-bit entry has other numbers: there 1 is exit and 11 is execve. */
+/* The 32-bit entry has other system call numbers: 1 is exit there and 11 is execve. */
 static void enter_as_32_bit(void)
 {
 	long r;
@@ -203,7 +203,7 @@ static int run_confined(void (*what)(void))
 	return status;
 }
 
-static void what_it_needs_is_allowed(void **state)
+static void needed_calls_are_allowed(void **state)
 {
 	assert_int_equal(run_confined(make_thread), 0);
 	assert_int_equal(run_confined(use_files), 0);
@@ -212,7 +212,7 @@ static void what_it_needs_is_allowed(void **state)
 	assert_int_equal(run_confined(name_itself), 0);
 }
 
-static void anything_else_kills(void **state)
+static void any_other_call_kills(void **state)
 {
 	static const struct {
 		const char *name;
@@ -248,11 +248,11 @@ static void anything_else_kills(void **state)
 	}
 }
 
-static void it_takes_no_new_privs(void **state)
+static void no_new_privs_is_required(void **state)
 {
 	int status;
 
-	if (geteuid() == 0) /* root may without */
+	if (geteuid() == 0) /* root may install a filter without no_new_privs */
 		skip();
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -267,18 +267,18 @@ static void it_takes_no_new_privs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_it_needs_is_allowed),
-		cmocka_unit_test(anything_else_kills),
-		cmocka_unit_test(it_takes_no_new_privs),
+		cmocka_unit_test(needed_calls_are_allowed),
+		cmocka_unit_test(any_other_call_kills),
+		cmocka_unit_test(no_new_privs_is_required),
 	};
 
 #ifdef __SANITIZE_ADDRESS__
-	print_message("a sanitizer's runtime can't be confined\n");
+	print_message("skipped: a sanitizer's runtime cannot be confined\n");
 	return 77;
 #endif
 #ifdef __has_feature
 #if __has_feature(address_sanitizer)
-	print_message("a sanitizer's runtime can't be confined\n");
+	print_message("skipped: a sanitizer's runtime cannot be confined\n");
 	return 77;
 #endif
 #endif
