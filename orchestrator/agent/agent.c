@@ -12,7 +12,8 @@
 #include "base/wire.h"
 
 #define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
-#define TURN_EVENTS 512 /* frames, and lines of output in them, handed out in one turn */
+/* Events (frames, and lines of output in them) handed out in one turn of the loop. */
+#define TURN_EVENTS 512
 
 struct chunk {
 	struct list link;
@@ -26,12 +27,12 @@ struct agent {
 	const struct agent_events *events;
 	void *arg;
 	struct loop_op *recv_op, *send_op;
-	struct list unsent; /* struct chunk; the first is under way when send_op is set */
-	/* Hands out what was read before a resume or is left of a turn; a failure to be told. */
+	struct list unsent; /* struct chunk; the first is in flight when send_op is set */
+	/* Hands out what was read before a resume or is left of a turn, or reports a failure. */
 	struct loop_timer pull;
 	bool paused, ended, closing;
-	unsigned busy; /* in a callback: not to be freed */
-	int broken;    /* -errno to be told */
+	unsigned busy; /* nesting of callbacks, during which it is not freed */
+	int broken;    /* -errno to report */
 	size_t start, end;
 	uint8_t buf[BUFFER_SIZE];
 };
@@ -53,7 +54,7 @@ static void free_if_idle(struct agent *a)
 	free(a);
 }
 
-static void tell_end(struct agent *a, const char *reason)
+static void report_end(struct agent *a, const char *reason)
 {
 	if (a->ended || a->closing)
 		return;
@@ -69,7 +70,7 @@ static bool may_hand_out(const struct agent *a)
 	return !a->paused && !a->closing && !a->ended;
 }
 
-/* Bytes of output up to the end of as many lines as are left of the turn. */
+/* Returns the length of the output up to the end of the last line that fits into the turn. */
 static size_t lines_in_turn(const struct agent_frame *frame, unsigned *left)
 {
 	const uint8_t *at = frame->data, *end = at + frame->len;
@@ -85,7 +86,8 @@ static size_t lines_in_turn(const struct agent_frame *frame, unsigned *left)
 	return (size_t)(at - frame->data);
 }
 
-/* The rest of an output frame becomes a frame of its own, its header over what was handed out. */
+/* Turns the rest of an output frame into a frame, whose header overwrites bytes already handed out.
+ */
 static void put_back(struct agent *a, const struct agent_frame *frame, size_t rest)
 {
 	struct wire w;
@@ -98,7 +100,8 @@ static void put_back(struct agent *a, const struct agent_frame *frame, size_t re
 	wire_put_u16(&w, 0);
 }
 
-/* The next frame, or so much of it as the turn has room for. False: none is complete. */
+/* Hands out the next frame, or as much of it as fits into the turn. Returns false when none is
+ * complete. */
 static bool hand_out_one(struct agent *a, unsigned *left)
 {
 	struct agent_frame frame;
@@ -107,7 +110,7 @@ static bool hand_out_one(struct agent *a, unsigned *left)
 	size_t rest = 0;
 
 	if (took < 0)
-		tell_end(a, e.text);
+		report_end(a, e.text);
 	if (took <= 0)
 		return false;
 	a->start += (size_t)took;
@@ -126,8 +129,8 @@ static bool hand_out_one(struct agent *a, unsigned *left)
 }
 
 /*
- * Hands out whole frames until one is cut off, the reader pauses or frees the connection. A guest
- * that sends many small ones, or empty lines, leaves others their turns in between.
+ * Hands out whole frames until one is incomplete, or the reader pauses or frees the connection.
+ * Yields to other connections in between when a guest sends many small frames or empty lines.
  */
 static void hand_out(struct agent *a)
 {
@@ -164,11 +167,12 @@ static void on_received(void *arg, int result)
 	}
 	if (result <= 0) {
 		a->broken = result ? result : -EPIPE;
-		/* What came before the end is told before it, as soon as it may. */
+		/* Frames received before the end are handed out before it is reported. */
 		if (a->paused || a->pull.heap_index)
 			return;
 		a->busy++;
-		tell_end(a, result ? strerror(-result) : "the guest's agent closed the connection");
+		report_end(a,
+			   result ? strerror(-result) : "the guest's agent closed the connection");
 		a->busy--;
 		free_if_idle(a);
 		return;
@@ -188,7 +192,7 @@ static void pull(void *arg)
 	a->busy++;
 	hand_out(a);
 	if (!a->paused && !a->pull.heap_index)
-		tell_end(a, "the guest's agent closed the connection");
+		report_end(a, "the guest's agent closed the connection");
 	a->busy--;
 	free_if_idle(a);
 }
@@ -202,7 +206,7 @@ static void receive(struct agent *a)
 		a->end -= a->start;
 		a->start = 0;
 	}
-	/* A frame always fits, so there is room. */
+	/* The buffer holds the largest frame, so there is room. */
 	a->recv_op =
 		loop_recv(a->loop, a->fd, a->buf + a->end, BUFFER_SIZE - a->end, on_received, a);
 	if (!a->recv_op) {
@@ -213,7 +217,7 @@ static void receive(struct agent *a)
 
 struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg)
 {
-	/* The buffer's pages are first touched when output comes. */
+	/* malloc: the buffer's pages are first touched when output arrives. */
 	struct agent *a = malloc(sizeof(*a));
 
 	if (!a) {
@@ -251,7 +255,7 @@ static void send_next(struct agent *a)
 	}
 }
 
-static void tell_sent(struct agent *a)
+static void report_sent(struct agent *a)
 {
 	if (!list_empty(&a->unsent) || a->ended || !a->events->sent)
 		return;
@@ -271,9 +275,9 @@ static void on_sent(void *arg, int result)
 		free_if_idle(a);
 	} else if (result >= 0) {
 		send_next(a);
-		tell_sent(a);
+		report_sent(a);
 	}
-	/* A failed send is seen by the receiver as well, after what the guest still said. */
+	/* The receiver reports a failed send as well, after the guest's last frames. */
 }
 
 void agent_send(struct agent *a, uint8_t *bytes, size_t len)
@@ -314,7 +318,7 @@ void agent_free(struct agent *a)
 		loop_cancel(a->loop, a->recv_op);
 	if (a->send_op)
 		loop_cancel(a->loop, a->send_op);
-	/* The guest sees the end even while an operation is under way. */
+	/* The guest sees the end even while an operation is in flight. */
 	shutdown(a->fd, SHUT_RDWR);
 	free_if_idle(a);
 }

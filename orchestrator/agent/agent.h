@@ -14,17 +14,17 @@
 
 /* --- frames --------------------------------------------------------------------------------- */
 
-/* What AGENT_ENTRY says of one name in a tree; the bytes are the frame's. */
+/* AGENT_ENTRY: one entry of a tree. Pointers are into the frame. */
 struct agent_entry {
-	const uint8_t *path; /* absolute, no zero byte in it, not terminated */
+	const uint8_t *path; /* absolute, without zero bytes, not terminated */
 	size_t path_len;
 	uint32_t mode, uid, gid;
-	uint64_t size;		/* of a file; the number of a device; else 0 */
-	const uint8_t *content; /* hash of a file, target of a symbolic link */
-	size_t content_len;	/* a file's: AGENT_HASH_LEN, or 0 when it could not be read */
+	uint64_t size;		/* of a file; number of a device; else 0 */
+	const uint8_t *content; /* hash of a file, or target of a symbolic link */
+	size_t content_len;	/* of a file: AGENT_HASH_LEN, or 0 when it could not be read */
 };
 
-/* AGENT_FILE; no zero byte in name and target, which are not terminated. */
+/* AGENT_FILE. Name and target contain no zero byte and are not terminated. */
 struct agent_file {
 	const uint8_t *name; /* never empty */
 	size_t name_len;
@@ -47,9 +47,10 @@ struct agent_pty {
 
 struct agent_frame {
 	enum agent_answer type;
-	const uint8_t *data; /* output, bytes of a file; the sentence of an error */
+	const uint8_t *data; /* output, bytes of a file, or the text of an error */
 	size_t len;
-	uint64_t place;	  /* AGENT_PTY_BYTES: of data[0]; place + len fits */
+	uint64_t place; /* AGENT_PTY_BYTES: offset of data[0] in the terminal's output; place + len
+			   does not overflow */
 	uint32_t version; /* AGENT_PONG */
 	int32_t exit_code;
 	bool state_lost;
@@ -59,15 +60,15 @@ struct agent_frame {
 	struct agent_pty pty;
 };
 
-/* Reads one frame from the start of `buf`. Returns the bytes it took, 0 when more are needed, or
- * -errno with *e filled when a guest that keeps the rules would not send this. */
+/* Reads one frame from the start of `buf`. Returns its length in bytes, 0 when it is incomplete, or
+ * -errno with *e filled for a frame that a correct guest would not send. */
 ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out, struct err *e);
 
-/* Requests, as bytes to send; the caller frees *out. -ENOMEM, or -E2BIG when over a limit. */
+/* Encode requests; the caller frees *out. Return 0, -ENOMEM, or -E2BIG when a limit is exceeded. */
 struct agent_exec {
 	enum agent_language language;
 	uint32_t timeout_ms; /* 0: none */
-	uint64_t call;	     /* for agent_attach_bytes; no two of a guest's calls have the same */
+	uint64_t call;	     /* for agent_attach_bytes; unique among the guest's calls */
 	const char *code;
 	size_t code_len;
 	const char *cwd;	   /* NULL: unchanged */
@@ -76,15 +77,16 @@ struct agent_exec {
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);
 int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len);
-/* `user_generators`: Python's random and numpy's are seeded too. */
+/* `user_generators`: also seeds the random generators of Python and numpy. */
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
 		       bool user_generators, const char *hostname, uint8_t **out, size_t *len);
-/* `have`: bytes of the call's output, stdout and stderr together, that came already. */
+/* `have`: bytes of the call's output, stdout and stderr together, received so far. */
 int agent_attach_bytes(uint64_t call, uint64_t have, uint8_t **out, size_t *len);
-/* `paths`: NULL-terminated. -E2BIG too when they are over AGENT_PATHS_MAX or too long together. */
+/* `paths`: NULL-terminated. Returns -E2BIG also for more than AGENT_PATHS_MAX paths or too long
+ * ones. */
 int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
 
-/* A request about files: its type says which of these go with it. */
+/* A request about files. Its type determines which fields are sent. */
 struct agent_file_request {
 	enum agent_request type;
 	const char *path, *id;
@@ -103,20 +105,20 @@ struct agent_pty_request {
 	uint64_t place;
 	const uint8_t *input;
 	size_t input_len;
-	const char *cwd; /* NULL: that of the Python process */
+	const char *cwd; /* NULL: the working directory of the Python process */
 	const char *label;
 	const char *const *argv;
 	const char *const *env[2];
 };
-/* Bytes that one AGENT_PTY_INPUT takes. */
+/* Maximum of bytes in one AGENT_PTY_INPUT. */
 #define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
 int agent_pty_bytes(const struct agent_pty_request *r, uint8_t **out, size_t *len);
 
-/* AGENT_DATA frames of up to AGENT_PAYLOAD_MAX bytes each. */
+/* Encodes AGENT_DATA frames of up to AGENT_PAYLOAD_MAX bytes each. */
 int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len);
 
-/* The order of the entries of AGENT_TREE, as memcmp tells it: a folder, what is in it, then the
- * names that begin with its name. */
+/* Compares two paths in the order of AGENT_TREE's entries, with a result as from memcmp: a folder,
+ * then its contents, then names that begin with the folder's name. */
 int agent_path_order(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len);
 
 /* --- a connection --------------------------------------------------------------------------- */
@@ -126,20 +128,21 @@ struct agent;
 struct agent_events {
 	/* May pause, send on and free the connection. */
 	void (*frame)(void *arg, const struct agent_frame *frame);
-	/* It is of no more use; `why` says what happened. */
+	/* The connection cannot be used any more; `reason` is a sentence. */
 	void (*ended)(void *arg, const char *reason);
-	/* All that was to be sent has left. May be NULL. */
+	/* Everything passed to agent_send has been sent. May be NULL. */
 	void (*sent)(void *arg);
 };
 
-/* Takes `fd` over. */
+/* Takes ownership of `fd`, also on failure. Returns NULL when out of memory. */
 struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg);
 void agent_set_events(struct agent *a, const struct agent_events *events, void *arg);
-/* Takes `bytes` (from malloc) over. Failure is told by `ended`. */
+/* Takes ownership of `bytes` (from malloc). Failures are reported by `ended`. */
 void agent_send(struct agent *a, uint8_t *bytes, size_t len);
-/* What was asked for has not all left for the guest yet. */
+/* Returns true while not all requests have been sent. */
 bool agent_is_sending(const struct agent *a);
-/* After pause no frame comes until resume, and nothing is read but what already was asked for. */
+/* After a pause no frame is handed out until agent_resume, and nothing is read except by a read
+ * already in flight. */
 void agent_pause(struct agent *a);
 void agent_resume(struct agent *a);
 void agent_free(struct agent *a);

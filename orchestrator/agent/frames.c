@@ -7,11 +7,11 @@
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 
-#define ENV_MAX 1024 /* variables that a guest's agent takes at once */
+#define ENV_MAX 1024 /* variables that a guest's agent accepts in one request */
 
 /* --- from the guest ------------------------------------------------------------------------- */
 
-/* True when the fields fit together as those of a real file do. */
+/* Returns true when the fields are consistent, as those of a real file are. */
 static bool entry_is_sound(const struct agent_entry *n)
 {
 	if (!n->path_len || n->path[0] != '/' || memchr(n->path, 0, n->path_len))
@@ -75,7 +75,7 @@ static void read_pty(struct wire *w, struct agent_pty *p)
 		w->bad = true;
 }
 
-/* What is left of the payload. */
+/* Reads the rest of the payload. */
 static void read_rest(struct wire *w, struct agent_frame *f)
 {
 	f->data = w->p + w->pos;
@@ -135,13 +135,14 @@ ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out
 	uint8_t type = wire_get_u8(&head), zero8 = wire_get_u8(&head);
 	uint16_t zero16 = wire_get_u16(&head);
 	if (size > AGENT_PAYLOAD_MAX || zero8 || zero16)
-		return err_say(e, EPROTO, "the guest's agent sent a frame with a bad header");
+		return err_say(e, EPROTO, "the guest's agent sent a frame with an invalid header");
 	if (len - AGENT_HEADER_SIZE < size)
 		return 0;
 	*out = (struct agent_frame){.type = type};
 	struct wire body = wire_from(buf + AGENT_HEADER_SIZE, size);
 	if (!read_payload(&body, out))
-		return err_say(e, EPROTO, "the guest's agent sent a bad frame of type %u", type);
+		return err_say(e, EPROTO, "the guest's agent sent an invalid frame of type %u",
+			       type);
 	return (ssize_t)(AGENT_HEADER_SIZE + size);
 }
 
@@ -181,7 +182,7 @@ static size_t parts_size(size_t len)
 	return (len + AGENT_PAYLOAD_MAX - 1) / AGENT_PAYLOAD_MAX * AGENT_HEADER_SIZE + len;
 }
 
-/* As many frames of a type as the bytes need. */
+/* Writes the bytes in as many frames of the type as they need. */
 static void put_parts(struct wire *w, enum agent_request type, const void *data, size_t len)
 {
 	const uint8_t *at = data;
@@ -225,8 +226,8 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	return 0;
 }
 
-/* A request of one frame with `body` bytes of payload, which the caller is to put; w->p is NULL
- * when there is no memory. */
+/* Allocates a request of one frame with `body` bytes of payload, which the caller writes. w->p is
+ * NULL when out of memory. */
 static struct wire request_new(enum agent_request type, size_t body)
 {
 	size_t size = AGENT_HEADER_SIZE + body;
@@ -362,10 +363,10 @@ static void put_upload(struct wire *w, const struct agent_file_request *r)
 	}
 }
 
-/* All that stands beside the texts in a request. */
+/* Maximum size of all fields of a request besides its texts. */
 #define FIELDS_MAX 64
 
-/* A request of one frame, whose payload `put` writes into `room` bytes at most. */
+/* Encodes a request of one frame, whose payload `put` writes into at most `room` bytes. */
 static int one_frame(enum agent_request type, size_t room,
 		     void (*put)(struct wire *w, const void *request), const void *request,
 		     uint8_t **out, size_t *len)
@@ -473,7 +474,7 @@ int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t
 
 /* --- trees ---------------------------------------------------------------------------------- */
 
-/* A path's end comes first, then a slash, then all other bytes. */
+/* Ranks the end of a path first, then a slash, then all other bytes. */
 static int rank(const uint8_t *path, size_t len, size_t at)
 {
 	if (at == len)

@@ -40,7 +40,7 @@ static void on_dialed(void *arg, int fd, const char *text)
 	}
 	l->agent = agent_new(l->loop, fd, &agent_events, l);
 	if (!l->agent) {
-		lose(l, GUEST_NO_MEMORY, "no memory");
+		lose(l, GUEST_NO_MEMORY, "not enough memory for a connection to the guest");
 		return;
 	}
 	if (l->paused)
@@ -97,7 +97,7 @@ struct agent *guest_link_release(struct guest_link *l)
 bool guest_link_send(struct guest_link *l, int encoded, uint8_t *bytes, size_t len)
 {
 	if (encoded < 0) {
-		lose(l, GUEST_NO_MEMORY, "no memory");
+		lose(l, GUEST_NO_MEMORY, "not enough memory for a request to the guest");
 		return false;
 	}
 	agent_send(l->agent, bytes, len);

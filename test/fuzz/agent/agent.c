@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a guest that was taken over may send as its agent, and its output on its way to events. The
- * first byte chooses lines or chunks and how the stream is cut into reads.
+ * Feeds the frames that a compromised guest may send as its agent, and its output on its way to
+ * events. The first byte chooses lines or chunks and how the stream is split into reads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +32,10 @@ static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 	expect(flow->lines || len > 0);
 }
 
-static uint8_t last[AGENT_PAYLOAD_MAX]; /* the path of the last entry */
+static uint8_t last[AGENT_PAYLOAD_MAX]; /* path of the previous entry */
 static size_t last_len;
 
-/* Compared with the entry before it, as a diff of two trees does. */
+/* Compares the entry with the previous one, as a diff of two trees does. */
 static void use_entry(const struct agent_entry *n)
 {
 	int order = agent_path_order(last, last_len, n->path, n->path_len);

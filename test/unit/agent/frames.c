@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Frames of files and terminals: what this end writes is what the guest's end reads, and of what a
- * guest may write only that is taken which can be. */
+/* Frames of files and terminals: the guest's decoder reads what this end writes, and frames from a
+ * guest are accepted only if they are consistent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 
 /* --- requests ------------------------------------------------------------------------------- */
 
-/* The one frame of a request, from memory of exactly its size. */
+/* Reads the single frame of a request, from memory of exactly its size. */
 static struct frame one(uint8_t *bytes, size_t len)
 {
 	struct wire w = wire_from(bytes, len);
@@ -45,7 +45,7 @@ static void ask_file(const struct agent_file_request *r, struct file_request *ou
 	free(bytes);
 }
 
-static void test_requests_about_files(void **state)
+static void file_requests_are_encoded(void **state)
 {
 	const uint8_t hash[AGENT_HASH_LEN] = {1, 2, 3};
 	const struct agent_file_request asks[] = {
@@ -78,7 +78,7 @@ static void test_requests_about_files(void **state)
 	}
 }
 
-static void test_the_longest_path(void **state)
+static void longest_path_is_encoded(void **state)
 {
 	char path[AGENT_PATH_MAX + 2];
 	struct agent_file_request a = {.type = AGENT_PUT, .path = path};
@@ -116,7 +116,7 @@ static void ask_pty(const struct agent_pty_request *a, struct pty_request *out)
 	free(bytes);
 }
 
-static void test_requests_about_terminals(void **state)
+static void terminal_requests_are_encoded(void **state)
 {
 	const char *const argv[] = {"vi", "", "a b", NULL}, *const env[] = {"A=1", "B=", NULL};
 	const char *const more[] = {"C=x=y", NULL};
@@ -162,7 +162,7 @@ static void test_requests_about_terminals(void **state)
 	free(typed);
 }
 
-static void test_a_start_over_a_frame(void **state)
+static void terminal_start_over_a_frame_is_refused(void **state)
 {
 	char *arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
 	const char *const argv[] = {arg, NULL};
@@ -172,19 +172,19 @@ static void test_a_start_over_a_frame(void **state)
 				      .rows = 1,
 				      .label = "",
 				      .argv = argv};
-	const size_t beside = 4 + AGENT_ID_LEN + 4 + 4 + 4 + 4 + 4 + 4;
+	const size_t fields = 4 + AGENT_ID_LEN + 4 + 4 + 4 + 4 + 4 + 4;
 	struct pty_request r;
 	uint8_t *bytes;
 	size_t len;
 
-	memset(arg, 'a', AGENT_PAYLOAD_MAX - beside + 1);
+	memset(arg, 'a', AGENT_PAYLOAD_MAX - fields + 1);
 	assert_int_equal(agent_pty_bytes(&a, &bytes, &len), -E2BIG);
-	arg[AGENT_PAYLOAD_MAX - beside] = '\0';
+	arg[AGENT_PAYLOAD_MAX - fields] = '\0';
 	ask_pty(&a, &r);
 	free(arg);
 }
 
-static void test_too_many_variables(void **state)
+static void too_many_variables_are_refused(void **state)
 {
 	const char *const argv[] = {"a", NULL};
 	const char *env[2][601] = {{NULL}};
@@ -209,7 +209,7 @@ static void test_too_many_variables(void **state)
 	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), -E2BIG);
 }
 
-static void test_data_is_cut_into_frames(void **state)
+static void data_is_split_into_frames(void **state)
 {
 	static const size_t sizes[] = {0, 1, 65536, 65537, 200000};
 
@@ -273,7 +273,7 @@ static ssize_t file(const char *name, size_t name_len, uint32_t mode, uint64_t s
 	return read_back(AGENT_FILE, &w);
 }
 
-static void test_files_are_read(void **state)
+static void file_entries_are_read(void **state)
 {
 	assert_true(file("a\xff", 2, S_IFREG | 0644, INT64_MAX, "", 0) > 0);
 	assert_true(got.file.name_len == 2 && !memcmp(got.file.name, "a\xff", 2));
@@ -284,7 +284,7 @@ static void test_files_are_read(void **state)
 	assert_true(file("d", 1, S_IFDIR | 0755, 0, "", 0) > 0);
 }
 
-static void test_files_that_can_not_be(void **state)
+static void inconsistent_file_entries_are_refused(void **state)
 {
 	char name[AGENT_PATH_MAX + 1] = {0};
 
@@ -312,7 +312,7 @@ static ssize_t terminal(const char *id, uint8_t ended)
 	return read_back(AGENT_PTY, &w);
 }
 
-static void test_terminals_are_read(void **state)
+static void terminal_entries_are_read(void **state)
 {
 	static const char *const bad[] = {"",
 					  "pty_",
@@ -339,7 +339,7 @@ static ssize_t output(uint64_t place, const char *text)
 	return read_back(AGENT_PTY_BYTES, &w);
 }
 
-static void test_output_of_terminals_is_read(void **state)
+static void terminal_output_is_read(void **state)
 {
 	struct wire w = body_on();
 
@@ -355,16 +355,16 @@ static void test_output_of_terminals_is_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_requests_about_files),
-		cmocka_unit_test(test_the_longest_path),
-		cmocka_unit_test(test_requests_about_terminals),
-		cmocka_unit_test(test_a_start_over_a_frame),
-		cmocka_unit_test(test_too_many_variables),
-		cmocka_unit_test(test_data_is_cut_into_frames),
-		cmocka_unit_test(test_files_are_read),
-		cmocka_unit_test(test_files_that_can_not_be),
-		cmocka_unit_test(test_terminals_are_read),
-		cmocka_unit_test(test_output_of_terminals_is_read),
+		cmocka_unit_test(file_requests_are_encoded),
+		cmocka_unit_test(longest_path_is_encoded),
+		cmocka_unit_test(terminal_requests_are_encoded),
+		cmocka_unit_test(terminal_start_over_a_frame_is_refused),
+		cmocka_unit_test(too_many_variables_are_refused),
+		cmocka_unit_test(data_is_split_into_frames),
+		cmocka_unit_test(file_entries_are_read),
+		cmocka_unit_test(inconsistent_file_entries_are_refused),
+		cmocka_unit_test(terminal_entries_are_read),
+		cmocka_unit_test(terminal_output_is_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the owner of a link hears of, and what it can do in each callback. The attempt to reach the
- * agent is the test's; the connection and the loop are the real ones. */
+/* Which events the owner of a link gets, and what it may do in each callback. The attempt to reach
+ * the agent is simulated; the connection and the loop are the real ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,9 +29,9 @@ static struct {
 	int guest;	/* the guest's end */
 	char heard[16]; /* the callbacks, in order */
 	size_t n;
-	size_t until;  /* the loop stops after that many */
-	char frees_at; /* the callback in which the link is closed and freed */
-	bool pauses;   /* the link, in REACHED */
+	size_t until;  /* the loop stops after this many callbacks */
+	char frees_at; /* the callback that closes and frees the link */
+	bool pauses;   /* pauses the link in REACHED */
 	char text[128];
 } t;
 
@@ -148,7 +148,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* Runs until `heard` has been heard. */
+/* Runs the loop until the callbacks are `heard`. */
 static void expect(const char *heard)
 {
 	t.until = strlen(heard);
@@ -162,7 +162,7 @@ static void stop(void *arg)
 	loop_stop(t.loop);
 }
 
-/* Lets the loop take some turns, in which nothing more may be heard. */
+/* Runs a few turns of the loop, in which no callback may come. */
 static void expect_silence(void)
 {
 	const size_t n = t.n;
@@ -195,7 +195,7 @@ static void connect_link(void)
 
 /* --- tests ---------------------------------------------------------------------------------- */
 
-static void test_request_is_answered(void **state)
+static void request_is_answered(void **state)
 {
 	uint8_t got[AGENT_HEADER_SIZE];
 
@@ -207,7 +207,7 @@ static void test_request_is_answered(void **state)
 	assert_int_equal(recv(t.guest, got, sizeof(got), MSG_DONTWAIT), sizeof(got));
 }
 
-static void test_attempt_follows_the_vm(void **state)
+static void attempt_depends_on_the_vms_progress(void **state)
 {
 	guest_link_dial_while_working(t.link, NULL, 700);
 	expect("r");
@@ -215,14 +215,14 @@ static void test_attempt_follows_the_vm(void **state)
 	assert_int_equal(t.limit_ms, 0);
 }
 
-static void test_agent_that_is_not_reached_is_lost(void **state)
+static void unreachable_agent_is_reported_lost(void **state)
 {
 	guest_link_dial(t.link, NULL, 0);
 	expect("u");
 	assert_string_equal(t.text, "nobody answers");
 }
 
-static void test_connection_that_ends_is_lost(void **state)
+static void closed_connection_is_reported_lost(void **state)
 {
 	connect_link();
 	close_fd(&t.guest);
@@ -230,14 +230,14 @@ static void test_connection_that_ends_is_lost(void **state)
 	assert_non_null(strstr(t.text, "closed the connection"));
 }
 
-static void test_request_that_was_not_encoded_is_lost_at_once(void **state)
+static void failed_encoding_is_reported_at_once(void **state)
 {
 	connect_link();
 	assert_false(guest_link_send(t.link, -ENOMEM, NULL, 0));
 	assert_string_equal(t.heard, "rm");
 }
 
-static void test_deadline_passes_with_a_connection(void **state)
+static void deadline_passes_with_a_connection(void **state)
 {
 	connect_link();
 	guest_link_set_deadline(t.link, 1);
@@ -245,7 +245,7 @@ static void test_deadline_passes_with_a_connection(void **state)
 	assert_non_null(t.link->agent);
 }
 
-static void test_deadline_outlives_the_connection(void **state)
+static void deadline_outlives_the_connection(void **state)
 {
 	connect_link();
 	guest_link_set_deadline(t.link, 10);
@@ -253,7 +253,7 @@ static void test_deadline_outlives_the_connection(void **state)
 	expect("rbl");
 }
 
-static void test_deadline_that_was_cleared_does_not_pass(void **state)
+static void cleared_deadline_does_not_pass(void **state)
 {
 	connect_link();
 	guest_link_set_deadline(t.link, 1);
@@ -261,7 +261,7 @@ static void test_deadline_that_was_cleared_does_not_pass(void **state)
 	expect_silence();
 }
 
-static void test_cancelled_attempt_is_not_reported(void **state)
+static void cancelled_attempt_is_not_reported(void **state)
 {
 	guest_link_dial(t.link, NULL, 1000);
 	guest_link_cancel_dial(t.link);
@@ -269,7 +269,7 @@ static void test_cancelled_attempt_is_not_reported(void **state)
 	expect_silence();
 }
 
-static void test_nothing_is_heard_of_a_closed_link(void **state)
+static void closed_link_calls_nothing(void **state)
 {
 	connect_link();
 	guest_link_set_deadline(t.link, 1);
@@ -278,7 +278,7 @@ static void test_nothing_is_heard_of_a_closed_link(void **state)
 	expect_silence();
 }
 
-static void test_zeroed_link_can_be_closed(void **state)
+static void zeroed_link_can_be_closed(void **state)
 {
 	struct guest_link zeroed = {0};
 
@@ -286,7 +286,7 @@ static void test_zeroed_link_can_be_closed(void **state)
 	assert_null(zeroed.agent);
 }
 
-static void test_paused_link_hands_out_nothing_until_resumed(void **state)
+static void paused_link_hands_out_nothing_until_resumed(void **state)
 {
 	t.pauses = true;
 	connect_link();
@@ -296,7 +296,7 @@ static void test_paused_link_hands_out_nothing_until_resumed(void **state)
 	expect("rf");
 }
 
-static void test_link_paused_before_it_is_reached_stays_paused(void **state)
+static void link_paused_before_it_is_reached_stays_paused(void **state)
 {
 	guest_link_pause(t.link, true);
 	connect_link();
@@ -306,7 +306,7 @@ static void test_link_paused_before_it_is_reached_stays_paused(void **state)
 	expect("rf");
 }
 
-static void test_connection_is_handed_to_another_link(void **state)
+static void connection_moves_to_another_link(void **state)
 {
 	struct guest_link from = *t.link;
 
@@ -320,8 +320,8 @@ static void test_connection_is_handed_to_another_link(void **state)
 	guest_link_close(&from);
 }
 
-/* The owner may go in any callback. */
-static void test_link_can_be_freed_in_callbacks(void **state)
+/* Any callback may free the link. */
+static void link_can_be_freed_in_callbacks(void **state)
 {
 	static const char callbacks[] = {REACHED, FRAME, BROKEN, LATE, UNREACHED};
 
@@ -347,7 +347,7 @@ static void test_link_can_be_freed_in_callbacks(void **state)
 	}
 }
 
-static void test_link_can_be_freed_when_a_request_is_not_encoded(void **state)
+static void link_can_be_freed_when_encoding_fails(void **state)
 {
 	connect_link();
 	t.frees_at = NO_MEMORY;
@@ -361,22 +361,22 @@ static void test_link_can_be_freed_when_a_request_is_not_encoded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_request_is_answered),
-		TEST(test_attempt_follows_the_vm),
-		TEST(test_agent_that_is_not_reached_is_lost),
-		TEST(test_connection_that_ends_is_lost),
-		TEST(test_request_that_was_not_encoded_is_lost_at_once),
-		TEST(test_deadline_passes_with_a_connection),
-		TEST(test_deadline_outlives_the_connection),
-		TEST(test_deadline_that_was_cleared_does_not_pass),
-		TEST(test_cancelled_attempt_is_not_reported),
-		TEST(test_nothing_is_heard_of_a_closed_link),
-		TEST(test_zeroed_link_can_be_closed),
-		TEST(test_paused_link_hands_out_nothing_until_resumed),
-		TEST(test_link_paused_before_it_is_reached_stays_paused),
-		TEST(test_connection_is_handed_to_another_link),
-		TEST(test_link_can_be_freed_in_callbacks),
-		TEST(test_link_can_be_freed_when_a_request_is_not_encoded),
+		TEST(request_is_answered),
+		TEST(attempt_depends_on_the_vms_progress),
+		TEST(unreachable_agent_is_reported_lost),
+		TEST(closed_connection_is_reported_lost),
+		TEST(failed_encoding_is_reported_at_once),
+		TEST(deadline_passes_with_a_connection),
+		TEST(deadline_outlives_the_connection),
+		TEST(cleared_deadline_does_not_pass),
+		TEST(cancelled_attempt_is_not_reported),
+		TEST(closed_link_calls_nothing),
+		TEST(zeroed_link_can_be_closed),
+		TEST(paused_link_hands_out_nothing_until_resumed),
+		TEST(link_paused_before_it_is_reached_stays_paused),
+		TEST(connection_moves_to_another_link),
+		TEST(link_can_be_freed_in_callbacks),
+		TEST(link_can_be_freed_when_encoding_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

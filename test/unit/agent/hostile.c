@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a guest can do to the service with frames that keep the rules. */
+/* Load that a guest can put on the service with valid frames. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,12 +12,12 @@
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 
-#define TURN_MOST 1000 /* events until another has its turn */
+#define TURN_MOST 1000 /* maximum of events before others have their turn */
 
 struct reader {
 	struct loop *loop;
 	struct agent *agent;
-	struct loop_timer other; /* somebody else who wants a turn each turn */
+	struct loop_timer other; /* another user of the loop, which wants one turn each turn */
 	unsigned turns, in_turn, most;
 	size_t bytes, frames;
 	bool pauses, ended;
@@ -72,7 +72,7 @@ static size_t put_frame(uint8_t *to, const uint8_t *payload, uint32_t len)
 	return w.pos;
 }
 
-/* The guest sends `bytes` and hangs up. */
+/* Reads what a guest sends that hangs up after `bytes`. */
 static struct reader read_all(const uint8_t *bytes, size_t len, bool pauses)
 {
 	struct reader r = {.other = {.fn = other}, .pauses = pauses};
@@ -95,7 +95,7 @@ static struct reader read_all(const uint8_t *bytes, size_t len, bool pauses)
 	return r;
 }
 
-/* Each line is an event: 21845 of them in one frame are not to be the work of one turn. */
+/* Each line is an event: the 21845 lines of one frame must not be handled in one turn. */
 static void lines_leave_others_a_turn(void **state)
 {
 	static uint8_t payload[AGENT_PAYLOAD_MAX - 1], bytes[AGENT_HEADER_SIZE + sizeof(payload)];
