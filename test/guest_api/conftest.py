@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service and the real agent; what is done in a "sandbox" is done on this machine."""
+"""The service and the real agent; operations "in a sandbox" happen on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGENT = os.environ.get("RAMET_INIT", "build/guest/ramet-init")
 
 
 class Service:
-    """The service, and the agent that all of its sandboxes share."""
+    """The service, and the agent that all its sandboxes share."""
 
     def __init__(self, home: Path, *tiers: str) -> None:
         self.log = home / "service.log"
@@ -67,7 +67,7 @@ def http(base: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def sandbox(http: httpx.Client) -> Iterator[str]:
-    """Path of a sandbox."""
+    """Creates a sandbox and returns its path."""
     made = http.post("/v1/sandboxes", json={})
     assert made.status_code == 201, made.text
     path = "/v1/sandboxes/" + str(made.json()["id"])
@@ -77,5 +77,5 @@ def sandbox(http: httpx.Client) -> Iterator[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """Of the agent's as of the test's."""
+    """Returns a folder that agent and test share."""
     return str(tmp_path)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service over fake VMs whose agent is the real one: guest_api_server DIR AGENT_SOCKET
- * [TIER...] prints the port it listens on and a key of each tier that is named. All sandboxes share
- * that one agent. SIGTERM ends it.
+ * The service over fake VMs whose agent is the real one. guest_api_server DIR AGENT_SOCKET
+ * [TIER...] prints the port it listens on and one key for each tier. All sandboxes share that
+ * agent. SIGTERM ends it.
  */
 #include <errno.h>
 #include <fcntl.h>

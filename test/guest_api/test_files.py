@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files through the whole of it: host and agent mean the same by every frame."""
+"""Files through service and agent: both ends must agree on every frame."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def test_ranges(http: httpx.Client, sandbox: str, folder: str) -> None:
     assert get(http, sandbox, path).content == whole
 
 
-def test_a_file_of_proc(http: httpx.Client, sandbox: str) -> None:
+def test_proc_file_is_read(http: httpx.Client, sandbox: str) -> None:
     assert b"MemTotal" in get(http, sandbox, "/proc/meminfo").content
 
 
-def test_a_file_that_grows_ends_where_it_ended(
+def test_growing_file_is_read_to_its_size_at_open(
     http: httpx.Client, sandbox: str, folder: str
 ) -> None:
     path = f"{folder}/log"
@@ -74,7 +74,7 @@ def test_a_file_that_grows_ends_where_it_ended(
         assert sum(map(len, answer.iter_bytes())) == 8_000_000
 
 
-def test_failures(http: httpx.Client, sandbox: str, folder: str) -> None:
+def test_failures_are_reported(http: httpx.Client, sandbox: str, folder: str) -> None:
     Path(f"{folder}/file").write_bytes(b"x")
     os.symlink("loop", f"{folder}/loop")
     os.mkfifo(f"{folder}/fifo")
@@ -90,12 +90,12 @@ def test_failures(http: httpx.Client, sandbox: str, folder: str) -> None:
     fails(http.get(f"{sandbox}/files/list", params={"path": f"{folder}/file"}), 409,
           "not_a_directory")  # fmt: skip
     fails(http.get(f"{sandbox}/files/stat", params={"path": f"{folder}/none"}), 404, "no_such_file")
-    # The connection that a failure ended does not stand in the way of the next operation.
+    # The connection that a failure ended does not delay the next operation.
     assert put(http, sandbox, f"{folder}/file", b"y").status_code == 204
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-def test_a_full_disk_leaves_nothing(http: httpx.Client, sandbox: str, folder: str) -> None:
+def test_full_disk_leaves_no_partial_file(http: httpx.Client, sandbox: str, folder: str) -> None:
     fails(put(http, sandbox, "/dev/full/x", b"x"), 409, "not_a_directory")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", folder], check=True)
     try:
@@ -138,7 +138,7 @@ def test_stat_list_remove_mkdir(http: httpx.Client, sandbox: str, folder: str) -
     assert os.listdir(folder) == []
 
 
-def test_a_long_list(http: httpx.Client, sandbox: str, folder: str) -> None:
+def test_long_list_is_complete(http: httpx.Client, sandbox: str, folder: str) -> None:
     names = [f"{i:05d}" for i in range(5000)]
     for name in names:
         Path(folder, name).touch()
@@ -168,7 +168,7 @@ def test_uploads(http: httpx.Client, sandbox: str, folder: str) -> None:
     assert http.delete(up).status_code == 204
 
 
-def test_an_upload_that_is_dropped(http: httpx.Client, sandbox: str, folder: str) -> None:
+def test_dropped_upload_leaves_nothing(http: httpx.Client, sandbox: str, folder: str) -> None:
     begun = http.post(f"{sandbox}/uploads", params={"path": f"{folder}/x"}).json()
     up = f"{sandbox}/uploads/{begun['id']}"
     assert http.put(up, params={"offset": 10}, content=b"x").status_code == 204
@@ -176,7 +176,7 @@ def test_an_upload_that_is_dropped(http: httpx.Client, sandbox: str, folder: str
     assert os.listdir(folder) == []
 
 
-def test_many_at_once(http: httpx.Client, sandbox: str, folder: str) -> None:
+def test_concurrent_operations_succeed(http: httpx.Client, sandbox: str, folder: str) -> None:
     def both(i: int) -> bool:
         path = f"{folder}/{i}"
         while put(http, sandbox, path, data(i * 1000)).status_code == 429:

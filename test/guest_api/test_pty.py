@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminals through the whole of it, with the published client as it is and by hand."""
+"""Terminals through service and agent, with the unmodified published client and by hand."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
 
 
 class Screen:
-    """What a terminal has put out."""
+    """Output of a terminal."""
 
     def __init__(self) -> None:
-        self.pieces: queue.Queue[bytes] = queue.Queue()
+        self.chunks: queue.Queue[bytes] = queue.Queue()
         self.all = b""
 
     def until(self, what: bytes) -> None:
         while what not in self.all:
-            self.all += self.pieces.get(timeout=120)
+            self.all += self.chunks.get(timeout=120)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_published_client(box: podflare.Sandbox) -> None:
         cmd="stty size; read line; echo got $line in $PWD with $A; stty size; exit 7",
         cols=100,
         rows=30,
-        on_data=screen.pieces.put,
+        on_data=screen.chunks.put,
         on_exit=codes.put,
         env={"A": "b c"},
         cwd="/tmp",
@@ -60,7 +60,7 @@ def test_the_published_client(box: podflare.Sandbox) -> None:
     (listed,) = [one for one in box.pty.list() if one.pty_id == pty.id]
     assert listed.exit_code == 7 and listed.cmd_label.startswith("stty size")
     again = Screen()
-    late: PtyHandle = box.pty.attach(pty.id, on_data=again.pieces.put)
+    late: PtyHandle = box.pty.attach(pty.id, on_data=again.chunks.put)
     assert late.wait(30) == 7
     again.until(screen.all)
 
@@ -90,7 +90,7 @@ def test_long_polls_of_the_published_client(box: podflare.Sandbox) -> None:
     assert client.pty_read(box.id, pty.id, place)["exit_code"] == 137
 
 
-def test_listeners_come_and_go(http: httpx.Client, sandbox: str) -> None:
+def test_listeners_attach_and_detach(http: httpx.Client, sandbox: str) -> None:
     with http.stream("POST", f"{sandbox}/pty", json={"argv": ["cat"]}) as answer:
         pty = f"{sandbox}/pty/" + next(events(answer))["session_id"]
 
@@ -106,13 +106,13 @@ def test_listeners_come_and_go(http: httpx.Client, sandbox: str) -> None:
                 text += base64.b64decode(next(stream)["data_b64"])
     type_in(b"\x04")
     with http.stream("GET", f"{pty}/attach", params={"since_seq": 3}) as late:
-        *pieces, end = events(late)
-    assert pieces[0]["seq"] == 3 and end == {"type": "pty_exit", "data": 0}
+        *chunks, end = events(late)
+    assert chunks[0]["seq"] == 3 and end == {"type": "pty_exit", "data": 0}
     answer = http.post(f"{pty}/read", json={"since_seq": 10**6})
     assert (answer.status_code, answer.json()["code"]) == (400, "out_of_range")
 
 
-def test_much_output(http: httpx.Client, sandbox: str) -> None:
+def test_large_output_is_complete(http: httpx.Client, sandbox: str) -> None:
     body = {"argv": ["sh", "-c", "stty raw; head -c 5000000 /dev/zero; echo end"]}
     with http.stream("POST", f"{sandbox}/pty", json=body) as answer:
         stream, place = events(answer), 0
@@ -147,7 +147,7 @@ def test_input_larger_than_a_frame(http: httpx.Client, sandbox: str) -> None:
     assert hashlib.sha256(bytes(300_000)).hexdigest().encode() in said
 
 
-def test_no_such_terminal(http: httpx.Client, sandbox: str) -> None:
+def test_unknown_terminal_is_refused(http: httpx.Client, sandbox: str) -> None:
     pty = f"{sandbox}/pty/pty_" + 32 * "0"
     for answer in (
         http.get(f"{pty}/attach"),

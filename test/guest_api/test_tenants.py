@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant learns nothing of another's: by each route of the spec, another's ids are answered as
-ids that never were."""
+"""A tenant learns nothing about another: every route of the spec answers another tenant's ids like
+ids that never existed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from conftest import Service
 
 ID = re.compile(r"(sbx|spc|pty|upl)_[0-9a-f]{32}")
 METHODS = ("get", "head", "put", "post", "delete")
-# What each route takes, so that it is refused for the id and for nothing else.
+# The body of each route, valid so that only the id can be refused.
 BODIES: dict[str, Any] = {
     "exec": {"code": "print(1)"},
     "fork": {"n": 1},
@@ -32,7 +33,7 @@ QUERY = {"path": "/tmp/x", "offset": "0"}
 
 
 class Tenant:
-    """Somebody with a key, and what is theirs."""
+    """A tenant with a key and its resources."""
 
     def __init__(self, base: str, key: str) -> None:
         self.http = httpx.Client(
@@ -43,8 +44,8 @@ class Tenant:
         )
         self.ids: dict[str, str] = {}
 
-    def settle(self) -> None:
-        """Something of each kind, living all through the test."""
+    def create_resources(self) -> None:
+        """Creates one resource of each kind, for the whole test."""
         self.ids["sbx"] = self.http.post("/v1/sandboxes", json={}).json()["id"]
         path = f"/v1/sandboxes/{self.ids['sbx']}"
         upload = self.http.post(f"{path}/uploads", params={"path": "/tmp/ramet-tenants"}).json()
@@ -61,8 +62,8 @@ class Tenant:
 def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tenant, Tenant]]:
     service = Service(tmp_path_factory.mktemp("tenants"), "pro", "pro")
     first, second = (Tenant(service.base, key) for key in service.keys)
-    first.settle()
-    second.settle()
+    first.create_resources()
+    second.create_resources()
     yield first, second
     first.http.delete(f"/v1/sandboxes/{first.ids['sbx']}")
     service.stop()
@@ -73,12 +74,12 @@ def never() -> dict[str, str]:
 
 
 def kind_of(name: str) -> str:
-    """Of which kind the id called `name` in a path is."""
+    """Returns the kind of the id called `name` in a path."""
     return {"upload": "upl", "pty": "pty", "space": "spc"}.get(name, "sbx")
 
 
 def fill(path: str, choice: list[dict[str, str]]) -> str:
-    """The path with each of its ids from the one that `choice` says."""
+    """Returns the path with each of its ids replaced as `choice` says."""
     ids = iter(choice)
     return re.sub(
         r"{(\w+)}", lambda m: next(ids)[kind_of(m[1])], path
@@ -86,7 +87,7 @@ def fill(path: str, choice: list[dict[str, str]]) -> str:
 
 
 def ask(tenant: Tenant, method: str, path: str, body: Any) -> tuple[int, str, dict[str, str]]:
-    """Status, body and headers, with ids made alike."""
+    """Returns status, body and headers, with ids made equal."""
     answer = tenant.http.request(method, path, params=QUERY, json=body)
     headers = {k: v for k, v in answer.headers.items() if k not in ("date",)}
     return answer.status_code, ID.sub(r"\1_ID", answer.text), headers
@@ -97,7 +98,7 @@ def routes(tenant: Tenant) -> list[tuple[str, str]]:
     return [(m, path) for path, item in paths.items() for m in METHODS if m in item and "{" in path]
 
 
-def test_no_route_tells_another_s_from_what_never_was(tenants: tuple[Tenant, Tenant]) -> None:
+def test_ids_of_others_are_answered_like_unknown_ids(tenants: tuple[Tenant, Tenant]) -> None:
     first, second = tenants
     asked = 0
     for method, path in routes(second):
@@ -105,11 +106,12 @@ def test_no_route_tells_another_s_from_what_never_was(tenants: tuple[Tenant, Ten
         if "/diff/" in path:
             body = BODIES["diff"]
         n = path.count("{")
-        # Another's in each place; own ones in the others, as whoever guesses would have them.
+        # Another tenant's id in each position, and own ids in the others, as a guesser would have
+        # them.
         for choice in itertools.product((first.ids, second.ids), repeat=n):
             inner = "{upload}" in path or "{pty}" in path
-            # Uploads and terminals are the guest's: that another guest has none of them can't be
-            # seen here, where all have one agent.
+            # Uploads and terminals belong to a guest. All sandboxes share one agent here, so it
+            # cannot be tested that another guest does not have them.
             if all(ids is second.ids for ids in (choice[:1] if inner else choice)):
                 continue
             stranger = never()
@@ -117,21 +119,21 @@ def test_no_route_tells_another_s_from_what_never_was(tenants: tuple[Tenant, Ten
             real = ask(second, method, fill(path, list(choice)), body)
             none = ask(second, method, fill(path, strangers), body)
             assert real == none, f"{method} {path}"
-            # Merging into itself is refused, whatever it is.
+            # Merging into itself is refused for any id.
             itself = "merge_into" in path and choice[0] is choice[1]
             assert real[0] == (400 if itself else 404), f"{method} {path}: {real}"
             asked += 1
     assert asked >= 30
 
 
-def test_lists_have_only_one_s_own(tenants: tuple[Tenant, Tenant]) -> None:
+def test_lists_contain_own_entries_only(tenants: tuple[Tenant, Tenant]) -> None:
     first, second = tenants
     for own, other in ((first, second), (second, first)):
         listed = own.http.get("/v1/sandboxes").text
         assert own.ids["sbx"] in listed and other.ids["sbx"] not in listed
 
 
-def test_what_was_asked_for_left_the_other_alone(tenants: tuple[Tenant, Tenant]) -> None:
+def test_requests_do_not_affect_the_other_tenant(tenants: tuple[Tenant, Tenant]) -> None:
     first, _ = tenants
     path = f"/v1/sandboxes/{first.ids['sbx']}"
     assert first.http.get(path).json()["state"] == "ready"
@@ -140,7 +142,7 @@ def test_what_was_asked_for_left_the_other_alone(tenants: tuple[Tenant, Tenant])
     assert first.http.delete(f"{path}/uploads/{first.ids['upl']}").status_code == 204
 
 
-def test_a_gone_one_of_another_s_is_as_if_it_never_was(tenants: tuple[Tenant, Tenant]) -> None:
+def test_ended_resources_of_others_are_unknown(tenants: tuple[Tenant, Tenant]) -> None:
     first, second = tenants
     gone = first.http.post("/v1/sandboxes", json={}).json()["id"]
     first.http.delete(f"/v1/sandboxes/{gone}")
