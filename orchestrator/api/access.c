@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The access log, gathered and written once a turn. */
+/* The access log, gathered and written once per turn of the loop. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -45,7 +45,7 @@ h2o_iovec_t access_path(h2o_iovec_t path)
 	return path;
 }
 
-/* " from ADDRESS", and whose it was. */
+/* Prints " from ADDRESS", with the proxy, the tenant and the key if known. */
 static void print_client(char *out, size_t size, const struct request *r)
 {
 	char from[INET6_ADDRSTRLEN], peer[INET6_ADDRSTRLEN];

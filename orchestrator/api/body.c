@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A request's JSON body. A large one is read on a worker, from a copy: the bytes go with the
- * request, which may end at any time, and the loop stands still for the copying only.
+ * Reads a request's JSON body. A worker reads a large one, from a copy, since the request may end
+ * at any time and its bytes with it; so the loop blocks only for the copying.
  */
 #include <errno.h>
 #include <stdalign.h>
@@ -14,11 +14,11 @@
 #define FIELDS_MAX 16
 
 struct body {
-	struct request *r; /* a reference */
+	struct request *r; /* a counted reference */
 	body_fn *serve;
 	struct json_field fields[FIELDS_MAX];
 	size_t n_fields;
-	char *copy; /* for the worker */
+	char *copy; /* the worker's copy; NULL for a small body */
 	size_t len;
 	int ret;
 	struct err e;
@@ -74,7 +74,7 @@ static void work_on(void *arg)
 	struct body *b = arg;
 
 	if (atomic_load(&b->r->unwanted))
-		b->ret = err_say(&b->e, ECANCELED, "the request is gone");
+		b->ret = err_say(&b->e, ECANCELED, "the request has ended");
 	else
 		read_text(b, b->copy);
 }
@@ -87,7 +87,7 @@ static void on_worked(void *arg)
 	finish(b);
 }
 
-/* False, with 503 answered, when there is no room for it. */
+/* Hands the body to a worker. Returns false, with 503 answered, when too much waits for workers. */
 static bool hand_to_worker(struct body *b)
 {
 	struct api *a = b->r->api;
@@ -104,7 +104,8 @@ static bool hand_to_worker(struct body *b)
 		}
 	}
 	answer_retry_after(b->r, 1);
-	answer_error(b->r, 503, "busy", "%zu MiB of large bodies are being read: try again",
+	answer_error(b->r, 503, "busy",
+		     "%zu MiB of large bodies are being parsed: try again in 1 s",
 		     a->reading_bytes >> 20);
 	return false;
 }

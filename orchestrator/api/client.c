@@ -69,7 +69,7 @@ uint64_t client_source(const struct client *c)
 {
 	uint64_t source = 0;
 
-	/* The first half of a mapped address is zero, and its second half tells who it is. */
+	/* The first half of a mapped address is zero, so the second half identifies the client. */
 	for (int i = 0; i < 8; i++)
 		source = source << 8 | c->ip.s6_addr[i + (IN6_IS_ADDR_V4MAPPED(&c->ip) ? 8 : 0)];
 	return source;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The letter of the list, the key in hexadecimal, and eight digits that show what was mistyped. */
+/* A cursor is the list's letter, the key in hexadecimal, and eight checksum digits that detect
+ * typing errors. */
 #include "orchestrator/api/cursor.h"
 
 #include <errno.h>
@@ -46,22 +47,27 @@ int cursor_read(const char *text, char kind, void *key, size_t room, struct err 
 	uint8_t *to = key;
 
 	if (!digits || digits % 2 || digits / 2 > room)
-		return err_say(e, EINVAL,
-			       "cursor must be what ramet-next-cursor said, not \"%.40s\"", text);
-	put_sum(sum, text, 1 + digits);
-	if (memcmp(sum, text + 1 + digits, SUM_LEN) != 0)
 		return err_say(
 			e, EINVAL,
-			"cursor must be what ramet-next-cursor said: \"%.40s\" is mistyped or "
-			"cut off",
+			"cursor must be a value of the header ramet-next-cursor, not \"%.40s\"",
 			text);
+	put_sum(sum, text, 1 + digits);
+	if (memcmp(sum, text + 1 + digits, SUM_LEN) != 0)
+		return err_say(e, EINVAL,
+			       "cursor must be a value of the header ramet-next-cursor: \"%.40s\" "
+			       "is mistyped or "
+			       "cut off",
+			       text);
 	if (text[0] != kind)
-		return err_say(e, EINVAL, "cursor is of another list");
+		return err_say(
+			e, EINVAL,
+			"cursor belongs to another list: use the one of this list's previous page");
 	for (size_t i = 0; i < digits; i += 2) {
 		int high = hex_digit(text[1 + i]), low = hex_digit(text[2 + i]);
 
 		if (high < 0 || low < 0)
-			return err_say(e, EINVAL, "cursor must be what ramet-next-cursor said");
+			return err_say(e, EINVAL,
+				       "cursor must be a value of the header ramet-next-cursor");
 		*to++ = (uint8_t)(high << 4 | low);
 	}
 	return (int)(digits / 2);

@@ -11,11 +11,11 @@ static const struct json_field diff_fields[] = {
 	{"paths", JSON_LIST, offsetof(struct diff_body, paths), 0, DIFF_PATHS_MAX, false},
 };
 
-/* What the published client compares. */
+/* The paths that the published client compares. */
 static const char *const default_paths[] = {"/root", "/tmp", NULL};
 
-/* A name need not be UTF-8: when one is not, the exact bytes of such paths stand in a second list,
- * at the same places. */
+/* Adds a list of paths. Names need not be UTF-8: if one is not, a second list has the exact bytes
+ * of such paths at the same indices. */
 static void add_paths(struct text *t, const char *name, const char *const *paths, size_t n)
 {
 	bool exact = true;
@@ -67,28 +67,28 @@ static bool has_dot_dot(const char *path)
 	return false;
 }
 
-/* False with an answer given when they are none that can be listed. */
+/* Returns false, with an answer given, for paths that cannot be compared. */
 static bool paths_are_good(struct request *r, char **paths)
 {
 	if (paths && !*paths) {
-		answer_error(r, 400, "bad_request", "paths must be 1 to %u strings, not 0",
+		answer_error(r, 400, "bad_request", "paths must have 1 to %u strings, not 0",
 			     DIFF_PATHS_MAX);
 		return false;
 	}
 	for (char **path = paths; path && *path; path++) {
 		if (**path != '/') {
 			answer_error(r, 400, "bad_request",
-				     "paths must be absolute, \"%.100s\" is not", *path);
+				     "each path must be absolute, \"%.100s\" is not", *path);
 			return false;
 		}
 		if (has_dot_dot(*path)) {
 			answer_error(r, 400, "bad_request",
-				     "paths must not have .. in them, as \"%.100s\" has", *path);
+				     "each path must be without .., \"%.100s\" is not", *path);
 			return false;
 		}
 		if (strlen(*path) > AGENT_PATH_MAX) {
 			answer_error(r, 400, "bad_request",
-				     "paths must be at most %u bytes long each, not %zu",
+				     "each path must be at most %u bytes long, not %zu",
 				     AGENT_PATH_MAX, strlen(*path));
 			return false;
 		}

@@ -28,7 +28,7 @@ static const struct json_field exec_fields[] = {
 	FIELD("env", JSON_ENV, env),
 };
 
-/* --- what core tells ------------------------------------------------------------------------ */
+/* --- events from core ------------------------------------------------------------------------ */
 
 static void on_started(void *arg)
 {
@@ -57,8 +57,8 @@ static void on_event(void *arg, const struct event *ev)
 	stream_hold(r);
 }
 
-/* After the first line went out the status can't tell any more: a last line does, and the stream
- * is cut off, for clients that don't know the line. */
+/* Once the first line is sent the status cannot report a failure. Sends a last line instead, and
+ * cuts the stream off for clients that don't know that line. */
 static void on_failed(void *arg, const struct failure *f, const struct event *ev)
 {
 	struct request *r = arg;
@@ -73,7 +73,7 @@ static const struct exec_sink sink = {on_started, on_event, on_failed};
 
 /* --- the request ---------------------------------------------------------------------------- */
 
-/* False with an answer given when `text` is neither absent nor one of the two words. */
+/* Returns false, with an answer given, when `text` is neither absent nor one of the two words. */
 static bool one_of(struct request *r, const char *field, const struct json_text *text,
 		   const char *first, const char *second, bool *is_second)
 {
@@ -181,7 +181,7 @@ void serve_replay(struct request *r)
 	    !ask_limit(r, &past.left) || !answer_may_be_long(r))
 		return;
 	if (follows && past.left != SIZE_MAX)
-		answer_error(r, 400, "bad_request", "limit is for a replay that does not follow");
+		answer_error(r, 400, "bad_request", "limit cannot be combined with follow");
 	else if (follows)
 		follow(r, since);
 	else if (core_replay(r->api->core, r->tenant, r->id, since, add_event, &past, &f))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The files of a sandbox: bodies go in as they are, bytes come out as the guest gives them. */
+/* Files of a sandbox: bodies are written unchanged, and files are sent as the guest returns them.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 #define BYTES_TYPE "application/octet-stream"
 
-/* --- the request's query -------------------------------------------------------------------- */
+/* --- query parameters ------------------------------------------------------------------------ */
 
 static bool good(struct request *r, int ret, const struct err *e, const char *code)
 {
@@ -53,7 +54,7 @@ bool ask_number(struct request *r, const char *name, uint64_t *n)
 	return good(r, query_number(url.base, url.len, name, 0, n, &e), &e, "bad_request");
 }
 
-/* --- what is done --------------------------------------------------------------------------- */
+/* --- put, remove, mkdir --------------------------------------------------------------------- */
 
 void serve_put(struct request *r)
 {
@@ -92,7 +93,7 @@ void serve_mkdir(struct request *r)
 				  r);
 }
 
-/* --- what is told of a file ----------------------------------------------------------------- */
+/* --- attributes of a file -------------------------------------------------------------------- */
 
 static const char *type_of(uint32_t mode)
 {
@@ -116,7 +117,7 @@ static const char *type_of(uint32_t mode)
 	}
 }
 
-/* "name":"…", and its exact bytes where it is not UTF-8. */
+/* Adds "name":"…", and its exact bytes if it is not UTF-8. */
 static void add_name(struct text *t, const char *key, const char *name, size_t len)
 {
 	text_printf(t, "\"%s\":", key);
@@ -193,14 +194,15 @@ void serve_stat(struct request *r)
 	r->call = core_file_stat(r->api->core, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
-/* After its head, an answer can't say why it ends early: the log does. */
+/* Logs the reason for cutting off an answer, since the client cannot be given one after the head.
+ */
 static void break_off(struct request *r, const struct failure *f)
 {
-	log_warn("an answer with files of sandbox %s is broken off: %s", r->id, f->text);
+	log_warn("cut off an answer with files of sandbox %s: %s", r->id, f->text);
 	stream_end(r, true);
 }
 
-/* --- list: a long one is sent as it comes ---------------------------------------------------- */
+/* --- list: a long one is streamed ------------------------------------------------------------ */
 
 static void on_entry(void *arg, const struct file_view *f)
 {
@@ -268,7 +270,7 @@ static void refuse_range(struct request *r, const struct file_view *f)
 	snprintf(text, sizeof(text), "bytes */%" PRIu64, f->size);
 	answer_header(r, "content-range", text);
 	answer_error(r, 416, "bad_range",
-		     "the range begins behind the end of the file, which has %" PRIu64 " bytes",
+		     "the range begins after the end of the file, which has %" PRIu64 " bytes",
 		     f->size);
 }
 
@@ -287,7 +289,7 @@ static void on_file(void *arg, const struct file_view *f)
 			 f->offset + f->length - 1, f->size);
 		answer_header(r, "content-range", text);
 	}
-	/* A file that says it is empty may have something in it, as those in /proc do. */
+	/* Files of size 0, such as those in /proc, may have contents. */
 	if (f->length != UINT64_MAX)
 		stream_begin(r, r->ranged ? 206 : 200, BYTES_TYPE, f->length);
 }
@@ -326,7 +328,8 @@ static struct file_range asked_range(struct request *r)
 	const h2o_iovec_t *range = request_header(r, "range");
 	struct byte_range b;
 
-	/* There is no validator for an If-Range: the whole file is right then (RFC 9110 13.1.5). */
+	/* An If-Range is answered with the whole file, as there are no validators (RFC 9110
+	 * 13.1.5). */
 	r->ranged =
 		range && !request_header(r, "if-range") && range_read(range->base, range->len, &b);
 	if (!r->ranged)

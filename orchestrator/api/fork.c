@@ -46,7 +46,8 @@ void serve_fork(struct request *r)
 void serve_merge(struct request *r)
 {
 	if (strcmp(r->id, r->other) == 0) {
-		answer_error(r, 400, "bad_request", "a sandbox can't be merged into itself");
+		answer_error(r, 400, "bad_request",
+			     "a sandbox cannot be merged into itself: name two different ids");
 		return;
 	}
 	request_ref(r);

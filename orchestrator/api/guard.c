@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Who may ask. Once there is a key, who has one. While there are none, everybody who reaches the
- * port is the tenant "local": the programs of this machine, as the address says. A page in a
- * browser on this machine is none of them, and there are two ways in which one could ask: across
- * origins, where the browser adds an Origin header to everything that does something; and by DNS
- * rebinding, where the page's own host name resolves to this machine and stands in the Host header.
- * Both are refused.
+ * Access control. Once there is an API key, every request needs one. While there are none,
+ * everybody who can reach the port, which is this machine only as the address guarantees, is the
+ * tenant "local". That must not include web pages in a browser on this machine. A page could send
+ * requests across origins, where the browser adds an Origin header to everything that changes
+ * state, or by DNS rebinding, where the page's own host name resolves to this machine and is in the
+ * Host header. Both are refused.
  */
 #include <strings.h>
 
@@ -18,7 +18,7 @@
 
 /* --- hosts ---------------------------------------------------------------------------------- */
 
-/* Nothing, or a colon and a number. */
+/* Returns true for an empty text, or a colon and a number. */
 static bool is_port(const char *p, const char *end)
 {
 	if (p == end)
@@ -30,8 +30,8 @@ static bool is_port(const char *p, const char *end)
 	return p == end;
 }
 
-/* The host of "host", "host:port", "[v6]" or "[v6]:port", without brackets; false: it is none of
- * these, or too long. */
+/* Copies the host of "host", "host:port", "[v6]" or "[v6]:port", without brackets. Returns false
+ * when the value has none of these forms or is too long. */
 static bool host_of(const char *p, size_t len, char out[static HOST_MAX + 1])
 {
 	bool bracket = len && *p == '[';
@@ -68,7 +68,7 @@ static bool host_admitted(struct request *r, const char *what, const char *host,
 	if (guard_host_is_ours(host, len, r->api->config->endpoint))
 		return true;
 	answer_error(r, 403, "host_refused",
-		     "the %s must be an IP address, localhost or the host of the configured "
+		     "the %s must be an IP address, localhost or the host of the setting "
 		     "endpoint, not %.*s",
 		     what, len < 100 ? (int)len : 100, host);
 	return false;
@@ -94,7 +94,7 @@ bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_l
 	return len > at;
 }
 
-/* Always false. */
+/* Answers 401. Always returns false. */
 static bool unauthorized(struct request *r, const char *code, const char *reason)
 {
 	answer_header(r, "www-authenticate", SCHEME);
@@ -132,23 +132,25 @@ static bool key_admits(struct request *r)
 			r, "key_missing",
 			request_header(r, "authorization")
 				? "the Authorization header must have the form Bearer KEY: "
-				  "no other scheme is known here"
-				: "an API key is needed: send Authorization: Bearer KEY");
+				  "no other scheme is supported"
+				: "an API key is required: send Authorization: Bearer KEY");
 	switch (r->verdict) {
 	case KEY_GOOD:
 		break;
 	case KEY_MALFORMED:
 		return unauthorized(r, "key_malformed",
-				    "that is no API key of Ramet: one is rmt_ and 38 letters and "
-				    "digits, and its last ones don't fit the others");
+				    "this is not a Ramet API key: a key is rmt_ and 38 letters and "
+				    "digits, the last of which are a checksum of the others");
 	case KEY_REVOKED:
 		return unauthorized(r, "key_revoked", KEY_REVOKED_TEXT);
 	default:
-		return unauthorized(r, "key_unknown", "the API key is not known here");
+		return unauthorized(r, "key_unknown",
+				    "this host does not know the API key: check that it is "
+				    "complete and was created here");
 	}
 	if (r->route->for_operators && !is_operators(r->key)) {
 		answer_error(r, 403, "operators_only",
-			     "figures of the host are for keys of the tier " TIER_OPERATOR);
+			     "this route needs an API key of the tier " TIER_OPERATOR);
 		return false;
 	}
 	return true;
@@ -167,7 +169,7 @@ void guard_cut_revoked(struct api *a)
 	}
 }
 
-/* --- without -------------------------------------------------------------------------------- */
+/* --- without keys --------------------------------------------------------------------------- */
 
 static bool local_admits(struct request *r)
 {
@@ -178,14 +180,15 @@ static bool local_admits(struct request *r)
 	r->tenant = TENANT_LOCAL;
 	if (request_header(r, "origin")) {
 		answer_error(r, 403, "browser_refused",
-			     "requests of web pages (with an Origin header) are not served while "
-			     "the API is open to every program of this machine");
+			     "requests of web pages (with an Origin header) are refused while "
+			     "the API is open to every program of this machine: create an API key "
+			     "first");
 		return false;
 	}
 	if (!host_admitted(r, "Host header", host.base, host.len))
 		return false;
 	target = route_authority(path.base, path.len, &len);
-	return !target || host_admitted(r, "target's host", target, len);
+	return !target || host_admitted(r, "host of the request target", target, len);
 }
 
 bool guard_admits(struct request *r)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Answers that are remembered by the client's Idempotency-Key, so that a request that is sent again
- * does nothing a second time. Knows nothing of h2o. Each tenant has keys of its own. Memory is
- * bounded: by a tenant's share and in all, the oldest answers going first, and by time.
+ * Remembers answers by the client's Idempotency-Key, so that a repeated request has no further
+ * effect. Independent of h2o. Each tenant has its own keys. Memory is bounded by a tenant's share
+ * and in total, with the oldest answers evicted first, and by age.
  */
 #ifndef RAMET_ORCHESTRATOR_API_IDEMPOTENCY_H
 #define RAMET_ORCHESTRATOR_API_IDEMPOTENCY_H
@@ -24,43 +24,43 @@ struct idem {
 	struct list entries[IDEM_BUCKETS];
 	struct list tenants[IDEM_BUCKETS];
 	struct list answered; /* oldest first */
-	size_t bytes;	      /* of all that are answered */
+	size_t bytes;	      /* of all answers */
 };
 
-/* A request with a key: under way at first, then answered. */
+/* A request with a key: first in flight, then answered. */
 struct idem_entry {
-	struct list link;      /* of its bucket */
-	struct list in_all;    /* of all that are answered */
-	struct list in_tenant; /* of its tenant's that are answered */
+	struct list link;      /* in its bucket */
+	struct list in_all;    /* in the list of all answers */
+	struct list in_tenant; /* in the list of its tenant's answers */
 	struct idem_tenant *tenant;
-	uint8_t key[IDEM_HASH_LEN];  /* of the tenant and its key */
-	uint8_t asks[IDEM_HASH_LEN]; /* of all that the request asks for */
+	uint8_t key[IDEM_HASH_LEN];  /* hash of the tenant and the client's key */
+	uint8_t asks[IDEM_HASH_LEN]; /* hash of the whole request */
 	uint64_t answered_ms;
-	int status; /* 0: it is under way */
+	int status; /* 0: in flight */
 	size_t len;
 	char *body;
 };
 
 enum idem_found {
-	IDEM_NEW,	/* *e is the request's, until idem_answer or idem_forget */
-	IDEM_UNDER_WAY, /* the first with this key is not answered yet */
+	IDEM_NEW,	/* *e belongs to the request, until idem_answer or idem_forget */
+	IDEM_UNDER_WAY, /* the first request with this key is not answered yet */
 	IDEM_ANSWERED,	/* *e has the answer, until the next call */
-	IDEM_OTHER	/* the key came with something else */
+	IDEM_OTHER	/* the key was used for a different request */
 };
 
 void idem_init(struct idem *t);
 void idem_fini(struct idem *t);
-/* Returns whether a header's value can be a key: 1 to IDEM_KEY_MAX printable characters of ASCII,
+/* Returns whether a header's value is a valid key: 1 to IDEM_KEY_MAX printable ASCII characters
  * without spaces. */
 bool idem_key_valid(const char *key, size_t len);
-/* Looks up a valid key; `asks` is a hash of the request. `now_ms` never goes back. */
+/* Looks up a valid key. `asks` is a hash of the request. `now_ms` must not decrease. */
 enum idem_found idem_begin(struct idem *t, const char *tenant, const char *key, size_t len,
 			   const uint8_t asks[static IDEM_HASH_LEN], uint64_t now_ms,
 			   struct idem_entry **e);
-/* Copies the answer. The entry is the table's from here on. */
+/* Stores a copy of the answer. The table owns the entry from then on. */
 void idem_answer(struct idem *t, struct idem_entry *e, int status, const void *body, size_t len,
 		 uint64_t now_ms);
-/* Forgets a request that was not answered, or did nothing: its key is as good as new. */
+/* Removes a request that was not answered or had no effect: its key can be used again. */
 void idem_forget(struct idem *t, struct idem_entry *e);
 
 #endif

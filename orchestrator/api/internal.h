@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared by the files of this room. */
+/* Private declarations of this room. */
 #ifndef RAMET_ORCHESTRATOR_API_INTERNAL_H
 #define RAMET_ORCHESTRATOR_API_INTERNAL_H
 
@@ -18,31 +18,35 @@
 #include "orchestrator/api/text.h"
 #include "orchestrator/keys/keys.h"
 
-#define STREAM_PAUSE_SIZE (64u << 10) /* gathered output at which a stream is paused */
+#define STREAM_PAUSE_SIZE (64u << 10) /* bytes of gathered output at which a stream is paused */
 #define ACCESS_LOG_SIZE	  (32u << 10)
 
 #define HISTOGRAM_BUCKETS 16
 #define ERROR_CODES	  128
 
-/* A reset in HTTP/2 costs a client nothing, while what it started here goes on. */
+/* Limits resets: an HTTP/2 reset costs a client nothing, while the work it started here continues.
+ */
 #define RESETS_MAX	 200
 #define RESETS_WINDOW_MS 10000
 
-/* Variable for the tests only. */
+/* Variable for tests only. */
 extern struct api_limits {
-	uint32_t read_ms;    /* for a whole request; for an idle connection */
-	uint32_t write_ms;   /* a reader that takes nothing */
-	uint32_t silence_ms; /* of a stream, before an empty line is sent */
+	uint32_t read_ms;    /* for a whole request, and for an idle connection */
+	uint32_t write_ms;   /* without a reader taking any output */
+	uint32_t silence_ms; /* before an empty line is sent in a silent stream */
 	uint32_t tick_ms;
-	size_t connections;   /* open at a time */
-	size_t requests;      /* under way in all of them: each holds some 10 KiB */
-	size_t answers_bytes; /* that wait for their readers, above which no long ones are begun */
-	size_t bodies_bytes;  /* of requests under way, above which only short ones are served */
-	size_t read_here_bytes; /* of a body, above which a worker reads it */
-	size_t reading_bytes;	/* of bodies that workers have to read */
+	size_t connections; /* maximum of open connections */
+	size_t requests; /* maximum of requests in flight on all connections: each holds some 10 KiB
+			  */
+	size_t answers_bytes; /* of answers that wait for readers; above it no long answer is begun
+			       */
+	size_t bodies_bytes;  /* of bodies of requests in flight; above it only short bodies are
+				 accepted */
+	size_t read_here_bytes; /* of a body; above it a worker parses it */
+	size_t reading_bytes;	/* of bodies that wait for workers */
 } api_limits;
 
-/* Limits for each second, by the settings of the same names. */
+/* Limits per second, from the settings of the same names. */
 enum limit {
 	LIMIT_CONNECTIONS, /* client_connections_s */
 	LIMIT_REQUESTS,	   /* client_requests_s */
@@ -56,16 +60,17 @@ struct conn {
 	struct api *api;
 	h2o_socket_t *sock;
 	struct client peer;
-	bool local;	   /* from this machine, or by a listener that only it reaches */
-	bool proxied;	   /* from one of trusted_proxies */
-	unsigned requests; /* under way in it */
+	bool local;   /* from this machine, or through a listener that only this machine reaches */
+	bool proxied; /* from one of trusted_proxies */
+	unsigned requests; /* in flight on it */
 	bool cut;
 	unsigned resets;
 	uint64_t resets_since_ms;
 };
 
 struct counters {
-	uint64_t (*requests)[6]; /* per route, and one more for none; by hundreds of status */
+	uint64_t (*requests)[6]; /* for each route, and one more for no route; by hundreds of the
+				    status */
 	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
 	uint64_t limited[LIMITS];
 	struct histogram {
@@ -89,15 +94,15 @@ struct api {
 	h2o_accept_ctx_t accept;
 	h2o_socket_t *listener; /* NULL once draining */
 	bool accept_paused;
-	bool loopback; /* the listener's address is */
+	bool loopback; /* the listener has a loopback address */
 	unsigned port;
 
-	struct list conns; /* those that did nothing for the longest time first */
+	struct list conns; /* least recently active first */
 	size_t n_conns;
-	uint64_t full_told_ms; /* when the log was told that there are too many; 0: never */
-	struct list live;      /* requests not yet ended */
+	uint64_t full_logged_ms; /* when the log last reported too many connections; 0: never */
+	struct list live;	 /* requests that have not ended */
 	size_t n_live;
-	struct list dirty; /* streams with output to flush this turn */
+	struct list dirty; /* streams to flush this turn */
 	struct loop_timer tick;
 
 	bool draining;
@@ -105,155 +110,158 @@ struct api {
 	void *drained_arg;
 	struct loop_timer drain_limit;
 
-	size_t reading_bytes; /* of bodies that workers have to read */
+	size_t reading_bytes; /* of bodies that wait for workers */
 	struct rate rates[LIMITS];
 	struct idem idem; /* answers to requests with an Idempotency-Key */
-	struct list left; /* requests whose call goes on though nobody waits for the answer */
-	uint64_t limited_told_ms[LIMITS]; /* when the log was told of it; 0: never */
+	struct list left; /* requests whose call continues although nobody waits for the answer */
+	uint64_t limited_logged_ms[LIMITS]; /* when the log last reported the limit; 0: never */
 	struct counters counters;
-	api_watch_fn *watch_fn; /* NULL: there is no more to tell */
+	api_watch_fn *watch_fn; /* NULL: no further counters */
 	void *watch_arg;
 	size_t log_len;
 	char log[ACCESS_LOG_SIZE];
 };
 
-/* Adds at most `most` entries of r->pages.page to `out`, each after pages_comma; false when no more
- * are left. */
+/* Adds at most `most` entries of r->pages.page to `out`, calling pages_comma before each. Returns
+ * false when no more are left. */
 struct request;
 typedef bool pages_fn(struct request *r, size_t most);
 
-/* A list that is sent. */
+/* A list that is being sent. */
 struct pages {
 	struct list_name list;
-	struct list_page page; /* what is left of it */
+	struct list_page page; /* the entries still to send */
 	pages_fn *add;
-	bool begun; /* it has an entry */
-	bool more;  /* the next piece is to be gathered */
+	bool begun; /* an entry was added */
+	bool more;  /* there is a next chunk to gather */
 	struct loop_timer turn;
 };
 
 /*
- * One request, from its arrival until h2o is done with it and nobody will call back for it.
- * Output is gathered in `out` and goes to h2o one piece at a time, from `sending`.
+ * One request, from its arrival until h2o has released it and no callback is outstanding. Output is
+ * gathered in `out` and given to h2o one chunk at a time, from `sending`.
  */
 struct request {
 	struct api *api;
-	h2o_req_t *req;	   /* NULL once h2o is done with it */
-	struct conn *conn; /* good as long */
+	h2o_req_t *req;	   /* NULL once h2o has released it */
+	struct conn *conn; /* valid as long as `req` */
 	const struct route *route;
 	struct client from;
-	bool local;		  /* `from` is this machine, as far as is known */
-	bool offers_key;	  /* while there are keys */
-	enum key_verdict verdict; /* on it */
-	const struct key *key;	  /* the good one; NULL: none was sent, or there are none */
+	bool local;		  /* `from` is this machine, as far as known */
+	bool offers_key;	  /* sent a key, and keys exist */
+	enum key_verdict verdict; /* verdict on the key */
+	const struct key *key;	  /* the valid key; NULL: none was sent, or no keys exist */
 	const char *tenant;	  /* NULL: unknown */
-	/* From the path; the other is a sandbox's, an upload's or a terminal's. */
+	/* Ids from the path: `other` is of a sandbox, an upload or a terminal. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
-	unsigned refs; /* h2o's, a call's, the poll's */
+	unsigned refs; /* held by h2o, a call, the poll */
 	struct list link, dirty_link;
 	uint64_t began_us;
-	char traceparent[56]; /* empty: none came */
+	char traceparent[56]; /* empty: none was sent */
 
-	h2o_generator_t generator; /* its callbacks find the request by it */
+	h2o_generator_t generator; /* its callbacks find the request through it */
 	struct text out, sending;
 	size_t bytes;
 	int status;
 	bool started;	   /* h2o has the head of the answer */
 	bool in_flight;	   /* h2o has `sending` */
-	bool ended;	   /* nothing comes behind `out` */
+	bool ended;	   /* `out` is the end of the answer */
 	bool broken;	   /* ... and the answer is cut off there */
 	bool finished;	   /* h2o has all of it */
-	uint64_t moved_ms; /* when output last went out or was taken */
+	uint64_t moved_ms; /* when output was last sent or taken */
 
-	atomic_bool unwanted; /* h2o is done with it: for workers */
+	atomic_bool unwanted; /* h2o has released it: read by workers */
 
-	struct loop_op *peer_poll; /* HTTP/1: tells that the client left */
+	struct loop_op *peer_poll; /* HTTP/1: detects that the client left */
 
 	struct core_call *call;
-	bool streaming;		  /* the answer is NDJSON, as it comes */
-	bool paused;		  /* core was told to hold back */
-	bool ranged;		  /* get: the answer is a part of the file */
+	bool streaming;		  /* the answer is streamed NDJSON */
+	bool paused;		  /* core was asked to pause the call */
+	bool ranged;		  /* get: the answer is a range of the file */
 	bool limited;		  /* refused by limit_request */
-	struct idem_entry *keyed; /* it has an Idempotency-Key, and is not answered yet */
+	struct idem_entry *keyed; /* has an Idempotency-Key and is not answered yet */
 	struct list left_link;
 	struct pages pages;
 };
 
-/* --- request.c: life and answers ------------------------------------------------------------ */
+/* --- request.c: life cycle and answers ------------------------------------------------------ */
 
 struct request *request_new(struct api *a, h2o_req_t *req);
 void request_ref(struct request *r);
-/* Of `r` it is known whose it is. */
+/* Returns true when both have the same tenant. The tenant of `r` must be known. */
 bool request_same_tenant(const struct request *r, const struct request *other);
 void request_unref(struct request *r);
-/* Around a call to core: a reference is taken before it is started; the call's last callback begins
- * with request_called, which is false when the request is gone and nothing is left to do. */
+/* Protocol for a call to core: take a reference before starting it, and begin its last callback
+ * with request_called, which returns false when the request is gone and nothing is left to do. */
 bool request_called(struct request *r);
-/* The same of a call that may have failed, which is answered: true when its result is to be. */
+/* Like request_called, and answers a failure. Returns true when the call succeeded and its result
+ * is to be answered. */
 bool request_called_well(struct request *r, const struct failure *f);
-/* The call's answer is of no more use. */
+/* Abandons the call, whose result is not needed any more. */
 void request_leave_call(struct request *r);
-/* core_done_fn of a request whose success is a 204. */
+/* core_done_fn of a request that is answered 204 on success. */
 void request_done(void *arg, const struct failure *f);
-/* core_create_fn: a sandbox was made. */
+/* core_create_fn: answers with the new sandbox. */
 void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
 bool request_is_head(const struct request *r);
 const h2o_iovec_t *request_header(const struct request *r, const char *name);
 uint64_t now_us(void);
 
 void answer_status(struct request *r, int status);
-/* Of a HEAD: what a GET would have; `length` SIZE_MAX: it is not known. */
+/* Answers a HEAD with what a GET would have. `length` SIZE_MAX: unknown. */
 void answer_head(struct request *r, int status, const char *content_type, size_t length);
-/* The text of `out` is the answer. */
+/* Answers with the text of `out`. */
 void answer(struct request *r, int status, const char *content_type);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-/* A failure of core. 500: with an id that is in the log as well. */
+/* Answers a failure of core. A 500 has an id that is in the log as well. */
 void answer_failure(struct request *r, const struct failure *f);
-/* False, with 503 answered, when too much already waits for slow readers. */
+/* Returns false, with 503 or 429 answered, when too much output already waits for slow readers. */
 bool answer_may_be_long(struct request *r);
-/* Before one of the above. */
+/* Adds a header. Called before one of the functions above. */
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);
 
-/* The head of a stream that is no NDJSON, before anything of it; `length` as above. */
+/* Sends the head of a stream that is not NDJSON, before its first output. `length` as above. */
 void stream_begin(struct request *r, int status, const char *content_type, size_t length);
-/* Sends what is gathered before the loop sleeps. The first time is the head: status 200, NDJSON. */
+/* Sends gathered output before the loop sleeps, the first time with the head: status 200, NDJSON.
+ */
 void stream_touch(struct request *r);
-/* Holds its call back when more is gathered than is good. */
+/* Pauses the stream's call when too much output is gathered. */
 void stream_hold(struct request *r);
-/* What is gathered is the end; `broken`: and the client must see that it is cut off. */
+/* Ends the stream with the gathered output. `broken`: the client must notice that it is cut off. */
 void stream_end(struct request *r, bool broken);
-/* request_called of a call that failed: when nothing of its stream has come yet the failure is the
- * answer; true when it is to be told in the stream. */
+/* Like request_called, for a call that failed: answers the failure if nothing of the stream was
+ * sent yet. Returns true when the failure must be reported in the stream. */
 bool stream_called_late(struct request *r, const struct failure *f);
 
-/* Ends it and its HTTP/1 connection; with this answer when there was none yet. */
+/* Ends the request and its HTTP/1 connection, with this answer if none was begun. */
 void request_cut(struct request *r, int status, const char *code, const char *reason);
-/* From now on, not from the next tick, it is seen when the client leaves: for what makes much that
- * only this client would know of. */
+/* Detects immediately, not at the next tick, that the client leaves: for requests that create
+ * resources only this client would know of. */
 void request_watch(struct request *r);
-/* Once a second for each live request: silence, stalled readers, clients that left. */
+/* Called once a second for each live request: handles silence, stalled readers and clients that
+ * left. */
 void request_tick(struct request *r, uint64_t now_ms);
 void api_flush(void *arg); /* the loop's before_sleep */
 
 /* --- pages.c: lists ------------------------------------------------------------------------- */
 
-#define PAGE_MAX 1000 /* entries of a page; more are not given */
+#define PAGE_MAX 1000 /* maximum of entries in a page */
 
-/* Answers with the list: its page at ?cursor= of ?limit= entries, or all of it. `list` names the
- * request's own texts. */
+/* Answers with the list: the page at ?cursor= with ?limit= entries, or all of it. `list` refers to
+ * the request's own texts. */
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add);
 void pages_comma(struct request *r);
-/* The client took a piece. */
-void pages_go_on(struct request *r);
+/* Called when the client took a chunk: gathers the next. */
+void pages_continue(struct request *r);
 void pages_stop(struct request *r);
-/* Both are false when the query is wrong, which is answered. */
+/* Return false, with an answer given, when the query is invalid. */
 bool ask_limit(struct request *r, size_t *limit);
-/* Returns the length of the key, 0 when there is no cursor, -EINVAL when it is wrong, which is
- * answered. */
+/* Returns the length of the key, 0 without a cursor, or -EINVAL, with an answer given, for an
+ * invalid one. */
 int ask_cursor(struct request *r, char kind, void *key, size_t room);
-/* Before the answer: there is a next page. */
+/* Called before the answer when there is a next page. */
 void answer_next(struct request *r, char kind, const void *key, size_t len);
 
 /* --- body.c --------------------------------------------------------------------------------- */
@@ -261,9 +269,9 @@ void answer_next(struct request *r, char kind, const void *key, size_t len);
 struct json_field;
 typedef void body_fn(struct request *r, const void *values);
 /*
- * Reads the body's fields into a structure of `size` bytes, which begins as `initial`, and calls
- * `serve` with it: now, or later when the body is large. Not when the body is bad, which is
- * answered, or when the request is over by then.
+ * Reads the body's fields into a structure of `size` bytes that starts as `initial`, and calls
+ * `serve` with it: now, or later for a large body. Does not call it when the body is invalid, which
+ * is answered, or when the request has ended.
  */
 void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
 	       const void *initial, size_t size, body_fn *serve);
@@ -275,81 +283,86 @@ void api_request_ended(struct api *a, struct request *r);
 
 /* --- listen.c ------------------------------------------------------------------------------- */
 
-/* Both fail with a sentence for the operator. */
+/* Both fail with an error text for the operator. */
 int listen_load_tls(struct api *a, struct err *e);
 int listen_start(struct api *a, struct err *e);
 void listen_stop(struct api *a);
-/* The connection of a request that begins; told of its end as well. */
+/* Returns the connection of a request that begins. conn_ended must be called at its end. */
 struct conn *conn_of(h2o_req_t *req);
 struct conn *conn_began(h2o_req_t *req);
 void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
 void conn_count_reset(struct conn *c);
 
-/* --- limit.c: how often --------------------------------------------------------------------- */
+/* --- limit.c: rate limits -------------------------------------------------------------------- */
 
 void limit_init(struct api *a);
-/* Whether a connection from there may begin now. */
+/* Returns whether a connection from `peer` may begin now. */
 bool limit_connection(struct api *a, const struct client *peer, bool local);
-/* False, with 429 answered, when too many requests like this one came; guard_identify was before.
+/* Returns false, with 429 answered, when too many such requests came. Called after guard_identify.
  */
 bool limit_request(struct request *r);
 
-/* --- keyed.c: requests that may be sent again ------------------------------------------------- */
+/* --- keyed.c: idempotent requests --------------------------------------------------------------
+ */
 
-/* Returns false when it answered the request by its Idempotency-Key: again, or with a refusal. */
+/* Returns false when it answered the request by its Idempotency-Key: with the first answer, or with
+ * a refusal. */
 bool keyed_begin(struct request *r);
-/* Remembers what is gathered as the answer; with a status that says that nothing was done, or 0,
- * frees the key again. Does nothing to a request without a key. */
+/* Remembers the gathered output as the answer. Frees the key if the status says that nothing was
+ * done, or is 0. Does nothing to a request without a key. */
 void keyed_answered(struct request *r, int status);
-/* Returns whether the call of a request that nobody waits for goes on. */
-bool keyed_goes_on(struct request *r);
-/* Gives up the calls that go on, and forgets all answers. */
+/* Returns whether the call of a request that nobody waits for continues. */
+bool keyed_continues(struct request *r);
+/* Abandons the calls that continue, and drops all answers. */
 void keyed_close(struct api *a);
 
-/* --- guard.c: who may ask ------------------------------------------------------------------- */
+/* --- guard.c: access control ----------------------------------------------------------------- */
 
-/* Sets whose the request is, where it has a good key. */
+/* Sets the request's tenant, if it has a valid key. */
 void guard_identify(struct request *r);
-/* Whether who asks may know of the host's troubles: with keys an operator, without this machine. */
+/* Returns whether the client may see the host's problems: an operator, or, without keys, this
+ * machine. */
 bool guard_is_operator(const struct request *r);
-/* False when the request was refused and answered; else the tenant is set. */
+/* Returns false when the request was refused and answered; otherwise the tenant is set. */
 bool guard_admits(struct request *r);
-/* Ends what is under way with keys that are no good any more. */
+/* Ends the requests in flight whose keys were revoked. */
 void guard_cut_revoked(struct api *a);
-/* The key in an Authorization header's value; false: there is none. */
+/* Finds the key in an Authorization header's value. Returns false when there is none. */
 bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_len);
-/* Whether a Host header's value is an address, localhost, or the host of `endpoint`. */
+/* Returns whether a Host header's value is an address, localhost, or the host of `endpoint`. */
 bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
 
-/* --- access.c: the log of requests ------------------------------------------------------------ */
+/* --- access.c: the access log ------------------------------------------------------------------
+ */
 
-/* What may be shown of a request's target: not its query and authority, which may hold secrets, and
- * not endless. */
+/* Returns the loggable part of a request's target: without query and authority, which may contain
+ * secrets, and cut to a maximum length. */
 h2o_iovec_t access_path(h2o_iovec_t path);
 void access_log_request(struct api *a, const struct request *r);
-/* An answer that h2o gave by itself. */
+/* Logs an answer that h2o gave by itself. */
 void access_log_refused(struct api *a, h2o_req_t *req);
 void access_flush(struct api *a);
 
-/* --- metrics.c: figures --------------------------------------------------------------------- */
+/* --- metrics.c -------------------------------------------------------------------------------- */
 
 void metrics_time(struct api *a, enum timed timed, uint64_t us);
-/* `code` stays. */
+/* `code` must be a string constant. */
 void metrics_error(struct api *a, const char *code);
 void metrics_print(struct api *a, struct text *out);
 
 /* --- events.c ------------------------------------------------------------------------------- */
 
-/* One line of NDJSON. `traceparent` may be NULL. */
+/* Adds one line of NDJSON. `traceparent` may be NULL. */
 void event_line(struct text *t, const struct event *ev, const char *traceparent);
 
-/* --- files.c: parameters of the query; false when one is wrong, which is answered ------------- */
+/* --- files.c: query parameters; false when one is invalid, which is answered --------------------
+ */
 
 bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);
 bool ask_mode(struct request *r, uint32_t *mode);
 bool ask_flag(struct request *r, const char *name, bool *flag);
-/* *n stays as it is when it is absent. */
+/* Leaves *n unchanged when the parameter is absent. */
 bool ask_number(struct request *r, const char *name, uint64_t *n);
 
 /* --- handlers ------------------------------------------------------------------------------- */

@@ -10,14 +10,14 @@
 #include "base/num.h"
 #include "base/utf8.h"
 
-/* --- the text: checked once, byte by byte --------------------------------------------------- */
+/* --- syntax: checked once, byte by byte ----------------------------------------------------- */
 
 struct in {
 	const char *start, *p, *end;
 	struct err *e;
 };
 
-/* A value as it stands in the text. */
+/* A value as written in the text. */
 struct span {
 	const char *p, *end;
 };
@@ -45,7 +45,7 @@ static bool take(struct in *in, char c)
 	return true;
 }
 
-/* Four hex digits at p, or -1. */
+/* Returns the value of four hex digits at p, or -1. */
 static int hex4(const char *p, const char *end)
 {
 	int n = 0;
@@ -60,7 +60,7 @@ static int hex4(const char *p, const char *end)
 	return n;
 }
 
-/* Behind "\u"; leaves `in` behind the escape, both halves of a pair. */
+/* Skips the rest of an escape after "\u", including both halves of a surrogate pair. */
 static int skip_unicode(struct in *in)
 {
 	int unit = hex4(in->p, in->end);
@@ -95,7 +95,7 @@ static int skip_escape(struct in *in)
 	return bad(in, "an unknown escape in a string");
 }
 
-/* One character that is neither plain ASCII nor the closing quote. */
+/* Skips one character that is neither plain ASCII nor the closing quote. */
 static int skip_special(struct in *in)
 {
 	unsigned char c = (unsigned char)*in->p;
@@ -115,7 +115,7 @@ static int skip_special(struct in *in)
 	return 0;
 }
 
-/* Behind the opening quote; the span is what is between the quotes. */
+/* Skips a string after its opening quote. *out is the text between the quotes. */
 static int skip_string(struct in *in, struct span *out)
 {
 	out->p = in->p;
@@ -150,7 +150,7 @@ static int skip_number(struct in *in)
 	if (!take(in, '0') && !skip_digits(in))
 		return bad(in, "a number without digits");
 	if (take(in, '.') && !skip_digits(in))
-		return bad(in, "a number without digits behind its point");
+		return bad(in, "a number without digits after its decimal point");
 	if (take(in, 'e') || take(in, 'E')) {
 		if (!take(in, '+'))
 			take(in, '-');
@@ -170,7 +170,7 @@ static int skip_word(struct in *in, const char *word)
 
 static int skip_value(struct in *in, int depth, struct span *out);
 
-/* A member's name and colon; leaves `in` before the value. */
+/* Skips a member's name and its colon. */
 static int skip_name(struct in *in, struct span *name)
 {
 	skip_blank(in);
@@ -183,7 +183,7 @@ static int skip_name(struct in *in, struct span *name)
 	return take(in, ':') ? 0 : bad(in, "a name without a colon");
 }
 
-/* Behind the opening bracket of an object or array. */
+/* Skips the rest of an object or array after its opening bracket. */
 static int skip_container(struct in *in, char close, int depth)
 {
 	struct span ignored;
@@ -209,7 +209,7 @@ static int skip_container(struct in *in, char close, int depth)
 	}
 }
 
-/* The span is the whole value, with its quotes or brackets. */
+/* Skips a value. *out is the whole value, with its quotes or brackets. */
 static int skip_value(struct in *in, int depth, struct span *out)
 {
 	struct span ignored;
@@ -245,7 +245,7 @@ static int skip_value(struct in *in, int depth, struct span *out)
 	return ret;
 }
 
-/* --- values of text that was checked -------------------------------------------------------- */
+/* --- values of checked text ------------------------------------------------------------------ */
 
 static char *put_utf8(char *out, unsigned c)
 {
@@ -267,7 +267,7 @@ static char *put_utf8(char *out, unsigned c)
 	return out;
 }
 
-/* Behind "\u"; moves *p behind the escape. */
+/* Decodes an escape after "\u" and moves *p behind it. */
 static char *put_unicode(char *out, const char **p, const char *end)
 {
 	unsigned unit = (unsigned)hex4(*p, end);
@@ -282,8 +282,8 @@ static char *put_unicode(char *out, const char **p, const char *end)
 	return put_utf8(out, unit);
 }
 
-/* What is between the quotes, unescaped, to `out`, which has room for it; returns its end. No
- * escape is shorter than what it stands for. */
+/* Unescapes the text between the quotes to `out` and returns its end. `out` needs no more room than
+ * the text: no escape is shorter than its character. */
 static char *unescape(struct span s, char *out)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -312,7 +312,7 @@ static size_t span_len(struct span s)
 	return (size_t)(s.end - s.p);
 }
 
-/* A string value without its quotes. */
+/* Returns a string value without its quotes. */
 static struct span inner(struct span s)
 {
 	return (struct span){s.p + 1, s.end - 1};
@@ -337,7 +337,7 @@ static const char *kind_of(struct span v)
 	}
 }
 
-/* For sentences: the value itself when it is short, else what it is. */
+/* For error texts: the value itself when it is short, otherwise its type. */
 struct shown {
 	char text[48];
 };
@@ -378,7 +378,7 @@ static int read_text(const struct json_field *f, struct span v, struct json_text
 	return 0;
 }
 
-/* NaN when the value is no number. */
+/* Returns NaN when the value is not a number. */
 static double number(struct span v)
 {
 	char digits[64];
@@ -434,7 +434,8 @@ static int base64_digit(char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Over the text itself, which is longer. False: it is no base64 (RFC 4648, with its padding). */
+/* Decodes in place, since base64 is longer than its bytes. Returns false for invalid base64 (RFC
+ * 4648, padding required). */
 static bool decode_base64(struct json_text *t)
 {
 	const char *in = t->p, *end = t->p + t->len;
@@ -527,7 +528,7 @@ static void free_list(char **list)
 	free(list);
 }
 
-/* NAME=VALUE of one member. */
+/* Makes NAME=VALUE from one member. */
 static int read_variable(const struct json_field *f, struct span name, struct span value,
 			 char **out, struct err *e)
 {
@@ -539,9 +540,9 @@ static int read_variable(const struct json_field *f, struct span name, struct sp
 	*end = '\0';
 	int ret = 0;
 	if (end == p)
-		ret = err_say(e, EINVAL, "%s holds a variable without a name", f->name);
+		ret = err_say(e, EINVAL, "%s contains a variable without a name", f->name);
 	else if (strchr(p, '='))
-		ret = err_say(e, EINVAL, "%s: the name \"%.60s\" holds a =", f->name, p);
+		ret = err_say(e, EINVAL, "%s: the name \"%.60s\" contains a =", f->name, p);
 	else if (*value.p != '"')
 		ret = err_say(e, EINVAL, "%s must be an object of strings; \"%.60s\" is %s",
 			      f->name, p, kind_of(value));
@@ -555,10 +556,10 @@ static int read_variable(const struct json_field *f, struct span name, struct sp
 	return 0;
 }
 
-/* Takes one variable from where *in stands, in text that was checked before. */
+/* Reads one variable at *in, in text that was checked before. */
 typedef int variable_fn(const struct json_field *f, struct in *in, char **out, struct err *e);
 
-/* What is between the brackets of `v`, the second of which is `close`. */
+/* Reads the variables between the brackets of `v`, whose closing one is `close`. */
 static int read_variables(const struct json_field *f, struct span v, char close,
 			  variable_fn *read_one, char ***out, struct err *e)
 {
@@ -570,9 +571,10 @@ static int read_variables(const struct json_field *f, struct span v, char close,
 		return err_set(e, ENOMEM, "%s", f->name);
 	skip_blank(&in);
 	while (!take(&in, close)) {
-		int ret = n < JSON_ENV_MAX ? read_one(f, &in, &env[n++], e)
-					   : err_say(e, EINVAL, "%s holds more than %u variables",
-						     f->name, JSON_ENV_MAX);
+		int ret = n < JSON_ENV_MAX
+				  ? read_one(f, &in, &env[n++], e)
+				  : err_say(e, EINVAL, "%s contains more than %u variables",
+					    f->name, JSON_ENV_MAX);
 		if (ret < 0) {
 			free_list(env);
 			return ret;
@@ -605,7 +607,7 @@ static int read_env(const struct json_field *f, struct span v, char ***out, stru
 	return read_variables(f, v, '}', read_env_member, out, e);
 }
 
-/* An array of two strings. */
+/* Reads an array of two strings. */
 static int read_pair(const struct json_field *f, struct in *from, char **out, struct err *e)
 {
 	struct span v;
@@ -665,7 +667,7 @@ static int read_list(const struct json_field *f, struct span v, char ***out, str
 		return err_set(e, ENOMEM, "%s", f->name);
 	skip_blank(&in);
 	while (!take(&in, ']')) {
-		/* The text was checked before: this can't fail. */
+		/* Cannot fail: the text was checked before. */
 		skip_value(&in, 0, &item);
 		skip_blank(&in);
 		take(&in, ',');
@@ -727,7 +729,7 @@ static const struct json_field *field_named(struct span name, const struct json_
 	return NULL;
 }
 
-/* One member of the body's object. */
+/* Reads one member of the body's object. */
 static int read_member(struct in *in, const struct json_field *fields, size_t n_fields,
 		       uint32_t *seen, void *out)
 {
@@ -789,7 +791,7 @@ static int read_body(struct in *in, const struct json_field *fields, size_t n_fi
 			return ret;
 		skip_blank(in);
 		if (in->p < in->end)
-			return bad(in, "more behind the object's end");
+			return bad(in, "data after the object's end");
 	}
 	for (size_t i = 0; i < n_fields; i++)
 		if (fields[i].required && !(seen & 1u << i))
@@ -800,7 +802,7 @@ static int read_body(struct in *in, const struct json_field *fields, size_t n_fi
 int json_read(const char *body, size_t len, const struct json_field *fields, size_t n_fields,
 	      void *out, struct err *e)
 {
-	if (!body) /* none was sent; len is 0 */
+	if (!body) /* no body was sent; len is 0 */
 		body = "";
 	struct in in = {body, body, body + len, e};
 	int ret = read_body(&in, fields, n_fields, out);

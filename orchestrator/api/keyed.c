@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests with an Idempotency-Key: sent again, they get the first one's answer. Only answers that
- * say that something was done are remembered. A create or fork whose client leaves is undone, so
- * its key is free again; a resume goes on, since there is no way back from the middle of it.
+ * Requests with an Idempotency-Key: a repeated one gets the first one's answer. Only answers of
+ * requests that had an effect are remembered. A create or fork whose client leaves is undone, which
+ * frees its key; a resume continues, since it cannot be undone half-way.
  */
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "orchestrator/api/internal.h"
 
-/* Hashes all that the request asks for: its route, its ids and its body as it came. */
+/* Hashes the whole request: its route, its ids and its body as received. */
 static void hash_request(const struct request *r, uint8_t out[static IDEM_HASH_LEN])
 {
 	const h2o_iovec_t body = r->req->entity;
@@ -38,11 +38,11 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 			     IDEM_KEY_MAX);
 		return false;
 	}
-	/* It is hashed here, while the loop waits. */
+	/* The body is hashed here, while the loop waits. */
 	if (r->req->entity.len <= api_limits.read_here_bytes)
 		return true;
 	answer_error(r, 413, "body_too_large",
-		     "the body has %zu bytes; with an Idempotency-Key at most %zu are taken",
+		     "the body has %zu bytes; with an Idempotency-Key the maximum is %zu",
 		     r->req->entity.len, api_limits.read_here_bytes);
 	return false;
 }
@@ -68,14 +68,15 @@ bool keyed_begin(struct request *r)
 		return false;
 	case IDEM_UNDER_WAY:
 		answer_retry_after(r, 1);
-		answer_error(r, 409, "idempotency_key_in_use",
-			     "the first request with this Idempotency-Key is under way: ask again "
-			     "for its answer");
+		answer_error(
+			r, 409, "idempotency_key_in_use",
+			"the first request with this Idempotency-Key is still running: repeat it "
+			"later for its answer");
 		return false;
 	default:
 		answer_error(r, 422, "idempotency_key_reused",
-			     "this Idempotency-Key came with another request: each needs a key of "
-			     "its own");
+			     "this Idempotency-Key was used for another request: use a new key for "
+			     "each request");
 		return false;
 	}
 }
@@ -92,9 +93,9 @@ void keyed_answered(struct request *r, int status)
 		idem_forget(idem, e);
 }
 
-bool keyed_goes_on(struct request *r)
+bool keyed_continues(struct request *r)
 {
-	if (!r->keyed || !r->route->goes_on)
+	if (!r->keyed || !r->route->outlives_client)
 		return false;
 	if (list_empty(&r->left_link))
 		list_add_tail(&r->api->left, &r->left_link);

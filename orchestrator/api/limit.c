@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How often a client may come. Who has no good key is counted by address; who has one by tenant, so
- * that strangers behind the same address take nothing from it. While there are no keys, the
- * programs of this machine are not counted.
+ * Rate limits of clients. Clients without a valid key are counted by address. Clients with a key
+ * are counted by tenant, so that strangers behind the same address cannot use up their limit. While
+ * there are no keys, programs of this machine are not counted.
  */
 #include "base/clock.h"
 #include "orchestrator/api/internal.h"
 
-#define TOLD_MS 60000
+#define LOG_INTERVAL_MS 60000
 
 void limit_init(struct api *a)
 {
@@ -19,14 +19,15 @@ void limit_init(struct api *a)
 	rate_init(&a->rates[LIMIT_TENANT], config->tenant_requests_s);
 }
 
-/* Once a minute for each limit: who floods the service must not flood its log. */
-static bool may_tell(struct api *a, enum limit limit)
+/* At most one log line a minute for each limit, so that a flood of requests does not flood the log.
+ */
+static bool may_log(struct api *a, enum limit limit)
 {
 	uint64_t now = loop_now_ms(a->loop);
 
-	if (a->limited_told_ms[limit] && now - a->limited_told_ms[limit] < TOLD_MS)
+	if (a->limited_logged_ms[limit] && now - a->limited_logged_ms[limit] < LOG_INTERVAL_MS)
 		return false;
-	a->limited_told_ms[limit] = now;
+	a->limited_logged_ms[limit] = now;
 	return true;
 }
 
@@ -44,15 +45,15 @@ bool limit_connection(struct api *a, const struct client *peer, bool local)
 	    !rate_take(rate, client_source(peer), now_ns()))
 		return true;
 	a->counters.limited[LIMIT_CONNECTIONS]++;
-	if (may_tell(a, LIMIT_CONNECTIONS)) {
+	if (may_log(a, LIMIT_CONNECTIONS)) {
 		client_print(from, peer);
-		log_warn("%s opens more than %u connections each second: those above are closed",
-			 from, rate->per_s);
+		log_warn("%s opens more than %u connections per second: closing those above", from,
+			 rate->per_s);
 	}
 	return false;
 }
 
-/* Answers, and returns false, when `who` has no token left. */
+/* Takes a token of `who`. Answers 429 and returns false when none is left. */
 static bool take(struct request *r, enum limit limit, uint64_t who, const char *what)
 {
 	struct api *a = r->api;
@@ -63,20 +64,21 @@ static bool take(struct request *r, enum limit limit, uint64_t who, const char *
 	if (!wait_ms)
 		return true;
 	a->counters.limited[limit]++;
-	if (may_tell(a, limit)) {
+	if (may_log(a, limit)) {
 		client_print(from, &r->from);
-		log_warn("%s%s%s sends more than %u %s each second: those above are refused", from,
+		log_warn("%s%s%s sends more than %u %s per second: refusing those above", from,
 			 r->tenant ? ", tenant " : "", r->tenant ? r->tenant : "", rate->per_s,
 			 what);
 	}
 	r->limited = true;
 	answer_retry_after(r, (unsigned)((wait_ms + 999) / 1000));
-	answer_error(r, 429, "rate_limited", "more than %u %s came in each second: try again later",
+	answer_error(r, 429, "rate_limited",
+		     "more than %u %s per second: try again after the time in Retry-After",
 		     rate->per_s, what);
 	return false;
 }
 
-/* FNV-1a: names of tenants are not chosen by clients. */
+/* FNV-1a is enough: clients cannot choose the names of tenants. */
 static uint64_t tenant_number(const char *tenant)
 {
 	uint64_t hash = 0xcbf29ce484222325u;
@@ -92,9 +94,10 @@ bool limit_request(struct request *r)
 
 	if (r->key)
 		return take(r, LIMIT_TENANT, tenant_number(r->tenant),
-			    "requests of this key's tenant");
+			    "requests of this API key's tenant");
 	if (is_exempt(r->api, r->local))
 		return true;
-	return take(r, LIMIT_REQUESTS, source, "requests without a good API key") &&
-	       (!r->offers_key || take(r, LIMIT_FAILURES, source, "API keys that are no good"));
+	return take(r, LIMIT_REQUESTS, source, "requests without a valid API key") &&
+	       (!r->offers_key ||
+		take(r, LIMIT_FAILURES, source, "requests with an invalid API key"));
 }

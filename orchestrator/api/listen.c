@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The listener, its connections, and the certificate they are offered. */
+/* The listener, its connections, and their TLS certificate. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -14,8 +14,8 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
-#define ACCEPTS_A_TURN 16
-#define FULL_TOLD_MS   60000
+#define ACCEPTS_A_TURN	     16
+#define FULL_LOG_INTERVAL_MS 60000
 
 /* --- connections ---------------------------------------------------------------------------- */
 
@@ -89,7 +89,7 @@ void conn_ended(struct conn *c)
 		conn_cut(c);
 }
 
-/* h2o sees an error at its next read or write and ends the connection. */
+/* h2o sees an error at its next read or write and closes the connection. */
 void conn_cut(struct conn *c)
 {
 	c->cut = true;
@@ -107,8 +107,8 @@ void conn_count_reset(struct conn *c)
 	if (++c->resets != RESETS_MAX)
 		return;
 	c->api->counters.resets_cut++;
-	log_warn("a client reset %u requests within %u s: its connection is cut", RESETS_MAX,
-		 RESETS_WINDOW_MS / 1000);
+	log_warn("closing the connection of a client that reset %u requests within %u s",
+		 RESETS_MAX, RESETS_WINDOW_MS / 1000);
 	conn_cut(c);
 }
 
@@ -123,15 +123,15 @@ static void accept_resume(struct api *a)
 		h2o_socket_read_start(a->listener, on_connect);
 }
 
-/* The connections wait in the kernel's queue until there is room again. */
+/* New connections wait in the kernel's queue until there is room again. */
 static void accept_pause(struct api *a)
 {
 	a->accept_paused = true;
 	h2o_socket_read_stop(a->listener);
 }
 
-/* Who holds connections and asks for nothing makes room; their ends let accept_resume go on. Few
- * at a time: who came last is about to ask. */
+/* Closes idle connections to make room; their ends call accept_resume. Few at a time and the least
+ * recently active first, since the newest are about to send a request. */
 static void cut_idle(struct api *a)
 {
 	size_t left = 1 + api_limits.connections / 512;
@@ -151,9 +151,9 @@ static void on_full(struct api *a)
 {
 	uint64_t now = loop_now_ms(a->loop);
 
-	if (!a->full_told_ms || now - a->full_told_ms > FULL_TOLD_MS) {
-		a->full_told_ms = now;
-		log_warn("%zu connections are open: idle ones are cut, more have to wait",
+	if (!a->full_logged_ms || now - a->full_logged_ms > FULL_LOG_INTERVAL_MS) {
+		a->full_logged_ms = now;
+		log_warn("%zu connections are open: closing idle ones, new ones have to wait",
 			 a->n_conns);
 	}
 	accept_pause(a);
@@ -166,14 +166,13 @@ static void on_connect(h2o_socket_t *listener, const char *err)
 
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
 		if (a->n_conns >= api_limits.connections) {
-			if (i == 0) /* one waits for sure */
+			if (i == 0) /* certainly one waits */
 				on_full(a);
 			return;
 		}
 		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
 		if (!sock)
-			return; /* none waits; or no descriptor is left: then h2o looks again later
-				 */
+			return; /* none waits, or no descriptor is left: h2o will try again later */
 		conn_new(a, sock);
 	}
 }
@@ -183,7 +182,7 @@ static int option(int fd, int level, int name, int value)
 	return setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-/* Inherited by the connections: a client's machine that died is noticed within two minutes. */
+/* Sets options that connections inherit: a dead client machine is detected within two minutes. */
 static int set_options(int fd)
 {
 	if (option(fd, SOL_SOCKET, SO_REUSEADDR, 1) || option(fd, SOL_SOCKET, SO_KEEPALIVE, 1) ||
@@ -204,8 +203,8 @@ static bool is_loopback(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-/* While there are no keys, whoever reaches the port may do everything; without TLS, who listens on
- * the way has the key. */
+/* While there are no keys, everybody who reaches the port has full access. Without TLS, anybody on
+ * the path can read the key. */
 static int check_exposure(const struct api *a, const struct sockaddr *sa, struct err *e)
 {
 	const struct config *config = a->config;
@@ -301,8 +300,8 @@ static int tls_failed(struct err *e, const char *what, const char *file)
 #define USE_HTTPS "{\"error\":\"this port speaks TLS: use https\",\"code\":\"bad_request\"}"
 _Static_assert(sizeof(USE_HTTPS) - 1 == 64, "the content-length");
 
-/* Answers a client that speaks plain HTTP, before h2o closes the connection: only OpenSSL sees
- * that, by the first bytes. Called at each end of a step of a handshake. */
+/* Answers a client that speaks plain HTTP before h2o closes the connection. Only OpenSSL detects
+ * this, by the first bytes. Called after each step of a handshake. */
 static void on_handshake_step(const SSL *ssl, int where, int ret)
 {
 	static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"
@@ -311,7 +310,7 @@ static void on_handshake_step(const SSL *ssl, int where, int ret)
 
 	if (where == SSL_CB_ACCEPT_EXIT && ret <= 0 &&
 	    ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_HTTP_REQUEST) {
-		/* h2o's BIO has the socket; nothing was written to it yet. */
+		/* h2o's BIO holds the socket, to which nothing was written yet. */
 		h2o_socket_t *sock = BIO_get_data(SSL_get_rbio(ssl));
 
 		send(h2o_socket_get_fd(sock), answer, sizeof(answer) - 1,

@@ -19,7 +19,7 @@ void serve_healthz(struct request *r)
 	answer(r, 200, "text/plain; charset=utf-8");
 }
 
-/* The loop turns, or this would not be answered. */
+/* Answering this proves that the loop turns. */
 void serve_livez(struct request *r)
 {
 	text_puts(&r->out, "ok");
@@ -56,15 +56,15 @@ void serve_readyz(struct request *r)
 	answer(r, checks.ready ? 200 : 503, "application/json");
 }
 
-/* A page of the templates: they are few, so all are walked through. */
+/* A page of templates. They are few, so each page walks through all of them. */
 struct templates {
 	struct request *r;
-	char last[CURSOR_KEY_MAX + 1]; /* the name that was told last; empty: none */
+	char last[CURSOR_KEY_MAX + 1]; /* name of the last template returned; empty: none */
 	size_t left;
 	bool more;
 };
 
-/* The default one is the first, the others go by name. */
+/* The default template comes first, the others in the order of their names. */
 static bool is_behind(const char *name, const char *last)
 {
 	static const char first[] = "default";
@@ -104,7 +104,7 @@ static void add_template(void *arg, const struct template_view *v)
 	text_puts(t, "]}");
 }
 
-/* False when the query is wrong, which is answered. */
+/* Returns false, with an answer given, when the query is invalid. */
 static bool ask_page(struct request *r, struct templates *page)
 {
 	*page = (struct templates){.r = r, .left = SIZE_MAX};

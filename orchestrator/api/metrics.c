@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What /metrics tells, in the text format of Prometheus. */
+/* The output of /metrics, in the text format of Prometheus. */
 #include <string.h>
 
 #include "orchestrator/api/internal.h"
@@ -22,7 +22,7 @@ void metrics_time(struct api *a, enum timed timed, uint64_t us)
 	h->seconds += s;
 }
 
-/* Codes are constants of the program, so there are not many. */
+/* Error codes are constants of the program, so there are few. */
 void metrics_error(struct api *a, const char *code)
 {
 	struct counters *c = &a->counters;
@@ -37,7 +37,7 @@ void metrics_error(struct api *a, const char *code)
 	c->errors[i].count++;
 }
 
-/* --- telling -------------------------------------------------------------------------------- */
+/* --- output --------------------------------------------------------------------------------- */
 
 static void metric(struct text *t, const char *name, const char *type, const char *help,
 		   uint64_t value)
@@ -115,9 +115,9 @@ static void error_metrics(const struct counters *c, struct text *t)
 			    (unsigned long long)c->errors[i].count);
 }
 
-static void image_metrics(const struct core_stats *f, struct text *t)
+static void snapshot_metrics(const struct core_stats *f, struct text *t)
 {
-	metric(t, "ramet_forks_total", "counter", "Forks made, of however many children.",
+	metric(t, "ramet_forks_total", "counter", "Forks made, each with any number of children.",
 	       f->forks);
 	metric(t, "ramet_fork_failures_total", "counter", "Forks that failed.", f->fork_failures);
 	metric(t, "ramet_merges_total", "counter", "Merges made.", f->merges);
@@ -127,18 +127,19 @@ static void image_metrics(const struct core_stats *f, struct text *t)
 	metric(t, "ramet_resumes_total", "counter", "Spaces resumed.", f->resumes);
 	metric(t, "ramet_resume_failures_total", "counter", "Resumes that failed.",
 	       f->resume_failures);
-	metric(t, "ramet_spaces", "gauge", "Spaces there are now.", f->spaces);
-	metric(t, "ramet_spaces_bytes", "gauge", "What they take on the disk.", f->spaces_bytes);
-	metric(t, "ramet_spaces_damaged", "gauge", "Of these, those whose checksums are wrong.",
+	metric(t, "ramet_spaces", "gauge", "Current number of Spaces.", f->spaces);
+	metric(t, "ramet_spaces_bytes", "gauge", "Bytes of disk that Spaces take.",
+	       f->spaces_bytes);
+	metric(t, "ramet_spaces_damaged", "gauge", "Spaces whose checksums are wrong.",
 	       f->spaces_damaged);
 	metric(t, "ramet_spaces_lost", "gauge",
-	       "Spaces on the disk that the catalogue does not name.", f->spaces_lost);
+	       "Spaces on the disk that are missing from the catalogue.", f->spaces_lost);
 }
 
 static void state_metrics(const struct core_stats *f, struct text *t)
 {
 	text_printf(t,
-		    "# HELP ramet_sandboxes_by_state Sandboxes there are now, by state.\n"
+		    "# HELP ramet_sandboxes_by_state Current number of sandboxes, by state.\n"
 		    "# TYPE ramet_sandboxes_by_state gauge\n"
 		    "ramet_sandboxes_by_state{state=\"ready\"} %llu\n"
 		    "ramet_sandboxes_by_state{state=\"running\"} %llu\n"
@@ -146,54 +147,56 @@ static void state_metrics(const struct core_stats *f, struct text *t)
 		    (unsigned long long)f->ready, (unsigned long long)f->running,
 		    (unsigned long long)f->adopting);
 	metric(t, "ramet_output_held_bytes", "gauge",
-	       "Memory that output of sandboxes takes, for replay and of lines that have not "
+	       "Bytes of memory for sandboxes' output: replay, and lines that have not "
 	       "ended.",
 	       f->output_held_bytes);
 	metric(t, "ramet_output_dropped_bytes_total", "counter",
-	       "Events that left the replay early because all output was over its budget.",
+	       "Bytes of events dropped from the replay early because all output exceeded its "
+	       "budget.",
 	       f->output_dropped_bytes);
 	metric(t, "ramet_ends_unrecorded", "gauge",
-	       "Sandboxes that ended, but not in the catalogue yet: each keeps a VM's place.",
+	       "Sandboxes whose end is not in the catalogue yet: each keeps a VM slot.",
 	       f->ends_unrecorded);
 	metric(t, "ramet_memory_private_bytes", "gauge",
-	       "Memory that sandboxes' VMs have for themselves, as of some seconds ago.",
+	       "Bytes of private memory of sandboxes' VMs, measured some seconds ago.",
 	       f->memory.private_bytes);
 	metric(t, "ramet_memory_shared_bytes", "gauge",
-	       "Memory that they map of images, each counted for itself.", f->memory.shared_bytes);
-	metric(t, "ramet_disk_free_bytes", "gauge", "Room on the disk of state_dir.",
+	       "Bytes of snapshots that they map, counted for each VM.", f->memory.shared_bytes);
+	metric(t, "ramet_disk_free_bytes", "gauge", "Free bytes on the disk of state_dir.",
 	       f->disk_free_bytes);
 }
 
 static void watch_metrics(const struct api_watched *w, struct text *t)
 {
 	metric(t, "ramet_log_lines_dropped_total", "counter",
-	       "Lines of the service's log that nobody read fast enough.", w->log_dropped);
+	       "Lines dropped from the service's log because the reader was too slow.",
+	       w->log_dropped);
 	metric(t, "ramet_audit_lines_total", "counter", "Lines given to the audit log.",
 	       w->audit_lines);
-	metric(t, "ramet_audit_lost_total", "counter",
-	       "Lines that were lost because the disk took none.", w->audit_lost);
+	metric(t, "ramet_audit_lost_total", "counter", "Lines lost because the disk accepted none.",
+	       w->audit_lost);
 	metric(t, "ramet_audit_failures_total", "counter",
 	       "Attempts to write the audit log that failed.", w->audit_failures);
-	metric(t, "ramet_audit_waiting_bytes", "gauge", "Lines that wait for the disk.",
+	metric(t, "ramet_audit_waiting_bytes", "gauge", "Bytes of lines that wait for the disk.",
 	       w->audit_waiting_bytes);
 	metric(t, "ramet_webhooks_delivered_total", "counter",
-	       "Webhooks that the receiver took, since rametd was started.", w->webhooks_delivered);
+	       "Webhooks delivered since rametd was started.", w->webhooks_delivered);
 	metric(t, "ramet_webhooks_failures_total", "counter",
 	       "Attempts to deliver a webhook that failed.", w->webhooks_failures);
-	metric(t, "ramet_webhooks_dropped_total", "counter", "Webhooks that were given up.",
-	       w->webhooks_dropped);
+	metric(t, "ramet_webhooks_dropped_total", "counter",
+	       "Webhooks that were given up after retries.", w->webhooks_dropped);
 	metric(t, "ramet_webhooks_behind", "gauge",
-	       "Lines of the audit log that ramet-notify has not dealt with.", w->webhooks_behind);
+	       "Lines of the audit log that ramet-notify has not processed.", w->webhooks_behind);
 }
 
 static void core_metrics(const struct core_stats *f, struct text *t)
 {
-	metric(t, "ramet_sandboxes", "gauge", "Sandboxes there are now.", f->sandboxes);
+	metric(t, "ramet_sandboxes", "gauge", "Current number of sandboxes.", f->sandboxes);
 	metric(t, "ramet_creates_total", "counter", "Sandboxes created.", f->creates);
 	metric(t, "ramet_create_failures_total", "counter", "Creates that failed.",
 	       f->create_failures);
 	metric(t, "ramet_execs_total", "counter", "Calls of exec started.", f->execs);
-	metric(t, "ramet_vm_deaths_total", "counter", "VMs that died by themselves.", f->vm_deaths);
+	metric(t, "ramet_vm_deaths_total", "counter", "VMs that died unexpectedly.", f->vm_deaths);
 	metric(t, "ramet_file_calls_total", "counter", "Operations on files started.",
 	       f->file_calls);
 	metric(t, "ramet_file_failures_total", "counter", "Operations on files that failed.",
@@ -206,23 +209,23 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 	metric(t, "ramet_pty_bytes_in_total", "counter", "Bytes typed into terminals.",
 	       f->pty_bytes_in);
 	metric(t, "ramet_pty_bytes_out_total", "counter",
-	       "Bytes of terminals' output, for each listener.", f->pty_bytes_out);
-	metric(t, "ramet_operations", "gauge", "Operations on files and terminals under way.",
+	       "Bytes of terminals' output, counted for each listener.", f->pty_bytes_out);
+	metric(t, "ramet_operations", "gauge", "Operations on files and terminals in flight.",
 	       f->operations);
 	metric(t, "ramet_listeners", "gauge", "Listeners to terminals.", f->listeners);
 	metric(t, "ramet_pool_hits_total", "counter", "Creates served by a warm sandbox.",
 	       f->pool_hits);
 	metric(t, "ramet_pool_misses_total", "counter", "Creates that found no warm sandbox.",
 	       f->pool_misses);
-	metric(t, "ramet_template_boots_total", "counter", "Images of templates made.",
+	metric(t, "ramet_template_boots_total", "counter", "Snapshots of templates made.",
 	       f->template_boots);
-	metric(t, "ramet_templates_building", "gauge", "Images being made now.",
+	metric(t, "ramet_templates_building", "gauge", "Snapshots of templates being made now.",
 	       f->templates_building);
-	metric(t, "ramet_blank_vms_ready", "gauge", "Blank VMs in the pool that are ready.",
-	       f->blank_vms_ready);
+	metric(t, "ramet_blank_vms_ready", "gauge", "Blank VMs in the pool.", f->blank_vms_ready);
 	metric(t, "ramet_warm_ready", "gauge", "Warm sandboxes in the pool.", f->warm_ready);
 	metric(t, "ramet_warm_default_ready", "gauge",
-	       "Of these, of the default template and size.", f->warm_default_ready);
+	       "Warm sandboxes of the default template and size in the pool.",
+	       f->warm_default_ready);
 }
 
 void metrics_print(struct api *a, struct text *t)
@@ -233,23 +236,24 @@ void metrics_print(struct api *a, struct text *t)
 	size_t live = 0;
 
 	core_stats(a->core, &stats);
-	text_puts(t, "# HELP ramet_build_info What runs.\n# TYPE ramet_build_info gauge\n"
-		     "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
+	text_puts(t,
+		  "# HELP ramet_build_info Version of the service.\n# TYPE ramet_build_info gauge\n"
+		  "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
 	core_metrics(&stats, t);
-	image_metrics(&stats, t);
+	snapshot_metrics(&stats, t);
 	state_metrics(&stats, t);
 	list_each (pos, &a->live)
 		live++;
-	metric(t, "ramet_http_requests_live", "gauge", "Requests under way.", live);
+	metric(t, "ramet_http_requests_live", "gauge", "Requests in flight.", live);
 	metric(t, "ramet_http_connections", "gauge", "Open connections.", a->n_conns);
 	metric(t, "ramet_http_connections_total", "counter", "Connections accepted.",
 	       c->connections);
-	metric(t, "ramet_http_sent_bytes_total", "counter", "Bytes of answers, without heads.",
+	metric(t, "ramet_http_sent_bytes_total", "counter", "Bytes of answers, without headers.",
 	       c->bytes_sent);
 	metric(t, "ramet_http_resets_cut_total", "counter",
-	       "Connections cut for resetting too many requests.", c->resets_cut);
-	metric(t, "ramet_http_stalled_cut_total", "counter", "Connections cut for reading nothing.",
-	       c->stalled_cut);
+	       "Connections closed because the client reset too many requests.", c->resets_cut);
+	metric(t, "ramet_http_stalled_cut_total", "counter",
+	       "Connections closed because the client read nothing.", c->stalled_cut);
 	limit_metrics(c, t);
 	request_metrics(c, t);
 	error_metrics(c, t);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file as it is, in the program. OPENAPI_PATH comes from CMakeLists.txt. */
+/* Embeds openapi.json unchanged. OPENAPI_PATH comes from CMakeLists.txt. */
 #include "orchestrator/api/internal.h"
 
 __asm__(".section .rodata\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lists of sandboxes and Spaces: an array, whole or a page of it, that is sent in pieces. The loop
- * turns between two of them and each waits until the one before is taken, so that a long list holds
- * up nobody, and takes the memory of one piece however slow its reader is.
+ * Lists of sandboxes and Spaces: an array, whole or one page of it, sent in chunks. The loop turns
+ * between chunks, and each chunk waits until the previous one is taken. So a long list delays
+ * nobody, and takes the memory of one chunk however slow its reader is.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/query.h"
 
-#define PIECE_SIZE    (64u << 10)
-#define AT_A_TIME     8 /* entries until the size of a piece is looked at: each has up to 17 KiB */
+#define CHUNK_SIZE    (64u << 10)
+#define AT_A_TIME     8 /* entries between checks of the chunk's size: each has up to 17 KiB */
 #define ID_PREFIX_LEN 4
 #define ID_BYTES      ((SANDBOX_ID_LEN - ID_PREFIX_LEN) / 2)
 #define KEY_LEN	      (8 + ID_BYTES)
@@ -60,28 +60,28 @@ void answer_next(struct request *r, char kind, const void *key, size_t len)
 	answer_header(r, "ramet-next-cursor", text);
 }
 
-/* --- places as keys ------------------------------------------------------------------------- */
+/* --- positions as keys ---------------------------------------------------------------------- */
 
-static void key_of(uint8_t key[static KEY_LEN], const struct list_position *place)
+static void key_of(uint8_t key[static KEY_LEN], const struct list_position *position)
 {
-	const char *digits = place->id + ID_PREFIX_LEN;
+	const char *digits = position->id + ID_PREFIX_LEN;
 
 	for (int i = 0; i < 8; i++)
-		key[i] = (uint8_t)((uint64_t)place->at_ms >> (56 - 8 * i));
+		key[i] = (uint8_t)((uint64_t)position->at_ms >> (56 - 8 * i));
 	for (int i = 0; i < ID_BYTES; i++)
 		key[8 + i] =
 			(uint8_t)(hex_digit(digits[2 * i]) << 4 | hex_digit(digits[2 * i + 1]));
 }
 
-static void place_of(struct list_position *place, const char *prefix,
-		     const uint8_t key[static KEY_LEN])
+static void position_of(struct list_position *position, const char *prefix,
+			const uint8_t key[static KEY_LEN])
 {
 	uint64_t at_ms = 0;
-	char *to = place->id;
+	char *to = position->id;
 
 	for (int i = 0; i < 8; i++)
 		at_ms = at_ms << 8 | key[i];
-	place->at_ms = (int64_t)at_ms;
+	position->at_ms = (int64_t)at_ms;
 	to += sprintf(to, "%s", prefix);
 	for (int i = 0; i < ID_BYTES; i++)
 		to += sprintf(to, "%02x", key[8 + i]);
@@ -100,19 +100,22 @@ static char letter_of(const struct list_name *list)
 	return letters[list->kind];
 }
 
-static bool ask_place(struct request *r, const struct list_name *list, struct list_position *place)
+static bool ask_position(struct request *r, const struct list_name *list,
+			 struct list_position *position)
 {
 	uint8_t key[KEY_LEN];
 	int len = ask_cursor(r, letter_of(list), key, sizeof(key));
 
 	if (len == KEY_LEN)
-		place_of(place, prefix_of(list), key);
+		position_of(position, prefix_of(list), key);
 	else if (len > 0)
-		answer_error(r, 400, "bad_request", "cursor is too short");
+		answer_error(
+			r, 400, "bad_request",
+			"cursor is too short: use the whole value of the header ramet-next-cursor");
 	return len == 0 || len == KEY_LEN;
 }
 
-/* --- pieces --------------------------------------------------------------------------------- */
+/* --- chunks --------------------------------------------------------------------------------- */
 
 void pages_comma(struct request *r)
 {
@@ -120,13 +123,13 @@ void pages_comma(struct request *r)
 	r->pages.begun = true;
 }
 
-/* Gathers the next piece. */
+/* Gathers the next chunk. */
 static void gather(struct request *r)
 {
 	struct pages *p = &r->pages;
 
 	p->more = true;
-	while (p->more && r->out.len < PIECE_SIZE)
+	while (p->more && r->out.len < CHUNK_SIZE)
 		p->more = p->add(r, AT_A_TIME);
 	if (!p->more)
 		text_puts(&r->out, p->begun ? "]\n" : "[]\n");
@@ -145,7 +148,7 @@ static void on_turn(void *arg)
 		stream_end(r, false);
 }
 
-void pages_go_on(struct request *r)
+void pages_continue(struct request *r)
 {
 	if (r->pages.more && !r->ended)
 		loop_timer_set(r->api->loop, &r->pages.turn, 0);
@@ -164,7 +167,7 @@ void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 	struct failure f;
 
 	*p = (struct pages){.list = *list, .add = add, .turn = {.fn = on_turn, .arg = r}};
-	if (!ask_limit(r, &limit) || !ask_place(r, list, &p->page.after))
+	if (!ask_limit(r, &limit) || !ask_position(r, list, &p->page.after))
 		return;
 	if (!core_page(r->api->core, list, limit, &p->page, &f)) {
 		answer_failure(r, &f);

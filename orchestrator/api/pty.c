@@ -26,7 +26,7 @@
 
 /* --- the stream ----------------------------------------------------------------------------- */
 
-static void add_trouble(struct text *t, const struct failure *f)
+static void add_failure(struct text *t, const struct failure *f)
 {
 	text_puts(t, "{\"type\":\"pty_error\",\"message\":");
 	json_string(t, f->text, strlen(f->text));
@@ -35,7 +35,7 @@ static void add_trouble(struct text *t, const struct failure *f)
 	text_puts(t, "}\n");
 }
 
-/* The head of the answer goes out at once. */
+/* Sends the head of the answer at once. */
 static void on_found(void *arg)
 {
 	struct request *r = arg;
@@ -72,13 +72,13 @@ static void on_failed(void *arg, const struct failure *f)
 
 	if (!stream_called_late(r, f))
 		return;
-	add_trouble(&r->out, f);
+	add_failure(&r->out, f);
 	stream_end(r, true);
 }
 
 static const struct pty_sink attach_sink = {
 	.found = on_found, .bytes = on_output, .exited = on_exited, .failed = on_failed};
-/* Of one that was just started: that it is there was told. */
+/* For a terminal that was just started: its existence is already reported. */
 static const struct pty_sink start_sink = {
 	.bytes = on_output, .exited = on_exited, .failed = on_failed};
 
@@ -121,7 +121,8 @@ static const struct json_field start_fields[] = {
 	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
 };
 
-/* What was started, as a line for people: no more of it than is read, and no half characters. */
+/* Makes a one-line label of the command for people, cut to the length that is read back and between
+ * characters. */
 static void make_label(char out[static LABEL_MAX + 1], const struct start_body *b)
 {
 	const char *shell[] = {b->command.p, NULL};
@@ -141,10 +142,13 @@ static void make_label(char out[static LABEL_MAX + 1], const struct start_body *
 static bool command_is_good(struct request *r, const struct start_body *b)
 {
 	if (!b->command.p == !b->argv)
-		answer_error(r, 400, "bad_request", "one of shellCmd and argv must be given%s",
+		answer_error(r, 400, "bad_request",
+			     "exactly one of shellCmd and argv must be given%s",
 			     b->argv ? ", not both" : "");
 	else if (b->argv && (!b->argv[0] || !b->argv[0][0]))
-		answer_error(r, 400, "bad_request", "argv must begin with the name of a program");
+		answer_error(
+			r, 400, "bad_request",
+			"argv must begin with the name of a program, not with an empty string");
 	else
 		return true;
 	return false;
@@ -161,7 +165,7 @@ static void on_started(void *arg, const char *id, const struct failure *f)
 		return;
 	}
 	if (f) {
-		add_trouble(&r->out, f);
+		add_failure(&r->out, f);
 		stream_end(r, false);
 		return;
 	}
@@ -260,7 +264,7 @@ static const struct json_field input_fields[] = {
 	      .required = true),
 };
 
-/* Until the terminal has taken it, which is after the body's reader let go of it. */
+/* Copies the input: the terminal takes it after the body's reader has freed the body. */
 static void input(struct request *r, const void *values)
 {
 	const struct input_body *b = values;

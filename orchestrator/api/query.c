@@ -20,7 +20,7 @@ static bool span_is(struct span s, const char *text)
 	return (size_t)(s.end - s.p) == len && memcmp(s.p, text, len) == 0;
 }
 
-/* Cuts off what is before the next `c`, or all of it. */
+/* Cuts off and returns the text before the next `c`, or all of it. */
 static struct span cut(struct span *s, char c)
 {
 	const char *at = memchr(s->p, c, (size_t)(s->end - s->p));
@@ -30,7 +30,7 @@ static struct span cut(struct span *s, char c)
 	return first;
 }
 
-/* The byte at *p, decoded; moves *p behind it. -1 when it is none. */
+/* Returns the decoded byte at *p and moves *p behind it; -1 for an invalid one. */
 static int next_byte(const char **p, const char *end)
 {
 	const char *at = (*p)++;
@@ -54,12 +54,13 @@ static int decode(struct span s, const char *name, char *out, size_t room, struc
 		int byte = next_byte(&s.p, s.end);
 
 		if (byte < 0)
-			return err_say(e, EINVAL,
-				       "%s in the query holds a %% without two hexadecimal digits "
-				       "behind it, or NUL",
-				       name);
+			return err_say(
+				e, EINVAL,
+				"%s in the query contains a %% without two hexadecimal digits "
+				"after it, or a NUL byte",
+				name);
 		if (len + 1 == room)
-			return err_say(e, EINVAL, "%s in the query is over %zu bytes long", name,
+			return err_say(e, EINVAL, "%s in the query is longer than %zu bytes", name,
 				       room - 1);
 		out[len++] = (char)byte;
 	}
@@ -79,7 +80,7 @@ int query_text(const char *url, size_t url_len, const char *name, char *out, siz
 		if (!span_is(cut(&field, '='), name))
 			continue;
 		if (value.p)
-			return err_say(e, EINVAL, "%s is in the query twice", name);
+			return err_say(e, EINVAL, "%s is in the query twice: give it once", name);
 		value = field;
 	}
 	return value.p ? decode(value, name, out, room, e) : -ENOENT;
@@ -90,7 +91,7 @@ int query_path(const char *url, size_t url_len, char *out, size_t room, struct e
 	int len = query_text(url, url_len, "path", out, room, e);
 
 	if (len == -ENOENT)
-		return err_say(e, EINVAL, "the query has no path: ?path=/absolute/path");
+		return err_say(e, EINVAL, "the query has no path: add ?path=/absolute/path");
 	if (len >= 0 && out[0] != '/')
 		return err_say(e, EINVAL, "path must be absolute, \"%.100s\" is not", out);
 	return len;
@@ -127,7 +128,7 @@ int query_flag(const char *url, size_t url_len, const char *name, bool *out, str
 	return 0;
 }
 
-/* Digits only; false when there are none, or the number is over the limit. */
+/* Reads decimal digits. Returns false when there are none or the number exceeds the limit. */
 static bool number(struct span s, uint64_t *out)
 {
 	uint64_t n = 0;

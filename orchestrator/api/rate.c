@@ -12,7 +12,7 @@ void rate_init(struct rate *r, uint32_t per_s)
 	r->secret |= 1;
 }
 
-/* The bucket of `who`; a full one in place of another when there is none. */
+/* Returns the bucket of `who`. When there is none it replaces another one by a full bucket. */
 static struct rate_bucket *find(struct rate *r, uint64_t who)
 {
 	struct rate_bucket *set = r->buckets[who * r->secret >> (64 - RATE_SET_BITS)];

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How often somebody may do something: token buckets in a table of fixed size. A bucket holds what
- * comes in RATE_BURST_S seconds, and who has none in the table has a full one. When the table has
- * no place left, the fullest bucket of a few is forgotten: who fills the table with false names
- * gives others more, never less.
+ * Token buckets in a table of fixed size. A bucket holds the tokens of RATE_BURST_S seconds; a name
+ * without a bucket in the table has a full one. When the table is full, the fullest bucket of a few
+ * is replaced, so that filling the table with invented names gives others more tokens, never fewer.
  */
 #ifndef RAMET_ORCHESTRATOR_API_RATE_H
 #define RAMET_ORCHESTRATOR_API_RATE_H
@@ -19,15 +18,15 @@ struct rate {
 	uint64_t secret; /* so that nobody can choose names of one set */
 	struct rate_bucket {
 		uint64_t who;
-		uint64_t full_at_ns; /* when it has all its tokens again */
+		uint64_t full_at_ns; /* when the bucket will be full */
 	} buckets[1u << RATE_SET_BITS][RATE_WAYS];
 };
 
-/* `r` is zeroed: pages of the table that nobody came to cost nothing. At most 1,000,000 a second.
- */
+/* `r` is zeroed, so pages of the table that were never used cost nothing. At most 1,000,000 per
+ * second. */
 void rate_init(struct rate *r, uint32_t per_s);
-/* Takes a token of `who`. Returns 0, or the milliseconds until there is one: then none was taken.
- * `now_ns` never goes back. */
+/* Takes a token of `who`. Returns 0, or, without taking one, the milliseconds until there is one.
+ * `now_ns` must not decrease. */
 uint64_t rate_take(struct rate *r, uint64_t who, uint64_t now_ns);
 
 #endif

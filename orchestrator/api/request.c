@@ -15,7 +15,7 @@ uint64_t now_us(void)
 	return now_ns() / 1000;
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life cycle ------------------------------------------------------------------------------ */
 
 void request_ref(struct request *r)
 {
@@ -41,14 +41,15 @@ static void poll_stop(struct request *r)
 
 void request_leave_call(struct request *r)
 {
-	if (!r->call || keyed_goes_on(r))
+	if (!r->call || keyed_continues(r))
 		return;
 	core_abandon(r->call);
 	r->call = NULL;
 	request_unref(r);
 }
 
-/* h2o frees the request's pool: the one hook that comes in every state. h2o_send is not allowed. */
+/* Called when h2o frees the request's pool, the only hook in every state. h2o_send is not allowed
+ * here. */
 static void on_gone(void *at)
 {
 	struct request *r = *(struct request **)at;
@@ -86,7 +87,7 @@ static void read_traceparent(struct request *r)
 	memcpy(r->traceparent, value->base, value->len);
 }
 
-/* Each proxy adds what it knows to the last of these headers. */
+/* Each proxy appends to the last of these headers. */
 static void find_client(struct request *r)
 {
 	static const char name[] = "x-forwarded-for";
@@ -209,7 +210,7 @@ static void head(struct request *r, int status, size_t length, const char *conte
 	h2o_start_response(req, &r->generator);
 }
 
-/* Hands `out` to h2o; `state` says what follows. r may be gone afterwards. */
+/* Hands `out` to h2o; `state` says text follows. `r` may be freed afterwards. */
 static void send_out(struct request *r, h2o_send_state_t state)
 {
 	struct text empty = r->sending;
@@ -264,7 +265,7 @@ bool request_same_tenant(const struct request *r, const struct request *other)
 	return other->tenant && strcmp(r->tenant, other->tenant) == 0;
 }
 
-/* With keys, over half of it only those get more who have less than an eighth. */
+/* With keys, above half the budget only tenants below one eighth of it are admitted. */
 bool answer_may_be_long(struct request *r)
 {
 	const size_t most = api_limits.answers_bytes;
@@ -282,10 +283,12 @@ bool answer_may_be_long(struct request *r)
 	answer_retry_after(r, 1);
 	if (waiting < most) {
 		answer_error(r, 429, "too_many",
-			     "%zu MiB of answers wait for slow readers of this key", own >> 20);
+			     "%zu MiB of answers wait for slow readers with this API key: read "
+			     "them, then try again",
+			     own >> 20);
 		return false;
 	}
-	answer_error(r, 503, "busy", "%zu MiB of answers wait for readers that are slow",
+	answer_error(r, 503, "busy", "%zu MiB of answers wait for slow readers: try again in 1 s",
 		     waiting >> 20);
 	return false;
 }
@@ -316,12 +319,11 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	answer(r, status, "application/json");
 }
 
-/* The log's line and the client's sentence of a failure that is ours share an id. What core says of
- * a guest ("agent_lost") is for the client; what else went wrong in the service is for the log
- * only. */
-static void answer_fault(struct request *r, const char *code, const char *what)
+/* A failure of the service gets an id that is both in the log line and in the client's error. Texts
+ * about a guest ("agent_lost") are for the client; internal errors are for the log only. */
+static void answer_fault(struct request *r, const char *code, const char *text)
 {
-	bool told = strcmp(code, "internal") != 0;
+	bool is_public = strcmp(code, "internal") != 0;
 	h2o_iovec_t path = access_path(r->req->input.path);
 	uint64_t id = 0;
 
@@ -329,9 +331,11 @@ static void answer_fault(struct request *r, const char *code, const char *what)
 		id = now_us();
 	log_error("fault %016llx: %.*s %.*s: %s", (unsigned long long)id,
 		  (int)r->req->input.method.len, r->req->input.method.base, (int)path.len,
-		  path.base, what);
+		  path.base, text);
 	answer_error(r, 500, code, "%s (in the log: fault %016llx)",
-		     told ? what : "the service failed to do this", (unsigned long long)id);
+		     is_public ? text
+			       : "an internal error occurred: ask the operator to look it up",
+		     (unsigned long long)id);
 }
 
 void answer_failure(struct request *r, const struct failure *f)
@@ -368,10 +372,11 @@ static void flush_stream(struct request *r)
 		return;
 	if (!r->started)
 		head(r, 200, SIZE_MAX, "application/x-ndjson");
-	/* What is cut off goes in two pieces: an HTTP/2 client may drop what comes with a reset. */
+	/* Data of a cut-off answer is sent before the reset: an HTTP/2 client may drop data that
+	 * arrives with one. */
 	if (r->ended && !(r->broken && r->out.len)) {
 		state = r->broken ? H2O_SEND_STATE_ERROR : H2O_SEND_STATE_FINAL;
-		poll_stop(r); /* it would keep the socket open behind h2o's back */
+		poll_stop(r); /* the poll would keep the socket open after h2o closed it */
 	}
 	send_out(r, state);
 }
@@ -399,7 +404,7 @@ bool stream_called_late(struct request *r, const struct failure *f)
 	return false;
 }
 
-/* h2o has taken what it was given and wants more. */
+/* h2o has sent the previous chunk and wants more. */
 static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {
 	struct request *r = container_of(generator, struct request, generator);
@@ -412,7 +417,7 @@ static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 		r->paused = false;
 		core_resume(r->call);
 	}
-	pages_go_on(r);
+	pages_continue(r);
 	flush_stream(r);
 }
 
@@ -427,21 +432,22 @@ void api_flush(void *arg)
 	access_flush(a);
 }
 
-/* --- the client's end ----------------------------------------------------------------------- */
+/* --- the client's end ------------------------------------------------------------------------ */
 
 void request_cut(struct request *r, int status, const char *code, const char *reason)
 {
 	r->req->http1_is_persistent = 0;
 	request_leave_call(r); /* its callback would answer a second time */
 	if (r->in_flight)
-		conn_cut(r->conn); /* seen at the write that is waited for */
+		conn_cut(r->conn); /* detected at the write that is waited for */
 	else if (r->started)
 		stream_end(r, true);
 	else
 		answer_error(r, status, code, "%s", reason);
 }
 
-/* HTTP/1 only: h2o reads nothing while a request is served and would not see the client leave. */
+/* HTTP/1 only: h2o does not read while a request is served, so it would not see the client leave.
+ */
 static void on_peer_gone(void *arg, int result)
 {
 	struct request *r = arg;

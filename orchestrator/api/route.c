@@ -9,14 +9,14 @@
 #define SEGMENTS_MAX 8
 #define SEGMENT_MAX  64
 
-/* The path's parts, decoded. */
+/* The decoded parts of a path. */
 struct segments {
 	size_t n;
 	char at[SEGMENTS_MAX][SEGMENT_MAX];
-	bool slash; /* at the end */
+	bool slash; /* a slash at the end */
 };
 
-/* The byte at *p, decoded; moves *p behind it. -1 for a % that is none, and for NUL. */
+/* Returns the decoded byte at *p and moves *p behind it; -1 for an invalid % and for NUL. */
 static int next_byte(const char **p, const char *end)
 {
 	const char *at = (*p)++;
@@ -30,7 +30,8 @@ static int next_byte(const char **p, const char *end)
 	return byte ? byte : -1;
 }
 
-/* Split first, then decoded, so that %2F separates nothing. ROUTE_NONE: no route is that long. */
+/* Splits the path before decoding it, so that %2F does not separate parts. Returns ROUTE_NONE for a
+ * path longer than any route. */
 static enum route_result split(struct segments *s, const char *p, const char *end)
 {
 	s->n = 0;
@@ -39,7 +40,7 @@ static enum route_result split(struct segments *s, const char *p, const char *en
 		char *out;
 		size_t len = 0;
 
-		p++; /* the slash */
+		p++; /* skips the slash */
 		if (p == end) {
 			s->slash = true;
 			break;
@@ -73,8 +74,8 @@ bool id_valid(const char *prefix, const char *id, size_t len)
 	return true;
 }
 
-/* Whether the pattern has the shape of segments first..n; `ids` are what stands for ids, or NULL.
- */
+/* Returns whether the pattern matches segments first..n. `ids` receives the segments of
+ * placeholders, or NULL. */
 static bool matches(const char *pattern, const struct segments *s, size_t first, const char *ids[2])
 {
 	size_t i = first, n_ids = 0;
@@ -131,7 +132,7 @@ static void allow_add(char *allow, size_t size, const char *method)
 		allow_add(allow, size, "HEAD");
 }
 
-/* /r/REGION/ before the path; *first is where the path proper begins. */
+/* Handles /r/REGION/ before the path; *first is the index of the first segment after it. */
 static bool region_fits(const struct segments *s, const char *region, size_t *first)
 {
 	*first = 0;

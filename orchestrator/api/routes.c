@@ -2,7 +2,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
-/* test/api checks that openapi.json lists exactly these. */
+/* test/api checks that openapi.json lists exactly these routes. */
 const struct route routes[] = {
 	{"GET", "/v1/healthz", .serve = serve_healthz, .quiet = true, .for_anyone = true},
 	{"GET", "/livez", .serve = serve_livez, .quiet = true, .for_anyone = true},
@@ -27,7 +27,7 @@ const struct route routes[] = {
 	{"GET", "/v1/spaces/{space}", .serve = serve_space},
 	{"DELETE", "/v1/spaces/{space}", .serve = serve_space_delete},
 	{"POST", "/v1/spaces/{space}/resume", .serve = serve_resume, .timed = TIMED_RESUME,
-	 .keyed = true, .goes_on = true},
+	 .keyed = true, .outlives_client = true},
 	{"PUT", "/v1/sandboxes/{id}/files", .serve = serve_put},
 	{"GET", "/v1/sandboxes/{id}/files", .serve = serve_get},
 	{"DELETE", "/v1/sandboxes/{id}/files", .serve = serve_remove},

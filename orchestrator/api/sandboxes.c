@@ -44,8 +44,8 @@ static bool name_valid(const char *name)
 	return true;
 }
 
-/* Where the sandbox is served, when that is configured. */
-static void add_place(struct text *t, const struct config *config)
+/* Adds the region and endpoint of the sandbox, if configured. */
+static void add_endpoint(struct text *t, const struct config *config)
 {
 	if (config->region[0]) {
 		text_puts(t, ",\"region\":");
@@ -65,7 +65,7 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 	bool here = request_called_well(r, f);
 	if (view) {
 		text_printf(&r->out, "{\"id\":\"%s\",\"state\":\"%s\"", view->id, view->state);
-		add_place(&r->out, r->api->config);
+		add_endpoint(&r->out, r->api->config);
 		text_puts(&r->out, "}\n");
 	}
 	if (here)
@@ -142,7 +142,7 @@ static void add_children(struct text *t, const char *const *children)
 static void add_view(struct text *t, const struct sandbox_view *v, const struct config *config)
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
-	add_place(t, config);
+	add_endpoint(t, config);
 	add_text(t, "template", v->template);
 	add_number(t, "vcpus", v->vcpus);
 	add_number(t, "ram_mib", v->ram_mib);

@@ -36,7 +36,7 @@ static void on_revoked(void *arg)
 	guard_cut_revoked(arg);
 }
 
-/* A key may also end at a time that was set before. */
+/* A key may also expire at a time that was set earlier. */
 static void on_tick(void *arg)
 {
 	struct api *a = arg;
@@ -84,37 +84,43 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	switch (reason) {
 	case ROUTE_SLASH:
 		answer_error(r, 404, "no_such_route",
-			     "there is no route %.*s; it exists without the slash at its end", len,
-			     path.base);
+			     "there is no route %.*s: remove the slash at its end", len, path.base);
 		break;
 	case ROUTE_REGION:
 		answer_error(r, 404, "unknown_region",
-			     "%.*s is for a region that this host is not in", len, path.base);
+			     "%.*s is for another region than this host's: use the endpoint of "
+			     "that region",
+			     len, path.base);
 		break;
 	case ROUTE_ID:
 		answer_error(r, 404, "not_found",
-			     "there is no such sandbox: an id is sbx_ and 32 hexadecimal digits");
+			     "the path has an invalid sandbox id: an id is sbx_ and 32 hexadecimal "
+			     "digits");
 		break;
 	case ROUTE_UPLOAD:
 		answer_error(r, 404, "no_such_upload",
-			     "there is no such upload: an id is upl_ and 32 hexadecimal digits");
+			     "the path has an invalid upload id: an id is upl_ and 32 hexadecimal "
+			     "digits");
 		break;
 	case ROUTE_PTY:
 		answer_error(r, 404, "no_such_pty",
-			     "there is no such terminal: an id is pty_ and 32 hexadecimal digits");
+			     "the path has an invalid terminal id: an id is pty_ and 32 "
+			     "hexadecimal digits");
 		break;
 	case ROUTE_SPACE:
 		answer_error(r, 404, "not_found",
-			     "there is no such space: an id is spc_ and 32 hexadecimal digits");
+			     "the path has an invalid Space id: an id is spc_ and 32 hexadecimal "
+			     "digits");
 		break;
 	case ROUTE_METHOD:
 		answer_header(r, "allow", m->allow);
-		answer_error(r, 405, "method_not_allowed", "%.*s is not served there, only %s",
+		answer_error(r, 405, "method_not_allowed", "this path does not allow %.*s, only %s",
 			     method.len < 20 ? (int)method.len : 20, method.base, m->allow);
 		break;
 	case ROUTE_MALFORMED:
 		answer_error(r, 400, "bad_path",
-			     "the path must begin with a slash, and a %% in it be followed by two "
+			     "the path must begin with a slash, and each %% in it must be followed "
+			     "by two "
 			     "hexadecimal digits other than 00");
 		break;
 	default:
@@ -122,7 +128,8 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	}
 }
 
-/* With keys: from half of what is served at a time, who has an eighth of it waits (429). */
+/* With keys, above half the limit of requests only tenants below one eighth of it are admitted
+ * (429). */
 static bool leaves_room(struct request *r)
 {
 	size_t own = 0;
@@ -134,13 +141,14 @@ static bool leaves_room(struct request *r)
 	if (own <= api_limits.requests / 8)
 		return true;
 	answer_retry_after(r, 1);
-	answer_error(r, 429, "too_many", "%zu requests of this key are under way: try again",
+	answer_error(r, 429, "too_many",
+		     "%zu requests of this API key's tenant are running: try again in 1 s",
 		     own - 1);
 	return false;
 }
 
-/* False when too many are under way and this one was answered. Answers that nobody reads are under
- * way as well: then a connection is cut that has more than a few. */
+/* Returns false, with an answer given, when too many requests are in flight. Those include answers
+ * that nobody reads, so a connection that has more than a few requests is closed. */
 static bool has_room(struct request *r)
 {
 	struct api *a = r->api;
@@ -152,12 +160,13 @@ static bool has_room(struct request *r)
 	else if (r->route->quiet)
 		return true;
 	answer_retry_after(r, 1);
-	answer_error(r, 503, "busy", "%zu requests are under way: try again", a->n_live - 1);
+	answer_error(r, 503, "busy", "%zu requests are running: try again in 1 s", a->n_live - 1);
 	return false;
 }
 
-/* The same for its body. h2o holds that as long as the request is under way, which a guest may draw
- * out, and all of them only up to a total: a part of it is kept for those on their way. */
+/* Like has_room, for the request's body, which h2o holds for as long as the request runs: a guest
+ * may prolong that. The total for all is limited, and a part of it is kept for bodies that are
+ * arriving. */
 static bool body_has_room(struct request *r)
 {
 	size_t held = 0, own = 0;
@@ -177,10 +186,12 @@ static bool body_has_room(struct request *r)
 	answer_retry_after(r, 1);
 	if (held <= api_limits.bodies_bytes) {
 		answer_error(r, 429, "too_many",
-			     "requests of this key have %zu MiB of bodies: try again", own >> 20);
+			     "requests of this API key's tenant have %zu MiB of bodies: try again "
+			     "in 1 s",
+			     own >> 20);
 		return false;
 	}
-	answer_error(r, 503, "busy", "requests under way have %zu MiB of bodies: try again",
+	answer_error(r, 503, "busy", "running requests have %zu MiB of bodies: try again in 1 s",
 		     (held - r->req->entity.len) >> 20);
 	return false;
 }
@@ -203,11 +214,11 @@ static void dispatch(struct request *r)
 		refuse(r, found, &m);
 	} else if (a->draining) {
 		answer_retry_after(r, 5);
-		answer_error(r, 503, "stopping", "the service is stopping");
+		answer_error(r, 503, "stopping",
+			     "the service is stopping: try again when it has restarted");
 	} else if (r->req->entity.len > a->config->max_body_bytes) {
-		answer_error(r, 413, "body_too_large",
-			     "the body has %zu bytes; at most %u are taken", r->req->entity.len,
-			     a->config->max_body_bytes);
+		answer_error(r, 413, "body_too_large", "the body has %zu bytes; the maximum is %u",
+			     r->req->entity.len, a->config->max_body_bytes);
 	} else if ((m.route->for_anyone || guard_admits(r)) && has_room(r) && body_has_room(r) &&
 		   (!m.route->keyed || keyed_begin(r))) {
 		m.route->serve(r);
@@ -225,7 +236,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 	return 0;
 }
 
-/* --- answers that h2o gives by itself: JSON as all others ----------------------------------- */
+/* --- answers that h2o gives by itself: JSON like all others --------------------------------- */
 
 struct filter {
 	h2o_filter_t super;
@@ -245,7 +256,7 @@ static void rewrite(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size
 	h2o_ostream_send_next(self, req, &w->body, 1, state);
 }
 
-/* The body of such an answer, in the request's pool. */
+/* Makes the body of such an answer, in the request's pool. */
 static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
 {
 	struct text t = {0};
@@ -253,12 +264,13 @@ static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
 
 	switch (req->res.status) {
 	case 413:
-		snprintf(sentence, sizeof(sentence), "the body is too large: at most %u bytes",
+		snprintf(sentence, sizeof(sentence),
+			 "the body is too large; the maximum is %u bytes",
 			 a->config->max_body_bytes);
 		json_error(&t, sentence, "body_too_large");
 		break;
 	case 503:
-		json_error(&t, "too many large bodies are on their way: try again", "busy");
+		json_error(&t, "too many large bodies are arriving: try again in 1 s", "busy");
 		break;
 	default:
 		snprintf(sentence, sizeof(sentence), "the request is not valid HTTP: %s",
@@ -274,7 +286,7 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 {
 	struct api *a = ((struct filter *)self)->api;
 
-	/* Ours have a generator that proceeds; h2o's own answers are sent in one piece. */
+	/* Own answers have a generator that proceeds; h2o's are sent at once, without one. */
 	if (req->res.status >= 400 && !req->_generator->proceed) {
 		struct rewriter *w = (void *)h2o_add_ostream(req, sizeof(*w), slot);
 
@@ -292,7 +304,7 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 	h2o_setup_next_ostream(req, slot);
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life cycle ------------------------------------------------------------------------------ */
 
 static void configure_h2o(struct api *a)
 {
@@ -300,8 +312,8 @@ static void configure_h2o(struct api *a)
 
 	h2o_config_init(g);
 	g->server_name = (h2o_iovec_t){NULL, 0};
-	/* A body a little over the limit is read, so that HTTP/2 clients get an answer too: what is
-	 * over h2o's own limit is a refused stream there, which clients send again. */
+	/* Reads bodies a little over the limit, so that HTTP/2 clients get an answer: above h2o's
+	 * own limit the stream is refused, which clients retry. */
 	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
 	g->http1.req_timeout = api_limits.read_ms;
 	g->http2.idle_timeout = api_limits.read_ms;
@@ -376,15 +388,15 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 	loop_timer_set(a->loop, &a->drain_limit, limit);
 }
 
-/* Ends what is under way, says goodbye on HTTP/2 connections, then cuts all and lets h2o notice.
- * What workers have in hand they always bring back, and soon. */
+/* Ends the requests in flight, sends GOAWAY on HTTP/2 connections, then cuts all connections and
+ * lets h2o notice. Workers finish soon, and are waited for. */
 static void close_conns(struct api *a)
 {
 	h2o_loop_t *loop = loop_h2o(a->loop);
 
 	list_each_safe (pos, &a->live)
 		request_cut(container_of(pos, struct request, link), 503, "stopping",
-			    "the service is stopping");
+			    "the service is stopping: try again when it has restarted");
 	api_flush(a);
 	h2o_context_request_shutdown(&a->h2o);
 	for (int i = 0; i < CLOSE_TURNS && !list_empty(&a->conns); i++) {
@@ -409,14 +421,13 @@ void api_free(struct api *a)
 	loop_timer_clear(a->loop, &a->tick);
 	loop_timer_clear(a->loop, &a->drain_limit);
 	SSL_CTX_free(a->accept.ssl_ctx);
-	/* h2o can't be taken down around a connection that would not go; the process ends anyway.
-	 */
+	/* h2o cannot be freed while a connection remains; the process ends anyway. */
 	if (!list_empty(&a->conns))
 		return;
 	h2o_timeout_unlink(&a->h2o.http2._graceful_shutdown_timeout);
 	h2o_multithread_queue_t *queue = a->h2o.queue;
 	h2o_context_dispose(&a->h2o);
-	free(queue); /* h2o forgets it */
+	free(queue); /* h2o does not free it */
 	h2o_config_dispose(&a->h2o_config);
 	free(a->counters.requests);
 	free(a);

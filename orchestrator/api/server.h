@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The HTTP face of the service: docs/api.md. Everything here runs on the loop's thread. */
+/* The HTTP API of the service: docs/api.md. Everything here runs on the loop's thread. */
 #ifndef RAMET_ORCHESTRATOR_API_SERVER_H
 #define RAMET_ORCHESTRATOR_API_SERVER_H
 
@@ -11,32 +11,32 @@
 struct api;
 
 /*
- * Listens and serves from the loop's next turn on. `loop`, `core` and `config` outlive it. Fails
- * with a sentence that names host and port when they can't be had, the file when a certificate is
- * wrong, and when the address is reachable from elsewhere without keys and TLS.
+ * Listens, and serves from the loop's next turn on. `loop`, `core` and `config` must outlive it.
+ * Fails with an error text: the host and port that cannot be used, the file of an invalid
+ * certificate, or an address reachable from other machines without keys and TLS.
  */
 int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
 	    struct err *e);
 
-/* The port it listens on: the one asked for, or the one the kernel chose for 0. */
+/* Returns the port it listens on, also when the kernel chose it for port 0. */
 unsigned api_port(const struct api *a);
 
-/* Stops accepting connections, answers new requests with 503, and calls `done` when the requests
- * under way have ended, or after config's stop_timeout_s. */
+/* Stops accepting connections, answers new requests with 503, and calls `done` when the requests in
+ * flight have ended, or after config's stop_timeout_s. */
 void api_drain(struct api *a, void (*done)(void *arg), void *arg);
 
-/* Cuts what is still open. Outside of loop_run only, and before core_free. */
+/* Closes what is still open. Called outside of loop_run, and before core_free. */
 void api_free(struct api *a);
 
-/* Figures of what is beside the API, for /metrics. */
+/* Counters of other parts of the service, for /metrics. */
 struct api_watched {
 	uint64_t log_dropped;
 	uint64_t audit_lines, audit_lost, audit_failures, audit_waiting_bytes;
 	uint64_t webhooks_delivered, webhooks_failures, webhooks_dropped;
-	uint64_t webhooks_behind; /* lines of the audit log not dealt with yet */
+	uint64_t webhooks_behind; /* lines of the audit log not processed yet */
 };
 typedef void api_watch_fn(void *arg, struct api_watched *out);
-/* `fn` fills them in when they are asked for. */
+/* Sets the function that fills in these counters on request. */
 void api_watch(struct api *a, api_watch_fn *fn, void *arg);
 
 #endif

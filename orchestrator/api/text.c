@@ -15,7 +15,7 @@ void text_free(struct text *t)
 	*t = (struct text){0};
 }
 
-/* Makes room for `len` more bytes and returns where they go. */
+/* Makes room for `len` more bytes and returns where they are to be written. */
 static char *reserve(struct text *t, size_t len)
 {
 	if (t->room - t->len < len) {
@@ -99,14 +99,14 @@ static void escape(struct text *t, unsigned char c)
 	}
 }
 
-/* Bytes that stand for themselves in a JSON string. */
+/* Returns true for bytes that a JSON string contains unescaped. */
 static bool plain(unsigned char c)
 {
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-/* The same for eight of them at once: no sum below carries into the next byte unless a byte has its
- * top bit set, which is refused by itself. */
+/* Tests eight bytes at once: no sum below carries into the next byte unless a byte has its top bit
+ * set, which is tested separately. */
 static bool all_plain(const unsigned char eight[8])
 {
 	const uint64_t each = 0x0101010101010101, top = 0x80 * each;
@@ -118,7 +118,8 @@ static bool all_plain(const unsigned char eight[8])
 	return (printable & unquoted & top) == top;
 }
 
-/* One character of two or more bytes, or a byte sequence that is none; returns its length. */
+/* Adds one character of two or more bytes, or replaces an invalid byte sequence. Returns its
+ * length. */
 static size_t add_wide(struct text *t, const unsigned char *p, const unsigned char *end, bool *good)
 {
 	size_t bad, len = utf8_len(p, end, &bad);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A growing buffer of output, and JSON into it. Memory that is gone ends the process: the warden
- * starts it again and no sandbox is lost. */
+/* A growing buffer of output, and JSON written to it. Lack of memory ends the process: the warden
+ * restarts it and no sandbox is lost. */
 #ifndef RAMET_ORCHESTRATOR_API_TEXT_H
 #define RAMET_ORCHESTRATOR_API_TEXT_H
 
@@ -20,16 +20,16 @@ void text_putc(struct text *t, char c);
 void text_printf(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_number(struct text *t, int64_t n);
 
-/* The bytes as a JSON string with its quotes. What is not UTF-8 becomes U+FFFD and makes the result
- * false. U+0085, U+2028 and U+2029 are escaped: line iterators of clients split at them. */
+/* Adds the bytes as a JSON string with quotes. Invalid UTF-8 is replaced by U+FFFD, and the result
+ * is false. U+0085, U+2028 and U+2029 are escaped: line iterators of clients split at them. */
 bool json_string(struct text *t, const void *p, size_t len);
-/* Whether json_string would change nothing but by escapes. */
+/* Returns whether json_string would only add escapes. */
 bool utf8_valid(const void *p, size_t len);
-/* The bytes in base64, with quotes. */
+/* Adds the bytes in base64, with quotes. */
 void json_base64(struct text *t, const uint8_t *p, size_t len);
-/* {"error":SENTENCE,"code":CODE} */
+/* Adds {"error":SENTENCE,"code":CODE}. */
 void json_error(struct text *t, const char *sentence, const char *code);
-/* "2026-01-31T23:59:59.123Z" with quotes; null for 0. */
+/* Adds "2026-01-31T23:59:59.123Z" with quotes; null for 0. */
 void json_time(struct text *t, int64_t ms_since_epoch);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files in parts: what came of one is in the sandbox, so there is nothing to keep here. */
+/* Files in parts: received parts are in the sandbox, so there is no state here. */
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/api/internal.h"
@@ -36,11 +36,11 @@ void serve_upload_part(struct request *r)
 	if (!ask_number(r, "offset", &part.offset))
 		return;
 	if (part.offset == UINT64_MAX) {
-		answer_error(r, 400, "bad_request", "the query has no offset: ?offset=N");
+		answer_error(r, 400, "bad_request", "the query has no offset: add ?offset=N");
 		return;
 	}
 	if (part.len > UPLOAD_PART_MAX) {
-		answer_error(r, 413, "too_large", "a part is up to %u bytes long, this has %zu",
+		answer_error(r, 413, "too_large", "a part must be at most %u bytes long, not %zu",
 			     UPLOAD_PART_MAX, part.len);
 		return;
 	}

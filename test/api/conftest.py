@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of its own for each test, over a fake core (fake_core.h says what its scripts mean)."""
+"""A separate server for each test, over a fake core (fake_core.h explains its scripts)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVER = os.environ.get("API_FAKE_SERVER", "build/test/api/api_fake_server")
 
 
 class Server:
-    """A running server; `log` is all it wrote to standard error, once it was stopped."""
+    """A running server. Once stopped, `log` is everything it wrote to standard error."""
 
     def __init__(self, *settings: str) -> None:
         self.process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Server:
         self.pid = self.process.pid
 
     def stop(self) -> str:
-        """Ends it as an operator would, and checks that it ended well."""
+        """Ends the server as an operator would, and checks that it ended cleanly."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
             self.log = self.process.communicate(timeout=60)[1].decode(errors="replace")
@@ -46,7 +46,8 @@ class Server:
         return httpx.Client(**self._how(http2), **more)
 
     def slow_client(self) -> httpx.Client:
-        """One for which the kernel takes little that it does not read: else it may be 32 MiB."""
+        """A client with a small receive buffer: otherwise the kernel may take up to 32 MiB unread.
+        """
         small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]
         return self.client(transport=httpx.HTTPTransport(socket_options=small))
 
@@ -55,34 +56,34 @@ class Server:
 
     def _how(self, http2: bool) -> dict[str, Any]:
         versions = {"http1": not http2, "http2": http2}
-        no_tls = {"verify": False}  # else each client reads the machine's certificates
+        no_tls = {"verify": False}  # otherwise each client reads the machine's certificates
         return {"base_url": self.base, "timeout": 30, "trust_env": False, **no_tls, **versions}
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def raw(self, request: bytes) -> bytes:
-        """Sends bytes and returns all that comes until the server closes."""
+        """Sends bytes and returns all that is received until the server closes."""
         with self.connect() as s:
             s.sendall(request)
             return until_closed(s)
 
-    def figures(self) -> dict[str, float]:
-        """/metrics by name."""
+    def metrics(self) -> dict[str, float]:
+        """Returns /metrics by name."""
         with self.client() as http:
             text = http.get("/metrics").text
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in pairs}
 
     def wait(self, condition: Callable[[dict[str, float]], bool]) -> dict[str, float]:
-        """Asks for the figures until they are as they should be; the test's time limit ends it."""
+        """Polls the metrics until `condition` holds; the test's timeout ends it."""
         while True:
-            figures = self.figures()
-            if condition(figures):
-                return figures
+            metrics = self.metrics()
+            if condition(metrics):
+                return metrics
 
     def rss(self) -> int:
-        """Resident bytes."""
+        """Returns the resident bytes."""
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -91,12 +92,12 @@ def until_closed(s: socket.socket) -> bytes:
     data = b""
     while True:
         try:
-            piece = s.recv(65536)
+            chunk = s.recv(65536)
         except ConnectionResetError:
             return data
-        if not piece:
+        if not chunk:
             return data
-        data += piece
+        data += chunk
 
 
 @pytest.fixture
@@ -127,5 +128,5 @@ def http(server: Server, request: pytest.FixtureRequest) -> Iterator[httpx.Clien
 
 @pytest.fixture
 def sandbox(http: httpx.Client) -> str:
-    """Path of a sandbox."""
+    """Creates a sandbox and returns its path."""
     return "/v1/sandboxes/" + str(http.post("/v1/sandboxes", json={}).json()["id"])

@@ -13,7 +13,7 @@
 #define RING	  1000
 #define FLOOD_MAX 100000
 
-struct kept {
+struct saved {
 	struct event ev;
 	char traceparent[64];
 };
@@ -22,12 +22,12 @@ struct sandbox {
 	struct list link;
 	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
 	char parent[SANDBOX_ID_LEN + 1]; /* empty: none */
-	char space[SANDBOX_ID_LEN + 1];	 /* when it is one */
+	char space[SANDBOX_ID_LEN + 1];	 /* not empty: it is a Space */
 	struct sandbox_spec spec;
 	char *metadata;
 	uint64_t seq;
-	struct kept ring[RING];
-	size_t kept;
+	struct saved ring[RING];
+	size_t saved;
 };
 
 enum kind { CREATE, DONE, EXEC, FORK, DIFF, OP };
@@ -54,9 +54,9 @@ struct core_call {
 	bool started, paused, abandoned, hanging;
 	unsigned flood;
 	size_t flood_size;
-	/* of fake_files.c and fake_pty.c */
-	void (*run)(struct core_call *call); /* a step; ends with call_free, or waits */
-	void (*told_failed)(struct core_call *call);
+	/* fake_files.c and fake_pty.c */
+	void (*run)(struct core_call *call); /* one step; ends with call_free, or waits */
+	void (*on_failed)(struct core_call *call);
 	struct follow_sink follows;
 	struct file_sink files;
 	struct pty_sink listener;
@@ -64,7 +64,7 @@ struct core_call {
 	core_id_fn *id_fn;
 	core_pty_read_fn *read_fn;
 	struct fake_pty *pty;
-	const uint8_t *data; /* the caller's */
+	const uint8_t *data; /* owned by the caller */
 	size_t len, max;
 	uint64_t size, sent;
 	char path[AGENT_PATH_MAX + 1];
@@ -85,7 +85,7 @@ struct core {
 };
 
 struct core_call *call_new(struct core *c, enum kind kind, void *arg);
-/* On a sandbox; fails when there is none. */
+/* Makes a call on a sandbox, which fails when the sandbox does not exist. */
 struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *arg);
 void call_free(struct core_call *call);
 void fail(struct core_call *call, int status, const char *code, const char *text);

@@ -38,14 +38,14 @@ void call_free(struct core_call *call)
 
 static void sandbox_free(struct sandbox *s)
 {
-	for (size_t i = 0; i < s->kept && i < RING; i++)
+	for (size_t i = 0; i < s->saved && i < RING; i++)
 		free((void *)s->ring[i].ev.data);
 	list_del(&s->link);
 	free(s->metadata);
 	free(s);
 }
 
-/* Of a create that is not to end: the sandbox was never on the list. */
+/* Undoes a create that was abandoned: the sandbox was never on the list. */
 static void create_undo(struct core_call *call)
 {
 	if (call->kind != CREATE || !call->sandbox)
@@ -108,7 +108,7 @@ void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v)
 	memcpy(v->id, s->id, sizeof(v->id));
 }
 
-/* Good until the next call. */
+/* Valid until the next call. */
 static const char *const *children_of(struct core *c, const char *id)
 {
 	static const char *ids[FORK_MAX + 1];
@@ -366,9 +366,9 @@ static void diff_step(struct core_call *call)
 
 static void keep(struct sandbox *s, const struct event *ev, const char *traceparent)
 {
-	struct kept *k = &s->ring[s->kept++ % RING];
+	struct saved *k = &s->ring[s->saved++ % RING];
 
-	if (s->kept > RING)
+	if (s->saved > RING)
 		free((void *)k->ev.data);
 	k->ev = *ev;
 	k->ev.data = NULL;
@@ -413,7 +413,7 @@ static void flood(struct core_call *call)
 	char *text = malloc(call->flood_size);
 
 	memset(text, 'x', call->flood_size);
-	/* Up to 64 KiB come after a pause, as core may. */
+	/* Up to 64 KiB arrive after a pause, as core allows. */
 	for (size_t sent = 0; call->flood && (sent < 65536); sent += call->flood_size) {
 		call->flood--;
 		emit_text(call, EVENT_STDOUT, text, call->flood_size, false);
@@ -439,7 +439,7 @@ static bool starts(const char *line, const char *word, const char **rest)
 	return true;
 }
 
-/* False when the call is over. */
+/* Returns false when the call is over. */
 static bool exec_line(struct core_call *call, const char *line)
 {
 	const char *rest;
@@ -508,7 +508,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 
 	call->sink = *sink;
 	call->sandbox = find(c, id);
-	/* Room for the "exit 130" of an interrupt. */
+	/* Leaves room for the "exit 130" of an interrupt. */
 	call->code = calloc(1, spec->code_len + 16);
 	memcpy(call->code, spec->code, spec->code_len);
 	call->at = call->code;
@@ -546,7 +546,7 @@ bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t si
 		none_such(f, id);
 		return false;
 	}
-	for (size_t i = s->kept > RING ? s->kept - RING : 0; i < s->kept; i++)
+	for (size_t i = s->saved > RING ? s->saved - RING : 0; i < s->saved; i++)
 		if (s->ring[i % RING].ev.seq > since)
 			each(arg, &s->ring[i % RING].ev, s->ring[i % RING].traceparent);
 	return true;
@@ -557,7 +557,7 @@ static void follow_failed(struct core_call *call)
 	call->follows.ended(call->arg, &call->failure);
 }
 
-/* Looks at each step what came; a call on the sandbox that has not ended goes on. */
+/* Sends new events at each step; continues while a call on the sandbox has not ended. */
 static void follow_run(struct core_call *call)
 {
 	struct sandbox *s = call->sandbox;
@@ -566,7 +566,7 @@ static void follow_run(struct core_call *call)
 	if (!call->started)
 		call->follows.started(call->arg);
 	call->started = true;
-	for (size_t i = s->kept > RING ? s->kept - RING : 0; i < s->kept; i++) {
+	for (size_t i = s->saved > RING ? s->saved - RING : 0; i < s->saved; i++) {
 		const struct event *ev = &s->ring[i % RING].ev;
 
 		if (ev->seq <= call->sent)
@@ -595,13 +595,13 @@ struct core_call *core_follow(struct core *c, const char *tenant, const char *id
 	call->follows = *sink;
 	call->sent = since;
 	call->run = follow_run;
-	call->told_failed = follow_failed;
+	call->on_failed = follow_failed;
 	return call;
 }
 
 /* --- all --- */
 
-static void tell_failed(struct core_call *call, const struct failure *f)
+static void report_failure(struct core_call *call, const struct failure *f)
 {
 	struct event ev = {.type = EVENT_ERROR,
 			   .code = f->code,
@@ -632,9 +632,9 @@ static void step(void *arg)
 		else if (call->kind == DIFF)
 			call->compared(call->arg, NULL, &f);
 		else if (call->kind == OP)
-			call->told_failed(call);
+			call->on_failed(call);
 		else if (!call->abandoned)
-			tell_failed(call, &f);
+			report_failure(call, &f);
 		call_free(call);
 	} else if (call->kind == CREATE) {
 		create_step(call);

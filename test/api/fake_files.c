@@ -92,7 +92,7 @@ static struct core_call *done_call(struct core *c, const char *id, core_done_fn 
 
 	call->done = fn;
 	call->run = done_run;
-	call->told_failed = done_failed;
+	call->on_failed = done_failed;
 	return call;
 }
 
@@ -179,7 +179,7 @@ static struct core_call *sink_call(struct core *c, const char *id, const char *p
 	struct core_call *call = call_on(c, OP, id, arg);
 
 	call->files = *sink;
-	call->told_failed = sink_failed;
+	call->on_failed = sink_failed;
 	snprintf(call->path, sizeof(call->path), "%s", path);
 	return call;
 }
@@ -206,7 +206,7 @@ static void stat_run(struct core_call *call)
 		view = view_of(call->path, 0600, size);
 	else
 		view = view_of(call->path, S_IFDIR | 0755, 0);
-	if (call->size) { /* of a link */
+	if (call->size) { /* of a symbolic link */
 		view.mode = S_IFLNK | 0777;
 		view.target = "/a\xff";
 		view.target_len = 3;
@@ -293,7 +293,7 @@ static void get_run(struct core_call *call)
 {
 	struct fake_file *f = find(&call->core->files, call->path);
 	bool short_one = under(call->path, "/short");
-	static uint8_t data[STEP]; /* a sanitizer keeps what is freed */
+	static uint8_t data[STEP]; /* static: a sanitizer would delay reusing freed buffers */
 	size_t len = 0;
 
 	while (len < STEP && call->sent < call->size) {
@@ -376,7 +376,7 @@ struct core_call *core_upload_begin(struct core *c, const char *tenant, const ch
 
 	call->id_fn = fn;
 	call->run = id_run;
-	call->told_failed = id_failed;
+	call->on_failed = id_failed;
 	if (call->failing || is_bad_path(call, path))
 		return call;
 	snprintf(call->path, sizeof(call->path), "upl_%032" PRIx64, ++c->next_id);
@@ -409,7 +409,7 @@ struct core_call *core_upload_part(struct core *c, const char *tenant, const cha
 	return call;
 }
 
-/* A hash that begins with 0 is right. */
+/* A hash that begins with 0 is valid. */
 struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
 				     const char *upload, uint64_t size, const uint8_t *hash,
 				     core_done_fn *fn, void *arg)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of the fake core, in pages: what there is is sorted anew each time. */
+/* Pages of the fake core's lists, which are sorted again for each page. */
 #include "test/api/fake_call.h"
 
 struct sorted {
@@ -41,11 +41,11 @@ static struct sorted sort(const struct core *c, const struct list_name *list)
 	return out;
 }
 
-static size_t first_behind(const struct sorted *s, const struct list_position *place)
+static size_t first_after(const struct sorted *s, const struct list_position *position)
 {
 	size_t at = 0;
 
-	while (at < s->n && strcmp(id_of(s->all[at], s->spaces), place->id) <= 0)
+	while (at < s->n && strcmp(id_of(s->all[at], s->spaces), position->id) <= 0)
 		at++;
 	return at;
 }
@@ -58,7 +58,7 @@ bool core_page(struct core *c, const struct list_name *list, size_t most, struct
 	if (list->kind == LIST_CHILDREN && !core_view(c, list->tenant, list->parent, &view, f))
 		return false;
 	struct sorted s = sort(c, list);
-	size_t from = first_behind(&s, &page->after), n = s.n - from < most ? s.n - from : most;
+	size_t from = first_after(&s, &page->after), n = s.n - from < most ? s.n - from : most;
 	page->last = page->after;
 	if (n)
 		page->last = (struct list_position){.at_ms = 1700000000123};
@@ -69,13 +69,13 @@ bool core_page(struct core *c, const struct list_name *list, size_t most, struct
 	return true;
 }
 
-/* Returns the next `*n` of the page, up to `most`, and whether more are left. */
+/* Returns the next `*n` entries of the page, up to `most`, and whether more are left. */
 static bool take(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
 		 struct sorted *s, size_t *from, size_t *n)
 {
 	*s = sort(c, list);
-	*from = first_behind(s, &page->after);
-	size_t to = first_behind(s, &page->last);
+	*from = first_after(s, &page->after);
+	size_t to = first_after(s, &page->last);
 	*n = to < *from ? 0 : to - *from < most ? to - *from : most;
 	if (*n)
 		strcpy(page->after.id, id_of(s->all[*from + *n - 1], s->spaces));

@@ -34,7 +34,7 @@ void fake_ptys_free(struct core *c)
 	}
 }
 
-/* Whoever waits for something of it takes a step. */
+/* Wakes the calls that wait for the terminal. */
 static void wake(struct core *c, struct fake_pty *p)
 {
 	list_each (pos, &c->calls) {
@@ -96,7 +96,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 
 	call->id_fn = fn;
 	call->run = id_run;
-	call->told_failed = id_failed;
+	call->on_failed = id_failed;
 	if (!call->failing && strcmp(spec->argv[0], "missing") == 0)
 		fail(call, 400, "pty_failed", "missing: No such file or directory");
 	if (call->failing)
@@ -165,11 +165,11 @@ struct core_call *core_pty_attach(struct core *c, const char *tenant, const char
 	call->listener = *sink;
 	call->sent = place;
 	call->run = attach_run;
-	call->told_failed = attach_failed;
+	call->on_failed = attach_failed;
 	return call;
 }
 
-static void read_tell(struct core_call *call)
+static void read_answer(struct core_call *call)
 {
 	struct fake_pty *p = call->pty;
 	size_t len = p->len > call->sent ? p->len - call->sent : 0;
@@ -184,7 +184,7 @@ static void read_tell(struct core_call *call)
 	call_free(call);
 }
 
-/* The first step waits when there is nothing yet. */
+/* The first step waits when there is no output yet. */
 static void read_run(struct core_call *call)
 {
 	struct fake_pty *p = call->pty;
@@ -193,7 +193,7 @@ static void read_run(struct core_call *call)
 		call->started = true;
 		loop_timer_set(call->core->loop, &call->step, call->size);
 	} else {
-		read_tell(call);
+		read_answer(call);
 	}
 }
 
@@ -212,7 +212,7 @@ struct core_call *core_pty_read(struct core *c, const char *tenant, const char *
 	call->max = read->max_bytes;
 	call->size = read->timeout_ms;
 	call->run = read_run;
-	call->told_failed = read_failed;
+	call->on_failed = read_failed;
 	return call;
 }
 
@@ -237,7 +237,7 @@ static struct core_call *done_call(struct core *c, const char *id, const char *p
 
 	call->done = fn;
 	call->run = done_run;
-	call->told_failed = done_failed;
+	call->on_failed = done_failed;
 	return call;
 }
 
@@ -324,6 +324,6 @@ struct core_call *core_pty_list(struct core *c, const char *tenant, const char *
 
 	call->ptys = *sink;
 	call->run = list_run;
-	call->told_failed = list_failed;
+	call->on_failed = list_failed;
 	return call;
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The API over a fake core: fake_server [NAME=VALUE]... prints the port it listens on. Names are
- * those of the configuration that the API reads, limits (read_ms, write_ms, silence_ms,
- * connections, requests, answers_bytes, read_here_bytes, reading_bytes), and:
- * ready=no (until SIGUSR1), nofile=N (limit of descriptors), key=TIER (makes a key, which is
- * printed behind the port). SIGUSR2 revokes the first key. SIGTERM drains and ends it. Its clocks
- * can be moved: test/moved_clock.h.
+ * The API over a fake core. fake_server [NAME=VALUE]... prints the port it listens on. Names are
+ * settings that the API reads, limits (read_ms, write_ms, silence_ms, connections, requests,
+ * answers_bytes, read_here_bytes, reading_bytes), and: ready=no (until SIGUSR1), nofile=N (limit of
+ * descriptors), key=TIER (creates a key, which is printed after the port). SIGUSR2 revokes the
+ * first key. SIGTERM drains and ends it. Its clocks can be moved: see test/moved_clock.h.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -44,8 +43,8 @@ static void on_usr2(int sig)
 	revoke_asked = 1;
 }
 
-/* Not from the handler, which may come in the middle of anything. */
-static void look_for_revoke(void *arg)
+/* Polls a flag, because the signal handler may interrupt anything. */
+static void poll_revoke(void *arg)
 {
 	struct err e;
 
@@ -67,7 +66,7 @@ static void make_keys(void)
 		if (i == 0)
 			strcpy(first_key, key->id);
 	}
-	revoke_timer.fn = look_for_revoke;
+	revoke_timer.fn = poll_revoke;
 	if (n_tiers)
 		loop_timer_set(loop, &revoke_timer, 20);
 }

@@ -39,11 +39,11 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 
 	call->id_fn = fn;
 	call->run = frozen_run;
-	call->told_failed = frozen_failed;
+	call->on_failed = frozen_failed;
 	return call;
 }
 
-/* A view that says what was asked for, too. */
+/* The view also shows what was requested. */
 static void resumed_run(struct core_call *call)
 {
 	struct sandbox *s = call->sandbox;
@@ -72,7 +72,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 
 	call->created = fn;
 	call->run = resumed_run;
-	call->told_failed = resumed_failed;
+	call->on_failed = resumed_failed;
 	call->sandbox = s;
 	if (!s) {
 		fail(call, 404, "not_found", "there is no such space");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that are too large to be read on the loop."""
+"""Bodies that are too large to be parsed on the loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_large_bodies_are_served(http: httpx.Client, sandbox: str) -> None:
     assert padded.status_code == 201
 
 
-def test_clients_that_leave_while_their_body_is_read(start: Callable[..., Server]) -> None:
+def test_clients_may_leave_while_their_body_is_parsed(start: Callable[..., Server]) -> None:
     server = start("read_here_bytes=0")
     body = b'{"template": "died"}' + b" " * LARGE
     head = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -35,7 +35,7 @@ def test_clients_that_leave_while_their_body_is_read(start: Callable[..., Server
         assert http.post("/v1/sandboxes", json={"vcpus": 1}).status_code == 201
 
 
-def test_the_service_stops_while_a_body_is_read(start: Callable[..., Server]) -> None:
+def test_service_stops_while_a_body_is_parsed(start: Callable[..., Server]) -> None:
     server = start("stop_timeout_s=0")
     with server.connect() as s:
         body = b"{}" + b" " * LARGE
@@ -45,7 +45,7 @@ def test_the_service_stops_while_a_body_is_read(start: Callable[..., Server]) ->
     assert server.process.returncode == 0, server.log
 
 
-def test_large_bodies_of_calls_that_go_on_leave_room_for_short_ones(
+def test_large_bodies_of_running_calls_leave_room_for_short_ones(
     start: Callable[..., Server],
 ) -> None:
     server = start(f"bodies_bytes={LARGE * 3 // 2}")

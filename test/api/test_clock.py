@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wall clock is set while the service has connections: nothing but its Date header may follow."""
+"""Steps of the wall clock while the service has connections must affect its Date header only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from conftest import Server, until_closed
 
 REQUEST = b"GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
-READ_S = 120  # how long a connection may be idle, and a request be on its way
+READ_S = 120  # how long a connection may be idle, and a request may take to arrive
 
 
 class Clock:
@@ -36,20 +36,20 @@ class Clock:
 
 @pytest.fixture
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Of the servers that are started after this."""
+    """A clock for the servers that are started afterwards."""
     monkeypatch.setenv("TEST_CLOCK", str(tmp_path / "clock"))
     return Clock(tmp_path / "clock")
 
 
 def turns(server: Server) -> None:
-    """Lets the loop turn some times."""
+    """Lets the loop turn a few times."""
     for _ in range(5):
-        server.figures()
+        server.metrics()
 
 
 @pytest.mark.parametrize("http2", [False, True])
 @pytest.mark.parametrize("step", [200, -3600])
-def test_a_step_of_the_wall_clock_ends_nothing(
+def test_wall_clock_step_ends_nothing(
     clock: Clock, start: Callable[..., Server], step: int, http2: bool
 ) -> None:
     server = start()
@@ -76,7 +76,7 @@ def test_a_step_of_the_wall_clock_ends_nothing(
             assert s.recv(12) == b"HTTP/1.1 200"
 
 
-def test_time_limits_hold_after_the_wall_clock_was_set_back(
+def test_timeouts_hold_after_the_wall_clock_was_set_back(
     clock: Clock, start: Callable[..., Server]
 ) -> None:
     server = start()

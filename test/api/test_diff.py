@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diff: what is asked of the core and how names are told that are no text."""
+"""Diff: what core is asked for, and how names that are not UTF-8 are returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from test_routes import made, refused
 
 
-def test_diff_tells_exact_names(http: httpx.Client, sandbox: str) -> None:
+def test_diff_returns_exact_names(http: httpx.Client, sandbox: str) -> None:
     other = made(http)[-36:]
     answer = http.post(f"{sandbox}/diff/{other}", json={"paths": ["/srv", "/tmp/é", "/a..b/.../..c"]})
     assert answer.status_code == 200
@@ -31,23 +31,23 @@ def test_diff_tells_exact_names(http: httpx.Client, sandbox: str) -> None:
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
-        ([], "paths must be 1 to 64 strings, not 0"),
+        ([], "paths must have 1 to 64 strings, not 0"),
         (["/x"] * 65, "paths must be at most 64 strings"),
-        (["/x", "tmp"], 'paths must be absolute, "tmp" is not'),
-        ([""], 'paths must be absolute, "" is not'),
-        (["/x", "/a/../b"], 'paths must not have .. in them, as "/a/../b" has'),
-        (["/.."], 'paths must not have .. in them, as "/.." has'),
-        (["/" * 4097], "paths must be at most 4096 bytes long each, not 4097"),
+        (["/x", "tmp"], 'each path must be absolute, "tmp" is not'),
+        ([""], 'each path must be absolute, "" is not'),
+        (["/x", "/a/../b"], 'each path must be without .., "/a/../b" is not'),
+        (["/.."], 'each path must be without .., "/.." is not'),
+        (["/" * 4097], "each path must be at most 4096 bytes long, not 4097"),
         ("/tmp", "paths must be an array of strings, not a string"),
         (["/tmp", 1], "paths must be an array of strings; one of it is a number"),
     ],
 )
-def test_wrong_paths(http: httpx.Client, sandbox: str, paths: Any, names: str) -> None:
+def test_invalid_paths_are_refused(http: httpx.Client, sandbox: str, paths: Any, names: str) -> None:
     answer = http.post(f"{sandbox}/diff/{sandbox[-36:]}", json={"paths": paths})
     assert names in refused(answer, 400, "bad_request")
 
 
-def test_no_nul_in_paths(http: httpx.Client, sandbox: str) -> None:
+def test_nul_in_a_path_is_refused(http: httpx.Client, sandbox: str) -> None:
     body = json.dumps({"paths": ["/a\0b"]})
     answer = http.post(f"{sandbox}/diff/{sandbox[-36:]}", content=body)
     assert "NUL" in refused(answer, 400, "bad_request")

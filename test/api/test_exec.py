@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: events, back-pressure, clients that leave, big requests, orderly stop."""
+"""Streams: events, back-pressure, clients that leave, large requests, orderly stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exec_bytes(sandbox: str, code: str) -> bytes:
     return request_bytes(sandbox + "/exec", json.dumps({"code": code}).encode())
 
 
-def test_events_in_order(http: httpx.Client, sandbox: str) -> None:
+def test_events_are_in_order(http: httpx.Client, sandbox: str) -> None:
     got = run(http, sandbox, "out one\nerr two\nraw ff0a\npart three\nexit 7")
     assert got == [
         {"type": "stdout", "data": "one", "seq": 1, "ts": 1700000000001},
@@ -49,13 +49,13 @@ def test_events_in_order(http: httpx.Client, sandbox: str) -> None:
     assert [e["seq"] for e in events(http.get(sandbox + "/replay").text)] == [1, 2, 3, 4, 5, 6]
 
 
-def test_lines_hold_nothing_that_splits_them(http: httpx.Client, sandbox: str) -> None:
+def test_line_separators_are_escaped(http: httpx.Client, sandbox: str) -> None:
     answer = http.post(sandbox + "/exec", json={"code": "out a\u0085b\u2028c\u2029d\x0be\rf"})
     assert len(answer.text.splitlines()) == 2
     assert events(answer.text)[0]["data"] == "a\u0085b\u2028c\u2029d\x0be\rf"
 
 
-def test_output_comes_while_the_call_runs(http: httpx.Client, sandbox: str) -> None:
+def test_output_arrives_while_the_call_runs(http: httpx.Client, sandbox: str) -> None:
     with http.stream("POST", sandbox + "/exec", json={"code": "out first\nhang"}) as answer:
         lines = answer.iter_lines()
         assert json.loads(next(lines))["data"] == "first"
@@ -63,13 +63,13 @@ def test_output_comes_while_the_call_runs(http: httpx.Client, sandbox: str) -> N
         assert json.loads(next(lines))["data"] == 130
 
 
-def test_a_failure_before_output_is_a_status(http: httpx.Client, sandbox: str) -> None:
+def test_failure_before_output_sets_the_status(http: httpx.Client, sandbox: str) -> None:
     answer = http.post(sandbox + "/exec", json={"code": "fail 409"})
     assert answer.status_code == 409
     assert answer.json() == {"error": "the VM died", "code": "vm_died"}
 
 
-def test_a_failure_after_output_is_a_line_and_a_cut(http: httpx.Client, sandbox: str) -> None:
+def test_failure_after_output_is_a_line_and_cuts_the_stream(http: httpx.Client, sandbox: str) -> None:
     lines = []
     with http.stream("POST", sandbox + "/exec", json={"code": "out x\nfail 500"}) as answer:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -86,14 +86,14 @@ def test_a_failure_after_output_is_a_line_and_a_cut(http: httpx.Client, sandbox:
 
 
 @pytest.mark.parametrize("http2", [False, True])
-def test_silence_is_broken_by_empty_lines(start: Callable[..., Server], http2: bool) -> None:
+def test_silent_stream_gets_empty_lines(start: Callable[..., Server], http2: bool) -> None:
     with start("silence_ms=200").client(http2=http2) as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
         for code in ("hang", "out x\nhang"):
             with http.stream("POST", path + "/exec", json={"code": code}) as answer:
                 got = b""
-                for piece in answer.iter_raw():
-                    got += piece
+                for chunk in answer.iter_raw():
+                    got += chunk
                     if got.endswith(b"\n\n\n\n") or got == b"\n\n\n":
                         break
                 assert got.strip() == b"" or got.count(b'"x"') == 1
@@ -101,7 +101,7 @@ def test_silence_is_broken_by_empty_lines(start: Callable[..., Server], http2: b
 
 
 @pytest.mark.parametrize("version", ["h1", "h2"])
-def test_a_reader_that_takes_nothing_is_cut(start: Callable[..., Server], version: str) -> None:
+def test_stalled_reader_is_disconnected(start: Callable[..., Server], version: str) -> None:
     server = start("write_ms=300")
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
@@ -113,7 +113,7 @@ def test_a_reader_that_takes_nothing_is_cut(start: Callable[..., Server], versio
     del drain
 
 
-def test_long_answers_wait_for_their_readers(start: Callable[..., Server]) -> None:
+def test_long_answers_are_refused_while_readers_are_slow(start: Callable[..., Server]) -> None:
     server = start("answers_bytes=10000000")
     with server.slow_client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
@@ -145,7 +145,7 @@ def test_requests_over_the_limit_are_refused(start: Callable[..., Server]) -> No
         assert http.get(path).status_code == 200
 
 
-def test_over_the_limit_a_connection_with_many_is_cut(start: Callable[..., Server]) -> None:
+def test_over_the_limit_a_connection_with_many_requests_is_closed(start: Callable[..., Server]) -> None:
     server = start("requests=8")
     path = "/v1/sandboxes/" + httpx.post(server.base + "/v1/sandboxes").json()["id"]
 
@@ -158,28 +158,28 @@ def test_over_the_limit_a_connection_with_many_is_cut(start: Callable[..., Serve
     server.wait(lambda f: f["ramet_http_requests_live"] == 1)
 
 
-def test_a_request_that_never_ends_is_cut(start: Callable[..., Server]) -> None:
+def test_request_that_never_ends_is_cut(start: Callable[..., Server]) -> None:
     server = start("read_ms=300")
     for begun in (b"", b"GET /v1/hea", b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"):
         assert server.raw(begun) == b""
-    # HTTP/2: an idle connection is told goodbye and closed.
+    # HTTP/2: an idle connection gets a GOAWAY and is closed.
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
     assert server.raw(preface)
 
 
-def test_code_of_ten_megabytes(http: httpx.Client, sandbox: str) -> None:
+def test_ten_megabytes_of_code_are_accepted(http: httpx.Client, sandbox: str) -> None:
     code = "len\n" + "é" * 5_000_000
     assert run(http, sandbox, code)[0]["data"] == str(len(code.encode()))
 
 
-def test_much_output_comes_whole(http: httpx.Client, server: Server, sandbox: str) -> None:
+def test_large_output_is_complete(http: httpx.Client, server: Server, sandbox: str) -> None:
     got = run(http, sandbox, "flood 3000 1000")
     assert len(got) == 3001
     assert sum(len(e["data"]) for e in got[:-1]) == 3_000_000
     assert [e["seq"] for e in got] == list(range(1, 3002))
 
 
-# Each returns what reads the rest; the connection lasts as long as that is kept.
+# Each returns a function that reads the rest; the connection lives as long as that.
 def stalled_h1(server: Server, sandbox: str) -> Callable[[], int]:
     s = server.connect()
     s.sendall(exec_bytes(sandbox, "flood 60000 1000"))
@@ -201,7 +201,7 @@ def stalled_h2(server: Server, sandbox: str) -> Callable[[], int]:
     answer = stream.__enter__()
 
     def drain() -> int:
-        total = sum(len(piece) for piece in answer.iter_raw())
+        total = sum(len(chunk) for chunk in answer.iter_raw())
         stream.__exit__(None, None, None)
         http.close()
         return total
@@ -210,7 +210,7 @@ def stalled_h2(server: Server, sandbox: str) -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("stall", [stalled_h1, stalled_h2])
-def test_a_reader_that_stalls_costs_little_memory(
+def test_stalled_reader_costs_little_memory(
     server: Server, stall: Callable[[Server, str], Callable[[], int]]
 ) -> None:
     with server.client() as http:
@@ -226,7 +226,7 @@ def test_a_reader_that_stalls_costs_little_memory(
 
 @pytest.mark.parametrize("when", ["create", "hang", "output", "flood"])
 @pytest.mark.parametrize("version", ["h1", "h2"])
-def test_a_client_that_leaves_is_noticed(server: Server, when: str, version: str) -> None:
+def test_client_that_leaves_is_noticed(server: Server, when: str, version: str) -> None:
     code = {"hang": "hang", "output": "out x\nhang", "flood": "flood 60000 1000"}.get(when, "")
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
@@ -246,7 +246,7 @@ def test_a_client_that_leaves_is_noticed(server: Server, when: str, version: str
         h2_socket(client).shutdown(socket.SHUT_RDWR)
         leaver.join()
     server.wait(lambda f: f["ramet_vm_deaths_total"] == 1)
-    # Only the one that asks for the figures is left.
+    # Only the request for the metrics is left.
     server.wait(lambda f: f["ramet_http_requests_live"] == 1)
 
 
@@ -262,7 +262,7 @@ def expect_break(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
         client.post(path, json=body)
 
 
-def test_a_call_goes_on_when_its_client_leaves(server: Server) -> None:
+def test_call_continues_when_its_client_leaves(server: Server) -> None:
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
         s = server.connect()
@@ -280,7 +280,7 @@ def test_replay_since_and_follow(server: Server) -> None:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
         http.post(path + "/exec", json={"code": "out one\nout two"})
         assert [e["seq"] for e in events(http.get(path + "/replay?since=2").text)] == [3]
-        # Nothing runs: it ends with what is there.
+        # No call runs: the answer ends with the existing events.
         again = events(http.get(path + "/replay?since=1&follow=true").text)
         assert [e["data"] for e in again] == ["two", 0]
         with other.stream("POST", path + "/exec", json={"code": "out on\nhang\nout x"}) as call:
@@ -295,18 +295,18 @@ def test_replay_since_and_follow(server: Server) -> None:
 
 
 @pytest.mark.parametrize("query", ["since=-1", "since=x", "follow=perhaps", "since=1&since=2"])
-def test_replay_with_a_bad_query_is_told(http: httpx.Client, sandbox: str, query: str) -> None:
+def test_replay_with_an_invalid_query_is_refused(http: httpx.Client, sandbox: str, query: str) -> None:
     answer = http.get(f"{sandbox}/replay?{query}")
     assert answer.status_code == 400
     assert query.split("=")[0] in answer.json()["error"]
 
 
-def test_follow_of_none_is_not_found(http: httpx.Client) -> None:
+def test_follow_of_an_unknown_sandbox_is_not_found(http: httpx.Client) -> None:
     answer = http.get(f"/v1/sandboxes/sbx_{'0' * 32}/replay?follow=true")
     assert answer.status_code == 404
 
 
-def test_deleting_ends_a_running_call(http: httpx.Client, sandbox: str) -> None:
+def test_delete_ends_a_running_call(http: httpx.Client, sandbox: str) -> None:
     with http.stream("POST", sandbox + "/exec", json={"code": "out x\nhang"}) as answer:
         lines = answer.iter_lines()
         next(lines)
@@ -317,8 +317,8 @@ def test_deleting_ends_a_running_call(http: httpx.Client, sandbox: str) -> None:
 
 
 @pytest.mark.parametrize("http2", [False, True])
-def test_many_streams_at_once(server: Server, http2: bool) -> None:
-    # Of httpx's clients only the asynchronous one may share an HTTP/2 connection between calls.
+def test_many_concurrent_streams_are_served(server: Server, http2: bool) -> None:
+    # Only httpx's asynchronous client can share an HTTP/2 connection between calls.
     async def all_of_them() -> list[int]:
         async with server.async_client(http2=http2) as http:
             answer = await http.post("/v1/sandboxes", json={})
@@ -336,7 +336,7 @@ def test_many_streams_at_once(server: Server, http2: bool) -> None:
 # --- limits ---
 
 
-def test_a_body_over_the_limit(start: Callable[..., Server]) -> None:
+def test_body_over_the_limit_is_refused(start: Callable[..., Server]) -> None:
     server = start("max_body_bytes=100000")
     for http2 in (False, True):
         with server.client(http2=http2) as http:
@@ -346,7 +346,7 @@ def test_a_body_over_the_limit(start: Callable[..., Server]) -> None:
                 assert answer.json()["code"] == "body_too_large"
                 assert "100000" in answer.json()["error"]
             assert http.post("/v1/sandboxes", content=b" " * 100_000).status_code == 201
-    # Far over it: refused before it is read.
+    # Far over the limit: refused before it is read.
     answer_bytes = server.raw(
         b"POST /v1/sandboxes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000000\r\n\r\n"
     )
@@ -372,7 +372,7 @@ def test_a_body_over_the_limit(start: Callable[..., Server]) -> None:
     ],
     ids=range(9),  # pytest puts the name into the environment, which has no room for these
 )
-def test_what_is_not_http_is_refused_and_the_service_goes_on(
+def test_invalid_http_is_refused_and_the_service_continues(
     server: Server, request_text: bytes
 ) -> None:
     assert server.raw(request_text).startswith(b"HTTP/1.1 400 ")
@@ -380,7 +380,7 @@ def test_what_is_not_http_is_refused_and_the_service_goes_on(
         assert http.get("/v1/healthz").text == "ok"
 
 
-def test_expectations(server: Server) -> None:
+def test_expect_header_is_handled(server: Server) -> None:
     with server.connect() as s:
         s.sendall(
             b"POST /v1/sandboxes HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
@@ -393,7 +393,7 @@ def test_expectations(server: Server) -> None:
     assert b'"code":"bad_request"' in server.raw(other)
 
 
-def test_requests_in_one_packet_are_answered_in_order(server: Server) -> None:
+def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
     one = b"GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
     last = b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     answer = server.raw(one * 20 + last)
@@ -401,7 +401,7 @@ def test_requests_in_one_packet_are_answered_in_order(server: Server) -> None:
     assert answer.rfind(b"HTTP/1.1 404") > answer.rfind(b"HTTP/1.1 200 OK")
 
 
-def test_http10_gets_an_answer_and_a_close(server: Server) -> None:
+def test_http10_connection_is_closed_after_the_answer(server: Server) -> None:
     assert server.raw(b"GET /v1/healthz HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\nok")
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
@@ -415,7 +415,7 @@ def test_http10_gets_an_answer_and_a_close(server: Server) -> None:
     ]
 
 
-def test_a_client_that_resets_many_streams_is_cut(server: Server) -> None:
+def test_client_that_resets_many_streams_is_disconnected(server: Server) -> None:
     import h2.config
     import h2.connection
     import h2.exceptions
@@ -436,10 +436,10 @@ def test_a_client_that_resets_many_streams_is_cut(server: Server) -> None:
         except (BrokenPipeError, ConnectionResetError):
             cut = True
         assert cut
-    assert server.figures()["ramet_creates_total"] < 1000
+    assert server.metrics()["ramet_creates_total"] < 1000
 
 
-def test_out_of_descriptors(start: Callable[..., Server]) -> None:
+def test_connections_wait_without_descriptors(start: Callable[..., Server]) -> None:
     server = start("nofile=30")
     open_ones = [server.connect() for _ in range(40)]
     for s in open_ones:
@@ -447,7 +447,7 @@ def test_out_of_descriptors(start: Callable[..., Server]) -> None:
     assert open_ones[0].recv(4096).startswith(b"HTTP/1.1 200")
     for s in open_ones[:30]:
         s.close()
-    # Those that had to wait are served.
+    # The connections that had to wait are served.
     assert open_ones[-1].recv(4096).startswith(b"HTTP/1.1 200")
     for s in open_ones[30:]:
         s.close()
@@ -456,19 +456,19 @@ def test_out_of_descriptors(start: Callable[..., Server]) -> None:
 # --- start and stop ---
 
 
-def test_a_taken_port_is_named(server: Server) -> None:
+def test_port_in_use_is_reported(server: Server) -> None:
     with pytest.raises(AssertionError, match=rf"port {server.port} of 127.0.0.1 is in use"):
         Server(f"listen_port={server.port}")
 
 
-def test_an_address_others_reach_needs_consent(start: Callable[..., Server]) -> None:
+def test_public_address_needs_consent(start: Callable[..., Server]) -> None:
     with pytest.raises(AssertionError, match="allow_open"):
         Server("listen_host=0.0.0.0")
     with start("listen_host=0.0.0.0", "allow_open=yes").client() as http:
         assert http.get("/v1/healthz").text == "ok"
 
 
-def test_a_wrong_certificate_is_named(start: Callable[..., Server]) -> None:
+def test_invalid_certificate_is_reported(start: Callable[..., Server]) -> None:
     with pytest.raises(AssertionError, match="tls_cert /nonexistent"):
         Server("tls_cert=/nonexistent", "tls_key=/nonexistent")
 
@@ -478,14 +478,14 @@ def test_stop_waits_for_running_calls(start: Callable[..., Server]) -> None:
     with server.client() as http, server.client() as other:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
         other.get("/v1/healthz")
-        # More than the sockets hold: it can't end before it is read.
+        # More than the sockets hold: the call cannot end before its output is read.
         code = {"code": "flood 40000 1000"}
         with http.stream("POST", path + "/exec", json=code) as answer:
             lines = answer.iter_lines()
             next(lines)
             stopper = threading.Thread(target=server.stop)
             stopper.start()
-            # A connection that is there gets a sentence, a new one is not taken.
+            # An existing connection gets an error, a new one is not accepted.
             while (late := other.get("/v1/sandboxes")).status_code != 503:
                 pass
             assert late.json()["code"] == "stopping" and "retry-after" in late.headers
@@ -496,7 +496,7 @@ def test_stop_waits_for_running_calls(start: Callable[..., Server]) -> None:
         stopper.join()
 
 
-def test_idle_connections_make_room_for_those_that_ask(start: Callable[..., Server]) -> None:
+def test_idle_connections_make_room_for_requests(start: Callable[..., Server]) -> None:
     server = start("connections=8")
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
@@ -506,13 +506,13 @@ def test_idle_connections_make_room_for_those_that_ask(start: Callable[..., Serv
     idle = [server.connect() for _ in range(40)]
     for s in idle[::2]:
         s.sendall(b"GET /v1/healthz HTTP/1.1\r\n")
-    # Before it was the read time limit, two minutes, that let the next one in.
+    # Without this, only the read timeout of two minutes would admit the next one.
     asks = server.connect()
     asks.settimeout(10)
     asks.sendall(b"GET /v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert asks.recv(65536).startswith(b"HTTP/1.1 200")
     assert until_closed(idle[0]) == b""
-    # The call goes on, and when all are busy, the next waits until one is done.
+    # The call continues, and when all connections are busy, the next waits until one is done.
     more = [server.connect() for _ in range(7)]
     for s in more:
         s.sendall(exec_bytes(path, "out x\nhang"))
@@ -527,7 +527,7 @@ def test_idle_connections_make_room_for_those_that_ask(start: Callable[..., Serv
         s.close()
 
 
-def test_stop_does_not_wait_for_ever(start: Callable[..., Server]) -> None:
+def test_stop_has_a_time_limit(start: Callable[..., Server]) -> None:
     server = start("stop_timeout_s=1")
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: what goes in comes out, parts of it too, and what is wrong is told."""
+"""Files: contents are preserved, ranges of them too, and invalid requests are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fails(answer: httpx.Response, status: int, code: str) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 1, 65536, 3_000_000])
-def test_what_is_put_is_got(http: httpx.Client, sandbox: str, size: int) -> None:
+def test_file_is_read_as_written(http: httpx.Client, sandbox: str, size: int) -> None:
     data = pattern(size)
     assert put(http, sandbox, "/root/a b+c", data, mode="751").status_code == 204
     answer = get(http, sandbox, "/root/a b+c")
@@ -48,13 +48,13 @@ def test_what_is_put_is_got(http: httpx.Client, sandbox: str, size: int) -> None
     assert answer.headers["content-length"] == str(size)
 
 
-def test_a_mode_stays_when_none_is_given(http: httpx.Client, sandbox: str) -> None:
+def test_mode_is_kept_when_none_is_given(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "/x", b"1", mode="600")
     put(http, sandbox, "/x", b"2")
     assert get(http, sandbox, "/x").headers["ramet-mode"] == "0600"
 
 
-def test_a_name_may_hold_any_byte(http: httpx.Client, sandbox: str) -> None:
+def test_name_may_contain_any_byte(http: httpx.Client, sandbox: str) -> None:
     name = "/" + bytes(range(1, 256)).replace(b"/", b"").decode("latin-1")
     url = f"{sandbox}/files?path=" + quote(name.encode("latin-1"))
     assert http.put(url, content=b"all").status_code == 204
@@ -72,7 +72,7 @@ def test_a_name_may_hold_any_byte(http: httpx.Client, sandbox: str) -> None:
         ("bytes=-200000", 0, 99999),
     ],
 )
-def test_ranges(http: httpx.Client, sandbox: str, asked: str, first: int, last: int) -> None:
+def test_ranges_are_served(http: httpx.Client, sandbox: str, asked: str, first: int, last: int) -> None:
     answer = get(http, sandbox, "/big/100000", range=asked)
     assert answer.status_code == 206
     assert answer.headers["content-range"] == f"bytes {first}-{last}/100000"
@@ -80,31 +80,31 @@ def test_ranges(http: httpx.Client, sandbox: str, asked: str, first: int, last: 
 
 
 @pytest.mark.parametrize("asked", ["bytes=5-4", "bytes=x", "lines=0-1", "bytes=0-1,3-4", "bytes=-0"])
-def test_what_is_no_range_to_serve_is_the_whole(
+def test_ignored_range_gets_the_whole_file(
     http: httpx.Client, sandbox: str, asked: str
 ) -> None:
     answer = get(http, sandbox, "/big/1000", range=asked)
     assert answer.status_code == 200 and len(answer.content) == 1000
 
 
-def test_a_range_with_a_condition_is_the_whole(http: httpx.Client, sandbox: str) -> None:
+def test_conditional_range_gets_the_whole_file(http: httpx.Client, sandbox: str) -> None:
     headers = {"range": "bytes=0-1", "if-range": '"tag"'}
     assert len(get(http, sandbox, "/big/1000", **headers).content) == 1000
 
 
-def test_a_range_behind_the_end(http: httpx.Client, sandbox: str) -> None:
+def test_range_after_the_end_is_refused(http: httpx.Client, sandbox: str) -> None:
     answer = get(http, sandbox, "/big/1000", range="bytes=1000-")
     assert "1000 bytes" in fails(answer, 416, "bad_range")
     assert answer.headers["content-range"] == "bytes */1000"
     fails(get(http, sandbox, "/proc/hello", range="bytes=0-1"), 416, "bad_range")
 
 
-def test_a_file_that_says_it_is_empty(http: httpx.Client, sandbox: str) -> None:
+def test_file_of_size_zero_may_have_contents(http: httpx.Client, sandbox: str) -> None:
     answer = get(http, sandbox, "/proc/hello")
     assert answer.content == b"hello" and "content-length" not in answer.headers
 
 
-def test_head_tells_what_get_would(http: httpx.Client, sandbox: str) -> None:
+def test_head_returns_the_headers_of_get(http: httpx.Client, sandbox: str) -> None:
     answer = http.head(f"{sandbox}/files", params={"path": "/big/123456789012"})
     assert answer.status_code == 200 and not answer.content
     assert answer.headers["content-length"] == "123456789012"
@@ -115,24 +115,24 @@ def test_head_tells_what_get_would(http: httpx.Client, sandbox: str) -> None:
     assert int(stat.headers["content-length"]) > 50 and not stat.content
 
 
-def test_a_file_that_became_shorter_is_seen(http: httpx.Client, sandbox: str) -> None:
+def test_truncated_file_cuts_the_answer(http: httpx.Client, sandbox: str) -> None:
     with pytest.raises(httpx.RemoteProtocolError):
         get(http, sandbox, "/short/1000000")
 
 
-def test_a_slow_reader_holds_the_sandbox_back(server: Server) -> None:
+def test_slow_reader_pauses_the_sandbox(server: Server) -> None:
     with server.client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
         before = server.rss()
         with http.stream("GET", f"{box}/files", params={"path": "/big/30000000"}) as answer:
             server.wait(lambda f: f["ramet_pool_hits_total"] > f["ramet_pool_misses_total"])
             assert server.rss() - before < 16 << 20
-            read = sum(len(piece) for piece in answer.iter_raw())
+            read = sum(len(chunk) for chunk in answer.iter_raw())
         assert read == 30_000_000
         assert server.rss() - before < 16 << 20
 
 
-def test_a_client_that_leaves_ends_the_read(server: Server) -> None:
+def test_read_ends_when_its_client_leaves(server: Server) -> None:
     with server.client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
     with server.connect() as s:
@@ -141,7 +141,7 @@ def test_a_client_that_leaves_ends_the_read(server: Server) -> None:
     server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
 
 
-def test_a_put_whose_client_leaves_is_given_up(server: Server) -> None:
+def test_put_is_abandoned_when_its_client_leaves(server: Server) -> None:
     with server.client() as http:
         made = http.post("/v1/sandboxes", json={"template": "slow"}).json()
     box = f"/v1/sandboxes/{made['id']}"
@@ -152,7 +152,7 @@ def test_a_put_whose_client_leaves_is_given_up(server: Server) -> None:
     server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
 
 
-def test_failures_of_the_sandbox(http: httpx.Client, sandbox: str) -> None:
+def test_failures_of_the_sandbox_are_reported(http: httpx.Client, sandbox: str) -> None:
     assert "No space" in fails(put(http, sandbox, "/full/x", b"x"), 507, "disk_full")
     fails(put(http, sandbox, "/dir", b"x"), 409, "is_a_directory")
     fails(put(http, sandbox, "/locked/x", b"x"), 403, "not_permitted")
@@ -178,17 +178,17 @@ def test_failures_of_the_sandbox(http: httpx.Client, sandbox: str) -> None:
         ("?path=/a&mode=17777", "bad_request", "7777"),
     ],
 )
-def test_bad_queries(http: httpx.Client, sandbox: str, query: str, code: str, word: str) -> None:
+def test_bad_query_is_refused(http: httpx.Client, sandbox: str, query: str, code: str, word: str) -> None:
     assert word in fails(http.put(f"{sandbox}/files{query}", content=b""), 400, code)
 
 
-def test_the_longest_path(http: httpx.Client, sandbox: str) -> None:
+def test_longest_path_is_accepted(http: httpx.Client, sandbox: str) -> None:
     path = "/" + 4095 * "a"
     assert put(http, sandbox, path, b"x").status_code == 204
     assert get(http, sandbox, path).content == b"x"
 
 
-def test_a_body_over_the_limit(start: Callable[..., Server]) -> None:
+def test_body_over_the_limit_is_refused(start: Callable[..., Server]) -> None:
     with start("max_body_bytes=10000").client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
         assert put(http, box, "/x", bytes(10000)).status_code == 204
@@ -248,12 +248,12 @@ def test_list(http: httpx.Client, sandbox: str) -> None:
     fails(http.get(f"{sandbox}/files/list", params={"path": "/file"}), 409, "not_a_directory")
 
 
-def test_a_long_list_comes_whole(http: httpx.Client, sandbox: str) -> None:
+def test_long_list_is_complete(http: httpx.Client, sandbox: str) -> None:
     entries = http.get(f"{sandbox}/files/list", params={"path": "/many/8000"}).json()["entries"]
     assert [e["name"] for e in entries] == [f"{i:08d}" for i in range(8000)]
 
 
-def test_a_list_that_fails(http: httpx.Client, sandbox: str) -> None:
+def test_failing_list_is_cut(http: httpx.Client, sandbox: str) -> None:
     where = f"{sandbox}/files/list"
     fails(http.get(where, params={"path": "/worn/10"}), 500, "agent_error")
     with pytest.raises(httpx.RemoteProtocolError):
@@ -279,7 +279,7 @@ def test_uploads(http: httpx.Client, sandbox: str) -> None:
     fails(http.put(up, params={"offset": 0}, content=b""), 404, "no_such_upload")
 
 
-def test_uploads_that_are_wrong(http: httpx.Client, sandbox: str) -> None:
+def test_invalid_uploads_are_refused(http: httpx.Client, sandbox: str) -> None:
     fails(http.post(f"{sandbox}/uploads"), 400, "bad_path")
     fails(http.post(f"{sandbox}/uploads", params={"path": "/dir"}), 409, "is_a_directory")
     fails(http.put(f"{sandbox}/uploads/upl_1", content=b""), 404, "no_such_upload")
@@ -297,7 +297,7 @@ def test_uploads_that_are_wrong(http: httpx.Client, sandbox: str) -> None:
     assert http.delete(up).status_code == 204
 
 
-def test_an_upload_can_be_dropped(http: httpx.Client, sandbox: str) -> None:
+def test_upload_can_be_dropped(http: httpx.Client, sandbox: str) -> None:
     made = http.post(f"{sandbox}/uploads", params={"path": "/up"}).json()["id"]
     up = f"{sandbox}/uploads/{made}"
     assert http.delete(up).status_code == 204
@@ -305,7 +305,7 @@ def test_an_upload_can_be_dropped(http: httpx.Client, sandbox: str) -> None:
     assert http.delete(up).status_code == 204
 
 
-def test_what_a_raw_client_sees_of_a_cut(server: Server) -> None:
+def test_cut_answer_on_the_wire(server: Server) -> None:
     with server.client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
     with server.connect() as s:

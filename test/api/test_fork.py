@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork and merge: what is asked of the core, what is answered, and clients that leave."""
+"""Fork and merge: what core is asked for, what is answered, and clients that leave."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from conftest import Server
 from test_routes import NOBODY, made, refused
 
 
-def test_fork_gives_children_that_know_their_parent(http: httpx.Client, sandbox: str) -> None:
+def test_children_have_their_parent(http: httpx.Client, sandbox: str) -> None:
     answer = http.post(sandbox + "/fork", json={"n": 3})
     assert answer.status_code == 200
     children = answer.json()["children"]
-    figures = {"pause_us": 800, "ready_us": 2500, "copied_bytes": 1 << 20}
-    assert answer.json() == {"children": children, **figures}
+    metrics = {"pause_us": 800, "ready_us": 2500, "copied_bytes": 1 << 20}
+    assert answer.json() == {"children": children, **metrics}
     assert len(set(children)) == 3
     assert http.get(sandbox).json()["children"] == children
     assert http.get(sandbox).json()["parent"] is None
@@ -30,11 +30,11 @@ def test_fork_gives_children_that_know_their_parent(http: httpx.Client, sandbox:
 def test_reseed_is_passed_on(http: httpx.Client, server: Server, sandbox: str) -> None:
     for body, asked in (({"n": 1, "reseed": True}, 1), ({"n": 1}, 0)):
         assert http.post(sandbox + "/fork", json=body).status_code == 200
-        assert server.figures()["ramet_warm_ready"] == asked
+        assert server.metrics()["ramet_warm_ready"] == asked
 
 
 @pytest.mark.parametrize("n", [0, -1, 33, 1.5, True, False, "2", [1], 1e300])
-def test_wrong_n_is_told_with_the_limit(http: httpx.Client, sandbox: str, n: Any) -> None:
+def test_invalid_n_is_refused_with_the_limit(http: httpx.Client, sandbox: str, n: Any) -> None:
     answer = http.post(sandbox + "/fork", json={"n": n})
     assert "n must be a whole number from 1 to 32" in refused(answer, 400, "bad_request")
     assert http.get(sandbox).json()["children"] == []
@@ -51,11 +51,11 @@ def test_wrong_n_is_told_with_the_limit(http: httpx.Client, sandbox: str, n: Any
         (b"3", "object"),
     ],
 )
-def test_wrong_fork(http: httpx.Client, sandbox: str, body: bytes, names: str) -> None:
+def test_invalid_fork_is_refused(http: httpx.Client, sandbox: str, body: bytes, names: str) -> None:
     assert names in refused(http.post(sandbox + "/fork", content=body), 400, "bad_request")
 
 
-def test_an_operator_may_set_the_limit(start: Callable[..., Server]) -> None:
+def test_limit_of_children_is_a_setting(start: Callable[..., Server]) -> None:
     with start("fork_max=1000").client() as http:
         path = made(http)
         assert len(http.post(path + "/fork", json={"n": 1000}).json()["children"]) == 1000
@@ -72,7 +72,7 @@ def test_merge(http: httpx.Client, sandbox: str) -> None:
     refused(http.post(f"{sandbox}/merge_into/{child}"), 404, "not_found")
 
 
-def test_wrong_merges(http: httpx.Client, sandbox: str) -> None:
+def test_invalid_merges_are_refused(http: httpx.Client, sandbox: str) -> None:
     stranger = made(http)[-36:]
     refused(http.post(f"{sandbox}/merge_into/{stranger}"), 409, "not_a_descendant")
     itself = http.post(f"{sandbox}/merge_into/{sandbox[-36:]}")
@@ -81,7 +81,7 @@ def test_wrong_merges(http: httpx.Client, sandbox: str) -> None:
     refused(http.post(f"{sandbox}/merge_into/x"), 404, "not_found")
 
 
-def test_failures_of_core(http: httpx.Client) -> None:
+def test_failures_of_core_are_reported(http: httpx.Client) -> None:
     path = made(http, "crowded")
     for tail in ("/fork", "/merge_into/" + NOBODY[-36:], "/diff/" + path[-36:]):
         answer = http.post(path + tail, json={"n": 1})
@@ -92,7 +92,7 @@ def test_failures_of_core(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("tail", ["/fork", "/diff"])
-def test_the_core_hears_of_a_client_that_left(server: Server, tail: str) -> None:
+def test_call_is_abandoned_when_its_client_leaves(server: Server, tail: str) -> None:
     with server.client() as http:
         path = made(http, "slow")
     tail = tail if tail == "/fork" else "/diff/" + path[-36:]
@@ -101,6 +101,6 @@ def test_the_core_hears_of_a_client_that_left(server: Server, tail: str) -> None
     with server.connect() as s:
         s.sendall(head.encode() + body)
         server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
-    figures = server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
-    assert figures["ramet_vm_deaths_total"] == 1
-    assert figures["ramet_sandboxes"] == 1
+    metrics = server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
+    assert metrics["ramet_vm_deaths_total"] == 1
+    assert metrics["ramet_sandboxes"] == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are sent again with the same Idempotency-Key do nothing a second time."""
+"""Repeated requests with the same Idempotency-Key have no further effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def same(first: httpx.Response, again: httpx.Response) -> None:
     assert again.headers["content-type"] == "application/json"
 
 
-def test_a_repeated_create_makes_one_sandbox(http: httpx.Client) -> None:
+def test_repeated_create_makes_one_sandbox(http: httpx.Client) -> None:
     body = {"template": "small", "metadata": {"a": 1}}
     first = http.post("/v1/sandboxes", json=body, headers=key("k-1"))
     assert first.status_code == 201
@@ -40,13 +40,13 @@ def test_a_repeated_create_makes_one_sandbox(http: httpx.Client) -> None:
     assert count(http) == 3
 
 
-def test_a_repeated_fork_makes_its_children_once(http: httpx.Client, sandbox: str) -> None:
+def test_repeated_fork_makes_its_children_once(http: httpx.Client, sandbox: str) -> None:
     first = http.post(sandbox + "/fork", json={"n": 3}, headers=key("fork"))
     same(first, http.post(sandbox + "/fork", json={"n": 3}, headers=key("fork")))
     assert count(http) == 4
 
 
-def test_a_repeated_resume_answers_though_the_space_is_gone(http: httpx.Client) -> None:
+def test_repeated_resume_is_answered_after_the_space_is_gone(http: httpx.Client) -> None:
     path = frozen(http)
     first = http.post(path + "/resume", json={}, headers=key("resume"))
     assert first.status_code == 201
@@ -55,7 +55,7 @@ def test_a_repeated_resume_answers_though_the_space_is_gone(http: httpx.Client) 
     assert count(http) == 1
 
 
-def test_a_key_is_for_one_request(http: httpx.Client, sandbox: str) -> None:
+def test_key_is_for_one_request(http: httpx.Client, sandbox: str) -> None:
     other = made(http)
     assert http.post(sandbox + "/fork", json={"n": 1}, headers=key("k")).status_code == 200
     for path, body in (
@@ -76,28 +76,28 @@ def test_failures_are_not_remembered(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "two words", "x" * 256, "caf\u00e9", "a\tb"])
-def test_a_key_that_is_none_is_refused(http: httpx.Client, bad: str) -> None:
+def test_invalid_key_is_refused(http: httpx.Client, bad: str) -> None:
     answer = http.post("/v1/sandboxes", headers={b"idempotency-key": bad.encode("latin-1")})
     assert "1 to 255 printable" in refused(answer, 400, "bad_request")
     assert count(http) == 0
     assert http.post("/v1/sandboxes", json={}, headers=key("x" * 255)).status_code == 201
 
 
-def test_a_body_is_bounded(start: Callable[..., Server]) -> None:
+def test_body_size_is_limited(start: Callable[..., Server]) -> None:
     with start("read_here_bytes=1000").client() as http:
         body = b'{"metadata": {"a": "%s"}}' % (b"x" * 1000)
         answer = http.post("/v1/sandboxes", content=body, headers=key("k"))
-        assert "at most 1000" in refused(answer, 413, "body_too_large")
+        assert "the maximum is 1000" in refused(answer, 413, "body_too_large")
         assert http.post("/v1/sandboxes", content=body).status_code == 201
 
 
-def test_other_routes_ignore_it(http: httpx.Client, sandbox: str) -> None:
+def test_other_routes_ignore_the_key(http: httpx.Client, sandbox: str) -> None:
     for code in ("out a", "out b"):
         answer = http.post(sandbox + "/exec", json={"code": code}, headers=key("k"))
         assert code[-1] in answer.text
 
 
-def test_keys_are_a_tenant_s_own(start: Callable[..., Server]) -> None:
+def test_each_tenant_has_its_own_keys(start: Callable[..., Server]) -> None:
     server = start("key=pro", "key=pro")
     made = []
     with server.client() as http:
@@ -113,7 +113,7 @@ def send(s: socket.socket, path: str, body: bytes) -> None:
 
 
 def ask_again(http: httpx.Client, path: str, body: Any) -> httpx.Response:
-    """As a client does that is told to wait; without the waiting."""
+    """Repeats the request like a client that is asked to wait, without waiting."""
     while True:
         answer = http.post(path, json=body, headers=key("k"))
         if answer.status_code != 409:
@@ -121,7 +121,7 @@ def ask_again(http: httpx.Client, path: str, body: Any) -> httpx.Response:
         refused(answer, 409, "idempotency_key_in_use")
 
 
-def test_a_repeat_while_the_first_is_under_way_is_told_to_wait(server: Server) -> None:
+def test_repeat_during_the_first_request_has_to_wait(server: Server) -> None:
     body = {"template": "held"}
     with server.client() as http, server.connect() as first:
         send(first, "/v1/sandboxes", b'{"template":"held"}')
@@ -129,7 +129,7 @@ def test_a_repeat_while_the_first_is_under_way_is_told_to_wait(server: Server) -
         answer = http.post(
             "/v1/sandboxes", content=b'{"template":"held"}', headers=key("k")
         )
-        assert "under way" in refused(answer, 409, "idempotency_key_in_use")
+        assert "still running" in refused(answer, 409, "idempotency_key_in_use")
         assert answer.headers["retry-after"] == "1"
         assert http.post("/v1/sandboxes", json=body | {"vcpus": 1}, headers=key("k")).status_code == 422
         made(http, "release")
@@ -139,7 +139,7 @@ def test_a_repeat_while_the_first_is_under_way_is_told_to_wait(server: Server) -
         assert count(http) == 2
 
 
-def test_a_create_whose_client_left_frees_its_key(server: Server) -> None:
+def test_create_whose_client_left_frees_its_key(server: Server) -> None:
     with server.client() as http:
         with server.connect() as first:
             send(first, "/v1/sandboxes", b'{"template": "held"}')
@@ -150,25 +150,25 @@ def test_a_create_whose_client_left_frees_its_key(server: Server) -> None:
         assert count(http) == 1
 
 
-def test_a_resume_whose_client_left_goes_on(server: Server) -> None:
+def test_resume_whose_client_left_continues(server: Server) -> None:
     with server.client() as http:
         path = frozen(http, template="sleepy")
         with server.connect() as first:
             send(first, path + "/resume", b"{}")
             server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
-        # The answer that nobody got (499) is counted once the service has seen the client leave.
+        # The unread answer (499) is counted once the service has noticed that the client left.
         server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))
-        assert server.figures()["ramet_blank_vms_ready"] == 1
+        assert server.metrics()["ramet_blank_vms_ready"] == 1
         refused(http.post(path + "/resume", json={}, headers=key("k")), 409, "idempotency_key_in_use")
         made(http, "release")
         answer = http.post(path + "/resume", content=b"{}", headers=key("k"))
         assert (answer.status_code, answer.headers["idempotent-replayed"]) == (201, "true")
         ids = [one["id"] for one in http.get("/v1/sandboxes").json()]
         assert answer.json()["id"] in ids and len(ids) == 2
-        assert server.figures()["ramet_vm_deaths_total"] == 0
+        assert server.metrics()["ramet_vm_deaths_total"] == 0
 
 
-def test_a_resume_that_goes_on_ends_with_the_service(server: Server) -> None:
+def test_continuing_resume_ends_with_the_service(server: Server) -> None:
     with server.client() as http:
         path = frozen(http, template="sleepy")
     with server.connect() as first:

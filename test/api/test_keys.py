@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask, once there are keys."""
+"""Access control once there are keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from test_tls import certificate as certificate
 
 @pytest.fixture
 def keyed(start: Callable[..., Server]) -> Server:
-    """A server with a tenant's key, another's, and an operator's."""
+    """Starts a server with the keys of two tenants and of an operator."""
     return start("key=pro", "key=free", "key=operator")
 
 
@@ -40,7 +40,7 @@ def refused(answer: httpx.Response, code: str) -> str:
     return str(answer.json()["error"])
 
 
-def test_a_key_is_needed(keyed: Server, http: httpx.Client) -> None:
+def test_key_is_required(keyed: Server, http: httpx.Client) -> None:
     assert "send Authorization: Bearer KEY" in refused(http.get("/v1/sandboxes"), "key_missing")
     for value in ("", "Bearer", "Basic dTpw", keyed.keys[0], f"Bear {keyed.keys[0]}"):
         answer = http.get("/v1/sandboxes", headers={"authorization": value})
@@ -50,13 +50,13 @@ def test_a_key_is_needed(keyed: Server, http: httpx.Client) -> None:
     assert http.get("/v1/healthz").text == "ok"
 
 
-def test_a_good_key_is_served(keyed: Server, http: httpx.Client) -> None:
+def test_valid_key_is_served(keyed: Server, http: httpx.Client) -> None:
     for scheme in ("Bearer ", "bearer ", "BEARER   "):
         headers = {"authorization": scheme + keyed.keys[0]}
         assert http.get("/v1/sandboxes", headers=headers).status_code == 200
 
 
-def test_a_typo_is_told_from_a_key_that_is_not_known(keyed: Server, http: httpx.Client) -> None:
+def test_mistyped_key_differs_from_an_unknown_one(keyed: Server, http: httpx.Client) -> None:
     key = keyed.keys[0]
     typos = [key[:-1], key + "0", key[1:], key.swapcase(), "rmt_" + "0" * 38, "x" * 5000]
     typos += [key[:i] + ("0" if key[i] != "0" else "1") + key[i + 1 :] for i in range(len(key))]
@@ -64,14 +64,14 @@ def test_a_typo_is_told_from_a_key_that_is_not_known(keyed: Server, http: httpx.
         refused(http.get("/v1/sandboxes", headers=bearer(typo)), "key_malformed")
 
 
-def test_a_key_of_another_host_is_unknown(
+def test_key_of_another_host_is_unknown(
     keyed: Server, http: httpx.Client, start: Callable[..., Server]
 ) -> None:
     other = start("key=pro").keys[0]
     refused(http.get("/v1/sandboxes", headers=bearer(other)), "key_unknown")
 
 
-def test_every_route_but_health_needs_a_key(keyed: Server, http: httpx.Client) -> None:
+def test_every_route_except_health_needs_a_key(keyed: Server, http: httpx.Client) -> None:
     spec = http.get("/v1/openapi.json", headers=bearer(keyed.keys[0])).json()
     asked = 0
     for path, methods in spec["paths"].items():
@@ -89,7 +89,7 @@ def test_every_route_but_health_needs_a_key(keyed: Server, http: httpx.Client) -
     assert asked > 20
 
 
-def test_the_host_s_figures_are_for_operators(keyed: Server, http: httpx.Client) -> None:
+def test_metrics_are_for_operators_only(keyed: Server, http: httpx.Client) -> None:
     for key in keyed.keys[:2]:
         answer = http.get("/metrics", headers=bearer(key))
         assert (answer.status_code, answer.json()["code"]) == (403, "operators_only")
@@ -100,7 +100,7 @@ def revoke(server: Server) -> None:
     os.kill(server.pid, signal.SIGUSR2)
 
 
-def test_a_revoked_key_is_told_so(keyed: Server, http: httpx.Client) -> None:
+def test_revoked_key_is_refused(keyed: Server, http: httpx.Client) -> None:
     assert http.get("/v1/sandboxes", headers=bearer(keyed.keys[0])).status_code == 200
     revoke(keyed)
     while http.get("/v1/sandboxes", headers=bearer(keyed.keys[0])).status_code == 200:
@@ -109,7 +109,7 @@ def test_a_revoked_key_is_told_so(keyed: Server, http: httpx.Client) -> None:
     assert http.get("/v1/sandboxes", headers=bearer(keyed.keys[1])).status_code == 200
 
 
-def test_open_streams_of_a_revoked_key_are_cut(keyed: Server, http: httpx.Client) -> None:
+def test_streams_of_a_revoked_key_are_cut(keyed: Server, http: httpx.Client) -> None:
     first, second = (bearer(key) for key in keyed.keys[:2])
     path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=first).json()["id"]
     script: Any = {"code": "out here\nhang"}
@@ -128,7 +128,7 @@ def test_open_streams_of_a_revoked_key_are_cut(keyed: Server, http: httpx.Client
             assert "exit" in list(lines)[-1]
 
 
-def test_a_call_that_waits_is_answered_when_its_key_is_revoked(
+def test_waiting_call_is_answered_when_its_key_is_revoked(
     keyed: Server, http: httpx.Client
 ) -> None:
     path = "/v1/sandboxes/" + http.post("/v1/sandboxes", headers=bearer(keyed.keys[0])).json()["id"]
@@ -142,15 +142,15 @@ def test_a_call_that_waits_is_answered_when_its_key_is_revoked(
         refused(answer, "key_revoked")
 
 
-def test_pages_of_browsers_are_refused_only_without_keys(keyed: Server, http: httpx.Client) -> None:
+def test_web_pages_are_refused_only_without_keys(keyed: Server, http: httpx.Client) -> None:
     headers = bearer(keyed.keys[0]) | {"origin": "https://example.org", "host": "example.org"}
     assert http.get("/v1/sandboxes", headers=headers).status_code == 200
 
 
-# --- listeners that others reach ---
+# --- listeners reachable from other machines ---
 
 
-def test_others_reach_it_with_keys_and_tls_only(
+def test_public_listener_needs_keys_and_tls(
     start: Callable[..., Server], certificate: tuple[Path, Path]
 ) -> None:
     tls = [f"tls_cert={certificate[0]}", f"tls_key={certificate[1]}"]
@@ -168,17 +168,17 @@ def test_others_reach_it_with_keys_and_tls_only(
     assert answer.json() == []
 
 
-def test_a_proxy_may_do_tls(start: Callable[..., Server]) -> None:
+def test_proxy_may_terminate_tls(start: Callable[..., Server]) -> None:
     server = start("listen_host=0.0.0.0", "key=pro", "allow_open=yes")
     with server.client() as http:
         refused(http.get("/v1/sandboxes"), "key_missing")
         assert http.get("/v1/sandboxes", headers=bearer(server.keys[0])).json() == []
 
 
-# --- what all share ---
+# --- shared resources ---
 
 
-def test_one_tenant_leaves_room_for_others(start: Callable[..., Server]) -> None:
+def test_requests_of_one_tenant_leave_room_for_others(start: Callable[..., Server]) -> None:
     server = start("key=pro", "key=pro", "requests=16")
     first, second = (bearer(key) for key in server.keys)
     with server.client() as http, contextlib.ExitStack() as stack:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often who may come, and what the access log tells of it."""
+"""Rate limits, and the clients in the access log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import Server
 from test_clock import Clock, clock as clock
 from test_keys import bearer
 
-BURST = 10  # seconds' worth
+BURST = 10  # seconds
 LIST = "/v1/sandboxes"
 
 
@@ -23,7 +23,9 @@ def http2(request: pytest.FixtureRequest) -> bool:
 
 
 def until_limited(http: httpx.Client, path: str, status: int, **headers: str) -> httpx.Response:
-    """Asks, with a limit of one a second, until that is refused; before, `status` is answered."""
+    """Sends requests, with a limit of one a second, until one is refused; earlier ones get
+    `status`.
+    """
     served = 0
     while (answer := http.get(path, headers=headers)).status_code == status:
         served += 1
@@ -33,7 +35,7 @@ def until_limited(http: httpx.Client, path: str, status: int, **headers: str) ->
     return answer
 
 
-def test_requests_of_a_tenant(clock: Clock, start: Callable[..., Server], http2: bool) -> None:
+def test_requests_of_a_tenant_are_limited(clock: Clock, start: Callable[..., Server], http2: bool) -> None:
     server = start("key=pro", "key=free", "tenant_requests_s=1")
     with server.client(http2=http2) as http:
         mine, other = map(bearer, server.keys)
@@ -44,7 +46,7 @@ def test_requests_of_a_tenant(clock: Clock, start: Callable[..., Server], http2:
         assert http.get(LIST, headers=mine).status_code == 200
 
 
-def test_strangers(clock: Clock, start: Callable[..., Server], http2: bool) -> None:
+def test_requests_without_a_key_are_limited(clock: Clock, start: Callable[..., Server], http2: bool) -> None:
     server = start("key=pro", "client_requests_s=1")
     with server.client(http2=http2) as http:
         until_limited(http, LIST, 401)
@@ -55,7 +57,7 @@ def test_strangers(clock: Clock, start: Callable[..., Server], http2: bool) -> N
         assert http.get("/v1/healthz").text == "ok"
 
 
-def test_keys_that_are_no_good(start: Callable[..., Server], http2: bool) -> None:
+def test_invalid_keys_are_limited(start: Callable[..., Server], http2: bool) -> None:
     server = start("key=pro", "client_failures_s=1")
     with server.client(http2=http2) as http:
         until_limited(http, LIST, 401, authorization="Bearer rmt_" + "0" * 38)
@@ -64,7 +66,7 @@ def test_keys_that_are_no_good(start: Callable[..., Server], http2: bool) -> Non
         assert http.get(LIST, headers=bearer(server.keys[0])).status_code == 200
 
 
-def test_connections(clock: Clock, start: Callable[..., Server]) -> None:
+def test_connections_are_limited(clock: Clock, start: Callable[..., Server]) -> None:
     server = start("key=operator", "client_connections_s=1")
     with server.client() as http:
         http.get("/livez")
@@ -72,15 +74,15 @@ def test_connections(clock: Clock, start: Callable[..., Server]) -> None:
         while is_served(server):
             served += 1
         assert served >= BURST - 1
-        figures = http.get("/metrics", headers=bearer(server.keys[0])).text
-        assert 'ramet_http_limited_total{limit="client_connections_s"} 1\n' in figures
+        metrics = http.get("/metrics", headers=bearer(server.keys[0])).text
+        assert 'ramet_http_limited_total{limit="client_connections_s"} 1\n' in metrics
         clock.move(monotonic_s=5)
         assert is_served(server)
-    assert server.stop().count("opens more than 1 connections each second") == 1
+    assert server.stop().count("opens more than 1 connections per second") == 1
 
 
 def is_served(server: Server) -> bool:
-    """Whether a new connection is served."""
+    """Returns whether a new connection is served."""
     try:
         return bool(server.raw(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"))
     except (BrokenPipeError, ConnectionResetError):
@@ -90,7 +92,7 @@ def is_served(server: Server) -> bool:
 LIMITS = ("client_connections_s=1", "client_requests_s=1", "client_failures_s=1")
 
 
-def test_this_machine_has_no_limit_while_there_are_no_keys(start: Callable[..., Server]) -> None:
+def test_local_clients_have_no_limit_without_keys(start: Callable[..., Server]) -> None:
     server = start(*LIMITS, "tenant_requests_s=1")
     for _ in range(5 * BURST):
         with server.client() as http:
@@ -99,7 +101,7 @@ def test_this_machine_has_no_limit_while_there_are_no_keys(start: Callable[..., 
             assert http.get(LIST, headers=forwarded).status_code == 200
 
 
-def test_whom_a_trusted_proxy_asks_for(start: Callable[..., Server], http2: bool) -> None:
+def test_client_behind_a_trusted_proxy_is_counted(start: Callable[..., Server], http2: bool) -> None:
     server = start(*LIMITS, "trusted_proxies=192.0.2.0/24,127.0.0.0/8")
     one = {"x-forwarded-for": "127.0.0.1, 203.0.113.1, 192.0.2.9"}
     other = {"x-forwarded-for": "203.0.113.1, 203.0.113.2"}
@@ -111,11 +113,11 @@ def test_whom_a_trusted_proxy_asks_for(start: Callable[..., Server], http2: bool
     log = server.stop()
     assert "from 203.0.113.1 by 127.0.0.1 tenant local" in log
     assert "from 203.0.113.2 by 127.0.0.1 tenant local" in log
-    assert log.count("203.0.113.1 sends more than 1 requests without a good API key") == 1
-    assert " 429 " not in log  # who floods the service does not flood its log
+    assert log.count("203.0.113.1 sends more than 1 requests without a valid API key per second") == 1
+    assert " 429 " not in log  # a flood of requests does not flood the log
 
 
-def test_a_header_before_one_that_cannot_be_read_is_not_believed(
+def test_headers_before_an_invalid_one_are_ignored(
     start: Callable[..., Server], http2: bool
 ) -> None:
     server = start("ready=no", "trusted_proxies=127.0.0.0/8")
@@ -127,7 +129,7 @@ def test_a_header_before_one_that_cannot_be_read_is_not_believed(
     assert "203.0.113.1" not in log and "GET /v1/sandboxes 200" in log
 
 
-def test_the_access_log_tells_whose_a_request_was(start: Callable[..., Server]) -> None:
+def test_access_log_names_tenant_and_key(start: Callable[..., Server]) -> None:
     server = start("key=pro")
     key = server.keys[0]
     with server.client() as http:
@@ -150,7 +152,7 @@ def strangers(start: Callable[..., Server]) -> Iterator[tuple[Server, dict[str, 
     yield server, {"x-forwarded-for": "203.0.113.1"}
 
 
-def test_strangers_are_told_no_details(
+def test_strangers_see_no_details(
     strangers: tuple[Server, dict[str, str]], start: Callable[..., Server]
 ) -> None:
     here, stranger = strangers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists in pages: limit, cursor, and lists that come in pieces."""
+"""Lists in pages: limit, cursor, and lists sent in chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEXT = "ramet-next-cursor"
 
 
 def pages(http: httpx.Client, path: str, limit: int, between: Callable[[], Any] = lambda: 0) -> list[Any]:
-    """All entries, read in pages; `between` is called after each."""
+    """Returns all entries, read in pages; `between` is called after each page."""
     answer = http.get(path, params={"limit": limit})
     entries: list[Any] = answer.json()
     assert len(entries) <= limit
@@ -34,7 +34,7 @@ def ids(entries: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 8, 1000, 10**9])
-def test_pages_of_sandboxes_are_the_list(http: httpx.Client, limit: int) -> None:
+def test_pages_of_sandboxes_add_up_to_the_list(http: httpx.Client, limit: int) -> None:
     for _ in range(8):
         made(http)
     whole = http.get("/v1/sandboxes")
@@ -43,7 +43,7 @@ def test_pages_of_sandboxes_are_the_list(http: httpx.Client, limit: int) -> None
     assert len(whole.json()) == 8
 
 
-def test_pages_of_spaces_are_the_list(http: httpx.Client) -> None:
+def test_pages_of_spaces_add_up_to_the_list(http: httpx.Client) -> None:
     for _ in range(5):
         frozen(http)
     assert pages(http, "/v1/spaces", 2) == http.get("/v1/spaces").json()
@@ -65,8 +65,8 @@ def test_pages_of_templates(http: httpx.Client) -> None:
     assert [entry["name"] for entry in whole] == ["default", "data"]
 
 
-def test_what_changes_between_pages_moves_nothing_else(http: httpx.Client) -> None:
-    """Entries that are there all along come once; the cursor's own entry may be gone."""
+def test_changes_between_pages_do_not_move_other_entries(http: httpx.Client) -> None:
+    """Unchanged entries are returned exactly once; the cursor's own entry may be gone."""
     before = [made(http)[-36:] for _ in range(12)]
     gone = iter(before[2::3])
 
@@ -74,16 +74,16 @@ def test_what_changes_between_pages_moves_nothing_else(http: httpx.Client) -> No
         made(http)
         http.delete("/v1/sandboxes/" + next(gone, "sbx_" + "f" * 32))
 
-    told = ids(pages(http, "/v1/sandboxes", 3, change))
-    assert len(told) == len(set(told))
-    assert set(before) - set(before[2::3]) <= set(told)
+    listed = ids(pages(http, "/v1/sandboxes", 3, change))
+    assert len(listed) == len(set(listed))
+    assert set(before) - set(before[2::3]) <= set(listed)
 
 
-def test_a_cursor_alone_has_the_rest(http: httpx.Client) -> None:
-    told = [made(http)[-36:] for _ in range(4)]
+def test_cursor_without_limit_returns_the_rest(http: httpx.Client) -> None:
+    listed = [made(http)[-36:] for _ in range(4)]
     cursor = http.get("/v1/sandboxes?limit=1").headers[NEXT]
     rest = http.get("/v1/sandboxes", params={"cursor": cursor})
-    assert ids(rest.json()) == told[1:]
+    assert ids(rest.json()) == listed[1:]
     assert NEXT not in rest.headers
 
 
@@ -98,17 +98,17 @@ def test_a_cursor_alone_has_the_rest(http: httpx.Client) -> None:
         ("limit=1&limit=2", "limit is in the query twice"),
         ("cursor=", "cursor must be"),
         ("cursor=x", "cursor must be"),
-        ("cursor=" + "a" * 5000, "cursor in the query is over"),
+        ("cursor=" + "a" * 5000, "cursor in the query is longer than"),
         ("cursor=%00", "cursor in the query"),
         ("cursor=s" + "0" * 48 + "00000000", "mistyped or cut off"),
         ("cursor=s" + "0" * 47 + "00000000", "cursor must be"),
     ],
 )
-def test_wrong_queries_are_told(http: httpx.Client, path: str, query: str, names: str) -> None:
+def test_invalid_queries_are_refused(http: httpx.Client, path: str, query: str, names: str) -> None:
     assert names in refused(http.get(f"{path}?{query}"), 400, "bad_request")
 
 
-def test_a_cursor_of_another_list_is_refused(http: httpx.Client) -> None:
+def test_cursor_of_another_list_is_refused(http: httpx.Client) -> None:
     for _ in range(2):
         made(http)
         frozen(http)
@@ -125,7 +125,7 @@ def test_a_cursor_of_another_list_is_refused(http: httpx.Client) -> None:
                 assert "cursor" in refused(answer, 400, "bad_request")
 
 
-def test_a_cursor_with_a_key_of_another_length_is_refused(http: httpx.Client) -> None:
+def test_cursor_with_a_key_of_another_length_is_refused(http: httpx.Client) -> None:
     text = b"s" + b"00" * 23
     cursor = (text + b"%08x" % crc32c(text)).decode()
     assert "too short" in refused(http.get(f"/v1/sandboxes?cursor={cursor}"), 400, "bad_request")
@@ -140,8 +140,8 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def test_a_long_list_comes_in_pieces(http: httpx.Client) -> None:
-    """Many pieces of 64 KiB, whole and in order, over either version of HTTP."""
+def test_long_list_is_sent_in_chunks(http: httpx.Client) -> None:
+    """Many chunks of 64 KiB, complete and in order, over both versions of HTTP."""
     note = {"note": "x" * 16000}
     for _ in range(40):
         http.post("/v1/sandboxes", json={"metadata": note})
@@ -156,26 +156,26 @@ def test_a_long_list_comes_in_pieces(http: httpx.Client) -> None:
     assert (head.status_code, head.content, head.headers[NEXT]) == (200, b"", page.headers[NEXT])
 
 
-def test_a_list_ends_where_it_ended_when_it_was_asked_for(
+def test_list_ends_where_it_ended_at_the_request(
     http: httpx.Client, server: Server
 ) -> None:
-    """Whoever reads slowly sees no entry twice, none that is new, and what was deleted not at all."""
+    """A slow reader gets no entry twice, no new one, and none that was deleted meanwhile."""
     note = {"note": "x" * 16000}
     with server.slow_client() as slow:
         before = [
             slow.post("/v1/sandboxes", json={"metadata": note}).json()["id"] for _ in range(400)
         ]
         with slow.stream("GET", "/v1/sandboxes") as stream:
-            pieces = stream.iter_raw()
-            first = next(pieces)
+            chunks = stream.iter_raw()
+            first = next(chunks)
             for _ in range(3):
                 made(http)
             http.delete("/v1/sandboxes/" + before[-1])
-            told = ids(httpx.Response(200, content=first + b"".join(pieces)).json())
-    assert told == before[:-1]
+            listed = ids(httpx.Response(200, content=first + b"".join(chunks)).json())
+    assert listed == before[:-1]
 
 
-def test_a_client_that_leaves_in_the_middle_costs_nothing(
+def test_list_ends_when_its_client_leaves(
     http: httpx.Client, server: Server
 ) -> None:
     note = {"note": "x" * 16000}
@@ -187,7 +187,7 @@ def test_a_client_that_leaves_in_the_middle_costs_nothing(
     assert http.get("/v1/sandboxes?limit=1").status_code == 200
 
 
-def test_a_page_of_the_past(http: httpx.Client, sandbox: str) -> None:
+def test_replay_has_a_limit(http: httpx.Client, sandbox: str) -> None:
     http.post(sandbox + "/exec", json={"code": "out a\nout b\nout c"})
     seqs: list[int] = []
     while events := http.get(sandbox + "/replay", params={"limit": 3, "since": max(seqs, default=0)}):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminals: what the published client sends and expects, and what is ours beside it."""
+"""Terminals: what the published client sends and expects, and our extensions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fails(answer: httpx.Response, status: int, code: str) -> str:
 
 
 def create(http: httpx.Client, box: str, **body: Any) -> str:
-    """Starts a program and leaves it."""
+    """Starts a program and detaches from it."""
     with http.stream("POST", f"{box}/pty", json=body) as answer:
         assert answer.status_code == 200
         ready = next(events(answer))
@@ -43,7 +43,7 @@ def type_in(http: httpx.Client, pty: str, text: bytes) -> httpx.Response:
     return http.post(f"{pty}/input", json={"data_b64": base64.b64encode(text).decode()})
 
 
-def test_the_life_of_a_terminal(http: httpx.Client, sandbox: str) -> None:
+def test_life_cycle_of_a_terminal(http: httpx.Client, sandbox: str) -> None:
     body = {"shellCmd": "npm init", "cols": 120, "rows": 40, "env": [["A", "1"]], "cwd": "/tmp"}
     with http.stream("POST", f"{sandbox}/pty", json=body) as answer:
         assert answer.headers["content-type"] == "application/x-ndjson"
@@ -73,7 +73,7 @@ def test_the_life_of_a_terminal(http: httpx.Client, sandbox: str) -> None:
     ]
 
 
-def test_attach_replays_and_goes_on(http: httpx.Client, sandbox: str) -> None:
+def test_attach_replays_and_continues(http: httpx.Client, sandbox: str) -> None:
     pty = create(http, sandbox, argv=["top", "-b"])
     with http.stream("GET", f"{pty}/attach") as one, http.stream("GET", f"{pty}/attach") as two:
         streams = [events(one), events(two)]
@@ -95,14 +95,14 @@ def test_attach_is_answered_before_there_is_output(http: httpx.Client, sandbox: 
     assert http.head(f"{pty}/attach").status_code == 200
 
 
-def test_a_list_of_none(http: httpx.Client, sandbox: str) -> None:
+def test_empty_list(http: httpx.Client, sandbox: str) -> None:
     answer = http.get(f"{sandbox}/pty")
     assert answer.json() == [] and answer.headers["content-type"] == "application/json"
     create(http, sandbox, argv=["cat"])
     assert http.get(f"{sandbox}/pty").json()[0]["exit_code"] is None
 
 
-def test_read(http: httpx.Client, sandbox: str) -> None:
+def test_read_returns_output_and_exit_code(http: httpx.Client, sandbox: str) -> None:
     pty = create(http, sandbox, argv=["cat"])
     read = f"{pty}/read"
     first = http.post(read, json={}).json()
@@ -117,7 +117,7 @@ def test_read(http: httpx.Client, sandbox: str) -> None:
     assert base64.b64decode(end["data_b64"]) == b"exit 0" and end["exit_code"] == 0
 
 
-def test_what_can_not_be_started(http: httpx.Client, sandbox: str) -> None:
+def test_failed_start_is_reported(http: httpx.Client, sandbox: str) -> None:
     with http.stream("POST", f"{sandbox}/pty", json={"argv": ["missing"]}) as answer:
         assert answer.status_code == 200
         (event,) = events(answer)
@@ -147,24 +147,24 @@ def test_what_can_not_be_started(http: httpx.Client, sandbox: str) -> None:
         ({"argv": ["a"], "cwd": 4097 * "/"}, "4096"),
     ],
 )
-def test_bad_starts(http: httpx.Client, sandbox: str, body: Any, word: str) -> None:
+def test_invalid_starts_are_refused(http: httpx.Client, sandbox: str, body: Any, word: str) -> None:
     assert word in fails(http.post(f"{sandbox}/pty", json=body), 400, "bad_request")
 
 
-def test_env_in_both_forms(http: httpx.Client, sandbox: str) -> None:
+def test_env_is_accepted_in_both_forms(http: httpx.Client, sandbox: str) -> None:
     for env in ([["A", "1"], ["B", "x=y"]], {"A": "1", "B": "x=y"}):
         pty = create(http, sandbox, argv=["a"], env=env)
         data = http.post(f"{pty}/read", json={}).json()["data_b64"]
         assert base64.b64decode(data) == b"[a] 80x24 [A=1][B=x=y]"
 
 
-def test_a_label_is_cut_between_characters(http: httpx.Client, sandbox: str) -> None:
+def test_label_is_cut_between_characters(http: httpx.Client, sandbox: str) -> None:
     create(http, sandbox, argv=["a", 300 * "\u00e9"])
     label = http.get(f"{sandbox}/pty").json()[0]["cmd_label"]
     assert label == "a " + 127 * "\u00e9"
 
 
-def test_bad_input(http: httpx.Client, sandbox: str) -> None:
+def test_invalid_input_is_refused(http: httpx.Client, sandbox: str) -> None:
     pty = create(http, sandbox, argv=["cat"])
     for body, word in (
         ({}, "missing"),
@@ -184,7 +184,7 @@ def test_bad_input(http: httpx.Client, sandbox: str) -> None:
 
 
 @pytest.mark.parametrize("name", [NOBODY, "pty_1", "sbx_" + 32 * "0"])
-def test_no_such_terminal(http: httpx.Client, sandbox: str, name: str) -> None:
+def test_unknown_terminal_is_refused(http: httpx.Client, sandbox: str, name: str) -> None:
     pty = f"{sandbox}/pty/{name}"
     fails(http.get(f"{pty}/attach"), 404, "no_such_pty")
     fails(http.post(f"{pty}/read", json={}), 404, "no_such_pty")
@@ -193,7 +193,7 @@ def test_no_such_terminal(http: httpx.Client, sandbox: str, name: str) -> None:
     fails(http.post(f"{pty}/resize", json={"cols": 1, "rows": 1}), 404, "no_such_pty")
 
 
-def test_no_such_sandbox(http: httpx.Client) -> None:
+def test_unknown_sandbox_is_refused(http: httpx.Client) -> None:
     box = "/v1/sandboxes/sbx_" + 32 * "e"
     fails(http.get(f"{box}/pty"), 404, "not_found")
     fails(http.post(f"{box}/pty", json={"argv": ["a"]}), 404, "not_found")
@@ -201,7 +201,7 @@ def test_no_such_sandbox(http: httpx.Client) -> None:
     assert http.head(f"{box}/pty/{NOBODY}/attach").status_code == 404
 
 
-def test_silence_is_filled_with_empty_lines(start: Callable[..., Server]) -> None:
+def test_silent_stream_gets_empty_lines(start: Callable[..., Server]) -> None:
     server = start("silence_ms=150")
     with server.client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
@@ -210,18 +210,18 @@ def test_silence_is_filled_with_empty_lines(start: Callable[..., Server]) -> Non
             assert [bool(next(lines)) for _ in range(4)] == [True, True, False, False]
 
 
-def test_a_client_that_leaves_ends_the_listener_only(server: Server) -> None:
+def test_client_that_leaves_ends_only_its_listener(server: Server) -> None:
     with server.client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
         with http.stream("POST", f"{box}/pty", json={"argv": ["cat"]}) as answer:
-            lines = events(answer)  # held: one that is let go of closes the connection
+            lines = events(answer)  # a reference: dropping it would close the connection
             ready = next(lines)
             server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
         server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
         assert type_in(http, f"{box}/pty/{ready['session_id']}", b"on").status_code == 204
 
 
-def test_a_slow_listener_is_held_back(server: Server) -> None:
+def test_slow_listener_is_paused(server: Server) -> None:
     with server.client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
         pty = create(http, box, argv=["cat"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each route answers, and how wrong requests are refused, over HTTP/1.1 and HTTP/2."""
+"""What each route answers, and how invalid requests are refused, over HTTP/1.1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> str:
 
 
 def made(http: httpx.Client, template: str = "default") -> str:
-    """Path of a new sandbox."""
+    """Creates a sandbox and returns its path."""
     answer = http.post("/v1/sandboxes", json={"template": template})
     return "/v1/sandboxes/" + str(answer.json()["id"])
 
@@ -39,7 +39,7 @@ def test_healthz_is_exactly_ok(http: httpx.Client) -> None:
     assert answer.headers["content-type"].startswith("text/plain")
 
 
-def test_healthz_says_when_it_is_not_ready(start: Callable[..., Server]) -> None:
+def test_healthz_fails_until_ready(start: Callable[..., Server]) -> None:
     server = start("ready=no")
     with server.client() as http:
         answer = http.get("/v1/healthz")
@@ -82,11 +82,11 @@ def test_create_info_list_delete(http: httpx.Client) -> None:
     assert http.get("/v1/sandboxes").json() == []
 
 
-def test_create_takes_no_body(http: httpx.Client) -> None:
+def test_create_needs_no_body(http: httpx.Client) -> None:
     assert http.post("/v1/sandboxes").status_code == 201
 
 
-def test_place_is_told_when_configured(start: Callable[..., Server]) -> None:
+def test_configured_region_and_endpoint_are_returned(start: Callable[..., Server]) -> None:
     server = start("region=eu-1", "endpoint=https://ramet.example")
     with server.client() as http:
         created = http.post("/r/eu-1/v1/sandboxes", json={}).json()
@@ -95,7 +95,7 @@ def test_place_is_told_when_configured(start: Callable[..., Server]) -> None:
         refused(http.get("/r/us-1/v1/sandboxes"), 404, "unknown_region")
 
 
-def test_failures_of_core(http: httpx.Client, server: Server) -> None:
+def test_failures_of_core_are_reported(http: httpx.Client, server: Server) -> None:
     full = http.post("/v1/sandboxes", json={"template": "full"})
     assert refused(full, 503, "no_room") == "the host is full"
     assert full.headers["retry-after"] == "7"
@@ -111,7 +111,7 @@ def test_failures_of_core(http: httpx.Client, server: Server) -> None:
     assert f"fault {fault[0]}: POST /v1/sandboxes: secret detail" in log
 
 
-def test_numbers_above_their_limit_are_cut(http: httpx.Client) -> None:
+def test_numbers_above_their_limit_are_reduced(http: httpx.Client) -> None:
     body = b"""{"ram_mib": 999999, "vcpus": 33, "rootfs_gb": 1e300,
         "timeout_seconds": 31536001, "idle_timeout_seconds": 99999999999}"""
     created = http.post("/v1/sandboxes", content=body)
@@ -144,7 +144,7 @@ def test_numbers_above_their_limit_are_cut(http: httpx.Client) -> None:
         (b"{}{}", "JSON"),
     ],
 )
-def test_wrong_create(http: httpx.Client, body: bytes, names: str) -> None:
+def test_invalid_create_is_refused(http: httpx.Client, body: bytes, names: str) -> None:
     assert names in refused(http.post("/v1/sandboxes", content=body), 400, "bad_request")
 
 
@@ -163,14 +163,14 @@ def test_wrong_create(http: httpx.Client, body: bytes, names: str) -> None:
         ({"code": "", "env": {"A": None}}, 'env must be an object of strings; "A" is null'),
     ],
 )
-def test_wrong_exec(http: httpx.Client, sandbox: str, body: dict[str, Any], names: str) -> None:
+def test_invalid_exec_is_refused(http: httpx.Client, sandbox: str, body: dict[str, Any], names: str) -> None:
     assert names in refused(http.post(sandbox + "/exec", json=body), 400, "bad_request")
 
 
-def test_routes_that_are_not_there(http: httpx.Client) -> None:
+def test_unknown_routes_are_not_found(http: httpx.Client) -> None:
     for path in ("/", "/v2/healthz", "/v1/space", NOBODY + "/forks", NOBODY + "/file"):
         refused(http.get(path), 404, "no_such_route")
-    assert "without the slash" in refused(http.get("/v1/sandboxes/"), 404, "no_such_route")
+    assert "remove the slash" in refused(http.get("/v1/sandboxes/"), 404, "no_such_route")
     for path in ("/v1/sandboxes/sbx_", "/v1/sandboxes/x%2Fy"):
         refused(http.get(path), 404, "not_found")
     refused(http.get("/v1/%zz"), 400, "bad_path")
@@ -180,7 +180,7 @@ def test_routes_that_are_not_there(http: httpx.Client) -> None:
     refused(http.post(NOBODY + "/interrupt"), 404, "not_found")
 
 
-def test_wrong_methods_are_told_the_right_ones(http: httpx.Client, sandbox: str) -> None:
+def test_wrong_method_gets_the_allowed_ones(http: httpx.Client, sandbox: str) -> None:
     for path, allow in (
         ("/v1/sandboxes", {"GET", "HEAD", "POST"}),
         (sandbox, {"GET", "HEAD", "DELETE"}),
@@ -203,7 +203,7 @@ def test_head(http: httpx.Client, sandbox: str) -> None:
     assert http.head(sandbox + "/replay").status_code == 200
 
 
-def test_openapi_lists_exactly_what_is_served(http: httpx.Client) -> None:
+def test_openapi_lists_exactly_the_served_routes(http: httpx.Client) -> None:
     spec = http.get("/v1/openapi.json").json()
     listed = {
         (method.upper(), path)
@@ -240,7 +240,7 @@ def test_templates(http: httpx.Client) -> None:
     assert (data["description"], data["sizes"]) == ('numpy "and" more', [])
 
 
-def test_the_document_names_every_route() -> None:
+def test_documentation_has_every_route() -> None:
     document = (REPO / "docs/api.md").read_text()
     table = (REPO / "orchestrator/api/routes.c").read_text()
     for method, path in re.findall(r'\{"([A-Z]+)", "([^"]+)"', table):
@@ -250,17 +250,17 @@ def test_the_document_names_every_route() -> None:
 def test_metrics(http: httpx.Client, server: Server, sandbox: str) -> None:
     http.post(sandbox + "/exec", json={"code": "out x"})
     http.get("/nothing")
-    figures = server.figures()
-    assert figures["ramet_creates_total"] == 1
-    assert figures["ramet_sandboxes"] == 1
-    assert figures['ramet_http_requests_total{method="",route="",status="4xx"}'] == 1
+    metrics = server.metrics()
+    assert metrics["ramet_creates_total"] == 1
+    assert metrics["ramet_sandboxes"] == 1
+    assert metrics['ramet_http_requests_total{method="",route="",status="4xx"}'] == 1
     route = 'method="POST",route="/v1/sandboxes/{id}/exec",status="2xx"'
-    assert figures[f"ramet_http_requests_total{{{route}}}"] == 1
-    assert figures["ramet_exec_seconds_count"] == 1
-    assert figures['ramet_exec_seconds_bucket{le="+Inf"}'] == 1
+    assert metrics[f"ramet_http_requests_total{{{route}}}"] == 1
+    assert metrics["ramet_exec_seconds_count"] == 1
+    assert metrics['ramet_exec_seconds_bucket{le="+Inf"}'] == 1
 
 
-def test_the_access_log(http: httpx.Client, server: Server, sandbox: str) -> None:
+def test_access_log_has_each_request(http: httpx.Client, server: Server, sandbox: str) -> None:
     trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     http.post(sandbox + "/exec?x=secret", json={"code": "out x"}, headers={"traceparent": trace})
     http.get("/v1/healthz")
@@ -268,8 +268,8 @@ def test_the_access_log(http: httpx.Client, server: Server, sandbox: str) -> Non
     http.close()
     lines = server.stop().splitlines()
     exec_line = next(line for line in lines if "/exec" in line)
-    told = rf"POST {sandbox}/exec 200 \d+ bytes \d+\.\d{{3}} ms from 127.0.0.1 tenant local"
-    assert re.search(rf"{told} trace {trace}$", exec_line)
+    logged = rf"POST {sandbox}/exec 200 \d+ bytes \d+\.\d{{3}} ms from 127.0.0.1 tenant local"
+    assert re.search(rf"{logged} trace {trace}$", exec_line)
     assert not any("healthz" in line or "secret" in line for line in lines)
     assert any("GET /nowhere%7f%0a 404" in line for line in lines)
 

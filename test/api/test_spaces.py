@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces: what is asked of the core, and what is answered."""
+"""Spaces: what core is asked for, and what is answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_SPACE = "/v1/spaces/spc_" + "f" * 32
 
 
 def frozen(http: httpx.Client, **spec: Any) -> str:
-    """Path of a Space."""
+    """Freezes a new sandbox and returns the path of its Space."""
     answer = http.post("/v1/sandboxes", json=spec)
     answer = http.post(f"/v1/sandboxes/{answer.json()['id']}/freeze")
     assert answer.status_code == 200
@@ -42,7 +42,7 @@ def test_freeze_list_info_resume(http: httpx.Client) -> None:
     refused(http.post(path + "/resume"), 404, "not_found")
 
 
-def test_egress_is_passed_on_only_when_it_is_said(http: httpx.Client) -> None:
+def test_egress_is_passed_on_only_when_given(http: httpx.Client) -> None:
     for spec, body, egress in (
         ({"egress": False}, {}, False),
         ({}, {"egress": False}, False),
@@ -55,7 +55,7 @@ def test_egress_is_passed_on_only_when_it_is_said(http: httpx.Client) -> None:
     refused(answer, 409, "egress_closed")
 
 
-def test_a_damaged_one_is_told_and_not_run(http: httpx.Client) -> None:
+def test_damaged_space_is_reported_and_not_resumed(http: httpx.Client) -> None:
     path = frozen(http, template="rotten")
     assert http.get(path).json()["damage"] == 'disk-1: "bad"'
     refused(http.post(path + "/resume"), 409, "space_damaged")
@@ -63,7 +63,7 @@ def test_a_damaged_one_is_told_and_not_run(http: httpx.Client) -> None:
     refused(http.delete(path), 404, "not_found")
 
 
-def test_what_is_not_there(http: httpx.Client) -> None:
+def test_unknown_ids_are_not_found(http: httpx.Client) -> None:
     refused(http.post(NOBODY + "/freeze"), 404, "not_found")
     refused(http.get(NO_SPACE), 404, "not_found")
     refused(http.post(NO_SPACE + "/resume"), 404, "not_found")
@@ -80,13 +80,13 @@ def test_what_is_not_there(http: httpx.Client) -> None:
         ({"egress": "yes"}, "egress"),
     ],
 )
-def test_wrong_bodies_are_told(http: httpx.Client, body: dict[str, Any], names: str) -> None:
+def test_invalid_bodies_are_refused(http: httpx.Client, body: dict[str, Any], names: str) -> None:
     path = frozen(http)
     assert names in refused(http.post(path + "/resume", json=body), 400, "bad_request")
     assert http.get(path).status_code == 200
 
 
-def test_a_refused_freeze_is_told(http: httpx.Client) -> None:
+def test_refused_freeze_is_reported(http: httpx.Client) -> None:
     path = made(http, "crowded")
     refused(http.post(path + "/freeze"), 503, "no_capacity")
     assert http.get(path).status_code == 200

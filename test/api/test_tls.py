@@ -46,7 +46,7 @@ def test_tls(
         assert json.loads(run.text.splitlines()[-1])["data"] == 0
 
 
-def test_plain_http_is_told_to_use_tls(
+def test_plain_http_gets_an_error(
     start: Callable[..., Server], certificate: tuple[Path, Path]
 ) -> None:
     server = start(f"tls_cert={certificate[0]}", f"tls_key={certificate[1]}")
@@ -58,7 +58,7 @@ def test_plain_http_is_told_to_use_tls(
     assert server.raw(b"neither of both\r\n\r\n")[:4] != b"HTTP"
 
 
-def test_the_key_must_fit(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+def test_key_must_match_the_certificate(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     subprocess.run(
         ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", other],

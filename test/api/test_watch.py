@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators and their monitoring ask: figures and health."""
+"""Endpoints for operators and monitoring: metrics and health."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def families(http: httpx.Client) -> dict[str, Metric]:
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     found = list(text_string_to_metric_families(answer.text))
     types = [line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")]
-    assert len(types) == len(set(types)), "a family comes twice"
+    assert len(types) == len(set(types)), "a family is listed twice"
     assert len(types) == len(found), "a sample has no type"
     return {family.name: family for family in found}
 
@@ -61,7 +61,7 @@ def test_histograms_add_up(http: httpx.Client) -> None:
         assert (samples(family)[(f"ramet_{name}_seconds_sum", "")] > 0) == (count > 0)
 
 
-def test_it_lives_though_it_is_not_ready(start: Callable[..., Server]) -> None:
+def test_livez_succeeds_before_ready(start: Callable[..., Server]) -> None:
     server = start("ready=no")
     with server.client() as http:
         assert http.get("/livez").text == "ok"

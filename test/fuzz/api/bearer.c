@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An Authorization header: a key that is taken of it was in it, and has its check digits. */
+/* An Authorization header: an accepted key must be part of it and have valid check digits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t len;
 
 	memcpy(value, data, size);
-	char *exact = realloc(value, size ? size : 1); /* a step behind it is seen */
+	char *exact = realloc(value, size ? size : 1); /* a read past the end is detected */
 	if (guard_bearer(exact, size, &key, &len)) {
 		expect(len > 0 && key > exact && key + len <= exact + size);
 		expect(*key != ' ' && key[len - 1] != ' ');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A room and a cursor: what is read fits, and is written as the very same text. */
+/* A buffer size and a cursor: an accepted key must fit, and must be written as the same text. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(text, data + 1, len);
 	use(text, data[0] % (CURSOR_KEY_MAX + 1));
-	/* With a sum that is right, or nothing would come behind it. */
+	/* With a valid checksum, without which nothing would pass the first check. */
 	cursor_write(made, 's', data, size < CURSOR_KEY_MAX ? size : CURSOR_KEY_MAX);
 	use(made, CURSOR_KEY_MAX);
 	return 0;

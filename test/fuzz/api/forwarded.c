@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An X-Forwarded-For header: whoever it names was in it, and only proxies are passed over. */
+/* An X-Forwarded-For header: the resulting address must be in it, and only proxies may be skipped.
+ */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a010101)};
 	const struct client peer = client_of((struct sockaddr *)&in);
 	struct client c = peer, stranger = peer;
-	char *exact = malloc(size ? size : 1); /* a step behind it is seen */
+	char *exact = malloc(size ? size : 1); /* a read past the end is detected */
 
 	memcpy(exact, data, size);
 	client_forwarded(&c, exact, size, proxies);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A client's bytes through the library, the real handlers and a fake core. The first byte says in
- * how many pieces they come. One sandbox is there from the start; its id ends in 1.
+ * A client's bytes through h2o, the real handlers and a fake core. The first byte is the number of
+ * chunks in which they are sent. One sandbox exists from the start; its id ends in 1.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "test/api/fake_core.h"
 
 #define TURNS  12
-#define INPUTS 200 /* after which all is taken down and set up again: calls that hang pile up */
+#define INPUTS 200 /* between restarts of the server: calls that hang accumulate */
 
 static struct loop *loop;
 static struct api *api;
@@ -34,7 +34,7 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 	loop_stop(loop);
 }
 
-/* Lets the loop turn a few times. */
+/* Runs a few turns of the loop. */
 static void turn(void)
 {
 	for (int i = 0; i < TURNS; i++) {
@@ -76,7 +76,7 @@ static void take_down(void)
 	api = NULL;
 }
 
-/* A socket that is connected, or -1 when the fuzzer's clock interrupted it. */
+/* Returns a connected socket, or -1 when the fuzzer's timer interrupted it. */
 static int try_dial(void)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET,
@@ -94,7 +94,7 @@ static int try_dial(void)
 
 static int dial(void)
 {
-	struct linger none = {.l_onoff = 1}; /* no TIME_WAIT: ports would run out */
+	struct linger none = {.l_onoff = 1}; /* no TIME_WAIT, which would use up the ports */
 	int fd;
 
 	while ((fd = try_dial()) < 0)

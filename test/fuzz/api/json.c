@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* JSON bodies: the reader must take or refuse them, and what it took must be what was there. */
+/* JSON bodies: accepted values must be those of the text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static void check(const struct body *b)
 			abort();
 }
 
-/* What is written is read back as it was. */
+/* A written string must be read back unchanged. */
 static void round_trip(const struct json_text *text)
 {
 	struct text out = {0};

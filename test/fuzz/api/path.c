@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Method, a space, path: what is found must be a route and its id one. */
+/* A method, a space and a path: a result must be a route with valid ids. */
 #include <stdlib.h>
 #include <string.h>
 

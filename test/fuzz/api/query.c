@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A line of a Range header, then a URL: what is taken of them must be what was there. */
+/* A line with a Range header, then a URL: accepted values must be those of the text. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

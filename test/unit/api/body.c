@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bodies that a worker reads: whatever happens to the request meanwhile. The file under test stands
- * alone; the worker is this test. */
+/* Bodies that a worker parses, whatever happens to the request meanwhile. Only body.c is linked;
+ * this test provides everything else, including the worker. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,9 +42,10 @@ void answer_retry_after(struct request *request, unsigned seconds)
 {
 }
 
-void answer_error(struct request *request, int told, const char *code, const char *format, ...)
+void answer_error(struct request *request, int http_status, const char *code, const char *format,
+		  ...)
 {
-	status = told;
+	status = http_status;
 	request->started = true;
 }
 
@@ -73,7 +74,7 @@ static void serve(struct request *request, const void *values)
 	n_served++;
 }
 
-/* The bytes are gone when this returns, as they are when a request ends. */
+/* The bytes are freed when this returns, as they are when a request ends. */
 static void read_body(const char *body)
 {
 	const struct values initial = {.n = 7};
@@ -107,13 +108,13 @@ static int set_up(void **state)
 	return 0;
 }
 
-static void all_is_given_back(void)
+static void assert_nothing_is_held(void)
 {
 	assert_int_equal(r.refs, 0);
 	assert_int_equal(api.reading_bytes, 0);
 }
 
-static void test_a_small_one_is_read_at_once(void **state)
+static void small_body_is_read_at_once(void **state)
 {
 	read_body("{\"n\":3}");
 	assert_int_equal(n_served, 1);
@@ -123,10 +124,10 @@ static void test_a_small_one_is_read_at_once(void **state)
 	read_body("");
 	assert_int_equal(served, 7);
 	assert_int_equal(n_jobs, 0);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_a_large_one_is_read_by_a_worker_from_a_copy(void **state)
+static void large_body_is_read_by_a_worker_from_a_copy(void **state)
 {
 	read_body("{\"n\": 3, \"text\": \"long\"}");
 	assert_int_equal(n_jobs, 1);
@@ -136,20 +137,20 @@ static void test_a_large_one_is_read_by_a_worker_from_a_copy(void **state)
 	jobs[0].done(jobs[0].arg);
 	assert_int_equal(n_served, 1);
 	assert_int_equal(served, 3);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_a_large_bad_one_is_refused(void **state)
+static void invalid_large_body_is_refused(void **state)
 {
 	read_body("{\"n\": 3, \"text\": 4}");
 	jobs[0].work(jobs[0].arg);
 	jobs[0].done(jobs[0].arg);
 	assert_int_equal(status, 400);
 	assert_int_equal(n_served, 0);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_the_request_ends_before_its_turn(void **state)
+static void request_may_end_before_the_worker_starts(void **state)
 {
 	read_body("{\"n\": 3, \"text\": \"long\"}");
 	end_request();
@@ -158,20 +159,20 @@ static void test_the_request_ends_before_its_turn(void **state)
 	jobs[0].done(jobs[0].arg);
 	assert_int_equal(n_served, 0);
 	assert_int_equal(status, 0);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_the_request_ends_behind_the_worker(void **state)
+static void request_may_end_after_the_worker(void **state)
 {
 	read_body("{\"n\": 3, \"text\": \"long\"}");
 	jobs[0].work(jobs[0].arg);
 	end_request();
 	jobs[0].done(jobs[0].arg);
 	assert_int_equal(n_served, 0);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_what_was_answered_is_not_served(void **state)
+static void answered_request_is_not_served(void **state)
 {
 	read_body("{\"n\": 3, \"text\": \"long\"}");
 	jobs[0].work(jobs[0].arg);
@@ -179,15 +180,15 @@ static void test_what_was_answered_is_not_served(void **state)
 	jobs[0].done(jobs[0].arg);
 	assert_int_equal(n_served, 0);
 	assert_int_equal(status, 499);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_too_many_are_refused(void **state)
+static void too_many_large_bodies_are_refused(void **state)
 {
 	char large[101] = "";
 
 	memset(large, ' ', sizeof(large) - 1);
-	read_body(large); /* more than is allowed, but alone */
+	read_body(large); /* over the limit, but the only one */
 	assert_int_equal(n_jobs, 1);
 	read_body("{\"n\": 3}  ");
 	assert_int_equal(n_jobs, 1);
@@ -198,16 +199,16 @@ static void test_too_many_are_refused(void **state)
 	jobs[1].work(jobs[1].arg);
 	jobs[1].done(jobs[1].arg);
 	assert_int_equal(served, 3);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
-static void test_without_a_worker_it_is_refused(void **state)
+static void large_body_without_a_worker_is_refused(void **state)
 {
 	no_worker = true;
 	read_body("{\"n\": 3}  ");
 	assert_int_equal(status, 503);
 	assert_int_equal(n_served, 0);
-	all_is_given_back();
+	assert_nothing_is_held();
 }
 
 #define TEST(f) cmocka_unit_test_setup(f, set_up)
@@ -215,14 +216,14 @@ static void test_without_a_worker_it_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_small_one_is_read_at_once),
-		TEST(test_a_large_one_is_read_by_a_worker_from_a_copy),
-		TEST(test_a_large_bad_one_is_refused),
-		TEST(test_the_request_ends_before_its_turn),
-		TEST(test_the_request_ends_behind_the_worker),
-		TEST(test_what_was_answered_is_not_served),
-		TEST(test_too_many_are_refused),
-		TEST(test_without_a_worker_it_is_refused),
+		TEST(small_body_is_read_at_once),
+		TEST(large_body_is_read_by_a_worker_from_a_copy),
+		TEST(invalid_large_body_is_refused),
+		TEST(request_may_end_before_the_worker_starts),
+		TEST(request_may_end_after_the_worker),
+		TEST(answered_request_is_not_served),
+		TEST(too_many_large_bodies_are_refused),
+		TEST(large_body_without_a_worker_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

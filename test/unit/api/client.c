@@ -29,7 +29,7 @@ static void assert_is(const struct client *c, const char *text)
 	assert_string_equal(printed, text);
 }
 
-static void ipv4_is_the_same_over_ipv6(void **state)
+static void mapped_ipv4_address_equals_ipv4(void **state)
 {
 	struct client plain = client("192.0.2.7"), mapped = client("::ffff:192.0.2.7");
 
@@ -38,7 +38,7 @@ static void ipv4_is_the_same_over_ipv6(void **state)
 	assert_is(&(struct client){client("2001:db8::1").ip}, "2001:db8::1");
 }
 
-static void a_socket_of_another_kind_has_no_address(void **state)
+static void unix_socket_has_no_address(void **state)
 {
 	struct client c = client_of(&(struct sockaddr){.sa_family = AF_UNIX});
 
@@ -52,7 +52,7 @@ static uint64_t source(const char *text)
 	return client_source(&c);
 }
 
-static void limits_are_kept_by_ipv4_address_and_by_64(void **state)
+static void source_is_ipv4_address_or_64(void **state)
 {
 	assert_int_equal(source("192.0.2.7"), source("::ffff:192.0.2.7"));
 	assert_int_not_equal(source("192.0.2.7"), source("192.0.2.8"));
@@ -61,14 +61,14 @@ static void limits_are_kept_by_ipv4_address_and_by_64(void **state)
 	assert_int_not_equal(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
 }
 
-static bool is_in(const char *text, const char *ranges)
+static bool is_in(const char *text, const char *ranges_are_matched)
 {
 	struct client c = client(text);
 
-	return client_is_in(&c, ranges);
+	return client_is_in(&c, ranges_are_matched);
 }
 
-static void ranges(void **state)
+static void ranges_are_matched(void **state)
 {
 	assert_true(is_in("10.1.2.3", "192.0.2.0/24, 10.1.0.0/16"));
 	assert_true(is_in("10.1.2.3", "0.0.0.0/0"));
@@ -82,7 +82,7 @@ static void ranges(void **state)
 	assert_false(is_in("fd00::1", "0.0.0.0/0"));
 }
 
-static void loopback(void **state)
+static void loopback_is_recognized(void **state)
 {
 	static const char *const yes[] = {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"};
 	static const char *const no[] = {"128.0.0.1", "::", "::2", "0.0.0.0"};
@@ -99,7 +99,7 @@ static void loopback(void **state)
 	}
 }
 
-/* From memory of exactly this size: nothing may look behind the end. */
+/* Reads memory of exactly this size, so that a sanitizer detects a read past the end. */
 static struct client forwarded(const char *peer, const char *value, bool *read)
 {
 	struct client c = client(peer);
@@ -111,7 +111,7 @@ static struct client forwarded(const char *peer, const char *value, bool *read)
 	return c;
 }
 
-static void the_last_that_is_no_proxy_asks(void **state)
+static void last_address_that_is_no_proxy_is_the_client(void **state)
 {
 	static const struct {
 		const char *value, *client;
@@ -142,7 +142,7 @@ static void the_last_that_is_no_proxy_asks(void **state)
 	}
 }
 
-static void who_is_no_proxy_is_not_believed(void **state)
+static void header_of_untrusted_peer_is_ignored(void **state)
 {
 	bool read;
 	struct client c = forwarded("203.0.113.1", "192.0.2.7", &read);
@@ -153,13 +153,13 @@ static void who_is_no_proxy_is_not_believed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ipv4_is_the_same_over_ipv6),
-		cmocka_unit_test(a_socket_of_another_kind_has_no_address),
-		cmocka_unit_test(limits_are_kept_by_ipv4_address_and_by_64),
-		cmocka_unit_test(ranges),
-		cmocka_unit_test(loopback),
-		cmocka_unit_test(the_last_that_is_no_proxy_asks),
-		cmocka_unit_test(who_is_no_proxy_is_not_believed),
+		cmocka_unit_test(mapped_ipv4_address_equals_ipv4),
+		cmocka_unit_test(unix_socket_has_no_address),
+		cmocka_unit_test(source_is_ipv4_address_or_64),
+		cmocka_unit_test(ranges_are_matched),
+		cmocka_unit_test(loopback_is_recognized),
+		cmocka_unit_test(last_address_that_is_no_proxy_is_the_client),
+		cmocka_unit_test(header_of_untrusted_peer_is_ignored),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

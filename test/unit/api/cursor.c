@@ -21,7 +21,7 @@ static void refuse(const char *text, const char *says)
 		fail_msg("\"%s\" does not say \"%s\"", e.text, says);
 }
 
-static void test_what_was_written_is_read(void **state)
+static void written_cursor_is_read(void **state)
 {
 	char text[CURSOR_TEXT_MAX + 1];
 	uint8_t out[CURSOR_KEY_MAX], longest[CURSOR_KEY_MAX] = {5};
@@ -36,7 +36,7 @@ static void test_what_was_written_is_read(void **state)
 	assert_int_equal(cursor_read(text, 's', out, CURSOR_KEY_MAX - 1, &e), -EINVAL);
 }
 
-static void test_all_else_is_refused(void **state)
+static void invalid_cursor_is_refused(void **state)
 {
 	char text[CURSOR_TEXT_MAX + 1], changed[CURSOR_TEXT_MAX + 1];
 
@@ -60,8 +60,8 @@ static void test_all_else_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_was_written_is_read),
-		cmocka_unit_test(test_all_else_is_refused),
+		cmocka_unit_test(written_cursor_is_read),
+		cmocka_unit_test(invalid_cursor_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

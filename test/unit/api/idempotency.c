@@ -36,7 +36,7 @@ static enum idem_found begin(struct idem *t, const char *tenant, const char *key
 	return idem_begin(t, tenant, key, strlen(key), one, now_ms, e);
 }
 
-/* A request with that key, answered with `len` bytes. */
+/* Makes a request with that key, answered with `len` bytes. */
 static void answer(struct idem *t, const char *tenant, const char *key, size_t len, uint64_t now_ms)
 {
 	char *body = calloc(1, len + 1);
@@ -57,7 +57,7 @@ static bool remembers(struct idem *t, const char *tenant, const char *key, uint6
 	return false;
 }
 
-static void a_key_is_new_then_under_way_then_answered(void **state)
+static void key_is_new_then_in_flight_then_answered(void **state)
 {
 	struct idem *t = *state;
 	struct idem_entry *e, *again;
@@ -73,7 +73,7 @@ static void a_key_is_new_then_under_way_then_answered(void **state)
 	assert_int_equal(idem_begin(t, "a", "k", 1, two, 7, &again), IDEM_OTHER);
 }
 
-static void what_is_forgotten_is_new(void **state)
+static void forgotten_key_is_new(void **state)
 {
 	struct idem *t = *state;
 	struct idem_entry *e;
@@ -83,8 +83,8 @@ static void what_is_forgotten_is_new(void **state)
 	assert_int_equal(idem_begin(t, "a", "k", 1, two, 0, &e), IDEM_NEW);
 }
 
-/* "ab" + "c" is not "a" + "bc". */
-static void tenants_have_keys_of_their_own(void **state)
+/* "ab" + "c" must differ from "a" + "bc". */
+static void each_tenant_has_its_own_keys(void **state)
 {
 	struct idem *t = *state;
 
@@ -94,7 +94,7 @@ static void tenants_have_keys_of_their_own(void **state)
 	assert_true(remembers(t, "ab", "c", 0));
 }
 
-static void an_answer_is_kept_for_a_time(void **state)
+static void answer_expires(void **state)
 {
 	struct idem *t = *state;
 	char key[16];
@@ -110,7 +110,7 @@ static void an_answer_is_kept_for_a_time(void **state)
 	assert_int_equal(t->bytes, 0);
 }
 
-static void a_request_under_way_is_not_forgotten_for_its_age(void **state)
+static void request_in_flight_does_not_expire(void **state)
 {
 	struct idem *t = *state;
 	struct idem_entry *e, *again;
@@ -121,8 +121,8 @@ static void a_request_under_way_is_not_forgotten_for_its_age(void **state)
 	assert_true(remembers(t, "a", "k", 9ull * IDEM_KEPT_MS));
 }
 
-/* Its oldest answers go, and nobody else's. */
-static void a_tenant_has_so_many_bytes(void **state)
+/* A tenant's oldest answers are evicted, and nobody else's. */
+static void answers_of_a_tenant_are_limited(void **state)
 {
 	struct idem *t = *state;
 	char key[16];
@@ -141,7 +141,7 @@ static void a_tenant_has_so_many_bytes(void **state)
 	assert_false(remembers(t, "c", "k", 0));
 }
 
-static void all_have_so_many_bytes(void **state)
+static void answers_of_all_tenants_are_limited(void **state)
 {
 	struct idem *t = *state;
 	char tenant[16];
@@ -156,7 +156,7 @@ static void all_have_so_many_bytes(void **state)
 	assert_false(remembers(t, "0", "k", 0));
 }
 
-static void what_can_be_a_key(void **state)
+static void keys_are_validated(void **state)
 {
 	static const char *const good[] = {"k", "!", "~", "6a1f-\"x\"", "a,b;c=d"};
 	static const char *const bad[] = {"", " ", "a b", "a\tb", "a\nb", "a\x7f", "caf\xc3\xa9"};
@@ -177,14 +177,14 @@ static void what_can_be_a_key(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_key_is_new_then_under_way_then_answered),
-		TEST(what_is_forgotten_is_new),
-		TEST(tenants_have_keys_of_their_own),
-		TEST(an_answer_is_kept_for_a_time),
-		TEST(a_request_under_way_is_not_forgotten_for_its_age),
-		TEST(a_tenant_has_so_many_bytes),
-		TEST(all_have_so_many_bytes),
-		cmocka_unit_test(what_can_be_a_key),
+		TEST(key_is_new_then_in_flight_then_answered),
+		TEST(forgotten_key_is_new),
+		TEST(each_tenant_has_its_own_keys),
+		TEST(answer_expires),
+		TEST(request_in_flight_does_not_expire),
+		TEST(answers_of_a_tenant_are_limited),
+		TEST(answers_of_all_tenants_are_limited),
+		cmocka_unit_test(keys_are_validated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

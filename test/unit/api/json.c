@@ -37,7 +37,7 @@ static const struct json_field needed[] = {
 	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, true},
 };
 
-/* From memory of exactly this size, so that a sanitizer sees a byte read behind it. */
+/* Reads memory of exactly this size, so that a sanitizer detects a read past the end. */
 static int read_bytes(const void *text, size_t len, struct body *b, struct err *e)
 {
 	scoped_free char *copy = malloc(len ? len : 1);
@@ -72,7 +72,7 @@ static void done(struct body *b)
 	json_free(fields, ARRAY_LEN(fields), b);
 }
 
-static void test_all_kinds(void **state)
+static void all_kinds_are_read(void **state)
 {
 	struct body b;
 	struct err e;
@@ -106,7 +106,7 @@ static void bytes_are(const char *text, const void *expected, size_t len)
 	done(&b);
 }
 
-static void test_base64(void **state)
+static void base64_is_decoded(void **state)
 {
 	/* RFC 4648 10 */
 	bytes_are("", "", 0);
@@ -129,7 +129,7 @@ static void test_base64(void **state)
 	refused("{\"bytes\":5}", "bytes must be a string, not a number");
 }
 
-static void test_big_numbers(void **state)
+static void big_numbers_are_read(void **state)
 {
 	struct body b;
 	struct err e;
@@ -144,7 +144,7 @@ static void test_big_numbers(void **state)
 		"big must be a whole number from 0 to 9007199254740992, not \"1\"");
 }
 
-static void test_pairs(void **state)
+static void pairs_are_read(void **state)
 {
 	static const char *const good[] = {
 		"{\"pairs\": [ [ \"A\" , \"1\" ] ,[\"B\",\"x=\\u0079\"]]}",
@@ -171,11 +171,11 @@ static void test_pairs(void **state)
 		snprintf(body, sizeof(body), "{\"pairs\":[[\"A\",\"1\"],%s]}", bad[i]);
 		refused(body, "pairs must be an array of [name, value], each two strings");
 	}
-	refused("{\"pairs\":[[\"\",\"\"]]}", "pairs holds a variable without a name");
+	refused("{\"pairs\":[[\"\",\"\"]]}", "pairs contains a variable without a name");
 	refused("{\"pairs\":1}", "pairs must be an object of strings, not a number");
 }
 
-static void test_absent_null_and_unknown(void **state)
+static void absent_null_and_unknown_fields_are_skipped(void **state)
 {
 	static const char *const bodies[] = {"", "  ", "{}", "{\"size\":null,\"name\":null}",
 					     "{\"other\":[[{\"size\":9}]],\"names\":\"x\"}"};
@@ -191,7 +191,7 @@ static void test_absent_null_and_unknown(void **state)
 	}
 }
 
-static void test_strings_are_unescaped(void **state)
+static void strings_are_unescaped(void **state)
 {
 	struct body b;
 	struct err e;
@@ -206,10 +206,10 @@ static void test_strings_are_unescaped(void **state)
 	done(&b);
 }
 
-static void test_what_is_not_json(void **state)
+static void invalid_json_is_refused(void **state)
 {
 	refused("{", "the body is not JSON: it ends too early (a member without a name in quotes)");
-	refused("{}x", "the body is not JSON: more behind the object's end at byte 2");
+	refused("{}x", "the body is not JSON: data after the object's end at byte 2");
 	refused("{\"a\" 1}", "the body is not JSON: a name without a colon at byte 5");
 	refused("{\"a\":1,}", "the body is not JSON: a member without a name in quotes at byte 7");
 	refused("{\"a\":1 \"b\":2}",
@@ -219,7 +219,7 @@ static void test_what_is_not_json(void **state)
 		"the body is not JSON: neither a comma nor the closing bracket at byte 6");
 	refused("{\"a\":-}", "the body is not JSON: a number without digits at byte 6");
 	refused("{\"a\":1.}",
-		"the body is not JSON: a number without digits behind its point at byte 7");
+		"the body is not JSON: a number without digits after its decimal point at byte 7");
 	refused("{\"a\":1e}",
 		"the body is not JSON: a number without digits in its exponent at byte 7");
 	refused("{\"a\":'b'}", "the body is not JSON: a number without digits at byte 5");
@@ -246,7 +246,7 @@ static void test_what_is_not_json(void **state)
 	refused("17", "the body must be a JSON object, not a number");
 }
 
-static void test_nul_bytes_are_seen(void **state)
+static void nul_byte_is_refused(void **state)
 {
 	struct body b;
 	struct err e;
@@ -257,7 +257,7 @@ static void test_nul_bytes_are_seen(void **state)
 	assert_true(read_bytes("{}\0", 3, &b, &e) < 0);
 }
 
-static void test_depth_is_limited(void **state)
+static void depth_is_limited(void **state)
 {
 	char deep[2 * JSON_DEPTH_MAX + 32] = "{\"a\":";
 	struct body b;
@@ -274,7 +274,7 @@ static void test_depth_is_limited(void **state)
 	assert_non_null(strstr(e.text, "nested deeper than 64"));
 }
 
-static void test_wrong_types_and_ranges(void **state)
+static void wrong_types_and_ranges_are_refused(void **state)
 {
 	refused("{\"name\":5}", "name must be a string, not a number");
 	refused("{\"name\":{}}", "name must be a string, not an object");
@@ -300,7 +300,7 @@ static void test_wrong_types_and_ranges(void **state)
 	refused("{\"size\":1,\"name\":\"x\",\"on\":0}", "on must be true or false, not 0");
 }
 
-static void test_whole_numbers_may_have_a_point(void **state)
+static void whole_number_may_have_a_fraction_of_zero(void **state)
 {
 	struct body b;
 	struct err e;
@@ -310,7 +310,7 @@ static void test_whole_numbers_may_have_a_point(void **state)
 	assert_int_equal(b.wait_ms, 300000);
 }
 
-static void test_numbers_may_be_cut_to_the_most(void **state)
+static void number_above_the_limit_is_reduced(void **state)
 {
 	static const struct {
 		const char *text;
@@ -330,15 +330,15 @@ static void test_numbers_may_be_cut_to_the_most(void **state)
 	refused("{\"cut\":\"9\"}", "cut must be a whole number from 8 to 32, not \"9\"");
 }
 
-static void test_wrong_env(void **state)
+static void invalid_env_is_refused(void **state)
 {
 	refused("{\"env\":[]}", "env must be an object of strings, not an array");
 	refused("{\"env\":{\"A\":1}}", "env must be an object of strings; \"A\" is a number");
-	refused("{\"env\":{\"A\":\"1\",\"B=C\":\"2\"}}", "env: the name \"B=C\" holds a =");
-	refused("{\"env\":{\"\":\"1\"}}", "env holds a variable without a name");
+	refused("{\"env\":{\"A\":\"1\",\"B=C\":\"2\"}}", "env: the name \"B=C\" contains a =");
+	refused("{\"env\":{\"\":\"1\"}}", "env contains a variable without a name");
 }
 
-static void test_env_is_limited(void **state)
+static void env_is_limited(void **state)
 {
 	scoped_free char *text = malloc(JSON_ENV_TEXT_MAX + 100);
 	struct body b;
@@ -350,7 +350,7 @@ static void test_env_is_limited(void **state)
 		p += sprintf(p, "%s\"V%d\":\"x\"", i ? "," : "", i);
 	strcpy(p, "}}");
 	assert_true(read_text(text, &b, &e) < 0);
-	assert_string_equal(e.text, "env holds more than 1024 variables");
+	assert_string_equal(e.text, "env contains more than 1024 variables");
 
 	p = text + sprintf(text, "{\"env\":{\"A\":\"");
 	memset(p, 'x', JSON_ENV_TEXT_MAX);
@@ -359,7 +359,7 @@ static void test_env_is_limited(void **state)
 	assert_string_equal(e.text, "env must be at most 262144 bytes of JSON, not 262152");
 }
 
-static void test_lists(void **state)
+static void lists_are_read(void **state)
 {
 	struct body b;
 	struct err e;
@@ -382,7 +382,7 @@ static void test_lists(void **state)
 	refused("{\"list\":[\"a\"],\"size\":0}", "size must be a whole number from 1 to 32, not 0");
 }
 
-static void test_required(void **state)
+static void missing_required_field_is_refused(void **state)
 {
 	struct body b = {0};
 	struct err e;
@@ -396,22 +396,22 @@ static void test_required(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_kinds),
-		cmocka_unit_test(test_base64),
-		cmocka_unit_test(test_big_numbers),
-		cmocka_unit_test(test_pairs),
-		cmocka_unit_test(test_absent_null_and_unknown),
-		cmocka_unit_test(test_strings_are_unescaped),
-		cmocka_unit_test(test_what_is_not_json),
-		cmocka_unit_test(test_nul_bytes_are_seen),
-		cmocka_unit_test(test_depth_is_limited),
-		cmocka_unit_test(test_wrong_types_and_ranges),
-		cmocka_unit_test(test_whole_numbers_may_have_a_point),
-		cmocka_unit_test(test_numbers_may_be_cut_to_the_most),
-		cmocka_unit_test(test_wrong_env),
-		cmocka_unit_test(test_env_is_limited),
-		cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_required),
+		cmocka_unit_test(all_kinds_are_read),
+		cmocka_unit_test(base64_is_decoded),
+		cmocka_unit_test(big_numbers_are_read),
+		cmocka_unit_test(pairs_are_read),
+		cmocka_unit_test(absent_null_and_unknown_fields_are_skipped),
+		cmocka_unit_test(strings_are_unescaped),
+		cmocka_unit_test(invalid_json_is_refused),
+		cmocka_unit_test(nul_byte_is_refused),
+		cmocka_unit_test(depth_is_limited),
+		cmocka_unit_test(wrong_types_and_ranges_are_refused),
+		cmocka_unit_test(whole_number_may_have_a_fraction_of_zero),
+		cmocka_unit_test(number_above_the_limit_is_reduced),
+		cmocka_unit_test(invalid_env_is_refused),
+		cmocka_unit_test(env_is_limited),
+		cmocka_unit_test(lists_are_read),
+		cmocka_unit_test(missing_required_field_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 static char out[16];
 static struct err e;
 
-/* From memory of exactly this size: nothing may look behind the end. */
+/* Reads memory of exactly this size, so that a sanitizer detects a read past the end. */
 static int text(const char *url, const char *name)
 {
 	scoped_free char *copy = malloc(strlen(url) + 1);
@@ -23,7 +23,7 @@ static int text(const char *url, const char *name)
 	return query_text(copy, strlen(url), name, out, sizeof(out), &e);
 }
 
-static void test_texts(void **state)
+static void texts_are_decoded(void **state)
 {
 	assert_int_equal(text("/files?path=/a%20b+c%2B", "path"), 7);
 	assert_string_equal(out, "/a b c+");
@@ -37,7 +37,7 @@ static void test_texts(void **state)
 	assert_int_equal(text("/f?path=123456789012345", "path"), 15);
 }
 
-static void test_what_is_not_there(void **state)
+static void absent_parameter_is_reported(void **state)
 {
 	static const char *const urls[] = {"", "/", "/path=x", "?", "?&", "?pat=1&paths=2&=path"};
 
@@ -45,7 +45,7 @@ static void test_what_is_not_there(void **state)
 		assert_int_equal(text(urls[i], "path"), -ENOENT);
 }
 
-static void test_what_is_wrong(void **state)
+static void invalid_parameter_is_refused(void **state)
 {
 	static const struct {
 		const char *url, *word;
@@ -69,7 +69,7 @@ static int path(const char *url)
 	return query_path(url, strlen(url), out, sizeof(out), &e);
 }
 
-static void test_paths(void **state)
+static void paths_are_checked(void **state)
 {
 	assert_int_equal(path("?path=%2F"), 1);
 	assert_string_equal(out, "/");
@@ -83,7 +83,7 @@ static int mode(const char *url, uint32_t *m)
 	return query_mode(url, strlen(url), m, &e);
 }
 
-static void test_modes(void **state)
+static void modes_are_read(void **state)
 {
 	static const char *const wrong[] = {"?mode=",	   "?mode=0",	 "?mode=8",
 					    "?mode=10000", "?mode=-1",	 "?mode=0x1",
@@ -106,7 +106,7 @@ static int flag(const char *url, bool *f)
 	return query_flag(url, strlen(url), "f", f, &e);
 }
 
-static void test_flags(void **state)
+static void flags_are_read(void **state)
 {
 	static const char *const wrong[] = {"?f", "?f=", "?f=2", "?f=TRUE", "?f=truetrue", "?f=%"};
 	bool f = true;
@@ -130,7 +130,7 @@ static int number(const char *url, uint64_t *n)
 	return query_number(url, strlen(url), "n", 0, n, &e);
 }
 
-static void test_numbers(void **state)
+static void numbers_are_read(void **state)
 {
 	static const char *const wrong[] = {"?n",
 					    "?n=",
@@ -155,7 +155,7 @@ static void test_numbers(void **state)
 	assert_string_equal(e.text, "n must be a whole number from 2 to 2^53, not \"1\"");
 }
 
-static void test_what_is_wrong_is_quoted(void **state)
+static void error_quotes_the_invalid_value(void **state)
 {
 	uint64_t n;
 	uint32_t m;
@@ -179,7 +179,7 @@ static bool range(const char *value, struct byte_range *r)
 	return range_read(copy, strlen(value), r);
 }
 
-static void test_ranges(void **state)
+static void byte_ranges_are_read(void **state)
 {
 	static const char *const none[] = {"",		 "bytes",
 					   "bytes=",	 "bytes=-",
@@ -206,15 +206,15 @@ static void test_ranges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_what_is_not_there),
-		cmocka_unit_test(test_what_is_wrong),
-		cmocka_unit_test(test_paths),
-		cmocka_unit_test(test_modes),
-		cmocka_unit_test(test_flags),
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_what_is_wrong_is_quoted),
-		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(texts_are_decoded),
+		cmocka_unit_test(absent_parameter_is_reported),
+		cmocka_unit_test(invalid_parameter_is_refused),
+		cmocka_unit_test(paths_are_checked),
+		cmocka_unit_test(modes_are_read),
+		cmocka_unit_test(flags_are_read),
+		cmocka_unit_test(numbers_are_read),
+		cmocka_unit_test(error_quotes_the_invalid_value),
+		cmocka_unit_test(byte_ranges_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

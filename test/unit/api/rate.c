@@ -21,7 +21,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* How many of `n` tokens, all at `now`, were given. */
+/* Returns how many of `n` tokens were given, all at `now`. */
 static unsigned taken(struct rate *r, uint64_t who, unsigned n, uint64_t now)
 {
 	unsigned got = 0;
@@ -31,7 +31,7 @@ static unsigned taken(struct rate *r, uint64_t who, unsigned n, uint64_t now)
 	return got;
 }
 
-static void burst_then_rate(void **state)
+static void burst_is_followed_by_the_rate(void **state)
 {
 	struct rate *r = *state;
 
@@ -42,7 +42,7 @@ static void burst_then_rate(void **state)
 	assert_int_equal(taken(r, 1, 100, 1000 * S), 5 * RATE_BURST_S);
 }
 
-static void says_how_long_to_wait(void **state)
+static void waiting_time_is_returned(void **state)
 {
 	struct rate *r = *state;
 
@@ -53,7 +53,7 @@ static void says_how_long_to_wait(void **state)
 	assert_int_equal(rate_take(r, 1, 7 * S + 500000000), 0);
 }
 
-static void clients_are_apart(void **state)
+static void clients_have_separate_buckets(void **state)
 {
 	struct rate *r = *state;
 
@@ -62,7 +62,7 @@ static void clients_are_apart(void **state)
 		assert_int_equal(taken(r, who << 32, 100, S), RATE_BURST_S);
 }
 
-static void zero_is_no_limit(void **state)
+static void zero_means_no_limit(void **state)
 {
 	struct rate *r = *state;
 
@@ -70,7 +70,7 @@ static void zero_is_no_limit(void **state)
 	assert_int_equal(taken(r, 1, 100000, S), 100000);
 }
 
-static void the_least_and_the_highest_rate(void **state)
+static void lowest_and_highest_rate_work(void **state)
 {
 	struct rate *r = *state;
 
@@ -80,8 +80,8 @@ static void the_least_and_the_highest_rate(void **state)
 	assert_int_equal(taken(r, 2, 100, 0), RATE_BURST_S);
 }
 
-/* Of those who come often, most keep their bucket though strangers pass by in large numbers. */
-static void a_full_table_forgets_the_fullest(void **state)
+/* Active clients mostly keep their bucket while many strangers pass by. */
+static void full_table_replaces_the_fullest_bucket(void **state)
 {
 	struct rate *r = *state;
 	const uint64_t busy = 1000;
@@ -100,12 +100,12 @@ static void a_full_table_forgets_the_fullest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(burst_then_rate, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(says_how_long_to_wait, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(clients_are_apart, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(zero_is_no_limit, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(the_least_and_the_highest_rate, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_full_table_forgets_the_fullest, set_up,
+		cmocka_unit_test_setup_teardown(burst_is_followed_by_the_rate, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(waiting_time_is_returned, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(clients_have_separate_buckets, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(zero_means_no_limit, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(lowest_and_highest_rate_work, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(full_table_replaces_the_fullest_bucket, set_up,
 						tear_down),
 	};
 

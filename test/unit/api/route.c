@@ -22,7 +22,7 @@ static enum route_result find(const char *method, const char *path)
 {
 	scoped_free char *copy = malloc(strlen(path) + 1);
 
-	/* Without its NUL: nothing may look behind the end. */
+	/* Copied without its NUL, so that a sanitizer detects a read past the end. */
 	memcpy(copy, path, strlen(path));
 	return route_find(&m, method, strlen(method), copy, strlen(path), "eu-1");
 }
@@ -44,7 +44,7 @@ static const char *id_for(const char *placeholder)
 	return strncmp(placeholder, "{id}", 4) ? ID2 : ID;
 }
 
-static void test_each_route_is_found(void **state)
+static void each_route_is_found(void **state)
 {
 	for (size_t i = 0; i < n_routes; i++) {
 		const char *at = routes[i].pattern, *ids[3];
@@ -69,7 +69,7 @@ static void test_each_route_is_found(void **state)
 	}
 }
 
-static void test_forms_of_a_path(void **state)
+static void all_forms_of_a_path_are_accepted(void **state)
 {
 	goes_to("GET", "/v1/healthz?x=/y", "/v1/healthz");
 	goes_to("HEAD", "/v1/healthz", "/v1/healthz");
@@ -84,7 +84,7 @@ static void test_forms_of_a_path(void **state)
 	assert_string_equal(m.id[1], ID2);
 }
 
-static void test_what_is_not_there(void **state)
+static void unknown_path_is_not_found(void **state)
 {
 	static const char *const paths[] = {"/",
 					    "/v1",
@@ -112,7 +112,7 @@ static void test_what_is_not_there(void **state)
 	assert_int_equal(find("GET", "/r/eu-1/v1/nothing"), ROUTE_NONE);
 }
 
-static void test_ids_are_checked(void **state)
+static void ids_are_checked(void **state)
 {
 	static const char *const ids[] = {
 		"sbx_",
@@ -146,7 +146,7 @@ static void test_ids_are_checked(void **state)
 	assert_int_equal(find("POST", "/v1/sandboxes/x/pty/" PTY "/kill"), ROUTE_ID);
 }
 
-static void test_methods(void **state)
+static void wrong_method_gets_the_allowed_ones(void **state)
 {
 	assert_int_equal(find("PUT", "/v1/sandboxes"), ROUTE_METHOD);
 	assert_string_equal(m.allow, "POST, GET, HEAD");
@@ -160,7 +160,7 @@ static void test_methods(void **state)
 	assert_int_equal(find("", "/v1/healthz"), ROUTE_METHOD);
 }
 
-static void test_malformed(void **state)
+static void malformed_path_is_refused(void **state)
 {
 	static const char *const paths[] = {"",
 					    "*",
@@ -182,12 +182,12 @@ static void test_malformed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_route_is_found),
-		cmocka_unit_test(test_forms_of_a_path),
-		cmocka_unit_test(test_what_is_not_there),
-		cmocka_unit_test(test_ids_are_checked),
-		cmocka_unit_test(test_methods),
-		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(each_route_is_found),
+		cmocka_unit_test(all_forms_of_a_path_are_accepted),
+		cmocka_unit_test(unknown_path_is_not_found),
+		cmocka_unit_test(ids_are_checked),
+		cmocka_unit_test(wrong_method_gets_the_allowed_ones),
+		cmocka_unit_test(malformed_path_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

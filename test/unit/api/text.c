@@ -21,7 +21,7 @@ static void gives(const char *in, size_t len, const char *expected, bool good)
 
 #define GIVES(in, expected, good) gives(in, sizeof(in) - 1, expected, good)
 
-static void test_strings_are_escaped(void **state)
+static void strings_are_escaped(void **state)
 {
 	GIVES("", "\"\"", true);
 	GIVES("plain", "\"plain\"", true);
@@ -30,14 +30,14 @@ static void test_strings_are_escaped(void **state)
 	GIVES("\xc3\xa9\xf0\x9f\x98\x80", "\"\xc3\xa9\xf0\x9f\x98\x80\"", true);
 }
 
-static void test_what_line_iterators_split_at_is_escaped(void **state)
+static void line_separators_are_escaped(void **state)
 {
 	GIVES("\xc2\x85\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa",
 	      "\"\\u0085\\u2028\\u2029\xe2\x80\xaa\"", true);
 }
 
-/* Where it stands in a string, beside what, makes no difference to a byte. */
-static void test_each_byte_is_escaped_in_each_place(void **state)
+/* The result for a byte does not depend on its position or neighbours. */
+static void each_byte_is_escaped_at_each_position(void **state)
 {
 	static const char around[] = {'a', '~', ' ', '!', '#', '[', ']', '~'};
 
@@ -64,20 +64,20 @@ static void test_each_byte_is_escaped_in_each_place(void **state)
 
 #define FFFD "\xef\xbf\xbd"
 
-static void test_what_is_not_utf8_is_replaced(void **state)
+static void invalid_utf8_is_replaced(void **state)
 {
 	GIVES("\xff", "\"" FFFD "\"", false);
 	GIVES("a\xc3", "\"a" FFFD "\"", false);
 	GIVES("\xc0\x80", "\"" FFFD FFFD "\"", false);
 	GIVES("\xed\xa0\x80", "\"" FFFD FFFD FFFD "\"", false);
-	/* The longest beginning of a character counts once. */
+	/* The longest valid prefix of a character counts as one. */
 	GIVES("\xe2\x82", "\"" FFFD "\"", false);
 	GIVES("\xf0\x9f\x98x", "\"" FFFD "x\"", false);
 	GIVES("\xf4\x90\x80\x80", "\"" FFFD FFFD FFFD FFFD "\"", false);
 	GIVES("\xf5", "\"" FFFD "\"", false);
 }
 
-static void test_base64(void **state)
+static void base64_is_encoded(void **state)
 {
 	static const struct {
 		const char *in, *out;
@@ -97,7 +97,7 @@ static void test_base64(void **state)
 	}
 }
 
-static void test_numbers_and_times(void **state)
+static void numbers_and_times_are_printed(void **state)
 {
 	struct text t = {0};
 
@@ -125,7 +125,7 @@ static void line_is(struct event ev, const char *traceparent, const char *expect
 	text_free(&t);
 }
 
-static void test_event_lines(void **state)
+static void events_are_printed_as_lines(void **state)
 {
 	struct event ev = {.type = EVENT_STDOUT,
 			   .seq = 7,
@@ -150,7 +150,7 @@ static void test_event_lines(void **state)
 	line_is(ev, NULL, "{\"type\":\"exit\",\"data\":130,\"seq\":8,\"ts\":1}\n");
 }
 
-static void test_errors_are_json_whatever_the_sentence_holds(void **state)
+static void error_text_is_escaped(void **state)
 {
 	struct text t = {0};
 
@@ -161,7 +161,7 @@ static void test_errors_are_json_whatever_the_sentence_holds(void **state)
 	text_free(&t);
 }
 
-static void test_hosts(void **state)
+static void own_hosts_are_recognized(void **state)
 {
 	static const char *const ours[] = {"127.0.0.1",	 "127.0.0.1:7070", "localhost:7070",
 					   "LocalHost",	 "[::1]:80",	   "[::1]",
@@ -190,15 +190,15 @@ static void test_hosts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_strings_are_escaped),
-		cmocka_unit_test(test_each_byte_is_escaped_in_each_place),
-		cmocka_unit_test(test_what_line_iterators_split_at_is_escaped),
-		cmocka_unit_test(test_what_is_not_utf8_is_replaced),
-		cmocka_unit_test(test_base64),
-		cmocka_unit_test(test_numbers_and_times),
-		cmocka_unit_test(test_event_lines),
-		cmocka_unit_test(test_errors_are_json_whatever_the_sentence_holds),
-		cmocka_unit_test(test_hosts),
+		cmocka_unit_test(strings_are_escaped),
+		cmocka_unit_test(each_byte_is_escaped_at_each_position),
+		cmocka_unit_test(line_separators_are_escaped),
+		cmocka_unit_test(invalid_utf8_is_replaced),
+		cmocka_unit_test(base64_is_encoded),
+		cmocka_unit_test(numbers_and_times_are_printed),
+		cmocka_unit_test(events_are_printed_as_lines),
+		cmocka_unit_test(error_text_is_escaped),
+		cmocka_unit_test(own_hosts_are_recognized),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
