@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A call, layer by layer, all of them by turns, so that what the machine does meanwhile falls on
- * each: an answer of the service that needs no guest; one round trip over virtio-vsock (a ping of
- * the guest's agent, no service in between); `print(1)` by a bare Python process that holds the
- * vsock connection itself; by the Python driver that does so; `pass` by agent and driver;
- * `print(1)` by them; the same over HTTP. What has no service in between runs in a VM of its own
- * that is restored from the template. Prints one JSON object.
+ * Times a call layer by layer. The layers alternate, so that other load of the machine affects all
+ * of them: an answer of the service that needs no guest; one round trip over virtio-vsock (a ping
+ * of the guest's agent without the service); `print(1)` by a minimal Python process that holds the
+ * vsock connection itself; the same by the Python driver, which holds the connection; `pass` by
+ * agent and driver; `print(1)` by agent and driver; the same over HTTP. Layers without the service
+ * use a separate VM that is restored from the template. Prints one JSON object.
  *
  *   call-latency --port 7070 --runs 400
  */
@@ -30,13 +30,13 @@
 #define TEMPLATES   "/var/lib/ramet/templates"
 #define ROOTFS	    "/usr/share/ramet/rootfs.ext4"
 #define VMM	    "/usr/lib/ramet/ramet-vmm"
-#define BARE_PORT   7000 /* these two: in their code as well */
+#define BARE_PORT   7000 /* the code below contains these two values as well */
 #define DRIVER_PORT 7001
-#define TURN	    40 /* calls of one layer at a time, after WARM that are not counted */
+#define TURN	    40 /* calls per turn of a layer, after WARM calls that are not counted */
 #define WARM	    5
 
-/* Behind a line that sets `port`. What follows runs in a process of its own, with the host on
- * `client`; what it prints is in `output`. */
+/* Prefix of a program, after a line that sets `port`. The code that follows it runs in a separate
+ * process, is connected to the host by `client`, and prints to `output`. */
 #define PYTHON_SERVER                                                                              \
 	"import os, socket, sys\n"                                                                 \
 	"listener = socket.socket(socket.AF_VSOCK)\n"                                              \
@@ -52,7 +52,7 @@
 	"    output = sys.stdout = Output()\n"                                                     \
 	"    client = listener.accept()[0]\n"
 
-/* Reads code, compiles and runs it, and answers with what it printed; nothing else that a call
+/* Reads code, compiles and runs it, and answers with its output. It has nothing else that a call
  * has: no second stream, no limits, no interrupt, no other client. */
 static const char bare_python[] =
 	"port = 7000\n" PYTHON_SERVER "    names = {}\n"
@@ -62,9 +62,9 @@ static const char bare_python[] =
 	"        client.send(output.text.encode())\n"
 	"    os._exit(0)\n";
 
-/* The driver's own functions, its frames straight from and to the host: what a call would cost
- * without an agent, and without what it is there for (two pipes in order, the time limit,
- * interrupts, output for a host that comes back). */
+/* Uses the driver's functions, but exchanges the frames with the host directly. This is the cost of
+ * a call without an agent, and so without the two ordered pipes, the time limit, interrupts, and
+ * output that is kept for a host that reconnects. */
 static const char driver_python[] =
 	"port = 7001\n" PYTHON_SERVER "    driver = sys._getframe(1).f_globals\n"
 	"    def send_both(kind, payload):\n"
@@ -90,7 +90,7 @@ static bool ends_with(const char *name, const char *end)
 	return len >= tail && !strcmp(name + len - tail, end);
 }
 
-/* The image of the default template's default size, as the running service made it. */
+/* Returns the path of the running service's image of the default template in its default size. */
 static const char *find_template(void)
 {
 	static char path[PATH_MAX];
@@ -298,7 +298,7 @@ static void measure_all(struct vmm *v, int http, unsigned runs)
 	close(agent);
 }
 
-/* Calls over HTTP go to a sandbox of their own. */
+/* Creates a sandbox for the calls over HTTP, sets its path, and returns the connection. */
 static int open_sandbox(uint16_t port, char path[SANDBOX_PATH])
 {
 	static struct answer a;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What requests cost on a host whose CPUs are shared: alone, beside busy processes of the machine, and
+"""The cost of requests on a host whose CPUs are shared: alone, beside busy processes of the host, and
 beside busy sandboxes."""
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from functools import partial
 
 from measure import BenchError, Figures, api, create, delete, figure, opened
 
-TIMEOUT_S = 300  # of a request: a failure, not a slow answer
-SETTLE_S = 2  # for what was just started, or just ended
+TIMEOUT_S = 300  # of a request: a later answer counts as a failure
+PAUSE_S = 2  # after load was started or stopped
 HOG = "while :; do :; done"
 
 
 class Runs:
-    """How often each operation is timed."""
+    """The number of times that each operation is timed."""
 
     def __init__(self, quick: bool) -> None:
         self.execs = 20 if quick else 100
         self.creates = 4 if quick else 12
-        self.rows = 2 if quick else 4  # of creates
+        self.rows = 2 if quick else 4  # rows of creates
         self.forks = {1: 3, 5: 2, 32: 1} if quick else {1: 12, 5: 8, 32: 4}
         self.resumes = 2 if quick else 8
         self.row = 4  # creates in a row: more than the pool has
@@ -34,14 +34,14 @@ class Runs:
 
 @dataclass
 class Samples:
-    """How long an operation took each time it worked, and how often it did not."""
+    """The times of an operation's successful runs, and the number of its failures."""
 
     ms: list[float] = field(default_factory=list)
     failures: int = 0
 
 
 def call(sandbox_id: str, code: str, language: str = "python") -> None:
-    """Runs code in a sandbox, which must go well."""
+    """Runs code in a sandbox; raises BenchError if it fails."""
     body = {"code": code, "language": language}
     text = api("POST", f"/v1/sandboxes/{sandbox_id}/exec", body, TIMEOUT_S)
     if '"type":"exit","data":0' not in text:
@@ -49,8 +49,8 @@ def call(sandbox_id: str, code: str, language: str = "python") -> None:
 
 
 def wait_warm() -> None:
-    """Until the pool has a warm sandbox."""
-    time.sleep(SETTLE_S)
+    """Waits until the pool has a warm sandbox."""
+    time.sleep(PAUSE_S)
     deadline = time.monotonic() + TIMEOUT_S
     while "\nramet_warm_ready 0\n" in api("GET", "/metrics"):
         if time.monotonic() > deadline:
@@ -59,7 +59,7 @@ def wait_warm() -> None:
 
 
 class Operations:
-    """The operations that are timed, on one prepared sandbox. What they open is put on a list."""
+    """The timed operations on one prepared sandbox. They append what they create to `made`."""
 
     def __init__(self, parent: str, made: list[str]) -> None:
         self.made = made
@@ -67,7 +67,7 @@ class Operations:
         call(self.parent, "x = 1")
 
     def exec(self) -> None:
-        """A call in a sandbox that did nothing."""
+        """A call in an idle sandbox."""
         call(self.parent, "x += 1")
 
     def create(self) -> None:
@@ -88,7 +88,7 @@ class Operations:
         call(answer["id"], "x += 1")
 
     def frozen(self) -> str:
-        """The id of a Space, to be resumed."""
+        """Freezes a new sandbox; returns the id of the Space."""
         sandbox_id = create(self.made)
         call(sandbox_id, "x = 1")
         answer = json.loads(api("POST", f"/v1/sandboxes/{sandbox_id}/freeze", {}, TIMEOUT_S))
@@ -97,13 +97,13 @@ class Operations:
         return space
 
     def tidy(self) -> None:
-        """Ends what was opened, and gives the pool time to be filled again."""
+        """Deletes what was created, and waits until the pool is filled again."""
         delete(self.made)
         wait_warm()
 
 
 def sample(samples: Samples, operation: Callable[[], None]) -> None:
-    """Times the operation once; one that fails is counted, and told."""
+    """Times the operation once. A failure is counted and printed."""
     began = time.perf_counter()
     try:
         operation()
@@ -115,7 +115,7 @@ def sample(samples: Samples, operation: Callable[[], None]) -> None:
 
 
 def measure(runs: Runs) -> dict[str, Samples]:
-    """Times every operation, each so often, on a sandbox of its own."""
+    """Times every operation on a new sandbox, as often as `runs` says."""
     with opened() as parents, opened() as made:
         times = measure_on(Operations(create(parents), made), runs)
     wait_warm()
@@ -123,11 +123,11 @@ def measure(runs: Runs) -> dict[str, Samples]:
 
 
 def measure_on(operations: Operations, runs: Runs) -> dict[str, Samples]:
-    """Times every operation, each so often."""
+    """Times every operation as often as `runs` says."""
     times: dict[str, Samples] = {}
 
     def repeat(name: str, times_each: int, operation: Callable[[], None], row: int = 1) -> None:
-        """Ends what the operations made after so many of them in a row."""
+        """Times `row` operations in a row before deleting what they created; `times_each` times."""
         times[name] = Samples()
         for _ in range(times_each):
             for _ in range(row):
@@ -149,12 +149,12 @@ def measure_on(operations: Operations, runs: Runs) -> dict[str, Samples]:
 
 @contextmanager
 def busy_processes(n: int) -> Iterator[None]:
-    """So many processes that compute, on the machine that this runs on."""
+    """Runs `n` processes that use a CPU each, on this machine."""
     hogs: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(n):
             hogs.append(subprocess.Popen(["sh", "-c", HOG]))
-        time.sleep(SETTLE_S)
+        time.sleep(PAUSE_S)
         yield
     finally:
         for hog in hogs:
@@ -164,18 +164,20 @@ def busy_processes(n: int) -> Iterator[None]:
 
 @contextmanager
 def busy_sandboxes(n: int) -> Iterator[None]:
-    """So many sandboxes in each of which one process computes."""
-    with opened() as places:
+    """Runs `n` sandboxes, in each of which one process uses a CPU."""
+    with opened() as paths:
         for _ in range(n):
-            call(create(places), f"({HOG}) >/dev/null 2>&1 &", "bash")
-        time.sleep(SETTLE_S)
+            call(create(paths), f"({HOG}) >/dev/null 2>&1 &", "bash")
+        time.sleep(PAUSE_S)
         yield
     wait_warm()
 
 
 def contention(quick: bool) -> Figures:
-    """Each operation alone, beside busy processes of the machine, and beside busy sandboxes; how
-    many times as long it took, and how often it failed."""
+    """Each operation alone, beside busy processes, and beside busy sandboxes.
+
+    The figures are the times, their ratio to the times alone, and the number of failures.
+    """
     runs = Runs(quick)
     loads: dict[str, AbstractContextManager[None]] = {"alone": nullcontext()}
     for n in (2,) if quick else (1, 2, 4):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in and out of a sandbox, beside the same bytes in base64 through exec.
+"""Files in and out of a sandbox, compared with the same bytes in base64 through exec.
 
-The client runs where the VMs run, for both ways: in the rig what comes through QEMU's user network
-goes at the speed of that network, whoever sends it. Called there as `files.py [--quick]`.
+The client runs on the host of the VMs in both cases: in the rig, QEMU's user network would be the
+bottleneck. It is called there as `files.py [--quick]`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 from measure import BENCH_DIR, BenchError, Figures, create, figure, host_json, opened
 
 PART = 8 << 20
-AT_ONCE = 3  # parts under way, as in the SDK
+IN_FLIGHT = 3  # parts, as in the SDK
 
 
 def call(method: str, path: str, body: bytes = b"") -> bytes:
-    """One call of the service with raw bytes in and out."""
+    """Sends one request to the service; takes and returns raw bytes."""
     url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
     with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
         line.request(method, path, body)
@@ -41,10 +41,10 @@ def upload(box: str, data: bytes) -> None:
 
 
 def upload_in_parts(box: str, data: bytes) -> None:
-    """As the SDK does it with what is larger than a part."""
+    """Uploads as the SDK does with files larger than a part."""
     opened = json.loads(call("POST", f"{box}/uploads?path=/root/bench"))
     where = f"{box}/uploads/{opened['id']}"
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(IN_FLIGHT) as threads:
         list(
             threads.map(
                 lambda at: call("PUT", f"{where}?offset={at}", data[at : at + PART]),
@@ -56,11 +56,11 @@ def upload_in_parts(box: str, data: bytes) -> None:
 
 def download(box: str, data: bytes) -> None:
     if call("GET", f"{box}/files?path=/root/bench") != data:
-        raise BenchError("what was downloaded is not what was uploaded")
+        raise BenchError("the downloaded bytes differ from the uploaded ones")
 
 
 def run(box: str, code: str) -> str:
-    """Standard output of Python code in the sandbox."""
+    """Runs Python code in the sandbox; returns its standard output."""
     text, end = "", -1
     body = json.dumps({"code": code, "output": "chunks"}).encode()
     for line in call("POST", f"{box}/exec", body).split(b"\n"):
@@ -75,7 +75,7 @@ def run(box: str, code: str) -> str:
 
 
 def upload_by_exec(box: str, data: bytes) -> None:
-    """The way without routes for files: bytes in base64 in a program."""
+    """Transfers without the routes for files: as base64 in a program."""
     text = base64.b64encode(data).decode()
     run(box, f"import base64\nopen('/root/bench', 'wb').write(base64.b64decode({text!r}))")
 
@@ -83,11 +83,11 @@ def upload_by_exec(box: str, data: bytes) -> None:
 def download_by_exec(box: str, data: bytes) -> None:
     code = "import base64\nprint(base64.b64encode(open('/root/bench', 'rb').read()).decode())"
     if base64.b64decode(run(box, code)) != data:
-        raise BenchError("what came in base64 is not what was uploaded")
+        raise BenchError("the base64 output differs from the uploaded bytes")
 
 
 def speeds(work: Callable[[str, bytes], None], box: str, data: bytes, runs: int) -> list[float]:
-    """MB/s (10^6 bytes) of each run, after one that is not counted."""
+    """Returns MB/s (10^6 bytes) of each run, after one run that is not counted."""
     got = []
     for _ in range(runs + 1):
         began = time.perf_counter()
@@ -97,7 +97,7 @@ def speeds(work: Callable[[str, bytes], None], box: str, data: bytes, runs: int)
 
 
 def files(quick: bool) -> Figures:
-    """Upload and download, by the routes for files and in base64 through exec."""
+    """Upload and download, through the routes for files and as base64 through exec."""
     return host_json(f"python3 {BENCH_DIR}/files.py{' --quick' if quick else ''}", timeout_s=3600)
 
 
@@ -105,8 +105,8 @@ def measure_files(quick: bool) -> Figures:
     runs, size = (3, 8 << 20) if quick else (7, 64 << 20)
     large, small = os.urandom(size), os.urandom(4 << 20)
     figures: Figures = {}
-    with opened() as places:
-        create(places)
+    with opened() as paths:
+        create(paths)
         for name, work, data in (
             ("upload_in_parts", upload_in_parts, large),
             ("upload", upload, large),
@@ -116,7 +116,7 @@ def measure_files(quick: bool) -> Figures:
             ("exec_base64_in_4mib", upload_by_exec, small),
             ("exec_base64_out_4mib", download_by_exec, small),
         ):
-            figures[name] = figure(speeds(work, places[0], data, runs), "MB/s")
+            figures[name] = figure(speeds(work, paths[0], data, runs), "MB/s")
     for name, peer in (("upload", "exec_base64_in"), ("download", "exec_base64_out")):
         ratio = figures[f"{name}_4mib"]["median"] / figures[f"{peer}_4mib"]["median"]
         figures[f"{name}_over_exec"] = figure([ratio], "times")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What Firecracker takes for what a fork does: a snapshot of a running guest, and new processes
-that load it. The guest is the one that Ramet boots: its kernel, its first program, its root file
-system. Runs where the VMs run and prints one JSON object:
+"""Measures with Firecracker what a fork does: a snapshot of a running guest, and new processes that
+load it. The guest is the one that Ramet boots: the same kernel, init and root file system. Runs on
+the host of the VMs and prints one JSON object:
 
-  firecracker_boot_ms       InstanceStart to the first answer of the guest's agent
+  firecracker_boot_ms       from InstanceStart to the first answer of the guest's agent
   firecracker_snapshot_ms   pause and full snapshot
-  firecracker_ready_nN_ms   N processes started, until the last has loaded it and resumed
+  firecracker_ready_nN_ms   from the start of N processes until the last has loaded and resumed it
   firecracker_usable_nN_ms  the same, until the last one's agent has answered
 
-With --tiny the kernel is all of the guest, as the worker of fork-native is: no boot_ms, no
-usable_nN_ms, and it runs wherever Firecracker does.
+With --tiny the guest consists of a kernel only, such as the worker of fork-native. It then prints no
+boot_ms and no usable_nN_ms, and runs wherever Firecracker does.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from typing import Any
 from measure import Figures, figure
 
 SHARE = Path("/usr/share/ramet")
-# Ramet's, without its console: orchestrator/template/template-build.c, vmm/arch/x86/boot.c
+# Ramet's command line without its console: orchestrator/template/template-build.c, vmm/arch/x86/boot.c
 CMDLINE = (
     "quiet root=/dev/vda rw panic=-1 irqaffinity=0"
     " reboot=k no_timer_check tsc=reliable io_delay=none"
 )
-AGENT_PORT = 5555  # and the frames below: proto/agent.h
+AGENT_PORT = 5555  # this and the frames below are from proto/agent.h
 PING = b"\0\0\0\0\1\0\0\0"
 PONG = 64
-BOOT_PATIENCE_S = 180
-PATIENCE_S = 60
+BOOT_TIMEOUT_S = 180
+TIMEOUT_S = 60
 
 
 class Failed(Exception):
-    """A sentence that says what went wrong."""
+    """A measurement failed; the text is a sentence that says why."""
 
 
 def ms_since(start: float) -> float:
@@ -60,8 +60,8 @@ def request(method: str, path: str, body: dict[str, Any]) -> bytes:
 
 
 class Firecracker:
-    """One process of it, in a folder of its own: the path of the vsock's socket is part of a
-    snapshot, and relative."""
+    """One Firecracker process. Each needs a separate working directory, as a snapshot contains the
+    path of the vsock's socket, which is relative."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
         folder.mkdir()
@@ -85,7 +85,7 @@ class Firecracker:
         return Failed(f"{what}; Firecracker's log: {log[-500:] or 'empty'}")
 
     def connected(self, name: str, timeout_s: float) -> socket.socket:
-        """A connection to one of its sockets, which may not be there yet."""
+        """Connects to one of its sockets; waits until the socket exists."""
         give_up = time.monotonic() + timeout_s
         while True:
             s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -98,12 +98,12 @@ class Firecracker:
             if self.process.poll() is not None:
                 raise self.fail(f"the process ended with {self.process.returncode}")
             if time.monotonic() > give_up:
-                raise self.fail(f"it does not listen on {name}")
+                raise self.fail(f"the process does not listen on {name}")
             time.sleep(0.0005)
 
     def call(self, method: str, path: str, body: dict[str, Any]) -> None:
-        """By hand: an HTTP library takes as long as a part of what is measured."""
-        with self.connected("api.sock", PATIENCE_S) as s, s.makefile("rb") as answer:
+        """Sends a request without an HTTP library, whose cost would be a part of the figures."""
+        with self.connected("api.sock", TIMEOUT_S) as s, s.makefile("rb") as answer:
             s.sendall(request(method, path, body))
             status = answer.readline().decode(errors="replace").strip()
             if not status.startswith("HTTP/1.1 2"):
@@ -111,7 +111,7 @@ class Firecracker:
                 raise self.fail(f"{method} {path}: {status or 'no answer'} {text}")
 
     def _ping(self, timeout_s: float) -> bool:
-        """One try to reach the agent; False when nobody listens in the guest yet."""
+        """Tries once to reach the agent; returns False if it does not listen yet."""
         with self.connected("v.sock", timeout_s) as s:
             try:
                 s.sendall(f"CONNECT {AGENT_PORT}\n".encode())
@@ -137,7 +137,7 @@ class Firecracker:
 
 
 def configure(vm: Firecracker, args: argparse.Namespace, disk: Path) -> None:
-    """As the service boots a template, with the devices that Firecracker has for it."""
+    """Configures the VM as the service does for a template, with Firecracker's devices."""
     boot = {"kernel_image_path": str(args.kernel), "boot_args": CMDLINE}
     drive = {
         "drive_id": "rootfs",
@@ -167,7 +167,7 @@ def make_snapshot(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         start = time.monotonic()
         vm.call("PUT", "/actions", {"action_type": "InstanceStart"})
         if not args.tiny:
-            vm.wait_for_agent(BOOT_PATIENCE_S)
+            vm.wait_for_agent(BOOT_TIMEOUT_S)
             took["boot"] = ms_since(start)
         start = time.monotonic()
         vm.call("PATCH", "/vm", {"state": "Paused"})
@@ -199,8 +199,11 @@ def load_one(vm: Firecracker, folder: Path) -> None:
 
 
 def load(args: argparse.Namespace, folder: Path, n: int) -> dict[str, float]:
-    """`n` children of the snapshot at the same time, as forks are: when the last has resumed, and
-    when it has answered. All have the parent's disk: they are gone before they write to it."""
+    """Starts `n` children of the snapshot at the same time, as a fork does.
+
+    Returns the times until the last has resumed and until it has answered. All share the parent's
+    disk, which is safe since they end before they write to it.
+    """
     with ExitStack() as ends:
         threads = ends.enter_context(ThreadPoolExecutor(n))
         start = time.monotonic()
@@ -212,7 +215,7 @@ def load(args: argparse.Namespace, folder: Path, n: int) -> dict[str, float]:
         list(threads.map(lambda vm: load_one(vm, folder), vms))
         took = {"ready": ms_since(start)}
         if not args.tiny:
-            list(threads.map(lambda vm: vm.wait_for_agent(PATIENCE_S), vms))
+            list(threads.map(lambda vm: vm.wait_for_agent(TIMEOUT_S), vms))
             took["usable"] = ms_since(start)
         return took
 
@@ -238,7 +241,7 @@ def main() -> int:
     parser.add_argument("--kernel", type=Path, default=SHARE / "vmlinux")
     parser.add_argument("--initramfs", type=Path, default=SHARE / "initramfs.cpio")
     parser.add_argument("--rootfs", type=Path, default=SHARE / "rootfs.ext4")
-    # On a disk, loads wait while what the snapshot wrote goes there.
+    # In memory: on a disk, loads would wait for the write-back of the snapshot.
     parser.add_argument(
         "--dir", type=Path, default=Path("/dev/shm"), help="has room: the RAM and the root file system"
     )

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a fork costs, as a client on the same host sees it. For each number of children: the answer,
- * the first instruction of the last child (as the service tells it), the first call answered by the
- * last child. Then the parent's pause, idle and while it writes memory, forks of a sandbox with a
- * given number of dirty megabytes, first forks of one that wrote so many, forks at a given depth,
- * and how many children the host has room for. Prints one JSON object.
+ * Times forks as a client on the same host sees them. For each number of children: the time until
+ * the answer, until the first instruction of the last child (as the service reports it), and until
+ * the last child has answered a call. Then the parent's pause while it is idle and while it writes
+ * memory, later and first forks of a sandbox that has written a given number of megabytes, forks at
+ * a given depth, and the number of children for which the host has room. Prints one JSON object.
  *
  *   fork-latency --port 7070 --pool 6 --runs 10 --children 1,2,5 --dirty 1,7 --depth 8
  */
@@ -27,7 +27,7 @@
 static struct answer answer;
 static int fd;
 static unsigned runs = 10;
-static unsigned pool; /* shells and warm sandboxes that the service keeps */
+static unsigned pool; /* blank VMs and warm sandboxes that the service keeps */
 static bool printed;
 
 struct list_of {
@@ -95,8 +95,8 @@ static double memory_available_kib(void)
 	return kib;
 }
 
-/* What is timed starts from a pool that is full, or gets no fuller on a host that is, and so from a
- * machine that makes nothing. */
+/* Waits until the pool is full, or has stopped growing because the host is full. Nothing is being
+ * prepared then that would disturb the measurement. */
 static void wait_for_pool(void)
 {
 	unsigned now = 0, same = 0;
@@ -151,15 +151,15 @@ static double private_kib(const char *sandbox)
 	return http_number(&answer, "\"memory_private_bytes\"") / 1024;
 }
 
-/* What takes long in itself is taken less often. */
+/* Returns the number of runs, which is lower for a measurement that takes long. */
 static unsigned runs_of(bool is_long)
 {
 	return is_long && runs > 4 ? runs / 4 : runs;
 }
 
-static struct samples any_private; /* of whatever number of children */
+static struct samples any_private; /* for all numbers of children */
 
-/* First forks: the parent is new each time. */
+/* Measures first forks: each run creates a new parent. */
 static void measure_children(unsigned n)
 {
 	struct samples total = {0}, ready = {0}, usable = {0}, private = {0}, copied = {0};
@@ -189,7 +189,7 @@ static void measure_children(unsigned n)
 	print_figure(&copied, "KiB", "copied_kib_n%u", n);
 }
 
-/* Later forks of one parent: `name` says what it does meanwhile. */
+/* Measures later forks of one parent; `name` says what `code` does meanwhile. */
 static void measure_pause(const char *name, const char *code, unsigned forks)
 {
 	struct samples pause = {0};
@@ -228,7 +228,7 @@ static void measure_dirty(unsigned mb)
 	print_figure(&ready, "ms", "child_ready_dirty_%umb_ms", mb);
 }
 
-/* First forks of a sandbox that wrote so much before, half of its RAM. */
+/* Measures first forks of a sandbox that wrote `mb` MiB before, half of its RAM. */
 static void measure_touched(unsigned mb)
 {
 	struct samples pause = {0}, ready = {0};
@@ -251,7 +251,7 @@ static void measure_touched(unsigned mb)
 	print_figure(&ready, "ms", "child_ready_touched_%umb_ms", mb);
 }
 
-/* A chain of forks, each a fork of the one before; what is timed is its last link. */
+/* Builds a chain in which each sandbox is a fork of the previous one; times the last fork. */
 static void measure_depth(unsigned depth)
 {
 	struct samples ready = {0}, pause = {0};
@@ -277,9 +277,9 @@ static void measure_depth(unsigned depth)
 }
 
 /*
- * Children of one sandbox, DENSITY_LOT by each fork, until the service says that the host has no
- * room for more, or there are `most` of them. What one takes of the host: all that it has to have,
- * its VM process, its jail and the kernel's share.
+ * Forks a sandbox, DENSITY_LOT children at a time, until the service answers that the host has no
+ * room for more, or there are `most` children. The host memory of one includes its VM process, its
+ * jail and the kernel's part.
  */
 static void measure_density(unsigned most)
 {
@@ -307,7 +307,7 @@ static void measure_density(unsigned most)
 		fprintf(stderr, "bench: %s: %s\n", path, answer.text);
 		exit(1);
 	}
-	/* All of them, also the first, are there and answer. */
+	/* All children, also the first ones, still answer. */
 	for (unsigned i = 0; i < n; i++)
 		exec(children[i], "print(x)");
 	samples_add(&living, n);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Forks of a tiny guest with half of its RAM resident, by the real ramet-vmm:
- *   pause_first_ms    the first fork of a VM: how long its vCPUs stand still
- *   pause_idle_ms     later ones, of a guest that does nothing but look for orders
- *   pause_writing_ms  of one that writes to 4 MiB over and over, as hard as it can
- *   pause_dirty_D_ms  of one that wrote D MiB since the fork before
- *   fork_ms           from the CTL_FORK sent to its image, guest idle
- *   child_run_ms      from the CTL_FILL sent to a ready shell until its vCPUs run
- *   child_ready_ms    fork_ms and child_run_ms of the same fork together
- *   child_answer_ms   from the CTL_FILL until the child did its first order, disk and all
- *   child_*_runs_ms   the same of a parent whose layers hold RUNS runs, as those of a sandbox do
- * usage: fork-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM WORKER [KVM-FLOOR]
- * JSON on standard output, with the figures of kvm-floor (same shape, same run) when its path is
- * given.
+ * Times forks of a tiny guest with half of its RAM resident, by the real ramet-vmm:
+ *   pause_first_ms    pause of the vCPUs in the first fork of a VM
+ *   pause_idle_ms     pause in later forks, of a guest that only polls for orders
+ *   pause_writing_ms  the same, of a guest that writes to 4 MiB in a loop
+ *   pause_dirty_D_ms  the same, of a guest that wrote D MiB since the previous fork
+ *   fork_ms           from sending CTL_FORK to receiving the image; the guest is idle
+ *   child_run_ms      from sending CTL_FILL to a ready blank VM until its vCPUs run
+ *   child_ready_ms    the sum of fork_ms and child_run_ms of the same fork
+ *   child_answer_ms   from sending CTL_FILL until the child has executed its first order, which
+ *                     uses memory and disk
+ *   child_*_runs_ms   the same for a parent whose layers have RUNS extents, as those of a sandbox
+ * do usage: fork-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM WORKER [KVM-FLOOR] Prints
+ * JSON, with the figures of kvm-floor (same RAM, vCPUs and runs) if its path is given.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #include "test/native/worker-client.h"
 
 #define MIB	    (1ull << 20)
-#define PIECE	    (128 * MIB)
+#define CHUNK	    (128 * MIB)
 #define FIRST_RUNS  8 /* VMs whose first fork is measured */
 #define CHILDREN    40
 #define WRITING_MIB 4
@@ -35,7 +35,7 @@ static const unsigned dirty_mib[] = {1, 7, 64};
 
 static const char *worker_elf;
 
-/* What is written to, above the worker's own. */
+/* Returns the bytes of RAM that the guest may write to, above the worker's own. */
 static uint64_t room(const struct vmm_options *o)
 {
 	uint64_t half = o->ram_mib * MIB / 2, all = o->ram_mib * MIB - WORKER_MEMORY;
@@ -48,14 +48,14 @@ static struct worker boot(const struct vmm_options *o)
 	struct worker w;
 
 	worker_boot(&w, o, worker_elf);
-	/* In pieces, for which an order's patience is enough on a busy machine. */
-	for (uint64_t at = 0; at < room(o); at += PIECE)
+	/* In parts, each of which a busy machine completes within the timeout of an order. */
+	for (uint64_t at = 0; at < room(o); at += CHUNK)
 		worker_do(&w, WORKER_FILL, WORKER_MEMORY + at,
-			  room(o) - at < PIECE ? room(o) - at : PIECE, 1);
+			  room(o) - at < CHUNK ? room(o) - at : CHUNK, 1);
 	return w;
 }
 
-/* Forks, throws the image away and says how long the vCPUs stood still. */
+/* Forks, discards the image, and returns the pause of the vCPUs in ms. */
 static double pause_of(struct worker *w)
 {
 	struct vmm_snapshot img;
@@ -92,7 +92,8 @@ static void later_forks(struct worker *w, const char *name, uint64_t dirty, unsi
 	struct samples pause = {0};
 
 	for (unsigned i = 0; i < runs; i++) {
-		/* An answer in any case: the guest runs again since the fork before. */
+		/* Waits for an answer of the guest, which shows that it runs again after the
+		 * previous fork. */
 		worker_do(w, dirty ? WORKER_FILL : WORKER_COUNT, WORKER_MEMORY, dirty, i);
 		samples_add(&pause, pause_of(w));
 	}
@@ -111,7 +112,7 @@ static void dirty_forks(struct worker *w, const struct vmm_options *o, unsigned 
 	}
 }
 
-/* `what` goes into the figures' names. */
+/* `what` becomes a part of the figures' names. */
 static void children(struct worker *w, const struct vmm_options *o, const char *what)
 {
 	char name[4][40];
@@ -130,7 +131,7 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		worker_image(w, &img, &m);
 		forked = native_ms_since(start);
 		samples_add(&fork_ms, forked);
-		/* The child's disk is the bench's own affair. */
+		/* The benchmark gives the child its disk. */
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
 		worker_restore(&child, w, &img);

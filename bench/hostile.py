@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others notice of sandboxes that take all they can get: exec in a neighbour, an answer of the
-service itself, and an fsync in the neighbour, before and while."""
+"""The effect on others of sandboxes that exhaust a resource: exec and fsync in a neighbour, and an
+answer of the service itself, each without and with such sandboxes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from measure import BenchError, Figures, api, create, figure, opened
 
-# 198.51.100.0/24 is nobody's (RFC 5737).
+# 198.51.100.0/24 is reserved for documentation (RFC 5737).
 FLOOD = """
 import socket
 to_all = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -25,7 +25,7 @@ while True:
     except OSError:
         pass
 """
-# Addresses of others, lengths that are none, and noise.
+# Sends frames with foreign addresses, invalid lengths and random content.
 SPOOF = """
 import os, socket
 link = next(name for _, name in socket.if_nameindex() if name != "lo")
@@ -48,7 +48,7 @@ while True:
             probe.close()
 """
 
-# Each write is made stable before the next.
+# Makes each write durable before the next.
 SYNC = """
 import os
 file = os.open("/root/flood", os.O_CREAT | os.O_WRONLY)
@@ -56,8 +56,8 @@ while True:
     os.pwrite(file, os.urandom(4096), 0)
     os.fsync(file)
 """
-FLOODERS = 8  # sandboxes of one tenant that do this
-# With pauses, as a program has them that does something else than wait for the disk.
+FLOODERS = 8  # sandboxes of one tenant that run SYNC
+# With pauses, as in a program that does not only wait for the disk.
 SYNC_TIMES = """
 import os, time
 file = os.open("/root/mine", os.O_CREAT | os.O_WRONLY)
@@ -70,16 +70,16 @@ for _ in range({runs}):
 """
 
 
-def for_ever(program: str) -> str:
-    """Bash code that runs a Python program in the background."""
+def in_background(program: str) -> str:
+    """Returns bash code that runs a Python program in the background."""
     return f"python3 -c '{program}' >/dev/null 2>&1 &"
 
 
-# Each goes on by itself until the sandbox is deleted.
+# Each continues in the background until the sandbox is deleted.
 HOSTILE = {
-    "network_flooded": for_ever(FLOOD),
-    "frames_spoofed": for_ever(SPOOF),
-    "ranges_scanned": for_ever(SCAN),
+    "network_flooded": in_background(FLOOD),
+    "frames_spoofed": in_background(SPOOF),
+    "ranges_scanned": in_background(SCAN),
     "vcpus_busy": "for i in $(seq 16); do (while :; do :; done) & done",
     "memory_taken": (
         "while :; do python3 -c 'hog = []\nwhile True: hog.append(b\"x\" * (8 << 20))'; done"
@@ -94,12 +94,12 @@ HOSTILE = {
 }
 
 
-# Goes on as fast as it can, since its client leaves: nothing holds it back then.
+# Runs without back-pressure, since its client disconnects.
 OUTPUT_FLOOD = "yes " + "x" * 99
 
 
-def begin_and_leave(sandbox_id: str, code: str) -> None:
-    """Begins a call of bash, which goes on without a client."""
+def begin_and_disconnect(sandbox_id: str, code: str) -> None:
+    """Begins a bash call, which continues without a client."""
     url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
     call = json.dumps({"code": code, "language": "bash"})
     with closing(http.client.HTTPConnection(url.netloc, timeout=600)) as line:
@@ -108,14 +108,14 @@ def begin_and_leave(sandbox_id: str, code: str) -> None:
 
 
 def run_bash(sandbox_id: str, code: str) -> None:
-    """Runs bash code to its end."""
+    """Runs bash code and waits for its end."""
     api("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"code": code, "language": "bash"})
 
 
 def timed(
     line: http.client.HTTPConnection, method: str, path: str, body: str | None, expected: bytes
 ) -> float:
-    """Milliseconds until the answer, which has the expected bytes in it, was read."""
+    """Returns the milliseconds until the answer was read; it must contain the expected bytes."""
     began = time.perf_counter()
     line.request(method, path, body)
     text = line.getresponse().read()
@@ -125,7 +125,10 @@ def timed(
 
 
 def latencies(sandbox_id: str, runs: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of so many calls of `print(1)`, each with one of the service itself behind it."""
+    """Returns the milliseconds of `runs` calls of `print(1)`, and of as many GET /livez.
+
+    The two alternate.
+    """
     url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
     call = json.dumps({"code": "print(1)"})
     path = f"/v1/sandboxes/{sandbox_id}/exec"
@@ -140,33 +143,33 @@ def latencies(sandbox_id: str, runs: int) -> tuple[list[float], list[float]]:
 def while_hostile(
     neighbour: str, start: Callable[[str], None], runs: int
 ) -> tuple[list[float], list[float]]:
-    """As `latencies` of the neighbour, while a sandbox does what it was started with."""
-    with opened() as places:
-        start(create(places))
+    """Returns `latencies` of the neighbour while another sandbox runs what `start` starts."""
+    with opened() as paths:
+        start(create(paths))
         return latencies(neighbour, runs)
 
 
 def sync_times(sandbox_id: str, runs: int) -> list[float]:
-    """Milliseconds of so many writes of a page with an fsync."""
+    """Returns the milliseconds of `runs` writes of a page with an fsync."""
     code = SYNC_TIMES.format(runs=runs)
     events = api("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"code": code}, timeout_s=600)
-    told = [json.loads(line) for line in events.splitlines()]
-    text = "\n".join(event["data"] for event in told if event["type"] == "stdout")
+    parsed = [json.loads(line) for line in events.splitlines()]
+    text = "\n".join(event["data"] for event in parsed if event["type"] == "stdout")
     times = [float(line) for line in text.split()]
     if len(times) != runs:
-        raise BenchError(f"{runs} fsyncs were asked for: {events[-300:]}")
+        raise BenchError(f"expected the times of {runs} fsyncs, not {events[-300:]}")
     return times
 
 
 def fsync_flood(quick: bool) -> Figures:
-    """An fsync in a sandbox, alone and beside sandboxes that do nothing else."""
+    """An fsync in a sandbox, alone and beside sandboxes that call fsync in a loop."""
     runs = 30 if quick else 200
-    with opened() as places:
-        neighbour = create(places)
+    with opened() as paths:
+        neighbour = create(paths)
         sync_times(neighbour, 5)
         alone = figure(sync_times(neighbour, runs), "ms")
         for _ in range(FLOODERS):
-            run_bash(create(places), for_ever(SYNC))
+            run_bash(create(paths), in_background(SYNC))
         beside = figure(sync_times(neighbour, runs), "ms")
     return {
         "fsync_alone": alone,
@@ -176,12 +179,12 @@ def fsync_flood(quick: bool) -> Figures:
 
 
 def hostile(quick: bool) -> Figures:
-    """Exec in a sandbox, alone and beside one that is hostile in several ways."""
+    """Exec in a sandbox, alone and beside a sandbox that is hostile in several ways."""
     runs = 30 if quick else 200
     starts = {name: partial(run_bash, code=code) for name, code in HOSTILE.items()}
-    starts["output_flooded"] = partial(begin_and_leave, code=OUTPUT_FLOOD)
-    with opened() as places:
-        neighbour = create(places)
+    starts["output_flooded"] = partial(begin_and_disconnect, code=OUTPUT_FLOOD)
+    with opened() as paths:
+        neighbour = create(paths)
         latencies(neighbour, 5)
         figures: Figures = {}
         execs, echoes = latencies(neighbour, runs)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Latencies of the running service as a client on the same host sees them, over one keep-alive
- * HTTP/1.1 connection: create from the pool, and a new bash for one line. Prints one JSON object.
- * Python's calls are in call-latency.
+ * Measures latencies of the running service as a client on the same host sees them, over one
+ * keep-alive HTTP/1.1 connection: create from the pool, and a bash call with one line. Prints one
+ * JSON object. call-latency measures Python calls.
  *
  *   http-latency --port 7070 --runs 100 --creates 30
  *   http-latency --port 7071 --empty --creates 10    (a service without a pool)
@@ -17,7 +17,7 @@
 #include "bench/http.h"
 #include "bench/stats.h"
 
-/* What is timed starts from a pool that has one of the default size. */
+/* Waits until the pool has a warm sandbox of the default size. */
 static void wait_for_pool(int fd, struct answer *a)
 {
 	do {
@@ -50,7 +50,7 @@ static void time_bash(int fd, const char *path, unsigned runs, struct samples *o
 	for (unsigned i = 0; i < runs + 5; i++) {
 		uint64_t began = bench_now_ns();
 		http_call(fd, "POST", path, body, &a);
-		if (i >= 5) /* the first ones warm caches up */
+		if (i >= 5) /* the first runs warm up the caches */
 			samples_add(out, MS(bench_now_ns() - began));
 	}
 }

@@ -17,7 +17,7 @@
 #define OPEN_MAX 1024
 #define ID_LEN	 36
 
-/* Sandboxes that were made and not deleted: at the end of the program, whatever it is, they are. */
+/* Sandboxes that were created and not yet deleted. They are deleted when the program exits. */
 static struct {
 	char ids[OPEN_MAX][ID_LEN + 1];
 	unsigned n;
@@ -33,7 +33,7 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* -1 when nobody listens. */
+/* Returns a connected socket, or -1 if nothing listens on the port. */
 static int try_connect(uint16_t port)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -50,7 +50,8 @@ static int try_connect(uint16_t port)
 	return fd;
 }
 
-/* True once the answer is whole: by Content-Length, by the last chunk, or for a bodyless status. */
+/* Returns true once the answer is complete: by Content-Length, by the last chunk, or because its
+ * status has no body. */
 static bool is_whole(struct answer *a)
 {
 	char *end = strstr(a->text, "\r\n\r\n");
@@ -68,7 +69,7 @@ static bool is_whole(struct answer *a)
 	return true;
 }
 
-/* Keeps account of what this request, which went well, has made or ended. */
+/* Records the sandboxes that a successful request has created or deleted. */
 static void note(const char *method, const char *path, const char *body)
 {
 	bool made = strcmp(path, "/v1/sandboxes") == 0 || strstr(path, "/fork");
@@ -134,7 +135,7 @@ void http_call(int fd, const char *method, const char *path, const char *body, s
 	}
 }
 
-/* Connects once the service is there and ready; a service that starts is given `wait_s`. */
+/* Returns a connection once the service is ready. Ends the program after `wait_s`. */
 int http_connect(uint16_t port, unsigned wait_s)
 {
 	static struct answer a;

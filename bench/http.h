@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A client of the service on the same host, over one keep-alive HTTP/1.1 connection: just enough
- * for taking times. What goes wrong ends the program with a sentence.
+ * A minimal client of the service on the same host, over one keep-alive HTTP/1.1 connection. An
+ * error ends the program with a message.
  */
 #ifndef RAMET_BENCH_HTTP_H
 #define RAMET_BENCH_HTTP_H
@@ -20,15 +20,15 @@ struct answer {
 	const char *body;
 };
 
-/* Connects once the service is there and ready; a service that starts is given `wait_s`. */
+/* Returns a connection once the service is ready. Ends the program after `wait_s`. */
 int http_connect(uint16_t port, unsigned wait_s);
-/* Returns the status; ends the program when the connection breaks. */
+/* Sends a request and returns the status. Ends the program if the connection breaks. */
 int http_ask(int fd, const char *method, const char *path, const char *body, struct answer *a);
-/* An answer of 300 or more ends the program. */
+/* Sends a request. Ends the program if the status is 300 or more. */
 void http_call(int fd, const char *method, const char *path, const char *body, struct answer *a);
-/* The path of the `nth` sandbox that the body names, from 0. */
+/* Sets `path` to that of the `nth` sandbox in the body, counted from 0. */
 void http_sandbox_path(const struct answer *a, unsigned nth, char path[SANDBOX_PATH]);
-/* A number behind `name` in the body: of a line of /metrics, or of a JSON field. */
+/* Returns the number after `name` in the body, which is JSON or that of /metrics. */
 double http_number(const struct answer *a, const char *name);
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The floor under every restore on this machine, with no VMM around it:
- *   kvm_floor_ms  from a ready shell (VM, vCPUs, chips and slot made over a PROT_NONE reservation)
- *                 to the first exit of the guest: image mapped, all state set, vCPU 0 run
- *   kvm_create_ms making such a shell from nothing
- *   warm_exit_us  one exit of a guest that runs
- * usage: kvm-floor [--ram-mib M] [--vcpus V] [--runs N]; JSON on standard output.
+ * Measures the lower bound of every restore on this machine, which is the cost without a VMM:
+ *   kvm_floor_ms   from a ready blank VM (VM, vCPUs, chips, and a slot over a PROT_NONE
+ *                  reservation) to the first exit of the guest: maps the image, sets all state,
+ *                  runs vCPU 0
+ *   kvm_create_ms  creates such a blank VM
+ *   warm_exit_us   one exit of a running guest
+ * usage: kvm-floor [--ram-mib M] [--vcpus V] [--runs N]; prints JSON.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 #define PDPT_ADDR  0x3000
 #define PD_ADDR	   0x4000
 #define XSAVE_ROOM 16384
-#define POOL	   8   /* shells made before the first is filled */
+#define POOL	   8   /* blank VMs that are created before the first is restored */
 #define WARM_EXITS 200 /* per run */
 
 static const uint8_t guest_code[] = {
@@ -34,7 +35,7 @@ static const uint8_t guest_code[] = {
 	0xeb, 0xfc, /* jmp again */
 };
 
-/* Registers of a long-mode guest, as an image of one would carry them. */
+/* State of a vCPU in long mode, as an image contains it. */
 static const uint32_t msr_list[] = {
 	0x10,	    0x174,	0x175,	    0x176,	0x277,	    0x6e0,	0xc0000081,
 	0xc0000082, 0xc0000083, 0xc0000084, 0xc0000102, 0x4b564d00, 0x4b564d01,
@@ -204,7 +205,8 @@ static void reserve(struct vmproc *vm)
 		      "reserve address space");
 }
 
-/* 64-bit code over page tables, as a kernel's: its first instruction costs a walk of them. */
+/* Sets up 64-bit code with page tables, as a kernel has: its first instruction costs a page walk.
+ */
 static void enter_long_mode(struct vmproc *vm, struct kvm_sregs *s, struct kvm_regs *r)
 {
 	const struct kvm_segment code = {
@@ -225,7 +227,7 @@ static void enter_long_mode(struct vmproc *vm, struct kvm_sregs *s, struct kvm_r
 	*r = (struct kvm_regs){.rip = CODE_ADDR, .rflags = 0x2};
 }
 
-/* Runs a guest to its first exit and keeps its memory and state as the image. */
+/* Runs a guest to its first exit; returns its memory as the image and sets its state. */
 static int make_image(struct vmproc *vm, struct vm_state *s)
 {
 	int image = memfd_create("image", MFD_CLOEXEC);
@@ -271,8 +273,8 @@ static void run_warm(struct vmproc *vm, struct samples *warm_us)
 }
 
 /*
- * Shells wait in a pool before they are filled, and others run meanwhile: so some are made first,
- * and none is filled while the CPU still has it loaded.
+ * In the service, blank VMs wait in a pool before they are restored, while other VMs run. Here POOL
+ * of them are created first, so that none is restored while its state is still loaded in the CPU.
  */
 static void measure(unsigned n, int image, const struct vm_state *s, struct samples *floor_ms,
 		    struct samples *create_ms, struct samples *warm_us)
@@ -331,7 +333,7 @@ int main(int argc, char **argv)
 	unsigned runs = read_arguments(argc, argv);
 	struct samples floor_ms = {0}, create_ms = {0}, warm_us = {0};
 	struct vm_state *state = calloc(1, sizeof(*state));
-	struct vmproc first; /* stays: the last VM closed would turn virtualization off */
+	struct vmproc first; /* stays open: closing the last VM would switch virtualization off */
 	int image;
 
 	kvm_fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);

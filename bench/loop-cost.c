@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the service does for each call besides the call, on its one loop: counting it for /metrics,
- * a line of the audit log (a life's events have one, an exec has none), and moving a sandbox's
- * timer while few and while 10,000 others wait. Each sample is the mean of many.
+ * Measures the work of the service's loop that accompanies a call: counting it for /metrics, a line
+ * of the audit log (which events of the lifecycle have, but an exec does not), and moving a
+ * sandbox's timer with few and with 10,000 other timers. Each sample is the mean of many runs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* Prints what `fn` takes, in us, with `sep` before it. */
+/* Prints the time of `fn` in us, after `sep`. */
 static void measure(const char *sep, const char *name, unsigned runs, void (*fn)(void *), void *arg)
 {
 	struct samples s = {0};
@@ -56,7 +56,7 @@ struct sandboxes {
 	struct loop_timer timers[TIMERS];
 };
 
-/* As if the sandbox of the first timer had been used: it goes behind all others, or before them. */
+/* Moves the first timer behind or before all others, as if its sandbox had been used. */
 static void idle_anew(void *arg)
 {
 	struct sandboxes *all = arg;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all measurements use: a command where the VMs run, a call of the service, a figure."""
+"""Functions that all measurements use: commands on the host of the VMs, requests, figures."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import Any
 Figure = dict[str, Any]
 Figures = dict[str, Figure]
 
-BENCH_DIR = "/usr/lib/ramet/bench"  # of the programs, where the VMs run
+BENCH_DIR = "/usr/lib/ramet/bench"  # of the installed programs, on the host of the VMs
 
 
 class BenchError(Exception):
-    """A measurement that could not be taken; the text says why."""
+    """A measurement failed; the text says why."""
 
 
 class Gone(BenchError):
-    """What was asked for is not there (404)."""
+    """The requested object does not exist (404)."""
 
 
 def host(command: str, timeout_s: float = 600) -> str:
-    """Runs a shell command where the VMs run and returns its standard output."""
+    """Runs a shell command on the host of the VMs; returns its standard output."""
     dev = os.environ.get("RAMET_DEV", "./dev")
     done = subprocess.run(
         [dev, "host", "sh", "-c", command], capture_output=True, text=True, timeout=timeout_s
@@ -41,7 +41,7 @@ def host(command: str, timeout_s: float = 600) -> str:
 
 
 def host_json(command: str, timeout_s: float = 600) -> Figures:
-    """As `host`, for a program that prints one JSON object."""
+    """Runs a program, as `host` does, that prints one JSON object; returns the object."""
     text = host(command, timeout_s)
     try:
         figures: Figures = json.loads(text)
@@ -53,7 +53,7 @@ def host_json(command: str, timeout_s: float = 600) -> Figures:
 def api(
     method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = 120
 ) -> str:
-    """One call of the running service."""
+    """Sends a request to the running service; returns the body of the answer."""
     url = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070") + path
     data = json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(url, data=data, method=method)
@@ -69,15 +69,17 @@ def api(
 DELETE_TRIES = 3
 
 
-def delete(places: list[str]) -> None:
-    """Deletes what is at these places in the API, and takes them off the list: all of them,
-    whatever comes of one. What is gone already counts as deleted."""
+def delete(paths: list[str]) -> None:
+    """Deletes the objects at these paths of the API, and empties the list.
+
+    It continues if one deletion fails. An object that does not exist counts as deleted.
+    """
     failures = []
-    while places:
-        place = places.pop()
+    while paths:
+        path = paths.pop()
         for tries in range(DELETE_TRIES):
             try:
-                api("DELETE", place, timeout_s=300)
+                api("DELETE", path, timeout_s=300)
                 break
             except Gone:
                 break
@@ -86,29 +88,31 @@ def delete(places: list[str]) -> None:
                     failures.append(str(failed))
             time.sleep(0.5)
     if failures:
-        raise BenchError(f"left open: {'; '.join(failures)}")
+        raise BenchError(f"not deleted: {'; '.join(failures)}")
 
 
 @contextmanager
 def opened() -> Iterator[list[str]]:
-    """A list for the places in the API of what a measurement opens ("/v1/sandboxes/ID"): at the
-    end all of it is deleted, however the end comes."""
-    places: list[str] = []
+    """Yields a list for the API paths of what a measurement creates, such as "/v1/sandboxes/ID".
+
+    At the end everything on the list is deleted, also after an exception.
+    """
+    paths: list[str] = []
     try:
-        yield places
+        yield paths
     finally:
-        delete(places)
+        delete(paths)
 
 
-def create(places: list[str], body: dict[str, Any] | None = None, timeout_s: float = 300) -> str:
-    """The id of a new sandbox, which is put on a list of `opened`."""
+def create(paths: list[str], body: dict[str, Any] | None = None, timeout_s: float = 300) -> str:
+    """Creates a sandbox and appends its path to a list of `opened`; returns its id."""
     sandbox_id: str = json.loads(api("POST", "/v1/sandboxes", body or {}, timeout_s))["id"]
-    places.append(f"/v1/sandboxes/{sandbox_id}")
+    paths.append(f"/v1/sandboxes/{sandbox_id}")
     return sandbox_id
 
 
 def figure(samples: list[float], unit: str) -> Figure:
-    """The numbers a figure is told by; quantiles by nearest rank."""
+    """Returns the statistics of the samples; quantiles are by nearest rank."""
     ordered = sorted(samples)
 
     def quantile(share: float) -> float:

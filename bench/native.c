@@ -34,7 +34,7 @@ int native_options(int argc, char **argv, struct vmm_options *o, unsigned *runs)
 {
 	int i = 1;
 
-	/* As the service, in whose place the bench is; its VMs are not to have it. */
+	/* Scheduled with a short slice, as the service is. Its VMs must not inherit that. */
 	turn_soon_alone();
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
 		if (!strcmp(argv[i], "--ram-mib"))
@@ -44,7 +44,7 @@ int native_options(int argc, char **argv, struct vmm_options *o, unsigned *runs)
 		else if (!strcmp(argv[i], "--runs"))
 			*runs = number("--runs", argv[i + 1], 100000);
 		else
-			native_die("an option it does not know");
+			native_die("unknown option");
 	}
 	return i;
 }
@@ -55,7 +55,7 @@ void native_print_floor(const char *exe, const struct vmm_options *o, unsigned r
 	size_t len;
 	FILE *p;
 
-	/* It puts all RAM in one slot, which ends at 3 GiB. */
+	/* kvm-floor puts all RAM in one slot, which must end at 3 GiB. */
 	snprintf(command, sizeof(command), "%s --vcpus %u --ram-mib %u --runs %u", exe, o->vcpus,
 		 o->ram_mib < 3072 ? o->ram_mib : 3072, runs);
 	p = popen(command, "r");

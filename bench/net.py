@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of a sandbox, beside the same client on the machine where the VMs run: it reaches the
-server over a veth pair, with no VM and no NAT between them."""
+"""The network of a sandbox, compared with the same client on the host of the VMs. There it reaches
+the server over a veth pair, with neither VM nor NAT."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from files import run
 from measure import BenchError, Figures, create, figure, host, opened
 
 SERVER_ADDRESS, OUR_ADDRESS, PORT = "203.0.113.1", "203.0.113.254", 8099
-SPACE = "ramet-bench"  # the server's network namespace; the name of its veth pair, too
+SPACE = "ramet-bench"  # name of the server's network namespace and of its veth pair
 
-# Each connection begins with a line: `echo`, or `up N` or `down N` with the bytes to be sent.
+# Each connection begins with a line: `echo`, or `up N` or `down N` for a transfer of N bytes.
 SERVER = f"""
 import socketserver
 
@@ -24,13 +24,13 @@ class Serve(socketserver.StreamRequestHandler):
 
     def handle(self):
         kind, _, size = self.rfile.readline().decode().strip().partition(" ")
-        left, piece = int(size or 0), bytes(65536)
+        left, chunk = int(size or 0), bytes(65536)
         if kind == "echo":
             while byte := self.rfile.read(1):
                 self.connection.sendall(byte)
         elif kind == "down":
-            for _ in range(left // len(piece)):
-                self.connection.sendall(piece)
+            for _ in range(left // len(chunk)):
+                self.connection.sendall(chunk)
         else:
             while left > 0:
                 left -= len(self.rfile.read1(65536)) or left
@@ -63,12 +63,12 @@ def round_trips(count):
     return took[10:]
 
 def speed(kind, size):
-    piece, left = bytes(65536), size
+    chunk, left = bytes(65536), size
     with dial(f"{{kind}} {{size}}\\n") as s:
         began = time.perf_counter()
         if kind == "up":
-            for _ in range(size // len(piece)):
-                s.sendall(piece)
+            for _ in range(size // len(chunk)):
+                s.sendall(chunk)
             s.recv(1)
         while kind == "down" and left > 0:
             left -= len(s.recv(65536)) or left
@@ -87,7 +87,7 @@ LISTENS = f"until ip netns exec {SPACE} ss -Hltn sport = :{PORT} | grep -q .; do
 
 @contextmanager
 def server() -> Iterator[None]:
-    """A server behind a veth pair on the machine where the VMs run."""
+    """Runs the server behind a veth pair on the host of the VMs."""
     tidy = f"kill $(ip netns pids {SPACE} 2>/dev/null) 2>/dev/null; ip netns del {SPACE} 2>/dev/null"
     start = f"setsid ip netns exec {SPACE} python3 -c {shlex.quote(SERVER)} </dev/null >/dev/null 2>&1 &"
     host(f"{tidy}; true")
@@ -105,7 +105,7 @@ def server() -> Iterator[None]:
 
 
 def taken(text: str, prefix: str) -> Figures:
-    """The figures of what a client printed."""
+    """Returns the figures from a client's output."""
     try:
         got = json.loads(text)
     except ValueError as broken:
@@ -115,12 +115,12 @@ def taken(text: str, prefix: str) -> Figures:
 
 
 def net(quick: bool) -> Figures:
-    """Round trips and throughput of a sandbox, and without one."""
+    """Network round trips and throughput, from a sandbox and from the host."""
     trips, size, runs = (50, 4 << 20, 3) if quick else (1000, 64 << 20, 7)
     code = f"{CLIENT}\nmeasure({trips}, {size}, {runs})"
-    with opened() as places, server():
-        create(places)
-        figures = taken(run(places[0], code), "sandbox_")
+    with opened() as paths, server():
+        create(paths)
+        figures = taken(run(paths[0], code), "sandbox_")
         figures |= taken(host(f"python3 -c {shlex.quote(code)}"), "veth_floor_")
     for name in ("upload", "download", "rtt"):
         ratio = figures[f"sandbox_{name}"]["median"] / figures[f"veth_floor_{name}"]["median"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output at speed: what a call prints, up to the HTTP client's socket.
+"""Throughput of a call's output, up to the HTTP client's socket.
 
-The client runs where the VMs run, called there as `output.py [--quick]`. With `--stand-in DIR`
-(the build's folder) there is no VM: the service and the guest's agent run on this machine, and talk
-over a Unix socket. So it shows what the software does where nothing is emulated.
+The client runs on the host of the VMs and is called there as `output.py [--quick]`. With
+`--stand-in DIR` (the folder of the build) there is no VM: the service and the guest's agent run on
+this machine and use a Unix socket. This shows the cost of the software without emulation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from measure import (
 )
 
 LINES = 100_000
-LINE = 100  # bytes, with its end
+LINE = 100  # bytes, with the newline
 READ = 1 << 20
 BY_LINES = f"line = 'x' * {LINE - 1}\nfor _ in range({LINES}): print(line)"
 BY_TURNS = (
@@ -46,7 +46,7 @@ SLOW = "import time\nprint('first')\ntime.sleep(0.2)"
 
 
 def call(sandbox_id: str, code: str, output: str = "lines") -> tuple[float, float]:
-    """Seconds until the first event of a call, and until its end."""
+    """Returns the seconds until the first event of a call and until its end."""
     url = urlsplit(os.environ.get("RAMET_HOST", "http://127.0.0.1:7070"))
     began = time.perf_counter()
     first = 0.0
@@ -64,16 +64,16 @@ def call(sandbox_id: str, code: str, output: str = "lines") -> tuple[float, floa
 
 
 def rate(sandbox_id: str, code: str, units: float, runs: int, unit: str, output: str) -> Figure:
-    """Units a second of a call that prints so many."""
+    """Returns units per second of a call that prints `units` of them."""
     took = [call(sandbox_id, code, output)[1] for _ in range(runs)]
     return figure([units / seconds for seconds in took], unit)
 
 
 def measure(quick: bool, bulk: int) -> Figures:
-    """All figures; `bulk` is how many MB are printed in large pieces."""
+    """Returns all figures; `bulk` is the number of MB to print in large chunks."""
     runs = 3 if quick else 10
-    with opened() as places:
-        box = create(places)
+    with opened() as paths:
+        box = create(paths)
         call(box, "pass")
         turns = LINES // 20
         lines = IN_BULK.format(bulk)
@@ -90,8 +90,8 @@ def measure(quick: bool, bulk: int) -> Figures:
 
 @contextmanager
 def stand_in(build: str) -> Iterator[None]:
-    """The service over VMs that are none; their agent is the real one, on this machine."""
-    # As /run: the service keeps in memory there what it would need after a crash.
+    """Runs the service with stand-in VMs and the real agent, on this machine."""
+    # In memory, as /run is: the service's journals are there.
     home = tempfile.mkdtemp(prefix="ramet-bench-", dir="/dev/shm")
     os.mkdir(f"{home}/service")
     started = []
@@ -125,19 +125,19 @@ def stand_in(build: str) -> Iterator[None]:
 
 
 def wait_until_ready() -> None:
-    """Until a sandbox can be made."""
+    """Waits until a sandbox can be created."""
     for _ in range(100):
         try:
-            with opened() as places:
-                create(places)
+            with opened() as paths:
+                create(paths)
             return
         except BenchError:
             time.sleep(0.1)
-    raise BenchError("the stand-in service made no sandbox in 10 s")
+    raise BenchError("the service with stand-in VMs created no sandbox within 10 s")
 
 
 def output(quick: bool) -> Figures:
-    """What a call prints, in lines and in bulk; the first byte of a slow printer."""
+    """Output of a call in lines and in bulk, and the first byte of slow output."""
     short = " --quick" if quick else ""
     figures = host_json(f"python3 -B {BENCH_DIR}/output.py{short}", timeout_s=3600)
     build = os.path.join(os.path.dirname(os.environ.get("RAMET_DEV", "./dev")), "build/release")
@@ -147,7 +147,7 @@ def output(quick: bool) -> Figures:
 
 
 def main() -> int:
-    """Called where the VMs run, or with --stand-in."""
+    """Runs on the host of the VMs, or with --stand-in on this machine."""
     quick = "--quick" in sys.argv
     try:
         if "--stand-in" in sys.argv:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long sandboxes are out of reach when the service is killed: until the first of them answers
-an exec, and until all do, one after the other; beside the same calls when nothing was killed."""
+"""How long sandboxes are unreachable after the service was killed: until the first answers an exec,
+and until all have, one after the other; compared with the same calls without a kill."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from measure import BenchError, Figures, api, create, figure, host, opened
 
 KILL = "for p in $(pidof rametd); do grep -q '^Uid:.0' /proc/$p/status || kill -9 $p; done"
-# A service that is killed again within this time is started again later each time.
+# The warden waits longer before each restart of a service that ends again within this time.
 LIVED_WELL_S = 61
 
 
 def answers(sandbox_id: str) -> bool:
-    """An exec is answered with what it prints."""
+    """Returns True if an exec is answered with the expected output."""
     try:
         text = api("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"code": "print(x)"})
     except BenchError:
-        time.sleep(0.01)  # whoever comes up needs the processors
+        time.sleep(0.01)  # the starting service needs the CPUs
         return False
     events: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line]
     return bool(events) and events[0].get("data") == "kept" and events[-1]["data"] == 0
@@ -32,8 +32,8 @@ def until_answers(ids: list[str]) -> None:
             pass
 
 
-def children(places: list[str], first: str, wanted: int) -> list[str]:
-    """Forks of a sandbox, as many as the host has room for."""
+def children(paths: list[str], first: str, wanted: int) -> list[str]:
+    """Forks a sandbox up to `wanted` times, as often as the host has room; returns the ids."""
     made: list[str] = []
     while len(made) < wanted:
         n = min(8, wanted - len(made))
@@ -42,17 +42,17 @@ def children(places: list[str], first: str, wanted: int) -> list[str]:
         except BenchError:
             break
         made += new
-        places += [f"/v1/sandboxes/{child}" for child in new]
+        paths += [f"/v1/sandboxes/{child}" for child in new]
     return made
 
 
 def restart(quick: bool, sandboxes: int = 100) -> Figures:
-    """kill -9 of the service with sandboxes in it."""
+    """Restart of the service after kill -9, with sandboxes."""
     undisturbed, one, every = [], [], []
-    with opened() as places:
-        ids = [create(places)]
+    with opened() as paths:
+        ids = [create(paths)]
         api("POST", f"/v1/sandboxes/{ids[0]}/exec", {"code": "x = 'kept'"})
-        ids += children(places, ids[0], sandboxes - 1)
+        ids += children(paths, ids[0], sandboxes - 1)
         until_answers(ids)  # the first call of each takes longer
         for _ in range(1 if quick else 3):
             time.sleep(LIVED_WELL_S)

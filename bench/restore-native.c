@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The real ramet-vmm beside its floor: from the CTL_FILL sent to a ready shell until
- *   restore_reply_ms  it answers that the vCPUs run
- *   restore_exit_ms   what the guest says with its first exits is here
- *   restore_net_ms    the same, less what it takes to talk to the process at all:
+ * Compares a restore by the real ramet-vmm with its lower bound. From sending CTL_FILL to a ready
+ * blank VM until
+ *   restore_reply_ms  the VMM answers that the vCPUs run
+ *   restore_exit_ms   the output of the guest's first exits has arrived
+ *   restore_net_ms    the same, minus the round trip to the process:
  *   ctl_echo_ms       a CTL_STATS and its answer
  * usage: restore-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM [KVM-FLOOR]
- * JSON on standard output, with the figures of kvm-floor (same shape, same run) when its path is
- * given.
+ * Prints JSON, with the figures of kvm-floor (same RAM, vCPUs and runs) if its path is given.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 #define DISK_BYTES (1u << 20)
 
-/* An image of a guest that says something as soon as it runs. */
+/* Returns an image of a guest that produces output as soon as it runs. */
 static struct vmm_snapshot make_image(const struct vmm_options *o)
 {
 	struct vmm_snapshot img = {.base = vmm_file("disk", 4, DISK_BYTES),
@@ -28,10 +28,10 @@ static struct vmm_snapshot make_image(const struct vmm_options *o)
 
 	if (!vmm_start(&v, o) || vmm_boot(&v, guest_elf(GUEST_BRIEF), -1, "", &img) ||
 	    !vmm_expect_log(&v, "serial: ready") || vmm_save(&v, &img))
-		native_die("the guest can't be booted and saved");
+		native_die("the guest cannot be booted and saved");
 	vmm_stop(&v);
 	if (pwrite(img.memory, "!", 1, GUEST_NEAR) != 1)
-		native_die("the image can't be written");
+		native_die("the image cannot be written");
 	return img;
 }
 

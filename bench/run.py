@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the figures of one benchmark in one run and shows them as a table, an SVG and JSON.
+"""Runs one benchmark and shows its figures as a table, an SVG and JSON.
 
 Usage: run.py NAME [--quick] [--json FILE] [--svg FILE], called by `./dev bench`, which sets
-RAMET_DEV to the dev script; everything measured runs where the VMs run (`dev host`). Nothing but
-the standard library is used.
+RAMET_DEV to the dev script. The measured programs run on the host of the VMs (`dev host`). This uses
+only the standard library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, h
 from net import net
 from output import output
 from restart import restart
-from sizes import beside_preparation, freed_memory, sized_creates
+from sizes import during_preparation, freed_memory, sized_creates
 from soak import soak
 from spaces import spaces
 from templates import templates
@@ -35,32 +35,35 @@ from watch import watch
 
 
 def kvm_floor(quick: bool) -> Figures:
-    """The bare cost of KVM, with no VMM around it."""
+    """The cost of KVM alone, without a VMM."""
     runs = 30 if quick else 200
     return host_json(f"{BENCH_DIR}/kvm-floor --vcpus 2 --ram-mib 512 --runs {runs}")
 
 
 def service(quick: bool) -> Figures:
-    """Create from the pool and bash, against the running service."""
+    """Create from the pool and a bash call, against the running service."""
     runs, creates = (10, 10) if quick else (100, 60)
     return host_json(f"{BENCH_DIR}/http-latency --port 7070 --runs {runs} --creates {creates}")
 
 
 def call(quick: bool) -> Figures:
-    """A call layer by layer, by turns: from a bare answer of the service and a ping of the guest's
-    agent to a call over HTTP."""
+    """A call layer by layer, in turns.
+
+    The layers range from an answer of the service without a guest, and a ping of the guest's agent,
+    to a call over HTTP.
+    """
     return host_json(f"{BENCH_DIR}/call-latency --port 7070 --runs {40 if quick else 400}")
 
 
 def empty_pool(quick: bool) -> Figures:
-    """Create in a second service beside the running one, which keeps no pool."""
+    """Create in a second service that keeps no pool."""
     creates = 5 if quick else 30
     settings = "--pool_warm=0 --pool_blank_vms=0"
-    return host_json(f"{BENCH_DIR}/beside.sh '{settings}' http-latency --empty --creates {creates}")
+    return host_json(f"{BENCH_DIR}/second-service.sh '{settings}' http-latency --empty --creates {creates}")
 
 
 def fork(quick: bool) -> Figures:
-    """Forks in a second service, whose pool holds a shell for each child."""
+    """Forks in a second service, whose pool holds a blank VM for each child."""
     most, what = 5, "--runs 5 --children 1,5 --pauses 10 --dirty 7 --depth 8"
     if not quick:
         most = 100
@@ -70,39 +73,39 @@ def fork(quick: bool) -> Figures:
         )
     settings = f"--pool_warm=1 --pool_blank_vms={most} --fork_max={most}"
     what = f"--pool {most + 1} {what}"
-    return host_json(f"{BENCH_DIR}/beside.sh '{settings}' fork-latency {what}", timeout_s=7200)
+    return host_json(f"{BENCH_DIR}/second-service.sh '{settings}' fork-latency {what}", timeout_s=7200)
 
 
 def density(quick: bool) -> Figures:
-    """Children of one sandbox until the host's memory is low, or there are so many."""
+    """Children of one sandbox, until the host's memory is low or the maximum is reached."""
     most = 16 if quick else 250
     settings = f"--pool_warm=1 --pool_blank_vms=8 --fork_max=8 --max_vms={most + 20}"
     return host_json(
-        f"{BENCH_DIR}/beside.sh '{settings}' fork-latency --pool 9 --density {most}", timeout_s=7200
+        f"{BENCH_DIR}/second-service.sh '{settings}' fork-latency --pool 9 --density {most}", timeout_s=7200
     )
 
 
 def firecracker(quick: bool) -> Figures:
-    """Firecracker's snapshot and load of the same guest, when FIRECRACKER names its binary."""
+    """Firecracker's snapshot and load of the same guest, if FIRECRACKER names its binary."""
     binary = os.environ.get("FIRECRACKER")
     if not binary:
         return {}
-    there = "/var/lib/ramet/bench-firecracker"
-    put = ["sh", "-c", f"cat > {there} && chmod 755 {there}"]
+    copy = "/var/lib/ramet/bench-firecracker"
+    put = ["sh", "-c", f"cat > {copy} && chmod 755 {copy}"]
     try:
         with Path(binary).open("rb") as file:
             subprocess.run([os.environ["RAMET_DEV"], "host", *put], stdin=file, check=True)
         return host_json(
-            f"{BENCH_DIR}/firecracker.py {there} --runs {5 if quick else 20} --children 1,5",
+            f"{BENCH_DIR}/firecracker.py {copy} --runs {5 if quick else 20} --children 1,5",
             timeout_s=3600,
         )
     except (OSError, subprocess.CalledProcessError) as failed:
         raise BenchError(f"FIRECRACKER={binary}: {failed}") from failed
     finally:
-        host(f"rm -f {there}")
+        host(f"rm -f {copy}")
 
 
-# Of each VM process: what its cgroup holds in the kernel, in KiB.
+# Prints for each VM process the kernel memory of its cgroup in KiB.
 KERNEL_KIB = """
 for pid in $(pidof ramet-vmm); do
   group=$(cut -d: -f3 /proc/$pid/cgroup)
@@ -112,10 +115,13 @@ done
 
 
 def memory(quick: bool) -> Figures:
-    """Private memory of idle sandboxes: their user pages, and with them the kernel's memory for
-    a VM process (the median of all: which of them is whose VM is not told)."""
-    with opened() as places:
-        made = [create(places) for _ in range(3 if quick else 8)]
+    """Private memory of idle sandboxes.
+
+    One figure has the user pages, the other adds the kernel's memory for a VM process: the median
+    of all, since it is not known which process runs which sandbox.
+    """
+    with opened() as paths:
+        made = [create(paths) for _ in range(3 if quick else 8)]
         infos = [json.loads(api("GET", f"/v1/sandboxes/{sandbox_id}")) for sandbox_id in made]
         kernel = statistics.median(int(line) for line in host(KERNEL_KIB).split())
     user = [info["memory_private_bytes"] / 1024 for info in infos]
@@ -126,7 +132,7 @@ def memory(quick: bool) -> Figures:
 
 
 def scale(quick: bool) -> Figures:
-    """The service with up to 10,000 sandboxes, over VMs that are none, on this machine."""
+    """The service with up to 10,000 sandboxes in stand-in VMs, on this machine."""
     top = os.path.dirname(os.environ.get("RAMET_DEV", "./dev"))
     program = os.path.join(top, "build/release/bench/scale-latency")
     runs = "100" if quick else "1000"
@@ -147,7 +153,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "output": [output],
     "restart": [restart],
     "scale": [scale],
-    "sizes": [beside_preparation, sized_creates, freed_memory],
+    "sizes": [during_preparation, sized_creates, freed_memory],
     "soak": [soak],
     "spaces": [spaces],
     "templates": [templates],
@@ -156,7 +162,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
 
 
 def machine() -> Figures:
-    """What the figures were taken on."""
+    """Returns a description of the machine on which the figures were measured."""
     cpu = host("grep -m1 'model name' /proc/cpuinfo || true").partition(":")[2].strip()
     kernel, cpus = host("uname -r; nproc").split()
     ramet = host("/usr/lib/ramet/rametd --version").strip()
@@ -164,8 +170,10 @@ def machine() -> Figures:
 
 
 def ratios(figures: Figures) -> Figures:
-    """What figures are to be compared with, as far as all were taken: a median to the sum of the
-    medians of others."""
+    """Returns the ratio of a figure's median to the sum of the medians that it is compared with.
+
+    A ratio is left out if one of its figures was not measured.
+    """
     compared = {
         "create_pool / kvm_floor": ("create_pool_ms", "kvm_floor_ms"),
         "exec_python / (http_echo + vsock_rtt)": (
@@ -196,7 +204,7 @@ def is_figure(value: Any) -> bool:
 
 
 def table(figures: Figures) -> str:
-    """The figures as text, one row each."""
+    """Returns the figures as text, one row each."""
     head = ("figure", "median", "p90", "p99", "p99.9", "min", "max", "n", "unit")
     rows: list[tuple[str, ...]] = [head]
     for name, f in figures.items():
@@ -213,8 +221,10 @@ def table(figures: Figures) -> str:
 
 
 def svg(figures: Figures, title: str) -> str:
-    """Medians as bars with a whisker to p99, on a logarithmic scale, of all figures in one unit:
-    ms, where there are any."""
+    """Returns a chart of all figures in one unit, in ms if there are any.
+
+    The medians are bars with a whisker to p99, on a logarithmic scale.
+    """
     rows = [(n, f) for n, f in figures.items() if is_figure(f) and f["median"] > 0]
     units = [f["unit"] for _, f in rows]
     unit = "ms" if "ms" in units else units[0]
@@ -261,8 +271,10 @@ PREPARING = ("ramet_templates_building ", "ramet_warm_ready ")
 
 
 def wait_until_quiet() -> None:
-    """The service prepares images, and warm sandboxes of them, when nothing else is to do: not
-    while times are taken."""
+    """Waits until the service has prepared its images and warm sandboxes.
+
+    It does that in the background, which would disturb the measurement.
+    """
     since, before = time.monotonic(), [""]
     while time.monotonic() - since < QUIET_S:
         lines = api("GET", "/metrics").splitlines()
@@ -273,33 +285,33 @@ def wait_until_quiet() -> None:
 
 
 def main() -> int:
-    """Runs one benchmark; 1 when a figure could not be taken."""
+    """Runs one benchmark; returns 1 if a measurement failed."""
     parser = argparse.ArgumentParser(prog="dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="?", default="first-light", choices=sorted(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="fewer runs, within a minute")
     parser.add_argument(
-        "--sandboxes", type=int, metavar="N", help="restart: so many instead of 100"
+        "--sandboxes", type=int, metavar="N", help="restart: number of sandboxes (default 100)"
     )
-    parser.add_argument("--hours", type=float, metavar="N", help="soak: so long instead of 2")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw them there")
+    parser.add_argument("--hours", type=float, metavar="N", help="soak: hours to run (default 2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart to FILE")
     args = parser.parse_args()
     if args.sandboxes and args.name != "restart":
-        parser.error("--sandboxes is for restart")
+        parser.error("--sandboxes only applies to the benchmark restart")
     if args.hours and args.name != "soak":
-        parser.error("--hours is for soak")
+        parser.error("--hours only applies to the benchmark soak")
     more: dict[str, float] = {"sandboxes": args.sandboxes} if args.sandboxes else {}
     if args.hours:
         more["hours"] = args.hours
     figures: Figures = {}
     try:
-        is_of_service = args.name != "scale"  # which starts one of its own
-        if is_of_service:
+        uses_service = args.name != "scale"  # scale starts its own service
+        if uses_service:
             wait_until_quiet()
         for measure in BENCHMARKS[args.name]:
             print(f"measuring: {(measure.__doc__ or '').splitlines()[0]}", file=sys.stderr)
             figures.update(measure(args.quick, **more))
-        if is_of_service:
+        if uses_service:
             figures.update(machine())
         figures.update(ratios(figures))
     except (BenchError, subprocess.TimeoutExpired) as failed:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service with many sandboxes: its own loop, core and API, over HTTP, and stand-ins for the VMs
- * and their agents (stand-ins.h). `scale-latency [--runs N] [COUNT...]` takes the times of a
- * create, a look at one, a page of ten, and a call to its stand-in agent and back, with each of
- * these counts of sandboxes open (10, 1,000 and 10,000 unless said; fewer than the last where the
- * limit of descriptors is too low and can't be raised), then those of a start that finds them all,
- * and 1,000 Spaces beside them.
+ * Measures the service with many sandboxes, over HTTP. Loop, core and API are the real ones; VMs
+ * and agents are stand-ins (stand-ins.h). `scale-latency [--runs N] [COUNT...]` times a create, a
+ * GET of one sandbox, a page of ten, and a call to the stand-in agent and back, each with COUNT
+ * sandboxes. The default counts are 10, 1,000 and 10,000; the last one is reduced if the limit of
+ * descriptors is too low and cannot be raised. Then it times a start of the service that adopts
+ * all of them and 1,000 Spaces.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 #define COUNTS_MAX 8
 #define SPACES	   1000
 #define SPARE_VMS  16
-#define FDS_PER_VM 2 /* to its control socket and to its agent */
+#define FDS_PER_VM 2 /* connections to its control socket and to its agent */
 #define FDS_BESIDE 128
 #define PAGE_PATH  256
 #define TIMEOUT_S  1000000
@@ -40,7 +40,7 @@ static void fail(const char *what)
 	_exit(1);
 }
 
-/* --- the service, in a thread of its own ------------------------------------------------------ */
+/* --- the service, in a separate thread -------------------------------------------------------- */
 
 static struct service {
 	struct config config;
@@ -50,7 +50,7 @@ static struct service {
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool up;
-	double start_ms, start_cpu_ms; /* until it listens; CPU time of its thread */
+	double start_ms, start_cpu_ms; /* until it listens: CPU time of its thread */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void make_file(const char *dir, const char *name, char out[CONFIG_PATH_MAX])
@@ -58,7 +58,7 @@ static void make_file(const char *dir, const char *name, char out[CONFIG_PATH_MA
 	snprintf(out, CONFIG_PATH_MAX, "%s/%s", dir, name);
 	int fd = open(out, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || write(fd, name, strlen(name)) < 0)
-		fail("no files can be written");
+		fail("files cannot be written");
 	close(fd);
 }
 
@@ -118,7 +118,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* Returns a connection to it. */
+/* Starts the service and returns a connection to it. */
 static int start_service(void)
 {
 	service.up = false;
@@ -132,7 +132,7 @@ static int start_service(void)
 	return http_connect((uint16_t)service.config.listen_port, 60);
 }
 
-/* As a kill would: the stand-ins go on. */
+/* Stops the service as a kill would: the stand-ins continue. */
 static void stop_service(int fd)
 {
 	close(fd);
@@ -179,7 +179,7 @@ static void time_get(int fd)
 	http_call(fd, "GET", any(), "", &answer);
 }
 
-/* One page after the other, from the first again behind the last. */
+/* Times the next page; after the last one it continues with the first. */
 static void time_page(int fd)
 {
 	static const char name[] = "ramet-next-cursor: ";
@@ -241,8 +241,7 @@ static void print_one(double value, const char *name, const char *unit)
 	print(&s, name, unit);
 }
 
-/* The operations by turns: the speed of a machine changes, and all are to have had the same of it.
- */
+/* Times the operations in turns, so that a change of the machine's speed affects all of them. */
 static void measure(int fd, unsigned runs, const char *count, double medians[N_OPERATIONS])
 {
 	struct samples s[N_OPERATIONS] = {0};
@@ -302,7 +301,7 @@ static void add_spaces(void)
 	}
 }
 
-/* Returns the time until each of a few sandboxes is reached again. */
+/* Returns the time until each of a few sandboxes is reachable again. */
 static double until_reached(int fd)
 {
 	uint64_t began = bench_now_ns();
@@ -330,9 +329,9 @@ static void measure_start(int fd)
 	print_one(until_reached(fd), "start_reached_ms", "ms");
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- main ------------------------------------------------------------------------------------- */
 
-/* Returns how many VMs, up to `vms`, the limit of descriptors allows, which only root may raise. */
+/* Raises the limit of descriptors, if it may, and returns how many VMs, up to `vms`, it allows. */
 static unsigned allow_files(unsigned vms)
 {
 	struct rlimit now, more;
@@ -367,7 +366,7 @@ int main(int argc, char **argv)
 			counts[n] = argv[n + 1];
 	unsigned most = (unsigned)atoi(counts[n - 1]), room = most ? allow_files(most) : 0;
 	static char fewer[16];
-	if (room < most) { /* the largest count is what there is room for */
+	if (room < most) { /* the largest count is limited by the descriptors */
 		snprintf(fewer, sizeof(fewer), "%u", room);
 		counts[n - 1] = fewer;
 		most = room;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Creates of many sizes over one keep-alive connection, against a service that prepares what it is
- * told to. Prints one JSON object with the figures of one mode:
+ * Times creates of many sizes over one keep-alive connection, against a service whose settings say
+ * which sizes it prepares. Prints one JSON object with the figures of one mode:
  *
  *   warm    creates of prepared sizes, each from the pool
- *   blank   the same from blank VMs: the pool has warm sandboxes of the default size alone
- *   first   creates of sizes that were never asked for
- *   beside  create, first call and fork while images are being prepared, and after that
+ *   blank   the same from blank VMs: the pool has warm sandboxes of the default size only
+ *   first   creates of sizes that were never requested before
+ *   during  create, first call and fork while images are being prepared, and after that
  *
  *   sizes-latency --port 7071 --runs 10 --mode warm
  */
@@ -21,11 +21,11 @@
 #include "bench/http.h"
 #include "bench/stats.h"
 
-#define SETTLED_S 10
-#define FILLED_S  6
-#define GROUPS	  "/sys/fs/cgroup/ramet-bench/ramet/vm-*/memory.stat"
+#define PREPARED_S 10
+#define FILLED_S   6
+#define GROUPS	   "/sys/fs/cgroup/ramet-bench/ramet/vm-*/memory.stat"
 
-#define BUSY_MS 1500 /* for so long a build has run before it is disturbed */
+#define BUSY_MS 1500 /* time that a build has run before the measurement starts */
 
 struct create {
 	const char *name, *body;
@@ -47,8 +47,7 @@ static double level(int fd, const char *name)
 	return http_number(&answer, name);
 }
 
-/* Each timed run starts from a pool with so many warm sandboxes, one of the default size among
- * them. */
+/* Waits until the pool has `warms` warm sandboxes, of which one has the default size. */
 static void wait_for_pool(int fd, double warms)
 {
 	do
@@ -58,7 +57,7 @@ static void wait_for_pool(int fd, double warms)
 	       http_number(&answer, "\nramet_blank_vms_ready ") < 1);
 }
 
-/* How many there are when no more come. */
+/* Waits until the pool stops growing; returns the number of its warm sandboxes. */
 static double fill_pool(int fd)
 {
 	double warms = -1;
@@ -74,7 +73,7 @@ static double fill_pool(int fd)
 	return warms;
 }
 
-/* Its time in ms; and the path of what it made. */
+/* Creates a sandbox and sets its path; returns the time in ms. */
 static double create(int fd, const char *body, char path[SANDBOX_PATH])
 {
 	uint64_t began = bench_now_ns();
@@ -94,7 +93,7 @@ static double time_create(int fd, const char *body)
 	return ms;
 }
 
-/* The first of each is not counted: the pool learns what is asked for. */
+/* The first create of each size is not counted, since it makes the pool prepare the size. */
 static void time_prepared(int fd, const char *prefix, unsigned runs)
 {
 	for (size_t i = 0; i < sizeof(prepared) / sizeof(prepared[0]); i++) {
@@ -114,7 +113,7 @@ static void time_prepared(int fd, const char *prefix, unsigned runs)
 	}
 }
 
-/* Each with another RAM, which has no image yet. */
+/* Each create requests another RAM size, which has no image yet. */
 static void time_first(int fd, unsigned runs)
 {
 	struct samples s = {0};
@@ -129,7 +128,7 @@ static void time_first(int fd, unsigned runs)
 	samples_free(&s);
 }
 
-/* --- what preparing costs --------------------------------------------------------------------- */
+/* --- the cost of preparation ------------------------------------------------------------------ */
 
 static void print_one(double value, const char *name, const char *unit)
 {
@@ -141,8 +140,8 @@ static void print_one(double value, const char *name, const char *unit)
 	samples_free(&s);
 }
 
-/* All that is prepared is there: nothing has been made for a while. */
-static void settle(int fd)
+/* Waits until all images are prepared: nothing has been built for a while. */
+static void wait_until_prepared(int fd)
 {
 	uint64_t began = bench_now_ns(), changed = began, now;
 	double boots = level(fd, "\nramet_template_boots_total "), at_first = boots, warms = 0;
@@ -157,12 +156,12 @@ static void settle(int fd)
 			changed = now;
 		warms = warm;
 		boots = made;
-	} while (now - changed < SETTLED_S * 1000000000ull);
+	} while (now - changed < PREPARED_S * 1000000000ull);
 	if (boots > at_first)
 		print_one(MS(changed - began) / 1e3 / (boots - at_first), "prepare_size_s", "s");
 }
 
-/* Of its own and of the kernel for it, in bytes. */
+/* Returns the memory of a cgroup in bytes, the kernel's part included. */
 static double group_memory(const char *path)
 {
 	double bytes = 0, value;
@@ -193,7 +192,7 @@ static void print_memory(void)
 	globfree(&groups);
 }
 
-/* --- beside the preparation ------------------------------------------------------------------- */
+/* --- during the preparation ------------------------------------------------------------------- */
 
 struct rounds {
 	struct samples create, call, fork;
@@ -235,13 +234,13 @@ static void print_rounds(struct rounds *r, const char *when)
 	}
 }
 
-/* A build is under way; false when none comes any more. */
+/* Waits until a build runs; returns false if no more builds start. */
 static bool wait_for_build(int fd)
 {
 	uint64_t began = bench_now_ns();
 
 	while (level(fd, "\nramet_templates_building ") < 1) {
-		if (bench_now_ns() - began > SETTLED_S * 1000000000ull)
+		if (bench_now_ns() - began > PREPARED_S * 1000000000ull)
 			return false;
 		usleep(50000);
 	}
@@ -249,7 +248,7 @@ static bool wait_for_build(int fd)
 	return true;
 }
 
-static void time_beside(int fd, unsigned runs)
+static void time_during(int fd, unsigned runs)
 {
 	struct rounds during = {0}, after = {0};
 
@@ -257,7 +256,7 @@ static void time_beside(int fd, unsigned runs)
 		wait_for_pool(fd, 1);
 		time_round(fd, &during);
 	}
-	settle(fd);
+	wait_until_prepared(fd);
 	for (unsigned i = 0; i < runs; i++) {
 		wait_for_pool(fd, 1);
 		usleep(BUSY_MS * 1000);
@@ -270,12 +269,12 @@ static void time_beside(int fd, unsigned runs)
 
 static void run(int fd, const char *mode, unsigned runs)
 {
-	if (strcmp(mode, "beside") == 0) {
-		time_beside(fd, runs);
+	if (strcmp(mode, "during") == 0) {
+		time_during(fd, runs);
 		print_memory();
 		return;
 	}
-	settle(fd);
+	wait_until_prepared(fd);
 	if (strcmp(mode, "first") == 0)
 		time_first(fd, runs);
 	else

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uses the service for hours as many agents would, and watches what it holds on the host."""
+"""Uses the service for hours as many agents would, and watches the resources it holds on the host."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from contention import SETTLE_S, TIMEOUT_S, call
+from contention import PAUSE_S, TIMEOUT_S, call
 from measure import BenchError, Figures, api, create, delete, figure, host
 
-AGENTS = 4  # that work at the same time
+AGENTS = 4  # concurrent clients
 SAMPLE_S = 30
-IDLE_S = (0, 0, 1, 20, 180)  # before a call: most come at once, some after minutes
-SLOW_S = 30  # a call that takes longer is told at once
+IDLE_S = (0, 0, 1, 20, 180)  # pause before a call: mostly none, sometimes minutes
+SLOW_S = 30  # a call that takes longer is printed
 
-# Run where the VMs run: a line for each thing that must not grow, after all sandboxes have ended.
+# Runs on the host of the VMs: prints a line for each resource that must not grow.
 HOLDINGS = r"""
 rss() { for pid in $(pidof rametd); do awk -v p=$pid '/^VmRSS/ {print p, $2}' /proc/$pid/status; done; }
 rss | sort -n | awk '{print "rss_kib_of_process_" NR, $2}'
@@ -38,7 +38,7 @@ pidof ramet-vmm | wc -w | sed 's/^/vm_processes /'
 
 @dataclass
 class Report:
-    """What the agents did, and what went wrong."""
+    """The operations of all agents, and the failures."""
 
     done: dict[str, int] = field(default_factory=dict)
     call_ms: list[float] = field(default_factory=list)
@@ -46,28 +46,28 @@ class Report:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, name: str) -> None:
-        """Counts an operation that went well."""
+        """Counts a successful operation."""
         with self.lock:
             self.done[name] = self.done.get(name, 0) + 1
 
     def fail(self, what: str) -> None:
-        """Keeps a failure, and tells it."""
+        """Records and prints a failure."""
         with self.lock:
             self.failures.append(what)
         print(f"  {time.strftime('%H:%M:%S')} failed: {what}", file=sys.stderr)
 
 
 class Agent:
-    """One client: a sandbox at a time, which it calls, forks, merges, freezes and ends."""
+    """A client with one sandbox at a time, which it calls, forks, merges, freezes and deletes."""
 
     def __init__(self, seed: int, report: Report) -> None:
         self.random = random.Random(seed)
         self.report = report
-        self.open: list[str] = []  # places in the API
+        self.open: list[str] = []  # API paths to delete
         self.value = 0
 
     def call(self, sandbox_id: str) -> None:
-        """A call, after a while, whose answer depends on what the sandbox remembers."""
+        """Pauses, then makes a call that checks the state of the sandbox."""
         time.sleep(self.random.choice(IDLE_S))
         began = time.perf_counter()
         call(sandbox_id, f"assert x == {self.value}, x")
@@ -79,7 +79,7 @@ class Agent:
             print(f"  {sandbox_id}: a call took {took_s:.0f} s", file=sys.stderr)
 
     def fork(self, parent: str) -> None:
-        """Children that know what their parent knows; one takes its place."""
+        """Forks the sandbox and checks the children; sometimes merges one into the parent."""
         answer = json.loads(
             api("POST", f"/v1/sandboxes/{parent}/fork", {"n": self.random.randint(1, 3)}, TIMEOUT_S)
         )
@@ -94,7 +94,7 @@ class Agent:
             self.call(parent)
 
     def freeze(self, sandbox_id: str) -> None:
-        """A Space of the sandbox, and a sandbox of the Space."""
+        """Freezes the sandbox into a Space, and resumes it."""
         answer = json.loads(api("POST", f"/v1/sandboxes/{sandbox_id}/freeze", {}, TIMEOUT_S))
         space = answer["space_id"]
         self.open.append(f"/v1/spaces/{space}")
@@ -105,7 +105,7 @@ class Agent:
         self.call(answer["id"])
 
     def round(self) -> None:
-        """One sandbox from its create to its end."""
+        """Uses one sandbox from its create on; close() deletes it."""
         self.value = self.random.randrange(10**6)
         vcpus = self.random.choice((1, 2))
         sandbox_id = create(self.open, {"vcpus": vcpus})
@@ -119,14 +119,14 @@ class Agent:
             self.freeze(sandbox_id)
 
     def close(self) -> None:
-        """Ends all that may still be open."""
+        """Deletes all that still exists."""
         try:
             delete(self.open)
         except BenchError as failed:
             self.report.fail(str(failed))
 
     def run(self, until: float, stop: threading.Event) -> None:
-        """Rounds until the time is over, or the measurement is."""
+        """Makes rounds until the time is over or `stop` is set."""
         while time.monotonic() < until and not stop.is_set():
             try:
                 self.round()
@@ -137,13 +137,15 @@ class Agent:
 
 
 def holdings() -> dict[str, float]:
-    """What the service holds on the host, by name."""
+    """Returns the resources that the service holds on the host, by name."""
     return {name: float(value) for name, value in map(str.split, host(HOLDINGS).splitlines())}
 
 
 def growth(samples: list[dict[str, float]]) -> Figures:
-    """Of each holding: all its samples, and how much larger its last quarter is than its second.
-    The first quarter fills caches and pools."""
+    """Returns the samples of each resource, and the growth from the second to the last quarter.
+
+    The first quarter does not count, since it fills caches and pools.
+    """
     figures: Figures = {}
     quarter = max(len(samples) // 4, 1)
     for name in samples[0]:
@@ -156,8 +158,10 @@ def growth(samples: list[dict[str, float]]) -> Figures:
 
 
 def soak(quick: bool, hours: float = 0) -> Figures:
-    """Creates, calls, forks, merges, freezes and resumes by several agents, for hours; between them
-    the service's memory, descriptors, mounts, cgroups, rules and files."""
+    """Hours of creates, calls, forks, merges, freezes and resumes by several agents.
+
+    Meanwhile it samples the service's memory, descriptors, mounts, cgroups, rules and files.
+    """
     report = Report()
     until = time.monotonic() + (hours * 3600 if hours else 120 if quick else 7200)
     stop = threading.Event()
@@ -176,7 +180,7 @@ def soak(quick: bool, hours: float = 0) -> Figures:
         stop.set()
         for thread in threads:
             thread.join()
-    time.sleep(SETTLE_S)
+    time.sleep(PAUSE_S)
     figures = growth(samples)
     figures["calls_ms"] = figure(report.call_ms or [0], "ms")
     for name, count in sorted(report.done.items()):

@@ -25,11 +25,11 @@ struct vmproc;
 
 /* A descriptor that epoll watches. */
 struct source {
-	struct list link; /* of an agent's connection: on vm->agents */
+	struct list link; /* for the connection of an agent: member of vm->agents */
 	int fd;		  /* -1: none */
 	void (*fn)(struct source *s);
 	struct vmproc *vm;
-	uint32_t code_left; /* of a call that comes in */
+	uint32_t code_left; /* of a call that is being received */
 	bool prints;
 };
 
@@ -62,7 +62,7 @@ static void watch(struct source *s, int fd, void (*fn)(struct source *s), struct
 	s->fn = fn;
 	s->vm = vm;
 	if (fd < 0 || epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
-		fail("no descriptor for a stand-in");
+		fail("watch a descriptor of a stand-in");
 }
 
 /* --- agents ----------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static void send_frames(const struct source *s, const struct wire *w)
 		fail("send to the service");
 }
 
-/* The calls that see whether a guest is up print nothing, and have other code. */
+/* Calls that check whether a guest is up print nothing; they are recognized by their code. */
 static void answer_call(const struct source *s)
 {
 	uint8_t out[64];
@@ -132,7 +132,7 @@ static void take_frame(struct source *s, uint8_t type, const uint8_t *body, uint
 		answer_call(s);
 }
 
-/* What the service sends at once comes at once, and is short. */
+/* The service sends each request with one short write, which arrives as a whole. */
 static void on_agent(struct source *s)
 {
 	uint8_t in[REQUEST_MAX];
@@ -228,7 +228,7 @@ static void on_ctl(struct source *s)
 		reply.seq = msg.seq;
 		reply.reply.error = serve_ctl(s->vm, &msg, fds);
 		vm_send(s->vm, &reply);
-	} else { /* the service is gone; the VM is not */
+	} else { /* the service has disconnected; the VM continues */
 		close_fd(&s->fd);
 	}
 	for (unsigned i = 0; i < CTL_FDS_MAX && n > 0; i++)
@@ -272,7 +272,7 @@ static void vm_start(const struct warden_msg *msg)
 	mkdir(addr.sun_path, 0700);
 	vm_dir(vm->slot, &addr, "/ctl.sock");
 	if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)
-		fail("no control socket for a stand-in");
+		fail("listen on the control socket of a stand-in");
 	watch(&vm->listener, fd, on_connection, vm);
 	self.vms[vm->slot] = vm;
 }
@@ -322,7 +322,7 @@ void stand_in_serve(const char *run_dir, int warden, pid_t pid)
 	self.pid = pid;
 	self.epoll = epoll_create1(EPOLL_CLOEXEC);
 	watch(&self.warden, warden, on_warden, NULL);
-	/* One at a time: it may end what the next would be about. */
+	/* One event at a time: its handler may free the source of the next one. */
 	while (epoll_wait(self.epoll, &ev, 1, -1) >= 0 || errno == EINTR)
 		((struct source *)ev.data.ptr)->fn(ev.data.ptr);
 }

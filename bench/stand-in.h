@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One process of stand-ins. */
+/* One process that runs stand-in VMs. */
 #ifndef RAMET_BENCH_STAND_IN_H
 #define RAMET_BENCH_STAND_IN_H
 
 #include <sys/types.h>
 
-/* Does what struct warden_msg on the socket `warden` says, until its other end is closed. `pid`:
- * the process that all VMs say they are. */
+/* Executes requests (struct warden_msg) from the socket `warden` until its peer closes it. All VMs
+ * report `pid` as their process. */
 void stand_in_serve(const char *run_dir, int warden, pid_t pid);
 
 #endif

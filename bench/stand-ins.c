@@ -20,13 +20,13 @@
 #include "bench/stand-in.h"
 #include "proto/warden.h"
 
-/* With a limit of 20,000 descriptors, room for 13,000 VMs. */
+/* With a limit of 20,000 descriptors, the processes have room for 13,000 VMs. */
 #define PROCESSES 2
 
 struct stand_ins {
 	pthread_mutex_t lock;
 	int wake, next; /* the warden's end for the next service; -1: none */
-	int service;	/* for the one that runs; -1: none */
+	int service;	/* for the running service; -1: none */
 	int processes[PROCESSES];
 	pthread_t thread;
 };
@@ -51,8 +51,8 @@ static pid_t fork_stand_in(void)
 	return 0;
 }
 
-/* The process that all VMs say they are: reading its /proc/PID/stat takes longer the more threads
- * it has, and a VM process has few. */
+/* Starts the process that all VMs report as theirs. It has few threads, as a VM process does:
+ * reading /proc/PID/stat takes longer the more threads there are. */
 static pid_t one_vm_process(void)
 {
 	pid_t pid = fork_stand_in();
@@ -103,7 +103,7 @@ static void from_service(struct stand_ins *s)
 		close_fd(&s->service);
 }
 
-/* What comes while there is no service is lost, as it is with the warden. */
+/* A message that arrives while there is no service is lost, as it is with the warden. */
 static void from_process(struct stand_ins *s, int fd)
 {
 	struct warden_msg msg;
@@ -158,7 +158,7 @@ struct stand_ins *stand_ins_new(const char *run_dir)
 	struct stand_ins *s = calloc(1, sizeof(*s));
 	pid_t vm = one_vm_process();
 
-	char path[108]; /* as long as a socket's may be */
+	char path[108]; /* the longest path of a socket */
 
 	if (!s || vm < 0)
 		return NULL;

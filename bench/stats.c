@@ -39,7 +39,8 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Nearest rank: the smallest sample that at least `share` of all do not exceed. */
+/* Returns a quantile by nearest rank: the smallest sample that at least `share` of all samples do
+ * not exceed. */
 static double quantile(const struct samples *s, double share)
 {
 	size_t rank = (size_t)(share * (double)s->n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Samples of one figure and the numbers they are told by. */
+/* Samples of one figure, and their statistics. */
 #ifndef RAMET_BENCH_STATS_H
 #define RAMET_BENCH_STATS_H
 
@@ -12,9 +12,9 @@ struct samples {
 	size_t n, room;
 };
 
-/* Monotonic clock in ns. */
+/* Returns the monotonic time in ns. */
 uint64_t bench_now_ns(void);
-/* Ends the program when memory is gone. */
+/* Adds a sample. Ends the program if memory runs out. */
 void samples_add(struct samples *s, double v);
 void samples_free(struct samples *s);
 /* Writes "name": {"median", "p90", "p99", "p99.9", "min", "max", "n", "unit"}, and sorts

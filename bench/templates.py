@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a template saves: sandboxes of python-datasci beside default ones, and beside what its
-imports take in a new process."""
+"""The time that a template saves: sandboxes of python-datasci compared with default ones, and with
+the time of its imports in a new process."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ print(json.dumps(took))
 """
 
 
-def create(places: list[str], template: str) -> str:
-    """A new sandbox's place in the API, which is put on the list."""
+def create(paths: list[str], template: str) -> str:
+    """Creates a sandbox and appends its API path to `paths`; returns the path."""
     answer = json.loads(api("POST", "/v1/sandboxes", {"template": template}))
-    places.append(f"/v1/sandboxes/{answer['id']}")
-    return places[-1]
+    paths.append(f"/v1/sandboxes/{answer['id']}")
+    return paths[-1]
 
 
 def creates(template: str, code: str, runs: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of creates, and of creates with a first call, after one that is not counted:
-    a template's first sandbox waits for its image."""
+    """Returns the milliseconds of creates, and of creates with a first call.
+
+    The first one is not counted: a template's first sandbox waits for its image.
+    """
     made, called = [], []
     for _ in range(runs + 1):
-        with opened() as places:
+        with opened() as paths:
             began = time.perf_counter()
-            box = create(places, template)
+            box = create(paths, template)
             made.append((time.perf_counter() - began) * 1e3)
             run(box, code)
             called.append((time.perf_counter() - began) * 1e3)
@@ -44,15 +46,15 @@ def creates(template: str, code: str, runs: int) -> tuple[list[float], list[floa
 
 
 def templates(quick: bool) -> Figures:
-    """Creates of python-datasci and default sandboxes, and import pandas in a new process."""
+    """Creates of python-datasci and default sandboxes, and import of pandas in a new process."""
     names = [t["name"] for t in json.loads(api("GET", "/v1/templates"))]
     if NAME not in names:
         raise BenchError(f"there is no template {NAME} yet: ./dev template {NAME}")
     runs = 3 if quick else 20
     made, called = creates(NAME, "pd.DataFrame({'x': [1, 2]}).sum()", runs)
     plain, plain_called = creates("default", "sum([1, 2])", runs)
-    with opened() as places:
-        box = create(places, NAME)
+    with opened() as paths:
+        box = create(paths, NAME)
         cold = json.loads(run(box, IMPORTS.format(runs=2 if quick else 5)))
     figures = {
         "create_datasci": figure(made, "ms"),

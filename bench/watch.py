@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What being watched costs a call: blocks of execs with /metrics read every second, as monitoring
-does, between blocks without; and what the service itself does for it, and for timers, in each call.
-The audit log has no line of an exec."""
+"""The cost of monitoring for a call: blocks of execs while /metrics is read every second alternate
+with blocks without. Also the service's own work for metrics and timers in each call. The audit log
+is not part of this: an exec writes no line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from measure import BENCH_DIR, Figures, api, create, figure, host_json, opened
 
 
 def block(sandbox_id: str, calls: int, watched: bool) -> list[float]:
-    """Times of so many calls, in us."""
+    """Returns the times of `calls` calls in us."""
     times = []
     read = time.monotonic() - 1
     for _ in range(calls):
@@ -26,7 +26,7 @@ def block(sandbox_id: str, calls: int, watched: bool) -> list[float]:
 
 
 def scrape(times: int) -> list[float]:
-    """Times of reading /metrics, in us."""
+    """Returns the times of reading /metrics, `times` times, in us."""
     found = []
     for _ in range(times):
         began = time.monotonic()
@@ -36,12 +36,12 @@ def scrape(times: int) -> list[float]:
 
 
 def watch(quick: bool) -> Figures:
-    """Execs that are watched beside some that are not, in turns: the machine's moods hit both."""
+    """Execs with and without monitoring, in turns, so that other load affects both."""
     plain: list[float] = []
     watched: list[float] = []
     ratios = []
-    with opened() as places:
-        sandbox_id = create(places)
+    with opened() as paths:
+        sandbox_id = create(paths)
         block(sandbox_id, 20, False)
         for _ in range(5 if quick else 20):
             without = block(sandbox_id, 100, False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whichever request of a measurement fails, no sandbox and no Space is left open behind it."""
+"""Whichever request of a measurement fails, no sandbox and no Space is not deleted behind it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Service:
         elif found := re.search(r"b64decode\('(.*)'\)", code):
             self.file = base64.b64decode(found[1])
         text = "1"
-        if code == spaces.STILL_THERE:
+        if code == spaces.CHECK:
             text = f"{self.held_mib} True"
         elif code == "print(x)":
             text = "kept"

@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Takes figures of a second service beside the running one, with settings, directories, port and
-# uids of its own, and no network, which one service on a host makes. Its template is booted once
-# and kept for later runs.
-# Usage: beside.sh SETTINGS PROGRAM ARG…; PROGRAM gets --port and --wait besides.
+# Runs a benchmark program against a second service beside the running one. The second service has
+# separate settings, directories, port and uids, and no network, since only one service on a host
+# can have that. Its template is booted once and kept for later runs.
+# Usage: second-service.sh SETTINGS PROGRAM ARG…; PROGRAM also gets --port and --wait.
 set -eu
 settings=$1
 shift
 here=$(dirname "$0")
 log=$(mktemp)
 mkdir -p /sys/fs/cgroup/ramet-bench
-# Nothing is prepared in the background while times are taken.
+# Prepare no sizes in the background while times are measured.
 case $settings in
 *--sizes=*) ;;
 *) settings="--sizes= $settings" ;;
