@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent: bash, interrupts, limits, dead interpreters, big output, connections, reseeding."""
+"""The agent: bash, interrupts, limits, dead interpreters, large output, connections, reseeding."""
 
 import errno
 import hashlib
@@ -36,7 +36,7 @@ class Bash(AgentTest):
         ("trap 'echo bye' EXIT; exit 5", 5, "bye\n", ""),
         ("echo a | tr a b; echo ${PIPESTATUS[@]}", 0, "b\n0 0\n", ""),
         ("ps -o sid= -p $$ | tr -d ' ' | grep -qx $$ && echo own session", 0, "own session\n", ""),
-        ("yes | head -n 1; echo ${PIPESTATUS[0]}", 0, "y\n141\n", ""),  # SIGPIPE kills as it should
+        ("yes | head -n 1; echo ${PIPESTATUS[0]}", 0, "y\n141\n", ""),  # SIGPIPE has its default action
         ("ls /proc/self/fd | wc -w", 0, "4\n", ""),
         ("", 0, "", ""),
     )
@@ -50,12 +50,12 @@ class Bash(AgentTest):
         self.assertEqual(self.run_bash("echo a; echo b >&2").order, "1:a\n2:b\n")
         self.assertEqual(self.run_bash("echo b >&2; echo a").order, "2:b\n1:a\n")
 
-    def test_a_syntax_error_is_bashs_own(self):
+    def test_syntax_error_is_that_of_bash(self):
         result = self.run_bash("if")
         self.assertEqual((result.code, result.lost), (2, 0))
         self.assertIn("syntax error", result.err)
 
-    def test_it_shares_folder_and_environment_with_python(self):
+    def test_bash_shares_folder_and_environment_with_python(self):
         self.run_python("import os\n"
                         "os.environ['A'] = 'x y'; os.makedirs('d', exist_ok=True); os.chdir('d')")
         self.assert_ends(self.run_bash('echo "$A"; basename "$PWD"'), out="x y\nd\n")
@@ -63,7 +63,7 @@ class Bash(AgentTest):
         self.assert_ends(self.run_bash('echo "$A"; basename "$PWD"'), out="x y\nd\n")
         self.run_python("os.chdir('..')")
 
-    def test_background_children_do_not_hold_the_call_up(self):
+    def test_background_children_do_not_delay_the_end(self):
         result = self.run_bash("sleep 1000 & echo $!")
         self.assertEqual(result.code, 0)
         os.kill(int(result.out), signal.SIGKILL)
@@ -75,13 +75,13 @@ class Bash(AgentTest):
             self.assertEqual(len(code), size)
             self.assert_ends(self.run_bash(code), 7, out="done\n")
 
-    def test_long_code_is_like_short_code(self):
+    def test_long_code_behaves_like_short_code(self):
         filler = "\n" + "# " + "x" * 200_000
         self.assert_ends(self.run_bash("echo $0; cat; ls /proc/self/fd | wc -w; false" + filler),
                          1, out="bash\n4\n")
         self.assertIn("bash: ", self.run_bash("nosuchcommand" + filler).err)
 
-    def test_a_zero_byte(self):
+    def test_zero_byte_in_code_is_an_error(self):
         result = self.run_bash("echo a\0b")
         self.assert_ends(result, 2, err="bash: the code has a zero byte in it\n")
 
@@ -91,7 +91,7 @@ class Bash(AgentTest):
             self.assert_ends(self.run_bash("exit 4"), 4)
         self.run_python("signal.signal(signal.SIGCHLD, signal.SIG_DFL)")
 
-    def test_closed_descriptors_of_python_are_not_bashs(self):
+    def test_descriptors_closed_by_python_are_open_in_bash(self):
         self.run_python("import os; os.close(1); os.dup2(0, 2)")
         self.assert_ends(self.run_bash("echo a; echo b >&2"), out="a\n", err="b\n")
         self.run_python("os.dup2(1002, 2)")
@@ -99,7 +99,7 @@ class Bash(AgentTest):
 
 class Interrupts(AgentTest):
     def interrupt(self, code, language=PYTHON, **options):
-        """Start code that prints a line when it is ready, interrupt it, and give its result."""
+        """Starts code, interrupts it after it has printed "ready", and returns its result."""
         self.client.start(code, language, **options)
         result = self.client.wait_for_output("ready\n")
         self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
@@ -128,7 +128,7 @@ class Interrupts(AgentTest):
         result = self.interrupt("import os\nprint('status', os.system('exec yes ready'))")
         self.assertEqual((result.out[-9:], result.err, result.code), ("status 2\n", "", 0))
 
-    # A shell that has just started a child may lose a signal; one that writes is past that.
+    # A shell may lose a signal right after it has started a child, but not once it writes output.
     def test_bash(self):
         for code in ("exec yes ready", "yes ready; echo not here", "while :; do echo ready; done"):
             with self.subTest(code=code):
@@ -136,12 +136,12 @@ class Interrupts(AgentTest):
                 self.assertEqual((result.code, result.err, result.lost), (130, "", 0))
                 self.assertNotIn("not here", result.out)
 
-    def test_bash_may_trap_it(self):
+    def test_bash_may_trap_an_interrupt(self):
         code = "trap 'echo trapped; exit 9' INT\nwhile :; do echo ready; done"
         result = self.interrupt(code, BASH)
         self.assertEqual((result.code, result.out[-8:]), (9, "trapped\n"))
 
-    def test_a_caught_interrupt_is_no_end(self):
+    def test_caught_interrupt_does_not_end_the_call(self):
         code = textwrap.dedent("""
             import time
             try:
@@ -152,7 +152,7 @@ class Interrupts(AgentTest):
         """)
         self.assert_ends(self.interrupt(code), out="ready\ncaught\n")
 
-    def test_one_in_a_callback_that_drops_exceptions_is_not_lost(self):
+    def test_interrupt_in_a_callback_that_drops_exceptions_is_not_lost(self):
         code = textwrap.dedent("""
             class Slow:
                 def __del__(self):
@@ -174,7 +174,7 @@ class Interrupts(AgentTest):
         self.assertIn("Exception ignored in: <function C.__del__", result.err)
         self.assertIn("ZeroDivisionError", result.err)
 
-    def test_what_earlier_calls_did_to_the_signal_does_not_count(self):
+    def test_signal_handlers_of_previous_calls_have_no_effect(self):
         for code in ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
                      "import signal; signal.signal(signal.SIGINT, lambda *a: None)",
                      "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])"):
@@ -182,11 +182,11 @@ class Interrupts(AgentTest):
                 self.assert_ends(self.run_python(code))
                 self.assertEqual(self.interrupt("print('ready')\nwhile True: pass").code, 130)
 
-    def test_one_that_comes_with_the_code_is_not_lost(self):
+    def test_interrupt_that_arrives_with_the_code_is_not_lost(self):
         other = self.connect()
         for language, code in ((PYTHON, "while True: pass"), (BASH, "sleep 1000")) * 5:
             self.client.start(code, language)
-            while True:  # until the EXEC is seen, there is no call to interrupt
+            while True:  # the agent may not have seen the EXEC yet, so repeat the interrupt
                 other.ask(INTERRUPT)
                 self.client.sock.settimeout(0.01)
                 try:
@@ -195,17 +195,17 @@ class Interrupts(AgentTest):
                     continue
                 self.assertTrue(ready)
                 break
-            self.client.sock.settimeout(harness.PATIENCE)
+            self.client.sock.settimeout(harness.TIMEOUT)
             self.assertEqual(self.client.finish().code, 130)
 
-    def test_between_calls_it_changes_nothing(self):
+    def test_interrupt_between_calls_does_nothing(self):
         self.run_python("kept = 2")
         for _ in range(20):
             self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
             os.kill(self.agent.driver_pid(), signal.SIGINT)
             self.assert_ends(self.run_python("print(kept)"), out="2\n")
 
-    def test_many_at_any_moment_never_kill_the_driver(self):
+    def test_many_interrupts_at_any_time_never_kill_the_driver(self):
         other = self.connect()
         self.run_python("kept = 3")
         for i in range(100):
@@ -224,7 +224,7 @@ LIMIT_KILLED = ", and had to be killed: the Python state is lost\n"
 
 
 class LimitsKept(AgentTest):
-    """SIGINT is enough; the grace is long, so that a busy machine is no reason to kill."""
+    """SIGINT ends the call. The grace period is long, so that a busy machine does not cause a kill."""
 
     options = ("--grace-ms", "20000")
 
@@ -238,10 +238,10 @@ class LimitsKept(AgentTest):
         result = self.run_bash("exec sleep 1000", timeout_ms=50)
         self.assert_ends(result, 124, err=LIMIT_LINE + "\n")
 
-    def test_what_bash_leaves_running_is_killed(self):
-        """It ignores SIGINT in the background; with job control it has a group of its own."""
+    def test_processes_left_by_bash_are_killed(self):
+        """A background process ignores SIGINT; with job control it has its own process group."""
         script = "(exec sleep 1000) & one=$!; set -m; (exec sleep 1000) & echo $one $!; wait"
-        for limit in (200, 2000, 20000):  # a busy machine may need more to come so far
+        for limit in (200, 2000, 20000):  # a busy machine may need a longer limit
             result = self.run_bash(script, timeout_ms=limit)
             if result.out:
                 break
@@ -255,36 +255,36 @@ class LimitsKept(AgentTest):
         except ProcessLookupError:
             return
         self.addCleanup(os.close, life)
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
 
-    def test_a_call_within_its_limit(self):
+    def test_call_within_its_limit_ends_normally(self):
         self.assert_ends(self.run_bash("echo 1", timeout_ms=60_000), out="1\n")
 
 
 class LimitsKilled(AgentTest):
     options = ("--grace-ms", "200")
 
-    def test_python_that_goes_on(self):
+    def test_python_that_ignores_the_interrupt_is_killed(self):
         code = "import time\nwhile True:\n  try: time.sleep(9)\n  except KeyboardInterrupt: pass"
         result = self.run_python(code, timeout_ms=50)
         self.assertEqual((result.code, result.lost), (124, 1))
         self.assertEqual(result.err, LIMIT_LINE + LIMIT_KILLED)
         self.assert_ends(self.run_python("print('fresh')"), out="fresh\n")
 
-    def test_a_loop_in_c_that_sees_no_signal(self):
+    def test_c_loop_that_checks_no_signals_is_killed(self):
         result = self.run_python("kept = 3\nsum(range(10**15))", timeout_ms=50, env=[("A", "b")])
         self.assertEqual((result.code, result.lost), (124, 1))
         self.assertEqual(result.err, LIMIT_LINE + LIMIT_KILLED)
         self.assert_ends(self.run_python("import os; print('kept' in globals(), 'A' in os.environ)"),
                          out="False False\n")
 
-    def test_bash_that_goes_on_is_killed_and_python_lives(self):
+    def test_bash_that_ignores_the_interrupt_is_killed_and_python_survives(self):
         self.run_python("kept = 2")
         result = self.run_bash("trap : INT; while :; do :; done", timeout_ms=50)
         self.assert_ends(result, 124, err=LIMIT_LINE + "\n")
         self.assert_ends(self.run_python("print(kept)"), out="2\n")
 
-    def test_a_stopped_interpreter(self):
+    def test_stopped_interpreter_is_killed(self):
         result = self.run_python("import os, signal\n"
                                  "os.kill(os.getpid(), signal.SIGSTOP)", timeout_ms=1000)
         self.assertEqual((result.code, result.lost), (124, 1))
@@ -304,7 +304,7 @@ class Deaths(AgentTest):
          "while 1: pass", 5, "code 5"),
     )
 
-    def test_the_call_tells_and_the_next_one_has_a_fresh_interpreter(self):
+    def test_death_is_reported_and_the_next_call_has_a_new_interpreter(self):
         for code, exit_code, words in self.ENDS:
             with self.subTest(code=code):
                 self.run_python("kept = 1")
@@ -314,14 +314,15 @@ class Deaths(AgentTest):
                 self.assertIn(words, result.err)
                 self.assert_ends(self.run_python("print('kept' in globals())"), out="False\n")
 
-    def test_all_output_before_the_end_is_there(self):
+    def test_output_before_the_death_is_complete(self):
         result = self.run_python("import os\nprint('x' * 1_000_000)\nos.kill(os.getpid(), 9)")
         self.assertEqual((len(result.out), result.code), (1_000_001, 137))
 
-    def test_a_death_between_calls_is_told_by_the_next(self):
+    def test_death_between_calls_is_reported_by_the_next(self):
         self.run_python("kept = 1")
+        before = len(self.agent.log)  # previous tests log such lines as well
         os.kill(self.agent.driver_pid(), signal.SIGKILL)
-        self.agent.wait_until_said("killed by signal 9")
+        self.agent.wait_until_logged("killed by signal 9", since=before)
         result = self.run_python("print('fresh')")
         self.assertEqual((result.out, result.code, result.lost), ("fresh\n", 0, 1))
         self.assertEqual(result.err, "ramet: the Python process was killed by signal 9 (Killed); "
@@ -331,7 +332,7 @@ class Deaths(AgentTest):
     def test_bash_does_not_outlive_the_driver_that_waits_for_it(self):
         self.client.start("trap 'echo ready >&2' INT; echo $$; while :; do :; done", BASH)
         result = self.client.wait_for_output("\n")
-        # It can be interrupted, so the agent knows it.
+        # The interrupt succeeds, so the agent knows bash's process.
         self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
         self.client.wait_for_output("ready\n", result)
         life = os.pidfd_open(int(result.out))
@@ -339,9 +340,9 @@ class Deaths(AgentTest):
         os.kill(self.agent.driver_pid(), signal.SIGKILL)
         result = self.client.finish(result)
         self.assertEqual((result.code, result.lost), (137, 1))
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
 
-    def test_calls_that_wait_go_on_in_the_fresh_one(self):
+    def test_queued_calls_run_in_the_new_interpreter(self):
         others = [self.connect() for _ in range(3)]
         self.client.start("print('ready')\nwhile True: pass")
         self.client.wait_for_output("ready\n")
@@ -352,8 +353,8 @@ class Deaths(AgentTest):
         for i, other in enumerate(others):
             self.assert_ends(other.finish(), out=f"{i}\n")
 
-    def test_a_dead_interpreter_whose_tracer_keeps_it_is_waited_for_asleep(self):
-        # The tracer is told of the death first, and the agent when it lets go.
+    def test_agent_sleeps_while_a_tracer_holds_the_dead_interpreter(self):
+        # The kernel notifies the tracer of the death first, and the agent once the tracer detaches.
         tracer = textwrap.dedent("""
             import ctypes, os, sys, time
             SEIZE = 0x4206
@@ -369,24 +370,24 @@ class Deaths(AgentTest):
         agent = f"/proc/{self.agent.process.pid}"
         driver = f"/proc/{self.agent.driver_pid()}"
         self.wait_for_state(driver, "Z")
-        self.wait_for_state(agent, "S", times=100)  # one that spins is seen asleep now and then
+        self.wait_for_state(agent, "S", times=100)  # a spinning agent would be seen asleep sometimes
         tracer.communicate()
         result = self.client.finish()
         self.assertEqual((result.code, result.lost), (3, 1))
 
     def wait_for_state(self, process, state, times=1):
-        """Until it was seen so many times in a row."""
+        """Waits until the state was seen `times` times in a row."""
         seen = 0
         while seen < times:
             with open(f"{process}/stat") as stat:
                 is_so = stat.read().rpartition(")")[2].split()[0] == state
             seen = seen + 1 if is_so else 0
 
-    def test_a_driver_that_talks_nonsense_is_replaced(self):
+    def test_driver_that_sends_invalid_data_is_replaced(self):
         for nonsense in (b"\xff" * 8, frame(PONG), frame(DONE, b"x" * 9) + frame(200), frame(EXEC)):
             result = self.run_python(f"import os\nos.write(1000, {nonsense!r})\nwhile True: pass")
             self.assertIn(result.code, (0, 137))
-            self.client.run("1")  # takes the note that the state is lost, if there is one
+            self.client.run("1")  # receives the message that the state is lost, if there is one
             self.assert_ends(self.run_python("print('on')"), out="on\n")
 
 
@@ -410,12 +411,12 @@ class Volume(AgentTest):
         for kind, byte in ((STDOUT, b"o"), (STDERR, b"e")):
             self.assertEqual(self.digest(result, kind), hashlib.sha256(byte * BIG).hexdigest())
 
-    def test_a_reader_that_stops_stops_the_writer_and_costs_no_memory(self):
+    def test_back_pressure_stops_the_writer_at_constant_memory(self):
         before = self.resident_kib()
         self.client.start("echo $$ >&2; exec cat /dev/zero", BASH)
         result = self.client.wait_for_output("\n")
         self.wait_until_it_writes_no_more(int(result.err))
-        # All other connections are served.
+        # All other connections are still served.
         self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
         self.assertEqual(self.client.finish(result).code, 130)
         self.assertLess(len(result.joined(STDOUT)), 1 << 20)
@@ -466,37 +467,37 @@ class Connections(AgentTest):
             self.assert_ends(other.finish())
         self.assert_ends(self.run_python("print(seen == list(range(20)))"), out="True\n")
 
-    def test_a_call_goes_on_when_its_client_leaves(self):
+    def test_call_continues_when_its_client_disconnects(self):
         client = self.agent.client()
         client.start("import time\nprint('ready')\n"
                      "for i in range(100): print('x' * 10_000)\nkept = 'done'")
         client.wait_for_output("ready\n")
         client.close()
-        # The next call waits for its end.
+        # The next call is queued until the first one ends.
         self.assert_ends(self.run_python("print(kept)"), out="done\n")
 
-    def test_a_client_that_leaves_with_its_output_unread(self):
+    def test_client_may_disconnect_with_unread_output(self):
         client = self.agent.client()
         client.start("for i in range(1000): print('x' * 10_000)\nkept = 'all'")
         client.sock.recv(1)
         client.close()
         self.assert_ends(self.run_python("print(kept)"), out="all\n")
 
-    def test_a_client_that_leaves_at_the_end_of_its_code(self):
+    def test_client_may_disconnect_after_its_code(self):
         client = self.agent.client()
         client.start("left = 'ran'")
         client.close()
         result = self.run_python("print(globals().get('left'))")
-        self.assertIn(result.out, ("ran\n", "None\n"))  # before its turn it may be forgotten
+        self.assertIn(result.out, ("ran\n", "None\n"))  # while it is queued it may be dropped
 
-    def test_a_client_that_leaves_in_the_middle_of_its_code(self):
+    def test_client_may_disconnect_within_its_code(self):
         client = self.agent.client()
         client.send(EXEC, exec_payload(100))
         client.send(CODE, b"print('half')")
         client.close()
         self.assert_ends(self.run_python("print('on')"), out="on\n")
 
-    def test_a_queued_call_whose_client_leaves_is_forgotten(self):
+    def test_queued_call_of_a_disconnected_client_is_dropped(self):
         self.client.start("print('ready')\nwhile True: pass")
         self.client.wait_for_output("ready\n")
         for _ in range(10):
@@ -511,7 +512,7 @@ class Connections(AgentTest):
     def test_interrupt_without_a_call(self):
         self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
 
-    def test_more_connections_than_there_may_be(self):
+    def test_connections_above_the_limit_are_refused(self):
         clients = [self.connect() for _ in range(280)]
         answers = 0
         for client in clients:
@@ -519,12 +520,12 @@ class Connections(AgentTest):
                 answers += client.ask(PING)[0] == PONG
             except (EOFError, ConnectionError):
                 pass
-        self.assertEqual(answers, 255)  # 256 with the one of setUp
+        self.assertEqual(answers, 255)  # 256 with the connection of setUp
         for client in clients:
             client.close()
-        self.agent.wait_until_said("connection refused: 256 connections are open")
+        self.agent.wait_until_logged("connection refused: 256 connections are open")
 
-    def test_a_frame_in_small_pieces(self):
+    def test_frame_may_arrive_in_small_parts(self):
         data = frame(EXEC, exec_payload(8)) + frame(CODE, b"prin") + frame(CODE, b"t(1)")
         for at in range(len(data)):
             self.client.sock.sendall(data[at : at + 1])
@@ -570,8 +571,8 @@ class Connections(AgentTest):
         ("time before 1970", frame(RESEED, reseed_payload(realtime_ns=-1))),
     )
 
-    def test_malformed_frames_end_their_connection_only(self):
-        before = len(self.agent.said)  # it made its promise when it started
+    def test_malformed_frames_end_only_their_connection(self):
+        before = len(self.agent.log)  # its start logged "dry" lines as well
         for name, data in self.MALFORMED:
             with self.subTest(name):
                 client = self.connect()
@@ -580,16 +581,16 @@ class Connections(AgentTest):
                     while True:
                         client.recv()
         self.assert_ends(self.run_python("print('on')"), out="on\n")
-        self.assertFalse([line for line in self.agent.said[before:] if "dry" in line])
+        self.assertFalse([line for line in self.agent.log[before:] if "dry" in line])
 
 
 KEPT = 1 << 20  # AGENT_OUTPUT_RING
 
 
 class Attach(AgentTest):
-    """Calls whose connection breaks, and hosts that come for the rest of their output."""
+    """Calls whose connection breaks, and hosts that attach to read the rest of the output."""
 
-    # Both streams, in an order that is known: the driver keeps it.
+    # Writes to both streams in a known order, which the driver keeps.
     MIXED = "import sys\nfor i in range({n}):\n" \
             "  print('out', i)\n  print('err', i, file=sys.stderr)"
 
@@ -598,7 +599,7 @@ class Attach(AgentTest):
         return "".join(f"1:out {i}\n2:err {i}\n" for i in range(n))
 
     def lose(self, client, result=None):
-        """Break the connection; give the bytes of output that were read from it."""
+        """Breaks the connection; returns the number of bytes of output that were read from it."""
         client.close()
         return sum(len(data) for _, data in result.parts) if result else 0
 
@@ -612,14 +613,14 @@ class Attach(AgentTest):
         self.assertEqual(kind, ERROR)
         self.assertEqual(struct.unpack_from("<I", payload)[0], getattr(errno, errno_name), payload)
 
-    def wait_until_held_up(self, pid):
-        """Until a process sleeps in a write to its full pipe."""
+    def wait_until_blocked(self, pid):
+        """Waits until a process sleeps in a write to its full pipe."""
         while True:
             with open(f"/proc/{pid}/syscall") as syscall:
                 if syscall.read().split()[:2] == ["1", "0x1"]:
                     return
 
-    def test_output_goes_on_where_it_stopped(self):
+    def test_attach_continues_the_output(self):
         self.client.start("print('ready')\n" + self.MIXED.format(n=3000), call=7)
         seen = self.client.wait_for_output("out 100\n")
         have = self.lose(self.client, seen)
@@ -627,7 +628,7 @@ class Attach(AgentTest):
         self.assertEqual(seen.order, "1:ready\nout 0\n" + self.mixed(3000)[len("1:out 0\n"):])
         self.assertEqual((seen.code, seen.lost), (0, 0))
 
-    def test_from_any_byte_and_any_number_of_times(self):
+    def test_attach_from_any_byte_any_number_of_times(self):
         self.client.start("print('ready')\n" + self.MIXED.format(n=200) + "\nraise SystemExit(3)",
                           call=8)
         whole = self.client.finish()
@@ -640,7 +641,7 @@ class Attach(AgentTest):
                              streams[have:])
             self.assertEqual((rest.code, rest.lost), (3, 0))
 
-    def test_a_connection_that_breaks_again_and_again(self):
+    def test_output_is_complete_over_many_broken_connections(self):
         self.client.start(self.MIXED.format(n=5000), call=9)
         client, seen, have = self.client, harness.Result(), 0
         for i in range(40):
@@ -654,45 +655,45 @@ class Attach(AgentTest):
         seen = client.finish(seen)
         self.assertEqual(seen.order, self.mixed(5000))
 
-    def test_what_was_sent_and_not_read_is_kept(self):
+    def test_output_that_was_sent_but_not_read_is_kept(self):
         self.client.start(self.MIXED.format(n=3000), call=10)
-        self.client.recv()  # the rest stands in the socket
+        self.client.recv()  # the rest remains in the socket
         self.lose(self.client)
         seen = self.attached(10, 0).finish()
         self.assertEqual(seen.order, self.mixed(3000))
 
-    def test_a_call_that_ended_meanwhile(self):
+    def test_attach_to_a_call_that_has_ended(self):
         self.client.start("import os\nprint('ready')\nprint('tail')\nos._exit(4)", call=11)
         seen = self.client.wait_for_output("ready\n")
         have = self.lose(self.client, seen)
-        self.agent.wait_until_said("ended with exit code 4")
+        self.agent.wait_until_logged("ended with exit code 4")
         seen = self.attached(11, have).finish(seen)
         self.assertEqual((seen.out, seen.code, seen.lost), ("ready\ntail\n", 4, 1))
         self.assertIn("its state is lost", seen.err)
-        # The line of the agent's own counts as output too.
+        # The line that the agent adds counts as output too.
         again = self.attached(11, 0).finish()
         self.assertEqual((again.out, again.err), (seen.out, seen.err))
 
-    def test_back_pressure_while_nobody_is_there(self):
+    def test_back_pressure_without_a_client(self):
         code = "echo $$; exec head -c 10000000 /dev/zero"
         self.client.start(code, BASH, call=12)
         seen = self.client.wait_for_output("\n")
         pid = int(seen.out.split()[0])
         have = self.lose(self.client, seen)
-        self.wait_until_held_up(pid)
+        self.wait_until_blocked(pid)
         seen = self.attached(12, have).finish(seen)
         self.assertEqual((len(seen.joined(STDOUT)), seen.code), (10_000_000 + len(f"{pid}\n"), 0))
 
-    def held_up(self, call, **options):
-        """A call without a host that writes for ever and was held up."""
+    def blocked_call(self, call, **options):
+        """Starts a call that writes forever, disconnects, and waits until it is blocked."""
         self.client.start("echo $$; exec yes", BASH, call=call, **options)
         seen = self.client.wait_for_output("\n")
         self.lose(self.client)
         pid = int(seen.out.split()[0])
-        self.wait_until_held_up(pid)
+        self.wait_until_blocked(pid)
         return os.pidfd_open(pid), pid
 
-    def test_a_waiting_exec_lets_it_go_on(self):
+    def test_queued_exec_drops_back_pressure(self):
         self.client.start("print('ready')\nfor i in range(20_000): print('x' * 99)\n"
                           "kept = 'all'", call=13)
         self.client.wait_for_output("ready\n")
@@ -700,7 +701,7 @@ class Attach(AgentTest):
         self.assert_ends(self.connect().run("print(kept)", call=14), out="all\n")
         self.assert_refused(13, 0, "ENOENT")
 
-    def test_a_waiting_ping_lets_it_go_on(self):
+    def test_queued_ping_drops_back_pressure(self):
         self.client.start("for i in range(20_000): print('%099d' % i)", call=15)
         self.client.recv()
         self.lose(self.client)
@@ -710,57 +711,57 @@ class Attach(AgentTest):
         whole = "".join(f"{i:099d}\n" for i in range(20_000))
         self.assertEqual((rest.out == whole[-KEPT:], rest.code), (True, 0))
 
-    def test_an_interrupt_lets_it_go_on(self):
-        life, _ = self.held_up(16)
+    def test_interrupt_drops_back_pressure(self):
+        life, _ = self.blocked_call(16)
         self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
         os.close(life)
         self.assertEqual(self.connect().run("print(1)").out, "1\n")
 
-    def test_its_time_limit_ends_it(self):
-        life, _ = self.held_up(17, timeout_ms=2000)
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+    def test_time_limit_ends_a_blocked_call(self):
+        life, _ = self.blocked_call(17, timeout_ms=2000)
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
         os.close(life)
         self.assertEqual(self.connect().run("print(1)").out, "1\n")
 
-    def test_without_anybody_it_waits(self):
-        life, pid = self.held_up(18)
-        # A reseed asks nothing of it.
+    def test_call_without_a_client_stays_blocked(self):
+        life, pid = self.blocked_call(18)
+        # A reseed does not drop the back-pressure.
         self.assertEqual(self.connect().ask(RESEED, reseed_payload()), (DONE, b""))
-        self.wait_until_held_up(pid)
+        self.wait_until_blocked(pid)
         rest = self.attached(18, 0).wait_for_output("y\n" * 400_000)
         self.assertTrue((f"{pid}\n" + "y\n" * 2_000_000).startswith(rest.out))
         signal.pidfd_send_signal(life, signal.SIGKILL)
         os.close(life)
 
-    def test_it_is_refused(self):
+    def test_invalid_attach_is_refused(self):
         for call, have, name in ((99, 0, "ENOENT"), (20, 7, "ERANGE"), (20, 1 << 63, "ERANGE")):
             self.client.run("print('12345')", call=20)
             self.assert_refused(call, have, name)
 
-    def test_no_call_was_ever_started(self):
+    def test_attach_without_any_call_is_refused(self):
         agent = Agent()
         self.addCleanup(agent.stop)
         client = agent.client()
         self.addCleanup(client.close)
         client.attach(0, 0)
         self.assertEqual(client.recv()[0], ERROR)
-        client.attach(0, 0)  # the connection goes on
+        client.attach(0, 0)  # the connection stays open
         self.assertEqual(client.recv()[0], ERROR)
 
-    def test_a_call_that_has_its_connection(self):
+    def test_attach_to_a_connected_call_is_refused(self):
         self.client.start("print('ready')\nwhile True: pass", call=21)
         self.client.wait_for_output("ready\n")
         self.assert_refused(21, 0, "EBUSY")
         self.connect().ask(INTERRUPT)
         self.assertEqual(self.client.finish().code, 130)
 
-    def test_a_call_that_never_had_all_of_its_code(self):
+    def test_attach_to_a_call_with_incomplete_code_is_refused(self):
         self.client.send(EXEC, exec_payload(100, call=22))
         self.client.send(CODE, b"print('half')")
         self.lose(self.client)
         client = self.connect()
-        while True:  # its end in the agent is the driver's to tell
+        while True:  # the agent learns from the driver that the call has ended
             client.attach(22, 0)
             kind, payload = client.recv()
             self.assertEqual((kind, struct.unpack_from("<I", payload)[0]), (ERROR, errno.ENOENT))
@@ -768,7 +769,7 @@ class Attach(AgentTest):
                 break
         self.assert_refused(22, 0, "ENOENT")
 
-    def test_a_call_that_waits_is_not_the_running_one(self):
+    def test_attach_to_a_queued_call_is_refused(self):
         self.client.start("print('ready')\nwhile True: pass", call=23)
         self.client.wait_for_output("ready\n")
         other = self.connect()
@@ -779,7 +780,7 @@ class Attach(AgentTest):
         self.assert_ends(other.finish(), out="other\n")
         self.assert_ends(self.attached(24, 0).finish(), out="other\n")
 
-    def test_the_connection_is_of_use_afterwards(self):
+    def test_connection_can_be_used_after_attach(self):
         self.client.run("print('x')", call=25)
         client = self.attached(25, 0)
         self.assert_ends(client.finish(), out="x\n")
@@ -787,8 +788,8 @@ class Attach(AgentTest):
         client.attach(26, 1)
         self.assert_ends(client.finish(), out="\n")
 
-    def test_output_of_others_after_its_end_is_not_its(self):
-        agent = Agent()  # what they write falls into every call
+    def test_output_of_others_after_the_end_is_not_replayed(self):
+        agent = Agent()  # a separate one: the background process writes into all later calls
         self.addCleanup(agent.stop)
         client = agent.client()
         self.addCleanup(client.close)
@@ -803,13 +804,13 @@ class Attach(AgentTest):
 
 
 class Reseed(AgentTest):
-    def test_every_step_is_done(self):
+    def test_reseed_performs_every_step(self):
         self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
         for line in ("add 64 bytes of entropy", "renew the boot id", "set the clock to 1000000000 ns",
                      "set the host name to sandbox-1"):
-            self.agent.wait_until_said("dry: " + line)
+            self.agent.wait_until_logged("dry: " + line)
 
-    def test_python_random_is_seeded_anew_when_asked(self):
+    def test_python_random_is_reseeded_on_request(self):
         draw = "import random\nrandom.seed(1)\nprint(random.random())"
         again = "print(random.random())"
         expected = self.run_python(draw + "\n" + again).out.splitlines()
@@ -818,7 +819,7 @@ class Reseed(AgentTest):
             self.assertEqual(self.client.ask(RESEED, reseed_payload(user)), (DONE, b""))
             self.assertEqual(self.run_python(again).out.strip() == expected[1], same)
 
-    def test_numpy_is_seeded_when_it_is_there(self):
+    def test_numpy_is_reseeded_if_imported(self):
         code = "import sys, types\nsys.modules['numpy.random'] = types.SimpleNamespace(seed=None)"
         self.run_python(code)
         self.client.ask(RESEED, reseed_payload(0))
@@ -840,20 +841,20 @@ class Reseed(AgentTest):
         self.run_python("sys.modules['_ssl'] = real")
         self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
 
-    def test_a_users_module_of_the_same_name_is_no_generator(self):
+    def test_user_module_with_the_name_of_a_generator_is_ignored(self):
         self.run_python("import random, sys, types\nkept = random\n"
                         "sys.modules['random'] = types.ModuleType('random')")
         self.assertEqual(self.client.ask(RESEED, reseed_payload()), (DONE, b""))
         self.run_python("sys.modules['random'] = kept")
 
-    def test_a_generator_that_fails_is_named(self):
+    def test_failing_generator_is_named(self):
         self.run_python("import random\nkept = random.seed\n"
                         "def bad(): raise OSError('broken')\nrandom.seed = bad")
         kind, payload = self.client.ask(RESEED, reseed_payload())
         self.assertEqual((kind, payload[8:]), (ERROR, b"seed random: broken"))
         self.run_python("random.seed = kept")
 
-    def test_during_a_call_it_is_done_before_the_next(self):
+    def test_reseed_during_a_call_happens_before_the_next_call(self):
         self.run_python("import random\nrandom.seed(1); random.random()\n"
                         "expected = random.random()")
         self.client.start("random.seed(1); random.random()\nprint('ready')\nwhile True: pass")
@@ -866,35 +867,35 @@ class Reseed(AgentTest):
 
 
 class Lives(unittest.TestCase):
-    """Agents of their own: how one starts and stops."""
+    """How an agent starts and stops. Each test has its own agent."""
 
     def agent(self, *options, **more):
         agent = Agent(*options, **more)
         self.addCleanup(agent.stop)
         return agent
 
-    def test_shutdown_answers_then_powers_off(self):
+    def test_shutdown_answers_and_then_powers_off(self):
         agent = self.agent()
         client = agent.client()
         self.addCleanup(client.close)
         self.assertEqual(client.ask(SHUTDOWN), (DONE, b""))
         with self.assertRaises(EOFError):
             client.recv()
-        self.assertEqual(agent.process.wait(harness.PATIENCE), 0)
-        agent.wait_until_said("dry: power off")
-        self.assertIn("ramet: dry: sync", agent.said)
+        self.assertEqual(agent.process.wait(harness.TIMEOUT), 0)
+        agent.wait_until_logged("dry: power off")
+        self.assertIn("ramet: dry: sync", agent.log)
 
-    def test_the_driver_dies_with_the_agent(self):
+    def test_driver_dies_with_the_agent(self):
         agent = self.agent()
         life = os.pidfd_open(agent.driver_pid())
         self.addCleanup(os.close, life)
         agent.process.kill()
         agent.process.wait()
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
 
-    def test_no_python_is_told_and_tried_again(self):
+    def test_missing_python_is_reported_and_retried(self):
         agent = self.agent(env={"PATH": "/nonexistent"})
-        agent.wait_until_said("ended with exit code 127")
+        agent.wait_until_logged("ended with exit code 127")
         for _ in range(2):
             client = agent.client()
             self.addCleanup(client.close)
@@ -908,7 +909,7 @@ class Lives(unittest.TestCase):
     def test_bad_options_are_refused(self):
         for options in (["agent", "--nonsense"], [], ["agent", "--unix", "x" * 200]):
             done = subprocess.run([harness.BINARY, *options], stderr=subprocess.PIPE,
-                                  timeout=harness.PATIENCE)
+                                  timeout=harness.TIMEOUT)
             self.assertIn(done.returncode, (1, 2))
             self.assertTrue(done.stderr)
 

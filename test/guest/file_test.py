@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AGENT_PUT to AGENT_ABORT and AGENT_GROW: what is written and read, and what fails or breaks off."""
+"""AGENT_PUT to AGENT_ABORT and AGENT_GROW: reads, writes, errors and broken connections."""
 
 import errno
 import hashlib
@@ -25,7 +25,7 @@ def upload_id(number):
 
 
 class Info:
-    """An AGENT_FILE."""
+    """A parsed AGENT_FILE frame."""
 
     def __init__(self, payload):
         (size,) = struct.unpack_from("<I", payload)
@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 class FileClient:
-    """The operations on one connection."""
+    """File operations on one connection."""
 
     def __init__(self, client):
         self.client = client
@@ -57,7 +57,7 @@ class FileClient:
         assert kind == DONE, (kind, payload[:100])
 
     def answers(self):
-        """Give the FILEs and the bytes before DONE."""
+        """Returns the FILE frames and the bytes that come before DONE."""
         infos, data = [], bytearray()
         while True:
             kind, payload = self.client.recv()
@@ -131,7 +131,7 @@ class FileTest(AgentTest):
     def setUp(self):
         super().setUp()
         self.files = FileClient(self.client)
-        while self.workers():  # of the test before
+        while self.workers():  # wait for those of the previous test
             self.assertEqual(self.client.ask(PING)[0], PONG)
         self.top = tempfile.mkdtemp(prefix="ramet-file-")
         self.addCleanup(subprocess.run, ["rm", "-rf", self.top])
@@ -158,29 +158,29 @@ class FileTest(AgentTest):
         self.assertIn(says, caught.exception.text)
 
     def workers(self):
-        """The processes that work on files now; the agent's first child is the driver."""
+        """Returns the pids of the file workers: all children of the agent but the first, the driver."""
         with open(f"/proc/{self.agent.process.pid}/task/{self.agent.process.pid}/children") as f:
             return [int(pid) for pid in f.read().split()[1:]]
 
     def worker(self):
-        """The only one, once it is there; each operation before must have been waited for."""
+        """Waits for a worker and returns its pid. No other operation may be in flight."""
         while not self.workers():
             self.assertEqual(self.more().client.ask(PING)[0], PONG)
         (worker,) = self.workers()
         return worker
 
     def wait_for_end(self):
-        """Until the process of the last operation has ended too."""
+        """Waits until the worker of the last operation has ended."""
         self.assertEqual(self.client.ask(PING)[0], PONG)
 
     def wait_for_names(self, *names, top=None):
-        """Until the folder holds just these; who removes something there is not waited for."""
+        """Waits until the folder holds just these names: files may be removed in the background."""
         while sorted(os.listdir(top or self.top)) != sorted(names):
             self.assertEqual(self.client.ask(PING)[0], PONG)
 
 
 class Whole(FileTest):
-    def test_what_is_put_is_got(self):
+    def test_downloaded_bytes_equal_uploaded_bytes(self):
         for size in (0, 1, 65535, 65536, 65537, 1_000_003):
             data = os.urandom(size)
             self.files.put(self.path("file"), data)
@@ -189,13 +189,13 @@ class Whole(FileTest):
             self.assertEqual(self.files.info.size, size)
         self.assertEqual(os.listdir(self.top), ["file"])
 
-    def test_data_in_frames_of_any_size(self):
+    def test_data_may_come_in_frames_of_any_size(self):
         data = os.urandom(3000)
         for step in (1, 7, 1000):
             self.files.put(self.path("file"), data, step=step)
             self.assertEqual(self.read("file"), data)
 
-    def test_modes(self):
+    def test_put_sets_or_keeps_the_mode(self):
         self.files.put(self.path("new"), b"")
         self.assertEqual(os.stat(self.path("new")).st_mode, stat.S_IFREG | 0o644)
         self.files.put(self.path("new"), b"1", 0o4751)
@@ -206,19 +206,19 @@ class Whole(FileTest):
         info = self.files.stat(self.path("new"))
         self.assertEqual((info.mode, info.uid, info.gid), (stat.S_IFREG | 0o2701, 1234, 5678))
 
-    def test_missing_folders_are_made(self):
+    def test_missing_folders_are_created(self):
         self.files.put(self.path("a/b//c/file"), b"1")
         self.assertEqual(self.read("a/b/c/file"), b"1")
         self.assertEqual(os.stat(self.path("a/b")).st_mode, stat.S_IFDIR | 0o755)
 
-    def test_odd_names(self):
+    def test_names_may_contain_any_bytes(self):
         for name in (b"a b", b"\xff\n", b".hidden", b"x" * 255, "ä€".encode()):
             path = os.path.join(self.top.encode(), name)
             self.files.put(path, name)
             self.assertEqual(self.files.get(path), name)
             self.assertEqual(self.files.info.name, path)
 
-    def test_what_is_replaced_is_whole_at_any_time(self):
+    def test_replaced_file_is_always_complete(self):
         old, new = b"old" * 100_000, b"new" * 200_000
         path = self.write("file", old)
         self.files.begin_put(path, len(new))
@@ -230,13 +230,13 @@ class Whole(FileTest):
         self.files.answer()
         self.assertEqual(other.get(path), new)
 
-    def test_a_reader_of_the_old_file_keeps_it(self):
+    def test_open_reader_keeps_the_old_file(self):
         path = self.write("file", b"old")
         with open(path, "rb") as file:
             self.files.put(path, b"new")
             self.assertEqual(file.read(), b"old")
 
-    def test_symbolic_links_are_followed_and_stay(self):
+    def test_symbolic_links_are_followed_and_kept(self):
         self.write("real", b"old")
         os.mkdir(self.path("dir"))
         os.symlink("real", self.path("one"))
@@ -264,18 +264,18 @@ class Whole(FileTest):
         self.assertEqual(sorted(os.listdir(self.top)), ["dir", "fifo", "file"])
         self.assertEqual(self.client.ask(PING)[0], PONG)
 
-    def test_an_error_is_told_before_the_data_has_come(self):
+    def test_error_is_sent_before_all_data_has_arrived(self):
         self.files.begin_put(self.top, 10_000_000)
         self.fails(errno.EISDIR, self.files.answer)
         self.files.send_data(b"x" * 10_000_000)
         self.assertEqual(self.client.ask(PING)[0], PONG)
 
-    def test_a_size_that_no_disk_has(self):
+    def test_impossible_size_is_refused(self):
         self.files.begin_put(self.path("file"), 1 << 63)
         self.fails(errno.ENOSPC, self.files.answer, says="9223372036854775808 bytes")
         self.assertEqual(os.listdir(self.top), [])
 
-    def test_connections_that_break_leave_nothing(self):
+    def test_broken_connections_leave_no_files(self):
         path = self.write("file", b"old")
         for sent in (0, 1, 100_000):
             client = self.more()
@@ -287,7 +287,7 @@ class Whole(FileTest):
             self.wait_for_names("file")
         self.assertEqual(self.read("file"), b"old")
 
-    def test_a_worker_that_is_killed_leaves_nothing(self):
+    def test_killed_worker_leaves_no_files(self):
         client = self.more()
         client.begin_put(self.path("file"), 2)
         client.send_data(b"x")
@@ -298,7 +298,7 @@ class Whole(FileTest):
             client.answer()
         self.wait_for_names()
 
-    def test_frames_that_are_no_data_end_the_connection(self):
+    def test_frames_other_than_data_end_the_connection(self):
         path = self.path("file")
         for bad in (frame(PING), frame(DATA), frame(DATA, b"xxx"), frame(DATA, b"x") + frame(PING),
                     struct.pack("<IBBH", 1 << 31, DATA, 0, 0), struct.pack("<IBBH", 2, DATA, 1, 0)):
@@ -309,7 +309,7 @@ class Whole(FileTest):
                 client.answer()
         self.wait_for_names()
 
-    def test_two_puts_to_one_path(self):
+    def test_concurrent_puts_to_one_path(self):
         clients = [self.more() for _ in range(8)]
         contents = [bytes([i]) * 300_000 for i in range(8)]
         for client, data in zip(clients, contents):
@@ -321,7 +321,7 @@ class Whole(FileTest):
             self.assertEqual(self.read("file"), data)
         self.assertEqual(os.listdir(self.top), ["file"])
 
-    def test_requests_one_after_the_other_without_a_wait(self):
+    def test_pipelined_requests_are_answered_in_order(self):
         for i in range(20):
             data = b"%d" % i
             put = struct.pack("<QI", len(data), 0) + text(self.path("file"))
@@ -330,7 +330,7 @@ class Whole(FileTest):
             self.assertEqual(self.client.recv()[0], PONG)
         self.assertEqual(self.read("file"), b"19")
 
-    def test_more_at_once_than_there_are_workers_wait(self):
+    def test_requests_above_the_number_of_workers_wait(self):
         clients = [self.more() for _ in range(40)]
         for i, client in enumerate(clients):
             client.begin_put(self.path(f"f{i}"), 2)
@@ -343,18 +343,18 @@ class Whole(FileTest):
             client.answer()
         self.assertEqual(len(os.listdir(self.top)), 40)
 
-    def test_a_big_file_at_constant_memory(self):
-        piece, count = os.urandom(1 << 20), 256
+    def test_large_file_at_constant_memory(self):
+        chunk, count = os.urandom(1 << 20), 256
         client = self.more()
         client.begin_put(self.path("big"), count << 20)
         for _ in range(count - 1):
-            client.send_data(piece)
+            client.send_data(chunk)
         with open(f"/proc/{self.worker()}/status") as status:
             anon = next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
-        self.assertLess(anon, 8 << 10)  # KiB; with the sanitizers' own
-        client.send_data(piece)
+        self.assertLess(anon, 8 << 10)  # KiB; sanitizers need a part of it
+        client.send_data(chunk)
         client.answer()
-        want = hashlib.sha256(piece * count).digest()
+        want = hashlib.sha256(chunk * count).digest()
         self.client.send(GET, struct.pack("<QQ", 0, ALL) + text(self.path("big")))
         self.assertEqual(self.client.recv()[0], FILE)
         sha = hashlib.sha256()
@@ -364,7 +364,7 @@ class Whole(FileTest):
 
 
 class Reading(FileTest):
-    def test_ranges(self):
+    def test_ranges_are_read(self):
         data = os.urandom(200_000)
         path = self.write("file", data)
         for offset, most in ((0, 0), (0, 1), (199_999, 5), (200_000, 1), (300_000, 1), (5, 100_000),
@@ -372,7 +372,7 @@ class Reading(FileTest):
             self.assertEqual(self.files.get(path, offset, most), data[offset : offset + most])
             self.assertEqual(self.files.info.size, len(data))
 
-    def test_files_of_proc_say_zero_and_have_content(self):
+    def test_proc_files_of_size_zero_have_content(self):
         data = self.files.get("/proc/self/status")
         self.assertTrue(data.startswith(b"Name:"), data[:20])
         self.assertEqual(self.files.info.size, 0)
@@ -380,19 +380,19 @@ class Reading(FileTest):
         self.assertEqual(self.files.get("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")[-1:],
                          b"\n")
 
-    def test_what_is_no_file_is_not_waited_for(self):
+    def test_special_files_are_refused_without_blocking(self):
         os.mkfifo(self.path("fifo"))
         for path, number in ((self.path("fifo"), errno.EINVAL), ("/dev/zero", errno.EINVAL),
                              ("/dev/tty", errno.EINVAL), (self.top, errno.EISDIR),
                              (self.path("none"), errno.ENOENT), ("/proc/version/x", errno.ENOTDIR)):
             self.fails(number, self.files.get, path, says=path)
 
-    def test_a_sparse_file(self):
+    def test_sparse_file_is_read(self):
         path = self.write("sparse")
         os.truncate(path, 1 << 30)
         self.assertEqual(self.files.get(path, (1 << 30) - 3, 10), b"\0\0\0")
 
-    def test_a_file_that_is_cut_short_or_grows(self):
+    def test_file_that_shrinks_or_grows_while_read(self):
         path = self.write("file", b"x" * 5_000_000)
         slow = self.connect()
         slow.send(GET, struct.pack("<QQ", 0, ALL) + text(path))
@@ -406,7 +406,7 @@ class Reading(FileTest):
             file.write(b"z" * 1_000_000)
         self.assertEqual(FileClient(slow).answers()[1], b"y" * 4_000_000)
 
-    def test_a_host_that_does_not_read_holds_nobody_up(self):
+    def test_host_that_does_not_read_blocks_nobody(self):
         path = self.write("file", b"x" * 5_000_000)
         slow = self.connect()
         slow.send(GET, struct.pack("<QQ", 0, ALL) + text(path))
@@ -416,7 +416,7 @@ class Reading(FileTest):
         life = os.pidfd_open(self.worker())
         self.addCleanup(os.close, life)
         slow.close()
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
 
     def test_stat(self):
         path = self.write("file", b"12345")
@@ -454,7 +454,7 @@ class Reading(FileTest):
         self.fails(errno.ENOTDIR, self.files.list, self.path("a"))
         self.fails(errno.ENOENT, self.files.list, self.path("none"))
 
-    def test_a_folder_with_many_names(self):
+    def test_large_folder_is_listed_completely(self):
         os.mkdir(self.path("many"))
         for i in range(5000):
             os.mknod(self.path(f"many/{i}"))
@@ -496,7 +496,7 @@ class Folders(FileTest):
         self.fails(errno.ENOENT, self.files.remove, self.path("none"), True)
         self.fails(errno.ENOENT, self.files.remove, self.path("none/x"), True)
 
-    def test_a_tree_is_removed_and_links_in_it_are_not_followed(self):
+    def test_recursive_remove_does_not_follow_links(self):
         self.write("outside", b"stays")
         os.makedirs(self.path("tree/a/b/c"))
         os.makedirs(self.path("tree/d"))
@@ -511,7 +511,7 @@ class Folders(FileTest):
         self.assertEqual(sorted(os.listdir(self.top)), ["kept", "outside"])
         self.assertEqual(self.read("kept/file"), b"stays")
 
-    def test_a_deep_tree(self):
+    def test_deep_tree_is_removed(self):
         folder = os.open(self.top, os.O_PATH)
         for _ in range(3000):
             os.mkdir("deep", dir_fd=folder)
@@ -522,7 +522,7 @@ class Folders(FileTest):
         self.files.remove(self.path("deep"), True)
         self.assertEqual(os.listdir(self.top), [])
 
-    def test_what_is_never_removed(self):
+    def test_root_and_dot_paths_are_never_removed(self):
         for path, number in (("/", errno.EBUSY), ("//", errno.EBUSY),
                              (self.path("."), errno.EINVAL), (self.path("../"), errno.EINVAL)):
             self.fails(number, self.files.remove, path, True)
@@ -537,7 +537,7 @@ class Uploads(FileTest):
         self.id = upload_id(self.count)
         self.addCleanup(lambda: self.more().abort(self.id))
 
-    def test_parts_in_any_order_and_again(self):
+    def test_parts_may_arrive_in_any_order_and_twice(self):
         data = os.urandom(3_000_000)
         self.files.upload(self.id, self.path("dir/file"), 0o600)
         for at in (2_000_000, 0, 1_000_000, 0):
@@ -549,7 +549,7 @@ class Uploads(FileTest):
         self.assertEqual(os.listdir(self.path("dir")), ["file"])
         self.fails(errno.ENOENT, self.files.commit, self.id, len(data))
 
-    def test_parts_in_parallel(self):
+    def test_parts_may_arrive_in_parallel(self):
         data = os.urandom(8 << 20)
         self.files.upload(self.id, self.path("file"))
 
@@ -564,13 +564,13 @@ class Uploads(FileTest):
         self.files.commit(self.id, len(data), hashlib.sha256(data).digest())
         self.assertEqual(self.read("file"), data)
 
-    def test_an_empty_file(self):
+    def test_empty_file_is_uploaded(self):
         self.files.upload(self.id, self.path("file"))
         self.files.part(self.id, 0, b"")
         self.files.commit(self.id, 0, hashlib.sha256().digest())
         self.assertEqual(self.read("file"), b"")
 
-    def test_what_is_wrong_keeps_the_upload_open(self):
+    def test_wrong_commit_keeps_the_upload_open(self):
         self.write("file", b"old")
         self.files.upload(self.id, self.path("file"))
         self.files.part(self.id, 0, b"x" * 8192)
@@ -602,7 +602,7 @@ class Uploads(FileTest):
         self.client.send(DATA, b"x")
         self.assertEqual(self.client.ask(PING)[0], PONG)
 
-    def test_there_may_be_64(self):
+    def test_64_uploads_may_be_open(self):
         names = [upload_id(1000 + i) for i in range(65)]
         for name in names[:64]:
             self.files.upload(name, self.path(name))
@@ -613,18 +613,18 @@ class Uploads(FileTest):
             self.files.abort(name)
         self.assertEqual(os.listdir(self.top), [])
 
-    def test_a_part_that_breaks_off_can_be_sent_again(self):
+    def test_broken_part_can_be_sent_again(self):
         self.files.upload(self.id, self.path("file"))
         broken = self.more()
         broken.begin_part(self.id, 0, 100)
-        # Of the same bytes: what was on its way may be written as late as the other part's.
+        # The same bytes as below: those in flight may be written after those of the second part.
         broken.send_data(b"y")
         broken.client.close()
         self.files.part(self.id, 0, b"y" * 100)
         self.files.commit(self.id, 100, hashlib.sha256(b"y" * 100).digest())
         self.assertEqual(self.read("file"), b"y" * 100)
 
-    def test_a_commit_waits_for_parts_and_holds_later_ones_off(self):
+    def test_commit_waits_for_parts_and_blocks_later_ones(self):
         self.files.upload(self.id, self.path("file"))
         self.wait_for_end()
         slow, late = self.more(), self.more()
@@ -640,7 +640,7 @@ class Uploads(FileTest):
         self.assertEqual(self.read("file"), b"xy")
         self.fails(errno.ENOENT, late.part, self.id, 0, b"z")
 
-    def test_a_killed_part_leaves_the_upload(self):
+    def test_killed_part_keeps_the_upload(self):
         self.files.upload(self.id, self.path("file"))
         self.wait_for_end()
         slow = self.more()
@@ -653,7 +653,7 @@ class Uploads(FileTest):
         self.files.commit(self.id, 2)
         self.assertEqual(self.read("file"), b"ok")
 
-    def test_a_reseed_drops_them(self):
+    def test_reseed_drops_uploads(self):
         self.files.upload(self.id, self.path("file"))
         self.files.part(self.id, 0, b"x")
         payload = bytes(64) + struct.pack("<qB", 1_000_000_000, 0) + text("name")
@@ -678,7 +678,7 @@ class Requests(FileTest):
         (ABORT, b""), (ABORT, ID + b"x"), (DATA, b"x"), (GROW, b""), (GROW, b"x" * 9),
     )
 
-    def test_malformed_ones_end_the_connection(self):
+    def test_malformed_requests_end_the_connection(self):
         for kind, payload in self.MALFORMED:
             with self.subTest(kind=kind, payload=payload[:40]):
                 client = self.connect()
@@ -688,7 +688,7 @@ class Requests(FileTest):
 
     def test_grow(self):
         self.assertEqual(self.client.ask(GROW, struct.pack("<Q", 5 << 30)), (DONE, b""))
-        self.agent.wait_until_said("dry: grow the root file system to 5368709120 bytes")
+        self.agent.wait_until_logged("dry: grow the root file system to 5368709120 bytes")
 
 
 UNSHARE = ("unshare", "--mount", "--propagation", "private")
@@ -698,7 +698,7 @@ CAN_MOUNT = subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "x", "/mnt"],
 
 @unittest.skipUnless(CAN_MOUNT, "mounts are not permitted here")
 class Disks(FileTest):
-    """An agent with a small disk of its own on /mnt, which it is asked about."""
+    """An agent with a small disk on /mnt, in its own mount namespace."""
 
     prefix = (*UNSHARE, "sh", "-c", """
         set -e
@@ -725,10 +725,10 @@ class Disks(FileTest):
     def names(self):
         return [info.name for info in self.files.list("/mnt")]
 
-    def test_a_full_disk_leaves_the_old_file_whole(self):
+    def test_full_disk_keeps_the_old_file(self):
         self.files.put("/mnt/old", b"old" * 1000)
         self.fails(errno.ENOSPC, self.files.put, "/mnt/old", b"x" * 2_000_000, says="2000000 bytes")
-        # Two that fit one by one only: what was free at the start is gone meanwhile.
+        # Each of the two files fits alone, but not both: the free space at the start is not enough.
         first, second = self.more(), self.more()
         for client in (first, second):
             client.begin_put("/mnt/old", 700_000)
@@ -750,7 +750,7 @@ class Disks(FileTest):
         for client in (first, second):
             self.assertEqual(client.client.ask(PING)[0], PONG)
 
-    def test_a_full_disk_in_a_part(self):
+    def test_full_disk_while_a_part_is_written(self):
         self.files.upload(upload_id(1), "/mnt/file")
         self.files.part(upload_id(1), 0, b"x" * 900_000)
         self.fails(errno.ENOSPC, self.files.part, upload_id(1), 900_000, b"x" * 900_000)
@@ -758,11 +758,11 @@ class Disks(FileTest):
         self.files.commit(upload_id(1), 900_000)
         self.assertEqual(len(self.files.get("/mnt/file")), 900_000)
 
-    def test_a_read_only_disk(self):
+    def test_read_only_disk_is_an_error(self):
         self.fails(errno.EROFS, self.files.put, "/mnt/ro/file", b"x")
         self.fails(errno.EROFS, self.files.mkdir, "/mnt/ro/x")
 
-    def test_what_is_mounted_stays(self):
+    def test_mount_points_are_not_removed(self):
         self.fails(errno.EBUSY, self.files.remove, "/mnt/d", True)
         self.fails(errno.EBUSY, self.files.remove, "/mnt/d/in", True)
         self.assertEqual(self.files.get("/mnt/d/in/file"), b"kept\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real agent and its real driver on this machine, spoken to over a Unix socket."""
+"""Runs the real agent with its real driver on this machine, and talks to it over a Unix socket."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
  PTY_INPUT, PTY_RESIZE, PTY_KILL, PTY_LIST, GROW) = range(9, 27)
 PONG, STDOUT, STDERR, EXIT, DONE, ERROR, ENTRY, FILE, BYTES, PTY_BYTES, PTY = range(64, 75)
 PYTHON, BASH = 0, 1
-PATIENCE = 100  # seconds until a test that hangs fails
+TIMEOUT = 100  # seconds after which a test that hangs fails
 
 
 def text(value):
@@ -36,7 +36,7 @@ def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=(), call=0):
 
 
 class Result:
-    """Output frames of one call in the order they came, and how it ended."""
+    """The output frames of a call in order of arrival, its exit code, and whether state was lost."""
 
     def __init__(self):
         self.parts = []
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def order(self):
-        """All output in one string, "1:" or "2:" where the stream changes."""
+        """All output in one string, with "1:" or "2:" at each change of the stream."""
         shown, last = [], None
         for kind, data in self.parts:
             if kind != last:
@@ -69,8 +69,8 @@ class Result:
 class Client:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(path)  # blocking: a full backlog is waited for
-        self.sock.settimeout(PATIENCE)
+        self.sock.connect(path)  # blocking: waits while the backlog is full
+        self.sock.settimeout(TIMEOUT)
 
     def close(self):
         self.sock.close()
@@ -103,7 +103,7 @@ class Client:
             self.send(CODE, data[at : at + 65536])
 
     def wait_for_output(self, what, result=None):
-        """Read frames until `what` is in the output."""
+        """Reads frames until `what` is in the output."""
         result = result or Result()
         while what not in result.out + result.err:
             kind, payload = self.recv()
@@ -134,13 +134,13 @@ class Client:
 
 
 class Agent:
-    """A running agent in a folder of its own; what it says is in `said`."""
+    """A running agent with a temporary home directory; `log` has the lines of its log."""
 
     def __init__(self, *options, env=None, prefix=()):
         self.home = tempfile.mkdtemp(prefix="ramet-agent-")
         self.path = os.path.join(self.home, "sock")
-        self.said = []
-        self.heard = threading.Condition()
+        self.log = []
+        self.logged = threading.Condition()
         self.process = subprocess.Popen(
             [*prefix, BINARY, "agent", "--unix", self.path, "--run-dir", os.path.join(self.home, "run"),
              "--dry-run-system", *options],
@@ -149,21 +149,23 @@ class Agent:
         )
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
-        self.wait_until_said("agent ready" if env is None else "")
+        self.wait_until_logged("agent ready" if env is None else "")
 
     def listen(self):
         for line in self.process.stderr:
-            with self.heard:
-                self.said.append(line.decode().rstrip())
-                self.heard.notify_all()
-        with self.heard:
-            self.said.append("")  # the end
-            self.heard.notify_all()
+            with self.logged:
+                self.log.append(line.decode().rstrip())
+                self.logged.notify_all()
+        with self.logged:
+            self.log.append("")  # the end
+            self.logged.notify_all()
 
-    def wait_until_said(self, what):
-        with self.heard:
-            found = self.heard.wait_for(lambda: any(what in line for line in self.said), PATIENCE)
-        assert found, (what, self.said)
+    def wait_until_logged(self, what, since=0):
+        """Waits for a line that contains `what`; the first `since` lines of the log do not count."""
+        with self.logged:
+            found = self.logged.wait_for(
+                lambda: any(what in line for line in self.log[since:]), TIMEOUT)
+        assert found, (what, self.log)
 
     def client(self):
         return Client(self.path)
@@ -181,7 +183,7 @@ class Agent:
 
 
 class AgentTest(unittest.TestCase):
-    """One agent for all tests of the class, one connection for each."""
+    """Base of tests that share one agent per class and have one connection each."""
 
     maxDiff = 4000
     options = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AGENT_PTY_START to AGENT_PTY_LIST: programs on terminals, who listens to them and who types."""
+"""AGENT_PTY_START to AGENT_PTY_LIST: programs on terminals, their output and their input."""
 
 import errno
 import hashlib
@@ -37,18 +37,18 @@ def is_alive(pid):
 
 
 class Listener:
-    """An attached connection: what came, and from where on."""
+    """A connection that is attached to a terminal; `data` is what it received, `first` its offset."""
 
-    def __init__(self, client, name, place=0):
+    def __init__(self, client, name, offset=0):
         self.client = client
         self.first = None
-        self.place = place
+        self.offset = offset
         self.gaps = 0
         self.data = b""
-        client.send(PTY_ATTACH, text(name) + struct.pack("<Q", place))
+        client.send(PTY_ATTACH, text(name) + struct.pack("<Q", offset))
 
     def take(self):
-        """Read a frame; give the exit code when it was the last."""
+        """Reads a frame; returns the exit code if it was the last one, otherwise None."""
         kind, payload = self.client.recv()
         if kind == EXIT:
             code, lost = struct.unpack("<iB", payload)
@@ -57,13 +57,13 @@ class Listener:
         if kind == ERROR:
             raise Failed(payload)
         assert kind == PTY_BYTES, kind
-        (place,) = struct.unpack_from("<Q", payload)
-        assert place >= self.place and (len(payload) > 8 or self.first is None)
+        (offset,) = struct.unpack_from("<Q", payload)
+        assert offset >= self.offset and (len(payload) > 8 or self.first is None)
         if self.first is None:
-            self.first = place
-        elif place > self.place:
+            self.first = offset
+        elif offset > self.offset:
             self.gaps += 1
-        self.place = place + len(payload) - 8
+        self.offset = offset + len(payload) - 8
         self.data += payload[8:]
         return None
 
@@ -83,7 +83,7 @@ class PtyTest(AgentTest):
     number = 0
 
     def start(self, argv, client=None, **options):
-        """Start a program (a list, or a script for bash); give the session's name."""
+        """Starts a program (a list, or a script for bash); returns the session's name."""
         PtyTest.number += 1
         name = "pty_%032x" % PtyTest.number
         words = ["bash", "-c", argv] if isinstance(argv, str) else argv
@@ -94,8 +94,8 @@ class PtyTest(AgentTest):
         self.addCleanup(lambda: self.connect().ask(PTY_KILL, text(name)))
         return name
 
-    def attach(self, name, place=0):
-        return Listener(self.connect(), name, place)
+    def attach(self, name, offset=0):
+        return Listener(self.connect(), name, offset)
 
     def ask(self, kind, name, payload=b"", client=None):
         kind, payload = (client or self.client).ask(kind, text(name) + payload)
@@ -139,12 +139,12 @@ class Programs(PtyTest):
         self.assertEqual(self.run_on_pty("kill -TERM $$"), ("", 143))
         self.assertEqual(self.run_on_pty(["true"]), ("", 0))
 
-    def test_it_has_the_terminal_to_itself(self):
+    def test_program_controls_its_terminal(self):
         script = ("test -t 0 -a -t 1 -a -t 2 && echo all three; echo tty >/dev/tty;"
                   "ps -o sid=,tpgid= -p $$ | tr -s ' ' '\\n' | grep -cx $$; ls /proc/self/fd | wc -w")
         self.assertEqual(self.run_on_pty(script)[0], "all three\r\ntty\r\n2\r\n4\r\n")
 
-    def test_surroundings(self):
+    def test_program_has_the_usual_environment(self):
         show = 'echo "$PWD" "$TERM" "$HOME" "$A" "$B"'
         home = self.agent.home
         self.assertEqual(self.run_on_pty(show)[0], f"{home} xterm-256color {home}  \r\n")
@@ -152,13 +152,13 @@ class Programs(PtyTest):
         self.assertEqual(self.run_on_pty(show, cwd="/usr", env=env)[0],
                          f"/usr dumb {home} x y \r\n")
 
-    def test_the_folder_is_that_of_python(self):
+    def test_default_folder_is_that_of_python(self):
         self.run_python("import os; os.mkdir('here'); os.chdir('here'); os.mkdir('below')")
         self.assertEqual(self.run_on_pty(["pwd"])[0], f"{self.agent.home}/here\r\n")
         self.assertEqual(self.run_on_pty(["pwd"], cwd="below")[0], f"{self.agent.home}/here/below\r\n")
         self.run_python("os.chdir('..')")
 
-    def test_python_may_be_busy_or_gone(self):
+    def test_start_works_while_python_is_busy_or_dead(self):
         self.client.start("while True: pass")
         self.assertEqual(self.run_on_pty_with(self.connect()), "still here\r\n")
         os.kill(self.agent.driver_pid(), signal.SIGKILL)
@@ -188,7 +188,7 @@ class Programs(PtyTest):
         self.assertEqual(listener.finish(), 130)
         self.assertEqual(listener.data, b"one\r\none\r\ntwo\r\ntwo\r\n^C")
 
-    def test_an_interactive_shell(self):
+    def test_interactive_bash_works(self):
         name = self.start(["bash", "--norc", "-i"], env=[("PS1", "$ ")])
         listener = self.attach(name).until(b"$ ")
         self.type(name, b"sh -c 'echo sta\"r\"ted; exec sleep 1000'\r")
@@ -198,13 +198,13 @@ class Programs(PtyTest):
         self.type(name, b"kill -9 %1; exec sh -c 'exit 5'\r")
         self.assertEqual(listener.finish(), 5)
 
-    def test_one_that_closes_its_terminal_and_opens_it_again(self):
+    def test_program_may_close_and_reopen_its_terminal(self):
         name = self.start("exec </dev/null >/dev/null 2>&1; sleep 0.1;"
                           "echo back >/dev/tty; sleep 0.1; echo again >/dev/tty; exit 3")
         listener = self.attach(name)
         self.assertEqual((listener.finish(), listener.data), (3, b"back\r\nagain\r\n"))
 
-    def test_what_can_not_be_started(self):
+    def test_program_that_cannot_start_is_an_error(self):
         before = [entry[0] for entry in self.list()]
         self.fails(errno.ENOENT, self.start, ["nosuchprogram"], says="start nosuchprogram: No such")
         self.fails(errno.EACCES, self.start, ["/etc/passwd"], says="/etc/passwd")
@@ -213,19 +213,19 @@ class Programs(PtyTest):
         self.fails(errno.EINVAL, self.start, ["true"], env=[("A=B", "1")], says='variable "A=B"')
         self.assertEqual([entry[0] for entry in self.list()], before)
 
-    def test_no_such_terminal(self):
+    def test_unknown_terminal_is_an_error(self):
         name = "pty_%032x" % 12345678
         self.fails(errno.ENOENT, self.attach(name).finish)
         self.fails(errno.ENOENT, self.type, name, b"x")
         self.fails(errno.ENOENT, self.ask, PTY_RESIZE, name, struct.pack("<HH", 1, 1))
         self.fails(errno.ENOENT, self.ask, PTY_KILL, name)
 
-    def test_an_id_is_used_once(self):
+    def test_id_can_be_used_only_once(self):
         name = self.start(["sleep", "1000"])
         self.assertEqual(self.client.ask(PTY_START, start_payload(name, ["true"]))[1][:4],
                          struct.pack("<I", errno.EEXIST))
 
-    def test_the_starters_connection_is_not_needed(self):
+    def test_program_survives_the_connection_that_started_it(self):
         client = self.connect()
         name = "pty_%032x" % 987
         client.send(PTY_START, start_payload(name, ["sh", "-c", "echo on; exec sleep 1000"]))
@@ -260,7 +260,7 @@ class Programs(PtyTest):
 
 
 class Listeners(PtyTest):
-    def test_all_hear_all_of_it(self):
+    def test_all_listeners_get_all_output(self):
         name = self.start("read; seq 1 1000")
         listeners = [self.attach(name) for _ in range(5)]
         self.type(name, b"\n")
@@ -268,18 +268,18 @@ class Listeners(PtyTest):
         for listener in listeners + [self.attach(name)]:
             self.assertEqual((listener.finish(), listener.data, listener.gaps), (0, want, 0))
 
-    def test_the_first_answer_comes_at_once(self):
+    def test_first_answer_is_sent_at_once(self):
         name = self.start("read; echo on; read")
         listener = self.attach(name)
         self.assertIsNone(listener.take())  # nothing has been written
         self.assertEqual((listener.first, listener.data), (0, b""))
         self.type(name, b"\n")
         listener.until(b"on\r\n")
-        late = self.attach(name, listener.place)
+        late = self.attach(name, listener.offset)
         self.assertIsNone(late.take())
-        self.assertEqual((late.first, late.data), (listener.place, b""))
+        self.assertEqual((late.first, late.data), (listener.offset, b""))
 
-    def test_from_a_place_on(self):
+    def test_attach_starts_at_an_offset(self):
         name = self.start("printf 0123456789; read")
         self.attach(name).until(b"0123456789")
         self.assertEqual(self.attach(name, 4).until(b"456789").data, b"456789")
@@ -289,28 +289,28 @@ class Listeners(PtyTest):
         self.assertEqual((end.finish(), end.data, end.first), (0, b"\r\n", 10))
         self.assertEqual(self.attach(name, 12).finish(), 0)
 
-    def test_the_connection_carries_the_next_operation(self):
+    def test_connection_can_be_used_after_the_end(self):
         listener = self.attach(self.start(["echo", "a"]))
         listener.finish()
         self.assertEqual(listener.client.ask(PING)[0], PONG)
 
-    def test_the_last_mib_is_kept(self):
+    def test_last_mib_of_output_is_kept(self):
         name = self.start("stty -opost; head -c 3000000 /dev/zero; printf end; read")
         self.attach(name, 0).until(b"end")
         late = self.attach(name).until(b"end")
         self.assertEqual((late.first, len(late.data)), (3_000_003 - RING, RING))
 
-    def test_a_slow_one_holds_nobody_up(self):
+    def test_slow_listener_blocks_nobody(self):
         name = self.start("stty -opost; seq 1 1000000; printf end")
         slow, fast = self.attach(name), self.attach(name)
         self.assertEqual(fast.finish(), 0)
         self.assertEqual(slow.finish(), 0)
         self.assertTrue(fast.data.endswith(b"1000000\nend"))
         self.assertTrue(slow.data.endswith(b"1000000\nend"))
-        self.assertEqual(slow.place, 6_888_896 + 3)
-        self.assertGreater(slow.place, len(slow.data))
+        self.assertEqual(slow.offset, 6_888_896 + 3)
+        self.assertGreater(slow.offset, len(slow.data))
 
-    def test_one_that_leaves(self):
+    def test_listener_may_disconnect(self):
         name = self.start("echo on; read; echo off")
         gone, here = self.attach(name).until(b"on"), self.attach(name).until(b"on")
         gone.client.close()
@@ -318,7 +318,7 @@ class Listeners(PtyTest):
         self.assertEqual(here.finish(), 0)
         self.assertEqual(self.attach(name).until(b"off").finish(), 0)
 
-    def test_what_holds_the_terminal_open_does_not_hold_the_end_up(self):
+    def test_process_that_holds_the_terminal_open_does_not_delay_the_end(self):
         for left in ("sleep 1000", "setsid sleep 1000", "setsid yes"):
             name = self.start(f"trap '' HUP; {left} & echo $!; sleep 0.1; exit 3")
             listener = self.attach(name)
@@ -328,7 +328,7 @@ class Listeners(PtyTest):
             except (ProcessLookupError, ValueError):
                 pass
 
-    def test_all_that_was_written_before_the_end(self):
+    def test_all_output_before_the_end_arrives(self):
         for _ in range(20):
             listener = self.attach(self.start("stty -opost; head -c 100000 /dev/zero; printf e"))
             self.assertEqual((listener.finish(), len(listener.data)), (0, 100_001))
@@ -336,18 +336,18 @@ class Listeners(PtyTest):
 
 class Typists(PtyTest):
     def raw(self, script):
-        """A program that gets what is typed as it is, and says when it is ready."""
+        """Runs a script on a raw terminal and waits until it is ready."""
         name = self.start("stty raw -echo; echo ready; " + script)
         return name, self.attach(name).until(b"ready\n")
 
-    def test_a_flood_arrives_whole_and_in_order(self):
+    def test_large_input_arrives_completely_and_in_order(self):
         name, listener = self.raw("head -c 3000000 | sha256sum; cat")
         data = b"".join(b"%07d\n" % i for i in range(3_000_000 // 8))
         for at in range(0, len(data), 50_000):
             self.type(name, data[at : at + 50_000])
         listener.until(hashlib.sha256(data).hexdigest().encode())
 
-    def test_those_who_wait_have_their_turn_in_order(self):
+    def test_waiting_inputs_are_written_in_order(self):
         name, listener = self.raw("read -rsn 1 <>/dev/tty; head -c 650000 | tr -d '\\n'"
                                   " | tr -s a-z")
         clients = [self.connect() for _ in range(13)]
@@ -358,7 +358,7 @@ class Typists(PtyTest):
             self.assertEqual(client.recv(), (DONE, b""))
         self.assertEqual(listener.until(b"abcdefghijklm").data, b"ready\nabcdefghijklm")
 
-    def test_a_program_that_does_not_read(self):
+    def test_input_waits_for_a_program_that_does_not_read(self):
         name, listener = self.raw("exec sleep 1000")
         clients = [self.connect() for _ in range(5)]
         for client in clients:
@@ -374,7 +374,7 @@ class Typists(PtyTest):
         self.assertEqual(answers[-1][1][:4], struct.pack("<I", errno.EPIPE))
         self.fails(errno.EPIPE, self.type, name, b"x")
 
-    def test_typed_while_it_is_closed(self):
+    def test_input_while_the_terminal_is_closed(self):
         name = self.start("stty raw -echo; echo on; exec </dev/null >/dev/null 2>&1; sleep 0.2;"
                           "exec </dev/tty >/dev/tty; head -c 200000 | wc -c")
         listener = self.attach(name).until(b"on")
@@ -409,7 +409,7 @@ class Ends(PtyTest):
 
 
 class Limits(PtyTest):
-    def test_the_oldest_ended_ones_go(self):
+    def test_oldest_ended_terminals_are_dropped(self):
         first = self.start(["sleep", "1000"])
         ended = [self.start("exit 1") for _ in range(63)]
         for name in ended:

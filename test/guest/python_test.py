@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python calls: what code sees, what its output is, how it ends."""
+"""Python calls: the environment of the code, its output, and its end."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ class Namespace(AgentTest):
         )
         self.assert_ends(self.run_python(code), out="__main__ 1 True\n")
 
-    def test_nothing_of_the_driver_is_in_sight(self):
+    def test_driver_is_invisible_to_code(self):
         code = (
             "import sys\n"
             "print(sys.argv, repr(sys.path[0]), [n for n in globals() if n[0] != '_'])"
@@ -38,7 +38,7 @@ class Namespace(AgentTest):
     def test_the_last_expression_is_not_echoed(self):
         self.assert_ends(self.run_python("1 + 1"))
 
-    def test_no_code_at_all(self):
+    def test_empty_code_is_accepted(self):
         self.assert_ends(self.run_python(""))
 
     def test_future_imports_do_not_leak_between_driver_and_calls(self):
@@ -51,7 +51,7 @@ class Namespace(AgentTest):
         self.assert_ends(self.run_python("print(type(pickle.loads(pickle.dumps(C()))) is C)"),
                          out="True\n")
 
-    def test_source_of_an_earlier_call_is_found(self):
+    def test_source_of_a_previous_call_is_found(self):
         self.run_python("def g():\n    return 'here'")
         self.assert_ends(self.run_python("import inspect\nprint(inspect.getsource(g), end='')"),
                          out="def g():\n    return 'here'\n")
@@ -74,11 +74,11 @@ class Namespace(AgentTest):
         self.addCleanup(client.close)
         self.assert_ends(client.run(code))
         self.assert_ends(client.run("print('on')"), out="on\n")
-        client.run("import os\nos._exit(0)")  # a fresh one for the other tests
+        client.run("import os\nos._exit(0)")  # a new interpreter for the other tests
 
 
 class Sources(AgentTest):
-    """Source is taken verbatim; only what does not compile loses its common indentation."""
+    """Source is taken verbatim; its common indentation is removed only if it does not compile."""
 
     GOOD = (
         ("    print(1)\n    print(2)\n", "1\n2\n"),
@@ -94,7 +94,7 @@ class Sources(AgentTest):
         ("print('\\x0c')\nprint('''\x0c''')", "\x0c\n\x0c\n"),
     )
 
-    def test_what_compiles(self):
+    def test_verbatim_and_indented_code_compiles(self):
         for code, out in self.GOOD:
             with self.subTest(code=code):
                 self.assert_ends(self.run_python(code), out=out)
@@ -110,7 +110,7 @@ class Sources(AgentTest):
         ("x = 1\r1/0", 2, "1/0"),
     )
 
-    def test_tracebacks_show_the_line_as_it_was_sent(self):
+    def test_tracebacks_show_the_original_line(self):
         for code, line, shown in self.FAULTS:
             with self.subTest(code=code):
                 result = self.run_python(code)
@@ -138,7 +138,7 @@ class Sources(AgentTest):
                 if isinstance(code, str):
                     self.assertIn(f", line {line}\n", result.err)
 
-    def test_a_zero_byte_in_the_source(self):
+    def test_zero_byte_in_the_source_is_an_error(self):
         result = self.run_python("x = 1\0")
         self.assertEqual((result.code, result.lost), (1, 0))
         self.assertIn("null bytes", result.err)
@@ -149,7 +149,7 @@ class Sources(AgentTest):
         self.assertEqual((result.out, result.code), ("10000000\n", 1))
         self.assertIn("line 3", result.err)
 
-    def test_code_nested_too_deep_is_an_error_of_the_call(self):
+    def test_code_nested_too_deeply_is_an_error(self):
         result = self.run_python("(" * 5000 + ")" * 5000)
         self.assertEqual((result.code, result.lost), (1, 0))
 
@@ -175,7 +175,7 @@ class Ends(AgentTest):
             with self.subTest(code=code):
                 self.assert_ends(self.run_python(code), exit_code, err=err)
 
-    def test_a_system_exit_that_can_not_be_printed(self):
+    def test_system_exit_that_cannot_be_printed(self):
         code = block("""
             class Bad:
                 def __str__(self): raise ValueError
@@ -208,7 +208,7 @@ class Ends(AgentTest):
             self.assertIn(part, result.err)
         self.assertNotIn("driver", result.err)
 
-    def test_recursion_ends_with_a_short_traceback_and_all_goes_on(self):
+    def test_infinite_recursion_gives_a_short_traceback_and_keeps_the_state(self):
         result = self.run_python("def f(): f()\nf()")
         self.assertEqual((result.code, result.lost), (1, 0))
         self.assertIn("RecursionError", result.err)
@@ -220,7 +220,7 @@ class Ends(AgentTest):
         self.assertEqual((result.code, result.lost), (1, 0))
         self.assertIn("MemoryError", result.err)
 
-    def test_a_limit_of_memory_is_survived(self):
+    def test_memory_limit_is_survived(self):
         code = block("""
             import resource
             used = int(open('/proc/self/statm').read().split()[0]) * 4096
@@ -235,7 +235,7 @@ class Ends(AgentTest):
         free = "hoard = 0\nresource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)"
         self.assert_ends(self.run_python(free))
 
-    def test_an_exception_that_can_not_be_printed(self):
+    def test_exception_that_cannot_be_printed(self):
         code = block("""
             class Bad(Exception):
                 def __str__(self): raise SystemExit(3)
@@ -252,10 +252,10 @@ class Ends(AgentTest):
 
     def test_huge_integers(self):
         result = self.run_python("x = 7 ** 400000\nprint(x)")
-        self.assertEqual((result.code, result.lost), (1, 0))  # over the limit of digits
+        self.assertEqual((result.code, result.lost), (1, 0))  # above the limit of digits
         self.assert_ends(self.run_python("print(x.bit_length())"), out="1122942\n")
 
-    def test_a_hook_of_the_users_prints_the_exception(self):
+    def test_user_excepthook_prints_the_exception(self):
         hook = (
             "import sys\n"
             "sys.excepthook = lambda t, v, tb: print('hook', t.__name__, tb.tb_lineno)"
@@ -272,8 +272,8 @@ class Ends(AgentTest):
 
 
 class Streams(AgentTest):
-    def test_input_sees_the_end_of_file(self):
-        for _ in range(2):  # exit() closes sys.stdin: it is there again
+    def test_input_raises_eof_error(self):
+        for _ in range(2):  # exit() closes sys.stdin, which must be open again in the next call
             result = self.run_python("input('name? ')")
             self.assertEqual((result.out, result.code), ("name? ", 1))
             self.assertIn("EOFError", result.err)
@@ -285,7 +285,7 @@ class Streams(AgentTest):
         self.assertEqual(result.joined(STDOUT), b"a\xff\xed\xa0\x80\xed\xb1\x81b\n")
         self.assertEqual(result.code, 0)
 
-    def test_bytes_come_through_as_they_are(self):
+    def test_bytes_are_not_changed(self):
         code = (
             "import sys\nsys.stdout.buffer.write(bytes(range(256)))\n"
             "sys.stderr.buffer.write(b'\\xff')"
@@ -294,7 +294,7 @@ class Streams(AgentTest):
         self.assertEqual(result.joined(STDOUT), bytes(range(256)))
         self.assertEqual(result.joined(STDERR), b"\xff")
 
-    def test_the_two_streams_keep_their_order(self):
+    def test_two_streams_keep_their_order(self):
         code = "import sys\nfor i in range(200):\n  print(i)\n  print(-i, file=sys.stderr)"
         self.assertEqual(self.run_python(code).order,
                          "".join(f"1:{i}\n2:{-i}\n" for i in range(200)))
@@ -303,7 +303,7 @@ class Streams(AgentTest):
         code = "import sys\nsys.stdout.write('a'); sys.stderr.write('b'); print('c', end=''); 1/0"
         self.assertTrue(self.run_python(code).order.startswith("1:a2:b1:c2:Traceback"))
 
-    # Prints so much that the agent leaves text in the pipe for a while.
+    # Prints so much that the agent leaves text in the pipe for some time.
     RUN = "for i in range(300): print('run')\n"
 
     def test_order_after_a_long_run_of_one_stream(self):
@@ -318,7 +318,7 @@ class Streams(AgentTest):
         for _ in range(5):
             self.assertEqual(self.run_python(code).order, expected)
 
-    def test_both_streams_run_by_turns(self):
+    def test_order_when_both_streams_alternate(self):
         code = "import sys\nfor turn in range(20):\n" \
                "  for i in range(200): print('o')\n  for i in range(200): print('e', file=sys.stderr)"
         self.assertEqual(self.run_python(code).order, ("1:" + "o\n" * 200 + "2:" + "e\n" * 200) * 20)
@@ -338,7 +338,7 @@ class Streams(AgentTest):
         "copy = os.dup(1); os.dup2(2, 1); os.dup2(copy, 1); print('WORD')",
     )
 
-    def test_order_of_all_ways_of_writing_behind_a_run(self):
+    def test_order_of_all_kinds_of_writes_after_a_run(self):
         code = block("""
             import ctypes, os, subprocess, sys, threading
             libc = ctypes.CDLL(None)
@@ -358,48 +358,48 @@ class Streams(AgentTest):
             expected += "run\n" * 300 + f"word{n}\nthen\n"
         self.assert_ends(self.run_python(code), out=expected)
 
-    def test_faulthandler_writes_behind_a_run(self):
+    def test_faulthandler_output_follows_a_run(self):
         code = "import faulthandler, sys\n" + self.RUN.replace("'run'", "'run', file=sys.stderr")
         result = self.run_python(code + "faulthandler.dump_traceback()")
         self.assertTrue(result.err.startswith("run\n" * 300 + "Current thread"), result.err[-500:])
 
-    def test_all_that_was_printed_before_a_crash_is_there(self):
+    def test_output_before_a_crash_is_complete(self):
         for crash, lost in (("os._exit(3)", 1), ("os.kill(os.getpid(), 9)", 1), ("os.abort()", 1),
                             ("import ctypes; ctypes.string_at(0)", 1), ("1/0", 0)):
             result = self.run_python("import os\n" + self.RUN + "print('end')\n" + crash)
             self.assertEqual((result.out, result.lost), ("run\n" * 300 + "end\n", lost), crash)
 
-    def test_an_interrupted_printer_has_printed_all_up_to_the_interrupt(self):
+    def test_output_before_an_interrupt_is_complete(self):
         self.client.start("n = 0\nwhile True:\n  n += 1\n  print(n)")
         result = self.client.wait_for_output("\n3000\n")
         self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
         self.client.finish(result)
         self.assertEqual(result.code, 130)
-        told = [int(line) for line in result.out.split()]
-        self.assertEqual(told, list(range(1, len(told) + 1)))
-        self.assertIn(int(self.run_python("print(n)").out), (len(told), len(told) + 1))
+        printed = [int(line) for line in result.out.split()]
+        self.assertEqual(printed, list(range(1, len(printed) + 1)))
+        self.assertIn(int(self.run_python("print(n)").out), (len(printed), len(printed) + 1))
 
-    def test_a_line_behind_a_run_comes_while_the_code_goes_on(self):
+    def test_line_after_a_run_arrives_while_the_code_runs(self):
         self.client.start(self.RUN + "print('waits')\nimport threading; threading.Event().wait()")
         result = self.client.wait_for_output("waits\n")
         self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
         self.assertEqual(self.client.finish(result).out, "run\n" * 300 + "waits\n")
 
-    def test_half_a_line_comes_when_it_is_flushed(self):
+    def test_partial_line_arrives_when_flushed(self):
         self.client.start("import sys, threading\n" + self.RUN + "sys.stdout.write('half')\n"
                           "sys.stdout.flush()\nthreading.Event().wait()")
         result = self.client.wait_for_output("half")
         self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
         self.assertEqual(self.client.finish(result).out, "run\n" * 300 + "half")
 
-    def test_errors_are_told_without_the_end_of_their_line(self):
+    def test_stderr_without_newline_arrives_at_once(self):
         self.client.start("import sys, threading\nsys.stderr.write('half')\n"
                           "threading.Event().wait()")
         result = self.client.wait_for_output("half")
         self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
         self.assertTrue(self.client.finish(result).err.startswith("half"))
 
-    def test_a_last_word_comes_whole_and_behind_all_else(self):
+    def test_output_at_exit_is_complete_and_comes_last(self):
         for size in 10, 32700, 32768, 200_000:
             out, err = "o" * 70_000 + "\n", "e" * 70_000 + "\n"
             code = "import sys\nprint('o' * 70_000)\nsys.stderr.write('e' * 70_000 + '\\n')\n"
@@ -408,7 +408,7 @@ class Streams(AgentTest):
             self.assertEqual(result.order, f"1:{out}2:{err}" + "x" * size + "\n")
         self.assert_ends(self.run_python("print(1)"), out="1\n")
 
-    def test_a_forked_child_that_fails_says_so(self):
+    def test_forked_child_that_fails_prints_its_traceback(self):
         code = "import os\nif os.fork() == 0: raise ValueError('of the child')\nos.wait()"
         result = self.run_python(code)
         self.assertEqual(result.code, 0)
@@ -421,7 +421,7 @@ class Streams(AgentTest):
         )
         self.client.start(code)
         other = self.connect()
-        other.start("print('next')")  # waits its turn while the first one is not read
+        other.start("print('next')")  # queued while nobody reads the output of the first call
         result = self.client.finish()
         self.assertEqual(result.order, ("1:" + "o" * 3000 + "\n2:" + "e" * 3000 + "\n") * 300)
         self.assert_ends(other.finish(), out="next\n")
@@ -433,7 +433,7 @@ class Streams(AgentTest):
         self.assertEqual(self.run_python(code).order,
                          "".join(f"1:p{i}\n2:c{i}\nq{i}\n" for i in range(5)))
 
-    def test_a_child_that_never_stops_writing_does_not_stop_python(self):
+    def test_child_that_writes_forever_does_not_block_python(self):
         code = block("""
             import subprocess, sys
             p = subprocess.Popen(['yes'], stderr=sys.stdout, stdout=2)
@@ -450,16 +450,16 @@ class Streams(AgentTest):
         )
         self.assert_ends(self.run_python(code), out="a\nb\nc\nd\n")
 
-    def test_output_that_was_not_flushed_belongs_to_its_call(self):
+    def test_unflushed_output_belongs_to_its_call(self):
         self.assert_ends(self.run_python("print('no newline', end='')"), out="no newline")
 
-    def test_lines_that_are_not_flushed_belong_to_their_call(self):
+    def test_unflushed_lines_belong_to_their_call(self):
         code = "import sys\nsys.stdout.reconfigure(line_buffering=False)\nprint('held')"
         self.assert_ends(self.run_python(code), out="held\n")
         code = "print('again')\nsys.stdout.reconfigure(line_buffering=True)"
         self.assert_ends(self.run_python(code), out="again\n")
 
-    def test_c_output_is_not_held_back(self):
+    def test_output_of_c_code_is_not_delayed(self):
         code = "import ctypes\nctypes.CDLL(None).puts(b'from C')\nprint('from Python')"
         self.assert_ends(self.run_python(code), out="from C\nfrom Python\n")
 
@@ -471,6 +471,7 @@ class Streams(AgentTest):
             print(sys.stdout is sys.__stdout__, sys.stdout.writable(), sys.stdout.line_buffering)
             sys.stdout.reconfigure(line_buffering=True)
         """)
+        self.run_python("exit()")  # closes sys.stdin: the one that replaces it has the name 0
         self.assert_ends(self.run_python(code), out="0 utf-8 False 0 r False\n"
                          "1 utf-8 False <stdout> w False\n2 utf-8 False <stderr> w False\n"
                          "True True True\n")
@@ -488,24 +489,24 @@ class Streams(AgentTest):
                 self.assertEqual((result.out, result.code), ("back\nchild\n", 1))
                 self.assertIn("ZeroDivisionError", result.err)
 
-    def test_a_failing_print_is_an_error_of_the_call(self):
+    def test_failing_print_is_an_error_of_the_call(self):
         result = self.run_python("import os\nos.close(1)\nprint('x')")
         self.assertEqual((result.code, result.lost), (1, 0))
         self.assertIn("Bad file descriptor", result.err)
 
-    def test_replaced_streams_stay_as_at_a_prompt(self):
+    def test_replaced_streams_remain_as_in_an_interactive_session(self):
         self.run_python("import io, sys\nsys.stdout = box = io.StringIO()\nprint('boxed')")
         self.assert_ends(self.run_python("print('too')\nsys.stderr.write(box.getvalue())"),
                          err="boxed\ntoo\n")
         self.run_python("sys.stdout = sys.__stdout__")
         self.assert_ends(self.run_python("print('free')"), out="free\n")
 
-    def test_a_stream_of_the_users_that_fails_does_no_harm(self):
+    def test_failing_stream_of_the_user_does_no_harm(self):
         self.run_python("import sys\nclass S:\n  def flush(self): raise SystemExit(9)\n"
                         "sys.stdout = S()")
         self.assert_ends(self.run_python("sys.stdout = sys.__stdout__\nprint('on')"), out="on\n")
 
-    def test_descriptor_one_may_lead_elsewhere(self):
+    def test_descriptor_1_may_be_redirected(self):
         code = (
             "import os\nsaved = os.dup(1)\nf = open('file', 'w+')\n"
             "os.dup2(f.fileno(), 1)\nprint('in file')\n1/0"
@@ -516,7 +517,7 @@ class Streams(AgentTest):
         self.assert_ends(self.run_python("os.dup2(saved, 1)\nprint(open('file').read())"),
                          out="in file\n\n")
 
-    def test_a_child_that_makes_the_pipe_non_blocking(self):
+    def test_child_may_make_the_pipe_non_blocking(self):
         code = "import os\nos.set_blocking(1, False)\nprint('x' * 1_000_000)"
         result = self.run_python(code)
         self.assertEqual((len(result.out), result.code), (1_000_001, 0))
@@ -530,7 +531,7 @@ class Processes(AgentTest):
         )
         self.assert_ends(self.run_python(code), out="out\n", err="err\n")
 
-    def test_a_forked_child_that_returns_never_serves(self):
+    def test_forked_child_that_returns_takes_no_calls(self):
         code = block("""
             import os
             pid = os.fork()
@@ -546,7 +547,7 @@ class Processes(AgentTest):
         self.assertEqual(result.err.count("ZeroDivisionError"), 1)
         self.assert_ends(self.run_python("print('one')"), out="one\n")
 
-    def test_a_child_that_returns_with_its_own_folder_leaves_the_parents_alone(self):
+    def test_folder_of_a_returning_child_does_not_affect_the_parent(self):
         code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)"
         self.assert_ends(self.run_python(code, cwd="/", env=[("FORKED", "1")]))
         self.assert_ends(self.run_python("print('FORKED' in os.environ)"), out="False\n")
@@ -571,7 +572,7 @@ class Processes(AgentTest):
         self.assert_ends(self.run_python(code), out="child\n0\n")
         self.assert_ends(self.run_python(code), out="child\n0\n")
 
-    def test_threads_live_on_and_never_block(self):
+    def test_threads_continue_between_calls_without_blocking(self):
         code = block("""
             import threading
             go = threading.Event()
@@ -582,12 +583,12 @@ class Processes(AgentTest):
             print('started')
         """)
         self.assert_ends(self.run_python(code), out="started\n")
-        # Its output is this call's as far as it comes before the end.
+        # Output of the thread belongs to this call if it arrives before the call's end.
         result = self.run_python("go.set()\nt.join()\nprint('joined')")
         self.assertTrue(result.out.endswith("joined\n"))
         self.assertEqual(len(result.out), 1_000_000 + 7)
 
-    def test_output_between_calls_is_dropped_and_blocks_nobody(self):
+    def test_output_between_calls_is_dropped_without_blocking(self):
         code = block("""
             import os, subprocess
             gate, opened = os.pipe()
@@ -610,7 +611,7 @@ class Processes(AgentTest):
 
 
 class Signals(AgentTest):
-    def test_a_handler_that_raises_between_calls_does_no_harm(self):
+    def test_signal_handler_that_raises_between_calls_does_no_harm(self):
         code = block("""
             import os, signal
             def handler(*a): raise TimeoutError
@@ -630,7 +631,7 @@ class Signals(AgentTest):
                         "signal.signal(signal.SIGUSR1, lambda *a: print('caught'))")
         self.assert_ends(self.run_python("os.kill(os.getpid(), signal.SIGUSR1)"), out="caught\n")
 
-    def test_the_users_mask_is_kept(self):
+    def test_signal_mask_of_the_user_is_kept(self):
         self.run_python("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])")
         self.assert_ends(self.run_python("print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"),
                          out="{<Signals.SIGUSR2: 12>}\n")
@@ -654,20 +655,20 @@ class Surroundings(AgentTest):
         self.assert_ends(self.run_bash(show, cwd="/usr", env=env), out="/usr theirs 2\n")
         self.assert_ends(self.run_bash(show), out=f"{self.agent.home} mine\n")
 
-    def test_they_are_restored_after_every_end(self):
+    def test_folder_and_variables_are_restored_after_every_end(self):
         show = "import os\nprint(os.getcwd(), os.environ.get('NEW'))"
         for code in ("1/0", "exit(1)", "import os; os.chdir('/'); del os.environ['NEW']"):
             self.run_python(code, cwd="/usr", env=[("NEW", "1")])
             self.assert_ends(self.run_python(show), out=f"{self.agent.home} None\n")
 
-    def test_a_removed_folder_can_be_left_and_come_back_to(self):
+    def test_removed_folder_can_be_left_and_recreated(self):
         self.run_python("import os\nos.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')")
         self.assert_ends(self.run_python("print(os.getcwd())", cwd="/usr"), out="/usr\n")
         result = self.run_python("os.getcwd()")
         self.assertIn("FileNotFoundError", result.err)
         self.run_python(f"os.chdir({self.agent.home!r})")
 
-    def test_bad_surroundings_are_named(self):
+    def test_invalid_folder_and_variables_are_named(self):
         for cwd, why in (("/no/such", "No such file or directory"), ("/bin/sh", "Not a directory"),
                          (b"/\xff", "No such file or directory")):
             result = self.run_python("print(1)", cwd=cwd, env=[("NEW", "1")])

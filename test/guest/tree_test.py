@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AGENT_TREE: what is listed, in which order, and what can't stop it."""
+"""AGENT_TREE: the entries of a list, their order, and conditions that must not stop a list."""
 
 import errno
 import hashlib
@@ -40,7 +40,7 @@ def sha(data):
 
 
 def rank(path):
-    """A folder, what is in it, then the names that begin with its own."""
+    """Returns a key that sorts a folder's content right after the folder."""
     return [byte + 1 if byte != ord("/") else 0 for byte in path]
 
 
@@ -65,7 +65,7 @@ class Trees(AgentTest):
         (client or self.client).send(TREE, tree_payload(*paths))
 
     def answer(self, client=None):
-        """Give the entries in the order they came, and the error that ended them or None."""
+        """Returns the entries in order of arrival, and the final error or None."""
         entries = []
         while True:
             kind, payload = (client or self.client).recv()
@@ -85,7 +85,7 @@ class Trees(AgentTest):
         self.assertEqual(len(names), len(set(names)))
         return {os.path.relpath(entry.path, self.top): entry for entry in entries}
 
-    def test_every_kind_of_file(self):
+    def test_every_type_of_file_is_listed(self):
         self.write("file", b"content", 0o4751)
         self.write("empty")
         os.mkdir(self.path("folder"), 0o711)
@@ -110,7 +110,7 @@ class Trees(AgentTest):
         for name in (b"folder", b"fifo", b"socket"):
             self.assertEqual((seen[name].size, seen[name].content), (0, b""))
 
-    def test_contents_of_many_sizes(self):
+    def test_digests_of_many_sizes(self):
         sizes = (1, 55, 56, 63, 64, 65, 4095, 4096, 262_143, 262_144, 262_145, 1_000_003)
         data = os.urandom(max(sizes))
         for size in sizes:
@@ -120,7 +120,7 @@ class Trees(AgentTest):
             entry = seen[b"s%d" % size]
             self.assertEqual((entry.size, entry.content), (size, sha(data[:size])))
 
-    def test_odd_names_in_order(self):
+    def test_unusual_names_are_sorted(self):
         names = [b"a", b"a b", b"a\nb", b"a.b", b"ab", b"A", b"\xff\xfe", b"\x01", b"-", b"~",
                  "gr\u00fc\u00df".encode(), b"n" * 254, b"\\", b"a\tb", b"..."]
         for name in names:
@@ -129,7 +129,7 @@ class Trees(AgentTest):
         self.assertEqual(set(self.list()), {b".", *names, *(name + b"/in" for name in names),
                                             *(name + b"0" for name in names)})
 
-    def test_a_path_longer_than_the_kernel_takes(self):
+    def test_path_longer_than_path_max_is_listed(self):
         depth = 2100
         fd = os.open(self.top, os.O_RDONLY)
         for _ in range(depth):
@@ -145,7 +145,7 @@ class Trees(AgentTest):
         self.assertEqual(len(seen), depth + 2)
         self.assertEqual(seen[b"d/" * depth + b"f"].content, sha(b"deep"))
 
-    def test_paths_that_fit_in_no_answer(self):
+    def test_paths_too_long_for_an_answer(self):
         fd = os.open(self.top, os.O_RDONLY)
         for _ in range(250):
             os.mkdir(b"d" * 255, dir_fd=fd)
@@ -174,7 +174,7 @@ class Trees(AgentTest):
         self.assertEqual((seen[b"sparse"].size, seen[b"sparse"].content),
                          (50_000_000, sha(bytes(50_000_000))))
 
-    def test_several_paths_are_one_sorted_list(self):
+    def test_several_paths_give_one_sorted_list(self):
         for name in ("b/x", "a/y", "a.z", "a/b/c"):
             self.write(name, b"1")
         self.assertEqual(list(self.list(self.path("b"), self.path("a.z"), self.path("a/b"),
@@ -182,7 +182,7 @@ class Trees(AgentTest):
                                         self.path("a/y/no"), self.path("b"))),
                          [b"a", b"a/b", b"a/b/c", b"a/y", b"a.z", b"b", b"b/x"])
 
-    def test_paths_are_made_plain(self):
+    def test_paths_are_normalized(self):
         self.write("a/b", b"1")
         for path in (self.path("a/"), self.path("a//"), self.path("./a/."), b"//" + self.path("a")):
             self.assertEqual(list(self.list(path)), [b"a", b"a/b"])
@@ -200,7 +200,7 @@ class Trees(AgentTest):
         self.assertEqual(set(self.list()), {b".", b"real", b"real/file", b"link", b"loop"})
         self.assertEqual(set(self.list(self.path("link"))), {b"link"})
 
-    def test_files_of_the_kernel_are_not_read(self):
+    def test_virtual_files_are_not_read(self):
         self.ask("/proc/sys/kernel", "/proc/kcore", "/proc/kmsg", "/sys/kernel/mm")
         entries, error = self.answer()
         self.assertIsNone(error)
@@ -209,7 +209,7 @@ class Trees(AgentTest):
             if stat.S_ISREG(entry.mode):
                 self.assertEqual(entry.content, b"" if entry.size else sha(b""))
 
-    def test_what_comes_and_goes_meanwhile(self):
+    def test_files_may_appear_and_vanish_meanwhile(self):
         stop = threading.Event()
 
         def churn():
@@ -232,7 +232,7 @@ class Trees(AgentTest):
             stop.set()
             thread.join()
 
-    def test_a_file_that_grows_ends(self):
+    def test_file_that_grows_does_not_prevent_the_end(self):
         path = self.write("log", b"x")
         writer = subprocess.Popen(["sh", "-c", 'exec yes >>"$0"', path])
         try:
@@ -245,8 +245,8 @@ class Trees(AgentTest):
             writer.kill()
             writer.wait()
 
-    def test_the_agent_serves_others_meanwhile(self):
-        """A host that reads nothing of a long list holds nobody up, and one that leaves ends it."""
+    def test_agent_serves_others_during_a_list(self):
+        """A host that does not read a long list blocks nobody; its disconnect ends the list."""
         slow = self.connect()
         self.ask("/usr", client=slow)
         self.assertEqual(slow.recv()[0], ENTRY)
@@ -254,14 +254,14 @@ class Trees(AgentTest):
         life = os.pidfd_open(self.lister())
         self.addCleanup(os.close, life)
         slow.close()
-        self.assertTrue(select.select([life], [], [], harness.PATIENCE)[0])
+        self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
 
     def lister(self):
         with open(f"/proc/{self.agent.process.pid}/task/{self.agent.process.pid}/children") as f:
             return int(f.read().split()[-1])
 
-    def test_more_lists_than_there_may_be_wait(self):
-        """Those of a folder whose list is longer than what a socket holds."""
+    def test_lists_above_the_limit_wait(self):
+        """The 32 running lists do not end, since their folder has more entries than a socket holds."""
         for i in range(4000):
             self.write(f"many/{i:0200}")
         os.mkdir(self.path("one"))
@@ -280,7 +280,7 @@ class Trees(AgentTest):
         entries, error = self.answer()
         self.assertEqual((len(entries), error), (1, None))
 
-    def test_a_lister_that_dies_ends_the_connection(self):
+    def test_killed_lister_ends_the_connection(self):
         slow = self.connect()
         self.ask("/usr", client=slow)
         slow.recv()
@@ -290,13 +290,13 @@ class Trees(AgentTest):
                 slow.recv()
         self.assert_ends(self.client.run("print(1)"), out="1\n")
 
-    def test_requests_one_after_the_other_without_a_wait(self):
+    def test_pipelined_requests_are_answered_in_order(self):
         for _ in range(50):
             self.client.sock.sendall(frame(TREE, tree_payload(self.top)) + frame(PING))
             self.assertEqual(len(self.answer()[0]), 1)
             self.assertEqual(self.client.recv()[0], PONG)
 
-    def test_answers_before_it_come_first(self):
+    def test_previous_answers_come_first(self):
         self.client.sock.sendall(b"".join(frame(PING) for _ in range(100)) +
                                  frame(TREE, tree_payload(self.top)))
         for _ in range(100):
@@ -332,7 +332,7 @@ CAN_MOUNT = subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "x", "/mnt"],
 
 @unittest.skipUnless(CAN_MOUNT, "mounts are not permitted here")
 class Mounts(unittest.TestCase):
-    """An agent with mounts of its own on /mnt: /mnt/tmpfs, and /mnt/loop, which is /mnt itself."""
+    """An agent with mounts below /mnt: /mnt/tmpfs, and /mnt/loop, which is /mnt itself."""
 
     SCRIPT = """
         set -e
@@ -359,7 +359,7 @@ class Mounts(unittest.TestCase):
         self.client = self.agent.client()
         self.addCleanup(self.client.close)
 
-    def test_what_is_mounted_is_entered_when_it_is_asked_for(self):
+    def test_mounts_are_entered_only_on_request(self):
         top = [b".", b"loop", b"one", b"plain", b"plain/file", b"tmpfs"]
         inside = [b"tmpfs/in", b"tmpfs/in/file"]
         looped = [b"loop/" + name for name in top[1:]]
