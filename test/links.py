@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the links between documents: links.py [TOP]
 
-Every relative link in a tracked *.md file must name a tracked file or a folder of one, and its
-fragment a heading of that file. So must every path of a source file, and every path below test/,
-in code quotes; it may begin in any folder of the tree. Every docs/….md that another tracked file
-names must exist.
+Every relative link in a tracked *.md file must name a tracked file or folder, and its fragment a
+heading of that file. A path of a source file, or below test/, in code quotes must exist as well; it
+may be relative to any folder of the tree. Every docs/….md that another tracked file names must exist.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def resolve(folder: PurePosixPath, target: str) -> str:
 
 
 def broken_links(top: Path, name: str, files: set[str]) -> list[str]:
-    """Returns a sentence for each link of the document `name` that leads nowhere."""
+    """Returns a sentence for each link of the document `name` whose target does not exist."""
     text = (top / name).read_text()
     broken = []
     for target in LINK.findall(CODE.sub("", FENCE.sub("", text))):
@@ -64,7 +63,7 @@ def broken_links(top: Path, name: str, files: set[str]) -> list[str]:
         path, _, fragment = target.partition("#")
         where = resolve(PurePosixPath(name).parent, path) if path else name
         if where not in files and not any(file.startswith(where + "/") for file in files):
-            broken.append(f"{name}: {target}: there is no {where}")
+            broken.append(f"{name}: {target}: {where} does not exist")
         elif fragment and fragment not in anchors((top / where).read_text()):
             broken.append(f"{name}: {target}: {where} has no such heading")
     return broken
@@ -75,12 +74,12 @@ def lost_sources(top: Path, name: str, files: set[str]) -> list[str]:
     lost = []
     for quoted in CODE.findall(FENCE.sub("", (top / name).read_text())):
         path = quoted.partition("::")[0].rstrip("/")
-        # Folders and files whose names are in capitals stand for any name.
+        # Names in capitals are placeholders.
         if not SOURCE.fullmatch(path) or re.search(r"(?:^|/)[A-Z_]+(?:/|\.)", path):
             continue
         known = re.compile("(?:.*/)?" + fnmatch.translate(path).removesuffix("\\Z") + "(?:/.*)?")
         if not any(known.fullmatch(file) for file in files):
-            lost.append(f"{name}: there is no {path}")
+            lost.append(f"{name}: {path} does not exist")
     return lost
 
 
@@ -97,7 +96,7 @@ def main() -> None:
         elif not name.startswith("test/fuzz/corpus/") and (top / name).is_file():
             for cited in sorted(set(CITED.findall((top / name).read_bytes()))):
                 if cited.decode() not in files:
-                    broken.append(f"{name}: there is no {cited.decode()}")
+                    broken.append(f"{name}: {cited.decode()} does not exist")
     for sentence in broken:
         print(sentence)
     if broken:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Clocks that a test can move: replaces clock_gettime and gettimeofday of the program that includes
- * this. Where the environment names a file in TEST_CLOCK, the offsets are the two numbers in it, so
- * that they can be changed from outside at any time. time() and the kernel's own waits stay true.
+ * this. If the environment variable TEST_CLOCK names a file, the offsets are the two numbers in it,
+ * so that another process can change them at any time. time() and waits in the kernel are
+ * unchanged.
  */
 #ifndef RAMET_TEST_MOVED_CLOCK_H
 #define RAMET_TEST_MOVED_CLOCK_H

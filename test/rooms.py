@@ -8,7 +8,7 @@ it includes. The check reports
 - an #include of another room's header that USES does not name;
 - an #include of a header that is in no HEADERS, from another folder than the header's own;
 - a file that no room, or more than one, declares;
-- rooms, or folders, that use each other in a circle.
+- a cycle of rooms, or of folders, that use each other.
 
 Headers that are in no HEADERS are private: any room of their folder may include them.
 """
@@ -42,7 +42,7 @@ class Room:
 
 
 def add(rooms: dict[str, Room], folder: str, command: str, words: list[str]) -> None:
-    """Enters what one command of a folder's CMakeLists.txt declares."""
+    """Adds the declarations of one command of a folder's CMakeLists.txt to `rooms`."""
     name, rest = words[0], words[1:]
     room = rooms.setdefault(name, Room(name, folder))
     kind = "USES" if command == "target_link_libraries" else "SRCS"
@@ -94,8 +94,11 @@ def parent(name: str) -> str:
 def arrows(
     top: Path, room: Room, owner: dict[str, str], files: set[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns each room whose headers `room` includes with one line that does, and a sentence for
-    each private header of another folder. Private headers are read as part of the room."""
+    """Returns the rooms whose headers `room` includes, each with one include as an example, and a
+    sentence for each include of another folder's private header.
+
+    Private headers of the room's own folder are read as part of the room.
+    """
     found: dict[str, str] = {}
     wrong = []
     waiting = room.sources + room.headers
@@ -117,8 +120,8 @@ def arrows(
     return found, wrong
 
 
-def circle(uses: dict[str, set[str]]) -> list[str]:
-    """Returns the names along one circle of arrows, the first one again at its end; or nothing."""
+def cycle(uses: dict[str, set[str]]) -> list[str]:
+    """Returns the names along one cycle of uses, which begins and ends with the same name; or []."""
     done: set[str] = set()
 
     def visit(name: str, path: list[str]) -> list[str]:
@@ -139,7 +142,7 @@ def circle(uses: dict[str, set[str]]) -> list[str]:
 
 
 def check(top: Path, files: set[str]) -> list[str]:
-    """Returns a sentence for each include, file and arrow that breaks a rule."""
+    """Returns a sentence for each include, file and use that breaks a rule."""
     files = {name for name in files if name.split("/")[0] in ROOTS}
     rooms = declared(top, files)
     owner, wrong = owners(rooms, files)
@@ -149,7 +152,7 @@ def check(top: Path, files: set[str]) -> list[str]:
         wrong += private
         for other, line in found.items():
             if other not in room.uses:
-                wrong.append(f"{line} is of {other}, which USES of {room.name} does not name")
+                wrong.append(f"{line} belongs to {other}, which USES of {room.name} does not name")
         for other in room.uses & rooms.keys():
             if rooms[other].folder != room.folder:
                 folders.setdefault(room.folder, set()).add(rooms[other].folder)
@@ -157,8 +160,8 @@ def check(top: Path, files: set[str]) -> list[str]:
         ("rooms", {room.name: room.uses & rooms.keys() for room in rooms.values()}),
         ("folders", folders),
     ):
-        if way := circle(uses):
-            wrong.append(f"{what} use each other: {' -> '.join(way)}")
+        if path := cycle(uses):
+            wrong.append(f"{what} use each other: {' -> '.join(path)}")
     return sorted(set(wrong))
 
 

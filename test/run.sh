@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The tests, by group. `./dev test [GROUP…]` runs this; without a group, all.
+# Runs the tests. `./dev test [GROUP…]` runs this script; without a group it runs all groups.
 # `./dev test FOLDER…`, such as test/unit/base, runs the tests of a folder with the sanitizers only.
-# Ends with one line: N passed, N failed, N skipped. One group at a time: side by side each
-# would take the processors that the guards of the other's tests count on.
+# The last line is: N passed, N failed, N skipped. Groups run one after the other: in parallel, the
+# tests of one would take the CPU time on which the timeouts of the other depend.
 set -euo pipefail
 
 top=$(dirname "$(dirname "$(realpath "$0")")")
@@ -14,7 +14,7 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 . "$top/rig/parts.sh"
 
 all_groups=(style unit h2o fuzz native system fault)
-fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # after the whole corpus
+fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # for new inputs, after the whole corpus
 limit_s=${RAMET_TEST_LIMIT_S:-3900}
 results=$top/build/test
 
@@ -26,9 +26,9 @@ python() {
 	local site=$top/sdk/python/src
 	PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"
 }
-# pytest RESULT ARG…: a run that broke, or that found nothing, is a failure of its group.
-# After limit_s of the whole run it begins no further test: something stands still then, and the
-# run must end to tell it.
+# pytest RESULT ARG…: runs pytest. A run that fails to start, or that finds no tests, counts as a
+# failed test. After limit_s of the whole run it starts no further test: something hangs then, and
+# the run must end to report it.
 pytest() {
 	local result=$1 status=0 left=$((limit_s - SECONDS))
 	shift
@@ -45,7 +45,7 @@ run_ctest() { # PRESET LABEL RESULT [ARG…]
 	[[ -s $results/$3.xml ]] || printf '1 ctest of %s\n' "$3" >>"$results/${3%%-*}.items"
 }
 
-# item GROUP NAME CMD…: one check that is no test program of its own
+# item GROUP NAME CMD…: runs a check that is not a test program, and records its result
 item() {
 	local group=$1 name=$2 status=0
 	shift 2
@@ -72,18 +72,18 @@ check_types() {
 		python -m mypy --config-file test/mypy.ini --no-incremental test/api &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/guest_api
 }
-# Every relative link in a document leads somewhere.
+# Every relative link in a document has a target.
 check_links() {
 	python -m mypy --strict --no-incremental test/links.py && python test/links.py "$top"
 }
-# A room includes what it declares, and no more.
+# A room includes only headers of rooms that it declares.
 check_rooms() {
 	python -m mypy --strict --no-incremental test/rooms.py && python test/rooms.py "$top"
 }
 check_words() {
 	python -m mypy --strict --no-incremental test/words.py && python test/words.py "$top"
 }
-# Packages come from where the machine's own configuration says.
+# No package archive is named: packages come from those that the machine is configured for.
 check_hosts() {
 	! git -C "$top" grep -nIE '(deb|security|snapshot)[.]debian[.]org|(archive|security)[.]ubuntu[.]com|(files[.])?pypi(thonhosted)?[.]org|registry[.]npmjs|crates[.]io|proxy[.]golang'
 }
@@ -106,7 +106,7 @@ group_unit() {
 	cmake_tree release && cmake_tree asan || return
 	run_ctest release unit unit-gcc -j "$(nproc)"
 	run_ctest asan unit unit-asan -j "$(nproc)"
-	# What shares memory between threads; the rest has one.
+	# Tests of code that shares memory between threads; the rest is single-threaded.
 	cmake_tree tsan threaded_tests && run_ctest tsan threaded unit-tsan -j "$(nproc)"
 	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests"
 }
@@ -131,7 +131,7 @@ fuzz_one() { # BINARY
 		-error_exitcode=1 -artifact_prefix="$found/../$name-" "$found" "$seeds" "$packed"
 }
 
-# Inputs of a target that was renamed would be read by nobody.
+# Each corpus belongs to a target: inputs of a renamed target would never be read.
 check_corpus() {
 	local name unread=0
 	for name in "$top"/test/fuzz/corpus/*; do
@@ -161,7 +161,7 @@ group_fuzz() {
 	cat "$results"/fuzz_*.log
 }
 
-# Jails need cgroup v2, which the rig's host has and this machine may not.
+# Jails need cgroup v2, which the rig's host has, but this machine may lack.
 jail_where_vms_run() {
 	"$top/dev" host sh -c 'mkdir -p /tmp/native && tar -x -C /tmp/native' \
 		< <(tar -C "$top/build/release/test/warden" -c native_jail warden_probe) &&
@@ -180,20 +180,20 @@ group_native() {
 	fi
 }
 
-# What the tests ask for, and nothing that is prepared in the background beside them.
+# The sizes that the tests use, so that nothing else is prepared in the background.
 export RAMET_TEST_SETTINGS=--sizes=1024x2x16,512x1x16
 
-# with_service GROUP: starts it, or leaves a failure
+# with_service GROUP: starts the service, or records a failure
 with_service() {
 	RAMET_HOST=$("$top/dev" up "$RAMET_TEST_SETTINGS") && export RAMET_HOST && return
 	printf '1 the service starts\n' >>"$results/$1.items"
 	return 1
 }
 
-# File by file, two at a time on one service; then those that must have it for themselves.
+# Runs two test files at a time on one service; then the tests that must have the service alone.
 group_system() {
 	cmake_tree release && with_service system || return
-	pytest system-beside -m 'not alone' -n 2 --dist loadfile --no-loadscope-reorder "$top/test/system"
+	pytest system-parallel -m 'not alone' -n 2 --dist loadfile --no-loadscope-reorder "$top/test/system"
 	pytest system-alone -m alone "$top/test/system"
 }
 
@@ -202,7 +202,7 @@ group_fault() {
 	pytest fault "$top/test/fault"
 }
 
-# sum GROUP: passed, failed and skipped, by the result files that the group left
+# sum GROUP: prints how many tests passed, failed and were skipped, from the group's result files
 sum() {
 	python3 - "$results" "$1" <<'EOF'
 import glob, sys, xml.etree.ElementTree as xml
@@ -223,13 +223,13 @@ print(passed, failed, skipped)
 EOF
 }
 
-# run_group GROUP: sets p, f and s to its totals; its output is shown if it failed
+# run_group GROUP: runs a group and sets p, f and s to its totals; shows its output if it failed
 run_group() {
 	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log text
 	say "$group …"
 	("group_$group") </dev/null >"$log" 2>&1 || status=$?
 	read -r p f s < <(sum "$group" || echo 0 1 0)
-	# A group that broke, or that found nothing to run, has failed.
+	# A group that ended with an error, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
 	text="$group: $p passed, $f failed, $s skipped ($((SECONDS - t0)) s)"
 	if [[ $f -eq 0 ]]; then
@@ -240,7 +240,7 @@ run_group() {
 	fi
 }
 
-# need_for_tests: packages and libraries that a build of the tests links
+# need_for_tests: installs packages and builds libraries that the tests need
 need_for_tests() {
 	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck python3-venv git ccache \
 		nftables iproute2 systemd
@@ -251,7 +251,7 @@ need_for_tests() {
 # run_folder FOLDER: builds and runs the tests of one folder, with the sanitizers
 run_folder() {
 	local folder=${1%/} targets=()
-	# Other folders run programs that are built elsewhere.
+	# Tests in other folders run programs that other targets build, so all targets are built.
 	[[ $folder != test/unit/* || $folder == test/unit/programs ]] || targets=("$folder/all")
 	step "build of $folder" cmake_tree asan "${targets[@]}"
 	ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$(nproc)"
@@ -291,7 +291,7 @@ main() {
 		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 		[[ $f -eq 0 ]] || bad+=("$group")
 	done
-	# Groups that use the service leave it up for the next one.
+	# Groups that use the service leave it running for the next group.
 	[[ $was_up == yes || " $* " != *" "@(native|system|fault)" "* ]] || "$top/dev" down </dev/null
 	[[ $failed -eq 0 ]] || say "failed: ${bad[*]}; their logs are $log_dir/test-GROUP.log"
 	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Included before each file that clang-tidy reads: its analyzer cannot see into other files, and
- * would follow paths on which err_set() returns 0.
+ * Included before each file that clang-tidy reads. Its analyzer does not read other source files,
+ * and would otherwise follow paths on which err_set() returns 0.
  */
 #ifndef RAMET_TEST_TIDY_H
 #define RAMET_TEST_TIDY_H

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# clang-tidy over one file, if the build knows it. That it found nothing is kept in
-# the cache, under a sum of all it read: the file, its headers, flags and settings.
+# Runs clang-tidy on one file, if the build compiles it. A run without findings is recorded
+# in the cache under a checksum of all inputs: the file, its headers, flags and settings.
 #   test/tidy.sh BUILDDIR FILE
 set -euo pipefail
 
@@ -11,7 +11,7 @@ kept=${RAMET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ramet}/tidy
 extra=()
 [[ $file == base/err.c ]] || extra+=(-include "$PWD/test/tidy.h")
 
-# How the build compiles it, without what names the output.
+# The command with which the build compiles the file, without its output.
 mapfile -t command < <(python3 - "$build/compile_commands.json" "$PWD/$file" <<'EOT'
 import json, shlex, sys
 for entry in json.load(open(sys.argv[1])):
@@ -32,7 +32,7 @@ seen() {
 }
 sum=$(seen | sed "s|$PWD|.|g" | sha256sum | cut -c1-32)
 if [[ -e $kept/$sum ]]; then
-	touch "$kept/$sum" # what is not used for long is removed
+	touch "$kept/$sum" # entries that were not used for long are removed
 	exit 0
 fi
 clang-tidy --quiet -p "$build" "${extra[@]/#/--extra-arg=}" "$file"

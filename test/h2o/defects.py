@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reproduce the defects that third_party/h2o/patches end.
+"""Reproduces the defects that third_party/h2o/patches fix.
 
     defects.py PATCHED_SERVER UNPATCHED_SERVER CASE
 
-A case attacks a fresh server and says what it saw and whether that is the defect. The test passes
-when the server with the unpatched library shows the defect and the one with the patched does not.
+A case attacks a new server and reports what it observed and whether that is the defect. The test
+passes if the server with the unpatched library shows the defect and the one with the patched library
+does not.
 """
 
 import array
@@ -27,7 +28,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONT
 END_STREAM, END_HEADERS, PADDED = 1, 4, 8
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ENHANCE_YOUR_CALM = 11
-TIMEOUT = 60  # no answer within this is none
+TIMEOUT = 60  # seconds without an answer that count as no answer
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -45,7 +46,7 @@ def integer(value, bits, first):
 
 
 def field(name, value):
-    """A literal header field that enters the dynamic table (its first index is 62)."""
+    """Returns a literal header field that is added to the dynamic table (whose first index is 62)."""
     return b"\x40" + integer(len(name), 7, 0) + name + integer(len(value), 7, 0) + value
 
 
@@ -62,7 +63,7 @@ def window(stream, increment):
 
 
 def header_block(stream, block):
-    """A request whose header block may need CONTINUATION frames."""
+    """Returns the frames of a request, with CONTINUATION frames if its header block needs them."""
     parts = [block[i:i + 16384] for i in range(0, len(block), 16384)]
     out = frame(HEADERS, END_STREAM | (END_HEADERS if len(parts) == 1 else 0), stream, parts[0])
     for i, part in enumerate(parts[1:], 2):
@@ -111,7 +112,7 @@ class Server:
         return s
 
     def ask(self, path="/counters", sock=None, timeout=TIMEOUT):
-        """One HTTP/1 request; its body as text."""
+        """Sends one HTTP/1 request; returns the body of the answer as text."""
         with contextlib.ExitStack() as stack:
             s = sock or stack.enter_context(self.connect())
             s.settimeout(timeout)
@@ -130,7 +131,7 @@ class Server:
         return int(dict(line.split() for line in self.ask(sock=sock).splitlines())[name])
 
     def fate(self):
-        """How it ended, or None while it answers."""
+        """Returns how the server ended, or None if it still answers."""
         try:
             self.ask()
             return None
@@ -150,7 +151,7 @@ def receive(s):
 
 
 class Http2:
-    """An HTTP/2 connection by prior knowledge; frames are read one by one."""
+    """An HTTP/2 connection with prior knowledge; frames are read one by one."""
 
     def __init__(self, server, rcvbuf=None, settings=b""):
         self.s = server.connect(rcvbuf)
@@ -164,14 +165,14 @@ class Http2:
         self.s.close()
 
     def send(self, data):
-        """Send; a server that closes meanwhile is no error."""
+        """Sends data. It is no error if the server closes the connection meanwhile."""
         try:
             self.s.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def read(self):
-        """(type, flags, stream, payload), or None at the end."""
+        """Reads a frame; returns (type, flags, stream, payload), or None at the end."""
         try:
             while len(self.buffer) < 9 or len(self.buffer) < 9 + self.length():
                 data = self.s.recv(65536)
@@ -189,14 +190,14 @@ class Http2:
         return struct.unpack(">I", b"\0" + self.buffer[:3])[0]
 
     def wait(self, *wanted):
-        """The first frame of a (type, stream) wanted, or of GOAWAY; None at the end."""
+        """Returns the next frame of one of the (type, stream) wanted or GOAWAY; None at the end."""
         while (f := self.read()) is not None:
             if (f[0], f[2]) in wanted or f[0] == GOAWAY:
                 return f
         return None
 
     def body(self, stream):
-        """The body of an answer, as text; or its outcome."""
+        """Returns the body of an answer as text, or the outcome of a request without one."""
         first = self.outcome(stream)
         text = b""
         while first == "answered" and (f := self.wait((DATA, stream))) and f[0] == DATA:
@@ -206,7 +207,7 @@ class Http2:
         return first
 
     def outcome(self, stream):
-        """How a request ended: "answered", "reset N" or "connection ended (N)"."""
+        """Returns how a request ended: "answered", "reset N" or "connection ended (N)"."""
         f = self.wait((HEADERS, stream), (RST_STREAM, stream))
         if f is None:
             return "connection ended"
@@ -221,14 +222,14 @@ CASES = {}
 
 
 def case(expected):
-    """A case returns (what was seen, whether that is the defect)."""
+    """Registers a case, which returns (what was observed, whether that is the defect)."""
     def register(function):
         CASES[function.__name__] = (function, expected)
         return function
     return register
 
 
-@case("the server lives on")
+@case("the server still answers")
 def window_update_abort(program):
     body = 16384
     with Server(program) as server:
@@ -236,20 +237,20 @@ def window_update_abort(program):
         with Http2(server, rcvbuf=4096, settings=initial) as c:
             streams = range(1, 41, 2)
             c.send(window(0, 1 << 24) + b"".join(get(i, b"/16384") for i in streams))
-            server.ask()  # by now the requests are served and the socket is full
+            server.ask()  # when this is answered, the requests are served and the socket is full
             c.send(b"".join(window(i, 1) for i in streams))
             fate = server.fate()
     return fate or "the server answers", fate is not None
 
 
 def floods_of_resets(program, reset):
-    """Requests that go on when their streams are reset; how many were started?"""
+    """Counts the requests that the server starts although their streams are reset at once."""
     requests = 3000
     with Server(program) as server, Http2(server) as c:
         for first in range(1, 2 * requests, 200):
             c.send(b"".join(get(i, b"/hold") + reset(i)
                             for i in range(first, min(first + 200, 2 * requests), 2)))
-        # Served only when a place is free again, so also a check that places become free.
+        # Served only once a request has ended, so this also checks that ended requests are counted.
         c.send(get(2 * requests + 1, b"/16384"))
         after = c.outcome(2 * requests + 1)
         started = server.count("started")
@@ -332,7 +333,7 @@ def padded_data_flood(program):
 
 @case("each request is answered")
 def updates_for_data(program):
-    """Of the patched library only: room for what was sent may be given in small steps."""
+    """Patched library only: a client may open the window for sent data in small steps."""
     updates, seen = 20, set()
     with Server(program) as server, Http2(server) as c:
         c.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -344,7 +345,7 @@ def updates_for_data(program):
 
 
 def still_open(s):
-    """Whether the server has not closed it; what it sent is left there."""
+    """Returns whether the server has left the connection open; does not consume data."""
     try:
         return not select.select([s], [], [], 0)[0] or bool(s.recv(1, socket.MSG_PEEK))
     except ConnectionResetError:
@@ -352,7 +353,7 @@ def still_open(s):
 
 
 def turns(server):
-    """Lets the server's loop turn some times, timers included."""
+    """Lets the server's loop run several times, timers included."""
     for _ in range(10):
         server.ask()
 
@@ -369,7 +370,7 @@ def idle(server, stack):
     return s
 
 
-@case("connections, requests and streams outlive the step")
+@case("connections, requests and streams survive the step")
 def clock_forwards(program):
     with Server(program) as server, contextlib.ExitStack() as stack:
         sockets = [idle(server, stack), half_sent(server, stack)]
@@ -382,7 +383,7 @@ def clock_forwards(program):
     return f"idle, half sent and HTTP/2 are open: {seen}", not all(seen)
 
 
-@case("time limits hold, though the clock was set back")
+@case("time limits hold after the clock was set back")
 def clock_backwards(program):
     with Server(program) as server, contextlib.ExitStack() as stack:
         sockets = [idle(server, stack), half_sent(server, stack)]
@@ -394,7 +395,7 @@ def clock_backwards(program):
     return f"idle and half sent, from before and after, are open 11 s later: {seen}", any(seen)
 
 
-@case("what is being written arrives")
+@case("the answer that is being written arrives")
 def clock_backwards_in_a_write(program):
     with Server(program) as server, Http2(server) as c:
         c.send(get(1, b"/1"))
@@ -408,9 +409,9 @@ def clock_backwards_in_a_write(program):
     return f"the answer on HTTP/2 arrived: {arrived}", not arrived
 
 
-@case("time limits hold, and nothing ends before its time")
+@case("time limits hold, and nothing ends early")
 def clock_began_just_now(program):
-    """Of the patched library only: the monotonic clock is younger than the limits are long."""
+    """Patched library only: the monotonic clock's value is smaller than the time limits."""
     with tempfile.NamedTemporaryFile() as clock:
         clock.write(struct.pack("qq", 0, 1000 - time.monotonic_ns() // 1000000))
         clock.flush()
@@ -433,13 +434,13 @@ def unknown_frames(program):
 @case("the request is answered")
 def continuation_after_goaway(program):
     with Server(program) as server, Http2(server) as c:
-        # The request that is held keeps the connection open after GOAWAY.
+        # The request to /hold keeps the connection open after GOAWAY.
         c.send(get(1, b"/hold") + frame(HEADERS, END_STREAM, 3, head(b"/16384")))
         server.ask("/shutdown")
         while (f := c.wait()) and struct.unpack(">I", f[3][:4])[0] > 3:
             pass
         c.send(frame(CONTINUATION, END_HEADERS, 3))
-        # An endless loop is seen by the time it takes of the processor, on slow machines too.
+        # An endless loop shows in the CPU time, also on slow machines.
         start = server.cpu_seconds()
         while not select.select([c.s], [], [], 0.05)[0] and server.cpu_seconds() < start + 0.5:
             pass
@@ -477,7 +478,7 @@ def header_size(program):
         h1.sendall(b"GET /100 HTTP/1.1\r\nHost: a\r\nX: " + value + b"\r\n\r\n")
         try:
             on_h1 = h1.recv(12).decode()
-        except ConnectionResetError:  # closed before it read all
+        except ConnectionResetError:  # the server closed it before it had read all
             on_h1 = "reset"
     defect = on_h2 != "reset 7" or on_h1 == "HTTP/1.1 200"
     return f"60 KB of header: {on_h2} on HTTP/2, {on_h1}", defect
@@ -516,7 +517,7 @@ def certificate(folder):
 
 
 def tls_client():
-    """A client's end of TLS, and the bytes from and to the server."""
+    """The client's side of TLS, and the bytes from and to the server."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     tls.set_alpn_protocols(["h2"])
@@ -532,7 +533,7 @@ def client_hello():
 
 
 def tls_close_notify_bytes(s):
-    """Handshake, begin HTTP/2, and return the bytes of a close_notify."""
+    """Performs a handshake and begins HTTP/2; returns the bytes of a close_notify."""
     t, incoming, outgoing = tls_client()
     while True:
         try:
@@ -566,7 +567,7 @@ def tls_after_close_notify(program):
 
 
 def ask_by_tls(server, name):
-    """A counter of a server that speaks TLS only."""
+    """Returns a counter of a server that speaks only TLS."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     with tls.wrap_socket(server.connect()) as s:
@@ -579,7 +580,7 @@ def handshakes_at_once(program):
     with tempfile.TemporaryDirectory() as folder:
         with Server(program, *certificate(folder)) as server, contextlib.ExitStack() as stack:
             sockets = [stack.enter_context(server.connect()) for _ in range(n)]
-            ask_by_tls(server, "handshakes_max")  # by now they were all accepted
+            ask_by_tls(server, "handshakes_max")  # when this is answered, all were accepted
             hello = client_hello()
             os.kill(server.pid, signal.SIGSTOP)
             for s in sockets:
@@ -605,7 +606,7 @@ def read_at_once(program):
     return f"{most >> 10} KiB of {sent >> 10} read at once", most > 128 << 10
 
 
-@case("the listener rests, and what waited is served later")
+@case("the listener pauses, and waiting connections are served later")
 def accept_without_descriptors(program):
     with Server(program) as server, contextlib.ExitStack() as stack:
         control = stack.enter_context(server.connect())
@@ -625,14 +626,14 @@ def accept_without_descriptors(program):
     return seen, calls > 100 or not served
 
 
-@case("the server lives on")
+@case("the server still answers")
 def shutdown_during_upgrade(program):
     upgrade = (b"GET /16384 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
                b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
     with Server(program) as server:
         with contextlib.ExitStack() as stack:
-            # The 101 response must meet a socket that is just full; when it is depends on the
-            # kernel, so try many sizes of the answer before it.
+            # The 101 response must be written when the socket is just full. When it is depends on
+            # the kernel, so this tries many sizes of the preceding answer.
             for size in range(40000, 60000, 100):
                 s = stack.enter_context(server.connect(rcvbuf=4096))
                 s.sendall(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % size + upgrade)
@@ -640,12 +641,12 @@ def shutdown_during_upgrade(program):
             with contextlib.suppress(OSError, EOFError):
                 server.ask("/shutdown")
             fate = server.fate()
-        fate = fate or server.fate()  # after the clients went away
+        fate = fate or server.fate()  # after the clients have disconnected
     return fate or "the server answers", fate is not None
 
 
 def hold_body(server, size, stack):
-    """POST a body to /hold; True if it was refused."""
+    """Sends a POST with a body to /hold; returns True if it was refused."""
     s = stack.enter_context(server.connect())
     s.sendall(f"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
     for _ in range(size >> 20):
@@ -661,12 +662,12 @@ def numbers(size):
 
 
 def post(stream, path, body):
-    """A request with a body, without its last frame."""
+    """Returns the frames of a request with a body, without the last frame."""
     return frame(HEADERS, END_HEADERS, stream, head(path, b"\x83")) + b"".join(
         frame(DATA, 0, stream, body[i:i + 16384]) for i in range(0, len(body), 16384))
 
 
-@case("32 MiB are held and no more, until they are given back")
+@case("at most 32 MiB of bodies are held at a time")
 def bodies_of_many(program):
     size, n = 4 << 20, 12
     with Server(program) as server, server.connect() as h1, Http2(server) as c:
@@ -684,13 +685,13 @@ def bodies_of_many(program):
         c.send(post(2 * n + 1, b"/check", numbers(size)) + frame(DATA, END_STREAM, 2 * n + 1))
         later = c.body(2 * n + 1)
     seen = (f"{n - refused} of {n} bodies of 4 MiB taken, then on HTTP/1: {on_h1}; "
-            f"when one was given back: {later}")
+            f"after one was released: {later}")
     return seen, refused != 4 or not on_h1.endswith("503") or later != f"{size} good"
 
 
-@case("what is sent arrives")
+@case("the bodies arrive completely")
 def bodies_arrive(program):
-    """Of the patched library only: what the patches changed about bodies still works."""
+    """Patched library only: bodies, whose handling the patches change, still arrive."""
     size = 20 << 20
     body = numbers(size)
     with Server(program) as server, server.connect() as h1, Http2(server) as c:
@@ -706,7 +707,8 @@ def bodies_arrive(program):
 
 
 def ambiguous(fields):
-    """A request on HTTP/1 with one more behind what one reading of its headers makes the body."""
+    """Returns an HTTP/1 request with ambiguous headers: one reading of them makes the end of its body
+    a second request."""
     return (b"POST /check HTTP/1.1\r\n" + b"".join(f + b"\r\n" for f in fields) + b"\r\n"
             + b"0\r\n\r\nGET /counters HTTP/1.1\r\nHost: a\r\n\r\n")
 
@@ -735,7 +737,7 @@ def ambiguous_headers(program):
     return f"{' '.join(seen)}, on HTTP/2: {on_h2}", seen != ["400"] * 5 or on_h2 == "answered"
 
 
-# These only ask whether the patched library works.
+# These cases only check that the patched library works.
 NO_DEFECT = {"bodies_arrive", "clock_began_just_now", "updates_for_data"}
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ask h2spec whether the API speaks HTTP/2 as it must, strict cases included.
+"""Checks with h2spec that the API conforms to HTTP/2, strict cases included.
 
     h2spec.py H2SPEC API_SERVER plain|tls
 
-API_SERVER is test/api's server over a fake core. Passes when only the cases of EXCEPTIONS fail.
+API_SERVER is the server of test/api, which has a fake core. The test passes if only cases of
+EXCEPTIONS fail.
 """
 
 import os
@@ -15,12 +16,12 @@ import xml.etree.ElementTree as xml
 
 from defects import certificate
 
-# third_party/h2o/README.md has the reasons.
+# third_party/h2o/README.md gives the reasons.
 EXCEPTIONS = {
     "plain": {("http2/3.5", "Sends invalid connection preface")},
     "tls": set(),
 }
-TIMEOUT_S = 10  # some cases pass when nothing came for so long
+TIMEOUT_S = 10  # some cases pass if nothing is received for so long
 SKIPPED = 77
 
 
@@ -31,7 +32,7 @@ def serve(program, *settings):
 
 
 def ask(h2spec, port, *flags):
-    """The cases that there are, and those that failed, by section and title."""
+    """Runs h2spec; returns the number of cases, and the errors by section and title of the case."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         subprocess.run([h2spec, "--host", "127.0.0.1", "--port", str(port), "--strict",
                         "--path", "/v1/openapi.json", "--timeout", str(TIMEOUT_S),
@@ -43,9 +44,9 @@ def ask(h2spec, port, *flags):
 
 
 def check(n, bad, exceptions):
-    for case, why in bad.items():
-        print(*case, "(an exception):" if case in exceptions else "FAILED:", why, sep="\n  ")
-    print(f"{n} cases, {len(bad)} failed, {len(exceptions)} may")
+    for case, error in bad.items():
+        print(*case, "(an exception):" if case in exceptions else "FAILED:", error, sep="\n  ")
+    print(f"{n} cases, {len(bad)} failed, {len(exceptions)} may fail")
     return n > 140 and bad.keys() <= exceptions
 
 
@@ -54,7 +55,7 @@ def main():
         sys.exit("usage: h2spec.py H2SPEC API_SERVER plain|tls")
     h2spec, program, how = sys.argv[1:]
     if not os.access(h2spec, os.X_OK):
-        print(f"{h2spec} is not there: ./dev test h2o makes it")
+        print(f"{h2spec} does not exist: build it with ./dev test h2o")
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory() as folder:
         settings, flags = [], []

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what TLS handshakes cost the loop.
+"""Measures the cost of TLS handshakes for the server's loop.
 
     handshakes.py SERVER [SECONDS]
 
 SERVER is h2o_server_patched or h2o_server_unpatched. A flood opens 64 connections, sends their
-ClientHellos at once, waits for the answers, closes them and begins again. Tells, by kind of key, the
-handshakes in each second of the server's CPU time, and the most CPU time that one run of its loop
-took, which is how long everybody else waits. CPU time, so that other load on the machine counts little.
+ClientHellos at once, waits for the answers, closes the connections and repeats that. For each kind of
+key it prints the handshakes per second of the server's CPU time, and the maximum CPU time of one run
+of the loop, for which all other connections wait. CPU time depends little on other load.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def certificate(folder, kind):
 
 
 def flood(server, seconds):
-    """How many handshakes it was made to begin."""
+    """Floods the server; returns the number of handshakes that it began."""
     hello, n, until = client_hello(), 0, time.monotonic() + seconds
     while time.monotonic() < until:
         with contextlib.ExitStack() as stack:

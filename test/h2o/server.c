@@ -3,16 +3,14 @@
  * A small server for the tests of libh2o's defects. It is built once with the patched and once with
  * the unpatched library.
  *   server [CERT.pem KEY.pem]
- * It prints the numbers of its ports, "HTTP RAW", and serves until it is killed:
+ * It prints its ports, "HTTP RAW", and serves until it is killed:
  *   /N         N bytes at once, 65536 at most
- *   /stream    64 KiB in 1 KiB pieces
- *   /hold      never answered, as work that goes on
- *   /check     the length of the request's body, and whether it is 64-bit numbers from 0 on
- *   /shutdown  begins the library's graceful stop
- *   /raw       reads what connections to the RAW port have sent
- *   /step/R/M  moves the wall clock by R ms and the monotonic one by M, and answers: between two
- *              runs of the loop, before the clocks move
- *   other      counters, "name value" per line
+ *   /stream    64 KiB in chunks of 1 KiB
+ *   /hold      never answered, like a request in progress
+ *   /check     the length of the request's body, and whether it consists of 64-bit numbers from 0
+ * on /shutdown  begins the library's graceful stop /raw       reads the data that connections to
+ * the RAW port have sent /step/R/M  answers, then moves the wall clock by R ms and the monotonic
+ * clock by M ms, both between two runs of the loop other      counters, "name value" per line
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,26 +31,26 @@ static size_t nraw;
 
 static struct {
 	uint64_t started;      /* requests to /hold */
-	uint64_t accept_calls; /* times the listener was reported readable */
-	uint64_t raw_max;      /* most bytes of one read of a RAW connection */
+	uint64_t accept_calls; /* how often the listener was reported readable */
+	uint64_t raw_max;      /* maximum bytes of one read of a RAW connection */
 	uint64_t raw_total;
-	uint64_t handshakes_max; /* most ClientHellos that were answered in one run of the loop */
+	uint64_t handshakes_max; /* maximum ClientHellos answered in one run of the loop */
 	uint64_t handshakes;	 /* in this run */
-	uint64_t run_max_us;	 /* most CPU time of one run */
+	uint64_t run_max_us;	 /* maximum CPU time of one run */
 } count;
 
-static h2o_req_t *stepping; /* to be answered between two runs of the loop */
+static h2o_req_t *stepping; /* the request to answer between two runs of the loop, or NULL */
 
 struct stream {
 	h2o_generator_t super;
 	unsigned left;
-	char piece[1024];
+	char chunk[1024];
 };
 
 static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
 {
 	struct stream *s = (struct stream *)gen;
-	h2o_iovec_t buf = h2o_iovec_init(s->piece, sizeof(s->piece));
+	h2o_iovec_t buf = h2o_iovec_init(s->chunk, sizeof(s->chunk));
 
 	s->left--;
 	h2o_send(req, &buf, 1, s->left ? H2O_SEND_STATE_IN_PROGRESS : H2O_SEND_STATE_FINAL);
@@ -63,7 +61,7 @@ static void serve_stream(h2o_req_t *req)
 	struct stream *s = h2o_mem_alloc_pool(&req->pool, sizeof(*s));
 
 	*s = (struct stream){.super = {on_proceed, NULL}, .left = 64};
-	memset(s->piece, 's', sizeof(s->piece));
+	memset(s->chunk, 's', sizeof(s->chunk));
 	h2o_start_response(req, &s->super);
 	on_proceed(&s->super, req);
 }
@@ -179,7 +177,8 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* The buffers are fixed, so that it is known when a peer's reading or writing blocks. */
+/* Listens with fixed buffer sizes, so that it is known when a peer's reads or writes block. Returns
+ * the port. */
 static int listen_on_loopback(int sndbuf, int rcvbuf, h2o_socket_cb cb)
 {
 	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -196,7 +195,7 @@ static int listen_on_loopback(int sndbuf, int rcvbuf, h2o_socket_cb cb)
 	return ntohs(sin.sin_port);
 }
 
-/* Called once in each handshake, as its ClientHello is answered. */
+/* Called once in each handshake, when its ClientHello is answered. */
 static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
 		   const unsigned char *in, unsigned in_len, void *arg)
 {

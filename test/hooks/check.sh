@@ -11,21 +11,21 @@ failed=0
 
 accepts() { # MESSAGE
 	printf '%b' "$1" >"$file"
-	why=$("$here/commit-msg" "$file" 2>&1) && return
-	printf 'refused: %s\n  %s\n' "$1" "$why"
+	reason=$("$here/commit-msg" "$file" 2>&1) && return
+	printf 'refused: %s\n  %s\n' "$1" "$reason"
 	failed=1
 }
 refuses() { # MESSAGE PART-OF-THE-REASON
 	printf '%b' "$1" >"$file"
-	if why=$("$here/commit-msg" "$file" 2>&1); then
+	if reason=$("$here/commit-msg" "$file" 2>&1); then
 		printf 'accepted: %s\n' "$1"
 		failed=1
 		return
 	fi
-	case $why in
+	case $reason in
 	*"$2"*) ;;
 	*)
-		printf 'refused for another reason than "%s": %s\n  %s\n' "$2" "$1" "$why"
+		printf 'refused for another reason than "%s": %s\n  %s\n' "$2" "$1" "$reason"
 		failed=1
 		;;
 	esac
@@ -48,15 +48,15 @@ accepts "io: name the paper\n\nhttps://example.org/$ten$ten$ten$ten$ten$ten$ten\
 accepts "io: quote a log\n\n    $ten $ten $ten $ten $ten $ten $ten\n"
 accepts "io: cut\n\nBody.\n# ------------------------ >8 ------------------------\n+ $ten $ten $ten $ten $ten $ten $ten\n"
 
-refuses 'query the size once\n' "begins with its room"
-refuses 'Store: query the size once\n' "begins with its room"
-refuses 'store:query the size once\n' "begins with its room"
+refuses 'query the size once\n' "begin with its room"
+refuses 'Store: query the size once\n' "begin with its room"
+refuses 'store:query the size once\n' "begin with its room"
 refuses 'store: query the size once.\n' "full stop"
 refuses 'store: Query the size once\n' "lower case"
-refuses 'store: queries the size once\n' "says what to do"
-refuses 'store: queried the size once\n' "says what to do"
-refuses 'store: querying the size once\n' "says what to do"
-refuses 'store: the size is queried once\n' "says what to do"
+refuses 'store: queries the size once\n' "imperative"
+refuses 'store: queried the size once\n' "imperative"
+refuses 'store: querying the size once\n' "imperative"
+refuses 'store: the size is queried once\n' "imperative"
 refuses 'store: query the size once\nat each start\n' "second line"
 refuses "store: query it once\n\n$ten $ten $ten $ten $ten $ten $ten\n" "line 3 has 76 characters"
 

@@ -53,13 +53,13 @@ class Rooms(unittest.TestCase):
     def test_undeclared_arrow_is_found(self) -> None:
         self.assertEqual(
             self.wrong({"base/err.c": '#include "proto/wire.h"\n'}),
-            ['base/err.c: "proto/wire.h" is of proto, which USES of base does not name'],
+            ['base/err.c: "proto/wire.h" belongs to proto, which USES of base does not name'],
         )
 
     def test_arrow_is_not_inherited(self) -> None:
         self.assertEqual(
             self.wrong({"vmm/main.c": '#include "proto/wire.h"\n'}),
-            ['vmm/main.c: "proto/wire.h" is of proto, which USES of program does not name'],
+            ['vmm/main.c: "proto/wire.h" belongs to proto, which USES of program does not name'],
         )
 
     def test_arrow_of_a_public_header_is_found(self) -> None:
@@ -75,7 +75,7 @@ class Rooms(unittest.TestCase):
         )
         self.assertEqual(
             found,
-            ['vmm/low/internal.h: "proto/wire.h" is of proto, which USES of low_more does not name'],
+            ['vmm/low/internal.h: "proto/wire.h" belongs to proto, which USES of low_more does not name'],
         )
 
     def test_arrow_between_rooms_of_a_folder_is_found(self) -> None:
@@ -87,7 +87,7 @@ class Rooms(unittest.TestCase):
         )
         self.assertEqual(
             found,
-            ['vmm/low/internal.h: "vmm/low/low.h" is of low, which USES of low_more does not name'],
+            ['vmm/low/internal.h: "vmm/low/low.h" belongs to low, which USES of low_more does not name'],
         )
 
     def test_private_header_of_another_folder_is_found(self) -> None:
