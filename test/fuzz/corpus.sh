@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The inputs of the fuzz targets; README.md describes them.
-#   test/fuzz/corpus.sh unpack TARGET DIR   makes DIR hold the inputs of TARGET's archive
-#   test/fuzz/corpus.sh merge [TARGET…]     packs new archives from the old ones and from what
-#                                           the targets found; without TARGET, for all of them
+# Manages the inputs of the fuzz targets, which README.md describes.
+#   test/fuzz/corpus.sh unpack TARGET DIR   replaces DIR by the inputs of TARGET's archive
+#   test/fuzz/corpus.sh merge [TARGET…]     packs new archives from the old ones and from new
+#                                           inputs; without TARGET, for all targets
 set -euo pipefail
 
 top=$(realpath "$(dirname "$0")/../..")
@@ -22,8 +22,8 @@ unpack() { # TARGET DIR
 	[[ ! -e $corpus/$1.tar.xz ]] || tar -xJf "$corpus/$1.tar.xz" -C "$2"
 }
 
-# Writes the files of DIR to ARCHIVE as numbered inputs, always with the same bytes; no archive if
-# there are none. Numbers compress better than the hashes that libFuzzer gives as names.
+# Packs the files of DIR into ARCHIVE, or removes ARCHIVE if there are none. The same files always
+# give the same bytes. Files get numbers as names, which compress better than libFuzzer's hashes.
 pack() { # DIR ARCHIVE
 	local n=0 name number
 	rm -rf "$1.numbered"
@@ -47,7 +47,7 @@ features() { # BINARY DIR…
 	local n
 	n=$("$1" -runs=0 -timeout=60 -rss_limit_mb=2048 "${@:2}" 2>&1 |
 		sed -n 's/.*INITED[[:space:]].* ft: \([0-9]*\) .*/\1/p')
-	[[ -n $n ]] || die "${1##*/} fails with the inputs it has; run it with ${*:2}"
+	[[ -n $n ]] || die "${1##*/} fails with its known inputs; run it with ${*:2}"
 	echo "$n"
 }
 
@@ -63,7 +63,7 @@ merge() { # TARGET
 	unpack "$target" "$old"
 	sources=("$old")
 	[[ ! -d $found ]] || sources+=("$found")
-	# libFuzzer adds to the first folder each input that reaches more than those already there.
+	# libFuzzer adds to the first folder each input that reaches more than those in it.
 	rm -rf "$new"
 	cp -r "$seeds" "$new"
 	"$binary" -merge=1 -timeout=60 -rss_limit_mb=2048 "$new" "${sources[@]}" >"$work/$target.log" 2>&1 ||
@@ -72,7 +72,7 @@ merge() { # TARGET
 	after=$(features "$binary" "$new")
 	(cd "$seeds" && find . -type f -print0) | (cd "$new" && xargs -0 rm)
 	pack "$new" "$packed"
-	# An archive that gained nothing stays: each version of it makes the repository larger.
+	# Keep an archive that would gain nothing, since each version makes the repository larger.
 	if ((after < before || (after == before && $(size "$packed") >= $(size "$archive")))); then
 		echo "$target: unchanged, $before features"
 		return

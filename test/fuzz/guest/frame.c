@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A stream of bytes from the host or from the user's Python process, as the agent takes it apart.
- */
+/* Parses a stream of bytes from the host or from the user's Python process, as the agent does. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ static void parse_file(const struct frame *f)
 	must(r.path[0] == '/' || r.path[0] == '\0');
 }
 
-/* The strings are walked as the terminal's process does it. */
+/* Iterates over the strings as the terminal's process does. */
 static void parse_pty(const struct frame *f)
 {
 	struct wire w = wire_from(f->payload, f->len);
@@ -50,7 +49,7 @@ static void parse_pty(const struct frame *f)
 	must(!w.bad && w.pos == f->len);
 }
 
-/* A copy of its own size, so that a read past the payload's end is seen. */
+/* Parses an exact-size copy of the payload, so that ASan detects a read beyond its end. */
 static void parse(const struct frame *f)
 {
 	struct exec_request exec;

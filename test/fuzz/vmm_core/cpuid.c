@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A list of CPUID leaves as a hostile image could hold it: the first byte says how many leaves the
- * host has, then come the host's and the image's, 28 bytes each. What is accepted has no leaf that
- * the host lacks, and no feature in those whose bits are features.
+ * Checks lists of CPUID leaves from a hostile image. The first byte is the number of the host's
+ * leaves; the host's and the image's leaves follow, 28 bytes each. An accepted list must have no
+ * leaf that the host lacks, and no feature bit that the host lacks.
  */
 #include <stdlib.h>
 

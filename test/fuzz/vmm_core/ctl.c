@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A packet from anywhere: the first byte is the number of descriptors that came with it. What is
- * let through must hold what the handlers rely on.
+ * Checks arbitrary control packets. The first byte is the number of descriptors that accompany the
+ * packet. An accepted packet must satisfy the assumptions of the handlers.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A kernel file from anywhere: loads, or is refused with a sentence; RAM's edges hold. */
+/* Loads an arbitrary kernel file: it succeeds or fails with a message, and writes only to RAM. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (fd < 0) {
 		fd = memfd_create("kernel", MFD_CLOEXEC);
-		/* Of the heap, so that ASan guards its ends. */
+		/* on the heap, so that ASan guards its ends */
 		mem.bytes = RAM_BYTES;
 		mem.base = malloc(RAM_BYTES);
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of a memory layer from anywhere; its checksum is put right unless the first byte's top
- * bit is set. What is accepted holds what it promises. */
+/* Reads an arbitrary table of a memory layer. Its checksum is corrected unless the top bit of the
+ * first byte is set. An accepted table must satisfy the rules in proto/image.h. */
 #include <stdlib.h>
 #include <string.h>
 

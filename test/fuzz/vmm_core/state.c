@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A state file from anywhere. The first byte says how many devices the reader has; the rest is the
- * file, whose length and checksum are put right so that what is behind them is reached.
+ * Reads an arbitrary state file. The first byte is the number of devices of the reader. The rest is
+ * the file, whose length and checksum are corrected so that the code after these checks is reached.
  */
 #include <stdlib.h>
 #include <string.h>

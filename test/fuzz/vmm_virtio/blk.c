@@ -29,14 +29,14 @@ static void seal(struct guest *g)
 	for (int i = 0; i < 1000 && !vio_mmio_drain(g->v.mmio); i++)
 		event_loop_turn(g->v.loop, 10);
 	int rc = layer_stack_seal(vio_blk_disk(g->v.dev), fd, &e);
-	if (rc == -E2BIG) /* an input with more seals than a disk has layers */
+	if (rc == -E2BIG) /* the input seals more often than a disk may have layers */
 		close(fd);
 	else if (rc < 0)
 		abort();
 	vio_mmio_continue(g->v.mmio);
 }
 
-/* A request that is right but for the numbers the input gives. */
+/* Sends a request that is well-formed except for the numbers from the input. */
 static void request(struct guest *g)
 {
 	uint8_t type = wire_get_u8(&g->in) % 16;

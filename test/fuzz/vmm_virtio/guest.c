@@ -55,7 +55,7 @@ static void write_memory(struct guest *g)
 		wire_get_bytes(&g->in, drv_ptr(&g->v, at), len);
 }
 
-/* Lengths and addresses that are mostly in range and sometimes far out. */
+/* Writes a descriptor whose length and address are mostly in range and sometimes far out of it. */
 static void set_descriptor(struct guest *g)
 {
 	unsigned q = pick_queue(g);

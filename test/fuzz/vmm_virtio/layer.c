@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file that claims to be a sealed disk layer. */
+/* Opens and reads a file that claims to be a sealed disk layer. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +24,8 @@ static int new_file(void)
 	return fd;
 }
 
-/* The input is the first fields, then the bitmap. Flags: 1 makes the checksum right, 2 the size. */
+/* Creates a layer file: the input has its first fields, then the bitmap. Flags: 1 corrects the
+ * checksum, 2 the size. */
 static int make_file(struct wire *in, uint8_t flags)
 {
 	static uint8_t head[HEAD];
@@ -66,7 +67,7 @@ static void walk(struct layer_stack *s)
 	}
 }
 
-/* All of both sealed layers; what is lifted is not wanted any more. */
+/* Copies up all of both sealed layers, and drops the copies. */
 static void copy_up(struct layer_stack *s)
 {
 	uint64_t from, end;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A hostile driver on one side, frames of any kind on the other. What the tap hears is checked. */
+/* Runs the device with a hostile driver, and with arbitrary frames from the tap. Checks the frames
+ * that reach the tap. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const uint8_t guest_mac[NET_MAC_BYTES] = NET_GUEST_MAC;
 
-/* Nothing is passed on that is not the guest's own, or that a host's kernel should not see. */
+/* Checks that only frames with the guest's own addresses reach the tap, and none that the host's
+ * kernel must not see. */
 static void hear(int tap)
 {
 	static uint8_t f[NET_HDR_BYTES + NET_LARGE_BYTES + 1];
@@ -42,7 +44,7 @@ static void offer_rx(struct guest *g)
 	drv_kick(&g->v, NET_QUEUE_RX);
 }
 
-/* A header and a frame that are mostly right. */
+/* Writes a header and a frame that are mostly valid. */
 static void put_frame(struct guest *g, uint8_t *f, uint8_t len)
 {
 	memset(f, 0, NET_HDR_BYTES);
@@ -66,7 +68,7 @@ static void guest_sends(struct guest *g)
 	drv_kick(&g->v, NET_QUEUE_TX);
 }
 
-/* A request for a lease whose options are the input. */
+/* Sends a DHCP request whose options come from the input. */
 static void guest_asks(struct guest *g)
 {
 	static const uint8_t head[] = {0x45, 0, 1, 240, 0, 0, 0, 0, 64, 17};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The queue alone: the input is its registers and guest memory; every byte it hands out is used. */
+/* Runs the queue alone. The input has its registers and guest memory; the target accesses every
+ * byte of each buffer that the queue returns. */
 #include <stdlib.h>
 #include <string.h>
 

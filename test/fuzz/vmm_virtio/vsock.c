@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Time moves when the input says so. */
+/* The clock advances only when the input says so. */
 static uint64_t now_ns = 1000000000;
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 
@@ -25,14 +25,14 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 
 struct hosts {
 	int fd[HOSTS];
-	uint32_t port[HOSTS]; /* of the requests the guest saw */
+	uint32_t port[HOSTS]; /* of the requests that the guest received */
 	unsigned nports;
-	int told, dialled;
+	int answered, dialled;
 };
 
 static void on_done(void *arg, int result)
 {
-	((struct hosts *)arg)->told++;
+	((struct hosts *)arg)->answered++;
 }
 
 static void dial(struct guest *g, struct hosts *h, unsigned i)
@@ -48,7 +48,7 @@ static void dial(struct guest *g, struct hosts *h, unsigned i)
 	vio_vsock_connect(g->v.dev, 100 + i, fds[1], on_done, h);
 }
 
-/* Takes what came for the guest, and remembers the ports of requests. */
+/* Consumes the packets for the guest, and records the ports of requests. */
 static void hear(struct guest *g, struct hosts *h)
 {
 	uint16_t head;
@@ -77,7 +77,7 @@ static void offer_rx(struct guest *g)
 	drv_kick(&g->v, 2);
 }
 
-/* A packet that is right but for the numbers the input gives. */
+/* Sends a packet that is well-formed except for the numbers from the input. */
 static void packet(struct guest *g, struct hosts *h)
 {
 	struct wire o = wire_on(drv_ptr(&g->v, 24576), 44);
@@ -159,8 +159,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	guest_maybe_restore(&g);
 	guest_play(&g);
 	drv_fini(&g.v);
-	if (h.told != h.dialled)
-		abort(); /* everyone who asked was told, once */
+	if (h.answered != h.dialled)
+		abort(); /* each connect was answered exactly once */
 	for (unsigned i = 0; i < HOSTS; i++)
 		if (h.fd[i] >= 0)
 			close(h.fd[i]);
