@@ -23,13 +23,13 @@ print('found')
 
 
 def read_to(pty: Pty, *ends: str) -> str:
-    """Returns what the terminal shows, up to the first of some texts."""
+    """Reads output until one of the texts appears in it; returns the output."""
     shown = ""
     while not any(end in shown for end in ends):
-        piece = pty.read(timeout_seconds=60).decode()
-        if not piece:
-            raise SystemExit(f"the terminal ended after {shown!r}")
-        shown += piece
+        output = pty.read(timeout_seconds=60).decode()
+        if not output:
+            raise SystemExit(f"no more output after {shown!r}")
+        shown += output
     return shown
 
 
@@ -53,7 +53,7 @@ def main() -> None:
         sbx.upload(data, "/root/data/noise.bin", progress=lambda done, total: print(done, "of", total))
         print(sbx.run_code("sha256sum /root/data/noise.bin", "bash").stdout, end="")
         sbx.download_to("/root/data/noise.bin", Path(folder) / "back.bin")
-        print("the same:", (Path(folder) / "back.bin").read_bytes() == data)
+        print("same bytes:", (Path(folder) / "back.bin").read_bytes() == data)
 
         sbx.upload(GUESS.encode(), "/root/bin/guess", mode=0o755)
         for file in sbx.files.list("/root/bin"):

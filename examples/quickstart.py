@@ -34,11 +34,11 @@ def main() -> None:
     sbx: Sandbox = step("create a sandbox", Sandbox)
     with sbx:
         step("python: set a variable", lambda: sbx.run_code("numbers = list(range(1000))"))
-        step("python: it is still there", lambda: sbx.run_code("print(sum(numbers))"))
+        step("python: use it in a later call", lambda: sbx.run_code("print(sum(numbers))"))
         step("bash in the same machine", lambda: sbx.run_code("uname -sr; nproc; pwd", "bash"))
-        step("an exception is an answer", lambda: sbx.run_code("1 / 0"))
+        step("an exception is part of the output", lambda: sbx.run_code("1 / 0"))
         step("and the state survives it", lambda: sbx.run_code("print('still alive', len(numbers))"))
-        step("output streams as it comes", lambda: stream(sbx))
+        step("output is streamed", lambda: stream(sbx))
     print("done: the sandbox is closed")
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Best of five: loads data once, forks, tries another plan in every child, keeps the best state.
+"""Best of five: loads data once, forks, tries a different plan in each child, keeps the best state.
 
 The data are three months of hourly power demand, generated in the sandbox. A plan is a way to predict
-the last two weeks from the weeks before. Nothing is loaded twice: each child begins with everything
-that the parent had in memory.
+the last two weeks from the weeks before. Nothing is loaded twice: each child begins with all that the
+parent had in memory.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def attempt(child: Sandbox, plan: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    with ExitStack() as sandboxes:  # closes all of them, whatever happens
+    with ExitStack() as sandboxes:  # closes all of them, also after an exception
         parent = sandboxes.enter_context(timed("create a sandbox", Sandbox))
         print(" " * 13 + "| " + timed("load the data, once", lambda: run(parent, LOAD)))
         children = timed(f"fork it into {len(PLANS)}", lambda: parent.fork(len(PLANS)))
@@ -106,13 +106,13 @@ def main() -> None:
             sandboxes.enter_context(child)
         with ThreadPoolExecutor(len(PLANS)) as threads:
             scores = timed(
-                "run all plans, each in a child of its own",
+                "run all plans, each in a separate child",
                 lambda: list(threads.map(attempt, children, PLANS)),
             )
         for (error, ms), plan in sorted(zip(scores, PLANS)):
             print(f"             | mean error {error:6.2f}  in {ms:7.1f} ms  {plan}")
         best = children[min(range(len(children)), key=lambda i: scores[i][0])]
-        diff = timed("what the best one changed on disk", lambda: parent.diff(best, ["/root"]))
+        diff = timed("list the changes of the best one", lambda: parent.diff(best, ["/root"]))
         print(f"             | added {diff.added}, modified {diff.modified}")
         timed("merge the best into the parent", lambda: parent.merge_into(best))
         for child in children:

@@ -145,7 +145,7 @@ struct ctl_msg {
 								CLOCK_MONOTONIC */
 				} fill;
 				struct {
-					uint64_t pause_ns; /* how long the vCPUs stood still */
+					uint64_t pause_ns; /* duration of the vCPUs' pause */
 				} save;
 				struct {
 					uint64_t pause_ns;     /* as in `save` */

@@ -353,6 +353,6 @@ def test_attach_in_the_child_continues_at_the_offset(sbx: Sandbox) -> None:
 
 def test_example_runs() -> None:
     text = run_example("files_and_terminal.py")
-    assert "the same: True" in text
+    assert "same bytes: True" in text
     assert "this terminal is 100 columns wide" in text
     assert "found after 7 guesses; exit code 0" in text
