@@ -30,7 +30,7 @@ void watch_again(struct watch *w, uint32_t events);
 void watch_del(struct watch *w);
 
 /*
- * Waits up to `timeout_ms` (-1: for ever) for one event and handles it. One at a time, so that no
+ * Waits up to `timeout_ms` (-1: forever) for one event and handles it. One at a time, so that no
  * handler gets an event for something that another handler just freed, and data is read in the
  * order of the kernel's ready list. Returns false when the time ran out.
  */

@@ -70,8 +70,8 @@ static void emit(const struct statx *st, uint64_t size, const void *content, siz
  */
 static ssize_t read_at(int fd, void *buf, size_t len, off_t at)
 {
-	struct iovec piece = {.iov_base = buf, .iov_len = len};
-	ssize_t n = preadv2(fd, &piece, 1, at, RWF_NOWAIT);
+	struct iovec vec = {.iov_base = buf, .iov_len = len};
+	ssize_t n = preadv2(fd, &vec, 1, at, RWF_NOWAIT);
 
 	if (n >= 0 || (errno != EAGAIN && errno != EOPNOTSUPP))
 		return n;

@@ -7,7 +7,7 @@
 #include "base/wire.h"
 #include "guest/terminal/pty-internal.h"
 
-#define PIECE_MAX (AGENT_PAYLOAD_MAX - 8) /* the offset takes 8 bytes of the payload */
+#define CHUNK_MAX (AGENT_PAYLOAD_MAX - 8) /* the offset takes 8 bytes of the payload */
 
 void pty_done(struct conn *c)
 {
@@ -41,7 +41,7 @@ void pty_send_exit(struct pty *p, struct conn *c)
 }
 
 /* Sends one frame from c->pty_offset on, or from the oldest byte in the ring if that is later. */
-static void send_piece(struct pty *p, struct conn *c)
+static void send_chunk(struct pty *p, struct conn *c)
 {
 	uint64_t first = p->total < AGENT_PTY_RING ? 0 : p->total - AGENT_PTY_RING;
 	uint8_t *payload = conn_payload(c);
@@ -49,7 +49,7 @@ static void send_piece(struct pty *p, struct conn *c)
 
 	if (c->pty_offset < first)
 		c->pty_offset = first;
-	size_t len = min_u64(p->total - c->pty_offset, PIECE_MAX);
+	size_t len = min_u64(p->total - c->pty_offset, CHUNK_MAX);
 	size_t at = c->pty_offset % AGENT_PTY_RING, part = min_u64(len, AGENT_PTY_RING - at);
 	wire_put_u64(&w, c->pty_offset);
 	wire_put_bytes(&w, p->ring + at, part);
@@ -70,7 +70,7 @@ void pty_send_empty(struct pty *p, struct conn *c)
 void pty_feed(struct pty *p, struct conn *c)
 {
 	while (c->state == CONN_PTY_LISTENS && !c->out_len && c->pty_offset < p->total)
-		send_piece(p, c);
+		send_chunk(p, c);
 	if (c->state == CONN_PTY_LISTENS && p->state == PTY_ENDED && c->pty_offset == p->total)
 		pty_send_exit(p, c);
 }
