@@ -18,7 +18,7 @@ struct disk_job {
 	int (*work)(struct disk_job *job); /* on a worker; fills `fds` and `what` */
 	void (*done)(void *arg, struct disk_job *job);
 	void *arg;
-	void *what;		       /* input and output of `work`, owned by the job; or NULL */
+	void *what;		       /* NULL, or malloc'd data of `work`; the job's */
 	void (*free_what)(void *what); /* set by the owner unless free() is enough */
 	struct loop_timer undone;      /* set without a worker thread; calls `done` */
 	bool cancelled;
