@@ -167,7 +167,7 @@ def test_keys_survive_a_killed_service(first: Key) -> None:
     assert first.ask("DELETE", sandbox)[0] == 204
 
 
-def test_the_audit_log_has_each_key(first: Key) -> None:
+def test_audit_log_has_each_key(first: Key) -> None:
     old = Key("key create --tier free --name 'of a \"tier\"'")
     new = Key(f"key rotate {old.id} --grace 60")
     on_host(f"{RAMET} key revoke {new.id}; {RAMET} key revoke {new.id}")

@@ -124,7 +124,7 @@ def test_killed_warden_is_replaced_and_takes_over(client: Client) -> None:
             assert child.run_code("print(x)").stdout == "kept\n"
 
 
-def test_an_upgrade_keeps_sandboxes(client: Client) -> None:
+def test_upgrade_keeps_sandboxes(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
         warden, _ = warden_and_service(client)

@@ -25,12 +25,13 @@ MIB = 1 << 20
 PART = 8 * MIB
 
 
-def do(sbx: Sandbox, code: str, language: ramet.Language = "bash") -> str:
+def run(sbx: Sandbox, code: str, language: ramet.Language = "bash") -> str:
+    """Runs code in a sandbox, bash by default; returns what it prints."""
     return output(sbx, code, language)
 
 
-def sha256_there(sbx: Sandbox, path: str) -> str:
-    return do(sbx, f"sha256sum <'{path}'").split()[0]
+def sha256_of(sbx: Sandbox, path: str) -> str:
+    return run(sbx, f"sha256sum <'{path}'").split()[0]
 
 
 def names(sbx: Sandbox, folder: str) -> list[str]:
@@ -49,7 +50,7 @@ def test_downloaded_bytes_equal_uploaded_bytes(shared: Sandbox, size: int) -> No
     assert shared.files.stat("/root/sized").size == size
     assert shared.download("/root/sized") == data
     if size <= 5 * MIB:  # larger uploads come in parts, whose digest the commit has checked
-        assert sha256_there(shared, "/root/sized") == hashlib.sha256(data).hexdigest()
+        assert sha256_of(shared, "/root/sized") == hashlib.sha256(data).hexdigest()
     shared.files.remove("/root/sized")
 
 
@@ -78,7 +79,7 @@ def test_files_are_served_while_a_call_runs(sbx: Sandbox) -> None:
 
 def test_proc_files_can_be_downloaded(shared: Sandbox) -> None:
     assert shared.download("/proc/version").startswith(b"Linux version ")
-    assert shared.download("/proc/version").decode() == do(shared, "cat /proc/version")
+    assert shared.download("/proc/version").decode() == run(shared, "cat /proc/version")
 
 
 def test_range_requests_are_served(shared: Sandbox, http: httpx.Client) -> None:
@@ -133,14 +134,14 @@ def test_file_names_may_contain_any_bytes(shared: Sandbox, name: str) -> None:
     assert shared.download(path) == b"here"
     raw = os.fsencode(path).hex()
     seen = f"import os\nprint(open(bytes.fromhex({raw!r})).read(), len(os.listdir('/root/names')))"
-    assert do(shared, seen, "python") == "here 1\n"
+    assert run(shared, seen, "python") == "here 1\n"
     assert shared.files.stat(path).name == path
     shared.files.remove(path)
     assert names(shared, "/root/names") == []
 
 
 def test_listing_has_type_and_attributes_of_each_entry(sbx: Sandbox) -> None:
-    do(
+    run(
         sbx,
         "mkdir -p /root/zoo/dir && cd /root/zoo && printf 1234567 >file && chown 12:34 file"
         " && chmod 4751 file && touch -d @1500000000.25 file && ln -s 'no where' link"
@@ -169,7 +170,7 @@ def test_listing_has_type_and_attributes_of_each_entry(sbx: Sandbox) -> None:
 
 
 def test_large_folder_is_listed_completely(sbx: Sandbox) -> None:
-    do(sbx, "mkdir /root/many && cd /root/many && seq -w 5000 | xargs touch")
+    run(sbx, "mkdir /root/many && cd /root/many && seq -w 5000 | xargs touch")
     assert names(sbx, "/root/many") == [f"{i:04}" for i in range(1, 5001)]
 
 
@@ -178,7 +179,7 @@ def test_large_folder_is_listed_completely(sbx: Sandbox) -> None:
 
 def test_upload_sets_or_keeps_the_mode(sbx: Sandbox) -> None:
     def mode() -> str:
-        return do(sbx, "stat -c %a /root/mode").strip()
+        return run(sbx, "stat -c %a /root/mode").strip()
 
     sbx.upload(b"1", "/root/mode")
     assert mode() == "644"
@@ -191,21 +192,21 @@ def test_upload_sets_or_keeps_the_mode(sbx: Sandbox) -> None:
     sbx.upload(bytes(PART), "/root/mode", mode=0o600)
     assert mode() == "600"
     sbx.upload(b"#!/bin/sh\necho runs\n", "/usr/local/bin/mine", mode=0o755)
-    assert do(sbx, "mine") == "runs\n"
+    assert run(sbx, "mine") == "runs\n"
 
 
 def test_missing_folders_are_created(sbx: Sandbox) -> None:
     sbx.upload(b"deep", "/srv/a/b/c/file")
-    assert do(sbx, "cat /srv/a/b/c/file; stat -c %a /srv/a/b") == "deep755\n"
+    assert run(sbx, "cat /srv/a/b/c/file; stat -c %a /srv/a/b") == "deep755\n"
     sbx.files.mkdir("/srv/d/e/f", parents=True)
     sbx.files.mkdir("/srv/d/e/f", parents=True)
     sbx.files.mkdir("/srv/g", mode=0o1777)
-    assert do(sbx, "stat -c %a /srv/d /srv/d/e/f /srv/g") == "755\n755\n1777\n"
+    assert run(sbx, "stat -c %a /srv/d /srv/d/e/f /srv/g") == "755\n755\n1777\n"
 
 
 def test_remove_deletes_files_links_and_trees(sbx: Sandbox) -> None:
-    do(sbx, "mkdir -p /root/a/b/c /root/kept && touch /root/a/b/file /root/kept/file")
-    do(sbx, "ln -s /root/kept /root/a/link && ln -s /root/kept /root/link")
+    run(sbx, "mkdir -p /root/a/b/c /root/kept && touch /root/a/b/file /root/kept/file")
+    run(sbx, "ln -s /root/kept /root/a/link && ln -s /root/kept /root/link")
     with pytest.raises(ramet.DirectoryNotEmpty):
         sbx.files.remove("/root/a")
     sbx.files.remove("/root/a/b/c")
@@ -216,9 +217,9 @@ def test_remove_deletes_files_links_and_trees(sbx: Sandbox) -> None:
 
 
 def test_upload_follows_a_symlinked_folder(sbx: Sandbox) -> None:
-    do(sbx, "mkdir /root/far && ln -s /root/far /root/near")
+    run(sbx, "mkdir /root/far && ln -s /root/far /root/near")
     sbx.upload(b"x", "/root/near/file")
-    assert do(sbx, "cat /root/far/file") == "x"
+    assert run(sbx, "cat /root/far/file") == "x"
 
 
 # --- atomic replacement ---
@@ -227,9 +228,9 @@ def test_upload_follows_a_symlinked_folder(sbx: Sandbox) -> None:
 def test_open_reader_keeps_the_old_file_when_it_is_replaced(sbx: Sandbox) -> None:
     old, new = b"o" * MIB, b"n" * (9 * MIB)
     sbx.upload(old, "/root/swap")
-    do(sbx, "f = open('/root/swap', 'rb')\nhalf = f.read(1 << 19)", "python")
+    run(sbx, "f = open('/root/swap', 'rb')\nhalf = f.read(1 << 19)", "python")
     sbx.upload(new, "/root/swap")
-    seen = do(sbx, "rest = half + f.read()\nprint(len(rest), set(rest) == {ord('o')})", "python")
+    seen = run(sbx, "rest = half + f.read()\nprint(len(rest), set(rest) == {ord('o')})", "python")
     assert seen == f"{MIB} True\n"
     assert sbx.download("/root/swap") == new
 
@@ -259,7 +260,7 @@ def test_no_reader_sees_a_partial_file(sbx: Sandbox) -> None:
 
 def small_disk(sbx: Sandbox, mib: int) -> bytes:
     """Mounts a disk of that size at /root/small and writes a file; returns the file's content."""
-    do(sbx, f"mkdir -p /root/small && mount -t tmpfs -o size={mib}M none /root/small")
+    run(sbx, f"mkdir -p /root/small && mount -t tmpfs -o size={mib}M none /root/small")
     sbx.upload(b"old", "/root/small/file")
     return b"old"
 
@@ -272,7 +273,7 @@ def test_upload_to_a_full_disk_keeps_the_old_file(sbx: Sandbox, size: int, disk_
     with pytest.raises(ramet.DiskFull):
         sbx.upload(bytes(size), "/root/small/new/file")
     assert sbx.download("/root/small/file") == old
-    assert do(sbx, "find /root/small -type f") == "/root/small/file\n"
+    assert run(sbx, "find /root/small -type f") == "/root/small/file\n"
     sbx.upload(bytes(3 * MIB), "/root/small/fits")
 
 
@@ -294,7 +295,7 @@ def test_interrupted_upload_leaves_no_file(sbx: Sandbox) -> None:
 
 
 def setup_for_errors(sbx: Sandbox) -> None:
-    do(
+    run(
         sbx,
         "mkdir -p /root/e/full /root/e/locked && cd /root/e && touch file full/file"
         " && ln -sfn loop loop && { [ -p fifo ] || mkfifo fifo; } && chattr +i locked",
@@ -335,12 +336,12 @@ def test_file_errors_have_their_class_and_change_nothing(
     shared: Sandbox, call: Callable[[Sandbox], Any], kind: type[ramet.RametError]
 ) -> None:
     setup_for_errors(shared)
-    before = do(shared, "find /root/e")
+    before = run(shared, "find /root/e")
     with pytest.raises(ramet.RametError) as caught:
         call(shared)
     assert type(caught.value) is kind, repr(caught.value)
     assert len(str(caught.value)) > 10
-    assert do(shared, "find /root/e") == before
+    assert run(shared, "find /root/e") == before
 
 
 @pytest.mark.parametrize(
@@ -426,7 +427,7 @@ def test_aborted_upload_leaves_no_file(sbx: Sandbox, client: Client) -> None:
     client.abort_upload(sbx.id, upload)
     with pytest.raises(ramet.NotFound):
         client.write_part(sbx.id, upload, 0, b"x")
-    assert do(sbx, "find /root -type f -size +500k") == ""
+    assert run(sbx, "find /root -type f -size +500k") == ""
 
 
 def test_part_over_8_mib_is_refused(sbx: Sandbox, client: Client) -> None:
@@ -444,7 +445,7 @@ def test_fork_during_an_upload_leaves_it_to_the_parent(sbx: Sandbox, client: Cli
         client.write_part(sbx.id, upload, MIB, data[MIB:])
         with pytest.raises(ramet.NotFound):
             client.write_part(child.id, upload, MIB, data[MIB:])
-        assert do(child, "find /root/up -type f") == ""
+        assert run(child, "find /root/up -type f") == ""
         child.upload(b"the child's", "/root/up/file")
         client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
         assert sbx.download("/root/up/file") == data
@@ -527,7 +528,7 @@ def test_two_gigabytes_transfer_at_constant_memory(sbx: Sandbox, client: Client)
         stop.set()
         watcher.join()
     assert reported_size == size
-    assert got.hexdigest() == noise.digest.hexdigest() == sha256_there(sbx, "/root/large")
+    assert got.hexdigest() == noise.digest.hexdigest() == sha256_of(sbx, "/root/large")
     assert most - before < 128 << 10, f"the service took {(most - before) >> 10} MiB more"
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - mine
     assert grown < 128 << 10, f"the SDK took {grown >> 10} MiB more"

@@ -17,7 +17,8 @@ from screen import BASH, Screen
 from test_uniqueness import DRAW
 
 
-def do(sbx: Sandbox, code: str, language: ramet.Language = "python") -> str:
+def run(sbx: Sandbox, code: str, language: ramet.Language = "python") -> str:
+    """Runs code in a sandbox; returns what it prints, without the final newline."""
     return output(sbx, code, language).strip()
 
 
@@ -42,13 +43,13 @@ BOOT_ID = "print(open('/proc/sys/kernel/random/boot_id').read())"
 
 def test_freeze_and_resume_keep_the_whole_state() -> None:
     with Client() as client, Sandbox(client=client, metadata={"who": "me"}) as sbx:
-        do(sbx, SET_UP)
+        run(sbx, SET_UP)
         pty = sbx.pty.create(BASH, env={"PS1": "$ "})
         Screen(pty).until_line("$")
         pty.send_input("kept=41\r")
-        boot_id = do(sbx, BOOT_ID)
+        boot_id = run(sbx, BOOT_ID)
         for turn in range(2):
-            do(sbx, "time.clock_settime(time.CLOCK_REALTIME, 1e9)")
+            run(sbx, "time.clock_settime(time.CLOCK_REALTIME, 1e9)")
             space = sbx.freeze()
             assert space.metadata == {"who": "me"}
             assert space in Space.list(client=client)
@@ -58,17 +59,17 @@ def test_freeze_and_resume_keep_the_whole_state() -> None:
             sbx = Sandbox.resume(space.id, client=client)
             took = time.monotonic() - began  # the guest's clock is set within this time
             before = float(on_host("date +%s.%N"))
-            there = float(do(sbx, "print(time.time())"))
+            there = float(run(sbx, "print(time.time())"))
             assert before - took - 0.1 <= there <= float(on_host("date +%s.%N")) + 0.1
-            assert do(sbx, "print(len(numbers), os.getcwd())") == "1000 /tmp"
-            assert do(sbx, "kept.seek(0); print(kept.read())") == "on disk"
-            assert do(sbx, "print(open('/dev/shm/note').read())") == "in memory"
-            assert do(sbx, "print(sleeper.poll())") == "None"
-            assert do(sbx, "n = ticks; time.sleep(1); print(ticks > n)") == "True"
+            assert run(sbx, "print(len(numbers), os.getcwd())") == "1000 /tmp"
+            assert run(sbx, "kept.seek(0); print(kept.read())") == "on disk"
+            assert run(sbx, "print(open('/dev/shm/note').read())") == "in memory"
+            assert run(sbx, "print(sleeper.poll())") == "None"
+            assert run(sbx, "n = ticks; time.sleep(1); print(ticks > n)") == "True"
             screen = Screen(sbx.pty.attach(pty.id))
             screen.type(f"echo $((kept + {turn}))\r")
             screen.until_line(str(41 + turn))
-            assert do(sbx, BOOT_ID) != boot_id
+            assert run(sbx, BOOT_ID) != boot_id
             with pytest.raises(ramet.NotFound):
                 client.resume_space(space.id)
         sbx.close()
@@ -76,7 +77,7 @@ def test_freeze_and_resume_keep_the_whole_state() -> None:
 
 def test_freeze_reports_progress_and_keeps_the_size(client: Client) -> None:
     with Sandbox(client=client, vcpus=1, rootfs_gb=6) as sbx:
-        do(sbx, "kept = bytearray(b'k') * (60 << 20)")
+        run(sbx, "kept = bytearray(b'k') * (60 << 20)")
         seen: list[dict[str, Any]] = []
         spaces: list[Space] = []
         freeze = threading.Thread(target=lambda: spaces.append(sbx.freeze()))
@@ -96,24 +97,24 @@ def test_freeze_reports_progress_and_keeps_the_size(client: Client) -> None:
         for what in ("vcpus", "ram_mib", "rootfs_gb"):
             assert again[what] == seen[0][what]
         assert again["vcpus"] == 1 and again["rootfs_gb"] == 6
-        assert do(sbx, "import os; print(os.cpu_count(), len(kept) >> 20)") == "1 60"
-        assert int(do(sbx, "df --output=size -B1M / | tail -1", "bash")) > 5 << 10
+        assert run(sbx, "import os; print(os.cpu_count(), len(kept) >> 20)") == "1 60"
+        assert int(run(sbx, "df --output=size -B1M / | tail -1", "bash")) > 5 << 10
 
 
 def test_idle_persistent_sandbox_is_frozen() -> None:
     with Client() as client:
         sbx = Sandbox(client=client, persistent=True, idle_timeout_seconds=2)
-        do(sbx, "x = 41")
+        run(sbx, "x = 41")
         give_up = time.monotonic() + 120
         spaces: list[ramet.SpaceInfo] = []
         while not spaces and time.monotonic() < give_up:
             spaces = [one for one in client.list_spaces() if one.raw["sandbox"] == sbx.id]
         assert spaces, "the idle sandbox was not frozen"
         with Sandbox.resume(spaces[0].id, client=client, idle_timeout_seconds=600) as again:
-            assert do(again, "print(x + 1)") == "42"
+            assert run(again, "print(x + 1)") == "42"
             (child,) = again.fork()
             with child:
-                assert do(child, "print(x)") == "41"
+                assert run(child, "print(x)") == "41"
 
 
 STATE = "/var/lib/ramet"
@@ -152,15 +153,15 @@ def restore(space: str) -> None:
 @pytest.mark.alone
 def test_two_resumes_of_the_same_memory_draw_different_numbers(client: Client) -> None:
     with Sandbox(client=client) as sbx:
-        do(sbx, "import random; random.seed(7)")
+        run(sbx, "import random; random.seed(7)")
         space = sbx.freeze()
     back_up(space.id)
     with Sandbox.resume(space.id, client=client) as sbx:
-        draws = do(sbx, DRAW).split()
+        draws = run(sbx, DRAW).split()
     restore(space.id)
     until(client.healthz)
     with Sandbox.resume(space.id, client=client) as sbx:
-        draws += do(sbx, DRAW).split()
+        draws += run(sbx, DRAW).split()
     assert draws[0] == draws[4], "the state of Python's own generator was kept"
     assert len(set(draws)) == 7, f"shared randomness: {sorted(draws)}"
 
