@@ -49,8 +49,7 @@ struct agent_frame {
 	enum agent_answer type;
 	const uint8_t *data; /* output, bytes of a file, or the text of an error */
 	size_t len;
-	uint64_t place; /* AGENT_PTY_BYTES: offset of data[0] in the terminal's output; place + len
-			   does not overflow */
+	uint64_t place;	  /* AGENT_PTY_BYTES: offset of data[0]; place + len does not overflow */
 	uint32_t version; /* AGENT_PONG */
 	int32_t exit_code;
 	bool state_lost;

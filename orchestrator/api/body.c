@@ -68,7 +68,7 @@ static void finish(struct body *b)
 	body_free(b);
 }
 
-/* On a worker. */
+/* Runs on a worker thread. */
 static void work_on(void *arg)
 {
 	struct body *b = arg;

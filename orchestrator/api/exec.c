@@ -28,7 +28,7 @@ static const struct json_field exec_fields[] = {
 	FIELD("env", JSON_ENV, env),
 };
 
-/* --- events from core ------------------------------------------------------------------------ */
+/* --- events from core ----------------------------------------------------------------------- */
 
 static void on_started(void *arg)
 {

@@ -13,7 +13,7 @@
 
 #define BYTES_TYPE "application/octet-stream"
 
-/* --- query parameters ------------------------------------------------------------------------ */
+/* --- query parameters ----------------------------------------------------------------------- */
 
 static bool good(struct request *r, int ret, const struct err *e, const char *code)
 {
@@ -93,7 +93,7 @@ void serve_mkdir(struct request *r)
 				  r);
 }
 
-/* --- attributes of a file -------------------------------------------------------------------- */
+/* --- attributes of a file ------------------------------------------------------------------- */
 
 static const char *type_of(uint32_t mode)
 {
@@ -202,7 +202,7 @@ static void break_off(struct request *r, const struct failure *f)
 	stream_end(r, true);
 }
 
-/* --- list: a long one is streamed ------------------------------------------------------------ */
+/* --- list: a long one is streamed ----------------------------------------------------------- */
 
 static void on_entry(void *arg, const struct file_view *f)
 {

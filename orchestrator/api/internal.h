@@ -35,13 +35,10 @@ extern struct api_limits {
 	uint32_t write_ms;   /* without a reader taking any output */
 	uint32_t silence_ms; /* before an empty line is sent in a silent stream */
 	uint32_t tick_ms;
-	size_t connections; /* maximum of open connections */
-	size_t requests; /* maximum of requests in flight on all connections: each holds some 10 KiB
-			  */
-	size_t answers_bytes; /* of answers that wait for readers; above it no long answer is begun
-			       */
-	size_t bodies_bytes;  /* of bodies of requests in flight; above it only short bodies are
-				 accepted */
+	size_t connections;	/* maximum of open connections */
+	size_t requests;	/* in flight on all connections: each holds some 10 KiB */
+	size_t answers_bytes;	/* waiting for readers; above it no long answer is begun */
+	size_t bodies_bytes;	/* in flight; above it only short bodies are accepted */
 	size_t read_here_bytes; /* of a body; above it a worker parses it */
 	size_t reading_bytes;	/* of bodies that wait for workers */
 } api_limits;
@@ -69,8 +66,7 @@ struct conn {
 };
 
 struct counters {
-	uint64_t (*requests)[6]; /* for each route, and one more for no route; by hundreds of the
-				    status */
+	uint64_t (*requests)[6]; /* by route (the last: none), by hundreds of the status */
 	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
 	uint64_t limited[LIMITS];
 	struct histogram {
@@ -294,7 +290,7 @@ void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
 void conn_count_reset(struct conn *c);
 
-/* --- limit.c: rate limits -------------------------------------------------------------------- */
+/* --- limit.c: rate limits ------------------------------------------------------------------- */
 
 void limit_init(struct api *a);
 /* Returns whether a connection from `peer` may begin now. */
@@ -317,7 +313,7 @@ bool keyed_continues(struct request *r);
 /* Abandons the calls that continue, and drops all answers. */
 void keyed_close(struct api *a);
 
-/* --- guard.c: access control ----------------------------------------------------------------- */
+/* --- guard.c: access control ---------------------------------------------------------------- */
 
 /* Sets the request's tenant, if it has a valid key. */
 void guard_identify(struct request *r);
@@ -344,7 +340,7 @@ void access_log_request(struct api *a, const struct request *r);
 void access_log_refused(struct api *a, h2o_req_t *req);
 void access_flush(struct api *a);
 
-/* --- metrics.c -------------------------------------------------------------------------------- */
+/* --- metrics.c ------------------------------------------------------------------------------ */
 
 void metrics_time(struct api *a, enum timed timed, uint64_t us);
 /* `code` must be a string constant. */

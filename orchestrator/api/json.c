@@ -245,7 +245,7 @@ static int skip_value(struct in *in, int depth, struct span *out)
 	return ret;
 }
 
-/* --- values of checked text ------------------------------------------------------------------ */
+/* --- values of checked text ----------------------------------------------------------------- */
 
 static char *put_utf8(char *out, unsigned c)
 {

@@ -16,7 +16,7 @@
 #define CELLS_MAX   65535
 #define READ_MS_MAX 30000
 #define READ_BYTES  65536
-#define PLACE_MAX   (1ull << 53)
+#define OFFSET_MAX  (1ull << 53)
 
 #define FIELD(json_name, json_kind, type, member, ...)                                             \
 	{                                                                                          \
@@ -45,13 +45,13 @@ static void on_found(void *arg)
 	stream_touch(r);
 }
 
-static void on_output(void *arg, uint64_t place, const void *data, size_t len)
+static void on_output(void *arg, uint64_t offset, const void *data, size_t len)
 {
 	struct request *r = arg;
 
 	text_puts(&r->out, "{\"type\":\"pty_data\",\"data_b64\":");
 	json_base64(&r->out, data, len);
-	text_printf(&r->out, ",\"seq\":%llu}\n", (unsigned long long)place);
+	text_printf(&r->out, ",\"seq\":%llu}\n", (unsigned long long)offset);
 	stream_touch(r);
 	stream_hold(r);
 }
@@ -82,22 +82,22 @@ static const struct pty_sink attach_sink = {
 static const struct pty_sink start_sink = {
 	.bytes = on_output, .exited = on_exited, .failed = on_failed};
 
-static void attach(struct request *r, const struct pty_sink *sink, uint64_t place)
+static void attach(struct request *r, const struct pty_sink *sink, uint64_t offset)
 {
 	request_ref(r);
-	r->call = core_pty_attach(r->api->core, r->tenant, r->id, r->other, place, sink, r);
+	r->call = core_pty_attach(r->api->core, r->tenant, r->id, r->other, offset, sink, r);
 }
 
 void serve_pty_attach(struct request *r)
 {
 	struct sandbox_view view;
 	struct failure f;
-	uint64_t place = 0;
+	uint64_t offset = 0;
 
-	if (!ask_number(r, "since_seq", &place))
+	if (!ask_number(r, "since_seq", &offset))
 		return;
 	if (!request_is_head(r))
-		attach(r, &attach_sink, place);
+		attach(r, &attach_sink, offset);
 	else if (core_view(r->api->core, r->tenant, r->id, &view, &f))
 		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
 	else
@@ -207,12 +207,12 @@ void serve_pty_start(struct request *r)
 /* --- read ----------------------------------------------------------------------------------- */
 
 struct read_body {
-	uint64_t place;
+	uint64_t offset;
 	uint32_t max_bytes, timeout_ms;
 };
 
 static const struct json_field read_fields[] = {
-	FIELD("since_seq", JSON_BIG, struct read_body, place, .max = PLACE_MAX),
+	FIELD("since_seq", JSON_BIG, struct read_body, offset, .max = OFFSET_MAX),
 	FIELD("max_bytes", JSON_WHOLE, struct read_body, max_bytes, .min = 1, .max = UINT32_MAX),
 	FIELD("timeout_ms", JSON_WHOLE, struct read_body, timeout_ms, .max = UINT32_MAX),
 };
@@ -236,7 +236,7 @@ static void read_output(struct request *r, const void *values)
 {
 	const struct read_body *b = values;
 	const struct pty_read read = {
-		.place = b->place,
+		.place = b->offset,
 		.max_bytes = b->max_bytes < PTY_READ_MAX ? b->max_bytes : PTY_READ_MAX,
 		.timeout_ms = b->timeout_ms < READ_MS_MAX ? b->timeout_ms : READ_MS_MAX,
 	};
@@ -253,7 +253,7 @@ void serve_pty_read(struct request *r)
 		body_read(r, read_fields, ARRAY_LEN(read_fields), &b, sizeof(b), read_output);
 }
 
-/* --- input, resize, kill --------------------------------------------------------------------- */
+/* --- input, resize, kill -------------------------------------------------------------------- */
 
 struct input_body {
 	struct json_text data;

@@ -15,7 +15,7 @@ uint64_t now_us(void)
 	return now_ns() / 1000;
 }
 
-/* --- life cycle ------------------------------------------------------------------------------ */
+/* --- life cycle ----------------------------------------------------------------------------- */
 
 void request_ref(struct request *r)
 {
@@ -432,7 +432,7 @@ void api_flush(void *arg)
 	access_flush(a);
 }
 
-/* --- the client's end ------------------------------------------------------------------------ */
+/* --- the client's end ----------------------------------------------------------------------- */
 
 void request_cut(struct request *r, int status, const char *code, const char *reason)
 {

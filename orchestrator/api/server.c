@@ -124,7 +124,8 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 			     "hexadecimal digits other than 00");
 		break;
 	default:
-		answer_error(r, 404, "no_such_route", "there is no route %.*s", len, path.base);
+		answer_error(r, 404, "no_such_route",
+			     "there is no route %.*s: see /v1/openapi.json", len, path.base);
 	}
 }
 
@@ -304,7 +305,7 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 	h2o_setup_next_ostream(req, slot);
 }
 
-/* --- life cycle ------------------------------------------------------------------------------ */
+/* --- life cycle ----------------------------------------------------------------------------- */
 
 static void configure_h2o(struct api *a)
 {

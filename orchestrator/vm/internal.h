@@ -65,8 +65,8 @@ struct vmproc {
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
 	bool adopted, foreign;
-	bool keeps_slot, emptied; /* keeps_slot: dropped, but the slot stays reserved; emptied: the
-				     warden emptied the slot */
+	bool keeps_slot;	       /* dropped, but the slot stays reserved */
+	bool emptied;		       /* dropped, and the warden has emptied the slot */
 	enum warden_priority priority; /* as requested; the warden learns it after the spawn */
 	int oom_first;		       /* 0 or 1; -1: unknown */
 	struct loop_timer head_start;  /* runs while the VM has WARDEN_BRINGUP for a limited time */

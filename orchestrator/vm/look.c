@@ -30,7 +30,7 @@ struct vmproc_look {
 	char text[VM_LOOK_TEXT_MAX];
 };
 
-/* --- the service's own data ------------------------------------------------------------------ */
+/* --- the service's own data ----------------------------------------------------------------- */
 
 void vmproc_report(const struct vmproc *vm, struct report *r)
 {

@@ -383,7 +383,7 @@ void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 	}
 }
 
-/* --- snapshots ------------------------------------------------------------------------------- */
+/* --- snapshots ------------------------------------------------------------------------------ */
 
 /* Each merge of a page's layer into a larger one copies the page again, with the gaps between
  * pages: up to six times in simulations of parents that keep all their children. */

@@ -181,11 +181,22 @@ static void connect_control(struct vmproc *vm)
 
 static void release(struct vmproc *vm);
 
+/* Returns the slot as an argument of a callback that may come after the end of the VM. */
+static void *slot_arg(const struct vmproc *vm)
+{
+	return (void *)(uintptr_t)vm->id.slot;
+}
+
+static unsigned slot_of(const void *arg)
+{
+	return (unsigned)(uintptr_t)arg;
+}
+
 static void on_prioritized(void *arg, int error, uint64_t value, const char *text)
 {
 	/* The death of a VM is reported separately. */
 	if (error && error != -ESRCH)
-		log_warn("cannot change the priority of a VM: %s",
+		log_warn("slot %u: cannot change the VM's priority: %s", slot_of(arg),
 			 text[0] ? text : strerror(-error));
 }
 
@@ -195,7 +206,7 @@ static void send_priority(struct vmproc *vm)
 				       .slot = vm->id.slot,
 				       .priority = {.priority = vm->priority}};
 
-	warden_client_call(vm->host->warden, &msg, on_prioritized, NULL);
+	warden_client_call(vm->host->warden, &msg, on_prioritized, slot_arg(vm));
 }
 
 static void on_spawned(void *arg, int error, uint64_t value, const char *text)
@@ -358,7 +369,7 @@ static void on_limited(void *arg, int error, uint64_t value, const char *text)
 {
 	/* The VM keeps its previous limit. If it needs more it dies, which is reported. */
 	if (error)
-		log_error("cannot change the memory limit of a VM: %s",
+		log_error("slot %u: cannot change the VM's memory limit: %s", slot_of(arg),
 			  text[0] ? text : strerror(-error));
 }
 
@@ -372,7 +383,7 @@ bool vmproc_fit(struct vmproc *vm, const struct vmproc_spec *spec)
 		return false;
 	msg.memory.max = spec->memory_max;
 	if (spec->memory_max != vm->spec.memory_max &&
-	    warden_client_call(vm->host->warden, &msg, on_limited, NULL) < 0)
+	    warden_client_call(vm->host->warden, &msg, on_limited, slot_arg(vm)) < 0)
 		return false;
 	vm->spec = *spec;
 	return true;
@@ -403,7 +414,7 @@ void vmproc_give_head_start(struct vmproc *vm, uint64_t ms)
 static void on_marked(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error && error != -ESRCH)
-		log_warn("cannot change the OOM score of a VM: %s",
+		log_warn("slot %u: cannot change the VM's OOM score: %s", slot_of(arg),
 			 text[0] ? text : strerror(-error));
 }
 
@@ -415,7 +426,7 @@ void vmproc_set_oom(struct vmproc *vm, bool first)
 	if (vm->oom_first == first || !is_spawned(vm))
 		return;
 	vm->oom_first = first;
-	warden_client_call(vm->host->warden, &msg, on_marked, NULL);
+	warden_client_call(vm->host->warden, &msg, on_marked, slot_arg(vm));
 }
 
 /* The VM still exists: see on_closed. A lost warden answers with an error. */

@@ -63,8 +63,8 @@ struct vmproc_owner {
 /* Starts a VM process, which waits when no slot is free. */
 struct vmproc *vmproc_spawn(struct vmproc_host *h, const struct vmproc_spec *spec,
 			    const struct vmproc_owner *owner, void *arg);
-/* Identifies a VM. Slot and pid are reused for later VMs. The instance never is: each fill chooses a
- * random one. */
+/* Identifies a VM. Slot and pid are reused for later VMs. The instance never is: each fill chooses
+ * a random one. */
 struct vmproc_id {
 	uint32_t slot, pid; /* pid: in the host's namespace; 0: unknown */
 	/* All zeros: filled by a service from before there were instances. */

@@ -445,16 +445,16 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
 }
 
-/* The limit of BASE/ramet causes the shortage, so memory.low below it is relative to siblings. */
+/* The limit of BASE/ramet causes the reclaim, so its own memory.low protects each cgroup below. */
 static int set_reclaim(int dir, enum cgroup_reclaim reclaim, struct err *e)
 {
 	return set_limit(dir, "memory.low", reclaim == CGROUP_RECLAIM_LAST ? "max" : "0", e);
 }
 
 /*
- * An idle cgroup yields as soon as another has work, which a small weight does not achieve; an idle
- * one has no weight. Missing kernel or disk support is not an error: the I/O weight needs the io
- * controller and a scheduler that implements weights, of which BFQ has its own file.
+ * An idle cgroup (cpu.idle) yields as soon as another has work, which a small weight does not
+ * achieve; its weight cannot be set. Missing kernel or disk support is not an error: the I/O weight
+ * needs the io controller and a scheduler that implements weights, of which BFQ has its own file.
  */
 static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, struct err *e)
 {
@@ -665,7 +665,7 @@ int cgroup_empty(const struct cgroup_tree *t, const char *name, struct err *e)
 	return 0;
 }
 
-/* --- listing -------------------------------------------------------------------------------- */
+/* --- listing --------------------------------------------------------------------------------- */
 
 bool cgroup_vm_name(const char *name, uint32_t *slot)
 {

@@ -101,7 +101,7 @@ int cgroup_empty(const struct cgroup_tree *t, const char *name, struct err *e);
 int cgroup_each_vm(const struct cgroup_tree *t, void (*each)(void *arg, uint32_t slot), void *arg,
 		   struct err *e);
 
-/* --- parsing, separate for tests ----------------------------------------------------------- */
+/* --- parsing, separate for tests ---------------------------------------------------------- */
 
 /* Parses a line of /proc/self/mountinfo. Returns true for a cgroup v2 mount, with the mounted
  * subtree in `root` and the mount point in `point`. */

@@ -78,7 +78,7 @@ static int make_tap(uid_t uid, struct err *e)
 	return r < 0 ? r : take_fd(&fd);
 }
 
-/* --- sysctls of this namespace ---------------------------------------------------------------- */
+/* --- sysctls of this namespace --------------------------------------------------------------- */
 
 static int set_sysctl(const char *name, const char *value, struct err *e)
 {
@@ -109,8 +109,7 @@ static int set_conntrack(struct err *e)
 	static const struct {
 		const char *name, *value;
 	} settings[] = {
-		{"netfilter/nf_conntrack_tcp_loose",
-		 "0"}, /* no pick-up of established connections */
+		{"netfilter/nf_conntrack_tcp_loose", "0"}, /* no mid-stream pick-up */
 		{"netfilter/nf_conntrack_tcp_timeout_time_wait", "15"},
 		{"netfilter/nf_conntrack_tcp_timeout_established", "86400"},
 	};

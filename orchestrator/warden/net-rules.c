@@ -53,8 +53,7 @@ static const char jail_filter[] =
 	"		iifname \"" NET_TAP "\" meta l4proto tcp reject with tcp reset\n"
 	"		iifname \"" NET_TAP "\" meta l4proto udp reject\n"
 	"	}\n"
-	"	chain output {\n" /* a VM process taken over by its guest has its tap, but no
-				     sockets */
+	"	chain output {\n" /* a compromised VM process has its tap, but no sockets */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid != 0 drop\n"
 	/* The jail's kernel sends nothing itself: packets on the link are the guest's. */
@@ -107,7 +106,7 @@ void net_link_of(struct net_link *out, const struct range *block, uint32_t slot)
 	set_ipv6(&out->jail6, 2 * slot + 1);
 }
 
-/* --- rules of a jail ------------------------------------------------------------------------ */
+/* --- rules of a jail ------------------------------------------------------------------------- */
 
 static void print_mac(char out[static 18], const unsigned char *m)
 {
@@ -176,7 +175,7 @@ static void print_jail(FILE *f, const struct net_plan *plan)
 	fputs("}\n", f);
 }
 
-/* --- rules of the host ---------------------------------------------------------------------- */
+/* --- rules of the host ----------------------------------------------------------------------- */
 
 /* Prints all destinations that `allow` opens, with `keyword` (ip or ip6). */
 static void print_allowed(FILE *f, const struct config *c, const char *keyword, int family)
@@ -273,8 +272,7 @@ static const char host_end[] =
 	"		oifname \"" NET_HOST "*\" counter drop\n"
 	"%s"
 	"	}\n"
-	"	chain from_service {\n" /* the service answers its clients and opens no connections
-					 */
+	"	chain from_service {\n" /* the service answers clients, opens no connections */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid %u tcp flags & (syn | ack) == syn reject with tcp reset\n"
 	"		meta skuid %u meta l4proto != tcp reject with icmpx admin-prohibited\n"

@@ -57,7 +57,7 @@ static int sysctl_set(const char *path, const char *value, struct err *e)
 	return 0;
 }
 
-/* --- the host's configuration --------------------------------------------------------------- */
+/* --- the host's configuration ---------------------------------------------------------------- */
 
 static void find_dns(char out[static INET_ADDRSTRLEN], const struct config *c)
 {

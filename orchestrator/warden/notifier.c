@@ -104,7 +104,7 @@ void notifier_on_pid(struct warden *w)
 	start_later(n);
 }
 
-/* --- resources of ramet-notify and the service --------------------------------------------- */
+/* --- resources of ramet-notify and the service ---------------------------------------------- */
 
 static int make_memory(const char *name, size_t bytes, struct err *e)
 {

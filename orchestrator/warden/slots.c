@@ -273,7 +273,7 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 		begin_release(w, m->slot);
 }
 
-/* --- memory --------------------------------------------------------------------------------- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 static bool has_vm(struct warden *w, const struct warden_msg *m, struct err *e)
 {

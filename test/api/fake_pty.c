@@ -129,11 +129,11 @@ static void attach_run(struct core_call *call)
 	}
 	part = part < 65536 ? part : 65536;
 	if (part) {
-		uint64_t place = call->sent;
+		uint64_t offset = call->sent;
 
 		call->sent += part;
 		loop_timer_set(call->core->loop, &call->step, 0);
-		call->listener.bytes(call->arg, place, p->out + place, part);
+		call->listener.bytes(call->arg, offset, p->out + offset, part);
 	} else if (p->ended) {
 		call->core->stats.listeners--;
 		call->listener.exited(call->arg, p->exit_code);
@@ -157,13 +157,13 @@ static struct core_call *pty_call(struct core *c, const char *id, const char *pt
 }
 
 struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
-				  const char *pty, uint64_t place, const struct pty_sink *sink,
+				  const char *pty, uint64_t offset, const struct pty_sink *sink,
 				  void *arg)
 {
 	struct core_call *call = pty_call(c, id, pty, arg);
 
 	call->listener = *sink;
-	call->sent = place;
+	call->sent = offset;
 	call->run = attach_run;
 	call->on_failed = attach_failed;
 	return call;

@@ -68,8 +68,8 @@ def test_livez_succeeds_before_ready(start: Callable[..., Server]) -> None:
         answer = http.get("/readyz")
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
-        why = {"warden": "ok", "template": 'it is being "prepared"'}
-        assert answer.json() == {"ready": False, "checks": why}
+        checks = {"warden": "ok", "template": 'it is being "prepared"'}
+        assert answer.json() == {"ready": False, "checks": checks}
         server.process.send_signal(signal.SIGUSR1)
         while http.get("/readyz").status_code != 200:
             pass

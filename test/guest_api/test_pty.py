@@ -77,17 +77,17 @@ def test_kill_and_failures_of_the_published_client(box: podflare.Sandbox) -> Non
 
 def test_long_polls_of_the_published_client(box: podflare.Sandbox) -> None:
     pty = box.pty.create(cmd="read a; echo $((a * 2)); sleep 1000")
-    client, place, seen = box._client, 0, b""
+    client, offset, seen = box._client, 0, b""
     pty.send_input(b"21\r")
     while b"42" not in seen:
-        answer = client.pty_read(box.id, pty.id, place, timeout_ms=20_000)
+        answer = client.pty_read(box.id, pty.id, offset, timeout_ms=20_000)
         seen += base64.b64decode(answer["data_b64"])
-        place = answer["next_seq"]
-    nothing = client.pty_read(box.id, pty.id, place, timeout_ms=1)
-    assert (nothing["data_b64"], nothing["next_seq"]) == ("", place)
+        offset = answer["next_seq"]
+    nothing = client.pty_read(box.id, pty.id, offset, timeout_ms=1)
+    assert (nothing["data_b64"], nothing["next_seq"]) == ("", offset)
     pty.kill()
     assert pty.wait(30) == 137
-    assert client.pty_read(box.id, pty.id, place)["exit_code"] == 137
+    assert client.pty_read(box.id, pty.id, offset)["exit_code"] == 137
 
 
 def test_listeners_attach_and_detach(http: httpx.Client, sandbox: str) -> None:
@@ -115,16 +115,16 @@ def test_listeners_attach_and_detach(http: httpx.Client, sandbox: str) -> None:
 def test_large_output_is_complete(http: httpx.Client, sandbox: str) -> None:
     body = {"argv": ["sh", "-c", "stty raw; head -c 5000000 /dev/zero; echo end"]}
     with http.stream("POST", f"{sandbox}/pty", json=body) as answer:
-        stream, place = events(answer), 0
+        stream, offset = events(answer), 0
         pty = f"{sandbox}/pty/" + next(stream)["session_id"]
         tail = b""
         for event in stream:
             if event["type"] == "pty_exit":
                 break
-            assert event["seq"] >= place
+            assert event["seq"] >= offset
             tail = (tail + base64.b64decode(event["data_b64"]))[-100:]
-            place = event["seq"] + len(base64.b64decode(event["data_b64"]))
-    assert tail.endswith(b"end\n") and place == 5_000_004
+            offset = event["seq"] + len(base64.b64decode(event["data_b64"]))
+    assert tail.endswith(b"end\n") and offset == 5_000_004
     read = http.post(f"{pty}/read", json={"since_seq": 0, "max_bytes": 1000}).json()
     assert len(base64.b64decode(read["data_b64"])) == 1000
     assert 5_000_004 - (1 << 20) <= read["next_seq"] - 1000
@@ -132,7 +132,7 @@ def test_large_output_is_complete(http: httpx.Client, sandbox: str) -> None:
     while "exit_code" not in rest:
         asked = {"since_seq": rest["next_seq"], "max_bytes": 2**20}
         rest = http.post(f"{pty}/read", json=asked).json()
-    assert rest["next_seq"] == place and rest["exit_code"] == 0
+    assert rest["next_seq"] == offset and rest["exit_code"] == 0
 
 
 def test_input_larger_than_a_frame(http: httpx.Client, sandbox: str) -> None:

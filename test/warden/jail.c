@@ -68,7 +68,7 @@ static const char *under(const char *format, ...)
 	return path;
 }
 
-/* --- the service: relays packets both ways ---------------------------------------------------- */
+/* --- the service: relays packets both ways --------------------------------------------------- */
 
 static struct sockaddr_un address(const char *path)
 {
@@ -1133,8 +1133,7 @@ static int set_up(void **state)
 	snprintf(config.webhook_secret, sizeof(config.webhook_secret), "0123456789abcdef");
 	setenv("RAMET_WEBHOOK_SECRET", config.webhook_secret, 1);
 	snprintf(config.webhook_url, sizeof(config.webhook_url), "http://127.0.0.1:9/");
-	memset(config.notify, 0,
-	       sizeof(config.notify)); /* readlink(2) does not terminate the string */
+	memset(config.notify, 0, sizeof(config.notify)); /* readlink(2) adds no NUL */
 	if (readlink("/proc/self/exe", config.notify, sizeof(config.notify) - 1) < 0)
 		return -1;
 	config.vm_uid_base = UID_BASE;

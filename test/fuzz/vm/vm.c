@@ -47,7 +47,7 @@ struct loop_op {
 static struct loop_op ops[OPS];
 static struct loop_timer *timers[TIMERS + 1];
 
-static struct loop_op *guest_op_new(struct loop_op init)
+static struct loop_op *loop_op_new(struct loop_op init)
 {
 	for (int i = 0; i < OPS; i++)
 		if (!ops[i].used) {
@@ -66,13 +66,13 @@ static void op_finish(struct loop_op *op, int result)
 
 struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg)
 {
-	return guest_op_new((struct loop_op){.receives = true, .msg = msg, .fn = fn, .arg = arg});
+	return loop_op_new((struct loop_op){.receives = true, .msg = msg, .fn = fn, .arg = arg});
 }
 
 struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
 			     void *arg)
 {
-	return guest_op_new((struct loop_op){.len = msg->msg_iov[0].iov_len, .fn = fn, .arg = arg});
+	return loop_op_new((struct loop_op){.len = msg->msg_iov[0].iov_len, .fn = fn, .arg = arg});
 }
 
 void loop_cancel(struct loop *l, struct loop_op *op)

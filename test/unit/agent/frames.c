@@ -330,11 +330,11 @@ static void terminal_entries_are_read(void **state)
 		assert_int_equal(terminal(bad[i], 0), -EPROTO);
 }
 
-static ssize_t output(uint64_t place, const char *text)
+static ssize_t output(uint64_t offset, const char *text)
 {
 	struct wire w = body_on();
 
-	wire_put_u64(&w, place);
+	wire_put_u64(&w, offset);
 	wire_put_bytes(&w, text, strlen(text));
 	return read_back(AGENT_PTY_BYTES, &w);
 }
