@@ -158,7 +158,7 @@ static void note_stats(struct fork *fork)
 	struct core_forked *made = &fork->made;
 
 	for (unsigned i = 0; i < fork->n; i++) {
-		uint64_t ready_us = (fork->children[i].ready.filled_ns - fork->began_ns) / 1000;
+		uint64_t ready_us = (fork->children[i].ready.running_ns - fork->began_ns) / 1000;
 
 		if (ready_us > made->ready_us)
 			made->ready_us = ready_us;

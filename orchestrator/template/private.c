@@ -43,9 +43,9 @@ struct private_copy {
 	struct list waits;
 };
 
-/* A copy in progress. It is owned by the worker job, so that it can outlive the core. */
+/* A copy in progress. It is owned by the worker job, so that it can outlive the service. */
 struct private_job {
-	struct privates *all; /* NULL: the core is gone */
+	struct privates *all; /* NULL: nobody wants the copy any more */
 	struct private_copy *copy;
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Prepares images ahead of need: chooses which and when. Also implements the list of templates.
- */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
+/* Prepares images ahead of need: chooses which and when. */
 #include "base/num.h"
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
 
-#define CALM_MS	   3000 /* the core is calm after so long without activity */
-#define SIZES_SEEN 64
+#define CALM_MS 3000 /* the service is calm after so long without activity */
 
 /* --- when ------------------------------------------------------------------------------------ */
 
-/* Returns the ms until the core is calm, if nothing happens; 0: it is calm. */
+/* Returns the ms until the service is calm, if nothing happens; 0: it is calm. */
 static uint64_t calm_in_ms(const struct templates *ts)
 {
 	uint64_t since_ms = loop_now_ms(ts->env->loop) - ts->busy_ms;
@@ -203,77 +196,4 @@ size_t templates_ahead_count(const struct templates *ts)
 
 	sizes_ahead(&sizes, ts->env->config, template_size(ts->def), &host);
 	return config_sizes_auto(ts->env->config) ? AHEAD_IMAGES_MAX : sizes.n + ts->sources->n;
-}
-
-/* --- the list of templates -------------------------------------------------------------------- */
-
-static const char *state_name(const struct template *t)
-{
-	if (!t || t->state == TPL_NEW)
-		return "waiting";
-	if (t->state == TPL_READY)
-		return "ready";
-	return t->state == TPL_FAILED ? "failed" : "building";
-}
-
-static size_t list_sizes(struct templates *ts, const char *name,
-			 struct template_size out[SIZES_SEEN])
-{
-	size_t n = 0;
-
-	list_each (pos, &ts->all) {
-		const struct template *t = container_of(pos, struct template, link);
-
-		if (n < SIZES_SEEN && t->state == TPL_READY && !strcmp(t->source.name, name))
-			out[n++] = (struct template_size){t->size.vcpus, t->size.ram_mib,
-							  t->size.rootfs_gb};
-	}
-	return n;
-}
-
-static void show(struct templates *ts, const struct known_source *known,
-		 void (*each)(void *arg, const struct template_view *view), void *arg)
-{
-	struct template_size sizes[SIZES_SEEN];
-	struct template_view view;
-	const struct source *from = &known->source;
-	struct size own = source_size(from);
-	const struct template *t = template_find(ts, from->name, &own);
-	const char *error_text = t && t->reason ? t->reason : t ? template_error(t) : "";
-
-	view = (struct template_view){.name = from->name,
-				      .description = from->description,
-				      .state = known->ret < 0 ? "failed" : state_name(t),
-				      .reason = known->ret < 0 ? known->reason : error_text,
-				      .vcpus = from->vcpus,
-				      .ram_mib = from->ram_mib,
-				      .rootfs_gb = from->rootfs_gb,
-				      .sizes = sizes,
-				      .n_sizes = list_sizes(ts, from->name, sizes)};
-	each(arg, &view);
-}
-
-void templates_list(struct templates *ts, void (*each)(void *arg, const struct template_view *view),
-		    void *arg)
-{
-	for (size_t i = 0; i < ts->sources->n; i++)
-		show(ts, &ts->sources->all[i], each, arg);
-}
-
-/* --- what was requested ----------------------------------------------------------------------- */
-
-void templates_note_size(struct templates *ts, const char *template, const struct size *size)
-{
-	struct recent recent = {
-		.vcpus = size->vcpus, .ram_mib = size->ram_mib, .rootfs_gb = size->rootfs_gb};
-
-	snprintf(recent.template, sizeof(recent.template), "%s", template);
-	if (recents_note(&ts->recents, &recent))
-		recents_save(&ts->recents, ts->env->loop, ts->env->config);
-}
-
-void templates_housekeeping(struct templates *ts)
-{
-	recents_save(&ts->recents, ts->env->loop, ts->env->config);
-	sources_refresh(ts);
 }

@@ -42,7 +42,7 @@ enum template_event {
 	TPL_NEVENTS,
 };
 
-/* A worker's job for a template. The worker owns it, so it may outlive the core. */
+/* A worker's job for a template. The worker owns it, so it may outlive the service. */
 struct template_job {
 	struct template *t; /* NULL: the result is not wanted any more */
 	struct config config;
@@ -88,14 +88,20 @@ struct template
 	unsigned bad_in_row; /* failed restores since the last good one */
 };
 
-bool template_step(struct template *t, enum template_event event);
+/* template.c */
 void template_fail(struct template *t, const char *text);
 /* Returns the template, or NULL when there is none. */
 struct template *template_find(struct templates *ts, const char *name, const struct size *size);
+/* Discards a template whose image does not work or is gone, and prepares it anew. */
+void template_spoil(struct template *t);
+/* Gives up a build in progress, and answers everybody who waits with `f`. */
+void template_close(struct template *t, const struct failure *f);
+/* Frees the template, whoever holds it. */
+void template_free(struct template *t);
 /* The build saved the image into the directory t->name.tmp: publish it. */
 void template_built(struct template *t);
 void template_next_build(struct templates *ts);
-/* Pauses the current build while it is background work and the core is not calm; else lets it
+/* Pauses the current build while it is background work and the service is not calm; else lets it
  * continue. */
 void templates_hold(struct templates *ts);
 

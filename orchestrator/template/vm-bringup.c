@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Warm sandboxes: VMs restored from a template or from another VM's snapshot, whose guest has
- * confirmed that it is unique, with an open connection to the agent. A warm sandbox has its id
- * already, so the guest's host name is right and nothing is left to do in it when a client takes
- * it.
- */
+/* Steps: a blank VM -> egress closed -> files opened -> restored -> agent reached -> reseeded ->
+ * file system grown -> primed -> ready. A failed step drops the VM. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +9,9 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/io/disk-job.h"
+#include "base/state-machine.h"
 #include "orchestrator/agent/guest-link.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/private.h"
 #include "orchestrator/template/template-internal.h"
@@ -23,9 +20,9 @@
 
 /* A slow guest gets more time; the limit applies to a VM process that makes no progress for so
  * long. */
-#define STILL_MS      15000
-#define IDLE_STILL_MS (20 * STILL_MS) /* for a VM that runs at low priority */
-#define FILL_STILL_MS 30000	      /* then a report is written; vm.c gives up the VM later */
+#define STALL_MS	 15000
+#define IDLE_STALL_MS	 (20 * STALL_MS) /* for a VM that runs at low priority */
+#define RESTORE_STALL_MS 30000 /* then a report is written; the VM's handle gives it up later */
 
 enum bringup_state {
 	BRINGUP_BLANK,
@@ -37,7 +34,39 @@ enum bringup_state {
 	BRINGUP_GROWING, /* its root file system, to a disk larger than the template's */
 	BRINGUP_PRIMING,
 	BRINGUP_READY,
+	BRINGUP_NSTATES,
 };
+
+enum bringup_event {
+	BRINGUP_CLOSE,
+	BRINGUP_OPEN,
+	BRINGUP_RESTORE,
+	BRINGUP_DIAL,
+	BRINGUP_RESEED,
+	BRINGUP_GROW,
+	BRINGUP_PRIME,
+	BRINGUP_FINISH,
+	BRINGUP_NEVENTS,
+};
+
+static const uint8_t next[BRINGUP_NSTATES][BRINGUP_NEVENTS] = {
+	[BRINGUP_BLANK] = {[BRINGUP_CLOSE] = STATE_TO(BRINGUP_CLOSING),
+			   [BRINGUP_OPEN] = STATE_TO(BRINGUP_OPENING),
+			   [BRINGUP_RESTORE] = STATE_TO(BRINGUP_RESTORING)},
+	[BRINGUP_CLOSING] = {[BRINGUP_OPEN] = STATE_TO(BRINGUP_OPENING),
+			     [BRINGUP_RESTORE] = STATE_TO(BRINGUP_RESTORING)},
+	[BRINGUP_OPENING] = {[BRINGUP_RESTORE] = STATE_TO(BRINGUP_RESTORING)},
+	[BRINGUP_RESTORING] = {[BRINGUP_DIAL] = STATE_TO(BRINGUP_DIALING)},
+	[BRINGUP_DIALING] = {[BRINGUP_RESEED] = STATE_TO(BRINGUP_RESEEDING)},
+	[BRINGUP_RESEEDING] = {[BRINGUP_GROW] = STATE_TO(BRINGUP_GROWING),
+			       [BRINGUP_PRIME] = STATE_TO(BRINGUP_PRIMING),
+			       [BRINGUP_FINISH] = STATE_TO(BRINGUP_READY)},
+	[BRINGUP_GROWING] = {[BRINGUP_PRIME] = STATE_TO(BRINGUP_PRIMING),
+			     [BRINGUP_FINISH] = STATE_TO(BRINGUP_READY)},
+	[BRINGUP_PRIMING] = {[BRINGUP_PRIME] = STATE_TO(BRINGUP_PRIMING),
+			     [BRINGUP_FINISH] = STATE_TO(BRINGUP_READY)},
+};
+static const struct state_machine machine = STATE_MACHINE("VM bring-up", next);
 
 const struct agent_exec priming_calls[PRIMING_CALLS] = {
 	{.language = AGENT_PYTHON, .code = "print(end='')", .code_len = 13},
@@ -55,13 +84,18 @@ struct vm_bringup {
 	struct guest_link guest; /* its deadline covers the restore, the reseed and the priming */
 	struct vmproc_progress progress; /* since the deadline was set */
 	unsigned to_prime;		 /* priming calls left */
-	uint64_t fill_ns, filled_ns;	 /* monotonic: restore requested, restore done */
+	uint64_t restore_ns, running_ns; /* monotonic: restore requested; vCPUs started */
 	struct stall_report *report; /* in progress: the VM is given up after it, for `reason` */
 	char reason[ERR_TEXT_MAX];
 	struct deferred deferred;
 	vm_bringup_fn *fn;
 	void *arg;
 };
+
+static void step(struct vm_bringup *b, enum bringup_event event)
+{
+	b->state = (enum bringup_state)state_after(&machine, b->state, event);
+}
 
 static void cancel_report(struct vm_bringup *b)
 {
@@ -100,7 +134,7 @@ struct ready_vm vm_bringup_take(struct vm_bringup *b)
 	struct ready_vm ready = {
 		.vm = b->vm,
 		.agent = guest_link_release(&b->guest),
-		.filled_ns = b->filled_ns,
+		.running_ns = b->running_ns,
 	};
 
 	memcpy(ready.id, b->id, sizeof(ready.id));
@@ -109,8 +143,7 @@ struct ready_vm vm_bringup_take(struct vm_bringup *b)
 	return ready;
 }
 
-/* Fails a warm sandbox and calls its `fn`: before it is ready, its maker's; afterwards its
- * holder's, who drops it. */
+/* Drops the VM and frees the bring-up, then calls its `fn`. */
 static void fail(struct vm_bringup *b, const char *text)
 {
 	vm_bringup_fn *fn = b->fn;
@@ -130,11 +163,12 @@ static void fail(struct vm_bringup *b, const char *text)
 static uint32_t stalled_ms(const struct vm_bringup *b)
 {
 	if (b->spec.prime)
-		return IDLE_STILL_MS;
-	return b->state == BRINGUP_RESTORING ? FILL_STILL_MS : STILL_MS;
+		return IDLE_STALL_MS;
+	return b->state == BRINGUP_RESTORING ? RESTORE_STALL_MS : STALL_MS;
 }
 
-/* Logs the report. A VM process that does not answer the restore request is given up by vm.c. */
+/* The report is in the log. A VM process that does not answer the restore request is given up by
+ * its handle. */
 static void on_reported(void *arg)
 {
 	struct vm_bringup *b = arg;
@@ -179,7 +213,7 @@ static void watch_progress(struct vm_bringup *b)
 	guest_link_set_deadline(&b->guest, stalled_ms(b));
 }
 
-static void goes_on(struct vm_bringup *b)
+static void note_progress(struct vm_bringup *b)
 {
 	if (!b->report)
 		return;
@@ -195,7 +229,7 @@ static void prime(struct vm_bringup *b)
 	size_t len = 0;
 
 	if (!b->to_prime) {
-		b->state = BRINGUP_READY;
+		step(b, BRINGUP_FINISH);
 		vmproc_set_priority(b->vm,
 				    WARDEN_BRINGUP); /* for its first call; it idles until then */
 		guest_link_clear_deadline(&b->guest);
@@ -204,7 +238,7 @@ static void prime(struct vm_bringup *b)
 		b->fn(b->arg, b, NULL);
 		return;
 	}
-	b->state = BRINGUP_PRIMING;
+	step(b, BRINGUP_PRIME);
 	int encoded = agent_exec_bytes(&priming_calls[PRIMING_CALLS - b->to_prime--], &bytes, &len);
 	guest_link_send(&b->guest, encoded, bytes, len);
 }
@@ -225,7 +259,7 @@ static void grow(struct vm_bringup *b)
 		prime(b);
 		return;
 	}
-	b->state = BRINGUP_GROWING;
+	step(b, BRINGUP_GROW);
 	int encoded = agent_grow_bytes((uint64_t)b->spec.size.rootfs_gb << 30, &bytes, &len);
 	guest_link_send(&b->guest, encoded, bytes, len);
 }
@@ -235,7 +269,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	struct vm_bringup *b = arg;
 	char text[ERR_TEXT_MAX];
 
-	goes_on(b);
+	note_progress(b);
 	if (b->state == BRINGUP_PRIMING && frame->type == AGENT_EXIT && !frame->exit_code) {
 		prime(b);
 	} else if (b->state == BRINGUP_PRIMING) {
@@ -270,7 +304,7 @@ static void on_reached(void *arg)
 		agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
 				   b->spec.template || b->spec.user_generators, host, &bytes, &len);
 	explicit_bzero(entropy, sizeof(entropy));
-	b->state = BRINGUP_RESEEDING;
+	step(b, BRINGUP_RESEED);
 	watch_progress(b);
 	guest_link_send(&b->guest, encoded, bytes, len);
 }
@@ -293,28 +327,28 @@ static uint64_t ran_since(const struct vm_bringup *b, const struct ctl_msg *repl
 {
 	uint64_t since = reply->reply.fill.running_ns, now = now_ns();
 
-	return since >= b->fill_ns && since <= now ? since : now;
+	return since >= b->restore_ns && since <= now ? since : now;
 }
 
-static void on_filled(void *arg, int error, const char *text, const struct ctl_msg *reply)
+static void on_restored(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct vm_bringup *b = arg;
 
-	goes_on(b);
+	note_progress(b);
 	guest_link_clear_deadline(&b->guest);
 	if (error) {
 		fail(b, text);
 		return;
 	}
-	b->filled_ns = ran_since(b, reply);
-	b->state = BRINGUP_DIALING;
+	b->running_ns = ran_since(b, reply);
+	step(b, BRINGUP_DIAL);
 	guest_link_dial_while_working(&b->guest, b->vm, stalled_ms(b));
 }
 
-static void begin_fill(struct vm_bringup *b)
+static void begin_restore(struct vm_bringup *b)
 {
-	b->fill_ns = now_ns();
-	b->state = BRINGUP_RESTORING;
+	b->restore_ns = now_ns();
+	step(b, BRINGUP_RESTORE);
 	watch_progress(b);
 }
 
@@ -337,29 +371,29 @@ static void on_opened(void *arg, struct disk_job *files)
 		return;
 	}
 	template_fill(b->spec.size.rootfs_gb, &fill);
-	begin_fill(b);
-	vmproc_fill(b->vm, &fill, files->fds, TEMPLATE_FDS, on_filled, b);
+	begin_restore(b);
+	vmproc_fill(b->vm, &fill, files->fds, TEMPLATE_FDS, on_restored, b);
 }
 
-static void fill_from_image(struct vm_bringup *b)
+static void restore_image(struct vm_bringup *b)
 {
-	begin_fill(b);
-	vmproc_fill_image(b->vm, b->spec.image, take_fd(&b->spec.writable), on_filled, b);
+	begin_restore(b);
+	vmproc_fill_image(b->vm, b->spec.image, take_fd(&b->spec.writable), on_restored, b);
 	vmproc_image_put(b->spec.image); /* the request holds its own reference */
 	b->spec.image = NULL;
 }
 
-static void fill(struct vm_bringup *b)
+static void restore(struct vm_bringup *b)
 {
 	if (b->spec.image) {
-		fill_from_image(b);
+		restore_image(b);
 		return;
 	}
-	b->state = BRINGUP_OPENING;
+	step(b, BRINGUP_OPEN);
 	b->files = template_open(b->spec.template, on_opened, b);
 }
 
-static void fail_open(struct vm_bringup *b, const char *text)
+static void fail_close(struct vm_bringup *b, const char *text)
 {
 	char copy[ERR_TEXT_MAX];
 
@@ -372,9 +406,9 @@ static void on_blank_closed(void *arg, int error, const char *text)
 	struct vm_bringup *b = arg;
 
 	if (error)
-		fail_open(b, text);
+		fail_close(b, text);
 	else
-		fill(b);
+		restore(b);
 }
 
 static void on_blank(void *arg)
@@ -382,10 +416,10 @@ static void on_blank(void *arg)
 	struct vm_bringup *b = arg;
 
 	if (!b->spec.closed) {
-		fill(b);
+		restore(b);
 		return;
 	}
-	b->state = BRINGUP_CLOSING;
+	step(b, BRINGUP_CLOSE);
 	vmproc_close_egress(b->vm, on_blank_closed, b);
 }
 
@@ -394,7 +428,7 @@ static void on_ready_closed(void *arg, int error, const char *text)
 	struct vm_bringup *b = arg;
 
 	if (error)
-		fail_open(b, text);
+		fail_close(b, text);
 	else
 		b->fn(b->arg, b, NULL);
 }

@@ -57,7 +57,7 @@ struct ready_vm {
 	struct vmproc *vm;
 	struct agent *agent;
 	char id[BRINGUP_ID_LEN + 1]; /* of the sandbox that it becomes */
-	uint64_t filled_ns;	     /* when its vCPUs started, on the monotonic clock */
+	uint64_t running_ns;	     /* when its vCPUs started; monotonic ns */
 };
 /* Frees a bring-up that is ready and returns its VM, for which the caller sets new owners. */
 struct ready_vm vm_bringup_take(struct vm_bringup *b);
