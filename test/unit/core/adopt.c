@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The service dies and comes back; the VMs have gone on. */
+/* A service that restarts after a crash adopts its VMs, which kept running. */
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 
 #include "test/unit/core/world.h"
 
-static void test_a_sandbox_is_there_again(void **state)
+static void test_sandbox_survives_a_service_restart(void **state)
 {
 	const char *const env[] = {"K=v", NULL};
 	struct sandbox_spec spec = {.env = env, .metadata = "{\"m\":1}", .ram_mib = 192};
@@ -30,7 +30,7 @@ static void test_a_sandbox_is_there_again(void **state)
 	assert_string_equal(after.out, "K=v ");
 	assert_true(after.first_seq > before.last_seq);
 	world_wait_ready(w);
-	/* Shells and warm sandboxes of the life before are gone. */
+	/* The previous instance's blank VMs and warm sandboxes are gone. */
 	assert_int_equal(fakes_live(w->fakes), 3);
 }
 
@@ -39,7 +39,7 @@ static bool one_waits(void *arg)
 	return fakes_waiting(arg) == 1;
 }
 
-static void test_a_call_that_ran_does_not_block_the_next(void **state)
+static void test_call_after_restart_runs_when_the_running_one_ends(void **state)
 {
 	struct world *w = *state;
 	struct run lost = {0}, next = {0};
@@ -72,7 +72,7 @@ struct amount {
 	size_t bytes;
 };
 
-static bool has_come(void *arg)
+static bool has_arrived(void *arg)
 {
 	struct amount *a = arg;
 	struct history h;
@@ -81,7 +81,7 @@ static bool has_come(void *arg)
 	return h.events >= a->events && h.bytes >= a->bytes;
 }
 
-static void test_a_call_goes_on_and_no_event_is_lost(void **state)
+static void test_running_call_continues_and_loses_no_event(void **state)
 {
 	struct world *w = *state;
 	struct run before = {0}, next = {0}, lost = {0};
@@ -95,14 +95,14 @@ static void test_a_call_goes_on_and_no_event_is_lost(void **state)
 			 "out one\nerr two\nraw ha\nwait\nraw lf\nout \nwait\nexit 3", false);
 	world_until(w, one_waits, w->fakes);
 	struct amount two = {w, m.view.id, 2, 0};
-	world_until(w, has_come, &two);
+	world_until(w, has_arrived, &two);
 	world_kill_core(w);
 	world_start_core(w);
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
 	assert_string_equal(view.state, "running");
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "one|two");
-	world_exec_start(w, &lost, m.view.id, "out never", false); /* nobody has taken it */
+	world_exec_start(w, &lost, m.view.id, "out never", false); /* the guest did not accept it */
 	world_until(w, one_waits, w->fakes);
 	fakes_go(w->fakes);
 	world_until(w, one_waits, w->fakes);
@@ -114,11 +114,11 @@ static void test_a_call_goes_on_and_no_event_is_lost(void **state)
 	assert_string_equal(next.out, "next");
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "one|two|half|=3|next|=0");
-	assert_int_equal(h.last_seq, 6); /* no number was left out, or came twice */
+	assert_int_equal(h.last_seq, 6); /* no number is missing or used twice */
 }
 
-/* Many bytes while the service is killed again and again. */
-static void test_no_byte_is_lost_or_doubled_in_many_lives(void **state)
+/* Streams 3 MB of output while the service is killed ten times. */
+static void test_output_is_complete_after_many_restarts(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, last;
@@ -129,7 +129,7 @@ static void test_no_byte_is_lost_or_doubled_in_many_lives(void **state)
 	world_exec_start(w, &r, m.view.id, "big 3000000\nexit 7", true);
 	for (int i = 0; i < 10; i++) {
 		struct amount some = {w, m.view.id, 0, (size_t)i * 250000};
-		world_until(w, has_come, &some);
+		world_until(w, has_arrived, &some);
 		world_kill_core(w);
 		world_start_core(w);
 	}
@@ -139,7 +139,7 @@ static void test_no_byte_is_lost_or_doubled_in_many_lives(void **state)
 	assert_non_null(strstr(h.text, "=7|end|=0"));
 }
 
-static void test_a_merge_is_followed(void **state)
+static void test_history_follows_a_merge(void **state)
 {
 	struct world *w = *state;
 	struct history h;
@@ -159,10 +159,10 @@ static void test_a_merge_is_followed(void **state)
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "parent|=0|child|=0");
 	world_exec(w, &r, m.view.id, "out on");
-	assert_int_equal(r.first_seq, 6); /* after what its old VM had */
+	assert_int_equal(r.first_seq, 6); /* after the events of its old VM */
 }
 
-static void test_idle_time_goes_on(void **state)
+static void test_idle_timeout_survives_a_restart(void **state)
 {
 	struct sandbox_spec spec = {.idle_timeout_s = 2};
 	struct world *w = *state;
@@ -172,7 +172,7 @@ static void test_idle_time_goes_on(void **state)
 
 	world_create(w, &m, &spec);
 	assert_true(core_view(w->core, TENANT, m.view.id, &before, &f));
-	usleep(20000); /* the clock moves on: what is compared would be equal without it */
+	usleep(20000); /* advances the clock, so that a restarted timeout would differ */
 	world_kill_core(w);
 	world_start_core(w);
 	assert_true(core_view(w->core, TENANT, m.view.id, &after, &f));
@@ -215,7 +215,7 @@ static void on_followed_end(void *arg, const struct failure *f)
 
 static const struct follow_sink follow_sink = {on_followed_start, on_followed, on_followed_end};
 
-static void test_a_stream_is_opened_anew(void **state)
+static void test_client_reattaches_to_a_stream(void **state)
 {
 	struct followed all = {0}, rest = {0}, none = {0}, gone = {0}, left = {0};
 	struct world *w = *state;
@@ -227,7 +227,7 @@ static void test_a_stream_is_opened_anew(void **state)
 	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two\nexit 4", false);
 	world_until(w, one_waits, w->fakes);
 	struct amount one = {w, m.view.id, 1, 0};
-	world_until(w, has_come, &one);
+	world_until(w, has_arrived, &one);
 	world_kill_core(w);
 	world_start_core(w);
 	core_follow(w->core, TENANT, m.view.id, 0, &follow_sink, &all);
@@ -256,7 +256,7 @@ static void test_a_stream_is_opened_anew(void **state)
 	world_until_true(w, &r.over);
 }
 
-static void test_a_vm_that_died_meanwhile_is_told(void **state)
+static void test_vm_death_during_downtime_is_reported(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -271,7 +271,7 @@ static void test_a_vm_that_died_meanwhile_is_told(void **state)
 	world_until_true(w, &r.over);
 	assert_true(r.failed);
 	assert_string_equal(r.failure.code, "vm_died");
-	/* Still told by the next life. */
+	/* The next instance still reports it. */
 	world_kill_core(w);
 	world_start_core(w);
 	void *args[] = {w->core, m.view.id, "vm_died"};
@@ -290,8 +290,8 @@ static void catalogue_run(const struct world *w, const char *sql)
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-/* As on a full disk, but that not even the log's own blocks can be written over. */
-static void test_a_catalogue_that_cant_be_written_is_served(void **state)
+/* Like a full disk, except that not even the log's existing blocks can be overwritten. */
+static void test_sandboxes_are_served_when_the_catalogue_is_read_only(void **state)
 {
 	const struct rlimit nothing = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
 	struct world *w = *state;
@@ -303,7 +303,7 @@ static void test_a_catalogue_that_cant_be_written_is_served(void **state)
 	world_create(w, &ended, NULL);
 	world_kill_core(w);
 	snprintf(sql, sizeof(sql), "UPDATE sandboxes SET ended_at_ms = 1 WHERE id = '%s'",
-		 ended.view.id); /* long ago: it is to be forgotten */
+		 ended.view.id); /* long ago, so that the row is due for removal */
 	catalogue_run(w, sql);
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &nothing), 0);
@@ -313,7 +313,7 @@ static void test_a_catalogue_that_cant_be_written_is_served(void **state)
 	assert_string_equal(r.out, "on");
 }
 
-static void test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over(void **state)
+static void test_vm_of_another_size_is_not_adopted(void **state)
 {
 	struct world *w = *state;
 	const struct sandbox_spec spec = {.ram_mib = 192};
@@ -353,7 +353,7 @@ static bool only_the_pool_lives(void *arg)
 	return core_ready(w->core) && fakes_live(w->fakes) == 2 && fakes_slots(w->fakes) == 2;
 }
 
-static void test_another_vm_in_its_slot_is_not_taken_over(void **state)
+static void test_vm_with_another_instance_is_not_adopted(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -366,9 +366,9 @@ static void test_another_vm_in_its_slot_is_not_taken_over(void **state)
 	world_until(w, only_the_pool_lives, w);
 }
 
-/* Each finds the other one's VM. The first is left alone, since a row claims it; the row of the
- * other one has ended by then. */
-static void test_a_vm_that_another_row_claims_is_left_alone(void **state)
+/* Swaps the slots of two rows, so that each row finds the other one's VM. The first VM is not
+ * killed, because a row claims it; by the time of the second, the row that claims it has ended. */
+static void test_vm_claimed_by_another_row_is_not_killed(void **state)
 {
 	struct world *w = *state;
 	struct made a, b;
@@ -386,12 +386,13 @@ static void test_a_vm_that_another_row_claims_is_left_alone(void **state)
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 3);
 	world_kill_core(w);
-	world_start_core(w); /* nobody claims it any more */
+	world_start_core(w); /* no row claims it any more */
 	world_until(w, only_the_pool_lives, w);
 }
 
-/* An upgrade finds VMs of the version before: neither they nor their rows have an instance. */
-static void test_a_vm_of_the_version_before_is_taken_over(void **state)
+/* After an upgrade the VMs are of the previous version: neither they nor their rows have an
+ * instance. */
+static void test_vm_of_the_previous_version_is_adopted(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -425,12 +426,12 @@ static void on_report(void *arg, const char *text, const struct failure *f)
 	*(bool *)arg = true;
 }
 
-static void test_a_vm_of_the_version_before_can_not_be_inspected(void **state)
+static void test_vm_of_the_previous_version_cannot_be_inspected(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 	struct run r;
-	bool told = false;
+	bool reported = false;
 
 	world_create(w, &m, NULL);
 	world_kill_core(w);
@@ -439,13 +440,13 @@ static void test_a_vm_of_the_version_before_can_not_be_inspected(void **state)
 	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
 	world_start_core(w);
 	world_exec(w, &r, m.view.id, "out on");
-	core_inspect(w->core, m.view.id, on_report, &told);
-	world_until_true(w, &told);
+	core_inspect(w->core, m.view.id, on_report, &reported);
+	world_until_true(w, &reported);
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
 }
 
-static void test_of_row_and_vm_both_have_an_instance_or_none(void **state)
+static void test_adoption_fails_when_only_row_or_vm_has_an_instance(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -463,7 +464,7 @@ static void test_of_row_and_vm_both_have_an_instance_or_none(void **state)
 	assert_true(refuses(w, m.view.id));
 }
 
-static void test_lifetime_goes_on_while_the_service_is_away(void **state)
+static void test_sandbox_expires_after_a_restart(void **state)
 {
 	struct sandbox_spec spec = {.timeout_s = 1};
 	struct world *w = *state;
@@ -476,7 +477,7 @@ static void test_lifetime_goes_on_while_the_service_is_away(void **state)
 	world_until(w, is_gone, args);
 }
 
-static void test_a_deleted_one_does_not_come_back(void **state)
+static void test_deleted_sandbox_does_not_come_back(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -484,7 +485,7 @@ static void test_a_deleted_one_does_not_come_back(void **state)
 
 	world_create(w, &m, NULL);
 	world_delete_start(w, &d, m.view.id);
-	world_kill_core(w); /* before its VM is gone */
+	world_kill_core(w); /* before its VM has ended */
 	world_start_core(w);
 	void *args[] = {w->core, m.view.id, "not_found"};
 	assert_true(is_gone(args));
@@ -492,7 +493,7 @@ static void test_a_deleted_one_does_not_come_back(void **state)
 	assert_int_equal(fakes_live(w->fakes), 2);
 }
 
-static void test_many_lives_leave_nothing(void **state)
+static void test_many_restarts_leak_no_vm(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -500,7 +501,7 @@ static void test_many_lives_leave_nothing(void **state)
 
 	world_create(w, &m, NULL);
 	for (int i = 0; i < 10; i++) {
-		world_kill_core(w); /* at any moment of its start */
+		world_kill_core(w); /* at any point of its startup */
 		world_start_core(w);
 		world_exec(w, &r, m.view.id, "out on");
 		assert_string_equal(r.out, "on");
@@ -514,24 +515,24 @@ static void test_many_lives_leave_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_sandbox_is_there_again),
-		TEST(test_a_call_that_ran_does_not_block_the_next),
-		TEST(test_a_call_goes_on_and_no_event_is_lost),
-		TEST(test_no_byte_is_lost_or_doubled_in_many_lives),
-		TEST(test_a_merge_is_followed),
-		TEST(test_idle_time_goes_on),
-		TEST(test_a_stream_is_opened_anew),
-		TEST(test_a_vm_that_died_meanwhile_is_told),
-		TEST(test_a_catalogue_that_cant_be_written_is_served),
-		TEST(test_a_vm_that_is_not_as_the_catalogue_says_is_not_taken_over),
-		TEST(test_another_vm_in_its_slot_is_not_taken_over),
-		TEST(test_a_vm_that_another_row_claims_is_left_alone),
-		TEST(test_a_vm_of_the_version_before_is_taken_over),
-		TEST(test_a_vm_of_the_version_before_can_not_be_inspected),
-		TEST(test_of_row_and_vm_both_have_an_instance_or_none),
-		TEST(test_lifetime_goes_on_while_the_service_is_away),
-		TEST(test_a_deleted_one_does_not_come_back),
-		TEST(test_many_lives_leave_nothing),
+		TEST(test_sandbox_survives_a_service_restart),
+		TEST(test_call_after_restart_runs_when_the_running_one_ends),
+		TEST(test_running_call_continues_and_loses_no_event),
+		TEST(test_output_is_complete_after_many_restarts),
+		TEST(test_history_follows_a_merge),
+		TEST(test_idle_timeout_survives_a_restart),
+		TEST(test_client_reattaches_to_a_stream),
+		TEST(test_vm_death_during_downtime_is_reported),
+		TEST(test_sandboxes_are_served_when_the_catalogue_is_read_only),
+		TEST(test_vm_of_another_size_is_not_adopted),
+		TEST(test_vm_with_another_instance_is_not_adopted),
+		TEST(test_vm_claimed_by_another_row_is_not_killed),
+		TEST(test_vm_of_the_previous_version_is_adopted),
+		TEST(test_vm_of_the_previous_version_cannot_be_inspected),
+		TEST(test_adoption_fails_when_only_row_or_vm_has_an_instance),
+		TEST(test_sandbox_expires_after_a_restart),
+		TEST(test_deleted_sandbox_does_not_come_back),
+		TEST(test_many_restarts_leak_no_vm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Each write to the catalogue fails once, in a life in which all kinds of them happen: nothing is
+ * Runs a scenario with all kinds of catalogue writes, and fails each write in turn: nothing is
  * lost, no id ever drives another sandbox's VM, and no slot leaks.
  */
 #include <errno.h>
@@ -13,15 +13,15 @@
 #include "orchestrator/core/internal.h"
 #include "test/unit/core/world.h"
 
-/* --- a disk without room -------------------------------------------------------------------- */
+/* --- a full disk ---------------------------------------------------------------------------- */
 
 #define NEVER INT_MAX
 
-static atomic_int writes_left = NEVER; /* until one fails */
+static atomic_int writes_left = NEVER; /* the last of them fails; 0: all fail */
 static atomic_bool fails_once, has_failed;
-static atomic_bool starting; /* its writes are not counted */
+static atomic_bool starting; /* writes during startup are not counted */
 
-static bool goes_wrong(void)
+static bool must_fail(void)
 {
 	int left = atomic_load(&writes_left);
 
@@ -38,16 +38,16 @@ static bool goes_wrong(void)
 
 static ssize_t write_or_fail(int fd, const void *data, size_t len)
 {
-	return goes_wrong() ? -1 : write(fd, data, len);
+	return must_fail() ? -1 : write(fd, data, len);
 }
 
 static ssize_t pwrite_or_fail(int fd, const void *data, size_t len, off_t at)
 {
-	return goes_wrong() ? -1 : pwrite(fd, data, len, at);
+	return must_fail() ? -1 : pwrite(fd, data, len, at);
 }
 
-/* For every database of this process: what SQLite writes goes through these. */
-static void take_over_writes(void)
+/* Routes the writes of every SQLite database of this process through the functions above. */
+static void intercept_writes(void)
 {
 	sqlite3_vfs *vfs = sqlite3_vfs_find("unix-excl");
 
@@ -56,7 +56,7 @@ static void take_over_writes(void)
 	vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)pwrite_or_fail);
 }
 
-/* From the `n`th write on: that one alone, or all. */
+/* Fails the `n`th write: it alone, or also all writes after it. */
 static void fail_write(int n, bool once)
 {
 	atomic_store(&has_failed, false);
@@ -64,16 +64,16 @@ static void fail_write(int n, bool once)
 	atomic_store(&writes_left, n);
 }
 
-static void make_room(void)
+static void stop_failing(void)
 {
 	atomic_store(&writes_left, NEVER);
 }
 
-/* --- what there is to be -------------------------------------------------------------------- */
+/* --- expected sandboxes --------------------------------------------------------------------- */
 
 struct one {
 	char id[SANDBOX_ID_LEN + 1];
-	char mark[2]; /* of its VM; empty: it is gone */
+	char mark[2]; /* of its VM; empty: it has ended */
 };
 
 struct all {
@@ -82,7 +82,7 @@ struct all {
 	unsigned n;
 };
 
-static struct one *add(struct all *a, const char *id, const char *mark)
+static struct one *add_sandbox(struct all *a, const char *id, const char *mark)
 {
 	struct one *one = &a->ones[a->n++];
 
@@ -105,10 +105,10 @@ static bool is_gone(void *arg)
 	return !core_view(args[0], TENANT, args[1], &view, &f);
 }
 
-/* Each id drives its own VM or none, and there are no others. */
+/* Asserts that each id drives its own VM or none, and that there are no other sandboxes. */
 static void check(struct all *a)
 {
-	unsigned listed = 0, living = 0;
+	unsigned listed = 0, alive = 0;
 	struct run r;
 
 	for (unsigned i = 0; i < a->n; i++) {
@@ -118,19 +118,19 @@ static void check(struct all *a)
 		if (one->mark[0]) {
 			world_exec(a->w, &r, one->id, "marked");
 			assert_string_equal(r.out, one->mark);
-			living++;
+			alive++;
 		} else {
 			world_until(a->w, is_gone, args);
 		}
 	}
 	world_list(a->w, TENANT, count, &listed);
-	assert_int_equal(listed, living);
+	assert_int_equal(listed, alive);
 }
 
 static void restart(struct all *a)
 {
 	world_kill_core(a->w);
-	atomic_store(&starting, true); /* takes room ahead: a thousand writes that may fail */
+	atomic_store(&starting, true); /* preallocates disk space: 1000 writes that may fail */
 	world_start_core(a->w);
 	atomic_store(&starting, false);
 	check(a);
@@ -146,9 +146,9 @@ static void mark(struct all *a, const char *id, const char *mark)
 	assert_false(r.failed);
 }
 
-/* --- steps: each is done, or refused and without a trace -------------------------------------- */
+/* --- steps: each succeeds, or is refused and leaves nothing behind ---------------------------- */
 
-/* What fails is the catalogue, and it is said. */
+/* Returns true for a failure, which must name the catalogue or the freeze. */
 static bool refused(bool ok, const struct failure *f)
 {
 	if (ok)
@@ -167,10 +167,10 @@ static struct one *create(struct all *a, const char *name)
 	if (refused(m.ok, &m.failure))
 		return NULL;
 	mark(a, m.view.id, name);
-	return add(a, m.view.id, name);
+	return add_sandbox(a, m.view.id, name);
 }
 
-static struct one *divide(struct all *a, const struct one *parent, const char *name)
+static struct one *fork_one(struct all *a, const struct one *parent, const char *name)
 {
 	struct forked k;
 
@@ -178,10 +178,10 @@ static struct one *divide(struct all *a, const struct one *parent, const char *n
 	if (refused(k.ok, &k.failure))
 		return NULL;
 	mark(a, k.ids[0], name);
-	return add(a, k.ids[0], name);
+	return add_sandbox(a, k.ids[0], name);
 }
 
-static void unite(struct all *a, struct one *parent, struct one *winner)
+static void merge_one(struct all *a, struct one *parent, struct one *winner)
 {
 	struct done d;
 
@@ -201,7 +201,7 @@ static void die(struct all *a, struct one *one)
 	one->mark[0] = 0;
 }
 
-static void erase(struct all *a, struct one *one)
+static void delete_one(struct all *a, struct one *one)
 {
 	struct done d;
 
@@ -223,26 +223,26 @@ static void freeze_and_resume(struct all *a, struct one *one)
 	world_freeze(a->w, &z, one->id);
 	if (refused(z.ok, &z.failure) && strcmp(z.failure.code, "catalogue") != 0)
 		return;
-	/* It is a Space, be it one that was told to be none after a power cut. */
+	/* The Space exists, also when the reply said that a power cut may undo the freeze. */
 	world_spaces(a->w, TENANT, note_space, z.id);
 	char name[2] = {one->mark[0], 0};
 	one->mark[0] = 0;
 	restart(a);
 	world_resume(a->w, &m, z.id);
 	if (refused(m.ok, &m.failure)) {
-		make_room();
+		stop_failing();
 		world_resume(a->w, &m, z.id);
 		assert_true(m.ok);
 	}
-	add(a, m.view.id, name);
+	add_sandbox(a, m.view.id, name);
 }
 
-/* All that is ever written, and a restart in between. */
-static void live(struct all *a)
+/* Does everything that writes to the catalogue, with restarts in between. */
+static void run_all_steps(struct all *a)
 {
 	struct one *parent = create(a, "p"), *doomed = create(a, "d");
-	struct one *child = parent ? divide(a, parent, "c") : NULL;
-	struct one *winner = parent ? divide(a, parent, "w") : NULL;
+	struct one *child = parent ? fork_one(a, parent, "c") : NULL;
+	struct one *winner = parent ? fork_one(a, parent, "w") : NULL;
 
 	check(a);
 	if (doomed)
@@ -251,10 +251,10 @@ static void live(struct all *a)
 	check(a);
 	restart(a);
 	if (winner)
-		unite(a, parent, winner);
+		merge_one(a, parent, winner);
 	check(a);
 	if (next)
-		erase(a, next);
+		delete_one(a, next);
 	create(a, "l");
 	restart(a);
 	if (child)
@@ -272,52 +272,52 @@ static bool only_the_pool_lives(void *arg)
 	       fakes_slots(a->w->fakes) == 2 && a->w->core->vms.in_use == 2;
 }
 
-static bool all_is_recorded(void *arg)
+static bool all_ends_are_recorded(void *arg)
 {
 	const struct all *a = arg;
 
 	return !a->w->core->n_unrecorded;
 }
 
-/* False when the life had fewer writes. */
-static bool live_with_failure(struct world *w, int n, bool once)
+/* Returns false when the scenario has fewer than `n` writes. */
+static bool run_with_failure(struct world *w, int n, bool once)
 {
 	struct all a = {.w = w};
 
 	fail_write(n, once);
-	live(&a);
-	make_room();
+	run_all_steps(&a);
+	stop_failing();
 	bool failed = atomic_load(&has_failed);
 	check(&a);
-	world_until(w, all_is_recorded, &a);
+	world_until(w, all_ends_are_recorded, &a);
 	restart(&a);
 	for (unsigned i = 0; i < a.n; i++)
 		if (a.ones[i].mark[0])
-			erase(&a, &a.ones[i]);
+			delete_one(&a, &a.ones[i]);
 	check(&a);
 	world_until(w, only_the_pool_lives, &a);
 	return failed;
 }
 
-/* A change here is of three pages at least (the rows and two indices), and each page is two writes:
- * every fifth write hits all changes. */
+/* A change touches at least three pages (the rows and two indices), and each page takes two writes,
+ * so failing every fifth write hits every change. */
 static void fail_each_write(struct world *w, bool once)
 {
 	int n = 1;
 
 	world_wait_ready(w);
-	while (live_with_failure(w, n, once))
+	while (run_with_failure(w, n, once))
 		n += 5;
 	print_message("%d writes\n", n - 1);
 	assert_true(n > 50);
 }
 
-static void test_each_write_fails_once(void **state)
+static void test_service_survives_each_single_failed_write(void **state)
 {
 	fail_each_write(*state, true);
 }
 
-static void test_from_each_write_on_all_fail(void **state)
+static void test_service_survives_a_disk_that_is_full_from_each_write_on(void **state)
 {
 	fail_each_write(*state, false);
 }
@@ -329,8 +329,8 @@ static void on_closed(void *arg)
 	*(bool *)arg = true;
 }
 
-/* The API says that it has ended; its slot is nobody's, and a shutdown does not wait for it. */
-static void test_an_end_that_is_not_written_keeps_its_slot(void **state)
+/* The API reports the end. The slot is not reused, and a shutdown does not wait for it. */
+static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 {
 	struct world *w = *state;
 	struct all a = {.w = w};
@@ -355,15 +355,15 @@ static void test_an_end_that_is_not_written_keeps_its_slot(void **state)
 	assert_int_equal(w->core->vms.in_use, 0);
 	core_stats(w->core, &stats);
 	assert_int_equal(stats.sandboxes, 0);
-	make_room();
+	stop_failing();
 	world_kill_core(w);
-	world_start_core(w); /* its row is left: the VM that it names is gone */
+	world_start_core(w); /* its row remains; the VM that it names is gone */
 	check(&a);
 	world_until(w, only_the_pool_lives, &a);
 }
 
-static void add_ended_of(struct world *w, const char *tenant, unsigned n, const char *prefix,
-			 int64_t at_ms)
+static void add_ended_of_tenant(struct world *w, const char *tenant, unsigned n, const char *prefix,
+				int64_t at_ms)
 {
 	char id[SANDBOX_ID_LEN + 1];
 	struct err e;
@@ -383,7 +383,7 @@ static void add_ended_of(struct world *w, const char *tenant, unsigned n, const 
 
 static void add_ended(struct world *w, unsigned n, const char *prefix, int64_t at_ms)
 {
-	add_ended_of(w, TENANT, n, prefix, at_ms);
+	add_ended_of_tenant(w, TENANT, n, prefix, at_ms);
 }
 
 struct ended {
@@ -400,7 +400,7 @@ static void note_ended(void *arg, const struct store_sandbox *row)
 		snprintf(ended->first, sizeof(ended->first), "%s", row->id);
 }
 
-static bool are_left(void *arg)
+static bool rows_are_left(void *arg)
 {
 	struct ended *ended = arg;
 	struct err e;
@@ -412,43 +412,43 @@ static bool are_left(void *arg)
 	return ended->n == ended->want;
 }
 
-#define OLD_MS	 (2 * 3600 * 1000)
-#define KEPT_MAX 1000 /* that memory holds */
+#define OLD_MS	  (2 * 3600 * 1000)
+#define ENDED_MAX 1000 /* ended sandboxes that the core keeps in memory */
 
-/* However many have ended since. */
-static void test_old_rows_are_removed_whatever_memory_holds(void **state)
+/* The number of sandboxes that ended later does not matter. */
+static void test_old_rows_are_removed_beyond_the_memory_limit(void **state)
 {
 	struct ended ended = {.w = *state, .want = 10};
 
 	world_wait_ready(ended.w);
 	add_ended(ended.w, 600, "old", realtime_ms() - OLD_MS);
 	add_ended(ended.w, 10, "new", realtime_ms() - 1000);
-	world_until(ended.w, are_left, &ended);
+	world_until(ended.w, rows_are_left, &ended);
 	assert_string_equal(ended.first, "new0");
 }
 
-static void test_a_start_takes_no_more_rows_than_memory_holds(void **state)
+static void test_startup_loads_at_most_the_memory_limit_of_ended_rows(void **state)
 {
 	struct world *w = *state;
-	struct ended ended = {.w = w, .want = 600 + KEPT_MAX + 200};
+	struct ended ended = {.w = w, .want = 600 + ENDED_MAX + 200};
 	struct sandbox_view view;
 	struct failure f;
 
 	add_ended(w, 600, "old", realtime_ms() - OLD_MS);
-	add_ended(w, KEPT_MAX + 200, "new", realtime_ms() - 600000);
+	add_ended(w, ENDED_MAX + 200, "new", realtime_ms() - 600000);
 	world_kill_core(w);
 	world_start_core(w);
-	assert_true(are_left(&ended)); /* none is removed before the loop turns */
-	assert_int_equal(w->core->n_ended, KEPT_MAX);
+	assert_true(rows_are_left(&ended)); /* rows are removed only when the loop runs */
+	assert_int_equal(w->core->n_ended, ENDED_MAX);
 	assert_false(core_view(w->core, TENANT, "new199", &view, &f));
 	assert_string_equal(f.code, "not_found");
 	assert_false(core_view(w->core, TENANT, "new200", &view, &f));
 	assert_string_equal(f.code, "expired");
-	ended.want = KEPT_MAX + 200;
-	world_until(w, are_left, &ended);
+	ended.want = ENDED_MAX + 200;
+	world_until(w, rows_are_left, &ended);
 }
 
-static bool has_ended(void *arg)
+static bool no_sandbox_is_left(void *arg)
 {
 	const struct core *c = arg;
 
@@ -464,20 +464,20 @@ static const char *end_of(struct world *w, const char *tenant, const char *id)
 	return f.code;
 }
 
-static void test_one_tenant_s_ends_do_not_make_those_of_others_forgotten(void **state)
+static void test_ended_sandboxes_of_one_tenant_do_not_evict_those_of_others(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
-	add_ended_of(w, "tnt_other", 1, "other", realtime_ms() - 800000);
-	add_ended(w, KEPT_MAX - 1, "new", realtime_ms() - 600000);
+	add_ended_of_tenant(w, "tnt_other", 1, "other", realtime_ms() - 800000);
+	add_ended(w, ENDED_MAX - 1, "new", realtime_ms() - 600000);
 	world_kill_core(w);
 	world_start_core(w);
-	assert_int_equal(w->core->n_ended, KEPT_MAX);
+	assert_int_equal(w->core->n_ended, ENDED_MAX);
 	world_create(w, &m, NULL);
 	sandbox_end(sandbox_living(w->core, TENANT, m.view.id), "expired", "it was old", false);
-	world_until(w, has_ended, w->core);
-	assert_int_equal(w->core->n_ended, KEPT_MAX);
+	world_until(w, no_sandbox_is_left, w->core);
+	assert_int_equal(w->core->n_ended, ENDED_MAX);
 	assert_string_equal(end_of(w, "tnt_other", "other0"), "expired");
 	assert_string_equal(end_of(w, TENANT, "new0"), "not_found");
 	assert_string_equal(end_of(w, TENANT, m.view.id), "expired");
@@ -488,14 +488,14 @@ static void test_one_tenant_s_ends_do_not_make_those_of_others_forgotten(void **
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_each_write_fails_once),
-		TEST(test_from_each_write_on_all_fail),
-		TEST(test_an_end_that_is_not_written_keeps_its_slot),
-		TEST(test_old_rows_are_removed_whatever_memory_holds),
-		TEST(test_a_start_takes_no_more_rows_than_memory_holds),
-		TEST(test_one_tenant_s_ends_do_not_make_those_of_others_forgotten),
+		TEST(test_service_survives_each_single_failed_write),
+		TEST(test_service_survives_a_disk_that_is_full_from_each_write_on),
+		TEST(test_unrecorded_end_keeps_its_slot_occupied),
+		TEST(test_old_rows_are_removed_beyond_the_memory_limit),
+		TEST(test_startup_loads_at_most_the_memory_limit_of_ended_rows),
+		TEST(test_ended_sandboxes_of_one_tenant_do_not_evict_those_of_others),
 	};
 
-	take_over_writes();
+	intercept_writes();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

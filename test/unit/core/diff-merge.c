@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two listings merged, against a comparison that holds both. */
+/* Compares the merge of two listings with a naive comparison that holds both in memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,9 +64,9 @@ static struct node file(const char *path)
 
 /* --- the order of a walk -------------------------------------------------------------------- */
 
-static void test_order(void **state)
+static void test_paths_are_ordered_as_in_a_sorted_walk(void **state)
 {
-	/* As `find` would go if it sorted the names of each folder. */
+	/* The order of `find`, if it sorted the names in each folder. */
 	static const char *const walk[] = {"/d",     "/d/a",	"/d/a/b",   "/d/a/b/c", "/d/a/c",
 					   "/d/a\n", "/d/a b",	"/d/a.b",   "/d/a0",	"/d/aa",
 					   "/d/b",   "/d/\xff", "/d/\xff/x"};
@@ -127,7 +127,8 @@ static bool same_node(const struct node *a, const struct node *b)
 	       b->content_len && a->hash[0] == b->hash[0];
 }
 
-/* Every path of the list is in `in`, and not, or otherwise, in `not_in`; in order, once. */
+/* Asserts that the list is sorted without duplicates, that `in` has each path, and that `other`
+ * lacks it or, if `modified`, has a different node there. */
 static void check_list(const char *const *paths, size_t n, const struct tree *in,
 		       const struct tree *other, bool modified)
 {
@@ -155,7 +156,7 @@ static size_t count_expected(const struct tree *a, const struct tree *b)
 	return n;
 }
 
-/* In any interleaving that holds back the side that is ahead. */
+/* Feeds both listings in a random interleaving. */
 static void feed(struct diff_merge *m, const struct tree t[2])
 {
 	unsigned at[2] = {0};
@@ -180,7 +181,7 @@ static void feed(struct diff_merge *m, const struct tree t[2])
 	assert_true(diff_merge_complete(m));
 }
 
-static void test_random_trees(void **state)
+static void test_random_trees_match_the_naive_comparison(void **state)
 {
 	for (int round = 0; round < 5000; round++) {
 		struct tree t[2] = {random_tree(), random_tree()};
@@ -224,7 +225,7 @@ static bool differ(struct node a, struct node b)
 	return result;
 }
 
-static void test_every_field_counts(void **state)
+static void test_every_field_is_compared(void **state)
 {
 	struct node plain = file("/x"), other = plain, link = plain, device = plain;
 
@@ -254,7 +255,7 @@ static void test_every_field_counts(void **state)
 	assert_true(differ(device, other));
 }
 
-static void test_a_file_nobody_could_read_is_not_the_same(void **state)
+static void test_unreadable_file_counts_as_modified(void **state)
 {
 	struct node unread = file("/x");
 
@@ -283,7 +284,7 @@ static int refused(const char *const *paths, const char *root)
 	return ret;
 }
 
-static void test_what_a_guest_must_not_send(void **state)
+static void test_invalid_listings_are_refused(void **state)
 {
 	static const char *const
 		outside[] = {"/root", "/rootkit", NULL},
@@ -301,7 +302,7 @@ static void test_what_a_guest_must_not_send(void **state)
 	assert_int_equal(refused(good, "/"), 0);
 }
 
-static void test_nothing_comes_behind_the_end(void **state)
+static void test_entry_after_the_end_is_refused(void **state)
 {
 	struct node n = file("/r/x");
 	struct agent_entry entry = entry_of(&n);
@@ -319,7 +320,7 @@ static void test_nothing_comes_behind_the_end(void **state)
 	diff_merge_fini(&m);
 }
 
-static void test_one_side_gets_ahead_so_far_and_no_farther(void **state)
+static void test_buffer_of_the_faster_side_is_bounded(void **state)
 {
 	struct diff_merge m;
 	struct err e;
@@ -338,7 +339,7 @@ static void test_one_side_gets_ahead_so_far_and_no_farther(void **state)
 		assert_true(bytes < DIFF_AHEAD_MAX);
 	}
 	assert_int_equal(m.n_found, 0);
-	assert_int_equal(diff_merge_end(&m, 1, &e), 0); /* all of it is found at once */
+	assert_int_equal(diff_merge_end(&m, 1, &e), 0); /* all entries become differences at once */
 	assert_int_equal(m.n_found, n);
 	assert_false(diff_merge_is_ahead(&m, 0));
 	diff_merge_fini(&m);
@@ -369,7 +370,7 @@ static int find_many(unsigned n, size_t name_len)
 	return ret;
 }
 
-static void test_what_is_found_has_a_limit(void **state)
+static void test_number_and_size_of_found_paths_are_limited(void **state)
 {
 	assert_int_equal(find_many(DIFF_FOUND_MAX, 12), 0);
 	assert_int_equal(find_many(DIFF_FOUND_MAX + 1, 12), -EFBIG);
@@ -380,14 +381,14 @@ static void test_what_is_found_has_a_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_random_trees),
-		cmocka_unit_test(test_every_field_counts),
-		cmocka_unit_test(test_a_file_nobody_could_read_is_not_the_same),
-		cmocka_unit_test(test_what_a_guest_must_not_send),
-		cmocka_unit_test(test_nothing_comes_behind_the_end),
-		cmocka_unit_test(test_one_side_gets_ahead_so_far_and_no_farther),
-		cmocka_unit_test(test_what_is_found_has_a_limit),
+		cmocka_unit_test(test_paths_are_ordered_as_in_a_sorted_walk),
+		cmocka_unit_test(test_random_trees_match_the_naive_comparison),
+		cmocka_unit_test(test_every_field_is_compared),
+		cmocka_unit_test(test_unreadable_file_counts_as_modified),
+		cmocka_unit_test(test_invalid_listings_are_refused),
+		cmocka_unit_test(test_entry_after_the_end_is_refused),
+		cmocka_unit_test(test_buffer_of_the_faster_side_is_bounded),
+		cmocka_unit_test(test_number_and_size_of_found_paths_are_limited),
 	};
 
 	return cmocka_run_group_tests(tests, print_seed, NULL);

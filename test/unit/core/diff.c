@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Diffs between sandboxes, against fakes: what is told, and what may happen meanwhile. */
+/* Diffs between sandboxes, with fake guests: results, errors and events during a diff. */
 #include <stdlib.h>
 
 #include "orchestrator/core/diff.h"
 #include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
 
-struct told {
+struct outcome {
 	bool done, failed;
 	struct failure failure;
 	char added[1024], removed[1024], modified[1024]; /* joined by | */
@@ -22,9 +22,9 @@ static void join(char out[1024], const char *const *paths, size_t n)
 		used += (size_t)snprintf(out + used, 1024 - used, "%s%s", i ? "|" : "", paths[i]);
 }
 
-static void on_told(void *arg, const struct core_diff *diff, const struct failure *f)
+static void on_outcome(void *arg, const struct core_diff *diff, const struct failure *f)
 {
-	struct told *t = arg;
+	struct outcome *t = arg;
 
 	assert_false(t->done);
 	assert_true((diff == NULL) != (f == NULL));
@@ -40,17 +40,17 @@ static void on_told(void *arg, const struct core_diff *diff, const struct failur
 	t->n = diff->n_added + diff->n_removed + diff->n_modified;
 }
 
-static void start(struct world *w, struct told *t, const char *id, const char *other,
+static void start(struct world *w, struct outcome *t, const char *id, const char *other,
 		  const char *path)
 {
 	const char *const paths[] = {path, NULL};
 
-	*t = (struct told){0};
-	t->call = core_diff(w->core, TENANT, id, other, paths, on_told, t);
+	*t = (struct outcome){0};
+	t->call = core_diff(w->core, TENANT, id, other, paths, on_outcome, t);
 	assert_false(t->done);
 }
 
-static void diff(struct world *w, struct told *t, const struct made pair[2], const char *path)
+static void diff(struct world *w, struct outcome *t, const struct made pair[2], const char *path)
 {
 	start(w, t, pair[0].view.id, pair[1].view.id, path);
 	world_until_true(w, &t->done);
@@ -72,7 +72,7 @@ static void make_pair(struct world *w, struct made pair[2], const char *a, const
 	make(w, &pair[1], b);
 }
 
-static void fails_with(const struct told *t, int status, const char *code, const char *text)
+static void fails_with(const struct outcome *t, int status, const char *code, const char *text)
 {
 	assert_true(t->failed);
 	assert_int_equal(t->failure.status, status);
@@ -85,19 +85,19 @@ static bool no_diff_agents(void *arg)
 {
 	struct world *w = arg;
 
-	/* An agent that waits does not see that its reader is gone. */
+	/* A waiting agent does not notice that its reader has disconnected. */
 	fakes_go(w->fakes);
-	/* One connection for each of the two sandboxes and the warm one. */
+	/* One connection for each of the two sandboxes and for the warm one. */
 	return fakes_agents(w->fakes) <= 3;
 }
 
 /* ------------------------------------------------------------------------------------------ */
 
-static void test_what_differs_is_told(void **state)
+static void test_differing_paths_are_reported(void **state)
 {
 	struct world *w = *state;
 	struct made m[2];
-	struct told t;
+	struct outcome t;
 
 	make_pair(w, m,
 		  "tree /d 40755\ntree /d/a 40755\ntree /d/a/b 100644 same\n"
@@ -124,7 +124,7 @@ static void test_a_sandbox_equals_itself(void **state)
 {
 	struct world *w = *state;
 	struct made m;
-	struct told t;
+	struct outcome t;
 
 	make(w, &m, "tree /d 40755\ntree /d/a 100644 x");
 	start(w, &t, m.view.id, m.view.id, "/");
@@ -133,16 +133,16 @@ static void test_a_sandbox_equals_itself(void **state)
 	assert_int_equal(t.n, 0);
 }
 
-static void test_paths_in_each_other_are_told_once(void **state)
+static void test_nested_paths_are_reported_once(void **state)
 {
 	const char *const paths[] = {"/d/sub", "/d", "/d/sub/", "/e", NULL};
 	struct world *w = *state;
-	struct told t = {0};
+	struct outcome t = {0};
 	struct made m[2];
 
 	make_pair(w, m, "tree /d 40755\ntree /d/sub 40755\ntree /e 100644 x",
 		  "tree /d 40755\ntree /d/sub 40700\ntree /d/sub/new 100644");
-	core_diff(w->core, TENANT, m[0].view.id, m[1].view.id, paths, on_told, &t);
+	core_diff(w->core, TENANT, m[0].view.id, m[1].view.id, paths, on_outcome, &t);
 	world_until_true(w, &t.done);
 	assert_string_equal(t.added, "/d/sub/new");
 	assert_string_equal(t.removed, "/e");
@@ -154,11 +154,11 @@ static bool one_waits(void *arg)
 	return fakes_waiting(arg) == 1;
 }
 
-static void test_the_side_that_is_ahead_waits(void **state)
+static void test_faster_guest_waits_for_the_slower(void **state)
 {
 	struct world *w = *state;
 	struct made m[2];
-	struct told t;
+	struct outcome t;
 
 	make_pair(w, m, "tree many 100000", "tree wait\ntree many 100000");
 	start(w, &t, m[0].view.id, m[1].view.id, "/d");
@@ -169,11 +169,11 @@ static void test_the_side_that_is_ahead_waits(void **state)
 	assert_int_equal(t.n, 0);
 }
 
-static void test_too_much_is_refused(void **state)
+static void test_diff_fails_above_the_path_limit(void **state)
 {
 	struct world *w = *state;
 	struct made m[2];
-	struct told t;
+	struct outcome t;
 
 	make_pair(w, m, "tree /d 40755", "tree /d 40755\ntree many 200001");
 	diff(w, &t, m, "/d");
@@ -181,7 +181,7 @@ static void test_too_much_is_refused(void **state)
 	world_until(w, no_diff_agents, w);
 }
 
-static void test_guests_that_break_the_rules(void **state)
+static void test_diff_fails_when_a_guest_breaks_the_protocol(void **state)
 {
 	static const struct {
 		const char *tree, *code, *text;
@@ -194,7 +194,7 @@ static void test_guests_that_break_the_rules(void **state)
 	};
 	struct world *w = *state;
 	struct made good;
-	struct told t;
+	struct outcome t;
 
 	make(w, &good, "tree /d 40755");
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
@@ -210,12 +210,12 @@ static void test_guests_that_break_the_rules(void **state)
 	}
 }
 
-static void test_what_is_not_there(void **state)
+static void test_diff_fails_for_an_unknown_sandbox(void **state)
 {
 	struct world *w = *state;
 	char nobody[SANDBOX_ID_LEN + 1];
 	struct made m;
-	struct told t;
+	struct outcome t;
 
 	make(w, &m, "out x");
 	snprintf(nobody, sizeof(nobody), "sbx_%032d", 0);
@@ -227,23 +227,23 @@ static void test_what_is_not_there(void **state)
 	fails_with(&t, 404, "not_found", nobody);
 }
 
-/* --- meanwhile ------------------------------------------------------------------------------ */
+/* --- events during a diff ------------------------------------------------------------------- */
 
-static void start_waiting(struct world *w, struct told *t, struct made m[2])
+static void start_waiting(struct world *w, struct outcome *t, struct made m[2])
 {
 	make_pair(w, m, "tree /d 40755\ntree many 20000", "tree /d 40755\ntree wait");
 	start(w, t, m[0].view.id, m[1].view.id, "/d");
 	world_until(w, one_waits, w->fakes);
 }
 
-static void test_either_sandbox_is_deleted_meanwhile(void **state)
+static void test_diff_fails_when_a_sandbox_is_deleted(void **state)
 {
 	struct world *w = *state;
 
 	for (int i = 0; i < 2; i++) {
 		struct made m[2];
 		struct done d;
-		struct told t;
+		struct outcome t;
 
 		start_waiting(w, &t, m);
 		world_delete_start(w, &d, m[i].view.id);
@@ -255,7 +255,7 @@ static void test_either_sandbox_is_deleted_meanwhile(void **state)
 	}
 }
 
-static void test_either_guest_dies_meanwhile(void **state)
+static void test_diff_fails_when_a_guest_dies(void **state)
 {
 	struct world *w = *state;
 
@@ -263,7 +263,7 @@ static void test_either_guest_dies_meanwhile(void **state)
 		struct made m[2];
 		struct done d;
 		struct run r;
-		struct told t;
+		struct outcome t;
 
 		start_waiting(w, &t, m);
 		world_exec(w, &r, m[i].view.id, "die");
@@ -276,8 +276,8 @@ static void test_either_guest_dies_meanwhile(void **state)
 	}
 }
 
-/* Of the parent, which gets another VM, and of the winner, whose id goes. */
-static void test_one_is_merged_meanwhile(void **state)
+/* Once with the parent, which gets another VM, and once with the winner, whose id is removed. */
+static void test_diff_fails_when_a_sandbox_is_merged(void **state)
 {
 	struct world *w = *state;
 
@@ -285,7 +285,7 @@ static void test_one_is_merged_meanwhile(void **state)
 		struct made m[2];
 		struct forked k;
 		struct done d;
-		struct told t;
+		struct outcome t;
 
 		start_waiting(w, &t, m);
 		core_abandon(t.call);
@@ -302,16 +302,16 @@ static void test_one_is_merged_meanwhile(void **state)
 	}
 }
 
-static void test_the_client_leaves(void **state)
+static void test_abandoned_diff_closes_its_connections(void **state)
 {
 	struct world *w = *state;
 	struct made m[2];
-	struct told t;
+	struct outcome t;
 
 	start_waiting(w, &t, m);
 	core_abandon(t.call);
 	world_until(w, no_diff_agents, w);
-	/* At once, and when the answer is there but not told. */
+	/* Immediately, and while the finished answer is not delivered yet. */
 	start(w, &t, m[0].view.id, m[1].view.id, "/d");
 	core_abandon(t.call);
 	start(w, &t, m[0].view.id, "sbx_ffffffffffffffffffffffffffffffff", "/d");
@@ -320,10 +320,10 @@ static void test_the_client_leaves(void **state)
 	assert_false(t.done);
 }
 
-static void test_there_is_a_limit_of_diffs(void **state)
+static void test_number_of_diffs_is_limited(void **state)
 {
 	struct world *w = *state;
-	struct told t[9];
+	struct outcome t[9];
 	struct made m[2];
 
 	start_waiting(w, &t[0], m);
@@ -336,11 +336,11 @@ static void test_there_is_a_limit_of_diffs(void **state)
 		core_abandon(t[i].call);
 }
 
-static void test_one_tenant_leaves_diffs_for_others(void **state)
+static void test_diffs_of_one_tenant_are_limited(void **state)
 {
 	struct world *w = *state;
 	const struct key *keys[2];
-	struct told t[5], other;
+	struct outcome t[5], other;
 	char text[KEY_TEXT_LEN + 1];
 	struct made m[2];
 	struct err e;
@@ -364,11 +364,11 @@ static void test_one_tenant_leaves_diffs_for_others(void **state)
 		core_abandon(t[i].call);
 }
 
-static void test_the_service_is_killed_meanwhile(void **state)
+static void test_service_crash_during_a_diff(void **state)
 {
 	struct world *w = *state;
 	struct made m[2];
-	struct told t;
+	struct outcome t;
 
 	start_waiting(w, &t, m);
 	world_kill_core(w);
@@ -384,20 +384,20 @@ static void test_the_service_is_killed_meanwhile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_what_differs_is_told),
+		TEST(test_differing_paths_are_reported),
 		TEST(test_a_sandbox_equals_itself),
-		TEST(test_paths_in_each_other_are_told_once),
-		TEST(test_the_side_that_is_ahead_waits),
-		TEST(test_too_much_is_refused),
-		TEST(test_guests_that_break_the_rules),
-		TEST(test_what_is_not_there),
-		TEST(test_either_sandbox_is_deleted_meanwhile),
-		TEST(test_either_guest_dies_meanwhile),
-		TEST(test_one_is_merged_meanwhile),
-		TEST(test_the_client_leaves),
-		TEST(test_there_is_a_limit_of_diffs),
-		TEST(test_one_tenant_leaves_diffs_for_others),
-		TEST(test_the_service_is_killed_meanwhile),
+		TEST(test_nested_paths_are_reported_once),
+		TEST(test_faster_guest_waits_for_the_slower),
+		TEST(test_diff_fails_above_the_path_limit),
+		TEST(test_diff_fails_when_a_guest_breaks_the_protocol),
+		TEST(test_diff_fails_for_an_unknown_sandbox),
+		TEST(test_diff_fails_when_a_sandbox_is_deleted),
+		TEST(test_diff_fails_when_a_guest_dies),
+		TEST(test_diff_fails_when_a_sandbox_is_merged),
+		TEST(test_abandoned_diff_closes_its_connections),
+		TEST(test_number_of_diffs_is_limited),
+		TEST(test_diffs_of_one_tenant_are_limited),
+		TEST(test_service_crash_during_a_diff),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A sandbox without egress: nobody gets it before the warden has said that its packets stay. */
+/* A sandbox without egress is handed out only after the warden confirmed that its packets stay on
+ * the host. */
 #include <stdlib.h>
 
 #include "test/unit/core/world.h"
 
 static const struct sandbox_spec closed; /* egress is false */
 
-static void test_the_others_stay_open(void **state)
+static void test_egress_is_open_by_default(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -19,7 +20,7 @@ static void test_the_others_stay_open(void **state)
 	assert_int_equal(fakes_closed(w->fakes), 0);
 }
 
-static void test_one_of_the_pool_is_closed(void **state)
+static void test_pooled_sandbox_is_closed(void **state)
 {
 	struct world *w = *state;
 	struct core_stats stats;
@@ -38,7 +39,7 @@ static void test_one_of_the_pool_is_closed(void **state)
 	assert_string_equal(r.out, "on");
 }
 
-static void test_one_made_to_order_is_closed_before_it_has_a_guest(void **state)
+static void test_sandbox_made_on_demand_is_closed_before_it_has_a_guest(void **state)
 {
 	struct sandbox_spec spec = {.ram_mib = 256};
 	struct world *w = *state;
@@ -70,7 +71,7 @@ static void test_children_are_closed_before_they_have_a_guest(void **state)
 	}
 }
 
-static void test_what_can_not_be_closed_is_not_handed_out(void **state)
+static void test_sandbox_is_not_handed_out_when_closing_fails(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -78,7 +79,7 @@ static void test_what_can_not_be_closed_is_not_handed_out(void **state)
 
 	world_wait_ready(w);
 	fakes_fault(w->fakes, FAKES_EGRESS, 1);
-	world_create(w, &m, &closed); /* another one is taken */
+	world_create(w, &m, &closed); /* another VM replaces it */
 	assert_true(m.ok);
 	assert_int_equal(fakes_closed(w->fakes), 1);
 	fakes_fault(w->fakes, FAKES_EGRESS, 100);
@@ -93,8 +94,8 @@ static void test_what_can_not_be_closed_is_not_handed_out(void **state)
 	world_wait_ready(w);
 }
 
-/* At each step from there on it may die. */
-static void test_a_death_on_the_way_leaves_nothing(void **state)
+/* Kills a VM at each step of a fork. */
+static void test_vm_death_at_each_step_leaks_nothing(void **state)
 {
 	for (int n = 1; n <= 12; n++) {
 		struct world *w;
@@ -121,7 +122,7 @@ static bool is_gone(void *arg)
 	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, "vm_died");
 }
 
-static void test_the_next_life_closes_it_again(void **state)
+static void test_next_instance_closes_egress_again(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -145,13 +146,13 @@ static void test_the_next_life_closes_it_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_the_others_stay_open),
-		TEST(test_one_of_the_pool_is_closed),
-		TEST(test_one_made_to_order_is_closed_before_it_has_a_guest),
+		TEST(test_egress_is_open_by_default),
+		TEST(test_pooled_sandbox_is_closed),
+		TEST(test_sandbox_made_on_demand_is_closed_before_it_has_a_guest),
 		TEST(test_children_are_closed_before_they_have_a_guest),
-		TEST(test_what_can_not_be_closed_is_not_handed_out),
-		cmocka_unit_test(test_a_death_on_the_way_leaves_nothing),
-		TEST(test_the_next_life_closes_it_again),
+		TEST(test_sandbox_is_not_handed_out_when_closing_fails),
+		cmocka_unit_test(test_vm_death_at_each_step_leaks_nothing),
+		TEST(test_next_instance_closes_egress_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each write of a freeze and of a resume fails in turn: either the sandbox or the Space is there,
- * whole, and nothing else. */
+/* Each write of a freeze and of a resume fails in turn: afterwards there is either the sandbox or
+ * the Space, intact, and nothing else. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 static const int errors[] = {ENOSPC, EIO, 0};
 
-/* 0: the n-th that writes bytes is short. */
+/* Fails the `n`th write with `error`; 0: makes the `n`th write that has bytes a short write. */
 static void break_write(struct world *w, unsigned n, int error)
 {
 	if (error)
@@ -23,7 +23,7 @@ static void break_write(struct world *w, unsigned n, int error)
 struct listing {
 	unsigned n;
 	bool damaged;
-	char id[SANDBOX_ID_LEN + 1]; /* of the last */
+	char id[SANDBOX_ID_LEN + 1]; /* of the last Space */
 };
 
 static void on_space(void *arg, const struct space_view *view)
@@ -71,7 +71,7 @@ static bool has_directories(void *arg)
 	return entries(c->w, "spaces", "") == c->n;
 }
 
-/* Workers remove what is left over. */
+/* Waits, because workers remove leftover directories. */
 static void expect_directories(struct world *w, unsigned n)
 {
 	struct count c = {w, n};
@@ -88,7 +88,7 @@ static void expect_alive(struct world *w, const char *id)
 	assert_string_equal(r.out, "of before");
 }
 
-static uint32_t sum_of(int fd, uint64_t bytes)
+static uint32_t checksum_of(int fd, uint64_t bytes)
 {
 	struct file_walk walk = {0};
 	uint64_t done = 0;
@@ -101,7 +101,7 @@ static uint32_t sum_of(int fd, uint64_t bytes)
 	return walk.sum;
 }
 
-/* Reads its files, also those that this process knows the sums of. */
+/* Reads and verifies all files, including those whose checksums this process has cached. */
 static void expect_whole(struct world *w, const char *space)
 {
 	struct space_read read = {0};
@@ -112,7 +112,7 @@ static void expect_whole(struct world *w, const char *space)
 	if (read.ret < 0)
 		fail_msg("%s", read.err.text);
 	for (unsigned i = 0; i < read.manifest.n_files; i++)
-		assert_int_equal(sum_of(read.fds[i], read.manifest.files[i].bytes),
+		assert_int_equal(checksum_of(read.fds[i], read.manifest.files[i].bytes),
 				 read.manifest.files[i].sum);
 	space_read_fini(&read);
 }
@@ -127,8 +127,9 @@ static void make(struct world *w, struct made *m)
 	world_wait_ready(w);
 }
 
-/* Where the catalogue has it, but maybe not the disk, the freeze is done and says so. */
-static void expect_told(struct world *w, struct frozen *z, int error)
+/* Asserts that the freeze was undone, or, when the catalogue has the Space and the disk may not,
+ * that the error names the Space. */
+static void expect_reported(struct world *w, struct frozen *z, int error)
 {
 	assert_non_null(strstr(z->failure.text, strerror(error)));
 	if (!strcmp(z->failure.code, "catalogue")) {
@@ -147,9 +148,9 @@ static void expect_told(struct world *w, struct frozen *z, int error)
 	expect_directories(w, 0);
 }
 
-/* Until a freeze in which nothing fails; each of a new sandbox, so that all do the same. Returns
- * how often something did. */
-static unsigned freeze_until_well(struct world *w, int error)
+/* Fails write after write, until a freeze has fewer writes. Each freeze is of a new sandbox, so
+ * that all do the same writes. Returns how many freezes failed. */
+static unsigned freeze_until_no_write_fails(struct world *w, int error)
 {
 	unsigned n = 0, failed = 0;
 	struct frozen z;
@@ -165,7 +166,7 @@ static unsigned freeze_until_well(struct world *w, int error)
 		if (!z.ok) {
 			assert_true(broke);
 			failed++;
-			expect_told(w, &z, error);
+			expect_reported(w, &z, error);
 		}
 		if (z.ok) {
 			expect_whole(w, z.id);
@@ -177,22 +178,22 @@ static unsigned freeze_until_well(struct world *w, int error)
 		assert_int_equal(spaces(w), 0);
 		expect_directories(w, 0);
 	} while (broke);
-	print_message("%u writes of a freeze, %u of which it needs: %s\n", n - 1, failed,
+	print_message("%u writes in a freeze, %u of which are essential: %s\n", n - 1, failed,
 		      error ? strerror(error) : "short");
 	return failed;
 }
 
-static void test_a_freeze_survives_each_failed_write(void **state)
+static void test_each_failed_write_of_a_freeze_is_survived(void **state)
 {
 	for (size_t i = 0; i < 3; i++) {
-		unsigned failed = freeze_until_well(*state, errors[i]);
+		unsigned failed = freeze_until_no_write_fails(*state, errors[i]);
 
-		assert_int_equal(failed > 8, errors[i] != 0); /* a short write is gone on with */
+		assert_int_equal(failed > 8, errors[i] != 0); /* a short write is continued */
 	}
 }
 
-/* Until a resume in which nothing fails. */
-static unsigned resume_until_well(struct world *w, int error)
+/* Fails write after write, until a resume has fewer writes. Returns how many resumes failed. */
+static unsigned resume_until_no_write_fails(struct world *w, int error)
 {
 	unsigned n = 0, failed = 0;
 	struct frozen z;
@@ -224,7 +225,7 @@ static unsigned resume_until_well(struct world *w, int error)
 		expect_directories(w, 1);
 		expect_whole(w, z.id);
 	} while (broke);
-	print_message("%u writes of a resume, %u of which it needs\n", n - 1, failed);
+	print_message("%u writes in a resume, %u of which are essential\n", n - 1, failed);
 	world_resume(w, &m, z.id);
 	expect_alive(w, m.view.id);
 	world_delete(w, &d, m.view.id);
@@ -232,10 +233,10 @@ static unsigned resume_until_well(struct world *w, int error)
 	return failed;
 }
 
-static void test_a_resume_survives_each_failed_write(void **state)
+static void test_each_failed_write_of_a_resume_is_survived(void **state)
 {
 	for (size_t i = 0; i < 2; i++)
-		assert_int_not_equal(resume_until_well(*state, errors[i]), 0);
+		assert_int_not_equal(resume_until_no_write_fails(*state, errors[i]), 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
@@ -243,8 +244,8 @@ static void test_a_resume_survives_each_failed_write(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_freeze_survives_each_failed_write),
-		TEST(test_a_resume_survives_each_failed_write),
+		TEST(test_each_failed_write_of_a_freeze_is_survived),
+		TEST(test_each_failed_write_of_a_resume_is_survived),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #define AHEAD_MAX (256u << 10)
 #define PIECE	  5000
 
-enum { GARBAGE = 0, HANG_UP = 1 }; /* beside the types of the protocol */
+enum { GARBAGE = 0, HANG_UP = 1 }; /* types that the protocol does not have */
 
 struct part {
 	uint8_t type;
@@ -33,13 +33,14 @@ struct fake_call {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	size_t at;   /* of the line that runs, in the script */
-	size_t done; /* bytes that it has put out */
-	/* What the line waits for; a copy that comes to it late does not wait for another one. */
+	size_t at;   /* offset of the running line in the script */
+	size_t done; /* bytes that this line has written */
+	/* The turn for which the line waits. A copy that arrives late does not wait for a later
+	 * one. */
 	unsigned long turn;
 	int exit_code;
-	bool over, dead, attached, let_go;
-	int fd; /* of who is attached */
+	bool over, dead, attached, skip_waits;
+	int fd; /* of the attached connection */
 	struct part *parts;
 	size_t n, room;
 	uint64_t total, sent; /* bytes of output */
@@ -93,12 +94,12 @@ static void add_part(struct fake_call *c, uint8_t type, const void *data, size_t
 	c->total += is_output(type) ? len : 0;
 }
 
-/* Output and the place in the script change at the same moment, as in a guest that is copied. */
-static bool put(struct fake_call *c, uint8_t type, const void *data, size_t len, size_t at,
-		size_t done)
+/* Changes output and script position atomically, so that a copy of the guest is consistent. */
+static bool append_output(struct fake_call *c, uint8_t type, const void *data, size_t len,
+			  size_t at, size_t done)
 {
 	pthread_mutex_lock(&c->lock);
-	while (c->total - c->sent > AHEAD_MAX && !c->dead && !c->let_go)
+	while (c->total - c->sent > AHEAD_MAX && !c->dead && !c->skip_waits)
 		pthread_cond_wait(&c->changed, &c->lock);
 	bool goes_on = !c->dead;
 	if (goes_on) {
@@ -116,7 +117,7 @@ static bool put_line(struct fake_call *c, uint8_t type, const char *text, size_t
 	char line[2048];
 	int len = snprintf(line, sizeof(line), "%s\n", text);
 
-	return put(c, type, line, (size_t)len, next, 0);
+	return append_output(c, type, line, (size_t)len, next, 0);
 }
 
 static bool put_big(struct fake_call *c, size_t len, size_t next)
@@ -128,8 +129,8 @@ static bool put_big(struct fake_call *c, size_t len, size_t next)
 		size_t part = len - done < sizeof(block) ? len - done : sizeof(block);
 
 		done += part;
-		if (!put(c, AGENT_STDOUT, block, part, done < len ? c->at : next,
-			 done < len ? done : 0))
+		if (!append_output(c, AGENT_STDOUT, block, part, done < len ? c->at : next,
+				   done < len ? done : 0))
 			return false;
 	}
 	return true;
@@ -153,7 +154,7 @@ static bool run_line(struct fake_call *c, const char *line, size_t next)
 	if (!strncmp(line, "err ", 4))
 		return put_line(c, AGENT_STDERR, line + 4, next);
 	if (!strncmp(line, "raw ", 4))
-		return put(c, AGENT_STDOUT, line + 4, strlen(line + 4), next, 0);
+		return append_output(c, AGENT_STDOUT, line + 4, strlen(line + 4), next, 0);
 	if (!strncmp(line, "big ", 4))
 		return put_big(c, strtoul(line + 4, NULL, 10), next);
 	if (!strcmp(line, "env"))
@@ -163,9 +164,9 @@ static bool run_line(struct fake_call *c, const char *line, size_t next)
 	if (!strcmp(line, "marked"))
 		return put_line(c, AGENT_STDOUT, c->ops->mark(c->guest, NULL), next);
 	if (!strcmp(line, "garbage"))
-		return put(c, GARBAGE, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, next, 0);
+		return append_output(c, GARBAGE, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, next, 0);
 	if (!strcmp(line, "hang-up"))
-		return put(c, HANG_UP, "", 0, next, 0) && false;
+		return append_output(c, HANG_UP, "", 0, next, 0) && false;
 	if (!strncmp(line, "exit ", 5))
 		c->exit_code = atoi(line + 5);
 	if (!strncmp(line, "tree ", 5))
@@ -282,14 +283,14 @@ uint64_t fake_call_number(const struct fake_call *c)
 void fake_call_wait(struct fake_call *c)
 {
 	pthread_mutex_lock(&c->lock);
-	c->let_go = true;
+	c->skip_waits = true;
 	pthread_cond_broadcast(&c->changed);
 	while (!c->over && !c->dead)
 		pthread_cond_wait(&c->changed, &c->lock);
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* The host's end of the connection is closed. */
+/* Returns true when the host has closed its end of the connection. */
 static bool host_is_gone(int fd)
 {
 	char byte;
@@ -297,16 +298,16 @@ static bool host_is_gone(int fd)
 	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* --- whoever is attached -------------------------------------------------------------------- */
+/* --- attached connections ------------------------------------------------------------------- */
 
-/* With the lock held, but not while it sends. */
+/* Called with the lock held; releases it while it sends. */
 static bool send_part(struct fake_call *c, int fd, size_t i, size_t skip)
 {
 	uint8_t type = c->parts[i].type, *data = c->parts[i].data;
 	size_t len = c->parts[i].len;
 	bool sent = false;
 
-	c->sent += is_output(type) ? len - skip : 0; /* before the host can have it */
+	c->sent += is_output(type) ? len - skip : 0; /* counted before the host can receive it */
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
 	if (type == GARBAGE)
@@ -317,7 +318,7 @@ static bool send_part(struct fake_call *c, int fd, size_t i, size_t skip)
 	return sent;
 }
 
-/* Nobody tells of a connection that ends. */
+/* Waits 2 ms at most, because nothing signals `changed` when a connection ends. */
 static void wait_a_little(struct fake_call *c)
 {
 	struct timespec at;

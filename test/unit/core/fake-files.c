@@ -12,7 +12,7 @@
 #include "proto/agent.h"
 #include "test/unit/core/fake-call.h"
 
-struct ask {
+struct request {
 	const struct fake_files *f;
 	int fd;
 	uint8_t type;
@@ -27,7 +27,7 @@ static bool send_error(int fd, uint32_t errnum)
 	struct wire w = wire_on(body, sizeof(body));
 
 	wire_put_u32(&w, errnum);
-	wire_put_str(&w, "so it was asked", 15);
+	wire_put_str(&w, "as requested", 12);
 	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
 }
 
@@ -58,9 +58,9 @@ uint64_t fake_sum(uint64_t sum, const uint8_t *data, size_t len)
 	return sum;
 }
 
-/* --- what comes in --- */
+/* --- received data --- */
 
-static bool take_data(const struct ask *a)
+static bool take_data(const struct request *a)
 {
 	uint8_t head[AGENT_HEADER_SIZE], *data = malloc(AGENT_PAYLOAD_MAX);
 	uint64_t got = 0, sum = 0;
@@ -82,16 +82,16 @@ static bool take_data(const struct ask *a)
 	return got == a->size;
 }
 
-static bool serve_put(const struct ask *a)
+static bool serve_put(const struct request *a)
 {
 	if (strcmp(a->path, "/early") == 0)
 		return send_done(a->fd);
 	return take_data(a) && send_done(a->fd);
 }
 
-/* --- what goes out --- */
+/* --- sent data --- */
 
-static bool send_bytes(const struct ask *a, uint64_t from, uint64_t n)
+static bool send_bytes(const struct request *a, uint64_t from, uint64_t n)
 {
 	uint8_t data[10000];
 
@@ -108,7 +108,7 @@ static bool send_bytes(const struct ask *a, uint64_t from, uint64_t n)
 	return true;
 }
 
-static bool is(struct ask *a, const char *word)
+static bool path_is(struct request *a, const char *word)
 {
 	char format[32];
 
@@ -120,11 +120,11 @@ static bool is(struct ask *a, const char *word)
 	return fits;
 }
 
-static bool serve_get(struct ask *a)
+static bool serve_get(struct request *a)
 {
-	bool zero = is(a, "zero"), less = is(a, "less"), more = is(a, "more");
+	bool zero = path_is(a, "zero"), less = path_is(a, "less"), more = path_is(a, "more");
 
-	if (!zero && !less && !more && !is(a, "size"))
+	if (!zero && !less && !more && !path_is(a, "size"))
 		return send_error(a->fd, ENOENT);
 	uint64_t left = a->n > a->offset ? a->n - a->offset : 0;
 	if (!send_file(a->fd, a->path, S_IFREG | 0640, zero ? 0 : a->n))
@@ -137,7 +137,7 @@ static bool serve_get(struct ask *a)
 	return send_bytes(a, a->offset, left) && send_done(a->fd);
 }
 
-static bool serve_odd(struct ask *a)
+static bool serve_malformed(struct request *a)
 {
 	if (strcmp(a->path, "/twice") == 0)
 		return send_file(a->fd, a->path, S_IFREG, 5) &&
@@ -147,16 +147,16 @@ static bool serve_odd(struct ask *a)
 	return send_done(a->fd); /* /none */
 }
 
-static bool serve_stat(struct ask *a)
+static bool serve_stat(struct request *a)
 {
-	if (!is(a, "size"))
+	if (!path_is(a, "size"))
 		return send_error(a->fd, ENOENT);
 	return send_file(a->fd, a->path, a->flag ? S_IFLNK | 0777 : S_IFREG | 0640,
 			 a->flag ? 0 : a->n) &&
 	       send_done(a->fd);
 }
 
-static bool serve_list(struct ask *a)
+static bool serve_list(struct request *a)
 {
 	char name[32];
 
@@ -164,7 +164,7 @@ static bool serve_list(struct ask *a)
 		return send_file(a->fd, "a/b", S_IFREG, 0);
 	if (strcmp(a->path, "/dots") == 0)
 		return send_file(a->fd, "..", S_IFDIR, 0);
-	if (!is(a, "many"))
+	if (!path_is(a, "many"))
 		return send_error(a->fd, ENOTDIR);
 	for (uint64_t i = 0; i < a->n; i++) {
 		snprintf(name, sizeof(name), "%08lu", (unsigned long)i);
@@ -176,7 +176,7 @@ static bool serve_list(struct ask *a)
 
 /* --- files --- */
 
-static void read_file_ask(struct wire *w, struct ask *a)
+static void read_file_request(struct wire *w, struct request *a)
 {
 	size_t len;
 
@@ -193,7 +193,7 @@ static void read_file_ask(struct wire *w, struct ask *a)
 		memcpy(a->path, path, len);
 }
 
-static void read_upload_ask(struct wire *w, struct ask *a)
+static void read_upload_request(struct wire *w, struct request *a)
 {
 	size_t id_len, len;
 
@@ -215,9 +215,9 @@ static void read_upload_ask(struct wire *w, struct ask *a)
 	}
 }
 
-static bool serve_file(struct ask *a)
+static bool serve_file(struct request *a)
 {
-	if (is(a, "errno"))
+	if (path_is(a, "errno"))
 		return send_error(a->fd, (uint32_t)a->n);
 	if (!strcmp(a->path, "/wait") && !a->f->wait(a->f->guest))
 		return false;
@@ -229,7 +229,7 @@ static bool serve_file(struct ask *a)
 		return fake_send_frame(a->fd, AGENT_PONG, "\0\0\0", 4);
 	if (!strcmp(a->path, "/twice") || !strcmp(a->path, "/none") ||
 	    !strcmp(a->path, "/bytes-first"))
-		return serve_odd(a);
+		return serve_malformed(a);
 	switch (a->type) {
 	case AGENT_PUT:
 		return serve_put(a);
@@ -244,9 +244,9 @@ static bool serve_file(struct ask *a)
 	}
 }
 
-static bool serve_upload(struct ask *a)
+static bool serve_upload(struct request *a)
 {
-	if (a->type == AGENT_UPLOAD && is(a, "errno"))
+	if (a->type == AGENT_UPLOAD && path_is(a, "errno"))
 		return send_error(a->fd, (uint32_t)a->n);
 	if (a->type == AGENT_UPLOAD && !strcmp(a->path, "/wait") && !a->f->wait(a->f->guest))
 		return false;
@@ -259,12 +259,12 @@ static bool serve_upload(struct ask *a)
 
 /* --- terminals --- */
 
-static bool send_output(int fd, uint64_t place, const char *text)
+static bool send_output(int fd, uint64_t offset, const char *text)
 {
 	uint8_t body[64];
 	struct wire w = wire_on(body, sizeof(body));
 
-	wire_put_u64(&w, place);
+	wire_put_u64(&w, offset);
 	wire_put_bytes(&w, text, strlen(text));
 	return fake_send_frame(fd, AGENT_PTY_BYTES, body, w.pos);
 }
@@ -282,25 +282,25 @@ static bool send_exit(int fd, uint32_t code)
 static bool flood(int fd)
 {
 	uint8_t *frame = malloc(AGENT_PAYLOAD_MAX);
-	uint64_t place = 0;
+	uint64_t offset = 0;
 	bool sent = true;
 
 	memset(frame, 'x', AGENT_PAYLOAD_MAX);
-	for (; sent; place += AGENT_PAYLOAD_MAX - 8) {
+	for (; sent; offset += AGENT_PAYLOAD_MAX - 8) {
 		struct wire w = wire_on(frame, 8);
 
-		wire_put_u64(&w, place);
+		wire_put_u64(&w, offset);
 		sent = fake_send_frame(fd, AGENT_PTY_BYTES, frame, AGENT_PAYLOAD_MAX);
 	}
 	free(frame);
 	return false;
 }
 
-static bool attach(const struct fake_files *f, int fd, char which, uint64_t place)
+static bool attach(const struct fake_files *f, int fd, char which, uint64_t offset)
 {
 	switch (which) {
 	case '0':
-		if (place <= 5 && !send_output(fd, place, &"hello"[place]))
+		if (offset <= 5 && !send_output(fd, offset, &"hello"[offset]))
 			return false;
 		return f->wait(f->guest) && send_output(fd, 5, " world") && send_exit(fd, 3);
 	case '1':
@@ -310,7 +310,7 @@ static bool attach(const struct fake_files *f, int fd, char which, uint64_t plac
 	case '3':
 		return send_exit(fd, 5);
 	case '4':
-		return send_output(fd, place, "hello") && send_output(fd, place + 15, "world") &&
+		return send_output(fd, offset, "hello") && send_output(fd, offset + 15, "world") &&
 		       send_exit(fd, 0);
 	}
 	return send_error(fd, ENOENT);
@@ -392,15 +392,15 @@ bool fake_files_serve(const struct fake_files *f, int fd, uint8_t type, const ui
 		      size_t len)
 {
 	struct wire w = wire_from(body, len);
-	struct ask a = {.f = f, .fd = fd, .type = type};
+	struct request a = {.f = f, .fd = fd, .type = type};
 
 	if (type >= AGENT_PTY_START)
 		return serve_pty(f, fd, type, &w);
 	bool upload = type >= AGENT_UPLOAD;
 	if (upload)
-		read_upload_ask(&w, &a);
+		read_upload_request(&w, &a);
 	else
-		read_file_ask(&w, &a);
+		read_file_request(&w, &a);
 	if (w.bad || wire_left(&w))
 		return false;
 	return upload ? serve_upload(&a) : serve_file(&a);

@@ -1,16 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Files and terminals of a fake guest: what is asked for says what happens.
+ * Files and terminals of a fake guest. The requested path or id selects the behaviour.
  *
- * Paths: /errno/N fails so; /wait waits until the test says go; /die ends the VM; /hang-up ends the
- * connection; /garbage sends what has no place there. To get or stat: /size/N is a file of N bytes
- * (that of place i is i % 251); /more/N puts out more than it said, /less/N half of it, /zero/N
- * says it is empty; /twice says twice what it is, /none not at all, /bytes-first its bytes before.
- * To put: /early is done before all has come. To list: /many/N, /slash and /dots (bad names). A
- * commit of a hash that begins with ff is refused. Programs are paths as well. Terminals by the
- * first digit of their id: 0 says "hello", waits, says " world" and exits with 3; 1 puts out all
- * that is taken; 2 goes back in its output; 3 exits with 5 at once; 4 loses 10 bytes between
- * "hello" and "world"; all others are not there. A list has 0 to 4. Input that begins with w waits.
+ * All requests, where a program counts as a path:
+ *   /errno/N      fails with errno N
+ *   /wait         waits for fakes_go
+ *   /die          ends the VM
+ *   /hang-up      closes the connection
+ *   /garbage      sends a frame of an unexpected type
+ * get and stat:
+ *   /size/N       a file of N bytes; the byte at offset i is i % 251
+ *   /more/N       sends more than the N bytes that it announces
+ *   /less/N       sends half of the N bytes that it announces
+ *   /zero/N       announces 0 bytes and sends N
+ *   /twice        sends its description twice
+ *   /none         sends no description
+ *   /bytes-first  sends bytes before its description
+ * put:
+ *   /early        confirms the put before all data has arrived
+ * list:
+ *   /many/N       N entries
+ *   /slash /dots  entries with invalid names
+ * An upload's commit fails when the hash begins with ff.
+ *
+ * Terminals, by the first digit of their id:
+ *   0  writes "hello", waits, writes " world" and exits with 3
+ *   1  writes as much as the reader accepts
+ *   2  goes back in its output
+ *   3  exits with 5 immediately
+ *   4  loses 10 bytes between "hello" and "world"
+ * Other ids do not exist; a list contains 0 to 4. Input that begins with w waits for fakes_go.
  */
 #ifndef RAMET_TEST_UNIT_CORE_FAKE_FILES_H
 #define RAMET_TEST_UNIT_CORE_FAKE_FILES_H
@@ -21,15 +40,15 @@
 
 struct fake_files {
 	void *guest;
-	bool (*wait)(void *guest); /* false: the guest is dead */
+	bool (*wait)(void *guest); /* returns false when the guest is dead */
 	void (*die)(void *guest);
-	/* What came last, and how it adds up. */
+	/* Size and fake_sum of the data that was received last. */
 	uint64_t *put_bytes, *put_sum;
 };
 
-/* What a whole body of these bytes adds up to. */
+/* Returns the checksum `sum`, which starts at 0, continued over `data`. */
 uint64_t fake_sum(uint64_t sum, const uint8_t *data, size_t len);
-/* False: hang up. */
+/* Answers a request. Returns false when the caller must close the connection. */
 bool fake_files_serve(const struct fake_files *f, int fd, uint8_t type, const uint8_t *body,
 		      size_t len);
 

@@ -24,42 +24,42 @@
 #include "test/unit/core/fake-call.h"
 #include "test/unit/core/fake-files.h"
 
-#define SLOTS  64  /* unless more are asked for */
-#define AGENTS 128 /* more than a sandbox may have of listeners */
+#define SLOTS  64  /* default for fakes_new */
+#define AGENTS 128 /* above the limit of listeners per sandbox */
 
 struct fake_vm;
 
 struct fake_agent {
 	struct fake_vm *vm;
 	pthread_t thread;
-	int fd; /* -1: the place is free; closed when the thread is joined */
+	int fd; /* -1: the entry is free; closed when the thread is joined */
 	bool over;
 };
 
 struct fake_vm {
 	struct fakes *f;
-	uint32_t slot, vcpus, ram_mib; /* RAM: of a shell, the most */
+	uint32_t slot, vcpus, ram_mib; /* RAM of a blank VM: its maximum */
 	uint64_t disk_bytes;
 	bool taken, alive, running, threaded;
 	uint32_t version; /* of the control protocol */
 	uint8_t instance[CTL_INSTANCE_LEN];
 	bool closed;	   /* its packets don't leave the host */
-	bool closed_first; /* and did not before it had a guest */
+	bool closed_first; /* closed before the VM had a guest */
 	uint32_t state;
 	int listener, ctl, stop;
 	pthread_t thread;
-	char tree[4096]; /* what a script said is in it, line by line */
+	char tree[4096]; /* the entries that scripts defined, one per line */
 	char mark[32];
-	struct fake_call **calls; /* the last one may run */
+	struct fake_call **calls; /* only the last one may be running */
 	size_t n_calls;
-	pthread_mutex_t turn; /* of the next call */
+	pthread_mutex_t turn; /* held by the connection that starts the next call */
 	unsigned memory_layers, layers;
 	struct fake_agent agents[AGENTS];
-	char priorities[16]; /* each a digit */
-	bool marked;	     /* to be ended first */
+	char priorities[16]; /* one digit per priority */
+	bool marked;	     /* the kernel's first choice when memory runs out */
 };
 
-/* What a fork hands over, beside files that only look like it. */
+/* State that a fork copies. The files that it sends are placeholders. */
 struct fake_image {
 	char tree[4096], mark[32];
 	struct fake_call *call;
@@ -75,12 +75,12 @@ struct fakes {
 	bool closing;
 	struct fake_vm *vms;
 	unsigned n_slots;
-	pid_t pid; /* that VMs say they have */
+	pid_t pid; /* the process id that VMs report */
 	int faults[FAKES_NFAULTS];
 	unsigned limits;  /* WARDEN_MEMORY */
 	unsigned charges; /* WARDEN_CHARGED */
 	uint64_t charged, copied;
-	ino_t memory; /* of the memory file of the last restore */
+	ino_t memory; /* inode of the memory file of the last restore */
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
 		waiting, agents;
 	unsigned asked[64], dials;
@@ -100,7 +100,7 @@ static void unlock(struct fakes *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-static bool goes_wrong(struct fakes *f, enum fakes_fault fault)
+static bool use_fault(struct fakes *f, enum fakes_fault fault)
 {
 	lock(f);
 	bool wrong = f->faults[fault] > 0;
@@ -112,7 +112,7 @@ static bool goes_wrong(struct fakes *f, enum fakes_fault fault)
 
 /* --- death ---------------------------------------------------------------------------------- */
 
-/* With the lock held: whatever blocks on a socket of the VM returns. */
+/* Called with the lock held. All threads that block on a socket of the VM return. */
 static void vm_die(struct fake_vm *vm)
 {
 	if (!vm->alive)
@@ -135,7 +135,7 @@ static void vm_die(struct fake_vm *vm)
 		send(vm->f->service, &msg, sizeof(msg), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* One step of a VM's life; true when it was its last. */
+/* Counts a step of the VM. Returns true when the VM is dead. */
 static bool step(struct fake_vm *vm)
 {
 	struct fakes *f = vm->f;
@@ -171,8 +171,7 @@ static bool send_error(int fd, const char *text)
 	return send_errno(fd, EIO, text);
 }
 
-/* Until the test says go for the `turn`th time, or (0: set here) the next time; false when the VM
- * died. */
+/* Waits for the `turn`th fakes_go; 0: sets it to the next one. Returns false when the VM died. */
 static bool wait_for_turn(struct fake_vm *vm, unsigned long *turn)
 {
 	struct fakes *f = vm->f;
@@ -184,9 +183,9 @@ static bool wait_for_turn(struct fake_vm *vm, unsigned long *turn)
 	while (f->go < *turn && vm->alive && !f->closing)
 		pthread_cond_wait(&f->changed, &f->lock);
 	f->waiting--;
-	bool went = f->go >= *turn;
+	bool released = f->go >= *turn;
 	unlock(f);
-	return went;
+	return released;
 }
 
 static bool wait_for_go(struct fake_vm *vm)
@@ -248,7 +247,7 @@ static struct fake_call *last_call(struct fake_vm *vm)
 	return call;
 }
 
-/* One after the other. */
+/* Runs the script after the previous one has ended. */
 static bool run_script(struct fake_agent *a, uint64_t number, const char *code, const char *env)
 {
 	struct fake_call *call = fake_call_new(number, code, env);
@@ -266,9 +265,10 @@ static bool run_script(struct fake_agent *a, uint64_t number, const char *code, 
 	return fake_call_pump(call, a->fd, 0, &refused);
 }
 
-/* A guest takes what it was sent in that order. Here each connection has a thread of its own, and
- * the one that was sent the call may be late. */
-static struct fake_call *call_of(struct fake_vm *vm, uint64_t number)
+/* Returns the last call if it has this number; otherwise waits for it, up to 500 ms. A real guest
+ * handles requests in the order in which they were sent. Here each connection has its own thread,
+ * and the thread that received the call may be late. */
+static struct fake_call *find_call(struct fake_vm *vm, uint64_t number)
 {
 	const struct timespec pause = {.tv_nsec = 2000000};
 
@@ -294,9 +294,9 @@ static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
 	lock(a->vm->f);
 	a->vm->f->attaches++;
 	unlock(a->vm->f);
-	if (goes_wrong(a->vm->f, FAKES_ATTACH))
-		return send_errno(a->fd, ERANGE, "its output is not kept any more");
-	struct fake_call *call = call_of(a->vm, number);
+	if (use_fault(a->vm->f, FAKES_ATTACH))
+		return send_errno(a->fd, ERANGE, "its output is not retained any more");
+	struct fake_call *call = find_call(a->vm, number);
 	if (call)
 		well = fake_call_pump(call, a->fd, have, &refused);
 	return refused ? send_errno(a->fd, (uint32_t)-refused, "no such call") : well;
@@ -324,10 +324,10 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 	}
 	if (w.bad || wire_left(&w))
 		return false;
-	if (goes_wrong(a->vm->f, FAKES_EARLY) &&
+	if (use_fault(a->vm->f, FAKES_EARLY) &&
 	    !fake_send_frame(a->fd, AGENT_EXIT, "\0\0\0\0\0", 5))
 		return false;
-	if (goes_wrong(a->vm->f, FAKES_CODE))
+	if (use_fault(a->vm->f, FAKES_CODE))
 		wait_for_go(a->vm);
 	char *code = calloc(1, code_len + 1);
 	while (got < code_len) {
@@ -341,9 +341,9 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 			break;
 		got += part;
 	}
-	bool went = got == code_len && run_script(a, number, code, env);
+	bool sent = got == code_len && run_script(a, number, code, env);
 	free(code);
-	return went;
+	return sent;
 }
 
 static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
@@ -357,9 +357,9 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 	const uint8_t *host = wire_get_str(&w, &host_len, 64);
 	if (w.bad || wire_left(&w) || host_len != 14 || memcmp(host, "ramet-", 6) != 0)
 		return send_error(a->fd, "bad reseed");
-	if (goes_wrong(a->vm->f, FAKES_RESEED))
+	if (use_fault(a->vm->f, FAKES_RESEED))
 		return send_error(a->fd, "no entropy today");
-	if (goes_wrong(a->vm->f, FAKES_SEED_WAIT) && !wait_for_go(a->vm))
+	if (use_fault(a->vm->f, FAKES_SEED_WAIT) && !wait_for_go(a->vm))
 		return false;
 	lock(a->vm->f);
 	a->vm->f->reseeds++;
@@ -368,15 +368,15 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
-/* To a disk that has whole GiB, and more than the template's one. */
+/* Accepts only a disk of whole GiB that is larger than the template's 1 GiB. */
 static bool serve_grow(struct fake_agent *a, const uint8_t *body, size_t len)
 {
 	struct wire w = wire_from(body, len);
 	uint64_t bytes = wire_get_u64(&w);
 
 	if (w.bad || wire_left(&w) || bytes != a->vm->disk_bytes)
-		return send_error(a->fd, "that is not the disk");
-	if (goes_wrong(a->vm->f, FAKES_GROW))
+		return send_error(a->fd, "this is not the disk");
+	if (use_fault(a->vm->f, FAKES_GROW))
 		return send_error(a->fd, "no room for a journal");
 	lock(a->vm->f);
 	a->vm->f->grown++;
@@ -473,7 +473,7 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	lock(f);
 	f->asked[type]++;
 	unlock(f);
-	if (type == AGENT_PTY_LIST && goes_wrong(f, FAKES_DEAF) && !wait_for_go(a->vm))
+	if (type == AGENT_PTY_LIST && use_fault(f, FAKES_DEAF) && !wait_for_go(a->vm))
 		return false;
 	return fake_files_serve(&files, a->fd, type, body, len);
 }
@@ -486,7 +486,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 		return false;
 	switch (type) {
 	case AGENT_PING:
-		return !goes_wrong(a->vm->f, FAKES_PONG) &&
+		return !use_fault(a->vm->f, FAKES_PONG) &&
 		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
 	case AGENT_EXEC:
 		return serve_exec(a, body, len);
@@ -505,8 +505,8 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	return type >= AGENT_PUT && type <= AGENT_PTY_LIST && serve_files(a, type, body, len);
 }
 
-/* One way; false when nothing more comes. */
-static bool pass_on(int from, int to)
+/* Forwards data in one direction. Returns false at the end of the stream. */
+static bool forward(int from, int to)
 {
 	static _Thread_local uint8_t buf[256 << 10];
 	ssize_t n = recv(from, buf, sizeof(buf), 0);
@@ -518,16 +518,16 @@ static void relay(struct fake_agent *a)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool goes_on;
+	bool connected;
 
 	memcpy(addr.sun_path, a->vm->f->agent_path, sizeof(addr.sun_path));
-	goes_on = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
-	while (goes_on) {
+	connected = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
+	while (connected) {
 		struct pollfd p[] = {{a->fd, POLLIN, 0}, {fd, POLLIN, 0}};
 
 		poll(p, 2, -1);
-		goes_on = (!p[0].revents || pass_on(a->fd, fd)) &&
-			  (!p[1].revents || pass_on(fd, a->fd));
+		connected = (!p[0].revents || forward(a->fd, fd)) &&
+			    (!p[1].revents || forward(fd, a->fd));
 	}
 }
 
@@ -537,7 +537,7 @@ static void *agent_main(void *arg)
 	struct fakes *f = a->vm->f;
 	uint8_t head[AGENT_HEADER_SIZE], *body = malloc(AGENT_PAYLOAD_MAX);
 
-	if (goes_wrong(f, FAKES_GARBAGE))
+	if (use_fault(f, FAKES_GARBAGE))
 		fake_send_all(a->fd, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
 	if (f->agent_path[0])
 		relay(a);
@@ -565,7 +565,8 @@ static void agent_join(struct fake_agent *a)
 	a->fd = -1;
 }
 
-/* Takes the connection over, or leaves it when there are too many. */
+/* Serves the connection in a thread, which takes ownership of *fd. Leaves *fd to the caller when
+ * there are too many. */
 static bool agent_start(struct fake_vm *vm, int *fd)
 {
 	for (int i = 0; i < AGENTS; i++) {
@@ -601,14 +602,14 @@ static void vm_reply(struct fake_vm *vm, uint32_t seq, int error, const char *te
 {
 	struct ctl_msg msg = {.type = CTL_REPLY, .seq = seq};
 
-	if (goes_wrong(vm->f, FAKES_LIE))
+	if (use_fault(vm->f, FAKES_LIE))
 		msg.seq += 1000;
 	msg.reply.error = error;
 	snprintf(msg.reply.text, sizeof(msg.reply.text), "%s", text);
 	vm_send(vm, &msg);
 }
 
-/* The guest that was copied goes on. With the lock held. */
+/* Continues the copied guest. Called with the lock held. */
 static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned image)
 {
 	struct fake_image *from = image < vm->f->n_images ? &vm->f->images[image] : NULL;
@@ -641,13 +642,13 @@ static void note_restore(struct fakes *f, int memory)
 	f->memory = fstat(memory, &st) == 0 && st.st_nlink ? st.st_ino : 0;
 }
 
-static void vmproc_fill(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds, int nfds)
+static void vmproc_restore(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds, int nfds)
 {
 	bool boot = msg->fill.kind == CTL_BOOT;
 	int expected = boot ? 4 : 4 + (int)(msg->fill.memory_layers + msg->fill.layers);
 
-	if (nfds != expected || msg->fill.ram_mib > vm->ram_mib || goes_wrong(vm->f, FAKES_FILL) ||
-	    (boot && goes_wrong(vm->f, FAKES_BOOT))) {
+	if (nfds != expected || msg->fill.ram_mib > vm->ram_mib || use_fault(vm->f, FAKES_FILL) ||
+	    (boot && use_fault(vm->f, FAKES_BOOT))) {
 		vm_reply(vm, msg->seq, -EINVAL, "the state file is torn");
 		return;
 	}
@@ -692,7 +693,7 @@ static int image_file(uint64_t size)
 	return fd;
 }
 
-/* State, memory, memory layers, disk base, disk layers. */
+/* Sends the files in the order state, memory, memory layers, disk base, disk layers. */
 static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 {
 	struct ctl_msg msg = {.version = vm->version, .type = CTL_REPLY, .seq = seq};
@@ -714,7 +715,7 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 	lock(vm->f);
 	msg.reply.fork.copied_bytes = vm->f->copied;
 	unlock(vm->f);
-	msg.reply.fork.layers = vm->layers - goes_wrong(vm->f, FAKES_FORK_LIE);
+	msg.reply.fork.layers = vm->layers - use_fault(vm->f, FAKES_FORK_LIE);
 	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
@@ -725,17 +726,17 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 		close_fd(&fds[i]);
 }
 
-/* Each has one more layer, until they are made one. */
+/* Each fork adds a layer; at the maximum the layers are merged into one. */
 static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 {
-	if (nfds != 1 || goes_wrong(vm->f, FAKES_FORK)) {
+	if (nfds != 1 || use_fault(vm->f, FAKES_FORK)) {
 		vm_reply(vm, msg->seq, -ENOSPC, "no space for the image");
 		return;
 	}
 	unsigned number = save_image(vm);
 	vm->memory_layers = (vm->memory_layers + 1) % CTL_MEMORY_MAX;
 	vm->layers = vm->layers % CTL_LAYERS_MAX + 1;
-	if (goes_wrong(vm->f, FAKES_FORK_WAIT))
+	if (use_fault(vm->f, FAKES_FORK_WAIT))
 		wait_for_go(vm);
 	if (msg->fork.stay_paused) {
 		lock(vm->f);
@@ -746,7 +747,7 @@ static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 	if (recv(vm->ctl, &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT) == sizeof(next) &&
 	    next.type == CTL_FORK) {
 		lock(vm->f);
-		vm->f->overlaps++; /* a real one would refuse it */
+		vm->f->overlaps++; /* a real VM process would refuse it */
 		unlock(vm->f);
 	}
 	send_image(vm, msg->seq, number);
@@ -754,7 +755,7 @@ static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 
 static void vmproc_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
-	if (nfds != 1 || msg->connect.port != AGENT_PORT || goes_wrong(vm->f, FAKES_CONNECT))
+	if (nfds != 1 || msg->connect.port != AGENT_PORT || use_fault(vm->f, FAKES_CONNECT))
 		vm_reply(vm, msg->seq, -ECONNREFUSED, "connect to the guest: refused");
 	else if (agent_start(vm, &fds[0]))
 		vm_reply(vm, msg->seq, 0, "");
@@ -764,28 +765,28 @@ static void vmproc_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *f
 
 static void vmproc_save(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
-	bool bad = goes_wrong(vm->f, FAKES_SAVE) || nfds != 3 ||
+	bool bad = use_fault(vm->f, FAKES_SAVE) || nfds != 3 ||
 		   pwrite(fds[0], "a state", 7, 0) != 7 ||
 		   ftruncate(fds[1], (off_t)vm->ram_mib << 20) < 0;
 
 	vm_reply(vm, msg->seq, bad ? -EIO : 0, bad ? "the image can't be written" : "");
 }
 
-/* What it says is hostile. One of the version before knows no such request. */
+/* Sends a report with hostile text. VMs of the previous version do not know the request. */
 static void vm_inspect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
 	static const char text[] = "vCPU 0: \x1b[31min KVM_RUN\n\rdevice vsock: fine\n\0hidden";
 
-	if (vm->version != CTL_VERSION || goes_wrong(vm->f, FAKES_OLDER))
+	if (vm->version != CTL_VERSION || use_fault(vm->f, FAKES_OLDER))
 		vm_reply(vm, msg->seq, -EPROTO, "there is no request of type 9");
 	else if (nfds != 1 || pwrite(fds[0], text, sizeof(text), 0) != sizeof(text) ||
 		 ftruncate(fds[0], 0) == 0 || ftruncate(fds[0], 2 * CTL_REPORT_MAX) == 0)
-		vm_reply(vm, msg->seq, -EIO, "the file is not as it should be");
-	else if (!goes_wrong(vm->f, FAKES_MUTE))
+		vm_reply(vm, msg->seq, -EIO, "the file is invalid");
+	else if (!use_fault(vm->f, FAKES_MUTE))
 		vm_reply(vm, msg->seq, 0, "");
 }
 
-/* False when the process ends. */
+/* Serves a request. Returns false when the process ends. */
 static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
 	if (step(vm))
@@ -796,7 +797,7 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 	}
 	switch (msg->type) {
 	case CTL_FILL:
-		vmproc_fill(vm, msg, fds, nfds);
+		vmproc_restore(vm, msg, fds, nfds);
 		return true;
 	case CTL_CONNECT:
 		vmproc_connect(vm, msg, fds, nfds);
@@ -843,7 +844,7 @@ static bool vmproc_receive(struct fake_vm *vm)
 	int fds[CTL_FDS_MAX], nfds = 0;
 	ssize_t n = recvmsg(vm->ctl, &hdr, MSG_CMSG_CLOEXEC);
 
-	if (n <= 0) { /* the service is gone; the VM is not */
+	if (n <= 0) { /* the service has disconnected; the VM keeps running */
 		lock(vm->f);
 		close_fd(&vm->ctl);
 		unlock(vm->f);
@@ -854,10 +855,10 @@ static bool vmproc_receive(struct fake_vm *vm)
 		nfds = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds, CMSG_DATA(c), (size_t)nfds * sizeof(int));
 	}
-	bool goes_on = n == sizeof(msg) && vm_serve(vm, &msg, fds, nfds);
+	bool connected = n == sizeof(msg) && vm_serve(vm, &msg, fds, nfds);
 	for (int i = 0; i < nfds; i++)
 		close_fd(&fds[i]);
-	return goes_on;
+	return connected;
 }
 
 static void vm_accept(struct fake_vm *vm)
@@ -880,9 +881,9 @@ static void vm_accept(struct fake_vm *vm)
 static void *vm_main(void *arg)
 {
 	struct fake_vm *vm = arg;
-	bool goes_on = true;
+	bool connected = true;
 
-	while (goes_on) {
+	while (connected) {
 		struct pollfd p[] = {
 			{vm->stop, POLLIN, 0}, {vm->listener, POLLIN, 0}, {vm->ctl, POLLIN, 0}};
 
@@ -892,7 +893,7 @@ static void *vm_main(void *arg)
 		if (p[1].revents)
 			vm_accept(vm);
 		else if (p[2].revents)
-			goes_on = vmproc_receive(vm);
+			connected = vmproc_receive(vm);
 	}
 	lock(vm->f);
 	vm_die(vm);
@@ -964,7 +965,7 @@ static void vm_clear(struct fake_vm *vm)
 		return;
 	lock(vm->f);
 	bool was_alive = vm->alive;
-	vm->alive = false; /* a killed one is not reported */
+	vm->alive = false; /* a killed VM is not reported */
 	if (was_alive) {
 		vm->alive = true;
 		int service = vm->f->service;
@@ -989,7 +990,7 @@ static void vm_clear(struct fake_vm *vm)
 
 static int vm_close(struct fakes *f, const struct warden_msg *msg)
 {
-	if (msg->slot >= f->n_slots || msg->egress.allowed || goes_wrong(f, FAKES_EGRESS))
+	if (msg->slot >= f->n_slots || msg->egress.allowed || use_fault(f, FAKES_EGRESS))
 		return -EPERM;
 	lock(f);
 	struct fake_vm *vm = &f->vms[msg->slot];
@@ -1015,7 +1016,7 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 				   .seq = msg->seq,
 				   .slot = msg->slot};
 
-	if (msg->type == WARDEN_SPAWN && goes_wrong(f, FAKES_SPAWN)) {
+	if (msg->type == WARDEN_SPAWN && use_fault(f, FAKES_SPAWN)) {
 		reply.reply.error = -EPERM;
 		snprintf(reply.reply.text, sizeof(reply.reply.text), "/dev/kvm: not permitted");
 	} else if (msg->type == WARDEN_SPAWN) {
@@ -1040,9 +1041,9 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 		f->charges++;
 		reply.reply.value = f->charged;
 		unlock(f);
-		if (goes_wrong(f, FAKES_CHARGED_WAIT))
+		if (use_fault(f, FAKES_CHARGED_WAIT))
 			wait_for_go(&f->vms[msg->slot]);
-		if (goes_wrong(f, FAKES_CHARGED))
+		if (use_fault(f, FAKES_CHARGED))
 			reply.reply.error = -ENOTSUP;
 	} else if (msg->type == WARDEN_EGRESS) {
 		reply.reply.error = vm_close(f, msg);
@@ -1157,7 +1158,7 @@ void fakes_free(struct fakes *f)
 	free(f);
 }
 
-/* --- what tests ask ------------------------------------------------------------------------- */
+/* --- queries of tests ----------------------------------------------------------------------- */
 
 static unsigned count(struct fakes *f, bool (*is)(const struct fake_vm *vm))
 {

@@ -329,7 +329,7 @@ static void test_what_a_guest_refuses(void **state)
 		snprintf(path, sizeof(path), "/errno/%d", refusals[i].errnum);
 		get(w, &t, path, NULL);
 		fails_with(&t, refusals[i].status, refusals[i].code);
-		assert_non_null(strstr(t.failure.text, "so it was asked"));
+		assert_non_null(strstr(t.failure.text, "as requested"));
 		put(w, &t, path, "x", 1);
 		fails_with(&t, refusals[i].status, refusals[i].code);
 		d = (struct told){0};
