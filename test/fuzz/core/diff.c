@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Entries of two guests, as the input says, in any order and interleaving: what breaks the rules is
- * refused, and what is taken is compared as a comparison of every path with every other does it.
+ * Merges the listings of two guests. The input defines the entries, in any order and interleaving.
+ * Entries that break the protocol must be refused; for accepted ones, the result must match a
+ * comparison of every path with every other.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const uint8_t hash[AGENT_HASH_LEN];
 
-struct taken {
-	struct agent_entry is;
+struct node {
+	struct agent_entry entry;
 	uint8_t path[16];
 	unsigned side;
 };
@@ -41,27 +42,27 @@ static bool same(const struct agent_entry *a, const struct agent_entry *b)
 	       a->content_len == b->content_len;
 }
 
-/* What must have been found. */
-static size_t expected(const struct taken *t, size_t n)
+/* Returns the number of differences that must have been found. */
+static size_t expected(const struct node *t, size_t n)
 {
 	size_t found = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const struct taken *other = NULL;
+		const struct node *other = NULL;
 
 		for (size_t j = 0; j < n; j++)
-			if (t[i].side != t[j].side && same_path(&t[i].is, &t[j].is))
+			if (t[i].side != t[j].side && same_path(&t[i].entry, &t[j].entry))
 				other = &t[j];
 		if (!other)
 			found++;
 		else if (t[i].side == 0)
-			found += !same(&t[i].is, &other->is);
+			found += !same(&t[i].entry, &other->entry);
 	}
 	return found;
 }
 
-/* Three bytes: whose it is and what, then its name. */
-static void make(struct taken *t, const uint8_t *data)
+/* Decodes an entry from three bytes: the side and the attributes, then the name. */
+static void make(struct node *t, const uint8_t *data)
 {
 	static const char alphabet[] = "ab./\x01\xff c";
 	size_t len = 1 + (data[0] >> 5);
@@ -70,16 +71,16 @@ static void make(struct taken *t, const uint8_t *data)
 	t->path[0] = '/';
 	for (size_t i = 1; i < len; i++)
 		t->path[i] = (uint8_t)alphabet[(data[1 + (i > 4)] >> (i - 1) % 4 * 2) & 7];
-	t->is = (struct agent_entry){.path = t->path,
-				     .path_len = len,
-				     .mode = data[0] & 2 ? S_IFREG | 0644 : S_IFDIR | 0755,
-				     .uid = data[0] >> 2 & 1,
-				     .content = hash};
-	if (S_ISREG(t->is.mode))
-		t->is.content_len = data[0] & 8 ? 0 : AGENT_HASH_LEN;
+	t->entry = (struct agent_entry){.path = t->path,
+					.path_len = len,
+					.mode = data[0] & 2 ? S_IFREG | 0644 : S_IFDIR | 0755,
+					.uid = data[0] >> 2 & 1,
+					.content = hash};
+	if (S_ISREG(t->entry.mode))
+		t->entry.content_len = data[0] & 8 ? 0 : AGENT_HASH_LEN;
 }
 
-static void check(struct diff_merge *m, const struct taken *t, size_t n)
+static void check(struct diff_merge *m, const struct node *t, size_t n)
 {
 	struct core_diff d;
 	struct err e;
@@ -96,7 +97,7 @@ static void check(struct diff_merge *m, const struct taken *t, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct taken t[ENTRIES];
+	static struct node t[ENTRIES];
 	struct diff_merge m;
 	struct err e = {0};
 	size_t n = 0;
@@ -106,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	diff_merge_begin(&m, "/");
 	for (; n < ENTRIES && size >= 3; data += 3, size -= 3) {
 		make(&t[n], data);
-		ret = diff_merge_entry(&m, t[n].side, &t[n].is, &e);
+		ret = diff_merge_entry(&m, t[n].side, &t[n].entry, &e);
 		if (ret < 0)
 			break;
 		n++;

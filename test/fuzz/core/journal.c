@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A diary's records, as a file that was spoilt may have them. What is accepted keeps the rules. */
+/* Reads a corrupt session journal. An accepted journal must satisfy the invariants. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The manifest of a Space as a spoilt or foreign file could hold it: as it is, and again with the
- * length and checksum that its body has. What is accepted keeps the limits and is written as read.
+ * Reads a corrupt or foreign manifest of a Space: the input unchanged, and again with the length
+ * and checksum of its body corrected. An accepted manifest must be within the limits and survive a
+ * round trip.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,8 @@ static void check(const struct space_manifest *m)
 	}
 }
 
-/* What was read gives a manifest that is read as the same. */
-static void write_again(const struct space_manifest *m)
+/* Checks that the manifest, when written, is read as the same manifest. */
+static void check_round_trip(const struct space_manifest *m)
 {
 	struct space_manifest again;
 	struct err e = {0};
@@ -59,7 +60,7 @@ static void read_one(const uint8_t *bytes, size_t size)
 
 	if (space_manifest_read(bytes, size, &m, &e) == 0) {
 		check(&m);
-		write_again(&m);
+		check_round_trip(&m);
 	} else {
 		expect(e.text[0] != 0);
 	}

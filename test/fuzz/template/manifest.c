@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The manifest of an image as a torn or foreign file could hold it. */
+/* Reads a corrupt or foreign manifest of a snapshot. An accepted one must survive a round trip. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recent sizes that were read are written, and read again, as they are. */
+/* Parsed recent sizes must survive being printed and parsed again. */
 #include <stdlib.h>
 #include <string.h>
 

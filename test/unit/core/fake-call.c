@@ -13,7 +13,7 @@
 #include "proto/agent.h"
 
 #define AHEAD_MAX (256u << 10)
-#define PIECE	  5000
+#define CHUNK	  5000
 
 enum { GARBAGE = 0, HANG_UP = 1 }; /* types that the protocol does not have */
 
@@ -122,7 +122,7 @@ static bool put_line(struct fake_call *c, uint8_t type, const char *text, size_t
 
 static bool put_big(struct fake_call *c, size_t len, size_t next)
 {
-	char block[PIECE];
+	char block[CHUNK];
 
 	memset(block, 'x', sizeof(block));
 	for (size_t done = c->done; done < len;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What goes wrong around the service: VMs that die at every step, refusals, lies. Whatever happens,
- * each call is answered once, the service recovers, and nothing is left behind. */
+/* Faults around the service: VMs that die at every step, refused requests, wrong replies. In all
+ * cases each call is answered exactly once, the service recovers, and nothing leaks. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "test/unit/core/world.h"
 
-static void test_a_vm_may_die_at_each_step(void **state)
+static void test_service_recovers_from_vm_death_at_each_step(void **state)
 {
 	for (int n = 1; n <= 24; n++) {
 		struct world *w;
@@ -46,7 +46,7 @@ static bool is_gone(void *arg)
 	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, "vm_died");
 }
 
-static void test_death_during_a_call_is_told_in_its_stream(void **state)
+static void test_vm_death_fails_running_and_queued_calls(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, queued = {0}, late;
@@ -72,7 +72,7 @@ static void test_death_during_a_call_is_told_in_its_stream(void **state)
 	assert_int_equal(stats.vm_deaths, 1);
 }
 
-static void test_death_at_rest_is_noticed(void **state)
+static void test_death_of_an_idle_vm_is_noticed(void **state)
 {
 	struct world *w = *state;
 	struct made m, other;
@@ -105,7 +105,7 @@ static void count_lost(void *arg, const struct event *ev, const char *traceparen
 	*lost += ev->type == EVENT_ERROR && !strcmp(ev->code, "agent_lost");
 }
 
-static void test_a_broken_agent_connection_costs_one_call(void **state)
+static void test_broken_agent_connection_fails_only_one_call(void **state)
 {
 	const char *const scripts[] = {"out on\nhang-up", "garbage"};
 	struct world *w = *state;
@@ -126,26 +126,26 @@ static void test_a_broken_agent_connection_costs_one_call(void **state)
 	assert_int_equal(lost, 2);
 }
 
-static void test_a_guest_that_can_not_be_made_unique_serves_nothing(void **state)
+static void test_guest_is_replaced_when_reseeding_fails(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
 	fakes_fault(w->fakes, FAKES_RESEED, 2);
 	world_create(w, &m, NULL);
-	assert_true(m.ok); /* another VM took its place */
+	assert_true(m.ok); /* another VM replaced it */
 	world_wait_ready(w);
 	assert_true(fakes_restores(w->fakes) >= fakes_reseeds(w->fakes) + 2);
 }
 
-static void test_when_no_restore_works_it_is_told(void **state)
+static void test_create_fails_when_every_restore_fails(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
 	world_wait_ready(w);
 	fakes_fault(w->fakes, FAKES_FILL, 1000);
-	world_create(w, &m, NULL); /* a warm one is there */
+	world_create(w, &m, NULL); /* a warm sandbox is available */
 	assert_true(m.ok);
 	world_create(w, &m, NULL);
 	assert_false(m.ok);
@@ -156,7 +156,7 @@ static void test_when_no_restore_works_it_is_told(void **state)
 	assert_true(m.ok);
 }
 
-static void test_a_guest_that_refuses_at_first_is_asked_again(void **state)
+static void test_refused_agent_connection_is_retried(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -167,11 +167,11 @@ static void test_a_guest_that_refuses_at_first_is_asked_again(void **state)
 	assert_int_equal(fakes_boots(w->fakes), 1);
 }
 
-static void test_what_goes_wrong_with_the_template_is_told_and_tried_again(void **state)
+static void test_failed_template_build_is_reported_and_retried(void **state)
 {
 	const struct {
 		enum fakes_fault fault;
-		const char *says;
+		const char *expected;
 	} cases[] = {{FAKES_SPAWN, "/dev/kvm: not permitted"},
 		     {FAKES_BOOT, "torn"},
 		     {FAKES_GROW, "can't grow to 1 GiB: no room for a journal"},
@@ -188,16 +188,17 @@ static void test_what_goes_wrong_with_the_template_is_told_and_tried_again(void 
 		assert_false(m.ok);
 		assert_int_equal(m.failure.status, 503);
 		assert_string_equal(m.failure.code, "template_failed");
-		if (!strstr(m.failure.text, cases[i].says))
-			fail_msg("\"%s\" does not say \"%s\"", m.failure.text, cases[i].says);
+		if (!strstr(m.failure.text, cases[i].expected))
+			fail_msg("\"%s\" does not contain \"%s\"", m.failure.text,
+				 cases[i].expected);
 		assert_false(core_ready(w->core));
-		assert_non_null(strstr(core_error(w->core), cases[i].says));
+		assert_non_null(strstr(core_error(w->core), cases[i].expected));
 		world_wait_ready(w);
 		world_teardown((void **)&w);
 	}
 }
 
-static void test_a_vm_process_that_lies_is_put_away(void **state)
+static void test_vm_process_with_an_unexpected_reply_is_replaced(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -211,7 +212,7 @@ static void test_a_vm_process_that_lies_is_put_away(void **state)
 	assert_true(m.ok);
 }
 
-/* --- the image on disk ---------------------------------------------------------------------- */
+/* --- the template's snapshot on disk -------------------------------------------------------- */
 
 static void restart(struct world *w)
 {
@@ -220,7 +221,7 @@ static void restart(struct world *w)
 	world_wait_ready(w);
 }
 
-static void test_the_image_is_used_again(void **state)
+static void test_template_snapshot_is_reused_after_a_restart(void **state)
 {
 	struct world *w = *state;
 
@@ -231,7 +232,7 @@ static void test_the_image_is_used_again(void **state)
 	assert_int_equal(world_images(w, ""), 1);
 }
 
-static void test_a_change_of_what_it_is_made_of_makes_it_anew(void **state)
+static void test_template_is_rebuilt_when_an_input_changes(void **state)
 {
 	struct world *w = *state;
 	char *const inputs[] = {w->config.kernel, w->config.initramfs, w->config.rootfs,
@@ -245,7 +246,7 @@ static void test_a_change_of_what_it_is_made_of_makes_it_anew(void **state)
 		close(fd);
 		restart(w);
 		assert_int_equal(fakes_boots(w->fakes), i + 2);
-		assert_int_equal(world_images(w, ""), 1); /* the old one is gone */
+		assert_int_equal(world_images(w, ""), 1); /* the old snapshot was removed */
 	}
 }
 
@@ -265,7 +266,7 @@ static void damage(struct world *w, const char *name, off_t size)
 	closedir(d);
 }
 
-static void test_a_damaged_image_is_made_anew(void **state)
+static void test_damaged_template_snapshot_is_rebuilt(void **state)
 {
 	const char *const names[] = {"manifest", "state", "memory", "layer-0"};
 	struct world *w = *state;
@@ -283,7 +284,7 @@ static bool is_rebuilt(void *arg)
 	return fakes_boots(arg) == 2;
 }
 
-static void test_an_image_from_disk_that_never_works_is_made_anew(void **state)
+static void test_template_snapshot_that_cannot_be_restored_is_rebuilt(void **state)
 {
 	struct world *w = *state;
 
@@ -295,15 +296,15 @@ static void test_an_image_from_disk_that_never_works_is_made_anew(void **state)
 	world_wait_ready(w);
 }
 
-#define RECKLESS 1000000
+#define ALL_CONNECTIONS 1000000
 
-static bool broke_four(void *arg)
+static bool four_connections_broke(void *arg)
 {
-	return fakes_faults_left(arg, FAKES_GARBAGE) <= RECKLESS - 4;
+	return fakes_faults_left(arg, FAKES_GARBAGE) <= ALL_CONNECTIONS - 4;
 }
 
-/* Each such connection is a line in the log and some work: not as fast as the guest can. */
-static void test_a_guest_that_breaks_each_connection_is_called_less_and_less(void **state)
+/* Each broken connection costs a log line and some work, so the guest must not set the rate. */
+static void test_reconnects_to_a_misbehaving_guest_back_off(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -313,22 +314,22 @@ static void test_a_guest_that_breaks_each_connection_is_called_less_and_less(voi
 	world_wait_ready(w);
 	world_create(w, &m, NULL);
 	world_wait_ready(w);
-	fakes_fault(w->fakes, FAKES_GARBAGE, RECKLESS);
+	fakes_fault(w->fakes, FAKES_GARBAGE, ALL_CONNECTIONS);
 	uint64_t began = loop_now_ms(w->loop);
 	world_exec_start(w, &r, m.view.id, "garbage", false);
-	world_until(w, broke_four, w->fakes);
-	/* The first comes at once, then after 50, 100 and 200 ms. */
+	world_until(w, four_connections_broke, w->fakes);
+	/* The first reconnect is immediate, the next ones come after 50, 100 and 200 ms. */
 	assert_true(loop_now_ms(w->loop) - began >= 350);
 	fakes_fault(w->fakes, FAKES_GARBAGE, 0);
-	do /* the last of them may not have broken yet */
+	do /* the last connection may not have broken yet */
 		world_exec(w, &r, m.view.id, "out well again");
 	while (r.failed);
 	assert_string_equal(r.out, "well again");
 	world_delete(w, &d, m.view.id);
 }
 
-/* A size that is being prepared is waited for, but not by any number. */
-static void test_no_more_creates_wait_than_can_have_room(void **state)
+/* Creates wait for a size that is being prepared, but only a limited number of them. */
+static void test_waiting_creates_are_limited_to_the_capacity(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_spec spec = {.ram_mib = 192};
@@ -348,8 +349,8 @@ static void test_no_more_creates_wait_than_can_have_room(void **state)
 
 #define SIZES 100
 
-/* A size costs a boot, one at a time, and an image on disk. */
-static void test_sizes_that_nobody_waits_for_are_not_prepared(void **state)
+/* Preparing a size costs a boot, one at a time, and a snapshot on disk. */
+static void test_abandoned_sizes_are_not_prepared(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_spec spec = {0};
@@ -366,11 +367,11 @@ static void test_sizes_that_nobody_waits_for_are_not_prepared(void **state)
 	world_until_true(w, &asked.done);
 	if (!asked.ok)
 		assert_string_equal(asked.failure.code, "busy");
-	do /* the last of them are still looked for on disk */
+	do /* the last sizes are still being looked up on disk */
 		world_create(w, &m, &spec);
 	while (!m.ok && !strcmp(m.failure.code, "busy"));
 	assert_true(m.ok);
-	/* This one, and those that had come to a boot before their clients left. */
+	/* This size, and those whose boot began before their clients disconnected. */
 	assert_in_range(fakes_boots(w->fakes) - boots, 1, 4);
 }
 
@@ -379,22 +380,22 @@ static void test_sizes_that_nobody_waits_for_are_not_prepared(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_vm_may_die_at_each_step),
-		TEST(test_a_guest_that_breaks_each_connection_is_called_less_and_less),
-		TEST(test_no_more_creates_wait_than_can_have_room),
-		TEST(test_sizes_that_nobody_waits_for_are_not_prepared),
-		TEST(test_death_during_a_call_is_told_in_its_stream),
-		TEST(test_death_at_rest_is_noticed),
-		TEST(test_a_broken_agent_connection_costs_one_call),
-		TEST(test_a_guest_that_can_not_be_made_unique_serves_nothing),
-		TEST(test_when_no_restore_works_it_is_told),
-		TEST(test_a_guest_that_refuses_at_first_is_asked_again),
-		cmocka_unit_test(test_what_goes_wrong_with_the_template_is_told_and_tried_again),
-		TEST(test_a_vm_process_that_lies_is_put_away),
-		TEST(test_the_image_is_used_again),
-		TEST(test_a_change_of_what_it_is_made_of_makes_it_anew),
-		TEST(test_a_damaged_image_is_made_anew),
-		TEST(test_an_image_from_disk_that_never_works_is_made_anew),
+		cmocka_unit_test(test_service_recovers_from_vm_death_at_each_step),
+		TEST(test_reconnects_to_a_misbehaving_guest_back_off),
+		TEST(test_waiting_creates_are_limited_to_the_capacity),
+		TEST(test_abandoned_sizes_are_not_prepared),
+		TEST(test_vm_death_fails_running_and_queued_calls),
+		TEST(test_death_of_an_idle_vm_is_noticed),
+		TEST(test_broken_agent_connection_fails_only_one_call),
+		TEST(test_guest_is_replaced_when_reseeding_fails),
+		TEST(test_create_fails_when_every_restore_fails),
+		TEST(test_refused_agent_connection_is_retried),
+		cmocka_unit_test(test_failed_template_build_is_reported_and_retried),
+		TEST(test_vm_process_with_an_unexpected_reply_is_replaced),
+		TEST(test_template_snapshot_is_reused_after_a_restart),
+		TEST(test_template_is_rebuilt_when_an_input_changes),
+		TEST(test_damaged_template_snapshot_is_rebuilt),
+		TEST(test_template_snapshot_that_cannot_be_restored_is_rebuilt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files and uploads, against fakes: what is told, what is kept, and what may happen meanwhile. */
+/* Files and uploads, with fake guests: results, errors, limits and events during an operation. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -9,21 +9,21 @@
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 
-struct told {
+struct outcome {
 	bool done, failed;
 	struct failure failure;
 	unsigned files;
-	char last[64]; /* name */
+	char last[64]; /* name of the last file */
 	struct file_view view;
 	uint64_t bytes;
-	bool wrong; /* a byte is not what it should be */
+	bool wrong; /* a byte has the wrong value */
 	char id[CORE_ID_LEN + 1];
 	struct core_call *call;
 };
 
 static void on_done(void *arg, const struct failure *f)
 {
-	struct told *t = arg;
+	struct outcome *t = arg;
 
 	assert_false(t->done);
 	t->done = true;
@@ -34,7 +34,7 @@ static void on_done(void *arg, const struct failure *f)
 
 static void on_file(void *arg, const struct file_view *f)
 {
-	struct told *t = arg;
+	struct outcome *t = arg;
 
 	assert_false(t->done);
 	t->files++;
@@ -44,7 +44,7 @@ static void on_file(void *arg, const struct file_view *f)
 
 static void on_bytes(void *arg, const void *data, size_t len)
 {
-	struct told *t = arg;
+	struct outcome *t = arg;
 	const uint8_t *p = data;
 
 	assert_false(t->done);
@@ -57,7 +57,7 @@ static const struct file_sink sink = {.file = on_file, .bytes = on_bytes, .ended
 
 static void on_id(void *arg, const char *id, const struct failure *f)
 {
-	struct told *t = arg;
+	struct outcome *t = arg;
 
 	assert_true((id == NULL) == (f != NULL));
 	on_done(arg, f);
@@ -65,7 +65,7 @@ static void on_id(void *arg, const char *id, const struct failure *f)
 		snprintf(t->id, sizeof(t->id), "%s", id);
 }
 
-static char id[SANDBOX_ID_LEN + 1]; /* of the sandbox of a test */
+static char id[SANDBOX_ID_LEN + 1]; /* of the test's sandbox */
 
 static void make(struct world *w)
 {
@@ -76,53 +76,54 @@ static void make(struct world *w)
 	memcpy(id, m.view.id, sizeof(id));
 }
 
-static void put_start(struct world *w, struct told *t, const char *path, const void *data,
+static void put_start(struct world *w, struct outcome *t, const char *path, const void *data,
 		      size_t len)
 {
 	const struct file_put put = {.path = path, .data = data, .len = len};
 
-	*t = (struct told){0};
+	*t = (struct outcome){0};
 	t->call = core_file_put(w->core, TENANT, id, &put, on_done, t);
 	assert_false(t->done);
 }
 
-static void put(struct world *w, struct told *t, const char *path, const void *data, size_t len)
+static void put(struct world *w, struct outcome *t, const char *path, const void *data, size_t len)
 {
 	put_start(w, t, path, data, len);
 	world_until_true(w, &t->done);
 }
 
-static void get_start(struct world *w, struct told *t, const char *path,
+static void get_start(struct world *w, struct outcome *t, const char *path,
 		      const struct file_range *range)
 {
 	static const struct file_range all = {.length = UINT64_MAX};
 
-	*t = (struct told){0};
+	*t = (struct outcome){0};
 	t->call = core_file_get(w->core, TENANT, id, path, range ? range : &all, &sink, t);
 	assert_false(t->done);
 }
 
-static void get(struct world *w, struct told *t, const char *path, const struct file_range *range)
+static void get(struct world *w, struct outcome *t, const char *path,
+		const struct file_range *range)
 {
 	get_start(w, t, path, range);
 	world_until_true(w, &t->done);
 }
 
-static void list(struct world *w, struct told *t, const char *path)
+static void list(struct world *w, struct outcome *t, const char *path)
 {
-	*t = (struct told){0};
+	*t = (struct outcome){0};
 	core_file_list(w->core, TENANT, id, path, &sink, t);
 	world_until_true(w, &t->done);
 }
 
-static void stat_it(struct world *w, struct told *t, const char *path, bool link)
+static void stat_it(struct world *w, struct outcome *t, const char *path, bool link)
 {
-	*t = (struct told){0};
+	*t = (struct outcome){0};
 	core_file_stat(w->core, TENANT, id, path, link, &sink, t);
 	world_until_true(w, &t->done);
 }
 
-static void fails_with(const struct told *t, int status, const char *code)
+static void fails_with(const struct outcome *t, int status, const char *code)
 {
 	assert_true(t->failed);
 	assert_string_equal(t->failure.code, code);
@@ -138,7 +139,7 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-static bool nothing_under_way(void *arg)
+static bool nothing_in_flight(void *arg)
 {
 	struct world *w = arg;
 
@@ -148,24 +149,24 @@ static bool nothing_under_way(void *arg)
 
 static unsigned n_waiting;
 
-static bool so_many_wait(void *arg)
+static bool n_are_waiting(void *arg)
 {
 	return fakes_waiting(((struct world *)arg)->fakes) == n_waiting;
 }
 
-static void until_waiting(struct world *w, unsigned n)
+static void wait_until_waiting(struct world *w, unsigned n)
 {
 	n_waiting = n;
-	world_until(w, so_many_wait, w);
+	world_until(w, n_are_waiting, w);
 }
 
 /* ------------------------------------------------------------------------------------------ */
 
-static void test_all_of_a_put_arrives(void **state)
+static void test_put_delivers_all_bytes(void **state)
 {
 	static const size_t sizes[] = {0, 1, 65536, 65537, 262144, 3000001};
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 	uint64_t sum, sent = 0;
 
 	make(w);
@@ -185,10 +186,10 @@ static void test_all_of_a_put_arrives(void **state)
 	assert_int_equal(stats_of(w).file_calls, ARRAY_LEN(sizes));
 }
 
-static void test_a_connection_is_used_again(void **state)
+static void test_connection_is_reused_unless_a_request_failed(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	world_wait_ready(w);
@@ -200,14 +201,14 @@ static void test_a_connection_is_used_again(void **state)
 		assert_false(t.failed);
 	}
 	assert_int_equal(fakes_dials(w->fakes), before + 1);
-	/* One that an error ended is not. */
+	/* A connection whose request failed is not reused. */
 	get(w, &t, "/errno/2", NULL);
 	get(w, &t, "/size/5", NULL);
 	assert_false(t.failed);
 	assert_int_equal(fakes_dials(w->fakes), before + 2);
 }
 
-static void test_get(void **state)
+static void test_get_returns_the_requested_range(void **state)
 {
 	static const struct {
 		const char *path;
@@ -229,7 +230,7 @@ static void test_get(void **state)
 	};
 	struct world *w = *state;
 	uint64_t all = 0;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
@@ -245,10 +246,10 @@ static void test_get(void **state)
 	assert_int_equal(stats_of(w).file_bytes_out, all);
 }
 
-static void test_a_file_that_became_shorter(void **state)
+static void test_get_fails_when_the_file_became_shorter(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	get(w, &t, "/less/1000", NULL);
@@ -258,13 +259,13 @@ static void test_a_file_that_became_shorter(void **state)
 
 static bool has_begun(void *arg)
 {
-	return ((struct told *)arg)->bytes > 0;
+	return ((struct outcome *)arg)->bytes > 0;
 }
 
-static void test_a_paused_get_holds_the_guest_back(void **state)
+static void test_paused_get_applies_back_pressure_to_the_guest(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 	struct world_flow flow = {.bytes = &t.bytes};
 
 	make(w);
@@ -289,7 +290,7 @@ static void test_a_paused_get_holds_the_guest_back(void **state)
 static void test_stat_and_list(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	stat_it(w, &t, "/size/7", false);
@@ -305,7 +306,7 @@ static void test_stat_and_list(void **state)
 	assert_true(!t.failed && t.files == 0);
 }
 
-static void test_what_a_guest_refuses(void **state)
+static void test_errnos_of_the_guest_are_mapped_to_statuses(void **state)
 {
 	static const struct {
 		int errnum, status;
@@ -321,7 +322,7 @@ static void test_what_a_guest_refuses(void **state)
 		{EIO, 500, "agent_error"},	   {4000000, 500, "agent_error"},
 	};
 	struct world *w = *state;
-	struct told t, d;
+	struct outcome t, d;
 	char path[32];
 
 	make(w);
@@ -332,25 +333,25 @@ static void test_what_a_guest_refuses(void **state)
 		assert_non_null(strstr(t.failure.text, "as requested"));
 		put(w, &t, path, "x", 1);
 		fails_with(&t, refusals[i].status, refusals[i].code);
-		d = (struct told){0};
+		d = (struct outcome){0};
 		core_file_remove(w->core, TENANT, id, path, true, on_done, &d);
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].status, refusals[i].code);
 	}
 	assert_int_equal(stats_of(w).file_failures, 3 * ARRAY_LEN(refusals));
-	d = (struct told){0};
+	d = (struct outcome){0};
 	core_file_mkdir(w->core, TENANT, id, "/d", 0700, true, on_done, &d);
 	world_until_true(w, &d.done);
 	assert_false(d.failed);
 }
 
-static void test_a_guest_that_breaks_the_rules(void **state)
+static void test_protocol_violations_of_the_guest_fail_the_request(void **state)
 {
 	static const char *const gets[] = {"/garbage", "/twice", "/none", "/bytes-first"};
 	static const char *const lists[] = {"/garbage", "/slash", "/dots"};
 	struct world *w = *state;
 	uint8_t *data = calloc(1, 2000000);
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
@@ -371,17 +372,17 @@ static void test_a_guest_that_breaks_the_rules(void **state)
 	fails_with(&t, 500, "agent_lost");
 	get(w, &t, "/hang-up", NULL);
 	fails_with(&t, 500, "agent_lost");
-	/* The sandbox is none the worse for it. */
+	/* The sandbox still works. */
 	put(w, &t, "/x", data, 2000000);
 	assert_false(t.failed);
 	free(data);
 }
 
-static void test_what_is_refused_here(void **state)
+static void test_bad_paths_and_unknown_sandboxes_are_refused(void **state)
 {
 	struct world *w = *state;
 	char path[AGENT_PATH_MAX + 2];
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	memset(path, 'a', sizeof(path));
@@ -400,11 +401,11 @@ static void test_what_is_refused_here(void **state)
 	fails_with(&t, 404, "not_found");
 }
 
-static void test_so_many_at_once(void **state)
+static void test_concurrent_operations_are_limited(void **state)
 {
-	static struct told many[OPS_MAX];
+	static struct outcome many[OPS_MAX];
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	world_wait_ready(w);
@@ -414,7 +415,7 @@ static void test_so_many_at_once(void **state)
 	put(w, &t, "/x", "x", 1);
 	fails_with(&t, 429, "too_many");
 	assert_int_equal(t.failure.retry_after, 1);
-	until_waiting(w, OPS_MAX);
+	wait_until_waiting(w, OPS_MAX);
 	fakes_go(w->fakes);
 	for (int i = 0; i < OPS_MAX; i++) {
 		world_until_true(w, &many[i].done);
@@ -425,65 +426,65 @@ static void test_so_many_at_once(void **state)
 	assert_false(t.failed);
 }
 
-static bool few_agents(void *arg)
+static bool connections_are_closed(void *arg)
 {
 	struct world *w = arg;
 
 	fakes_go(w->fakes);
-	/* That of the sandbox and that of the warm one. */
+	/* One connection for the sandbox and one for the warm one. */
 	return fakes_agents(w->fakes) <= 2;
 }
 
-static void test_an_abandoned_one_hangs_up(void **state)
+static void test_abandoned_operation_closes_its_connection(void **state)
 {
 	struct world *w = *state;
-	struct told t, g;
+	struct outcome t, g;
 
 	make(w);
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
-	until_waiting(w, 1);
+	wait_until_waiting(w, 1);
 	world_until(w, has_begun, &g);
 	core_abandon(t.call);
 	core_abandon(g.call);
 	assert_int_equal(stats_of(w).operations, 0);
-	world_until(w, few_agents, w);
+	world_until(w, connections_are_closed, w);
 	assert_false(t.done || g.done);
 }
 
 static void on_file_leave(void *arg, const struct file_view *f)
 {
-	struct told *t = arg;
+	struct outcome *t = arg;
 
 	t->files++;
 	core_abandon(t->call);
 }
 
-static void test_a_reader_may_leave_when_it_is_told(void **state)
+static void test_operation_can_be_abandoned_in_its_callback(void **state)
 {
-	static const struct file_sink leaver = {
+	static const struct file_sink leaving_sink = {
 		.file = on_file_leave, .bytes = on_bytes, .ended = on_done};
 	static const struct file_range all = {.length = UINT64_MAX};
 	struct world *w = *state;
-	struct told t = {0};
+	struct outcome t = {0};
 
 	make(w);
-	t.call = core_file_get(w->core, TENANT, id, "/size/1000000", &all, &leaver, &t);
-	world_until(w, few_agents, w);
-	world_until(w, nothing_under_way, w);
-	t.call = core_file_list(w->core, TENANT, id, "/many/1000", &leaver, &t);
-	world_until(w, nothing_under_way, w);
+	t.call = core_file_get(w->core, TENANT, id, "/size/1000000", &all, &leaving_sink, &t);
+	world_until(w, connections_are_closed, w);
+	world_until(w, nothing_in_flight, w);
+	t.call = core_file_list(w->core, TENANT, id, "/many/1000", &leaving_sink, &t);
+	world_until(w, nothing_in_flight, w);
 	assert_true(t.files >= 1 && !t.done && !t.bytes);
 }
 
-static void test_the_vm_dies(void **state)
+static void test_operations_fail_when_the_vm_dies(void **state)
 {
 	struct world *w = *state;
-	struct told t, other;
+	struct outcome t, other;
 
 	make(w);
 	put_start(w, &other, "/wait", "x", 1);
-	until_waiting(w, 1);
+	wait_until_waiting(w, 1);
 	put(w, &t, "/die", "x", 1);
 	fails_with(&t, 404, "vm_died");
 	world_until_true(w, &other.done);
@@ -492,25 +493,25 @@ static void test_the_vm_dies(void **state)
 	fails_with(&t, 404, "vm_died");
 }
 
-static void test_the_sandbox_is_deleted(void **state)
+static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
 {
 	struct world *w = *state;
-	struct told t, idle;
+	struct outcome t, idle;
 	struct done d;
 
 	make(w);
-	put(w, &idle, "/x", "x", 1); /* leaves a connection that waits */
+	put(w, &idle, "/x", "x", 1); /* leaves an idle connection */
 	put_start(w, &t, "/wait", "x", 1);
-	until_waiting(w, 1);
+	wait_until_waiting(w, 1);
 	world_delete(w, &d, id);
 	assert_true(t.done);
 	fails_with(&t, 404, "deleted");
 }
 
-static void test_a_merge_ends_those_of_both(void **state)
+static void test_merge_fails_operations_of_both_sandboxes(void **state)
 {
 	struct world *w = *state;
-	struct told p, c, t;
+	struct outcome p, c, t;
 	char parent[SANDBOX_ID_LEN + 1];
 	struct forked k;
 	struct done d;
@@ -524,7 +525,7 @@ static void test_a_merge_ends_those_of_both(void **state)
 	memcpy(id, k.ids[0], sizeof(id));
 	put(w, &t, "/x", "x", 1);
 	put_start(w, &c, "/wait", "x", 1);
-	until_waiting(w, 2);
+	wait_until_waiting(w, 2);
 	world_merge(w, &d, parent, k.ids[0]);
 	assert_false(d.failed);
 	world_until_true(w, &p.done);
@@ -537,15 +538,15 @@ static void test_a_merge_ends_those_of_both(void **state)
 	assert_false(t.failed);
 }
 
-static void test_a_fork_leaves_it_alone(void **state)
+static void test_fork_does_not_disturb_operations(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	put_start(w, &t, "/wait", "x", 1);
-	until_waiting(w, 1);
+	wait_until_waiting(w, 1);
 	world_fork(w, &k, id, 2);
 	assert_true(k.ok && !t.done);
 	fakes_go(w->fakes);
@@ -556,58 +557,58 @@ static void test_a_fork_leaves_it_alone(void **state)
 	assert_false(t.failed);
 }
 
-struct life_of_file {
+struct watched_sandbox {
 	struct world *w;
 	char id[SANDBOX_ID_LEN + 1];
 };
 
 static bool is_gone(void *arg)
 {
-	struct life_of_file *life = arg;
+	struct watched_sandbox *watched = arg;
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(life->w->core, TENANT, life->id, &view, &f);
+	return !core_view(watched->w->core, TENANT, watched->id, &view, &f);
 }
 
-static void test_a_sandbox_with_one_under_way_is_not_idle(void **state)
+static void test_sandbox_with_an_operation_in_flight_is_not_idle(void **state)
 {
 	const struct sandbox_spec spec = {.idle_timeout_s = 1, .egress = true};
 	struct world *w = *state;
 	struct made busy, idle;
-	struct life_of_file life = {.w = w};
-	struct told t;
+	struct watched_sandbox watched = {.w = w};
+	struct outcome t;
 
 	world_create(w, &busy, &spec);
 	memcpy(id, busy.view.id, sizeof(id));
 	put_start(w, &t, "/wait", "x", 1);
 	world_create(w, &idle, &spec);
-	memcpy(life.id, idle.view.id, sizeof(life.id));
-	world_until(w, is_gone, &life);
-	memcpy(life.id, id, sizeof(life.id));
-	assert_false(is_gone(&life));
-	until_waiting(w, 1);
+	memcpy(watched.id, idle.view.id, sizeof(watched.id));
+	world_until(w, is_gone, &watched);
+	memcpy(watched.id, id, sizeof(watched.id));
+	assert_false(is_gone(&watched));
+	wait_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
-	world_until(w, is_gone, &life);
+	world_until(w, is_gone, &watched);
 }
 
 /* --- uploads -------------------------------------------------------------------------------- */
 
-static void begin(struct world *w, struct told *t, const char *path)
+static void begin(struct world *w, struct outcome *t, const char *path)
 {
-	*t = (struct told){0};
+	*t = (struct outcome){0};
 	t->call = core_upload_begin(w->core, TENANT, id, path, 0600, on_id, t);
 	assert_false(t->done);
 }
 
-static void test_uploads(void **state)
+static void test_upload_is_begun_written_committed_and_aborted(void **state)
 {
 	static const uint8_t good[AGENT_HASH_LEN], bad[AGENT_HASH_LEN] = {0xff};
 	struct world *w = *state;
 	struct upload_part part = {.offset = 5, .len = 100000};
-	struct told t, d = {0};
+	struct outcome t, d = {0};
 	uint64_t sum;
 
 	make(w);
@@ -626,12 +627,12 @@ static void test_uploads(void **state)
 	free(data);
 	const uint8_t *const hashes[] = {good, bad, NULL};
 	for (int i = 0; i < 3; i++) {
-		d = (struct told){0};
+		d = (struct outcome){0};
 		core_upload_commit(w->core, TENANT, id, t.id, 100005, hashes[i], on_done, &d);
 		world_until_true(w, &d.done);
 		assert_int_equal(d.failed, i == 1);
 	}
-	d = (struct told){0};
+	d = (struct outcome){0};
 	core_upload_abort(w->core, TENANT, id, t.id, on_done, &d);
 	world_until_true(w, &d.done);
 	assert_false(d.failed);
@@ -645,35 +646,35 @@ static bool was_aborted(void *arg)
 	return fakes_asked(((struct world *)arg)->fakes, AGENT_ABORT) == 1;
 }
 
-static void test_an_abandoned_upload_is_undone(void **state)
+static void test_abandoned_upload_is_aborted(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct outcome t;
 
 	make(w);
 	begin(w, &t, "/wait");
-	until_waiting(w, 1);
+	wait_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_aborted, w);
-	world_until(w, nothing_under_way, w);
+	world_until(w, nothing_in_flight, w);
 	assert_false(t.done);
 }
 
-static void test_the_service_ends_in_the_middle(void **state)
+static void test_service_crash_during_operations(void **state)
 {
 	struct world *w = *state;
-	struct told t, g;
+	struct outcome t, g;
 
 	make(w);
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
-	until_waiting(w, 1);
+	wait_until_waiting(w, 1);
 	world_kill_core(w);
 	assert_false(t.done);
 	fakes_go(w->fakes);
 	world_start_core(w);
-	/* Of the next life: while the VM is being found again, and then. */
+	/* In the next instance: while it reconnects to the VM, and afterwards. */
 	put(w, &t, "/x", "x", 1);
 	while (t.failed) {
 		fails_with(&t, 503, "not_ready");
@@ -685,26 +686,26 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_all_of_a_put_arrives),
-		TEST(test_a_connection_is_used_again),
-		TEST(test_get),
-		TEST(test_a_file_that_became_shorter),
-		TEST(test_a_paused_get_holds_the_guest_back),
+		TEST(test_put_delivers_all_bytes),
+		TEST(test_connection_is_reused_unless_a_request_failed),
+		TEST(test_get_returns_the_requested_range),
+		TEST(test_get_fails_when_the_file_became_shorter),
+		TEST(test_paused_get_applies_back_pressure_to_the_guest),
 		TEST(test_stat_and_list),
-		TEST(test_what_a_guest_refuses),
-		TEST(test_a_guest_that_breaks_the_rules),
-		TEST(test_what_is_refused_here),
-		TEST(test_so_many_at_once),
-		TEST(test_an_abandoned_one_hangs_up),
-		TEST(test_a_reader_may_leave_when_it_is_told),
-		TEST(test_the_vm_dies),
-		TEST(test_the_sandbox_is_deleted),
-		TEST(test_a_merge_ends_those_of_both),
-		TEST(test_a_fork_leaves_it_alone),
-		TEST(test_a_sandbox_with_one_under_way_is_not_idle),
-		TEST(test_uploads),
-		TEST(test_an_abandoned_upload_is_undone),
-		TEST(test_the_service_ends_in_the_middle),
+		TEST(test_errnos_of_the_guest_are_mapped_to_statuses),
+		TEST(test_protocol_violations_of_the_guest_fail_the_request),
+		TEST(test_bad_paths_and_unknown_sandboxes_are_refused),
+		TEST(test_concurrent_operations_are_limited),
+		TEST(test_abandoned_operation_closes_its_connection),
+		TEST(test_operation_can_be_abandoned_in_its_callback),
+		TEST(test_operations_fail_when_the_vm_dies),
+		TEST(test_operations_fail_when_the_sandbox_is_deleted),
+		TEST(test_merge_fails_operations_of_both_sandboxes),
+		TEST(test_fork_does_not_disturb_operations),
+		TEST(test_sandbox_with_an_operation_in_flight_is_not_idle),
+		TEST(test_upload_is_begun_written_committed_and_aborted),
+		TEST(test_abandoned_upload_is_aborted),
+		TEST(test_service_crash_during_operations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forks: what children have and have not, and that all is undone whatever goes wrong. */
+/* Forks: what children inherit, and that every failure undoes the whole fork. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,29 +13,29 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-/* Only the pool and `sandboxes` are there. */
-struct calm {
+/* Expects `sandboxes` sandboxes and the full pool, and nothing else. */
+struct expected_count {
 	struct world *w;
 	unsigned sandboxes;
 };
 
-static bool is_calm(void *arg)
+static bool only_these_are_left(void *arg)
 {
-	struct calm *calm = arg;
-	struct core_stats stats = stats_of(calm->w);
-	unsigned pool = calm->w->config.pool_blank_vms + calm->w->config.pool_warm;
+	struct expected_count *want = arg;
+	struct core_stats stats = stats_of(want->w);
+	unsigned pool = want->w->config.pool_blank_vms + want->w->config.pool_warm;
 
-	return stats.sandboxes == calm->sandboxes && core_ready(calm->w->core) &&
+	return stats.sandboxes == want->sandboxes && core_ready(want->w->core) &&
 	       stats.blank_vms_ready + stats.warm_ready == pool &&
-	       fakes_slots(calm->w->fakes) == calm->sandboxes + pool &&
-	       fakes_agents(calm->w->fakes) == calm->sandboxes + calm->w->config.pool_warm;
+	       fakes_slots(want->w->fakes) == want->sandboxes + pool &&
+	       fakes_agents(want->w->fakes) == want->sandboxes + want->w->config.pool_warm;
 }
 
-static void until_calm(struct world *w, unsigned sandboxes)
+static void wait_until_quiesced(struct world *w, unsigned sandboxes)
 {
-	struct calm calm = {w, sandboxes};
+	struct expected_count want = {w, sandboxes};
 
-	world_until(w, is_calm, &calm);
+	world_until(w, only_these_are_left, &want);
 }
 
 static bool one_waits(void *arg)
@@ -51,23 +51,23 @@ static void expect_history(struct world *w, const char *id, const char *text)
 	assert_string_equal(h.text, text);
 }
 
-struct told {
+struct expected_history {
 	struct world *w;
 	const char *id, *text;
 };
 
-static bool is_told(void *arg)
+static bool has_history(void *arg)
 {
-	const struct told *told = arg;
+	const struct expected_history *want = arg;
 	struct history h;
 
-	world_history(told->w, &h, told->id);
-	return !strcmp(h.text, told->text);
+	world_history(want->w, &h, want->id);
+	return !strcmp(h.text, want->text);
 }
 
-/* --- what a child has ----------------------------------------------------------------------- */
+/* --- what a child inherits ------------------------------------------------------------------ */
 
-static bool is_one_of(const char *id, const struct forked *k)
+static bool is_child_in(const char *id, const struct forked *k)
 {
 	for (unsigned i = 0; i < k->n; i++)
 		if (strcmp(id, k->ids[i]) == 0)
@@ -75,7 +75,7 @@ static bool is_one_of(const char *id, const struct forked *k)
 	return false;
 }
 
-static void test_children_are_sandboxes_of_their_own(void **state)
+static void test_children_are_independent_sandboxes(void **state)
 {
 	const char *const env[] = {"K=v", NULL};
 	struct sandbox_spec spec = {
@@ -103,29 +103,29 @@ static void test_children_are_sandboxes_of_their_own(void **state)
 		expect_history(w, k.ids[i], "before|=0");
 		world_exec(w, &r, k.ids[i], "env");
 		assert_string_equal(r.out, "K=v ");
-		assert_int_equal(r.first_seq, 3); /* after the parent's */
+		assert_int_equal(r.first_seq, 3); /* after the parent's events */
 	}
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
-	for (int i = 0; i < 3; i++) /* of one age, in any order */
-		assert_true(is_one_of(view.children[i], &k));
+	for (int i = 0; i < 3; i++) /* equally old, therefore in any order */
+		assert_true(is_child_in(view.children[i], &k));
 	assert_null(view.children[3]);
 	expect_history(w, m.view.id, "before|=0");
 	struct core_stats stats = stats_of(w);
 	assert_int_equal(stats.forks, 1);
 	assert_int_equal(stats.sandboxes, 4);
-	until_calm(w, 4);
+	wait_until_quiesced(w, 4);
 }
 
-static void test_seeds_of_user_generators_part_only_when_asked(void **state)
+static void test_user_generators_are_reseeded_only_on_request(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
 	struct made m;
 
 	world_create(w, &m, NULL);
-	until_calm(w, 1);
+	wait_until_quiesced(w, 1);
 	unsigned all = fakes_reseeds(w->fakes), user = fakes_user_reseeds(w->fakes);
-	assert_int_equal(all, user); /* what comes from the template always gets them */
+	assert_int_equal(all, user); /* sandboxes made from the template are always reseeded */
 	w->config.pool_blank_vms = 1;
 	world_fork(w, &k, m.view.id, 2);
 	assert_int_equal(fakes_reseeds(w->fakes), all + 2);
@@ -135,7 +135,7 @@ static void test_seeds_of_user_generators_part_only_when_asked(void **state)
 	assert_int_equal(fakes_user_reseeds(w->fakes), user + 2);
 }
 
-static void test_a_running_call_goes_on_in_all(void **state)
+static void test_running_call_continues_in_parent_and_children(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, next = {0}, parents = {0};
@@ -149,7 +149,7 @@ static void test_a_running_call_goes_on_in_all(void **state)
 	world_until(w, one_waits, w->fakes);
 	world_fork(w, &k, m.view.id, 3);
 	assert_true(k.ok);
-	/* A call that comes now waits for the one that runs on. */
+	/* A new call waits for the one that is still running. */
 	world_exec_start(w, &next, k.ids[0], "out next", false);
 	assert_false(r.over || next.started);
 	fakes_go(w->fakes);
@@ -181,8 +181,8 @@ static bool has_output(void *arg)
 	return ((const struct run *)arg)->bytes > 0;
 }
 
-/* While output streams, between, and with a client that does not read. */
-static void test_no_byte_is_lost_or_doubled(void **state)
+/* Forks while output streams, while the call waits, and while a client does not read. */
+static void test_output_is_complete_in_parent_and_children(void **state)
 {
 	enum { SIZE = 3000000 };
 	struct world *w = *state;
@@ -193,7 +193,7 @@ static void test_no_byte_is_lost_or_doubled(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 1500000\nwait\nbig 1500000\nexit 5", true);
-	world_until(w, has_output, &r); /* before it, the call would be the parent's alone */
+	world_until(w, has_output, &r); /* earlier, the call would stay with the parent */
 	for (int i = 0; i < 3; i++) {
 		if (i == 2) {
 			world_until(w, three_wait, w->fakes);
@@ -217,7 +217,7 @@ static void test_no_byte_is_lost_or_doubled(void **state)
 	}
 }
 
-static void test_a_call_on_its_way_stays_the_parents(void **state)
+static void test_call_not_yet_started_stays_with_the_parent(void **state)
 {
 	enum { LARGE = 8 << 20 };
 	struct world *w = *state;
@@ -250,7 +250,7 @@ static void test_a_call_on_its_way_stays_the_parents(void **state)
 	free(script);
 }
 
-static void test_output_that_is_not_kept_is_told(void **state)
+static void test_child_reports_output_that_was_not_retained(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, after;
@@ -260,7 +260,7 @@ static void test_output_that_is_not_kept_is_told(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait", false);
 	world_until(w, one_waits, w->fakes);
-	world_until(w, is_told, &(struct told){w, m.view.id, "one"});
+	world_until(w, has_history, &(struct expected_history){w, m.view.id, "one"});
 	fakes_fault(w->fakes, FAKES_ATTACH, 1);
 	world_fork(w, &k, m.view.id, 1);
 	world_until_true(w, &k.done);
@@ -271,7 +271,7 @@ static void test_output_that_is_not_kept_is_told(void **state)
 
 /* --- many ----------------------------------------------------------------------------------- */
 
-static void test_what_is_out_of_range_is_named(void **state)
+static void test_counts_out_of_range_are_refused(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -287,16 +287,16 @@ static void test_what_is_out_of_range_is_named(void **state)
 	world_fork(w, &k, m.view.id, w->config.max_vms);
 	assert_int_equal(k.failure.status, 503);
 	assert_string_equal(k.failure.code, "no_capacity");
-	assert_int_equal(k.failure.retry_after, 0); /* there will never be so many */
+	assert_int_equal(k.failure.retry_after, 0); /* a retry can never succeed */
 	world_fork(w, &k, "sbx_00000000000000000000000000000000", 1);
 	assert_int_equal(k.failure.status, 404);
 	assert_int_equal(stats_of(w).fork_failures, 4);
-	/* All that the host has, with what is in the pool. */
+	/* Takes all slots of the host, including those of the pool. */
 	world_fork(w, &k, m.view.id, w->config.max_vms - 1);
 	assert_true(k.ok);
 }
 
-static void test_forks_of_one_sandbox_wait_for_each_other(void **state)
+static void test_forks_of_one_sandbox_are_serialized(void **state)
 {
 	struct world *w = *state;
 	struct forked k[3];
@@ -313,7 +313,7 @@ static void test_forks_of_one_sandbox_wait_for_each_other(void **state)
 	assert_int_equal(fakes_overlaps(w->fakes), 0);
 }
 
-static void test_a_fork_of_a_fork_of_a_fork(void **state)
+static void test_chain_of_seventy_forks(void **state)
 {
 	struct world *w = *state;
 	char ids[70][SANDBOX_ID_LEN + 1], id[SANDBOX_ID_LEN + 1];
@@ -330,7 +330,7 @@ static void test_a_fork_of_a_fork_of_a_fork(void **state)
 		world_fork(w, &k, id, 1);
 		assert_true(k.ok);
 		snprintf(ids[i], sizeof(ids[i]), "%s", k.ids[0]);
-		/* Those between go, but for the last few. */
+		/* Deletes all but the last few ancestors. */
 		if (i >= 4) {
 			world_delete(w, &d, ids[i - 4]);
 			assert_false(d.failed);
@@ -342,12 +342,12 @@ static void test_a_fork_of_a_fork_of_a_fork(void **state)
 	for (int i = 66; i < 69; i++)
 		world_delete(w, &d, ids[i]);
 	assert_true(core_view(w->core, TENANT, id, &view, &f));
-	assert_string_equal(view.parent, m.view.id); /* the last that lives */
+	assert_string_equal(view.parent, m.view.id); /* the closest living ancestor */
 	world_merge(w, &d, m.view.id, id);
 	assert_false(d.failed);
 }
 
-/* --- what goes wrong ------------------------------------------------------------------------ */
+/* --- failures ------------------------------------------------------------------------------- */
 
 static void expect_untouched(struct world *w, const char *id)
 {
@@ -355,18 +355,18 @@ static void expect_untouched(struct world *w, const char *id)
 	struct failure f;
 	struct run r;
 
-	until_calm(w, 1);
+	wait_until_quiesced(w, 1);
 	world_exec(w, &r, id, "out well");
 	assert_string_equal(r.out, "well");
 	assert_true(core_view(w->core, TENANT, id, &view, &f));
 	assert_null(view.children[0]);
 }
 
-static void test_one_child_that_fails_takes_all_with_it(void **state)
+static void test_fork_fails_when_one_child_fails(void **state)
 {
 	static const struct {
 		enum fakes_fault fault;
-		const char *says;
+		const char *expected;
 	} cases[] = {{FAKES_SPAWN, "/dev/kvm: not permitted"},
 		     {FAKES_FORK, "no space for the image"},
 		     {FAKES_FILL, "torn"},
@@ -377,20 +377,21 @@ static void test_one_child_that_fails_takes_all_with_it(void **state)
 
 	world_create(w, &m, NULL);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		until_calm(w, 1);
+		wait_until_quiesced(w, 1);
 		fakes_fault(w->fakes, cases[i].fault, 1);
 		world_fork(w, &k, m.view.id, 4);
 		fakes_fault(w->fakes, cases[i].fault, 0);
 		assert_false(k.ok);
 		assert_int_equal(k.failure.status, 503);
-		if (!strstr(k.failure.text, cases[i].says))
-			fail_msg("\"%s\" does not say \"%s\"", k.failure.text, cases[i].says);
+		if (!strstr(k.failure.text, cases[i].expected))
+			fail_msg("\"%s\" does not contain \"%s\"", k.failure.text,
+				 cases[i].expected);
 		expect_untouched(w, m.view.id);
 	}
 }
 
-/* Eight times its 128 MiB and 256: at that it would be ended, with all that is in it. */
-static void test_one_that_has_no_room_for_another_image_is_not_forked(void **state)
+/* The VM's limit is 8 * 128 MiB + 256 MiB. At the limit the kernel would end the VM. */
+static void test_fork_fails_at_the_memory_limit(void **state)
 {
 	const uint64_t ram = 128ull << 20;
 	struct world *w = *state;
@@ -407,15 +408,15 @@ static void test_one_that_has_no_room_for_another_image_is_not_forked(void **sta
 	assert_true(k.ok);
 	assert_int_equal(fakes_charges(w->fakes), 1);
 
-	until_calm(w, 3);
+	wait_until_quiesced(w, 3);
 	fakes_memory(w->fakes, 6 * ram + (256ull << 20) + 1, ram);
 	world_fork(w, &k, m.view.id, 2);
 	assert_false(k.ok);
 	assert_int_equal(k.failure.status, 503);
 	assert_non_null(strstr(k.failure.text, "take 1024 of 1280 MiB, too much for another"));
-	assert_int_equal(k.failure.retry_after, 0); /* its children must end, waiting is no help */
+	assert_int_equal(k.failure.retry_after, 0); /* only the end of its children helps */
 	assert_int_equal(fakes_charges(w->fakes), 2);
-	until_calm(w, 3);
+	wait_until_quiesced(w, 3);
 	world_exec(w, &r, m.view.id, "out well");
 	assert_string_equal(r.out, "well");
 
@@ -423,13 +424,13 @@ static void test_one_that_has_no_room_for_another_image_is_not_forked(void **sta
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
 	assert_int_equal(fakes_charges(w->fakes), 3);
-	until_calm(w, 5);
+	wait_until_quiesced(w, 5);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
 	assert_int_equal(fakes_charges(w->fakes), 3);
 }
 
-static void test_the_next_fork_comes_also_when_the_client_left_before_the_answer(void **state)
+static void test_next_fork_starts_when_a_client_disconnects_during_the_memory_check(void **state)
 {
 	const uint64_t ram = 128ull << 20;
 	struct world *w = *state;
@@ -451,7 +452,7 @@ static void test_the_next_fork_comes_also_when_the_client_left_before_the_answer
 	assert_int_equal(fakes_forks(w->fakes), 2);
 }
 
-static void test_where_nothing_counts_memory_forks_go_on(void **state)
+static void test_fork_works_without_memory_accounting(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -467,8 +468,8 @@ static void test_where_nothing_counts_memory_forks_go_on(void **state)
 	assert_int_equal(fakes_charges(w->fakes), 1);
 }
 
-/* The VM process is in the hands of its guest: it counts as dead. */
-static void test_an_image_that_is_none_ends_the_parent(void **state)
+/* A VM process that sends an invalid snapshot may be controlled by its guest; it counts as dead. */
+static void test_invalid_snapshot_ends_the_parent(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -479,11 +480,11 @@ static void test_an_image_that_is_none_ends_the_parent(void **state)
 	world_fork(w, &k, m.view.id, 2);
 	assert_false(k.ok);
 	assert_non_null(strstr(k.failure.text, "snapshot"));
-	until_calm(w, 0);
+	wait_until_quiesced(w, 0);
 }
 
-/* Each step any VM takes during a fork is once the last of one. */
-static void test_a_vm_may_die_at_each_step(void **state)
+/* Kills a VM at each step that any VM takes during a fork. */
+static void test_fork_recovers_from_vm_death_at_each_step(void **state)
 {
 	unsigned failures = 0, deaths = 0;
 
@@ -496,29 +497,29 @@ static void test_a_vm_may_die_at_each_step(void **state)
 
 		world_setup((void **)&w);
 		world_create(w, &m, NULL);
-		until_calm(w, 1);
+		wait_until_quiesced(w, 1);
 		fakes_fault(w->fakes, FAKES_DIE_STEP, step);
 		world_fork(w, &k, m.view.id, 3);
 		fakes_fault(w->fakes, FAKES_DIE_STEP, 0);
-		bool lives = core_view(w->core, TENANT, m.view.id, &view, &f);
+		bool is_alive = core_view(w->core, TENANT, m.view.id, &view, &f);
 		failures += !k.ok;
-		deaths += !lives;
+		deaths += !is_alive;
 		if (!k.ok)
-			until_calm(w, lives);
+			wait_until_quiesced(w, is_alive);
 		world_teardown((void **)&w);
 	}
 	assert_true(failures >= 10 && deaths >= 1);
 }
 
-static bool turn_over(void *arg)
+static bool turns_are_over(void *arg)
 {
 	int *turns = arg;
 
 	return (*turns)-- <= 0;
 }
 
-/* After any number of the loop's turns. */
-static void test_a_client_may_leave_at_any_time(void **state)
+/* The client disconnects after every number of turns of the event loop. */
+static void test_fork_is_undone_when_the_client_disconnects(void **state)
 {
 	struct world *w = *state;
 	unsigned made = 0;
@@ -529,10 +530,10 @@ static void test_a_client_may_leave_at_any_time(void **state)
 		struct forked k;
 		int left = turns;
 
-		until_calm(w, 1);
+		wait_until_quiesced(w, 1);
 		world_fork_start(w, &k, m.view.id, 3, false);
 		if (turns)
-			world_until(w, turn_over, &left);
+			world_until(w, turns_are_over, &left);
 		if (k.done) {
 			made++;
 			for (int i = 0; i < 3; i++) {
@@ -547,8 +548,8 @@ static void test_a_client_may_leave_at_any_time(void **state)
 	}
 }
 
-/* The VM process is still at the image that nobody wants. */
-static void test_an_image_at_a_time_also_after_a_client_left(void **state)
+/* The VM process is still writing the snapshot of the abandoned fork. */
+static void test_next_fork_waits_for_the_snapshot_of_an_abandoned_one(void **state)
 {
 	struct world *w = *state;
 	struct forked k, next;
@@ -556,14 +557,14 @@ static void test_an_image_at_a_time_also_after_a_client_left(void **state)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	until_calm(w, 1);
+	wait_until_quiesced(w, 1);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, false);
 	world_until(w, one_waits, w->fakes);
 	core_abandon(k.call);
-	until_calm(w, 1);
+	wait_until_quiesced(w, 1);
 	world_fork_start(w, &next, m.view.id, 1, false);
-	world_until(w, turn_over, &turns);
+	world_until(w, turns_are_over, &turns);
 	assert_false(next.done);
 	fakes_go(w->fakes);
 	world_until_true(w, &next.done);
@@ -571,7 +572,7 @@ static void test_an_image_at_a_time_also_after_a_client_left(void **state)
 	assert_int_equal(fakes_overlaps(w->fakes), 0);
 }
 
-static void test_the_parent_may_end_at_any_time(void **state)
+static void test_fork_fails_when_the_parent_is_deleted(void **state)
 {
 	unsigned made = 0;
 
@@ -584,11 +585,11 @@ static void test_the_parent_may_end_at_any_time(void **state)
 
 		world_setup((void **)&w);
 		world_create(w, &m, NULL);
-		until_calm(w, 1);
+		wait_until_quiesced(w, 1);
 		world_fork_start(w, &k, m.view.id, 2, false);
 		world_fork_start(w, &second, m.view.id, 2, false);
 		if (turns)
-			world_until(w, turn_over, &left);
+			world_until(w, turns_are_over, &left);
 		world_delete_start(w, &d, m.view.id);
 		world_until_true(w, &k.done);
 		world_until_true(w, &second.done);
@@ -596,12 +597,12 @@ static void test_the_parent_may_end_at_any_time(void **state)
 		if (!k.ok)
 			assert_string_equal(k.failure.code, "deleted");
 		made += k.ok && second.ok;
-		until_calm(w, 2 * (k.ok + second.ok));
+		wait_until_quiesced(w, 2 * (k.ok + second.ok));
 		world_teardown((void **)&w);
 	}
 }
 
-static void test_the_service_may_stop_during_a_fork(void **state)
+static void test_fork_fails_when_the_service_stops(void **state)
 {
 	for (int turns = 0; turns < 40; turns += 4) {
 		struct forked k;
@@ -613,7 +614,7 @@ static void test_the_service_may_stop_during_a_fork(void **state)
 		world_create(w, &m, NULL);
 		world_fork_start(w, &k, m.view.id, 3, false);
 		if (turns)
-			world_until(w, turn_over, &left);
+			world_until(w, turns_are_over, &left);
 		world_teardown((void **)&w);
 		assert_true(k.done);
 		if (!k.ok)
@@ -621,7 +622,7 @@ static void test_the_service_may_stop_during_a_fork(void **state)
 	}
 }
 
-static void test_the_service_may_be_killed_during_a_fork(void **state)
+static void test_service_crash_during_a_fork_leaves_all_children_or_none(void **state)
 {
 	struct world *w = *state;
 	unsigned whole = 0;
@@ -633,27 +634,27 @@ static void test_the_service_may_be_killed_during_a_fork(void **state)
 		struct forked k;
 		int left = turns;
 
-		until_calm(w, 1);
+		wait_until_quiesced(w, 1);
 		world_fork_start(w, &k, m.view.id, 3, false);
-		world_until(w, turn_over, &left);
+		world_until(w, turns_are_over, &left);
 		whole = stats_of(w).sandboxes - 1;
 		world_kill_core(w);
 		world_start_core(w);
-		until_calm(w, 1 + whole);
+		wait_until_quiesced(w, 1 + whole);
 		world_exec(w, &r, m.view.id, "out on");
 		assert_string_equal(r.out, "on");
 	}
-	assert_int_equal(whole, 3); /* all or none */
+	assert_int_equal(whole, 3); /* all children or none */
 }
 
-static void test_a_catalogue_that_can_not_be_written_undoes_it(void **state)
+static void test_fork_is_undone_when_the_catalogue_cannot_be_written(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
 	struct made m;
 
 	world_create(w, &m, NULL);
-	until_calm(w, 1);
+	wait_until_quiesced(w, 1);
 	world_lock_catalogue(w, true);
 	world_fork(w, &k, m.view.id, 2);
 	world_lock_catalogue(w, false);
@@ -662,7 +663,7 @@ static void test_a_catalogue_that_can_not_be_written_undoes_it(void **state)
 	expect_untouched(w, m.view.id);
 }
 
-static void test_a_found_sandbox_is_forked_once_it_is_reached(void **state)
+static void test_adopted_sandbox_is_forked_once_it_is_reachable(void **state)
 {
 	struct world *w = *state;
 	struct forked k, again;
@@ -677,8 +678,8 @@ static void test_a_found_sandbox_is_forked_once_it_is_reached(void **state)
 	world_fork_start(w, &again, m.view.id, 2, false);
 	world_until_true(w, &again.done);
 	assert_true(again.ok);
-	assert_int_equal(fakes_charges(w->fakes), 1); /* what it was charged with is forgotten */
-	/* The children of the life before are still its children. */
+	assert_int_equal(fakes_charges(w->fakes), 1); /* the old measurement is lost */
+	/* The children of the previous instance are still its children. */
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
 	unsigned n = 0;
 	while (view.children[n])
@@ -693,28 +694,28 @@ static void test_a_found_sandbox_is_forked_once_it_is_reached(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_children_are_sandboxes_of_their_own),
-		TEST(test_seeds_of_user_generators_part_only_when_asked),
-		TEST(test_a_running_call_goes_on_in_all),
-		TEST(test_no_byte_is_lost_or_doubled),
-		TEST(test_a_call_on_its_way_stays_the_parents),
-		TEST(test_output_that_is_not_kept_is_told),
-		TEST(test_what_is_out_of_range_is_named),
-		TEST(test_forks_of_one_sandbox_wait_for_each_other),
-		TEST(test_a_fork_of_a_fork_of_a_fork),
-		TEST(test_one_child_that_fails_takes_all_with_it),
-		TEST(test_one_that_has_no_room_for_another_image_is_not_forked),
-		TEST(test_where_nothing_counts_memory_forks_go_on),
-		TEST(test_the_next_fork_comes_also_when_the_client_left_before_the_answer),
-		TEST(test_an_image_that_is_none_ends_the_parent),
-		cmocka_unit_test(test_a_vm_may_die_at_each_step),
-		TEST(test_a_client_may_leave_at_any_time),
-		TEST(test_an_image_at_a_time_also_after_a_client_left),
-		cmocka_unit_test(test_the_parent_may_end_at_any_time),
-		cmocka_unit_test(test_the_service_may_stop_during_a_fork),
-		TEST(test_the_service_may_be_killed_during_a_fork),
-		TEST(test_a_catalogue_that_can_not_be_written_undoes_it),
-		TEST(test_a_found_sandbox_is_forked_once_it_is_reached),
+		TEST(test_children_are_independent_sandboxes),
+		TEST(test_user_generators_are_reseeded_only_on_request),
+		TEST(test_running_call_continues_in_parent_and_children),
+		TEST(test_output_is_complete_in_parent_and_children),
+		TEST(test_call_not_yet_started_stays_with_the_parent),
+		TEST(test_child_reports_output_that_was_not_retained),
+		TEST(test_counts_out_of_range_are_refused),
+		TEST(test_forks_of_one_sandbox_are_serialized),
+		TEST(test_chain_of_seventy_forks),
+		TEST(test_fork_fails_when_one_child_fails),
+		TEST(test_fork_fails_at_the_memory_limit),
+		TEST(test_fork_works_without_memory_accounting),
+		TEST(test_next_fork_starts_when_a_client_disconnects_during_the_memory_check),
+		TEST(test_invalid_snapshot_ends_the_parent),
+		cmocka_unit_test(test_fork_recovers_from_vm_death_at_each_step),
+		TEST(test_fork_is_undone_when_the_client_disconnects),
+		TEST(test_next_fork_waits_for_the_snapshot_of_an_abandoned_one),
+		cmocka_unit_test(test_fork_fails_when_the_parent_is_deleted),
+		cmocka_unit_test(test_fork_fails_when_the_service_stops),
+		TEST(test_service_crash_during_a_fork_leaves_all_children_or_none),
+		TEST(test_fork_is_undone_when_the_catalogue_cannot_be_written),
+		TEST(test_adopted_sandbox_is_forked_once_it_is_reachable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

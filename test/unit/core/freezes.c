@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whose turn it is to freeze: no tenant, and no two of them, hold up the others. */
+/* Scheduling of freezes: neither one tenant nor two tenants can delay the others. */
 #include "orchestrator/core/internal.h"
 #include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
@@ -35,7 +35,7 @@ static bool has_begun(void *arg)
 	return !s || s->state == SBX_FREEZING;
 }
 
-/* Of one tenant's freezes the one goes first whose guest has written its files first. */
+/* The freezes of a tenant begin in the order in which the guests have written their files. */
 static int count_begun(struct world *w, const char *tenant, const struct made m[EACH])
 {
 	int n = 0;
@@ -55,14 +55,14 @@ static bool two_wait(void *arg)
 	return fakes_waiting(arg) == 2;
 }
 
-static bool two_are_done(void *arg)
+static bool two_have_ended(void *arg)
 {
 	const struct frozen *z = arg;
 
 	return z[0].done + z[1].done + z[2].done == 2;
 }
 
-static void test_two_tenants_with_slow_vms_hold_up_nobody(void **state)
+static void test_two_tenants_with_slow_vms_do_not_delay_a_third(void **state)
 {
 	struct frozen slow[2], third;
 	struct world *w = *state;
@@ -83,8 +83,8 @@ static void test_two_tenants_with_slow_vms_hold_up_nobody(void **state)
 	}
 }
 
-/* With one slot taken all along, the other goes round. */
-static void test_tenants_take_turns(void **state)
+/* One slot is occupied all the time; the tenants take turns in the other. */
+static void test_tenants_take_turns_to_freeze(void **state)
 {
 	struct world *w = *state;
 	struct frozen slow, many[EACH], one;
@@ -109,8 +109,8 @@ static void test_tenants_take_turns(void **state)
 	world_until_true(w, &slow.done);
 }
 
-/* A tenant that is alone has both slots, and no more than these whatever its VMs do. */
-static void test_a_tenant_that_is_alone_has_two(void **state)
+/* A single tenant gets both slots, and no more than these two, even when its VMs are slow. */
+static void test_single_tenant_uses_both_slots(void **state)
 {
 	struct world *w = *state;
 	struct frozen z[EACH];
@@ -125,7 +125,7 @@ static void test_a_tenant_that_is_alone_has_two(void **state)
 	assert_int_equal(count_begun(w, TENANT_LOCAL, m), 2);
 	assert_int_equal(tenant_find(w->core, TENANT_LOCAL)->freezing, 2);
 	fakes_go(w->fakes);
-	world_until(w, two_are_done, z);
+	world_until(w, two_have_ended, z);
 	world_until(w, one_waits, w->fakes);
 	fakes_go(w->fakes);
 	for (int i = 0; i < EACH; i++)
@@ -143,9 +143,9 @@ int main(void)
 {
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, teardown)
 	const struct CMUnitTest tests[] = {
-		WORLD_TEST(test_two_tenants_with_slow_vms_hold_up_nobody),
-		WORLD_TEST(test_tenants_take_turns),
-		WORLD_TEST(test_a_tenant_that_is_alone_has_two),
+		WORLD_TEST(test_two_tenants_with_slow_vms_do_not_delay_a_third),
+		WORLD_TEST(test_tenants_take_turns_to_freeze),
+		WORLD_TEST(test_single_tenant_uses_both_slots),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

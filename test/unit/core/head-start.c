@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A new sandbox runs ahead of the others until its first call ends, or for a short time. */
+/* A new sandbox has a higher priority until its first call ends, for 2 s at most. */
 #include "test/unit/core/world.h"
 
 #define HEAD_START_MS 2000
 
-static bool timer_held; /* a head start has no end of its own */
+static bool timer_is_disabled; /* a head start ends only with a call */
 
 void __real_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
 void __wrap_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
 
 void __wrap_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms)
 {
-	if (!timer_held || delay_ms != HEAD_START_MS)
+	if (!timer_is_disabled || delay_ms != HEAD_START_MS)
 		__real_loop_timer_set(l, t, delay_ms);
 }
 
-/* 2 is WARDEN_NORMAL, while it is made for the pool; 1 is WARDEN_BRINGUP. */
+/* 2 is WARDEN_NORMAL, while the pool makes the VM; 1 is WARDEN_BRINGUP. */
 static bool is_ahead(void *arg)
 {
 	return fakes_with_priorities(arg, "21") > 0;
@@ -26,23 +26,23 @@ static bool has_ended(void *arg)
 	return fakes_with_priorities(arg, "212") > 0;
 }
 
-static void test_a_head_start_ends_with_the_first_call(void **state)
+static void test_head_start_ends_with_the_first_call(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 	struct run r;
 
-	timer_held = true;
+	timer_is_disabled = true;
 	world_wait_ready(w);
 	world_create(w, &m, &(struct sandbox_spec){0});
 	world_until(w, is_ahead, w->fakes);
 	assert_false(has_ended(w->fakes));
 	world_exec(w, &r, m.view.id, "out on");
 	world_until(w, has_ended, w->fakes);
-	timer_held = false;
+	timer_is_disabled = false;
 }
 
-static void test_a_head_start_ends_in_a_call_that_goes_on(void **state)
+static void test_head_start_ends_during_a_long_call(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -62,8 +62,8 @@ static void test_a_head_start_ends_in_a_call_that_goes_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_head_start_ends_with_the_first_call),
-		TEST(test_a_head_start_ends_in_a_call_that_goes_on),
+		TEST(test_head_start_ends_with_the_first_call),
+		TEST(test_head_start_ends_during_a_long_call),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports on VMs that stand still: asked for, and written to the log by themselves. */
+/* Reports on VMs: on request, and automatically in the log when a VM stalls. */
 #include <time.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include "orchestrator/vm/internal.h"
 #include "test/unit/core/world.h"
 
-struct asked {
+struct report_request {
 	bool done;
 	char text[1 << 17];
 	struct failure failure;
@@ -16,7 +16,7 @@ struct asked {
 
 static void on_report(void *arg, const char *text, const struct failure *f)
 {
-	struct asked *a = arg;
+	struct report_request *a = arg;
 
 	assert_true(!text != !f);
 	a->done = true;
@@ -27,7 +27,7 @@ static void on_report(void *arg, const char *text, const struct failure *f)
 		snprintf(a->text, sizeof(a->text), "%s", text);
 }
 
-static void ask(struct world *w, struct asked *a, const char *name)
+static void request_report(struct world *w, struct report_request *a, const char *name)
 {
 	a->done = false;
 	a->text[0] = 0;
@@ -37,14 +37,14 @@ static void ask(struct world *w, struct asked *a, const char *name)
 
 static const char *report_on_vm(struct world *w, const char *name)
 {
-	static struct asked a;
+	static struct report_request a;
 
-	ask(w, &a, name);
+	request_report(w, &a, name);
 	world_until_true(w, &a.done);
 	return a.text;
 }
 
-static void has(const char *report, const char *text)
+static void expect_text(const char *report, const char *text)
 {
 	if (!strstr(report, text))
 		fail_msg("no \"%s\" in:\n%s", text, report);
@@ -58,12 +58,12 @@ static struct sandbox *sandbox_of_id(struct world *w, const char *id)
 	return s;
 }
 
-/* --- what the service writes to the log ------------------------------------------------------ */
+/* --- the service's log ----------------------------------------------------------------------- */
 
 static char logged[1 << 20];
 static size_t logged_len;
 
-/* The writer's threads are those of the fakes too. */
+/* Appends to `logged`. The fakes' threads also write to the log, hence the atomic addition. */
 static void keep_log(const char *lines, size_t len)
 {
 	size_t at = __atomic_fetch_add(&logged_len, len, __ATOMIC_RELAXED);
@@ -99,9 +99,9 @@ static int teardown(void **state)
 	return world_teardown(state);
 }
 
-/* --- on demand ------------------------------------------------------------------------------- */
+/* --- reports on request ---------------------------------------------------------------------- */
 
-static void test_a_report_has_all_there_is_to_know(void **state)
+static void test_report_has_all_sections(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -109,19 +109,19 @@ static void test_a_report_has_all_there_is_to_know(void **state)
 
 	world_create(w, &m, NULL);
 	text = report_on_vm(w, m.view.id);
-	has(text, "service: 1 sandboxes, ");
-	has(text, m.view.id);
-	has(text, ": ready, tenant local, template default, ");
-	has(text, "  0 calls\n");
-	has(text, "  connection to its agent: open");
-	has(text, "\nVM in slot ");
-	has(text, ": running, process ");
+	expect_text(text, "service: 1 sandboxes, ");
+	expect_text(text, m.view.id);
+	expect_text(text, ": ready, tenant local, template default, ");
+	expect_text(text, "  0 calls\n");
+	expect_text(text, "  connection to its agent: open");
+	expect_text(text, "\nVM in slot ");
+	expect_text(text, ": running, process ");
 
-	has(text, "\nthe VM process says:\nvCPU 0: ?[31min KVM_RUN\n?device vsock: fine\n");
-	has(text, "\nthreads of process ");
-	has(text, "  thread ");
-	has(text, ", waited for a CPU ");
-	has(text, "\nits agent answers: connected after ");
+	expect_text(text, "\nthe VM process says:\nvCPU 0: ?[31min KVM_RUN\n?device vsock: fine\n");
+	expect_text(text, "\nthreads of process ");
+	expect_text(text, "  thread ");
+	expect_text(text, ", waited for a CPU ");
+	expect_text(text, "\nits agent answers: connected after ");
 	assert_null(strstr(text, "hidden"));
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 1);
 }
@@ -131,7 +131,7 @@ static bool is_waiting(void *arg)
 	return fakes_waiting(arg);
 }
 
-static void test_calls_and_operations_are_listed(void **state)
+static void test_report_lists_calls_and_operations(void **state)
 {
 	struct world *w = *state;
 	struct run first = {0}, second = {0};
@@ -144,18 +144,18 @@ static void test_calls_and_operations_are_listed(void **state)
 	world_until_true(w, &first.started);
 	world_until(w, is_waiting, w->fakes);
 	text = report_on_vm(w, m.view.id);
-	has(text, ": running, tenant local, ");
-	has(text, "  2 calls\n");
-	has(text, ": at the guest, requested ");
-	has(text, ": queued, requested ");
-	has(text, "its agent answers: ");
+	expect_text(text, ": running, tenant local, ");
+	expect_text(text, "  2 calls\n");
+	expect_text(text, ": at the guest, requested ");
+	expect_text(text, ": queued, requested ");
+	expect_text(text, "its agent answers: ");
 	fakes_go(w->fakes);
 	world_until_true(w, &second.over);
 	assert_string_equal(first.out, "on");
 	assert_string_equal(second.out, "off");
 }
 
-static void test_a_slot_is_as_good_as_an_id(void **state)
+static void test_sandbox_is_found_by_slot(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -163,12 +163,12 @@ static void test_a_slot_is_as_good_as_an_id(void **state)
 
 	world_create(w, &m, NULL);
 	snprintf(slot, sizeof(slot), "%u", sandbox_of_id(w, m.view.id)->slot);
-	has(report_on_vm(w, slot), m.view.id);
-	has(report_on_vm(w, slot), "its agent answers: ");
+	expect_text(report_on_vm(w, slot), m.view.id);
+	expect_text(report_on_vm(w, slot), "its agent answers: ");
 }
 
-/* One of the pool is nobody's sandbox. */
-static void test_a_vm_of_the_pool(void **state)
+/* A VM of the pool does not belong to a sandbox. */
+static void test_report_on_a_pooled_vm(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -182,25 +182,25 @@ static void test_a_vm_of_the_pool(void **state)
 			break;
 	assert_true(n < w->core->vms.max_vms);
 	snprintf(slot, sizeof(slot), "%u", n);
-	has(report_on_vm(w, slot), "\nVM in slot ");
-	has(report_on_vm(w, slot), "its agent was not asked: the VM belongs to no sandbox");
+	expect_text(report_on_vm(w, slot), "\nVM in slot ");
+	expect_text(report_on_vm(w, slot), "its agent was not asked: the VM belongs to no sandbox");
 }
 
-static void test_what_is_not_there(void **state)
+static void test_unknown_names_are_refused(void **state)
 {
 	static const char *const names[] = {"sbx_0", "63", "64", "4294967296", "-1", "1x", ""};
-	struct asked *a = calloc(1, sizeof(*a));
+	struct report_request *a = calloc(1, sizeof(*a));
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		ask(*state, a, names[i]);
+		request_report(*state, a, names[i]);
 		world_until_true(*state, &a->done);
 		assert_int_equal(a->failure.status, 404);
-		has(a->failure.text, "`ramet ls` lists");
+		expect_text(a->failure.text, "`ramet ls` lists");
 	}
 	free(a);
 }
 
-static void test_an_agent_that_does_not_answer(void **state)
+static void test_report_on_a_vm_whose_agent_does_not_answer(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -208,17 +208,17 @@ static void test_an_agent_that_does_not_answer(void **state)
 
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_DEAF, 1);
-	has(report_on_vm(w, m.view.id), "its agent does not answer: connected after ");
+	expect_text(report_on_vm(w, m.view.id), "its agent does not answer: connected after ");
 	fakes_go(w->fakes);
 	fakes_fault(w->fakes, FAKES_CONNECT, 1000000);
-	has(report_on_vm(w, m.view.id), "its agent does not answer: no connection in ");
+	expect_text(report_on_vm(w, m.view.id), "its agent does not answer: no connection in ");
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	world_exec(w, &r, m.view.id, "out alive");
 	assert_string_equal(r.out, "alive");
 }
 
-/* Nothing of it ends the VM; it is not asked twice. */
-static void test_a_vm_process_that_does_not_answer(void **state)
+/* The VM keeps running, and the service does not send a second request. */
+static void test_report_on_a_vm_process_that_does_not_answer(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -228,18 +228,18 @@ static void test_a_vm_process_that_does_not_answer(void **state)
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
 	text = report_on_vm(w, m.view.id);
-	has(text, "\nthe VM process does not answer: nothing came for 3 s\n");
-	has(text, "\nthreads of process ");
-	has(text, "its agent was not asked: the VM process does not answer\n");
+	expect_text(text, "\nthe VM process does not answer: nothing came for 3 s\n");
+	expect_text(text, "\nthreads of process ");
+	expect_text(text, "its agent was not asked: the VM process does not answer\n");
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 0);
-	has(report_on_vm(w, m.view.id),
-	    "\nthe VM process has still not answered an earlier look\n");
+	expect_text(report_on_vm(w, m.view.id),
+		    "\nthe VM process has still not answered an earlier look\n");
 	world_exec(w, &r, m.view.id, "out alive");
 	assert_string_equal(r.out, "alive");
 }
 
-/* It answers that it knows no such request. */
-static void test_a_vm_of_an_older_program(void **state)
+/* The VM process answers that it does not know the request. */
+static void test_report_on_a_vm_of_an_older_program(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -248,77 +248,77 @@ static void test_a_vm_of_an_older_program(void **state)
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_OLDER, 1);
 	text = report_on_vm(w, m.view.id);
-	has(text, "this VM's program is older and can't be inspected\n");
-	has(text, "\nthreads of process ");
-	has(text, "its agent answers: ");
+	expect_text(text, "this VM's program is older and can't be inspected\n");
+	expect_text(text, "\nthreads of process ");
+	expect_text(text, "its agent answers: ");
 }
 
-static void test_a_vm_that_dies_meanwhile(void **state)
+static void test_report_when_the_vm_dies(void **state)
 {
 	struct world *w = *state;
-	struct asked *a = calloc(1, sizeof(*a));
+	struct report_request *a = calloc(1, sizeof(*a));
 	struct made m;
 
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
-	ask(w, a, m.view.id);
+	request_report(w, a, m.view.id);
 	fakes_kill(w->fakes, sandbox_of_id(w, m.view.id)->slot);
 	world_until_true(w, &a->done);
-	has(a->text, "the VM process can't be asked: ");
-	has(a->text, "its agent was not asked: ");
+	expect_text(a->text, "the VM process can't be asked: ");
+	expect_text(a->text, "its agent was not asked: ");
 	free(a);
 }
 
-static void test_a_sandbox_that_is_deleted_meanwhile(void **state)
+static void test_report_when_the_sandbox_is_deleted(void **state)
 {
 	struct world *w = *state;
-	struct asked *a = calloc(1, sizeof(*a));
+	struct report_request *a = calloc(1, sizeof(*a));
 	struct made m;
 	struct done d;
 
-	/* While its VM process is asked. */
+	/* While its VM process is being queried. */
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
-	ask(w, a, m.view.id);
+	request_report(w, a, m.view.id);
 	world_delete_start(w, &d, m.view.id);
 	world_until_true(w, &a->done);
-	has(a->text, "the VM process can't be asked: the VM was ended meanwhile\n");
-	/* While its agent is asked. */
+	expect_text(a->text, "the VM process can't be asked: the VM was ended meanwhile\n");
+	/* While its agent is being queried. */
 	fakes_fault(w->fakes, FAKES_MUTE, 0);
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_DEAF, 1);
-	ask(w, a, m.view.id);
+	request_report(w, a, m.view.id);
 	world_until(w, is_waiting, w->fakes);
 	world_delete(w, &d, m.view.id);
 	world_until_true(w, &a->done);
-	has(a->text, "its agent did not answer before the sandbox had ended\n");
+	expect_text(a->text, "its agent did not answer before the sandbox had ended\n");
 	free(a);
 }
 
-static void test_an_operator_who_leaves(void **state)
+static void test_inspection_can_be_abandoned(void **state)
 {
 	struct world *w = *state;
-	struct asked *a = calloc(1, sizeof(*a));
+	struct report_request *a = calloc(1, sizeof(*a));
 	struct made m;
 
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
-	ask(w, a, m.view.id);
+	request_report(w, a, m.view.id);
 	core_abandon(a->call);
-	ask(w, a, m.view.id);
+	request_report(w, a, m.view.id);
 	core_abandon(a->call);
-	/* The core ends with one under way. */
-	ask(w, a, m.view.id);
+	/* The core ends with an inspection in flight. */
+	request_report(w, a, m.view.id);
 	world_kill_core(w);
 	assert_false(a->done);
 	world_start_core(w);
 	free(a);
 }
 
-/* --- by itself -------------------------------------------------------------------------------- */
+/* --- automatic reports ------------------------------------------------------------------------ */
 
-/* As after the time of a stall, in which the VM process did nothing that is known of. */
-static struct sandbox *stand_still(struct world *w, const char *id)
+/* Makes the service believe that the VM made no progress for the time of a stall. */
+static struct sandbox *make_stalled(struct world *w, const char *id)
 {
 	struct sandbox *s = sandbox_of_id(w, id);
 
@@ -344,20 +344,20 @@ static void end_waiting(struct world *w, struct run *r)
 	assert_string_equal(r->out, "on");
 }
 
-/* After it the sandbox's timer is set again, or it is not. */
-static bool has_looked(void *arg)
+/* Returns true when the inspection has ended and the sandbox's timer is armed again. */
+static bool inspection_has_ended(void *arg)
 {
 	const struct sandbox *s = arg;
 
 	return !s->stall.inspection && s->stall.timer.heap_index;
 }
 
-static bool was_told(void *arg)
+static bool stall_was_reported(void *arg)
 {
 	return times_logged("is stalled") > 0;
 }
 
-static void test_a_call_that_stands_still_is_reported_once(void **state)
+static void test_stalled_call_is_reported_once(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -367,8 +367,8 @@ static void test_a_call_that_stands_still_is_reported_once(void **state)
 	world_create(w, &m, NULL);
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_DEAF, 1);
-	struct sandbox *s = stand_still(w, m.view.id);
-	world_until(w, was_told, w);
+	struct sandbox *s = make_stalled(w, m.view.id);
+	world_until(w, stall_was_reported, w);
 	snprintf(what, sizeof(what), "a call in sandbox %s is stalled; a report on it follows",
 		 m.view.id);
 	assert_int_equal(times_logged(what), 1);
@@ -379,7 +379,7 @@ static void test_a_call_that_stands_still_is_reported_once(void **state)
 	end_waiting(w, &r);
 }
 
-static void test_a_vm_process_that_stands_still_is_reported(void **state)
+static void test_stalled_vm_process_is_reported(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -388,15 +388,16 @@ static void test_a_vm_process_that_stands_still_is_reported(void **state)
 	world_create(w, &m, NULL);
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
-	stand_still(w, m.view.id);
-	world_until(w, was_told, w);
+	make_stalled(w, m.view.id);
+	world_until(w, stall_was_reported, w);
 	assert_int_equal(times_logged("| the VM process does not answer: nothing came for 3 s"), 1);
 	assert_int_equal(times_logged("| threads of process"), 1);
 	end_waiting(w, &r);
 }
 
-/* It sleeps, or waits for the network: its agent answers. The next look comes later and later. */
-static void test_a_call_that_waits_is_no_stall(void **state)
+/* The call sleeps or waits for the network, and its agent answers. The intervals between
+ * inspections grow. */
+static void test_waiting_call_is_not_reported(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -405,10 +406,10 @@ static void test_a_call_that_waits_is_no_stall(void **state)
 	world_create(w, &m, NULL);
 	run_waiting(w, &r, m.view.id);
 	for (uint64_t i = 1; i < 10; i++) {
-		struct sandbox *s = stand_still(w, m.view.id);
+		struct sandbox *s = make_stalled(w, m.view.id);
 
 		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i || s->stall.inspection)
-			world_until(w, has_looked, s);
+			world_until(w, inspection_has_ended, s);
 		assert_true(s->stall.timer.heap_index);
 		assert_true(s->stall.wait_ms > 30000 && s->stall.wait_ms < 2000000);
 	}
@@ -416,15 +417,15 @@ static void test_a_call_that_waits_is_no_stall(void **state)
 	end_waiting(w, &r);
 }
 
-static bool is_armed(void *arg)
+static bool timer_is_armed(void *arg)
 {
 	const struct sandbox *s = arg;
 
 	return s->stall.timer.heap_index && s->stall.timer.due_ms > loop_now_ms(s->core->loop);
 }
 
-/* A call that said something, or whose VM used its CPU, is not even looked at. */
-static void test_a_call_that_moves_is_not_looked_at(void **state)
+/* A call that had output, or whose VM used its CPU, is not inspected. */
+static void test_call_that_makes_progress_is_not_inspected(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -433,15 +434,15 @@ static void test_a_call_that_moves_is_not_looked_at(void **state)
 	world_create(w, &m, NULL);
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
-	struct sandbox *s = stand_still(w, m.view.id);
+	struct sandbox *s = make_stalled(w, m.view.id);
 	s->stall.heard = true;
-	world_until(w, is_armed, s);
+	world_until(w, timer_is_armed, s);
 	assert_null(s->stall.inspection);
-	stand_still(w, m.view.id);
+	make_stalled(w, m.view.id);
 	s->pid = (uint32_t)getpid();
-	while (clock() < CLOCKS_PER_SEC / 2) /* of this process */
+	while (clock() < CLOCKS_PER_SEC / 2) /* CPU time of this process */
 		;
-	world_until(w, is_armed, s);
+	world_until(w, timer_is_armed, s);
 	assert_null(s->stall.inspection);
 	assert_int_equal(fakes_faults_left(w->fakes, FAKES_MUTE), 1);
 	fakes_fault(w->fakes, FAKES_MUTE, 0);
@@ -449,8 +450,8 @@ static void test_a_call_that_moves_is_not_looked_at(void **state)
 	assert_int_equal(s->stall.timer.heap_index, 0);
 }
 
-/* The call ends, or its sandbox, while it is looked at. */
-static void test_a_look_ends_with_its_call(void **state)
+/* The call or its sandbox ends during the inspection. */
+static void test_inspection_ends_with_its_call(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, second = {0};
@@ -460,14 +461,14 @@ static void test_a_look_ends_with_its_call(void **state)
 	world_create(w, &m, NULL);
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 2);
-	struct sandbox *s = stand_still(w, m.view.id);
+	struct sandbox *s = make_stalled(w, m.view.id);
 	while (!s->stall.inspection)
 		world_until(w, is_waiting, w->fakes);
 	end_waiting(w, &r);
 	assert_null(s->stall.inspection);
 	world_create(w, &m, NULL);
 	run_waiting(w, &second, m.view.id);
-	s = stand_still(w, m.view.id);
+	s = make_stalled(w, m.view.id);
 	while (!s->stall.inspection)
 		world_until(w, is_waiting, w->fakes);
 	world_delete(w, &d, m.view.id);
@@ -480,10 +481,10 @@ struct crowd {
 	struct world *w;
 	struct made made[CALLS];
 	struct run runs[CALLS];
-	unsigned inspected, most; /* now, and at any time */
+	unsigned inspected, most; /* current number, and its maximum */
 };
 
-static bool all_that_may_are_inspected(void *arg)
+static bool limit_is_reached(void *arg)
 {
 	struct crowd *c = arg;
 
@@ -494,14 +495,14 @@ static bool all_that_may_are_inspected(void *arg)
 	return c->inspected >= 8;
 }
 
-static bool all_that_are_left_were_told(void *arg)
+static bool all_remaining_were_reported(void *arg)
 {
-	all_that_may_are_inspected(arg);
+	limit_is_reached(arg);
 	return times_logged("is stalled") == CALLS - 1;
 }
 
-/* They would take the memory and the workers from what goes on. */
-static void test_few_calls_are_inspected_at_a_time(void **state)
+/* More inspections would take memory and workers from running calls. */
+static void test_concurrent_inspections_are_limited(void **state)
 {
 	struct crowd *c = calloc(1, sizeof(*c));
 	struct done d;
@@ -517,10 +518,10 @@ static void test_few_calls_are_inspected_at_a_time(void **state)
 	}
 	fakes_fault(c->w->fakes, FAKES_MUTE, CALLS);
 	for (int i = 0; i < CALLS; i++)
-		stand_still(c->w, c->made[i].view.id);
-	world_until(c->w, all_that_may_are_inspected, c);
-	world_delete(c->w, &d, c->made[CALLS - 1].view.id); /* before its turn */
-	world_until(c->w, all_that_are_left_were_told, c);
+		make_stalled(c->w, c->made[i].view.id);
+	world_until(c->w, limit_is_reached, c);
+	world_delete(c->w, &d, c->made[CALLS - 1].view.id); /* before its inspection begins */
+	world_until(c->w, all_remaining_were_reported, c);
 	assert_int_equal(c->most, 8);
 	assert_int_equal(times_logged("| end of the report"), 5);
 	fakes_go(c->w->fakes);
@@ -529,19 +530,19 @@ static void test_few_calls_are_inspected_at_a_time(void **state)
 	free(c);
 }
 
-/* The fakes' VMs are threads of this process, which works. */
-static bool was_told_of_idle_vms(void *arg)
+/* Clears the process ids of the VMs: fake VMs are threads of this process, which uses CPU time. */
+static bool stall_of_idle_vms_was_reported(void *arg)
 {
 	struct world *w = arg;
 
 	for (unsigned n = 0; n < w->core->vms.max_vms; n++)
 		if (w->core->vms.slots[n])
 			w->core->vms.slots[n]->id.pid = 0;
-	return was_told(w);
+	return stall_was_reported(w);
 }
 
-/* It is given up, as without a report. */
-static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
+/* The VM is dropped after the report. */
+static void test_vm_that_stalls_during_bring_up_is_reported_and_dropped(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -551,10 +552,10 @@ static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
 	world_wait_ready(w);
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, false);
-	world_until(w, was_told_of_idle_vms, w);
+	world_until(w, stall_of_idle_vms_was_reported, w);
 	world_until_true(w, &k.done);
 	assert_false(k.ok);
-	has(k.failure.text, "the guest made no progress before it confirmed the new seed");
+	expect_text(k.failure.text, "the guest made no progress before it confirmed the new seed");
 	assert_int_equal(
 		times_logged("(the guest made no progress before it confirmed the new seed) is "
 			     "stalled; a report on it follows"),
@@ -564,14 +565,14 @@ static void test_a_vm_that_stands_still_while_it_is_brought_up(void **state)
 	assert_true(k.ok);
 }
 
-static bool is_given_up(void *arg)
+static bool vm_was_dropped(void *arg)
 {
-	was_told_of_idle_vms(((struct crowd *)arg)->w);
+	stall_of_idle_vms_was_reported(((struct crowd *)arg)->w);
 	return times_logged("is dropped") > 0;
 }
 
-/* The request that waits for it does not wait for others' reports as well. */
-static void test_a_vm_is_given_up_without_a_report_when_many_are_inspected(void **state)
+/* The request that waits for the VM must not also wait for the reports of other VMs. */
+static void test_stalled_vm_is_dropped_without_a_report_at_the_limit(void **state)
 {
 	struct crowd c = {.w = *state};
 	struct forked k;
@@ -582,14 +583,14 @@ static void test_a_vm_is_given_up_without_a_report_when_many_are_inspected(void 
 	c.w->core->n_inspections += 8;
 	fakes_fault(c.w->fakes, FAKES_SEED_WAIT, 1);
 	world_fork_start(c.w, &k, m.view.id, 1, false);
-	world_until(c.w, is_given_up, &c);
+	world_until(c.w, vm_was_dropped, &c);
 	c.w->core->n_inspections -= 8;
 	world_until_true(c.w, &k.done);
 	assert_false(k.ok);
 	assert_int_equal(times_logged("is stalled"), 0);
 }
 
-static void test_the_log_is_not_flooded(void **state)
+static void test_reports_in_the_log_are_rate_limited(void **state)
 {
 	struct world *w = *state;
 	char text[64 * 1024], *at = text;
@@ -599,7 +600,7 @@ static void test_the_log_is_not_flooded(void **state)
 	assert_int_equal(times_logged("a report on it follows (0 others"), 5);
 	assert_int_equal(times_logged("its report is left out"), 5);
 	assert_int_equal(times_logged("| two\n"), 5);
-	/* A minute later there is one more. */
+	/* A minute later one more report is allowed. */
 	w->core->stall_reports.since_ms -= 61000;
 	for (int i = 0; i < 5000; i++)
 		at += sprintf(at, "line %d\n", i);
@@ -617,26 +618,26 @@ static void test_the_log_is_not_flooded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_report_has_all_there_is_to_know),
-		TEST(test_calls_and_operations_are_listed),
-		TEST(test_a_slot_is_as_good_as_an_id),
-		TEST(test_a_vm_of_the_pool),
-		TEST(test_what_is_not_there),
-		TEST(test_an_agent_that_does_not_answer),
-		TEST(test_a_vm_process_that_does_not_answer),
-		TEST(test_a_vm_of_an_older_program),
-		TEST(test_a_vm_that_dies_meanwhile),
-		TEST(test_a_sandbox_that_is_deleted_meanwhile),
-		TEST(test_an_operator_who_leaves),
-		TEST(test_a_call_that_stands_still_is_reported_once),
-		TEST(test_a_vm_process_that_stands_still_is_reported),
-		TEST(test_a_call_that_waits_is_no_stall),
-		TEST(test_a_call_that_moves_is_not_looked_at),
-		TEST(test_a_look_ends_with_its_call),
-		TEST(test_few_calls_are_inspected_at_a_time),
-		TEST(test_a_vm_that_stands_still_while_it_is_brought_up),
-		TEST(test_a_vm_is_given_up_without_a_report_when_many_are_inspected),
-		TEST(test_the_log_is_not_flooded),
+		TEST(test_report_has_all_sections),
+		TEST(test_report_lists_calls_and_operations),
+		TEST(test_sandbox_is_found_by_slot),
+		TEST(test_report_on_a_pooled_vm),
+		TEST(test_unknown_names_are_refused),
+		TEST(test_report_on_a_vm_whose_agent_does_not_answer),
+		TEST(test_report_on_a_vm_process_that_does_not_answer),
+		TEST(test_report_on_a_vm_of_an_older_program),
+		TEST(test_report_when_the_vm_dies),
+		TEST(test_report_when_the_sandbox_is_deleted),
+		TEST(test_inspection_can_be_abandoned),
+		TEST(test_stalled_call_is_reported_once),
+		TEST(test_stalled_vm_process_is_reported),
+		TEST(test_waiting_call_is_not_reported),
+		TEST(test_call_that_makes_progress_is_not_inspected),
+		TEST(test_inspection_ends_with_its_call),
+		TEST(test_concurrent_inspections_are_limited),
+		TEST(test_vm_that_stalls_during_bring_up_is_reported_and_dropped),
+		TEST(test_stalled_vm_is_dropped_without_a_report_at_the_limit),
+		TEST(test_reports_in_the_log_are_rate_limited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
