@@ -399,9 +399,9 @@ static void one_thing(struct input *in)
 		drop();
 		break;
 	case 11:
-		if (later.timer.heap_index) {
-			loop_timer_clear(NULL, &later.timer);
-			later.timer.fn(later.timer.arg);
+		if (deferred.timer.heap_index) {
+			loop_timer_clear(NULL, &deferred.timer);
+			deferred.timer.fn(deferred.timer.arg);
 		}
 		break;
 	}
@@ -441,9 +441,9 @@ static void start(uint8_t how)
 {
 	const struct vmproc_spec spec = {.vcpus = 1, .ram_mib = 128, .memory_max = 1ull << 30};
 
-	deferred_queue_init(&later, NULL);
+	deferred_queue_init(&deferred, NULL);
 	host = (struct vmproc_host){
-		.deferred = &later, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
+		.deferred = &deferred, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
 	/* Between inputs the fuzzer may open descriptors, such as those to a symbolizer. */
 	first_free_fd = dup(empty_fd);
 	close(first_free_fd);
@@ -477,7 +477,7 @@ static void end(void)
 			op_finish(&ops[i], 0);
 	expect(host.in_use == 0);
 	vmproc_host_fini(&host);
-	deferred_queue_fini(&later);
+	deferred_queue_fini(&deferred);
 	for (size_t i = 1; i <= TIMERS; i++)
 		expect(!timers[i]);
 	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0)
