@@ -275,7 +275,7 @@ void core_stats(const struct core *c, struct core_stats *out)
 	out->output_held_bytes = c->output.held;
 	out->ends_unrecorded = c->n_unrecorded;
 	out->template_boots = templates_boots(c->templates);
-	out->templates_building = templates_are_prepared(c->templates);
+	out->templates_building = templates_preparing(c->templates);
 	watch_stats(c, out);
 }
 

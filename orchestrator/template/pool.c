@@ -436,16 +436,6 @@ bool pool_was_filled(const struct pool *p)
 	return !p->env->config->pool_warm || p->main.was_filled;
 }
 
-struct privates *pool_privates(const struct pool *p)
-{
-	return p->privates;
-}
-
-const struct template_env *pool_env(const struct pool *p)
-{
-	return p->env;
-}
-
 /* --- the refill ----------------------------------------------------------------------------- */
 
 /* Returns whether a client waits for a VM. */
@@ -563,6 +553,18 @@ bool pool_yield(struct pool *p)
 	item_free(item);
 	return true;
 }
+
+struct privates *pool_privates(const struct pool *p)
+{
+	return p->privates;
+}
+
+const struct template_env *pool_env(const struct pool *p)
+{
+	return p->env;
+}
+
+/* --- start and end --------------------------------------------------------------------------- */
 
 struct pool *pool_new(const struct template_env *env, struct templates *templates,
 		      struct privates *privates)

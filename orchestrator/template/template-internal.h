@@ -77,8 +77,8 @@ struct template
 	char key[MANIFEST_KEY_LEN + 1];
 	struct template_job *job;
 	struct build *build;
-	struct failure error_text; /* valid in TPL_FAILED */
-	char *reason;		   /* full text when error_text can't hold it; may be NULL */
+	struct failure failure; /* valid in TPL_FAILED */
+	char *reason;		/* full text when failure can't hold it; may be NULL */
 	struct loop_timer retry;
 	uint32_t backoff_ms;
 	bool ahead;	     /* prepared ahead, whether requested or not */

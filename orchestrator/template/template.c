@@ -57,7 +57,7 @@ bool template_ready(const struct template *t)
 
 const char *template_error(const struct template *t)
 {
-	return t->state == TPL_FAILED ? t->error_text.text : "";
+	return t->state == TPL_FAILED ? t->failure.text : "";
 }
 
 const char *template_name(const struct template *t)
@@ -125,12 +125,12 @@ void template_fail(struct template *t, const char *text)
 	t->backoff_ms = t->backoff_ms ? 2 * t->backoff_ms : BACKOFF_FIRST_MS;
 	if (t->backoff_ms > BACKOFF_MAX_MS)
 		t->backoff_ms = BACKOFF_MAX_MS;
-	failure_set(&t->error_text, 503, "template_failed", t->backoff_ms / 1000,
+	failure_set(&t->failure, 503, "template_failed", t->backoff_ms / 1000,
 		    "the template can't be prepared: %s", text);
 	log_error("template %s with %u vCPUs, %u MiB: %s", t->source.name, t->size.vcpus,
 		  t->size.ram_mib, text);
 	list_del(&t->queue_link);
-	answer_all(t, &t->error_text);
+	answer_all(t, &t->failure);
 	if (!templates_closing(ts))
 		loop_timer_set(ts->env->loop, &t->retry, t->backoff_ms);
 	if (ts->building == t) {
@@ -464,7 +464,7 @@ void template_wait(struct template *t, struct template_wait *w,
 	if (t->state == TPL_READY) {
 		answer(w, NULL);
 	} else if (t->state == TPL_FAILED && t->retry.heap_index) {
-		answer(w, &t->error_text);
+		answer(w, &t->failure);
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);

@@ -71,7 +71,7 @@ struct template *templates_building(const struct templates *ts)
 	return ts->building;
 }
 
-bool templates_are_prepared(const struct templates *ts)
+bool templates_preparing(const struct templates *ts)
 {
 	return ts->building || ts->ahead;
 }

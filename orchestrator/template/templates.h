@@ -40,7 +40,7 @@ struct template *templates_default(const struct templates *ts);
 /* Returns the template whose guest is being booted, or NULL. */
 struct template *templates_building(const struct templates *ts);
 /* Returns whether an image is being made, or prepared ahead of need. */
-bool templates_are_prepared(const struct templates *ts);
+bool templates_preparing(const struct templates *ts);
 /* Returns how many images this instance has made. */
 uint64_t templates_boots(const struct templates *ts);
 /* Calls `each` for every template that the last look at the disk found: the default one first, the
