@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/firecracker.py against a program that answers as Firecracker's API does: what it is asked,
-in which order, and what is said when it refuses."""
+"""Runs bench/firecracker.py against a program that answers as Firecracker's API does: checks the
+requests, their order, and the error text when a request is refused."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from pathlib import Path
 
 BENCH = Path(__file__).resolve().parents[3] / "bench" / "firecracker.py"
 
-# A process of it: notes each request, makes what a snapshot is made of, and has an agent behind its
-# vsock once a guest runs.
+# A fake Firecracker process: records each request, creates the files of a snapshot, and runs an
+# agent behind its vsock once a guest runs.
 FAKE = r'''#!@PYTHON@
 import json, os, socket, sys, threading
 from http.server import BaseHTTPRequestHandler
@@ -23,7 +23,7 @@ from socketserver import UnixStreamServer
 notes, refused = os.environ["NOTES"], os.environ.get("REFUSE", "")
 assert sys.argv[1:3] == ["--api-sock", "api.sock"], sys.argv
 
-# As 1.16.1 writes them: no reason behind the status.
+# As Firecracker 1.16.1 writes them: no reason phrase after the status.
 HEAD = b"Server: Firecracker API\r\nConnection: keep-alive\r\n"
 DONE = b"HTTP/1.1 204 \r\n" + HEAD + b"\r\n"
 REFUSAL = b"HTTP/1.1 400 \r\n" + HEAD + (
@@ -131,7 +131,7 @@ class Load(unittest.TestCase):
             self.assertLess(0, ready["min"])
             self.assertLess(ready["max"], usable["max"])
 
-    def test_what_is_asked(self) -> None:
+    def test_requests_and_their_order(self) -> None:
         self.assertEqual(self.bench().returncode, 0)
         asked = self.asked()
         self.assertEqual(
@@ -153,7 +153,7 @@ class Load(unittest.TestCase):
         self.assertTrue(asked[7][2]["resume_vm"])
         self.assertEqual(asked[7][2]["snapshot_path"], asked[6][2]["snapshot_path"])
 
-    def test_a_tiny_guest(self) -> None:
+    def test_tiny_guest_has_no_initramfs_and_disk(self) -> None:
         done = self.bench("--tiny")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(
@@ -167,19 +167,19 @@ class Load(unittest.TestCase):
         )
         self.assertNotIn("initrd_path", asked[0][2])
 
-    def test_nothing_is_left(self) -> None:
+    def test_no_files_are_left(self) -> None:
         self.bench()
         left = {path.name for path in self.dir.iterdir()}
         self.assertEqual(left, {"firecracker", "kernel", "initramfs", "rootfs", "notes"})
 
-    def test_a_refusal_is_told(self) -> None:
+    def test_refused_request_is_reported(self) -> None:
         for path in ("/boot-source", "/snapshot/create", "/snapshot/load"):
             done = self.bench(REFUSE=path)
             self.assertEqual(done.returncode, 1)
             self.assertIn(path, done.stderr)
             self.assertIn('400 {"fault_message":"refused"}', done.stderr)
 
-    def test_a_process_that_ends_is_told(self) -> None:
+    def test_early_exit_of_the_process_is_reported(self) -> None:
         self.binary.write_text("#!/bin/sh\necho no KVM here\nexit 3\n")
         done = self.bench()
         self.assertEqual(done.returncode, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whichever request of a measurement fails, no sandbox and no Space is not deleted behind it."""
+"""No measurement leaves a sandbox or a Space open, whichever of its requests fails."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ import watch  # noqa: E402
 
 MODULES = [contention, files, hostile, measure, net, output, restart, run, sizes, soak, spaces]
 MODULES += [templates, watch]
-MOST = 500  # requests of a measurement
+MOST = 500  # requests that a measurement may make
 
 
 class Clock(types.SimpleNamespace):
-    """A time in which nobody waits."""
+    """A fake clock that sleep() advances at once."""
 
     now = 0.0
 
@@ -59,8 +59,8 @@ class Clock(types.SimpleNamespace):
 
 
 class Service:
-    """Enough of the service for each measurement. The request of number `failing` fails, and so
-    does each of its kind that follows it at once."""
+    """A fake service with enough of the API for each measurement. The request with the number
+    `failing` and the `failures - 1` requests after it fail."""
 
     def __init__(self, failing: int, failures: int = 1) -> None:
         self.failing, self.failures = failing, failures
@@ -153,7 +153,7 @@ NET = '{"rtt":[1.0],"upload":[1.0],"download":[1.0]}'
 
 
 class Connection:
-    """http.client.HTTPConnection, as far as it is used."""
+    """The part of http.client.HTTPConnection that the measurements use."""
 
     service: Service
 
@@ -247,7 +247,7 @@ class Leftovers(unittest.TestCase):
         return lambda sandbox_id, calls, watched: real(sandbox_id, 2, watched)
 
     def one(self, name: str, failing: int, failures: int) -> Service:
-        """A run in which requests fail from that number on."""
+        """Runs a measurement in which `failures` requests fail, beginning with number `failing`."""
         Connection.service = service = Service(failing, failures)
         try:
             MEASUREMENTS[name](True)
@@ -257,7 +257,7 @@ class Leftovers(unittest.TestCase):
 
     def check(self, name: str) -> None:
         whole = self.one(name, 0, 0)
-        self.assertFalse(whole.open, "although nothing failed")
+        self.assertFalse(whole.open, "open although no request failed")
         self.assertTrue(2 < whole.asked < MOST, whole.asked)
         for failing in range(1, whole.asked + 1):
             for failures in (1, 2):
@@ -274,7 +274,7 @@ for each in MEASUREMENTS:
 
 
 class Hogs(unittest.TestCase):
-    def test_a_process_that_does_not_start_leaves_none(self) -> None:
+    def test_failed_start_leaves_no_process(self) -> None:
         started = [mock.Mock(), mock.Mock()]
         starts = mock.Mock(side_effect=[*started, OSError("no more processes")])
         with mock.patch.object(subprocess, "Popen", starts), self.assertRaises(OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whichever request of http-latency fails, it ends without a sandbox that is left open."""
+"""http-latency leaves no sandbox open, whichever of its requests fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Leftovers(unittest.TestCase):
             service.shutdown()
         return done.returncode, service
 
-    def test_http_latency(self) -> None:
+    def test_no_sandbox_is_left_open(self) -> None:
         status, whole = self.one(0)
         self.assertEqual((status, whole.open), (0, set()))
         self.assertGreater(whole.asked, 10)

@@ -272,7 +272,7 @@ static void test_paused_get_applies_back_pressure_to_the_guest(void **state)
 	get_start(w, &t, "/size/50000000", NULL);
 	world_until(w, has_begun, &t);
 	core_pause(t.call);
-	world_until(w, world_stands_still, &flow);
+	world_until(w, world_flow_has_stopped, &flow);
 	assert_true(t.bytes < 10000000 && !t.done);
 	core_resume(t.call);
 	world_until_true(w, &t.done);
@@ -280,7 +280,7 @@ static void test_paused_get_applies_back_pressure_to_the_guest(void **state)
 	get_start(w, &t, "/size/10", NULL);
 	core_pause(t.call);
 	flow = (struct world_flow){.bytes = &t.bytes};
-	world_until(w, world_stands_still, &flow);
+	world_until(w, world_flow_has_stopped, &flow);
 	assert_int_equal(t.files, 0);
 	core_resume(t.call);
 	world_until_true(w, &t.done);

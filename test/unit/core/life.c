@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Create, exec, interrupt, delete and abandon, in many orders, against fakes. */
+/* Creates, execs, interrupts, deletes and abandoned calls, in many orders, against fakes. */
 #include <sched.h>
 #include <stdlib.h>
 
 #include "test/unit/core/world.h"
 
-static void test_a_pool_hit_has_a_vm_of_its_own(void **state)
+static void test_pool_hits_get_separate_vms(void **state)
 {
 	struct world *w = *state;
 	struct core_stats stats;
@@ -26,7 +26,7 @@ static void test_a_pool_hit_has_a_vm_of_its_own(void **state)
 	assert_int_equal(fakes_reseeds(w->fakes), 2);
 }
 
-static void test_a_create_before_the_template_is_there_waits(void **state)
+static void test_create_waits_for_the_template(void **state)
 {
 	struct world *w = *state;
 	struct made a, b;
@@ -41,7 +41,7 @@ static void test_a_create_before_the_template_is_there_waits(void **state)
 	assert_int_equal(fakes_boots(w->fakes), 1);
 }
 
-static void test_each_size_is_a_template_of_its_own(void **state)
+static void test_each_size_boots_its_own_template(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_spec spec = {.ram_mib = 200};
@@ -57,7 +57,7 @@ static void test_each_size_is_a_template_of_its_own(void **state)
 	assert_int_equal(fakes_boots(w->fakes), 2);
 }
 
-static void test_what_is_out_of_range_is_named(void **state)
+static void test_error_names_the_field_out_of_range(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_spec ram = {.ram_mib = 64}, unknown = {.template = "nonesuch"};
@@ -73,7 +73,7 @@ static void test_what_is_out_of_range_is_named(void **state)
 	assert_non_null(strstr(m.failure.text, "nonesuch"));
 }
 
-static void test_too_much_is_clamped(void **state)
+static void test_large_requests_are_clamped(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_spec spec = {.vcpus = 1000};
@@ -84,8 +84,8 @@ static void test_too_much_is_clamped(void **state)
 	assert_in_range(m.view.vcpus, 1, 32);
 }
 
-/* Needs two CPUs to mean something. */
-static void test_cpus_that_are_kept_from_the_service_do_not_count(void **state)
+/* Proves nothing on a host with fewer than two CPUs. */
+static void test_only_cpus_of_the_affinity_mask_count(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_spec spec = {.vcpus = 1000};
@@ -104,7 +104,7 @@ static void test_cpus_that_are_kept_from_the_service_do_not_count(void **state)
 	assert_int_equal(m.view.vcpus, 1);
 }
 
-static void test_exec_gives_lines_and_an_exit(void **state)
+static void test_exec_emits_lines_and_an_exit(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -145,12 +145,12 @@ static void test_calls_run_in_order_of_arrival(void **state)
 	assert_int_equal(fakes_agents(w->fakes) >= 1, 1);
 }
 
-static bool one_waits(void *arg)
+static bool one_call_is_queued(void *arg)
 {
 	return fakes_waiting(arg) == 1;
 }
 
-static void test_the_queue_is_bounded(void **state)
+static void test_call_queue_is_bounded(void **state)
 {
 	struct world *w = *state;
 	static struct run r[1001];
@@ -164,13 +164,13 @@ static void test_the_queue_is_bounded(void **state)
 	world_until_true(w, &r[1000].over);
 	assert_int_equal(r[1000].failure.status, 429);
 	assert_int_not_equal(r[1000].failure.retry_after, 0);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	fakes_go(w->fakes);
 	world_until_true(w, &r[999].over);
 }
 
-/* Code stays when its client leaves: it would add up without an end. */
-static void test_the_code_that_waits_is_bounded(void **state)
+/* A call's code stays queued after its client has left: without a limit it would accumulate. */
+static void test_code_of_queued_calls_is_bounded(void **state)
 {
 	enum { LARGE = 60 << 20 };
 	struct world *w = *state;
@@ -198,13 +198,13 @@ static void test_the_code_that_waits_is_bounded(void **state)
 	free(script);
 }
 
-static bool three_wait(void *arg)
+static bool three_calls_are_queued(void *arg)
 {
 	return fakes_waiting(arg) == 3;
 }
 
-/* The service holds what a guest does not take, were the call over for it. */
-static void test_the_code_that_a_guest_does_not_take_is_bounded(void **state)
+/* The service holds code that the guest has not read, even when the client's call has ended. */
+static void test_code_that_a_guest_does_not_read_is_bounded(void **state)
 {
 	enum { LARGE = 60 << 20 };
 	struct world *w = *state;
@@ -218,13 +218,13 @@ static void test_the_code_that_a_guest_does_not_take_is_bounded(void **state)
 	script[LARGE] = 0;
 	for (int i = 0; i < 4; i++)
 		world_create(w, &m[i], NULL);
-	world_wait_ready(w); /* a refill's own calls would meet the fault */
+	world_wait_ready(w); /* otherwise the calls of a refill would hit the fault */
 	fakes_fault(w->fakes, FAKES_CODE, 3);
 	for (int i = 0; i < 5; i++)
 		world_exec_start(w, &r[i], m[i % 3].view.id, script, false);
 	world_until_true(w, &r[4].over);
 	assert_string_equal(r[4].failure.code, "queue_full");
-	world_until(w, three_wait, w->fakes);
+	world_until(w, three_calls_are_queued, w->fakes);
 	world_exec(w, &r[4], m[3].view.id, "out short");
 	assert_string_equal(r[4].out, "short");
 	for (int i = 0; i < 3; i++)
@@ -251,14 +251,14 @@ static void test_interrupt_reaches_the_running_call(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "wait\nexit 130", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	world_interrupt(w, &d, m.view.id);
 	assert_false(d.failed);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.exit_code, 130);
 }
 
-static void test_delete_during_a_call_fails_it(void **state)
+static void test_delete_fails_the_running_call(void **state)
 {
 	struct world *w = *state;
 	struct run running = {0}, queued = {0}, late;
@@ -268,7 +268,7 @@ static void test_delete_during_a_call_fails_it(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &running, m.view.id, "out on\nwait", false);
 	world_exec_start(w, &queued, m.view.id, "out never", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	world_delete(w, &d, m.view.id);
 	assert_false(d.failed);
 	assert_true(running.failed && queued.failed);
@@ -288,7 +288,7 @@ static void delete_me(struct run *r, const struct event *ev)
 		world_delete_start(((void **)r->arg)[0], &d, ((void **)r->arg)[1]);
 }
 
-static void test_delete_from_within_an_event(void **state)
+static void test_sandbox_can_be_deleted_in_an_event(void **state)
 {
 	struct world *w = *state;
 	struct run r = {.on_event = delete_me};
@@ -318,7 +318,7 @@ static bool has_four(void *arg)
 	return n == 4;
 }
 
-static void test_an_abandoned_call_goes_on_into_the_replay(void **state)
+static void test_abandoned_call_continues_into_the_replay(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, next;
@@ -326,7 +326,7 @@ static void test_an_abandoned_call_goes_on_into_the_replay(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out a\nwait\nout b\nout c\nexit 0", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	core_abandon(r.call);
 	unsigned events = r.events;
 	fakes_go(w->fakes);
@@ -337,7 +337,7 @@ static void test_an_abandoned_call_goes_on_into_the_replay(void **state)
 	assert_int_equal(next.first_seq, 5);
 }
 
-static void test_a_paused_reader_gets_little_more(void **state)
+static void test_paused_reader_gets_little_more(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -347,7 +347,7 @@ static void test_a_paused_reader_gets_little_more(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 3000000\nout \nexit 0", true);
 	core_pause(r.call);
-	/* Other work goes on meanwhile, and shows that time passes. */
+	/* Other work continues meanwhile, which shows that time passes. */
 	world_interrupt(w, &d, m.view.id);
 	world_interrupt(w, &d, m.view.id);
 	assert_true(r.bytes <= 65536);
@@ -364,7 +364,7 @@ static void pause_each(struct run *r, const struct event *ev)
 	core_resume(r->call);
 }
 
-static void test_pause_and_resume_from_within_events_loses_nothing(void **state)
+static void test_pause_and_resume_in_events_lose_nothing(void **state)
 {
 	struct world *w = *state;
 	struct run r = {.on_event = pause_each};
@@ -385,7 +385,7 @@ static bool gone(void *arg)
 	return stats.sandboxes == 0;
 }
 
-static void test_an_abandoned_create_leaves_no_sandbox(void **state)
+static void test_abandoned_create_leaves_no_sandbox(void **state)
 {
 	struct world *w = *state;
 	struct made early, hit;
@@ -393,7 +393,7 @@ static void test_an_abandoned_create_leaves_no_sandbox(void **state)
 	world_create_start(w, &early, NULL); /* waits for the template */
 	core_abandon(early.call);
 	world_wait_ready(w);
-	world_create_start(w, &hit, NULL); /* has its VM, is not yet told */
+	world_create_start(w, &hit, NULL); /* has its VM; its client has not been notified */
 	core_abandon(hit.call);
 	world_until(w, gone, w->core);
 	world_wait_ready(w);
@@ -401,7 +401,7 @@ static void test_an_abandoned_create_leaves_no_sandbox(void **state)
 	assert_int_equal(fakes_live(w->fakes), 2);
 }
 
-static void test_env_of_sandbox_and_call_is_sent(void **state)
+static void test_environment_of_sandbox_and_call_is_sent(void **state)
 {
 	const char *const env[] = {"A=1", "B=x=y", NULL};
 	struct sandbox_spec spec = {.env = env, .metadata = "{\"k\":1}"};
@@ -424,7 +424,7 @@ static void count_view(void *arg, const struct sandbox_view *view)
 	(*(unsigned *)arg)++;
 }
 
-static void test_a_tenant_sees_its_own_only(void **state)
+static void test_tenant_sees_only_its_own_sandboxes(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_view view;
@@ -452,7 +452,7 @@ static bool has_expired(void *arg)
 	       f.status == 404;
 }
 
-static void test_lifetime_and_idle_time_end_a_sandbox(void **state)
+static void test_lifetime_and_idle_timeout_end_a_sandbox(void **state)
 {
 	struct sandbox_spec old = {.timeout_s = 1}, idle = {.idle_timeout_s = 1};
 	struct world *w = *state;
@@ -461,7 +461,7 @@ static void test_lifetime_and_idle_time_end_a_sandbox(void **state)
 
 	world_create(w, &a, &old);
 	world_create(w, &b, &idle);
-	/* A call keeps it from being idle, but no longer alive. */
+	/* A running call stops the idle timer, but does not extend the lifetime. */
 	world_exec_start(w, &r, a.view.id, "wait", false);
 	void *args_a[] = {w->core, a.view.id}, *args_b[] = {w->core, b.view.id};
 	world_until(w, has_expired, args_a);
@@ -470,7 +470,7 @@ static void test_lifetime_and_idle_time_end_a_sandbox(void **state)
 	assert_string_equal(r.failure.code, "expired");
 }
 
-static void test_when_all_vms_are_in_use_it_is_told(void **state)
+static void test_create_fails_when_all_vms_are_in_use(void **state)
 {
 	struct world *w = *state;
 	struct made m[9];
@@ -511,28 +511,28 @@ static void test_calls_after_shutdown_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_pool_hit_has_a_vm_of_its_own),
-		TEST(test_a_create_before_the_template_is_there_waits),
-		TEST(test_each_size_is_a_template_of_its_own),
-		TEST(test_what_is_out_of_range_is_named),
-		TEST(test_too_much_is_clamped),
-		TEST(test_cpus_that_are_kept_from_the_service_do_not_count),
-		TEST(test_exec_gives_lines_and_an_exit),
+		TEST(test_pool_hits_get_separate_vms),
+		TEST(test_create_waits_for_the_template),
+		TEST(test_each_size_boots_its_own_template),
+		TEST(test_error_names_the_field_out_of_range),
+		TEST(test_large_requests_are_clamped),
+		TEST(test_only_cpus_of_the_affinity_mask_count),
+		TEST(test_exec_emits_lines_and_an_exit),
 		TEST(test_calls_run_in_order_of_arrival),
-		TEST(test_the_queue_is_bounded),
-		TEST(test_the_code_that_waits_is_bounded),
-		TEST(test_the_code_that_a_guest_does_not_take_is_bounded),
+		TEST(test_call_queue_is_bounded),
+		TEST(test_code_of_queued_calls_is_bounded),
+		TEST(test_code_that_a_guest_does_not_read_is_bounded),
 		TEST(test_interrupt_reaches_the_running_call),
-		TEST(test_delete_during_a_call_fails_it),
-		TEST(test_delete_from_within_an_event),
-		TEST(test_an_abandoned_call_goes_on_into_the_replay),
-		TEST(test_a_paused_reader_gets_little_more),
-		TEST(test_pause_and_resume_from_within_events_loses_nothing),
-		TEST(test_an_abandoned_create_leaves_no_sandbox),
-		TEST(test_env_of_sandbox_and_call_is_sent),
-		TEST(test_a_tenant_sees_its_own_only),
-		TEST(test_lifetime_and_idle_time_end_a_sandbox),
-		TEST(test_when_all_vms_are_in_use_it_is_told),
+		TEST(test_delete_fails_the_running_call),
+		TEST(test_sandbox_can_be_deleted_in_an_event),
+		TEST(test_abandoned_call_continues_into_the_replay),
+		TEST(test_paused_reader_gets_little_more),
+		TEST(test_pause_and_resume_in_events_lose_nothing),
+		TEST(test_abandoned_create_leaves_no_sandbox),
+		TEST(test_environment_of_sandbox_and_call_is_sent),
+		TEST(test_tenant_sees_only_its_own_sandboxes),
+		TEST(test_lifetime_and_idle_timeout_end_a_sandbox),
+		TEST(test_create_fails_when_all_vms_are_in_use),
 		TEST(test_calls_after_shutdown_are_refused),
 	};
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What becomes of sandboxes, as those hear it who keep account of it. */
+/* The life events of sandboxes, as the core reports them to listeners such as the audit log. */
 #include "test/unit/core/world.h"
 
 struct account {
-	char text[4096]; /* "EVENT SANDBOX OTHER TEXT|…", ids by the letters of `names` */
+	char text[4096]; /* "EVENT SANDBOX OTHER TEXT|…"; ids as the letters of `names` */
 	const char *names[8];
 };
 
@@ -28,7 +28,7 @@ static void on_life(void *arg, const struct life *life)
 		 name_of(a, life->sandbox), name_of(a, life->other), life->text ? life->text : "");
 }
 
-static void test_each_event_is_told_once(void **state)
+static void test_each_event_is_reported_once(void **state)
 {
 	struct account a = {.text = ""};
 	struct world *w = *state;
@@ -48,20 +48,20 @@ static void test_each_event_is_told_once(void **state)
 	world_merge(w, &d, m.view.id, k.ids[0]);
 	assert_false(d.failed);
 	world_delete(w, &d, k.ids[1]);
-	world_delete(w, &d, k.ids[0]); /* the winner: nothing happens */
+	world_delete(w, &d, k.ids[0]); /* the winner's id: no event */
 	world_delete(w, &d, m.view.id);
 	assert_string_equal(a.text, "merged a b |deleted c - it was deleted|"
 				    "deleted a - it was deleted|");
 }
 
-static bool says_two(void *arg)
+static bool has_two_events(void *arg)
 {
 	const char *first = strchr(((struct account *)arg)->text, '|');
 
 	return first && strchr(first + 1, '|');
 }
 
-static void test_ends_nobody_asked_for(void **state)
+static void test_unrequested_ends_are_reported(void **state)
 {
 	const struct sandbox_spec spec = {.idle_timeout_s = 1, .egress = true};
 	struct account a = {.text = ""};
@@ -72,7 +72,7 @@ static void test_ends_nobody_asked_for(void **state)
 	core_watch_lives(w->core, on_life, &a);
 	world_create(w, &m, &spec);
 	a.names[0] = m.view.id;
-	world_until(w, says_two, &a);
+	world_until(w, has_two_events, &a);
 	assert_string_equal(a.text, "created ? - |expired a - it was idle for 1 s|");
 	world_create(w, &m, NULL);
 	a.text[0] = 0;
@@ -85,9 +85,9 @@ static void test_ends_nobody_asked_for(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_each_event_is_told_once, world_setup,
+		cmocka_unit_test_setup_teardown(test_each_event_is_reported_once, world_setup,
 						world_teardown),
-		cmocka_unit_test_setup_teardown(test_ends_nobody_asked_for, world_setup,
+		cmocka_unit_test_setup_teardown(test_unrequested_ends_are_reported, world_setup,
 						world_teardown),
 	};
 

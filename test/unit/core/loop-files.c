@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The loop's thread makes no call on a file that is on a disk, whatever is under way: each of its
- * system calls comes by a signal (syscall user dispatch, which holds for one thread) and is looked
- * at before it is made.
+ * The loop's thread never makes a system call on a file on a disk, whatever requests are in flight.
+ * Syscall user dispatch, which applies to one thread, raises a signal for each of the thread's
+ * system calls; the handler inspects the call before making it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -21,9 +21,9 @@
 
 #define SKIPPED 77
 
-/* --- system calls, one by one ---------------------------------------------------------------- */
+/* --- intercepted system calls ---------------------------------------------------------------- */
 
-/* The only code whose calls come by no signal. */
+/* The only code whose system calls raise no signal. */
 long plain_call(long number, long a, long b, long c, long d, long e, long f);
 void plain_return(void);
 extern char plain_begin[], plain_end[];
@@ -34,13 +34,13 @@ __asm__(".text\n"
 	"  mov %r8, %r10\n  mov %r9, %r8\n  mov 8(%rsp), %r9\n"
 	"  syscall\n  ret\n"
 	"plain_return:\n"
-	"  mov $15, %rax\n  syscall\n  nop\n" /* it is judged by the next instruction */
+	"  mov $15, %rax\n  syscall\n  nop\n" /* checked by the next address */
 	"plain_end:\n");
 
 #define NOTED_MAX 64
 
 static struct {
-	char selector; /* what the kernel looks at before each call */
+	char selector; /* the kernel reads it before each call */
 	const char *dir, *except;
 	struct {
 		long number;
@@ -157,7 +157,7 @@ static void on_call(int sig, siginfo_t *info, void *context)
 				r[REG_R9]);
 }
 
-/* As the kernel has it: the return from the handler must come by no signal either. */
+/* The kernel's struct sigaction: the return from the handler must raise no signal either. */
 struct kernel_action {
 	void (*handler)(int sig, siginfo_t *info, void *context);
 	unsigned long flags;
@@ -195,7 +195,7 @@ static void assert_none(void)
 	assert_int_equal(watched.n, 0);
 }
 
-/* --- a life ---------------------------------------------------------------------------------- */
+/* --- requests -------------------------------------------------------------------------------- */
 
 static void nothing(void *arg)
 {
@@ -211,7 +211,7 @@ static bool is_zero(void *arg)
 	return !*(unsigned *)arg;
 }
 
-/* A pool's threads are made with its first work: a new thread can't begin in the handler. */
+/* Starts each pool's threads with a first job, since a new thread cannot start in the handler. */
 static void start_pools(struct world *w)
 {
 	unsigned left = LOOP_NPOOLS;
@@ -234,7 +234,7 @@ static void on_copied(void *arg, int fd, const struct failure *f)
 	*(bool *)arg = true;
 }
 
-static void live(struct world *w, struct made *m)
+static void use_all_calls(struct world *w, struct made *m)
 {
 	struct forked k;
 	struct frozen z;
@@ -274,8 +274,8 @@ static void turn_keys(struct world *w)
 	world_until_true(w, &synced);
 }
 
-/* Whose VMs map a copy of the image's memory that nobody else has. */
-static void live_privately(struct world *w, struct made *m)
+/* Creates sandboxes whose VMs map a private copy of the image's memory. */
+static void use_private_memory(struct world *w, struct made *m)
 {
 	const struct sandbox_spec sized = {.ram_mib = 192, .egress = true};
 	const char *everybody = world_tenant;
@@ -285,10 +285,10 @@ static void live_privately(struct world *w, struct made *m)
 
 	assert_int_equal(keys_create(core_keys(w->core), "own", "free", NULL, text, &key, &e), 0);
 	world_tenant = key->tenant;
-	for (int i = 0; i < 2; i++) { /* the copy is made, then used */
+	for (int i = 0; i < 2; i++) { /* the first makes the copy, the second uses it */
 		world_create(w, m, &sized);
 		assert_true(m->ok);
-		live(w, m);
+		use_all_calls(w, m);
 	}
 	world_tenant = everybody;
 }
@@ -301,7 +301,7 @@ static void back_up(struct world *w)
 	world_until_true(w, &copied);
 }
 
-static void keep_house(struct world *w)
+static void run_housekeeping(struct world *w)
 {
 	loop_timer_set(w->loop, &w->core->housekeeping, 0);
 	loop_timer_set(w->loop, &w->core->watch_timer, 0);
@@ -313,7 +313,7 @@ static void count_template(void *arg, const struct template_view *view)
 	++*(unsigned *)arg;
 }
 
-static void test_the_loop_makes_no_call_on_a_disk(void **state)
+static void test_loop_thread_makes_no_disk_call(void **state)
 {
 	const struct sandbox_spec sized = {.ram_mib = 192, .egress = true};
 	const struct sandbox_spec named = {.template = "other", .egress = true};
@@ -327,22 +327,22 @@ static void test_the_loop_makes_no_call_on_a_disk(void **state)
 		print_message("no syscall user dispatch: %s\n", strerror(errno));
 		skip();
 	}
-	world_create(w, &m, NULL); /* of the pool */
+	world_create(w, &m, NULL); /* from the pool */
 	assert_true(m.ok);
-	live(w, &m);
-	world_create(w, &m, &sized); /* whose template has to be booted */
+	use_all_calls(w, &m);
+	world_create(w, &m, &sized); /* its template has to be booted */
 	assert_true(m.ok);
-	live(w, &m);
+	use_all_calls(w, &m);
 	world_create(w, &m, &named);
 	assert_true(m.ok);
 	world_create(w, &m, &named);
 	assert_true(m.ok);
-	live_privately(w, &m);
+	use_private_memory(w, &m);
 	world_look(w);
 	core_templates(w->core, count_template, &templates);
 	turn_keys(w);
 	back_up(w);
-	keep_house(w);
+	run_housekeeping(w);
 	watch_end();
 	assert_int_equal(templates, 2);
 	assert_none();
@@ -373,7 +373,7 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_the_loop_makes_no_call_on_a_disk, setup,
+		cmocka_unit_test_setup_teardown(test_loop_thread_makes_no_disk_call, setup,
 						world_teardown),
 	};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Merges: what the parent's id leads to afterwards, and what becomes of all that was under way. */
+/* Merges: what the parent's id refers to afterwards, and what happens to the calls in flight. */
 #include <stdlib.h>
 
 #include "test/unit/core/world.h"
@@ -12,33 +12,33 @@ static const char *code_of(struct world *w, const char *id)
 	return core_view(w->core, TENANT, id, &view, &f) ? "" : f.code;
 }
 
-static bool one_waits(void *arg)
+static bool one_call_is_queued(void *arg)
 {
 	return fakes_waiting(arg) == 1;
 }
 
-static bool two_wait(void *arg)
+static bool two_calls_are_queued(void *arg)
 {
 	return fakes_waiting(arg) == 2;
 }
 
-struct calm {
+struct slots {
 	struct world *w;
 	unsigned slots;
 };
 
 static bool has_slots(void *arg)
 {
-	struct calm *calm = arg;
+	struct slots *slots = arg;
 
-	return fakes_slots(calm->w->fakes) == calm->slots && core_ready(calm->w->core);
+	return fakes_slots(slots->w->fakes) == slots->slots && core_ready(slots->w->core);
 }
 
 static void until_slots(struct world *w, unsigned sandboxes)
 {
-	struct calm calm = {w, sandboxes + w->config.pool_blank_vms + w->config.pool_warm};
+	struct slots slots = {w, sandboxes + w->config.pool_blank_vms + w->config.pool_warm};
 
-	world_until(w, has_slots, &calm);
+	world_until(w, has_slots, &slots);
 }
 
 static void fork_one(struct world *w, char id[SANDBOX_ID_LEN + 1], const char *parent)
@@ -60,7 +60,7 @@ static void merge_well(struct world *w, const char *parent, const char *winner)
 		fail_msg("%s", d.failure.text);
 }
 
-static void test_the_parent_goes_on_as_the_winner(void **state)
+static void test_parent_continues_as_the_winner(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -81,7 +81,7 @@ static void test_the_parent_goes_on_as_the_winner(void **state)
 	assert_string_equal(h.text, "common|=0|winner|=0");
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
-	assert_int_equal(r.first_seq, 7); /* after all that was numbered under this id */
+	assert_int_equal(r.first_seq, 7); /* after all events numbered under this id */
 	assert_string_equal(code_of(w, winner), "merged");
 	world_exec(w, &r, winner, "out never");
 	assert_int_equal(r.failure.status, 404);
@@ -92,7 +92,7 @@ static void test_the_parent_goes_on_as_the_winner(void **state)
 	assert_int_equal(stats.merges, 1);
 	assert_int_equal(stats.sandboxes, 1);
 	until_slots(w, 1);
-	/* All of it still holds in the next life. */
+	/* All of this still holds in the next instance. */
 	world_kill_core(w);
 	world_start_core(w);
 	world_exec(w, &r, m.view.id, "out again");
@@ -103,7 +103,7 @@ static void test_the_parent_goes_on_as_the_winner(void **state)
 	until_slots(w, 1);
 }
 
-static void test_what_can_not_be_merged_is_refused(void **state)
+static void test_invalid_merges_are_refused(void **state)
 {
 	char child[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
 	static const char *const nobody = "sbx_00000000000000000000000000000000";
@@ -136,7 +136,7 @@ static void test_what_can_not_be_merged_is_refused(void **state)
 	assert_int_equal(d.failure.status, 404);
 }
 
-static void test_calls_on_both_sides(void **state)
+static void test_merge_with_calls_on_both_sides(void **state)
 {
 	struct run p_runs = {0}, p_waits = {0}, w_runs = {0}, w_waits = {0};
 	char winner[SANDBOX_ID_LEN + 1];
@@ -150,7 +150,7 @@ static void test_calls_on_both_sides(void **state)
 	world_exec_start(w, &p_waits, m.view.id, "out last", false);
 	world_exec_start(w, &w_runs, winner, "out new\nwait\nout still new\nexit 4", false);
 	world_exec_start(w, &w_waits, winner, "out then", false);
-	world_until(w, two_wait, w->fakes);
+	world_until(w, two_calls_are_queued, w->fakes);
 	merge_well(w, m.view.id, winner);
 	assert_true(p_runs.failed);
 	assert_string_equal(p_runs.failure.code, "merged");
@@ -165,8 +165,9 @@ static void test_calls_on_both_sides(void **state)
 	assert_string_equal(h.text, "new|still new|=4|then|=0|last|=0");
 }
 
-/* A client that does not read holds the winner's output back before and after. */
-static void test_a_paused_stream_of_the_winner_goes_on(void **state)
+/* A client that does not read applies back-pressure to the winner's output before and after the
+ * merge. */
+static void test_paused_stream_of_the_winner_continues(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -176,7 +177,7 @@ static void test_a_paused_stream_of_the_winner_goes_on(void **state)
 	world_create(w, &m, NULL);
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &r, winner, "out on\nwait\nbig 2000000\nexit 1", true);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	core_pause(r.call);
 	merge_well(w, m.view.id, winner);
 	fakes_go(w->fakes);
@@ -186,7 +187,7 @@ static void test_a_paused_stream_of_the_winner_goes_on(void **state)
 	assert_int_equal(r.exit_code, 1);
 }
 
-static void test_interrupt_reaches_the_winners_call(void **state)
+static void test_interrupt_reaches_the_call_of_the_winner(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -197,7 +198,7 @@ static void test_interrupt_reaches_the_winners_call(void **state)
 	world_create(w, &m, NULL);
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &r, winner, "wait\nexit 130", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	merge_well(w, m.view.id, winner);
 	world_interrupt(w, &d, m.view.id);
 	assert_false(d.failed);
@@ -205,7 +206,7 @@ static void test_interrupt_reaches_the_winners_call(void **state)
 	assert_int_equal(r.exit_code, 130);
 }
 
-static void test_forks_of_both_sides_fail(void **state)
+static void test_merge_fails_forks_of_both_sides(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -218,7 +219,7 @@ static void test_forks_of_both_sides_fail(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 4; i++)
 		world_fork_start(w, &k[i], i % 2 ? winner : m.view.id, 1, false);
-	world_until(w, two_wait, w->fakes);
+	world_until(w, two_calls_are_queued, w->fakes);
 	merge_well(w, m.view.id, winner);
 	for (int i = 0; i < 4; i++) {
 		world_until_true(w, &k[i].done);
@@ -229,11 +230,11 @@ static void test_forks_of_both_sides_fail(void **state)
 	until_slots(w, 1);
 	world_exec(w, &r, m.view.id, "out well");
 	assert_string_equal(r.out, "well");
-	assert_int_equal(fakes_forks(w->fakes), 3); /* none for those that waited */
+	assert_int_equal(fakes_forks(w->fakes), 3); /* none for the queued forks */
 }
 
-/* a - b - c - d, and e beside c; d into b, then e into a. */
-static void test_lines_stay_right(void **state)
+/* The lineage is a - b - c - d, and e is a second child of b. Merges d into b, then e into a. */
+static void test_merges_keep_lineage_correct(void **state)
 {
 	char b[SANDBOX_ID_LEN + 1], c[SANDBOX_ID_LEN + 1], d[SANDBOX_ID_LEN + 1],
 		e[SANDBOX_ID_LEN + 1], of_d[SANDBOX_ID_LEN + 1];
@@ -264,7 +265,7 @@ static void test_lines_stay_right(void **state)
 		assert_null(view.children[3]);
 		world_kill_core(w);
 		world_start_core(w);
-		struct run r; /* until all are found again */
+		struct run r; /* retry until all sandboxes are adopted */
 		const char *const all[] = {m.view.id, b, c, e, of_d};
 		for (int i = 0; i < 5; i++)
 			world_exec(w, &r, all[i], "out on");
@@ -280,7 +281,7 @@ static void test_lines_stay_right(void **state)
 	until_slots(w, 1);
 }
 
-static void test_a_catalogue_that_can_not_be_written_changes_nothing(void **state)
+static void test_merge_changes_nothing_when_catalogue_write_fails(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -291,7 +292,7 @@ static void test_a_catalogue_that_can_not_be_written_changes_nothing(void **stat
 	world_create(w, &m, NULL);
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &p, m.view.id, "wait\nout parent", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	world_lock_catalogue(w, true);
 	world_merge(w, &d, m.view.id, winner);
 	world_lock_catalogue(w, false);
@@ -305,7 +306,7 @@ static void test_a_catalogue_that_can_not_be_written_changes_nothing(void **stat
 	merge_well(w, m.view.id, winner);
 }
 
-static void test_the_service_may_be_killed_right_after(void **state)
+static void test_merge_survives_a_kill_of_the_service(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -317,10 +318,11 @@ static void test_the_service_may_be_killed_right_after(void **state)
 	for (int i = 0; i < 3; i++) {
 		struct done d = {0};
 
-		/* Killed while the call of the winner runs on, and before the old VM is gone. */
+		/* Kills the service while the winner's call still runs and before the old VM has
+		 * ended. */
 		r = (struct run){0};
 		world_exec_start(w, &r, winner, "wait", false);
-		world_until(w, one_waits, w->fakes);
+		world_until(w, one_call_is_queued, w->fakes);
 		world_merge(w, &d, m.view.id, winner);
 		assert_false(d.failed);
 		world_kill_core(w);
@@ -334,7 +336,7 @@ static void test_the_service_may_be_killed_right_after(void **state)
 	}
 }
 
-static void test_death_of_the_winners_vm_is_the_parents(void **state)
+static void test_death_of_the_winners_vm_fails_the_parent(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
@@ -368,7 +370,7 @@ static void merge_inside(struct run *r, const struct event *ev)
 		core_merge(inside.w->core, TENANT, inside.parent, inside.winner, on_done, NULL);
 }
 
-static void test_from_within_an_event_of_either(void **state)
+static void test_merge_from_an_event_of_either_side(void **state)
 {
 	struct world *w = *state;
 
@@ -402,17 +404,17 @@ static void test_from_within_an_event_of_either(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_the_parent_goes_on_as_the_winner),
-		TEST(test_what_can_not_be_merged_is_refused),
-		TEST(test_calls_on_both_sides),
-		TEST(test_a_paused_stream_of_the_winner_goes_on),
-		TEST(test_interrupt_reaches_the_winners_call),
-		TEST(test_forks_of_both_sides_fail),
-		TEST(test_lines_stay_right),
-		TEST(test_a_catalogue_that_can_not_be_written_changes_nothing),
-		TEST(test_the_service_may_be_killed_right_after),
-		TEST(test_death_of_the_winners_vm_is_the_parents),
-		TEST(test_from_within_an_event_of_either),
+		TEST(test_parent_continues_as_the_winner),
+		TEST(test_invalid_merges_are_refused),
+		TEST(test_merge_with_calls_on_both_sides),
+		TEST(test_paused_stream_of_the_winner_continues),
+		TEST(test_interrupt_reaches_the_call_of_the_winner),
+		TEST(test_merge_fails_forks_of_both_sides),
+		TEST(test_merges_keep_lineage_correct),
+		TEST(test_merge_changes_nothing_when_catalogue_write_fails),
+		TEST(test_merge_survives_a_kill_of_the_service),
+		TEST(test_death_of_the_winners_vm_fails_the_parent),
+		TEST(test_merge_from_an_event_of_either_side),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

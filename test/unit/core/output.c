@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The budget of held output: however many sandboxes print, and whoever they are of. */
+/* The budget of held output, for any number of sandboxes and tenants. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,14 +10,14 @@
 #define MANY	   500
 #define FIRST_SLOT 1000
 #define EVENT_LEN  (256u << 10)
-#define EVENTS	   4 /* of each */
+#define EVENTS	   4 /* per sandbox */
 #define BUDGET	   ((size_t)64 << 20)
 
-/* Sandboxes without VMs, which only have output. */
+/* Sandboxes without VMs, for their output only. */
 struct crowd {
 	struct sandbox *all[MANY];
 	unsigned n;
-	char dir[32]; /* of their diaries: a tmpfs, as RUN_DIR is to be */
+	char dir[32]; /* of their journals; a tmpfs, as RUN_DIR should be */
 };
 
 static struct crowd *crowd_new(void)
@@ -63,7 +63,7 @@ static void crowd_free(struct crowd *crowd)
 	free(crowd);
 }
 
-/* As an event of a call is kept. */
+/* Stores an output event of a call. */
 static void print(struct sandbox *s, size_t len)
 {
 	static const uint8_t text[EVENT_LEN];
@@ -99,8 +99,8 @@ static size_t replay_bytes(const struct crowd *crowd)
 	return sum;
 }
 
-/* Half a gigabyte, and as much again in the diaries. */
-static void test_no_number_of_sandboxes_holds_more_than_the_budget(void **state)
+/* Prints half a gigabyte, and writes the same amount to the journals. */
+static void test_output_of_many_sandboxes_stays_within_the_budget(void **state)
 {
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
@@ -114,7 +114,7 @@ static void test_no_number_of_sandboxes_holds_more_than_the_budget(void **state)
 			assert_true(w->core->output.held <= BUDGET);
 		}
 	}
-	/* The counters agree with the output that is there, which is the latest. */
+	/* The counters match the output that is held, which is the newest. */
 	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= w->core->output.held);
 	assert_int_equal(crowd->all[0]->replay.count, 0);
 	assert_int_equal(replay_last(&crowd->all[MANY - 1]->replay), EVENTS);
@@ -122,7 +122,7 @@ static void test_no_number_of_sandboxes_holds_more_than_the_budget(void **state)
 	crowd_free(crowd);
 }
 
-static void test_nothing_of_a_tenant_within_its_share_is_dropped(void **state)
+static void test_tenant_within_its_share_loses_no_output(void **state)
 {
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
@@ -139,7 +139,7 @@ static void test_nothing_of_a_tenant_within_its_share_is_dropped(void **state)
 	}
 	assert_true(w->core->output.held <= BUDGET);
 	assert_int_equal(small->replay.count, 8);
-	/* With one more tenant than before, shares are smaller, but it is still within. */
+	/* One more tenant makes the shares smaller, but this tenant is still within its share. */
 	struct sandbox *other = add_sandbox(w, crowd, "other");
 	for (int i = 0; i < 8; i++)
 		print(other, EVENT_LEN);
@@ -148,7 +148,7 @@ static void test_nothing_of_a_tenant_within_its_share_is_dropped(void **state)
 	crowd_free(crowd);
 }
 
-static void test_a_child_counts_only_what_it_has_for_itself(void **state)
+static void test_child_counts_only_output_it_does_not_share(void **state)
 {
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
@@ -189,8 +189,9 @@ static bool all_wait(void *arg)
 	return fakes_waiting(waiting->fakes) == waiting->n;
 }
 
-/* They print a part of a line and then nothing: it comes in parts, whole, and is not held. */
-static void test_lines_without_an_end_are_cut_when_they_are_too_much(void **state)
+/* Each sandbox prints part of a line and then nothing. All of the text arrives, in parts, and is
+ * not held. */
+static void test_unfinished_lines_are_cut_over_the_budget(void **state)
 {
 	struct world *w = *state;
 	struct waiting waiting = {w->fakes, LINES};
@@ -213,7 +214,7 @@ static void test_lines_without_an_end_are_cut_when_they_are_too_much(void **stat
 	}
 }
 
-static void test_all_is_given_back_at_the_end(void **state)
+static void test_budget_is_empty_when_all_sandboxes_are_gone(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -235,11 +236,11 @@ static void test_all_is_given_back_at_the_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_no_number_of_sandboxes_holds_more_than_the_budget),
-		TEST(test_nothing_of_a_tenant_within_its_share_is_dropped),
-		TEST(test_a_child_counts_only_what_it_has_for_itself),
-		TEST(test_lines_without_an_end_are_cut_when_they_are_too_much),
-		TEST(test_all_is_given_back_at_the_end),
+		TEST(test_output_of_many_sandboxes_stays_within_the_budget),
+		TEST(test_tenant_within_its_share_loses_no_output),
+		TEST(test_child_counts_only_output_it_does_not_share),
+		TEST(test_unfinished_lines_are_cut_over_the_budget),
+		TEST(test_budget_is_empty_when_all_sandboxes_are_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What cuts, keeps and reads bytes: properties that hold for any input. */
+/* Splitter, replay, frames, manifest and control messages: properties that hold for any input. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,7 +87,7 @@ static size_t random_text(char *text, size_t size)
 	return len;
 }
 
-static void test_lines_join_to_what_came(void **state)
+static void test_lines_join_to_the_input(void **state)
 {
 	for (int round = 0; round < 2000; round++) {
 		struct chunks p = {.whole_characters = true, .add_newlines = true};
@@ -97,7 +97,7 @@ static void test_lines_join_to_what_came(void **state)
 
 		feed_in_parts(&s, text, len, &p);
 		if (len && text[len - 1] != '\n')
-			p.len--; /* the last line had no end */
+			p.len--; /* the last line had no newline */
 		assert_int_equal(p.len, len);
 		assert_memory_equal(p.text, text, len);
 		assert_true(p.whole_characters);
@@ -105,7 +105,7 @@ static void test_lines_join_to_what_came(void **state)
 	}
 }
 
-static void test_chunks_join_to_what_came_and_cut_no_character(void **state)
+static void test_chunks_join_to_the_input_and_split_no_character(void **state)
 {
 	for (int round = 0; round < 2000; round++) {
 		struct chunks p = {.whole_characters = true};
@@ -120,7 +120,7 @@ static void test_chunks_join_to_what_came_and_cut_no_character(void **state)
 	}
 }
 
-static void test_random_bytes_pass_unharmed(void **state)
+static void test_random_bytes_pass_unchanged(void **state)
 {
 	for (int round = 0; round < 2000; round++) {
 		struct chunks p = {0};
@@ -136,7 +136,7 @@ static void test_random_bytes_pass_unharmed(void **state)
 	}
 }
 
-static void test_a_chunk_is_not_held_back_without_need(void **state)
+static void test_chunk_is_held_only_for_an_unfinished_character(void **state)
 {
 	struct splitter s = {.chunks = true};
 	struct chunks p = {0};
@@ -144,11 +144,11 @@ static void test_a_chunk_is_not_held_back_without_need(void **state)
 	splitter_feed(&s, (const uint8_t *)"abc", 3, on_chunk, &p);
 	assert_int_equal(p.len, 3);
 	splitter_feed(&s, (const uint8_t *)"d\xe2\x82", 3, on_chunk, &p);
-	assert_int_equal(p.len, 4); /* half a character waits */
+	assert_int_equal(p.len, 4); /* half a character is held back */
 	splitter_feed(&s, (const uint8_t *)"\xac", 1, on_chunk, &p);
 	assert_int_equal(p.len, 7);
 	splitter_feed(&s, (const uint8_t *)"\xff", 1, on_chunk, &p);
-	assert_int_equal(p.len, 8); /* can't become one */
+	assert_int_equal(p.len, 8); /* can't become a character */
 	splitter_fini(&s);
 }
 
@@ -166,7 +166,7 @@ static void note_size(void *arg, const uint8_t *data, size_t len, bool partial)
 	sizes->partial[sizes->n++] = partial;
 }
 
-static void test_a_line_over_the_limit_comes_in_parts(void **state)
+static void test_line_over_the_limit_comes_in_parts(void **state)
 {
 	size_t len = LINE_MAX_BYTES + 10;
 	uint8_t *line = malloc(len + 1);
@@ -187,7 +187,7 @@ static void test_a_line_over_the_limit_comes_in_parts(void **state)
 	free(line);
 }
 
-static void test_a_line_of_exactly_the_limit_is_whole(void **state)
+static void test_line_of_exactly_the_limit_is_whole(void **state)
 {
 	uint8_t *line = malloc(LINE_MAX_BYTES + 1);
 	struct splitter s = {0};
@@ -204,7 +204,7 @@ static void test_a_line_of_exactly_the_limit_is_whole(void **state)
 	free(line);
 }
 
-static void test_an_over_long_line_is_not_cut_within_a_character(void **state)
+static void test_line_over_the_limit_splits_no_character(void **state)
 {
 	uint8_t *line = malloc(LINE_MAX_BYTES + 2);
 	struct splitter s = {0};
@@ -253,7 +253,7 @@ static void add(struct replay *r, uint64_t seq, size_t len)
 	free(data);
 }
 
-static void test_the_replay_keeps_the_last_events(void **state)
+static void test_replay_keeps_the_last_events(void **state)
 {
 	struct replay r = {0};
 
@@ -270,7 +270,7 @@ static void test_the_replay_keeps_the_last_events(void **state)
 	replay_fini(&r);
 }
 
-static void test_the_replay_is_bounded_in_bytes(void **state)
+static void test_replay_is_bounded_in_bytes(void **state)
 {
 	struct replay r = {0};
 
@@ -285,7 +285,7 @@ static void test_the_replay_is_bounded_in_bytes(void **state)
 	replay_fini(&r);
 }
 
-static void test_the_longest_line_is_kept_with_its_exit(void **state)
+static void test_longest_line_is_kept_with_its_exit(void **state)
 {
 	struct replay r = {0};
 	struct seen seen = {0};
@@ -311,7 +311,7 @@ static size_t frame(uint8_t *out, uint8_t type, const void *payload, uint32_t le
 	return w.pos;
 }
 
-static void test_answers_are_read(void **state)
+static void test_answers_are_parsed(void **state)
 {
 	struct agent_frame f;
 	uint8_t buf[256];
@@ -330,7 +330,7 @@ static void test_answers_are_read(void **state)
 	assert_int_equal(f.len, 0);
 }
 
-static void test_a_cut_frame_waits_for_its_rest(void **state)
+static void test_incomplete_frame_waits_for_the_rest(void **state)
 {
 	struct agent_frame f;
 	uint8_t buf[256];
@@ -351,19 +351,19 @@ static void test_bad_frames_are_refused(void **state)
 	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
 	len = frame(buf, AGENT_DONE, "x", 1); /* too long */
 	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
-	len = frame(buf, AGENT_ERROR, "\x05\0\0\0\xff\0\0\0no", 10); /* the sentence runs over */
+	len = frame(buf, AGENT_ERROR, "\x05\0\0\0\xff\0\0\0no", 10); /* text too long */
 	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
 	len = frame(buf, AGENT_EXEC, "", 0); /* not an answer */
 	assert_int_equal(agent_frame_read(buf, len, &f, &e), -EPROTO);
 	frame(buf, AGENT_STDOUT, "", 0);
-	memcpy(buf, "\x01\0\x01\0", 4); /* over the largest payload */
+	memcpy(buf, "\x01\0\x01\0", 4); /* over the payload limit */
 	assert_int_equal(agent_frame_read(buf, 8, &f, &e), -EPROTO);
 	frame(buf, AGENT_DONE, "", 0);
 	buf[6] = 1; /* must be 0 */
 	assert_int_equal(agent_frame_read(buf, 8, &f, &e), -EPROTO);
 }
 
-static void test_a_request_has_the_length_it_says(void **state)
+static void test_request_has_the_length_of_its_header(void **state)
 {
 	const char *const one[] = {"A=1", "EMPTY=", NULL}, *const two[] = {"B", NULL};
 	char code[3 * AGENT_PAYLOAD_MAX / 2];
@@ -410,7 +410,7 @@ static size_t entry(uint8_t *out, uint32_t mode, const char *path, uint64_t size
 	return frame(out, AGENT_ENTRY, payload, (uint32_t)w.pos);
 }
 
-static void test_entries_of_a_tree_are_read(void **state)
+static void test_tree_entries_are_parsed(void **state)
 {
 	char hash[AGENT_HASH_LEN] = {1};
 	struct agent_frame f;
@@ -432,7 +432,7 @@ static void test_entries_of_a_tree_are_read(void **state)
 	assert_memory_equal(f.entry.content, "../x", 4);
 }
 
-static void test_entries_that_no_tree_has_are_refused(void **state)
+static void test_invalid_tree_entries_are_refused(void **state)
 {
 	char hash[AGENT_HASH_LEN] = {1};
 	const struct {
@@ -467,7 +467,7 @@ static void test_entries_that_no_tree_has_are_refused(void **state)
 	}
 }
 
-static void test_attach_and_tree_are_written(void **state)
+static void test_attach_and_tree_requests_are_encoded(void **state)
 {
 	const char *const paths[] = {"/a", "/b", NULL};
 	uint8_t *bytes;
@@ -503,12 +503,12 @@ static void test_paths_over_a_limit_are_refused(void **state)
 	path[AGENT_PATH_MAX] = '\0';
 	assert_int_equal(agent_tree_bytes((const char *[]){path, NULL}, &bytes, &len), 0);
 	free(bytes);
-	for (size_t i = 0; i < 16; i++) /* each is short enough, all are not */
+	for (size_t i = 0; i < 16; i++) /* each path is short enough, but not their sum */
 		paths[i] = path;
 	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), -E2BIG);
 }
 
-static void test_paths_have_the_order_of_a_tree(void **state)
+static void test_paths_compare_in_tree_order(void **state)
 {
 	static const char *const sorted[] = {"/",      "/a",   "/a/b", "/a/b/c", "/a/c",
 					     "/a\n/b", "/a b", "/a.b", "/ab",	 "/\xff"};
@@ -535,7 +535,7 @@ static const struct manifest sample = {.version = MANIFEST_VERSION,
 				       .memory_bytes = 512u << 20,
 				       .layer_bytes = 8192};
 
-static void test_a_manifest_comes_back_as_written(void **state)
+static void test_manifest_round_trips(void **state)
 {
 	char text[MANIFEST_MAX];
 	struct manifest m;
@@ -546,7 +546,7 @@ static void test_a_manifest_comes_back_as_written(void **state)
 	assert_memory_equal(&m, &sample, sizeof(m));
 }
 
-static void test_a_manifest_that_was_cut_or_changed_is_refused(void **state)
+static void test_truncated_or_changed_manifest_is_refused(void **state)
 {
 	char text[MANIFEST_MAX];
 	struct manifest m;
@@ -576,7 +576,7 @@ static void test_a_manifest_that_was_cut_or_changed_is_refused(void **state)
 
 /* --- control messages ----------------------------------------------------------------------- */
 
-static void test_what_a_vm_process_sends_is_checked(void **state)
+static void test_messages_of_a_vm_process_are_checked(void **state)
 {
 	struct ctl_msg msg = {.version = CTL_VERSION, .type = CTL_REPLY, .seq = 1}, out;
 	struct err e;
@@ -621,7 +621,7 @@ static void close_all(int *fds, unsigned n)
 		close_fd(&fds[i]);
 }
 
-static void test_an_image_is_checked_before_it_is_taken(void **state)
+static void test_image_files_are_checked_before_use(void **state)
 {
 	const struct ctl_msg good = {.reply.fork = {.disk_bytes = 4096, .memory_layers = 1}};
 	struct ctl_msg bad[] = {good, good, good, good, good, good};
@@ -636,21 +636,21 @@ static void test_an_image_is_checked_before_it_is_taken(void **state)
 	bad[5].reply.fork.disk_bytes = 4097;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		assert_null(image_of(&bad[i], fds, 4, &e));
-		assert_true(fds[3] >= 0); /* the caller's still */
+		assert_true(fds[3] >= 0); /* still owned by the caller */
 		close_all(fds, 4);
 	}
 	bad[0] = good;
 	struct vmproc_image *image = image_of(&bad[0], fds, 4, &e);
 	assert_non_null(image);
 	assert_int_equal(fds[3], -1);
-	/* What one VM process gave, another must not write. */
+	/* A VM process must not be able to write the files of another one. */
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(fcntl(image->fds[i], F_GETFL) & O_ACCMODE, O_RDONLY);
 	assert_int_equal(pwrite(image->fds[3], "x", 1, 0), -1);
 	int last = image->fds[3];
 	vmproc_image_put(vmproc_image_get(image));
 	assert_int_not_equal(fcntl(last, F_GETFD), -1);
-	/* A socket is no file, and a memory of another size is not this VM's. */
+	/* A socket is not a file, and memory of another size cannot be this VM's. */
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	for (unsigned i = 0; i < 4; i++)
 		fds[i] = dup(image->fds[i]);
@@ -669,29 +669,29 @@ static void test_an_image_is_checked_before_it_is_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines_join_to_what_came),
-		cmocka_unit_test(test_chunks_join_to_what_came_and_cut_no_character),
-		cmocka_unit_test(test_random_bytes_pass_unharmed),
-		cmocka_unit_test(test_a_chunk_is_not_held_back_without_need),
-		cmocka_unit_test(test_a_line_over_the_limit_comes_in_parts),
-		cmocka_unit_test(test_a_line_of_exactly_the_limit_is_whole),
-		cmocka_unit_test(test_an_over_long_line_is_not_cut_within_a_character),
-		cmocka_unit_test(test_the_replay_keeps_the_last_events),
-		cmocka_unit_test(test_the_replay_is_bounded_in_bytes),
-		cmocka_unit_test(test_the_longest_line_is_kept_with_its_exit),
-		cmocka_unit_test(test_answers_are_read),
-		cmocka_unit_test(test_a_cut_frame_waits_for_its_rest),
+		cmocka_unit_test(test_lines_join_to_the_input),
+		cmocka_unit_test(test_chunks_join_to_the_input_and_split_no_character),
+		cmocka_unit_test(test_random_bytes_pass_unchanged),
+		cmocka_unit_test(test_chunk_is_held_only_for_an_unfinished_character),
+		cmocka_unit_test(test_line_over_the_limit_comes_in_parts),
+		cmocka_unit_test(test_line_of_exactly_the_limit_is_whole),
+		cmocka_unit_test(test_line_over_the_limit_splits_no_character),
+		cmocka_unit_test(test_replay_keeps_the_last_events),
+		cmocka_unit_test(test_replay_is_bounded_in_bytes),
+		cmocka_unit_test(test_longest_line_is_kept_with_its_exit),
+		cmocka_unit_test(test_answers_are_parsed),
+		cmocka_unit_test(test_incomplete_frame_waits_for_the_rest),
 		cmocka_unit_test(test_bad_frames_are_refused),
-		cmocka_unit_test(test_a_request_has_the_length_it_says),
-		cmocka_unit_test(test_entries_of_a_tree_are_read),
-		cmocka_unit_test(test_entries_that_no_tree_has_are_refused),
-		cmocka_unit_test(test_attach_and_tree_are_written),
+		cmocka_unit_test(test_request_has_the_length_of_its_header),
+		cmocka_unit_test(test_tree_entries_are_parsed),
+		cmocka_unit_test(test_invalid_tree_entries_are_refused),
+		cmocka_unit_test(test_attach_and_tree_requests_are_encoded),
 		cmocka_unit_test(test_paths_over_a_limit_are_refused),
-		cmocka_unit_test(test_paths_have_the_order_of_a_tree),
-		cmocka_unit_test(test_a_manifest_comes_back_as_written),
-		cmocka_unit_test(test_a_manifest_that_was_cut_or_changed_is_refused),
-		cmocka_unit_test(test_what_a_vm_process_sends_is_checked),
-		cmocka_unit_test(test_an_image_is_checked_before_it_is_taken),
+		cmocka_unit_test(test_paths_compare_in_tree_order),
+		cmocka_unit_test(test_manifest_round_trips),
+		cmocka_unit_test(test_truncated_or_changed_manifest_is_refused),
+		cmocka_unit_test(test_messages_of_a_vm_process_are_checked),
+		cmocka_unit_test(test_image_files_are_checked_before_use),
 	};
 
 	return cmocka_run_group_tests(tests, print_seed, NULL);

@@ -8,7 +8,7 @@
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 
-struct told {
+struct pty_client {
 	bool done, failed, found, exited;
 	struct failure failure;
 	char out[64];
@@ -22,7 +22,7 @@ struct told {
 
 static void on_done(void *arg, const struct failure *f)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 
 	assert_false(t->done);
 	t->done = true;
@@ -33,7 +33,7 @@ static void on_done(void *arg, const struct failure *f)
 
 static void on_id(void *arg, const char *id, const struct failure *f)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 
 	on_done(arg, f);
 	if (id)
@@ -42,7 +42,7 @@ static void on_id(void *arg, const char *id, const struct failure *f)
 
 static void on_found(void *arg)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 
 	assert_false(t->found || t->bytes || t->done);
 	t->found = true;
@@ -50,7 +50,7 @@ static void on_found(void *arg)
 
 static void on_bytes(void *arg, uint64_t place, const void *data, size_t len)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 	size_t used = strlen(t->out);
 
 	assert_true(!t->done && place >= t->next);
@@ -63,7 +63,7 @@ static void on_bytes(void *arg, uint64_t place, const void *data, size_t len)
 
 static void on_exited(void *arg, int code)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 
 	on_done(arg, NULL);
 	t->exited = true;
@@ -74,7 +74,7 @@ static const struct pty_sink sink = {on_found, on_bytes, on_exited, on_done};
 
 static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 
 	on_done(arg, f);
 	if (!out)
@@ -97,7 +97,7 @@ static void make(struct world *w)
 	memcpy(id, m.view.id, sizeof(id));
 }
 
-/* The one that does as fake-files.h says. */
+/* Returns the id of the fake terminal whose behaviour fake-files.h describes under `which`. */
 static const char *pty(int which)
 {
 	static char name[CORE_ID_LEN + 1];
@@ -106,39 +106,39 @@ static const char *pty(int which)
 	return name;
 }
 
-static void start(struct world *w, struct told *t, const char *program)
+static void start(struct world *w, struct pty_client *t, const char *program)
 {
 	const char *const argv[] = {program, "arg", NULL};
 	const char *const env[] = {"A=1", NULL};
 	const struct pty_spec spec = {
 		.argv = argv, .label = "label", .cols = 80, .rows = 24, .env = env};
 
-	*t = (struct told){0};
+	*t = (struct pty_client){0};
 	t->call = core_pty_start(w->core, TENANT, id, &spec, on_id, t);
 	assert_false(t->done);
 }
 
-static void attach(struct world *w, struct told *t, int which, uint64_t place)
+static void attach(struct world *w, struct pty_client *t, int which, uint64_t place)
 {
-	*t = (struct told){0};
+	*t = (struct pty_client){0};
 	t->call = core_pty_attach(w->core, TENANT, id, pty(which), place, &sink, t);
 	assert_false(t->done);
 }
 
-static void read_start(struct world *w, struct told *t, int which, const struct pty_read *r)
+static void read_start(struct world *w, struct pty_client *t, int which, const struct pty_read *r)
 {
-	*t = (struct told){0};
+	*t = (struct pty_client){0};
 	t->call = core_pty_read(w->core, TENANT, id, pty(which), r, on_read, t);
 	assert_false(t->done);
 }
 
-static void read_it(struct world *w, struct told *t, int which, const struct pty_read *r)
+static void read_it(struct world *w, struct pty_client *t, int which, const struct pty_read *r)
 {
 	read_start(w, t, which, r);
 	world_until_true(w, &t->done);
 }
 
-static void fails_with(const struct told *t, int status, const char *code)
+static void fails_with(const struct pty_client *t, int status, const char *code)
 {
 	assert_true(t->failed);
 	assert_string_equal(t->failure.code, code);
@@ -153,12 +153,12 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-static bool one_waits(void *arg)
+static bool one_call_is_queued(void *arg)
 {
 	return fakes_waiting(((struct world *)arg)->fakes) == 1;
 }
 
-static bool few_agents(void *arg)
+static bool has_few_agents(void *arg)
 {
 	struct world *w = arg;
 
@@ -168,10 +168,10 @@ static bool few_agents(void *arg)
 
 /* ------------------------------------------------------------------------------------------ */
 
-static void test_start(void **state)
+static void test_start_returns_an_id(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct pty_client t;
 
 	make(w);
 	start(w, &t, "/bin/vi");
@@ -199,14 +199,14 @@ static bool was_killed(void *arg)
 	return fakes_asked(((struct world *)arg)->fakes, AGENT_PTY_KILL) == 1;
 }
 
-static void test_an_abandoned_start_is_undone(void **state)
+static void test_abandoned_start_kills_the_terminal(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct pty_client t;
 
 	make(w);
 	start(w, &t, "/wait");
-	world_until(w, one_waits, w);
+	world_until(w, one_call_is_queued, w);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
@@ -217,11 +217,11 @@ static void test_an_abandoned_start_is_undone(void **state)
 static void test_attach(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct pty_client t;
 
 	make(w);
 	attach(w, &t, 0, 2);
-	world_until(w, one_waits, w);
+	world_until(w, one_call_is_queued, w);
 	fakes_go(w->fakes);
 	world_until_true(w, &t.done);
 	assert_true(!t.failed && t.found && t.exited);
@@ -240,11 +240,11 @@ static void test_attach(void **state)
 	assert_string_equal(t.out, "hello");
 }
 
-static void test_an_attach_without_a_look(void **state)
+static void test_attach_without_on_found_asks_for_no_list(void **state)
 {
 	const struct pty_sink blind = {NULL, on_bytes, on_exited, on_done};
 	struct world *w = *state;
-	struct told t = {0};
+	struct pty_client t = {0};
 
 	make(w);
 	unsigned asked = fakes_asked(w->fakes, AGENT_PTY_LIST);
@@ -252,7 +252,7 @@ static void test_an_attach_without_a_look(void **state)
 	world_until_true(w, &t.done);
 	assert_true(t.exited && t.code == 5);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), asked);
-	t = (struct told){0};
+	t = (struct pty_client){0};
 	core_pty_attach(w->core, TENANT, id, pty(9), 0, &blind, &t);
 	world_until_true(w, &t.done);
 	fails_with(&t, 404, "no_such_pty");
@@ -260,26 +260,26 @@ static void test_an_attach_without_a_look(void **state)
 
 static bool has_much(void *arg)
 {
-	return ((struct told *)arg)->bytes > 1000000;
+	return ((struct pty_client *)arg)->bytes > 1000000;
 }
 
-static void test_a_listener_may_pause_and_leave(void **state)
+static void test_listener_can_pause_and_leave(void **state)
 {
 	struct world *w = *state;
-	struct told t;
+	struct pty_client t;
 	struct world_flow flow = {.bytes = &t.bytes};
 
 	make(w);
 	attach(w, &t, 1, 0);
 	world_until(w, has_much, &t);
 	core_pause(t.call);
-	world_until(w, world_stands_still, &flow);
+	world_until(w, world_flow_has_stopped, &flow);
 	core_resume(t.call);
 	t.bytes = 1;
 	world_until(w, has_much, &t);
 	core_abandon(t.call);
 	assert_int_equal(stats_of(w).listeners, 0);
-	world_until(w, few_agents, w);
+	world_until(w, has_few_agents, w);
 	assert_false(t.done);
 }
 
@@ -287,7 +287,7 @@ static void test_read(void **state)
 {
 	struct pty_read r = {.place = 1, .max_bytes = 1000, .timeout_ms = 20000};
 	struct world *w = *state;
-	struct told t;
+	struct pty_client t;
 
 	make(w);
 	read_it(w, &t, 0, &r);
@@ -300,7 +300,7 @@ static void test_read(void **state)
 	r = (struct pty_read){.place = 5, .max_bytes = 2, .timeout_ms = 0};
 	read_it(w, &t, 0, &r);
 	assert_true(!t.failed && t.bytes == 0 && t.next == 5);
-	r = (struct pty_read){.place = 1, .max_bytes = 100, .timeout_ms = 0}; /* what is there */
+	r = (struct pty_read){.place = 1, .max_bytes = 100, .timeout_ms = 0}; /* existing output */
 	read_it(w, &t, 0, &r);
 	assert_string_equal(t.out, "ello");
 	r = (struct pty_read){.place = 5, .max_bytes = 100, .timeout_ms = 20000};
@@ -314,20 +314,20 @@ static void test_read(void **state)
 	assert_true(t.next == 12 && !t.exited);
 	read_it(w, &t, 9, &r);
 	fails_with(&t, 404, "no_such_pty");
-	for (size_t got = 0; got < 1000000; got += t.bytes) { /* each as much as came in time */
+	for (size_t got = 0; got < 1000000; got += t.bytes) { /* what arrived in time */
 		r.max_bytes = 1000000 - got;
 		read_it(w, &t, 1, &r);
 		assert_true(!t.failed && t.bytes > 0 && t.bytes <= r.max_bytes);
 		r.place = t.next;
 	}
-	world_until(w, few_agents, w);
+	world_until(w, has_few_agents, w);
 }
 
 static void test_input(void **state)
 {
 	struct world *w = *state;
 	uint8_t *typed = malloc(PTY_INPUT_MAX);
-	struct told t = {0};
+	struct pty_client t = {0};
 	uint64_t sum;
 
 	make(w);
@@ -341,15 +341,15 @@ static void test_input(void **state)
 	assert_true(sum == fake_sum(0, typed, PTY_INPUT_MAX));
 	assert_int_equal(stats_of(w).pty_bytes_in, PTY_INPUT_MAX);
 	free(typed);
-	t = (struct told){0};
+	t = (struct pty_client){0};
 	core_pty_input(w->core, TENANT, id, pty(0), "", 0, on_done, &t);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
-	t = (struct told){0};
+	t = (struct pty_client){0};
 	core_pty_input(w->core, TENANT, id, pty(3), "x", 1, on_done, &t);
 	world_until_true(w, &t.done);
 	fails_with(&t, 409, "pty_ended");
-	t = (struct told){0};
+	t = (struct pty_client){0};
 	core_pty_input(w->core, TENANT, id, pty(9), "x", 1, on_done, &t);
 	world_until_true(w, &t.done);
 	fails_with(&t, 404, "no_such_pty");
@@ -358,17 +358,17 @@ static void test_input(void **state)
 static void test_resize_and_kill(void **state)
 {
 	struct world *w = *state;
-	struct told t = {0};
+	struct pty_client t = {0};
 
 	make(w);
 	core_pty_resize(w->core, TENANT, id, pty(0), 120, 40, on_done, &t);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
-	t = (struct told){0};
+	t = (struct pty_client){0};
 	core_pty_kill(w->core, TENANT, id, pty(0), on_done, &t);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
-	t = (struct told){0};
+	t = (struct pty_client){0};
 	core_pty_resize(w->core, TENANT, id, pty(9), 120, 40, on_done, &t);
 	world_until_true(w, &t.done);
 	fails_with(&t, 404, "no_such_pty");
@@ -376,7 +376,7 @@ static void test_resize_and_kill(void **state)
 
 static void on_pty(void *arg, const struct pty_view *p)
 {
-	struct told *t = arg;
+	struct pty_client *t = arg;
 
 	t->last = *p;
 	assert_memory_equal(p->label, "vi", p->label_len);
@@ -388,7 +388,7 @@ static void test_list(void **state)
 {
 	static const struct pty_list_sink list = {on_pty, on_done};
 	struct world *w = *state;
-	struct told t = {0};
+	struct pty_client t = {0};
 
 	make(w);
 	core_pty_list(w->core, TENANT, id, &list, &t);
@@ -397,12 +397,12 @@ static void test_list(void **state)
 	assert_true(t.last.started_at_ms == 1700000000000);
 }
 
-static void test_so_many_listeners(void **state)
+static void test_listeners_are_limited(void **state)
 {
-	static struct told many[LISTENERS_MAX];
+	static struct pty_client many[LISTENERS_MAX];
 	const struct pty_read r = {.place = 5, .max_bytes = 2, .timeout_ms = 20000};
 	struct world *w = *state;
-	struct told t;
+	struct pty_client t;
 
 	make(w);
 	world_wait_ready(w);
@@ -414,19 +414,19 @@ static void test_so_many_listeners(void **state)
 	for (int i = 0; i < LISTENERS_MAX; i++)
 		core_abandon(many[i].call);
 	assert_int_equal(stats_of(w).listeners, 0);
-	world_until(w, few_agents, w);
+	world_until(w, has_few_agents, w);
 }
 
-static void test_the_sandbox_ends(void **state)
+static void test_delete_ends_attach_and_read(void **state)
 {
 	const struct pty_read r = {.place = 5, .max_bytes = 2, .timeout_ms = 20000};
 	struct world *w = *state;
-	struct told a, b;
+	struct pty_client a, b;
 	struct done d;
 
 	make(w);
 	attach(w, &a, 0, 5);
-	world_until(w, one_waits, w);
+	world_until(w, one_call_is_queued, w);
 	read_start(w, &b, 0, &r);
 	world_delete(w, &d, id);
 	world_until_true(w, &a.done);
@@ -440,17 +440,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_start),
-		TEST(test_an_abandoned_start_is_undone),
+		TEST(test_start_returns_an_id),
+		TEST(test_abandoned_start_kills_the_terminal),
 		TEST(test_attach),
-		TEST(test_an_attach_without_a_look),
-		TEST(test_a_listener_may_pause_and_leave),
+		TEST(test_attach_without_on_found_asks_for_no_list),
+		TEST(test_listener_can_pause_and_leave),
 		TEST(test_read),
 		TEST(test_input),
 		TEST(test_resize_and_kill),
 		TEST(test_list),
-		TEST(test_so_many_listeners),
-		TEST(test_the_sandbox_ends),
+		TEST(test_listeners_are_limited),
+		TEST(test_delete_ends_attach_and_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

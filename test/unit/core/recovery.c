@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A catalogue that is damaged, and one that is put back from a backup. */
+/* A damaged catalogue, and a catalogue restored from a backup. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/sendfile.h>
@@ -31,7 +31,7 @@ static void catalogue_path(struct world *w, char out[CONFIG_PATH_MAX + 16])
 	snprintf(out, CONFIG_PATH_MAX + 16, "%s/catalogue.db", w->config.state_dir);
 }
 
-/* As docs/operating.md says. */
+/* Restores the backup by the steps of docs/operating.md. */
 static void put_back(struct world *w, int copy)
 {
 	char path[CONFIG_PATH_MAX + 16], log[CONFIG_PATH_MAX + 32];
@@ -46,7 +46,7 @@ static void put_back(struct world *w, int copy)
 	assert_true(at > 0);
 }
 
-/* The second page on, and the log, from which the first could be mended. */
+/* Overwrites the pages from the second on, and removes the log that could repair the first. */
 static void damage(struct world *w)
 {
 	char path[CONFIG_PATH_MAX + 16], log[CONFIG_PATH_MAX + 32], junk[PAGE];
@@ -71,7 +71,7 @@ static int backup(struct world *w)
 	return c.fd;
 }
 
-static void runs(struct world *w, const char *id)
+static void expect_running(struct world *w, const char *id)
 {
 	struct run r;
 
@@ -102,10 +102,10 @@ static void test_vms_outlive_a_damaged_catalogue(void **state)
 	assert_int_equal(fakes_live(w->fakes), live);
 	put_back(w, copy);
 	world_start_core(w);
-	runs(w, m.view.id);
+	expect_running(w, m.view.id);
 }
 
-static void test_a_backup_has_what_was_there(void **state)
+static void test_backup_has_the_sandboxes_of_its_time(void **state)
 {
 	struct world *w = *state;
 	struct copied second = {.fd = -1}, first = {.fd = -1};
@@ -124,12 +124,12 @@ static void test_a_backup_has_what_was_there(void **state)
 	world_kill_core(w);
 	put_back(w, copy);
 	world_start_core(w);
-	runs(w, old.view.id);
+	expect_running(w, old.view.id);
 	assert_false(core_view(w->core, TENANT, new.view.id, &view, &f));
 }
 
-/* One backup is told, one is abandoned, and under the third the core goes. */
-static void test_a_backup_nobody_waits_for_leaves_nothing(void **state)
+/* The first backup completes, the second is abandoned, and the core shuts down during the third. */
+static void test_abandoned_backup_leaves_no_files(void **state)
 {
 	struct world *w = *state;
 	struct copied c = {.fd = -1};
@@ -151,8 +151,8 @@ int main(void)
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_vms_outlive_a_damaged_catalogue),
-		WORLD_TEST(test_a_backup_has_what_was_there),
-		WORLD_TEST(test_a_backup_nobody_waits_for_leaves_nothing),
+		WORLD_TEST(test_backup_has_the_sandboxes_of_its_time),
+		WORLD_TEST(test_abandoned_backup_leaves_no_files),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

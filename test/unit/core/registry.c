@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Counters and links of sandboxes, against a walk through all of them, over random lives. */
+/* Compares the counters and links of sandboxes with a walk through all of them, after random
+ * actions. */
 #include <stdlib.h>
 
 #include "orchestrator/core/internal.h"
@@ -10,7 +11,7 @@
 #define STEPS	120
 #define CROWD	15
 
-/* What may happen next; only the first ones while there are many. */
+/* The actions of a step; only the first ones are drawn while there are many sandboxes. */
 enum { DELETE, KILL, MERGE, EXEC, CREATE, FORK, ACTIONS = FORK + 3 };
 
 static const char *const tenants[TENANTS] = {TENANT_LOCAL, "tnt_1", "tnt_2"};
@@ -27,7 +28,7 @@ static bool lives(const struct sandbox *s)
 	return s->state < SBX_ENDING;
 }
 
-/* Returns the last of its ancestors that lives. */
+/* Returns its nearest living ancestor. */
 static const struct sandbox *parent_by_walk(const struct core *c, const struct sandbox *s)
 {
 	const struct sandbox *found = NULL;
@@ -126,8 +127,8 @@ static void check(struct world *w)
 		check_tenant(c, tenants[i]);
 }
 
-/* Returns one of the tenant's; NULL when it has none. */
-static const struct sandbox *any(struct world *w)
+/* Returns a random sandbox of the tenant; NULL when it has none. */
+static const struct sandbox *any_sandbox(struct world *w)
 {
 	const struct tenant *t = tenant_find(w->core, world_tenant);
 
@@ -149,7 +150,7 @@ static void merge_any(struct world *w, const struct sandbox *winner)
 
 static void step(struct world *w)
 {
-	const struct sandbox *s = any(w);
+	const struct sandbox *s = any_sandbox(w);
 	struct forked k;
 	struct made m;
 	struct done d;
@@ -176,14 +177,14 @@ static void step(struct world *w)
 	}
 }
 
-static bool all_are_reached(void *arg)
+static bool all_are_reachable(void *arg)
 {
 	const struct core *c = arg;
 
 	return !c->n_in[SBX_ADOPTING];
 }
 
-static void test_counts_are_what_a_walk_finds(void **state)
+static void test_counters_match_a_walk(void **state)
 {
 	struct world *w = *state;
 
@@ -199,15 +200,15 @@ static void test_counts_are_what_a_walk_finds(void **state)
 			world_kill_core(w);
 			world_start_core(w);
 			check(w);
-			world_until(w, all_are_reached, w->core);
+			world_until(w, all_are_reachable, w->core);
 			check(w);
 		}
 	}
 	world_tenant = TENANT_LOCAL;
 }
 
-/* A sandbox under way counts, until it is there or has failed. */
-static void test_what_is_coming_is_counted_once(void **state)
+/* A sandbox in creation counts as pending until it exists or has failed. */
+static void test_sandbox_in_creation_is_counted_once(void **state)
 {
 	struct world *w = *state;
 	const struct tenant *t;
@@ -273,7 +274,7 @@ static void test_pages_of_sandboxes_and_children(void **state)
 	assert_false(core_list(w->core, &children, &page, 1000, note, by_pages));
 	assert_int_equal(strlen(by_pages), 4 * SANDBOX_ID_LEN);
 	assert_null(strstr(by_pages, m.view.id));
-	/* Others' lists are theirs, whatever place is asked for. */
+	/* A tenant never sees another tenant's list, at any position. */
 	page = (struct list_page){0};
 	assert_false(core_page(w->core, &not_mine, 1000, &page, &f));
 	assert_int_equal(f.status, 404);
@@ -289,8 +290,8 @@ int main(void)
 {
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
-		WORLD_TEST(test_counts_are_what_a_walk_finds),
-		WORLD_TEST(test_what_is_coming_is_counted_once),
+		WORLD_TEST(test_counters_match_a_walk),
+		WORLD_TEST(test_sandbox_in_creation_is_counted_once),
 		WORLD_TEST(test_pages_of_sandboxes_and_children),
 	};
 

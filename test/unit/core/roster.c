@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A list in pages while it changes: each entry that is there all along is told once. */
+/* Pages of a list that changes meanwhile: an entry that exists throughout is returned once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 struct entry {
 	struct listed listed;
 	bool in, all_along;
-	unsigned told;
+	unsigned seen;
 };
 
 static unsigned seed;
@@ -27,7 +27,7 @@ static unsigned draw(unsigned below)
 	return (seed >> 8) % below;
 }
 
-/* Many have one time, as the children of a fork do. */
+/* Gives many entries the same time, as a fork does with its children. */
 static void make(struct entry *e, unsigned number)
 {
 	*e = (struct entry){.listed = {.place = {.at_ms = 1000 + number / 7}}};
@@ -54,13 +54,13 @@ static void check_order(const struct roster *r, const struct entry *all)
 		assert_true(list_position_compare(&r->all[i - 1]->place, &r->all[i]->place) < 0);
 }
 
-/* Tells a page, as the service does; false when it was the last. */
-static bool tell_page(struct roster *r, struct list_position *after, size_t most)
+/* Reads a page, as the service does; returns false after the last page. */
+static bool read_page(struct roster *r, struct list_position *after, size_t most)
 {
 	size_t at = roster_after(r, after);
 
 	for (; at < r->n && most; at++, most--) {
-		((struct entry *)r->all[at])->told++;
+		((struct entry *)r->all[at])->seen++;
 		*after = r->all[at]->place;
 	}
 	return at < r->n;
@@ -73,10 +73,10 @@ static void read_while_it_changes(struct roster *r, struct entry *all)
 
 	for (size_t i = 0; i < MANY; i++) {
 		all[i].all_along = all[i].in;
-		all[i].told = 0;
+		all[i].seen = 0;
 	}
 	while (more) {
-		more = tell_page(r, &after, 1 + draw(9));
+		more = read_page(r, &after, 1 + draw(9));
 		for (unsigned i = draw(12); i; i--) {
 			struct entry *e = &all[draw(MANY)];
 
@@ -85,12 +85,12 @@ static void read_while_it_changes(struct roster *r, struct entry *all)
 		}
 	}
 	for (size_t i = 0; i < MANY; i++) {
-		assert_true(all[i].told <= 1);
-		assert_int_equal(all[i].all_along && !all[i].told, 0);
+		assert_true(all[i].seen <= 1);
+		assert_int_equal(all[i].all_along && !all[i].seen, 0);
 	}
 }
 
-static void test_pages_of_a_list_that_changes(void **state)
+static void test_list_that_changes_is_read_without_gaps(void **state)
 {
 	struct entry *all = calloc(MANY, sizeof(*all));
 	struct roster r = {0};
@@ -110,7 +110,7 @@ static void test_pages_of_a_list_that_changes(void **state)
 	free(all);
 }
 
-static void test_what_is_empty_takes_no_memory(void **state)
+static void test_empty_roster_takes_no_memory(void **state)
 {
 	struct roster r = {0};
 	struct entry e;
@@ -127,8 +127,8 @@ static void test_what_is_empty_takes_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pages_of_a_list_that_changes),
-		cmocka_unit_test(test_what_is_empty_takes_no_memory),
+		cmocka_unit_test(test_list_that_changes_is_read_without_gaps),
+		cmocka_unit_test(test_empty_roster_takes_no_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

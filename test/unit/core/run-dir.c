@@ -8,7 +8,7 @@
 #include "orchestrator/core/internal.h"
 #include "test/unit/core/world.h"
 
-/* What docs/operating.md says. */
+/* The sizes that docs/operating.md promises. */
 #define FOR_EACH_VM   ((uint64_t)256 << 10)
 #define FOR_CATALOGUE ((uint64_t)16 << 20)
 #define VMS_OF_A_GIB  64
@@ -16,7 +16,8 @@
 #define MANY  24
 #define PRINT "big 300000"
 
-static uint64_t sum, largest; /* of all files; of session journals, which have a slot's number */
+static uint64_t sum, largest; /* bytes of all files; of the largest session journal, whose name is a
+				 slot's number */
 
 static int add_file(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -42,8 +43,8 @@ static void fill(char *text, size_t len)
 	text[len] = 0;
 }
 
-/* Each has as much in the catalogue as it may, and prints more than is kept. */
-static void test_a_sandbox_takes_no_more_than_is_said(void **state)
+/* Gives each sandbox as much catalogue data as is allowed, and prints more output than is held. */
+static void test_sandbox_stays_within_the_documented_size(void **state)
 {
 	static char variables[8][SANDBOX_ENV_MAX / 8], metadata[SANDBOX_METADATA_MAX + 1];
 	const char *env[8 + 1] = {NULL};
@@ -79,7 +80,7 @@ static void test_a_sandbox_takes_no_more_than_is_said(void **state)
 		      (unsigned long long)(largest >> 10));
 	assert_true(before <= FOR_CATALOGUE / 2);
 	assert_true(taken <= MANY * FOR_EACH_VM + ((uint64_t)1 << 20) /* output_mib */);
-	/* The catalogue has room ahead, in which the first rows are. */
+	/* The catalogue's file grows ahead of use, so `taken` lacks the first rows. */
 	assert_true(largest > 0);
 	assert_true(SANDBOX_ENV_MAX + SANDBOX_METADATA_MAX + 4096 + largest <= FOR_EACH_VM);
 }
@@ -105,14 +106,14 @@ static void expect_room(uint64_t host, uint64_t output)
 	assert_true(host / 100 * size_percent() >= output + vms * FOR_EACH_VM + FOR_CATALOGUE);
 }
 
-static void test_the_mount_has_room_for_all_vms(void **state)
+static void test_mount_has_room_for_all_vms(void **state)
 {
 	struct output_budget budget;
 	struct sysinfo info;
 
 	for (uint64_t gib = 4; gib <= 4096; gib *= 2)
 		expect_room(gib << 30, (gib << 30) / 128 > 64 << 20 ? (gib << 30) / 128 : 64 << 20);
-	/* This host, with its default of output_mib; a smaller one has no room for many VMs. */
+	/* Tests this host, with its default output_mib; a smaller host has no room for many VMs. */
 	output_budget_init(&budget, 0);
 	assert_int_equal(sysinfo(&info), 0);
 	uint64_t host = (uint64_t)info.totalram * info.mem_unit;
@@ -123,9 +124,9 @@ static void test_the_mount_has_room_for_all_vms(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_a_sandbox_takes_no_more_than_is_said,
+		cmocka_unit_test_setup_teardown(test_sandbox_stays_within_the_documented_size,
 						world_setup, world_teardown),
-		cmocka_unit_test(test_the_mount_has_room_for_all_vms),
+		cmocka_unit_test(test_mount_has_room_for_all_vms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

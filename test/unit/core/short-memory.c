@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests to VM processes on a host that is short of memory: the ring has tried them again and
- * given up. The VMs live on. */
+/* Requests to VM processes on a host that is short of memory: the ring has retried them and given
+ * up. The VMs survive. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -8,30 +8,30 @@
 #include "orchestrator/io/loop.h"
 #include "test/unit/core/world.h"
 
-/* How many of the next operations fail. */
+/* The number of operations, from the next on, that fail. */
 static struct {
 	unsigned sends, receives;
 	int error;
-} starve;
+} failing;
 
-struct starved {
+struct failed_op {
 	loop_fn *fn;
 	void *arg;
 };
 
 static void notify(void *arg, int result)
 {
-	struct starved s = *(struct starved *)arg;
+	struct failed_op s = *(struct failed_op *)arg;
 
 	free(arg);
-	s.fn(s.arg, result < 0 ? result : starve.error);
+	s.fn(s.arg, result < 0 ? result : failing.error);
 }
 
 static struct loop_op *fail_when(struct loop *l, int fd, unsigned ready, loop_fn *fn, void *arg)
 {
-	struct starved *s = malloc(sizeof(*s));
+	struct failed_op *s = malloc(sizeof(*s));
 
-	*s = (struct starved){fn, arg};
+	*s = (struct failed_op){fn, arg};
 	return loop_poll(l, fd, ready, notify, s);
 }
 
@@ -42,9 +42,9 @@ struct loop_op *__wrap_loop_sendmsg(struct loop *l, int fd, const struct msghdr 
 struct loop_op *__wrap_loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
 				    void *arg)
 {
-	if (!starve.sends)
+	if (!failing.sends)
 		return __real_loop_sendmsg(l, fd, msg, fn, arg);
-	starve.sends--;
+	failing.sends--;
 	return fail_when(l, fd, POLLOUT, fn, arg);
 }
 
@@ -55,20 +55,20 @@ struct loop_op *__wrap_loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, 
 struct loop_op *__wrap_loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn,
 				    void *arg)
 {
-	if (!starve.receives)
+	if (!failing.receives)
 		return __real_loop_recvmsg(l, fd, msg, fn, arg);
-	starve.receives--;
+	failing.receives--;
 	return fail_when(l, fd, POLLIN, fn, arg);
 }
 
 static int setup(void **state)
 {
-	memset(&starve, 0, sizeof(starve));
-	starve.error = -ENOMEM;
+	memset(&failing, 0, sizeof(failing));
+	failing.error = -ENOMEM;
 	return world_setup(state);
 }
 
-/* Nothing else sends to VM processes from here on. */
+/* Creates a sandbox and waits until nothing else sends to VM processes. */
 static void create(struct world *w, struct made *m)
 {
 	world_create(w, m, NULL);
@@ -85,44 +85,44 @@ static void expect_alive(struct world *w, const char *id)
 	assert_string_equal(r.out, "alive");
 }
 
-static void test_a_vm_is_heard_again(void **state)
+static void test_vm_messages_are_received_again(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
 	struct made m;
 
 	create(w, &m);
-	starve.receives = 3; /* after the answer to this fork */
+	failing.receives = 3; /* after the answer to this fork */
 	world_fork(w, &k, m.view.id, 1);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
-	assert_int_equal(starve.receives, 0);
+	assert_int_equal(failing.receives, 0);
 	expect_alive(w, m.view.id);
 }
 
-static void test_a_guest_is_reached_again(void **state)
+static void test_guest_is_reached_again(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 	struct run r;
 
 	create(w, &m);
-	starve.sends = 3;
+	failing.sends = 3;
 	world_exec(w, &r, m.view.id, "hang-up");
 	assert_true(r.failed);
 	expect_alive(w, m.view.id);
-	assert_int_equal(starve.sends, 0);
+	assert_int_equal(failing.sends, 0);
 }
 
-static void test_a_fork_fails_alone(void **state)
+static void test_failed_fork_leaves_the_sandbox(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
 	struct made m;
 
 	create(w, &m);
-	starve.error = -ENOBUFS;
-	starve.sends = 1;
+	failing.error = -ENOBUFS;
+	failing.sends = 1;
 	world_fork(w, &k, m.view.id, 1);
 	assert_false(k.ok);
 	assert_non_null(strstr(k.failure.text, "the host has no memory for a request"));
@@ -131,14 +131,14 @@ static void test_a_fork_fails_alone(void **state)
 	assert_true(k.ok);
 }
 
-static void test_a_freeze_fails_alone(void **state)
+static void test_failed_freeze_leaves_the_sandbox(void **state)
 {
 	struct world *w = *state;
 	struct frozen z;
 	struct made m;
 
 	create(w, &m);
-	starve.sends = 1;
+	failing.sends = 1;
 	world_freeze(w, &z, m.view.id);
 	assert_false(z.ok);
 	assert_non_null(strstr(z.failure.text, "keeps running: the host has no memory"));
@@ -155,10 +155,10 @@ static void test_a_freeze_fails_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_vm_is_heard_again),
-		TEST(test_a_guest_is_reached_again),
-		TEST(test_a_fork_fails_alone),
-		TEST(test_a_freeze_fails_alone),
+		TEST(test_vm_messages_are_received_again),
+		TEST(test_guest_is_reached_again),
+		TEST(test_failed_fork_leaves_the_sandbox),
+		TEST(test_failed_freeze_leaves_the_sandbox),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sandboxes of other sizes than the default: what they get, and where it comes from. */
+/* Sandboxes of other sizes than the default: the size they get, and the image and pool they come
+ * from. */
 #include "test/unit/core/world.h"
 
 #include <fcntl.h>
@@ -50,7 +51,7 @@ static void test_ram_is_exact_in_steps_of_64(void **state)
 	struct world *w = *state;
 	struct made m;
 
-	set_sizes(w, "256x1,512x1"); /* what is prepared draws nothing to it */
+	set_sizes(w, "256x1,512x1"); /* prepared sizes do not change the granted one */
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct done d;
 
@@ -81,7 +82,7 @@ static void test_disks_are_exact_and_grow_from_one_image(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
-static void test_a_disk_may_be_smaller_than_the_template_s(void **state)
+static void test_disk_can_be_smaller_than_that_of_the_template(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -97,7 +98,7 @@ static void test_a_disk_may_be_smaller_than_the_template_s(void **state)
 	assert_int_equal(m.view.rootfs_gb, 3);
 }
 
-static void test_what_no_host_has_is_clamped(void **state)
+static void test_sizes_over_the_host_are_clamped(void **state)
 {
 	const struct sandbox_spec spec = {
 		.ram_mib = UINT32_MAX, .vcpus = UINT32_MAX, .rootfs_gb = UINT32_MAX};
@@ -125,24 +126,24 @@ static void test_too_little_ram_is_refused(void **state)
 	assert_string_equal(m.failure.code, "out_of_range");
 }
 
-static void test_a_size_is_served_by_a_shell_of_the_pool(void **state)
+static void test_other_size_takes_a_blank_vm_of_the_pool(void **state)
 {
 	struct world *w = *state;
 	struct made first, second;
 
-	set_sizes(w, "1024x1"); /* a shell has room for it */
+	set_sizes(w, "1024x1"); /* a blank VM has room for it */
 	create(w, &first, 192, 0);
-	world_wait_ready(w); /* the pool has a shell again */
+	world_wait_ready(w); /* the pool has a blank VM again */
 	assert_int_equal(fakes_boots(w->fakes), 2);
 	unsigned limits = fakes_limits(w->fakes), boots = fakes_boots(w->fakes);
 	create(w, &second, 192, 0);
 	assert_int_equal(fakes_boots(w->fakes), boots);
-	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* it is no default shell any more */
+	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* no longer a default blank VM */
 	assert_int_equal(second.view.ram_mib, 192);
 	assert_int_equal(stats(w).template_boots, 1);
 }
 
-static void test_the_file_system_grows_to_the_disk(void **state)
+static void test_file_system_grows_to_the_disk(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -152,11 +153,11 @@ static void test_the_file_system_grows_to_the_disk(void **state)
 	create(w, &m, 0, 16);
 	assert_int_equal(m.view.rootfs_gb, 16);
 	assert_int_equal(m.view.ram_mib, w->config.ram_mib);
-	assert_int_equal(fakes_boots(w->fakes), boots); /* any disk is of one image */
+	assert_int_equal(fakes_boots(w->fakes), boots); /* one image serves every disk size */
 	assert_int_equal(fakes_grown(w->fakes), grown + 1);
 }
 
-static void test_a_file_system_that_does_not_grow_is_told(void **state)
+static void test_create_fails_when_the_file_system_does_not_grow(void **state)
 {
 	const struct sandbox_spec spec = {.rootfs_gb = 2};
 	struct world *w = *state;
@@ -172,7 +173,7 @@ static void test_a_file_system_that_does_not_grow_is_told(void **state)
 	assert_true(m.ok);
 }
 
-static void test_a_sized_sandbox_forks_and_merges(void **state)
+static void test_sandbox_of_another_size_forks_and_merges(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_view view;
@@ -186,7 +187,7 @@ static void test_a_sized_sandbox_forks_and_merges(void **state)
 	unsigned grown = fakes_grown(w->fakes);
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
-	assert_int_equal(fakes_grown(w->fakes), grown); /* the copy is as large already */
+	assert_int_equal(fakes_grown(w->fakes), grown); /* copied at that size */
 	assert_true(core_view(w->core, TENANT, k.ids[1], &view, &f));
 	assert_int_equal(view.ram_mib, 192);
 	assert_int_equal(view.rootfs_gb, 3);
@@ -196,7 +197,7 @@ static void test_a_sized_sandbox_forks_and_merges(void **state)
 	assert_int_equal(view.ram_mib, 192);
 }
 
-static void test_a_sized_sandbox_is_adopted(void **state)
+static void test_sandbox_of_another_size_is_adopted(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -248,7 +249,7 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 	create(w, &m, 500, 0);
 	assert_int_equal(m.view.ram_mib, 512);
 	assert_int_equal(fakes_boots(w->fakes), boots);
-	/* Found on disk in the next life. */
+	/* The next instance finds the images on disk. */
 	world_kill_core(w);
 	world_start_core(w);
 	world_until(w, are_4_ahead, w->core);
@@ -257,8 +258,8 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 
 /* --- ahead, with auto ------------------------------------------------------------------------- */
 
-/* For `ms`, in which something is not to happen. */
-static void pass(struct world *w, uint64_t ms)
+/* Runs the loop for `ms`, to show that something does not happen. */
+static void run_for(struct world *w, uint64_t ms)
 {
 	bool over = false;
 	struct loop_timer t = {.fn = set_true, .arg = &over};
@@ -296,7 +297,7 @@ static bool are_8_ahead(void *arg)
 	return count_sizes(arg) == AHEAD_IMAGES_MAX;
 }
 
-static void test_with_auto_8_images_are_prepared_and_no_more(void **state)
+static void test_auto_prepares_at_most_8_images(void **state)
 {
 	struct world *w = *state;
 
@@ -305,7 +306,7 @@ static void test_with_auto_8_images_are_prepared_and_no_more(void **state)
 		   "default 1x576x1\nno-such-template 1x192x1\ndefault 1x640x1\n"
 		   "default 1x67108864x1\n");
 	world_until(w, are_8_ahead, w->core);
-	pass(w, 4000);
+	run_for(w, 4000);
 	assert_int_equal(world_images(w, ""), AHEAD_IMAGES_MAX);
 	assert_true(has_image(w, "1c-128m-1g"));
 	assert_true(has_image(w, "1c-192m-1g"));
@@ -327,7 +328,7 @@ static bool is_warm_twice(void *arg)
 	return f.warm_ready >= 2;
 }
 
-static void test_what_was_asked_for_is_remembered_over_a_restart(void **state)
+static void test_requested_sizes_survive_a_restart(void **state)
 {
 	struct world *w = *state;
 	char command[CONFIG_PATH_MAX + 128];
@@ -338,7 +339,7 @@ static void test_what_was_asked_for_is_remembered_over_a_restart(void **state)
 	create(w, &m, 192, 3);
 	world_delete(w, &d, m.view.id);
 	world_kill_core(w);
-	/* What images are made from has changed, say: none is of use any more. */
+	/* As after a change of the sources of all images: none is usable any more. */
 	snprintf(command, sizeof(command), "rm -r %s/templates", w->config.state_dir);
 	assert_int_equal(system(command), 0);
 	w->config.ram_mib = 65536; /* nothing is doubled */
@@ -351,17 +352,17 @@ static void test_what_was_asked_for_is_remembered_over_a_restart(void **state)
 	assert_int_equal(m.view.rootfs_gb, 3);
 }
 
-static void test_with_a_list_nothing_else_is_prepared(void **state)
+static void test_only_listed_sizes_are_prepared(void **state)
 {
 	struct world *w = *state;
 
 	start_with(w, "", "default 1x192x1\n");
-	pass(w, 4000);
+	run_for(w, 4000);
 	assert_int_equal(world_images(w, ""), 1);
 }
 
-/* As one does who keeps notes, or a copy of an image, where images are. */
-static void put_beside_images(struct world *w)
+/* Puts foreign files, such as notes or a copy of an image, into the image directory. */
+static void put_other_files(struct world *w)
 {
 	char command[4 * CONFIG_PATH_MAX];
 
@@ -372,14 +373,14 @@ static void put_beside_images(struct world *w)
 	assert_int_equal(system(command), 0);
 }
 
-static void test_the_least_recently_asked_image_goes(void **state)
+static void test_least_recently_requested_image_is_removed(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 	struct done d;
 
 	start_with(w, "", "");
-	put_beside_images(w);
+	put_other_files(w);
 	for (uint32_t i = 0; i < 20; i++) {
 		create(w, &m, 192 + 64 * i, 0);
 		world_delete(w, &d, m.view.id);
@@ -418,8 +419,8 @@ static bool has_booted_twice(void *arg)
 	return fakes_boots(arg) == 2;
 }
 
-/* The image of 256 MiB is being made and nobody waits for it; its guest never answers. A sandbox
- * was made before. */
+/* Creates a sandbox, then starts the background build of the 256 MiB image, whose guest never
+ * answers. */
 static void begin_in_background(struct world *w, struct made *m)
 {
 	start_with(w, "256x1", "");
@@ -430,17 +431,17 @@ static void begin_in_background(struct world *w, struct made *m)
 	world_until(w, has_booted_twice, w->fakes);
 }
 
-static bool stands_still(void *arg)
+static bool build_is_paused(void *arg)
 {
 	return fakes_paused(arg) == 1;
 }
 
-static bool goes_on(void *arg)
+static bool build_is_running(void *arg)
 {
 	return fakes_paused(arg) == 0;
 }
 
-static bool call_waits(void *arg)
+static bool call_is_queued(void *arg)
 {
 	return fakes_waiting(arg) == 1;
 }
@@ -450,7 +451,7 @@ static bool has_256(void *arg)
 	return has_image(arg, "1c-256m-1g");
 }
 
-static void test_a_background_build_stands_still_during_a_call_and_its_time_too(void **state)
+static void test_calls_pause_a_background_build_and_its_deadline(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -459,18 +460,18 @@ static void test_a_background_build_stands_still_during_a_call_and_its_time_too(
 	w->config.boot_timeout_s = 5;
 	begin_in_background(w, &m);
 	world_exec_start(w, &r, m.view.id, "wait", false);
-	world_until(w, stands_still, w->fakes);
-	pass(w, 6000); /* more than a boot may take */
+	world_until(w, build_is_paused, w->fakes);
+	run_for(w, 6000); /* more than the boot deadline */
 	assert_int_equal(fakes_paused(w->fakes), 1);
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
-	world_until(w, goes_on, w->fakes);
+	world_until(w, build_is_running, w->fakes);
 	world_until(w, has_256, w);
 	assert_int_equal(fakes_boots(w->fakes), 2);
 }
 
-static void test_nothing_begins_in_the_background_during_a_call(void **state)
+static void test_no_background_build_starts_during_a_call(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -479,15 +480,15 @@ static void test_nothing_begins_in_the_background_during_a_call(void **state)
 	start_with(w, "256x1", "");
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
-	world_until(w, call_waits, w->fakes);
-	pass(w, 6000);
+	world_until(w, call_is_queued, w->fakes);
+	run_for(w, 6000);
 	assert_int_equal(fakes_boots(w->fakes), 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 	world_until(w, has_256, w);
 }
 
-static void test_warm_sandboxes_that_nobody_asked_for_are_made_when_it_is_calm(void **state)
+static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -501,16 +502,16 @@ static void test_warm_sandboxes_that_nobody_asked_for_are_made_when_it_is_calm(v
 	world_wait_ready(w);
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
-	world_until(w, call_waits, w->fakes);
-	world_wait_ready(w); /* the default one was asked for */
-	pass(w, 6000);
+	world_until(w, call_is_queued, w->fakes);
+	world_wait_ready(w); /* the default sandbox counts as requested */
+	run_for(w, 6000);
 	assert_int_equal(stats(w).warm_ready, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 	world_until(w, is_warm_twice, w->core);
 }
 
-static void test_a_build_makes_way_for_one_that_is_waited_for(void **state)
+static void test_background_build_yields_to_a_requested_build(void **state)
 {
 	const struct sandbox_spec spec = {.ram_mib = 192};
 	struct world *w = *state;
@@ -523,10 +524,10 @@ static void test_a_build_makes_way_for_one_that_is_waited_for(void **state)
 	world_until_true(w, &other.done);
 	assert_true(other.ok);
 	assert_false(has_image(w, "1c-256m-1g"));
-	world_until(w, has_256, w); /* when it is calm again */
+	world_until(w, has_256, w); /* when no calls run any more */
 }
 
-static void test_a_build_that_is_waited_for_goes_on_during_a_call(void **state)
+static void test_requested_build_continues_during_a_call(void **state)
 {
 	const struct sandbox_spec spec = {.ram_mib = 256};
 	struct world *w = *state;
@@ -535,9 +536,9 @@ static void test_a_build_that_is_waited_for_goes_on_during_a_call(void **state)
 
 	begin_in_background(w, &m);
 	world_exec_start(w, &r, m.view.id, "wait", false);
-	world_until(w, stands_still, w->fakes);
+	world_until(w, build_is_paused, w->fakes);
 	world_create_start(w, &other, &spec);
-	world_until(w, goes_on, w->fakes);
+	world_until(w, build_is_running, w->fakes);
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	world_until_true(w, &other.done);
 	assert_true(other.ok);
@@ -546,7 +547,7 @@ static void test_a_build_that_is_waited_for_goes_on_during_a_call(void **state)
 	world_until_true(w, &r.over);
 }
 
-static void test_a_build_makes_way_for_sandboxes(void **state)
+static void test_background_build_yields_to_sandboxes(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -554,7 +555,7 @@ static void test_a_build_makes_way_for_sandboxes(void **state)
 
 	begin_in_background(w, &m[0]);
 	world_exec_start(w, &r, m[0].view.id, "wait", false);
-	world_until(w, stands_still, w->fakes);
+	world_until(w, build_is_paused, w->fakes);
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
@@ -563,7 +564,7 @@ static void test_a_build_makes_way_for_sandboxes(void **state)
 	world_until_true(w, &r.over);
 }
 
-static void test_what_fails_ahead_is_not_tried_again_and_again(void **state)
+static void test_failed_background_build_is_not_retried(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -572,18 +573,18 @@ static void test_what_fails_ahead_is_not_tried_again_and_again(void **state)
 	world_kill_core(w);
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1");
 	fakes_fault(w->fakes, FAKES_BOOT, 1000);
-	world_start_core(w); /* the default one is on disk */
+	world_start_core(w); /* the default image is on disk */
 	world_wait_ready(w);
 	const struct sandbox_spec spec = {.ram_mib = 256};
-	world_create(w, &m, &spec); /* its own try */
+	world_create(w, &m, &spec); /* the create builds the image itself */
 	assert_false(m.ok);
 	assert_int_equal(1000 - fakes_faults_left(w->fakes, FAKES_BOOT), 1);
 	fakes_fault(w->fakes, FAKES_BOOT, 0);
 }
 
-/* --- what the pool learns -------------------------------------------------------------------- */
+/* --- learning by the pool -------------------------------------------------------------------- */
 
-static bool is_learnt(void *arg)
+static bool size_is_learnt(void *arg)
 {
 	struct core_stats f;
 
@@ -600,7 +601,7 @@ static void learn(struct world *w)
 	world_wait_ready(w);
 }
 
-static void test_the_pool_learns_what_is_asked_for(void **state)
+static void test_pool_learns_requested_sizes(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -608,12 +609,12 @@ static void test_the_pool_learns_what_is_asked_for(void **state)
 	learn(w);
 	create(w, &m, 192, 2);
 	assert_int_equal(stats(w).pool_hits, 0);
-	world_until(w, is_learnt, w->core);
+	world_until(w, size_is_learnt, w->core);
 	create(w, &m, 192, 2);
 	assert_int_equal(stats(w).pool_hits, 1);
 	assert_int_equal(m.view.ram_mib, 192);
 	assert_int_equal(m.view.rootfs_gb, 2);
-	create(w, &m, 0, 0); /* the default one is kept as ever */
+	create(w, &m, 0, 0); /* the default sandbox is kept as before */
 	assert_int_equal(stats(w).pool_hits, 2);
 }
 
@@ -625,7 +626,7 @@ static bool is_stocked(void *arg)
 	return f.warm_ready == 3;
 }
 
-static void test_the_first_create_of_a_prepared_size_is_a_hit(void **state)
+static void test_first_create_of_a_prepared_size_is_a_hit(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -652,7 +653,7 @@ static bool is_stocked_twice(void *arg)
 	return f.warm_ready == 5;
 }
 
-static void test_two_creates_in_a_row_are_hits_where_there_is_room(void **state)
+static void test_two_creates_in_a_row_are_hits(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -668,7 +669,7 @@ static void test_two_creates_in_a_row_are_hits_where_there_is_room(void **state)
 	create(w, &m, 512, 4);
 	assert_int_equal(stats(w).pool_hits, 2);
 	world_kill_core(w);
-	w->config.max_vms = 11; /* two of each of three were more than half */
+	w->config.max_vms = 11; /* two of each of three sizes would be more than half */
 	world_start_core(w);
 	world_until(w, is_stocked, w->core);
 }
@@ -681,8 +682,8 @@ static bool are_seven_ahead(void *arg)
 	return n == 7;
 }
 
-/* There is room to prepare the last ones, and for sandboxes. */
-static void test_more_sizes_than_vms_are_prepared_all_the_same(void **state)
+/* There is room to prepare the last images, and room for sandboxes. */
+static void test_images_are_prepared_for_more_sizes_than_vms(void **state)
 {
 	struct world *w = *state;
 
@@ -693,23 +694,23 @@ static void test_more_sizes_than_vms_are_prepared_all_the_same(void **state)
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "192x1,256x1,320x1,384x1,448x1,512x1");
 	world_start_core(w);
 	world_until(w, are_seven_ahead, w->core);
-	assert_in_range(stats(w).warm_ready, 3, 4); /* half of all, and the default one */
+	assert_in_range(stats(w).warm_ready, 3, 4); /* half of max_vms, and the default sandbox */
 }
 
-static void test_what_was_learnt_makes_room(void **state)
+static void test_learnt_warm_sandboxes_yield_to_creates(void **state)
 {
 	struct world *w = *state;
 	struct made m[8];
 
 	learn(w);
 	create(w, &m[0], 192, 0);
-	world_until(w, is_learnt, w->core);
+	world_until(w, size_is_learnt, w->core);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
 	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
 }
 
-static void test_the_pool_remembers_few_sizes(void **state)
+static void test_pool_remembers_few_sizes(void **state)
 {
 	struct world *w = *state;
 	struct done d;
@@ -731,32 +732,32 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_ram_is_exact_in_steps_of_64),
 		TEST(test_disks_are_exact_and_grow_from_one_image),
-		TEST(test_a_disk_may_be_smaller_than_the_template_s),
-		TEST(test_what_no_host_has_is_clamped),
+		TEST(test_disk_can_be_smaller_than_that_of_the_template),
+		TEST(test_sizes_over_the_host_are_clamped),
 		TEST(test_too_little_ram_is_refused),
-		TEST(test_a_size_is_served_by_a_shell_of_the_pool),
-		TEST(test_the_file_system_grows_to_the_disk),
-		TEST(test_a_file_system_that_does_not_grow_is_told),
-		TEST(test_a_sized_sandbox_forks_and_merges),
-		TEST(test_a_sized_sandbox_is_adopted),
+		TEST(test_other_size_takes_a_blank_vm_of_the_pool),
+		TEST(test_file_system_grows_to_the_disk),
+		TEST(test_create_fails_when_the_file_system_does_not_grow),
+		TEST(test_sandbox_of_another_size_forks_and_merges),
+		TEST(test_sandbox_of_another_size_is_adopted),
 		TEST(test_listed_sizes_are_prepared_ahead),
-		TEST(test_with_auto_8_images_are_prepared_and_no_more),
-		TEST(test_what_was_asked_for_is_remembered_over_a_restart),
-		TEST(test_with_a_list_nothing_else_is_prepared),
-		TEST(test_the_least_recently_asked_image_goes),
-		TEST(test_a_background_build_stands_still_during_a_call_and_its_time_too),
-		TEST(test_nothing_begins_in_the_background_during_a_call),
-		TEST(test_warm_sandboxes_that_nobody_asked_for_are_made_when_it_is_calm),
-		TEST(test_a_build_makes_way_for_one_that_is_waited_for),
-		TEST(test_a_build_that_is_waited_for_goes_on_during_a_call),
-		TEST(test_a_build_makes_way_for_sandboxes),
-		TEST(test_what_fails_ahead_is_not_tried_again_and_again),
-		TEST(test_the_pool_learns_what_is_asked_for),
-		TEST(test_the_first_create_of_a_prepared_size_is_a_hit),
-		TEST(test_two_creates_in_a_row_are_hits_where_there_is_room),
-		TEST(test_more_sizes_than_vms_are_prepared_all_the_same),
-		TEST(test_what_was_learnt_makes_room),
-		TEST(test_the_pool_remembers_few_sizes),
+		TEST(test_auto_prepares_at_most_8_images),
+		TEST(test_requested_sizes_survive_a_restart),
+		TEST(test_only_listed_sizes_are_prepared),
+		TEST(test_least_recently_requested_image_is_removed),
+		TEST(test_calls_pause_a_background_build_and_its_deadline),
+		TEST(test_no_background_build_starts_during_a_call),
+		TEST(test_unrequested_warm_sandboxes_wait_for_idle_time),
+		TEST(test_background_build_yields_to_a_requested_build),
+		TEST(test_requested_build_continues_during_a_call),
+		TEST(test_background_build_yields_to_sandboxes),
+		TEST(test_failed_background_build_is_not_retried),
+		TEST(test_pool_learns_requested_sizes),
+		TEST(test_first_create_of_a_prepared_size_is_a_hit),
+		TEST(test_two_creates_in_a_row_are_hits),
+		TEST(test_images_are_prepared_for_more_sizes_than_vms),
+		TEST(test_learnt_warm_sandboxes_yield_to_creates),
+		TEST(test_pool_remembers_few_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

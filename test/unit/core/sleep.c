@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The host sleeps: the loop's clock stands still meanwhile, the times of sandboxes go on. */
+/* The host sleeps: the loop's clock stops, but the timeouts of sandboxes count the sleep. */
 #include <time.h>
 
 #include "test/unit/core/world.h"
@@ -18,7 +18,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 	return ret;
 }
 
-/* How often a timer was set to a time in these milliseconds. */
+/* The number of times a timer was set to a delay within this range of milliseconds. */
 static struct {
 	uint64_t from, to;
 	unsigned set;
@@ -54,7 +54,7 @@ static bool both_are_gone(void *arg)
 	       strstr(end_of(a, a->idle.view.id), "it was idle for 500 s");
 }
 
-static void test_what_was_over_in_the_sleep_ends_soon_after(void **state)
+static void test_timeouts_during_the_sleep_take_effect_soon_after(void **state)
 {
 	const struct sandbox_spec old = {.timeout_s = 1000, .idle_timeout_s = 100000};
 	const struct sandbox_spec idle = {.timeout_s = 100000, .idle_timeout_s = 500};
@@ -84,8 +84,8 @@ static bool is_set(void *arg)
 	return watched.set;
 }
 
-/* The backstop of a call, two minutes behind its own limit, which the guest enforces. */
-static void test_the_limit_of_a_running_call_counts_the_sleep(void **state)
+/* The guest enforces the call's time limit; the service's backstop comes two minutes later. */
+static void test_time_limit_of_a_call_includes_the_sleep(void **state)
 {
 	const struct sandbox_spec spec = {.timeout_s = 100000, .idle_timeout_s = 100000};
 	struct world *w = *state;
@@ -100,7 +100,7 @@ static void test_the_limit_of_a_running_call_counts_the_sleep(void **state)
 	slept_s = 2000;
 	world_until(w, is_set, NULL);
 	assert_int_equal(watched.set, 1);
-	watch(119, 120); /* what is over gets the two minutes again */
+	watch(119, 120); /* an expired limit gets the two minutes again */
 	slept_s = 10000;
 	world_until(w, is_set, NULL);
 	assert_false(r.over);
@@ -111,9 +111,10 @@ static void test_the_limit_of_a_running_call_counts_the_sleep(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_what_was_over_in_the_sleep_ends_soon_after,
-						world_setup, world_teardown),
-		cmocka_unit_test_setup_teardown(test_the_limit_of_a_running_call_counts_the_sleep,
+		cmocka_unit_test_setup_teardown(
+			test_timeouts_during_the_sleep_take_effect_soon_after, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(test_time_limit_of_a_call_includes_the_sleep,
 						world_setup, world_teardown),
 	};
 

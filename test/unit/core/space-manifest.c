@@ -12,7 +12,8 @@
 #include "orchestrator/core/space-manifest.h"
 #include "proto/image.h"
 
-/* Sets the version of the images' state and puts the checksum right; whether it is read then. */
+/* Sets the version of the images' state and corrects the checksum. Returns true if the manifest is
+ * read. */
 static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, struct err *e)
 {
 	struct wire w = wire_on(bytes + 24, 4);
@@ -26,7 +27,7 @@ static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, st
 	return ret == 0;
 }
 
-static void test_a_space_of_the_version_before_is_read(void **state)
+static void test_space_of_the_previous_version_is_read(void **state)
 {
 	struct space_manifest m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
 				   .disk_bytes = 1 << 30,
@@ -50,7 +51,7 @@ static void test_a_space_of_the_version_before_is_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_space_of_the_version_before_is_read),
+		cmocka_unit_test(test_space_of_the_previous_version_is_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Spaces: a freeze and a resume keep all of a sandbox, and whatever goes wrong at whatever step
- * leaves either the sandbox or the Space. */
+/* Spaces: a freeze and a resume keep the whole sandbox, and a failure at any step leaves either the
+ * sandbox or the Space. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void drop(struct world *w, struct done *d, const char *id)
 	world_until_true(w, &d->done);
 }
 
-/* --- what there is -------------------------------------------------------------------------- */
+/* --- listings ------------------------------------------------------------------------------ */
 
 struct listing {
 	unsigned n;
@@ -55,7 +55,8 @@ static unsigned spaces(struct world *w)
 	return l.n;
 }
 
-/* Without lost Spaces, which a kill between a freeze's last file and its commit leaves, too. */
+/* Counts entries except lost Spaces, which a kill between a freeze's last file and its commit
+ * leaves as well. */
 static unsigned entries(struct world *w, const char *name)
 {
 	char path[CONFIG_PATH_MAX + 16];
@@ -97,8 +98,8 @@ static bool at_once(void *arg)
 	return true;
 }
 
-/* Of the loop. */
-static void turn(struct world *w)
+/* Runs one turn of the loop. */
+static void turn_loop(struct world *w)
 {
 	world_until(w, at_once, NULL);
 }
@@ -111,7 +112,7 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-static bool one_waits(void *arg)
+static bool one_call_is_queued(void *arg)
 {
 	return fakes_waiting(arg) == 1;
 }
@@ -125,7 +126,7 @@ static bool is_gone(struct world *w, const char *id, const char *code, const cha
 	       !strcmp(f.code, code) && strstr(f.text, words);
 }
 
-/* It serves, and no trace is left of the freeze. */
+/* Expects that the sandbox serves calls and that no trace of the freeze is left. */
 static void expect_alive(struct world *w, const char *id)
 {
 	struct sandbox_view view;
@@ -141,7 +142,7 @@ static void expect_alive(struct world *w, const char *id)
 
 /* --- all is kept ---------------------------------------------------------------------------- */
 
-static void test_a_space_is_the_sandbox_again(void **state)
+static void test_resumed_space_equals_the_sandbox(void **state)
 {
 	const char *const env[] = {"K=v", NULL};
 	struct sandbox_spec spec = {.env = env,
@@ -194,7 +195,7 @@ static bool has_event(void *arg)
 	return r->events > 0;
 }
 
-static void test_a_call_that_runs_goes_on_in_the_resumed_one(void **state)
+static void test_running_call_continues_after_resume(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, waits = {0}, next = {0};
@@ -205,7 +206,7 @@ static void test_a_call_that_runs_goes_on_in_the_resumed_one(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nraw ha\nwait\nraw lf\nerr two\nexit 3", false);
 	world_exec_start(w, &waits, m.view.id, "out never", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	world_until(w, has_event, &r);
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
@@ -226,7 +227,7 @@ static void test_a_call_that_runs_goes_on_in_the_resumed_one(void **state)
 	assert_string_equal(h.text, "two|half|=3|next|=0");
 }
 
-static void test_it_can_be_frozen_again_and_forked(void **state)
+static void test_resumed_sandbox_freezes_again_and_forks(void **state)
 {
 	struct world *w = *state;
 	struct made m, again;
@@ -241,7 +242,7 @@ static void test_it_can_be_frozen_again_and_forked(void **state)
 		assert_true(z.ok);
 		world_resume(w, &again, z.id);
 		assert_true(again.ok);
-		until_entries(w, "spaces", 1); /* of the one that runs from it */
+		until_entries(w, "spaces", 1); /* of the sandbox that runs from it */
 	}
 	world_fork(w, &k, again.view.id, 2);
 	assert_true(k.ok);
@@ -252,7 +253,7 @@ static void test_it_can_be_frozen_again_and_forked(void **state)
 	until_entries(w, "spaces", 0);
 }
 
-static void test_what_was_closed_stays_closed(void **state)
+static void test_closed_egress_stays_closed_after_resume(void **state)
 {
 	struct space_resume open = {.says_egress = true, .egress = true};
 	struct space_resume closed = {.says_egress = true};
@@ -283,7 +284,7 @@ static bool has_one(void *arg)
 	return spaces(arg) == 1;
 }
 
-/* Waits for the one Space there is, and that it is what became of the sandbox. */
+/* Waits for the only Space, and checks that it was made from the sandbox. */
 static void expect_frozen(struct world *w, const char *id, struct listing *l)
 {
 	world_until(w, has_one, w);
@@ -301,10 +302,10 @@ static void drop_well(struct world *w, const char *space)
 	until_entries(w, "spaces", 0);
 }
 
-static const struct sandbox_spec soon_over[] = {{.persistent = true, .idle_timeout_s = 1},
-						{.persistent = true, .timeout_s = 1}};
+static const struct sandbox_spec short_lived[] = {{.persistent = true, .idle_timeout_s = 1},
+						  {.persistent = true, .timeout_s = 1}};
 
-static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **state)
+static void test_persistent_sandbox_freezes_when_idle_or_expired(void **state)
 {
 	struct space_resume how = {.persistent = true, .idle_timeout_s = 1, .timeout_s = 900};
 	struct world *w = *state;
@@ -312,7 +313,7 @@ static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **stat
 	struct made m;
 
 	for (size_t i = 0; i < 2; i++) {
-		world_create(w, &m, &soon_over[i]);
+		world_create(w, &m, &short_lived[i]);
 		expect_frozen(w, m.view.id, &l);
 		world_resume_start(w, &m, l.last, &how);
 		world_until_true(w, &m.done);
@@ -322,14 +323,14 @@ static void test_a_persistent_one_freezes_when_it_is_idle_or_too_old(void **stat
 	}
 }
 
-static void test_one_whose_time_ran_out_in_a_restart_freezes(void **state)
+static void test_sandbox_that_expires_during_a_restart_freezes(void **state)
 {
 	struct world *w = *state;
 	struct listing l;
 	struct made m;
 
 	for (size_t i = 0; i < 2; i++) {
-		world_create(w, &m, &soon_over[i]);
+		world_create(w, &m, &short_lived[i]);
 		world_kill_core(w);
 		usleep(1100000); /* its timer is due before its agent is reached */
 		world_start_core(w);
@@ -340,7 +341,7 @@ static void test_one_whose_time_ran_out_in_a_restart_freezes(void **state)
 
 /* --- failures ------------------------------------------------------------------------------- */
 
-static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
+static void test_failed_freeze_leaves_the_sandbox(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0};
@@ -349,11 +350,11 @@ static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two", false);
-	world_until(w, one_waits, w->fakes);
+	world_until(w, one_call_is_queued, w->fakes);
 	fakes_fault(w->fakes, FAKES_FORK, 1);
 	world_freeze(w, &z, m.view.id);
 	assert_string_equal(z.failure.code, "freeze_failed");
-	assert_int_equal(fakes_runs(w->fakes), 0); /* it never stood still */
+	assert_int_equal(fakes_runs(w->fakes), 0); /* it was never paused */
 	world_lock_catalogue(w, true);
 	world_freeze(w, &z, m.view.id);
 	world_lock_catalogue(w, false);
@@ -366,8 +367,8 @@ static void test_a_freeze_that_fails_leaves_the_sandbox(void **state)
 	expect_alive(w, m.view.id);
 }
 
-/* What it needs of the file system is not to be had, at one step and at a later one. */
-static void test_a_disk_that_fails_leaves_the_sandbox(void **state)
+/* A file system operation that the freeze needs fails, at an early and at a later step. */
+static void test_disk_error_in_a_freeze_leaves_the_sandbox(void **state)
 {
 	const char *const names[] = {"spaces", "bases"};
 	char path[CONFIG_PATH_MAX + 16];
@@ -391,7 +392,7 @@ static void test_a_disk_that_fails_leaves_the_sandbox(void **state)
 	assert_true(z.ok);
 }
 
-static void test_deleted_meanwhile(void **state)
+static void test_delete_during_a_freeze(void **state)
 {
 	struct world *w = *state;
 	struct frozen z;
@@ -402,7 +403,7 @@ static void test_deleted_meanwhile(void **state)
 		world_create(w, &m, NULL);
 		world_freeze_start(w, &z, m.view.id);
 		for (int i = 0; i < turns * turns && !z.done; i++)
-			turn(w);
+			turn_loop(w);
 		world_delete(w, &d, m.view.id);
 		world_until_true(w, &z.done);
 		assert_true(z.ok || !strcmp(z.failure.code, "deleted") ||
@@ -414,7 +415,7 @@ static void test_deleted_meanwhile(void **state)
 	}
 }
 
-static void test_the_vm_dies_meanwhile(void **state)
+static void test_vm_death_fails_the_freeze(void **state)
 {
 	struct world *w = *state;
 	struct frozen z;
@@ -425,7 +426,7 @@ static void test_the_vm_dies_meanwhile(void **state)
 		world_wait_ready(w);
 		fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 		world_freeze_start(w, &z, m.view.id);
-		world_until(w, one_waits, w->fakes);
+		world_until(w, one_call_is_queued, w->fakes);
 		for (uint32_t slot = 0; slot < 8; slot++)
 			fakes_kill(w->fakes, slot);
 		fakes_go(w->fakes);
@@ -436,7 +437,7 @@ static void test_the_vm_dies_meanwhile(void **state)
 	}
 }
 
-static void test_a_resume_that_fails_leaves_the_space(void **state)
+static void test_failed_resume_leaves_the_space(void **state)
 {
 	const enum fakes_fault faults[] = {FAKES_FILL, FAKES_RESEED, FAKES_EGRESS};
 	struct world *w = *state;
@@ -464,7 +465,7 @@ static void test_a_resume_that_fails_leaves_the_space(void **state)
 	assert_string_equal(r.out, "alive");
 }
 
-static void test_of_two_resumes_one_wins(void **state)
+static void test_one_of_two_resumes_wins(void **state)
 {
 	struct world *w = *state;
 	struct made m, first, second;
@@ -483,7 +484,7 @@ static void test_of_two_resumes_one_wins(void **state)
 	assert_string_equal(second.failure.code, "busy");
 }
 
-static void test_a_client_that_leaves_leaves_the_space(void **state)
+static void test_abandoned_resume_leaves_the_space(void **state)
 {
 	struct world *w = *state;
 	struct made m, again;
@@ -498,7 +499,7 @@ static void test_a_client_that_leaves_leaves_the_space(void **state)
 	assert_true(again.ok);
 }
 
-/* --- what a tenant may not do ---------------------------------------------------------------- */
+/* --- limits of a tenant ------------------------------------------------------------------- */
 
 static int file_in(struct world *w, const char *name, mode_t mode, size_t bytes)
 {
@@ -514,7 +515,7 @@ static int file_in(struct world *w, const char *name, mode_t mode, size_t bytes)
 	return fd;
 }
 
-/* What a Space counts for, with files that all have a name already. */
+/* Returns the bytes that a Space counts for when all of its files have a link already. */
 static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
 {
 	const struct vmproc_image image = {
@@ -535,9 +536,9 @@ static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
 	return write.size_bytes;
 }
 
-/* A sandbox's own disk layer has a name as well once it was in a Space, and comes first once it was
- * merged with the template's. */
-static void test_only_the_template_s_files_are_not_counted(void **state)
+/* A sandbox's own disk layer has a link too once it was in a Space, and comes first in the list
+ * once it was merged with the template's. */
+static void test_only_template_files_are_not_counted(void **state)
 {
 	struct world *w = *state;
 
@@ -557,12 +558,12 @@ static void use_key(struct world *w)
 	world_tenant = key->tenant;
 }
 
-static bool two_wait(void *arg)
+static bool two_calls_are_queued(void *arg)
 {
 	return fakes_waiting(arg) == 2;
 }
 
-static void test_a_freeze_does_not_wait_for_all_of_another_tenant(void **state)
+static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 {
 	struct frozen mine[4], other;
 	struct world *w = *state;
@@ -576,14 +577,14 @@ static void test_a_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 5);
 	for (int i = 0; i < 4; i++)
 		world_freeze_start(w, &mine[i], m[i].view.id);
-	world_until(w, two_wait, w->fakes);
+	world_until(w, two_calls_are_queued, w->fakes);
 	use_key(w);
 	world_create(w, &m[4], NULL);
 	world_freeze_start(w, &other, m[4].view.id);
 	fakes_go(w->fakes);
 	world_until_true(w, &mine[0].done);
 	world_until_true(w, &mine[1].done);
-	world_until(w, two_wait, w->fakes);
+	world_until(w, two_calls_are_queued, w->fakes);
 	fakes_go(w->fakes);
 	world_until_true(w, &other.done);
 	assert_true(other.ok && !mine[3].done);
@@ -601,8 +602,8 @@ static bool is_over(void *arg)
 	return realtime_ms() > m->view.expires_at_ms;
 }
 
-/* The freeze that its lifetime asked for goes with the VM that it was to freeze. */
-static void test_a_merge_does_not_lift_the_lifetime(void **state)
+/* The merge discards the VM for which the expired lifetime has requested a freeze. */
+static void test_merge_keeps_the_lifetime(void **state)
 {
 	struct world *w = *state;
 	struct made m, others[2];
@@ -615,12 +616,12 @@ static void test_a_merge_does_not_lift_the_lifetime(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 2; i++)
 		world_freeze_start(w, &z[i], others[i].view.id);
-	world_until(w, two_wait, w->fakes);
+	world_until(w, two_calls_are_queued, w->fakes);
 	world_create(w, &m, &(struct sandbox_spec){.persistent = true, .timeout_s = 1});
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
 	world_until(w, is_over, &m);
-	turn(w);
+	turn_loop(w);
 	world_merge(w, &d, m.view.id, k.ids[0]);
 	assert_false(d.failed);
 	fakes_go(w->fakes);
@@ -633,7 +634,7 @@ static void test_a_merge_does_not_lift_the_lifetime(void **state)
 
 /* --- the service dies ----------------------------------------------------------------------- */
 
-static void test_killed_at_any_step_there_is_one_of_both(void **state)
+static void test_kill_in_a_freeze_leaves_sandbox_or_space(void **state)
 {
 	struct world *w = *state;
 	unsigned frozen = 0;
@@ -649,14 +650,14 @@ static void test_killed_at_any_step_there_is_one_of_both(void **state)
 		world_create(w, &m, NULL);
 		world_freeze_start(w, &z, m.view.id);
 		for (int i = 0; (i < rounds * rounds || rounds == 23) && !z.done; i++)
-			turn(w);
-		bool told = z.done && z.ok;
+			turn_loop(w);
+		bool reported = z.done && z.ok;
 		world_kill_core(w);
 		world_start_core(w);
 		world_spaces(w, TENANT, on_space, &l);
 		bool lives = core_view(w->core, TENANT, m.view.id, &view, &f);
 		assert_int_equal(lives + l.n, 1);
-		assert_true(!told || l.n == 1);
+		assert_true(!reported || l.n == 1);
 		frozen += l.n;
 		if (l.n) {
 			world_resume(w, &m, l.last);
@@ -676,7 +677,7 @@ static void note_id(void *arg, const struct sandbox_view *view)
 	memcpy(arg, view->id, sizeof(view->id));
 }
 
-static void test_killed_in_a_resume_there_is_one_of_both(void **state)
+static void test_kill_in_a_resume_leaves_sandbox_or_space(void **state)
 {
 	struct world *w = *state;
 
@@ -688,7 +689,7 @@ static void test_killed_in_a_resume_there_is_one_of_both(void **state)
 		world_freeze(w, &z, m.view.id);
 		world_resume_start(w, &again, z.id, NULL);
 		for (int i = 0; i < rounds * rounds && !again.done; i++)
-			turn(w);
+			turn_loop(w);
 		world_kill_core(w);
 		world_start_core(w);
 		assert_int_equal(stats_of(w).sandboxes + spaces(w), 1);
@@ -705,7 +706,7 @@ static void test_killed_in_a_resume_there_is_one_of_both(void **state)
 	}
 }
 
-/* --- a catalogue that is put back ------------------------------------------------------------- */
+/* --- restored catalogues ------------------------------------------------------------------ */
 
 static void keep_catalogue(struct world *w, const char *from, const char *to)
 {
@@ -744,7 +745,7 @@ static void freeze_new(struct world *w, struct frozen *z)
 	assert_true(z->ok);
 }
 
-static void test_a_catalogue_put_back_loses_no_space(void **state)
+static void test_restored_catalogue_loses_no_space(void **state)
 {
 	struct world *w = *state;
 	struct frozen old, new[2];
@@ -813,7 +814,7 @@ static bool b_is_removed(void *arg)
 	return !has_dir(arg, "spc_b.lost");
 }
 
-static void test_a_lost_space_is_kept_for_days(void **state)
+static void test_lost_space_is_kept_for_days(void **state)
 {
 	struct world *w = *state;
 
@@ -821,7 +822,7 @@ static void test_a_lost_space_is_kept_for_days(void **state)
 	make_dir(w, "spc_a");
 	make_dir(w, "spc_b");
 	make_dir(w, "spc_half.tmp");
-	make_dir(w, "lost+found"); /* of a file system of its own */
+	make_dir(w, "lost+found"); /* present when spaces/ is a mounted file system */
 	world_start_core(w);
 	until_entries(w, "spaces", 1);
 	assert_true(has_dir(w, "spc_a.lost") && has_dir(w, "spc_b.lost"));
@@ -836,7 +837,7 @@ static void test_a_lost_space_is_kept_for_days(void **state)
 	assert_int_equal(stats_of(w).spaces_lost, 1);
 }
 
-static void test_a_copy_of_a_space_is_left_alone(void **state)
+static void test_copy_of_a_space_is_left_alone(void **state)
 {
 	static const char *const suffixes[] = {".bak", ".b.lost"};
 	struct world *w = *state;
@@ -858,8 +859,8 @@ static void test_a_copy_of_a_space_is_left_alone(void **state)
 	assert_true(m.ok);
 }
 
-/* The clock that says since when it is lost was wrong. */
-static void test_a_lost_space_outlives_a_wrong_clock(void **state)
+/* The clock was wrong when the time of the loss was recorded. */
+static void test_lost_space_survives_a_wrong_clock(void **state)
 {
 	const int64_t days_ago[] = {-3, 20 * 365};
 	struct world *w = *state;
@@ -872,7 +873,7 @@ static void test_a_lost_space_outlives_a_wrong_clock(void **state)
 		set_lost_since(w, "spc_a.lost", days_ago[i]);
 	}
 	world_start_core(w);
-	turn(w);
+	turn_loop(w);
 	assert_true(has_dir(w, "spc_a.lost"));
 	assert_int_equal(stats_of(w).spaces_lost, 1);
 }
@@ -901,7 +902,7 @@ static void fill_catalogue(struct world *w)
 						 .metadata = "{}",
 						 .ended_at_ms = realtime_ms(),
 						 .ended_code = "expired",
-						 .ended_text = "its time was over"};
+						 .ended_text = "its lifetime is over"};
 	}
 	assert_int_equal(store_sandboxes_add(s, rows, MANY_ROWS, &e), 0);
 	for (int i = 0; i < MANY_SPACES; i++) {
@@ -921,8 +922,8 @@ static void fill_catalogue(struct world *w)
 	store_close(s);
 }
 
-/* The figure that docs/benchmarks.md has. */
-static void test_many_are_found_at_a_start(void **state)
+/* Measures the figure in docs/benchmarks.md. */
+static void test_many_spaces_are_found_at_a_start(void **state)
 {
 	struct world *w = *state;
 	struct listing l = {0};
@@ -956,7 +957,7 @@ static void flip(struct world *w, const char *id, const char *file, off_t at)
 	close(fd);
 }
 
-static void test_a_flipped_bit_is_found_and_not_run(void **state)
+static void test_flipped_bit_is_found_and_not_run(void **state)
 {
 	const struct {
 		const char *file;
@@ -1018,30 +1019,30 @@ int main(void)
 {
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
-		WORLD_TEST(test_a_space_is_the_sandbox_again),
-		WORLD_TEST(test_a_call_that_runs_goes_on_in_the_resumed_one),
-		WORLD_TEST(test_it_can_be_frozen_again_and_forked),
-		WORLD_TEST(test_what_was_closed_stays_closed),
-		WORLD_TEST(test_a_persistent_one_freezes_when_it_is_idle_or_too_old),
-		WORLD_TEST(test_one_whose_time_ran_out_in_a_restart_freezes),
-		WORLD_TEST(test_a_freeze_that_fails_leaves_the_sandbox),
-		WORLD_TEST(test_a_disk_that_fails_leaves_the_sandbox),
-		WORLD_TEST(test_deleted_meanwhile),
-		WORLD_TEST(test_the_vm_dies_meanwhile),
-		WORLD_TEST(test_a_resume_that_fails_leaves_the_space),
-		WORLD_TEST(test_of_two_resumes_one_wins),
-		WORLD_TEST(test_a_client_that_leaves_leaves_the_space),
-		WORLD_TEST(test_only_the_template_s_files_are_not_counted),
-		WORLD_TEST(test_a_freeze_does_not_wait_for_all_of_another_tenant),
-		WORLD_TEST(test_a_merge_does_not_lift_the_lifetime),
-		WORLD_TEST(test_killed_at_any_step_there_is_one_of_both),
-		WORLD_TEST(test_killed_in_a_resume_there_is_one_of_both),
-		WORLD_TEST(test_a_catalogue_put_back_loses_no_space),
-		WORLD_TEST(test_a_lost_space_is_kept_for_days),
-		WORLD_TEST(test_a_copy_of_a_space_is_left_alone),
-		WORLD_TEST(test_a_lost_space_outlives_a_wrong_clock),
-		WORLD_TEST(test_many_are_found_at_a_start),
-		WORLD_TEST(test_a_flipped_bit_is_found_and_not_run),
+		WORLD_TEST(test_resumed_space_equals_the_sandbox),
+		WORLD_TEST(test_running_call_continues_after_resume),
+		WORLD_TEST(test_resumed_sandbox_freezes_again_and_forks),
+		WORLD_TEST(test_closed_egress_stays_closed_after_resume),
+		WORLD_TEST(test_persistent_sandbox_freezes_when_idle_or_expired),
+		WORLD_TEST(test_sandbox_that_expires_during_a_restart_freezes),
+		WORLD_TEST(test_failed_freeze_leaves_the_sandbox),
+		WORLD_TEST(test_disk_error_in_a_freeze_leaves_the_sandbox),
+		WORLD_TEST(test_delete_during_a_freeze),
+		WORLD_TEST(test_vm_death_fails_the_freeze),
+		WORLD_TEST(test_failed_resume_leaves_the_space),
+		WORLD_TEST(test_one_of_two_resumes_wins),
+		WORLD_TEST(test_abandoned_resume_leaves_the_space),
+		WORLD_TEST(test_only_template_files_are_not_counted),
+		WORLD_TEST(test_freeze_does_not_wait_for_all_of_another_tenant),
+		WORLD_TEST(test_merge_keeps_the_lifetime),
+		WORLD_TEST(test_kill_in_a_freeze_leaves_sandbox_or_space),
+		WORLD_TEST(test_kill_in_a_resume_leaves_sandbox_or_space),
+		WORLD_TEST(test_restored_catalogue_loses_no_space),
+		WORLD_TEST(test_lost_space_is_kept_for_days),
+		WORLD_TEST(test_copy_of_a_space_is_left_alone),
+		WORLD_TEST(test_lost_space_survives_a_wrong_clock),
+		WORLD_TEST(test_many_spaces_are_found_at_a_start),
+		WORLD_TEST(test_flipped_bit_is_found_and_not_run),
 		WORLD_TEST(test_damage_is_found_after_a_start),
 	};
 

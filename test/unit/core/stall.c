@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A disk that stands still: what needs it waits, and nothing else does. */
+/* A stalled disk: only requests that need it wait. */
 #include <semaphore.h>
 
 #include "orchestrator/core/internal.h"
@@ -12,23 +12,23 @@ struct stall {
 	unsigned left;
 };
 
-static void stand_still(void *arg)
+static void block_thread(void *arg)
 {
 	sem_wait(&((struct stall *)arg)->go);
 }
 
-static void on_gone_on(void *arg)
+static void on_unblocked(void *arg)
 {
 	((struct stall *)arg)->left--;
 }
 
-/* Every thread of the pool stands still from here on. */
+/* Blocks every thread of the pool until end_stall(). */
 static void stall_pool(struct world *w, struct stall *s, enum loop_pool pool)
 {
 	s->left = POOL_THREADS;
 	sem_init(&s->go, 0, 0);
 	for (int i = 0; i < POOL_THREADS; i++)
-		assert_int_equal(loop_work(w->loop, pool, stand_still, on_gone_on, s), 0);
+		assert_int_equal(loop_work(w->loop, pool, block_thread, on_unblocked, s), 0);
 }
 
 static bool is_over(void *arg)
@@ -67,7 +67,7 @@ static bool is_checked(void *arg)
 	return !c->watching && c->watched.disk_free_bytes;
 }
 
-static bool is_under_way(void *arg)
+static bool check_is_running(void *arg)
 {
 	const struct core *c = arg;
 
@@ -79,8 +79,8 @@ static bool is_well(void *arg)
 	return !strcmp(disk_check(arg), "ok");
 }
 
-/* The clock is not waited for: the time of the last check is set back instead. */
-static void test_a_disk_check_that_hangs_is_a_failed_one(void **state)
+/* Sets the time of the last check back instead of waiting. */
+static void test_hanging_disk_check_fails(void **state)
 {
 	struct world *w = *state;
 	struct stall s;
@@ -88,7 +88,7 @@ static void test_a_disk_check_that_hangs_is_a_failed_one(void **state)
 	world_until(w, is_checked, w->core);
 	stall_pool(w, &s, LOOP_DISK);
 	loop_timer_set(w->loop, &w->core->watch_timer, 0);
-	world_until(w, is_under_way, w->core);
+	world_until(w, check_is_running, w->core);
 	assert_string_equal(disk_check(w), "ok");
 	w->core->watched_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "state_dir was last checked 60 s ago"));
@@ -109,9 +109,9 @@ static void note_synced(void *arg, const struct failure *f)
 	*(bool *)arg = true;
 }
 
-/* A create, a fork, a freeze and a changed key wait until the test lets the disk go on; calls in
- * sandboxes, and the end of one, do not. */
-static void test_what_needs_the_disk_waits_and_nothing_else_does(void **state)
+/* A create, a fork, a freeze and a changed key wait until the test ends the stall. Calls in
+ * sandboxes and a delete do not wait. */
+static void test_stalled_disk_delays_only_disk_requests(void **state)
 {
 	struct world *w = *state;
 	struct made kept, gone, frozen, made;
@@ -148,8 +148,9 @@ static void test_what_needs_the_disk_waits_and_nothing_else_does(void **state)
 	assert_true(made.ok && k.ok && z.ok);
 }
 
-/* As long as the file lacks a change, it is told; the clock is set back instead of waited for. */
-static void test_a_catalogue_that_stays_behind_is_told(void **state)
+/* The disk check fails as long as the catalogue's file lacks a change. Sets the time back instead
+ * of waiting. */
+static void test_stale_catalogue_fails_the_disk_check(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -174,9 +175,9 @@ static void test_a_catalogue_that_stays_behind_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_disk_check_that_hangs_is_a_failed_one),
-		TEST(test_what_needs_the_disk_waits_and_nothing_else_does),
-		TEST(test_a_catalogue_that_stays_behind_is_told),
+		TEST(test_hanging_disk_check_fails),
+		TEST(test_stalled_disk_delays_only_disk_requests),
+		TEST(test_stale_catalogue_fails_the_disk_check),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

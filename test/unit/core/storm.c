@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls, clients that go away, deaths and faults in random order. Every call that was not abandoned
- * is answered exactly once, and the teardown finds nothing left. RAMET_TEST_SEED repeats a run.
+ * Calls, clients that disconnect, deaths of VMs and faults in random order. The core answers every
+ * call that was not abandoned exactly once, and the teardown finds nothing left. RAMET_TEST_SEED
+ * repeats a run.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ struct asked {
 	struct core_call *call;
 };
 
-/* What was asked and is to be answered. */
+/* The calls of a run and their answers. */
 struct storm {
 	struct world *w;
 	struct made made[CALLS];
@@ -118,7 +119,7 @@ static void on_output(void *arg, uint64_t place, const void *data, size_t len)
 	on_found(arg);
 }
 
-static void work(struct storm *s)
+static void file_or_pty(struct storm *s)
 {
 	static const struct file_sink files = {on_file, on_bytes, on_asked};
 	static const struct pty_sink listener = {on_found, on_output, on_exited, on_asked};
@@ -164,7 +165,7 @@ static void work(struct storm *s)
 	assert_false(a->done);
 }
 
-static void erase(struct storm *s)
+static void delete (struct storm *s)
 {
 	unsigned i = below(CALLS);
 
@@ -174,7 +175,7 @@ static void erase(struct storm *s)
 	world_delete_start(s->w, &s->dones[i], random_id(s));
 }
 
-static void divide(struct storm *s)
+static void fork_any(struct storm *s)
 {
 	char *parent = s->parents[s->n_forks];
 
@@ -182,7 +183,7 @@ static void divide(struct storm *s)
 	world_fork_start(s->w, &s->forks[s->n_forks++], parent, 1 + below(3), below(2));
 }
 
-static void unite(struct storm *s)
+static void merge_any(struct storm *s)
 {
 	unsigned i = below(CALLS), k = s->n_forks ? below(s->n_forks) : 0;
 
@@ -219,7 +220,7 @@ static void abandon(struct storm *s)
 	}
 }
 
-static void press(struct storm *s)
+static void pause_any(struct storm *s)
 {
 	unsigned j = s->n_runs ? below(s->n_runs) : 0, m = s->n_asked ? below(s->n_asked) : 0;
 
@@ -245,7 +246,7 @@ static void resume_all(struct storm *s)
 			core_resume(s->asked[i].call);
 }
 
-static void error_text(struct storm *s)
+static void fault_any(struct storm *s)
 {
 	static const enum fakes_fault faults[] = {FAKES_FORK,	FAKES_FORK_LIE, FAKES_ATTACH,
 						  FAKES_SPAWN,	FAKES_FILL,	FAKES_CONNECT,
@@ -314,19 +315,21 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 	free(s);
 }
 
-static void test_storm(void **state)
+static void test_random_calls(void **state)
 {
-	static op_fn *const ops[] = {create, exec, exec,  exec,	   divide, unite,
-				     work,   work, erase, abandon, press,  error_text};
+	static op_fn *const ops[] = {create,   exec,	  exec,	       exec,
+				     fork_any, merge_any, file_or_pty, file_or_pty,
+				     delete,   abandon,	  pause_any,   fault_any};
 
 	storm(state, ops, 12, 4);
 }
 
-/* More room and more time, so that most forks and merges get through. */
-static void test_storm_of_families(void **state)
+/* More VMs and more loop turns, so that most forks and merges succeed. */
+static void test_random_forks_and_merges(void **state)
 {
-	static op_fn *const ops[] = {create, exec,  exec, work,	   divide, divide,
-				     unite,  unite, work, abandon, erase,  error_text};
+	static op_fn *const ops[] = {create,	  exec,	    exec,      file_or_pty,
+				     fork_any,	  fork_any, merge_any, merge_any,
+				     file_or_pty, abandon,  delete,    fault_any};
 	struct world *w = *state;
 
 	world_kill_core(w);
@@ -344,11 +347,11 @@ int main(void)
 {
 	const char *given = getenv("RAMET_TEST_SEED");
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_storm, setup),
-		cmocka_unit_test_setup(test_storm, setup),
-		cmocka_unit_test_setup(test_storm, setup),
-		cmocka_unit_test_setup(test_storm_of_families, setup),
-		cmocka_unit_test_setup(test_storm_of_families, setup),
+		cmocka_unit_test_setup(test_random_calls, setup),
+		cmocka_unit_test_setup(test_random_calls, setup),
+		cmocka_unit_test_setup(test_random_calls, setup),
+		cmocka_unit_test_setup(test_random_forks_and_merges, setup),
+		cmocka_unit_test_setup(test_random_forks_and_merges, setup),
 	};
 
 	seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)getpid();

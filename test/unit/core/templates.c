@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Templates beside the default one: where they are found, their warm-up, their images. */
+/* Templates other than the default: how they are found, their warm-up and their images. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ static void put_file(struct world *w, const char *template, const char *name, co
 	snprintf(path, sizeof(path), "%s/%s", w->config.templates_dir, template);
 	mkdir(path, 0700);
 	snprintf(path, sizeof(path), "%s/%s/%s", w->config.templates_dir, template, name);
-	unlink(path); /* as whoever builds one does: a new file under the old name */
+	unlink(path); /* as a template build does: a new file under the old name */
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
@@ -55,7 +55,7 @@ static void create(struct world *w, struct made *m, const char *template)
 
 /* --- sources -------------------------------------------------------------------------------- */
 
-static void test_names_are_those_of_folders_with_a_root_file_system(void **state)
+static void test_folders_with_a_root_file_system_are_templates(void **state)
 {
 	struct world *w = *state;
 
@@ -71,7 +71,7 @@ static void test_names_are_those_of_folders_with_a_root_file_system(void **state
 	source_names_free(names);
 }
 
-static void test_names_that_are_paths_are_no_names(void **state)
+static void test_names_that_are_paths_are_refused(void **state)
 {
 	static const char *const bad[] = {"",	".",  "..", "../x", "a/b",
 					  "-a", "_a", "A",  "a b",  "a\n"};
@@ -87,7 +87,7 @@ static void test_names_that_are_paths_are_no_names(void **state)
 	assert_true(source_name_ok("python-3.12_x"));
 }
 
-static void test_a_conf_is_read(void **state)
+static void test_template_conf_is_read(void **state)
 {
 	struct source s = {0};
 	struct err e;
@@ -101,7 +101,7 @@ static void test_a_conf_is_read(void **state)
 	assert_int_equal(s.rootfs_gb, 8);
 }
 
-static void test_what_is_wrong_in_a_conf_is_named(void **state)
+static void test_error_names_the_line_in_template_conf(void **state)
 {
 	static const struct {
 		const char *text, *says;
@@ -127,7 +127,7 @@ static void test_what_is_wrong_in_a_conf_is_named(void **state)
 	}
 }
 
-static void test_a_conf_of_any_length_is_safe(void **state)
+static void test_template_conf_of_any_length_is_safe(void **state)
 {
 	char *text = malloc(SOURCE_CONF_MAX + 2);
 	struct source s = {0};
@@ -145,7 +145,7 @@ static void test_a_conf_of_any_length_is_safe(void **state)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
-static void test_a_sandbox_of_a_template(void **state)
+static void test_sandbox_starts_from_a_template(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -173,11 +173,11 @@ static void test_a_sandbox_of_a_template(void **state)
 	restart(w);
 	assert_true(core_view(w->core, TENANT, id, &view, &f));
 	assert_string_equal(view.template, "datasci");
-	create(w, &m, "datasci"); /* its image is on disk */
+	create(w, &m, "datasci"); /* its image is on disk already */
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
 }
 
-static void test_an_unknown_name_is_answered_with_what_there_is(void **state)
+static void test_error_for_an_unknown_template_lists_all(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -195,7 +195,7 @@ static void test_an_unknown_name_is_answered_with_what_there_is(void **state)
 	assert_true(m.ok);
 }
 
-static void test_a_template_that_can_not_be_used_says_why(void **state)
+static void test_create_reports_why_a_template_is_unusable(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -227,8 +227,8 @@ static void on_template(void *arg, const struct template_view *view)
 	snprintf(s->description, sizeof(s->description), "%s", view->description);
 }
 
-/* As a list has it that is asked for now. */
-static struct seen see(struct world *w, const char *name)
+/* Returns a template's view, as a new list reports it. */
+static struct seen view_of(struct world *w, const char *name)
 {
 	struct seen s = {.name = name};
 
@@ -237,7 +237,7 @@ static struct seen see(struct world *w, const char *name)
 	return s;
 }
 
-static void test_a_warm_up_that_fails_is_the_reason(void **state)
+static void test_failed_warm_up_is_the_reason(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -250,20 +250,20 @@ static void test_a_warm_up_that_fails_is_the_reason(void **state)
 	assert_int_equal(m.failure.status, 503);
 	assert_string_equal(m.failure.code, "template_failed");
 	assert_non_null(strstr(m.failure.text, "warm-up ended with exit code 1: ModuleNotFound"));
-	struct seen s = see(w, "datasci");
+	struct seen s = view_of(w, "datasci");
 	assert_string_equal(s.view.state, "failed");
 	assert_non_null(strstr(s.reason, "Traceback (most recent call last):\n  line 1\nModule"));
 	assert_int_equal(s.view.n_sizes, 0);
-	/* Mended. */
+	/* Fixes the warm-up. */
 	put_file(w, "datasci", "warmup.py", "out importing");
 	do
 		create(w, &m, "datasci");
 	while (!m.ok && m.failure.retry_after <= 2 && !strcmp(m.failure.code, "template_failed"));
 	assert_true(m.ok);
-	assert_string_equal(see(w, "datasci").view.state, "ready");
+	assert_string_equal(view_of(w, "datasci").view.state, "ready");
 }
 
-static void test_a_warm_up_that_says_much_is_told_by_its_end(void **state)
+static void test_long_warm_up_output_is_reported_by_its_end(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -276,7 +276,7 @@ static void test_a_warm_up_that_says_much_is_told_by_its_end(void **state)
 	put_file(w, "datasci", "warmup.py", script);
 	create(w, &m, "datasci");
 	assert_non_null(strstr(m.failure.text, "exit code 3: the end of it"));
-	struct seen s = see(w, "datasci");
+	struct seen s = view_of(w, "datasci");
 	assert_in_range(strlen(s.reason), 1000, 2047);
 	assert_string_equal(s.reason + strlen(s.reason) - 13, "the end of it");
 }
@@ -290,36 +290,36 @@ static void test_all_templates_are_listed(void **state)
 	put_file(w, "datasci", "template.conf", "description = Numbers\nvcpus = 1\n");
 	put_file(w, "broken", "rootfs.ext4", "x");
 	put_file(w, "broken", "template.conf", "vcpus = many\n");
-	struct seen s = see(w, "datasci");
+	struct seen s = view_of(w, "datasci");
 	assert_int_equal(s.n, 3);
 	assert_string_equal(s.view.state, "waiting");
 	assert_string_equal(s.description, "Numbers");
-	s = see(w, "broken");
+	s = view_of(w, "broken");
 	assert_string_equal(s.view.state, "failed");
 	assert_non_null(strstr(s.reason, "template.conf:1"));
-	s = see(w, "default");
+	s = view_of(w, "default");
 	assert_string_equal(s.view.state, "ready");
 	assert_int_equal(s.view.n_sizes, 1);
 	assert_int_equal(s.view.ram_mib, w->config.ram_mib);
 	create(w, &m, "datasci");
-	assert_string_equal(see(w, "datasci").view.state, "ready");
+	assert_string_equal(view_of(w, "datasci").view.state, "ready");
 }
 
-/* Not for one that has read the folder already. */
-static void test_a_list_waits_for_a_look_of_its_own(void **state)
+/* A scan that has read the folder already does not suffice. */
+static void test_list_waits_for_a_new_scan(void **state)
 {
 	struct world *w = *state;
 	struct done first, second, third;
 	struct seen s = {.name = "datasci"};
 
 	world_look_start(w, &first);
-	usleep(100000); /* the worker is done with it; the loop does not turn */
+	usleep(100000); /* the worker ends the scan, but the loop does not run */
 	put_file(w, "datasci", "rootfs.ext4", "numbers");
 	world_look_start(w, &second);
 	world_look_start(w, &third);
 	world_until_true(w, &second.done);
 	assert_true(first.done);
-	assert_true(third.done); /* with the same look */
+	assert_true(third.done); /* served by the same scan */
 	core_templates(w->core, on_template, &s);
 	assert_int_equal(s.n, 2);
 	assert_string_equal(s.view.name, "datasci");
@@ -330,7 +330,7 @@ static void on_shut_down(void *arg)
 	*(bool *)arg = true;
 }
 
-static void test_a_look_ends_with_the_service(void **state)
+static void test_shutdown_ends_a_scan(void **state)
 {
 	struct world *w = *state;
 	struct done killed, first, waiting, late;
@@ -377,8 +377,8 @@ static void test_templates_are_prepared_ahead(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
-/* What was built anew is served from then on, without a restart. */
-static void test_a_template_that_is_replaced_is_made_anew(void **state)
+/* A rebuilt template is served from then on, without a restart. */
+static void test_replaced_template_is_rebuilt(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -396,7 +396,7 @@ static void test_a_template_that_is_replaced_is_made_anew(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots + 2);
 }
 
-static void test_images_of_templates_that_are_gone_go(void **state)
+static void test_images_of_removed_templates_are_removed(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -406,7 +406,7 @@ static void test_images_of_templates_that_are_gone_go(void **state)
 	put_file(w, "py-data", "rootfs.ext4", "b");
 	create(w, &m, "py");
 	create(w, &m, "py-data");
-	/* None of these is taken for an older one of another. */
+	/* None of these images is mistaken for an older image of another template. */
 	assert_int_equal(world_images(w, "py-"), 2);
 	assert_int_equal(world_images(w, "default-"), 1);
 	snprintf(path, sizeof(path), "%s/py-data/rootfs.ext4", w->config.templates_dir);
@@ -416,8 +416,9 @@ static void test_images_of_templates_that_are_gone_go(void **state)
 	assert_int_equal(world_images(w, "default-"), 1);
 }
 
-/* Python's random and numpy's, in what came of a template and in nothing else. */
-static void test_each_restore_makes_the_users_generators_unique(void **state)
+/* Python's random and numpy are reseeded in sandboxes restored from a template's image, and nowhere
+ * else. */
+static void test_each_restore_reseeds_the_users_generators(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -453,13 +454,13 @@ static void until_priorities(struct world *w, const char *priorities)
 	world_until(w, has_priorities, &e);
 }
 
-static bool guest_waits(void *arg)
+static bool guest_is_paused(void *arg)
 {
 	return fakes_waiting(arg) > 0;
 }
 
-/* 0 is the background, 1 a bring-up (which no one asks for at the start), 2 as usual. */
-static void test_a_build_runs_in_the_background_until_a_request_waits(void **state)
+/* Priorities: 0 is background, 1 a bring-up (that no request waits for at the start), 2 normal. */
+static void test_build_leaves_the_background_for_a_request(void **state)
 {
 	struct sandbox_spec spec = {.template = "zoo"};
 	struct world *w = *state;
@@ -467,7 +468,7 @@ static void test_a_build_runs_in_the_background_until_a_request_waits(void **sta
 
 	put_file(w, "zoo", "rootfs.ext4", "z");
 	put_file(w, "zoo", "warmup.py", "wait");
-	world_until(w, guest_waits, w->fakes); /* it is prepared ahead */
+	world_until(w, guest_is_paused, w->fakes); /* the image is prepared ahead */
 	until_priorities(w, "0");
 	world_create_start(w, &m, &spec);
 	until_priorities(w, "01");
@@ -476,7 +477,7 @@ static void test_a_build_runs_in_the_background_until_a_request_waits(void **sta
 	fakes_go(w->fakes);
 }
 
-static void test_a_build_in_the_background_makes_way_for_one_that_a_request_waits_for(void **state)
+static void test_background_build_yields_to_a_requested_build(void **state)
 {
 	struct sandbox_spec spec = {.template = "zoo"};
 	struct world *w = *state;
@@ -484,17 +485,17 @@ static void test_a_build_in_the_background_makes_way_for_one_that_a_request_wait
 
 	put_file(w, "ants", "rootfs.ext4", "a");
 	put_file(w, "ants", "warmup.py", "wait");
-	world_until(w, guest_waits, w->fakes);
+	world_until(w, guest_is_paused, w->fakes);
 	put_file(w, "zoo", "rootfs.ext4", "z");
 	world_create_start(w, &m, &spec);
-	world_until_true(w, &m.done); /* the other one never ends */
+	world_until_true(w, &m.done); /* the other build never ends */
 	assert_true(m.ok);
-	until_priorities(w, "2"); /* nothing of the sandbox's own way was in the background */
+	until_priorities(w, "2"); /* no step for the sandbox ran in the background */
 }
 
-static void test_a_refill_of_the_pool_runs_beside_busy_sandboxes(void **state)
+static void test_pool_refill_gives_way_to_busy_sandboxes(void **state)
 {
-	until_priorities(*state, "21"); /* ahead of others once it is ready, for its first call */
+	until_priorities(*state, "21"); /* raised once ready, for its first call */
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)
@@ -502,26 +503,26 @@ static void test_a_refill_of_the_pool_runs_beside_busy_sandboxes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_names_are_those_of_folders_with_a_root_file_system),
-		cmocka_unit_test(test_names_that_are_paths_are_no_names),
-		cmocka_unit_test(test_a_conf_is_read),
-		cmocka_unit_test(test_what_is_wrong_in_a_conf_is_named),
-		cmocka_unit_test(test_a_conf_of_any_length_is_safe),
-		TEST(test_a_sandbox_of_a_template),
-		TEST(test_an_unknown_name_is_answered_with_what_there_is),
-		TEST(test_a_template_that_can_not_be_used_says_why),
-		TEST(test_a_warm_up_that_fails_is_the_reason),
-		TEST(test_a_warm_up_that_says_much_is_told_by_its_end),
+		TEST(test_folders_with_a_root_file_system_are_templates),
+		cmocka_unit_test(test_names_that_are_paths_are_refused),
+		cmocka_unit_test(test_template_conf_is_read),
+		cmocka_unit_test(test_error_names_the_line_in_template_conf),
+		cmocka_unit_test(test_template_conf_of_any_length_is_safe),
+		TEST(test_sandbox_starts_from_a_template),
+		TEST(test_error_for_an_unknown_template_lists_all),
+		TEST(test_create_reports_why_a_template_is_unusable),
+		TEST(test_failed_warm_up_is_the_reason),
+		TEST(test_long_warm_up_output_is_reported_by_its_end),
 		TEST(test_all_templates_are_listed),
-		TEST(test_a_list_waits_for_a_look_of_its_own),
-		TEST(test_a_look_ends_with_the_service),
+		TEST(test_list_waits_for_a_new_scan),
+		TEST(test_shutdown_ends_a_scan),
 		TEST(test_templates_are_prepared_ahead),
-		TEST(test_a_template_that_is_replaced_is_made_anew),
-		TEST(test_images_of_templates_that_are_gone_go),
-		TEST(test_each_restore_makes_the_users_generators_unique),
-		TEST(test_a_build_runs_in_the_background_until_a_request_waits),
-		TEST(test_a_build_in_the_background_makes_way_for_one_that_a_request_waits_for),
-		TEST(test_a_refill_of_the_pool_runs_beside_busy_sandboxes),
+		TEST(test_replaced_template_is_rebuilt),
+		TEST(test_images_of_removed_templates_are_removed),
+		TEST(test_each_restore_reseeds_the_users_generators),
+		TEST(test_build_leaves_the_background_for_a_request),
+		TEST(test_background_build_yields_to_a_requested_build),
+		TEST(test_pool_refill_gives_way_to_busy_sandboxes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

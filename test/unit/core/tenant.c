@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tenants with keys: what their tier gives them, how many they may have, and what they never see.
+/* Tenants with keys: the limits of their tier, the number of sandboxes, and isolation from other
+ * tenants.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
 
-/* From here on calls are those of a new key. */
+/* Creates a key; later calls are made with it. */
 static const struct key *use_key(struct world *w, const char *tier)
 {
 	char text[KEY_TEXT_LEN + 1];
@@ -22,7 +23,7 @@ static const struct key *use_key(struct world *w, const char *tier)
 	return key;
 }
 
-/* The settings are read at the start. */
+/* Restarts the core, since it reads the settings at its start. */
 static void set_tier(struct world *w, const char *value)
 {
 	world_wait_ready(w);
@@ -60,7 +61,7 @@ static int64_t lifetime_s(const struct sandbox_view *v)
 	return (v->expires_at_ms - v->created_at_ms) / 1000;
 }
 
-static void test_what_is_over_the_tier_is_cut(void **state)
+static void test_requests_are_cut_to_the_tier(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -75,7 +76,7 @@ static void test_what_is_over_the_tier_is_cut(void **state)
 	assert_false(m.view.persistent);
 }
 
-static void test_the_defaults_are_cut_as_well(void **state)
+static void test_default_timeouts_are_cut_to_the_tier(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -87,7 +88,7 @@ static void test_the_defaults_are_cut_as_well(void **state)
 	assert_in_range(m.view.idle_expires_at_ms - m.view.created_at_ms, 399000, 401000);
 }
 
-static void test_the_end_by_idleness_stands_while_nothing_happens(void **state)
+static void test_idle_deadline_is_constant_while_idle(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_view again;
@@ -96,13 +97,13 @@ static void test_the_end_by_idleness_stands_while_nothing_happens(void **state)
 
 	create(w, &m, NULL);
 	assert_true(core_view(w->core, world_tenant, m.view.id, &m.view, &f));
-	for (int i = 0; i < 20000; i++) { /* so many that the clocks' milliseconds change */
+	for (int i = 0; i < 20000; i++) { /* long enough for the clocks to advance */
 		assert_true(core_view(w->core, world_tenant, m.view.id, &again, &f));
 		assert_int_equal(again.idle_expires_at_ms, m.view.idle_expires_at_ms);
 	}
 }
 
-static void test_the_default_size_is_cut_as_well(void **state)
+static void test_default_size_is_cut_to_the_tier(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -113,7 +114,7 @@ static void test_the_default_size_is_cut_as_well(void **state)
 	assert_int_equal(m.view.ram_mib, 128);
 }
 
-static void test_better_tiers_keep_more(void **state)
+static void test_higher_tiers_get_more(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -124,13 +125,13 @@ static void test_better_tiers_keep_more(void **state)
 	assert_true(m.view.persistent);
 }
 
-static void test_without_a_key_there_are_no_limits_but_the_host_s(void **state)
+static void test_only_host_limits_apply_without_a_key(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
 	set_tier(w, "ram_mib=128 concurrent=1");
-	use_key(w, "free"); /* somebody else's */
+	use_key(w, "free"); /* of another tenant */
 	world_tenant = TENANT_LOCAL;
 	for (int i = 0; i < 3; i++) {
 		create(w, &m, &greedy);
@@ -154,7 +155,7 @@ static void test_spaces_have_a_quota(void **state)
 
 /* --- how many -------------------------------------------------------------------------------- */
 
-static void test_the_limit_counts_what_lives(void **state)
+static void test_limit_counts_living_sandboxes(void **state)
 {
 	struct world *w = *state;
 	struct made m[3];
@@ -174,8 +175,8 @@ static void test_the_limit_counts_what_lives(void **state)
 	create(w, &m[2], NULL);
 }
 
-/* None of them is there yet when the next is asked for. */
-static void test_the_limit_counts_what_is_on_its_way(void **state)
+/* The creates overlap: none is complete when the next one starts. */
+static void test_limit_counts_sandboxes_in_creation(void **state)
 {
 	struct world *w = *state;
 	struct made m[4];
@@ -195,7 +196,7 @@ static void test_the_limit_counts_what_is_on_its_way(void **state)
 	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 2);
 }
 
-static void test_a_fork_over_the_limit_is_refused_whole(void **state)
+static void test_fork_over_the_limit_is_refused_whole(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -215,7 +216,7 @@ static void test_a_fork_over_the_limit_is_refused_whole(void **state)
 	expect_cap(&m.failure);
 }
 
-static void test_children_on_their_way_count(void **state)
+static void test_limit_counts_children_in_creation(void **state)
 {
 	struct forked k[2], after;
 	struct world *w = *state;
@@ -239,8 +240,8 @@ static void test_children_on_their_way_count(void **state)
 	expect_cap(&after.failure);
 }
 
-/* What failed leaves no trace in the count. */
-static void test_a_fork_that_fails_gives_its_places_back(void **state)
+/* A failed fork leaves no trace in the count. */
+static void test_failed_fork_releases_its_reservation(void **state)
 {
 	struct world *w = *state;
 	struct forked k;
@@ -256,7 +257,7 @@ static void test_a_fork_that_fails_gives_its_places_back(void **state)
 	assert_true(k.ok);
 }
 
-static void test_the_limit_holds_after_a_restart(void **state)
+static void test_limit_holds_after_a_restart(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -275,8 +276,8 @@ static void test_the_limit_holds_after_a_restart(void **state)
 	world_tenant = TENANT_LOCAL;
 }
 
-/* What a tenant's guests can write to the host's disk is bounded before they write it. */
-static void test_disks_have_a_budget(void **state)
+/* What a tenant's guests may write to the host's disk is bounded before they write it. */
+static void test_disks_of_a_tenant_have_a_budget(void **state)
 {
 	struct sandbox_spec two_gb = {.rootfs_gb = 2};
 	struct world *w = *state;
@@ -295,7 +296,7 @@ static void test_disks_have_a_budget(void **state)
 	expect_cap(&k.failure);
 	assert_non_null(strstr(k.failure.text, "would exceed its limit of 8 GB"));
 	world_fork_start(w, &k, m.view.id, room, false);
-	world_create_start(w, &late, &two_gb); /* the children on their way count */
+	world_create_start(w, &late, &two_gb); /* children in creation count */
 	world_until_true(w, &k.done);
 	world_until_true(w, &late.done);
 	assert_true(k.ok);
@@ -315,7 +316,7 @@ static void test_one_tenant_leaves_room_for_others(void **state)
 	struct world *w = *state;
 	const struct core *c = w->core;
 
-	assert_true(tenant_share(c, 511, 511, 512)); /* there is but one tenant */
+	assert_true(tenant_share(c, 511, 511, 512)); /* there is only one tenant */
 	assert_false(tenant_share(c, 512, 0, 512));
 	use_key(w, "enterprise");
 	assert_true(tenant_share(c, 255, 255, 512));
@@ -337,7 +338,7 @@ static char *large_script(void)
 	return script;
 }
 
-/* Code that waits behind a call that never ends, from clients that may have left. */
+/* Queues code behind a call that never ends; the clients may have left. */
 static void fill_queue(struct world *w, struct run *r, unsigned n, const char *script,
 		       struct made *m)
 {
@@ -347,9 +348,9 @@ static void fill_queue(struct world *w, struct run *r, unsigned n, const char *s
 		world_exec_start(w, &r[i], m->view.id, script, false);
 }
 
-static void test_the_code_of_one_tenant_leaves_room_for_others(void **state)
+static void test_code_of_one_tenant_leaves_room_for_others(void **state)
 {
-	static struct run mine[5], other[2]; /* some go on until the teardown */
+	static struct run mine[5], other[2]; /* some run until the teardown */
 	struct run last;
 	struct world *w = *state;
 	char *script = large_script();
@@ -371,17 +372,17 @@ static void test_the_code_of_one_tenant_leaves_room_for_others(void **state)
 	free(script);
 }
 
-/* What does not wait at all needs no room among what does. */
-static void test_a_sandbox_that_is_idle_takes_calls_when_others_queue(void **state)
+/* A call that starts at once needs no room in the queue. */
+static void test_idle_sandbox_accepts_calls_when_the_queue_is_full(void **state)
 {
-	static struct run r[5], rest[26]; /* the same */
+	static struct run r[5], rest[26]; /* likewise */
 	struct run last;
 	struct world *w = *state;
 	char *script = large_script();
 	struct made m;
 
 	fill_queue(w, r, 5, script, &m);
-	for (int i = 0; i < 26; i++) { /* the rest of the room, to the last byte */
+	for (int i = 0; i < 26; i++) { /* fills the queue to the last byte */
 		script[LARGE >> i] = 0;
 		world_exec_start(w, &rest[i], m.view.id, script, false);
 	}
@@ -393,15 +394,15 @@ static void test_a_sandbox_that_is_idle_takes_calls_when_others_queue(void **sta
 	free(script);
 }
 
-/* --- what others have ------------------------------------------------------------------------ */
+/* --- other tenants --------------------------------------------------------------------------- */
 
 static void count(void *arg, const struct sandbox_view *view)
 {
 	++*(unsigned *)arg;
 }
 
-/* In words, too: as of an id that never was. */
-static void test_another_s_sandbox_is_none(void **state)
+/* The error text, too, equals that for an id that never existed. */
+static void test_sandbox_of_another_tenant_does_not_exist(void **state)
 {
 	struct world *w = *state;
 	struct sandbox_view view;
@@ -477,8 +478,8 @@ static void restart_with_memory(struct world *w, uint32_t mib, uint32_t overcomm
 	world_wait_ready(w);
 }
 
-/* Four sandboxes of one tenant have more than half, that of the other has less. */
-static void test_those_over_their_share_of_memory_end_first(void **state)
+/* The four sandboxes of one tenant use more than half, the one of the other tenant uses less. */
+static void test_tenants_over_their_memory_share_are_killed_first(void **state)
 {
 	struct world *w = *state;
 	struct made many[4], one;
@@ -490,7 +491,7 @@ static void test_those_over_their_share_of_memory_end_first(void **state)
 		create(w, &many[i], &(struct sandbox_spec){0});
 	char first[64];
 	snprintf(first, sizeof(first), "%s", world_tenant);
-	until_marked(w, 0); /* a tenant that is alone harms itself only */
+	until_marked(w, 0); /* a tenant that is alone harms only itself */
 	use_key(w, "pro");
 	create(w, &one, &(struct sandbox_spec){0});
 	until_marked(w, 4);
@@ -504,8 +505,8 @@ static void test_those_over_their_share_of_memory_end_first(void **state)
 	until_marked(w, 0);
 }
 
-/* Each was promised less than half, but the images of forks are memory as well. */
-static void test_memory_of_images_counts(void **state)
+/* Each tenant was promised less than half, but the images of forks use memory as well. */
+static void test_memory_of_images_counts_for_the_share(void **state)
 {
 	const uint64_t ram = (uint64_t)128 << 20;
 	struct world *w = *state;
@@ -524,15 +525,15 @@ static void test_memory_of_images_counts(void **state)
 	until_marked(w, 2);
 }
 
-/* --- memory of one's own ------------------------------------------------------------------- */
+/* --- private memory ------------------------------------------------------------------------ */
 
-/* The tier "free" is private. */
+/* Restarts the core with private memory for the tier "free". */
 static void restart_private(struct world *w)
 {
 	set_tier(w, "private_memory=yes persistent=yes spaces_gb=1 concurrent=10");
 }
 
-/* A new tenant, known by a name that a restart leaves alone. */
+/* Creates a tenant; its name stays valid over a restart. */
 static void use_tenant(struct world *w, const char *tier)
 {
 	static char tenant[64];
@@ -544,7 +545,7 @@ static void use_tenant(struct world *w, const char *tier)
 
 static uint64_t create_from(struct world *w, struct made *m)
 {
-	world_wait_ready(w); /* what refills the pool is restored as well */
+	world_wait_ready(w); /* a refill of the pool restores as well */
 	create(w, m, &(struct sandbox_spec){0});
 	return fakes_memory_file(w->fakes);
 }
@@ -564,7 +565,7 @@ static unsigned copies(struct world *w)
 	return n;
 }
 
-static void test_private_memory_is_shared_with_nobody(void **state)
+static void test_private_memory_is_not_shared(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -584,7 +585,7 @@ static void test_private_memory_is_shared_with_nobody(void **state)
 	assert_int_equal(copies(w), 2);
 }
 
-static void test_creates_at_once_share_one_copy(void **state)
+static void test_concurrent_creates_share_one_copy(void **state)
 {
 	struct world *w = *state;
 	struct made m[4];
@@ -600,8 +601,8 @@ static void test_creates_at_once_share_one_copy(void **state)
 	assert_int_equal(copies(w), 1);
 }
 
-/* A fork's children map it, and may be made after a restart. */
-static void test_a_copy_lives_as_long_as_its_tenant_s_sandboxes(void **state)
+/* A fork's children map the copy, and may be created after a restart. */
+static void test_copy_lives_as_long_as_the_tenants_sandboxes(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -622,8 +623,9 @@ static void test_a_copy_lives_as_long_as_its_tenant_s_sandboxes(void **state)
 	assert_int_equal(copies(w), 0);
 }
 
-/* Frozen before its tier was private: the Space has the template's memory file. */
-static void test_a_resumed_space_has_memory_of_its_own(void **state)
+/* The sandbox was frozen before its tier became private, so the Space has the template's memory
+ * file. */
+static void test_resumed_space_has_private_memory(void **state)
 {
 	struct world *w = *state;
 	struct frozen z;
@@ -644,7 +646,7 @@ static void test_a_resumed_space_has_memory_of_its_own(void **state)
 	assert_int_equal(copies(w), 1);
 }
 
-/* A sandbox that lives keeps its tenant's copies, but no more than a few. */
+/* A living sandbox keeps its tenant's copies, up to a small number. */
 static void test_many_sizes_leave_few_copies(void **state)
 {
 	struct world *w = *state;
@@ -666,7 +668,7 @@ static void test_many_sizes_leave_few_copies(void **state)
 	assert_int_equal(create_from(w, &m), one);
 }
 
-static void test_no_room_for_a_copy_is_told(void **state)
+static void test_create_fails_when_the_copy_can_not_be_made(void **state)
 {
 	struct world *w = *state;
 	char path[CONFIG_PATH_MAX + 16];
@@ -674,7 +676,7 @@ static void test_no_room_for_a_copy_is_told(void **state)
 
 	restart_private(w);
 	snprintf(path, sizeof(path), "%s/private", w->config.state_dir);
-	FILE *file = fopen(path, "w"); /* in the way of the directory */
+	FILE *file = fopen(path, "w"); /* blocks the creation of the directory */
 	assert_non_null(file);
 	fclose(file);
 	use_key(w, "free");
@@ -687,7 +689,7 @@ static void test_no_room_for_a_copy_is_told(void **state)
 	assert_true(m.ok);
 }
 
-static void test_memory_can_be_promised_to_an_end(void **state)
+static void test_memory_promises_are_limited(void **state)
 {
 	struct world *w = *state;
 	struct made m;
@@ -704,8 +706,8 @@ static void test_memory_can_be_promised_to_an_end(void **state)
 	assert_string_equal(m.failure.code, "no_capacity");
 }
 
-/* None of them is there yet when the next is asked for. */
-static void test_memory_is_promised_to_what_is_on_its_way(void **state)
+/* The creates overlap: none is complete when the next one starts. */
+static void test_sandboxes_in_creation_count_as_promised(void **state)
 {
 	struct world *w = *state;
 	struct made m[4];
@@ -717,7 +719,7 @@ static void test_memory_is_promised_to_what_is_on_its_way(void **state)
 		world_create_start(w, &m[i], NULL);
 	for (int i = 0; i < 4; i++) {
 		world_until_true(w, &m[i].done);
-		if (m[i].ok) /* which of them is a matter of their workers */
+		if (m[i].ok) /* which of them succeed depends on their workers */
 			at[made++] = (unsigned)i;
 	}
 	assert_int_equal(made, 3);
@@ -737,34 +739,34 @@ static void test_memory_is_promised_to_what_is_on_its_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_what_is_over_the_tier_is_cut),
-		T(test_the_defaults_are_cut_as_well),
-		T(test_the_end_by_idleness_stands_while_nothing_happens),
-		T(test_the_default_size_is_cut_as_well),
-		T(test_better_tiers_keep_more),
-		T(test_without_a_key_there_are_no_limits_but_the_host_s),
+		T(test_requests_are_cut_to_the_tier),
+		T(test_default_timeouts_are_cut_to_the_tier),
+		T(test_idle_deadline_is_constant_while_idle),
+		T(test_default_size_is_cut_to_the_tier),
+		T(test_higher_tiers_get_more),
+		T(test_only_host_limits_apply_without_a_key),
 		T(test_spaces_have_a_quota),
-		T(test_the_limit_counts_what_lives),
-		T(test_the_limit_counts_what_is_on_its_way),
-		T(test_a_fork_over_the_limit_is_refused_whole),
-		T(test_children_on_their_way_count),
-		T(test_a_fork_that_fails_gives_its_places_back),
-		T(test_the_limit_holds_after_a_restart),
-		T(test_disks_have_a_budget),
+		T(test_limit_counts_living_sandboxes),
+		T(test_limit_counts_sandboxes_in_creation),
+		T(test_fork_over_the_limit_is_refused_whole),
+		T(test_limit_counts_children_in_creation),
+		T(test_failed_fork_releases_its_reservation),
+		T(test_limit_holds_after_a_restart),
+		T(test_disks_of_a_tenant_have_a_budget),
 		T(test_one_tenant_leaves_room_for_others),
-		T(test_the_code_of_one_tenant_leaves_room_for_others),
-		T(test_a_sandbox_that_is_idle_takes_calls_when_others_queue),
-		T(test_another_s_sandbox_is_none),
-		T(test_those_over_their_share_of_memory_end_first),
-		T(test_memory_of_images_counts),
-		T(test_private_memory_is_shared_with_nobody),
-		T(test_creates_at_once_share_one_copy),
-		T(test_a_copy_lives_as_long_as_its_tenant_s_sandboxes),
-		T(test_a_resumed_space_has_memory_of_its_own),
+		T(test_code_of_one_tenant_leaves_room_for_others),
+		T(test_idle_sandbox_accepts_calls_when_the_queue_is_full),
+		T(test_sandbox_of_another_tenant_does_not_exist),
+		T(test_tenants_over_their_memory_share_are_killed_first),
+		T(test_memory_of_images_counts_for_the_share),
+		T(test_private_memory_is_not_shared),
+		T(test_concurrent_creates_share_one_copy),
+		T(test_copy_lives_as_long_as_the_tenants_sandboxes),
+		T(test_resumed_space_has_private_memory),
 		T(test_many_sizes_leave_few_copies),
-		T(test_no_room_for_a_copy_is_told),
-		T(test_memory_can_be_promised_to_an_end),
-		T(test_memory_is_promised_to_what_is_on_its_way),
+		T(test_create_fails_when_the_copy_can_not_be_made),
+		T(test_memory_promises_are_limited),
+		T(test_sandboxes_in_creation_count_as_promised),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-/* Without the epoll descriptors of h2o's loops, which it never closes. */
+/* Counts all descriptors except the epoll descriptors of h2o's loops, which h2o never closes. */
 static unsigned count_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -163,7 +163,7 @@ struct wait {
 	uint64_t give_up_ms;
 };
 
-static void look(void *arg)
+static void check_condition(void *arg)
 {
 	struct wait *wait = arg;
 
@@ -172,28 +172,29 @@ static void look(void *arg)
 		loop_stop(wait->w->loop);
 }
 
-/* Also for what the loop does not see: the fakes' threads. */
-static void look_again(void *arg)
+/* Checks on a timer too, since the fakes' threads do not wake the loop. */
+static void check_periodically(void *arg)
 {
 	struct wait *wait = arg;
 
-	look(wait);
+	check_condition(wait);
 	loop_timer_set(wait->w->loop, &wait->again, 2);
 }
 
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg)
 {
-	struct wait wait = {.w = w, .holds = holds, .arg = arg, .again = {.fn = look_again}};
+	struct wait wait = {
+		.w = w, .holds = holds, .arg = arg, .again = {.fn = check_periodically}};
 
 	wait.again.arg = &wait;
 	wait.give_up_ms = loop_now_ms(w->loop) + 120000;
 	loop_timer_set(w->loop, &wait.again, 2);
-	loop_before_sleep(w->loop, look, &wait);
+	loop_before_sleep(w->loop, check_condition, &wait);
 	assert_int_equal(loop_run(w->loop), 0);
 	loop_before_sleep(w->loop, NULL, NULL);
 	loop_timer_clear(w->loop, &wait.again);
 	if (!wait.met)
-		fail_msg("what was waited for did not come");
+		fail_msg("the condition did not become true within 120 s");
 }
 
 static bool is_true(void *arg)
@@ -206,7 +207,7 @@ void world_until_true(struct world *w, const bool *flag)
 	world_until(w, is_true, (void *)(uintptr_t)flag);
 }
 
-bool world_stands_still(void *arg)
+bool world_flow_has_stopped(void *arg)
 {
 	struct world_flow *flow = arg;
 
@@ -251,7 +252,7 @@ void world_create_start(struct world *w, struct made *m, const struct sandbox_sp
 
 	*m = (struct made){0};
 	m->call = core_create(w->core, TENANT, spec ? spec : &plain, on_created, m);
-	assert_false(m->done); /* never from inside the call */
+	assert_false(m->done); /* a call never answers before it returns */
 }
 
 void world_create(struct world *w, struct made *m, const struct sandbox_spec *spec)
@@ -473,7 +474,7 @@ void world_resume(struct world *w, struct made *m, const char *space)
 	world_until_true(w, &m->done);
 }
 
-static void on_past(void *arg, const struct event *ev, const char *traceparent)
+static void on_replayed(void *arg, const struct event *ev, const char *traceparent)
 {
 	struct history *h = arg;
 	struct event text = *ev;
@@ -501,13 +502,13 @@ void world_history(struct world *w, struct history *h, const char *id)
 	struct failure f;
 
 	*h = (struct history){0};
-	if (!core_replay(w->core, TENANT, id, 0, on_past, h, &f))
+	if (!core_replay(w->core, TENANT, id, 0, on_replayed, h, &f))
 		snprintf(h->text, sizeof(h->text), "%s", f.code);
 }
 
 /* --- lists ---------------------------------------------------------------------------------- */
 
-static struct list_page whole(struct world *w, const struct list_name *list)
+static struct list_page whole_list(struct world *w, const struct list_name *list)
 {
 	struct list_page page = {0};
 	struct failure f;
@@ -521,7 +522,7 @@ void world_list(struct world *w, const char *tenant,
 		void (*each)(void *arg, const struct sandbox_view *view), void *arg)
 {
 	const struct list_name list = {.kind = LIST_SANDBOXES, .tenant = tenant};
-	struct list_page page = whole(w, &list);
+	struct list_page page = whole_list(w, &list);
 
 	assert_false(core_list(w->core, &list, &page, SIZE_MAX, each, arg));
 }
@@ -530,7 +531,7 @@ void world_spaces(struct world *w, const char *tenant,
 		  void (*each)(void *arg, const struct space_view *view), void *arg)
 {
 	const struct list_name list = {.kind = LIST_SPACES, .tenant = tenant};
-	struct list_page page = whole(w, &list);
+	struct list_page page = whole_list(w, &list);
 
 	assert_false(core_spaces(w->core, &list, &page, SIZE_MAX, each, arg));
 }

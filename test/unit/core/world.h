@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A real core on a real loop, with fakes around it, and calls whose answers are written down. */
+/* A real core on a real loop, with fakes around it, and calls that record their answers. */
 #ifndef RAMET_TEST_UNIT_CORE_WORLD_H
 #define RAMET_TEST_UNIT_CORE_WORLD_H
 
@@ -20,7 +20,7 @@ struct world {
 	struct core *core;
 	struct fakes *fakes;
 	unsigned fds_before;
-	struct sqlite3 *catalogue; /* locked */
+	struct sqlite3 *catalogue; /* the connection that holds the lock */
 	bool closed;
 };
 
@@ -28,28 +28,28 @@ struct world {
  * or descriptor is left. */
 int world_setup(void **state);
 int world_teardown(void **state);
-/* Like a kill of the service: the VMs go on. */
+/* Ends the core like a kill of the service: the VMs keep running. */
 void world_kill_core(struct world *w);
 void world_start_core(struct world *w);
 void world_wait_ready(struct world *w);
 
-/* Somebody else holds the catalogue: the core can't write to it. */
+/* Takes or releases a write lock on the catalogue, as another process would. */
 void world_lock_catalogue(struct world *w, bool locked);
 
-/* How many images of templates are on the disk, whose directories' names begin so. */
+/* Returns the number of template images whose directories' names begin with `prefix`. */
 unsigned world_images(struct world *w, const char *prefix);
 
-/* Runs the loop until it holds; fails the test when it does not within 120 s. */
+/* Runs the loop until `holds` returns true; fails the test after 120 s. */
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
 void world_until_true(struct world *w, const bool *flag);
 
-/* For world_until: true when `*bytes` did not grow for some rounds. */
+/* For world_until: returns true when `*bytes` has not changed for 20 rounds. */
 struct world_flow {
 	const uint64_t *bytes;
 	uint64_t before;
 	unsigned rounds;
 };
-bool world_stands_still(void *flow);
+bool world_flow_has_stopped(void *flow);
 
 struct made {
 	bool done, ok;
@@ -68,7 +68,7 @@ struct run {
 	size_t bytes;		   /* of output */
 	uint64_t first_seq, last_seq;
 	unsigned events;
-	bool ordered; /* started first, numbers without gaps */
+	bool ordered; /* started first, sequence numbers without gaps */
 	struct core_call *call;
 	void (*on_event)(struct run *r, const struct event *ev);
 	void *arg;
@@ -85,7 +85,7 @@ struct done {
 };
 void world_delete_start(struct world *w, struct done *d, const char *id);
 void world_delete(struct world *w, struct done *d, const char *id);
-/* Like `done`, with the children of a fork. */
+/* Like `done`, with the ids of the children of a fork. */
 struct forked {
 	bool done, ok;
 	unsigned n;
@@ -105,18 +105,18 @@ struct frozen {
 };
 void world_freeze_start(struct world *w, struct frozen *z, const char *id);
 void world_freeze(struct world *w, struct frozen *z, const char *id);
-/* `how`: NULL for nothing special. */
+/* `how`: NULL for the defaults. */
 void world_resume_start(struct world *w, struct made *m, const char *space,
 			const struct space_resume *how);
 void world_resume(struct world *w, struct made *m, const char *space);
-/* The replay as text: output and exits joined by |, of errors the code; numbers must grow. */
+/* The replay as text: output, exits and error codes joined by |. Sequence numbers must grow. */
 struct history {
 	char text[4096];
 	size_t bytes; /* of output */
 	unsigned events;
 	uint64_t last_seq;
 };
-/* Whole lists. */
+/* Read all pages of a list. */
 void world_list(struct world *w, const char *tenant,
 		void (*each)(void *arg, const struct sandbox_view *view), void *arg);
 void world_spaces(struct world *w, const char *tenant,
@@ -124,11 +124,11 @@ void world_spaces(struct world *w, const char *tenant,
 
 void world_history(struct world *w, struct history *h, const char *id);
 void world_interrupt(struct world *w, struct done *d, const char *id);
-/* Looks for templates on the disk. */
+/* Scan the disk for templates. */
 void world_look_start(struct world *w, struct done *d);
 void world_look(struct world *w);
 
-/* Whose calls they are: "local" at first. */
+/* The tenant that makes the calls; "local" at first. */
 extern const char *world_tenant;
 #define TENANT world_tenant
 

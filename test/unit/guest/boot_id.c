@@ -27,12 +27,12 @@ static void read_id(char text[64])
 	text[n] = '\0';
 }
 
-static void test_the_kernels_own_is_never_written(void **state)
+static void test_kernels_own_boot_id_is_never_written(void **state)
 {
 	assert_int_equal(boot_id_renew(), -EACCES);
 }
 
-static void test_it_is_renewed(void **state)
+static void test_boot_id_is_renewed(void **state)
 {
 	char file[64], kernel[64], first[64], second[64];
 	struct err e;
@@ -60,7 +60,7 @@ static void test_it_is_renewed(void **state)
 	unlink(file);
 }
 
-static void test_a_file_that_cant_be_made_is_told(void **state)
+static void test_mount_fails_when_the_file_can_not_be_created(void **state)
 {
 	struct err e;
 
@@ -71,9 +71,9 @@ static void test_a_file_that_cant_be_made_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_kernels_own_is_never_written),
-		cmocka_unit_test(test_it_is_renewed),
-		cmocka_unit_test(test_a_file_that_cant_be_made_is_told),
+		cmocka_unit_test(test_kernels_own_boot_id_is_never_written),
+		cmocka_unit_test(test_boot_id_is_renewed),
+		cmocka_unit_test(test_mount_fails_when_the_file_can_not_be_created),
 	};
 
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||

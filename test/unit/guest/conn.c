@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A connection's code: its last byte stays in the socket while the call runs, and harms nothing. */
+/* The code sent on a connection: its last byte stays in the socket while the call runs, without
+ * effect. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +69,7 @@ static void peer_sends(uint8_t type, const char *payload)
 	assert_int_equal(write(peer, bytes, AGENT_HEADER_SIZE + len), AGENT_HEADER_SIZE + len);
 }
 
-static void assert_comes(uint8_t type, const char *payload)
+static void assert_received(uint8_t type, const char *payload)
 {
 	got = (struct frame){0};
 	assert_true(loop_once(0));
@@ -88,49 +89,49 @@ static void start_call(void)
 {
 	conn_become(conn, CONN_CODE);
 	peer_sends(AGENT_CODE, CODE);
-	assert_comes(AGENT_CODE, CODE);
+	assert_received(AGENT_CODE, CODE);
 	conn_become(conn, CONN_CALL);
 	assert_int_equal(unread(), 1);
-	/* The byte may be told once, and not again and again. */
+	/* The loop may report the unread byte once, but not repeatedly. */
 	loop_once(0);
 	assert_false(loop_once(0));
 }
 
-static void test_the_last_byte_is_taken_when_the_call_has_ended(void **state)
+static void test_last_byte_is_read_when_the_call_has_ended(void **state)
 {
 	start_call();
 	assert_false(gone);
 	conn_become(conn, CONN_IDLE);
 	assert_int_equal(unread(), 0);
 	peer_sends(AGENT_PING, "");
-	assert_comes(AGENT_PING, "");
+	assert_received(AGENT_PING, "");
 }
 
-static void test_code_in_pieces(void **state)
+static void test_code_arrives_in_parts(void **state)
 {
-	static const char *const pieces[] = {"x", "yz", CODE, "\n"};
+	static const char *const parts[] = {"x", "yz", CODE, "\n"};
 
 	conn_become(conn, CONN_CODE);
 	for (size_t i = 0; i < 4; i++)
-		peer_sends(AGENT_CODE, pieces[i]);
+		peer_sends(AGENT_CODE, parts[i]);
 	for (size_t i = 0; i < 4; i++)
-		assert_comes(AGENT_CODE, pieces[i]);
+		assert_received(AGENT_CODE, parts[i]);
 	assert_int_equal(unread(), 1);
 }
 
-static void test_a_piece_is_held_and_goes_on(void **state)
+static void test_held_code_arrives_when_released(void **state)
 {
 	conn_become(conn, CONN_CODE);
 	peer_sends(AGENT_CODE, CODE);
-	assert_comes(AGENT_CODE, CODE);
+	assert_received(AGENT_CODE, CODE);
 	conn_hold(conn, true);
 	peer_sends(AGENT_CODE, "more");
 	assert_false(loop_once(0));
 	conn_hold(conn, false);
-	assert_comes(AGENT_CODE, "more");
+	assert_received(AGENT_CODE, "more");
 }
 
-static void test_what_comes_while_the_call_runs_closes_it(void **state)
+static void test_frame_during_a_call_closes_it(void **state)
 {
 	start_call();
 	peer_sends(AGENT_PING, "");
@@ -138,7 +139,7 @@ static void test_what_comes_while_the_call_runs_closes_it(void **state)
 	assert_true(gone);
 }
 
-static void test_a_byte_closes_a_call_without_code(void **state)
+static void test_byte_closes_a_call_without_code(void **state)
 {
 	conn_become(conn, CONN_CALL);
 	assert_int_equal(write(peer, "", 1), 1);
@@ -146,7 +147,7 @@ static void test_a_byte_closes_a_call_without_code(void **state)
 	assert_true(gone);
 }
 
-static void test_a_client_that_leaves_is_noticed(void **state)
+static void test_disconnect_of_the_client_is_noticed(void **state)
 {
 	start_call();
 	assert_int_equal(shutdown(peer, SHUT_WR), 0);
@@ -154,7 +155,7 @@ static void test_a_client_that_leaves_is_noticed(void **state)
 	assert_true(gone);
 }
 
-static void test_output_goes_on_when_its_reader_does(void **state)
+static void test_output_continues_when_the_reader_does(void **state)
 {
 	static uint8_t bytes[AGENT_PAYLOAD_MAX];
 	size_t sent = 0, read_back = 0;
@@ -174,18 +175,18 @@ static void test_output_goes_on_when_its_reader_does(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_the_last_byte_is_taken_when_the_call_has_ended,
+		cmocka_unit_test_setup_teardown(test_last_byte_is_read_when_the_call_has_ended,
 						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_code_in_pieces, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_a_piece_is_held_and_goes_on, set_up,
+		cmocka_unit_test_setup_teardown(test_code_arrives_in_parts, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_held_code_arrives_when_released, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(test_what_comes_while_the_call_runs_closes_it,
-						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_a_byte_closes_a_call_without_code, set_up,
+		cmocka_unit_test_setup_teardown(test_frame_during_a_call_closes_it, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(test_a_client_that_leaves_is_noticed, set_up,
+		cmocka_unit_test_setup_teardown(test_byte_closes_a_call_without_code, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(test_output_goes_on_when_its_reader_does, set_up,
+		cmocka_unit_test_setup_teardown(test_disconnect_of_the_client_is_noticed, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_output_continues_when_the_reader_does, set_up,
 						tear_down),
 	};
 	return loop_init() ? 1 : cmocka_run_group_tests(tests, NULL, NULL);

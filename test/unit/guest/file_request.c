@@ -34,7 +34,7 @@ static int parse(uint8_t type)
 	return file_request_parse(&f, &out, &e);
 }
 
-/* Just these bytes are a request: one more or less is none. */
+/* Checks that exactly these bytes are a request: any other length is refused. */
 static void parses_exactly(uint8_t type)
 {
 	size_t len = w.pos;
@@ -48,7 +48,7 @@ static void parses_exactly(uint8_t type)
 	assert_int_equal(out.type, type);
 }
 
-static void test_the_types_it_takes(void **state)
+static void test_only_file_types_are_accepted(void **state)
 {
 	for (unsigned type = 0; type < 256; type++)
 		assert_int_equal(file_request_is((uint8_t)type),
@@ -56,7 +56,7 @@ static void test_the_types_it_takes(void **state)
 					 type == AGENT_GROW);
 }
 
-static void test_a_put(void **state)
+static void test_put_is_parsed(void **state)
 {
 	begin();
 	wire_put_u64(&w, 1ull << 40);
@@ -69,7 +69,7 @@ static void test_a_put(void **state)
 	assert_string_equal(out.id, "");
 }
 
-static void test_a_get(void **state)
+static void test_get_is_parsed(void **state)
 {
 	begin();
 	wire_put_u64(&w, 5);
@@ -80,7 +80,7 @@ static void test_a_get(void **state)
 	assert_string_equal(out.path, "/");
 }
 
-static void test_flags(void **state)
+static void test_flags_are_0_or_1(void **state)
 {
 	for (uint8_t flag = 0; flag < 3; flag++) {
 		begin();
@@ -100,7 +100,7 @@ static void test_flags(void **state)
 	assert_true(out.flag && out.mode == 07777);
 }
 
-static void test_an_upload_and_its_parts(void **state)
+static void test_upload_and_its_parts_are_parsed(void **state)
 {
 	begin();
 	str(ID);
@@ -118,7 +118,7 @@ static void test_an_upload_and_its_parts(void **state)
 	assert_int_equal(out.mode, 0);
 }
 
-static void test_a_commit_has_a_hash_or_none(void **state)
+static void test_commit_has_a_hash_or_none(void **state)
 {
 	uint8_t hash[AGENT_HASH_LEN + 1] = {1, 2, 3};
 
@@ -142,7 +142,7 @@ static int parse_path(const char *path, size_t len)
 	return parse(AGENT_LIST);
 }
 
-static void test_paths(void **state)
+static void test_invalid_paths_are_refused(void **state)
 {
 	static char path[AGENT_PATH_MAX + 1];
 
@@ -156,7 +156,7 @@ static void test_paths(void **state)
 	assert_int_equal(parse_path("/a\0b", 4), -EPROTO);
 }
 
-static void test_modes_and_ids_out_of_range(void **state)
+static void test_invalid_modes_and_ids_are_refused(void **state)
 {
 	begin();
 	wire_put_u64(&w, 0);
@@ -176,14 +176,14 @@ static void test_modes_and_ids_out_of_range(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_types_it_takes),
-		cmocka_unit_test(test_a_put),
-		cmocka_unit_test(test_a_get),
-		cmocka_unit_test(test_flags),
-		cmocka_unit_test(test_an_upload_and_its_parts),
-		cmocka_unit_test(test_a_commit_has_a_hash_or_none),
-		cmocka_unit_test(test_paths),
-		cmocka_unit_test(test_modes_and_ids_out_of_range),
+		cmocka_unit_test(test_only_file_types_are_accepted),
+		cmocka_unit_test(test_put_is_parsed),
+		cmocka_unit_test(test_get_is_parsed),
+		cmocka_unit_test(test_flags_are_0_or_1),
+		cmocka_unit_test(test_upload_and_its_parts_are_parsed),
+		cmocka_unit_test(test_commit_has_a_hash_or_none),
+		cmocka_unit_test(test_invalid_paths_are_refused),
+		cmocka_unit_test(test_invalid_modes_and_ids_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

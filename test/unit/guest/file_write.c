@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each write of a put and of an upload fails in turn: what was there stays, and nothing is left.
- * The host's end of the connection is the test's. */
+/* Each write of a put and of an upload fails in turn: the old file stays, and no staged file is
+ * left. The test plays the host's end of the connection. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,14 +18,14 @@
 #include "guest/files/worker-io.h"
 #include "test/unit/writes/failing-writes.h"
 
-#define PIECE 1000
+#define CHUNK 1000
 
 static struct {
-	jmp_buf ended; /* the worker's process */
+	jmp_buf ended; /* returns as the worker's process ends */
 	int errnum;
 	char text[256];
 	uint64_t left;
-	uint8_t data[PIECE];
+	uint8_t data[CHUNK];
 } peer;
 
 void worker_io_expect(uint64_t size)
@@ -35,7 +35,7 @@ void worker_io_expect(uint64_t size)
 
 size_t worker_io_data(const uint8_t **data)
 {
-	size_t n = peer.left < PIECE ? (size_t)peer.left : PIECE;
+	size_t n = peer.left < CHUNK ? (size_t)peer.left : CHUNK;
 
 	*data = peer.data;
 	peer.left -= n;
@@ -59,7 +59,7 @@ void worker_io_fail(int errnum, const char *format, ...)
 	longjmp(peer.ended, 1);
 }
 
-/* Returns what the host is told; 0: done. */
+/* Returns the errno that is reported to the host; 0: success. */
 static int work(void (*volatile run)(const struct file_work *w), struct staged_file *staged,
 		const struct file_request *r)
 {
@@ -93,10 +93,10 @@ static int teardown(void **state)
 	return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* "": there is none. */
+/* Expects the file with this content, and no other entry; "": expects no file. */
 static void expect_file(const char *text, size_t len)
 {
-	char got[4 * PIECE];
+	char got[4 * CHUNK];
 	scoped_free char *folder = strndup(path, (size_t)(strrchr(path, '/') - path));
 	unsigned entries = 0;
 	FILE *f = fopen(path, "r");
@@ -114,7 +114,7 @@ static void expect_file(const char *text, size_t len)
 	assert_int_equal(entries, d ? 2 + (len > 0) : 0); /* with . and .. */
 }
 
-static void break_write(unsigned n, int error)
+static void fail_write(unsigned n, int error)
 {
 	if (error)
 		writes_fail(dir, n, error);
@@ -122,24 +122,27 @@ static void break_write(unsigned n, int error)
 		writes_are_short(dir, n);
 }
 
-/* Also of a failure, as the agent does at the end of what a staged is for. */
-static bool end_try(int error, int told, struct staged_file *staged)
+/* Removes the staged file after a success as well as a failure, as the agent does. Returns true if
+ * a write was made to fail. */
+static bool end_attempt(int error, int result, struct staged_file *staged)
 {
 	bool broke = writes_end();
 
-	assert_true(told == 0 || (broke && told == error && strstr(peer.text, strerror(error))));
+	assert_true(result == 0 ||
+		    (broke && result == error && strstr(peer.text, strerror(error))));
 	staged_remove(staged);
 	return broke;
 }
 
-static const struct file_request put_request = {.type = AGENT_PUT, .size = 3 * PIECE, .mode = 0640};
+static const struct file_request put_request = {.type = AGENT_PUT, .size = 3 * CHUNK, .mode = 0640};
 
-/* Returns how many writes there are that it does not do without. */
-static unsigned put_until_well(int error, const char *old, size_t old_len)
+/* Fails one more write per attempt until a put succeeds. Returns the number of writes that must
+ * succeed. */
+static unsigned put_until_success(int error, const char *old, size_t old_len)
 {
 	struct file_request r = put_request;
 	unsigned n = 0, failed = 0;
-	char new[3 * PIECE];
+	char new[3 * CHUNK];
 	bool broke;
 
 	memset(new, 'n', sizeof(new));
@@ -148,28 +151,29 @@ static unsigned put_until_well(int error, const char *old, size_t old_len)
 	do {
 		struct staged_file staged = {0};
 
-		break_write(++n, error);
-		int told = work(file_put, &staged, &r);
-		broke = end_try(error, told, &staged);
-		failed += told != 0;
-		if (told)
+		fail_write(++n, error);
+		int result = work(file_put, &staged, &r);
+		broke = end_attempt(error, result, &staged);
+		failed += result != 0;
+		if (result)
 			expect_file(old, old_len);
 	} while (broke && failed == n);
 	expect_file(new, sizeof(new));
 	return failed;
 }
 
-static void test_a_put_survives_each_failed_write(void **state)
+static void test_put_survives_each_failed_write(void **state)
 {
 	static const int errors[] = {ENOSPC, EIO, 0};
-	char old[3 * PIECE];
+	char old[3 * CHUNK];
 
 	for (size_t i = 0; i < 3; i++) {
-		unsigned failed = put_until_well(errors[i], "", 0);
+		unsigned failed = put_until_success(errors[i], "", 0);
 
 		assert_int_equal(failed > 5, errors[i] != 0);
 		memset(old, 'n', sizeof(old));
-		failed = put_until_well(errors[i], old, sizeof(old)); /* in place of that one */
+		failed = put_until_success(errors[i], old,
+					   sizeof(old)); /* replaces the existing file */
 		assert_int_equal(failed > 4, errors[i] != 0);
 		assert_int_equal(remove(path), 0);
 		*strrchr(path, '/') = 0;
@@ -178,19 +182,19 @@ static void test_a_put_survives_each_failed_write(void **state)
 	}
 }
 
-/* Begins, sends two parts and puts the file in its place. What fails is asked for again, as a
- * client does, and only that. Returns how often. */
+/* Begins an upload, sends two parts and commits. Retries only the failed request, as a client does.
+ * Returns the number of retries. */
 static unsigned upload(unsigned n, int error, bool *broke)
 {
 	struct file_request begin = {.type = AGENT_UPLOAD}, commit = {.type = AGENT_COMMIT};
-	struct file_request parts[2] = {{.type = AGENT_PART, .size = PIECE + 500},
-					{.type = AGENT_PART, .size = 500, .offset = PIECE + 500}};
+	struct file_request parts[2] = {{.type = AGENT_PART, .size = CHUNK + 500},
+					{.type = AGENT_PART, .size = 500, .offset = CHUNK + 500}};
 	struct staged_file staged = {0};
 	unsigned failed = 0;
 
 	snprintf(begin.path, sizeof(begin.path), "%s", path);
-	commit.size = 2 * PIECE;
-	break_write(n, error);
+	commit.size = 2 * CHUNK;
+	fail_write(n, error);
 	while (work(file_upload, &staged, &begin)) {
 		assert_int_equal(peer.errnum, error);
 		expect_file("", 0);
@@ -207,10 +211,10 @@ static unsigned upload(unsigned n, int error, bool *broke)
 	return failed;
 }
 
-static void test_an_upload_survives_each_failed_write(void **state)
+static void test_upload_survives_each_failed_write(void **state)
 {
 	static const int errors[] = {ENOSPC, EIO, 0};
-	char all[2 * PIECE];
+	char all[2 * CHUNK];
 	bool broke;
 
 	memset(all, 'u', sizeof(all));
@@ -235,8 +239,8 @@ static void test_an_upload_survives_each_failed_write(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_put_survives_each_failed_write),
-		TEST(test_an_upload_survives_each_failed_write),
+		TEST(test_put_survives_each_failed_write),
+		TEST(test_upload_survives_each_failed_write),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 
 static struct frame_in in;
 
-/* Feeds bytes in pieces of `step`; gives frame_got's last answer. */
+/* Feeds the bytes in parts of `step`; returns frame_got's last result. */
 static int feed(const void *bytes, size_t len, size_t step, struct frame *f, struct err *e)
 {
 	const uint8_t *p = bytes;
@@ -30,7 +30,7 @@ static int feed(const void *bytes, size_t len, size_t step, struct frame *f, str
 	return got;
 }
 
-static void test_a_frame_comes_back_in_pieces_of_any_size(void **state)
+static void test_frame_is_parsed_in_parts_of_any_size(void **state)
 {
 	uint8_t bytes[AGENT_HEADER_SIZE + 5];
 	struct frame f;
@@ -46,7 +46,7 @@ static void test_a_frame_comes_back_in_pieces_of_any_size(void **state)
 	}
 }
 
-static void test_a_frame_without_payload_is_whole_with_its_header(void **state)
+static void test_frame_without_payload_ends_with_its_header(void **state)
 {
 	uint8_t bytes[AGENT_HEADER_SIZE];
 	struct frame f;
@@ -58,7 +58,7 @@ static void test_a_frame_without_payload_is_whole_with_its_header(void **state)
 	assert_int_equal(f.len, 0);
 }
 
-static void test_the_longest_frame_is_taken_and_one_byte_more_is_not(void **state)
+static void test_frame_over_the_limit_is_refused(void **state)
 {
 	static uint8_t bytes[FRAME_MAX];
 	struct frame f;
@@ -72,7 +72,7 @@ static void test_the_longest_frame_is_taken_and_one_byte_more_is_not(void **stat
 	assert_string_equal(e.text, "frame of 65537 bytes; the limit is 65536");
 }
 
-static void test_the_last_bytes_of_a_header_must_be_zero(void **state)
+static void test_last_bytes_of_a_header_must_be_zero(void **state)
 {
 	struct frame f;
 	struct err e;
@@ -123,7 +123,7 @@ static int parse(const struct exec_fields *x, ptrdiff_t cut, struct exec_request
 	return exec_parse(&f, out, &e);
 }
 
-static void test_an_exec_is_read(void **state)
+static void test_exec_is_parsed(void **state)
 {
 	const struct exec_fields x = {AGENT_BASH, 77, "/tmp", 4, 1, "A", ""};
 	struct exec_request out;
@@ -135,7 +135,7 @@ static void test_an_exec_is_read(void **state)
 	assert_int_equal(out.call, 99);
 }
 
-static void test_an_exec_of_any_other_length_is_refused(void **state)
+static void test_exec_of_any_other_length_is_refused(void **state)
 {
 	const struct exec_fields x = {AGENT_PYTHON, 1, "/tmp", 4, 1, "A", "b"};
 	struct exec_request out;
@@ -144,7 +144,7 @@ static void test_an_exec_of_any_other_length_is_refused(void **state)
 		assert_int_equal(parse(&x, cut, &out), cut == 0 ? 0 : -EPROTO);
 }
 
-static void test_an_exec_with_a_bad_field_is_refused(void **state)
+static void test_exec_with_a_bad_field_is_refused(void **state)
 {
 	static char long_cwd[EXEC_CWD_MAX + 2];
 	memset(long_cwd, 'x', sizeof(long_cwd) - 1);
@@ -168,7 +168,7 @@ static void test_an_exec_with_a_bad_field_is_refused(void **state)
 		assert_int_equal(parse(&cases[i].x, 0, &out), cases[i].result);
 }
 
-static void test_an_attach_is_read(void **state)
+static void test_attach_is_parsed(void **state)
 {
 	uint8_t buf[17];
 	struct wire w = wire_on(buf, sizeof(buf));
@@ -199,7 +199,7 @@ static int parse_tree(uint32_t count, const char *path, size_t len, struct tree_
 	return tree_parse(&f, out, &e);
 }
 
-static void test_paths_of_a_tree_are_read(void **state)
+static void test_paths_of_a_tree_are_parsed(void **state)
 {
 	static char path[AGENT_PATH_MAX + 2];
 	struct tree_request out;
@@ -233,7 +233,7 @@ static int parse_reseed(int64_t ns, const char *name, size_t len, struct reseed_
 	return reseed_parse(&f, out, &e);
 }
 
-static void test_a_reseed_is_read(void **state)
+static void test_reseed_is_parsed(void **state)
 {
 	struct reseed_request out;
 
@@ -246,7 +246,7 @@ static void test_a_reseed_is_read(void **state)
 	assert_string_equal(out.hostname, "");
 }
 
-static void test_a_reseed_with_a_bad_field_is_refused(void **state)
+static void test_reseed_with_a_bad_field_is_refused(void **state)
 {
 	char name[HOST_NAME_LEN + 1];
 	struct reseed_request out;
@@ -262,17 +262,17 @@ static void test_a_reseed_with_a_bad_field_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_frame_comes_back_in_pieces_of_any_size),
-		cmocka_unit_test(test_a_frame_without_payload_is_whole_with_its_header),
-		cmocka_unit_test(test_the_longest_frame_is_taken_and_one_byte_more_is_not),
-		cmocka_unit_test(test_the_last_bytes_of_a_header_must_be_zero),
-		cmocka_unit_test(test_an_exec_is_read),
-		cmocka_unit_test(test_an_exec_of_any_other_length_is_refused),
-		cmocka_unit_test(test_an_exec_with_a_bad_field_is_refused),
-		cmocka_unit_test(test_an_attach_is_read),
-		cmocka_unit_test(test_paths_of_a_tree_are_read),
-		cmocka_unit_test(test_a_reseed_is_read),
-		cmocka_unit_test(test_a_reseed_with_a_bad_field_is_refused),
+		cmocka_unit_test(test_frame_is_parsed_in_parts_of_any_size),
+		cmocka_unit_test(test_frame_without_payload_ends_with_its_header),
+		cmocka_unit_test(test_frame_over_the_limit_is_refused),
+		cmocka_unit_test(test_last_bytes_of_a_header_must_be_zero),
+		cmocka_unit_test(test_exec_is_parsed),
+		cmocka_unit_test(test_exec_of_any_other_length_is_refused),
+		cmocka_unit_test(test_exec_with_a_bad_field_is_refused),
+		cmocka_unit_test(test_attach_is_parsed),
+		cmocka_unit_test(test_paths_of_a_tree_are_parsed),
+		cmocka_unit_test(test_reseed_is_parsed),
+		cmocka_unit_test(test_reseed_with_a_bad_field_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 static struct output_ring ring;
 
-static void test_pieces_come_back_with_their_streams(void **state)
+static void test_parts_are_returned_with_their_streams(void **state)
 {
 	const struct {
 		const char *text;
@@ -25,11 +25,10 @@ static void test_pieces_come_back_with_their_streams(void **state)
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		output_ring_add(&ring, parts[i].text, strlen(parts[i].text), parts[i].is_stderr);
 	for (; at < ring.total; at += len, parts_seen++) {
-		const uint8_t *piece =
-			output_ring_run(&ring, at, OUTPUT_RING_SIZE, &len, &is_stderr);
+		const uint8_t *run = output_ring_run(&ring, at, OUTPUT_RING_SIZE, &len, &is_stderr);
 
 		assert_int_equal(len, strlen(parts[parts_seen].text));
-		assert_memory_equal(piece, parts[parts_seen].text, len);
+		assert_memory_equal(run, parts[parts_seen].text, len);
 		assert_int_equal(is_stderr, parts[parts_seen].is_stderr);
 	}
 	assert_int_equal(parts_seen, 5);
@@ -60,7 +59,7 @@ static void fill(uint64_t end)
 	}
 }
 
-static void test_the_last_bytes_stay_however_many_came(void **state)
+static void test_last_bytes_are_kept(void **state)
 {
 	static const uint64_t ends[] = {1, OUTPUT_RING_SIZE - 1, OUTPUT_RING_SIZE,
 					OUTPUT_RING_SIZE + 1,
@@ -79,7 +78,8 @@ static void test_the_last_bytes_stay_however_many_came(void **state)
 			assert_true(len > 0 && len <= ring.total - at);
 			for (size_t n = 0; n < len; n++)
 				if (p[n] != byte_at(at + n) || is_stderr != stream_at(at + n))
-					fail_msg("byte %zu of the piece at %zu", n, (size_t)at);
+					fail_msg("byte %zu of the run at %zu is wrong", n,
+						 (size_t)at);
 			at += len;
 		}
 	}
@@ -88,8 +88,8 @@ static void test_the_last_bytes_stay_however_many_came(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pieces_come_back_with_their_streams),
-		cmocka_unit_test(test_the_last_bytes_stay_however_many_came),
+		cmocka_unit_test(test_parts_are_returned_with_their_streams),
+		cmocka_unit_test(test_last_bytes_are_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

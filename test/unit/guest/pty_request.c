@@ -43,14 +43,14 @@ static void begin_start(uint16_t cols, uint16_t rows)
 	str("a label");
 }
 
-static void test_the_types_it_takes(void **state)
+static void test_only_terminal_types_are_accepted(void **state)
 {
 	for (unsigned type = 0; type < 256; type++)
 		assert_int_equal(pty_request_is((uint8_t)type),
 				 type >= AGENT_PTY_START && type < AGENT_PTY_LIST);
 }
 
-static void test_a_start(void **state)
+static void test_start_is_parsed(void **state)
 {
 	begin_start(80, 24);
 	size_t at = w.pos + 4;
@@ -93,7 +93,7 @@ static int parse_start(uint16_t cols, uint16_t rows, uint32_t argc, uint32_t env
 	return parse(AGENT_PTY_START);
 }
 
-static void test_a_start_with_a_field_out_of_range(void **state)
+static void test_start_with_a_field_out_of_range_is_refused(void **state)
 {
 	assert_int_equal(parse_start(65535, 1, PTY_ARGS_MAX, EXEC_ENV_MAX), 0);
 	assert_int_equal(parse_start(0, 1, 1, 0), -EPROTO);
@@ -107,7 +107,7 @@ static void test_a_start_with_a_field_out_of_range(void **state)
 	assert_string_equal(e.text, "pty: 1025 variables; the limit is 1024");
 }
 
-static void test_a_label_up_to_its_limit(void **state)
+static void test_label_over_the_limit_is_refused(void **state)
 {
 	char label[AGENT_LABEL_MAX + 1];
 
@@ -125,7 +125,7 @@ static void test_a_label_up_to_its_limit(void **state)
 	}
 }
 
-static void test_the_others(void **state)
+static void test_other_requests_are_parsed(void **state)
 {
 	begin();
 	assert_int_equal(parse(AGENT_PTY_KILL), 0);
@@ -149,11 +149,11 @@ static void test_the_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_types_it_takes),
-		cmocka_unit_test(test_a_start),
-		cmocka_unit_test(test_a_start_with_a_field_out_of_range),
-		cmocka_unit_test(test_a_label_up_to_its_limit),
-		cmocka_unit_test(test_the_others),
+		cmocka_unit_test(test_only_terminal_types_are_accepted),
+		cmocka_unit_test(test_start_is_parsed),
+		cmocka_unit_test(test_start_with_a_field_out_of_range_is_refused),
+		cmocka_unit_test(test_label_over_the_limit_is_refused),
+		cmocka_unit_test(test_other_requests_are_parsed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,8 @@
 #include "guest/system/reseed.h"
 
 static struct {
-	int entropy, boot_id, clock, hostname, tcp, unique; /* what each step is to answer */
-	char done[32]; /* the steps that were taken, a letter each */
+	int entropy, boot_id, clock, hostname, tcp, unique; /* the result of each step */
+	char done[32];					    /* one letter per step taken */
 	int64_t now, host_now, set_to;
 } fake;
 
@@ -96,7 +96,7 @@ static void test_all_steps_are_taken(void **state)
 	assert_int_equal(fake.set_to, request.realtime_ns);
 }
 
-static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
+static void test_clock_is_stepped_only_when_it_is_off(void **state)
 {
 	const struct {
 		int64_t off;
@@ -115,7 +115,7 @@ static void test_the_clock_is_stepped_only_when_it_is_off(void **state)
 	}
 }
 
-static void test_the_kernel_knows_the_time_better_than_the_message(void **state)
+static void test_host_time_of_the_kernel_wins_over_the_message(void **state)
 {
 	struct err e;
 
@@ -124,7 +124,7 @@ static void test_the_kernel_knows_the_time_better_than_the_message(void **state)
 	assert_int_equal(fake.set_to, fake.host_now);
 }
 
-static void test_no_name_leaves_the_host_name(void **state)
+static void test_no_name_keeps_the_host_name(void **state)
 {
 	const struct reseed_request unnamed = {.realtime_ns = 5000000000};
 	struct err e;
@@ -133,7 +133,7 @@ static void test_no_name_leaves_the_host_name(void **state)
 	assert_string_equal(fake.done, "ebctu");
 }
 
-static void test_the_step_that_fails_is_named(void **state)
+static void test_error_names_the_failed_step(void **state)
 {
 	struct err e;
 
@@ -162,11 +162,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_all_steps_are_taken, setup),
-		cmocka_unit_test_setup(test_the_clock_is_stepped_only_when_it_is_off, setup),
-		cmocka_unit_test_setup(test_the_kernel_knows_the_time_better_than_the_message,
-				       setup),
-		cmocka_unit_test_setup(test_no_name_leaves_the_host_name, setup),
-		cmocka_unit_test_setup(test_the_step_that_fails_is_named, setup),
+		cmocka_unit_test_setup(test_clock_is_stepped_only_when_it_is_off, setup),
+		cmocka_unit_test_setup(test_host_time_of_the_kernel_wins_over_the_message, setup),
+		cmocka_unit_test_setup(test_no_name_keeps_the_host_name, setup),
+		cmocka_unit_test_setup(test_error_names_the_failed_step, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is sent over vsock goes through where the kernel has no memory for large packets. */
+/* Sending over vsock works even when the kernel has no memory for large packets. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static size_t most; /* that a packet may have */
+static size_t most; /* bytes that a packet may have */
 
 static ssize_t fake_send(int fd, const void *bytes, size_t len, int flags)
 {
@@ -21,21 +21,21 @@ static ssize_t fake_send(int fd, const void *bytes, size_t len, int flags)
 #define send fake_send
 #include "../../../guest/send.c"
 
-static void test_all_at_once_where_there_is_room(void **state)
+static void test_everything_is_sent_at_once_with_enough_memory(void **state)
 {
 	most = 65536;
 	assert_int_equal(send_some(1, "", 65536), 65536);
 	assert_int_equal(send_some(1, "", 1), 1);
 }
 
-static void test_less_where_there_is_not(void **state)
+static void test_less_is_sent_when_memory_is_short(void **state)
 {
 	most = 16384;
 	ssize_t n = send_some(1, "", 65536);
 	assert_in_range(n, 1, most);
 }
 
-static void test_no_room_at_all_is_told(void **state)
+static void test_send_fails_without_memory(void **state)
 {
 	most = 0;
 	assert_int_equal(send_some(1, "", 65536), -1);
@@ -45,9 +45,9 @@ static void test_no_room_at_all_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_at_once_where_there_is_room),
-		cmocka_unit_test(test_less_where_there_is_not),
-		cmocka_unit_test(test_no_room_at_all_is_told),
+		cmocka_unit_test(test_everything_is_sent_at_once_with_enough_memory),
+		cmocka_unit_test(test_less_is_sent_when_memory_is_short),
+		cmocka_unit_test(test_send_fails_without_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

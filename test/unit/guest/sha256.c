@@ -29,7 +29,7 @@ static void hex_of(const void *data, size_t len, size_t step, bool portable, cha
 		sprintf(hex + 2 * i, "%02x", out[i]);
 }
 
-/* FIPS 180-4's examples, and the length at which the padding takes a block of its own. */
+/* FIPS 180-4's examples, and the length at which the padding takes a separate block. */
 static const struct {
 	const char *text, *hex;
 } examples[] = {
@@ -39,7 +39,7 @@ static const struct {
 	 "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
 };
 
-static void test_the_standards_examples(void **state)
+static void test_examples_of_the_standard(void **state)
 {
 	char hex[65];
 
@@ -52,7 +52,7 @@ static void test_the_standards_examples(void **state)
 			}
 }
 
-static void test_a_million_letters(void **state)
+static void test_hash_of_a_million_letters(void **state)
 {
 	char *text = malloc(1000000), hex[65];
 
@@ -65,7 +65,7 @@ static void test_a_million_letters(void **state)
 	free(text);
 }
 
-static void test_both_ways_agree_at_every_length(void **state)
+static void test_both_implementations_agree_at_every_length(void **state)
 {
 	char data[300], one[65], other[65];
 
@@ -81,9 +81,9 @@ static void test_both_ways_agree_at_every_length(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_standards_examples),
-		cmocka_unit_test(test_a_million_letters),
-		cmocka_unit_test(test_both_ways_agree_at_every_length),
+		cmocka_unit_test(test_examples_of_the_standard),
+		cmocka_unit_test(test_hash_of_a_million_letters),
+		cmocka_unit_test(test_both_implementations_agree_at_every_length),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of uploads, with a clock of the test's and workers that never run. */
+/* The table of uploads, with a fake clock and workers that never run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ static struct staged *open_upload(unsigned i)
 	return d;
 }
 
-static void test_ids_are_used_once_and_there_is_a_limit(void **state)
+static void test_ids_are_unique_and_uploads_limited(void **state)
 {
 	struct err e;
 
@@ -76,19 +76,19 @@ static void test_ids_are_used_once_and_there_is_a_limit(void **state)
 	open_upload(AGENT_UPLOAD_MAX);
 }
 
-static void test_what_is_left_on_the_disk_is_swept(void **state)
+static void test_dropped_upload_is_removed_from_disk(void **state)
 {
 	open_upload(1);
 	staged_drop(staged_find(name(1)));
 	assert_int_equal(sweeps, 1);
-	sweep_result = -EAGAIN; /* no process can be had: the agent does it */
+	sweep_result = -EAGAIN; /* no process can be started: the agent removes it itself */
 	open_upload(2);
 	staged_drop(staged_find(name(2)));
 	assert_int_equal(sweeps, 2);
 	assert_int_equal(removals, 1);
 }
 
-static void test_it_lives_while_a_worker_uses_it(void **state)
+static void test_upload_lives_while_a_worker_uses_it(void **state)
 {
 	struct staged *d = open_upload(1);
 
@@ -99,7 +99,7 @@ static void test_it_lives_while_a_worker_uses_it(void **state)
 	assert_int_equal(sweeps, 1);
 }
 
-static void test_one_that_could_not_be_made_or_is_in_its_place_leaves_the_table(void **state)
+static void test_failed_or_committed_upload_leaves_the_table(void **state)
 {
 	static const enum staged_state states[] = {STAGED_NEW, STAGED_OVER};
 
@@ -119,7 +119,7 @@ static void test_one_that_could_not_be_made_or_is_in_its_place_leaves_the_table(
 	assert_int_equal(sweeps, 0);
 }
 
-static void test_an_hour_untouched_is_the_end(void **state)
+static void test_untouched_upload_expires_after_an_hour(void **state)
 {
 	assert_int_equal(staged_expire(), -1);
 	open_upload(1);
@@ -140,7 +140,7 @@ static void test_an_hour_untouched_is_the_end(void **state)
 	assert_int_equal(staged_expire(), EXPIRES_MS);
 }
 
-static void test_all_are_dropped_also_those_in_use(void **state)
+static void test_drop_all_includes_uploads_in_use(void **state)
 {
 	struct staged *d = open_upload(1);
 
@@ -157,13 +157,12 @@ static void test_all_are_dropped_also_those_in_use(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_ids_are_used_once_and_there_is_a_limit, setup),
-		cmocka_unit_test_setup(test_what_is_left_on_the_disk_is_swept, setup),
-		cmocka_unit_test_setup(test_it_lives_while_a_worker_uses_it, setup),
-		cmocka_unit_test_setup(
-			test_one_that_could_not_be_made_or_is_in_its_place_leaves_the_table, setup),
-		cmocka_unit_test_setup(test_an_hour_untouched_is_the_end, setup),
-		cmocka_unit_test_setup(test_all_are_dropped_also_those_in_use, setup),
+		cmocka_unit_test_setup(test_ids_are_unique_and_uploads_limited, setup),
+		cmocka_unit_test_setup(test_dropped_upload_is_removed_from_disk, setup),
+		cmocka_unit_test_setup(test_upload_lives_while_a_worker_uses_it, setup),
+		cmocka_unit_test_setup(test_failed_or_committed_upload_leaves_the_table, setup),
+		cmocka_unit_test_setup(test_untouched_upload_expires_after_an_hour, setup),
+		cmocka_unit_test_setup(test_drop_all_includes_uploads_in_use, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

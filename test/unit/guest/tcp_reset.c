@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* In a network namespace of its own, whose eth0 leads nowhere. */
+/* Runs in a new network namespace, whose eth0 leads nowhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static int error_of(int fd)
 	return error;
 }
 
-static void test_those_to_the_outside_end(void **state)
+static void test_outside_connections_are_reset(void **state)
 {
 	const char *const outside[] = {"192.168.252.77", "fd52:616d:6574::77",
 				       "::ffff:192.168.252.78", "192.168.252.79"};
@@ -96,7 +96,7 @@ static void test_those_to_the_outside_end(void **state)
 		fds[i] = start_connecting(outside[i], 80);
 	int ended = tcp_reset("eth0");
 	if (ended == -EOPNOTSUPP || ended == -ENOENT || ended == -EPROTONOSUPPORT) {
-		print_message("no INET_DIAG_DESTROY here\n");
+		print_message("skipped: the kernel has no INET_DIAG_DESTROY\n");
 		skip();
 	}
 	assert_int_equal(ended, 4);
@@ -109,7 +109,7 @@ static void test_those_to_the_outside_end(void **state)
 	assert_int_equal(tcp_reset("eth0"), 0);
 }
 
-static void test_those_within_go_on(void **state)
+static void test_inside_connections_survive(void **state)
 {
 	const char *const within[] = {"127.0.0.1", "::1", "192.168.252.2", "fd52:616d:6574::2"};
 
@@ -134,7 +134,7 @@ static void test_those_within_go_on(void **state)
 	}
 }
 
-static void test_without_an_interface_there_is_nothing_to_end(void **state)
+static void test_missing_interface_resets_nothing(void **state)
 {
 	assert_int_equal(tcp_reset("nosuchlink"), 0);
 }
@@ -142,13 +142,13 @@ static void test_without_an_interface_there_is_nothing_to_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_those_to_the_outside_end),
-		cmocka_unit_test(test_those_within_go_on),
-		cmocka_unit_test(test_without_an_interface_there_is_nothing_to_end),
+		cmocka_unit_test(test_outside_connections_are_reset),
+		cmocka_unit_test(test_inside_connections_survive),
+		cmocka_unit_test(test_missing_interface_resets_nothing),
 	};
 
 	if (unshare(CLONE_NEWNET) < 0 || system(PREPARE) != 0) {
-		fprintf(stderr, "no network namespaces here\n");
+		fprintf(stderr, "skipped: network namespaces are not permitted here\n");
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);

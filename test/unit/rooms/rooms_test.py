@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test/rooms.py finds each kind of arrow that is not declared, in a tree of a few files."""
+"""test/rooms.py finds each kind of undeclared arrow, in a tree of a few files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOOD = {
 
 class Rooms(unittest.TestCase):
     def wrong(self, changed: dict[str, str]) -> list[str]:
-        """Returns what the check says of GOOD with some files changed."""
+        """Returns the sentences of the check for GOOD with some files changed."""
         with tempfile.TemporaryDirectory() as folder:
             files = {**GOOD, **changed}
             for name, text in files.items():
@@ -67,7 +67,7 @@ class Rooms(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertIn("base/err.h", found[0])
 
-    def test_arrow_of_a_private_header_is_that_of_its_room(self) -> None:
+    def test_arrow_of_a_private_header_counts_for_its_room(self) -> None:
         found = self.wrong(
             {
                 "vmm/low/internal.h": '#include "vmm/low/low.h"\n#include "proto/wire.h"\n',
@@ -113,7 +113,7 @@ class Rooms(unittest.TestCase):
             ["base/old.c: declared by base, but not in the tree"],
         )
 
-    def test_file_of_two_rooms_is_found(self) -> None:
+    def test_file_declared_by_two_rooms_is_found(self) -> None:
         self.assertEqual(
             self.wrong(
                 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test/words.py finds retired words in the rooms that are done, in a tree of a few files."""
+"""test/words.py finds retired words in the rooms it checks, in a tree of a few files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import words  # noqa: E402
 
 ROOMS = {"done": set(), "done/tools": {"shells?"}}
 
-# A tree that keeps the rules: words that only contain a retired one, and a room that is not done.
+# A tree that keeps the rules: words that only contain a retired one, and an unchecked room.
 GOOD = {
     "done/map.c": "/* A shellfish, untold. */\nint pool_shells, shifted;\n",
     "done/tools/run.sh": "# Starts a shell.\n",
@@ -25,7 +25,7 @@ GOOD = {
 
 class Words(unittest.TestCase):
     def wrong(self, changed: dict[str, str]) -> list[str]:
-        """Returns what the check says of GOOD with some files changed."""
+        """Returns the sentences of the check for GOOD with some files changed."""
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(words, "ROOMS", ROOMS):
             files = {**GOOD, **changed}
             for name, text in files.items():
