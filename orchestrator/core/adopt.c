@@ -27,12 +27,11 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	s->slot = row->slot;
 	s->pid = row->pid;
 	memcpy(s->instance, row->instance, sizeof(s->instance));
-	/* How many numbers of the last reservation were used is unknown: continue behind it. */
-	s->seq = s->seq_reserved = row->seq_reserved;
 	snprintf(s->template, sizeof(s->template), "%s", row->template);
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
 	sandbox_set_metadata(s, row->metadata);
 	sandbox_set_ancestors(s, row->ancestors);
+	RUN_PARTS(c, loaded, s, row);
 	sandbox_index(s);
 	if (row->ended_at_ms) {
 		s->ended_at_ms = row->ended_at_ms;
@@ -44,54 +43,14 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	sandbox_enlist(s, SBX_ADOPTING);
 }
 
-/* Restores the state from the catalogue row alone: the events are lost, and the remaining lifetime
- * is computed from the wall clock. */
-static void take_row(struct sandbox *s)
+/* Sets its times as the row in the catalogue has them, by the wall clock. A part may know better.
+ */
+static void set_times(struct sandbox *s)
 {
 	int64_t left = s->expires_at_ms - realtime_ms();
 
-	s->guest_busy = true;
 	s->idle_since_ms = boottime_ms();
 	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
-	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
-}
-
-/* Restores the state from the journal. When the catalogue has reserved numbers that the journal
- * does not know (a merge), the last number used is unknown and the row's is kept. */
-static void take_journal(struct sandbox *s, struct journal_state *past)
-{
-	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
-		s->seq = past->seq;
-	s->guest_busy = past->guest_busy;
-	s->idle_since_ms = past->idle_since_ms;
-	s->expires_ms = past->expires_ms;
-	replay_move(&s->replay, &past->replay);
-	if (exec_copy(s, &past->point) < 0)
-		log_error("sandbox %s: no memory to take over its running call", s->id);
-}
-
-/* True when the journal can be continued and already holds the current numbers. */
-static bool journal_is_current(const struct sandbox *s, const struct journal_state *past)
-{
-	return journal_goes_on(s->journal) && past->seq == s->seq &&
-	       past->seq_reserved == s->seq_reserved;
-}
-
-static void take_past(struct sandbox *s)
-{
-	struct journal_state past;
-
-	s->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
-	if (s->journal)
-		take_journal(s, &past);
-	else
-		take_row(s);
-	journal_count(s->journal, s->output);
-	if (!journal_is_current(s, &past))
-		exec_keep_all(s, REPLAY_BYTES_MAX);
-	output_trim(s->core);
-	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
-	journal_state_fini(&past);
 }
 
 static void on_closed(void *arg, int error, const char *text)
@@ -112,7 +71,8 @@ static void adopt(struct sandbox *s)
 	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
-	take_past(s);
+	set_times(s);
+	RUN_PARTS(c, adopting, s);
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* On the loop's next turn: nobody listens to the ends of sandboxes yet. */
@@ -164,13 +124,6 @@ static void empty_slot(struct core *c, uint32_t slot)
 		warden_client_call(c->warden, &msg, on_emptied, NULL);
 }
 
-static bool has_sandbox(void *arg, uint32_t slot)
-{
-	struct core *c = arg;
-
-	return slot < c->vms.max_vms && c->vms.slots[slot];
-}
-
 static void sweep_slots(struct core *c)
 {
 	char path[CONFIG_PATH_MAX + 8], extra;
@@ -199,7 +152,7 @@ int adopt_all(struct core *c, struct err *e)
 		lineage_link(container_of(pos, struct sandbox, link));
 	list_each_safe (pos, &c->sandboxes)
 		adopt(container_of(pos, struct sandbox, link));
-	journals_sweep(c->config.run_dir, has_sandbox, c);
+	RUN_PARTS(c, all_adopted, c);
 	sweep_slots(c);
 	return 0;
 }

@@ -23,6 +23,17 @@ struct backup {
 	struct err err;
 };
 
+struct backup_call {
+	struct core_call call;
+	core_backup_fn *fn;
+	struct backup *backup; /* NULL when it could not begin, or the call is over */
+};
+
+static struct backup_call *backup_call_of(const struct core_call *call)
+{
+	return container_of(call, struct backup_call, call);
+}
+
 static void copy_path(const struct core *c, char out[static CONFIG_PATH_MAX + 16])
 {
 	snprintf(out, CONFIG_PATH_MAX + 16, "%s/backup.tmp", c->config.state_dir);
@@ -87,18 +98,19 @@ static void on_synced(void *arg, int error)
 static void backup_notify(struct core_call *call)
 {
 	if (!call->abandoned)
-		call->backup_fn(call->arg, call->failed ? -1 : take_fd(&call->backup->fd),
-				call->failed ? &call->failure : NULL);
+		backup_call_of(call)->fn(
+			call->arg, call->failed ? -1 : take_fd(&backup_call_of(call)->backup->fd),
+			call->failed ? &call->failure : NULL);
 }
 
 /* Detaches the backup from the call. A copy in progress ends with its next step. */
 static void backup_put_away(struct core_call *call)
 {
-	struct backup *job = call->backup;
+	struct backup *job = backup_call_of(call)->backup;
 
 	if (!job)
 		return;
-	call->backup = NULL;
+	backup_call_of(call)->backup = NULL;
 	job->call = NULL;
 	if (job->sync && job->core)
 		job->core->backup = NULL;
@@ -109,6 +121,7 @@ static void backup_put_away(struct core_call *call)
 }
 
 static const struct call_ops backup_ops = {
+	.size = sizeof(struct backup_call),
 	.put_away = backup_put_away,
 	.notify = backup_notify,
 	.abandon = call_free,
@@ -120,7 +133,7 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	struct backup *job = must_alloc(sizeof(*job));
 	struct failure f;
 
-	call->backup_fn = fn;
+	backup_call_of(call)->fn = fn;
 	list_add_tail(&c->waits, &call->link);
 	job->core = c;
 	job->call = call;
@@ -130,7 +143,7 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	copy_path(c, job->to);
 	failure_set(&f, 409, "busy", 5, "another backup is under way");
 	if (!c->backup) {
-		c->backup = call->backup = job;
+		c->backup = backup_call_of(call)->backup = job;
 		job->sync = store_sync(c, on_synced, job);
 		return call;
 	}

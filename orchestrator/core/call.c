@@ -7,7 +7,7 @@ const struct call_ops call_plain = {0};
 
 struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg)
 {
-	struct core_call *call = must_alloc(sizeof(*call));
+	struct core_call *call = must_alloc(ops->size ? ops->size : sizeof(*call));
 
 	call->ops = ops;
 	call->core = c;
@@ -112,6 +112,12 @@ void call_finish(struct core_call *call, const struct failure *f)
 	if (call->ops->makes_sandboxes)
 		pool_check(c->pool);
 	deferred_run(&c->deferred, &call->deferred, notify, call);
+}
+
+void calls_free(struct list *calls)
+{
+	while (!list_empty(calls))
+		call_free(container_of(calls->next, struct core_call, link));
 }
 
 void calls_fail(struct list *calls, const struct failure *f)

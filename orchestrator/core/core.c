@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "orchestrator/core/inspect.h"
 #include "orchestrator/core/internal.h"
+#include "orchestrator/core/service.h"
 #include "orchestrator/keys/keys.h"
 
 #define HOUSEKEEPING_MS	  10000
@@ -21,18 +23,19 @@
 static void notify_closed(void *arg)
 {
 	struct core *c = arg;
-	void (*done)(void *arg) = c->shutdown_done;
+	void (*done)(void *arg) = service_of(c)->shutdown_done;
 
-	loop_timer_clear(c->loop, &c->closing_limit);
-	c->shutdown_done = NULL;
+	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
+	service_of(c)->shutdown_done = NULL;
 	if (done)
-		done(c->shutdown_arg);
+		done(service_of(c)->shutdown_arg);
 }
 
 static void check_closed(struct core *c)
 {
-	if (c->closing && c->shutdown_done && !c->vms.in_use && list_empty(&c->vms.waiting))
-		deferred_run(&c->deferred, &c->closed, notify_closed, c);
+	if (c->closing && service_of(c)->shutdown_done && !c->vms.in_use &&
+	    list_empty(&c->vms.waiting))
+		deferred_run(&c->deferred, &service_of(c)->closed, notify_closed, c);
 }
 
 /* --- warden and slots ----------------------------------------------------------------------- */
@@ -83,9 +86,9 @@ static void note_sleep(struct core *c)
 {
 	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
 
-	if (slept_ms < c->slept_ms + SLEEP_MIN_MS)
+	if (slept_ms < service_of(c)->slept_ms + SLEEP_MIN_MS)
 		return;
-	c->slept_ms = slept_ms;
+	service_of(c)->slept_ms = slept_ms;
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 
@@ -120,7 +123,7 @@ static void on_housekeeping(void *arg)
 	privates_check(c->privates);
 	templates_housekeeping(c->templates);
 	pool_check(c->pool);
-	loop_timer_set(c->loop, &c->housekeeping, HOUSEKEEPING_MS);
+	loop_timer_set(c->loop, &service_of(c)->housekeeping, HOUSEKEEPING_MS);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -131,23 +134,12 @@ static void init_lists(struct core *c)
 	list_init(&c->ended);
 	list_init(&c->unrecorded);
 	list_init(&c->creates);
-	list_init(&c->diffs);
-	list_init(&c->resumes);
 	list_init(&c->waits);
-	list_init(&c->inspections);
-	list_init(&c->stall_turns);
 	list_init(&c->syncs);
 	list_init(&c->tenants);
-	list_init(&c->spaces);
-	list_init(&c->unread_spaces);
-	list_init(&c->lost_spaces);
-	list_init(&c->removals);
-	list_init(&c->freezes);
-	list_init(&c->freeze_turns);
 	list_init(&c->finished);
 	for (size_t i = 0; i < BUCKETS; i++) {
 		list_init(&c->buckets[i]);
-		list_init(&c->space_buckets[i]);
 		list_init(&c->tenant_buckets[i]);
 	}
 }
@@ -193,23 +185,33 @@ static int check_files(const struct config *config, struct err *e)
 
 /* In the order of the layers, lowest first. A hook may start work that a later hook then fails: a
  * failing fork starts the next one in its queue. */
-static const struct sandbox_hooks core_hooks = {.vm_gone = check_closed};
-static const struct sandbox_hooks *const hooks[] = {
-	&stall_hooks,  &inspect_hooks, &exec_hooks,	&fork_hooks, &freeze_hooks,
-	&resume_hooks, &diff_hooks,    &guest_op_hooks, &core_hooks, NULL,
+struct part service_part = {.core_size = sizeof(struct service), .vm_gone = check_closed};
+
+static struct part *const parts[] = {
+	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &service_part, NULL,
 };
+
+static struct core *core_alloc(struct loop *loop, const struct config *config)
+{
+	struct part_sizes sizes;
+
+	parts_place(parts, &sizes);
+	struct core *c = must_alloc(sizes.core);
+	c->parts = parts;
+	c->sizes = sizes;
+	c->loop = loop;
+	c->config = *config;
+	deferred_queue_init(&c->deferred, loop);
+	init_lists(c);
+	RUN_PARTS(c, core_init, c);
+	return c;
+}
 
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e)
 {
-	struct core *c = must_alloc(sizeof(*c));
+	struct core *c = core_alloc(loop, config);
 
-	c->loop = loop;
-	c->config = *config;
-	c->hooks = hooks;
-	deferred_queue_init(&c->deferred, loop);
-	init_lists(c);
-	output_budget_init(&c->output, (size_t)config->output_mib << 20);
 	c->template_env =
 		(struct template_env){c->loop, &c->config, &c->deferred, &c->vms, &template_ops, c};
 	c->templates = templates_new(&c->template_env);
@@ -229,9 +231,9 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	privates_load(c->privates);
 	backup_sweep(c);
 	templates_start(c->templates);
-	c->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
-	loop_timer_set(loop, &c->housekeeping, HOUSEKEEPING_MS);
-	c->slept_ms = boottime_ms() - now_ns() / 1000000;
+	service_of(c)->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
+	loop_timer_set(loop, &service_of(c)->housekeeping, HOUSEKEEPING_MS);
+	service_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
 	ended_purge(c);
 	pool_start(c->pool);
 	watch_start(c);
@@ -262,20 +264,69 @@ const char *core_error(const struct core *c)
 	return "";
 }
 
+static void exec_stats(const struct core *c, struct core_stats *out)
+{
+	const struct exec_core *e = exec_of_core(c);
+
+	out->execs = e->execs;
+	out->output_held_bytes = e->output.held;
+	out->output_dropped_bytes = e->output_dropped_bytes;
+}
+
+static void guestops_stats(const struct core *c, struct core_stats *out)
+{
+	const struct guestops_core *g = guestops_of_core(c);
+
+	out->file_calls = g->file_calls;
+	out->file_failures = g->file_failures;
+	out->file_bytes_in = g->file_bytes_in;
+	out->file_bytes_out = g->file_bytes_out;
+	out->ptys = g->ptys;
+	out->pty_bytes_in = g->pty_bytes_in;
+	out->pty_bytes_out = g->pty_bytes_out;
+	out->operations = c->n_operations;
+	out->listeners = g->listeners;
+}
+
+static void snapshot_stats(const struct core *c, struct core_stats *out)
+{
+	const struct snapshot_core *s = snapshots_of_core(c);
+
+	out->forks = s->forks;
+	out->fork_failures = s->fork_failures;
+	out->merges = s->merges;
+	out->freezes = s->n_frozen;
+	out->freeze_failures = s->freeze_failures;
+	out->resumes = s->n_resumed;
+	out->resume_failures = s->resume_failures;
+	out->spaces = s->n_spaces;
+	out->spaces_bytes = s->spaces_bytes;
+	out->spaces_damaged = s->spaces_damaged;
+	out->spaces_lost = s->spaces_lost;
+}
+
 void core_stats(const struct core *c, struct core_stats *out)
 {
 	struct pool_stats pool;
 
-	*out = c->stats;
 	pool_stats(c->pool, &pool);
-	out->sandboxes = c->n_sandboxes;
-	out->blank_vms_ready = pool.blanks;
-	out->warm_ready = pool.warm;
-	out->warm_default_ready = pool.warm_default;
-	out->output_held_bytes = c->output.held;
-	out->ends_unrecorded = c->n_unrecorded;
-	out->template_boots = templates_boots(c->templates);
-	out->templates_building = templates_preparing(c->templates);
+	*out = (struct core_stats){
+		.sandboxes = c->n_sandboxes,
+		.creates = c->stats.creates,
+		.create_failures = c->stats.create_failures,
+		.vm_deaths = c->stats.vm_deaths,
+		.pool_hits = c->stats.pool_hits,
+		.pool_misses = c->stats.pool_misses,
+		.template_boots = templates_boots(c->templates),
+		.templates_building = templates_preparing(c->templates),
+		.blank_vms_ready = pool.blanks,
+		.warm_ready = pool.warm,
+		.warm_default_ready = pool.warm_default,
+		.ends_unrecorded = c->n_unrecorded,
+	};
+	exec_stats(c, out);
+	guestops_stats(c, out);
+	snapshot_stats(c, out);
 	watch_stats(c, out);
 }
 
@@ -295,24 +346,21 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	struct failure f;
 
 	c->closing = true;
-	c->shutdown_done = done;
-	c->shutdown_arg = arg;
+	service_of(c)->shutdown_done = done;
+	service_of(c)->shutdown_arg = arg;
 	failure_set(&f, 503, "stopping", 5, "the service is stopping");
 	list_each_safe (pos, &c->creates)
 		call_finish(container_of(pos, struct core_call, link), &f);
-	list_each_safe (pos, &c->resumes)
-		call_finish(container_of(pos, struct core_call, link), &f);
-	list_each (pos, &c->sandboxes)
-		fork_sandbox_gone(container_of(pos, struct sandbox, link), &f);
-	loop_timer_clear(c->loop, &c->housekeeping);
+	snapshots_shut_down(c, &f);
+	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
 	templates_close(c->templates);
 	pool_close(c->pool);
 	list_each_safe (pos, &c->sandboxes)
 		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
 			    "the service was stopped", false);
 	ended_close(c);
-	c->closing_limit = (struct loop_timer){.fn = on_closing_limit, .arg = c};
-	loop_timer_set(c->loop, &c->closing_limit, SHUTDOWN_LIMIT_MS);
+	service_of(c)->closing_limit = (struct loop_timer){.fn = on_closing_limit, .arg = c};
+	loop_timer_set(c->loop, &service_of(c)->closing_limit, SHUTDOWN_LIMIT_MS);
 	check_closed(c);
 }
 
@@ -325,12 +373,6 @@ static void free_sandboxes(struct list *sandboxes)
 	}
 }
 
-static void free_calls(struct list *calls)
-{
-	while (!list_empty(calls))
-		call_free(container_of(calls->next, struct core_call, link));
-}
-
 /* Frees everything. Without a preceding core_shutdown, the VMs keep running and the next instance
  * adopts them. */
 void core_free(struct core *c)
@@ -338,24 +380,23 @@ void core_free(struct core *c)
 	if (!c)
 		return;
 	c->closing = true;
-	loop_timer_clear(c->loop, &c->housekeeping);
+	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
 	loop_timer_clear(c->loop, &c->promises_timer);
-	loop_timer_clear(c->loop, &c->closing_limit);
+	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
 	loop_timer_clear(c->loop, &c->purge);
 	loop_timer_clear(c->loop, &c->record);
 	backups_free(c);
 	watch_stop(c);
 	c->vms.detached = true;
-	free_calls(&c->creates);
-	free_calls(&c->diffs);
-	free_calls(&c->resumes);
-	free_calls(&c->waits);
-	free_calls(&c->finished);
+	calls_free(&c->creates);
+	guestops_close(c);
+	snapshots_close(c);
+	calls_free(&c->waits);
+	calls_free(&c->finished);
 	pool_close(c->pool);
 	free_sandboxes(&c->sandboxes);
 	free_sandboxes(&c->ended);
-	freezes_free(c);
-	spaces_free(c);
+	snapshots_free(c);
 	pool_free(c->pool);
 	templates_free(c->templates);
 	privates_free(c->privates);

@@ -26,13 +26,24 @@ struct create {
 	char *tenant;
 };
 
+struct create_call {
+	struct core_call call;
+	core_create_fn *fn;
+	struct create *create; /* NULL when it could not begin, or has failed */
+};
+
+static struct create *create_of(const struct core_call *call)
+{
+	return container_of(call, struct create_call, call)->create;
+}
+
 static void create_put_away(struct core_call *call)
 {
-	struct create *create = call->create;
+	struct create *create = create_of(call);
 
 	if (!create)
 		return;
-	call->create = NULL;
+	container_of(call, struct create_call, call)->create = NULL;
 	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
 	private_unwait(&create->private_wait);
@@ -345,7 +356,7 @@ static void look_for_source(struct create *create)
 /* Returns the sandbox that the call created, or NULL when it has ended since. */
 static struct sandbox *made(struct core_call *call, struct failure *f)
 {
-	struct create *create = call->create;
+	struct create *create = create_of(call);
 
 	if (!create || !create->id[0])
 		return NULL;
@@ -371,10 +382,12 @@ static void create_notify(struct core_call *call)
 
 	if (s)
 		sandbox_view_fill(s, &view);
-	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+	container_of(call, struct create_call, call)
+		->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
 static const struct call_ops create_ops = {
+	.size = sizeof(struct create_call),
 	.makes_sandboxes = true,
 	.put_away = create_put_away,
 	.notify = create_notify,
@@ -387,14 +400,14 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	struct core_call *call = call_new(c, &create_ops, arg);
 	struct failure f;
 
-	call->create_fn = fn;
+	container_of(call, struct create_call, call)->fn = fn;
 	if (!check(c, tenant, spec, &f)) {
 		c->stats.create_failures++;
 		call_finish(call, &f);
 		return call;
 	}
 	struct create *create = must_alloc(sizeof(*create));
-	call->create = create;
+	container_of(call, struct create_call, call)->create = create;
 	create->call = call;
 	create->spec = *spec;
 	create->sandbox = sandbox_new(c, "", tenant);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "orchestrator/core/diff.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/guest-op.h"
 #include "orchestrator/core/tenant.h"
 
 #define DIFFS_MAX     8 /* at the same time; each holds its result in memory */
@@ -31,6 +31,17 @@ struct diff {
 	unsigned rounds;
 };
 
+struct diff_call {
+	struct core_call call;
+	core_diff_fn *fn;
+	struct diff *diff; /* NULL when it could not begin, or has failed */
+};
+
+static struct diff *diff_of(const struct core_call *call)
+{
+	return container_of(call, struct diff_call, call)->diff;
+}
+
 static void hang_up(struct diff *d)
 {
 	loop_timer_clear(d->call->core->loop, &d->silence);
@@ -42,11 +53,11 @@ static void hang_up(struct diff *d)
 
 static void diff_put_away(struct core_call *call)
 {
-	struct diff *d = call->diff;
+	struct diff *d = diff_of(call);
 
 	if (!d)
 		return;
-	call->diff = NULL;
+	container_of(call, struct diff_call, call)->diff = NULL;
 	hang_up(d);
 	diff_merge_fini(&d->merge);
 	for (unsigned i = 0; i < d->n_paths; i++)
@@ -95,12 +106,12 @@ static void on_silence(void *arg)
 	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", reason);
 }
 
-static void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
+void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &s->core->diffs) {
+	list_each_safe (pos, &guestops_of_core(s->core)->diffs) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
-		if (call->diff->side[0].sandbox == s || call->diff->side[1].sandbox == s)
+		if (diff_of(call)->side[0].sandbox == s || diff_of(call)->side[1].sandbox == s)
 			call_finish(call, f);
 	}
 }
@@ -118,11 +129,11 @@ static void diff_notify(struct core_call *call)
 	struct core_diff result;
 
 	if (call->failed) {
-		call->diff_fn(call->arg, NULL, &call->failure);
+		container_of(call, struct diff_call, call)->fn(call->arg, NULL, &call->failure);
 		return;
 	}
-	diff_merge_result(&call->diff->merge, &result);
-	call->diff_fn(call->arg, &result, NULL);
+	diff_merge_result(&diff_of(call)->merge, &result);
+	container_of(call, struct diff_call, call)->fn(call->arg, &result, NULL);
 }
 
 /* --- listing -------------------------------------------------------------------------------- */
@@ -236,11 +247,11 @@ static bool has_room(const struct core *c, const char *tenant, struct failure *f
 {
 	unsigned n = 0, own = 0;
 
-	list_each (pos, &c->diffs) {
+	list_each (pos, &guestops_of_core(c)->diffs) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
 
 		n++;
-		own += strcmp(call->diff->side[0].sandbox->tenant, tenant) == 0;
+		own += strcmp(diff_of(call)->side[0].sandbox->tenant, tenant) == 0;
 	}
 	if (n >= DIFFS_MAX)
 		failure_set(f, 503, "busy", 2, "%d diffs are under way, which is the limit",
@@ -259,8 +270,8 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 	struct core *c = call->core;
 	struct diff *d = must_alloc(sizeof(*d));
 
-	call->diff = d;
-	list_add_tail(&c->diffs, &call->link);
+	container_of(call, struct diff_call, call)->diff = d;
+	list_add_tail(&guestops_of_core(c)->diffs, &call->link);
 	d->call = call;
 	while (d->n_paths < DIFF_PATHS_MAX && paths[d->n_paths]) {
 		d->paths[d->n_paths] = clean(paths[d->n_paths]);
@@ -282,6 +293,7 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 }
 
 static const struct call_ops diff_ops = {
+	.size = sizeof(struct diff_call),
 	.put_away = diff_put_away,
 	.notify = diff_notify,
 	.abandon = call_free,
@@ -294,7 +306,7 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 	struct sandbox *s[2] = {0};
 	struct failure f;
 
-	call->diff_fn = fn;
+	container_of(call, struct diff_call, call)->fn = fn;
 	s[0] = find_listed(c, tenant, id, &f);
 	if (s[0])
 		s[1] = find_listed(c, tenant, other, &f);
@@ -304,5 +316,3 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 		call_finish(call, &f);
 	return call;
 }
-
-const struct sandbox_hooks diff_hooks = {.fail_side_calls = diff_sandbox_gone};

@@ -7,14 +7,12 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "orchestrator/core/exec-internal.h"
 #include "orchestrator/core/inspect.h"
 #include "orchestrator/core/tenant.h"
 
-/* Bytes of the parent's events that a child's journal keeps over a restart of the service: every
- * child gets a copy, and the fork's client waits for it. */
-#define INHERITED_MAX (64u << 10)
-#define QUEUE_MAX     1000
-#define CALLS_SHOWN   10 /* in an inspection report */
+#define QUEUE_MAX   1000
+#define CALLS_SHOWN 10 /* in an inspection report */
 /* Limit for the code of all queued calls. Queued calls stay when their clients disconnect. */
 #define WAITING_BYTES_MAX (256u << 20)
 #define SHORT_CODE	  (16u << 10) /* goes to an idle guest regardless of the limit */
@@ -23,6 +21,12 @@
  * killed one after it, may take long. */
 #define GRACE_MS   120000
 #define NOT_FORKED "the call had not reached the guest before the fork: it runs only in the parent"
+
+struct exec_call {
+	struct core_call call;
+	struct exec_sink sink;
+	struct exec *exec;
+};
 
 struct exec {
 	struct core_call *call;
@@ -47,11 +51,16 @@ struct exec {
 	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
 };
 
+static struct exec *exec_of_call(const struct core_call *call)
+{
+	return container_of(call, struct exec_call, call)->exec;
+}
+
 /* Adds `bytes` (negative: subtracts) to the account of requests that no guest has received yet. */
 static void count_waiting(struct tenant *t, ssize_t bytes)
 {
-	t->waiting_bytes += (size_t)bytes;
-	t->core->waiting_bytes += (size_t)bytes;
+	exec_of_tenant(t)->waiting_bytes += (size_t)bytes;
+	exec_of_core(t->core)->waiting_bytes += (size_t)bytes;
 }
 
 /* Charges the request to the tenant until the guest has received it. */
@@ -63,11 +72,11 @@ static void wait_to_send(struct exec *exec, struct sandbox *s)
 
 static void exec_put_away(struct core_call *call)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 
 	if (!exec)
 		return;
-	call->exec = NULL;
+	container_of(call, struct exec_call, call)->exec = NULL;
 	loop_timer_clear(exec->call->core->loop, &exec->limit);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
@@ -81,7 +90,9 @@ static void exec_put_away(struct core_call *call)
 
 static struct core_call *first(struct sandbox *s)
 {
-	return list_empty(&s->calls) ? NULL : container_of(s->calls.next, struct core_call, link);
+	return list_empty(&exec_of(s)->calls)
+		       ? NULL
+		       : container_of(exec_of(s)->calls.next, struct core_call, link);
 }
 
 static struct core_call *running(struct sandbox *s)
@@ -91,13 +102,13 @@ static struct core_call *running(struct sandbox *s)
 
 static void leave_queue(struct core_call *call)
 {
-	struct sandbox *s = call->exec->sandbox;
+	struct sandbox *s = exec_of_call(call)->sandbox;
 
-	loop_timer_clear(call->core->loop, &call->exec->limit);
+	loop_timer_clear(call->core->loop, &exec_of_call(call)->limit);
 	list_del(&call->link);
-	s->n_calls--;
+	exec_of(s)->n_calls--;
 	stall_end(s);
-	journal_over(s->journal);
+	journal_over(exec_of(s)->journal);
 	sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
 }
@@ -110,9 +121,9 @@ static struct exec_point point_of(struct sandbox *s)
 {
 	struct core_call *call = first(s);
 
-	if (!call || (s->state != SBX_RUNNING && !call->exec->attached))
+	if (!call || (s->state != SBX_RUNNING && !exec_of_call(call)->attached))
 		return (struct exec_point){0};
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 	return (struct exec_point){.running = true,
 				   .number = exec->number,
 				   .have = exec->have,
@@ -125,18 +136,18 @@ static struct exec_point point_of(struct sandbox *s)
 
 void exec_keep_all(struct sandbox *s, size_t replay_most)
 {
-	const struct journal_state now = {.seq = s->seq,
-					  .seq_reserved = s->seq_reserved,
-					  .guest_busy = s->guest_busy,
-					  .replay = s->replay,
+	const struct journal_state now = {.seq = exec_of(s)->seq,
+					  .seq_reserved = exec_of(s)->seq_reserved,
+					  .guest_busy = exec_of(s)->guest_busy,
+					  .replay = exec_of(s)->replay,
 					  .point = point_of(s)};
 
-	journal_write(s->journal, &now, replay_most);
+	journal_write(exec_of(s)->journal, &now, replay_most);
 }
 
 void exec_keep(struct sandbox *s)
 {
-	if (!journal_commit(s->journal, s->guest_busy))
+	if (!journal_commit(exec_of(s)->journal, exec_of(s)->guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 	output_trim(s->core);
 }
@@ -148,9 +159,9 @@ static void notify_started(void *arg)
 	struct core_call *call = arg;
 
 	deferred_cancel(&call->deferred);
-	call->exec->started = true;
+	exec_of_call(call)->started = true;
 	if (!call->abandoned)
-		call->sink.started(call->arg);
+		container_of(call, struct exec_call, call)->sink.started(call->arg);
 }
 
 /* Returns the next event number. Numbers are reserved in the catalogue in blocks, so that none is
@@ -159,30 +170,30 @@ static uint64_t next_seq(struct sandbox *s)
 {
 	struct err e;
 
-	if (++s->seq >= s->seq_reserved) {
-		s->seq_reserved = s->seq + SEQ_BLOCK;
-		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0) {
+	if (++exec_of(s)->seq >= exec_of(s)->seq_reserved) {
+		exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_BLOCK;
+		if (store_sandbox_seq(s->core->store, s->id, exec_of(s)->seq_reserved, &e) < 0) {
 			log_error("sandbox %s: %s", s->id, e.text);
-			s->seq_reserved = s->seq + SEQ_RETRY;
+			exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_RETRY;
 		}
-		journal_seq(s->journal, s->seq, s->seq_reserved);
+		journal_seq(exec_of(s)->journal, exec_of(s)->seq, exec_of(s)->seq_reserved);
 	}
-	return s->seq;
+	return exec_of(s)->seq;
 }
 
 static void record(struct exec *exec, struct event *ev)
 {
 	ev->seq = next_seq(exec->sandbox);
 	ev->ts_ms = realtime_ms();
-	replay_add(&exec->sandbox->replay, ev, exec->traceparent);
-	journal_event(exec->sandbox->journal, ev, exec->traceparent);
+	replay_add(&exec_of(exec->sandbox)->replay, ev, exec->traceparent);
+	journal_event(exec_of(exec->sandbox)->journal, ev, exec->traceparent);
 	follow_news(exec->sandbox);
 }
 
 /* Records the failure as the last event of the call. */
 static void exec_failed(struct core_call *call)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 
 	loop_timer_clear(call->core->loop, &exec->limit);
 	exec->error = (struct event){.type = EVENT_ERROR,
@@ -197,7 +208,7 @@ static void exec_failed(struct core_call *call)
 
 static void emit(struct core_call *call, struct event *ev)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 
 	/* The reader of an earlier event of this frame ended the sandbox. */
 	if (call->failed)
@@ -206,15 +217,16 @@ static void emit(struct core_call *call, struct event *ev)
 	if (!exec->started)
 		notify_started(call);
 	if (!call->abandoned)
-		call->sink.event(call->arg, ev);
+		container_of(call, struct exec_call, call)->sink.event(call->arg, ev);
 }
 
 static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 {
 	struct core_call *call = arg;
-	struct event ev = {.type = call->exec->type, .partial = partial, .data = data, .len = len};
+	struct event ev = {
+		.type = exec_of_call(call)->type, .partial = partial, .data = data, .len = len};
 
-	call->exec->cut = true;
+	exec_of_call(call)->cut = true;
 	emit(call, &ev);
 }
 
@@ -222,7 +234,7 @@ static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
  * included. */
 static void note_output(struct exec *exec, bool is_err, size_t held_before)
 {
-	struct journal *j = exec->sandbox->journal;
+	struct journal *j = exec_of(exec->sandbox)->journal;
 	const struct splitter *s = is_err ? &exec->err : &exec->out;
 
 	if (exec->cut && (s->len || held_before))
@@ -235,7 +247,7 @@ static void note_output(struct exec *exec, bool is_err, size_t held_before)
 
 static void on_output(struct core_call *call, const struct agent_frame *frame)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 	bool is_err = frame->type == AGENT_STDERR;
 	struct splitter *s = is_err ? &exec->err : &exec->out;
 	size_t held = s->len;
@@ -268,8 +280,8 @@ bool exec_has_long_line(struct sandbox *s)
 {
 	const struct core_call *call = running(s);
 
-	return call &&
-	       (call->exec->out.len > LINE_TIGHT_BYTES || call->exec->err.len > LINE_TIGHT_BYTES);
+	return call && (exec_of_call(call)->out.len > LINE_TIGHT_BYTES ||
+			exec_of_call(call)->err.len > LINE_TIGHT_BYTES);
 }
 
 void exec_cut_lines(struct sandbox *s)
@@ -278,7 +290,7 @@ void exec_cut_lines(struct sandbox *s)
 
 	if (!call)
 		return;
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 	cut_line(exec, false);
 	/* The reader of the event may have ended the call. */
 	if (running(s) == call)
@@ -287,7 +299,7 @@ void exec_cut_lines(struct sandbox *s)
 
 static void on_exit_code(struct core_call *call, int code)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 	struct event ev = {.type = EVENT_EXIT, .exit_code = code};
 
 	exec->type = EVENT_STDOUT;
@@ -298,9 +310,9 @@ static void on_exit_code(struct core_call *call, int code)
 		return;
 	struct sandbox *s = exec->sandbox; /* read it now: a merge may have moved the call */
 	/* Before the last event, whose reader may end the sandbox or add a call. */
-	s->guest_busy = false;
+	exec_of(s)->guest_busy = false;
 	leave_queue(call);
-	exec_hold(s, s->held);
+	exec_hold(s, exec_of(s)->held);
 	/* The priority boost of a new VM ends with its first call. */
 	vmproc_set_priority(s->vm, WARDEN_NORMAL);
 	emit(call, &ev);
@@ -313,8 +325,8 @@ void exec_hold(struct sandbox *s, bool held)
 {
 	struct core_call *call = running(s);
 
-	s->held = held;
-	guest_link_pause(&s->guest, held || (call && call->exec->paused));
+	exec_of(s)->held = held;
+	guest_link_pause(&s->guest, held || (call && exec_of_call(call)->paused));
 }
 
 static void fail(struct core_call *call, int status, const char *code, const char *text)
@@ -328,27 +340,27 @@ static void fail(struct core_call *call, int status, const char *code, const cha
 
 static void on_error(struct core_call *call, const struct agent_frame *frame)
 {
-	struct sandbox *s = call->exec->sandbox;
+	struct sandbox *s = exec_of_call(call)->sandbox;
 	char text[ERR_TEXT_MAX];
 
-	if (call->exec->inherited && frame->errnum == ENOENT) {
+	if (exec_of_call(call)->inherited && frame->errnum == ENOENT) {
 		fail(call, 500, "agent_lost",
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
-	} else if (call->exec->attached && frame->errnum == ENOENT) {
+	} else if (exec_of_call(call)->attached && frame->errnum == ENOENT) {
 		fail(call, 500, "not_forked", NOT_FORKED);
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
 			 (int)(frame->len < 160 ? frame->len : 160),
 			 frame->data ? (const char *)frame->data : "");
 		/* An attached call may still be running. */
-		s->guest_busy = s->guest_busy || call->exec->attached;
+		exec_of(s)->guest_busy = exec_of(s)->guest_busy || exec_of_call(call)->attached;
 		fail(call, 500, "agent_error", text);
 	}
 	exec_next(s);
 }
 
-static void on_agent_frame(struct sandbox *s, const struct agent_frame *frame)
+void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
 {
 	struct core_call *call = running(s);
 
@@ -364,11 +376,11 @@ static void on_agent_frame(struct sandbox *s, const struct agent_frame *frame)
 	}
 }
 
-static void on_agent_reached(struct sandbox *s)
+void exec_agent_reached(struct sandbox *s)
 {
 	struct core_call *call = running(s);
 
-	exec_hold(s, s->held);
+	exec_hold(s, exec_of(s)->held);
 	if (call)
 		fail(call, 500, "agent_lost",
 		     "the connection to the guest's agent broke during the call");
@@ -380,7 +392,7 @@ static void on_agent_reached(struct sandbox *s)
 static void on_limit(void *arg)
 {
 	struct core_call *call = arg;
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 
 	/* The exit frame may have arrived and be unread, because the client is slow. */
 	if (exec->paused && !call->abandoned)
@@ -400,10 +412,10 @@ static void set_limit(struct exec *exec)
 /* Starts the time limit. A call inherited from a previous instance keeps its remaining time. */
 static void start_limit(struct core_call *call)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
-	if (!exec->timeout_ms || exec->sandbox->guest_busy)
+	if (!exec->timeout_ms || exec_of(exec->sandbox)->guest_busy)
 		return;
 	if (!exec->limit_ms)
 		exec->limit_ms = boottime_ms() + exec->timeout_ms + GRACE_MS;
@@ -414,14 +426,14 @@ void exec_set_timer(struct sandbox *s)
 {
 	struct core_call *call = running(s);
 
-	if (call && call->exec->limit.heap_index)
-		set_limit(call->exec);
+	if (call && exec_of_call(call)->limit.heap_index)
+		set_limit(exec_of_call(call));
 }
 
-static void on_agent_dropped(struct sandbox *s)
+void exec_agent_dropped(struct sandbox *s)
 {
-	count_waiting(s->owner, -(ssize_t)s->sending_bytes);
-	s->sending_bytes = 0;
+	count_waiting(s->owner, -(ssize_t)exec_of(s)->sending_bytes);
+	exec_of(s)->sending_bytes = 0;
 }
 
 void exec_next(struct sandbox *s)
@@ -433,18 +445,18 @@ void exec_next(struct sandbox *s)
 	if (!call || !s->guest.agent || agent_is_sending(s->guest.agent) ||
 	    !sandbox_step(s, SBX_EXEC))
 		return;
-	struct exec *exec = call->exec;
-	s->core->stats.execs += !exec->attached;
+	struct exec *exec = exec_of_call(call);
+	exec_of_core(s->core)->execs += !exec->attached;
 	guest_link_send(&s->guest, 0, exec->bytes, exec->len);
 	exec->bytes = NULL;
-	s->sending_bytes = exec->len;
-	exec_hold(s, s->held);
+	exec_of(s)->sending_bytes = exec->len;
+	exec_hold(s, exec_of(s)->held);
 	start_limit(call);
 	stall_begin(s);
 	if (exec->attached)
 		return;
 	const struct exec_point point = point_of(s);
-	journal_call(s->journal, &point);
+	journal_call(exec_of(s)->journal, &point);
 	exec_keep(s);
 }
 
@@ -476,23 +488,24 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 
 static bool has_share(const struct sandbox *s)
 {
-	size_t total = s->core->waiting_bytes;
+	size_t total = exec_of_core(s->core)->waiting_bytes;
 
 	return total < WAITING_BYTES_MAX / 2 ||
-	       tenant_share(s->core, total, s->owner->waiting_bytes, WAITING_BYTES_MAX);
+	       tenant_share(s->core, total, exec_of_tenant(s->owner)->waiting_bytes,
+			    WAITING_BYTES_MAX);
 }
 
 static bool goes_at_once(const struct sandbox *s)
 {
-	return s->state == SBX_READY && list_empty(&s->calls) && s->guest.agent &&
+	return s->state == SBX_READY && list_empty(&exec_of(s)->calls) && s->guest.agent &&
 	       !agent_is_sending(s->guest.agent);
 }
 
 static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, struct failure *f)
 {
-	const size_t waiting = s->core->waiting_bytes;
+	const size_t waiting = exec_of_core(s->core)->waiting_bytes;
 
-	if (s->n_calls >= QUEUE_MAX)
+	if (exec_of(s)->n_calls >= QUEUE_MAX)
 		failure_set(f, 429, "queue_full", 1,
 			    "%d calls are queued in this sandbox already, which is the limit",
 			    QUEUE_MAX);
@@ -516,12 +529,12 @@ static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, stru
 
 static void exec_set_paused(struct core_call *call, bool paused)
 {
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 
 	if (call->failed || exec->paused == paused || (paused && call->abandoned))
 		return;
 	exec->paused = paused;
-	exec_hold(exec->sandbox, exec->sandbox->held);
+	exec_hold(exec->sandbox, exec_of(exec->sandbox)->held);
 }
 
 /* Lets the call continue without a reader. It is freed at its end or after its failure. */
@@ -534,10 +547,12 @@ static void exec_abandon(struct core_call *call)
 static void exec_notify(struct core_call *call)
 {
 	if (!call->abandoned)
-		call->sink.failed(call->arg, &call->failure, &call->exec->error);
+		container_of(call, struct exec_call, call)
+			->sink.failed(call->arg, &call->failure, &exec_of_call(call)->error);
 }
 
 static const struct call_ops exec_ops = {
+	.size = sizeof(struct exec_call),
 	.put_away = exec_put_away,
 	.finished = exec_failed,
 	.notify = exec_notify,
@@ -552,8 +567,8 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	struct exec *exec = must_alloc(sizeof(*exec));
 	struct failure f;
 
-	call->sink = *sink;
-	call->exec = exec;
+	container_of(call, struct exec_call, call)->sink = *sink;
+	container_of(call, struct exec_call, call)->exec = exec;
 	exec->call = call;
 	exec->out.chunks = exec->err.chunks = spec->chunks;
 	exec->timeout_ms = spec->timeout_ms;
@@ -565,11 +580,11 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	}
 	wait_to_send(exec, s);
 	exec->sandbox = s;
-	exec->out.account = exec->err.account = s->output;
+	exec->out.account = exec->err.account = exec_of(s)->output;
 	if (spec->traceparent)
 		exec->traceparent = strdup(spec->traceparent);
-	list_add_tail(&s->calls, &call->link);
-	s->n_calls++;
+	list_add_tail(&exec_of(s)->calls, &call->link);
+	exec_of(s)->n_calls++;
 	sandbox_touch(s);
 	deferred_run(&c->deferred, &call->deferred, notify_started, call);
 	exec_next(s);
@@ -585,9 +600,9 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 	*out = (struct exec_point){.running = call != NULL};
 	if (!call)
 		return 0;
-	struct exec *exec = call->exec;
+	struct exec *exec = exec_of_call(call);
 	out->at_guest = !s->guest.agent || !agent_is_sending(s->guest.agent);
-	out->out.account = out->err.account = s->output;
+	out->out.account = out->err.account = exec_of(s)->output;
 	out->number = exec->number;
 	out->have = exec->have;
 	out->timeout_ms = exec->timeout_ms;
@@ -613,7 +628,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	struct exec *exec = must_alloc(sizeof(*exec));
 
 	call->abandoned = true;
-	call->exec = exec;
+	container_of(call, struct exec_call, call)->exec = exec;
 	exec->call = call;
 	exec->sandbox = s;
 	exec->started = exec->attached = true;
@@ -624,9 +639,9 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	exec->inherited = p->earlier_life;
 	if (p->traceparent)
 		exec->traceparent = strdup(p->traceparent);
-	list_add_tail(&s->calls, &call->link);
-	s->n_calls++;
-	exec->out.account = exec->err.account = s->output;
+	list_add_tail(&exec_of(s)->calls, &call->link);
+	exec_of(s)->n_calls++;
+	exec->out.account = exec->err.account = exec_of(s)->output;
 	int ret = splitter_copy(&exec->out, &p->out);
 	if (ret == 0)
 		ret = splitter_copy(&exec->err, &p->err);
@@ -641,7 +656,7 @@ void exec_go_on(struct sandbox *s)
 {
 	struct core_call *call = first(s);
 
-	if (call && !call->exec->bytes)
+	if (call && !exec_of_call(call)->bytes)
 		fail(call, 500, "not_forked", NOT_FORKED);
 	exec_next(s);
 }
@@ -654,14 +669,14 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 	if (call)
 		fail(call, 409, "merged",
 		     "another sandbox was merged into this one during the call");
-	list_each (pos, &from->calls)
-		container_of(pos, struct core_call, link)->exec->sandbox = to;
+	list_each (pos, &exec_of(from)->calls)
+		exec_of_call(container_of(pos, struct core_call, link))->sandbox = to;
 	list_init(&all);
-	list_move_all(&all, &from->calls);
-	list_move_all(&all, &to->calls);
-	list_move_all(&to->calls, &all);
-	to->n_calls += from->n_calls;
-	from->n_calls = 0;
+	list_move_all(&all, &exec_of(from)->calls);
+	list_move_all(&all, &exec_of(to)->calls);
+	list_move_all(&exec_of(to)->calls, &all);
+	exec_of(to)->n_calls += exec_of(from)->n_calls;
+	exec_of(from)->n_calls = 0;
 	if (from->state == SBX_RUNNING)
 		sandbox_step(to, SBX_EXEC);
 }
@@ -672,10 +687,10 @@ void exec_report(const struct sandbox *s, struct report *r)
 {
 	unsigned shown = 0;
 
-	report_add(r, "  %zu calls\n", s->n_calls);
-	list_each (pos, &s->calls) {
+	report_add(r, "  %zu calls\n", exec_of(s)->n_calls);
+	list_each (pos, &exec_of(s)->calls) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
-		const struct exec *exec = call->exec;
+		const struct exec *exec = exec_of_call(call);
 		bool runs = s->state == SBX_RUNNING && !shown;
 
 		if (shown++ == CALLS_SHOWN)
@@ -696,28 +711,8 @@ void exec_report(const struct sandbox *s, struct report *r)
 
 /* --- sandbox hooks -------------------------------------------------------------------------- */
 
-static void on_agent_sent(struct sandbox *s)
+void exec_agent_sent(struct sandbox *s)
 {
-	on_agent_dropped(s);
+	exec_agent_dropped(s);
 	exec_next(s);
 }
-
-static void on_begun(struct sandbox *s)
-{
-	exec_keep_all(s, INHERITED_MAX);
-}
-
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
-{
-	calls_fail(&s->interrupts, f);
-	calls_fail(&s->follows, f);
-}
-
-const struct sandbox_hooks exec_hooks = {
-	.agent_reached = on_agent_reached,
-	.agent_frame = on_agent_frame,
-	.agent_sent = on_agent_sent,
-	.agent_dropped = on_agent_dropped,
-	.begun = on_begun,
-	.fail_side_calls = fail_side_calls,
-};

@@ -26,7 +26,7 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 
 	op->data = put->data;
 	op->data_left = put->len;
-	op->count = &c->stats.file_bytes_in;
+	op->count = &guestops_of_core(c)->file_bytes_in;
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
@@ -78,7 +78,7 @@ static void fini(struct guest_op *op)
 static void notify(struct core_call *call)
 {
 	if (!call->abandoned)
-		of(call->op)->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+		of(guest_op_of(call))->sink.ended(call->arg, call->failed ? &call->failure : NULL);
 }
 
 /* Passes the file's properties to the sink, which may abandon the operation: `o` may be freed. */
@@ -220,7 +220,7 @@ static void on_bytes(struct file_op *o, const struct agent_frame *frame)
 	if (enough)
 		len = o->left;
 	o->left -= o->sized ? len : 0;
-	o->op.call->core->stats.file_bytes_out += len;
+	guestops_of_core(o->op.call->core)->file_bytes_out += len;
 	/* End the operation before the sink gets the bytes: it may abandon the call. */
 	if (enough)
 		guest_op_enough(&o->op);

@@ -58,6 +58,17 @@ struct fork {
 	struct core_forked made; /* the result, with statistics */
 };
 
+struct fork_call {
+	struct core_call call;
+	core_fork_fn *fn;
+	struct fork *fork; /* NULL when it could not begin, or has failed */
+};
+
+static struct fork *fork_of(const struct core_call *call)
+{
+	return container_of(call, struct fork_call, call)->fork;
+}
+
 static void child_fini(struct child *child)
 {
 	if (child->blank)
@@ -74,17 +85,17 @@ static void release_parent(struct fork *fork)
 {
 	struct sandbox *s = fork->parent;
 
-	s->copying = NULL;
+	snapshots_of(s)->copying = NULL;
 	exec_hold(s, false);
 }
 
 static void fork_put_away(struct core_call *call)
 {
-	struct fork *fork = call->fork;
+	struct fork *fork = fork_of(call);
 
 	if (!fork)
 		return;
-	call->fork = NULL;
+	container_of(call, struct fork_call, call)->fork = NULL;
 	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
 
 	deferred_cancel(&fork->deferred);
@@ -108,7 +119,7 @@ static void fork_put_away(struct core_call *call)
 
 static void fail(struct fork *fork, const struct failure *f)
 {
-	fork->call->core->stats.fork_failures++;
+	snapshots_of_core(fork->call->core)->fork_failures++;
 	call_finish(fork->call, f);
 }
 
@@ -127,11 +138,11 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	s->idle_timeout_s = p->idle_timeout_s;
 	s->persistent = p->persistent;
 	s->egress = p->egress;
-	s->seq = fork->seq;
-	s->guest_busy = fork->guest_busy;
+	exec_of(s)->seq = fork->seq;
+	exec_of(s)->guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
-	if (sandbox_set_metadata(s, p->metadata) && replay_copy(&s->replay, &fork->replay) == 0 &&
-	    exec_copy(s, &fork->point) == 0)
+	if (sandbox_set_metadata(s, p->metadata) &&
+	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 && exec_copy(s, &fork->point) == 0)
 		return s;
 	sandbox_free(s);
 	return NULL;
@@ -175,7 +186,7 @@ static void begin(struct fork *fork)
 	struct core *c = fork->call->core;
 
 	fork->state = FORK_MADE;
-	c->stats.forks++;
+	snapshots_of_core(c)->forks++;
 	note_stats(fork);
 	sandbox_touch(fork->parent);
 	vmproc_image_put(fork->image);
@@ -282,10 +293,10 @@ static int note_parent(struct fork *fork)
 	struct sandbox *s = fork->parent;
 
 	exec_hold(s, true);
-	fork->seq = s->seq;
-	fork->guest_busy = s->guest_busy;
+	fork->seq = exec_of(s)->seq;
+	fork->guest_busy = exec_of(s)->guest_busy;
 	int ret = exec_note(s, &fork->point);
-	return ret < 0 ? ret : replay_copy(&fork->replay, &s->replay);
+	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);
 }
 
 static void copy(struct fork *fork)
@@ -294,7 +305,7 @@ static void copy(struct fork *fork)
 	struct failure f;
 
 	fork->state = FORK_COPYING;
-	s->copying = fork->call;
+	snapshots_of(s)->copying = fork->call;
 	if (note_parent(fork) == 0) {
 		fork->request =
 			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
@@ -307,31 +318,32 @@ static void copy(struct fork *fork)
 void fork_next(struct sandbox *s)
 {
 	freeze_next(s->core); /* a freeze may have waited for this image */
-	if (s->copying || s->core->closing || (s->state != SBX_READY && s->state != SBX_RUNNING))
+	if (snapshots_of(s)->copying || s->core->closing ||
+	    (s->state != SBX_READY && s->state != SBX_RUNNING))
 		return;
-	list_each (pos, &s->forks) {
+	list_each (pos, &snapshots_of(s)->forks) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
-		if (call->fork->state != FORK_WAITING)
+		if (fork_of(call)->state != FORK_WAITING)
 			continue;
-		copy(call->fork);
+		copy(fork_of(call));
 		return;
 	}
 }
 
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	struct core_call *copying = s->copying;
+	struct core_call *copying = snapshots_of(s)->copying;
 
 	/* Fail the one being copied last: its end would start the next in the queue. */
-	list_each_safe (pos, &s->forks) {
+	list_each_safe (pos, &snapshots_of(s)->forks) {
 		struct core_call *call = container_of(pos, struct core_call, link);
 
 		if (call != copying)
-			fail(call->fork, f);
+			fail(fork_of(call), f);
 	}
 	if (copying)
-		fail(copying->fork, f);
+		fail(fork_of(copying), f);
 }
 
 /* --- blank VMs and layers ------------------------------------------------------------------- */
@@ -439,10 +451,10 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 
 static void fork_notify(struct core_call *call)
 {
-	struct fork *fork = call->fork;
+	struct fork *fork = fork_of(call);
 
 	if (call->failed) {
-		call->fork_fn(call->arg, NULL, &call->failure);
+		container_of(call, struct fork_call, call)->fn(call->arg, NULL, &call->failure);
 		return;
 	}
 	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
@@ -450,13 +462,13 @@ static void fork_notify(struct core_call *call)
 		ids[i] = fork->children[i].id;
 	fork->made.ids = ids;
 	fork->made.n = fork->n;
-	call->fork_fn(call->arg, &fork->made, NULL);
+	container_of(call, struct fork_call, call)->fn(call->arg, &fork->made, NULL);
 }
 
 /* Deletes the children: the client never received their ids. */
 static void fork_abandon(struct core_call *call)
 {
-	struct fork *fork = call->fork;
+	struct fork *fork = fork_of(call);
 
 	for (unsigned i = 0; fork && fork->state == FORK_MADE && i < fork->n; i++) {
 		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
@@ -468,6 +480,7 @@ static void fork_abandon(struct core_call *call)
 }
 
 static const struct call_ops fork_ops = {
+	.size = sizeof(struct fork_call),
 	.makes_sandboxes = true,
 	.put_away = fork_put_away,
 	.notify = fork_notify,
@@ -480,12 +493,12 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	struct core_call *call = call_new(c, &fork_ops, arg);
 	struct failure f;
 
-	call->fork_fn = fn;
+	container_of(call, struct fork_call, call)->fn = fn;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
 	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
 	    !tenant_has_disk(c, tenant, (uint64_t)n * s->size.rootfs_gb, &f) ||
 	    !promises_have_room(c, (uint64_t)n * s->size.ram_mib, &f)) {
-		c->stats.fork_failures++;
+		snapshots_of_core(c)->fork_failures++;
 		call_finish(call, &f);
 		return call;
 	}
@@ -503,14 +516,11 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	if (!fork->tenant)
 		abort();
 	fork->began_ns = now_ns();
-	call->fork = fork;
+	container_of(call, struct fork_call, call)->fork = fork;
 	call_expect(call, s->owner, n, &s->size);
-	list_add_tail(&s->forks, &call->link);
+	list_add_tail(&snapshots_of(s)->forks, &call->link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);
 	take_blanks(fork);
 	return call;
 }
-
-const struct sandbox_hooks fork_hooks = {.agent_reached = fork_next,
-					 .fail_side_calls = fork_sandbox_gone};

@@ -36,11 +36,11 @@ enum freeze_state {
 };
 
 struct freeze {
-	struct list link; /* on core->freezes */
+	struct list link; /* on snapshot_core.freezes */
 	struct core *core;
 	struct sandbox *sandbox; /* NULL from FREEZE_SYNCING on */
 	struct tenant *owner;
-	struct list waiting; /* on owner->freezes */
+	struct list waiting; /* on the owner's snapshot_tenant.freezes */
 	bool has_slot;
 	struct loop_timer slot_limit;
 	struct list calls; /* waiting for the result */
@@ -56,6 +56,17 @@ struct freeze {
 	struct space_job *job;
 	struct store_sync *sync;
 };
+
+struct freeze_call {
+	struct core_call call;
+	core_id_fn *fn;
+	char space[SANDBOX_ID_LEN + 1]; /* its id, once it is made */
+};
+
+static struct freeze_call *freeze_call_of(const struct core_call *call)
+{
+	return container_of(call, struct freeze_call, call);
+}
 
 /* The state that workers use. May outlive its freeze and the core. */
 struct space_job {
@@ -77,9 +88,10 @@ static void wait_for_turn(struct freeze *fr)
 {
 	struct tenant *t = fr->owner;
 
-	if (list_empty(&t->freezes))
-		list_add_tail(&fr->core->freeze_turns, &t->freeze_turn);
-	list_add_tail(&t->freezes, &fr->waiting);
+	if (list_empty(&snapshots_of_tenant(t)->freezes))
+		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns,
+			      &snapshots_of_tenant(t)->freeze_turn);
+	list_add_tail(&snapshots_of_tenant(t)->freezes, &fr->waiting);
 }
 
 /* Leaves the queue, and moves the tenant behind the others. */
@@ -88,15 +100,16 @@ static void stop_waiting(struct freeze *fr)
 	struct tenant *t = fr->owner;
 
 	list_del(&fr->waiting);
-	list_del(&t->freeze_turn);
-	if (!list_empty(&t->freezes))
-		list_add_tail(&fr->core->freeze_turns, &t->freeze_turn);
+	list_del(&snapshots_of_tenant(t)->freeze_turn);
+	if (!list_empty(&snapshots_of_tenant(t)->freezes))
+		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns,
+			      &snapshots_of_tenant(t)->freeze_turn);
 }
 
 static void release_slot(struct freeze *fr)
 {
 	loop_timer_clear(fr->core->loop, &fr->slot_limit);
-	fr->core->n_freezing -= fr->has_slot;
+	snapshots_of_core(fr->core)->n_freezing -= fr->has_slot;
 	fr->has_slot = false;
 }
 
@@ -112,8 +125,8 @@ static void take_slot(struct freeze *fr)
 {
 	stop_waiting(fr);
 	fr->has_slot = true;
-	fr->core->n_freezing++;
-	fr->owner->freezing++;
+	snapshots_of_core(fr->core)->n_freezing++;
+	snapshots_of_tenant(fr->owner)->freezing++;
 	fr->slot_limit = (struct loop_timer){.fn = on_slot_limit, .arg = fr};
 	loop_timer_set(fr->core->loop, &fr->slot_limit, IMAGE_SLOT_MS);
 }
@@ -127,7 +140,7 @@ static bool is_under_way(const struct freeze *fr)
 static void leave(struct freeze *fr)
 {
 	if (is_under_way(fr))
-		fr->owner->freezing--;
+		snapshots_of_tenant(fr->owner)->freezing--;
 	if (fr->state == FREEZE_WAITING)
 		stop_waiting(fr);
 	release_slot(fr);
@@ -156,8 +169,8 @@ static void freeze_free(struct freeze *fr)
 
 void freezes_free(struct core *c)
 {
-	while (!list_empty(&c->freezes))
-		freeze_free(container_of(c->freezes.next, struct freeze, link));
+	while (!list_empty(&snapshots_of_core(c)->freezes))
+		freeze_free(container_of(snapshots_of_core(c)->freezes.next, struct freeze, link));
 }
 
 static void finish_calls(struct freeze *fr, const struct failure *f)
@@ -166,7 +179,7 @@ static void finish_calls(struct freeze *fr, const struct failure *f)
 		struct core_call *call = container_of(fr->calls.next, struct core_call, link);
 
 		if (!f)
-			memcpy(call->made, fr->id, sizeof(call->made));
+			memcpy(freeze_call_of(call)->space, fr->id, SANDBOX_ID_LEN + 1);
 		call_finish(call, f);
 	}
 }
@@ -176,11 +189,11 @@ static bool lifetime_is_over(const struct sandbox *s)
 	return s->expires_ms && boottime_ms() >= s->expires_ms;
 }
 
-static void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
+void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	struct freeze *fr = s->freeze;
+	struct freeze *fr = snapshots_of(s)->freeze;
 
-	s->freeze = NULL;
+	snapshots_of(s)->freeze = NULL;
 	if (!fr)
 		return;
 	if (f)
@@ -201,10 +214,10 @@ static void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 static void thawed(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
-	bool running = fr->call.running && !list_empty(&s->calls);
+	bool running = fr->call.running && !list_empty(&exec_of(s)->calls);
 	struct core *c = fr->core;
 
-	s->freeze = NULL;
+	snapshots_of(s)->freeze = NULL;
 	freeze_free(fr);
 	sandbox_step(s, SBX_THAW);
 	if (running)
@@ -232,7 +245,7 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 {
 	struct sandbox *s = fr->sandbox;
 
-	fr->core->stats.freeze_failures++;
+	snapshots_of_core(fr->core)->freeze_failures++;
 	log_warn("%s", f->text);
 	finish_calls(fr, f);
 	if (fr->job)
@@ -267,7 +280,7 @@ static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failu
 {
 	const struct sandbox *s = fr->sandbox;
 	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant);
-	uint64_t used = more + s->owner->spaces_bytes;
+	uint64_t used = more + snapshots_of_tenant(s->owner)->spaces_bytes;
 
 	if (used <= most)
 		return true;
@@ -342,7 +355,7 @@ static void commit(struct freeze *fr)
 		fail(fr, e.text);
 		return;
 	}
-	c->stats.freezes++;
+	snapshots_of_core(c)->n_frozen++;
 	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
 		 (unsigned long long)row.size_bytes >> 10);
 	space_checked(space_add(c, &row));
@@ -351,7 +364,7 @@ static void commit(struct freeze *fr)
 	leave(fr);
 	fr->state = FREEZE_SYNCING;
 	fr->sandbox = NULL;
-	s->freeze = NULL;
+	snapshots_of(s)->freeze = NULL;
 	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
 	fr->sync = store_sync(c, on_synced, fr);
 }
@@ -435,8 +448,8 @@ static int note(struct freeze *fr)
 	struct sandbox *s = fr->sandbox;
 
 	exec_hold(s, true);
-	fr->seq = s->seq_reserved;
-	fr->guest_busy = s->guest_busy;
+	fr->seq = exec_of(s)->seq_reserved;
+	fr->guest_busy = exec_of(s)->guest_busy;
 	return exec_note(s, &fr->call);
 }
 
@@ -465,7 +478,7 @@ static bool may_begin(const struct freeze *fr)
 {
 	const struct sandbox *s = fr->sandbox;
 
-	return fr->state == FREEZE_WAITING && !fr->layer && !s->copying &&
+	return fr->state == FREEZE_WAITING && !fr->layer && !snapshots_of(s)->copying &&
 	       (s->state == SBX_READY || s->state == SBX_RUNNING);
 }
 
@@ -479,11 +492,11 @@ static bool is_unwanted(const struct freeze *fr)
 /* Returns the first freeze of the tenant that may begin, and drops unwanted ones. */
 static struct freeze *first_freeze_of(struct tenant *t)
 {
-	list_each_safe (pos, &t->freezes) {
+	list_each_safe (pos, &snapshots_of_tenant(t)->freezes) {
 		struct freeze *fr = container_of(pos, struct freeze, waiting);
 
 		if (is_unwanted(fr)) {
-			fr->sandbox->freeze = NULL;
+			snapshots_of(fr->sandbox)->freeze = NULL;
 			freeze_free(fr);
 		} else if (may_begin(fr)) {
 			return fr;
@@ -498,13 +511,14 @@ static struct freeze *choose(struct core *c)
 {
 	struct freeze *second = NULL;
 
-	if (c->n_freezing >= AT_ONCE)
+	if (snapshots_of_core(c)->n_freezing >= AT_ONCE)
 		return NULL;
-	list_each_safe (pos, &c->freeze_turns) {
-		struct tenant *t = container_of(pos, struct tenant, freeze_turn);
-		struct freeze *fr = t->freezing < AT_ONCE ? first_freeze_of(t) : NULL;
+	list_each_safe (pos, &snapshots_of_core(c)->freeze_turns) {
+		struct tenant *t = container_of(pos, struct snapshot_tenant, freeze_turn)->tenant;
+		struct freeze *fr =
+			snapshots_of_tenant(t)->freezing < AT_ONCE ? first_freeze_of(t) : NULL;
 
-		if (fr && !t->freezing)
+		if (fr && !snapshots_of_tenant(t)->freezing)
 			return fr;
 		second = second ? second : fr;
 	}
@@ -526,8 +540,9 @@ static void begin_next(void *arg)
 /* Deferred: never from inside an event of a sandbox. */
 void freeze_next(struct core *c)
 {
-	if (!list_empty(&c->freeze_turns) && c->n_freezing < AT_ONCE)
-		deferred_run(&c->deferred, &c->freeze_deferred, begin_next, c);
+	if (!list_empty(&snapshots_of_core(c)->freeze_turns) &&
+	    snapshots_of_core(c)->n_freezing < AT_ONCE)
+		deferred_run(&c->deferred, &snapshots_of_core(c)->freeze_deferred, begin_next, c);
 }
 
 static void on_layer(void *arg, struct disk_job *layer)
@@ -540,10 +555,10 @@ static void on_layer(void *arg, struct disk_job *layer)
 	freeze_next(fr->core);
 }
 
-static void freeze_start(struct sandbox *s, struct core_call *call)
+void freeze_start(struct sandbox *s, struct core_call *call)
 {
 	struct core *c = s->core;
-	struct freeze *fr = s->freeze;
+	struct freeze *fr = snapshots_of(s)->freeze;
 
 	if (!fr) {
 		fr = must_alloc(sizeof(*fr));
@@ -553,8 +568,8 @@ static void freeze_start(struct sandbox *s, struct core_call *call)
 		list_init(&fr->waiting);
 		wait_for_turn(fr);
 		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
-		list_add_tail(&c->freezes, &fr->link);
-		s->freeze = fr;
+		list_add_tail(&snapshots_of_core(c)->freezes, &fr->link);
+		snapshots_of(s)->freeze = fr;
 		fr->layer = disk_layers_open(c->loop, c->config.state_dir, 1, on_layer, fr);
 	}
 	if (call)
@@ -562,9 +577,9 @@ static void freeze_start(struct sandbox *s, struct core_call *call)
 	freeze_next(c);
 }
 
-static void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
+void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
 {
-	struct space_job *job = s->freeze ? s->freeze->job : NULL;
+	struct space_job *job = snapshots_of(s)->freeze ? snapshots_of(s)->freeze->job : NULL;
 
 	*written = job ? atomic_load(&job->write.written) : 0;
 	*total = job ? atomic_load(&job->write.total) : 0;
@@ -575,11 +590,13 @@ static void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t
 static void freeze_notify(struct core_call *call)
 {
 	if (!call->abandoned)
-		call->id_fn(call->arg, call->failed ? NULL : call->made,
-			    call->failed ? &call->failure : NULL);
+		freeze_call_of(call)->fn(call->arg,
+					 call->failed ? NULL : freeze_call_of(call)->space,
+					 call->failed ? &call->failure : NULL);
 }
 
 static const struct call_ops freeze_ops = {
+	.size = sizeof(struct freeze_call),
 	.notify = freeze_notify,
 };
 
@@ -589,7 +606,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	struct core_call *call = call_new(c, &freeze_ops, arg);
 	struct failure f;
 
-	call->id_fn = fn;
+	freeze_call_of(call)->fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (s && s->state == SBX_ADOPTING)
 		sandbox_is_reached(s, &f);
@@ -602,27 +619,3 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	call_finish(call, &f);
 	return call;
 }
-
-/* --- sandbox hooks -------------------------------------------------------------------------- */
-
-static void on_time_over(struct sandbox *s)
-{
-	freeze_start(s, NULL);
-}
-
-static void on_freed(struct sandbox *s)
-{
-	freeze_sandbox_gone(s, NULL);
-}
-
-static void fill_view(const struct sandbox *s, struct sandbox_view *view)
-{
-	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
-}
-
-const struct sandbox_hooks freeze_hooks = {
-	.fail_side_calls = freeze_sandbox_gone,
-	.freeze = on_time_over,
-	.freed = on_freed,
-	.view = fill_view,
-};

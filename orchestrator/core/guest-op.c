@@ -34,11 +34,11 @@ static void on_idle_conn_ended(void *arg, const char *reason)
 
 static const struct agent_events idle_conn_events = {on_idle_conn_frame, on_idle_conn_ended, NULL};
 
-static void idle_conns_drop(struct sandbox *s)
+void idle_conns_drop(struct sandbox *s)
 {
-	loop_timer_clear(s->core->loop, &s->idle_conn_timer);
+	loop_timer_clear(s->core->loop, &guestops_of(s)->idle_conn_timer);
 	for (size_t i = 0; i < IDLE_CONNS_MAX; i++)
-		idle_conn_drop(&s->idle_conns[i]);
+		idle_conn_drop(&guestops_of(s)->idle_conns[i]);
 }
 
 static void on_idle_conns_old(void *arg)
@@ -50,26 +50,26 @@ static void idle_conn_keep(struct sandbox *s, struct agent *agent)
 {
 	size_t i = 0;
 
-	while (i < IDLE_CONNS_MAX && s->idle_conns[i])
+	while (i < IDLE_CONNS_MAX && guestops_of(s)->idle_conns[i])
 		i++;
 	if (i == IDLE_CONNS_MAX || agent_is_sending(agent)) {
 		agent_free(agent);
 		return;
 	}
-	s->idle_conns[i] = agent;
-	agent_set_events(agent, &idle_conn_events, &s->idle_conns[i]);
+	guestops_of(s)->idle_conns[i] = agent;
+	agent_set_events(agent, &idle_conn_events, &guestops_of(s)->idle_conns[i]);
 	agent_resume(agent);
-	s->idle_conn_timer.fn = on_idle_conns_old;
-	s->idle_conn_timer.arg = s;
-	loop_timer_set(s->core->loop, &s->idle_conn_timer, IDLE_CONN_MS);
+	guestops_of(s)->idle_conn_timer.fn = on_idle_conns_old;
+	guestops_of(s)->idle_conn_timer.arg = s;
+	loop_timer_set(s->core->loop, &guestops_of(s)->idle_conn_timer, IDLE_CONN_MS);
 }
 
 static struct agent *idle_conn_take(struct sandbox *s)
 {
 	for (size_t i = 0; i < IDLE_CONNS_MAX; i++) {
-		struct agent *agent = s->idle_conns[i];
+		struct agent *agent = guestops_of(s)->idle_conns[i];
 
-		s->idle_conns[i] = NULL;
+		guestops_of(s)->idle_conns[i] = NULL;
 		if (agent)
 			return agent;
 	}
@@ -89,23 +89,23 @@ static void leave(struct guest_op *op)
 	op->sandbox = NULL;
 	op->data_left = 0;
 	if (op->kind->listens) {
-		s->n_listeners--;
-		s->owner->listeners--;
-		s->core->stats.listeners--;
+		guestops_of(s)->n_listeners--;
+		guestops_of_tenant(s->owner)->listeners--;
+		guestops_of_core(s->core)->listeners--;
 	} else {
-		s->n_ops--;
-		s->owner->operations--;
-		s->core->stats.operations--;
+		guestops_of(s)->n_ops--;
+		guestops_of_tenant(s->owner)->operations--;
+		s->core->n_operations--;
 	}
 }
 
 static void guest_op_put_away(struct core_call *call)
 {
-	struct guest_op *op = call->op;
+	struct guest_op *op = guest_op_of(call);
 
 	if (!op)
 		return;
-	call->op = NULL;
+	container_of(call, struct guest_op_call, call)->op = NULL;
 	leave(op);
 	if (op->kind->fini)
 		op->kind->fini(op);
@@ -115,26 +115,26 @@ static void guest_op_put_away(struct core_call *call)
 
 static void guest_op_finished(struct core_call *call)
 {
-	struct guest_op *op = call->op;
+	struct guest_op *op = guest_op_of(call);
 	struct sandbox *s = op->sandbox;
 
 	leave(op);
 	if (s)
 		sandbox_touch(s);
-	call->core->stats.file_failures += op->kind->file && call->failed;
+	guestops_of_core(call->core)->file_failures += op->kind->file && call->failed;
 }
 
 static void guest_op_notify(struct core_call *call)
 {
-	if (call->op->kind->notify)
-		call->op->kind->notify(call);
+	if (guest_op_of(call)->kind->notify)
+		guest_op_of(call)->kind->notify(call);
 	else if (!call->abandoned)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
 
 static void guest_op_abandon(struct core_call *call)
 {
-	struct guest_op *op = call->op;
+	struct guest_op *op = guest_op_of(call);
 	struct sandbox *s = op->sandbox;
 
 	call->abandoned = true;
@@ -146,9 +146,9 @@ static void guest_op_abandon(struct core_call *call)
 	call_free(call);
 }
 
-static void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
+void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &s->ops)
+	list_each_safe (pos, &guestops_of(s)->ops)
 		call_finish(container_of(pos, struct core_call, link), f);
 	idle_conns_drop(s);
 }
@@ -367,24 +367,26 @@ void guest_op_next(struct guest_op *op, int encoded)
 
 static bool has_share(const struct sandbox *s, bool listens)
 {
-	const struct core_stats *all = &s->core->stats;
-	size_t total = listens ? all->listeners : all->operations;
+	size_t total = listens ? guestops_of_core(s->core)->listeners : s->core->n_operations;
 	size_t most = listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX;
 
-	return tenant_share(s->core, total, listens ? s->owner->listeners : s->owner->operations,
+	return tenant_share(s->core, total,
+			    listens ? guestops_of_tenant(s->owner)->listeners
+				    : guestops_of_tenant(s->owner)->operations,
 			    most);
 }
 
 static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
 {
-	const struct core_stats *all = &s->core->stats;
 	bool listens = op->kind->listens;
 	const char *what = listens ? "listeners" : "operations";
 
-	if (listens ? s->n_listeners >= LISTENERS_MAX : s->n_ops >= OPS_MAX)
+	if (listens ? guestops_of(s)->n_listeners >= LISTENERS_MAX
+		    : guestops_of(s)->n_ops >= OPS_MAX)
 		failure_set(f, 429, "too_many", 1, "%d %s are under way in sandbox %s already",
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
-	else if (listens ? all->listeners >= ALL_LISTENERS_MAX : all->operations >= ALL_OPS_MAX)
+	else if (listens ? guestops_of_core(s->core)->listeners >= ALL_LISTENERS_MAX
+			 : s->core->n_operations >= ALL_OPS_MAX)
 		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else if (!has_share(s, listens))
@@ -414,17 +416,17 @@ static void begin(struct guest_op *op, struct sandbox *s)
 	struct core *c = s->core;
 
 	op->sandbox = s;
-	list_add_tail(&s->ops, &op->call->link);
+	list_add_tail(&guestops_of(s)->ops, &op->call->link);
 	if (op->kind->listens) {
-		s->n_listeners++;
-		s->owner->listeners++;
-		c->stats.listeners++;
+		guestops_of(s)->n_listeners++;
+		guestops_of_tenant(s->owner)->listeners++;
+		guestops_of_core(c)->listeners++;
 	} else {
-		s->n_ops++;
-		s->owner->operations++;
-		c->stats.operations++;
+		guestops_of(s)->n_ops++;
+		guestops_of_tenant(s->owner)->operations++;
+		c->n_operations++;
 	}
-	c->stats.file_calls += op->kind->file;
+	guestops_of_core(c)->file_calls += op->kind->file;
 	op->touched_ms = loop_now_ms(c->loop);
 	sandbox_touch(s);
 	guest_link_init(&op->guest, c->loop, &guest_events, op);
@@ -439,7 +441,7 @@ static void begin(struct guest_op *op, struct sandbox *s)
 
 static void guest_op_set_paused(struct core_call *call, bool paused)
 {
-	struct guest_op *op = call->op;
+	struct guest_op *op = guest_op_of(call);
 
 	if (op->paused == paused)
 		return;
@@ -449,6 +451,7 @@ static void guest_op_set_paused(struct core_call *call, bool paused)
 }
 
 static const struct call_ops guest_op_ops = {
+	.size = sizeof(struct guest_op_call),
 	.passive = true,
 	.put_away = guest_op_put_away,
 	.finished = guest_op_finished,
@@ -463,7 +466,7 @@ struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, 
 	struct guest_op *op = must_alloc(size);
 
 	op->call = call_new(c, &guest_op_ops, arg);
-	op->call->op = op;
+	container_of(op->call, struct guest_op_call, call)->op = op;
 	op->kind = kind;
 	return op;
 }
@@ -507,12 +510,8 @@ void id_op_done(struct guest_op *op)
 
 void id_op_tell(struct core_call *call)
 {
-	struct id_op *o = container_of(call->op, struct id_op, op);
+	struct id_op *o = container_of(guest_op_of(call), struct id_op, op);
 
 	if (!call->abandoned)
-		call->id_fn(call->arg, call->failed ? NULL : o->id,
-			    call->failed ? &call->failure : NULL);
+		o->fn(call->arg, call->failed ? NULL : o->id, call->failed ? &call->failure : NULL);
 }
-
-const struct sandbox_hooks guest_op_hooks = {.fail_side_calls = guest_op_sandbox_gone,
-					     .shed = idle_conns_drop};

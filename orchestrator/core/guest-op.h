@@ -56,6 +56,15 @@ struct guest_op {
 	uint64_t touched_ms;
 };
 
+struct guest_op_call {
+	struct core_call call;
+	struct guest_op *op;
+};
+static inline struct guest_op *guest_op_of(const struct core_call *call)
+{
+	return container_of(call, struct guest_op_call, call)->op;
+}
+
 /* Returns an operation of `size` bytes with its call. Members behind the shared state are zero. */
 struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
 			      void *arg);
@@ -79,11 +88,19 @@ void guest_op_fail_rules(struct guest_op *op);
 /* The operation that creates an upload or terminal. The service chooses its id. */
 struct id_op {
 	struct guest_op op;
+	core_id_fn *fn;
 	char id[CORE_ID_LEN + 1];
 	bool undoing;
 	int (*undo)(struct id_op *o); /* encodes the request that undoes the creation */
 };
 void id_op_done(struct guest_op *op);
 void id_op_tell(struct core_call *call);
+
+/* The sandbox ends: its operations fail with `f`. */
+void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
+/* Closes the connections that wait for an operation. */
+void idle_conns_drop(struct sandbox *s);
+/* The sandbox ends: its diffs fail with `f` (diff.c). */
+void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
 
 #endif

@@ -19,7 +19,7 @@
 struct inspection {
 	struct core *core;
 	struct sandbox *sandbox; /* NULL: none, or it ended during the inspection */
-	struct list link;	 /* on core->inspections */
+	struct list link;	 /* on inspect_core.inspections */
 	struct vmproc_look *look;
 	struct guest_link guest;
 	struct deferred deferred;
@@ -55,8 +55,8 @@ static void add_core(const struct core *c, struct report *r)
 		"creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not yet in the "
 		"catalogue%s%s\n",
 		c->n_sandboxes, c->n_requests, c->n_coming, count_of(&c->creates),
-		count_of(&c->resumes), count_of(&c->freezes), count_of(&c->vms.waiting),
-		c->n_unrecorded,
+		count_of(&snapshots_of_core(c)->resumes), count_of(&snapshots_of_core(c)->freezes),
+		count_of(&c->vms.waiting), c->n_unrecorded,
 		templates_building(c->templates) ? ", a template is being built" : "",
 		c->vms.warden_lost ? ", the warden is gone" : "");
 }
@@ -68,23 +68,26 @@ static void add_agent(const struct sandbox *s, struct report *r)
 		   : s->guest.dial ? "connecting"
 				   : "none",
 		   s->guest.agent && agent_is_sending(s->guest.agent) ? ", not all sent" : "",
-		   s->held ? ", held" : "", s->copying ? ", its VM is being copied" : "",
-		   s->guest_busy ? ", the guest may still run an earlier call" : "");
+		   exec_of(s)->held ? ", held" : "",
+		   snapshots_of(s)->copying ? ", its VM is being copied" : "",
+		   exec_of(s)->guest_busy ? ", the guest may still run an earlier call" : "");
 	if (s->lost_ms)
 		report_add(r, ", lost %.1f s ago", seconds_since(s->core, s->lost_ms));
-	report_add(r, "; %zu bytes of a call are not sent yet\n", s->sending_bytes);
+	report_add(r, "; %zu bytes of a call are not sent yet\n", exec_of(s)->sending_bytes);
 }
 
 static void add_ops(const struct sandbox *s, struct report *r)
 {
 	unsigned shown = 0;
 
-	if (!list_empty(&s->ops) || !list_empty(&s->interrupts) || !list_empty(&s->forks))
-		report_add(r, "  %u operations, %u listeners, %u interrupts, %u forks\n", s->n_ops,
-			   s->n_listeners, count_of(&s->interrupts), count_of(&s->forks));
-	list_each (pos, &s->ops) {
+	if (!list_empty(&guestops_of(s)->ops) || !list_empty(&exec_of(s)->interrupts) ||
+	    !list_empty(&snapshots_of(s)->forks))
+		report_add(r, "  %u operations, %u listeners, %u interrupts, %u forks\n",
+			   guestops_of(s)->n_ops, guestops_of(s)->n_listeners,
+			   count_of(&exec_of(s)->interrupts), count_of(&snapshots_of(s)->forks));
+	list_each (pos, &guestops_of(s)->ops) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
-		const struct guest_op *op = call->op;
+		const struct guest_op *op = guest_op_of(call);
 
 		if (shown++ == OPS_SHOWN)
 			return;
@@ -124,7 +127,7 @@ static void add_sandbox(const struct sandbox *s, struct report *r)
 
 static void inspection_free(struct inspection *i)
 {
-	i->core->n_inspections--;
+	inspect_of_core(i->core)->n_inspections--;
 	stall_next(i->core);
 	deferred_cancel(&i->deferred);
 	vmproc_look_cancel(i->look);
@@ -259,7 +262,7 @@ static void on_looked(void *arg, bool answers, const char *text)
 
 bool inspections_full(const struct core *c)
 {
-	return c->n_inspections >= AT_ONCE;
+	return inspect_of_core(c)->n_inspections >= AT_ONCE;
 }
 
 struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
@@ -272,8 +275,8 @@ struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sa
 	i->fn = fn;
 	i->arg = arg;
 	i->report = report_on(i->text, sizeof(i->text));
-	list_add_tail(&c->inspections, &i->link);
-	c->n_inspections++;
+	list_add_tail(&inspect_of_core(c)->inspections, &i->link);
+	inspect_of_core(c)->n_inspections++;
 	add_core(c, &i->report);
 	if (s)
 		add_sandbox(s, &i->report);
@@ -290,7 +293,7 @@ struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sa
  * ends by itself. */
 static void fail_side_calls(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &s->core->inspections) {
+	list_each_safe (pos, &inspect_of_core(s->core)->inspections) {
 		struct inspection *i = container_of(pos, struct inspection, link);
 
 		if (i->sandbox != s)
@@ -304,17 +307,46 @@ static void fail_side_calls(struct sandbox *s, const struct failure *f)
 	}
 }
 
-const struct sandbox_hooks inspect_hooks = {.fail_side_calls = fail_side_calls};
+static const struct inspector inspector = {
+	.full = inspections_full,
+	.start = inspection_start,
+	.cancel = inspection_cancel,
+	.log = stall_log,
+};
+
+static void core_init(struct core *c)
+{
+	list_init(&inspect_of_core(c)->inspections);
+	c->inspector = &inspector;
+}
+
+struct part inspect_part = {
+	.core_size = sizeof(struct inspect_core),
+	.core_init = core_init,
+	.fail_side_calls = fail_side_calls,
+};
 
 /* --- operators ------------------------------------------------------------------------------ */
+
+struct inspect_call {
+	struct core_call call;
+	core_inspect_fn *fn;
+	struct inspection *inspection; /* under way */
+	char *text;		       /* the report */
+};
+
+static struct inspect_call *inspect_call_of(const struct core_call *call)
+{
+	return container_of(call, struct inspect_call, call);
+}
 
 static void on_inspected(void *arg, const struct inspected *found)
 {
 	struct core_call *call = arg;
 
-	call->inspection = NULL;
-	call->text = strdup(found->text);
-	if (!call->text)
+	inspect_call_of(call)->inspection = NULL;
+	inspect_call_of(call)->text = strdup(found->text);
+	if (!inspect_call_of(call)->text)
 		abort();
 	call_finish(call, NULL);
 }
@@ -344,19 +376,21 @@ static struct sandbox *sandbox_in(struct core *c, const struct vmproc *vm)
 
 static void inspect_put_away(struct core_call *call)
 {
-	inspection_cancel(call->inspection);
-	call->inspection = NULL;
-	free(call->text);
-	call->text = NULL;
+	inspection_cancel(inspect_call_of(call)->inspection);
+	inspect_call_of(call)->inspection = NULL;
+	free(inspect_call_of(call)->text);
+	inspect_call_of(call)->text = NULL;
 }
 
 static void inspect_notify(struct core_call *call)
 {
 	if (!call->abandoned)
-		call->inspect_fn(call->arg, call->text, call->failed ? &call->failure : NULL);
+		inspect_call_of(call)->fn(call->arg, inspect_call_of(call)->text,
+					  call->failed ? &call->failure : NULL);
 }
 
 static const struct call_ops inspect_ops = {
+	.size = sizeof(struct inspect_call),
 	.passive = true,
 	.put_away = inspect_put_away,
 	.notify = inspect_notify,
@@ -370,11 +404,11 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 	struct vmproc *vm = s ? s->vm : NULL;
 	struct failure f;
 
-	call->inspect_fn = fn;
+	inspect_call_of(call)->fn = fn;
 	list_add_tail(&c->waits, &call->link);
 	if (s || find_slot(c, name, &vm)) {
 		s = s ? s : sandbox_in(c, vm);
-		call->inspection = inspection_start(c, vm, s, on_inspected, call);
+		inspect_call_of(call)->inspection = inspection_start(c, vm, s, on_inspected, call);
 		return call;
 	}
 	failure_set(
@@ -391,7 +425,7 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 /* Limits the rate of reports, so that a tenant with stalled guests can't fill the log. */
 static bool may_log(struct core *c)
 {
-	struct stall_reports *s = &c->stall_reports;
+	struct stall_reports *s = &inspect_of_core(c)->stall_reports;
 	uint64_t now_ms = loop_now_ms(c->loop), more = (now_ms - s->since_ms) / REFILL_MS;
 
 	if (more) {
@@ -417,8 +451,8 @@ void stall_log(struct core *c, const char *what, const char *text)
 		return;
 	}
 	log_warn("%s is stalled; a report on it follows (%u others were left out)", what,
-		 c->stall_reports.left_out);
-	c->stall_reports.left_out = 0;
+		 inspect_of_core(c)->stall_reports.left_out);
+	inspect_of_core(c)->stall_reports.left_out = 0;
 	for (; *text && lines < LINES_MAX; lines++) {
 		int len = (int)strcspn(text, "\n");
 

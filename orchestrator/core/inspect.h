@@ -10,14 +10,20 @@
 #include "base/report.h"
 #include "orchestrator/core/internal.h"
 
-/* Valid during the callback only. */
-struct inspected {
-	const char *text;
-	bool vm_answers, agent_answers;
+struct inspect_core {
+	struct list inspections; /* struct inspection: in progress */
+	unsigned n_inspections;
+	struct stall_reports {
+		unsigned written, left_out; /* recent counts */
+		uint64_t since_ms;
+	} stall_reports;
 };
-typedef void inspected_fn(void *arg, const struct inspected *found);
+extern struct part inspect_part;
+static inline struct inspect_core *inspect_of_core(const struct core *c)
+{
+	return part_of_core(&inspect_part, c);
+}
 
-struct inspection;
 /* Returns whether the limit of automatic inspections is reached. Inspections that an operator
  * requests start regardless. */
 bool inspections_full(const struct core *c);

@@ -10,6 +10,8 @@
 #include "orchestrator/journal/output-budget.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
+#include "orchestrator/core/inspector.h"
+#include "orchestrator/core/part.h"
 #include "orchestrator/core/tenant.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/template/disk-layer.h"
@@ -97,17 +99,6 @@ enum sandbox_event {
 	SBX_NEVENTS,
 };
 
-/* State for detecting a running call without progress (stall.c). */
-struct inspection;
-struct stall_watch {
-	struct loop_timer timer;
-	struct vmproc_progress progress; /* since the timer was set */
-	uint64_t wait_ms;		 /* ms until the next check of a guest that answers */
-	bool heard;			 /* the guest sent something since the timer was set */
-	struct inspection *inspection;	 /* in progress, or NULL */
-	struct list turn;		 /* on core->stall_turns while it waits for an inspection */
-};
-
 struct sandbox {
 	struct core *core;
 	struct list link;   /* on core->sandboxes or core->ended, oldest first */
@@ -140,33 +131,12 @@ struct sandbox {
 	struct loop_timer redial;
 	uint64_t lost_ms;   /* when the agent connection last broke, loop ms; 0: never */
 	uint32_t redial_ms; /* ms until the next redial, should it break again */
-	bool guest_busy;    /* may still run an abandoned call, so the next call's start time is
-			       unknown */
 
-	struct stall_watch stall;
-	struct list calls; /* execs in order of arrival; the first runs in SBX_RUNNING */
-	size_t n_calls;
-	size_t sending_bytes; /* bytes of a call that `agent` has accepted and the guest has not */
-	struct list interrupts, deletes, forks;
-	struct list ops; /* file and terminal operations in flight */
-	unsigned n_ops, n_listeners;
-	struct agent
-		*idle_conns[IDLE_CONNS_MAX]; /* idle connections for file and terminal operations */
-	struct loop_timer idle_conn_timer;
-	struct core_call *copying;	/* the fork whose snapshot is being taken */
-	struct freeze *freeze;		/* requested, or in progress */
-	char space[SANDBOX_ID_LEN + 1]; /* the Space it was resumed from, whose files are in use */
-	bool held;			/* reading from the agent is stopped */
-	char *ancestors;		/* as in the catalogue */
-	struct list elders, heirs;	/* struct descent: living ancestors and descendants */
-	struct sandbox *parent;		/* the last of its elders */
-	struct roster children;		/* sandboxes whose parent this is */
-	uint64_t seq, seq_reserved;
-	struct output_account *output; /* the account for its held output */
-	struct replay replay;
-	struct list follows;
-	struct journal
-		*journal; /* NULL: events are not kept for the next instance of the service */
+	struct list deletes;	   /* calls */
+	char *ancestors;	   /* as in the catalogue */
+	struct list elders, heirs; /* struct descent: living ancestors and descendants */
+	struct sandbox *parent;	   /* the last of its elders */
+	struct roster children;	   /* sandboxes whose parent this is */
 
 	struct list unrecorded; /* on core->unrecorded while the catalogue lists it as alive */
 	struct vmproc *kept_vm; /* a dropped VM whose slot stays taken until the end is recorded; or
@@ -177,34 +147,6 @@ struct sandbox {
 	const char *ended_code; /* static string */
 	char ended_text[ERR_TEXT_MAX];
 };
-
-/* Callbacks of a part above sandboxes for changes of a sandbox. A NULL member does nothing. */
-struct sandbox_hooks {
-	/* A new connection to its agent was made. */
-	void (*agent_reached)(struct sandbox *s);
-	void (*agent_frame)(struct sandbox *s, const struct agent_frame *frame);
-	/* The guest has received all that was written to the connection. */
-	void (*agent_sent)(struct sandbox *s);
-	/* The connection is lost, including data not sent yet. */
-	void (*agent_dropped)(struct sandbox *s);
-	/* The sandbox has its VM and an empty journal. */
-	void (*begun)(struct sandbox *s);
-	/* A persistent sandbox has expired: freeze it. */
-	void (*freeze)(struct sandbox *s);
-	/* The sandbox ends, or its VM is about to be replaced, and the VM still exists: fails
-	 * everything in flight except execs with `f`. */
-	void (*fail_side_calls)(struct sandbox *s, const struct failure *f);
-	/* Releases everything but the record of how the sandbox ended. */
-	void (*shed)(struct sandbox *s);
-	/* A VM is gone, and its sandbox may be gone too. */
-	void (*vm_gone)(struct core *c);
-	/* The sandbox is freed; reports nothing to clients. */
-	void (*freed)(struct sandbox *s);
-	/* Fills in the view's members that this part knows. */
-	void (*view)(const struct sandbox *s, struct sandbox_view *view);
-};
-extern const struct sandbox_hooks stall_hooks, inspect_hooks, exec_hooks, fork_hooks, freeze_hooks,
-	resume_hooks, diff_hooks, guest_op_hooks;
 
 /* Applies the event. Returns false, changing nothing, when the state does not allow it. */
 bool sandbox_step(struct sandbox *s, enum sandbox_event event);
@@ -302,6 +244,8 @@ void sandbox_delist(struct sandbox *s);
 
 /* Operations of one kind of call. Each member says what NULL means. */
 struct call_ops {
+	/* Of the struct whose first member the core_call is; 0: there is only a core_call. */
+	size_t size;
 	/* Not counted as a request, nor as activity: the call may wait forever, is counted where it
 	 * begins, or only shows existing state. */
 	bool passive;
@@ -324,8 +268,8 @@ extern const struct call_ops call_plain; /* has only a done_fn */
 struct core_call {
 	const struct call_ops *ops;
 	struct core *core;
-	/* On core->creates, ->diffs, ->resumes, ->waits; freeze->calls; sandbox->calls,
-	 * ->interrupts, ->deletes, ->forks, ->ops; core->finished. */
+	/* On the list of the room that works for it (core->creates, ->waits, a sandbox's ->deletes
+	 * or the calls of its part), then on core->finished. */
 	struct list link;
 	struct deferred deferred;
 	uint64_t began_ms; /* on the loop's clock */
@@ -336,33 +280,7 @@ struct core_call {
 	struct tenant *tenant; /* of this call; set only while `coming` */
 	struct failure failure;
 	void *arg;
-	union {
-		core_create_fn *create_fn;
-		core_done_fn *done_fn;
-		struct exec_sink sink;
-		struct follow_sink follow_sink;
-		core_diff_fn *diff_fn;
-		core_fork_fn *fork_fn;
-		core_id_fn *id_fn;
-		core_backup_fn *backup_fn;
-		core_inspect_fn *inspect_fn;
-	};
-	union {
-		struct create *create;
-		struct exec *exec;
-		struct follow *follow;
-		struct interrupt *interrupt;
-		struct diff *diff;
-		struct fork *fork;
-		struct guest_op *op;
-		struct freeze *freeze;
-		struct resume *resume;
-		struct backup *backup;
-		struct inspection *inspection;
-		struct template_look *look;
-	};
-	char *text;		       /* for an inspection: the report */
-	char made[SANDBOX_ID_LEN + 1]; /* for a freeze: the id of the new Space */
+	core_done_fn *done_fn; /* reports the end; unused by kinds with a `notify` */
 };
 
 struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg);
@@ -377,6 +295,8 @@ void call_expects_none(struct core_call *call);
 void call_finish(struct core_call *call, const struct failure *f);
 /* Calls call_finish for each call of a list. */
 void calls_fail(struct list *calls, const struct failure *f);
+/* Frees each call of a list, without an answer to anybody. */
+void calls_free(struct list *calls);
 
 /* Starts the next queued call when the sandbox is able to run one. */
 void exec_next(struct sandbox *s);
@@ -434,10 +354,11 @@ void store_sync_cancel(struct store_sync *sync);
 #define SPACE_ID_PREFIX "spc_"
 
 struct space {
-	struct list link;     /* on core->spaces, oldest first */
-	struct list bucket;   /* keyed by id */
-	struct list unread;   /* on core->unread_spaces until this instance has read all of it */
-	struct listed listed; /* on owner->spaces */
+	struct list link;   /* on snapshot_core.spaces, oldest first */
+	struct list bucket; /* keyed by id */
+	struct list
+		unread; /* on snapshot_core.unread_spaces until this instance has read all of it */
+	struct listed listed; /* on the owner's snapshot_tenant.spaces */
 	struct tenant *owner;
 	struct core *core;
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
@@ -481,10 +402,7 @@ void spaces_unload(struct core *c);
 /* Watch the running call: stall_begin once the guest has it, stall_heard when the guest sends
  * something, stall_end once the guest has none. */
 void stall_begin(struct sandbox *s);
-static inline void stall_heard(struct sandbox *s)
-{
-	s->stall.heard = true;
-}
+void stall_heard(struct sandbox *s);
 void stall_end(struct sandbox *s);
 /* Starts the next waiting inspection; one has ended. */
 void stall_next(struct core *c);
@@ -511,8 +429,9 @@ static inline unsigned bucket_number(const char *name)
 }
 
 struct core {
-	const struct sandbox_hooks *const
-		*hooks; /* for the parts above sandboxes, NULL-terminated */
+	struct part *const *parts; /* the rooms above sandboxes; ends with NULL */
+	struct part_sizes sizes;
+	const struct inspector *inspector;
 	struct loop *loop;
 	struct config config;
 	struct deferred_queue deferred;
@@ -530,7 +449,8 @@ struct core {
 	struct templates *templates;
 	struct privates *privates;
 	struct pool *pool;
-	size_t n_requests; /* calls in flight, except followers and operations */
+	size_t n_requests;   /* calls in flight, except followers and operations */
+	size_t n_operations; /* operations in guests in flight, which are not requests */
 	struct list sandboxes, ended;
 	struct roster all; /* living sandboxes */
 	size_t n_sandboxes, n_ended;
@@ -547,48 +467,177 @@ struct core {
 	struct list buckets[BUCKETS];
 	const char **children; /* buffer of the last core_view */
 	struct list creates;   /* calls still making their sandbox */
-	struct list diffs;     /* calls in flight */
-	struct list resumes;   /* calls in flight */
 	struct list waits;     /* calls that wait only for the disk or for a report */
-	struct list spaces;    /* struct space */
-	struct list space_buckets[BUCKETS];
-	struct list unread_spaces;
-	struct list lost_spaces;  /* struct lost_space, longest lost first */
-	struct list removals;	  /* of Space files, in progress */
-	struct list freezes;	  /* struct freeze */
-	struct list freeze_turns; /* struct tenant with waiting freezes, next first */
-	unsigned n_freezing;	  /* freezes that hold a freeze slot */
-	struct deferred freeze_deferred;
-	struct scrub *scrub;  /* in progress, or NULL */
-	struct list finished; /* calls whose end is about to be reported */
-	struct core_stats stats;
-	size_t waiting_bytes; /* of calls that no guest has accepted yet */
-	struct output_budget output;
-	struct deferred output_deferred;
-	struct loop_timer housekeeping;
-	uint64_t slept_ms;     /* total ms that the host was suspended since its boot */
+	struct list finished;  /* calls whose end is about to be reported */
+	/* Counters. */
+	struct {
+		uint64_t creates, create_failures, vm_deaths;
+		uint64_t pool_hits, pool_misses;
+	} stats;
 	int64_t clocks_ms;     /* wall clock minus boot-time clock; 0: not measured */
 	struct backup *backup; /* in progress, or NULL */
 	bool closing;
-	struct loop_timer closing_limit;
-	struct deferred closed;
-	void (*shutdown_done)(void *arg);
-	void *shutdown_arg;
 	struct watching *watching; /* in progress, or NULL */
 	struct watched watched;
 	uint64_t watched_ms; /* when `watched` was measured, on the loop's clock */
 	struct loop_timer watch_timer;
 	struct loop_timer promises_timer;
-	struct list inspections; /* struct inspection: in progress */
-	unsigned n_inspections;
-	struct list stall_turns; /* sandboxes waiting for an inspection, next first */
-	struct deferred stall_deferred;
-	struct stall_reports {
-		unsigned written, left_out; /* recent counts */
-		uint64_t since_ms;
-	} stall_reports;
 	core_life_fn *life_fn; /* NULL: no listener */
 	void *life_arg;
 };
+
+/* --- state of calls (exec.c) -------------------------------------------------------------------
+ */
+
+/* State for detecting a running call without progress (stall.c). */
+struct stall_watch {
+	struct loop_timer timer;
+	struct vmproc_progress progress; /* since the timer was set */
+	uint64_t wait_ms;		 /* ms until the next check of a guest that answers */
+	bool heard;			 /* the guest sent something since the timer was set */
+	struct inspection *inspection;	 /* in progress, or NULL */
+	struct list turn; /* on exec_core.stall_turns while it waits for an inspection */
+};
+
+struct exec_sandbox {
+	struct sandbox *sandbox;
+	struct list calls; /* execs in order of arrival; the first runs in SBX_RUNNING */
+	size_t n_calls;
+	size_t sending_bytes; /* bytes of a call that the connection has accepted and the guest has
+				 not */
+	bool held;	      /* reading from the agent is stopped */
+	bool guest_busy;      /* may still run an abandoned call, so the next call's start time is
+				 unknown */
+	struct list interrupts, follows; /* calls */
+	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
+				       the catalogue */
+	struct output_account *output; /* the account for its held output */
+	struct replay replay;
+	struct journal
+		*journal; /* NULL: events are not kept for the next instance of the service */
+	struct stall_watch stall;
+};
+struct exec_tenant {
+	size_t waiting_bytes; /* of its calls that no guest has accepted yet */
+	struct output_account *output;
+};
+struct exec_core {
+	size_t waiting_bytes; /* of calls that no guest has accepted yet */
+	struct output_budget output;
+	struct deferred output_deferred;
+	struct list stall_turns; /* struct exec_sandbox, waiting for an inspection, next first */
+	struct deferred stall_deferred;
+	uint64_t execs, output_dropped_bytes; /* counters */
+};
+extern struct part exec_part;
+static inline struct exec_sandbox *exec_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&exec_part, s);
+}
+static inline struct exec_tenant *exec_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&exec_part, t);
+}
+static inline struct exec_core *exec_of_core(const struct core *c)
+{
+	return part_of_core(&exec_part, c);
+}
+
+/* --- state of operations in guests (guest-op.c, diff.c) ----------------------------------------
+ */
+
+struct guestops_sandbox {
+	struct list ops; /* file and terminal operations in flight */
+	unsigned n_ops, n_listeners;
+	struct agent
+		*idle_conns[IDLE_CONNS_MAX]; /* idle connections for file and terminal operations */
+	struct loop_timer idle_conn_timer;
+};
+struct guestops_tenant {
+	size_t operations, listeners; /* in flight */
+};
+struct guestops_core {
+	struct list diffs; /* calls in flight */
+	/* Counters; listeners: in flight. */
+	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
+	uint64_t ptys, pty_bytes_in, pty_bytes_out, listeners;
+};
+extern struct part guestops_part;
+static inline struct guestops_sandbox *guestops_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&guestops_part, s);
+}
+static inline struct guestops_tenant *guestops_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&guestops_part, t);
+}
+static inline struct guestops_core *guestops_of_core(const struct core *c)
+{
+	return part_of_core(&guestops_part, c);
+}
+
+/* The core goes: frees calls in flight. */
+void guestops_close(struct core *c);
+
+/* --- state of forks, freezes and Spaces (snapshot.c) -------------------------------------------
+ */
+
+struct snapshot_sandbox {
+	struct list forks;		/* calls */
+	struct core_call *copying;	/* the fork whose snapshot is being taken */
+	struct freeze *freeze;		/* requested, or in progress */
+	char space[SANDBOX_ID_LEN + 1]; /* the Space it was resumed from, whose files are in use */
+};
+struct snapshot_tenant {
+	struct tenant *tenant;
+	struct roster spaces;
+	uint64_t spaces_bytes;
+	struct list freezes;	 /* struct freeze: waiting ones, in order */
+	struct list freeze_turn; /* on snapshot_core.freeze_turns while any waits */
+	unsigned freezing;	 /* in progress */
+};
+struct snapshot_core {
+	struct list resumes; /* calls in flight */
+	struct list spaces;  /* struct space */
+	struct list space_buckets[BUCKETS];
+	struct list unread_spaces;
+	struct list lost_spaces;  /* struct lost_space, longest lost first */
+	struct list removals;	  /* of Space files, in progress */
+	struct list freezes;	  /* struct freeze */
+	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
+	unsigned n_freezing;	  /* freezes that hold a freeze slot */
+	struct deferred freeze_deferred;
+	struct scrub *scrub; /* in progress, or NULL */
+	/* Counters. */
+	uint64_t forks, fork_failures, merges;
+	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;
+	uint64_t n_spaces, spaces_bytes, spaces_damaged, spaces_lost; /* as they are now */
+};
+extern struct part snapshot_part;
+static inline struct snapshot_sandbox *snapshots_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&snapshot_part, s);
+}
+static inline struct snapshot_tenant *snapshots_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&snapshot_part, t);
+}
+static inline struct snapshot_core *snapshots_of_core(const struct core *c)
+{
+	return part_of_core(&snapshot_part, c);
+}
+/* The service stops: forks and resumes fail with `f`. */
+void snapshots_shut_down(struct core *c, const struct failure *f);
+/* The core goes: frees calls in flight; later, without sandboxes, freezes and Spaces. */
+void snapshots_close(struct core *c);
+void snapshots_free(struct core *c);
+/* The sandbox ends (`f`: its calls fail), or is freed (NULL) while it is to be frozen. */
+void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
+/* Bytes of the Space that are written, and all of them; 0 when nothing is being written. */
+void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total);
+/* Has the sandbox frozen; `call` (or NULL) waits for it. */
+void freeze_start(struct sandbox *s, struct core_call *call);
+/* The sandbox has ended: the files of the Space it was are not in use any more. */
+void resume_shed(struct sandbox *s);
 
 #endif

@@ -14,13 +14,18 @@ struct interrupt {
 	struct guest_link guest;
 };
 
+struct interrupt_call {
+	struct core_call call;
+	struct interrupt *interrupt; /* NULL when it could not begin, or is over */
+};
+
 static void interrupt_put_away(struct core_call *call)
 {
-	struct interrupt *i = call->interrupt;
+	struct interrupt *i = container_of(call, struct interrupt_call, call)->interrupt;
 
 	if (!i)
 		return;
-	call->interrupt = NULL;
+	container_of(call, struct interrupt_call, call)->interrupt = NULL;
 	guest_link_close(&i->guest);
 	free(i);
 }
@@ -71,12 +76,13 @@ static bool too_many(const struct sandbox *s)
 {
 	unsigned n = 0;
 
-	list_each (pos, &s->interrupts)
+	list_each (pos, &exec_of(s)->interrupts)
 		n++;
 	return n >= PENDING_MAX;
 }
 
 static const struct call_ops interrupt_ops = {
+	.size = sizeof(struct interrupt_call),
 	.put_away = interrupt_put_away,
 	.finished = interrupt_put_away,
 };
@@ -103,9 +109,9 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 		return call;
 	}
 	struct interrupt *i = must_alloc(sizeof(*i));
-	call->interrupt = i;
+	container_of(call, struct interrupt_call, call)->interrupt = i;
 	i->call = call;
-	list_add_tail(&s->interrupts, &call->link);
+	list_add_tail(&exec_of(s)->interrupts, &call->link);
 	guest_link_init(&i->guest, c->loop, &guest_events, i);
 	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
 	return call;

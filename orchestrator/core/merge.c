@@ -61,13 +61,13 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	sandbox_drop_agent(parent);
 	parent->vm = winner->vm;
 	guest_link_take(&parent->guest, guest_link_release(&winner->guest));
-	parent->sending_bytes = winner->sending_bytes;
+	exec_of(parent)->sending_bytes = exec_of(winner)->sending_bytes;
 	winner->vm = NULL;
-	winner->sending_bytes = 0;
+	exec_of(winner)->sending_bytes = 0;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
 	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
-	parent->guest_busy = winner->guest_busy;
+	exec_of(parent)->guest_busy = exec_of(winner)->guest_busy;
 	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
 	vmproc_drop(old, NULL, NULL);
 }
@@ -76,7 +76,8 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
  * id. */
 static uint64_t higher_seq(const struct sandbox *parent, const struct sandbox *winner)
 {
-	return parent->seq > winner->seq ? parent->seq : winner->seq;
+	return exec_of(parent)->seq > exec_of(winner)->seq ? exec_of(parent)->seq
+							   : exec_of(winner)->seq;
 }
 
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
@@ -87,18 +88,18 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
 	sandbox_fail_side_calls(parent, &f);
-	list_move_all(&parent->interrupts, &winner->interrupts);
+	list_move_all(&exec_of(parent)->interrupts, &exec_of(winner)->interrupts);
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner);
-	journal_remove(parent->journal);
-	parent->journal = winner->journal;
-	winner->journal = NULL;
-	replay_fini(&parent->replay);
-	replay_move(&parent->replay, &winner->replay);
-	journal_count(parent->journal, parent->output);
-	parent->seq = seq;
-	parent->seq_reserved = m->seq_reserved;
+	journal_remove(exec_of(parent)->journal);
+	exec_of(parent)->journal = exec_of(winner)->journal;
+	exec_of(winner)->journal = NULL;
+	replay_fini(&exec_of(parent)->replay);
+	replay_move(&exec_of(parent)->replay, &exec_of(winner)->replay);
+	journal_count(exec_of(parent)->journal, exec_of(parent)->output);
+	exec_of(parent)->seq = seq;
+	exec_of(parent)->seq_reserved = m->seq_reserved;
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
@@ -138,7 +139,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		failure_set(f, 503, "catalogue", 5, "%s", e.text);
 		return false;
 	}
-	c->stats.merges++;
+	snapshots_of_core(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
 	life_notify(parent, LIFE_MERGED, winner->id, NULL, NULL);

@@ -16,8 +16,9 @@ static struct sandbox *oldest(const struct output_account *a)
 	for (size_t i = 0; t && i < t->sandboxes.n; i++) {
 		struct sandbox *s = container_of(t->sandboxes.all[i], struct sandbox, listed);
 
-		if (s->replay.count &&
-		    (!found || replay_since_ms(&s->replay) < replay_since_ms(&found->replay)))
+		if (exec_of(s)->replay.count &&
+		    (!found || replay_since_ms(&exec_of(s)->replay) <
+				       replay_since_ms(&exec_of(found)->replay)))
 			found = s;
 	}
 	return found;
@@ -25,10 +26,10 @@ static struct sandbox *oldest(const struct output_account *a)
 
 static void drop_older_half(struct sandbox *s)
 {
-	size_t half = s->replay.bytes / 2, held = s->replay.bytes;
+	size_t half = exec_of(s)->replay.bytes / 2, held = exec_of(s)->replay.bytes;
 
-	replay_drop(&s->replay, half > DROP_MIN_BYTES ? half : DROP_MIN_BYTES);
-	s->core->stats.output_dropped_bytes += held - s->replay.bytes;
+	replay_drop(&exec_of(s)->replay, half > DROP_MIN_BYTES ? half : DROP_MIN_BYTES);
+	exec_of_core(s->core)->output_dropped_bytes += held - exec_of(s)->replay.bytes;
 	exec_keep_all(s, REPLAY_BYTES_MAX);
 }
 
@@ -51,14 +52,15 @@ static void cut_lines(void *arg)
 	struct core *c = arg;
 	struct sandbox *s;
 
-	while (output_is_over(&c->output) && (s = with_long_line(output_heaviest(&c->output))))
+	while (output_is_over(&exec_of_core(c)->output) &&
+	       (s = with_long_line(output_heaviest(&exec_of_core(c)->output))))
 		exec_cut_lines(s);
 }
 
 void output_trim(struct core *c)
 {
-	while (output_is_over(&c->output)) {
-		struct output_account *a = output_heaviest(&c->output);
+	while (output_is_over(&exec_of_core(c)->output)) {
+		struct output_account *a = output_heaviest(&exec_of_core(c)->output);
 		struct sandbox *s = oldest(a);
 
 		if (s) {
@@ -66,7 +68,7 @@ void output_trim(struct core *c)
 			continue;
 		}
 		if (with_long_line(a))
-			deferred_run(&c->deferred, &c->output_deferred, cut_lines, c);
+			deferred_run(&c->deferred, &exec_of_core(c)->output_deferred, cut_lines, c);
 		return;
 	}
 }

@@ -58,7 +58,7 @@ static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *t
 
 static void on_start_done(struct guest_op *op)
 {
-	op->call->core->stats.ptys += !op->call->abandoned;
+	guestops_of_core(op->call->core)->ptys += !op->call->abandoned;
 	id_op_done(op);
 }
 
@@ -88,7 +88,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 		.env = {s ? s->env_list : NULL, spec->env},
 	};
 
-	op->call->id_fn = fn;
+	o->fn = fn;
 	o->undo = encode_kill;
 	random_id(o->id, sizeof(o->id), "pty_");
 	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
@@ -111,7 +111,7 @@ static int encode_input(struct input_op *o)
 
 	o->input += part;
 	o->left -= part;
-	o->op.call->core->stats.pty_bytes_in += part;
+	guestops_of_core(o->op.call->core)->pty_bytes_in += part;
 	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
 }
 
@@ -168,7 +168,7 @@ static bool note_bytes(struct guest_op *op, const struct agent_frame *frame, uin
 		return false;
 	}
 	*place = frame->place + frame->len;
-	op->call->core->stats.pty_bytes_out += frame->len;
+	guestops_of_core(op->call->core)->pty_bytes_out += frame->len;
 	return true;
 }
 
@@ -236,7 +236,7 @@ static void on_attach_frame(struct guest_op *op, const struct agent_frame *frame
 
 static void attach_notify(struct core_call *call)
 {
-	struct attach_op *o = container_of(call->op, struct attach_op, op);
+	struct attach_op *o = container_of(guest_op_of(call), struct attach_op, op);
 
 	if (call->abandoned)
 		return;
@@ -346,7 +346,7 @@ static void on_read_frame(struct guest_op *op, const struct agent_frame *frame)
 
 static void read_notify(struct core_call *call)
 {
-	struct read_op *o = read_of(call->op);
+	struct read_op *o = read_of(guest_op_of(call));
 	const struct pty_output out = {.data = o->data,
 				       .len = o->len,
 				       .next = o->next,
@@ -423,7 +423,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 
 static void list_notify(struct core_call *call)
 {
-	struct list_op *o = container_of(call->op, struct list_op, op);
+	struct list_op *o = container_of(guest_op_of(call), struct list_op, op);
 
 	if (!call->abandoned)
 		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);

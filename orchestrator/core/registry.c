@@ -70,7 +70,7 @@ static const struct roster *roster_of(struct core *c, const struct list_name *li
 	const struct tenant *t = tenant_find(c, list->tenant);
 	if (!t)
 		return &empty;
-	return list->kind == LIST_SPACES ? &t->spaces : &t->sandboxes;
+	return list->kind == LIST_SPACES ? &snapshots_of_tenant(t)->spaces : &t->sandboxes;
 }
 
 bool core_page(struct core *c, const struct list_name *list, size_t most, struct list_page *page,

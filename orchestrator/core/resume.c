@@ -41,6 +41,17 @@ struct resume {
 	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
 };
 
+struct resume_call {
+	struct core_call call;
+	core_create_fn *fn;
+	struct resume *resume; /* NULL when it could not begin, or has failed */
+};
+
+static struct resume *resume_of(const struct core_call *call)
+{
+	return container_of(call, struct resume_call, call)->resume;
+}
+
 static void job_free(struct read_job *job)
 {
 	space_read_fini(&job->read);
@@ -50,11 +61,11 @@ static void job_free(struct read_job *job)
 
 static void resume_put_away(struct core_call *call)
 {
-	struct resume *r = call->resume;
+	struct resume *r = resume_of(call);
 
 	if (!r)
 		return;
-	call->resume = NULL;
+	container_of(call, struct resume_call, call)->resume = NULL;
 	if (r->space)
 		r->space->resume = NULL;
 	if (r->job) {
@@ -73,7 +84,7 @@ static void resume_put_away(struct core_call *call)
 
 static void fail(struct resume *r, const struct failure *f)
 {
-	r->call->core->stats.resume_failures++;
+	snapshots_of_core(r->call->core)->resume_failures++;
 	call_finish(r->call, f);
 }
 
@@ -91,8 +102,8 @@ static struct sandbox *sandbox_of(struct resume *r)
 	s->idle_timeout_s = r->how.idle_timeout_s;
 	s->persistent = r->how.persistent;
 	s->egress = r->how.egress;
-	s->seq = p->seq;
-	s->guest_busy = r->manifest.guest_busy;
+	exec_of(s)->seq = p->seq;
+	exec_of(s)->guest_busy = r->manifest.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) && exec_copy(s, &r->manifest.call) == 0)
 		return s;
@@ -115,15 +126,15 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 	struct core *c = r->call->core;
 	struct space *p = r->space;
 
-	c->stats.resumes++;
+	snapshots_of_core(c)->n_resumed++;
 	log_info("space %s: resumed as sandbox %s", p->id, s->id);
-	memcpy(s->space, p->id, sizeof(s->space));
+	memcpy(snapshots_of(s)->space, p->id, sizeof(snapshots_of(s)->space));
 	memcpy(r->id, s->id, sizeof(r->id));
 	r->space = NULL;
 	space_forget(p);
 	call_expects_none(r->call);
 	sandbox_begin(s, ready);
-	life_notify(s, LIFE_RESUMED, NULL, s->space, NULL);
+	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
 	exec_go_on(s);
 	r->sync = store_sync(c, on_synced, r);
 }
@@ -327,13 +338,13 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 static void resume_abandon(struct core_call *call)
 {
 	call->abandoned = true;
-	if (!call->resume || !call->resume->id[0])
+	if (!resume_of(call) || !resume_of(call)->id[0])
 		call_free(call);
 }
 
 static void resume_notify(struct core_call *call)
 {
-	struct resume *r = call->resume;
+	struct resume *r = resume_of(call);
 	struct failure f = call->failure;
 	struct sandbox_view view;
 	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
@@ -342,10 +353,12 @@ static void resume_notify(struct core_call *call)
 		return;
 	if (s)
 		sandbox_view_fill(s, &view);
-	call->create_fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+	container_of(call, struct resume_call, call)
+		->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
 static const struct call_ops resume_ops = {
+	.size = sizeof(struct resume_call),
 	.makes_sandboxes = true,
 	.put_away = resume_put_away,
 	.notify = resume_notify,
@@ -358,10 +371,10 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	struct core_call *call = call_new(c, &resume_ops, arg);
 	struct failure f;
 
-	call->create_fn = fn;
+	container_of(call, struct resume_call, call)->fn = fn;
 	struct space *p = space_find(c, tenant, id, &f);
 	if (!p || !check(c, p, how, &f)) {
-		c->stats.resume_failures++;
+		snapshots_of_core(c)->resume_failures++;
 		call_finish(call, &f);
 		return call;
 	}
@@ -378,10 +391,10 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	*r->job = (struct read_job){.resume = r, .writable = -1};
 	if (!r->tenant)
 		abort();
-	call->resume = r;
+	container_of(call, struct resume_call, call)->resume = r;
 	call_expect(call, p->owner, 1, &p->size);
 	p->resume = r;
-	list_add_tail(&c->resumes, &call->link);
+	list_add_tail(&snapshots_of_core(c)->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
 	if (!schedule_step(c, r->job)) {
 		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
@@ -393,11 +406,9 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 }
 
 /* Removes the files of the Space that the sandbox was resumed from, when the sandbox ends. */
-static void on_shed(struct sandbox *s)
+void resume_shed(struct sandbox *s)
 {
-	if (s->space[0] && s->state >= SBX_ENDING)
-		space_files_drop(s->core, s->space);
-	s->space[0] = 0;
+	if (snapshots_of(s)->space[0] && s->state >= SBX_ENDING)
+		space_files_drop(s->core, snapshots_of(s)->space);
+	snapshots_of(s)->space[0] = 0;
 }
-
-const struct sandbox_hooks resume_hooks = {.shed = on_shed};

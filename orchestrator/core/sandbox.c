@@ -24,12 +24,6 @@
 
 #define CLOCKS_SLACK_MS 5 /* two clocks read in a row differ by less */
 
-/* Calls the hook of each room above, the lowest first. */
-#define RUN_HOOKS(s, hook, ...)                                                                    \
-	for (const struct sandbox_hooks *const *at_ = (s)->core->hooks; *at_; at_++)               \
-		if ((*at_)->hook)                                                                  \
-	(*at_)->hook(__VA_ARGS__)
-
 #define GO(state) ((uint8_t)(state) + 1)
 static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
 	[SBX_ADOPTING] = {[SBX_REACHED] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
@@ -131,7 +125,7 @@ static const struct guest_link_events link_events;
 
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 {
-	struct sandbox *s = must_alloc(sizeof(*s));
+	struct sandbox *s = must_alloc(c->sizes.sandbox);
 
 	s->core = c;
 	snprintf(s->id, sizeof(s->id), "%s", id);
@@ -143,19 +137,13 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 		abort();
 	list_init(&s->link);
 	list_init(&s->bucket);
-	list_init(&s->calls);
-	list_init(&s->interrupts);
 	list_init(&s->deletes);
-	list_init(&s->forks);
-	list_init(&s->ops);
-	list_init(&s->follows);
 	list_init(&s->unrecorded);
 	list_init(&s->elders);
 	list_init(&s->heirs);
 	guest_link_init(&s->guest, c->loop, &link_events, s);
-	s->output = s->owner->output;
-	s->replay.account = s->output;
 	sandbox_set_env(s, "", 0);
+	RUN_PARTS(c, sandbox_init, s);
 	return s;
 }
 
@@ -197,16 +185,10 @@ bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
 	return replace_text(&s->ancestors, ancestors);
 }
 
-static void free_calls(struct list *calls)
-{
-	while (!list_empty(calls))
-		call_free(container_of(calls->next, struct core_call, link));
-}
-
 void sandbox_drop_agent(struct sandbox *s)
 {
 	guest_link_hang_up(&s->guest);
-	RUN_HOOKS(s, agent_dropped, s);
+	RUN_PARTS(s->core, agent_dropped, s);
 }
 
 /* Frees everything except the record of the sandbox. */
@@ -217,23 +199,15 @@ static void shed(struct sandbox *s)
 	loop_timer_clear(s->core->loop, &s->redial);
 	guest_link_cancel_dial(&s->guest);
 	sandbox_drop_agent(s);
-	RUN_HOOKS(s, shed, s);
-	replay_fini(&s->replay);
-	journal_close(s->journal);
-	s->journal = NULL;
+	RUN_PARTS(s->core, shed, s);
 }
 
 void sandbox_free(struct sandbox *s)
 {
-	RUN_HOOKS(s, freed, s);
 	sandbox_delist(s);
 	shed(s);
-	free_calls(&s->calls);
-	free_calls(&s->interrupts);
-	free_calls(&s->deletes);
-	free_calls(&s->forks);
-	free_calls(&s->ops);
-	free_calls(&s->follows);
+	RUN_PARTS(s->core, sandbox_fini, s);
+	calls_free(&s->deletes);
 	list_del(&s->link);
 	list_del(&s->bucket);
 	list_del(&s->unrecorded);
@@ -254,7 +228,6 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready
 	s->created_at_ms = realtime_ms();
 	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
 	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
-	s->seq_reserved = s->seq + SEQ_BLOCK;
 	struct store_sandbox row = {
 		.id = s->id,
 		.tenant = s->tenant,
@@ -270,13 +243,13 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready
 		.egress = s->egress,
 		.created_at_ms = s->created_at_ms,
 		.expires_at_ms = s->expires_at_ms,
-		.seq_reserved = s->seq_reserved,
 		.metadata = s->metadata,
 		.env = s->env,
 		.env_len = s->env_len,
 		.ancestors = s->ancestors,
 	};
 	memcpy(row.instance, s->instance, sizeof(row.instance));
+	RUN_PARTS(s->core, row, s, &row);
 	return row;
 }
 
@@ -290,9 +263,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
-	s->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
-	journal_count(s->journal, s->output);
-	RUN_HOOKS(s, begun, s);
+	RUN_PARTS(s->core, begun, s);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
 	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
@@ -307,7 +278,7 @@ static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
 	if (s->state == SBX_ADOPTING)
 		loop_timer_set(s->core->loop, timer, ADOPT_RETRY_MS);
 	else
-		RUN_HOOKS(s, freeze, s);
+		RUN_PARTS(s->core, freeze, s);
 	return true;
 }
 
@@ -362,14 +333,17 @@ void sandbox_start_timers(struct sandbox *s)
 
 bool sandbox_is_busy(const struct sandbox *s)
 {
-	return !list_empty(&s->calls) || s->n_ops;
+	for (struct part *const *at = s->core->parts; *at; at++)
+		if ((*at)->is_busy && (*at)->is_busy(s))
+			return true;
+	return false;
 }
 
 void sandbox_touch(struct sandbox *s)
 {
 	templates_work_began(s->core->templates);
 	s->idle_since_ms = boottime_ms();
-	journal_times(s->journal, s->expires_ms, s->idle_since_ms);
+	RUN_PARTS(s->core, touched, s);
 	set_idle(s);
 }
 
@@ -396,7 +370,7 @@ static void on_agent_frame(void *arg, const struct agent_frame *frame)
 {
 	struct sandbox *s = arg;
 
-	RUN_HOOKS(s, agent_frame, s, frame);
+	RUN_PARTS(s->core, agent_frame, s, frame);
 }
 
 static void redial(void *arg)
@@ -427,7 +401,7 @@ void sandbox_lose_agent(struct sandbox *s, const char *reason)
 {
 	log_warn("sandbox %s: connection to its agent lost: %s", s->id, reason);
 	sandbox_drop_agent(s);
-	s->guest_busy = true;
+	RUN_PARTS(s->core, agent_lost, s);
 	redial_soon(s);
 }
 
@@ -435,7 +409,7 @@ static void on_agent_sent(void *arg)
 {
 	struct sandbox *s = arg;
 
-	RUN_HOOKS(s, agent_sent, s);
+	RUN_PARTS(s->core, agent_sent, s);
 }
 
 static void on_agent_reached(void *arg)
@@ -443,7 +417,7 @@ static void on_agent_reached(void *arg)
 	struct sandbox *s = arg;
 
 	sandbox_step(s, SBX_REACHED);
-	RUN_HOOKS(s, agent_reached, s);
+	RUN_PARTS(s->core, agent_reached, s);
 }
 
 static void on_agent_lost(void *arg, enum guest_lost how, const char *text)
@@ -491,21 +465,18 @@ const char *sandbox_end_code(const char *code)
 static void on_vm_gone(void *arg)
 {
 	struct sandbox *s = arg;
-	const struct sandbox_hooks *const *hooks = s->core->hooks;
 	struct core *c = s->core;
 
 	sandbox_step(s, SBX_VM_GONE);
 	while (!list_empty(&s->deletes))
 		call_finish(container_of(s->deletes.next, struct core_call, link), NULL);
 	ended_vm_gone(s);
-	for (; *hooks; hooks++)
-		if ((*hooks)->vm_gone)
-			(*hooks)->vm_gone(c);
+	RUN_PARTS(c, vm_gone, c);
 }
 
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 {
-	RUN_HOOKS(s, fail_side_calls, s, f);
+	RUN_PARTS(s->core, fail_side_calls, s, f);
 }
 
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
@@ -526,10 +497,8 @@ static void leave(struct sandbox *s)
 
 	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
 	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, s->ended_text);
-	calls_fail(&s->calls, &f);
+	RUN_PARTS(s->core, end, s, &f);
 	sandbox_fail_side_calls(s, &f);
-	journal_remove(s->journal);
-	s->journal = NULL;
 	shed(s);
 	if (s->vm)
 		ended_drop_vm(s, on_vm_gone);
@@ -594,13 +563,6 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 /* --- views ---------------------------------------------------------------------------------- */
 
-/* Returns whether a call from a previous instance is running while the guest is not connected
- * yet. */
-static bool has_inherited_call(const struct sandbox *s)
-{
-	return s->state == SBX_ADOPTING && !list_empty(&s->calls);
-}
-
 /* Converts a time of the boot-time clock to the wall clock. The offset of the clocks is measured
  * each time, but the stored value is kept until a clock was set, since measurements differ by a
  * millisecond. */
@@ -620,9 +582,9 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 	uint64_t now = boottime_ms(), idle_from = sandbox_is_busy(s) ? now : s->idle_since_ms;
 
 	*view = (struct sandbox_view){
-		.state = s->state == SBX_FREEZING			    ? "freezing"
-			 : s->state == SBX_RUNNING || has_inherited_call(s) ? "running"
-									    : "ready",
+		.state = s->state == SBX_FREEZING  ? "freezing"
+			 : s->state == SBX_RUNNING ? "running"
+						   : "ready",
 		.template = s->template,
 		.vcpus = s->size.vcpus,
 		.ram_mib = s->size.ram_mib,
@@ -642,7 +604,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 		.idle_ms = now - idle_from,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
-	RUN_HOOKS(s, view, s, view);
+	RUN_PARTS(s->core, view, s, view);
 	view->parent = s->parent ? s->parent->id : NULL;
 	view->n_children = s->children.n;
 }
@@ -670,22 +632,5 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 	if (s->pid)
 		watch_memory(s->pid, &view->memory);
 	view->children = children_of(c, s);
-	return true;
-}
-
-bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
-		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
-		 void *arg, struct failure *f)
-{
-	struct sandbox *s = sandbox_find(c, tenant, id, f);
-	const struct event *ev;
-	const char *traceparent;
-
-	if (!s)
-		return false;
-	while ((ev = replay_after(&s->replay, since, &traceparent))) {
-		since = ev->seq;
-		each(arg, ev, traceparent);
-	}
 	return true;
 }

@@ -15,7 +15,7 @@
 #define LOST_KEPT_MS   (INT64_C(1000) * 24 * 3600 * LOST_KEPT_DAYS)
 
 struct lost_space {
-	struct list link; /* on core->lost_spaces */
+	struct list link; /* on snapshot_core.lost_spaces */
 	char id[SANDBOX_ID_LEN + 1];
 	uint64_t due_ms;       /* time of removal, on the boot-time clock */
 	int64_t removed_at_ms; /* the same time, by the wall clock at the start */
@@ -24,7 +24,7 @@ struct lost_space {
 /* --- removal -------------------------------------------------------------------------------- */
 
 struct removal {
-	struct list link;  /* on core->removals */
+	struct list link;  /* on snapshot_core.removals */
 	struct core *core; /* NULL: the core is gone */
 	char state_dir[CONFIG_PATH_MAX];
 	char id[SANDBOX_ID_LEN + 1];
@@ -62,7 +62,7 @@ void space_files_drop(struct core *c, const char *id)
 	job->core = c;
 	snprintf(job->state_dir, sizeof(job->state_dir), "%s", c->config.state_dir);
 	snprintf(job->id, sizeof(job->id), "%s", id);
-	list_add_tail(&c->removals, &job->link);
+	list_add_tail(&snapshots_of_core(c)->removals, &job->link);
 	if (loop_work(c->loop, LOOP_BULK, remove_work, on_removed, job) < 0) {
 		list_del(&job->link);
 		free(job);
@@ -80,8 +80,8 @@ static void on_lost(void *arg, const char *id, int64_t since_ms)
 	snprintf(lost->id, sizeof(lost->id), "%s", id);
 	lost->due_ms = boottime_ms() + (uint64_t)(left > 0 ? left : 0);
 	lost->removed_at_ms = since_ms + LOST_KEPT_MS;
-	list_add_tail(&c->lost_spaces, &lost->link);
-	c->stats.spaces_lost++;
+	list_add_tail(&snapshots_of_core(c)->lost_spaces, &lost->link);
+	snapshots_of_core(c)->spaces_lost++;
 	log_warn("space %s is on the disk and not in the catalogue: it is kept for %lld h more, as "
 		 "STATE_DIR/spaces/%s.lost (docs/operating.md, Backup)",
 		 id, (long long)(left > 0 ? left : 0) / 3600000, id);
@@ -89,7 +89,7 @@ static void on_lost(void *arg, const char *id, int64_t since_ms)
 
 void spaces_lost_check(struct core *c)
 {
-	list_each_safe (pos, &c->lost_spaces) {
+	list_each_safe (pos, &snapshots_of_core(c)->lost_spaces) {
 		struct lost_space *lost = container_of(pos, struct lost_space, link);
 
 		if (boottime_ms() < lost->due_ms)
@@ -97,7 +97,7 @@ void spaces_lost_check(struct core *c)
 		log_warn("space %s was lost for %d days: its files are removed", lost->id,
 			 LOST_KEPT_DAYS);
 		space_files_drop(c, lost->id);
-		c->stats.spaces_lost--;
+		snapshots_of_core(c)->spaces_lost--;
 		list_del(&lost->link);
 		free(lost);
 	}
@@ -106,7 +106,7 @@ void spaces_lost_check(struct core *c)
 void core_spaces_lost(struct core *c,
 		      void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg)
 {
-	list_each (pos, &c->lost_spaces) {
+	list_each (pos, &snapshots_of_core(c)->lost_spaces) {
 		const struct lost_space *lost = container_of(pos, struct lost_space, link);
 
 		each(arg, lost->id, lost->removed_at_ms);
@@ -156,11 +156,11 @@ int spaces_load(struct core *c, struct err *e)
 
 void spaces_unload(struct core *c)
 {
-	list_each_safe (pos, &c->removals) {
+	list_each_safe (pos, &snapshots_of_core(c)->removals) {
 		list_del(pos);
 		container_of(pos, struct removal, link)->core = NULL;
 	}
-	list_each_safe (pos, &c->lost_spaces) {
+	list_each_safe (pos, &snapshots_of_core(c)->lost_spaces) {
 		list_del(pos);
 		free(container_of(pos, struct lost_space, link));
 	}

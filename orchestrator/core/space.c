@@ -10,8 +10,8 @@
 
 static void disown(struct space *p)
 {
-	roster_remove(&p->owner->spaces, &p->listed);
-	p->owner->spaces_bytes -= p->size_bytes;
+	roster_remove(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
+	snapshots_of_tenant(p->owner)->spaces_bytes -= p->size_bytes;
 	tenant_put(p->owner);
 }
 
@@ -50,15 +50,15 @@ struct space *space_add(struct core *c, const struct store_space *row)
 		abort();
 	if (row->env_len)
 		memcpy(p->env, row->env, row->env_len);
-	list_add_tail(&c->spaces, &p->link);
-	list_add_tail(&c->space_buckets[bucket_number(p->id)], &p->bucket);
-	list_add_tail(&c->unread_spaces, &p->unread);
+	list_add_tail(&snapshots_of_core(c)->spaces, &p->link);
+	list_add_tail(&snapshots_of_core(c)->space_buckets[bucket_number(p->id)], &p->bucket);
+	list_add_tail(&snapshots_of_core(c)->unread_spaces, &p->unread);
 	p->listed.place.at_ms = p->created_at_ms;
 	memcpy(p->listed.place.id, p->id, sizeof(p->id));
-	roster_add(&p->owner->spaces, &p->listed);
-	p->owner->spaces_bytes += p->size_bytes;
-	c->stats.spaces++;
-	c->stats.spaces_bytes += p->size_bytes;
+	roster_add(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
+	snapshots_of_tenant(p->owner)->spaces_bytes += p->size_bytes;
+	snapshots_of_core(c)->n_spaces++;
+	snapshots_of_core(c)->spaces_bytes += p->size_bytes;
 	return p;
 }
 
@@ -66,9 +66,9 @@ void space_forget(struct space *p)
 {
 	struct core *c = p->core;
 
-	c->stats.spaces--;
-	c->stats.spaces_bytes -= p->size_bytes;
-	c->stats.spaces_damaged -= p->damage[0] != 0;
+	snapshots_of_core(c)->n_spaces--;
+	snapshots_of_core(c)->spaces_bytes -= p->size_bytes;
+	snapshots_of_core(c)->spaces_damaged -= p->damage[0] != 0;
 	space_free(p);
 }
 
@@ -80,13 +80,13 @@ void space_checked(struct space *p)
 void space_damaged(struct space *p, const char *what)
 {
 	log_error("space %s is damaged: %s", p->id, what);
-	p->core->stats.spaces_damaged += !p->damage[0];
+	snapshots_of_core(p->core)->spaces_damaged += !p->damage[0];
 	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
 }
 
 struct space *space_of(struct core *c, const char *id)
 {
-	list_each (pos, &c->space_buckets[bucket_number(id)]) {
+	list_each (pos, &snapshots_of_core(c)->space_buckets[bucket_number(id)]) {
 		struct space *p = container_of(pos, struct space, bucket);
 
 		if (!strcmp(p->id, id))
@@ -150,6 +150,18 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 
 /* --- delete --------------------------------------------------------------------------------- */
 
+struct delete_call {
+	struct core_call call;
+	char space[SANDBOX_ID_LEN + 1]; /* its id */
+};
+
+static char *deleted_space(const struct core_call *call)
+{
+	return container_of(call, struct delete_call, call)->space;
+}
+
+static const struct call_ops delete_ops = {.size = sizeof(struct delete_call)};
+
 /* Removes the files, now that the deletion is on disk: a power failure can't bring the Space
  * back. */
 static void on_deleted(void *arg, int error)
@@ -157,16 +169,16 @@ static void on_deleted(void *arg, int error)
 	struct core_call *call = arg;
 
 	if (error)
-		log_error("space %s: its deletion can't be flushed to disk: %s", call->made,
-			  strerror(-error));
-	space_files_drop(call->core, call->made);
+		log_error("space %s: its deletion can't be flushed to disk: %s",
+			  deleted_space(call), strerror(-error));
+	space_files_drop(call->core, deleted_space(call));
 	call_finish(call, NULL);
 }
 
 struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
 				    core_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &call_plain, arg);
+	struct core_call *call = call_new(c, &delete_ops, arg);
 	struct failure f;
 	struct err e;
 
@@ -183,7 +195,7 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 		call_finish(call, &f);
 		return call;
 	}
-	memcpy(call->made, p->id, sizeof(call->made));
+	memcpy(deleted_space(call), p->id, SANDBOX_ID_LEN + 1);
 	list_add_tail(&c->waits, &call->link);
 	space_forget(p);
 	store_sync(c, on_deleted, call);
@@ -226,14 +238,14 @@ static void on_scrubbed(void *arg)
 		space_checked(p);
 	scrub_free(scrub);
 	if (c) {
-		c->scrub = NULL;
+		snapshots_of_core(c)->scrub = NULL;
 		spaces_scrub(c);
 	}
 }
 
 static const struct space *next_unread(const struct core *c)
 {
-	list_each (pos, &c->unread_spaces) {
+	list_each (pos, &snapshots_of_core(c)->unread_spaces) {
 		const struct space *p = container_of(pos, struct space, unread);
 
 		if (!p->resume)
@@ -244,16 +256,18 @@ static const struct space *next_unread(const struct core *c)
 
 void spaces_scrub(struct core *c)
 {
-	const struct space *next = c->scrub || c->closing ? NULL : next_unread(c);
+	const struct space *next =
+		snapshots_of_core(c)->scrub || c->closing ? NULL : next_unread(c);
 
 	if (!next)
 		return;
-	c->scrub = must_alloc(sizeof(*c->scrub));
-	c->scrub->core = c;
-	space_read_begin(&c->scrub->read, c->config.state_dir, next->id);
-	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, c->scrub) < 0) {
-		scrub_free(c->scrub);
-		c->scrub = NULL;
+	snapshots_of_core(c)->scrub = must_alloc(sizeof(*snapshots_of_core(c)->scrub));
+	snapshots_of_core(c)->scrub->core = c;
+	space_read_begin(&snapshots_of_core(c)->scrub->read, c->config.state_dir, next->id);
+	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, snapshots_of_core(c)->scrub) <
+	    0) {
+		scrub_free(snapshots_of_core(c)->scrub);
+		snapshots_of_core(c)->scrub = NULL;
 	}
 }
 
@@ -261,9 +275,9 @@ void spaces_scrub(struct core *c)
 
 void spaces_free(struct core *c)
 {
-	if (c->scrub)
-		c->scrub->core = NULL;
+	if (snapshots_of_core(c)->scrub)
+		snapshots_of_core(c)->scrub->core = NULL;
 	spaces_unload(c);
-	while (!list_empty(&c->spaces))
-		space_free(container_of(c->spaces.next, struct space, link));
+	while (!list_empty(&snapshots_of_core(c)->spaces))
+		space_free(container_of(snapshots_of_core(c)->spaces.next, struct space, link));
 }

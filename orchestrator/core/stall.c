@@ -13,14 +13,14 @@
 
 static void wait_on(struct sandbox *s, uint64_t ms)
 {
-	vmproc_progress_begin(&s->stall.progress, s->pid);
-	loop_timer_set(s->core->loop, &s->stall.timer, ms);
+	vmproc_progress_begin(&exec_of(s)->stall.progress, s->pid);
+	loop_timer_set(s->core->loop, &exec_of(s)->stall.timer, ms);
 }
 
 static void on_inspected(void *arg, const struct inspected *found)
 {
 	struct sandbox *s = arg;
-	struct stall_watch *stall = &s->stall;
+	struct stall_watch *stall = &exec_of(s)->stall;
 	char what[SANDBOX_ID_LEN + 64];
 
 	stall->inspection = NULL;
@@ -31,13 +31,13 @@ static void on_inspected(void *arg, const struct inspected *found)
 		return;
 	}
 	snprintf(what, sizeof(what), "a call in sandbox %s", s->id);
-	stall_log(s->core, what, found->text);
+	s->core->inspector->log(s->core, what, found->text);
 }
 
 static void on_timer(void *arg)
 {
 	struct sandbox *s = arg;
-	struct stall_watch *stall = &s->stall;
+	struct stall_watch *stall = &exec_of(s)->stall;
 	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
 
 	if (stall->heard || s->state != SBX_RUNNING) {
@@ -46,10 +46,10 @@ static void on_timer(void *arg)
 		wait_on(s, STALL_MS);
 	} else if (worked) {
 		wait_on(s, STALL_MS);
-	} else if (inspections_full(s->core)) {
-		list_add_tail(&s->core->stall_turns, &stall->turn);
+	} else if (s->core->inspector->full(s->core)) {
+		list_add_tail(&exec_of_core(s->core)->stall_turns, &stall->turn);
 	} else {
-		stall->inspection = inspection_start(s->core, s->vm, s, on_inspected, s);
+		stall->inspection = s->core->inspector->start(s->core, s->vm, s, on_inspected, s);
 	}
 }
 
@@ -59,42 +59,40 @@ static void give_turns(void *arg)
 {
 	struct core *c = arg;
 
-	while (!list_empty(&c->stall_turns) && !inspections_full(c)) {
-		struct list *first = c->stall_turns.next;
+	while (!list_empty(&exec_of_core(c)->stall_turns) && !c->inspector->full(c)) {
+		struct list *first = exec_of_core(c)->stall_turns.next;
 
 		list_del(first);
-		on_timer(container_of(first, struct sandbox, stall.turn));
+		on_timer(container_of(first, struct exec_sandbox, stall.turn)->sandbox);
 	}
 }
 
 void stall_next(struct core *c)
 {
-	if (!list_empty(&c->stall_turns))
-		deferred_run(&c->deferred, &c->stall_deferred, give_turns, c);
+	if (!list_empty(&exec_of_core(c)->stall_turns))
+		deferred_run(&c->deferred, &exec_of_core(c)->stall_deferred, give_turns, c);
 }
 
 void stall_begin(struct sandbox *s)
 {
 	stall_end(s);
-	s->stall.timer = (struct loop_timer){.fn = on_timer, .arg = s};
-	list_init(&s->stall.turn);
-	s->stall.heard = false;
-	s->stall.wait_ms = STALL_MS;
+	exec_of(s)->stall.timer = (struct loop_timer){.fn = on_timer, .arg = s};
+	list_init(&exec_of(s)->stall.turn);
+	exec_of(s)->stall.heard = false;
+	exec_of(s)->stall.wait_ms = STALL_MS;
 	wait_on(s, STALL_MS);
+}
+
+void stall_heard(struct sandbox *s)
+{
+	exec_of(s)->stall.heard = true;
 }
 
 void stall_end(struct sandbox *s)
 {
-	loop_timer_clear(s->core->loop, &s->stall.timer);
-	if (s->stall.turn.next)
-		list_del(&s->stall.turn);
-	inspection_cancel(s->stall.inspection);
-	s->stall.inspection = NULL;
+	loop_timer_clear(s->core->loop, &exec_of(s)->stall.timer);
+	if (exec_of(s)->stall.turn.next)
+		list_del(&exec_of(s)->stall.turn);
+	s->core->inspector->cancel(exec_of(s)->stall.inspection);
+	exec_of(s)->stall.inspection = NULL;
 }
-
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
-{
-	stall_end(s);
-}
-
-const struct sandbox_hooks stall_hooks = {.fail_side_calls = fail_side_calls, .shed = stall_end};

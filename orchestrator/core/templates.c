@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#include "orchestrator/core/inspect.h"
+#include "orchestrator/core/internal.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/template/sources.h"
 #include "orchestrator/template/vm-bringup.h"
@@ -22,7 +22,7 @@ static bool has_requests(void *arg)
 {
 	const struct core *c = arg;
 
-	return c->n_requests || c->stats.operations;
+	return c->n_requests || c->n_operations;
 }
 
 static bool needs_vms(void *arg)
@@ -58,7 +58,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 	void (*done)(void *arg) = r->done;
 	void *done_arg = r->arg;
 
-	stall_log(r->core, r->what, found->text);
+	r->core->inspector->log(r->core, r->what, found->text);
 	free(r);
 	done(done_arg);
 }
@@ -68,20 +68,20 @@ static struct stall_report *report_stall(void *arg, struct vmproc *vm, const cha
 {
 	struct core *c = arg;
 
-	if (inspections_full(c))
+	if (c->inspector->full(c))
 		return NULL;
 	struct stall_report *r = must_alloc(sizeof(*r));
 	r->core = c;
 	r->done = done;
 	r->arg = done_arg;
 	snprintf(r->what, sizeof(r->what), "%s", what);
-	r->inspection = inspection_start(c, vm, NULL, on_inspected, r);
+	r->inspection = c->inspector->start(c, vm, NULL, on_inspected, r);
 	return r;
 }
 
 static void cancel_report(void *arg, struct stall_report *r)
 {
-	inspection_cancel(r->inspection);
+	r->core->inspector->cancel(r->inspection);
 	free(r);
 }
 
@@ -97,41 +97,37 @@ const struct template_env_ops template_ops = {
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-struct template_look {
-	struct core_call *call;
+struct look_call {
+	struct core_call call;
 	struct sources_wait wait;
 };
 
 static void look_put_away(struct core_call *call)
 {
-	if (call->look)
-		sources_unwait(&call->look->wait);
-	free(call->look);
-	call->look = NULL;
+	struct look_call *look = container_of(call, struct look_call, call);
+
+	sources_unwait(&look->wait);
 }
 
 static const struct call_ops look_ops = {
+	.size = sizeof(struct look_call),
 	.passive = true,
 	.put_away = look_put_away,
 };
 
 static void on_looked(void *arg, const struct failure *f)
 {
-	struct template_look *look = arg;
-
-	call_finish(look->call, f);
+	call_finish(arg, f);
 }
 
 struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg)
 {
 	struct core_call *call = call_new(c, &look_ops, arg);
-	struct template_look *look = must_alloc(sizeof(*look));
 
 	call->done_fn = fn;
-	call->look = look;
-	look->call = call;
 	list_add_tail(&c->waits, &call->link);
-	sources_look(c->templates, &look->wait, on_looked, look);
+	sources_look(c->templates, &container_of(call, struct look_call, call)->wait, on_looked,
+		     call);
 	return call;
 }
 

@@ -37,15 +37,14 @@ struct tenant *tenant_get(struct core *c, const char *name)
 
 	if (t)
 		return tenant_hold(t);
-	t = must_alloc(sizeof(*t) + strlen(name) + 1);
+	t = must_alloc(c->sizes.tenant + strlen(name) + 1);
+	t->name = (char *)t + c->sizes.tenant;
 	t->core = c;
 	t->users = 1;
-	t->output = output_account_new(&c->output, t);
-	list_init(&t->freezes);
-	list_init(&t->freeze_turn);
 	strcpy(t->name, name);
 	list_add_tail(&c->tenants, &t->link);
 	list_add_tail(&c->tenant_buckets[bucket_number(name)], &t->bucket);
+	RUN_PARTS(c, tenant_init, t);
 	return t;
 }
 
@@ -53,7 +52,7 @@ void tenant_put(struct tenant *t)
 {
 	if (!t || --t->users)
 		return;
-	output_account_put(t->output);
+	RUN_PARTS(t->core, tenant_fini, t);
 	list_del(&t->link);
 	list_del(&t->bucket);
 	free(t);

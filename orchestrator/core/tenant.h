@@ -24,19 +24,11 @@ struct tenant {
 	struct core *core;
 	unsigned users;
 	struct roster sandboxes; /* living ones */
-	struct roster spaces;
-	uint64_t spaces_bytes;
-	uint64_t promised_mib; /* RAM of its sandboxes, */
-	uint64_t promised_gb;  /* and their disks */
-	size_t coming;	       /* sandboxes being made, */
-	uint64_t coming_gb;    /* and their disks */
-	size_t waiting_bytes;  /* of its calls that no guest has accepted yet */
-	size_t operations, listeners;
-	struct output_account *output;
-	struct list freezes;	 /* struct freeze: waiting, in order */
-	struct list freeze_turn; /* on core->freeze_turns while a freeze waits */
-	unsigned freezing;	 /* in progress */
-	char name[];
+	uint64_t promised_mib;	 /* RAM of its sandboxes, */
+	uint64_t promised_gb;	 /* and their disks */
+	size_t coming;		 /* sandboxes being made, */
+	uint64_t coming_gb;	 /* and their disks */
+	char *name;		 /* in the same block of memory */
 };
 /* tenant_get returns the tenant, creating it when new. The caller releases the reference of
  * tenant_get and tenant_hold with tenant_put. */

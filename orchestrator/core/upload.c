@@ -36,7 +36,7 @@ struct core_call *core_upload_begin(struct core *c, const char *tenant, const ch
 	const struct agent_file_request request = {
 		.type = AGENT_UPLOAD, .id = o->id, .mode = mode, .path = path};
 
-	op->call->id_fn = fn;
+	o->fn = fn;
 	o->undo = encode_abort;
 	random_id(o->id, sizeof(o->id), "upl_");
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
@@ -52,7 +52,7 @@ struct core_call *core_upload_part(struct core *c, const char *tenant, const cha
 
 	op->data = part->data;
 	op->data_left = part->len;
-	op->count = &c->stats.file_bytes_in;
+	op->count = &guestops_of_core(c)->file_bytes_in;
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 

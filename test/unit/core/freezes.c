@@ -123,14 +123,14 @@ static void test_single_tenant_uses_both_slots(void **state)
 		start(w, &z[i], &m[i], TENANT_LOCAL);
 	world_until(w, two_wait, w->fakes);
 	assert_int_equal(count_begun(w, TENANT_LOCAL, m), 2);
-	assert_int_equal(tenant_find(w->core, TENANT_LOCAL)->freezing, 2);
+	assert_int_equal(snapshots_of_tenant(tenant_find(w->core, TENANT_LOCAL))->freezing, 2);
 	fakes_go(w->fakes);
 	world_until(w, two_have_ended, z);
 	world_until(w, one_waits, w->fakes);
 	fakes_go(w->fakes);
 	for (int i = 0; i < EACH; i++)
 		world_until_true(w, &z[i].done);
-	assert_int_equal(w->core->n_freezing, 0);
+	assert_int_equal(snapshots_of_core(w->core)->n_freezing, 0);
 }
 
 static int teardown(void **state)

@@ -323,9 +323,9 @@ static struct sandbox *make_stalled(struct world *w, const char *id)
 	struct sandbox *s = sandbox_of_id(w, id);
 
 	s->pid = 0;
-	vmproc_progress_begin(&s->stall.progress, s->pid);
-	s->stall.heard = false;
-	loop_timer_set(w->loop, &s->stall.timer, 0);
+	vmproc_progress_begin(&exec_of(s)->stall.progress, s->pid);
+	exec_of(s)->stall.heard = false;
+	loop_timer_set(w->loop, &exec_of(s)->stall.timer, 0);
 	return s;
 }
 
@@ -349,7 +349,7 @@ static bool inspection_has_ended(void *arg)
 {
 	const struct sandbox *s = arg;
 
-	return !s->stall.inspection && s->stall.timer.heap_index;
+	return !exec_of(s)->stall.inspection && exec_of(s)->stall.timer.heap_index;
 }
 
 static bool stall_was_reported(void *arg)
@@ -375,7 +375,7 @@ static void test_stalled_call_is_reported_once(void **state)
 	assert_int_equal(times_logged("| the VM process says:"), 1);
 	assert_int_equal(times_logged("| its agent does not answer: connected after"), 1);
 	assert_int_equal(times_logged("| end of the report"), 1);
-	assert_int_equal(s->stall.timer.heap_index, 0);
+	assert_int_equal(exec_of(s)->stall.timer.heap_index, 0);
 	end_waiting(w, &r);
 }
 
@@ -408,10 +408,11 @@ static void test_waiting_call_is_not_reported(void **state)
 	for (uint64_t i = 1; i < 10; i++) {
 		struct sandbox *s = make_stalled(w, m.view.id);
 
-		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i || s->stall.inspection)
+		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i || exec_of(s)->stall.inspection)
 			world_until(w, inspection_has_ended, s);
-		assert_true(s->stall.timer.heap_index);
-		assert_true(s->stall.wait_ms > 30000 && s->stall.wait_ms < 2000000);
+		assert_true(exec_of(s)->stall.timer.heap_index);
+		assert_true(exec_of(s)->stall.wait_ms > 30000 &&
+			    exec_of(s)->stall.wait_ms < 2000000);
 	}
 	assert_int_equal(times_logged("is stalled"), 0);
 	end_waiting(w, &r);
@@ -421,7 +422,8 @@ static bool timer_is_armed(void *arg)
 {
 	const struct sandbox *s = arg;
 
-	return s->stall.timer.heap_index && s->stall.timer.due_ms > loop_now_ms(s->core->loop);
+	return exec_of(s)->stall.timer.heap_index &&
+	       exec_of(s)->stall.timer.due_ms > loop_now_ms(s->core->loop);
 }
 
 /* A call that had output, or whose VM used its CPU, is not inspected. */
@@ -435,19 +437,19 @@ static void test_call_that_makes_progress_is_not_inspected(void **state)
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
 	struct sandbox *s = make_stalled(w, m.view.id);
-	s->stall.heard = true;
+	exec_of(s)->stall.heard = true;
 	world_until(w, timer_is_armed, s);
-	assert_null(s->stall.inspection);
+	assert_null(exec_of(s)->stall.inspection);
 	make_stalled(w, m.view.id);
 	s->pid = (uint32_t)getpid();
 	while (clock() < CLOCKS_PER_SEC / 2) /* CPU time of this process */
 		;
 	world_until(w, timer_is_armed, s);
-	assert_null(s->stall.inspection);
+	assert_null(exec_of(s)->stall.inspection);
 	assert_int_equal(fakes_faults_left(w->fakes, FAKES_MUTE), 1);
 	fakes_fault(w->fakes, FAKES_MUTE, 0);
 	end_waiting(w, &r);
-	assert_int_equal(s->stall.timer.heap_index, 0);
+	assert_int_equal(exec_of(s)->stall.timer.heap_index, 0);
 }
 
 /* The call or its sandbox ends during the inspection. */
@@ -462,14 +464,14 @@ static void test_inspection_ends_with_its_call(void **state)
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 2);
 	struct sandbox *s = make_stalled(w, m.view.id);
-	while (!s->stall.inspection)
+	while (!exec_of(s)->stall.inspection)
 		world_until(w, is_waiting, w->fakes);
 	end_waiting(w, &r);
-	assert_null(s->stall.inspection);
+	assert_null(exec_of(s)->stall.inspection);
 	world_create(w, &m, NULL);
 	run_waiting(w, &second, m.view.id);
 	s = make_stalled(w, m.view.id);
-	while (!s->stall.inspection)
+	while (!exec_of(s)->stall.inspection)
 		world_until(w, is_waiting, w->fakes);
 	world_delete(w, &d, m.view.id);
 	world_until_true(w, &second.over);
@@ -490,7 +492,8 @@ static bool limit_is_reached(void *arg)
 
 	c->inspected = 0;
 	list_each (pos, &c->w->core->sandboxes)
-		c->inspected += container_of(pos, struct sandbox, link)->stall.inspection != NULL;
+		c->inspected +=
+			exec_of(container_of(pos, struct sandbox, link))->stall.inspection != NULL;
 	c->most = c->inspected > c->most ? c->inspected : c->most;
 	return c->inspected >= 8;
 }
@@ -580,11 +583,11 @@ static void test_stalled_vm_is_dropped_without_a_report_at_the_limit(void **stat
 
 	world_create(c.w, &m, NULL);
 	world_wait_ready(c.w);
-	c.w->core->n_inspections += 8;
+	inspect_of_core(c.w->core)->n_inspections += 8;
 	fakes_fault(c.w->fakes, FAKES_SEED_WAIT, 1);
 	world_fork_start(c.w, &k, m.view.id, 1, false);
 	world_until(c.w, vm_was_dropped, &c);
-	c.w->core->n_inspections -= 8;
+	inspect_of_core(c.w->core)->n_inspections -= 8;
 	world_until_true(c.w, &k.done);
 	assert_false(k.ok);
 	assert_int_equal(times_logged("is stalled"), 0);
@@ -601,7 +604,7 @@ static void test_reports_in_the_log_are_rate_limited(void **state)
 	assert_int_equal(times_logged("its report is left out"), 5);
 	assert_int_equal(times_logged("| two\n"), 5);
 	/* A minute later one more report is allowed. */
-	w->core->stall_reports.since_ms -= 61000;
+	inspect_of_core(w->core)->stall_reports.since_ms -= 61000;
 	for (int i = 0; i < 5000; i++)
 		at += sprintf(at, "line %d\n", i);
 	stall_log(w->core, "a guest", text);

@@ -15,7 +15,7 @@
 #include <sys/ucontext.h>
 #include <unistd.h>
 
-#include "orchestrator/core/internal.h"
+#include "orchestrator/core/service.h"
 #include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
 
@@ -303,7 +303,7 @@ static void back_up(struct world *w)
 
 static void run_housekeeping(struct world *w)
 {
-	loop_timer_set(w->loop, &w->core->housekeeping, 0);
+	loop_timer_set(w->loop, &service_of(w->core)->housekeeping, 0);
 	loop_timer_set(w->loop, &w->core->watch_timer, 0);
 	world_wait_ready(w);
 }

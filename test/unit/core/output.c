@@ -38,9 +38,9 @@ static struct sandbox *add_sandbox(struct world *w, struct crowd *crowd, const c
 	snprintf(id, sizeof(id), "sbx_%032u", crowd->n);
 	struct sandbox *s = sandbox_new(c, id, tenant);
 	s->slot = FIRST_SLOT + crowd->n;
-	s->journal = journal_new(crowd->dir, s->slot, 1);
-	assert_non_null(s->journal);
-	journal_count(s->journal, s->output);
+	exec_of(s)->journal = journal_new(crowd->dir, s->slot, 1);
+	assert_non_null(exec_of(s)->journal);
+	journal_count(exec_of(s)->journal, exec_of(s)->output);
 	sandbox_enlist(s, SBX_READY);
 	crowd->all[crowd->n++] = s;
 	return s;
@@ -53,8 +53,8 @@ static void crowd_free(struct crowd *crowd)
 	for (unsigned i = 0; i < crowd->n; i++) {
 		struct sandbox *s = crowd->all[i];
 
-		journal_remove(s->journal);
-		s->journal = NULL;
+		journal_remove(exec_of(s)->journal);
+		exec_of(s)->journal = NULL;
 		sandbox_free(s);
 	}
 	snprintf(path, sizeof(path), "%s/journals", crowd->dir);
@@ -68,10 +68,11 @@ static void print(struct sandbox *s, size_t len)
 {
 	static const uint8_t text[EVENT_LEN];
 	static int64_t now;
-	const struct event ev = {.seq = ++s->seq, .ts_ms = ++now, .data = text, .len = len};
+	const struct event ev = {
+		.seq = ++exec_of(s)->seq, .ts_ms = ++now, .data = text, .len = len};
 
-	replay_add(&s->replay, &ev, NULL);
-	journal_event(s->journal, &ev, NULL);
+	replay_add(&exec_of(s)->replay, &ev, NULL);
+	journal_event(exec_of(s)->journal, &ev, NULL);
 	exec_keep(s);
 }
 
@@ -95,7 +96,7 @@ static size_t replay_bytes(const struct crowd *crowd)
 	size_t sum = 0;
 
 	for (unsigned i = 0; i < crowd->n; i++)
-		sum += crowd->all[i]->replay.bytes;
+		sum += exec_of(crowd->all[i])->replay.bytes;
 	return sum;
 }
 
@@ -105,19 +106,19 @@ static void test_output_of_many_sandboxes_stays_within_the_budget(void **state)
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
 
-	output_budget_init(&w->core->output, BUDGET);
+	output_budget_init(&exec_of_core(w->core)->output, BUDGET);
 	while (crowd->n < MANY) {
 		struct sandbox *s = add_sandbox(w, crowd, TENANT);
 
 		for (unsigned i = 0; i < EVENTS; i++) {
 			print(s, EVENT_LEN);
-			assert_true(w->core->output.held <= BUDGET);
+			assert_true(exec_of_core(w->core)->output.held <= BUDGET);
 		}
 	}
 	/* The counters match the output that is held, which is the newest. */
-	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= w->core->output.held);
-	assert_int_equal(crowd->all[0]->replay.count, 0);
-	assert_int_equal(replay_last(&crowd->all[MANY - 1]->replay), EVENTS);
+	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= exec_of_core(w->core)->output.held);
+	assert_int_equal(exec_of(crowd->all[0])->replay.count, 0);
+	assert_int_equal(replay_last(&exec_of(crowd->all[MANY - 1])->replay), EVENTS);
 	assert_true(replay_bytes(crowd) > BUDGET / 8);
 	crowd_free(crowd);
 }
@@ -127,7 +128,7 @@ static void test_tenant_within_its_share_loses_no_output(void **state)
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
 
-	output_budget_init(&w->core->output, BUDGET);
+	output_budget_init(&exec_of_core(w->core)->output, BUDGET);
 	struct sandbox *small = add_sandbox(w, crowd, "small");
 	for (int i = 0; i < 8; i++)
 		print(small, EVENT_LEN);
@@ -137,14 +138,14 @@ static void test_tenant_within_its_share_loses_no_output(void **state)
 		for (unsigned i = 0; i < EVENTS; i++)
 			print(s, EVENT_LEN);
 	}
-	assert_true(w->core->output.held <= BUDGET);
-	assert_int_equal(small->replay.count, 8);
+	assert_true(exec_of_core(w->core)->output.held <= BUDGET);
+	assert_int_equal(exec_of(small)->replay.count, 8);
 	/* One more tenant makes the shares smaller, but this tenant is still within its share. */
 	struct sandbox *other = add_sandbox(w, crowd, "other");
 	for (int i = 0; i < 8; i++)
 		print(other, EVENT_LEN);
-	assert_int_equal(other->replay.count, 8);
-	assert_int_equal(small->replay.count, 8);
+	assert_int_equal(exec_of(other)->replay.count, 8);
+	assert_int_equal(exec_of(small)->replay.count, 8);
 	crowd_free(crowd);
 }
 
@@ -153,19 +154,19 @@ static void test_child_counts_only_output_it_does_not_share(void **state)
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
 
-	output_budget_init(&w->core->output, BUDGET);
+	output_budget_init(&exec_of_core(w->core)->output, BUDGET);
 	struct sandbox *parent = add_sandbox(w, crowd, TENANT);
 	for (int i = 0; i < 8; i++)
 		print(parent, EVENT_LEN);
-	size_t before = w->core->output.held;
+	size_t before = exec_of_core(w->core)->output.held;
 	for (int i = 0; i < 10; i++) {
 		struct sandbox *child = add_sandbox(w, crowd, TENANT);
 
-		assert_int_equal(replay_copy(&child->replay, &parent->replay), 0);
+		assert_int_equal(replay_copy(&exec_of(child)->replay, &exec_of(parent)->replay), 0);
 	}
-	assert_true(w->core->output.held - before < 10 * EVENT_LEN);
+	assert_true(exec_of_core(w->core)->output.held - before < 10 * EVENT_LEN);
 	crowd_free(crowd);
-	assert_int_equal(w->core->output.held, 0);
+	assert_int_equal(exec_of_core(w->core)->output.held, 0);
 }
 
 #define LINES 4
@@ -174,7 +175,7 @@ static bool holds_little(void *arg)
 {
 	const struct core *c = arg;
 
-	return !output_is_over(&c->output);
+	return !output_is_over(&exec_of_core(c)->output);
 }
 
 struct waiting {
@@ -198,7 +199,7 @@ static void test_unfinished_lines_are_cut_over_the_budget(void **state)
 	struct made m[LINES];
 	struct run r[LINES];
 
-	output_budget_init(&w->core->output, 3 << 20);
+	output_budget_init(&exec_of_core(w->core)->output, 3 << 20);
 	for (int i = 0; i < LINES; i++) {
 		world_create(w, &m[i], NULL);
 		r[i] = (struct run){0};
@@ -221,14 +222,14 @@ static void test_budget_is_empty_when_all_sandboxes_are_gone(void **state)
 	struct done d;
 	struct run r;
 
-	assert_int_equal(w->core->output.held, 0);
-	assert_true(w->core->output.most >= 64u << 20); /* the default */
+	assert_int_equal(exec_of_core(w->core)->output.held, 0);
+	assert_true(exec_of_core(w->core)->output.most >= 64u << 20); /* the default */
 	world_create(w, &m, NULL);
 	world_exec(w, &r, m.view.id, "out one\nbig 200000\nout two");
-	assert_true(w->core->output.held > 200000);
+	assert_true(exec_of_core(w->core)->output.held > 200000);
 	world_delete(w, &d, m.view.id);
 	assert_false(d.failed);
-	assert_int_equal(w->core->output.held, 0);
+	assert_int_equal(exec_of_core(w->core)->output.held, 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

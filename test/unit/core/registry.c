@@ -95,12 +95,12 @@ static void check_tenant(const struct core *c, const char *name)
 		if (!lives(s) || strcmp(s->tenant, name) != 0)
 			continue;
 		n++;
-		ops += s->n_ops;
+		ops += guestops_of(s)->n_ops;
 		promised += s->size.ram_mib;
 	}
 	assert_int_equal(tenant_sandboxes(c, name), n + (t ? t->coming : 0));
 	assert_int_equal(t ? t->promised_mib : 0, promised);
-	assert_int_equal(t ? t->operations : 0, ops);
+	assert_int_equal(t ? guestops_of_tenant(t)->operations : 0, ops);
 }
 
 static void check(struct world *w)

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of core.c, which starts, ends and looks after all parts. */
+#ifndef RAMET_ORCHESTRATOR_CORE_SERVICE_H
+#define RAMET_ORCHESTRATOR_CORE_SERVICE_H
+
+#include "orchestrator/core/internal.h"
+
+struct service {
+	struct loop_timer housekeeping;
+	uint64_t slept_ms; /* total ms that the host was suspended since its boot */
+	struct loop_timer closing_limit;
+	struct deferred closed;
+	void (*shutdown_done)(void *arg);
+	void *shutdown_arg;
+};
+extern struct part service_part;
+static inline struct service *service_of(const struct core *c)
+{
+	return part_of_core(&service_part, c);
+}
+
+#endif
